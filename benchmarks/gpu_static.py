@@ -90,18 +90,19 @@ INTEGER = "LOP3|SHF|LEA|PRMT|SEL|ISETP|IADD3|IMNMX|FMNMX|FSEL|FSETP"
 def model_text():
     """A function of one linear after another, on the same input, and one of attention for each cache."""
     x, s = f"%x: tensor<?x{SIZE}xf32>", SIZE
-    arguments, lines = [x, f"%wf: tensor<{s}x{s}xf32>"], []
+    arguments, globals_, lines = [x, f"%wf: tensor<{s}x{s}xf32>"], [], []
     for name, codes, scales, groups, quantized in LINEARS:
         scheme = f"{codes}, symmetric, {'channel' if groups == 1 else f'group = {s // groups}'}{'' if scales == 'f32' else f', scale = {scales}'}"
-        types = f"tensor<{s}x{s}x{codes}>, tensor<{s}x{groups}x{scales}>"
-        arguments += [f"%w_{name}: tensor<{s}x{s}x{codes}>", f"%s_{name}: tensor<{s}x{groups}x{scales}>"]
+        weight = f"!equant.weight<{s}x{s}, #equant.scheme<{scheme}>, #equant.layout<mma_sync, order = m16n8k{32 if quantized else 16}>>"
+        globals_.append(f"ml_program.global private @w_{name}(#ml_program.extern : {weight}) : {weight} {{equant.offset = array<i64: 0, 0>}}")
+        lines.append(f"  %w_{name} = ml_program.global_load_const @w_{name} : {weight}")
         inputs = ", input_scheme = #equant.scheme<i8, symmetric, token, dynamic>" if quantized else ""
-        lines.append(f'  %y_{name} = equant.linear %x, %w_{name} scale(%s_{name}) {{sites = ["{name}"], '
-                     f"weight_scheme = #equant.scheme<{scheme}>{inputs}}} : (tensor<?x{s}xf32>, {types}) -> tensor<?x{s}xf32>")
+        lines.append(f'  %y_{name} = equant.packed_linear %x, %w_{name} {{sites = ["{name}"]{inputs}}} : '
+                     f"(tensor<?x{s}xf32>, {weight}) -> tensor<?x{s}xf32>")
     lines.append(f'  %y_float = lm.linear %x, %wf {{site = "float"}} : (tensor<?x{s}xf32>, tensor<{s}x{s}xf32>) -> tensor<?x{s}xf32>')
     results = [f"%y_{name}" for name, *_ in LINEARS] + ["%y_float"]
     types = ", ".join([f"tensor<?x{s}xf32>"] * len(results))
-    return "\n".join([f"func.func @linears({', '.join(arguments)}) -> ({types}) {{", *lines,
+    return "\n".join([*globals_, f"func.func @linears({', '.join(arguments)}) -> ({types}) {{", *lines,
                       f"  return {', '.join(results)} : {types}", "}", *(attention_text(*cache) for cache in CACHES.items()), ""])
 
 
@@ -110,7 +111,7 @@ def attention_text(name, cache):
                      f"!lm.kv_cache<layers = 1, kv_heads = {KV_HEADS}, head_dim = {HEAD_DIM}>")
     codes = cache[1]
     scheme = f", kv_scheme = #equant.kv_scheme<code = {codes}, group = 64, residual = 128, sinks = 4, keys = channel>" if codes else ""
-    return "\n".join([f"func.func @attention_{name}(%q: {q}, %k: {kv}, %v: {kv}, %cache: {handle}, %batch: !lm.batch) -> {q} {{",
+    return "\n".join([*globals_, f"func.func @attention_{name}(%q: {q}, %k: {kv}, %v: {kv}, %cache: {handle}, %batch: !lm.batch) -> {q} {{",
                       f"  %y = {'equant' if codes else 'lm'}.attention %q, %k, %v, %cache, %batch {{layer = 0, num_heads = {HEADS}, "
                       f"num_kv_heads = {KV_HEADS}, head_dim = {HEAD_DIM}, scale = {HEAD_DIM ** -0.5}{scheme}}} : {q}, {kv}, {handle}",
                       f"  return %y : {q}", "}"])

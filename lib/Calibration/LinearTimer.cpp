@@ -23,12 +23,10 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
-#include <map>
 
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::calibration;
-using numerics::WeightTensor;
 
 /// More than caches hold.
 static constexpr int64_t kOtherBytes = 64 << 20;
@@ -73,46 +71,32 @@ static LinearModule buildLinear(Location loc, RankedTensorType weight, equant::S
   auto layout = equant::LayoutAttr::panel(loc.getContext());
   const bool isAsymmetric = input && !input.getSymmetric();
 
-  std::map<WeightTensor, ml_program::GlobalOp> globals;
-  builder.setInsertionPointToEnd(result.module->getBody());
-  for (WeightTensor tensor : {WeightTensor::Codes, WeightTensor::Scales, WeightTensor::ZeroPoints,
-                              WeightTensor::Outer, WeightTensor::Codebook, WeightTensor::Sums}) {
-    RankedTensorType type = layout.getPackedType(tensor, scheme, rows, columns);
-    if (!type || (tensor == WeightTensor::Sums && !isAsymmetric))
-      continue;
-    auto global = ml_program::GlobalOp::create(
-        builder, loc, "w" + std::to_string(globals.size()), type, /*is_mutable=*/false,
-        ml_program::ExternAttr::get(builder.getContext(), type), builder.getStringAttr("private"));
-    global->setAttr(equant::kOffsetAttr, builder.getI64IntegerAttr(result.weightBytes));
-    const int64_t bits = type.getNumElements() * type.getElementTypeBitWidth();
+  auto type = equant::WeightType::get(rows, columns, scheme, layout, /*sums=*/isAsymmetric);
+  SmallVector<int64_t> offsets;
+  for (const auto &[part, tensor] : type.getParts()) {
+    offsets.push_back(result.weightBytes);
+    const int64_t bits = tensor.getNumElements() * tensor.getElementTypeBitWidth();
     result.weightBytes += launch::alignUp((bits + 7) / 8);
-    globals[tensor] = global;
   }
+  builder.setInsertionPointToEnd(result.module->getBody());
+  auto global = ml_program::GlobalOp::create(
+      builder, loc, "w", type, /*is_mutable=*/false,
+      ml_program::ExternAttr::get(builder.getContext(), type), builder.getStringAttr("private"));
+  global->setAttr(equant::kOffsetAttr, builder.getDenseI64ArrayAttr(offsets));
   auto activation = [&](int64_t channels) {
     return RankedTensorType::get({ShapedType::kDynamic, channels}, builder.getF32Type());
   };
   auto function = func::FuncOp::create(
       builder, loc, "forward", builder.getFunctionType({activation(columns)}, {activation(rows)}));
   builder.setInsertionPointToStart(function.addEntryBlock());
-  auto load = [&](WeightTensor tensor) -> Value {
-    auto known = globals.find(tensor);
-    return known == globals.end() ? Value()
-                                  : ml_program::GlobalLoadConstOp::create(
-                                        builder, loc, known->second.getType(),
-                                        FlatSymbolRefAttr::get(known->second.getSymNameAttr()))
-                                        .getResult();
-  };
+  Value loaded = ml_program::GlobalLoadConstOp::create(
+      builder, loc, type, FlatSymbolRefAttr::get(global.getSymNameAttr()));
   const bool isStatic = input && input.isCalibrated();
-  Value codes = load(WeightTensor::Codes), scale = load(WeightTensor::Scales),
-        zeroPoint = load(WeightTensor::ZeroPoints), outer = load(WeightTensor::Outer),
-        codebook = load(WeightTensor::Codebook), sums = load(WeightTensor::Sums);
-  auto linear = equant::LinearOp::create(
-      builder, loc, activation(rows), function.getArgument(0), codes, scale, zeroPoint, outer,
-      codebook, sums,
-      /*bias=*/Value(), /*row_scales=*/Value(), /*row_sums=*/Value(), /*row_zero_points=*/Value(),
-      builder.getStrArrayAttr({"timed"}), scheme, input,
+  auto linear = equant::PackedLinearOp::create(
+      builder, loc, activation(rows), function.getArgument(0), loaded, /*bias=*/Value(),
+      /*online=*/Value(), builder.getStrArrayAttr({"timed"}), input,
       isStatic ? builder.getF32FloatAttr(1) : FloatAttr(),
-      isStatic && isAsymmetric ? builder.getI32IntegerAttr(0) : IntegerAttr(), layout);
+      isStatic && isAsymmetric ? builder.getI32IntegerAttr(0) : IntegerAttr());
   func::ReturnOp::create(builder, loc, linear.getOutput());
   return result;
 }

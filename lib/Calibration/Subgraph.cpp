@@ -176,9 +176,6 @@ void Outliner::anonymize(Operation *op) {
   if (auto linear = dyn_cast<lm::LinearOp>(op)) {
     linear.setSiteAttr(name);
     ++sites;
-  } else if (auto linear = dyn_cast<equant::LinearOp>(op)) {
-    linear.setSitesAttr(builder.getArrayAttr(name));
-    ++sites;
   } else if (auto observe = dyn_cast<ObserveOp>(op)) {
     observe.setSitesAttr(builder.getArrayAttr(name));
     ++sites;

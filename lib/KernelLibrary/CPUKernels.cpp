@@ -15,6 +15,8 @@ using namespace mlir;
 using namespace easyquant;
 
 using Operands = SmallVector<Value>;
+using numerics::WeightTensor;
+using RowsPart = equant::RowsType::Part;
 
 namespace {
 
@@ -37,6 +39,18 @@ struct CPULauncher {
     if (failed(addWeights(b, operands, constants)))
       return failure();
     return operands;
+  }
+  /// Adds those parts of a packed weight that there are.
+  LogicalResult addParts(LaunchBuilder &b, Operands &operands, Value weight,
+                         ArrayRef<WeightTensor> parts) const {
+    for (WeightTensor part : parts) {
+      FailureOr<Value> memory = b.weight(weight, part);
+      if (failed(memory))
+        return failure();
+      if (*memory)
+        operands.push_back(*memory);
+    }
+    return success();
   }
   LogicalResult addWeights(LaunchBuilder &b, Operands &operands, ArrayRef<Value> values) const {
     for (Value value : values) {
@@ -69,9 +83,10 @@ struct CPULauncher {
   LogicalResult rowOp(LaunchBuilder &b, const KernelOps &kernel, cpu::RowSpec spec,
                       ArrayRef<Value> inputs, ArrayRef<Value> weights = {}) const;
   LogicalResult linear(LaunchBuilder &b, const KernelOps &kernel, cpu::LinearSpec spec,
-                       ArrayRef<Value> rows, ArrayRef<Value> weights) const;
+                       Operands operands) const;
+  LogicalResult linear(LaunchBuilder &b, const KernelOps &kernel, equant::PackedLinearOp op) const;
   LogicalResult embedding(LaunchBuilder &b, Operation *op, const cpu::EmbeddingSpec &spec,
-                          ArrayRef<Value> weights) const;
+                          Operands operands) const;
   template <typename RopeLike>
   LogicalResult rope(LaunchBuilder &b, RopeLike op, bool inverse) const;
   LogicalResult rowGradient(LaunchBuilder &b, Operation *op, cpu::RowGradientSpec spec,
@@ -103,8 +118,12 @@ static LogicalResult addQuantization(LaunchBuilder &b, cpu::RowSpec &spec,
   spec.quantization = scale               ? cpu::RowQuantization::Online
                       : op.getScaleAttr() ? cpu::RowQuantization::Static
                                           : cpu::RowQuantization::Dynamic;
-  spec.groupSize = static_cast<int64_t>(op.getGroup());
-  spec.zeroPoints = bool(op.getZeroPoints());
+  equant::RowsType type = op.getRows().getType();
+  if (!type.getSums())
+    return op.emitOpError("expected codes with their sums, which the kernels of a CPU correct by: "
+                          "run equant-legalize-activations with target=cpu");
+  spec.groupSize = *type.getSums();
+  spec.zeroPoints = bool(type.getPart(RowsPart::ZeroPoints));
   spec.absMaxGiven = bool(op.getAbsmax());
   spec.fullRange = op.getScaleAttr() && op.getScheme().getFullRange();
   spec.sinks = op.getScheme().getSinks();
@@ -120,8 +139,9 @@ static LogicalResult addQuantization(LaunchBuilder &b, cpu::RowSpec &spec,
     operands.append({b[scale.getState()], b[scale.getBatch()],
                      b.index(static_cast<int64_t>(scale.getIndex()) * state.getFields())});
   }
-  for (Value result : op.getResults())
-    operands.push_back(b.result(result, rows));
+  for (RowsPart part : {RowsPart::Codes, RowsPart::Scales, RowsPart::Sums, RowsPart::ZeroPoints})
+    if (Value memory = b.result(op.getRows(), part, rows))
+      operands.push_back(memory);
   if (!scale)
     return success();
   Value extrema = b.extrema(track.getState(), rows);
@@ -226,115 +246,131 @@ void CPULauncher::addRowOps(KernelLibrary &library) const {
 //===----------------------------------------------------------------------===//
 
 LogicalResult CPULauncher::linear(LaunchBuilder &b, const KernelOps &kernel, cpu::LinearSpec spec,
-                                  ArrayRef<Value> rows, ArrayRef<Value> weights) const {
-  Value input = rows.front(), output = kernel.first()->getResult(0);
-  if (!spec.quantizedInput && !lm::isActivationType(input.getType()))
-    return kernel.first()->emitOpError("no kernel for activations of type ")
-           << input.getType() << "; a CPU multiplies f32 or int8 codes";
-  spec.n = lm::columns(output);
-  spec.k = lm::columns(input);
-  FailureOr<Operands> operands = operandsOf(b, rows, weights);
-  if (failed(operands))
-    return failure();
+                                  Operands operands) const {
+  spec.n = lm::columns(kernel.first()->getResult(0));
   spec.accumulate = bool(kernel.next<lm::AddOp>());
-  operands->push_back(b.linearResult(kernel, b.rows(operands->front())));
-  operands->push_back(b.scratch(cpu::scratchBytes(spec, target), /*perThread=*/true));
-  auto scratch = static_cast<int64_t>(operands->size()) - 1;
-  return launch(b, cpu::getOrEmitLinear(module, spec, target), *operands, Phase::Gemm, {{scratch}});
+  operands.push_back(b.linearResult(kernel, b.rows(operands.front())));
+  operands.push_back(b.scratch(cpu::scratchBytes(spec, target), /*perThread=*/true));
+  auto scratch = static_cast<int64_t>(operands.size()) - 1;
+  return launch(b, cpu::getOrEmitLinear(module, spec, target), operands, Phase::Gemm, {{scratch}});
 }
 
-static FailureOr<cpu::WeightFormat> weightFormat(Operation *op, equant::SchemeAttr scheme,
-                                                 equant::LayoutAttr layout) {
-  if (layout != equant::LayoutAttr::panel(op->getContext()))
-    return op->emitOpError("expected weights packed in the CPU's panels: run "
-                           "equant-materialize-weights first");
-  return cpu::formatOfBits(static_cast<int>(scheme.getBits()));
+static LogicalResult checkFloats(Operation *op) {
+  if (lm::isActivationType(op->getOperand(0).getType()))
+    return success();
+  return op->emitOpError("no kernel for activations of type ")
+         << op->getOperand(0).getType() << "; a CPU multiplies f32 or int8 codes";
+}
+
+static LogicalResult checkPanels(Operation *op, equant::WeightType weight) {
+  if (weight.getLayout() == equant::LayoutAttr::panel(op->getContext()))
+    return success();
+  return op->emitOpError("expected weights packed in the CPU's panels: run "
+                         "equant-materialize-weights first");
+}
+
+LogicalResult CPULauncher::linear(LaunchBuilder &b, const KernelOps &kernel,
+                                  equant::PackedLinearOp op) const {
+  equant::WeightType weight = op.getWeight().getType();
+  equant::RowsType rows = op.getRows();
+  if (failed(checkPanels(op, weight)) || (!rows && failed(checkFloats(op))))
+    return failure();
+  if (op.getInputScheme())
+    return op.emitOpError("no kernel for activations as ")
+           << *op.getInputScheme() << "; expected int8 codes, made by equant-legalize-activations";
+  const numerics::Scheme scheme = weight.getScheme().toNumerics();
+  cpu::LinearSpec spec;
+  spec.k = weight.getColumns();
+  spec.weights = cpu::formatOfBits(scheme.bits);
+  spec.groupSize = scheme.groupSize;
+  spec.fullRange = scheme.fullRange;
+  spec.quantizedInput = bool(rows);
+  spec.bias = bool(op.getBias());
+  spec.zeroPoints = !scheme.symmetric;
+  spec.inputZeroPoints = rows && !rows.getScheme().getSymmetric();
+  spec.sums = !lm::isActivationType(op.getType());
+  if (!spec.sums)
+    spec.numbers = cpu::WeightNumbers::of(scheme);
+  Operands operands = {b[op.getInput()]};
+  for (RowsPart part : {RowsPart::Scales, RowsPart::Sums, RowsPart::ZeroPoints})
+    if (Value memory = b.part(op.getInput(), part);
+        memory && !(spec.sums && part == RowsPart::Scales))
+      operands.push_back(memory);
+  SmallVector<WeightTensor> parts = {WeightTensor::Codes, WeightTensor::Scales,
+                                     WeightTensor::ZeroPoints, WeightTensor::Outer,
+                                     WeightTensor::Codebook};
+  if (spec.sums)
+    parts = {WeightTensor::Codes, WeightTensor::ZeroPoints};
+  if (spec.inputZeroPoints)
+    parts.push_back(WeightTensor::Sums);
+  if (failed(addParts(b, operands, op.getWeight(), parts)) ||
+      failed(addWeights(b, operands, {op.getBias()})))
+    return failure();
+  return linear(b, kernel, spec, std::move(operands));
 }
 
 LogicalResult CPULauncher::embedding(LaunchBuilder &b, Operation *op,
-                                     const cpu::EmbeddingSpec &spec,
-                                     ArrayRef<Value> weights) const {
-  FailureOr<Operands> operands = operandsOf(b, {op->getOperand(0)}, weights);
-  if (failed(operands))
-    return failure();
-  Value rows = b.rows(operands->front());
+                                     const cpu::EmbeddingSpec &spec, Operands operands) const {
+  Value rows = b.rows(operands.front());
   if (spec.sharded)
-    operands->push_back(b.argument("rank"));
-  operands->push_back(b.result(op->getResult(0), rows));
-  return launchRows(b, cpu::getOrEmitEmbedding(module, spec, target), *operands, Phase::Other);
+    operands.push_back(b.argument("rank"));
+  operands.push_back(b.result(op->getResult(0), rows));
+  return launchRows(b, cpu::getOrEmitEmbedding(module, spec, target), operands, Phase::Other);
 }
 
 void CPULauncher::addLinears(KernelLibrary &library) const {
-  library.add<lm::LinearOp>([*this](auto &b, auto op, const KernelOps &kernel) {
+  library.add<lm::LinearOp>([*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
+    if (failed(checkFloats(op)))
+      return failure();
     cpu::LinearSpec spec;
+    spec.k = lm::columns(op.getInput());
     spec.bias = bool(op.getBias());
-    return linear(b, kernel, spec, {op.getInput()}, {op.getWeight(), op.getBias()});
+    FailureOr<Operands> operands = operandsOf(b, {op.getInput()}, {op.getWeight(), op.getBias()});
+    return failed(operands) ? failure() : linear(b, kernel, spec, std::move(*operands));
   });
   library.add<equant::LinearOp>(
-      [*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
-        auto format = weightFormat(op, op.getWeightScheme(), op.getLayoutAttr());
-        if (failed(format))
-          return failure();
-        if (op.getInputScheme() && !op.readsCodes())
-          return op.emitOpError("no kernel for activations as ")
-                 << *op.getInputScheme()
-                 << "; expected int8 codes, made by equant-legalize-activations";
-        cpu::LinearSpec spec;
-        spec.weights = *format;
-        spec.groupSize = op.getWeightScheme().getGroupSize();
-        spec.numbers = cpu::WeightNumbers::of(op.getWeightScheme().toNumerics());
-        spec.fullRange = op.getWeightScheme().getFullRange();
-        spec.quantizedInput = op.readsCodes();
-        spec.bias = bool(op.getBias());
-        spec.zeroPoints = bool(op.getZeroPoint());
-        spec.inputZeroPoints = bool(op.getCodeSums());
-        if (!lm::isActivationType(op.getType())) {
-          spec.sums = true;
-          spec.numbers = {};
-          return linear(b, kernel, spec, {op.getInput(), op.getRowSums(), op.getRowZeroPoints()},
-                        {op.getCodes(), op.getZeroPoint(), op.getCodeSums()});
-        }
-        return linear(b, kernel, spec,
-                      {op.getInput(), op.getRowScales(), op.getRowSums(), op.getRowZeroPoints()},
-                      {op.getCodes(), op.getScale(), op.getZeroPoint(), op.getOuter(),
-                       op.getCodebook(), op.getCodeSums(), op.getBias()});
-      });
+      [](auto &, auto op, const KernelOps &) { return checkPanels(op, op.getWeight().getType()); });
+  library.add<equant::PackedLinearOp>(
+      [*this](auto &b, auto op, const KernelOps &kernel) { return linear(b, kernel, op); });
   library.add<equant::RescaleOp>(
       [*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
-        if (failed(weightFormat(op, op.getWeightScheme(), op.getLayout())))
+        equant::WeightType weight = op.getWeight().getType();
+        if (failed(checkPanels(op, weight)))
           return failure();
         cpu::RescaleSpec spec;
-        spec.n = lm::columns(op.getOutput());
-        spec.numbers = cpu::WeightNumbers::of(op.getWeightScheme().toNumerics());
+        spec.n = weight.getRows();
+        spec.numbers = cpu::WeightNumbers::of(weight.getScheme().toNumerics());
         spec.bias = bool(op.getBias());
         spec.accumulate = bool(kernel.template next<lm::AddOp>());
-        FailureOr<Operands> operands = operandsOf(b, {op.getSums(), op.getRowScales()},
-                                                  {op.getScale(), op.getOuter(), op.getBias()});
-        if (failed(operands))
+        Operands operands = {b[op.getSums()], b.part(op.getRows(), RowsPart::Scales)};
+        if (failed(addParts(b, operands, op.getWeight(),
+                            {WeightTensor::Scales, WeightTensor::Outer})) ||
+            failed(addWeights(b, operands, {op.getBias()})))
           return failure();
-        operands->push_back(b.linearResult(kernel, b.rows(operands->front())));
-        return launchRows(b, cpu::getOrEmitRescale(module, spec, target), *operands, Phase::Gemm);
+        operands.push_back(b.linearResult(kernel, b.rows(operands.front())));
+        return launchRows(b, cpu::getOrEmitRescale(module, spec, target), operands, Phase::Gemm);
       });
-  library.add<lm::EmbeddingOp>([*this](auto &b, auto op, const KernelOps &) {
+  library.add<lm::EmbeddingOp>([*this](auto &b, auto op, const KernelOps &) -> LogicalResult {
     auto table = cast<RankedTensorType>(op.getTable().getType());
     cpu::EmbeddingSpec spec{table.getDimSize(0), table.getDimSize(1)};
     spec.sharded = op.getSharded();
-    return embedding(b, op, spec, {op.getTable()});
+    FailureOr<Operands> operands = operandsOf(b, {op.getTokens()}, {op.getTable()});
+    return failed(operands) ? failure() : embedding(b, op, spec, std::move(*operands));
   });
   library.add<equant::EmbeddingOp>([*this](auto &b, auto op, const KernelOps &) -> LogicalResult {
-    auto format = weightFormat(op, op.getWeightScheme(), op.getLayoutAttr());
-    if (failed(format))
+    equant::WeightType table = op.getTable().getType();
+    if (failed(checkPanels(op, table)))
       return failure();
-    cpu::EmbeddingSpec spec{static_cast<int64_t>(op.getVocabSize()),
-                            lm::columns(op.getOutput()),
-                            *format,
-                            op.getWeightScheme().getGroupSize(),
-                            bool(op.getZeroPoint()),
-                            cpu::WeightNumbers::of(op.getWeightScheme().toNumerics()),
+    const numerics::Scheme scheme = table.getScheme().toNumerics();
+    cpu::EmbeddingSpec spec{table.getRows(),  table.getColumns(), cpu::formatOfBits(scheme.bits),
+                            scheme.groupSize, !scheme.symmetric,  cpu::WeightNumbers::of(scheme),
                             op.getSharded()};
-    return embedding(
-        b, op, spec,
-        {op.getCodes(), op.getScale(), op.getZeroPoint(), op.getOuter(), op.getCodebook()});
+    Operands operands = {b[op.getTokens()]};
+    if (failed(addParts(b, operands, op.getTable(),
+                        {WeightTensor::Codes, WeightTensor::Scales, WeightTensor::ZeroPoints,
+                         WeightTensor::Outer, WeightTensor::Codebook})))
+      return failure();
+    return embedding(b, op, spec, std::move(operands));
   });
   library.add<lm::PositionEmbeddingOp>(
       [*this, copy = library.copy](auto &b, auto op, const KernelOps &) -> LogicalResult {

@@ -15,6 +15,8 @@
 using namespace mlir;
 using namespace easyquant;
 using numerics::FragmentOrder;
+using numerics::WeightTensor;
+using RowsPart = equant::RowsType::Part;
 
 LogicalResult GPULauncher::launch(LaunchBuilder &b, Operation *op,
                                   const easyquant::gpu::Description &kernel, Arguments &arguments,
@@ -79,9 +81,10 @@ static LogicalResult addQuantization(LaunchBuilder &b, easyquant::gpu::RowSpec &
   spec.quantization = op.getOnline()      ? RowQuantization::Online
                       : op.getScaleAttr() ? RowQuantization::Static
                                           : RowQuantization::Dynamic;
-  spec.sums = b.isRead(op.getSums());
-  spec.groupSize = spec.sums ? static_cast<int64_t>(op.getGroup()) : 0;
-  spec.zeroPoints = bool(op.getZeroPoints());
+  equant::RowsType type = op.getRows().getType();
+  spec.sums = type.getSums().has_value();
+  spec.groupSize = type.getSums().value_or(0);
+  spec.zeroPoints = bool(type.getPart(RowsPart::ZeroPoints));
   spec.fullRange = op.getScaleAttr() && op.getScheme().getFullRange();
   spec.sinks = op.getScheme().getSinks();
   if (op.getAbsmax()) {
@@ -92,12 +95,10 @@ static LogicalResult addQuantization(LaunchBuilder &b, easyquant::gpu::RowSpec &
     arguments.set("scale", b.constant(op.getScaleAttr()));
   if (op.getZeroPointAttr())
     arguments.set("zero", b.constant(op.getZeroPointAttr()));
-  arguments.set("codes", b.result(op.getCodes(), rows));
-  arguments.set("scales", b.result(op.getScales(), rows));
-  if (spec.sums)
-    arguments.set("sums", b.result(op.getSums(), rows));
-  if (op.getZeroPoints())
-    arguments.set("zeros", b.result(op.getZeroPoints(), rows));
+  for (auto [name, part] :
+       {std::pair("codes", RowsPart::Codes), std::pair("scales", RowsPart::Scales),
+        std::pair("sums", RowsPart::Sums), std::pair("zeros", RowsPart::ZeroPoints)})
+    arguments.set(name, b.result(op.getRows(), part, rows));
   return op.getOnline() ? addOnline(b, kernel, rows, arguments) : success();
 }
 
@@ -228,12 +229,10 @@ void GPULauncher::addRowOps(KernelLibrary &library) const {
 // Linears and embeddings
 //===----------------------------------------------------------------------===//
 
-/// Do the kernels find the weight as they read it? What is an argument is the caller's affair.
-static LogicalResult checkLayout(equant::LinearOp op) {
-  auto order =
-      op.getInputScheme() ? equant::FragmentOrder::M16N8K32 : equant::FragmentOrder::M16N8K16;
-  if (op.getLayoutAttr() == equant::LayoutAttr::mmaSync(op.getContext(), order) ||
-      isa<BlockArgument>(op.getCodes()))
+/// Do the kernels find the weight as they read it?
+static LogicalResult checkFragments(equant::PackedLinearOp op, FragmentOrder order) {
+  if (op.getWeight().getType().getLayout() ==
+      equant::LayoutAttr::mmaSync(op.getContext(), static_cast<equant::FragmentOrder>(order)))
     return success();
   return op.emitOpError("expected weights packed as fragments in the order of its activations: run "
                         "equant-materialize-weights with target=gpu first");
@@ -242,51 +241,52 @@ static LogicalResult checkLayout(equant::LinearOp op) {
 /// What specs of linears have in common; an error naming the site where there are no fragments of
 /// such weights, or no products with such activations.
 template <typename Spec>
-static LogicalResult describeWeights(Spec &spec, equant::LinearOp op, FragmentOrder order) {
-  numerics::Scheme weights = op.getWeightScheme().toNumerics();
-  spec.n = lm::columns(op.getOutput());
-  spec.k = lm::columns(op.getInput());
+static LogicalResult describeWeights(Spec &spec, equant::PackedLinearOp op, FragmentOrder order) {
+  equant::WeightType type = op.getWeight().getType();
+  numerics::Scheme weights = type.getScheme().toNumerics();
+  spec.n = type.getRows();
+  spec.k = type.getColumns();
   spec.bits = weights.bits;
   spec.groupSize = weights.groupSize;
   spec.zeroPoints = !weights.symmetric;
   spec.scales = weights.scales;
   spec.bias = op.getBias() != nullptr;
   auto layout = numerics::fragmentLayout(weights, order, spec.n, spec.k);
-  bool isKnown = layout && bool(op.getInputScheme()) == op.readsCodes();
+  bool isKnown = layout && !op.getInputScheme();
   if (isKnown)
-    return checkLayout(op);
+    return checkFragments(op, order);
   InFlightDiagnostic error = op.emitError("site '");
   error << siteOf(op) << "': ";
   if (!layout)
     error << layout.error().message;
   else
-    error << "no GPU kernel for weights as " << op.getWeightScheme() << " on activations as "
+    error << "no GPU kernel for weights as " << type.getScheme() << " on activations as "
           << *op.getInputScheme();
   return error << "; compile it with --target cpu or another scheme";
 }
 
 /// The arguments of a packed weight: of a linear or an embedding.
-template <typename OpT> static LogicalResult addCodes(Arguments &arguments, OpT op) {
-  return success(succeeded(arguments.setWeight("w", op.getCodes())) &&
-                 succeeded(arguments.setWeight("wscales", op.getScale())) &&
-                 succeeded(arguments.setWeight("wzeros", op.getZeroPoint())));
+static LogicalResult addCodes(Arguments &arguments, Value weight) {
+  return success(succeeded(arguments.setWeight("w", weight, WeightTensor::Codes)) &&
+                 succeeded(arguments.setWeight("wscales", weight, WeightTensor::Scales)) &&
+                 succeeded(arguments.setWeight("wzeros", weight, WeightTensor::ZeroPoints)));
 }
 
-LogicalResult GPULauncher::linear(LaunchBuilder &b, equant::LinearOp op,
+LogicalResult GPULauncher::linear(LaunchBuilder &b, equant::PackedLinearOp op,
                                   const KernelOps &kernel) const {
   easyquant::gpu::LinearSpec spec;
   if (failed(describeWeights(spec, op, FragmentOrder::M16N8K32)))
     return failure();
-  spec.inputZeroPoints = bool(op.getRowZeroPoints());
+  spec.inputZeroPoints = !op.getRows().getScheme().getSymmetric();
   spec.isPartial = !lm::isActivationType(op.getType());
   Arguments arguments(b);
-  arguments.set("codes", b[op.getInput()]);
-  arguments.set("scales", b[op.getRowScales()]);
-  if (op.getRowSums())
-    arguments.set("sums", b[op.getRowSums()]);
-  if (op.getRowZeroPoints())
-    arguments.set("zeros", b[op.getRowZeroPoints()]);
-  if (failed(addCodes(arguments, op)) || failed(arguments.setWeight("wsums", op.getCodeSums())) ||
+  for (auto [name, part] :
+       {std::pair("codes", RowsPart::Codes), std::pair("scales", RowsPart::Scales),
+        std::pair("sums", RowsPart::Sums), std::pair("zeros", RowsPart::ZeroPoints)})
+    arguments.set(name, b.part(op.getInput(), part));
+  if (failed(addCodes(arguments, op.getWeight())) ||
+      (spec.inputZeroPoints &&
+       failed(arguments.setWeight("wsums", op.getWeight(), WeightTensor::Sums))) ||
       failed(arguments.setWeight("bias", op.getBias())))
     return failure();
   spec.accumulate = bool(kernel.next<lm::AddOp>());
@@ -343,29 +343,35 @@ void GPULauncher::addLinears(KernelLibrary &library) const {
       return failure();
     return floatLinear(b, op, kernel, spec, arguments);
   });
-  library.add<equant::LinearOp>(
+  library.add<equant::LinearOp>([](auto &, auto op, const KernelOps &) {
+    return LogicalResult(op.emitOpError("expected weights packed as fragments: run "
+                                        "equant-materialize-weights with target=gpu first"));
+  });
+  library.add<equant::PackedLinearOp>(
       [*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
-        if (op.getInputScheme())
+        if (op.getActivations())
           return linear(b, op, kernel);
         easyquant::gpu::WeightOnlySpec spec;
         Arguments arguments(b);
         if (failed(describeWeights(spec, op, FragmentOrder::M16N8K16)) ||
-            failed(addCodes(arguments, op)) || failed(arguments.setWeight("bias", op.getBias())))
+            failed(addCodes(arguments, op.getWeight())) ||
+            failed(arguments.setWeight("bias", op.getBias())))
           return failure();
         return floatLinear(b, op, kernel, spec, arguments);
       });
   library.add<equant::RescaleOp>(
       [*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
         easyquant::gpu::RescaleSpec spec;
+        const numerics::Scheme weights = op.getWeight().getType().getScheme().toNumerics();
         spec.n = lm::columns(op.getOutput());
-        spec.bits = op.getWeightScheme().toNumerics().bits;
-        spec.scales = op.getWeightScheme().toNumerics().scales;
+        spec.bits = weights.bits;
+        spec.scales = weights.scales;
         spec.bias = bool(op.getBias());
         spec.accumulate = bool(kernel.template next<lm::AddOp>());
         Arguments arguments(b);
         arguments.set("sums", b[op.getSums()]);
-        arguments.set("scales", b[op.getRowScales()]);
-        if (failed(arguments.setWeight("wscales", op.getScale())) ||
+        arguments.set("scales", b.part(op.getRows(), RowsPart::Scales));
+        if (failed(arguments.setWeight("wscales", op.getWeight(), WeightTensor::Scales)) ||
             failed(arguments.setWeight("bias", op.getBias())))
           return failure();
         arguments.set("y", b.linearResult(kernel, b.rows(b[op.getSums()])));
@@ -391,22 +397,23 @@ void GPULauncher::addLinears(KernelLibrary &library) const {
     return embedding(b, op, spec, arguments);
   });
   library.add<equant::EmbeddingOp>([*this](auto &b, auto op, const KernelOps &) -> LogicalResult {
-    numerics::Scheme weights = op.getWeightScheme().toNumerics();
+    equant::WeightType table = op.getTable().getType();
+    numerics::Scheme weights = table.getScheme().toNumerics();
     easyquant::gpu::EmbeddingSpec spec;
-    spec.vocab = static_cast<int64_t>(op.getVocabSize());
-    spec.columns = lm::columns(op.getOutput());
+    spec.vocab = table.getRows();
+    spec.columns = table.getColumns();
     spec.bits = weights.bits;
     spec.groupSize = weights.groupSize;
     spec.zeroPoints = !weights.symmetric;
     spec.scales = weights.scales;
     spec.sharded = op.getSharded();
-    equant::LayoutAttr layout = op.getLayoutAttr();
+    equant::LayoutAttr layout = table.getLayout();
     if (!layout || layout.getKind() != equant::LayoutKind::MmaSync)
       return op.emitOpError("expected a table packed as fragments: run equant-materialize-weights "
                             "with target=gpu first");
     spec.order = static_cast<FragmentOrder>(layout.getOrder());
     Arguments arguments(b);
-    if (failed(addCodes(arguments, op)))
+    if (failed(addCodes(arguments, op.getTable())))
       return failure();
     return embedding(b, op, spec, arguments);
   });

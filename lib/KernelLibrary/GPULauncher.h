@@ -41,6 +41,14 @@ public:
     return memory;
   }
 
+  mlir::LogicalResult setWeight(mlir::StringRef name, mlir::Value weight,
+                                numerics::WeightTensor part) {
+    mlir::FailureOr<mlir::Value> memory = b.weight(weight, part);
+    if (mlir::succeeded(memory) && *memory)
+      values[name] = *memory;
+    return memory;
+  }
+
   /// What takes a position, or places of state, is launched once a sequence, all else once for all
   /// rows.
   bool areOfSequence() const { return values.contains("position") || values.contains("slots"); }
@@ -105,7 +113,8 @@ struct GPULauncher {
   mlir::LogicalResult rowOp(LaunchBuilder &b, const KernelOps &kernel, gpu::RowSpec spec,
                             Arguments &arguments) const;
   mlir::LogicalResult advance(LaunchBuilder &b, equant::AdvanceOp op) const;
-  mlir::LogicalResult linear(LaunchBuilder &b, equant::LinearOp op, const KernelOps &kernel) const;
+  mlir::LogicalResult linear(LaunchBuilder &b, equant::PackedLinearOp op,
+                             const KernelOps &kernel) const;
   mlir::LogicalResult floatLinear(LaunchBuilder &b, mlir::Operation *op, const KernelOps &kernel,
                                   gpu::WeightOnlySpec spec, Arguments &arguments) const;
   mlir::LogicalResult embedding(LaunchBuilder &b, mlir::Operation *op,

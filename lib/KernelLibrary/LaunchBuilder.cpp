@@ -16,6 +16,10 @@
 
 using namespace mlir;
 using namespace easyquant;
+using RowsPart = equant::RowsType::Part;
+
+static constexpr RowsPart kRowsParts[] = {RowsPart::Codes, RowsPart::Scales, RowsPart::Sums,
+                                          RowsPart::ZeroPoints};
 
 //===----------------------------------------------------------------------===//
 // What is launched
@@ -43,7 +47,7 @@ std::string easyquant::siteOf(Operation *op) {
                ? siteOf(KernelOps(first).first())
                : op->getName().getStringRef().str();
   }
-  if (auto linear = dyn_cast<equant::LinearOp>(op)) {
+  if (auto linear = dyn_cast<equant::PackedLinearOp>(op)) {
     std::string site;
     for (StringRef name : linear.getSites().getAsValueRange<StringAttr>())
       site += site.empty() ? name.str() : "+" + name.substr(name.rfind('.') + 1).str();
@@ -88,8 +92,12 @@ void LaunchBuilder::end(const KernelOps &kernel) {
     return;
   Operation *yield = kernel.ops.back()->getBlock()->getTerminator();
   for (auto [inner, result] : llvm::zip_equal(yield->getOperands(), kernel.whole->getResults()))
-    if (Value memory = memories.lookup(inner))
+    if (Value memory = memories.lookup(inner)) {
       memories[result] = memory;
+      if (isa<equant::RowsType>(inner.getType()))
+        for (RowsPart part : kRowsParts)
+          rowParts[{result, static_cast<int>(part)}] = this->part(inner, part);
+    }
 }
 
 SmallVector<int64_t> LaunchBuilder::writesOf(ValueRange operands) const {
@@ -250,30 +258,55 @@ ml_program::GlobalOp LaunchBuilder::globalOf(Value value) const {
               : ml_program::GlobalOp();
 }
 
+static LogicalResult emitNoPlace(Value value, ml_program::GlobalOp global) {
+  return emitError(value.getLoc())
+         << "constant " << (global ? "@" + global.getSymName().str() : "operand")
+         << " has no place in the weights for this target: run equant-materialize-weights first";
+}
+
 FailureOr<Value> LaunchBuilder::weight(Value value, StringRef offsetAttribute) {
   if (Value memory = memories.lookup(value))
     return memory;
-  Builder attributes(context());
-  Value &memory = weights[{value, attributes.getStringAttr(offsetAttribute)}];
-  if (memory)
-    return memory;
   ml_program::GlobalOp global = globalOf(value);
   auto offset = globalAttribute<IntegerAttr>(value, offsetAttribute);
-  if (!offset)
-    return emitError(value.getLoc())
-           << "constant " << (global ? "@" + global.getSymName().str() : "operand")
-           << " has no place in the weights for this target: run equant-materialize-weights first";
-  auto type = cast<RankedTensorType>(value.getType());
+  auto type = dyn_cast<RankedTensorType>(value.getType());
+  if (!offset || !type)
+    return emitNoPlace(value, global);
+  StringRef kind = offsetAttribute == equant::kOffsetAttr ? "" : offsetAttribute.rsplit('.').second;
+  std::string name = global.getSymName().str();
+  return constant(value, kind.empty() ? name : name + "." + kind.str(), type, offset.getInt());
+}
+
+FailureOr<Value> LaunchBuilder::weight(Value value, numerics::WeightTensor part) {
+  ml_program::GlobalOp global = globalOf(value);
+  auto offsets = globalAttribute<DenseI64ArrayAttr>(value, equant::kOffsetAttr);
+  if (!offsets)
+    return emitNoPlace(value, global);
+  for (auto [known, offset] :
+       llvm::zip(cast<equant::WeightType>(value.getType()).getParts(), offsets.asArrayRef())) {
+    if (known.first != part)
+      continue;
+    std::string name = (global.getSymName() + equant::suffixOf(part)).str();
+    while (part != numerics::WeightTensor::Codes && program.symbols.lookup(name))
+      name += '_';
+    return constant(value, name, known.second, offset);
+  }
+  return Value();
+}
+
+/// The memory of a constant, by its place in the weights.
+Value LaunchBuilder::constant(Value value, StringRef name, RankedTensorType type, int64_t offset) {
+  StringAttr symbol = b.getStringAttr(name);
+  Value &memory = weights[{value, symbol}];
+  if (memory)
+    return memory;
   // Kernels decode formats that memory knows no loads of from integers of their width.
   Type element = type.getElementType();
   if (isa<FloatType>(element) && !element.isF32() && !element.isF16())
     element = b.getIntegerType(element.getIntOrFloatBitWidth());
-  StringRef kind = offsetAttribute == equant::kOffsetAttr ? "" : offsetAttribute.rsplit('.').second;
-  StringAttr name = attributes.getStringAttr(
-      kind.empty() ? global.getSymName() : Twine(global.getSymName()) + "." + kind);
-  WeightGlobal &place = program.weights[name];
-  place = {MemRefType::get(type.getShape(), element), offset.getInt()};
-  return memory = memref::GetGlobalOp::create(b, place.type, name.getValue());
+  WeightGlobal &place = program.weights[symbol];
+  place = {MemRefType::get(type.getShape(), element), offset};
+  return memory = memref::GetGlobalOp::create(b, place.type, name);
 }
 
 Value LaunchBuilder::fusionResult(Value value) const {
@@ -297,6 +330,18 @@ Value LaunchBuilder::result(Value value, Value rows) {
   written.insert(memory);
   rowCounts[memory] = rows;
   return memories[value] = memory;
+}
+
+Value LaunchBuilder::result(Value value, RowsPart part, Value rows) {
+  RankedTensorType type = cast<equant::RowsType>(value.getType()).getPart(part);
+  if (!type)
+    return {};
+  Value memory = launch::BufferOp::create(b, memoryType(type), rows, IntegerAttr());
+  written.insert(memory);
+  rowCounts[memory] = rows;
+  if (part == RowsPart::Codes)
+    memories[value] = memory;
+  return rowParts[{value, static_cast<int>(part)}] = memory;
 }
 
 Value LaunchBuilder::overwrite(Value result, Value operand) {

@@ -7,8 +7,6 @@
 
 #include "AttributeJSON.h"
 
-#include "easyquant/Dialect/Equant/IR/Equant.h"
-
 #include "mlir/IR/BuiltinAttributes.h"
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -30,25 +28,6 @@ Json easyquant::toJson(Attribute attribute) {
         for (Attribute element : array)
           elements.push_back(toJson(element));
         return Json(std::move(elements));
-      })
-      .Case([](equant::SchemeAttr scheme) {
-        const numerics::Scheme numeric = scheme.toNumerics();
-        std::string_view table = numeric.table ? numeric.table->name() : "";
-        Json::Object members{
-            {"bits", Json(int64_t(scheme.getBits()))},
-            {"codes", Json(std::string(table.empty() ? numerics::toString(numeric.codes) : table))},
-            {"scale_type", Json(std::string(numerics::toString(numeric.scales)))},
-            {"symmetric", Json(scheme.getSymmetric())},
-            {"granularity", Json(equant::stringifyGranularity(scheme.getGranularity()).str())},
-            {"group_size", Json(scheme.getGroupSize())},
-            {"dynamic", Json(scheme.getDynamic())}};
-        if (scheme.isOnline())
-          members.emplace("online", Json(true));
-        if (scheme.getOuter())
-          members.emplace("outer", Json("tensor"));
-        if (scheme.getSinks())
-          members.emplace("sinks", Json("keep"));
-        return Json(std::move(members));
       })
       .Case([](StringAttr string) { return Json(string.getValue().str()); })
       .Case([](BoolAttr boolean) { return Json(boolean.getValue()); })

@@ -10,6 +10,7 @@
 #include "easyquant/Dialect/Equant/Analysis/StoredBytes.h"
 #include "easyquant/Dialect/LM/IR/LM.h"
 #include "easyquant/Pipelines/Passes.h"
+#include "easyquant/Weights/WeightReport.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
@@ -33,20 +34,6 @@ struct PrintPlans : public easyquant::impl::PrintPlansBase<PrintPlans> {
 };
 } // namespace
 
-/// A scheme in the words of the manifest; null for float.
-static Json describe(equant::SchemeAttr scheme, bool isWeight) {
-  if (!scheme)
-    return Json();
-  Json::Object members = toJson(scheme).members();
-  if (isWeight)
-    members.erase("dynamic");
-  else
-    members.erase("scale_type");
-  if (!isWeight && scheme.getGranularity() != equant::Granularity::Group)
-    members.erase("group_size");
-  return Json(std::move(members));
-}
-
 static Json describe(StringRef site, RankedTensorType weight, equant::PlanAttr plan,
                      const std::string &reason) {
   equant::SchemeAttr scheme = plan ? plan.getWeight() : equant::SchemeAttr();
@@ -55,8 +42,8 @@ static Json describe(StringRef site, RankedTensorType weight, equant::PlanAttr p
       {"name", Json(site.str())},
       {"out_features", Json(weight.getDimSize(0))},
       {"in_features", Json(weight.getDimSize(1))},
-      {"weight", describe(scheme, /*isWeight=*/true)},
-      {"input", describe(input, /*isWeight=*/false)},
+      {"weight", toJson(equant::describeScheme(weight.getContext(), scheme, /*isWeight=*/true))},
+      {"input", toJson(equant::describeScheme(weight.getContext(), input, /*isWeight=*/false))},
       {"methods", plan && plan.getMethods() ? toJson(plan.getMethods()) : Json(Json::Array())},
       {"bytes", Json(equant::storedBytes(weight, scheme, input,
                                          equant::LayoutAttr::panel(weight.getContext())))},

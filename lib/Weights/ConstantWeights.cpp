@@ -7,9 +7,6 @@
 
 #include "easyquant/Weights/ConstantWeights.h"
 
-#include "mlir/Dialect/Shard/IR/ShardOps.h"
-#include "mlir/Dialect/Tensor/IR/Tensor.h"
-
 using namespace mlir;
 using namespace easyquant::equant;
 
@@ -49,65 +46,14 @@ struct Matcher {
     return diagnostic;
   }
 
-  FailureOr<WeightPart> matchPart(QuantizeOp quantize, Value scale, const Part &codes) const;
+  /// The part that a leaf is, and the op that makes it, behind one equant.slice or
+  /// equant.all_slice.
+  FailureOr<WeightPart> match(Value leaf, Operation *&maker) const;
   FailureOr<std::optional<ConstantTensor>> matchComputed(Value value) const;
-  LogicalResult checkGroups(SchemeAttr scheme, const Part &codes, const Part &params) const;
-  LogicalResult checkRows(const Part &codes, const Part &outer) const;
   LogicalResult checkComputed(SchemeAttr scheme, const ConstantTensor &weight,
                               const std::optional<ConstantTensor> &params) const;
 };
 } // namespace
-
-static int64_t ceilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0); }
-
-/// Does the part of scales or zero points go with that of the codes?
-LogicalResult Matcher::checkGroups(SchemeAttr scheme, const Part &codes, const Part &params) const {
-  auto type = cast<RankedTensorType>(codes.whole.getType());
-  SmallVector<int64_t, 2> offsets(2, 0), sizes(type.getShape());
-  if (!codes.sizes.empty()) {
-    offsets = codes.offsets;
-    sizes = codes.sizes;
-  }
-  int64_t group = scheme.getGroupSize() ? scheme.getGroupSize() : type.getDimSize(1);
-  bool isGrouped = scheme.getGranularity() == Granularity::Group;
-  int64_t end = offsets[1] + sizes[1];
-  // What shares a scale, or the unit of scales, stays together.
-  const bool isTwoLevel = scheme.toNumerics().scales == numerics::ScaleFormat::UI6;
-  const int64_t whole = isTwoLevel ? group * numerics::kSuperGroups : group;
-  if (isGrouped && (offsets[1] % whole != 0 || (end % whole != 0 && end != type.getDimSize(1))))
-    return refuse() << "columns " << offsets[1] << " to " << end - 1 << " of its weight cut a "
-                    << (isTwoLevel ? "super-group" : "group") << " of " << whole
-                    << "; expected a part that begins and ends at multiples of "
-                    << (isTwoLevel ? "it" : "the group size");
-  SmallVector<int64_t, 2> firsts = {offsets[0], isGrouped ? offsets[1] / group : 0};
-  SmallVector<int64_t, 2> extents = {sizes[0], isGrouped ? ceilDiv(sizes[1], group) : 1};
-  SmallVector<int64_t, 2> found(2, 0),
-      extent(cast<RankedTensorType>(params.whole.getType()).getShape());
-  if (!params.sizes.empty()) {
-    found = params.offsets;
-    extent = params.sizes;
-  }
-  if (found == firsts && extent == extents)
-    return success();
-  return refuse() << "its codes are the part [" << offsets << "] of sizes [" << sizes
-                  << "], so that its scales and zero points must be the part [" << firsts
-                  << "] of sizes [" << extents << "] of theirs, found [" << found << "] of sizes ["
-                  << extent << "]";
-}
-
-/// Are outer scales of the rows of the codes?
-LogicalResult Matcher::checkRows(const Part &codes, const Part &outer) const {
-  auto extents = [](const Part &part) {
-    int64_t rows = cast<RankedTensorType>(part.whole.getType()).getDimSize(0);
-    return part.sizes.empty() ? std::pair(int64_t(0), rows)
-                              : std::pair(part.offsets[0], part.sizes[0]);
-  };
-  if (extents(codes) == extents(outer))
-    return success();
-  return refuse() << "its codes are " << extents(codes).second << " rows from "
-                  << extents(codes).first << " on, so that its outer scales must be those, found "
-                  << extents(outer).second << " from " << extents(outer).first << " on";
-}
 
 /// Of a part of a float weight, scales of the whole weight must be of the same rows and groups.
 LogicalResult Matcher::checkComputed(SchemeAttr scheme, const ConstantTensor &weight,
@@ -141,127 +87,87 @@ FailureOr<std::optional<ConstantTensor>> Matcher::matchComputed(Value value) con
   return std::optional<ConstantTensor>(std::move(*tensor));
 }
 
-FailureOr<WeightPart> Matcher::matchPart(QuantizeOp quantize, Value scale,
-                                         const Part &codes) const {
-  if (quantize.getScale() != scale)
-    return fail("the scale that equant.quantize used", scale);
-  auto qparams = scale.getDefiningOp<ChooseQParamsOp>();
-  if (qparams &&
-      (qparams.getInput() != quantize.getInput() || qparams.getScheme() != quantize.getScheme() ||
-       qparams.getZeroPoint() != quantize.getZeroPoint() ||
-       qparams.getOuter() != quantize.getOuter()))
-    return fail("equant.choose_qparams of the same weight in the same scheme", scale);
-  if (!qparams && !constants.getExternGlobal(scale) &&
-      !isa_and_present<tensor::ExtractSliceOp, shard::AllSliceOp>(scale.getDefiningOp()))
-    return fail("the scale that equant.quantize used, from equant.choose_qparams of the same "
-                "weight in the same scheme, or computed by a method",
-                scale);
-  if (Value outer = quantize.getOuter(); outer && qparams) {
-    auto made = outer.getDefiningOp<OuterScaleOp>();
-    if (!made || made.getInput() != quantize.getInput() || made.getScheme() != quantize.getScheme())
-      return fail("equant.outer_scale of the same weight in the same scheme", outer);
+FailureOr<WeightPart> Matcher::match(Value leaf, Operation *&maker) const {
+  Value whole = leaf;
+  WeightPart part;
+  auto shape = cast<WeightType>(leaf.getType());
+  part.rows = shape.getRows();
+  part.columns = shape.getColumns();
+  if (auto slice = leaf.getDefiningOp<SliceOp>()) {
+    whole = slice.getInput();
+    part.firstRow = slice.getOffsets()[0];
+    part.firstColumn = slice.getOffsets()[1];
+  } else if (auto slice = leaf.getDefiningOp<AllSliceOp>()) {
+    whole = slice.getInput();
+    auto type = cast<WeightType>(whole.getType());
+    const int64_t ranks = type.getRows() / part.rows * (type.getColumns() / part.columns);
+    if (constants.rank >= ranks)
+      return refuse() << "expected a part of a constant for rank " << constants.rank << ", found "
+                      << *slice.getOperation();
+    (slice.getAxis() == 0 ? part.firstRow : part.firstColumn) =
+        constants.rank * (slice.getAxis() == 0 ? part.rows : part.columns);
   }
-  FailureOr<ConstantTensor> tensor = constants.match(loc, site, quantize.getInput());
+  maker = whole.getDefiningOp();
+  auto quantize = whole.getDefiningOp<QuantizeOp>();
+  auto codes = whole.getDefiningOp<FromCodesOp>();
+  if (!quantize && !codes)
+    return fail("equant.quantize or equant.from_codes", whole);
+  FailureOr<ConstantTensor> tensor =
+      constants.match(loc, site, quantize ? quantize.getInput() : codes.getCodes());
   if (failed(tensor))
     return failure();
-  auto computedScale = matchComputed(qparams ? Value() : scale);
-  auto computedZeroPoint = matchComputed(qparams ? Value() : quantize.getZeroPoint());
-  auto computedOuter = matchComputed(qparams ? Value() : quantize.getOuter());
-  auto computedCodes = matchComputed(quantize.getRounded());
-  if (failed(computedScale) || failed(computedZeroPoint) || failed(computedOuter) ||
-      failed(computedCodes))
+  auto computed = [&](auto op) -> LogicalResult {
+    auto scale = matchComputed(op.getScale()), zeroPoint = matchComputed(op.getZeroPoint()),
+         outer = matchComputed(op.getOuter());
+    if (failed(scale) || failed(zeroPoint) || failed(outer))
+      return failure();
+    part.scale = std::move(*scale);
+    part.zeroPoint = std::move(*zeroPoint);
+    part.outer = std::move(*outer);
+    return success();
+  };
+  auto rounded = matchComputed(quantize ? quantize.getRounded() : codes.getCodes());
+  if (failed(rounded) || failed(quantize ? computed(quantize) : computed(codes)))
     return failure();
-  SchemeAttr scheme = quantize.getScheme();
+  part.codes = std::move(*rounded);
+  part.hasFloats = bool(quantize);
+  SchemeAttr scheme = shape.getScheme();
   for (const std::optional<ConstantTensor> *params :
-       {&*computedScale, &*computedZeroPoint, &*computedOuter, &*computedCodes})
+       {&part.scale, &part.zeroPoint, &part.outer, &part.codes})
     if (failed(checkComputed(scheme, *tensor, *params)))
       return failure();
-  WeightPart part;
-  part.rows = tensor->shape.front();
-  part.columns = tensor->columns();
-  if (!codes.sizes.empty()) {
-    part.firstRow = codes.offsets[0];
-    part.firstColumn = codes.offsets[1];
-    part.rows = codes.sizes[0];
-    part.columns = codes.sizes[1];
-  }
   part.weight = std::move(*tensor);
   part.site = site.str();
-  part.scale = std::move(*computedScale);
-  part.zeroPoint = std::move(*computedZeroPoint);
-  part.outer = std::move(*computedOuter);
-  part.codes = std::move(*computedCodes);
   return part;
 }
 
 FailureOr<ConstantWeight> easyquant::equant::matchConstantWeight(const ConstantMatcher &constants,
                                                                  Location loc,
                                                                  ArrayRef<StringRef> sites,
-                                                                 Value codes, Value scales,
-                                                                 Value zeroPoints, Value outer) {
-  Matcher whole{constants, loc, sites.front()};
-  SmallVector<Value> codeLeaves = concatenated(codes);
-  SmallVector<Value> scaleLeaves = concatenated(scales);
-  if (codeLeaves.size() != scaleLeaves.size())
-    return whole.fail("as many scales as codes to be concatenated", scales);
-  SmallVector<Value> zeroLeaves(codeLeaves.size());
-  if (zeroPoints)
-    zeroLeaves = concatenated(zeroPoints);
-  if (codeLeaves.size() != zeroLeaves.size())
-    return whole.fail("as many zero points as codes to be concatenated", zeroPoints);
-  SmallVector<Value> outerLeaves(codeLeaves.size());
-  if (outer)
-    outerLeaves = concatenated(outer);
-  if (codeLeaves.size() != outerLeaves.size())
-    return whole.fail("as many outer scales as codes to be concatenated", outer);
-  if (codeLeaves.size() != sites.size())
+                                                                 Value value) {
+  SmallVector<Value> leaves = concatenated(value);
+  if (leaves.size() != sites.size())
     return emitError(loc) << "site '" << sites.front() << "': " << sites.size()
-                          << " sites are named, but the weight is made of " << codeLeaves.size();
-
+                          << " sites are named, but the weight is made of " << leaves.size();
+  auto type = cast<WeightType>(value.getType());
   ConstantWeight weight;
-  ChooseQParamsOp rule; // of the parts whose scales are not computed
-  for (auto [codeLeaf, scaleLeaf, zeroLeaf, outerLeaf, site] :
-       llvm::zip_equal(codeLeaves, scaleLeaves, zeroLeaves, outerLeaves, sites)) {
+  weight.scheme = type.getScheme();
+  weight.rows = type.getRows();
+  weight.columns = type.getColumns();
+  QuantizeOp rule; // of the parts whose scales are not computed
+  for (auto [leaf, site] : llvm::zip_equal(leaves, sites)) {
     Matcher matcher{constants, loc, site};
-    FailureOr<Part> codePart = equant::matchPart(loc, site, codeLeaf, constants.rank);
-    if (failed(codePart))
+    Operation *maker = nullptr;
+    FailureOr<WeightPart> part = matcher.match(leaf, maker);
+    if (failed(part))
       return failure();
-    auto quantize = codePart->whole.getDefiningOp<QuantizeOp>();
-    if (!quantize)
-      return matcher.fail("codes from equant.quantize", codePart->whole);
-    // A part of computed scales is one that equant.quantize has seen, unless its codes are cut.
-    auto paramsOf = [&](Value value) -> FailureOr<Part> {
-      if (value && value != quantize.getScale() && value != quantize.getZeroPoint() &&
-          value != quantize.getOuter())
-        return equant::matchPart(loc, site, value, constants.rank);
-      return Part{value, {}, {}};
-    };
-    FailureOr<Part> scalePart = paramsOf(scaleLeaf), zeroPart = paramsOf(zeroLeaf),
-                    outerPart = paramsOf(outerLeaf);
-    if (failed(scalePart) || failed(zeroPart) || failed(outerPart))
-      return failure();
-    if (quantize.getOuter() != outerPart->whole)
-      return matcher.fail("the outer scales that equant.quantize used", codePart->whole);
-    if (quantize.getZeroPoint() != zeroPart->whole)
-      return matcher.fail("the zero points that equant.quantize used", codePart->whole);
-    FailureOr<WeightPart> part = matcher.matchPart(quantize, scalePart->whole, *codePart);
-    if (failed(part) || failed(matcher.checkGroups(quantize.getScheme(), *codePart, *scalePart)) ||
-        (zeroLeaf && failed(matcher.checkGroups(quantize.getScheme(), *codePart, *zeroPart))))
-      return failure();
-    if (outerLeaf && failed(matcher.checkRows(*codePart, *outerPart)))
-      return failure();
-    if (auto qparams = scalePart->whole.getDefiningOp<ChooseQParamsOp>()) {
-      if (rule && (rule.getRule() != qparams.getRule() ||
-                   rule.getPercentileAttr() != qparams.getPercentileAttr()))
-        return matcher.fail("one rule for all rows", codeLeaf);
-      rule = qparams;
-      weight.rule = toNumerics(rule.getRule(), rule.getPercentileAttr());
+    if (auto quantize = dyn_cast<QuantizeOp>(maker); quantize && quantize.getRule()) {
+      if (rule && (rule.getRule() != quantize.getRule() ||
+                   rule.getPercentileAttr() != quantize.getPercentileAttr()))
+        return matcher.fail("one rule for all rows", leaf);
+      rule = quantize;
+      weight.rule = toNumerics(*rule.getRule(), rule.getPercentileAttr());
     }
-    if (!weight.parts.empty() && weight.scheme != quantize.getScheme())
-      return matcher.fail("one scheme for all rows", codeLeaf);
-    weight.scheme = quantize.getScheme();
-    weight.rows += part->rows;
-    weight.columns = part->columns;
     weight.parts.push_back(std::move(*part));
   }
   return weight;

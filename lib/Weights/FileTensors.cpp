@@ -79,20 +79,13 @@ void TensorLister::addWeight(const ConstantWeight &weight) {
           .getPackedType(WeightTensor::Codes, scheme, weight.rows, weight.columns);
   bool isAligned = panels && panels.getNumElements() % kAlignment == 0;
   auto &tensors = isAligned ? aligned : others;
-  const LayoutAttr layout = layoutFor(weight, target.target);
-  for (auto [part, suffix] : {std::pair(WeightTensor::Codes, ""),
-                              {WeightTensor::Scales, "_scale"},
-                              {WeightTensor::ZeroPoints, "_zero_point"},
-                              {WeightTensor::Sums, "_sums"},
-                              {WeightTensor::Outer, "_outer"},
-                              {WeightTensor::Codebook, "_codebook"}}) {
-    RankedTensorType type = layout.getPackedType(part, scheme, weight.rows, weight.columns);
-    // Where there is no type writeWeights says why.
-    if (!type || (part == WeightTensor::Sums && !weight.needsSums))
-      continue;
+  const WeightType packed = packedType(weight, target.target);
+  if (!packed) // writeWeights says why
+    return;
+  for (auto [part, type] : packed.getParts()) {
     FileTensor &tensor = tensors.emplace_back();
     tensor.kind = FileTensor::Kind::Packed;
-    tensor.name = part == WeightTensor::Codes ? name : uniqueName(name + suffix);
+    tensor.name = part == WeightTensor::Codes ? name : uniqueName(name + suffixOf(part).str());
     tensor.weight = &weight;
     tensor.part = part;
     tensor.shape.assign(type.getShape().begin(), type.getShape().end());

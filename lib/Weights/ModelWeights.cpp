@@ -41,48 +41,50 @@ ConstantWeight *ModelWeights::intern(ConstantWeight weight) {
   return known;
 }
 
-bool easyquant::equant::needsSums(LinearOp op) {
-  SchemeAttr input = op.getInputSchemeAttr();
-  return input && !input.getSymmetric();
-}
-
-template <typename OpT>
-LogicalResult ModelWeights::collectWeight(const ConstantMatcher &matcher, OpT op,
-                                          ArrayRef<StringRef> sites) {
-  if (op.getLayout())
-    return emitError(op.getLoc()) << "site '" << sites.front() << "': its weight is packed as "
-                                  << op.getLayoutAttr() << "; expected one that is not packed yet";
-  if (failed(checkPackable(op.getLoc(), sites.front(), op.getWeightScheme())))
+LogicalResult ModelWeights::collectWeight(const ConstantMatcher &matcher, Operation *op,
+                                          Value weight, ArrayRef<StringRef> sites) {
+  auto type = cast<WeightType>(weight.getType());
+  if (type.getLayout())
+    return emitError(op->getLoc()) << "site '" << sites.front() << "': its weight is packed as "
+                                   << type.getLayout() << "; expected one that is not packed yet";
+  if (failed(checkPackable(op->getLoc(), sites.front(), type.getScheme())))
     return failure();
-  FailureOr<ConstantWeight> weight = matchConstantWeight(
-      matcher, op.getLoc(), sites, op.getCodes(), op.getScale(), op.getZeroPoint(), op.getOuter());
-  if (failed(weight))
+  FailureOr<ConstantWeight> constant = matchConstantWeight(matcher, op->getLoc(), sites, weight);
+  if (failed(constant))
     return failure();
-  ConstantWeight *known = intern(std::move(*weight));
-  if constexpr (std::is_same_v<OpT, equant::LinearOp>) {
-    known->needsSums |= needsSums(op);
-    (op.getInputScheme() ? known->integerReader : known->floatReader) = true;
+  ConstantWeight *known = intern(std::move(*constant));
+  if (auto linear = dyn_cast<equant::LinearOp>(op)) {
+    SchemeAttr input = linear.getInputSchemeAttr();
+    // Kernels correct for the zero points of activations with them.
+    known->needsSums |= input && !input.getSymmetric();
+    (input ? known->integerReader : known->floatReader) = true;
   }
   readers.push_back({op, known});
   return success();
 }
 
-/// That of the table that the codes are of.
+/// The site of a quantized table, which ranks may share.
 static StringRef siteOf(equant::EmbeddingOp op) {
-  Value codes = op.getCodes();
-  if (auto part = codes.getDefiningOp<shard::AllSliceOp>())
-    codes = part.getInput();
-  auto quantize = codes.getDefiningOp<QuantizeOp>();
-  return embeddingSite(quantize ? quantize.getInput() : codes);
+  Value table = op.getTable();
+  if (auto part = table.getDefiningOp<AllSliceOp>())
+    table = part.getInput();
+  auto quantize = table.getDefiningOp<QuantizeOp>();
+  return embeddingSite(quantize ? quantize.getInput() : table);
 }
 
 LogicalResult ModelWeights::collectWeights(ModuleOp module, const ConstantMatcher &matcher) {
   WalkResult result = module.walk([&](Operation *op) -> WalkResult {
+    auto collect = [&](auto linear) -> WalkResult {
+      return collectWeight(
+          matcher, linear, linear.getWeight(),
+          llvm::to_vector(linear.getSites().template getAsValueRange<StringAttr>()));
+    };
     if (auto linear = dyn_cast<equant::LinearOp>(op))
-      return collectWeight(matcher, linear,
-                           llvm::to_vector(linear.getSites().getAsValueRange<StringAttr>()));
+      return collect(linear);
+    if (auto linear = dyn_cast<PackedLinearOp>(op))
+      return collect(linear);
     if (auto embedding = dyn_cast<equant::EmbeddingOp>(op))
-      return collectWeight(matcher, embedding, {siteOf(embedding)});
+      return collectWeight(matcher, embedding, embedding.getTable(), {siteOf(embedding)});
     return WalkResult::advance();
   });
   return failure(result.wasInterrupted());
@@ -131,27 +133,19 @@ LogicalResult ModelWeights::collectFloat(const ConstantMatcher &matcher, OpOpera
   return success();
 }
 
-/// Codes, scales and zero points belong to their weight.
-static bool isOfWeight(OpOperand &operand) {
-  if (auto linear = dyn_cast<equant::LinearOp>(operand.getOwner()))
-    return operand.getOperandNumber() != 0 && operand.get() != linear.getBias();
-  return isa<equant::EmbeddingOp>(operand.getOwner());
-}
-
 LogicalResult ModelWeights::collectFloats(ModuleOp module, const ConstantMatcher &matcher) {
   WalkResult result = module.walk([&](Operation *op) -> WalkResult {
     // These read constants for the sake of their own readers.
-    if (isa<OuterScaleOp, ChooseQParamsOp, QuantizeOp, ScaleOp, ConcatOp, tensor::ExtractSliceOp,
-            shard::AllSliceOp>(op))
+    if (isa<QuantizeOp, FromCodesOp, ScaleOp, ConcatOp, tensor::ExtractSliceOp, shard::AllSliceOp>(
+            op))
       return WalkResult::advance();
     for (OpOperand &operand : op->getOpOperands()) {
-      if (isOfWeight(operand))
+      if (isa<WeightType>(operand.get().getType()))
         continue;
       Operation *made = operand.get().getDefiningOp();
-      bool isConstant = isa_and_nonnull<ScaleOp, tensor::ExtractSliceOp, shard::AllSliceOp>(made) ||
-                        matcher.getExternGlobal(operand.get()) ||
-                        (isa_and_nonnull<ConcatOp>(made) &&
-                         cast<RankedTensorType>(operand.get().getType()).getRank() == 1);
+      bool isConstant =
+          isa_and_nonnull<ScaleOp, ConcatOp, tensor::ExtractSliceOp, shard::AllSliceOp>(made) ||
+          matcher.getExternGlobal(operand.get());
       if (isConstant && failed(collectFloat(matcher, operand)))
         return WalkResult::interrupt();
     }

@@ -189,6 +189,8 @@ Result<QuantizedMatrix> Evaluation::quantizeRange(const RowRange &range, numeric
   }
   if (!part.hasAllColumns())
     cutColumns(quantized, part);
+  if (!part.hasFloats)
+    return quantized;
   std::vector<float> back(rows.rows * part.columns);
   numerics::dequantize(quantized, {back.data(), rows.rows, part.columns});
   for (int64_t r = 0; r < rows.rows; ++r)
@@ -225,9 +227,11 @@ Result<void> Evaluation::evaluateChunk(int64_t chunk, std::vector<float> &values
       return makeError(error.code, "site '{}': {}", part.site, error.message);
     };
     values.resize(range.count * columns);
-    if (auto done = reader.readRows(part.weight, range.row, range.count, std::span<float>(values));
-        !done)
-      return named(done.error());
+    if (part.hasFloats)
+      if (auto done =
+              reader.readRows(part.weight, range.row, range.count, std::span<float>(values));
+          !done)
+        return named(done.error());
     ErrorSums error;
     auto quantized =
         quantizeRange(range, numerics::ConstMatrix(values.data(), range.count, columns), error);
@@ -290,7 +294,9 @@ Result<EvaluatedWeight> Evaluation::run(llvm::ThreadPoolInterface &pool) {
 Result<void> easyquant::equant::checkTensors(const ConstantWeight &weight,
                                              const ConstantReader &reader) {
   for (const WeightPart &part : weight.parts) {
-    Result<void> done = reader.check(part.weight);
+    Result<void> done;
+    if (part.hasFloats)
+      done = reader.check(part.weight);
     if (done && part.scale)
       done = reader.check(*part.scale);
     if (done && part.zeroPoint)

@@ -17,15 +17,12 @@
 
 #include "llvm/ADT/SmallPtrSet.h"
 
-#include <map>
-
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::equant;
 using ml_program::GlobalLoadConstOp;
 using ml_program::GlobalOp;
 using Kind = FileTensor::Kind;
-using numerics::WeightTensor;
 
 namespace {
 
@@ -39,20 +36,20 @@ public:
   }
 
   void declare(const FileTensor &tensor, int64_t offset);
-  void load(const WeightUse &use) const;
+  void load(WeightUse &use) const;
   void load(const FloatConstant &constant) const;
   /// Erases what nothing reads any more.
   void eraseOthers();
 
 private:
   GlobalOp declareFloat(const FloatConstant &constant, StringRef name);
-  GlobalOp declareGlobal(GlobalOp old, StringRef name, RankedTensorType type);
+  GlobalOp declareGlobal(GlobalOp old, StringRef name, Type type);
 
   const TargetWeights &target;
   ModuleOp module;
   Builder attributes;
   llvm::StringMap<GlobalOp> before;
-  std::map<std::pair<const ConstantWeight *, WeightTensor>, GlobalOp> packed;
+  llvm::DenseMap<const ConstantWeight *, GlobalOp> packed;
   llvm::DenseMap<const FloatConstant *, GlobalOp> floats;
   llvm::SmallPtrSet<Operation *, 16> kept;
 };
@@ -60,7 +57,7 @@ private:
 } // namespace
 
 /// In the place of what it is made of.
-GlobalOp WeightGlobals::declareGlobal(GlobalOp old, StringRef name, RankedTensorType type) {
+GlobalOp WeightGlobals::declareGlobal(GlobalOp old, StringRef name, Type type) {
   OpBuilder place(old);
   auto global = GlobalOp::create(place, old.getLoc(), name, type, /*is_mutable=*/false,
                                  ml_program::ExternAttr::get(module.getContext(), type),
@@ -84,46 +81,43 @@ GlobalOp WeightGlobals::declareFloat(const FloatConstant &constant, StringRef na
 }
 
 void WeightGlobals::declare(const FileTensor &tensor, int64_t offset) {
-  GlobalOp global;
   if (const ConstantWeight *weight = tensor.weight) {
-    // Without what the file pads it with.
-    RankedTensorType type =
-        layoutFor(*weight, target.target)
-            .getPackedType(tensor.part, weight->scheme, weight->rows, weight->columns);
-    global = declareGlobal(before.lookup(weight->parts.front().weight.global), tensor.name, type);
-    packed[{weight, tensor.part}] = global;
-  } else {
-    StringRef name = tensor.name;
-    if (tensor.kind == Kind::BF16)
-      name.consume_back("_bf16");
-    global = declareFloat(*tensor.constant, name);
+    GlobalOp &global = packed[weight];
+    if (!global)
+      global = declareGlobal(before.lookup(weight->parts.front().weight.global), tensor.name,
+                             packedType(*weight, target.target));
+    // The parts of a weight come one behind the other, in the order of its type.
+    SmallVector<int64_t> offsets;
+    if (auto known = global->getAttrOfType<DenseI64ArrayAttr>(kOffsetAttr))
+      llvm::append_range(offsets, known.asArrayRef());
+    offsets.push_back(offset);
+    global->setAttr(kOffsetAttr, attributes.getDenseI64ArrayAttr(offsets));
+    return;
   }
-  global->setAttr(tensor.kind == Kind::BF16 ? kBF16OffsetAttr : kOffsetAttr,
-                  attributes.getI64IntegerAttr(offset));
+  StringRef name = tensor.name;
+  if (tensor.kind == Kind::BF16)
+    name.consume_back("_bf16");
+  declareFloat(*tensor.constant, name)
+      ->setAttr(tensor.kind == Kind::BF16 ? kBF16OffsetAttr : kOffsetAttr,
+                attributes.getI64IntegerAttr(offset));
 }
 
-void WeightGlobals::load(const WeightUse &use) const {
+/// A linear becomes a packed one, which is who uses the weight from then on.
+void WeightGlobals::load(WeightUse &use) const {
   OpBuilder builder(use.op);
-  auto load = [&](WeightTensor part) {
-    return loadGlobal(builder, use.op->getLoc(), packed.at({use.weight, part}));
-  };
-  auto replace = [&](auto op) {
-    op.getCodesMutable().assign(load(WeightTensor::Codes));
-    op.getScaleMutable().assign(load(WeightTensor::Scales));
-    if (op.getZeroPoint())
-      op.getZeroPointMutable().assign(load(WeightTensor::ZeroPoints));
-    if (op.getOuter())
-      op.getOuterMutable().assign(load(WeightTensor::Outer));
-    if (op.getWeightScheme().getCodebook())
-      op.getCodebookMutable().assign(load(WeightTensor::Codebook));
-    op.setLayoutAttr(layoutFor(*use.weight, target.target));
-  };
-  if (auto embedding = dyn_cast<equant::EmbeddingOp>(use.op))
-    return replace(embedding);
+  Value weight = loadGlobal(builder, use.op->getLoc(), packed.at(use.weight));
+  if (auto embedding = dyn_cast<equant::EmbeddingOp>(use.op)) {
+    embedding.getTableMutable().assign(weight);
+    return;
+  }
   auto linear = cast<equant::LinearOp>(use.op);
-  replace(linear);
-  if (needsSums(linear))
-    linear.getCodeSumsMutable().assign(load(WeightTensor::Sums));
+  auto reader = PackedLinearOp::create(
+      builder, linear.getLoc(), linear.getType(), linear.getInput(), weight, linear.getBias(),
+      linear.getOnline(), linear.getSites(), linear.getInputSchemeAttr(),
+      linear.getInputScaleAttr(), linear.getInputZeroPointAttr());
+  linear.replaceAllUsesWith(reader.getOutput());
+  linear.erase();
+  use.op = reader;
 }
 
 void WeightGlobals::load(const FloatConstant &constant) const {
@@ -140,7 +134,7 @@ void WeightGlobals::load(const FloatConstant &constant) const {
 void WeightGlobals::eraseOthers() {
   // What made the weights is dead now, uses before definitions.
   module.walk<WalkOrder::PostOrder, ReverseIterator>([](Operation *op) {
-    if (isa<ConcatOp, QuantizeOp, ChooseQParamsOp, OuterScaleOp, ScaleOp, tensor::ExtractSliceOp,
+    if (isa<ConcatOp, QuantizeOp, FromCodesOp, SliceOp, AllSliceOp, ScaleOp, tensor::ExtractSliceOp,
             shard::AllSliceOp, GlobalLoadConstOp>(op) &&
         isOpTriviallyDead(op))
       op->erase();
@@ -154,10 +148,11 @@ void easyquant::equant::readFromFile(TargetWeights &target) {
   WeightGlobals globals(target);
   for (auto [tensor, offset] : llvm::zip_equal(target.tensors, target.offsets))
     globals.declare(tensor, offset);
-  for (const WeightUse &use : target.weights.uses())
-    globals.load(use);
+  // First what points to operands of linears, which are replaced then.
   for (const FloatConstant &constant : target.weights.floats())
     globals.load(constant);
+  for (WeightUse &use : target.weights.uses())
+    globals.load(use);
   globals.eraseOthers();
   Builder attributes(target.module.getContext());
   target.module->setAttr(kWeightsBytesAttr, attributes.getI64IntegerAttr(target.bytes));

@@ -24,6 +24,14 @@ LayoutAttr easyquant::equant::layoutFor(const ConstantWeight &weight, Target tar
                              readsFloats ? FragmentOrder::M16N8K16 : FragmentOrder::M16N8K32);
 }
 
+WeightType easyquant::equant::packedType(const ConstantWeight &weight, Target target) {
+  LayoutAttr layout = layoutFor(weight, target);
+  for (auto part : {numerics::WeightTensor::Codes, numerics::WeightTensor::Scales})
+    if (!layout.getPackedType(part, weight.scheme, weight.rows, weight.columns))
+      return {};
+  return WeightType::get(weight.rows, weight.columns, weight.scheme, layout, weight.needsSums);
+}
+
 template <typename Layout>
 static Result<std::unique_ptr<WeightLayout>> makePacker(const ConstantWeight &weight,
                                                         Result<Layout> layout) {

@@ -30,8 +30,9 @@ Result<DictionaryAttr> easyquant::equant::describeSource(MLIRContext *context,
   return entry.getDictionary(context);
 }
 
-/// A scheme in the words of the manifest; unit, its null, for float.
-static Attribute describe(Builder &b, SchemeAttr scheme, bool isWeight) {
+Attribute easyquant::equant::describeScheme(MLIRContext *context, SchemeAttr scheme,
+                                            bool isWeight) {
+  Builder b(context);
   if (!scheme)
     return b.getUnitAttr();
   NamedAttrList entry;
@@ -56,19 +57,7 @@ static Attribute describe(Builder &b, SchemeAttr scheme, bool isWeight) {
   entry.set("granularity", b.getStringAttr(stringifyGranularity(scheme.getGranularity())));
   if (isWeight || scheme.getGranularity() == Granularity::Group)
     entry.set("group_size", b.getI64IntegerAttr(scheme.getGroupSize()));
-  return entry.getDictionary(b.getContext());
-}
-
-/// Bytes of a row of packed codes, scales, zero points, sums and outer scale, without the padding
-/// of the last panel.
-static int64_t packedRowBytes(const ConstantWeight &weight) {
-  const numerics::Scheme scheme = weight.scheme.toNumerics();
-  const int64_t groups = numerics::groupCount(weight.columns, scheme.groupSize);
-  int64_t bits = scheme.symmetric ? 0 : scheme.bits;
-  bits += weight.needsSums ? 32 : 0;
-  return (numerics::paddedColumns(weight.columns) * scheme.bits +
-          numerics::rowScaleBits(scheme.scales, groups) + groups * bits + (scheme.outer ? 32 : 0)) /
-         8;
+  return entry.getDictionary(context);
 }
 
 ArrayAttr easyquant::equant::describeSites(const TargetWeights &target) {
@@ -78,7 +67,7 @@ ArrayAttr easyquant::equant::describeSites(const TargetWeights &target) {
   llvm::DenseSet<const ConstantWeight *> ofLinears; // what these report, a tied embedding does not
   for (const WeightUse &use : target.weights.uses()) {
     weightOf[use.op] = use.weight;
-    if (isa<equant::LinearOp>(use.op))
+    if (isa<PackedLinearOp>(use.op))
       ofLinears.insert(use.weight);
   }
   SmallVector<Attribute> sites;
@@ -92,30 +81,31 @@ ArrayAttr easyquant::equant::describeSites(const TargetWeights &target) {
     }
     entry.set("out_features", b.getI64IntegerAttr(n));
     entry.set("in_features", b.getI64IntegerAttr(k));
-    entry.set("weight", describe(b, weight, /*isWeight=*/true));
-    entry.set("input", describe(b, input, /*isWeight=*/false));
+    entry.set("weight", describeScheme(module.getContext(), weight, /*isWeight=*/true));
+    entry.set("input", describeScheme(module.getContext(), input, /*isWeight=*/false));
     entry.set("bytes", b.getI64IntegerAttr(bytes));
     entry.set("weight_error", b.getF64FloatAttr(error.relativeRms()));
     entry.set("largest_error", b.getF64FloatAttr(error.maxAbsError));
     sites.push_back(entry.getDictionary(module.getContext()));
   };
   module.walk([&](Operation *op) {
-    if (auto linear = dyn_cast<equant::LinearOp>(op)) {
+    if (auto linear = dyn_cast<PackedLinearOp>(op)) {
       const ConstantWeight &weight = *weightOf.lookup(op);
+      const int64_t rowBytes = linear.getWeight().getType().getRowBytes();
       int64_t row = 0;
       // The parts of a tied head's weight carry the name of their first reader: take the linear's.
       for (auto [part, error, site] :
            llvm::zip_equal(weight.parts, target.errors.find(&weight)->second,
                            linear.getSites().getAsValueRange<StringAttr>())) {
-        add(site, linear.getCodes(), row, part.rows, weight.columns,
-            part.rows * packedRowBytes(weight), error, weight.scheme, linear.getInputSchemeAttr());
+        add(site, linear.getWeight(), row, part.rows, weight.columns, part.rows * rowBytes, error,
+            weight.scheme, linear.getInputSchemeAttr());
         row += part.rows;
       }
     } else if (auto embedding = dyn_cast<equant::EmbeddingOp>(op)) {
       const ConstantWeight *weight = weightOf.lookup(op);
       if (!ofLinears.contains(weight))
-        add(embeddingSite(embedding.getCodes()), embedding.getCodes(), /*row=*/0, weight->rows,
-            weight->columns, weight->rows * packedRowBytes(*weight),
+        add(embeddingSite(embedding.getTable()), embedding.getTable(), /*row=*/0, weight->rows,
+            weight->columns, weight->rows * embedding.getTable().getType().getRowBytes(),
             target.errors.find(weight)->second.front(), weight->scheme, {});
     } else if (auto site = dyn_cast<QuantizableOpInterface>(op)) {
       auto type = cast<RankedTensorType>(site.getWeightOperand().get().getType());

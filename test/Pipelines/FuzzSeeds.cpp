@@ -37,8 +37,8 @@ static constexpr Pipeline kPipelines[] = {
     {"equant-absmax{scheme=W8A8 activations=static sinks=keep}"},
     {"equant-absmax{scheme=W8A8 activations=online-ema sinks=keep}"},
     {"equant-absmax{scheme=W8A8 activations=online-window},equant-quantize,lm-hoist-rows,"
-     "equant-online-scales{online-window=3},inline,equant-legalize-activations,"
-     "equant-fuse-kernels",
+     "equant-online-scales{online-window=3},equant-materialize-weights{output=out threads=1},"
+     "inline,equant-legalize-activations,equant-fuse-kernels",
      5},
     {"equant-online-scales{online-decay=0.5 online-tokens=8},easyquant-launches{target=avx2 "
      "max-rows=64}"},
@@ -50,7 +50,8 @@ static constexpr Pipeline kPipelines[] = {
     {"equant-zeroquant{scheme=W8A8 mixed=true methods=lkd}", 5},
     {"equant-recipe{file=recipe.json}", 5},
     {"equant-absmax{scheme=W8A8},equant-quantize,func.func(equant-fuse-shared-input),canonicalize"},
-    {"equant-absmax{scheme=FP8_DYNAMIC},equant-quantize,equant-legalize-activations"},
+    {"equant-absmax{scheme=FP8_DYNAMIC},equant-quantize,equant-materialize-weights{output=out "
+     "threads=1},equant-legalize-activations"},
     {"equant-absmax{scheme=MXFP4A16},equant-quantize,func.func(equant-fuse-shared-input),"
      "equant-materialize-weights{output=out threads=1},lm-hoist-rows,"
      "easyquant-launches,convert-launches-to-llvm",

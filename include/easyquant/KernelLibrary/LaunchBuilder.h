@@ -102,12 +102,16 @@ public:
   /// Their results, in the memory that was given to them, are those of the fusion.
   void end(const KernelOps &kernel);
 
-  /// Does anything behind the kernel read this result?
-  bool isRead(mlir::Value result) const { return !fusionResult(result).use_empty(); }
   /// Where a value lies that is there: memory, or a number.
   mlir::Value operator[](mlir::Value value);
   /// The same of a constant, where an attribute of its global says that it lies.
   mlir::FailureOr<mlir::Value> weight(mlir::Value value, llvm::StringRef offsetAttribute);
+  /// The same of a part of a packed weight; null where it has no such part.
+  mlir::FailureOr<mlir::Value> weight(mlir::Value value, numerics::WeightTensor part);
+  /// The same of a part of activations in codes.
+  mlir::Value part(mlir::Value rows, equant::RowsType::Part part) const {
+    return rowParts.lookup({rows, static_cast<int>(part)});
+  }
   bool hasWeight(mlir::Value value, llvm::StringRef offsetAttribute) const {
     return memories.contains(value) || globalAttribute<mlir::IntegerAttr>(value, offsetAttribute);
   }
@@ -119,6 +123,8 @@ public:
   /// Memory for `rows` rows of a result, which the launch writes: that of the step's result, if it
   /// is one.
   mlir::Value result(mlir::Value value, mlir::Value rows);
+  /// The same for a part of activations in codes; null where they have no such part.
+  mlir::Value result(mlir::Value value, equant::RowsType::Part part, mlir::Value rows);
   /// The memory of `operand` for a result that is an update of it, or a copy if others read it.
   mlir::FailureOr<mlir::Value> inPlace(mlir::Value result, mlir::Value operand, const Copy &copy);
   /// The same where a fusion has seen to it that nobody else reads it.
@@ -183,6 +189,8 @@ private:
   mlir::MemRefType memoryType(mlir::Type type) const;
   mlir::Value fusionResult(mlir::Value value) const;
   mlir::ml_program::GlobalOp globalOf(mlir::Value value) const;
+  mlir::Value constant(mlir::Value value, llvm::StringRef name, mlir::RankedTensorType type,
+                       int64_t offset);
   llvm::SmallVector<int64_t> writesOf(mlir::ValueRange operands) const;
 
   LaunchModule &program;
@@ -190,6 +198,7 @@ private:
   mlir::ImplicitLocOpBuilder b;
   std::string site; ///< of what is being launched
   llvm::DenseMap<mlir::Value, mlir::Value> memories, rowCounts;
+  llvm::DenseMap<std::pair<mlir::Value, int>, mlir::Value> rowParts; ///< of activations in codes
   llvm::DenseMap<mlir::Value, mlir::Value> fused; ///< results in fusions to those of the fusion
   llvm::DenseMap<std::pair<mlir::Value, mlir::Attribute>, mlir::Value> weights;
   llvm::DenseMap<mlir::Value, mlir::Value> outputs; ///< what is returned to where it goes

@@ -18,7 +18,7 @@ namespace easyquant::equant {
 
 /// Rows of a quantized weight that come from one constant.
 struct WeightPart {
-  ConstantTensor weight; ///< in float
+  ConstantTensor weight; ///< in float; of codes that exist, these
   std::string site;      ///< for messages and reports
   /// What is taken of it once it is quantized: its scales follow from whole rows.
   int64_t firstRow = 0, rows = 0, firstColumn = 0, columns = 0;
@@ -26,15 +26,15 @@ struct WeightPart {
   /// the outer scales (rows x 1) of one that has them, instead of those of the rule; codes (rows x
   /// K) instead of the nearest ones.
   std::optional<ConstantTensor> scale, zeroPoint, outer, codes;
+  bool hasFloats = true; ///< else nothing is known but codes and scales
 
   bool hasAllColumns() const { return columns == weight.columns(); }
   /// Equal for equal rows.
   std::string key() const;
 };
 
-/// A weight whose codes are concat(quantize(constant), ...) and whose scales are
-/// concat(choose_qparams(constant), ...) or computed, or parts of such (tensor.extract_slice):
-/// everything needed to evaluate it without the IR.
+/// A weight that is concat(quantize(constant), ...), or of parts of such (equant.slice): everything
+/// needed to evaluate it without the IR.
 struct ConstantWeight {
   std::vector<WeightPart> parts; ///< top to bottom
   int64_t rows = 0, columns = 0;
@@ -48,14 +48,12 @@ struct ConstantWeight {
   std::string key() const;
 };
 
-/// Looks through the definitions of codes and scales, and of zero points and outer scales (null if
-/// the weight has none). `sites` names the parts. On failure the diagnostic, at `loc` and naming a
-/// site, says which op is not the expected one, or which part does not go with its groups.
+/// Looks through what makes a weight. `sites` names the parts. On failure the diagnostic, at `loc`
+/// and naming a site, says which op is not the expected one.
 mlir::FailureOr<ConstantWeight> matchConstantWeight(const ConstantMatcher &constants,
                                                     mlir::Location loc,
                                                     llvm::ArrayRef<llvm::StringRef> sites,
-                                                    mlir::Value codes, mlir::Value scales,
-                                                    mlir::Value zeroPoints, mlir::Value outer);
+                                                    mlir::Value weight);
 
 } // namespace easyquant::equant
 

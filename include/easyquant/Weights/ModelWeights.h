@@ -21,7 +21,7 @@
 
 namespace easyquant::equant {
 
-/// An op that reads a packed weight: a linear or an embedding.
+/// An op that reads a weight that is packed: a linear or an embedding.
 struct WeightUse {
   mlir::Operation *op;
   const ConstantWeight *weight;
@@ -36,9 +36,6 @@ struct FloatConstant {
   llvm::SmallVector<mlir::OpOperand *> readers{};
   std::optional<numerics::RopeParams> rope{}; ///< of a rotation table, which is computed
 };
-
-/// Do the kernels need the sums of the codes?
-bool needsSums(LinearOp op);
 
 /// Others point into it: it stays where it is.
 class ModelWeights {
@@ -57,12 +54,12 @@ public:
   const std::deque<ConstantWeight> &packed() const { return weights; }
   const std::deque<FloatConstant> &floats() const { return constants; }
   llvm::ArrayRef<WeightUse> uses() const { return readers; }
+  llvm::MutableArrayRef<WeightUse> uses() { return readers; }
 
 private:
   mlir::LogicalResult collectWeights(mlir::ModuleOp module, const ConstantMatcher &matcher);
-  template <typename OpT>
-  mlir::LogicalResult collectWeight(const ConstantMatcher &matcher, OpT op,
-                                    llvm::ArrayRef<llvm::StringRef> sites);
+  mlir::LogicalResult collectWeight(const ConstantMatcher &matcher, mlir::Operation *op,
+                                    mlir::Value weight, llvm::ArrayRef<llvm::StringRef> sites);
   ConstantWeight *intern(ConstantWeight weight);
   mlir::LogicalResult collectFloats(mlir::ModuleOp module, const ConstantMatcher &matcher);
   mlir::LogicalResult collectFloat(const ConstantMatcher &matcher, mlir::OpOperand &reader);

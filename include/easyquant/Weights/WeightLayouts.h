@@ -19,6 +19,10 @@ namespace easyquant::equant {
 /// which read it, of which an embedding takes either.
 LayoutAttr layoutFor(const ConstantWeight &weight, Target target);
 
+/// The weight in that layout; null where the layout takes no such codes, of which packerFor says
+/// why.
+WeightType packedType(const ConstantWeight &weight, Target target);
+
 /// What packs the weight so. Fails (Unsupported) on schemes that the kernels do not take, and on a
 /// weight that a GPU's linears on int8 and on float activations share.
 Result<std::unique_ptr<numerics::WeightLayout>> packerFor(const ConstantWeight &weight,

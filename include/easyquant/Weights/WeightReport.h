@@ -27,6 +27,9 @@ Result<mlir::DictionaryAttr> describeSource(mlir::MLIRContext *context,
 /// The module reads its weights from the written tensors.
 mlir::ArrayAttr describeSites(const TargetWeights &target);
 
+/// A scheme of weights or of activations in the words of the manifest; unit, its null, for float.
+mlir::Attribute describeScheme(mlir::MLIRContext *context, SchemeAttr scheme, bool isWeight);
+
 } // namespace easyquant::equant
 
 #endif // EASYQUANT_WEIGHTS_WEIGHTREPORT_H

@@ -181,10 +181,10 @@ LogicalResult StepConverter::emit(Operation &op) {
   for (Operation *inner : kernel.ops)
     for (Value operand : inner->getOperands()) {
       auto type = dyn_cast<RankedTensorType>(operand.getType());
-      if (type && !type.hasStaticShape() &&
+      if ((isa<equant::RowsType>(operand.getType()) || (type && !type.hasStaticShape())) &&
           !llvm::is_contained(kernel.ops, operand.getDefiningOp()) &&
           (!b[operand] || !b.rows(b[operand])))
-        return inner->emitOpError("reads ") << type << ", which no launch has made";
+        return inner->emitOpError("reads ") << operand.getType() << ", which no launch has made";
       if (isa<lm::BatchType>(operand.getType()) &&
           someRows.contains(b.rows(b[rowsOperand(inner, kernel)])))
         return inner->emitOpError("takes a batch, but reads only some of its rows");
@@ -230,8 +230,8 @@ bool ConvertEquantToLaunches::isHalfCache(ModuleOp module) {
     return kvCache == "f16";
   return module
       .walk([](Operation *op) {
-        return isa<equant::LinearOp, equant::AttentionOp>(op) ? WalkResult::interrupt()
-                                                              : WalkResult::advance();
+        return isa<equant::PackedLinearOp, equant::AttentionOp>(op) ? WalkResult::interrupt()
+                                                                    : WalkResult::advance();
       })
       .wasInterrupted();
 }

@@ -14,19 +14,18 @@
 // CHECK:         launch.kernel @rms_norm_8_{{.*}}_quantize_online4(%{{.*}}, %{{.*}}, %[[STATE]], %[[BATCH]], {{.*}}, %[[PART2]]) {phase = "quantize"
 // CHECK:         launch.kernel @advance_2_window0_{{.*}}(%[[EXTREMA]], %[[STATE]], %[[BATCH]]) {phase = "quantize", {{.*}}writes = array<i64: 0, 1>}
 #online = #equant.scheme<i8, symmetric, tensor, online>
-#weights = #equant.scheme<i8, symmetric, channel>
-#panel = #equant.layout<panel, rows = 32, depth = 4>
+!w = !equant.weight<8x8, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel, rows = 32, depth = 4>>
 !state = !lm.state<sites = 2, fields = 2>
-func.func @forward(%x: tensor<?x8xf32>, %one: tensor<8xf32>, %c: tensor<1x2x32x4xi8>, %w: tensor<1x1x32xf32>, %batch: !lm.batch, %state: !state) -> tensor<?x8xf32> {
+ml_program.global private @w(#ml_program.extern : !w) : !w {equant.offset = array<i64: 0, 256>}
+func.func @forward(%x: tensor<?x8xf32>, %one: tensor<8xf32>, %batch: !lm.batch, %state: !state) -> tensor<?x8xf32> {
+  %c = ml_program.global_load_const @w : !w
   equant.track %x in %state {index = 0 : i64} : tensor<?x8xf32>, !state
   %s = equant.online_scale %state, %batch {index = 0 : i64} : !state -> tensor<?xf32>
-  %y = equant.linear %x, %c scale(%w) row_scales(%s) {sites = ["a"], input_scheme = #online, weight_scheme = #weights, layout = #panel}
-    : (tensor<?x8xf32>, tensor<1x2x32x4xi8>, tensor<1x1x32xf32>, tensor<?xf32>) -> tensor<?x8xf32>
+  %y = equant.packed_linear %x, %c online(%s) {sites = ["a"], input_scheme = #online} : (tensor<?x8xf32>, !w, tensor<?xf32>) -> tensor<?x8xf32>
   %n = lm.rms_norm %y, %one {epsilon = 1.0e-05 : f64} : tensor<?x8xf32>
   equant.track %n in %state {index = 1 : i64} : tensor<?x8xf32>, !state
   %t = equant.online_scale %state, %batch {index = 1 : i64} : !state -> tensor<?xf32>
-  %z = equant.linear %n, %c scale(%w) row_scales(%t) {sites = ["b"], input_scheme = #online, weight_scheme = #weights, layout = #panel}
-    : (tensor<?x8xf32>, tensor<1x2x32x4xi8>, tensor<1x1x32xf32>, tensor<?xf32>) -> tensor<?x8xf32>
+  %z = equant.packed_linear %n, %c online(%t) {sites = ["b"], input_scheme = #online} : (tensor<?x8xf32>, !w, tensor<?xf32>) -> tensor<?x8xf32>
   equant.advance %state, %batch {decay = 0.5 : f64, window = 0 : i64} : !state
   return %z : tensor<?x8xf32>
 }
@@ -34,14 +33,14 @@ func.func @forward(%x: tensor<?x8xf32>, %one: tensor<8xf32>, %c: tensor<1x2x32x4
 // -----
 
 #online = #equant.scheme<i8, symmetric, tensor, online>
-#weights = #equant.scheme<i8, symmetric, channel>
-#panel = #equant.layout<panel, rows = 32, depth = 4>
+!w = !equant.weight<8x8, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel, rows = 32, depth = 4>>
 !state = !lm.state<sites = 2, fields = 2>
-func.func @forward(%x: tensor<?x8xf32>, %c: tensor<1x2x32x4xi8>, %w: tensor<1x1x32xf32>, %batch: !lm.batch, %state: !state) -> tensor<?x8xf32> {
+ml_program.global private @w(#ml_program.extern : !w) : !w {equant.offset = array<i64: 0, 256>}
+func.func @forward(%x: tensor<?x8xf32>, %batch: !lm.batch, %state: !state) -> tensor<?x8xf32> {
+  %c = ml_program.global_load_const @w : !w
   // expected-error @below {{belongs to the kernel that makes codes with the scale: run equant-fuse-kernels first}}
   %s = equant.online_scale %state, %batch {index = 0 : i64} : !state -> tensor<?xf32>
-  %y = equant.linear %x, %c scale(%w) row_scales(%s) {sites = ["a"], input_scheme = #online, weight_scheme = #weights, layout = #panel}
-    : (tensor<?x8xf32>, tensor<1x2x32x4xi8>, tensor<1x1x32xf32>, tensor<?xf32>) -> tensor<?x8xf32>
+  %y = equant.packed_linear %x, %c online(%s) {sites = ["a"], input_scheme = #online} : (tensor<?x8xf32>, !w, tensor<?xf32>) -> tensor<?x8xf32>
   return %y : tensor<?x8xf32>
 }
 

@@ -15,15 +15,12 @@
 // TIED: {"arguments":{{\[}}["arena"{{[^]]*}}],["i32",64],["weights",4096],["logits"]
 
 //--- codes.mlir
-ml_program.global private @w(#ml_program.extern : tensor<2x2x48x16xi8>) : tensor<2x2x48x16xi8> {equant.offset = 4096 : i64}
-ml_program.global private @s(#ml_program.extern : tensor<1x2x64xf32>) : tensor<1x2x64xf32> {equant.offset = 8192 : i64}
+!w = !equant.weight<70x64, #equant.scheme<i3, symmetric, channel>, #equant.layout<mma_sync, order = m16n8k16>>
+ml_program.global private @w(#ml_program.extern : !w) : !w {equant.offset = array<i64: 4096, 8192>}
 
 func.func @forward(%tokens: tensor<?xi32>) -> tensor<?x64xf32> {
-  %w = ml_program.global_load_const @w : tensor<2x2x48x16xi8>
-  %s = ml_program.global_load_const @s : tensor<1x2x64xf32>
-  %x = equant.embedding %tokens, %w scale(%s) {vocab_size = 70, weight_scheme = #equant.scheme<i3, symmetric, channel>,
-                                                layout = #equant.layout<mma_sync, order = m16n8k16>}
-         : (tensor<?xi32>, tensor<2x2x48x16xi8>, tensor<1x2x64xf32>) -> tensor<?x64xf32>
+  %w = ml_program.global_load_const @w : !w
+  %x = equant.embedding %tokens, %w : (tensor<?xi32>, !w) -> tensor<?x64xf32>
   return %x : tensor<?x64xf32>
 }
 

@@ -55,9 +55,15 @@
 // PTX-NOT: fma.rn.bf16x2
 // PTX: mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32
 
-#w8 = #equant.scheme<i8, symmetric, channel>
-#w4 = #equant.scheme<i4, symmetric, group = 32>
 #token = #equant.scheme<i8, symmetric, token, dynamic>
+#k32 = #equant.layout<mma_sync, order = m16n8k32>
+#k16 = #equant.layout<mma_sync, order = m16n8k16>
+!w8 = !equant.weight<96x64, #equant.scheme<i8, symmetric, channel>, #k32>
+!w4 = !equant.weight<96x64, #equant.scheme<i4, symmetric, group = 32>, #k32>
+!w4a16 = !equant.weight<96x64, #equant.scheme<i4, symmetric, group = 32>, #k16>
+ml_program.global private @w8(#ml_program.extern : !w8) : !w8 {equant.offset = array<i64: 0, 8192>}
+ml_program.global private @w4(#ml_program.extern : !w4) : !w4 {equant.offset = array<i64: 16384, 20480>}
+ml_program.global private @w4a16(#ml_program.extern : !w4a16) : !w4a16 {equant.offset = array<i64: 24576, 28672>}
 
 // CHECK-LABEL: func.func @block(
 // CHECK: launch.kernel @kernels::@rms_norm_64_eps{{[0-9a-f]+}}_f32_quantize({{.*}}phase = "quantize"
@@ -69,16 +75,15 @@
 // CHECK: launch.kernel @kernels::@copy_64_f32_to_bf16({{.*}}site = "c"
 // CHECK: launch.kernel @kernels::@linear_96x64_i4_g32_bf16_f32_stream_1(
 // CHECK: launch.kernel @kernels::@linear_96x64_bf16_bf16_f32_stream_1({{.*}}site = "d"
-func.func @block(%x: tensor<?x64xf32>, %norm: tensor<64xf32>, %codes: tensor<96x64xi8>, %scale: tensor<96x1xf32>,
-                 %codes4: tensor<96x64xi4>, %scale4: tensor<96x2xf32>, %float: tensor<96x64xf32>)
-                 -> (tensor<?x96xf32>, tensor<?x96xf32>, tensor<?x96xf32>, tensor<?x96xf32>) {
+func.func @block(%x: tensor<?x64xf32>, %norm: tensor<64xf32>, %float: tensor<96x64xf32>)
+    -> (tensor<?x96xf32>, tensor<?x96xf32>, tensor<?x96xf32>, tensor<?x96xf32>) {
   %h = lm.rms_norm %x, %norm {epsilon = 1.0e-05 : f64} : tensor<?x64xf32>
-  %y = equant.linear %h, %codes scale(%scale) {sites = ["a"], weight_scheme = #w8, input_scheme = #token}
-         : (tensor<?x64xf32>, tensor<96x64xi8>, tensor<96x1xf32>) -> tensor<?x96xf32>
-  %z = equant.linear %x, %codes4 scale(%scale4) {sites = ["b"], weight_scheme = #w4, input_scheme = #token}
-         : (tensor<?x64xf32>, tensor<96x64xi4>, tensor<96x2xf32>) -> tensor<?x96xf32>
-  %u = equant.linear %x, %codes4 scale(%scale4) {sites = ["c"], weight_scheme = #w4}
-         : (tensor<?x64xf32>, tensor<96x64xi4>, tensor<96x2xf32>) -> tensor<?x96xf32>
+  %w8 = ml_program.global_load_const @w8 : !w8
+  %y = equant.packed_linear %h, %w8 {sites = ["a"], input_scheme = #token} : (tensor<?x64xf32>, !w8) -> tensor<?x96xf32>
+  %w4 = ml_program.global_load_const @w4 : !w4
+  %z = equant.packed_linear %x, %w4 {sites = ["b"], input_scheme = #token} : (tensor<?x64xf32>, !w4) -> tensor<?x96xf32>
+  %w4a16 = ml_program.global_load_const @w4a16 : !w4a16
+  %u = equant.packed_linear %x, %w4a16 {sites = ["c"]} : (tensor<?x64xf32>, !w4a16) -> tensor<?x96xf32>
   %v = lm.linear %x, %float {site = "d"} : (tensor<?x64xf32>, tensor<96x64xf32>) -> tensor<?x96xf32>
   return %y, %z, %u, %v : tensor<?x96xf32>, tensor<?x96xf32>, tensor<?x96xf32>, tensor<?x96xf32>
 }

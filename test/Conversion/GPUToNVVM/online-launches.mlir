@@ -17,18 +17,18 @@
 // CHECK:         launch.kernel @kernels::@rms_norm_64_{{.*}}_f32_quantize_online({{.*}}, %[[STATE]], %[[ROWS]], {{.*}}, %[[PART2]], {{.*}}phase = "quantize"
 // CHECK:         launch.kernel @kernels::@advance_2_window0_decay{{.*}}(%[[EXTREMA]], %{{.*}}, %[[STATE]], %[[SLOTS]], %{{.*}}) {each_sequence, phase = "quantize"
 #online = #equant.scheme<i8, symmetric, tensor, online>
-#weights = #equant.scheme<i8, symmetric, channel>
+!w = !equant.weight<64x64, #equant.scheme<i8, symmetric, channel>, #equant.layout<mma_sync, order = m16n8k32>>
 !state = !lm.state<sites = 2, fields = 2>
-func.func @forward(%x: tensor<?x64xf32>, %one: tensor<64xf32>, %c: tensor<64x64xi8>, %w: tensor<64x1xf32>, %batch: !lm.batch, %state: !state) -> tensor<?x64xf32> {
+ml_program.global private @w(#ml_program.extern : !w) : !w {equant.offset = array<i64: 0, 4096>}
+func.func @forward(%x: tensor<?x64xf32>, %one: tensor<64xf32>, %batch: !lm.batch, %state: !state) -> tensor<?x64xf32> {
+  %c = ml_program.global_load_const @w : !w
   equant.track %x in %state {index = 0 : i64} : tensor<?x64xf32>, !state
   %s = equant.online_scale %state, %batch {index = 0 : i64} : !state -> tensor<?xf32>
-  %y = equant.linear %x, %c scale(%w) row_scales(%s) {sites = ["a"], input_scheme = #online, weight_scheme = #weights}
-    : (tensor<?x64xf32>, tensor<64x64xi8>, tensor<64x1xf32>, tensor<?xf32>) -> tensor<?x64xf32>
+  %y = equant.packed_linear %x, %c online(%s) {sites = ["a"], input_scheme = #online} : (tensor<?x64xf32>, !w, tensor<?xf32>) -> tensor<?x64xf32>
   %n = lm.rms_norm %y, %one {epsilon = 1.0e-05 : f64} : tensor<?x64xf32>
   equant.track %n in %state {index = 1 : i64} : tensor<?x64xf32>, !state
   %t = equant.online_scale %state, %batch {index = 1 : i64} : !state -> tensor<?xf32>
-  %z = equant.linear %n, %c scale(%w) row_scales(%t) {sites = ["b"], input_scheme = #online, weight_scheme = #weights}
-    : (tensor<?x64xf32>, tensor<64x64xi8>, tensor<64x1xf32>, tensor<?xf32>) -> tensor<?x64xf32>
+  %z = equant.packed_linear %n, %c online(%t) {sites = ["b"], input_scheme = #online} : (tensor<?x64xf32>, !w, tensor<?xf32>) -> tensor<?x64xf32>
   equant.advance %state, %batch {decay = 0.5 : f64, window = 0 : i64} : !state
   return %z : tensor<?x64xf32>
 }

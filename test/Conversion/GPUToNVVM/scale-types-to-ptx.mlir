@@ -17,19 +17,20 @@
 // PTX-NOT: ld.global.nc.b8
 // PTX: .visible .entry linear_96x64_i4_sf16_g32_zp_bf16_f32_stream_8(
 
-#w2 = #equant.scheme<i2, symmetric, group = 32, scale = f16>
-#w4 = #equant.scheme<i4, asymmetric, group = 32, scale = f16>
+!w2 = !equant.weight<96x64, #equant.scheme<i2, symmetric, group = 32, scale = f16>, #equant.layout<mma_sync, order = m16n8k32>>
+!w4 = !equant.weight<96x64, #equant.scheme<i4, asymmetric, group = 32, scale = f16>, #equant.layout<mma_sync, order = m16n8k16>>
 #token = #equant.scheme<i8, symmetric, token, dynamic>
+ml_program.global private @w2(#ml_program.extern : !w2) : !w2 {equant.offset = array<i64: 0, 4096>}
+ml_program.global private @w4(#ml_program.extern : !w4) : !w4 {equant.offset = array<i64: 8192, 16384, 20480>}
 
 // CHECK-LABEL: func.func @block(
 // CHECK: launch.kernel @kernels::@quantize_64_f32(
 // CHECK: launch.kernel @kernels::@linear_96x64_i2_sf16_g32_q_f32_dp4a_1(
 // CHECK: launch.kernel @kernels::@linear_96x64_i4_sf16_g32_zp_bf16_f32_stream_1(
-func.func @block(%x: tensor<?x64xf32>, %codes2: tensor<96x64xi2>, %scale: tensor<96x2xf16>, %codes4: tensor<96x64xi4>,
-                 %zero: tensor<96x2xi32>) -> (tensor<?x96xf32>, tensor<?x96xf32>) {
-  %y = equant.linear %x, %codes2 scale(%scale) {sites = ["a"], weight_scheme = #w2, input_scheme = #token}
-         : (tensor<?x64xf32>, tensor<96x64xi2>, tensor<96x2xf16>) -> tensor<?x96xf32>
-  %z = equant.linear %x, %codes4 scale(%scale) zero_point(%zero) {sites = ["b"], weight_scheme = #w4}
-         : (tensor<?x64xf32>, tensor<96x64xi4>, tensor<96x2xf16>, tensor<96x2xi32>) -> tensor<?x96xf32>
+func.func @block(%x: tensor<?x64xf32>) -> (tensor<?x96xf32>, tensor<?x96xf32>) {
+  %w2 = ml_program.global_load_const @w2 : !w2
+  %y = equant.packed_linear %x, %w2 {sites = ["a"], input_scheme = #token} : (tensor<?x64xf32>, !w2) -> tensor<?x96xf32>
+  %w4 = ml_program.global_load_const @w4 : !w4
+  %z = equant.packed_linear %x, %w4 {sites = ["b"]} : (tensor<?x64xf32>, !w4) -> tensor<?x96xf32>
   return %y, %z : tensor<?x96xf32>, tensor<?x96xf32>
 }

@@ -5,8 +5,8 @@
 // argument each; a caller's rows are not overwritten.
 
 ml_program.global private @norm(#ml_program.extern : tensor<32xf32>) : tensor<32xf32> {equant.offset = 0 : i64}
-ml_program.global private @c(#ml_program.extern : tensor<1x8x32x4xi8>) : tensor<1x8x32x4xi8> {equant.offset = 128 : i64}
-ml_program.global private @s(#ml_program.extern : tensor<1x1x32xf32>) : tensor<1x1x32xf32> {equant.offset = 1152 : i64}
+!w = !equant.weight<32x32, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel, rows = 32, depth = 4>>
+ml_program.global private @c(#ml_program.extern : !w) : !w {equant.offset = array<i64: 128, 1152>}
 
 // CHECK-LABEL: func.func private @forward.kernels(
 // CHECK-SAME: %[[X:[^:]*]]: memref<?x32xf32, strided<[?, 1], offset: ?>>,
@@ -15,8 +15,7 @@ ml_program.global private @s(#ml_program.extern : tensor<1x1x32xf32>) : tensor<1
 // CHECK-SAME: %[[Z:[^:]*]]: memref<?x32xf32, strided<[?, 1], offset: ?>>, %[[H:[^:]*]]: memref<?x32xf32, strided<[?, 1], offset: ?>>)
 func.func @forward(%x: tensor<?x32xf32>) -> (tensor<?x32xf32>, tensor<?x32xf32>) {
   %norm = ml_program.global_load_const @norm : tensor<32xf32>
-  %c = ml_program.global_load_const @c : tensor<1x8x32x4xi8>
-  %s = ml_program.global_load_const @s : tensor<1x1x32xf32>
+  %c = ml_program.global_load_const @c : !w
   // CHECK: call @rms_norm{{.*}}(%[[X]], %{{.*}}, %[[H]], %[[STATE]], %[[THREAD]], %[[THREADS]])
   %h = lm.rms_norm %x, %norm {epsilon = 1.0e-05 : f64} : tensor<?x32xf32>
   // CHECK: memref.extract_aligned_pointer_as_index %[[H]]
@@ -29,11 +28,7 @@ func.func @forward(%x: tensor<?x32xf32>) -> (tensor<?x32xf32>, tensor<?x32xf32>)
   equant.observe %h {sites = ["up"], statistics = ["absmax"]} : tensor<?x32xf32>
   // CHECK: call @team_barrier(%[[STATE]], %[[THREADS]])
   // CHECK: call @{{.*}}quant{{.*}}(%[[H]]
-  %u = equant.linear %h, %c scale(%s)
-         {sites = ["up"], weight_scheme = #equant.scheme<i8, symmetric, channel>,
-          input_scheme = #equant.scheme<i8, symmetric, token, dynamic>,
-          layout = #equant.layout<panel, rows = 32, depth = 4>}
-         : (tensor<?x32xf32>, tensor<1x8x32x4xi8>, tensor<1x1x32xf32>) -> tensor<?x32xf32>
+  %u = equant.packed_linear %h, %c {sites = ["up"], input_scheme = #equant.scheme<i8, symmetric, token, dynamic>} : (tensor<?x32xf32>, !w) -> tensor<?x32xf32>
   // CHECK: call @{{.*}}add{{.*}}(%[[X]], %{{.*}}, %[[Z]], %[[STATE]], %[[THREAD]], %[[THREADS]])
   %z = lm.add %x, %u : tensor<?x32xf32>
   return %z, %h : tensor<?x32xf32>, tensor<?x32xf32>

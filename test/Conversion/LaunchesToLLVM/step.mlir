@@ -8,13 +8,11 @@
 // kernel makes them.
 
 ml_program.global private @norm(#ml_program.extern : tensor<32xf32>) : tensor<32xf32> {equant.offset = 0 : i64}
-ml_program.global private @c(#ml_program.extern : tensor<1x8x32x4xi8>) : tensor<1x8x32x4xi8> {equant.offset = 128 : i64}
-ml_program.global private @s(#ml_program.extern : tensor<1x1x32xf32>) : tensor<1x1x32xf32> {equant.offset = 1152 : i64}
+!w = !equant.weight<32x32, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel, rows = 32, depth = 4>>
+ml_program.global private @c(#ml_program.extern : !w) : !w {equant.offset = array<i64: 128, 1152>}
 ml_program.global private @table(#ml_program.extern : tensor<10x32xf32>) : tensor<10x32xf32> {equant.offset = 1280 : i64}
 
-#w = #equant.scheme<i8, symmetric, channel>
 #x = #equant.scheme<i8, symmetric, token, dynamic>
-#panel = #equant.layout<panel, rows = 32, depth = 4>
 
 // CHECK-LABEL: func.func private @forward.kernels(
 // CHECK-SAME: %[[STATE:[^:]*]]: !llvm.ptr, %[[THREAD:[^:]*]]: index, %[[THREADS:[^:]*]]: index,
@@ -24,8 +22,7 @@ ml_program.global private @table(#ml_program.extern : tensor<10x32xf32>) : tenso
 // CHECK: call @embedding
 func.func private @layer_0(%x: tensor<?x32xf32>) -> tensor<?x32xf32> {
   %norm = ml_program.global_load_const @norm : tensor<32xf32>
-  %c = ml_program.global_load_const @c : tensor<1x8x32x4xi8>
-  %s = ml_program.global_load_const @s : tensor<1x1x32xf32>
+  %c = ml_program.global_load_const @c : !w
   // CHECK: %[[QUANTIZE:.*]] = llvm.mlir.constant(1 : i64) : i64
   // CHECK-NEXT: %[[SITE:.*]] = llvm.mlir.addressof @[[NORM:site[_0-9]*]] : !llvm.ptr
   // CHECK-NEXT: call @call_profiler(%[[FN]], %[[CONTEXT]], %[[QUANTIZE]], %[[SITE]])
@@ -41,8 +38,7 @@ func.func private @layer_0(%x: tensor<?x32xf32>) -> tensor<?x32xf32> {
   // CHECK-NEXT: %[[SITE:.*]] = llvm.mlir.addressof @[[QK:site[_0-9]*]] : !llvm.ptr
   // CHECK-NEXT: call @call_profiler(%[[FN]], %[[CONTEXT]], %[[GEMM]], %[[SITE]])
   // CHECK: call @linear
-  %u = equant.linear %h, %c scale(%s) {sites = ["attn.q_proj", "attn.k_proj"], weight_scheme = #w, input_scheme = #x, layout = #panel}
-         : (tensor<?x32xf32>, tensor<1x8x32x4xi8>, tensor<1x1x32xf32>) -> tensor<?x32xf32>
+  %u = equant.packed_linear %h, %c {sites = ["attn.q_proj", "attn.k_proj"], input_scheme = #x} : (tensor<?x32xf32>, !w) -> tensor<?x32xf32>
   // CHECK: llvm.mlir.constant(1 : i64) : i64
   // CHECK-NEXT: %[[SITE:.*]] = llvm.mlir.addressof @[[DOWN:site[_0-9]*]] : !llvm.ptr
   // CHECK-NEXT: call @call_profiler(%[[FN]],
@@ -51,8 +47,7 @@ func.func private @layer_0(%x: tensor<?x32xf32>) -> tensor<?x32xf32> {
   // CHECK-NEXT: %[[SITE:.*]] = llvm.mlir.addressof @[[DOWN]] : !llvm.ptr
   // CHECK-NEXT: call @call_profiler(%[[FN]],
   // CHECK: call @linear
-  %d = equant.linear %u, %c scale(%s) {sites = ["down_proj"], weight_scheme = #w, input_scheme = #x, layout = #panel}
-         : (tensor<?x32xf32>, tensor<1x8x32x4xi8>, tensor<1x1x32xf32>) -> tensor<?x32xf32>
+  %d = equant.packed_linear %u, %c {sites = ["down_proj"], input_scheme = #x} : (tensor<?x32xf32>, !w) -> tensor<?x32xf32>
   %z = lm.add %x, %d : tensor<?x32xf32>
   // The sum is the linear's; what follows is the head.
   // CHECK: call @call_profiler(%[[FN]], %[[CONTEXT]],

@@ -1,11 +1,12 @@
 // RUN: easyquant-opt %s --canonicalize | FileCheck %s
 
 // CHECK-LABEL: func.func @concat_of_one(
-// CHECK-SAME:    %[[A:.*]]: tensor<2x8xi4>)
+// CHECK-SAME:    %[[A:.*]]: !equant.weight<2x8, #equant.scheme<i4, symmetric, channel>>)
 // CHECK-NEXT:    return %[[A]]
-func.func @concat_of_one(%a: tensor<2x8xi4>) -> tensor<2x8xi4> {
-  %b = equant.concat %a : (tensor<2x8xi4>) -> tensor<2x8xi4>
-  return %b : tensor<2x8xi4>
+!w = !equant.weight<2x8, #equant.scheme<i4, symmetric, channel>>
+func.func @concat_of_one(%a: !w) -> !w {
+  %b = equant.concat %a : (!w) -> !w
+  return %b : !w
 }
 
 // CHECK-LABEL: func.func @concat_of_concat(

@@ -4,7 +4,7 @@
 
 // TARGET: error: unknown target 'tpu'; expected cpu or gpu
 
-#token = #equant.scheme<i8, symmetric, token, dynamic>
+!rows = !equant.rows<?x8, #equant.scheme<i8, symmetric, token, dynamic>, sums = 0>
 
 // A norm whose result is only quantized makes codes; one that others read does not.
 // CHECK-LABEL: func.func @norms(
@@ -14,12 +14,12 @@
 // CHECK-NEXT:    equant.yield
 // CHECK:       %[[H:.*]] = lm.rms_norm
 // CHECK-NEXT:  equant.quantize_rows %[[H]]
-func.func @norms(%x: tensor<?x8xf32>, %w: tensor<8xf32>) -> (tensor<?x8xi8>, tensor<?x8xi8>, tensor<?x8xf32>) {
+func.func @norms(%x: tensor<?x8xf32>, %w: tensor<8xf32>) -> (!rows, !rows, tensor<?x8xf32>) {
   %a = lm.rms_norm %x, %w {epsilon = 1.0e-05 : f64} : tensor<?x8xf32>
-  %c, %s, %t = equant.quantize_rows %a {group = 0 : i64, scheme = #token} : tensor<?x8xf32> -> tensor<?x8xi8>, tensor<?xf32>, tensor<?x1xi32>
+  %c = equant.quantize_rows %a : tensor<?x8xf32> -> !rows
   %b = lm.rms_norm %x, %w {epsilon = 1.0e-05 : f64} : tensor<?x8xf32>
-  %d, %u, %v = equant.quantize_rows %b {group = 0 : i64, scheme = #token} : tensor<?x8xf32> -> tensor<?x8xi8>, tensor<?xf32>, tensor<?x1xi32>
-  return %c, %d, %b : tensor<?x8xi8>, tensor<?x8xi8>, tensor<?x8xf32>
+  %d = equant.quantize_rows %b : tensor<?x8xf32> -> !rows
+  return %c, %d, %b : !rows, !rows, tensor<?x8xf32>
 }
 
 // A linear adds into a stream that nothing reads any more, but not into the caller's rows, nor into what is read behind it.
@@ -87,8 +87,7 @@ func.func @rotations(%x: tensor<?x8xf32>, %w: tensor<16x8xf32>, %batch: !lm.batc
 // GPU:       lm.rope
 // GPU-NEXT:  lm.rope
 // GPU-NEXT:  lm.attention
-func.func @append(%x: tensor<?x8xf32>, %w: tensor<16x8xf32>, %u: tensor<8x8xf32>, %z: tensor<4x8xf32>, %batch: !lm.batch,
-                  %cache: !lm.kv_cache<layers = 2, kv_heads = 1, head_dim = 4>) -> (tensor<?x8xbf16>, tensor<?x8xf32>) {
+func.func @append(%x: tensor<?x8xf32>, %w: tensor<16x8xf32>, %u: tensor<8x8xf32>, %z: tensor<4x8xf32>, %batch: !lm.batch, %cache: !lm.kv_cache<layers = 2, kv_heads = 1, head_dim = 4>) -> (tensor<?x8xbf16>, tensor<?x8xf32>) {
   %t = ml_program.global_load_const @rope : tensor<16x2x2xf32>
   %qkv = lm.linear %x, %w {site = "qkv"} : (tensor<?x8xf32>, tensor<16x8xf32>) -> tensor<?x16xf32>
   %q, %k, %v = lm.split %qkv : tensor<?x16xf32> -> tensor<?x8xf32>, tensor<?x4xf32>, tensor<?x4xf32>

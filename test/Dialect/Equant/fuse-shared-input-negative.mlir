@@ -8,26 +8,20 @@
 // Different weight schemes, different input schemes, one with a bias.
 // CHECK-LABEL: func.func @disagree(
 // CHECK-COUNT-4: equant.linear
-func.func @disagree(%x: tensor<?x8xf32>, %q: tensor<4x8xi8>, %s: tensor<4x1xf32>, %b: tensor<4xf32>) {
-  equant.linear %x, %q scale(%s) {sites = ["a"], weight_scheme = #w8}
-    : (tensor<?x8xf32>, tensor<4x8xi8>, tensor<4x1xf32>) -> tensor<?x4xf32>
-  equant.linear %x, %q scale(%s) {sites = ["b"], weight_scheme = #g8}
-    : (tensor<?x8xf32>, tensor<4x8xi8>, tensor<4x1xf32>) -> tensor<?x4xf32>
-  equant.linear %x, %q scale(%s) {sites = ["c"], weight_scheme = #w8, input_scheme = #a8}
-    : (tensor<?x8xf32>, tensor<4x8xi8>, tensor<4x1xf32>) -> tensor<?x4xf32>
-  equant.linear %x, %q scale(%s) bias(%b) {sites = ["d"], weight_scheme = #w8}
-    : (tensor<?x8xf32>, tensor<4x8xi8>, tensor<4x1xf32>, tensor<4xf32>) -> tensor<?x4xf32>
+func.func @disagree(%x: tensor<?x8xf32>, %q: !equant.weight<4x8, #w8>, %g: !equant.weight<4x8, #g8>, %b: tensor<4xf32>) {
+  equant.linear %x, %q {sites = ["a"]} : (tensor<?x8xf32>, !equant.weight<4x8, #w8>) -> tensor<?x4xf32>
+  equant.linear %x, %g {sites = ["b"]} : (tensor<?x8xf32>, !equant.weight<4x8, #g8>) -> tensor<?x4xf32>
+  equant.linear %x, %q {sites = ["c"], input_scheme = #a8} : (tensor<?x8xf32>, !equant.weight<4x8, #w8>) -> tensor<?x4xf32>
+  equant.linear %x, %q bias(%b) {sites = ["d"]} : (tensor<?x8xf32>, !equant.weight<4x8, #w8>, tensor<4xf32>) -> tensor<?x4xf32>
   return
 }
 
 // One scale per tensor cannot become one for both.
 // CHECK-LABEL: func.func @tensor_scale(
 // CHECK-COUNT-2: equant.linear
-func.func @tensor_scale(%x: tensor<?x8xf32>, %q: tensor<4x8xi8>, %s: tensor<1x1xf32>) {
-  equant.linear %x, %q scale(%s) {sites = ["a"], weight_scheme = #t8}
-    : (tensor<?x8xf32>, tensor<4x8xi8>, tensor<1x1xf32>) -> tensor<?x4xf32>
-  equant.linear %x, %q scale(%s) {sites = ["b"], weight_scheme = #t8}
-    : (tensor<?x8xf32>, tensor<4x8xi8>, tensor<1x1xf32>) -> tensor<?x4xf32>
+func.func @tensor_scale(%x: tensor<?x8xf32>, %q: !equant.weight<4x8, #t8>) {
+  equant.linear %x, %q {sites = ["a"]} : (tensor<?x8xf32>, !equant.weight<4x8, #t8>) -> tensor<?x4xf32>
+  equant.linear %x, %q {sites = ["b"]} : (tensor<?x8xf32>, !equant.weight<4x8, #t8>) -> tensor<?x4xf32>
   return
 }
 
@@ -35,24 +29,20 @@ func.func @tensor_scale(%x: tensor<?x8xf32>, %q: tensor<4x8xi8>, %s: tensor<1x1x
 // CHECK-LABEL: func.func @inputs(
 // CHECK-COUNT-2: equant.linear
 // CHECK-COUNT-2: lm.linear
-func.func @inputs(%x: tensor<?x8xf32>, %z: tensor<?x8xf32>, %q: tensor<4x8xi8>, %s: tensor<4x1xf32>, %w: tensor<4x8xf32>) {
-  equant.linear %x, %q scale(%s) {sites = ["a"], weight_scheme = #w8}
-    : (tensor<?x8xf32>, tensor<4x8xi8>, tensor<4x1xf32>) -> tensor<?x4xf32>
-  equant.linear %z, %q scale(%s) {sites = ["b"], weight_scheme = #w8}
-    : (tensor<?x8xf32>, tensor<4x8xi8>, tensor<4x1xf32>) -> tensor<?x4xf32>
+func.func @inputs(%x: tensor<?x8xf32>, %z: tensor<?x8xf32>, %q: !equant.weight<4x8, #w8>, %w: tensor<4x8xf32>) {
+  equant.linear %x, %q {sites = ["a"]} : (tensor<?x8xf32>, !equant.weight<4x8, #w8>) -> tensor<?x4xf32>
+  equant.linear %z, %q {sites = ["b"]} : (tensor<?x8xf32>, !equant.weight<4x8, #w8>) -> tensor<?x4xf32>
   lm.linear %x, %w {site = "c"} : (tensor<?x8xf32>, tensor<4x8xf32>) -> tensor<?x4xf32>
   lm.linear %x, %w {site = "d"} : (tensor<?x8xf32>, tensor<4x8xf32>) -> tensor<?x4xf32>
   return
 }
 
-// The scale of the second comes out of the first: it cannot be made earlier.
+// The weight of the second comes out of the first: it cannot be made earlier.
 // CHECK-LABEL: func.func @depends(
 // CHECK-COUNT-2: equant.linear
-func.func @depends(%x: tensor<?x8xf32>, %q: tensor<4x8xi8>, %s: tensor<4x1xf32>) {
-  %y = equant.linear %x, %q scale(%s) {sites = ["a"], weight_scheme = #w8}
-    : (tensor<?x8xf32>, tensor<4x8xi8>, tensor<4x1xf32>) -> tensor<?x4xf32>
-  %t = "test.scales_from"(%y) : (tensor<?x4xf32>) -> tensor<4x1xf32>
-  equant.linear %x, %q scale(%t) {sites = ["b"], weight_scheme = #w8}
-    : (tensor<?x8xf32>, tensor<4x8xi8>, tensor<4x1xf32>) -> tensor<?x4xf32>
+func.func @depends(%x: tensor<?x8xf32>, %q: !equant.weight<4x8, #w8>) {
+  %y = equant.linear %x, %q {sites = ["a"]} : (tensor<?x8xf32>, !equant.weight<4x8, #w8>) -> tensor<?x4xf32>
+  %t = "test.weight_from"(%y) : (tensor<?x4xf32>) -> !equant.weight<4x8, #w8>
+  equant.linear %x, %t {sites = ["b"]} : (tensor<?x8xf32>, !equant.weight<4x8, #w8>) -> tensor<?x4xf32>
   return
 }

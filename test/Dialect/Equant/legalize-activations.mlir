@@ -5,28 +5,47 @@
 // GPU-LABEL: func.func @forward(
 // GPU-SAME:    %[[X:.*]]: tensor<?x8xf32>
 // GPU-NOT:       fake_quantize
-// GPU:           %[[C:.*]], %[[SCALES:.*]], %{{.*}} = equant.quantize_rows %[[X]]
-// GPU:           equant.linear %[[C]], %{{.*}} row_scales(%[[SCALES]]) {
+// GPU:           %[[C:.*]] = equant.quantize_rows %[[X]] : tensor<?x8xf32> -> !equant.rows<?x8, #equant.scheme<i8, symmetric, token, dynamic>>
+// GPU:           equant.packed_linear %[[C]], %{{.*}} {sites = ["integer"]}
 // GPU:           %[[H:.*]] = arith.truncf %[[X]] : tensor<?x8xf32> to tensor<?x8xbf16>
 // GPU:           lm.linear %[[H]],
 // CHECK-LABEL: func.func @forward(
 // CHECK-SAME:    %[[X:.*]]: tensor<?x8xf32>
 // CHECK:         %[[Q:.*]] = equant.fake_quantize %[[X]] {scheme = #equant.scheme<f8E4M3FN, token, dynamic>} : tensor<?x8xf32>
-// CHECK:         equant.linear %[[Q]], %{{.*}} {sites = ["gate"], weight_scheme = #equant.scheme<f8E4M3FN, channel>}
-// CHECK:         equant.linear %[[Q]], %{{.*}} {sites = ["up"],
+// CHECK:         equant.packed_linear %[[Q]], %{{.*}} {sites = ["gate"]}
+// CHECK:         equant.packed_linear %[[Q]], %{{.*}} {sites = ["up"]}
 // CHECK:         %[[S:.*]] = equant.fake_quantize %[[X]] {scale = 2.500000e-01 : f32, scheme = #equant.scheme<f8E4M3FN, tensor>} : tensor<?x8xf32>
-// CHECK:         equant.linear %[[S]], %{{.*}} {sites = ["static"], weight_scheme
-// CHECK:         %[[C:.*]], %[[SCALES:.*]], %[[SUMS:.*]] = equant.quantize_rows %[[X]] {group = 0 : i64, scheme = #equant.scheme<i8, symmetric, token, dynamic>}
-// CHECK:         equant.linear %[[C]], %{{.*}} row_scales(%[[SCALES]]) row_sums(%[[SUMS]]) {input_scheme = #equant.scheme<i8, symmetric, token, dynamic>, sites = ["integer"]
-func.func @forward(%x: tensor<?x8xf32>, %w: tensor<16x8xf8E4M3FN>, %s: tensor<16x1xf32>, %i: tensor<16x8xi8>, %f: tensor<16x8xf32>) {
-  %g = equant.linear %x, %w scale(%s) {sites = ["gate"], input_scheme = #equant.scheme<f8E4M3FN, token, dynamic>, weight_scheme = #equant.scheme<f8E4M3FN, channel>}
-    : (tensor<?x8xf32>, tensor<16x8xf8E4M3FN>, tensor<16x1xf32>) -> tensor<?x16xf32>
-  %u = equant.linear %x, %w scale(%s) {sites = ["up"], input_scheme = #equant.scheme<f8E4M3FN, token, dynamic>, weight_scheme = #equant.scheme<f8E4M3FN, channel>}
-    : (tensor<?x8xf32>, tensor<16x8xf8E4M3FN>, tensor<16x1xf32>) -> tensor<?x16xf32>
-  %t = equant.linear %x, %w scale(%s) {sites = ["static"], input_scale = 2.5e-01 : f32, input_scheme = #equant.scheme<f8E4M3FN, tensor>, weight_scheme = #equant.scheme<f8E4M3FN, channel>}
-    : (tensor<?x8xf32>, tensor<16x8xf8E4M3FN>, tensor<16x1xf32>) -> tensor<?x16xf32>
-  %j = equant.linear %x, %i scale(%s) {sites = ["integer"], input_scheme = #equant.scheme<i8, symmetric, token, dynamic>, weight_scheme = #equant.scheme<i8, symmetric, channel>}
-    : (tensor<?x8xf32>, tensor<16x8xi8>, tensor<16x1xf32>) -> tensor<?x16xf32>
+// CHECK:         equant.packed_linear %[[S]], %{{.*}} {sites = ["static"]}
+// CHECK:         %[[C:.*]] = equant.quantize_rows %[[X]] : tensor<?x8xf32> -> !equant.rows<?x8, #equant.scheme<i8, symmetric, token, dynamic>, sums = 0>
+// CHECK:         equant.packed_linear %[[C]], %{{.*}} {sites = ["integer"]}
+#panel = #equant.layout<panel, rows = 32, depth = 4>
+#f8 = #equant.scheme<f8E4M3FN, token, dynamic>
+!f8 = !equant.weight<16x8, #equant.scheme<f8E4M3FN, channel>, #panel>
+!i8 = !equant.weight<16x8, #equant.scheme<i8, symmetric, channel>, #panel>
+func.func @forward(%x: tensor<?x8xf32>, %w: !f8, %i: !i8, %f: tensor<16x8xf32>) {
+  %g = equant.packed_linear %x, %w {sites = ["gate"], input_scheme = #f8} : (tensor<?x8xf32>, !f8) -> tensor<?x16xf32>
+  %u = equant.packed_linear %x, %w {sites = ["up"], input_scheme = #f8} : (tensor<?x8xf32>, !f8) -> tensor<?x16xf32>
+  %t = equant.packed_linear %x, %w {sites = ["static"], input_scale = 2.5e-01 : f32, input_scheme = #equant.scheme<f8E4M3FN, tensor>}
+    : (tensor<?x8xf32>, !f8) -> tensor<?x16xf32>
+  %j = equant.packed_linear %x, %i {sites = ["integer"], input_scheme = #equant.scheme<i8, symmetric, token, dynamic>}
+    : (tensor<?x8xf32>, !i8) -> tensor<?x16xf32>
   %l = lm.linear %x, %f {site = "float"} : (tensor<?x8xf32>, tensor<16x8xf32>) -> tensor<?x16xf32>
+  return
+}
+
+// Codes that several linears read have sums where one of them needs these.
+// GPU-LABEL: func.func @shared(
+// GPU:           %[[C:.*]] = equant.quantize_rows %{{.*}} -> !equant.rows<?x32, {{.*}}, sums = 32>
+// GPU:           equant.packed_linear %[[C]], %{{.*}} {sites = ["plain"]}
+// GPU:           equant.packed_linear %[[C]], %{{.*}} {sites = ["zero_points"]}
+// GPU-NOT:       quantize_rows
+// CHECK-LABEL: func.func @shared(
+#k32 = #equant.layout<mma_sync, order = m16n8k32>
+#token = #equant.scheme<i8, symmetric, token, dynamic>
+!s4 = !equant.weight<16x32, #equant.scheme<i4, symmetric, group = 32>, #k32>
+!z4 = !equant.weight<16x32, #equant.scheme<i4, asymmetric, group = 32>, #k32>
+func.func @shared(%x: tensor<?x32xf32>, %s: !s4, %z: !z4) {
+  %a = equant.packed_linear %x, %s {sites = ["plain"], input_scheme = #token} : (tensor<?x32xf32>, !s4) -> tensor<?x16xf32>
+  %b = equant.packed_linear %x, %z {sites = ["zero_points"], input_scheme = #token} : (tensor<?x32xf32>, !z4) -> tensor<?x16xf32>
   return
 }

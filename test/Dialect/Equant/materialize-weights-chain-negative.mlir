@@ -7,10 +7,9 @@
 
 #w8 = #equant.scheme<i8, symmetric, channel>
 module attributes {lm.source = "MODEL"} {
-  func.func @codes(%x: tensor<?x16xf32>, %q: tensor<40x16xi8>, %s: tensor<40x1xf32>) {
-    // expected-error @below {{site 'up': its weight is not a quantized constant: expected codes from equant.quantize, found a block argument}}
-    equant.linear %x, %q scale(%s) {sites = ["up"], weight_scheme = #w8}
-      : (tensor<?x16xf32>, tensor<40x16xi8>, tensor<40x1xf32>) -> tensor<?x40xf32>
+  func.func @codes(%x: tensor<?x16xf32>, %q: !equant.weight<40x16, #w8>) {
+    // expected-error @below {{site 'up': its weight is not a quantized constant: expected equant.quantize or equant.from_codes, found a block argument}}
+    equant.linear %x, %q {sites = ["up"]} : (tensor<?x16xf32>, !equant.weight<40x16, #w8>) -> tensor<?x40xf32>
     return
   }
 }
@@ -19,11 +18,12 @@ module attributes {lm.source = "MODEL"} {
 
 #w8 = #equant.scheme<i8, symmetric, channel>
 module attributes {lm.source = "MODEL"} {
-  func.func @scale(%x: tensor<?x16xf32>, %w: tensor<40x16xf32>, %s: tensor<40x1xf32>) {
-    %q = equant.quantize %w scale(%s) {scheme = #w8} : (tensor<40x16xf32>, tensor<40x1xf32>) -> tensor<40x16xi8>
-    // expected-error @below {{expected the scale that equant.quantize used, from equant.choose_qparams of the same weight in the same scheme, or computed by a method, found a block argument}}
-    equant.linear %x, %q scale(%s) {sites = ["up"], weight_scheme = #w8}
-      : (tensor<?x16xf32>, tensor<40x16xi8>, tensor<40x1xf32>) -> tensor<?x40xf32>
+  ml_program.global private @model.embed_tokens.weight(#ml_program.extern : tensor<40x16xf32>) : tensor<40x16xf32>
+  func.func @scale(%x: tensor<?x16xf32>, %s: tensor<40x1xf32>) {
+    %w = ml_program.global_load_const @model.embed_tokens.weight : tensor<40x16xf32>
+    %q = equant.quantize %w scale(%s) : (tensor<40x16xf32>, tensor<40x1xf32>) -> !equant.weight<40x16, #w8>
+    // expected-error @below {{site 'up': expected a constant (a global with external contents, equant.scale or a part of one), found a block argument}}
+    equant.linear %x, %q {sites = ["up"]} : (tensor<?x16xf32>, !equant.weight<40x16, #w8>) -> tensor<?x40xf32>
     return
   }
 }
@@ -33,11 +33,9 @@ module attributes {lm.source = "MODEL"} {
 #w8 = #equant.scheme<i8, symmetric, channel>
 module attributes {lm.source = "MODEL"} {
   func.func @global(%x: tensor<?x16xf32>, %w: tensor<40x16xf32>) {
-    %s = equant.choose_qparams %w rule absmax {scheme = #w8} : (tensor<40x16xf32>) -> tensor<40x1xf32>
-    %q = equant.quantize %w scale(%s) {scheme = #w8} : (tensor<40x16xf32>, tensor<40x1xf32>) -> tensor<40x16xi8>
+    %q = equant.quantize %w rule absmax : (tensor<40x16xf32>) -> !equant.weight<40x16, #w8>
     // expected-error @below {{site 'up': expected a constant (a global with external contents, equant.scale or a part of one), found a block argument}}
-    equant.linear %x, %q scale(%s) {sites = ["up"], weight_scheme = #w8}
-      : (tensor<?x16xf32>, tensor<40x16xi8>, tensor<40x1xf32>) -> tensor<?x40xf32>
+    equant.linear %x, %q {sites = ["up"]} : (tensor<?x16xf32>, !equant.weight<40x16, #w8>) -> tensor<?x40xf32>
     return
   }
 }
@@ -49,11 +47,9 @@ module attributes {lm.source = "MODEL"} {
   ml_program.global private @model.embed_tokens.weight(#ml_program.extern : tensor<40x16xf32>) : tensor<40x16xf32>
   func.func @sites(%x: tensor<?x16xf32>) {
     %w = ml_program.global_load_const @model.embed_tokens.weight : tensor<40x16xf32>
-    %s = equant.choose_qparams %w rule absmax {scheme = #w8} : (tensor<40x16xf32>) -> tensor<40x1xf32>
-    %q = equant.quantize %w scale(%s) {scheme = #w8} : (tensor<40x16xf32>, tensor<40x1xf32>) -> tensor<40x16xi8>
+    %q = equant.quantize %w rule absmax : (tensor<40x16xf32>) -> !equant.weight<40x16, #w8>
     // expected-error @below {{site 'gate': 2 sites are named, but the weight is made of 1}}
-    equant.linear %x, %q scale(%s) {sites = ["gate", "up"], weight_scheme = #w8}
-      : (tensor<?x16xf32>, tensor<40x16xi8>, tensor<40x1xf32>) -> tensor<?x40xf32>
+    equant.linear %x, %q {sites = ["gate", "up"]} : (tensor<?x16xf32>, !equant.weight<40x16, #w8>) -> tensor<?x40xf32>
     return
   }
 }
@@ -65,11 +61,9 @@ module attributes {lm.source = "MODEL"} {
   ml_program.global private @model.embed_tokens.weight(#ml_program.extern : tensor<40x16xf32>) : tensor<40x16xf32>
   func.func @granularity(%x: tensor<?x16xf32>) {
     %w = ml_program.global_load_const @model.embed_tokens.weight : tensor<40x16xf32>
-    %s = equant.choose_qparams %w rule absmax {scheme = #wt} : (tensor<40x16xf32>) -> tensor<1x1xf32>
-    %q = equant.quantize %w scale(%s) {scheme = #wt} : (tensor<40x16xf32>, tensor<1x1xf32>) -> tensor<40x16xi8>
+    %q = equant.quantize %w rule absmax : (tensor<40x16xf32>) -> !equant.weight<40x16, #wt>
     // expected-error @below {{site 'up': weights in #equant.scheme<i8, symmetric, tensor> cannot be packed; expected scales per channel or per group}}
-    equant.linear %x, %q scale(%s) {sites = ["up"], weight_scheme = #wt}
-      : (tensor<?x16xf32>, tensor<40x16xi8>, tensor<1x1xf32>) -> tensor<?x40xf32>
+    equant.linear %x, %q {sites = ["up"]} : (tensor<?x16xf32>, !equant.weight<40x16, #wt>) -> tensor<?x40xf32>
     return
   }
 }

@@ -48,9 +48,8 @@ module attributes {lm.source = "MODEL", equant.work = "WORK"} {
     %w2 = equant.scale %w by %f {axis = 1, divide} : tensor<24x16xf32>, tensor<16xf32>
     %s = ml_program.global_load_const @up.weight_scale : tensor<24x1xf32>
     %r = ml_program.global_load_const @up.weight_codes : tensor<24x16xi8>
-    %c = equant.quantize %w2 scale(%s) rounded(%r) {scheme = #w} : (tensor<24x16xf32>, tensor<24x1xf32>, tensor<24x16xi8>) -> tensor<24x16xi8>
-    %y = equant.linear %x, %c scale(%s) {sites = ["up"], weight_scheme = #w}
-           : (tensor<?x16xf32>, tensor<24x16xi8>, tensor<24x1xf32>) -> tensor<?x24xf32>
+    %c = equant.quantize %w2 scale(%s) rounded(%r) : (tensor<24x16xf32>, tensor<24x1xf32>, tensor<24x16xi8>) -> !equant.weight<24x16, #w>
+    %y = equant.linear %x, %c {sites = ["up"]} : (tensor<?x16xf32>, !equant.weight<24x16, #w>) -> tensor<?x24xf32>
     return %y : tensor<?x24xf32>
   }
 }

@@ -18,7 +18,7 @@
 // CHECK-LABEL: func.func @layer(
 // CHECK-NOT:     equant.scale
 // CHECK:         %[[B:.*]] = ml_program.global_load_const @"model.layers.0.self_attn.q_proj+k_proj.bias" : tensor<24xf32>
-// CHECK:         equant.linear %{{.*}} bias(%[[B]])
+// CHECK:         equant.packed_linear %{{.*}} bias(%[[B]])
 // CHECK-DAG:     %[[N:.*]] = ml_program.global_load_const @model.layers.0.input_layernorm.weight : tensor<16xf32>
 // CHECK:         lm.rms_norm %{{.*}}, %[[N]]
 // CHECK-DAG:     ml_program.global_load_const @model.layers.0.mlp.gate_proj.weight :
@@ -47,19 +47,16 @@ module attributes {lm.source = "MODEL", equant.work = "WORK"} {
     %qw = ml_program.global_load_const @model.layers.0.self_attn.q_proj.weight : tensor<16x16xf32>
     %qs = ml_program.global_load_const @q.weight_scale : tensor<16x1xf32>
     %qr = ml_program.global_load_const @q.weight_codes : tensor<16x16xi8>
-    %qc = equant.quantize %qw scale(%qs) rounded(%qr) {scheme = #w8} : (tensor<16x16xf32>, tensor<16x1xf32>, tensor<16x16xi8>) -> tensor<16x16xi8>
+    %qc = equant.quantize %qw scale(%qs) rounded(%qr) : (tensor<16x16xf32>, tensor<16x1xf32>, tensor<16x16xi8>) -> !equant.weight<16x16, #w8>
     %kw = ml_program.global_load_const @model.layers.0.self_attn.k_proj.weight : tensor<8x16xf32>
-    %ks = equant.choose_qparams %kw rule absmax {scheme = #w8} : (tensor<8x16xf32>) -> tensor<8x1xf32>
-    %kc = equant.quantize %kw scale(%ks) {scheme = #w8} : (tensor<8x16xf32>, tensor<8x1xf32>) -> tensor<8x16xi8>
-    %c = equant.concat %qc, %kc : (tensor<16x16xi8>, tensor<8x16xi8>) -> tensor<24x16xi8>
-    %s = equant.concat %qs, %ks : (tensor<16x1xf32>, tensor<8x1xf32>) -> tensor<24x1xf32>
+    %kc = equant.quantize %kw rule absmax : (tensor<8x16xf32>) -> !equant.weight<8x16, #w8>
+    %c = equant.concat %qc, %kc : (!equant.weight<16x16, #w8>, !equant.weight<8x16, #w8>) -> !equant.weight<24x16, #w8>
     %qb = ml_program.global_load_const @model.layers.0.self_attn.q_proj.bias : tensor<16xf32>
     %kb = ml_program.global_load_const @model.layers.0.self_attn.k_proj.bias : tensor<8xf32>
     %bf = ml_program.global_load_const @bias.smooth_scale : tensor<16xf32>
     %qb2 = equant.scale %qb by %bf {axis = 0, divide} : tensor<16xf32>, tensor<16xf32>
     %b = equant.concat %qb2, %kb : (tensor<16xf32>, tensor<8xf32>) -> tensor<24xf32>
-    %qk = equant.linear %x, %c scale(%s) bias(%b) {sites = ["q", "k"], weight_scheme = #w8}
-            : (tensor<?x16xf32>, tensor<24x16xi8>, tensor<24x1xf32>, tensor<24xf32>) -> tensor<?x24xf32>
+    %qk = equant.linear %x, %c bias(%b) {sites = ["q", "k"]} : (tensor<?x16xf32>, !equant.weight<24x16, #w8>, tensor<24xf32>) -> tensor<?x24xf32>
 
     %n = ml_program.global_load_const @model.layers.0.input_layernorm.weight : tensor<16xf32>
     %f = ml_program.global_load_const @up.smooth_scale : tensor<16xf32>
@@ -69,17 +66,14 @@ module attributes {lm.source = "MODEL", equant.work = "WORK"} {
     %uw = ml_program.global_load_const @model.layers.0.mlp.up_proj.weight : tensor<24x16xf32>
     %uw2 = equant.scale %uw by %f {axis = 1} : tensor<24x16xf32>, tensor<16xf32>
     %uw3 = equant.scale %uw2 by %g {axis = 0, divide} : tensor<24x16xf32>, tensor<24xf32>
-    %us = equant.choose_qparams %uw3 rule absmax {scheme = #w8} : (tensor<24x16xf32>) -> tensor<24x1xf32>
-    %uc = equant.quantize %uw3 scale(%us) {scheme = #w8} : (tensor<24x16xf32>, tensor<24x1xf32>) -> tensor<24x16xi8>
-    %u = equant.linear %y, %uc scale(%us) {sites = ["up"], weight_scheme = #w8}
-           : (tensor<?x16xf32>, tensor<24x16xi8>, tensor<24x1xf32>) -> tensor<?x24xf32>
+    %uc = equant.quantize %uw3 rule absmax : (tensor<24x16xf32>) -> !equant.weight<24x16, #w8>
+    %u = equant.linear %y, %uc {sites = ["up"]} : (tensor<?x16xf32>, !equant.weight<24x16, #w8>) -> tensor<?x24xf32>
 
     %dw = ml_program.global_load_const @model.layers.0.mlp.down_proj.weight : tensor<16x24xf32>
     %dw2 = equant.scale %dw by %g {axis = 1} : tensor<16x24xf32>, tensor<24xf32>
     %ds = ml_program.global_load_const @down.weight_scale : tensor<16x3xf32>
-    %dc = equant.quantize %dw2 scale(%ds) {scheme = #w4} : (tensor<16x24xf32>, tensor<16x3xf32>) -> tensor<16x24xi4>
-    %d = equant.linear %u, %dc scale(%ds) {sites = ["down"], weight_scheme = #w4}
-           : (tensor<?x24xf32>, tensor<16x24xi4>, tensor<16x3xf32>) -> tensor<?x16xf32>
+    %dc = equant.quantize %dw2 scale(%ds) : (tensor<16x24xf32>, tensor<16x3xf32>) -> !equant.weight<16x24, #w4>
+    %d = equant.linear %u, %dc {sites = ["down"]} : (tensor<?x24xf32>, !equant.weight<16x24, #w4>) -> tensor<?x16xf32>
 
     %gw = ml_program.global_load_const @model.layers.0.mlp.gate_proj.weight : tensor<24x16xf32>
     %gw2 = equant.scale %gw by %f {axis = 1} : tensor<24x16xf32>, tensor<16xf32>

@@ -4,33 +4,13 @@
 #w4 = #equant.scheme<i4, symmetric, group = 8>
 module attributes {lm.source = "MODEL"} {
   ml_program.global private @model.layers.0.mlp.down_proj.weight(#ml_program.extern : tensor<16x24xf32>) : tensor<16x24xf32>
-  func.func @forward(%x: tensor<?x16xf32>) -> tensor<?x16xf32> {
+  func.func @forward(%x: tensor<?x8xf32>) -> tensor<?x16xf32> {
     %w = ml_program.global_load_const @model.layers.0.mlp.down_proj.weight : tensor<16x24xf32>
-    %s = equant.choose_qparams %w rule absmax {scheme = #w4} : (tensor<16x24xf32>) -> tensor<16x3xf32>
-    %q = equant.quantize %w scale(%s) {scheme = #w4} : (tensor<16x24xf32>, tensor<16x3xf32>) -> tensor<16x24xi4>
-    %qc = tensor.extract_slice %q[0, 4] [16, 16] [1, 1] : tensor<16x24xi4> to tensor<16x16xi4>
-    %sc = tensor.extract_slice %s[0, 1] [16, 2] [1, 1] : tensor<16x3xf32> to tensor<16x2xf32>
-    // expected-error @below {{site 'down': columns 4 to 19 of its weight cut a group of 8; expected a part that begins and ends at multiples of the group size}}
-    %y = equant.linear %x, %qc scale(%sc) {sites = ["down"], weight_scheme = #w4}
-           : (tensor<?x16xf32>, tensor<16x16xi4>, tensor<16x2xf32>) -> tensor<?x16xf32>
-    return %y : tensor<?x16xf32>
-  }
-}
-
-// -----
-
-#w4 = #equant.scheme<i4, symmetric, group = 8>
-module attributes {lm.source = "MODEL"} {
-  ml_program.global private @model.layers.0.mlp.down_proj.weight(#ml_program.extern : tensor<16x24xf32>) : tensor<16x24xf32>
-  func.func @forward(%x: tensor<?x16xf32>) -> tensor<?x16xf32> {
-    %w = ml_program.global_load_const @model.layers.0.mlp.down_proj.weight : tensor<16x24xf32>
-    %s = equant.choose_qparams %w rule absmax {scheme = #w4} : (tensor<16x24xf32>) -> tensor<16x3xf32>
-    %q = equant.quantize %w scale(%s) {scheme = #w4} : (tensor<16x24xf32>, tensor<16x3xf32>) -> tensor<16x24xi4>
-    %qc = tensor.extract_slice %q[0, 8] [16, 16] [1, 1] : tensor<16x24xi4> to tensor<16x16xi4>
-    %sc = tensor.extract_slice %s[0, 0] [16, 2] [1, 1] : tensor<16x3xf32> to tensor<16x2xf32>
-    // expected-error @below {{site 'down': its codes are the part [0, 8] of sizes [16, 16], so that its scales and zero points must be the part [0, 1] of sizes [16, 2] of theirs, found [0, 0] of sizes [16, 2]}}
-    %y = equant.linear %x, %qc scale(%sc) {sites = ["down"], weight_scheme = #w4}
-           : (tensor<?x16xf32>, tensor<16x16xi4>, tensor<16x2xf32>) -> tensor<?x16xf32>
+    %q = equant.quantize %w rule absmax : (tensor<16x24xf32>) -> !equant.weight<16x24, #w4>
+    %part = equant.slice %q [0, 8] [16, 16] : !equant.weight<16x24, #w4> -> !equant.weight<16x16, #w4>
+    %inner = equant.slice %part [0, 8] [16, 8] : !equant.weight<16x16, #w4> -> !equant.weight<16x8, #w4>
+    // expected-error @below {{site 'down': its weight is not a quantized constant: expected equant.quantize or equant.from_codes, found equant.slice}}
+    %y = equant.linear %x, %inner {sites = ["down"]} : (tensor<?x8xf32>, !equant.weight<16x8, #w4>) -> tensor<?x16xf32>
     return %y : tensor<?x16xf32>
   }
 }
@@ -46,10 +26,9 @@ module attributes {lm.source = "MODEL", equant.work = "WORK"} {
     %s = ml_program.global_load_const @down.scale : tensor<16x1xf32>
     %wc = tensor.extract_slice %w[8, 0] [8, 24] [1, 1] : tensor<16x24xf32> to tensor<8x24xf32>
     %sc = tensor.extract_slice %s[0, 0] [8, 1] [1, 1] : tensor<16x1xf32> to tensor<8x1xf32>
-    %q = equant.quantize %wc scale(%sc) {scheme = #w8} : (tensor<8x24xf32>, tensor<8x1xf32>) -> tensor<8x24xi8>
+    %q = equant.quantize %wc scale(%sc) : (tensor<8x24xf32>, tensor<8x1xf32>) -> !equant.weight<8x24, #w8>
     // expected-error @below {{site 'down': 'down.scale', computed for all of 'model.layers.0.mlp.down_proj.weight', begins at row 0 and column 0 of it, but its weight at row 8 and column 0; expected the same part of both, cut at multiples of the group size}}
-    %y = equant.linear %x, %q scale(%sc) {sites = ["down"], weight_scheme = #w8}
-           : (tensor<?x24xf32>, tensor<8x24xi8>, tensor<8x1xf32>) -> tensor<?x8xf32>
+    %y = equant.linear %x, %q {sites = ["down"]} : (tensor<?x24xf32>, !equant.weight<8x24, #w8>) -> tensor<?x8xf32>
     return %y : tensor<?x8xf32>
   }
 }

@@ -6,8 +6,7 @@
 // RUN:   model.embed_tokens.weight=copy:model.embed_tokens.weight model.embed_tokens.weight_packed=i8:model.embed_tokens.weight
 
 // CHECK: quantization, sites = [{{.*}}name = "head"{{.*}}name = "float_head"
-// CHECK-DAG: ml_program.global private @model.embed_tokens.weight_packed({{.*}}) : tensor<2x4x32x4xi8>
-// CHECK-DAG: ml_program.global private @model.embed_tokens.weight_packed_scale({{.*}}) : tensor<2x1x32xf32>
+// CHECK-DAG: ml_program.global private @model.embed_tokens.weight_packed({{.*}}) : !equant.weight<40x16, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel, rows = 32, depth = 4>>
 // CHECK-DAG: ml_program.global private @model.embed_tokens.weight({{.*}}) : tensor<40x16xf32> {equant.offset
 // CHECK-NOT: @model.layers.0.input_layernorm.weight
 module attributes {lm.source = "MODEL"} {
@@ -21,13 +20,10 @@ module attributes {lm.source = "MODEL"} {
     %y = lm.rms_norm %x, %n {epsilon = 0.0 : f64} : tensor<?x16xf32>
     // CHECK: %[[W:.*]] = ml_program.global_load_const @model.embed_tokens.weight : tensor<40x16xf32>
     %w = ml_program.global_load_const @model.embed_tokens.weight : tensor<40x16xf32>
-    %s = equant.choose_qparams %w rule absmax {scheme = #equant.scheme<i8, symmetric, channel>} : (tensor<40x16xf32>) -> tensor<40x1xf32>
-    %q = equant.quantize %w scale(%s) {scheme = #equant.scheme<i8, symmetric, channel>} : (tensor<40x16xf32>, tensor<40x1xf32>) -> tensor<40x16xi8>
+    %q = equant.quantize %w rule absmax : (tensor<40x16xf32>) -> !equant.weight<40x16, #equant.scheme<i8, symmetric, channel>>
     // CHECK: %[[Q:.*]] = ml_program.global_load_const @model.embed_tokens.weight_packed :
-    // CHECK: %[[S:.*]] = ml_program.global_load_const @model.embed_tokens.weight_packed_scale :
-    // CHECK: equant.linear %{{.*}}, %[[Q]] scale(%[[S]])
-    %a = equant.linear %y, %q scale(%s) {sites = ["head"], weight_scheme = #equant.scheme<i8, symmetric, channel>}
-           : (tensor<?x16xf32>, tensor<40x16xi8>, tensor<40x1xf32>) -> tensor<?x40xf32>
+    // CHECK: equant.packed_linear %{{.*}}, %[[Q]] {
+    %a = equant.linear %y, %q {sites = ["head"]} : (tensor<?x16xf32>, !equant.weight<40x16, #equant.scheme<i8, symmetric, channel>>) -> tensor<?x40xf32>
     // CHECK: lm.linear %{{.*}}, %[[W]]
     %b = lm.linear %y, %w {site = "float_head"} : (tensor<?x16xf32>, tensor<40x16xf32>) -> tensor<?x40xf32>
     return %a, %b : tensor<?x40xf32>, tensor<?x40xf32>

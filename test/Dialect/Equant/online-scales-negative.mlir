@@ -6,9 +6,8 @@
 #w = #equant.scheme<i8, symmetric, channel>
 // expected-error @below {{the recipe has activations online-ema and online-window; expected one of them for all sites with online scales}}
 module attributes {equant.recipe = {activations = "online-ema", sites = [{match = "a", activations = "online-window"}]}} {
-  func.func @forward(%x: tensor<?x8xf32>, %batch: !lm.batch, %c: tensor<8x8xi8>, %s: tensor<8x1xf32>) {
-    %g = equant.linear %x, %c scale(%s) {sites = ["a"], input_scheme = #online, input_scale = 0.5 : f32, weight_scheme = #w}
-      : (tensor<?x8xf32>, tensor<8x8xi8>, tensor<8x1xf32>) -> tensor<?x8xf32>
+  func.func @forward(%x: tensor<?x8xf32>, %batch: !lm.batch, %c: !equant.weight<8x8, #w>) {
+    %g = equant.linear %x, %c {sites = ["a"], input_scheme = #online, input_scale = 0.5 : f32} : (tensor<?x8xf32>, !equant.weight<8x8, #w>) -> tensor<?x8xf32>
     return
   }
 }
@@ -18,9 +17,8 @@ module attributes {equant.recipe = {activations = "online-ema", sites = [{match 
 #online = #equant.scheme<i8, symmetric, tensor, online>
 #w = #equant.scheme<i8, symmetric, channel>
 // expected-error @below {{has online scales, which are those of a row's sequence, but takes no !lm.batch}}
-func.func @forward(%x: tensor<?x8xf32>, %c: tensor<8x8xi8>, %s: tensor<8x1xf32>) {
-  %g = equant.linear %x, %c scale(%s) {sites = ["a"], input_scheme = #online, input_scale = 0.5 : f32, weight_scheme = #w}
-    : (tensor<?x8xf32>, tensor<8x8xi8>, tensor<8x1xf32>) -> tensor<?x8xf32>
+func.func @forward(%x: tensor<?x8xf32>, %c: !equant.weight<8x8, #w>) {
+  %g = equant.linear %x, %c {sites = ["a"], input_scheme = #online, input_scale = 0.5 : f32} : (tensor<?x8xf32>, !equant.weight<8x8, #w>) -> tensor<?x8xf32>
   return
 }
 
@@ -29,24 +27,22 @@ func.func @forward(%x: tensor<?x8xf32>, %c: tensor<8x8xi8>, %s: tensor<8x1xf32>)
 #online = #equant.scheme<i8, symmetric, tensor, online>
 #w = #equant.scheme<i8, symmetric, channel>
 // expected-error @below {{has online scales, which belong to one place of a step; expected a private function that is called once}}
-func.func private @layer(%x: tensor<?x8xf32>, %batch: !lm.batch, %c: tensor<8x8xi8>, %s: tensor<8x1xf32>) {
-  %g = equant.linear %x, %c scale(%s) {sites = ["a"], input_scheme = #online, input_scale = 0.5 : f32, weight_scheme = #w}
-    : (tensor<?x8xf32>, tensor<8x8xi8>, tensor<8x1xf32>) -> tensor<?x8xf32>
+func.func private @layer(%x: tensor<?x8xf32>, %batch: !lm.batch, %c: !equant.weight<8x8, #w>) {
+  %g = equant.linear %x, %c {sites = ["a"], input_scheme = #online, input_scale = 0.5 : f32} : (tensor<?x8xf32>, !equant.weight<8x8, #w>) -> tensor<?x8xf32>
   return
 }
-func.func @forward(%x: tensor<?x8xf32>, %batch: !lm.batch, %c: tensor<8x8xi8>, %s: tensor<8x1xf32>) {
-  call @layer(%x, %batch, %c, %s) : (tensor<?x8xf32>, !lm.batch, tensor<8x8xi8>, tensor<8x1xf32>) -> ()
-  call @layer(%x, %batch, %c, %s) : (tensor<?x8xf32>, !lm.batch, tensor<8x8xi8>, tensor<8x1xf32>) -> ()
+func.func @forward(%x: tensor<?x8xf32>, %batch: !lm.batch, %c: !equant.weight<8x8, #w>) {
+  call @layer(%x, %batch, %c) : (tensor<?x8xf32>, !lm.batch, !equant.weight<8x8, #w>) -> ()
+  call @layer(%x, %batch, %c) : (tensor<?x8xf32>, !lm.batch, !equant.weight<8x8, #w>) -> ()
   return
 }
 
 // -----
 
 #w = #equant.scheme<i8, symmetric, channel>
-func.func @full(%x: tensor<?x8xf32>, %c: tensor<8x8xi8>, %s: tensor<8x1xf32>) {
+func.func @full(%x: tensor<?x8xf32>, %c: !equant.weight<8x8, #w>) {
   // expected-error @below {{online scales are of symmetric codes i8, found #equant.scheme<i8, symmetric, full, tensor, online>}}
-  %g = equant.linear %x, %c scale(%s) {sites = ["a"], input_scheme = #equant.scheme<i8, symmetric, full, tensor, online>, input_scale = 0.5 : f32, weight_scheme = #w}
-    : (tensor<?x8xf32>, tensor<8x8xi8>, tensor<8x1xf32>) -> tensor<?x8xf32>
+  %g = equant.linear %x, %c {sites = ["a"], input_scheme = #equant.scheme<i8, symmetric, full, tensor, online>, input_scale = 0.5 : f32} : (tensor<?x8xf32>, !equant.weight<8x8, #w>) -> tensor<?x8xf32>
   return
 }
 

@@ -11,14 +11,13 @@ ml_program.global private @up(#ml_program.extern : tensor<128x128xf32>) : tensor
 
 // The head reads @embed, as the embedding does: both use int8 codes per channel in every scheme, or what the head is given.
 // CHECK-LABEL: func.func @tied(
-// INT8:  %[[S:.*]] = equant.choose_qparams %{{.*}} rule absmax {scheme = #equant.scheme<i8, symmetric, channel>} : (tensor<50x128xf32>) -> tensor<50x1xf32>
-// INT8:  %[[Q:.*]] = equant.quantize %{{.*}} scale(%[[S]])
-// INT8:  equant.embedding %{{.*}}, %[[Q]] scale(%[[S]]) {vocab_size = 50 : i64, weight_scheme = #equant.scheme<i8, symmetric, channel>}
-// INT8:  equant.linear {{.*}} sites = ["up"], weight_scheme = #equant.scheme<i4, symmetric, group = 128, scale = f16>
-// INT8:  equant.linear {{.*}} {input_scheme = #equant.scheme<i8, symmetric, token, dynamic>, sites = ["lm_head"], weight_scheme = #equant.scheme<i8, symmetric, channel>}
-// A16:   equant.linear {{.*}} {sites = ["lm_head"], weight_scheme = #equant.scheme<i8, symmetric, channel>}
-// OWN:   equant.embedding {{.*}} weight_scheme = #equant.scheme<i5, symmetric, group = 32, scale = f16>
-// OWN:   equant.linear {{.*}} {sites = ["lm_head"], weight_scheme = #equant.scheme<i5, symmetric, group = 32, scale = f16>}
+// INT8:  %[[Q:.*]] = equant.quantize %{{.*}} rule absmax : (tensor<50x128xf32>) -> !equant.weight<50x128, #equant.scheme<i8, symmetric, channel>>
+// INT8:  equant.embedding %{{.*}}, %[[Q]] :
+// INT8:  equant.linear {{.*}} sites = ["up"]} : ({{.*}}, !equant.weight<128x128, #equant.scheme<i4, symmetric, group = 128, scale = f16>>)
+// INT8:  equant.linear {{.*}} {input_scheme = #equant.scheme<i8, symmetric, token, dynamic>, sites = ["lm_head"]} : ({{.*}}, !equant.weight<50x128, #equant.scheme<i8, symmetric, channel>>)
+// A16:   equant.linear {{.*}} {sites = ["lm_head"]} : ({{.*}}, !equant.weight<50x128, #equant.scheme<i8, symmetric, channel>>)
+// OWN:   equant.embedding {{.*}}, !equant.weight<50x128, #equant.scheme<i5, symmetric, group = 32, scale = f16>>)
+// OWN:   equant.linear {{.*}} {sites = ["lm_head"]} : ({{.*}}, !equant.weight<50x128, #equant.scheme<i5, symmetric, group = 32, scale = f16>>)
 // FLOAT: lm.embedding
 // FLOAT: equant.linear {{.*}} sites = ["up"]
 // FLOAT: lm.linear {{.*}} {site = "lm_head"}

@@ -18,8 +18,7 @@
 // MISSING: error: site 'up': its plan names @missing, but there is no such global
 // TYPE: error: site 'up': global @scale must be 'tensor<8x1xf32>' for its plan, found 'tensor<8x2xf32>'
 ml_program.global private @scale(#ml_program.extern : tensor<8x2xf32>) : tensor<8x2xf32> {equant.file = "layer_0.safetensors"}
-func.func @forward(%x: tensor<?x8xf32>, %l: tensor<?x70000xf32>, %w: tensor<8x8xf32>, %v: tensor<8x70000xf32>,
-                   %m: tensor<?x70008xf32>, %u: tensor<8x70008xf32>) {
+func.func @forward(%x: tensor<?x8xf32>, %l: tensor<?x70000xf32>, %w: tensor<8x8xf32>, %v: tensor<8x70000xf32>, %m: tensor<?x70008xf32>, %u: tensor<8x70008xf32>) {
   lm.linear %x, %w {
     // PLAN
     site = "up"} : (tensor<?x8xf32>, tensor<8x8xf32>) -> tensor<?x8xf32>

@@ -13,10 +13,9 @@ module {
   func.func @rule(%x: tensor<?x100xf32>, %b: tensor<16xf32>) -> (tensor<?x16xf32>, tensor<?x16xf32>) {
     // CHECK: %[[W:.*]] = ml_program.global_load_const @up.weight
     %w = ml_program.global_load_const @up.weight : tensor<16x100xf32>
-    // CHECK: %[[S:.*]] = equant.choose_qparams %[[W]] rule percentile {percentile = 9.950000e+01 : f64, scheme = #equant.scheme<i8, symmetric, channel>} : (tensor<16x100xf32>) -> tensor<16x1xf32>
-    // CHECK: %[[Q:.*]] = equant.quantize %[[W]] scale(%[[S]]) {scheme = #equant.scheme<i8, symmetric, channel>} : (tensor<16x100xf32>, tensor<16x1xf32>) -> tensor<16x100xi8>
-    // CHECK: %[[Y:.*]] = equant.linear %[[X]], %[[Q]] scale(%[[S]]) bias(%[[B]])
-    // CHECK-SAME: {input_scheme = #equant.scheme<i8, symmetric, token, dynamic>, sites = ["up"], weight_scheme = #equant.scheme<i8, symmetric, channel>}
+    // CHECK: %[[Q:.*]] = equant.quantize %[[W]] rule percentile {percentile = 9.950000e+01 : f64} : (tensor<16x100xf32>) -> !equant.weight<16x100, #equant.scheme<i8, symmetric, channel>>
+    // CHECK: %[[Y:.*]] = equant.linear %[[X]], %[[Q]] bias(%[[B]])
+    // CHECK-SAME: {input_scheme = #equant.scheme<i8, symmetric, token, dynamic>, sites = ["up"]}
     %y = lm.linear %x, %w bias(%b) {site = "up", equant.plan = #equant.plan<methods = [], rule = percentile, percentile = 99.5 : f64,
            weight = <i8, symmetric, channel>, input = <i8, symmetric, token, dynamic>>}
            : (tensor<?x100xf32>, tensor<16x100xf32>, tensor<16xf32>) -> tensor<?x16xf32>
@@ -28,9 +27,8 @@ module {
 
   // CHECK-LABEL: func.func @asymmetric(
   func.func @asymmetric(%x: tensor<?x100xf32>, %w: tensor<16x100xf32>) {
-    // CHECK: %[[S:.*]], %[[Z:.*]] = equant.choose_qparams %{{.*}} rule zeropoint {scheme = #equant.scheme<i4, asymmetric, group = 8>}
-    // CHECK: %[[Q:.*]] = equant.quantize %{{.*}} scale(%[[S]]) zero_point(%[[Z]])
-    // CHECK: equant.linear %{{.*}}, %[[Q]] scale(%[[S]]) zero_point(%[[Z]])
+    // CHECK: %[[Q:.*]] = equant.quantize %{{.*}} rule zeropoint : {{.*}} -> !equant.weight<16x100, #equant.scheme<i4, asymmetric, group = 8>>
+    // CHECK: equant.linear %{{.*}}, %[[Q]] {
     lm.linear %x, %w {site = "up", equant.plan = #equant.plan<methods = [], rule = zeropoint, weight = <i4, asymmetric, group = 8>>}
       : (tensor<?x100xf32>, tensor<16x100xf32>) -> tensor<?x16xf32>
     return
@@ -42,12 +40,12 @@ module {
     // CHECK: %[[S:.*]] = ml_program.global_load_const @up.weight_scale : tensor<16x13xf32>
     // CHECK: %[[C:.*]] = ml_program.global_load_const @up.weight_codes : tensor<16x100xi4>
     // CHECK: %[[Q:.*]] = equant.quantize %{{.*}} scale(%[[S]]) rounded(%[[C]])
-    // CHECK: equant.linear %{{.*}}, %[[Q]] scale(%[[S]])
+    // CHECK: equant.linear %{{.*}}, %[[Q]] {
     lm.linear %x, %w {site = "up", equant.plan = #equant.plan<methods = ["gptq"], rule = absmax, weight = <i4, symmetric, group = 8>,
         codes = @up.weight_codes, scale = @up.weight_scale>} : (tensor<?x100xf32>, tensor<16x100xf32>) -> tensor<?x16xf32>
     // CHECK: %[[S:.*]] = ml_program.global_load_const @up.weight_scale : tensor<16x13xf32>
     // CHECK: %[[Z:.*]] = ml_program.global_load_const @up.weight_zero_point : tensor<16x13xi32>
-    // CHECK: equant.quantize %{{.*}} scale(%[[S]]) zero_point(%[[Z]]) {scheme
+    // CHECK: equant.quantize %{{.*}} scale(%[[S]]) zero_point(%[[Z]]) :
     lm.linear %x, %w {site = "up", equant.plan = #equant.plan<methods = ["awq"], rule = zeropoint, weight = <i4, asymmetric, group = 8>,
         scale = @up.weight_scale, zero_point = @up.weight_zero_point>} : (tensor<?x100xf32>, tensor<16x100xf32>) -> tensor<?x16xf32>
     return

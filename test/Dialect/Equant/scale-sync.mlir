@@ -15,15 +15,14 @@ shard.grid @tensor_parallel(shape = 2)
 // CHECK: %[[ALL:.*]] = shard.all_reduce %[[OWN]] on @tensor_parallel grid_axes = [0] reduction = max : tensor<?xf32> -> tensor<?xf32>
 // CHECK: equant.quantize_rows %[[X]] absmax(%[[ALL]] : tensor<?xf32>)
 // INT-LABEL: func.func @dynamic(
-// INT: %[[Q:.*]], %[[S:.*]], %{{.*}} = equant.quantize_rows
-// INT: %[[P:.*]] = equant.linear %[[Q]], {{.*}} -> tensor<?x32xi32>
+// INT: %[[Q:.*]] = equant.quantize_rows
+// INT: %[[P:.*]] = equant.packed_linear %[[Q]], %[[W:.*]] {sites = ["down_proj"]} : {{.*}} -> tensor<?x32xi32>
 // INT: %[[I:.*]] = shard.all_reduce %[[P]] on @tensor_parallel grid_axes = [0] : tensor<?x32xi32> -> tensor<?x32xi32>
-// INT: %[[Y:.*]] = equant.rescale %[[I]] scale(%{{.*}}) row_scales(%[[S]])
+// INT: %[[Y:.*]] = equant.rescale %[[I]] of %[[Q]], %[[W]] {sites = ["down_proj"]}
 // INT: return %[[Y]]
-func.func @dynamic(%x: tensor<?x8xf32>, %c: tensor<1x2x32x4xi8>, %w: tensor<1x1x32xf32>) -> tensor<?x32xf32> {
-  %q, %s, %t = equant.quantize_rows %x {scheme = #token, group = 0 : i64} : tensor<?x8xf32> -> tensor<?x8xi8>, tensor<?xf32>, tensor<?x1xi32>
-  %p = equant.linear %q, %c scale(%w) row_scales(%s) row_sums(%t) {sites = ["down_proj"], weight_scheme = #channel, input_scheme = #token, layout = #panel}
-    : (tensor<?x8xi8>, tensor<1x2x32x4xi8>, tensor<1x1x32xf32>, tensor<?xf32>, tensor<?x1xi32>) -> tensor<?x32xf32>
+func.func @dynamic(%x: tensor<?x8xf32>, %c: !equant.weight<32x8, #channel, #panel>) -> tensor<?x32xf32> {
+  %q = equant.quantize_rows %x : tensor<?x8xf32> -> !equant.rows<?x8, #token, sums = 0>
+  %p = equant.packed_linear %q, %c {sites = ["down_proj"]} : (!equant.rows<?x8, #token, sums = 0>, !equant.weight<32x8, #channel, #panel>) -> tensor<?x32xf32>
   %y = shard.all_reduce %p on @tensor_parallel grid_axes = [0] : tensor<?x32xf32> -> tensor<?x32xf32>
   return %y : tensor<?x32xf32>
 }
@@ -32,10 +31,9 @@ func.func @dynamic(%x: tensor<?x8xf32>, %c: tensor<1x2x32x4xi8>, %w: tensor<1x1x
 // CHECK-LABEL: func.func @static(
 // CHECK-NOT: token_absmax
 // CHECK: return
-func.func @static(%x: tensor<?x8xf32>, %c: tensor<1x2x32x4xi8>, %w: tensor<1x1x32xf32>) -> tensor<?x32xf32> {
-  %q, %s, %t = equant.quantize_rows %x {scheme = #tensor, group = 0 : i64, scale = 0.5 : f32} : tensor<?x8xf32> -> tensor<?x8xi8>, tensor<?xf32>, tensor<?x1xi32>
-  %p = equant.linear %q, %c scale(%w) row_scales(%s) row_sums(%t) {sites = ["down_proj"], weight_scheme = #channel, input_scheme = #tensor, layout = #panel}
-    : (tensor<?x8xi8>, tensor<1x2x32x4xi8>, tensor<1x1x32xf32>, tensor<?xf32>, tensor<?x1xi32>) -> tensor<?x32xf32>
+func.func @static(%x: tensor<?x8xf32>, %c: !equant.weight<32x8, #channel, #panel>) -> tensor<?x32xf32> {
+  %q = equant.quantize_rows %x {scale = 0.5 : f32} : tensor<?x8xf32> -> !equant.rows<?x8, #tensor, sums = 0>
+  %p = equant.packed_linear %q, %c {sites = ["down_proj"]} : (!equant.rows<?x8, #tensor, sums = 0>, !equant.weight<32x8, #channel, #panel>) -> tensor<?x32xf32>
   %y = shard.all_reduce %p on @tensor_parallel grid_axes = [0] : tensor<?x32xf32> -> tensor<?x32xf32>
   return %y : tensor<?x32xf32>
 }
@@ -47,10 +45,9 @@ func.func @static(%x: tensor<?x8xf32>, %c: tensor<1x2x32x4xi8>, %w: tensor<1x1x3
 // CHECK: equant.quantize_rows %{{.*}} absmax(%[[ALL]] : tensor<?xf32>) {{.*}}scale = 5.000000e-01
 // INT-LABEL: func.func @sinks(
 #sinks = #equant.scheme<i8, symmetric, tensor, sinks>
-func.func @sinks(%x: tensor<?x8xf32>, %c: tensor<1x2x32x4xi8>, %w: tensor<1x1x32xf32>) -> tensor<?x32xf32> {
-  %q, %s, %t = equant.quantize_rows %x {scheme = #sinks, group = 0 : i64, scale = 0.5 : f32} : tensor<?x8xf32> -> tensor<?x8xi8>, tensor<?xf32>, tensor<?x1xi32>
-  %p = equant.linear %q, %c scale(%w) row_scales(%s) row_sums(%t) {sites = ["down_proj"], weight_scheme = #channel, input_scheme = #sinks, layout = #panel}
-    : (tensor<?x8xi8>, tensor<1x2x32x4xi8>, tensor<1x1x32xf32>, tensor<?xf32>, tensor<?x1xi32>) -> tensor<?x32xf32>
+func.func @sinks(%x: tensor<?x8xf32>, %c: !equant.weight<32x8, #channel, #panel>) -> tensor<?x32xf32> {
+  %q = equant.quantize_rows %x {scale = 0.5 : f32} : tensor<?x8xf32> -> !equant.rows<?x8, #sinks, sums = 0>
+  %p = equant.packed_linear %q, %c {sites = ["down_proj"]} : (!equant.rows<?x8, #sinks, sums = 0>, !equant.weight<32x8, #channel, #panel>) -> tensor<?x32xf32>
   %y = shard.all_reduce %p on @tensor_parallel grid_axes = [0] : tensor<?x32xf32> -> tensor<?x32xf32>
   return %y : tensor<?x32xf32>
 }
@@ -60,10 +57,9 @@ func.func @sinks(%x: tensor<?x8xf32>, %c: tensor<1x2x32x4xi8>, %w: tensor<1x1x32
 // CHECK-NOT: token_absmax
 // INT-LABEL: func.func @own(
 // INT-NOT: rescale
-func.func @own(%x: tensor<?x8xf32>, %c: tensor<1x2x32x4xi8>, %w: tensor<1x1x32xf32>) -> tensor<?x32xf32> {
-  %q, %s, %t = equant.quantize_rows %x {scheme = #token, group = 0 : i64} : tensor<?x8xf32> -> tensor<?x8xi8>, tensor<?xf32>, tensor<?x1xi32>
-  %y = equant.linear %q, %c scale(%w) row_scales(%s) row_sums(%t) {sites = ["q_proj"], weight_scheme = #channel, input_scheme = #token, layout = #panel}
-    : (tensor<?x8xi8>, tensor<1x2x32x4xi8>, tensor<1x1x32xf32>, tensor<?xf32>, tensor<?x1xi32>) -> tensor<?x32xf32>
+func.func @own(%x: tensor<?x8xf32>, %c: !equant.weight<32x8, #channel, #panel>) -> tensor<?x32xf32> {
+  %q = equant.quantize_rows %x : tensor<?x8xf32> -> !equant.rows<?x8, #token, sums = 0>
+  %y = equant.packed_linear %q, %c {sites = ["q_proj"]} : (!equant.rows<?x8, #token, sums = 0>, !equant.weight<32x8, #channel, #panel>) -> tensor<?x32xf32>
   return %y : tensor<?x32xf32>
 }
 
@@ -78,17 +74,15 @@ func.func @own(%x: tensor<?x8xf32>, %c: tensor<1x2x32x4xi8>, %w: tensor<1x1x32xf
 // CHECK:         shard.all_reduce
 // CHECK:         equant.advance %[[SYNCED]], %[[BATCH]]
 #online = #equant.scheme<i8, symmetric, tensor, online>
-func.func @online(%x: tensor<?x8xf32>, %h: tensor<?x8xf32>, %c: tensor<1x2x32x4xi8>, %w: tensor<1x1x32xf32>, %state: !lm.state<sites = 2, fields = 2>, %batch: !lm.batch)
-    -> (tensor<?x8xi8>, tensor<?x32xf32>) {
+func.func @online(%x: tensor<?x8xf32>, %h: tensor<?x8xf32>, %c: !equant.weight<32x8, #channel, #panel>, %state: !lm.state<sites = 2, fields = 2>, %batch: !lm.batch) -> (!equant.rows<?x8, #online, sums = 0>, tensor<?x32xf32>) {
   equant.track %x in %state {index = 0 : i64} : tensor<?x8xf32>, <sites = 2, fields = 2>
   %r = equant.online_scale %state, %batch {index = 0 : i64} : <sites = 2, fields = 2> -> tensor<?xf32>
-  %k, %l, %m = equant.quantize_rows %x online(%r : tensor<?xf32>) {scheme = #online, group = 0 : i64} : tensor<?x8xf32> -> tensor<?x8xi8>, tensor<?xf32>, tensor<?x1xi32>
+  %k = equant.quantize_rows %x online(%r : tensor<?xf32>) : tensor<?x8xf32> -> !equant.rows<?x8, #online, sums = 0>
   equant.track %h in %state {index = 1 : i64} : tensor<?x8xf32>, <sites = 2, fields = 2>
   %o = equant.online_scale %state, %batch {index = 1 : i64} : <sites = 2, fields = 2> -> tensor<?xf32>
-  %q, %s, %t = equant.quantize_rows %h online(%o : tensor<?xf32>) {scheme = #online, group = 0 : i64} : tensor<?x8xf32> -> tensor<?x8xi8>, tensor<?xf32>, tensor<?x1xi32>
-  %p = equant.linear %q, %c scale(%w) row_scales(%s) row_sums(%t) {sites = ["down_proj"], weight_scheme = #channel, input_scheme = #online, layout = #panel}
-    : (tensor<?x8xi8>, tensor<1x2x32x4xi8>, tensor<1x1x32xf32>, tensor<?xf32>, tensor<?x1xi32>) -> tensor<?x32xf32>
+  %q = equant.quantize_rows %h online(%o : tensor<?xf32>) : tensor<?x8xf32> -> !equant.rows<?x8, #online, sums = 0>
+  %p = equant.packed_linear %q, %c {sites = ["down_proj"]} : (!equant.rows<?x8, #online, sums = 0>, !equant.weight<32x8, #channel, #panel>) -> tensor<?x32xf32>
   %y = shard.all_reduce %p on @tensor_parallel grid_axes = [0] : tensor<?x32xf32> -> tensor<?x32xf32>
   equant.advance %state, %batch {decay = 0.9 : f64, window = 0 : i64} : <sites = 2, fields = 2>
-  return %k, %y : tensor<?x8xi8>, tensor<?x32xf32>
+  return %k, %y : !equant.rows<?x8, #online, sums = 0>, tensor<?x32xf32>
 }

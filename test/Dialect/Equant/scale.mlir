@@ -47,8 +47,7 @@ func.func @activations(%x: tensor<?x16xf32>, %s: tensor<16xf32>) {
 // -----
 
 func.func @rounded(%w: tensor<4x24xf32>, %s: tensor<4x1xf32>, %q: tensor<4x23xi8>) {
-  // expected-error @below {{rounded codes must be 'tensor<4x24xi8>', found 'tensor<4x23xi8>'}}
-  equant.quantize %w scale(%s) rounded(%q) {scheme = #equant.scheme<i8, symmetric, channel>}
-    : (tensor<4x24xf32>, tensor<4x1xf32>, tensor<4x23xi8>) -> tensor<4x24xi8>
+  // expected-error @below {{rounded codes must be 'tensor<4x24xi8>' for '!equant.weight<4x24, #equant.scheme<i8, symmetric, channel>>', found 'tensor<4x23xi8>'}}
+  equant.quantize %w scale(%s) rounded(%q) : (tensor<4x24xf32>, tensor<4x1xf32>, tensor<4x23xi8>) -> !equant.weight<4x24, #equant.scheme<i8, symmetric, channel>>
   return
 }

@@ -13,11 +13,10 @@ func.func @three_heads(%q: tensor<?x12xf32>, %w: tensor<12x12xf32>, %cache: !lm.
 
 // -----
 
-func.func @cut_group(%x: tensor<?x8xf32>, %up: tensor<16x8xf32>, %down: tensor<8x16xi4>, %s: tensor<8x1xf32>) -> tensor<?x8xf32> {
+func.func @cut_group(%x: tensor<?x8xf32>, %up: tensor<16x8xf32>, %down: !equant.weight<8x16, #equant.scheme<i4, symmetric, group = 16>>) -> tensor<?x8xf32> {
   %u = lm.linear %x, %up {site = "up_proj"} : (tensor<?x8xf32>, tensor<16x8xf32>) -> tensor<?x16xf32>
   // expected-error @below {{site 'down_proj' has 16 input features in groups of 16, which 2 ranks cannot share; legal degrees of tensor parallelism: 1}}
-  %d = equant.linear %u, %down scale(%s) {sites = ["down_proj"], weight_scheme = #equant.scheme<i4, symmetric, group = 16>}
-    : (tensor<?x16xf32>, tensor<8x16xi4>, tensor<8x1xf32>) -> tensor<?x8xf32>
+  %d = equant.linear %u, %down {sites = ["down_proj"]} : (tensor<?x16xf32>, !equant.weight<8x16, #equant.scheme<i4, symmetric, group = 16>>) -> tensor<?x8xf32>
   %y = lm.add %x, %d : tensor<?x8xf32>
   return %y : tensor<?x8xf32>
 }
@@ -54,9 +53,8 @@ module {
 // The range of a whole row, of which each rank would see its columns alone.
 #sinks = #equant.scheme<i8, asymmetric, tensor, sinks>
 #w = #equant.scheme<i8, symmetric, channel>
-func.func @sinks(%x: tensor<?x8xf32>, %c: tensor<8x8xi8>, %s: tensor<8x1xf32>) {
+func.func @sinks(%x: tensor<?x8xf32>, %c: !equant.weight<8x8, #w>) {
   // expected-error @below {{site 'down_proj' has sinks apart in a range that is not around 0, which ranks do not find together; take symmetric activations or --sinks none}}
-  %d = equant.linear %x, %c scale(%s) {sites = ["down_proj"], input_scheme = #sinks, input_scale = 0.5 : f32, input_zero_point = 3 : i32, weight_scheme = #w}
-    : (tensor<?x8xf32>, tensor<8x8xi8>, tensor<8x1xf32>) -> tensor<?x8xf32>
+  %d = equant.linear %x, %c {sites = ["down_proj"], input_scheme = #sinks, input_scale = 0.5 : f32, input_zero_point = 3 : i32} : (tensor<?x8xf32>, !equant.weight<8x8, #w>) -> tensor<?x8xf32>
   return
 }

@@ -11,18 +11,13 @@
 // CHECK: shard.grid @tensor_parallel(shape = 2)
 // CHECK-LABEL: func.func @layer(
 // CHECK-SAME:    %[[X:.*]]: tensor<?x8xf32>, %{{.*}}: !lm.batch, %{{.*}}: !lm.kv_cache<layers = 1, kv_heads = 1, head_dim = 4>,
-func.func @layer(%x: tensor<?x8xf32>, %batch: !lm.batch, %cache: !lm.kv_cache<layers = 1, kv_heads = 2, head_dim = 4>,
-                 %q: tensor<8x8xi8>, %qs: tensor<8x1xf32>, %qb: tensor<8xf32>, %k: tensor<8x8xf32>, %v: tensor<8x8xf32>,
-                 %o: tensor<8x8xi8>, %os: tensor<8x1xf32>, %gate: tensor<16x8xf32>, %up: tensor<16x8xf32>,
-                 %down: tensor<8x16xi4>, %ds: tensor<8x2xf32>) -> tensor<?x8xf32> {
+func.func @layer(%x: tensor<?x8xf32>, %batch: !lm.batch, %cache: !lm.kv_cache<layers = 1, kv_heads = 2, head_dim = 4>, %q: !equant.weight<8x8, #channel>, %qb: tensor<8xf32>, %k: tensor<8x8xf32>, %v: tensor<8x8xf32>, %o: !equant.weight<8x8, #channel>, %gate: tensor<16x8xf32>, %up: tensor<16x8xf32>, %down: !equant.weight<8x16, #equant.scheme<i4, symmetric, group = 8>>) -> tensor<?x8xf32> {
   // Rows of q, with their scales and biases.
-  // CHECK: %[[QC:.*]] = shard.all_slice %{{.*}} on @tensor_parallel grid_axes = [0] slice_axis = 0 : tensor<8x8xi8> -> tensor<4x8xi8>
-  // CHECK: %[[QS:.*]] = shard.all_slice %{{.*}} slice_axis = 0 : tensor<8x1xf32> -> tensor<4x1xf32>
+  // CHECK: %[[QW:.*]] = equant.all_slice %{{.*}} on @tensor_parallel axis 0 : !equant.weight<8x8, #equant.scheme<i8, symmetric, channel>> -> !equant.weight<4x8, #equant.scheme<i8, symmetric, channel>>
   // CHECK: %[[QB:.*]] = shard.all_slice %{{.*}} slice_axis = 0 : tensor<8xf32> -> tensor<4xf32>
-  // CHECK: equant.linear %[[X]], %[[QC]] scale(%[[QS]]) bias(%[[QB]])
+  // CHECK: equant.linear %[[X]], %[[QW]] bias(%[[QB]])
   // CHECK-SAME: -> tensor<?x4xf32>
-  %qx = equant.linear %x, %q scale(%qs) bias(%qb) {sites = ["q_proj"], weight_scheme = #channel, input_scheme = #token}
-    : (tensor<?x8xf32>, tensor<8x8xi8>, tensor<8x1xf32>, tensor<8xf32>) -> tensor<?x8xf32>
+  %qx = equant.linear %x, %q bias(%qb) {sites = ["q_proj"], input_scheme = #token} : (tensor<?x8xf32>, !equant.weight<8x8, #channel>, tensor<8xf32>) -> tensor<?x8xf32>
   // CHECK: lm.linear %[[X]], %{{.*}} {site = "k_proj"} : (tensor<?x8xf32>, tensor<4x8xf32>) -> tensor<?x4xf32>
   %kx = lm.linear %x, %k {site = "k_proj"} : (tensor<?x8xf32>, tensor<8x8xf32>) -> tensor<?x8xf32>
   %vx = lm.linear %x, %v {site = "v_proj"} : (tensor<?x8xf32>, tensor<8x8xf32>) -> tensor<?x8xf32>
@@ -30,24 +25,21 @@ func.func @layer(%x: tensor<?x8xf32>, %batch: !lm.batch, %cache: !lm.kv_cache<la
   %a = lm.attention %qx, %kx, %vx, %cache, %batch {layer = 0 : i64, num_heads = 2 : i64, num_kv_heads = 2 : i64, head_dim = 4 : i64, scale = 0.5 : f64}
     : tensor<?x8xf32>, tensor<?x8xf32>, !lm.kv_cache<layers = 1, kv_heads = 2, head_dim = 4>
   // Columns of o, whose scales are of whole rows; the residual comes behind the sum.
-  // CHECK: %[[OC:.*]] = shard.all_slice %{{.*}} slice_axis = 1 : tensor<8x8xi8> -> tensor<8x4xi8>
-  // CHECK: %[[P:.*]] = equant.linear %[[A]], %[[OC]] scale(%{{[a-z0-9]*}})
-  // CHECK-SAME: (tensor<?x4xf32>, tensor<8x4xi8>, tensor<8x1xf32>) -> tensor<?x8xf32>
+  // CHECK: %[[OW:.*]] = equant.all_slice %{{.*}} axis 1 : !equant.weight<8x8, {{.*}}> -> !equant.weight<8x4, {{.*}}>
+  // CHECK: %[[P:.*]] = equant.linear %[[A]], %[[OW]]
+  // CHECK-SAME: (tensor<?x4xf32>, !equant.weight<8x4, {{.*}}>) -> tensor<?x8xf32>
   // CHECK: %[[SUM:.*]] = shard.all_reduce %[[P]] on @tensor_parallel grid_axes = [0] : tensor<?x8xf32> -> tensor<?x8xf32>
   // CHECK: %[[H:.*]] = lm.add %[[X]], %[[SUM]]
-  %ox = equant.linear %a, %o scale(%os) {sites = ["o_proj"], weight_scheme = #channel, input_scheme = #token}
-    : (tensor<?x8xf32>, tensor<8x8xi8>, tensor<8x1xf32>) -> tensor<?x8xf32>
+  %ox = equant.linear %a, %o {sites = ["o_proj"], input_scheme = #token} : (tensor<?x8xf32>, !equant.weight<8x8, #channel>) -> tensor<?x8xf32>
   %h = lm.add %x, %ox : tensor<?x8xf32>
   %g = lm.linear %h, %gate {site = "gate_proj"} : (tensor<?x8xf32>, tensor<16x8xf32>) -> tensor<?x16xf32>
   %u = lm.linear %h, %up {site = "up_proj"} : (tensor<?x8xf32>, tensor<16x8xf32>) -> tensor<?x16xf32>
   // CHECK: lm.silu_mul %{{.*}}, %{{.*}} : tensor<?x8xf32>
   %m = lm.silu_mul %g, %u : tensor<?x16xf32>
   // Groups go with their columns.
-  // CHECK: shard.all_slice %{{.*}} slice_axis = 1 : tensor<8x16xi4> -> tensor<8x8xi4>
-  // CHECK: shard.all_slice %{{.*}} slice_axis = 1 : tensor<8x2xf32> -> tensor<8x1xf32>
+  // CHECK: equant.all_slice %{{.*}} axis 1 : !equant.weight<8x16, {{.*}}> -> !equant.weight<8x8, {{.*}}>
   // CHECK: shard.all_reduce
-  %d = equant.linear %m, %down scale(%ds) {sites = ["down_proj"], weight_scheme = #equant.scheme<i4, symmetric, group = 8>}
-    : (tensor<?x16xf32>, tensor<8x16xi4>, tensor<8x2xf32>) -> tensor<?x8xf32>
+  %d = equant.linear %m, %down {sites = ["down_proj"]} : (tensor<?x16xf32>, !equant.weight<8x16, #equant.scheme<i4, symmetric, group = 8>>) -> tensor<?x8xf32>
   %y = lm.add %h, %d : tensor<?x8xf32>
   return %y : tensor<?x8xf32>
 }

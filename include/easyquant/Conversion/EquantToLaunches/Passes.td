@@ -24,14 +24,14 @@ def ConvertEquantToLaunches : Pass<"convert-equant-to-launches", "::mlir::Module
 
     ```mlir
     %z = equant.fusion {
-      %y = equant.linear %codes, %w scale(%s) row_scales(%rs) row_sums(%t) {sites = ["o_proj"], …} : …
+      %y = equant.packed_linear %rows, %w {sites = ["o_proj"]} : …
       %sum = lm.add %x, %y : tensor<?x576xf32>
       equant.yield %sum : tensor<?x576xf32>
     } : tensor<?x576xf32>
     ```
     becomes
     ```mlir
-    %w = memref.get_global @o_proj.weight.codes : memref<18x144x32x4xi8>
+    %w = memref.get_global @o_proj.weight : memref<18x144x32x4xi8>
     %scratch = launch.scratch 18432 per_thread : memref<?xi8>
     launch.kernel @linear_576x576_i8_q_accumulate(%codes, %rs, %t, %w, %s, %x, %scratch)
       {phase = "gemm", site = "o_proj", writes = array<i64: 5, 6>} : …

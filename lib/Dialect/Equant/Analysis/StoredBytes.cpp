@@ -10,7 +10,6 @@
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
 #include "mlir/IR/SymbolTable.h"
 #include "llvm/ADT/DenseSet.h"
-#include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace easyquant;
@@ -24,24 +23,16 @@ LayoutAttr easyquant::equant::layoutFor(MLIRContext *context, bool onGPU, Scheme
                                                                  : FragmentOrder::M16N8K16);
 }
 
-static int64_t bytesOf(RankedTensorType type) {
-  return llvm::divideCeil(type.getNumElements() * type.getElementTypeBitWidth(), 8);
-}
-
 int64_t easyquant::equant::storedBytes(RankedTensorType weight, SchemeAttr scheme, SchemeAttr input,
                                        LayoutAttr layout) {
   if (!scheme)
     return weight.getNumElements() * static_cast<int64_t>(sizeof(float));
-  int64_t rows = weight.getDimSize(0), columns = weight.getDimSize(1);
-  using numerics::WeightTensor;
-  int64_t bytes = 0;
-  for (WeightTensor tensor : {WeightTensor::Codes, WeightTensor::Scales, WeightTensor::ZeroPoints,
-                              WeightTensor::Outer, WeightTensor::Codebook})
-    if (RankedTensorType packed = layout.getPackedType(tensor, scheme, rows, columns))
-      bytes += bytesOf(packed);
-  if (input && !input.getSymmetric())
-    bytes += bytesOf(layout.getPackedType(WeightTensor::Sums, scheme, rows, columns));
-  return bytes;
+  const int64_t rows = weight.getDimSize(0), columns = weight.getDimSize(1);
+  auto packed = WeightType::getChecked([] { return InFlightDiagnostic(); }, weight.getContext(),
+                                       rows, columns, scheme, layout,
+                                       /*sums=*/input && !input.getSymmetric());
+  // A weight that the layout cannot hold is refused later, with a reason.
+  return (packed ? packed : WeightType::get(rows, columns, scheme)).getStoredBytes();
 }
 
 /// The load that a constant expression, such as equant.scale of a weight, leads to; or null.

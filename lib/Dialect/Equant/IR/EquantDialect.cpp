@@ -26,6 +26,7 @@ struct EquantInliner : DialectInlinerInterface {
 void EquantDialect::initialize() {
   addInterfaces<EquantInliner>();
   registerAttributes();
+  registerTypes();
   addOperations<
 #define GET_OP_LIST
 #include "easyquant/Dialect/Equant/IR/EquantOps.cpp.inc"
@@ -83,9 +84,21 @@ LogicalResult EquantDialect::verifyOperationAttribute(Operation *op, NamedAttrib
     if (name == kStampAttr && !op->hasAttr(kFileAttr))
       return op->emitOpError() << kStampAttr << " needs " << kFileAttr;
   } else if (name == kOffsetAttr) {
+    // Attributes are verified before their op, which may lack its type.
+    auto global = dyn_cast<ml_program::GlobalOp>(op);
+    TypeAttr type = global ? global.getTypeAttr() : TypeAttr();
     auto offset = dyn_cast<IntegerAttr>(attribute.getValue());
-    if (!isa<ml_program::GlobalOp>(op) || !offset || !offset.getType().isSignlessInteger(64) ||
-        offset.getInt() < 0)
+    if (auto weight = type ? dyn_cast<WeightType>(type.getValue()) : WeightType()) {
+      auto offsets = dyn_cast<DenseI64ArrayAttr>(attribute.getValue());
+      const size_t parts = weight.getParts().size();
+      if (offsets && static_cast<size_t>(offsets.size()) == parts &&
+          llvm::all_of(offsets.asArrayRef(), [](int64_t byte) { return byte >= 0; }))
+        return success();
+      return op->emitOpError() << name << " of a weight is an array<i64: ...> of " << parts
+                               << " bytes that are not negative, one for each of its parts; found "
+                               << attribute.getValue();
+    }
+    if (!global || !offset || !offset.getType().isSignlessInteger(64) || offset.getInt() < 0)
       return op->emitOpError() << name
                                << " belongs to an ml_program.global and is a byte, an i64 "
                                   "that is not negative; found "

@@ -24,14 +24,6 @@ using namespace easyquant::equant;
 
 static RankedTensorType tensorType(Value value) { return cast<RankedTensorType>(value.getType()); }
 
-static RankedTensorType scaleTensorType(SchemeAttr scheme, ArrayRef<int64_t> matrixShape) {
-  return RankedTensorType::get(scheme.getScaleShape(matrixShape), scheme.getScale());
-}
-
-static RankedTensorType zeroPointType(RankedTensorType scale) {
-  return RankedTensorType::get(scale.getShape(), IntegerType::get(scale.getContext(), 32));
-}
-
 std::string easyquant::equant::statisticNames() {
   std::string names;
   for (unsigned i = 0; i <= getMaxEnumValForStatistic(); ++i)
@@ -50,97 +42,33 @@ LogicalResult ObserveOp::verify() {
   return success();
 }
 
-static RankedTensorType outerType(MLIRContext *context, int64_t rows) {
-  return RankedTensorType::get({rows, 1}, Float32Type::get(context));
-}
-
-/// Is there an outer scale exactly when the scheme has one?
-static LogicalResult verifyHasOuter(Operation *op, SchemeAttr scheme, Value outer) {
-  if (scheme.getOuter() == bool(outer))
-    return success();
-  return op->emitOpError() << (outer ? "has outer scales, but " : "has no outer scales, but ")
-                           << scheme << (outer ? " has none" : " has them");
-}
-
-static LogicalResult verifyOuter(Operation *op, SchemeAttr scheme, int64_t rows, Value outer) {
-  if (failed(verifyHasOuter(op, scheme, outer)))
-    return failure();
-  if (outer && outer.getType() != outerType(op->getContext(), rows))
-    return op->emitOpError("outer scales must be ") << outerType(op->getContext(), rows) << " for "
-                                                    << scheme << ", found " << outer.getType();
+/// Is a part of the weight there exactly when its type has it, and in the type that follows?
+static LogicalResult verifyPart(Operation *op, WeightType weight, StringRef what,
+                                numerics::WeightTensor part, Value found) {
+  RankedTensorType expected = weight.getPart(part);
+  if (bool(expected) != bool(found))
+    return op->emitOpError() << (found ? "has " : "has no ") << what << ", but "
+                             << weight.getScheme() << (found ? " has none" : " has them");
+  if (found && found.getType() != expected)
+    return op->emitOpError(what) << " must be " << expected << " for " << weight << ", found "
+                                 << found.getType();
   return success();
 }
 
-/// Scale, zero point exactly when the scheme is asymmetric, and outer scales where it has them, in
-/// the shapes that it demands.
-static LogicalResult verifyQParams(Operation *op, SchemeAttr scheme, ArrayRef<int64_t> matrixShape,
-                                   Value scale, Value zeroPoint, Value outer) {
-  if (failed(verifyOuter(op, scheme, matrixShape[0], outer)))
-    return failure();
-  RankedTensorType expected = scaleTensorType(scheme, matrixShape);
-  if (scale.getType() != expected)
-    return op->emitOpError("scale must be ")
-           << expected << " for " << scheme << ", found " << scale.getType();
-  if (scheme.getSymmetric() != !zeroPoint)
-    return op->emitOpError() << (zeroPoint ? "has a zero point, but " : "has no zero point, but ")
-                             << scheme << " is "
-                             << (scheme.getSymmetric() ? "symmetric" : "asymmetric");
-  if (zeroPoint && zeroPoint.getType() != zeroPointType(expected))
-    return op->emitOpError("zero point must be ")
-           << zeroPointType(expected) << " for " << scheme << ", found " << zeroPoint.getType();
-  return success();
-}
-
-static LogicalResult verifyCodes(Operation *op, SchemeAttr scheme, RankedTensorType codes,
-                                 ArrayRef<int64_t> shape) {
-  auto expected = RankedTensorType::get(shape, scheme.getCode());
-  if (codes != expected)
-    return op->emitOpError("codes must be ")
-           << expected << " for " << scheme << ", found " << codes;
-  return success();
-}
-
-/// The weight of a linear or an embedding: N x K codes and their scales, packed or not.
-static LogicalResult verifyWeight(Operation *op, SchemeAttr scheme, LayoutAttr layout,
-                                  RankedTensorType codes, Value scale, Value zeroPoint, Value outer,
-                                  Value codebook, int64_t n, int64_t k) {
-  if (!scheme.isStatic())
-    return op->emitOpError("weights have static scales, found ") << scheme;
-  if (bool(codebook) != (layout && scheme.getCodebook()))
-    return op->emitOpError(codebook ? "has the values of a codebook without packed codes of one"
-                                    : "needs the values of the codebook of its packed codes");
-  if (!layout) {
-    if (failed(verifyCodes(op, scheme, codes, {n, k})))
-      return failure();
-    return verifyQParams(op, scheme, {n, k}, scale, zeroPoint, outer);
-  }
+static LogicalResult verifyParts(Operation *op, WeightType weight, Value scale, Value zeroPoint,
+                                 Value outer) {
   using numerics::WeightTensor;
-  auto packedAs = [&](WeightTensor tensor) { return layout.getPackedType(tensor, scheme, n, k); };
-  if (scheme.getScaleShape({n, k})[0] != n)
-    return op->emitOpError("packed weights must have scales per channel or per group, found ")
-           << scheme;
-  if (!packedAs(WeightTensor::Codes))
-    return op->emitOpError("codes of ") << scheme << " cannot be packed as " << layout;
-  auto check = [&](StringRef what, WeightTensor tensor, Type found) -> LogicalResult {
-    if (RankedTensorType expected = packedAs(tensor); found != expected)
-      return op->emitOpError(what) << " of " << n << "x" << k << " packed as " << layout
-                                   << " must be " << expected << ", found " << found;
+  return failure(
+      failed(verifyPart(op, weight, "scales", WeightTensor::Scales, scale)) ||
+      failed(verifyPart(op, weight, "zero points", WeightTensor::ZeroPoints, zeroPoint)) ||
+      failed(verifyPart(op, weight, "outer scales", WeightTensor::Outer, outer)));
+}
+
+static LogicalResult verifyBias(Operation *op, Value bias, int64_t columns) {
+  if (!bias || tensorType(bias).getDimSize(0) == columns)
     return success();
-  };
-  if (failed(check("codes", WeightTensor::Codes, codes)) ||
-      failed(check("scales", WeightTensor::Scales, scale.getType())))
-    return failure();
-  if (bool(zeroPoint) == scheme.getSymmetric())
-    return op->emitOpError() << (zeroPoint ? "has zero points" : "has no zero points") << " for "
-                             << scheme;
-  if (zeroPoint && failed(check("zero points", WeightTensor::ZeroPoints, zeroPoint.getType())))
-    return failure();
-  if (codebook &&
-      failed(check("values of the codebook", WeightTensor::Codebook, codebook.getType())))
-    return failure();
-  if (failed(verifyHasOuter(op, scheme, outer)))
-    return failure();
-  return outer ? check("outer scales", WeightTensor::Outer, outer.getType()) : success();
+  return op->emitOpError("bias has ") << tensorType(bias).getDimSize(0)
+                                      << " elements, but the result has " << columns << " columns";
 }
 
 //===----------------------------------------------------------------------===//
@@ -201,52 +129,78 @@ std::string easyquant::equant::whyRuleCannotServe(ScaleRule rule, FloatAttr perc
   return served ? "" : served.error().message;
 }
 
-void OuterScaleOp::build(OpBuilder &builder, OperationState &state, Value input,
-                         SchemeAttr scheme) {
-  build(builder, state, outerType(builder.getContext(), tensorType(input).getDimSize(0)), input,
-        scheme);
-}
-
-LogicalResult OuterScaleOp::verify() {
-  return verifyOuter(*this, getScheme(), tensorType(getInput()).getDimSize(0), getOuter());
-}
-
-void ChooseQParamsOp::build(OpBuilder &builder, OperationState &state, Value input, Value outer,
-                            ScaleRule rule, FloatAttr percentile, SchemeAttr scheme) {
-  RankedTensorType scale = scaleTensorType(scheme, tensorType(input).getShape());
-  build(builder, state, scale, scheme.getSymmetric() ? Type() : Type(zeroPointType(scale)), input,
-        outer, rule, percentile, scheme);
-}
-
-LogicalResult ChooseQParamsOp::verify() {
-  if (std::string problem = whyRuleCannotServe(getRule(), getPercentileAttr(), getScheme());
+LogicalResult QuantizeOp::verify() {
+  WeightType weight = getWeight().getType();
+  if (tensorType(getInput()).getShape() != ArrayRef({weight.getRows(), weight.getColumns()}))
+    return emitOpError("gives a weight of the shape of its input, found ")
+           << weight << " of " << getInput().getType();
+  if (bool(getRule()) == bool(getScale()))
+    return emitOpError("scales follow from a rule or are an operand: expected one of them, found ")
+           << (getScale() ? "both" : "neither");
+  if (getScale()) {
+    if (getPercentileAttr())
+      return emitOpError("a percentile belongs to rule percentile, found scales");
+    if (getRounded() && failed(verifyPart(*this, weight, "rounded codes",
+                                          numerics::WeightTensor::Codes, getRounded())))
+      return failure();
+    return verifyParts(*this, weight, getScale(), getZeroPoint(), getOuter());
+  }
+  if (getZeroPoint() || getOuter() || getRounded())
+    return emitOpError("zero points, outer scales and codes are those of scales, which it needs "
+                       "beside them");
+  if (std::string problem = whyRuleCannotServe(*getRule(), getPercentileAttr(), weight.getScheme());
       !problem.empty())
     return emitOpError(problem);
   if (getRule() == ScaleRule::HessianDiagonal)
     return emitOpError("rule hessian_diagonal needs activations of calibration text; "
                        "equant-choose-ranges chooses by it");
-  return verifyQParams(*this, getScheme(), tensorType(getInput()).getShape(), getScale(),
-                       getZeroPoint(), getOuter());
+  return success();
 }
 
-void QuantizeOp::build(OpBuilder &builder, OperationState &state, Value input, Value scale,
-                       Value zeroPoint, Value outer, Value rounded, SchemeAttr scheme) {
-  build(builder, state, RankedTensorType::get(tensorType(input).getShape(), scheme.getCode()),
-        input, scale, zeroPoint, outer, rounded, scheme);
-}
-
-LogicalResult QuantizeOp::verify() {
-  ArrayRef<int64_t> shape = tensorType(getInput()).getShape();
-  if (failed(verifyCodes(*this, getScheme(), tensorType(getCodes()), shape)))
+LogicalResult FromCodesOp::verify() {
+  WeightType weight = getWeight().getType();
+  if (failed(verifyPart(*this, weight, "codes", numerics::WeightTensor::Codes, getCodes())))
     return failure();
-  if (getRounded() && getRounded().getType() != getCodes().getType())
-    return emitOpError("rounded codes must be ")
-           << getCodes().getType() << ", found " << getRounded().getType();
-  return verifyQParams(*this, getScheme(), shape, getScale(), getZeroPoint(), getOuter());
+  return verifyParts(*this, weight, getScale(), getZeroPoint(), getOuter());
 }
 
-/// What a linear and a fake quantization ask of the scheme of activations.
-static LogicalResult verifyInputScale(Operation *op, SchemeAttr scheme, FloatAttr scale) {
+LogicalResult SliceOp::verify() {
+  WeightType input = getInput().getType(), output = getOutput().getType();
+  ArrayRef<int64_t> offsets = getOffsets(), sizes = getSizes();
+  const int64_t extents[] = {input.getRows(), input.getColumns()};
+  bool isPart = offsets.size() == 2 && sizes.size() == 2;
+  for (size_t i = 0; isPart && i < 2; ++i)
+    isPart = offsets[i] >= 0 && offsets[i] <= extents[i] && sizes[i] > 0 &&
+             sizes[i] <= extents[i] - offsets[i];
+  if (!isPart)
+    return emitOpError("expected two offsets and two sizes of a part of ")
+           << input << ", found [" << offsets << "] and [" << sizes << "]";
+  if (output != input.withShape(sizes[0], sizes[1]))
+    return emitOpError("expected a result of ")
+           << input.withShape(sizes[0], sizes[1]) << ", found " << output;
+  const int64_t unit = input.getColumnUnit(), end = offsets[1] + sizes[1];
+  if (offsets[1] % unit != 0 || (end % unit != 0 && end != input.getColumns()))
+    return emitOpError("columns ") << offsets[1] << " to " << end - 1 << " cut a group of " << unit
+                                   << "; expected a part that begins and ends at multiples of it";
+  return success();
+}
+
+LogicalResult AllSliceOp::verify() {
+  WeightType input = getInput().getType(), output = getOutput().getType();
+  const bool isRows = getAxis() == 0;
+  const int64_t extent = isRows ? input.getRows() : input.getColumns();
+  const int64_t part = isRows ? output.getRows() : output.getColumns();
+  WeightType expected =
+      input.withShape(isRows ? part : input.getRows(), isRows ? input.getColumns() : part);
+  if (output != expected || extent % part != 0 || (!isRows && part % input.getColumnUnit() != 0))
+    return emitOpError("expected one of equal parts of ")
+           << input << " along axis " << getAxis() << ", whole groups of it, found " << output;
+  return success();
+}
+
+std::string easyquant::equant::whyNoInputScheme(SchemeAttr scheme) {
+  std::string reason;
+  llvm::raw_string_ostream os(reason);
   bool isStatic = !scheme.getDynamic();
   bool isGrouped = scheme.getOuter() && scheme.getGranularity() == Granularity::Group &&
                    !isStatic && !scheme.isInteger();
@@ -254,13 +208,20 @@ static LogicalResult verifyInputScale(Operation *op, SchemeAttr scheme, FloatAtt
       (scheme.getOuter() ||
        scheme.getGranularity() != (isStatic ? Granularity::Tensor : Granularity::Token) ||
        (!isStatic && !scheme.getSymmetric())))
-    return op->emitOpError("input must be quantized per token, symmetric and dynamic, per tensor "
-                           "with a constant scale, or, of codes that are no integers, in groups "
-                           "with dynamic and outer scales, found ")
-           << scheme;
-  if (scheme.isOnline() && (!scheme.isInteger() || scheme.getBits() != 8 ||
-                            !scheme.getSymmetric() || scheme.getFullRange()))
-    return op->emitOpError("online scales are of symmetric codes i8, found ") << scheme;
+    os << "input must be quantized per token, symmetric and dynamic, per tensor with a constant "
+          "scale, or, of codes that are no integers, in groups with dynamic and outer scales, "
+          "found "
+       << scheme;
+  else if (scheme.isOnline() && (!scheme.isInteger() || scheme.getBits() != 8 ||
+                                 !scheme.getSymmetric() || scheme.getFullRange()))
+    os << "online scales are of symmetric codes i8, found " << scheme;
+  return reason;
+}
+
+/// Checks the scheme of activations, and its constant, for a linear or a quantization of rows.
+static LogicalResult verifyInputScale(Operation *op, SchemeAttr scheme, FloatAttr scale) {
+  if (std::string reason = whyNoInputScheme(scheme); !reason.empty())
+    return op->emitOpError(reason);
   if (scale && (!std::isnormal(scale.getValueAsDouble()) || scale.getValueAsDouble() < 0))
     return op->emitOpError("the scale of the input must be finite, normal and positive, found ")
            << scale;
@@ -281,52 +242,20 @@ LogicalResult FakeQuantizeOp::verify() {
 // What is computed at run time
 //===----------------------------------------------------------------------===//
 
-void QuantizeRowsOp::build(OpBuilder &b, OperationState &state, Value input, Value online,
-                           SchemeAttr scheme, int64_t group, FloatAttr scale,
-                           IntegerAttr zeroPoint) {
-  int64_t columns = lm::columns(input);
-  auto rows = [](ArrayRef<int64_t> shape, Type element) -> Type {
-    return RankedTensorType::get(shape, element);
-  };
-  constexpr int64_t dynamic = ShapedType::kDynamic;
-  SmallVector<Type> types = {rows({dynamic, columns}, b.getI8Type()),
-                             rows({dynamic}, b.getF32Type()),
-                             rows({dynamic, numerics::groupCount(columns, group)}, b.getI32Type())};
-  if (zeroPoint)
-    types.push_back(rows({dynamic}, b.getI32Type()));
-  state.addOperands(input);
-  if (online)
-    state.addOperands(online);
-  state.addTypes(types);
-  auto &properties = state.getOrAddProperties<Properties>();
-  properties.setScheme(scheme);
-  properties.setGroup(b.getI64IntegerAttr(group));
-  properties.setScale(scale);
-  properties.setZeroPoint(zeroPoint);
-  properties.operandSegmentSizes = {1, online ? 1 : 0, /*absmax=*/0};
-}
-
 LogicalResult QuantizeRowsOp::verify() {
   SchemeAttr scheme = getScheme();
-  if (!scheme.isInteger() || scheme.getBits() != 8)
-    return emitOpError("expected codes of i8, found ") << scheme;
   if (scheme.isOnline() != bool(getOnline()))
     return emitOpError("online scales belong to an online scheme, and such a scheme has them");
   if (scheme.isStatic() != bool(getScaleAttr()) ||
-      scheme.getSymmetric() == bool(getZeroPointAttr()) ||
-      bool(getZeroPointAttr()) != bool(getZeroPoints()))
-    return emitOpError("scale belongs to a static scheme, zero_point and zero points to an "
-                       "asymmetric one");
+      scheme.getSymmetric() == bool(getZeroPointAttr()))
+    return emitOpError("scale belongs to a static scheme, zero_point to an asymmetric one");
   if (getAbsmax() && !scheme.getDynamic() && !scheme.hasSinksAroundZero())
     return emitOpError("absmax belongs to a dynamic scheme, or to one with sinks in a range around "
                        "0, found ")
            << scheme;
-  int64_t columns = lm::columns(getInput());
-  int64_t groups = numerics::groupCount(columns, static_cast<int64_t>(getGroup()));
-  if (lm::columns(getCodes()) != columns || lm::columns(getSums()) != groups)
+  if (lm::columns(getInput()) != getRows().getType().getColumns())
     return emitOpError("expected ")
-           << columns << " columns of codes and " << groups << " of sums, found "
-           << getCodes().getType() << " and " << getSums().getType();
+           << lm::columns(getInput()) << " columns of codes, found " << getRows().getType();
   return verifyInputScale(*this, scheme, getScaleAttr());
 }
 
@@ -362,28 +291,14 @@ LogicalResult AdvanceOp::verify() {
 LogicalResult RescaleOp::verify() {
   if (getSites().empty())
     return emitOpError("sites must name the linears whose sums it scales");
-  SchemeAttr scheme = getWeightScheme();
+  WeightType weight = getWeight().getType();
   int64_t n = lm::columns(getOutput());
-  if (lm::columns(getSums()) != n)
-    return emitOpError("expected ") << n << " columns of sums, found " << getSums().getType();
-  if (scheme.getGranularity() != Granularity::Channel)
-    return emitOpError("expected a scale a channel, found ") << scheme;
-  if (failed(verifyHasOuter(*this, scheme, getOuter())))
-    return failure();
-  auto check = [&](StringRef what, numerics::WeightTensor tensor, Value found) -> LogicalResult {
-    RankedTensorType expected = getLayout().getPackedType(tensor, scheme, n, /*columns=*/8);
-    if (!expected || found.getType() != expected)
-      return emitOpError(what) << " of " << n << " channels packed as " << getLayout()
-                               << " must be " << expected << ", found " << found.getType();
-    return success();
-  };
-  if (failed(check("scales", numerics::WeightTensor::Scales, getScale())) ||
-      (getOuter() && failed(check("outer scales", numerics::WeightTensor::Outer, getOuter()))))
-    return failure();
-  if (getBias() && tensorType(getBias()).getDimSize(0) != n)
-    return emitOpError("bias has ") << tensorType(getBias()).getDimSize(0)
-                                    << " elements, but the result has " << n << " columns";
-  return success();
+  if (lm::columns(getSums()) != n || weight.getRows() != n)
+    return emitOpError("expected ") << n << " columns of sums and rows of the weight, found "
+                                    << getSums().getType() << " and " << weight;
+  if (weight.getScheme().getGranularity() != Granularity::Channel)
+    return emitOpError("expected a scale a channel, found ") << weight.getScheme();
+  return verifyBias(*this, getBias(), n);
 }
 
 LogicalResult FusionOp::verify() {
@@ -397,31 +312,44 @@ LogicalResult FusionOp::verify() {
 // ConcatOp
 //===----------------------------------------------------------------------===//
 
+static int64_t rowsOf(Type type) {
+  auto weight = dyn_cast<WeightType>(type);
+  return weight ? weight.getRows() : cast<RankedTensorType>(type).getDimSize(0);
+}
+
+/// `type` with another number of rows.
+static Type withRows(Type type, int64_t rows) {
+  if (auto weight = dyn_cast<WeightType>(type))
+    return weight.withShape(rows, weight.getColumns());
+  return cast<RankedTensorType>(type).clone(ArrayRef<int64_t>(rows));
+}
+
 void ConcatOp::build(OpBuilder &builder, OperationState &state, ValueRange inputs) {
-  RankedTensorType first = tensorType(inputs.front());
-  SmallVector<int64_t> shape(first.getShape());
-  shape[0] = 0;
+  int64_t rows = 0;
   for (Value input : inputs)
-    shape[0] += tensorType(input).getDimSize(0);
-  build(builder, state, RankedTensorType::get(shape, first.getElementType()), inputs);
+    rows += rowsOf(input.getType());
+  build(builder, state, withRows(inputs.front().getType(), rows), inputs);
 }
 
 LogicalResult ConcatOp::verify() {
   if (getInputs().empty())
     return emitOpError("must have an operand");
-  RankedTensorType output = tensorType(getOutput());
+  Type output = getOutput().getType();
+  auto weight = dyn_cast<WeightType>(output);
+  if (weight && weight.getScheme().getGranularity() != Granularity::Channel &&
+      weight.getScheme().getGranularity() != Granularity::Group)
+    return emitOpError("scales per tensor have no place below each other, found ") << output;
   int64_t rows = 0;
   for (Value input : getInputs()) {
-    RankedTensorType type = tensorType(input);
-    if (type.getElementType() != output.getElementType() ||
-        type.getShape().drop_front() != output.getShape().drop_front())
+    Type type = input.getType();
+    if (isa<WeightType>(type) != bool(weight) || withRows(output, rowsOf(type)) != type)
       return emitOpError("operand ")
              << type << " differs from the result " << output << " in more than its rows";
-    rows += type.getDimSize(0);
+    rows += rowsOf(type);
   }
-  if (rows != output.getDimSize(0))
+  if (rows != rowsOf(output))
     return emitOpError("operands have ")
-           << rows << " rows together, but the result has " << output.getDimSize(0);
+           << rows << " rows together, but the result has " << rowsOf(output);
   return success();
 }
 
@@ -465,75 +393,98 @@ LogicalResult ScaleOp::verify() {
 // Quantized building blocks
 //===----------------------------------------------------------------------===//
 
-LogicalResult equant::LinearOp::verify() {
-  if (getSites().empty() || llvm::any_of(getSites().getAsValueRange<StringAttr>(),
-                                         [](StringRef site) { return site.empty(); }))
-    return emitOpError("sites must name the linears that it computes");
-  int64_t n = lm::columns(getOutput()), k = lm::columns(getInput());
-  SchemeAttr weight = getWeightScheme();
-  if (failed(verifyWeight(*this, weight, getLayoutAttr(), tensorType(getCodes()), getScale(),
-                          getZeroPoint(), getOuter(), getCodebook(), n, k)))
-    return failure();
-  if (getBias() && tensorType(getBias()).getDimSize(0) != n)
-    return emitOpError("bias has ") << tensorType(getBias()).getDimSize(0)
-                                    << " elements, but the result has " << n << " columns";
-  if (!lm::isActivationType(getOutput().getType()) &&
-      (!readsCodes() || getBias() || weight.getGranularity() != Granularity::Channel))
-    return emitOpError("gives sums of products, as i32, of codes and a weight with a scale a "
-                       "channel alone, and without a bias");
-  SchemeAttr input = getInputSchemeAttr();
-  bool isStatic = input && !input.getDynamic(), hasScale = input && input.isCalibrated();
-  bool hasOnlineScales = input && input.isOnline() && getRowScales();
-  hasScale &= !readsCodes() && !hasOnlineScales;
-  if (bool(getRowScales()) != (readsCodes() || hasOnlineScales) || (readsCodes() && !input) ||
-      bool(getRowZeroPoints()) != (readsCodes() && !input.getSymmetric()) ||
-      (getRowSums() && !readsCodes()))
-    return emitOpError("row_scales, row_sums and row_zero_points belong to codes, which come with "
-                       "scales, and with zero points where their scheme is asymmetric");
-  if (hasScale != bool(getInputScaleAttr()) ||
-      (isStatic && hasScale && !input.getSymmetric()) != bool(getInputZeroPointAttr()))
-    return emitOpError("input_scale belongs to a static input scheme or to one with an outer "
-                       "scale, input_zero_point to an asymmetric one");
-  // The kernels correct for zero points of the input with these sums.
-  bool needsSums = isStatic && !input.getSymmetric() && getLayout();
-  if (needsSums != bool(getCodeSums()))
-    return emitOpError(needsSums ? "needs the sums of its packed codes for asymmetric input"
-                                 : "has sums of codes without packed codes and asymmetric input");
-  if (needsSums) {
-    RankedTensorType sums =
-        getLayoutAttr().getPackedType(numerics::WeightTensor::Sums, weight, n, k);
-    if (getCodeSums().getType() != sums)
-      return emitOpError("sums of codes must be ") << sums << ", found " << getCodeSums().getType();
-  }
+/// Checks what a linear on floats says of the quantization of its input.
+template <typename OpT> static LogicalResult verifyFloatInput(OpT op, SchemeAttr input) {
+  bool hasOnlineScales = input && input.isOnline() && op.getOnline();
+  if (op.getOnline() && !hasOnlineScales)
+    return op.emitOpError("online scales belong to an online scheme");
+  bool hasScale = input && input.isCalibrated() && !hasOnlineScales;
+  if (hasScale != bool(op.getInputScaleAttr()) ||
+      (hasScale && !input.getDynamic() && !input.getSymmetric()) !=
+          bool(op.getInputZeroPointAttr()))
+    return op.emitOpError("input_scale belongs to a static input scheme or to one with an outer "
+                          "scale, input_zero_point to an asymmetric one");
   if (!input)
     return success();
-  if (!readsCodes() && failed(verifyInputScale(*this, input, getInputScaleAttr())))
-    return failure();
-  if (input.isInteger() != weight.isInteger())
-    return emitOpError("input and weight are multiplied as integers or as floats, both; found ")
-           << input << " and " << weight;
-  if (hasScale) {
+  if (IntegerAttr zero = op.getInputZeroPointAttr()) {
     numerics::CodeRange range = numerics::codeRange(input.toNumerics());
-    if (IntegerAttr zero = getInputZeroPointAttr();
-        zero && (zero.getInt() < range.min || zero.getInt() > range.max))
-      return emitOpError("input_zero_point must be ")
+    if (zero.getInt() < range.min || zero.getInt() > range.max)
+      return op.emitOpError("input_zero_point must be ")
              << range.min << " to " << range.max << ", found " << zero.getInt();
   }
+  return verifyInputScale(op, input, op.getInputScaleAttr());
+}
+
+/// Checks the weight of a linear, whether that is packed or not; `input` is the scheme of its
+/// activations, null for floats.
+template <typename OpT>
+static LogicalResult verifyProducts(OpT op, int64_t columns, SchemeAttr input) {
+  if (op.getSites().empty() || llvm::any_of(op.getSites().template getAsValueRange<StringAttr>(),
+                                            [](StringRef site) { return site.empty(); }))
+    return op.emitOpError("sites must name the linears that it computes");
+  WeightType weight = op.getWeight().getType();
+  int64_t n = lm::columns(op.getOutput());
+  if (weight.getRows() != n || weight.getColumns() != columns)
+    return op.emitOpError("expected a weight of ") << n << "x" << columns << ", found " << weight;
+  if (failed(verifyBias(op, op.getBias(), n)))
+    return failure();
+  SchemeAttr scheme = weight.getScheme();
+  if (!input)
+    return success();
+  if (input.isInteger() != scheme.isInteger())
+    return op.emitOpError("input and weight are multiplied as integers or as floats, both; found ")
+           << input << " and " << scheme;
   if (!input.isInteger())
     return success();
-  int64_t products = accumulatedProducts(weight, k);
-  int64_t limit = maxAccumulatedProducts(weight, input, getLayout().has_value());
+  int64_t products = accumulatedProducts(scheme, columns);
+  int64_t limit = maxAccumulatedProducts(scheme, input, /*packed=*/bool(weight.getLayout()));
   if (products > limit)
-    return emitOpError("an int32 accumulator can sum ")
-           << limit << " products of these codes, but " << getSites()[0] << " needs " << products
+    return op.emitOpError("an int32 accumulator can sum ")
+           << limit << " products of these codes, but " << op.getSites()[0] << " needs " << products
            << "; use groups of at most " << limit << " or leave the site float";
   return success();
 }
 
+LogicalResult equant::LinearOp::verify() {
+  return failure(failed(verifyFloatInput(*this, getInputSchemeAttr())) ||
+                 failed(verifyProducts(*this, lm::columns(getInput()), getInputSchemeAttr())));
+}
+
+LogicalResult equant::PackedLinearOp::verify() {
+  RowsType rows = getRows();
+  WeightType weight = getWeight().getType();
+  SchemeAttr input = getActivations();
+  if (rows) {
+    if (getOnline() || getInputSchemeAttr() || getInputScaleAttr() || getInputZeroPointAttr())
+      return emitOpError("reads codes, of which their type says everything: input_scheme, "
+                         "input_scale, input_zero_point and online scales belong to floats");
+    if (rows.getSums() ? *rows.getSums() != weight.getScheme().getGroupSize()
+                       : !weight.getScheme().getSymmetric())
+      return emitOpError("expected codes with sums of the groups of ")
+             << weight.getScheme() << ", found " << rows;
+  } else if (input && !lm::isActivationType(getInput().getType())) {
+    return emitOpError("quantizes f32 activations, found ") << getInput().getType();
+  } else if (failed(verifyFloatInput(*this, input))) {
+    return failure();
+  }
+  int64_t columns = rows ? rows.getColumns() : tensorType(getInput()).getDimSize(1);
+  if (failed(verifyProducts(*this, columns, input)))
+    return failure();
+  if (!lm::isActivationType(getOutput().getType()) &&
+      (!rows || getBias() || weight.getScheme().getGranularity() != Granularity::Channel))
+    return emitOpError("gives sums of products, as i32, of codes and a weight with a scale a "
+                       "channel alone, and without a bias");
+  // The kernels correct for zero points of the input with these sums.
+  if (input && !input.getSymmetric() && !weight.getSums())
+    return emitOpError("needs the sums of its packed codes for asymmetric input, found ") << weight;
+  return success();
+}
+
 LogicalResult equant::EmbeddingOp::verify() {
-  return verifyWeight(*this, getWeightScheme(), getLayoutAttr(), tensorType(getCodes()), getScale(),
-                      getZeroPoint(), getOuter(), getCodebook(), getVocabSize(),
-                      lm::columns(getOutput()));
+  if (getTable().getType().getColumns() == lm::columns(getOutput()))
+    return success();
+  return emitOpError("expected a table of ")
+         << lm::columns(getOutput()) << " columns, found " << getTable().getType();
 }
 
 //===----------------------------------------------------------------------===//

@@ -108,7 +108,7 @@ struct FuseResidual : OpRewritePattern<lm::AddOp> {
     for (auto [term, stream] :
          {std::pair(add.getRhs(), add.getLhs()), std::pair(add.getLhs(), add.getRhs())}) {
       Operation *linear = term.getDefiningOp();
-      if (!isa_and_present<lm::LinearOp, equant::LinearOp, RescaleOp>(linear) ||
+      if (!isa_and_present<lm::LinearOp, PackedLinearOp, RescaleOp>(linear) ||
           !linear->hasOneUse() || linear->getBlock() != add->getBlock() ||
           !lm::mayOverwrite(add, stream))
         continue;

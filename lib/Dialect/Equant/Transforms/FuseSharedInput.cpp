@@ -26,47 +26,39 @@ struct FuseSharedInput : equant::impl::FuseSharedInputBase<FuseSharedInput> {
 };
 } // namespace
 
-/// Can one linear compute what both compute? Packed weights are final.
+/// Can one linear compute what both compute?
 static bool agree(equant::LinearOp a, equant::LinearOp b) {
+  WeightType weight = a.getWeight().getType(), other = b.getWeight().getType();
   return a->getBlock() == b->getBlock() && a.getInput() == b.getInput() &&
-         a.getWeightScheme() == b.getWeightScheme() &&
+         weight.getScheme() == other.getScheme() &&
          a.getInputSchemeAttr() == b.getInputSchemeAttr() &&
          a.getInputScaleAttr() == b.getInputScaleAttr() &&
-         a.getInputZeroPointAttr() == b.getInputZeroPointAttr() && !a.getLayout() &&
-         !b.getLayout() && !a.getBias() == !b.getBias();
-}
-
-/// Codes, scales, ... of all linears below each other; null if they have none.
-static Value concat(RewriterBase &rewriter, Location loc, ArrayRef<equant::LinearOp> linears,
-                    llvm::function_ref<Value(equant::LinearOp)> operand) {
-  SmallVector<Value> values(llvm::map_range(linears, operand));
-  return values.front() ? ConcatOp::create(rewriter, loc, values).getOutput() : Value();
+         a.getInputZeroPointAttr() == b.getInputZeroPointAttr() && !a.getOnline() &&
+         !b.getOnline() && !a.getBias() == !b.getBias();
 }
 
 static void fuse(RewriterBase &rewriter, ArrayRef<equant::LinearOp> linears) {
   equant::LinearOp first = linears.front();
   SmallVector<int64_t> widths;
+  SmallVector<Value> weights, biases;
   SmallVector<Attribute> sites;
   SmallVector<Location> locations;
   for (equant::LinearOp linear : linears) {
     widths.push_back(lm::columns(linear.getOutput()));
     llvm::append_range(sites, linear.getSites());
+    weights.push_back(linear.getWeight());
+    if (Value bias = linear.getBias())
+      biases.push_back(bias);
     locations.push_back(linear.getLoc());
   }
   Location loc = rewriter.getFusedLoc(locations);
   rewriter.setInsertionPoint(first);
-  Value codes = concat(rewriter, loc, linears, [](auto op) { return op.getCodes(); });
-  Value scale = concat(rewriter, loc, linears, [](auto op) { return op.getScale(); });
-  Value zeroPoint = concat(rewriter, loc, linears, [](auto op) { return op.getZeroPoint(); });
-  Value outer = concat(rewriter, loc, linears, [](auto op) { return op.getOuter(); });
-  Value bias = concat(rewriter, loc, linears, [](auto op) { return op.getBias(); });
+  Value weight = ConcatOp::create(rewriter, loc, weights),
+        bias = biases.empty() ? Value() : ConcatOp::create(rewriter, loc, biases).getOutput();
   auto fused = equant::LinearOp::create(
       rewriter, loc, lm::activationType(rewriter.getContext(), llvm::sum_of(widths)),
-      first.getInput(), codes, scale, zeroPoint, outer, /*codebook=*/Value(), /*code_sums=*/Value(),
-      bias,
-      /*row_scales=*/Value(), /*row_sums=*/Value(), /*row_zero_points=*/Value(),
-      rewriter.getArrayAttr(sites), first.getWeightScheme(), first.getInputSchemeAttr(),
-      first.getInputScaleAttr(), first.getInputZeroPointAttr(), /*layout=*/LayoutAttr());
+      first.getInput(), weight, bias, /*online=*/Value(), rewriter.getArrayAttr(sites),
+      first.getInputSchemeAttr(), first.getInputScaleAttr(), first.getInputZeroPointAttr());
   auto split = lm::SplitOp::create(rewriter, loc, fused.getOutput(), widths);
   for (auto [linear, slice] : llvm::zip_equal(linears, split.getOutputs()))
     rewriter.replaceOp(linear, slice);
@@ -75,7 +67,7 @@ static void fuse(RewriterBase &rewriter, ArrayRef<equant::LinearOp> linears) {
 void FuseSharedInput::runOnOperation() {
   // Scales per tensor have no place below each other.
   auto isCandidate = [](equant::LinearOp op) {
-    SchemeAttr scheme = op.getWeightScheme();
+    SchemeAttr scheme = op.getWeight().getType().getScheme();
     return scheme.getGranularity() == Granularity::Group ||
            scheme.getGranularity() == Granularity::Channel;
   };

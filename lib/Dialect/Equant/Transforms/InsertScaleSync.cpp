@@ -31,7 +31,7 @@ using namespace easyquant::equant;
 /// Do linears read it whose results are parts of sums over ranks?
 static bool spansRanks(Value codes) {
   return llvm::any_of(codes.getUsers(), [](Operation *user) {
-    return isa<lm::LinearOp, equant::LinearOp>(user) && isReduced(user->getResult(0));
+    return isa<lm::LinearOp, PackedLinearOp>(user) && isReduced(user->getResult(0));
   });
 }
 
@@ -42,13 +42,13 @@ struct InsertScaleSync : equant::impl::InsertScaleSyncBase<InsertScaleSync> {
   void runOnOperation() override {
     getOperation().walk([&](QuantizeRowsOp op) {
       if ((op.getScheme().getDynamic() || op.getScheme().hasSinksAroundZero()) && !op.getAbsmax() &&
-          spansRanks(op.getCodes()))
+          spansRanks(op.getRows()))
         synchronize(op);
     });
     getOperation().walk([&](AdvanceOp op) { synchronize(op); });
     // Every rank would find by its own columns alone whether a row leaves the range.
     WalkResult apart = getOperation().walk([](QuantizeRowsOp op) -> WalkResult {
-      if (!op.getScheme().getSinks() || op.getAbsmax() || !spansRanks(op.getCodes()))
+      if (!op.getScheme().getSinks() || op.getAbsmax() || !spansRanks(op.getRows()))
         return WalkResult::advance();
       return op.emitOpError() << "keeps sinks apart in a range that is not around 0, of rows that "
                                  "ranks share, which has no call; take a symmetric scheme or sinks "
@@ -71,7 +71,7 @@ struct InsertScaleSync : equant::impl::InsertScaleSyncBase<InsertScaleSync> {
 
   static void synchronize(QuantizeRowsOp op) {
     OpBuilder b(op);
-    auto type = cast<RankedTensorType>(op.getScales().getType());
+    auto type = op.getRows().getType().getPart(RowsType::Part::Scales);
     Value own = TokenAbsMaxOp::create(b, op.getLoc(), type, op.getInput());
     Value all = shard::AllReduceOp::create(b, op.getLoc(), own, kGrid, ArrayRef<shard::GridAxis>{0},
                                            shard::ReductionKind::Max);
@@ -86,7 +86,7 @@ struct InsertScaleSync : equant::impl::InsertScaleSyncBase<InsertScaleSync> {
       if (!rows || !rows.getOnline())
         continue;
       last = rows;
-      isShared |= spansRanks(rows.getCodes());
+      isShared |= spansRanks(rows.getRows());
     }
     if (!isShared)
       return;

@@ -32,7 +32,7 @@ struct LegalizeActivations : easyquant::equant::impl::LegalizeActivationsBase<Le
     }
     known.clear();
     getOperation().walk([&](Operation *op) {
-      if (auto linear = dyn_cast<equant::LinearOp>(op))
+      if (auto linear = dyn_cast<PackedLinearOp>(op))
         legalize(linear);
       else if (auto linear = dyn_cast<lm::LinearOp>(op); linear && target == "gpu")
         linear.getInputMutable().assign(halved(linear, linear.getInput()));
@@ -40,31 +40,28 @@ struct LegalizeActivations : easyquant::equant::impl::LegalizeActivationsBase<Le
   }
 
 private:
-  void legalize(equant::LinearOp linear) {
+  void legalize(PackedLinearOp linear) {
     SchemeAttr scheme = linear.getInputSchemeAttr();
-    if (linear.readsCodes())
+    if (linear.getRows())
       return;
     if (!scheme) {
       if (target == "gpu")
         linear.getInputMutable().assign(halved(linear, linear.getInput()));
-    } else if (!scheme.isInteger()) {
+      return;
+    }
+    if (!scheme.isInteger()) {
       if (target == "gpu") // has no such products yet; its library says so
         return;
       linear.getInputMutable().assign(rounded(linear, scheme));
-      linear.removeInputSchemeAttr();
-      linear.removeInputScaleAttr();
     } else if (scheme.getBits() == 8) {
-      QuantizeRowsOp codes = quantized(linear, scheme);
-      linear.getInputMutable().assign(codes.getCodes());
-      linear.getRowScalesMutable().assign(codes.getScales());
-      // Kernels for CPUs correct for the offset of their unsigned codes, too.
-      if (target == "cpu" || linear.getZeroPoint())
-        linear.getRowSumsMutable().assign(codes.getSums());
-      if (codes.getZeroPoints())
-        linear.getRowZeroPointsMutable().assign(codes.getZeroPoints());
-      linear.removeInputScaleAttr();
+      linear.getInputMutable().assign(quantized(linear, scheme));
+      linear.getOnlineMutable().clear();
       linear.removeInputZeroPointAttr();
+    } else {
+      return;
     }
+    linear.removeInputSchemeAttr();
+    linear.removeInputScaleAttr();
   }
 
   /// What is made of `input` before the first linear that reads it so, which `key` says.
@@ -88,7 +85,7 @@ private:
     });
   }
 
-  Value rounded(equant::LinearOp linear, SchemeAttr scheme) {
+  Value rounded(PackedLinearOp linear, SchemeAttr scheme) {
     Value input = linear.getInput();
     FloatAttr scale = linear.getInputScaleAttr();
     SmallVector<Attribute> key = {scheme};
@@ -99,12 +96,12 @@ private:
     });
   }
 
-  QuantizeRowsOp quantized(equant::LinearOp linear, SchemeAttr scheme) {
+  Value quantized(PackedLinearOp linear, SchemeAttr scheme) {
     FloatAttr scale = linear.getInputScaleAttr();
     IntegerAttr zeroPoint = linear.getInputZeroPointAttr();
-    // Of online scales, which are an operand then.
-    Value online = linear.getRowScales();
-    int64_t group = linear.getWeightScheme().getGroupSize();
+    Value online = linear.getOnline();
+    SchemeAttr weight = linear.getWeight().getType().getScheme();
+    const int64_t group = weight.getGroupSize();
     SmallVector<Attribute> key = {scheme, OpBuilder(linear).getI64IntegerAttr(group)};
     if (scale)
       key.push_back(scale);
@@ -112,10 +109,17 @@ private:
       key.push_back(zeroPoint);
     if (auto site = online ? online.getDefiningOp<OnlineScaleOp>() : OnlineScaleOp())
       key.push_back(site.getIndexAttr());
-    return shared<QuantizeRowsOp>(linear, linear.getInput(), key, [&](OpBuilder &b) {
-      return QuantizeRowsOp::create(b, linear.getLoc(), linear.getInput(), online, scheme, group,
-                                    scale, zeroPoint);
+    auto typeOf = [&](std::optional<int64_t> sums) {
+      return RowsType::get(lm::columns(linear.getInput()), scheme, sums);
+    };
+    auto codes = shared<QuantizeRowsOp>(linear, linear.getInput(), key, [&](OpBuilder &b) {
+      return QuantizeRowsOp::create(b, linear.getLoc(), typeOf(std::nullopt), linear.getInput(),
+                                    online, /*absmax=*/Value(), scale, zeroPoint);
     });
+    // Kernels for CPUs correct for the offset of their unsigned codes, too.
+    if (target == "cpu" || !weight.getSymmetric())
+      codes.getRows().setType(typeOf(group));
+    return codes.getRows();
   }
 
   llvm::DenseMap<std::pair<Value, ArrayAttr>, Operation *> known;

@@ -96,7 +96,7 @@ void OnlineScales::place(func::FuncOp function) {
       someRows.insert(op->result_begin(), op->result_end());
     auto linear = dyn_cast<equant::LinearOp>(op);
     if (!linear || !linear.getInputScheme() || !linear.getInputScheme()->isOnline() ||
-        linear.getRowScales())
+        linear.getOnline())
       return;
     if (isOfSomeRows) {
       linear.setInputSchemeAttr(SchemeAttr::perToken(&getContext(), 8));
@@ -156,14 +156,14 @@ LogicalResult OnlineScales::keep(equant::LinearOp linear, int64_t index) {
   for (Operation *user : linear.getInput().getUsers())
     if (auto track = dyn_cast<TrackOp>(user);
         track && static_cast<int64_t>(track.getIndex()) == index) {
-      linear.getRowScalesMutable().assign(track->getNextNode()->getResult(0));
+      linear.getOnlineMutable().assign(track->getNextNode()->getResult(0));
       linear.removeInputScaleAttr();
       return success();
     }
   TrackOp::create(b, loc, linear.getInput(), *state, index);
   auto rows = RankedTensorType::get({ShapedType::kDynamic}, b.getF32Type());
   auto scale = OnlineScaleOp::create(b, loc, rows, *state, *batch, index);
-  linear.getRowScalesMutable().assign(scale);
+  linear.getOnlineMutable().assign(scale);
   linear.removeInputScaleAttr();
   return success();
 }

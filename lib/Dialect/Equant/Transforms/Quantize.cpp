@@ -26,11 +26,6 @@ using ml_program::GlobalOp;
 
 namespace {
 
-/// Codes and parameters of a constant weight, as values.
-struct QuantizedWeight {
-  Value codes, scale, zeroPoint, outer;
-};
-
 /// A site that stays float against its plan.
 struct Fallback {
   std::string site, reason;
@@ -42,8 +37,8 @@ struct Quantize : equant::impl::QuantizeBase<Quantize> {
   void runOnOperation() override;
 
 private:
-  FailureOr<QuantizedWeight> quantizeWeight(OpBuilder &builder, Location loc, StringRef site,
-                                            Value weight, PlanAttr plan);
+  FailureOr<Value> quantizeWeight(OpBuilder &builder, Location loc, StringRef site, Value weight,
+                                  PlanAttr plan);
   FailureOr<Value> load(OpBuilder &builder, Location loc, StringRef site, FlatSymbolRefAttr name,
                         RankedTensorType type);
   FailureOr<std::optional<StaticInputs>> openStaticInputs();
@@ -59,9 +54,11 @@ static bool isCalibrated(PlanAttr plan) {
   return plan.getInput() && plan.getInput().isCalibrated();
 }
 
-/// A computed tensor that the plan names.
+/// A computed tensor that the plan names; null if it names none.
 FailureOr<Value> Quantize::load(OpBuilder &builder, Location loc, StringRef site,
                                 FlatSymbolRefAttr name, RankedTensorType type) {
+  if (!name)
+    return Value();
   auto global = getOperation().lookupSymbol<GlobalOp>(name.getAttr());
   if (!global)
     return emitError(loc) << "site '" << site << "': its plan names " << name
@@ -72,62 +69,34 @@ FailureOr<Value> Quantize::load(OpBuilder &builder, Location loc, StringRef site
   return loadGlobal(builder, loc, global);
 }
 
-FailureOr<QuantizedWeight> Quantize::quantizeWeight(OpBuilder &builder, Location loc,
-                                                    StringRef site, Value weight, PlanAttr plan) {
-  SchemeAttr scheme = plan.getWeight();
-  ArrayRef<int64_t> shape = cast<RankedTensorType>(weight.getType()).getShape();
-  auto params = [&](Type element) {
-    return RankedTensorType::get(scheme.getScaleShape(shape), element);
-  };
-  if (CodebookAttr codebook = scheme.getCodebook();
+FailureOr<Value> Quantize::quantizeWeight(OpBuilder &builder, Location loc, StringRef site,
+                                          Value weight, PlanAttr plan) {
+  if (CodebookAttr codebook = plan.getWeight().getCodebook();
       codebook && codebook.toNumerics()->isToBeLearned())
     return emitError(loc) << "site '" << site
                           << "': its table is still to be learned: run equant-learn-tables before";
-  QuantizedWeight result;
-  if (plan.getScale()) {
-    FailureOr<Value> scale = load(builder, loc, site, plan.getScale(), params(scheme.getScale()));
-    if (failed(scale))
-      return failure();
-    result.scale = *scale;
-  } else {
-    if (plan.getRule() == ScaleRule::HessianDiagonal)
-      return emitError(loc)
-             << "site '" << site
-             << "': its ranges follow from calibration text by rule hessian-diagonal, "
-                "and have not been chosen: run equant-choose-ranges before, or take "
-                "another weight observer";
-    if (scheme.getOuter())
-      result.outer = OuterScaleOp::create(builder, loc, weight, scheme);
-    auto qparams = ChooseQParamsOp::create(builder, loc, weight, result.outer, plan.getRule(),
-                                           plan.getPercentile(), scheme);
-    result.scale = qparams.getScale();
-    result.zeroPoint = qparams.getZeroPoint();
-  }
-  if (plan.getZeroPoint()) {
-    FailureOr<Value> zeroPoint =
-        load(builder, loc, site, plan.getZeroPoint(), params(builder.getI32Type()));
-    if (failed(zeroPoint))
-      return failure();
-    result.zeroPoint = *zeroPoint;
-  }
-  if (plan.getOuter()) {
-    FailureOr<Value> outer = load(builder, loc, site, plan.getOuter(),
-                                  RankedTensorType::get({shape[0], 1}, builder.getF32Type()));
-    if (failed(outer))
-      return failure();
-    result.outer = *outer;
-  }
-  Value rounded;
-  if (plan.getCodes()) {
-    FailureOr<Value> codes =
-        load(builder, loc, site, plan.getCodes(), RankedTensorType::get(shape, scheme.getCode()));
-    if (failed(codes))
-      return failure();
-    rounded = *codes;
-  }
-  result.codes = QuantizeOp::create(builder, loc, weight, result.scale, result.zeroPoint,
-                                    result.outer, rounded, scheme);
-  return result;
+  if (!plan.getScale() && plan.getRule() == ScaleRule::HessianDiagonal)
+    return emitError(loc) << "site '" << site
+                          << "': its ranges follow from calibration text by rule hessian-diagonal, "
+                             "and have not been chosen: run equant-choose-ranges before, or take "
+                             "another weight observer";
+  ArrayRef<int64_t> shape = cast<RankedTensorType>(weight.getType()).getShape();
+  auto type = WeightType::get(shape[0], shape[1], plan.getWeight());
+  auto part = [&](FlatSymbolRefAttr name, numerics::WeightTensor part) {
+    return load(builder, loc, site, name, type.getPart(part));
+  };
+  using numerics::WeightTensor;
+  FailureOr<Value> scale = part(plan.getScale(), WeightTensor::Scales),
+                   zeroPoint = part(plan.getZeroPoint(), WeightTensor::ZeroPoints),
+                   outer = part(plan.getOuter(), WeightTensor::Outer),
+                   codes = part(plan.getCodes(), WeightTensor::Codes);
+  if (failed(scale) || failed(zeroPoint) || failed(outer) || failed(codes))
+    return failure();
+  auto quantized = QuantizeOp::create(
+      builder, loc, type, weight, *scale, *zeroPoint, *outer, *codes,
+      *scale ? ScaleRuleAttr() : ScaleRuleAttr::get(&getContext(), plan.getRule()),
+      *scale ? FloatAttr() : plan.getPercentile());
+  return quantized.getWeight();
 }
 
 /// Opened if a plan asks for them.
@@ -165,16 +134,14 @@ LogicalResult Quantize::quantizeSite(QuantizableOpInterface op, PlanAttr plan,
     if (!plan.getInput().getSymmetric())
       inputZeroPoint = builder.getI32IntegerAttr(params->zeroPoint);
   }
-  FailureOr<QuantizedWeight> weight =
+  FailureOr<Value> weight =
       quantizeWeight(builder, op.getLoc(), op.getSite(), op.getWeightOperand().get(), plan);
   if (failed(weight))
     return failure();
   auto linear = equant::LinearOp::create(
-      builder, op.getLoc(), op->getResult(0).getType(), op.getActivationOperand().get(),
-      weight->codes, weight->scale, weight->zeroPoint, weight->outer, /*codebook=*/Value(),
-      /*code_sums=*/Value(), op.getBiasValue(), /*row_scales=*/Value(), /*row_sums=*/Value(),
-      /*row_zero_points=*/Value(), builder.getStrArrayAttr({op.getSite()}), plan.getWeight(),
-      plan.getInput(), inputScale, inputZeroPoint, /*layout=*/LayoutAttr());
+      builder, op.getLoc(), op->getResult(0).getType(), op.getActivationOperand().get(), *weight,
+      op.getBiasValue(), /*online=*/Value(), builder.getStrArrayAttr({op.getSite()}),
+      plan.getInput(), inputScale, inputZeroPoint);
   op->getResult(0).replaceAllUsesWith(linear);
   op->erase();
   return success();
@@ -182,15 +149,12 @@ LogicalResult Quantize::quantizeSite(QuantizableOpInterface op, PlanAttr plan,
 
 LogicalResult Quantize::quantizeEmbedding(lm::EmbeddingOp op, PlanAttr plan) {
   OpBuilder builder(op);
-  FailureOr<QuantizedWeight> table =
+  FailureOr<Value> table =
       quantizeWeight(builder, op.getLoc(), embeddingSite(op.getTable()), op.getTable(), plan);
   if (failed(table))
     return failure();
-  auto embedding = equant::EmbeddingOp::create(
-      builder, op.getLoc(), op.getType(), op.getTokens(), table->codes, table->scale,
-      table->zeroPoint, table->outer, /*codebook=*/Value(),
-      cast<RankedTensorType>(op.getTable().getType()).getDimSize(0), plan.getWeight(),
-      /*layout=*/LayoutAttr(), /*sharded=*/false);
+  auto embedding = equant::EmbeddingOp::create(builder, op.getLoc(), op.getType(), op.getTokens(),
+                                               *table, /*sharded=*/false);
   op.replaceAllUsesWith(embedding.getOutput());
   op.erase();
   return success();

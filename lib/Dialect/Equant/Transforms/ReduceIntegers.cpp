@@ -27,10 +27,10 @@ using namespace easyquant;
 using namespace easyquant::equant;
 
 /// No accumulator of all ranks together overflows.
-static bool fitsAccumulator(equant::LinearOp linear, int64_t ranks) {
-  int64_t products = ranks * lm::columns(linear.getInput());
-  return products <= maxAccumulatedProducts(linear.getWeightScheme(), linear.getInputSchemeAttr(),
-                                            /*packed=*/true);
+static bool fitsAccumulator(PackedLinearOp linear, int64_t ranks) {
+  int64_t products = ranks * linear.getRows().getColumns();
+  return products <= maxAccumulatedProducts(linear.getWeight().getType().getScheme(),
+                                            linear.getActivations(), /*packed=*/true);
 }
 
 namespace {
@@ -41,29 +41,28 @@ struct ReduceIntegers : equant::impl::ReduceIntegersBase<ReduceIntegers> {
     const int64_t ranks = degreeOf(getOperation());
     SmallVector<shard::AllReduceOp> sums;
     getOperation().walk([&](shard::AllReduceOp op) {
-      auto linear = op.getInput().getDefiningOp<equant::LinearOp>();
-      if (linear && linear.readsCodes() && linear.getLayout() && !linear.getBias() &&
-          linear->hasOneUse() && op.getReduction() == shard::ReductionKind::Sum &&
-          linear.getWeightScheme().getGranularity() == Granularity::Channel &&
+      auto linear = op.getInput().getDefiningOp<PackedLinearOp>();
+      if (linear && linear.getRows() && !linear.getBias() && linear->hasOneUse() &&
+          op.getReduction() == shard::ReductionKind::Sum &&
+          linear.getWeight().getType().getScheme().getGranularity() == Granularity::Channel &&
           lm::isActivationType(linear.getType()) && op.getResult().getType() == linear.getType() &&
           fitsAccumulator(linear, ranks))
         sums.push_back(op);
     });
     for (shard::AllReduceOp sum : sums)
-      rewrite(sum, sum.getInput().getDefiningOp<equant::LinearOp>());
+      rewrite(sum, sum.getInput().getDefiningOp<PackedLinearOp>());
   }
 
-  static void rewrite(shard::AllReduceOp sum, equant::LinearOp linear) {
+  static void rewrite(shard::AllReduceOp sum, PackedLinearOp linear) {
     OpBuilder b(sum->getContext());
     b.setInsertionPointAfter(sum);
     Type activation = linear.getType();
     Type integers = cast<RankedTensorType>(activation).clone(b.getI32Type());
     linear.getOutput().setType(cast<RankedTensorType>(integers));
     sum.getResult().setType(integers);
-    auto scaled = RescaleOp::create(b, linear.getLoc(), activation, sum.getResult(),
-                                    linear.getScale(), linear.getOuter(), linear.getRowScales(),
-                                    /*bias=*/Value(), linear.getSites(), linear.getWeightScheme(),
-                                    linear.getLayoutAttr());
+    auto scaled =
+        RescaleOp::create(b, linear.getLoc(), activation, sum.getResult(), linear.getInput(),
+                          linear.getWeight(), /*bias=*/Value(), linear.getSites());
     sum.getResult().replaceAllUsesExcept(scaled.getOutput(), scaled);
   }
 };

@@ -11,7 +11,7 @@
 //   own o, down:             W[:, r K/D .. (r+1) K/D]     y = sum over ranks of x_r W_rᵀ, then the
 //   residual embedding, head:     rows of tokens r V/D .. (r+1) V/D, where D divides the vocabulary
 //
-// Codes and scales are those of the whole weight: what is cut are the results of equant.quantize.
+// Codes and scales are those of the whole weight: what is cut is the result of equant.quantize.
 //
 //===----------------------------------------------------------------------===//
 
@@ -54,8 +54,9 @@ private:
     activation.setType(lm::activationType(b.getContext(), lm::columns(activation) / degree));
   }
   /// Cuts the weight of a linear along an axis, 0 or 1.
+  template <typename LinearLike> void sliceWeight(LinearLike op, int64_t axis);
   void sliceWeight(Operation *op, int64_t axis);
-  template <typename EmbeddingLike> void shardEmbedding(EmbeddingLike op, Value table);
+  template <typename EmbeddingLike> void shardEmbedding(EmbeddingLike op);
   template <typename AttentionLike> void shardAttention(AttentionLike op);
   void reduce(Operation *op);
   void gather(Operation *op);
@@ -69,6 +70,11 @@ private:
 } // namespace
 
 Value FunctionSharder::slice(Value constant, int64_t axis) {
+  if (auto weight = dyn_cast<WeightType>(constant.getType())) {
+    WeightType part = axis == 0 ? weight.withShape(weight.getRows() / degree, weight.getColumns())
+                                : weight.withShape(weight.getRows(), weight.getColumns() / degree);
+    return equant::AllSliceOp::create(b, constant.getLoc(), part, constant, kGrid, axis);
+  }
   auto type = cast<RankedTensorType>(constant.getType());
   SmallVector<int64_t> shape(type.getShape());
   shape[axis] /= degree;
@@ -76,25 +82,16 @@ Value FunctionSharder::slice(Value constant, int64_t axis) {
                                    ArrayRef<shard::GridAxis>{0}, axis);
 }
 
-void FunctionSharder::sliceWeight(Operation *op, int64_t axis) {
+template <typename LinearLike> void FunctionSharder::sliceWeight(LinearLike op, int64_t axis) {
   b.setInsertionPoint(op);
-  if (auto linear = dyn_cast<lm::LinearOp>(op)) {
-    sliceOperand(linear.getWeightMutable(), axis);
-    if (axis == 0)
-      sliceOperand(linear.getBiasMutable(), 0);
-    return;
-  }
-  auto linear = cast<equant::LinearOp>(op);
-  sliceOperand(linear.getCodesMutable(), axis);
-  // A scale of a whole channel goes with each part of its row.
-  if (axis == 0 || linear.getWeightScheme().getGranularity() == Granularity::Group) {
-    sliceOperand(linear.getScaleMutable(), axis);
-    sliceOperand(linear.getZeroPointMutable(), axis);
-  }
-  if (axis == 0) {
-    sliceOperand(linear.getOuterMutable(), 0);
-    sliceOperand(linear.getBiasMutable(), 0);
-  }
+  sliceOperand(op.getWeightMutable(), axis);
+  if (axis == 0)
+    sliceOperand(op.getBiasMutable(), 0);
+}
+
+void FunctionSharder::sliceWeight(Operation *op, int64_t axis) {
+  llvm::TypeSwitch<Operation *>(op).Case<lm::LinearOp, equant::LinearOp>(
+      [&](auto linear) { sliceWeight(linear, axis); });
 }
 
 /// The sum of the ranks' results in the place of a rank's.
@@ -116,20 +113,14 @@ void FunctionSharder::gather(Operation *op) {
   part.replaceAllUsesExcept(all.getResult(), all);
 }
 
-template <typename EmbeddingLike>
-void FunctionSharder::shardEmbedding(EmbeddingLike op, Value table) {
-  if (cast<RankedTensorType>(table.getType()).getDimSize(0) % degree != 0)
+template <typename EmbeddingLike> void FunctionSharder::shardEmbedding(EmbeddingLike op) {
+  auto weight = dyn_cast<WeightType>(op.getTable().getType());
+  const int64_t tokens =
+      weight ? weight.getRows() : cast<RankedTensorType>(op.getTable().getType()).getDimSize(0);
+  if (tokens % degree != 0)
     return;
   b.setInsertionPoint(op);
-  if constexpr (std::is_same_v<EmbeddingLike, equant::EmbeddingOp>) {
-    sliceOperand(op.getCodesMutable(), 0);
-    sliceOperand(op.getScaleMutable(), 0);
-    sliceOperand(op.getZeroPointMutable(), 0);
-    sliceOperand(op.getOuterMutable(), 0);
-    op.setVocabSize(op.getVocabSize() / degree);
-  } else {
-    sliceOperand(op.getTableMutable(), 0);
-  }
+  sliceOperand(op.getTableMutable(), 0);
   op.setSharded(true);
   reduce(op);
 }
@@ -168,8 +159,7 @@ void FunctionSharder::run() {
       continue;
     }
     llvm::TypeSwitch<Operation *>(op)
-        .Case([&](lm::EmbeddingOp op) { shardEmbedding(op, op.getTable()); })
-        .Case([&](equant::EmbeddingOp op) { shardEmbedding(op, op.getCodes()); })
+        .Case<lm::EmbeddingOp, equant::EmbeddingOp>([&](auto op) { shardEmbedding(op); })
         .Case<lm::AttentionOp, equant::AttentionOp>([&](auto op) { shardAttention(op); })
         .Case<lm::RopeOp, lm::HeadRmsNormOp, lm::SiluMulOp, lm::GeluOp>(
             [&](Operation *op) { op->getResult(0).setType(op->getOperand(0).getType()); });

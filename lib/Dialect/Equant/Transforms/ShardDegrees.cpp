@@ -55,20 +55,16 @@ private:
 } // namespace
 
 static std::string siteOf(Operation *op) {
-  if (auto linear = dyn_cast<equant::LinearOp>(op))
-    return cast<StringAttr>(linear.getSites()[0]).str();
-  return cast<lm::LinearOp>(op).getSite().str();
+  if (auto linear = dyn_cast<lm::LinearOp>(op))
+    return linear.getSite().str();
+  auto sites = op->getAttrOfType<ArrayAttr>("sites");
+  return sites ? cast<StringAttr>(sites[0]).str() : op->getName().getStringRef().str();
 }
 
 /// Whole groups stay together, whole super-groups of scales of two levels, and groups of inputs.
 static int64_t unitOf(equant::LinearOp linear) {
-  SchemeAttr weight = linear.getWeightScheme(), input = linear.getInputSchemeAttr();
-  int64_t unit = 1;
-  if (weight.getGranularity() == Granularity::Group) {
-    unit = weight.getGroupSize();
-    if (weight.toNumerics().scales == numerics::ScaleFormat::UI6)
-      unit *= numerics::kSuperGroups;
-  }
+  SchemeAttr input = linear.getInputSchemeAttr();
+  const int64_t unit = linear.getWeight().getType().getColumnUnit();
   return input && input.getGranularity() == Granularity::Group
              ? std::lcm(unit, input.getGroupSize())
              : unit;
@@ -77,7 +73,7 @@ static int64_t unitOf(equant::LinearOp linear) {
 LogicalResult Analysis::followLinear(Operation *op) {
   const std::string site = "site '" + siteOf(op) + "'";
   auto quantized = dyn_cast<equant::LinearOp>(op);
-  if (quantized && (quantized.getLayout() || quantized.getSites().size() > 1))
+  if (isa<equant::PackedLinearOp>(op) || (quantized && quantized.getSites().size() > 1))
     return op->emitOpError() << site << " is fused or packed; expected linears as they are before "
                              << "equant-fuse-shared-input";
   const int64_t n = lm::columns(op->getResult(0)), k = lm::columns(op->getOperand(0));
@@ -119,7 +115,7 @@ template <typename AttentionLike> void Analysis::followAttention(AttentionLike o
 }
 
 LogicalResult Analysis::follow(Operation *op) {
-  if (isa<equant::LinearOp, lm::LinearOp>(op))
+  if (isa<equant::LinearOp, equant::PackedLinearOp, lm::LinearOp>(op))
     return followLinear(op);
   auto isSharded = [&](Value value) { return sharded.contains(value); };
   if (llvm::none_of(op->getOperands(), isSharded))

@@ -34,6 +34,9 @@ template <typename T> struct Key;
 #define GET_ATTRDEF_CLASSES
 #include "easyquant/Dialect/Equant/IR/EquantAttributes.h.inc"
 
+#define GET_TYPEDEF_CLASSES
+#include "easyquant/Dialect/Equant/IR/EquantTypes.h.inc"
+
 #include "easyquant/Dialect/Equant/IR/EquantInterfaces.h.inc"
 
 namespace easyquant::equant {
@@ -64,7 +67,8 @@ inline constexpr llvm::StringLiteral kStatisticsAttr = "equant.statistics";
 /// statistics files.
 inline constexpr llvm::StringLiteral kCalibrationAttr = "equant.calibration";
 inline constexpr llvm::StringLiteral kObservedAttr = "equant.observed";
-/// Attribute of a global: its first byte in the artifact's data section.
+/// Attribute of a global: its first byte in the artifact's data section; of a packed weight those
+/// of its parts.
 inline constexpr llvm::StringLiteral kOffsetAttr = "equant.offset";
 /// Attribute of the module: what the manifest says of online scales: `window`, `decay`, `tokens` of
 /// a step at most, and the scales that each site starts with.
@@ -82,8 +86,8 @@ inline constexpr llvm::StringLiteral kPlanAttr = "equant.plan";
 PlanAttr getPlan(QuantizableOpInterface op);
 PlanAttr getPlan(lm::EmbeddingOp op);
 
-/// The site of an embedding whose table, or the codes of it, are this value: the global's name
-/// without ".weight"; "embedding" where it is no global.
+/// The site of an embedding whose table this is: the global's name without ".weight"; "embedding"
+/// where it is no global.
 llvm::StringRef embeddingSite(mlir::Value table);
 /// The embeddings of the module whose table is no weight of a quantizable op: sites of their own.
 llvm::SmallVector<lm::EmbeddingOp> untiedEmbeddings(mlir::ModuleOp module);
@@ -99,6 +103,12 @@ std::string whyRuleCannotServe(ScaleRule rule, mlir::FloatAttr percentile, Schem
 
 /// "absmax, minmax, ...": every statistic, for messages.
 std::string statisticNames();
+
+/// The end of the name of a part of a weight: "" for codes, "_scale", "_zero_point", ...
+llvm::StringRef suffixOf(numerics::WeightTensor part);
+
+/// Why activations cannot be multiplied as codes of this scheme; empty if they can.
+std::string whyNoInputScheme(SchemeAttr scheme);
 
 /// How many products of a code of `weight` and one of `input` an int32 accumulator can always sum.
 /// Packed codes are stored with an offset and count with the largest value that stands for one.

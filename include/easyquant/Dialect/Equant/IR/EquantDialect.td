@@ -16,13 +16,18 @@ def Equant_Dialect : Dialect {
   let summary = "Quantization as operations on values";
   let description = [{
     The `equant` dialect carries quantization from the choice of a scheme to the packed weights of an artifact. A scheme is
-    an attribute, `#equant.scheme<i4, symmetric, group = 128>`; scales and codes are ordinary SSA values, so that scales of
-    any size, constant or computed at run time, move through one set of ops. `choose_qparams` and `quantize` stay
-    ops to the end, where they are evaluated, for their operands are constants; `quantize_rows` is what kernels are generated for.
+    an attribute, `#equant.scheme<i4, symmetric, group = 128>`. A weight, its codes and scales and what else the scheme asks for,
+    is one value, `!equant.weight`, and so are activations in codes, `!equant.rows`. `quantize`, which makes a weight of a
+    constant, stays an op to the end, where it is evaluated; `quantize_rows` is what kernels are generated for.
 
     Attributes of the module: `equant.recipe` says what was asked for, `equant.report` what became of each site; both are
     written by the passes and read by the manifest writer. A global with `equant.offset` lies at that byte of the
-    artifact's data section.
+    artifact's data section; a packed weight has an array of them, one for each of its parts:
+
+    ```mlir
+    !w = !equant.weight<40x24, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel, rows = 32, depth = 4>>
+    ml_program.global private @up_proj.weight(#ml_program.extern : !w) : !w {equant.offset = array<i64: 0, 1536>}
+    ```
 
     What a method computes (equalization factors, scales, codes) are tensors of safetensors files in the folder that the
     module attribute `equant.work` names. A global with `equant.file = "layer_3.safetensors"` is the tensor of its own name in
@@ -46,7 +51,8 @@ def Equant_Dialect : Dialect {
   let dependentDialects = ["::easyquant::lm::LMDialect"];
   let hasOperationAttrVerify = 1;
   let useDefaultAttributePrinterParser = 1;
-  let extraClassDeclaration = "void registerAttributes();";
+  let useDefaultTypePrinterParser = 1;
+  let extraClassDeclaration = "void registerAttributes(); void registerTypes();";
 }
 
 #endif // EASYQUANT_DIALECT_EQUANT_IR_EQUANTDIALECT

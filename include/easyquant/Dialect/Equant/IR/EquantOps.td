@@ -10,6 +10,7 @@
 
 include "easyquant/Dialect/Equant/IR/EquantAttributes.td"
 include "easyquant/Dialect/Equant/IR/EquantDialect.td"
+include "easyquant/Dialect/Equant/IR/EquantTypes.td"
 include "easyquant/Dialect/LM/IR/LMTypes.td"
 include "mlir/IR/BuiltinAttributes.td"
 include "mlir/IR/CommonAttrConstraints.td"
@@ -25,9 +26,6 @@ class Equant_TensorOf<string condition, string summary>
                 LM_TensorPred<condition>]>,
            summary, "::mlir::RankedTensorType">;
 
-def Equant_Matrix
-    : Equant_TensorOf<"$t.getRank() == 2 && $t.getElementType().isF32() && !$t.isDynamicDim(1)",
-                      "matrix tensor<NxKxf32>">;
 def Equant_Codes : Equant_TensorOf<"$t.getRank() == 2 && !$t.isDynamicDim(1) && "
                                    "::easyquant::equant::isCodeType($t.getElementType())",
                                    "codes tensor<NxKxT> of i2, i3, i4, i5, i6, i8, f8E4M3FN or f4E2M1FN">;
@@ -39,49 +37,16 @@ def Equant_ZeroPoints
 def Equant_OuterScales
     : Equant_TensorOf<"$t.getRank() == 2 && $t.getDimSize(1) == 1 && $t.getElementType().isF32()",
                       "outer scales tensor<Nx1xf32>">;
-def Equant_PackedOuterScales
-    : Equant_TensorOf<"$t.getRank() == 3 && $t.hasStaticShape() && $t.getElementType().isF32()",
-                      "packed outer scales, of three dimensions of f32">;
-def Equant_PackedCodes
-    : Equant_TensorOf<"$t.getRank() == 4 && $t.hasStaticShape() && $t.getElementType().isSignlessInteger(8)",
-                      "packed codes, of four dimensions of i8">;
-def Equant_PackedScales
-    : Equant_TensorOf<"$t.getRank() == 3 && $t.hasStaticShape() && "
-                      "(::easyquant::equant::isScaleType($t.getElementType()) || "
-                      "$t.getElementType().isSignlessInteger(8))",
-                      "packed scales, of three dimensions of their type, or of two levels in bytes">;
-def Equant_PackedZeroPoints
-    : Equant_TensorOf<"$t.getRank() == 3 && $t.hasStaticShape() && $t.getElementType().isSignlessInteger(8)",
-                      "packed zero points, of three dimensions of i8">;
-def Equant_PackedSums
-    : Equant_TensorOf<"$t.getRank() == 3 && $t.hasStaticShape() && $t.getElementType().isSignlessInteger(32)",
-                      "packed sums of codes, of three dimensions of i32">;
-def Equant_CodebookValues
-    : Equant_TensorOf<"$t.getRank() == 1 && $t.hasStaticShape() && $t.getElementType().isF32()",
-                      "the values of a codebook, tensor<Sxf32>">;
-def Equant_WeightZeroPoints : AnyTypeOf<[Equant_ZeroPoints, Equant_PackedZeroPoints], "", "::mlir::RankedTensorType">;
-def Equant_WeightOuterScales : AnyTypeOf<[Equant_OuterScales, Equant_PackedOuterScales], "", "::mlir::RankedTensorType">;
-def Equant_WeightCodes : AnyTypeOf<[Equant_Codes, Equant_PackedCodes], "", "::mlir::RankedTensorType">;
-def Equant_WeightScales : AnyTypeOf<[Equant_Scales, Equant_PackedScales], "", "::mlir::RankedTensorType">;
-def Equant_RowCodes
-    : Equant_TensorOf<"$t.getRank() == 2 && $t.isDynamicDim(0) && !$t.isDynamicDim(1) && "
-                      "$t.getElementType().isSignlessInteger(8)", "codes of activations, tensor<?xKxi8>">;
 def Equant_RowScales
     : Equant_TensorOf<"$t.getRank() == 1 && $t.isDynamicDim(0) && $t.getElementType().isF32()",
                       "scales of activations, tensor<?xf32>">;
 def Equant_RowSums
     : Equant_TensorOf<"$t.getRank() == 2 && $t.isDynamicDim(0) && !$t.isDynamicDim(1) && "
                       "$t.getElementType().isSignlessInteger(32)", "sums of codes of activations, tensor<?xGxi32>">;
-def Equant_RowZeroPoints
-    : Equant_TensorOf<"$t.getRank() == 1 && $t.isDynamicDim(0) && $t.getElementType().isSignlessInteger(32)",
-                      "zero points of activations, tensor<?xi32>">;
 /// Activations, or their sums of products of codes before these are scaled.
 def Equant_LinearOutput : AnyTypeOf<[LM_Activation, Equant_RowSums], "", "::mlir::RankedTensorType">;
-def Equant_LinearInput
-    : AnyTypeOf<[LM_Activation, LM_BF16Activation, Equant_RowCodes], "", "::mlir::RankedTensorType">;
-def Equant_Rows
-    : Equant_TensorOf<"($t.getRank() == 1 || $t.getRank() == 2) && $t.hasStaticShape()",
-                      "vector or matrix of static shape">;
+def Equant_PackedInput : AnyTypeOf<[LM_Activation, LM_BF16Activation, Equant_RowCodes]>;
+def Equant_Rows : AnyTypeOf<[LM_Vector, Equant_Weight]>;
 
 def Equant_FloatRows
     : Equant_TensorOf<"($t.getRank() == 1 || $t.getRank() == 2) && $t.hasStaticShape() && $t.getElementType().isF32()",
@@ -91,71 +56,82 @@ def Equant_FloatRows
 // Codes and scales
 //===----------------------------------------------------------------------===//
 
-def Equant_OuterScaleOp : Equant_Op<"outer_scale"> {
-  let summary = "the scale of the scales of a tensor";
-  let description = [{
-    Of a scheme with `outer = tensor`: max abs(x) / (largest value of a code · largest scale), once for every row, so that weights
-    which are fused keep their own.
-
-    ```mlir
-    %outer = equant.outer_scale %w {scheme = #equant.scheme<f4E2M1FN, group = 16, scale = f8E4M3FN, outer = tensor>}
-               : (tensor<576x576xf32>) -> tensor<576x1xf32>
-    ```
-  }];
-  let arguments = (ins Equant_Matrix:$input, Equant_SchemeAttr:$scheme);
-  let results = (outs Equant_OuterScales:$outer);
-  let assemblyFormat = "$input attr-dict `:` functional-type($input, $outer)";
-  let builders = [OpBuilder<(ins "::mlir::Value":$input, "::easyquant::equant::SchemeAttr":$scheme)>];
-  let hasVerifier = 1;
-}
-
-def Equant_ChooseQParamsOp : Equant_Op<"choose_qparams"> {
-  let summary = "scales, and zero points of an asymmetric scheme, by a rule";
-  let description = [{
-    `percentile` belongs to the rule of that name; 99.99 when absent. Scales of a scheme with `outer = tensor` are in units of
-    `outer`.
-
-    ```mlir
-    %scale = equant.choose_qparams %w rule absmax {scheme = #equant.scheme<i8, symmetric, channel>}
-               : (tensor<576x576xf32>) -> tensor<576x1xf32>
-    ```
-  }];
-  let arguments = (ins Equant_Matrix:$input, Optional<Equant_OuterScales>:$outer, Equant_ScaleRuleAttr:$rule,
-                       OptionalAttr<F64Attr>:$percentile, Equant_SchemeAttr:$scheme);
-  let results = (outs Equant_Scales:$scale, Optional<Equant_ZeroPoints>:$zero_point);
-  let assemblyFormat = [{
-    $input (`outer` `(` $outer^ `)`)? `rule` `` $rule attr-dict `:` functional-type(operands, results)
-  }];
-  let builders = [OpBuilder<(ins "::mlir::Value":$input, "::mlir::Value":$outer, "::easyquant::equant::ScaleRule":$rule,
-                                 "::mlir::FloatAttr":$percentile, "::easyquant::equant::SchemeAttr":$scheme)>];
-  let hasVerifier = 1;
-}
-
 def Equant_QuantizeOp : Equant_Op<"quantize", [AttrSizedOperandSegments]> {
-  let summary = "q = clamp(rne(x / s) + z)";
+  let summary = "a quantized weight of a constant, q = clamp(rne(x / s) + z)";
   let description = [{
-    Rounds half to even and clamps to the range of the scheme; codes that are no integers are the nearest of their format.
-    `lib/Numerics` defines it to the bit.
+    Scales, and the zero points of an asymmetric scheme, follow from the values by a rule, or are what a method has computed. Rule
+    `percentile` takes a `percentile`; 99.99 when absent. Scales of a scheme with `outer = tensor` are in units of outer scales:
+    max abs(x) / (largest value of a code · largest scale), once for every row, so that weights which are fused keep their own.
 
-    With `rounded` the codes are these, which a method has chosen for the same scales to make up for the errors of others
-    (GPTQ, LKD), instead of the nearest ones; the input says what they stand for.
+    Values are rounded half to even and clamped to the range of the scheme; codes that are no integers are the nearest of their
+    format. With `rounded` the codes are these, which a method has chosen for the same scales to make up for the errors of others
+    (GPTQ, LKD), instead of the nearest ones; the input says what they stand for. `lib/Numerics` defines it to the bit.
 
     ```mlir
-    %codes = equant.quantize %w scale(%scale) {scheme = #equant.scheme<i8, symmetric, channel>}
-               : (tensor<576x576xf32>, tensor<576x1xf32>) -> tensor<576x576xi8>
+    %w = equant.quantize %f rule absmax : (tensor<576x576xf32>) -> !equant.weight<576x576, #equant.scheme<i8, symmetric, channel>>
+    %v = equant.quantize %f scale(%scale) rounded(%codes)
+           : (tensor<576x576xf32>, tensor<576x1xf32>, tensor<576x576xi8>) -> !equant.weight<576x576, #equant.scheme<i8, symmetric, channel>>
     ```
   }];
-  let arguments = (ins Equant_Matrix:$input, Equant_Scales:$scale, Optional<Equant_ZeroPoints>:$zero_point,
+  let arguments = (ins LM_Matrix:$input, Optional<Equant_Scales>:$scale, Optional<Equant_ZeroPoints>:$zero_point,
                        Optional<Equant_OuterScales>:$outer, Optional<Equant_Codes>:$rounded,
-                       Equant_SchemeAttr:$scheme);
-  let results = (outs Equant_Codes:$codes);
+                       OptionalAttr<Equant_ScaleRuleAttr>:$rule, OptionalAttr<F64Attr>:$percentile);
+  let results = (outs Equant_Weight:$weight);
   let assemblyFormat = [{
-    $input `scale` `(` $scale `)` (`zero_point` `(` $zero_point^ `)`)? (`outer` `(` $outer^ `)`)?
-    (`rounded` `(` $rounded^ `)`)? attr-dict `:` functional-type(operands, $codes)
+    $input (`rule` `` $rule^)? (`scale` `(` $scale^ `)`)? (`zero_point` `(` $zero_point^ `)`)? (`outer` `(` $outer^ `)`)?
+    (`rounded` `(` $rounded^ `)`)? attr-dict `:` functional-type(operands, $weight)
   }];
-  let builders = [OpBuilder<(ins "::mlir::Value":$input, "::mlir::Value":$scale, "::mlir::Value":$zeroPoint,
-                                 "::mlir::Value":$outer, "::mlir::Value":$rounded,
-                                 "::easyquant::equant::SchemeAttr":$scheme)>];
+  let hasVerifier = 1;
+}
+
+def Equant_FromCodesOp : Equant_Op<"from_codes", [AttrSizedOperandSegments]> {
+  let summary = "a quantized weight of codes that exist";
+  let description = [{
+    The parts of a weight, from wherever they come, as one value: what they stand for is known by them alone.
+
+    ```mlir
+    %w = equant.from_codes %codes scale(%scale)
+           : (tensor<576x576xi8>, tensor<576x1xf32>) -> !equant.weight<576x576, #equant.scheme<i8, symmetric, channel>>
+    ```
+  }];
+  let arguments = (ins Equant_Codes:$codes, Equant_Scales:$scale, Optional<Equant_ZeroPoints>:$zero_point,
+                       Optional<Equant_OuterScales>:$outer);
+  let results = (outs Equant_Weight:$weight);
+  let assemblyFormat = [{
+    $codes `scale` `(` $scale `)` (`zero_point` `(` $zero_point^ `)`)? (`outer` `(` $outer^ `)`)? attr-dict `:`
+    functional-type(operands, $weight)
+  }];
+  let hasVerifier = 1;
+}
+
+def Equant_SliceOp : Equant_Op<"slice"> {
+  let summary = "a part of a quantized weight";
+  let description = [{
+    Rows and columns of a weight with the scales that they have in the whole of it. Columns that share a scale, or the unit of
+    scales, stay together.
+
+    ```mlir
+    %v = equant.slice %w [0, 128] [576, 128] : !equant.weight<576x576, #s> -> !equant.weight<576x128, #s>
+    ```
+  }];
+  let arguments = (ins Equant_Weight:$input, DenseI64ArrayAttr:$offsets, DenseI64ArrayAttr:$sizes);
+  let results = (outs Equant_Weight:$output);
+  let assemblyFormat = "$input $offsets $sizes attr-dict `:` qualified(type($input)) `->` qualified(type($output))";
+  let hasVerifier = 1;
+}
+
+def Equant_AllSliceOp : Equant_Op<"all_slice"> {
+  let summary = "the part of a quantized weight that a rank has";
+  let description = [{
+    Of D ranks rank r has the r-th of D equal parts of the rows (axis 0) or columns (axis 1): `shard.all_slice` of a weight.
+
+    ```mlir
+    %v = equant.all_slice %w on @tensor_parallel axis 0 : !equant.weight<576x576, #s> -> !equant.weight<288x576, #s>
+    ```
+  }];
+  let arguments = (ins Equant_Weight:$input, FlatSymbolRefAttr:$grid, ConfinedAttr<I64Attr, [IntNonNegative, IntMaxValue<1>]>:$axis);
+  let results = (outs Equant_Weight:$output);
+  let assemblyFormat = "$input `on` $grid `axis` $axis attr-dict `:` qualified(type($input)) `->` qualified(type($output))";
   let hasVerifier = 1;
 }
 
@@ -182,32 +158,28 @@ def Equant_FakeQuantizeOp
 }
 
 def Equant_QuantizeRowsOp : Equant_Op<"quantize_rows", [AttrSizedOperandSegments, LM_RowWise]> {
-  let summary = "activations as int8 codes, with what a product of integers needs beside them";
+  let summary = "activations as int8 codes";
   let description = [{
     q = clamp(rne(x / s) + z), row by row: per token, with scales from each row, or per tensor, with the constant `scale` and
-    the `zero_point` of an asymmetric scheme, or with online scales, the operand `online`. `sums` are the sums of the codes of every
-    `group` columns (0: of the row), which products with zero points are corrected by. `lib/Numerics` defines it to the bit.
+    the `zero_point` of an asymmetric scheme, or with online scales, the operand `online`. `lib/Numerics` defines it to the bit.
 
     With `absmax` the scales are those of these largest magnitudes, one a row, instead of the row's own: of rows whose columns are
     parts of longer rows, which other ranks have. They also decide which rows leave a static range with sinks apart.
 
     ```mlir
-    %codes, %scales, %sums = equant.quantize_rows %x {scheme = #equant.scheme<i8, symmetric, token, dynamic>, group = 128 : i64}
-      : tensor<?x576xf32> -> tensor<?x576xi8>, tensor<?xf32>, tensor<?x5xi32>
+    %rows = equant.quantize_rows %x : tensor<?x576xf32> -> !equant.rows<?x576, #equant.scheme<i8, symmetric, token, dynamic>, sums = 128>
     ```
   }];
-  let arguments = (ins LM_Activation:$input, Optional<Equant_RowScales>:$online, Optional<Equant_RowScales>:$absmax, Equant_SchemeAttr:$scheme,
-                       ConfinedAttr<I64Attr, [IntNonNegative]>:$group, OptionalAttr<F32Attr>:$scale,
-                       OptionalAttr<I32Attr>:$zero_point);
-  let results = (outs Equant_RowCodes:$codes, Equant_RowScales:$scales, Equant_RowSums:$sums,
-                      Optional<Equant_RowZeroPoints>:$zero_points);
+  let arguments = (ins LM_Activation:$input, Optional<Equant_RowScales>:$online, Optional<Equant_RowScales>:$absmax,
+                       OptionalAttr<F32Attr>:$scale, OptionalAttr<I32Attr>:$zero_point);
+  let results = (outs Equant_RowCodes:$rows);
   let assemblyFormat = [{
-    $input (`online` `(` $online^ `:` type($online) `)`)? (`absmax` `(` $absmax^ `:` type($absmax) `)`)? attr-dict `:` type($input) `->` type(results)
+    $input (`online` `(` $online^ `:` type($online) `)`)? (`absmax` `(` $absmax^ `:` type($absmax) `)`)? attr-dict `:` type($input) `->` qualified(type($rows))
   }];
-  let builders = [OpBuilder<(ins "::mlir::Value":$input, "::mlir::Value":$online,
-                                 "::easyquant::equant::SchemeAttr":$scheme, "int64_t":$group,
-                                 "::mlir::FloatAttr":$scale, "::mlir::IntegerAttr":$zeroPoint)>];
   let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    ::easyquant::equant::SchemeAttr getScheme() { return getRows().getType().getScheme(); }
+  }];
 }
 
 //===----------------------------------------------------------------------===//
@@ -295,26 +267,21 @@ def Equant_TokenAbsMaxOp : Equant_Op<"token_absmax", [LM_RowWise]> {
   let assemblyFormat = "$input attr-dict `:` type($input) `->` type($absmax)";
 }
 
-def Equant_RescaleOp : Equant_Op<"rescale", [AttrSizedOperandSegments, LM_RowWise]> {
+def Equant_RescaleOp : Equant_Op<"rescale", [LM_RowWise]> {
   let summary = "y = s_x · s_w · sums + b";
   let description = [{
     What a quantized linear does with its int32 sums, apart from it: the scale of each channel of the weight, then that of each
     row of the activations, then the bias. Sums of ranks are added before, so that nothing is rounded but once.
 
     ```mlir
-    %y = equant.rescale %sums scale(%scale) row_scales(%rows)
-           {layout = #equant.layout<panel, rows = 32, depth = 4>, sites = ["down_proj"],
-            weight_scheme = #equant.scheme<i8, symmetric, channel>}
-           : (tensor<?x576xi32>, tensor<18x1x32xf32>, tensor<?xf32>) -> tensor<?x576xf32>
+    %y = equant.rescale %sums of %rows, %w {sites = ["down_proj"]} : (tensor<?x576xi32>, !rows, !weight) -> tensor<?x576xf32>
     ```
   }];
-  let arguments = (ins Equant_RowSums:$sums, Equant_WeightScales:$scale, Optional<Equant_WeightOuterScales>:$outer,
-                       Equant_RowScales:$row_scales, Optional<LM_Vector>:$bias, StrArrayAttr:$sites,
-                       Equant_SchemeAttr:$weight_scheme, Equant_LayoutAttr:$layout);
+  let arguments = (ins Equant_RowSums:$sums, Equant_RowCodes:$rows, Equant_PackedWeight:$weight, Optional<LM_Vector>:$bias,
+                       StrArrayAttr:$sites);
   let results = (outs LM_Activation:$output);
   let assemblyFormat = [{
-    $sums `scale` `(` $scale `)` (`outer` `(` $outer^ `)`)? `row_scales` `(` $row_scales `)` (`bias` `(` $bias^ `)`)?
-    attr-dict `:` functional-type(operands, $output)
+    $sums `of` $rows `,` $weight (`bias` `(` $bias^ `)`)? attr-dict `:` functional-type(operands, $output)
   }];
   let hasVerifier = 1;
 }
@@ -333,12 +300,11 @@ def Equant_FusionOp : Op<Equant_Dialect, "fusion", [SingleBlockImplicitTerminato
     target's kernel library names the kernel.
 
     ```mlir
-    %codes, %scales, %sums = equant.fusion {
+    %rows = equant.fusion {
       %h = lm.rms_norm %x, %weight {epsilon = 1.0e-05 : f64} : tensor<?x576xf32>
-      %q, %s, %t = equant.quantize_rows %h {scheme = #equant.scheme<i8, symmetric, token, dynamic>, group = 0 : i64}
-        : tensor<?x576xf32> -> tensor<?x576xi8>, tensor<?xf32>, tensor<?x1xi32>
-      equant.yield %q, %s, %t : tensor<?x576xi8>, tensor<?xf32>, tensor<?x1xi32>
-    } : tensor<?x576xi8>, tensor<?xf32>, tensor<?x1xi32>
+      %q = equant.quantize_rows %h : tensor<?x576xf32> -> !rows
+      equant.yield %q : !rows
+    } : !rows
     ```
   }];
   let results = (outs Variadic<AnyType>:$outputs);
@@ -348,13 +314,14 @@ def Equant_FusionOp : Op<Equant_Dialect, "fusion", [SingleBlockImplicitTerminato
 }
 
 def Equant_ConcatOp : Equant_Op<"concat"> {
-  let summary = "codes, scales or biases below each other";
+  let summary = "weights or biases below each other";
   let description = [{
-    Concatenates along the first axis, the output features: the weights of linears that become one.
+    Concatenates along the first axis, the output features: the weights of linears that become one. They have one scheme, with
+    scales per channel or per group.
 
     ```mlir
-    %qkv = equant.concat %q, %k, %v
-             : (tensor<576x576xi8>, tensor<192x576xi8>, tensor<192x576xi8>) -> tensor<960x576xi8>
+    %qkv = equant.concat %q, %k, %v : (!equant.weight<576x576, #s>, !equant.weight<192x576, #s>, !equant.weight<192x576, #s>)
+             -> !equant.weight<960x576, #s>
     ```
   }];
   let arguments = (ins Variadic<Equant_Rows>:$inputs);
@@ -389,74 +356,76 @@ def Equant_ScaleOp : Equant_Op<"scale", [AllTypesMatch<["input", "output"]>]> {
 //===----------------------------------------------------------------------===//
 
 def Equant_LinearOp : Equant_Op<"linear", [AttrSizedOperandSegments, LM_RowWise]> {
-  let summary = "y = x Ŵᵀ + b with quantized weights and, if asked, activations";
+  let summary = "y = x Ŵᵀ + b with a quantized weight and, if asked, quantized activations";
   let description = [{
     With an `input` scheme x is quantized at run time and the products are summed in int32, group by group; the verifier
     proves from the code ranges that no accumulator overflows. Without one the activations stay float. A static input
     scheme, per tensor, comes with its constant `input_scale`, and an asymmetric one with its `input_zero_point`; of a scheme
     with `outer = tensor` that is the outer scale. Of an online scheme `input_scale` is the scale that a sequence starts with,
-    until `equant-online-scales` gives the linear those that its sequence keeps, as `row_scales`.
+    until `equant-online-scales` gives the linear those that its sequence keeps, as `online`.
 
-    `equant-legalize-activations` makes the quantization an op, `equant.quantize_rows`, whose results the linear then reads:
-    codes, `row_scales`, and `row_sums` and `row_zero_points` where its kernel asks for them; scale and zero point
-    of a static scheme are that op's. On targets that multiply bf16 a linear on floats reads these. With results of i32, which
-    codes and a scale a channel can have, the linear leaves its sums as they are before `equant.rescale`, and has no bias.
-
-    Codes, scales, zero points and outer scales are N × K, N × G, N × G and N × 1, or in the order of `layout`; then `code_sums`,
-    the sums of q − z of each row and group, go with asymmetric activations, and the values of a table with its codes, as
-    `codebook`. `sites` names the linears of the checkpoint, from
-    top to bottom: several after `equant-fuse-shared-input`.
+    `sites` names the linears of the checkpoint, from top to bottom: several after `equant-fuse-shared-input`.
 
     ```mlir
-    %y = equant.linear %x, %codes scale(%scale)
-           {sites = ["model.layers.0.mlp.down_proj"], weight_scheme = #equant.scheme<i4, symmetric, group = 128>,
-            input_scheme = #equant.scheme<i8, symmetric, token, dynamic>}
-           : (tensor<?x1536xf32>, tensor<576x1536xi4>, tensor<576x12xf32>) -> tensor<?x576xf32>
+    %y = equant.linear %x, %w {sites = ["model.layers.0.mlp.down_proj"], input_scheme = #equant.scheme<i8, symmetric, token, dynamic>}
+           : (tensor<?x1536xf32>, !equant.weight<576x1536, #equant.scheme<i4, symmetric, group = 128>>) -> tensor<?x576xf32>
     ```
   }];
-  let arguments = (ins Equant_LinearInput:$input, Equant_WeightCodes:$codes, Equant_WeightScales:$scale,
-                       Optional<Equant_WeightZeroPoints>:$zero_point, Optional<Equant_WeightOuterScales>:$outer,
-                       Optional<Equant_CodebookValues>:$codebook, Optional<Equant_PackedSums>:$code_sums, Optional<LM_Vector>:$bias,
-                       Optional<Equant_RowScales>:$row_scales, Optional<Equant_RowSums>:$row_sums,
-                       Optional<Equant_RowZeroPoints>:$row_zero_points,
-                       StrArrayAttr:$sites, Equant_SchemeAttr:$weight_scheme,
-                       OptionalAttr<Equant_SchemeAttr>:$input_scheme, OptionalAttr<F32Attr>:$input_scale,
-                       OptionalAttr<I32Attr>:$input_zero_point, OptionalAttr<Equant_LayoutAttr>:$layout);
+  let arguments = (ins LM_Activation:$input, Equant_Weight:$weight, Optional<LM_Vector>:$bias,
+                       Optional<Equant_RowScales>:$online, StrArrayAttr:$sites, OptionalAttr<Equant_SchemeAttr>:$input_scheme,
+                       OptionalAttr<F32Attr>:$input_scale, OptionalAttr<I32Attr>:$input_zero_point);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = [{
+    $input `,` $weight (`bias` `(` $bias^ `)`)? (`online` `(` $online^ `)`)? attr-dict `:` functional-type(operands, $output)
+  }];
+  let hasVerifier = 1;
+}
+
+def Equant_PackedLinearOp : Equant_Op<"packed_linear", [AttrSizedOperandSegments, LM_RowWise]> {
+  let summary = "a linear whose weight lies as a target's kernels read it";
+  let description = [{
+    What `equant-materialize-weights` makes of an `equant.linear`. `equant-legalize-activations` then makes the quantization of
+    activations an op, `equant.quantize_rows`, whose codes the linear reads; what is said of the input is in their type. Codes
+    come with their sums where the target's kernels ask for them, and where the weight has zero points. On targets that
+    multiply bf16 a linear on floats reads these.
+
+    Asymmetric activations need a weight with `sums`. With results of i32, which codes and a scale a channel can have, the
+    linear leaves its sums as they are before `equant.rescale`, and has no bias.
+
+    ```mlir
+    %y = equant.packed_linear %rows, %w {sites = ["model.layers.0.mlp.down_proj"]} : (!rows, !weight) -> tensor<?x576xf32>
+    ```
+  }];
+  let arguments = (ins Equant_PackedInput:$input, Equant_PackedWeight:$weight, Optional<LM_Vector>:$bias,
+                       Optional<Equant_RowScales>:$online, StrArrayAttr:$sites, OptionalAttr<Equant_SchemeAttr>:$input_scheme,
+                       OptionalAttr<F32Attr>:$input_scale, OptionalAttr<I32Attr>:$input_zero_point);
   let results = (outs Equant_LinearOutput:$output);
   let assemblyFormat = [{
-    $input `,` $codes `scale` `(` $scale `)` (`zero_point` `(` $zero_point^ `)`)? (`outer` `(` $outer^ `)`)?
-    (`codebook` `(` $codebook^ `)`)? (`code_sums` `(` $code_sums^ `)`)? (`bias` `(` $bias^ `)`)? (`row_scales` `(` $row_scales^ `)`)?
-    (`row_sums` `(` $row_sums^ `)`)? (`row_zero_points` `(` $row_zero_points^ `)`)? attr-dict `:`
-    functional-type(operands, $output)
+    $input `,` $weight (`bias` `(` $bias^ `)`)? (`online` `(` $online^ `)`)? attr-dict `:` functional-type(operands, $output)
   }];
   let hasVerifier = 1;
   let extraClassDeclaration = [{
-    /// True if the input is quantized by an op of its own (equant-legalize-activations).
-    bool readsCodes() { return getInput().getType().getElementType().isInteger(8); }
+    /// The codes that it reads; null where it reads floats.
+    ::easyquant::equant::RowsType getRows() { return ::llvm::dyn_cast<::easyquant::equant::RowsType>(getInput().getType()); }
+    /// The scheme of its activations, whether they are codes already or not; null: they stay float.
+    ::easyquant::equant::SchemeAttr getActivations() { return getRows() ? getRows().getScheme() : getInputSchemeAttr(); }
   }];
 }
 
-def Equant_EmbeddingOp : Equant_Op<"embedding", [AttrSizedOperandSegments]> {
+def Equant_EmbeddingOp : Equant_Op<"embedding"> {
   let summary = "rows of a quantized table, dequantized";
   let description = [{
-    y[m] = s[t] · (q[t] − z[t]) for token t = tokens[m]. The table may be the weight of the output head that it is tied to.
-    A `sharded` table is a rank's share of the vocabulary: rank r has the tokens from r · vocab_size on, and rows of others are zeros.
+    y[m] = s[t] · (q[t] − z[t]) for token t = tokens[m]. The table, packed or not, may be the weight of the output head that it is
+    tied to. A `sharded` table is a rank's share of the vocabulary: rank r has the tokens from r · N on, and rows of others are zeros.
 
     ```mlir
-    %y = equant.embedding %tokens, %codes scale(%scale)
-           {vocab_size = 49152, weight_scheme = #equant.scheme<i8, symmetric, channel>}
-           : (tensor<?xi32>, tensor<49152x576xi8>, tensor<49152x1xf32>) -> tensor<?x576xf32>
+    %y = equant.embedding %tokens, %table
+           : (tensor<?xi32>, !equant.weight<49152x576, #equant.scheme<i8, symmetric, channel>>) -> tensor<?x576xf32>
     ```
   }];
-  let arguments = (ins LM_Tokens:$tokens, Equant_WeightCodes:$codes, Equant_WeightScales:$scale,
-                       Optional<Equant_WeightZeroPoints>:$zero_point, Optional<Equant_WeightOuterScales>:$outer,
-                       Optional<Equant_CodebookValues>:$codebook, ConfinedAttr<I64Attr, [IntPositive]>:$vocab_size, Equant_SchemeAttr:$weight_scheme, OptionalAttr<Equant_LayoutAttr>:$layout,
-                       UnitAttr:$sharded);
+  let arguments = (ins LM_Tokens:$tokens, Equant_AnyWeight:$table, UnitAttr:$sharded);
   let results = (outs LM_Activation:$output);
-  let assemblyFormat = [{
-    $tokens `,` $codes `scale` `(` $scale `)` (`zero_point` `(` $zero_point^ `)`)? (`outer` `(` $outer^ `)`)?
-    (`codebook` `(` $codebook^ `)`)? attr-dict `:` functional-type(operands, $output)
-  }];
+  let assemblyFormat = "$tokens `,` $table attr-dict `:` functional-type(operands, $output)";
   let hasVerifier = 1;
 }
 

@@ -121,9 +121,9 @@ def ApplyRecipe : PlanPass<"equant-recipe"> {
 def Quantize : Pass<"equant-quantize", "::mlir::ModuleOp"> {
   let summary = "Quantize every site as planned";
   let description = [{
-    Turns each op with an `equant.plan` into `equant.linear` on quantized weights: scales by the plan's rule, or those that a
+    Turns each op with an `equant.plan` into `equant.linear` on a quantized weight: scales by the plan's rule, or those that a
     method has computed (`scale`, `zero_point` in the plan); the nearest codes, or those that a method has computed (`codes`).
-    An embedding that reads the same global as a planned head becomes `equant.embedding` of the same codes; any other stays
+    An embedding that reads the same global as a planned head becomes `equant.embedding` of the same weight; any other stays
     float, as sites without a plan do.
 
     A site whose plan asks for static activations gets `input_scale`, and `input_zero_point` where they are asymmetric, by the
@@ -147,14 +147,9 @@ def Quantize : Pass<"equant-quantize", "::mlir::ModuleOp"> {
 
     ```mlir
     %w = ml_program.global_load_const @up_proj.weight : tensor<1536x576xf32>
-    %scale = equant.choose_qparams %w rule absmax {scheme = #equant.scheme<i8, symmetric, channel>}
-               : (tensor<1536x576xf32>) -> tensor<1536x1xf32>
-    %codes = equant.quantize %w scale(%scale) {scheme = #equant.scheme<i8, symmetric, channel>}
-               : (tensor<1536x576xf32>, tensor<1536x1xf32>) -> tensor<1536x576xi8>
-    %y = equant.linear %x, %codes scale(%scale)
-           {input_scheme = #equant.scheme<i8, symmetric, token, dynamic>, sites = ["up_proj"],
-            weight_scheme = #equant.scheme<i8, symmetric, channel>}
-           : (tensor<?x576xf32>, tensor<1536x576xi8>, tensor<1536x1xf32>) -> tensor<?x1536xf32>
+    %q = equant.quantize %w rule absmax : (tensor<1536x576xf32>) -> !equant.weight<1536x576, #equant.scheme<i8, symmetric, channel>>
+    %y = equant.linear %x, %q {input_scheme = #equant.scheme<i8, symmetric, token, dynamic>, sites = ["up_proj"]}
+           : (tensor<?x576xf32>, !equant.weight<1536x576, #equant.scheme<i8, symmetric, channel>>) -> tensor<?x1536xf32>
     ```
   }];
   let options = [MaxFallback, Observer, Percentile];
@@ -223,7 +218,7 @@ def Shard : Pass<"equant-shard", "::mlir::ModuleOp"> {
   let summary = "Cut a model for ranks that compute it together";
   let description = [{
     Tensor parallelism after Megatron-LM: of `degree` ranks each has its share of the heads, with its part of the KV cache, of the
-    columns of the MLP, and of the vocabulary where the degree divides it. Weights become `shard.all_slice` of what one rank would have, so
+    columns of the MLP, and of the vocabulary where the degree divides it. Weights become `equant.all_slice`, and constants `shard.all_slice`, of what one rank would have, so
     that codes and scales are the same. The results of the linears behind attention and MLP are summed over ranks,
     before what is added to them; logits are gathered. All ranks run one program.
 
@@ -232,8 +227,7 @@ def Shard : Pass<"equant-shard", "::mlir::ModuleOp"> {
     Before, with `degree=3`:
 
     ```mlir
-    %y = equant.linear %x, %codes scale(%scale) {sites = ["down_proj"], weight_scheme = #equant.scheme<i8, symmetric, channel>}
-           : (tensor<?x1536xf32>, tensor<576x1536xi8>, tensor<576x1xf32>) -> tensor<?x576xf32>
+    %y = equant.linear %x, %w {sites = ["down_proj"]} : (tensor<?x1536xf32>, !equant.weight<576x1536, #w>) -> tensor<?x576xf32>
     ```
 
     After:
@@ -241,9 +235,8 @@ def Shard : Pass<"equant-shard", "::mlir::ModuleOp"> {
     ```mlir
     shard.grid @tensor_parallel(shape = 3)
     ...
-    %c = shard.all_slice %codes on @tensor_parallel grid_axes = [0] slice_axis = 1 : tensor<576x1536xi8> -> tensor<576x512xi8>
-    %p = equant.linear %x, %c scale(%scale) {sites = ["down_proj"], weight_scheme = #equant.scheme<i8, symmetric, channel>}
-           : (tensor<?x512xf32>, tensor<576x512xi8>, tensor<576x1xf32>) -> tensor<?x576xf32>
+    %v = equant.all_slice %w on @tensor_parallel axis 1 : !equant.weight<576x1536, #w> -> !equant.weight<576x512, #w>
+    %p = equant.linear %x, %v {sites = ["down_proj"]} : (tensor<?x512xf32>, !equant.weight<576x512, #w>) -> tensor<?x576xf32>
     %y = shard.all_reduce %p on @tensor_parallel grid_axes = [0] : tensor<?x576xf32> -> tensor<?x576xf32>
     ```
   }];
@@ -264,7 +257,7 @@ def InsertScaleSync : Pass<"equant-insert-scale-sync", "::mlir::ModuleOp"> {
     Before:
 
     ```mlir
-    %q, %s, %t = equant.quantize_rows %x {scheme = #equant.scheme<i8, symmetric, token, dynamic>, group = 0 : i64} : …
+    %q = equant.quantize_rows %x : tensor<?x512xf32> -> !equant.rows<?x512, #equant.scheme<i8, symmetric, token, dynamic>, sums = 0>
     ```
 
     After:
@@ -272,7 +265,7 @@ def InsertScaleSync : Pass<"equant-insert-scale-sync", "::mlir::ModuleOp"> {
     ```mlir
     %own = equant.token_absmax %x : tensor<?x512xf32> -> tensor<?xf32>
     %all = shard.all_reduce %own on @tensor_parallel grid_axes = [0] reduction = max : tensor<?xf32> -> tensor<?xf32>
-    %q, %s, %t = equant.quantize_rows %x absmax(%all : tensor<?xf32>) {…} : …
+    %q = equant.quantize_rows %x absmax(%all : tensor<?xf32>) : …
     ```
   }];
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::shard::ShardDialect"];
@@ -287,16 +280,16 @@ def ReduceIntegers : Pass<"equant-reduce-integers", "::mlir::ModuleOp"> {
     Before:
 
     ```mlir
-    %p = equant.linear %q, %c scale(%w) row_scales(%s) row_sums(%t) {…} : (…) -> tensor<?x576xf32>
+    %p = equant.packed_linear %q, %w {…} : (…) -> tensor<?x576xf32>
     %y = shard.all_reduce %p on @tensor_parallel grid_axes = [0] : tensor<?x576xf32> -> tensor<?x576xf32>
     ```
 
     After:
 
     ```mlir
-    %p = equant.linear %q, %c scale(%w) row_scales(%s) row_sums(%t) {…} : (…) -> tensor<?x576xi32>
+    %p = equant.packed_linear %q, %w {…} : (…) -> tensor<?x576xi32>
     %i = shard.all_reduce %p on @tensor_parallel grid_axes = [0] : tensor<?x576xi32> -> tensor<?x576xi32>
-    %y = equant.rescale %i scale(%w) row_scales(%s) {…} : (tensor<?x576xi32>, tensor<18x1x32xf32>, tensor<?xf32>) -> tensor<?x576xf32>
+    %y = equant.rescale %i of %q, %w {…} : (tensor<?x576xi32>, !rows, !weight) -> tensor<?x576xf32>
     ```
   }];
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::shard::ShardDialect"];
@@ -312,20 +305,15 @@ def FuseSharedInput : Pass<"equant-fuse-shared-input", "::mlir::func::FuncOp"> {
     Before:
 
     ```mlir
-    %g = equant.linear %x, %gc scale(%gs) {sites = ["gate_proj"], weight_scheme = #equant.scheme<i8, symmetric, channel>}
-           : (tensor<?x8xf32>, tensor<16x8xi8>, tensor<16x1xf32>) -> tensor<?x16xf32>
-    %u = equant.linear %x, %uc scale(%us) {sites = ["up_proj"], weight_scheme = #equant.scheme<i8, symmetric, channel>}
-           : (tensor<?x8xf32>, tensor<16x8xi8>, tensor<16x1xf32>) -> tensor<?x16xf32>
+    %g = equant.linear %x, %gate {sites = ["gate_proj"]} : (tensor<?x8xf32>, !equant.weight<16x8, #w>) -> tensor<?x16xf32>
+    %u = equant.linear %x, %up {sites = ["up_proj"]} : (tensor<?x8xf32>, !equant.weight<16x8, #w>) -> tensor<?x16xf32>
     ```
 
     After:
 
     ```mlir
-    %c = equant.concat %gc, %uc : (tensor<16x8xi8>, tensor<16x8xi8>) -> tensor<32x8xi8>
-    %s = equant.concat %gs, %us : (tensor<16x1xf32>, tensor<16x1xf32>) -> tensor<32x1xf32>
-    %y = equant.linear %x, %c scale(%s)
-           {sites = ["gate_proj", "up_proj"], weight_scheme = #equant.scheme<i8, symmetric, channel>}
-           : (tensor<?x8xf32>, tensor<32x8xi8>, tensor<32x1xf32>) -> tensor<?x32xf32>
+    %w = equant.concat %gate, %up : (!equant.weight<16x8, #w>, !equant.weight<16x8, #w>) -> !equant.weight<32x8, #w>
+    %y = equant.linear %x, %w {sites = ["gate_proj", "up_proj"]} : (tensor<?x8xf32>, !equant.weight<32x8, #w>) -> tensor<?x32xf32>
     %g, %u = lm.split %y : tensor<?x32xf32> -> tensor<?x16xf32>, tensor<?x16xf32>
     ```
   }];
@@ -346,8 +334,7 @@ def OnlineScales : Pass<"equant-online-scales", "::mlir::ModuleOp"> {
     Before:
 
     ```mlir
-    %y = equant.linear %x, %c scale(%s) {input_scale = 2.5e-02 : f32, input_scheme = #equant.scheme<i8, symmetric, tensor, online>, …}
-           : …
+    %y = equant.linear %x, %w {input_scale = 2.5e-02 : f32, input_scheme = #equant.scheme<i8, symmetric, tensor, online>, …} : …
     ```
 
     After:
@@ -355,7 +342,7 @@ def OnlineScales : Pass<"equant-online-scales", "::mlir::ModuleOp"> {
     ```mlir
     equant.track %x in %state {index = 0 : i64} : tensor<?x576xf32>, !lm.state<sites = 1, fields = 2>
     %t = equant.online_scale %state, %batch {index = 0 : i64} : !lm.state<sites = 1, fields = 2> -> tensor<?xf32>
-    %y = equant.linear %x, %c scale(%s) row_scales(%t) {input_scheme = #equant.scheme<i8, symmetric, tensor, online>, …} : …
+    %y = equant.linear %x, %w online(%t) {input_scheme = #equant.scheme<i8, symmetric, tensor, online>, …} : …
     …
     equant.advance %state, %batch {decay = 9.0e-01 : f64, window = 0 : i64} : !lm.state<sites = 1, fields = 2>
     ```
@@ -374,17 +361,15 @@ def LegalizeActivations : Pass<"equant-legalize-activations", "::mlir::ModuleOp"
     Before:
 
     ```mlir
-    %y = equant.linear %x, %c scale(%s) {input_scheme = #equant.scheme<i8, symmetric, token, dynamic>, sites = ["up_proj"],
-                                         weight_scheme = #equant.scheme<i8, symmetric, channel>}
-           : (tensor<?x576xf32>, tensor<1536x576xi8>, tensor<1536x1xf32>) -> tensor<?x1536xf32>
+    %y = equant.packed_linear %x, %w {input_scheme = #equant.scheme<i8, symmetric, token, dynamic>, sites = ["up_proj"]}
+           : (tensor<?x576xf32>, !weight) -> tensor<?x1536xf32>
     ```
 
     After:
 
     ```mlir
-    %codes, %scales, %sums = equant.quantize_rows %x {group = 0 : i64, scheme = #equant.scheme<i8, symmetric, token, dynamic>}
-      : tensor<?x576xf32> -> tensor<?x576xi8>, tensor<?xf32>, tensor<?x1xi32>
-    %y = equant.linear %codes, %c scale(%s) row_scales(%scales) row_sums(%sums) {input_scheme = …, …} : …
+    %rows = equant.quantize_rows %x : tensor<?x576xf32> -> !equant.rows<?x576, #equant.scheme<i8, symmetric, token, dynamic>, sums = 0>
+    %y = equant.packed_linear %rows, %w {sites = ["up_proj"]} : (!equant.rows<…>, !weight) -> tensor<?x1536xf32>
     ```
   }];
   let options = [
@@ -405,7 +390,7 @@ def FuseKernels : Pass<"equant-fuse-kernels", "::mlir::ModuleOp"> {
     Before:
 
     ```mlir
-    %y = equant.linear %x, %c scale(%s) {sites = ["o_proj"], …} : …
+    %y = equant.packed_linear %rows, %w {sites = ["o_proj"]} : …
     %z = lm.add %residual, %y : tensor<?x576xf32>
     ```
 
@@ -413,7 +398,7 @@ def FuseKernels : Pass<"equant-fuse-kernels", "::mlir::ModuleOp"> {
 
     ```mlir
     %z = equant.fusion {
-      %y = equant.linear %x, %c scale(%s) {sites = ["o_proj"], …} : …
+      %y = equant.packed_linear %rows, %w {sites = ["o_proj"]} : …
       %t = lm.add %residual, %y : tensor<?x576xf32>
       equant.yield %t : tensor<?x576xf32>
     } : tensor<?x576xf32>
@@ -428,11 +413,13 @@ def FuseKernels : Pass<"equant-fuse-kernels", "::mlir::ModuleOp"> {
 def MaterializeWeights : Pass<"equant-materialize-weights", "::mlir::ModuleOp"> {
   let summary = "Quantize and pack the weights into a file";
   let description = [{
-    Replaces every quantized weight by globals of its packed codes and scales, computed with lib/Numerics, and writes
+    Replaces every quantized weight by a global of its packed parts, computed with lib/Numerics, and its linears by
+    `equant.packed_linear`; writes
     `weights.safetensors` into the folder `output`: the packed tensors, and as f32 every other constant that the program
     reads (norms, biases, tables, float linears). Constants are globals of the model, globals with `equant.file` that a
     method has computed, and `equant.scale` of such. A global with `lm.rope_table` is computed.
-    Each global left has `equant.offset`, its first byte in the file's data section; packed ones lie at multiples of 64.
+    Each global left has `equant.offset`, its first byte in the file's data section; a packed weight has one for each of its
+    parts, which lie at multiples of 64.
     What is more than `max-shard-bytes` is sharded: `weights-00001-of-00002.safetensors` and so on, with
     `weights.safetensors.index.json`; offsets then count through the data sections, each rounded up to 4096 bytes.
 
@@ -442,8 +429,8 @@ def MaterializeWeights : Pass<"equant-materialize-weights", "::mlir::ModuleOp"> 
     `equant.weights_bytes`, the size of the data. For both targets there are two modules in it, @cpu and @gpu; each weight is
     evaluated once, for both files.
 
-    Of a constant, or of its codes and scales, a part may be read (`tensor.extract_slice` of rows or columns); no other
-    rows are read then. A part of codes begins and ends at multiples of the group size, and goes with the same part of scales.
+    A part of a constant may be read (`tensor.extract_slice` of rows or columns), or of a weight (`equant.slice`); no other
+    rows are read then.
 
     The module attribute `equant.report` holds parts of the artifact's manifest: `source` (kind, name, types and checksum of
     the model), `quantization` (`equant.recipe`, with `equant.fallbacks` and `equant.transforms`) and `sites`. It has an
@@ -461,29 +448,20 @@ def MaterializeWeights : Pass<"equant-materialize-weights", "::mlir::ModuleOp"> 
       ml_program.global private @up_proj.weight(#ml_program.extern : tensor<1536x576xf32>) : tensor<1536x576xf32>
       ...
       %w = ml_program.global_load_const @up_proj.weight : tensor<1536x576xf32>
-      %s = equant.choose_qparams %w rule absmax {scheme = #equant.scheme<i8, symmetric, channel>}
-             : (tensor<1536x576xf32>) -> tensor<1536x1xf32>
-      %c = equant.quantize %w scale(%s) {scheme = #equant.scheme<i8, symmetric, channel>}
-             : (tensor<1536x576xf32>, tensor<1536x1xf32>) -> tensor<1536x576xi8>
-      %y = equant.linear %x, %c scale(%s) {sites = ["up_proj"], weight_scheme = #equant.scheme<i8, symmetric, channel>}
-             : (tensor<?x576xf32>, tensor<1536x576xi8>, tensor<1536x1xf32>) -> tensor<?x1536xf32>
+      %q = equant.quantize %w rule absmax : (tensor<1536x576xf32>) -> !equant.weight<1536x576, #equant.scheme<i8, symmetric, channel>>
+      %y = equant.linear %x, %q {sites = ["up_proj"]}
+             : (tensor<?x576xf32>, !equant.weight<1536x576, #equant.scheme<i8, symmetric, channel>>) -> tensor<?x1536xf32>
     ```
 
     After:
 
     ```mlir
+    !w = !equant.weight<1536x576, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel, rows = 32, depth = 4>>
     module attributes {lm.source = "SmolLM2-135M", equant.target = "cpu", equant.report = {quantization = {...}, sites = [...], source = {...}}} {
-      ml_program.global private @up_proj.weight(#ml_program.extern : tensor<48x144x32x4xi8>) : tensor<48x144x32x4xi8>
-        {equant.offset = 0}
-      ml_program.global private @up_proj.weight_scale(#ml_program.extern : tensor<48x1x32xf32>) : tensor<48x1x32xf32>
-        {equant.offset = 884736}
+      ml_program.global private @up_proj.weight(#ml_program.extern : !w) : !w {equant.offset = array<i64: 0, 884736>}
       ...
-      %c = ml_program.global_load_const @up_proj.weight : tensor<48x144x32x4xi8>
-      %s = ml_program.global_load_const @up_proj.weight_scale : tensor<48x1x32xf32>
-      %y = equant.linear %x, %c scale(%s)
-             {layout = #equant.layout<panel, rows = 32, depth = 4>, sites = ["up_proj"],
-              weight_scheme = #equant.scheme<i8, symmetric, channel>}
-             : (tensor<?x576xf32>, tensor<48x144x32x4xi8>, tensor<48x1x32xf32>) -> tensor<?x1536xf32>
+      %q = ml_program.global_load_const @up_proj.weight : !w
+      %y = equant.packed_linear %x, %q {sites = ["up_proj"]} : (tensor<?x576xf32>, !w) -> tensor<?x1536xf32>
     ```
   }];
   let options = [

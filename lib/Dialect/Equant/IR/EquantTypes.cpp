@@ -1,0 +1,258 @@
+//===- EquantTypes.cpp - Quantized weights and activations ----------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Dialect/Equant/IR/Equant.h"
+#include "easyquant/Numerics/Packing.h"
+
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/DialectImplementation.h"
+#include "llvm/ADT/TypeSwitch.h"
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::equant;
+using numerics::WeightTensor;
+
+#define GET_TYPEDEF_CLASSES
+#include "easyquant/Dialect/Equant/IR/EquantTypes.cpp.inc"
+
+void EquantDialect::registerTypes() {
+  addTypes<
+#define GET_TYPEDEF_LIST
+#include "easyquant/Dialect/Equant/IR/EquantTypes.cpp.inc"
+      >();
+}
+
+//===----------------------------------------------------------------------===//
+// Weights
+//===----------------------------------------------------------------------===//
+
+LogicalResult WeightType::verify(function_ref<InFlightDiagnostic()> emitError, int64_t rows,
+                                 int64_t columns, SchemeAttr scheme, LayoutAttr layout, bool sums) {
+  if (rows < 1 || columns < 1 || rows > lm::kMaxExtent || columns > lm::kMaxExtent ||
+      rows > lm::kMaxElements / columns)
+    return emitError() << "a weight has 1 to " << lm::kMaxExtent
+                       << " rows and columns, and at most " << lm::kMaxElements
+                       << " elements, found " << rows << "x" << columns;
+  if (!scheme)
+    return emitError() << "a weight needs a scheme";
+  if (!scheme.isStatic())
+    return emitError() << "weights have static scales, found " << scheme;
+  if (!layout && sums)
+    return emitError() << "sums of codes belong to a packed weight";
+  if (!layout)
+    return success();
+  if (scheme.getGranularity() != Granularity::Channel &&
+      scheme.getGranularity() != Granularity::Group)
+    return emitError() << "packed weights must have scales per channel or per group, found "
+                       << scheme;
+  for (WeightTensor part : {WeightTensor::Codes, WeightTensor::Scales})
+    if (!layout.getPackedType(part, scheme, rows, columns))
+      return emitError() << (part == WeightTensor::Codes ? "codes" : "scales") << " of " << scheme
+                         << " cannot be packed as " << layout;
+  return success();
+}
+
+Type WeightType::parse(AsmParser &parser) {
+  SMLoc start = parser.getCurrentLocation();
+  SmallVector<int64_t> shape;
+  Attribute scheme, layout;
+  bool sums = false;
+  if (parser.parseLess() ||
+      parser.parseDimensionList(shape, /*allowDynamic=*/false, /*withTrailingX=*/false) ||
+      parser.parseComma())
+    return {};
+  SMLoc schemeStart = parser.getCurrentLocation(), layoutStart;
+  if (parser.parseAttribute(scheme))
+    return {};
+  if (succeeded(parser.parseOptionalComma())) {
+    layoutStart = parser.getCurrentLocation();
+    if (parser.parseAttribute(layout))
+      return {};
+    if (succeeded(parser.parseOptionalComma())) {
+      if (parser.parseKeyword("sums"))
+        return {};
+      sums = true;
+    }
+  }
+  if (parser.parseGreater())
+    return {};
+  if (shape.size() != 2) {
+    parser.emitError(start) << "a weight is a matrix: expected rows x columns, found "
+                            << shape.size() << " dimensions";
+    return {};
+  }
+  if (!isa<SchemeAttr>(scheme)) {
+    parser.emitError(schemeStart) << "expected a #equant.scheme, found " << scheme;
+    return {};
+  }
+  if (layout && !isa<LayoutAttr>(layout)) {
+    parser.emitError(layoutStart) << "expected a #equant.layout, found " << layout;
+    return {};
+  }
+  return getChecked([&] { return parser.emitError(start); }, parser.getContext(), shape[0],
+                    shape[1], cast<SchemeAttr>(scheme), dyn_cast_if_present<LayoutAttr>(layout),
+                    sums);
+}
+
+void WeightType::print(AsmPrinter &printer) const {
+  printer << "<" << getRows() << "x" << getColumns() << ", " << getScheme();
+  if (getLayout())
+    printer << ", " << getLayout() << (getSums() ? ", sums" : "");
+  printer << ">";
+}
+
+int64_t WeightType::getColumnUnit() const {
+  if (getScheme().getGranularity() != Granularity::Group)
+    return 1;
+  const bool isTwoLevel = getScheme().toNumerics().scales == numerics::ScaleFormat::UI6;
+  return getScheme().getGroupSize() * (isTwoLevel ? numerics::kSuperGroups : 1);
+}
+
+RankedTensorType WeightType::getPart(WeightTensor part) const {
+  SchemeAttr scheme = getScheme();
+  if (LayoutAttr layout = getLayout())
+    return part == WeightTensor::Sums && !getSums()
+               ? RankedTensorType()
+               : layout.getPackedType(part, scheme, getRows(), getColumns());
+  SmallVector<int64_t, 2> scales = scheme.getScaleShape({getRows(), getColumns()});
+  Builder b(getContext());
+  switch (part) {
+  case WeightTensor::Codes:
+    return RankedTensorType::get({getRows(), getColumns()}, scheme.getCode());
+  case WeightTensor::Scales:
+    return RankedTensorType::get(scales, scheme.getScale());
+  case WeightTensor::ZeroPoints:
+    return scheme.getSymmetric() ? RankedTensorType()
+                                 : RankedTensorType::get(scales, b.getI32Type());
+  case WeightTensor::Outer:
+    return scheme.getOuter() ? RankedTensorType::get({getRows(), 1}, b.getF32Type())
+                             : RankedTensorType();
+  case WeightTensor::Sums:
+  case WeightTensor::Codebook:
+    return {};
+  }
+  llvm_unreachable("every part is named");
+}
+
+SmallVector<std::pair<WeightTensor, RankedTensorType>> WeightType::getParts() const {
+  SmallVector<std::pair<WeightTensor, RankedTensorType>> parts;
+  for (size_t i = 0; i < numerics::kWeightTensors; ++i)
+    if (RankedTensorType type = getPart(static_cast<WeightTensor>(i)))
+      parts.emplace_back(static_cast<WeightTensor>(i), type);
+  return parts;
+}
+
+StringRef easyquant::equant::suffixOf(WeightTensor part) {
+  switch (part) {
+  case WeightTensor::Codes:
+    return "";
+  case WeightTensor::Scales:
+    return "_scale";
+  case WeightTensor::ZeroPoints:
+    return "_zero_point";
+  case WeightTensor::Sums:
+    return "_sums";
+  case WeightTensor::Outer:
+    return "_outer";
+  case WeightTensor::Codebook:
+    return "_codebook";
+  }
+  llvm_unreachable("every part is named");
+}
+
+int64_t WeightType::getStoredBytes() const {
+  int64_t bytes = 0;
+  for (auto [part, type] : getParts())
+    bytes += llvm::divideCeil(type.getNumElements() * type.getElementTypeBitWidth(), 8);
+  return bytes;
+}
+
+int64_t WeightType::getRowBytes() const {
+  const numerics::Scheme scheme = getScheme().toNumerics();
+  const int64_t groups = numerics::groupCount(getColumns(), scheme.groupSize);
+  const int64_t bitsOfGroup = (scheme.symmetric ? 0 : scheme.bits) + (getSums() ? 32 : 0);
+  return (numerics::paddedColumns(getColumns()) * scheme.bits +
+          numerics::rowScaleBits(scheme.scales, groups) + groups * bitsOfGroup +
+          (scheme.outer ? 32 : 0)) /
+         8;
+}
+
+//===----------------------------------------------------------------------===//
+// Activations
+//===----------------------------------------------------------------------===//
+
+LogicalResult RowsType::verify(function_ref<InFlightDiagnostic()> emitError, int64_t columns,
+                               SchemeAttr scheme, std::optional<int64_t> sums) {
+  if (columns < 1 || columns > lm::kMaxExtent)
+    return emitError() << "rows have 1 to " << lm::kMaxExtent << " columns, found " << columns;
+  if (!scheme || !scheme.isInteger() || scheme.getBits() != 8)
+    return emitError() << "expected codes of i8, found " << scheme;
+  if (std::string reason = whyNoInputScheme(scheme); !reason.empty())
+    return emitError() << reason;
+  if (sums && *sums < 0)
+    return emitError() << "sums are of a group of columns, or, if that is 0, of the row, found "
+                       << *sums;
+  return success();
+}
+
+Type RowsType::parse(AsmParser &parser) {
+  SMLoc start = parser.getCurrentLocation();
+  SmallVector<int64_t> shape;
+  Attribute scheme;
+  std::optional<int64_t> sums;
+  if (parser.parseLess() ||
+      parser.parseDimensionList(shape, /*allowDynamic=*/true, /*withTrailingX=*/false) ||
+      parser.parseComma())
+    return {};
+  SMLoc schemeStart = parser.getCurrentLocation();
+  if (parser.parseAttribute(scheme))
+    return {};
+  if (succeeded(parser.parseOptionalComma()) &&
+      (parser.parseKeyword("sums") || parser.parseEqual() || parser.parseInteger(sums.emplace())))
+    return {};
+  if (parser.parseGreater())
+    return {};
+  if (shape.size() != 2 || !ShapedType::isDynamic(shape[0]) || ShapedType::isDynamic(shape[1])) {
+    parser.emitError(start) << "expected a number of rows that run time gives, and columns: ?xK";
+    return {};
+  }
+  if (!isa<SchemeAttr>(scheme)) {
+    parser.emitError(schemeStart) << "expected a #equant.scheme, found " << scheme;
+    return {};
+  }
+  return getChecked([&] { return parser.emitError(start); }, parser.getContext(), shape[1],
+                    cast<SchemeAttr>(scheme), sums);
+}
+
+void RowsType::print(AsmPrinter &printer) const {
+  printer << "<?x" << getColumns() << ", " << getScheme();
+  if (getSums())
+    printer << ", sums = " << *getSums();
+  printer << ">";
+}
+
+RankedTensorType RowsType::getPart(Part part) const {
+  Builder b(getContext());
+  constexpr int64_t dynamic = ShapedType::kDynamic;
+  switch (part) {
+  case Part::Codes:
+    return RankedTensorType::get({dynamic, getColumns()}, b.getI8Type());
+  case Part::Scales:
+    return RankedTensorType::get({dynamic}, b.getF32Type());
+  case Part::Sums:
+    return getSums()
+               ? RankedTensorType::get({dynamic, numerics::groupCount(getColumns(), *getSums())},
+                                       b.getI32Type())
+               : RankedTensorType();
+  case Part::ZeroPoints:
+    return getScheme().getSymmetric() ? RankedTensorType()
+                                      : RankedTensorType::get({dynamic}, b.getI32Type());
+  }
+  llvm_unreachable("every part is named");
+}

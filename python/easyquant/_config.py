@@ -1,0 +1,2 @@
+# Written by CMake.
+TOOLS_DIR = "/work/src/build/bin"
