@@ -45,11 +45,11 @@ private:
   }
 };
 
-/// Of the sites of a step, in the order of the observers.
+/// The statistics of the sites of a step, in the order of the observers.
 struct StepStatistics {
   std::vector<std::pair<Observation, SiteStatistics>> sites;
 
-  /// Those of an observation, which are made if they are missing.
+  /// The statistics of an observation, which are made if they are missing.
   Result<SiteStatistics *> find(const Observation &observation) {
     auto it = llvm::find_if(
         sites, [&](const auto &entry) { return entry.first.sites == observation.sites; });

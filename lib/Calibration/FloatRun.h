@@ -38,7 +38,7 @@ struct CachedRows {
 
 class FloatRun {
 public:
-  /// Of the first `samples` samples the cached rows are kept, and `rows` rows of every activation,
+  /// Keeps the cached rows of the first `samples` samples, and `rows` rows of every activation,
   /// evenly spread.
   FloatRun(LayerRunner &runner, int64_t samples, int64_t rows);
 

@@ -218,7 +218,7 @@ static bool fits(const LaunchList &list, int64_t weightsBytes, const LaunchArgum
   }
 }
 
-/// What is gathered are the logits; sums and the like are of rows of the arena.
+/// Logits are gathered; sums and the like are of rows of the arena.
 static void checkExchange(FieldReader &fields, const LaunchList &list, const Launch &launch,
                           const std::string &where) {
   if (*launch.collective >= list.collectives.size())

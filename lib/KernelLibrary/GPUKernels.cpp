@@ -385,7 +385,7 @@ void GPULauncher::addLinears(KernelLibrary &library) const {
     spec.columns = table.getDimSize(1);
     spec.sharded = op.getSharded();
     Arguments arguments(b);
-    // Those of the head that is tied to it, if there is one.
+    // The weights of the head that is tied to it, if there is one.
     if (b.hasWeight(op.getTable(), equant::kBF16OffsetAttr)) {
       spec.bits = 16;
       spec.table = kBF16;

@@ -216,7 +216,8 @@ static PassOptions withOutput(const OptionValues &options, StringRef output) {
   return result;
 }
 
-/// Of a pass of the table; those of bases hand on the names of the methods that follow.
+/// The options of a pass of the table. Passes of bases hand on the names of the methods that
+/// follow.
 template <typename PassOptions>
 static PassOptions methodOptions(const OptionValues &options, ArrayRef<std::string> methods) {
   PassOptions result = passOptions<PassOptions>(options);

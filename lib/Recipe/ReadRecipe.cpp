@@ -17,7 +17,7 @@ using namespace easyquant;
 using namespace easyquant::recipe;
 using llvm::StringRef;
 
-/// Unknown keys are mistakes of whoever wrote the recipe.
+/// Unknown keys are mistakes in the recipe.
 static constexpr FieldReader::Options kStrict{
     .code = ErrorCode::InvalidArgument, .nullIsAbsent = false, .refuseUnknown = true};
 

@@ -285,7 +285,7 @@ void Append::commit() noexcept {
   for (Work &work : works)
     if (work.logits >= 0)
       work.sequence->logits = -1;
-  // What other sequences have comes along.
+  // The logits of other sequences come along.
   for (auto &[id, sequence] : batch.sequences)
     if (sequence.logits >= 0) {
       std::copy_n(batch.logitsRow(batch.current, sequence.logits), vocabulary,

@@ -23,7 +23,7 @@ using equant::PlanAttr;
 using numerics::ConstMatrix;
 using numerics::Matrix;
 
-/// Of the pairs, those that are run to the end; of a layer at most one.
+/// The share of pairs that are run to the end, at most one in a layer.
 static constexpr double kCheckedShare = 0.05;
 
 FailureOr<LayerActivations> LayerActivations::gather(LayerRunner &runner, func::FuncOp layer,

@@ -30,8 +30,8 @@ enum class Objective {
 /// What a whole model loses, nats a token, rounded to f32, in which journals keep them.
 struct ModelLosses {
   float objective = 0;
-  /// Of the next token, and of the float model: perplexities are their exponentials. Below 0 where
-  /// no sample has a next token.
+  /// The loss of the next token, and the float model's; perplexities are their exponentials. Below
+  /// 0 where no sample has a next token.
   float nextToken = -1, floatNextToken = -1;
 };
 
@@ -82,7 +82,7 @@ private:
   /// Means over tokens.
   mlir::FailureOr<std::vector<Sums>> means(const Question &asked,
                                            llvm::ArrayRef<const HiddenStates *> models);
-  /// Of the next token, by the float model.
+  /// The loss of the next token by the float model.
   mlir::FailureOr<double> ownLoss();
   /// Tokens that have a next one.
   int64_t predicted() const { return runner->tokens().counted() - runner->tokens().samples(); }

@@ -102,7 +102,7 @@ private:
 // Strategies
 //===----------------------------------------------------------------------===//
 
-/// The bytes that groups may take; of lambda any.
+/// The bytes that groups may take; with lambda any number.
 static int64_t budgetOf(const SearchSpace &space, const SearchPoint &point) {
   if (point.budget == "lambda")
     return std::numeric_limits<int64_t>::max();
@@ -111,7 +111,7 @@ static int64_t budgetOf(const SearchSpace &space, const SearchPoint &point) {
              : static_cast<int64_t>(point.value) - space.fixedBytes;
 }
 
-/// Of groups, within a budget; what a penalty finds has its own size.
+/// The best choice for groups within a budget. The choice by a penalty has a size of its own.
 Result<FormatChoice> PointSearch::best(const FormatTable &costs, const SearchPoint &point) const {
   auto rule = [&](const FormatTable &priced) -> Result<FormatChoice> {
     if (point.budget == "lambda")

@@ -153,7 +153,7 @@ LogicalResult SearchRun::measure(llvm::function_ref<void(int64_t)> progress) {
   return success();
 }
 
-/// Of what is to be measured, this rank's part: it takes the float model through all layers.
+/// Measures this rank's part, for which it takes the float model through all layers.
 LogicalResult SearchRun::measureOwn(ArrayRef<int64_t> places,
                                     llvm::function_ref<void(int64_t)> progress) {
   if (places.empty())
@@ -188,7 +188,7 @@ FailureOr<LayerFindings> SearchRun::measureHead() {
   return head->measure();
 }
 
-/// Of the head also what is around the layers.
+/// The stamp of a layer. That of the head also has the ops around the layers.
 std::string SearchRun::stampOf(int64_t layer) const {
   if (layer < run.layerCount())
     return stamp();

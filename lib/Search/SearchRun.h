@@ -21,8 +21,8 @@
 
 namespace easyquant::search {
 
-/// The losses of the formats that are worth choosing from: those of group i are of its candidates
-/// candidates[i].
+/// The losses of the formats that are worth choosing from. Group i has losses for candidates[i] of
+/// its formats.
 struct SearchTable {
   numerics::FormatTable costs;
   std::vector<std::vector<size_t>> candidates;

@@ -77,7 +77,8 @@ Result<void> ConstantReader::apply(const ScaleStep &step, const ConstantTensor &
   return {};
 }
 
-/// read(row, rows, values) reads whole rows of the global; of these the columns of the part.
+/// read(row, rows, values) reads whole rows of the global, from which the columns of the part are
+/// taken.
 template <typename T, typename Read>
 static Result<void> readPart(const ConstantTensor &tensor, int64_t firstRow, int64_t rows,
                              std::span<T> out, Read read) {

@@ -76,10 +76,10 @@ private:
   const llvm::ArrayRef<const WeightLayout *> layouts;
   const ConstantReader &reader;
   const int64_t chunkRows, chunks;
-  std::vector<float> outer; ///< of each part whose scales are of the rule, where there are such
+  std::vector<float> outer; ///< the outer scale of each part whose scales the rule chooses
   std::atomic<int64_t> next = 0;
   std::vector<std::optional<Error>> failures; ///< of each chunk
-  /// Of each chunk, in the order of its ranges of rows.
+  /// The errors of each chunk, in the order of its ranges of rows.
   std::vector<std::vector<std::pair<size_t, ErrorSums>>> chunkErrors;
   EvaluatedWeight result;
 };
@@ -102,7 +102,7 @@ Result<std::vector<T>> readComputed(const ConstantReader &reader, const Constant
   return values;
 }
 
-/// Of each of `rows` rows of `width` values those from `first` on.
+/// Keeps `count` values from `first` on of each of `rows` rows of `width` values.
 template <typename T>
 void cutColumns(std::vector<T> &values, int64_t rows, int64_t width, int64_t first, int64_t count) {
   for (int64_t r = 0; r < rows; ++r)

@@ -183,7 +183,7 @@ Result<PlanAttr> easyquant::equant::makePlan(MLIRContext *context, const SiteReq
   Builder builder(context);
   SchemeAttr input;
   if (preset->input == recipe::InputCodes::F4E2M1FN) {
-    // That of the weights, with scales of groups from the values of each row.
+    // The scheme of the weights, with scales of groups from the values of each row.
     numerics::Scheme scheme = weight;
     scheme.dynamic = true;
     input = SchemeAttr::get(context, scheme);

@@ -85,7 +85,7 @@ struct FuseOnline : OpRewritePattern<QuantizeRowsOp> {
     if (isa_and_present<lm::RmsNormOp, lm::LayerNormOp, lm::SiluMulOp, lm::GeluOp>(producer) &&
         readers == 2 && !isFused(producer) && producer->getBlock() == op->getBlock())
       ops.push_back(producer);
-    // Of several kernels that read one scale each has it.
+    // Each of several kernels that read one scale gets it.
     if (!scale->hasOneUse()) {
       rewriter.setInsertionPoint(op);
       scale = cast<OnlineScaleOp>(rewriter.clone(*scale));

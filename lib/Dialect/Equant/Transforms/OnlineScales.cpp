@@ -63,7 +63,7 @@ private:
 
 } // namespace
 
-/// Of the recipe: the state of all sites is of one kind.
+/// The recipe gives the window: the state of all sites is of one kind.
 LogicalResult OnlineScales::findWindow() {
   SmallVector<StringRef> kinds;
   auto note = [&](DictionaryAttr request) {

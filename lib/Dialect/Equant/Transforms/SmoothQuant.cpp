@@ -5,10 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// The formula, and why alpha is 1/2 by default, are in easyquant/Numerics/SmoothQuant.h. Where
-// factors go is FoldScale's business. Of a function's activations the last is taken first: what
-// divides the rows of a weight (down_proj into up_proj) is known before the largest magnitude of
-// its columns is taken for the activation that it reads.
+// The formula, and why alpha is 1/2 by default, are in easyquant/Numerics/SmoothQuant.h. FoldScale
+// decides where factors go. A function's activations are taken from the last to the first. So the
+// factors that divide the rows of a weight (down_proj into up_proj) are known before the largest
+// magnitude of its columns is taken for the activation that it reads.
 //
 //===----------------------------------------------------------------------===//
 
@@ -85,7 +85,7 @@ private:
   const formats::StatisticsFile &statistics;
   std::optional<double> alpha;
   std::map<const FoldPoint *, Smoothing> found;
-  /// Of linears whose rows will be divided.
+  /// The divisors of linears whose rows will be divided.
   llvm::DenseMap<Operation *, const std::vector<float> *> divisors;
 };
 

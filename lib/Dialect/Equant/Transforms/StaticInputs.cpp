@@ -160,7 +160,7 @@ Result<SliceParams> StaticInputs::choose(QuantizableOpInterface op, PlanAttr pla
                      "smoothed channel by channel; take observer minmax or absmax",
                      site, observer.str());
   divisors->resize(weight->columns(), 1.0f);
-  // Of a scheme with an outer scale, that of the range; those of its groups come at run time.
+  // With an outer scale, calibration finds that one; scales of groups come at run time.
   const bool isOuter = numeric.outer;
   if (isOuter)
     numeric = {.bits = numeric.bits,
