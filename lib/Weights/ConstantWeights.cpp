@@ -55,7 +55,8 @@ struct Matcher {
 };
 } // namespace
 
-/// Of a part of a float weight, scales of the whole weight must be of the same rows and groups.
+/// Where a part of a float weight has scales of the whole weight, they must be of the same rows and
+/// groups.
 LogicalResult Matcher::checkComputed(SchemeAttr scheme, const ConstantTensor &weight,
                                      const std::optional<ConstantTensor> &params) const {
   if (!params || !weight.isPart() || params->stored.front() != weight.stored.front())

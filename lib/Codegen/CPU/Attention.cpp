@@ -255,7 +255,7 @@ void FloatSequence::append(Value begin, Value end) {
   func::CallOp::create(b, getOrEmitAppend(module, tiling.decode.spec, b.target), operands);
 }
 
-/// At most tiling.parts parts; all but the last are a whole number of steps.
+/// At most `tiling.parts` parts; all but the last are a whole number of steps.
 FloatSequence::Parts FloatSequence::cut() {
   Value begin = firstSeen(b, tiling.decode.spec, sequence.position);
   Value end = b.add(sequence.position, 1), count = b.sub(end, begin);

@@ -208,7 +208,7 @@ Value CodesSequence::end(Value turn) {
   return nextTurn(b, heads, turn, team);
 }
 
-/// At most tiling.parts parts; all but the last are a whole number of steps.
+/// At most `tiling.parts` parts; all but the last are a whole number of steps.
 CodesSequence::Parts CodesSequence::cut() {
   Value oldest = oldestSeen(sequence.position);
   Value oldestNumber = b.sub(b.max(oldest, layout.kv.sinks), layout.kv.sinks);
