@@ -169,8 +169,9 @@ Result<StagedFolder> StagedFolder::make(FolderClaim claim, std::string destinati
   for (const std::string &left : {stagingIn(folder), replacedIn(folder)})
     if (fs::remove_all(left, code); code)
       return failure("{}: cannot be removed: {}", left, code.message());
-  std::lock_guard lock(registry().mutex);
+  // Made before the lock and so destroyed behind it: the destructor takes it, too.
   StagedFolder staged(std::move(claim), std::move(destination), std::move(replace));
+  std::lock_guard lock(registry().mutex);
   if (fs::create_directory(staged.staging, code); code) {
     std::string path = std::exchange(staged.staging, "");
     return failure("{}: cannot be created: {}", path, code.message());

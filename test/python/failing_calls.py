@@ -5,7 +5,8 @@
 import subprocess
 from pathlib import Path
 
-# fsync fails with EIO on the file or folder whose path ends with $FAIL_FSYNC.
+# fsync fails with EIO on the file or folder whose path ends with $FAIL_FSYNC, mkdir and rename with ENOSPC where the first path has
+# $FAIL_MKDIR, $FAIL_RENAME in it.
 SOURCE = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -14,6 +15,7 @@ SOURCE = r"""
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 int fsync(int file) {
   const char *wanted = getenv("FAIL_FSYNC");
@@ -26,6 +28,19 @@ int fsync(int file) {
     return -1;
   }
   return ((int (*)(int))dlsym(RTLD_NEXT, "fsync"))(file);
+}
+static int fails(const char *variable, const char *path) {
+  const char *wanted = getenv(variable);
+  if (!wanted || !strstr(path, wanted))
+    return 0;
+  errno = ENOSPC;
+  return 1;
+}
+int mkdir(const char *path, mode_t mode) {
+  return fails("FAIL_MKDIR", path) ? -1 : ((int (*)(const char *, mode_t))dlsym(RTLD_NEXT, "mkdir"))(path, mode);
+}
+int rename(const char *from, const char *to) {
+  return fails("FAIL_RENAME", from) ? -1 : ((int (*)(const char *, const char *))dlsym(RTLD_NEXT, "rename"))(from, to);
 }
 """
 

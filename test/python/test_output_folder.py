@@ -115,6 +115,23 @@ def test_a_failing_disk_at_the_very_end(artifact, tiny_llama, tmp_path, shim):
     assert folder_contents(tmp_path / "out.partial" / "artifact") == folder_contents(artifact(tiny_llama, "--scheme=W8A8"))
 
 
+def test_a_folder_that_cannot_be_made(tiny_llama, tmp_path, shim):
+    environment = os.environ | {"LD_PRELOAD": str(shim), "FAIL_MKDIR": "out.partial/artifact"}
+    result = run_tool("easyquant-compile", tiny_llama, "-o", tmp_path / "out", ISA, env=environment, timeout=60)
+    assert_refused(result, f"{tmp_path}/out.partial/artifact: cannot be created: No space left on device")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number, status", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_an_ended_compilation_leaves_nothing(tiny_llama, tmp_path, number, status):
+    (tmp_path / "work").mkdir()
+    process = start_and_wait(tiny_llama, tmp_path / "out", f"--work={tmp_path / 'work'}")
+    process.send_signal(number)
+    process.communicate(timeout=5)
+    assert 128 - process.returncode == status  # as a shell says it
+    assert [path.name for path in tmp_path.iterdir()] == ["work"]
+
+
 def test_a_symbolic_link_as_output(artifact, tiny_llama, tmp_path):
     out, link = tmp_path / "out", tmp_path / "link"
     link.symlink_to("nowhere")
