@@ -167,7 +167,8 @@ LogicalResult Calibrate::runStep(LayerRunner &runner, size_t step, HiddenStates 
       for (const std::string &site : observation.sites)
         kept.names.push_back(site + "/" + statistic.str());
       kept.shape = tensor.shape;
-      kept.dtype = std::holds_alternative<std::vector<float>>(tensor.values) ? "F32" : "I64";
+      kept.dtype = std::holds_alternative<std::vector<float>>(tensor.values) ? formats::DType::F32
+                                                                             : formats::DType::I64;
       std::visit(
           [&](const auto &values) {
             auto bytes = std::as_bytes(std::span(values));
@@ -200,15 +201,16 @@ LogicalResult Calibrate::run() {
   fs::path path = statistics.empty() ? fs::path(*work) / "statistics.safetensors"
                                      : fs::path(statistics.getValue());
   module->setAttr(equant::kStatisticsAttr, StringAttr::get(&getContext(), path.string()));
-  auto there = formats::SafetensorsFile::open(path);
-  Result<bool> known = ranks.shareFile(path.string(), there && there->metadata() == *stamp);
+  Result<bool> known =
+      ranks.shareFile(path.string(), equant::isIntact(module.getLoc(), path, *stamp));
   if (!known)
     return fail(known.error());
   if (*known)
     return success();
 
-  Result<Journal> journal = Journal::open(
-      *work, *stamp, fmt::format("{} from {}", tokens->samples(), tokens->firstSample()), ranks);
+  Result<Journal> journal =
+      Journal::open(module.getLoc(), *work, *stamp,
+                    fmt::format("{} from {}", tokens->samples(), tokens->firstSample()), ranks);
   if (!journal)
     return fail(journal.error());
   size_t steps = runner->layers().size() + 1; // the last one is the head

@@ -199,7 +199,8 @@ LogicalResult ChooseRanges::run() {
   const SmallVector<PlannedSite> headSites = openSites(forward);
   const std::string headFile = (kName + "_" + kHead + ".safetensors").str(),
                     headStamp = layerStamp(forward, run.stamp(run.layerCount() - 1));
-  const bool isHeadOpen = !headSites.empty() && !run.work().has(headFile, headStamp);
+  const bool isHeadOpen =
+      !headSites.empty() && !equant::isIntact(forward.getLoc(), run.work(), headFile, headStamp);
   const int64_t missing = isHeadOpen ? run.layerCount() : run.layersToRun(isDone);
 
   if (missing > 0) {

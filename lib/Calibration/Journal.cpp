@@ -7,34 +7,18 @@
 
 #include "easyquant/Calibration/Journal.h"
 
-#include "easyquant/Formats/Safetensors.h"
-#include "easyquant/Formats/SafetensorsWriter.h"
 #include "easyquant/Support/Folders.h"
+#include "easyquant/Weights/ConstantTensors.h"
 
 #include <cstring>
 
 using namespace easyquant;
 using namespace easyquant::calibration;
+using equant::isIntact;
+using formats::ComputedTensor;
 using formats::SafetensorsFile;
-using formats::SafetensorsWriter;
 using numerics::Matrix;
 namespace fs = std::filesystem;
-
-static Result<void> writeWhole(const fs::path &path, const std::vector<FoundTensor> &tensors,
-                               const Stamp &metadata) {
-  std::vector<SafetensorsWriter::Tensor> declared;
-  for (const FoundTensor &tensor : tensors)
-    for (const std::string &name : tensor.names)
-      declared.push_back({name, tensor.dtype, tensor.shape});
-  Result<SafetensorsWriter> file = SafetensorsWriter::create(path, std::move(declared), metadata);
-  if (!file)
-    return Unexpected(file.error());
-  for (const FoundTensor &tensor : tensors)
-    for (const std::string &name : tensor.names)
-      if (auto done = file->write(name, tensor.bytes); !done)
-        return done;
-  return file->finish();
-}
 
 Stamp Journal::stampOf(int64_t step) const {
   Stamp full = stamp;
@@ -44,11 +28,6 @@ Stamp Journal::stampOf(int64_t step) const {
 
 fs::path Journal::stepFile(int64_t step) const {
   return folder / fmt::format("step_{}.safetensors", step);
-}
-
-static bool hasStamp(const fs::path &path, const Stamp &stamp) {
-  Result<SafetensorsFile> file = SafetensorsFile::open(path);
-  return file && file->metadata() == stamp;
 }
 
 fs::path Journal::statesFile(int64_t step) const {
@@ -62,20 +41,20 @@ Stamp Journal::statesStampOf(int64_t step) const {
 }
 
 bool Journal::hasStates(int64_t step) const {
-  return step == 0 || hasStamp(statesFile(step), statesStampOf(step));
+  return step == 0 || isIntact(loc, statesFile(step), statesStampOf(step));
 }
 
-Result<Journal> Journal::open(const fs::path &folder, Stamp stamp, const std::string &samples,
-                              const Ranks &ranks) {
+Result<Journal> Journal::open(mlir::Location loc, const fs::path &folder, Stamp stamp,
+                              const std::string &samples, const Ranks &ranks) {
   if (Result<void> made = makeFolders(folder); !made)
     return Unexpected(made.error());
-  Journal journal;
+  Journal journal(loc);
   journal.folder = folder;
   journal.stamp = std::move(stamp);
   journal.samples = samples;
   journal.isAlone = ranks.size() == 1;
   int64_t steps = 0;
-  while (hasStamp(journal.stepFile(steps), journal.stampOf(steps)))
+  while (isIntact(loc, journal.stepFile(steps), journal.stampOf(steps)))
     ++steps;
   // The states behind the last step may be missing: they are written after its file.
   while (!journal.hasStates(steps))
@@ -91,7 +70,7 @@ Result<Journal> Journal::open(const fs::path &folder, Stamp stamp, const std::st
 }
 
 Result<void> Journal::readStates(HiddenStates &states) const {
-  Result<SafetensorsFile> file = SafetensorsFile::open(statesFile(begin));
+  Result<SafetensorsFile> file = formats::openSealed(statesFile(begin));
   if (!file)
     return Unexpected(file.error());
   Matrix all = states.all();
@@ -108,20 +87,17 @@ Result<void> Journal::readStates(HiddenStates &states) const {
 
 Result<void> Journal::record(int64_t step, const std::vector<FoundTensor> &found,
                              const HiddenStates &states) {
-  if (auto done = writeWhole(stepFile(step), found, stampOf(step)); !done)
+  std::vector<ComputedTensor> tensors;
+  for (const FoundTensor &tensor : found)
+    for (const std::string &name : tensor.names)
+      tensors.push_back({name, tensor.dtype, tensor.shape, tensor.bytes});
+  if (auto done = formats::writeSealed(stepFile(step), tensors, stampOf(step)); !done)
     return done;
   Matrix all = states.all();
-  // What is only copied through the writer is not held twice.
-  Result<SafetensorsWriter> file = SafetensorsWriter::create(
-      statesFile(step + 1), {{"hidden_states", "F32", {all.rows, all.columns}}},
-      statesStampOf(step + 1));
-  if (!file)
-    return Unexpected(file.error());
-  if (auto done =
-          file->write("hidden_states", std::as_bytes(std::span(all.data, all.rows * all.columns)));
+  const ComputedTensor after = ComputedTensor::floats("hidden_states", {all.rows, all.columns},
+                                                      std::span(all.data, all.rows * all.columns));
+  if (auto done = formats::writeSealed(statesFile(step + 1), {&after, 1}, statesStampOf(step + 1));
       !done)
-    return done;
-  if (auto done = file->finish(); !done)
     return done;
   std::error_code ignored;
   fs::remove(statesFile(isAlone ? step : step - 1), ignored);
@@ -130,26 +106,16 @@ Result<void> Journal::record(int64_t step, const std::vector<FoundTensor> &found
 
 Result<void> Journal::merge(int64_t steps, const fs::path &path, const Stamp &metadata) const {
   std::vector<SafetensorsFile> files;
-  std::vector<SafetensorsWriter::Tensor> declared;
+  std::vector<ComputedTensor> tensors;
   for (int64_t step = 0; step < steps; ++step) {
-    Result<SafetensorsFile> file = SafetensorsFile::open(stepFile(step));
+    Result<SafetensorsFile> file = formats::openSealed(stepFile(step));
     if (!file)
       return Unexpected(file.error());
     for (const formats::SafetensorsTensor &tensor : file->tensors())
-      declared.push_back(
-          {tensor.name, std::string(formats::dtypeName(tensor.dtype)), tensor.shape});
+      tensors.push_back({tensor.name, tensor.dtype, tensor.shape, file->data(tensor)});
     files.push_back(std::move(*file));
   }
-  Result<SafetensorsWriter> merged = SafetensorsWriter::create(path, std::move(declared), metadata);
-  if (!merged)
-    return Unexpected(merged.error());
-  for (const SafetensorsFile &file : files) {
-    for (const formats::SafetensorsTensor &tensor : file.tensors())
-      if (auto done = merged->write(tensor.name, file.data(tensor)); !done)
-        return done;
-    file.mapping().release(file.mapping().bytes());
-  }
-  return merged->finish();
+  return formats::writeSealed(path, tensors, metadata);
 }
 
 void Journal::remove(int64_t steps) const {

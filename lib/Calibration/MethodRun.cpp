@@ -91,7 +91,8 @@ std::string MethodRun::file(int64_t i, StringRef part) const {
 }
 
 bool MethodRun::has(const std::string &file, const std::string &stamp) const {
-  return others.shareFile((folder.folder() / file).string(), folder.has(file, stamp))
+  return others
+      .shareFile((folder.folder() / file).string(), equant::isIntact(loc, folder, file, stamp))
       .value_or(false);
 }
 

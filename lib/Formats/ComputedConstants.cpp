@@ -7,8 +7,6 @@
 
 #include "easyquant/Formats/ComputedConstants.h"
 
-#include "easyquant/Formats/Safetensors.h"
-#include "easyquant/Formats/SafetensorsWriter.h"
 #include "easyquant/Support/Folders.h"
 
 #include "Text.h"
@@ -48,20 +46,24 @@ struct ComputedConstants::Impl {
 // Writing
 //===----------------------------------------------------------------------===//
 
-ComputedTensor ComputedTensor::floats(std::string name, std::vector<int64_t> shape,
-                                      std::span<const float> data) {
-  return {std::move(name), DType::F32, std::move(shape), std::as_bytes(data)};
+Result<void> ComputedConstants::write(std::string_view file, std::string_view stamp,
+                                      std::span<const ComputedTensor> tensors) const {
+  const fs::path path = impl->pathOf(file);
+  if (stamp.empty())
+    return makeError(ErrorCode::InvalidArgument, "{}: a computed file needs a stamp",
+                     path.string());
+  if (Result<void> made = makeFolders(path.parent_path()); !made)
+    return made;
+  if (Result<void> done = writeSealed(path, tensors, {{kStampKey, std::string(stamp)}}); !done)
+    return done;
+  std::lock_guard lock(impl->mutex);
+  impl->files.erase(std::string(file));
+  return {};
 }
 
-ComputedTensor ComputedTensor::codes(std::string name, std::vector<int64_t> shape,
-                                     std::span<const int8_t> data) {
-  return {std::move(name), DType::I8, std::move(shape), std::as_bytes(data)};
-}
-
-ComputedTensor ComputedTensor::integers(std::string name, std::vector<int64_t> shape,
-                                        std::span<const int32_t> data) {
-  return {std::move(name), DType::I32, std::move(shape), std::as_bytes(data)};
-}
+//===----------------------------------------------------------------------===//
+// Reading
+//===----------------------------------------------------------------------===//
 
 /// The index of the first float that is not finite, or the number of floats.
 static size_t firstNotFinite(std::span<const std::byte> bytes) {
@@ -75,53 +77,12 @@ static size_t firstNotFinite(std::span<const std::byte> bytes) {
   return count;
 }
 
-Result<void> ComputedConstants::write(std::string_view file, std::string_view stamp,
-                                      std::span<const ComputedTensor> tensors) const {
-  const fs::path path = impl->pathOf(file);
-  if (stamp.empty())
-    return makeError(ErrorCode::InvalidArgument, "{}: a computed file needs a stamp",
-                     path.string());
-  std::vector<SafetensorsWriter::Tensor> declared;
-  for (const ComputedTensor &tensor : tensors) {
-    auto size = tensorBytes(tensor.type, tensor.shape);
-    if (!size || size_t(*size) != tensor.bytes.size())
-      return makeError(ErrorCode::InvalidArgument, "{}: tensor {}: {} bytes for shape {} of {}",
-                       path.string(), quote(tensor.name), tensor.bytes.size(),
-                       shapeText(tensor.shape), dtypeName(tensor.type));
-    if (tensor.type == DType::F32)
-      if (size_t at = firstNotFinite(tensor.bytes); at != tensor.bytes.size() / sizeof(float))
-        return makeError(ErrorCode::InvalidArgument,
-                         "{}: tensor {}: element {} is not finite, and only finite numbers are "
-                         "written",
-                         path.string(), quote(tensor.name), at);
-    declared.push_back({tensor.name, std::string(dtypeName(tensor.type)), tensor.shape});
-  }
-  if (Result<void> made = makeFolders(path.parent_path()); !made)
-    return made;
-  Result<SafetensorsWriter> writer =
-      SafetensorsWriter::create(path, std::move(declared), {{kStampKey, std::string(stamp)}});
-  if (!writer)
-    return Unexpected(writer.error());
-  for (const ComputedTensor &tensor : tensors)
-    if (Result<void> done = writer->write(tensor.name, tensor.bytes); !done)
-      return done;
-  if (Result<void> done = writer->finish(); !done)
-    return done;
-  std::lock_guard lock(impl->mutex);
-  impl->files.erase(std::string(file));
-  return {};
-}
-
-//===----------------------------------------------------------------------===//
-// Reading
-//===----------------------------------------------------------------------===//
-
 Result<std::shared_ptr<const SafetensorsFile>>
 ComputedConstants::Impl::open(const std::string &file) {
   std::lock_guard lock(mutex);
   std::shared_ptr<const SafetensorsFile> &known = files[file];
   if (!known) {
-    Result<SafetensorsFile> opened = SafetensorsFile::open(pathOf(file));
+    Result<SafetensorsFile> opened = openSealed(pathOf(file));
     if (!opened)
       return Unexpected(opened.error());
     known = std::make_shared<const SafetensorsFile>(std::move(*opened));
@@ -202,10 +163,8 @@ ComputedConstants::~ComputedConstants() = default;
 
 const fs::path &ComputedConstants::folder() const { return impl->folder; }
 
-bool ComputedConstants::has(std::string_view file, std::string_view stamp) const {
-  // Opening checks that the tensors fill the file to its last byte.
-  Result<SafetensorsFile> opened = SafetensorsFile::open(impl->pathOf(file));
-  return opened && stampOf(*opened) == stamp;
+Result<bool> ComputedConstants::has(std::string_view file, std::string_view stamp) const {
+  return isSealed(impl->pathOf(file), {{kStampKey, std::string(stamp)}});
 }
 
 Result<void> ComputedConstants::check(const ComputedPlace &place) const {

@@ -7,7 +7,7 @@
 
 #include "easyquant/Formats/StatisticsFile.h"
 
-#include "easyquant/Formats/SafetensorsWriter.h"
+#include "easyquant/Formats/SealedFile.h"
 
 #include "Text.h"
 
@@ -67,43 +67,11 @@ CalibrationStamp::fromMetadata(const std::map<std::string, std::string> &metadat
 }
 
 //===----------------------------------------------------------------------===//
-// Writing
-//===----------------------------------------------------------------------===//
-
-Result<void> formats::writeStatistics(const fs::path &path, const CalibrationStamp &stamp,
-                                      std::span<const StatisticsTensor> tensors) {
-  std::vector<SafetensorsWriter::Tensor> declared;
-  for (const StatisticsTensor &tensor : tensors) {
-    const auto *floats = std::get_if<std::span<const float>>(&tensor.values);
-    size_t count = std::visit([](auto values) { return values.size(); }, tensor.values);
-    auto expected = elementCount(tensor.shape);
-    if (!expected || static_cast<size_t>(*expected) != count)
-      return makeError(ErrorCode::InvalidArgument, "{}: tensor {}: {} values for shape {}",
-                       path.string(), quote(tensor.name), count, shapeText(tensor.shape));
-    for (size_t i = 0; floats && i < count; ++i)
-      if (!std::isfinite((*floats)[i]))
-        return makeError(ErrorCode::InvalidArgument,
-                         "{}: tensor {}: element {} is {}, and only finite numbers are written",
-                         path.string(), quote(tensor.name), i, (*floats)[i]);
-    declared.push_back({tensor.name, floats ? "F32" : "I64", tensor.shape});
-  }
-  auto writer = SafetensorsWriter::create(path, std::move(declared), stamp.toMetadata());
-  if (!writer)
-    return Unexpected(writer.error());
-  for (const StatisticsTensor &tensor : tensors) {
-    auto bytes = std::visit([](auto values) { return std::as_bytes(values); }, tensor.values);
-    if (auto done = writer->write(tensor.name, bytes); !done)
-      return done;
-  }
-  return writer->finish();
-}
-
-//===----------------------------------------------------------------------===//
 // Reading
 //===----------------------------------------------------------------------===//
 
 Result<StatisticsFile> StatisticsFile::open(const fs::path &path) {
-  auto opened = SafetensorsFile::open(path);
+  auto opened = openSealed(path);
   if (!opened)
     return Unexpected(opened.error());
   auto stamp = CalibrationStamp::fromMetadata(opened->metadata(), path.string());

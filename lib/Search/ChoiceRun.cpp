@@ -166,7 +166,7 @@ std::string ChoiceRun::stampOf(const Choice &choice) const {
 FailureOr<std::optional<ModelLosses>> ChoiceRun::read(const Choice &choice) const {
   const formats::ComputedConstants &work = method.work();
   const std::string own = stampOf(choice), file = fileOf(own);
-  if (!work.has(file, own))
+  if (!equant::isIntact(runner.finalState().getLoc(), work, file, own))
     return std::optional<ModelLosses>();
   float found[3] = {};
   if (auto done = work.readRows({file, own, kLosses, formats::DType::F32, {3}}, 0, 3,

@@ -173,3 +173,24 @@ LogicalResult easyquant::equant::checkGlobal(GlobalOp global, const ConstantRead
   }
   return success();
 }
+
+/// What was asked of `file`.
+static bool acceptIntact(Location loc, const Result<bool> &found,
+                         const std::filesystem::path &file) {
+  if (found)
+    return *found;
+  emitRemark(loc) << found.error().message << "; it is removed and computed again";
+  std::error_code ignored;
+  std::filesystem::remove(file, ignored);
+  return false;
+}
+
+bool equant::isIntact(Location loc, const std::filesystem::path &file,
+                      const formats::FileMetadata &metadata) {
+  return acceptIntact(loc, formats::isSealed(file, metadata), file);
+}
+
+bool equant::isIntact(Location loc, const formats::ComputedConstants &work, StringRef file,
+                      StringRef stamp) {
+  return acceptIntact(loc, work.has(file, stamp), work.folder() / file.str());
+}

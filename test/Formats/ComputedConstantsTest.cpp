@@ -37,10 +37,10 @@ ComputedPlace scalePlace() {
 TEST(ComputedConstants, AreReadBack) {
   TemporaryFolder folder;
   ComputedConstants work(folder / "work");
-  EXPECT_FALSE(work.has("layer_0.safetensors", "run 1"));
+  EXPECT_FALSE(*work.has("layer_0.safetensors", "run 1"));
   ASSERT_VALUE(writeSome(work, "run 1"));
-  EXPECT_TRUE(work.has("layer_0.safetensors", "run 1"));
-  EXPECT_FALSE(work.has("layer_0.safetensors", "run 2"));
+  EXPECT_TRUE(*work.has("layer_0.safetensors", "run 1"));
+  EXPECT_FALSE(*work.has("layer_0.safetensors", "run 2"));
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(work.folder()), {}), 1);
 
   std::vector<float> scales(4);
@@ -90,15 +90,37 @@ TEST(ComputedConstants, WhatIsNotThereIsNamed) {
                ErrorCode::InvalidArgument, "a buffer of 8 bytes for 2 rows of 8 bytes");
 }
 
-TEST(ComputedConstants, ATruncatedFileIsNone) {
+TEST(ComputedConstants, ATruncatedFileIsDamaged) {
   TemporaryFolder folder;
   ComputedConstants work(folder / "work");
   ASSERT_VALUE(writeSome(work, "run 1"));
   auto path = work.folder() / "layer_0.safetensors";
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
-  EXPECT_FALSE(work.has("layer_0.safetensors", "run 1"));
+  EXPECT_ERROR(work.has("layer_0.safetensors", "run 1"), ErrorCode::Corrupt, path.string());
   EXPECT_ERROR(ComputedConstants(work.folder()).check(scalePlace()), ErrorCode::Corrupt,
                "layer_0.safetensors", "q.weight_scale");
+}
+
+TEST(ComputedConstants, AFlippedBitIsDamage) {
+  TemporaryFolder folder;
+  ComputedConstants work(folder / "work");
+  ASSERT_VALUE(writeSome(work, "run 1"));
+  const auto path = work.folder() / "layer_0.safetensors";
+  const std::string whole = readFile(path);
+  int damaged = 0;
+  for (size_t i = 0; i < whole.size(); ++i) {
+    std::string flipped = whole;
+    flipped[i] = static_cast<char>(flipped[i] ^ 1 << i % 7);
+    putFile(path, flipped);
+    Result<bool> found = work.has("layer_0.safetensors", "run 1");
+    ASSERT_FALSE(found.value_or(false)) << "byte " << i;
+    damaged += !found;
+    if (i + 32 > whole.size()) // the data
+      EXPECT_ERROR(ComputedConstants(work.folder()).check(scalePlace()), ErrorCode::Corrupt,
+                   path.string(), "checksum", "damaged", "compute it again");
+  }
+  // What has another stamp is another file's.
+  EXPECT_GT(damaged, static_cast<int>(whole.size()) - 64);
 }
 
 TEST(ComputedConstants, NothingThatIsNotFiniteGetsInOrOut) {
@@ -109,7 +131,7 @@ TEST(ComputedConstants, NothingThatIsNotFiniteGetsInOrOut) {
     const std::vector<float> values = {1, 2, bad, 4};
     const ComputedTensor tensor = ComputedTensor::floats("s", {2, 2}, values);
     EXPECT_ERROR(work.write("f", "run", {&tensor, 1}), ErrorCode::InvalidArgument, "\"s\"",
-                 "element 2 is not finite");
+                 "element 2 is ", "only finite numbers");
     EXPECT_FALSE(std::filesystem::exists(work.folder() / "f"));
 
     auto writer = SafetensorsWriter::create(folder / "g", {{"s", "F32", {2, 2}}});

@@ -7,12 +7,11 @@
 
 #include "easyquant/Formats/StatisticsFile.h"
 #include "easyquant/Formats/SafetensorsWriter.h"
+#include "easyquant/Formats/SealedFile.h"
 
 #include "TestFiles.h"
 
 #include <gtest/gtest.h>
-
-#include <cmath>
 
 using namespace easyquant;
 using namespace easyquant::formats;
@@ -25,9 +24,10 @@ constexpr int64_t kTwo[] = {2}, kOne[] = {1};
 
 struct Written {
   Written() {
-    std::vector<StatisticsTensor> tensors = {{"up/absmax", {2}, std::span(floats)},
-                                             {"up/tokens", {1}, std::span(integers)}};
-    auto done = writeStatistics(path, kStamp, tensors);
+    const ComputedTensor tensors[] = {
+        ComputedTensor::floats("up/absmax", {2}, floats),
+        {"up/tokens", DType::I64, {1}, std::as_bytes(std::span(integers))}};
+    auto done = writeSealed(path, tensors, kStamp.toMetadata());
     EXPECT_TRUE(done) << done.error().message;
   }
   TemporaryFolder folder;
@@ -87,20 +87,14 @@ TEST(StatisticsFile, RefusesFilesWithoutAStamp) {
   EXPECT_EQ(StatisticsFile::open(folder / "text").error().code, ErrorCode::Corrupt);
 }
 
-TEST(StatisticsFile, WritesNothingThatIsNotFinite) {
-  TemporaryFolder folder;
-  std::vector<float> values = {1, NAN};
-  std::vector<StatisticsTensor> bad = {{"up/absmax", {2}, std::span<const float>(values)}};
-  auto error = writeStatistics(folder / "s", kStamp, bad).error();
-  EXPECT_NE(error.message.find("element 1 is nan"), std::string::npos) << error.message;
-  values[1] = 2;
-  bad[0].shape = {3};
-  EXPECT_FALSE(writeStatistics(folder / "s", kStamp, bad));
-  bad[0].shape = {2};
-  bad.push_back(bad[0]);
-  EXPECT_FALSE(writeStatistics(folder / "s", kStamp, bad)); // a name twice
-  EXPECT_FALSE(writeStatistics(folder / "no" / "s", kStamp, {}));
-  EXPECT_TRUE(std::filesystem::is_empty(folder.path));
+TEST(StatisticsFile, RefusesADamagedFile) {
+  Written written;
+  std::string text = easyquant::test::readFile(written.path);
+  text.back() ^= 4;
+  easyquant::test::putFile(written.path, text);
+  auto damaged = StatisticsFile::open(written.path).error();
+  EXPECT_EQ(damaged.code, ErrorCode::Corrupt);
+  EXPECT_NE(damaged.message.find("damaged"), std::string::npos) << damaged.message;
 }
 
 } // namespace

@@ -18,6 +18,7 @@
 
 #include "easyquant/Calibration/LayerRunner.h"
 #include "easyquant/Calibration/Ranks.h"
+#include "easyquant/Formats/DType.h"
 
 namespace easyquant::calibration {
 
@@ -27,7 +28,7 @@ using Stamp = std::map<std::string, std::string>;
 /// A tensor that a step has found, under one name or several.
 struct FoundTensor {
   std::vector<std::string> names;
-  std::string dtype; ///< of safetensors
+  formats::DType dtype;
   std::vector<int64_t> shape;
   std::vector<std::byte> bytes;
 };
@@ -35,8 +36,9 @@ struct FoundTensor {
 class Journal {
 public:
   /// Makes the folder if need be, and agrees with the other ranks where to go on. `samples` says
-  /// which ones the states are of. Collective. Errors: IO, those of Ranks.
-  static Result<Journal> open(const std::filesystem::path &folder, Stamp stamp,
+  /// which ones the states are of. A remark names a damaged file, which is then as good as none.
+  /// Collective. Errors: IO, those of Ranks.
+  static Result<Journal> open(mlir::Location loc, const std::filesystem::path &folder, Stamp stamp,
                               const std::string &samples, const Ranks &ranks);
 
   /// The first step that is still to be done: every one before has its file, and the hidden states
@@ -54,12 +56,14 @@ public:
   void remove(int64_t steps) const;
 
 private:
+  explicit Journal(mlir::Location loc) : loc(loc) {}
   std::filesystem::path stepFile(int64_t step) const;
   std::filesystem::path statesFile(int64_t step) const;
   Stamp stampOf(int64_t step) const;
   Stamp statesStampOf(int64_t step) const;
   bool hasStates(int64_t step) const;
 
+  mlir::Location loc;
   std::filesystem::path folder;
   Stamp stamp;
   std::string samples;

@@ -15,34 +15,11 @@
 #ifndef EASYQUANT_FORMATS_COMPUTEDCONSTANTS_H
 #define EASYQUANT_FORMATS_COMPUTEDCONSTANTS_H
 
-#include "easyquant/Formats/DType.h"
-#include "easyquant/Support/Result.h"
+#include "easyquant/Formats/SealedFile.h"
 
-#include <cstdint>
-#include <filesystem>
 #include <memory>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
 
 namespace easyquant::formats {
-
-/// A tensor to be written; the bytes are borrowed.
-struct ComputedTensor {
-  std::string name;
-  DType type = DType::F32; ///< F32, I8 (codes, one a byte) or I32
-  std::vector<int64_t> shape;
-  std::span<const std::byte> bytes;
-
-  /// `data` has the elements of `shape`, row-major.
-  static ComputedTensor floats(std::string name, std::vector<int64_t> shape,
-                               std::span<const float> data);
-  static ComputedTensor codes(std::string name, std::vector<int64_t> shape,
-                              std::span<const int8_t> data);
-  static ComputedTensor integers(std::string name, std::vector<int64_t> shape,
-                                 std::span<const int32_t> data);
-};
 
 /// Where a computed tensor is expected to be, and as what.
 struct ComputedPlace {
@@ -63,9 +40,9 @@ public:
 
   const std::filesystem::path &folder() const;
 
-  /// Is there a complete file with this stamp? Then its layer need not be computed again. A file
-  /// that is missing, damaged or of another stamp is none.
-  bool has(std::string_view file, std::string_view stamp) const;
+  /// Is there a file with this stamp? Then its layer need not be computed again. Errors: Corrupt,
+  /// naming the file, where it is damaged, and so as good as none.
+  Result<bool> has(std::string_view file, std::string_view stamp) const;
 
   /// Writes a file under a temporary name and renames it, making the folder if need be. Errors:
   /// InvalidArgument (an empty stamp, a name twice, bytes that do not fill a shape, a float that is

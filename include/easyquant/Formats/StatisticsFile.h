@@ -22,7 +22,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 namespace easyquant::formats {
@@ -44,18 +43,6 @@ struct CalibrationStamp {
   static Result<CalibrationStamp> fromMetadata(const std::map<std::string, std::string> &metadata,
                                                std::string_view fileName);
 };
-
-/// A tensor to be written; the values are borrowed.
-struct StatisticsTensor {
-  std::string name;
-  std::vector<int64_t> shape;
-  std::variant<std::span<const float>, std::span<const int64_t>> values;
-};
-
-/// Writes a file under a temporary name and renames it. Errors: InvalidArgument (a name twice,
-/// values that do not fill a shape, one that is not finite, naming it), IO.
-Result<void> writeStatistics(const std::filesystem::path &path, const CalibrationStamp &stamp,
-                             std::span<const StatisticsTensor> tensors);
 
 class StatisticsFile {
 public:

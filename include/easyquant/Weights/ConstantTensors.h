@@ -138,6 +138,13 @@ private:
 /// `equant.work` names. Fails with a diagnostic if there is neither.
 mlir::FailureOr<std::string> getWorkFolder(mlir::ModuleOp module, llvm::StringRef work);
 
+/// Is there a file of an earlier run with these metadata, or with this stamp? A remark names a
+/// damaged one, which is removed, so that it is computed again.
+bool isIntact(mlir::Location loc, const std::filesystem::path &file,
+              const formats::FileMetadata &metadata);
+bool isIntact(mlir::Location loc, const formats::ComputedConstants &work, llvm::StringRef file,
+              llvm::StringRef stamp);
+
 /// Declares the computed tensor `name` of `file` before the first function; one of this name that
 /// is there already gets the new type, file and stamp.
 mlir::ml_program::GlobalOp declareComputed(mlir::ModuleOp module, llvm::StringRef name,

@@ -323,7 +323,7 @@ void SmoothQuant::runOnOperation() {
     FailureOr<std::string> stamp = smoother.stamp(asked, *fileHash);
     if (failed(stamp))
       return signalPassFailure();
-    if (!reader->computed().has(fileName, *stamp)) {
+    if (!isIntact(function->getLoc(), reader->computed(), fileName, *stamp)) {
       if (failed(smoother.compute(asked)))
         return signalPassFailure();
       std::vector<formats::ComputedTensor> tensors;
