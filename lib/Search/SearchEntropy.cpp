@@ -64,7 +64,8 @@ easyquant::search::entropyTable(const ModelConstants &constants, const SearchSpa
           return emitError(site.loc()) << "site '" << site.name() << "': " << codes.error().message;
         numerics::dequantize(*codes, {rounded.data(), weight->rows, weight->columns});
         const double error = numerics::relativeRms(weight->values.data(), rounded.data(), count);
-        cost.loss += share * *entropy * error * error;
+        // A weight of zeros, which has no relative error, carries no information either.
+        cost.loss += std::isfinite(error) ? share * *entropy * error * error : 0;
       }
     }
   }

@@ -84,7 +84,9 @@ ArrayAttr easyquant::equant::describeSites(const TargetWeights &target) {
     entry.set("weight", describeScheme(module.getContext(), weight, /*isWeight=*/true));
     entry.set("input", describeScheme(module.getContext(), input, /*isWeight=*/false));
     entry.set("bytes", b.getI64IntegerAttr(bytes));
-    entry.set("weight_error", b.getF64FloatAttr(error.relativeRms()));
+    // Nothing is relative to a weight of zeros; how far off its values are largest_error says.
+    const double relative = error.squaredReference == 0 ? 0 : error.relativeRms();
+    entry.set("weight_error", b.getF64FloatAttr(relative));
     entry.set("largest_error", b.getF64FloatAttr(error.maxAbsError));
     sites.push_back(entry.getDictionary(module.getContext()));
   };

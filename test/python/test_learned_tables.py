@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 from calibrating import write_tokens
 from easyquant.evaluation.weights import read_site, read_tensor
 from easyquant.runtime.artifact import Artifact
-from helpers import Runner, random_tokens, run_tool, test_data
+from helpers import ISA, Runner, compile_model, random_llama, random_tokens, run_tool, test_data, write_model
 from oracles.checkpoint import read_folder
 from oracles.formats import scales_of, to_table
 from oracles.llama import Llama
@@ -148,3 +148,15 @@ def test_what_there_is_not(stories, tmp_path, arguments, words):
     assert result.returncode != 0
     assert words in result.stderr
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("scheme", ["T4A16", "T3A16", "T2A16", "IQ4NLA16"])
+def test_a_weight_of_zeros(tmp_path, scheme):
+    """Tables without a zero come close to it."""
+    config, weights = random_llama(seed=2)
+    site = "model.layers.0.mlp.up_proj"
+    weights[f"{site}.weight"] *= 0
+    out = compile_model(write_model(tmp_path / "zeros", config, weights), tmp_path / "out", f"--scheme={scheme}", ISA)
+    (found,) = (entry for entry in json.loads((out / "manifest.json").read_text())["sites"] if entry["name"] == site)
+    assert found["weight_error"] == 0 and 0 <= found["largest_error"] < 1e-4
+    assert np.all(np.isfinite(Runner(out).score(random_tokens(1, 8, config["vocab_size"]))))
