@@ -37,11 +37,7 @@ Result<void> Append::check(const Batch::Item &item, const Batch::Sequence &seque
                        item.sequence);
   if (item.tokens.empty())
     return makeError(ErrorCode::InvalidArgument, "tokens: found none, expected at least one");
-  for (size_t i = 0; i < item.tokens.size(); ++i)
-    if (item.tokens[i] < 0 || item.tokens[i] >= vocabulary)
-      return makeError(ErrorCode::InvalidArgument,
-                       "tokens[{}]: found {}, expected a token id in 0..{}", i, item.tokens[i],
-                       vocabulary - 1);
+  // Before any of them is read: a count that is wrong reaches beyond what there is.
   if (item.tokens.size() > static_cast<size_t>(batch.limit - sequence.position)) {
     const int64_t most = batch.owner->manifest().model.maxContext;
     std::string remedy =
@@ -54,6 +50,11 @@ Result<void> Append::check(const Batch::Item &item, const Batch::Sequence &seque
                      "tokens; append fewer, or truncate; {}",
                      item.tokens.size(), sequence.position, batch.limit, remedy);
   }
+  for (size_t i = 0; i < item.tokens.size(); ++i)
+    if (item.tokens[i] < 0 || item.tokens[i] >= vocabulary)
+      return makeError(ErrorCode::InvalidArgument,
+                       "tokens[{}]: found {}, expected a token id in 0..{}", i, item.tokens[i],
+                       vocabulary - 1);
   return {};
 }
 

@@ -39,11 +39,16 @@ eq_error *eq_session_create(const eq_model *model, const eq_session_options *opt
 
 void eq_session_free(eq_session *session) { delete session; }
 
+/// Where there are none, the session says so.
+static Result<void> requireTokens(const int32_t *tokens, size_t count) {
+  return count == 0 ? Result<void>() : requireArgument(tokens, "tokens");
+}
+
 eq_error *eq_session_prefill(eq_session *session, const int32_t *tokens, size_t count) {
   return guarded([&]() -> Result<void> {
     if (Result<void> checked = requireArgument(session, "session"); !checked)
       return checked;
-    if (Result<void> checked = requireArgument(tokens, "tokens"); !checked)
+    if (Result<void> checked = requireTokens(tokens, count); !checked)
       return checked;
     return session->session.prefill({tokens, count});
   });
@@ -58,7 +63,7 @@ eq_error *eq_session_score(eq_session *session, const int32_t *tokens, size_t co
   return guarded([&]() -> Result<void> {
     if (Result<void> checked = requireArgument(session, "session"); !checked)
       return checked;
-    if (Result<void> checked = requireArgument(tokens, "tokens"); !checked)
+    if (Result<void> checked = requireTokens(tokens, count); !checked)
       return checked;
     if (Result<void> checked = requireArgument(logits, "logits"); !checked)
       return checked;

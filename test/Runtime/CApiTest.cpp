@@ -198,6 +198,18 @@ TEST_F(CApiTest, ErrorsCarryCodeAndMessage) {
               "context overflow: 3 tokens at position 0 do not fit the context of 2 tokens; append "
               "fewer, or truncate; or create it with a longer context (the model was made for at "
               "most 200)");
+  // Refused by their number, before the first that is not there is read.
+  float logits[FIXTURE_VOCAB];
+  constexpr size_t tooMany = size_t(1) << 40;
+  expectError(eq_session_prefill(session.get(), tokens, tooMany), EQ_OUT_OF_RANGE,
+              "context overflow: 1099511627776 tokens at position 0 do not fit the context of 2 "
+              "tokens; append fewer, or truncate; or create it with a longer context (the model "
+              "was made for at most 200)");
+  EXPECT_EQ(eq_error_get_code(
+                Owned<eq_error>(eq_session_score(session.get(), tokens, tooMany, logits)).get()),
+            EQ_OUT_OF_RANGE);
+  expectError(eq_session_prefill(session.get(), nullptr, 0), EQ_INVALID_ARGUMENT,
+              "tokens: found none, expected at least one");
   expectError(eq_session_truncate(session.get(), 1), EQ_INVALID_ARGUMENT,
               "position: found 1, expected 0..0 (the tokens held)");
 }
