@@ -9,6 +9,7 @@
 
 #include "OptimizeModule.h"
 
+#include "easyquant/Support/Folders.h"
 #include "easyquant/Support/WriteFile.h"
 
 #include "mlir/Conversion/AffineToStandard/AffineToStandard.h"
@@ -146,14 +147,16 @@ LogicalResult linkSharedObject(Location loc, ArrayRef<llvm::SmallVector<char, 0>
     return emitError(loc, "no linker found: install lld-")
            << LLVM_VERSION_MAJOR << ", or put ld.lld on the PATH";
 
-  // Temporary names must not reach the output: the linker records none of its input's names.
+  // In a folder of its own, with whatever the linker leaves there: a file that it could not rename
+  // keeps its temporary name. None of these names reaches the output.
+  const std::string folder = (output + ".link").str(), linked = folder + "/model.so",
+                    log = folder + "/log";
+  if (Result<void> made = makeFolders(folder); !made)
+    return emitError(loc) << made.error().message;
+  auto removeFolder = llvm::scope_exit([&] { llvm::sys::fs::remove_directories(folder); });
   SmallVector<std::string> files;
-  auto removeFiles = llvm::scope_exit([&] {
-    for (const std::string &file : files)
-      llvm::sys::fs::remove(file);
-  });
   for (const auto &[index, object] : llvm::enumerate(objects)) {
-    std::string path = (output + "." + Twine(index) + ".o").str();
+    std::string path = (folder + "/" + Twine(index) + ".o").str();
     files.push_back(path);
     if (auto done = writeFile(path, {object.data(), object.size()}); !done)
       return emitError(loc) << done.error().message;
@@ -169,14 +172,16 @@ LogicalResult linkSharedObject(Location loc, ArrayRef<llvm::SmallVector<char, 0>
                                  "noexecstack",
                                  "--strip-debug",
                                  "-o",
-                                 output};
+                                 linked};
   args.append(files.begin(), files.end());
-  std::string log = (output + ".log").str();
-  files.push_back(log);
   std::optional<StringRef> redirects[] = {StringRef(), StringRef(log), StringRef(log)};
   std::string message;
-  if (llvm::sys::ExecuteAndWait(*linker, args, std::nullopt, redirects, 0, 0, &message) == 0)
-    return success();
+  if (llvm::sys::ExecuteAndWait(*linker, args, std::nullopt, redirects, 0, 0, &message) == 0) {
+    std::error_code code = llvm::sys::fs::rename(linked, output);
+    if (!code)
+      return success();
+    message = code.message();
+  }
   if (auto text = llvm::MemoryBuffer::getFile(log))
     message += (*text)->getBuffer();
   return emitError(loc) << *linker << " could not write " << output << ": " << message;

@@ -122,6 +122,14 @@ def test_a_folder_that_cannot_be_made(tiny_llama, tmp_path, shim):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_linker_that_cannot_rename(artifact, tiny_llama, tmp_path, shim):
+    """It copies then, and leaves what it has copied."""
+    environment = os.environ | {"LD_PRELOAD": str(shim), "FAIL_RENAME": "model.so.tmp"}
+    result = run_tool("easyquant-compile", tiny_llama, "-o", tmp_path / "out", ISA, env=environment)
+    assert result.returncode == 0, result.stderr
+    assert folder_contents(tmp_path / "out") == folder_contents(artifact(tiny_llama, "--scheme=W8A8"))
+
+
 @pytest.mark.parametrize("number, status", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_an_ended_compilation_leaves_nothing(tiny_llama, tmp_path, number, status):
     (tmp_path / "work").mkdir()
