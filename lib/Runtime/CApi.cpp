@@ -9,6 +9,7 @@
 
 #include "easyquant/Comm/Open.h"
 #include "easyquant/Support/Json.h"
+#include "easyquant/Support/OneLine.h"
 #include "easyquant/Support/Threads.h"
 
 #include <new>
@@ -22,21 +23,31 @@ static_assert(int(ErrorCode::InvalidArgument) == EQ_INVALID_ARGUMENT &&
               int(ErrorCode::OutOfRange) == EQ_OUT_OF_RANGE && int(ErrorCode::IO) == EQ_IO &&
               int(ErrorCode::Interrupted) == EQ_INTERRUPTED);
 
+static constexpr char kOutOfMemory[] = "out of memory";
+
 /// What is reported when there is no memory to report with; never freed.
 static eq_error *outOfMemory() {
-  static eq_error error{{ErrorCode::OutOfRange, "out of memory"}};
+  static eq_error error{{ErrorCode::OutOfRange, kOutOfMemory}};
   return &error;
 }
 
 eq_error *easyquant::runtime::newError(Error error) noexcept {
-  auto *made = new (std::nothrow) eq_error{std::move(error)};
-  return made ? made : outOfMemory();
+  try {
+    return new eq_error{{error.code, oneLine(std::move(error.message))}};
+  } catch (...) {
+    return outOfMemory();
+  }
 }
 
-eq_error *easyquant::runtime::describeException() noexcept {
+eq_error *easyquant::runtime::describeException(const char *subject) noexcept {
   try {
     throw;
   } catch (const std::bad_alloc &) {
+    try {
+      if (subject)
+        return newError({ErrorCode::OutOfRange, fmt::format("{}: {}", subject, kOutOfMemory)});
+    } catch (...) { // NOLINT(bugprone-empty-catch): not even for that
+    }
     return outOfMemory();
   } catch (const std::exception &exception) {
     try {
@@ -99,13 +110,23 @@ static Result<void> loadModel(const char *path, const eq_model_options *options,
 }
 
 eq_error *eq_model_load(const char *path, const eq_model_options *options, eq_model **model) {
-  return guarded([&] { return loadModel(path, options, nullptr, {}, model); });
+  return guarded(path, [&] { return loadModel(path, options, nullptr, {}, model); });
 }
 
+/// Seconds; no wait is longer.
+static constexpr double kLongestTimeout = 1e6;
+
 /// Null where there is one rank. GPUs are joined by NCCL, which on them is what auto means.
-static Result<std::shared_ptr<comm::Communicator>>
-openRanks(std::string_view name, std::string_view device, const comm::Placement &placement) {
+static Result<std::shared_ptr<comm::Communicator>> openRanks(std::string_view name, double timeout,
+                                                             std::string_view device,
+                                                             const comm::Placement &placement) {
   comm::OpenOptions options;
+  if (!(timeout >= 0 && timeout <= kLongestTimeout))
+    return makeError(ErrorCode::InvalidArgument,
+                     "timeout: found {} seconds, expected a number up to {}, or 0 for the default",
+                     timeout, kLongestTimeout);
+  if (timeout > 0)
+    options.limits.timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout * 1000));
   if (name == "mpi")
     options.kind = comm::Kind::MPI;
   else if (name == "nccl")
@@ -118,20 +139,21 @@ openRanks(std::string_view name, std::string_view device, const comm::Placement 
   const bool isAuto = device.empty() || device == "auto", isNccl = options.kind == comm::Kind::NCCL;
   const bool onDevice = (device == "cuda" && options.kind != comm::Kind::MPI) || (isAuto && isNccl);
   Result<std::unique_ptr<comm::Communicator>> opened =
-      onDevice ? openCudaCommunicator(placement) : comm::openCommunicator(placement, options);
+      onDevice ? openCudaCommunicator(placement, options.limits)
+               : comm::openCommunicator(placement, options);
   if (!opened)
     return Unexpected(opened.error());
   return std::move(*opened);
 }
 
 eq_error *eq_model_load_on_ranks(const char *path, const eq_model_options *options,
-                                 const char *comm, eq_model **model) {
-  return guarded([&]() -> Result<void> {
+                                 const char *comm, double timeout, eq_model **model) {
+  return guarded(path, [&]() -> Result<void> {
     Result<comm::Placement> placement = comm::findPlacement();
     if (!placement)
       return Unexpected(placement.error());
     const char *device = options && options->device ? options->device : "";
-    auto communicator = openRanks(comm ? comm : "", device, *placement);
+    auto communicator = openRanks(comm ? comm : "", timeout, device, *placement);
     if (!communicator)
       return Unexpected(communicator.error());
     return loadModel(path, options, std::move(*communicator), *placement, model);

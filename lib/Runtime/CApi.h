@@ -30,17 +30,20 @@ namespace easyquant::runtime {
 /// Where there is no memory for it, it is what says so.
 eq_error *newError(Error error) noexcept;
 
-/// The exception that is being handled.
-eq_error *describeException() noexcept;
+/// The exception that is being handled; `subject` is what it may be of, such as a path, or null.
+eq_error *describeException(const char *subject) noexcept;
 
 /// Runs `body`, which returns a Result<void>, and turns its error or exception into an eq_error.
-template <typename Body> eq_error *guarded(Body body) noexcept {
+template <typename Body> eq_error *guarded(const char *subject, Body body) noexcept {
   try {
     Result<void> result = body();
     return result ? nullptr : newError(std::move(result.error()));
   } catch (...) {
-    return describeException();
+    return describeException(subject);
   }
+}
+template <typename Body> eq_error *guarded(Body body) noexcept {
+  return guarded(nullptr, std::move(body));
 }
 
 Result<void> requireArgument(const void *argument, std::string_view name);

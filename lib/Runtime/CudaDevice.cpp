@@ -521,10 +521,12 @@ easyquant::runtime::openCudaDevice(CudaCapability &capability, const comm::Place
 }
 
 Result<std::unique_ptr<comm::Communicator>>
-easyquant::runtime::openCudaCommunicator(const comm::Placement &placement) {
+easyquant::runtime::openCudaCommunicator(const comm::Placement &placement,
+                                         const comm::Limits &limits) {
   auto context = std::make_shared<std::shared_ptr<CudaContext>>(); // once it is open
   std::optional<Current> current;
   comm::OpenOptions options;
+  options.limits = limits;
   options.onDevice = true;
   options.useDevice = [&]() -> Result<void> {
     Result<FoundGpu> gpu = openGpu(placement);

@@ -143,7 +143,7 @@ static Result<std::string> resolve(const std::string &destination) {
 /// Whether the destination may be written now.
 static Result<void> check(const std::string &destination, const StagedFolder::Replace &replace) {
   auto refuse = [&](const std::string &why) {
-    return Unexpected(Error{ErrorCode::InvalidArgument, destination + why});
+    return makeError(ErrorCode::InvalidArgument, "{}{}", destination, why);
   };
   std::error_code ignored;
   if (!exists(destination))
@@ -189,7 +189,9 @@ Result<StagedFolder> StagedFolder::create(std::string named, Replace replace) {
     return Unexpected(destination.error());
   if (Result<void> checked = check(*destination, replace); !checked)
     return Unexpected(checked.error());
-  if (Result<void> made = makeFolders(parentOf(*destination)); !made)
+  const std::string parent = parentOf(*destination);
+  const bool hadParent = exists(parent);
+  if (Result<void> made = makeFolders(parent); !made)
     return Unexpected(made.error());
   const std::string folder = *destination + ".partial";
   Result<std::optional<FolderClaim>> claim = FolderClaim::take(folder);
@@ -206,7 +208,11 @@ Result<StagedFolder> StagedFolder::create(std::string named, Replace replace) {
   // Who held the claim until now may have finished.
   if (Result<void> checked = check(*destination, replace); !checked)
     return Unexpected(checked.error());
-  return make(std::move(**claim), std::move(*destination), std::move(replace));
+  Result<StagedFolder> staged =
+      make(std::move(**claim), std::move(*destination), std::move(replace));
+  if (staged && !hadParent)
+    staged->parent = parent;
+  return staged;
 }
 
 Result<StagedFolder> StagedFolder::scratch() {
@@ -222,7 +228,8 @@ Result<StagedFolder> StagedFolder::scratch() {
 
 StagedFolder::StagedFolder(StagedFolder &&other) noexcept
     : claim(std::move(other.claim)), destination(std::move(other.destination)),
-      staging(std::exchange(other.staging, "")), replace(std::move(other.replace)) {}
+      staging(std::exchange(other.staging, "")), parent(std::move(other.parent)),
+      replace(std::move(other.replace)) {}
 
 StagedFolder::~StagedFolder() {
   if (claim.folder().empty()) // moved from

@@ -165,7 +165,22 @@ TEST_F(RunToolTest, HelpShowsAnExample) {
       << outcome.output;
 }
 
+TEST_F(RunToolTest, SaysItsVersion) {
+  Outcome outcome = run("--version");
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_EQ(outcome.output, EASYQUANT_VERSION "\n");
+}
+
+TEST_F(RunToolTest, EscapesPathsInItsMessages) {
+  Outcome outcome = run("\"$(printf '/none\\nwhere')\" --tokens 1");
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_NE(outcome.errors.find("error: /none\\nwhere: no such folder"), std::string::npos)
+      << outcome.errors;
+  EXPECT_EQ(std::ranges::count(outcome.errors, '\n'), 1);
+}
+
 TEST_F(RunToolTest, ReportsMistakesWithStatusOne) {
+  expectFailure(artifact() + " --tokens 1 --comm-timeout 0", "--comm-timeout");
   expectFailure("/nonexistent --tokens 1", "/nonexistent: no such folder");
   expectFailure(artifact(), "--tokens is required");
   expectFailure(artifact() + " --tokens 1,x", "--tokens");
@@ -190,6 +205,23 @@ TEST_F(RunToolTest, BoundsThreadsByTheCpus) {
   EXPECT_EQ(most.output, greedy({1, 5}, 2)) << most.errors;
   expectFailure(artifact() + " --tokens 1 --threads 100000000", "threads: found 100000000");
 }
+
+#if !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer)
+TEST_F(RunToolTest, SaysWhereMemoryEnds) {
+  int named = 0;
+  for (int number = 2; number < 2000; number += 1 + number / 4) {
+    Outcome outcome = run(artifact() + " --tokens 1,5 --max-new-tokens 2 --ignore-eos",
+                          "LD_PRELOAD=" FAILING_NEW " FAIL_NEW=" + std::to_string(number) + " ");
+    if (outcome.status == 0)
+      continue;
+    EXPECT_EQ(outcome.status, 1) << number << ": " << outcome.errors;
+    EXPECT_EQ(outcome.errors.substr(0, 7), "error: ") << number << ": " << outcome.errors;
+    EXPECT_NE(outcome.errors.find("out of memory"), std::string::npos) << outcome.errors;
+    named += outcome.errors.find(artifact() + ": out of memory") != std::string::npos;
+  }
+  EXPECT_GT(named, 3);
+}
+#endif
 
 #if !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer) // which map terabytes
 TEST_F(RunToolTest, ThreadsWithoutMemoryAreAnError) {

@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +63,21 @@ def compile_model(model, out, *options, timeout=300):
     result = run_tool("easyquant-compile", model, "-o", out, *options, timeout=timeout)
     assert result.returncode == 0, f"easyquant-compile {model} {options}: status {result.returncode}\n{result.stderr}"
     return out
+
+
+def ranks_below(mpirun, count):
+    """The processes of its ranks, by number, once they are all there."""
+    found, end = {}, time.monotonic() + 30
+    while time.monotonic() < end and len(found) < count:
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+                variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if int(stat[1]) == mpirun.pid:
+                found |= {int(v.partition(b"=")[2]): int(pid) for v in variables if v.startswith(b"OMPI_COMM_WORLD_RANK=")}
+    return found
 
 
 def assert_refused(result, *expected):

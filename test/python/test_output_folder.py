@@ -130,6 +130,12 @@ def test_a_linker_that_cannot_rename(artifact, tiny_llama, tmp_path, shim):
     assert folder_contents(tmp_path / "out") == folder_contents(artifact(tiny_llama, "--scheme=W8A8"))
 
 
+def test_missing_parents_are_made_and_named(tiny_llama, tmp_path):
+    result = run_tool("easyquant-compile", tiny_llama, "-o", tmp_path / "a" / "b" / "out", ISA)
+    assert result.returncode == 0 and f"note: {tmp_path / 'a' / 'b'}: was missing and has been made" in result.stderr, result.stderr
+    assert "note: " not in run_tool("easyquant-compile", tiny_llama, "-o", tmp_path / "a" / "b" / "out", "--force", ISA).stderr
+
+
 @pytest.mark.parametrize("number, status", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_an_ended_compilation_leaves_nothing(tiny_llama, tmp_path, number, status):
     (tmp_path / "work").mkdir()
@@ -160,3 +166,10 @@ def test_printed_ir_needs_no_output_of_its_own(tiny_llama, tmp_path):
     processes = [subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL) for _ in range(3)]
     assert [process.wait(timeout=60) for process in processes] == [0, 0, 0]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_paths_are_one_line_of_a_message(tiny_llama, tmp_path):
+    for arguments in ([tmp_path / "no\nmodel", "-o", tmp_path / "out"], [tiny_llama, "-o", tmp_path / "out", "--tokens", tmp_path / "no\nmodel", "--method=awq", "--scheme=W4A16"]):
+        result = run_tool("easyquant-compile", *arguments, "--progress=none")
+        assert_refused(result, f"{tmp_path}/no\\nmodel: ")
+        assert len(result.stderr.splitlines()) == 1, result.stderr

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from calibrating import calibrate, pipeline, write_tokens
-from helpers import BUILD, ISA, compile_model, folder_contents, random_llama, tool, write_letters, write_model
+from helpers import BUILD, ISA, compile_model, folder_contents, random_llama, ranks_below, tool, write_letters, write_model
 from test_comm import ENVIRONMENT, LEAVES_WITHIN, LOOPBACK, SHARED_MEMORY, errors, needs_mpi
 
 pytestmark = needs_mpi
@@ -174,22 +174,6 @@ def test_ranks_that_are_told_to_be_alone(model, tmp_path, comm):
     assert (tmp_path / "1" / "statistics.safetensors").read_bytes() == expected
 
 
-def children(process, ranks):
-    """The processes of mpirun's ranks, by number."""
-    found = {}
-    end = time.monotonic() + LEAVES_WITHIN
-    while time.monotonic() < end and len(found) < ranks:
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                stat = open(f"/proc/{pid}/stat", encoding="utf-8").read().rpartition(")")[2].split()
-                variables = open(f"/proc/{pid}/environ", "rb").read().split(b"\0")
-            except OSError:
-                continue
-            if int(stat[1]) == process.pid:
-                found |= {int(v.partition(b"=")[2]): int(pid) for v in variables if v.startswith(b"OMPI_COMM_WORLD_RANK=")}
-    return found
-
-
 @pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL], ids=["stopped", "killed"])
 def test_a_lost_rank_ends_all_and_the_next_run_goes_on(tmp_path, how):
     config, tensors = random_llama(seed=4, layers=12, context=256)
@@ -198,7 +182,7 @@ def test_a_lost_rank_ends_all_and_the_next_run_goes_on(tmp_path, how):
     expected = calibrate(folder, tmp_path / "one", tokens).read_bytes()
     own = calibration(tmp_path, tokens)
     process = start(2, folder, "--comm-timeout=3", own=own)
-    ranks, second = children(process, 2), tmp_path / "1" / "work" / "step_1.safetensors"
+    ranks, second = ranks_below(process, 2), tmp_path / "1" / "work" / "step_1.safetensors"
     end = time.monotonic() + 120
     while not second.exists() and process.poll() is None and time.monotonic() < end:
         time.sleep(0.01)

@@ -5,6 +5,7 @@
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from calibrating import write_tokens
-from helpers import BUILD, ISA, assert_refused, compile_model, random_llama, random_tokens, run_tool, tool, write_model
+from helpers import BUILD, ISA, assert_refused, compile_model, random_llama, random_tokens, ranks_below, run_tool, tool, write_model
 
 pytestmark = pytest.mark.skipif(not shutil.which("mpirun"), reason="unsupported: no mpirun")
 VOCAB = 96
@@ -341,3 +342,19 @@ def test_bench_on_another_number_of_ranks_is_an_error_on_each(model, workspace, 
     assert result.returncode != 0
     assert " ".join(result.stderr.split()).count("compiled for 2 ranks, found 4") == 4, result.stderr
     assert not (tmp_path / "bench.json").exists()
+
+
+def test_a_stopped_rank_is_given_up(workspace, tmp_path):
+    config, tensors = random_llama(3, hidden=64, ffn=128, heads=8, kv_heads=4, vocab=VOCAB, context=8192)
+    folder = artifact(write_model(tmp_path / "long", config, tensors), tmp_path, 2, "--scheme", "W8A8")
+    command = [tool("easyquant-run"), folder, "--tokens=1,2,3", "--max-new-tokens=8000", "--ignore-eos", "--comm-timeout=2"]
+    command = ["mpirun", "--oversubscribe", "-n", "2", *command]
+    environment = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    process = subprocess.Popen(list(map(str, command)), env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    ranks = ranks_below(process, 2)
+    assert process.stdout.read(1)  # the first of its tokens
+    os.kill(ranks[1], signal.SIGSTOP)
+    begin = time.monotonic()
+    errors = process.communicate(timeout=60)[1]
+    assert process.returncode != 0 and "error: rank 0 of 2" in errors and "not done after 2" in errors, errors
+    assert time.monotonic() - begin < 20

@@ -73,6 +73,7 @@ CommandLine CommandLine::parse(int argc, char **argv) {
   CommandLine line;
   CLI::App app(description, "easyquant-compile");
   app.footer(examples);
+  app.set_version_flag("--version", EASYQUANT_VERSION);
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::Throw);
 
   app.add_flag_callback(

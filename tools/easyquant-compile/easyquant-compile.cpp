@@ -14,13 +14,17 @@
 #include "easyquant/Pipelines/Compile.h"
 #include "easyquant/Pipelines/RegisterPasses.h"
 #include "easyquant/Pipelines/WorkFolder.h"
+#include "easyquant/Support/OneLine.h"
+#include "easyquant/Support/OutOfMemory.h"
 #include "easyquant/Support/StagedFolder.h"
 
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Pass/PassRegistry.h"
+#include "llvm/Support/ErrorHandling.h"
 #include "llvm/Support/InitLLVM.h"
 
 #include <csignal>
+#include <unistd.h>
 
 using namespace easyquant;
 using namespace mlir;
@@ -38,7 +42,8 @@ struct Session {
       : line(std::move(line)), ranks(std::move(ranks)), context(registry),
         progress(context, this->ranks.rank() == 0 ? this->line.progress : ProgressFormat::None) {}
 
-  void printError(const std::string &message) {
+  void printError(const std::string &text) {
+    const std::string message = escape(text);
     const bool isOther = ranks.rank() != 0 && !llvm::StringRef(message).starts_with("rank ");
     // In one write, since all ranks of a machine print to one place.
     const std::string rank = isOther ? "rank " + std::to_string(ranks.rank()) + ": " : "";
@@ -51,7 +56,14 @@ struct Session {
     if (diagnostic.getSeverity() == DiagnosticSeverity::Error)
       printError(diagnostic.str());
     else if (ranks.rank() == 0)
-      llvm::errs() << "note: " + diagnostic.str() + "\n";
+      llvm::errs() << "note: " + escape(diagnostic.str()) + "\n";
+  }
+  /// Paths that the user has named are as a line of text can have them.
+  std::string escape(const std::string &message) const {
+    const std::string paths[] = {line.model, line.output, line.options[recipe::option::workFolder],
+                                 line.options[recipe::option::tokensFile],
+                                 line.options[recipe::option::recipe]};
+    return escapePaths(message, paths);
   }
   /// After errors have been printed.
   int fail() {
@@ -125,6 +137,8 @@ static int compile(Session &session, formats::ModelSource &source) {
                                                "give another folder or --force"});
   if (!folder)
     return session.fail(folder.error().message);
+  if (!folder->madeParent().empty())
+    llvm::errs() << "note: " + oneLine(folder->madeParent()) + ": was missing and has been made\n";
   OwningOpRef<ModuleOp> module = readModel(session, source);
   if (!module)
     return session.fail();
@@ -220,11 +234,7 @@ static int run(Session &session) {
   return status;
 }
 
-int main(int argc, char **argv) {
-  llvm::InitLLVM init(argc, argv);
-  removeStagedFoldersOnSignal();
-  // A file that grows beyond the process's limit is an error of that write, not of this program.
-  std::signal(SIGXFSZ, SIG_IGN);
+static int start(int argc, char **argv) {
   CommandLine line = CommandLine::parse(argc, argv);
   Result<JoinedRanks> ranks = JoinedRanks::find(line);
   if (!ranks) {
@@ -237,5 +247,21 @@ int main(int argc, char **argv) {
   Session session(std::move(line), std::move(*ranks), registry);
   ScopedDiagnosticHandler diagnostics(&session.context,
                                       [&](Diagnostic &diagnostic) { session.print(diagnostic); });
-  return run(session);
+  setInput(session.line.model);
+  try {
+    return run(session);
+  } catch (const std::bad_alloc &) {
+    session.ranks.fail("out of memory");
+    throw;
+  }
+}
+
+int main(int argc, char **argv) {
+  llvm::InitLLVM init(argc, argv);
+  removeStagedFoldersOnSignal();
+  // A file that grows beyond the process's limit is an error of that write, not of this program.
+  std::signal(SIGXFSZ, SIG_IGN);
+  llvm::install_bad_alloc_error_handler(
+      [](void *, const char *, bool) { ::_exit(reportOutOfMemory()); });
+  return runTool([&] { return start(argc, argv); });
 }

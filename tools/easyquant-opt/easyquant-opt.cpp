@@ -6,13 +6,14 @@
 //===----------------------------------------------------------------------===//
 
 #include "easyquant/Pipelines/RegisterPasses.h"
+#include "easyquant/Support/OutOfMemory.h"
 
 #include "mlir/InitAllDialects.h"
 #include "mlir/InitAllExtensions.h"
 #include "mlir/InitAllPasses.h"
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"
 
-int main(int argc, char **argv) {
+static int start(int argc, char **argv) {
   mlir::DialectRegistry registry;
   mlir::registerAllDialects(registry);
   mlir::registerAllExtensions(registry);
@@ -23,4 +24,8 @@ int main(int argc, char **argv) {
 
   return mlir::asMainReturnCode(
       mlir::MlirOptMain(argc, argv, "EasyQuant: optimizer driver\n", registry));
+}
+
+int main(int argc, char **argv) {
+  return easyquant::runTool([&] { return start(argc, argv); });
 }

@@ -9,6 +9,7 @@
 
 #include "easyquant/Comm/Open.h"
 #include "easyquant/Runtime/easyquant.h"
+#include "easyquant/Support/OutOfMemory.h"
 #include "easyquant/Support/WriteFile.h"
 
 #include <CLI/CLI.hpp>
@@ -37,6 +38,7 @@ static void print(const std::string &text) {
 
 struct Options {
   std::string artifact, isa = "auto", device = "auto", simtChip, comm = "auto", json;
+  double commTimeout = 600;
   bool simtChecks = false;
   std::vector<int32_t> tokens;
   int64_t maxNewTokens = 16;
@@ -50,7 +52,7 @@ static void run(const Options &options) {
   const eq_model_options modelOptions = {options.isa.c_str(), 0, options.device.c_str(),
                                          options.simtChip.c_str(), options.simtChecks};
   check(eq_model_load_on_ranks(options.artifact.c_str(), &modelOptions, options.comm.c_str(),
-                               &rawModel));
+                               options.commTimeout, &rawModel));
   std::unique_ptr<eq_model, decltype(&eq_model_free)> model(rawModel, eq_model_free);
   if (eq_model_rank(rawModel) > 0)
     return check(eq_model_follow(rawModel, options.session.threads));
@@ -92,13 +94,20 @@ static void run(const Options &options) {
     throw std::runtime_error(written.error().message);
 }
 
-int main(int argc, char **argv) {
-  // A file that grows beyond the process's limit is an error of that write, not of this program.
-  std::signal(SIGXFSZ, SIG_IGN);
+/// Prints the error. Other ranks may know more: they get the time to say it.
+static int fail(const std::exception &error) {
+  std::cerr << "error: " << error.what() << '\n';
+  if (auto placement = easyquant::comm::findPlacement(); placement && placement->size > 1)
+    easyquant::comm::letOthersSpeak();
+  return 1;
+}
+
+static int start(int argc, char **argv) {
   Options options;
   CLI::App app("Runs a compiled model on token ids and prints the ids that follow greedily.",
                "easyquant-run");
   app.footer("Example:\n  easyquant-run smollm2.eq --tokens 1,2,3 --max-new-tokens 16");
+  app.set_version_flag("--version", EASYQUANT_VERSION);
   app.option_defaults()->always_capture_default();
   app.add_option("ARTIFACT", options.artifact, "Folder that `easyquant compile` wrote")->required();
   app.add_option("--tokens", options.tokens, "Prompt: token ids, separated by commas")
@@ -117,18 +126,28 @@ int main(int argc, char **argv) {
                "Let the simulator look for mistakes of kernels");
   app.add_option("--comm", options.comm,
                  "What joins the ranks that mpirun, srun or torchrun started: auto, mpi or nccl");
+  app.add_option("--comm-timeout", options.commTimeout,
+                 "Seconds that a rank waits for the others before it gives up")
+      ->check(CLI::Range(0.1, 1e6));
   app.add_option("--context", options.session.context, "Longest context (0: the model's)");
   app.add_option("--json", options.json, "Write ids and the last logits to this file");
   app.add_flag("--ignore-eos", options.ignoreEos, "Go on after an end-of-sequence token");
   try {
     app.parse(argc, argv);
+    easyquant::setInput(options.artifact);
     run(options);
+    return 0;
   } catch (const CLI::Success &help) {
     return app.exit(help);
+  } catch (const std::bad_alloc &) {
+    throw;
   } catch (const std::exception &error) {
-    std::cerr << "error: " << error.what() << '\n';
-    if (auto placement = easyquant::comm::findPlacement(); placement && placement->size > 1)
-      easyquant::comm::letOthersSpeak();
-    return 1;
+    return fail(error);
   }
+}
+
+int main(int argc, char **argv) {
+  // A file that grows beyond the process's limit is an error of that write, not of this program.
+  std::signal(SIGXFSZ, SIG_IGN);
+  return easyquant::runTool([&] { return start(argc, argv); });
 }

@@ -7,6 +7,8 @@
 
 #include "Arguments.h"
 
+#include "easyquant/Support/OutOfMemory.h"
+
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
@@ -86,7 +88,7 @@ static Result<size_t> run(const Options &options) {
   return report->findings.size();
 }
 
-int main(int argc, char **argv) {
+static int start(int argc, char **argv) {
   Options options;
   CLI::App app("Runs one kernel of a PTX file on the host, on numpy files, with checks that a GPU "
                "does not make.\n"
@@ -97,6 +99,7 @@ int main(int argc, char **argv) {
       "  nvcc -ptx -arch=sm_80 saxpy.cu\n"
       "  easyquant-simt saxpy.ptx --kernel saxpy --grid 4 --block 256 \\\n"
       "      --arg in:x.npy --arg inout:y.npy --arg f32:0.5 --arg i32:1000 --json statistics.json");
+  app.set_version_flag("--version", EASYQUANT_VERSION);
   app.option_defaults()->always_capture_default();
   app.add_option("FILE", options.file, "PTX text")->required();
   app.add_option("--kernel", options.kernel, "Name of the .entry")->required();
@@ -127,9 +130,14 @@ int main(int argc, char **argv) {
   } catch (const CLI::ParseError &error) {
     return app.exit(error) ? 1 : 0;
   }
+  setInput(options.file);
   auto findings = run(options);
   if (findings)
     return *findings ? 1 : 0;
   std::cerr << "error: " << findings.error().message << '\n';
   return 1;
+}
+
+int main(int argc, char **argv) {
+  return runTool([&] { return start(argc, argv); });
 }

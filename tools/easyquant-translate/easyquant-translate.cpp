@@ -9,6 +9,7 @@
 #include "easyquant/Dialect/LM/IR/LM.h"
 #include "easyquant/Export/ExportHuggingFace.h"
 #include "easyquant/Import/ImportModel.h"
+#include "easyquant/Support/OutOfMemory.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
@@ -85,9 +86,12 @@ int main(int argc, char **argv) {
   if (!huggingFace.empty() + !gguf.empty() + !exported.empty() != 1)
     return fail("expected one of --import-hf FOLDER, --import-gguf FILE and --export-hf FOLDER; "
                 "see --help");
-  if (!exported.empty())
-    return exportTo(exported, input);
-  if (!gguf.empty())
-    return importFrom(gguf, formats::ModelSource::Kind::GGUF, output);
-  return importFrom(huggingFace, formats::ModelSource::Kind::HuggingFace, output);
+  setInput(!exported.empty() ? input : !gguf.empty() ? gguf : huggingFace);
+  return runTool([&] {
+    if (!exported.empty())
+      return exportTo(exported, input);
+    if (!gguf.empty())
+      return importFrom(gguf, formats::ModelSource::Kind::GGUF, output);
+    return importFrom(huggingFace, formats::ModelSource::Kind::HuggingFace, output);
+  });
 }

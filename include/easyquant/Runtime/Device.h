@@ -155,7 +155,8 @@ struct CudaCapability {
 Result<std::shared_ptr<Device>> openCudaDevice(CudaCapability &capability,
                                                const comm::Placement &placement = {});
 /// Joins ranks by NCCL, each with its GPU. Errors: those of openCudaDevice and openCommunicator.
-Result<std::unique_ptr<comm::Communicator>> openCudaCommunicator(const comm::Placement &placement);
+Result<std::unique_ptr<comm::Communicator>> openCudaCommunicator(const comm::Placement &placement,
+                                                                 const comm::Limits &limits);
 
 /// A chip that an artifact has code for, by its name; `machineCode`: not only PTX.
 struct ChipChoice {

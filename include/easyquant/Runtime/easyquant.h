@@ -45,7 +45,7 @@ extern "C" {
 #define EQ_API __attribute__((visibility("default")))
 
 /** Raised whenever a declaration below changes its meaning. */
-#define EQ_ABI_VERSION 4
+#define EQ_ABI_VERSION 5
 
 /** The version that the library was built with; compare with EQ_ABI_VERSION. */
 EQ_API uint32_t eq_abi_version(void);
@@ -100,9 +100,10 @@ EQ_API void eq_model_free(eq_model *model);
    "cuda"; where nothing has started several it is eq_model_load. Collective: what
    fails on one rank fails on all. The artifact was compiled for as many ranks (--tensor-parallel).
    Rank 0 then uses the model like any other, in one thread at a time; the others call
-   eq_model_follow. */
+   eq_model_follow. `timeout`: seconds that a rank waits for the others before it gives up; 0: 600.
+ */
 EQ_API eq_error *eq_model_load_on_ranks(const char *path, const eq_model_options *options,
-                                        const char *comm, eq_model **model);
+                                        const char *comm, double timeout, eq_model **model);
 /** Which of eq_model_rank_count ranks this process is; 0 of 1 where there is one. */
 EQ_API int64_t eq_model_rank(const eq_model *model);
 EQ_API int64_t eq_model_rank_count(const eq_model *model);

@@ -42,6 +42,8 @@ public:
   ~StagedFolder();
 
   const std::string &path() const { return staging; }
+  /// The folder that the destination is in, where it was missing.
+  const std::string &madeParent() const { return parent; }
 
   /// Flushes every file to the disk and gives the folder its name. What another put there meanwhile
   /// stays; an artifact that is to be replaced changes places with it and is then removed, so that
@@ -55,6 +57,7 @@ private:
 
   FolderClaim claim;
   std::string destination, staging; ///< staging is empty once it is committed
+  std::string parent;               ///< where it was made
   Replace replace;
 };
 

@@ -109,7 +109,8 @@ public:
     eq_error *error;
     {
       nb::gil_scoped_release release;
-      error = comm ? eq_model_load_on_ranks(path.c_str(), &options, comm->c_str(), &loaded)
+      error = comm ? eq_model_load_on_ranks(path.c_str(), &options, comm->c_str(), /*timeout=*/0,
+                                            &loaded)
                    : eq_model_load(path.c_str(), &options, &loaded);
     }
     check(error);
