@@ -86,10 +86,4 @@ double samplingErrorBound(double width, int64_t samples, double risk) {
   return width * std::sqrt(std::log(2 / risk) / (2 * static_cast<double>(samples)));
 }
 
-int64_t samplesFor(double width, double error, double risk) {
-  double ratio = width / error;
-  return std::max<int64_t>(1,
-                           static_cast<int64_t>(std::ceil(ratio * ratio * std::log(2 / risk) / 2)));
-}
-
 } // namespace easyquant::numerics

@@ -72,12 +72,6 @@ uint8_t quantizeKV(float x, KVSlice slice, int bits) {
   return static_cast<uint8_t>(std::nearbyintf(steps));
 }
 
-double kvErrorBound(double range, double largest, int bits, CacheFloat type) {
-  double levels = (1 << bits) - 1;
-  return std::max((1 + 0x1p-10) * range / levels, double{kvLeastScale(type)}) / 2 +
-         0x1p-22 * largest;
-}
-
 namespace {
 
 Result<void> checkFinite(ConstMatrix x, const char *name) {

@@ -51,7 +51,9 @@ void checkSlice(const std::vector<float> &x, const std::vector<uint8_t> &codes, 
   ASSERT_EQ(slice.minimum, *low);
   if (*low == *high)
     ASSERT_EQ(slice.scale, 1.0f);
-  double bound = kvErrorBound(double{*high} - double{*low}, largest, bits, type);
+  // Half a step, with what rounding the scale and the arithmetic may add.
+  const double step = (1 + 0x1p-10) * (double{*high} - double{*low}) / levels;
+  const double bound = std::max(step, double{kvLeastScale(type)}) / 2 + 0x1p-22 * largest;
   double inverse = 1.0 / double{slice.scale}, zero = -double{*low} * inverse;
   for (size_t i = 0; i < x.size(); ++i) {
     double steps = std::clamp(double{x[i]} * inverse + zero, 0.0, levels);

@@ -82,8 +82,6 @@ std::vector<double> compoundedErrors(std::span<const double> gains,
 /// of this width is no farther from its expectation: width sqrt(ln(2 / risk) / (2 n)). A scale that
 /// is a mean over n calibration samples is off by that much over its largest code. 0 < risk < 1.
 double samplingErrorBound(double width, int64_t samples, double risk);
-/// The least n with samplingErrorBound(width, n, risk) <= error.
-int64_t samplesFor(double width, double error, double risk);
 
 } // namespace easyquant::numerics
 

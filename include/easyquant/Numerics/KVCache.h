@@ -17,7 +17,8 @@
 //
 // every step one IEEE binary32 operation. In the notation of a float zero, s' = 1 / s and
 // z = -m s': q = rne(x s' + z). m is itself an x, hence exact in T, so that rounding s is the only
-// loss that storing costs: kvErrorBound.
+// loss that storing costs. |x - xhat| is at most half a step, (max - min) / (2 L), beside what
+// rounding s to T and the arithmetic may add.
 //
 // Slices
 //   keys     per channel: one channel of one head, G consecutive tokens. Or, for comparisons, per
@@ -99,10 +100,6 @@ uint8_t quantizeKV(float x, KVSlice slice, int bits);
 inline float dequantizeKV(uint8_t code, KVSlice slice) {
   return std::fma(slice.scale, static_cast<float>(code), slice.minimum);
 }
-/// Greatest |x - xhat| in a slice of this range = max - min:
-///   max((1 + 2^-10) range / L, least scale) / 2 + 2^-22 largest,   largest = max |x|:
-/// (max - min) / (2 (2^b - 1)), with what rounding the scale to T and the arithmetic may add.
-double kvErrorBound(double range, double largest, int bits, CacheFloat type);
 
 /// Tokens of one layer as codes: T x columns of each, row-major; the parameters of a slice are
 /// repeated for each of its elements. Rows that are not quantized are all zero.

@@ -72,7 +72,6 @@ struct PanelLayout final : WeightLayout {
 
   int64_t panels() const { return panelCount(rows); }
   /// Rows of this panel that are rows of the matrix: 32, fewer in the last one.
-  int64_t panelRows(int64_t panel) const { return std::min(kPanelRows, rows - panel * kPanelRows); }
   /// Bytes of the codes of a panel.
   int64_t panelBytes() const { return kPanelRows * paddedColumns(columns) * scheme.bits / 8; }
   /// Bytes of a panel of any tensor.

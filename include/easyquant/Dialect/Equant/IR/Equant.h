@@ -60,13 +60,11 @@ inline constexpr llvm::StringLiteral kRecipeAttr = "equant.recipe";
 inline constexpr llvm::StringLiteral kReportAttr = "equant.report";
 /// Attribute of the module: the sites that stay float against their plan, and why.
 inline constexpr llvm::StringLiteral kFallbacksAttr = "equant.fallbacks";
-/// Attribute of the module: the path of its statistics file. Attribute of a quantizable op: what
-/// that file says of its activations, in numbers of the whole tensor.
+/// Attribute of the module: the path of its statistics file.
 inline constexpr llvm::StringLiteral kStatisticsAttr = "equant.statistics";
 /// Attribute of the module: the text that it was calibrated on, in the words of the stamp of
 /// statistics files.
 inline constexpr llvm::StringLiteral kCalibrationAttr = "equant.calibration";
-inline constexpr llvm::StringLiteral kObservedAttr = "equant.observed";
 /// Attribute of a global: its first byte in the artifact's data section; of a packed weight those
 /// of its parts.
 inline constexpr llvm::StringLiteral kOffsetAttr = "equant.offset";
