@@ -187,7 +187,7 @@ LogicalResult Calibrate::run() {
     return failure();
   EngineOptions options;
   options.threads = threads;
-  options.maxRows = maxRows;
+  options.maxRows = layerRows;
   tokens->keepPart(ranks.rank(), ranks.size());
   FailureOr<LayerRunner> runner = LayerRunner::create(module, *tokens, options);
   if (failed(runner))

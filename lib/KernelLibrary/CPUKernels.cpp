@@ -565,7 +565,8 @@ KernelLibrary easyquant::cpuKernels(ModuleOp module, const cpu::Target &target, 
   library.copy = [launcher](LaunchBuilder &b, Value from, Value to) {
     return launcher.copy(b, from, to);
   };
-  library.missing = "has no kernel; it must be lowered to lm or equant ops first";
+  library.missing = "has no kernel: run equant-materialize-weights before, which evaluates what is "
+                    "known of weights, or leave it to passes that make lm and equant ops of it";
   launcher.addRowOps(library);
   launcher.addLinears(library);
   launcher.addHeads(library);

@@ -104,6 +104,10 @@ std::vector<std::string> legalNames(const OptionInfo &option) {
 }
 
 static std::optional<std::string> checkTarget(const OptionValues &options) {
+  for (const std::string &site : options[option::targets])
+    if (llvm::is_contained(legalNames(option::target.info()), site))
+      return "targets '" + site + "': expected names of sites to quantize; did you mean --target " +
+             site + "?";
   for (const std::string &name : Targets(options).chips)
     if (!gpu::findChip(name)) {
       std::vector<std::string> known = legalNames(option::target.info());
@@ -123,8 +127,12 @@ std::optional<std::string> takeFromRecipe(OptionValues &options) {
   return std::nullopt;
 }
 
+static bool hasText(const OptionValues &options) {
+  return options.has(option::tokensFile) || options[option::withText];
+}
+
 void takeCalibratedDefaults(OptionValues &options) {
-  if (options.has(option::recipe) || !options.has(option::tokensFile))
+  if (options.has(option::recipe) || !hasText(options))
     return;
   const bool isMix = recipe::findMix(options[option::scheme]);
   if (isMix && !options.has(option::method))
@@ -158,9 +166,12 @@ std::optional<std::string> checkOptions(const OptionValues &options) {
     return request.error().message;
   if (options[option::mixed] && request->base != "zeroquant")
     return "mixed belongs to method zeroquant, found method " + request->base;
-  if (options.has(option::percentile) && options[option::weightObserver] != "percentile" &&
-      options[option::observer] != "percentile")
-    return "percentile goes with --weight-observer percentile or --observer percentile";
+  if (options.has(option::weightPercentile) && options[option::weightObserver] != "percentile")
+    return "--weight-percentile goes with --weight-observer percentile, found " +
+           options[option::weightObserver];
+  if (options.has(option::observerPercentile) && options[option::observer] != "percentile")
+    return "--observer-percentile goes with --observer percentile, found " +
+           options[option::observer];
   if (auto problem = checkTarget(options))
     return problem;
   if (const recipe::Mix *mix = recipe::findMix(request->scheme);
@@ -179,20 +190,17 @@ std::optional<std::string> checkOptions(const OptionValues &options) {
   return std::nullopt;
 }
 
-std::optional<std::string> checkTokens(const OptionValues &options) {
+std::optional<std::string> checkTokens(const OptionValues &options, StringRef remedy) {
   Request request = *requestOf(options);
   if (options.has(option::tokensFile))
     return std::nullopt;
+  const std::string text = (" calibration text: give " + remedy).str();
   if (!request.methods.empty())
-    return "method " + request.methods.front() +
-           " needs calibration text: give --calib FILE (easyquant) or --tokens FILE";
+    return "method " + request.methods.front() + " needs" + text;
   if (request.weighsErrors)
-    return "weight observer hessian-diagonal needs calibration text: give --calib FILE "
-           "(easyquant) or --tokens FILE, or take mse";
+    return "weight observer hessian-diagonal needs" + text + ", or take mse";
   if (!request.observers.empty())
-    return "static and online activations need calibration text: give --calib FILE (easyquant) or "
-           "--tokens "
-           "FILE, or take dynamic ones";
+    return "static and online activations need" + text + ", or take dynamic ones";
   return std::nullopt;
 }
 
@@ -250,27 +258,23 @@ static void addCalibration(OpPassManager &pm, const OptionValues &options, const
     add(statisticOf(observer));
   if (request.keepsSinks)
     add("inliers");
-  if (request.learnsTables && options.has(option::tokensFile))
+  if (request.learnsTables && hasText(options))
     add("moments");
   if (observers.statistics.empty())
     return;
   pm.addPass(equant::createInsertObservers(observers));
-  auto calibrate = passOptions<calibration::CalibrateOptions>(options);
-  calibrate.maxRows = calibration::CalibrateOptions().maxRows; // not those of the program
-  pm.addPass(calibration::createCalibrate(calibrate));
+  pm.addPass(calibration::createCalibrate(passOptions<calibration::CalibrateOptions>(options)));
   pm.addPass(equant::createAttachCalibration());
 }
 
 /// The pass that decides how each site is quantized.
-static void addPlan(OpPassManager &pm, OptionValues options) {
+static void addPlan(OpPassManager &pm, const OptionValues &options) {
   if (options.has(option::recipe)) {
     pm.addPass(equant::createApplyRecipe({.file = options[option::recipe]}));
     return;
   }
   recipe::MethodExpression method =
       *recipe::parseMethod(options[option::method], options[option::scheme]);
-  if (options[option::weightObserver] != "percentile")
-    options.reset(option::percentile); // the observer's
   pm.addPass(createMethod(method.base, options, method.methods));
 }
 
@@ -293,10 +297,7 @@ void buildQuantizePipeline(OpPassManager &pm, const OptionValues &options) {
         calibration::createChooseRanges(passOptions<calibration::ChooseRangesOptions>(options)));
   for (const std::string &name : llvm::make_range(firstRounding, request.methods.end()))
     pm.addPass(createMethod(name, options));
-  OptionValues rest = options;
-  if (options[option::observer] != "percentile")
-    rest.reset(option::percentile); // the weight observer's
-  pm.addPass(equant::createQuantize(passOptions<equant::QuantizeOptions>(rest)));
+  pm.addPass(equant::createQuantize(passOptions<equant::QuantizeOptions>(options)));
   if (options[option::tensorParallel] > 1)
     pm.addPass(equant::createShard({options[option::tensorParallel]}));
   pm.addNestedPass<func::FuncOp>(equant::createFuseSharedInput());
@@ -310,11 +311,10 @@ static void addMaterialize(OpPassManager &pm, const OptionValues &options, Strin
   pm.addPass(lm::createHoistRows());
   pm.addPass(equant::createOnlineScales(passOptions<equant::OnlineScalesOptions>(options)));
   auto materialize = withOutput<equant::MaterializeWeightsOptions>(options, output);
-  materialize.targets.clear(); // the option of that name is of sites
   if (targets.cpu)
-    materialize.targets.push_back("cpu");
+    materialize.kernelTargets.push_back("cpu");
   if (!targets.chips.empty())
-    materialize.targets.push_back("gpu");
+    materialize.kernelTargets.push_back("gpu");
   pm.addPass(equant::createMaterializeWeights(materialize));
 }
 
@@ -398,7 +398,12 @@ LogicalResult buildSearchPipeline(OpPassManager &pm, const OptionValues &given, 
 
 void buildDryRunPipeline(OpPassManager &pm, const OptionValues &options) {
   addPlan(pm, options);
-  pm.addPass(createPrintPlans());
+  OpPassManager quantize(ModuleOp::getOperationName());
+  buildQuantizePipeline(quantize, options);
+  PrintPlansOptions print;
+  for (Pass &pass : quantize.getPasses())
+    print.passes.push_back(pass.getArgument().str());
+  pm.addPass(createPrintPlans(print));
 }
 
 } // namespace easyquant

@@ -77,8 +77,13 @@ void PrintPlans::runOnOperation() {
     if (function.isPrivate())
       largestLayer = std::max(largestLayer, floats);
   });
+  Json::Array names;
+  for (const std::string &name : passes)
+    names.push_back(Json(name));
   Json plans(Json::Object{{"sites", Json(std::move(sites))},
+                          {"passes", Json(std::move(names))},
                           {"other_bytes", Json(equant::otherBytes(module))},
+                          {"header_bytes", Json(equant::headerBytes(module))},
                           {"layer_floats", Json(largestLayer)},
                           {"recipe", toJson(module->getAttr(equant::kRecipeAttr))},
                           {"model", toJson(module->getAttr(lm::kModelAttr))}});

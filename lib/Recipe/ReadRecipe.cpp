@@ -87,7 +87,7 @@ static Result<SiteRule> readRule(const Json &value, const SiteRequest &defaults,
   if (fields.names("scheme"))
     rule.request.options.reset(option::groupSize);
   if (fields.names("weight_observer"))
-    rule.request.options.reset(option::percentile);
+    rule.request.options.reset(option::weightPercentile);
   readOptions(fields, rule.request.options, [](const OptionInfo &o) { return o.perSite; });
   // Nor has one whose name says how activations are scaled those of the others.
   std::optional<Preset> preset = findPreset(rule.request.scheme());
@@ -125,13 +125,6 @@ Result<Recipe> recipe::parseRecipe(StringRef text, StringRef file) {
   fields.finish();
   if (auto done = fields.result(); !done)
     return Unexpected(done.error());
-  // One key for weights and activations, as on the command line.
-  if (auto percentile = planned.get(option::percentile);
-      percentile && recipe.options[option::observer] == "percentile") {
-    recipe.options.set(option::percentile, *percentile);
-    if (planned[option::weightObserver] != "percentile")
-      planned.reset(option::percentile);
-  }
   for (size_t i = 0; i < rules.size(); ++i) {
     Result<SiteRule> rule =
         readRule(rules[i], recipe.request, fmt::format("{}: sites[{}]", recipe.file, i));

@@ -262,9 +262,10 @@ LogicalResult SearchBitwidths::readOptions() {
   if (!(maxDecodeMs >= 0) || !std::isfinite(maxDecodeMs))
     return fail() << "max-decode-ms must be a number above 0, or 0 for any time, found "
                   << maxDecodeMs.getValue();
-  if (maxDecodeMs > 0 && !targets.empty() && targets.front() != "cpu")
+  if (maxDecodeMs > 0 && !kernelTargets.empty() && kernelTargets.front() != "cpu")
     return fail() << "max-decode-ms is measured on this machine's CPU, and the first target is '"
-                  << targets.front() << "': search for target cpu, or give a budget of bytes alone";
+                  << kernelTargets.front()
+                  << "': search for target cpu, or give a budget of bytes alone";
   if (searchSamples < 1 || evaluations < 1)
     return fail() << "search-samples and evaluations must be at least 1, found "
                   << searchSamples.getValue() << " and " << evaluations.getValue();
@@ -277,8 +278,8 @@ SearchSpaceRequest SearchBitwidths::spaceRequest() const {
   request.groupSizes.assign(groupSizes.begin(), groupSizes.end());
   if (groupSizes.empty())
     request.groupSizes.assign(std::begin(kGroupSizes), std::end(kGroupSizes));
-  request.targets.assign(targets.begin(), targets.end());
-  if (targets.empty())
+  request.targets.assign(kernelTargets.begin(), kernelTargets.end());
+  if (kernelTargets.empty())
     request.targets = {"cpu"};
   request.perSite = perSite;
   request.head = searchHead;

@@ -326,6 +326,6 @@ FailureOr<SearchSpace> easyquant::search::findSearchSpace(ModuleOp module,
           equant::layoutFor(module.getContext(), request.targets.front() != "cpu",
                             plan.getInput()));
   });
-  space.fixedBytes += equant::otherBytes(module) - searched;
+  space.fixedBytes += equant::otherBytes(module) + equant::headerBytes(module) - searched;
   return space;
 }

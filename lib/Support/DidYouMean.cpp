@@ -41,6 +41,15 @@ static size_t editDistance(std::string_view from, std::string_view to) {
   return row.back();
 }
 
+/// Is one of the names what the other begins or ends with, as Q4 of Q4_K_M?
+static bool isPartOf(std::string_view part, std::string_view whole) {
+  auto isJoint = [](char c) { return c == '-' || c == '_' || c == '.' || c == ' '; };
+  if (part.size() >= whole.size())
+    return false;
+  return (whole.starts_with(part) && isJoint(whole[part.size()])) ||
+         (whole.ends_with(part) && isJoint(whole[whole.size() - part.size() - 1]));
+}
+
 std::string nearestName(std::string_view found, std::span<const std::string_view> known) {
   const std::string lower = lowerCase(found);
   std::string_view nearest;
@@ -49,7 +58,9 @@ std::string nearestName(std::string_view found, std::span<const std::string_view
     if (digitsOf(name) != digitsOf(found))
       continue;
     const std::string lowerName = lowerCase(name);
-    size_t distance = lowerName.starts_with(lower) ? 0 : editDistance(lower, lowerName);
+    const bool isPart =
+        lowerName.starts_with(lower) || isPartOf(lower, lowerName) || isPartOf(lowerName, lower);
+    size_t distance = isPart ? 0 : editDistance(lower, lowerName);
     if (distance < least) {
       least = distance;
       nearest = name;

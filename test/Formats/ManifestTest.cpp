@@ -83,7 +83,7 @@ protected:
         R"({"fallbacks": [{"name": "a", "reason": "too wide"}], "activations": "static",
             "transforms": [{"method": "awq", "sites": ["a"], "alpha": 0.5},
                            {"method": "awq", "sites": ["b"], "skipped": "no norm"}],
-            "calibration": {"samples": "16"}, "percentile": 99.9,
+            "calibration": {"samples": "16"}, "observer_percentile": 99.9,
             "kv": {"scheme": "int4", "group": 64}})"));
   }
 

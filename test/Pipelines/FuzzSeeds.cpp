@@ -45,7 +45,7 @@ static constexpr Pipeline kPipelines[] = {
     {"equant-online-scales{online-decay=0.5 online-tokens=8},easyquant-launches{target=sm_80 "
      "max-rows=64}"},
     {"equant-zeropoint{scheme=W4A16_ASYM group-size=16 methods=awq}"},
-    {"equant-symmetric{scheme=W3A16 weight-observer=percentile percentile=99.9}", 5},
+    {"equant-symmetric{scheme=W3A16 weight-observer=percentile weight-percentile=99.9}", 5},
     {"equant-zeropoint{scheme=W5A8 group-size=16}", 5},
     {"equant-zeroquant{scheme=W8A8 mixed=true methods=lkd}", 5},
     {"equant-recipe{file=recipe.json}", 5},
@@ -68,7 +68,7 @@ static constexpr Pipeline kPipelines[] = {
     {"equant-shard{degree=2}"},
     {"equant-insert-scale-sync,equant-reduce-integers"},
     {"equant-quantize{max-fallback=3}"},
-    {"equant-quantize{observer=percentile percentile=99 max-fallback=100}"},
+    {"equant-quantize{observer=percentile observer-percentile=99 max-fallback=100}"},
     {"func.func(equant-fuse-shared-input)"},
     {"equant-simquant-kv{scheme=int4 group=16 residual=32 sinks=4 keys=pre-rope}"},
     {"equant-simquant-kv{scheme=int2 group=64 residual=128 sinks=0 key-scales=token}"},

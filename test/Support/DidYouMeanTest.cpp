@@ -19,6 +19,13 @@ TEST(DidYouMean, FindsTheNearestName) {
   EXPECT_EQ(didYouMean("sm_90", methods), "; did you mean 'sm_90a'?");
 }
 
+TEST(DidYouMean, FindsWhatANameBeginsOrEndsWith) {
+  EXPECT_EQ(didYouMean("Q4_K_M", std::vector<std::string>{"Q3", "Q4"}), "; did you mean 'Q4'?");
+  EXPECT_EQ(didYouMean("percentile", std::vector<std::string>{"observer", "weight_percentile"}),
+            "; did you mean 'weight_percentile'?");
+  EXPECT_EQ(didYouMean("Q4KM", std::vector<std::string>{"Q4"}), "") << "no word of its own";
+}
+
 TEST(DidYouMean, IsSilentWhereNoneIsNear) {
   const std::vector<std::string> names = {"absmax", "sm_80"};
   EXPECT_EQ(didYouMean("smoothquant", names), "");

@@ -126,7 +126,7 @@ def test_what_help_states_is_what_the_passes_do(expanded, name):
     for base in BASES.values():
         if any(option.startswith(f"--{name}=") for option in base):
             continue
-        if name == "percentile" and base != BASES["percentile"] or name.startswith("kv-") and name not in ("kv-cache", "kv-scheme") and base != BASES["composed"]:
+        if name.endswith("-percentile") and base != BASES["percentile"] or name.startswith("kv-") and name not in ("kv-cache", "kv-scheme") and base != BASES["composed"]:
             continue  # refused elsewhere
         assert expanded(*base, explicit(name, COMPILE[name])) == expanded(*base), f"{name} on {base}"
         accepted += 1
@@ -141,8 +141,8 @@ def test_what_is_given_reaches_a_pass(expanded):
     for name in CONSTANT:
         other = explicit(name, others[COMPILE[name]])
         free = [base for base in BASES.values() if not any(option.startswith(f"--{name}=") for option in base)]
-        if name.startswith("kv-") or name == "percentile":
-            free = [BASES["percentile" if name == "percentile" else "plain" if name in ("kv-cache", "kv-scheme") else "composed"]]
+        if name.startswith("kv-") or name.endswith("-percentile"):
+            free = [BASES["percentile" if name.endswith("-percentile") else "plain" if name in ("kv-cache", "kv-scheme") else "composed"]]
         if name == "mixed":
             free = [BASES["distilled"]]  # refused elsewhere
         if name == "sinks":
@@ -190,12 +190,12 @@ COMPOSITIONS = {
     "zeroquant+lkd": ("--scheme=W4A8", "--method=zeroquant+lkd"), "smoothquant+awq+gptq": BASES["composed"],
     "not-defaults": ("--scheme=W4A16", "--method=awq+gptq", "--no-act-order", "--static-groups", "--no-clip", "--group-size=16",
                      "--head=float", "--ignore=re:layers.0"),
-    "percentile": (*BASES["percentile"], "--percentile=99.5"),
+    "percentile": (*BASES["percentile"], "--weight-percentile=99.5", "--observer-percentile=99.5"),
     "hessian-diagonal": ("--scheme=W4A16_ASYM", "--weight-observer=hessian-diagonal", "--head=W5A16", "--head-group-size=16"),
     "online": ("--scheme=W8A8", "--activations=online-window", "--online-window=5", "--online-decay=0.5", "--online-tokens=16"),
     "signround": ("--scheme=W5A16", "--method=awq+signround", "--steps=6"),
     "two-level": ("--scheme=W6A8", "--group-size=16", "--scale-type=two-level"),
-    "observer": ("--scheme=W8A8", "--activations=static", "--observer=percentile", "--percentile=99"),
+    "observer": ("--scheme=W8A8", "--activations=static", "--observer=percentile", "--observer-percentile=99"),
     "sinks": ("--scheme=W8A8_ASYM", "--activations=static", "--sinks=keep"),
     "online sinks": ("--scheme=W8A8", "--activations=online-ema", "--sinks=keep"),
 }  # fmt: skip
@@ -211,11 +211,12 @@ def test_the_recipe_makes_the_artifact_again(tiny_llama, tokens, tmp_path, expan
     recipe = json.loads((first / "recipe.json").read_text())
     weights = re.sub(r"equant-simquant-kv\{[^}]*\}", "", expanded(*options))  # whose sinks are others
     passes = dict(re.findall(r"([a-z-]+)=(\S+?)[ }]", weights))
-    for key in ("act_order", "static_groups", "clip", "damping", "search_samples", "epochs", "steps", "observer", "percentile", "activations", "weight_observer", "sinks"):
-        if key.replace("_", "-") not in passes or key == "percentile" and "percentile" not in recipe:
+    for key in ("act_order", "static_groups", "clip", "damping", "search_samples", "epochs", "steps", "observer", "weight_percentile", "observer_percentile", "activations",
+                "weight_observer", "sinks"):  # fmt: skip
+        if key.replace("_", "-") not in passes:
             continue
-        if key == "sinks" and key not in recipe:
-            continue  # only recorded where it was asked for
+        if key in ("sinks", "weight_percentile", "observer_percentile") and key not in recipe:
+            continue  # only recorded where it was asked for, or where ranges are by percentile
         if key == "observer" and recipe["activations"] == "dynamic":
             continue  # of equant-quantize, which has nothing to do with it
         found, expected = recipe[key], passes[key.replace("_", "-")]

@@ -110,6 +110,6 @@ def test_what_is_missing_is_named(tiny_llama, tokens, tmp_path):
     assert_refused(refused("--method=smoothquant", "--alpha=often", f"--tokens={tokens}"), "alpha 'often'", "search")
     assert_refused(refused("--method=smoothquant", "--alpha=2", f"--tokens={tokens}"), "alpha '2'", "from 0 to 1")
     assert_refused(refused("--method=gptq+lkd", f"--tokens={tokens}"), "'gptq'", "'lkd'", "both round")
-    assert_refused(refused("--percentile=99"), "--weight-observer percentile")
+    assert_refused(refused("--weight-percentile=99"), "--weight-observer percentile")
     assert_refused(refused("--method=gptq+smoothquant", f"--tokens={tokens}"), "gptq")
     assert not (tmp_path / "out").exists()

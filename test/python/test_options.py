@@ -4,6 +4,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,7 @@ TABLE = json.loads(run_tool("easyquant-compile", "--describe-options").stdout)
 ROWS = {row["name"]: row for row in TABLE["options"]}
 KEYS = {f"{row.get('section', '')}.{row['key']}": row for row in TABLE["options"] if "key" in row}
 # What else a recipe must say for the key to be legal.
-NEEDS = {"percentile": {"weight_observer": "percentile"}, "mixed": {"method": "zeroquant"}, "head_group_size": {"head": "W4A16"},
+NEEDS = {"weight_percentile": {"weight_observer": "percentile"}, "observer_percentile": {"observer": "percentile"}, "mixed": {"method": "zeroquant"}, "head_group_size": {"head": "W4A16"},
          "scale_type": {"group_size": 64}, "sinks": {"activations": "static"}}  # fmt: skip
 # A value of each kind, and one of another.
 VALUES = {
@@ -40,6 +41,15 @@ def test_rows_make_sense():
         assert row.get("owner", "static") in methods | {"static", "online"}, name
         if row["kind"] == "choice":
             assert row.get("default", row["choices"][0]).split()[0].rstrip(";") in row["choices"], name
+
+
+def test_no_pass_has_an_option_of_its_own_under_the_name_of_a_row():
+    """Passes are filled by the names of their members, so one would take the row's value."""
+    include = Path(__file__).parents[2] / "include" / "easyquant"
+    rows = set(re.findall(r'Table(?:List)?Option<"(\w+)"', (include / "Recipe" / "Options.td").read_text()))
+    own = {(name, file) for file in include.rglob("Passes.td") for name in re.findall(r'(?<!Table)(?:List|Number|)Option<"(\w+)"', file.read_text())}
+    assert len(rows) > 30 and len(own) > 20
+    assert {(name, file) for name, file in own if name in rows} == set()
 
 
 def test_arguments_are_those_of_what_was_given():
@@ -78,6 +88,10 @@ def test_recipes_take_every_key_and_only_values_of_its_kind(tiny_llama, tmp_path
     (("--method=smoothquant", "--alpha=1.5"), "alpha '1.5': expected a number from 0 to 1, or search"),
     (("--method=gptq", "--mixed"), "mixed belongs to method zeroquant, found method absmax"),
     (("--kv-cache=f64",), "unknown type of the KV cache 'f64'; legal are auto, f32 and f16"),
+    (("--targets=cpu",), "targets 'cpu': expected names of sites to quantize; did you mean --target cpu?"),
+    (("--weight-percentile=99",), "--weight-percentile goes with --weight-observer percentile, found absmax"),
+    (("--observer-percentile=99", "--weight-observer=percentile"), "--observer-percentile goes with --observer percentile, found minmax"),
+    (("--scheme=w8a8",), "unknown scheme 'w8a8'; legal are none"),
     (("--isa=avx3",), "unknown instruction set 'avx3'; legal are avx2 and avx512vnni"),
 ])  # fmt: skip
 def test_wrong_values_are_told_before_the_model_is_read(arguments, message):

@@ -11,7 +11,7 @@ import pytest
 
 from helpers import ALL_ISAS, BUILD, ISA, compile_model, folder_contents, run_tool
 
-SCHEMES = [("--scheme=W8A8", "--ignore=re:layers\\.0{1,2}\\.(mlp|x)\\..*", "--weight-observer=percentile", "--percentile=99.1234567891", ISA),
+SCHEMES = [("--scheme=W8A8", "--ignore=re:layers\\.0{1,2}\\.(mlp|x)\\..*", "--weight-observer=percentile", "--weight-percentile=99.1234567891", ISA),
            ("--scheme=W4A16", "--group-size=32", "--kv-cache=f32", ISA), ("--scheme=none", ALL_ISAS)]
 
 

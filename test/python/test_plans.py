@@ -3,17 +3,19 @@
 """`easyquant compile --dry-run` and `easyquant recipe check`: what they foretell, against what comes of it."""
 
 import json
+import re
 from collections import defaultdict
 
 import pytest
 from safetensors import safe_open
 
 from command_line import run_command_line as easyquant
+from easyquant.compiler.calibration import CalibrationText
 from easyquant.compiler.options import CompileOptions
 from easyquant.compiler.plans import forwards, plans_of, prediction
 from easyquant.support.errors import UserError
 from easyquant.terminal import console
-from helpers import assert_refused, random_llama, write_model
+from helpers import assert_refused, random_llama, run_tool, write_model
 
 PANEL = 32  # rows of a weight that are packed together
 
@@ -64,7 +66,9 @@ def test_bytes_are_those_of_the_artifact(tiny_llama, artifact, scheme, method):
                  * (sum(panels(site["out_features"]) for site in sites) - panels(sum(site["out_features"] for site in sites)))
                  for sites in together.values())
     assert shared > 0, "the model's weights fill their panels: the test shows less than it says"
-    assert plans.weight_bytes - shared == tensor_bytes(folder / "weights.safetensors")
+    file = folder / "weights.safetensors"
+    assert plans.weight_bytes - plans.header_bytes - shared == tensor_bytes(file)
+    assert file.stat().st_size <= plans.weight_bytes - shared, "the header is counted, too"
 
 
 def test_a_dry_run_shows_sites_and_writes_nothing(tiny_llama, tmp_path):
@@ -82,11 +86,11 @@ def test_a_dry_run_shows_sites_and_writes_nothing(tiny_llama, tmp_path):
 
 
 def test_prediction_knows_how_long_awq_searches_and_lkd_learns():
-    assert forwards("awq", 64, 1024, CompileOptions()) == forwards("awq", 64, 1024, CompileOptions(search_samples=4)) == 1 + 21 * 4 / 64
-    assert forwards("awq", 64, 1024, CompileOptions(search_samples=128)) == 22, "no more samples than there are"
-    assert forwards("lkd", 64, 1024, CompileOptions(epochs=8)) == 2 * forwards("lkd", 64, 1024, CompileOptions())
-    learned = forwards("signround", 8, 1024, CompileOptions())
-    assert 0 < learned <= 15 and forwards("signround", 64, 1024, CompileOptions(steps=400)) == learned / 4, "steps are of as many tokens whatever the text"
+    assert forwards("equant-awq", 64, 1024, CompileOptions()) == forwards("equant-awq", 64, 1024, CompileOptions(search_samples=4)) == 1 + 21 * 4 / 64
+    assert forwards("equant-awq", 64, 1024, CompileOptions(search_samples=128)) == 22, "no more samples than there are"
+    assert forwards("equant-lkd", 64, 1024, CompileOptions(epochs=8)) == 2 * forwards("equant-lkd", 64, 1024, CompileOptions())
+    learned = forwards("equant-signround", 8, 1024, CompileOptions())
+    assert 0 < learned <= 15 and forwards("equant-signround", 64, 1024, CompileOptions(steps=400)) == learned / 4, "steps are of as many tokens whatever the text"
 
 
 def test_prediction_knows_what_methods_hold(tiny_llama):
@@ -100,6 +104,18 @@ def test_prediction_knows_what_methods_hold(tiny_llama):
     _, tensors = random_llama()
     layer = sum(weight.size for name, weight in tensors.items() if name.startswith("model.layers.0."))
     assert layer <= gptq.layer_floats <= layer + 96 * 8
+
+
+def test_a_dry_run_with_text_plans_what_compile_would_do(tiny_llama, tmp_path):
+    """Nobody reads the text: what the compiler takes by default where there is one is its own to say."""
+    plain = plans_of(tiny_llama, CompileOptions(scheme="Q4"))
+    options = CompileOptions(scheme="Q4", calibration=CalibrationText(tmp_path / "nowhere", 8, 1024))
+    plans = plans_of(tiny_llama, options)
+    assert plain.text_passes == [] and plans.text_passes == ["equant-awq", "equant-choose-ranges", "equant-signround"]
+    assert plans.methods == ["awq", "signround"] and plans.recipe["weight_observer"] == "hessian-diagonal"
+    shown = run_tool("easyquant-compile", tiny_llama, "-o", tmp_path / "out", "--scheme=Q4", "--tokens=nowhere", "--dump-pipeline").stdout
+    assert [name for name in re.findall(r"[(,]((?:equant|lm)-[a-z-]+)", shown) if name in plans.passes] == [name for name in plans.passes if "-" in name and name != "equant-fuse-shared-input"]
+    assert prediction(plans, options).memory_bytes > prediction(plain, options).memory_bytes
 
 
 def test_sites_that_stay_float_are_listed(long, tmp_path):

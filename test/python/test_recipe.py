@@ -130,8 +130,8 @@ def test_bad_yaml_is_refused(tmp_path, text, message):
 def test_numbers_as_json_writes_them(tmp_path):
     """PyYAML by itself takes 1e-05 for a text."""
     file = tmp_path / "recipe.json"
-    file.write_text('{"damping": 1e-05, "alpha": 5E-1, "percentile": 99.9, "group_size": 64, "scheme": "W8A8"}')
-    assert read_recipe(file) == {"damping": 1e-05, "alpha": 0.5, "percentile": 99.9, "group_size": 64, "scheme": "W8A8"}
+    file.write_text('{"damping": 1e-05, "alpha": 5E-1, "observer_percentile": 99.9, "group_size": 64, "scheme": "W8A8"}')
+    assert read_recipe(file) == {"damping": 1e-05, "alpha": 0.5, "observer_percentile": 99.9, "group_size": 64, "scheme": "W8A8"}
 
 
 def test_a_printed_pipeline_names_a_recipe_that_stays(model, tmp_path):

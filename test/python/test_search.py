@@ -151,7 +151,7 @@ def test_bytes_are_those_that_are_stored(searched, form):
     result = run_tool("easyquant-compile", searched.folder / "model", "--recipe", searched.folder / name / "recipe.json", "--dry-run")
     assert result.returncode == 0, result.stderr
     plans = json.loads(result.stdout)
-    assert plans["other_bytes"] + sum(site["bytes"] for site in plans["sites"]) == point["weights_bytes"]
+    assert plans["header_bytes"] + plans["other_bytes"] + sum(site["bytes"] for site in plans["sites"]) == point["weights_bytes"]
     assert all((rule.get("scale_type") == "two-level") == ("two-level" in form) for rule in point["recipe"]["sites"])
 
 
@@ -344,7 +344,10 @@ def test_a_recipe_that_compile_takes(stories, folder):
         assert shown in done.stdout
     recipe = yaml.safe_load((folder / "recipe.yaml").read_text())
     assert recipe["scheme"] == "W4A16" and recipe["sites"]
-    assert recipe["weight_observer"] == "hessian-diagonal" and f"--recipe {folder / 'recipe.yaml'} --calib {folder / 'text.txt'}" in done.stdout
+    assert recipe["weight_observer"] == "hessian-diagonal"
+    # With the windows that the ranges were weighed by.
+    line = f"easyquant compile {stories} --recipe {folder / 'recipe.yaml'} --calib {folder / 'text.txt'} --nsamples 2 --seqlen 64`; the text weighs"
+    assert line in done.stdout
     checked = subprocess.run([sys.executable, "-m", "easyquant", "recipe", "check", folder / "recipe.yaml", stories], capture_output=True, text=True)
     assert checked.returncode == 0, checked.stderr
     page = (folder / "report" / "index.html").read_text()

@@ -34,7 +34,7 @@ def refusal(*arguments) -> str:
     (("calibrate", "m", "--calib", "t", "-o", "s", "--statistic", "absmx"), r"--statistic absmx: .*; did you mean absmax\?"),
     (("compile", "m", "--nsamples", "0"), "--nsamples 0: expected a whole number of at least 1"),
     (("compile", "m", "--nsamples", "many"), "--nsamples many: expected a whole number of at least 1"),
-    (("compile", "m", "--percentile", "high"), "--percentile high: expected a number"),
+    (("compile", "m", "--weight-percentile", "high"), "--weight-percentile high: expected a number"),
     (("eval", "m", "--kv-chunk", "999"), "--kv-chunk 999: expected a whole number from 1 to 256"),
     (("compile", "m", "--nsample", "3"), r"unknown option --nsample; did you mean --nsamples\?"),
     (("compile", "m", "--qqq"), "unknown option --qqq; see .*compile --help"),

@@ -86,8 +86,10 @@ static std::optional<std::string> check(CommandLine &line) {
     takeCalibratedDefaults(line.options);
   if (!problem)
     problem = checkOptions(line.options);
+  // The front desk, which alone reads progress as JSON, makes tokens of text.
+  const char *remedy = line.progress == ProgressFormat::JSON ? "--calib FILE" : "--tokens FILE";
   if (!problem && !line.options[option::dryRun] && line.pipeline.empty())
-    problem = checkTokens(line.options);
+    problem = checkTokens(line.options, remedy);
   return problem;
 }
 

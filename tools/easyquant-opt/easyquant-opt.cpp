@@ -13,17 +13,37 @@
 #include "mlir/InitAllPasses.h"
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"
 
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/CommandLine.h"
+
+using llvm::StringRef;
+
+/// Is only our part of the help asked for?
+static bool asksForOurHelp(llvm::ArrayRef<const char *> arguments) {
+  return llvm::any_of(arguments, [](StringRef argument) {
+    return argument.consume_front("-") && (argument == "help" || argument == "-help" ||
+                                           argument == "h" || argument == "-help-list");
+  });
+}
+
 static int start(int argc, char **argv) {
+  // What LLVM's libraries have registered is hundreds of options of code generators.
+  for (auto &[name, option] : llvm::cl::getRegisteredOptions())
+    if (!name.starts_with("help") && name != "version")
+      option->setHiddenFlag(llvm::cl::Hidden);
   mlir::DialectRegistry registry;
   mlir::registerAllDialects(registry);
   mlir::registerAllExtensions(registry);
   easyquant::registerDialects(registry);
 
-  mlir::registerAllPasses();
+  if (!asksForOurHelp(llvm::ArrayRef(argv, argc)))
+    mlir::registerAllPasses();
   easyquant::registerPasses();
 
-  return mlir::asMainReturnCode(
-      mlir::MlirOptMain(argc, argv, "EasyQuant: optimizer driver\n", registry));
+  return mlir::asMainReturnCode(mlir::MlirOptMain(
+      argc, argv,
+      "EasyQuant: optimizer driver; --help-hidden lists the passes and options of MLIR, too\n",
+      registry));
 }
 
 int main(int argc, char **argv) {

@@ -86,7 +86,7 @@ def Calibrate : Pass<"equant-calibrate", "::mlir::ModuleOp"> {
            "the file to write; by default statistics.safetensors in the work folder">,
     Option<"samples", "samples", "int64_t", "0", "samples that the tokens file must have at least; 0: any">,
     Option<"length", "length", "int64_t", "0", "tokens that its longest sample must have at least; 0: any">,
-    NumberOption<"maxRows", "max-rows", "int64_t", "512", "tokens that go through a layer at a time">,
+    NumberOption<"layerRows", "layer-rows", "int64_t", "512", "tokens that go through a layer at a time">,
   ];
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect"];
 }

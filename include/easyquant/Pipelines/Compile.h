@@ -22,16 +22,17 @@ namespace easyquant {
 /// Takes from the recipe file, if the options name one, the options of methods and of the KV cache
 /// that were not given. Says what is wrong with it, if anything.
 std::optional<std::string> takeFromRecipe(recipe::OptionValues &options);
-/// Without a recipe, gives the weight observer its default where there is calibration text:
-/// hessian-diagonal for integers in groups or beside float activations that are rounded to nearest,
-/// by gptq or by signround, awq or nothing having transformed them.
+/// Without a recipe, gives options the defaults that they have where there is calibration text
+/// (option tokensFile, or withText of a dry run): mixes the method awq+signround, the weight
+/// observer hessian-diagonal for integers in groups or beside float activations that are rounded to
+/// nearest, by gptq or by signround, awq or nothing having transformed them.
 void takeCalibratedDefaults(recipe::OptionValues &options);
 /// What is wrong with the values, the method, the recipe file or the target, if anything. What
 /// depends on the model is the passes' own to check.
 std::optional<std::string> checkOptions(const recipe::OptionValues &options);
-/// What needs calibration text while there is none, if anything; of options that checkOptions has
-/// nothing to say about. So are those of all functions below.
-std::optional<std::string> checkTokens(const recipe::OptionValues &options);
+/// What needs calibration text while there is none, if anything, and the option that gives it,
+/// `remedy`. This function and all below take options that checkOptions has nothing to say about.
+std::optional<std::string> checkTokens(const recipe::OptionValues &options, llvm::StringRef remedy);
 /// recipe::choicesOf, and the names of targets.
 std::vector<std::string> legalNames(const recipe::OptionInfo &option);
 
@@ -57,7 +58,8 @@ void buildPipelineUntilPhase(mlir::OpPassManager &pm, const recipe::OptionValues
 mlir::LogicalResult buildSearchPipeline(mlir::OpPassManager &pm,
                                         const recipe::OptionValues &options,
                                         llvm::StringRef search);
-/// Plans the sites and prints what would become of them; nothing is computed or written.
+/// Plans the sites and prints what would become of them, and by which passes; nothing is computed
+/// or written.
 void buildDryRunPipeline(mlir::OpPassManager &pm, const recipe::OptionValues &options);
 
 } // namespace easyquant

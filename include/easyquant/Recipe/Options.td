@@ -111,7 +111,7 @@ let group = "Quantization" in {
       let value = "TYPE";
     }
     def Activations : TableOption<"activations", Choice, "activations", "",
-                                  "scales of 8-bit activations, per token at run time, or per tensor from calibration, which online ones then follow"> {
+                                  "how quantized activations get scales: dynamic, one a token at run time; static, one a tensor from calibration text; online, one a tensor that starts so and follows each sequence"> {
       let choices = ["dynamic", "static", "online-ema", "online-window"];
       let defaultWords = "dynamic but for FP8 and NVFP4";
       let value = "KIND";
@@ -143,8 +143,8 @@ let group = "Quantization" in {
       let defaultWords = "absmax; hessian-diagonal where calibration text is given and weights are in groups or activations float";
       let value = "RULE";
     }
-    def Percentile : TableOption<"percentile", Number, "percentile", "99.99",
-                                 "percentage of the values that a range by percentile holds"> {
+    def WeightPercentile : TableOption<"weightPercentile", Number, "weight-percentile", "99.99",
+                                       "percentage of weights that a range by percentile holds; with weight observer percentile"> {
       let value = "P";
     }
   }
@@ -153,6 +153,11 @@ let group = "Quantization" in {
     let owner = "static";
     let perSite = 1;
     let value = "RULE";
+  }
+  def ObserverPercentile : TableOption<"observerPercentile", Number, "observer-percentile", "99.99",
+                                       "percentage of activations that a static range by percentile holds; with observer percentile"> {
+    let owner = "static";
+    let value = "P";
   }
   def Sinks : TableOption<"sinks", Choice, "sinks", "none",
                           "tokens that tower above the others, as attention sinks do: keep leaves them out of static ranges and gives them scales of their own"> {
@@ -176,7 +181,7 @@ let group = "Quantization" in {
       let most = "1022";
     }
     def OnlineTokens : TableOption<"onlineTokens", Integer, "online-tokens", "32",
-                                   "most tokens of a step, behind which online scales change"> {
+                                   "most tokens of a sequence that one step computes; its online scales change after each step, so that fewer follow faster"> {
       let value = "N";
       let least = "1";
     }
@@ -315,6 +320,10 @@ let group = "KV cache" in {
 
 let group = "Look, and stop", key = "" in {
   def DryRun : TableOption<"dryRun", Switch, "dry-run", "", "show what would become of each site, and stop">;
+  def WithText : TableOption<"withText", Switch, "with-text", "",
+                             "with --dry-run: plan as if there were calibration text, which nobody reads then"> {
+    let internal = 1;
+  }
   def DumpPipeline : TableOption<"dumpPipeline", Switch, "dump-pipeline", "",
                                  "print the easyquant-opt command that does the same step by step, and stop">;
   def EmitIRAfter : TableOption<"emitIRAfter", Choice, "emit-ir-after", "", "print the IR after a phase, and stop"> {

@@ -49,7 +49,7 @@ def compile_command(
     check_table()
     options = CompileOptions(calibration=CalibrationText(calib, nsamples, seqlen, seed, calib_bos) if calib else None, **given)
     if lkd:
-        options.method = f"{options.method or 'absmax'}+lkd"
+        options.method = f"{options.method}+lkd" if options.method else "lkd"
     ranks = Ranks(comm, comm_timeout)
     prints_only = options.dump_pipeline or options.emit_ir_after is not None
     if ranks.rank and (prints_only or options.dry_run):

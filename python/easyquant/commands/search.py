@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import re
+import shlex
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -166,6 +167,17 @@ def print_report(report: dict) -> None:
             console.out.print("no change of one group, nor exchange between two, is better" if certified else "ended by --evaluations: changes that were not tried may be better")
 
 
+def closing_line(model: Path, recipe: Path, text: CalibrationText | None) -> str:
+    """How to compile what was found. What the recipe needs of text is the compiler's to say."""
+    plans = plans_of(model, CompileOptions(recipe=recipe, calibration=text))
+    command = ["easyquant", "compile", str(model), "--recipe", str(recipe)]
+    if not plans.text_passes:
+        return f"compile with `{shlex.join(command)}`"
+    command += text.arguments() if text else ["--calib", "FILE"]
+    reason = "" if plans.methods else "; the text weighs the ranges of its weights"
+    return f"compile with `{shlex.join(command)}`{reason}"
+
+
 def print_dry_run(plans: Plans, options: CompileOptions, samples: int, length: int, formats: str, group_sizes: str) -> None:
     layers = plans.model["num_layers"]
     forward = 2 * samples * length * sum(site["out_features"] * site["in_features"] for site in plans.sites) / (0.7 * machine_speed())
@@ -186,7 +198,7 @@ def search_command(
     avg_bits: Annotated[str | None, typer.Option(metavar="B", help="Budget: bits a weight of the layers' linears, scales and zero points counted.")] = None,
     max_size: Annotated[str | None, typer.Option(metavar="SIZE", help="Budget: the weights file, as 93.5MB.")] = None,
     max_decode_ms: Annotated[float | None, typer.Option("--max-decode-ms", metavar="MS", help="With a budget: milliseconds that the linears may take for a token on this machine's CPU.")] = None,
-    penalty: Annotated[str | None, typer.Option("--lambda", metavar="L", help="Budget: nats that an average bit is worth.")] = None,
+    penalty: Annotated[str | None, typer.Option("--lambda", metavar="L", help="Instead of a budget: nats of loss that one more bit a weight must save, such as 0.01; less makes larger models.")] = None,
     formats: Annotated[str, typer.Option(metavar="LIST", help="Schemes to choose from, with commas between them, or all.")] = "all",
     group_sizes: Annotated[str, typer.Option(metavar="LIST", help="Group sizes to choose from; 0: a whole row.")] = "32,64,128",
     strategy: Annotated[Strategy, typer.Option(help="How to choose: grid is optimal if losses add up, greedy and learned run whole models, entropy runs nothing.")] = Strategy.grid,
@@ -282,8 +294,7 @@ def search_command(
         write_json(front / "search.json", found)
     if output is not None:
         write_atomically(output, recipe_text(found["points"][0]))
-        text = f" --calib {calib}" if calib is not None and found["points"][0]["recipe"]["weight_observer"] == "hessian-diagonal" else ""
-        console.out.print(f"{output}: compile with `easyquant compile MODEL --recipe {output}{text}`", markup=False, soft_wrap=True)
+        console.out.print(f"{output}: {closing_line(model, output, options.calibration)}", markup=False, soft_wrap=True)
     if report is not None:
         from easyquant.reports import search_report
 

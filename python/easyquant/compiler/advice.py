@@ -19,6 +19,6 @@ def better_method(options, model: Path, output: Path) -> str | None:
         return None
     said_otherwise = ("--scheme=", "--work=", "--force")
     others = [argument for argument in options.arguments() if not argument.startswith(said_otherwise)]
-    command = ["easyquant", "compile", model, "-o", f"{output}-{method}", "--scheme", scheme, "--method", method, *others]
-    calib = shlex.quote(str(options.calibration.text)) if options.calibration else "FILE"
-    return f"note: {method} keeps more of the model at {scheme}: {shlex.join(map(str, command))} --calib {calib}"
+    text = options.calibration.arguments() if options.calibration else ["--calib", "FILE"]
+    command = ["easyquant", "compile", model, "-o", f"{output}-{method}", "--scheme", scheme, "--method", method, *others, *text]
+    return f"note: {method} keeps more of the model at {scheme}: {shlex.join(map(str, command))}"

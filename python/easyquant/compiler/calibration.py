@@ -36,6 +36,12 @@ class CalibrationText:
     seed: int = 0
     bos: bool = False  # every window begins with the token that begins texts, which no statistic counts
 
+    def arguments(self) -> list[str]:
+        """The options of the command line that mean it; defaults are left out."""
+        named = {"samples": "--nsamples", "length": "--seqlen", "seed": "--seed"}
+        given = [part for field, name in named.items() if (value := getattr(self, field)) != getattr(CalibrationText, field) for part in (name, str(value))]
+        return ["--calib", str(self.text), *given, *(["--calib-bos"] if self.bos else [])]
+
 
 def check_windows(samples: int, body: int) -> None:
     if samples < 1 or body < 1:

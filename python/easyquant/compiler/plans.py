@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from rich.table import Table
 
+from easyquant.compiler.calibration import CalibrationText
 from easyquant.compiler.driver import find_model
 from easyquant.compiler.options import default_of
 from easyquant.compiler.recipe import recipe_as_json
@@ -24,12 +25,11 @@ from easyquant.terminal import console
 
 # Rough: what the compiler takes without any method was measured by benchmarks/width.py, the rest follows from what methods do.
 BASE_BYTES = 210e6
-# The cost of each method: its time as a multiple of one float forward over the calibration tokens, and its memory as multiples of the
-# floats of one layer and of the hidden states of all samples.
+# The passes that read calibration text: multiples of one float forward over its tokens, and what each holds at a time, as
+# multiples of the floats of one layer and of the hidden states of all samples.
 FORWARDS, LAYER_COPIES, STATE_COPIES = range(3)
-COSTS = {"statistics": (1.0, 1, 1), "ranges": (1.0, 1, 1), "smoothquant": (1.0, 1, 1), "gptq": (2.0, 3, 2), "awq": (1.0, 3, 2), "lkd": (10.4, 7, 2),
-         "signround": (13.0, 7, 2)}
-FLOATS = ("f8E4M3FN", "f4E2M1FN")  # codes whose ranges are not weighed by default
+COSTS = {"equant-calibrate": (1.0, 1, 1), "equant-choose-ranges": (1.0, 1, 1), "equant-gptq": (2.0, 3, 2), "equant-awq": (1.0, 3, 2),
+         "equant-lkd": (10.4, 7, 2), "equant-signround": (13.0, 7, 2)}
 # AWQ takes candidates for each block through some of the samples besides.
 AWQ_CANDIDATES = 21
 LKD_EPOCHS = 4  # those of the figure above, which benchmarks/method_costs.py measured
@@ -42,18 +42,25 @@ class Plans:
     """What easyquant-print-plans prints."""
 
     sites: list[dict]
+    passes: list[str]  # of quantization
     other_bytes: int
+    header_bytes: int  # at most
     layer_floats: int
     recipe: dict
     model: dict
 
     @property
     def weight_bytes(self) -> int:
-        return self.other_bytes + sum(site["bytes"] for site in self.sites)
+        return self.header_bytes + self.other_bytes + sum(site["bytes"] for site in self.sites)
 
     @property
     def methods(self) -> list[str]:
         return list(dict.fromkeys(method for site in self.sites for method in site["methods"]))
+
+    @property
+    def text_passes(self) -> list[str]:
+        """The passes that read calibration text."""
+        return [name for name in self.passes if name in COSTS]
 
     @property
     def fallbacks(self) -> list[dict]:
@@ -72,10 +79,11 @@ def read_plans(model: Path, arguments: list[str]) -> Plans:
 
 def plans_of(model: Path, options) -> Plans:
     """Plans of CompileOptions."""
+    text = ["--with-text"] if options.calibration else []
     if options.recipe is None:
-        return read_plans(model, options.arguments())
+        return read_plans(model, options.arguments() + text)
     with recipe_as_json(options.recipe) as recipe:
-        return read_plans(model, replace(options, recipe=recipe).arguments())
+        return read_plans(model, replace(options, recipe=recipe).arguments() + text)
 
 
 def plans_table(plans: Plans) -> Table:
@@ -124,47 +132,31 @@ def flops_per_second() -> float:
 machine_speed = cache(flops_per_second)
 
 
-def forwards(method: str, samples: int, length: int, options) -> float:
-    if method == "awq":
-        return COSTS[method][FORWARDS] + AWQ_CANDIDATES * min(options.search_samples or int(default_of("search-samples")), samples) / samples
-    if method == "lkd":
-        return COSTS[method][FORWARDS] * (options.epochs or int(default_of("epochs"))) / LKD_EPOCHS
-    if method == "signround":
+def forwards(name: str, samples: int, length: int, options) -> float:
+    """How many times a pass takes the text through the model."""
+    passes = COSTS[name][FORWARDS]
+    if name == "equant-awq":
+        return passes + AWQ_CANDIDATES * min(options.search_samples or int(default_of("search-samples")), samples) / samples
+    if name == "equant-lkd":
+        return passes * (options.epochs or int(default_of("epochs"))) / LKD_EPOCHS
+    if name == "equant-signround":
         steps = options.steps or int(default_of("steps"))
-        return COSTS[method][FORWARDS] * steps / SIGNROUND_STEPS * SIGNROUND_TOKENS / (samples * length)
-    return COSTS[method][FORWARDS]
-
-
-def weighs_ranges(plans: Plans, options) -> bool:
-    """Does a pass over calibration text weigh ranges: as asked, or by default? GPTQ does so on its own way."""
-    if "gptq" in plans.methods:
-        return False
-    if options.weight_observer or options.recipe or not options.calibration:
-        return options.weight_observer == "hessian-diagonal"
-    return not set(plans.methods) - {"awq", "signround"} and any(
-        site["weight"] and site["weight"]["codes"] not in FLOATS and (site["weight"].get("group_size") or not site["input"]) for site in plans.sites
-    )
-
-
-def reads_statistics(plans: Plans, options) -> bool:
-    """Do scales of activations follow from a pass over calibration text, or tables?"""
-    learns = any(site["weight"] and site["weight"]["codes"].startswith("learned") for site in plans.sites)
-    return (learns and bool(options.calibration)) or any(site["input"] and site["input"]["dynamic"] is False for site in plans.sites)
+        return passes * steps / SIGNROUND_STEPS * SIGNROUND_TOKENS / (samples * length)
+    return passes
 
 
 def prediction(plans: Plans, options) -> Prediction:
     """What compiling with these CompileOptions takes."""
-    work = plans.methods or (["statistics"] if reads_statistics(plans, options) else [])
+    # GPTQ weighs ranges by the Hessians that it has.
+    work = [name for name in plans.text_passes if name != "equant-choose-ranges" or "equant-gptq" not in plans.passes]
     memory, seconds = BASE_BYTES, 5.0
-    if weighs_ranges(plans, options):
-        work = [*work, "ranges"]
     if work:
-        samples, length = (options.calibration.samples, options.calibration.length) if options.calibration else (64, 1024)
-        tokens = samples * length
+        text = options.calibration or CalibrationText
+        tokens = text.samples * text.length
         states = tokens * plans.model["hidden_size"] * 4
         memory += max(plans.layer_floats * 4 * COSTS[name][LAYER_COPIES] + states * COSTS[name][STATE_COPIES] for name in work)
         forward = 2 * tokens * sum(site["out_features"] * site["in_features"] for site in plans.sites) / (0.7 * machine_speed())
-        seconds += forward * sum(forwards(name, samples, length, options) for name in work)
+        seconds += forward * sum(forwards(name, text.samples, text.length, options) for name in work)
     return Prediction(plans.weight_bytes, memory, seconds)
 
 

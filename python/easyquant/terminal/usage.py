@@ -20,10 +20,10 @@ WIDEST = 120
 
 
 def did_you_mean(found: str, known: Iterable[str]) -> str:
-    """'; did you mean W8A8?' where `found` is a misspelling. A name with other digits is another thing, not a misspelling."""
+    """'; did you mean W8A8?' where `found` is a misspelling, or begins with a name as Q4_K_M does. Other digits are another thing."""
     digits = [character for character in found if character.isdigit()]
     folded = {name.casefold(): name for name in known if [character for character in name if character.isdigit()] == digits}
-    near = get_close_matches(found.casefold(), folded, n=1)
+    near = get_close_matches(found.casefold(), folded, n=1) or [name for name in folded if found.casefold().startswith((f"{name}_", f"{name}-"))]
     return f"; did you mean {folded[near[0]]}?" if near else ""
 
 

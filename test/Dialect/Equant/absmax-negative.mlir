@@ -7,8 +7,8 @@
 // RUN: not easyquant-opt %s --equant-absmax=scheme=none_ASYM 2>&1 | FileCheck %s --check-prefix=NONE-ASYM
 // RUN: not easyquant-opt %s --equant-absmax=activations=online 2>&1 | FileCheck %s --check-prefix=ACTIVATIONS
 // RUN: not easyquant-opt %s --equant-absmax=weight-observer=ema 2>&1 | FileCheck %s --check-prefix=OBSERVER
-// RUN: not easyquant-opt %s --equant-absmax=percentile=99 2>&1 | FileCheck %s --check-prefix=LONELY
-// RUN: not easyquant-opt %s "--equant-absmax=weight-observer=percentile percentile=30" 2>&1 | FileCheck %s --check-prefix=PERCENTILE
+// RUN: not easyquant-opt %s --equant-absmax=weight-percentile=99 2>&1 | FileCheck %s --check-prefix=LONELY
+// RUN: not easyquant-opt %s "--equant-absmax=weight-observer=percentile weight-percentile=30" 2>&1 | FileCheck %s --check-prefix=PERCENTILE
 // RUN: not easyquant-opt %s --equant-absmax=methods=gtpq 2>&1 | FileCheck %s --check-prefix=METHOD
 // RUN: not easyquant-opt %s --equant-absmax=methods=gptq,smoothquant 2>&1 | FileCheck %s --check-prefix=ORDER
 // RUN: not easyquant-opt %s --equant-absmax=methods=gptq,gptq 2>&1 | FileCheck %s --check-prefix=REPEATED
@@ -29,7 +29,7 @@
 // NONE-ASYM: error: unknown scheme 'none_ASYM'; legal are
 // ACTIVATIONS: error: unknown activations 'online'; legal are dynamic, static, online-ema and online-window; did you mean 'online-ema'?
 // OBSERVER: error: unknown weight observer 'ema'; legal are absmax, minmax, percentile, mse, entropy and hessian-diagonal
-// LONELY: error: percentile {{.*}} belongs to weight observer percentile
+// LONELY: error: weight percentile 99 belongs to weight observer percentile
 // PERCENTILE: error: percentile 30: expected one above 50 and at most 100
 // METHOD: error: unknown method 'gtpq'; legal are smoothquant, awq, gptq, signround and lkd
 // ORDER: error: method 'smoothquant' transforms weights and comes before 'gptq', which rounds them

@@ -6,14 +6,14 @@
 // RUN: easyquant-opt %s "--equant-absmax=scheme=W3A16" | FileCheck %s --check-prefixes=CHECK,W3A16
 // RUN: easyquant-opt %s "--equant-absmax=scheme=W2A16 group-size=0 methods=smoothquant,gptq" | FileCheck %s --check-prefixes=CHECK,W2A16
 // RUN: easyquant-opt %s "--equant-absmax=scheme=W8A8 activations=static weight-observer=mse" | FileCheck %s --check-prefixes=CHECK,STATIC
-// RUN: easyquant-opt %s "--equant-absmax=scheme=W4A16 weight-observer=percentile percentile=99.5" | FileCheck %s --check-prefixes=CHECK,PERCENTILE
+// RUN: easyquant-opt %s "--equant-absmax=scheme=W4A16 weight-observer=percentile weight-percentile=99.5" | FileCheck %s --check-prefixes=CHECK,PERCENTILE
 // RUN: easyquant-opt %s --equant-absmax=scheme=none | FileCheck %s --check-prefixes=CHECK,NONE
 
 // W8A8:  module attributes {equant.recipe = {activations = "dynamic", group_size = 0 : i64, head = "int8", ignore = [], method = "absmax", scheme = "W8A8", targets = [], weight_observer = "absmax"}}
 // W4A16: module attributes {equant.recipe = {activations = "dynamic", group_size = 128 : i64, head = "int8", ignore = [], method = "absmax", scheme = "W4A16", targets = [], weight_observer = "absmax"}}
 // W4A8:  module attributes {equant.recipe = {activations = "dynamic", group_size = 32 : i64,
 // W2A16: group_size = 0 : i64, head = "int8", ignore = [], method = "smoothquant+gptq", scheme = "W2A16",
-// PERCENTILE: method = "absmax", percentile = 9.950000e+01 : f64, scheme = "W4A16", targets = [], weight_observer = "percentile"
+// PERCENTILE: method = "absmax", scheme = "W4A16", targets = [], weight_observer = "percentile", weight_percentile = 9.950000e+01 : f64
 // NONE:  module attributes {equant.recipe = {activations = "dynamic", group_size = 0 : i64, head = "float", ignore = [], method = "absmax", scheme = "none", targets = [], weight_observer = "absmax"}}
 module {
   // CHECK-LABEL: func.func @site(

@@ -24,7 +24,7 @@
 // What observers cannot know, and what is not there.
 // RUN: not easyquant-opt %t/in.mlir --equant-quantize=observer=mse 2>&1 | FileCheck %s --check-prefix=SMOOTHED
 // RUN: not easyquant-opt %t/in.mlir --equant-quantize=observer=max 2>&1 | FileCheck %s --check-prefix=OBSERVER
-// RUN: not easyquant-opt %t/in.mlir "--equant-quantize=observer=ema percentile=99" 2>&1 | FileCheck %s --check-prefix=PERCENTILE
+// RUN: not easyquant-opt %t/in.mlir "--equant-quantize=observer=ema observer-percentile=99" 2>&1 | FileCheck %s --check-prefix=PERCENTILE
 // RUN: sed -e 's|symmetric, tensor>>, site = "up"|symmetric, tensor>, options = {observer = "max"}>, site = "up"|' %t/in.mlir \
 // RUN:   | not easyquant-opt --equant-quantize 2>&1 | FileCheck %s --check-prefix=OWN
 // RUN: sed -e "s|equant.statistics = \"[^\"]*\", ||" %t/in.mlir | not easyquant-opt --equant-quantize 2>&1 | FileCheck %s --check-prefix=NONE

@@ -1,5 +1,5 @@
 // RUN: rm -rf %t && mkdir %t
-// RUN: echo '{"method": "gptq", "scheme": "W4A16", "head": "float", "ignore": ["skipped"], "sites": [{"match": "re:down$", "scheme": "W8A8", "method": "zeropoint", "activations": "static", "sinks": "keep"}, {"match": "layers.0.up", "weight_observer": "percentile", "percentile": 99, "group_size": 8}, {"match": "layers.1.up", "scheme": "none"}, {"match": "layers.1.out", "method": "smoothquant+gptq", "scheme": "W8A8", "activations": "static", "alpha": 0.725, "act_order": true, "damping": 0.05, "observer": "percentile"}]}' > %t/a.json
+// RUN: echo '{"method": "gptq", "scheme": "W4A16", "head": "float", "ignore": ["skipped"], "sites": [{"match": "re:down$", "scheme": "W8A8", "method": "zeropoint", "activations": "static", "sinks": "keep"}, {"match": "layers.0.up", "weight_observer": "percentile", "weight_percentile": 99, "group_size": 8}, {"match": "layers.1.up", "scheme": "none"}, {"match": "layers.1.out", "method": "smoothquant+gptq", "scheme": "W8A8", "activations": "static", "alpha": 0.725, "act_order": true, "damping": 0.05, "observer": "percentile"}]}' > %t/a.json
 // RUN: easyquant-opt %s --equant-recipe=file=%t/a.json -o %t/out.mlir
 // RUN: FileCheck %s < %t/out.mlir
 
@@ -10,7 +10,7 @@
 
 // CHECK: equant.recipe = {activations = "dynamic", group_size = 128 : i64, head = "float", ignore = ["skipped"], method = "gptq", scheme = "W4A16", sites = [
 // CHECK-SAME: {activations = "static", group_size = 0 : i64, match = "re:down$", method = "zeropoint", scheme = "W8A8", sinks = "keep", weight_observer = "absmax"},
-// CHECK-SAME: {activations = "dynamic", group_size = 8 : i64, match = "layers.0.up", method = "gptq", percentile = 9.900000e+01 : f64, scheme = "W4A16", weight_observer = "percentile"},
+// CHECK-SAME: {activations = "dynamic", group_size = 8 : i64, match = "layers.0.up", method = "gptq", scheme = "W4A16", weight_observer = "percentile", weight_percentile = 9.900000e+01 : f64},
 // CHECK-LABEL: func.func @forward(
 // CHECK: methods = ["gptq"], rule = percentile, percentile = 9.900000e+01 : f64, weight = <i4, symmetric, group = 8, scale = f16>>, site = "layers.0.up"}
 // CHECK: methods = [], rule = zeropoint, weight = <i8, asymmetric, channel>, input = <i8, asymmetric, tensor, sinks>>, site = "layers.0.down"}

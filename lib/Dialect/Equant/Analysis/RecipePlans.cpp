@@ -37,9 +37,9 @@ static Result<numerics::ScaleRule> ruleOf(const SiteRequest &request,
   std::string observer = request.options[option::weightObserver];
   bool isAll = observer == "absmax" || observer == "minmax";
   rule.kind = isAll ? numerics::extremesRule(weight) : *numerics::scaleRuleKind(observer);
-  std::optional<double> percentile = request.options.get(option::percentile);
+  std::optional<double> percentile = request.options.get(option::weightPercentile);
   if (percentile && rule.kind != numerics::ScaleRuleKind::Percentile)
-    return invalid("percentile " + fmt::format("{}", *percentile) +
+    return invalid("weight percentile " + fmt::format("{}", *percentile) +
                    " belongs to weight observer percentile");
   if (percentile)
     rule.percentile = *percentile;
@@ -248,7 +248,7 @@ static void describe(Builder &builder, const SiteRequest &request, bool ofRule,
         fields.set(key, builder.getStringAttr(request.options[option::sinks]));
     } else if (const OptionValue *value = request.options.find(option)) {
       fields.set(key, attributeOf(builder, *value));
-    } else if (option.planned && &option != &option::percentile.info() &&
+    } else if (option.planned && &option != &option::weightPercentile.info() &&
                &option != &option::scaleType.info() && &option != &option::headGroupSize.info()) {
       fields.set(key, attributeOf(builder, request.options.valueOrDefault(option)));
     }

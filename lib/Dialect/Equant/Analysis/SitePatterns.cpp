@@ -7,9 +7,13 @@
 
 #include "easyquant/Dialect/Equant/Analysis/SitePatterns.h"
 
+#include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Regex.h"
+
+#include <map>
+#include <set>
 
 using namespace mlir;
 using namespace easyquant::equant;
@@ -84,10 +88,50 @@ static std::string literal(StringRef text) {
   return escaped;
 }
 
+/// "3", "[37]", "[0-9]".
+static std::string classOf(const std::string &digits) {
+  if (digits.size() == 1)
+    return digits;
+  std::string runs;
+  for (size_t first = 0, last = 0; first < digits.size(); first = last + 1) {
+    for (last = first; last + 1 < digits.size() && digits[last + 1] == digits[last] + 1;)
+      ++last;
+    runs += digits[first];
+    if (last > first + 1)
+      runs += '-';
+    if (last > first)
+      runs += digits[last];
+  }
+  return "[" + runs + "]";
+}
+
+/// An expression for these numbers and no others, those with the same last digits together: 0 to 29
+/// are [0-9]|[12][0-9].
+static std::string expressionOf(const std::set<std::string> &numbers) {
+  std::map<std::string, std::string> lastDigits; // of those that begin alike
+  for (const std::string &number : numbers)
+    lastDigits[number.substr(0, number.size() - 1)] += number.back();
+  llvm::MapVector<std::string, std::set<std::string>> beginnings; // of those that end alike
+  for (const auto &[beginning, digits] : lastDigits)
+    beginnings[digits].insert(beginning);
+  std::vector<std::string> alternatives;
+  for (auto &[digits, all] : beginnings) {
+    if (all.erase(""))
+      alternatives.push_back(classOf(digits));
+    if (all.empty())
+      continue;
+    const std::string beginning = expressionOf(all);
+    const bool isOne = !StringRef(beginning).contains('|');
+    alternatives.push_back((isOne ? beginning : "(" + beginning + ")") + classOf(digits));
+  }
+  return llvm::join(alternatives, "|");
+}
+
 std::string easyquant::equant::patternOf(const std::pair<std::string, std::string> &around,
                                          ArrayRef<std::string> numbers) {
   if (numbers.size() == 1)
     return around.first + numbers.front() + around.second;
-  return "re:^" + literal(around.first) + "(" + llvm::join(numbers, "|") + ")" +
+  return "re:^" + literal(around.first) + "(" +
+         expressionOf(std::set<std::string>(numbers.begin(), numbers.end())) + ")" +
          literal(around.second) + "$";
 }

@@ -7,6 +7,8 @@
 
 #include "easyquant/Dialect/Equant/Analysis/StoredBytes.h"
 
+#include "easyquant/Formats/SafetensorsWriter.h"
+
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
 #include "mlir/IR/SymbolTable.h"
 #include "llvm/ADT/DenseSet.h"
@@ -64,5 +66,26 @@ int64_t easyquant::equant::otherBytes(ModuleOp module) {
         counted.insert(load.getGlobalAttr()).second)
       bytes += type.getNumElements() * static_cast<int64_t>(sizeof(float));
   });
+  return bytes;
+}
+
+int64_t easyquant::equant::headerBytes(ModuleOp module) {
+  // The text of an entry beside the name: type, shape and offsets, and what the name ends with.
+  constexpr int64_t kEntry = 144;
+  // Codes, scales, zero points, and a table, an outer scale or sums.
+  constexpr int64_t kTensorsOfWeight = 4;
+  llvm::DenseMap<Attribute, int64_t> tensors; // of globals
+  module.walk([&](GlobalLoadConstOp load) { tensors[load.getGlobalAttr()] = 1; });
+  module.walk([&](QuantizableOpInterface op) {
+    if (GlobalLoadConstOp load = loadBehind(op.getWeightOperand().get()); load && getPlan(op))
+      tensors[load.getGlobalAttr()] = kTensorsOfWeight;
+  });
+  module.walk([&](lm::EmbeddingOp op) {
+    if (GlobalLoadConstOp load = loadBehind(op.getTable()); load && getPlan(op))
+      tensors[load.getGlobalAttr()] = kTensorsOfWeight;
+  });
+  int64_t bytes = formats::SafetensorsWriter::kDataAlignment;
+  for (auto [global, count] : tensors)
+    bytes += count * (kEntry + std::ssize(cast<SymbolRefAttr>(global).getLeafReference().strref()));
   return bytes;
 }

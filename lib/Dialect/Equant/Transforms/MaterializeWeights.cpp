@@ -50,7 +50,7 @@ private:
 
 FailureOr<SmallVector<Target>> MaterializeWeights::chooseTargets() {
   SmallVector<Target> chosen;
-  for (const std::string &name : targets) {
+  for (const std::string &name : kernelTargets) {
     std::optional<Target> target = findTarget(name);
     if (!target)
       return fail() << "unknown target '" << name << "'; expected cpu or gpu";

@@ -8,6 +8,7 @@
 #include "SettleScales.h"
 #include "StaticInputs.h"
 
+#include "easyquant/Dialect/Equant/Analysis/NothingToDo.h"
 #include "easyquant/Dialect/Equant/Analysis/RecipePlans.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 
@@ -110,9 +111,10 @@ FailureOr<std::optional<StaticInputs>> Quantize::openStaticInputs() {
   StaticObserver wanted{observer, {}};
   recipe::OptionValues recorded;
   recorded.set(recipe::option::observer, observer.getValue());
-  if (observer == "percentile" || percentile != recorded[recipe::option::percentile]) {
-    wanted.percentile = percentile;
-    recorded.set(recipe::option::percentile, double(percentile));
+  if (observer == "percentile" ||
+      observerPercentile != recorded[recipe::option::observerPercentile]) {
+    wanted.percentile = observerPercentile;
+    recorded.set(recipe::option::observerPercentile, double(observerPercentile));
   }
   recordOptions(getOperation(), recorded);
   FailureOr<StaticInputs> opened = StaticInputs::open(getOperation(), wanted);
@@ -202,6 +204,13 @@ void Quantize::runOnOperation() {
   module.walk([&](QuantizableOpInterface op) { ops.push_back(op); });
   SmallVector<lm::EmbeddingOp> embeddings;
   module.walk([&](lm::EmbeddingOp op) { embeddings.push_back(op); });
+  // A module with a recipe was planned, be it that all of it stays float.
+  if (!module->hasAttr(kRecipeAttr) && llvm::none_of(ops, [](auto op) { return getPlan(op); }) &&
+      llvm::none_of(embeddings, [](auto op) { return getPlan(op); }))
+    (void)reportNothingToDo(module, getArgument(),
+                            "a site with an equant.plan (a plan pass before this one, such as "
+                            "equant-absmax)",
+                            /*requireSites=*/false);
   if (failed(settleScales(module, ops, embeddings)))
     return signalPassFailure();
   for (QuantizableOpInterface op : ops) {

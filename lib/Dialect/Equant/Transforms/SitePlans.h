@@ -49,8 +49,8 @@ private:
     recipe::OptionValues &values = recipe.request.options = this->optionValues();
     // Without a range by percentile, its default says nothing.
     if (values[option::weightObserver] != "percentile" &&
-        values[option::percentile] == recipe::OptionValues()[option::percentile])
-      values.reset(option::percentile);
+        values[option::weightPercentile] == recipe::OptionValues()[option::weightPercentile])
+      values.reset(option::weightPercentile);
     return recipe;
   }
 };

@@ -39,7 +39,7 @@ private:
 std::array<std::string, 3> splitAtNumber(llvm::StringRef site);
 
 /// The pattern of the sites that have these numbers between a prefix and a suffix:
-/// "re:^model\\.layers\\.(0|3)\\.mlp\\.up_proj$", or the name of a single one.
+/// "re:^model\\.layers\\.([03])\\.mlp\\.up_proj$", or the name of a single one.
 std::string patternOf(const std::pair<std::string, std::string> &around,
                       llvm::ArrayRef<std::string> numbers);
 

@@ -20,7 +20,7 @@ class PlanPass<string flag> : Pass<flag, "::mlir::ModuleOp"> {
 
 /// What all of them but `equant-recipe` take.
 defvar PlanOptions = [
-  Scheme, GroupSize, ScaleType, Activations, Sinks, WeightObserver, Percentile, Head, HeadGroupSize, Ignore, Targets,
+  Scheme, GroupSize, ScaleType, Activations, Sinks, WeightObserver, WeightPercentile, Head, HeadGroupSize, Ignore, Targets,
   ListOption<"methods", "methods", "std::string",
              "names of the methods that later passes apply at the planned sites, in order">,
 ] # MethodOptions;
@@ -152,7 +152,7 @@ def Quantize : Pass<"equant-quantize", "::mlir::ModuleOp"> {
            : (tensor<?x576xf32>, !equant.weight<1536x576, #equant.scheme<i8, symmetric, channel>>) -> tensor<?x1536xf32>
     ```
   }];
-  let options = [MaxFallback, Observer, Percentile];
+  let options = [MaxFallback, Observer, ObserverPercentile];
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::ml_program::MLProgramDialect"];
 }
 
@@ -187,25 +187,27 @@ def InsertObservers : Pass<"equant-insert-observers", "::mlir::ModuleOp"> {
 }
 
 def AttachCalibration : Pass<"equant-attach-calibration", "::mlir::ModuleOp"> {
-  let summary = "Bring what calibration has found back to the ops";
+  let summary = "Give the module its statistics file and remove the observers";
   let description = [{
-    Reads a statistics file, by default the one that the module attribute `equant.statistics` names, and gives every
-    quantizable op that it has statistics of the attribute `equant.observed`: the numbers of the whole tensor, for people
-    and passes to read. What has an element a channel stays in the file. Removes the observers. Statistics of another
-    model are an error.
+    Checks that a statistics file, by default the one that the module attribute `equant.statistics` names, is of this model
+    and of its sites. Names it in `equant.statistics`, from where later passes read it, and removes the observers.
+    Statistics of another model are an error.
 
     Before:
 
     ```mlir
-    equant.observe %x {sites = ["up_proj"], statistics = ["minmax"]} : tensor<?x8xf32>
-    %u = lm.linear %x, %w {site = "up_proj"} : (tensor<?x8xf32>, tensor<16x8xf32>) -> tensor<?x16xf32>
+    module attributes {lm.source = "SmolLM2-135M"} {
+      ...
+      equant.observe %x {sites = ["up_proj"], statistics = ["minmax"]} : tensor<?x8xf32>
+      %u = lm.linear %x, %w {site = "up_proj"} : (tensor<?x8xf32>, tensor<16x8xf32>) -> tensor<?x16xf32>
     ```
 
-    After:
+    After, with `statistics=statistics.safetensors`:
 
     ```mlir
-    %u = lm.linear %x, %w {equant.observed = {max = 3.25 : f32, min = -4.5 : f32, tokens = 65536 : i64}, site = "up_proj"}
-           : (tensor<?x8xf32>, tensor<16x8xf32>) -> tensor<?x16xf32>
+    module attributes {equant.statistics = "statistics.safetensors", lm.source = "SmolLM2-135M"} {
+      ...
+      %u = lm.linear %x, %w {site = "up_proj"} : (tensor<?x8xf32>, tensor<16x8xf32>) -> tensor<?x16xf32>
     ```
   }];
   let options = [
@@ -466,7 +468,7 @@ def MaterializeWeights : Pass<"equant-materialize-weights", "::mlir::ModuleOp"> 
   }];
   let options = [
     Option<"output", "output", "std::string", "\"\"", "existing folder that weights.safetensors is written into">,
-    ListOption<"targets", "target", "std::string", "whose kernels read the weights: cpu, gpu; by default cpu">,
+    ListOption<"kernelTargets", "target", "std::string", "whose kernels read the weights: cpu, gpu; by default cpu">,
     Threads, MaxShardBytes,
   ];
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect",
