@@ -13,24 +13,18 @@
 
 using namespace easyquant;
 using namespace easyquant::calibration;
-namespace json = llvm::json;
-
-/// JSON has no infinities.
-static json::Value number(double value) {
-  return std::isfinite(value) ? json::Value(value) : json::Value(nullptr);
-}
 
 /// The share is null where the bound is 0 and the error is not.
-static json::Object pairOf(double measured, double bound) {
-  return json::Object{{"measured", number(measured)},
-                      {"bound", number(bound)},
-                      {"share", measured == 0 ? json::Value(0.0) : number(measured / bound)}};
+static Json::Object pairOf(double measured, double bound) {
+  return Json::Object{{"measured", measured},
+                      {"bound", bound},
+                      {"share", measured == 0 ? Json(0.0) : measured / bound}};
 }
 
-static json::Object pairOf(const std::string &site, const WorstPair &pair) {
-  json::Object entry = pairOf(pair.measured, pair.bound);
+static Json::Object pairOf(const std::string &site, const WorstPair &pair) {
+  Json::Object entry = pairOf(pair.measured, pair.bound);
   entry["site"] = site;
-  entry["largest"] = number(pair.largest);
+  entry["largest"] = pair.largest;
   return entry;
 }
 
@@ -39,12 +33,12 @@ void BoundsReport::addSite(const std::string &site, const LinearErrors &errors,
   weights.push_back(pairOf(site, errors.weights));
   outputs.push_back(pairOf(site, errors.outputs));
   bytes.push_back(
-      json::Object{{"site", site}, {"fused", moved.fused}, {"separate", moved.separate}});
+      Json::Object{{"site", site}, {"fused", moved.fused}, {"separate", moved.separate}});
 }
 
-void BoundsReport::addCache(int64_t layer, llvm::StringLiteral tensor, int bits,
+void BoundsReport::addCache(int64_t layer, const char *tensor, int bits,
                             const CacheErrors &errors) {
-  json::Object entry =
+  Json::Object entry =
       pairOf(errors.measured, numerics::simQuantErrorBound(errors.minima, errors.maxima, bits));
   entry["layer"] = layer;
   entry["tensor"] = tensor;
@@ -53,20 +47,20 @@ void BoundsReport::addCache(int64_t layer, llvm::StringLiteral tensor, int bits,
 }
 
 void BoundsReport::addSmoothing(const Sites &sites, const Smoothing &smoothing) {
-  smoothings.push_back(json::Object{{"sites", json::Array(sites)},
-                                    {"best_mean", number(smoothing.mean)},
-                                    {"best_least", number(smoothing.least)},
-                                    {"best_greatest", number(smoothing.greatest)},
-                                    {"searched", number(smoothing.searched)},
-                                    {"error_best", number(smoothing.bestError)},
-                                    {"error_searched", number(smoothing.searchedError)},
-                                    {"error_plain", number(smoothing.plainError)}});
+  smoothings.push_back(Json::Object{{"sites", Json(sites)},
+                                    {"best_mean", smoothing.mean},
+                                    {"best_least", smoothing.least},
+                                    {"best_greatest", smoothing.greatest},
+                                    {"searched", smoothing.searched},
+                                    {"error_best", smoothing.bestError},
+                                    {"error_searched", smoothing.searchedError},
+                                    {"error_plain", smoothing.plainError}});
 }
 
 void BoundsReport::addSampling(const Sites &sites, const std::vector<SampledMean> &means) {
   for (const SampledMean &mean : means) {
-    json::Object entry = pairOf(mean.measured, mean.bound);
-    entry["sites"] = json::Array(sites);
+    Json::Object entry = pairOf(mean.measured, mean.bound);
+    entry["sites"] = Json(sites);
     entry["samples"] = mean.samples;
     samplings.push_back(std::move(entry));
   }
@@ -75,15 +69,15 @@ void BoundsReport::addSampling(const Sites &sites, const std::vector<SampledMean
 void BoundsReport::addLayers(const Growth &growth) {
   std::vector<double> bounds = numerics::compoundedErrors(growth.gain, growth.local);
   for (size_t i = 0; i < bounds.size(); ++i) {
-    json::Object entry = pairOf(growth.measured[i], bounds[i]);
+    Json::Object entry = pairOf(growth.measured[i], bounds[i]);
     entry["layer"] = static_cast<int64_t>(i);
-    entry["local"] = number(growth.local[i]);
-    entry["measured_gain"] = number(growth.gain[i]);
+    entry["local"] = growth.local[i];
+    entry["measured_gain"] = growth.gain[i];
     layers.push_back(std::move(entry));
   }
 }
 
-json::Object BoundsReport::take(json::Object header) {
+Json::Object BoundsReport::take(Json::Object header) {
   header["weights"] = std::move(weights);
   header["outputs"] = std::move(outputs);
   header["layers"] = std::move(layers);

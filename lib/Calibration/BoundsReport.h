@@ -17,7 +17,7 @@
 
 #include "easyquant/Numerics/MovedBytes.h"
 
-#include "llvm/Support/JSON.h"
+#include "easyquant/Support/Json.h"
 
 namespace easyquant::calibration {
 
@@ -31,7 +31,7 @@ public:
   using Sites = std::vector<std::string>;
 
   void addSite(const std::string &site, const LinearErrors &errors, numerics::MovedBytes moved);
-  void addCache(int64_t layer, llvm::StringLiteral tensor, int bits, const CacheErrors &errors);
+  void addCache(int64_t layer, const char *tensor, int bits, const CacheErrors &errors);
   void addSmoothing(const Sites &sites, const Smoothing &smoothing);
   void addSampling(const Sites &sites, const std::vector<SampledMean> &means);
   /// Computes the bounds of the growth.
@@ -39,10 +39,10 @@ public:
   void leaveOut(const std::string &reason) { leftOut.push_back(reason); }
 
   /// All of it in `header`.
-  llvm::json::Object take(llvm::json::Object header);
+  Json::Object take(Json::Object header);
 
 private:
-  llvm::json::Array weights, outputs, layers, caches, smoothings, samplings, bytes, leftOut;
+  Json::Array weights, outputs, layers, caches, smoothings, samplings, bytes, leftOut;
 };
 
 } // namespace easyquant::calibration

@@ -10,6 +10,8 @@
 #include "easyquant/Calibration/TrainedLayer.h"
 #include "easyquant/Support/ProgressAction.h"
 
+#include <algorithm>
+
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::calibration;
@@ -49,10 +51,20 @@ struct Gain {
 };
 } // namespace
 
-static void report(func::FuncOp layer, StringRef method, Gain gain) {
-  emitRemark(layer.getLoc()) << "function '" << layer.getSymName()
-                             << "': error of the output on held-out samples " << gain.before
-                             << " before, " << gain.after << " after " << method;
+/// Says once for all layers how much of their errors training has left.
+static void report(MethodRun &run, ModuleOp module, StringRef method, ArrayRef<int64_t> layers,
+                   ArrayRef<Gain> gains) {
+  auto left = [](const Gain &gain) { return gain.before > 0 ? gain.after / gain.before : 1; };
+  auto [least, most] = std::minmax_element(gains.begin(), gains.end(),
+                                           [&](auto &a, auto &b) { return left(a) < left(b); });
+  auto describe = [&](const Gain *gain) {
+    func::FuncOp layer = run.layer(layers[gain - gains.begin()]);
+    return fmt::format("{:.3g} before, {:.3g} after in '{}'", gain->before, gain->after,
+                       layer.getSymName().str());
+  };
+  emitRemark(module.getLoc()) << method << ": error of the output of " << layers.size()
+                              << " layers on held-out samples, from " << describe(least) << " to "
+                              << describe(most);
 }
 
 static FailureOr<Gain> trainLayer(LayerRunner &runner, func::FuncOp layer,
@@ -88,7 +100,7 @@ static FailureOr<Gain> trainLayer(LayerRunner &runner, func::FuncOp layer,
 }
 
 /// Gives every rank the layers that the others have trained. Collective.
-static LogicalResult shareLayers(MethodRun &run, StringRef method, ArrayRef<int64_t> layers,
+static LogicalResult shareLayers(MethodRun &run, ArrayRef<int64_t> layers,
                                  std::vector<Gain> &gains) {
   const Ranks &ranks = run.ranks();
   Result<std::vector<Bytes>> gathered = ranks.gather(bytesOf(gains));
@@ -100,7 +112,7 @@ static LogicalResult shareLayers(MethodRun &run, StringRef method, ArrayRef<int6
       std::vector<Gain> theirs;
       ByteReader reader((*gathered)[trainer]);
       reader(theirs);
-      report(run.layer(layer), method, theirs.at(turn));
+      gains[turn] = theirs.at(turn);
     }
     if (!run.has(layer))
       return run.fail({ErrorCode::IO,
@@ -136,14 +148,15 @@ LogicalResult easyquant::calibration::trainLayers(ModuleOp module, MethodRun &ru
             trainLayer(runner, run.layer(i), sites, *before, *after, run.work(), train, codes);
         if (failed(gain))
           return failure();
-        report(run.layer(i), method, gains[turn] = *gain);
+        gains[turn] = *gain;
         if (auto done = writeRounded(run.work(), run.file(i), run.stamp(i), sites, codes); !done)
           return run.fail(done.error());
       }
       std::swap(*before, *after);
     }
-    if (failed(shareLayers(run, method, layers, gains)))
+    if (failed(shareLayers(run, layers, gains)))
       return failure();
+    report(run, module, method, layers, gains);
   }
   ProgressAction::report(module.getContext(), method, run.layerCount(), run.layerCount());
   for (int64_t i = 0; i < run.layerCount(); ++i)

@@ -29,7 +29,6 @@
 #include "easyquant/Support/WriteFile.h"
 
 #include "llvm/ADT/SetVector.h"
-#include "llvm/Support/FormatVariadic.h"
 
 namespace easyquant::calibration {
 #define GEN_PASS_DEF_MEASUREBOUNDS
@@ -43,7 +42,6 @@ using equant::FoldPoint;
 using equant::QuantizableOpInterface;
 using numerics::ConstMatrix;
 using numerics::Matrix;
-namespace json = llvm::json;
 
 namespace {
 
@@ -62,7 +60,7 @@ public:
         sites(runner.constants(), runner.tokens().samples(), threads, report) {}
 
   LogicalResult run(ModuleOp module, llvm::function_ref<void(int64_t)> progress);
-  json::Object takeReport();
+  Json::Object takeReport();
 
 private:
   LogicalResult runLayer(func::FuncOp layer, ArrayRef<const FoldPoint *> points);
@@ -224,9 +222,9 @@ LogicalResult Measurement::run(ModuleOp module, llvm::function_ref<void(int64_t)
   return runHead(module);
 }
 
-json::Object Measurement::takeReport() {
+Json::Object Measurement::takeReport() {
   report.addLayers(growth);
-  return report.take(json::Object{{"format", "easyquant-bounds"},
+  return report.take(Json::Object{{"format", "easyquant-bounds"},
                                   {"format_version", 1},
                                   {"samples", model.samples()},
                                   {"all_samples", runner.tokens().samples()},
@@ -271,8 +269,8 @@ LogicalResult MeasureBounds::run() {
           module, [&](int64_t i) { ProgressAction::report(&getContext(), "bounds", i, layers); })))
     return failure();
   ProgressAction::report(&getContext(), "bounds", layers, layers);
-  json::Value report(measurement.takeReport());
-  if (auto done = writeFile(output.getValue(), llvm::formatv("{0:2}\n", report).str()); !done)
+  const Json report = measurement.takeReport();
+  if (auto done = writeFile(output.getValue(), report.document()); !done)
     return fail(done.error().message);
   markAllAnalysesPreserved();
   return success();

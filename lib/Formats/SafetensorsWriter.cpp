@@ -7,12 +7,12 @@
 
 #include "easyquant/Formats/SafetensorsWriter.h"
 
+#include "easyquant/Support/Json.h"
 #include "easyquant/Support/WriteFile.h"
 
 #include "Text.h"
 
-#include <nlohmann/json.hpp>
-
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -56,19 +56,22 @@ layOut(const std::string &path, std::vector<SafetensorsWriter::Tensor> &declarat
 static Result<std::string> headerText(const std::string &path,
                                       std::span<const SafetensorsTensor> layout,
                                       const std::map<std::string, std::string> &metadata) {
-  auto string = [](std::string_view value) { return nlohmann::json(value).dump(); };
-  std::string text = "{";
-  try { // dump() throws on what is not UTF-8, and on nothing else here.
-    if (!metadata.empty())
-      text += "\"__metadata__\":" + nlohmann::json(metadata).dump();
-    for (const SafetensorsTensor &tensor : layout)
-      text += fmt::format("{}{}:{{\"dtype\":\"{}\",\"shape\":{},\"data_offsets\":[{},{}]}}",
-                          text.size() == 1 ? "" : ",", string(tensor.name), dtypeName(tensor.dtype),
-                          nlohmann::json(tensor.shape).dump(), tensor.begin, tensor.end);
-  } catch (const nlohmann::json::exception &) {
+  const bool isText =
+      std::ranges::all_of(layout, [](auto &tensor) { return Json::isText(tensor.name); }) &&
+      std::ranges::all_of(metadata, [](auto &entry) {
+        return Json::isText(entry.first) && Json::isText(entry.second);
+      });
+  if (!isText)
     return makeError(ErrorCode::InvalidArgument,
                      "{}: a tensor's name or the metadata is not UTF-8 text", path);
-  }
+  std::string text = "{";
+  if (!metadata.empty())
+    text += "\"__metadata__\":" + Json(Json::Object(metadata.begin(), metadata.end())).text();
+  for (const SafetensorsTensor &tensor : layout)
+    text +=
+        fmt::format("{}{}:{{\"dtype\":\"{}\",\"shape\":{},\"data_offsets\":[{},{}]}}",
+                    text.size() == 1 ? "" : ",", Json(tensor.name).text(), dtypeName(tensor.dtype),
+                    Json(tensor.shape).text(), tensor.begin, tensor.end);
   text += '}';
   size_t total = (8 + text.size() + SafetensorsWriter::kDataAlignment - 1) /
                  SafetensorsWriter::kDataAlignment * SafetensorsWriter::kDataAlignment;

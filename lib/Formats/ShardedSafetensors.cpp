@@ -7,11 +7,10 @@
 
 #include "easyquant/Formats/ShardedSafetensors.h"
 
+#include "easyquant/Support/Json.h"
 #include "easyquant/Support/WriteFile.h"
 
 #include "Text.h"
-
-#include <nlohmann/json.hpp>
 
 using namespace easyquant;
 using namespace easyquant::formats;
@@ -95,16 +94,15 @@ Result<void> ShardedSafetensorsWriter::write(std::string_view name,
 }
 
 Result<void> ShardedSafetensorsWriter::writeIndex() const {
-  nlohmann::json map = nlohmann::json::object();
+  Json::Object map;
   int64_t total = 0;
   for (const auto &[name, shard] : shardOf)
     map[name] = shards[shard].path().filename().string();
   for (const SafetensorsWriter &shard : shards)
     total += shard.tensors().back().end;
-  nlohmann::json index = {{"metadata", {{"total_size", total}}}, {"weight_map", std::move(map)}};
-  std::string text = index.dump(2) + "\n";
-
-  return writeFile(indexPath, text);
+  const Json index = Json::Object{{"metadata", Json::Object{{"total_size", total}}},
+                                  {"weight_map", std::move(map)}};
+  return writeFile(indexPath, index.document());
 }
 
 Result<void> ShardedSafetensorsWriter::finish() {

@@ -7,43 +7,70 @@
 
 #include "easyquant/Numerics/SiteStatistics.h"
 
-#include <fmt/ranges.h>
+#include <algorithm>
 
 namespace easyquant::numerics {
 
-static constexpr std::string_view kStatisticNames[] = {
-    "absmax", "minmax", "mean_abs", "moments", "histogram", "hessian", "ema", "sinks", "inliers"};
+static constexpr StatisticInfo kStatistics[] = {
+    {"absmax", "the largest magnitude of each channel"},
+    {"minmax", "the least and the greatest value of each channel"},
+    {"mean_abs", "the mean magnitude of each channel"},
+    {"moments", "mean and variance of each channel"},
+    {"histogram", "2048 bins on each side of zero, of all channels"},
+    {"hessian", "(2/n) sum x x^T over n rows"},
+    {"ema", "moving averages of the largest magnitude and of the mean"},
+    {"sinks", "the positions at which tokens tower above the others"},
+    {"inliers", "the extrema of tokens that do not tower above the others"}};
 
-std::string SiteStatistics::names() { return fmt::format("{}", fmt::join(kStatisticNames, ", ")); }
+static constexpr RangeObserver kObservers[] = {
+    {"minmax", "minmax", true},         {"absmax", "absmax", true},
+    {"percentile", "histogram", false}, {"mse", "histogram", false},
+    {"entropy", "histogram", false},    {"ema", "ema", false}};
+
+std::span<const StatisticInfo> statistics() { return kStatistics; }
+
+bool isStatistic(std::string_view name) {
+  return std::ranges::find(kStatistics, name, &StatisticInfo::name) != std::end(kStatistics);
+}
+
+std::span<const RangeObserver> rangeObservers() { return kObservers; }
+
+const RangeObserver *findRangeObserver(std::string_view name) {
+  const RangeObserver *found = std::ranges::find(kObservers, name, &RangeObserver::name);
+  return found == std::end(kObservers) ? nullptr : found;
+}
+
+std::string SiteStatistics::names() {
+  std::string all;
+  for (const StatisticInfo &statistic : kStatistics)
+    all += fmt::format("{}{}", all.empty() ? "" : ", ", statistic.name);
+  return all;
+}
 
 Result<SiteStatistics> SiteStatistics::create(std::string site, int64_t columns,
-                                              std::span<const std::string> statistics) {
+                                              std::span<const std::string> names) {
   SiteStatistics s;
   s.name = std::move(site);
   s.columns = columns;
-  for (const std::string &statistic : statistics) {
-    if (statistic == "absmax")
-      s.absMax.emplace(columns);
-    else if (statistic == "minmax")
-      s.minMax.emplace(columns);
-    else if (statistic == "mean_abs")
-      s.meanAbs.emplace(columns);
-    else if (statistic == "moments")
-      s.moments.emplace(columns);
-    else if (statistic == "histogram")
-      s.histogram = std::make_unique<Histogram>();
-    else if (statistic == "hessian")
-      s.gram.emplace(columns);
-    else if (statistic == "ema")
-      s.ema.emplace();
-    else if (statistic == "sinks")
-      s.peaks.emplace();
-    else if (statistic == "inliers")
-      s.inliers.emplace(columns);
-    else
+  // In the order of the table.
+  void (*const starts[])(SiteStatistics &) = {
+      [](SiteStatistics &s) { s.absMax.emplace(s.columns); },
+      [](SiteStatistics &s) { s.minMax.emplace(s.columns); },
+      [](SiteStatistics &s) { s.meanAbs.emplace(s.columns); },
+      [](SiteStatistics &s) { s.moments.emplace(s.columns); },
+      [](SiteStatistics &s) { s.histogram = std::make_unique<Histogram>(); },
+      [](SiteStatistics &s) { s.gram.emplace(s.columns); },
+      [](SiteStatistics &s) { s.ema.emplace(); },
+      [](SiteStatistics &s) { s.peaks.emplace(); },
+      [](SiteStatistics &s) { s.inliers.emplace(s.columns); }};
+  static_assert(std::size(starts) == std::size(kStatistics));
+  for (const std::string &name : names) {
+    const StatisticInfo *found = std::ranges::find(kStatistics, name, &StatisticInfo::name);
+    if (found == std::end(kStatistics))
       return makeError(ErrorCode::InvalidArgument,
-                       "site '{}': unknown statistic '{}'; legal are {}", s.name, statistic,
-                       names());
+                       "site '{}': unknown statistic '{}'; legal are {}", s.name, name,
+                       SiteStatistics::names());
+    starts[found - kStatistics](s);
   }
   return s;
 }

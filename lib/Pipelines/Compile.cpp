@@ -13,6 +13,7 @@
 #include "easyquant/Conversion/LaunchesToLLVM/LaunchesToLLVM.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 #include "easyquant/Dialect/LM/Transforms/Passes.h"
+#include "easyquant/Numerics/SiteStatistics.h"
 #include "easyquant/Pipelines/Passes.h"
 #include "easyquant/Recipe/Mixes.h"
 #include "easyquant/Recipe/PassOptions.h"
@@ -22,7 +23,7 @@
 #include "easyquant/Support/DidYouMean.h"
 #include "easyquant/Support/Threads.h"
 
-#include "llvm/ADT/StringSwitch.h"
+#include "llvm/ADT/StringExtras.h"
 
 using namespace mlir;
 
@@ -55,7 +56,7 @@ struct Targets {
   std::vector<std::string> chips;
 
   explicit Targets(const OptionValues &options) {
-    std::string text = options[option::target];
+    std::string text = options[option::targetNames];
     SmallVector<StringRef> names;
     StringRef(text).split(names, ',');
     for (StringRef name : names) {
@@ -95,7 +96,7 @@ static Result<Request> requestOf(const OptionValues &options) {
 }
 
 std::vector<std::string> legalNames(const OptionInfo &option) {
-  if (&option != &option::target.info())
+  if (&option != &option::targetNames.info())
     return recipe::choicesOf(option);
   std::vector<std::string> names = {"cpu"};
   for (const gpu::Chip &chip : gpu::chips())
@@ -105,12 +106,12 @@ std::vector<std::string> legalNames(const OptionInfo &option) {
 
 static std::optional<std::string> checkTarget(const OptionValues &options) {
   for (const std::string &site : options[option::targets])
-    if (llvm::is_contained(legalNames(option::target.info()), site))
+    if (llvm::is_contained(legalNames(option::targetNames.info()), site))
       return "targets '" + site + "': expected names of sites to quantize; did you mean --target " +
              site + "?";
   for (const std::string &name : Targets(options).chips)
     if (!gpu::findChip(name)) {
-      std::vector<std::string> known = legalNames(option::target.info());
+      std::vector<std::string> known = legalNames(option::targetNames.info());
       return "unknown target '" + name + "'; expected some of " + llvm::join(known, ", ") +
              ", joined by commas" + didYouMean(name, known);
     }
@@ -208,15 +209,6 @@ std::optional<std::string> checkTokens(const OptionValues &options, StringRef re
 // Pipelines
 //===----------------------------------------------------------------------===//
 
-/// The statistic from which an observer chooses static ranges.
-static StringRef statisticOf(StringRef observer) {
-  return llvm::StringSwitch<StringRef>(observer)
-      .Case("absmax", "absmax")
-      .Case("ema", "ema")
-      .Cases({"percentile", "mse", "entropy"}, "histogram")
-      .Default("minmax");
-}
-
 template <typename PassOptions>
 static PassOptions withOutput(const OptionValues &options, StringRef output) {
   PassOptions result = passOptions<PassOptions>(options);
@@ -255,7 +247,7 @@ static void addCalibration(OpPassManager &pm, const OptionValues &options, const
   if (request.searchesAlpha && llvm::is_contained(request.methods, "smoothquant"))
     add("moments");
   for (const std::string &observer : request.observers)
-    add(statisticOf(observer));
+    add(numerics::findRangeObserver(observer)->statistic);
   if (request.keepsSinks)
     add("inliers");
   if (request.learnsTables && hasText(options))
@@ -402,7 +394,8 @@ void buildDryRunPipeline(OpPassManager &pm, const OptionValues &options) {
   buildQuantizePipeline(quantize, options);
   PrintPlansOptions print;
   for (Pass &pass : quantize.getPasses())
-    print.passes.push_back(pass.getArgument().str());
+    if (!pass.getArgument().empty()) // those of functions are none that the model goes through
+      print.passes.push_back(pass.getArgument().str());
   pm.addPass(createPrintPlans(print));
 }
 

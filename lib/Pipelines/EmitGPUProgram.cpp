@@ -21,6 +21,7 @@
 #include "easyquant/Weights/TargetModules.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -28,6 +29,7 @@
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/IR/Threading.h"
 #include "mlir/Pass/PassManager.h"
+#include "llvm/ADT/ScopeExit.h"
 #include "llvm/Support/FileSystem.h"
 
 #include <atomic>
@@ -51,7 +53,7 @@ namespace {
 struct ChipCode {
   easyquant::gpu::Chip chip;
   bool asked = true; ///< else only its PTX is wanted, for later chips
-  OwningOpRef<ModuleOp> module{};
+  ModuleOp module{};
   mlir::gpu::GPUModuleOp kernels{};
   formats::LaunchList launches{};
   DictionaryAttr cache{}; ///< launch.cache of its step
@@ -65,7 +67,7 @@ struct ChipCode {
 struct EmitGPUProgram : public easyquant::impl::EmitGPUProgramBase<EmitGPUProgram> {
   using EmitGPUProgramBase::EmitGPUProgramBase;
 
-  // The pass managers below run on several threads, where no dialect can be loaded any more.
+  // No dialect can be loaded any more where the modules of chips are lowered on several threads.
   void getDependentDialects(DialectRegistry &registry) const override {
     EmitGPUProgramBase::getDependentDialects(registry);
     easyquant::gpu::registerKernelDialects(registry);
@@ -121,34 +123,28 @@ LogicalResult EmitGPUProgram::chooseChips(std::vector<ChipCode> &codes, size_t &
 }
 
 LogicalResult EmitGPUProgram::convert(ChipCode &code) {
-  code.module = equant::moduleOf(getOperation(), equant::Target::GPU).clone();
-  PassManager pm(&getContext());
+  OpPassManager pm(ModuleOp::getOperationName());
   buildLaunchesPipeline(pm, {code.name(), maxRows, kvCache});
-  if (failed(pm.run(*code.module)))
+  if (failed(runPipeline(pm, code.module)))
     return failure();
-  FailureOr<formats::LaunchList> launches = easyquant::gpu::toLaunchList(*code.module);
+  FailureOr<formats::LaunchList> launches = easyquant::gpu::toLaunchList(code.module);
   if (failed(launches))
     return failure();
   code.launches = std::move(*launches);
-  auto forward = code.module->lookupSymbol<func::FuncOp>(launch::kForward);
+  auto forward = code.module.lookupSymbol<func::FuncOp>(launch::kForward);
   code.cache = forward->getAttrOfType<DictionaryAttr>(launch::kCacheAttr);
-  code.kernels = code.module->lookupSymbol<mlir::gpu::GPUModuleOp>(launch::kKernels);
-  for (Operation &op : llvm::make_early_inc_range(*code.module->getBody()))
+  code.kernels = code.module.lookupSymbol<mlir::gpu::GPUModuleOp>(launch::kKernels);
+  for (Operation &op : llvm::make_early_inc_range(*code.module.getBody()))
     if (&op != code.kernels)
       op.erase();
   return success();
 }
 
 LogicalResult EmitGPUProgram::generate(ChipCode &code, const easyquant::gpu::Assembler *assembler) {
-  PassManager pm(&getContext());
-  easyquant::gpu::buildLowerToNVVMPipeline(pm);
-  if (failed(pm.run(*code.module)))
-    return failure();
   FailureOr<std::string> ptx = easyquant::gpu::emitPTX(code.kernels, code.chip);
   if (failed(ptx))
     return failure();
   code.ptx = std::move(*ptx);
-  code.module = nullptr;
   if (!assembler || !code.asked)
     return success();
   auto cubin = assembler->assemble(code.ptx, code.name());
@@ -221,6 +217,16 @@ LogicalResult EmitGPUProgram::emit() {
   size_t later = 0;
   if (failed(chooseChips(codes, later)))
     return failure();
+  for (ChipCode &code : codes) {
+    code.module = equant::moduleOf(module, equant::Target::GPU).clone();
+    code.module.setSymName(code.name());
+  }
+  // Within the module, so that whoever prints and times passes sees those that run here.
+  OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
+  auto programs = ModuleOp::create(builder, module.getLoc());
+  auto removePrograms = llvm::scope_exit([&] { programs.erase(); });
+  for (ChipCode &code : codes)
+    programs.push_back(code.module);
   for (ChipCode &code : codes)
     if (failed(convert(code)))
       return failure();
@@ -230,6 +236,10 @@ LogicalResult EmitGPUProgram::emit() {
     module.emitWarning() << assembler.error().message;
   std::atomic<size_t> done = 0;
   ProgressAction::report(&getContext(), "kernels", 0, codes.size());
+  OpPassManager pm(ModuleOp::getOperationName());
+  easyquant::gpu::buildLowerToNVVMPipeline(pm.nest<ModuleOp>());
+  if (failed(runPipeline(pm, programs)))
+    return failure();
   if (failed(failableParallelForEachN(&getContext(), 0, codes.size(), [&](size_t i) {
         if (failed(generate(codes[i], assembler ? &*assembler : nullptr)))
           return failure();
@@ -241,11 +251,11 @@ LogicalResult EmitGPUProgram::emit() {
 
   if (Result<void> made = makeFolders(output.getValue()); !made)
     return module.emitError() << made.error().message;
-  std::map<std::string, formats::LaunchList> programs;
+  std::map<std::string, formats::LaunchList> lists;
   for (const ChipCode &code : codes) {
     if (failed(write(code.ptxFile(), code.ptx)))
       return failure();
-    programs[code.name()] = code.launches;
+    lists[code.name()] = code.launches;
   }
   if (assembler) {
     std::vector<easyquant::gpu::Cubin> cubins;
@@ -258,7 +268,7 @@ LogicalResult EmitGPUProgram::emit() {
     if (failed(write(kFatbinFile, *fatbin)))
       return failure();
   }
-  if (failed(write(kGpuProgramFile, formats::launchListText(programs))))
+  if (failed(write(kGpuProgramFile, formats::launchListText(lists))))
     return failure();
   module->setAttr(kGPUProgramAttr, describe(codes, codes[later].name(), assembler.has_value()));
   if (!module->hasAttr(kProgramAttr))

@@ -17,6 +17,7 @@
 
 #include "mlir/IR/Threading.h"
 #include "mlir/Pass/PassManager.h"
+#include "llvm/ADT/ScopeExit.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Path.h"
 
@@ -50,16 +51,42 @@ static DictionaryAttr mergePrograms(MLIRContext *context, ArrayRef<DictionaryAtt
 
 namespace {
 
+/// Takes a module, which bears the name of an instruction set, to LLVM's dialect. A pass of its own
+/// runs on the modules of all instruction sets at a time.
+struct LowerStep : PassWrapper<LowerStep, OperationPass<ModuleOp>> {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(LowerStep)
+
+  LowerStep(int64_t maxRows, std::string kvCache) : maxRows(maxRows), kvCache(std::move(kvCache)) {}
+
+  void addPasses(OpPassManager &pm, const std::string &isa) const {
+    buildLaunchesPipeline(pm, {isa, maxRows, kvCache});
+    pm.addPass(createConvertLaunchesToLLVM({/*step=*/true}));
+    cpu::buildLowerToLLVMPipeline(pm);
+  }
+
+  // No dialect can be loaded any more where modules are lowered on several threads.
+  void getDependentDialects(DialectRegistry &registry) const override {
+    OpPassManager pm(ModuleOp::getOperationName());
+    addPasses(pm, "avx2");
+    pm.getDependentDialects(registry);
+  }
+
+  void runOnOperation() override {
+    OpPassManager pm(ModuleOp::getOperationName());
+    addPasses(pm, getOperation().getSymName()->str());
+    if (failed(runPipeline(pm, getOperation())))
+      signalPassFailure();
+  }
+
+  int64_t maxRows;
+  std::string kvCache;
+};
+
 struct EmitProgram : public easyquant::impl::EmitProgramBase<EmitProgram> {
   using EmitProgramBase::EmitProgramBase;
 
-  // The pass managers below run on several threads, where no dialect can be loaded any more.
   void getDependentDialects(DialectRegistry &registry) const override {
-    OpPassManager pm(ModuleOp::getOperationName());
-    buildLaunchesPipeline(pm);
-    pm.addPass(createConvertLaunchesToLLVM());
-    cpu::buildLowerToLLVMPipeline(pm);
-    pm.getDependentDialects(registry);
+    LowerStep(maxRows, kvCache).getDependentDialects(registry);
     cpu::registerTranslations(registry);
   }
 
@@ -69,25 +96,40 @@ struct EmitProgram : public easyquant::impl::EmitProgramBase<EmitProgram> {
     if (isas.empty())
       isas = {"avx2", "avx512vnni"};
 
-    SmallVector<OwningOpRef<ModuleOp>> clones;
-    for (size_t i = 0; i < isas.size(); ++i)
-      clones.push_back(equant::moduleOf(module, equant::Target::CPU).clone());
-    SmallVector<llvm::SmallVector<char, 0>> objects(isas.size());
-    SmallVector<DictionaryAttr> programs(isas.size());
-    std::atomic<size_t> done = 0;
     ProgressAction::report(&getContext(), "program", 0, isas.size());
+    SmallVector<ModuleOp> lowered;
+    for (const std::string &isa : isas) {
+      lowered.push_back(equant::moduleOf(module, equant::Target::CPU).clone());
+      lowered.back().setSymName(isa);
+    }
+    // Within the module, so that whoever prints and times passes sees those that run here.
+    OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
+    auto programs = ModuleOp::create(builder, module.getLoc());
+    auto removePrograms = llvm::scope_exit([&] { programs.erase(); });
+    for (ModuleOp program : lowered)
+      programs.push_back(program);
+    OpPassManager pm(ModuleOp::getOperationName());
+    pm.addNestedPass<ModuleOp>(std::make_unique<LowerStep>(maxRows, kvCache));
+    if (failed(runPipeline(pm, programs)))
+      return signalPassFailure();
+
+    SmallVector<llvm::SmallVector<char, 0>> objects(isas.size());
+    SmallVector<DictionaryAttr> facts(isas.size());
+    std::atomic<size_t> done = 0;
     if (failed(failableParallelForEachN(&getContext(), 0, isas.size(), [&](size_t i) {
-          auto object = compile(*clones[i], isas[i]);
+          cpu::Target target;
+          target.isa = isas[i] == "avx2" ? cpu::Isa::AVX2 : cpu::Isa::AVX512VNNI;
+          auto object = cpu::emitObject(lowered[i], target);
           if (failed(object))
             return failure();
           objects[i] = std::move(*object);
-          programs[i] = (*clones[i])->getAttrOfType<DictionaryAttr>(kProgramAttr);
+          facts[i] = lowered[i]->getAttrOfType<DictionaryAttr>(kProgramAttr);
           if (++done < isas.size())
             ProgressAction::report(&getContext(), "program", done, isas.size());
           return success();
         })))
       return signalPassFailure();
-    module->setAttr(kProgramAttr, mergePrograms(&getContext(), programs, isas));
+    module->setAttr(kProgramAttr, mergePrograms(&getContext(), facts, isas));
 
     if (Result<void> made = makeFolders(output.getValue()); !made) {
       module.emitError() << made.error().message;
@@ -98,18 +140,6 @@ struct EmitProgram : public easyquant::impl::EmitProgramBase<EmitProgram> {
     if (failed(cpu::linkSharedObject(module.getLoc(), objects, path)))
       return signalPassFailure();
     ProgressAction::report(&getContext(), "program", isas.size(), isas.size());
-  }
-
-  FailureOr<llvm::SmallVector<char, 0>> compile(ModuleOp module, const std::string &isa) {
-    PassManager pm(&getContext());
-    buildLaunchesPipeline(pm, {isa, maxRows, kvCache});
-    pm.addPass(createConvertLaunchesToLLVM({/*step=*/true}));
-    cpu::buildLowerToLLVMPipeline(pm);
-    if (failed(pm.run(module)))
-      return failure();
-    cpu::Target target;
-    target.isa = isa == "avx2" ? cpu::Isa::AVX2 : cpu::Isa::AVX512VNNI;
-    return cpu::emitObject(module, target);
   }
 };
 

@@ -5,8 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "AttributeJSON.h"
-
+#include "easyquant/Dialect/Equant/Analysis/AttributeJSON.h"
 #include "easyquant/Dialect/Equant/Analysis/StoredBytes.h"
 #include "easyquant/Dialect/LM/IR/LM.h"
 #include "easyquant/Pipelines/Passes.h"
@@ -38,16 +37,16 @@ static Json describe(StringRef site, RankedTensorType weight, equant::PlanAttr p
                      const std::string &reason) {
   equant::SchemeAttr scheme = plan ? plan.getWeight() : equant::SchemeAttr();
   equant::SchemeAttr input = plan ? plan.getInput() : equant::SchemeAttr();
-  return Json(Json::Object{
-      {"name", Json(site.str())},
-      {"out_features", Json(weight.getDimSize(0))},
-      {"in_features", Json(weight.getDimSize(1))},
+  return Json::Object{
+      {"name", site},
+      {"out_features", weight.getDimSize(0)},
+      {"in_features", weight.getDimSize(1)},
       {"weight", toJson(equant::describeScheme(weight.getContext(), scheme, /*isWeight=*/true))},
       {"input", toJson(equant::describeScheme(weight.getContext(), input, /*isWeight=*/false))},
       {"methods", plan && plan.getMethods() ? toJson(plan.getMethods()) : Json(Json::Array())},
-      {"bytes", Json(equant::storedBytes(weight, scheme, input,
-                                         equant::LayoutAttr::panel(weight.getContext())))},
-      {"reason", reason.empty() ? Json() : Json(reason)}});
+      {"bytes",
+       equant::storedBytes(weight, scheme, input, equant::LayoutAttr::panel(weight.getContext()))},
+      {"reason", reason.empty() ? Json() : Json(reason)}};
 }
 
 static Json describe(QuantizableOpInterface op) {
@@ -77,16 +76,13 @@ void PrintPlans::runOnOperation() {
     if (function.isPrivate())
       largestLayer = std::max(largestLayer, floats);
   });
-  Json::Array names;
-  for (const std::string &name : passes)
-    names.push_back(Json(name));
-  Json plans(Json::Object{{"sites", Json(std::move(sites))},
-                          {"passes", Json(std::move(names))},
-                          {"other_bytes", Json(equant::otherBytes(module))},
-                          {"header_bytes", Json(equant::headerBytes(module))},
-                          {"layer_floats", Json(largestLayer)},
-                          {"recipe", toJson(module->getAttr(equant::kRecipeAttr))},
-                          {"model", toJson(module->getAttr(lm::kModelAttr))}});
+  const Json plans = Json::Object{{"sites", std::move(sites)},
+                                  {"passes", Json::Array(passes.begin(), passes.end())},
+                                  {"other_bytes", equant::otherBytes(module)},
+                                  {"header_bytes", equant::headerBytes(module)},
+                                  {"layer_floats", largestLayer},
+                                  {"recipe", toJson(module->getAttr(equant::kRecipeAttr))},
+                                  {"model", toJson(module->getAttr(lm::kModelAttr))}};
   llvm::outs() << plans.document();
   markAllAnalysesPreserved();
 }

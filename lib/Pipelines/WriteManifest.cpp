@@ -5,10 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "AttributeJSON.h"
-
 #include "easyquant/Conversion/GPUToNVVM/GPUToNVVM.h"
 #include "easyquant/Conversion/LaunchesToLLVM/LaunchesToLLVM.h"
+#include "easyquant/Dialect/Equant/Analysis/AttributeJSON.h"
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 #include "easyquant/Dialect/LM/IR/LM.h"
 #include "easyquant/Formats/Manifest.h"

@@ -7,6 +7,7 @@
 
 #include "easyquant/Recipe/Options.h"
 
+#include "easyquant/Numerics/SiteStatistics.h"
 #include "easyquant/Recipe/Mixes.h"
 #include "easyquant/Recipe/Presets.h"
 
@@ -42,6 +43,9 @@ std::vector<std::string> choicesOf(const OptionInfo &option) {
     for (const Mix &mix : mixes())
       names.emplace_back(mix.name);
   }
+  if (&option == &option::observer.info())
+    for (const numerics::RangeObserver &observer : numerics::rangeObservers())
+      names.emplace_back(observer.name);
   if (&option == &option::head.info())
     for (std::string &scheme : weightSchemeNames())
       names.push_back(std::move(scheme));

@@ -7,6 +7,7 @@
 
 #include "easyquant/Recipe/Recipe.h"
 
+#include "easyquant/Numerics/SiteStatistics.h"
 #include "easyquant/Recipe/Mixes.h"
 #include "easyquant/Recipe/Presets.h"
 
@@ -94,7 +95,8 @@ Result<bool> Recipe::keepsSinks() const {
       return {};
     anySite = true;
     std::string own = site.options.get(option::observer).value_or(options[option::observer]);
-    if (own == "minmax" || own == "absmax")
+    if (const numerics::RangeObserver *how = numerics::findRangeObserver(own);
+        how && how->isOfChannels)
       return {};
     return makeError(ErrorCode::InvalidArgument,
                      "sinks keep goes with observer minmax or absmax, which leave sinks out of "

@@ -10,13 +10,13 @@
 #include "SearchReport.h"
 
 #include "easyquant/Calibration/SubgraphPass.h"
+#include "easyquant/Dialect/Equant/Analysis/AttributeJSON.h"
 #include "easyquant/Search/Passes.h"
 #include "easyquant/Support/ProgressAction.h"
 #include "easyquant/Support/WriteFile.h"
 
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
 #include "llvm/ADT/StringExtras.h"
-#include "llvm/Support/FormatVariadic.h"
 
 #include <cmath>
 #include <limits>
@@ -438,14 +438,14 @@ LogicalResult SearchBitwidths::choose(const SearchSpace &space, const SearchTabl
 LogicalResult SearchBitwidths::finish(const SearchSpace &space, const SearchTable &table,
                                       const SearchRun *run) {
   ModuleOp module = getOperation();
-  llvm::json::Object found = reportOf(module, space, run, table, points);
+  Json::Object found = reportOf(module, space, run, table, points);
   found["strategy"] = strategy.getValue();
   found["objective"] = objective.getValue();
   DictionaryAttr recipe = recipeOf(module, space, points.front().candidates);
-  auto write = [&](const std::string &path, llvm::json::Value value) -> LogicalResult {
+  auto write = [&](const std::string &path, const Json &value) -> LogicalResult {
     if (path.empty() || Ranks::of(&getContext()).rank() != 0)
       return success();
-    if (auto done = writeFile(path, llvm::formatv("{0:2}\n", value).str()); !done)
+    if (auto done = writeFile(path, value.document()); !done)
       return fail() << done.error().message;
     return success();
   };

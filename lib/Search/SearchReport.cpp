@@ -7,11 +7,11 @@
 
 #include "SearchReport.h"
 
+#include "easyquant/Dialect/Equant/Analysis/AttributeJSON.h"
 #include "easyquant/Dialect/Equant/Analysis/SitePatterns.h"
 
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/StringExtras.h"
-#include "llvm/ADT/TypeSwitch.h"
 
 #include <cmath>
 
@@ -19,7 +19,6 @@ using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::calibration;
 using namespace easyquant::search;
-namespace json = llvm::json;
 
 //===----------------------------------------------------------------------===//
 // Recipes
@@ -62,45 +61,23 @@ DictionaryAttr easyquant::search::recipeOf(ModuleOp module, const SearchSpace &s
   return recipe.getDictionary(module.getContext());
 }
 
-static json::Value valueAsJson(Attribute attribute) {
-  return llvm::TypeSwitch<Attribute, json::Value>(attribute)
-      .Case([](DictionaryAttr dictionary) { return toJson(dictionary); })
-      .Case([](ArrayAttr array) {
-        json::Array values;
-        for (Attribute value : array)
-          values.push_back(valueAsJson(value));
-        return json::Value(std::move(values));
-      })
-      .Case([](StringAttr text) { return json::Value(text.str()); })
-      .Case([](BoolAttr flag) { return json::Value(flag.getValue()); })
-      .Case([](IntegerAttr integer) { return json::Value(integer.getInt()); })
-      .Case([](FloatAttr number) { return json::Value(number.getValueAsDouble()); })
-      .Default([](Attribute) { return json::Value(nullptr); });
-}
-
-json::Value easyquant::search::toJson(DictionaryAttr recipe) {
-  json::Object members;
-  for (NamedAttribute entry : recipe)
-    members[entry.getName().str()] = valueAsJson(entry.getValue());
-  return json::Value(std::move(members));
-}
-
 //===----------------------------------------------------------------------===//
 // The report
 //===----------------------------------------------------------------------===//
 
-static json::Array groupsAsJson(const SearchSpace &space, const SearchRun *run,
+static Json::Array groupsAsJson(const SearchSpace &space, const SearchRun *run,
                                 const SearchTable &table) {
-  json::Array groups;
+  Json::Array groups;
   std::vector<size_t> next(run ? run->findings().size() : 0);
   for (auto [index, group] : llvm::enumerate(space.groups)) {
     const GroupFindings *found =
         run ? &run->findings()[group.layer].groups[next[group.layer]++] : nullptr;
-    json::Array sites, choices;
+    Json::Array sites;
+    std::vector<Json::Object> choices;
     for (const PlannedSite &site : group.sites)
       sites.push_back(site.name());
     for (auto [i, candidate] : llvm::enumerate(group.candidates)) {
-      json::Object choice{{"format", candidate.format}, {"bytes", candidate.bytes}};
+      Json::Object choice{{"format", candidate.format}, {"bytes", candidate.bytes}};
       if (candidate.milliseconds > 0)
         choice["milliseconds"] = candidate.milliseconds;
       if (found)
@@ -110,21 +87,20 @@ static json::Array groupsAsJson(const SearchSpace &space, const SearchRun *run,
       choices.push_back(std::move(choice));
     }
     for (auto [i, cost] : llvm::zip_equal(table.candidates[index], table.costs[index]))
-      (*choices[i].getAsObject())["loss"] = cost.loss;
-    groups.push_back(
-        json::Object{{"name", group.name()},
-                     {"kind", kindOf(group)},
-                     {"layer", group.isHead ? json::Value(nullptr) : json::Value(group.layer)},
-                     {"sites", std::move(sites)},
-                     {"weights", group.weights()},
-                     {"choices", std::move(choices)}});
+      choices[i]["loss"] = cost.loss;
+    groups.push_back(Json::Object{{"name", group.name()},
+                                  {"kind", kindOf(group)},
+                                  {"layer", group.isHead ? Json() : Json(group.layer)},
+                                  {"sites", std::move(sites)},
+                                  {"weights", group.weights()},
+                                  {"choices", std::move(choices)}});
   }
   return groups;
 }
 
-static json::Object pointAsJson(ModuleOp module, const SearchSpace &space,
+static Json::Object pointAsJson(ModuleOp module, const SearchSpace &space,
                                 const SearchPoint &point) {
-  json::Array formats;
+  Json::Array formats;
   int64_t layerBytes = 0;
   double milliseconds = space.fixedMilliseconds;
   for (auto [group, chosen] : llvm::zip_equal(space.groups, point.candidates)) {
@@ -132,14 +108,14 @@ static json::Object pointAsJson(ModuleOp module, const SearchSpace &space,
     layerBytes += group.isHead ? 0 : group.candidates[chosen].bytes;
     milliseconds += group.candidates[chosen].milliseconds;
   }
-  json::Object result{
-      {"budget", json::Object{{"kind", point.budget}, {"value", point.value}}},
+  Json::Object result{
+      {"budget", Json::Object{{"kind", point.budget}, {"value", point.value}}},
       {"formats", std::move(formats)},
       {"bytes", point.bytes},
       {"weights_bytes", point.bytes + space.fixedBytes},
       {"avg_bits", 8.0 * static_cast<double>(layerBytes) / static_cast<double>(space.weights())},
       {"predicted", point.predicted},
-      {"verified", point.verified ? json::Value(point.verified->objective) : json::Value(nullptr)},
+      {"verified", point.verified ? Json(point.verified->objective) : Json()},
       {"evaluations", point.evaluations},
       {"recipe", toJson(recipeOf(module, space, point.candidates))}};
   if (point.verified && point.verified->nextToken >= 0) {
@@ -151,7 +127,7 @@ static json::Object pointAsJson(ModuleOp module, const SearchSpace &space,
   if (point.isLocalOptimum)
     result["local_optimum"] = *point.isLocalOptimum;
   if (!point.weights.empty()) {
-    json::Object weights;
+    Json::Object weights;
     for (const auto &[kind, weight] : point.weights)
       weights[kind] = weight;
     result["coefficients"] = std::move(weights);
@@ -159,25 +135,25 @@ static json::Object pointAsJson(ModuleOp module, const SearchSpace &space,
   return result;
 }
 
-json::Object easyquant::search::reportOf(ModuleOp module, const SearchSpace &space,
+Json::Object easyquant::search::reportOf(ModuleOp module, const SearchSpace &space,
                                          const SearchRun *run, const SearchTable &table,
                                          ArrayRef<SearchPoint> points) {
   const bool isMeasured = run && !run->findings().empty();
-  json::Array formats, layers, checks, found;
+  Json::Array formats, layers, checks, found;
   for (const SearchFormat &format : space.formats)
-    formats.push_back(json::Object{{"name", format.name()},
+    formats.push_back(Json::Object{{"name", format.name()},
                                    {"scheme", format.scheme},
                                    {"group_size", format.groupSize},
                                    {"two_level", format.isTwoLevel}});
   std::vector<double> predicted, measured;
   if (isMeasured) {
     for (const LayerFindings &layer : run->findings().drop_back(space.head() ? 1 : 0))
-      layers.push_back(json::Object{{"losses", json::Array(layer.losses)}});
+      layers.push_back(Json::Object{{"losses", Json(layer.losses)}});
     for (const CheckedPair &pair : run->checkedPairs()) {
       predicted.push_back(pair.predicted);
       measured.push_back(pair.measured);
       checks.push_back(
-          json::Object{{"group", pair.group},
+          Json::Object{{"group", pair.group},
                        {"format", space.groups[pair.group].candidates[pair.candidate].format},
                        {"predicted", pair.predicted},
                        {"measured", pair.measured}});
@@ -185,7 +161,7 @@ json::Object easyquant::search::reportOf(ModuleOp module, const SearchSpace &spa
   }
   for (const SearchPoint &point : points)
     found.push_back(pointAsJson(module, space, point));
-  json::Object report{{"format", "easyquant-search"},
+  Json::Object report{{"format", "easyquant-search"},
                       {"format_version", 1},
                       {"formats", std::move(formats)},
                       {"groups", groupsAsJson(space, isMeasured ? run : nullptr, table)},

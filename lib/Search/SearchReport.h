@@ -14,7 +14,7 @@
 
 #include "SearchRun.h"
 
-#include "llvm/Support/JSON.h"
+#include "easyquant/Support/Json.h"
 
 namespace easyquant::search {
 
@@ -37,11 +37,10 @@ std::string kindOf(const SearchGroup &group);
 /// The recipe of the module with a rule for each format and kind of site.
 mlir::DictionaryAttr recipeOf(mlir::ModuleOp module, const SearchSpace &space,
                               llvm::ArrayRef<size_t> candidates);
-llvm::json::Value toJson(mlir::DictionaryAttr recipe);
 
 /// What is known of each group, format and point. `run` is null where nothing was run.
-llvm::json::Object reportOf(mlir::ModuleOp module, const SearchSpace &space, const SearchRun *run,
-                            const SearchTable &table, llvm::ArrayRef<SearchPoint> points);
+Json::Object reportOf(mlir::ModuleOp module, const SearchSpace &space, const SearchRun *run,
+                      const SearchTable &table, llvm::ArrayRef<SearchPoint> points);
 
 } // namespace easyquant::search
 

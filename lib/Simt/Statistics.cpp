@@ -7,8 +7,6 @@
 
 #include "Execution.h"
 
-#include <nlohmann/json.hpp>
-
 using namespace easyquant;
 using namespace easyquant::simt;
 
@@ -89,42 +87,42 @@ Statistics Launch::statistics() const {
   return result;
 }
 
-std::string Statistics::toJson() const {
-  nlohmann::json json = {
-      {"blocks", blocks},
-      {"threads", threads},
-      {"warp_instructions", warpInstructions},
-      {"lane_instructions", laneInstructions},
-      {"lanes_per_instruction",
-       warpInstructions ? double(laneInstructions) / double(warpInstructions) : 0.0},
-      {"divergent_branches", divergentBranches},
-      {"barriers", barriers},
-      {"shared_bytes", sharedBytes},
-      {"local_bytes_per_thread", localBytesPerThread},
-      {"instructions_by_class", byClass}};
-  json["traffic"] = nlohmann::json::object();
+Json::Object Statistics::toJson() const {
+  Json::Object accesses;
   for (const auto &[name, t] : traffic)
-    json["traffic"][name] = {
+    accesses[name] = Json::Object{
         {"requests", t.requests},
         {"bytes", t.bytes},
         {"sectors", t.sectors},
         {"sectors_per_request", t.requests ? double(t.sectors) / double(t.requests) : 0.0},
         {"wavefronts", t.wavefronts},
         {"bank_conflicts", t.conflicts}};
-  json["instructions"] = nlohmann::json::array();
+  Json::Array lines;
   for (const InstructionStatistics &i : instructions) {
-    nlohmann::json entry = {{"line", i.line},
-                            {"text", i.text},
-                            {"class", i.opClass},
-                            {"issued", i.issued},
-                            {"lanes", i.lanes}};
+    Json::Object entry{{"line", i.line},
+                       {"text", i.text},
+                       {"class", i.opClass},
+                       {"issued", i.issued},
+                       {"lanes", i.lanes}};
     if (i.requests)
-      entry.update({{"requests", i.requests},
-                    {"bytes", i.bytes},
-                    {"sectors", i.sectors},
-                    {"wavefronts", i.wavefronts},
-                    {"bank_conflicts", i.conflicts}});
-    json["instructions"].push_back(std::move(entry));
+      entry.merge(Json::Object{{"requests", i.requests},
+                               {"bytes", i.bytes},
+                               {"sectors", i.sectors},
+                               {"wavefronts", i.wavefronts},
+                               {"bank_conflicts", i.conflicts}});
+    lines.push_back(std::move(entry));
   }
-  return json.dump(2);
+  return {{"blocks", blocks},
+          {"threads", threads},
+          {"warp_instructions", warpInstructions},
+          {"lane_instructions", laneInstructions},
+          {"lanes_per_instruction",
+           warpInstructions ? double(laneInstructions) / double(warpInstructions) : 0.0},
+          {"divergent_branches", divergentBranches},
+          {"barriers", barriers},
+          {"shared_bytes", sharedBytes},
+          {"local_bytes_per_thread", localBytesPerThread},
+          {"instructions_by_class", Json::Object(byClass.begin(), byClass.end())},
+          {"traffic", std::move(accesses)},
+          {"instructions", std::move(lines)}};
 }

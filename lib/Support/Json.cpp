@@ -28,11 +28,7 @@ public:
   bool null() override { return put(Json()); }
   bool boolean(bool value) override { return put(Json(value)); }
   bool number_integer(int64_t value) override { return put(Json(value)); }
-  bool number_unsigned(uint64_t value) override {
-    if (value <= uint64_t(std::numeric_limits<int64_t>::max()))
-      return put(Json(static_cast<int64_t>(value)));
-    return put(Json(value));
-  }
+  bool number_unsigned(uint64_t value) override { return put(Json(value)); }
   bool number_float(double value, const std::string &) override { return put(Json(value)); }
   bool string(std::string &value) override { return put(Json(std::move(value))); }
   bool binary(nlohmann::json::binary_t &) override { return false; } // not in a text
@@ -204,6 +200,14 @@ std::string Json::text(int depth) const {
           return scalar(value);
       },
       value);
+}
+
+bool Json::isText(std::string_view text) {
+  try {
+    return !nlohmann::json(text).dump().empty();
+  } catch (const nlohmann::json::exception &) {
+    return false;
+  }
 }
 
 std::string Json::describe() const {

@@ -181,6 +181,12 @@ def test_passes_do_what_their_help_states():
                 assert value == default or float(value) == float(default), f"--{flag}={name} states {default} and is {value}"
 
 
+def test_help_lists_ours_first():
+    ours, everything = (run_tool("easyquant-opt", option).stdout for option in ("--help", "--help-hidden"))
+    assert "--equant-absmax" in ours and "--canonicalize" not in ours and "--help-hidden" in ours and len(ours.splitlines()) < 450
+    assert "--equant-absmax" in everything and "--canonicalize" in everything
+
+
 COMPOSITIONS = {
     "absmax": ("--scheme=W8A8",), "zeropoint": ("--scheme=W4A16_ASYM",), "symmetric": ("--scheme=W4A8", "--method=symmetric"),
     "zeroquant": ("--scheme=W8A8", "--method=zeroquant", "--mixed"), "smoothquant": ("--scheme=W8A8", "--method=smoothquant"),

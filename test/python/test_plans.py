@@ -114,8 +114,22 @@ def test_a_dry_run_with_text_plans_what_compile_would_do(tiny_llama, tmp_path):
     assert plain.text_passes == [] and plans.text_passes == ["equant-awq", "equant-choose-ranges", "equant-signround"]
     assert plans.methods == ["awq", "signround"] and plans.recipe["weight_observer"] == "hessian-diagonal"
     shown = run_tool("easyquant-compile", tiny_llama, "-o", tmp_path / "out", "--scheme=Q4", "--tokens=nowhere", "--dump-pipeline").stdout
-    assert [name for name in re.findall(r"[(,]((?:equant|lm)-[a-z-]+)", shown) if name in plans.passes] == [name for name in plans.passes if "-" in name and name != "equant-fuse-shared-input"]
+    assert [name for name in re.findall(r"[(,]((?:equant|lm)-[a-z-]+)", shown) if name in plans.passes] == plans.passes
     assert prediction(plans, options).memory_bytes > prediction(plain, options).memory_bytes
+
+
+@pytest.mark.parametrize("option, message", [
+    ("--method=gtpq", "unknown method 'gtpq'"), ("--alpha=7", "alpha '7': expected a number from 0 to 1, or search"), ("--targets=cpu", "did you mean --target cpu?"),
+])  # fmt: skip
+def test_options_are_checked_before_the_text_is_read(tiny_llama, tmp_path, option, message):
+    assert_refused(easyquant("compile", tiny_llama, "-o", tmp_path / "out", option, "--calib", tmp_path / "nowhere"), message)
+
+
+def test_who_lacks_text_is_told_the_option_that_gives_it(tiny_llama, tmp_path):
+    done = easyquant("compile", tiny_llama, "-o", tmp_path / "out", "--method", "gptq")
+    assert_refused(done, "method gptq needs calibration text: give --calib FILE")
+    assert "--tokens" not in done.stderr
+    assert_refused(run_tool("easyquant-compile", tiny_llama, "-o", tmp_path / "out", "--method=gptq"), "give --tokens FILE")
 
 
 def test_sites_that_stay_float_are_listed(long, tmp_path):

@@ -7,10 +7,12 @@
 
 #include "DescribeOptions.h"
 
+#include "easyquant/Numerics/SiteStatistics.h"
 #include "easyquant/Pipelines/Compile.h"
+#include "easyquant/Support/Json.h"
 
 #include "llvm/ADT/StringExtras.h"
-#include "llvm/Support/JSON.h"
+#include "llvm/Support/raw_ostream.h"
 
 #include <array>
 
@@ -60,58 +62,51 @@ static llvm::StringRef nameOf(recipe::Stage stage) {
   return names[size_t(stage)];
 }
 
-static void describe(llvm::json::OStream &json, const OptionInfo &option) {
-  auto text = [&](llvm::StringRef name, llvm::StringRef value) {
+static Json describe(const OptionInfo &option) {
+  Json::Object row{
+      {"name", option.flag}, {"kind", nameOf(option.kind)}, {"help", helpWithOwner(option)}};
+  auto text = [&](const char *name, llvm::StringRef value) {
     if (!value.empty())
-      json.attribute(name, value);
+      row[name] = value;
   };
-  auto number = [&](llvm::StringRef name, llvm::StringRef value) {
+  auto number = [&](const char *name, llvm::StringRef value) {
     if (double parsed = 0; !value.getAsDouble(parsed))
-      json.attribute(name, parsed);
+      row[name] = parsed;
   };
-  auto flag = [&](llvm::StringRef name, bool value) {
+  auto flag = [&](const char *name, bool value) {
     if (value)
-      json.attribute(name, true);
+      row[name] = true;
   };
-  json.object([&] {
-    json.attribute("name", llvm::StringRef(option.flag));
-    json.attribute("kind", nameOf(option.kind));
-    json.attribute("help", helpWithOwner(option));
-    text("default", defaultOf(option));
-    // A switch without one has no opposite.
-    flag("negatable", option.kind == Kind::Switch && !option.ownDefault.empty());
-    if (std::vector<std::string> choices = legalNames(option); !choices.empty())
-      json.attribute("choices", llvm::json::Array(choices));
-    text("joint", option.joint);
-    number("least", option.least);
-    number("most", option.most);
-    text("value", option.value);
-    text("group", option.group);
-    text("owner", option.owner);
-    text("section", option.section);
-    text("key", option.key);
-    flag("per_site", option.perSite);
-    flag("internal", option.internal);
-  });
+  text("default", defaultOf(option));
+  // A switch without one has no opposite.
+  flag("negatable", option.kind == Kind::Switch && !option.ownDefault.empty());
+  if (std::vector<std::string> choices = legalNames(option); !choices.empty())
+    row["choices"] = choices;
+  text("joint", option.joint);
+  number("least", option.least);
+  number("most", option.most);
+  text("value", option.value);
+  text("group", option.group);
+  text("owner", option.owner);
+  text("section", option.section);
+  text("key", option.key);
+  flag("per_site", option.perSite);
+  flag("internal", option.internal);
+  return row;
 }
 
 void describeOptions() {
-  llvm::json::OStream json(llvm::outs(), /*IndentSize=*/2);
-  json.object([&] {
-    json.attributeArray("methods", [&] {
-      for (const recipe::MethodInfo &method : recipe::methods())
-        json.object([&] {
-          json.attribute("name", llvm::StringRef(method.name));
-          json.attribute("stage", nameOf(method.stage));
-        });
-    });
-    json.attributeArray("options", [&] {
-      for (const OptionInfo &option : recipe::options())
-        if (!option.flag.empty())
-          describe(json, option);
-    });
-  });
-  llvm::outs() << "\n";
+  Json::Array methods, options, statistics;
+  for (const numerics::StatisticInfo &statistic : numerics::statistics())
+    statistics.push_back(Json::Object{{"name", statistic.name}, {"holds", statistic.holds}});
+  for (const recipe::MethodInfo &method : recipe::methods())
+    methods.push_back(Json::Object{{"name", method.name}, {"stage", nameOf(method.stage)}});
+  for (const OptionInfo &option : recipe::options())
+    if (!option.flag.empty())
+      options.push_back(describe(option));
+  const Json table =
+      Json::Object{{"methods", methods}, {"options", options}, {"statistics", statistics}};
+  llvm::outs() << table.document();
   llvm::outs().flush();
 }
 

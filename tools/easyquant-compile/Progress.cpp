@@ -7,10 +7,10 @@
 
 #include "Progress.h"
 
+#include "easyquant/Support/Json.h"
 #include "easyquant/Support/ProgressAction.h"
 
 #include "llvm/Support/FormatVariadic.h"
-#include "llvm/Support/JSON.h"
 #include "llvm/Support/raw_ostream.h"
 
 #include <chrono>
@@ -27,8 +27,8 @@ struct Progress::Impl {
   void report(llvm::StringRef name, int64_t done, int64_t total) {
     std::lock_guard lock(mutex);
     if (format == ProgressFormat::JSON) {
-      llvm::json::Object event{{"phase", name}, {"done", done}, {"total", total}};
-      llvm::errs() << llvm::formatv("{0}\n", llvm::json::Value(std::move(event)));
+      const Json event = Json::Object{{"phase", name}, {"done", done}, {"total", total}};
+      llvm::errs() << event.text() + "\n";
       return;
     }
     if (format == ProgressFormat::None)

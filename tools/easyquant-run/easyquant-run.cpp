@@ -9,11 +9,11 @@
 
 #include "easyquant/Comm/Open.h"
 #include "easyquant/Runtime/easyquant.h"
+#include "easyquant/Support/Json.h"
 #include "easyquant/Support/OutOfMemory.h"
 #include "easyquant/Support/WriteFile.h"
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cerrno>
@@ -22,6 +22,8 @@
 #include <iostream>
 #include <memory>
 #include <stdexcept>
+
+using easyquant::Json;
 
 static void check(eq_error *error) {
   std::unique_ptr<eq_error, decltype(&eq_error_free)> owner(error, eq_error_free);
@@ -46,6 +48,16 @@ struct Options {
   bool ignoreEos = false;
 };
 
+/// The tokens that end a text, of a manifest that the runtime has checked.
+static std::vector<int32_t> endTokens(const char *manifest) {
+  const auto root = Json::parseObject(manifest, "manifest").value();
+  std::vector<int32_t> ends;
+  const Json &ids = *root.find("model")->find("eos_token_ids");
+  for (size_t i = 0; i < ids.size(); ++i)
+    ends.push_back(static_cast<int32_t>(*ids[i].integer()));
+  return ends;
+}
+
 /// Prints the generated ids as they come.
 static void run(const Options &options) {
   eq_model *rawModel = nullptr;
@@ -60,8 +72,7 @@ static void run(const Options &options) {
   check(eq_session_create(rawModel, &options.session, &rawSession));
   std::unique_ptr<eq_session, decltype(&eq_session_free)> session(rawSession, eq_session_free);
 
-  nlohmann::json manifest = nlohmann::json::parse(eq_model_manifest(rawModel));
-  std::vector<int32_t> ends = manifest["model"]["eos_token_ids"];
+  const std::vector<int32_t> ends = endTokens(eq_model_manifest(rawModel));
   int64_t vocab = eq_model_vocab_size(rawModel);
 
   {
@@ -83,14 +94,14 @@ static void run(const Options &options) {
   if (options.json.empty())
     return;
   const float *logits = eq_session_logits(rawSession);
-  nlohmann::json result = {{"prompt", options.tokens},
-                           {"generated", generated},
-                           {"stopped", ended ? "eos" : "length"},
-                           {"isa", eq_model_isa(rawModel)},
-                           {"device", eq_model_device(rawModel)},
-                           {"device_name", eq_model_device_name(rawModel)},
-                           {"logits", std::vector<float>(logits, logits + vocab)}};
-  if (auto written = easyquant::writeFile(options.json, result.dump() + "\n"); !written)
+  const Json result = Json::Object{{"prompt", options.tokens},
+                                   {"generated", generated},
+                                   {"stopped", ended ? "eos" : "length"},
+                                   {"isa", eq_model_isa(rawModel)},
+                                   {"device", eq_model_device(rawModel)},
+                                   {"device_name", eq_model_device_name(rawModel)},
+                                   {"logits", std::vector<float>(logits, logits + vocab)}};
+  if (auto written = easyquant::writeFile(options.json, result.text() + "\n"); !written)
     throw std::runtime_error(written.error().message);
 }
 

@@ -10,7 +10,6 @@
 #include "easyquant/Support/OutOfMemory.h"
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 
 #include <fstream>
 #include <iostream>
@@ -28,18 +27,19 @@ struct Options {
 };
 
 static Result<void> writeJson(const Options &options, const LaunchReport &report) {
-  auto json = nlohmann::json::parse(report.statistics.toJson());
+  Json::Array findings;
+  for (const Finding &f : report.findings)
+    findings.push_back(Json::Object{{"kind", nameOf(f.kind)},
+                                    {"line", f.line},
+                                    {"block", Json::Array(f.block.begin(), f.block.end())},
+                                    {"thread", Json::Array(f.thread.begin(), f.thread.end())},
+                                    {"count", f.count},
+                                    {"message", f.message}});
+  Json::Object json = report.statistics.toJson();
   json["kernel"] = options.kernel;
   json["completed"] = report.completed;
-  json["findings"] = nlohmann::json::array();
-  for (const Finding &f : report.findings)
-    json["findings"].push_back({{"kind", nameOf(f.kind)},
-                                {"line", f.line},
-                                {"block", f.block},
-                                {"thread", f.thread},
-                                {"count", f.count},
-                                {"message", f.message}});
-  if (!(std::ofstream(options.json) << json.dump(2) << std::endl))
+  json["findings"] = std::move(findings);
+  if (!(std::ofstream(options.json) << Json(std::move(json)).document() << std::flush))
     return makeError(ErrorCode::IO, "{}: cannot be written", options.json);
   return {};
 }

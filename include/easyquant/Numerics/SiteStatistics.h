@@ -28,6 +28,25 @@ struct StatisticTensor {
   std::variant<std::vector<float>, std::vector<int64_t>> values;
 };
 
+/// A statistic by the name that options, IR and files have it under.
+struct StatisticInfo {
+  std::string_view name;
+  std::string_view holds; ///< for people
+};
+std::span<const StatisticInfo> statistics();
+bool isStatistic(std::string_view name);
+
+/// How the range of static activations follows from a statistic.
+struct RangeObserver {
+  std::string_view name, statistic;
+  /// The statistic is of each channel: the range follows factors of channels, and may be that of
+  /// inliers.
+  bool isOfChannels;
+};
+std::span<const RangeObserver> rangeObservers();
+/// Null if there is none.
+const RangeObserver *findRangeObserver(std::string_view name);
+
 /// The statistics of one site that were asked for, by name; K channels:
 ///
 ///      absmax      F32 [K]     max |x|

@@ -37,7 +37,7 @@ def LkdMethod  : Method<"lkd", "LKD", Rounding, "::easyquant::calibration", "Lkd
 //===----------------------------------------------------------------------===//
 
 let group = "What to make", key = "" in {
-  def Target : TableOption<"target", Text, "target", "cpu", "what to compile for, several with commas between them"> {
+  def Target : TableOption<"targetNames", Text, "target", "cpu", "what to compile for, several with commas between them"> {
     let joint = ",";
     let value = "TARGETS";
   }
@@ -149,7 +149,6 @@ let group = "Quantization" in {
     }
   }
   def Observer : TableOption<"observer", Choice, "observer", "minmax", "range of static activations"> {
-    let choices = ["minmax", "absmax", "percentile", "mse", "entropy", "ema"];
     let owner = "static";
     let perSite = 1;
     let value = "RULE";

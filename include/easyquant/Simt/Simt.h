@@ -23,6 +23,7 @@
 #ifndef EASYQUANT_SIMT_SIMT_H
 #define EASYQUANT_SIMT_SIMT_H
 
+#include "easyquant/Support/Json.h"
 #include "easyquant/Support/Result.h"
 
 #include <array>
@@ -180,7 +181,7 @@ struct Statistics {
   std::map<std::string, Traffic> traffic;
   std::vector<InstructionStatistics> instructions; ///< Those that ran, in the order of the text.
 
-  std::string toJson() const;
+  Json::Object toJson() const;
 };
 
 struct LaunchReport {

@@ -342,14 +342,8 @@ public:
   /// Writes any value that can be a field.
   template <typename T> static Json toJson(const T &value) {
     using namespace json_fields;
-    if constexpr (std::is_same_v<T, Json>) {
+    if constexpr (std::is_convertible_v<const T &, Json> && !isOptional<T> && !isVector<T>) {
       return value;
-    } else if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, std::string>) {
-      return Json(value);
-    } else if constexpr (std::is_integral_v<T>) {
-      return Json(static_cast<int64_t>(value));
-    } else if constexpr (std::is_floating_point_v<T>) {
-      return Json(static_cast<double>(value));
     } else if constexpr (std::is_enum_v<T>) {
       return Json(std::string(namesOf(T())[static_cast<size_t>(value)]));
     } else if constexpr (isOptional<T>) {

@@ -16,12 +16,16 @@
 
 #include "easyquant/Support/Result.h"
 
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -36,7 +40,21 @@ public:
       std::variant<std::nullptr_t, bool, int64_t, uint64_t, double, std::string, Array, Object>;
 
   Json() = default;
+  Json(std::nullptr_t) {}
   explicit Json(Value value) : value(std::move(value)) {}
+  Json(Array elements) : value(std::move(elements)) {}
+  Json(Object members) : value(std::move(members)) {}
+  Json(std::string text) : value(std::move(text)) {}
+  /// A number that is not finite is null: JSON has none.
+  template <typename T>
+    requires std::is_arithmetic_v<T>
+  Json(T number) : value(valueOf(number)) {}
+  template <typename T>
+    requires(std::is_convertible_v<const T &, std::string_view> && !std::is_same_v<T, std::string>)
+  Json(const T &text) : value(std::string(std::string_view(text))) {}
+  template <typename T>
+  Json(const std::vector<T> &elements) : Json(Array(elements.begin(), elements.end())) {}
+  template <typename T> Json(const std::optional<T> &held) : Json(held ? Json(*held) : Json()) {}
 
   /// A document whose top level is an object. The last one of members of the same name counts.
   /// Errors: Corrupt, naming `path` (no JSON, no object, nested in more than 64 levels).
@@ -82,6 +100,8 @@ public:
   std::string document() const { return text(0) + "\n"; }
   /// Short text for "found": scalars as they are written, containers by kind (they may be large).
   std::string describe() const;
+  /// Whether it is UTF-8, as texts in JSON are; others lose bytes when they are written.
+  static bool isText(std::string_view text);
   static std::string describe(std::string_view text) { return Json(std::string(text)).describe(); }
 
   bool operator==(const Json &) const = default;
@@ -89,6 +109,16 @@ public:
 private:
   friend class JsonBuilder;
   static constexpr int kOneLine = -1;
+  template <typename T> static Value valueOf(T number) {
+    if constexpr (std::is_same_v<T, bool>)
+      return number;
+    else if constexpr (std::is_floating_point_v<T>)
+      return std::isfinite(number) ? Value(static_cast<double>(number)) : Value(nullptr);
+    else if (std::in_range<int64_t>(number))
+      return static_cast<int64_t>(number);
+    else
+      return static_cast<uint64_t>(number);
+  }
   template <typename T> bool holds() const { return std::holds_alternative<T>(value); }
   /// In lines from level `depth` on, or in one.
   std::string text(int depth) const;

@@ -84,10 +84,11 @@ def _read() -> dict:
     try:
         return json.loads(FILE.read_text())
     except FileNotFoundError:
-        return {"methods": [], "options": []}  # of a build without the compiler, where check_table() says so
+        return {"methods": [], "options": [], "statistics": []}  # of a build without the compiler, where check_table() says so
 
 
 _TABLE = _read()
+STATISTICS = tuple(statistic["name"] for statistic in _TABLE["statistics"])
 METHODS = tuple(method["name"] for method in _TABLE["methods"])
 # Parts of a method that read calibration text; the others look at weights alone.
 CALIBRATED = frozenset(method["name"] for method in _TABLE["methods"] if method["stage"] != "base")

@@ -7,7 +7,6 @@
 
 #include "easyquant/Dialect/Equant/Analysis/SitePatterns.h"
 
-#include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Regex.h"
@@ -111,7 +110,7 @@ static std::string expressionOf(const std::set<std::string> &numbers) {
   std::map<std::string, std::string> lastDigits; // of those that begin alike
   for (const std::string &number : numbers)
     lastDigits[number.substr(0, number.size() - 1)] += number.back();
-  llvm::MapVector<std::string, std::set<std::string>> beginnings; // of those that end alike
+  std::map<std::string, std::set<std::string>> beginnings; // of those that end alike
   for (const auto &[beginning, digits] : lastDigits)
     beginnings[digits].insert(beginning);
   std::vector<std::string> alternatives;

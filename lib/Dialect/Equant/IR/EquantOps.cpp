@@ -10,6 +10,7 @@
 #include "easyquant/Dialect/LM/IR/Attention.h"
 #include "easyquant/Numerics/Bounds.h"
 #include "easyquant/Numerics/OnlineScales.h"
+#include "easyquant/Numerics/SiteStatistics.h"
 
 #include "mlir/IR/Builders.h"
 
@@ -24,21 +25,15 @@ using namespace easyquant::equant;
 
 static RankedTensorType tensorType(Value value) { return cast<RankedTensorType>(value.getType()); }
 
-std::string easyquant::equant::statisticNames() {
-  std::string names;
-  for (unsigned i = 0; i <= getMaxEnumValForStatistic(); ++i)
-    names += (i == 0 ? "" : ", ") + stringifyStatistic(static_cast<Statistic>(i)).str();
-  return names;
-}
-
 LogicalResult ObserveOp::verify() {
   if (getSites().empty())
     return emitOpError("must name the sites that read its input");
   if (getStatistics().empty())
     return emitOpError("must name at least one statistic");
   for (StringRef name : getStatistics().getAsValueRange<StringAttr>())
-    if (!symbolizeStatistic(name))
-      return emitOpError() << "has no statistic '" << name << "'; legal are " << statisticNames();
+    if (!numerics::isStatistic(name))
+      return emitOpError() << "has no statistic '" << name << "'; legal are "
+                           << numerics::SiteStatistics::names();
   return success();
 }
 

@@ -7,6 +7,7 @@
 
 #include "easyquant/Dialect/Equant/Analysis/SitePatterns.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
+#include "easyquant/Numerics/SiteStatistics.h"
 
 #include "mlir/IR/Builders.h"
 
@@ -31,8 +32,9 @@ void InsertObservers::runOnOperation() {
   auto onModule = [&] { return emitError(module.getLoc()); };
   SmallVector<StringRef> names;
   for (const std::string &name : *statistics) {
-    if (!symbolizeStatistic(name)) {
-      onModule() << "unknown statistic '" << name << "'; legal are " << statisticNames();
+    if (!numerics::isStatistic(name)) {
+      onModule() << "unknown statistic '" << name << "'; legal are "
+                 << numerics::SiteStatistics::names();
       return signalPassFailure();
     }
     if (!llvm::is_contained(names, name))

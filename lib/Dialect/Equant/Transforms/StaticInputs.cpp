@@ -8,7 +8,7 @@
 #include "StaticInputs.h"
 
 #include "easyquant/Dialect/Equant/Analysis/RecipePlans.h"
-#include "easyquant/Numerics/Statistics.h"
+#include "easyquant/Numerics/SiteStatistics.h"
 
 #include <algorithm>
 
@@ -147,7 +147,8 @@ Result<SliceParams> StaticInputs::choose(QuantizableOpInterface op, PlanAttr pla
   StringRef observer = own ? own.getValue() : StringRef(preset.name);
   if (auto known = checkValue(recipe::option::observer.info(), observer.str()); !known)
     return named(known.error());
-  bool perChannel = observer == "minmax" || observer == "absmax";
+  const numerics::RangeObserver &how = *numerics::findRangeObserver(observer);
+  const bool perChannel = how.isOfChannels;
   numerics::Scheme numeric = plan.getInput().toNumerics();
   if (!perChannel && numeric.sinks)
     return makeError(ErrorCode::Unsupported,
@@ -167,9 +168,9 @@ Result<SliceParams> StaticInputs::choose(QuantizableOpInterface op, PlanAttr pla
                .granularity = numerics::Granularity::Tensor,
                .codes = numeric.codes,
                .table = numeric.table};
-  Result<SliceParams> params = perChannel          ? fromExtrema(site, observer, numeric, *divisors)
-                               : observer == "ema" ? fromAverages(site, numeric)
-                                                   : fromHistogram(site, observer, numeric);
+  Result<SliceParams> params = perChannel ? fromExtrema(site, observer, numeric, *divisors)
+                               : how.statistic == "ema" ? fromAverages(site, numeric)
+                                                        : fromHistogram(site, observer, numeric);
   if (!params)
     return named(params.error());
   if (isOuter)

@@ -99,9 +99,6 @@ numerics::ScaleRule toNumerics(ScaleRule rule, mlir::FloatAttr percentile);
 /// Empty, or what the rule lacks to choose scales for the scheme.
 std::string whyRuleCannotServe(ScaleRule rule, mlir::FloatAttr percentile, SchemeAttr scheme);
 
-/// "absmax, minmax, ...": every statistic, for messages.
-std::string statisticNames();
-
 /// The end of the name of a part of a weight: "" for codes, "_scale", "_zero_point", ...
 llvm::StringRef suffixOf(numerics::WeightTensor part);
 

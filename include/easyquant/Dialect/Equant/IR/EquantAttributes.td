@@ -50,17 +50,6 @@ def Equant_ScaleRuleAttr : EnumAttr<Equant_Dialect, Equant_ScaleRule, "scale_rul
   }];
 }
 
-def Equant_Statistic
-    : I32EnumAttr<"Statistic", "what is gathered about activations",
-                  [I32EnumAttrCase<"AbsMax", 0, "absmax">, I32EnumAttrCase<"MinMax", 1, "minmax">,
-                   I32EnumAttrCase<"MeanAbs", 2, "mean_abs">, I32EnumAttrCase<"Moments", 3, "moments">,
-                   I32EnumAttrCase<"Histogram", 4, "histogram">, I32EnumAttrCase<"Hessian", 5, "hessian">,
-                   I32EnumAttrCase<"Ema", 6, "ema">, I32EnumAttrCase<"Sinks", 7, "sinks">,
-                   I32EnumAttrCase<"Inliers", 8, "inliers">]> {
-  let cppNamespace = "::easyquant::equant";
-  let genSpecializedAttr = 0;
-}
-
 def Equant_ScaleOrigin
     : I32EnumAttr<"ScaleOrigin", "when scales come to be",
                   [I32EnumAttrCase<"Static", 0, "static">, I32EnumAttrCase<"Dynamic", 1, "dynamic">,
@@ -187,13 +176,13 @@ def Equant_LayoutAttr : Equant_Attr<"Layout", "layout"> {
         2·depth·j + i plus 8 in its low nibble and that of column 2·depth·j + depth + i plus 8 in its high one;
       * codes of 2 bits become tensor<NP x K'/(2·depth) x rows/2 x depth x i8>, the same two columns, plus 2, in the low
         nibble for row r and in the high nibble for row rows/2 + r;
-      * codes of 3 bits become tensor<NP x K'/(2·depth) x 3·rows/4 x depth x i8>: the upper two bits of each code plus 4 as
-        2 bits have them, then the lowest bits, byte [p, j, rows/2 + r, i] holding those of the same two columns of row r in
-        bits 0 and 1, of rows rows/4 + r, rows/2 + r and 3·rows/4 + r in the bits above;
-      * outer scales become tensor<NP x 1 x rows x f32>;
-      * scales become tensor<NP x G x rows x T>, zero points tensor<NP x G x rows·z/8 x i8> in fields of z bits (those of a
-        code, but 4 for 3), and the sums Σₖ(q − z) of each row and group, which asymmetric activations need,
-        tensor<NP x G x rows x i32>.
+      * codes of b = 3, 5 and 6 bits become tensor<NP x K'/(2·depth) x b·rows/4 x depth x i8>, their upper two or four bits as
+        codes of 2 or 4 bits have them, then a plane of the lower ones;
+      * scales become tensor<NP x G x rows x T>; those of two levels tensor<NP x 1 x B x i8>, an f16 for each row and eight
+        groups and then six bits for each row and group;
+      * zero points become tensor<NP x G x b·rows/8 x i8>, in fields as codes have them;
+      * the sums Σₖ(q − z) of each row and group, which asymmetric activations need, become tensor<NP x G x rows x i32>;
+      * outer scales become tensor<NP x 1 x rows x f32>, and a table of values tensor<2^b x f32>.
 
     `easyquant/Numerics/Packing.h` defines the bytes.
 
@@ -204,6 +193,7 @@ def Equant_LayoutAttr : Equant_Attr<"Layout", "layout"> {
       * scales, zero points in fields of z bits and sums become tensor<G x ⌈N/64⌉ x 64 x T>, tensor<G x ⌈N/64⌉ x 8·z x i8> and
         tensor<G x ⌈N/64⌉ x 64 x i32>.
 
+    Codes of 5 and 6 bits and codes that are no integers have no fragments, those of 3 bits only in the order `m16n8k16`.
     `easyquant/Numerics/FragmentPacking.h` defines the bytes.
 
     Padding holds code 0, scale 1, zero point 0 and sum 0.

@@ -472,20 +472,8 @@ def Equant_ObserveOp : Op<Equant_Dialect, "observe", [MemoryEffects<[MemWrite]>,
   let summary = "shows activations to whoever calibrates";
   let description = [{
     Hands the rows of `input` to the observer that the program is given at run time; without observers in it a program
-    takes none. `sites` are the linears that read these activations, `statistics` what is to be gathered of them:
-
-    | statistic | of K channels |
-    |---|---|
-    | `absmax` | max abs(x) of each channel |
-    | `minmax` | minimum and maximum of each channel |
-    | `mean_abs` | mean abs(x) of each channel |
-    | `moments` | mean and variance of each channel |
-    | `histogram` | 2048 bins on each side of zero, of the tensor |
-    | `hessian` | (2/n) Σ x xᵀ over n rows |
-    | `ema` | moving averages of the largest magnitude and of the mean |
-    | `sinks` | positions at which tokens tower above the others |
-
-    `easyquant/Numerics/Statistics.h` defines them.
+    takes none. `sites` are the linears that read these activations, `statistics` what is to be gathered of them.
+    `easyquant/Numerics/SiteStatistics.h` lists the statistics, `Statistics.h` beside it defines them.
 
     It writes what the program cannot see, so nothing may drop it. `equant-insert-observers` puts it there,
     `equant-attach-calibration` takes it away.

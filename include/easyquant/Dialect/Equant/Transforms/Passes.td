@@ -179,7 +179,7 @@ def InsertObservers : Pass<"equant-insert-observers", "::mlir::ModuleOp"> {
   }];
   let options = [
     ListOption<"statistics", "statistics", "std::string",
-               "what to gather: absmax, minmax, mean_abs, moments, histogram, hessian, ema, sinks; by default absmax and minmax">,
+               "what to gather, by the names of statistics files; by default absmax and minmax">,
     ListOption<"sites", "sites", "std::string",
                "sites to observe, all when empty: names, or re: and a regular expression">,
   ];

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "AttributeJSON.h"
+#include "easyquant/Dialect/Equant/Analysis/AttributeJSON.h"
 
 #include "mlir/IR/BuiltinAttributes.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -29,7 +29,7 @@ Json easyquant::toJson(Attribute attribute) {
           elements.push_back(toJson(element));
         return Json(std::move(elements));
       })
-      .Case([](StringAttr string) { return Json(string.getValue().str()); })
+      .Case([](StringAttr string) { return Json(string.getValue()); })
       .Case([](BoolAttr boolean) { return Json(boolean.getValue()); })
       .Case([](IntegerAttr integer) { return Json(integer.getInt()); })
       .Case([](FloatAttr number) { return Json(number.getValueAsDouble()); })

@@ -4,13 +4,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-//
-// Private to lib/Pipelines.
-//
-//===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_LIB_PIPELINES_ATTRIBUTEJSON_H
-#define EASYQUANT_LIB_PIPELINES_ATTRIBUTEJSON_H
+#ifndef EASYQUANT_DIALECT_EQUANT_ANALYSIS_ATTRIBUTEJSON_H
+#define EASYQUANT_DIALECT_EQUANT_ANALYSIS_ATTRIBUTEJSON_H
 
 #include "easyquant/Support/Json.h"
 
@@ -23,4 +19,4 @@ Json toJson(mlir::Attribute attribute);
 
 } // namespace easyquant
 
-#endif // EASYQUANT_LIB_PIPELINES_ATTRIBUTEJSON_H
+#endif // EASYQUANT_DIALECT_EQUANT_ANALYSIS_ATTRIBUTEJSON_H
