@@ -19,13 +19,11 @@ template <typename Fields> void mapFields(Fields &fields, Collective &collective
   fields.required("type", collective.type);
   fields.required("columns", collective.columns, Bounds{1, kMaxInt32});
   fields.required("site", collective.site);
-  const bool isReduce = collective.call == "all_reduce";
-  fields.checkText(isReduce || collective.call == "all_gather", "call", collective.call,
-                   "all_reduce or all_gather");
-  const std::string reduction = collective.reduction.value_or("");
-  fields.checkText(isReduce ? reduction == "sum" || reduction == "max" || reduction == "min"
-                            : reduction.empty(),
-                   "reduction", reduction, "sum, max or min of an all_reduce, else null");
+  const bool isReduce = collective.call == CollectiveCall::AllReduce;
+  const char *reduction =
+      collective.reduction ? kReductionNames[static_cast<size_t>(*collective.reduction)] : "";
+  fields.checkText(isReduce == collective.reduction.has_value(), "reduction", reduction,
+                   "sum, max or min of an all_reduce, else null");
   fields.checkText(collective.type == "f32" || collective.type == "i32", "type", collective.type,
                    "f32 or i32");
 }

@@ -233,7 +233,7 @@ static void checkExchange(FieldReader &fields, const LaunchList &list, const Lau
   const LaunchArgument &memory = launch.arguments.front();
   constexpr int64_t elementBytes = 4;
   const bool isThere =
-      what.call == "all_gather"
+      what.call == CollectiveCall::AllGather
           ? memory.kind == Kind::Logits
           : memory.kind == Kind::Arena && memory.rowBytes == 0 &&
                 what.columns * elementBytes <= (list.arenaBytes - memory.offset) / list.maxRows;

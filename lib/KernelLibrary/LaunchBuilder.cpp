@@ -33,26 +33,40 @@ KernelOps::KernelOps(Operation *op) : whole(op) {
     ops.push_back(op);
 }
 
-/// "a.q_proj+k_proj" where linears were fused; of what makes codes that of the first linear that
-/// reads them; of an op that is no site its name in the checkpoint, or else that of its kind,
+/// The first op of the block that reads a result of `op`, past a collective among ranks; null if
+/// there is none.
+static Operation *firstReader(Operation *op) {
+  Operation *first = nullptr;
+  for (Operation *user : op->getUsers())
+    if (Operation *reader = op->getBlock()->findAncestorOpInBlock(*user);
+        reader && (!first || reader->isBeforeInBlock(first)))
+      first = reader;
+  return isa_and_present<shard::AllReduceOp>(first) ? firstReader(first) : first;
+}
+
+/// "a.q_proj+k_proj" where linears were fused.
+static std::string join(ArrayAttr sites) {
+  std::string joined;
+  for (StringRef site : sites.getAsValueRange<StringAttr>())
+    joined += joined.empty() ? site.str() : "+" + site.substr(site.rfind('.') + 1).str();
+  return joined;
+}
+
+/// A linear is its sites, and what makes the codes and scales that a linear reads is for the first
+/// one that does. An op that is no site has the name of its location, or else that of its kind,
 /// "lm.add".
 std::string easyquant::siteOf(Operation *op) {
-  if (isa<equant::QuantizeRowsOp, equant::FakeQuantizeOp, arith::TruncFOp, equant::FusionOp>(op)) {
-    Operation *first = nullptr;
-    for (Operation *user : op->getUsers())
-      if (Operation *reader = op->getBlock()->findAncestorOpInBlock(*user);
-          reader && (!first || reader->isBeforeInBlock(first)))
-        first = reader;
+  if (isa<equant::QuantizeRowsOp, equant::FakeQuantizeOp, equant::TokenAbsMaxOp, arith::TruncFOp,
+          equant::FusionOp>(op)) {
+    Operation *first = firstReader(op);
     return first && !isa<func::ReturnOp, equant::YieldOp>(first)
                ? siteOf(KernelOps(first).first())
                : op->getName().getStringRef().str();
   }
-  if (auto linear = dyn_cast<equant::PackedLinearOp>(op)) {
-    std::string site;
-    for (StringRef name : linear.getSites().getAsValueRange<StringAttr>())
-      site += site.empty() ? name.str() : "+" + name.substr(name.rfind('.') + 1).str();
-    return site;
-  }
+  if (auto linear = dyn_cast<equant::PackedLinearOp>(op))
+    return join(linear.getSites());
+  if (auto rescale = dyn_cast<equant::RescaleOp>(op))
+    return join(rescale.getSites());
   if (auto quantizable = dyn_cast<equant::QuantizableOpInterface>(op))
     return quantizable.getSite().str();
   Location loc = op->getLoc();
@@ -123,9 +137,8 @@ void LaunchBuilder::launch(SymbolRefAttr kernel, ValueRange operands, Phase phas
   if (repetition.rows)
     range = b.getDenseI64ArrayAttr({repetition.rows->first, repetition.rows->second});
   launch::KernelOp::create(
-      b, kernel, operands, b.getStringAttr(site), b.getStringAttr(formats::nameOf(phase)),
-      b.getDenseI64ArrayAttr(writesOf(operands)), b.getDenseI64ArrayAttr(sharing.operands),
-      sharing.meets, repetition.eachSequence, range);
+      b, phase, kernel, operands, b.getStringAttr(site), b.getDenseI64ArrayAttr(writesOf(operands)),
+      b.getDenseI64ArrayAttr(sharing.operands), sharing.meets, repetition.eachSequence, range);
 }
 
 void LaunchBuilder::launchHost(int64_t call, ValueRange operands) {
@@ -133,11 +146,15 @@ void LaunchBuilder::launchHost(int64_t call, ValueRange operands) {
                          b.getDenseI64ArrayAttr(writesOf(operands)));
 }
 
-void LaunchBuilder::startCollective(StringRef call, Value memory, StringRef reduction,
+void LaunchBuilder::startCollective(Value memory, std::optional<launch::Reduction> reduction,
                                     Value result) {
-  underWay[result] =
-      launch::CollectiveOp::create(b, b.getI64IntegerAttr(collectives++), b.getStringAttr(call),
-                                   memory, b.getStringAttr(reduction), b.getStringAttr(site));
+  using launch::CollectiveCall;
+  launch::ReductionAttr by;
+  if (reduction)
+    by = launch::ReductionAttr::get(context(), *reduction);
+  underWay[result] = launch::CollectiveOp::create(
+      b, collectives++, by ? CollectiveCall::AllReduce : CollectiveCall::AllGather, by, memory,
+      site);
   rowCounts[memory] = rows(memory);
   memories[result] = memory;
 }
@@ -227,9 +244,10 @@ Value LaunchBuilder::argument(StringRef name) {
   if (argument)
     return argument;
   unsigned number = stepOp.getNumArguments();
-  Type type = b.getIndexType();
-  if (name == "pages")
-    type = MemRefType::get({ShapedType::kDynamic}, b.getI64Type());
+  const unsigned bits = name == "position" || name == "held" ? 32 : 64;
+  Type type = MemRefType::get({ShapedType::kDynamic}, b.getIntegerType(bits));
+  if (name == "rank")
+    type = b.getIndexType();
   if (failed(stepOp.insertArgument(number, type, {}, stepOp.getLoc())))
     return nullptr;
   stepOp.setArgAttr(number, launch::kArgumentAttr, b.getStringAttr(name));

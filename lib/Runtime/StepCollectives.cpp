@@ -11,15 +11,17 @@
 
 using namespace easyquant;
 using namespace easyquant::runtime;
+using formats::CollectiveCall;
+using formats::Reduction;
 
 comm::Collective easyquant::runtime::collectiveOf(const formats::Collective &what, void *data,
                                                   int64_t count) {
-  const bool isFloat = what.type == "f32", isReduce = what.call == "all_reduce";
+  const bool isFloat = what.type == "f32", isReduce = what.call == CollectiveCall::AllReduce;
   return {.call = isReduce ? comm::Call::AllReduce : comm::Call::AllGather,
           .type = isFloat ? comm::ElementType::F32 : comm::ElementType::I32,
-          .reduction = what.reduction == "max"   ? comm::Reduction::Max
-                       : what.reduction == "min" ? comm::Reduction::Min
-                                                 : comm::Reduction::Sum,
+          .reduction = what.reduction == Reduction::Max   ? comm::Reduction::Max
+                       : what.reduction == Reduction::Min ? comm::Reduction::Min
+                                                          : comm::Reduction::Sum,
           .order = isFloat && isReduce ? comm::Order::Fixed : comm::Order::Any,
           .data = data,
           .count = count,
@@ -81,7 +83,7 @@ Result<void> StepCollectives::tryStart(int64_t collective, void *data, int64_t c
   const Description &what = table[collective];
   UnderWay &state = underWay[collective];
   state.data = static_cast<float *>(data);
-  Result<comm::Request> request = what.call == "all_reduce"
+  Result<comm::Request> request = what.call == CollectiveCall::AllReduce
                                       ? communicator.start(collectiveOf(what, data, count))
                                       : gather(what, state, count);
   if (!request)
@@ -101,7 +103,7 @@ Result<void> StepCollectives::tryWait(int64_t collective) {
   state.isStarted = false;
   if (Result<void> done = communicator.wait(state.request); !done)
     return done;
-  if (table[collective].call == "all_gather")
+  if (table[collective].call == CollectiveCall::AllGather)
     scatterColumns(table[collective], state);
   return {};
 }

@@ -208,8 +208,7 @@ LogicalResult LaunchListBuilder::addLaunch(launch::KernelOp op,
     return failure();
   formats::Launch launch;
   launch.site = op.getSite().str();
-  launch.phase = static_cast<formats::Phase>(llvm::find(formats::kPhaseNames, op.getPhase()) -
-                                             std::begin(formats::kPhaseNames));
+  launch.phase = static_cast<formats::Phase>(op.getPhase());
   launch.kernel = *kernel;
   if (auto rows = op.getRows())
     std::tie(launch.minRows, launch.maxRows) = std::pair((*rows)[0], (*rows)[1]);
@@ -237,6 +236,9 @@ LogicalResult LaunchListBuilder::addLaunch(launch::KernelOp op,
 /// One queue does a step in its order: behind its start a collective is done for all that follows.
 LogicalResult LaunchListBuilder::addCollective(launch::CollectiveOp op,
                                                std::vector<formats::Launch> &launches) {
+  if (op.getId() != list.collectives.size())
+    return op.emitOpError("of site '") << op.getSite() << "' is number " << op.getId()
+                                       << "; expected " << list.collectives.size();
   FailureOr<Argument> memory = argumentOf(op, op.getMemory(), /*isPointer=*/true);
   if (failed(memory))
     return failure();
@@ -252,9 +254,9 @@ LogicalResult LaunchListBuilder::addCollective(launch::CollectiveOp op,
 
   auto type = cast<MemRefType>(op.getMemory().getType());
   formats::Collective collective;
-  collective.call = op.getCall().str();
-  if (!op.getReduction().empty())
-    collective.reduction = op.getReduction().str();
+  collective.call = static_cast<formats::CollectiveCall>(op.getCall());
+  if (auto reduction = op.getReduction())
+    collective.reduction = static_cast<formats::Reduction>(*reduction);
   collective.type = type.getElementType().isF32() ? "f32" : "i32";
   collective.columns = type.getRank() == 2 ? type.getDimSize(1) : 1;
   collective.site = op.getSite().str();

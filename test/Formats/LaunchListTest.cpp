@@ -73,8 +73,8 @@ LaunchList goodList() {
                     0,
                     {{Kind::Logits}},
                     /*collective=*/1}};
-  list.collectives = {{"all_reduce", "sum", "i32", 64, "d"},
-                      {"all_gather", std::nullopt, "f32", 96, "e"}};
+  list.collectives = {{CollectiveCall::AllReduce, Reduction::Sum, "i32", 64, "d"},
+                      {CollectiveCall::AllGather, std::nullopt, "f32", 96, "e"}};
   list.restore = {{"b",
                    Phase::Other,
                    0,

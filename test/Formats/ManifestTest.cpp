@@ -123,12 +123,12 @@ TEST_F(ManifestTest, EachRankHasItsWeights) {
   EXPECT_EQ(result->weightFiles(1), std::vector<std::string>{"weights.1.safetensors"});
   const auto &collectives = result->program.tensorParallel->collectives;
   ASSERT_EQ(collectives.size(), 3u);
-  EXPECT_EQ(collectives[1].reduction, "sum");
+  EXPECT_EQ(collectives[1].reduction, Reduction::Sum);
   EXPECT_EQ(collectives[2].reduction, std::nullopt);
   const std::string at = "/program/tensor_parallel/collectives/0/";
   expectRefused((at + "call").c_str(), "gather",
                 "m.json: program.tensor_parallel.collectives[0].call: found \"gather\", expected "
-                "all_reduce or all_gather");
+                "\"all_reduce\" or \"all_gather\"");
   expectRefused((at + "reduction").c_str(), "mean",
                 "m.json: program.tensor_parallel.collectives[0].reduction: found \"mean\"");
   expectRefused((at + "columns").c_str(), 0,

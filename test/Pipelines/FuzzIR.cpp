@@ -11,9 +11,11 @@
 // the passes.
 //
 //   FuzzIR TESTS [--seconds N] [--seed N] [--count N] [--only PASS]
+//   FuzzIR TESTS --cleanups
 //   FuzzIR --list-passes
 //
-// TESTS is this project's folder test; with --only, every pipeline has that pass.
+// TESTS is this project's folder test; with --only, every pipeline has that pass. --cleanups
+// compares good models instead (CompareCleanups.h).
 //
 // Mutants run in child processes of bounded memory and time. One that ends otherwise is written to
 // fuzz-ir-SEED.mlir beside this program, and `--seed SEED --count 1` runs it again. A folder that
@@ -21,6 +23,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "CompareCleanups.h"
 #include "FuzzSeeds.h"
 #include "MutateIR.h"
 
@@ -175,6 +178,13 @@ void runMutant(MLIRContext &context, ArrayRef<std::string> seeds, uint64_t seed)
   PassManager pm(&context);
   if (failed(parsePassPipeline(pipeline, pm, llvm::nulls())))
     return;
+  if (random.oneIn(4)) {
+    pipeline = interleave(pm, kCleanups);
+    note(report->pipeline, sizeof report->pipeline, pipeline);
+    pm.clear();
+    if (failed(parsePassPipeline(pipeline, pm)))
+      fail("a pipeline that does not read what it prints");
+  }
   bool succeeded = mlir::succeeded(pm.run(*module));
   report->succeeded += succeeded;
   if (!succeeded && !refused && !quiet)
@@ -250,7 +260,8 @@ int main(int argc, char **argv) {
       std::puts(pass.c_str());
     return 0;
   }
-  bool understood = argc > 1 && argc % 2 == 0;
+  const bool compares = argc == 3 && StringRef(argv[2]) == "--cleanups";
+  bool understood = compares || (argc > 1 && argc % 2 == 0);
   for (int i = 2; i + 1 < argc; i += 2) {
     StringRef option = argv[i];
     if (option == "--only") {
@@ -266,7 +277,7 @@ int main(int argc, char **argv) {
   }
   if (!understood) {
     llvm::errs() << "usage: FuzzIR TESTS [--seconds N] [--seed N] [--count N] [--only PASS] | "
-                    "--list-passes\n";
+                    "TESTS --cleanups | --list-passes\n";
     return 1;
   }
 
@@ -282,6 +293,12 @@ int main(int argc, char **argv) {
     return 1;
   }
   fs::current_path(work);
+  if (compares) {
+    const bool same = compareWithCleanups(testFolder);
+    fs::current_path(folder);
+    fs::remove_all(work);
+    return same ? 0 : 1;
+  }
   report = static_cast<Report *>(
       ::mmap(nullptr, sizeof(Report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
 

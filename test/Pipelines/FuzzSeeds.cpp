@@ -135,6 +135,17 @@ std::vector<std::string> easyquant::test::passesInPipelines() {
   return {passes.begin(), passes.end()};
 }
 
+std::string easyquant::test::interleave(OpPassManager &pm, StringRef between) {
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  for (Pass &pass : pm) {
+    pass.printAsTextualPipeline(os << (text.empty() ? "" : ","));
+    if (!between.empty())
+      os << "," << between;
+  }
+  return text;
+}
+
 //===----------------------------------------------------------------------===//
 // Modules
 //===----------------------------------------------------------------------===//
@@ -174,7 +185,7 @@ static void addTestFiles(MLIRContext &context, const fs::path &tests,
   }
 }
 
-[[noreturn]] static void giveUp(const Twine &what) {
+void easyquant::test::giveUp(const Twine &what) {
   llvm::errs() << "FuzzIR: " << what << "\n";
   std::exit(1);
 }
@@ -188,7 +199,7 @@ static OwningOpRef<ModuleOp> run(MLIRContext &context, const std::string &text,
   return module;
 }
 
-static void makeCheckpoint(const fs::path &tests, const std::string &arguments) {
+void easyquant::test::makeCheckpoint(const fs::path &tests, const std::string &arguments) {
   std::string command =
       "python3 '" + (tests / "Inputs/make_checkpoint.py").string() + "' " + arguments;
   if (std::system(command.c_str()) != 0)

@@ -9,6 +9,7 @@
 #define EASYQUANT_TEST_PIPELINES_FUZZSEEDS_H
 
 #include "mlir/IR/MLIRContext.h"
+#include "mlir/Pass/PassManager.h"
 
 #include <filesystem>
 #include <memory>
@@ -27,8 +28,17 @@ llvm::ArrayRef<Pipeline> pipelines();
 /// The flags of the passes in them.
 std::vector<std::string> passesInPipelines();
 
+/// What MLIR's own passes between all passes of a pipeline make of it.
+inline constexpr const char *kCleanups = "canonicalize,cse,sccp";
+std::string interleave(mlir::OpPassManager &pm, llvm::StringRef between);
+
 /// A context with every dialect and no threads.
 std::unique_ptr<mlir::MLIRContext> makeContext();
+
+/// Ends the program with a message: what the tests need does not work.
+[[noreturn]] void giveUp(const llvm::Twine &what);
+/// A small checkpoint, `arguments` of make_checkpoint.py, the first of which is its folder.
+void makeCheckpoint(const std::filesystem::path &tests, const std::string &arguments);
 
 /// Modules as text: those of the test files below `tests` that parse, and small models, imported
 /// and taken through the phases of a compilation. Writes what these need (checkpoints, tokens,

@@ -10,17 +10,27 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 namespace easyquant::formats {
 
+enum class CollectiveCall { AllReduce, AllGather };
+inline constexpr const char *kCollectiveCallNames[] = {"all_reduce", "all_gather"};
+constexpr std::span<const char *const> namesOf(CollectiveCall) { return kCollectiveCallNames; }
+
+/// What an AllReduce combines numbers by.
+enum class Reduction { Sum, Max, Min };
+inline constexpr const char *kReductionNames[] = {"sum", "max", "min"};
+constexpr std::span<const char *const> namesOf(Reduction) { return kReductionNames; }
+
 /// An exchange among ranks that a program asks of its caller: model.so by services
 /// (Formats/Step.h), a launch list between launches.
 struct Collective {
-  std::string call;                     ///< "all_reduce", "all_gather"
-  std::optional<std::string> reduction; ///< of all_reduce: "sum", "max", "min"
-  std::string type;                     ///< of elements: "f32", "i32"
-  int64_t columns = 0;                  ///< elements of a row, of all ranks together
+  CollectiveCall call = CollectiveCall::AllReduce;
+  std::optional<Reduction> reduction; ///< of an AllReduce
+  std::string type;                   ///< of elements: "f32", "i32"
+  int64_t columns = 0;                ///< elements of a row, of all ranks together
   std::string site;
   bool operator==(const Collective &) const = default;
 };

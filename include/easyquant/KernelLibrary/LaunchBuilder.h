@@ -11,7 +11,6 @@
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 #include "easyquant/Dialect/Launch/Analysis/Memory.h"
 #include "easyquant/Formats/CacheSizes.h"
-#include "easyquant/Formats/Phase.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -23,7 +22,7 @@
 
 namespace easyquant {
 
-using formats::Phase;
+using launch::Phase;
 
 /// A constant of the weights that a step reads.
 struct WeightGlobal {
@@ -153,8 +152,9 @@ public:
   mlir::Value constant(mlir::TypedAttr value) { return mlir::arith::ConstantOp::create(b, value); }
   mlir::Value scratch(int64_t bytes, bool perThread);
   mlir::Value counters(int64_t count);
-  /// What is given at run time beside the model's own arguments: "pages" (int64s), "rank", and of
-  /// the one sequence that a launch is for "position", "window", "held" (numbers).
+  /// What is given at run time beside the model's own arguments: "rank", a number; in memory
+  /// "pages" and "row_states" (int64s), and of the one sequence that a launch is for "position" and
+  /// "held" (an int32), "window" and "slots" (int64s).
   mlir::Value argument(llvm::StringRef name);
   /// Names an argument of the model's own.
   void setName(mlir::Value value, llvm::StringRef name);
@@ -177,9 +177,9 @@ public:
   void launch(mlir::SymbolRefAttr kernel, mlir::ValueRange operands, Phase phase,
               const Sharing &sharing, const Repetition &repetition = {});
   void launchHost(int64_t call, mlir::ValueRange operands);
-  /// Starts the step's next collective, in place; `reduction` is empty for an all_gather. What it
-  /// gives is waited for where it is read first.
-  void startCollective(llvm::StringRef call, mlir::Value memory, llvm::StringRef reduction,
+  /// Starts the step's next collective, in place: an all_reduce, or without `reduction` an
+  /// all_gather. What it gives is waited for where it is read first.
+  void startCollective(mlir::Value memory, std::optional<launch::Reduction> reduction,
                        mlir::Value result);
   /// Waits for `result`, if it is that of a collective under way.
   void await(mlir::Value result);

@@ -125,7 +125,7 @@ LogicalResult StepConverter::emitCollective(Operation &op) {
     Value extrema = b.extrema(operand);
     if (!extrema)
       return op.emitOpError("has a state of which no site is tracked");
-    b.startCollective("all_reduce", extrema, "max", result);
+    b.startCollective(extrema, launch::Reduction::Max, result);
     b.setMemory(result, b[operand]);
     return success();
   }
@@ -135,17 +135,15 @@ LogicalResult StepConverter::emitCollective(Operation &op) {
   if (gather) {
     if (!b[result])
       return op.emitOpError("expected the columns of this rank among those of all");
-    b.startCollective("all_gather", b[result], "", result);
+    b.startCollective(b[result], std::nullopt, result);
     return success();
   }
-  shard::ReductionKind reduction = cast<shard::AllReduceOp>(op).getReduction();
+  auto reduction = launch::symbolizeReduction(
+      shard::stringifyReductionKind(cast<shard::AllReduceOp>(op).getReduction()));
   if (!isa_and_present<launch::BufferOp>(b[operand].getDefiningOp()) ||
-      operand.getType() != result.getType() ||
-      !llvm::is_contained(
-          {shard::ReductionKind::Sum, shard::ReductionKind::Max, shard::ReductionKind::Min},
-          reduction))
+      operand.getType() != result.getType() || !reduction)
     return op.emitOpError("expected whole rows, and their sum, maximum or minimum in their type");
-  b.startCollective("all_reduce", b[operand], shard::stringifyReductionKind(reduction), result);
+  b.startCollective(b[operand], reduction, result);
   return success();
 }
 

@@ -45,6 +45,13 @@ private:
       return module.emitError("expected a step @")
              << launch::kForward << " whose buffers are placed: run convert-equant-to-launches and "
              << "launch-place-buffers first";
+    for (StringRef name : {launch::kMaxRowsAttr, launch::kScratchBytesAttr, launch::kCacheAttr})
+      if (!source->hasAttr(name))
+        return source.emitOpError("expected ")
+               << name << ", which convert-equant-to-launches and launch-place-buffers give a step";
+    FailureOr<ArrayAttr> collectives = describeCollectives(source);
+    if (failed(collectives))
+      return failure();
     FailureOr<StepBody> body = emitStepBody(source, step);
     if (failed(body))
       return failure();
@@ -54,7 +61,7 @@ private:
       emitCallEntry(*body, name);
     else if (failed(emitStepEntry(*body, name)))
       return failure();
-    describe(module, source, name);
+    describe(module, source, name, *collectives);
     source.erase();
     for (auto global : llvm::make_early_inc_range(module.getOps<memref::GlobalOp>()))
       global.erase();
@@ -62,7 +69,8 @@ private:
   }
 
   /// What the runtime must know to call the entry.
-  static void describe(ModuleOp module, func::FuncOp source, StringRef name) {
+  static void describe(ModuleOp module, func::FuncOp source, StringRef name,
+                       ArrayAttr collectives) {
     Builder b(module.getContext());
     auto cache = source->getAttrOfType<DictionaryAttr>(launch::kCacheAttr);
     NamedAttrList program(b.getDictionaryAttr({
@@ -78,22 +86,27 @@ private:
       program.set("tensor_parallel",
                   b.getDictionaryAttr(
                       {b.getNamedAttr("degree", b.getI64IntegerAttr(equant::degreeOf(module))),
-                       b.getNamedAttr("collectives", describeCollectives(source))}));
+                       b.getNamedAttr("collectives", collectives)}));
       grid.erase();
     }
     module->setAttr(kProgramAttr, program.getDictionary(module.getContext()));
   }
 
   /// By their numbers: what the runtime is to do when it is called to start them.
-  static ArrayAttr describeCollectives(func::FuncOp source) {
+  static FailureOr<ArrayAttr> describeCollectives(func::FuncOp source) {
     Builder b(source.getContext());
     SmallVector<Attribute> collectives;
     for (auto op : source.getOps<launch::CollectiveOp>()) {
+      if (op.getId() != collectives.size())
+        return op.emitOpError("of site '") << op.getSite() << "' is number " << op.getId()
+                                           << "; expected " << collectives.size();
       auto type = cast<MemRefType>(op.getMemory().getType());
+      Attribute reduction = b.getUnitAttr();
+      if (auto by = op.getReduction())
+        reduction = b.getStringAttr(launch::stringifyReduction(*by));
       collectives.push_back(b.getDictionaryAttr(
-          {b.getNamedAttr("call", op.getCallAttr()),
-           b.getNamedAttr("reduction", op.getReduction().empty() ? Attribute(b.getUnitAttr())
-                                                                 : op.getReductionAttr()),
+          {b.getNamedAttr("call", b.getStringAttr(launch::stringifyCollectiveCall(op.getCall()))),
+           b.getNamedAttr("reduction", reduction),
            b.getNamedAttr("type", b.getStringAttr(type.getElementType().isF32() ? "f32" : "i32")),
            b.getNamedAttr("columns",
                           b.getI64IntegerAttr(type.getRank() == 2 ? type.getDimSize(1) : 1)),

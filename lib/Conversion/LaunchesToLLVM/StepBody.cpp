@@ -11,7 +11,6 @@
 
 #include "easyquant/Codegen/CPU/Team.h"
 #include "easyquant/Dialect/Launch/Analysis/Memory.h"
-#include "easyquant/Formats/Phase.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
@@ -50,14 +49,14 @@ private:
     return memref::ViewOp::create(b, cast<MemRefType>(type), memory, index(offset), sizes);
   }
 
-  void addFunction();
+  LogicalResult addFunction();
   LogicalResult emit(Operation &op);
   LogicalResult emitConstant(memref::GetGlobalOp op);
-  void emitKernel(launch::KernelOp op);
+  LogicalResult emitKernel(launch::KernelOp op);
   void emitHostCall(launch::HostOp op);
   void emitCollective(launch::CollectiveOp op);
   void emitWait(launch::WaitOp op);
-  void announce(int64_t phase, StringRef site);
+  void announce(launch::Phase phase, StringRef site);
   /// One thread calls a service: function(context, id, arguments...).
   void callService(Value function, int64_t id, ValueRange arguments);
   SmallVector<Value, 4> hostOperand(Value operand);
@@ -81,7 +80,7 @@ private:
 
 } // namespace
 
-void BodyEmitter::addFunction() {
+LogicalResult BodyEmitter::addFunction() {
   func::FuncOp step = body.step;
   MLIRContext *context = b.getContext();
   auto vector = [&](unsigned bits) {
@@ -120,9 +119,16 @@ void BodyEmitter::addFunction() {
   llvm::StringMap<Value> fixed;
   for (StringRef name : kFixed)
     fixed[name] = take();
-  for (unsigned i = 0; i < step.getNumArguments(); ++i)
-    if (Value argument = fixed.lookup(body.nameOf(i)))
-      mapping.map(step.getArgument(i), argument);
+  for (unsigned i = 0; i < step.getNumArguments(); ++i) {
+    Value argument = fixed.lookup(body.nameOf(i));
+    if (!argument)
+      continue;
+    if (argument.getType() != step.getArgument(i).getType())
+      return step.emitOpError("argument ")
+             << i << " is the " << body.nameOf(i) << ", of " << step.getArgument(i).getType()
+             << "; expected " << argument.getType();
+    mapping.map(step.getArgument(i), argument);
+  }
   for (unsigned i : body.own)
     mapping.map(step.getArgument(i), take());
   team = cpu::Team::of(block->getArguments().slice(next, 3));
@@ -137,6 +143,7 @@ void BodyEmitter::addFunction() {
   }
   for (unsigned i : body.results)
     mapping.map(step.getArgument(i), take());
+  return success();
 }
 
 void BodyEmitter::meet() {
@@ -164,18 +171,23 @@ LogicalResult BodyEmitter::emitConstant(memref::GetGlobalOp op) {
   return success();
 }
 
-void BodyEmitter::announce(int64_t phase, StringRef site) {
+void BodyEmitter::announce(launch::Phase phase, StringRef site) {
   if (profiler)
-    profiler->emit(b, hook[0], hook[1], phase, site);
+    profiler->emit(b, hook[0], hook[1], static_cast<int64_t>(phase), site);
 }
 
-void BodyEmitter::emitKernel(launch::KernelOp op) {
+LogicalResult BodyEmitter::emitKernel(launch::KernelOp op) {
+  auto error = [&] { return op.emitOpError("of site '") << op.getSite() << "' "; };
+  if (op.getEachSequence())
+    return error() << "is for each sequence; kernels on CPUs take all sequences of a step";
+  auto kernel = dyn_cast<func::FuncOp>(symbols.lookup(op.getKernel().getRootReference()));
+  if (!kernel)
+    return error() << "launches " << op.getKernel()
+                   << " on a GPU; expected a func.func: convert to launches for a CPU";
   if (pending.mustMeet(op))
     meet();
   pending.add(op);
-  const auto *phase = llvm::find(formats::kPhaseNames, op.getPhase());
-  announce(phase - std::begin(formats::kPhaseNames), op.getSite());
-  auto kernel = symbols.lookup<func::FuncOp>(op.getKernel().getRootReference());
+  announce(op.getPhase(), op.getSite());
   SmallVector<Value> operands;
   for (Value operand : op.getArguments())
     operands.push_back(mapping.lookup(operand));
@@ -184,6 +196,7 @@ void BodyEmitter::emitKernel(launch::KernelOp op) {
     if (operand.getType() != type)
       operand = memref::CastOp::create(b, type, operand);
   func::CallOp::create(b, kernel, operands);
+  return success();
 }
 
 /// The fields of a HostOperand.
@@ -251,7 +264,7 @@ void BodyEmitter::emitCollective(launch::CollectiveOp op) {
   if (pending.mustMeet(op))
     meet();
   pending.add(op);
-  announce(static_cast<int64_t>(formats::Phase::Comm), op.getSite());
+  announce(launch::Phase::Comm, op.getSite());
   Value memory = mapping.lookup(op.getMemory());
   auto type = cast<MemRefType>(memory.getType());
   Value address = memref::ExtractAlignedPointerAsIndexOp::create(b, memory);
@@ -269,7 +282,7 @@ void BodyEmitter::emitWait(launch::WaitOp op) {
   if (pending.mustMeet(op))
     meet();
   pending.add(op);
-  announce(static_cast<int64_t>(formats::Phase::Sync), op.getSite());
+  announce(launch::Phase::Sync, op.getSite());
   callService(wait, static_cast<int64_t>(op.getId()), {});
 }
 
@@ -278,7 +291,9 @@ LogicalResult BodyEmitter::emit(Operation &op) {
   return llvm::TypeSwitch<Operation *, LogicalResult>(&op)
       .Case([&](memref::GetGlobalOp op) { return emitConstant(op); })
       .Case([&](launch::BufferOp op) -> LogicalResult {
-        if (op.getOffset()) // else nothing uses it
+        if (!op.getOffset() && !op.use_empty())
+          return op.emitOpError("has no place: run launch-place-buffers first");
+        if (op.getOffset())
           mapping.map(op.getMemory(), view(arena, static_cast<int64_t>(*op.getOffset()),
                                            op.getMemory().getType(), mapping.lookup(op.getRows())));
         return success();
@@ -295,12 +310,7 @@ LogicalResult BodyEmitter::emit(Operation &op) {
         return op.getOffset() == 0 ? success()
                                    : op.emitOpError("kernels on CPUs take the whole cache");
       })
-      .Case([&](launch::KernelOp op) -> LogicalResult {
-        if (op.getEachSequence())
-          return op.emitOpError("kernels on CPUs take all sequences of a step");
-        emitKernel(op);
-        return success();
-      })
+      .Case([&](launch::KernelOp op) { return emitKernel(op); })
       .Case<launch::CollectiveOp, launch::WaitOp>([&](auto op) -> LogicalResult {
         if (!profiler)
           return op.emitOpError("is a collective, for which only steps have services");
@@ -332,7 +342,8 @@ LogicalResult BodyEmitter::emit(Operation &op) {
 }
 
 FailureOr<StepBody> BodyEmitter::run() {
-  addFunction();
+  if (failed(addFunction()))
+    return failure();
   for (Operation &op : body.step.front())
     if (failed(emit(op)))
       return failure();

@@ -2,17 +2,17 @@
 
 // RUN: easyquant-opt %s --easyquant-launches=target=avx2 --split-input-file --verify-diagnostics | FileCheck %s
 // RUN: sed "s/online>/online, sinks>/" %s | easyquant-opt --easyquant-launches=target=avx2 --split-input-file --verify-diagnostics | FileCheck %s --check-prefix=SINKS
-// SINKS: launch.kernel @quantize_8_sinks_online4(
-// SINKS: launch.kernel @rms_norm_8_{{.*}}_quantize_sinks_online4(
+// SINKS: launch.kernel {{[a-z]+}} @quantize_8_sinks_online4(
+// SINKS: launch.kernel {{[a-z]+}} @rms_norm_8_{{.*}}_quantize_sinks_online4(
 
 // CHECK-LABEL: func.func @forward(
 // CHECK-SAME:    %[[BATCH:[a-z0-9]*]]: memref<?x9xi32> {launch.argument = "sequences"}, %[[STATE:[a-z0-9]*]]: memref<?x4xf64> {launch.argument = "state"}
 // CHECK:         %[[EXTREMA:.*]] = launch.buffer({{.*}} : memref<?x4xf32>
 // CHECK:         %[[PART:.*]] = memref.subview %[[EXTREMA]][0, 0]
-// CHECK:         launch.kernel @quantize_8_online4(%{{.*}}, %[[STATE]], %[[BATCH]], {{.*}}, %[[PART]]) {phase = "quantize"
+// CHECK:         launch.kernel quantize @quantize_8_online4(%{{.*}}, %[[STATE]], %[[BATCH]], {{.*}}, %[[PART]]) {
 // CHECK:         %[[PART2:.*]] = memref.subview %[[EXTREMA]][0, 2]
-// CHECK:         launch.kernel @rms_norm_8_{{.*}}_quantize_online4(%{{.*}}, %{{.*}}, %[[STATE]], %[[BATCH]], {{.*}}, %[[PART2]]) {phase = "quantize"
-// CHECK:         launch.kernel @advance_2_window0_{{.*}}(%[[EXTREMA]], %[[STATE]], %[[BATCH]]) {phase = "quantize", {{.*}}writes = array<i64: 0, 1>}
+// CHECK:         launch.kernel quantize @rms_norm_8_{{.*}}_quantize_online4(%{{.*}}, %{{.*}}, %[[STATE]], %[[BATCH]], {{.*}}, %[[PART2]]) {
+// CHECK:         launch.kernel quantize @advance_2_window0_{{.*}}(%[[EXTREMA]], %[[STATE]], %[[BATCH]]) {{{.*}}writes = array<i64: 0, 1>}
 #online = #equant.scheme<i8, symmetric, tensor, online>
 !w = !equant.weight<8x8, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel, rows = 32, depth = 4>>
 !state = !lm.state<sites = 2, fields = 2>

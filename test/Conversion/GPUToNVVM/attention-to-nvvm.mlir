@@ -7,12 +7,12 @@
 // CHECK: gpu.module @kernels {
 // CHECK-LABEL: func.func @block(
 // The caller's rows are not overwritten.
-// CHECK: launch.kernel @kernels::@copy_64_f32_to_f32(
-// CHECK: launch.kernel @kernels::@heads_4x16_rope128(
-// CHECK: launch.kernel @kernels::@kv_append_2x16({{.*}}rows = array<i64: 1, 8>
-// CHECK: launch.kernel @kernels::@attention_{{.*}}_split64(
-// CHECK: launch.kernel @kernels::@attention_combine_
-// CHECK: launch.kernel @kernels::@attention_{{.*}}_blocked_f32({{.*}}rows = array<i64: 9, 0>
+// CHECK: launch.kernel {{[a-z]+}} @kernels::@copy_64_f32_to_f32(
+// CHECK: launch.kernel {{[a-z]+}} @kernels::@heads_4x16_rope128(
+// CHECK: launch.kernel {{[a-z]+}} @kernels::@kv_append_2x16({{.*}}rows = array<i64: 1, 8>
+// CHECK: launch.kernel {{[a-z]+}} @kernels::@attention_{{.*}}_split64(
+// CHECK: launch.kernel {{[a-z]+}} @kernels::@attention_combine_
+// CHECK: launch.kernel {{[a-z]+}} @kernels::@attention_{{.*}}_blocked_f32({{.*}}rows = array<i64: 9, 0>
 
 // NVVM: gpu.module @kernels [#nvvm.target<chip = "sm_80">] {
 // NVVM-NOT: scf.

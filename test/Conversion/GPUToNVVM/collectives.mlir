@@ -8,13 +8,13 @@
 // CHECK-SAME: %[[RANK:[a-z0-9]+]]: index {launch.argument = "rank"}
 // CHECK: %[[ROWS:.*]] = memref.dim
 // CHECK: %[[X:.*]] = launch.buffer(%[[ROWS]]) {{.*}}memref<?x64xf32>
-// CHECK: launch.kernel @kernels::@embedding_48x64_sharded_bf16_fragments({{.*}}%[[RANK]], %[[X]], {{.*}}phase = "other"
-// CHECK: launch.collective 0(%[[X]]) {call = "all_reduce", reduction = "sum", site = {{.*}}} : memref<?x64xf32>
+// CHECK: launch.kernel other @kernels::@embedding_48x64_sharded_bf16_fragments({{.*}}%[[RANK]], %[[X]]
+// CHECK: launch.collective 0 all_reduce sum(%[[X]]) {site = {{.*}}} : memref<?x64xf32>
 // CHECK: launch.wait 0(%[[X]])
-// CHECK: launch.kernel @kernels::@gelu_tanh
+// CHECK: launch.kernel {{[a-z]+}} @kernels::@gelu_tanh
 // CHECK: %[[OWN:.*]] = memref.reinterpret_cast %[[LOGITS]] to offset: [%{{.*}}], sizes: [%[[ROWS]], 48], strides: [48, 1]
-// CHECK: launch.kernel @kernels::@linear_48x64_bf16_bf16_f32_stream_1({{.*}}%[[OWN]], {{.*}}writes = array<i64: 3>
-// CHECK: launch.collective 1(%[[LOGITS]]) {call = "all_gather", reduction = "", site = {{.*}}} : memref<?x96xf32>
+// CHECK: launch.kernel {{[a-z]+}} @kernels::@linear_48x64_bf16_bf16_f32_stream_1({{.*}}%[[OWN]], {{.*}}writes = array<i64: 3>
+// CHECK: launch.collective 1 all_gather(%[[LOGITS]]) {site = {{.*}}} : memref<?x96xf32>
 // CHECK: launch.wait 1(%[[LOGITS]])
 shard.grid @tensor_parallel(shape = 2)
 

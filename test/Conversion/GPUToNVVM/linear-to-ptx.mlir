@@ -66,15 +66,15 @@ ml_program.global private @w4(#ml_program.extern : !w4) : !w4 {equant.offset = a
 ml_program.global private @w4a16(#ml_program.extern : !w4a16) : !w4a16 {equant.offset = array<i64: 24576, 28672>}
 
 // CHECK-LABEL: func.func @block(
-// CHECK: launch.kernel @kernels::@rms_norm_64_eps{{[0-9a-f]+}}_f32_quantize({{.*}}phase = "quantize"
-// CHECK: launch.kernel @kernels::@linear_96x64_i8_q_f32_dp4a_1({{.*}}rows = array<i64: 1, 1>, {{.*}}site = "a"
-// CHECK: launch.kernel @kernels::@linear_96x64_i8_q_f32_dp4a_4({{.*}}rows = array<i64: 2, 4>
-// CHECK: launch.kernel @kernels::@linear_96x64_i8_q_f32_mma_128x128x64({{.*}}, 0>
-// CHECK: launch.kernel @kernels::@quantize_64_f32({{.*}}site = "b"
-// CHECK: launch.kernel @kernels::@linear_96x64_i4_g32_q_f32_dp4a_1(
-// CHECK: launch.kernel @kernels::@copy_64_f32_to_bf16({{.*}}site = "c"
-// CHECK: launch.kernel @kernels::@linear_96x64_i4_g32_bf16_f32_stream_1(
-// CHECK: launch.kernel @kernels::@linear_96x64_bf16_bf16_f32_stream_1({{.*}}site = "d"
+// CHECK: launch.kernel quantize @kernels::@rms_norm_64_eps{{[0-9a-f]+}}_f32_quantize(
+// CHECK: launch.kernel {{[a-z]+}} @kernels::@linear_96x64_i8_q_f32_dp4a_1({{.*}}rows = array<i64: 1, 1>, {{.*}}site = "a"
+// CHECK: launch.kernel {{[a-z]+}} @kernels::@linear_96x64_i8_q_f32_dp4a_4({{.*}}rows = array<i64: 2, 4>
+// CHECK: launch.kernel {{[a-z]+}} @kernels::@linear_96x64_i8_q_f32_mma_128x128x64({{.*}}, 0>
+// CHECK: launch.kernel {{[a-z]+}} @kernels::@quantize_64_f32({{.*}}site = "b"
+// CHECK: launch.kernel {{[a-z]+}} @kernels::@linear_96x64_i4_g32_q_f32_dp4a_1(
+// CHECK: launch.kernel {{[a-z]+}} @kernels::@copy_64_f32_to_bf16({{.*}}site = "c"
+// CHECK: launch.kernel {{[a-z]+}} @kernels::@linear_96x64_i4_g32_bf16_f32_stream_1(
+// CHECK: launch.kernel {{[a-z]+}} @kernels::@linear_96x64_bf16_bf16_f32_stream_1({{.*}}site = "d"
 func.func @block(%x: tensor<?x64xf32>, %norm: tensor<64xf32>, %float: tensor<96x64xf32>)
     -> (tensor<?x96xf32>, tensor<?x96xf32>, tensor<?x96xf32>, tensor<?x96xf32>) {
   %h = lm.rms_norm %x, %norm {epsilon = 1.0e-05 : f64} : tensor<?x64xf32>

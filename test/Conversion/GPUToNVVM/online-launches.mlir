@@ -3,19 +3,19 @@
 
 // RUN: easyquant-opt %s --easyquant-launches=target=sm_80 | FileCheck %s
 // RUN: sed "s/online>/online, sinks>/" %s | easyquant-opt --easyquant-launches=target=sm_80 | FileCheck %s --check-prefix=SINKS
-// SINKS: launch.kernel @kernels::@quantize_64_f32_online_sinks(
-// SINKS: launch.kernel @kernels::@rms_norm_64_{{.*}}_f32_quantize_online_sinks(
+// SINKS: launch.kernel {{[a-z]+}} @kernels::@quantize_64_f32_online_sinks(
+// SINKS: launch.kernel {{[a-z]+}} @kernels::@rms_norm_64_{{.*}}_f32_quantize_online_sinks(
 
 // CHECK-LABEL: func.func @forward(
 // CHECK-SAME:    %[[STATE:[a-z0-9]*]]: memref<?x4xf64> {launch.argument = "state"}
-// CHECK-SAME:    %[[ROWS:[a-z0-9]*]]: index {launch.argument = "row_states"}
-// CHECK-SAME:    %[[SLOTS:[a-z0-9]*]]: index {launch.argument = "slots"}
+// CHECK-SAME:    %[[ROWS:[a-z0-9]*]]: memref<?xi64> {launch.argument = "row_states"}
+// CHECK-SAME:    %[[SLOTS:[a-z0-9]*]]: memref<?xi64> {launch.argument = "slots"}
 // CHECK:         %[[EXTREMA:.*]] = launch.buffer({{.*}} : memref<?x4xf32>
 // CHECK:         %[[PART:.*]] = memref.subview %[[EXTREMA]][0, 0]
-// CHECK:         launch.kernel @kernels::@quantize_64_f32_online(%{{.*}}, %{{.*}}, %[[STATE]], %[[ROWS]], {{.*}}, %[[PART]], {{.*}}phase = "quantize"
+// CHECK:         launch.kernel quantize @kernels::@quantize_64_f32_online(%{{.*}}, %{{.*}}, %[[STATE]], %[[ROWS]], {{.*}}, %[[PART]]
 // CHECK:         %[[PART2:.*]] = memref.subview %[[EXTREMA]][0, 2]
-// CHECK:         launch.kernel @kernels::@rms_norm_64_{{.*}}_f32_quantize_online({{.*}}, %[[STATE]], %[[ROWS]], {{.*}}, %[[PART2]], {{.*}}phase = "quantize"
-// CHECK:         launch.kernel @kernels::@advance_2_window0_decay{{.*}}(%[[EXTREMA]], %{{.*}}, %[[STATE]], %[[SLOTS]], %{{.*}}) {each_sequence, phase = "quantize"
+// CHECK:         launch.kernel quantize @kernels::@rms_norm_64_{{.*}}_f32_quantize_online({{.*}}, %[[STATE]], %[[ROWS]], {{.*}}, %[[PART2]]
+// CHECK:         launch.kernel quantize @kernels::@advance_2_window0_decay{{.*}}(%[[EXTREMA]], %{{.*}}, %[[STATE]], %[[SLOTS]], %{{.*}}) {each_sequence,
 #online = #equant.scheme<i8, symmetric, tensor, online>
 !w = !equant.weight<64x64, #equant.scheme<i8, symmetric, channel>, #equant.layout<mma_sync, order = m16n8k32>>
 !state = !lm.state<sites = 2, fields = 2>

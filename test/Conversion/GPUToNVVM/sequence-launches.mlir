@@ -9,16 +9,16 @@
 // CHECK-SAME: memref<?xi32> {launch.argument = "tokens"}, %{{[^:]*}}: memref<?x9xi32> {launch.argument = "sequences"}, %[[NUMBERS:[^:]*]]: memref<?xi32> {launch.argument = "logit_rows"},
 // CHECK-DAG: %[[ALL:.*]] = memref.dim %arg0
 // CHECK-DAG: %[[SOME:.*]] = memref.dim %[[NUMBERS]]
-// CHECK: launch.kernel @kernels::@embedding_
+// CHECK: launch.kernel {{[a-z]+}} @kernels::@embedding_
 // CHECK-NOT: each_sequence
-// CHECK: launch.kernel @kernels::@linear_
-// CHECK: launch.kernel @kernels::@heads_4_2x16_rope64_append({{.*}}) {each_sequence,
-// CHECK: launch.kernel @kernels::@attention_{{.*}} {each_sequence,{{.*}} rows = array<i64: 1, 8>
-// CHECK: launch.kernel @kernels::@attention_combine_{{.*}} {each_sequence,{{.*}} rows = array<i64: 1, 8>
-// CHECK: launch.kernel @kernels::@attention_{{.*}} {each_sequence,{{.*}} rows = array<i64: 9, 0>
+// CHECK: launch.kernel {{[a-z]+}} @kernels::@linear_
+// CHECK: launch.kernel {{[a-z]+}} @kernels::@heads_4_2x16_rope64_append({{.*}}) {each_sequence,
+// CHECK: launch.kernel {{[a-z]+}} @kernels::@attention_{{.*}} {each_sequence,{{.*}} rows = array<i64: 1, 8>
+// CHECK: launch.kernel {{[a-z]+}} @kernels::@attention_combine_{{.*}} {each_sequence,{{.*}} rows = array<i64: 1, 8>
+// CHECK: launch.kernel {{[a-z]+}} @kernels::@attention_{{.*}} {each_sequence,{{.*}} rows = array<i64: 9, 0>
 // CHECK-NOT: each_sequence
 // CHECK: %[[Y:.*]] = launch.buffer(%[[SOME]])
-// CHECK: launch.kernel @kernels::@gather_64(%{{.*}}, %[[STRIDE:.*]], %[[NUMBERS]], %[[Y]], %{{.*}}, %[[SOME]]) {phase = "other"
+// CHECK: launch.kernel other @kernels::@gather_64(%{{.*}}, %[[STRIDE:.*]], %[[NUMBERS]], %[[Y]], %{{.*}}, %[[SOME]]) {
 
 // PRINT: @kernels::@heads_4_2x16_rope64_append for each sequence  reads
 // PRINT: @kernels::@attention_{{.*}} for each sequence for 1 to 8 rows  reads

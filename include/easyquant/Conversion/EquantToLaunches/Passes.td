@@ -33,8 +33,8 @@ def ConvertEquantToLaunches : Pass<"convert-equant-to-launches", "::mlir::Module
     ```mlir
     %w = memref.get_global @o_proj.weight : memref<18x144x32x4xi8>
     %scratch = launch.scratch 18432 per_thread : memref<?xi8>
-    launch.kernel @linear_576x576_i8_q_accumulate(%codes, %rs, %t, %w, %s, %x, %scratch)
-      {phase = "gemm", site = "o_proj", writes = array<i64: 5, 6>} : …
+    launch.kernel gemm @linear_576x576_i8_q_accumulate(%codes, %rs, %t, %w, %s, %x, %scratch)
+      {site = "o_proj", writes = array<i64: 5, 6>} : …
     ```
   }];
   let options = [

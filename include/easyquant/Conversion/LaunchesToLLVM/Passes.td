@@ -19,8 +19,8 @@ def ConvertLaunchesToLLVM : Pass<"convert-launches-to-llvm", "::mlir::ModuleOp">
     constants are views; launches become calls. The lowering to LLVM of func, memref and the kernels' dialects comes behind it.
 
     ```mlir
-    launch.kernel @rms_norm_64_quantize(%x, %w, %codes, %scales, %sums) {phase = "quantize", shares = array<i64: 0, 1, 2, 3, 4>, …}
-    launch.kernel @linear_64x64_i8_q_accumulate(%codes, %scales, %sums, %weights, %wscales, %x, %scratch) {phase = "gemm", …}
+    launch.kernel quantize @rms_norm_64_quantize(%x, %w, %codes, %scales, %sums) {shares = array<i64: 0, 1, 2, 3, 4>, …}
+    launch.kernel gemm @linear_64x64_i8_q_accumulate(%codes, %scales, %sums, %weights, %wscales, %x, %scratch) {…}
     ```
     becomes
     ```mlir

@@ -47,7 +47,8 @@ Value easyquant::launch::rootOf(Value memory) {
 int64_t easyquant::launch::bufferBytes(BufferOp buffer) {
   auto step = buffer->getParentOfType<func::FuncOp>();
   int64_t rows = step->getAttrOfType<IntegerAttr>(kMaxRowsAttr).getInt();
-  return alignUp(rows * rowBytes(cast<MemRefType>(buffer.getMemory().getType())));
+  int64_t bytes = rowBytes(cast<MemRefType>(buffer.getMemory().getType()));
+  return bytes > kMaxBytes / rows ? kMaxBytes + kAlignment : alignUp(rows * bytes);
 }
 
 /// The columns of its root that a part of rows covers, if these are known.

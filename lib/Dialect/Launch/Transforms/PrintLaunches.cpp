@@ -67,7 +67,7 @@ struct PrintLaunches : easyquant::launch::impl::PrintLaunchesBase<PrintLaunches>
 
   static StringRef phaseOf(Operation *op) {
     if (auto kernel = dyn_cast<KernelOp>(op))
-      return kernel.getPhase();
+      return stringifyPhase(kernel.getPhase());
     return isa<CollectiveOp>(op) ? "comm" : isa<WaitOp>(op) ? "sync" : "host";
   }
 
@@ -85,8 +85,10 @@ struct PrintLaunches : easyquant::launch::impl::PrintLaunchesBase<PrintLaunches>
         os << llvm::formatv(" for {0} to {1} rows", (*rows)[0],
                             (*rows)[1] ? std::to_string((*rows)[1]) : "all");
     } else if (auto collective = dyn_cast<CollectiveOp>(op)) {
-      os << "collective " << collective.getId() << " " << collective.getCall() << " "
-         << collective.getReduction();
+      os << "collective " << collective.getId() << " "
+         << stringifyCollectiveCall(collective.getCall());
+      if (auto reduction = collective.getReduction())
+        os << " " << stringifyReduction(*reduction);
     } else if (auto wait = dyn_cast<WaitOp>(op)) {
       os << "collective " << wait.getId();
     } else {

@@ -28,7 +28,7 @@ llvm::SmallVector<Access> accessesOf(mlir::Operation *op);
 /// The memory that `memory` is a part of: a buffer, scratch, counters, a constant, an argument.
 mlir::Value rootOf(mlir::Value memory);
 
-/// Bytes of a placed buffer for calls of the most rows.
+/// Bytes of a buffer for calls of the most rows of its step, or more than kMaxBytes.
 int64_t bufferBytes(BufferOp buffer);
 
 /// May launch `b`, which comes after `a`, not begin before `a` is done? It reads what `a` writes,

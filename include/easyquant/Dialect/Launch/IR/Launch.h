@@ -17,6 +17,7 @@
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
 #include "easyquant/Dialect/Launch/IR/LaunchDialect.h.inc"
+#include "easyquant/Dialect/Launch/IR/LaunchEnums.h.inc"
 
 #define GET_OP_CLASSES
 #include "easyquant/Dialect/Launch/IR/LaunchOps.h.inc"
