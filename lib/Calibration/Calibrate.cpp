@@ -6,10 +6,10 @@
 //===----------------------------------------------------------------------===//
 
 #include "easyquant/Calibration/Journal.h"
-#include "easyquant/Calibration/LayerSites.h"
 #include "easyquant/Calibration/Passes.h"
-#include "easyquant/Calibration/SampleSum.h"
-#include "easyquant/Calibration/SubgraphPass.h"
+#include "easyquant/Execution/LayerSites.h"
+#include "easyquant/Execution/SampleSum.h"
+#include "easyquant/Execution/SubgraphPass.h"
 #include "easyquant/Numerics/Blas.h"
 #include "easyquant/Numerics/SiteStatistics.h"
 #include "easyquant/Support/Checksum.h"

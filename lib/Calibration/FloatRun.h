@@ -13,7 +13,7 @@
 #ifndef EASYQUANT_LIB_CALIBRATION_FLOATRUN_H
 #define EASYQUANT_LIB_CALIBRATION_FLOATRUN_H
 
-#include "easyquant/Calibration/LayerRunner.h"
+#include "easyquant/Execution/LayerRunner.h"
 #include "easyquant/Numerics/Statistics.h"
 
 #include "llvm/ADT/MapVector.h"
@@ -21,6 +21,8 @@
 #include <optional>
 
 namespace easyquant::calibration {
+
+using namespace execution;
 
 /// What is kept of an activation.
 struct ActivationSummary {

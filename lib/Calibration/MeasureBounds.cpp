@@ -22,8 +22,8 @@
 #include "SiteBounds.h"
 
 #include "easyquant/Calibration/Passes.h"
-#include "easyquant/Calibration/SubgraphPass.h"
 #include "easyquant/Dialect/Equant/Transforms/FoldScale.h"
+#include "easyquant/Execution/SubgraphPass.h"
 #include "easyquant/Numerics/Metrics.h"
 #include "easyquant/Support/ProgressAction.h"
 #include "easyquant/Support/WriteFile.h"

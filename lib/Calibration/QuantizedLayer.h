@@ -15,11 +15,13 @@
 #ifndef EASYQUANT_LIB_CALIBRATION_QUANTIZEDLAYER_H
 #define EASYQUANT_LIB_CALIBRATION_QUANTIZEDLAYER_H
 
-#include "easyquant/Calibration/LayerSites.h"
+#include "easyquant/Execution/LayerSites.h"
 
 #include "mlir/IR/OwningOpRef.h"
 
 namespace easyquant::calibration {
+
+using namespace execution;
 
 /// Fails with a diagnostic on a plan that is not round to nearest with inputs quantized per token:
 /// computed codes or scales, static inputs.

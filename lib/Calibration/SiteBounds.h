@@ -17,10 +17,12 @@
 #include "BoundsReport.h"
 #include "FloatRun.h"
 
-#include "easyquant/Calibration/LayerSites.h"
 #include "easyquant/Dialect/Equant/Transforms/FoldScale.h"
+#include "easyquant/Execution/LayerSites.h"
 
 namespace easyquant::calibration {
+
+using namespace execution;
 
 /// What Hoeffding's bound may fail with.
 inline constexpr double kSamplingRisk = 0.05;

@@ -13,6 +13,7 @@
 #include "easyquant/Conversion/LaunchesToLLVM/LaunchesToLLVM.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 #include "easyquant/Dialect/LM/Transforms/Passes.h"
+#include "easyquant/Methods/Passes.h"
 #include "easyquant/Numerics/SiteStatistics.h"
 #include "easyquant/Pipelines/Passes.h"
 #include "easyquant/Recipe/Mixes.h"
@@ -275,8 +276,7 @@ void buildQuantizePipeline(OpPassManager &pm, const OptionValues &options) {
   addCalibration(pm, options, request);
   addPlan(pm, options);
   if (request.learnsTables)
-    pm.addPass(
-        calibration::createLearnTables(passOptions<calibration::LearnTablesOptions>(options)));
+    pm.addPass(methods::createLearnTables(passOptions<methods::LearnTablesOptions>(options)));
   // Transforms change what ranges are chosen for; what rounds takes the ranges.
   auto isRounding = [](const std::string &name) {
     return recipe::findMethod(name)->stage == recipe::Stage::Rounding;
@@ -285,8 +285,7 @@ void buildQuantizePipeline(OpPassManager &pm, const OptionValues &options) {
   for (const std::string &name : llvm::make_range(request.methods.begin(), firstRounding))
     pm.addPass(createMethod(name, options));
   if (request.weighsErrors)
-    pm.addPass(
-        calibration::createChooseRanges(passOptions<calibration::ChooseRangesOptions>(options)));
+    pm.addPass(methods::createChooseRanges(passOptions<methods::ChooseRangesOptions>(options)));
   for (const std::string &name : llvm::make_range(firstRounding, request.methods.end()))
     pm.addPass(createMethod(name, options));
   pm.addPass(equant::createQuantize(passOptions<equant::QuantizeOptions>(options)));

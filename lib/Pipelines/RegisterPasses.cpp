@@ -14,6 +14,7 @@
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 #include "easyquant/Dialect/LM/Transforms/Passes.h"
 #include "easyquant/Dialect/Launch/Transforms/Passes.h"
+#include "easyquant/Methods/Passes.h"
 #include "easyquant/Pipelines/Passes.h"
 #include "easyquant/Search/Passes.h"
 #include "easyquant/Target/EmitObject.h"
@@ -73,6 +74,7 @@ void registerPasses() {
 
   equant::registerEquantPasses();
   calibration::registerCalibrationPasses();
+  methods::registerMethodsPasses();
   registerEquantToLaunchesPasses();
   registerLaunchesToLLVMPasses();
   launch::registerLaunchPasses();

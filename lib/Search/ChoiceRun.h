@@ -17,7 +17,7 @@
 #include "ModelLoss.h"
 #include "SearchSpace.h"
 
-#include "easyquant/Calibration/MethodRun.h"
+#include "easyquant/Methods/MethodRun.h"
 
 #include <optional>
 #include <vector>
@@ -31,7 +31,7 @@ class ChoiceRun {
 public:
   /// `stamp` is of all that losses depend on, but the choice.
   /// `loss` is asked for where the journal does not know.
-  ChoiceRun(MethodRun &method, const SearchSpace &space,
+  ChoiceRun(methods::MethodRun &method, const SearchSpace &space,
             llvm::function_ref<mlir::FailureOr<ModelLoss *>()> loss, std::string stamp,
             unsigned threads)
       : method(method), runner(method.runner()), space(space), loss(loss), stamp(std::move(stamp)),
@@ -66,7 +66,7 @@ private:
                                                      const std::vector<HiddenStates> &states,
                                                      HeadSensitivity *head, ModelLoss &objective);
 
-  MethodRun &method;
+  methods::MethodRun &method;
   LayerRunner &runner;
   const SearchSpace &space;
   llvm::function_ref<mlir::FailureOr<ModelLoss *>()> loss;

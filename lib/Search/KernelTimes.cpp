@@ -11,14 +11,15 @@
 
 #include "KernelTimes.h"
 
-#include "easyquant/Calibration/LinearTimer.h"
+#include "easyquant/Execution/LinearTimer.h"
 #include "easyquant/Support/Checksum.h"
 
 #include "llvm/ADT/DenseSet.h"
 
 using namespace mlir;
 using namespace easyquant;
-using namespace easyquant::calibration;
+using namespace easyquant::execution;
+using namespace easyquant::methods;
 using namespace easyquant::search;
 using equant::PlanAttr;
 using equant::QuantizableOpInterface;

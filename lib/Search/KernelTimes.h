@@ -14,7 +14,7 @@
 
 #include "SearchSpace.h"
 
-#include "easyquant/Calibration/MethodRun.h"
+#include "easyquant/Methods/MethodRun.h"
 
 namespace easyquant::search {
 
@@ -26,7 +26,7 @@ namespace easyquant::search {
 /// Fails with a diagnostic.
 mlir::LogicalResult
 measureKernelTimes(mlir::ModuleOp module, SearchSpace &space, unsigned threads,
-                   const MethodRun *run,
+                   const methods::MethodRun *run,
                    llvm::function_ref<void(int64_t done, int64_t all)> progress);
 
 } // namespace easyquant::search

@@ -14,13 +14,13 @@
 #ifndef EASYQUANT_LIB_SEARCH_MODELLOSS_H
 #define EASYQUANT_LIB_SEARCH_MODELLOSS_H
 
-#include "easyquant/Calibration/LayerRunner.h"
+#include "easyquant/Execution/LayerRunner.h"
 
 #include <optional>
 
 namespace easyquant::search {
 
-using namespace calibration;
+using namespace execution;
 
 enum class Objective {
   KL,   ///< mean KL(float || model) over the tokens that count

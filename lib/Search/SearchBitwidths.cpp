@@ -9,8 +9,8 @@
 #include "SearchEntropy.h"
 #include "SearchReport.h"
 
-#include "easyquant/Calibration/SubgraphPass.h"
 #include "easyquant/Dialect/Equant/Analysis/AttributeJSON.h"
+#include "easyquant/Execution/SubgraphPass.h"
 #include "easyquant/Search/Passes.h"
 #include "easyquant/Support/ProgressAction.h"
 #include "easyquant/Support/WriteFile.h"
@@ -29,7 +29,8 @@ namespace easyquant::search {
 
 using namespace mlir;
 using namespace easyquant;
-using namespace easyquant::calibration;
+using namespace easyquant::execution;
+using namespace easyquant::methods;
 using namespace easyquant::search;
 using numerics::FormatChoice;
 using numerics::FormatTable;

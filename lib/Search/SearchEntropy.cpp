@@ -14,7 +14,7 @@
 
 using namespace mlir;
 using namespace easyquant;
-using namespace easyquant::calibration;
+using namespace easyquant::execution;
 using namespace easyquant::search;
 
 /// Bits a value, of the bins of its histogram.

@@ -17,7 +17,7 @@
 
 using namespace mlir;
 using namespace easyquant;
-using namespace easyquant::calibration;
+using namespace easyquant::execution;
 using namespace easyquant::search;
 
 //===----------------------------------------------------------------------===//

@@ -7,7 +7,7 @@
 
 #include "SearchRounding.h"
 
-#include "easyquant/Calibration/LearnedTables.h"
+#include "easyquant/Methods/LearnedTables.h"
 #include "easyquant/Numerics/Statistics.h"
 #include "easyquant/Recipe/OptionValues.h"
 #include "easyquant/Support/Parallel.h"
@@ -16,7 +16,8 @@
 
 using namespace mlir;
 using namespace easyquant;
-using namespace easyquant::calibration;
+using namespace easyquant::execution;
+using namespace easyquant::methods;
 using namespace easyquant::search;
 using equant::PlanAttr;
 using numerics::ConstMatrix;

@@ -19,7 +19,8 @@
 
 using namespace mlir;
 using namespace easyquant;
-using namespace easyquant::calibration;
+using namespace easyquant::execution;
+using namespace easyquant::methods;
 using namespace easyquant::search;
 using formats::ComputedTensor;
 using formats::DType;

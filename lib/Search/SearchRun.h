@@ -16,7 +16,7 @@
 #include "ChoiceRun.h"
 #include "LayerSensitivity.h"
 
-#include "easyquant/Calibration/MethodRun.h"
+#include "easyquant/Methods/MethodRun.h"
 #include "easyquant/Numerics/FormatChoice.h"
 
 namespace easyquant::search {
@@ -38,7 +38,8 @@ struct CheckedPair {
 
 class SearchRun {
 public:
-  SearchRun(MethodRun &run, const SearchSpace &space, Objective objective, unsigned threads);
+  SearchRun(methods::MethodRun &run, const SearchSpace &space, Objective objective,
+            unsigned threads);
 
   /// Measures what no earlier run has. `progress` is called before each layer. Fails with a
   /// diagnostic.
@@ -68,7 +69,7 @@ private:
   std::vector<const SearchGroup *> groupsOf(size_t layer) const;
   std::vector<double> lossesPerError() const;
 
-  MethodRun &run;
+  methods::MethodRun &run;
   const SearchSpace &space;
   Objective objective;
   unsigned threads;

@@ -16,7 +16,7 @@
 
 using namespace mlir;
 using namespace easyquant;
-using namespace easyquant::calibration;
+using namespace easyquant::execution;
 using namespace easyquant::search;
 using equant::PlanAttr;
 using equant::QuantizableOpInterface;

@@ -13,11 +13,11 @@
 #ifndef EASYQUANT_LIB_SEARCH_SEARCHSPACE_H
 #define EASYQUANT_LIB_SEARCH_SEARCHSPACE_H
 
-#include "easyquant/Calibration/LayerSites.h"
+#include "easyquant/Execution/LayerSites.h"
 
 namespace easyquant::search {
 
-using namespace calibration; // which runs layers; this room chooses
+using namespace execution;
 
 /// "W4A16_ASYM" in groups of 32; 0: a scale a row.
 struct SearchFormat {

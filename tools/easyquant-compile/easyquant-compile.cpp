@@ -7,7 +7,7 @@
 
 #include "JoinedRanks.h"
 
-#include "easyquant/Calibration/Ranks.h"
+#include "easyquant/Execution/Ranks.h"
 #include "easyquant/Formats/Manifest.h"
 #include "easyquant/Formats/ModelSource.h"
 #include "easyquant/Import/ImportModel.h"
@@ -194,7 +194,7 @@ static Result<void> join(Session &session) {
     return {};
   if (auto opened = session.ranks.open(session.line); !opened)
     return opened;
-  return calibration::Ranks::join(session.context, *session.ranks.communicator());
+  return execution::Ranks::join(session.context, *session.ranks.communicator());
 }
 
 static int run(Session &session) {

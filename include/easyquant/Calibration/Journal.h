@@ -16,11 +16,13 @@
 #ifndef EASYQUANT_CALIBRATION_JOURNAL_H
 #define EASYQUANT_CALIBRATION_JOURNAL_H
 
-#include "easyquant/Calibration/LayerRunner.h"
-#include "easyquant/Calibration/Ranks.h"
+#include "easyquant/Execution/LayerRunner.h"
+#include "easyquant/Execution/Ranks.h"
 #include "easyquant/Formats/DType.h"
 
 namespace easyquant::calibration {
+
+using namespace execution;
 
 /// Everything that a result depends on, by name.
 using Stamp = std::map<std::string, std::string>;

@@ -27,10 +27,10 @@ def ZeroQuantMethod : Method<"zeroquant", "ZeroQuant", Base, "::easyquant::equan
 def SmoothQuantMethod : Method<"smoothquant", "SmoothQuant", Transform, "::easyquant::equant", "SmoothQuant"> {
   let statistics = "absmax";
 }
-def AwqMethod  : Method<"awq", "AWQ", Transform, "::easyquant::calibration", "Awq">;
-def GptqMethod : Method<"gptq", "GPTQ", Rounding, "::easyquant::calibration", "Gptq">;
-def SignRoundMethod : Method<"signround", "SignRound", Rounding, "::easyquant::calibration", "SignRound">;
-def LkdMethod  : Method<"lkd", "LKD", Rounding, "::easyquant::calibration", "Lkd">;
+def AwqMethod  : Method<"awq", "AWQ", Transform, "::easyquant::methods", "Awq">;
+def GptqMethod : Method<"gptq", "GPTQ", Rounding, "::easyquant::methods", "Gptq">;
+def SignRoundMethod : Method<"signround", "SignRound", Rounding, "::easyquant::methods", "SignRound">;
+def LkdMethod  : Method<"lkd", "LKD", Rounding, "::easyquant::methods", "Lkd">;
 
 //===----------------------------------------------------------------------===//
 // What to make

@@ -1,0 +1,97 @@
+//===- HostOperations.cpp - Ops that lib/Numerics computes ----------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "HostOperations.h"
+
+#include "easyquant/Formats/Step.h"
+#include "easyquant/Numerics/Gradients.h"
+
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::execution;
+using numerics::Matrix;
+
+using Operands = const HostOperand *;
+
+static Matrix matrix(const HostOperand &operand) {
+  return {static_cast<float *>(operand.data), operand.rows, operand.columns, operand.stride};
+}
+
+static std::span<float> elements(const HostOperand &operand) {
+  return {static_cast<float *>(operand.data), static_cast<size_t>(operand.columns)};
+}
+
+static std::span<const int32_t> integers(const HostOperand &operand) {
+  return {static_cast<const int32_t *>(operand.data), static_cast<size_t>(operand.columns)};
+}
+
+/// The position of each row of a batch.
+static std::vector<int32_t> positionsOf(const HostOperand &batch) {
+  std::vector<int32_t> positions;
+  const auto *sequences = static_cast<const eq_sequence *>(batch.data);
+  for (const eq_sequence &sequence : std::span(sequences, static_cast<size_t>(batch.rows)))
+    for (int32_t row = 0; row < sequence.rows; ++row)
+      positions.push_back(sequence.position + row);
+  return positions;
+}
+
+HostOperation easyquant::execution::hostOperation(Operation *op) {
+  return TypeSwitch<Operation *, HostOperation>(op)
+      .Case([](lm::LinearInputGradientOp) {
+        return [](Operands o, unsigned threads) {
+          numerics::linearInputGradient(matrix(o[0]), matrix(o[1]), matrix(o[2]), threads);
+        };
+      })
+      .Case([](lm::LinearWeightGradientOp) {
+        return [](Operands o, unsigned threads) {
+          numerics::linearWeightGradient(matrix(o[0]), matrix(o[1]), matrix(o[2]), threads);
+        };
+      })
+      .Case([](lm::BiasGradientOp) {
+        return [](Operands o, unsigned) { numerics::biasGradient(matrix(o[0]), elements(o[1])); };
+      })
+      .Case([](lm::RmsNormWeightGradientOp op) {
+        return [epsilon = op.getEpsilon().convertToDouble()](Operands o, unsigned) {
+          numerics::rmsNormWeightGradient(matrix(o[0]), matrix(o[1]), epsilon, elements(o[2]));
+        };
+      })
+      .Case([](lm::LayerNormWeightGradientOp op) {
+        return [epsilon = op.getEpsilon().convertToDouble()](Operands o, unsigned) {
+          numerics::layerNormWeightGradient(matrix(o[0]), matrix(o[1]), epsilon, elements(o[2]));
+        };
+      })
+      .Case([](lm::AttentionGradientOp op) {
+        numerics::reference::AttentionParams params;
+        params.heads = static_cast<int64_t>(op.getNumHeads());
+        params.kvHeads = static_cast<int64_t>(op.getNumKvHeads());
+        params.headDim = static_cast<int64_t>(op.getHeadDim());
+        params.scale = op.getScale().convertToDouble();
+        params.window = static_cast<int64_t>(op.getWindow());
+        return [params](Operands o, unsigned threads) {
+          numerics::attentionGradient(params, matrix(o[0]), matrix(o[1]), matrix(o[2]),
+                                      matrix(o[3]), matrix(o[4]), matrix(o[5]), matrix(o[6]),
+                                      threads);
+        };
+      })
+      .Case([](lm::RowsGradientOp) {
+        return [](Operands o, unsigned) {
+          numerics::embeddingGradient(matrix(o[0]), integers(o[2]), matrix(o[3]));
+        };
+      })
+      .Case([](lm::EmbeddingGradientOp) {
+        return [](Operands o, unsigned) {
+          numerics::embeddingGradient(matrix(o[0]), integers(o[1]), matrix(o[2]));
+        };
+      })
+      .Case([](lm::PositionEmbeddingGradientOp) {
+        return [](Operands o, unsigned) {
+          numerics::embeddingGradient(matrix(o[0]), positionsOf(o[1]), matrix(o[2]));
+        };
+      });
+}

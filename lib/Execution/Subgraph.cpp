@@ -1,0 +1,256 @@
+//===- Subgraph.cpp - A part of a layer as a program of its own -----------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Execution/Subgraph.h"
+
+#include "HostOperations.h"
+
+#include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/MLProgram/IR/MLProgram.h"
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/IRMapping.h"
+#include "llvm/ADT/SetVector.h"
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::execution;
+using equant::ObserveOp;
+
+namespace {
+
+bool isStatic(Value value) {
+  auto type = dyn_cast<RankedTensorType>(value.getType());
+  return type && type.hasStaticShape();
+}
+
+/// Constants have static shapes and activations never have; gradients of constants are made of
+/// activations.
+bool isConstant(Value value) {
+  Operation *op = value.getDefiningOp();
+  return isStatic(value) && (!op || llvm::all_of(op->getOperands(), isStatic));
+}
+
+/// The rows whose logits are asked for.
+bool areRowNumbers(Value value) {
+  return isa<RankedTensorType>(value.getType()) &&
+         llvm::all_of(value.getUsers(), llvm::IsaPred<lm::RowsOp, lm::RowsGradientOp>);
+}
+
+class Outliner {
+public:
+  Outliner(const Subgraph &subgraph, int64_t length) : subgraph(subgraph), length(length) {}
+  FailureOr<OutlinedSubgraph> run();
+
+private:
+  LogicalResult collect();
+  LogicalResult require(Value value);
+  SubgraphWeight weightInSubgraph(Value value);
+  void declareWeights(OpBuilder &builder, ModuleOp module);
+  LogicalResult build();
+  void anonymize(Operation *op);
+
+  const Subgraph &subgraph;
+  int64_t length;
+  Block *block = nullptr;
+  llvm::SetVector<Value> weights;
+  llvm::SmallPtrSet<Operation *, 16> ops;
+  llvm::SmallPtrSet<Value, 4> arguments; ///< of the function: batch, rows, cache
+  std::optional<uint64_t> layer;         ///< of the attention in it
+  int64_t sites = 0;
+  OutlinedSubgraph result;
+};
+
+} // namespace
+
+LogicalResult Outliner::require(Value value) {
+  SmallVector<Value> worklist = {value};
+  while (!worklist.empty()) {
+    Value value = worklist.pop_back_val();
+    if (llvm::is_contained(subgraph.inputs, value))
+      continue;
+    if (isConstant(value)) {
+      weights.insert(value);
+      continue;
+    }
+    if (isa<BlockArgument>(value) &&
+        (isa<lm::BatchType, lm::KVCacheType>(value.getType()) || areRowNumbers(value))) {
+      arguments.insert(value);
+      continue;
+    }
+    Operation *op = value.getDefiningOp();
+    if (!op || op->getBlock() != block)
+      return emitError(value.getLoc()) << "the subgraph reads " << value.getType()
+                                       << ", which is none of its inputs and not computed in it";
+    if (isa<func::CallOp>(op))
+      return op->emitOpError("cannot be in a subgraph: a subgraph is a part of one function");
+    if (auto attention = dyn_cast<lm::AttentionOp>(op)) {
+      if (layer && *layer != attention.getLayer())
+        return op->emitOpError("of a second layer in one subgraph");
+      layer = attention.getLayer();
+    }
+    // Its cache has a part of each sequence beside the pages, which only the runtime has.
+    if (isa<equant::AttentionOp>(op))
+      return op->emitOpError("has keys and values that become codes, and what runs a model on "
+                             "calibration text takes a float cache; run equant-simquant-kv after "
+                             "the passes that need tokens");
+    if (ops.insert(op).second)
+      llvm::append_range(worklist, op->getOperands());
+  }
+  return success();
+}
+
+LogicalResult Outliner::collect() {
+  if (subgraph.inputs.empty())
+    return emitError(subgraph.outputs.front().getLoc()) << "a subgraph without inputs";
+  block = Value(subgraph.inputs.front()).getParentBlock();
+  for (Value output : subgraph.outputs)
+    if (failed(require(output)))
+      return failure();
+  if (!subgraph.observers)
+    return success();
+  for (auto observe : block->getOps<ObserveOp>()) {
+    Operation *producer = observe.getInput().getDefiningOp();
+    if ((producer && ops.contains(producer)) ||
+        llvm::is_contained(subgraph.inputs, observe.getInput()))
+      ops.insert(observe);
+  }
+  return success();
+}
+
+static std::string globalOf(Value constant) {
+  while (Operation *op = constant.getDefiningOp()) {
+    if (auto load = dyn_cast<ml_program::GlobalLoadConstOp>(op))
+      return load.getGlobal().getLeafReference().str();
+    if (op->getNumOperands() == 0)
+      break;
+    constant = op->getOperand(0);
+  }
+  return "";
+}
+
+/// Tables are cut to the rows that the subgraph will read.
+SubgraphWeight Outliner::weightInSubgraph(Value value) {
+  SubgraphWeight weight{globalOf(value), value, cast<RankedTensorType>(value.getType()),
+                        result.weightBytes};
+  auto onlyRead = [&](auto isReader) {
+    return llvm::all_of(value.getUsers(),
+                        [&](Operation *user) { return !ops.contains(user) || isReader(user); });
+  };
+  int64_t rows = weight.type.getDimSize(0);
+  if (subgraph.vocabulary != 0 && onlyRead(llvm::IsaPred<lm::EmbeddingOp>)) {
+    weight.isEmbedding = true;
+    rows = subgraph.vocabulary;
+  } else if (onlyRead(llvm::IsaPred<lm::RopeOp, lm::RopeGradientOp>)) {
+    rows = std::min(rows, length);
+  }
+  SmallVector<int64_t> shape(weight.type.getShape());
+  shape[0] = rows;
+  weight.type = weight.type.clone(shape);
+  result.weightBytes += launch::alignUp(weight.type.getNumElements() * sizeof(float));
+  return weight;
+}
+
+void Outliner::declareWeights(OpBuilder &builder, ModuleOp module) {
+  for (Value value : weights) {
+    const SubgraphWeight &weight = result.weights.emplace_back(weightInSubgraph(value));
+    auto global = ml_program::GlobalOp::create(
+        builder, builder.getUnknownLoc(), "w" + std::to_string(result.weights.size() - 1),
+        weight.type, /*is_mutable=*/false,
+        ml_program::ExternAttr::get(builder.getContext(), weight.type),
+        builder.getStringAttr("private"));
+    global->setAttr(equant::kOffsetAttr, builder.getI64IntegerAttr(weight.offset));
+  }
+}
+
+/// Takes away what differs between equal layers and no kernel asks for.
+void Outliner::anonymize(Operation *op) {
+  Builder builder(op->getContext());
+  op->setDiscardableAttrs(builder.getDictionaryAttr({}));
+  StringAttr name = builder.getStringAttr("s" + std::to_string(sites));
+  if (auto linear = dyn_cast<lm::LinearOp>(op)) {
+    linear.setSiteAttr(name);
+    ++sites;
+  } else if (auto observe = dyn_cast<ObserveOp>(op)) {
+    observe.setSitesAttr(builder.getArrayAttr(name));
+    ++sites;
+  } else if (auto attention = dyn_cast<lm::AttentionOp>(op)) {
+    attention.setLayer(0);
+  }
+}
+
+LogicalResult Outliner::build() {
+  MLIRContext *context = block->getParentOp()->getContext();
+  OpBuilder builder(context);
+  result.module = ModuleOp::create(builder.getUnknownLoc());
+  builder.setInsertionPointToEnd(result.module->getBody());
+  declareWeights(builder, *result.module);
+
+  SmallVector<Type> types(ValueRange(subgraph.inputs).getTypes());
+  SmallVector<Value> taken; // of the function's arguments, in its order
+  for (Value argument : block->getArguments()) {
+    if (!arguments.contains(argument))
+      continue;
+    taken.push_back(argument);
+    Type type = argument.getType();
+    if (auto cache = dyn_cast<lm::KVCacheType>(type))
+      type = lm::KVCacheType::get(context, /*layers=*/1, cache.getKvHeads(), cache.getHeadDim());
+    else
+      result.arguments.push_back(isa<lm::BatchType>(type) ? StepArgument::Batch
+                                                          : StepArgument::LogitRows);
+    types.push_back(type);
+  }
+  SmallVector<Type> results(ValueRange(subgraph.outputs).getTypes());
+  Location loc = block->getParentOp()->getLoc();
+  auto function =
+      func::FuncOp::create(builder, loc, "forward", builder.getFunctionType(types, results));
+  Block *body = function.addEntryBlock();
+  builder.setInsertionPointToStart(body);
+
+  IRMapping mapping;
+  mapping.map(subgraph.inputs, body->getArguments().take_front(subgraph.inputs.size()));
+  mapping.map(taken, body->getArguments().drop_front(subgraph.inputs.size()));
+  for (auto [index, value] : llvm::enumerate(weights))
+    mapping.map(value, ml_program::GlobalLoadConstOp::create(
+                           builder, value.getLoc(), result.weights[index].type,
+                           FlatSymbolRefAttr::get(context, "w" + std::to_string(index)))
+                           .getResult());
+  for (Operation &op : *block) {
+    if (!ops.contains(&op))
+      continue;
+    if (auto observe = dyn_cast<ObserveOp>(op)) {
+      Observation &observation = result.observations.emplace_back();
+      for (StringRef site : observe.getSites().getAsValueRange<StringAttr>())
+        observation.sites.push_back(site.str());
+      for (StringRef name : observe.getStatistics().getAsValueRange<StringAttr>())
+        observation.statistics.push_back(name.str());
+      observation.columns = lm::columns(observe.getInput());
+      result.calls.push_back({static_cast<int64_t>(result.observations.size()) - 1, nullptr});
+    } else if (isHostCall(&op)) {
+      result.calls.push_back({-1, hostOperation(&op)});
+      result.isWhole = true;
+    }
+    anonymize(builder.clone(op, mapping));
+  }
+  SmallVector<Value> outputs;
+  for (Value output : subgraph.outputs)
+    outputs.push_back(mapping.lookup(output));
+  func::ReturnOp::create(builder, loc, outputs);
+  return success();
+}
+
+FailureOr<OutlinedSubgraph> Outliner::run() {
+  if (failed(collect()) || failed(build()))
+    return failure();
+  return std::move(result);
+}
+
+FailureOr<OutlinedSubgraph> easyquant::execution::outline(const Subgraph &subgraph,
+                                                          int64_t length) {
+  return Outliner(subgraph, length).run();
+}

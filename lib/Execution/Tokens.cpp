@@ -1,0 +1,145 @@
+//===- Tokens.cpp - The text that a model is calibrated on ----------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Execution/Tokens.h"
+
+#include "easyquant/Execution/Ranks.h"
+#include "easyquant/Formats/Safetensors.h"
+#include "easyquant/Support/Checksum.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <numeric>
+
+using namespace easyquant;
+using namespace easyquant::execution;
+
+static constexpr int32_t kPadding = -1;
+
+Result<CalibrationTokens> CalibrationTokens::read(const std::filesystem::path &path,
+                                                  int64_t vocabularySize) {
+  Result<formats::SafetensorsFile> file = formats::SafetensorsFile::open(path);
+  if (!file)
+    return Unexpected(file.error());
+  const formats::SafetensorsTensor *tensor = file->find("tokens");
+  if (!tensor || tensor->dtype != formats::DType::I32 || tensor->shape.size() != 2)
+    return makeError(ErrorCode::Corrupt,
+                     "{}: expected a tensor \"tokens\" of I32 [samples, length]; write the file "
+                     "with easyquant calibrate",
+                     path.string());
+  CalibrationTokens tokens;
+  auto field = [&](const char *name) {
+    auto it = file->metadata().find(name);
+    return it == file->metadata().end() ? std::string() : it->second;
+  };
+  std::string bos = field("bos"), seed = field("seed");
+  if (bos != "0" && bos != "1")
+    return makeError(ErrorCode::Corrupt, "{}: its metadata say \"{}\" for \"bos\", expected 0 or 1",
+                     path.string(), bos);
+  tokens.bos = bos == "1";
+  tokens.text = field("text_hash");
+  tokens.tokenizer = field("tokenizer_hash");
+  if (auto [end, error] = std::from_chars(seed.data(), seed.data() + seed.size(), tokens.seed);
+      error != std::errc() || end != seed.data() + seed.size())
+    return makeError(ErrorCode::Corrupt,
+                     "{}: its metadata say \"{}\" for \"seed\", expected a number", path.string(),
+                     seed);
+  std::span<const std::byte> bytes = file->data(*tensor);
+  tokens.ids.resize(bytes.size() / sizeof(int32_t));
+  if (!bytes.empty())
+    std::memcpy(tokens.ids.data(), bytes.data(), bytes.size());
+  tokens.stride = tensor->shape[1];
+  if (tokens.ids.empty())
+    return makeError(ErrorCode::Corrupt, "{}: holds no tokens ({} samples of {})", path.string(),
+                     tensor->shape[0], tensor->shape[1]);
+
+  for (int64_t i = 0; i < tensor->shape[0]; ++i) {
+    std::span<const int32_t> row = std::span(tokens.ids).subspan(i * tokens.stride, tokens.stride);
+    auto end = std::find(row.begin(), row.end(), kPadding);
+    for (auto it = row.begin(); it != row.end(); ++it)
+      if (it < end ? *it < 0 || *it >= vocabularySize : *it != kPadding)
+        return makeError(ErrorCode::Corrupt, "{}: sample {}, token {} is {}, expected {}",
+                         path.string(), i, it - row.begin(), *it,
+                         it < end ? fmt::format("0 to {} (the model's vocabulary), or -1 behind "
+                                                "the end of a sequence",
+                                                vocabularySize - 1)
+                                  : "nothing but -1 behind the end of a sequence");
+    int64_t length = end - row.begin();
+    if (length <= tokens.skipped())
+      return makeError(ErrorCode::Corrupt, "{}: sample {} has no token{}", path.string(), i,
+                       tokens.bos ? " but the one that begins texts" : "");
+    tokens.lengths.push_back(length);
+    tokens.longest = std::max(tokens.longest, length);
+  }
+  return tokens;
+}
+
+Result<CalibrationTokens> CalibrationTokens::readOnAll(const Ranks &ranks,
+                                                       const std::filesystem::path &path,
+                                                       int64_t vocabularySize) {
+  std::error_code ignored;
+  if (auto shared = ranks.shareFile(path, std::filesystem::exists(path, ignored)); !shared)
+    return Unexpected(shared.error());
+  return read(path, vocabularySize);
+}
+
+void CalibrationTokens::keepFirst(int64_t count) {
+  if (count >= allSamples())
+    return;
+  lengths.resize(count);
+  ids.resize(count * stride);
+  longest = std::ranges::max(lengths);
+}
+
+void CalibrationTokens::truncate(int64_t length) {
+  assert(length > skipped());
+  for (int64_t i = 0; i < allSamples(); ++i) {
+    if (lengths[i] <= length)
+      continue;
+    std::fill_n(ids.begin() + i * stride + length, lengths[i] - length, kPadding);
+    lengths[i] = length;
+  }
+  longest = std::min(longest, length);
+}
+
+/// Where share `i` of `shares` equal ones begins.
+static int64_t beginOf(int64_t i, int64_t shares, int64_t samples) { return samples * i / shares; }
+
+void CalibrationTokens::keepPart(int rank, int ranks) {
+  first = beginOf(rank, ranks, allSamples());
+  last = beginOf(rank + 1, ranks, allSamples());
+}
+
+int CalibrationTokens::shareOf(int64_t i, int shares) const {
+  int share = 0;
+  while (beginOf(share + 1, shares, allSamples()) <= i)
+    ++share;
+  return share;
+}
+
+int64_t CalibrationTokens::count() const {
+  return std::accumulate(lengths.begin(), lengths.end(), int64_t(0));
+}
+
+formats::CalibrationStamp CalibrationTokens::stamp() const {
+  formats::CalibrationStamp stamp;
+  stamp.text = text;
+  stamp.tokenizer = tokenizer;
+  stamp.samples = allSamples();
+  stamp.length = maxLength();
+  stamp.seed = seed;
+  stamp.bos = bos;
+  return stamp;
+}
+
+std::string CalibrationTokens::hash() const {
+  Checksum checksum;
+  checksum.update(&stride, sizeof stride);
+  checksum.update(ids.data(), ids.size() * sizeof(int32_t));
+  return checksum.hex();
+}

@@ -1,0 +1,268 @@
+//===- Gptq.cpp - Round weights with GPTQ, layer by layer -----------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A layer is run piecewise. With x its input and c = x + o_proj(...) the place where it can be cut,
+// what q, k and v read is computed from x, what o reads again from x, what gate and up read from x
+// together with c, what down reads from c, and the layer's output from c: less than twice the work
+// of one pass, and never more than two hidden states of all samples in memory.
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Numerics/Gptq.h"
+#include "SharedRows.h"
+
+#include "easyquant/Execution/SubgraphPass.h"
+#include "easyquant/Methods/MethodRun.h"
+
+#include "easyquant/Dialect/Equant/Analysis/NothingToDo.h"
+#include "easyquant/Dialect/Equant/Analysis/RecipePlans.h"
+#include "easyquant/Execution/SampleSum.h"
+#include "easyquant/Methods/Passes.h"
+#include "easyquant/Methods/RoundedSites.h"
+#include "easyquant/Numerics/Statistics.h"
+#include "easyquant/Support/ProgressAction.h"
+
+#include "mlir/Dialect/MLProgram/IR/MLProgram.h"
+
+namespace easyquant::methods {
+#define GEN_PASS_DEF_GPTQ
+#include "easyquant/Methods/Passes.h.inc"
+} // namespace easyquant::methods
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::methods;
+using numerics::ConstMatrix;
+using numerics::Matrix;
+
+namespace {
+
+constexpr llvm::StringLiteral kGptq = "gptq";
+
+struct Gptq : SubgraphPass<methods::impl::GptqBase<Gptq>> {
+  using SubgraphPass::SubgraphPass;
+  LogicalResult run() override;
+};
+
+/// Rounds the sites of one layer after the other.
+class LayerRounder {
+public:
+  LayerRounder(MethodRun &run, HiddenStates &states, HiddenStates &middle,
+               const numerics::GptqOptions &options)
+      : runner(run.runner()), ranks(run.ranks()), work(run.work()), states(states), middle(middle),
+        options(options) {}
+
+  /// Takes `states` through the layer. Without `codes` it finds them, else it uses them.
+  LogicalResult runLayer(func::FuncOp layer, QuantizedWeights &codes, bool areKnown);
+
+private:
+  LogicalResult advance(func::FuncOp layer, Value output, Value cut, const QuantizedWeights &codes,
+                        llvm::function_ref<Result<void>(int64_t sample, Matrix rows)> visit);
+  LogicalResult roundGroup(func::FuncOp layer, const SiteGroup &group, QuantizedWeights &codes);
+
+  LayerRunner &runner;
+  const Ranks &ranks;
+  const formats::ComputedConstants &work;
+  HiddenStates &states, &middle;
+  const numerics::GptqOptions &options;
+  Value base; ///< what is in `states` or, behind a cut, in `middle`
+};
+
+} // namespace
+
+/// The options of a site: its own, over those of the pass.
+static numerics::GptqOptions optionsOf(const PlannedSite &site, numerics::GptqOptions options) {
+  options.actOrder = site.plan.optionOr(recipe::option::actOrder, options.actOrder);
+  options.staticGroups = site.plan.optionOr(recipe::option::staticGroups, options.staticGroups);
+  options.damping = site.plan.optionOr(recipe::option::damping, options.damping);
+  return options;
+}
+
+/// The options by which the Hessian is factored; all sites that read the same input share them.
+static FailureOr<numerics::GptqOptions> optionsOf(const SiteGroup &group,
+                                                  const numerics::GptqOptions &options) {
+  const PlannedSite *first = nullptr;
+  numerics::GptqOptions common = options;
+  for (const PlannedSite &site : group.sites) {
+    if (!site.plan.names(kGptq))
+      continue;
+    numerics::GptqOptions own = optionsOf(site, options);
+    if (!first) {
+      first = &site;
+      common = own;
+    } else if (own.actOrder != common.actOrder || own.damping != common.damping) {
+      return emitError(site.loc())
+             << "sites '" << first->name() << "' and '" << site.name()
+             << "' read the same activations, but ask for act_order " << common.actOrder << " and "
+             << own.actOrder << ", damping " << common.damping << " and " << own.damping
+             << ": give both the same";
+    }
+  }
+  return common;
+}
+
+/// Runs the layer from the base to `output`, and moves the base to `cut` if that is another value.
+LogicalResult LayerRounder::advance(func::FuncOp layer, Value output, Value cut,
+                                    const QuantizedWeights &codes,
+                                    llvm::function_ref<Result<void>(int64_t, Matrix)> visit) {
+  Subgraph subgraph{{base}, {output}};
+  subgraph.observers = false;
+  const bool moves = cut != base && cut != output;
+  if (moves)
+    subgraph.outputs.push_back(cut);
+  FailureOr<CompiledSubgraph> program = runner.compiler().compile(subgraph);
+  if (failed(program) || failed(load(*program, runner.constants(), codes)))
+    return failure();
+  HiddenStates &from = base == layer.getArgument(0) ? states : middle;
+  std::vector<float> made(runner.tokens().maxLength() * lm::columns(output));
+  std::vector<float> atCut(moves ? runner.tokens().maxLength() * states.columns() : 0);
+  for (int64_t i = 0; i < states.samples(); ++i) {
+    Matrix in = from.sample(i), out(made.data(), in.rows, lm::columns(output));
+    SmallVector<Matrix> outputs = {out};
+    if (moves)
+      outputs.push_back(Matrix(atCut.data(), in.rows, states.columns()));
+    Result<void> done = runner.runSample(*program, layer.getSymName(), i, ConstMatrix(in), outputs);
+    if (done && moves)
+      std::copy_n(atCut.data(), in.rows * states.columns(), middle.sample(i).data);
+    if (done)
+      done = visit(i, out);
+    if (!done)
+      return emitError(layer.getLoc()) << done.error().message;
+  }
+  if (moves)
+    base = cut;
+  return success();
+}
+
+LogicalResult LayerRounder::roundGroup(func::FuncOp layer, const SiteGroup &group,
+                                       QuantizedWeights &codes) {
+  const int64_t skipped = runner.tokens().skipped();
+  const int64_t columns = lm::columns(group.activation);
+  SampleSum<numerics::Gram> sum(ranks, runner.tokens(),
+                                [columns] { return numerics::Gram(columns); });
+  Value cut = lastCut(layer, group.sites.front().op);
+  auto gather = [&](int64_t sample, Matrix rows) {
+    return sum.of(sample).update(rows.middleRows(skipped, rows.rows - skipped), options.threads);
+  };
+  if (failed(advance(layer, group.activation, cut, codes, gather)))
+    return failure();
+  Result<numerics::Gram> gram = sum.finish();
+  if (!gram)
+    return emitError(layer.getLoc()) << gram.error().message;
+  std::vector<float> hessian = std::move(*gram).takeHessian();
+  FailureOr<numerics::GptqOptions> common = optionsOf(group, options);
+  if (failed(common))
+    return failure();
+  auto factor = numerics::factorHessian(ConstMatrix(hessian.data(), columns, columns), *common);
+  Location loc = group.sites.front().loc();
+  if (!factor)
+    return emitError(loc) << "site '" << group.sites.front().name()
+                          << "': " << factor.error().message;
+  if (factor->damping > common->damping || factor->inDouble)
+    emitRemark(loc) << "site '" << group.sites.front().name() << "': damping " << factor->damping
+                    << (factor->inDouble ? " in double precision" : "")
+                    << " was needed to make the Hessian positive definite";
+  std::vector<float>().swap(hessian);
+  for (const PlannedSite &site : group.sites) {
+    if (!site.plan.names(kGptq))
+      continue;
+    FailureOr<WeightValues> weight = readWeight(runner.constants(), site);
+    if (failed(weight))
+      return failure();
+    numerics::GptqOptions own = optionsOf(site, options);
+    own.part = ranks.rank();
+    own.parts = ranks.size();
+    auto rounded = roundOnAll<numerics::GptqResult>(
+        ranks, site.scheme(), site.plan.mayWidenScales(), [&](const numerics::Scheme &scheme) {
+          return numerics::gptq(weight->view(), *factor, scheme, site.rule(), own);
+        });
+    if (!rounded)
+      return emitError(site.loc()) << "site '" << site.name() << "': " << rounded.error().message;
+    auto rowsOf = [&](int rank) { return numerics::gptqRows(weight->rows, rank, own.parts); };
+    if (auto done = gatherRows(ranks, rounded->weight, rowsOf); !done)
+      return emitError(site.loc()) << done.error().message;
+    codes[site.weight()] = std::move(rounded->weight);
+  }
+  return success();
+}
+
+LogicalResult LayerRounder::runLayer(func::FuncOp layer, QuantizedWeights &codes, bool areKnown) {
+  base = layer.getArgument(0);
+  for (const SiteGroup &group : siteGroups(layer)) {
+    if (!areKnown && group.names(kGptq) && failed(roundGroup(layer, group, codes)))
+      return failure();
+    for (const PlannedSite &site : group.sites) {
+      if (site.plan.names(kGptq))
+        continue;
+      auto rounded = roundAsPlanned(work, runner.constants(), site);
+      if (failed(rounded))
+        return failure();
+      codes[site.weight()] = std::move(*rounded);
+    }
+  }
+  Value output = layer.front().getTerminator()->getOperand(0);
+  return advance(layer, output, base, codes, [&](int64_t sample, Matrix rows) -> Result<void> {
+    std::copy_n(rows.data, rows.rows * rows.columns, states.sample(sample).data);
+    return {};
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// The pass
+//===----------------------------------------------------------------------===//
+
+LogicalResult Gptq::run() {
+  ModuleOp module = getOperation();
+  if (!isPlanned(module, kGptq))
+    return equant::reportNotPlanned(module, getArgument(), kGptq, requireSites);
+  FailureOr<MethodRun> opened = MethodRun::open(
+      module, {.method = kGptq, .revision = "3", .options = optionValues(), .sharesSamples = true});
+  if (failed(opened))
+    return failure();
+  MethodRun &run = *opened;
+  const numerics::GptqOptions options{
+      .actOrder = actOrder, .staticGroups = staticGroups, .damping = damping, .threads = threads};
+  // Impossible requests are refused before hours of work.
+  for (int64_t i = 0; i < run.layerCount(); ++i)
+    for (const SiteGroup &group : siteGroups(run.layer(i)))
+      if (failed(optionsOf(group, options)))
+        return failure();
+  auto isDone = [&](int64_t i) { return sitesNaming(run.layer(i), kGptq).empty() || run.has(i); };
+
+  if (int64_t missing = run.layersToRun(isDone)) {
+    FailureOr<HiddenStates> states = run.runner().embed(), middle = run.runner().allocate();
+    if (failed(states) || failed(middle))
+      return failure();
+    LayerRounder rounder(run, *states, *middle, options);
+    for (int64_t i = 0; i < missing; ++i) {
+      ProgressAction::report(&getContext(), kGptq, i, run.layerCount());
+      SmallVector<PlannedSite> sites = sitesNaming(run.layer(i), kGptq);
+      QuantizedWeights codes;
+      const bool isKnown = isDone(i);
+      for (const PlannedSite &site : sites) {
+        if (!isKnown)
+          break;
+        auto known = readRounded(run.work(), run.file(i), run.stamp(i), site);
+        if (!known)
+          return run.fail(known.error());
+        codes[site.weight()] = std::move(*known);
+      }
+      if (failed(rounder.runLayer(run.layer(i), codes, isKnown)))
+        return failure();
+      if (isKnown)
+        continue;
+      if (auto done = writeRounded(run.work(), run.file(i), run.stamp(i), sites, codes); !done)
+        return run.fail(done.error());
+    }
+  }
+  ProgressAction::report(&getContext(), kGptq, run.layerCount(), run.layerCount());
+  for (int64_t i = 0; i < run.layerCount(); ++i)
+    if (failed(declareRounded(module, run.work(), run.file(i), run.stamp(i),
+                              sitesNaming(run.layer(i), kGptq))))
+      return failure();
+  return success();
+}

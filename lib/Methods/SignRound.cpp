@@ -1,0 +1,55 @@
+//===- SignRound.cpp - Learn which way weights are rounded -----------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "FloatPrefix.h"
+
+#include "easyquant/Execution/SubgraphPass.h"
+#include "easyquant/Numerics/SignRound.h"
+
+#include "easyquant/Dialect/Equant/Analysis/NothingToDo.h"
+#include "easyquant/Dialect/Equant/Analysis/RecipePlans.h"
+#include "easyquant/Methods/Passes.h"
+
+#include "mlir/Dialect/MLProgram/IR/MLProgram.h"
+
+namespace easyquant::methods {
+#define GEN_PASS_DEF_SIGNROUND
+#include "easyquant/Methods/Passes.h.inc"
+} // namespace easyquant::methods
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::methods;
+
+namespace {
+
+constexpr llvm::StringLiteral kSignRound = "signround";
+/// A step is of one sequence: more and shorter ones are more steps for the same work. What comes
+/// first in a sequence does not depend on what is left out.
+constexpr int64_t kMaxLength = 128;
+
+struct SignRound : SubgraphPass<methods::impl::SignRoundBase<SignRound>> {
+  using SubgraphPass::SubgraphPass;
+  LogicalResult run() override;
+};
+
+} // namespace
+
+LogicalResult SignRound::run() {
+  ModuleOp module = getOperation();
+  if (!isPlanned(module, kSignRound))
+    return equant::reportNotPlanned(module, getArgument(), kSignRound, requireSites);
+  FailureOr<MethodRun> opened =
+      MethodRun::open(module, {kSignRound, "1", optionValues(), /*samples=*/0, kMaxLength});
+  if (failed(opened))
+    return failure();
+  const numerics::SignRoundOptions options{
+      .steps = steps, .skippedRows = opened->runner().tokens().skipped(), .threads = threads};
+  return trainLayers(module, *opened, kSignRound, [&](auto &layer, auto sites, auto targets) {
+    return numerics::learnRounding(layer, sites, targets, options);
+  });
+}

@@ -1,0 +1,78 @@
+//===- TokensTest.cpp - Reading calibration tokens ------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Execution/Tokens.h"
+
+#include "easyquant/Formats/SafetensorsWriter.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+using namespace easyquant;
+using namespace easyquant::execution;
+
+namespace {
+
+class TokensTest : public testing::Test {
+protected:
+  ~TokensTest() override { std::filesystem::remove(path); }
+
+  Result<CalibrationTokens> read(const std::vector<int32_t> &ids, int64_t samples,
+                                 const std::string &bos = "1", const char *type = "I32") {
+    int64_t length = static_cast<int64_t>(ids.size()) / samples;
+    auto writer = formats::SafetensorsWriter::create(path, {{"tokens", type, {samples, length}}},
+                                                     {{"bos", bos}, {"seed", "7"}});
+    EXPECT_TRUE(writer && writer->write("tokens", std::as_bytes(std::span(ids))) &&
+                writer->finish());
+    return CalibrationTokens::read(path, 10);
+  }
+  void expectError(const Result<CalibrationTokens> &tokens, const std::string &part) {
+    ASSERT_FALSE(tokens);
+    EXPECT_NE(tokens.error().message.find(part), std::string::npos) << tokens.error().message;
+    EXPECT_NE(tokens.error().message.find(path.filename()), std::string::npos);
+  }
+
+  std::filesystem::path path = std::filesystem::temp_directory_path() /
+                               ("easyquant-tokens-" + std::to_string(getpid()) + ".safetensors");
+};
+
+} // namespace
+
+TEST_F(TokensTest, PaddingAndBosDoNotCount) {
+  auto tokens = read({1, 5, 9, 2, 1, 3, -1, -1}, 2);
+  ASSERT_TRUE(tokens) << tokens.error().message;
+  EXPECT_EQ(tokens->samples(), 2);
+  EXPECT_EQ(tokens->maxLength(), 4);
+  EXPECT_EQ(tokens->sample(1).size(), 2u);
+  EXPECT_EQ(tokens->sample(1)[1], 3);
+  EXPECT_EQ(tokens->count(), 6);
+  EXPECT_EQ(tokens->counted(), 4);
+  EXPECT_EQ(tokens->stamp().seed, 7);
+  EXPECT_TRUE(tokens->stamp().bos);
+  EXPECT_EQ(read({1, 5, 9, 2, 1, 3, -1, -1}, 2, "0")->counted(), 6);
+}
+
+TEST_F(TokensTest, HashIsThatOfTheTokens) {
+  auto hash = [&](const std::vector<int32_t> &ids, int64_t samples) {
+    return read(ids, samples)->hash();
+  };
+  EXPECT_EQ(hash({1, 2, 3, 4}, 2), hash({1, 2, 3, 4}, 2));
+  EXPECT_NE(hash({1, 2, 3, 4}, 2), hash({1, 2, 3, 5}, 2));
+  EXPECT_NE(hash({1, 2, 3, 4}, 2), hash({1, 2, 3, 4}, 1));
+}
+
+TEST_F(TokensTest, BadFilesAreErrors) {
+  expectError(read({1, 10}, 1), "sample 0, token 1 is 10, expected 0 to 9");
+  expectError(read({1, -2}, 1), "token 1 is -2");
+  expectError(read({1, -1, 3}, 1), "token 2 is 3, expected nothing but -1");
+  expectError(read({1, 2, 1, -1}, 2), "sample 1 has no token but the one that begins texts");
+  expectError(read({-1, -1}, 1, "0"), "sample 0 has no token");
+  expectError(read({1, 2}, 1, "yes"), "for \"bos\", expected 0 or 1");
+  expectError(read({1, 2}, 1, "1", "F32"), "I32 [samples, length]");
+  std::filesystem::remove(path);
+  EXPECT_EQ(CalibrationTokens::read(path, 10).error().code, ErrorCode::NotFound);
+}
