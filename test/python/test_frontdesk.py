@@ -3,6 +3,8 @@
 """The commands on real artifacts, compiled by the real tools: figures, files, texts."""
 
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -133,6 +135,48 @@ def test_a_reference_of_another_model_is_refused(built, text, tmp_path, workspac
     assert done.returncode == 1 and "vocabulary has 120 tokens" in done.stderr and "Traceback" not in done.stderr
 
 
+def rewritten(model, folder, change) -> Path:
+    """A copy of the model whose tokenizer.json another program has written."""
+    shutil.copytree(model, folder)
+    tokenizer = json.loads((model / "tokenizer.json").read_text())
+    change(tokenizer["model"]["vocab"])
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer, indent=1))
+    return folder
+
+
+def test_a_reference_may_have_its_tokenizer_in_another_form(model, built, text, tmp_path):
+    """As the GGUF of a model that was compiled from a Hugging Face folder has."""
+    other = rewritten(model, tmp_path / "other", lambda vocabulary: None)
+    result = evaluate(tmp_path, built("none"), text, "--context", "40", "--max-windows", "2", "--reference", other)
+    assert result["kl_mean"] == 0.0 and result["protocol"]["reference"].startswith("other, compiled as float")
+
+
+def exchange_two(vocabulary):
+    """What texts hold is another token now, one of a hundred."""
+    vocabulary["A"], vocabulary["</s>"] = vocabulary["</s>"], vocabulary["A"]
+
+
+def exchange_all(vocabulary):
+    numbers = list(vocabulary.values())[3:]
+    vocabulary |= dict(zip(list(vocabulary)[3:], numbers[1:] + numbers[:1]))
+
+
+@pytest.mark.parametrize("change, words", [(exchange_two, "makes other tokens of"), (exchange_all, "gives 3% of the tokens the numbers that they have in")])
+def test_a_reference_that_reads_other_tokens_is_refused(model, built, text, tmp_path, change, words, monkeypatch):
+    monkeypatch.setattr("easyquant.evaluation.evaluate.SAME_TOKENS", 0.97)
+    other = rewritten(model, tmp_path / "other", change)
+    done = easyquant("eval", built("none"), "--text", text, "--context", "40", "--reference", other)
+    assert done.returncode == 1 and f"--reference {other}: its tokenizer {words}" in done.stderr and str(built("none")) in done.stderr, done.stderr
+
+
+def test_a_reference_that_is_not_there(built, text):
+    done = easyquant("eval", built("none"), "--text", text, "--reference", "nope")
+    message = "error: --reference nope: there is no such artifact or model; expected an artifact, a Hugging Face folder or a GGUF file\n"
+    assert done.returncode == 1 and done.stderr == message
+    done = easyquant("eval", built("none"), "--text", text, "--reference", "HuggingFaceTB/nope")
+    assert done.returncode == 1 and "download it with `hf download HuggingFaceTB/nope`" in done.stderr
+
+
 def test_run_is_greedy_and_repeats_the_prompt(built):
     options = ("run", built("W8A8"), "--prompt", "abc", "--max-new-tokens", "12")
     done = succeed(*options)
@@ -188,7 +232,7 @@ def test_inspect_counts_sites_and_parameters(model, built):
     assert "model.layers.*.mlp.down_proj.weight" in succeed("inspect", model).stdout
 
 
-@pytest.mark.parametrize("scheme, options", [("W8A8", ()), ("W4A8", ("--group-size", "32")), ("W4A16", ("--group-size", "64"))])
+@pytest.mark.parametrize("scheme, options", [("W8A8", ("--method", "absmax")), ("W4A8", ("--group-size", "32")), ("W4A16", ("--group-size", "64"))])
 def test_weights_read_back_have_the_error_that_the_manifest_states(built, scheme, options):
     exact, quantized = Artifact.open(built("none")), Artifact.open(built(scheme, *options))
     name = "model.layers.1.mlp.down_proj"

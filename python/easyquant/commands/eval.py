@@ -10,6 +10,7 @@ import typer
 
 from easyquant.evaluation.evaluate import CHUNK_ROWS, KVProtocol, evaluate, evaluate_choices, reference_artifact
 from easyquant.evaluation.protocol import check_context
+from easyquant.formats import hub
 from easyquant.runtime.artifact import Artifact
 from easyquant.runtime.device import Device, DeviceOption, Placement, SimtChipOption, ThreadsOption
 from easyquant.runtime.ranks import ALONE, Comm, CommOption, CommTimeoutOption, Ranks
@@ -97,12 +98,16 @@ def eval_command(
         for option, file in (("--text", text), ("--choices", choices)):
             if file is not None and not file.is_file():
                 raise UserError(f"{option} {file}: there is no such file; expected a text in UTF-8")
-        other, name = stack.enter_context(reference_artifact(reference)) if reference else (None, None)
+        if reference is not None and not hub.locate(reference).exists():
+            raise UserError(
+                f"--reference {reference}: there is no such artifact or model; expected an artifact, a Hugging Face folder or a GGUF file{hub.download_hint(reference)}"
+            )
+        other = stack.enter_context(reference_artifact(reference)) if reference is not None else None
         if choices is not None:
             result = evaluate_choices(artifact, choices, context, split, threads, place)
         else:
             result = evaluate(
-                artifact, text, context, max_windows, other, name, bos, split, threads, kv_protocol=kv_protocol, kv_chunk=kv_chunk, place=place, joined=joined
+                artifact, text, context, max_windows, other, bos, split, threads, kv_protocol=kv_protocol, kv_chunk=kv_chunk, place=place, joined=joined
             )
     if ranks.rank:
         return

@@ -24,7 +24,7 @@ from easyquant.runtime.logits import token_losses
 from easyquant.support.errors import UserError
 from easyquant.support.files import scratch_folder, sha256
 from easyquant.terminal import console
-from easyquant.text.tokenizer import load_tokenizer
+from easyquant.text.tokenizer import SAME_TOKENS, Tokenizer, load_tokenizer
 
 # Rows of logits at a time: 50 MB of fp32 for a vocabulary of 49,152.
 CHUNK_ROWS = 256
@@ -57,7 +57,7 @@ class Evaluated:
         result = parts[0] if len(parts) == 1 else np.concatenate(parts)
         # An artifact that yields NaN or infinity has no perplexity, and a mean would hide where it happened.
         if not np.isfinite(result).all():
-            raise UserError(f"{self.artifact.path}: produced logits that are not finite; compile the artifact again and report this")
+            raise UserError(f"{self.artifact.shown}: produced logits that are not finite; compile the artifact again and report this")
         return result
 
 
@@ -124,31 +124,48 @@ def describe_past_codes(share: float, artifact: Artifact, context: int, step: in
     return f"nothing was quantized: no token of a window of {context}, {step} a call, attended to codes of this cache ({artifact.describe_cache()})"
 
 
-def check_comparable(artifact: Artifact, reference: Artifact) -> None:
-    """Two artifacts are compared token by token, so they must mean the same by a token."""
+def check_vocabularies(artifact: Artifact, reference: Artifact) -> None:
     ours, theirs = artifact.model["vocab_size"], reference.model["vocab_size"]
     if ours != theirs:
-        raise UserError(f"--reference {reference.path}: its vocabulary has {theirs} tokens, that of {artifact.path} {ours}; compare artifacts of one model")
-    if sha256(artifact.path / "tokenizer.json") != sha256(reference.path / "tokenizer.json"):
-        raise UserError(f"--reference {reference.path}: its tokenizer.json differs from that of {artifact.path}; compare artifacts of one model")
+        raise UserError(f"--reference {reference.shown}: its vocabulary has {theirs} tokens, that of {artifact.path} {ours}; compare artifacts of one model")
+
+
+def check_comparable(artifact: Artifact, reference: Artifact, tokenizer: Tokenizer, corpus: Corpus, bos_token: int | None) -> None:
+    """Two artifacts are compared token by token, so both must read the text as the same tokens, and mean the same by them.
+
+    Their files may differ: a GGUF's tokenizer is written anew.
+    """
+    if sha256(artifact.path / "tokenizer.json") == sha256(reference.path / "tokenizer.json"):
+        return
+    other = load_tokenizer(reference.path, reference.model["vocab_size"])
+    ours, theirs = tokenizer.vocabulary(), other.vocabulary()
+    common = sum(theirs.get(token) == number for token, number in ours.items()) / max(1, len(ours))
+    if common < SAME_TOKENS:
+        raise UserError(
+            f"--reference {reference.shown}: its tokenizer gives {common:.0%} of the tokens the numbers that they have in {artifact.path}; "
+            "compare artifacts of one model"
+        )
+    if not np.array_equal(corpus.tokens, Corpus.read(corpus.path, other, bos_token).tokens):
+        raise UserError(f"--reference {reference.shown}: its tokenizer makes other tokens of {corpus.path} than that of {artifact.path}; compare artifacts of one model")
 
 
 @contextlib.contextmanager
 def reference_artifact(path: Path):
-    """`path` itself, or a float artifact compiled from the model at `path` for as long as it is needed."""
+    """The artifact at `path`, or one compiled as float from the model at `path` for as long as it is needed."""
     if is_artifact(path):
-        yield Artifact.open(path), None
+        yield Artifact.open(path)
         return
     with scratch_folder() as folder:
         output = folder / "float"
         compile_model(path, output, CompileOptions(scheme="none"))
-        yield Artifact.open(output), f"{path.name}, compiled as float"
+        yield Artifact.open(output, origin=path)
 
 
-def describe_reference(reference: Artifact, name: str | None) -> str:
+def describe_reference(reference: Artifact) -> str:
     """With the data type that the reference computes in."""
     dtype = "float32" if reference.scheme == "none" else reference.scheme
-    return f"{name or reference.describe()}; computed in {dtype}"
+    name = f"{reference.origin.name}, compiled as float" if reference.origin else reference.describe()
+    return f"{name}; computed in {dtype}"
 
 
 def evaluate(
@@ -157,7 +174,6 @@ def evaluate(
     context: int | None = None,
     max_windows: int | None = None,
     reference: Artifact | None = None,
-    reference_name: str | None = None,
     bos: bool = False,
     split: str = "whole file",
     threads: int = 0,
@@ -173,10 +189,13 @@ def evaluate(
     if bos and bos_token is None:
         raise UserError(f"--bos: {artifact.path} has no beginning-of-text token")
     if reference is not None:
-        check_comparable(artifact, reference)
+        check_vocabularies(artifact, reference)
         check_context(reference, context)
     with console.err.status(f"tokenizing {text.name}"):
-        corpus = Corpus.read(text, load_tokenizer(artifact.path, artifact.model["vocab_size"]), int(bos_token) if bos else None, split)
+        tokenizer, first = load_tokenizer(artifact.path, artifact.model["vocab_size"]), int(bos_token) if bos else None
+        corpus = Corpus.read(text, tokenizer, first, split)
+        if reference is not None:
+            check_comparable(artifact, reference, tokenizer, corpus, first)
     windows = corpus.windows(context, max_windows)
 
     step = kv_chunk if kv_protocol == KVProtocol.decode else CHUNK_ROWS
@@ -200,7 +219,7 @@ def evaluate(
         corpus,
         context,
         len(windows),
-        describe_reference(reference, reference_name) if reference is not None else None,
+        describe_reference(reference) if reference is not None else None,
     )
     stamp["kv_protocol"] = f"{kv_protocol.value}: {step} token{'s' if step > 1 else ''} a call, which attend to the cache, and to each other in float"
     figures = scores.figures()

@@ -28,7 +28,7 @@ def check_context(artifact: Artifact, context: int | None) -> int:
     if context is None:
         return default_context(artifact)
     if not 2 <= context <= artifact.max_context:
-        raise UserError(f"--context {context}: expected 2 to {artifact.max_context}, the context that {artifact.path} was made for")
+        raise UserError(f"--context {context}: expected 2 to {artifact.max_context}, the context that {artifact.shown} was made for")
     return context
 
 

@@ -21,15 +21,13 @@ from easyquant.runtime.logits import token_losses
 from easyquant.support.errors import UserError
 from easyquant.support.files import scratch_folder
 from easyquant.terminal import console
-from easyquant.text.tokenizer import load_tokenizer
+from easyquant.text.tokenizer import SAME_TOKENS, load_tokenizer
 
 # What the compiler says of a model's shape, and what the header of a GGUF calls it.
 SHAPE = {
     "architecture": "architecture", "num_layers": "layers", "hidden_size": "hidden size", "intermediate_size": "intermediate size",
     "num_heads": "heads", "num_kv_heads": "kv heads",
 }  # fmt: skip
-# Converters write some added tokens otherwise than tokenizer.json has them.
-SAME_TOKENS = 0.99
 
 
 @dataclass(frozen=True)
@@ -117,7 +115,7 @@ def measure_peers(peers: dict[Path, Peer], model: Path, text: CalibrationText, s
     with tokens_of(model, text) as file:
         windows = load_file(file)["tokens"][:samples]
     measured = []
-    with reference_artifact(model) as (artifact, _):
+    with reference_artifact(model) as artifact:
         reference = Evaluated.open(artifact, text.length, threads)
         for path, peer in peers.items():
             if not peer.unread:

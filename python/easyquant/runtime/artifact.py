@@ -26,16 +26,22 @@ class Artifact:
 
     path: Path
     manifest: dict
+    origin: Path | None = None  # the model that it was compiled from for this command alone
 
     @classmethod
-    def open(cls, path: Path) -> "Artifact":
+    def open(cls, path: Path, origin: Path | None = None) -> "Artifact":
         """Reads the manifest as every part of EasyQuant does: its checksum is compared first, then its fields are checked."""
         extension = runtime()
         try:
             text = extension.read_manifest(str(path))
         except extension.Error as error:
             raise UserError(str(error)) from None
-        return cls(Path(path), json.loads(text))
+        return cls(Path(path), json.loads(text), origin)
+
+    @property
+    def shown(self) -> Path:
+        """What the user calls it."""
+        return self.origin or self.path
 
     @property
     def model(self) -> dict:

@@ -20,7 +20,10 @@ from easyquant.text.chat import ChatTemplate, chat_template
 from easyquant.text.gguf_tokenizer import tokenizer_from_gguf, write_tokenizer_files
 from easyquant.text.tokenizer_checks import LARGEST_VOCABULARY, check_config, check_tokenizer, read_json
 
-__all__ = ["TextStream", "Tokenizer", "load_tokenizer", "tokenizer_from_gguf", "write_tokenizer_files"]
+__all__ = ["SAME_TOKENS", "TextStream", "Tokenizer", "load_tokenizer", "tokenizer_from_gguf", "write_tokenizer_files"]
+
+# The share of tokens that two forms of one tokenizer have in common: converters write some added tokens otherwise than tokenizer.json has them.
+SAME_TOKENS = 0.99
 
 
 def _byte_alphabet() -> dict[str, int]:
