@@ -31,7 +31,7 @@ def folder(tmp_path_factory):
 
 
 def test_a_second_run_finds_all_and_writes_the_same_report(stories, folder):
-    assert "bounds of W4A16" in compare(stories, folder)
+    assert "bounds of W4A16" in compare(stories, folder, "--bounds")
     report, figures = folder / "report" / "report.html", folder / "report" / "comparison.json"
     first_page, first_figures = report.read_text(), figures.read_bytes()
     found = json.loads(first_figures)
@@ -44,11 +44,14 @@ def test_a_second_run_finds_all_and_writes_the_same_report(stories, folder):
     assert all(pair["measured"] <= pair["bound"] * (1 + 1e-4) for kind in ("weights", "outputs", "layers", "keys_values") for pair in bounds[kind])
     assert "Bounds beside measured errors" in first_page and "values of an int2 cache" in first_page
 
-    again = compare(stories, folder)
+    again = compare(stories, folder, "--bounds")
     assert again.count("found by an earlier run") == 3 and "bounds of W4A16" not in again
     assert figures.read_bytes() == first_figures
     assert report.read_text().count("<svg") == first_page.count("<svg")
     assert not (folder / "report" / "artifacts").exists()
+
+    compare(stories, folder)
+    assert json.loads(figures.read_text())["bounds"] == {} and "Bounds beside" not in report.read_text(), "nobody asked for them"
 
 
 def test_a_dry_run_predicts_and_writes_nothing(stories, tmp_path):

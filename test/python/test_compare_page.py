@@ -69,7 +69,13 @@ def test_headings_differ_and_say_what_figures_do_not(page):
     assert {"Perplexity", "Perplexity against size", "Accuracy against calibration", "Activation outliers", "Error of a mean scale"} <= set(headings)
 
 
+def test_what_rounding_moves_is_told_in_half_steps(page):
+    """Only round to nearest is bound by half a step; other methods pass it on purpose."""
+    table = page.partition("<h2>Error per layer</h2>")[2].partition("</table>")[0]
+    assert "half a step, s / 2" in table and "in half steps" in table and ">0.80</td>" in table and "bound" not in table and "%" not in table
+
+
 def test_page_shows_bounds_beside_measured_errors(page):
     assert "Bounds beside measured errors" in page and "mean scale of n samples" in page
-    for shown in ("<strong>104.0%, above</strong>", "<td>0.26</td><td>0.25</td>", "0.40 (0.20 to 0.70)", "3,600", "keys and values: a &lt;reason&gt;", "out of &lt;memory&gt;"):
+    for shown in ("<strong>104.0%, above</strong>", ">0.26</td>", ">0.25</td>", "0.40 (0.20 to 0.70)", "3,600", "keys and values: a &lt;reason&gt;", "out of &lt;memory&gt;"):
         assert shown in page, shown

@@ -351,7 +351,7 @@ def test_a_recipe_that_compile_takes(stories, folder):
     checked = subprocess.run([sys.executable, "-m", "easyquant", "recipe", "check", folder / "recipe.yaml", stories], capture_output=True, text=True)
     assert checked.returncode == 0, checked.stderr
     page = (folder / "report" / "index.html").read_text()
-    assert "Perplexity against size" in page and "3.2× smaller" in page
+    assert "Perplexity against size" in page
     structure = Structure(page)
     structure.check_elements_are_closed()
     structure.check_nothing_outside_is_referred_to()
@@ -441,7 +441,7 @@ def test_peers_are_measured(stories, folder, tmp_path):
     assert exact["loss"] < 1e-6 < eight["loss"] < four["loss"]
     assert exact["perplexity"] == pytest.approx(found["points"][0]["float_perplexity"], rel=1e-4)
     assert four["bytes"] < eight["bytes"] < exact["bytes"] < peers[0].stat().st_size
-    assert f"<td>{four['loss']:.4f}</td>" in (tmp_path / "report" / "index.html").read_text()
+    assert f">{four['loss']:.4f}</td>" in (tmp_path / "report" / "index.html").read_text()
 
 
 @pytest.mark.parametrize("changes, expected", [

@@ -123,7 +123,7 @@ class Comparison:
         artifact = self.reference if is_reference else Artifact.open(output)
         p = self.protocol
         figures = evaluate(
-            artifact, self.text, p.context, p.max_windows, None if is_reference else self.reference, "float", threads=self.threads,
+            artifact, self.text, p.context, p.max_windows, None if is_reference else self.reference, threads=self.threads,
             title=f"evaluating {variant.label}", 
             kv_protocol=KVProtocol.decode if variant.kv != "none" else KVProtocol.prefill, kv_chunk=p.kv_chunk if variant.kv != "none" else 1,
         )  # fmt: skip
@@ -260,6 +260,7 @@ def compare_command(
     threads: ThreadsOption = 0,
     repeats: Annotated[int, typer.Option(min=1, metavar="N", help="Speed measurements to take the median of.")] = 3,
     keep_artifacts: Annotated[bool, typer.Option("--keep-artifacts", help="Keep every artifact in REPORT/artifacts.")] = False,
+    with_bounds: Annotated[bool, typer.Option("--bounds", help="Measure errors of round to nearest beside their bounds, too, on the text of --calib.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the variants with predicted bytes, memory and time, and stop.")] = False,
 ) -> None:
     """Try quantization methods on a model, judge them on one protocol, and write a report.
@@ -280,12 +281,15 @@ def compare_command(
         split_names("--methods", methods, METHODS, joined=True), split_names("--schemes", schemes, choices_of("scheme")),
         split_names("--kv-schemes", kv_schemes, choices_of("kv-scheme")), nsamples, sweep,
     )  # fmt: skip
+    if with_bounds and calib is None:
+        raise UserError("--bounds: errors are measured on text; give --calib FILE")
     if calib is None and (needs := next((v for v in variants if v.is_calibrated), None)):
         raise UserError(f"--calib FILE is missing: {needs.method} reads calibration text")
     options = partial(compile_options, calib=calib, seqlen=seqlen, seed=seed, group_size=group_size, ignore=ignore, threads=threads)
     if dry_run:
         return print_plan(model, variants, options, skipped)
 
+    console.note_new_folder(output.parent)
     for folder in (output, output / "results", output / "artifacts"):
         folder.mkdir(parents=True, exist_ok=True)
     # Anew in every run: what an earlier one left may be of another model, and all others are compared with it.
@@ -307,7 +311,7 @@ def compare_command(
     for variant, reason in skipped:
         console.out.print(f"left out: {variant.label}: {reason}", markup=False, soft_wrap=True)
     bounds, bounds_failed = {}, {}
-    if calib is not None:
+    if with_bounds:
         bounds, bounds_failed = bounds_of(comparison, calib, list(dict.fromkeys(v.scheme for v in variants if v.scheme != "none")))
     for table in bounds_tables(bounds) if bounds else []:
         console.out.print(table)

@@ -129,6 +129,7 @@ def demo_command(
             text, calib = text or novels.judged, calib or novels.others
     if sha256(text) == sha256(calib):
         raise UserError(f"--text {text}: is the calibration text, which is no text to judge methods on; give another one")
+    console.note_new_folder(output.parent)
     output.mkdir(parents=True, exist_ok=True)
 
     artifacts, results = [], []

@@ -275,6 +275,7 @@ def search_command(
     known_peers = check_peers(peers, model, plans)
     if dry_run:
         return print_dry_run(plans, options, search_samples, seqlen, formats, group_sizes)
+    console.note_new_folder(place.parent)
     folder.mkdir(parents=True, exist_ok=True)
     if strategy == Strategy.entropy and statistics is None:
         statistics = folder / "statistics.safetensors"
@@ -300,7 +301,7 @@ def search_command(
 
         report.mkdir(parents=True, exist_ok=True)
         write_json(report / "search.json", found)
-        search_report.write(report / "index.html", found, plans, model.name, calib.name if calib else None)
+        search_report.write(report / "index.html", found, model.name, calib.name if calib else None)
         console.note(f"the page is {report / 'index.html'}")
     if work is None:
         remove_work(folder)

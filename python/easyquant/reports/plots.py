@@ -26,6 +26,7 @@ VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--rule"} | {colour: f"--seri
 # Points: the least that is still read on a telephone, and the largest that stands beside the page's own headings.
 SMALL, NORMAL, LARGE = 9, 10, 11
 PIXELS_PER_INCH = 96
+PANEL_WIDTH = 4.4  # inches: what a telephone shows, and two or three stand side by side on a desk
 
 _STYLE = {
     "svg.fonttype": "path",
@@ -109,31 +110,36 @@ def _draw_bars(axes, bars: list[Bar], title: str, digits: int) -> None:
     axes.set_title(title, loc="left")
 
 
-def bar_panels(name: str, description: str, panels: list[tuple[str, list[Bar], int]]) -> str:
-    """Bars of the same things side by side. `panels`: title, bars, digits of the numbers."""
-    with figure_style():
-        rows = len(panels[0][1])
-        figure, axes = plt.subplots(1, len(panels), figsize=(10.6, 0.42 * rows + 0.9), sharey=True, squeeze=False)
-        for place, (title, bars, digits) in zip(axes[0], panels):
-            _draw_bars(place, bars, title, digits)
-        return to_svg(figure, name, description)
+def bar_panels(name: str, panels: list[tuple[str, list[Bar], int]]) -> list[str]:
+    """A figure each of bars of the same things, which the page lays out. `panels`: title, bars, digits of the numbers."""
+    figures = []
+    for number, (title, bars, digits) in enumerate(panels):
+        with figure_style():
+            figure, axes = plt.subplots(figsize=(PANEL_WIDTH, 0.42 * len(bars) + 0.9))
+            _draw_bars(axes, bars, title, digits)
+            figures.append(to_svg(figure, f"{name}-{number}", f"{title}, of every artifact"))
+    return figures
 
 
-def weight_histograms(before: np.ndarray, after: list[tuple[str, np.ndarray]]) -> str:
-    """The float weights as a line behind every artifact's weights, in the same bins."""
-    with figure_style():
-        figure, panels = plt.subplots(1, len(after), figsize=(10.6, 2.7), sharey=True, squeeze=False, gridspec_kw={"wspace": 0.08})
-        edge = float(np.quantile(np.abs(before), 0.9995)) or 1.0
-        bins = np.linspace(-edge, edge, 162)
-        float_counts, _ = np.histogram(before, bins)
-        for i, (axes, (label, weights)) in enumerate(zip(panels[0], after)):
-            counts, _ = np.histogram(weights, bins)
+def weight_histograms(before: np.ndarray, after: list[tuple[str, np.ndarray]]) -> list[str]:
+    """A figure each of the float weights as a line behind an artifact's weights, in the same bins."""
+    edge = float(np.quantile(np.abs(before), 0.9995)) or 1.0
+    bins = np.linspace(-edge, edge, 162)
+    float_counts, _ = np.histogram(before, bins)
+    every = [(label, np.histogram(weights, bins)[0]) for label, weights in after]
+    top = 1.6 * max([float_counts.max(), *(counts.max() for _, counts in every)])
+    figures = []
+    for i, (label, counts) in enumerate(every):
+        with figure_style():
+            figure, axes = plt.subplots(figsize=(PANEL_WIDTH, 2.7))
             axes.stairs(counts, bins, fill=True, color=SERIES[(i + 1) % len(SERIES)], alpha=0.85, label=f"after: {label}")
             axes.stairs(float_counts, bins, color=INK, linewidth=0.9, label="before: float")
             axes.set_yscale("symlog", linthresh=100)
+            axes.set_ylim(0, top)
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
             axes.grid(axis="x", visible=False)
             axes.set_xlabel("weight")
             axes.legend(loc="upper left", fontsize=8.5, bbox_to_anchor=(0, 1.2), ncols=2, borderpad=0)
-        panels[0][0].set_ylabel("weights in a bin")
-        return to_svg(figure, "weights", "Histogram of one layer's weights before and after quantization")
+            axes.set_ylabel("weights in a bin")
+            figures.append(to_svg(figure, f"weights-{i}", f"Histogram of one layer's weights before and after quantization: {label}"))
+    return figures

@@ -39,13 +39,12 @@ def _perplexity_bars(results: list[Result]) -> list[plots.Bar]:
     return bars
 
 
-def _figures(results: list[Result], weights: WeightExample | None) -> dict[str, str]:
+def _figures(results: list[Result], weights: WeightExample | None) -> dict[str, list[str]]:
     sizes = [plots.Bar(result.label, result.deployed_bytes / 1e6) for result in results]
     distances = [plots.Bar(result.label, result.figures.get("kl_mean", 0.0)) for result in results]
     figures = {
         "cost": plots.bar_panels(
             "cost",
-            "Weights, prefill and decode speed of every artifact",
             [
                 ("Weights, MB (float: bf16)", sizes, 0),
                 ("Prefill, tokens/s", _bars(results, "prefill_tokens_per_s"), 0),
@@ -54,7 +53,6 @@ def _figures(results: list[Result], weights: WeightExample | None) -> dict[str, 
         ),
         "quality": plots.bar_panels(
             "quality",
-            "KL divergence from the float artifact, and perplexity, of every artifact",
             [("KL divergence from float, nats (lower is better)", distances, 4), ("Perplexity (lower is better)", _perplexity_bars(results), 2)],
         ),
     }

@@ -11,12 +11,12 @@ from matplotlib.ticker import MaxNLocator
 
 from easyquant.reports import pages
 from easyquant.reports.drawing import legend_below, plain_log
-from easyquant.reports.plots import INK, MUTED, SERIES, SMALL, figure_style, plt, to_svg
+from easyquant.reports.plots import INK, MUTED, PANEL_WIDTH, SERIES, SMALL, figure_style, plt, to_svg
 from easyquant.support.files import write_atomically
 
-WIDTH = 10.0
-# The size at which this project began: that of 16-bit weights over 3.2.
-SHRUNK = 3.2
+PLOT_WIDTH = 5.6  # inches: a telephone shows it small, and still readable
+# How much of the colour the fullest cell has: the ink of a light and of a dark page is read on it.
+FULLEST = 0.5
 
 
 def bits_of(group: dict, chosen: int) -> float:
@@ -25,24 +25,26 @@ def bits_of(group: dict, chosen: int) -> float:
 
 
 def _cells(report: dict, value_of, name: str, description: str) -> str:
-    """A row a kind of site, a column a layer; `value_of(index, group)` gives opacity and text."""
+    """A row a layer, a column a kind of site; `value_of(index, group)` gives how full a cell is, from 0 to 1, and its text."""
     kinds = list(dict.fromkeys(group["kind"] for group in report["groups"]))
     layers = len(report["layers"]) or 1 + max(group["layer"] or 0 for group in report["groups"])
     has_head = any(group["layer"] is None for group in report["groups"])
+    rows = layers + has_head
     with figure_style():
-        figure, axes = plt.subplots(figsize=(WIDTH, 0.42 * len(kinds) + 0.7))
+        figure, axes = plt.subplots(figsize=(PANEL_WIDTH, (0.24 if rows <= 41 else 0.1) * rows + 0.9))
         axes.grid(False)
-        axes.set_xlim(-0.5, layers + has_head - 0.5)
-        axes.set_ylim(len(kinds) - 0.5, -0.5)
+        axes.set_xlim(-0.5, len(kinds) - 0.5)
+        axes.set_ylim(rows - 0.5, -0.5)
         for index, group in enumerate(report["groups"]):
-            opacity, text = value_of(index, group)
-            place = (layers if group["layer"] is None else group["layer"], kinds.index(group["kind"]))
-            axes.add_patch(Rectangle((place[0] - 0.46, place[1] - 0.42), 0.92, 0.84, facecolor=SERIES[1], alpha=opacity, linewidth=0))
-            if layers <= 40:
-                axes.text(*place, text, ha="center", va="center", fontsize=SMALL - 2, color=INK)
-        axes.set_yticks(range(len(kinds)), kinds)
-        axes.xaxis.set_major_locator(MaxNLocator(10, integer=True, min_n_ticks=1))
-        axes.set_xlabel("layer; behind the last the output head" if has_head else "layer")
+            fullness, text = value_of(index, group)
+            place = (kinds.index(group["kind"]), layers if group["layer"] is None else group["layer"])
+            axes.add_patch(Rectangle((place[0] - 0.46, place[1] - 0.44), 0.92, 0.88, facecolor=SERIES[1], alpha=FULLEST * fullness, linewidth=0))
+            if rows <= 41:
+                axes.text(*place, text, ha="center", va="center", fontsize=SMALL, color=INK)
+        axes.set_xticks(range(len(kinds)), [kind.replace("_proj", "") for kind in kinds], rotation=35, ha="left", rotation_mode="anchor")
+        axes.xaxis.tick_top()
+        axes.yaxis.set_major_locator(MaxNLocator(10, integer=True, min_n_ticks=1))
+        axes.set_ylabel("layer; below the last the output head" if has_head else "layer")
         return to_svg(figure, name, description)
 
 
@@ -79,9 +81,9 @@ def formats_by_layer(report: dict, point: dict, number: int) -> str:
     return _cells(report, value_of, f"formats-{number}", f"Formats of each group of sites at {point['avg_bits']:.2f} bits a weight")
 
 
-def _peers(axes, report: dict, key: str, float_bytes: int) -> list[Line2D]:
-    """Marks what there is to compare with, and gives entries of a legend: peers at their loss or perplexity, what has none as a line."""
-    lines, handles = [(f"{SHRUNK}× smaller than 16 bits", float_bytes / SHRUNK, SERIES[2])], []
+def _peers(axes, report: dict, key: str) -> list[Line2D]:
+    """Marks peers at their loss or perplexity, those that have none as a line, and gives the entries of a legend."""
+    lines, handles = [], []
     for number, peer in enumerate(report.get("peers", [])):
         colour = SERIES[3 + number % 8]
         if key in peer:
@@ -94,11 +96,11 @@ def _peers(axes, report: dict, key: str, float_bytes: int) -> list[Line2D]:
     return [Line2D([], [], color=colour, linewidth=1.2, label=label) for label, _, colour in lines] + handles
 
 
-def front(report: dict, float_bytes: int) -> str:
+def front(report: dict) -> str:
     points = sorted(report["points"], key=lambda point: point["weights_bytes"])
     sizes = [point["weights_bytes"] / 1e6 for point in points]
     with figure_style():
-        figure, axes = plt.subplots(figsize=(WIDTH, 3.6))
+        figure, axes = plt.subplots(figsize=(PLOT_WIDTH, 3.4))
         predicted, verified = [point["predicted"] for point in points], [point["verified"] for point in points]
         handles = [Line2D([], [], color=SERIES[1], marker="o", markersize=5, label="verified"), Line2D([], [], color=MUTED, linestyle=(0, (3, 2)), label="predicted")]
         axes.plot(sizes, predicted, color=MUTED, linewidth=1.0, linestyle=(0, (3, 2)))
@@ -109,40 +111,39 @@ def front(report: dict, float_bytes: int) -> str:
         if min(losses) > 0 and max(losses) > 2 * min(losses):
             axes.set_yscale("log")
             plain_log(axes.yaxis, min(losses), max(losses))
-        handles += _peers(axes, report, "loss", float_bytes)
+        handles += _peers(axes, report, "loss")
         axes.set_xlabel("weights, MB")
         axes.set_ylabel("mean KL divergence, nats" if report["objective"] == "kl" else "loss increase, nats")
         legend_below(figure, handles)
         return to_svg(figure, "front", "What is lost against megabytes of weights")
 
 
-def perplexities(report: dict, float_bytes: int) -> str:
+def perplexities(report: dict) -> str:
     """A plot of the points that were run on text with next tokens; empty where there are none."""
     points = sorted((point for point in report["points"] if "perplexity" in point), key=lambda point: point["weights_bytes"])
     if not points:
         return ""
     with figure_style():
-        figure, axes = plt.subplots(figsize=(WIDTH, 3.6))
+        figure, axes = plt.subplots(figsize=(PLOT_WIDTH, 3.4))
         axes.plot([point["weights_bytes"] / 1e6 for point in points], [point["perplexity"] for point in points], color=SERIES[1], marker="o", markersize=5, linewidth=1.6)
         axes.axhline(points[0]["float_perplexity"], color=MUTED, linewidth=1.0, linestyle=(0, (3, 2)))
         handles = [Line2D([], [], color=SERIES[1], marker="o", markersize=5, label="verified"), Line2D([], [], color=MUTED, linestyle=(0, (3, 2)), label="float model")]
-        handles += _peers(axes, report, "perplexity", float_bytes)
+        handles += _peers(axes, report, "perplexity")
         axes.set_xlabel("weights, MB")
         axes.set_ylabel("perplexity")
         legend_below(figure, handles)
         return to_svg(figure, "perplexity", "Perplexity against megabytes of weights")
 
 
-def write(path: Path, report: dict, plans, model: str, calib: str | None) -> None:
+def write(path: Path, report: dict, model: str, calib: str | None) -> None:
     html = pages.render(
         "search.html.j2",
         model=model,
         calib=calib,
         report=report,
-        shrunk=SHRUNK,
         sensitivity=sensitivities(report),
         layers=[(point, formats_by_layer(report, point, number)) for number, point in enumerate(report["points"])],
-        front=front(report, 2 * plans.model["parameters"]),
-        perplexities=perplexities(report, 2 * plans.model["parameters"]),
+        front=front(report),
+        perplexities=perplexities(report),
     )
     write_atomically(path, html.encode())

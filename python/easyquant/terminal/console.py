@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import typer
 from rich import box
@@ -90,6 +91,12 @@ def pairs(style: str = "") -> Table:
 def note(message: str) -> None:
     """A remark that is not part of the result."""
     err.print(message, style="dim", markup=False, soft_wrap=True)
+
+
+def note_new_folder(folder: Path) -> None:
+    """A folder that is going to be made although nobody asked for it: its name may be misspelled."""
+    if not folder.exists():
+        note(f"note: {folder} is not there and is made")
 
 
 def warn(message: str) -> None:
