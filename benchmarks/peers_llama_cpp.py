@@ -38,7 +38,7 @@ from pathlib import Path
 from peer import Worker, cache_folder, fail, peer_environment
 
 PEER_TYPES = ("Q4_0", "Q8_0")
-OUR_VARIANTS = {"W8A8": ("--scheme=W8A8",), "W4A8": ("--scheme=W4A8", "--group-size=32")}
+OUR_VARIANTS = {"W8A8": ("--scheme=W8A8", "--method=absmax"), "W4A8": ("--scheme=W4A8", "--group-size=32")}
 PHASES = ("prefill", "decode")
 PAUSE_S = 0.4  # libomp's threads spin for 0.2 s after their last work
 

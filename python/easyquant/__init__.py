@@ -7,6 +7,12 @@ bound as `easyquant._runtime`, executes them. Nothing in this package quantizes 
 """
 
 import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from easyquant.runtime.generation import Completion
+    from easyquant.runtime.model import Model, Score
+    from easyquant.support.errors import UserError
 
 __version__ = "0.1.0"
 

@@ -37,6 +37,7 @@ def test_quiet_where_nothing_is_better_or_a_method_was_named(tiny_llama, tmp_pat
     assert notes(easyquant("compile", tiny_llama, "-o", tmp_path / "out", *options)) == []
 
 
-def test_the_default_scheme_has_a_better_method_too(tiny_llama, tmp_path):
+def test_where_the_default_method_cannot_be_taken_it_is_advised(tiny_llama, tmp_path):
+    """A model without a tokenizer reads no text."""
     (line,) = notes(easyquant("compile", tiny_llama, "-o", tmp_path / "out"))
-    assert f"--scheme W8A8 --method smoothquant --calib FILE" in line
+    assert "--scheme W8A8 --method smoothquant --calib FILE" in line

@@ -6,11 +6,14 @@ import importlib.metadata
 import re
 import subprocess
 import tomllib
+from typing import get_overloads, get_type_hints
 
+import easyquant
 from easyquant import __version__
 from helpers import REPO
 
-PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((REPO / "pyproject.toml").read_text())
+PROJECT, SETUPTOOLS = PYPROJECT["project"], PYPROJECT["tool"]["setuptools"]
 
 
 def test_distribution_package_and_command():
@@ -18,6 +21,23 @@ def test_distribution_package_and_command():
     assert PROJECT["name"] == "easyquant-compiler" and installed.version == __version__
     assert [(entry.name, entry.value) for entry in installed.entry_points] == [("easyquant", "easyquant.__main__:main")]
     assert "gpu" in PROJECT["optional-dependencies"]
+
+
+def test_type_checkers_read_the_package():
+    """What `generate` gives for one prompt and for several; tools look for py.typed."""
+    assert (REPO / "python/easyquant/py.typed").exists()
+    kinds = {get_type_hints(overload)["return"] for overload in get_overloads(easyquant.Model.generate)}
+    assert kinds == {easyquant.Completion, list[easyquant.Completion]}
+
+
+def test_what_is_no_module_is_in_the_wheel():
+    """Files that modules open, as the package data names them."""
+    package = REPO / "python/easyquant"
+    listed = {file for room, patterns in SETUPTOOLS["package-data"].items() for pattern in patterns for file in (REPO / "python" / room.replace(".", "/")).glob(pattern)}
+    tracked = subprocess.run(["git", "-C", REPO, "ls-files", package], capture_output=True, text=True, check=True).stdout.split()
+    others = {REPO / file for file in tracked if not file.endswith((".py", ".cpp", ".h"))}
+    assert others <= listed
+    assert SETUPTOOLS["packages"] == {"find": {"where": ["python"]}}
 
 
 def test_no_text_asks_to_install_the_strangers_package():

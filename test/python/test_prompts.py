@@ -12,7 +12,7 @@ import easyquant
 from easyquant.commands import prompts as prompts_module
 from easyquant.terminal.interrupts import Interrupted
 from command_line import run_command_line as easyquant_command
-from helpers import REPO, Runner
+from helpers import REPO, Runner, random_llama, write_letters, write_model
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +68,21 @@ def test_the_lines_of_the_guide(folder, tmp_path):
     file = tmp_path / "guide.jsonl"
     file.write_text(section.split("```json\n")[1].partition("```")[0])
     assert len(run(folder, file)[0]) == 4
+
+
+def test_a_chat_model_that_ends_at_once_without_its_template(artifact, file, tmp_path):
+    config, tensors = random_llama(seed=11, context=160)
+    model = write_letters(write_model(tmp_path / "ends", config | {"eos_token_id": list(range(3, 97))}, tensors))
+    ends = artifact(model, *(f"--copy-file={model / name}" for name in ("tokenizer.json", "tokenizer_config.json")))
+    prompts = file("abc", {"prompt": "abc", "chat": True}, {"prompt": [5, 6]}, {"prompt": "abc", "stop": ["x"]}, "de")
+    entries, notes = run(ends, prompts)
+    assert [entry["text"] for entry in entries] == [""] * 5
+    assert f"warning: 2 of 5 prompts got no answer: {ends} is a chat model" in notes and "--chat" in notes
+    assert "got no answer" not in run(ends, prompts, "--chat")[1]
+    done = easyquant_command("run", ends, "--prompt", "abc")
+    assert done.returncode == 0 and "warning: the prompt got no answer" in done.stderr and "--chat" in done.stderr
+    plain = artifact(model, f"--copy-file={model / 'tokenizer.json'}")
+    assert "got no answer" not in run(plain, file("abc"))[1], "a model without a template has its own reasons"
 
 
 BAD = {

@@ -10,8 +10,12 @@ import typer
 from easyquant.compiler.advice import better_method
 from easyquant.compiler.calibration import CalibrationText
 from easyquant.compiler.compile import compile_model, help_compile
-from easyquant.compiler.options import CompileOptions, check_table, groups, takes_options
+from easyquant.compiler.defaults import with_default_method
+from easyquant.compiler.driver import find_model
+from easyquant.compiler.options import CompileOptions, check_table, choices_of, groups, takes_options
 from easyquant.compiler.plans import plans_of, print_dry_run
+from easyquant.formats import hub
+from easyquant.formats.model_files import quantized_types
 from easyquant.runtime.artifact import Artifact
 from easyquant.runtime.ranks import Comm, CommOption, CommTimeoutOption, Ranks
 from easyquant.support.errors import UserError
@@ -44,22 +48,33 @@ def compile_command(
 ) -> None:
     """Quantize and compile a model into an artifact.
 
-    Example: [bold]easyquant compile SmolLM2-135M -o smol-w8a8 --scheme W8A8[/bold]
+    Example: [bold]easyquant compile SmolLM2-135M -o smol-w8a8[/bold]
     """
     check_table()
     options = CompileOptions(calibration=CalibrationText(calib, nsamples, seqlen, seed, calib_bos) if calib else None, **given)
+    if mistaken := [name for name in options.targets if set(name.split(",")) <= set(choices_of("target"))]:
+        raise UserError(f"--targets {mistaken[0]}: names sites to quantize; did you mean --target {mistaken[0]}?")
     if lkd:
         options.method = f"{options.method}+lkd" if options.method else "lkd"
     ranks = Ranks(comm, comm_timeout)
     prints_only = options.dump_pipeline or options.emit_ir_after is not None
     if ranks.rank and (prints_only or options.dry_run):
         return
+    if ranks.size == 1:
+        options, remark = with_default_method(hub.locate(model), options)
+        if remark:
+            console.note(remark)
     if options.dry_run:
         return print_dry_run(plans_of(model, options), options)
     if output is None and not prints_only:
         raise UserError("-o OUT is missing: the folder to write the artifact to")
     if ranks.rank:
         return help_compile(model, output, options, ranks)
+    if output is not None:
+        console.note_new_folder(output.parent)
+    if not prints_only and options.scheme != "none" and (types := quantized_types(find_model(model))):
+        shown = ", ".join(f"{name} × {count}" for name, count in types.items())
+        console.note(f"note: {model} is quantized already ({shown}), and its values are rounded once more; a float file of the model keeps more of it")
     cost = compile_model(model, output, options, ranks)
     if prints_only:
         return

@@ -152,12 +152,13 @@ def answer_prompts(artifact: Artifact, file: Path, output: Path | None, settings
         lines = read_lines(raw[len(done) :], name, reader, settings)
         errors = [entry["error"] for entry in done if "error" in entry]
         write = journal.append if journal else functools.partial(print, file=sys.stdout, flush=True)
-        speed, begin = Speed(), time.perf_counter()
+        speed, begin, unanswered = Speed(), time.perf_counter(), 0
         with console.progress(shown=journal is not None or not sys.stdout.isatty()) as bar:
             task = bar.add_task("prompts", total=len(raw), completed=len(done))
             try:
-                for entry in in_order(results(reader, lines, way, speed)):
+                for line, entry in zip(lines, in_order(results(reader, lines, way, speed))):
                     write(json.dumps(entry, ensure_ascii=False))
+                    unanswered += "error" not in entry and reader.is_unanswered(line.request, entry["text"])
                     bar.advance(task)
                     if "error" in entry:
                         errors.append(entry["error"])
@@ -169,6 +170,11 @@ def answer_prompts(artifact: Artifact, file: Path, output: Path | None, settings
             journal.finish()
     seconds = time.perf_counter() - begin
     rate = f"{speed.new_tokens} new in {seconds:.1f} s: {speed.new_tokens / seconds:.1f} tokens/s"
+    if unanswered:
+        console.warn(
+            f"{unanswered} of {len(lines)} prompts got no answer: {artifact.path} is a chat model, and saw them without its template; "
+            "--chat puts it around all prompts, \"chat\": true around that of a line"
+        )
     console.note(f"{len(lines)} prompts, {speed.prompt_tokens} tokens, {rate}")
     if errors:
         raise UserError(f"{len(errors)} of {len(raw)} prompts failed, the first: {errors[0]}")

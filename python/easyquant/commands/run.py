@@ -42,6 +42,8 @@ def continue_prompt(artifact: Artifact, prompt: str, settings: Settings, place: 
     sys.stdout.write("\n")
     if len(completion.tokens) == request.max_tokens < settings.max_tokens:
         console.warn(f"stopped after {request.max_tokens} tokens: the context of {reader.context} tokens is full")
+    if reader.is_unanswered(request, completion.text):
+        console.warn(f"the prompt got no answer: {artifact.path} is a chat model, and saw it without its template; --chat puts it around the prompt")
     console.note(str(speed))
 
 

@@ -4,6 +4,7 @@
 
 import json
 import math
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import numpy as np
 from easyquant.formats.gguf_header import GgufHeader, GgufTensor, read_gguf_header
 from easyquant.formats.hub import download_hint, locate
 from easyquant.support.errors import UserError
+
+FLOAT_TYPES = ("F64", "F32", "F16", "BF16")
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,11 @@ def read_hugging_face(folder: Path) -> ModelInfo:
         if not (folder / name).is_file():
             raise UserError(f"{folder / name}: the weights are missing; expected a safetensors file")
         tensors += read_safetensors_header(folder / name)
+    properties = _properties_of_config(config)
+    return ModelInfo(folder, "huggingface", properties, sorted(tensors, key=lambda tensor: tensor.name))
+
+
+def _properties_of_config(config: dict) -> dict[str, object]:
     keys = {
         "architecture": ("model_type",),
         "layers": ("num_hidden_layers", "n_layer"),
@@ -105,7 +113,7 @@ def read_hugging_face(folder: Path) -> ModelInfo:
         found = next((config[key] for key in alternatives if config.get(key) is not None), None)
         if found is not None:
             properties[label] = found
-    return ModelInfo(folder, "huggingface", properties, sorted(tensors, key=lambda tensor: tensor.name))
+    return properties
 
 
 def _gguf_tensor(header: GgufHeader, tensor: GgufTensor) -> TensorInfo:
@@ -151,6 +159,19 @@ def vocabulary_of(model: Path) -> int:
         if tensor.name == "token_embd.weight" and len(tensor.shape) == 2:
             return tensor.shape[0]
     raise UserError(f"{model}: tensor 'token_embd.weight' of two dimensions is missing, expected in every model; convert it again from its checkpoint")
+
+
+def context_of(model: Path) -> int | None:
+    """How many tokens a sequence may have; None where the model does not say it as a number."""
+    properties = _properties_of_config(read_json(model / "config.json")) if model.is_dir() else read_gguf(model).properties
+    context = properties.get("context")
+    return context if type(context) is int and context > 0 else None
+
+
+def quantized_types(model: Path) -> dict[str, int]:
+    """The types of a GGUF file whose tensors are quantized already, and how many tensors have each."""
+    types = Counter(tensor.dtype for tensor in read_gguf(model).tensors) if model.is_file() else Counter()
+    return {name: count for name, count in sorted(types.items()) if name not in FLOAT_TYPES}
 
 
 def read_model(path: Path) -> ModelInfo:

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import overload
 
 import numpy as np
 
@@ -109,6 +110,32 @@ class Model:
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens, without special ones."""
         return self._reader.tokenizer.decode(tokens)
+
+    @overload  # a text is a sequence of texts, too, and one prompt
+    def generate(  # type: ignore[overload-overlap]
+        self,
+        prompt: Prompt,
+        max_tokens: int = ...,
+        temperature: float = ...,
+        top_k: int = ...,
+        top_p: float = ...,
+        seed: int | None = ...,
+        stop: str | Sequence[str] = ...,
+        chat: bool = ...,
+    ) -> Completion: ...
+
+    @overload
+    def generate(
+        self,
+        prompt: Sequence[Prompt],
+        max_tokens: int = ...,
+        temperature: float = ...,
+        top_k: int = ...,
+        top_p: float = ...,
+        seed: int | None = ...,
+        stop: str | Sequence[str] = ...,
+        chat: bool = ...,
+    ) -> list[Completion]: ...
 
     def generate(
         self,

@@ -56,6 +56,7 @@ class Request:
     max_tokens: int  # new ones: what was asked for, or what the context has room for
     settings: Settings
     begins_text: bool  # what follows is a text of its own: SentencePiece then drops its first space
+    is_text: bool  # the prompt is a text that is continued as it stands
 
     @property
     def positions(self) -> int:
@@ -109,7 +110,11 @@ class PromptReader:
         tokens = self._checked(self._encode(prompt) if chat is None else chat)
         room = self.context - len(tokens) + 1
         begins_text = chat is not None or isinstance(prompt, str) and not prompt
-        return Request(tokens, min(settings.max_tokens, room), settings.with_seed(), begins_text)
+        return Request(tokens, min(settings.max_tokens, room), settings.with_seed(), begins_text, chat is None and isinstance(prompt, str))
+
+    def is_unanswered(self, request: Request, text: str) -> bool:
+        """Did a chat model end at once, since it saw a text without its template?"""
+        return request.is_text and self.tokenizer.has_chat_template and not request.settings.stop and not text.strip()
 
     def _encode(self, prompt: Prompt) -> Sequence[int]:
         """The tokens of a prompt that is no chat."""
