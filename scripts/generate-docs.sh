@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Write the reference pages that are made from TableGen: docs/dialects/*.md and docs/Passes.md.
+# Write the reference pages that are made from TableGen, docs/dialects/*.md and docs/Passes.md, and the table of docs/guide/models.md.
 #
 #   scripts/generate-docs.sh            write them
 #   scripts/generate-docs.sh --check    change nothing; fail and show the difference if a page is out of date
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-build=${EASYQUANT_BUILD:-build} # configured: it knows where LLVM is
+build=${EASYQUANT_BUILD:-build} # configured: it knows where LLVM is; has easyquant-translate
 out=docs
 case "${1:-}" in
 "") ;;
@@ -43,9 +43,23 @@ done
   done
 } >"$out/Passes.md"
 
+# block PAGE NAME COMMAND...: what the command prints, between the comments <!-- NAME: ... --> and <!-- end --> of a page.
+block() {
+  local page=$1 name=$2 text
+  shift 2
+  text=$("$@")
+  mkdir -p "$(dirname "$out/$page")"
+  NAME=$name TEXT=$text awk '
+    index($0, "<!-- " ENVIRON["NAME"] ":") == 1 { print; print ENVIRON["TEXT"]; skip = 1 }
+    /^<!-- end -->$/ { skip = 0 }
+    !skip' "docs/$page" >"$out/$page.new"
+  mv "$out/$page.new" "$out/$page"
+}
+block guide/models.md architectures "$build/bin/easyquant-translate" --list-architectures
+
 if [ "$out" != docs ]; then
   status=0
-  for page in dialects/LM.md dialects/Equant.md dialects/Launch.md Passes.md; do
+  for page in dialects/LM.md dialects/Equant.md dialects/Launch.md Passes.md guide/models.md; do
     diff -u "docs/$page" "$out/$page" || status=1
   done
   [ $status = 0 ] || echo "error: the pages above are out of date; run scripts/generate-docs.sh and commit them" >&2

@@ -89,22 +89,6 @@ Result<void> writeWeights(const ModelSource &source, const fs::path &folder) {
 
 } // namespace
 
-static const char *className(Architecture architecture) {
-  switch (architecture) {
-  case Architecture::LLaMA:
-    return "LlamaForCausalLM";
-  case Architecture::GPT2:
-    return "GPT2LMHeadModel";
-  case Architecture::Mistral:
-    return "MistralForCausalLM";
-  case Architecture::Qwen2:
-    return "Qwen2ForCausalLM";
-  case Architecture::Qwen3:
-    return "Qwen3ForCausalLM";
-  }
-  return "";
-}
-
 /// rope_scaling; null where positions are not scaled.
 static nlohmann::ordered_json ropeScalingJson(const numerics::RopeParams &rope) {
   nlohmann::ordered_json json;
@@ -134,19 +118,19 @@ static nlohmann::ordered_json ropeScalingJson(const numerics::RopeParams &rope) 
   return json;
 }
 
-/// The window as each architecture's configuration speaks of it.
+/// The window as the architecture's configuration speaks of it.
 static void addWindow(nlohmann::ordered_json &json, const ModelConfig &config) {
-  if (config.architecture == Architecture::LLaMA)
+  const WindowKind kind = config.architecture->window;
+  if (kind == WindowKind::None)
     return;
-  const bool isQwen = config.architecture != Architecture::Mistral;
-  if (isQwen)
+  if (kind == WindowKind::SomeLayers)
     json["use_sliding_window"] = config.slidingWindow != 0;
   if (config.slidingWindow == 0) {
     json["sliding_window"] = nullptr;
     return;
   }
   json["sliding_window"] = config.slidingWindow;
-  if (!isQwen)
+  if (kind != WindowKind::SomeLayers)
     return;
   std::vector<std::string> types;
   types.reserve(config.numLayers);
@@ -159,37 +143,34 @@ static void addWindow(nlohmann::ordered_json &json, const ModelConfig &config) {
 }
 
 std::string formats::huggingFaceConfigText(const ModelConfig &config) {
+  const Architecture &architecture = *config.architecture;
   nlohmann::ordered_json json;
-  json["architectures"] = {className(config.architecture)};
-  json["model_type"] = std::string(architectureName(config.architecture));
+  json["architectures"] = {architecture.className};
+  json["model_type"] = architecture.name;
   json["vocab_size"] = config.vocabSize;
-  if (config.isLLaMALike()) {
-    json["hidden_size"] = config.hiddenSize;
-    json["intermediate_size"] = config.intermediateSize;
-    json["num_hidden_layers"] = config.numLayers;
-    json["num_attention_heads"] = config.numHeads;
-    json["num_key_value_heads"] = config.numKVHeads;
-    json["head_dim"] = config.headDim;
-    json["max_position_embeddings"] = config.maxContext;
-    json["rms_norm_eps"] = config.normEpsilon;
+  for (const ConfigSize &size : configSizes())
+    if (const char *key = (architecture.*size.field).key)
+      json[key] = config.*size.member;
+  json[architecture.epsilonKey] = config.normEpsilon;
+  if (architecture.isRotary()) {
     json["rope_theta"] = config.rope.theta;
     json["rope_scaling"] = ropeScalingJson(config.rope);
-    json["hidden_act"] = std::string(activationName(config.activation));
-    // The configurations of Mistral and Qwen2 do not say which biases there are.
-    if (config.architecture == Architecture::LLaMA || config.architecture == Architecture::Qwen3)
-      json["attention_bias"] = config.qkvBias;
-    if (config.architecture == Architecture::LLaMA)
-      json["mlp_bias"] = config.mlpBias;
-    addWindow(json, config);
-  } else {
-    json["n_embd"] = config.hiddenSize;
-    json["n_inner"] = config.intermediateSize;
-    json["n_layer"] = config.numLayers;
-    json["n_head"] = config.numHeads;
-    json["n_positions"] = config.maxContext;
-    json["layer_norm_epsilon"] = config.normEpsilon;
-    json["activation_function"] = std::string(activationName(config.activation));
   }
+  if (architecture.unrotatedEvery != 0) {
+    std::vector<int> rotated;
+    for (int64_t layer = 0; layer < config.numLayers; ++layer)
+      rotated.push_back(config.rotates(layer));
+    json["no_rope_layers"] = rotated;
+  }
+  json[architecture.activationKey] =
+      std::ranges::find(architecture.activations, config.activation, &ActivationName::activation)
+          ->name;
+  for (auto [rule, has] : {std::pair(architecture.qkvBias, config.qkvBias),
+                           std::pair(architecture.outputBias, config.outputBias),
+                           std::pair(architecture.mlpBias, config.mlpBias)})
+    if (rule.key)
+      json[rule.key] = has;
+  addWindow(json, config);
   json["tie_word_embeddings"] = config.tieWordEmbeddings;
   json["torch_dtype"] = "float32";
   if (config.bosTokenId)

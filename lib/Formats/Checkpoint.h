@@ -33,7 +33,7 @@ struct StoredTensor {
 /// An opened container with its configuration: nothing has been compared with the architecture yet.
 struct Checkpoint {
   ModelConfig config;
-  /// By the name in the container; GPT-2's "transformer." prefix is gone.
+  /// By the name in the container, without the architecture's optional prefix.
   std::unordered_map<std::string, StoredTensor> tensors;
   /// Every file that defines the model, in the order of ModelSource::hash().
   std::vector<const MappedFile *> files;

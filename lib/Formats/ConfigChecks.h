@@ -20,8 +20,15 @@ constexpr int64_t kLargestWidth = int64_t(1) << 24;
 constexpr int64_t kMostLayers = 4096;
 constexpr int64_t kMostHeads = 1 << 16;
 
-/// Unsupported, with the list of those that are.
-Result<Architecture> parseArchitecture(std::string_view name, std::string_view fileName);
+/// A SizeField::Rule or a number, as a number; the sizes that the rule speaks of are known.
+int64_t defaultSize(int64_t rule, const ModelConfig &config);
+
+/// ModelConfig::rotatedLayers where every `unrotatedEvery`-th layer is not rotated; 0: none.
+std::vector<bool> rotatedLayers(int64_t unrotatedEvery, int64_t layers);
+
+/// The tensor of a GGUF file whose elements divide the frequencies of the rotation: what llama.cpp's
+/// converter makes of the scaling "llama3" of Llama 3.1, 3.2 and 3.3.
+constexpr const char *kGGUFRopeFactors = "rope_freqs.weight";
 
 /// Checks what follows from several fields together. `fileName` is for messages.
 Result<void> checkConsistency(const ModelConfig &config, std::string_view fileName);

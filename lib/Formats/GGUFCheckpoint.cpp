@@ -6,9 +6,55 @@
 //===----------------------------------------------------------------------===//
 
 #include "Checkpoint.h"
+#include "ConfigChecks.h"
+#include "Text.h"
+
+#include "easyquant/Formats/DType.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numbers>
 
 using namespace easyquant;
 using namespace easyquant::formats;
+
+/// Finds the scaling "llama3" that the factors of the frequencies were computed from, so that the
+/// model is the one of the Hugging Face checkpoint. All models that have it agree on its
+/// parameters but the factor of the lowest frequencies.
+static Result<void> readRopeFactors(const GGUFFile &gguf, const GGUFTensor &tensor,
+                                    ModelConfig &config, const std::string &path) {
+  numerics::RopeParams &rope = config.rope;
+  const std::vector<int64_t> expected = {rope.headDim / 2};
+  if (tensor.type != GGMLType::F32 || tensor.shape != expected)
+    return makeError(ErrorCode::Corrupt, "{}: tensor {}: expected F32 of shape {}, found {} of {}",
+                     path, quote(tensor.name), shapeText(expected),
+                     ggmlTypeInfo(static_cast<uint32_t>(tensor.type))->name,
+                     shapeText(tensor.shape));
+  std::vector<float> factors(static_cast<size_t>(expected.front()));
+  std::memcpy(factors.data(), gguf.data(tensor).data(), factors.size() * sizeof(float));
+  rope.scaling = numerics::RopeScaling::Llama3;
+  rope.factor = *std::ranges::max_element(factors);
+  rope.lowFrequencyFactor = 1.0;
+  rope.highFrequencyFactor = 4.0;
+  rope.originalPositions = 8192;
+  for (size_t i = 0; i < factors.size(); ++i) {
+    const double turns =
+        static_cast<double>(rope.originalPositions) / (2 * std::numbers::pi) *
+        std::pow(rope.theta, -2.0 * static_cast<double>(i) / static_cast<double>(rope.headDim));
+    const double kept = std::clamp((turns - rope.lowFrequencyFactor) /
+                                       (rope.highFrequencyFactor - rope.lowFrequencyFactor),
+                                   0.0, 1.0);
+    const double factor = 1 / ((1 - kept) / rope.factor + kept);
+    if (!(std::abs(factors[i] - factor) <= 1e-4 * factor)) // NaN, too
+      return makeError(
+          ErrorCode::Unsupported,
+          "{}: tensor {}: element {} is {}; the scaling of Llama 3.1 and 3.2 by {} has "
+          "{}, and no other is supported; import the Hugging Face checkpoint",
+          path, quote(tensor.name), i, factors[i], rope.factor, factor);
+  }
+  return {};
+}
 
 Result<Checkpoint> formats::openGGUF(const std::filesystem::path &path) {
   Result<GGUFFile> file = GGUFFile::open(path);
@@ -23,6 +69,12 @@ Result<Checkpoint> formats::openGGUF(const std::filesystem::path &path) {
   checkpoint.config = std::move(*config);
   checkpoint.files = {&gguf.mapping()};
   for (const GGUFTensor &tensor : gguf.tensors()) {
+    if (tensor.name == kGGUFRopeFactors && checkpoint.config.architecture->isRotary()) {
+      if (Result<void> read = readRopeFactors(gguf, tensor, checkpoint.config, path.string());
+          !read)
+        return Unexpected(read.error());
+      continue;
+    }
     const GGMLTypeInfo *type = ggmlTypeInfo(static_cast<uint32_t>(tensor.type));
     checkpoint.tensors.emplace(tensor.name, StoredTensor{&gguf.mapping(), gguf.data(tensor),
                                                          tensor.shape, std::string(type->name),

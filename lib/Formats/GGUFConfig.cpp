@@ -118,14 +118,15 @@ static void readRope(Metadata &metadata, const GGUFHeader &header, const std::st
                      ModelConfig &config) {
   numerics::RopeParams &rope = config.rope;
   rope.headDim = config.headDim;
-  rope.theta = metadata.positive(prefix + ".rope.freq_base", 10000.0);
-  const std::string dimensions = prefix + ".rope.dimension_count";
+  rope.theta = metadata.positive(prefix + "rope.freq_base", 10000.0);
+  config.rotatedLayers = rotatedLayers(config.architecture->unrotatedEvery, config.numLayers);
+  const std::string dimensions = prefix + "rope.dimension_count";
   int64_t rotated = metadata.integer(dimensions, kLargestWidth, config.headDim);
   if (rotated != config.headDim)
     metadata.fail(ErrorCode::Unsupported,
                   "metadata {}: rotating {} of {} dimensions is not supported", quote(dimensions),
                   rotated, config.headDim);
-  const std::string scaling = prefix + ".rope.scaling.";
+  const std::string scaling = prefix + "rope.scaling.";
   const GGUFValue *type = metadata.find(scaling + "type");
   const auto kind = type ? type->asString().value_or("") : std::string_view("none");
   if (kind == "linear") {
@@ -156,75 +157,108 @@ static void readRope(Metadata &metadata, const GGUFHeader &header, const std::st
   for (const char *key : {"yarn_ext_factor", "yarn_attn_factor", "yarn_log_multiplier"})
     if (metadata.find(scaling + key))
       metadata.fail(ErrorCode::Unsupported, "metadata {} is not supported", quote(scaling + key));
-  if (metadata.find(prefix + ".rope.scale_linear") ||
-      header.indexByName.contains("rope_freqs.weight"))
+  if (metadata.find(prefix + "rope.scale_linear"))
+    metadata.fail(ErrorCode::Unsupported, "metadata {} is not supported",
+                  quote(prefix + "rope.scale_linear"));
+  if (header.indexByName.contains(kGGUFRopeFactors) && rope.scaling != numerics::RopeScaling::None)
     metadata.fail(ErrorCode::Unsupported,
-                  "RoPE scaling by factors of its own for every dimension is not supported; import "
-                  "the Hugging Face checkpoint");
+                  "RoPE scaling {} together with tensor {} is not supported", quote(kind),
+                  quote(kGGUFRopeFactors));
 }
 
-/// LLaMA and its descendants.
-static void readLLaMA(Metadata &metadata, const GGUFHeader &header, const std::string &prefix,
-                      ModelConfig &config) {
-  config.normEpsilon = metadata.positive(prefix + ".attention.layer_norm_rms_epsilon");
-  config.activation = Activation::SiLU;
+/// The architecture that the file names. llama.cpp has one name for some that differ in whether
+/// there is a window.
+static Result<const Architecture *> namedArchitecture(const Metadata &metadata,
+                                                      std::string_view fileName) {
+  const GGUFValue *value = metadata.find("general.architecture");
+  if (!value || !value->asString())
+    return makeError(ErrorCode::Corrupt,
+                     "{}: metadata \"general.architecture\": missing; expected a string", fileName);
+  const std::string name(*value->asString());
+  const bool hasWindow = metadata.find(name + ".attention.sliding_window");
+  const Architecture *found = nullptr;
+  std::string supported;
+  for (const Architecture &known : architectures()) {
+    if (name == known.gguf && (!found || (hasWindow && known.window != WindowKind::None)))
+      found = &known;
+    if (supported.find(known.gguf) == std::string::npos)
+      supported += (supported.empty() ? "" : ", ") + std::string(known.gguf);
+  }
+  if (found)
+    return found;
+  if (const Architecture *other = formats::findArchitecture(name))
+    return makeError(ErrorCode::Unsupported,
+                     "{}: architecture {} is not one of GGUF; there it is {}", fileName,
+                     quote(name), quote(other->gguf));
+  return makeError(ErrorCode::Unsupported, "{}: architecture {} is not supported; supported: {}",
+                   fileName, quote(name), supported);
+}
+
+static void readSizes(Metadata &metadata, const std::string &prefix, ModelConfig &config) {
+  for (const ConfigSize &size : configSizes()) {
+    const std::string key = prefix + size.gguf;
+    std::optional<int64_t> otherwise;
+    if (size.field == &Architecture::numKVHeads)
+      otherwise = config.numHeads;
+    if (size.field == &Architecture::headDim) {
+      otherwise = defaultSize(SizeField::HiddenPerHead, config);
+      if (!metadata.find(key) && config.hiddenSize % config.numHeads != 0)
+        metadata.fail(ErrorCode::Corrupt, "embedding length {} is not a multiple of {} heads",
+                      config.hiddenSize, config.numHeads);
+    }
+    config.*size.member = metadata.integer(key, size.largest, otherwise);
+  }
+  // What its config.json cannot say, no model of the architecture is.
+  const Architecture &architecture = *config.architecture;
+  if ((!architecture.numKVHeads.key && config.numKVHeads != config.numHeads) ||
+      (!architecture.headDim.key && config.headDim * config.numHeads != config.hiddenSize))
+    metadata.fail(ErrorCode::Unsupported,
+                  "{} with {} heads of {} and {} key-value heads in {} dimensions is not supported",
+                  architecture.name, config.numHeads, config.headDim, config.numKVHeads,
+                  config.hiddenSize);
   int64_t valueDim =
-      metadata.integer(prefix + ".attention.value_length", kLargestWidth, config.headDim);
+      metadata.integer(prefix + "attention.value_length", kLargestWidth, config.headDim);
   if (valueDim != config.headDim)
     metadata.fail(
         ErrorCode::Unsupported,
         "keys of {} and values of {} dimensions a head: different lengths are not supported",
         config.headDim, valueDim);
-  readRope(metadata, header, prefix, config);
-  const GGUFValue *experts = metadata.find(prefix + ".expert_count");
-  if (experts && experts->asInteger() != 0)
-    metadata.fail(ErrorCode::Unsupported, "mixtures of experts are not supported");
-  // A checkpoint has the biases of a kind in all layers or in none.
-  config.qkvBias = header.indexByName.contains("blk.0.attn_q.bias");
-  config.outputBias = config.qkvBias && config.architecture != Architecture::Qwen2;
-  config.mlpBias = config.architecture == Architecture::LLaMA &&
-                   header.indexByName.contains("blk.0.ffn_up.bias");
-  if (config.architecture == Architecture::Qwen2)
-    config.qkvBias = true;
+}
 
-  const std::string window = prefix + ".attention.sliding_window";
+/// A checkpoint has the biases of a kind in all layers or in none.
+static void readBiases(const GGUFHeader &header, ModelConfig &config) {
+  const Architecture &architecture = *config.architecture;
+  const LayerModules &layer = architecture.layer;
+  auto hasBias = [&](const BiasRule &rule, const ModuleName &module) {
+    return rule.key ? header.indexByName.contains(fmt::format("blk.0.{}.bias", module.gguf))
+                    : rule.always;
+  };
+  config.qkvBias = hasBias(architecture.qkvBias, layer.qkv ? layer.qkv : layer.q);
+  config.outputBias = architecture.outputBias.key == architecture.qkvBias.key &&
+                              architecture.outputBias.key // one flag for both
+                          ? config.qkvBias
+                          : hasBias(architecture.outputBias, layer.o);
+  config.mlpBias = hasBias(architecture.mlpBias, layer.up);
+}
+
+static void readWindow(Metadata &metadata, const std::string &prefix, ModelConfig &config) {
+  const std::string window = prefix + "attention.sliding_window";
   if (!metadata.find(window))
     return;
   config.slidingWindow = metadata.integer(window, kLargestContext);
+  if (config.architecture->window == WindowKind::None)
+    metadata.fail(ErrorCode::Unsupported, "metadata {} is not supported for {}", quote(window),
+                  config.architecture->name);
   if (metadata.find(window + "_pattern"))
     metadata.fail(ErrorCode::Unsupported, "metadata {} is not supported",
                   quote(window + "_pattern"));
-  // llama.cpp knows Mistral as a llama.
-  if (config.architecture == Architecture::LLaMA && !config.qkvBias && !config.mlpBias)
-    config.architecture = Architecture::Mistral;
-  else if (config.architecture == Architecture::LLaMA)
-    metadata.fail(ErrorCode::Unsupported, "a llama with both a window and biases is not supported");
-}
-
-static void readGPT2(Metadata &metadata, ModelConfig &config) {
-  config.normEpsilon = metadata.positive("gpt2.attention.layer_norm_epsilon");
-  config.activation = Activation::GeluTanh;
-  config.qkvBias = config.outputBias = config.mlpBias = true;
-  if (config.numKVHeads != config.numHeads || config.headDim * config.numHeads != config.hiddenSize)
-    metadata.fail(ErrorCode::Unsupported,
-                  "gpt2 with {} heads of {} and {} key-value heads in {} "
-                  "dimensions is not supported",
-                  config.numHeads, config.headDim, config.numKVHeads, config.hiddenSize);
 }
 
 Result<ModelConfig> formats::parseGGUFConfig(const GGUFHeader &header, std::string_view fileName) {
   Metadata metadata(header, fileName);
-  const GGUFValue *name = metadata.find("general.architecture");
-  if (!name || !name->asString())
-    return makeError(ErrorCode::Corrupt,
-                     "{}: metadata \"general.architecture\": missing; expected a string", fileName);
-  Result<Architecture> architecture = parseArchitecture(*name->asString(), fileName);
+  Result<const Architecture *> architecture = namedArchitecture(metadata, fileName);
   if (!architecture)
     return Unexpected(architecture.error());
-  if (*architecture == Architecture::Mistral)
-    return makeError(ErrorCode::Unsupported,
-                     "{}: architecture \"mistral\" is not one of GGUF; there it is \"llama\"",
-                     fileName);
   if (const GGUFValue *splits = metadata.find("split.count"); splits && splits->asInteger() > 1)
     return makeError(ErrorCode::Unsupported,
                      "{}: a GGUF model split over several files is not supported; merge them with "
@@ -237,28 +271,23 @@ Result<ModelConfig> formats::parseGGUFConfig(const GGUFHeader &header, std::stri
 
   ModelConfig config;
   config.architecture = *architecture;
-  const std::string prefix(architectureName(*architecture));
+  const std::string prefix = fmt::format("{}.", (*architecture)->gguf);
   const GGUFTensor &table = header.tensors[embedding->second];
-  config.vocabSize = metadata.integer(prefix + ".vocab_size", kLargestVocabulary,
+  config.vocabSize = metadata.integer(prefix + "vocab_size", kLargestVocabulary,
                                       std::min(table.shape.front(), kLargestVocabulary));
-  config.hiddenSize = metadata.integer(prefix + ".embedding_length", kLargestWidth);
-  config.intermediateSize = metadata.integer(prefix + ".feed_forward_length", kLargestWidth);
-  config.numLayers = metadata.integer(prefix + ".block_count", kMostLayers);
-  config.numHeads = metadata.integer(prefix + ".attention.head_count", kMostHeads);
-  config.numKVHeads =
-      metadata.integer(prefix + ".attention.head_count_kv", kMostHeads, config.numHeads);
-  const std::string headDim = prefix + ".attention.key_length";
-  if (!metadata.find(headDim) && config.hiddenSize % config.numHeads != 0)
-    metadata.fail(ErrorCode::Corrupt, "embedding length {} is not a multiple of {} heads",
-                  config.hiddenSize, config.numHeads);
-  config.headDim = metadata.integer(headDim, kLargestWidth,
-                                    std::max<int64_t>(1, config.hiddenSize / config.numHeads));
-  config.maxContext = metadata.integer(prefix + ".context_length", kLargestContext);
+  readSizes(metadata, prefix, config);
+  config.normEpsilon = metadata.positive(prefix + ((*architecture)->norm == NormKind::RMS
+                                                       ? "attention.layer_norm_rms_epsilon"
+                                                       : "attention.layer_norm_epsilon"));
+  config.activation = (*architecture)->activations.front().activation;
   config.tieWordEmbeddings = !header.indexByName.contains("output.weight");
-  if (config.isLLaMALike())
-    readLLaMA(metadata, header, prefix, config);
-  else
-    readGPT2(metadata, config);
+  if ((*architecture)->isRotary())
+    readRope(metadata, header, prefix, config);
+  const GGUFValue *experts = metadata.find(prefix + "expert_count");
+  if (experts && experts->asInteger() != 0)
+    metadata.fail(ErrorCode::Unsupported, "mixtures of experts are not supported");
+  readBiases(header, config);
+  readWindow(metadata, prefix, config);
 
   config.bosTokenId = metadata.token("tokenizer.ggml.bos_token_id");
   for (const char *key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"})

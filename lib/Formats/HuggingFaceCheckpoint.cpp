@@ -21,7 +21,6 @@ namespace {
 
 constexpr const char *kWeights = "model.safetensors";
 constexpr const char *kIndex = "model.safetensors.index.json";
-constexpr std::string_view kPrefix = "transformer.";
 /// Largest JSON document that is read: an index of a very large model has a few megabytes.
 constexpr size_t kLargestDocument = size_t(64) << 20;
 
@@ -102,8 +101,9 @@ const GGMLTypeInfo *weightType(DType dtype) {
 Result<void> addTensor(Checkpoint &checkpoint, const SafetensorsFile &shard,
                        const SafetensorsTensor &tensor) {
   std::string_view name = tensor.name;
-  if (checkpoint.config.architecture == Architecture::GPT2 && name.starts_with(kPrefix))
-    name.remove_prefix(kPrefix.size());
+  const std::string_view prefix = checkpoint.config.architecture->optionalPrefix;
+  if (name.starts_with(prefix))
+    name.remove_prefix(prefix.size());
   bool added = checkpoint.tensors
                    .emplace(name, StoredTensor{&shard.mapping(), shard.data(tensor), tensor.shape,
                                                std::string(dtypeName(tensor.dtype)),
@@ -111,7 +111,7 @@ Result<void> addTensor(Checkpoint &checkpoint, const SafetensorsFile &shard,
                    .second;
   if (!added)
     return makeError(ErrorCode::Corrupt, "{}: tensor {} is there with and without the prefix {}",
-                     shard.path().string(), quote(name), quote(kPrefix));
+                     shard.path().string(), quote(name), quote(prefix));
   return {};
 }
 

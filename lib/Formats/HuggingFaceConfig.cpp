@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Fields and defaults are those of LlamaConfig, GPT2Config, MistralConfig, Qwen2Config and
-// Qwen3Config of the transformers library, which leaves out of config.json what equals a default.
+// Which fields there are, and what is meant where one is missing, the description of the
+// architecture says (Architectures.cpp).
 //
 //===----------------------------------------------------------------------===//
 
@@ -148,7 +148,7 @@ static void readRopeScaling(FieldReader &scaling, ModelConfig &config) {
 
 static void readRope(FieldReader &fields, ModelConfig &config) {
   config.rope.headDim = config.headDim;
-  config.rope.theta = positive(fields, "rope_theta", 10000.0);
+  config.rope.theta = positive(fields, "rope_theta", config.architecture->ropeTheta);
   if (positive(fields, "partial_rotary_factor", 1.0) != 1.0)
     fields.failInWords(ErrorCode::Unsupported,
                        "partial_rotary_factor other than 1 is not supported");
@@ -161,16 +161,16 @@ static void readRope(FieldReader &fields, ModelConfig &config) {
                   [&](FieldReader &found) { readRopeScaling(found, config); });
 }
 
-/// The window of Mistral: in all layers, 4096 tokens if nothing is said, none if null.
-static void readMistralWindow(FieldReader &fields, ModelConfig &config) {
+/// In all layers, 4096 tokens if nothing is said, none if null.
+static void readWindow(FieldReader &fields, ModelConfig &config) {
   if (fields.names("sliding_window") && !fields.find("sliding_window"))
     return;
   config.slidingWindow = integer(fields, "sliding_window", kLargestContext, 4096);
 }
 
-/// The window of Qwen: in the layers that layer_types names, else in those from max_window_layers
-/// on, and only if use_sliding_window says so.
-static void readQwenWindow(FieldReader &fields, ModelConfig &config) {
+/// In the layers that layer_types names, else in those from max_window_layers on, and only if
+/// use_sliding_window says so.
+static void readWindowOfSomeLayers(FieldReader &fields, ModelConfig &config) {
   if (!flag(fields, "use_sliding_window", false) ||
       (fields.names("sliding_window") && !fields.find("sliding_window")))
     return;
@@ -202,83 +202,91 @@ static void readQwenWindow(FieldReader &fields, ModelConfig &config) {
     config.windowedLayers.clear();
 }
 
-/// LLaMA and its descendants.
-static void readLLaMA(FieldReader &fields, ModelConfig &config) {
-  const Architecture architecture = config.architecture;
-  const bool isLLaMA = architecture == Architecture::LLaMA;
-  const bool isQwen = architecture == Architecture::Qwen2 || architecture == Architecture::Qwen3;
-  config.hiddenSize = integer(fields, "hidden_size", kLargestWidth);
-  config.intermediateSize = integer(fields, "intermediate_size", kLargestWidth);
-  config.numLayers = integer(fields, "num_hidden_layers", kMostLayers);
-  config.numHeads = integer(fields, "num_attention_heads", kMostHeads);
-  config.numKVHeads = integer(fields, "num_key_value_heads", kMostHeads,
-                              isLLaMA  ? config.numHeads
-                              : isQwen ? 32
-                                       : 8);
-  const int64_t headDim = architecture == Architecture::Qwen3
-                              ? 128
-                              : std::max<int64_t>(1, config.hiddenSize / config.numHeads);
-  if (!fields.find("head_dim") && architecture != Architecture::Qwen3 &&
-      config.hiddenSize % config.numHeads != 0)
-    fields.failInWords(
-        ErrorCode::Corrupt,
-        "hidden_size {} is not a multiple of num_attention_heads {} and head_dim is missing",
-        config.hiddenSize, config.numHeads);
-  config.headDim = integer(fields, "head_dim", kLargestWidth, headDim);
-  config.maxContext = integer(fields, "max_position_embeddings", kLargestContext,
-                              isLLaMA  ? 2048
-                              : isQwen ? 32768
-                                       : 131072);
-  config.normEpsilon = positive(fields, "rms_norm_eps", 1e-6);
-  readRope(fields, config);
-  if (std::string name = word(fields, "hidden_act", "silu"); name != "silu")
-    fields.failInWords(ErrorCode::Unsupported,
-                       "hidden_act {} is not supported for {}; expected \"silu\"", quote(name),
-                       architectureName(architecture));
-  config.activation = Activation::SiLU;
-  config.tieWordEmbeddings = flag(fields, "tie_word_embeddings", false);
-  // Mistral and Qwen2 have the biases that they have, whatever their configuration says.
-  if (isLLaMA || architecture == Architecture::Qwen3)
-    config.qkvBias = config.outputBias = flag(fields, "attention_bias", false);
-  else
-    config.qkvBias = architecture == Architecture::Qwen2;
-  if (isLLaMA)
-    config.mlpBias = flag(fields, "mlp_bias", false);
-  if (architecture == Architecture::Mistral)
-    readMistralWindow(fields, config);
-  else if (isQwen)
-    readQwenWindow(fields, config);
+static void readSizes(FieldReader &fields, ModelConfig &config) {
+  const Architecture &architecture = *config.architecture;
+  for (const ConfigSize &size : configSizes()) {
+    const SizeField &field = architecture.*size.field;
+    const bool isThere = field.key && fields.find(field.key);
+    if (!isThere && field.otherwise == SizeField::HiddenPerHead &&
+        config.hiddenSize % config.numHeads != 0)
+      fields.failInWords(ErrorCode::Corrupt, "{} {} is not a multiple of {} {}{}",
+                         architecture.hiddenSize.key, config.hiddenSize, architecture.numHeads.key,
+                         config.numHeads,
+                         field.key ? fmt::format(" and {} is missing", field.key) : std::string());
+    int64_t &value = config.*size.member;
+    const int64_t otherwise = defaultSize(field.otherwise, config);
+    value = !field.key ? otherwise
+                       : integer(fields, field.key, size.largest,
+                                 field.otherwise == SizeField::Required ? std::nullopt
+                                                                        : std::optional(otherwise));
+  }
 }
 
-static void readGPT2(FieldReader &fields, ModelConfig &config) {
-  config.hiddenSize = integer(fields, "n_embd", kLargestWidth);
-  config.intermediateSize = integer(fields, "n_inner", kLargestWidth, 4 * config.hiddenSize);
-  config.numLayers = integer(fields, "n_layer", kMostLayers);
-  config.numHeads = config.numKVHeads = integer(fields, "n_head", kMostHeads);
-  if (config.hiddenSize % config.numHeads != 0)
-    fields.failInWords(ErrorCode::Corrupt, "n_embd {} is not a multiple of n_head {}",
-                       config.hiddenSize, config.numHeads);
-  config.headDim = std::max<int64_t>(1, config.hiddenSize / config.numHeads);
-  config.maxContext = integer(fields, "n_positions", kLargestContext, 1024);
-  config.normEpsilon = positive(fields, "layer_norm_epsilon", 1e-5);
-  std::string activation = word(fields, "activation_function", "gelu_new");
-  if (activation == "gelu_new" || activation == "gelu_pytorch_tanh")
-    config.activation = Activation::GeluTanh;
-  else if (activation == "gelu")
-    config.activation = Activation::GeluErf;
-  else
-    fields.failInWords(ErrorCode::Unsupported,
-                       "activation_function {} is not supported for gpt2; expected \"gelu_new\", "
-                       "\"gelu_pytorch_tanh\" or \"gelu\"",
-                       quote(activation));
-  for (auto [key, expected] :
-       {std::pair("scale_attn_weights", true), std::pair("scale_attn_by_inverse_layer_idx", false),
-        std::pair("add_cross_attention", false)})
-    if (flag(fields, key, expected) != expected)
-      fields.failInWords(ErrorCode::Unsupported, "{}: {} is not supported for gpt2", key,
-                         !expected);
-  config.tieWordEmbeddings = flag(fields, "tie_word_embeddings", true);
-  config.qkvBias = config.outputBias = config.mlpBias = true;
+static void readActivation(FieldReader &fields, ModelConfig &config) {
+  const Architecture &architecture = *config.architecture;
+  const std::string name =
+      word(fields, architecture.activationKey, architecture.activations.front().name);
+  std::string expected;
+  for (size_t i = 0; i < architecture.activations.size(); ++i) {
+    const ActivationName &known = architecture.activations[i];
+    if (name == known.name) {
+      config.activation = known.activation;
+      return;
+    }
+    expected += (i == 0                                    ? ""
+                 : i + 1 < architecture.activations.size() ? ", "
+                                                           : " or ") +
+                quote(known.name);
+  }
+  fields.failInWords(ErrorCode::Unsupported, "{} {} is not supported for {}; expected {}",
+                     architecture.activationKey, quote(name), architecture.name, expected);
+}
+
+/// no_rope_layers: a 1 for each layer that is rotated, else a 0; or every no_rope_layer_interval-th
+/// is not.
+static void readRotatedLayers(FieldReader &fields, ModelConfig &config) {
+  const int64_t every =
+      integer(fields, "no_rope_layer_interval", kMostLayers, config.architecture->unrotatedEvery);
+  config.rotatedLayers = rotatedLayers(every, config.numLayers);
+  if (!fields.find("no_rope_layers"))
+    return;
+  std::vector<int64_t> listed;
+  fields.required("no_rope_layers", listed, Bounds{0, 1});
+  if (!fields.failed() && listed.size() < static_cast<size_t>(config.numLayers))
+    return fields.failInWords(
+        ErrorCode::Corrupt, "no_rope_layers: found {} numbers, expected one for each of {} layers",
+        listed.size(), config.numLayers);
+  listed.resize(static_cast<size_t>(config.numLayers), 1);
+  config.rotatedLayers.assign(listed.begin(), listed.end());
+  if (std::ranges::find(listed, 0) == listed.end())
+    config.rotatedLayers.clear(); // one form for each meaning
+}
+
+static void readModel(FieldReader &fields, ModelConfig &config) {
+  const Architecture &architecture = *config.architecture;
+  config.vocabSize = integer(fields, "vocab_size", kLargestVocabulary);
+  readSizes(fields, config);
+  config.normEpsilon = positive(fields, architecture.epsilonKey, architecture.epsilon);
+  if (architecture.isRotary())
+    readRope(fields, config);
+  if (architecture.unrotatedEvery != 0)
+    readRotatedLayers(fields, config);
+  readActivation(fields, config);
+  for (const FixedFlag &fixed : architecture.fixedFlags)
+    if (flag(fields, fixed.key, fixed.value) != fixed.value)
+      fields.failInWords(ErrorCode::Unsupported, "{}: {} is not supported for {}", fixed.key,
+                         !fixed.value, architecture.name);
+  config.tieWordEmbeddings = flag(fields, "tie_word_embeddings", architecture.tiesHead);
+  auto hasBias = [&](const BiasRule &rule) {
+    return rule.key ? flag(fields, rule.key, false) : rule.always;
+  };
+  config.qkvBias = hasBias(architecture.qkvBias);
+  config.outputBias = hasBias(architecture.outputBias);
+  config.mlpBias = hasBias(architecture.mlpBias);
+  if (architecture.window == WindowKind::AllLayers)
+    readWindow(fields, config);
+  else if (architecture.window == WindowKind::SomeLayers)
+    readWindowOfSomeLayers(fields, config);
 }
 
 Result<ModelConfig> formats::parseHuggingFaceConfig(std::string_view text,
@@ -292,9 +300,14 @@ Result<ModelConfig> formats::parseHuggingFaceConfig(std::string_view text,
   fields.required("model_type", modelType);
   if (fields.failed())
     return Unexpected(fields.result().error());
-  Result<Architecture> architecture = parseArchitecture(modelType, fileName);
-  if (!architecture)
-    return Unexpected(architecture.error());
+  const Architecture *architecture = findArchitecture(modelType);
+  if (!architecture) {
+    std::string supported;
+    for (const Architecture &known : architectures())
+      supported += (supported.empty() ? "" : ", ") + std::string(known.name);
+    return makeError(ErrorCode::Unsupported, "{}: architecture {} is not supported; supported: {}",
+                     fileName, quote(modelType), supported);
+  }
   if (const Json *quantization = fields.find("quantization_config")) {
     std::string method = "unknown";
     if (const Json *found = quantization->find("quant_method"); found && found->isString())
@@ -306,12 +319,8 @@ Result<ModelConfig> formats::parseHuggingFaceConfig(std::string_view text,
   }
 
   ModelConfig config;
-  config.architecture = *architecture;
-  config.vocabSize = integer(fields, "vocab_size", kLargestVocabulary);
-  if (config.isLLaMALike())
-    readLLaMA(fields, config);
-  else
-    readGPT2(fields, config);
+  config.architecture = architecture;
+  readModel(fields, config);
   if (std::vector<int64_t> bos = tokens(fields, "bos_token_id"); !bos.empty())
     config.bosTokenId = bos.front();
   config.eosTokenIds = tokens(fields, "eos_token_id");

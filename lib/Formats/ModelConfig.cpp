@@ -8,54 +8,33 @@
 #include "easyquant/Formats/ModelConfig.h"
 
 #include "ConfigChecks.h"
-#include "Text.h"
-
-#include <array>
 
 using namespace easyquant;
 using namespace easyquant::formats;
 
-static constexpr std::array kArchitectures = {Architecture::LLaMA, Architecture::GPT2,
-                                              Architecture::Mistral, Architecture::Qwen2,
-                                              Architecture::Qwen3};
+static constexpr ConfigSize kSizes[] = {
+    {&ModelConfig::hiddenSize, &Architecture::hiddenSize, kLargestWidth, "embedding_length"},
+    {&ModelConfig::intermediateSize, &Architecture::intermediateSize, kLargestWidth,
+     "feed_forward_length"},
+    {&ModelConfig::numLayers, &Architecture::numLayers, kMostLayers, "block_count"},
+    {&ModelConfig::numHeads, &Architecture::numHeads, kMostHeads, "attention.head_count"},
+    {&ModelConfig::numKVHeads, &Architecture::numKVHeads, kMostHeads, "attention.head_count_kv"},
+    {&ModelConfig::headDim, &Architecture::headDim, kLargestWidth, "attention.key_length"},
+    {&ModelConfig::maxContext, &Architecture::maxContext, kLargestContext, "context_length"}};
 
-std::string_view formats::architectureName(Architecture architecture) {
-  switch (architecture) {
-  case Architecture::LLaMA:
-    return "llama";
-  case Architecture::GPT2:
-    return "gpt2";
-  case Architecture::Mistral:
-    return "mistral";
-  case Architecture::Qwen2:
-    return "qwen2";
-  case Architecture::Qwen3:
-    return "qwen3";
-  }
-  return "";
-}
+std::span<const ConfigSize> formats::configSizes() { return kSizes; }
 
-std::string_view formats::activationName(Activation activation) {
-  switch (activation) {
-  case Activation::SiLU:
-    return "silu";
-  case Activation::GeluTanh:
-    return "gelu_new";
-  case Activation::GeluErf:
-    return "gelu";
+int64_t formats::defaultSize(int64_t rule, const ModelConfig &config) {
+  switch (rule) {
+  case SizeField::NumHeads:
+    return config.numHeads;
+  case SizeField::HiddenPerHead:
+    return std::max<int64_t>(1, config.hiddenSize / config.numHeads);
+  case SizeField::FourTimesHidden:
+    return 4 * config.hiddenSize;
+  default:
+    return rule;
   }
-  return "";
-}
-
-Result<Architecture> formats::parseArchitecture(std::string_view name, std::string_view fileName) {
-  std::string supported;
-  for (Architecture architecture : kArchitectures) {
-    if (name == architectureName(architecture))
-      return architecture;
-    supported += (supported.empty() ? "" : ", ") + std::string(architectureName(architecture));
-  }
-  return makeError(ErrorCode::Unsupported, "{}: architecture {} is not supported; supported: {}",
-                   fileName, quote(name), supported);
 }
 
 Result<void> formats::checkConsistency(const ModelConfig &config, std::string_view fileName) {
@@ -63,7 +42,7 @@ Result<void> formats::checkConsistency(const ModelConfig &config, std::string_vi
     return makeError(ErrorCode::Corrupt,
                      "{}: {} attention heads cannot share {} key-value heads: expected a divisor",
                      fileName, config.numHeads, config.numKVHeads);
-  if (config.isLLaMALike() && config.headDim % 2 != 0)
+  if (config.architecture->isRotary() && config.headDim % 2 != 0)
     return makeError(
         ErrorCode::Corrupt,
         "{}: head dimension {}: rotary position embedding turns pairs, so that it must "
@@ -85,4 +64,12 @@ Result<void> formats::checkConsistency(const ModelConfig &config, std::string_vi
     if (Result<void> checked = checkToken(id, "end-of-text"); !checked)
       return checked;
   return {};
+}
+
+std::vector<bool> formats::rotatedLayers(int64_t unrotatedEvery, int64_t layers) {
+  std::vector<bool> rotated;
+  if (unrotatedEvery > 0 && unrotatedEvery <= layers)
+    for (int64_t layer = 1; layer <= layers; ++layer)
+      rotated.push_back(layer % unrotatedEvery != 0);
+  return rotated;
 }

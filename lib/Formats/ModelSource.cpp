@@ -107,7 +107,7 @@ Result<void> ModelSource::Impl::resolve() {
   return makeError(ErrorCode::Unsupported,
                    "{}: tensor {} (one of {}) has no place in a {} model of this configuration",
                    path.string(), quote(*std::min_element(unexpected.begin(), unexpected.end())),
-                   unexpected.size(), architectureName(checkpoint.config.architecture));
+                   unexpected.size(), checkpoint.config.architecture->name);
 }
 
 Result<void> ModelSource::Impl::addWeight(ExpectedTensor &tensor, const std::string &storedName) {

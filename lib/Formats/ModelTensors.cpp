@@ -9,89 +9,99 @@
 
 #include "easyquant/Support/Result.h"
 
+#include <algorithm>
+
 using namespace easyquant;
 using namespace easyquant::formats;
 
-static std::vector<ExpectedTensor> tensorsOfLLaMA(const ModelConfig &config) {
+namespace {
+
+/// The weights of one model, module by module.
+class TensorList {
+public:
+  explicit TensorList(const ModelConfig &config) : config(config) {}
+
+  std::vector<ExpectedTensor> tensors;
+
+  void matrix(const ModuleName &module, int64_t rows, int64_t columns) {
+    add(module, ".weight", {rows, columns});
+  }
+  void norm(const ModuleName &module, int64_t width) {
+    if (!module)
+      return;
+    add(module, ".weight", {width});
+    if (config.architecture->norm == NormKind::Layer)
+      add(module, ".bias", {width});
+  }
+  void linear(const ModuleName &module, int64_t rows, int64_t columns, bool bias,
+              int64_t ropeHeads = 0) {
+    if (!module)
+      return;
+    add(module, ".weight", {rows, columns}, config.architecture->conv1D, ropeHeads);
+    if (bias)
+      add(module, ".bias", {rows}, false, ropeHeads);
+  }
+  void layer(int64_t index);
+
+private:
+  void add(const ModuleName &module, const char *kind, std::vector<int64_t> shape,
+           bool conv1D = false, int64_t ropeHeads = 0) {
+    tensors.push_back({prefix + module.name + kind, std::move(shape),
+                       ggufPrefix + module.gguf + kind, conv1D, ropeHeads});
+  }
+
+  const ModelConfig &config;
+  std::string prefix, ggufPrefix;
+};
+
+} // namespace
+
+void TensorList::layer(int64_t index) {
+  const Architecture &architecture = *config.architecture;
+  const LayerModules &layer = architecture.layer;
+  prefix = fmt::format("{}{}.", architecture.layerPrefix, index);
+  ggufPrefix = fmt::format("blk.{}.", index);
   const int64_t hidden = config.hiddenSize, inner = config.intermediateSize;
   const int64_t q = config.numHeads * config.headDim, kv = config.numKVHeads * config.headDim;
-  // llama.cpp rotates neighbours in models of its llama architecture, which Mistral's are, and
-  // halves in the others.
-  const int64_t permuted =
-      config.architecture == Architecture::LLaMA || config.architecture == Architecture::Mistral;
-  std::vector<ExpectedTensor> tensors;
-  tensors.push_back({"model.embed_tokens.weight", {config.vocabSize, hidden}, "token_embd.weight"});
-  for (int64_t layer = 0; layer < config.numLayers; ++layer) {
-    const std::string name = fmt::format("model.layers.{}.", layer);
-    const std::string gguf = fmt::format("blk.{}.", layer);
-    auto add = [&](const char *part, const char *ggufPart, std::vector<int64_t> shape, bool bias,
-                   int64_t ropeHeads = 0) {
-      int64_t rows = shape.front();
-      tensors.push_back({name + part + ".weight", std::move(shape), gguf + ggufPart + ".weight",
-                         false, ropeHeads});
-      if (bias)
-        tensors.push_back(
-            {name + part + ".bias", {rows}, gguf + ggufPart + ".bias", false, ropeHeads});
-    };
-    add("input_layernorm", "attn_norm", {hidden}, false);
-    add("self_attn.q_proj", "attn_q", {q, hidden}, config.qkvBias, permuted * config.numHeads);
-    add("self_attn.k_proj", "attn_k", {kv, hidden}, config.qkvBias, permuted * config.numKVHeads);
-    add("self_attn.v_proj", "attn_v", {kv, hidden}, config.qkvBias);
-    if (config.hasHeadNorms()) {
-      add("self_attn.q_norm", "attn_q_norm", {config.headDim}, false);
-      add("self_attn.k_norm", "attn_k_norm", {config.headDim}, false);
-    }
-    add("self_attn.o_proj", "attn_output", {hidden, q}, config.outputBias);
-    add("post_attention_layernorm", "ffn_norm", {hidden}, false);
-    add("mlp.gate_proj", "ffn_gate", {inner, hidden}, config.mlpBias);
-    add("mlp.up_proj", "ffn_up", {inner, hidden}, config.mlpBias);
-    add("mlp.down_proj", "ffn_down", {hidden, inner}, config.mlpBias);
-  }
-  tensors.push_back({"model.norm.weight", {hidden}, "output_norm.weight"});
-  return tensors;
-}
+  const int64_t permuted = architecture.rotatesNeighbours;
+  const bool wholeNorm = architecture.qkNorm == QKNorm::WholeProjection;
 
-static std::vector<ExpectedTensor> tensorsOfGPT2(const ModelConfig &config) {
-  const int64_t hidden = config.hiddenSize, inner = config.intermediateSize;
-  std::vector<ExpectedTensor> tensors;
-  tensors.push_back({"wte.weight", {config.vocabSize, hidden}, "token_embd.weight"});
-  tensors.push_back({"wpe.weight", {config.maxContext, hidden}, "position_embd.weight"});
-  auto norm = [&](const std::string &name, const std::string &gguf) {
-    tensors.push_back({name + ".weight", {hidden}, gguf + ".weight"});
-    tensors.push_back({name + ".bias", {hidden}, gguf + ".bias"});
-  };
-  for (int64_t layer = 0; layer < config.numLayers; ++layer) {
-    const std::string name = fmt::format("h.{}.", layer), gguf = fmt::format("blk.{}.", layer);
-    auto linear = [&](const char *part, const char *ggufPart, int64_t n, int64_t k) {
-      tensors.push_back({name + part + ".weight", {n, k}, gguf + ggufPart + ".weight", true});
-      tensors.push_back({name + part + ".bias", {n}, gguf + ggufPart + ".bias"});
-    };
-    norm(name + "ln_1", gguf + "attn_norm");
-    linear("attn.c_attn", "attn_qkv", 3 * hidden, hidden);
-    linear("attn.c_proj", "attn_output", hidden, hidden);
-    norm(name + "ln_2", gguf + "ffn_norm");
-    linear("mlp.c_fc", "ffn_up", inner, hidden);
-    linear("mlp.c_proj", "ffn_down", hidden, inner);
-  }
-  norm("ln_f", "output_norm");
-  return tensors;
+  norm(layer.attentionNorm, hidden);
+  linear(layer.qkv, q + 2 * kv, hidden, config.qkvBias);
+  linear(layer.q, q, hidden, config.qkvBias, permuted * config.numHeads);
+  linear(layer.k, kv, hidden, config.qkvBias, permuted * config.numKVHeads);
+  linear(layer.v, kv, hidden, config.qkvBias);
+  norm(layer.qNorm, wholeNorm ? q : config.headDim);
+  norm(layer.kNorm, wholeNorm ? kv : config.headDim);
+  linear(layer.o, hidden, q, config.outputBias);
+  norm(layer.attentionOutputNorm, hidden);
+  norm(layer.mlpNorm, hidden);
+  linear(layer.gate, inner, hidden, config.mlpBias);
+  linear(layer.up, inner, hidden, config.mlpBias);
+  linear(layer.down, hidden, inner, config.mlpBias);
+  norm(layer.mlpOutputNorm, hidden);
+  prefix = ggufPrefix = "";
 }
 
 std::vector<ExpectedTensor> formats::expectedTensors(const ModelConfig &config) {
-  std::vector<ExpectedTensor> tensors =
-      config.isLLaMALike() ? tensorsOfLLaMA(config) : tensorsOfGPT2(config);
+  const Architecture &architecture = *config.architecture;
+  TensorList list(config);
+  list.matrix(architecture.embedding, config.vocabSize, config.hiddenSize);
+  if (architecture.positions)
+    list.matrix(architecture.positions, config.maxContext, config.hiddenSize);
+  for (int64_t layer = 0; layer < config.numLayers; ++layer)
+    list.layer(layer);
+  list.norm(architecture.finalNorm, config.hiddenSize);
   if (!config.tieWordEmbeddings)
-    tensors.push_back({"lm_head.weight", {config.vocabSize, config.hiddenSize}, "output.weight"});
-  return tensors;
+    list.matrix({"lm_head", "output"}, config.vocabSize, config.hiddenSize);
+  return std::move(list.tensors);
 }
 
 bool formats::isRedundant(const ModelConfig &config, std::string_view name) {
   if (name == "lm_head.weight")
     return config.tieWordEmbeddings;
-  if (config.isLLaMALike())
-    return name.ends_with(".rotary_emb.inv_freq");
-  // The causal mask and the value that it puts in; not to be taken for the biases of c_attn.
-  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
+  return std::ranges::any_of(config.architecture->redundantSuffixes,
+                             [&](std::string_view suffix) { return name.ends_with(suffix); });
 }
 
 int64_t formats::ggufRow(int64_t row, int64_t headDim) {

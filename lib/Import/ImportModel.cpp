@@ -14,8 +14,13 @@
 
 using namespace mlir;
 using namespace easyquant;
+using formats::LayerModules;
 using formats::ModelConfig;
 using formats::ModelSource;
+using formats::ModuleName;
+
+/// Bytes of a rotary table from which on the user is told.
+static constexpr int64_t kLargeRopeTable = int64_t(128) << 20;
 
 /// What the manifest says under "model".
 static DictionaryAttr modelAttr(ModelBuilder &b) {
@@ -24,8 +29,7 @@ static DictionaryAttr modelAttr(ModelBuilder &b) {
     return b.getNamedAttr(name, b.getI64IntegerAttr(value));
   };
   SmallVector<NamedAttribute> fields = {
-      b.getNamedAttr("architecture",
-                     b.getStringAttr(formats::architectureName(config.architecture))),
+      b.getNamedAttr("architecture", b.getStringAttr(config.architecture->name)),
       integer("vocab_size", config.vocabSize),
       integer("max_context", config.maxContext),
       integer("hidden_size", config.hiddenSize),
@@ -42,9 +46,92 @@ static DictionaryAttr modelAttr(ModelBuilder &b) {
   return b.getDictionaryAttr(fields);
 }
 
-static func::FuncOp buildForward(ModelBuilder &b, ModuleOp module,
-                                 const ArchitectureImporter &importer) {
+/// The part of a layer that a module belongs to: "self_attn" of "self_attn.o_proj".
+static std::string partOf(const ModuleName &module) {
+  return StringRef(module.name).rsplit('.').first.str();
+}
+
+/// Query, key and value of the normed input, before they are normed and rotated themselves.
+static SmallVector<Value, 3> buildProjections(ModelBuilder &b, Value input,
+                                              const std::string &prefix) {
   const ModelConfig &config = b.config;
+  const LayerModules &modules = config.architecture->layer;
+  if (modules.qkv) {
+    const int64_t q = config.numHeads * config.headDim, kv = config.numKVHeads * config.headDim;
+    Value all = b.linear(input, prefix, modules.qkv, config.qkvBias);
+    auto parts = lm::SplitOp::create(b, b.at(prefix + partOf(modules.qkv)), all,
+                                     ArrayRef<int64_t>{q, kv, kv});
+    return {parts.getResult(0), parts.getResult(1), parts.getResult(2)};
+  }
+  return {b.linear(input, prefix, modules.q, config.qkvBias),
+          b.linear(input, prefix, modules.k, config.qkvBias),
+          b.linear(input, prefix, modules.v, config.qkvBias)};
+}
+
+static Value buildAttention(ModelBuilder &b, Value input, func::FuncOp layer, int64_t index,
+                            const std::string &prefix) {
+  const ModelConfig &config = b.config;
+  const LayerModules &modules = config.architecture->layer;
+  const std::string place = prefix + partOf(modules.o);
+  SmallVector<Value, 3> projections = buildProjections(b, input, prefix);
+  Value &q = projections[0], &k = projections[1];
+  if (config.architecture->qkNorm == formats::QKNorm::EachHead) {
+    q = b.headNorm(q, prefix, modules.qNorm);
+    k = b.headNorm(k, prefix, modules.kNorm);
+  } else {
+    q = b.norm(q, prefix, modules.qNorm);
+    k = b.norm(k, prefix, modules.kNorm);
+  }
+  if (config.rotates(index)) {
+    Value table = b.load(kRopeTableName.str());
+    for (Value *rows : {&q, &k})
+      *rows =
+          lm::RopeOp::create(b, b.at(place), *rows, table, layer.getArgument(1), config.headDim);
+  }
+  Value attended = b.attention(q, k, projections[2], layer, index, place);
+  return b.linear(attended, prefix, modules.o, config.outputBias);
+}
+
+static Value buildMlp(ModelBuilder &b, Value input, const std::string &prefix) {
+  const ModelConfig &config = b.config;
+  const LayerModules &modules = config.architecture->layer;
+  const std::string place = prefix + partOf(modules.down);
+  Value activated;
+  if (modules.gate) {
+    Value gate = b.linear(input, prefix, modules.gate, config.mlpBias);
+    Value up = b.linear(input, prefix, modules.up, config.mlpBias);
+    activated = lm::SiluMulOp::create(b, b.at(place), gate, up);
+  } else {
+    Value up = b.linear(input, prefix, modules.up, config.mlpBias);
+    activated = lm::GeluOp::create(b, b.at(place), up,
+                                   config.activation == formats::Activation::GeluTanh
+                                       ? lm::GeluApproximation::Tanh
+                                       : lm::GeluApproximation::None);
+  }
+  return b.linear(activated, prefix, modules.down, config.mlpBias);
+}
+
+static void buildLayer(ModelBuilder &b, int64_t index) {
+  const formats::Architecture &architecture = *b.config.architecture;
+  const LayerModules &modules = architecture.layer;
+  const std::string prefix = architecture.layerPrefix + std::to_string(index) + ".";
+  func::FuncOp layer = b.startLayer(index);
+  Value x = layer.getArgument(0);
+
+  Value normed = b.norm(x, prefix, modules.attentionNorm);
+  Value attended = buildAttention(b, normed, layer, index, prefix);
+  attended = b.norm(attended, prefix, modules.attentionOutputNorm);
+  x = b.add(x, attended, prefix + partOf(modules.o));
+
+  normed = b.norm(x, prefix, modules.mlpNorm);
+  Value down = buildMlp(b, normed, prefix);
+  down = b.norm(down, prefix, modules.mlpOutputNorm);
+  b.finishLayer(b.add(x, down, prefix + partOf(modules.down)));
+}
+
+static func::FuncOp buildForward(ModelBuilder &b, ModuleOp module) {
+  const ModelConfig &config = b.config;
+  const formats::Architecture &architecture = *config.architecture;
   b.setInsertionPointToEnd(module.getBody());
   auto numbersType = RankedTensorType::get({ShapedType::kDynamic}, b.getI32Type());
   auto type = b.getFunctionType({numbersType, b.batchType(), numbersType, b.cacheType()},
@@ -55,34 +142,69 @@ static func::FuncOp buildForward(ModelBuilder &b, ModuleOp module,
   Value tokens = body->getArgument(0), batch = body->getArgument(1);
   Value logitRows = body->getArgument(2), cache = body->getArgument(3);
 
-  Value x = importer.embed(b, tokens, batch);
+  const std::string embedding = architecture.embedding.name;
+  Value embeddingTable = b.load(embedding + ".weight");
+  Value x = lm::EmbeddingOp::create(b, b.at(embedding), tokens, embeddingTable);
+  if (architecture.positions) {
+    const std::string positions = architecture.positions.name;
+    Value table = b.load(positions + ".weight");
+    x = lm::PositionEmbeddingOp::create(b, b.at(positions), x, table, batch);
+  }
   for (int64_t layer = 0; layer < config.numLayers; ++layer) {
     std::string name = "layer_" + std::to_string(layer);
     x = func::CallOp::create(b, b.at(name), name, x.getType(), ValueRange{x, batch, cache})
             .getResult(0);
   }
   x = lm::RowsOp::create(b, b.at("lm_head"), x, logitRows);
-  x = importer.finalNorm(b, x);
-  Value head = b.load(config.tieWordEmbeddings ? importer.embeddingName : "lm_head.weight");
+  x = b.norm(x, "", architecture.finalNorm);
+  Value head = b.load((config.tieWordEmbeddings ? embedding : "lm_head") + ".weight");
   Value logits = lm::LinearOp::create(b, b.at("lm_head"), x, head, /*bias=*/Value(), "lm_head");
   func::ReturnOp::create(b, b.at("forward"), logits);
   return forward;
 }
 
-OwningOpRef<ModuleOp> easyquant::importModel(MLIRContext &context, const ModelSource &source) {
+/// Refuses what the dialect would refuse without the name of a file.
+static LogicalResult check(MLIRContext &context, const ModelSource &source,
+                           const ModelConfig &config, int64_t longestContext) {
+  auto error = [&] {
+    return emitError(UnknownLoc::get(&context)) << source.path().string() << ": ";
+  };
+  if (longestContext > source.config().maxContext)
+    return error() << "a context of " << longestContext << " tokens is asked for; expected at most "
+                   << source.config().maxContext << ", that of the model";
+  if (failed(lm::KVCacheType::verify(error, config.numLayers, config.numKVHeads, config.headDim)))
+    return failure();
+  if (!config.architecture->isRotary())
+    return success();
+  if (auto legal = numerics::checkRope(config.rope, config.maxContext); !legal)
+    return error() << legal.error().message;
+  const int64_t bytes = config.maxContext * config.headDim * int64_t(sizeof(float));
+  if (longestContext == 0 && bytes > kLargeRopeTable)
+    emitRemark(UnknownLoc::get(&context))
+        << source.path().string() << ": the rotary table of " << config.maxContext
+        << " positions takes " << bytes / 1000000 << " MB";
+  return success();
+}
+
+OwningOpRef<ModuleOp> easyquant::importModel(MLIRContext &context, const ModelSource &source,
+                                             int64_t longestContext) {
   context.loadDialect<lm::LMDialect, func::FuncDialect, ml_program::MLProgramDialect>();
+  ModelConfig config = source.config();
+  if (longestContext > 0)
+    config.maxContext = longestContext;
+  if (failed(check(context, source, config, longestContext)))
+    return nullptr;
   OwningOpRef<ModuleOp> module = ModuleOp::create(UnknownLoc::get(&context));
-  ModelBuilder b(*module, source);
-  const ArchitectureImporter &importer = b.config.isLLaMALike() ? kLLaMAImporter : kGPT2Importer;
+  ModelBuilder b(*module, source, std::move(config));
 
   (*module)->setAttr(lm::kSourceAttr, b.getStringAttr(source.path().string()));
   (*module)->setAttr(lm::kModelAttr, modelAttr(b));
   b.setInsertionPointToEnd(module->getBody());
   b.declareWeights();
-  if (importer.usesRope)
+  if (b.config.architecture->isRotary())
     b.declareRopeTable();
   for (int64_t layer = 0; layer < b.config.numLayers; ++layer)
-    importer.buildLayer(b, layer);
-  buildForward(b, *module, importer);
+    buildLayer(b, layer);
+  buildForward(b, *module);
   return module;
 }

@@ -1,4 +1,4 @@
-//===- ModelBuilder.cpp - What the importers of all models share ----------===//
+//===- ModelBuilder.cpp - What importing a model takes ----------===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -18,8 +18,10 @@
 using namespace mlir;
 using namespace easyquant;
 
-ModelBuilder::ModelBuilder(ModuleOp module, const formats::ModelSource &source)
-    : OpBuilder(module.getBodyRegion()), source(source), config(source.config()), module(module) {}
+ModelBuilder::ModelBuilder(ModuleOp module, const formats::ModelSource &source,
+                           formats::ModelConfig config)
+    : OpBuilder(module.getBodyRegion()), source(source), config(std::move(config)), module(module) {
+}
 
 Location ModelBuilder::at(const std::string &name) { return NameLoc::get(getStringAttr(name)); }
 
@@ -73,10 +75,33 @@ void ModelBuilder::finishLayer(Value result) {
   func::ReturnOp::create(*this, result.getLoc(), result);
 }
 
-Value ModelBuilder::linear(Value input, const std::string &site, bool bias) {
+Value ModelBuilder::linear(Value input, const std::string &prefix,
+                           const formats::ModuleName &module, bool bias) {
+  const std::string site = prefix + module.name;
   Value weight = load(site + ".weight");
   return lm::LinearOp::create(*this, at(site), input, weight, bias ? load(site + ".bias") : Value(),
                               site);
+}
+
+Value ModelBuilder::norm(Value input, const std::string &prefix,
+                         const formats::ModuleName &module) {
+  if (!module)
+    return input;
+  const std::string name = prefix + module.name;
+  Value weight = load(name + ".weight");
+  FloatAttr epsilon = getF64FloatAttr(config.normEpsilon);
+  if (config.architecture->norm == formats::NormKind::RMS)
+    return lm::RmsNormOp::create(*this, at(name), input, weight, epsilon);
+  Value bias = load(name + ".bias");
+  return lm::LayerNormOp::create(*this, at(name), input, weight, bias, epsilon);
+}
+
+Value ModelBuilder::headNorm(Value input, const std::string &prefix,
+                             const formats::ModuleName &module) {
+  const std::string name = prefix + module.name;
+  Value weight = load(name + ".weight");
+  return lm::HeadRmsNormOp::create(*this, at(name), input.getType(), input, weight,
+                                   getF64FloatAttr(config.normEpsilon));
 }
 
 Value ModelBuilder::attention(Value query, Value key, Value value, func::FuncOp layer,

@@ -1,4 +1,4 @@
-//===- ModelBuilder.h - What the importers of all models share ----*- C++ -*-===//
+//===- ModelBuilder.h - What importing a model takes ---------------*- C++ -*-===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -25,10 +25,11 @@ namespace easyquant {
 /// its module in the checkpoint ("model.layers.0.mlp"), which diagnostics then show.
 class ModelBuilder : public mlir::OpBuilder {
 public:
-  ModelBuilder(mlir::ModuleOp module, const formats::ModelSource &source);
+  ModelBuilder(mlir::ModuleOp module, const formats::ModelSource &source,
+               formats::ModelConfig config);
 
   const formats::ModelSource &source;
-  const formats::ModelConfig &config;
+  const formats::ModelConfig config;
 
   /// Declares a global for every weight of the source, in its order.
   void declareWeights();
@@ -48,9 +49,14 @@ public:
   mlir::func::FuncOp startLayer(int64_t index);
   void finishLayer(mlir::Value result);
 
-  /// The linear of site `site`, whose weight is `<site>.weight` and, if `bias`, whose bias is
-  /// `<site>.bias`.
-  mlir::Value linear(mlir::Value input, const std::string &site, bool bias);
+  /// The linear of the site `prefix` + `module`.
+  mlir::Value linear(mlir::Value input, const std::string &prefix,
+                     const formats::ModuleName &module, bool bias);
+  /// The architecture's norm of each row; the input itself where there is no such module.
+  mlir::Value norm(mlir::Value input, const std::string &prefix, const formats::ModuleName &module);
+  /// The RMS norm of each head of each row.
+  mlir::Value headNorm(mlir::Value input, const std::string &prefix,
+                       const formats::ModuleName &module);
   /// lm.attention of layer `index` with scale 1/sqrt(D), in the window that the layer has.
   mlir::Value attention(mlir::Value query, mlir::Value key, mlir::Value value,
                         mlir::func::FuncOp layer, int64_t index, const std::string &name);
@@ -62,19 +68,6 @@ private:
   mlir::ModuleOp module;
   llvm::StringMap<mlir::RankedTensorType> globals;
 };
-
-/// Per architecture: the embedding of @forward, the blocks, and the final norm. Blocks are built as
-/// functions of their own; the others append to the current place.
-struct ArchitectureImporter {
-  mlir::Value (*embed)(ModelBuilder &, mlir::Value tokens, mlir::Value batch);
-  void (*buildLayer)(ModelBuilder &, int64_t index);
-  mlir::Value (*finalNorm)(ModelBuilder &, mlir::Value input);
-  /// Name of the weight that a tied head shares.
-  const char *embeddingName;
-  bool usesRope;
-};
-extern const ArchitectureImporter kLLaMAImporter;
-extern const ArchitectureImporter kGPT2Importer;
 
 } // namespace easyquant
 

@@ -65,7 +65,7 @@ size_t entries(const std::filesystem::path &folder) {
 } // namespace
 
 TEST(HuggingFaceWriter, ConfigurationsComeBack) {
-  ModelConfig llama = {.architecture = Architecture::LLaMA,
+  ModelConfig llama = {.architecture = findArchitecture("llama"),
                        .vocabSize = 100,
                        .hiddenSize = 64,
                        .intermediateSize = 96,
@@ -76,6 +76,7 @@ TEST(HuggingFaceWriter, ConfigurationsComeBack) {
                        .maxContext = 77,
                        .normEpsilon = 1e-5,
                        .rope = {.headDim = 32, .theta = 123456.5},
+                       .rotatedLayers = {},
                        .slidingWindow = 0,
                        .windowedLayers = {},
                        .activation = Activation::SiLU,
@@ -85,7 +86,7 @@ TEST(HuggingFaceWriter, ConfigurationsComeBack) {
                        .mlpBias = true,
                        .bosTokenId = 1,
                        .eosTokenIds = {2, 3}};
-  ModelConfig gpt2 = {.architecture = Architecture::GPT2,
+  ModelConfig gpt2 = {.architecture = findArchitecture("gpt2"),
                       .vocabSize = 100,
                       .hiddenSize = 64,
                       .intermediateSize = 96,
@@ -96,6 +97,7 @@ TEST(HuggingFaceWriter, ConfigurationsComeBack) {
                       .maxContext = 77,
                       .normEpsilon = 1e-3,
                       .rope = {},
+                      .rotatedLayers = {},
                       .slidingWindow = 0,
                       .windowedLayers = {},
                       .activation = Activation::GeluErf,
@@ -111,18 +113,18 @@ TEST(HuggingFaceWriter, ConfigurationsComeBack) {
   llama3.rope = {32, 5e5, numerics::RopeScaling::Llama3, 8, 1.5, 4.5, 4096};
   yarn.rope = {32, 5e5, numerics::RopeScaling::Yarn, 4, 1, 4, 16, 30, 2, 1.25, false};
   ModelConfig mistral = llama;
-  mistral.architecture = Architecture::Mistral;
+  mistral.architecture = findArchitecture("mistral");
   mistral.qkvBias = mistral.outputBias = mistral.mlpBias = false;
   mistral.slidingWindow = 33;
   ModelConfig noWindow = mistral;
   noWindow.slidingWindow = 0;
   ModelConfig qwen2 = noWindow;
-  qwen2.architecture = Architecture::Qwen2;
+  qwen2.architecture = findArchitecture("qwen2");
   qwen2.qkvBias = true;
   ModelConfig someLayers = qwen2, allLayers = qwen2, qwen3 = llama;
   someLayers.slidingWindow = allLayers.slidingWindow = 9;
   someLayers.windowedLayers = {true, false, true};
-  qwen3.architecture = Architecture::Qwen3;
+  qwen3.architecture = findArchitecture("qwen3");
   qwen3.mlpBias = false;
   for (const ModelConfig &config : {llama, gpt2, linear, llama3, yarn, mistral, noWindow, qwen2,
                                     someLayers, allLayers, qwen3}) {
@@ -140,6 +142,7 @@ TEST(HuggingFaceWriter, ConfigurationsComeBack) {
     EXPECT_EQ(back->maxContext, config.maxContext);
     EXPECT_EQ(back->normEpsilon, config.normEpsilon);
     EXPECT_TRUE(back->rope == config.rope);
+    EXPECT_EQ(back->rotatedLayers, config.rotatedLayers);
     EXPECT_EQ(back->slidingWindow, config.slidingWindow);
     EXPECT_EQ(back->windowedLayers, config.windowedLayers);
     EXPECT_EQ(back->activation, config.activation);

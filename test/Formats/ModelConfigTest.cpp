@@ -39,7 +39,7 @@ static json with(json config, const char *key, json value) {
 TEST(ModelConfig, FillsInTheDefaultsOfLlama) {
   Result<ModelConfig> config = parseConfig(llama());
   ASSERT_VALUE(config);
-  EXPECT_EQ(config->architecture, Architecture::LLaMA);
+  EXPECT_EQ(config->architecture, findArchitecture("llama"));
   EXPECT_EQ(config->numKVHeads, 4);
   EXPECT_EQ(config->headDim, 16);
   EXPECT_EQ(config->maxContext, 2048);
@@ -82,7 +82,7 @@ TEST(ModelConfig, ReadsEveryFieldOfLlama) {
 TEST(ModelConfig, ReadsGPT2) {
   Result<ModelConfig> config = parseConfig(gpt2());
   ASSERT_VALUE(config);
-  EXPECT_EQ(config->architecture, Architecture::GPT2);
+  EXPECT_EQ(config->architecture, findArchitecture("gpt2"));
   EXPECT_EQ(config->intermediateSize, 256);
   EXPECT_EQ(config->numKVHeads, 4);
   EXPECT_EQ(config->maxContext, 1024);
@@ -192,7 +192,7 @@ static Result<ModelConfig> parseConfig(const GGUFBuilder &builder) {
 TEST(ModelConfig, ReadsGGUF) {
   Result<ModelConfig> config = parseConfig(ggufLlama());
   ASSERT_VALUE(config);
-  EXPECT_EQ(config->architecture, Architecture::LLaMA);
+  EXPECT_EQ(config->architecture, findArchitecture("llama"));
   EXPECT_EQ(config->vocabSize, 100) << "from the embedding";
   EXPECT_EQ(config->numKVHeads, 4);
   EXPECT_EQ(config->headDim, 16);
@@ -266,8 +266,11 @@ TEST(ModelConfig, RefusesGGUFThatIsWrong) {
   EXPECT_ERROR(parseConfig(ggufLlama().u32("llama.attention.sliding_window", 0)),
                ErrorCode::Corrupt, "sliding_window", "found 0");
   EXPECT_ERROR(
-      parseConfig(ggufLlama().tensor("rope_freqs.weight", {8}, GGMLType::F32, std::string(32, 0))),
-      ErrorCode::Unsupported, "factors of its own");
+      parseConfig(ggufLlama()
+                      .text("llama.rope.scaling.type", "linear")
+                      .f32("llama.rope.scaling.factor", 2.0f)
+                      .tensor("rope_freqs.weight", {8}, GGMLType::F32, std::string(32, 0))),
+      ErrorCode::Unsupported, "\"linear\" together with tensor \"rope_freqs.weight\"");
   EXPECT_ERROR(parseConfig(ggufLlama().pair("split.count", GGUFType::U16, raw<uint16_t>(2))),
                ErrorCode::Unsupported, "split");
   EXPECT_ERROR(parseConfig(ggufLlama().u32("tokenizer.ggml.bos_token_id", 100)), ErrorCode::Corrupt,

@@ -328,6 +328,25 @@ TEST(ModelSource, ReadsGGUFInHuggingFaceOrder) {
   putFile(folder / "extra.gguf",
           vector.tensor("blk.0.attn_q.bias2", {32}, GGMLType::F32, std::string(128, 0)).build());
   EXPECT_ERROR(ModelSource::open(folder / "extra.gguf"), ErrorCode::Unsupported, "attn_q.bias2");
+
+  auto withFactors = [&](std::initializer_list<float> factors, GGMLType type = GGMLType::F32) {
+    GGUFBuilder scaled = builder;
+    scaled.f32("llama.rope.freq_base", 5e5f)
+        .tensor("rope_freqs.weight", {factors.size()}, type, rawAll<float>(factors));
+    putFile(folder / "scaled.gguf", scaled.build());
+    return ModelSource::open(folder / "scaled.gguf");
+  };
+  Result<ModelSource> scaled = withFactors({1, 1, 2.69453f, 8});
+  ASSERT_VALUE(scaled);
+  EXPECT_EQ(scaled->find("rope_freqs.weight"), nullptr) << "no weight";
+  EXPECT_TRUE(scaled->config().rope ==
+              (numerics::RopeParams{8, 5e5, numerics::RopeScaling::Llama3, 8, 1, 4, 8192}));
+  EXPECT_ERROR(withFactors({1, 1, 1, 8}), ErrorCode::Unsupported, "scaled.gguf",
+               "rope_freqs.weight", "element 2 is 1; the scaling of Llama 3.1 and 3.2 by 8");
+  EXPECT_ERROR(withFactors({1, 1, 8}), ErrorCode::Corrupt, "scaled.gguf", "rope_freqs.weight",
+               "[4]");
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_ERROR(withFactors({1, 1, nan, 8}), ErrorCode::Unsupported, "element 2 is nan");
 }
 
 TEST(ModelSource, RefusesWhatIsNoModel) {

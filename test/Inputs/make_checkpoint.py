@@ -10,6 +10,7 @@ Equal --arch, --seed and --dtype mean equal weights, whatever the format.
 
 import argparse
 import json
+import math
 import random
 import struct
 from pathlib import Path
@@ -27,7 +28,9 @@ GPT2 = {
 MISTRAL = LLAMA | {"model_type": "mistral", "sliding_window": 5}
 QWEN2 = LLAMA | {"model_type": "qwen2", "use_sliding_window": False}
 QWEN3 = LLAMA | {"model_type": "qwen3", "head_dim": 6, "attention_bias": False}
-CONFIGS = {config["model_type"]: config for config in (LLAMA, GPT2, MISTRAL, QWEN2, QWEN3)}
+OLMO2 = LLAMA | {"model_type": "olmo2", "attention_bias": False}
+SMOLLM3 = LLAMA | {"model_type": "smollm3", "num_hidden_layers": 4, "no_rope_layers": [1, 1, 1, 0]}  # a GGUF file cannot say others
+CONFIGS = {config["model_type"]: config for config in (LLAMA, GPT2, MISTRAL, QWEN2, QWEN3, OLMO2, SMOLLM3)}
 DEFECTS = {
     "missing-tensor": "one weight is not in the file",
     "extra-tensor": "a bias that the configuration does not speak of",
@@ -49,7 +52,10 @@ GGUF_NAMES = {
     "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down", "ln_1": "attn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "ln_2": "ffn_norm", "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down",
+    "post_feedforward_layernorm": "post_ffw_norm",
 }
+# Architectures whose q and k rows llama.cpp permutes.
+PERMUTED = ("llama", "mistral", "smollm3")
 CONV1D = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
 
 
@@ -70,17 +76,21 @@ def shapes(config):
         d, inner = config["hidden_size"], config["intermediate_size"]
         q, kv = (config[key] * config["head_dim"] for key in ("num_attention_heads", "num_key_value_heads"))
         result["model.embed_tokens.weight"] = (config["vocab_size"], d)
+        kind = config["model_type"]
+        qk_norms = {"qwen3": (config["head_dim"],) * 2, "olmo2": (q, kv)}.get(kind)
         for layer in range(config["num_hidden_layers"]):
             for part, shape in (("input_layernorm", (d,)), ("self_attn.q_proj", (q, d)), ("self_attn.k_proj", (kv, d)),
                                 ("self_attn.v_proj", (kv, d)), ("self_attn.o_proj", (d, q)),
                                 ("post_attention_layernorm", (d,)), ("mlp.gate_proj", (inner, d)),
-                                ("mlp.up_proj", (inner, d)), ("mlp.down_proj", (d, inner))):
+                                ("mlp.up_proj", (inner, d)), ("mlp.down_proj", (d, inner)), ("post_feedforward_layernorm", (d,))):
+                if part == ("input_layernorm" if kind == "olmo2" else "post_feedforward_layernorm"):
+                    continue
                 result[f"model.layers.{layer}.{part}.weight"] = shape
-                if "self_attn" in part and (config.get("attention_bias") or config["model_type"] == "qwen2" and "o_proj" not in part):
+                if "self_attn" in part and (config.get("attention_bias") or kind == "qwen2" and "o_proj" not in part):
                     result[f"model.layers.{layer}.{part}.bias"] = shape[:1]
-                if config["model_type"] == "qwen3" and part == "self_attn.v_proj":
-                    for norm in ("q_norm", "k_norm"):
-                        result[f"model.layers.{layer}.self_attn.{norm}.weight"] = (config["head_dim"],)
+                if qk_norms and part == "self_attn.v_proj":
+                    for norm, width in zip(("q_norm", "k_norm"), qk_norms):
+                        result[f"model.layers.{layer}.self_attn.{norm}.weight"] = (width,)
         result["model.norm.weight"] = (d,)
     if not config.get("tie_word_embeddings", config["model_type"] == "gpt2"):
         result["lm_head.weight"] = (config["vocab_size"], d)
@@ -174,12 +184,26 @@ def write_folder(out, config, weights, dtype, shards, defect):
     (out / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}, indent=2))
 
 
-def gguf_name(name):
+def gguf_name(name, arch):
     module, _, kind = name.rpartition(".")
+    if arch == "olmo2" and module.endswith("post_attention_layernorm"):  # behind the attention, not before the MLP
+        return f"blk.{module.split('.')[2]}.post_attention_norm.{kind}"
     if module in GGUF_NAMES:
         return f"{GGUF_NAMES[module]}.{kind}"
     layer, part = module.removeprefix("model.layers.").removeprefix("h.").split(".", 1)
     return f"blk.{layer}.{GGUF_NAMES[part]}.{kind}"
+
+
+def rope_factors(config):
+    """What llama.cpp's converter puts into rope_freqs.weight for the scaling "llama3": divisors of the frequencies."""
+    scaling, head = config["rope_scaling"], config["head_dim"]
+    low, high, original = (scaling[key] for key in ("low_freq_factor", "high_freq_factor", "original_max_position_embeddings"))
+    factors = []
+    for i in range(head // 2):
+        wavelength = 2 * math.pi * config["rope_theta"] ** (2 * i / head)
+        smooth = min(max((original / wavelength - low) / (high - low), 0.0), 1.0)
+        factors.append(1 / ((1 - smooth) / scaling["factor"] + smooth))
+    return factors
 
 
 def write_gguf(out, config, weights, dtype):
@@ -192,7 +216,7 @@ def write_gguf(out, config, weights, dtype):
         return struct.pack("<If", 6, v) if isinstance(v, float) else struct.pack("<II", 4, v)
 
     arch = config["model_type"]
-    permuted = arch in ("llama", "mistral")
+    permuted = arch in PERMUTED
     if arch == "gpt2":
         pairs = {"context_length": config["n_positions"], "embedding_length": config["n_embd"],
                  "feed_forward_length": 4 * config["n_embd"], "block_count": config["n_layer"],
@@ -210,7 +234,10 @@ def write_gguf(out, config, weights, dtype):
         if arch == "mistral":  # to llama.cpp, a llama
             arch = "llama"
             pairs["attention.sliding_window"] = config["sliding_window"]
-        if scaling := config.get("rope_scaling"):
+        if (scaling := config.get("rope_scaling")) and scaling["rope_type"] == "llama3":  # the metadata say nothing of it
+            factors = rope_factors(config)
+            weights = {"rope_freqs.weight": ((len(factors),), factors)} | weights
+        elif scaling:
             pairs |= {"rope.scaling.type": scaling["rope_type"], "rope.scaling.factor": float(scaling["factor"])}
             if "original_max_position_embeddings" in scaling:
                 pairs["rope.scaling.original_context_length"] = scaling["original_max_position_embeddings"]
@@ -228,7 +255,7 @@ def write_gguf(out, config, weights, dtype):
         elif permuted and ".k_proj." in name:
             shape, values = permute(config["num_key_value_heads"], shape, values)
         stored = dtype if len(shape) > 1 else "F32"
-        header += string(gguf_name(name)) + struct.pack("<I", len(shape))
+        header += string(name if name == "rope_freqs.weight" else gguf_name(name, config["model_type"])) + struct.pack("<I", len(shape))
         header += b"".join(struct.pack("<Q", n) for n in reversed(shape))
         header += struct.pack("<IQ", {"F32": 0, "F16": 1, "BF16": 30}[stored], len(data))
         data += encode(values, stored)

@@ -232,11 +232,12 @@ std::vector<std::string> easyquant::test::makeSeeds(const fs::path &tests) {
       << R"({"method": "zeropoint", "scheme": "W8A16", "sites": [
            {"match": "re:\\.down_proj$", "scheme": "none"},
            {"match": "re:\\.o_proj$", "method": "gptq", "scheme": "W4A16", "group_size": 8}]})";
-  // Heads of 8 are the smallest whose keys and values can be codes.
-  makeCheckpoint(tests, "llama --arch llama --set head_dim=8");
-  makeCheckpoint(tests, "gpt2 --arch gpt2");
-  makeCheckpoint(tests, "qwen3 --arch qwen3 --set head_dim=8 --set tie_word_embeddings=false");
-  for (const char *name : {"llama", "gpt2", "qwen3"}) {
+  for (const formats::Architecture &architecture : formats::architectures()) {
+    const std::string name = architecture.name;
+    // Heads of 8 are the smallest whose keys and values can be codes.
+    makeCheckpoint(tests, name + " --arch " + name +
+                              (architecture.isRotary() ? " --set head_dim=8" : "") +
+                              (name == "llama" ? "" : " --set tie_word_embeddings=false"));
     auto source = formats::ModelSource::open(name);
     if (!source)
       giveUp(source.error().message);
@@ -245,7 +246,7 @@ std::vector<std::string> easyquant::test::makeSeeds(const fs::path &tests) {
       seeds.push_back(textOf(*run(*context, imported, pipeline)));
     };
     seeds.push_back(imported);
-    if (StringRef(name) == "llama")
+    if (name == "llama")
       (void)run(*context, imported,
                 "equant-insert-observers{statistics=absmax,minmax,moments,mean_abs,histogram},"
                 "equant-calibrate{tokens=tokens.safetensors work=work threads=1 "
@@ -259,9 +260,10 @@ std::vector<std::string> easyquant::test::makeSeeds(const fs::path &tests) {
     add(quantize);
     add(quantize + materialize + ",lm-hoist-rows");
     add("equant-absmax{scheme=none},equant-quantize" + materialize);
-    if (StringRef(name) != "gpt2")
+    if (architecture.isRotary())
       add("equant-zeropoint{scheme=W4A16 group-size=32},equant-quantize,"
-          "equant-simquant-kv{group=16 residual=16 keys=pre-rope}" +
+          "equant-simquant-kv{group=16 residual=16 keys=" +
+          std::string(architecture.unrotatedEvery == 0 ? "pre-rope" : "post-rope") + "}" +
           materialize + ",lm-hoist-rows");
   }
   return seeds;

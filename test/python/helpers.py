@@ -9,6 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import make_checkpoint
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
@@ -202,15 +203,19 @@ def random_llama(seed=0, *, arch="llama", hidden=40, ffn=52, layers=2, heads=5, 
             at + "mlp.down_proj.weight": matrix(hidden, ffn),
         }
         biased = ["q_proj", "k_proj", "v_proj"] if arch == "qwen2" else []
-        if arch in ("llama", "qwen3") and fields.get("attention_bias"):
+        if arch in ("llama", "qwen3", "olmo2", "smollm3") and fields.get("attention_bias"):
             biased = ["q_proj", "k_proj", "v_proj", "o_proj"]
-        if arch == "llama" and fields.get("mlp_bias"):
+        if arch in ("llama", "smollm3") and fields.get("mlp_bias"):
             biased += ["gate_proj", "up_proj", "down_proj"]
         for name in biased:
             site = at + ("self_attn." if name[0] in "qkvo" else "mlp.") + name
             tensors[site + ".bias"] = random.normal(0, 0.5, len(tensors[site + ".weight"])).astype(np.float32)
         if arch == "qwen3":
             tensors |= {at + f"self_attn.{name}.weight": norm(head_dim) for name in ("q_norm", "k_norm")}
+        if arch == "olmo2":
+            tensors |= {at + "self_attn.q_norm.weight": norm(heads * head_dim), at + "self_attn.k_norm.weight": norm(kv_heads * head_dim),
+                        at + "post_feedforward_layernorm.weight": norm()}
+            del tensors[at + "input_layernorm.weight"]
     config = {
         "architectures": [f"{arch.capitalize()}ForCausalLM"], "model_type": arch, "hidden_act": "silu", "hidden_size": hidden,
         "intermediate_size": ffn, "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": kv_heads,
@@ -261,6 +266,13 @@ def random_gpt2(seed=0, *, width=48, layers=2, heads=4, vocab=101, context=64, p
         "layer_norm_epsilon": 1e-5, "bos_token_id": 100, "eos_token_id": 100, "tie_word_embeddings": True,
     }
     return config, {prefix + name: value for name, value in tensors.items()}
+
+
+def write_gguf(path, config, tensors):
+    """The model as a GGUF file, F32, in llama.cpp's layout; returns its path."""
+    weights = {name: (w.shape, w.ravel().tolist()) for name, w in tensors.items()}
+    make_checkpoint.write_gguf(path, config | {"eos_token_id": [config["eos_token_id"]]}, weights, "F32")
+    return path
 
 
 def random_tokens(seed, count, vocab):

@@ -7,7 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from helpers import Runner, random_llama, random_tokens, run_tool, write_model
+from calibrating import write_tokens
+from helpers import Runner, assert_refused, random_llama, random_tokens, run_tool, write_gguf, write_model
 from oracles.checkpoint import read_folder
 from oracles.llama import Llama
 from oracles.schemes import FLOAT, W8A8
@@ -15,6 +16,7 @@ from oracles.schemes import FLOAT, W8A8
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 24, "beta_fast": 4, "beta_slow": 0.5}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
 MODELS = {
+    "llama": {},
     "llama with every bias": {"attention_bias": True, "mlp_bias": True, "tied": False},
     "mistral": {"arch": "mistral", "sliding_window": 17, "heads": 4, "kv_heads": 2},
     "mistral, window of 1": {"arch": "mistral", "sliding_window": 1},
@@ -28,6 +30,7 @@ MODELS = {
                                        "sliding_window": 33, "layer_types": ["sliding_attention", "full_attention"]},
     "linear scaling": {"rope_scaling": {"type": "linear", "factor": 3.0}},
     "llama3 scaling": {"rope_scaling": LLAMA3, "hidden": 80, "rope_theta": 500000.0},
+    "llama 3.1": {"rope_scaling": LLAMA3 | {"original_max_position_embeddings": 8192}, "hidden": 80, "rope_theta": 500000.0},
     "yarn": {"arch": "qwen2", "rope_scaling": YARN, "hidden": 80},
     "yarn, other parameters": {"rope_parameters": YARN | {"truncate": False, "attention_factor": 1.3, "rope_theta": 500.0}, "hidden": 80},
     "dynamic scaling": {"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}},
@@ -66,14 +69,16 @@ def without(config, tensors, name):
     """The model without what sets it apart."""
     if "window" in name:
         return config | {"sliding_window": None, "use_sliding_window": False}, tensors
-    if config["model_type"] == "qwen3":
+    if config["model_type"] == "smollm3":
+        return config | {"no_rope_layers": None, "no_rope_layer_interval": 100}, tensors
+    if config["model_type"] in ("qwen3", "olmo2"):
         return config, {key: np.ones_like(value) if "_norm.weight" in key and "self_attn" in key else value for key, value in tensors.items()}
     if "bias" in name or config["model_type"] == "qwen2":
         return config, {key: value for key, value in tensors.items() if not key.endswith(".bias")}
     return config | {"rope_scaling": None, "rope_parameters": None}, tensors
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in ("mistral, no window", "dynamic scaling", "mistral, heads wider than the model")])
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in ("llama", "mistral, no window", "dynamic scaling", "mistral, heads wider than the model")])
 def test_the_oracle_sees_the_difference(model, name):
     """What an architecture adds changes the logits: the comparison above could fail."""
     tokens = random_tokens(5, 96, 97)
@@ -91,6 +96,35 @@ def test_w8a8(artifact, model, name):
     error = np.linalg.norm(found - expected) / np.linalg.norm(expected)
     plain = Llama(config, tensors, FLOAT, np.float64).logits(tokens)
     assert error < 5e-3 and np.linalg.norm(expected - plain) > 3 * np.linalg.norm(found - expected)
+
+
+@pytest.mark.parametrize("name", ["llama", "llama 3.1"])
+def test_gguf_is_the_same_model(artifact, model, workspace, name):
+    """Factors of the frequencies in a tensor, permuted rows of q and k, layers that the file does not list."""
+    folder = model(name)
+    config, tensors = read_folder(folder)
+    path = write_gguf(workspace / f"{folder.name}.gguf", config, tensors)
+    tokens = random_tokens(5, 96, 97)
+    expected = Llama(config, tensors, dtype=np.float64).logits(tokens)
+    found = Runner(artifact(path, "--scheme=none", "--isa=avx2")).score(tokens)
+    assert np.abs(found - expected).max() < 1e-4
+
+
+@pytest.mark.parametrize("name", ["llama 3.1"])
+@pytest.mark.parametrize("options", [["--scheme=W4A8", "--group-size=8"], ["--scheme=Q4"], ["--method=lkd", "--scheme=W4A16", "--group-size=8"]])
+def test_schemes_and_methods(artifact, model, workspace, name, options):
+    """What the rounded weights are, other tests say; here, that they are those of this model, and of no other."""
+    folder = model(name)
+    tokens = random_tokens(6, 96, 97)
+    if "--method=lkd" in options:
+        tokens_file = write_tokens(workspace / f"{folder.name}-tokens.safetensors", [random_tokens(seed, 48, 97) for seed in range(8)])
+        options = [*options, f"--tokens={tokens_file}", "--epochs=1"]
+    config, tensors = read_folder(folder)
+    expected = Llama(config, tensors, dtype=np.float64).logits(tokens)
+    other = Llama(*without(config, tensors, name), dtype=np.float64).logits(tokens)
+    found = Runner(artifact(folder, *options, "--isa=avx2")).score(tokens)
+    error = np.linalg.norm(found - expected)
+    assert error < 0.5 * np.linalg.norm(expected) and error < np.linalg.norm(found - other)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -113,6 +113,18 @@ static OwningOpRef<ModuleOp> readModel(Session &session, formats::ModelSource &s
   return module;
 }
 
+/// Says that weights of the source are codes already.
+static void noteCodes(ModuleOp module, const formats::ModelSource &source) {
+  std::string codes;
+  for (const auto &[type, count] : source.storedTypes())
+    if (type != "F32" && type != "F16" && type != "BF16")
+      codes += (codes.empty() ? "" : ", ") + std::to_string(count) + " of " + type;
+  if (!codes.empty())
+    emitRemark(module.getLoc()) << source.path().string() << " is quantized already (" << codes
+                                << "): its weights are read as the floats that the codes stand "
+                                   "for, and rounded again where a scheme is asked for";
+}
+
 /// What ranks do together; behind it rank 0 goes on alone.
 static LogicalResult quantize(Session &session, ModuleOp module) {
   auto pm = PassManager::on<ModuleOp>(&session.context);
@@ -144,6 +156,7 @@ static int compile(Session &session, formats::ModelSource &source) {
   OwningOpRef<ModuleOp> module = readModel(session, source);
   if (!module)
     return session.fail();
+  noteCodes(*module, source);
   const std::string output = folder->path();
   if (!line.options.has(option::workFolder))
     line.options.set(option::workFolder, output);

@@ -31,7 +31,7 @@ static int fail(llvm::StringRef message) {
 
 /// Writes the IR of the model at `path` to `output`.
 static int importFrom(const std::string &path, formats::ModelSource::Kind kind,
-                      const std::string &output) {
+                      int64_t longestContext, const std::string &output) {
   Result<formats::ModelSource> source = formats::ModelSource::open(path);
   if (!source)
     return fail(source.error().message);
@@ -40,7 +40,11 @@ static int importFrom(const std::string &path, formats::ModelSource::Kind kind,
                             ? ": a folder; use --import-hf for a Hugging Face folder"
                             : ": not a folder; use --import-gguf for a GGUF file"));
   mlir::MLIRContext context;
-  mlir::OwningOpRef<mlir::ModuleOp> module = importModel(context, *source);
+  llvm::SourceMgr sources;
+  mlir::SourceMgrDiagnosticHandler handler(sources, &context);
+  mlir::OwningOpRef<mlir::ModuleOp> module = importModel(context, *source, longestContext);
+  if (!module)
+    return 1;
   std::string message;
   std::unique_ptr<llvm::ToolOutputFile> file = mlir::openOutputFile(output, &message);
   if (!file)
@@ -79,19 +83,29 @@ int main(int argc, char **argv) {
       cl::desc("Write the model of an lm module as a Hugging Face folder with F32 weights"));
   cl::opt<std::string> output("o", cl::value_desc("file"), cl::init("-"), cl::cat(category),
                               cl::desc("Where --import-* writes (default: standard output)"));
+  cl::opt<int64_t> longestContext(
+      "context", cl::value_desc("tokens"), cl::init(0), cl::cat(category),
+      cl::desc("Longest context, for which --import-* makes rotary tables (default: the model's)"));
+  cl::opt<bool> list("list-architectures", cl::cat(category),
+                     cl::desc("Print a Markdown table of the architectures that can be imported"));
   mlir::registerAsmPrinterCLOptions();
   cl::HideUnrelatedOptions(category);
   cl::ParseCommandLineOptions(argc, argv, "EasyQuant: model files to lm IR and back\n");
 
+  if (list) {
+    llvm::outs() << formats::architectureTable();
+    return 0;
+  }
   if (!huggingFace.empty() + !gguf.empty() + !exported.empty() != 1)
     return fail("expected one of --import-hf FOLDER, --import-gguf FILE and --export-hf FOLDER; "
                 "see --help");
+  if (longestContext < 0)
+    return fail("--context " + std::to_string(longestContext) + ": expected a number of tokens");
   setInput(!exported.empty() ? input : !gguf.empty() ? gguf : huggingFace);
   return runTool([&] {
     if (!exported.empty())
       return exportTo(exported, input);
     if (!gguf.empty())
-      return importFrom(gguf, formats::ModelSource::Kind::GGUF, output);
-    return importFrom(huggingFace, formats::ModelSource::Kind::HuggingFace, output);
+      return importFrom(gguf, formats::ModelSource::Kind::GGUF, longestContext, output);
+    return importFrom(huggingFace, formats::ModelSource::Kind::HuggingFace, longestContext, output);
   });
-}

@@ -8,6 +8,7 @@
 #ifndef EASYQUANT_FORMATS_MODELCONFIG_H
 #define EASYQUANT_FORMATS_MODELCONFIG_H
 
+#include "easyquant/Formats/Architecture.h"
 #include "easyquant/Formats/GGUF.h"
 #include "easyquant/Numerics/Rope.h"
 #include "easyquant/Support/Result.h"
@@ -20,24 +21,10 @@
 
 namespace easyquant::formats {
 
-/// Mistral, Qwen2 and Qwen3 are LLaMA with, respectively: a window of attention; biases on q, k and
-/// v; an RMS norm of every head of q and k.
-enum class Architecture { LLaMA, GPT2, Mistral, Qwen2, Qwen3 };
-/// "llama", "gpt2", "mistral", ...: `model_type` of config.json and `general.architecture` of GGUF.
-std::string_view architectureName(Architecture architecture);
-
-enum class Activation {
-  SiLU,     ///< x * sigmoid(x)
-  GeluTanh, ///< the tanh approximation: "gelu_new", "gelu_pytorch_tanh"
-  GeluErf,  ///< the exact one: "gelu"
-};
-/// The name that config.json uses: "silu", "gelu_new", "gelu".
-std::string_view activationName(Activation activation);
-
 /// What config.json, or the metadata of a GGUF file, says of a model. Every number has been checked
 /// for range and for consistency with the others.
 struct ModelConfig {
-  Architecture architecture = Architecture::LLaMA;
+  const Architecture *architecture = nullptr;
   int64_t vocabSize = 0;
   int64_t hiddenSize = 0;
   int64_t intermediateSize = 0;
@@ -50,29 +37,42 @@ struct ModelConfig {
   int64_t maxContext = 0;
   /// Epsilon of RMSNorm or LayerNorm.
   double normEpsilon = 0.0;
-  /// Rotary angles; not GPT-2, which has learned positions.
+  /// Angles of rotary positions.
   numerics::RopeParams rope;
-  /// Tokens that a layer's attention sees, itself included; 0: all. GPT-2 and LLaMA have none.
+  /// Which layers rotate q and k; empty: all.
+  std::vector<bool> rotatedLayers;
+  /// Tokens that a layer's attention sees, itself included; 0: all.
   int64_t slidingWindow = 0;
   /// Which layers have the window; empty: all, if there is one.
   std::vector<bool> windowedLayers;
   Activation activation = Activation::SiLU;
   /// The output head uses the embedding's weights.
   bool tieWordEmbeddings = false;
-  /// Biases of q, k and v, of o, and of gate, up and down; GPT-2 always has all.
+  /// Biases of q, k and v, of o, and of gate, up and down.
   bool qkvBias = false, outputBias = false, mlpBias = false;
   std::optional<int64_t> bosTokenId;
   std::vector<int64_t> eosTokenIds;
 
-  /// LLaMA and its descendants: RMSNorm, rotary positions, SwiGLU.
-  bool isLLaMALike() const { return architecture != Architecture::GPT2; }
-  /// q_norm and k_norm: RMS norms of each head, before the rotation.
-  bool hasHeadNorms() const { return architecture == Architecture::Qwen3; }
+  /// Whether a layer rotates q and k.
+  bool rotates(int64_t layer) const {
+    return architecture->isRotary() && (rotatedLayers.empty() || rotatedLayers[layer]);
+  }
   /// The window of the attention of a layer; 0: none.
   int64_t windowOf(int64_t layer) const {
     return windowedLayers.empty() || windowedLayers[layer] ? slidingWindow : 0;
   }
 };
+
+/// A size of ModelConfig, its field in an architecture's config.json, what it may be, and its key
+/// in GGUF behind the architecture's name.
+struct ConfigSize {
+  int64_t ModelConfig::*member;
+  SizeField Architecture::*field;
+  int64_t largest;
+  const char *gguf;
+};
+/// In an order in which defaults follow from what is known.
+std::span<const ConfigSize> configSizes();
 
 /// From the text of a config.json; `fileName` is for messages. Errors: Corrupt (not JSON, a field
 /// that is missing or out of range), Unsupported (an architecture, activation, RoPE scaling or

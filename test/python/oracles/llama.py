@@ -1,8 +1,9 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The llama architecture: RMSNorm, rotary positions (a dimension pairs with the one half a head away), grouped-query
-attention, SwiGLU, optionally tied head; and its descendants mistral (attention in a window), qwen2 (biases on q, k and v)
-and qwen3 (RMSNorm of every head of q and k). Tensor names and layouts are those of a Hugging Face checkpoint."""
+attention, SwiGLU, optionally tied head; and its descendants mistral (attention in a window), qwen2 (biases on q, k and v),
+qwen3 (RMSNorm of every head of q and k), olmo2 (RMSNorm of all of q and of all of k; norms behind attention and MLP, none
+before) and smollm3 (layers whose q and k are not rotated). Tensor names and layouts are those of a Hugging Face checkpoint."""
 
 import numpy as np
 
@@ -51,6 +52,14 @@ def window_of(config, layer):
     return config["sliding_window"] if layer >= config["max_window_layers"] else None
 
 
+def is_rotated(config, layer):
+    if config["model_type"] != "smollm3":
+        return True
+    if listed := config.get("no_rope_layers"):
+        return listed[layer] == 1
+    return (layer + 1) % config.get("no_rope_layer_interval", 4) != 0
+
+
 class Llama:
     """config: as in config.json. tensors: name to array. dtype: that of all arithmetic (float32 or float64)."""
 
@@ -83,11 +92,13 @@ class Llama:
             at = f"model.layers.{index}."
             layer = {name: linear(at + "self_attn." + name) for name in ("q_proj", "k_proj", "v_proj", "o_proj")}
             layer |= {name: linear(at + "mlp." + name) for name in ("gate_proj", "up_proj", "down_proj")}
-            layer["input_norm"] = vector(at + "input_layernorm.weight")
+            kind = config["model_type"]
             layer["post_norm"] = vector(at + "post_attention_layernorm.weight")
+            other = "post_feedforward_layernorm" if kind == "olmo2" else "input_layernorm"
+            layer["other_norm"] = vector(at + other + ".weight")
             for name in ("q_norm", "k_norm"):
-                layer[name] = vector(f"{at}self_attn.{name}.weight") if config["model_type"] == "qwen3" else None
-            layer["window"] = window_of(config, index)
+                layer[name] = vector(f"{at}self_attn.{name}.weight") if kind in ("qwen3", "olmo2") else None
+            layer["window"], layer["rotated"] = window_of(config, index), is_rotated(config, index)
             self.layers.append(layer)
 
     def rope(self, x, position):
@@ -100,11 +111,14 @@ class Llama:
     def attention(self, layer, x, first=0):
         """Attention of the rows from `first` on."""
         count = len(x)
-        q = layer["q_proj"](x).reshape(count, self.heads, self.head_dim)
-        k = layer["k_proj"](x).reshape(count, self.kv_heads, self.head_dim)
-        if layer["q_norm"] is not None:
+        q, k = layer["q_proj"](x), layer["k_proj"](x)
+        if self.config["model_type"] == "olmo2":
             q, k = rms_norm(q, layer["q_norm"], self.epsilon), rms_norm(k, layer["k_norm"], self.epsilon)
-        q, k = self.rope(q, 0), self.rope(k, 0)
+        q, k = q.reshape(count, self.heads, self.head_dim), k.reshape(count, self.kv_heads, self.head_dim)
+        if self.config["model_type"] == "qwen3":
+            q, k = rms_norm(q, layer["q_norm"], self.epsilon), rms_norm(k, layer["k_norm"], self.epsilon)
+        if layer["rotated"]:
+            q, k = self.rope(q, 0), self.rope(k, 0)
         v = layer["v_proj"](x).reshape(count, self.kv_heads, self.head_dim)
         out = np.empty((count, self.heads, self.head_dim), self.dtype)
         share = self.heads // self.kv_heads
@@ -118,9 +132,18 @@ class Llama:
         x = self.embedding.rows(np.asarray(tokens)).astype(self.dtype)
         for layer in self.layers:
             first = len(x) - last if last and layer is self.layers[-1] else 0
-            x = x[first:] + self.attention(layer, rms_norm(x, layer["input_norm"], self.epsilon), first)
-            y = rms_norm(x, layer["post_norm"], self.epsilon)
-            x = x + layer["down_proj"](silu(layer["gate_proj"](y)) * layer["up_proj"](y))
+            def norm(rows, name, layer=layer):
+                return rms_norm(rows, layer[name], self.epsilon)
+
+            def mlp(rows, layer=layer):
+                return layer["down_proj"](silu(layer["gate_proj"](rows)) * layer["up_proj"](rows))
+
+            if self.config["model_type"] == "olmo2":
+                x = x[first:] + norm(self.attention(layer, x, first), "post_norm")
+                x = x + norm(mlp(x), "other_norm")
+            else:
+                x = x[first:] + self.attention(layer, norm(x, "other_norm"), first)
+                x = x + mlp(norm(x, "post_norm"))
         return rms_norm(x, self.norm, self.epsilon)
 
     def logits(self, tokens, last=None):

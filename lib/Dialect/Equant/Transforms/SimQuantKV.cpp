@@ -71,7 +71,7 @@ FailureOr<KVSchemeAttr> SimQuantKV::getScheme() {
 LogicalResult SimQuantKV::quantize(lm::AttentionOp op, KVSchemeAttr kvScheme) {
   // Said of the model; the op's verifier would speak of IR.
   if (auto ok = numerics::checkKVScheme(kvScheme.toNumerics(), op.getHeadDim()); !ok)
-    return emitError(op.getLoc()) << ok.error().message;
+    return emitError(op.getLoc()) << "layer " << op.getLayer() << ": " << ok.error().message;
   Value key = op.getKey(), table;
   auto rope = key.getDefiningOp<lm::RopeOp>();
   if (kvKeys == "pre-rope") {

@@ -53,7 +53,9 @@ SiteKind SiteKinds::kindOf(QuantizableOpInterface op) const {
   if (consumers.contains(op))
     return SiteKind::AttentionOutput;
   Operation *made = op.getActivationOperand().get().getDefiningOp();
-  return isa_and_present<lm::RmsNormOp, lm::LayerNormOp>(made) ? SiteKind::GateUp : SiteKind::Down;
+  // Where norms are behind the blocks, gate and up read the residual sum itself.
+  return isa_and_present<lm::RmsNormOp, lm::LayerNormOp, lm::AddOp>(made) ? SiteKind::GateUp
+                                                                          : SiteKind::Down;
 }
 
 bool SiteKinds::isAtEnd(QuantizableOpInterface op) const {

@@ -1,0 +1,154 @@
+//===- Architecture.h - What a model of a kind is made of -------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// One description for each architecture, all of them in lib/Formats/Architectures.cpp. The readers
+// of config.json and GGUF, the writer of config.json, the list of tensors, the importer, the table
+// of docs/guide/models.md and the seeds of the fuzzer walk it.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_FORMATS_ARCHITECTURE_H
+#define EASYQUANT_FORMATS_ARCHITECTURE_H
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace easyquant::formats {
+
+enum class Activation {
+  SiLU,     ///< x * sigmoid(x)
+  GeluTanh, ///< the tanh approximation
+  GeluErf,  ///< the exact one
+};
+
+/// A module with weights: its name in a Hugging Face checkpoint and in GGUF. Null: there is none.
+struct ModuleName {
+  const char *name = nullptr, *gguf = nullptr;
+  constexpr explicit operator bool() const { return name != nullptr; }
+};
+
+/// A size in config.json.
+struct SizeField {
+  /// What the size is where the field is missing, if it is no number.
+  enum Rule : int64_t { Required = 0, NumHeads = -1, HiddenPerHead = -2, FourTimesHidden = -3 };
+
+  const char *key = nullptr; ///< null: config.json never says it
+  int64_t otherwise = Required;
+};
+
+/// Whether some linears have biases.
+struct BiasRule {
+  bool always = false;
+  const char *key = nullptr; ///< a flag of config.json decides
+};
+
+/// A name that config.json has for an activation.
+struct ActivationName {
+  const char *name;
+  Activation activation;
+};
+
+/// A flag of config.json that has to be what it is where it is missing.
+struct FixedFlag {
+  const char *key;
+  bool value;
+};
+
+enum class NormKind { RMS, Layer };
+
+/// RMS norms of q and k before the rotation.
+enum class QKNorm {
+  None,
+  EachHead,       ///< one weight for all heads
+  WholeProjection ///< one norm over all heads
+};
+
+/// How config.json speaks of a window of attention.
+enum class WindowKind {
+  None,
+  AllLayers, ///< sliding_window
+  SomeLayers ///< use_sliding_window, sliding_window, max_window_layers, layer_types
+};
+
+/// The modules of a layer, in the order of execution:
+///
+///   x = x + outputNorm(o(attention(q, k, v of inputNorm(x)), with q and k normed and rotated))
+///   x = x + outputNorm(down(activation(gate) * up of inputNorm(x)))
+///
+/// Where there is no gate, the activation is that of up.
+struct LayerModules {
+  ModuleName attentionNorm = {};
+  ModuleName qkv = {}; ///< in place of q, k and v: one linear for all three
+  ModuleName q = {}, k = {}, v = {};
+  ModuleName qNorm = {}, kNorm = {};
+  ModuleName o = {};
+  ModuleName attentionOutputNorm = {};
+  ModuleName mlpNorm = {};
+  ModuleName gate = {}, up = {}, down = {};
+  ModuleName mlpOutputNorm = {};
+};
+
+struct Architecture {
+  const char *name = "";      ///< `model_type` of config.json, and what the manifest says
+  const char *className = ""; ///< in `architectures` of config.json
+  const char *gguf = "";      ///< `general.architecture`
+  // What docs/guide/models.md says of it.
+  const char *summary = "", *refused = "", *proof = "";
+
+  //===- config.json ------------------------------------------------------===//
+  SizeField hiddenSize = {}, intermediateSize = {}, numLayers = {}, numHeads = {}, numKVHeads = {},
+            headDim = {}, maxContext = {};
+  const char *epsilonKey = nullptr;
+  double epsilon = 0.0; ///< where the field is missing
+  const char *activationKey = nullptr;
+  /// The first is meant where the field is missing; files are written with the first that fits.
+  std::span<const ActivationName> activations = {};
+  std::span<const FixedFlag> fixedFlags = {};
+  BiasRule qkvBias = {}, outputBias = {}, mlpBias = {};
+  WindowKind window = WindowKind::None;
+  bool tiesHead = false; ///< where tie_word_embeddings is missing
+  double ropeTheta = 10000.0;
+  /// If not 0: q and k of every so many-th layer are not rotated, where no_rope_layers is missing,
+  /// and always in GGUF, which does not say it.
+  int64_t unrotatedEvery = 0;
+
+  //===- Modules ----------------------------------------------------------===//
+  NormKind norm = NormKind::RMS;
+  QKNorm qkNorm = QKNorm::None;
+  ModuleName embedding = {};
+  ModuleName positions = {}; ///< learned ones; without them, q and k are rotated
+  const char *layerPrefix = "";
+  LayerModules layer = {};
+  ModuleName finalNorm = {};
+
+  //===- Checkpoints ------------------------------------------------------===//
+  /// Some Hugging Face checkpoints have it before every name.
+  std::string_view optionalPrefix = {};
+  /// Names of buffers that follow from the configuration end so.
+  std::span<const std::string_view> redundantSuffixes = {};
+  bool conv1D = false; ///< Hugging Face checkpoints have the linears of layers K x N
+  /// GGUF has the two dimensions that a rotation turns side by side in the rows of q and k, where
+  /// Hugging Face has them half a head apart.
+  bool rotatesNeighbours = false;
+
+  constexpr bool isRotary() const { return !positions; }
+};
+
+/// All that are supported.
+std::span<const Architecture> architectures();
+
+/// The one whose `model_type` is `name`; null if there is none.
+const Architecture *findArchitecture(std::string_view name);
+
+/// What the pages of docs say: a Markdown table of all architectures.
+std::string architectureTable();
+
+} // namespace easyquant::formats
+
+#endif // EASYQUANT_FORMATS_ARCHITECTURE_H

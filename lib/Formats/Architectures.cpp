@@ -1,0 +1,175 @@
+//===- Architectures.cpp - The architectures that are supported -----------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Fields and defaults are those of the configuration classes of the transformers library, which
+// leaves out of config.json what equals a default; names in GGUF are llama.cpp's.
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Formats/Architecture.h"
+
+#include "easyquant/Support/Result.h"
+
+#include <algorithm>
+
+using namespace easyquant;
+using namespace easyquant::formats;
+
+static constexpr ActivationName kSiLU[] = {{"silu", Activation::SiLU}};
+static constexpr ActivationName kGelu[] = {{"gelu_new", Activation::GeluTanh},
+                                           {"gelu_pytorch_tanh", Activation::GeluTanh},
+                                           {"gelu", Activation::GeluErf}};
+
+/// Touvron et al., 2023 (https://arxiv.org/abs/2302.13971); with the scaled frequencies of its long
+/// contexts, Llama 3.1 and 3.2, too.
+static constexpr std::string_view kRotaryBuffers[] = {".rotary_emb.inv_freq"};
+static constexpr Architecture kLLaMA = {
+    .name = "llama",
+    .className = "LlamaForCausalLM",
+    .gguf = "llama",
+    .summary = "RMSNorm, rotary positions, grouped-query attention, SwiGLU; biases by "
+               "`attention_bias`, `mlp_bias`",
+    .refused = "mixtures of experts",
+    .proof = "the oracle; SmolLM2-135M and the published text of stories260K",
+    .hiddenSize = {"hidden_size"},
+    .intermediateSize = {"intermediate_size"},
+    .numLayers = {"num_hidden_layers"},
+    .numHeads = {"num_attention_heads"},
+    .numKVHeads = {"num_key_value_heads", SizeField::NumHeads},
+    .headDim = {"head_dim", SizeField::HiddenPerHead},
+    .maxContext = {"max_position_embeddings", 2048},
+    .epsilonKey = "rms_norm_eps",
+    .epsilon = 1e-6,
+    .activationKey = "hidden_act",
+    .activations = kSiLU,
+    .qkvBias = {.key = "attention_bias"},
+    .outputBias = {.key = "attention_bias"},
+    .mlpBias = {.key = "mlp_bias"},
+    .embedding = {"model.embed_tokens", "token_embd"},
+    .layerPrefix = "model.layers.",
+    .layer = {.attentionNorm = {"input_layernorm", "attn_norm"},
+              .q = {"self_attn.q_proj", "attn_q"},
+              .k = {"self_attn.k_proj", "attn_k"},
+              .v = {"self_attn.v_proj", "attn_v"},
+              .o = {"self_attn.o_proj", "attn_output"},
+              .mlpNorm = {"post_attention_layernorm", "ffn_norm"},
+              .gate = {"mlp.gate_proj", "ffn_gate"},
+              .up = {"mlp.up_proj", "ffn_up"},
+              .down = {"mlp.down_proj", "ffn_down"}},
+    .finalNorm = {"model.norm", "output_norm"},
+    .redundantSuffixes = kRotaryBuffers,
+    .rotatesNeighbours = true};
+
+/// Radford et al., 2019.
+static constexpr FixedFlag kGPT2Flags[] = {{"scale_attn_weights", true},
+                                           {"scale_attn_by_inverse_layer_idx", false},
+                                           {"add_cross_attention", false}};
+/// The causal mask and the value that it puts in; not to be taken for the biases of c_attn.
+static constexpr std::string_view kGPT2Buffers[] = {".attn.bias", ".attn.masked_bias"};
+static constexpr Architecture kGPT2 = {.name = "gpt2",
+                                       .className = "GPT2LMHeadModel",
+                                       .gguf = "gpt2",
+                                       .summary = "LayerNorm, learned positions, GELU, biases",
+                                       .refused =
+                                           "`scale_attn_by_inverse_layer_idx`, cross attention",
+                                       .proof = "the oracle",
+                                       .hiddenSize = {"n_embd"},
+                                       .intermediateSize = {"n_inner", SizeField::FourTimesHidden},
+                                       .numLayers = {"n_layer"},
+                                       .numHeads = {"n_head"},
+                                       .numKVHeads = {nullptr, SizeField::NumHeads},
+                                       .headDim = {nullptr, SizeField::HiddenPerHead},
+                                       .maxContext = {"n_positions", 1024},
+                                       .epsilonKey = "layer_norm_epsilon",
+                                       .epsilon = 1e-5,
+                                       .activationKey = "activation_function",
+                                       .activations = kGelu,
+                                       .fixedFlags = kGPT2Flags,
+                                       .qkvBias = {.always = true},
+                                       .outputBias = {.always = true},
+                                       .mlpBias = {.always = true},
+                                       .tiesHead = true,
+                                       .norm = NormKind::Layer,
+                                       .embedding = {"wte", "token_embd"},
+                                       .positions = {"wpe", "position_embd"},
+                                       .layerPrefix = "h.",
+                                       .layer = {.attentionNorm = {"ln_1", "attn_norm"},
+                                                 .qkv = {"attn.c_attn", "attn_qkv"},
+                                                 .o = {"attn.c_proj", "attn_output"},
+                                                 .mlpNorm = {"ln_2", "ffn_norm"},
+                                                 .up = {"mlp.c_fc", "ffn_up"},
+                                                 .down = {"mlp.c_proj", "ffn_down"}},
+                                       .finalNorm = {"ln_f", "output_norm"},
+                                       .optionalPrefix = "transformer.",
+                                       .redundantSuffixes = kGPT2Buffers,
+                                       .conv1D = true};
+
+/// Jiang et al., 2023 (https://arxiv.org/abs/2310.06825). To llama.cpp a llama.
+static constexpr Architecture mistral() {
+  Architecture a = kLLaMA;
+  a.name = "mistral";
+  a.className = "MistralForCausalLM";
+  a.summary = "llama with a window of attention (`sliding_window`; null: none)";
+  a.proof = "the oracle";
+  a.numKVHeads.otherwise = 8;
+  a.maxContext.otherwise = 131072;
+  a.qkvBias = a.outputBias = a.mlpBias = {}; // whatever its configuration says
+  a.window = WindowKind::AllLayers;
+  return a;
+}
+
+/// Yang et al., 2024 (https://arxiv.org/abs/2407.10671).
+static constexpr Architecture qwen2() {
+  Architecture a = kLLaMA;
+  a.name = a.gguf = "qwen2";
+  a.className = "Qwen2ForCausalLM";
+  a.summary = "llama with biases on q, k and v; windows by `use_sliding_window`, "
+              "`max_window_layers` or `layer_types`";
+  a.proof = "the oracle";
+  a.numKVHeads.otherwise = 32;
+  a.maxContext.otherwise = 32768;
+  a.qkvBias = {.always = true};
+  a.outputBias = a.mlpBias = {};
+  a.window = WindowKind::SomeLayers;
+  a.rotatesNeighbours = false;
+  return a;
+}
+
+/// Yang et al., 2025 (https://arxiv.org/abs/2505.09388).
+static constexpr Architecture qwen3() {
+  Architecture a = qwen2();
+  a.name = a.gguf = "qwen3";
+  a.className = "Qwen3ForCausalLM";
+  a.summary = "llama with an RMSNorm of every head of q and k, and `head_dim` of its own; windows "
+              "as qwen2";
+  a.headDim.otherwise = 128;
+  a.qkvBias = a.outputBias = {.key = "attention_bias"};
+  a.qkNorm = QKNorm::EachHead;
+  a.layer.qNorm = {"self_attn.q_norm", "attn_q_norm"};
+  a.layer.kNorm = {"self_attn.k_norm", "attn_k_norm"};
+  return a;
+}
+
+static constexpr Architecture kArchitectures[] = {kLLaMA, kGPT2, mistral(), qwen2(), qwen3()};
+
+std::span<const Architecture> formats::architectures() { return kArchitectures; }
+
+const Architecture *formats::findArchitecture(std::string_view name) {
+  auto found = std::ranges::find(kArchitectures, name, &Architecture::name);
+  return found == std::end(kArchitectures) ? nullptr : found;
+}
+
+std::string formats::architectureTable() {
+  std::string table = "| `model_type` | GGUF architecture | what it has | refused | proven against "
+                      "|\n|---|---|---|---|---|\n";
+  for (const Architecture &a : kArchitectures)
+    table +=
+        fmt::format("| `{}` | `{}`{} | {} | {} | {} |\n", a.name, a.gguf,
+                    a.window == WindowKind::AllLayers ? " with `attention.sliding_window`" : "",
+                    a.summary, a.refused, a.proof);
+  return table;
+}
