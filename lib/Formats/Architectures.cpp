@@ -154,7 +154,29 @@ static constexpr Architecture qwen3() {
   return a;
 }
 
-static constexpr Architecture kArchitectures[] = {kLLaMA, kGPT2, mistral(), qwen2(), qwen3()};
+/// OLMo Team, 2024 (https://arxiv.org/abs/2501.00656): norms behind attention and MLP, none before.
+static constexpr Architecture olmo2() {
+  Architecture a = kLLaMA;
+  a.name = a.gguf = "olmo2";
+  a.className = "Olmo2ForCausalLM";
+  a.summary = "llama with RMSNorms behind attention and MLP in place of those before them, and of "
+              "all of q and all of k; biases by `attention_bias`";
+  a.refused = "windows (OLMo 3); more than one rank";
+  a.proof = "the oracle";
+  a.epsilon = 1e-5;
+  a.mlpBias = {};
+  a.qkNorm = QKNorm::WholeProjection;
+  a.layer.attentionNorm = a.layer.mlpNorm = {};
+  a.layer.qNorm = {"self_attn.q_norm", "attn_q_norm"};
+  a.layer.kNorm = {"self_attn.k_norm", "attn_k_norm"};
+  a.layer.attentionOutputNorm = {"post_attention_layernorm", "post_attention_norm"};
+  a.layer.mlpOutputNorm = {"post_feedforward_layernorm", "post_ffw_norm"};
+  a.rotatesNeighbours = false;
+  return a;
+}
+
+static constexpr Architecture kArchitectures[] = {kLLaMA,  kGPT2,   mistral(),
+                                                  qwen2(), qwen3(), olmo2()};
 
 std::span<const Architecture> formats::architectures() { return kArchitectures; }
 

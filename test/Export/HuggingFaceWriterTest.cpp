@@ -126,8 +126,11 @@ TEST(HuggingFaceWriter, ConfigurationsComeBack) {
   someLayers.windowedLayers = {true, false, true};
   qwen3.architecture = findArchitecture("qwen3");
   qwen3.mlpBias = false;
+  ModelConfig olmo2 = llama;
+  olmo2.architecture = findArchitecture("olmo2");
+  olmo2.mlpBias = false;
   for (const ModelConfig &config : {llama, gpt2, linear, llama3, yarn, mistral, noWindow, qwen2,
-                                    someLayers, allLayers, qwen3}) {
+                                    someLayers, allLayers, qwen3, olmo2}) {
     SCOPED_TRACE(huggingFaceConfigText(config));
     Result<ModelConfig> back = parseHuggingFaceConfig(huggingFaceConfigText(config), "config.json");
     ASSERT_VALUE(back);

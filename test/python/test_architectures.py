@@ -33,6 +33,8 @@ MODELS = {
     "llama 3.1": {"rope_scaling": LLAMA3 | {"original_max_position_embeddings": 8192}, "hidden": 80, "rope_theta": 500000.0},
     "yarn": {"arch": "qwen2", "rope_scaling": YARN, "hidden": 80},
     "yarn, other parameters": {"rope_parameters": YARN | {"truncate": False, "attention_factor": 1.3, "rope_theta": 500.0}, "hidden": 80},
+    "olmo2": {"arch": "olmo2", "heads": 4, "kv_heads": 2, "tied": False},
+    "olmo2, a head of keys for each of queries, biases": {"arch": "olmo2", "heads": 4, "kv_heads": 4, "attention_bias": True},
     "dynamic scaling": {"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}},
 }
 
@@ -87,7 +89,7 @@ def test_the_oracle_sees_the_difference(model, name):
     assert np.abs(Llama(*without(config, tensors, name if name != "mistral" else "window"), dtype=np.float64).logits(tokens) - expected).max() > 0.05
 
 
-@pytest.mark.parametrize("name", ["mistral", "qwen2", "qwen3"])
+@pytest.mark.parametrize("name", ["mistral", "qwen2", "qwen3", "olmo2"])
 def test_w8a8(artifact, model, name):
     tokens = random_tokens(6, 96, 97)
     config, tensors = read_folder(model(name))
@@ -98,7 +100,7 @@ def test_w8a8(artifact, model, name):
     assert error < 5e-3 and np.linalg.norm(expected - plain) > 3 * np.linalg.norm(found - expected)
 
 
-@pytest.mark.parametrize("name", ["llama", "llama 3.1"])
+@pytest.mark.parametrize("name", ["llama", "llama 3.1", "olmo2"])
 def test_gguf_is_the_same_model(artifact, model, workspace, name):
     """Factors of the frequencies in a tensor, permuted rows of q and k, layers that the file does not list."""
     folder = model(name)
@@ -110,7 +112,7 @@ def test_gguf_is_the_same_model(artifact, model, workspace, name):
     assert np.abs(found - expected).max() < 1e-4
 
 
-@pytest.mark.parametrize("name", ["llama 3.1"])
+@pytest.mark.parametrize("name", ["llama 3.1", "olmo2"])
 @pytest.mark.parametrize("options", [["--scheme=W4A8", "--group-size=8"], ["--scheme=Q4"], ["--method=lkd", "--scheme=W4A16", "--group-size=8"]])
 def test_schemes_and_methods(artifact, model, workspace, name, options):
     """What the rounded weights are, other tests say; here, that they are those of this model, and of no other."""
@@ -125,6 +127,20 @@ def test_schemes_and_methods(artifact, model, workspace, name, options):
     found = Runner(artifact(folder, *options, "--isa=avx2")).score(tokens)
     error = np.linalg.norm(found - expected)
     assert error < 0.5 * np.linalg.norm(expected) and error < np.linalg.norm(found - other)
+
+
+@pytest.mark.parametrize("name", ["olmo2"])
+def test_on_a_gpu(artifact, model, name):
+    """Simulated, with the codes of the CPU: floats differ by the order of sums."""
+    out = artifact(model(name), "--scheme=W8A8", "--target=sm_80,cpu", "--isa=avx2")
+    tokens = random_tokens(7, 6, 97)
+    expected = Runner(out).score(tokens)
+    assert np.abs(Runner(out, device="simt").score(tokens) - expected).max() <= 0.02 * np.abs(expected).max()
+
+
+def test_ranks_cannot_share_a_norm_of_all_heads(model, tmp_path):
+    result = run_tool("easyquant-compile", model("olmo2"), "-o", tmp_path / "out", "--scheme=W8A8", "--isa=avx2", "--tensor-parallel=2")
+    assert_refused(result, "'lm.rms_norm'", "reads columns that ranks would have apart")
 
 
 @pytest.mark.parametrize("name", MODELS)
