@@ -175,8 +175,28 @@ static constexpr Architecture olmo2() {
   return a;
 }
 
-static constexpr Architecture kArchitectures[] = {kLLaMA,  kGPT2,   mistral(),
-                                                  qwen2(), qwen3(), olmo2()};
+/// Hugging Face, 2025: q and k of some layers are not rotated (Yang et al., 2025,
+/// https://arxiv.org/abs/2501.18795).
+static constexpr FixedFlag kSmolLM3Flags[] = {{"use_sliding_window", false}};
+static constexpr Architecture smolLM3() {
+  Architecture a = kLLaMA;
+  a.name = a.gguf = "smollm3";
+  a.className = "SmolLM3ForCausalLM";
+  a.summary = "llama with layers whose q and k are not rotated, by `no_rope_layers` or "
+              "`no_rope_layer_interval`; of GGUF every fourth";
+  a.refused = "`use_sliding_window`; `--kv-keys pre-rope`";
+  a.proof = "the oracle";
+  a.numKVHeads.otherwise = 4;
+  a.maxContext.otherwise = 32768;
+  a.fixedFlags = kSmolLM3Flags;
+  a.tiesHead = true;
+  a.ropeTheta = 2000000.0;
+  a.unrotatedEvery = 4;
+  return a;
+}
+
+static constexpr Architecture kArchitectures[] = {kLLaMA,  kGPT2,   mistral(), qwen2(),
+                                                  qwen3(), olmo2(), smolLM3()};
 
 std::span<const Architecture> formats::architectures() { return kArchitectures; }
 

@@ -126,11 +126,13 @@ TEST(HuggingFaceWriter, ConfigurationsComeBack) {
   someLayers.windowedLayers = {true, false, true};
   qwen3.architecture = findArchitecture("qwen3");
   qwen3.mlpBias = false;
-  ModelConfig olmo2 = llama;
+  ModelConfig smolLM3 = llama, olmo2 = llama;
+  smolLM3.architecture = findArchitecture("smollm3");
+  smolLM3.rotatedLayers = {true, false, true};
   olmo2.architecture = findArchitecture("olmo2");
   olmo2.mlpBias = false;
   for (const ModelConfig &config : {llama, gpt2, linear, llama3, yarn, mistral, noWindow, qwen2,
-                                    someLayers, allLayers, qwen3, olmo2}) {
+                                    someLayers, allLayers, qwen3, smolLM3, olmo2}) {
     SCOPED_TRACE(huggingFaceConfigText(config));
     Result<ModelConfig> back = parseHuggingFaceConfig(huggingFaceConfigText(config), "config.json");
     ASSERT_VALUE(back);

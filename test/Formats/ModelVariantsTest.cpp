@@ -60,6 +60,28 @@ TEST(ModelVariants, QwenBiasesAndHeads) {
   EXPECT_TRUE(qwen3->qkvBias && qwen3->outputBias);
 }
 
+TEST(ModelVariants, SmolLM3Rotations) {
+  auto rotations = [](const char *fields) {
+    Result<ModelConfig> config = parseVariant("smollm3", fields);
+    EXPECT_TRUE(config) << config.error().message;
+    std::vector<bool> result;
+    for (int64_t layer = 0; config && layer < 4; ++layer)
+      result.push_back(config->rotates(layer));
+    return result;
+  };
+  using Layers = std::vector<bool>;
+  EXPECT_EQ(rotations("{}"), (Layers{true, true, true, false})) << "every fourth by default";
+  EXPECT_EQ(rotations(R"({"no_rope_layer_interval": 2})"), (Layers{true, false, true, false}));
+  EXPECT_EQ(rotations(R"({"no_rope_layers": [0, 1, 1, 0, 1]})"),
+            (Layers{false, true, true, false}));
+  EXPECT_EQ(rotations(R"({"no_rope_layers": [1, 1, 1, 1]})"), (Layers(4, true)));
+  EXPECT_EQ(parseVariant("smollm3")->rope.theta, 2e6) << "the default of SmolLM3Config";
+  EXPECT_ERROR(parseVariant("smollm3", R"({"no_rope_layers": [1, 2, 1, 1]})"), ErrorCode::Corrupt,
+               "no_rope_layers", "2");
+  EXPECT_ERROR(parseVariant("smollm3", R"({"no_rope_layers": [1, 1]})"), ErrorCode::Corrupt,
+               "no_rope_layers: found 2 numbers", "4 layers");
+}
+
 TEST(ModelVariants, QwenWindows) {
   auto windows = [](const char *fields) {
     Result<ModelConfig> config = parseVariant("qwen2", fields);

@@ -35,6 +35,9 @@ MODELS = {
     "yarn, other parameters": {"rope_parameters": YARN | {"truncate": False, "attention_factor": 1.3, "rope_theta": 500.0}, "hidden": 80},
     "olmo2": {"arch": "olmo2", "heads": 4, "kv_heads": 2, "tied": False},
     "olmo2, a head of keys for each of queries, biases": {"arch": "olmo2", "heads": 4, "kv_heads": 4, "attention_bias": True},
+    "smollm3": {"arch": "smollm3", "layers": 4, "heads": 4, "kv_heads": 2, "rope_theta": 2e6},
+    "smollm3, every other layer, biases": {"arch": "smollm3", "no_rope_layer_interval": 2, "attention_bias": True, "mlp_bias": True},
+    "smollm3, listed layers": {"arch": "smollm3", "no_rope_layers": [0, 1], "tied": False},
     "dynamic scaling": {"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}},
 }
 
@@ -89,7 +92,7 @@ def test_the_oracle_sees_the_difference(model, name):
     assert np.abs(Llama(*without(config, tensors, name if name != "mistral" else "window"), dtype=np.float64).logits(tokens) - expected).max() > 0.05
 
 
-@pytest.mark.parametrize("name", ["mistral", "qwen2", "qwen3", "olmo2"])
+@pytest.mark.parametrize("name", ["mistral", "qwen2", "qwen3", "olmo2", "smollm3"])
 def test_w8a8(artifact, model, name):
     tokens = random_tokens(6, 96, 97)
     config, tensors = read_folder(model(name))
@@ -100,7 +103,7 @@ def test_w8a8(artifact, model, name):
     assert error < 5e-3 and np.linalg.norm(expected - plain) > 3 * np.linalg.norm(found - expected)
 
 
-@pytest.mark.parametrize("name", ["llama", "llama 3.1", "olmo2"])
+@pytest.mark.parametrize("name", ["llama", "llama 3.1", "olmo2", "smollm3"])
 def test_gguf_is_the_same_model(artifact, model, workspace, name):
     """Factors of the frequencies in a tensor, permuted rows of q and k, layers that the file does not list."""
     folder = model(name)
@@ -112,7 +115,7 @@ def test_gguf_is_the_same_model(artifact, model, workspace, name):
     assert np.abs(found - expected).max() < 1e-4
 
 
-@pytest.mark.parametrize("name", ["llama 3.1", "olmo2"])
+@pytest.mark.parametrize("name", ["llama 3.1", "olmo2", "smollm3"])
 @pytest.mark.parametrize("options", [["--scheme=W4A8", "--group-size=8"], ["--scheme=Q4"], ["--method=lkd", "--scheme=W4A16", "--group-size=8"]])
 def test_schemes_and_methods(artifact, model, workspace, name, options):
     """What the rounded weights are, other tests say; here, that they are those of this model, and of no other."""
@@ -129,7 +132,7 @@ def test_schemes_and_methods(artifact, model, workspace, name, options):
     assert error < 0.5 * np.linalg.norm(expected) and error < np.linalg.norm(found - other)
 
 
-@pytest.mark.parametrize("name", ["olmo2"])
+@pytest.mark.parametrize("name", ["olmo2", "smollm3"])
 def test_on_a_gpu(artifact, model, name):
     """Simulated, with the codes of the CPU: floats differ by the order of sums."""
     out = artifact(model(name), "--scheme=W8A8", "--target=sm_80,cpu", "--isa=avx2")
