@@ -170,5 +170,5 @@ def test_demo_judges_on_another_text(tmp_path):
     model.mkdir()
     (model / "config.json").write_text("{}")
     done = easyquant("demo", "--model", model, "--text", text, "--calib", text, "-o", tmp_path / "out")
-    expect_error(done, f"--text {text}", "calibrated on", "give another text")
+    expect_error(done, f"--text {text}", "is the calibration text", "give another one")
     assert not (tmp_path / "out").exists()

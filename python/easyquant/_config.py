@@ -1,2 +1,0 @@
-# Written by CMake.
-TOOLS_DIR = "/work/src/build/bin"
