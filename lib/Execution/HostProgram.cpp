@@ -41,8 +41,8 @@ HostProgram::compile(ModuleOp module, const std::string &isa, int64_t maxRows) {
     return emitError(module.getLoc()) << openmp.error().message;
   program->openmp = *openmp;
 
-  // A module of its own, which no running pass manager reaches. What a command line says of printing
-  // IR and of crash reproducers holds for it, too, where there are such options.
+  // A module of its own, which no running pass manager reaches. What a command line says of
+  // printing IR and of crash reproducers holds for it, too, where there are such options.
   PassManager pm(module.getContext());
   (void)applyPassManagerCLOptions(pm);
   buildLaunchesPipeline(pm, {isa, maxRows, /*kvCache=*/"f32"});

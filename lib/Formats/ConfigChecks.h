@@ -26,8 +26,8 @@ int64_t defaultSize(int64_t rule, const ModelConfig &config);
 /// ModelConfig::rotatedLayers where every `unrotatedEvery`-th layer is not rotated; 0: none.
 std::vector<bool> rotatedLayers(int64_t unrotatedEvery, int64_t layers);
 
-/// The tensor of a GGUF file whose elements divide the frequencies of the rotation: what llama.cpp's
-/// converter makes of the scaling "llama3" of Llama 3.1, 3.2 and 3.3.
+/// The tensor of a GGUF file whose elements divide the frequencies of the rotation: what
+/// llama.cpp's converter makes of the scaling "llama3" of Llama 3.1, 3.2 and 3.3.
 constexpr const char *kGGUFRopeFactors = "rope_freqs.weight";
 
 /// Checks what follows from several fields together. `fileName` is for messages.

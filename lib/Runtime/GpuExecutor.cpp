@@ -52,7 +52,8 @@ public:
         ranks(ranks),
         gathersLogits(ranks && std::any_of(program.collectives.begin(), program.collectives.end(),
                                            [](const formats::Collective &collective) {
-                                             return collective.call == formats::CollectiveCall::AllGather;
+                                             return collective.call ==
+                                                    formats::CollectiveCall::AllGather;
                                            })) {}
   Result<void> allocate(bool measure);
 

@@ -104,8 +104,9 @@ static Result<void> checkProgram(const Manifest &manifest, const LaunchList &pro
   if (!program.collectives.empty() && manifest.ranks() == 1)
     return corrupt("collectives", "a model of one rank, as its manifest says");
   for (const formats::Collective &collective : program.collectives)
-    if (collective.call == formats::CollectiveCall::AllGather && (collective.columns != manifest.model.vocabSize ||
-                                            collective.columns % manifest.ranks() != 0))
+    if (collective.call == formats::CollectiveCall::AllGather &&
+        (collective.columns != manifest.model.vocabSize ||
+         collective.columns % manifest.ranks() != 0))
       return corrupt(
           fmt::format("{} columns gathered at site '{}'", collective.columns, collective.site),
           fmt::format("the vocabulary, {}, of {} ranks", manifest.model.vocabSize,

@@ -65,7 +65,8 @@ struct MergeBuffers : PassWrapper<MergeBuffers, OperationPass<>> {
     getOperation()->walk([&](easyquant::launch::BufferOp buffer) {
       Value memory = buffer.getMemory();
       Value &first = known.try_emplace({buffer.getRows(), memory.getType()}, memory).first->second;
-      memory.replaceAllUsesWith(first);
+      if (memory != first)
+        memory.replaceAllUsesWith(first);
     });
   }
 };

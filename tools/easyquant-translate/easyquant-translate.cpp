@@ -109,3 +109,4 @@ int main(int argc, char **argv) {
       return importFrom(gguf, formats::ModelSource::Kind::GGUF, longestContext, output);
     return importFrom(huggingFace, formats::ModelSource::Kind::HuggingFace, longestContext, output);
   });
+}

@@ -21,8 +21,8 @@ public:
 
   const formats::ModelSource &source() const { return reader.source(); }
 
-  /// Are all constants that the model's functions load there, in their shapes? Then whoever
-  /// allocates by a weight's type allocates what is read. Fails with a diagnostic.
+  /// Are all constants that the model's functions load there, in their shapes? Then a buffer
+  /// of a weight's type holds what is read. Fails with a diagnostic.
   mlir::LogicalResult check() const;
 
   /// The value of a constant, row-major, as far as `out` goes: tables may be read in part. Every

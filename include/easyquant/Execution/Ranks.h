@@ -29,7 +29,7 @@ constexpr int kSampleShares = 8;
 /// rank. Errors: those of Communicator.
 class Ranks {
 public:
-  /// Those of a context; one rank where nobody joined any.
+  /// The ranks of a context; one rank where nobody joined any.
   static Ranks of(mlir::MLIRContext *context);
   /// From here on passes of the context work together with those of the other ranks. The
   /// communicator lives longer. Errors: InvalidArgument (a number of ranks that does not divide

@@ -27,8 +27,8 @@ struct Subgraph {
   llvm::SmallVector<mlir::Value> inputs, outputs;
   /// Take along the equant.observe ops whose operand is computed in the subgraph or goes into it.
   bool observers = true;
-  /// If not 0, tokens are numbers of rows of tables that have no more rows than this: whoever runs
-  /// the subgraph renumbers its tokens and fills the tables with the rows that occur.
+  /// If not 0, tokens are numbers of rows of tables that have no more rows than this: the caller
+  /// that runs the subgraph renumbers its tokens and fills the tables with the rows that occur.
   int64_t vocabulary = 0;
 };
 

@@ -47,7 +47,7 @@ public:
   void keepPart(int rank, int ranks);
 
   int64_t samples() const { return behindLast() - first; }
-  /// Of the longest sequence.
+  /// The length of the longest sequence.
   int64_t maxLength() const { return longest; }
   /// Sequence `i` without its padding.
   std::span<const int32_t> sample(int64_t i) const { return sampleOfAll(first + i); }

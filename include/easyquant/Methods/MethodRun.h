@@ -30,7 +30,7 @@ class MethodRun {
 public:
   struct Request {
     llvm::StringRef method;
-    /// Of the algorithm, and with it all that results depend on and that is no row of the table.
+    /// The version of the algorithm: whatever results depend on and no option says.
     std::string revision;
     recipe::OptionValues options; ///< of the pass
     int64_t samples = 0;          ///< the first ones alone; 0: all

@@ -234,7 +234,7 @@ LogicalResult KernelOp::verify() {
   return verifyMemory(*this, getShares(), "shares");
 }
 
-/// Does a kernel on a CPU take an operand: of its type, or memory of a type that says more?
+/// Does a kernel on a CPU take an operand that has its type, or memory of a type that says more?
 static bool takesOnCPU(Type parameter, Type operand) {
   auto to = dyn_cast<MemRefType>(parameter), from = dyn_cast<MemRefType>(operand);
   if (!to || !from || to == from)

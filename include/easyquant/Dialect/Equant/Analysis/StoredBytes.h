@@ -31,8 +31,8 @@ int64_t storedBytes(mlir::RankedTensorType weight, SchemeAttr scheme, SchemeAttr
 /// quantizable op.
 int64_t otherBytes(mlir::ModuleOp module);
 
-/// Bytes of the header of the weights file, at most: an entry for each tensor, with its name. Linears
-/// that are fused have fewer and longer ones.
+/// Bytes of the header of the weights file, at most: an entry for each tensor, with its name.
+/// Linears that are fused have fewer and longer ones.
 int64_t headerBytes(mlir::ModuleOp module);
 
 } // namespace easyquant::equant
