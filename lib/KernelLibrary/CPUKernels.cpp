@@ -565,8 +565,7 @@ KernelLibrary easyquant::cpuKernels(ModuleOp module, const cpu::Target &target, 
   library.copy = [launcher](LaunchBuilder &b, Value from, Value to) {
     return launcher.copy(b, from, to);
   };
-  library.missing = "has no kernel: run equant-materialize-weights before, which evaluates what is "
-                    "known of weights, or leave it to passes that make lm and equant ops of it";
+  library.missing = "has no kernel, nor has any op outside of lm and equant";
   launcher.addRowOps(library);
   launcher.addLinears(library);
   launcher.addHeads(library);

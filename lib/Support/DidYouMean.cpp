@@ -52,20 +52,22 @@ static bool isPartOf(std::string_view part, std::string_view whole) {
 
 std::string nearestName(std::string_view found, std::span<const std::string_view> known) {
   const std::string lower = lowerCase(found);
-  std::string_view nearest;
+  std::string_view nearest, part;
   size_t least = (found.size() + 2) / 3 + 1;
   for (std::string_view name : known) {
     if (digitsOf(name) != digitsOf(found))
       continue;
     const std::string lowerName = lowerCase(name);
-    const bool isPart =
-        lowerName.starts_with(lower) || isPartOf(lower, lowerName) || isPartOf(lowerName, lower);
-    size_t distance = isPart ? 0 : editDistance(lower, lowerName);
+    size_t distance = lowerName.starts_with(lower) ? 0 : editDistance(lower, lowerName);
     if (distance < least) {
       least = distance;
       nearest = name;
     }
+    if (part.empty() && (isPartOf(lower, lowerName) || isPartOf(lowerName, lower)))
+      part = name;
   }
+  if (nearest.empty())
+    nearest = part;
   return nearest.empty() || found.empty() ? std::string()
                                           : "; did you mean '" + std::string(nearest) + "'?";
 }

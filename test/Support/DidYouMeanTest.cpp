@@ -23,7 +23,9 @@ TEST(DidYouMean, FindsWhatANameBeginsOrEndsWith) {
   EXPECT_EQ(didYouMean("Q4_K_M", std::vector<std::string>{"Q3", "Q4"}), "; did you mean 'Q4'?");
   EXPECT_EQ(didYouMean("percentile", std::vector<std::string>{"observer", "weight_percentile"}),
             "; did you mean 'weight_percentile'?");
-  EXPECT_EQ(didYouMean("Q4KM", std::vector<std::string>{"Q4"}), "") << "no word of its own";
+  EXPECT_EQ(didYouMean("Q4LARGE", std::vector<std::string>{"Q4"}), "") << "no word of its own";
+  EXPECT_EQ(didYouMean("w4a16_asym", std::vector<std::string>{"W4A16", "W4A16_ASYM"}),
+            "; did you mean 'W4A16_ASYM'?");
 }
 
 TEST(DidYouMean, IsSilentWhereNoneIsNear) {

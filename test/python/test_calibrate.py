@@ -45,7 +45,7 @@ def test_statistics_are_those_of_a_numpy_forward(tmp_path, bos):
     rng = np.random.default_rng(5)
     tokens = rng.integers(0, config["vocab_size"], (3, 41))
     tokens[1, 23:] = -1
-    statistics = Statistics(calibrate(model, tmp_path / "run", write_tokens(tmp_path / "tokens", tokens, bos), max_rows=16))
+    statistics = Statistics(calibrate(model, tmp_path / "run", write_tokens(tmp_path / "tokens", tokens, bos), layer_rows=16))
     seen = observe(config, tensors, [row[row >= 0] for row in tokens])
     assert statistics.sites == set(seen)
     for site, rows in seen.items():

@@ -57,7 +57,7 @@ READER = SimpleNamespace(
 
 
 def request(prompt, limit, **settings):
-    return Request(np.asarray(prompt, np.int32), limit, Settings(max_tokens=limit, **settings), False)
+    return Request(np.asarray(prompt, np.int32), limit, Settings(max_tokens=limit, **settings), begins_text=False, is_text=False)
 
 
 @pytest.fixture

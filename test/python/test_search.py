@@ -135,7 +135,7 @@ def test_what_compile_makes_of_the_recipe_has_the_bytes_that_were_counted(search
     result = run_tool("easyquant-compile", searched.folder / "model", "--recipe", recipe, "--dry-run")
     assert result.returncode == 0, result.stderr
     plans = json.loads(result.stdout)
-    assert plans["other_bytes"] + sum(site["bytes"] for site in plans["sites"]) == report["points"][0]["weights_bytes"]
+    assert plans["header_bytes"] + plans["other_bytes"] + sum(site["bytes"] for site in plans["sites"]) == report["points"][0]["weights_bytes"]
     names = [form["name"] for form in report["formats"]]
     chosen = {site: names[number] for group, number in zip(report["groups"], report["points"][0]["formats"]) for site in group["sites"]}
     for site in plans["sites"]:
@@ -208,7 +208,7 @@ def test_the_head_is_a_group(searched, tmp_path, tied):
     assert point["recipe"]["sites"][-1]["match"] == "lm_head"
     result = run_tool("easyquant-compile", model.folder / "model", "--recipe", model.folder / "head" / "recipe.json", "--dry-run")
     plans = json.loads(result.stdout)
-    assert plans["other_bytes"] + sum(site["bytes"] for site in plans["sites"]) == point["weights_bytes"]
+    assert plans["header_bytes"] + plans["other_bytes"] + sum(site["bytes"] for site in plans["sites"]) == point["weights_bytes"]
     assert_refused(model.run("head", "avg-bits=4", "search-head"), "avg-bits counts the layers' weights alone")
 
 

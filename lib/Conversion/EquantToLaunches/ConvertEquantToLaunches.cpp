@@ -174,6 +174,9 @@ LogicalResult StepConverter::emit(Operation &op) {
   }
   KernelOps kernel(&op);
   const KernelLibrary::Lowering *lowering = library.find(kernel.first());
+  if (!lowering && llvm::any_of(op.getResultTypes(), llvm::IsaPred<equant::WeightType>))
+    return op.emitOpError(
+        "is evaluated on constant weights: run equant-materialize-weights before");
   if (!lowering)
     return kernel.first()->emitOpError(library.missing);
   for (Operation *inner : kernel.ops)

@@ -11,9 +11,19 @@ func.func @forward(%x: tensor<?x8xf32>) -> tensor<?x8xf32> {
 
 // -----
 
+// What is left of weights that have not been materialized.
+func.func @forward(%x: tensor<?x8xf32>, %w: tensor<8x8xf32>) -> tensor<?x8xf32> {
+  // expected-error @below {{is evaluated on constant weights: run equant-materialize-weights before}}
+  %q = equant.quantize %w rule absmax : (tensor<8x8xf32>) -> !equant.weight<8x8, #equant.scheme<i8, symmetric, channel>>
+  %y = equant.linear %x, %q {sites = ["q"]} : (tensor<?x8xf32>, !equant.weight<8x8, #equant.scheme<i8, symmetric, channel>>) -> tensor<?x8xf32>
+  return %y : tensor<?x8xf32>
+}
+
+// -----
+
 // An op that is no part of a model.
 func.func @forward(%x: tensor<?x8xf32>) -> tensor<?x8xf32> {
-  // expected-error @below {{has no kernel; it must be lowered to lm or equant ops first}}
+  // expected-error @below {{has no kernel, nor has any op outside of lm and equant}}
   %y = math.exp %x : tensor<?x8xf32>
   return %y : tensor<?x8xf32>
 }

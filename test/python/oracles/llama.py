@@ -94,8 +94,10 @@ class Llama:
             layer |= {name: linear(at + "mlp." + name) for name in ("gate_proj", "up_proj", "down_proj")}
             kind = config["model_type"]
             layer["post_norm"] = vector(at + "post_attention_layernorm.weight")
-            other = "post_feedforward_layernorm" if kind == "olmo2" else "input_layernorm"
-            layer["other_norm"] = vector(at + other + ".weight")
+            if kind == "olmo2":
+                layer["post_mlp_norm"] = vector(at + "post_feedforward_layernorm.weight")
+            else:
+                layer["input_norm"] = vector(at + "input_layernorm.weight")
             for name in ("q_norm", "k_norm"):
                 layer[name] = vector(f"{at}self_attn.{name}.weight") if kind in ("qwen3", "olmo2") else None
             layer["window"], layer["rotated"] = window_of(config, index), is_rotated(config, index)
@@ -140,9 +142,9 @@ class Llama:
 
             if self.config["model_type"] == "olmo2":
                 x = x[first:] + norm(self.attention(layer, x, first), "post_norm")
-                x = x + norm(mlp(x), "other_norm")
+                x = x + norm(mlp(x), "post_mlp_norm")
             else:
-                x = x[first:] + self.attention(layer, norm(x, "other_norm"), first)
+                x = x[first:] + self.attention(layer, norm(x, "input_norm"), first)
                 x = x + mlp(norm(x, "post_norm"))
         return rms_norm(x, self.norm, self.epsilon)
 
