@@ -111,7 +111,7 @@ def attention_text(name, cache):
                      f"!lm.kv_cache<layers = 1, kv_heads = {KV_HEADS}, head_dim = {HEAD_DIM}>")
     codes = cache[1]
     scheme = f", kv_scheme = #equant.kv_scheme<code = {codes}, group = 64, residual = 128, sinks = 4, keys = channel>" if codes else ""
-    return "\n".join([*globals_, f"func.func @attention_{name}(%q: {q}, %k: {kv}, %v: {kv}, %cache: {handle}, %batch: !lm.batch) -> {q} {{",
+    return "\n".join([f"func.func @attention_{name}(%q: {q}, %k: {kv}, %v: {kv}, %cache: {handle}, %batch: !lm.batch) -> {q} {{",
                       f"  %y = {'equant' if codes else 'lm'}.attention %q, %k, %v, %cache, %batch {{layer = 0, num_heads = {HEADS}, "
                       f"num_kv_heads = {KV_HEADS}, head_dim = {HEAD_DIM}, scale = {HEAD_DIM ** -0.5}{scheme}}} : {q}, {kv}, {handle}",
                       f"  return %y : {q}", "}"])
