@@ -10,7 +10,7 @@ import pytest
 from gguf import GGMLQuantizationType as Type
 from safetensors import safe_open
 
-from helpers import assert_refused, run_tool
+from helpers import ISA, assert_refused, run_tool
 
 HIDDEN, HEADS, KV_HEADS, INNER, VOCAB = 256, 4, 2, 512, 32
 SHAPES = {
@@ -106,6 +106,18 @@ def test_types_that_are_not_supported(tmp_path, kind):
     write_model(tmp_path / "model.gguf", kind)
     assert_refused(run_tool("easyquant-translate", "--import-gguf", tmp_path / "model.gguf"), "token_embd.weight",
                    kind.name, "Q4_K", "F16")
+
+
+@pytest.mark.parametrize("kind, scheme, notes", [
+    (Type.Q8_0, "W8A16", 1), (Type.Q8_0, "none", 0), (Type.BF16, "W8A16", 0),
+], ids=str)  # fmt: skip
+def test_who_rounds_codes_again_is_told(tmp_path, kind, scheme, notes):
+    """Once, by the compiler, whose words `easyquant compile` passes on."""
+    file = tmp_path / "model.gguf"
+    write_model(file, kind)
+    done = run_tool("easyquant-compile", file, "-o", tmp_path / "out", f"--scheme={scheme}", ISA)
+    note = f"note: {file} is quantized already (Q8_0 × 8), and its values are rounded once more; a float file of the model keeps more of it\n"
+    assert done.returncode == 0 and done.stderr.count("note: ") == notes and done.stderr.count(note) == notes, done.stderr
 
 
 def test_smollm2_from_both_containers(smollm2_gguf, smollm2, tmp_path):

@@ -105,8 +105,8 @@ def test_what_is_missing_is_named(tiny_llama, tokens, tmp_path):
     def refused(*options):
         return run_tool("easyquant-compile", tiny_llama, "-o", tmp_path / "out", *options)
 
-    assert_refused(refused("--method=gptq"), "gptq", "--calib FILE")
-    assert_refused(refused("--activations=static"), "static and online activations", "--calib FILE")
+    assert_refused(refused("--method=gptq"), "method gptq needs calibration text: give --tokens FILE")
+    assert_refused(refused("--activations=static"), "static and online activations", "--tokens FILE")
     assert_refused(refused("--method=smoothquant", "--alpha=often", f"--tokens={tokens}"), "alpha 'often'", "search")
     assert_refused(refused("--method=smoothquant", "--alpha=2", f"--tokens={tokens}"), "alpha '2'", "from 0 to 1")
     assert_refused(refused("--method=gptq+lkd", f"--tokens={tokens}"), "'gptq'", "'lkd'", "both round")

@@ -113,16 +113,18 @@ static OwningOpRef<ModuleOp> readModel(Session &session, formats::ModelSource &s
   return module;
 }
 
-/// Says that weights of the source are codes already.
-static void noteCodes(ModuleOp module, const formats::ModelSource &source) {
+/// Says that weights of the source are codes already, where they are going to be rounded again.
+static void noteCodes(const CommandLine &line, const formats::ModelSource &source) {
+  if (!line.options.has(option::recipe) && line.options[option::scheme] == "none")
+    return;
   std::string codes;
   for (const auto &[type, count] : source.storedTypes())
     if (type != "F32" && type != "F16" && type != "BF16")
-      codes += (codes.empty() ? "" : ", ") + std::to_string(count) + " of " + type;
+      codes += (codes.empty() ? "" : ", ") + type + " × " + std::to_string(count);
   if (!codes.empty())
-    emitRemark(module.getLoc()) << source.path().string() << " is quantized already (" << codes
-                                << "): its weights are read as the floats that the codes stand "
-                                   "for, and rounded again where a scheme is asked for";
+    llvm::errs() << "note: " + oneLine(line.model) + " is quantized already (" + codes +
+                        "), and its values are rounded once more; a float file of the model "
+                        "keeps more of it\n";
 }
 
 /// What ranks do together; behind it rank 0 goes on alone.
@@ -153,10 +155,10 @@ static int compile(Session &session, formats::ModelSource &source) {
     return session.fail(folder.error().message);
   if (!folder->madeParent().empty())
     llvm::errs() << "note: " + oneLine(folder->madeParent()) + ": was missing and has been made\n";
+  noteCodes(line, source);
   OwningOpRef<ModuleOp> module = readModel(session, source);
   if (!module)
     return session.fail();
-  noteCodes(*module, source);
   const std::string output = folder->path();
   if (!line.options.has(option::workFolder))
     line.options.set(option::workFolder, output);

@@ -11,11 +11,9 @@ from easyquant.compiler.advice import better_method
 from easyquant.compiler.calibration import CalibrationText
 from easyquant.compiler.compile import compile_model, help_compile
 from easyquant.compiler.defaults import with_default_method
-from easyquant.compiler.driver import find_model
 from easyquant.compiler.options import CompileOptions, check_table, choices_of, groups, takes_options
 from easyquant.compiler.plans import plans_of, print_dry_run
 from easyquant.formats import hub
-from easyquant.formats.model_files import quantized_types
 from easyquant.runtime.artifact import Artifact
 from easyquant.runtime.ranks import Comm, CommOption, CommTimeoutOption, Ranks
 from easyquant.support.errors import UserError
@@ -70,11 +68,6 @@ def compile_command(
         raise UserError("-o OUT is missing: the folder to write the artifact to")
     if ranks.rank:
         return help_compile(model, output, options, ranks)
-    if output is not None:
-        console.note_new_folder(output.parent)
-    if not prints_only and options.scheme != "none" and (types := quantized_types(find_model(model))):
-        shown = ", ".join(f"{name} × {count}" for name, count in types.items())
-        console.note(f"note: {model} is quantized already ({shown}), and its values are rounded once more; a float file of the model keeps more of it")
     cost = compile_model(model, output, options, ranks)
     if prints_only:
         return

@@ -4,7 +4,6 @@
 
 import json
 import math
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +12,6 @@ import numpy as np
 from easyquant.formats.gguf_header import GgufHeader, GgufTensor, read_gguf_header
 from easyquant.formats.hub import download_hint, locate
 from easyquant.support.errors import UserError
-
-FLOAT_TYPES = ("F64", "F32", "F16", "BF16")
 
 
 @dataclass(frozen=True)
@@ -166,12 +163,6 @@ def context_of(model: Path) -> int | None:
     properties = _properties_of_config(read_json(model / "config.json")) if model.is_dir() else read_gguf(model).properties
     context = properties.get("context")
     return context if type(context) is int and context > 0 else None
-
-
-def quantized_types(model: Path) -> dict[str, int]:
-    """The types of a GGUF file whose tensors are quantized already, and how many tensors have each."""
-    types = Counter(tensor.dtype for tensor in read_gguf(model).tensors) if model.is_file() else Counter()
-    return {name: count for name, count in sorted(types.items()) if name not in FLOAT_TYPES}
 
 
 def read_model(path: Path) -> ModelInfo:
