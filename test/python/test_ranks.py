@@ -95,7 +95,7 @@ def test_artifacts_are_the_same_bytes(model, tmp_path, method):
 
 
 SEARCHES = {
-    "grid": "max-bytes=40000,60000 search-head=true",
+    "grid": "max-bytes=62000,82000 search-head=true",
     "learned": "avg-bits=7 strategy=learned evaluations=8",
     "greedy": "avg-bits=7 strategy=greedy evaluations=4",
     "time": "avg-bits=7 max-decode-ms=1000",
