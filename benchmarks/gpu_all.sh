@@ -111,7 +111,7 @@ prepare_kernels() {
     echo "kernels of the benchmark for $chip"
     "$tools/easyquant-gpu-kernel-bench" --chip "$chip" --out "$stage/kernels/$chip" ${SHAPES:+--shapes "$SHAPES"}
   done
-  PYTHONPATH=$repo/test/python:$repo/python "$python" - "$data" "$scratch" <<'PYTHON'
+  PYTHONPATH=$repo/test/python:$repo/test/Inputs:$repo/python "$python" - "$data" "$scratch" <<'PYTHON'
 import sys
 from pathlib import Path
 
