@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from helpers import REPO, test_data
+from quality import GOLDENS, judge
 
 SCRIPT = REPO / "benchmarks" / "quality.py"
 VARIANTS = "W8A8/absmax,W8A8/smoothquant,W4A16/absmax,W4A16/gptq,W4A16/awq,W4A8/zeroquant,T4A16/absmax"
@@ -27,15 +28,28 @@ def test_every_method_is_as_good_as_it_was(smollm2_degrid, tmp_path):
     assert done.returncode == 0 and "0 problems in 7 variants" in done.stdout, done.stdout + done.stderr
     assert "none" not in done.stdout, "a variant without a golden figure"
 
-    # It goes on from what it found, and sees a method that does worse, or better, than it should, and an order that is broken.
-    for name, factor, problem in (("W4A16-awq", 1.15, "W4A16 awq: KL"), ("W4A16-gptq", 0.7, "W4A16 gptq: KL"), ("W4A16-awq", 9, "is not ahead of")):
-        file = tmp_path / f"{name}.json"
-        kept = file.read_text()
-        found = json.loads(kept)
-        file.write_text(json.dumps(found | {"kl_mean": found["kl_mean"] * factor}))
-        done = quality(smollm2_degrid, tmp_path, f"--variants={VARIANTS}")
-        assert done.returncode == 1 and problem in done.stdout, done.stdout + done.stderr
-        file.write_text(kept)
+    # It goes on from what it found, and ends with status 1 where that has a problem.
+    file = tmp_path / "W4A16-awq.json"
+    found = json.loads(file.read_text())
+    file.write_text(json.dumps(found | {"kl_mean": found["kl_mean"] * 1.15}))
+    done = quality(smollm2_degrid, tmp_path, f"--variants={VARIANTS}")
+    assert done.returncode == 1 and "W4A16 awq: KL" in done.stdout and "1 problems" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("isa", ["avx2", "avx512vnni"])
+@pytest.mark.parametrize("name, factor, problem", [
+    ("W4A16 awq", 1.15, "W4A16 awq: KL"), ("W4A16 awq", 0.85, "W4A16 awq: KL"), ("W8A8 smoothquant", 1.15, "W8A8 smoothquant: KL"),
+    ("W4A16 gptq", 0.7, "W4A16 gptq: KL"), ("W4A16 gptq", 1.3, "W4A16 gptq: KL"), ("W4A16 awq", 9, "is not ahead of"),
+])  # fmt: skip
+def test_worse_better_and_broken_orders_are_seen(isa, name, factor, problem):
+    """On a machine of each instruction set that finds what is golden there."""
+    goldens = next(entry["kl"] for entry in json.loads(GOLDENS.read_text()) if entry["setting"]["nsamples"] == 16)
+    assert sorted(goldens) == sorted(VARIANTS.replace("/", " ").split(","))
+    found = {variant: {"kl_mean": kl[isa], "protocol": {"isa": isa}} for variant, kl in goldens.items()}
+    assert judge(found, goldens) == []
+    found[name]["kl_mean"] *= factor
+    problems = judge(found, goldens)
+    assert problems and any(problem in line for line in problems)
 
 
 @pytest.mark.parametrize("options, message", [(("--variants=W8A8/gtpq",), "W8A8/gtpq is none of")])
