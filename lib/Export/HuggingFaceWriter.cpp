@@ -9,10 +9,9 @@
 
 #include "easyquant/Formats/ModelTensors.h"
 #include "easyquant/Formats/ShardedSafetensors.h"
+#include "easyquant/Support/Json.h"
 #include "easyquant/Support/StagedFolder.h"
 #include "easyquant/Support/WriteFile.h"
-
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 
@@ -90,36 +89,33 @@ Result<void> writeWeights(const ModelSource &source, const fs::path &folder) {
 } // namespace
 
 /// rope_scaling; null where positions are not scaled.
-static nlohmann::ordered_json ropeScalingJson(const numerics::RopeParams &rope) {
-  nlohmann::ordered_json json;
+static Json ropeScalingJson(const numerics::RopeParams &rope) {
+  Json::Object json;
   switch (rope.scaling) {
   case numerics::RopeScaling::None:
     return nullptr;
   case numerics::RopeScaling::Linear:
-    json["rope_type"] = "linear";
-    json["factor"] = rope.factor;
-    return json;
+    return Json::Object{{"rope_type", "linear"}, {"factor", rope.factor}};
   case numerics::RopeScaling::Llama3:
-    json["rope_type"] = "llama3";
-    json["factor"] = rope.factor;
-    json["low_freq_factor"] = rope.lowFrequencyFactor;
-    json["high_freq_factor"] = rope.highFrequencyFactor;
+    json = {{"rope_type", "llama3"},
+            {"low_freq_factor", rope.lowFrequencyFactor},
+            {"high_freq_factor", rope.highFrequencyFactor}};
     break;
   case numerics::RopeScaling::Yarn:
-    json["rope_type"] = "yarn";
-    json["factor"] = rope.factor;
-    json["beta_fast"] = rope.betaFast;
-    json["beta_slow"] = rope.betaSlow;
-    json["attention_factor"] = rope.attentionFactor;
-    json["truncate"] = rope.truncate;
+    json = {{"rope_type", "yarn"},
+            {"beta_fast", rope.betaFast},
+            {"beta_slow", rope.betaSlow},
+            {"attention_factor", rope.attentionFactor},
+            {"truncate", rope.truncate}};
     break;
   }
+  json["factor"] = rope.factor;
   json["original_max_position_embeddings"] = rope.originalPositions;
   return json;
 }
 
 /// The window as the architecture's configuration speaks of it.
-static void addWindow(nlohmann::ordered_json &json, const ModelConfig &config) {
+static void addWindow(Json::Object &json, const ModelConfig &config) {
   const WindowKind kind = config.architecture->window;
   if (kind == WindowKind::None)
     return;
@@ -144,8 +140,8 @@ static void addWindow(nlohmann::ordered_json &json, const ModelConfig &config) {
 
 std::string formats::huggingFaceConfigText(const ModelConfig &config) {
   const Architecture &architecture = *config.architecture;
-  nlohmann::ordered_json json;
-  json["architectures"] = {architecture.className};
+  Json::Object json;
+  json["architectures"] = Json::Array{architecture.className};
   json["model_type"] = architecture.name;
   json["vocab_size"] = config.vocabSize;
   for (const ConfigSize &size : configSizes())
@@ -179,7 +175,7 @@ std::string formats::huggingFaceConfigText(const ModelConfig &config) {
     json["eos_token_id"] = config.eosTokenIds.front();
   else if (!config.eosTokenIds.empty())
     json["eos_token_id"] = config.eosTokenIds;
-  return json.dump(2) + "\n";
+  return Json(std::move(json)).document();
 }
 
 Result<void> formats::writeHuggingFace(const ModelSource &source, const fs::path &folder) {
