@@ -14,6 +14,8 @@
 
 #include "Sequences.h"
 
+#include "easyquant/Numerics/KVCache.h"
+
 namespace easyquant::cpu {
 
 /// Where a sequence's pages begin in the cache, and those of all sequences.

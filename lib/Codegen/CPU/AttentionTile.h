@@ -24,6 +24,8 @@
 
 #include "AttentionPages.h"
 
+#include "easyquant/Numerics/KVCache.h"
+
 #include "llvm/Support/MathExtras.h"
 
 namespace easyquant::cpu {
