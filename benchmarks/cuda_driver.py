@@ -8,7 +8,7 @@ import numpy as np
 
 LIBRARY = "libcuda.so.1"
 
-# Of CUdevice_attribute.
+# Numbers of CUdevice_attribute.
 CLOCK_KHZ, MULTIPROCESSORS, CAPABILITY_MAJOR, CAPABILITY_MINOR = 13, 16, 75, 76
 MAX_DYNAMIC_SHARED_BYTES = 8  # of CUfunction_attribute
 JIT_ERROR_LOG, JIT_ERROR_LOG_BYTES = 5, 6  # of CUjit_option

@@ -61,7 +61,7 @@ def write_model(folder: Path, tokenizer: Path) -> int:
 
 
 def command(*arguments: object, ranks: int = 1) -> list[str]:
-    """Of `easyquant`, on so many ranks where it is more than one."""
+    """The command line of `easyquant` with these arguments, by mpirun where there are several ranks."""
     launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)] if ranks > 1 else []
     return [*launcher, sys.executable, "-m", "easyquant", *map(str, arguments)]
 

@@ -68,7 +68,7 @@ struct CPULauncher {
     b.launch(SymbolRefAttr::get(kernel.getSymNameAttr()), operands, phase, sharing);
     return success();
   }
-  /// Of a kernel over rows.
+  /// Launches a kernel over rows.
   LogicalResult launchRows(LaunchBuilder &b, func::FuncOp kernel, ValueRange operands,
                            Phase phase) const {
     LaunchBuilder::Sharing sharing;
@@ -478,7 +478,7 @@ LogicalResult CPULauncher::attention(LaunchBuilder &b, equant::AttentionOp op) c
     return failure();
   operands.push_back(b.result(op.getOutput(), b.rows(query)));
   operands.push_back(b.scratch(cpu::scratchBytes(spec, target), /*perThread=*/true));
-  // Of one token it appends, then attends; of more the other way round.
+  // A step of one token appends it and then attends. A step of more tokens attends first.
   return launch(b, cpu::getOrEmitAttention(module, spec, target), operands, Phase::Attention, {});
 }
 

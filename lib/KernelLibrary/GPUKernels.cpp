@@ -24,7 +24,7 @@ LogicalResult GPULauncher::launch(LaunchBuilder &b, Operation *op,
   FailureOr<SmallVector<Value>> operands = arguments.of(op, kernel);
   if (failed(operands))
     return failure();
-  // What whoever writes the launch down has to know of the kernel.
+  // What a writer of the launch list has to know of the kernel.
   Operation *function = mlir::SymbolTable::lookupSymbolIn(kernels, kernel.name);
   Builder builder(b.context());
   SmallVector<int64_t> grid;
@@ -265,7 +265,7 @@ static LogicalResult describeWeights(Spec &spec, equant::PackedLinearOp op, Frag
   return error << "; compile it with --target cpu or another scheme";
 }
 
-/// The arguments of a packed weight: of a linear or an embedding.
+/// The arguments of the packed weight of a linear or an embedding.
 static LogicalResult addCodes(Arguments &arguments, Value weight) {
   return success(succeeded(arguments.setWeight("w", weight, WeightTensor::Codes)) &&
                  succeeded(arguments.setWeight("wscales", weight, WeightTensor::Scales)) &&

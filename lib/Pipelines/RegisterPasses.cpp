@@ -37,7 +37,7 @@ void registerDialects(DialectRegistry &registry) {
 }
 
 namespace {
-/// Those of convert-equant-to-launches.
+/// The options of convert-equant-to-launches.
 struct LaunchesOptions : PassPipelineOptions<LaunchesOptions> {
   const ConvertEquantToLaunchesOptions defaults;
   Option<std::string> target{

@@ -61,7 +61,7 @@ std::string Driver::describe(Status status) const {
 const Profiler &Profiler::get() {
   static const Profiler instance = [] {
     Profiler profiler;
-    // Of CUDA 12 and of CUDA 13.
+    // The first is in CUDA 12, the second in CUDA 13.
     for (const char *name : {"libnvToolsExt.so.1", "libnvtx3interop.so.1"}) {
       Result<SharedLibrary> library = SharedLibrary::open(name);
       if (!library)

@@ -32,7 +32,7 @@ using Event = struct EventHandle *;
 using Graph = struct GraphHandle *;
 using GraphExec = struct GraphExecHandle *;
 
-/// Of CUresult, those that get a message of their own.
+/// The values of CUresult that get a message of their own.
 enum : Status {
   kSuccess = 0,
   kOutOfMemory = 2,
@@ -64,15 +64,15 @@ constexpr bool losesDevice(Status status) {
     return status >= kHardwareStackError && status <= kLaunchFailed;
   }
 }
-/// Of CUdevice_attribute.
+/// Values of CUdevice_attribute.
 enum : int { kCapabilityMajor = 75, kCapabilityMinor = 76, kMaxSharedMemoryOptin = 97 };
-/// Of CUfunction_attribute.
+/// Values of CUfunction_attribute.
 enum : int { kPtxVersion = 5, kMaxDynamicSharedBytes = 8 };
-/// Of CUjit_option: where the driver's assembler writes what is wrong.
+/// Values of CUjit_option: where the driver's assembler writes what is wrong.
 enum : int { kJitErrorLog = 5, kJitErrorLogBytes = 6 };
-/// Of CUstreamCaptureMode: only this thread's calls are watched.
+/// A value of CUstreamCaptureMode: only this thread's calls are watched.
 enum : int { kCaptureThreadLocal = 1 };
-/// Of CUstream_flags: no implicit waiting for the default stream.
+/// A value of CUstream_flags: no implicit waiting for the default stream.
 enum : unsigned { kStreamNonBlocking = 1 };
 /// The least driver: CUDA 12.0, for PTX 8.0.
 constexpr int kLeastVersion = 12000;

@@ -65,7 +65,7 @@ struct Architecture {
     if (error != std::errc())
       number = 0;
   }
-  /// Of Jetson, whose machine code no other GPU takes, as it takes none of theirs.
+  /// The GPU of Jetson takes no other GPU's machine code, and none of them takes that of Jetson.
   static bool isJetson(int number) { return number == 87; }
 };
 } // namespace

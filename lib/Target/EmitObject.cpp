@@ -131,7 +131,7 @@ FailureOr<llvm::SmallVector<char, 0>> emitObject(ModuleOp module, const Target &
   return object;
 }
 
-/// That of the LLVM this was built with, or else what the PATH has.
+/// The linker of the LLVM that this was built with, or else the one on the PATH.
 static llvm::ErrorOr<std::string> findLinker() {
   if (llvm::sys::fs::can_execute(EASYQUANT_LLD))
     return EASYQUANT_LLD;

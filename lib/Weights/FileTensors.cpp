@@ -98,8 +98,8 @@ static bool isWeightOfLinear(const OpOperand *reader) {
   auto linear = dyn_cast<lm::LinearOp>(reader->getOwner());
   return linear && linear.getWeight() == reader->get();
 }
-/// Of a constant that is multiplied: such readers want nothing on a GPU but its bf16 fragments,
-/// which an embedding takes its rows from.
+/// Such readers of a constant that is multiplied want nothing on a GPU but its bf16 fragments, from
+/// which an embedding takes its rows.
 static bool readsBF16(const OpOperand *reader) {
   return isWeightOfLinear(reader) || isa<lm::EmbeddingOp>(reader->getOwner());
 }

@@ -18,7 +18,7 @@ LayoutAttr easyquant::equant::layoutFor(const ConstantWeight &weight, Target tar
   mlir::MLIRContext *context = weight.scheme.getContext();
   if (target == Target::CPU)
     return LayoutAttr::panel(context);
-  // Of 3 bits there is but one order.
+  // Codes of 3 bits have but one order.
   bool readsFloats = weight.floatReader || (weight.scheme.getBits() == 3 && !weight.integerReader);
   return LayoutAttr::mmaSync(context,
                              readsFloats ? FragmentOrder::M16N8K16 : FragmentOrder::M16N8K32);

@@ -114,7 +114,7 @@ StreamLinear::Values StreamLinear::loadUnit(Value unit, Value there) {
 Value StreamLinear::loadPair(Value pointer, Value column) {
   Type element = b.type(spec.input);
   auto whole = [&] { return b.load(pointer, b.i32(), true); };
-  // Of K, or of the blocks of a last unit.
+  // All columns are there where the units end at K.
   if (units() * shape.unit * kColumns == spec.k)
     return whole();
   Value zero = b.i32(0);
