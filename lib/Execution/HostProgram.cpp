@@ -9,6 +9,8 @@
 
 #include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
 #include "easyquant/Conversion/LaunchesToLLVM/LaunchesToLLVM.h"
+#include "easyquant/Formats/Manifest.h"
+#include "easyquant/Support/AttributeJson.h"
 #include "easyquant/Target/EmitObject.h"
 
 #include "mlir/Pass/PassManager.h"
@@ -50,14 +52,14 @@ HostProgram::compile(ModuleOp module, const std::string &isa, int64_t maxRows) {
   cpu::buildLowerToLLVMPipeline(pm);
   if (failed(pm.run(module)))
     return failure();
-  auto facts = module->getAttrOfType<DictionaryAttr>(kProgramAttr);
-  program->arenaBytes = facts.getAs<IntegerAttr>("arena_bytes").getInt();
-  program->arenaBytesPerThread = facts.getAs<IntegerAttr>("arena_bytes_per_thread").getInt();
-  auto cache = facts.getAs<DictionaryAttr>("cache");
-  program->cache = {cache.getAs<IntegerAttr>("page_tokens").getInt(),
-                    cache.getAs<IntegerAttr>("page_bytes").getInt(),
-                    cache.getAs<IntegerAttr>("window_bytes").getInt()};
-  std::string symbol = "_mlir_ciface_" + facts.getAs<StringAttr>("entry").str();
+  Result<formats::Manifest::Program> facts = formats::readPart<formats::Manifest::Program>(
+      toJson(module->getAttr(kProgramAttr)), kProgramAttr);
+  if (!facts)
+    return emitError(module.getLoc()) << facts.error().message;
+  program->arenaBytes = facts->arenaBytes;
+  program->arenaBytesPerThread = facts->arenaBytesPerThread;
+  program->cache = facts->cache.sizes;
+  std::string symbol = "_mlir_ciface_" + facts->entries.at(isa);
 
   cpu::Target target;
   target.isa = isa == "avx2" ? cpu::Isa::AVX2 : cpu::Isa::AVX512VNNI;

@@ -8,7 +8,7 @@
 #ifndef EASYQUANT_LIB_CALIBRATION_HOSTPROGRAM_H
 #define EASYQUANT_LIB_CALIBRATION_HOSTPROGRAM_H
 
-#include "easyquant/Formats/CacheSizes.h"
+#include "easyquant/Formats/Cache.h"
 #include "easyquant/Runtime/Program.h"
 #include "easyquant/Support/Result.h"
 

@@ -134,15 +134,6 @@ template <typename Fields> void mapFields(Fields &fields, Manifest::Site &site) 
   fields.required("largest_error", site.largestError, Numbers::NotNegative);
 }
 
-template <typename Fields> void mapFields(Fields &fields, Manifest::CacheScheme &scheme) {
-  fields.required("bits", scheme.bits, kSmall);
-  fields.required("group_size", scheme.groupSize, kSmall);
-  fields.required("residual", scheme.residual, kSmall);
-  fields.required("sinks", scheme.sinks, kSmall);
-  fields.required("keys", scheme.keys);
-  fields.required("key_scales", scheme.keyScales);
-}
-
 static bool isIdentifier(const std::string &text) {
   auto isLetter = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
@@ -162,9 +153,9 @@ template <typename Fields> void mapFields(Fields &fields, Manifest::Program &pro
   fields.required("max_rows", program.maxRows, kSize);
   fields.required("arena_bytes", program.arenaBytes, Bounds());
   fields.required("arena_bytes_per_thread", program.arenaBytesPerThread, Bounds());
-  fields.required("cache", program.cache);
-  fields.required("cache_scheme", program.cacheScheme);
-  fields.required("cache_type", program.cacheType);
+  fields.required("cache", program.cache.sizes);
+  fields.required("cache_scheme", program.cache.scheme);
+  fields.required("cache_type", program.cache.type);
   fields.optional("tensor_parallel", program.tensorParallel);
   fields.required("entries", program.entries);
   for (const auto &[isa, symbol] : program.entries)
@@ -361,15 +352,34 @@ Result<Manifest> formats::parseManifest(std::string_view text, std::string_view 
   return manifest;
 }
 
+static constexpr FieldReader::Options kPart = {.code = ErrorCode::InvalidArgument,
+                                               .refuseUnknown = true};
+
 Result<Manifest> formats::readManifestParts(const Json &parts, std::string_view name) {
   Manifest manifest;
-  FieldReader fields(parts, name, {.code = ErrorCode::InvalidArgument, .refuseUnknown = true});
+  FieldReader fields(parts, name, kPart);
   mapParts(fields, manifest);
   fields.finish();
   if (Result<void> done = fields.result(); !done)
     return Unexpected(done.error());
   return manifest;
 }
+
+template <typename Part> Json formats::partJson(const Part &part) {
+  return FieldWriter::toJson(part);
+}
+
+template <typename Part> Result<Part> formats::readPart(const Json &json, std::string_view name) {
+  Part part;
+  Result<void> done = readFields(json, name, part, kPart);
+  return done ? Result<Part>(std::move(part)) : Unexpected(done.error());
+}
+
+template Json formats::partJson(const Cache &);
+template Json formats::partJson(const Manifest::Program &);
+template Json formats::partJson(const Manifest::Gpu &);
+template Result<Cache> formats::readPart(const Json &, std::string_view);
+template Result<Manifest::Program> formats::readPart(const Json &, std::string_view);
 
 std::string formats::manifestText(const Manifest &manifest) {
   return FieldWriter::toJson(manifest).document();

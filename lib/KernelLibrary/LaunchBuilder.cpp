@@ -9,7 +9,9 @@
 
 #include "easyquant/Dialect/Equant/IR/TensorParallel.h"
 #include "easyquant/Dialect/LM/Analysis/InPlace.h"
+#include "easyquant/Formats/Manifest.h"
 #include "easyquant/Formats/Step.h"
+#include "easyquant/Support/AttributeJson.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
@@ -442,30 +444,6 @@ Value LaunchBuilder::counters(int64_t count) {
 // The cache
 //===----------------------------------------------------------------------===//
 
-DictionaryAttr easyquant::describeCache(MLIRContext *context, const formats::CacheSizes &sizes,
-                                        StringRef type, equant::KVSchemeAttr scheme,
-                                        bool rotatesKeys) {
-  Builder b(context);
-  auto integer = [&](StringRef name, int64_t value) {
-    return b.getNamedAttr(name, b.getI64IntegerAttr(value));
-  };
-  auto text = [&](StringRef name, StringRef value) {
-    return b.getNamedAttr(name, b.getStringAttr(value));
-  };
-  Attribute codes = b.getUnitAttr();
-  if (scheme)
-    codes = b.getDictionaryAttr(
-        {integer("bits", scheme.getCode().getWidth()), integer("group_size", scheme.getGroup()),
-         integer("residual", scheme.getResidual()), integer("sinks", scheme.getSinks()),
-         text("keys", rotatesKeys ? "pre-rope" : "post-rope"),
-         text("key_scales", equant::stringifyGranularity(scheme.getKeys()))});
-  return b.getDictionaryAttr(
-      {b.getNamedAttr("sizes", b.getDictionaryAttr({integer("page_tokens", sizes.pageTokens),
-                                                    integer("page_bytes", sizes.pageBytes),
-                                                    integer("window_bytes", sizes.windowBytes)})),
-       b.getNamedAttr("scheme", codes), text("type", type)});
-}
-
 LogicalResult LaunchBuilder::setCache(Operation *attention, const formats::CacheSizes &layer,
                                       bool rotatesKeys) {
   const int64_t layers = cast<lm::KVCacheType>(attention->getOperand(3).getType()).getLayers();
@@ -474,9 +452,17 @@ LogicalResult LaunchBuilder::setCache(Operation *attention, const formats::Cache
     return attention->emitOpError("needs pages of ")
            << layer.pageBytes << " bytes a layer and a window of " << layer.windowBytes << ", for "
            << layers << " layers; at most " << launch::kMaxBytes << " can be addressed";
-  DictionaryAttr cache = describeCache(
-      context(), {layer.pageTokens, layers * layer.pageBytes, layers * layer.windowBytes},
-      program.cacheType, attention->getAttrOfType<equant::KVSchemeAttr>("kv_scheme"), rotatesKeys);
+  formats::Cache all = {{layer.pageTokens, layers * layer.pageBytes, layers * layer.windowBytes},
+                        std::nullopt,
+                        program.cacheType};
+  if (auto codes = attention->getAttrOfType<equant::KVSchemeAttr>("kv_scheme"))
+    all.scheme = {codes.getCode().getWidth(),
+                  codes.getGroup(),
+                  codes.getResidual(),
+                  codes.getSinks(),
+                  rotatesKeys ? "pre-rope" : "post-rope",
+                  equant::stringifyGranularity(codes.getKeys()).str()};
+  Attribute cache = toAttribute(context(), formats::partJson(all));
   Attribute known = stepOp->getAttr(launch::kCacheAttr);
   if (known && known != cache)
     return attention->emitOpError("has a cache unlike that of the first layer; all layers need the "

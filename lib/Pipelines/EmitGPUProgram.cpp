@@ -12,6 +12,7 @@
 #include "easyquant/Dialect/Equant/IR/TensorParallel.h"
 #include "easyquant/Formats/Manifest.h"
 #include "easyquant/Pipelines/Passes.h"
+#include "easyquant/Support/AttributeJson.h"
 #include "easyquant/Support/Folders.h"
 #include "easyquant/Support/ProgressAction.h"
 #include "easyquant/Support/WriteFile.h"
@@ -44,7 +45,7 @@ using namespace easyquant;
 using formats::kFatbinFile;
 using formats::kGpuProgramFile;
 
-/// Of chips without a letter behind their number, the first: every later driver takes its PTX.
+/// The first chip without a letter behind its number. Every later driver takes its PTX.
 static constexpr easyquant::gpu::ChipId kOldest = easyquant::gpu::ChipId::SM80;
 
 namespace {
@@ -56,7 +57,7 @@ struct ChipCode {
   ModuleOp module{};
   mlir::gpu::GPUModuleOp kernels{};
   formats::LaunchList launches{};
-  DictionaryAttr cache{}; ///< launch.cache of its step
+  formats::Cache cache{}; ///< of its step
   std::string ptx{};
   std::optional<easyquant::gpu::Cubin> cubin{};
 
@@ -91,9 +92,8 @@ private:
   LogicalResult convert(ChipCode &code);
   LogicalResult generate(ChipCode &code, const easyquant::gpu::Assembler *assembler);
   LogicalResult write(StringRef name, StringRef bytes);
-  DictionaryAttr describe(ArrayRef<ChipCode> codes, StringRef later, bool hasMachineCode);
-  /// What a module without a program for CPUs says in its place.
-  void describeProgram(const ChipCode &code);
+  /// Leaves at the module what the manifest says of the program.
+  void describe(ArrayRef<ChipCode> codes, const std::string &later, bool hasMachineCode);
 };
 
 } // namespace
@@ -132,7 +132,7 @@ LogicalResult EmitGPUProgram::convert(ChipCode &code) {
     return failure();
   code.launches = std::move(*launches);
   auto forward = code.module.lookupSymbol<func::FuncOp>(launch::kForward);
-  code.cache = forward->getAttrOfType<DictionaryAttr>(launch::kCacheAttr);
+  code.cache = *launch::cacheOf(forward->getAttr(launch::kCacheAttr));
   code.kernels = code.module.lookupSymbol<mlir::gpu::GPUModuleOp>(launch::kKernels);
   for (Operation &op : llvm::make_early_inc_range(*code.module.getBody()))
     if (&op != code.kernels)
@@ -160,55 +160,38 @@ LogicalResult EmitGPUProgram::write(StringRef name, StringRef bytes) {
   return success();
 }
 
-DictionaryAttr EmitGPUProgram::describe(ArrayRef<ChipCode> codes, StringRef later,
-                                        bool hasMachineCode) {
-  Builder b(&getContext());
-  auto integer = [&](int64_t value) { return b.getI64IntegerAttr(value); };
-  NamedAttrList entries;
-  for (const ChipCode &code : codes) {
-    NamedAttrList entry;
-    entry.set("ptx", b.getStringAttr(code.ptxFile()));
-    entry.set("machine_code", b.getBoolAttr(code.cubin.has_value()));
-    const formats::LaunchList &launches = code.launches;
-    entry.set("kernels", integer(launches.kernels.size()));
-    entry.set("launches", integer(launches.launches.size()));
-    entry.set("arena_bytes", integer(launches.arenaBytes));
-    entries.set(code.name(), entry.getDictionary(&getContext()));
-  }
-  const formats::LaunchList &program = codes.front().launches;
-  NamedAttrList description;
-  description.set("abi", integer(formats::kGpuProgramAbi));
-  description.set("program", b.getStringAttr(kGpuProgramFile));
-  description.set("fatbin", hasMachineCode ? Attribute(b.getStringAttr(kFatbinFile))
-                                           : Attribute(b.getUnitAttr()));
-  description.set("later", b.getStringAttr(later));
-  description.set("chips", entries.getDictionary(&getContext()));
-  description.set("max_rows", integer(program.maxRows));
-  description.set("cache", codes.front().cache.get("sizes"));
-  description.set("cache_type", b.getStringAttr("f16"));
-  ModuleOp source = equant::moduleOf(getOperation(), equant::Target::GPU);
+void EmitGPUProgram::describe(ArrayRef<ChipCode> codes, const std::string &later,
+                              bool hasMachineCode) {
+  ModuleOp module = getOperation(), source = equant::moduleOf(module, equant::Target::GPU);
+  auto set = [&](StringRef name, const auto &part) {
+    module->setAttr(name, toAttribute(&getContext(), formats::partJson(part)));
+  };
+  const ChipCode &first = codes.front();
   auto bytes = source->getAttrOfType<IntegerAttr>(equant::kWeightsBytesAttr);
-  description.set("weights_bytes", integer(bytes ? bytes.getInt() : 0));
-  return description.getDictionary(&getContext());
-}
-
-void EmitGPUProgram::describeProgram(const ChipCode &code) {
-  Builder b(&getContext());
-  NamedAttrList entry;
-  for (auto [name, value] :
-       {std::pair("abi", formats::kProgramAbi), std::pair("max_rows", code.launches.maxRows),
-        std::pair("arena_bytes", int64_t(0)), std::pair("arena_bytes_per_thread", int64_t(0))})
-    entry.set(name, b.getI64IntegerAttr(value));
-  entry.set("cache", code.cache.get("sizes"));
-  entry.set("entries", b.getDictionaryAttr({}));
-  entry.set("cache_scheme", code.cache.get("scheme"));
-  entry.set("cache_type", b.getStringAttr("f16"));
-  ModuleOp source = equant::moduleOf(getOperation(), equant::Target::GPU);
+  formats::Manifest::Gpu gpu{
+      .programFile = kGpuProgramFile,
+      .fatbinFile = hasMachineCode ? std::optional<std::string>(kFatbinFile) : std::nullopt,
+      .later = later,
+      .chips = {},
+      .maxRows = first.launches.maxRows,
+      .weightsBytes = bytes ? bytes.getInt() : 0,
+      .cache = first.cache.sizes,
+      .cacheType = first.cache.type,
+  };
+  for (const ChipCode &code : codes)
+    gpu.chips[code.name()] = {code.ptxFile(), code.cubin.has_value(),
+                              std::ssize(code.launches.kernels), std::ssize(code.launches.launches),
+                              code.launches.arenaBytes};
+  set(kGPUProgramAttr, gpu);
+  if (module->hasAttr(kProgramAttr))
+    return;
+  // A module without a program for CPUs says in its place what all programs have.
+  formats::Manifest::Program program;
+  program.maxRows = first.launches.maxRows;
+  program.cache = first.cache;
   if (const int64_t degree = equant::degreeOf(source); degree > 1)
-    entry.set("tensor_parallel",
-              b.getDictionaryAttr({b.getNamedAttr("degree", b.getI64IntegerAttr(degree)),
-                                   b.getNamedAttr("collectives", b.getArrayAttr({}))}));
-  getOperation()->setAttr(kProgramAttr, entry.getDictionary(&getContext()));
+    program.tensorParallel = {degree, {}};
+  set(kProgramAttr, program);
 }
 
 LogicalResult EmitGPUProgram::emit() {
@@ -221,7 +204,7 @@ LogicalResult EmitGPUProgram::emit() {
     code.module = equant::moduleOf(module, equant::Target::GPU).clone();
     code.module.setSymName(code.name());
   }
-  // Within the module, so that whoever prints and times passes sees those that run here.
+  // Within the module, so that printing and timing of passes reach those that run here.
   OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
   auto programs = ModuleOp::create(builder, module.getLoc());
   auto removePrograms = llvm::scope_exit([&] { programs.erase(); });
@@ -270,9 +253,7 @@ LogicalResult EmitGPUProgram::emit() {
   }
   if (failed(write(kGpuProgramFile, formats::launchListText(lists))))
     return failure();
-  module->setAttr(kGPUProgramAttr, describe(codes, codes[later].name(), assembler.has_value()));
-  if (!module->hasAttr(kProgramAttr))
-    describeProgram(codes.front());
+  describe(codes, codes[later].name(), assembler.has_value());
   ProgressAction::report(&getContext(), "kernels", codes.size(), codes.size());
   return success();
 }

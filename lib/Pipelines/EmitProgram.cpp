@@ -10,6 +10,7 @@
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 #include "easyquant/Formats/Manifest.h"
 #include "easyquant/Pipelines/Passes.h"
+#include "easyquant/Support/AttributeJson.h"
 #include "easyquant/Support/Folders.h"
 #include "easyquant/Support/ProgressAction.h"
 #include "easyquant/Target/EmitObject.h"
@@ -32,21 +33,13 @@ using namespace mlir;
 using namespace easyquant;
 
 /// The programs of all instruction sets are called alike: with the largest buffers of any.
-static DictionaryAttr mergePrograms(MLIRContext *context, ArrayRef<DictionaryAttr> programs,
-                                    ArrayRef<std::string> isas) {
-  Builder b(context);
-  NamedAttrList merged(programs.front());
-  NamedAttrList entries;
-  int64_t perThread = 0;
-  for (auto [program, isa] : llvm::zip_equal(programs, isas)) {
-    entries.append(isa, program.get("entry"));
-    perThread = std::max(perThread, program.getAs<IntegerAttr>("arena_bytes_per_thread").getInt());
+static formats::Manifest::Program mergePrograms(ArrayRef<formats::Manifest::Program> programs) {
+  formats::Manifest::Program merged = programs.front();
+  for (const formats::Manifest::Program &program : programs.drop_front()) {
+    merged.entries.insert(program.entries.begin(), program.entries.end());
+    merged.arenaBytesPerThread = std::max(merged.arenaBytesPerThread, program.arenaBytesPerThread);
   }
-  merged.erase("entry");
-  merged.set("abi", b.getI64IntegerAttr(formats::kProgramAbi));
-  merged.set("entries", entries.getDictionary(context));
-  merged.set("arena_bytes_per_thread", b.getI64IntegerAttr(perThread));
-  return merged.getDictionary(context);
+  return merged;
 }
 
 namespace {
@@ -102,7 +95,7 @@ struct EmitProgram : public easyquant::impl::EmitProgramBase<EmitProgram> {
       lowered.push_back(equant::moduleOf(module, equant::Target::CPU).clone());
       lowered.back().setSymName(isa);
     }
-    // Within the module, so that whoever prints and times passes sees those that run here.
+    // Within the module, so that printing and timing of passes reach those that run here.
     OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
     auto programs = ModuleOp::create(builder, module.getLoc());
     auto removePrograms = llvm::scope_exit([&] { programs.erase(); });
@@ -114,7 +107,7 @@ struct EmitProgram : public easyquant::impl::EmitProgramBase<EmitProgram> {
       return signalPassFailure();
 
     SmallVector<llvm::SmallVector<char, 0>> objects(isas.size());
-    SmallVector<DictionaryAttr> facts(isas.size());
+    std::vector<formats::Manifest::Program> facts(isas.size());
     std::atomic<size_t> done = 0;
     if (failed(failableParallelForEachN(&getContext(), 0, isas.size(), [&](size_t i) {
           cpu::Target target;
@@ -123,13 +116,18 @@ struct EmitProgram : public easyquant::impl::EmitProgramBase<EmitProgram> {
           if (failed(object))
             return failure();
           objects[i] = std::move(*object);
-          facts[i] = lowered[i]->getAttrOfType<DictionaryAttr>(kProgramAttr);
+          auto fact = formats::readPart<formats::Manifest::Program>(
+              toJson(lowered[i]->getAttr(kProgramAttr)), kProgramAttr);
+          if (!fact)
+            return LogicalResult(lowered[i].emitError() << fact.error().message);
+          facts[i] = std::move(*fact);
           if (++done < isas.size())
             ProgressAction::report(&getContext(), "program", done, isas.size());
           return success();
         })))
       return signalPassFailure();
-    module->setAttr(kProgramAttr, mergePrograms(&getContext(), facts, isas));
+    module->setAttr(kProgramAttr,
+                    toAttribute(&getContext(), formats::partJson(mergePrograms(facts))));
 
     if (Result<void> made = makeFolders(output.getValue()); !made) {
       module.emitError() << made.error().message;

@@ -5,10 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Dialect/Equant/Analysis/AttributeJSON.h"
 #include "easyquant/Dialect/Equant/Analysis/StoredBytes.h"
 #include "easyquant/Dialect/LM/IR/LM.h"
 #include "easyquant/Pipelines/Passes.h"
+#include "easyquant/Support/AttributeJson.h"
 #include "easyquant/Weights/WeightReport.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"

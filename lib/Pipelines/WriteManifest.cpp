@@ -7,11 +7,11 @@
 
 #include "easyquant/Conversion/GPUToNVVM/GPUToNVVM.h"
 #include "easyquant/Conversion/LaunchesToLLVM/LaunchesToLLVM.h"
-#include "easyquant/Dialect/Equant/Analysis/AttributeJSON.h"
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 #include "easyquant/Dialect/LM/IR/LM.h"
 #include "easyquant/Formats/Manifest.h"
 #include "easyquant/Pipelines/Passes.h"
+#include "easyquant/Support/AttributeJson.h"
 #include "easyquant/Support/Checksum.h"
 #include "easyquant/Support/WriteFile.h"
 

@@ -62,7 +62,7 @@ int64_t Append::firstWritten(const Batch::Sequence &sequence) const {
   int64_t first = sequence.position;
   // Codes are counted from the first token behind the sinks on, and made from tokens as they leave
   // the float window, keys whole blocks of `residual` at a time.
-  if (const auto &scheme = batch.owner->manifest().program.cacheScheme) {
+  if (const auto &scheme = batch.owner->manifest().program.cache.scheme) {
     first = std::max<int64_t>(0, first - scheme->sinks - scheme->residual);
     first -= first % scheme->residual;
   }

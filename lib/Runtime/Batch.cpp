@@ -90,7 +90,7 @@ Result<Batch> Batch::create(std::shared_ptr<const Model> model, const BatchOptio
   batch.threadCount = *chosen;
 
   const formats::CacheSizes &sizes =
-      model->gpu ? model->gpu->program.cache : manifest.program.cache;
+      model->gpu ? model->gpu->program.cache : manifest.program.cache.sizes;
   PoolSize pool = {options.sequences, options.sequences * sizes.pagesOf(batch.limit)};
   if (options.tokens > 0 && options.tokens < options.sequences * batch.limit)
     pool.pages = std::min(pool.pages, sizes.pagesOf(options.tokens));

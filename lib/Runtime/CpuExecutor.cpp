@@ -56,7 +56,7 @@ class CpuExecutor final : public Executor {
 public:
   CpuExecutor(const Artifact &artifact, const Program &program, int32_t threads, Buffer arena,
               Buffer cache, Buffer state, bool measure, comm::Communicator *communicator)
-      : artifact(artifact), program(program), sizes(artifact.manifest().program.cache),
+      : artifact(artifact), program(program), sizes(artifact.manifest().program.cache.sizes),
         threads(threads), arena(std::move(arena)), cache(std::move(cache)),
         state(std::move(state)) {
     if (measure)
@@ -252,8 +252,8 @@ easyquant::runtime::createCpuExecutor(const Artifact &artifact, const Program &p
       allocate("activations", threads, sizes.arenaBytesPerThread, sizes.arenaBytes);
   if (!arena)
     return Unexpected(arena.error());
-  Result<Buffer> cache = cacheBytes(sizes.cache, pool).and_then([&](int64_t bytes) {
-    return allocateMemory(nameOfCache(sizes.cache, pool), bytes);
+  Result<Buffer> cache = cacheBytes(sizes.cache.sizes, pool).and_then([&](int64_t bytes) {
+    return allocateMemory(nameOfCache(sizes.cache.sizes, pool), bytes);
   });
   if (!cache)
     return Unexpected(cache.error());

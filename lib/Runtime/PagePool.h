@@ -12,7 +12,7 @@
 #ifndef EASYQUANT_LIB_RUNTIME_PAGEPOOL_H
 #define EASYQUANT_LIB_RUNTIME_PAGEPOOL_H
 
-#include "easyquant/Formats/CacheSizes.h"
+#include "easyquant/Formats/Cache.h"
 #include "easyquant/Support/Result.h"
 
 #include <cstdint>

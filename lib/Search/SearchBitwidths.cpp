@@ -9,9 +9,9 @@
 #include "SearchEntropy.h"
 #include "SearchReport.h"
 
-#include "easyquant/Dialect/Equant/Analysis/AttributeJSON.h"
 #include "easyquant/Execution/SubgraphPass.h"
 #include "easyquant/Search/Passes.h"
+#include "easyquant/Support/AttributeJson.h"
 #include "easyquant/Support/ProgressAction.h"
 #include "easyquant/Support/WriteFile.h"
 

@@ -7,8 +7,8 @@
 
 #include "SearchReport.h"
 
-#include "easyquant/Dialect/Equant/Analysis/AttributeJSON.h"
 #include "easyquant/Dialect/Equant/Analysis/SitePatterns.h"
+#include "easyquant/Support/AttributeJson.h"
 
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/StringExtras.h"

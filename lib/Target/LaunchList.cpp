@@ -118,7 +118,7 @@ FailureOr<Argument> LaunchListBuilder::partOf(Operation *op, memref::SubViewOp p
   return argument;
 }
 
-/// Of a launch for each sequence: where its rows are, a launch list can say of buffers.
+/// Notes where the rows of a sequence are, of which a launch list can tell in buffers alone.
 LogicalResult LaunchListBuilder::setRowBytes(launch::KernelOp op, Value operand,
                                              Argument &argument) {
   auto type = dyn_cast<MemRefType>(operand.getType());
@@ -179,7 +179,7 @@ FailureOr<Argument> LaunchListBuilder::argumentOf(Operation *op, Value operand, 
                      global->getAttrOfType<IntegerAttr>(launch::kOffsetAttr).getInt());
       })
       .Case([&](memref::SubViewOp part) { return partOf(op, part); })
-      // What a rank has of the logits: whoever runs the list knows where.
+      // The part of the logits that a rank has. The runtime knows where it is.
       .Case([&](memref::ReinterpretCastOp part) -> FailureOr<Argument> {
         if (nameOf(part.getSource()) != "logits")
           return op->emitOpError("takes a rank's part of what are not the logits");
@@ -236,31 +236,20 @@ LogicalResult LaunchListBuilder::addLaunch(launch::KernelOp op,
 /// One queue does a step in its order: behind its start a collective is done for all that follows.
 LogicalResult LaunchListBuilder::addCollective(launch::CollectiveOp op,
                                                std::vector<formats::Launch> &launches) {
-  if (op.getId() != list.collectives.size())
-    return op.emitOpError("of site '") << op.getSite() << "' is number " << op.getId()
-                                       << "; expected " << list.collectives.size();
+  if (failed(launch::addCollective(op, list.collectives)))
+    return failure();
   FailureOr<Argument> memory = argumentOf(op, op.getMemory(), /*isPointer=*/true);
   if (failed(memory))
     return failure();
   formats::Launch launch;
   launch.site = op.getSite().str();
   launch.phase = formats::Phase::Comm;
-  launch.collective = list.collectives.size();
+  launch.collective = op.getId();
   auto buffer = op.getMemory().getDefiningOp<launch::BufferOp>();
   if (memory->kind == Kind::Logits || (buffer && areLogitRows(buffer.getRows())))
     launch.over = formats::Launch::Over::LogitRows;
   launch.arguments.push_back(*memory);
   launches.push_back(std::move(launch));
-
-  auto type = cast<MemRefType>(op.getMemory().getType());
-  formats::Collective collective;
-  collective.call = static_cast<formats::CollectiveCall>(op.getCall());
-  if (auto reduction = op.getReduction())
-    collective.reduction = static_cast<formats::Reduction>(*reduction);
-  collective.type = type.getElementType().isF32() ? "f32" : "i32";
-  collective.columns = type.getRank() == 2 ? type.getDimSize(1) : 1;
-  collective.site = op.getSite().str();
-  list.collectives.push_back(std::move(collective));
   return success();
 }
 
@@ -288,11 +277,8 @@ FailureOr<formats::LaunchList> easyquant::gpu::toLaunchList(ModuleOp module) {
   list.maxRows = bytes(launch::kMaxRowsAttr);
   list.arenaBytes = bytes(launch::kArenaBytesAttr) + bytes(launch::kScratchBytesAttr);
   list.stateBytes = bytes(launch::kCounterBytesAttr);
-  if (auto cache = forward->getAttrOfType<DictionaryAttr>(launch::kCacheAttr)) {
-    auto sizes = cache.getAs<DictionaryAttr>("sizes");
-    auto size = [&](StringRef name) { return sizes.getAs<IntegerAttr>(name).getInt(); };
-    list.cache = {size("page_tokens"), size("page_bytes"), size("window_bytes")};
-  }
+  if (auto cache = launch::cacheOf(forward->getAttr(launch::kCacheAttr)))
+    list.cache = cache->sizes;
   if (failed(builder.add(forward, list.launches)))
     return failure();
   if (auto restore = module.lookupSymbol<func::FuncOp>(launch::kRestore))

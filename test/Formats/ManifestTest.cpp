@@ -152,7 +152,7 @@ TEST_F(ManifestTest, ReadsWhatTheRuntimeNeeds) {
   EXPECT_EQ(result->program.maxRows, 8);
   EXPECT_EQ(result->program.arenaBytes, 640);
   EXPECT_EQ(result->program.arenaBytesPerThread, 64);
-  EXPECT_EQ(result->program.cache, (CacheSizes{64, 2560, 128}));
+  EXPECT_EQ(result->program.cache.sizes, (CacheSizes{64, 2560, 128}));
   EXPECT_EQ(result->files.size(), 3u);
 }
 
@@ -168,6 +168,21 @@ TEST_F(ManifestTest, IsWrittenAsItWasRead) {
     ASSERT_VALUE(again);
     EXPECT_EQ(*again, *read);
   }
+}
+
+TEST_F(ManifestTest, PartsAreReadAsTheyWereWritten) {
+  addAll();
+  Result<Manifest> whole = parse();
+  ASSERT_VALUE(whole);
+  Json program = partJson(whole->program);
+  Result<Manifest::Program> read = readPart<Manifest::Program>(program, "program");
+  ASSERT_VALUE(read);
+  EXPECT_EQ(*read, whole->program);
+  Result<Cache> cache = readPart<Cache>(partJson(whole->program.cache), "cache");
+  ASSERT_VALUE(cache);
+  EXPECT_EQ(*cache, whole->program.cache);
+  EXPECT_ERROR(readPart<Cache>(program, "launch.cache"), ErrorCode::InvalidArgument, "launch.cache",
+               "sizes", "nothing", "an object");
 }
 
 TEST_F(ManifestTest, PartsHaveNoFieldWithoutAMember) {

@@ -127,12 +127,7 @@ std::vector<float> compileAndRun(ModuleOp module, const std::string &folder, Str
   if (failed(object) ||
       failed(easyquant::cpu::linkSharedObject(module.getLoc(), {*object}, folder + "/model.so")))
     giveUp("a good model cannot be linked");
-  Builder b(module.getContext());
-  NamedAttrList description((*program)->getAttrOfType<DictionaryAttr>(easyquant::kProgramAttr));
-  description.set("entries",
-                  b.getDictionaryAttr(b.getNamedAttr("avx2", description.erase("entry"))));
-  description.set("abi", b.getI64IntegerAttr(easyquant::formats::kProgramAbi));
-  module->setAttr(easyquant::kProgramAttr, description.getDictionary(module.getContext()));
+  module->setAttr(easyquant::kProgramAttr, (*program)->getAttr(easyquant::kProgramAttr));
   runBetween(module, "easyquant-write-manifest{output=" + folder + "}", false, "");
   return run(folder);
 }

@@ -18,7 +18,7 @@
 #ifndef EASYQUANT_FORMATS_LAUNCHLIST_H
 #define EASYQUANT_FORMATS_LAUNCHLIST_H
 
-#include "easyquant/Formats/CacheSizes.h"
+#include "easyquant/Formats/Cache.h"
 #include "easyquant/Formats/Collective.h"
 #include "easyquant/Formats/Phase.h"
 #include "easyquant/Support/Result.h"

@@ -15,7 +15,7 @@
 #ifndef EASYQUANT_FORMATS_MANIFEST_H
 #define EASYQUANT_FORMATS_MANIFEST_H
 
-#include "easyquant/Formats/CacheSizes.h"
+#include "easyquant/Formats/Cache.h"
 #include "easyquant/Formats/Collective.h"
 #include "easyquant/Formats/Step.h"
 #include "easyquant/Support/Json.h"
@@ -130,12 +130,6 @@ struct Manifest {
     bool operator==(const Site &) const = default;
   };
 
-  /// A KV cache of codes.
-  struct CacheScheme {
-    int64_t bits = 0, groupSize = 0, residual = 0, sinks = 0;
-    std::string keys, keyScales;
-    bool operator==(const CacheScheme &) const = default;
-  };
   struct TensorParallel {
     int64_t degree = 1; ///< ranks that share the model
     /// The collectives of the program for CPUs, by their numbers. The program for GPUs has its own.
@@ -150,9 +144,7 @@ struct Manifest {
     int64_t maxRows = 0;
     int64_t arenaBytes = 0;
     int64_t arenaBytesPerThread = 0;
-    CacheSizes cache;
-    std::optional<CacheScheme> cacheScheme;       ///< none: all of it is float
-    std::string cacheType;                        ///< of what is float
+    Cache cache;
     std::optional<TensorParallel> tensorParallel; ///< none: one rank
     bool operator==(const Program &) const = default;
   };
@@ -220,6 +212,11 @@ Result<Manifest> parseManifest(std::string_view text, std::string_view path);
 /// program and gpu. A field that is no member of Manifest is an error. `name` is what messages call
 /// the document.
 Result<Manifest> readManifestParts(const Json &parts, std::string_view name);
+
+/// A part as a pass leaves it at the module (easyquant/Support/AttributeJson.h): Manifest::Program,
+/// Manifest::Gpu, or Cache, which is in both. Errors of reading: InvalidArgument.
+template <typename Part> Json partJson(const Part &part);
+template <typename Part> Result<Part> readPart(const Json &part, std::string_view name);
 
 /// The document.
 std::string manifestText(const Manifest &manifest);

@@ -10,7 +10,7 @@
 
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 #include "easyquant/Dialect/Launch/Analysis/Memory.h"
-#include "easyquant/Formats/CacheSizes.h"
+#include "easyquant/Formats/Cache.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -44,11 +44,6 @@ struct LaunchModule {
   bool stridedArguments = true;
   llvm::MapVector<mlir::StringAttr, WeightGlobal> weights;
 };
-
-/// The cache as launch.cache of a step says it.
-mlir::DictionaryAttr describeCache(mlir::MLIRContext *context, const formats::CacheSizes &sizes,
-                                   llvm::StringRef type, equant::KVSchemeAttr scheme,
-                                   bool rotatesKeys);
 
 struct KernelOps;
 /// A kernel that makes codes with online scales reads and tracks one site of one state; others have

@@ -11,6 +11,8 @@
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 #include "easyquant/Dialect/LM/Analysis/Calls.h"
 #include "easyquant/Dialect/Launch/Transforms/Passes.h"
+#include "easyquant/Formats/Manifest.h"
+#include "easyquant/Support/AttributeJson.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/Extensions/InlinerExtension.h"
@@ -217,7 +219,7 @@ struct ConvertEquantToLaunches
 private:
   LogicalResult convert(ModuleOp module);
   FailureOr<KernelLibrary> chooseLibrary(LaunchModule &program);
-  /// Floats in the cache: of half precision beside quantized weights, if nothing else is asked.
+  /// Floats in the cache have half precision beside quantized weights, unless f32 is asked for.
   bool isHalfCache(ModuleOp module);
   static LogicalResult check(func::FuncOp function);
   LogicalResult addRestore(const KernelLibrary &library, LaunchModule &program,
@@ -331,9 +333,10 @@ LogicalResult ConvertEquantToLaunches::convert(ModuleOp module) {
     source.erase();
     func::FuncOp step = converter.step();
     step.setSymName(name);
-    if (!step->hasAttr(launch::kCacheAttr))
-      step->setAttr(launch::kCacheAttr, describeCache(&getContext(), {numerics::kPageTokens},
-                                                      program.cacheType, nullptr, false));
+    if (!step->hasAttr(launch::kCacheAttr)) {
+      const formats::Cache none = {{numerics::kPageTokens}, std::nullopt, program.cacheType};
+      step->setAttr(launch::kCacheAttr, toAttribute(&getContext(), formats::partJson(none)));
+    }
   }
   for (auto global : llvm::make_early_inc_range(module.getOps<ml_program::GlobalOp>()))
     global.erase();

@@ -10,6 +10,8 @@
 #include "easyquant/Conversion/LaunchesToLLVM/LaunchesToLLVM.h"
 #include "easyquant/Dialect/Equant/IR/TensorParallel.h"
 #include "easyquant/Dialect/Launch/IR/Launch.h"
+#include "easyquant/Formats/Manifest.h"
+#include "easyquant/Support/AttributeJson.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/ControlFlow/IR/ControlFlow.h"
@@ -49,9 +51,10 @@ private:
       if (!source->hasAttr(name))
         return source.emitOpError("expected ")
                << name << ", which convert-equant-to-launches and launch-place-buffers give a step";
-    FailureOr<ArrayAttr> collectives = describeCollectives(source);
-    if (failed(collectives))
-      return failure();
+    std::vector<formats::Collective> collectives;
+    for (auto op : source.getOps<launch::CollectiveOp>())
+      if (failed(launch::addCollective(op, collectives)))
+        return failure();
     FailureOr<StepBody> body = emitStepBody(source, step);
     if (failed(body))
       return failure();
@@ -61,58 +64,32 @@ private:
       emitCallEntry(*body, name);
     else if (failed(emitStepEntry(*body, name)))
       return failure();
-    describe(module, source, name, *collectives);
+    describe(module, source, {{target.str(), name}}, std::move(collectives));
     source.erase();
     for (auto global : llvm::make_early_inc_range(module.getOps<memref::GlobalOp>()))
       global.erase();
     return success();
   }
 
-  /// What the runtime must know to call the entry.
-  static void describe(ModuleOp module, func::FuncOp source, StringRef name,
-                       ArrayAttr collectives) {
-    Builder b(module.getContext());
-    auto cache = source->getAttrOfType<DictionaryAttr>(launch::kCacheAttr);
-    NamedAttrList program(b.getDictionaryAttr({
-        b.getNamedAttr("entry", b.getStringAttr(name)),
-        b.getNamedAttr("max_rows", source->getAttr(launch::kMaxRowsAttr)),
-        b.getNamedAttr("arena_bytes", source->getAttr(launch::kArenaBytesAttr)),
-        b.getNamedAttr("arena_bytes_per_thread", source->getAttr(launch::kScratchBytesAttr)),
-        b.getNamedAttr("cache", cache.get("sizes")),
-        b.getNamedAttr("cache_scheme", cache.get("scheme")),
-        b.getNamedAttr("cache_type", cache.get("type")),
-    }));
+  static void describe(ModuleOp module, func::FuncOp source,
+                       std::map<std::string, std::string> entries,
+                       std::vector<formats::Collective> collectives) {
+    auto integer = [&](StringRef name) {
+      return source->getAttrOfType<IntegerAttr>(name).getInt();
+    };
+    formats::Manifest::Program program{
+        .entries = std::move(entries),
+        .maxRows = integer(launch::kMaxRowsAttr),
+        .arenaBytes = integer(launch::kArenaBytesAttr),
+        .arenaBytesPerThread = integer(launch::kScratchBytesAttr),
+        .cache = *launch::cacheOf(source->getAttr(launch::kCacheAttr)),
+        .tensorParallel = std::nullopt,
+    };
     if (auto grid = module.lookupSymbol<shard::GridOp>(equant::kGrid)) {
-      program.set("tensor_parallel",
-                  b.getDictionaryAttr(
-                      {b.getNamedAttr("degree", b.getI64IntegerAttr(equant::degreeOf(module))),
-                       b.getNamedAttr("collectives", collectives)}));
+      program.tensorParallel = {equant::degreeOf(module), std::move(collectives)};
       grid.erase();
     }
-    module->setAttr(kProgramAttr, program.getDictionary(module.getContext()));
-  }
-
-  /// By their numbers: what the runtime is to do when it is called to start them.
-  static FailureOr<ArrayAttr> describeCollectives(func::FuncOp source) {
-    Builder b(source.getContext());
-    SmallVector<Attribute> collectives;
-    for (auto op : source.getOps<launch::CollectiveOp>()) {
-      if (op.getId() != collectives.size())
-        return op.emitOpError("of site '") << op.getSite() << "' is number " << op.getId()
-                                           << "; expected " << collectives.size();
-      auto type = cast<MemRefType>(op.getMemory().getType());
-      Attribute reduction = b.getUnitAttr();
-      if (auto by = op.getReduction())
-        reduction = b.getStringAttr(launch::stringifyReduction(*by));
-      collectives.push_back(b.getDictionaryAttr(
-          {b.getNamedAttr("call", b.getStringAttr(launch::stringifyCollectiveCall(op.getCall()))),
-           b.getNamedAttr("reduction", reduction),
-           b.getNamedAttr("type", b.getStringAttr(type.getElementType().isF32() ? "f32" : "i32")),
-           b.getNamedAttr("columns",
-                          b.getI64IntegerAttr(type.getRank() == 2 ? type.getDimSize(1) : 1)),
-           b.getNamedAttr("site", op.getSiteAttr())}));
-    }
-    return b.getArrayAttr(collectives);
+    module->setAttr(kProgramAttr, toAttribute(module.getContext(), formats::partJson(program)));
   }
 };
 

@@ -110,6 +110,14 @@ func.func @forward() attributes {launch.cache = {sizes = {page_tokens = 64 : i64
 
 // -----
 
+// expected-error @below {{expected a dictionary of sizes, scheme and type}}
+func.func @forward() attributes {launch.cache = {sizes = {page_bytes = 0 : i64, page_tokens = 64 : i64, window_bytes = 0 : i64},
+                                                 scheme = {bits = 4 : i64}, type = "f16"}} {
+  return
+}
+
+// -----
+
 // expected-error @below {{argument 0 has launch.argument = 3 : i64; expected launch.argument, the name of what is given}}
 func.func private @forward(index {launch.argument = 3})
 

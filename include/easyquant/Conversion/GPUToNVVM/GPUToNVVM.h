@@ -12,7 +12,7 @@
 
 namespace easyquant {
 
-/// On a module: what the manifest says of its program for GPUs (docs/Architecture.md).
+/// On a module: what the manifest says of its program for GPUs, a formats::Manifest::Gpu.
 inline constexpr llvm::StringLiteral kGPUProgramAttr = "equant.gpu_program";
 
 #define GEN_PASS_DECL

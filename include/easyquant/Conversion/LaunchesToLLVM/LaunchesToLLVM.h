@@ -12,8 +12,7 @@
 
 namespace easyquant {
 
-/// On a converted module: what the runtime must know to call it. A dictionary of entry, max_rows,
-/// arena_bytes, arena_bytes_per_thread, cache, cache_scheme and cache_type (docs/Architecture.md).
+/// On a converted module: what the runtime must know to call it, a formats::Manifest::Program.
 inline constexpr llvm::StringLiteral kProgramAttr = "equant.program";
 
 #define GEN_PASS_DECL

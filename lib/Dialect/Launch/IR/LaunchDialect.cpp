@@ -7,8 +7,9 @@
 
 #include "easyquant/Dialect/Launch/IR/Launch.h"
 
-#include "easyquant/Formats/Collective.h"
+#include "easyquant/Formats/Manifest.h"
 #include "easyquant/Formats/Phase.h"
+#include "easyquant/Support/AttributeJson.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
@@ -56,18 +57,13 @@ int64_t easyquant::launch::rowBytes(MemRefType type) {
 // Attributes of steps, constants and kernels
 //===----------------------------------------------------------------------===//
 
-/// {sizes = {page_tokens, page_bytes, window_bytes}, scheme, type}.
-static bool isCache(Attribute attribute) {
-  auto cache = dyn_cast<DictionaryAttr>(attribute);
-  auto sizes = cache ? cache.getAs<DictionaryAttr>("sizes") : DictionaryAttr();
-  return sizes && cache.getAs<StringAttr>("type") &&
-         (cache.getAs<DictionaryAttr>("scheme") || cache.getAs<UnitAttr>("scheme")) &&
-         llvm::all_of(ArrayRef<StringRef>{"page_tokens", "page_bytes", "window_bytes"},
-                      [&](StringRef name) {
-                        auto size = sizes.getAs<IntegerAttr>(name);
-                        return size && size.getType().isSignlessInteger(64) && size.getInt() >= 0 &&
-                               size.getInt() <= kMaxBytes;
-                      });
+std::optional<formats::Cache> easyquant::launch::cacheOf(Attribute attribute) {
+  if (!isa_and_present<DictionaryAttr>(attribute))
+    return std::nullopt;
+  Result<formats::Cache> cache = formats::readPart<formats::Cache>(toJson(attribute), kCacheAttr);
+  if (!cache || std::max(cache->sizes.pageBytes, cache->sizes.windowBytes) > kMaxBytes)
+    return std::nullopt;
+  return *cache;
 }
 
 LogicalResult LaunchDialect::verifyOperationAttribute(Operation *op, NamedAttribute attribute) {
@@ -107,7 +103,7 @@ LogicalResult LaunchDialect::verifyOperationAttribute(Operation *op, NamedAttrib
   if (name == kTargetAttr)
     return require(isa<StringAttr>(value), "the name of a target");
   if (name == kCacheAttr)
-    return require(isCache(value), "a dictionary of sizes, scheme and type");
+    return require(cacheOf(value).has_value(), "a dictionary of sizes, scheme and type");
   return op->emitOpError() << "has an unknown attribute " << name;
 }
 
@@ -309,6 +305,22 @@ static int64_t countPartners(IntegerAttr id, Value memory, Condition isThere) {
     auto partner = dyn_cast<OpT>(user);
     return partner && partner.getIdAttr() == id && isThere(user);
   });
+}
+
+LogicalResult easyquant::launch::addCollective(CollectiveOp op,
+                                               std::vector<formats::Collective> &collectives) {
+  if (op.getId() != collectives.size())
+    return op.emitOpError("of site '")
+           << op.getSite() << "' is number " << op.getId() << "; expected " << collectives.size();
+  auto type = cast<MemRefType>(op.getMemory().getType());
+  formats::Collective &collective = collectives.emplace_back();
+  collective.call = static_cast<formats::CollectiveCall>(op.getCall());
+  if (auto reduction = op.getReduction())
+    collective.reduction = static_cast<formats::Reduction>(*reduction);
+  collective.type = type.getElementType().isF32() ? "f32" : "i32";
+  collective.columns = type.getRank() == 2 ? type.getDimSize(1) : 1;
+  collective.site = op.getSite().str();
+  return success();
 }
 
 LogicalResult CollectiveOp::verify() {

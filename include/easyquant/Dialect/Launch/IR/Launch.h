@@ -8,6 +8,9 @@
 #ifndef EASYQUANT_DIALECT_LAUNCH_IR_LAUNCH_H
 #define EASYQUANT_DIALECT_LAUNCH_IR_LAUNCH_H
 
+#include "easyquant/Formats/Cache.h"
+#include "easyquant/Formats/Collective.h"
+
 #include "mlir/Bytecode/BytecodeOpInterface.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/Dialect.h"
@@ -33,8 +36,7 @@ inline constexpr llvm::StringLiteral kKernels = "kernels";
 
 /// Of a module: what its kernels are for (avx2, sm_80, ...).
 inline constexpr llvm::StringLiteral kTargetAttr = "launch.target";
-/// Of a step: a dictionary of the cache's `sizes` (formats::CacheSizes), the `type`
-/// of what is float in it, and its `scheme`, as manifests have it; unit for a float cache.
+/// A step's cache, the fields of formats::Cache.
 inline constexpr llvm::StringLiteral kCacheAttr = "launch.cache";
 /// Of a global of constants: its first byte in the weights of the artifact, an i64.
 inline constexpr llvm::StringLiteral kOffsetAttr = "launch.offset";
@@ -62,6 +64,12 @@ constexpr int64_t kAlignment = 64;
 constexpr int64_t alignUp(int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
+
+/// The cache that `attribute`, a kCacheAttr, describes; std::nullopt where it is not one.
+std::optional<formats::Cache> cacheOf(mlir::Attribute attribute);
+
+/// Adds to `collectives` what the one at hand, whose number is the next, asks of a caller.
+mlir::LogicalResult addCollective(CollectiveOp op, std::vector<formats::Collective> &collectives);
 
 /// Bytes of one row (an index of the first dimension) of memory whose other dimensions are static.
 int64_t rowBytes(mlir::MemRefType type);

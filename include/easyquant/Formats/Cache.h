@@ -1,14 +1,16 @@
-//===- CacheSizes.h - How a KV cache is cut ---------------------*- C++ -*-===//
+//===- Cache.h - The KV cache of a program ----------------------*- C++ -*-===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_FORMATS_CACHESIZES_H
-#define EASYQUANT_FORMATS_CACHESIZES_H
+#ifndef EASYQUANT_FORMATS_CACHE_H
+#define EASYQUANT_FORMATS_CACHE_H
 
 #include <cstdint>
+#include <optional>
+#include <string>
 
 namespace easyquant::formats {
 
@@ -23,6 +25,20 @@ struct CacheSizes {
   int64_t pagesOf(int64_t tokens) const { return (tokens + pageTokens - 1) / pageTokens; }
 };
 
+/// The codes of a KV cache.
+struct CacheScheme {
+  int64_t bits = 0, groupSize = 0, residual = 0, sinks = 0;
+  std::string keys, keyScales;
+  bool operator==(const CacheScheme &) const = default;
+};
+
+struct Cache {
+  CacheSizes sizes;
+  std::optional<CacheScheme> scheme; ///< none: all of it is float
+  std::string type = {};             ///< of what is float
+  bool operator==(const Cache &) const = default;
+};
+
 } // namespace easyquant::formats
 
-#endif // EASYQUANT_FORMATS_CACHESIZES_H
+#endif // EASYQUANT_FORMATS_CACHE_H
