@@ -35,87 +35,76 @@ public:
       uses[load.getGlobal()] += llvm::range_size(load->getUses());
     });
   }
-  void find(FoldPoint &point) const;
+  void find(FoldPoint &point) const {
+    point.obstacle = obstacleOfReaders(point.activation);
+    if (point.obstacle.empty())
+      findProducer(point);
+  }
 
 private:
-  /// The load at the root of a constant; null if there is none.
-  static GlobalLoadConstOp rootOf(Value constant);
   /// Does another op read the same tensor? It would have to stay as it is.
   bool isShared(Value constant) const;
-  /// The linear that makes `value` for `user` alone; else says why not.
-  Operation *linearBehind(Value value, Operation *user, std::string &obstacle) const;
+  std::string obstacleOfReaders(Value activation) const;
+  void findProducer(FoldPoint &point) const;
 
   llvm::DenseMap<Attribute, int> uses; ///< of the globals' values
 };
 
 } // namespace
 
-GlobalLoadConstOp ProducerFinder::rootOf(Value constant) {
+bool ProducerFinder::isShared(Value constant) const {
   while (auto scale = constant.getDefiningOp<ScaleOp>())
     constant = scale.getInput();
-  return constant.getDefiningOp<GlobalLoadConstOp>();
-}
-
-bool ProducerFinder::isShared(Value constant) const {
-  GlobalLoadConstOp load = rootOf(constant);
+  auto load = constant.getDefiningOp<GlobalLoadConstOp>();
   return !load || uses.lookup(load.getGlobal()) != 1;
 }
 
-Operation *ProducerFinder::linearBehind(Value value, Operation *user, std::string &obstacle) const {
-  auto linear = value.getDefiningOp<lm::LinearOp>();
-  if (!linear)
-    obstacle = "is made from something that is no linear of its own";
-  else if (!value.hasOneUse())
-    obstacle =
-        ("is made from site '" + linear.getSite() + "', whose output has other readers").str();
-  else if (isShared(linear.getWeight()) || (linear.getBias() && isShared(linear.getBias())))
-    obstacle = ("is made from site '" + linear.getSite() + "', whose weight others read too").str();
-  else
-    return linear;
-  return nullptr;
+std::string ProducerFinder::obstacleOfReaders(Value activation) const {
+  for (OpOperand &use : activation.getUses()) {
+    auto reader = dyn_cast<QuantizableOpInterface>(use.getOwner());
+    if (!reader || &reader.getActivationOperand() != &use)
+      return ("is also read by " + use.getOwner()->getName().getStringRef()).str();
+    if (isShared(reader.getWeightOperand().get()))
+      return ("is read by site '" + reader.getSite() + "', whose weight others read too").str();
+  }
+  return "";
 }
 
-void ProducerFinder::find(FoldPoint &point) const {
-  Value made = point.activation;
-  for (OpOperand &use : made.getUses()) {
-    auto reader = dyn_cast<QuantizableOpInterface>(use.getOwner());
-    if (!reader || &reader.getActivationOperand() != &use) {
-      point.obstacle = ("is also read by " + use.getOwner()->getName().getStringRef()).str();
+static lm::ScaleFolding foldingOf(Operation *op) {
+  auto foldable = dyn_cast<lm::ScaleFoldableOpInterface>(op);
+  return foldable ? foldable.getScaleFolding() : lm::ScaleFolding();
+}
+
+void ProducerFinder::findProducer(FoldPoint &point) const {
+  lm::ScaleFolding folding;
+  std::string maker;
+  for (Value made = point.activation;; made = folding.activation->get()) {
+    // Who reads the activation is known, and who reads what it is made of must make nothing else.
+    if (made != point.activation && !made.hasOneUse()) {
+      point.obstacle = "is made by " + maker + " of what others read too";
       return;
     }
-    if (isShared(reader.getWeightOperand().get())) {
-      point.obstacle =
-          ("is read by site '" + reader.getSite() + "', whose weight others read too").str();
+    Operation *op = made.getDefiningOp();
+    if (!op) {
+      point.obstacle = "comes from outside of the layer";
       return;
     }
-  }
-  while (auto rows = made.getDefiningOp<lm::RowsOp>()) {
-    made = rows.getInput();
-    if (!made.hasOneUse()) {
-      point.obstacle = "is a part of what others read too";
-      return;
-    }
-  }
-  Operation *op = made.getDefiningOp();
-  if (!op) {
-    point.obstacle = "comes from outside of the layer";
-  } else if (auto norm = dyn_cast<lm::RmsNormOp>(op)) {
-    point.producer = isShared(norm.getWeight()) ? nullptr : op;
-  } else if (auto norm = dyn_cast<lm::LayerNormOp>(op)) {
-    point.producer = isShared(norm.getWeight()) || isShared(norm.getBias()) ? nullptr : op;
-  } else if (auto gated = dyn_cast<lm::SiluMulOp>(op)) {
-    point.producer = linearBehind(gated.getUp(), op, point.obstacle);
-  } else if (auto attention = dyn_cast<lm::AttentionOp>(op)) {
-    if (attention.getNumHeads() != attention.getNumKvHeads())
-      point.obstacle = "is made by lm.attention whose heads share values";
+    auto site = dyn_cast<QuantizableOpInterface>(op);
+    maker = site ? ("site '" + site.getSite() + "'").str() : op->getName().getStringRef().str();
+    folding = foldingOf(op);
+    if (folding.activation)
+      continue;
+    auto isOfOthers = [&](OpOperand *constant) { return isShared(constant->get()); };
+    if (!folding.obstacle.empty())
+      point.obstacle = "is made by " + maker + " " + folding.obstacle.str();
+    else if (folding.constants.empty())
+      point.obstacle = "is made by " + maker + ", through which no factor passes";
+    else if (llvm::any_of(folding.constants, isOfOthers))
+      point.obstacle = "is made by " + maker + ", whose weight others read too";
     else
-      point.producer = linearBehind(attention.getValue(), op, point.obstacle);
-  } else {
-    point.obstacle =
-        ("is made by " + op->getName().getStringRef() + ", through which no factor passes").str();
+      point.producer = op;
+    return;
   }
-  if (!point.producer && point.obstacle.empty())
-    point.obstacle = "is made by a norm whose weight others read too";
 }
 
 SmallVector<FoldPoint> easyquant::equant::findFoldPoints(ModuleOp module) {
@@ -149,9 +138,8 @@ void easyquant::equant::foldScale(const FoldPoint &point, ml_program::GlobalOp f
   for (QuantizableOpInterface reader : point.readers)
     scaleOperand(QuantizableOpInterface(reader).getWeightOperand(), factor, /*axis=*/1,
                  /*divide=*/false);
-  // All operands but the activation, for norms and linears alike.
-  for (OpOperand &operand : point.producer->getOpOperands().drop_front())
-    scaleOperand(operand, factor, /*axis=*/0, /*divide=*/true);
+  for (OpOperand *constant : foldingOf(point.producer).constants)
+    scaleOperand(*constant, factor, /*axis=*/0, /*divide=*/true);
 }
 
 void easyquant::equant::recordTransform(ModuleOp module, StringRef method, const FoldPoint &point,

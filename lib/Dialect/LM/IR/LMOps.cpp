@@ -230,3 +230,32 @@ LogicalResult SplitOp::canonicalize(SplitOp op, PatternRewriter &rewriter) {
   rewriter.eraseOp(outer);
   return success();
 }
+
+//===----------------------------------------------------------------------===//
+// Factors on columns of results
+//===----------------------------------------------------------------------===//
+
+ScaleFolding RmsNormOp::getScaleFolding() { return {.constants = {&getWeightMutable()}}; }
+
+ScaleFolding LayerNormOp::getScaleFolding() {
+  return {.constants = {&getWeightMutable(), &getBiasMutable()}};
+}
+
+ScaleFolding LinearOp::getScaleFolding() {
+  ScaleFolding folding{.constants = {&getWeightMutable()}};
+  for (OpOperand &bias : getBiasMutable())
+    folding.constants.push_back(&bias);
+  return folding;
+}
+
+/// A query head's columns are those of its value head, and a sum over tokens keeps their factors.
+ScaleFolding AttentionOp::getScaleFolding() {
+  if (getNumHeads() != getNumKvHeads())
+    return {.obstacle = "whose heads share values"};
+  return {.activation = &getValueMutable()};
+}
+
+/// The gate goes through an activation function, `up` does not.
+ScaleFolding SiluMulOp::getScaleFolding() { return {.activation = &getUpMutable()}; }
+
+ScaleFolding RowsOp::getScaleFolding() { return {.activation = &getInputMutable()}; }

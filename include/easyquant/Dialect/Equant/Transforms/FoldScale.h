@@ -6,16 +6,9 @@
 //===----------------------------------------------------------------------===//
 //
 // Equivalence transforms divide channel j of an activation by s_j and multiply column j of every
-// weight that reads it by s_j. Here is where the division can go, so that it costs nothing:
-//
-//      the activation is made by        the division goes to
-//      lm.rms_norm, lm.layer_norm       the norm's weight and bias
-//      lm.silu_mul                      the rows (and bias) of the linear that makes `up`
-//      lm.attention                     the rows (and bias) of the linear that makes `value`, if
-//                                       every head has keys and values of its own
-//      lm.rows of one of these          the same
-//
-// Anything else in between (a GELU, a residual sum) does not commute with a factor.
+// weight that reads it by s_j. The division goes to constants of the op that makes the activation,
+// where it costs nothing, or through that op to an activation before it. Ops say themselves which:
+// lm::ScaleFoldableOpInterface.
 //
 //===----------------------------------------------------------------------===//
 
@@ -38,7 +31,7 @@ inline constexpr llvm::StringLiteral kTransformsAttr = "equant.transforms";
 struct FoldPoint {
   mlir::Value activation;
   llvm::SmallVector<QuantizableOpInterface> readers; ///< in program order
-  /// The norm or linear whose weight takes the division; null: none can, and `obstacle` says why.
+  /// The op whose constants take the division; null: none can, and `obstacle` says why.
   mlir::Operation *producer = nullptr;
   std::string obstacle; ///< "its input is made by lm.gelu, ..."
 

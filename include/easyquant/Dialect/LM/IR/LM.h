@@ -72,6 +72,16 @@ mlir::Type columnVectorType(mlir::Type matrix);
 /// The number of columns of activations or of a matrix.
 int64_t columns(mlir::Value matrix);
 
+/// What takes a factor on the columns of an op's result: constants, an activation, or nothing.
+struct ScaleFolding {
+  /// Every row of them (an element of a vector) takes the factor of the column that it makes.
+  llvm::SmallVector<mlir::OpOperand *, 2> constants = {};
+  /// Column by column as in the result.
+  mlir::OpOperand *activation = nullptr;
+  /// Why nothing does, said of the op: "whose heads share values".
+  llvm::StringRef obstacle = {};
+};
+
 } // namespace easyquant::lm
 
 #include "easyquant/Dialect/LM/IR/LMInterfaces.h.inc"

@@ -31,4 +31,18 @@ def DifferentiableOpInterface : OpInterface<"DifferentiableOpInterface"> {
 
 def LM_Differentiable : DeclareOpInterfaceMethods<DifferentiableOpInterface>;
 
+def ScaleFoldableOpInterface : OpInterface<"ScaleFoldableOpInterface"> {
+  let cppNamespace = "::easyquant::lm";
+  let description = [{
+    An op that says where a factor on the columns of its result can go instead, so that it costs nothing at run time. An op
+    without it lets no factor through: a GELU and a residual sum do not commute with one.
+  }];
+  let methods = [
+    InterfaceMethod<"What takes the factor in place of the result.",
+                    "::easyquant::lm::ScaleFolding", "getScaleFolding">,
+  ];
+}
+
+def LM_ScaleFoldable : DeclareOpInterfaceMethods<ScaleFoldableOpInterface>;
+
 #endif // EASYQUANT_DIALECT_LM_IR_LMINTERFACES

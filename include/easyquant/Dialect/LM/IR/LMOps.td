@@ -71,7 +71,7 @@ def LM_RopeOp : LM_RowOp<"rope", [LM_Differentiable, LM_InPlace]> {
 // Norms and linear
 //===----------------------------------------------------------------------===//
 
-def LM_RmsNormOp : LM_RowOp<"rms_norm", [LM_Differentiable, LM_RowWise, LM_VectorOf<"input", "weight">]> {
+def LM_RmsNormOp : LM_RowOp<"rms_norm", [LM_Differentiable, LM_RowWise, LM_ScaleFoldable, LM_VectorOf<"input", "weight">]> {
   let summary = "root mean square norm of each row";
   let description = [{
     y = x / √(mean(x²) + epsilon) · weight (Zhang and Sennrich, 2019).
@@ -104,7 +104,7 @@ def LM_HeadRmsNormOp : LM_RowOp<"head_rms_norm", [LM_Differentiable, LM_RowWise,
 
 def LM_LayerNormOp
     : LM_RowOp<"layer_norm",
-               [LM_Differentiable, LM_RowWise, LM_VectorOf<"input", "weight">,
+               [LM_Differentiable, LM_RowWise, LM_ScaleFoldable, LM_VectorOf<"input", "weight">,
                 LM_VectorOf<"input", "bias">]> {
   let summary = "mean and variance norm of each row";
   let description = [{
@@ -121,7 +121,7 @@ def LM_LayerNormOp
   let hasVerifier = 1;
 }
 
-def LM_LinearOp : LM_Op<"linear", [LM_Differentiable, Pure, LM_RowWise]> {
+def LM_LinearOp : LM_Op<"linear", [LM_Differentiable, Pure, LM_RowWise, LM_ScaleFoldable]> {
   let summary = "y = x Wᵀ + b";
   let description = [{
     The weight is N × K (out × in features), whatever the checkpoint's storage. `site` is the module's name in the
@@ -150,7 +150,7 @@ def LM_LinearOp : LM_Op<"linear", [LM_Differentiable, Pure, LM_RowWise]> {
 //===----------------------------------------------------------------------===//
 
 def LM_AttentionOp
-    : LM_Op<"attention", [LM_Differentiable, AllTypesMatch<["query", "output"]>,
+    : LM_Op<"attention", [LM_Differentiable, LM_ScaleFoldable, AllTypesMatch<["query", "output"]>,
                          AllTypesMatch<["key", "value"]>]> {
   let summary = "appends to the cache and attends causally";
   let description = [{
@@ -185,7 +185,7 @@ def LM_AttentionOp
 // Activations and residuals
 //===----------------------------------------------------------------------===//
 
-def LM_SiluMulOp : LM_Op<"silu_mul", [LM_Differentiable, Pure, LM_RowWise, SameOperandsAndResultType]> {
+def LM_SiluMulOp : LM_Op<"silu_mul", [LM_Differentiable, Pure, LM_RowWise, LM_ScaleFoldable, SameOperandsAndResultType]> {
   let summary = "silu(gate) · up";
   let description = [{
     y = gate / (1 + exp(−gate)) · up: the gate of SwiGLU (Shazeer, 2020).
@@ -247,7 +247,7 @@ def LM_SplitOp : LM_Op<"split", [LM_Differentiable, Pure, LM_RowWise, LM_View]> 
   let hasCanonicalizeMethod = 1;
 }
 
-def LM_RowsOp : LM_RowOp<"rows", [LM_Differentiable]> {
+def LM_RowsOp : LM_RowOp<"rows", [LM_Differentiable, LM_ScaleFoldable]> {
   let summary = "some of the rows";
   let description = [{
     y[i] = x[rows[i]]. Every number is one of a row of x; the runtime sees to it. It spares the output head all rows but
