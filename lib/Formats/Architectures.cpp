@@ -49,18 +49,18 @@ static constexpr Architecture kLLaMA = {
     .qkvBias = {.key = "attention_bias"},
     .outputBias = {.key = "attention_bias"},
     .mlpBias = {.key = "mlp_bias"},
-    .embedding = {"model.embed_tokens", "token_embd"},
+    .embedding = "model.embed_tokens",
     .layerPrefix = "model.layers.",
-    .layer = {.attentionNorm = {"input_layernorm", "attn_norm"},
-              .q = {"self_attn.q_proj", "attn_q"},
-              .k = {"self_attn.k_proj", "attn_k"},
-              .v = {"self_attn.v_proj", "attn_v"},
-              .o = {"self_attn.o_proj", "attn_output"},
-              .mlpNorm = {"post_attention_layernorm", "ffn_norm"},
-              .gate = {"mlp.gate_proj", "ffn_gate"},
-              .up = {"mlp.up_proj", "ffn_up"},
-              .down = {"mlp.down_proj", "ffn_down"}},
-    .finalNorm = {"model.norm", "output_norm"},
+    .layer = {.attentionNorm = "input_layernorm",
+              .q = "self_attn.q_proj",
+              .k = "self_attn.k_proj",
+              .v = "self_attn.v_proj",
+              .o = "self_attn.o_proj",
+              .mlpNorm = "post_attention_layernorm",
+              .gate = "mlp.gate_proj",
+              .up = "mlp.up_proj",
+              .down = "mlp.down_proj"},
+    .finalNorm = "model.norm",
     .redundantSuffixes = kRotaryBuffers,
     .rotatesNeighbours = true};
 
@@ -94,16 +94,16 @@ static constexpr Architecture kGPT2 = {.name = "gpt2",
                                        .mlpBias = {.always = true},
                                        .tiesHead = true,
                                        .norm = NormKind::Layer,
-                                       .embedding = {"wte", "token_embd"},
-                                       .positions = {"wpe", "position_embd"},
+                                       .embedding = "wte",
+                                       .positions = "wpe",
                                        .layerPrefix = "h.",
-                                       .layer = {.attentionNorm = {"ln_1", "attn_norm"},
-                                                 .qkv = {"attn.c_attn", "attn_qkv"},
-                                                 .o = {"attn.c_proj", "attn_output"},
-                                                 .mlpNorm = {"ln_2", "ffn_norm"},
-                                                 .up = {"mlp.c_fc", "ffn_up"},
-                                                 .down = {"mlp.c_proj", "ffn_down"}},
-                                       .finalNorm = {"ln_f", "output_norm"},
+                                       .layer = {.attentionNorm = "ln_1",
+                                                 .qkv = "attn.c_attn",
+                                                 .o = "attn.c_proj",
+                                                 .mlpNorm = "ln_2",
+                                                 .up = "mlp.c_fc",
+                                                 .down = "mlp.c_proj"},
+                                       .finalNorm = "ln_f",
                                        .optionalPrefix = "transformer.",
                                        .redundantSuffixes = kGPT2Buffers,
                                        .conv1D = true};
@@ -149,8 +149,8 @@ static constexpr Architecture qwen3() {
   a.headDim.otherwise = 128;
   a.qkvBias = a.outputBias = {.key = "attention_bias"};
   a.qkNorm = QKNorm::EachHead;
-  a.layer.qNorm = {"self_attn.q_norm", "attn_q_norm"};
-  a.layer.kNorm = {"self_attn.k_norm", "attn_k_norm"};
+  a.layer.qNorm = "self_attn.q_norm";
+  a.layer.kNorm = "self_attn.k_norm";
   return a;
 }
 
@@ -166,11 +166,12 @@ static constexpr Architecture olmo2() {
   a.epsilon = 1e-5;
   a.mlpBias = {};
   a.qkNorm = QKNorm::WholeProjection;
-  a.layer.attentionNorm = a.layer.mlpNorm = {};
-  a.layer.qNorm = {"self_attn.q_norm", "attn_q_norm"};
-  a.layer.kNorm = {"self_attn.k_norm", "attn_k_norm"};
-  a.layer.attentionOutputNorm = {"post_attention_layernorm", "post_attention_norm"};
-  a.layer.mlpOutputNorm = {"post_feedforward_layernorm", "post_ffw_norm"};
+  a.layer.attentionNorm = {};
+  a.layer.mlpNorm = {};
+  a.layer.qNorm = "self_attn.q_norm";
+  a.layer.kNorm = "self_attn.k_norm";
+  a.layer.attentionOutputNorm = "post_attention_layernorm";
+  a.layer.mlpOutputNorm = "post_feedforward_layernorm";
   a.rotatesNeighbours = false;
   return a;
 }

@@ -30,6 +30,11 @@ std::vector<bool> rotatedLayers(int64_t unrotatedEvery, int64_t layers);
 /// llama.cpp's converter makes of the scaling "llama3" of Llama 3.1, 3.2 and 3.3.
 constexpr const char *kGGUFRopeFactors = "rope_freqs.weight";
 
+/// "config.json: architecture "mistrall" is not supported; supported: …; did you mean 'mistral'?":
+/// `names` is what files of the kind call an architecture.
+Error unsupportedArchitecture(std::string_view fileName, std::string_view name,
+                              const char *Architecture::*names);
+
 /// Checks what follows from several fields together. `fileName` is for messages.
 Result<void> checkConsistency(const ModelConfig &config, std::string_view fileName);
 

@@ -177,21 +177,16 @@ static Result<const Architecture *> namedArchitecture(const Metadata &metadata,
   const std::string name(*value->asString());
   const bool hasWindow = metadata.find(name + ".attention.sliding_window");
   const Architecture *found = nullptr;
-  std::string supported;
-  for (const Architecture &known : architectures()) {
+  for (const Architecture &known : architectures())
     if (name == known.gguf && (!found || (hasWindow && known.window != WindowKind::None)))
       found = &known;
-    if (supported.find(known.gguf) == std::string::npos)
-      supported += (supported.empty() ? "" : ", ") + std::string(known.gguf);
-  }
   if (found)
     return found;
   if (const Architecture *other = formats::findArchitecture(name))
     return makeError(ErrorCode::Unsupported,
                      "{}: architecture {} is not one of GGUF; there it is {}", fileName,
                      quote(name), quote(other->gguf));
-  return makeError(ErrorCode::Unsupported, "{}: architecture {} is not supported; supported: {}",
-                   fileName, quote(name), supported);
+  return Unexpected(unsupportedArchitecture(fileName, name, &Architecture::gguf));
 }
 
 static void readSizes(Metadata &metadata, const std::string &prefix, ModelConfig &config) {
@@ -233,7 +228,8 @@ static void readBiases(const GGUFHeader &header, ModelConfig &config) {
     return rule.key ? header.indexByName.contains(fmt::format("blk.0.{}.bias", module.gguf))
                     : rule.always;
   };
-  config.qkvBias = hasBias(architecture.qkvBias, layer.qkv ? layer.qkv : layer.q);
+  config.qkvBias =
+      layer.qkv ? hasBias(architecture.qkvBias, layer.qkv) : hasBias(architecture.qkvBias, layer.q);
   config.outputBias = architecture.outputBias.key == architecture.qkvBias.key &&
                               architecture.outputBias.key // one flag for both
                           ? config.qkvBias

@@ -301,13 +301,8 @@ Result<ModelConfig> formats::parseHuggingFaceConfig(std::string_view text,
   if (fields.failed())
     return Unexpected(fields.result().error());
   const Architecture *architecture = findArchitecture(modelType);
-  if (!architecture) {
-    std::string supported;
-    for (const Architecture &known : architectures())
-      supported += (supported.empty() ? "" : ", ") + std::string(known.name);
-    return makeError(ErrorCode::Unsupported, "{}: architecture {} is not supported; supported: {}",
-                     fileName, quote(modelType), supported);
-  }
+  if (!architecture)
+    return Unexpected(unsupportedArchitecture(fileName, modelType, &Architecture::name));
   if (const Json *quantization = fields.find("quantization_config")) {
     std::string method = "unknown";
     if (const Json *found = quantization->find("quant_method"); found && found->isString())

@@ -7,7 +7,14 @@
 
 #include "easyquant/Formats/ModelConfig.h"
 
+#include "easyquant/Support/DidYouMean.h"
+
 #include "ConfigChecks.h"
+#include "Text.h"
+
+#include <algorithm>
+
+#include <fmt/ranges.h>
 
 using namespace easyquant;
 using namespace easyquant::formats;
@@ -35,6 +42,17 @@ int64_t formats::defaultSize(int64_t rule, const ModelConfig &config) {
   default:
     return rule;
   }
+}
+
+Error formats::unsupportedArchitecture(std::string_view fileName, std::string_view name,
+                                       const char *Architecture::*names) {
+  std::vector<std::string_view> known;
+  for (const Architecture &architecture : architectures())
+    if (std::ranges::find(known, architecture.*names) == known.end())
+      known.push_back(architecture.*names);
+  return {ErrorCode::Unsupported,
+          fmt::format("{}: architecture {} is not supported; supported: {}{}", fileName,
+                      quote(name), fmt::join(known, ", "), didYouMean(name, known))};
 }
 
 Result<void> formats::checkConsistency(const ModelConfig &config, std::string_view fileName) {

@@ -14,6 +14,7 @@
 #ifndef EASYQUANT_FORMATS_ARCHITECTURE_H
 #define EASYQUANT_FORMATS_ARCHITECTURE_H
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -31,6 +32,17 @@ enum class Activation {
 struct ModuleName {
   const char *name = nullptr, *gguf = nullptr;
   constexpr explicit operator bool() const { return name != nullptr; }
+};
+
+/// Text as an argument of a template.
+template <size_t size> struct Literal {
+  char text[size];
+  constexpr Literal(const char (&literal)[size]) { std::ranges::copy(literal, text); }
+};
+
+/// A module of one kind: Hugging Face names it by architecture, GGUF by what it does.
+template <Literal inGGUF> struct Module : ModuleName {
+  constexpr Module(const char *name = nullptr) : ModuleName{name, inGGUF.text} {}
 };
 
 /// A size in config.json.
@@ -83,15 +95,20 @@ enum class WindowKind {
 ///
 /// Where there is no gate, the activation is that of up.
 struct LayerModules {
-  ModuleName attentionNorm = {};
-  ModuleName qkv = {}; ///< in place of q, k and v: one linear for all three
-  ModuleName q = {}, k = {}, v = {};
-  ModuleName qNorm = {}, kNorm = {};
-  ModuleName o = {};
-  ModuleName attentionOutputNorm = {};
-  ModuleName mlpNorm = {};
-  ModuleName gate = {}, up = {}, down = {};
-  ModuleName mlpOutputNorm = {};
+  Module<"attn_norm"> attentionNorm = {};
+  Module<"attn_qkv"> qkv = {}; ///< in place of q, k and v: one linear for all three
+  Module<"attn_q"> q = {};
+  Module<"attn_k"> k = {};
+  Module<"attn_v"> v = {};
+  Module<"attn_q_norm"> qNorm = {};
+  Module<"attn_k_norm"> kNorm = {};
+  Module<"attn_output"> o = {};
+  Module<"post_attention_norm"> attentionOutputNorm = {};
+  Module<"ffn_norm"> mlpNorm = {};
+  Module<"ffn_gate"> gate = {};
+  Module<"ffn_up"> up = {};
+  Module<"ffn_down"> down = {};
+  Module<"post_ffw_norm"> mlpOutputNorm = {};
 };
 
 struct Architecture {
@@ -121,11 +138,11 @@ struct Architecture {
   //===- Modules ----------------------------------------------------------===//
   NormKind norm = NormKind::RMS;
   QKNorm qkNorm = QKNorm::None;
-  ModuleName embedding = {};
-  ModuleName positions = {}; ///< learned ones; without them, q and k are rotated
+  Module<"token_embd"> embedding = {};
+  Module<"position_embd"> positions = {}; ///< learned ones; without them, q and k are rotated
   const char *layerPrefix = "";
   LayerModules layer = {};
-  ModuleName finalNorm = {};
+  Module<"output_norm"> finalNorm = {};
 
   //===- Checkpoints ------------------------------------------------------===//
   /// Some Hugging Face checkpoints have it before every name.
