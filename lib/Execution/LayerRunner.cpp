@@ -40,12 +40,20 @@ Result<HiddenStates> HiddenStates::allocate(const CalibrationTokens &tokens, int
 // What the model is made of
 //===----------------------------------------------------------------------===//
 
+/// Tables of positions end there.
+static int64_t contextOf(ModuleOp module, const formats::ModelSource &source) {
+  auto model = module->getAttrOfType<DictionaryAttr>(lm::kModelAttr);
+  auto context = model ? model.getAs<IntegerAttr>("max_context") : IntegerAttr();
+  const int64_t most = source.config().maxContext;
+  return context ? std::min(most, context.getValue().getSExtValue()) : most;
+}
+
 FailureOr<LayerRunner> LayerRunner::create(ModuleOp module, const CalibrationTokens &tokens,
                                            EngineOptions options) {
   FailureOr<ModelConstants> values = ModelConstants::open(module);
   if (failed(values) || failed(values->check()))
     return failure();
-  int64_t context = values->source().config().maxContext;
+  int64_t context = contextOf(module, values->source());
   if (tokens.maxLength() > context)
     return emitError(module.getLoc()) << "calibration sequences of " << tokens.maxLength()
                                       << " tokens, but the model's context is " << context

@@ -11,6 +11,7 @@
 #include "ModelBuilder.h"
 
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
 
 using namespace mlir;
 using namespace easyquant;
@@ -147,7 +148,7 @@ static func::FuncOp buildForward(ModelBuilder &b, ModuleOp module) {
   Value x = lm::EmbeddingOp::create(b, b.at(embedding), tokens, embeddingTable);
   if (architecture.positions) {
     const std::string positions = architecture.positions.name;
-    Value table = b.load(positions + ".weight");
+    Value table = b.rowsOfContext(b.load(positions + ".weight"));
     x = lm::PositionEmbeddingOp::create(b, b.at(positions), x, table, batch);
   }
   for (int64_t layer = 0; layer < config.numLayers; ++layer) {
@@ -170,8 +171,9 @@ static LogicalResult check(MLIRContext &context, const ModelSource &source,
     return emitError(UnknownLoc::get(&context)) << source.path().string() << ": ";
   };
   if (longestContext > source.config().maxContext)
-    return error() << "a context of " << longestContext << " tokens is asked for; expected at most "
-                   << source.config().maxContext << ", that of the model";
+    return error() << "a context of " << longestContext
+                   << " tokens is asked for, but the model's is " << source.config().maxContext
+                   << "; give a --context up to that, or none for all of it";
   if (failed(lm::KVCacheType::verify(error, config.numLayers, config.numKVHeads, config.headDim)))
     return failure();
   if (!config.architecture->isRotary())
@@ -182,13 +184,15 @@ static LogicalResult check(MLIRContext &context, const ModelSource &source,
   if (longestContext == 0 && bytes > kLargeRopeTable)
     emitRemark(UnknownLoc::get(&context))
         << source.path().string() << ": the rotary table of " << config.maxContext
-        << " positions takes " << bytes / 1000000 << " MB";
+        << " positions takes " << bytes / 1000000
+        << " MB; --context TOKENS makes it for shorter sequences";
   return success();
 }
 
 OwningOpRef<ModuleOp> easyquant::importModel(MLIRContext &context, const ModelSource &source,
                                              int64_t longestContext) {
-  context.loadDialect<lm::LMDialect, func::FuncDialect, ml_program::MLProgramDialect>();
+  context.loadDialect<lm::LMDialect, func::FuncDialect, ml_program::MLProgramDialect,
+                      tensor::TensorDialect>();
   ModelConfig config = source.config();
   if (longestContext > 0)
     config.maxContext = longestContext;

@@ -12,6 +12,7 @@
 #include "easyquant/Import/ImportModel.h"
 
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
 
 #include <cmath>
 
@@ -58,6 +59,16 @@ void ModelBuilder::declareRopeTable() {
 Value ModelBuilder::load(const std::string &name) {
   return ml_program::GlobalLoadConstOp::create(*this, at(name), globals.at(name),
                                                FlatSymbolRefAttr::get(getContext(), name));
+}
+
+Value ModelBuilder::rowsOfContext(Value table) {
+  auto type = cast<RankedTensorType>(table.getType());
+  if (type.getDimSize(0) == config.maxContext)
+    return table;
+  OpFoldResult none = getIndexAttr(0), one = getIndexAttr(1);
+  OpFoldResult rows = getIndexAttr(config.maxContext), columns = getIndexAttr(type.getDimSize(1));
+  return tensor::ExtractSliceOp::create(*this, table.getLoc(), table, {none, none}, {rows, columns},
+                                        {one, one});
 }
 
 func::FuncOp ModelBuilder::startLayer(int64_t index) {

@@ -43,6 +43,8 @@ public:
 
   /// The value of a declared weight, or of the rotation table.
   mlir::Value load(const std::string &name);
+  /// The rows of a table of positions that the context reaches.
+  mlir::Value rowsOfContext(mlir::Value table);
 
   /// Creates the function of layer `index` with its arguments (%x, %batch, %cache) and moves
   /// into its body.

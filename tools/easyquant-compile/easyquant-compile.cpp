@@ -101,13 +101,17 @@ static void dumpPipeline(MLIRContext &context, const CommandLine &line,
   // Locations name what is no site, such as norms.
   llvm::outs() << "easyquant-translate --mlir-print-debuginfo --import-"
                << (source.kind() == formats::ModelSource::Kind::GGUF ? "gguf" : "hf") << " '"
-               << line.model << "' | easyquant-opt -o /dev/null --pass-pipeline='";
+               << line.model << "'";
+  if (std::optional<int64_t> context = line.options.get(option::context))
+    llvm::outs() << " --context " << *context;
+  llvm::outs() << " | easyquant-opt -o /dev/null --pass-pipeline='";
   pm.printAsTextualPipeline(llvm::outs());
   llvm::outs() << "'\n";
 }
 
 static OwningOpRef<ModuleOp> readModel(Session &session, formats::ModelSource &source) {
-  OwningOpRef<ModuleOp> module = importModel(session.context, source);
+  OwningOpRef<ModuleOp> module =
+      importModel(session.context, source, session.line.options.get(option::context).value_or(0));
   if (module)
     session.progress.report("import", 1, 1);
   return module;

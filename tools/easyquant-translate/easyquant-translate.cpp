@@ -13,6 +13,7 @@
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/AsmState.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Support/FileUtilities.h"
@@ -63,7 +64,7 @@ static int importFrom(const std::string &path, formats::ModelSource::Kind kind,
 static int exportTo(const std::string &folder, const std::string &input) {
   mlir::MLIRContext context;
   context.loadDialect<lm::LMDialect, equant::EquantDialect, mlir::func::FuncDialect,
-                      mlir::ml_program::MLProgramDialect>();
+                      mlir::ml_program::MLProgramDialect, mlir::tensor::TensorDialect>();
   llvm::SourceMgr sources;
   mlir::SourceMgrDiagnosticHandler handler(sources, &context);
   auto module = mlir::parseSourceFile<mlir::ModuleOp>(input, sources, &context);
@@ -85,7 +86,7 @@ int main(int argc, char **argv) {
                               cl::desc("Where --import-* writes (default: standard output)"));
   cl::opt<int64_t> longestContext(
       "context", cl::value_desc("tokens"), cl::init(0), cl::cat(category),
-      cl::desc("Longest context, for which --import-* makes rotary tables (default: the model's)"));
+      cl::desc("Longest context, for which --import-* makes tables of positions (default: the model's)"));
   cl::opt<bool> list("list-architectures", cl::cat(category),
                      cl::desc("Print a Markdown table of the architectures that can be imported"));
   mlir::registerAsmPrinterCLOptions();

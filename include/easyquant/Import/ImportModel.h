@@ -26,7 +26,7 @@ constexpr llvm::StringLiteral kRopeTableName = "rope.cos_sin";
 ///     lm.rows at %rows, the final norm, lm.linear of site "lm_head"
 ///   @layer_i(%x, %batch, %cache): one transformer block
 ///
-/// A tied head reads the embedding's global. Tables are made for `longestContext` tokens;
+/// A tied head reads the embedding's global. Tables of positions are for `longestContext` tokens;
 /// 0: for the context of the model. Null after a diagnostic that names the source, where the
 /// dialect cannot take the model or the model such a context.
 mlir::OwningOpRef<mlir::ModuleOp> importModel(mlir::MLIRContext &context,

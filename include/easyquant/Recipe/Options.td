@@ -49,6 +49,12 @@ let group = "What to make", key = "" in {
     let value = "ISA";
     let internal = 1;
   }
+  def Context : TableOption<"context", Integer, "context", "",
+                            "longest sequence that the artifact takes, prompt and answer together; its tables of positions end there"> {
+    let defaultWords = "the model's";
+    let value = "TOKENS";
+    let least = "1";
+  }
   def TensorParallel : TableOption<"tensorParallel", Integer, "tensor-parallel", "1",
                                    "ranks that share the model: heads, MLP and vocabulary; apart from --threads"> {
     let description = "ranks that share the model (default: 1)";

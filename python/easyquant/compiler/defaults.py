@@ -31,7 +31,7 @@ def with_default_method(model: Path, options: CompileOptions) -> tuple[CompileOp
         return replace(options, method=METHOD), None
     length = LENGTH
     with contextlib.suppress(UserError):  # of a model that the compiler refuses, with its own words
-        length = min(length, context_of(model) or length)
+        length = min(length, options.context or length, context_of(model) or length)
     remark = (
         f"note: {METHOD}, calibrated on {SAMPLES} x {length} tokens of {shipped.TITLE}, which come with EasyQuant; "
         "--calib FILE takes a text of yours, --method absmax needs none"

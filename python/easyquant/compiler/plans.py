@@ -160,11 +160,22 @@ def prediction(plans: Plans, options) -> Prediction:
     return Prediction(plans.weight_bytes, memory, seconds)
 
 
+def describe_cache(plans: Plans, options) -> str:
+    """'23.6 MB for a sequence of 1,024 tokens': what keys and values of the longest sequence take."""
+    model = plans.model
+    is_quantized = any(site["weight"] for site in plans.sites) or "equant-simquant-kv" in plans.passes
+    is_short = is_quantized if options.kv_cache in (None, "auto") else options.kv_cache == "f16"
+    numbers = 2 * model["num_layers"] * model["num_kv_heads"] * model["head_dim"] * model["max_context"]
+    less = "less than " if "equant-simquant-kv" in plans.passes else ""
+    return f"{less}{console.human_bytes(numbers * (2 if is_short else 4))} for a sequence of {model['max_context']:,} tokens"
+
+
 def print_dry_run(plans: Plans, options) -> None:
     console.out.print(plans_table(plans))
     table = console.pairs()
     predicted = prediction(plans, options)
     table.add_row("weights", console.human_bytes(predicted.weight_bytes))
+    table.add_row("KV cache", describe_cache(plans, options))
     table.add_row("memory", f"about {console.human_bytes(predicted.memory_bytes)} beside the model's own pages")
     table.add_row("time", f"{predicted.time} on this machine")
     console.out.print(table)

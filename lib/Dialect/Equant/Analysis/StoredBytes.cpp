@@ -10,6 +10,7 @@
 #include "easyquant/Formats/SafetensorsWriter.h"
 
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/SymbolTable.h"
 #include "llvm/ADT/DenseSet.h"
 
@@ -59,7 +60,11 @@ int64_t easyquant::equant::otherBytes(ModuleOp module) {
   SymbolTable symbols(module);
   int64_t bytes = 0;
   module.walk([&](GlobalLoadConstOp load) {
-    auto type = dyn_cast<RankedTensorType>(load.getType());
+    Value stored = load;
+    // Positions beyond the context are not stored.
+    if (load->hasOneUse() && isa<tensor::ExtractSliceOp>(*load->user_begin()))
+      stored = load->user_begin()->getResult(0);
+    auto type = dyn_cast<RankedTensorType>(stored.getType());
     Operation *global = symbols.lookup(load.getGlobal().getLeafReference());
     // What a method computed is a part of what it scales.
     if (type && type.hasStaticShape() && !(global && global->hasAttr(kFileAttr)) &&
