@@ -5,16 +5,16 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/KernelLibrary/KernelLibrary.h"
+#include "Arguments.h"
 
 #include "easyquant/Codegen/CPU/HeadNorm.h"
 #include "easyquant/Codegen/CPU/RowGradients.h"
 #include "easyquant/Dialect/Equant/IR/TensorParallel.h"
+#include "easyquant/KernelLibrary/KernelLibrary.h"
 
 using namespace mlir;
 using namespace easyquant;
 
-using Operands = SmallVector<Value>;
 using numerics::WeightTensor;
 using RowsPart = equant::RowsType::Part;
 
@@ -26,72 +26,34 @@ struct CPULauncher {
   cpu::Target target;
   bool halfCache;
 
-  FailureOr<Value> weight(LaunchBuilder &b, Value value) const {
-    return b.weight(value, equant::kOffsetAttr);
+  template <typename Spec>
+  using Emit = func::FuncOp (*)(ModuleOp, const Spec &, const cpu::Target &);
+  /// Makes the kernel of a spec, unless it is there, and launches it.
+  template <typename Spec>
+  LogicalResult launch(LaunchBuilder &b, Operation *op, Emit<Spec> emit,
+                       const std::type_identity_t<Spec> &spec, Arguments &arguments,
+                       Phase phase) const {
+    return launch(b, op, emit(module, spec, target), describe(spec, b.context()), arguments, phase);
   }
-  /// Where rows and then constants lie, without those that are not there.
-  FailureOr<Operands> operandsOf(LaunchBuilder &b, ArrayRef<Value> rows,
-                                 ArrayRef<Value> constants) const {
-    Operands operands;
-    for (Value value : rows)
-      if (value)
-        operands.push_back(b[value]);
-    if (failed(addWeights(b, operands, constants)))
-      return failure();
-    return operands;
-  }
-  /// Adds those parts of a packed weight that there are.
-  LogicalResult addParts(LaunchBuilder &b, Operands &operands, Value weight,
-                         ArrayRef<WeightTensor> parts) const {
-    for (WeightTensor part : parts) {
-      FailureOr<Value> memory = b.weight(weight, part);
-      if (failed(memory))
-        return failure();
-      if (*memory)
-        operands.push_back(*memory);
-    }
-    return success();
-  }
-  LogicalResult addWeights(LaunchBuilder &b, Operands &operands, ArrayRef<Value> values) const {
-    for (Value value : values) {
-      if (!value)
-        continue;
-      FailureOr<Value> memory = weight(b, value);
-      if (failed(memory))
-        return failure();
-      operands.push_back(*memory);
-    }
-    return success();
-  }
-  LogicalResult launch(LaunchBuilder &b, func::FuncOp kernel, ValueRange operands, Phase phase,
-                       const LaunchBuilder::Sharing &sharing) const {
-    b.launch(SymbolRefAttr::get(kernel.getSymNameAttr()), operands, phase, sharing);
-    return success();
-  }
-  /// Launches a kernel over rows.
-  LogicalResult launchRows(LaunchBuilder &b, func::FuncOp kernel, ValueRange operands,
-                           Phase phase) const {
-    LaunchBuilder::Sharing sharing;
-    for (auto [i, operand] : llvm::enumerate(operands))
-      if (isa<MemRefType>(operand.getType()))
-        sharing.operands.push_back(static_cast<int64_t>(i));
-    return launch(b, kernel, operands, phase, sharing);
-  }
+  LogicalResult launch(LaunchBuilder &b, Operation *op, func::FuncOp function,
+                       const cpu::Description &kernel, Arguments &arguments, Phase phase) const;
 
   LogicalResult copy(LaunchBuilder &b, Value from, Value to) const;
   LogicalResult advance(LaunchBuilder &b, equant::AdvanceOp op) const;
-  LogicalResult rowOp(LaunchBuilder &b, const KernelOps &kernel, cpu::RowSpec spec,
-                      ArrayRef<Value> inputs, ArrayRef<Value> weights = {}) const;
+  LogicalResult rowOp(LaunchBuilder &b, const KernelOps &kernel, cpu::RowSpec spec, Value input,
+                      Arguments &arguments) const;
   LogicalResult linear(LaunchBuilder &b, const KernelOps &kernel, cpu::LinearSpec spec,
-                       Operands operands) const;
+                       Arguments &arguments) const;
   LogicalResult linear(LaunchBuilder &b, const KernelOps &kernel, equant::PackedLinearOp op) const;
   LogicalResult embedding(LaunchBuilder &b, Operation *op, const cpu::EmbeddingSpec &spec,
-                          Operands operands) const;
+                          Arguments &arguments) const;
   template <typename RopeLike>
   LogicalResult rope(LaunchBuilder &b, RopeLike op, bool inverse) const;
   LogicalResult rowGradient(LaunchBuilder &b, Operation *op, cpu::RowGradientSpec spec,
-                            ArrayRef<Value> inputs, ArrayRef<Value> weights = {}) const;
-  template <typename AttentionLike> cpu::AttentionSpec attentionSpec(AttentionLike op) const;
+                            ArrayRef<StringRef> names) const;
+  template <typename AttentionLike>
+  LogicalResult attention(LaunchBuilder &b, AttentionLike op, cpu::AttentionSpec spec,
+                          Arguments &arguments) const;
   LogicalResult attention(LaunchBuilder &b, lm::AttentionOp op, const KernelOps &kernel) const;
   LogicalResult attention(LaunchBuilder &b, equant::AttentionOp op) const;
 
@@ -103,6 +65,21 @@ struct CPULauncher {
 
 } // namespace
 
+LogicalResult CPULauncher::launch(LaunchBuilder &b, Operation *op, func::FuncOp function,
+                                  const cpu::Description &kernel, Arguments &arguments,
+                                  Phase phase) const {
+  FailureOr<SmallVector<Value>> operands = arguments.of(op, kernel);
+  if (failed(operands) || failed(arguments.checkTaken(op, kernel)))
+    return failure();
+  LaunchBuilder::Access access = accessOf(function, kernel);
+  access.meets = kernel.meets;
+  for (auto [i, parameter] : llvm::enumerate(kernel.parameters))
+    if (parameter.shared)
+      access.shares.push_back(static_cast<int64_t>(i));
+  b.launch(SymbolRefAttr::get(function.getSymNameAttr()), *operands, phase, access);
+  return success();
+}
+
 //===----------------------------------------------------------------------===//
 // Row-wise operations
 //===----------------------------------------------------------------------===//
@@ -110,7 +87,7 @@ struct CPULauncher {
 /// Makes a row operation write codes: its arguments for them, and where they go.
 static LogicalResult addQuantization(LaunchBuilder &b, cpu::RowSpec &spec,
                                      equant::QuantizeRowsOp op, const KernelOps &kernel, Value rows,
-                                     Operands &operands) {
+                                     Arguments &arguments) {
   if (failed(checkOnline(op, kernel)))
     return failure();
   auto scale = kernel.find<equant::OnlineScaleOp>();
@@ -128,116 +105,143 @@ static LogicalResult addQuantization(LaunchBuilder &b, cpu::RowSpec &spec,
   spec.fullRange = op.getScaleAttr() && op.getScheme().getFullRange();
   spec.sinks = op.getScheme().getSinks();
   if (op.getAbsmax())
-    operands.push_back(b[op.getAbsmax()]);
+    arguments.set("absmax", b[op.getAbsmax()]);
   if (op.getScaleAttr())
-    operands.push_back(b.constant(op.getScaleAttr()));
+    arguments.set("scale", b.constant(op.getScaleAttr()));
   if (op.getZeroPointAttr())
-    operands.push_back(b.constant(op.getZeroPointAttr()));
-  lm::StateType state = scale ? scale.getState().getType() : lm::StateType();
+    arguments.set("zero", b.constant(op.getZeroPointAttr()));
   if (scale) {
+    lm::StateType state = scale.getState().getType();
     spec.stateFields = state.getSites() * state.getFields();
-    operands.append({b[scale.getState()], b[scale.getBatch()],
-                     b.index(static_cast<int64_t>(scale.getIndex()) * state.getFields())});
+    arguments.set("state", b[scale.getState()]);
+    arguments.set("sequences", b[scale.getBatch()]);
+    arguments.set("first", b.index(static_cast<int64_t>(scale.getIndex()) * state.getFields()));
   }
-  for (RowsPart part : {RowsPart::Codes, RowsPart::Scales, RowsPart::Sums, RowsPart::ZeroPoints})
-    if (Value memory = b.result(op.getRows(), part, rows))
-      operands.push_back(memory);
+  arguments.setResultCodes(op.getRows(), rows);
   if (!scale)
     return success();
   Value extrema = b.extrema(track.getState(), rows);
   if (!extrema)
     return track.emitOpError("has a state of other sites than those before it");
-  operands.push_back(b.columns(extrema, 2 * static_cast<int64_t>(track.getIndex()), 2));
+  arguments.set("extrema", b.columns(extrema, 2 * static_cast<int64_t>(track.getIndex()), 2));
   return success();
 }
 
 LogicalResult CPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel, cpu::RowSpec spec,
-                                 ArrayRef<Value> inputs, ArrayRef<Value> weights) const {
-  Value output = kernel.first()->getResult(0);
-  spec.columns = lm::columns(inputs.front());
-  FailureOr<Operands> operands = operandsOf(b, inputs, weights);
-  if (failed(operands))
-    return failure();
-  Value rows = b.rows(operands->front());
+                                 Value input, Arguments &arguments) const {
+  spec.columns = lm::columns(input);
+  Value rows = b.rows(b[input]);
   Phase phase = Phase::Other;
   if (auto quantize = kernel.find<equant::QuantizeRowsOp>()) {
     phase = Phase::Quantize;
-    if (failed(addQuantization(b, spec, quantize, kernel, rows, *operands)))
+    if (failed(addQuantization(b, spec, quantize, kernel, rows, arguments)))
       return failure();
   } else {
-    operands->push_back(b.result(output, rows));
+    arguments.set("y", b.result(kernel.first()->getResult(0), rows));
   }
-  return launchRows(b, cpu::getOrEmitRowOp(module, spec, target), *operands, phase);
+  return launch(b, kernel.first(), cpu::getOrEmitRowOp, spec, arguments, phase);
 }
 
 LogicalResult CPULauncher::advance(LaunchBuilder &b, equant::AdvanceOp op) const {
   Value extrema = b.extrema(op.getState());
   if (!extrema)
     return op.emitOpError("has a state of which no site is tracked");
-  cpu::AdvanceSpec spec{op.getState().getType().getSites(), static_cast<int64_t>(op.getWindow()),
-                        op.getDecay().convertToDouble()};
-  return launch(b, cpu::getOrEmitAdvance(module, spec, target),
-                {extrema, b.change(op.getState()), b[op.getBatch()]}, Phase::Quantize, {});
+  Arguments arguments(b);
+  arguments.set("extrema", extrema);
+  arguments.set("state", b[op.getState()]);
+  arguments.set("sequences", b[op.getBatch()]);
+  return launch(b, op, cpu::getOrEmitAdvance,
+                {op.getState().getType().getSites(), static_cast<int64_t>(op.getWindow()),
+                 op.getDecay().convertToDouble()},
+                arguments, Phase::Quantize);
 }
 
 LogicalResult CPULauncher::copy(LaunchBuilder &b, Value from, Value to) const {
-  cpu::RowSpec spec{cpu::RowOp::Copy, cast<MemRefType>(from.getType()).getDimSize(1)};
-  return launchRows(b, cpu::getOrEmitRowOp(module, spec, target), {from, to}, Phase::Other);
+  Arguments arguments(b);
+  arguments.set("x", from);
+  arguments.set("y", to);
+  return launch(b, from.getParentRegion()->getParentOp(), cpu::getOrEmitRowOp,
+                {cpu::RowOp::Copy, cast<MemRefType>(from.getType()).getDimSize(1)}, arguments,
+                Phase::Other);
 }
 
 void CPULauncher::addRowOps(KernelLibrary &library) const {
   using cpu::RowOp;
-  library.add<equant::QuantizeRowsOp>([*this](auto &b, auto op, const KernelOps &kernel) {
-    return rowOp(b, kernel, {RowOp::Quantize}, {op.getInput()});
+  // An operation on one value.
+  auto unary = [*this](LaunchBuilder &b, const KernelOps &kernel, RowOp op, Value input) {
+    Arguments arguments(b);
+    arguments.set("x", b[input]);
+    return rowOp(b, kernel, {op}, input, arguments);
+  };
+  library.add<equant::QuantizeRowsOp>([unary](auto &b, auto op, const KernelOps &kernel) {
+    return unary(b, kernel, RowOp::Quantize, op.getInput());
   });
-  library.add<equant::OnlineScaleOp>([*this](auto &b, auto op, const KernelOps &kernel) {
+  library.add<equant::OnlineScaleOp>([unary](auto &b, auto op, const KernelOps &kernel) {
     auto quantize = kernel.find<equant::QuantizeRowsOp>();
     if (!quantize || quantize.getInput().getParentBlock() == op->getBlock())
       return LogicalResult(op.emitOpError("expected to be fused with a quantization of rows that "
                                           "another kernel has made"));
-    return rowOp(b, kernel, {RowOp::Quantize}, {quantize.getInput()});
+    return unary(b, kernel, RowOp::Quantize, quantize.getInput());
   });
   library.add<equant::AdvanceOp>(
       [*this](auto &b, auto op, const KernelOps &) { return advance(b, op); });
   library.add<equant::TokenAbsMaxOp>([*this](auto &b, auto op, const KernelOps &) {
-    Value rows = b[op.getInput()];
-    return launchRows(b, cpu::getOrEmitTokenAbsMax(module, {lm::columns(op.getInput())}, target),
-                      {rows, b.result(op.getAbsmax(), b.rows(rows))}, Phase::Quantize);
+    Arguments arguments(b);
+    arguments.set("x", b[op.getInput()]);
+    arguments.set("absmax", b.result(op.getAbsmax(), b.rows(b[op.getInput()])));
+    return launch(b, op, cpu::getOrEmitTokenAbsMax, {lm::columns(op.getInput())}, arguments,
+                  Phase::Quantize);
   });
-  library.add<lm::RmsNormOp>([*this](auto &b, auto op, const KernelOps &kernel) {
-    return rowOp(b, kernel, {RowOp::RmsNorm, 0, op.getEpsilon().convertToDouble()}, {op.getInput()},
-                 {op.getWeight()});
+  auto norm = [*this](LaunchBuilder &b, const KernelOps &kernel, RowOp rowOp, auto op,
+                      Value bias) -> LogicalResult {
+    Arguments arguments(b);
+    arguments.set("x", b[op.getInput()]);
+    if (failed(arguments.setWeight("weight", op.getWeight())) ||
+        failed(arguments.setWeight("bias", bias)))
+      return failure();
+    return this->rowOp(b, kernel, {rowOp, 0, op.getEpsilon().convertToDouble()}, op.getInput(),
+                       arguments);
+  };
+  library.add<lm::RmsNormOp>([norm](auto &b, auto op, const KernelOps &kernel) {
+    return norm(b, kernel, RowOp::RmsNorm, op, nullptr);
   });
-  library.add<lm::LayerNormOp>([*this](auto &b, auto op, const KernelOps &kernel) {
-    return rowOp(b, kernel, {RowOp::LayerNorm, 0, op.getEpsilon().convertToDouble()},
-                 {op.getInput()}, {op.getWeight(), op.getBias()});
+  library.add<lm::LayerNormOp>([norm](auto &b, auto op, const KernelOps &kernel) {
+    return norm(b, kernel, RowOp::LayerNorm, op, op.getBias());
   });
   library.add<lm::SiluMulOp>([*this](auto &b, auto op, const KernelOps &kernel) {
-    return rowOp(b, kernel, {RowOp::SiluMul}, {op.getGate(), op.getUp()});
+    Arguments arguments(b);
+    arguments.set("gate", b[op.getGate()]);
+    arguments.set("up", b[op.getUp()]);
+    return rowOp(b, kernel, {RowOp::SiluMul}, op.getGate(), arguments);
   });
-  library.add<lm::GeluOp>([*this](auto &b, auto op, const KernelOps &kernel) {
+  library.add<lm::GeluOp>([unary](auto &b, auto op, const KernelOps &kernel) {
     bool tanh = op.getApproximate() == lm::GeluApproximation::Tanh;
-    return rowOp(b, kernel, {tanh ? RowOp::GeluTanh : RowOp::GeluErf}, {op.getInput()});
+    return unary(b, kernel, tanh ? RowOp::GeluTanh : RowOp::GeluErf, op.getInput());
   });
   library.add<lm::AddOp>([*this](auto &b, auto op, const KernelOps &kernel) {
-    return rowOp(b, kernel, {RowOp::Add}, {op.getLhs(), op.getRhs()});
+    Arguments arguments(b);
+    arguments.set("a", b[op.getLhs()]);
+    arguments.set("b", b[op.getRhs()]);
+    return rowOp(b, kernel, {RowOp::Add}, op.getLhs(), arguments);
   });
   library.add<lm::RowsOp>([*this](auto &b, auto op, const KernelOps &) {
-    Value numbers = b[op.getRows()];
-    Operands operands = {numbers, b[op.getInput()], b.result(op.getOutput(), b.rows(numbers))};
-    // Any thread may have made the rows that it reads.
-    return launch(b, cpu::getOrEmitGather(module, {lm::columns(op.getInput())}, target), operands,
-                  Phase::Other, {{2}});
+    Arguments arguments(b);
+    arguments.set("numbers", b[op.getRows()]);
+    arguments.set("x", b[op.getInput()]);
+    arguments.set("y", b.result(op.getOutput(), b.rows(b[op.getRows()])));
+    return launch(b, op, cpu::getOrEmitGather, {lm::columns(op.getInput())}, arguments,
+                  Phase::Other);
   });
   library.add<equant::FakeQuantizeOp>([*this](auto &b, auto op, const KernelOps &) {
-    cpu::FakeQuantizeSpec spec{lm::columns(op.getInput()), op.getScheme().toNumerics().codes,
-                               bool(op.getScaleAttr()), op.getScheme().getGroupSize()};
-    Operands operands = {b[op.getInput()]};
-    if (spec.isStatic)
-      operands.push_back(b.constant(op.getScaleAttr()));
-    operands.push_back(b.result(op.getOutput(), b.rows(operands.front())));
-    return launchRows(b, cpu::getOrEmitFakeQuantize(module, spec, target), operands,
-                      Phase::Quantize);
+    Arguments arguments(b);
+    arguments.set("x", b[op.getInput()]);
+    if (op.getScaleAttr())
+      arguments.set("scale", b.constant(op.getScaleAttr()));
+    arguments.set("y", b.result(op.getOutput(), b.rows(b[op.getInput()])));
+    return launch(b, op, cpu::getOrEmitFakeQuantize,
+                  {lm::columns(op.getInput()), op.getScheme().toNumerics().codes,
+                   bool(op.getScaleAttr()), op.getScheme().getGroupSize()},
+                  arguments, Phase::Quantize);
   });
 }
 
@@ -246,13 +250,13 @@ void CPULauncher::addRowOps(KernelLibrary &library) const {
 //===----------------------------------------------------------------------===//
 
 LogicalResult CPULauncher::linear(LaunchBuilder &b, const KernelOps &kernel, cpu::LinearSpec spec,
-                                  Operands operands) const {
-  spec.n = lm::columns(kernel.first()->getResult(0));
+                                  Arguments &arguments) const {
+  Operation *op = kernel.first();
+  spec.n = lm::columns(op->getResult(0));
   spec.accumulate = bool(kernel.next<lm::AddOp>());
-  operands.push_back(b.linearResult(kernel, b.rows(operands.front())));
-  operands.push_back(b.scratch(cpu::scratchBytes(spec, target), /*perThread=*/true));
-  auto scratch = static_cast<int64_t>(operands.size()) - 1;
-  return launch(b, cpu::getOrEmitLinear(module, spec, target), operands, Phase::Gemm, {{scratch}});
+  arguments.set("y", b.linearResult(kernel, b.rows(b[op->getOperand(0)])));
+  arguments.set("scratch", b.scratch(cpu::scratchBytes(spec, target), /*perThread=*/true));
+  return launch(b, op, cpu::getOrEmitLinear, spec, arguments, Phase::Gemm);
 }
 
 static LogicalResult checkFloats(Operation *op) {
@@ -291,31 +295,30 @@ LogicalResult CPULauncher::linear(LaunchBuilder &b, const KernelOps &kernel,
   spec.sums = !lm::isActivationType(op.getType());
   if (!spec.sums)
     spec.numbers = cpu::WeightNumbers::of(scheme);
-  Operands operands = {b[op.getInput()]};
-  for (RowsPart part : {RowsPart::Scales, RowsPart::Sums, RowsPart::ZeroPoints})
-    if (Value memory = b.part(op.getInput(), part);
-        memory && !(spec.sums && part == RowsPart::Scales))
-      operands.push_back(memory);
-  SmallVector<WeightTensor> parts = {WeightTensor::Codes, WeightTensor::Scales,
-                                     WeightTensor::ZeroPoints, WeightTensor::Outer,
-                                     WeightTensor::Codebook};
+  Arguments arguments(b);
+  if (rows)
+    arguments.setCodes(op.getInput(), /*scales=*/!spec.sums);
+  else
+    arguments.set("x", b[op.getInput()]);
+  auto parts = llvm::to_vector(ArrayRef(kWeightParts));
   if (spec.sums)
     parts = {WeightTensor::Codes, WeightTensor::ZeroPoints};
   if (spec.inputZeroPoints)
     parts.push_back(WeightTensor::Sums);
-  if (failed(addParts(b, operands, op.getWeight(), parts)) ||
-      failed(addWeights(b, operands, {op.getBias()})))
+  if (failed(arguments.setWeight(op.getWeight(), parts)) ||
+      failed(arguments.setWeight("bias", op.getBias())))
     return failure();
-  return linear(b, kernel, spec, std::move(operands));
+  return linear(b, kernel, spec, arguments);
 }
 
 LogicalResult CPULauncher::embedding(LaunchBuilder &b, Operation *op,
-                                     const cpu::EmbeddingSpec &spec, Operands operands) const {
-  Value rows = b.rows(operands.front());
+                                     const cpu::EmbeddingSpec &spec, Arguments &arguments) const {
+  Value tokens = b[op->getOperand(0)];
+  arguments.set("tokens", tokens);
   if (spec.sharded)
-    operands.push_back(b.argument("rank"));
-  operands.push_back(b.result(op->getResult(0), rows));
-  return launchRows(b, cpu::getOrEmitEmbedding(module, spec, target), operands, Phase::Other);
+    arguments.set("rank", b.argument("rank"));
+  arguments.set("y", b.result(op->getResult(0), b.rows(tokens)));
+  return launch(b, op, cpu::getOrEmitEmbedding, spec, arguments, Phase::Other);
 }
 
 void CPULauncher::addLinears(KernelLibrary &library) const {
@@ -325,37 +328,44 @@ void CPULauncher::addLinears(KernelLibrary &library) const {
     cpu::LinearSpec spec;
     spec.k = lm::columns(op.getInput());
     spec.bias = bool(op.getBias());
-    FailureOr<Operands> operands = operandsOf(b, {op.getInput()}, {op.getWeight(), op.getBias()});
-    return failed(operands) ? failure() : linear(b, kernel, spec, std::move(*operands));
+    Arguments arguments(b);
+    arguments.set("x", b[op.getInput()]);
+    if (failed(arguments.setWeight("w", op.getWeight())) ||
+        failed(arguments.setWeight("bias", op.getBias())))
+      return failure();
+    return linear(b, kernel, spec, arguments);
   });
   library.add<equant::LinearOp>(
       [](auto &, auto op, const KernelOps &) { return checkPanels(op, op.getWeight().getType()); });
   library.add<equant::PackedLinearOp>(
       [*this](auto &b, auto op, const KernelOps &kernel) { return linear(b, kernel, op); });
-  library.add<equant::RescaleOp>(
-      [*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
-        equant::WeightType weight = op.getWeight().getType();
-        if (failed(checkPanels(op, weight)))
-          return failure();
-        cpu::RescaleSpec spec;
-        spec.n = weight.getRows();
-        spec.numbers = cpu::WeightNumbers::of(weight.getScheme().toNumerics());
-        spec.bias = bool(op.getBias());
-        spec.accumulate = bool(kernel.template next<lm::AddOp>());
-        Operands operands = {b[op.getSums()], b.part(op.getRows(), RowsPart::Scales)};
-        if (failed(addParts(b, operands, op.getWeight(),
-                            {WeightTensor::Scales, WeightTensor::Outer})) ||
-            failed(addWeights(b, operands, {op.getBias()})))
-          return failure();
-        operands.push_back(b.linearResult(kernel, b.rows(operands.front())));
-        return launchRows(b, cpu::getOrEmitRescale(module, spec, target), operands, Phase::Gemm);
-      });
+  library.add<equant::RescaleOp>([*this](auto &b, auto op,
+                                         const KernelOps &kernel) -> LogicalResult {
+    equant::WeightType weight = op.getWeight().getType();
+    if (failed(checkPanels(op, weight)))
+      return failure();
+    cpu::RescaleSpec spec;
+    spec.n = weight.getRows();
+    spec.numbers = cpu::WeightNumbers::of(weight.getScheme().toNumerics());
+    spec.bias = bool(op.getBias());
+    spec.accumulate = bool(kernel.template next<lm::AddOp>());
+    Arguments arguments(b);
+    arguments.set("sums", b[op.getSums()]);
+    arguments.set("scales", b.part(op.getRows(), RowsPart::Scales));
+    if (failed(arguments.setWeight(op.getWeight(), {WeightTensor::Scales, WeightTensor::Outer})) ||
+        failed(arguments.setWeight("bias", op.getBias())))
+      return failure();
+    arguments.set("y", b.linearResult(kernel, b.rows(b[op.getSums()])));
+    return launch(b, op, cpu::getOrEmitRescale, spec, arguments, Phase::Gemm);
+  });
   library.add<lm::EmbeddingOp>([*this](auto &b, auto op, const KernelOps &) -> LogicalResult {
     auto table = cast<RankedTensorType>(op.getTable().getType());
     cpu::EmbeddingSpec spec{table.getDimSize(0), table.getDimSize(1)};
     spec.sharded = op.getSharded();
-    FailureOr<Operands> operands = operandsOf(b, {op.getTokens()}, {op.getTable()});
-    return failed(operands) ? failure() : embedding(b, op, spec, std::move(*operands));
+    Arguments arguments(b);
+    if (failed(arguments.setWeight("w", op.getTable())))
+      return failure();
+    return embedding(b, op, spec, arguments);
   });
   library.add<equant::EmbeddingOp>([*this](auto &b, auto op, const KernelOps &) -> LogicalResult {
     equant::WeightType table = op.getTable().getType();
@@ -365,23 +375,22 @@ void CPULauncher::addLinears(KernelLibrary &library) const {
     cpu::EmbeddingSpec spec{table.getRows(),  table.getColumns(), cpu::formatOfBits(scheme.bits),
                             scheme.groupSize, !scheme.symmetric,  cpu::WeightNumbers::of(scheme),
                             op.getSharded()};
-    Operands operands = {b[op.getTokens()]};
-    if (failed(addParts(b, operands, op.getTable(),
-                        {WeightTensor::Codes, WeightTensor::Scales, WeightTensor::ZeroPoints,
-                         WeightTensor::Outer, WeightTensor::Codebook})))
+    Arguments arguments(b);
+    if (failed(arguments.setWeight(op.getTable(), kWeightParts)))
       return failure();
-    return embedding(b, op, spec, std::move(operands));
+    return embedding(b, op, spec, arguments);
   });
   library.add<lm::PositionEmbeddingOp>(
       [*this, copy = library.copy](auto &b, auto op, const KernelOps &) -> LogicalResult {
         auto type = cast<RankedTensorType>(op.getTable().getType());
-        FailureOr<Value> table = weight(b, op.getTable());
+        Arguments arguments(b);
         FailureOr<Value> rows = b.inPlace(op.getOutput(), op.getInput(), copy);
-        if (failed(table) || failed(rows))
+        if (failed(rows) || failed(arguments.setWeight("table", op.getTable())))
           return failure();
-        cpu::PositionEmbeddingSpec spec{type.getDimSize(0), type.getDimSize(1)};
-        return launchRows(b, cpu::getOrEmitPositionEmbedding(module, spec, target),
-                          {*rows, *table, b[op.getBatch()]}, Phase::Other);
+        arguments.set("y", *rows);
+        arguments.set("sequences", b[op.getBatch()]);
+        return launch(b, op, cpu::getOrEmitPositionEmbedding,
+                      {type.getDimSize(0), type.getDimSize(1)}, arguments, Phase::Other);
       });
 }
 
@@ -394,19 +403,21 @@ LogicalResult CPULauncher::rope(LaunchBuilder &b, RopeLike op, bool inverse) con
   int64_t headDim = op.getHeadDim();
   cpu::RopeSpec spec{lm::columns(op.getOutput()) / headDim, headDim,
                      cast<RankedTensorType>(op.getTable().getType()).getDimSize(0), inverse};
-  FailureOr<Value> table = weight(b, op.getTable());
   FailureOr<Value> rows =
       b.inPlace(op.getOutput(), op->getOperand(0),
                 [this](auto &b, Value from, Value to) { return copy(b, from, to); });
-  if (failed(table) || failed(rows))
+  Arguments arguments(b);
+  if (failed(rows) || failed(arguments.setWeight("table", op.getTable())))
     return failure();
-  return launchRows(b, cpu::getOrEmitRope(module, spec, target), {*rows, *table, b[op.getBatch()]},
-                    Phase::Attention);
+  arguments.set("x", *rows);
+  arguments.set("sequences", b[op.getBatch()]);
+  return launch(b, op, cpu::getOrEmitRope, spec, arguments, Phase::Attention);
 }
 
+/// Completes what `spec` and `arguments` say of rotations and codes, and launches the kernel.
 template <typename AttentionLike>
-cpu::AttentionSpec CPULauncher::attentionSpec(AttentionLike op) const {
-  cpu::AttentionSpec spec;
+LogicalResult CPULauncher::attention(LaunchBuilder &b, AttentionLike op, cpu::AttentionSpec spec,
+                                     Arguments &arguments) const {
   spec.heads = op.getNumHeads();
   spec.kvHeads = op.getNumKvHeads();
   spec.headDim = op.getHeadDim();
@@ -414,72 +425,58 @@ cpu::AttentionSpec CPULauncher::attentionSpec(AttentionLike op) const {
   spec.window = op.getWindow();
   spec.halfCache = halfCache;
   spec.ranks = equant::degreeOf(module);
-  return spec;
+  cpu::CacheBytes bytes = cpu::cacheBytes(spec);
+  if (failed(b.setCache(op, {bytes.pageTokens, bytes.page, bytes.window},
+                        /*rotatesKeys=*/spec.kv && spec.kv->ropePositions > 0)))
+    return failure();
+  auto layer = static_cast<int64_t>(op.getLayer());
+  arguments.set("q", b[op.getQuery()]);
+  arguments.set("k", b[op.getKey()]);
+  arguments.set("v", b[op.getValue()]);
+  arguments.set("cache", b.cache(op.getCache(), 0));
+  arguments.set("pages", b.argument("pages"));
+  arguments.set("sequences", b[op.getBatch()]);
+  arguments.set("layer", b.index(layer * bytes.page));
+  if (spec.kv) {
+    auto layers = static_cast<int64_t>(op.getCache().getType().getLayers());
+    arguments.set("window", b.index(layer * bytes.window));
+    arguments.set("windows", b.index(layers * bytes.window));
+  }
+  arguments.set("y", b.result(op.getOutput(), b.rows(b[op.getQuery()])));
+  arguments.set("scratch", b.scratch(cpu::scratchBytes(spec, target), /*perThread=*/true));
+  return launch(b, op, cpu::getOrEmitAttention, spec, arguments, Phase::Attention);
 }
 
+/// Over a float cache; perhaps fused with the rotation of queries and keys.
 LogicalResult CPULauncher::attention(LaunchBuilder &b, lm::AttentionOp op,
                                      const KernelOps &kernel) const {
-  cpu::AttentionSpec spec = attentionSpec(op);
-  Operands table;
+  cpu::AttentionSpec spec;
+  Arguments arguments(b);
   if (auto queries = dyn_cast<lm::RopeOp>(kernel.first())) {
     auto keys = cast<lm::RopeOp>(kernel.ops[1]);
     b.overwrite(queries.getOutput(), queries.getInput());
     b.overwrite(keys.getOutput(), keys.getInput());
     spec.positions = cast<RankedTensorType>(queries.getTable().getType()).getDimSize(0);
-    if (failed(addWeights(b, table, {queries.getTable()})))
+    if (failed(arguments.setWeight("table", queries.getTable())))
       return failure();
   }
-  cpu::CacheBytes bytes = cpu::cacheBytes(spec);
-  if (failed(b.setCache(op, {bytes.pageTokens, bytes.page, bytes.window}, /*rotatesKeys=*/false)))
-    return failure();
-  Value query = b[op.getQuery()];
-  Operands operands = {query,
-                       b[op.getKey()],
-                       b[op.getValue()],
-                       b.cache(op.getCache(), 0),
-                       b.argument("pages"),
-                       b[op.getBatch()],
-                       b.index(static_cast<int64_t>(op.getLayer()) * bytes.page)};
-  operands.append(table);
-  operands.push_back(b.result(op.getOutput(), b.rows(query)));
-  operands.push_back(b.scratch(cpu::scratchBytes(spec, target), /*perThread=*/true));
-  // Rows are rotated and appended one by one; behind its barrier it attends.
-  LaunchBuilder::Sharing sharing{{1, 2}, /*meets=*/true};
-  if (spec.positions > 0)
-    sharing.operands.insert(sharing.operands.begin(), 0);
-  return launch(b, cpu::getOrEmitAttention(module, spec, target), operands, Phase::Attention,
-                sharing);
+  return attention(b, op, spec, arguments);
 }
 
+/// Over a cache of codes. A step of one token appends it and then attends. A step of more tokens
+/// attends first.
 LogicalResult CPULauncher::attention(LaunchBuilder &b, equant::AttentionOp op) const {
-  cpu::AttentionSpec spec = attentionSpec(op);
+  cpu::AttentionSpec spec;
   equant::KVSchemeAttr scheme = op.getKvScheme();
   spec.kv = cpu::KVQuantization{static_cast<int>(scheme.getCode().getWidth()), scheme.getGroup(),
                                 scheme.getResidual(), scheme.getSinks(),
                                 scheme.getKeys() == equant::Granularity::Token};
+  Arguments arguments(b);
   if (op.getTable())
     spec.kv->ropePositions = cast<RankedTensorType>(op.getTable().getType()).getDimSize(0);
-  cpu::CacheBytes bytes = cpu::cacheBytes(spec);
-  if (failed(b.setCache(op, {bytes.pageTokens, bytes.page, bytes.window}, bool(op.getTable()))))
+  if (failed(arguments.setWeight("table", op.getTable())))
     return failure();
-  auto layer = static_cast<int64_t>(op.getLayer());
-  Value query = b[op.getQuery()];
-  Operands operands = {
-      query,
-      b[op.getKey()],
-      b[op.getValue()],
-      b.cache(op.getCache(), 0),
-      b.argument("pages"),
-      b[op.getBatch()],
-      b.index(layer * bytes.page),
-      b.index(layer * bytes.window),
-      b.index(static_cast<int64_t>(op.getCache().getType().getLayers()) * bytes.window)};
-  if (failed(addWeights(b, operands, {op.getTable()})))
-    return failure();
-  operands.push_back(b.result(op.getOutput(), b.rows(query)));
-  operands.push_back(b.scratch(cpu::scratchBytes(spec, target), /*perThread=*/true));
-  // A step of one token appends it and then attends. A step of more tokens attends first.
-  return launch(b, cpu::getOrEmitAttention(module, spec, target), operands, Phase::Attention, {});
+  return attention(b, op, spec, arguments);
 }
 
 void CPULauncher::addHeads(KernelLibrary &library) const {
@@ -492,12 +489,12 @@ void CPULauncher::addHeads(KernelLibrary &library) const {
         int64_t headDim = cast<RankedTensorType>(op.getWeight().getType()).getDimSize(0);
         cpu::HeadNormSpec spec{lm::columns(op.getInput()) / headDim, headDim,
                                op.getEpsilon().convertToDouble()};
-        FailureOr<Value> norm = weight(b, op.getWeight());
+        Arguments arguments(b);
         FailureOr<Value> rows = b.inPlace(op.getOutput(), op.getInput(), copy);
-        if (failed(norm) || failed(rows))
+        if (failed(rows) || failed(arguments.setWeight("weight", op.getWeight())))
           return failure();
-        return launchRows(b, cpu::getOrEmitHeadNorm(module, spec, target), {*rows, *norm},
-                          Phase::Attention);
+        arguments.set("x", *rows);
+        return launch(b, op, cpu::getOrEmitHeadNorm, spec, arguments, Phase::Attention);
       });
   library.add<lm::AttentionOp>(
       [*this](auto &b, auto op, const KernelOps &kernel) { return attention(b, op, kernel); });
@@ -509,40 +506,42 @@ void CPULauncher::addHeads(KernelLibrary &library) const {
 // Gradients
 //===----------------------------------------------------------------------===//
 
-/// Operands, then the results in memory of their own.
+/// The op's operands, then its results in memory of their own, have these names.
 LogicalResult CPULauncher::rowGradient(LaunchBuilder &b, Operation *op, cpu::RowGradientSpec spec,
-                                       ArrayRef<Value> inputs, ArrayRef<Value> weights) const {
-  spec.columns = lm::columns(inputs.front());
-  FailureOr<Operands> operands = operandsOf(b, inputs, weights);
-  if (failed(operands))
-    return failure();
-  Value rows = b.rows(operands->front());
-  for (Value result : op->getResults())
-    operands->push_back(b.result(result, rows));
-  return launchRows(b, cpu::getOrEmitRowGradient(module, spec, target), *operands, Phase::Other);
+                                       ArrayRef<StringRef> names) const {
+  Value gradient = op->getOperand(0);
+  spec.columns = lm::columns(gradient);
+  Arguments arguments(b);
+  for (auto [name, operand] : llvm::zip(names, op->getOperands())) {
+    if (name != "weight")
+      arguments.set(name, b[operand]);
+    else if (failed(arguments.setWeight(name, operand)))
+      return failure();
+  }
+  for (auto [name, result] :
+       llvm::zip_equal(names.drop_front(op->getNumOperands()), op->getResults()))
+    arguments.set(name, b.result(result, b.rows(b[gradient])));
+  return launch(b, op, cpu::getOrEmitRowGradient, spec, arguments, Phase::Other);
 }
 
 void CPULauncher::addGradients(KernelLibrary &library) const {
   using cpu::RowGradient;
-  library.add<lm::RmsNormGradientOp>([*this](auto &b, auto op, const KernelOps &) {
-    auto weight = cast<RankedTensorType>(op.getWeight().getType());
-    return rowGradient(
-        b, op, {RowGradient::RmsNorm, 0, weight.getDimSize(0), op.getEpsilon().convertToDouble()},
-        {op.getGradient(), op.getInput()}, {op.getWeight()});
-  });
-  library.add<lm::LayerNormGradientOp>([*this](auto &b, auto op, const KernelOps &) {
-    return rowGradient(
-        b, op,
-        {RowGradient::LayerNorm, 0, lm::columns(op.getInput()), op.getEpsilon().convertToDouble()},
-        {op.getGradient(), op.getInput()}, {op.getWeight()});
-  });
+  auto norm = [*this](LaunchBuilder &b, RowGradient kind, auto op) {
+    int64_t width = cast<RankedTensorType>(op.getWeight().getType()).getDimSize(0);
+    return rowGradient(b, op, {kind, 0, width, op.getEpsilon().convertToDouble()},
+                       {"dy", "x", "weight", "dx"});
+  };
+  library.add<lm::RmsNormGradientOp>(
+      [norm](auto &b, auto op, const KernelOps &) { return norm(b, RowGradient::RmsNorm, op); });
+  library.add<lm::LayerNormGradientOp>(
+      [norm](auto &b, auto op, const KernelOps &) { return norm(b, RowGradient::LayerNorm, op); });
   library.add<lm::SiluMulGradientOp>([*this](auto &b, auto op, const KernelOps &) {
-    return rowGradient(b, op, {RowGradient::SiluMul}, {op.getGradient(), op.getGate(), op.getUp()});
+    return rowGradient(b, op, {RowGradient::SiluMul}, {"dy", "gate", "up", "dgate", "dup"});
   });
   library.add<lm::GeluGradientOp>([*this](auto &b, auto op, const KernelOps &) {
     bool tanh = op.getApproximate() == lm::GeluApproximation::Tanh;
     return rowGradient(b, op, {tanh ? RowGradient::GeluTanh : RowGradient::GeluErf},
-                       {op.getGradient(), op.getInput()});
+                       {"dy", "x", "dx"});
   });
   library.add<lm::RopeGradientOp>(
       [*this](auto &b, auto op, const KernelOps &) { return rope(b, op, /*inverse=*/true); });

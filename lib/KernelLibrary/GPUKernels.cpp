@@ -24,6 +24,9 @@ LogicalResult GPULauncher::launch(LaunchBuilder &b, Operation *op,
   FailureOr<SmallVector<Value>> operands = arguments.of(op, kernel);
   if (failed(operands))
     return failure();
+  // What takes a position, or places of state, is launched once a sequence, all else once for all
+  // rows.
+  const bool isOfSequence = arguments.has("position") || arguments.has("slots");
   // What a writer of the launch list has to know of the kernel.
   Operation *function = mlir::SymbolTable::lookupSymbolIn(kernels, kernel.name);
   Builder builder(b.context());
@@ -35,7 +38,7 @@ LogicalResult GPULauncher::launch(LaunchBuilder &b, Operation *op,
   function->setAttr(launch::kSharedBytesAttr, builder.getI64IntegerAttr(kernel.sharedBytes));
   b.launch(SymbolRefAttr::get(b.context(), launch::kKernels,
                               FlatSymbolRefAttr::get(b.context(), kernel.name)),
-           *operands, phase, {}, {arguments.areOfSequence(), rows});
+           *operands, phase, accessOf(function, kernel), {isOfSequence, rows});
   return success();
 }
 
@@ -95,10 +98,7 @@ static LogicalResult addQuantization(LaunchBuilder &b, easyquant::gpu::RowSpec &
     arguments.set("scale", b.constant(op.getScaleAttr()));
   if (op.getZeroPointAttr())
     arguments.set("zero", b.constant(op.getZeroPointAttr()));
-  for (auto [name, part] :
-       {std::pair("codes", RowsPart::Codes), std::pair("scales", RowsPart::Scales),
-        std::pair("sums", RowsPart::Sums), std::pair("zeros", RowsPart::ZeroPoints)})
-    arguments.set(name, b.result(op.getRows(), part, rows));
+  arguments.setResultCodes(op.getRows(), rows);
   return op.getOnline() ? addOnline(b, kernel, rows, arguments) : success();
 }
 
@@ -137,7 +137,7 @@ LogicalResult GPULauncher::advance(LaunchBuilder &b, equant::AdvanceOp op) const
                                    op.getDecay().convertToDouble()};
   Arguments arguments(b);
   arguments.set("extrema", extrema);
-  arguments.set("states", b.change(op.getState()));
+  arguments.set("states", b[op.getState()]);
   arguments.set("slots", b.argument("slots"));
   getOrEmitAdvance(kernels, spec, chip);
   return launch(b, op, describe(spec, chip), arguments, Phase::Quantize);
@@ -265,13 +265,6 @@ static LogicalResult describeWeights(Spec &spec, equant::PackedLinearOp op, Frag
   return error << "; compile it with --target cpu or another scheme";
 }
 
-/// The arguments of the packed weight of a linear or an embedding.
-static LogicalResult addCodes(Arguments &arguments, Value weight) {
-  return success(succeeded(arguments.setWeight("w", weight, WeightTensor::Codes)) &&
-                 succeeded(arguments.setWeight("wscales", weight, WeightTensor::Scales)) &&
-                 succeeded(arguments.setWeight("wzeros", weight, WeightTensor::ZeroPoints)));
-}
-
 LogicalResult GPULauncher::linear(LaunchBuilder &b, equant::PackedLinearOp op,
                                   const KernelOps &kernel) const {
   easyquant::gpu::LinearSpec spec;
@@ -280,13 +273,9 @@ LogicalResult GPULauncher::linear(LaunchBuilder &b, equant::PackedLinearOp op,
   spec.inputZeroPoints = !op.getRows().getScheme().getSymmetric();
   spec.isPartial = !lm::isActivationType(op.getType());
   Arguments arguments(b);
-  for (auto [name, part] :
-       {std::pair("codes", RowsPart::Codes), std::pair("scales", RowsPart::Scales),
-        std::pair("sums", RowsPart::Sums), std::pair("zeros", RowsPart::ZeroPoints)})
-    arguments.set(name, b.part(op.getInput(), part));
-  if (failed(addCodes(arguments, op.getWeight())) ||
-      (spec.inputZeroPoints &&
-       failed(arguments.setWeight("wsums", op.getWeight(), WeightTensor::Sums))) ||
+  arguments.setCodes(op.getInput());
+  if (failed(arguments.setWeight(op.getWeight(), kWeightParts)) ||
+      (spec.inputZeroPoints && failed(arguments.setWeight(op.getWeight(), {WeightTensor::Sums}))) ||
       failed(arguments.setWeight("bias", op.getBias())))
     return failure();
   spec.accumulate = bool(kernel.next<lm::AddOp>());
@@ -354,7 +343,7 @@ void GPULauncher::addLinears(KernelLibrary &library) const {
         easyquant::gpu::WeightOnlySpec spec;
         Arguments arguments(b);
         if (failed(describeWeights(spec, op, FragmentOrder::M16N8K16)) ||
-            failed(addCodes(arguments, op.getWeight())) ||
+            failed(arguments.setWeight(op.getWeight(), kWeightParts)) ||
             failed(arguments.setWeight("bias", op.getBias())))
           return failure();
         return floatLinear(b, op, kernel, spec, arguments);
@@ -371,7 +360,7 @@ void GPULauncher::addLinears(KernelLibrary &library) const {
         Arguments arguments(b);
         arguments.set("sums", b[op.getSums()]);
         arguments.set("scales", b.part(op.getRows(), RowsPart::Scales));
-        if (failed(arguments.setWeight("wscales", op.getWeight(), WeightTensor::Scales)) ||
+        if (failed(arguments.setWeight(op.getWeight(), {WeightTensor::Scales})) ||
             failed(arguments.setWeight("bias", op.getBias())))
           return failure();
         arguments.set("y", b.linearResult(kernel, b.rows(b[op.getSums()])));
@@ -413,7 +402,7 @@ void GPULauncher::addLinears(KernelLibrary &library) const {
                             "with target=gpu first");
     spec.order = static_cast<FragmentOrder>(layout.getOrder());
     Arguments arguments(b);
-    if (failed(addCodes(arguments, op.getTable())))
+    if (failed(arguments.setWeight(op.getTable(), kWeightParts)))
       return failure();
     return embedding(b, op, spec, arguments);
   });

@@ -8,9 +8,10 @@
 #ifndef EASYQUANT_LIB_KERNELLIBRARY_GPULAUNCHER_H
 #define EASYQUANT_LIB_KERNELLIBRARY_GPULAUNCHER_H
 
-#include "easyquant/KernelLibrary/KernelLibrary.h"
+#include "Arguments.h"
 
 #include "easyquant/Codegen/GPU/Emit.h"
+#include "easyquant/KernelLibrary/KernelLibrary.h"
 
 namespace easyquant {
 
@@ -18,70 +19,6 @@ namespace easyquant {
 inline constexpr gpu::Float kBF16 = gpu::Float::BF16;
 
 using RowRange = std::pair<int64_t, int64_t>;
-
-/// The arguments of a kernel by the names of its parameters.
-class Arguments {
-public:
-  explicit Arguments(LaunchBuilder &b) : b(b) {}
-
-  void set(mlir::StringRef name, mlir::Value value) {
-    if (!value)
-      return;
-    values[name] = value;
-    if (!rows && llvm::isa<mlir::MemRefType>(value.getType()))
-      rows = b.rows(value);
-  }
-  mlir::LogicalResult setWeight(mlir::StringRef name, mlir::Value constant,
-                                mlir::StringRef offset = equant::kOffsetAttr) {
-    if (!constant)
-      return mlir::success();
-    mlir::FailureOr<mlir::Value> memory = b.weight(constant, offset);
-    if (mlir::succeeded(memory))
-      values[name] = *memory;
-    return memory;
-  }
-
-  mlir::LogicalResult setWeight(mlir::StringRef name, mlir::Value weight,
-                                numerics::WeightTensor part) {
-    mlir::FailureOr<mlir::Value> memory = b.weight(weight, part);
-    if (mlir::succeeded(memory) && *memory)
-      values[name] = *memory;
-    return memory;
-  }
-
-  /// What takes a position, or places of state, is launched once a sequence, all else once for all
-  /// rows.
-  bool areOfSequence() const { return values.contains("position") || values.contains("slots"); }
-
-  /// In the order of the parameters: "<matrix>_stride" is the distance of its rows, and "rows" the
-  /// number of those of the first matrix.
-  mlir::FailureOr<llvm::SmallVector<mlir::Value>> of(mlir::Operation *op,
-                                                     const gpu::Description &kernel) {
-    llvm::SmallVector<mlir::Value> operands;
-    for (const auto &parameter : kernel.parameters) {
-      mlir::StringRef name = parameter.name, matrix = name;
-      if (mlir::Value known = values.lookup(name))
-        operands.push_back(known);
-      else if (name == "rows")
-        operands.push_back(rows);
-      else if (matrix.consume_back("_stride") && values.contains(matrix))
-        operands.push_back(b.index(strideOf(values.lookup(matrix))));
-      else
-        return op->emitOpError("its kernel ")
-               << kernel.name << " takes '" << name << "', which no operand gives";
-    }
-    return operands;
-  }
-
-private:
-  static int64_t strideOf(mlir::Value matrix) {
-    return llvm::cast<mlir::MemRefType>(matrix.getType()).getStridesAndOffset().first.front();
-  }
-
-  LaunchBuilder &b;
-  llvm::StringMap<mlir::Value> values;
-  mlir::Value rows;
-};
 
 /// Launches kernels of one gpu.module and chip.
 struct GPULauncher {

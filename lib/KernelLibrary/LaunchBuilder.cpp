@@ -95,7 +95,6 @@ LogicalResult easyquant::checkOnline(equant::QuantizeRowsOp op, const KernelOps 
 void LaunchBuilder::begin(const KernelOps &kernel) {
   b.setLoc(kernel.first()->getLoc());
   site = siteOf(isa<equant::OnlineScaleOp>(kernel.first()) ? kernel.whole : kernel.first());
-  written.clear();
   if (kernel.whole == kernel.first())
     return;
   Operation *yield = kernel.ops.back()->getBlock()->getTerminator();
@@ -116,36 +115,21 @@ void LaunchBuilder::end(const KernelOps &kernel) {
     }
 }
 
-SmallVector<int64_t> LaunchBuilder::writesOf(ValueRange operands) const {
-  auto isWritten = [&](Value operand) {
-    while (!written.contains(operand)) {
-      Operation *op = operand.getDefiningOp();
-      if (!isa_and_present<memref::SubViewOp, memref::ReinterpretCastOp>(op))
-        return isa_and_present<launch::ScratchOp, launch::CountersOp, launch::CacheOp>(op);
-      operand = op->getOperand(0);
-    }
-    return true;
-  };
-  SmallVector<int64_t> writes;
-  for (auto [i, operand] : llvm::enumerate(operands))
-    if (isWritten(operand))
-      writes.push_back(static_cast<int64_t>(i));
-  return writes;
-}
-
 void LaunchBuilder::launch(SymbolRefAttr kernel, ValueRange operands, Phase phase,
-                           const Sharing &sharing, const Repetition &repetition) {
+                           const Access &access, const Repetition &repetition) {
   DenseI64ArrayAttr range;
   if (repetition.rows)
     range = b.getDenseI64ArrayAttr({repetition.rows->first, repetition.rows->second});
   launch::KernelOp::create(
-      b, phase, kernel, operands, b.getStringAttr(site), b.getDenseI64ArrayAttr(writesOf(operands)),
-      b.getDenseI64ArrayAttr(sharing.operands), sharing.meets, repetition.eachSequence, range);
+      b, phase, kernel, operands, b.getStringAttr(site), b.getDenseI64ArrayAttr(access.writes),
+      b.getDenseI64ArrayAttr(access.shares), access.meets, repetition.eachSequence, range);
 }
 
-void LaunchBuilder::launchHost(int64_t call, ValueRange operands) {
-  launch::HostOp::create(b, call, operands, b.getStringAttr(site),
-                         b.getDenseI64ArrayAttr(writesOf(operands)));
+void LaunchBuilder::launchHost(int64_t call, ValueRange operands, ValueRange results) {
+  auto writes =
+      llvm::to_vector(llvm::seq<int64_t>(operands.size(), operands.size() + results.size()));
+  launch::HostOp::create(b, call, llvm::to_vector(llvm::concat<Value>(operands, results)),
+                         b.getStringAttr(site), b.getDenseI64ArrayAttr(writes));
 }
 
 void LaunchBuilder::startCollective(Value memory, std::optional<launch::Reduction> reduction,
@@ -347,7 +331,6 @@ Value LaunchBuilder::result(Value value, Value rows) {
   Value memory = outputs.lookup(whole);
   if (!memory)
     memory = launch::BufferOp::create(b, memoryType(value.getType()), rows, IntegerAttr());
-  written.insert(memory);
   rowCounts[memory] = rows;
   return memories[value] = memory;
 }
@@ -357,7 +340,6 @@ Value LaunchBuilder::result(Value value, RowsPart part, Value rows) {
   if (!type)
     return {};
   Value memory = launch::BufferOp::create(b, memoryType(type), rows, IntegerAttr());
-  written.insert(memory);
   rowCounts[memory] = rows;
   if (part == RowsPart::Codes)
     memories[value] = memory;
@@ -366,7 +348,6 @@ Value LaunchBuilder::result(Value value, RowsPart part, Value rows) {
 
 Value LaunchBuilder::overwrite(Value result, Value operand) {
   Value memory = (*this)[operand];
-  written.insert(memory);
   return memories[result] = memory;
 }
 
@@ -405,7 +386,6 @@ Value LaunchBuilder::extrema(Value state, Value rows) {
   }
   if (!extremaBuffer || extremaBuffer.getType() != type)
     return nullptr;
-  written.insert(extremaBuffer);
   return extremaBuffer;
 }
 

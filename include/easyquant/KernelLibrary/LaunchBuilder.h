@@ -18,7 +18,6 @@
 #include "mlir/IR/ImplicitLocOpBuilder.h"
 #include "mlir/IR/SymbolTable.h"
 #include "llvm/ADT/MapVector.h"
-#include "llvm/ADT/SmallPtrSet.h"
 
 namespace easyquant {
 
@@ -114,8 +113,7 @@ public:
     mlir::ml_program::GlobalOp global = globalOf(value);
     return global ? global->getAttrOfType<AttrT>(name) : AttrT();
   }
-  /// Memory for `rows` rows of a result, which the launch writes: that of the step's result, if it
-  /// is one.
+  /// Memory for `rows` rows of a result: that of the step's result, if it is one.
   mlir::Value result(mlir::Value value, mlir::Value rows);
   /// The same for a part of activations in codes; null where they have no such part.
   mlir::Value result(mlir::Value value, equant::RowsType::Part part, mlir::Value rows);
@@ -125,12 +123,6 @@ public:
   mlir::Value overwrite(mlir::Value result, mlir::Value operand);
   /// Where a linear's result goes: added into the residual stream, if the fusion says so.
   mlir::Value linearResult(const KernelOps &kernel, mlir::Value rows);
-  /// Memory that a launch changes, and that is no value.
-  mlir::Value change(mlir::Value handle) {
-    mlir::Value memory = (*this)[handle];
-    written.insert(memory);
-    return memory;
-  }
   /// Where the extrema of rows are noted of all sites of a state, two numbers each: of the step.
   /// `rows` where it may be the first time. Null if nothing was noted, or of a state of other
   /// sites.
@@ -164,14 +156,15 @@ public:
     return launch::CacheOp::create(b, all.getType(), all, offset);
   }
 
-  /// How the threads of a team share operands of a kernel.
-  struct Sharing {
-    llvm::SmallVector<int64_t> operands;
+  /// What a kernel does to its operands: which it writes, and which the threads of a team share.
+  struct Access {
+    llvm::SmallVector<int64_t> writes, shares;
     bool meets = false;
   };
   void launch(mlir::SymbolRefAttr kernel, mlir::ValueRange operands, Phase phase,
-              const Sharing &sharing, const Repetition &repetition = {});
-  void launchHost(int64_t call, mlir::ValueRange operands);
+              const Access &access, const Repetition &repetition = {});
+  /// The caller reads `operands` and writes `results`.
+  void launchHost(int64_t call, mlir::ValueRange operands, mlir::ValueRange results);
   /// Starts the step's next collective, in place: an all_reduce, or without `reduction` an
   /// all_gather. What it gives is waited for where it is read first.
   void startCollective(mlir::Value memory, std::optional<launch::Reduction> reduction,
@@ -186,7 +179,6 @@ private:
   mlir::ml_program::GlobalOp globalOf(mlir::Value value) const;
   mlir::Value constant(mlir::Value value, llvm::StringRef name, mlir::RankedTensorType type,
                        int64_t offset);
-  llvm::SmallVector<int64_t> writesOf(mlir::ValueRange operands) const;
 
   LaunchModule &program;
   mlir::func::FuncOp stepOp;
@@ -201,7 +193,6 @@ private:
   mlir::Value extremaBuffer;                                   ///< of a step with online scales
   llvm::MapVector<mlir::Value, launch::CollectiveOp> underWay; ///< by their results
   int64_t collectives = 0;
-  llvm::SmallPtrSet<mlir::Value, 8> written; ///< memory that the current kernel writes
 };
 
 } // namespace easyquant

@@ -36,8 +36,8 @@ namespace {
 /// Emits what is done for one site of one sequence.
 class SiteEmitter {
 public:
-  SiteEmitter(KernelBuilder &b, const AdvanceSpec &spec, ValueRange arguments)
-      : b(b), spec(spec), extrema(arguments[0]), state(arguments[1]) {}
+  SiteEmitter(KernelBuilder &b, const AdvanceSpec &spec, const KernelArguments &in)
+      : b(b), spec(spec), extrema(in["extrema"]), state(in["state"]) {}
 
   void emit(const Sequence &sequence, Value site);
 
@@ -106,18 +106,21 @@ void SiteEmitter::emit(const Sequence &sequence, Value site) {
   b.store(select(isUpdate, scale, scaleBefore), state, {sequence.nextSlot, b.add(first, 1)});
 }
 
+Description describe(const AdvanceSpec &spec, MLIRContext *context) {
+  Describer d(context, symbolName(spec), Describer::Over::Other);
+  d.reads("extrema", d.rows(2 * spec.sites));
+  d.writes("state", d.memory({ShapedType::kDynamic, spec.sites * fieldsOf(spec)}, d.getF64Type()));
+  d.reads("sequences", sequencesType(d));
+  return std::move(d.kernel);
+}
+
 func::FuncOp getOrEmitAdvance(ModuleOp module, const AdvanceSpec &spec, const Target &target) {
-  auto inputs = [&](KernelBuilder &b) {
-    MemRefType state =
-        b.memref({ShapedType::kDynamic, spec.sites * fieldsOf(spec)}, b.getF64Type());
-    return SmallVector<Type>{b.rows(2 * spec.sites), state, sequencesType(b)};
-  };
-  return getOrEmitKernel(module, symbolName(spec), target, inputs,
-                         [&](KernelBuilder &b, ValueRange arguments, const Team &team) {
+  return getOrEmitKernel(module, describe(spec, module.getContext()), target,
+                         [&](KernelBuilder &b, const KernelArguments &in, const Team &team) {
                            auto [begin, end] = shareOf(b, spec.sites, team);
-                           SiteEmitter emitter(b, spec, arguments);
+                           SiteEmitter emitter(b, spec, in);
                            Value from = begin, to = end;
-                           forSequences(b, arguments[2], [&](const Sequence &sequence) {
+                           forSequences(b, in["sequences"], [&](const Sequence &sequence) {
                              b.forLoop(from, to, 1,
                                        [&](Value site) { emitter.emit(sequence, site); });
                            });

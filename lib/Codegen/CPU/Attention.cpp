@@ -151,12 +151,12 @@ void AppendEmitter::emit(Value ofHead, Value begin, Value end) {
 static func::FuncOp getOrEmitAppend(ModuleOp module, const AttentionSpec &spec,
                                     const Target &target) {
   auto arguments = [&](KernelBuilder &b) {
-    Type rows = b.rows(spec.kvHeads * spec.headDim), index = b.getIndexType();
+    Type rows = rowsType(b, spec.kvHeads * spec.headDim), index = b.getIndexType();
     Type cache = b.memref({ShapedType::kDynamic}, b.i8());
     SmallVector<Type> types = {rows, rows, cache, pagesType(b), index, index, index, index};
     if (spec.positions > 0)
       types.append(
-          {b.rows(spec.heads * spec.headDim), rotationTable(b, spec.positions, spec.headDim)});
+          {rowsType(b, spec.heads * spec.headDim), rotationTable(b, spec.positions, spec.headDim)});
     return types;
   };
   auto build = [&](KernelBuilder &b, ValueRange args) {
@@ -180,15 +180,13 @@ namespace {
 /// What the kernel does for one sequence.
 class FloatSequence {
 public:
-  FloatSequence(KernelBuilder &b, ModuleOp module, const FloatTiling &tiling, ValueRange args,
-                const Team &team, const Sequence &sequence)
+  FloatSequence(KernelBuilder &b, ModuleOp module, const FloatTiling &tiling,
+                const KernelArguments &in, const Team &team, const Sequence &sequence)
       : b(b), module(module), tiling(tiling), team(team), sequence(sequence),
-        q(sequence.rowsOf(b, args[0])), k(sequence.rowsOf(b, args[1])),
-        v(sequence.rowsOf(b, args[2])), cache(args[3]), pages(pagesOf(b, args[4], sequence)),
-        layer(args[6]), y(sequence.rowsOf(b, args.drop_back().back())), scratch(args.back()) {
-    if (tiling.decode.spec.positions > 0)
-      table = args[7];
-  }
+        q(sequence.rowsOf(b, in["q"])), k(sequence.rowsOf(b, in["k"])),
+        v(sequence.rowsOf(b, in["v"])), cache(in["cache"]),
+        pages(pagesOf(b, in["pages"], sequence)), layer(in["layer"]),
+        y(sequence.rowsOf(b, in["y"])), scratch(in["scratch"]), table(in.find("table")) {}
 
   /// The step's rows [begin, end), as far as they are its own.
   void append(Value begin, Value end);
@@ -321,29 +319,49 @@ Value FloatSequence::attendInTurn(Value turn) {
   return nextTurn(b, items, turn, team);
 }
 
+Description describe(const AttentionSpec &spec, MLIRContext *context) {
+  Describer d(context, symbolName(spec), Describer::Over::Other);
+  Type queries = d.rows(spec.heads * spec.headDim), rows = d.rows(spec.kvHeads * spec.headDim);
+  Type bytes = d.vector(d.getI8Type()), index = d.getIndexType();
+  d.reads("q", queries);
+  d.reads("k", rows);
+  d.reads("v", rows);
+  d.writes("cache", bytes);
+  d.reads("pages", allPagesType(d));
+  d.reads("sequences", sequencesType(d));
+  d.reads("layer", index);
+  if (spec.kv) {
+    d.reads("window", index);
+    d.reads("windows", index);
+  }
+  if (int64_t positions = spec.kv ? spec.kv->ropePositions : spec.positions)
+    d.reads("table", rotationTable(d, positions, spec.headDim));
+  d.writes("y", queries);
+  d.writes("scratch", bytes);
+  if (spec.kv)
+    return std::move(d.kernel);
+  // Rows are rotated and appended one by one; behind its barrier the kernel attends.
+  d.kernel.meets = true;
+  for (Parameter &parameter : MutableArrayRef(d.kernel.parameters).take_front(3)) {
+    parameter.written = spec.positions > 0 && parameter.name != "v";
+    parameter.shared = spec.positions > 0 || parameter.name != "q";
+  }
+  return std::move(d.kernel);
+}
+
 func::FuncOp getOrEmitAttention(ModuleOp module, const AttentionSpec &spec, const Target &target) {
-  std::string name = symbolName(spec);
-  if (auto existing = module.lookupSymbol<func::FuncOp>(name))
+  Description kernel = describe(spec, module.getContext());
+  if (auto existing = module.lookupSymbol<func::FuncOp>(kernel.name))
     return existing;
   if (spec.kv)
-    return getOrEmitQuantizedAttention(module, spec, target);
+    return getOrEmitQuantizedAttention(module, kernel, spec, target);
   FloatTiling tiling(spec, target);
-  auto arguments = [&](KernelBuilder &b) {
-    Type queries = b.rows(spec.heads * spec.headDim), kv = b.rows(spec.kvHeads * spec.headDim);
-    Type bytes = b.memref({ShapedType::kDynamic}, b.i8());
-    SmallVector<Type> types = {queries,         kv, kv, bytes, allPagesType(b), sequencesType(b),
-                               b.getIndexType()};
-    if (spec.positions > 0)
-      types.push_back(rotationTable(b, spec.positions, spec.headDim));
-    types.append({queries, bytes});
-    return types;
-  };
-  auto build = [&](KernelBuilder &b, ValueRange args, const Team &team) {
-    Value sequences = args[5];
+  auto build = [&](KernelBuilder &b, const KernelArguments &in, const Team &team) {
+    Value sequences = in["sequences"];
     auto of = [&](const Sequence &sequence) {
-      return FloatSequence(b, module, tiling, args, team, sequence);
+      return FloatSequence(b, module, tiling, in, team, sequence);
     };
-    auto [begin, end] = shareOf(b, b.size(args[0], 0), team);
+    auto [begin, end] = shareOf(b, b.size(in["q"], 0), team);
     forSequences(b, sequences, [&, begin = begin, end = end](const Sequence &sequence) {
       of(sequence).append(begin, end);
     });
@@ -357,7 +375,7 @@ func::FuncOp getOrEmitAttention(ModuleOp module, const AttentionSpec &spec, cons
           });
         });
   };
-  return getOrEmitKernel(module, name, target, arguments, build);
+  return getOrEmitKernel(module, kernel, target, build);
 }
 
 } // namespace easyquant::cpu

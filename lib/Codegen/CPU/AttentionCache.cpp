@@ -404,7 +404,7 @@ func::FuncOp getOrEmitCacheAppend(ModuleOp module, const CacheLayout &layout,
                                   const Target &target) {
   func::FuncOp makeRoom = getOrEmitMakeRoom(module, layout, target);
   auto arguments = [&](KernelBuilder &b) {
-    Type rows = b.rows(layout.spec.kvHeads * layout.spec.headDim);
+    Type rows = rowsType(b, layout.spec.kvHeads * layout.spec.headDim);
     SmallVector<Type> types = {rows, rows};
     llvm::append_range(types, withIndices(b, 3));
     return types;

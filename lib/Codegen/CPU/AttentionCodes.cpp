@@ -56,8 +56,8 @@ CodesTile::CodesTile(const AttentionSpec &spec, const Target &target, int64_t to
 SmallVector<Type> codesArguments(KernelBuilder &b, const CodesTile &tile) {
   const AttentionSpec &spec = tile.layout.spec;
   Type index = b.getIndexType(), bytes = b.memref({ShapedType::kDynamic}, b.i8());
-  Type kv = b.rows(spec.kvHeads * spec.headDim);
-  SmallVector<Type> types = {b.rows(spec.heads * spec.headDim), kv, kv};
+  Type kv = rowsType(b, spec.kvHeads * spec.headDim);
+  SmallVector<Type> types = {rowsType(b, spec.heads * spec.headDim), kv, kv};
   llvm::append_range(types, CachePlace::types(b));
   if (int64_t positions = tile.layout.kv.ropePositions)
     types.push_back(b.memref({positions, spec.headDim / 2, 2}, b.f32()));

@@ -15,12 +15,13 @@ using namespace mlir;
 
 namespace easyquant::cpu {
 
-Type pagesType(KernelBuilder &b) {
+Type pagesType(Builder &b) {
   int64_t dynamic = ShapedType::kDynamic;
-  return MemRefType::get({dynamic}, b.i64(), StridedLayoutAttr::get(b.getContext(), dynamic, {1}));
+  return MemRefType::get({dynamic}, b.getI64Type(),
+                         StridedLayoutAttr::get(b.getContext(), dynamic, {1}));
 }
 
-Type allPagesType(KernelBuilder &b) { return b.memref({ShapedType::kDynamic}, b.i64()); }
+Type allPagesType(Builder &b) { return MemRefType::get({ShapedType::kDynamic}, b.getI64Type()); }
 
 Value pagesOf(KernelBuilder &b, Value allPages, const Sequence &sequence) {
   OpFoldResult count = b.sub(b.size(allPages, 0), sequence.firstPage);

@@ -19,8 +19,8 @@
 namespace easyquant::cpu {
 
 /// Where a sequence's pages begin in the cache, and those of all sequences.
-mlir::Type pagesType(KernelBuilder &b);
-mlir::Type allPagesType(KernelBuilder &b);
+mlir::Type pagesType(mlir::Builder &b);
+mlir::Type allPagesType(mlir::Builder &b);
 mlir::Value pagesOf(KernelBuilder &b, mlir::Value allPages, const Sequence &sequence);
 
 /// The byte of a cache where the layer's part of the sequence's page n begins.

@@ -37,8 +37,8 @@ struct CodesTiling : AttentionTiling<CodesTile> {
 /// What the kernel does for one sequence.
 class CodesSequence {
 public:
-  CodesSequence(KernelBuilder &b, ModuleOp module, const CodesTiling &tiling, ValueRange args,
-                const Team &team, const Sequence &sequence);
+  CodesSequence(KernelBuilder &b, ModuleOp module, const CodesTiling &tiling,
+                const KernelArguments &in, const Team &team, const Sequence &sequence);
 
   /// Shares a sequence's work among all threads, which meet in the midst of it.
   void attendTogether();
@@ -142,14 +142,13 @@ private:
 } // namespace
 
 CodesSequence::CodesSequence(KernelBuilder &b, ModuleOp module, const CodesTiling &tiling,
-                             ValueRange args, const Team &team, const Sequence &sequence)
+                             const KernelArguments &in, const Team &team, const Sequence &sequence)
     : b(b), module(module), tiling(tiling), layout(tiling.decode.layout), team(team),
-      sequence(sequence), q(sequence.rowsOf(b, args[0])), k(sequence.rowsOf(b, args[1])),
-      v(sequence.rowsOf(b, args[2])), place({args[3], pagesOf(b, args[4], sequence), args[6],
-                                             b.add(b.mul(sequence.window, args[8]), args[7])}),
-      y(sequence.rowsOf(b, args[args.size() - 2])), scratch(args.back()) {
-  if (layout.kv.ropePositions > 0)
-    table = args[9];
+      sequence(sequence), q(sequence.rowsOf(b, in["q"])), k(sequence.rowsOf(b, in["k"])),
+      v(sequence.rowsOf(b, in["v"])),
+      place({in["cache"], pagesOf(b, in["pages"], sequence), in["layer"],
+             b.add(b.mul(sequence.window, in["windows"]), in["window"])}),
+      table(in.find("table")), y(sequence.rowsOf(b, in["y"])), scratch(in["scratch"]) {
   int64_t sinks = layout.kv.sinks, residual = layout.kv.residual;
   Value behind = b.sub(b.max(sequence.position, sinks), sinks);
   keys = b.mul(b.div(behind, residual), residual);
@@ -284,23 +283,13 @@ int64_t quantizedScratchBytes(const AttentionSpec &spec, const Target &target) {
   return CodesTiling(spec, target).bytes;
 }
 
-func::FuncOp getOrEmitQuantizedAttention(ModuleOp module, const AttentionSpec &spec,
-                                         const Target &target) {
-  auto arguments = [&](KernelBuilder &b) {
-    Type queries = b.rows(spec.heads * spec.headDim), kv = b.rows(spec.kvHeads * spec.headDim);
-    Type bytes = b.memref({ShapedType::kDynamic}, b.i8()), index = b.getIndexType();
-    SmallVector<Type> types = {queries,          kv,    kv,    bytes, allPagesType(b),
-                               sequencesType(b), index, index, index};
-    if (int64_t positions = spec.kv->ropePositions)
-      types.push_back(b.memref({positions, spec.headDim / 2, 2}, b.f32()));
-    types.append({queries, bytes});
-    return types;
-  };
+func::FuncOp getOrEmitQuantizedAttention(ModuleOp module, const Description &kernel,
+                                         const AttentionSpec &spec, const Target &target) {
   CodesTiling tiling(spec, target);
-  auto build = [&](KernelBuilder &b, ValueRange args, const Team &team) {
-    Value sequences = args[5];
+  auto build = [&](KernelBuilder &b, const KernelArguments &in, const Team &team) {
+    Value sequences = in["sequences"];
     auto of = [&](const Sequence &sequence) {
-      return CodesSequence(b, module, tiling, args, team, sequence);
+      return CodesSequence(b, module, tiling, in, team, sequence);
     };
     auto inTurn = [&](Value (CodesSequence::*part)(Value)) {
       forSequencesInTurn(b, sequences, [&](const Sequence &sequence, Value turn) {
@@ -314,7 +303,7 @@ func::FuncOp getOrEmitQuantizedAttention(ModuleOp module, const AttentionSpec &s
         [&] {
           inTurn(&CodesSequence::begin);
           // Else each has one token.
-          b.ifThen(b.less(b.size(sequences, 0), b.size(args[0], 0)), [&] {
+          b.ifThen(b.less(b.size(sequences, 0), b.size(in["q"], 0)), [&] {
             emitBarrier(b, module, team);
             inTurn(&CodesSequence::attend);
             emitBarrier(b, module, team);
@@ -322,7 +311,7 @@ func::FuncOp getOrEmitQuantizedAttention(ModuleOp module, const AttentionSpec &s
           });
         });
   };
-  return getOrEmitKernel(module, symbolName(spec), target, arguments, build);
+  return getOrEmitKernel(module, kernel, target, build);
 }
 
 } // namespace easyquant::cpu

@@ -366,7 +366,7 @@ func::FuncOp getOrEmitAttendTile(ModuleOp module, const AttentionTile &tile, con
   auto arguments = [&](KernelBuilder &b) {
     Type index = b.getIndexType(), bytes = b.memref({ShapedType::kDynamic}, b.i8());
     Type pages = pagesType(b);
-    return SmallVector<Type>{b.rows(tile.spec.heads * tile.spec.headDim),
+    return SmallVector<Type>{rowsType(b, tile.spec.heads * tile.spec.headDim),
                              bytes,
                              pages,
                              index,
@@ -424,7 +424,7 @@ func::FuncOp getOrEmitFinishTile(ModuleOp module, const AttentionTile &tile, con
   int64_t columns = tile.spec.headDim, lanes = target.lanes();
   auto arguments = [&](KernelBuilder &b) {
     Type index = b.getIndexType();
-    return SmallVector<Type>{b.rows(tile.spec.heads * columns),
+    return SmallVector<Type>{rowsType(b, tile.spec.heads * columns),
                              b.memref({ShapedType::kDynamic}, b.i8()),
                              index,
                              index,

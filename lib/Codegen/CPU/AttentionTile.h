@@ -160,8 +160,8 @@ mlir::func::FuncOp getOrEmitFinishTile(mlir::ModuleOp module, const AttentionTil
                                        const Target &target);
 
 /// The kernel of a spec whose cache holds codes: AttentionQuantized.cpp.
-mlir::func::FuncOp getOrEmitQuantizedAttention(mlir::ModuleOp module, const AttentionSpec &spec,
-                                               const Target &target);
+mlir::func::FuncOp getOrEmitQuantizedAttention(mlir::ModuleOp module, const Description &kernel,
+                                               const AttentionSpec &spec, const Target &target);
 int64_t quantizedScratchBytes(const AttentionSpec &spec, const Target &target);
 
 } // namespace easyquant::cpu

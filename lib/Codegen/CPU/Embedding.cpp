@@ -90,17 +90,12 @@ static Value valuesOf(KernelBuilder &b, const EmbeddingSpec &spec, Value codeboo
   return b.toFloat(zero ? b.subi(codes, zero) : codes);
 }
 
-namespace {
-/// The arguments of a packed table.
-struct PackedTable {
-  Value codes, scales;
-  Value zeros = {}, outer = {}, codebook = {}; ///< null where there are none
-};
-} // namespace
-
-static void emitPackedRow(KernelBuilder &b, const EmbeddingSpec &spec, const PackedTable &table,
-                          Value token, Value y, Value row) {
-  Value codebook = table.codebook ? loadCodebook(b, spec.table, table.codebook) : Value();
+static void emitPackedRow(KernelBuilder &b, const EmbeddingSpec &spec, const KernelArguments &in,
+                          Value token, Value row) {
+  Value codes = in["w"], scales = in["wscales"], y = in["y"];
+  Value zeros = in.find("wzeros"), outer = in.find("wouter"), codebook = in.find("codebook");
+  if (codebook)
+    codebook = loadCodebook(b, spec.table, codebook);
   Value panel = b.div(token, kPanelRows), lane = b.rem(token, kPanelRows);
   int64_t fullBlocks = spec.columns / kColumns, rest = spec.columns % kColumns;
   int64_t blocksOfGroup =
@@ -110,18 +105,18 @@ static void emitPackedRow(KernelBuilder &b, const EmbeddingSpec &spec, const Pac
   };
   auto paramsOf = [&](Index group) {
     GroupParams params;
-    Value scale = loadScales(b, spec.numbers.scales, 1, table.scales, panel, group, lane);
+    Value scale = loadScales(b, spec.numbers.scales, 1, scales, panel, group, lane);
     scale = b.extract(scale, 0);
-    if (table.outer)
-      scale = b.mulf(scale, b.load(table.outer, {panel, 0, lane}));
+    if (outer)
+      scale = b.mulf(scale, b.load(outer, {panel, 0, lane}));
     params.scale = b.broadcast(scale, kColumns);
-    if (table.zeros)
-      params.zero = b.broadcast(
-          loadZeroPoint(b, bitsOf(spec.table), table.zeros, panel, group, lane), kColumns);
+    if (zeros)
+      params.zero =
+          b.broadcast(loadZeroPoint(b, bitsOf(spec.table), zeros, panel, group, lane), kColumns);
     return params;
   };
   auto emitBlock = [&](Value block, const GroupParams &params, int64_t lanes) {
-    Value fields = unpackBlock(b, spec.table, table.codes, panel, lane, block);
+    Value fields = unpackBlock(b, spec.table, codes, panel, lane, block);
     Value values = b.mulf(valuesOf(b, spec, codebook, fields, params.zero), params.scale);
     b.storeVector(lanes == kColumns ? values : b.slice(values, 0, lanes), y,
                   {row, b.mul(block, kColumns)});
@@ -149,58 +144,40 @@ static void emitZeroRow(KernelBuilder &b, int64_t columns, Value y, Value row) {
   });
 }
 
+Description describe(const EmbeddingSpec &spec, MLIRContext *context) {
+  Describer d(context, symbolName(spec), Describer::Over::Rows);
+  d.reads("tokens", d.vector(d.getI32Type()));
+  readWeight(d,
+             {spec.table, spec.numbers, spec.vocab, spec.columns, spec.groupSize, spec.zeroPoints});
+  if (spec.sharded)
+    d.reads("rank", d.getIndexType());
+  d.writes("y", d.rows(spec.columns));
+  return std::move(d.kernel);
+}
+
 func::FuncOp getOrEmitEmbedding(ModuleOp module, const EmbeddingSpec &spec, const Target &target) {
-  bool packed = spec.table != WeightFormat::F32;
-  auto inputs = [&](KernelBuilder &b) {
-    SmallVector<Type> types = {b.memref({ShapedType::kDynamic}, b.i32())};
-    if (packed) {
-      int64_t panels = panelCount(spec.vocab);
-      int64_t groups = groupCount(spec.columns, spec.groupSize);
-      types.push_back(b.memref(packedShape(spec.table, spec.vocab, spec.columns), b.i8()));
-      types.push_back(scalesType(b, spec.numbers.scales, panels, groups));
-      if (spec.zeroPoints)
-        types.push_back(zeroPointsType(b, bitsOf(spec.table), panels, groups));
-      if (spec.numbers.outer)
-        types.push_back(outerType(b, panels));
-      if (spec.numbers.codes == CodeFormat::Table)
-        types.push_back(codebookType(b, spec.table));
-    } else {
-      types.push_back(b.memref({spec.vocab, spec.columns}, b.f32()));
-    }
-    if (spec.sharded)
-      types.push_back(b.getIndexType());
-    types.push_back(b.rows(spec.columns));
-    return types;
-  };
-  auto emitRow = [&](KernelBuilder &b, ValueRange args, Value token, Value row) {
-    if (packed) {
-      PackedTable table{args[1], args[2]};
-      size_t at = 3;
-      if (spec.zeroPoints)
-        table.zeros = args[at++];
-      if (spec.numbers.outer)
-        table.outer = args[at++];
-      if (spec.numbers.codes == CodeFormat::Table)
-        table.codebook = args[at++];
-      return emitPackedRow(b, spec, table, token, args.back(), row);
-    }
-    emitCopyRow(b, spec.columns, args[1], token, args.back(), row);
+  auto emitRow = [&](KernelBuilder &b, const KernelArguments &in, Value token, Value row) {
+    if (spec.table != WeightFormat::F32)
+      emitPackedRow(b, spec, in, token, row);
+    else
+      emitCopyRow(b, spec.columns, in["w"], token, in["y"], row);
   };
   return getOrEmitRowKernel(
-      module, symbolName(spec), target, inputs,
-      [&](KernelBuilder &b, ValueRange args, Value begin, Value end) {
+      module, describe(spec, module.getContext()), target,
+      [&](KernelBuilder &b, const KernelArguments &in, Value begin, Value end) {
         b.forLoop(begin, end, 1, [&](Value row) {
           // The caller has checked that tokens are in the vocabulary.
-          Value token = arith::IndexCastUIOp::create(b, b.getIndexType(), b.load(args[0], {row}));
+          Value token =
+              arith::IndexCastUIOp::create(b, b.getIndexType(), b.load(in["tokens"], {row}));
           if (!spec.sharded)
-            return emitRow(b, args, token, row);
+            return emitRow(b, in, token, row);
           // Tokens below the rank's first one are far above its last one, unsigned.
-          Value own = b.sub(token, b.mul(args.drop_back().back(), spec.vocab));
+          Value own = b.sub(token, b.mul(in["rank"], spec.vocab));
           Value isOwn =
               arith::CmpIOp::create(b, arith::CmpIPredicate::ult, own, b.index(spec.vocab));
           b.ifThenElse(
-              isOwn, [&] { emitRow(b, args, own, row); },
-              [&] { emitZeroRow(b, spec.columns, args.back(), row); });
+              isOwn, [&] { emitRow(b, in, own, row); },
+              [&] { emitZeroRow(b, spec.columns, in["y"], row); });
         });
       });
 }
@@ -209,17 +186,21 @@ std::string symbolName(const PositionEmbeddingSpec &spec) {
   return llvm::formatv("position_embedding_{0}x{1}", spec.positions, spec.columns);
 }
 
+Description describe(const PositionEmbeddingSpec &spec, MLIRContext *context) {
+  Describer d(context, symbolName(spec), Describer::Over::Rows);
+  d.writes("y", d.rows(spec.columns));
+  d.reads("table", d.memory({spec.positions, spec.columns}, d.getF32Type()));
+  d.reads("sequences", sequencesType(d));
+  return std::move(d.kernel);
+}
+
 func::FuncOp getOrEmitPositionEmbedding(ModuleOp module, const PositionEmbeddingSpec &spec,
                                         const Target &target) {
-  auto inputs = [&](KernelBuilder &b) {
-    return SmallVector<Type>{b.rows(spec.columns),
-                             b.memref({spec.positions, spec.columns}, b.f32()), sequencesType(b)};
-  };
   return getOrEmitRowKernel(
-      module, symbolName(spec), target, inputs,
-      [&](KernelBuilder &b, ValueRange args, Value begin, Value end) {
-        Value y = args[0], table = args[1];
-        forPositions(b, args[2], begin, end, [&](Value row, Value position) {
+      module, describe(spec, module.getContext()), target,
+      [&](KernelBuilder &b, const KernelArguments &in, Value begin, Value end) {
+        Value y = in["y"], table = in["table"];
+        forPositions(b, in["sequences"], begin, end, [&](Value row, Value position) {
           forColumns(b, 0, spec.columns, 4 * target.lanes(), [&](Value column, int64_t lanes) {
             Value sum = b.addf(b.loadVector(lanes, y, {row, column}),
                                b.loadVector(lanes, table, {position, column}));
@@ -231,19 +212,25 @@ func::FuncOp getOrEmitPositionEmbedding(ModuleOp module, const PositionEmbedding
 
 std::string symbolName(const GatherSpec &spec) { return llvm::formatv("gather_{0}", spec.columns); }
 
+Description describe(const GatherSpec &spec, MLIRContext *context) {
+  // Any thread may have made the rows that another one gathers.
+  Describer d(context, symbolName(spec), Describer::Over::Other);
+  d.reads("numbers", d.vector(d.getI32Type()));
+  d.reads("x", d.rows(spec.columns));
+  d.writes("y", d.rows(spec.columns)).shared = true;
+  return std::move(d.kernel);
+}
+
 func::FuncOp getOrEmitGather(ModuleOp module, const GatherSpec &spec, const Target &target) {
-  auto inputs = [&](KernelBuilder &b) {
-    return SmallVector<Type>{b.memref({ShapedType::kDynamic}, b.i32()), b.rows(spec.columns),
-                             b.rows(spec.columns)};
-  };
-  return getOrEmitRowKernel(module, symbolName(spec), target, inputs,
-                            [&](KernelBuilder &b, ValueRange args, Value begin, Value end) {
-                              b.forLoop(begin, end, 1, [&](Value row) {
-                                Value from = arith::IndexCastUIOp::create(b, b.getIndexType(),
-                                                                          b.load(args[0], {row}));
-                                emitCopyRow(b, spec.columns, args[1], from, args[2], row);
-                              });
-                            });
+  return getOrEmitRowKernel(
+      module, describe(spec, module.getContext()), target,
+      [&](KernelBuilder &b, const KernelArguments &in, Value begin, Value end) {
+        b.forLoop(begin, end, 1, [&](Value row) {
+          Value from =
+              arith::IndexCastUIOp::create(b, b.getIndexType(), b.load(in["numbers"], {row}));
+          emitCopyRow(b, spec.columns, in["x"], from, in["y"], row);
+        });
+      });
 }
 
 } // namespace easyquant::cpu

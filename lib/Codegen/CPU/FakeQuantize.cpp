@@ -64,17 +64,19 @@ static Value roundTo(KernelBuilder &b, Precision precision, Value x) {
   return b.bitcast(b.ori(b.bitcast(rounded, words), sign), floats);
 }
 
+Description describe(const FakeQuantizeSpec &spec, MLIRContext *context) {
+  Describer d(context, symbolName(spec), Describer::Over::Rows);
+  d.reads("x", d.rows(spec.columns));
+  if (spec.isStatic)
+    d.reads("scale", d.getF32Type());
+  d.writes("y", d.rows(spec.columns));
+  return std::move(d.kernel);
+}
+
 func::FuncOp getOrEmitFakeQuantize(ModuleOp module, const FakeQuantizeSpec &spec,
                                    const Target &target) {
   const Precision precision = precisionOf(spec.codes);
   const int64_t wide = 4 * target.lanes();
-  auto inputs = [&](KernelBuilder &b) {
-    SmallVector<Type> types = {b.rows(spec.columns)};
-    if (spec.isStatic)
-      types.push_back(b.f32());
-    types.push_back(b.rows(spec.columns));
-    return types;
-  };
   auto absMaxOf = [&](KernelBuilder &b, Value x, Value row, Index begin, int64_t count) {
     return reduceColumns(b, begin, count, wide, b.f32(), Combine::Max,
                          [&](Value column, int64_t lanes) -> Value {
@@ -113,18 +115,18 @@ func::FuncOp getOrEmitFakeQuantize(ModuleOp module, const FakeQuantizeSpec &spec
     roundColumns(b, x, y, row, begin, count, unlessZero(b, absMax, outer, b.mulf(rounded, outer)));
   };
   return getOrEmitRowKernel(
-      module, symbolName(spec), target, inputs,
-      [&](KernelBuilder &b, ValueRange args, Value begin, Value end) {
-        Value x = args.front(), y = args.back();
+      module, describe(spec, module.getContext()), target,
+      [&](KernelBuilder &b, const KernelArguments &in, Value begin, Value end) {
+        Value x = in["x"], y = in["y"], given = in.find("scale");
         b.forLoop(begin, end, 1, [&](Value row) {
           if (!spec.groupSize)
             return roundColumns(b, x, y, row, 0, spec.columns,
-                                spec.isStatic ? args[1] : scaleOfRow(b, x, row));
+                                given ? given : scaleOfRow(b, x, row));
           const int64_t full = spec.columns / spec.groupSize, rest = spec.columns % spec.groupSize;
           b.forLoop(0, full, 1,
-                    [&](Value group) { roundGroup(b, x, y, row, args[1], group, spec.groupSize); });
+                    [&](Value group) { roundGroup(b, x, y, row, given, group, spec.groupSize); });
           if (rest)
-            roundGroup(b, x, y, row, args[1], b.index(full), rest);
+            roundGroup(b, x, y, row, given, b.index(full), rest);
         });
       });
 }

@@ -21,11 +21,15 @@ std::string symbolName(const HeadNormSpec &spec) {
                        llvm::bit_cast<uint32_t>(static_cast<float>(spec.epsilon)));
 }
 
+Description describe(const HeadNormSpec &spec, MLIRContext *context) {
+  Describer d(context, symbolName(spec), Describer::Over::Rows);
+  d.writes("x", d.rows(spec.heads * spec.headDim));
+  d.reads("weight", d.memory({spec.headDim}, d.getF32Type()));
+  return std::move(d.kernel);
+}
+
 func::FuncOp getOrEmitHeadNorm(ModuleOp module, const HeadNormSpec &spec, const Target &target) {
   const int64_t columns = spec.heads * spec.headDim, wide = 4 * target.lanes();
-  auto inputs = [&](KernelBuilder &b) {
-    return SmallVector<Type>{b.rows(columns), b.memref({spec.headDim}, b.f32())};
-  };
   auto emitHead = [&](KernelBuilder &b, Value x, Value weight, Value row, Value first) {
     Value squares = reduceColumns(b, first, spec.headDim, wide, b.f32(), Combine::Add,
                                   [&](Value column, int64_t lanes) -> Value {
@@ -41,14 +45,14 @@ func::FuncOp getOrEmitHeadNorm(ModuleOp module, const HeadNormSpec &spec, const 
       b.storeVector(b.mulf(value, b.loadVector(lanes, weight, {column})), x, {row, at});
     });
   };
-  return getOrEmitRowKernel(module, symbolName(spec), target, inputs,
-                            [&](KernelBuilder &b, ValueRange args, Value begin, Value end) {
-                              b.forLoop(begin, end, 1, [&](Value row) {
-                                b.forLoop(0, columns, spec.headDim, [&](Value first) {
-                                  emitHead(b, args[0], args[1], row, first);
-                                });
-                              });
-                            });
+  return getOrEmitRowKernel(
+      module, describe(spec, module.getContext()), target,
+      [&](KernelBuilder &b, const KernelArguments &in, Value begin, Value end) {
+        b.forLoop(begin, end, 1, [&](Value row) {
+          b.forLoop(0, columns, spec.headDim,
+                    [&](Value first) { emitHead(b, in["x"], in["weight"], row, first); });
+        });
+      });
 }
 
 } // namespace easyquant::cpu

@@ -22,12 +22,6 @@ static SmallVector<Value> indices(KernelBuilder &b, ArrayRef<Index> at) {
   return llvm::map_to_vector(at, [&](Index i) { return b.index(i); });
 }
 
-MemRefType KernelBuilder::rows(int64_t columns) {
-  auto layout =
-      StridedLayoutAttr::get(getContext(), ShapedType::kDynamic, {ShapedType::kDynamic, 1});
-  return MemRefType::get({ShapedType::kDynamic, columns}, f32(), layout);
-}
-
 //===- Constants and indices ----------------------------------------------===//
 
 Value KernelBuilder::index(Index i) {
@@ -361,18 +355,19 @@ func::FuncOp getOrEmitFunction(ModuleOp module, StringRef name, const Target &ta
   return function;
 }
 
-func::FuncOp
-getOrEmitKernel(ModuleOp module, StringRef name, const Target &target,
-                llvm::function_ref<SmallVector<Type>(KernelBuilder &)> inputs,
-                llvm::function_ref<void(KernelBuilder &, ValueRange, const Team &)> build) {
-  auto withTeam = [&](KernelBuilder &b) {
-    SmallVector<Type> types = inputs(b);
+func::FuncOp getOrEmitKernel(
+    ModuleOp module, const Description &kernel, const Target &target,
+    llvm::function_ref<void(KernelBuilder &, const KernelArguments &, const Team &)> build) {
+  auto types = [&](KernelBuilder &b) {
+    SmallVector<Type> types =
+        llvm::map_to_vector(kernel.parameters, [](const Parameter &p) { return p.type; });
     Team::appendTypes(b.getContext(), types);
     return types;
   };
-  return getOrEmitFunction(module, name, target, withTeam, [&](KernelBuilder &b, ValueRange args) {
-    build(b, args.drop_back(3), Team::of(args));
-  });
+  return getOrEmitFunction(module, kernel.name, target, types,
+                           [&](KernelBuilder &b, ValueRange args) {
+                             build(b, KernelArguments(kernel, args.drop_back(3)), Team::of(args));
+                           });
 }
 
 } // namespace easyquant::cpu

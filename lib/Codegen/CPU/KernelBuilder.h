@@ -13,7 +13,8 @@
 #ifndef EASYQUANT_LIB_CODEGEN_CPU_KERNELBUILDER_H
 #define EASYQUANT_LIB_CODEGEN_CPU_KERNELBUILDER_H
 
-#include "easyquant/Codegen/CPU/Kernels.h"
+#include "Describe.h"
+
 #include "easyquant/Codegen/CPU/Team.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -52,8 +53,6 @@ public:
   mlir::MemRefType memref(llvm::ArrayRef<int64_t> shape, mlir::Type element) {
     return mlir::MemRefType::get(shape, element);
   }
-  /// rows<columns> of Kernels.h.
-  mlir::MemRefType rows(int64_t columns);
 
   //===- Constants and indices ----------------------------------------------===//
   mlir::Value index(Index i);
@@ -159,12 +158,10 @@ getOrEmitFunction(mlir::ModuleOp module, llvm::StringRef name, const Target &tar
                   llvm::function_ref<llvm::SmallVector<mlir::Type>(KernelBuilder &)> arguments,
                   llvm::function_ref<void(KernelBuilder &, mlir::ValueRange)> build);
 
-/// The same, of a kernel: `build` is what one thread does. `inputs` are the argument types without
-/// the team, which comes last.
+/// The same, of a kernel, whose parameters the team follows: `build` is what one thread does.
 mlir::func::FuncOp getOrEmitKernel(
-    mlir::ModuleOp module, llvm::StringRef name, const Target &target,
-    llvm::function_ref<llvm::SmallVector<mlir::Type>(KernelBuilder &)> inputs,
-    llvm::function_ref<void(KernelBuilder &, mlir::ValueRange inputs, const Team &team)> build);
+    mlir::ModuleOp module, const Description &kernel, const Target &target,
+    llvm::function_ref<void(KernelBuilder &, const KernelArguments &, const Team &)> build);
 
 } // namespace easyquant::cpu
 

@@ -128,74 +128,50 @@ int64_t LinearKernel::lastSteps() const { return paddedColumns(spec.k) / 4 % gro
 
 //===- Arguments ----------------------------------------------------------===//
 
-static SmallVector<Type> argumentTypes(KernelBuilder &b, const LinearSpec &spec) {
+Description describe(const LinearSpec &spec, MLIRContext *context) {
   constexpr int64_t dynamic = ShapedType::kDynamic;
-  int64_t padded = paddedColumns(spec.k), groups = groupCount(spec.k, spec.groupSize);
-  SmallVector<Type> types;
+  const int64_t groups = groupCount(spec.k, spec.groupSize);
+  Describer d(context, symbolName(spec), Describer::Over::Other);
   if (spec.quantizedInput) {
-    types.push_back(b.memref({dynamic, padded}, b.i8()));
+    d.reads("codes", d.memory({dynamic, paddedColumns(spec.k)}, d.getI8Type()));
     if (!spec.sums)
-      types.push_back(b.memref({dynamic}, b.f32()));
-    types.push_back(b.memref({dynamic, groups}, b.i32()));
+      d.reads("scales", d.vector(d.getF32Type()));
+    d.reads("sums", d.memory({dynamic, groups}, d.getI32Type()));
     if (spec.inputZeroPoints)
-      types.push_back(b.memref({dynamic}, b.i32()));
+      d.reads("zeros", d.vector(d.getI32Type()));
   } else {
-    types.push_back(b.rows(spec.k));
+    d.reads("x", d.rows(spec.k));
   }
-  if (spec.weights == WeightFormat::F32) {
-    types.push_back(b.memref({spec.n, spec.k}, b.f32()));
-  } else {
-    int64_t panels = panelCount(spec.n);
-    types.push_back(b.memref(packedShape(spec.weights, spec.n, spec.k), b.i8()));
-    if (!spec.sums)
-      types.push_back(scalesType(b, spec.numbers.scales, panels, groups));
-    if (spec.zeroPoints)
-      types.push_back(zeroPointsType(b, bitsOf(spec.weights), panels, groups));
-    if (spec.numbers.outer)
-      types.push_back(outerType(b, panels));
-    if (spec.numbers.codes == CodeFormat::Table)
-      types.push_back(codebookType(b, spec.weights));
-    if (spec.inputZeroPoints)
-      types.push_back(b.memref({panels, groups, kPanelRows}, b.i32()));
-  }
+  readWeight(d, {spec.weights, spec.numbers, spec.n, spec.k, spec.groupSize, spec.zeroPoints,
+                 /*scales=*/!spec.sums});
+  if (spec.inputZeroPoints)
+    d.reads("wsums", d.memory({panelCount(spec.n), groups, kPanelRows}, d.getI32Type()));
   if (spec.bias)
-    types.push_back(b.memref({spec.n}, b.f32()));
-  MemRefType rows = b.rows(spec.n);
-  types.push_back(spec.sums ? MemRefType::get(rows.getShape(), b.i32(), rows.getLayout()) : rows);
-  types.push_back(b.memref({dynamic}, b.i8())); // scratch
-  return types;
+    d.reads("bias", d.memory({spec.n}, d.getF32Type()));
+  d.writes("y", rowsType(d, spec.n, spec.sums ? d.getI32Type() : Type()));
+  d.writes("scratch", d.vector(d.getI8Type())).shared = true;
+  return std::move(d.kernel);
 }
 
-/// Names the arguments and lays out this thread's part of the scratch.
-static void bindArguments(LinearKernel &k, ValueRange args) {
+/// Finds the arguments, and lays out this thread's part of the scratch.
+static void bindArguments(LinearKernel &k, const KernelArguments &in) {
   KernelBuilder &b = k.b;
-  size_t at = 0;
-  k.x = args[at++];
-  if (k.spec.quantizedInput) {
-    if (!k.spec.sums)
-      k.xScales = args[at++];
-    k.xSums = args[at++];
-    if (k.spec.inputZeroPoints)
-      k.xZeros = args[at++];
-  }
-  k.weights = args[at++];
-  if (k.spec.weights != WeightFormat::F32) {
+  k.x = in.first();
+  k.xScales = in.find("scales");
+  k.xSums = in.find("sums");
+  k.xZeros = in.find("zeros");
+  k.weights = in["w"];
+  if (k.spec.weights != WeightFormat::F32)
     k.weights = b.collapse(k.weights, 1);
-    if (!k.spec.sums)
-      k.wScales = args[at++];
-    if (k.spec.zeroPoints)
-      k.wZeros = args[at++];
-    if (k.spec.numbers.outer)
-      k.wOuter = args[at++];
-    if (k.spec.numbers.codes == CodeFormat::Table)
-      k.codebook = loadCodebook(b, k.spec.weights, args[at++]);
-    if (k.spec.inputZeroPoints)
-      k.wSums = args[at++];
-  }
-  if (k.spec.bias)
-    k.bias = args[at++];
-  k.y = args[at++];
-  Value scratch = args[at++];
+  k.wScales = in.find("wscales");
+  k.wZeros = in.find("wzeros");
+  k.wOuter = in.find("wouter");
+  if (Value codebook = in.find("codebook"))
+    k.codebook = loadCodebook(b, k.spec.weights, codebook);
+  k.wSums = in.find("wsums");
+  k.bias = in.find("bias");
+  k.y = in["y"];
+  Value scratch = in["scratch"];
   Value base = b.mul(k.thread, k.tiling.scratchBytes());
   const LinearTiling &tiling = k.tiling;
   int64_t tiles = tiling.tilesPerPanel(), steps = paddedColumns(k.spec.k) / 4;
@@ -284,29 +260,29 @@ func::FuncOp getOrEmitLinear(ModuleOp module, const LinearSpec &spec, const Targ
                         !spec.bias && !spec.accumulate && !spec.numbers.outer));
   assert(spec.weights != WeightFormat::F32 || (!spec.quantizedInput && !spec.zeroPoints));
   assert(spec.numbers.codes == CodeFormat::Integer || !(spec.quantizedInput || spec.zeroPoints));
-  return getOrEmitKernel(
-      module, symbolName(spec), target, [&](KernelBuilder &b) { return argumentTypes(b, spec); },
-      [&](KernelBuilder &b, ValueRange args, const Team &team) {
-        LinearKernel k{b, spec, LinearTiling(spec, target)};
-        k.groups = groupCount(spec.k, spec.groupSize);
-        k.thread = team.thread;
-        bindArguments(k, args);
-        auto [begin, end] = shareOf(b, panelCount(spec.n), team);
-        Value count = b.size(k.y, 0), first = begin, last = end;
-        b.ifThenElse(
-            b.less(k.tiling.gemvRows, count),
-            [&] {
-              if (spec.quantizedInput)
-                emitIntegerGemm(k, count, first, last);
-              else
-                emitFloatGemm(k, count, first, last);
-            },
-            [&] {
-              b.forLoop(first, last, 1, [&](Value panel) {
-                b.forLoop(0, count, 1, [&](Value row) { emitGemv(k, panel, row); });
-              });
-            });
-      });
+  return getOrEmitKernel(module, describe(spec, module.getContext()), target,
+                         [&](KernelBuilder &b, const KernelArguments &in, const Team &team) {
+                           LinearKernel k{b, spec, LinearTiling(spec, target)};
+                           k.groups = groupCount(spec.k, spec.groupSize);
+                           k.thread = team.thread;
+                           bindArguments(k, in);
+                           auto [begin, end] = shareOf(b, panelCount(spec.n), team);
+                           Value count = b.size(k.y, 0), first = begin, last = end;
+                           b.ifThenElse(
+                               b.less(k.tiling.gemvRows, count),
+                               [&] {
+                                 if (spec.quantizedInput)
+                                   emitIntegerGemm(k, count, first, last);
+                                 else
+                                   emitFloatGemm(k, count, first, last);
+                               },
+                               [&] {
+                                 b.forLoop(first, last, 1, [&](Value panel) {
+                                   b.forLoop(0, count, 1,
+                                             [&](Value row) { emitGemv(k, panel, row); });
+                                 });
+                               });
+                         });
 }
 
 } // namespace easyquant::cpu

@@ -22,8 +22,8 @@ std::string symbolName(const RopeSpec &spec) {
                        spec.inverse ? "_inverse" : "");
 }
 
-Type rotationTable(KernelBuilder &b, int64_t positions, int64_t headDim) {
-  return b.memref({positions, headDim / 2, 2}, b.f32());
+Type rotationTable(Builder &b, int64_t positions, int64_t headDim) {
+  return MemRefType::get({positions, headDim / 2, 2}, b.getF32Type());
 }
 
 void emitRotation(KernelBuilder &b, const RopeSpec &spec, Value x, Value table, Value row,
@@ -51,17 +51,22 @@ void emitRotation(KernelBuilder &b, const RopeSpec &spec, Value x, Value table, 
   });
 }
 
+Description describe(const RopeSpec &spec, MLIRContext *context) {
+  Describer d(context, symbolName(spec), Describer::Over::Rows);
+  d.writes("x", d.rows(spec.heads * spec.headDim));
+  d.reads("table", rotationTable(d, spec.positions, spec.headDim));
+  d.reads("sequences", sequencesType(d));
+  return std::move(d.kernel);
+}
+
 func::FuncOp getOrEmitRope(ModuleOp module, const RopeSpec &spec, const Target &target) {
-  auto inputs = [&](KernelBuilder &b) {
-    return SmallVector<Type>{b.rows(spec.heads * spec.headDim),
-                             rotationTable(b, spec.positions, spec.headDim), sequencesType(b)};
-  };
-  return getOrEmitRowKernel(module, symbolName(spec), target, inputs,
-                            [&](KernelBuilder &b, ValueRange args, Value begin, Value end) {
-                              forPositions(b, args[2], begin, end, [&](Value row, Value position) {
-                                emitRotation(b, spec, args[0], args[1], row, position);
-                              });
-                            });
+  return getOrEmitRowKernel(
+      module, describe(spec, module.getContext()), target,
+      [&](KernelBuilder &b, const KernelArguments &in, Value begin, Value end) {
+        forPositions(b, in["sequences"], begin, end, [&](Value row, Value position) {
+          emitRotation(b, spec, in["x"], in["table"], row, position);
+        });
+      });
 }
 
 } // namespace easyquant::cpu

@@ -16,7 +16,7 @@ namespace easyquant::cpu {
 void emitRotation(KernelBuilder &b, const RopeSpec &spec, mlir::Value x, mlir::Value table,
                   mlir::Value row, mlir::Value position);
 /// memref<positions x D/2 x 2 x f32>, of (cos, sin).
-mlir::Type rotationTable(KernelBuilder &b, int64_t positions, int64_t headDim);
+mlir::Type rotationTable(mlir::Builder &b, int64_t positions, int64_t headDim);
 
 } // namespace easyquant::cpu
 

@@ -56,17 +56,18 @@ namespace {
 /// Emits the body of one row.
 class RowGradientEmitter {
 public:
-  RowGradientEmitter(KernelBuilder &b, const RowGradientSpec &spec, ValueRange arguments, Value row)
-      : b(b), spec(spec), arguments(arguments), row(row) {}
+  RowGradientEmitter(KernelBuilder &b, const RowGradientSpec &spec, const KernelArguments &in,
+                     Value row)
+      : b(b), spec(spec), in(in), row(row) {}
 
   void emit();
 
 private:
-  Value load(int64_t argument, Value column, int64_t lanes) {
-    return b.loadVector(lanes, arguments[argument], {row, column});
+  Value load(StringRef name, Value column, int64_t lanes) {
+    return b.loadVector(lanes, in[name], {row, column});
   }
-  void store(Value value, int64_t argument, Value column) {
-    b.storeVector(value, arguments[argument], {row, column});
+  void store(Value value, StringRef name, Value column) {
+    b.storeVector(value, in[name], {row, column});
   }
   /// The mean over the columns of a norm.
   Value mean(llvm::function_ref<Value(Value, int64_t)> term);
@@ -77,7 +78,7 @@ private:
 
   KernelBuilder &b;
   const RowGradientSpec &spec;
-  ValueRange arguments;
+  const KernelArguments &in;
   Value row;
 };
 
@@ -93,16 +94,16 @@ void RowGradientEmitter::emitNorm(Value first) {
   bool isCentred = spec.op == RowGradient::LayerNorm;
   Value centre;
   auto centred = [&](Value column, int64_t lanes) {
-    Value x = load(1, b.add(first, column), lanes);
+    Value x = load("x", b.add(first, column), lanes);
     return isCentred ? b.subf(x, b.broadcast(centre, lanes)) : x;
   };
   auto weighted = [&](Value column, int64_t lanes) {
-    return b.mulf(load(0, b.add(first, column), lanes),
-                  b.loadVector(lanes, arguments[2], {column}));
+    return b.mulf(load("dy", b.add(first, column), lanes),
+                  b.loadVector(lanes, in["weight"], {column}));
   };
   if (isCentred)
     centre =
-        mean([&](Value column, int64_t lanes) { return load(1, b.add(first, column), lanes); });
+        mean([&](Value column, int64_t lanes) { return load("x", b.add(first, column), lanes); });
   Value square = mean([&](Value column, int64_t lanes) {
     Value x = centred(column, lanes);
     return b.mulf(x, x);
@@ -119,16 +120,17 @@ void RowGradientEmitter::emitNorm(Value first) {
     if (isCentred)
       g = b.subf(g, b.broadcast(offset, lanes));
     g = b.subf(g, b.mulf(b.broadcast(slope, lanes), centred(column, lanes)));
-    store(b.mulf(b.broadcast(rate, lanes), g), 3, b.add(first, column));
+    store(b.mulf(b.broadcast(rate, lanes), g), "dx", b.add(first, column));
   });
 }
 
 void RowGradientEmitter::emitSiluMul(Value column, int64_t lanes) {
-  Value dy = load(0, column, lanes), gate = load(1, column, lanes), up = load(2, column, lanes);
+  Value dy = load("dy", column, lanes), gate = load("gate", column, lanes);
+  Value up = load("up", column, lanes);
   Value s = logistic(b, gate), one = b.constant(s.getType(), 1.0);
   Value slope = b.mulf(s, b.fma(gate, b.subf(one, s), one));
-  store(b.mulf(b.mulf(dy, up), slope), 3, column);
-  store(b.mulf(dy, b.mulf(gate, s)), 4, column);
+  store(b.mulf(b.mulf(dy, up), slope), "dgate", column);
+  store(b.mulf(dy, b.mulf(gate, s)), "dup", column);
 }
 
 Value RowGradientEmitter::geluSlope(Value x) {
@@ -148,7 +150,7 @@ Value RowGradientEmitter::geluSlope(Value x) {
 }
 
 void RowGradientEmitter::emitGelu(Value column, int64_t lanes) {
-  store(b.mulf(load(0, column, lanes), geluSlope(load(1, column, lanes))), 2, column);
+  store(b.mulf(load("dy", column, lanes), geluSlope(load("x", column, lanes))), "dx", column);
 }
 
 void RowGradientEmitter::emit() {
@@ -164,18 +166,30 @@ void RowGradientEmitter::emit() {
   });
 }
 
+Description describe(const RowGradientSpec &spec, MLIRContext *context) {
+  Describer d(context, symbolName(spec), Describer::Over::Rows);
+  Type rows = d.rows(spec.columns);
+  d.reads("dy", rows);
+  if (spec.op == RowGradient::SiluMul) {
+    d.reads("gate", rows);
+    d.reads("up", rows);
+    d.writes("dgate", rows);
+    d.writes("dup", rows);
+    return std::move(d.kernel);
+  }
+  d.reads("x", rows);
+  if (isNorm(spec.op))
+    d.reads("weight", d.memory({spec.width}, d.getF32Type()));
+  d.writes("dx", rows);
+  return std::move(d.kernel);
+}
+
 func::FuncOp getOrEmitRowGradient(ModuleOp module, const RowGradientSpec &spec,
                                   const Target &target) {
-  auto inputs = [&](KernelBuilder &b) {
-    Type rows = b.rows(spec.columns);
-    if (isNorm(spec.op))
-      return SmallVector<Type>{rows, rows, b.memref({spec.width}, b.f32()), rows};
-    return SmallVector<Type>(spec.op == RowGradient::SiluMul ? 5 : 3, rows);
-  };
   return getOrEmitRowKernel(
-      module, symbolName(spec), target, inputs,
-      [&](KernelBuilder &b, ValueRange args, Value begin, Value end) {
-        b.forLoop(begin, end, 1, [&](Value row) { RowGradientEmitter(b, spec, args, row).emit(); });
+      module, describe(spec, module.getContext()), target,
+      [&](KernelBuilder &b, const KernelArguments &in, Value begin, Value end) {
+        b.forLoop(begin, end, 1, [&](Value row) { RowGradientEmitter(b, spec, in, row).emit(); });
       });
 }
 

@@ -16,14 +16,13 @@ using namespace mlir;
 
 namespace easyquant::cpu {
 
-func::FuncOp
-getOrEmitRowKernel(ModuleOp module, StringRef name, const Target &target,
-                   llvm::function_ref<SmallVector<Type>(KernelBuilder &)> inputs,
-                   llvm::function_ref<void(KernelBuilder &, ValueRange, Value, Value)> build) {
-  return getOrEmitKernel(module, name, target, inputs,
-                         [&](KernelBuilder &b, ValueRange args, const Team &team) {
-                           auto [begin, end] = shareOf(b, b.size(args[0], 0), team);
-                           build(b, args, begin, end);
+func::FuncOp getOrEmitRowKernel(
+    ModuleOp module, const Description &kernel, const Target &target,
+    llvm::function_ref<void(KernelBuilder &, const KernelArguments &, Value, Value)> build) {
+  return getOrEmitKernel(module, kernel, target,
+                         [&](KernelBuilder &b, const KernelArguments &in, const Team &team) {
+                           auto [begin, end] = shareOf(b, b.size(in.first(), 0), team);
+                           build(b, in, begin, end);
                          });
 }
 

@@ -16,12 +16,11 @@
 
 namespace easyquant::cpu {
 
-/// A kernel over the rows of its first argument, of which every thread has a share (shareOf). Its
-/// arguments are `inputs`, then the team; `build` gets the inputs and does the rows [begin, end).
+/// A kernel over the rows of its first argument, of which every thread has a share (shareOf);
+/// `build` does the rows [begin, end).
 mlir::func::FuncOp
-getOrEmitRowKernel(mlir::ModuleOp module, llvm::StringRef name, const Target &target,
-                   llvm::function_ref<llvm::SmallVector<mlir::Type>(KernelBuilder &)> inputs,
-                   llvm::function_ref<void(KernelBuilder &, mlir::ValueRange inputs,
+getOrEmitRowKernel(mlir::ModuleOp module, const Description &kernel, const Target &target,
+                   llvm::function_ref<void(KernelBuilder &, const KernelArguments &,
                                            mlir::Value begin, mlir::Value end)>
                        build);
 

@@ -37,11 +37,6 @@ static bool isStatic(const RowSpec &spec) {
 static bool isOnline(const RowSpec &spec) {
   return quantizationOf(spec) == RowQuantization::Online;
 }
-/// A given magnitude, then scale and zero point of a static one, come before the outputs, or
-/// state, sequences and site.
-static int64_t parameterCount(const RowSpec &spec) {
-  return spec.absMaxGiven + (isStatic(spec) ? 1 + spec.zeroPoints : isOnline(spec) ? 3 : 0);
-}
 static numerics::CodeRange staticRange(const RowSpec &spec) {
   return numerics::codeRange(8, !spec.zeroPoints && !spec.fullRange);
 }
@@ -70,19 +65,18 @@ namespace {
 /// Emits the body of one row.
 class RowEmitter {
 public:
-  RowEmitter(KernelBuilder &b, const RowSpec &spec, ValueRange arguments)
-      : b(b), spec(spec), arguments(arguments) {}
+  RowEmitter(KernelBuilder &b, const RowSpec &spec, const KernelArguments &in)
+      : b(b), spec(spec), in(in) {}
 
-  static int64_t inputCount(RowOp op);
   void emit(Value begin, Value end);
 
 private:
-  Value loadRow(int64_t argument, Value column, int64_t lanes) {
-    return b.loadVector(lanes, arguments[argument], {row, column});
+  Value loadRow(Value rows, Value column, int64_t lanes) {
+    return b.loadVector(lanes, rows, {row, column});
   }
   /// The elements of a weight or bias that belong to these columns.
-  Value loadColumns(int64_t argument, Value column, int64_t lanes) {
-    return b.loadVector(lanes, arguments[argument], {column});
+  Value loadColumns(StringRef name, Value column, int64_t lanes) {
+    return b.loadVector(lanes, in[name], {column});
   }
   Value sum(llvm::function_ref<Value(Value, int64_t)> term) {
     return reduceColumns(b, 0, spec.columns, wide(), b.f32(), Combine::Add, term);
@@ -118,7 +112,6 @@ private:
   void emitRow();
   /// Stores the sum that `sumOf` yields for each weight group of columns.
   void emitGroups(llvm::function_ref<Value(Index begin, int64_t count)> sumOf);
-  Value output(int64_t i) { return arguments[inputCount(spec.op) + parameterCount(spec) + i]; }
 
   /// Vectors worked on together: enough to hide latencies, few enough for their temporaries to
   /// stay in registers.
@@ -130,7 +123,7 @@ private:
 
   KernelBuilder &b;
   const RowSpec &spec;
-  ValueRange arguments;
+  const KernelArguments &in;
   Value row;
   Value buffer;          ///< values of the row that are read again; null: they are the input's
   Value mean, deviation; ///< of the norms, for this row
@@ -138,23 +131,6 @@ private:
 };
 
 } // namespace
-
-int64_t RowEmitter::inputCount(RowOp op) {
-  switch (op) {
-  case RowOp::Quantize:
-  case RowOp::Copy:
-  case RowOp::GeluTanh:
-  case RowOp::GeluErf:
-    return 1;
-  case RowOp::RmsNorm:
-  case RowOp::SiluMul:
-  case RowOp::Add:
-    return 2;
-  case RowOp::LayerNorm:
-    return 3;
-  }
-  llvm_unreachable("all row operations are counted");
-}
 
 Value RowEmitter::reciprocalDeviation(Value sumOfSquares) {
   Value variance = b.divf(sumOfSquares, b.constant(b.f32(), static_cast<double>(spec.columns)));
@@ -165,15 +141,15 @@ Value RowEmitter::reciprocalDeviation(Value sumOfSquares) {
 void RowEmitter::emitStatistics() {
   if (spec.op == RowOp::RmsNorm) {
     deviation = reciprocalDeviation(sum([&](Value column, int64_t lanes) {
-      Value x = loadRow(0, column, lanes);
+      Value x = loadRow(in["x"], column, lanes);
       return b.mulf(x, x);
     }));
   } else if (spec.op == RowOp::LayerNorm) {
     // Two passes: the sum of squares minus the square of the sum would cancel.
-    Value total = sum([&](Value column, int64_t lanes) { return loadRow(0, column, lanes); });
+    Value total = sum([&](Value column, int64_t lanes) { return loadRow(in["x"], column, lanes); });
     mean = b.divf(total, b.constant(b.f32(), static_cast<double>(spec.columns)));
     deviation = reciprocalDeviation(sum([&](Value column, int64_t lanes) {
-      Value centred = b.subf(loadRow(0, column, lanes), b.broadcast(mean, lanes));
+      Value centred = b.subf(loadRow(in["x"], column, lanes), b.broadcast(mean, lanes));
       return b.mulf(centred, centred);
     }));
   }
@@ -190,25 +166,25 @@ Value RowEmitter::gelu(Value x) {
 }
 
 Value RowEmitter::emitValue(Value column, int64_t lanes) {
-  Value x = loadRow(0, column, lanes);
+  Value x = loadRow(in.first(), column, lanes);
   switch (spec.op) {
   case RowOp::Quantize:
   case RowOp::Copy:
     return x;
   case RowOp::RmsNorm:
-    return b.mulf(b.mulf(x, b.broadcast(deviation, lanes)), loadColumns(1, column, lanes));
+    return b.mulf(b.mulf(x, b.broadcast(deviation, lanes)), loadColumns("weight", column, lanes));
   case RowOp::LayerNorm: {
     Value centred = b.subf(x, b.broadcast(mean, lanes));
-    return b.fma(b.mulf(centred, b.broadcast(deviation, lanes)), loadColumns(1, column, lanes),
-                 loadColumns(2, column, lanes));
+    return b.fma(b.mulf(centred, b.broadcast(deviation, lanes)),
+                 loadColumns("weight", column, lanes), loadColumns("bias", column, lanes));
   }
   case RowOp::SiluMul:
-    return b.mulf(b.mulf(x, logistic(b, x)), loadRow(1, column, lanes));
+    return b.mulf(b.mulf(x, logistic(b, x)), loadRow(in["up"], column, lanes));
   case RowOp::GeluTanh:
   case RowOp::GeluErf:
     return gelu(x);
   case RowOp::Add:
-    return b.addf(x, loadRow(1, column, lanes));
+    return b.addf(x, loadRow(in["b"], column, lanes));
   }
   llvm_unreachable("all row operations are emitted");
 }
@@ -234,7 +210,7 @@ Value RowEmitter::emitCodesOfGroup(Value source, bool sourceIsRow, Value inverse
                          Value scaled = b.mulf(x, b.broadcast(inverse, padded));
                          Value code = roundToInt(b, scaled);
                          Value narrow = arith::TruncIOp::create(b, b.vec(padded, b.i8()), code);
-                         b.storeVector(narrow, output(0), {row, column});
+                         b.storeVector(narrow, in["codes"], {row, column});
                          return code;
                        });
 }
@@ -258,7 +234,7 @@ static OwnScale ownScale(KernelBuilder &b, Value absMax) {
 
 void RowEmitter::emitCodes(Value source, bool sourceIsRow, Value absMax) {
   auto [scale, inverse] = ownScale(b, absMax);
-  b.store(scale, output(1), {row});
+  b.store(scale, in["scales"], {row});
   emitGroups([&](Index begin, int64_t count) {
     return emitCodesOfGroup(source, sourceIsRow, inverse, begin, count);
   });
@@ -268,7 +244,7 @@ void RowEmitter::emitGroups(llvm::function_ref<Value(Index begin, int64_t count)
   int64_t groupSize = spec.groupSize == 0 ? spec.columns : spec.groupSize;
   int64_t fullGroups = spec.columns / groupSize, rest = spec.columns % groupSize;
   auto group = [&](Index index, int64_t count) {
-    b.store(sumOf(b.mul(index, groupSize), count), output(2), {row, index});
+    b.store(sumOf(b.mul(index, groupSize), count), in["sums"], {row, index});
   };
   if (fullGroups == 1)
     group(0, groupSize);
@@ -308,7 +284,7 @@ RowEmitter::StaticParams RowEmitter::staticParams(Value scale, Value zero) {
 RowEmitter::StaticParams RowEmitter::ownParams(const StaticParams &given, Value absMax) {
   Type f32 = b.f32();
   if (spec.absMaxGiven)
-    absMax = b.load(arguments[1], {row});
+    absMax = b.load(in["absmax"], {row});
   const numerics::CodeRange range = staticRange(spec);
   const numerics::StaticReach reach(range, /*zeroPoint=*/0);
   // In a range around 0 the value of largest magnitude is the farthest from the centre.
@@ -338,19 +314,16 @@ RowEmitter::StaticParams RowEmitter::ownParams(const StaticParams &given, Value 
 }
 
 void RowEmitter::emitStaticCodes() {
-  ValueRange parameters =
-      arguments.slice(inputCount(spec.op), parameterCount(spec)).drop_front(spec.absMaxGiven);
-  StaticParams params =
-      staticParams(parameters[0], spec.zeroPoints ? Value(parameters[1]) : Value());
+  StaticParams params = staticParams(in["scale"], in.find("zero"));
   emitClampedCodes(spec.sinks ? ownParams(params, spec.absMaxGiven ? Value() : emitAbsMax())
                               : params);
 }
 
 void RowEmitter::emitClampedCodes(const StaticParams &params) {
   auto [scale, inverse, zero, lo, hi] = params;
-  b.store(scale, output(1), {row});
+  b.store(scale, in["scales"], {row});
   if (zero)
-    b.store(zero, output(3), {row});
+    b.store(zero, in["zeros"], {row});
   emitGroups([&](Index begin, int64_t count) {
     return reduceColumns(
         b, begin, count, wide(), b.i32(), Combine::Add, [&](Value column, int64_t lanes) {
@@ -366,7 +339,7 @@ void RowEmitter::emitClampedCodes(const StaticParams &params) {
           // Zeros pad the last codes, whatever the code of a real zero is.
           code = padWithZeros(b, code, paddedColumns(lanes));
           auto narrow = cast<VectorType>(code.getType()).clone(b.i8());
-          b.storeVector(arith::TruncIOp::create(b, narrow, code), output(0), {row, column});
+          b.storeVector(arith::TruncIOp::create(b, narrow, code), in["codes"], {row, column});
           return code;
         });
   });
@@ -392,7 +365,7 @@ Value RowEmitter::emitExtrema() {
                                 arith::CmpFOp::create(b, Predicate::OLT, value, infinity));
       value = arith::SelectOp::create(b, towers, reach, value);
     }
-    b.store(value, output(3), {row, column});
+    b.store(value, in["extrema"], {row, column});
   };
   note(least, 0);
   note(greatest, 1);
@@ -403,7 +376,7 @@ void RowEmitter::emitRow() {
   emitStatistics();
   if (!quantizes(spec)) {
     forColumns(b, 0, spec.columns, wide(), [&](Value column, int64_t lanes) {
-      b.storeVector(emitValue(column, lanes), output(0), {row, column});
+      b.storeVector(emitValue(column, lanes), in["y"], {row, column});
     });
     return;
   }
@@ -415,9 +388,9 @@ void RowEmitter::emitRow() {
     return emitClampedCodes(spec.sinks ? ownParams(params, absMax) : params);
   }
   if (spec.absMaxGiven)
-    return emitCodes(arguments[0], /*sourceIsRow=*/true, b.load(arguments[1], {row}));
+    return emitCodes(in["x"], /*sourceIsRow=*/true, b.load(in["absmax"], {row}));
   Value absMax = emitAbsMax();
-  emitCodes(buffer ? buffer : arguments[0], /*sourceIsRow=*/!buffer, absMax);
+  emitCodes(buffer ? buffer : in["x"], /*sourceIsRow=*/!buffer, absMax);
 }
 
 void RowEmitter::emit(Value begin, Value end) {
@@ -433,14 +406,59 @@ void RowEmitter::emit(Value begin, Value end) {
   };
   if (!isOnline(spec))
     return forRows(begin, end, nullptr);
-  ValueRange parameters =
-      arguments.slice(inputCount(spec.op), parameterCount(spec)).drop_front(spec.absMaxGiven);
-  forSequences(b, parameters[1], [&](const Sequence &sequence) {
+  forSequences(b, in["sequences"], [&](const Sequence &sequence) {
     auto [from, to] = sequence.part(b, begin, end);
-    Value kept = b.load(parameters[0], {sequence.slot, b.add(parameters[2], 1)});
+    Value kept = b.load(in["state"], {sequence.slot, b.add(in["first"], 1)});
     scale = arith::TruncFOp::create(b, b.f32(), kept);
     forRows(from, to, sequence.firstRow);
   });
+}
+
+static void describeOutputs(Describer &d, const RowSpec &spec) {
+  constexpr int64_t dynamic = ShapedType::kDynamic;
+  if (!quantizes(spec)) {
+    d.writes("y", d.rows(spec.columns));
+    return;
+  }
+  const int64_t groups = groupCount(spec.columns, spec.groupSize);
+  d.writes("codes", d.memory({dynamic, paddedColumns(spec.columns)}, d.getI8Type()));
+  d.writes("scales", d.vector(d.getF32Type()));
+  d.writes("sums", d.memory({dynamic, groups}, d.getI32Type()));
+  if (isStatic(spec) && spec.zeroPoints)
+    d.writes("zeros", d.vector(d.getI32Type()));
+  if (isOnline(spec))
+    d.writes("extrema", d.rows(2));
+}
+
+Description describe(const RowSpec &spec, MLIRContext *context) {
+  Describer d(context, symbolName(spec), Describer::Over::Rows);
+  Type rows = d.rows(spec.columns), columns = d.memory({spec.columns}, d.getF32Type());
+  if (spec.op == RowOp::SiluMul) {
+    d.reads("gate", rows);
+    d.reads("up", rows);
+  } else if (spec.op == RowOp::Add) {
+    d.reads("a", rows);
+    d.reads("b", rows);
+  } else {
+    d.reads("x", rows);
+  }
+  if (spec.op == RowOp::RmsNorm || spec.op == RowOp::LayerNorm)
+    d.reads("weight", columns);
+  if (spec.op == RowOp::LayerNorm)
+    d.reads("bias", columns);
+  if (spec.absMaxGiven)
+    d.reads("absmax", d.vector(d.getF32Type()));
+  if (isStatic(spec))
+    d.reads("scale", d.getF32Type());
+  if (isStatic(spec) && spec.zeroPoints)
+    d.reads("zero", d.getI32Type());
+  if (isOnline(spec)) {
+    d.reads("state", d.memory({ShapedType::kDynamic, spec.stateFields}, d.getF64Type()));
+    d.reads("sequences", sequencesType(d));
+    d.reads("first", d.getIndexType());
+  }
+  describeOutputs(d, spec);
+  return std::move(d.kernel);
 }
 
 func::FuncOp getOrEmitRowOp(ModuleOp module, const RowSpec &spec, const Target &target) {
@@ -449,41 +467,9 @@ func::FuncOp getOrEmitRowOp(ModuleOp module, const RowSpec &spec, const Target &
   assert(!spec.absMaxGiven ||
          (spec.op == RowOp::Quantize &&
           (spec.sinks ? !spec.zeroPoints && !spec.fullRange : !isStatic(spec) && !isOnline(spec))));
-  auto inputs = [&](KernelBuilder &b) {
-    Type rows = b.rows(spec.columns), columns = b.memref({spec.columns}, b.f32());
-    SmallVector<Type> types = {rows};
-    if (spec.op == RowOp::RmsNorm)
-      types.push_back(columns);
-    else if (spec.op == RowOp::LayerNorm)
-      types.append(2, columns);
-    else if (spec.op == RowOp::SiluMul || spec.op == RowOp::Add)
-      types.push_back(rows);
-    int64_t dynamic = ShapedType::kDynamic;
-    if (spec.absMaxGiven)
-      types.push_back(b.memref({dynamic}, b.f32()));
-    if (isStatic(spec))
-      types.push_back(b.f32());
-    if (isStatic(spec) && spec.zeroPoints)
-      types.push_back(b.i32());
-    if (isOnline(spec))
-      types.append({b.memref({dynamic, spec.stateFields}, b.getF64Type()), sequencesType(b),
-                    b.getIndexType()});
-    if (quantizes(spec))
-      types.append({b.memref({dynamic, paddedColumns(spec.columns)}, b.i8()),
-                    b.memref({dynamic}, b.f32()),
-                    b.memref({dynamic, groupCount(spec.columns, spec.groupSize)}, b.i32())});
-    else
-      types.push_back(rows);
-    if (isStatic(spec) && spec.zeroPoints)
-      types.push_back(b.memref({dynamic}, b.i32()));
-    if (isOnline(spec))
-      types.push_back(b.rows(2));
-    return types;
-  };
-  return getOrEmitRowKernel(module, symbolName(spec), target, inputs,
-                            [&](KernelBuilder &b, ValueRange args, Value begin, Value end) {
-                              RowEmitter(b, spec, args).emit(begin, end);
-                            });
+  return getOrEmitRowKernel(module, describe(spec, module.getContext()), target,
+                            [&](KernelBuilder &b, const KernelArguments &in, Value begin,
+                                Value end) { RowEmitter(b, spec, in).emit(begin, end); });
 }
 
 } // namespace easyquant::cpu

@@ -17,8 +17,8 @@ using namespace mlir;
 
 namespace easyquant::cpu {
 
-Type sequencesType(KernelBuilder &b) {
-  return b.memref({ShapedType::kDynamic, EQ_SEQUENCE_FIELDS}, b.i32());
+Type sequencesType(Builder &b) {
+  return MemRefType::get({ShapedType::kDynamic, EQ_SEQUENCE_FIELDS}, b.getI32Type());
 }
 
 std::pair<Value, Value> Sequence::part(KernelBuilder &b, Value begin, Value end) const {

@@ -28,7 +28,7 @@ struct Sequence {
   mlir::Value rowsOf(KernelBuilder &b, mlir::Value matrix) const;
 };
 
-mlir::Type sequencesType(KernelBuilder &b);
+mlir::Type sequencesType(mlir::Builder &b);
 void forSequences(KernelBuilder &b, mlir::Value sequences,
                   llvm::function_ref<void(const Sequence &)> body);
 /// body(row, position) for the step's rows [begin, end).

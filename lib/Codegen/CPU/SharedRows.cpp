@@ -24,23 +24,27 @@ std::string symbolName(const TokenAbsMaxSpec &spec) {
   return llvm::formatv("token_absmax_{0}", spec.columns);
 }
 
+Description describe(const TokenAbsMaxSpec &spec, MLIRContext *context) {
+  Describer d(context, symbolName(spec), Describer::Over::Rows);
+  d.reads("x", d.rows(spec.columns));
+  d.writes("absmax", d.vector(d.getF32Type()));
+  return std::move(d.kernel);
+}
+
 func::FuncOp getOrEmitTokenAbsMax(ModuleOp module, const TokenAbsMaxSpec &spec,
                                   const Target &target) {
-  auto inputs = [&](KernelBuilder &b) {
-    return SmallVector<Type>{b.rows(spec.columns), b.memref({ShapedType::kDynamic}, b.f32())};
-  };
-  return getOrEmitRowKernel(module, symbolName(spec), target, inputs,
-                            [&](KernelBuilder &b, ValueRange args, Value begin, Value end) {
-                              b.forLoop(begin, end, 1, [&](Value row) {
-                                Value largest = reduceColumns(
-                                    b, 0, spec.columns, 4 * b.target.lanes(), b.f32(), Combine::Max,
-                                    [&](Value column, int64_t lanes) -> Value {
-                                      Value x = b.loadVector(lanes, args[0], {row, column});
-                                      return math::AbsFOp::create(b, x);
-                                    });
-                                b.store(largest, args[1], {row});
-                              });
-                            });
+  return getOrEmitRowKernel(
+      module, describe(spec, module.getContext()), target,
+      [&](KernelBuilder &b, const KernelArguments &in, Value begin, Value end) {
+        b.forLoop(begin, end, 1, [&](Value row) {
+          Value largest = reduceColumns(b, 0, spec.columns, 4 * b.target.lanes(), b.f32(),
+                                        Combine::Max, [&](Value column, int64_t lanes) -> Value {
+                                          Value x = b.loadVector(lanes, in["x"], {row, column});
+                                          return math::AbsFOp::create(b, x);
+                                        });
+          b.store(largest, in["absmax"], {row});
+        });
+      });
 }
 
 std::string symbolName(const RescaleSpec &spec) {
@@ -53,36 +57,34 @@ std::string symbolName(const RescaleSpec &spec) {
   return name;
 }
 
+Description describe(const RescaleSpec &spec, MLIRContext *context) {
+  Describer d(context, symbolName(spec), Describer::Over::Rows);
+  d.reads("sums", rowsType(d, spec.n, d.getI32Type()));
+  d.reads("scales", d.vector(d.getF32Type()));
+  readRowScales(d, spec.numbers, spec.n);
+  if (spec.bias)
+    d.reads("bias", d.memory({spec.n}, d.getF32Type()));
+  d.writes("y", d.rows(spec.n));
+  return std::move(d.kernel);
+}
+
 func::FuncOp getOrEmitRescale(ModuleOp module, const RescaleSpec &spec, const Target &target) {
-  auto inputs = [&](KernelBuilder &b) {
-    int64_t panels = panelCount(spec.n);
-    MemRefType rows = b.rows(spec.n);
-    SmallVector<Type> types = {MemRefType::get(rows.getShape(), b.i32(), rows.getLayout()),
-                               b.memref({ShapedType::kDynamic}, b.f32()),
-                               scalesType(b, spec.numbers.scales, panels, 1)};
-    if (spec.numbers.outer)
-      types.push_back(outerType(b, panels));
-    if (spec.bias)
-      types.push_back(b.memref({spec.n}, b.f32()));
-    types.push_back(rows);
-    return types;
-  };
   return getOrEmitRowKernel(
-      module, symbolName(spec), target, inputs,
-      [&](KernelBuilder &b, ValueRange args, Value begin, Value end) {
-        Value outer = spec.numbers.outer ? args[3] : Value(), y = args.back();
-        Value bias = spec.bias ? args.drop_back().back() : Value();
+      module, describe(spec, module.getContext()), target,
+      [&](KernelBuilder &b, const KernelArguments &in, Value begin, Value end) {
+        Value sums = in["sums"], wscales = in["wscales"], outer = in.find("wouter");
+        Value bias = in.find("bias"), y = in["y"];
         const int64_t width = b.target.lanes();
         b.forLoop(begin, end, 1, [&](Value row) {
-          Value rowScale = b.load(args[1], {row});
+          Value rowScale = b.load(in["scales"], {row});
           forColumns(b, 0, spec.n, width, [&](Value column, int64_t lanes) {
             // Panels are padded: whole vectors of scales are there.
             Value panel = b.div(column, kPanelRows), first = b.rem(column, kPanelRows);
             auto cut = [&](Value vector) {
               return lanes == width ? vector : b.slice(vector, 0, lanes);
             };
-            Value scale = cut(loadScales(b, spec.numbers.scales, width, args[2], panel, 0, first));
-            Value result = b.mulf(scale, b.toFloat(b.loadVector(lanes, args[0], {row, column})));
+            Value scale = cut(loadScales(b, spec.numbers.scales, width, wscales, panel, 0, first));
+            Value result = b.mulf(scale, b.toFloat(b.loadVector(lanes, sums, {row, column})));
             if (outer)
               result = b.mulf(cut(b.loadVector(width, outer, {panel, 0, first})), result);
             result = b.mulf(b.broadcast(rowScale, lanes), result);

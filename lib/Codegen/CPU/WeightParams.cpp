@@ -13,18 +13,19 @@ using namespace mlir;
 
 namespace easyquant::cpu {
 
-static Type elementOf(KernelBuilder &b, ScaleFormat format) {
+/// Formats that LLVM does not know are integers of their width.
+static Type elementOf(Builder &b, ScaleFormat format) {
   switch (format) {
   case ScaleFormat::F32:
-    return b.f32();
+    return b.getF32Type();
   case ScaleFormat::F16:
     return b.getF16Type();
   case ScaleFormat::BF16:
-    return b.i16();
+    return b.getI16Type();
   case ScaleFormat::F8E4M3FN:
   case ScaleFormat::F8E8M0FNU:
   case ScaleFormat::UI6:
-    return b.i8();
+    return b.getI8Type();
   }
   llvm_unreachable("every format is named");
 }
@@ -34,22 +35,43 @@ static constexpr int kSubBits = 6;
 static constexpr int64_t kSuperBytes = kPanelRows * 2,
                          kSubBytes = numerics::panelFieldBytes(kSubBits);
 
-MemRefType scalesType(KernelBuilder &b, ScaleFormat format, int64_t panels, int64_t groups) {
+static void readScales(Describer &d, ScaleFormat format, int64_t n, int64_t groups) {
+  Type element = elementOf(d, format);
   if (format == ScaleFormat::UI6)
-    return b.memref({panels, 1, kPanelRows * numerics::rowScaleBits(format, groups) / 8}, b.i8());
-  return b.memref({panels, groups, kPanelRows}, elementOf(b, format));
+    d.reads("wscales",
+            d.memory({panelCount(n), 1, kPanelRows * numerics::rowScaleBits(format, groups) / 8},
+                     element));
+  else
+    d.reads("wscales", d.memory({panelCount(n), groups, kPanelRows}, element));
 }
 
-MemRefType zeroPointsType(KernelBuilder &b, int64_t bits, int64_t panels, int64_t groups) {
-  return b.memref({panels, groups, numerics::panelFieldBytes(static_cast<int>(bits))}, b.i8());
+static void readOuterScales(Describer &d, const WeightNumbers &numbers, int64_t n) {
+  if (numbers.outer)
+    d.reads("wouter", d.memory({panelCount(n), 1, kPanelRows}, d.getF32Type()));
 }
 
-MemRefType outerType(KernelBuilder &b, int64_t panels) {
-  return b.memref({panels, 1, kPanelRows}, b.f32());
+void readRowScales(Describer &d, const WeightNumbers &numbers, int64_t n) {
+  readScales(d, numbers.scales, n, /*groups=*/1);
+  readOuterScales(d, numbers, n);
 }
 
-MemRefType codebookType(KernelBuilder &b, WeightFormat format) {
-  return b.memref({int64_t(1) << bitsOf(format)}, b.f32());
+void readWeight(Describer &d, const WeightOperand &weight) {
+  auto [format, numbers, n, k, groupSize, zeroPoints, scales] = weight;
+  if (format == WeightFormat::F32) {
+    d.reads("w", d.memory({n, k}, d.getF32Type()));
+    return;
+  }
+  const int64_t groups = groupCount(k, groupSize), bits = bitsOf(format);
+  d.reads("w", d.memory(packedShape(format, n, k), d.getI8Type()));
+  if (scales)
+    readScales(d, numbers.scales, n, groups);
+  if (zeroPoints)
+    d.reads("wzeros",
+            d.memory({panelCount(n), groups, numerics::panelFieldBytes(static_cast<int>(bits))},
+                     d.getI8Type()));
+  readOuterScales(d, numbers, n);
+  if (numbers.codes == CodeFormat::Table)
+    d.reads("codebook", d.memory({int64_t(1) << bits}, d.getF32Type()));
 }
 
 Value loadCodebook(KernelBuilder &b, WeightFormat format, Value codebook) {

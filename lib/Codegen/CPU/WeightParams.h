@@ -12,17 +12,20 @@
 
 namespace easyquant::cpu {
 
-/// The memref of the scales of packed weights: panels x groups x 32. Formats that LLVM does not
-/// know are integers of their width.
-mlir::MemRefType scalesType(KernelBuilder &b, ScaleFormat format, int64_t panels, int64_t groups);
-/// The memref of the zero points of codes of `bits` bits: panels x groups x bytes of fields.
-mlir::MemRefType zeroPointsType(KernelBuilder &b, int64_t bits, int64_t panels, int64_t groups);
+/// N x K weights as kernels take them: w, then what its codes stand for.
+struct WeightOperand {
+  WeightFormat format;
+  WeightNumbers numbers;
+  int64_t n, k, groupSize;
+  bool zeroPoints = false;
+  bool scales = true; ///< false: another kernel scales the products
+};
+/// w, and of packed weights wscales, wzeros, wouter and codebook, as far as there are any.
+void readWeight(Describer &d, const WeightOperand &weight);
+/// wscales and wouter of rows that have a scale each.
+void readRowScales(Describer &d, const WeightNumbers &numbers, int64_t n);
 
-/// The memref of the outer scales of rows: panels x 1 x 32.
-mlir::MemRefType outerType(KernelBuilder &b, int64_t panels);
-
-/// The memref of the values of a table, and these as a vector.
-mlir::MemRefType codebookType(KernelBuilder &b, WeightFormat format);
+/// The values of a table as a vector.
 mlir::Value loadCodebook(KernelBuilder &b, WeightFormat format, mlir::Value codebook);
 
 /// `lanes` scales as f32, of rows `row` .. of a panel.

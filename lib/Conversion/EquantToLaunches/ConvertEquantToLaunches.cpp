@@ -85,7 +85,7 @@ private:
 /// Operands, then results, whose memory the caller writes.
 LogicalResult StepConverter::emitHostCall(Operation &op) {
   b.begin(KernelOps(&op));
-  SmallVector<Value> operands;
+  SmallVector<Value> operands, results;
   Value rows;
   for (Value operand : op.getOperands()) {
     Value memory = b[operand];
@@ -106,9 +106,9 @@ LogicalResult StepConverter::emitHostCall(Operation &op) {
     if (!isActivation && !llvm::is_contained(source.front().getTerminator()->getOperands(), result))
       return op.emitOpError("sums over tokens: its result can only be one of @")
              << launch::kForward;
-    operands.push_back(b.result(result, rows));
+    results.push_back(b.result(result, rows));
   }
-  b.launchHost(hostCalls++, operands);
+  b.launchHost(hostCalls++, operands, results);
   return success();
 }
 

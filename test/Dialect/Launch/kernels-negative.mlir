@@ -98,3 +98,41 @@ func.func @forward(%rows: index) {
   launch.kernel gemm @kernels::@k(%rows) {site = "a", writes = array<i64>} : index
   return
 }
+
+// -----
+
+// A kernel that names its parameters and says which it writes.
+func.func private @k(memref<?xf32>, memref<?xf32>, !llvm.ptr, index, index) attributes {launch.parameters = ["x", "y"], launch.writes = array<i64: 1>}
+func.func @forward(%x: memref<?xf32>) {
+  // expected-error @below {{of site 'a' does not say that it writes operand 1 'y', which @k writes}}
+  launch.kernel gemm @k(%x, %x) {site = "a", writes = array<i64>} : memref<?xf32>, memref<?xf32>
+  return
+}
+
+// -----
+
+func.func private @k(memref<?xf32>, memref<?xf32>, !llvm.ptr, index, index) attributes {launch.parameters = ["x", "y"], launch.writes = array<i64: 1>}
+func.func @forward(%x: memref<?xf32>) {
+  // expected-error @below {{of site 'a' says that it writes operand 0 'x', which @k only reads}}
+  launch.kernel gemm @k(%x, %x) {site = "a", writes = array<i64: 0, 1>} : memref<?xf32>, memref<?xf32>
+  return
+}
+
+// -----
+
+func.func private @k(memref<?xf32>, memref<?xf32>, !llvm.ptr, index, index) attributes {launch.parameters = ["x", "y"], launch.writes = array<i64: 1>}
+func.func @forward(%x: memref<?xf32>, %n: index) {
+  // expected-error @below {{of site 'a' gives @k operand 1 'y' of 'index'; expected 'memref<?xf32>'}}
+  launch.kernel gemm @k(%x, %n) {site = "a", writes = array<i64>} : memref<?xf32>, index
+  return
+}
+
+// -----
+
+// expected-error @below {{launch.parameters is 3 : i64; expected names of parameters}}
+func.func private @k(!llvm.ptr, index, index) attributes {launch.parameters = 3 : i64}
+
+// -----
+
+// expected-error @below {{launch.writes is "y"; expected numbers of parameters, an array of i64s}}
+func.func private @k(!llvm.ptr, index, index) attributes {launch.writes = "y"}

@@ -12,13 +12,14 @@
 
 namespace easyquant::cpu {
 
-/// Divides every head of x by its root mean square, in place, and multiplies it with the weight:
-///   (x: rows<heads*D>, weight: memref<Dxf32>, team)
+/// Divides every head of x, rows<heads*D>, by its root mean square, in place, and multiplies it
+/// with the weight, memref<Dxf32>.
 struct HeadNormSpec {
   int64_t heads = 0, headDim = 0;
   double epsilon = 0.0;
 };
 std::string symbolName(const HeadNormSpec &spec);
+Description describe(const HeadNormSpec &spec, mlir::MLIRContext *context);
 mlir::func::FuncOp getOrEmitHeadNorm(mlir::ModuleOp module, const HeadNormSpec &spec,
                                      const Target &target);
 

@@ -7,22 +7,25 @@
 //
 // A kernel is generated from a spec: getOrEmit*(module, spec, target) returns the private func.func
 // of that spec, building it the first time it is asked for. Kernels are func/scf/arith/math/vector/
-// memref IR plus x86 intrinsics; equal specs are one function.
+// memref IR plus x86 intrinsics; equal specs are one function. describe(spec, context) gives its
+// name and its parameters, by whose names the function's body and its launches know them. The
+// specs' comments say what parameters mean; which there are, and in which order, describe alone
+// says.
 //
 // Conventions of every kernel
 //   * `rows<C>` is memref<?xCxf32, strided<[?, 1], offset: ?>>: a matrix whose rows (tokens) are
 //     contiguous and any distance apart. The row count M >= 1 is that of the memref.
-//   * The last three arguments are the team (Team.h): `state: !llvm.ptr, thread: index, threads:
+//   * Behind the parameters comes the team (Team.h): `state: !llvm.ptr, thread: index, threads:
 //     index`. Every thread of the team calls the kernel with the same arguments but `thread`, and
 //     does its share, which is fixed by them; results are the same bits for every number of
 //     threads. A kernel neither waits for others before it begins nor at its end: whoever calls it
 //     puts barriers between kernels.
 //   * Row m of a kernel over rows (all but linears and attention) is read and written by one
 //     thread, the same for all kernels over as many rows.
-//   * `sequences: memref<?xFxi32>` are those of the step, in a row the F fields of an eq_sequence
+//   * `sequences`, memref<?xFxi32>, are those of the step, in a row the F fields of an eq_sequence
 //     (easyquant/Formats/Step.h). There is at least one, and each row of the step belongs to one.
-//   * Before the team comes, where it is needed, `scratch: memref<?xi8>`: at least threads *
-//     scratchBytes(spec, target) bytes, 64-byte aligned, contents undefined.
+//   * `scratch`, memref<?xi8>, is at least threads * scratchBytes(spec, target) bytes, 64-byte
+//     aligned, contents undefined.
 //   * Nothing is allocated on the heap. No input is read and no output written out of bounds, for
 //     any M, N and K; memrefs may be aligned to no more than their element.
 //
@@ -30,7 +33,7 @@
 // panel, NP = panelCount(N) panels, Kp = paddedColumns(K), G = groupCount(K, groupSize) groups
 // along K, 1 when the scale is per channel, the last one possibly short)
 // clang-format off
-//   * codes, memref<packedShape(format, N, K) x i8>:
+//   * w: codes, memref<packedShape(format, N, K) x i8>:
 //       8 bits  NP x Kp/4 x 32 x 4
 //       6 bits  NP x Kp/8 x 48 x 4
 //       5 bits  NP x Kp/8 x 40 x 4
@@ -38,19 +41,22 @@
 //       3 bits  NP x Kp/8 x 24 x 4
 //       2 bits  NP x Kp/8 x 16 x 4
 // clang-format on
-//   * scales: memref<NP x G x 32 x T>, T being f32, f16, i16 (bf16) or i8 (f8E4M3FN, f8E8M0FNU), of
+//   * wscales: memref<NP x G x 32 x T>, T being f32, f16, i16 (bf16) or i8 (f8E4M3FN, f8E8M0FNU),
+//   of
 //     two levels (ui6) memref<NP x 1 x B x i8>;
-//   * zero points, of asymmetric weights: memref<NP x G x B x i8>;
-//   * outer scales, of weights that have them: memref<NP x 1 x 32 x f32>;
-//   * sums of code - zero point, where activations are asymmetric: memref<NP x G x 32 x i32>.
-//   * F32 weights are plain memref<N x K x f32>.
+//   * wzeros: zero points of asymmetric weights, memref<NP x G x B x i8>;
+//   * wouter: outer scales of weights that have them, memref<NP x 1 x 32 x f32>;
+//   * codebook: the values of a table, memref<2^b x f32>;
+//   * wsums: sums of code - zero point, where activations are asymmetric, memref<NP x G x 32 x
+//   i32>.
+//   * F32 weights are w alone, memref<N x K x f32>.
 //
 // Quantized activations (easyquant/Numerics/Quantize.h defines them to the bit)
 //   * codes: memref<? x Kp x i8>, columns K.. are 0;
 //   * scales: memref<? x f32>;
 //   * sums: memref<? x G x i32>, the sum of the codes of each weight group (the correction for the
 //     offset and the zero points of the weights);
-//   * zero points, of asymmetric activations: memref<? x i32>.
+//   * zeros: zero points of asymmetric activations, memref<? x i32>.
 //
 //===----------------------------------------------------------------------===//
 
@@ -67,6 +73,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace easyquant::cpu {
 
@@ -88,6 +95,24 @@ struct Target {
   std::string features() const;
   /// fp32 lanes of a vector register: 8 or 16.
   int64_t lanes() const;
+};
+
+//===- What a launch needs ------------------------------------------------===//
+
+struct Parameter {
+  std::string name;
+  mlir::Type type;
+  bool written = false; ///< of memory: the kernel writes there (and may read)
+  /// Of memory: each thread touches a share of its own, rows or its part of the scratch.
+  bool shared = false;
+};
+
+struct Description {
+  std::string name; ///< symbol of the kernel
+  std::vector<Parameter> parameters;
+  /// The threads touch their shares first; behind a barrier of its own the kernel reads what it
+  /// wrote of them, and touches the rest.
+  bool meets = false;
 };
 
 using numerics::groupCount;
@@ -122,12 +147,7 @@ struct WeightNumbers {
 /// As symbols have it: "", "_sf16", "_f8E4M3FN", "_table_sf16", ...
 std::string nameOf(const WeightNumbers &numbers);
 
-/// y = x W^T (+ bias) (+ y). Arguments, those in brackets where the spec has them:
-///   float input:      x: rows<K>, then
-///   quantized input:  codes, scales, sums, [zeros], then
-///   w, wscales (not F32), [wzeros], [wouter], [codebook: memref<2^b x f32>], [wsums],
-///   [bias: memref<Nxf32>],
-///   y: rows<N>, scratch, team
+/// y = x W^T (+ bias) (+ y), of x, rows<K>, or of quantized activations; bias is memref<Nxf32>.
 /// One function serves M = 1 (GEMV) and M >= 2 (GEMM). groupSize is a multiple of 8, or 0.
 /// Quantized input needs integer codes. Weights without zero points are s * q, others s * (q - z),
 /// the difference exact; codes that are no integers stand for s * value(q); the sum of a row is
@@ -143,54 +163,51 @@ struct LinearSpec {
   bool bias = false;
   /// Add to y instead of overwriting it: the residual connection.
   bool accumulate = false;
-  bool zeroPoints = false;      ///< of the weights: wzeros is an argument
-  bool inputZeroPoints = false; ///< of quantized input: zeros and wsums are arguments
+  bool zeroPoints = false;      ///< of the weights
+  bool inputZeroPoints = false; ///< of quantized input
   /// Codes of symmetric weights go down to -2^(b-1), not only to -(2^(b-1) - 1).
   bool fullRange = false;
   WeightNumbers numbers = {};
   /// Of quantized input and one group: y, of i32, are the sums
-  /// acc - (offset + zw) * sums - zx * wsums before any scale; the scales are no arguments.
+  /// acc - (offset + zw) * sums - zx * wsums before any scale; there are no scales.
   bool sums = false;
 };
 std::string symbolName(const LinearSpec &spec);
+Description describe(const LinearSpec &spec, mlir::MLIRContext *context);
 int64_t scratchBytes(const LinearSpec &spec, const Target &target);
 mlir::func::FuncOp getOrEmitLinear(mlir::ModuleOp module, const LinearSpec &spec,
                                    const Target &target);
 
 /// What a linear does with its sums, for sums that come from elsewhere, to the bit:
 ///   y[m,n] = sx[m] * (outer[n] * (sw[n] * sums[m,n])) (+ bias[n]) (+ y[m,n]).
-/// (sums: rows<N> of i32, scales: memref<?xf32>, wscales, [wouter], [bias: memref<Nxf32>], y:
-/// rows<N>, team); weights have a scale a channel.
+/// sums are rows<N> of i32; weights have a scale a channel.
 struct RescaleSpec {
   int64_t n = 0;
   WeightNumbers numbers = {};
   bool bias = false, accumulate = false;
 };
 std::string symbolName(const RescaleSpec &spec);
+Description describe(const RescaleSpec &spec, mlir::MLIRContext *context);
 mlir::func::FuncOp getOrEmitRescale(mlir::ModuleOp module, const RescaleSpec &spec,
                                     const Target &target);
 
-/// The largest magnitude of each row: (x: rows<C>, absmax: memref<?xf32>, team).
+/// absmax, memref<?xf32>: the largest magnitude of each row of x.
 struct TokenAbsMaxSpec {
   int64_t columns = 0;
 };
 std::string symbolName(const TokenAbsMaxSpec &spec);
+Description describe(const TokenAbsMaxSpec &spec, mlir::MLIRContext *context);
 mlir::func::FuncOp getOrEmitTokenAbsMax(mlir::ModuleOp module, const TokenAbsMaxSpec &spec,
                                         const Target &target);
 
-/// Row-wise operations, optionally followed by quantization of the result.
-///   Quantize:  (x, out...)                      RmsNorm:  (x, weight: memref<Cxf32>, out...)
-///   LayerNorm: (x, weight, bias, out...)        SiluMul:  (gate, up, out...)   silu(gate) * up
-///   Gelu:      (x, out...)                      Add:      (a, b, out...)
-/// then the team. out... is (y: rows<C>), or when quantized ([scale: f32], codes, scales, sums),
-/// scale being there when it is static; with zero points ([scale: f32, zero: i32], codes, scales,
-/// sums, zeros). Quantize itself is dynamic unless it is static or online, and may be given the
-/// largest magnitude of each row, (x, absmax: memref<?xf32>, [scale: f32], codes, scales, sums).
-/// Online it is (state, sequences, first: index, codes, scales, sums, extrema), behind a given
-/// magnitude: the scale of a row is number `first` + 1 of what its sequence has in its slot of
-/// `state`, memref<?xFxf64>, and extrema, rows<2>, are the greatest of -x and of x in each row
-/// before it is rounded: the least value by its negative, so that extrema of several ranks are
-/// their maxima.
+/// Row-wise operations, optionally followed by quantization of the result: of x, or gate and up
+/// (SiluMul: silu(gate) * up), or a and b (Add); weight and bias, of norms, are memref<Cxf32>. The
+/// result is y, rows<C>, or quantized activations. Quantize itself is dynamic unless it is static,
+/// by `scale`, an f32, and perhaps `zero`, an i32, or online. It may be given absmax, the largest
+/// magnitude of each row. Online, the scale of a row is number `first` + 1 of what its sequence has
+/// in its slot of `state`, memref<?xFxf64>, and extrema, rows<2>, are the greatest of -x and of x
+/// in each row before it is rounded: the least value by its negative, so that extrema of several
+/// ranks are their maxima.
 struct RowSpec {
   RowOp op = RowOp::Quantize;
   int64_t columns = 0;
@@ -205,23 +222,24 @@ struct RowSpec {
   bool absMaxGiven = false; ///< of Quantize, dynamic or with sinks in a range around 0
 };
 std::string symbolName(const RowSpec &spec);
+Description describe(const RowSpec &spec, mlir::MLIRContext *context);
 mlir::func::FuncOp getOrEmitRowOp(mlir::ModuleOp module, const RowSpec &spec, const Target &target);
 
-/// Brings the state of all sites up to date (Numerics/OnlineScales.h): (extrema: rows<2 * sites>,
-/// state: memref<?xFxf64>, sequences, team), F = sites * numerics::onlineFields(window). Of each
-/// sequence its slot is read and its next slot written.
+/// Brings the state of all sites, memref<?xFxf64>, up to date by extrema, rows<2 * sites>
+/// (Numerics/OnlineScales.h); F = sites * numerics::onlineFields(window). Of each sequence its slot
+/// is read and its next slot written.
 struct AdvanceSpec {
   int64_t sites = 0, window = 0;
   double decay = 0.0;
 };
 std::string symbolName(const AdvanceSpec &spec);
+Description describe(const AdvanceSpec &spec, mlir::MLIRContext *context);
 mlir::func::FuncOp getOrEmitAdvance(mlir::ModuleOp module, const AdvanceSpec &spec,
                                     const Target &target);
 
-/// y = s value(nearest(x / s)), which Numerics/Quantize.h defines for codes that are no integers:
-/// (x, [scale: f32], y: rows<C>, team). The scale is that of each row (absmax, ScaleRules.h), or
-/// given; with groups it is that of each group of a row, rounded to f8E4M3FN in units of the given
-/// one.
+/// y = s value(nearest(x / s)), which Numerics/Quantize.h defines for codes that are no integers.
+/// The scale is that of each row (absmax, ScaleRules.h), or given as `scale`, an f32; with groups
+/// it is that of each group of a row, rounded to f8E4M3FN in units of the given one.
 struct FakeQuantizeSpec {
   int64_t columns = 0;
   CodeFormat codes = CodeFormat::F8E4M3FN; ///< or F4E2M1FN
@@ -229,13 +247,13 @@ struct FakeQuantizeSpec {
   int64_t groupSize = 0; ///< then isStatic, too
 };
 std::string symbolName(const FakeQuantizeSpec &spec);
+Description describe(const FakeQuantizeSpec &spec, mlir::MLIRContext *context);
 mlir::func::FuncOp getOrEmitFakeQuantize(mlir::ModuleOp module, const FakeQuantizeSpec &spec,
                                          const Target &target);
 
-/// y[m] = table[tokens[m]]: (tokens: memref<?xi32>, table, [scales, [zeros], [outer], [codebook]],
-/// y: rows<C>, team). Quantized tables are packed weights of N = vocab, K = columns. A sharded
-/// table takes the rank, an index, before y: its tokens are those from rank * vocab on, rows of
-/// others are zeros.
+/// y[m] = w[tokens[m]]; tokens are memref<?xi32>. Quantized tables are packed weights of N = vocab,
+/// K = columns. A sharded table takes the rank, an index: its tokens are those from rank * vocab
+/// on, rows of others are zeros.
 struct EmbeddingSpec {
   int64_t vocab = 0, columns = 0;
   WeightFormat table = WeightFormat::F32;
@@ -245,42 +263,44 @@ struct EmbeddingSpec {
   bool sharded = false;
 };
 std::string symbolName(const EmbeddingSpec &spec);
+Description describe(const EmbeddingSpec &spec, mlir::MLIRContext *context);
 mlir::func::FuncOp getOrEmitEmbedding(mlir::ModuleOp module, const EmbeddingSpec &spec,
                                       const Target &target);
 
-/// y[m] += table[p], p being the position of row m: (y: rows<C>, table: memref<PxCxf32>, sequences,
-/// team).
+/// y[m] += table[p], p being the position of row m; table is memref<PxCxf32>.
 struct PositionEmbeddingSpec {
   int64_t positions = 0, columns = 0;
 };
 std::string symbolName(const PositionEmbeddingSpec &spec);
+Description describe(const PositionEmbeddingSpec &spec, mlir::MLIRContext *context);
 mlir::func::FuncOp getOrEmitPositionEmbedding(mlir::ModuleOp module,
                                               const PositionEmbeddingSpec &spec,
                                               const Target &target);
 
-/// y[i] = x[rows[i]]: (rows: memref<?xi32>, x: rows<C>, y: rows<C>, team).
+/// y[i] = x[numbers[i]]; numbers are memref<?xi32>.
 struct GatherSpec {
   int64_t columns = 0;
 };
 std::string symbolName(const GatherSpec &spec);
+Description describe(const GatherSpec &spec, mlir::MLIRContext *context);
 mlir::func::FuncOp getOrEmitGather(mlir::ModuleOp module, const GatherSpec &spec,
                                    const Target &target);
 
-/// Rotates every head of x in place; dimension i pairs with i + D/2 (the Hugging Face convention).
-///   (x: rows<heads*D>, table: memref<PxD/2x2xf32> of (cos, sin), sequences, team)
+/// Rotates every head of x, rows<heads*D>, in place; dimension i pairs with i + D/2 (the Hugging
+/// Face convention). table is memref<PxD/2x2xf32> of (cos, sin).
 struct RopeSpec {
   int64_t heads = 0, headDim = 0, positions = 0;
   bool inverse = false; ///< rotates back
 };
 std::string symbolName(const RopeSpec &spec);
+Description describe(const RopeSpec &spec, mlir::MLIRContext *context);
 mlir::func::FuncOp getOrEmitRope(mlir::ModuleOp module, const RopeSpec &spec, const Target &target);
 
 /// Appends k and v (of each sequence M tokens at its `position`) to one layer's cache, then attends
 /// causally: row m of a sequence sees its tokens 0 .. position + m (with a window W > 0 only the
 /// last W of them). What else is in a step changes no bit of what a sequence gets.
-///   (q: rows<heads*D>, k: rows<kvHeads*D>, v: rows<kvHeads*D>, cache: memref<?xi8>,
-///    pages: memref<?xi64>, sequences, layer: index, [table: memref<PxD/2x2xf32>],
-///    y: rows<heads*D>, scratch, team)
+/// q and y are rows<heads*D>, k and v rows<kvHeads*D>, cache is memref<?xi8>, pages memref<?xi64>,
+/// layer an index; table rotates, as RopeSpec has it.
 /// Query head h reads kv head h / (heads / kvHeads). Finite values beyond the range of the cache's
 /// type T, f32 or f16, saturate. Cache elements that no token has written are never used.
 /// Rows of k and v are read as kernels over rows read theirs; behind a barrier of its own, which
@@ -329,9 +349,7 @@ struct CacheBytes {
 };
 CacheBytes cacheBytes(const AttentionSpec &spec);
 
-/// With `kv` the arguments are
-///   (q, k, v, cache, pages, sequences, layer, window: index, windows: index,
-///    [table: memref<PxD/2x2xf32>], y, scratch, team)
+/// With `kv`, window and windows are indices.
 /// Sinks and float window are the sequence's own: cacheBytes(spec).window bytes at byte `window` of
 /// its part of `windows` bytes, which lie one behind the other where `cache` begins. Codes lie in
 /// pages, counted from the first token behind the S sinks on: token t is number i = t - S, in page
@@ -351,6 +369,7 @@ CacheBytes cacheBytes(const AttentionSpec &spec);
 ///     T  key slices       P/G x 2 x D: minima, then scales; per token as those of values
 // clang-format on
 std::string symbolName(const AttentionSpec &spec);
+Description describe(const AttentionSpec &spec, mlir::MLIRContext *context);
 int64_t scratchBytes(const AttentionSpec &spec, const Target &target);
 mlir::func::FuncOp getOrEmitAttention(mlir::ModuleOp module, const AttentionSpec &spec,
                                       const Target &target);

@@ -15,8 +15,8 @@ namespace easyquant::cpu {
 /// The gradients of operations of RowOp, or of one on heads; dy is that of the result.
 enum class RowGradient { RmsNorm, LayerNorm, SiluMul, GeluTanh, GeluErf };
 
-///   norms:   (dy: rows<C>, x: rows<C>, weight: memref<Dxf32>, dx: rows<C>, team)
-///   SiluMul: (dy, gate, up, dgate, dup, team)          Gelu: (dy, x, dx, team)
+/// dx of norms, by x and the weight, memref<Dxf32>, and of Gelu, by x; dgate and dup of SiluMul, by
+/// gate and up.
 struct RowGradientSpec {
   RowGradient op = RowGradient::RmsNorm;
   int64_t columns = 0;
@@ -24,6 +24,7 @@ struct RowGradientSpec {
   double epsilon = 0.0; ///< of the norms
 };
 std::string symbolName(const RowGradientSpec &spec);
+Description describe(const RowGradientSpec &spec, mlir::MLIRContext *context);
 mlir::func::FuncOp getOrEmitRowGradient(mlir::ModuleOp module, const RowGradientSpec &spec,
                                         const Target &target);
 

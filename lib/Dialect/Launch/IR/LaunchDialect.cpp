@@ -100,6 +100,12 @@ LogicalResult LaunchDialect::verifyOperationAttribute(Operation *op, NamedAttrib
                        llvm::all_of(grid.asArrayRef(), [](int64_t number) { return number >= 0; }),
                    "factor and rows of a block, three times");
   }
+  if (name == kParametersAttr) {
+    auto names = dyn_cast<ArrayAttr>(value);
+    return require(names && llvm::all_of(names, llvm::IsaPred<StringAttr>), "names of parameters");
+  }
+  if (name == kWritesAttr)
+    return require(isa<DenseI64ArrayAttr>(value), "numbers of parameters, an array of i64s");
   if (name == kTargetAttr)
     return require(isa<StringAttr>(value), "the name of a target");
   if (name == kCacheAttr)
@@ -287,10 +293,22 @@ LogicalResult KernelOp::verifySymbolUses(SymbolTableCollection &symbols) {
   if (parameters.size() != getArguments().size())
     return error() << "gives " << getKernelAttr() << " " << getArguments().size()
                    << " operands; expected " << parameters.size();
+  auto names = function->getAttrOfType<ArrayAttr>(kParametersAttr);
+  auto nameOf = [&](int64_t operand) {
+    return names && operand < static_cast<int64_t>(names.size())
+               ? " '" + cast<StringAttr>(names[operand]).str() + "'"
+               : std::string();
+  };
   for (auto [i, parameter, operand] : llvm::enumerate(parameters, getArguments().getTypes()))
     if (!(isOnGPU ? takesOnGPU : takesOnCPU)(parameter, operand))
-      return error() << "gives " << getKernelAttr() << " operand " << i << " of " << operand
-                     << "; expected " << parameter;
+      return error() << "gives " << getKernelAttr() << " operand " << i << nameOf(i) << " of "
+                     << operand << "; expected " << parameter;
+  auto writes = function->getAttrOfType<DenseI64ArrayAttr>(kWritesAttr);
+  for (int64_t i = 0, end = getArguments().size(); writes && i < end; ++i)
+    if (const bool isWrite = llvm::is_contained(writes.asArrayRef(), i); isWrite != isWritten(i))
+      return error() << (isWritten(i) ? "says that it writes" : "does not say that it writes")
+                     << " operand " << i << nameOf(i) << ", which " << getKernelAttr()
+                     << (isWrite ? " writes" : " only reads");
   return success();
 }
 

@@ -49,6 +49,10 @@ inline constexpr llvm::StringLiteral kMaxRowsAttr = "launch.max_rows";
 inline constexpr llvm::StringLiteral kArenaBytesAttr = "launch.arena_bytes";
 inline constexpr llvm::StringLiteral kScratchBytesAttr = "launch.scratch_bytes";
 inline constexpr llvm::StringLiteral kCounterBytesAttr = "launch.counter_bytes";
+/// Of a kernel: the names of its parameters, strings, and the numbers of those that it writes, an
+/// array of i64s. A launch of such a kernel says that it writes the same.
+inline constexpr llvm::StringLiteral kParametersAttr = "launch.parameters";
+inline constexpr llvm::StringLiteral kWritesAttr = "launch.writes";
 /// Of a kernel on a GPU: its grid (three times factor, rows per block; Codegen/GPU/Kernels.h), the
 /// threads of a block, and its dynamic shared memory in bytes.
 inline constexpr llvm::StringLiteral kGridAttr = "launch.grid";

@@ -147,7 +147,8 @@ def Launch_KernelOp : Launch_Launch<"kernel", [DeclareOpInterfaceMethods<SymbolU
     by all kernels over as many rows, or its part of the scratch. A kernel that `meets` touches the shares first; behind a barrier
     of its own it reads what it wrote of them, and touches the rest.
 
-    Operands are the kernel's parameters in their order, and are checked against them. A kernel on a CPU is a `func.func`; behind
+    Operands are the kernel's parameters in their order, and are checked against them; so is `writes`, where the kernel says which
+    parameters it writes (`launch.writes`). A kernel on a CPU is a `func.func`; behind
     its operands it takes the team of threads (`!llvm.ptr, index, index`, `easyquant/Codegen/CPU/Team.h`). It takes memory as it is
     given, or of a type that leaves more open: sizes, strides, the offset. A kernel on a GPU is a `gpu.func`: memory is a pointer,
     an index an i32, and an f32 or i32 may be given for a pointer, to where the number is kept.
