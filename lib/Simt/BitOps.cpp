@@ -302,53 +302,40 @@ void ternary32(Decoder &d) {
   d.i.c = d.read(Type::B32);
 }
 
+/// One operand of any width; `ofPredicates` is null where there is no such instruction.
+template <template <typename> class F> void decodeUnary(Decoder &d, Handler ofPredicates) {
+  Type type = d.type();
+  d.i.dst = d.write(type);
+  d.i.a = d.read(type);
+  d.i.opClass = OpClass::Integer;
+  switch (type) {
+  case Type::Pred:
+    d.i.run = ofPredicates;
+    break;
+  case Type::B16:
+    d.i.run = mapUnary<uint16_t, uint16_t, F<uint16_t>>;
+    break;
+  case Type::B32:
+    d.i.run = mapUnary<uint32_t, uint32_t, F<uint32_t>>;
+    break;
+  case Type::B64:
+    d.i.run = mapUnary<uint64_t, uint64_t, F<uint64_t>>;
+    break;
+  default:
+    break;
+  }
+  if (!d.i.run)
+    d.unknown();
+}
+
 } // namespace
 
 void simt::addBitOps(OpcodeTable &table) {
   table["and"] = decodeLogic<And>;
   table["or"] = decodeLogic<Or>;
   table["xor"] = decodeLogic<Xor>;
-  table["not"] = [](Decoder &d) {
-    Type type = d.type();
-    d.i.dst = d.write(type);
-    d.i.a = d.read(type);
-    d.i.opClass = OpClass::Integer;
-    switch (type) {
-    case Type::Pred:
-      d.i.run = predicateLogic<NotFirst>;
-      break;
-    case Type::B16:
-      d.i.run = mapUnary<uint16_t, uint16_t, Not<uint16_t>>;
-      break;
-    case Type::B32:
-      d.i.run = mapUnary<uint32_t, uint32_t, Not<uint32_t>>;
-      break;
-    case Type::B64:
-      d.i.run = mapUnary<uint64_t, uint64_t, Not<uint64_t>>;
-      break;
-    default:
-      d.unknown();
-    }
-  };
-  table["cnot"] = [](Decoder &d) {
-    Type type = d.type();
-    d.i.dst = d.write(type);
-    d.i.a = d.read(type);
-    d.i.opClass = OpClass::Integer;
-    switch (type) {
-    case Type::B16:
-      d.i.run = mapUnary<uint16_t, uint16_t, LogicalNot<uint16_t>>;
-      break;
-    case Type::B32:
-      d.i.run = mapUnary<uint32_t, uint32_t, LogicalNot<uint32_t>>;
-      break;
-    case Type::B64:
-      d.i.run = mapUnary<uint64_t, uint64_t, LogicalNot<uint64_t>>;
-      break;
-    default:
-      d.unknown();
-    }
-  };
+  table["not"] = [](Decoder &d) { decodeUnary<Not>(d, predicateLogic<NotFirst>); };
+  table["cnot"] = [](Decoder &d) { decodeUnary<LogicalNot>(d, nullptr); };
   table["shl"] = decodeShift;
   table["shr"] = decodeShift;
   table["shf"] = [](Decoder &d) {
