@@ -83,9 +83,8 @@ LogicalResult FloatRun::run(func::FuncOp function, Value input, Value output,
   if (output)
     wanted.insert(output);
   Subgraph subgraph{{input}, llvm::to_vector(wanted)};
-  subgraph.observers = false;
-  FailureOr<CompiledSubgraph> program = runner.compiler().compile(subgraph);
-  if (failed(program) || failed(program->load(runner.constants())))
+  FailureOr<CompiledSubgraph> program = runner.load(subgraph);
+  if (failed(program))
     return failure();
 
   for (int64_t i = 0; i < states->samples(); ++i) {

@@ -90,7 +90,6 @@ FailureOr<QuantizedLayer> QuantizedLayer::create(LayerRunner &runner, func::Func
 
   for (auto [target, quantized] : targets) {
     Subgraph subgraph{activationsBehind(target), {target}};
-    subgraph.observers = false;
     FailureOr<CompiledSubgraph> program = runner.compiler().compile(subgraph);
     if (failed(program) || failed(load(*program, runner.constants(), weights)))
       return failure();

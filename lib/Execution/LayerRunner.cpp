@@ -262,6 +262,13 @@ FailureOr<HiddenStates> LayerRunner::embed(RowsOfTable change) {
   return states;
 }
 
+FailureOr<CompiledSubgraph> LayerRunner::load(const Subgraph &subgraph) {
+  FailureOr<CompiledSubgraph> program = subgraphs.compile(subgraph);
+  if (failed(program) || failed(program->load(values)))
+    return failure();
+  return program;
+}
+
 LogicalResult LayerRunner::runLayer(size_t index, HiddenStates &states, RowsObserver observer) {
   return runLayer(index, ArrayRef<HiddenStates *>(&states), observer);
 }
@@ -269,12 +276,10 @@ LogicalResult LayerRunner::runLayer(size_t index, HiddenStates &states, RowsObse
 LogicalResult LayerRunner::runLayer(size_t index, ArrayRef<HiddenStates *> all,
                                     RowsObserver observer) {
   func::FuncOp layer = functions[index];
-  Subgraph subgraph{{layer.getArgument(0)}, {layer.front().getTerminator()->getOperand(0)}};
+  Subgraph subgraph = Subgraph::whole(layer);
   subgraph.observers = static_cast<bool>(observer);
-  FailureOr<CompiledSubgraph> program = subgraphs.compile(subgraph);
+  FailureOr<CompiledSubgraph> program = load(subgraph);
   if (failed(program))
-    return failure();
-  if (failed(program->load(values)))
     return failure();
   std::vector<float> output(text->maxLength() * lm::columns(firstState));
   for (HiddenStates *states : all)
@@ -303,10 +308,8 @@ LayerRunner::runHead(const HiddenStates &states, ArrayRef<Value> activations,
                      RowsObserver observer) {
   Subgraph subgraph{{lastState}, llvm::to_vector(activations)};
   subgraph.observers = static_cast<bool>(observer);
-  FailureOr<CompiledSubgraph> program = subgraphs.compile(subgraph);
+  FailureOr<CompiledSubgraph> program = load(subgraph);
   if (failed(program))
-    return failure();
-  if (failed(program->load(values)))
     return failure();
   for (int64_t i = 0; i < text->samples(); ++i) {
     std::vector<std::vector<float>> memory;

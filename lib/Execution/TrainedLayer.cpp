@@ -33,7 +33,6 @@ FailureOr<TrainedLayer> TrainedLayer::create(SubgraphCompiler &compiler, func::F
   llvm::append_range(forward.outputs, stored);
   Subgraph backward{{input, block.getArguments().back()}, llvm::to_vector(returned.drop_front())};
   llvm::append_range(backward.inputs, stored);
-  forward.observers = backward.observers = false;
   FailureOr<CompiledSubgraph> forwards = compiler.compile(forward);
   if (failed(forwards))
     return failure();

@@ -51,9 +51,8 @@ LogicalResult AwqSearch::runLayer(HiddenStates &states, bool gather) {
   }
   wanted.insert(output);
   Subgraph subgraph{{input}, llvm::to_vector(wanted)};
-  subgraph.observers = false;
-  FailureOr<CompiledSubgraph> program = runner.compiler().compile(subgraph);
-  if (failed(program) || failed(program->load(runner.constants())))
+  FailureOr<CompiledSubgraph> program = runner.load(subgraph);
+  if (failed(program))
     return failure();
   if (gather) {
     rows[input].columns = states.columns();
@@ -197,9 +196,8 @@ FailureOr<std::vector<float>> AwqSearch::searchScales(const FoldPoint &point) {
   Subgraph subgraph{{point.activation}, {nextCut(layer, reader)}};
   if (base != point.activation)
     subgraph.inputs.push_back(base); // the residual
-  subgraph.observers = false;
-  FailureOr<CompiledSubgraph> program = runner.compiler().compile(subgraph);
-  if (failed(program) || failed(program->load(runner.constants())))
+  FailureOr<CompiledSubgraph> program = runner.load(subgraph);
+  if (failed(program))
     return failure();
   std::vector<std::pair<PlannedSite, WeightValues>> weights;
   for (QuantizableOpInterface op : point.readers)

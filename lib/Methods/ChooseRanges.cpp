@@ -76,13 +76,12 @@ static MeanSquares activationsOf(const MethodRun &run, ArrayRef<PlannedSite> sit
 /// Takes `states` through the layer and gathers on the way.
 static LogicalResult runLayer(LayerRunner &runner, func::FuncOp layer, HiddenStates &states,
                               MeanSquares &squares) {
-  Subgraph subgraph{{layer.getArgument(0)}, {layer.front().getTerminator()->getOperand(0)}};
-  subgraph.observers = false;
+  Subgraph subgraph = Subgraph::whole(layer);
   for (auto &[activation, moments] : squares)
     if (!llvm::is_contained(subgraph.outputs, activation))
       subgraph.outputs.push_back(activation);
-  FailureOr<CompiledSubgraph> program = runner.compiler().compile(subgraph);
-  if (failed(program) || failed(program->load(runner.constants())))
+  FailureOr<CompiledSubgraph> program = runner.load(subgraph);
+  if (failed(program))
     return failure();
   std::vector<std::vector<float>> made;
   for (Value value : subgraph.outputs)

@@ -110,7 +110,6 @@ LogicalResult LayerRounder::advance(func::FuncOp layer, Value output, Value cut,
                                     const QuantizedWeights &codes,
                                     llvm::function_ref<Result<void>(int64_t, Matrix)> visit) {
   Subgraph subgraph{{base}, {output}};
-  subgraph.observers = false;
   const bool moves = cut != base && cut != output;
   if (moves)
     subgraph.outputs.push_back(cut);

@@ -30,10 +30,9 @@ static constexpr char kLosses[] = "losses";
 LogicalResult ChoiceRun::runLayer(size_t index, ArrayRef<const Choice *> choices,
                                   const HiddenStates *exact, std::vector<HiddenStates> &states) {
   func::FuncOp layer = runner.layers()[index];
-  Subgraph subgraph{{layer.getArgument(0)}, {layer.front().getTerminator()->getOperand(0)}};
-  subgraph.observers = false;
-  FailureOr<CompiledSubgraph> program = runner.compiler().compile(subgraph);
-  if (failed(program) || failed(program->load(runner.constants())))
+  Subgraph subgraph = Subgraph::whole(layer);
+  FailureOr<CompiledSubgraph> program = runner.load(subgraph);
+  if (failed(program))
     return failure();
   SmallVector<Value> read;
   for (const SearchGroup &group : space.groups)

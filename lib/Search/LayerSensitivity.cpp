@@ -33,12 +33,11 @@ FailureOr<LayerActivations> LayerActivations::gather(LayerRunner &runner, func::
   LayerActivations kept;
   kept.before = &before;
   Subgraph subgraph{{layer.getArgument(0)}, {}};
-  subgraph.observers = false;
   for (Value value : wanted)
     if (value != layer.getArgument(0) && !llvm::is_contained(subgraph.outputs, value))
       subgraph.outputs.push_back(value);
-  FailureOr<CompiledSubgraph> program = runner.compiler().compile(subgraph);
-  if (failed(program) || failed(program->load(runner.constants())))
+  FailureOr<CompiledSubgraph> program = runner.load(subgraph);
+  if (failed(program))
     return failure();
   for (Value value : subgraph.outputs) {
     auto states = HiddenStates::allocate(runner.tokens(), lm::columns(value));
@@ -127,9 +126,8 @@ FailureOr<GroupFindings> LayerSensitivity::measure(const SearchGroup &group) {
   Subgraph subgraph{{group.activation}, {nextCut(layer, reader)}};
   if (Value base = lastCut(layer, reader); base != group.activation)
     subgraph.inputs.push_back(base); // the residual
-  subgraph.observers = false;
-  FailureOr<CompiledSubgraph> program = runner.compiler().compile(subgraph);
-  if (failed(program) || failed(program->load(runner.constants())))
+  FailureOr<CompiledSubgraph> program = runner.load(subgraph);
+  if (failed(program))
     return failure();
   auto errorOf = [&](ArrayRef<PlanAttr> plans) -> FailureOr<float> {
     if (failed(round(group.sites, plans, *program)))
@@ -193,8 +191,7 @@ LayerSensitivity::runsToEnd(const LayerFindings &findings) const {
 
 LogicalResult LayerSensitivity::runToEnd(LayerFindings &findings, const HiddenStates &before,
                                          ModelLoss &loss) {
-  Subgraph subgraph{{layer.getArgument(0)}, {layer.front().getTerminator()->getOperand(0)}};
-  subgraph.observers = false;
+  Subgraph subgraph = Subgraph::whole(layer);
   FailureOr<CompiledSubgraph> program = runner.compiler().compile(subgraph);
   if (failed(program))
     return failure();

@@ -26,12 +26,7 @@ static Value logitsOf(LayerRunner &runner) {
 }
 
 FailureOr<CompiledSubgraph> ModelLoss::compileHead(LayerRunner &runner) {
-  Subgraph subgraph{{runner.finalState()}, {logitsOf(runner)}};
-  subgraph.observers = false;
-  FailureOr<CompiledSubgraph> head = runner.compiler().compile(subgraph);
-  if (failed(head) || failed(head->load(runner.constants())))
-    return failure();
-  return head;
+  return runner.load({{runner.finalState()}, {logitsOf(runner)}});
 }
 
 FailureOr<ModelLoss> ModelLoss::create(LayerRunner &runner, HiddenStates reference,

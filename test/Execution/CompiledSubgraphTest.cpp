@@ -115,7 +115,9 @@ protected:
 
   func::FuncOp layer(StringRef name) { return module->lookupSymbol<func::FuncOp>(name); }
   Subgraph whole(StringRef name) {
-    return {{layer(name).getArgument(0)}, {layer(name).front().getTerminator()->getOperand(0)}};
+    Subgraph subgraph = Subgraph::whole(layer(name));
+    subgraph.observers = true;
+    return subgraph;
   }
   Value named(StringRef layerName, StringRef site) { // the result of a linear
     Value found;

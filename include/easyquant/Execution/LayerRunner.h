@@ -90,6 +90,8 @@ public:
   /// any.
   mlir::LogicalResult observeHead(const HiddenStates &states, RowsObserver observer);
 
+  /// Compiles a subgraph and gives it the model's constants. Fails with a diagnostic.
+  mlir::FailureOr<CompiledSubgraph> load(const Subgraph &subgraph);
   /// Runs all samples through a subgraph. `name` is what messages call it. What is observed or put
   /// out must be finite: if not, the diagnostic names sites and sample.
   mlir::LogicalResult run(CompiledSubgraph &program, llvm::StringRef name,

@@ -26,10 +26,15 @@ namespace easyquant::execution {
 struct Subgraph {
   llvm::SmallVector<mlir::Value> inputs, outputs;
   /// Take along the equant.observe ops whose operand is computed in the subgraph or goes into it.
-  bool observers = true;
+  bool observers = false;
   /// If not 0, tokens are numbers of rows of tables that have no more rows than this: the caller
   /// that runs the subgraph renumbers its tokens and fills the tables with the rows that occur.
   int64_t vocabulary = 0;
+
+  /// All of a layer.
+  static Subgraph whole(mlir::func::FuncOp layer) {
+    return {{layer.getArgument(0)}, {layer.front().getTerminator()->getOperand(0)}};
+  }
 };
 
 /// A constant that a subgraph reads: a global, or a constant expression such as equant.scale of
