@@ -18,7 +18,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "../test/Codegen/KernelRunner.h"
+#include "../test/Codegen/CPU/KernelRunner.h"
 #include "Roofs.h"
 
 #include "llvm/ADT/StringExtras.h"

@@ -7,7 +7,8 @@
 //
 // Elementary functions of f32 vectors of any length, built inline out of multiplications, FMAs and
 // integer arithmetic on the exponent: no table, no branch, no call, no undefined behaviour on any
-// input. The bounds are tested in test/Codegen/VectorMathTest.cpp; ulp(y) is that of the result.
+// input. The bounds are tested in test/Codegen/CPU/VectorMathTest.cpp; ulp(y) is that of the
+// result.
 //
 // Exponentials flush results below 2^-126 to zero, so that no denormal slows down what follows.
 //

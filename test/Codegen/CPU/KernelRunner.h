@@ -9,8 +9,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_TEST_CODEGEN_KERNELRUNNER_H
-#define EASYQUANT_TEST_CODEGEN_KERNELRUNNER_H
+#ifndef EASYQUANT_TEST_CODEGEN_CPU_KERNELRUNNER_H
+#define EASYQUANT_TEST_CODEGEN_CPU_KERNELRUNNER_H
 
 #include "easyquant/Codegen/CPU/Kernels.h"
 #include "easyquant/Target/EmitObject.h"
@@ -125,4 +125,4 @@ private:
 
 } // namespace easyquant::cpu
 
-#endif // EASYQUANT_TEST_CODEGEN_KERNELRUNNER_H
+#endif // EASYQUANT_TEST_CODEGEN_CPU_KERNELRUNNER_H

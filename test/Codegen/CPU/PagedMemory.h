@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_TEST_CODEGEN_PAGEDMEMORY_H
-#define EASYQUANT_TEST_CODEGEN_PAGEDMEMORY_H
+#ifndef EASYQUANT_TEST_CODEGEN_CPU_PAGEDMEMORY_H
+#define EASYQUANT_TEST_CODEGEN_CPU_PAGEDMEMORY_H
 
 #include "GuardedBuffer.h"
 #include "KernelRunner.h"
@@ -78,4 +78,4 @@ private:
 
 } // namespace easyquant::cpu
 
-#endif // EASYQUANT_TEST_CODEGEN_PAGEDMEMORY_H
+#endif // EASYQUANT_TEST_CODEGEN_CPU_PAGEDMEMORY_H

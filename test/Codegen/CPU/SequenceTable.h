@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_TEST_CODEGEN_SEQUENCETABLE_H
-#define EASYQUANT_TEST_CODEGEN_SEQUENCETABLE_H
+#ifndef EASYQUANT_TEST_CODEGEN_CPU_SEQUENCETABLE_H
+#define EASYQUANT_TEST_CODEGEN_CPU_SEQUENCETABLE_H
 
 #include "KernelRunner.h"
 
@@ -43,4 +43,4 @@ private:
 
 } // namespace easyquant::cpu
 
-#endif // EASYQUANT_TEST_CODEGEN_SEQUENCETABLE_H
+#endif // EASYQUANT_TEST_CODEGEN_CPU_SEQUENCETABLE_H

@@ -10,8 +10,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_TEST_CODEGEN_GUARDEDBUFFER_H
-#define EASYQUANT_TEST_CODEGEN_GUARDEDBUFFER_H
+#ifndef EASYQUANT_TEST_CODEGEN_CPU_GUARDEDBUFFER_H
+#define EASYQUANT_TEST_CODEGEN_CPU_GUARDEDBUFFER_H
 
 #include <algorithm>
 #include <cstdint>
@@ -62,4 +62,4 @@ private:
 
 } // namespace easyquant::cpu
 
-#endif // EASYQUANT_TEST_CODEGEN_GUARDEDBUFFER_H
+#endif // EASYQUANT_TEST_CODEGEN_CPU_GUARDEDBUFFER_H

@@ -10,9 +10,9 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../OnlineTranscription.h"
 #include "GuardedBuffer.h"
 #include "KernelRunner.h"
-#include "OnlineTranscription.h"
 #include "SequenceTable.h"
 
 #include "easyquant/Numerics/OnlineScales.h"
