@@ -29,7 +29,11 @@ inline constexpr numerics::WeightTensor kWeightParts[] = {
 /// The arguments of one or more kernels by the names of their parameters.
 class Arguments {
 public:
-  explicit Arguments(LaunchBuilder &b) : b(b) {}
+  using Argument = std::pair<mlir::StringRef, mlir::Value>;
+  explicit Arguments(LaunchBuilder &b, std::initializer_list<Argument> arguments = {}) : b(b) {
+    for (auto [name, value] : arguments)
+      set(name, value);
+  }
 
   /// Null sets nothing.
   void set(mlir::StringRef name, mlir::Value value) {

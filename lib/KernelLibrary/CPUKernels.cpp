@@ -5,12 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Arguments.h"
+#include "RowLaunches.h"
 
 #include "easyquant/Codegen/CPU/HeadNorm.h"
 #include "easyquant/Codegen/CPU/RowGradients.h"
 #include "easyquant/Dialect/Equant/IR/TensorParallel.h"
-#include "easyquant/KernelLibrary/KernelLibrary.h"
 
 using namespace mlir;
 using namespace easyquant;
@@ -40,7 +39,7 @@ struct CPULauncher {
 
   LogicalResult copy(LaunchBuilder &b, Value from, Value to) const;
   LogicalResult advance(LaunchBuilder &b, equant::AdvanceOp op) const;
-  LogicalResult rowOp(LaunchBuilder &b, const KernelOps &kernel, cpu::RowSpec spec, Value input,
+  LogicalResult rowOp(LaunchBuilder &b, const KernelOps &kernel, RowOp op, double epsilon,
                       Arguments &arguments) const;
   LogicalResult linear(LaunchBuilder &b, const KernelOps &kernel, cpu::LinearSpec spec,
                        Arguments &arguments) const;
@@ -84,72 +83,36 @@ LogicalResult CPULauncher::launch(LaunchBuilder &b, Operation *op, func::FuncOp 
 // Row-wise operations
 //===----------------------------------------------------------------------===//
 
-/// Makes a row operation write codes: its arguments for them, and where they go.
-static LogicalResult addQuantization(LaunchBuilder &b, cpu::RowSpec &spec,
-                                     equant::QuantizeRowsOp op, const KernelOps &kernel, Value rows,
-                                     Arguments &arguments) {
-  if (failed(checkOnline(op, kernel)))
+LogicalResult CPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel, RowOp op,
+                                 double epsilon, Arguments &arguments) const {
+  cpu::RowSpec spec{op, lm::columns(rowsOf(kernel)), epsilon};
+  auto quantize = kernel.find<equant::QuantizeRowsOp>();
+  if (!quantize) {
+    arguments.set("y", b.result(kernel.first()->getResult(0), b.rows(b[rowsOf(kernel)])));
+    return launch(b, kernel.first(), cpu::getOrEmitRowOp, spec, arguments, Phase::Other);
+  }
+  if (!quantize.getRows().getType().getSums())
+    return quantize.emitOpError("expected codes with their sums, which the kernels of a CPU "
+                                "correct by: run equant-legalize-activations with target=cpu");
+  if (failed(setQuantization(b, quantize, kernel, arguments)))
     return failure();
-  auto scale = kernel.find<equant::OnlineScaleOp>();
-  auto track = kernel.find<equant::TrackOp>();
-  spec.quantization = scale               ? cpu::RowQuantization::Online
-                      : op.getScaleAttr() ? cpu::RowQuantization::Static
-                                          : cpu::RowQuantization::Dynamic;
-  equant::RowsType type = op.getRows().getType();
-  if (!type.getSums())
-    return op.emitOpError("expected codes with their sums, which the kernels of a CPU correct by: "
-                          "run equant-legalize-activations with target=cpu");
-  spec.groupSize = *type.getSums();
-  spec.zeroPoints = bool(type.getPart(RowsPart::ZeroPoints));
-  spec.absMaxGiven = bool(op.getAbsmax());
-  spec.fullRange = op.getScaleAttr() && op.getScheme().getFullRange();
-  spec.sinks = op.getScheme().getSinks();
-  if (op.getAbsmax())
-    arguments.set("absmax", b[op.getAbsmax()]);
-  if (op.getScaleAttr())
-    arguments.set("scale", b.constant(op.getScaleAttr()));
-  if (op.getZeroPointAttr())
-    arguments.set("zero", b.constant(op.getZeroPointAttr()));
-  if (scale) {
+  describeQuantization(spec, quantize);
+  spec.absMaxGiven = bool(quantize.getAbsmax());
+  if (auto scale = kernel.find<equant::OnlineScaleOp>()) {
     lm::StateType state = scale.getState().getType();
     spec.stateFields = state.getSites() * state.getFields();
     arguments.set("state", b[scale.getState()]);
     arguments.set("sequences", b[scale.getBatch()]);
-    arguments.set("first", b.index(static_cast<int64_t>(scale.getIndex()) * state.getFields()));
   }
-  arguments.setResultCodes(op.getRows(), rows);
-  if (!scale)
-    return success();
-  Value extrema = b.extrema(track.getState(), rows);
-  if (!extrema)
-    return track.emitOpError("has a state of other sites than those before it");
-  arguments.set("extrema", b.columns(extrema, 2 * static_cast<int64_t>(track.getIndex()), 2));
-  return success();
-}
-
-LogicalResult CPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel, cpu::RowSpec spec,
-                                 Value input, Arguments &arguments) const {
-  spec.columns = lm::columns(input);
-  Value rows = b.rows(b[input]);
-  Phase phase = Phase::Other;
-  if (auto quantize = kernel.find<equant::QuantizeRowsOp>()) {
-    phase = Phase::Quantize;
-    if (failed(addQuantization(b, spec, quantize, kernel, rows, arguments)))
-      return failure();
-  } else {
-    arguments.set("y", b.result(kernel.first()->getResult(0), rows));
-  }
-  return launch(b, kernel.first(), cpu::getOrEmitRowOp, spec, arguments, phase);
+  return launch(b, kernel.first(), cpu::getOrEmitRowOp, spec, arguments, Phase::Quantize);
 }
 
 LogicalResult CPULauncher::advance(LaunchBuilder &b, equant::AdvanceOp op) const {
   Value extrema = b.extrema(op.getState());
   if (!extrema)
     return op.emitOpError("has a state of which no site is tracked");
-  Arguments arguments(b);
-  arguments.set("extrema", extrema);
-  arguments.set("state", b[op.getState()]);
-  arguments.set("sequences", b[op.getBatch()]);
+  Arguments arguments(
+      b, {{"extrema", extrema}, {"state", b[op.getState()]}, {"sequences", b[op.getBatch()]}});
   return launch(b, op, cpu::getOrEmitAdvance,
                 {op.getState().getType().getSites(), static_cast<int64_t>(op.getWindow()),
                  op.getDecay().convertToDouble()},
@@ -157,84 +120,33 @@ LogicalResult CPULauncher::advance(LaunchBuilder &b, equant::AdvanceOp op) const
 }
 
 LogicalResult CPULauncher::copy(LaunchBuilder &b, Value from, Value to) const {
-  Arguments arguments(b);
-  arguments.set("x", from);
-  arguments.set("y", to);
+  Arguments arguments(b, {{"x", from}, {"y", to}});
   return launch(b, from.getParentRegion()->getParentOp(), cpu::getOrEmitRowOp,
                 {cpu::RowOp::Copy, cast<MemRefType>(from.getType()).getDimSize(1)}, arguments,
                 Phase::Other);
 }
 
 void CPULauncher::addRowOps(KernelLibrary &library) const {
-  using cpu::RowOp;
-  // An operation on one value.
-  auto unary = [*this](LaunchBuilder &b, const KernelOps &kernel, RowOp op, Value input) {
-    Arguments arguments(b);
-    arguments.set("x", b[input]);
-    return rowOp(b, kernel, {op}, input, arguments);
-  };
-  library.add<equant::QuantizeRowsOp>([unary](auto &b, auto op, const KernelOps &kernel) {
-    return unary(b, kernel, RowOp::Quantize, op.getInput());
-  });
-  library.add<equant::OnlineScaleOp>([unary](auto &b, auto op, const KernelOps &kernel) {
-    auto quantize = kernel.find<equant::QuantizeRowsOp>();
-    if (!quantize || quantize.getInput().getParentBlock() == op->getBlock())
-      return LogicalResult(op.emitOpError("expected to be fused with a quantization of rows that "
-                                          "another kernel has made"));
-    return unary(b, kernel, RowOp::Quantize, quantize.getInput());
-  });
+  easyquant::addRowOps(
+      library, [*this](LaunchBuilder &b, const KernelOps &kernel, RowOp op, double epsilon,
+                       Arguments &arguments) { return rowOp(b, kernel, op, epsilon, arguments); });
   library.add<equant::AdvanceOp>(
       [*this](auto &b, auto op, const KernelOps &) { return advance(b, op); });
   library.add<equant::TokenAbsMaxOp>([*this](auto &b, auto op, const KernelOps &) {
-    Arguments arguments(b);
-    arguments.set("x", b[op.getInput()]);
-    arguments.set("absmax", b.result(op.getAbsmax(), b.rows(b[op.getInput()])));
+    Arguments arguments(b, {{"x", b[op.getInput()]},
+                            {"absmax", b.result(op.getAbsmax(), b.rows(b[op.getInput()]))}});
     return launch(b, op, cpu::getOrEmitTokenAbsMax, {lm::columns(op.getInput())}, arguments,
                   Phase::Quantize);
   });
-  auto norm = [*this](LaunchBuilder &b, const KernelOps &kernel, RowOp rowOp, auto op,
-                      Value bias) -> LogicalResult {
-    Arguments arguments(b);
-    arguments.set("x", b[op.getInput()]);
-    if (failed(arguments.setWeight("weight", op.getWeight())) ||
-        failed(arguments.setWeight("bias", bias)))
-      return failure();
-    return this->rowOp(b, kernel, {rowOp, 0, op.getEpsilon().convertToDouble()}, op.getInput(),
-                       arguments);
-  };
-  library.add<lm::RmsNormOp>([norm](auto &b, auto op, const KernelOps &kernel) {
-    return norm(b, kernel, RowOp::RmsNorm, op, nullptr);
-  });
-  library.add<lm::LayerNormOp>([norm](auto &b, auto op, const KernelOps &kernel) {
-    return norm(b, kernel, RowOp::LayerNorm, op, op.getBias());
-  });
-  library.add<lm::SiluMulOp>([*this](auto &b, auto op, const KernelOps &kernel) {
-    Arguments arguments(b);
-    arguments.set("gate", b[op.getGate()]);
-    arguments.set("up", b[op.getUp()]);
-    return rowOp(b, kernel, {RowOp::SiluMul}, op.getGate(), arguments);
-  });
-  library.add<lm::GeluOp>([unary](auto &b, auto op, const KernelOps &kernel) {
-    bool tanh = op.getApproximate() == lm::GeluApproximation::Tanh;
-    return unary(b, kernel, tanh ? RowOp::GeluTanh : RowOp::GeluErf, op.getInput());
-  });
-  library.add<lm::AddOp>([*this](auto &b, auto op, const KernelOps &kernel) {
-    Arguments arguments(b);
-    arguments.set("a", b[op.getLhs()]);
-    arguments.set("b", b[op.getRhs()]);
-    return rowOp(b, kernel, {RowOp::Add}, op.getLhs(), arguments);
-  });
   library.add<lm::RowsOp>([*this](auto &b, auto op, const KernelOps &) {
-    Arguments arguments(b);
-    arguments.set("numbers", b[op.getRows()]);
-    arguments.set("x", b[op.getInput()]);
-    arguments.set("y", b.result(op.getOutput(), b.rows(b[op.getRows()])));
+    Arguments arguments(b, {{"numbers", b[op.getRows()]},
+                            {"x", b[op.getInput()]},
+                            {"y", b.result(op.getOutput(), b.rows(b[op.getRows()]))}});
     return launch(b, op, cpu::getOrEmitGather, {lm::columns(op.getInput())}, arguments,
                   Phase::Other);
   });
   library.add<equant::FakeQuantizeOp>([*this](auto &b, auto op, const KernelOps &) {
-    Arguments arguments(b);
-    arguments.set("x", b[op.getInput()]);
+    Arguments arguments(b, {{"x", b[op.getInput()]}});
     if (op.getScaleAttr())
       arguments.set("scale", b.constant(op.getScaleAttr()));
     arguments.set("y", b.result(op.getOutput(), b.rows(b[op.getInput()])));
@@ -328,8 +240,7 @@ void CPULauncher::addLinears(KernelLibrary &library) const {
     cpu::LinearSpec spec;
     spec.k = lm::columns(op.getInput());
     spec.bias = bool(op.getBias());
-    Arguments arguments(b);
-    arguments.set("x", b[op.getInput()]);
+    Arguments arguments(b, {{"x", b[op.getInput()]}});
     if (failed(arguments.setWeight("w", op.getWeight())) ||
         failed(arguments.setWeight("bias", op.getBias())))
       return failure();
@@ -349,9 +260,8 @@ void CPULauncher::addLinears(KernelLibrary &library) const {
     spec.numbers = cpu::WeightNumbers::of(weight.getScheme().toNumerics());
     spec.bias = bool(op.getBias());
     spec.accumulate = bool(kernel.template next<lm::AddOp>());
-    Arguments arguments(b);
-    arguments.set("sums", b[op.getSums()]);
-    arguments.set("scales", b.part(op.getRows(), RowsPart::Scales));
+    Arguments arguments(
+        b, {{"sums", b[op.getSums()]}, {"scales", b.part(op.getRows(), RowsPart::Scales)}});
     if (failed(arguments.setWeight(op.getWeight(), {WeightTensor::Scales, WeightTensor::Outer})) ||
         failed(arguments.setWeight("bias", op.getBias())))
       return failure();

@@ -50,74 +50,36 @@ LogicalResult GPULauncher::copy(LaunchBuilder &b, Value from, Value to) const {
   easyquant::gpu::RowSpec spec;
   spec.op = easyquant::gpu::RowOp::Copy;
   spec.columns = cast<MemRefType>(from.getType()).getDimSize(1);
-  Arguments arguments(b);
-  arguments.set("x", from);
-  arguments.set("y", to);
+  Arguments arguments(b, {{"x", from}, {"y", to}});
   getOrEmitRowOp(kernels, spec, chip);
   return launch(b, from.getParentRegion()->getParentOp(), describe(spec, chip), arguments,
                 Phase::Other);
 }
 
-/// Codes with the scales that sequences keep, and what these go on from.
-static LogicalResult addOnline(LaunchBuilder &b, const KernelOps &kernel, Value rows,
-                               Arguments &arguments) {
-  auto scale = kernel.find<equant::OnlineScaleOp>();
-  auto track = kernel.find<equant::TrackOp>();
-  const int64_t fields = scale.getState().getType().getFields();
-  arguments.set("states", b[scale.getState()]);
-  arguments.set("row_states", b.argument("row_states"));
-  arguments.set("first", b.index(static_cast<int64_t>(scale.getIndex()) * fields));
-  Value extrema = b.extrema(track.getState(), rows);
-  if (!extrema)
-    return track.emitOpError("has a state of other sites than those before it");
-  arguments.set("extrema", b.columns(extrema, 2 * static_cast<int64_t>(track.getIndex()), 2));
-  return success();
-}
-
-/// Makes a row operation write codes.
-static LogicalResult addQuantization(LaunchBuilder &b, easyquant::gpu::RowSpec &spec,
-                                     equant::QuantizeRowsOp op, const KernelOps &kernel, Value rows,
-                                     Arguments &arguments) {
-  using easyquant::gpu::RowQuantization;
-  if (failed(checkOnline(op, kernel)))
-    return failure();
-  spec.quantization = op.getOnline()      ? RowQuantization::Online
-                      : op.getScaleAttr() ? RowQuantization::Static
-                                          : RowQuantization::Dynamic;
-  equant::RowsType type = op.getRows().getType();
-  spec.sums = type.getSums().has_value();
-  spec.groupSize = type.getSums().value_or(0);
-  spec.zeroPoints = bool(type.getPart(RowsPart::ZeroPoints));
-  spec.fullRange = op.getScaleAttr() && op.getScheme().getFullRange();
-  spec.sinks = op.getScheme().getSinks();
-  if (op.getAbsmax()) {
-    spec.absMax = easyquant::gpu::RowSpec::AbsMax::Given;
-    arguments.set("absmax", b[op.getAbsmax()]);
-  }
-  if (op.getScaleAttr())
-    arguments.set("scale", b.constant(op.getScaleAttr()));
-  if (op.getZeroPointAttr())
-    arguments.set("zero", b.constant(op.getZeroPointAttr()));
-  arguments.setResultCodes(op.getRows(), rows);
-  return op.getOnline() ? addOnline(b, kernel, rows, arguments) : success();
-}
-
-LogicalResult GPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel,
-                                 easyquant::gpu::RowSpec spec, Arguments &arguments) const {
-  Operation *op = kernel.first();
-  auto quantize = kernel.find<equant::QuantizeRowsOp>();
-  Value input = isa<equant::OnlineScaleOp>(op) ? quantize.getInput() : op->getOperand(0);
-  spec.columns = lm::columns(input);
-  Value rows = b.rows(b[input]);
+LogicalResult GPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel, RowOp rowOp,
+                                 double epsilon, Arguments &arguments) const {
+  easyquant::gpu::RowSpec spec;
+  spec.op = rowOp;
+  spec.epsilon = epsilon;
+  spec.columns = lm::columns(rowsOf(kernel));
+  Operation *op = kernel.first(), *last = kernel.ops.back();
+  Value rows = b.rows(b[rowsOf(kernel)]);
   Phase phase = Phase::Quantize;
-  if (quantize) {
-    if (failed(addQuantization(b, spec, quantize, kernel, rows, arguments)))
+  if (auto quantize = kernel.find<equant::QuantizeRowsOp>()) {
+    if (failed(setQuantization(b, quantize, kernel, arguments)))
       return failure();
+    describeQuantization(spec, quantize);
+    spec.sums = quantize.getRows().getType().getSums().has_value();
+    if (quantize.getAbsmax())
+      spec.absMax = easyquant::gpu::RowSpec::AbsMax::Given;
+    if (auto scale = kernel.find<equant::OnlineScaleOp>()) {
+      arguments.set("states", b[scale.getState()]);
+      arguments.set("row_states", b.argument("row_states"));
+    }
   } else if (auto absMax = dyn_cast<equant::TokenAbsMaxOp>(op)) {
     spec.absMax = easyquant::gpu::RowSpec::AbsMax::Result;
     arguments.set("absmax", b.result(absMax.getAbsmax(), rows));
   } else {
-    Operation *last = kernel.ops.back();
     if (isa<arith::TruncFOp>(last))
       spec.output = kBF16;
     else
@@ -135,83 +97,25 @@ LogicalResult GPULauncher::advance(LaunchBuilder &b, equant::AdvanceOp op) const
   easyquant::gpu::AdvanceSpec spec{op.getState().getType().getSites(),
                                    static_cast<int64_t>(op.getWindow()),
                                    op.getDecay().convertToDouble()};
-  Arguments arguments(b);
-  arguments.set("extrema", extrema);
-  arguments.set("states", b[op.getState()]);
-  arguments.set("slots", b.argument("slots"));
+  Arguments arguments(
+      b, {{"extrema", extrema}, {"states", b[op.getState()]}, {"slots", b.argument("slots")}});
   getOrEmitAdvance(kernels, spec, chip);
   return launch(b, op, describe(spec, chip), arguments, Phase::Quantize);
 }
 
 void GPULauncher::addRowOps(KernelLibrary &library) const {
-  using easyquant::gpu::RowOp;
-  auto row = [](RowOp op, double epsilon = 0.0) {
-    easyquant::gpu::RowSpec spec;
-    spec.op = op;
-    spec.epsilon = epsilon;
-    return spec;
-  };
-  library.add<equant::QuantizeRowsOp>([*this, row](auto &b, auto op, const KernelOps &kernel) {
-    Arguments arguments(b);
-    arguments.set("x", b[op.getInput()]);
-    return rowOp(b, kernel, row(RowOp::Quantize), arguments);
-  });
-  library.add<equant::OnlineScaleOp>(
-      [*this, row](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
-        auto quantize = kernel.template find<equant::QuantizeRowsOp>();
-        if (!quantize || quantize.getInput().getParentBlock() == op->getBlock())
-          return op.emitOpError("expected to be fused with a quantization of rows that another "
-                                "kernel has made");
-        Arguments arguments(b);
-        arguments.set("x", b[quantize.getInput()]);
-        return rowOp(b, kernel, row(RowOp::Quantize), arguments);
-      });
+  auto row = [*this](LaunchBuilder &b, const KernelOps &kernel, RowOp op, double epsilon,
+                     Arguments &arguments) { return rowOp(b, kernel, op, epsilon, arguments); };
+  easyquant::addRowOps(library, row);
   library.add<equant::AdvanceOp>(
       [*this](auto &b, auto op, const KernelOps &) { return advance(b, op); });
-  library.add<equant::TokenAbsMaxOp>([*this, row](auto &b, auto op, const KernelOps &kernel) {
-    Arguments arguments(b);
-    arguments.set("x", b[op.getInput()]);
-    return rowOp(b, kernel, row(RowOp::Quantize), arguments);
+  library.add<equant::TokenAbsMaxOp>([row](auto &b, auto op, const KernelOps &kernel) {
+    Arguments arguments(b, {{"x", b[op.getInput()]}});
+    return row(b, kernel, RowOp::Quantize, 0, arguments);
   });
-  library.add<arith::TruncFOp>([*this, row](auto &b, auto op, const KernelOps &kernel) {
-    Arguments arguments(b);
-    arguments.set("x", b[op.getIn()]);
-    return rowOp(b, kernel, row(RowOp::Copy), arguments);
-  });
-  library.add<lm::RmsNormOp>(
-      [*this, row](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
-        Arguments arguments(b);
-        arguments.set("x", b[op.getInput()]);
-        if (failed(arguments.setWeight("weight", op.getWeight())))
-          return failure();
-        return rowOp(b, kernel, row(RowOp::RmsNorm, op.getEpsilon().convertToDouble()), arguments);
-      });
-  library.add<lm::LayerNormOp>([*this, row](auto &b, auto op,
-                                            const KernelOps &kernel) -> LogicalResult {
-    Arguments arguments(b);
-    arguments.set("x", b[op.getInput()]);
-    if (failed(arguments.setWeight("weight", op.getWeight())) ||
-        failed(arguments.setWeight("bias", op.getBias())))
-      return failure();
-    return rowOp(b, kernel, row(RowOp::LayerNorm, op.getEpsilon().convertToDouble()), arguments);
-  });
-  library.add<lm::SiluMulOp>([*this, row](auto &b, auto op, const KernelOps &kernel) {
-    Arguments arguments(b);
-    arguments.set("gate", b[op.getGate()]);
-    arguments.set("up", b[op.getUp()]);
-    return rowOp(b, kernel, row(RowOp::SiluMul), arguments);
-  });
-  library.add<lm::GeluOp>([*this, row](auto &b, auto op, const KernelOps &kernel) {
-    bool tanh = op.getApproximate() == lm::GeluApproximation::Tanh;
-    Arguments arguments(b);
-    arguments.set("x", b[op.getInput()]);
-    return rowOp(b, kernel, row(tanh ? RowOp::GeluTanh : RowOp::GeluErf), arguments);
-  });
-  library.add<lm::AddOp>([*this, row](auto &b, auto op, const KernelOps &kernel) {
-    Arguments arguments(b);
-    arguments.set("a", b[op.getLhs()]);
-    arguments.set("b", b[op.getRhs()]);
-    return rowOp(b, kernel, row(RowOp::Add), arguments);
+  library.add<arith::TruncFOp>([row](auto &b, auto op, const KernelOps &kernel) {
+    Arguments arguments(b, {{"x", b[op.getIn()]}});
+    return row(b, kernel, RowOp::Copy, 0, arguments);
   });
   library.add<lm::RowsOp>([*this](auto &b, auto op, const KernelOps &) {
     easyquant::gpu::GatherSpec spec{lm::columns(op.getInput())};
@@ -357,9 +261,8 @@ void GPULauncher::addLinears(KernelLibrary &library) const {
         spec.scales = weights.scales;
         spec.bias = bool(op.getBias());
         spec.accumulate = bool(kernel.template next<lm::AddOp>());
-        Arguments arguments(b);
-        arguments.set("sums", b[op.getSums()]);
-        arguments.set("scales", b.part(op.getRows(), RowsPart::Scales));
+        Arguments arguments(
+            b, {{"sums", b[op.getSums()]}, {"scales", b.part(op.getRows(), RowsPart::Scales)}});
         if (failed(arguments.setWeight(op.getWeight(), {WeightTensor::Scales})) ||
             failed(arguments.setWeight("bias", op.getBias())))
           return failure();

@@ -8,10 +8,9 @@
 #ifndef EASYQUANT_LIB_KERNELLIBRARY_GPULAUNCHER_H
 #define EASYQUANT_LIB_KERNELLIBRARY_GPULAUNCHER_H
 
-#include "Arguments.h"
+#include "RowLaunches.h"
 
 #include "easyquant/Codegen/GPU/Emit.h"
-#include "easyquant/KernelLibrary/KernelLibrary.h"
 
 namespace easyquant {
 
@@ -47,7 +46,7 @@ struct GPULauncher {
   }
 
   mlir::LogicalResult copy(LaunchBuilder &b, mlir::Value from, mlir::Value to) const;
-  mlir::LogicalResult rowOp(LaunchBuilder &b, const KernelOps &kernel, gpu::RowSpec spec,
+  mlir::LogicalResult rowOp(LaunchBuilder &b, const KernelOps &kernel, RowOp op, double epsilon,
                             Arguments &arguments) const;
   mlir::LogicalResult advance(LaunchBuilder &b, equant::AdvanceOp op) const;
   mlir::LogicalResult linear(LaunchBuilder &b, equant::PackedLinearOp op,
