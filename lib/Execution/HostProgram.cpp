@@ -47,6 +47,7 @@ HostProgram::compile(ModuleOp module, const std::string &isa, int64_t maxRows) {
   // printing IR and of crash reproducers holds for it, too, where there are such options.
   PassManager pm(module.getContext());
   (void)applyPassManagerCLOptions(pm);
+  pm.enableVerifier(false); // emitObject does
   buildLaunchesPipeline(pm, {isa, maxRows, /*kvCache=*/"f32"});
   pm.addPass(createConvertLaunchesToLLVM());
   cpu::buildLowerToLLVMPipeline(pm);

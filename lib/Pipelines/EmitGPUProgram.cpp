@@ -29,6 +29,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/IR/Threading.h"
+#include "mlir/IR/Verifier.h"
 #include "mlir/Pass/PassManager.h"
 #include "llvm/ADT/ScopeExit.h"
 #include "llvm/Support/FileSystem.h"
@@ -125,7 +126,7 @@ LogicalResult EmitGPUProgram::chooseChips(std::vector<ChipCode> &codes, size_t &
 LogicalResult EmitGPUProgram::convert(ChipCode &code) {
   OpPassManager pm(ModuleOp::getOperationName());
   buildLaunchesPipeline(pm, {code.name(), maxRows, kvCache});
-  if (failed(runPipeline(pm, code.module)))
+  if (failed(runPipeline(pm, code.module)) || failed(verify(code.module)))
     return failure();
   FailureOr<formats::LaunchList> launches = easyquant::gpu::toLaunchList(code.module);
   if (failed(launches))

@@ -25,6 +25,7 @@
 #include "mlir/Conversion/VectorToSCF/VectorToSCF.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/MemRef/Transforms/Passes.h"
+#include "mlir/IR/Verifier.h"
 #include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Dialect/OpenMP/OpenMPToLLVMIRTranslation.h"
@@ -91,6 +92,8 @@ static std::unique_ptr<llvm::TargetMachine> createTargetMachine(const Target &ta
 }
 
 FailureOr<llvm::SmallVector<char, 0>> emitObject(ModuleOp module, const Target &target) {
+  if (failed(verify(module)))
+    return failure();
   std::string error;
   std::unique_ptr<llvm::TargetMachine> machine = createTargetMachine(target, error);
   if (!machine)

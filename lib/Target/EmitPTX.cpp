@@ -15,6 +15,7 @@
 #include "mlir/Conversion/ReconcileUnrealizedCasts/ReconcileUnrealizedCasts.h"
 #include "mlir/Conversion/SCFToControlFlow/SCFToControlFlow.h"
 #include "mlir/Conversion/VectorToLLVM/ConvertVectorToLLVMPass.h"
+#include "mlir/IR/Verifier.h"
 #include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Dialect/GPU/GPUToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
@@ -77,6 +78,8 @@ static std::unique_ptr<llvm::TargetMachine> createTargetMachine(const Chip &chip
 }
 
 FailureOr<std::string> emitPTX(mlir::gpu::GPUModuleOp module, const Chip &chip) {
+  if (failed(verify(module)))
+    return failure();
   std::string error;
   std::unique_ptr<llvm::TargetMachine> machine = createTargetMachine(chip, error);
   if (!machine)

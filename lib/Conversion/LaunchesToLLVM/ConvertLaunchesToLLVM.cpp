@@ -19,6 +19,7 @@
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/OpenMP/OpenMPDialect.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/IR/Verifier.h"
 
 namespace easyquant {
 #define GEN_PASS_DEF_CONVERTLAUNCHESTOLLVM
@@ -35,7 +36,8 @@ struct ConvertLaunchesToLLVM
   using ConvertLaunchesToLLVMBase::ConvertLaunchesToLLVMBase;
 
   void runOnOperation() override {
-    if (failed(convert(getOperation())))
+    // Nothing below knows what a launch may do, and the pass manager may verify nothing.
+    if (failed(verify(getOperation())) || failed(convert(getOperation())))
       signalPassFailure();
   }
 
