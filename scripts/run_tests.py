@@ -1,6 +1,7 @@
 """Runs every suite of the project, shows what failed, and ends with one line of true counts."""
 
 import argparse
+import collections
 import concurrent.futures
 import os
 import subprocess
@@ -65,6 +66,14 @@ def run(title, command, totals, junit=None, env=None):
     totals.add(own)
 
 
+def longest_files(junit, count):
+    """The test files in which the cases of a JUnit XML file took the most time: (seconds, file)."""
+    seconds = collections.Counter()
+    for case in ElementTree.parse(junit).getroot().iter("testcase"):
+        seconds[case.get("classname")] += float(case.get("time"))
+    return [(took, name) for name, took in seconds.most_common(count)]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fast", choices=("yes", "no"), default="no", help="leave out sanitizers and fuzzing")
@@ -76,33 +85,43 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         scratch = Path(scratch)
 
-        def unit_test(program, build, env):
-            junit = scratch / f"{build.name}-{program.name}.xml"
-            run(f"{build.name}: {program.name}", [program, f"--gtest_output=xml:{junit}"], totals, junit, env)
-
         def unit_tests(build, env=None):
-            programs = [p for p in (build / "unittests").glob("*Test*") if p.suffix != ".so"]
-            with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-                list(pool.map(lambda program: unit_test(program, build, env), sorted(programs)))
+            for program in sorted(p for p in (build / "unittests").glob("*Test*") if p.suffix != ".so"):
+                junit = scratch / f"{build.name}-{program.name}.xml"
+                yield f"{build.name}: {program.name}", [program, f"--gtest_output=xml:{junit}"], junit, env
 
         sources = subprocess.run(["git", "ls-files", "*.cpp", "*.h"], cwd=REPO, capture_output=True, text=True, check=True)
-        run("format", ["clang-format-22", "--dry-run", "-Werror", *sources.stdout.split()], totals)
-        run("prose", ["scripts/lint.sh", "--prose"], totals)
-        run("generated docs", ["scripts/generate-docs.sh", "--check"], totals)
-        unit_tests(args.build)
+        # Each takes one core, or little time. The long ones begin, so that they run beside others.
+        suites = []
         if args.fast == "no":
-            unit_tests(REPO / "build-asan", {"UBSAN_OPTIONS": "print_stacktrace=1"})
-            run("build-asan: fuzz the header readers", [REPO / "build-asan/unittests/FuzzHeaders", "--seconds", 60], totals)
-            unit_tests(REPO / "build-tsan", {"TSAN_OPTIONS": f"suppressions={REPO / 'test/tsan.suppressions'}"})
-            # Without AddressSanitizer: see docs/Architecture.md, "What holds against hostile IR".
-            run("fuzz the passes", [args.build / "unittests/FuzzIR", "test", "--seconds", 60], totals)
+            asan = REPO / "build-asan"
+            suites += [
+                ("build-asan: fuzz the header readers", [asan / "unittests/FuzzHeaders", "--seconds", 60]),
+                # Without AddressSanitizer: see docs/Architecture.md, "What holds against hostile IR".
+                ("fuzz the passes", [args.build / "unittests/FuzzIR", "test", "--seconds", 60]),
+                ("cleanups between all passes", [args.build / "unittests/FuzzIR", "test", "--cleanups"]),
+                *unit_tests(asan, {"UBSAN_OPTIONS": "print_stacktrace=1"}),
+                *unit_tests(REPO / "build-tsan", {"TSAN_OPTIONS": f"suppressions={REPO / 'test/tsan.suppressions'}"}),
+            ]
+        suites += [
+            *unit_tests(args.build),
+            ("prose", ["scripts/lint.sh", "--prose"]),
+            ("format", ["clang-format-22", "--dry-run", "-Werror", *sources.stdout.split()]),
+            ("generated docs", ["scripts/generate-docs.sh", "--check"]),
+        ]
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            for done in [pool.submit(run, title, command, totals, *more) for title, command, *more in suites]:
+                done.result()
+        # Both take all cores.
         lit = scratch / "lit.xml"
         run("lit", [Path(PYTHON).parent / "lit", "-q", "--xunit-xml-output", lit, "--param", f"build={args.build}", "test"],
             totals, lit)
         pytest = scratch / "pytest.xml"
-        # A worker a core; what a file's tests share, models and artifacts, is made once.
+        # A worker a core; what a file's tests share, models and artifacts, is made once. In the order of conftest.py: long files first.
         run("pytest", [PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "auto", "--dist", "loadfile",
-                       f"--junitxml={pytest}", "test/python"], totals, pytest)
+                       "--no-loadscope-reorder", f"--junitxml={pytest}", "test/python"], totals, pytest)
+        for took, name in longest_files(pytest, 15) if pytest.exists() else []:
+            print(f"    {name:<40} {took:6.1f} s")
 
     skipped = f", {totals.skipped} skipped" if totals.skipped else ""
     print(f"{totals.passed} passed, {totals.failed} failed{skipped}")

@@ -19,6 +19,10 @@ from oracles.llama2c_tokenizer import read_tokenizer
 CACHE = Path(os.environ.get("EASYQUANT_CACHE", Path.home() / ".cache" / "easyquant"))
 
 
+# They take minutes, and begin, so that no worker is left alone with one in the end.
+LONG = ("test_quality.py", "test_ranks.py", "test_gpu_all.py", "test_gpu_sass.py", "test_smollm2.py", "test_notebook.py")
+
+
 def pytest_addoption(parser):
     parser.addoption("--slow", action="store_true", help="run the tests marked slow too: whole evaluations, for hand and night")
 
@@ -32,6 +36,7 @@ def pytest_collection_modifyitems(config, items):
         slow = [item for item in items if item.get_closest_marker("slow")]
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in slow]
+    items.sort(key=lambda item: item.path.name not in LONG)
 
 
 @pytest.fixture
