@@ -19,17 +19,9 @@
 namespace easyquant::numerics {
 
 const char *toString(CodeFormat format) {
-  switch (format) {
-  case CodeFormat::Integer:
-    return "integer";
-  case CodeFormat::F8E4M3FN:
-    return "f8E4M3FN";
-  case CodeFormat::F4E2M1FN:
-    return "f4E2M1FN";
-  case CodeFormat::Table:
-    return "table";
-  }
-  return "unknown";
+  if (const FloatFormat *floats = floatFormat(format))
+    return floats->name;
+  return format == CodeFormat::Table ? "table" : "integer";
 }
 
 const char *toString(ScaleFormat format) {
@@ -52,13 +44,29 @@ const char *toString(ScaleFormat format) {
 
 //===- Codes --------------------------------------------------------------===//
 
-uint8_t encodeF8E4M3FN(float x) { return static_cast<uint8_t>(F8E4M3FNCodec::encode(x)); }
-uint8_t encodeF4E2M1FN(float x) { return static_cast<uint8_t>(F4E2M1FNCodec::encode(x)); }
-float decodeF8E4M3FN(uint8_t bits) {
+template <typename Codec> static uint8_t encode(float x) {
+  return static_cast<uint8_t>(Codec::encode(x));
+}
+template <typename Codec> static float decode(uint8_t bits) { return Codec::decode(bits); }
+/// All bits but the sign are those of NaN.
+static float decodeF8E4M3FN(uint8_t bits) {
   return (bits & 0x7f) == 0x7f ? std::numeric_limits<float>::quiet_NaN()
                                : F8E4M3FNCodec::decode(bits);
 }
-float decodeF4E2M1FN(uint8_t bits) { return F4E2M1FNCodec::decode(bits & 15); }
+
+const FloatFormat *floatFormat(CodeFormat format) {
+  static constexpr FloatFormat kF8E4M3FN = {
+      "f8E4M3FN", 8, 3, 0x1p-6f, 448, encode<F8E4M3FNCodec>, decodeF8E4M3FN};
+  static constexpr FloatFormat kF4E2M1FN = {"f4E2M1FN",           4, 1, 1, 6, encode<F4E2M1FNCodec>,
+                                            decode<F4E2M1FNCodec>};
+  return format == CodeFormat::F8E4M3FN   ? &kF8E4M3FN
+         : format == CodeFormat::F4E2M1FN ? &kF4E2M1FN
+                                          : nullptr;
+}
+
+float FloatFormat::largestStep() const {
+  return std::exp2(static_cast<float>(std::ilogb(largest) - mantissaBits));
+}
 
 //===- Tables -------------------------------------------------------------===//
 

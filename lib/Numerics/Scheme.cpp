@@ -18,7 +18,7 @@ static Result<void> checkFormat(const Scheme &scheme) {
                      toString(scheme.codes), scheme.table ? "with" : "without");
   if (scheme.isInteger())
     return {};
-  int bits = scheme.table ? scheme.table->bits() : scheme.codes == CodeFormat::F8E4M3FN ? 8 : 4;
+  const int bits = scheme.table ? scheme.table->bits() : floatFormat(scheme.codes)->bits;
   if (scheme.bits != bits)
     return makeError(ErrorCode::InvalidArgument, "{} codes of {} bits: they have {}",
                      toString(scheme.codes), scheme.bits, bits);
@@ -30,20 +30,14 @@ static Result<void> checkFormat(const Scheme &scheme) {
 }
 
 CodeValues codeValues(const Scheme &scheme) {
-  switch (scheme.codes) {
-  case CodeFormat::F8E4M3FN:
-    return {-448, 448, 32};
-  case CodeFormat::F4E2M1FN:
-    return {-6, 6, 2};
-  case CodeFormat::Table: {
+  if (const FloatFormat *format = floatFormat(scheme.codes))
+    return {-format->largest, format->largest, format->largestStep()};
+  if (scheme.table) {
     std::span<const float> table = scheme.table->values();
     CodeValues values{table.front(), table.back(), 0};
     for (size_t i = 1; i < table.size(); ++i)
       values.gap = std::max(values.gap, table[i] - table[i - 1]);
     return values;
-  }
-  case CodeFormat::Integer:
-    break;
   }
   CodeRange range = codeRange(scheme);
   return {static_cast<float>(range.min), static_cast<float>(range.max), 1};

@@ -37,14 +37,15 @@ Output output(std::string name, std::string type, const std::vector<T> &data) {
   return {std::move(name), std::move(type), {bytes.begin(), bytes.end()}, std::ssize(data)};
 }
 
-void addCodes(std::vector<Output> &outputs, const std::vector<float> &x, const std::string &name,
-              uint8_t (*encode)(float), float (*decode)(uint8_t), int count) {
+void addCodes(std::vector<Output> &outputs, const std::vector<float> &x, CodeFormat codes) {
+  const FloatFormat &format = *floatFormat(codes);
+  const std::string name = format.name;
   std::vector<uint8_t> bits;
   for (float v : x)
-    bits.push_back(encode(v));
+    bits.push_back(format.encode(v));
   std::vector<float> decoded;
-  for (int i = 0; i < count; ++i)
-    decoded.push_back(decode(static_cast<uint8_t>(i)));
+  for (int i = 0; i < 1 << format.bits; ++i)
+    decoded.push_back(format.decode(static_cast<uint8_t>(i)));
   outputs.push_back(output(name, "U8", bits));
   outputs.push_back(output("decoded_" + name, "F32", decoded));
 }
@@ -60,8 +61,8 @@ Result<void> run(const char *in, const char *out) {
   std::memcpy(x.data(), file->data(*tensor).data(), x.size() * sizeof(float));
 
   std::vector<Output> outputs;
-  addCodes(outputs, x, "f8E4M3FN", encodeF8E4M3FN, decodeF8E4M3FN, 256);
-  addCodes(outputs, x, "f4E2M1FN", encodeF4E2M1FN, decodeF4E2M1FN, 16);
+  addCodes(outputs, x, CodeFormat::F8E4M3FN);
+  addCodes(outputs, x, CodeFormat::F4E2M1FN);
   for (ScaleFormat format :
        {ScaleFormat::F16, ScaleFormat::BF16, ScaleFormat::F8E4M3FN, ScaleFormat::F8E8M0FNU}) {
     std::vector<uint32_t> bits;

@@ -59,13 +59,19 @@ const char *toString(ScaleFormat format);
 
 //===- Codes --------------------------------------------------------------===//
 
-/// The bits of the nearest value, ties to even; x is no NaN.
-uint8_t encodeF8E4M3FN(float x);
-uint8_t encodeF4E2M1FN(float x);
-/// The value of the bits; that of NaN (0x7f and 0xff) is a NaN.
-float decodeF8E4M3FN(uint8_t bits);
-/// Decodes the low four bits.
-float decodeF4E2M1FN(uint8_t bits);
+/// A format whose codes are floats of few bits.
+struct FloatFormat {
+  const char *name;
+  int bits, mantissaBits;
+  float leastNormal, largest;
+  uint8_t (*encode)(float x); ///< the bits of the nearest value, ties to even; x is no NaN
+  float (*decode)(uint8_t bits);
+  /// The distance of two neighbouring values at the least normal one, and at the largest one.
+  float step() const { return leastNormal / static_cast<float>(1 << mantissaBits); }
+  float largestStep() const;
+};
+/// Null for integers and tables.
+const FloatFormat *floatFormat(CodeFormat format);
 
 //===- Tables -------------------------------------------------------------===//
 

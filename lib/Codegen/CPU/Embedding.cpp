@@ -80,11 +80,8 @@ static Value unpackBlock(KernelBuilder &b, WeightFormat format, Value table, Val
 /// a table, a vector, else null.
 static Value valuesOf(KernelBuilder &b, const EmbeddingSpec &spec, Value codebook, Value fields,
                       Value zero) {
-  if (spec.numbers.codes == CodeFormat::F8E4M3FN)
-    return decodeF8E4M3FN(b, fields);
   if (spec.numbers.codes != CodeFormat::Integer)
-    return b.lookup(codebook ? codebook : valuesOfFields(b, spec.numbers.codes, bitsOf(spec.table)),
-                    fields);
+    return valueOf(b, spec.numbers.codes, bitsOf(spec.table), codebook, fields);
   auto offset = int64_t(1) << (bitsOf(spec.table) - 1);
   Value codes = b.subi(fields, b.constant(fields.getType(), offset));
   return b.toFloat(zero ? b.subi(codes, zero) : codes);

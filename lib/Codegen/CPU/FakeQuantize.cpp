@@ -18,18 +18,7 @@ using namespace mlir;
 
 namespace easyquant::cpu {
 
-namespace {
-/// How f32 is rounded to a format: its mantissa, its least normal number, and its largest one.
-struct Precision {
-  int64_t mantissaBits;
-  float leastNormal, largest;
-  float step() const { return leastNormal / static_cast<float>(int64_t(1) << mantissaBits); }
-};
-} // namespace
-
-static Precision precisionOf(CodeFormat codes) {
-  return codes == CodeFormat::F8E4M3FN ? Precision{3, 0x1p-6f, 448} : Precision{1, 1, 6};
-}
+using numerics::FloatFormat;
 
 std::string symbolName(const FakeQuantizeSpec &spec) {
   std::string name =
@@ -40,17 +29,17 @@ std::string symbolName(const FakeQuantizeSpec &spec) {
 }
 
 /// The nearest value of the format, ties to even; what is too large becomes the largest.
-static Value roundTo(KernelBuilder &b, Precision precision, Value x) {
+static Value roundTo(KernelBuilder &b, const FloatFormat &format, Value x) {
   auto floats = cast<VectorType>(x.getType());
   VectorType words = floats.clone(b.i32());
-  const int64_t dropped = 23 - precision.mantissaBits;
+  const int64_t dropped = 23 - format.mantissaBits;
   Value bits = b.bitcast(x, words);
   Value magnitude = b.bitcast(b.andi(bits, 0x7fffffff), floats);
-  Value largest = b.constant(floats, precision.largest);
+  Value largest = b.constant(floats, format.largest);
   Value tooLarge = arith::CmpFOp::create(b, arith::CmpFPredicate::OGT, magnitude, largest);
   magnitude = arith::SelectOp::create(b, tooLarge, largest, magnitude);
   // Below normal numbers the last bit of the sum weighs a step, and so the sum rounds.
-  Value magic = b.constant(floats, 0x1.8p23 * precision.step());
+  Value magic = b.constant(floats, 0x1.8p23 * format.step());
   Value small = b.subf(b.addf(magnitude, magic), magic);
   // Normal ones are rounded by adding half of the last bit kept, a little less where that is even.
   Value wide = b.bitcast(magnitude, words);
@@ -58,7 +47,7 @@ static Value roundTo(KernelBuilder &b, Precision precision, Value x) {
   Value half = b.constant(words, (int64_t(1) << (dropped - 1)) - 1);
   Value normal = b.andi(b.addi(b.addi(wide, half), odd), -(int64_t(1) << dropped));
   Value isSmall = arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, magnitude,
-                                        b.constant(floats, precision.leastNormal));
+                                        b.constant(floats, format.leastNormal));
   Value rounded = arith::SelectOp::create(b, isSmall, small, b.bitcast(normal, floats));
   Value sign = b.andi(bits, -(int64_t(1) << 31));
   return b.bitcast(b.ori(b.bitcast(rounded, words), sign), floats);
@@ -75,7 +64,7 @@ Description describe(const FakeQuantizeSpec &spec, MLIRContext *context) {
 
 func::FuncOp getOrEmitFakeQuantize(ModuleOp module, const FakeQuantizeSpec &spec,
                                    const Target &target) {
-  const Precision precision = precisionOf(spec.codes);
+  const FloatFormat &format = *numerics::floatFormat(spec.codes);
   const int64_t wide = 4 * target.lanes();
   auto absMaxOf = [&](KernelBuilder &b, Value x, Value row, Index begin, int64_t count) {
     return reduceColumns(b, begin, count, wide, b.f32(), Combine::Max,
@@ -94,19 +83,19 @@ func::FuncOp getOrEmitFakeQuantize(ModuleOp module, const FakeQuantizeSpec &spec
     forColumns(b, begin, count, wide, [&](Value column, int64_t lanes) {
       Value scales = b.broadcast(scale, lanes);
       Value steps = b.divf(b.loadVector(lanes, x, {row, column}), scales);
-      b.storeVector(b.mulf(scales, roundTo(b, precision, steps)), y, {row, column});
+      b.storeVector(b.mulf(scales, roundTo(b, format, steps)), y, {row, column});
     });
   };
   auto scaleOfRow = [&](KernelBuilder &b, Value x, Value row) {
     Value absMax = absMaxOf(b, x, row, 0, spec.columns);
     return unlessZero(b, absMax, b.constant(b.f32(), 1.0),
-                      b.divf(absMax, b.constant(b.f32(), precision.largest)));
+                      b.divf(absMax, b.constant(b.f32(), format.largest)));
   };
   auto roundGroup = [&](KernelBuilder &b, Value x, Value y, Value row, Value outer, Value group,
                         int64_t count) {
     Value begin = b.mul(group, spec.groupSize), absMax = absMaxOf(b, x, row, begin, count);
-    Value steps = b.divf(b.divf(absMax, b.constant(b.f32(), precision.largest)), outer);
-    const Precision scales = precisionOf(CodeFormat::F8E4M3FN);
+    Value steps = b.divf(b.divf(absMax, b.constant(b.f32(), format.largest)), outer);
+    const FloatFormat &scales = *numerics::floatFormat(CodeFormat::F8E4M3FN);
     Value rounded = b.extract(roundTo(b, scales, b.broadcast(steps, target.lanes())), 0);
     // A scale of 0 would make values of codes.
     Value least = b.constant(b.f32(), scales.step());

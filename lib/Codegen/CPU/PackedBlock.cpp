@@ -155,13 +155,19 @@ Value PackedBlock::integer(int64_t column, int64_t v, ArrayRef<Value> zeros) {
   return b.subf(b.bitcast(sum, floats), zeros.empty() ? excess : b.addf(zeros[v], excess));
 }
 
-Value valuesOfFields(KernelBuilder &b, CodeFormat codes, int64_t bits) {
+static Value valuesOfFields(KernelBuilder &b, CodeFormat codes, int64_t bits) {
+  const numerics::FloatFormat *floats = numerics::floatFormat(codes);
   SmallVector<float> values;
   for (int64_t field = 0; field < int64_t(1) << bits; ++field)
-    values.push_back(codes == CodeFormat::F4E2M1FN
-                         ? numerics::decodeF4E2M1FN(static_cast<uint8_t>(field))
-                         : static_cast<float>(field - (int64_t(1) << (bits - 1))));
+    values.push_back(floats ? floats->decode(static_cast<uint8_t>(field))
+                            : static_cast<float>(field - (int64_t(1) << (bits - 1))));
   return b.floats(values);
+}
+
+Value valueOf(KernelBuilder &b, CodeFormat codes, int64_t bits, Value codebook, Value fields) {
+  if (codes == CodeFormat::F8E4M3FN)
+    return decodeF8E4M3FN(b, fields);
+  return b.lookup(codebook ? codebook : valuesOfFields(b, codes, bits), fields);
 }
 
 Value PackedBlock::code(int64_t column, int64_t v, ArrayRef<Value> zeros) {
@@ -169,12 +175,9 @@ Value PackedBlock::code(int64_t column, int64_t v, ArrayRef<Value> zeros) {
   if (isInteger() && bitsOf(format) >= 4)
     return integer(column, v, zeros);
   auto fieldAt = [&](int64_t shift) { return shift ? b.shrLogical(fields[v], shift) : fields[v]; };
-  if (format == WeightFormat::I8)
-    return decodeF8E4M3FN(b, fieldAt(bit));
   const int64_t bits = bitsOf(format);
   Value field = fieldAt(bit + (bits == 2 ? pairBit(half, v) : fieldBit));
-  Value values = codebook ? codebook : valuesOfFields(b, codes, bits);
-  Value code = b.lookup(values, field);
+  Value code = valueOf(b, codes, bits, codebook, field);
   return zeros.empty() ? code : b.subf(code, zeros[v]);
 }
 

@@ -75,9 +75,9 @@ private:
   int64_t fieldBit = 0;                    ///< of each byte of them, where the code begins
 };
 
-/// The values that the fields of `bits` bits stand for, in their order, as a constant vector. Codes
-/// are integers or f4E2M1FN.
-mlir::Value valuesOfFields(KernelBuilder &b, CodeFormat codes, int64_t bits);
+/// What fields of `bits` bits stand for. codebook: the values of a table, a vector, else null.
+mlir::Value valueOf(KernelBuilder &b, CodeFormat codes, int64_t bits, mlir::Value codebook,
+                    mlir::Value fields);
 
 } // namespace easyquant::cpu
 

@@ -6,6 +6,8 @@ The layouts are those of include/easyquant/Numerics/Packing.h: panels of 32 outp
 stored with an offset, columns padded to a multiple of 8. Formats are those of NumberFormats.h beside it.
 """
 
+import re
+
 import numpy as np
 
 PANEL_ROWS = 32
@@ -101,7 +103,8 @@ def code_values(scheme: dict) -> np.ndarray:
     """What the fields of codes that are no integers stand for, in their order: f32[2^bits]."""
     if "table" in scheme:
         return np.array(scheme["table"], np.float32)
-    exponent_bits, mantissa_bits, bias = {"f8E4M3FN": (4, 3, 7), "f4E2M1FN": (2, 1, 1)}[scheme["codes"]]
+    exponent_bits, mantissa_bits = map(int, re.match(r"f\d+E(\d+)M(\d+)FN$", scheme["codes"]).groups())
+    bias = 2 ** (exponent_bits - 1) - 1
     field = np.arange(2 ** scheme["bits"])
     mantissa, exponent = field & (2**mantissa_bits - 1), (field >> mantissa_bits) & (2**exponent_bits - 1)
     normal = np.where(exponent > 0, 2**mantissa_bits, 0) + mantissa
