@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Write the reference pages that are made from TableGen, docs/dialects/*.md and docs/Passes.md, and the table of docs/guide/models.md.
+# Write the reference pages that are made from TableGen, docs/dialects/*.md and docs/Passes.md, and tables of docs/guide/models.md
+# and compile.md.
 #
 #   scripts/generate-docs.sh            write them
 #   scripts/generate-docs.sh --check    change nothing; fail and show the difference if a page is out of date
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-build=${EASYQUANT_BUILD:-build} # configured: it knows where LLVM is; has easyquant-translate
+build=${EASYQUANT_BUILD:-build} # configured: it knows where LLVM is; has easyquant-translate, easyquant-compile
 out=docs
 case "${1:-}" in
 "") ;;
@@ -15,7 +16,7 @@ case "${1:-}" in
   trap 'rm -rf "$out"' EXIT
   ;;
 *)
-  sed -n '2,5s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,6s/^# \{0,1\}//p' "$0" >&2
   exit 2
   ;;
 esac
@@ -56,10 +57,18 @@ block() {
   mv "$out/$page.new" "$out/$page"
 }
 block guide/models.md architectures "$build/bin/easyquant-translate" --list-architectures
+schemes() {
+  "$build/bin/easyquant-compile" --describe-options | python3 -c '
+import json, sys
+print("| scheme | weights | activations |\n|---|---|---|")
+for scheme in json.load(sys.stdin)["named_schemes"]:
+    print("| `{name}` | {weights} | {activations} |".format(**scheme))'
+}
+block guide/compile.md schemes schemes
 
 if [ "$out" != docs ]; then
   status=0
-  for page in dialects/LM.md dialects/Equant.md dialects/Launch.md Passes.md guide/models.md; do
+  for page in dialects/LM.md dialects/Equant.md dialects/Launch.md Passes.md guide/models.md guide/compile.md; do
     diff -u "docs/$page" "$out/$page" || status=1
   done
   [ $status = 0 ] || echo "error: the pages above are out of date; run scripts/generate-docs.sh and commit them" >&2

@@ -138,7 +138,7 @@ void takeCalibratedDefaults(OptionValues &options) {
     return;
   const bool isMix = recipe::findMix(options[option::scheme]);
   if (isMix && !options.has(option::method))
-    options.set(option::method, std::string("awq+signround"));
+    options.set(option::method, recipe::calibratedMethod(options[option::scheme]).str());
   if (options.has(option::weightObserver))
     return;
   Result<recipe::MethodExpression> method =

@@ -14,6 +14,7 @@
 #include "easyquant/Recipe/Presets.h"
 
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringSwitch.h"
 
 using namespace easyquant;
 using namespace easyquant::recipe;
@@ -53,6 +54,17 @@ Result<MethodExpression> recipe::makeMethod(StringRef base, llvm::ArrayRef<std::
     expression.methods.push_back(name);
   }
   return expression;
+}
+
+StringRef recipe::calibratedMethod(StringRef scheme) {
+  if (findMix(scheme))
+    return "awq+signround";
+  return llvm::StringSwitch<StringRef>(scheme)
+      .Case("W8A8", "smoothquant")
+      .Cases({"W4A16", "W4A16_ASYM"}, "awq+signround")
+      .Case("T4A16", "awq")
+      .Case("W3A16_ASYM", "signround")
+      .Default("");
 }
 
 Result<MethodExpression> recipe::parseMethod(StringRef text, StringRef scheme) {

@@ -20,50 +20,58 @@ static constexpr std::string_view kAsymmetric = "_ASYM";
 static constexpr std::array<std::string_view, 6> kWeights = {"W8", "W6", "W5", "W4", "W3", "W2"};
 static constexpr std::array<std::string_view, 2> kActivations = {"A8", "A16"};
 
-namespace {
-struct Named {
-  std::string_view name;
-  Preset preset;
-};
-} // namespace
-
 static Preset tablePreset(const Codebook *table) {
   return {.weightBits = table->bits(), .codes = CodeFormat::Table, .table = table};
 }
 
-static std::vector<Named> namedPresets() {
-  const Preset fp8{.weightBits = 8,
-                   .codes = CodeFormat::F8E4M3FN,
-                   .input = InputCodes::F8E4M3FN,
-                   .scales = ScaleFormat::F32,
-                   .groupSize = 0};
-  Preset fp8Static = fp8, fp8Dynamic = fp8;
-  fp8Static.isStatic = true;
-  fp8Dynamic.isStatic = false;
+std::span<const NamedScheme> namedSchemes() {
+  static constexpr Preset kFP8{.weightBits = 8,
+                               .codes = CodeFormat::F8E4M3FN,
+                               .input = InputCodes::F8E4M3FN,
+                               .scales = ScaleFormat::F32,
+                               .groupSize = 0};
+  static constexpr auto fp8 = [](bool isStatic) {
+    Preset preset = kFP8;
+    preset.isStatic = isStatic;
+    return preset;
+  };
+  static constexpr Preset kMXFP4{.weightBits = 4,
+                                 .codes = CodeFormat::F4E2M1FN,
+                                 .scales = ScaleFormat::F8E8M0FNU,
+                                 .groupSize = 32};
+  static constexpr Preset kNVFP4Weights{.weightBits = 4,
+                                        .codes = CodeFormat::F4E2M1FN,
+                                        .scales = ScaleFormat::F8E4M3FN,
+                                        .groupSize = 16,
+                                        .outer = true};
   // As NVIDIA's ModelOpt and compressed-tensors have it: the scale of all activations is
   // calibrated.
-  const Preset nvfp4Weights{.weightBits = 4,
-                            .codes = CodeFormat::F4E2M1FN,
-                            .scales = ScaleFormat::F8E4M3FN,
-                            .groupSize = 16,
-                            .outer = true};
-  Preset nvfp4 = nvfp4Weights;
-  nvfp4.input = InputCodes::F4E2M1FN;
-  nvfp4.isStatic = true;
-  return {{"FP8", fp8Static},
-          {"FP8_DYNAMIC", fp8Dynamic},
-          {"MXFP4A16",
-           {.weightBits = 4,
-            .codes = CodeFormat::F4E2M1FN,
-            .scales = ScaleFormat::F8E8M0FNU,
-            .groupSize = 32}},
-          {"NVFP4", nvfp4},
-          {"NVFP4A16", nvfp4Weights},
-          {"NF4A16", tablePreset(Codebook::nf4())},
-          {"IQ4NLA16", tablePreset(Codebook::iq4nl())},
-          {"T4A16", tablePreset(Codebook::learned(4))},
-          {"T3A16", tablePreset(Codebook::learned(3))},
-          {"T2A16", tablePreset(Codebook::learned(2))}};
+  static constexpr Preset kNVFP4 = [] {
+    Preset preset = kNVFP4Weights;
+    preset.input = InputCodes::F4E2M1FN;
+    preset.isStatic = true;
+    return preset;
+  }();
+  static constexpr const char *kFP8Rows = "FP8 (E4M3), a scale per output channel";
+  static constexpr const char *kNVFP4Groups = "FP4 (E2M1) in groups of 16 with scales of FP8 "
+                                              "(E4M3), these in units of one f32 of the tensor";
+  static const NamedScheme kSchemes[] = {
+      {"FP8", fp8(true), kFP8Rows, "FP8, a scale per tensor from calibration (`--calib`)"},
+      {"FP8_DYNAMIC", fp8(false), kFP8Rows, "FP8, a scale per token at run time"},
+      {"MXFP4A16", kMXFP4,
+       "FP4 (E2M1) in groups of 32, each with a power of two (OCP Microscaling)"},
+      {"NVFP4", kNVFP4, kNVFP4Groups,
+       "the same: the f32 of the tensor from calibration (`--calib`), scales of groups from each "
+       "row"},
+      {"NVFP4A16", kNVFP4Weights, kNVFP4Groups},
+      {"NF4A16", tablePreset(Codebook::nf4()), "the 16 values of NF4 (QLoRA), a scale per group"},
+      {"IQ4NLA16", tablePreset(Codebook::iq4nl()),
+       "the 16 values of IQ4_NL (llama.cpp), a scale per group"},
+      {"T4A16", tablePreset(Codebook::learned(4)),
+       "16 values that are [learned from the weights](#learned-tables), a scale per group"},
+      {"T3A16", tablePreset(Codebook::learned(3)), "the same with 8 values"},
+      {"T2A16", tablePreset(Codebook::learned(2)), "the same with 4 values"}};
+  return kSchemes;
 }
 
 /// W{2,3,4,5,6,8}A{8,16}[_ASYM].
@@ -83,7 +91,7 @@ static std::optional<Preset> integerPreset(std::string_view scheme) {
 std::optional<Preset> findPreset(std::string_view scheme) {
   if (scheme == "none")
     return Preset();
-  for (const Named &named : namedPresets())
+  for (const NamedScheme &named : namedSchemes())
     if (named.name == scheme)
       return named.preset;
   return integerPreset(scheme);
@@ -95,7 +103,7 @@ std::vector<std::string> schemeNames() {
     for (std::string_view weights : kWeights)
       for (std::string_view activations : kActivations)
         names.push_back(std::string(weights).append(activations).append(suffix));
-  for (const Named &named : namedPresets())
+  for (const NamedScheme &named : namedSchemes())
     names.emplace_back(named.name);
   return names;
 }

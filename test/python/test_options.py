@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import easyquant
-from easyquant.compiler.options import FILE, OPTIONS, CompileOptions
+from easyquant.compiler import defaults
+from easyquant.compiler.options import CALIBRATED_METHODS, FILE, OPTIONS, CompileOptions
 from helpers import assert_refused, run_tool
 
 TABLE = json.loads(run_tool("easyquant-compile", "--describe-options").stdout)
@@ -41,6 +42,14 @@ def test_rows_make_sense():
         assert row.get("owner", "static") in methods | {"static", "online"}, name
         if row["kind"] == "choice":
             assert row.get("default", row["choices"][0]).split()[0].rstrip(";") in row["choices"], name
+
+
+def test_methods_that_keep_more_are_methods_for_schemes():
+    """The compiler states them once; the default of `compile` and its advice read them from the table."""
+    assert TABLE["calibrated_methods"] == CALIBRATED_METHODS and defaults.METHOD == CALIBRATED_METHODS[ROWS["scheme"]["default"]]
+    stages = {method["name"]: method["stage"] for method in TABLE["methods"]}
+    for scheme, method in CALIBRATED_METHODS.items():
+        assert scheme in ROWS["scheme"]["choices"] and {stages[part] for part in method.split("+")} <= {"transform", "rounding"}
 
 
 def test_no_pass_has_an_option_of_its_own_under_the_name_of_a_row():

@@ -9,6 +9,8 @@
 
 #include "easyquant/Numerics/SiteStatistics.h"
 #include "easyquant/Pipelines/Compile.h"
+#include "easyquant/Recipe/MethodExpression.h"
+#include "easyquant/Recipe/Presets.h"
 #include "easyquant/Support/Json.h"
 
 #include "llvm/ADT/StringExtras.h"
@@ -96,16 +98,27 @@ static Json describe(const OptionInfo &option) {
 }
 
 void describeOptions() {
-  Json::Array methods, options, statistics;
+  Json::Array methods, options, statistics, schemes;
+  Json::Object calibratedMethods;
   for (const numerics::StatisticInfo &statistic : numerics::statistics())
     statistics.push_back(Json::Object{{"name", statistic.name}, {"holds", statistic.holds}});
+  for (const recipe::NamedScheme &scheme : recipe::namedSchemes())
+    schemes.push_back(Json::Object{
+        {"name", scheme.name}, {"weights", scheme.weights}, {"activations", scheme.activations}});
   for (const recipe::MethodInfo &method : recipe::methods())
     methods.push_back(Json::Object{{"name", method.name}, {"stage", nameOf(method.stage)}});
+  // The compiler takes them for mixes by itself.
+  for (const std::string &scheme : recipe::schemeNames())
+    if (llvm::StringRef method = recipe::calibratedMethod(scheme); !method.empty())
+      calibratedMethods[scheme] = method;
   for (const OptionInfo &option : recipe::options())
     if (!option.flag.empty())
       options.push_back(describe(option));
-  const Json table =
-      Json::Object{{"methods", methods}, {"options", options}, {"statistics", statistics}};
+  const Json table = Json::Object{{"methods", methods},
+                                  {"calibrated_methods", calibratedMethods},
+                                  {"named_schemes", schemes},
+                                  {"options", options},
+                                  {"statistics", statistics}};
   llvm::outs() << table.document();
   llvm::outs().flush();
 }

@@ -33,7 +33,10 @@ struct MethodExpression {
 /// otherwise. InvalidArgument on a name that is none, a base that is not first, a name twice, two
 /// roundings, and a rounding before a transform.
 Result<MethodExpression> parseMethod(llvm::StringRef text, llvm::StringRef scheme);
-/// The same from its parts.
+/// The method that keeps clearly more of a model at a scheme than round to nearest, where there is
+/// calibration text; empty where none is known to. docs/benchmarks/methods.md has the figures.
+llvm::StringRef calibratedMethod(llvm::StringRef scheme);
+/// The same as parseMethod from its parts.
 Result<MethodExpression> makeMethod(llvm::StringRef base, llvm::ArrayRef<std::string> methods);
 
 } // namespace easyquant::recipe

@@ -6,22 +6,9 @@
 //===----------------------------------------------------------------------===//
 //
 // The names that people give to schemes of one format, read here and nowhere else; Mixes.h has
-// those of several:
-//
-// clang-format off
-//      none                        float
-//      W{2,3,4,5,6,8}A{8,16}[_ASYM]
-//                                  integer weights of so many bits, int8 activations or float ones;
-//                                  _ASYM: with zero points
-//      FP8, FP8_DYNAMIC            f8E4M3FN weights, a scale a row, and activations, a static scale
-//                                  a tensor or one a token
-//      MXFP4A16                    f4E2M1FN weights in groups of 32 with f8E8M0FNU scales
-//      NVFP4, NVFP4A16             f4E2M1FN weights in groups of 16 with f8E4M3FN scales and an
-//                                  f32 one a tensor; activations the same, the scale of the tensor from
-//                                  calibration and those of groups from each row, or float ones
-//      NF4A16, IQ4NLA16            weights of the table NF4 (QLoRA), or IQ4_NL (llama.cpp)
-//      T{2,3,4}A16                 weights of a table of so many bits that is learned from them
-// clang-format on
+// those of several. W{2,3,4,5,6,8}A{8,16}[_ASYM] are integer weights of so many bits beside int8
+// activations or float ones, with zero points if _ASYM. None is float. The others are rows of
+// Presets.cpp.
 //
 //===----------------------------------------------------------------------===//
 
@@ -31,6 +18,7 @@
 #include "easyquant/Numerics/NumberFormats.h"
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -58,11 +46,19 @@ struct Preset {
   bool isInteger() const { return codes == numerics::CodeFormat::Integer; }
 };
 
+/// A scheme with a name of its own, and its row in docs/guide/compile.md.
+struct NamedScheme {
+  std::string_view name;
+  Preset preset;
+  const char *weights, *activations = "float";
+};
+std::span<const NamedScheme> namedSchemes();
+
 /// Nothing if there is no such scheme.
 std::optional<Preset> findPreset(std::string_view scheme);
 /// All names that findPreset knows.
 std::vector<std::string> schemeNames();
-/// Of these, the ones that quantize weights and leave activations float.
+/// The names of schemes that quantize weights and leave activations float.
 std::vector<std::string> weightSchemeNames();
 /// The scheme that the output head has in another one: codes of 8 bits, a scale a row.
 std::string headScheme(std::string_view scheme);

@@ -17,7 +17,7 @@ import yaml
 
 from easyquant.compiler.calibration import CalibrationText, tokens_of
 from easyquant.compiler.driver import compiler_progress, find_model, run_compiler
-from easyquant.compiler.options import CompileOptions, check_table
+from easyquant.compiler.options import TRANSFORMS, CompileOptions, check_table
 from easyquant.compiler.plans import Plans, machine_speed, plans_of
 from easyquant.compiler.statistics import calibrate, quoted
 from easyquant.evaluation.search_peers import as_json, check_peers, measure_peers
@@ -253,7 +253,7 @@ def search_command(
         model = find_model(model)
     options = CompileOptions(scheme=scheme, method=method, weight_observer=weight_observer, target=target, threads=threads or None)
     options.head, options.head_group_size = head, head_group_size
-    transforms = {"awq", "smoothquant"} & set((method or "").split("+"))
+    transforms = TRANSFORMS & set((method or "").split("+"))
     if calib is not None:
         options.calibration = CalibrationText(calib, max(nsamples, search_samples) if transforms else search_samples, seqlen, seed, calib_bos)
     # Average bits are of the layers alone, and entropy has no losses of the head.

@@ -5,16 +5,13 @@
 import shlex
 from pathlib import Path
 
-from easyquant.compiler.options import default_of
-
-# By scheme, where one clearly does, as measured: docs/benchmarks/methods.md has the figures.
-BETTER = {"W8A8": "smoothquant", "W4A16": "awq+signround", "W4A16_ASYM": "awq+signround", "T4A16": "awq", "W3A16_ASYM": "signround"}
+from easyquant.compiler.options import CALIBRATED_METHODS, default_of
 
 
 def better_method(options, model: Path, output: Path) -> str | None:
     """One line with the command that keeps more of the model than what CompileOptions asked for without naming a method."""
     scheme = options.scheme or default_of("scheme")
-    method = BETTER.get(scheme)
+    method = CALIBRATED_METHODS.get(scheme)
     if method is None:
         return None
     said_otherwise = ("--scheme=", "--work=", "--force")

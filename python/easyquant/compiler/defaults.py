@@ -7,17 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from easyquant.compiler.calibration import CalibrationText
-from easyquant.compiler.options import CompileOptions, default_of
+from easyquant.compiler.options import CALIBRATED_METHODS, CompileOptions, default_of
 from easyquant.formats.model_files import context_of
 from easyquant.support.errors import UserError
 from easyquant.text import shipped
 
-SCHEME, METHOD = "W8A8", "smoothquant"
+SCHEME = default_of("scheme")
+METHOD = CALIBRATED_METHODS.get(SCHEME)
 SAMPLES, LENGTH = 32, 256  # of the text that ships; ranges of activations take no more
 
 
 def takes_default_method(model: Path, options: CompileOptions) -> bool:
-    if options.method is not None or options.recipe is not None or (options.scheme or default_of("scheme")) != SCHEME:
+    if options.method is not None or options.recipe is not None or (options.scheme or SCHEME) != SCHEME:
         return False
     has_tokenizer = model.is_file() or (model / "tokenizer.json").is_file()
     return (options.activations or "dynamic") == "dynamic" and (has_tokenizer or options.calibration is not None)

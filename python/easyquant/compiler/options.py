@@ -84,7 +84,7 @@ def _read() -> dict:
     try:
         return json.loads(FILE.read_text())
     except FileNotFoundError:
-        return {"methods": [], "options": [], "statistics": []}  # of a build without the compiler, where check_table() says so
+        return {"methods": [], "calibrated_methods": {}, "options": [], "statistics": []}  # of a build without the compiler, where check_table() says so
 
 
 _TABLE = _read()
@@ -92,6 +92,9 @@ STATISTICS = tuple(statistic["name"] for statistic in _TABLE["statistics"])
 METHODS = tuple(method["name"] for method in _TABLE["methods"])
 # Parts of a method that read calibration text; the others look at weights alone.
 CALIBRATED = frozenset(method["name"] for method in _TABLE["methods"] if method["stage"] != "base")
+TRANSFORMS = frozenset(method["name"] for method in _TABLE["methods"] if method["stage"] == "transform")
+# By scheme, the method that keeps clearly more of a model than round to nearest, where there is text.
+CALIBRATED_METHODS: dict[str, str] = _TABLE["calibrated_methods"]
 OPTIONS = {option.name: option for option in (Option(**row) for row in _TABLE["options"]) if not option.internal}
 # What a command with these options leaves to check_table() where there is no table.
 SETTINGS = {} if OPTIONS else {"allow_extra_args": True, "ignore_unknown_options": True}
