@@ -67,7 +67,7 @@ struct Collective {
   Memory memory = Memory::Host;
   void *data = nullptr; ///< not to be touched, and to stay, until the collective is waited for
   int64_t count = 0;    ///< elements of `data`; of AllGather those of all ranks together
-  /// Of AllGather: elements of each rank, which lie in `data` in rank order; empty: all the same.
+  /// For AllGather: elements of each rank, which lie in `data` in rank order; empty: all the same.
   std::span<const int64_t> counts{};
   int peer = 0;            ///< of Broadcast who has the bytes; of Send and Receive the other rank
   void *stream = nullptr;  ///< of Memory::Device: the CUDA stream in whose order it is done

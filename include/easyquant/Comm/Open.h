@@ -23,10 +23,10 @@ struct OpenOptions {
   Limits limits = {};
   /// Whether device memory is to be reduced, too: Auto is then NCCL, else MPI.
   bool onDevice = false;
-  /// Of NCCL: makes the device of this rank current in the calling thread, as soon as ranks can
+  /// For NCCL: makes the device of this rank current in the calling thread, as soon as ranks can
   /// tell each other of errors. Without it, it is current already.
   std::function<Result<void>()> useDevice = {};
-  /// Of NCCL: whether all work of a CUDA stream is done, without waiting.
+  /// For NCCL: whether all work of a CUDA stream is done, without waiting.
   std::function<Result<bool>(void *stream)> streamIsDone = {};
 };
 

@@ -123,8 +123,8 @@ public:
   mlir::Value overwrite(mlir::Value result, mlir::Value operand);
   /// Where a linear's result goes: added into the residual stream, if the fusion says so.
   mlir::Value linearResult(const KernelOps &kernel, mlir::Value rows);
-  /// Where the extrema of rows are noted of all sites of a state, two numbers each: of the step.
-  /// `rows` where it may be the first time. Null if nothing was noted, or of a state of other
+  /// The step's memory for the extrema of rows, two numbers for each site of a state. `rows` are
+  /// given where it may be the first time. Null if nothing was noted, or if the state has other
   /// sites.
   mlir::Value extrema(mlir::Value state, mlir::Value rows = {});
   /// Results that are parts of memory that is there.

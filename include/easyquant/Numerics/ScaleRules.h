@@ -87,11 +87,11 @@ struct ScaleRule {
   ScaleRuleKind kind = ScaleRuleKind::AbsMax;
   double percentile = 99.99; ///< of Percentile; above 50 and at most 100
   double norm = 2.4;         ///< of Mse; 2 or 2.4
-  /// Of HessianDiagonal, by column: E[x_j^2] of what the linear reads, or what else an error counts
-  /// for. Borrowed. Those of a slice that are all 0 are as good as all 1.
+  /// For HessianDiagonal, by column: E[x_j^2] of what the linear reads, or what else an error
+  /// counts for. Borrowed. If all in a slice are 0, they are as good as all 1.
   std::span<const float> weights = {};
-  /// Of HessianDiagonal: 8 ranges instead of 40 and no other zero points, at an eighth of the time:
-  /// for searches that choose again for every candidate of theirs.
+  /// For HessianDiagonal: 8 ranges instead of 40 and no other zero points, at an eighth of the
+  /// time. Searches want it that choose again for every candidate of theirs.
   bool coarse = false;
 };
 

@@ -17,7 +17,7 @@
 
 namespace easyquant::recipe {
 
-/// Of a switch, an integer, a number, a text (also a choice, and a text or number), a list.
+/// A switch, an integer, a number, a text (also a choice, and a text or number), or a list.
 using OptionValue = std::variant<bool, int64_t, double, std::string, std::vector<std::string>>;
 
 /// The text as a value of that kind. InvalidArgument says what was expected.
@@ -30,7 +30,7 @@ std::string quoted(const OptionValue &value);
 /// Every bit of it, for stamps.
 std::string exactText(const OptionValue &value);
 
-/// Values of options that were given; of all others, defaults.
+/// Values of options that were given, and defaults of all others.
 class OptionValues {
 public:
   const OptionValue *find(const OptionInfo &option) const;

@@ -45,8 +45,8 @@ struct OptionInfo {
   /// The names that are legal, unless other rooms know them (choicesOf).
   std::span<const std::string_view> choices;
 
-  /// May a site have a value of its own, which its plan carries? (Of a type of scales also that it
-  /// was asked for: one by default may be widened.)
+  /// May a site have a value of its own, which its plan carries? (The plan also carries that a type
+  /// of scales was asked for, since one by default may be widened.)
   bool isOfPlan() const { return perSite && (!planned || name == "scaleType"); }
 };
 

@@ -21,7 +21,7 @@ namespace easyquant::recipe {
 /// What is asked of a site, unchecked.
 struct SiteRequest {
   MethodExpression method{"absmax", {}};
-  /// Those that are planned; of a rule also the site's own options of methods.
+  /// Options that are planned. A rule also has the site's own options of methods.
   OptionValues options;
 
   std::string scheme() const { return options[option::scheme]; }

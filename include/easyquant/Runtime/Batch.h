@@ -147,7 +147,7 @@ private:
   /// Gives back the pages behind those of its tokens.
   void trim(Sequence &sequence) noexcept;
   float *logitsRow(const Buffer &rows, int64_t row) const;
-  /// Of `current`: there are as many as sequences.
+  /// A row of `current` that no sequence has. There are as many rows as sequences.
   int64_t freeLogitsRow() const;
 
   std::shared_ptr<const Model> owner;

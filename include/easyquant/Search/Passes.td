@@ -41,7 +41,7 @@ def SearchBitwidths : Pass<"equant-search-bitwidths", "::mlir::ModuleOp"> {
     |---|---|
     | `grid` | the least predicted loss within the budget: branch and bound |
     | `greedy` | from there by changes and exchanges that lower the objective of the whole model, at most `evaluations` |
-    | `learned` | the least loss when each kind of site has a coefficient, learned from the objectives of `evaluations` sampled choices; of this and the one of `grid` the better |
+    | `learned` | the least loss when each kind of site has a coefficient, learned from the objectives of `evaluations` sampled choices, or the choice of `grid`, if it is better |
     | `entropy` | the least Σ entropy of a site's activations × ‖W − Ŵ‖² / ‖W‖², from the histograms of a statistics file: nothing runs without tokens |
 
     A budget is `avg-bits` (codes, scales and zero points of the searched weights), `max-bytes` (all weights of the first target),

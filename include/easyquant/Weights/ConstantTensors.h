@@ -32,7 +32,7 @@ struct ScaleStep;
 /// A vector or a matrix of constants: a global or a part of it, scaled any number of times.
 struct ConstantTensor {
   std::string global;
-  /// Of a computed global; empty: a tensor of the model.
+  /// The file of a computed global. Empty: a tensor of the model.
   std::string file, stamp;
   std::vector<int64_t> stored;       ///< the shape of the global
   std::vector<int64_t> first, shape; ///< of the part: where it begins, its extents
@@ -81,8 +81,8 @@ public:
   /// Whose part a shard.all_slice takes.
   const int64_t rank;
 
-  /// A tensor that is loaded from a global with external contents: of the model, or computed. Null
-  /// if it is none.
+  /// The global with external contents that a tensor is loaded from, be it the model's or computed.
+  /// Null if it is none.
   mlir::ml_program::GlobalOp getExternGlobal(mlir::Value value) const;
 
   /// Fails with a diagnostic at `loc` that names `site` and the op which makes no constant, or

@@ -18,7 +18,7 @@ namespace easyquant::equant {
 
 /// Rows of a quantized weight that come from one constant.
 struct WeightPart {
-  ConstantTensor weight; ///< in float; of codes that exist, these
+  ConstantTensor weight; ///< floats, or codes if these exist
   std::string site;      ///< for messages and reports
   /// What is taken of it once it is quantized: its scales follow from whole rows.
   int64_t firstRow = 0, rows = 0, firstColumn = 0, columns = 0;

@@ -14,7 +14,7 @@ namespace easyquant::equant {
 
 /// The tensors of a target's file, in the order of the module's globals as far as alignment allows:
 /// what a CPU's panels or floats would not end at a multiple of 64 bytes comes last, in every
-/// target's file. Names are those of the globals; of two that would have the same, the second gets
+/// target's file. Names are those of the globals. If two would have the same name, the second gets
 /// a number. They point into `target.weights`.
 std::vector<FileTensor> fileTensors(const TargetWeights &target);
 

@@ -55,10 +55,10 @@ struct TargetWeights {
   std::string stem; ///< of its file: "weights", "weights.gpu", of rank 1 "weights.1"
   ModelWeights weights;
   std::vector<FileTensor> tensors; ///< of its file, in their order
-  // Of the written file: where each tensor lies in the mapped data sections, and their bytes.
+  // Where each tensor of the written file lies in the mapped data sections, and their bytes.
   std::vector<int64_t> offsets;
   int64_t bytes = 0;
-  /// Of each weight, the quantization error of its parts.
+  /// The quantization errors of the parts of each weight.
   llvm::DenseMap<const ConstantWeight *, std::vector<numerics::ErrorSums>> errors;
 };
 

@@ -18,8 +18,8 @@
 //   * Behind the parameters comes the team (Team.h): `state: !llvm.ptr, thread: index, threads:
 //     index`. Every thread of the team calls the kernel with the same arguments but `thread`, and
 //     does its share, which is fixed by them; results are the same bits for every number of
-//     threads. A kernel neither waits for others before it begins nor at its end: whoever calls it
-//     puts barriers between kernels.
+//     threads. A kernel waits for others neither before it begins nor at its end. Its caller puts
+//     barriers between kernels.
 //   * Row m of a kernel over rows (all but linears and attention) is read and written by one
 //     thread, the same for all kernels over as many rows.
 //   * `sequences`, memref<?xFxi32>, are those of the step, in a row the F fields of an eq_sequence
@@ -102,8 +102,8 @@ struct Target {
 struct Parameter {
   std::string name;
   mlir::Type type;
-  bool written = false; ///< of memory: the kernel writes there (and may read)
-  /// Of memory: each thread touches a share of its own, rows or its part of the scratch.
+  bool written = false; ///< the kernel writes this memory (and may read it)
+  /// Each thread touches a share of its own of this memory, rows or its part of the scratch.
   bool shared = false;
 };
 
@@ -168,7 +168,7 @@ struct LinearSpec {
   /// Codes of symmetric weights go down to -2^(b-1), not only to -(2^(b-1) - 1).
   bool fullRange = false;
   WeightNumbers numbers = {};
-  /// Of quantized input and one group: y, of i32, are the sums
+  /// For quantized input and one group. y then has the i32 sums
   /// acc - (offset + zw) * sums - zx * wsums before any scale; there are no scales.
   bool sums = false;
 };
@@ -200,14 +200,14 @@ Description describe(const TokenAbsMaxSpec &spec, mlir::MLIRContext *context);
 mlir::func::FuncOp getOrEmitTokenAbsMax(mlir::ModuleOp module, const TokenAbsMaxSpec &spec,
                                         const Target &target);
 
-/// Row-wise operations, optionally followed by quantization of the result: of x, or gate and up
-/// (SiluMul: silu(gate) * up), or a and b (Add); weight and bias, of norms, are memref<Cxf32>. The
-/// result is y, rows<C>, or quantized activations. Quantize itself is dynamic unless it is static,
-/// by `scale`, an f32, and perhaps `zero`, an i32, or online. It may be given absmax, the largest
-/// magnitude of each row. Online, the scale of a row is number `first` + 1 of what its sequence has
-/// in its slot of `state`, memref<?xFxf64>, and extrema, rows<2>, are the greatest of -x and of x
-/// in each row before it is rounded: the least value by its negative, so that extrema of several
-/// ranks are their maxima.
+/// Row-wise operations on x, on gate and up (SiluMul: silu(gate) * up), or on a and b (Add),
+/// optionally followed by quantization of the result; weight and bias, of norms, are memref<Cxf32>.
+/// The result is y, rows<C>, or quantized activations. Quantize itself is dynamic unless it is
+/// static, by `scale`, an f32, and perhaps `zero`, an i32, or online. It may be given absmax, the
+/// largest magnitude of each row. Online, the scale of a row is number `first` + 1 of what its
+/// sequence has in its slot of `state`, memref<?xFxf64>, and extrema, rows<2>, are the greatest of
+/// -x and of x in each row before it is rounded: the least value by its negative, so that extrema
+/// of several ranks are their maxima.
 struct RowSpec {
   RowOp op = RowOp::Quantize;
   int64_t columns = 0;
@@ -226,8 +226,8 @@ Description describe(const RowSpec &spec, mlir::MLIRContext *context);
 mlir::func::FuncOp getOrEmitRowOp(mlir::ModuleOp module, const RowSpec &spec, const Target &target);
 
 /// Brings the state of all sites, memref<?xFxf64>, up to date by extrema, rows<2 * sites>
-/// (Numerics/OnlineScales.h); F = sites * numerics::onlineFields(window). Of each sequence its slot
-/// is read and its next slot written.
+/// (Numerics/OnlineScales.h); F = sites * numerics::onlineFields(window). It reads the slot of each
+/// sequence and writes its next slot.
 struct AdvanceSpec {
   int64_t sites = 0, window = 0;
   double decay = 0.0;
@@ -334,8 +334,8 @@ struct AttentionSpec {
   int64_t window = 0; ///< 0: none
   bool halfCache = false;
   std::optional<KVQuantization> kv = std::nullopt;
-  /// Of a float cache; > 0: queries and keys come before their rotation and are rotated in place,
-  /// by a table of so many positions, before keys are appended.
+  /// For a float cache. If > 0, queries and keys come before their rotation. The kernel rotates
+  /// them in place, by a table of so many positions, before it appends keys.
   int64_t positions = 0;
   /// That have as many heads each: work is cut as if all were here, so that bits are the same.
   int64_t ranks = 1;

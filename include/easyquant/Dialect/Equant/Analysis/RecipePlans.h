@@ -28,8 +28,8 @@ Result<PlanAttr> makePlan(mlir::MLIRContext *context, const recipe::SiteRequest 
 /// the same recipe. What other passes than plan passes read is theirs to record.
 mlir::DictionaryAttr toAttribute(mlir::MLIRContext *context, const recipe::Recipe &recipe);
 
-/// Notes in the module's `equant.recipe`, if it has one, what a pass did: those of its options that
-/// recipes have, under their keys; of a method, if one is named, its own alone.
+/// Notes in the module's `equant.recipe`, if it has one, what a pass did: its options that recipes
+/// have, under their keys. If a method is named, these are the options of that method alone.
 void recordOptions(mlir::ModuleOp module, const recipe::OptionValues &values,
                    llvm::StringRef method = "");
 

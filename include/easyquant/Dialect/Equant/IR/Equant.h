@@ -65,7 +65,7 @@ inline constexpr llvm::StringLiteral kStatisticsAttr = "equant.statistics";
 /// Attribute of the module: the text that it was calibrated on, in the words of the stamp of
 /// statistics files.
 inline constexpr llvm::StringLiteral kCalibrationAttr = "equant.calibration";
-/// Attribute of a global: its first byte in the artifact's data section; of a packed weight those
+/// Attribute of a global: its first byte in the artifact's data section. A packed weight has those
 /// of its parts.
 inline constexpr llvm::StringLiteral kOffsetAttr = "equant.offset";
 /// Attribute of the module: what the manifest says of online scales: `window`, `decay`, `tokens` of

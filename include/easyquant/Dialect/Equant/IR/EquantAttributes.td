@@ -130,7 +130,7 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
 
     /// The same scheme in plain C++, where online scales are dynamic ones.
     ::easyquant::numerics::Scheme toNumerics() const;
-    /// Of a code.
+    /// Bits of a code.
     unsigned getBits() const;
     /// Are codes integers, that can be multiplied as they are?
     bool isInteger() const;
@@ -140,8 +140,8 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
     /// Is a row's largest magnitude all that decides whether it leaves the range?
     bool hasSinksAroundZero() const { return getSinks() && getSymmetric() && !getFullRange(); }
     bool isStatic() const { return getOrigin() == ScaleOrigin::Static; }
-    /// Of activations: is there a scale that calibration finds, that of a tensor, with which online
-    /// ones start, or the outer one?
+    /// Do activations have a scale that calibration finds? It is that of a tensor, with which online
+    /// scales start, or the outer one.
     bool isCalibrated() const { return !getDynamic() || getOuter(); }
     /// The shape of the scales of a matrix: 1x1, Nx1 or NxG. A dynamic extent stays one.
     ::llvm::SmallVector<int64_t, 2> getScaleShape(::llvm::ArrayRef<int64_t> matrixShape) const;

@@ -123,7 +123,7 @@ def Equant_SliceOp : Equant_Op<"slice"> {
 def Equant_AllSliceOp : Equant_Op<"all_slice"> {
   let summary = "the part of a quantized weight that a rank has";
   let description = [{
-    Of D ranks rank r has the r-th of D equal parts of the rows (axis 0) or columns (axis 1): `shard.all_slice` of a weight.
+    Rank r of D ranks has the r-th of D equal parts of the rows (axis 0) or columns (axis 1): `shard.all_slice` of a weight.
 
     ```mlir
     %v = equant.all_slice %w on @tensor_parallel axis 0 : !equant.weight<576x576, #s> -> !equant.weight<288x576, #s>
@@ -163,8 +163,8 @@ def Equant_QuantizeRowsOp : Equant_Op<"quantize_rows", [AttrSizedOperandSegments
     q = clamp(rne(x / s) + z), row by row: per token, with scales from each row, or per tensor, with the constant `scale` and
     the `zero_point` of an asymmetric scheme, or with online scales, the operand `online`. `lib/Numerics` defines it to the bit.
 
-    With `absmax` the scales are those of these largest magnitudes, one a row, instead of the row's own: of rows whose columns are
-    parts of longer rows, which other ranks have. They also decide which rows leave a static range with sinks apart.
+    With `absmax` the scales are those of these largest magnitudes, one a row, instead of the row's own. The columns of such rows
+    are parts of longer rows, which other ranks have. They also decide which rows leave a static range with sinks apart.
 
     ```mlir
     %rows = equant.quantize_rows %x : tensor<?x576xf32> -> !equant.rows<?x576, #equant.scheme<i8, symmetric, token, dynamic>, sums = 128>
@@ -360,8 +360,8 @@ def Equant_LinearOp : Equant_Op<"linear", [AttrSizedOperandSegments, LM_RowWise]
   let description = [{
     With an `input` scheme x is quantized at run time and the products are summed in int32, group by group; the verifier
     proves from the code ranges that no accumulator overflows. Without one the activations stay float. A static input
-    scheme, per tensor, comes with its constant `input_scale`, and an asymmetric one with its `input_zero_point`; of a scheme
-    with `outer = tensor` that is the outer scale. Of an online scheme `input_scale` is the scale that a sequence starts with,
+    scheme, per tensor, comes with its constant `input_scale`, and an asymmetric one with its `input_zero_point`. In a scheme
+    with `outer = tensor` that is the outer scale. In an online scheme `input_scale` is the scale that a sequence starts with,
     until `equant-online-scales` gives the linear those that its sequence keeps, as `online`.
 
     `sites` names the linears of the checkpoint, from top to bottom: several after `equant-fuse-shared-input`.
@@ -469,7 +469,7 @@ def Equant_AttentionOp
 //===----------------------------------------------------------------------===//
 
 def Equant_ObserveOp : Op<Equant_Dialect, "observe", [MemoryEffects<[MemWrite]>, LM_ModelOp]> {
-  let summary = "shows activations to whoever calibrates";
+  let summary = "shows activations to calibration";
   let description = [{
     Hands the rows of `input` to the observer that the program is given at run time; without observers in it a program
     takes none. `sites` are the linears that read these activations, `statistics` what is to be gathered of them.

@@ -68,7 +68,7 @@ def Equant_RowsType : TypeDef<Equant_Dialect, "Rows"> {
   let summary = "activations as int8 codes";
   let description = [{
     Rows of K codes, with what a product of integers needs beside them, as one value: a scale for each row, a zero point for each
-    row of an asymmetric scheme, and, with `sums = G`, the sums of the codes of every G columns (0: of the row), which products
+    row of an asymmetric scheme, and, with `sums = G`, the sums of the codes of every G columns (of the row, if G = 0), which products
     with zero points are corrected by.
 
     ```mlir

@@ -16,7 +16,7 @@ namespace easyquant::lm {
 mlir::LogicalResult verifyAttention(mlir::Operation *op, mlir::Value query, mlir::Value key,
                                     KVCacheType cache, int64_t layer, int64_t heads,
                                     int64_t kvHeads, int64_t headDim, double scale);
-/// Of an op with the operands and attributes of AttentionOp.
+/// Verifies an op with the operands and attributes of AttentionOp.
 template <typename AttentionLike> mlir::LogicalResult verifyAttention(AttentionLike op) {
   return verifyAttention(op, op.getQuery(), op.getKey(), op.getCache().getType(), op.getLayer(),
                          op.getNumHeads(), op.getNumKvHeads(), op.getHeadDim(),

@@ -22,7 +22,7 @@ def LM_HostOp : NativeOpTrait<"HostOp">;
 class LM_GradientOp<string mnemonic, list<Trait> traits = []> : LM_Op<mnemonic, traits # [Pure]>;
 
 //===----------------------------------------------------------------------===//
-// Of linears
+// Linears
 //===----------------------------------------------------------------------===//
 
 def LM_LinearInputGradientOp : LM_GradientOp<"linear_input_gradient", [LM_HostOp, LM_RowWise]> {
@@ -78,14 +78,14 @@ def LM_BiasGradientOp : LM_GradientOp<"bias_gradient", [LM_HostOp, LM_VectorOf<"
 }
 
 //===----------------------------------------------------------------------===//
-// Of norms
+// Norms
 //===----------------------------------------------------------------------===//
 
 def LM_RmsNormGradientOp
     : LM_GradientOp<"rms_norm_gradient", [LM_RowWise, AllTypesMatch<["gradient", "input", "output"]>]> {
   let summary = "the gradient of what an RMS norm reads";
   let description = [{
-    Of `lm.rms_norm` and `lm.head_rms_norm`, whose weight w has D elements, for every D columns of a row by themselves.
+    Differentiates `lm.rms_norm` and `lm.head_rms_norm`, whose weight w has D elements. Every D columns of a row stand by themselves.
     With r = 1 / √(mean(x²) + epsilon) and g = dy w,
 
         dx = r (g − r² mean(g x) x)
@@ -160,7 +160,7 @@ def LM_LayerNormWeightGradientOp
 }
 
 //===----------------------------------------------------------------------===//
-// Of attention
+// Attention
 //===----------------------------------------------------------------------===//
 
 def LM_AttentionGradientOp
@@ -169,7 +169,7 @@ def LM_AttentionGradientOp
                      AllTypesMatch<["key", "value", "key_gradient", "value_gradient"]>]> {
   let summary = "the gradients of query, key and value";
   let description = [{
-    Of an `lm.attention` on one sequence from its beginning: its rows are all tokens that there are. For a head h with P = softmax(S), S = scale ·
+    Differentiates an `lm.attention` on one sequence from its beginning: its rows are all tokens that there are. For a head h with P = softmax(S), S = scale ·
     q kᵀ where a token sees another (itself, those before it, the newest `window` of them) and P = 0 elsewhere,
 
         dP = dy vᵀ          dS = P ∘ (dP − rowsum(P ∘ dP))
@@ -220,7 +220,7 @@ def LM_RopeGradientOp : LM_GradientOp<"rope_gradient", [LM_InPlace, AllTypesMatc
 }
 
 //===----------------------------------------------------------------------===//
-// Of activation functions
+// Activation functions
 //===----------------------------------------------------------------------===//
 
 def LM_SiluMulGradientOp
@@ -260,7 +260,7 @@ def LM_GeluGradientOp : LM_GradientOp<"gelu_gradient", [LM_RowWise, SameOperands
 }
 
 //===----------------------------------------------------------------------===//
-// Of views and tables
+// Views and tables
 //===----------------------------------------------------------------------===//
 
 def LM_ConcatOp : LM_GradientOp<"concat", [LM_RowWise]> {

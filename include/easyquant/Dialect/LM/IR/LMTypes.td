@@ -44,7 +44,7 @@ def LM_StateType : TypeDef<LM_Dialect, "State"> {
   let mnemonic = "state";
   let summary = "handle of what each sequence keeps from step to step";
   let description = [{
-    Of each of `sites` sites `fields` numbers (f64), for every sequence. A step reads those of a sequence in one slot and
+    Every sequence has `fields` numbers (f64) for each of `sites` sites. A step reads those of a sequence in one slot and
     writes them to another (`eq_sequence` of easyquant/Formats/Step.h), so that a step that fails changes nothing. At
     most 65536 sites and 1024 fields.
 

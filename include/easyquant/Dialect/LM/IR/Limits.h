@@ -19,13 +19,13 @@
 
 namespace easyquant::lm {
 
-/// Of one dimension of a tensor; of the columns of all heads together.
+/// The largest dimension of a tensor, and most columns of all heads together.
 inline constexpr int64_t kMaxExtent = (int64_t(1) << 31) - 1;
-/// Of a tensor of static shape: four terabytes of codes.
+/// Most elements of a tensor of static shape: four terabytes of codes.
 inline constexpr int64_t kMaxElements = int64_t(1) << 42;
-/// Of a KV cache.
+/// Most layers of a KV cache.
 inline constexpr int64_t kMaxLayers = 4096;
-/// Of the state of a sequence.
+/// Most sites of the state of a sequence, and most numbers of each.
 inline constexpr int64_t kMaxStateSites = int64_t(1) << 16;
 inline constexpr int64_t kMaxStateFields = 1024;
 using numerics::kMaxHeadDim;

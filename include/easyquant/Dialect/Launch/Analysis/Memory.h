@@ -22,7 +22,7 @@ struct Access {
   bool isFirst = false; ///< the first thread touches it only, for all
 };
 
-/// Of a launch.kernel, launch.host, launch.collective or launch.wait; nothing for other ops.
+/// What a launch.kernel, launch.host, launch.collective or launch.wait touches; other ops: nothing.
 llvm::SmallVector<Access> accessesOf(mlir::Operation *op);
 
 /// The memory that `memory` is a part of: a buffer, scratch, counters, a constant, an argument.

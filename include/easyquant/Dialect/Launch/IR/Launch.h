@@ -34,26 +34,26 @@ inline constexpr llvm::StringLiteral kRestore = "forward.restore";
 /// The gpu.module of kernels.
 inline constexpr llvm::StringLiteral kKernels = "kernels";
 
-/// Of a module: what its kernels are for (avx2, sm_80, ...).
+/// A module's target, for which its kernels are (avx2, sm_80, ...).
 inline constexpr llvm::StringLiteral kTargetAttr = "launch.target";
 /// A step's cache, the fields of formats::Cache.
 inline constexpr llvm::StringLiteral kCacheAttr = "launch.cache";
-/// Of a global of constants: its first byte in the weights of the artifact, an i64.
+/// A constant's first byte in the weights of the artifact, an i64 of its global.
 inline constexpr llvm::StringLiteral kOffsetAttr = "launch.offset";
-/// Of an argument of a step: what it is (an Argument's name).
+/// What an argument of a step is (an Argument's name).
 inline constexpr llvm::StringLiteral kArgumentAttr = "launch.argument";
-/// Of a step: most rows of a call, an i64.
+/// Most rows of a call of a step, an i64.
 inline constexpr llvm::StringLiteral kMaxRowsAttr = "launch.max_rows";
-/// Of a step whose buffers are placed: bytes of all buffers, of all scratch (of a thread, on a
+/// A step whose buffers are placed has the bytes of all buffers, of all scratch (of a thread, on a
 /// CPU), and of the counters, i64s.
 inline constexpr llvm::StringLiteral kArenaBytesAttr = "launch.arena_bytes";
 inline constexpr llvm::StringLiteral kScratchBytesAttr = "launch.scratch_bytes";
 inline constexpr llvm::StringLiteral kCounterBytesAttr = "launch.counter_bytes";
-/// Of a kernel: the names of its parameters, strings, and the numbers of those that it writes, an
+/// A kernel has the names of its parameters, strings, and the numbers of those that it writes, an
 /// array of i64s. A launch of such a kernel says that it writes the same.
 inline constexpr llvm::StringLiteral kParametersAttr = "launch.parameters";
 inline constexpr llvm::StringLiteral kWritesAttr = "launch.writes";
-/// Of a kernel on a GPU: its grid (three times factor, rows per block; Codegen/GPU/Kernels.h), the
+/// A kernel on a GPU has its grid (three times factor, rows per block; Codegen/GPU/Kernels.h), the
 /// threads of a block, and its dynamic shared memory in bytes.
 inline constexpr llvm::StringLiteral kGridAttr = "launch.grid";
 inline constexpr llvm::StringLiteral kThreadsAttr = "launch.threads";

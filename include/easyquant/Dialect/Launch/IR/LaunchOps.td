@@ -195,8 +195,8 @@ def Launch_CollectiveOp : Launch_Launch<"collective"> {
     Starts collective number `id` of the step, in place on all rows of `memory`, and does not wait for it: nothing may touch the memory
     until the one `launch.wait` of the same number and memory. `all_reduce` combines the memory of all ranks by `reduction`; after
     `all_gather` the memory has the columns of every rank, of which each has written its own share, the one of its number: columns
-    of all rows, or (`memref.reinterpret_cast`, on GPUs) a block of rows of its own, behind those of the ranks before it, which
-    whoever reads the memory puts side by side. Ranks start the same collectives in the same order, numbered from 0. On CPUs one
+    of all rows, or (`memref.reinterpret_cast`, on GPUs) a block of rows of its own, behind those of the ranks before it. The
+    reader of the memory puts these side by side. Ranks start the same collectives in the same order, numbered from 0. On CPUs one
     thread starts it, behind a barrier; on GPUs it is done in the order of the step's queue.
 
     ```mlir
