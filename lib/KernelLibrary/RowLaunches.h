@@ -29,7 +29,7 @@ void addRowOps(KernelLibrary &library, const RowLaunch &launch);
 /// The rows that the operation is on.
 mlir::Value rowsOf(const KernelOps &kernel);
 
-/// Sets the memory for codes, and what they are made with; of online scales not the state.
+/// Sets the memory for codes, and what they are made with, but for the state of online scales.
 mlir::LogicalResult setQuantization(LaunchBuilder &b, equant::QuantizeRowsOp op,
                                     const KernelOps &kernel, Arguments &arguments);
 /// What specs of all targets say of it.
