@@ -45,7 +45,8 @@ public:
   }
   mlir::LogicalResult setWeight(mlir::StringRef name, mlir::Value constant,
                                 mlir::StringRef offset = equant::kOffsetAttr);
-  /// The arguments for the parts that a packed weight has: w, wscales, wzeros, wouter, codebook, wsums.
+  /// The arguments for the parts that a packed weight has: w, wscales, wzeros, wouter, codebook,
+  /// wsums.
   mlir::LogicalResult setWeight(mlir::Value weight, llvm::ArrayRef<numerics::WeightTensor> parts);
   /// Activations in codes: codes, scales, sums, zeros, as far as there are any.
   void setCodes(mlir::Value codes, bool scales = true);

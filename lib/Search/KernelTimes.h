@@ -20,10 +20,10 @@ namespace easyquant::search {
 
 /// Fills the milliseconds of a space. A candidate takes as long as the kernels of its sites do for
 /// one token on this machine's CPU; so do the planned linears that are not searched. Kernels of
-/// equal shape and scheme are measured once. With a run the times go into a file of its work folder.
-/// A later run with the same kernels takes them from there, so that it chooses the same. The first
-/// of several ranks measures. `progress` gets the numbers of kernels done and of all kernels.
-/// Fails with a diagnostic.
+/// equal shape and scheme are measured once. With a run the times go into a file of its work
+/// folder. A later run with the same kernels takes them from there, so that it chooses the same.
+/// The first of several ranks measures. `progress` gets the numbers of kernels done and of all
+/// kernels. Fails with a diagnostic.
 mlir::LogicalResult
 measureKernelTimes(mlir::ModuleOp module, SearchSpace &space, unsigned threads,
                    const methods::MethodRun *run,

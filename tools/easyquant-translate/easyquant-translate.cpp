@@ -84,9 +84,10 @@ int main(int argc, char **argv) {
       cl::desc("Write the model of an lm module as a Hugging Face folder with F32 weights"));
   cl::opt<std::string> output("o", cl::value_desc("file"), cl::init("-"), cl::cat(category),
                               cl::desc("Where --import-* writes (default: standard output)"));
-  cl::opt<int64_t> longestContext(
-      "context", cl::value_desc("tokens"), cl::init(0), cl::cat(category),
-      cl::desc("Longest context, for which --import-* makes tables of positions (default: the model's)"));
+  cl::opt<int64_t> longestContext("context", cl::value_desc("tokens"), cl::init(0),
+                                  cl::cat(category),
+                                  cl::desc("Longest context, for which --import-* makes tables of "
+                                           "positions (default: the model's)"));
   cl::opt<bool> list("list-architectures", cl::cat(category),
                      cl::desc("Print a Markdown table of the architectures that can be imported"));
   mlir::registerAsmPrinterCLOptions();
