@@ -28,13 +28,6 @@ Value KernelBuilder::index(Index i) {
   return i.value ? i.value : arith::ConstantIndexOp::create(*this, i.constant).getResult();
 }
 
-Value KernelBuilder::constant(Type type, double value) {
-  TypedAttr attr = getFloatAttr(getElementTypeOrSelf(type), value);
-  if (auto vector = dyn_cast<VectorType>(type))
-    attr = DenseElementsAttr::get(vector, attr);
-  return arith::ConstantOp::create(*this, attr);
-}
-
 Value KernelBuilder::constant(Type type, int64_t value) {
   Type element = getElementTypeOrSelf(type);
   TypedAttr attr = getIntegerAttr(element, APInt(element.getIntOrFloatBitWidth(), value,
@@ -44,37 +37,9 @@ Value KernelBuilder::constant(Type type, int64_t value) {
   return arith::ConstantOp::create(*this, attr);
 }
 
-Value KernelBuilder::zero(Type type) {
-  return arith::ConstantOp::create(*this, cast<TypedAttr>(getZeroAttr(type)));
-}
-
-Value KernelBuilder::add(Index a, Index b) {
-  return createOrFold<arith::AddIOp>(index(a), index(b));
-}
-Value KernelBuilder::sub(Index a, Index b) {
-  return createOrFold<arith::SubIOp>(index(a), index(b));
-}
-Value KernelBuilder::mul(Index a, Index b) {
-  return createOrFold<arith::MulIOp>(index(a), index(b));
-}
-Value KernelBuilder::div(Index a, int64_t b) {
-  return createOrFold<arith::DivUIOp>(index(a), index(b));
-}
-Value KernelBuilder::rem(Index a, int64_t b) {
-  return createOrFold<arith::RemUIOp>(index(a), index(b));
-}
-Value KernelBuilder::min(Index a, Index b) {
-  return createOrFold<arith::MinUIOp>(index(a), index(b));
-}
-Value KernelBuilder::max(Index a, Index b) {
-  return createOrFold<arith::MaxUIOp>(index(a), index(b));
-}
-Value KernelBuilder::less(Index a, Index b) {
-  return createOrFold<arith::CmpIOp>(arith::CmpIPredicate::ult, index(a), index(b));
-}
-Value KernelBuilder::equal(Index a, Index b) {
-  return createOrFold<arith::CmpIOp>(arith::CmpIPredicate::eq, index(a), index(b));
-}
+Value KernelBuilder::min(Index a, Index b) { return fold<arith::MinUIOp>(a, b); }
+Value KernelBuilder::max(Index a, Index b) { return fold<arith::MaxUIOp>(a, b); }
+Value KernelBuilder::less(Index a, Index b) { return compare(arith::CmpIPredicate::ult, a, b); }
 Value KernelBuilder::size(Value memref, int64_t dim) {
   return createOrFold<memref::DimOp>(memref, dim);
 }
@@ -139,21 +104,8 @@ Value KernelBuilder::shrLogical(Value a, int64_t bits) {
 Value KernelBuilder::shrArithmetic(Value a, int64_t bits) {
   return createOrFold<arith::ShRSIOp>(a, constant(a.getType(), bits));
 }
-Value KernelBuilder::addf(Value a, Value b) { return createOrFold<arith::AddFOp>(a, b); }
-Value KernelBuilder::subf(Value a, Value b) { return createOrFold<arith::SubFOp>(a, b); }
-Value KernelBuilder::mulf(Value a, Value b) { return createOrFold<arith::MulFOp>(a, b); }
-Value KernelBuilder::divf(Value a, Value b) { return createOrFold<arith::DivFOp>(a, b); }
 Value KernelBuilder::fma(Value a, Value b, Value c) {
   return vector::FMAOp::create(*this, a, b, c);
-}
-/// The type of `like` with other elements.
-static Type withElement(Value like, Type element) {
-  if (auto vector = dyn_cast<VectorType>(like.getType()))
-    return vector.clone(element);
-  return element;
-}
-Value KernelBuilder::toFloat(Value integers) {
-  return arith::SIToFPOp::create(*this, withElement(integers, f32()), integers);
 }
 Value KernelBuilder::signExtend(Value integers, Type element) {
   return arith::ExtSIOp::create(*this, withElement(integers, element), integers);
@@ -280,33 +232,6 @@ void KernelBuilder::prefetch(Value memref, ArrayRef<Index> at, bool first) {
 }
 
 //===- Control flow -------------------------------------------------------===//
-
-void KernelBuilder::forLoop(Index begin, Index end, Index step,
-                            llvm::function_ref<void(Value)> body) {
-  forLoop(begin, end, step, ValueRange(), [&](Value i, ValueRange) {
-    body(i);
-    return Values();
-  });
-}
-
-KernelBuilder::Values KernelBuilder::forLoop(Index begin, Index end, Index step, ValueRange inits,
-                                             llvm::function_ref<Values(Value, ValueRange)> body) {
-  Value lower = index(begin), upper = index(end), stride = index(step);
-  auto loop = scf::ForOp::create(*this, lower, upper, stride, inits,
-                                 [](OpBuilder &, Location, Value, ValueRange) {});
-  OpBuilder::InsertionGuard guard(*this);
-  setInsertionPointToEnd(loop.getBody());
-  Values results = body(loop.getInductionVar(), loop.getRegionIterArgs());
-  scf::YieldOp::create(*this, results);
-  return Values(loop.getResults());
-}
-
-void KernelBuilder::ifThen(Value condition, llvm::function_ref<void()> body) {
-  auto op = scf::IfOp::create(*this, condition, /*withElseRegion=*/false);
-  OpBuilder::InsertionGuard guard(*this);
-  setInsertionPointToStart(op.thenBlock());
-  body();
-}
 
 void KernelBuilder::ifThenElse(Value condition, llvm::function_ref<void()> thenBody,
                                llvm::function_ref<void()> elseBody) {

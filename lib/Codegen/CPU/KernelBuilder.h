@@ -13,36 +13,24 @@
 #ifndef EASYQUANT_LIB_CODEGEN_CPU_KERNELBUILDER_H
 #define EASYQUANT_LIB_CODEGEN_CPU_KERNELBUILDER_H
 
+#include "../ArithmeticBuilder.h"
 #include "Describe.h"
 
 #include "easyquant/Codegen/CPU/Team.h"
 
-#include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/IR/ImplicitLocOpBuilder.h"
-#include "llvm/ADT/STLFunctionalExtras.h"
-#include "llvm/ADT/SmallVector.h"
-
 namespace easyquant::cpu {
 
-/// An index operand: a value, or a constant.
-class Index {
-public:
-  Index(mlir::Value value) : value(value) {}
-  template <std::integral T> Index(T constant) : constant(constant) {}
+/// An index operand.
+using Index = ValueOrConstant;
 
-  mlir::Value value;
-  int64_t constant = 0;
-};
-
-class KernelBuilder : public mlir::ImplicitLocOpBuilder {
+class KernelBuilder : public ArithmeticBuilder {
 public:
   KernelBuilder(mlir::Location loc, mlir::MLIRContext *context, const Target &target)
-      : ImplicitLocOpBuilder(loc, context), target(target) {}
+      : ArithmeticBuilder(loc, context), target(target) {}
 
   const Target target;
 
   //===- Types --------------------------------------------------------------===//
-  mlir::Type f32() { return getF32Type(); }
   mlir::Type i8() { return getI8Type(); }
   mlir::Type i16() { return getI16Type(); }
   mlir::Type i32() { return getI32Type(); }
@@ -56,19 +44,11 @@ public:
 
   //===- Constants and indices ----------------------------------------------===//
   mlir::Value index(Index i);
-  /// A constant of a scalar or vector type, the same in all lanes.
-  mlir::Value constant(mlir::Type type, double value);
+  using ArithmeticBuilder::constant;
   mlir::Value constant(mlir::Type type, int64_t value);
-  mlir::Value zero(mlir::Type type);
-  mlir::Value add(Index a, Index b);
-  mlir::Value sub(Index a, Index b);
-  mlir::Value mul(Index a, Index b);
-  mlir::Value div(Index a, int64_t b); ///< floor, a >= 0
-  mlir::Value rem(Index a, int64_t b); ///< a >= 0
   mlir::Value min(Index a, Index b);
   mlir::Value max(Index a, Index b); ///< a, b >= 0
   mlir::Value less(Index a, Index b);
-  mlir::Value equal(Index a, Index b);
   /// sizes[dim] of a memref.
   mlir::Value size(mlir::Value memref, int64_t dim);
 
@@ -97,12 +77,7 @@ public:
   mlir::Value shl(mlir::Value a, int64_t bits);
   mlir::Value shrLogical(mlir::Value a, int64_t bits);
   mlir::Value shrArithmetic(mlir::Value a, int64_t bits);
-  mlir::Value addf(mlir::Value a, mlir::Value b);
-  mlir::Value subf(mlir::Value a, mlir::Value b);
-  mlir::Value mulf(mlir::Value a, mlir::Value b);
-  mlir::Value divf(mlir::Value a, mlir::Value b);
   mlir::Value fma(mlir::Value a, mlir::Value b, mlir::Value c); ///< a * b + c, rounded once
-  mlir::Value toFloat(mlir::Value integers);                    ///< to f32, from signed
   mlir::Value signExtend(mlir::Value integers, mlir::Type element);
   mlir::Value zeroExtend(mlir::Value integers, mlir::Type element);
   mlir::Value broadcast(mlir::Value scalar, int64_t lanes);
@@ -136,16 +111,14 @@ public:
   void prefetch(mlir::Value memref, llvm::ArrayRef<Index> at, bool first = true);
 
   //===- Control flow -------------------------------------------------------===//
-  using Values = llvm::SmallVector<mlir::Value>;
-  void forLoop(Index begin, Index end, Index step, llvm::function_ref<void(mlir::Value)> body);
-  Values forLoop(Index begin, Index end, Index step, mlir::ValueRange inits,
-                 llvm::function_ref<Values(mlir::Value, mlir::ValueRange)> body);
-  void ifThen(mlir::Value condition, llvm::function_ref<void()> body);
   void ifThenElse(mlir::Value condition, llvm::function_ref<void()> thenBody,
                   llvm::function_ref<void()> elseBody);
   /// One body for each value first .. last of `selector`; nothing happens for others.
   void switchOn(mlir::Value selector, int64_t first, int64_t last,
                 llvm::function_ref<void(int64_t)> body);
+
+private:
+  mlir::Value integer(Index i) override { return index(i); }
 };
 
 /// The share [begin, end) of `count` equal pieces of work that a thread of the team has. If there

@@ -38,11 +38,6 @@ Value KernelBuilder::i32(Int i) {
   return i.value ? i.value
                  : arith::ConstantIntOp::create(*this, getI32Type(), i.constant).getResult();
 }
-Value KernelBuilder::add(Int a, Int b) { return createOrFold<arith::AddIOp>(i32(a), i32(b)); }
-Value KernelBuilder::sub(Int a, Int b) { return createOrFold<arith::SubIOp>(i32(a), i32(b)); }
-Value KernelBuilder::mul(Int a, Int b) { return createOrFold<arith::MulIOp>(i32(a), i32(b)); }
-Value KernelBuilder::div(Int a, int64_t b) { return createOrFold<arith::DivUIOp>(i32(a), i32(b)); }
-Value KernelBuilder::rem(Int a, int64_t b) { return createOrFold<arith::RemUIOp>(i32(a), i32(b)); }
 Value KernelBuilder::min(Int a, Int b) { return createOrFold<arith::MinSIOp>(i32(a), i32(b)); }
 Value KernelBuilder::max(Int a, Int b) { return createOrFold<arith::MaxSIOp>(i32(a), i32(b)); }
 Value KernelBuilder::andi(Int a, Int b) { return createOrFold<arith::AndIOp>(i32(a), i32(b)); }
@@ -68,12 +63,7 @@ Value KernelBuilder::maskXor(Value a, int64_t mask, Int b) {
              LLVM::tailcallkind::TailCallKind::None, LLVM::AsmDialectAttr(), ArrayAttr())
       .getResult(0);
 }
-Value KernelBuilder::less(Int a, Int b) {
-  return createOrFold<arith::CmpIOp>(arith::CmpIPredicate::slt, i32(a), i32(b));
-}
-Value KernelBuilder::equal(Int a, Int b) {
-  return createOrFold<arith::CmpIOp>(arith::CmpIPredicate::eq, i32(a), i32(b));
-}
+Value KernelBuilder::less(Int a, Int b) { return compare(arith::CmpIPredicate::slt, a, b); }
 Value KernelBuilder::both(Value a, Value b) {
   if (!a || !b)
     return a ? a : b;
@@ -89,19 +79,6 @@ Value KernelBuilder::mulWide(Int a, Int b) {
 
 //===- Floats -------------------------------------------------------------===//
 
-Value KernelBuilder::constant(Type type, double value) {
-  TypedAttr attr = getFloatAttr(getElementTypeOrSelf(type), value);
-  if (auto vector = dyn_cast<VectorType>(type))
-    attr = DenseElementsAttr::get(vector, attr);
-  return arith::ConstantOp::create(*this, attr);
-}
-Value KernelBuilder::zero(Type type) {
-  return arith::ConstantOp::create(*this, cast<TypedAttr>(getZeroAttr(type)));
-}
-Value KernelBuilder::addf(Value a, Value b) { return createOrFold<arith::AddFOp>(a, b); }
-Value KernelBuilder::subf(Value a, Value b) { return createOrFold<arith::SubFOp>(a, b); }
-Value KernelBuilder::mulf(Value a, Value b) { return createOrFold<arith::MulFOp>(a, b); }
-Value KernelBuilder::divf(Value a, Value b) { return createOrFold<arith::DivFOp>(a, b); }
 Value KernelBuilder::maxf(Value a, Value b) { return createOrFold<arith::MaxNumFOp>(a, b); }
 Value KernelBuilder::minf(Value a, Value b) { return createOrFold<arith::MinNumFOp>(a, b); }
 Value KernelBuilder::fma(Value a, Value b, Value c) { return math::FmaOp::create(*this, a, b, c); }
@@ -111,12 +88,6 @@ Value KernelBuilder::magnitude(Value x) {
   return bitcast(andi(bitcast(x, i32()), 0x7fffffff), f32());
 }
 
-/// The type of `like` with other elements.
-static Type withElement(Value like, Type element) {
-  if (auto vector = dyn_cast<VectorType>(like.getType()))
-    return vector.clone(element);
-  return element;
-}
 Value KernelBuilder::toF32(Value x) {
   if (getElementTypeOrSelf(x).isF32())
     return x;
@@ -126,9 +97,6 @@ Value KernelBuilder::fromF32(Value x, Float element) {
   if (element == Float::F32)
     return x;
   return arith::TruncFOp::create(*this, withElement(x, type(element)), x);
-}
-Value KernelBuilder::toFloat(Value integer) {
-  return arith::SIToFPOp::create(*this, withElement(integer, f32()), integer);
 }
 Value KernelBuilder::bitcast(Value value, Type type) {
   return value.getType() == type ? value : LLVM::BitcastOp::create(*this, type, value).getResult();
@@ -340,32 +308,6 @@ Value KernelBuilder::intrinsic(StringRef name, Type type, ValueRange operands) {
 
 //===- Control flow -------------------------------------------------------===//
 
-void KernelBuilder::forLoop(Int begin, Int end, int64_t step,
-                            llvm::function_ref<void(Value)> body) {
-  forLoop(begin, end, step, ValueRange(), [&](Value i, ValueRange) {
-    body(i);
-    return Values();
-  });
-}
-KernelBuilder::Values KernelBuilder::forLoop(Int begin, Int end, int64_t step, ValueRange inits,
-                                             llvm::function_ref<Values(Value, ValueRange)> body) {
-  Value lower = i32(begin), upper = i32(end), stride = i32(step);
-  auto loop = scf::ForOp::create(*this, lower, upper, stride, inits,
-                                 [](OpBuilder &, Location, Value, ValueRange) {});
-  OpBuilder::InsertionGuard guard(*this);
-  setInsertionPointToEnd(loop.getBody());
-  Values results = body(loop.getInductionVar(), loop.getRegionIterArgs());
-  scf::YieldOp::create(*this, results);
-  return Values(loop.getResults());
-}
-void KernelBuilder::ifThen(Value condition, llvm::function_ref<void()> body) {
-  if (!condition)
-    return body();
-  auto op = scf::IfOp::create(*this, condition, /*withElseRegion=*/false);
-  OpBuilder::InsertionGuard guard(*this);
-  setInsertionPointToStart(op.thenBlock());
-  body();
-}
 Value KernelBuilder::guarded(Value condition, Value otherwise, llvm::function_ref<Value()> body) {
   if (!condition)
     return body();

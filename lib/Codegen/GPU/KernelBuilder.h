@@ -15,35 +15,24 @@
 #ifndef EASYQUANT_LIB_CODEGEN_GPU_KERNELBUILDER_H
 #define EASYQUANT_LIB_CODEGEN_GPU_KERNELBUILDER_H
 
+#include "../ArithmeticBuilder.h"
+
 #include "easyquant/Codegen/GPU/Kernels.h"
 
-#include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
-#include "mlir/IR/ImplicitLocOpBuilder.h"
-#include "llvm/ADT/STLFunctionalExtras.h"
-#include "llvm/ADT/SmallVector.h"
 
 #include <map>
 
 namespace easyquant::gpu {
 
-/// An i32 operand: a value, or a constant.
-class Int {
-public:
-  Int(mlir::Value value) : value(value) {}
-  template <std::integral T> Int(T constant) : constant(constant) {}
+/// An i32 operand.
+using Int = ValueOrConstant;
 
-  mlir::Value value;
-  int64_t constant = 0;
-};
-
-class KernelBuilder : public mlir::ImplicitLocOpBuilder {
+class KernelBuilder : public ArithmeticBuilder {
 public:
-  using Values = llvm::SmallVector<mlir::Value>;
-  using ImplicitLocOpBuilder::ImplicitLocOpBuilder;
+  using ArithmeticBuilder::ArithmeticBuilder;
 
   //===- Types --------------------------------------------------------------===//
-  mlir::Type f32() { return getF32Type(); }
   mlir::Type i8() { return getI8Type(); }
   mlir::Type i32() { return getI32Type(); }
   mlir::Type i64() { return getI64Type(); }
@@ -54,13 +43,8 @@ public:
 
   //===- Integers (i32) -----------------------------------------------------===//
   mlir::Value i32(Int i);
-  mlir::Value add(Int a, Int b);
-  mlir::Value sub(Int a, Int b);
-  mlir::Value mul(Int a, Int b);
-  mlir::Value div(Int a, int64_t b); ///< floor, a >= 0
-  mlir::Value rem(Int a, int64_t b); ///< a >= 0
-  mlir::Value min(Int a, Int b);     ///< signed
-  mlir::Value max(Int a, Int b);     ///< signed
+  mlir::Value min(Int a, Int b); ///< signed
+  mlir::Value max(Int a, Int b); ///< signed
   mlir::Value andi(Int a, Int b);
   mlir::Value ori(Int a, Int b);
   mlir::Value xori(Int a, Int b);
@@ -70,8 +54,7 @@ public:
   mlir::Value turnRight(Int a, Int bits);     ///< bits that leave come in on the left
   /// (a & mask) ^ b in one instruction; left to itself, ptxas takes two when b is a constant too.
   mlir::Value maskXor(mlir::Value a, int64_t mask, Int b);
-  mlir::Value less(Int a, Int b);  ///< signed, i1
-  mlir::Value equal(Int a, Int b); ///< i1
+  mlir::Value less(Int a, Int b); ///< signed, i1
   /// a and b, of i1; either may be null, which is true.
   mlir::Value both(mlir::Value a, mlir::Value b);
   mlir::Value select(mlir::Value condition, mlir::Value a, mlir::Value b);
@@ -79,19 +62,12 @@ public:
   mlir::Value mulWide(Int a, Int b);
 
   //===- Floats, scalars and vectors ----------------------------------------===//
-  mlir::Value constant(mlir::Type type, double value);
-  mlir::Value zero(mlir::Type type);
-  mlir::Value addf(mlir::Value a, mlir::Value b);
-  mlir::Value subf(mlir::Value a, mlir::Value b);
-  mlir::Value mulf(mlir::Value a, mlir::Value b);
-  mlir::Value divf(mlir::Value a, mlir::Value b);
   mlir::Value maxf(mlir::Value a, mlir::Value b); ///< a if a > b, else b
   mlir::Value minf(mlir::Value a, mlir::Value b);
   mlir::Value fma(mlir::Value a, mlir::Value b, mlir::Value c); ///< rounded once
   mlir::Value magnitude(mlir::Value x);                         ///< |x|, f32
   mlir::Value toF32(mlir::Value x);                             ///< of any float
   mlir::Value fromF32(mlir::Value x, Float type);               ///< to nearest even
-  mlir::Value toFloat(mlir::Value integer);                     ///< i32 to f32
   mlir::Value bitcast(mlir::Value value, mlir::Type type);
   mlir::Value extract(mlir::Value vector, int64_t lane);
   mlir::Value join(mlir::ValueRange scalars); ///< a vector of them
@@ -160,15 +136,12 @@ public:
   mlir::Value intrinsic(llvm::StringRef name, mlir::Type type, mlir::ValueRange operands);
 
   //===- Control flow -------------------------------------------------------===//
-  void forLoop(Int begin, Int end, int64_t step, llvm::function_ref<void(mlir::Value)> body);
-  Values forLoop(Int begin, Int end, int64_t step, mlir::ValueRange inits,
-                 llvm::function_ref<Values(mlir::Value, mlir::ValueRange)> body);
-  void ifThen(mlir::Value condition, llvm::function_ref<void()> body);
   /// body() where the condition holds (null: always), `otherwise` elsewhere.
   mlir::Value guarded(mlir::Value condition, mlir::Value otherwise,
                       llvm::function_ref<mlir::Value()> body);
 
 private:
+  mlir::Value integer(Int i) override { return i32(i); }
   mlir::Value global(llvm::StringRef name, int64_t bytes, bool external);
 };
 
