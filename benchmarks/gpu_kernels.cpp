@@ -9,8 +9,8 @@
 
 #include "easyquant/Codegen/GPU/Emit.h"
 #include "easyquant/Numerics/FragmentPacking.h"
-#include "easyquant/Target/Assemble.h"
-#include "easyquant/Target/EmitPTX.h"
+#include "easyquant/Emit/Assemble.h"
+#include "easyquant/Emit/EmitPTX.h"
 
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/Verifier.h"

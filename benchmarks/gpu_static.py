@@ -168,7 +168,7 @@ def read_kernels(ptx, chip):
 def kernels_of(tools, model, chip, folder):
     """{name: Kernel} of the model, and the cases of the benchmark for few rows, with their kernels."""
     ptx, few = folder / f"{chip}.ptx", folder / f"few-{chip}"
-    run([tools / "easyquant-opt", model, f"--easyquant-launches=target={chip}", f"--equant-lower-to-nvvm=chip={chip}",
+    run([tools / "easyquant-opt", model, f"--easyquant-launches=target={chip}", f"--equant-lower-to-nvvm=target={chip}",
          f"--equant-emit-gpu-binary=ptx={ptx}", "-o", os.devnull])
     run([tools / "easyquant-gpu-kernel-bench", "--chip", chip, "--out", few, "--families", ",".join(FAMILIES), "--shapes", f"{SIZE}x{SIZE}",
          "--rows", ",".join(map(str, FEW_ROWS)), "--ptx-only", "--jobs", "1"])

@@ -29,7 +29,7 @@ def assemble(ptx, chip, cubin):
 
 def compile_kernels(opt, model, chip, cubin, ptx):
     """Writes the kernels of an MLIR file for a chip as machine code and as PTX; returns the finished process of easyquant-opt."""
-    return subprocess.run([opt, model, f"--easyquant-launches=target={chip}", f"--equant-lower-to-nvvm=chip={chip}",
+    return subprocess.run([opt, model, f"--easyquant-launches=target={chip}", f"--equant-lower-to-nvvm=target={chip}",
                            f"--equant-emit-gpu-binary=cubin={cubin} ptx={ptx}", "-o", "/dev/null"], capture_output=True, text=True)
 
 

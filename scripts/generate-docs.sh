@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Write the reference pages that are made from TableGen, docs/dialects/*.md and docs/Passes.md, and tables of docs/guide/models.md
-# and compile.md.
+# Write the reference pages that are made from TableGen, docs/dialects/*.md and docs/Passes.md, docs/Targets.md, and tables of
+# docs/guide/models.md and compile.md.
 #
 #   scripts/generate-docs.sh            write them
 #   scripts/generate-docs.sh --check    change nothing; fail and show the difference if a page is out of date
@@ -56,6 +56,12 @@ block() {
     !skip' "docs/$page" >"$out/$page.new"
   mv "$out/$page.new" "$out/$page"
 }
+{
+  echo "<!-- Made by scripts/generate-docs.sh from the registry of targets (easyquant/Target/Target.h); edit that instead. -->"
+  printf '\n# Targets\n\nWhat `--target` names, several joined by commas, and the schemes that its kernels run with default options. '
+  printf '`easyquant-compile --list-targets` prints both tables.\n\n'
+  "$build/bin/easyquant-compile" --list-targets
+} >"$out/Targets.md"
 block guide/models.md architectures "$build/bin/easyquant-translate" --list-architectures
 schemes() {
   "$build/bin/easyquant-compile" --describe-options | python3 -c '
@@ -68,7 +74,7 @@ block guide/compile.md schemes schemes
 
 if [ "$out" != docs ]; then
   status=0
-  for page in dialects/LM.md dialects/Equant.md dialects/Launch.md Passes.md guide/models.md guide/compile.md; do
+  for page in dialects/LM.md dialects/Equant.md dialects/Launch.md Passes.md Targets.md guide/models.md guide/compile.md; do
     diff -u "docs/$page" "$out/$page" || status=1
   done
   [ $status = 0 ] || echo "error: the pages above are out of date; run scripts/generate-docs.sh and commit them" >&2

@@ -36,8 +36,7 @@ Result<Buffer> execution::allocateMemory(int64_t bytes) {
 Result<SubgraphCompiler> SubgraphCompiler::create(const EngineOptions &options) {
   SubgraphCompiler compiler;
   compiler.settings = options;
-  Result<std::string> isa = runtime::selectIsa(options.isa, {{"avx2", ""}, {"avx512vnni", ""}},
-                                               runtime::CpuFeatures::host(), "calibration");
+  Result<std::string> isa = HostProgram::chooseIsa(options.isa, "calibration");
   if (!isa)
     return Unexpected(isa.error());
   compiler.settings.isa = *isa;

@@ -9,9 +9,10 @@
 
 #include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
 #include "easyquant/Conversion/LaunchesToLLVM/LaunchesToLLVM.h"
+#include "easyquant/Emit/EmitObject.h"
 #include "easyquant/Formats/Manifest.h"
 #include "easyquant/Support/AttributeJson.h"
-#include "easyquant/Target/EmitObject.h"
+#include "easyquant/Target/CPU/CPUTarget.h"
 
 #include "mlir/Pass/PassManager.h"
 #include "llvm/ADT/ScopeExit.h"
@@ -26,7 +27,15 @@ using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::execution;
 
+Result<std::string> HostProgram::chooseIsa(StringRef asked, StringRef purpose) {
+  std::map<std::string, std::string> known;
+  for (cpu::Isa isa : cpu::kIsas)
+    known[cpu::nameOf(isa).str()];
+  return runtime::selectIsa(asked.str(), known, runtime::CpuFeatures::host(), purpose.str());
+}
+
 void HostProgram::getDependentDialects(DialectRegistry &registry) {
+  cpu::registerTarget();
   OpPassManager pm(ModuleOp::getOperationName());
   buildLaunchesPipeline(pm);
   pm.addPass(createConvertLaunchesToLLVM());
@@ -62,9 +71,7 @@ HostProgram::compile(ModuleOp module, const std::string &isa, int64_t maxRows) {
   program->cache = facts->cache.sizes;
   std::string symbol = "_mlir_ciface_" + facts->entries.at(isa);
 
-  cpu::Target target;
-  target.isa = isa == "avx2" ? cpu::Isa::AVX2 : cpu::Isa::AVX512VNNI;
-  auto object = cpu::emitObject(module, target);
+  auto object = cpu::emitObject(module, {cpu::isaOf(isa)});
   if (failed(object))
     return failure();
 

@@ -37,6 +37,9 @@ public:
   static mlir::FailureOr<std::shared_ptr<const HostProgram>>
   compile(mlir::ModuleOp module, const std::string &isa, int64_t maxRows);
   static void getDependentDialects(mlir::DialectRegistry &registry);
+  /// The instruction set to compile for: `asked`, or for "" the best that this machine has. Errors:
+  /// those of runtime::selectIsa, which names `purpose` in them.
+  static Result<std::string> chooseIsa(llvm::StringRef asked, llvm::StringRef purpose);
 
   HostProgram(const HostProgram &) = delete;
   ~HostProgram();

@@ -14,6 +14,8 @@
 #include "easyquant/Execution/CompiledSubgraph.h"
 #include "easyquant/Runtime/Program.h"
 #include "easyquant/Support/Threads.h"
+#include "easyquant/Target/CPU/CPUTarget.h"
+#include "easyquant/Target/Target.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
@@ -34,8 +36,7 @@ static constexpr int kCalls = 15;
 
 Result<LinearTimer> LinearTimer::create(unsigned threads) {
   LinearTimer timer;
-  Result<std::string> isa = runtime::selectIsa("", {{"avx2", ""}, {"avx512vnni", ""}},
-                                               runtime::CpuFeatures::host(), "kernels");
+  Result<std::string> isa = HostProgram::chooseIsa("", "kernels");
   if (!isa)
     return Unexpected(isa.error());
   timer.instructions = *isa;
@@ -68,7 +69,8 @@ static LinearModule buildLinear(Location loc, RankedTensorType weight, equant::S
   OpBuilder builder(loc.getContext());
   LinearModule result{ModuleOp::create(loc)};
   const int64_t rows = weight.getDimSize(0), columns = weight.getDimSize(1);
-  auto layout = equant::LayoutAttr::panel(loc.getContext());
+  equant::LayoutAttr layout =
+      (*targets::findFamily(cpu::kFamily))->layoutFor(scheme, targets::Readers::of(input));
   const bool isAsymmetric = input && !input.getSymmetric();
 
   auto type = equant::WeightType::get(rows, columns, scheme, layout, /*sums=*/isAsymmetric);

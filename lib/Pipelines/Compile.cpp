@@ -8,7 +8,6 @@
 #include "easyquant/Pipelines/Compile.h"
 
 #include "easyquant/Calibration/Passes.h"
-#include "easyquant/Codegen/GPU/Chip.h"
 #include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
 #include "easyquant/Conversion/LaunchesToLLVM/LaunchesToLLVM.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
@@ -21,8 +20,9 @@
 #include "easyquant/Recipe/Presets.h"
 #include "easyquant/Recipe/Recipe.h"
 #include "easyquant/Search/Passes.h"
-#include "easyquant/Support/DidYouMean.h"
 #include "easyquant/Support/Threads.h"
+#include "easyquant/Target/CPU/CPUTarget.h"
+#include "easyquant/Target/Target.h"
 
 #include "llvm/ADT/StringExtras.h"
 
@@ -51,23 +51,6 @@ struct Request {
   bool learnsTables = false; ///< some scheme's table follows from the weights
 };
 
-/// What there is to compile for.
-struct Targets {
-  bool cpu = false;
-  std::vector<std::string> chips;
-
-  explicit Targets(const OptionValues &options) {
-    std::string text = options[option::targetNames];
-    SmallVector<StringRef> names;
-    StringRef(text).split(names, ',');
-    for (StringRef name : names) {
-      if (name == "cpu")
-        cpu = true;
-      else if (!llvm::is_contained(chips, name))
-        chips.push_back(name.str());
-    }
-  }
-};
 } // namespace
 
 static Result<Request> requestOf(const OptionValues &options) {
@@ -97,25 +80,36 @@ static Result<Request> requestOf(const OptionValues &options) {
 }
 
 std::vector<std::string> legalNames(const OptionInfo &option) {
-  if (&option != &option::targetNames.info())
-    return recipe::choicesOf(option);
-  std::vector<std::string> names = {"cpu"};
-  for (const gpu::Chip &chip : gpu::chips())
-    names.emplace_back(chip.name);
-  return names;
+  if (&option == &option::targetNames.info())
+    return targets::requestNames();
+  if (&option == &option::isas.info())
+    return (*targets::findFamily(cpu::kFamily))->names;
+  return recipe::choicesOf(option);
 }
 
-static std::optional<std::string> checkTarget(const OptionValues &options) {
+/// Families and their targets; the options are checked.
+static std::vector<targets::Request> targetsOf(const OptionValues &options) {
+  return *targets::parseRequests(options[option::targetNames]);
+}
+
+/// Their families by name.
+static SmallVector<std::string> familiesOf(const OptionValues &options) {
+  return llvm::map_to_vector(targetsOf(options),
+                             [](const targets::Request &request) { return request.family->name; });
+}
+
+static std::optional<std::string> checkTargets(const OptionValues &options, StringRef scheme) {
   for (const std::string &site : options[option::targets])
-    if (llvm::is_contained(legalNames(option::targetNames.info()), site))
+    if (llvm::is_contained(targets::requestNames(), site))
       return "targets '" + site + "': expected names of sites to quantize; did you mean --target " +
              site + "?";
-  for (const std::string &name : Targets(options).chips)
-    if (!gpu::findChip(name)) {
-      std::vector<std::string> known = legalNames(option::targetNames.info());
-      return "unknown target '" + name + "'; expected some of " + llvm::join(known, ", ") +
-             ", joined by commas" + didYouMean(name, known);
-    }
+  Result<std::vector<targets::Request>> requests =
+      targets::parseRequests(options[option::targetNames]);
+  if (!requests)
+    return requests.error().message;
+  for (const targets::Request &request : *requests)
+    if (auto problem = request.family->checkOptions(options, scheme))
+      return problem;
   return std::nullopt;
 }
 
@@ -174,14 +168,8 @@ std::optional<std::string> checkOptions(const OptionValues &options) {
   if (options.has(option::observerPercentile) && options[option::observer] != "percentile")
     return "--observer-percentile goes with --observer percentile, found " +
            options[option::observer];
-  if (auto problem = checkTarget(options))
+  if (auto problem = checkTargets(options, request->scheme))
     return problem;
-  if (const recipe::Mix *mix = recipe::findMix(request->scheme);
-      mix && !Targets(options).chips.empty())
-    return fmt::format(
-        "scheme {} has weights of 5 or 6 bits, which no GPU kernel reads; compile it "
-        "with --target cpu, or take --scheme {}",
-        mix->name, mix->gpuScheme);
   if (auto chosen = chooseThreads(options[option::threads]); !chosen)
     return chosen.error().message;
   bool isCacheFloat = options.get(option::kvScheme).value_or("none") == "none";
@@ -271,10 +259,18 @@ static void addPlan(OpPassManager &pm, const OptionValues &options) {
   pm.addPass(createMethod(method.base, options, method.methods));
 }
 
+/// The check that every target has kernels for the plans.
+static void addPlanCheck(OpPassManager &pm, const OptionValues &options) {
+  equant::CheckPlansOptions check;
+  check.kernelTargets = familiesOf(options);
+  pm.addPass(equant::createCheckPlans(check));
+}
+
 void buildQuantizePipeline(OpPassManager &pm, const OptionValues &options) {
   Request request = *requestOf(options);
   addCalibration(pm, options, request);
   addPlan(pm, options);
+  addPlanCheck(pm, options);
   if (request.learnsTables)
     pm.addPass(methods::createLearnTables(passOptions<methods::LearnTablesOptions>(options)));
   // Transforms change what ranges are chosen for; what rounds takes the ranges.
@@ -298,30 +294,21 @@ void buildQuantizePipeline(OpPassManager &pm, const OptionValues &options) {
 
 /// Rows are hoisted before the model has a module for each kind of target.
 static void addMaterialize(OpPassManager &pm, const OptionValues &options, StringRef output,
-                           const Targets &targets) {
+                           SmallVector<std::string> families) {
   pm.addPass(lm::createHoistRows());
   pm.addPass(equant::createOnlineScales(passOptions<equant::OnlineScalesOptions>(options)));
   auto materialize = withOutput<equant::MaterializeWeightsOptions>(options, output);
-  if (targets.cpu)
-    materialize.kernelTargets.push_back("cpu");
-  if (!targets.chips.empty())
-    materialize.kernelTargets.push_back("gpu");
+  materialize.kernelTargets = std::move(families);
   pm.addPass(equant::createMaterializeWeights(materialize));
 }
 
 void buildMaterializePipeline(OpPassManager &pm, const OptionValues &options, StringRef output) {
-  addMaterialize(pm, options, output, Targets(options));
+  addMaterialize(pm, options, output, familiesOf(options));
 }
 
 void buildProgramPipeline(OpPassManager &pm, const OptionValues &options, StringRef output) {
-  Targets targets(options);
-  if (targets.cpu)
-    pm.addPass(createEmitProgram(withOutput<EmitProgramOptions>(options, output)));
-  if (targets.chips.empty())
-    return;
-  auto program = withOutput<EmitGPUProgramOptions>(options, output);
-  program.chips.assign(targets.chips.begin(), targets.chips.end());
-  pm.addPass(createEmitGPUProgram(program));
+  for (const targets::Request &request : targetsOf(options))
+    request.family->addProgramPass(pm, request.targets, options, output);
 }
 
 void buildArtifactPipeline(OpPassManager &pm, const OptionValues &options, StringRef output) {
@@ -345,16 +332,13 @@ void buildPipelineUntilPhase(OpPassManager &pm, const OptionValues &options, Str
   if (last == "materialize")
     return buildMaterializePipeline(pm, options, output);
   // Launches are shown of one target.
-  Targets targets(options);
-  if (targets.cpu)
-    targets.chips.clear();
-  addMaterialize(pm, options, output, targets);
+  const targets::Request request = targetsOf(options).front();
+  addMaterialize(pm, options, output, {request.family->name});
   auto launches = passOptions<ConvertEquantToLaunchesOptions>(options);
-  std::vector<std::string> isas = options[option::isas];
-  if (!targets.cpu)
-    launches.target = targets.chips.front();
-  else if (!isas.empty())
-    launches.target = isas.front();
+  std::vector<std::string> names = request.targets;
+  if (names.empty())
+    names = options[option::isas];
+  launches.target = names.empty() ? request.family->names.front() : names.front();
   buildLaunchesPipeline(pm, launches);
 }
 
@@ -389,12 +373,14 @@ LogicalResult buildSearchPipeline(OpPassManager &pm, const OptionValues &given, 
 
 void buildDryRunPipeline(OpPassManager &pm, const OptionValues &options) {
   addPlan(pm, options);
+  addPlanCheck(pm, options);
   OpPassManager quantize(ModuleOp::getOperationName());
   buildQuantizePipeline(quantize, options);
   PrintPlansOptions print;
   for (Pass &pass : quantize.getPasses())
     if (!pass.getArgument().empty()) // those of functions are none that the model goes through
       print.passes.push_back(pass.getArgument().str());
+  print.kernelTargets = familiesOf(options);
   pm.addPass(createPrintPlans(print));
 }
 

@@ -33,8 +33,17 @@ struct PrintPlans : public easyquant::impl::PrintPlansBase<PrintPlans> {
 };
 } // namespace
 
+/// Bytes of a weight in the files of all families.
+static int64_t bytesFor(ArrayRef<const targets::Family *> families, RankedTensorType weight,
+                        equant::SchemeAttr scheme, equant::SchemeAttr input) {
+  int64_t bytes = 0;
+  for (const targets::Family *family : families)
+    bytes += equant::storedBytes(weight, scheme, input, *family);
+  return bytes;
+}
+
 static Json describe(StringRef site, RankedTensorType weight, equant::PlanAttr plan,
-                     const std::string &reason) {
+                     const std::string &reason, ArrayRef<const targets::Family *> families) {
   equant::SchemeAttr scheme = plan ? plan.getWeight() : equant::SchemeAttr();
   equant::SchemeAttr input = plan ? plan.getInput() : equant::SchemeAttr();
   return Json::Object{
@@ -44,26 +53,31 @@ static Json describe(StringRef site, RankedTensorType weight, equant::PlanAttr p
       {"weight", toJson(equant::describeScheme(weight.getContext(), scheme, /*isWeight=*/true))},
       {"input", toJson(equant::describeScheme(weight.getContext(), input, /*isWeight=*/false))},
       {"methods", plan && plan.getMethods() ? toJson(plan.getMethods()) : Json(Json::Array())},
-      {"bytes",
-       equant::storedBytes(weight, scheme, input, equant::LayoutAttr::panel(weight.getContext()))},
+      {"bytes", bytesFor(families, weight, scheme, input)},
       {"reason", reason.empty() ? Json() : Json(reason)}};
 }
 
-static Json describe(QuantizableOpInterface op) {
+static Json describe(QuantizableOpInterface op, ArrayRef<const targets::Family *> families) {
   equant::PlanAttr plan = equant::getPlan(op);
   std::string reason = plan ? equant::whyNotQuantizable(op, plan) : "";
   return describe(op.getSite(), cast<RankedTensorType>(op.getWeightOperand().get().getType()),
-                  reason.empty() ? plan : equant::PlanAttr(), reason);
+                  reason.empty() ? plan : equant::PlanAttr(), reason, families);
 }
 
 void PrintPlans::runOnOperation() {
   ModuleOp module = getOperation();
+  Result<std::vector<const targets::Family *>> families = targets::findFamilies(kernelTargets);
+  if (!families) {
+    module.emitError() << families.error().message;
+    return signalPassFailure();
+  }
   Json::Array sites;
-  module.walk([&](QuantizableOpInterface op) { sites.push_back(describe(op)); });
+  module.walk([&](QuantizableOpInterface op) { sites.push_back(describe(op, *families)); });
   module.walk([&](lm::EmbeddingOp op) {
     if (equant::PlanAttr plan = equant::getPlan(op))
       sites.push_back(describe(equant::embeddingSite(op.getTable()),
-                               cast<RankedTensorType>(op.getTable().getType()), plan, ""));
+                               cast<RankedTensorType>(op.getTable().getType()), plan, "",
+                               *families));
   });
   int64_t largestLayer = 0;
   module.walk([&](func::FuncOp function) {
@@ -76,10 +90,11 @@ void PrintPlans::runOnOperation() {
     if (function.isPrivate())
       largestLayer = std::max(largestLayer, floats);
   });
+  const int64_t files = std::ssize(*families);
   const Json plans = Json::Object{{"sites", std::move(sites)},
                                   {"passes", Json::Array(passes.begin(), passes.end())},
-                                  {"other_bytes", equant::otherBytes(module)},
-                                  {"header_bytes", equant::headerBytes(module)},
+                                  {"other_bytes", equant::otherBytes(module) * files},
+                                  {"header_bytes", equant::headerBytes(module) * files},
                                   {"layer_floats", largestLayer},
                                   {"recipe", toJson(module->getAttr(equant::kRecipeAttr))},
                                   {"model", toJson(module->getAttr(lm::kModelAttr))}};

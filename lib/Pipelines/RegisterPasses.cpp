@@ -14,10 +14,15 @@
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 #include "easyquant/Dialect/LM/Transforms/Passes.h"
 #include "easyquant/Dialect/Launch/Transforms/Passes.h"
+#include "easyquant/Emit/EmitObject.h"
 #include "easyquant/Methods/Passes.h"
 #include "easyquant/Pipelines/Passes.h"
 #include "easyquant/Search/Passes.h"
-#include "easyquant/Target/EmitObject.h"
+#include "easyquant/Target/CPU/CPUTarget.h"
+#include "easyquant/Target/CPU/Passes.h"
+#include "easyquant/Target/GPU/GPUTarget.h"
+#include "easyquant/Target/GPU/Passes.h"
+#include "easyquant/Target/Target.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -42,7 +47,7 @@ struct LaunchesOptions : PassPipelineOptions<LaunchesOptions> {
   const ConvertEquantToLaunchesOptions defaults;
   Option<std::string> target{
       *this, "target",
-      llvm::cl::desc("avx2, avx512vnni, sm_80, sm_86, sm_87, sm_89, sm_90a (default: avx2)"),
+      llvm::cl::desc("instruction set or chip; docs/Targets.md lists them (default: avx2)"),
       llvm::cl::init(defaults.target)};
   Option<int64_t> maxRows{*this, "max-rows",
                           llvm::cl::desc("most tokens of one call (default: 512)"),
@@ -53,13 +58,15 @@ struct LaunchesOptions : PassPipelineOptions<LaunchesOptions> {
 };
 
 struct GPUPipelineOptions : PassPipelineOptions<GPUPipelineOptions> {
-  Option<std::string> chip{
-      *this, "chip", llvm::cl::desc("GPU: sm_80, sm_86, sm_87, sm_89, sm_90a (default: sm_80)"),
-      llvm::cl::init("sm_80")};
+  Option<std::string> target{*this, "target",
+                             llvm::cl::desc("chip; docs/Targets.md lists them (default: sm_80)"),
+                             llvm::cl::init("sm_80")};
 };
 } // namespace
 
 void registerPasses() {
+  cpu::registerTarget();
+  gpu::registerTarget();
   PassPipelineRegistration<LaunchesOptions>(
       "easyquant-launches", "Turn a model on materialized weights into launches, step by step",
       [](OpPassManager &pm, const LaunchesOptions &options) {
@@ -68,8 +75,8 @@ void registerPasses() {
   PassPipelineRegistration<GPUPipelineOptions>(
       "easyquant-gpu-pipeline", "Generate the GPU kernels of a model's ops and lower them to NVVM",
       [](OpPassManager &pm, const GPUPipelineOptions &options) {
-        buildLaunchesPipeline(pm, {.target = options.chip});
-        pm.addPass(createLowerToNVVM({options.chip}));
+        buildLaunchesPipeline(pm, {.target = options.target});
+        pm.addPass(createLowerToNVVM({options.target}));
       });
 
   equant::registerEquantPasses();
@@ -81,6 +88,8 @@ void registerPasses() {
   mlir::registerInlinerPass();
   registerGPUToNVVMPasses();
   lm::registerLMPasses();
+  registerCPUTargetPasses();
+  registerGPUTargetPasses();
   registerPipelinesPasses();
   search::registerSearchPasses();
 }

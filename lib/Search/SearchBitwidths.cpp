@@ -65,6 +65,7 @@ private:
 
   Strategy way = Strategy::Grid;
   Objective aim = Objective::KL;
+  std::vector<const targets::Family *> families;
   std::vector<SearchPoint> points;
 };
 
@@ -263,7 +264,11 @@ LogicalResult SearchBitwidths::readOptions() {
   if (!(maxDecodeMs >= 0) || !std::isfinite(maxDecodeMs))
     return fail() << "max-decode-ms must be a number above 0, or 0 for any time, found "
                   << maxDecodeMs.getValue();
-  if (maxDecodeMs > 0 && !kernelTargets.empty() && kernelTargets.front() != "cpu")
+  Result<std::vector<const targets::Family *>> found = targets::findFamilies(kernelTargets);
+  if (!found)
+    return fail() << found.error().message;
+  families = std::move(*found);
+  if (maxDecodeMs > 0 && !families.front()->runsHere)
     return fail() << "max-decode-ms is measured on this machine's CPU, and the first target is '"
                   << kernelTargets.front()
                   << "': search for target cpu, or give a budget of bytes alone";
@@ -279,9 +284,7 @@ SearchSpaceRequest SearchBitwidths::spaceRequest() const {
   request.groupSizes.assign(groupSizes.begin(), groupSizes.end());
   if (groupSizes.empty())
     request.groupSizes.assign(std::begin(kGroupSizes), std::end(kGroupSizes));
-  request.targets.assign(kernelTargets.begin(), kernelTargets.end());
-  if (kernelTargets.empty())
-    request.targets = {"cpu"};
+  request.families = families;
   request.perSite = perSite;
   request.head = searchHead;
   return request;
@@ -361,14 +364,15 @@ LogicalResult SearchBitwidths::readTimes(SearchSpace &space, const MethodRun *ru
 /// What measurements depend on, beside model, plans and tokens.
 std::string SearchBitwidths::stampText() const {
   const SearchSpaceRequest request = spaceRequest();
-  std::string sizes;
+  std::string sizes, familyNames;
   for (int64_t size : request.groupSizes)
     sizes += fmt::format(" {}", size);
+  for (const targets::Family *family : families)
+    familyNames += (familyNames.empty() ? "" : " ") + family->name;
   return fmt::format("2 samples={} formats={} group-sizes={} targets={} objective={} "
                      "per-site={} search-head={}",
-                     searchSamples.getValue(), llvm::join(request.schemes, " "), sizes,
-                     llvm::join(request.targets, " "), objective.getValue(), perSite.getValue(),
-                     searchHead.getValue());
+                     searchSamples.getValue(), llvm::join(request.schemes, " "), sizes, familyNames,
+                     objective.getValue(), perSite.getValue(), searchHead.getValue());
 }
 
 /// What ranks must have in common, beside what MethodRun compares.

@@ -175,23 +175,19 @@ static std::vector<SearchFormat> formatsOf(ArrayRef<std::string> schemes,
 }
 
 /// Why a site cannot have a plan on a target; empty if it can.
-static std::string whyNoKernel(const PlannedSite &site, PlanAttr plan, StringRef target) {
+static std::string whyNot(const PlannedSite &site, PlanAttr plan, const targets::Family &family) {
   auto weight = cast<RankedTensorType>(site.weight().getType());
-  const bool onGPU = target != "cpu";
-  equant::LayoutAttr layout = equant::layoutFor(plan.getContext(), onGPU, plan.getInput());
-  equant::SchemeAttr scheme = plan.getWeight();
-  const bool isPacked =
-      llvm::all_of(ArrayRef({numerics::WeightTensor::Codes, numerics::WeightTensor::Scales}),
-                   [&](numerics::WeightTensor tensor) {
-                     return layout.getPackedType(tensor, scheme, weight.getDimSize(0),
-                                                 weight.getDimSize(1)) != nullptr;
-                   });
-  if (!isPacked || (onGPU && plan.getInput() && !plan.getInput().isInteger()))
-    return fmt::format("target {} has no kernel for {} weights with {} activations", target.str(),
-                       numerics::toString(scheme.toNumerics()),
-                       plan.getInput() ? numerics::toString(plan.getInput().toNumerics())
-                                       : "float");
-  return equant::whyNotQuantizable(site.op, plan);
+  std::string reason = targets::whyNoKernel(family, weight.getDimSize(0), weight.getDimSize(1),
+                                            plan.getWeight(), plan.getInput());
+  return reason.empty() ? equant::whyNotQuantizable(site.op, plan)
+                        : "no kernel for " + family.title + ": " + reason;
+}
+
+/// Bytes of a weight in the file of the first target.
+static int64_t storedBytesOf(const SearchSpaceRequest &request, Value weight, PlanAttr plan) {
+  return equant::storedBytes(
+      cast<RankedTensorType>(weight.getType()), plan ? plan.getWeight() : equant::SchemeAttr(),
+      plan ? plan.getInput() : equant::SchemeAttr(), *request.families.front());
 }
 
 namespace {
@@ -226,14 +222,12 @@ Result<FormatCandidate> CandidateFinder::candidate(const SearchGroup &group, siz
   if (!*plan)
     return makeError(ErrorCode::InvalidArgument, "scheme none is no format to choose from");
   for (const PlannedSite &site : group.sites) {
-    for (const std::string &target : request.targets)
-      if (std::string reason = whyNoKernel(site, *plan, target); !reason.empty())
+    for (const targets::Family *family : request.families)
+      if (std::string reason = whyNot(site, *plan, *family); !reason.empty())
         return makeError(ErrorCode::Unsupported, "site '{}': {}; take it out of the formats",
                          site.name(), reason);
     found.plans.push_back(*plan);
-    found.bytes += equant::storedBytes(
-        cast<RankedTensorType>(site.weight().getType()), plan->getWeight(), plan->getInput(),
-        equant::layoutFor(context, request.targets.front() != "cpu", plan->getInput()));
+    found.bytes += storedBytesOf(request, site.weight(), *plan);
   }
   return found;
 }
@@ -275,11 +269,7 @@ FailureOr<SearchSpace> easyquant::search::findSearchSpace(ModuleOp module,
   int64_t searched = 0;
   auto add = [&](SearchGroup group) {
     for (const PlannedSite &site : group.sites)
-      searched += equant::storedBytes(cast<RankedTensorType>(site.weight().getType()),
-                                      site.plan.getWeight(), site.plan.getInput(),
-                                      equant::layoutFor(module.getContext(),
-                                                        request.targets.front() != "cpu",
-                                                        site.plan.getInput()));
+      searched += storedBytesOf(request, site.weight(), site.plan);
     space.groups.push_back(std::move(group));
     return finder.find(space.groups.back());
   };
@@ -312,19 +302,11 @@ FailureOr<SearchSpace> easyquant::search::findSearchSpace(ModuleOp module,
         return failure();
     }
   module.walk([&](QuantizableOpInterface op) {
-    PlanAttr plan = equant::getPlan(op);
-    equant::SchemeAttr input = plan ? plan.getInput() : equant::SchemeAttr();
-    space.fixedBytes += equant::storedBytes(
-        cast<RankedTensorType>(op.getWeightOperand().get().getType()),
-        plan ? plan.getWeight() : equant::SchemeAttr(), input,
-        equant::layoutFor(module.getContext(), request.targets.front() != "cpu", input));
+    space.fixedBytes += storedBytesOf(request, op.getWeightOperand().get(), equant::getPlan(op));
   });
   module.walk([&](lm::EmbeddingOp op) {
     if (PlanAttr plan = equant::getPlan(op))
-      space.fixedBytes += equant::storedBytes(
-          cast<RankedTensorType>(op.getTable().getType()), plan.getWeight(), plan.getInput(),
-          equant::layoutFor(module.getContext(), request.targets.front() != "cpu",
-                            plan.getInput()));
+      space.fixedBytes += storedBytesOf(request, op.getTable(), plan);
   });
   space.fixedBytes += equant::otherBytes(module) + equant::headerBytes(module) - searched;
   return space;

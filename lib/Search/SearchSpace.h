@@ -14,6 +14,7 @@
 #define EASYQUANT_LIB_SEARCH_SEARCHSPACE_H
 
 #include "easyquant/Execution/LayerSites.h"
+#include "easyquant/Target/Target.h"
 
 namespace easyquant::search {
 
@@ -61,9 +62,9 @@ struct SearchSpace {
 };
 
 struct SearchSpaceRequest {
-  std::vector<std::string> schemes; ///< with "+two-level" behind, or "all"
-  std::vector<int64_t> groupSizes;  ///< 0: a row
-  std::vector<std::string> targets; ///< "cpu", or of GPUs; sizes are those of the first
+  std::vector<std::string> schemes;              ///< with "+two-level" behind, or "all"
+  std::vector<int64_t> groupSizes;               ///< 0: a row
+  std::vector<const targets::Family *> families; ///< sizes are those of the first
   bool perSite = false;
   bool head = false; ///< search the output head's format, too, if it has a plan
 };

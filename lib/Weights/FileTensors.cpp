@@ -79,7 +79,7 @@ void TensorLister::addWeight(const ConstantWeight &weight) {
           .getPackedType(WeightTensor::Codes, scheme, weight.rows, weight.columns);
   bool isAligned = panels && panels.getNumElements() % kAlignment == 0;
   auto &tensors = isAligned ? aligned : others;
-  const WeightType packed = packedType(weight, target.target);
+  const WeightType packed = packedType(weight, target.family);
   if (!packed) // writeWeights says why
     return;
   for (auto [part, type] : packed.getParts()) {
@@ -114,15 +114,15 @@ void TensorLister::addFloat(const FloatConstant &constant, std::string name) {
   tensor.shape.assign(constant.type.getShape().begin(), constant.type.getShape().end());
   tensor.constant = &constant;
   bool isAligned = bytesOf(tensor) % kAlignment == 0;
-  if (target.target == Target::GPU) {
-    if (hasBF16(constant))
-      addBF16(constant);
-    if (hasBF16(constant) && llvm::all_of(constant.readers, readsBF16))
+  const targets::WeightsFile &file = target.family.file;
+  if (file.bf16Floats && hasBF16(constant)) {
+    addBF16(constant);
+    if (llvm::all_of(constant.readers, readsBF16))
       return;
-    if (!isAligned)
-      tensor.shape = {static_cast<int64_t>(
-          llvm::alignTo(constant.type.getNumElements(), kAlignment / sizeof(float)))};
   }
+  if (file.wholeLines && !isAligned)
+    tensor.shape = {static_cast<int64_t>(
+        llvm::alignTo(constant.type.getNumElements(), kAlignment / sizeof(float)))};
   (isAligned ? aligned : others).push_back(std::move(tensor));
 }
 

@@ -57,7 +57,9 @@ LogicalResult ModelWeights::collectWeight(const ConstantMatcher &matcher, Operat
     SchemeAttr input = linear.getInputSchemeAttr();
     // Kernels correct for the zero points of activations with them.
     known->needsSums |= input && !input.getSymmetric();
-    (input ? known->integerReader : known->floatReader) = true;
+    const auto readers = targets::Readers::of(input);
+    known->readers.integers |= readers.integers;
+    known->readers.floats |= readers.floats;
   }
   readers.push_back({op, known});
   return success();

@@ -1,4 +1,4 @@
-//===- TargetModules.cpp - A module for each kind of target ---------------===//
+//===- TargetModules.cpp - A module for each target family ----------------===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -12,43 +12,31 @@
 using namespace mlir;
 using namespace easyquant::equant;
 
-StringRef easyquant::equant::targetName(Target target) {
-  return target == Target::CPU ? "cpu" : "gpu";
-}
-
-std::optional<Target> easyquant::equant::findTarget(StringRef name) {
-  for (Target target : {Target::CPU, Target::GPU})
-    if (name == targetName(target))
-      return target;
-  return std::nullopt;
-}
-
-SmallVector<ModuleOp> easyquant::equant::splitTargets(ModuleOp module, ArrayRef<Target> targets) {
-  Builder attributes(module.getContext());
+SmallVector<ModuleOp> easyquant::equant::splitTargets(ModuleOp module,
+                                                      ArrayRef<const targets::Family *> families) {
   SmallVector<ModuleOp> modules;
-  if (targets.size() == 1)
+  if (families.size() == 1)
     modules.push_back(module);
   else
-    for (Target target : targets) {
+    for (const targets::Family *family : families) {
       ModuleOp copy = module.clone();
-      copy.setSymName(targetName(target));
+      copy.setSymName(family->name);
       modules.push_back(copy);
     }
-  if (targets.size() > 1) {
+  if (families.size() > 1) {
     module.getBodyRegion().dropAllReferences();
     module.getBody()->clear();
     for (ModuleOp copy : modules)
       module.push_back(copy);
   }
-  for (auto [target, copy] : llvm::zip_equal(targets, modules))
-    copy->setAttr(kTargetAttr, attributes.getStringAttr(targetName(target)));
+  for (auto [family, copy] : llvm::zip_equal(families, modules))
+    copy->setAttr(kTargetAttr, StringAttr::get(module.getContext(), family->name));
   return modules;
 }
 
-ModuleOp easyquant::equant::moduleOf(ModuleOp module, Target target) {
+ModuleOp easyquant::equant::moduleOf(ModuleOp module, StringRef family) {
   for (ModuleOp inner : module.getOps<ModuleOp>())
-    if (auto name = inner->getAttrOfType<StringAttr>(kTargetAttr);
-        name && name.getValue() == targetName(target))
+    if (auto name = inner->getAttrOfType<StringAttr>(kTargetAttr); name && name == family)
       return inner;
   return module;
 }

@@ -11,12 +11,12 @@
 
 #include "easyquant/Conversion/LaunchesToLLVM/LaunchesToLLVM.h"
 #include "easyquant/Dialect/Launch/IR/Launch.h"
+#include "easyquant/Emit/EmitObject.h"
+#include "easyquant/Emit/LaunchList.h"
 #include "easyquant/Formats/LaunchList.h"
 #include "easyquant/Formats/Manifest.h"
 #include "easyquant/Import/ImportModel.h"
 #include "easyquant/Runtime/Session.h"
-#include "easyquant/Target/EmitObject.h"
-#include "easyquant/Target/LaunchList.h"
 
 #include "mlir/Pass/PassRegistry.h"
 

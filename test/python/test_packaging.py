@@ -48,5 +48,5 @@ def test_no_text_asks_to_install_the_strangers_package():
 def test_what_texts_say_of_the_gpu_assembler_works():
     """`pip install '.[gpu]'` in a checkout, which is what scripts/setup.sh does."""
     assert re.search(r"pip install .*-e '\.\[[a-z,]*gpu[a-z,]*\]'", (REPO / "scripts/setup.sh").read_text())
-    for file in ("docs/guide/run.md", "lib/Target/Assemble.cpp", "benchmarks/gpu_static.py"):
+    for file in ("docs/guide/run.md", "lib/Emit/Assemble.cpp", "benchmarks/gpu_static.py"):
         assert ".[gpu]'" in (REPO / file).read_text(), file

@@ -152,3 +152,27 @@ def test_sites_that_stay_float_are_listed(long, tmp_path):
 def test_a_model_that_is_none_is_named(tmp_path):
     with pytest.raises(UserError, match="nowhere: there is no such file or folder"):
         plans_of(tmp_path / "nowhere", CompileOptions(scheme="W8A8"))
+
+
+@pytest.mark.parametrize("scheme, reason", [
+    ("NVFP4A16", "weights as f4E2M1FN"), ("FP8_DYNAMIC", "activations as f8E4M3FN"), ("W3A8", "weights as int3 symmetric"),
+])  # fmt: skip
+def test_a_dry_run_refuses_what_compiling_refuses(tiny_llama, tmp_path, scheme, reason):
+    """In the same words, before anything is computed."""
+    options = ("--scheme", scheme, "--target", "sm_90a")
+    foretold = easyquant("compile", tiny_llama, "--dry-run", *options)
+    refused = easyquant("compile", tiny_llama, "-o", tmp_path / "out", *options)
+    assert_refused(foretold, "model.layers.0.self_attn.q_proj", reason, "compile it with --target cpu")
+    assert foretold.stderr == refused.stderr
+    assert not (tmp_path / "out").exists()
+    assert easyquant("compile", tiny_llama, "--dry-run", "--scheme", scheme).returncode == 0
+
+
+def test_a_dry_run_counts_the_files_of_all_targets(tiny_llama, artifact):
+    target = "sm_80,cpu"
+    plans = plans_of(tiny_llama, CompileOptions(scheme="W8A8", target=target))
+    alone = plans_of(tiny_llama, CompileOptions(scheme="W8A8"))
+    assert sum(site["bytes"] for site in plans.sites) > 1.5 * sum(site["bytes"] for site in alone.sites)
+    folder = artifact(tiny_llama, "--scheme=W8A8", f"--target={target}", "--isa=avx2")
+    made = sum(file.stat().st_size for file in folder.glob("weights*.safetensors"))
+    assert made == pytest.approx(plans.weight_bytes, rel=0.25)  # rows of so small weights are padded to blocks

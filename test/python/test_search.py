@@ -180,7 +180,7 @@ def test_speed_takes_part(searched, report):
     else:  # the fastest formats may be those of more bytes
         assert_refused(done, "the fastest formats")
     assert_refused(timed(least / 1e3), "cannot be met", "the fastest formats within the budget of bytes take", "allow more time")
-    assert_refused(searched.run("bad", "avg-bits=6", "max-decode-ms=1", "targets=sm_80"), "max-decode-ms is measured on this machine's CPU")
+    assert_refused(searched.run("bad", "avg-bits=6", "max-decode-ms=1", "target=sm_80"), "max-decode-ms is measured on this machine's CPU")
 
 
 def test_a_size_is_that_of_the_weights_file(searched, report):
@@ -311,9 +311,9 @@ def test_bad_options(searched, options, expected):
 
 def test_formats_that_cannot_be(searched):
     assert_refused(searched.run("bad", "avg-bits=6", formats="W7A16"), "W7A16")
-    assert_refused(searched.run("bad", "avg-bits=6", "targets=sm_80", formats="W3A8", plan="equant-absmax{scheme=W4A8 group-size=16}"),
-                   "format W3A8 g16", "target sm_80 has no kernel for int3", "take it out of the formats")
-    everything = searched.search("all", "avg-bits=6", "targets=sm_80", formats="all", plan="equant-absmax{scheme=W4A8 group-size=16}")
+    assert_refused(searched.run("bad", "avg-bits=6", "target=sm_80", formats="W3A8", plan="equant-absmax{scheme=W4A8 group-size=16}"),
+                   "format W3A8 g16", "no kernel for GPUs: weights as int3", "take it out of the formats")
+    everything = searched.search("all", "avg-bits=6", "target=sm_80", formats="all", plan="equant-absmax{scheme=W4A8 group-size=16}")
     schemes = {form["scheme"] for form in everything["formats"]}
     assert {"W2A8", "W4A8_ASYM", "W8A8"} <= schemes and not any("A16" in scheme for scheme in schemes)
     used = {choice["format"] for group in everything["groups"] for choice in group["choices"]}

@@ -12,6 +12,7 @@
 #include "CommandLine.h"
 
 #include "DescribeOptions.h"
+#include "ListTargets.h"
 
 #include "llvm/Support/raw_ostream.h"
 
@@ -83,6 +84,13 @@ CommandLine CommandLine::parse(int argc, char **argv) {
         throw CLI::Success();
       },
       "Print the table of methods and options as JSON, and stop");
+  app.add_flag_callback(
+      "--list-targets",
+      [] {
+        listTargets();
+        throw CLI::Success();
+      },
+      "Print what can be compiled for, and which schemes run there, and stop");
   app.add_option("model", line.model, "Hugging Face folder or GGUF file")
       ->required()
       ->type_name("MODEL");

@@ -259,13 +259,13 @@ static int run(Session &session) {
 }
 
 static int start(int argc, char **argv) {
+  registerPasses(); // with the targets, which options name
   CommandLine line = CommandLine::parse(argc, argv);
   Result<JoinedRanks> ranks = JoinedRanks::find(line);
   if (!ranks) {
     llvm::errs() << "error: " << ranks.error().message << "\n";
     return 1;
   }
-  registerPasses();
   DialectRegistry registry;
   registerDialects(registry);
   Session session(std::move(line), std::move(*ranks), registry);

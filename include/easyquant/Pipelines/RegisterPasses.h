@@ -18,6 +18,7 @@
 namespace easyquant {
 
 void registerDialects(mlir::DialectRegistry &registry);
+/// With every target family.
 void registerPasses();
 
 } // namespace easyquant

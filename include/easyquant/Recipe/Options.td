@@ -42,7 +42,6 @@ let group = "What to make", key = "" in {
     let value = "TARGETS";
   }
   def Isas : TableListOption<"isas", "isa", "instruction sets to compile for"> {
-    let choices = ["avx2", "avx512vnni"];
     let joint = ",";
     let defaultWords = "all of them";
     let noun = "instruction set";

@@ -61,7 +61,7 @@ def SearchBitwidths : Pass<"equant-search-bitwidths", "::mlir::ModuleOp"> {
     TokensFile, WorkFolder, Threads, SearchSamples,
     ListOption<"formats", "formats", "std::string", "schemes to choose from, or all">,
     ListOption<"groupSizes", "group-sizes", "int64_t", "group sizes to choose from, 0 being a whole row; by default 32, 64 and 128">,
-    ListOption<"kernelTargets", "targets", "std::string", "what has to have kernels; by default cpu">,
+    TargetsOption<"what has to have kernels">,
     TextOption<"strategy", "strategy", "grid", "grid, entropy, greedy or learned">,
     TextOption<"objective", "objective", "kl", "kl or loss">,
     ListOption<"avgBits", "avg-bits", "double", "budgets: bits a weight of the layers">,

@@ -22,4 +22,8 @@ class NumberOption<string cppName, string flag, string cppType, string value, st
 class TextOption<string cppName, string flag, string value, string help>
     : Option<cppName, flag, "std::string", "\"" # value # "\"", help # " (default: " # value # ")">;
 
+/// Names of targets or of their families (easyquant/Target/Target.h).
+class TargetsOption<string help>
+    : ListOption<"kernelTargets", "target", "std::string", help # "; docs/Targets.md lists them (default: cpu)">;
+
 #endif // EASYQUANT_SUPPORT_PASSOPTIONS

@@ -8,6 +8,7 @@
 #ifndef EASYQUANT_WEIGHTS_CONSTANTWEIGHTS_H
 #define EASYQUANT_WEIGHTS_CONSTANTWEIGHTS_H
 
+#include "easyquant/Target/Target.h"
 #include "easyquant/Weights/ConstantTensors.h"
 
 #include <optional>
@@ -41,8 +42,7 @@ struct ConstantWeight {
   SchemeAttr scheme;
   numerics::ScaleRule rule; ///< where scales are not computed
   bool needsSums = false;   ///< a reader has asymmetric activations
-  /// Some reader multiplies it with int8 activations, some with float ones.
-  bool integerReader = false, floatReader = false;
+  targets::Readers readers;
 
   /// Equal for equal codes and scales.
   std::string key() const;

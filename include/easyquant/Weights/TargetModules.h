@@ -1,4 +1,4 @@
-//===- TargetModules.h - A module for each kind of target -------*- C++ -*-===//
+//===- TargetModules.h - A module for each target family --------*- C++ -*-===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -6,26 +6,20 @@
 //===----------------------------------------------------------------------===//
 //
 // From equant-materialize-weights on, the types and places of a model's weights are those of one
-// kind of target. Where there are two, the module holds a module for each, @cpu and @gpu.
+// target family. Where there are several, the module holds a module for each, @cpu and @gpu.
 //
 //===----------------------------------------------------------------------===//
 
 #ifndef EASYQUANT_WEIGHTS_TARGETMODULES_H
 #define EASYQUANT_WEIGHTS_TARGETMODULES_H
 
-#include "mlir/IR/BuiltinOps.h"
+#include "easyquant/Target/Target.h"
 
-#include <optional>
+#include "mlir/IR/BuiltinOps.h"
 
 namespace easyquant::equant {
 
-enum class Target { CPU, GPU };
-
-/// "cpu", "gpu".
-llvm::StringRef targetName(Target target);
-std::optional<Target> findTarget(llvm::StringRef name);
-
-/// Attribute of a module: whose weights it reads, by name.
+/// Attribute of a module: the name of the family whose weights it reads.
 inline constexpr llvm::StringLiteral kTargetAttr = "equant.target";
 /// Attribute of a module: the bytes of the data sections that its globals lie in.
 inline constexpr llvm::StringLiteral kWeightsBytesAttr = "equant.weights_bytes";
@@ -34,13 +28,13 @@ inline constexpr llvm::StringLiteral kWeightsBytesAttr = "equant.weights_bytes";
 /// reads the global finds it in f32 at its equant.offset.
 inline constexpr llvm::StringLiteral kBF16OffsetAttr = "equant.bf16_offset";
 
-/// One target: the module itself. Several: clones of what is in it, in modules of their names.
-/// Each has kTargetAttr. In the order of `targets`, which differ.
+/// One family: the module itself. Several: clones of what is in it, in modules of their names.
+/// Each has kTargetAttr. In the order of `families`, which differ.
 llvm::SmallVector<mlir::ModuleOp> splitTargets(mlir::ModuleOp module,
-                                               llvm::ArrayRef<Target> targets);
+                                               llvm::ArrayRef<const targets::Family *> families);
 
-/// What a target is compiled from: the module of its name inside of `module`, or else `module`.
-mlir::ModuleOp moduleOf(mlir::ModuleOp module, Target target);
+/// What a family is compiled from: the module of its name inside of `module`, or else `module`.
+mlir::ModuleOp moduleOf(mlir::ModuleOp module, llvm::StringRef family);
 
 } // namespace easyquant::equant
 

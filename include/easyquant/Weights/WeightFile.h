@@ -47,10 +47,10 @@ formats::DType dtypeOf(const FileTensor &tensor);
 
 /// What one target reads of a model, and where it lies.
 struct TargetWeights {
-  TargetWeights(Target target, mlir::ModuleOp module, std::string stem)
-      : target(target), module(module), stem(std::move(stem)) {}
+  TargetWeights(const targets::Family &family, mlir::ModuleOp module, std::string stem)
+      : family(family), module(module), stem(std::move(stem)) {}
 
-  Target target;
+  const targets::Family &family;
   mlir::ModuleOp module;
   std::string stem; ///< of its file: "weights", "weights.gpu", of rank 1 "weights.1"
   ModelWeights weights;

@@ -1,4 +1,4 @@
-//===- WeightLayouts.h - The layout of a weight for a target ----*- C++ -*-===//
+//===- WeightLayouts.h - The layout of a weight for a family ----*- C++ -*-===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -15,18 +15,14 @@
 
 namespace easyquant::equant {
 
-/// How the kernels of the target read the weight: panels; fragments in the order of the linears
-/// which read it, of which an embedding takes either.
-LayoutAttr layoutFor(const ConstantWeight &weight, Target target);
-
-/// The weight in that layout; null where the layout takes no such codes, of which packerFor says
-/// why.
-WeightType packedType(const ConstantWeight &weight, Target target);
+/// The weight in the layout that the family's kernels read; null where the layout takes no such
+/// codes, of which packerFor says why.
+WeightType packedType(const ConstantWeight &weight, const targets::Family &family);
 
 /// What packs the weight so. Fails (Unsupported) on schemes that the kernels do not take, and on a
-/// weight that a GPU's linears on int8 and on float activations share.
+/// weight that linears on int8 and on float activations share, but read in different layouts.
 Result<std::unique_ptr<numerics::WeightLayout>> packerFor(const ConstantWeight &weight,
-                                                          Target target);
+                                                          const targets::Family &family);
 
 } // namespace easyquant::equant
 

@@ -9,7 +9,22 @@
 
 namespace easyquant::cpu {
 
-llvm::StringRef Target::name() const { return isa == Isa::AVX2 ? "avx2" : "avx512vnni"; }
+llvm::StringRef nameOf(Isa isa) {
+  switch (isa) {
+  case Isa::AVX2:
+    return "avx2";
+  case Isa::AVX512VNNI:
+    return "avx512vnni";
+  }
+  llvm_unreachable("every instruction set is named");
+}
+
+Isa isaOf(llvm::StringRef name) {
+  for (Isa isa : kIsas)
+    if (nameOf(isa) == name)
+      return isa;
+  llvm_unreachable("checked names of instruction sets");
+}
 
 std::string Target::features() const {
   std::string features = "+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt,+popcnt,+movbe";

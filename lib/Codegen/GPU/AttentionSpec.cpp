@@ -79,31 +79,13 @@ CacheBytes cacheBytes(const AttentionSpec &spec) {
 
 //===- Tiles --------------------------------------------------------------===//
 
-/// Multiprocessors of the largest products with a chip: NVIDIA's data sheets of A100, A40, Orin,
-/// L40S and H200.
-static int64_t multiprocessors(ChipId chip) {
-  switch (chip) {
-  case ChipId::SM80:
-    return 108;
-  case ChipId::SM86:
-    return 84;
-  case ChipId::SM87:
-    return 16;
-  case ChipId::SM89:
-    return 142;
-  case ChipId::SM90a:
-    return 132;
-  }
-  __builtin_unreachable();
-}
-
 /// Stretches that the tokens are cut into, so that each multiprocessor has two blocks at M = 1: a
 /// power of two.
-static int64_t splitsOf(const AttentionSpec &spec, const AttentionTile &tile, ChipId chip) {
+static int64_t splitsOf(const AttentionSpec &spec, const AttentionTile &tile, const Chip &chip) {
   constexpr int64_t kMost = 64;
   int64_t blocks = spec.ranks * spec.kvHeads * QueryCut(spec, tile).chunks;
   int64_t splits = 1;
-  while (splits < kMost && splits * blocks < 2 * multiprocessors(chip))
+  while (splits < kMost && splits * blocks < 2 * chip.multiprocessors)
     splits *= 2;
   return splits;
 }
@@ -277,7 +259,7 @@ Result<std::vector<AttentionKernel>> attentionKernels(const AttentionSpec &spec,
     kernel.maxRows = kAny;
     if (form == AttentionKernel::Split) {
       kernel.maxRows = kSplitRows;
-      kernel.splits = splitsOf(spec, kernel.tile, chip.id);
+      kernel.splits = splitsOf(spec, kernel.tile, chip);
     }
     if (!spec.kv && !spec.appended)
       kernel.launches.push_back(describeAppend(spec));

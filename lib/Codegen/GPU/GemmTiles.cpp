@@ -19,14 +19,15 @@ namespace easyquant::gpu {
 
 static constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
 
-// Shared memory of 164 KiB and more.
+// From so much shared memory a multiprocessor on.
+static constexpr int64_t kLargeBytes = 164 * 1024;
 static constexpr TileChoice kLarge[] = {
     {16, {16, 128, 128, 1, 4, 4, 2}, {16, 128, 64, 1, 4, 5, 2}},
     {32, {32, 128, 128, 1, 4, 4, 2}, {32, 128, 64, 1, 4, 5, 2}},
     {64, {64, 128, 64, 2, 2, 5, 2}, {64, 128, 64, 2, 4, 5, 2}},
     {kAny, {128, 128, 64, 2, 2, 4, 2}, {128, 128, 64, 2, 4, 4, 1}},
 };
-// Shared memory of 100 KiB.
+// From 100 KiB on.
 static constexpr TileChoice kSmall[] = {
     {16, {16, 128, 64, 1, 4, 4, 2}, {16, 128, 64, 1, 4, 4, 2}},
     {32, {32, 128, 64, 1, 4, 4, 2}, {32, 128, 64, 1, 4, 4, 2}},
@@ -67,17 +68,8 @@ void giveWholeBlocks(GemmTile &tile, int64_t blockRows) {
   }
 }
 
-std::span<const TileChoice> integerTiles(ChipId chip) {
-  switch (chip) {
-  case ChipId::SM80:
-  case ChipId::SM87:
-  case ChipId::SM90a:
-    return kLarge;
-  case ChipId::SM86:
-  case ChipId::SM89:
-    return kSmall;
-  }
-  __builtin_unreachable();
+std::span<const TileChoice> integerTiles(const Chip &chip) {
+  return chip.sharedBytesPerSM >= kLargeBytes ? std::span(kLarge) : std::span(kSmall);
 }
 
 } // namespace easyquant::gpu

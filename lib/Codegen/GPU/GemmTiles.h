@@ -25,7 +25,7 @@ struct TileChoice {
 };
 
 /// Tiles of the int8 products of a chip, for ever more rows.
-std::span<const TileChoice> integerTiles(ChipId chip);
+std::span<const TileChoice> integerTiles(const Chip &chip);
 /// Tiles of the products of 16-bit floats; slab and stages are left to what fits.
 std::span<const TileChoice> floatTiles();
 /// Bytes of a slab in shared memory: activations as they are, weights packed.

@@ -77,7 +77,7 @@ std::vector<LinearKernel> linearKernels(const LinearSpec &spec, const Chip &chip
   std::vector<LinearKernel> kernels;
   for (int64_t rows : {1, 4})
     kernels.push_back(dotKernel(spec, rows));
-  for (const TileChoice &choice : integerTiles(chip.id)) {
+  for (const TileChoice &choice : integerTiles(chip)) {
     GemmTile tile = spec.groups() > 1 ? choice.grouped : choice.plain;
     giveWholeBlocks(tile, numerics::fragmentRows(spec.bits));
     // A group ends where a slab ends.

@@ -13,6 +13,7 @@
 #include "easyquant/Dialect/Launch/Transforms/Passes.h"
 #include "easyquant/Formats/Manifest.h"
 #include "easyquant/Support/AttributeJson.h"
+#include "easyquant/Target/Target.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/Extensions/InlinerExtension.h"
@@ -25,6 +26,7 @@
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Transforms/Passes.h"
+#include "llvm/ADT/StringExtras.h"
 
 namespace easyquant {
 #define GEN_PASS_DEF_CONVERTEQUANTTOLAUNCHES
@@ -219,8 +221,6 @@ struct ConvertEquantToLaunches
 private:
   LogicalResult convert(ModuleOp module);
   FailureOr<KernelLibrary> chooseLibrary(LaunchModule &program);
-  /// Floats in the cache have half precision beside quantized weights, unless f32 is asked for.
-  bool isHalfCache(ModuleOp module);
   static LogicalResult check(func::FuncOp function);
   LogicalResult addRestore(const KernelLibrary &library, LaunchModule &program,
                            func::FuncOp source);
@@ -228,38 +228,15 @@ private:
 
 } // namespace
 
-bool ConvertEquantToLaunches::isHalfCache(ModuleOp module) {
-  if (kvCache != "auto")
-    return kvCache == "f16";
-  return module
-      .walk([](Operation *op) {
-        return isa<equant::PackedLinearOp, equant::AttentionOp>(op) ? WalkResult::interrupt()
-                                                                    : WalkResult::advance();
-      })
-      .wasInterrupted();
-}
-
 FailureOr<KernelLibrary> ConvertEquantToLaunches::chooseLibrary(LaunchModule &program) {
-  ModuleOp module = program.module;
-  for (cpu::Isa isa : {cpu::Isa::AVX2, cpu::Isa::AVX512VNNI})
-    if (cpu::Target cpu{isa}; cpu.name() == target) {
-      bool isHalf = isHalfCache(module);
-      program.cacheType = isHalf ? "f16" : "f32";
-      return cpuKernels(module, cpu, isHalf);
-    }
-  auto chip = easyquant::gpu::findChip(target.getValue());
-  if (!chip)
-    return module.emitError() << "unknown target '" << target
-                              << "'; expected avx2, avx512vnni or a GPU: " << chip.error().message;
-  if (kvCache == "f32")
-    return module.emitError() << "kv-cache type 'f32': GPU kernels keep keys and values in f16; "
-                                 "expected f16 or auto";
-  program.rowPadding = 16;
-  program.cacheType = "f16";
-  program.stridedArguments = false;
-  OpBuilder b(module.getBodyRegion());
-  auto kernels = mlir::gpu::GPUModuleOp::create(b, module.getLoc(), launch::kKernels);
-  return gpuKernels(kernels, easyquant::gpu::chip(chip->id));
+  Result<const targets::Family *> family = targets::findFamily(target);
+  if (!family)
+    return program.module.emitError() << family.error().message;
+  if (!(*family)->has(target))
+    return program.module.emitError()
+           << "target '" << target << "' has several programs; expected one of "
+           << llvm::join((*family)->names, ", ");
+  return (*family)->kernels(program, target, kvCache);
 }
 
 LogicalResult ConvertEquantToLaunches::check(func::FuncOp function) {
@@ -353,12 +330,11 @@ LogicalResult ConvertEquantToLaunches::convert(ModuleOp module) {
 
 void easyquant::buildLaunchesPipeline(OpPassManager &pm,
                                       const ConvertEquantToLaunchesOptions &options) {
-  std::string machine = easyquant::gpu::findChip(options.target) ? "gpu" : "cpu";
   pm.addPass(createInlinerPass());
-  pm.addPass(equant::createLegalizeActivations({machine}));
+  pm.addPass(equant::createLegalizeActivations({options.target}));
   pm.addPass(equant::createInsertScaleSync());
   pm.addPass(equant::createReduceIntegers());
-  pm.addPass(equant::createFuseKernels({machine}));
+  pm.addPass(equant::createFuseKernels({options.target}));
   pm.addPass(createConvertEquantToLaunches(options));
   pm.addNestedPass<func::FuncOp>(launch::createPlaceBuffers());
 }

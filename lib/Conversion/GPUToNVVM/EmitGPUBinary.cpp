@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "easyquant/Conversion/GPUToNVVM/GPUToNVVM.h"
-#include "easyquant/Target/Assemble.h"
-#include "easyquant/Target/EmitPTX.h"
+#include "easyquant/Emit/Assemble.h"
+#include "easyquant/Emit/EmitPTX.h"
 
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "mlir/Support/FileUtilities.h"

@@ -7,7 +7,7 @@
 
 #include "easyquant/Codegen/GPU/Emit.h"
 #include "easyquant/Conversion/GPUToNVVM/GPUToNVVM.h"
-#include "easyquant/Target/EmitPTX.h"
+#include "easyquant/Emit/EmitPTX.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
@@ -34,17 +34,17 @@ struct LowerToNVVM : public easyquant::impl::LowerToNVVMBase<LowerToNVVM> {
   }
 
   void runOnOperation() override {
-    auto target = easyquant::gpu::findChip(chip.getValue());
-    if (!target) {
-      getOperation().emitError("equant-lower-to-nvvm: ") << target.error().message;
+    auto chip = easyquant::gpu::findChip(target.getValue());
+    if (!chip) {
+      getOperation().emitError("equant-lower-to-nvvm: ") << chip.error().message;
       return signalPassFailure();
     }
     OpPassManager pm(ModuleOp::getOperationName());
     easyquant::gpu::buildLowerToNVVMPipeline(pm);
     if (failed(runPipeline(pm, getOperation())))
       return signalPassFailure();
-    auto attr = NVVM::NVVMTargetAttr::get(&getContext(), /*optLevel=*/2, "nvptx64-nvidia-cuda",
-                                          target->name);
+    auto attr =
+        NVVM::NVVMTargetAttr::get(&getContext(), /*optLevel=*/2, "nvptx64-nvidia-cuda", chip->name);
     for (auto kernels : getOperation().getOps<mlir::gpu::GPUModuleOp>())
       kernels.setTargetsAttr(ArrayAttr::get(&getContext(), attr));
   }

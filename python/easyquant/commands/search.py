@@ -259,7 +259,7 @@ def search_command(
     # Average bits are of the layers alone, and entropy has no losses of the head.
     search_head = head is None and not budgets.avg_bits and strategy != Strategy.entropy
     request = [
-        f"formats={formats}", f"group-sizes={','.join(map(str, sizes))}", f"targets={target}", f"strategy={strategy.value}", f"objective={objective.value}",
+        f"formats={formats}", f"group-sizes={','.join(map(str, sizes))}", f"target={target}", f"strategy={strategy.value}", f"objective={objective.value}",
         f"search-samples={search_samples}", f"evaluations={evaluations}", f"per-site={str(per_site).lower()}", f"search-head={str(search_head).lower()}", *budgets.arguments(),
     ]  # fmt: skip
     if max_decode_ms is not None:

@@ -13,7 +13,7 @@
 #define EASYQUANT_TEST_CODEGEN_CPU_KERNELRUNNER_H
 
 #include "easyquant/Codegen/CPU/Kernels.h"
-#include "easyquant/Target/EmitObject.h"
+#include "easyquant/Emit/EmitObject.h"
 
 #include <array>
 #include <cstdint>

@@ -7,7 +7,7 @@
 
 #include "SimtRunner.h"
 
-#include "easyquant/Target/Assemble.h"
+#include "easyquant/Emit/Assemble.h"
 
 #include "llvm/Support/ThreadPool.h"
 

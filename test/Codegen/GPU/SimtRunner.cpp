@@ -8,7 +8,7 @@
 #include "SimtRunner.h"
 
 #include "easyquant/Codegen/GPU/Emit.h"
-#include "easyquant/Target/EmitPTX.h"
+#include "easyquant/Emit/EmitPTX.h"
 
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/Verifier.h"

@@ -1,8 +1,8 @@
 // RUN: not easyquant-opt %s --easyquant-launches=max-rows=0 2>&1 | FileCheck %s --check-prefix=ZERO
 // RUN: not easyquant-opt %s --easyquant-launches=max-rows=4611686018427387904 2>&1 | FileCheck %s --check-prefix=ROWS
 // RUN: not easyquant-opt %s --easyquant-launches=max-rows=1048576 2>&1 | FileCheck %s --check-prefix=BYTES
-// RUN: not easyquant-opt %s "--easyquant-emit-gpu-program=output=%t chip=sm_80 max-rows=0" 2>&1 | FileCheck %s --check-prefix=ZERO
-// RUN: not easyquant-opt %s "--easyquant-emit-gpu-program=output=%t chip=sm_80 max-rows=4611686018427387904" 2>&1 | FileCheck %s --check-prefix=ROWS
+// RUN: not easyquant-opt %s "--easyquant-emit-gpu-program=output=%t target=sm_80 max-rows=0" 2>&1 | FileCheck %s --check-prefix=ZERO
+// RUN: not easyquant-opt %s "--easyquant-emit-gpu-program=output=%t target=sm_80 max-rows=4611686018427387904" 2>&1 | FileCheck %s --check-prefix=ROWS
 // RUN: easyquant-opt %s --easyquant-launches=max-rows=512 | FileCheck %s --check-prefix=FITS
 
 // ZERO: error: max-rows is 0; expected 1 to 1048576

@@ -2,7 +2,7 @@
 
 // RUN: easyquant-opt %s --easyquant-launches=target=sm_80 -o %t.kernels
 // RUN: FileCheck %s < %t.kernels
-// RUN: easyquant-opt %s --easyquant-gpu-pipeline="chip=sm_80" | FileCheck %s --check-prefix=NVVM
+// RUN: easyquant-opt %s --easyquant-gpu-pipeline="target=sm_80" | FileCheck %s --check-prefix=NVVM
 
 // CHECK: gpu.module @kernels {
 // CHECK-LABEL: func.func @block(

@@ -1,9 +1,9 @@
 // An embedding reads the rows of the weight that the head multiplies with: codes of 3 bits, or a float weight's fragments of bf16.
 
 // RUN: rm -rf %t && split-file %s %t
-// RUN: env EASYQUANT_CUDA_BIN=/nowhere easyquant-opt %t/codes.mlir --easyquant-emit-gpu-program="output=%t/codes chip=sm_80 max-rows=4" -o /dev/null 2>/dev/null
+// RUN: env EASYQUANT_CUDA_BIN=/nowhere easyquant-opt %t/codes.mlir --easyquant-emit-gpu-program="output=%t/codes target=sm_80 max-rows=4" -o /dev/null 2>/dev/null
 // RUN: FileCheck %s --check-prefix=CODES < %t/codes/program.gpu.json
-// RUN: env EASYQUANT_CUDA_BIN=/nowhere easyquant-opt %t/tied.mlir --easyquant-emit-gpu-program="output=%t/tied chip=sm_80 max-rows=4" -o /dev/null 2>/dev/null
+// RUN: env EASYQUANT_CUDA_BIN=/nowhere easyquant-opt %t/tied.mlir --easyquant-emit-gpu-program="output=%t/tied target=sm_80 max-rows=4" -o /dev/null 2>/dev/null
 // RUN: FileCheck %s --check-prefix=TIED < %t/tied/program.gpu.json
 
 // CODES: "name":"embedding_70x64_i3_m16n8k16"

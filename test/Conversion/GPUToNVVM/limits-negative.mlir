@@ -1,4 +1,4 @@
-// RUN: easyquant-opt %s --split-input-file --verify-diagnostics --easyquant-emit-gpu-program="output=%t chip=sm_80 max-rows=1"
+// RUN: easyquant-opt %s --split-input-file --verify-diagnostics --easyquant-emit-gpu-program="output=%t target=sm_80 max-rows=1"
 
 // What does not fit the parameter of a kernel.
 ml_program.global private @t(#ml_program.extern : tensor<4x2147483647xf32>) : tensor<4x2147483647xf32> {equant.offset = 0 : i64}

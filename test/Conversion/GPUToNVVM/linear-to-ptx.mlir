@@ -1,9 +1,9 @@
 // The road of a linear: op -> kernels -> gpu.func -> NVVM -> PTX.
 
 // RUN: easyquant-opt %s --easyquant-launches=target=sm_80 | FileCheck %s
-// RUN: easyquant-opt %s --easyquant-launches=target=sm_90a --equant-lower-to-nvvm="chip=sm_90a" -o %t.nvvm
+// RUN: easyquant-opt %s --easyquant-launches=target=sm_90a --equant-lower-to-nvvm="target=sm_90a" -o %t.nvvm
 // RUN: FileCheck %s --check-prefix=NVVM < %t.nvvm
-// RUN: easyquant-opt %s --easyquant-gpu-pipeline="chip=sm_90a" | FileCheck %s --check-prefix=NVVM
+// RUN: easyquant-opt %s --easyquant-gpu-pipeline="target=sm_90a" | FileCheck %s --check-prefix=NVVM
 // RUN: easyquant-opt %t.nvvm --equant-emit-gpu-binary="ptx=%t.ptx" -o /dev/null
 // RUN: FileCheck %s --check-prefix=PTX < %t.ptx
 

@@ -1,7 +1,7 @@
 // Scales of f16 become f32 in registers; zero points, in fields of the width of their codes, come a word for several rows.
 
 // RUN: easyquant-opt %s --easyquant-launches=target=sm_80 | FileCheck %s
-// RUN: easyquant-opt %s --easyquant-launches=target=sm_80 --equant-lower-to-nvvm="chip=sm_80" --equant-emit-gpu-binary="ptx=%t.ptx" -o /dev/null
+// RUN: easyquant-opt %s --easyquant-launches=target=sm_80 --equant-lower-to-nvvm="target=sm_80" --equant-emit-gpu-binary="ptx=%t.ptx" -o /dev/null
 // RUN: FileCheck %s --check-prefix=PTX < %t.ptx
 
 // PTX-LABEL: .visible .entry linear_96x64_i2_sf16_g32_q_f32_dp4a_1(

@@ -1,4 +1,4 @@
-// RUN: easyquant-opt %s --split-input-file --verify-diagnostics --easyquant-emit-gpu-program="output=%t chip=sm_80 max-rows=1"
+// RUN: easyquant-opt %s --split-input-file --verify-diagnostics --easyquant-emit-gpu-program="output=%t target=sm_80 max-rows=1"
 
 // Weights that there are no GPU kernels for. Others cannot be packed as fragments, which is no weight then.
 !w = !equant.weight<8x64, #equant.scheme<i4, symmetric, group = 32, scale = bf16>, #equant.layout<mma_sync, order = m16n8k16>>

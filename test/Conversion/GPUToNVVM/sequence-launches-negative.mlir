@@ -1,4 +1,4 @@
-// RUN: easyquant-opt %s --split-input-file --verify-diagnostics --easyquant-emit-gpu-program="output=%t chip=sm_80 max-rows=4"
+// RUN: easyquant-opt %s --split-input-file --verify-diagnostics --easyquant-emit-gpu-program="output=%t target=sm_80 max-rows=4"
 
 // Rows of a sequence are parts of buffers: the logits of a step are not all its rows.
 !cache = !lm.kv_cache<layers = 1, kv_heads = 2, head_dim = 16>

@@ -2,7 +2,7 @@
 
 // RUN: easyquant-opt %s "--easyquant-launches=target=sm_80 max-rows=16" | FileCheck %s
 // RUN: easyquant-opt %s "--easyquant-launches=target=sm_80 max-rows=16" --launch-print -o /dev/null | FileCheck %s --check-prefix=PRINT
-// RUN: env EASYQUANT_CUDA_BIN=/nowhere easyquant-opt %s --easyquant-emit-gpu-program="output=%t chip=sm_80 max-rows=16" -o /dev/null 2>/dev/null
+// RUN: env EASYQUANT_CUDA_BIN=/nowhere easyquant-opt %s --easyquant-emit-gpu-program="output=%t target=sm_80 max-rows=16" -o /dev/null 2>/dev/null
 // RUN: FileCheck %s --check-prefix=LIST < %t/program.gpu.json
 
 // CHECK-LABEL: func.func @forward(

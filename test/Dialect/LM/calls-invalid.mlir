@@ -1,7 +1,7 @@
 // Everybody who follows the calls of a model refuses these alike.
 // RUN: easyquant-opt %s -split-input-file -verify-diagnostics --lm-hoist-rows
 // RUN: easyquant-opt %s -split-input-file -verify-diagnostics --easyquant-launches
-// RUN: easyquant-opt %s -split-input-file -verify-diagnostics --easyquant-emit-gpu-program="output=%t chip=sm_80"
+// RUN: easyquant-opt %s -split-input-file -verify-diagnostics --easyquant-emit-gpu-program="output=%t target=sm_80"
 
 // Functions that call themselves, directly and through others, and calls of what is not there.
 

@@ -81,6 +81,12 @@ using easyquant::RowOp;
 using easyquant::RowQuantization;
 
 enum class Isa { AVX2, AVX512VNNI };
+/// All of them, the plainest first.
+inline constexpr std::array kIsas = {Isa::AVX2, Isa::AVX512VNNI};
+/// "avx2" or "avx512vnni": the suffix of symbols and the name in manifests.
+llvm::StringRef nameOf(Isa isa);
+/// The instruction set of that name, which there is.
+Isa isaOf(llvm::StringRef name);
 
 /// What the kernels are generated for.
 struct Target {
@@ -89,8 +95,7 @@ struct Target {
   /// run (slowly) and compared on a machine without it. Only tests set this.
   bool emulateDot = false;
 
-  /// "avx2" or "avx512vnni": the suffix of symbols and the name in manifests.
-  llvm::StringRef name() const;
+  llvm::StringRef name() const { return nameOf(isa); }
   /// LLVM's -mattr string; that of AVX2 when the dot product is emulated.
   std::string features() const;
   /// fp32 lanes of a vector register: 8 or 16.

@@ -19,13 +19,18 @@ namespace easyquant::gpu {
 enum class ChipId { SM80, SM86, SM87, SM89, SM90a };
 
 /// What kernel generators ask about a chip. Source of the limits: CUDA C++ Programming Guide 13.0,
-/// "Technical specifications per compute capability".
+/// "Technical specifications per compute capability"; of the multiprocessors NVIDIA's data sheets
+/// of A100, A40, Orin, L40S and H200, the largest products.
 struct Chip {
   ChipId id;
   std::string_view name;       ///< "sm_80", what -mcpu and ptxas take
   int64_t sharedBytesPerBlock; ///< most dynamic shared memory a block may opt in to
   int64_t sharedBytesPerSM;    ///< shared memory of a multiprocessor
   int64_t threadsPerSM;        ///< most resident threads
+  int64_t multiprocessors;     ///< of the largest product
+
+  /// Do drivers assemble its PTX for later chips? They do not where a letter ends the name.
+  bool isCompatible() const { return name.back() >= '0' && name.back() <= '9'; }
 };
 
 /// All chips, oldest first.

@@ -38,7 +38,7 @@ def ConvertEquantToLaunches : Pass<"convert-equant-to-launches", "::mlir::Module
     ```
   }];
   let options = [
-    TextOption<"target", "target", "avx2", "instruction set avx2 or avx512vnni, or GPU sm_80, sm_86, sm_87, sm_89 or sm_90a">,
+    TextOption<"target", "target", "avx2", "instruction set or chip; docs/Targets.md lists them">,
     MaxRows, KVCache,
   ];
   let dependentDialects = [

@@ -19,7 +19,7 @@ def LowerToNVVM : Pass<"equant-lower-to-nvvm", "::mlir::ModuleOp"> {
     `#nvvm.target<chip = …>`, for which `equant-emit-gpu-binary` makes code.
   }];
   let options = [
-    TextOption<"chip", "chip", "sm_80", "GPU: sm_80, sm_86, sm_87, sm_89 or sm_90a">,
+    TextOption<"target", "target", "sm_80", "chip; docs/Targets.md lists them">,
   ];
   let dependentDialects = ["::mlir::LLVM::LLVMDialect", "::mlir::NVVM::NVVMDialect"];
 }

@@ -19,21 +19,15 @@ using namespace easyquant;
 using namespace easyquant::equant;
 using ml_program::GlobalLoadConstOp;
 
-LayoutAttr easyquant::equant::layoutFor(MLIRContext *context, bool onGPU, SchemeAttr input) {
-  if (!onGPU)
-    return LayoutAttr::panel(context);
-  return LayoutAttr::mmaSync(context, input && input.isInteger() ? FragmentOrder::M16N8K32
-                                                                 : FragmentOrder::M16N8K16);
-}
-
 int64_t easyquant::equant::storedBytes(RankedTensorType weight, SchemeAttr scheme, SchemeAttr input,
-                                       LayoutAttr layout) {
+                                       const targets::Family &family) {
   if (!scheme)
     return weight.getNumElements() * static_cast<int64_t>(sizeof(float));
   const int64_t rows = weight.getDimSize(0), columns = weight.getDimSize(1);
-  auto packed = WeightType::getChecked([] { return InFlightDiagnostic(); }, weight.getContext(),
-                                       rows, columns, scheme, layout,
-                                       /*sums=*/input && !input.getSymmetric());
+  auto packed =
+      WeightType::getChecked([] { return InFlightDiagnostic(); }, weight.getContext(), rows,
+                             columns, scheme, family.layoutFor(scheme, targets::Readers::of(input)),
+                             /*sums=*/input && !input.getSymmetric());
   // A weight that the layout cannot hold is refused later, with a reason.
   return (packed ? packed : WeightType::get(rows, columns, scheme)).getStoredBytes();
 }

@@ -159,3 +159,19 @@ RankedTensorType LayoutAttr::getPackedType(numerics::WeightTensor tensor, Scheme
   }
   return nullptr;
 }
+
+template <typename Layout>
+static Result<std::unique_ptr<numerics::WeightLayout>> packerOf(Result<Layout> layout) {
+  if (!layout)
+    return Unexpected(layout.error());
+  return std::make_unique<Layout>(std::move(*layout));
+}
+
+Result<std::unique_ptr<numerics::WeightLayout>> LayoutAttr::getPacker(SchemeAttr scheme, int64_t n,
+                                                                      int64_t k) const {
+  const numerics::Scheme numbers = scheme.toNumerics();
+  if (getKind() == LayoutKind::Panel)
+    return packerOf(numerics::panelLayout(numbers, n, k));
+  auto order = static_cast<numerics::FragmentOrder>(getOrder());
+  return packerOf(numerics::fragmentLayout(numbers, order, n, k));
+}

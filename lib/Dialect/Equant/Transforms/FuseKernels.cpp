@@ -8,6 +8,7 @@
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 #include "easyquant/Dialect/LM/Analysis/InPlace.h"
+#include "easyquant/Target/Target.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
@@ -148,10 +149,10 @@ bool areRotatedAlike(lm::RopeOp queries, lm::RopeOp keys) {
          lm::mayOverwrite(queries, queries.getInput()) && lm::mayOverwrite(keys, keys.getInput());
 }
 
-/// Attention over a float cache rotates its queries, and its keys as it appends them. On a GPU
-/// queries, keys and values lie side by side for that.
+/// Attention over a float cache rotates its queries, and its keys as it appends them.
 struct FuseAppend : OpRewritePattern<lm::AttentionOp> {
-  FuseAppend(MLIRContext *context, bool isGPU) : OpRewritePattern(context), isGPU(isGPU) {}
+  FuseAppend(MLIRContext *context, const targets::Fusions &fusions)
+      : OpRewritePattern(context), fusions(fusions) {}
 
   LogicalResult matchAndRewrite(lm::AttentionOp op, PatternRewriter &rewriter) const override {
     auto queries = op.getQuery().getDefiningOp<lm::RopeOp>();
@@ -162,20 +163,20 @@ struct FuseAppend : OpRewritePattern<lm::AttentionOp> {
     if (!areRotatedAlike(queries, keys) || queries.getBatch() != op.getBatch())
       return rewriter.notifyMatchFailure(op, "queries and keys are rotated otherwise");
     OpResult part = partOf(keys.getInput());
-    if (isGPU && (!areNeighbours(partOf(queries.getInput()), part) ||
-                  !areNeighbours(part, partOf(op.getValue()))))
+    if (fusions.splitAttention && (!areNeighbours(partOf(queries.getInput()), part) ||
+                                   !areNeighbours(part, partOf(op.getValue()))))
       return rewriter.notifyMatchFailure(op, "queries, keys and values are not side by side");
     keys.getTableMutable().assign(queries.getTable());
     SmallVector<Operation *> ops = {queries, keys, op};
     auto cast = dyn_cast<arith::TruncFOp>(*op->getUsers().begin());
-    if (isGPU && cast && op->hasOneUse() && cast->getBlock() == op->getBlock())
+    if (fusions.bf16Results && cast && op->hasOneUse() && cast->getBlock() == op->getBlock())
       ops.push_back(cast);
     fuse(rewriter, ops.back(), ops);
     return success();
   }
 
 private:
-  bool isGPU;
+  targets::Fusions fusions;
 };
 
 /// Queries and keys that lie side by side are rotated together.
@@ -214,23 +215,25 @@ struct FuseKernels : easyquant::equant::impl::FuseKernelsBase<FuseKernels> {
   }
 
   void runOnOperation() override {
-    if (target != "cpu" && target != "gpu") {
-      getOperation().emitError() << "unknown target '" << target << "'; expected cpu or gpu";
+    Result<const targets::Family *> family = targets::findFamily(target);
+    if (!family) {
+      getOperation().emitError() << family.error().message;
       return signalPassFailure();
     }
-    bool isGPU = target == "gpu";
+    const targets::Fusions &fusions = (*family)->fusions;
     // First, for it takes in what others would.
     RewritePatternSet first(&getContext()), patterns(&getContext());
-    first.add<FuseAppend>(&getContext(), isGPU);
+    first.add<FuseAppend>(&getContext(), fusions);
     first.add<FuseOnline>(&getContext());
     addRowOps<QuantizeRowsOp>(patterns);
     patterns.add<FuseResidual>(&getContext());
-    if (isGPU) {
+    if (fusions.bf16Results) {
       addRowOps<arith::TruncFOp>(patterns);
       patterns.add<FuseConversion<lm::AttentionOp, arith::TruncFOp>,
-                   FuseConversion<equant::AttentionOp, arith::TruncFOp>, FuseRotations>(
-          &getContext());
+                   FuseConversion<equant::AttentionOp, arith::TruncFOp>>(&getContext());
     }
+    if (fusions.rotations)
+      patterns.add<FuseRotations>(&getContext());
     if (failed(apply(std::move(first))) || failed(apply(std::move(patterns))))
       signalPassFailure();
   }

@@ -7,6 +7,7 @@
 
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
+#include "easyquant/Target/Target.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/Builders.h"
@@ -20,21 +21,25 @@ namespace easyquant::equant {
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::equant;
+using targets::ActivationForm;
 
 namespace {
 struct LegalizeActivations : easyquant::equant::impl::LegalizeActivationsBase<LegalizeActivations> {
   using LegalizeActivationsBase::LegalizeActivationsBase;
 
   void runOnOperation() override {
-    if (target != "cpu" && target != "gpu") {
-      getOperation().emitError() << "unknown target '" << target << "'; expected cpu or gpu";
+    Result<const targets::Family *> found = targets::findFamily(target);
+    if (!found) {
+      getOperation().emitError() << found.error().message;
       return signalPassFailure();
     }
+    family = *found;
     known.clear();
     getOperation().walk([&](Operation *op) {
       if (auto linear = dyn_cast<PackedLinearOp>(op))
         legalize(linear);
-      else if (auto linear = dyn_cast<lm::LinearOp>(op); linear && target == "gpu")
+      else if (auto linear = dyn_cast<lm::LinearOp>(op);
+               linear && family->activationForm({}) == ActivationForm::BF16)
         linear.getInputMutable().assign(halved(linear, linear.getInput()));
     });
   }
@@ -44,21 +49,20 @@ private:
     SchemeAttr scheme = linear.getInputSchemeAttr();
     if (linear.getRows())
       return;
-    if (!scheme) {
-      if (target == "gpu")
-        linear.getInputMutable().assign(halved(linear, linear.getInput()));
+    switch (family->activationForm(scheme)) {
+    case ActivationForm::AsIs: // of a scheme that the kernels do not take, their library says so
       return;
-    }
-    if (!scheme.isInteger()) {
-      if (target == "gpu") // has no such products yet; its library says so
-        return;
+    case ActivationForm::BF16:
+      linear.getInputMutable().assign(halved(linear, linear.getInput()));
+      return;
+    case ActivationForm::Rounded:
       linear.getInputMutable().assign(rounded(linear, scheme));
-    } else if (scheme.getBits() == 8) {
+      break;
+    case ActivationForm::Codes:
       linear.getInputMutable().assign(quantized(linear, scheme));
       linear.getOnlineMutable().clear();
       linear.removeInputZeroPointAttr();
-    } else {
-      return;
+      break;
     }
     linear.removeInputSchemeAttr();
     linear.removeInputScaleAttr();
@@ -116,12 +120,12 @@ private:
       return QuantizeRowsOp::create(b, linear.getLoc(), typeOf(std::nullopt), linear.getInput(),
                                     online, /*absmax=*/Value(), scale, zeroPoint);
     });
-    // Kernels for CPUs correct for the offset of their unsigned codes, too.
-    if (target == "cpu" || !weight.getSymmetric())
+    if (family->readsSums(weight))
       codes.getRows().setType(typeOf(group));
     return codes.getRows();
   }
 
+  const targets::Family *family = nullptr;
   llvm::DenseMap<std::pair<Value, ArrayAttr>, Operation *> known;
 };
 } // namespace

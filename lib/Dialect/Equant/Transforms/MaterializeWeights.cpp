@@ -42,25 +42,10 @@ struct MaterializeWeights : equant::impl::MaterializeWeightsBase<MaterializeWeig
 
 private:
   LogicalResult run();
-  FailureOr<SmallVector<Target>> chooseTargets();
   InFlightDiagnostic fail() { return emitError(getOperation().getLoc()); }
 };
 
 } // namespace
-
-FailureOr<SmallVector<Target>> MaterializeWeights::chooseTargets() {
-  SmallVector<Target> chosen;
-  for (const std::string &name : kernelTargets) {
-    std::optional<Target> target = findTarget(name);
-    if (!target)
-      return fail() << "unknown target '" << name << "'; expected cpu or gpu";
-    if (!llvm::is_contained(chosen, *target))
-      chosen.push_back(*target);
-  }
-  if (chosen.empty())
-    chosen.push_back(Target::CPU);
-  return chosen;
-}
 
 /// Adds those of another rank, which has the same weights in the same order.
 static void addErrors(TargetWeights &to, const TargetWeights &from) {
@@ -91,9 +76,9 @@ LogicalResult MaterializeWeights::run() {
     return fail() << "option output is missing: the folder to write weights to";
   if (auto chosen = chooseThreads(threads); !chosen)
     return fail() << chosen.error().message;
-  FailureOr<SmallVector<Target>> chosen = chooseTargets();
-  if (failed(chosen))
-    return failure();
+  auto chosen = targets::findFamilies(kernelTargets);
+  if (!chosen)
+    return fail() << chosen.error().message;
   FailureOr<ConstantReader> reader = ConstantReader::open(module);
   if (failed(reader))
     return failure();
@@ -103,11 +88,10 @@ LogicalResult MaterializeWeights::run() {
   if (auto grid = module.lookupSymbol<shard::GridOp>(kGrid); grid && ranks == 1)
     return fail() << "shard.grid @" << kGrid << ": expected one axis of 2 to " << kMaxRanks
                   << " ranks";
-  for (auto [target, inner] : llvm::zip_equal(*chosen, splitTargets(module, *chosen))) {
-    const char *stem = target == Target::GPU ? formats::kGpuWeightsStem : formats::kWeightsStem;
+  for (auto [family, inner] : llvm::zip_equal(*chosen, splitTargets(module, *chosen))) {
     for (int64_t rank = 0; rank < ranks; ++rank) {
-      TargetWeights &model =
-          models.emplace_back(target, inner, formats::weightsStem(stem, rank, ranks));
+      TargetWeights &model = models.emplace_back(
+          *family, inner, formats::weightsStem(family->file.stem.c_str(), rank, ranks));
       if (failed(model.weights.collect(inner, rank)) || failed(model.weights.check(inner, *reader)))
         return failure();
       model.tensors = fileTensors(model);

@@ -13,19 +13,17 @@
 #define EASYQUANT_DIALECT_EQUANT_ANALYSIS_STOREDBYTES_H
 
 #include "easyquant/Dialect/Equant/IR/Equant.h"
+#include "easyquant/Target/Target.h"
 
 #include "mlir/IR/BuiltinOps.h"
 
 namespace easyquant::equant {
 
-/// The layout in which the kernels of CPUs, or of GPUs, read a weight whose activations are `input`
-/// (null: float).
-LayoutAttr layoutFor(mlir::MLIRContext *context, bool onGPU, SchemeAttr input);
-
-/// Bytes of a weight as materialization will store it: packed codes, scales and zero points, with
-/// the sums of its codes where the zero points of inputs must be corrected. A null scheme is float.
+/// Bytes of a weight as materialization will store it for the kernels of a family: packed codes,
+/// scales and zero points, with the sums of its codes where the zero points of inputs must be
+/// corrected. A null scheme is float.
 int64_t storedBytes(mlir::RankedTensorType weight, SchemeAttr scheme, SchemeAttr input,
-                    LayoutAttr layout);
+                    const targets::Family &family);
 
 /// Bytes of all constants that the functions of a model load and that are no weight of a
 /// quantizable op.

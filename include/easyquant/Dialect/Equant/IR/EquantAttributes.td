@@ -213,6 +213,9 @@ def Equant_LayoutAttr : Equant_Attr<"Layout", "layout"> {
     /// The type of a tensor of an N x K weight in `scheme`; null where the layout has no such tensor or takes no such codes.
     ::mlir::RankedTensorType getPackedType(::easyquant::numerics::WeightTensor tensor, SchemeAttr scheme, int64_t n,
                                            int64_t k) const;
+    /// What packs an N x K weight so. Unsupported, saying what the layout takes, on other schemes.
+    ::easyquant::Result<std::unique_ptr<::easyquant::numerics::WeightLayout>> getPacker(SchemeAttr scheme, int64_t n,
+                                                                                        int64_t k) const;
   }];
   let hasCustomAssemblyFormat = 1;
   let genVerifyDecl = 1;

@@ -118,6 +118,17 @@ def ApplyRecipe : PlanPass<"equant-recipe"> {
   let options = [Option<"file", "file", "std::string", "\"\"", "the recipe">] # MethodOptions;
 }
 
+def CheckPlans : Pass<"equant-check-plans", "::mlir::ModuleOp"> {
+  let summary = "Check that targets have kernels for the plans of sites";
+  let description = [{
+    Fails at the first site whose weight, on activations as its plan has them, no kernel of some target reads, with the reason.
+    A site that cannot be quantized as planned stays float, and is none of these. Nothing has been computed for the plans yet.
+  }];
+  let options = [
+    TargetsOption<"what has to have kernels">,
+  ];
+}
+
 def Quantize : Pass<"equant-quantize", "::mlir::ModuleOp"> {
   let summary = "Quantize every site as planned";
   let description = [{
@@ -375,7 +386,7 @@ def LegalizeActivations : Pass<"equant-legalize-activations", "::mlir::ModuleOp"
     ```
   }];
   let options = [
-    TextOption<"target", "target", "cpu", "cpu or gpu">,
+    TextOption<"target", "target", "cpu", "target or family; docs/Targets.md lists them">,
   ];
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::arith::ArithDialect"];
 }
@@ -407,7 +418,7 @@ def FuseKernels : Pass<"equant-fuse-kernels", "::mlir::ModuleOp"> {
     ```
   }];
   let options = [
-    TextOption<"target", "target", "cpu", "cpu or gpu">,
+    TextOption<"target", "target", "cpu", "target or family; docs/Targets.md lists them">,
   ];
   let dependentDialects = ["::easyquant::equant::EquantDialect"];
 }
@@ -468,7 +479,7 @@ def MaterializeWeights : Pass<"equant-materialize-weights", "::mlir::ModuleOp"> 
   }];
   let options = [
     Option<"output", "output", "std::string", "\"\"", "existing folder that weights.safetensors is written into">,
-    ListOption<"kernelTargets", "target", "std::string", "whose kernels read the weights: cpu, gpu; by default cpu">,
+    TargetsOption<"whose kernels read the weights">,
     Threads, MaxShardBytes,
   ];
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect",

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_TARGET_LAUNCHLIST_H
-#define EASYQUANT_TARGET_LAUNCHLIST_H
+#ifndef EASYQUANT_EMIT_LAUNCHLIST_H
+#define EASYQUANT_EMIT_LAUNCHLIST_H
 
 #include "easyquant/Formats/LaunchList.h"
 
@@ -21,4 +21,4 @@ mlir::FailureOr<formats::LaunchList> toLaunchList(mlir::ModuleOp module);
 
 } // namespace easyquant::gpu
 
-#endif // EASYQUANT_TARGET_LAUNCHLIST_H
+#endif // EASYQUANT_EMIT_LAUNCHLIST_H

@@ -10,8 +10,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_TARGET_ASSEMBLE_H
-#define EASYQUANT_TARGET_ASSEMBLE_H
+#ifndef EASYQUANT_EMIT_ASSEMBLE_H
+#define EASYQUANT_EMIT_ASSEMBLE_H
 
 #include "easyquant/Support/Result.h"
 
@@ -55,4 +55,4 @@ private:
 
 } // namespace easyquant::gpu
 
-#endif // EASYQUANT_TARGET_ASSEMBLE_H
+#endif // EASYQUANT_EMIT_ASSEMBLE_H

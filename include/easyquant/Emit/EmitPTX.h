@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_TARGET_EMITPTX_H
-#define EASYQUANT_TARGET_EMITPTX_H
+#ifndef EASYQUANT_EMIT_EMITPTX_H
+#define EASYQUANT_EMIT_EMITPTX_H
 
 #include "easyquant/Codegen/GPU/Chip.h"
 
@@ -29,4 +29,4 @@ mlir::FailureOr<std::string> emitPTX(mlir::gpu::GPUModuleOp module, const Chip &
 
 } // namespace easyquant::gpu
 
-#endif // EASYQUANT_TARGET_EMITPTX_H
+#endif // EASYQUANT_EMIT_EMITPTX_H

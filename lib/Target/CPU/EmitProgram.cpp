@@ -8,12 +8,13 @@
 #include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
 #include "easyquant/Conversion/LaunchesToLLVM/LaunchesToLLVM.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
+#include "easyquant/Emit/EmitObject.h"
 #include "easyquant/Formats/Manifest.h"
-#include "easyquant/Pipelines/Passes.h"
 #include "easyquant/Support/AttributeJson.h"
 #include "easyquant/Support/Folders.h"
 #include "easyquant/Support/ProgressAction.h"
-#include "easyquant/Target/EmitObject.h"
+#include "easyquant/Target/CPU/CPUTarget.h"
+#include "easyquant/Target/CPU/Passes.h"
 #include "easyquant/Weights/TargetModules.h"
 
 #include "mlir/IR/Threading.h"
@@ -26,7 +27,7 @@
 
 namespace easyquant {
 #define GEN_PASS_DEF_EMITPROGRAM
-#include "easyquant/Pipelines/Passes.h.inc"
+#include "easyquant/Target/CPU/Passes.h.inc"
 } // namespace easyquant
 
 using namespace mlir;
@@ -60,7 +61,7 @@ struct LowerStep : PassWrapper<LowerStep, OperationPass<ModuleOp>> {
   // No dialect can be loaded any more where modules are lowered on several threads.
   void getDependentDialects(DialectRegistry &registry) const override {
     OpPassManager pm(ModuleOp::getOperationName());
-    addPasses(pm, "avx2");
+    addPasses(pm, cpu::nameOf(cpu::kIsas.front()).str());
     pm.getDependentDialects(registry);
   }
 
@@ -87,12 +88,13 @@ struct EmitProgram : public easyquant::impl::EmitProgramBase<EmitProgram> {
     ModuleOp module = getOperation();
     SmallVector<std::string> isas(this->isas.begin(), this->isas.end());
     if (isas.empty())
-      isas = {"avx2", "avx512vnni"};
+      for (cpu::Isa isa : cpu::kIsas)
+        isas.push_back(cpu::nameOf(isa).str());
 
     ProgressAction::report(&getContext(), "program", 0, isas.size());
     SmallVector<ModuleOp> lowered;
     for (const std::string &isa : isas) {
-      lowered.push_back(equant::moduleOf(module, equant::Target::CPU).clone());
+      lowered.push_back(equant::moduleOf(module, cpu::kFamily).clone());
       lowered.back().setSymName(isa);
     }
     // Within the module, so that printing and timing of passes reach those that run here.
@@ -110,9 +112,7 @@ struct EmitProgram : public easyquant::impl::EmitProgramBase<EmitProgram> {
     std::vector<formats::Manifest::Program> facts(isas.size());
     std::atomic<size_t> done = 0;
     if (failed(failableParallelForEachN(&getContext(), 0, isas.size(), [&](size_t i) {
-          cpu::Target target;
-          target.isa = isas[i] == "avx2" ? cpu::Isa::AVX2 : cpu::Isa::AVX512VNNI;
-          auto object = cpu::emitObject(lowered[i], target);
+          auto object = cpu::emitObject(lowered[i], {cpu::isaOf(isas[i])});
           if (failed(object))
             return failure();
           objects[i] = std::move(*object);

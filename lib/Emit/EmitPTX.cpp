@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Target/EmitPTX.h"
+#include "easyquant/Emit/EmitPTX.h"
 
 #include "OptimizeModule.h"
 

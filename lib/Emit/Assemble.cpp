@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Target/Assemble.h"
+#include "easyquant/Emit/Assemble.h"
 
 #include "easyquant/Support/WriteFile.h"
 

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_TARGET_EMITOBJECT_H
-#define EASYQUANT_TARGET_EMITOBJECT_H
+#ifndef EASYQUANT_EMIT_EMITOBJECT_H
+#define EASYQUANT_EMIT_EMITOBJECT_H
 
 #include "easyquant/Codegen/CPU/Kernels.h"
 
@@ -34,4 +34,4 @@ mlir::LogicalResult linkSharedObject(mlir::Location loc,
 
 } // namespace easyquant::cpu
 
-#endif // EASYQUANT_TARGET_EMITOBJECT_H
+#endif // EASYQUANT_EMIT_EMITOBJECT_H

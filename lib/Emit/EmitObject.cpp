@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Target/EmitObject.h"
+#include "easyquant/Emit/EmitObject.h"
 
 #include "OptimizeModule.h"
 

@@ -10,15 +10,17 @@
 #include "easyquant/Conversion/GPUToNVVM/GPUToNVVM.h"
 #include "easyquant/Conversion/LaunchesToLLVM/LaunchesToLLVM.h"
 #include "easyquant/Dialect/Equant/IR/TensorParallel.h"
+#include "easyquant/Emit/Assemble.h"
+#include "easyquant/Emit/EmitPTX.h"
+#include "easyquant/Emit/LaunchList.h"
 #include "easyquant/Formats/Manifest.h"
-#include "easyquant/Pipelines/Passes.h"
 #include "easyquant/Support/AttributeJson.h"
 #include "easyquant/Support/Folders.h"
 #include "easyquant/Support/ProgressAction.h"
 #include "easyquant/Support/WriteFile.h"
-#include "easyquant/Target/Assemble.h"
-#include "easyquant/Target/EmitPTX.h"
-#include "easyquant/Target/LaunchList.h"
+#include "easyquant/Target/GPU/GPUTarget.h"
+#include "easyquant/Target/GPU/Passes.h"
+#include "easyquant/Target/Target.h"
 #include "easyquant/Weights/TargetModules.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -38,16 +40,13 @@
 
 namespace easyquant {
 #define GEN_PASS_DEF_EMITGPUPROGRAM
-#include "easyquant/Pipelines/Passes.h.inc"
+#include "easyquant/Target/GPU/Passes.h.inc"
 } // namespace easyquant
 
 using namespace mlir;
 using namespace easyquant;
 using formats::kFatbinFile;
 using formats::kGpuProgramFile;
-
-/// The first chip without a letter behind its number. Every later driver takes its PTX.
-static constexpr easyquant::gpu::ChipId kOldest = easyquant::gpu::ChipId::SM80;
 
 namespace {
 
@@ -75,7 +74,7 @@ struct EmitGPUProgram : public easyquant::impl::EmitGPUProgramBase<EmitGPUProgra
     easyquant::gpu::registerKernelDialects(registry);
     easyquant::gpu::registerTranslations(registry);
     OpPassManager pm(ModuleOp::getOperationName());
-    buildLaunchesPipeline(pm, {.target = "sm_80"});
+    buildLaunchesPipeline(pm, {.target = std::string(easyquant::gpu::chips().front().name)});
     easyquant::gpu::buildLowerToNVVMPipeline(pm);
     pm.getDependentDialects(registry);
   }
@@ -100,12 +99,11 @@ private:
 } // namespace
 
 LogicalResult EmitGPUProgram::chooseChips(std::vector<ChipCode> &codes, size_t &later) {
-  auto isLater = [](const easyquant::gpu::Chip &chip) { return llvm::isDigit(chip.name.back()); };
   std::optional<size_t> newest;
   for (const easyquant::gpu::Chip &known : easyquant::gpu::chips()) {
     if (!llvm::is_contained(chips, known.name))
       continue;
-    if (isLater(known))
+    if (known.isCompatible())
       newest = codes.size();
     codes.push_back({known});
   }
@@ -113,11 +111,11 @@ LogicalResult EmitGPUProgram::chooseChips(std::vector<ChipCode> &codes, size_t &
     if (auto chip = easyquant::gpu::findChip(name); !chip)
       return getOperation().emitError("easyquant-emit-gpu-program: ") << chip.error().message;
   if (codes.empty())
-    return getOperation().emitError("easyquant-emit-gpu-program: option chip is missing: the GPUs "
-                                    "to compile for");
-  if (!newest) {
+    return getOperation().emitError("easyquant-emit-gpu-program: option target is missing: the "
+                                    "GPUs to compile for");
+  if (!newest) { // every driver takes the PTX of the oldest
     newest = codes.size();
-    codes.push_back({easyquant::gpu::chip(kOldest), /*asked=*/false});
+    codes.push_back({easyquant::gpu::chips().front(), /*asked=*/false});
   }
   later = *newest;
   return success();
@@ -163,7 +161,7 @@ LogicalResult EmitGPUProgram::write(StringRef name, StringRef bytes) {
 
 void EmitGPUProgram::describe(ArrayRef<ChipCode> codes, const std::string &later,
                               bool hasMachineCode) {
-  ModuleOp module = getOperation(), source = equant::moduleOf(module, equant::Target::GPU);
+  ModuleOp module = getOperation(), source = equant::moduleOf(module, easyquant::gpu::kFamily);
   auto set = [&](StringRef name, const auto &part) {
     module->setAttr(name, toAttribute(&getContext(), formats::partJson(part)));
   };
@@ -202,7 +200,7 @@ LogicalResult EmitGPUProgram::emit() {
   if (failed(chooseChips(codes, later)))
     return failure();
   for (ChipCode &code : codes) {
-    code.module = equant::moduleOf(module, equant::Target::GPU).clone();
+    code.module = equant::moduleOf(module, easyquant::gpu::kFamily).clone();
     code.module.setSymName(code.name());
   }
   // Within the module, so that printing and timing of passes reach those that run here.

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Target/LaunchList.h"
+#include "easyquant/Emit/LaunchList.h"
 
 #include "easyquant/Dialect/Launch/IR/Launch.h"
 

@@ -1,0 +1,21 @@
+//===- Passes.h - The program of an artifact for GPUs -----------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_TARGET_GPU_PASSES_H
+#define EASYQUANT_TARGET_GPU_PASSES_H
+
+#include "mlir/Pass/Pass.h"
+
+namespace easyquant {
+
+#define GEN_PASS_DECL
+#define GEN_PASS_REGISTRATION
+#include "easyquant/Target/GPU/Passes.h.inc"
+
+} // namespace easyquant
+
+#endif // EASYQUANT_TARGET_GPU_PASSES_H

@@ -1,0 +1,159 @@
+//===- Target.h - What a model is compiled for ------------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A target is a machine that code is generated for: an instruction set of CPUs, a chip. Targets
+// that read the same weights by the same kernels are a family, and everything that the compiler
+// asks of them is a member of Family. Families are in one registry, as passes and dialects are:
+// each room behind lib/Target has a function that registers its family.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_TARGET_TARGET_H
+#define EASYQUANT_TARGET_TARGET_H
+
+#include "easyquant/Dialect/Equant/IR/Equant.h"
+#include "easyquant/Recipe/OptionValues.h"
+
+#include "mlir/Pass/PassManager.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace easyquant {
+
+class KernelLibrary;
+struct LaunchModule;
+
+namespace targets {
+
+/// How the linears that multiply with a weight read their activations.
+struct Readers {
+  bool integers = false; ///< as int8 codes
+  bool floats = false;
+
+  /// Those of a linear whose activations have this scheme; null: float.
+  static Readers of(equant::SchemeAttr input) {
+    const bool isInteger = input && input.isInteger();
+    return {isInteger, !isInteger};
+  }
+};
+
+/// What a linear's kernel reads in the place of f32 activations.
+enum class ActivationForm {
+  AsIs,    ///< the activations themselves
+  BF16,    ///< the activations as bf16
+  Rounded, ///< f32 values that were rounded to the numbers of the scheme
+  Codes,   ///< int8 codes with their scales
+};
+
+/// What a family's kernels compute together, beside what those of all families do.
+struct Fusions {
+  bool bf16Results = false;    ///< a kernel writes the bf16 that its only reader takes
+  bool rotations = false;      ///< queries and keys that lie side by side are rotated at once
+  bool splitAttention = false; ///< attention takes queries, keys and values that lie side by side
+};
+
+/// What is the same for all weights files of a family.
+struct WeightsFile {
+  std::string stem;        ///< "weights": the file is weights.safetensors
+  bool bf16Floats = false; ///< float weights of linears are fragments of bf16
+  bool wholeLines = false; ///< every tensor ends at a multiple of 64 bytes
+};
+
+/// Targets that read one weights file.
+class Family {
+public:
+  virtual ~Family();
+
+  const std::string name;               ///< "cpu", "gpu"
+  const std::string title;              ///< "CPUs", in sentences
+  const std::vector<std::string> names; ///< of its targets: "avx2", "sm_80"
+  /// One program holds all its targets, and `--target` names the family.
+  const bool isAskedForWhole;
+  /// Its kernels run, and can be measured, on the machine that compiles.
+  const bool runsHere;
+  const WeightsFile file;
+  const Fusions fusions;
+
+  /// What a user may write behind `--target`.
+  std::vector<std::string> requests() const;
+  bool has(llvm::StringRef target) const { return llvm::is_contained(names, target); }
+
+  /// The layout in which kernels read a weight of this scheme.
+  virtual equant::LayoutAttr layoutFor(equant::SchemeAttr weight, Readers readers) const = 0;
+  /// Why kernels do not take activations of this scheme (null: float); empty if they do.
+  virtual std::string whyNotActivations(equant::SchemeAttr input) const;
+  /// Null scheme: float activations of a linear, packed or not.
+  virtual ActivationForm activationForm(equant::SchemeAttr input) const = 0;
+  /// Do kernels read the sums of int8 codes beside weights of this scheme?
+  virtual bool readsSums(equant::SchemeAttr weight) const = 0;
+
+  /// What is wrong with options that none of its targets takes, if anything; `scheme` is that of
+  /// the sites without a rule of their own.
+  virtual std::optional<std::string> checkOptions(const recipe::OptionValues &options,
+                                                  llvm::StringRef scheme) const;
+  /// The kernels of a target, which are made in the module. `kvCache` is the option of
+  /// convert-equant-to-launches. Sets what of `program` depends on the target. Fails with a
+  /// diagnostic on an option that the target does not take.
+  virtual mlir::FailureOr<KernelLibrary> kernels(LaunchModule &program, llvm::StringRef target,
+                                                 llvm::StringRef kvCache) const = 0;
+  /// Adds the pass that takes a model on materialized weights to the program of these targets, all
+  /// of them where there is none, in the folder `output`.
+  virtual void addProgramPass(mlir::OpPassManager &pm, llvm::ArrayRef<std::string> targets,
+                              const recipe::OptionValues &options,
+                              llvm::StringRef output) const = 0;
+
+protected:
+  struct Facts {
+    std::string name, title;
+    std::vector<std::string> names;
+    bool isAskedForWhole = false, runsHere = false;
+    WeightsFile file;
+    Fusions fusions;
+  };
+  explicit Family(Facts facts);
+};
+
+/// Adds a family to the registry; once, however often.
+template <typename FamilyT> void registerFamily() {
+  [[maybe_unused]] static const bool isRegistered = (addFamily(std::make_unique<FamilyT>()), true);
+}
+void addFamily(std::unique_ptr<const Family> family);
+
+/// In the order in which programs are made.
+std::vector<const Family *> families();
+/// The family of this name, or that of the target of this name. InvalidArgument, naming all that
+/// there are.
+Result<const Family *> findFamily(llvm::StringRef name);
+/// The families of all these names, each once; the first of all where there is no name.
+Result<std::vector<const Family *>> findFamilies(llvm::ArrayRef<std::string> names);
+
+/// Targets of one family that a program is asked for.
+struct Request {
+  const Family *family;
+  std::vector<std::string> targets; ///< none: all of the family
+};
+/// "sm_80,cpu" by family. InvalidArgument on a name that there is not.
+Result<std::vector<Request>> parseRequests(llvm::StringRef text);
+/// Everything that may stand in such a text.
+std::vector<std::string> requestNames();
+
+/// Why no kernel of the family multiplies a weight of N x K with activations of the scheme `input`
+/// (null: float); empty if one does.
+std::string whyNoKernel(const Family &family, int64_t n, int64_t k, equant::SchemeAttr weight,
+                        equant::SchemeAttr input);
+
+/// "; compile it with --target cpu", where another family takes what this one does not; or "".
+std::string otherFamily(const Family &family, int64_t n, int64_t k, equant::SchemeAttr weight,
+                        equant::SchemeAttr input);
+
+} // namespace targets
+} // namespace easyquant
+
+#endif // EASYQUANT_TARGET_TARGET_H

@@ -1,0 +1,103 @@
+//===- GPUTarget.cpp - The target family of GPUs --------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Target/GPU/GPUTarget.h"
+
+#include "easyquant/Formats/Manifest.h"
+#include "easyquant/KernelLibrary/KernelLibrary.h"
+#include "easyquant/Recipe/Mixes.h"
+#include "easyquant/Recipe/PassOptions.h"
+#include "easyquant/Target/GPU/Passes.h"
+#include "easyquant/Target/Target.h"
+
+using namespace mlir;
+using namespace easyquant;
+using equant::FragmentOrder;
+using equant::LayoutAttr;
+using equant::SchemeAttr;
+using targets::ActivationForm;
+using targets::Family;
+using targets::Readers;
+namespace option = recipe::option;
+
+static std::vector<std::string> chipNames() {
+  std::vector<std::string> names;
+  for (const easyquant::gpu::Chip &chip : easyquant::gpu::chips())
+    names.emplace_back(chip.name);
+  return names;
+}
+
+namespace {
+struct GPUFamily final : Family {
+  GPUFamily()
+      : Family({.name = easyquant::gpu::kFamily.str(),
+                .title = "GPUs",
+                .names = chipNames(),
+                .isAskedForWhole = false,
+                .runsHere = false,
+                .file = {.stem = formats::kGpuWeightsStem, .bf16Floats = true, .wholeLines = true},
+                .fusions = {.bf16Results = true, .rotations = true, .splitAttention = true}}) {}
+
+  LayoutAttr layoutFor(SchemeAttr weight, Readers readers) const override {
+    // Codes of 3 bits have but one order.
+    const bool areFloats = readers.floats || (weight.getBits() == 3 && !readers.integers);
+    return LayoutAttr::mmaSync(weight.getContext(),
+                               areFloats ? FragmentOrder::M16N8K16 : FragmentOrder::M16N8K32);
+  }
+  std::string whyNotActivations(SchemeAttr input) const override {
+    if (!input || input.isInteger())
+      return "";
+    return "activations as " + numerics::toString(input.toNumerics()) +
+           ": the GPU kernels take float and int8 ones";
+  }
+  ActivationForm activationForm(SchemeAttr input) const override {
+    if (!input)
+      return ActivationForm::BF16;
+    return input.isInteger() && input.getBits() == 8 ? ActivationForm::Codes : ActivationForm::AsIs;
+  }
+  bool readsSums(SchemeAttr weight) const override { return !weight.getSymmetric(); }
+
+  std::optional<std::string> checkOptions(const recipe::OptionValues &options,
+                                          StringRef scheme) const override {
+    if (const recipe::Mix *mix = recipe::findMix(scheme))
+      return fmt::format("scheme {} has weights of 5 or 6 bits, which no GPU kernel reads; compile "
+                         "it with --target cpu, or take --scheme {}",
+                         mix->name, mix->gpuScheme);
+    return checkCache(options[option::kvCache]);
+  }
+  FailureOr<KernelLibrary> kernels(LaunchModule &program, StringRef target,
+                                   StringRef kvCache) const override {
+    if (std::optional<std::string> problem = checkCache(kvCache))
+      return program.module.emitError() << *problem;
+    program.rowPadding = 16;
+    program.cacheType = "f16";
+    program.stridedArguments = false;
+    OpBuilder b(program.module.getBodyRegion());
+    auto kernels = mlir::gpu::GPUModuleOp::create(b, program.module.getLoc(), launch::kKernels);
+    for (const easyquant::gpu::Chip &chip : easyquant::gpu::chips())
+      if (chip.name == std::string_view(target))
+        return gpuKernels(kernels, chip);
+    llvm_unreachable("checked names of chips");
+  }
+  void addProgramPass(OpPassManager &pm, ArrayRef<std::string> chips,
+                      const recipe::OptionValues &options, StringRef output) const override {
+    auto program = recipe::passOptions<EmitGPUProgramOptions>(options);
+    program.output = output.str();
+    program.chips.assign(chips.begin(), chips.end());
+    pm.addPass(createEmitGPUProgram(program));
+  }
+
+private:
+  static std::optional<std::string> checkCache(StringRef kvCache) {
+    if (kvCache != "f32")
+      return std::nullopt;
+    return "kv-cache type 'f32': GPU kernels keep keys and values in f16; expected f16 or auto";
+  }
+};
+} // namespace
+
+void easyquant::gpu::registerTarget() { targets::registerFamily<GPUFamily>(); }

@@ -1,0 +1,131 @@
+//===- Target.cpp - What a model is compiled for --------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Target/Target.h"
+
+#include "easyquant/Support/DidYouMean.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::targets;
+using equant::SchemeAttr;
+
+Family::Family(Facts facts)
+    : name(std::move(facts.name)), title(std::move(facts.title)), names(std::move(facts.names)),
+      isAskedForWhole(facts.isAskedForWhole), runsHere(facts.runsHere), file(std::move(facts.file)),
+      fusions(facts.fusions) {}
+
+Family::~Family() = default;
+
+std::vector<std::string> Family::requests() const {
+  return isAskedForWhole ? std::vector{name} : names;
+}
+
+std::string Family::whyNotActivations(SchemeAttr) const { return ""; }
+
+std::optional<std::string> Family::checkOptions(const recipe::OptionValues &, StringRef) const {
+  return std::nullopt;
+}
+
+static std::vector<std::unique_ptr<const Family>> &registry() {
+  static std::vector<std::unique_ptr<const Family>> families;
+  return families;
+}
+
+void targets::addFamily(std::unique_ptr<const Family> family) {
+  registry().push_back(std::move(family));
+}
+
+std::vector<const Family *> targets::families() {
+  std::vector<const Family *> all;
+  for (const auto &family : registry())
+    all.push_back(family.get());
+  return all;
+}
+
+static Unexpected unknownTarget(StringRef name, const std::vector<std::string> &known,
+                                bool isOneOfSeveral) {
+  const std::string names = llvm::join(known, ", ");
+  return makeError(ErrorCode::InvalidArgument, "unknown target '{}'; expected {}{}", name.str(),
+                   isOneOfSeveral ? "some of " + names + ", joined by commas" : names,
+                   didYouMean(name.str(), known));
+}
+
+Result<const Family *> targets::findFamily(StringRef name) {
+  std::vector<std::string> known;
+  for (const Family *family : families()) {
+    if (name == family->name || family->has(name))
+      return family;
+    known.push_back(family->name);
+    llvm::append_range(known, family->names);
+  }
+  return unknownTarget(name, known, /*isOneOfSeveral=*/false);
+}
+
+Result<std::vector<const Family *>> targets::findFamilies(ArrayRef<std::string> names) {
+  if (names.empty())
+    return std::vector{families().front()};
+  std::vector<const Family *> found;
+  for (const std::string &name : names) {
+    Result<const Family *> family = findFamily(name);
+    if (!family)
+      return Unexpected(family.error());
+    if (!llvm::is_contained(found, *family))
+      found.push_back(*family);
+  }
+  return found;
+}
+
+std::vector<std::string> targets::requestNames() {
+  std::vector<std::string> names;
+  for (const Family *family : families())
+    llvm::append_range(names, family->requests());
+  return names;
+}
+
+Result<std::vector<Request>> targets::parseRequests(StringRef text) {
+  SmallVector<StringRef> names;
+  text.split(names, ',');
+  std::vector<Request> requests;
+  for (const Family *family : families()) {
+    Request request{family, {}};
+    bool isAsked = false;
+    for (StringRef name : names) {
+      if (!llvm::is_contained(family->requests(), name))
+        continue;
+      isAsked = true;
+      if (!family->isAskedForWhole && !llvm::is_contained(request.targets, name))
+        request.targets.push_back(name.str());
+    }
+    if (isAsked)
+      requests.push_back(std::move(request));
+  }
+  const std::vector<std::string> known = requestNames();
+  for (StringRef name : names)
+    if (!llvm::is_contained(known, name))
+      return unknownTarget(name, known, /*isOneOfSeveral=*/true);
+  return requests;
+}
+
+std::string targets::whyNoKernel(const Family &family, int64_t n, int64_t k, SchemeAttr weight,
+                                 SchemeAttr input) {
+  if (std::string reason = family.whyNotActivations(input); !reason.empty())
+    return reason;
+  auto packer = family.layoutFor(weight, Readers::of(input)).getPacker(weight, n, k);
+  return packer ? "" : packer.error().message;
+}
+
+std::string targets::otherFamily(const Family &family, int64_t n, int64_t k, SchemeAttr weight,
+                                 SchemeAttr input) {
+  for (const Family *other : families())
+    if (other != &family && whyNoKernel(*other, n, k, weight, input).empty())
+      return "; compile it with --target " + other->requests().front();
+  return "";
+}

@@ -1,0 +1,85 @@
+//===- TargetTest.cpp - The registry of targets ---------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Target/Target.h"
+
+#include "easyquant/Codegen/GPU/Chip.h"
+#include "easyquant/Target/CPU/CPUTarget.h"
+#include "easyquant/Target/GPU/GPUTarget.h"
+
+#include <gtest/gtest.h>
+
+using namespace easyquant;
+using namespace easyquant::targets;
+
+namespace {
+class TargetTest : public testing::Test {
+protected:
+  TargetTest() {
+    for (int i = 0; i < 2; ++i) { // the second time changes nothing
+      cpu::registerTarget();
+      gpu::registerTarget();
+    }
+  }
+};
+} // namespace
+
+TEST_F(TargetTest, HasEveryFamilyOnce) {
+  ASSERT_EQ(families().size(), 2u);
+  EXPECT_EQ(families()[0]->name, "cpu");
+  EXPECT_EQ(families()[1]->name, "gpu");
+  EXPECT_EQ(families()[0]->names, (std::vector<std::string>{"avx2", "avx512vnni"}));
+  ASSERT_EQ(families()[1]->names.size(), gpu::chips().size());
+  EXPECT_EQ(families()[1]->names.front(), gpu::chips().front().name);
+}
+
+TEST_F(TargetTest, FindsFamiliesByTheirTargets) {
+  EXPECT_EQ(findFamily("avx512vnni").value(), findFamily("cpu").value());
+  EXPECT_EQ(findFamily("sm_90a").value(), findFamily("gpu").value());
+  auto unknown = findFamily("sm_90");
+  ASSERT_FALSE(unknown);
+  EXPECT_EQ(unknown.error().code, ErrorCode::InvalidArgument);
+  EXPECT_EQ(unknown.error().message,
+            "unknown target 'sm_90'; expected cpu, avx2, avx512vnni, gpu, sm_80, sm_86, sm_87, "
+            "sm_89, sm_90a; did you mean 'sm_90a'?");
+  std::vector<const Family *> both = {families()[1], families()[0]};
+  EXPECT_EQ(findFamilies({"sm_80", "cpu", "sm_86", "avx2"}).value(), both);
+  EXPECT_EQ(findFamilies({}).value(), std::vector{families()[0]});
+  EXPECT_FALSE(findFamilies({"cpu", "tpu"}));
+}
+
+TEST_F(TargetTest, ReadsRequests) {
+  auto requests = parseRequests("sm_90a,cpu,sm_80,sm_90a").value();
+  ASSERT_EQ(requests.size(), 2u); // in the order of families, targets in that of the text
+  EXPECT_EQ(requests[0].family->name, "cpu");
+  EXPECT_TRUE(requests[0].targets.empty());
+  EXPECT_EQ(requests[1].family->name, "gpu");
+  EXPECT_EQ(requests[1].targets, (std::vector<std::string>{"sm_90a", "sm_80"}));
+  // A family is asked for whole, or by its targets.
+  for (const char *text : {"gpu", "avx2", "", "cpu,", "cpu, sm_80", "CPU"})
+    EXPECT_FALSE(parseRequests(text)) << text;
+}
+
+TEST_F(TargetTest, SaysWhichKernelsThereAre) {
+  mlir::MLIRContext context;
+  context.loadDialect<equant::EquantDialect>();
+  auto scheme = [&](int bits, int64_t group) {
+    numerics::Scheme numbers;
+    numbers.bits = bits;
+    numbers.granularity = numerics::Granularity::Group;
+    numbers.groupSize = group;
+    return equant::SchemeAttr::get(&context, numbers);
+  };
+  const Family &cpus = *families()[0], &gpus = *families()[1];
+  EXPECT_EQ(whyNoKernel(cpus, 64, 64, scheme(5, 8), {}), "");
+  EXPECT_EQ(whyNoKernel(gpus, 64, 64, scheme(4, 32), {}), "");
+  EXPECT_NE(whyNoKernel(gpus, 64, 64, scheme(5, 32), {}).find("2, 3, 4 or 8 bits"),
+            std::string::npos);
+  EXPECT_NE(whyNoKernel(cpus, 64, 64, scheme(4, 4), {}).find("multiples of 8"), std::string::npos);
+  EXPECT_EQ(otherFamily(gpus, 64, 64, scheme(5, 8), {}), "; compile it with --target cpu");
+  EXPECT_EQ(otherFamily(gpus, 64, 64, scheme(4, 4), {}), ""); // which no family takes
+}
