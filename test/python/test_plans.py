@@ -163,16 +163,15 @@ def test_a_dry_run_refuses_what_compiling_refuses(tiny_llama, tmp_path, scheme, 
     foretold = easyquant("compile", tiny_llama, "--dry-run", *options)
     refused = easyquant("compile", tiny_llama, "-o", tmp_path / "out", *options)
     assert_refused(foretold, "model.layers.0.self_attn.q_proj", reason, "compile it with --target cpu")
-    assert foretold.stderr == refused.stderr
+    assert refused.returncode == 1 and refused.stderr.endswith(foretold.stderr)
     assert not (tmp_path / "out").exists()
     assert easyquant("compile", tiny_llama, "--dry-run", "--scheme", scheme).returncode == 0
 
 
-def test_a_dry_run_counts_the_files_of_all_targets(tiny_llama, artifact):
-    target = "sm_80,cpu"
-    plans = plans_of(tiny_llama, CompileOptions(scheme="W8A8", target=target))
-    alone = plans_of(tiny_llama, CompileOptions(scheme="W8A8"))
-    assert sum(site["bytes"] for site in plans.sites) > 1.5 * sum(site["bytes"] for site in alone.sites)
-    folder = artifact(tiny_llama, "--scheme=W8A8", f"--target={target}", "--isa=avx2")
-    made = sum(file.stat().st_size for file in folder.glob("weights*.safetensors"))
-    assert made == pytest.approx(plans.weight_bytes, rel=0.25)  # rows of so small weights are padded to blocks
+def test_a_dry_run_counts_the_files_of_all_targets(tiny_llama):
+    def bytes_for(target):
+        plans = plans_of(tiny_llama, CompileOptions(scheme="W8A8", target=target))
+        return sum(site["bytes"] for site in plans.sites), plans.other_bytes
+
+    cpu, gpu, both = (bytes_for(target) for target in ("cpu", "sm_80", "sm_90a,cpu,sm_80"))
+    assert both == tuple(map(sum, zip(cpu, gpu))) and min(*cpu, *gpu) > 0

@@ -22,7 +22,7 @@ using ml_program::GlobalLoadConstOp;
 int64_t easyquant::equant::storedBytes(RankedTensorType weight, SchemeAttr scheme, SchemeAttr input,
                                        const targets::Family &family) {
   if (!scheme)
-    return weight.getNumElements() * static_cast<int64_t>(sizeof(float));
+    return weight.getNumElements() * static_cast<int64_t>(family.file.bf16Floats ? 2 : 4);
   const int64_t rows = weight.getDimSize(0), columns = weight.getDimSize(1);
   auto packed =
       WeightType::getChecked([] { return InFlightDiagnostic(); }, weight.getContext(), rows,
