@@ -8,9 +8,9 @@
 #include "gpu_kernels.h"
 
 #include "easyquant/Codegen/GPU/Emit.h"
-#include "easyquant/Numerics/FragmentPacking.h"
 #include "easyquant/Emit/Assemble.h"
 #include "easyquant/Emit/EmitPTX.h"
+#include "easyquant/Numerics/FragmentPacking.h"
 
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/Verifier.h"
