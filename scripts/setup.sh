@@ -17,7 +17,7 @@ for package in "${packages[@]}"; do
   dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
 done
 # Compiled models run on LLVM's OpenMP, of any version; Debian's packages of them exclude each other.
-/sbin/ldconfig -p | grep -q 'libomp\.so\.5 ' || missing+=(libomp5-19)
+[[ $(/sbin/ldconfig -p) == *'libomp.so.5 '* ]] || missing+=(libomp5-19)
 if ((${#missing[@]})); then
   say "Installing system packages: ${missing[*]}"
   sudo=()
