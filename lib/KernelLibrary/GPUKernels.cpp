@@ -135,8 +135,7 @@ void GPULauncher::addRowOps(KernelLibrary &library) const {
 
 /// Do the kernels find the weight as they read it?
 static LogicalResult checkFragments(equant::PackedLinearOp op, FragmentOrder order) {
-  if (op.getWeight().getType().getLayout() ==
-      equant::LayoutAttr::mmaSync(op.getContext(), static_cast<equant::FragmentOrder>(order)))
+  if (op.getWeight().getType().getLayout() == equant::LayoutAttr::mmaSync(op.getContext(), order))
     return success();
   return op.emitOpError("expected weights packed as fragments in the order of its activations: run "
                         "equant-materialize-weights with target=gpu first");
@@ -303,7 +302,7 @@ void GPULauncher::addLinears(KernelLibrary &library) const {
     if (!layout || layout.getKind() != equant::LayoutKind::MmaSync)
       return op.emitOpError("expected a table packed as fragments: run equant-materialize-weights "
                             "with target=gpu first");
-    spec.order = static_cast<FragmentOrder>(layout.getOrder());
+    spec.order = layout.getOrder();
     Arguments arguments(b);
     if (failed(arguments.setWeight(op.getTable(), kWeightParts)))
       return failure();

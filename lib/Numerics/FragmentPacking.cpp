@@ -97,6 +97,16 @@ template <typename Body> void forFloats(int64_t rows, int64_t columns, Body body
 
 } // namespace
 
+std::string_view nameOf(FragmentOrder order) {
+  switch (order) {
+  case FragmentOrder::M16N8K32:
+    return "m16n8k32";
+  case FragmentOrder::M16N8K16:
+    return "m16n8k16";
+  }
+  return "";
+}
+
 Result<FragmentLayout> fragmentLayout(const Scheme &scheme, FragmentOrder order, int64_t rows,
                                       int64_t columns) {
   if (auto ok = checkPackedWeight(scheme, rows, columns); !ok)

@@ -45,7 +45,9 @@
 
 #include "easyquant/Numerics/WeightLayout.h"
 
+#include <array>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 namespace easyquant::numerics {
@@ -54,6 +56,9 @@ namespace easyquant::numerics {
 constexpr int zeroPointBits(int bits) { return bits == 3 ? 4 : bits; }
 
 enum class FragmentOrder { M16N8K32, M16N8K16 };
+inline constexpr std::array kFragmentOrders = {FragmentOrder::M16N8K32, FragmentOrder::M16N8K16};
+/// "m16n8k32", after the instruction.
+std::string_view nameOf(FragmentOrder order);
 
 inline constexpr int64_t kFragmentBytes = 512;  ///< of a block, but for 3 bits
 inline constexpr int64_t kFragmentColumns = 32; ///< of a block

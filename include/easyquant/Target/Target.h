@@ -37,7 +37,7 @@ struct Readers {
   bool integers = false; ///< as int8 codes
   bool floats = false;
 
-  /// Those of a linear whose activations have this scheme; null: float.
+  /// A linear reads activations of this scheme (null: float) so.
   static Readers of(equant::SchemeAttr input) {
     const bool isInteger = input && input.isInteger();
     return {isInteger, !isInteger};
@@ -131,7 +131,8 @@ std::vector<const Family *> families();
 /// The family of this name, or that of the target of this name. InvalidArgument, naming all that
 /// there are.
 Result<const Family *> findFamily(llvm::StringRef name);
-/// The families of all these names, each once; the first of all where there is no name.
+/// The families of all these names, each once; where there is no name, the one that was registered
+/// first.
 Result<std::vector<const Family *>> findFamilies(llvm::ArrayRef<std::string> names);
 
 /// Targets of one family that a program is asked for.

@@ -22,7 +22,7 @@ static std::string symbolName(const EmbeddingSpec &spec) {
   if (spec.groupSize != 0)
     name += fmt::format("_g{}", spec.groupSize);
   name += spec.zeroPoints ? "_zp" : "";
-  return name + (spec.order == numerics::FragmentOrder::M16N8K32 ? "_m16n8k32" : "_m16n8k16");
+  return name + "_" + std::string(numerics::nameOf(spec.order));
 }
 
 Description describe(const EmbeddingSpec &spec, const Chip &) {

@@ -16,9 +16,9 @@
 
 using namespace mlir;
 using namespace easyquant;
-using equant::FragmentOrder;
 using equant::LayoutAttr;
 using equant::SchemeAttr;
+using numerics::FragmentOrder;
 using targets::ActivationForm;
 using targets::Family;
 using targets::Readers;

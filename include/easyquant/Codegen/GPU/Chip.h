@@ -19,8 +19,8 @@ namespace easyquant::gpu {
 enum class ChipId { SM80, SM86, SM87, SM89, SM90a };
 
 /// What kernel generators ask about a chip. Source of the limits: CUDA C++ Programming Guide 13.0,
-/// "Technical specifications per compute capability"; of the multiprocessors NVIDIA's data sheets
-/// of A100, A40, Orin, L40S and H200, the largest products.
+/// "Technical specifications per compute capability". The numbers of multiprocessors are in
+/// NVIDIA's data sheets of A100, A40, Orin, L40S and H200, the largest products.
 struct Chip {
   ChipId id;
   std::string_view name;       ///< "sm_80", what -mcpu and ptxas take

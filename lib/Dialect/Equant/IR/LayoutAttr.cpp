@@ -10,15 +10,13 @@
 #include "easyquant/Numerics/Packing.h"
 
 #include "mlir/IR/DialectImplementation.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::equant;
-
-// Enumerators of the IR and of lib/Numerics are the same numbers.
-static_assert(unsigned(FragmentOrder::M16N8K32) == unsigned(numerics::FragmentOrder::M16N8K32) &&
-              unsigned(FragmentOrder::M16N8K16) == unsigned(numerics::FragmentOrder::M16N8K16));
+using numerics::FragmentOrder;
 
 LayoutAttr LayoutAttr::panel(MLIRContext *context) {
   return get(context, LayoutKind::Panel, /*rows=*/numerics::kPanelRows, /*depth=*/4,
@@ -62,12 +60,18 @@ Attribute LayoutAttr::parse(AsmParser &parser, Type) {
     SMLoc at = parser.getCurrentLocation();
     if (parser.parseKeyword("order") || parser.parseEqual() || parser.parseKeyword(&order))
       return {};
-    auto symbol = symbolizeFragmentOrder(order);
-    if (!symbol) {
-      parser.emitError(at) << "order must be m16n8k32 or m16n8k16, found '" << order << "'";
+    const auto *found = llvm::find_if(numerics::kFragmentOrders, [&](FragmentOrder known) {
+      return numerics::nameOf(known) == std::string_view(order);
+    });
+    if (found == std::end(numerics::kFragmentOrders)) {
+      auto names = llvm::map_range(numerics::kFragmentOrders, [](FragmentOrder known) {
+        return StringRef(numerics::nameOf(known));
+      });
+      parser.emitError(at) << "order must be " << llvm::join(names, " or ") << ", found '" << order
+                           << "'";
       return {};
     }
-    fragments = *symbol;
+    fragments = *found;
   }
   if (parser.parseGreater())
     return {};
@@ -80,7 +84,7 @@ void LayoutAttr::print(AsmPrinter &printer) const {
   if (getKind() == LayoutKind::Panel)
     printer << "rows = " << getRows() << ", depth = " << getDepth();
   else
-    printer << "order = " << stringifyFragmentOrder(getOrder());
+    printer << "order = " << StringRef(numerics::nameOf(getOrder()));
   printer << ">";
 }
 
@@ -172,6 +176,5 @@ Result<std::unique_ptr<numerics::WeightLayout>> LayoutAttr::getPacker(SchemeAttr
   const numerics::Scheme numbers = scheme.toNumerics();
   if (getKind() == LayoutKind::Panel)
     return packerOf(numerics::panelLayout(numbers, n, k));
-  auto order = static_cast<numerics::FragmentOrder>(getOrder());
-  return packerOf(numerics::fragmentLayout(numbers, order, n, k));
+  return packerOf(numerics::fragmentLayout(numbers, getOrder(), n, k));
 }

@@ -14,6 +14,7 @@
 #define EASYQUANT_DIALECT_EQUANT_IR_EQUANT_H
 
 #include "easyquant/Dialect/LM/IR/LM.h"
+#include "easyquant/Numerics/FragmentPacking.h"
 #include "easyquant/Numerics/KVCache.h"
 #include "easyquant/Numerics/ScaleRules.h"
 #include "easyquant/Numerics/Scheme.h"

@@ -157,13 +157,6 @@ def Equant_LayoutKind
   let genSpecializedAttr = 0;
 }
 
-def Equant_FragmentOrder
-    : I32EnumAttr<"FragmentOrder", "for which activations a lane holds codes",
-                  [I32EnumAttrCase<"M16N8K32", 0, "m16n8k32">, I32EnumAttrCase<"M16N8K16", 1, "m16n8k16">]> {
-  let cppNamespace = "::easyquant::equant";
-  let genSpecializedAttr = 0;
-}
-
 def Equant_LayoutAttr : Equant_Attr<"Layout", "layout"> {
   let summary = "how a weight is packed for the kernels of a target";
   let description = [{
@@ -204,11 +197,11 @@ def Equant_LayoutAttr : Equant_Attr<"Layout", "layout"> {
     ```
   }];
   let parameters = (ins "::easyquant::equant::LayoutKind":$kind, "int64_t":$rows, "int64_t":$depth,
-                        "::easyquant::equant::FragmentOrder":$order);
+                        "::easyquant::numerics::FragmentOrder":$order);
   let extraClassDeclaration = [{
     /// The panel of the CPU kernels: 32 rows, 4 columns deep.
     static LayoutAttr panel(::mlir::MLIRContext *context);
-    static LayoutAttr mmaSync(::mlir::MLIRContext *context, FragmentOrder order);
+    static LayoutAttr mmaSync(::mlir::MLIRContext *context, ::easyquant::numerics::FragmentOrder order);
 
     /// The type of a tensor of an N x K weight in `scheme`; null where the layout has no such tensor or takes no such codes.
     ::mlir::RankedTensorType getPackedType(::easyquant::numerics::WeightTensor tensor, SchemeAttr scheme, int64_t n,
