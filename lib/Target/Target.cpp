@@ -116,10 +116,8 @@ Result<std::vector<Request>> targets::parseRequests(StringRef text) {
 
 std::string targets::whyNoKernel(const Family &family, int64_t n, int64_t k, SchemeAttr weight,
                                  SchemeAttr input) {
-  if (std::string reason = family.whyNotActivations(input); !reason.empty())
-    return reason;
   auto packer = family.layoutFor(weight, Readers::of(input)).getPacker(weight, n, k);
-  return packer ? "" : packer.error().message;
+  return packer ? family.whyNotActivations(input) : packer.error().message;
 }
 
 std::string targets::otherFamily(const Family &family, int64_t n, int64_t k, SchemeAttr weight,

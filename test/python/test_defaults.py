@@ -30,6 +30,7 @@ DEPENDENT = {
     # test_mixes.py tests those of mixes.
     "method": ("absmax; zeropoint for _ASYM; for mixes awq+signround where calibration text is given, else zeropoint",
                {"plain": "absmax", "asymmetric": "zeropoint"}),
+    "context": ("the model's", {"plain": "96"}),
     "group-size": ("128 below 8 bits", {"plain": "0", "asymmetric": "128", "composed": "128"}),
     "head-group-size": ("128 below 8 bits", {"own-head": "128"}),
     "scale-type": ("f16 of groups, f32 of rows", {"plain": "f32", "asymmetric": "f16", "composed": "f16"}),

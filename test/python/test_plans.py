@@ -155,7 +155,7 @@ def test_a_model_that_is_none_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("scheme, reason", [
-    ("NVFP4A16", "weights as f4E2M1FN"), ("FP8_DYNAMIC", "activations as f8E4M3FN"), ("W3A8", "weights as int3 symmetric"),
+    ("NVFP4A16", "weights as f4E2M1FN"), ("FP8_DYNAMIC", "weights as f8E4M3FN"), ("W3A8", "weights as int3 symmetric"),
 ])  # fmt: skip
 def test_a_dry_run_refuses_what_compiling_refuses(tiny_llama, tmp_path, scheme, reason):
     """In the same words, before anything is computed."""

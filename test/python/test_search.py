@@ -36,11 +36,11 @@ class Searched:
         self.samples = [random_tokens(seed, length, 97) for seed, length in ((1, 40), (2, 33))]
         self.tokens = write_tokens(folder / "tokens.safetensors", self.samples)
 
-    def run(self, name, *options, plan="equant-absmax{scheme=W4A16 group-size=16}", formats=",".join(FORMATS), tokens=True, **run_options):
+    def run(self, name, *options, plan="equant-absmax{scheme=W4A16 group-size=16}", formats=",".join(FORMATS), group_sizes=GROUPS, tokens=True, **run_options):
         out = self.folder / name
         out.mkdir(exist_ok=True)
         given = f'tokens="{self.tokens}" ' if tokens else ""
-        text = (f'{plan},equant-search-bitwidths{{{given}work="{out}/work" formats={formats} group-sizes={GROUPS} '
+        text = (f'{plan},equant-search-bitwidths{{{given}work="{out}/work" formats={formats} group-sizes={group_sizes} '
                 f'output="{out}/recipe.json" report="{out}/report.json" {" ".join(options)}}}')
         return run_tool("easyquant-compile", self.folder / "model", f"--pipeline={text}", **run_options)
 
@@ -311,9 +311,12 @@ def test_bad_options(searched, options, expected):
 
 def test_formats_that_cannot_be(searched):
     assert_refused(searched.run("bad", "avg-bits=6", formats="W7A16"), "W7A16")
-    assert_refused(searched.run("bad", "avg-bits=6", "target=sm_80", formats="W3A8", plan="equant-absmax{scheme=W4A8 group-size=16}"),
-                   "format W3A8 g16", "no kernel for GPUs: weights as int3", "take it out of the formats")
-    everything = searched.search("all", "avg-bits=6", "target=sm_80", formats="all", plan="equant-absmax{scheme=W4A8 group-size=16}")
+    plan = "equant-absmax{scheme=W4A8 group-size=32}"
+    assert_refused(searched.run("bad", "avg-bits=6", "target=sm_80", formats="W3A8", group_sizes=32, plan=plan),
+                   "format W3A8 g32", "no kernel for GPUs: weights as int3", "take it out of the formats")
+    assert_refused(searched.run("bad", "avg-bits=6", "target=sm_80", formats="W4A8", group_sizes=16, plan=plan),
+                   "format W4A8 g16", "group sizes that are multiples of 32")
+    everything = searched.search("all", "avg-bits=6", "target=sm_80", formats="all", group_sizes=32, plan=plan)
     schemes = {form["scheme"] for form in everything["formats"]}
     assert {"W2A8", "W4A8_ASYM", "W8A8"} <= schemes and not any("A16" in scheme for scheme in schemes)
     used = {choice["format"] for group in everything["groups"] for choice in group["choices"]}

@@ -24,6 +24,6 @@ class TextOption<string cppName, string flag, string value, string help>
 
 /// Names of targets or of their families (easyquant/Target/Target.h).
 class TargetsOption<string help>
-    : ListOption<"kernelTargets", "target", "std::string", help # "; docs/Targets.md lists them (default: cpu)">;
+    : ListOption<"kernelTargets", "target", "std::string", help # " (docs/Targets.md lists them); by default cpu">;
 
 #endif // EASYQUANT_SUPPORT_PASSOPTIONS
