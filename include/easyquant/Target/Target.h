@@ -37,7 +37,8 @@ struct Readers {
   bool integers = false; ///< as int8 codes
   bool floats = false;
 
-  /// A linear reads activations of this scheme (null: float) so.
+  /// The readers of a weight that one linear multiplies with activations of this scheme; null:
+  /// float.
   static Readers of(equant::SchemeAttr input) {
     const bool isInteger = input && input.isInteger();
     return {isInteger, !isInteger};
