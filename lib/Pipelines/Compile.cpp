@@ -24,8 +24,6 @@
 #include "easyquant/Target/CPU/CPUTarget.h"
 #include "easyquant/Target/Target.h"
 
-#include "llvm/ADT/StringExtras.h"
-
 using namespace mlir;
 
 namespace easyquant {

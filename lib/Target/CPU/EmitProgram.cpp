@@ -7,7 +7,6 @@
 
 #include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
 #include "easyquant/Conversion/LaunchesToLLVM/LaunchesToLLVM.h"
-#include "easyquant/Dialect/Equant/Transforms/Passes.h"
 #include "easyquant/Emit/EmitObject.h"
 #include "easyquant/Formats/Manifest.h"
 #include "easyquant/Support/AttributeJson.h"

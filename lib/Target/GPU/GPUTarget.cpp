@@ -78,10 +78,7 @@ struct GPUFamily final : Family {
     program.stridedArguments = false;
     OpBuilder b(program.module.getBodyRegion());
     auto kernels = mlir::gpu::GPUModuleOp::create(b, program.module.getLoc(), launch::kKernels);
-    for (const easyquant::gpu::Chip &chip : easyquant::gpu::chips())
-      if (chip.name == std::string_view(target))
-        return gpuKernels(kernels, chip);
-    llvm_unreachable("checked names of chips");
+    return gpuKernels(kernels, easyquant::gpu::chip(easyquant::gpu::findChip(target)->id));
   }
   void addProgramPass(OpPassManager &pm, ArrayRef<std::string> chips,
                       const recipe::OptionValues &options, StringRef output) const override {
