@@ -7,7 +7,7 @@
 
 #include "easyquant/Emit/EmitObject.h"
 
-#include "OptimizeModule.h"
+#include "GenerateCode.h"
 
 #include "easyquant/Support/Folders.h"
 #include "easyquant/Support/WriteFile.h"
@@ -33,7 +33,6 @@
 #include "mlir/Transforms/Passes.h"
 #include "llvm/ADT/ScopeExit.h"
 #include "llvm/Config/llvm-config.h"
-#include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
 #include "llvm/MC/TargetRegistry.h"
 #include "llvm/Support/FileSystem.h"
@@ -123,15 +122,7 @@ FailureOr<llvm::SmallVector<char, 0>> emitObject(ModuleOp module, const Target &
     function.addFnAttr("prefer-vector-width", "512");
     function.addFnAttr("min-legal-vector-width", "512");
   }
-  optimizeModule(*llvmModule, *machine);
-
-  llvm::SmallVector<char, 0> object;
-  llvm::raw_svector_ostream stream(object);
-  llvm::legacy::PassManager codegen;
-  if (machine->addPassesToEmitFile(codegen, stream, nullptr, llvm::CodeGenFileType::ObjectFile))
-    return module.emitError("this LLVM cannot write x86-64 object files");
-  codegen.run(*llvmModule);
-  return object;
+  return generateCode(module.getLoc(), *llvmModule, *machine, llvm::CodeGenFileType::ObjectFile);
 }
 
 /// The linker of the LLVM that this was built with, or else the one on the PATH.

@@ -7,7 +7,7 @@
 
 #include "easyquant/Emit/EmitPTX.h"
 
-#include "OptimizeModule.h"
+#include "GenerateCode.h"
 
 #include "mlir/Conversion/ArithToLLVM/ArithToLLVM.h"
 #include "mlir/Conversion/GPUToNVVM/GPUToNVVMPass.h"
@@ -22,7 +22,6 @@
 #include "mlir/Target/LLVMIR/Dialect/NVVM/NVVMToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Export.h"
 #include "mlir/Transforms/Passes.h"
-#include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
 #include "llvm/MC/TargetRegistry.h"
 #include "llvm/Support/TargetSelect.h"
@@ -92,15 +91,11 @@ FailureOr<std::string> emitPTX(mlir::gpu::GPUModuleOp module, const Chip &chip) 
     return module.emitError("translation of the kernels to LLVM IR failed");
   llvmModule->setTargetTriple(machine->getTargetTriple());
   llvmModule->setDataLayout(machine->createDataLayout());
-  optimizeModule(*llvmModule, *machine);
-
-  llvm::SmallString<0> text;
-  llvm::raw_svector_ostream stream(text);
-  llvm::legacy::PassManager codegen;
-  if (machine->addPassesToEmitFile(codegen, stream, nullptr, llvm::CodeGenFileType::AssemblyFile))
-    return module.emitError("this LLVM cannot write PTX");
-  codegen.run(*llvmModule);
-  return std::string(text);
+  FailureOr<llvm::SmallVector<char, 0>> text =
+      generateCode(module.getLoc(), *llvmModule, *machine, llvm::CodeGenFileType::AssemblyFile);
+  if (failed(text))
+    return failure();
+  return std::string(text->data(), text->size());
 }
 
 } // namespace easyquant::gpu

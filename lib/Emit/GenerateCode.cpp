@@ -1,0 +1,106 @@
+//===- GenerateCode.cpp - What LLVM makes of generated kernels ------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "GenerateCode.h"
+
+#include "easyquant/Support/Checksum.h"
+#include "easyquant/Support/Folders.h"
+#include "easyquant/Support/WriteFile.h"
+
+#include "llvm/Bitcode/BitcodeWriter.h"
+#include "llvm/Config/llvm-config.h"
+#include "llvm/IR/LegacyPassManager.h"
+#include "llvm/IR/Module.h"
+#include "llvm/Passes/PassBuilder.h"
+#include "llvm/Support/CachePruning.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Target/TargetMachine.h"
+
+using namespace mlir;
+
+namespace easyquant {
+
+using Code = llvm::SmallVector<char, 0>;
+
+/// The kernels are already tiled, unrolled and vectorized: what is left for LLVM is to clean up,
+/// keep values in registers and hoist addresses. Its own vectorizers and unrollers would only
+/// cost time and undo register tiles.
+static void optimize(llvm::Module &module, llvm::TargetMachine &machine) {
+  llvm::PipelineTuningOptions tuning;
+  tuning.LoopVectorization = false;
+  tuning.SLPVectorization = false;
+  tuning.LoopInterleaving = false;
+  tuning.LoopUnrolling = false;
+  llvm::LoopAnalysisManager lam;
+  llvm::FunctionAnalysisManager fam;
+  llvm::CGSCCAnalysisManager cgam;
+  llvm::ModuleAnalysisManager mam;
+  llvm::PassBuilder builder(&machine, tuning);
+  builder.registerModuleAnalyses(mam);
+  builder.registerCGSCCAnalyses(cgam);
+  builder.registerFunctionAnalyses(fam);
+  builder.registerLoopAnalyses(lam);
+  builder.crossRegisterProxies(lam, fam, cgam, mam);
+  builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2).run(module, mam);
+}
+
+static FailureOr<Code> generate(Location loc, llvm::Module &module, llvm::TargetMachine &machine,
+                                llvm::CodeGenFileType type) {
+  optimize(module, machine);
+  Code code;
+  llvm::raw_svector_ostream stream(code);
+  llvm::legacy::PassManager codegen;
+  if (machine.addPassesToEmitFile(codegen, stream, nullptr, type))
+    return emitError(loc) << "this LLVM cannot write code for " << machine.getTargetTriple().str();
+  codegen.run(module);
+  return code;
+}
+
+static std::string checksumOf(StringRef bytes) {
+  Checksum checksum;
+  checksum.update(bytes.data(), bytes.size());
+  return checksum.hex();
+}
+
+/// Everything that the code of a module depends on: the module with its triple and the features of
+/// its functions, the chip, and who generates.
+static std::string keyOf(const llvm::Module &module, const llvm::TargetMachine &machine) {
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  stream << EASYQUANT_VERSION << ' ' << LLVM_VERSION_STRING << ' ' << machine.getTargetCPU() << ' '
+         << machine.getTargetFeatureString() << '\n';
+  llvm::WriteBitcodeToFile(module, stream);
+  return checksumOf(text);
+}
+
+FailureOr<Code> generateCode(Location loc, llvm::Module &module, llvm::TargetMachine &machine,
+                             llvm::CodeGenFileType type) {
+  StringRef folder = std::getenv("EASYQUANT_CODE_CACHE");
+  if (folder.empty())
+    return generate(loc, module, machine, type);
+
+  // A file is the checksum of the code, then the code. pruneCache knows its own by their names.
+  const std::string file = (folder + "/llvmcache-" + keyOf(module, machine)).str();
+  if (auto kept = llvm::MemoryBuffer::getFile(file)) {
+    StringRef bytes = (*kept)->getBuffer();
+    if (bytes.consume_front(checksumOf(bytes.drop_front(std::min<size_t>(32, bytes.size())))))
+      return Code(bytes.begin(), bytes.end());
+  }
+  FailureOr<Code> code = generate(loc, module, machine, type);
+  if (failed(code))
+    return failure();
+  StringRef bytes(code->data(), code->size());
+  Result<void> written = makeFolders(folder.str());
+  if (written)
+    written = writeFile(file, checksumOf(bytes) + bytes.str());
+  if (!written)
+    return emitError(loc) << "EASYQUANT_CODE_CACHE: " << written.error().message;
+  llvm::pruneCache(folder, llvm::CachePruningPolicy());
+  return code;
+}
+
+} // namespace easyquant

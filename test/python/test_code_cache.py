@@ -1,0 +1,62 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Code of kernels that is kept between compilations: used, the same bytes, never damaged."""
+
+import pytest
+
+from helpers import ISA, assert_refused, compile_model, folder_contents, run_tool
+
+
+@pytest.fixture
+def compile_with(tiny_llama, tmp_path, monkeypatch):
+    """compile_with(cache): the files of an artifact that was compiled with that folder, or without one."""
+
+    def compile(cache=""):
+        monkeypatch.setenv("EASYQUANT_CODE_CACHE", str(cache))
+        return folder_contents(compile_model(tiny_llama, tmp_path / "out", "--scheme=W8A8", ISA, "--force"))
+
+    return compile
+
+
+def kept_files(cache):
+    return sorted(path for path in cache.iterdir() if path.name != "llvmcache.timestamp")
+
+
+def test_same_bytes(compile_with, tmp_path):
+    cache = tmp_path / "new" / "cache"
+    expected = compile_with()
+    assert compile_with(cache) == expected
+    kept = folder_contents(cache)
+    assert compile_with(cache) == expected
+    assert folder_contents(cache) == kept and len(kept_files(cache)) == 1
+
+
+def test_what_is_kept_is_used(compile_with, tiny_llama, tmp_path):
+    """The object of a float program, kept under the key of a quantized one, is what its artifact gets."""
+    cache = tmp_path / "cache"
+    compile_with(cache)
+    (program,) = kept_files(cache)
+    result = run_tool("easyquant-compile", tiny_llama, "-o", tmp_path / "float", "--scheme=none", ISA)
+    assert result.returncode == 0
+    (other,) = set(kept_files(cache)) - {program}
+    other.rename(program)
+    assert compile_with(cache)["model.so"] == (tmp_path / "float" / "model.so").read_bytes()
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b[:20], lambda b: b"", lambda b: b[:90] + bytes([b[90] ^ 1]) + b[91:]])
+def test_what_is_damaged_is_replaced(compile_with, tmp_path, damage):
+    cache = tmp_path / "cache"
+    expected = compile_with(cache)
+    (file,) = kept_files(cache)
+    whole = file.read_bytes()
+    file.write_bytes(damage(whole))
+    assert compile_with(cache) == expected
+    assert file.read_bytes() == whole
+
+
+def test_a_folder_that_cannot_be_written(tiny_llama, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("EASYQUANT_CODE_CACHE", str(tmp_path / "file"))
+    result = run_tool("easyquant-compile", tiny_llama, "-o", tmp_path / "out", "--scheme=W8A8", ISA)
+    assert_refused(result, f"EASYQUANT_CODE_CACHE: {tmp_path / 'file'}: ")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
