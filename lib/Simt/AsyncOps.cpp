@@ -117,12 +117,10 @@ void decodeCopy(Decoder &d) {
     return;
   }
   if (d.accept("mbarrier")) {
-    if (!d.accept("arrive"))
-      d.unknown();
+    d.expect("arrive");
     i.flags = d.accept("noinc");
     d.acceptAny({"shared", "shared::cta"});
-    if (!d.accept("b64"))
-      d.unknown();
+    d.expect("b64");
     d.address(d.operand(), Space::Shared);
     i.run = arriveAfterCopies;
     return;
@@ -163,8 +161,7 @@ void decodeCopy(Decoder &d) {
 
 void simt::addAsyncOps(OpcodeTable &table) {
   table["cp"] = [](Decoder &d) {
-    if (!d.accept("async"))
-      d.unknown();
+    d.expect("async");
     decodeCopy(d);
   };
 }

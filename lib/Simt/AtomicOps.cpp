@@ -19,32 +19,6 @@ namespace {
 enum class Op : uint8_t { And, Or, Xor, Exch, Add, Inc, Dec, Min, Max, Cas };
 constexpr uint32_t kReturns = 1; ///< atom, not red
 
-template <Op op, typename T> T integerUpdate(T old, T b, T c) {
-  using U = std::make_unsigned_t<T>;
-  switch (op) {
-  case Op::And:
-    return old & b;
-  case Op::Or:
-    return old | b;
-  case Op::Xor:
-    return old ^ b;
-  case Op::Exch:
-    return b;
-  case Op::Add:
-    return T(U(old) + U(b));
-  case Op::Inc:
-    return U(old) >= U(b) ? 0 : old + 1;
-  case Op::Dec:
-    return old == 0 || U(old) > U(b) ? b : old - 1;
-  case Op::Min:
-    return std::min(old, b);
-  case Op::Max:
-    return std::max(old, b);
-  case Op::Cas:
-    return old == b ? c : old;
-  }
-}
-
 /// The lanes one after another, as if in the order of their numbers.
 template <typename T, typename Update>
 void update(Warp &w, const Instruction &i, Mask m, Update &&apply) {
@@ -64,9 +38,23 @@ void update(Warp &w, const Instruction &i, Mask m, Update &&apply) {
   });
 }
 
-template <typename T, Op op> void integerAtomic(Warp &w, const Instruction &i, Mask m) {
-  update<T>(w, i, m, [](T old, T b, T c, std::byte *) { return integerUpdate<op, T>(old, b, c); });
+template <typename T, auto f> void integerAtomic(Warp &w, const Instruction &i, Mask m) {
+  update<T>(w, i, m, [](T old, T b, T c, std::byte *) { return f(old, b, c); });
 }
+/// By Op.
+template <typename T, typename U = std::make_unsigned_t<T>>
+constexpr Handler integerHandlers[] = {
+    integerAtomic<T, [](T old, T b, T) { return T(old & b); }>,
+    integerAtomic<T, [](T old, T b, T) { return T(old | b); }>,
+    integerAtomic<T, [](T old, T b, T) { return T(old ^ b); }>,
+    integerAtomic<T, [](T, T b, T) { return b; }>,
+    integerAtomic<T, [](T old, T b, T) { return T(U(old) + U(b)); }>,
+    integerAtomic<T, [](T old, T b, T) { return U(old) >= U(b) ? T(0) : T(old + 1); }>,
+    integerAtomic<T, [](T old, T b, T) { return old == 0 || U(old) > U(b) ? b : T(old - 1); }>,
+    integerAtomic<T, [](T old, T b, T) { return std::min(old, b); }>,
+    integerAtomic<T, [](T old, T b, T) { return std::max(old, b); }>,
+    integerAtomic<T, [](T old, T b, T c) { return old == b ? c : old; }>};
+
 /// Sums in global memory flush subnormal numbers, those in shared memory do not.
 void addSingle(Warp &w, const Instruction &i, Mask m) {
   update<float>(w, i, m, [&](float old, float b, float, std::byte *at) {
@@ -96,30 +84,6 @@ template <HalfFunction f> void pairAtomic(Warp &w, const Instruction &i, Mask m)
   });
 }
 
-template <typename T> Handler integerHandler(Op op) {
-  switch (op) {
-  case Op::And:
-    return integerAtomic<T, Op::And>;
-  case Op::Or:
-    return integerAtomic<T, Op::Or>;
-  case Op::Xor:
-    return integerAtomic<T, Op::Xor>;
-  case Op::Exch:
-    return integerAtomic<T, Op::Exch>;
-  case Op::Add:
-    return integerAtomic<T, Op::Add>;
-  case Op::Inc:
-    return integerAtomic<T, Op::Inc>;
-  case Op::Dec:
-    return integerAtomic<T, Op::Dec>;
-  case Op::Min:
-    return integerAtomic<T, Op::Min>;
-  case Op::Max:
-    return integerAtomic<T, Op::Max>;
-  case Op::Cas:
-    return integerAtomic<T, Op::Cas>;
-  }
-}
 template <typename H> Handler halfHandler(Op op, bool pair) {
   if (op == Op::Add)
     return pair ? pairAtomic<halfSum<H>> : halfAtomic<halfSum<H>>;
@@ -130,38 +94,34 @@ template <typename H> Handler halfHandler(Op op, bool pair) {
   return nullptr;
 }
 
-Handler handlerOf(Op op, Type type) {
-  bool bitwise = op <= Op::Exch || op == Op::Cas;
+/// Bits are combined, exchanged or compared. Integers take all but cas, and only .u32 inc and dec.
+bool takes(Type type, Op op) {
   bool counting = op == Op::Inc || op == Op::Dec;
+  if (type == Type::B16)
+    return op == Op::Cas;
+  if (isBits(type))
+    return op <= Op::Exch || op == Op::Cas;
+  return op != Op::Cas && (!counting || type == Type::U32);
+}
+
+Handler handlerOf(Op op, Type type) {
   switch (type) {
-  case Type::B16:
-    return op == Op::Cas ? integerHandler<uint16_t>(op) : nullptr;
-  case Type::B32:
-    return bitwise ? integerHandler<uint32_t>(op) : nullptr;
-  case Type::B64:
-    return bitwise ? integerHandler<uint64_t>(op) : nullptr;
-  case Type::U32:
-    return op == Op::Cas ? nullptr : integerHandler<uint32_t>(op);
-  case Type::S32:
-    return op == Op::Cas || counting ? nullptr : integerHandler<int32_t>(op);
-  case Type::U64:
-    return op == Op::Cas || counting ? nullptr : integerHandler<uint64_t>(op);
-  case Type::S64:
-    return op == Op::Cas || counting ? nullptr : integerHandler<int64_t>(op);
   case Type::F32:
     return op == Op::Add ? addSingle : nullptr;
   case Type::F64:
     return op == Op::Add ? addDouble : nullptr;
   case Type::F16:
-    return halfHandler<Half>(op, false);
   case Type::F16x2:
-    return halfHandler<Half>(op, true);
+    return halfHandler<Half>(op, type == Type::F16x2);
   case Type::BF16:
-    return halfHandler<BFloat>(op, false);
   case Type::BF16x2:
-    return halfHandler<BFloat>(op, true);
+    return halfHandler<BFloat>(op, type == Type::BF16x2);
   default:
-    return nullptr;
+    Handler handler = nullptr;
+    if (takes(type, op))
+      visitType<Type::B16, Type::B32, Type::B64, Type::U32, Type::S32, Type::U64, Type::S64>(
+          type, [&]<typename T>(T) { handler = integerHandlers<T>[static_cast<unsigned>(op)]; });
+    return handler;
   }
 }
 
@@ -172,9 +132,7 @@ void decodeAtomic(Decoder &d) {
   Space space = d.acceptSpace();
   if (space != Space::Generic && space != Space::Global && space != Space::Shared)
     d.unknown();
-  int op = d.acceptAny({"and", "or", "xor", "exch", "add", "inc", "dec", "min", "max", "cas"});
-  if (op < 0)
-    d.unknown();
+  int op = d.expectAny({"and", "or", "xor", "exch", "add", "inc", "dec", "min", "max", "cas"});
   bool hasPolicy = false;
   auto hints = [&] {
     d.accept("noftz");

@@ -55,8 +55,7 @@ void decodeBarrier(Decoder &d) {
   if (d.accept("cluster"))
     d.fail("thread block clusters are not simulated");
   if (isBar && d.accept("warp")) {
-    if (!d.accept("sync"))
-      d.unknown();
+    d.expect("sync");
     i.opClass = OpClass::Barrier;
     i.a = d.read(Type::B32);
     i.run = [](Warp &w, const Instruction &i, Mask m) {

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <type_traits>
 
 using namespace easyquant;
@@ -17,85 +18,53 @@ using namespace easyquant::simt;
 
 namespace {
 
-template <typename T> struct And {
-  T operator()(T a, T b) const { return a & b; }
+constexpr auto logicalNot = []<typename T>(T a) { return T(a == 0); };
+// Shift amounts beyond the width give zero, or the sign.
+constexpr auto shiftLeft = []<typename T>(T a, uint32_t n) {
+  constexpr uint32_t bits = 8 * sizeof(T);
+  return n >= bits ? T(0) : T(a << (n & (bits - 1)));
 };
-template <typename T> struct Or {
-  T operator()(T a, T b) const { return a | b; }
+constexpr auto shiftRight = []<typename T>(T a, uint32_t n) {
+  constexpr uint32_t bits = 8 * sizeof(T);
+  if (std::is_signed_v<T>)
+    return T(a >> std::min(n, bits - 1));
+  return n >= bits ? T(0) : T(a >> (n & (bits - 1)));
 };
-template <typename T> struct Xor {
-  T operator()(T a, T b) const { return a ^ b; }
-};
-template <typename T> struct Not {
-  T operator()(T a) const { return ~a; }
-};
-template <typename T> struct LogicalNot {
-  T operator()(T a) const { return a == 0; }
-};
-/// Shift amounts beyond the width give zero, or the sign.
-template <typename T> struct ShiftLeft {
-  T operator()(T a, uint32_t n) const {
-    constexpr uint32_t bits = 8 * sizeof(T);
-    return n >= bits ? T(0) : T(std::make_unsigned_t<T>(a) << (n & (bits - 1)));
-  }
-};
-template <typename T> struct ShiftRight {
-  T operator()(T a, uint32_t n) const {
-    constexpr uint32_t bits = 8 * sizeof(T);
-    if (std::is_signed_v<T>)
-      return T(a >> std::min(n, bits - 1));
-    return n >= bits ? T(0) : T(a >> (n & (bits - 1)));
-  }
-};
-template <bool left, bool wrap> struct Funnel {
-  uint32_t operator()(uint32_t a, uint32_t b, uint32_t c) const {
-    uint32_t n = wrap ? c & 31 : std::min(c, 32u);
-    uint64_t pair = uint64_t(b) << 32 | a;
-    return left ? uint32_t((pair << n) >> 32) : uint32_t(pair >> n);
-  }
-};
-template <typename T> struct PopCount {
-  uint32_t operator()(T a) const { return std::popcount(a); }
-};
-template <typename T> struct LeadingZeros {
-  uint32_t operator()(T a) const { return std::countl_zero(a); }
-};
-template <typename T> struct Reverse {
-  T operator()(T a) const {
-    uint64_t v = a;
-    v = (v & 0x5555555555555555) << 1 | (v >> 1 & 0x5555555555555555);
-    v = (v & 0x3333333333333333) << 2 | (v >> 2 & 0x3333333333333333);
-    v = (v & 0x0f0f0f0f0f0f0f0f) << 4 | (v >> 4 & 0x0f0f0f0f0f0f0f0f);
-    return T(__builtin_bswap64(v) >> (64 - 8 * sizeof(T)));
-  }
+template <bool left, bool wrap> uint32_t funnel(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t n = wrap ? c & 31 : std::min(c, 32u);
+  uint64_t pair = uint64_t(b) << 32 | a;
+  return left ? uint32_t((pair << n) >> 32) : uint32_t(pair >> n);
+}
+constexpr auto reverse = []<typename T>(T a) {
+  uint64_t v = a;
+  v = (v & 0x5555555555555555) << 1 | (v >> 1 & 0x5555555555555555);
+  v = (v & 0x3333333333333333) << 2 | (v >> 2 & 0x3333333333333333);
+  v = (v & 0x0f0f0f0f0f0f0f0f) << 4 | (v >> 4 & 0x0f0f0f0f0f0f0f0f);
+  return T(__builtin_bswap64(v) >> (64 - 8 * sizeof(T)));
 };
 /// Position of the highest bit that is no sign; all ones: there is none.
-template <typename T, bool shiftAmount> struct FindBit {
-  uint32_t operator()(T a) const {
-    using U = std::make_unsigned_t<T>;
-    U bits = std::is_signed_v<T> && a < 0 ? ~U(a) : U(a);
-    if (!bits)
-      return ~0u;
-    uint32_t position = 8 * sizeof(T) - 1 - std::countl_zero(bits);
-    return shiftAmount ? 8 * sizeof(T) - 1 - position : position;
-  }
-};
-template <typename T> struct ExtractField {
-  T operator()(T a, uint32_t b, uint32_t c) const {
-    using U = std::make_unsigned_t<T>;
-    constexpr uint32_t bits = 8 * sizeof(T);
-    uint32_t position = b & 0xff, length = c & 0xff;
-    if (length == 0)
-      return 0;
-    // The sign is the field's top bit, or the operand's where the field goes beyond it.
-    uint32_t top = std::min(position + length - 1, bits - 1);
-    bool negative = std::is_signed_v<T> && (U(a) >> top & 1);
-    U field = position >= bits ? 0 : U(a) >> position;
-    uint32_t have = position >= bits ? 0 : std::min(length, bits - position);
-    U mask = have == 0 ? 0 : ~U(0) >> (bits - have);
-    return T((field & mask) | (negative ? ~mask : 0));
-  }
-};
+template <typename T, bool shiftAmount> uint32_t findBit(T a) {
+  using U = std::make_unsigned_t<T>;
+  U bits = std::is_signed_v<T> && a < 0 ? ~U(a) : U(a);
+  if (!bits)
+    return ~0u;
+  uint32_t position = 8 * sizeof(T) - 1 - std::countl_zero(bits);
+  return shiftAmount ? 8 * sizeof(T) - 1 - position : position;
+}
+template <typename T> T extractField(T a, uint32_t b, uint32_t c) {
+  using U = std::make_unsigned_t<T>;
+  constexpr uint32_t bits = 8 * sizeof(T);
+  uint32_t position = b & 0xff, length = c & 0xff;
+  if (length == 0)
+    return 0;
+  // The sign is the field's top bit, or the operand's where the field goes beyond it.
+  uint32_t top = std::min(position + length - 1, bits - 1);
+  bool negative = std::is_signed_v<T> && (U(a) >> top & 1);
+  U field = position >= bits ? 0 : U(a) >> position;
+  uint32_t have = position >= bits ? 0 : std::min(length, bits - position);
+  U mask = have == 0 ? 0 : ~U(0) >> (bits - have);
+  return T((field & mask) | (negative ? ~mask : 0));
+}
 template <typename T> T insertField(T a, T b, uint32_t c, uint32_t d) {
   constexpr uint32_t bits = 8 * sizeof(T);
   uint32_t position = c & 0xff, length = d & 0xff;
@@ -110,27 +79,23 @@ template <typename T> void bitFieldInsert(Warp &w, const Instruction &i, Mask m)
   storeLanes(w.reg<T>(i.dst), m,
              [&](unsigned lane) { return insertField<T>(a[lane], b[lane], c[lane], n[lane]); });
 }
-template <bool clamp> struct BitMask {
-  uint32_t operator()(uint32_t position, uint32_t length) const {
-    if (!clamp)
-      position &= 31, length &= 31;
-    if (position >= 32 || length == 0)
-      return 0;
-    uint32_t ones = length >= 32 ? ~0u : (1u << length) - 1;
-    return ones << position;
-  }
-};
-template <typename T, bool clamp> struct SignZeroExtend {
-  T operator()(T a, uint32_t n) const {
-    if (!clamp)
-      n &= 31;
-    if (n >= 32)
-      return a;
-    if (n == 0)
-      return 0;
-    return T(uint32_t(a) << (32 - n)) >> (32 - n);
-  }
-};
+template <bool clamp> uint32_t bitMask(uint32_t position, uint32_t length) {
+  if (!clamp)
+    position &= 31, length &= 31;
+  if (position >= 32 || length == 0)
+    return 0;
+  uint32_t ones = length >= 32 ? ~0u : (1u << length) - 1;
+  return ones << position;
+}
+template <typename T, bool clamp> T signZeroExtend(T a, uint32_t n) {
+  if (!clamp)
+    n &= 31;
+  if (n >= 32)
+    return a;
+  if (n == 0)
+    return 0;
+  return T(uint32_t(a) << (32 - n)) >> (32 - n);
+}
 
 /// The truth table of lop3, as the terms that it has.
 void lop3(Warp &w, const Instruction &i, Mask m) {
@@ -193,268 +158,130 @@ void fns(Warp &w, const Instruction &i, Mask m) {
 
 // ---- predicates --------------------------------------------------------------------------------
 
-template <typename F> void predicateLogic(Warp &w, const Instruction &i, Mask m) {
-  w.setPredicate(i.dst, m, F()(w.predicate(i.a), i.b == kNoSlot ? 0 : w.predicate(i.b)));
-}
-struct NotFirst {
-  Mask operator()(Mask a, Mask) const { return ~a; }
-};
-
-template <template <typename> class F> void decodeLogic(Decoder &d) {
+/// One or two operands of any width, also predicates.
+template <auto f, unsigned sources> void decodeLogic(Decoder &d) {
   Type type = d.type();
-  d.i.dst = d.write(type);
-  d.i.a = d.read(type);
-  d.i.b = d.read(type);
-  d.i.opClass = OpClass::Integer;
-  switch (type) {
-  case Type::Pred:
-    d.i.run = predicateLogic<F<Mask>>;
-    break;
-  case Type::B16:
-    d.i.run = mapBinary<uint16_t, uint16_t, uint16_t, F<uint16_t>>;
-    break;
-  case Type::B32:
-    d.i.run = mapBinary<uint32_t, uint32_t, uint32_t, F<uint32_t>>;
-    break;
-  case Type::B64:
-    d.i.run = mapBinary<uint64_t, uint64_t, uint64_t, F<uint64_t>>;
-    break;
-  default:
-    d.unknown();
-  }
+  d.arithmetic(type, OpClass::Integer, sources);
+  if (type == Type::Pred)
+    d.i.run = [](Warp &w, const Instruction &i, Mask m) {
+      if constexpr (sources == 2)
+        w.setPredicate(i.dst, m, f(w.predicate(i.a), w.predicate(i.b)));
+      else
+        w.setPredicate(i.dst, m, f(w.predicate(i.a)));
+    };
+  else
+    d.i.run = handlerFor<Type::B16, Type::B32, Type::B64>(
+        d, type, []<typename T>(T) { return mapAll<f, T, sources>; });
 }
 
-template <typename T, template <typename> class F>
-constexpr Handler shift = mapBinary<T, T, uint32_t, F<T>>;
+template <auto f> Handler shift(const Decoder &d, Type type) {
+  return handlerFor<Type::B16, Type::U16, Type::B32, Type::U32, Type::B64, Type::U64, Type::S16,
+                    Type::S32, Type::S64>(
+      d, type, []<typename T>(T) { return mapBinary<f, T, T, uint32_t>; });
+}
 
 void decodeShift(Decoder &d) {
   bool left = d.opcode == "shl";
   Type type = d.type();
-  d.i.dst = d.write(type);
-  d.i.a = d.read(type);
-  d.i.b = d.read(Type::U32);
-  d.i.opClass = OpClass::Integer;
+  d.operate(OpClass::Integer, type, {type, Type::U32});
   if (left && !isBits(type))
     d.unknown();
-  switch (type) {
-  case Type::B16:
-  case Type::U16:
-    d.i.run = left ? shift<uint16_t, ShiftLeft> : shift<uint16_t, ShiftRight>;
-    break;
-  case Type::B32:
-  case Type::U32:
-    d.i.run = left ? shift<uint32_t, ShiftLeft> : shift<uint32_t, ShiftRight>;
-    break;
-  case Type::B64:
-  case Type::U64:
-    d.i.run = left ? shift<uint64_t, ShiftLeft> : shift<uint64_t, ShiftRight>;
-    break;
-  case Type::S16:
-    d.i.run = shift<int16_t, ShiftRight>;
-    break;
-  case Type::S32:
-    d.i.run = shift<int32_t, ShiftRight>;
-    break;
-  case Type::S64:
-    d.i.run = shift<int64_t, ShiftRight>;
-    break;
-  default:
-    d.unknown();
-  }
+  d.i.run = left ? shift<shiftLeft>(d, type) : shift<shiftRight>(d, type);
 }
 
-template <template <typename> class F> void decodeCount(Decoder &d) {
+/// One operand of 32 or 64 bits; the result has as many, or 32.
+template <auto f, bool wide> void decodeBits(Decoder &d) {
   Type type = d.type();
-  d.i.dst = d.write(Type::U32);
-  d.i.a = d.read(type);
-  d.i.opClass = OpClass::Integer;
-  if (type == Type::B32)
-    d.i.run = mapUnary<uint32_t, uint32_t, F<uint32_t>>;
-  else if (type == Type::B64)
-    d.i.run = mapUnary<uint32_t, uint64_t, F<uint64_t>>;
-  else
-    d.unknown();
+  d.operate(OpClass::Integer, wide ? type : Type::U32, {type});
+  d.i.run = handlerFor<Type::B32, Type::B64>(
+      d, type, []<typename T>(T) { return mapUnary<f, std::conditional_t<wide, T, uint32_t>, T>; });
 }
 
-template <bool shiftAmount> Handler findBit(Decoder &d, Type type) {
-  switch (type) {
-  case Type::U32:
-    return mapUnary<uint32_t, uint32_t, FindBit<uint32_t, shiftAmount>>;
-  case Type::S32:
-    return mapUnary<uint32_t, int32_t, FindBit<int32_t, shiftAmount>>;
-  case Type::U64:
-    return mapUnary<uint32_t, uint64_t, FindBit<uint64_t, shiftAmount>>;
-  case Type::S64:
-    return mapUnary<uint32_t, int64_t, FindBit<int64_t, shiftAmount>>;
-  default:
-    d.unknown();
-  }
-}
-
-template <typename T>
-constexpr Handler extract = mapTernary<T, T, uint32_t, uint32_t, ExtractField<T>>;
-
-void ternary32(Decoder &d) {
-  d.i.opClass = OpClass::Integer;
-  d.i.dst = d.write(Type::B32);
-  d.i.a = d.read(Type::B32);
-  d.i.b = d.read(Type::B32);
-  d.i.c = d.read(Type::B32);
-}
-
-/// One operand of any width; `ofPredicates` is null where there is no such instruction.
-template <template <typename> class F> void decodeUnary(Decoder &d, Handler ofPredicates) {
-  Type type = d.type();
-  d.i.dst = d.write(type);
-  d.i.a = d.read(type);
-  d.i.opClass = OpClass::Integer;
-  switch (type) {
-  case Type::Pred:
-    d.i.run = ofPredicates;
-    break;
-  case Type::B16:
-    d.i.run = mapUnary<uint16_t, uint16_t, F<uint16_t>>;
-    break;
-  case Type::B32:
-    d.i.run = mapUnary<uint32_t, uint32_t, F<uint32_t>>;
-    break;
-  case Type::B64:
-    d.i.run = mapUnary<uint64_t, uint64_t, F<uint64_t>>;
-    break;
-  default:
-    break;
-  }
-  if (!d.i.run)
-    d.unknown();
+/// handlerFor() of the integers of 32 and 64 bits.
+template <typename Make> Handler wideIntegers(const Decoder &d, Type type, Make &&make) {
+  return handlerFor<Type::U32, Type::S32, Type::U64, Type::S64>(d, type, make);
 }
 
 } // namespace
 
 void simt::addBitOps(OpcodeTable &table) {
-  table["and"] = decodeLogic<And>;
-  table["or"] = decodeLogic<Or>;
-  table["xor"] = decodeLogic<Xor>;
-  table["not"] = [](Decoder &d) { decodeUnary<Not>(d, predicateLogic<NotFirst>); };
-  table["cnot"] = [](Decoder &d) { decodeUnary<LogicalNot>(d, nullptr); };
+  table["and"] = decodeLogic<std::bit_and<>{}, 2>;
+  table["or"] = decodeLogic<std::bit_or<>{}, 2>;
+  table["xor"] = decodeLogic<std::bit_xor<>{}, 2>;
+  table["not"] = decodeLogic<std::bit_not<>{}, 1>;
+  table["cnot"] = [](Decoder &d) {
+    if (d.lastType() == Type::Pred)
+      d.unknown();
+    decodeLogic<logicalNot, 1>(d);
+  };
   table["shl"] = decodeShift;
   table["shr"] = decodeShift;
   table["shf"] = [](Decoder &d) {
-    int side = d.acceptAny({"l", "r"}), mode = d.acceptAny({"clamp", "wrap"});
-    if (side < 0 || mode < 0 || !d.accept("b32"))
-      d.unknown();
-    ternary32(d);
-    using U = uint32_t;
+    int side = d.expectAny({"l", "r"}), mode = d.expectAny({"clamp", "wrap"});
+    d.expect("b32");
+    d.arithmetic(Type::B32, OpClass::Integer, 3);
     if (side == 0)
-      d.i.run = mode ? mapTernary<U, U, U, U, Funnel<true, true>>
-                     : mapTernary<U, U, U, U, Funnel<true, false>>;
+      d.i.run = mode ? mapTernary<funnel<true, true>, uint32_t>
+                     : mapTernary<funnel<true, false>, uint32_t>;
     else
-      d.i.run = mode ? mapTernary<U, U, U, U, Funnel<false, true>>
-                     : mapTernary<U, U, U, U, Funnel<false, false>>;
+      d.i.run = mode ? mapTernary<funnel<false, true>, uint32_t>
+                     : mapTernary<funnel<false, false>, uint32_t>;
   };
   table["lop3"] = [](Decoder &d) {
-    if (!d.accept("b32")) // .BoolOp with a predicate is not taken
-      d.unknown();
-    ternary32(d);
+    d.expect("b32"); // .BoolOp with a predicate is not taken
+    d.arithmetic(Type::B32, OpClass::Integer, 3);
     d.i.flags = d.immediate() & 0xff;
     d.i.run = lop3;
   };
   table["prmt"] = [](Decoder &d) {
-    if (!d.accept("b32"))
-      d.unknown();
+    d.expect("b32");
     d.i.flags = 1 + d.acceptAny({"f4e", "b4e", "rc8", "ecl", "ecr", "rc16"});
-    ternary32(d);
+    d.arithmetic(Type::B32, OpClass::Integer, 3);
     d.i.run = prmt;
   };
-  table["popc"] = decodeCount<PopCount>;
-  table["clz"] = decodeCount<LeadingZeros>;
-  table["brev"] = [](Decoder &d) {
-    Type type = d.type();
-    d.i.dst = d.write(type);
-    d.i.a = d.read(type);
-    d.i.opClass = OpClass::Integer;
-    if (type == Type::B32)
-      d.i.run = mapUnary<uint32_t, uint32_t, Reverse<uint32_t>>;
-    else if (type == Type::B64)
-      d.i.run = mapUnary<uint64_t, uint64_t, Reverse<uint64_t>>;
-    else
-      d.unknown();
-  };
+  table["popc"] = decodeBits<[]<typename T>(T a) { return std::popcount(a); }, false>;
+  table["clz"] = decodeBits<[]<typename T>(T a) { return std::countl_zero(a); }, false>;
+  table["brev"] = decodeBits<reverse, true>;
   table["bfind"] = [](Decoder &d) {
     bool shiftAmount = d.accept("shiftamt");
     Type type = d.type();
-    d.i.dst = d.write(Type::U32);
-    d.i.a = d.read(type);
-    d.i.opClass = OpClass::Integer;
-    d.i.run = shiftAmount ? findBit<true>(d, type) : findBit<false>(d, type);
+    d.operate(OpClass::Integer, Type::U32, {type});
+    d.i.run = wideIntegers(d, type, [&]<typename T>(T) {
+      return shiftAmount ? mapUnary<findBit<T, true>, uint32_t, T>
+                         : mapUnary<findBit<T, false>, uint32_t, T>;
+    });
   };
   table["bfe"] = [](Decoder &d) {
     Type type = d.type();
-    d.i.dst = d.write(type);
-    d.i.a = d.read(type);
-    d.i.b = d.read(Type::U32);
-    d.i.c = d.read(Type::U32);
-    d.i.opClass = OpClass::Integer;
-    switch (type) {
-    case Type::U32:
-      d.i.run = extract<uint32_t>;
-      break;
-    case Type::S32:
-      d.i.run = extract<int32_t>;
-      break;
-    case Type::U64:
-      d.i.run = extract<uint64_t>;
-      break;
-    case Type::S64:
-      d.i.run = extract<int64_t>;
-      break;
-    default:
-      d.unknown();
-    }
+    d.operate(OpClass::Integer, type, {type, Type::U32, Type::U32});
+    d.i.run = wideIntegers(d, type, []<typename T>(T) {
+      return mapTernary<extractField<T>, T, T, uint32_t, uint32_t>;
+    });
   };
   table["bfi"] = [](Decoder &d) {
     Type type = d.type();
-    d.i.dst = d.write(type);
-    d.i.a = d.read(type);
-    d.i.b = d.read(type);
-    d.i.c = d.read(Type::U32);
-    d.i.d = d.read(Type::U32);
-    d.i.opClass = OpClass::Integer;
-    if (type != Type::B32 && type != Type::B64)
-      d.unknown();
-    d.i.run = type == Type::B32 ? bitFieldInsert<uint32_t> : bitFieldInsert<uint64_t>;
+    d.operate(OpClass::Integer, type, {type, type, Type::U32, Type::U32});
+    d.i.run =
+        handlerFor<Type::B32, Type::B64>(d, type, []<typename T>(T) { return bitFieldInsert<T>; });
   };
   table["bmsk"] = [](Decoder &d) {
-    int mode = d.acceptAny({"clamp", "wrap"});
-    if (mode < 0 || !d.accept("b32"))
-      d.unknown();
-    d.i.dst = d.write(Type::B32);
-    d.i.a = d.read(Type::B32);
-    d.i.b = d.read(Type::B32);
-    d.i.opClass = OpClass::Integer;
-    d.i.run = mode == 0 ? mapBinary<uint32_t, uint32_t, uint32_t, BitMask<true>>
-                        : mapBinary<uint32_t, uint32_t, uint32_t, BitMask<false>>;
+    int mode = d.expectAny({"clamp", "wrap"});
+    d.expect("b32");
+    d.arithmetic(Type::B32, OpClass::Integer, 2);
+    d.i.run = mode == 0 ? mapBinary<bitMask<true>, uint32_t> : mapBinary<bitMask<false>, uint32_t>;
   };
   table["szext"] = [](Decoder &d) {
-    int mode = d.acceptAny({"clamp", "wrap"});
+    int mode = d.expectAny({"clamp", "wrap"});
     Type type = d.type();
-    if (mode < 0 || !isInteger(type) || sizeOf(type) != 4)
-      d.unknown();
-    d.i.dst = d.write(type);
-    d.i.a = d.read(type);
-    d.i.b = d.read(Type::U32);
-    d.i.opClass = OpClass::Integer;
-    if (type == Type::S32)
-      d.i.run = mode == 0 ? mapBinary<int32_t, int32_t, uint32_t, SignZeroExtend<int32_t, true>>
-                          : mapBinary<int32_t, int32_t, uint32_t, SignZeroExtend<int32_t, false>>;
-    else
-      d.i.run = mode == 0
-                    ? mapBinary<uint32_t, uint32_t, uint32_t, SignZeroExtend<uint32_t, true>>
-                    : mapBinary<uint32_t, uint32_t, uint32_t, SignZeroExtend<uint32_t, false>>;
+    d.operate(OpClass::Integer, type, {type, Type::U32});
+    d.i.run = handlerFor<Type::U32, Type::S32>(d, type, [&]<typename T>(T) {
+      return mode == 0 ? mapBinary<signZeroExtend<T, true>, T, T, uint32_t>
+                       : mapBinary<signZeroExtend<T, false>, T, T, uint32_t>;
+    });
   };
   table["fns"] = [](Decoder &d) {
-    if (!d.accept("b32"))
-      d.unknown();
-    ternary32(d);
+    d.expect("b32");
+    d.arithmetic(Type::B32, OpClass::Integer, 3);
     d.i.run = fns;
   };
 }

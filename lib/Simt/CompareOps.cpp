@@ -104,99 +104,70 @@ constexpr Comparer comparers[] = {
     compareLanes<Compare::Gtu, View>, compareLanes<Compare::Geu, View>,
     compareLanes<Compare::Num, View>, compareLanes<Compare::Nan, View>};
 
-Mask combined(Warp &w, const Instruction &i, Mask result, Combine combine) {
+Mask combined(Warp &w, const Instruction &i, Mask result) {
+  auto combine = static_cast<Combine>(i.flags >> 8);
   if (combine == Combine::None)
     return result;
   Mask c = w.predicate(i.c) ^ (i.flags & kNegateC ? kAllLanes : 0);
   return combine == Combine::And ? result & c : combine == Combine::Or ? result | c : result ^ c;
 }
 
-/// p = (a op b) [combine c], q = !(a op b) [combine c]; i.extra indexes the comparer.
-template <const Comparer *table> void setp(Warp &w, const Instruction &i, Mask m) {
-  Mask result = table[i.extra](w, i);
-  auto combine = static_cast<Combine>(i.flags >> 8);
-  Mask p = combined(w, i, result, combine), q = combined(w, i, ~result, combine);
-  w.setPredicate(i.dst, m, p);
-  if (i.d != kNoSlot)
-    w.setPredicate(i.d, m, q);
-}
+/// (a op b) [combine c] and !(a op b) [combine c], or both halves of pairs; i.extra indexes the
+/// comparers.
 template <const Comparer *low, const Comparer *high>
-void setpPair(Warp &w, const Instruction &i, Mask m) {
-  auto combine = static_cast<Combine>(i.flags >> 8);
-  Mask p = combined(w, i, low[i.extra](w, i), combine);
-  Mask q = combined(w, i, high[i.extra](w, i), combine);
+std::pair<Mask, Mask> compareBoth(Warp &w, const Instruction &i) {
+  Mask p = low[i.extra](w, i), q = ~p;
+  if constexpr (high != nullptr)
+    q = high[i.extra](w, i);
+  return {combined(w, i, p), combined(w, i, q)};
+}
+
+template <const Comparer *low, const Comparer *high>
+void setp(Warp &w, const Instruction &i, Mask m) {
+  auto [p, q] = compareBoth<low, high>(w, i);
   w.setPredicate(i.dst, m, p);
   if (i.d != kNoSlot)
     w.setPredicate(i.d, m, q);
 }
 
 /// d = all ones or zero; 1.0 or 0.0 for a float destination.
-template <const Comparer *table> void set(Warp &w, const Instruction &i, Mask m) {
-  Mask result = combined(w, i, table[i.extra](w, i), static_cast<Combine>(i.flags >> 8));
-  if (i.width == 2) {
-    auto yes = static_cast<uint16_t>(i.offset);
-    storeLanes(w.reg<uint16_t>(i.dst), m,
-               [&](unsigned lane) { return result >> lane & 1 ? yes : uint16_t(0); });
-    return;
-  }
-  auto yes = static_cast<uint32_t>(i.offset);
-  storeLanes(w.reg<uint32_t>(i.dst), m,
-             [&](unsigned lane) { return result >> lane & 1 ? yes : 0u; });
-}
 template <const Comparer *low, const Comparer *high>
-void setPair(Warp &w, const Instruction &i, Mask m) {
-  auto combine = static_cast<Combine>(i.flags >> 8);
-  Mask p = combined(w, i, low[i.extra](w, i), combine);
-  Mask q = combined(w, i, high[i.extra](w, i), combine);
+void set(Warp &w, const Instruction &i, Mask m) {
+  auto [p, q] = compareBoth<low, high>(w, i);
   auto yes = static_cast<uint32_t>(i.offset);
-  storeLanes(w.reg<uint32_t>(i.dst), m, [&](unsigned lane) {
-    return (p >> lane & 1 ? yes : 0) | (q >> lane & 1 ? yes << 16 : 0);
-  });
+  if (i.width == 2)
+    storeLanes(w.reg<uint16_t>(i.dst), m,
+               [&](unsigned lane) { return uint16_t(p >> lane & 1 ? yes : 0); });
+  else if (high == nullptr)
+    storeLanes(w.reg<uint32_t>(i.dst), m, [&](unsigned lane) { return p >> lane & 1 ? yes : 0u; });
+  else
+    storeLanes(w.reg<uint32_t>(i.dst), m, [&](unsigned lane) {
+      return (p >> lane & 1 ? yes : 0) | (q >> lane & 1 ? yes << 16 : 0);
+    });
 }
 
-struct Picked {
-  Handler setp, set;
-  bool pair = false;
-};
-template <typename View> constexpr Picked pick() {
-  return {setp<comparers<View>>, set<comparers<View>>};
-}
-template <typename H> constexpr Picked pickPair() {
-  return {setpPair<comparers<PairPart<H, 0>>, comparers<PairPart<H, 1>>>,
-          setPair<comparers<PairPart<H, 0>>, comparers<PairPart<H, 1>>>, true};
-}
+template <bool sets, const Comparer *low, const Comparer *high = nullptr>
+constexpr Handler comparing = sets ? set<low, high> : setp<low, high>;
+template <bool sets, typename H>
+constexpr Handler comparingPairs =
+    comparing<sets, comparers<PairPart<H, 0>>, comparers<PairPart<H, 1>>>;
 
-Picked handlers(Decoder &d, Type type, bool flushes) {
+template <bool sets> Handler handlerOf(Decoder &d, Type type, bool flushes) {
   switch (type) {
-  case Type::B16:
-  case Type::U16:
-    return pick<Plain<uint16_t>>();
-  case Type::S16:
-    return pick<Plain<int16_t>>();
-  case Type::B32:
-  case Type::U32:
-    return pick<Plain<uint32_t>>();
-  case Type::S32:
-    return pick<Plain<int32_t>>();
-  case Type::B64:
-  case Type::U64:
-    return pick<Plain<uint64_t>>();
-  case Type::S64:
-    return pick<Plain<int64_t>>();
-  case Type::F32:
-    return flushes ? pick<Flushed>() : pick<Plain<float>>();
-  case Type::F64:
-    return pick<Plain<double>>();
   case Type::F16:
-    return pick<Narrow<Half>>();
+    return comparing<sets, comparers<Narrow<Half>>>;
   case Type::BF16:
-    return pick<Narrow<BFloat>>();
+    return comparing<sets, comparers<Narrow<BFloat>>>;
   case Type::F16x2:
-    return pickPair<Half>();
+    return comparingPairs<sets, Half>;
   case Type::BF16x2:
-    return pickPair<BFloat>();
+    return comparingPairs<sets, BFloat>;
   default:
-    d.unknown();
+    if (type == Type::F32 && flushes)
+      return comparing<sets, comparers<Flushed>>;
+    return handlerFor<Type::B16, Type::U16, Type::S16, Type::B32, Type::U32, Type::S32, Type::B64,
+                      Type::U64, Type::S64, Type::F32, Type::F64>(
+        d, type, []<typename T>(T) { return comparing<sets, comparers<Plain<T>>>; });
   }
 }
 
@@ -214,60 +185,38 @@ Compare comparison(Decoder &d) {
 }
 
 /// Integers have no NaN; `ne` of theirs is the plain one, which Compare::Ne is then too.
-void decodeSetp(Decoder &d) {
-  Compare op = comparison(d);
-  auto combine = static_cast<Combine>(1 + d.acceptAny({"and", "or", "xor"}));
+template <bool sets> void decodeComparison(Decoder &d) {
+  Instruction &i = d.i;
+  i.extra = static_cast<uint32_t>(comparison(d));
+  int combine = 1 + d.acceptAny({"and", "or", "xor"});
   bool flushes = d.accept("ftz");
-  Type type = d.type();
-  d.i.opClass = OpClass::Compare;
-  const ast::Operand &destination = d.operand();
-  if (destination.kind == ast::Operand::Pair) {
-    d.i.dst = d.write(destination.items[0], Type::Pred);
-    d.i.d = d.write(destination.items[1], Type::Pred);
-  } else {
-    d.i.dst = d.write(destination, Type::Pred);
-  }
-  d.i.a = d.read(type);
-  d.i.b = d.read(type);
+  Type to = sets ? d.type() : Type::Pred, from = d.type();
+  i.opClass = OpClass::Compare;
+  i.dst = sets ? d.write(to) : d.writePair(to, i.d);
+  i.a = d.read(from);
+  i.b = d.read(from);
   bool negated = false;
-  if (combine != Combine::None)
-    d.i.c = d.readPredicate(d.operand(), negated);
-  d.i.flags = (negated ? kNegateC : 0) | static_cast<uint32_t>(combine) << 8;
-  d.i.extra = static_cast<uint32_t>(op);
-  d.i.run = handlers(d, type, flushes).setp;
-}
-
-void decodeSet(Decoder &d) {
-  Compare op = comparison(d);
-  auto combine = static_cast<Combine>(1 + d.acceptAny({"and", "or", "xor"}));
-  bool flushes = d.accept("ftz");
-  Type to = d.type(), from = d.type();
-  d.i.opClass = OpClass::Compare;
-  d.i.dst = d.write(to);
-  d.i.a = d.read(from);
-  d.i.b = d.read(from);
-  bool negated = false;
-  if (combine != Combine::None)
-    d.i.c = d.readPredicate(d.operand(), negated);
-  d.i.flags = (negated ? kNegateC : 0) | static_cast<uint32_t>(combine) << 8;
-  d.i.extra = static_cast<uint32_t>(op);
-  d.i.width = sizeOf(to);
-  Picked picked = handlers(d, from, flushes);
-  if (picked.pair) {
-    d.i.offset = to == Type::F16x2 ? 0x3c00 : to == Type::BF16x2 ? 0x3f80 : 0xffff;
+  if (combine)
+    i.c = d.readPredicate(d.operand(), negated);
+  i.flags = (negated ? kNegateC : 0) | static_cast<uint32_t>(combine) << 8;
+  i.width = sizeOf(to);
+  i.run = handlerOf<sets>(d, from, flushes);
+  if (!sets)
+    return;
+  if (from == Type::F16x2 || from == Type::BF16x2) {
+    i.offset = to == Type::F16x2 ? 0x3c00 : to == Type::BF16x2 ? 0x3f80 : 0xffff;
     if (sizeOf(to) != 4)
       d.unknown();
   } else {
-    d.i.offset = to == Type::F32                      ? 0x3f800000
-                 : to == Type::F16                    ? 0x3c00
-                 : to == Type::BF16                   ? 0x3f80
-                 : to == Type::U32 || to == Type::S32 ? 0xffffffff
-                 : to == Type::U16 || to == Type::S16 ? 0xffff
-                                                      : -1;
-    if (d.i.offset < 0)
+    i.offset = to == Type::F32                      ? 0x3f800000
+               : to == Type::F16                    ? 0x3c00
+               : to == Type::BF16                   ? 0x3f80
+               : to == Type::U32 || to == Type::S32 ? 0xffffffff
+               : to == Type::U16 || to == Type::S16 ? 0xffff
+                                                    : -1;
+    if (i.offset < 0)
       d.unknown();
   }
-  d.i.run = picked.set;
 }
 
 template <typename T> void selp(Warp &w, const Instruction &i, Mask m) {
@@ -285,47 +234,25 @@ template <typename T, typename C> void slct(Warp &w, const Instruction &i, Mask 
 } // namespace
 
 void simt::addCompareOps(OpcodeTable &table) {
-  table["setp"] = decodeSetp;
-  table["set"] = decodeSet;
+  table["setp"] = decodeComparison<false>;
+  table["set"] = decodeComparison<true>;
   table["selp"] = [](Decoder &d) {
     Type type = d.type();
-    d.i.opClass = OpClass::Move;
-    d.i.dst = d.write(type);
-    d.i.a = d.read(type);
-    d.i.b = d.read(type);
+    d.operate(OpClass::Move, type, {type, type});
     bool negated = false;
     d.i.c = d.readPredicate(d.operand(), negated);
     if (negated)
       std::swap(d.i.a, d.i.b);
-    d.i.run = sizeOf(type) == 8   ? selp<uint64_t>
-              : sizeOf(type) == 4 ? selp<uint32_t>
-                                  : selp<uint16_t>;
-    if (type == Type::Pred || sizeOf(type) == 1 || sizeOf(type) == 16)
-      d.unknown();
+    d.i.run = handlerFor<Type::B16, Type::B32, Type::B64>(d, bitsOf(sizeOf(type)),
+                                                          []<typename T>(T) { return selp<T>; });
   };
   table["slct"] = [](Decoder &d) {
     d.accept("ftz"); // the sign of a subnormal decides as that of its zero, except for -0 itself
     Type type = d.type(), by = d.type();
-    d.i.opClass = OpClass::Move;
-    d.i.dst = d.write(type);
-    d.i.a = d.read(type);
-    d.i.b = d.read(type);
-    d.i.c = d.read(by);
-    bool f = by == Type::F32;
-    if (!f && by != Type::S32)
-      d.unknown();
-    switch (sizeOf(type)) {
-    case 2:
-      d.i.run = f ? slct<uint16_t, float> : slct<uint16_t, int32_t>;
-      break;
-    case 4:
-      d.i.run = f ? slct<uint32_t, float> : slct<uint32_t, int32_t>;
-      break;
-    case 8:
-      d.i.run = f ? slct<uint64_t, float> : slct<uint64_t, int32_t>;
-      break;
-    default:
-      d.unknown();
-    }
+    d.operate(OpClass::Move, type, {type, type, by});
+    d.i.run =
+        handlerFor<Type::B16, Type::B32, Type::B64>(d, bitsOf(sizeOf(type)), [&]<typename T>(T) {
+          return handlerFor<Type::S32, Type::F32>(d, by, []<typename C>(C) { return slct<T, C>; });
+        });
   };
 }

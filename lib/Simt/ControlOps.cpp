@@ -99,8 +99,7 @@ void decodeCall(Decoder &d) {
 }
 
 void decodeBranchIndexed(Decoder &d) {
-  if (!d.accept("idx"))
-    d.unknown();
+  d.expect("idx");
   d.accept("uni");
   d.i.opClass = OpClass::Control;
   d.i.a = d.read(Type::U32);
@@ -142,8 +141,7 @@ void simt::addControlOps(OpcodeTable &table) {
     d.i.run = nothing;
   };
   table["nanosleep"] = [](Decoder &d) {
-    if (!d.accept("u32"))
-      d.unknown();
+    d.expect("u32");
     d.read(Type::U32);
     d.i.run = [](Warp &w, const Instruction &, Mask) { w.yield(); };
   };

@@ -10,6 +10,7 @@
 #include "Half.h"
 
 #include <algorithm>
+#include <functional>
 
 using namespace easyquant;
 using namespace easyquant::simt;
@@ -43,33 +44,22 @@ FloatFormat formatOf(Type type) {
   }
 }
 
-/// The low bits of each lane of a register of `width` bytes.
-template <typename T> void loadLow(Warp &w, Slot slot, unsigned width, int64_t (&out)[kLanes]) {
-  const std::byte *base = w.reg<std::byte>(slot);
-  for (size_t lane = 0; lane < kLanes; ++lane) {
-    T v;
-    std::memcpy(&v, base + lane * width, sizeof(T));
-    out[lane] = static_cast<int64_t>(v);
-  }
+/// Calls `visit` with a value of the C++ type of an integer type.
+template <typename Visit> void visitInteger(Type type, Visit &&visit) {
+  visitType<Type::U8, Type::S8, Type::U16, Type::S16, Type::U32, Type::S32, Type::U64, Type::S64>(
+      type, visit);
 }
+
+/// The low bits of each lane of a register, which may be wider than the type.
 void loadIntegers(Warp &w, const Instruction &i, int64_t (&out)[kLanes]) {
-  unsigned width = i.extra & 0xff;
-  switch (sourceType(i)) {
-  case Type::U8:
-    return loadLow<uint8_t>(w, i.a, width, out);
-  case Type::S8:
-    return loadLow<int8_t>(w, i.a, width, out);
-  case Type::U16:
-    return loadLow<uint16_t>(w, i.a, width, out);
-  case Type::S16:
-    return loadLow<int16_t>(w, i.a, width, out);
-  case Type::U32:
-    return loadLow<uint32_t>(w, i.a, width, out);
-  case Type::S32:
-    return loadLow<int32_t>(w, i.a, width, out);
-  default:
-    return loadLow<int64_t>(w, i.a, width, out);
-  }
+  const std::byte *base = w.reg<std::byte>(i.a);
+  size_t width = i.extra & 0xff;
+  visitInteger(sourceType(i), [&]<typename T>(T v) {
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      std::memcpy(&v, base + lane * width, sizeof(T));
+      out[lane] = static_cast<int64_t>(v);
+    }
+  });
 }
 void loadFloats(Warp &w, const Instruction &i, double (&out)[kLanes]) {
   switch (sourceType(i)) {
@@ -96,54 +86,18 @@ void loadFloats(Warp &w, const Instruction &i, double (&out)[kLanes]) {
 /// a narrower integer, and 32 bits take the codes of f16 and bf16.
 template <typename Value>
 void storeWide(Warp &w, const Instruction &i, Mask m, const Value (&values)[kLanes]) {
-  auto store = [&]<typename T>(T *d) {
-    storeLanes(d, m, [&](unsigned lane) { return static_cast<T>(values[lane]); });
-  };
-  switch (i.extra >> 8) {
-  case 1:
-    store(w.reg<uint8_t>(i.dst));
-    break;
-  case 2:
-    store(w.reg<uint16_t>(i.dst));
-    break;
-  case 4:
-    store(w.reg<uint32_t>(i.dst));
-    break;
-  default:
-    store(w.reg<uint64_t>(i.dst));
-  }
+  visitType<Type::B8, Type::B16, Type::B32, Type::B64>(bitsOf(i.extra >> 8), [&]<typename T>(T) {
+    storeLanes(w.reg<T>(i.dst), m, [&](unsigned lane) { return static_cast<T>(values[lane]); });
+  });
 }
 
 /// Integers are narrowed to the type first, so that a wider register gets its extension.
 void storeIntegers(Warp &w, const Instruction &i, Mask m, const int64_t (&v)[kLanes]) {
   int64_t narrowed[kLanes];
-  auto narrow = [&]<typename T>(T) {
+  visitInteger(i.type, [&]<typename T>(T) {
     for (unsigned lane = 0; lane < kLanes; ++lane)
       narrowed[lane] = static_cast<int64_t>(static_cast<T>(v[lane]));
-  };
-  switch (i.type) {
-  case Type::U8:
-    narrow(uint8_t());
-    break;
-  case Type::S8:
-    narrow(int8_t());
-    break;
-  case Type::U16:
-    narrow(uint16_t());
-    break;
-  case Type::S16:
-    narrow(int16_t());
-    break;
-  case Type::U32:
-    narrow(uint32_t());
-    break;
-  case Type::S32:
-    narrow(int32_t());
-    break;
-  default:
-    narrow(int64_t());
-    break;
-  }
+  });
   storeWide(w, i, m, narrowed);
 }
 
@@ -271,35 +225,6 @@ void floatToFloat(Warp &w, const Instruction &i, Mask m) {
   storeWide(w, i, m, codes);
 }
 
-// The conversions that loops are full of.
-struct HalfToSingle {
-  float operator()(uint16_t a) const { return Half::widen(a); }
-};
-struct BFloatToSingle {
-  float operator()(uint16_t a) const { return BFloat::widen(a); }
-};
-struct SingleToHalf {
-  uint16_t operator()(float a) const { return Half::narrow(a); }
-};
-struct SingleToBFloat {
-  uint16_t operator()(float a) const { return BFloat::narrow(a); }
-};
-struct SingleToDouble {
-  double operator()(float a) const { return a; }
-};
-struct IntToSingle {
-  float operator()(int32_t a) const { return static_cast<float>(a); }
-};
-struct SignExtend {
-  int64_t operator()(int32_t a) const { return a; }
-};
-struct ZeroExtend {
-  uint64_t operator()(uint32_t a) const { return a; }
-};
-struct Truncate {
-  uint32_t operator()(uint64_t a) const { return static_cast<uint32_t>(a); }
-};
-
 /// d = {a, b} converted, a in the upper half.
 void pairFromSingles(Warp &w, const Instruction &i, Mask m) {
   const float *a = w.reg<float>(i.a), *b = w.reg<float>(i.b);
@@ -347,29 +272,29 @@ bool isPair(Type type) {
 }
 bool isFp8(Type type) { return type == Type::E4M3x2 || type == Type::E5M2x2; }
 
+/// The conversions that loops are full of.
 Handler fastPath(Type to, Type from, const Instruction &i, unsigned toBytes, unsigned fromBytes) {
-  if ((i.flags & ~uint32_t(kRoundInteger)) || toBytes != sizeOf(to) || fromBytes != sizeOf(from))
+  if (i.flags || toBytes != sizeOf(to) || fromBytes != sizeOf(from))
     return nullptr;
-  if (i.flags & kRoundInteger)
-    return nullptr;
+  constexpr std::identity same;
   if (to == Type::F32 && from == Type::F16)
-    return mapUnary<float, uint16_t, HalfToSingle>;
+    return mapUnary<Half::widen, float, uint16_t>;
   if (to == Type::F32 && from == Type::BF16)
-    return mapUnary<float, uint16_t, BFloatToSingle>;
+    return mapUnary<BFloat::widen, float, uint16_t>;
   if (to == Type::F16 && from == Type::F32)
-    return mapUnary<uint16_t, float, SingleToHalf>;
+    return mapUnary<Half::narrow, uint16_t, float>;
   if (to == Type::BF16 && from == Type::F32)
-    return mapUnary<uint16_t, float, SingleToBFloat>;
+    return mapUnary<BFloat::narrow, uint16_t, float>;
   if (to == Type::F64 && from == Type::F32)
-    return mapUnary<double, float, SingleToDouble>;
+    return mapUnary<same, double, float>;
   if (to == Type::F32 && from == Type::S32)
-    return mapUnary<float, int32_t, IntToSingle>;
+    return mapUnary<same, float, int32_t>;
   if (sizeOf(to) == 8 && isInteger(to) && from == Type::S32)
-    return mapUnary<int64_t, int32_t, SignExtend>;
+    return mapUnary<same, int64_t, int32_t>;
   if (sizeOf(to) == 8 && isInteger(to) && from == Type::U32)
-    return mapUnary<uint64_t, uint32_t, ZeroExtend>;
+    return mapUnary<same, uint64_t, uint32_t>;
   if (sizeOf(to) == 4 && isInteger(to) && sizeOf(from) == 8 && isInteger(from))
-    return mapUnary<uint32_t, uint64_t, Truncate>;
+    return mapUnary<same, uint32_t, uint64_t>;
   return nullptr;
 }
 
@@ -399,7 +324,7 @@ void decodeCvt(Decoder &d) {
     i.dst = d.write(to);
     i.a = d.read(from);
     i.b = d.read(from);
-    bool plain = !(flags & ~uint32_t(0)) && mode == Rounding::NearestEven;
+    bool plain = !flags && mode == Rounding::NearestEven;
     i.run = plain && to == Type::F16x2    ? pairFromSinglesFast<Half>
             : plain && to == Type::BF16x2 ? pairFromSinglesFast<BFloat>
                                           : pairFromSingles;

@@ -185,6 +185,13 @@ constexpr uint64_t kSharedWindow = 0x0100'0000'0000;
 constexpr uint64_t kLocalWindow = 0x0200'0000'0000;
 constexpr uint64_t kParameterWindow = 0x0300'0000'0000;
 constexpr uint64_t kFunctionWindow = 0x0400'0000'0000; ///< Function pointers.
+/// Where the addresses of a space begin among them.
+constexpr uint64_t windowOf(Space space) {
+  return space == Space::Shared  ? kSharedWindow
+         : space == Space::Local ? kLocalWindow
+         : space == Space::Param ? kParameterWindow
+                                 : 0;
+}
 constexpr uint64_t kWindowBytes = 1ull << 32;
 constexpr uint64_t kGlobalBase = 0x7000'0000'0000;
 /// Shared and local addresses begin here, so that a null pointer is out of bounds.

@@ -32,6 +32,13 @@ int Decoder::acceptAny(std::initializer_list<std::string_view> modifiers) {
   return -1;
 }
 
+int Decoder::expectAny(std::initializer_list<std::string_view> modifiers) {
+  int index = acceptAny(modifiers);
+  if (index < 0)
+    unknown();
+  return index;
+}
+
 std::optional<Type> Decoder::acceptType() {
   auto type = parseType(peekModifier());
   if (type)
@@ -196,6 +203,15 @@ Slot Decoder::writeWide(const ast::Operand &operand, Type type, unsigned &bytes)
   return symbol->slot;
 }
 
+Slot Decoder::writePair(Type type, Slot &predicate) {
+  const ast::Operand &to = operand();
+  if (to.kind != ast::Operand::Pair)
+    return write(to, type);
+  Slot slot = write(to.items[0], type);
+  predicate = write(to.items[1], Type::Pred);
+  return slot;
+}
+
 Slot Decoder::readPredicate(const ast::Operand &operand, bool &negated) {
   negated = operand.negated;
   if (operand.kind == ast::Operand::Integer)
@@ -205,10 +221,17 @@ Slot Decoder::readPredicate(const ast::Operand &operand, bool &negated) {
   return read(plain, Type::Pred);
 }
 
-void Decoder::arithmetic(Type type, OpClass opClass, unsigned sources) {
+void Decoder::operate(OpClass opClass, Type type, std::initializer_list<Type> sources) {
   i.type = type;
   i.opClass = opClass;
   i.dst = write(type);
+  Slot *place[] = {&i.a, &i.b, &i.c, &i.d}, **next = place;
+  for (Type source : sources)
+    **next++ = read(source);
+}
+
+void Decoder::arithmetic(Type type, OpClass opClass, unsigned sources) {
+  operate(opClass, type, {});
   Slot *places[] = {&i.a, &i.b, &i.c};
   for (unsigned k = 0; k < sources; ++k)
     *places[k] = read(type);
@@ -235,13 +258,6 @@ uint32_t Decoder::writeVector(const ast::Operand &operand, Type type, unsigned c
   for (unsigned k = 0; k < count; ++k)
     decoded.slots.push_back(write(isVector ? operand.items[k] : operand, type));
   return first;
-}
-
-static uint64_t windowOf(Space space) {
-  return space == Space::Shared  ? kSharedWindow
-         : space == Space::Local ? kLocalWindow
-         : space == Space::Param ? kParameterWindow
-                                 : 0;
 }
 
 Slot Decoder::resolveAddress(const ast::Operand &operand, Space &space, int64_t &offset,

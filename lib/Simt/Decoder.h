@@ -64,6 +64,13 @@ public:
   bool accept(std::string_view modifier);
   /// Index of the first of `modifiers` that comes next; -1: none of them.
   int acceptAny(std::initializer_list<std::string_view> modifiers);
+  /// All of `modifiers` come next, or it is an error.
+  template <typename... Modifiers> void expect(Modifiers... modifiers) {
+    if (!(accept(modifiers) && ...))
+      unknown();
+  }
+  /// One of `modifiers` comes next, whose index is returned.
+  int expectAny(std::initializer_list<std::string_view> modifiers);
   std::optional<Type> acceptType();
   Type type();
   std::string_view peekModifier() const { return next < parts.size() ? parts[next] : ""; }
@@ -89,9 +96,14 @@ public:
   /// A register of at least the size of `type`, whose size in bytes is returned; or an immediate.
   Slot readWide(const ast::Operand &, Type, unsigned &bytes);
   Slot writeWide(const ast::Operand &, Type, unsigned &bytes);
+  /// `to` or, where two predicates or a register and a predicate may stand, `to|predicate`, which
+  /// `predicate` is set for.
+  Slot writePair(Type type, Slot &predicate);
   /// A predicate source; sets `negated`.
   Slot readPredicate(const ast::Operand &, bool &negated);
-  /// dst and the first `sources` of a, b and c, all of one type.
+  /// dst and as many of a, b, c and d as `sources` has types.
+  void operate(OpClass opClass, Type type, std::initializer_list<Type> sources);
+  /// The same where all are of one type.
   void arithmetic(Type type, OpClass opClass, unsigned sources);
   /// Operands of a vector in DecodedKernel::slots; returns the index of the first.
   uint32_t readVector(const ast::Operand &, Type, unsigned count);

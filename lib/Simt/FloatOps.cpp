@@ -15,76 +15,37 @@
 #include "Decoder.h"
 #include "FloatLanes.h"
 
+#include <functional>
+
 using namespace easyquant;
 using namespace easyquant::simt;
 
 namespace {
 
-struct Plus {
-  template <typename T> T operator()(T a, T b) const { return a + b; }
+constexpr auto multiplyAdd = []<typename T>(T a, T b, T c) { return std::fma(a, b, c); };
+constexpr auto reciprocalRoot = []<typename T>(T a) {
+  return static_cast<T>(1.0 / std::sqrt(double(a)));
 };
-struct Minus {
-  template <typename T> T operator()(T a, T b) const { return a - b; }
-};
-struct Times {
-  template <typename T> T operator()(T a, T b) const { return a * b; }
-};
-struct Over {
-  template <typename T> T operator()(T a, T b) const { return a / b; }
-};
-struct MultiplyAdd {
-  float operator()(float a, float b, float c) const { return __builtin_fmaf(a, b, c); }
-  double operator()(double a, double b, double c) const { return __builtin_fma(a, b, c); }
-};
-struct SquareRoot {
-  float operator()(float a) const { return __builtin_sqrtf(a); }
-  double operator()(double a) const { return __builtin_sqrt(a); }
-};
-struct Reciprocal {
-  template <typename T> T operator()(T a) const { return T(1) / a; }
-};
-struct ReciprocalRoot {
-  float operator()(float a) const { return static_cast<float>(1.0 / __builtin_sqrt(double(a))); }
-  double operator()(double a) const { return 1.0 / __builtin_sqrt(a); }
-};
-template <double (*function)(double)> struct Elementary {
-  float operator()(float a) const { return static_cast<float>(function(a)); }
-};
-double base2Exponential(double x) { return std::exp2(x); }
-double base2Logarithm(double x) { return std::log2(x); }
-double sine(double x) { return std::sin(x); }
-double cosine(double x) { return std::cos(x); }
-double hyperbolicTangent(double x) { return std::tanh(x); }
 
 /// A number beats a NaN, unless .NaN asks otherwise; -0 is less than +0.
-template <bool maximum, bool nan> struct Extremum {
-  template <typename T> T operator()(T a, T b) const {
-    if (a != a || b != b)
-      return nan || (a != a && b != b) ? T(NAN) : a != a ? b : a;
-    if (a == b)
-      return std::signbit(a) == maximum ? b : a;
-    return (a < b) == maximum ? b : a;
-  }
+template <bool maximum, bool nan>
+constexpr auto extremum = []<typename T>(T a, T b) -> T {
+  if (a != a || b != b)
+    return nan || (a != a && b != b) ? T(NAN) : a != a ? b : a;
+  if (a == b)
+    return std::signbit(a) == maximum ? b : a;
+  return (a < b) == maximum ? b : a;
 };
 
-template <typename F, bool ftz, bool sat> struct Single {
-  float operator()(float a) const { return finish<ftz, sat>(F()(in(a))); }
-  float operator()(float a, float b) const { return finish<ftz, sat>(F()(in(a), in(b))); }
-  float operator()(float a, float b, float c) const {
-    return finish<ftz, sat>(F()(in(a), in(b), in(c)));
-  }
-  static float in(float x) { return ftz ? flush(x) : x; }
-};
+/// f of single precision with its modifiers.
+template <auto f, bool ftz, bool sat>
+constexpr auto single = [](auto... a) { return finish<ftz, sat>(f(ftz ? flush(a) : a...)); };
 
-template <typename T, typename F> struct Unary {
-  static constexpr Handler handler = mapUnary<T, T, F>;
-};
-template <typename T, typename F> struct Binary {
-  static constexpr Handler handler = mapBinary<T, T, T, F>;
-};
-template <typename T, typename F> struct Ternary {
-  static constexpr Handler handler = mapTernary<T, T, T, T, F>;
-};
+/// f of single precision, with .ftz or without.
+template <auto f, unsigned sources> Handler mapSingle(bool flushes) {
+  return flushes ? mapAll<single<f, true, false>, float, sources>
+                 : mapAll<single<f, false, false>, float, sources>;
+}
 
 struct Modifiers {
   Rounding rounding = Rounding::NearestEven;
@@ -113,21 +74,19 @@ Modifiers arithmetic(Decoder &d, unsigned sources, bool takesSat = true) {
   return result;
 }
 
-/// What `Shape` makes of the functor for the type and the modifiers.
-template <template <typename, typename> typename Shape, typename F>
-Handler select(const Modifiers &m) {
+/// f for the type and the modifiers of the instruction.
+template <auto f, unsigned sources> Handler select(const Modifiers &m) {
   if (m.type == Type::F64)
-    return withRounding<Shape<double, F>::handler>(m.rounding);
+    return withRounding<mapAll<f, double, sources>>(m.rounding);
   if (m.ftz)
-    return m.sat ? withRounding<Shape<float, Single<F, true, true>>::handler>(m.rounding)
-                 : withRounding<Shape<float, Single<F, true, false>>::handler>(m.rounding);
-  return m.sat ? withRounding<Shape<float, Single<F, false, true>>::handler>(m.rounding)
-               : withRounding<Shape<float, Single<F, false, false>>::handler>(m.rounding);
+    return m.sat ? withRounding<mapAll<single<f, true, true>, float, sources>>(m.rounding)
+                 : withRounding<mapAll<single<f, true, false>, float, sources>>(m.rounding);
+  return m.sat ? withRounding<mapAll<single<f, false, true>, float, sources>>(m.rounding)
+               : withRounding<mapAll<single<f, false, false>, float, sources>>(m.rounding);
 }
 
-template <typename F> void decodeBinary(Decoder &d) {
-  Modifiers m = arithmetic(d, 2);
-  d.i.run = select<Binary, F>(m);
+template <auto f, unsigned sources> void decodeArithmetic(Decoder &d) {
+  d.i.run = select<f, sources>(arithmetic(d, sources));
 }
 
 bool isHalf(Type type) {
@@ -142,58 +101,43 @@ void decodeByType(Decoder &d) {
   isHalf(type) ? half(d) : isSingleOrDouble(type) ? singleOrDouble(d) : integer(d);
 }
 
-void decodeMultiplyAdd(Decoder &d) {
-  Modifiers m = arithmetic(d, 3);
-  d.i.run = select<Ternary, MultiplyAdd>(m);
-}
-
 /// Functions that have .approx and rounded forms: the exact result serves both.
-template <typename F> void decodeUnary(Decoder &d) {
+template <auto f> void decodeUnary(Decoder &d) {
   d.accept("approx");
-  Modifiers m = arithmetic(d, 1, false);
-  d.i.run = select<Unary, F>(m);
+  d.i.run = select<f, 1>(arithmetic(d, 1, false));
 }
 
 /// The double-precision approximations keep the upper word of the result only.
-template <typename F> struct UpperWord {
-  double operator()(double a) const {
-    double flushed = std::fpclassify(a) == FP_SUBNORMAL ? std::copysign(0.0, a) : a;
-    double r = F()(flushed);
-    if (std::fpclassify(r) == FP_SUBNORMAL)
-      r = std::copysign(0.0, r);
-    return std::bit_cast<double>(std::bit_cast<uint64_t>(r) & 0xffffffff00000000u);
-  }
-};
-template <typename F> void decodeReciprocal(Decoder &d) {
-  if (d.lastType() == Type::F64 && d.peekModifier() == "approx") {
-    d.accept("approx");
-    bool flushes = d.accept("ftz");
-    d.type();
-    d.arithmetic(Type::F64, OpClass::Double, 1);
-    d.i.run = flushes ? Unary<double, UpperWord<F>>::handler : Unary<double, F>::handler;
-    return;
-  }
-  decodeUnary<F>(d);
+template <auto f> double upperWord(double a) {
+  double flushed = std::fpclassify(a) == FP_SUBNORMAL ? std::copysign(0.0, a) : a;
+  double r = f(flushed);
+  if (std::fpclassify(r) == FP_SUBNORMAL)
+    r = std::copysign(0.0, r);
+  return std::bit_cast<double>(std::bit_cast<uint64_t>(r) & 0xffffffff00000000u);
+}
+template <auto f> void decodeReciprocal(Decoder &d) {
+  if (d.lastType() != Type::F64 || !d.accept("approx"))
+    return decodeUnary<f>(d);
+  bool flushes = d.accept("ftz");
+  d.type();
+  d.arithmetic(Type::F64, OpClass::Double, 1);
+  d.i.run = flushes ? mapUnary<upperWord<f>, double> : mapUnary<f, double>;
 }
 
-template <double (*function)(double)> void decodeElementary(Decoder &d) {
+template <auto f> void decodeElementary(Decoder &d) {
   if (isHalf(d.lastType()))
     return decodeHalfUnary(d);
-  if (!d.accept("approx"))
-    d.unknown();
+  d.expect("approx");
   bool flushes = d.accept("ftz");
-  if (d.type() != Type::F32)
-    d.unknown();
+  d.expect("f32");
   d.arithmetic(Type::F32, OpClass::Float, 1);
-  using F = Elementary<function>;
-  d.i.run = flushes ? Unary<float, Single<F, true, false>>::handler
-                    : Unary<float, Single<F, false, false>>::handler;
+  d.i.run = mapSingle<[](float a) { return static_cast<float>(f(double(a))); }, 1>(flushes);
 }
 
 void decodeDiv(Decoder &d) {
   if (d.acceptAny({"approx", "full"}) < 0 && d.peekModifier().size() != 2)
     d.unknown();
-  decodeBinary<Over>(d);
+  decodeArithmetic<std::divides<>{}, 2>(d);
 }
 
 template <bool maximum> void decodeMinMax(Decoder &d) {
@@ -201,36 +145,31 @@ template <bool maximum> void decodeMinMax(Decoder &d) {
   Type type = d.type();
   d.arithmetic(type, classOf(type), 2);
   if (type == Type::F64)
-    d.i.run = Binary<double, Extremum<maximum, false>>::handler;
-  else if (nan)
-    d.i.run = flushes ? Binary<float, Single<Extremum<maximum, true>, true, false>>::handler
-                      : Binary<float, Single<Extremum<maximum, true>, false, false>>::handler;
+    d.i.run = mapBinary<extremum<maximum, false>, double>;
   else
-    d.i.run = flushes ? Binary<float, Single<Extremum<maximum, false>, true, false>>::handler
-                      : Binary<float, Single<Extremum<maximum, false>, false, false>>::handler;
+    d.i.run = nan ? mapSingle<extremum<maximum, true>, 2>(flushes)
+                  : mapSingle<extremum<maximum, false>, 2>(flushes);
 }
 
-template <typename U, U sign, bool negate, bool ftz> struct ChangeSign {
-  U operator()(U a) const {
-    if (ftz && !(a & 0x7f800000u))
-      a &= sign;
-    return negate ? a ^ sign : a & ~sign;
-  }
-};
+template <typename U> constexpr U kSign = U(1) << (8 * sizeof(U) - 1);
+
+template <typename U, bool negate, bool ftz> U changeSign(U a) {
+  if (ftz && !(a & 0x7f800000u))
+    a &= kSign<U>;
+  return negate ? a ^ kSign<U> : a & ~kSign<U>;
+}
 template <bool negate> void decodeSign(Decoder &d) {
   bool flushes = d.accept("ftz");
   Type type = d.type();
   d.arithmetic(type, classOf(type), 1);
   if (type == Type::F64)
-    d.i.run = mapUnary<uint64_t, uint64_t, ChangeSign<uint64_t, 1ull << 63, negate, false>>;
+    d.i.run = mapUnary<changeSign<uint64_t, negate, false>, uint64_t>;
   else
-    d.i.run = flushes ? mapUnary<uint32_t, uint32_t, ChangeSign<uint32_t, 1u << 31, negate, true>>
-                      : mapUnary<uint32_t, uint32_t, ChangeSign<uint32_t, 1u << 31, negate, false>>;
+    d.i.run = flushes ? mapUnary<changeSign<uint32_t, negate, true>, uint32_t>
+                      : mapUnary<changeSign<uint32_t, negate, false>, uint32_t>;
 }
 
-template <typename U, U sign> struct CopySign {
-  U operator()(U a, U b) const { return (a & sign) | (b & ~sign); }
-};
+constexpr auto copySign = []<typename U>(U a, U b) { return (a & kSign<U>) | (b & ~kSign<U>); };
 
 template <typename T> void testProperty(Warp &w, const Instruction &i, Mask m) {
   const T *a = w.reg<T>(i.a);
@@ -251,42 +190,42 @@ template <typename T> void testProperty(Warp &w, const Instruction &i, Mask m) {
 } // namespace
 
 void simt::addFloatOps(OpcodeTable &table) {
-  table["add"] = decodeByType<decodeHalfBinary, decodeBinary<Plus>, decodeIntegerAdd>;
-  table["sub"] = decodeByType<decodeHalfBinary, decodeBinary<Minus>, decodeIntegerAdd>;
-  table["mul"] = decodeByType<decodeHalfBinary, decodeBinary<Times>, decodeIntegerMul>;
-  table["fma"] = decodeByType<decodeHalfFma, decodeMultiplyAdd, decodeMultiplyAdd>;
-  table["mad"] = decodeByType<decodeIntegerMad, decodeMultiplyAdd, decodeIntegerMad>;
+  constexpr auto fma = decodeArithmetic<multiplyAdd, 3>;
+  table["add"] =
+      decodeByType<decodeHalfBinary, decodeArithmetic<std::plus<>{}, 2>, decodeIntegerAdd>;
+  table["sub"] =
+      decodeByType<decodeHalfBinary, decodeArithmetic<std::minus<>{}, 2>, decodeIntegerAdd>;
+  table["mul"] =
+      decodeByType<decodeHalfBinary, decodeArithmetic<std::multiplies<>{}, 2>, decodeIntegerMul>;
+  table["fma"] = decodeByType<decodeHalfFma, fma, fma>;
+  table["mad"] = decodeByType<decodeIntegerMad, fma, decodeIntegerMad>;
   table["div"] = decodeByType<decodeIntegerDiv, decodeDiv, decodeIntegerDiv>;
   table["min"] = decodeByType<decodeHalfBinary, decodeMinMax<false>, decodeIntegerMinMax>;
   table["max"] = decodeByType<decodeHalfBinary, decodeMinMax<true>, decodeIntegerMinMax>;
   table["abs"] = decodeByType<decodeHalfUnary, decodeSign<false>, decodeIntegerUnary>;
   table["neg"] = decodeByType<decodeHalfUnary, decodeSign<true>, decodeIntegerUnary>;
-  table["sqrt"] = decodeUnary<SquareRoot>;
-  table["rcp"] = decodeReciprocal<Reciprocal>;
-  table["rsqrt"] = decodeReciprocal<ReciprocalRoot>;
-  table["ex2"] = decodeElementary<base2Exponential>;
-  table["lg2"] = decodeElementary<base2Logarithm>;
-  table["sin"] = decodeElementary<sine>;
-  table["cos"] = decodeElementary<cosine>;
-  table["tanh"] = decodeElementary<hyperbolicTangent>;
+  table["sqrt"] = decodeUnary<[](auto a) { return std::sqrt(a); }>;
+  table["rcp"] = decodeReciprocal<[](auto a) { return 1 / a; }>;
+  table["rsqrt"] = decodeReciprocal<reciprocalRoot>;
+  table["ex2"] = decodeElementary<[](double x) { return std::exp2(x); }>;
+  table["lg2"] = decodeElementary<[](double x) { return std::log2(x); }>;
+  table["sin"] = decodeElementary<[](double x) { return std::sin(x); }>;
+  table["cos"] = decodeElementary<[](double x) { return std::cos(x); }>;
+  table["tanh"] = decodeElementary<[](double x) { return std::tanh(x); }>;
   table["copysign"] = [](Decoder &d) {
     Type type = d.type();
     if (!isSingleOrDouble(type))
       d.unknown();
     d.arithmetic(type, OpClass::Float, 2);
-    d.i.run = type == Type::F64
-                  ? mapBinary<uint64_t, uint64_t, uint64_t, CopySign<uint64_t, 1ull << 63>>
-                  : mapBinary<uint32_t, uint32_t, uint32_t, CopySign<uint32_t, 1u << 31>>;
+    d.i.run = type == Type::F64 ? mapBinary<copySign, uint64_t> : mapBinary<copySign, uint32_t>;
   };
   table["testp"] = [](Decoder &d) {
     int property =
-        d.acceptAny({"finite", "infinite", "number", "notanumber", "normal", "subnormal"});
+        d.expectAny({"finite", "infinite", "number", "notanumber", "normal", "subnormal"});
     Type type = d.type();
-    if (property < 0 || !isSingleOrDouble(type))
+    if (!isSingleOrDouble(type))
       d.unknown();
-    d.i.opClass = OpClass::Compare;
-    d.i.dst = d.write(Type::Pred);
-    d.i.a = d.read(type);
+    d.operate(OpClass::Compare, Type::Pred, {type});
     d.i.flags = property;
     d.i.run = type == Type::F64 ? testProperty<double> : testProperty<float>;
   };

@@ -36,144 +36,112 @@ template <typename H> uint16_t finishHalf(uint16_t r, uint32_t flags) {
 }
 
 // Sums are rounded to odd in double, products are exact there: one rounding in all.
-struct HalfPlus {
-  template <typename H> static uint16_t apply(float a, float b, uint32_t) {
-    return narrowOnce<H>(addToOdd(a, b));
-  }
+constexpr auto plus = []<typename H>(H, float a, float b, uint32_t) {
+  return narrowOnce<H>(addToOdd(a, b));
 };
-struct HalfMinus {
-  template <typename H> static uint16_t apply(float a, float b, uint32_t) {
-    return narrowOnce<H>(addToOdd(a, -double(b)));
-  }
+constexpr auto minus = []<typename H>(H, float a, float b, uint32_t) {
+  return narrowOnce<H>(addToOdd(a, -double(b)));
 };
-struct HalfTimes {
-  template <typename H> static uint16_t apply(float a, float b, uint32_t) {
-    return narrowOnce<H>(double(a) * double(b));
-  }
+constexpr auto times = []<typename H>(H, float a, float b, uint32_t) {
+  return narrowOnce<H>(double(a) * double(b));
 };
-template <bool maximum> struct HalfExtremum {
-  template <typename H> static uint16_t apply(float a, float b, uint32_t flags) {
-    float x = flags & kXorSign ? std::fabs(a) : a, y = flags & kXorSign ? std::fabs(b) : b;
-    float r;
-    if (x != x || y != y)
-      r = flags & kNaN || (x != x && y != y) ? NAN : x != x ? y : x;
-    else if (x == y)
-      r = std::signbit(x) == maximum ? y : x;
-    else
-      r = (x < y) == maximum ? y : x;
-    if (flags & kXorSign)
-      r = std::signbit(a) != std::signbit(b) ? -r : r;
-    return H::narrow(r);
-  }
+template <bool maximum>
+constexpr auto extremum = []<typename H>(H, float a, float b, uint32_t flags) {
+  float x = flags & kXorSign ? std::fabs(a) : a, y = flags & kXorSign ? std::fabs(b) : b;
+  float r;
+  if (x != x || y != y)
+    r = flags & kNaN || (x != x && y != y) ? NAN : x != x ? y : x;
+  else if (x == y)
+    r = std::signbit(x) == maximum ? y : x;
+  else
+    r = (x < y) == maximum ? y : x;
+  if (flags & kXorSign)
+    r = std::signbit(a) != std::signbit(b) ? -r : r;
+  return H::narrow(r);
 };
 
-template <typename H, typename F> uint16_t applyBinary(uint16_t a, uint16_t b, uint32_t flags) {
+/// f of the values, under the flags.
+template <auto f>
+constexpr auto binary = []<typename H>(H half, uint16_t a, uint16_t b, uint32_t flags) {
   if (flags & kFtz)
     a = flushHalf<H>(a), b = flushHalf<H>(b);
-  return finishHalf<H>(F::template apply<H>(H::widen(a), H::widen(b), flags), flags);
-}
-template <typename H> uint16_t applyFma(uint16_t a, uint16_t b, uint16_t c, uint32_t flags) {
+  return finishHalf<H>(f(half, H::widen(a), H::widen(b), flags), flags);
+};
+constexpr auto multiplyAdd = []<typename H>(H, uint16_t a, uint16_t b, uint16_t c, uint32_t flags) {
   if (flags & kFtz)
     a = flushHalf<H>(a), b = flushHalf<H>(b), c = flushHalf<H>(c);
   double sum = addToOdd(double(H::widen(a)) * double(H::widen(b)), H::widen(c));
   return finishHalf<H>(narrowOnce<H>(sum), flags);
-}
+};
+template <auto f>
+constexpr auto elementary = []<typename H>(H, uint16_t a, uint32_t) {
+  return H::narrow(static_cast<float>(f(double(H::widen(a)))));
+};
+constexpr auto absolute = [](auto, uint16_t a, uint32_t) { return uint16_t(a & 0x7fff); };
+constexpr auto negative = [](auto, uint16_t a, uint32_t) { return uint16_t(a ^ 0x8000); };
 
-template <typename H, typename F> void halfBinary(Warp &w, const Instruction &i, Mask m) {
-  const uint16_t *a = w.reg<uint16_t>(i.a), *b = w.reg<uint16_t>(i.b);
-  storeLanes(w.reg<uint16_t>(i.dst), m,
-             [&](unsigned lane) { return applyBinary<H, F>(a[lane], b[lane], i.flags); });
-}
-template <typename H, typename F> void pairBinary(Warp &w, const Instruction &i, Mask m) {
-  const uint32_t *a = w.reg<uint32_t>(i.a), *b = w.reg<uint32_t>(i.b);
-  storeLanes(w.reg<uint32_t>(i.dst), m, [&](unsigned lane) {
-    uint32_t low = applyBinary<H, F>(a[lane], b[lane], i.flags);
-    uint32_t high = applyBinary<H, F>(a[lane] >> 16, b[lane] >> 16, i.flags);
-    return low | high << 16;
-  });
-}
-template <typename H> void halfFma(Warp &w, const Instruction &i, Mask m) {
-  const uint16_t *a = w.reg<uint16_t>(i.a), *b = w.reg<uint16_t>(i.b), *c = w.reg<uint16_t>(i.c);
-  storeLanes(w.reg<uint16_t>(i.dst), m,
-             [&](unsigned lane) { return applyFma<H>(a[lane], b[lane], c[lane], i.flags); });
-}
-template <typename H> void pairFma(Warp &w, const Instruction &i, Mask m) {
-  const uint32_t *a = w.reg<uint32_t>(i.a), *b = w.reg<uint32_t>(i.b), *c = w.reg<uint32_t>(i.c);
-  storeLanes(w.reg<uint32_t>(i.dst), m, [&](unsigned lane) {
-    uint32_t low = applyFma<H>(a[lane], b[lane], c[lane], i.flags);
-    uint32_t high = applyFma<H>(a[lane] >> 16, b[lane] >> 16, c[lane] >> 16, i.flags);
-    return low | high << 16;
-  });
-}
-
-template <typename H, double (*function)(double)> uint16_t elementary(uint16_t a) {
-  return H::narrow(static_cast<float>(function(H::widen(a))));
-}
-uint16_t absolute(uint16_t a) { return a & 0x7fff; }
-uint16_t negative(uint16_t a) { return a ^ 0x8000; }
-
-using Function = uint16_t (*)(uint16_t);
-template <Function function> void halfUnary(Warp &w, const Instruction &i, Mask m) {
-  const uint16_t *a = w.reg<uint16_t>(i.a);
-  storeLanes(w.reg<uint16_t>(i.dst), m, [&](unsigned lane) { return function(a[lane]); });
-}
-template <Function function> void pairUnary(Warp &w, const Instruction &i, Mask m) {
-  const uint32_t *a = w.reg<uint32_t>(i.a);
-  storeLanes(w.reg<uint32_t>(i.dst), m, [&](unsigned lane) {
-    return uint32_t(function(a[lane])) | uint32_t(function(a[lane] >> 16)) << 16;
+/// f of the codes in registers R: one in 16 bits, two in 32.
+template <typename R, typename H, unsigned sources, auto f>
+void mapHalves(Warp &w, const Instruction &i, Mask m) {
+  const R *a = w.reg<R>(i.a), *b = sources > 1 ? w.reg<R>(i.b) : nullptr,
+          *c = sources > 2 ? w.reg<R>(i.c) : nullptr;
+  auto part = [&](unsigned lane, unsigned shift) -> uint32_t {
+    if constexpr (sources == 1)
+      return f(H(), a[lane] >> shift, i.flags);
+    else if constexpr (sources == 2)
+      return f(H(), a[lane] >> shift, b[lane] >> shift, i.flags);
+    else
+      return f(H(), a[lane] >> shift, b[lane] >> shift, c[lane] >> shift, i.flags);
+  };
+  storeLanes(w.reg<R>(i.dst), m, [&](unsigned lane) -> R {
+    if constexpr (sizeof(R) == 2)
+      return part(lane, 0);
+    else
+      return part(lane, 0) | part(lane, 16) << 16;
   });
 }
 
-double base2Exponential(double x) { return std::exp2(x); }
-double hyperbolicTangent(double x) { return std::tanh(x); }
-
-bool isPair(Type type) { return type == Type::F16x2 || type == Type::BF16x2; }
-bool isBFloat(Type type) { return type == Type::BF16 || type == Type::BF16x2; }
-
-template <typename F> Handler binaryOf(Type type) {
-  if (isBFloat(type))
-    return isPair(type) ? pairBinary<BFloat, F> : halfBinary<BFloat, F>;
-  return isPair(type) ? pairBinary<Half, F> : halfBinary<Half, F>;
+template <unsigned sources, auto f> Handler halfHandler(Type type) {
+  bool isPair = type == Type::F16x2 || type == Type::BF16x2;
+  if (type == Type::BF16 || type == Type::BF16x2)
+    return isPair ? mapHalves<uint32_t, BFloat, sources, f>
+                  : mapHalves<uint16_t, BFloat, sources, f>;
+  return isPair ? mapHalves<uint32_t, Half, sources, f> : mapHalves<uint16_t, Half, sources, f>;
 }
 
 } // namespace
 
 void simt::decodeHalfBinary(Decoder &d) {
-  bool extremum = d.opcode == "min" || d.opcode == "max";
+  bool isExtremum = d.opcode == "min" || d.opcode == "max";
   uint32_t flags = 0;
   d.accept("rn");
   flags |= d.accept("ftz") ? kFtz : 0;
-  flags |= !extremum && d.accept("sat") ? kSat : 0;
-  flags |= extremum && d.accept("NaN") ? kNaN : 0;
-  if (extremum && d.accept("xorsign")) {
-    if (!d.accept("abs"))
-      d.unknown();
+  flags |= !isExtremum && d.accept("sat") ? kSat : 0;
+  flags |= isExtremum && d.accept("NaN") ? kNaN : 0;
+  if (isExtremum && d.accept("xorsign")) {
+    d.expect("abs");
     flags |= kXorSign;
   }
   Type type = d.type();
   d.arithmetic(type, OpClass::Half, 2);
   d.i.flags = flags;
-  d.i.run = d.opcode == "add"   ? binaryOf<HalfPlus>(type)
-            : d.opcode == "sub" ? binaryOf<HalfMinus>(type)
-            : d.opcode == "mul" ? binaryOf<HalfTimes>(type)
-            : d.opcode == "min" ? binaryOf<HalfExtremum<false>>(type)
-                                : binaryOf<HalfExtremum<true>>(type);
+  d.i.run = d.opcode == "add"   ? halfHandler<2, binary<plus>>(type)
+            : d.opcode == "sub" ? halfHandler<2, binary<minus>>(type)
+            : d.opcode == "mul" ? halfHandler<2, binary<times>>(type)
+            : d.opcode == "min" ? halfHandler<2, binary<extremum<false>>>(type)
+                                : halfHandler<2, binary<extremum<true>>>(type);
 }
 
 void simt::decodeHalfFma(Decoder &d) {
   uint32_t flags = 0;
-  if (!d.accept("rn"))
-    d.unknown();
+  d.expect("rn");
   flags |= d.accept("ftz") ? kFtz : 0;
   flags |= d.accept("sat") ? kSat : 0;
   flags |= d.accept("relu") ? kRelu : 0;
   Type type = d.type();
   d.arithmetic(type, OpClass::Half, 3);
   d.i.flags = flags;
-  if (isBFloat(type))
-    d.i.run = isPair(type) ? pairFma<BFloat> : halfFma<BFloat>;
-  else
-    d.i.run = isPair(type) ? pairFma<Half> : halfFma<Half>;
+  d.i.run = halfHandler<3, multiplyAdd>(type);
 }
 
 void simt::decodeHalfUnary(Decoder &d) {
@@ -185,23 +153,14 @@ void simt::decodeHalfUnary(Decoder &d) {
   if (flushes && sign)
     d.unknown(); // not emitted by compilers
   d.arithmetic(type, OpClass::Half, 1);
-  bool pair = isPair(type), b = isBFloat(type);
   if (d.opcode == "abs")
-    d.i.run = pair ? pairUnary<absolute> : halfUnary<absolute>;
+    d.i.run = halfHandler<1, absolute>(type);
   else if (d.opcode == "neg")
-    d.i.run = pair ? pairUnary<negative> : halfUnary<negative>;
-  else if (d.opcode == "ex2" && b)
-    d.i.run = pair ? pairUnary<elementary<BFloat, base2Exponential>>
-                   : halfUnary<elementary<BFloat, base2Exponential>>;
+    d.i.run = halfHandler<1, negative>(type);
   else if (d.opcode == "ex2")
-    d.i.run = pair ? pairUnary<elementary<Half, base2Exponential>>
-                   : halfUnary<elementary<Half, base2Exponential>>;
-  else if (d.opcode == "tanh" && b)
-    d.i.run = pair ? pairUnary<elementary<BFloat, hyperbolicTangent>>
-                   : halfUnary<elementary<BFloat, hyperbolicTangent>>;
+    d.i.run = halfHandler<1, elementary<[](double x) { return std::exp2(x); }>>(type);
   else if (d.opcode == "tanh")
-    d.i.run = pair ? pairUnary<elementary<Half, hyperbolicTangent>>
-                   : halfUnary<elementary<Half, hyperbolicTangent>>;
+    d.i.run = halfHandler<1, elementary<[](double x) { return std::tanh(x); }>>(type);
   else
     d.unknown();
 }

@@ -26,169 +26,83 @@ using Twice = std::conditional_t<
     std::conditional_t<std::is_signed_v<T>, std::conditional_t<sizeof(T) == 4, int64_t, int32_t>,
                        std::conditional_t<sizeof(T) == 4, uint64_t, uint32_t>>>;
 
-template <typename T> struct Add {
-  T operator()(T a, T b) const { return T(Wrap<T>(a) + Wrap<T>(b)); }
-};
-template <typename T> struct Sub {
-  T operator()(T a, T b) const { return T(Wrap<T>(a) - Wrap<T>(b)); }
-};
-template <typename T> T saturate(int64_t v) {
-  return T(std::min<int64_t>(std::max<int64_t>(v, std::numeric_limits<T>::min()),
-                             std::numeric_limits<T>::max()));
+constexpr auto add = []<typename T>(T a, T b) { return T(Wrap<T>(a) + Wrap<T>(b)); };
+constexpr auto sub = []<typename T>(T a, T b) { return T(Wrap<T>(a) - Wrap<T>(b)); };
+int32_t saturate(int64_t v) {
+  using Limits = std::numeric_limits<int32_t>;
+  return int32_t(std::clamp<int64_t>(v, Limits::min(), Limits::max()));
 }
-template <typename T> struct AddSat {
-  T operator()(T a, T b) const { return saturate<T>(int64_t(a) + int64_t(b)); }
+constexpr auto addSat = [](int32_t a, int32_t b) { return saturate(int64_t(a) + b); };
+constexpr auto subSat = [](int32_t a, int32_t b) { return saturate(int64_t(a) - b); };
+
+constexpr auto mulLo = []<typename T>(T a, T b) { return T(Wrap<T>(a) * Wrap<T>(b)); };
+constexpr auto mulWide = []<typename T>(T a, T b) { return Twice<T>(a) * Twice<T>(b); };
+constexpr auto mulHi = []<typename T>(T a, T b) { return T(mulWide(a, b) >> (8 * sizeof(T))); };
+constexpr auto madLo = []<typename T>(T a, T b, T c) { return add(mulLo(a, b), c); };
+constexpr auto madHi = []<typename T>(T a, T b, T c) { return add(mulHi(a, b), c); };
+constexpr auto madHiSat = [](int32_t a, int32_t b, int32_t c) {
+  return saturate(int64_t(mulHi(a, b)) + c);
 };
-template <typename T> struct SubSat {
-  T operator()(T a, T b) const { return saturate<T>(int64_t(a) - int64_t(b)); }
-};
-template <typename T> struct MulLo {
-  T operator()(T a, T b) const { return T(Wrap<T>(a) * Wrap<T>(b)); }
-};
-template <typename T> struct MulHi {
-  T operator()(T a, T b) const { return T((Twice<T>(a) * Twice<T>(b)) >> (8 * sizeof(T))); }
-};
-template <typename T> struct MulWide {
-  Twice<T> operator()(T a, T b) const { return Twice<T>(a) * Twice<T>(b); }
-};
-template <typename T> struct MadLo {
-  T operator()(T a, T b, T c) const { return T(Wrap<T>(a) * Wrap<T>(b) + Wrap<T>(c)); }
-};
-template <typename T> struct MadHi {
-  T operator()(T a, T b, T c) const { return T(Wrap<T>(MulHi<T>()(a, b)) + Wrap<T>(c)); }
-};
-struct MadHiSat {
-  int32_t operator()(int32_t a, int32_t b, int32_t c) const {
-    return saturate<int32_t>(int64_t(MulHi<int32_t>()(a, b)) + c);
-  }
-};
-template <typename T> struct MadWide {
-  Twice<T> operator()(T a, T b, Twice<T> c) const {
-    using W = Wrap<Twice<T>>;
-    return Twice<T>(W(Twice<T>(a) * Twice<T>(b)) + W(c));
-  }
-};
+constexpr auto madWide = []<typename T>(T a, T b, Twice<T> c) { return add(mulWide(a, b), c); };
+
 /// 24-bit products of 32-bit operands.
 template <typename T> int64_t product24(T a, T b) {
   auto low = [](T v) { return int64_t(T(Wrap<T>(v) << 8) >> 8); };
   return low(a) * low(b);
 }
-template <typename T> struct Mul24Lo {
-  T operator()(T a, T b) const { return T(product24(a, b)); }
-};
-template <typename T> struct Mul24Hi {
-  T operator()(T a, T b) const { return T(product24(a, b) >> 16); }
-};
-template <typename T> struct Mad24Lo {
-  T operator()(T a, T b, T c) const { return T(uint32_t(product24(a, b)) + uint32_t(c)); }
-};
-template <typename T> struct Mad24Hi {
-  T operator()(T a, T b, T c) const { return T(uint32_t(product24(a, b) >> 16) + uint32_t(c)); }
-};
-template <typename T> struct Sad {
-  T operator()(T a, T b, T c) const {
-    return T(Wrap<T>(c) + (a < b ? Wrap<T>(b) - Wrap<T>(a) : Wrap<T>(a) - Wrap<T>(b)));
-  }
+constexpr auto mul24Lo = []<typename T>(T a, T b) { return T(product24(a, b)); };
+constexpr auto mul24Hi = []<typename T>(T a, T b) { return T(product24(a, b) >> 16); };
+constexpr auto mad24Lo = []<typename T>(T a, T b, T c) { return add(mul24Lo(a, b), c); };
+constexpr auto mad24Hi = []<typename T>(T a, T b, T c) { return add(mul24Hi(a, b), c); };
+
+constexpr auto sad = []<typename T>(T a, T b, T c) {
+  return add(a < b ? sub(b, a) : sub(a, b), c);
 };
 // Division by zero gives all ones and the dividend, as the machine does; PTX leaves it open.
-template <typename T> struct Div {
-  T operator()(T a, T b) const {
-    if (b == 0)
-      return T(-1);
-    if (std::is_signed_v<T> && b == T(-1))
-      return T(-Wrap<T>(a));
-    return a / b;
-  }
+constexpr auto quotientOf = []<typename T>(T a, T b) {
+  if (b == 0)
+    return T(-1);
+  if (std::is_signed_v<T> && b == T(-1))
+    return T(-Wrap<T>(a));
+  return T(a / b);
 };
-template <typename T> struct Rem {
-  T operator()(T a, T b) const {
-    if (b == 0)
-      return a;
-    return std::is_signed_v<T> && b == T(-1) ? T(0) : T(a % b);
-  }
+constexpr auto moduloOf = []<typename T>(T a, T b) {
+  if (b == 0)
+    return a;
+  return std::is_signed_v<T> && b == T(-1) ? T(0) : T(a % b);
 };
-template <typename T> struct Abs {
-  T operator()(T a) const { return a < 0 ? T(-Wrap<T>(a)) : a; }
-};
-template <typename T> struct Neg {
-  T operator()(T a) const { return T(-Wrap<T>(a)); }
-};
-template <typename T> struct Min {
-  T operator()(T a, T b) const { return std::min(a, b); }
-};
-template <typename T> struct Max {
-  T operator()(T a, T b) const { return std::max(a, b); }
-};
-struct MinRelu {
-  int32_t operator()(int32_t a, int32_t b) const { return std::max(std::min(a, b), 0); }
-};
-struct MaxRelu {
-  int32_t operator()(int32_t a, int32_t b) const { return std::max(std::max(a, b), 0); }
-};
+constexpr auto negative = []<typename T>(T a) { return T(-Wrap<T>(a)); };
+constexpr auto absolute = []<typename T>(T a) { return a < 0 ? negative(a) : a; };
+constexpr auto least = []<typename T>(T a, T b) { return std::min(a, b); };
+constexpr auto greatest = []<typename T>(T a, T b) { return std::max(a, b); };
+constexpr auto leastRelu = [](int32_t a, int32_t b) { return std::max(std::min(a, b), 0); };
+constexpr auto greatestRelu = [](int32_t a, int32_t b) { return std::max(std::max(a, b), 0); };
+
 /// A pair of 16-bit integers.
-template <typename T, template <typename> class F> struct Halves {
-  uint32_t operator()(uint32_t a, uint32_t b) const {
-    uint16_t low = uint16_t(F<T>()(T(uint16_t(a)), T(uint16_t(b))));
-    uint16_t high = uint16_t(F<T>()(T(uint16_t(a >> 16)), T(uint16_t(b >> 16))));
-    return low | uint32_t(high) << 16;
-  }
-};
-
-template <typename T, template <typename> class F>
-constexpr Handler binary = mapBinary<T, T, T, F<T>>;
-
-/// Handlers of all integer types of F.
-template <template <typename> class F> Handler integerBinary(Decoder &d, Type type) {
-  switch (type) {
-  case Type::U16:
-    return binary<uint16_t, F>;
-  case Type::S16:
-    return binary<int16_t, F>;
-  case Type::U32:
-    return binary<uint32_t, F>;
-  case Type::S32:
-    return binary<int32_t, F>;
-  case Type::U64:
-    return binary<uint64_t, F>;
-  case Type::S64:
-    return binary<int64_t, F>;
-  case Type::U16x2:
-    return mapBinary<uint32_t, uint32_t, uint32_t, Halves<uint16_t, F>>;
-  case Type::S16x2:
-    return mapBinary<uint32_t, uint32_t, uint32_t, Halves<int16_t, F>>;
-  default:
-    d.unknown();
-  }
+template <typename T, auto f> uint32_t halves(uint32_t a, uint32_t b) {
+  auto low = uint16_t(f(T(uint16_t(a)), T(uint16_t(b))));
+  auto high = uint16_t(f(T(uint16_t(a >> 16)), T(uint16_t(b >> 16))));
+  return low | uint32_t(high) << 16;
 }
-template <template <typename> class F> Handler integerTernary(Decoder &d, Type type) {
-  switch (type) {
-  case Type::U16:
-    return mapTernary<uint16_t, uint16_t, uint16_t, uint16_t, F<uint16_t>>;
-  case Type::S16:
-    return mapTernary<int16_t, int16_t, int16_t, int16_t, F<int16_t>>;
-  case Type::U32:
-    return mapTernary<uint32_t, uint32_t, uint32_t, uint32_t, F<uint32_t>>;
-  case Type::S32:
-    return mapTernary<int32_t, int32_t, int32_t, int32_t, F<int32_t>>;
-  case Type::U64:
-    return mapTernary<uint64_t, uint64_t, uint64_t, uint64_t, F<uint64_t>>;
-  case Type::S64:
-    return mapTernary<int64_t, int64_t, int64_t, int64_t, F<int64_t>>;
-  default:
-    d.unknown();
-  }
+
+/// handlerFor() of all integer types.
+template <typename Make> Handler integers(const Decoder &d, Type type, Make &&make) {
+  return handlerFor<Type::U16, Type::S16, Type::U32, Type::S32, Type::U64, Type::S64>(d, type,
+                                                                                      make);
 }
-template <template <typename> class F> Handler signedUnary(Decoder &d, Type type) {
-  switch (type) {
-  case Type::S16:
-    return mapUnary<int16_t, int16_t, F<int16_t>>;
-  case Type::S32:
-    return mapUnary<int32_t, int32_t, F<int32_t>>;
-  case Type::S64:
-    return mapUnary<int64_t, int64_t, F<int64_t>>;
-  default:
-    d.unknown();
-  }
+template <auto f> Handler integerBinary(const Decoder &d, Type type) {
+  if (type == Type::U16x2)
+    return mapBinary<halves<uint16_t, f>, uint32_t>;
+  if (type == Type::S16x2)
+    return mapBinary<halves<int16_t, f>, uint32_t>;
+  return integers(d, type, []<typename T>(T) { return mapBinary<f, T>; });
+}
+template <auto f> Handler integerTernary(const Decoder &d, Type type) {
+  return integers(d, type, []<typename T>(T) { return mapTernary<f, T>; });
+}
+template <auto f> Handler signedUnary(const Decoder &d, Type type) {
+  return handlerFor<Type::S16, Type::S32, Type::S64>(d, type,
+                                                     []<typename T>(T) { return mapUnary<f, T>; });
 }
 
 /// The type twice as wide.
@@ -206,33 +120,9 @@ Type twice(Decoder &d, Type type) {
     d.unknown();
   }
 }
-template <template <typename> class F> Handler wideBinary(Decoder &d, Type type) {
-  switch (type) {
-  case Type::U16:
-    return mapBinary<uint32_t, uint16_t, uint16_t, F<uint16_t>>;
-  case Type::S16:
-    return mapBinary<int32_t, int16_t, int16_t, F<int16_t>>;
-  case Type::U32:
-    return mapBinary<uint64_t, uint32_t, uint32_t, F<uint32_t>>;
-  case Type::S32:
-    return mapBinary<int64_t, int32_t, int32_t, F<int32_t>>;
-  default:
-    d.unknown();
-  }
-}
-template <template <typename> class F> Handler wideTernary(Decoder &d, Type type) {
-  switch (type) {
-  case Type::U16:
-    return mapTernary<uint32_t, uint16_t, uint16_t, uint32_t, F<uint16_t>>;
-  case Type::S16:
-    return mapTernary<int32_t, int16_t, int16_t, int32_t, F<int16_t>>;
-  case Type::U32:
-    return mapTernary<uint64_t, uint32_t, uint32_t, uint64_t, F<uint32_t>>;
-  case Type::S32:
-    return mapTernary<int64_t, int32_t, int32_t, int64_t, F<int32_t>>;
-  default:
-    d.unknown();
-  }
+/// handlerFor() of the types that have one twice as wide.
+template <typename Make> Handler widened(const Decoder &d, Type type, Make &&make) {
+  return handlerFor<Type::U16, Type::S16, Type::U32, Type::S32>(d, type, make);
 }
 
 // ---- carry chains ------------------------------------------------------------------------------
@@ -266,12 +156,6 @@ template <typename T> void carryChain(Warp &w, const Instruction &i, Mask m) {
 }
 
 void decodeCarry(Decoder &d, uint32_t flags) {
-  if (flags & kProduct) {
-    if (d.accept("hi"))
-      flags |= kHigh;
-    else if (!d.accept("lo"))
-      d.unknown();
-  }
   if (d.accept("cc"))
     flags |= kCarryOut;
   Type type = d.type();
@@ -284,44 +168,28 @@ void decodeCarry(Decoder &d, uint32_t flags) {
 
 // ---- dot products ------------------------------------------------------------------------------
 
-template <bool aSigned, bool bSigned> struct Dot4 {
-  uint32_t operator()(uint32_t a, uint32_t b, uint32_t c) const {
-    for (unsigned k = 0; k < 4; ++k) {
-      int32_t x = aSigned ? int8_t(a >> 8 * k) : uint8_t(a >> 8 * k);
-      int32_t y = bSigned ? int8_t(b >> 8 * k) : uint8_t(b >> 8 * k);
-      c += uint32_t(x * y);
-    }
-    return c;
-  }
-};
-template <bool aSigned, bool bSigned, unsigned first> struct Dot2 {
-  uint32_t operator()(uint32_t a, uint32_t b, uint32_t c) const {
-    for (unsigned k = 0; k < 2; ++k) {
-      int32_t x = aSigned ? int16_t(a >> 16 * k) : uint16_t(a >> 16 * k);
-      int32_t y = bSigned ? int8_t(b >> 8 * (first + k)) : uint8_t(b >> 8 * (first + k));
-      c += uint32_t(x * y);
-    }
-    return c;
-  }
-};
-template <typename F> constexpr Handler dot = mapTernary<uint32_t, uint32_t, uint32_t, uint32_t, F>;
+/// c + a · b, where a word has `count` elements of A and, from element `first` on, as many of B.
+template <typename A, typename B, unsigned count, unsigned first>
+uint32_t dot(uint32_t a, uint32_t b, uint32_t c) {
+  for (unsigned k = 0; k < count; ++k)
+    c += uint32_t(int32_t(A(a >> 8 * sizeof(A) * k)) * int32_t(B(b >> 8 * (first + k))));
+  return c;
+}
 
 void decodeDot(Decoder &d) {
-  bool two = d.opcode == "dp2a", high = two && d.accept("hi");
-  if (two && !high && !d.accept("lo"))
-    d.unknown();
-  Type a = d.type(), b = d.type();
-  if (sizeOf(a) != 4 || !isInteger(a) || sizeOf(b) != 4 || !isInteger(b))
-    d.unknown();
+  bool two = d.opcode == "dp2a", high = two && d.expectAny({"lo", "hi"});
+  Type aType = d.type(), bType = d.type();
   d.arithmetic(Type::B32, OpClass::Dot, 3);
-  int kind = 2 * isSigned(a) + isSigned(b);
-  static constexpr Handler four[] = {dot<Dot4<false, false>>, dot<Dot4<false, true>>,
-                                     dot<Dot4<true, false>>, dot<Dot4<true, true>>};
-  static constexpr Handler low[] = {dot<Dot2<false, false, 0>>, dot<Dot2<false, true, 0>>,
-                                    dot<Dot2<true, false, 0>>, dot<Dot2<true, true, 0>>};
-  static constexpr Handler upper[] = {dot<Dot2<false, false, 2>>, dot<Dot2<false, true, 2>>,
-                                      dot<Dot2<true, false, 2>>, dot<Dot2<true, true, 2>>};
-  d.i.run = !two ? four[kind] : high ? upper[kind] : low[kind];
+  d.i.run = handlerFor<Type::U32, Type::S32>(d, aType, [&]<typename A>(A) {
+    return handlerFor<Type::U32, Type::S32>(d, bType, [&]<typename B>(B) {
+      using Byte = std::conditional_t<std::is_signed_v<B>, int8_t, uint8_t>;
+      using First = std::conditional_t<std::is_signed_v<A>, int8_t, uint8_t>;
+      using Half = std::conditional_t<std::is_signed_v<A>, int16_t, uint16_t>;
+      return !two   ? mapTernary<dot<First, Byte, 4, 0>, uint32_t>
+             : high ? mapTernary<dot<Half, Byte, 2, 2>, uint32_t>
+                    : mapTernary<dot<Half, Byte, 2, 0>, uint32_t>;
+    });
+  });
 }
 
 } // namespace
@@ -337,63 +205,50 @@ void simt::decodeIntegerAdd(Decoder &d) {
     d.unknown();
   d.arithmetic(type, OpClass::Integer, 2);
   if (sat)
-    d.i.run = subtract ? binary<int32_t, SubSat> : binary<int32_t, AddSat>;
+    d.i.run = subtract ? mapBinary<subSat, int32_t> : mapBinary<addSat, int32_t>;
   else
-    d.i.run = subtract ? integerBinary<Sub>(d, type) : integerBinary<Add>(d, type);
+    d.i.run = subtract ? integerBinary<sub>(d, type) : integerBinary<add>(d, type);
 }
 
 void simt::decodeIntegerMul(Decoder &d) {
-  int half = d.acceptAny({"lo", "hi", "wide"});
+  int half = d.expectAny({"lo", "hi", "wide"});
   Type type = d.type();
-  d.i.type = type;
-  d.i.opClass = OpClass::Integer;
-  if (half < 0 || type == Type::U16x2 || type == Type::S16x2)
+  if (type == Type::U16x2 || type == Type::S16x2)
     d.unknown();
-  d.i.dst = d.write(half == 2 ? twice(d, type) : type);
-  d.i.a = d.read(type);
-  d.i.b = d.read(type);
-  d.i.run = half == 2   ? wideBinary<MulWide>(d, type)
-            : half == 1 ? integerBinary<MulHi>(d, type)
-                        : integerBinary<MulLo>(d, type);
+  d.operate(OpClass::Integer, half == 2 ? twice(d, type) : type, {type, type});
+  if (half == 2)
+    d.i.run = widened(d, type, []<typename T>(T) { return mapBinary<mulWide, Twice<T>, T>; });
+  else
+    d.i.run = half ? integerBinary<mulHi>(d, type) : integerBinary<mulLo>(d, type);
 }
 
 void simt::decodeIntegerMad(Decoder &d) {
-  int half = d.acceptAny({"lo", "hi", "wide"});
-  if (half < 0)
-    d.unknown();
-  if (d.peekModifier() == "cc") {
-    uint32_t flags = kProduct | kCarryOut | (half == 1 ? kHigh : 0);
-    d.accept("cc");
-    Type type = d.type();
-    d.arithmetic(type, OpClass::Integer, 3);
-    d.i.flags = flags;
-    d.i.run = sizeOf(type) == 8 ? carryChain<uint64_t> : carryChain<uint32_t>;
-    return;
-  }
+  int half = d.expectAny({"lo", "hi", "wide"});
+  if (half < 2 && d.peekModifier() == "cc")
+    return decodeCarry(d, kProduct | (half ? kHigh : 0));
   bool sat = d.accept("sat");
   Type type = d.type();
   if (sat && (half != 1 || type != Type::S32))
     d.unknown();
-  d.i.type = type;
-  d.i.opClass = OpClass::Integer;
   Type wide = half == 2 ? twice(d, type) : type;
-  d.i.dst = d.write(wide);
-  d.i.a = d.read(type);
-  d.i.b = d.read(type);
-  d.i.c = d.read(wide);
-  d.i.run = sat         ? mapTernary<int32_t, int32_t, int32_t, int32_t, MadHiSat>
-            : half == 2 ? wideTernary<MadWide>(d, type)
-            : half == 1 ? integerTernary<MadHi>(d, type)
-                        : integerTernary<MadLo>(d, type);
+  d.operate(OpClass::Integer, wide, {type, type, wide});
+  if (half == 2)
+    d.i.run = widened(d, type, []<typename T>(T) { return mapTernary<madWide, Twice<T>, T>; });
+  else
+    d.i.run = sat    ? mapTernary<madHiSat, int32_t>
+              : half ? integerTernary<madHi>(d, type)
+                     : integerTernary<madLo>(d, type);
 }
 
-void simt::decodeIntegerDiv(Decoder &d) {
+/// Only single integers, no pairs.
+template <auto f> static void decodeDivision(Decoder &d) {
   Type type = d.type();
   d.arithmetic(type, OpClass::Integer, 2);
   if (!isInteger(type))
     d.unknown();
-  d.i.run = integerBinary<Div>(d, type);
+  d.i.run = integerBinary<f>(d, type);
 }
+void simt::decodeIntegerDiv(Decoder &d) { decodeDivision<quotientOf>(d); }
 
 void simt::decodeIntegerMinMax(Decoder &d) {
   bool min = d.opcode == "min", relu = d.accept("relu");
@@ -402,57 +257,44 @@ void simt::decodeIntegerMinMax(Decoder &d) {
   if (relu && type != Type::S32)
     d.unknown();
   if (relu)
-    d.i.run = min ? mapBinary<int32_t, int32_t, int32_t, MinRelu>
-                  : mapBinary<int32_t, int32_t, int32_t, MaxRelu>;
+    d.i.run = min ? mapBinary<leastRelu, int32_t> : mapBinary<greatestRelu, int32_t>;
   else
-    d.i.run = min ? integerBinary<Min>(d, type) : integerBinary<Max>(d, type);
+    d.i.run = min ? integerBinary<least>(d, type) : integerBinary<greatest>(d, type);
 }
 
 void simt::decodeIntegerUnary(Decoder &d) {
   Type type = d.type();
   d.arithmetic(type, OpClass::Integer, 1);
-  d.i.run = d.opcode == "abs" ? signedUnary<Abs>(d, type) : signedUnary<Neg>(d, type);
+  d.i.run = d.opcode == "abs" ? signedUnary<absolute>(d, type) : signedUnary<negative>(d, type);
 }
 
 void simt::addIntegerOps(OpcodeTable &table) {
-  table["rem"] = [](Decoder &d) {
-    Type type = d.type();
-    d.arithmetic(type, OpClass::Integer, 2);
-    if (!isInteger(type))
-      d.unknown();
-    d.i.run = integerBinary<Rem>(d, type);
-  };
+  table["rem"] = decodeDivision<moduloOf>;
   table["sad"] = [](Decoder &d) {
     Type type = d.type();
     d.arithmetic(type, OpClass::Integer, 3);
-    d.i.run = integerTernary<Sad>(d, type);
+    d.i.run = integerTernary<sad>(d, type);
   };
   table["addc"] = [](Decoder &d) { decodeCarry(d, kCarryIn); };
   table["subc"] = [](Decoder &d) { decodeCarry(d, kCarryIn | kSubtract); };
-  table["madc"] = [](Decoder &d) { decodeCarry(d, kCarryIn | kProduct); };
+  table["madc"] = [](Decoder &d) {
+    decodeCarry(d, kCarryIn | kProduct | (d.expectAny({"lo", "hi"}) ? kHigh : 0));
+  };
   table["mul24"] = [](Decoder &d) {
-    int half = d.acceptAny({"lo", "hi"});
+    bool high = d.expectAny({"lo", "hi"});
     Type type = d.type();
-    if (half < 0 || sizeOf(type) != 4 || !isInteger(type))
-      d.unknown();
     d.arithmetic(type, OpClass::Integer, 2);
-    if (isSigned(type))
-      d.i.run = half ? binary<int32_t, Mul24Hi> : binary<int32_t, Mul24Lo>;
-    else
-      d.i.run = half ? binary<uint32_t, Mul24Hi> : binary<uint32_t, Mul24Lo>;
+    d.i.run = handlerFor<Type::U32, Type::S32>(d, type, [&]<typename T>(T) {
+      return high ? mapBinary<mul24Hi, T> : mapBinary<mul24Lo, T>;
+    });
   };
   table["mad24"] = [](Decoder &d) {
-    int half = d.acceptAny({"lo", "hi"});
+    bool high = d.expectAny({"lo", "hi"});
     Type type = d.type();
-    if (half < 0 || sizeOf(type) != 4 || !isInteger(type))
-      d.unknown();
     d.arithmetic(type, OpClass::Integer, 3);
-    if (isSigned(type))
-      d.i.run = half ? mapTernary<int32_t, int32_t, int32_t, int32_t, Mad24Hi<int32_t>>
-                     : mapTernary<int32_t, int32_t, int32_t, int32_t, Mad24Lo<int32_t>>;
-    else
-      d.i.run = half ? mapTernary<uint32_t, uint32_t, uint32_t, uint32_t, Mad24Hi<uint32_t>>
-                     : mapTernary<uint32_t, uint32_t, uint32_t, uint32_t, Mad24Lo<uint32_t>>;
+    d.i.run = handlerFor<Type::U32, Type::S32>(d, type, [&]<typename T>(T) {
+      return high ? mapTernary<mad24Hi, T> : mapTernary<mad24Lo, T>;
+    });
   };
   table["dp4a"] = decodeDot;
   table["dp2a"] = decodeDot;

@@ -15,6 +15,7 @@
 #ifndef EASYQUANT_LIB_SIMT_LANES_H
 #define EASYQUANT_LIB_SIMT_LANES_H
 
+#include "Decoder.h"
 #include "Execution.h"
 
 namespace easyquant::simt {
@@ -34,28 +35,53 @@ template <typename D, typename Value> inline void storeLanes(D *d, Mask m, Value
   }
 }
 
-/// d = F()(a)
-template <typename D, typename A, typename F> void mapUnary(Warp &w, const Instruction &i, Mask m) {
+/// d = f(a)
+template <auto f, typename D, typename A = D> void mapUnary(Warp &w, const Instruction &i, Mask m) {
   const A *a = w.reg<A>(i.a);
-  storeLanes(w.reg<D>(i.dst), m, [&](unsigned lane) -> D { return F()(a[lane]); });
+  storeLanes(w.reg<D>(i.dst), m, [&](unsigned lane) -> D { return f(a[lane]); });
 }
 
-/// d = F()(a, b)
-template <typename D, typename A, typename B, typename F>
+/// d = f(a, b)
+template <auto f, typename D, typename A = D, typename B = A>
 void mapBinary(Warp &w, const Instruction &i, Mask m) {
   const A *a = w.reg<A>(i.a);
   const B *b = w.reg<B>(i.b);
-  storeLanes(w.reg<D>(i.dst), m, [&](unsigned lane) -> D { return F()(a[lane], b[lane]); });
+  storeLanes(w.reg<D>(i.dst), m, [&](unsigned lane) -> D { return f(a[lane], b[lane]); });
 }
 
-/// d = F()(a, b, c)
-template <typename D, typename A, typename B, typename C, typename F>
+/// d = f(a, b, c)
+template <auto f, typename D, typename A = D, typename B = A, typename C = D>
 void mapTernary(Warp &w, const Instruction &i, Mask m) {
   const A *a = w.reg<A>(i.a);
   const B *b = w.reg<B>(i.b);
   const C *c = w.reg<C>(i.c);
-  storeLanes(w.reg<D>(i.dst), m,
-             [&](unsigned lane) -> D { return F()(a[lane], b[lane], c[lane]); });
+  storeLanes(w.reg<D>(i.dst), m, [&](unsigned lane) -> D { return f(a[lane], b[lane], c[lane]); });
+}
+
+/// d = f(a), f(a, b) or f(a, b, c), all of one type.
+template <auto f, typename T, unsigned sources>
+constexpr Handler mapAll = [] {
+  if constexpr (sources == 1)
+    return mapUnary<f, T>;
+  else if constexpr (sources == 2)
+    return mapBinary<f, T>;
+  else
+    return mapTernary<f, T>;
+}();
+
+/// Calls `visit` with a value of the C++ type of `type`; false where it is none of `types`.
+template <Type... types, typename Visit> bool visitType(Type type, Visit &&visit) {
+  return ((type == types && (visit(ValueOf<types>()), true)) || ...);
+}
+
+/// The handler that `make` gives for a value of the C++ type of `type`, which is one of `types`.
+template <Type... types, typename Make>
+Handler handlerFor(const Decoder &d, Type type, Make &&make) {
+  Handler handler = nullptr;
+  visitType<types...>(type, [&](auto value) { handler = make(value); });
+  if (!handler)
+    d.unknown();
+  return handler;
 }
 
 } // namespace easyquant::simt

@@ -30,24 +30,11 @@ uint32_t Decoder::acceptSemantics() {
 }
 
 Space Decoder::acceptSpace() {
-  switch (acceptAny({"global", "const", "shared", "shared::cta", "local", "param", "param::entry",
-                     "param::func"})) {
-  case 0:
-    return Space::Global;
-  case 1:
-    return Space::Const;
-  case 2:
-  case 3:
-    return Space::Shared;
-  case 4:
-    return Space::Local;
-  case 5:
-  case 6:
-  case 7:
-    return Space::Param;
-  default:
-    return Space::Generic;
-  }
+  static constexpr Space spaces[] = {Space::Global, Space::Const, Space::Shared, Space::Shared,
+                                     Space::Local,  Space::Param, Space::Param,  Space::Param};
+  int found = acceptAny({"global", "const", "shared", "shared::cta", "local", "param",
+                         "param::entry", "param::func"});
+  return found < 0 ? Space::Generic : spaces[found];
 }
 
 namespace {
@@ -92,60 +79,36 @@ template <typename Memory, typename Register> void store(Warp &w, const Instruct
   forEachLane(m, [&](unsigned lane) { std::memcpy(at[lane], values[lane], bytes); });
 }
 
-template <typename Memory> Handler loadInto(unsigned registerBytes) {
-  switch (registerBytes) {
-  case 1:
-    if constexpr (sizeof(Memory) <= 1)
-      return load<Memory, uint8_t>;
-    break;
-  case 2:
-    if constexpr (sizeof(Memory) <= 2)
-      return load<Memory, uint16_t>;
-    break;
-  case 4:
-    if constexpr (sizeof(Memory) <= 4)
-      return load<Memory, uint32_t>;
-    break;
-  case 8:
-    return load<Memory, uint64_t>;
-  default:
-    break;
-  }
-  return nullptr;
+/// Loads extend elements in memory to their registers, which are no smaller; stores cut them off.
+Handler accessHandler(const Decoder &d, Type type, bool isLoad, unsigned registerBytes) {
+  Type memory = isLoad && isSigned(type) ? type : bitsOf(sizeOf(type));
+  return handlerFor<Type::B8, Type::S8, Type::B16, Type::S16, Type::B32, Type::S32, Type::B64,
+                    Type::S64>(d, memory, [&]<typename M>(M) {
+    return handlerFor<Type::B8, Type::B16, Type::B32, Type::B64>(
+        d, bitsOf(registerBytes), [&]<typename R>(R) -> Handler {
+          if constexpr (sizeof(M) <= sizeof(R))
+            return isLoad ? load<M, R> : store<M, R>;
+          return nullptr;
+        });
+  });
 }
-template <typename Memory> Handler storeFrom(unsigned registerBytes) {
-  switch (registerBytes) {
-  case 1:
-    if constexpr (sizeof(Memory) <= 1)
-      return store<Memory, uint8_t>;
-    break;
-  case 2:
-    if constexpr (sizeof(Memory) <= 2)
-      return store<Memory, uint16_t>;
-    break;
-  case 4:
-    if constexpr (sizeof(Memory) <= 4)
-      return store<Memory, uint32_t>;
-    break;
-  case 8:
-    return store<Memory, uint64_t>;
-  default:
-    break;
-  }
-  return nullptr;
+
+/// An element of a parameter, with its sign.
+uint64_t parameterElement(const Instruction &i, const std::byte *at) {
+  uint64_t value = 0;
+  std::memcpy(&value, at, i.width);
+  if (!isSigned(i.type) || i.width == 8)
+    return value;
+  unsigned shift = 64 - 8 * i.width;
+  return static_cast<uint64_t>(static_cast<int64_t>(value << shift) >> shift);
 }
 
 /// A kernel's parameter: the same for all lanes.
 void loadUniform(Warp &w, const Instruction &i, Mask m) {
   const Slot *slots = w.launch.decoded.slots.data() + i.extra;
   for (size_t k = 0; k < i.count; ++k) {
-    uint64_t value = 0;
-    std::memcpy(&value, w.launch.parameters.data() + i.offset + k * i.width, i.width);
+    uint64_t value = parameterElement(i, w.launch.parameters.data() + i.offset + k * i.width);
     unsigned bytes = i.flags & 0xff;
-    if (isSigned(i.type) && i.width < 8) {
-      unsigned shift = 64 - 8 * i.width;
-      value = static_cast<uint64_t>(static_cast<int64_t>(value << shift) >> shift);
-    }
     std::byte *d = w.reg<std::byte>(slots[k]);
     forEachLane(m, [&](size_t lane) { std::memcpy(d + lane * bytes, &value, bytes); });
   }
@@ -160,12 +123,7 @@ void loadFrame(Warp &w, const Instruction &i, Mask m) {
   unsigned bytes = i.flags & 0xff;
   forEachLane(m, [&](size_t lane) {
     for (size_t k = 0; k < i.count; ++k) {
-      uint64_t value = 0;
-      std::memcpy(&value, frameParameter(w, i, lane) + k * i.width, i.width);
-      if (isSigned(i.type) && i.width < 8) {
-        unsigned shift = 64 - 8 * i.width;
-        value = static_cast<uint64_t>(static_cast<int64_t>(value << shift) >> shift);
-      }
+      uint64_t value = parameterElement(i, frameParameter(w, i, lane) + k * i.width);
       std::memcpy(w.reg<std::byte>(slots[k]) + lane * bytes, &value, bytes);
     }
   });
@@ -278,39 +236,11 @@ void decodeAccess(Decoder &d) {
       d.unknown();
     return;
   }
-  if (type == Type::B128) {
-    i.run = i.count == 1 ? (isLoad ? load128 : store128) : nullptr;
-  } else if (isLoad) {
-    bool s = isSigned(type);
-    switch (i.width) {
-    case 1:
-      i.run = s ? loadInto<int8_t>(registerBytes) : loadInto<uint8_t>(registerBytes);
-      break;
-    case 2:
-      i.run = s ? loadInto<int16_t>(registerBytes) : loadInto<uint16_t>(registerBytes);
-      break;
-    case 4:
-      i.run = s ? loadInto<int32_t>(registerBytes) : loadInto<uint32_t>(registerBytes);
-      break;
-    default:
-      i.run = loadInto<uint64_t>(registerBytes);
-    }
-  } else {
-    switch (i.width) {
-    case 1:
-      i.run = storeFrom<uint8_t>(registerBytes);
-      break;
-    case 2:
-      i.run = storeFrom<uint16_t>(registerBytes);
-      break;
-    case 4:
-      i.run = storeFrom<uint32_t>(registerBytes);
-      break;
-    default:
-      i.run = storeFrom<uint64_t>(registerBytes);
-    }
-  }
-  if (!i.run)
+  if (type != Type::B128)
+    i.run = accessHandler(d, type, isLoad, registerBytes);
+  else if (i.count == 1)
+    i.run = isLoad ? load128 : store128;
+  else
     d.unknown();
 }
 

@@ -201,8 +201,7 @@ void acceptScope(Decoder &d) {
   if (d.peekModifier() == "shared::cluster")
     d.fail("thread block clusters are not simulated");
   d.acceptAny({"shared", "shared::cta"});
-  if (!d.accept("b64"))
-    d.unknown();
+  d.expect("b64");
 }
 
 void decodeWait(Decoder &d) {
@@ -224,8 +223,7 @@ void decodeMBarrier(Decoder &d) {
   if (what == 6 || what == 7)
     return decodeWait(d);
   if (what == 8) {
-    if (!d.accept("b64"))
-      d.unknown();
+    d.expect("b64");
     i.dst = d.write(Type::B32);
     i.a = d.read(Type::B64);
     i.run = pendingCount;

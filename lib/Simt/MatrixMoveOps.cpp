@@ -68,8 +68,7 @@ void transposeMatrix(Warp &w, const Instruction &i, Mask m) {
 }
 
 void head(Decoder &d) {
-  if (!d.accept("sync") || !d.accept("aligned") || !d.accept("m8n8"))
-    d.unknown();
+  d.expect("sync", "aligned", "m8n8");
   int matrices = d.acceptAny({"x1", "x2", "x4"});
   d.i.flags = d.accept("trans");
   if (matrices < 0)
@@ -96,9 +95,7 @@ void simt::addMatrixMoveOps(OpcodeTable &table) {
     d.i.run = storeMatrices;
   };
   table["movmatrix"] = [](Decoder &d) {
-    if (!d.accept("sync") || !d.accept("aligned") || !d.accept("m8n8") || !d.accept("trans") ||
-        !d.accept("b16"))
-      d.unknown();
+    d.expect("sync", "aligned", "m8n8", "trans", "b16");
     d.i.opClass = OpClass::MatrixMove;
     d.i.dst = d.write(Type::B32);
     d.i.a = d.read(Type::B32);

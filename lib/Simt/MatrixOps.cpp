@@ -65,8 +65,7 @@ bool exists(const MatrixProduct &p) {
 }
 
 void decodeMma(Decoder &d) {
-  if (!d.accept("sync") || !d.accept("aligned"))
-    d.unknown();
+  d.expect("sync", "aligned");
   auto shape = parseMatrixShape(d.takeModifier());
   if (!shape || !d.accept("row") || !d.accept("col"))
     d.unknown();

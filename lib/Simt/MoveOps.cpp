@@ -8,15 +8,12 @@
 #include "Decoder.h"
 #include "Lanes.h"
 
+#include <functional>
+
 using namespace easyquant;
 using namespace easyquant::simt;
 
 namespace {
-
-template <typename T> struct Same {
-  T operator()(T a) const { return a; }
-};
-template <typename T> constexpr Handler move = mapUnary<T, T, Same<T>>;
 
 void movePredicate(Warp &w, const Instruction &i, Mask m) {
   w.setPredicate(i.dst, m, w.predicate(i.a));
@@ -68,10 +65,6 @@ template <typename D, typename P> void unpackPair(Warp &w, const Instruction &i,
   storeLanes(w.reg<P>(parts[1]), m, [&](unsigned lane) { return P(whole[lane] >> 8 * sizeof(P)); });
 }
 
-Type bitsOf(unsigned bytes) {
-  return bytes == 1 ? Type::B8 : bytes == 2 ? Type::B16 : bytes == 4 ? Type::B32 : Type::B64;
-}
-
 void decodeMov(Decoder &d) {
   Type type = d.type();
   d.i.opClass = OpClass::Move;
@@ -83,22 +76,13 @@ void decodeMov(Decoder &d) {
     d.i.a = type == Type::Pred ? d.readPredicate(from, negated) : d.read(from, type);
     if (negated)
       d.unknown();
-    switch (sizeOf(type)) {
-    case 1:
-      d.i.run = type == Type::Pred ? movePredicate : move<uint8_t>;
-      break;
-    case 2:
-      d.i.run = move<uint16_t>;
-      break;
-    case 4:
-      d.i.run = move<uint32_t>;
-      break;
-    case 8:
-      d.i.run = move<uint64_t>;
-      break;
-    default:
+    if (type == Type::Pred)
+      d.i.run = movePredicate;
+    else if (type == Type::B128)
       d.i.run = moveWide;
-    }
+    else
+      d.i.run = handlerFor<Type::B8, Type::B16, Type::B32, Type::B64>(
+          d, bitsOf(sizeOf(type)), []<typename T>(T) { return mapUnary<std::identity{}, T>; });
     return;
   }
   size_t parts = packs ? from.items.size() : to.items.size();
@@ -124,15 +108,11 @@ void decodeMov(Decoder &d) {
   }
 }
 
-std::optional<uint64_t> window(int space) {
-  static constexpr uint64_t windows[] = {
-      0, 0, kSharedWindow, kSharedWindow, kLocalWindow, kParameterWindow};
-  return space < 0 ? std::nullopt : std::optional(windows[space]);
-}
-int acceptSpace(Decoder &d) {
-  int space = d.acceptAny({"global", "const", "shared", "shared::cta", "local", "param"});
-  if (space == 5)
-    d.accept("entry"); // .param::entry is one modifier in newer PTX
+/// The space that `cvta` and `isspacep` name.
+Space namedSpace(Decoder &d) {
+  Space space = d.acceptSpace();
+  if (space == Space::Generic)
+    d.unknown();
   return space;
 }
 
@@ -167,25 +147,17 @@ void simt::addMoveOps(OpcodeTable &table) {
   table["mov"] = decodeMov;
   table["cvta"] = [](Decoder &d) {
     bool to = d.accept("to");
-    auto base = window(acceptSpace(d));
-    if (!base || !d.accept("u64"))
-      d.unknown();
-    d.i.opClass = OpClass::Move;
-    d.i.dst = d.write(Type::U64);
-    d.i.a = d.read(Type::U64);
-    d.i.offset = static_cast<int64_t>(to ? -*base : *base);
+    uint64_t base = windowOf(namedSpace(d));
+    d.expect("u64");
+    d.arithmetic(Type::U64, OpClass::Move, 1);
+    d.i.offset = static_cast<int64_t>(to ? -base : base);
     d.i.run = convertAddress;
   };
   table["isspacep"] = [](Decoder &d) {
-    int space = acceptSpace(d);
-    auto base = window(space);
-    if (!base)
-      d.unknown();
-    d.i.opClass = OpClass::Compare;
-    d.i.dst = d.write(Type::Pred);
-    d.i.a = d.read(Type::U64);
-    d.i.offset = static_cast<int64_t>(*base);
-    d.i.flags = space == 1;
+    Space space = namedSpace(d);
+    d.operate(OpClass::Compare, Type::Pred, {Type::U64});
+    d.i.offset = static_cast<int64_t>(windowOf(space));
+    d.i.flags = space == Space::Const;
     d.i.run = isInSpace;
   };
 }

@@ -9,6 +9,7 @@
 
 #include "Lexer.h"
 
+#include <algorithm>
 #include <bit>
 
 using namespace easyquant;
@@ -540,17 +541,7 @@ Result<std::unique_ptr<ast::Module>> simt::parseModule(std::string text, std::st
 }
 
 std::optional<Type> simt::parseType(std::string_view name) {
-  static const std::unordered_map<std::string_view, Type> types = {
-      {"pred", Type::Pred},     {"b8", Type::B8},         {"u8", Type::U8},
-      {"s8", Type::S8},         {"b16", Type::B16},       {"u16", Type::U16},
-      {"s16", Type::S16},       {"f16", Type::F16},       {"bf16", Type::BF16},
-      {"b32", Type::B32},       {"u32", Type::U32},       {"s32", Type::S32},
-      {"f32", Type::F32},       {"f16x2", Type::F16x2},   {"bf16x2", Type::BF16x2},
-      {"tf32", Type::TF32},     {"u16x2", Type::U16x2},   {"s16x2", Type::S16x2},
-      {"e4m3x2", Type::E4M3x2}, {"e5m2x2", Type::E5M2x2}, {"e4m3", Type::E4M3},
-      {"e5m2", Type::E5M2},     {"b64", Type::B64},       {"u64", Type::U64},
-      {"s64", Type::S64},       {"f64", Type::F64},       {"b128", Type::B128},
-      {"b1", Type::B1},         {"u4", Type::U4},         {"s4", Type::S4}};
-  auto found = types.find(name);
-  return found == types.end() ? std::nullopt : std::optional(found->second);
+  auto found = std::ranges::find(kTypes, name, &TypeInfo::name);
+  return found == std::end(kTypes) ? std::nullopt
+                                   : std::optional(static_cast<Type>(found - std::begin(kTypes)));
 }

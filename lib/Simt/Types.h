@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <type_traits>
 
 namespace easyquant::simt {
 
@@ -47,41 +48,23 @@ enum class Type : uint8_t {
   S4
 };
 
-/// `name` without its leading dot: "u32", "f16x2", ...
-std::optional<Type> parseType(std::string_view name);
+/// What a type is called, without its leading dot, and its bytes in memory; sub-byte types count as
+/// 1. In the order of Type.
+struct TypeInfo {
+  std::string_view name;
+  uint8_t bytes;
+};
+inline constexpr TypeInfo kTypes[] = {
+    {"pred", 1},   {"b8", 1},     {"u8", 1},     {"s8", 1},   {"b16", 2},   {"u16", 2},
+    {"s16", 2},    {"f16", 2},    {"bf16", 2},   {"b32", 4},  {"u32", 4},   {"s32", 4},
+    {"f32", 4},    {"f16x2", 4},  {"bf16x2", 4}, {"tf32", 4}, {"u16x2", 4}, {"s16x2", 4},
+    {"e4m3x2", 2}, {"e5m2x2", 2}, {"e4m3", 1},   {"e5m2", 1}, {"b64", 8},   {"u64", 8},
+    {"s64", 8},    {"f64", 8},    {"b128", 16},  {"b1", 1},   {"u4", 1},    {"s4", 1}};
 
-/// Bytes in memory. Packed pairs of fp8 are 2; sub-byte types count as 1.
-constexpr unsigned sizeOf(Type type) {
-  switch (type) {
-  case Type::Pred:
-  case Type::B8:
-  case Type::U8:
-  case Type::S8:
-  case Type::E4M3:
-  case Type::E5M2:
-  case Type::B1:
-  case Type::U4:
-  case Type::S4:
-    return 1;
-  case Type::B16:
-  case Type::U16:
-  case Type::S16:
-  case Type::F16:
-  case Type::BF16:
-  case Type::E4M3x2:
-  case Type::E5M2x2:
-    return 2;
-  case Type::B64:
-  case Type::U64:
-  case Type::S64:
-  case Type::F64:
-    return 8;
-  case Type::B128:
-    return 16;
-  default:
-    return 4;
-  }
-}
+constexpr const TypeInfo &infoOf(Type type) { return kTypes[static_cast<unsigned>(type)]; }
+constexpr unsigned sizeOf(Type type) { return infoOf(type).bytes; }
+/// "u32", "f16x2", ...
+std::optional<Type> parseType(std::string_view name);
 
 constexpr bool isSigned(Type type) {
   return type == Type::S8 || type == Type::S16 || type == Type::S32 || type == Type::S64;
@@ -93,9 +76,37 @@ constexpr bool isInteger(Type type) { return isSigned(type) || isUnsigned(type);
 constexpr bool isBits(Type type) {
   return type == Type::B8 || type == Type::B16 || type == Type::B32 || type == Type::B64;
 }
+/// The bits of so many bytes.
+constexpr Type bitsOf(unsigned bytes) {
+  return bytes == 1   ? Type::B8
+         : bytes == 2 ? Type::B16
+         : bytes == 4 ? Type::B32
+         : bytes == 8 ? Type::B64
+                      : Type::B128;
+}
 constexpr bool isFloat(Type type) {
   return type == Type::F16 || type == Type::BF16 || type == Type::F32 || type == Type::F64;
 }
+
+namespace detail {
+template <unsigned bytes, bool isSigned> auto integerOf() {
+  if constexpr (bytes == 1)
+    return std::conditional_t<isSigned, int8_t, uint8_t>();
+  else if constexpr (bytes == 2)
+    return std::conditional_t<isSigned, int16_t, uint16_t>();
+  else if constexpr (bytes == 4)
+    return std::conditional_t<isSigned, int32_t, uint32_t>();
+  else
+    return std::conditional_t<isSigned, int64_t, uint64_t>();
+}
+} // namespace detail
+
+/// The C++ type that computes with a type; the bits of a type that C++ does not have.
+template <Type type>
+using ValueOf = std::conditional_t<
+    type == Type::F32, float,
+    std::conditional_t<type == Type::F64, double,
+                       decltype(detail::integerOf<sizeOf(type), isSigned(type)>())>>;
 
 enum class Space : uint8_t { Register, Param, Global, Const, Shared, Local, Generic };
 

@@ -27,16 +27,10 @@ void Warp::addresses(Slot address, bool wide, int64_t offset, uint64_t (&out)[kL
 }
 
 static Space spaceOfGeneric(uint64_t address) {
-  switch (address / 0x0100'0000'0000) {
-  case kSharedWindow / 0x0100'0000'0000:
-    return Space::Shared;
-  case kLocalWindow / 0x0100'0000'0000:
-    return Space::Local;
-  case kParameterWindow / 0x0100'0000'0000:
-    return Space::Param;
-  default:
-    return Space::Global;
-  }
+  for (Space space : {Space::Shared, Space::Local, Space::Param})
+    if (address / kSharedWindow == windowOf(space) / kSharedWindow)
+      return space;
+  return Space::Global;
 }
 
 static const char *verbOf(AccessKind kind) {
@@ -207,17 +201,13 @@ void Warp::resolve(const Instruction &i, Mask m, AccessKind kind, unsigned bytes
     forEachLane(left,
                 [&](unsigned lane) { same |= Mask(spaceOfGeneric(at[lane]) == wanted) << lane; });
     left &= ~same;
-    uint64_t window = wanted == Space::Shared  ? kSharedWindow
-                      : wanted == Space::Local ? kLocalWindow
-                      : wanted == Space::Param ? kParameterWindow
-                                               : 0;
     if (same == m)
-      return request.run(wanted, window);
+      return request.run(wanted, windowOf(wanted));
     uint64_t part[kLanes];
     for (unsigned lane = 0; lane < kLanes; ++lane)
       part[lane] = same >> lane & 1 ? at[lane] : at[std::countr_zero(same)];
     std::byte *found[kLanes] = {};
-    Request{*this, i, same, kind, bytes, part, found}.run(wanted, window);
+    Request{*this, i, same, kind, bytes, part, found}.run(wanted, windowOf(wanted));
     forEachLane(same, [&](unsigned lane) { pointers[lane] = found[lane]; });
   }
 }

@@ -10,6 +10,7 @@
 #include "FloatLanes.h"
 
 #include <algorithm>
+#include <functional>
 
 using namespace easyquant;
 using namespace easyquant::simt;
@@ -102,91 +103,66 @@ template <typename T> void match(Warp &w, const Instruction &i, Mask m) {
   }
 }
 
-template <typename T, typename F> void reduce(Warp &w, const Instruction &i, Mask m) {
+template <typename T, auto f> void reduce(Warp &w, const Instruction &i, Mask m) {
   if (!gather(w, i, m, i.b))
     return;
   const T *a = w.reg<T>(i.a);
   unsigned first = std::countr_zero(m);
   T result = a[first];
-  forEachLane(m & (m - 1), [&](unsigned lane) { result = F()(result, a[lane]); });
+  forEachLane(m & (m - 1), [&](unsigned lane) { result = f(result, a[lane]); });
   storeLanes(w.reg<T>(i.dst), m, [&](unsigned) { return result; });
 }
-struct Sum {
-  uint32_t operator()(uint32_t a, uint32_t b) const { return a + b; }
-};
-template <typename T> struct Least {
-  T operator()(T a, T b) const { return std::min(a, b); }
-};
-template <typename T> struct Greatest {
-  T operator()(T a, T b) const { return std::max(a, b); }
-};
-template <bool maximum, bool absolute, bool nan> struct Extremum {
-  float operator()(float a, float b) const {
-    if (absolute)
-      a = std::fabs(a), b = std::fabs(b);
-    if (a != a || b != b)
-      return nan || (a != a && b != b) ? std::bit_cast<float>(0x7fffffffu) : a != a ? b : a;
-    return (a < b || (a == b && std::signbit(a))) == maximum ? b : a;
-  }
-};
+constexpr auto least = [](auto a, auto b) { return std::min(a, b); };
+constexpr auto greatest = [](auto a, auto b) { return std::max(a, b); };
+template <bool maximum, bool absolute, bool nan> float extremum(float a, float b) {
+  if (absolute)
+    a = std::fabs(a), b = std::fabs(b);
+  if (a != a || b != b)
+    return nan || (a != a && b != b) ? std::bit_cast<float>(0x7fffffffu) : a != a ? b : a;
+  return (a < b || (a == b && std::signbit(a))) == maximum ? b : a;
+}
 
 Handler floatReduction(bool maximum, bool absolute, bool nan) {
   static constexpr Handler table[] = {
-      reduce<float, Extremum<false, false, false>>, reduce<float, Extremum<false, false, true>>,
-      reduce<float, Extremum<false, true, false>>,  reduce<float, Extremum<false, true, true>>,
-      reduce<float, Extremum<true, false, false>>,  reduce<float, Extremum<true, false, true>>,
-      reduce<float, Extremum<true, true, false>>,   reduce<float, Extremum<true, true, true>>};
+      reduce<float, extremum<false, false, false>>, reduce<float, extremum<false, false, true>>,
+      reduce<float, extremum<false, true, false>>,  reduce<float, extremum<false, true, true>>,
+      reduce<float, extremum<true, false, false>>,  reduce<float, extremum<true, false, true>>,
+      reduce<float, extremum<true, true, false>>,   reduce<float, extremum<true, true, true>>};
   return table[maximum * 4 + absolute * 2 + nan];
 }
 
 void decodeRedux(Decoder &d) {
-  if (!d.accept("sync"))
-    d.unknown();
-  int op = d.acceptAny({"add", "min", "max", "and", "or", "xor"});
+  d.expect("sync");
+  int op = d.expectAny({"add", "min", "max", "and", "or", "xor"});
   bool absolute = d.accept("abs"), nan = d.accept("NaN");
   Type type = d.type();
-  d.i.opClass = OpClass::Shuffle;
-  d.i.dst = d.write(type);
-  d.i.a = d.read(type);
-  d.i.b = d.read(Type::B32);
-  const bool isPlain = !absolute && !nan;
-  const bool s = isPlain && type == Type::S32, u = s || (isPlain && type == Type::U32),
-             b = isPlain && type == Type::B32;
+  d.operate(OpClass::Shuffle, type, {type, Type::B32});
   using U = uint32_t;
-  if (type == Type::F32 && (op == 1 || op == 2))
+  if (type == Type::F32 && (op == 1 || op == 2)) {
     d.i.run = floatReduction(op == 2, absolute, nan);
-  else if (op == 0 && u)
-    d.i.run = reduce<U, Sum>;
-  else if (op == 1 && u)
-    d.i.run = s ? reduce<int32_t, Least<int32_t>> : reduce<U, Least<U>>;
-  else if (op == 2 && u)
-    d.i.run = s ? reduce<int32_t, Greatest<int32_t>> : reduce<U, Greatest<U>>;
-  else if (op == 3 && b)
-    d.i.run = reduce<U, std::bit_and<U>>;
-  else if (op == 4 && b)
-    d.i.run = reduce<U, std::bit_or<U>>;
-  else if (op == 5 && b)
-    d.i.run = reduce<U, std::bit_xor<U>>;
-  else
+    return;
+  }
+  static constexpr Handler ofUnsigned[] = {reduce<U, std::plus<>{}>, reduce<U, least>,
+                                           reduce<U, greatest>};
+  static constexpr Handler ofSigned[] = {reduce<U, std::plus<>{}>, reduce<int32_t, least>,
+                                         reduce<int32_t, greatest>};
+  static constexpr Handler ofBits[] = {reduce<U, std::bit_and<>{}>, reduce<U, std::bit_or<>{}>,
+                                       reduce<U, std::bit_xor<>{}>};
+  if (absolute || nan || (op < 3 ? type != Type::U32 && type != Type::S32 : type != Type::B32))
     d.unknown();
+  d.i.run = op >= 3 ? ofBits[op - 3] : isSigned(type) ? ofSigned[op] : ofUnsigned[op];
 }
 
 } // namespace
 
 void simt::addWarpOps(OpcodeTable &table) {
   table["shfl"] = [](Decoder &d) {
-    int mode = d.accept("sync") ? d.acceptAny({"up", "down", "bfly", "idx"}) : -1;
-    if (mode < 0 || !d.accept("b32"))
-      d.unknown();
+    d.expect("sync");
+    int mode = d.expectAny({"up", "down", "bfly", "idx"});
+    d.expect("b32");
     d.i.opClass = OpClass::Shuffle;
-    const ast::Operand &to = d.operand();
     d.i.extra = kNoSlot;
-    if (to.kind == ast::Operand::Pair) {
-      d.i.dst = d.write(to.items[0], Type::B32);
-      d.i.extra = d.write(to.items[1], Type::Pred);
-    } else {
-      d.i.dst = d.write(to, Type::B32);
-    }
+    d.i.dst = d.writePair(Type::B32, d.i.extra);
     d.i.a = d.read(Type::B32);
     d.i.b = d.read(Type::B32);
     d.i.c = d.read(Type::B32);
@@ -195,9 +171,9 @@ void simt::addWarpOps(OpcodeTable &table) {
     d.i.run = shuffle;
   };
   table["vote"] = [](Decoder &d) {
-    int mode = d.accept("sync") ? d.acceptAny({"all", "any", "uni", "ballot"}) : -1;
-    if (mode < 0 || !d.accept(mode == Ballot ? "b32" : "pred"))
-      d.unknown();
+    d.expect("sync");
+    int mode = d.expectAny({"all", "any", "uni", "ballot"});
+    d.expect(mode == Ballot ? "b32" : "pred");
     d.i.opClass = OpClass::Shuffle;
     d.i.dst = d.write(mode == Ballot ? Type::B32 : Type::Pred);
     bool negated = false;
@@ -208,42 +184,30 @@ void simt::addWarpOps(OpcodeTable &table) {
     d.i.run = vote;
   };
   table["match"] = [](Decoder &d) {
-    int mode = d.acceptAny({"any", "all"});
-    if (mode < 0 || !d.accept("sync"))
-      d.unknown();
+    int mode = d.expectAny({"any", "all"});
+    d.expect("sync");
     Type type = d.type();
     d.i.opClass = OpClass::Shuffle;
-    const ast::Operand &to = d.operand();
-    if (to.kind == ast::Operand::Pair && mode == 1) {
-      d.i.dst = d.write(to.items[0], Type::B32);
-      d.i.c = d.write(to.items[1], Type::Pred);
-    } else {
-      d.i.dst = d.write(to, Type::B32);
-    }
+    d.i.dst = mode == 1 ? d.writePair(Type::B32, d.i.c) : d.write(Type::B32);
     d.i.a = d.read(type);
     d.i.b = d.read(Type::B32);
     d.i.flags = mode;
-    if (type != Type::B32 && type != Type::B64)
-      d.unknown();
-    d.i.run = type == Type::B32 ? match<uint32_t> : match<uint64_t>;
+    d.i.run = handlerFor<Type::B32, Type::B64>(d, type, []<typename T>(T) { return match<T>; });
   };
   table["activemask"] = [](Decoder &d) {
-    if (!d.accept("b32"))
-      d.unknown();
-    d.i.opClass = OpClass::Shuffle;
-    d.i.dst = d.write(Type::B32);
+    d.expect("b32");
+    d.operate(OpClass::Shuffle, Type::B32, {});
     d.i.run = [](Warp &w, const Instruction &i, Mask m) {
       storeLanes(w.reg<uint32_t>(i.dst), m, [&](unsigned) { return m; });
     };
   };
   table["redux"] = decodeRedux;
   table["elect"] = [](Decoder &d) {
-    const ast::Operand &to = d.accept("sync") ? d.operand() : (d.unknown(), d.operand());
-    if (to.kind != ast::Operand::Pair)
-      d.fail("elect.sync has a register and a predicate as destination");
+    d.expect("sync");
     d.i.opClass = OpClass::Shuffle;
-    d.i.dst = d.write(to.items[0], Type::B32);
-    d.i.c = d.write(to.items[1], Type::Pred);
+    d.i.dst = d.writePair(Type::B32, d.i.c);
+    if (d.i.c == kNoSlot)
+      d.fail("elect.sync has a register and a predicate as destination");
     d.i.b = d.read(Type::B32);
     d.i.run = [](Warp &w, const Instruction &i, Mask m) {
       if (!gather(w, i, m, i.b))
