@@ -24,8 +24,7 @@ Block::Block(Launch &launch, std::array<uint32_t, 3> id, uint32_t linear)
     sharedState.assign(sharedBytes, 0);
     sharedShadow = std::make_unique<ShadowMemory>(sharedBytes);
   }
-  const auto &dims = launch.options.block;
-  unsigned threads = dims[0] * dims[1] * dims[2];
+  unsigned threads = launch.threadsOfBlock();
   for (unsigned first = 0; first < threads; first += kLanes) {
     unsigned lanes = std::min(kLanes, threads - first);
     warps.push_back(std::make_unique<Warp>(*this, first / kLanes,

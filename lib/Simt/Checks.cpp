@@ -72,13 +72,10 @@ void Checker::after(Warp &warp, const Instruction &i, Mask executing, Frame &fra
 // ---- memory ------------------------------------------------------------------------------------
 
 static std::string describe(const Launch &launch, const AccessRecord &record) {
-  const auto &dims = launch.options.block;
-  unsigned t = record.thread;
-  uint32_t block = record.block;
-  const auto &grid = launch.options.grid;
-  return fmt::format("block ({},{},{}) thread ({},{},{}), {}", block % grid[0],
-                     block / grid[0] % grid[1], block / grid[0] / grid[1], t % dims[0],
-                     t / dims[0] % dims[1], t / dims[0] / dims[1], launch.quote(record.pc));
+  auto block = placeIn(launch.options.grid, record.block);
+  auto thread = placeIn(launch.options.block, record.thread);
+  return fmt::format("block ({},{},{}) thread ({},{},{}), {}", block[0], block[1], block[2],
+                     thread[0], thread[1], thread[2], launch.quote(record.pc));
 }
 
 bool Checker::happenedBefore(const Warp &warp, unsigned lane, const AccessRecord &earlier) const {

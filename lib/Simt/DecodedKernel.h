@@ -23,6 +23,7 @@
 namespace easyquant::simt {
 
 class Warp;
+struct Frame;
 struct Instruction;
 
 using Mask = uint32_t;
@@ -95,43 +96,15 @@ struct ParameterPlace {
   uint32_t bytes = 0;
 };
 
-enum class SpecialRegister : uint8_t {
-  TidX,
-  TidY,
-  TidZ,
-  NTidX,
-  NTidY,
-  NTidZ,
-  CtaIdX,
-  CtaIdY,
-  CtaIdZ,
-  NCtaIdX,
-  NCtaIdY,
-  NCtaIdZ,
-  LaneId,
-  WarpId,
-  NWarpId,
-  WarpSize,
-  SmId,
-  NSmId,
-  GridId,
-  LaneMaskEq,
-  LaneMaskLe,
-  LaneMaskLt,
-  LaneMaskGe,
-  LaneMaskGt,
-  DynamicSharedSize,
-  TotalSharedSize,
-  Zero,
-  One,
-  LocalAddress, ///< A variable of the function; `offset` is its place in the function's part.
-  Clock,
-  ClockHi,
-  Clock64,
-  GlobalTimer,
-  GlobalTimerLo,
-  GlobalTimerHi ///< These change while running.
+/// A lane of a frame that begins, and which of several registers or variables is meant.
+struct SpecialLane {
+  const Warp &warp;
+  const Frame &frame;
+  unsigned lane;
+  uint32_t index; ///< 0, 1 or 2 for .x, .y or .z; the offset of a local variable.
 };
+/// What a special register, or the address of a local variable, is in a lane.
+using SpecialValue = uint64_t (*)(const SpecialLane &);
 
 struct FunctionCode {
   const ast::Function *source = nullptr;
@@ -142,11 +115,11 @@ struct FunctionCode {
   uint32_t localBytes = 0;     ///< Per lane.
   std::vector<ParameterPlace> results, parameters;
   struct Special {
-    SpecialRegister name;
+    SpecialValue value;
+    uint32_t index;
     Slot slot;
     unsigned bytes;
     uint32_t registerIndex;
-    uint32_t offset = 0;
   };
   std::vector<Special> specials;
 };

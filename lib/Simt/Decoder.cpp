@@ -174,7 +174,7 @@ Slot Decoder::readWide(const ast::Operand &operand, Type type, unsigned &bytes) 
     fail("the address of '{}' is taken; only kernels' parameters have one", operand.name);
   default:
     if (symbol->space == Space::Local)
-      return special(SpecialRegister::LocalAddress, bytes, symbol->address + operand.offset);
+      return localAddress(symbol->address + operand.offset, bytes);
     return constant(symbol->address + operand.offset, bytes);
   }
 }
@@ -285,7 +285,7 @@ Slot Decoder::resolveAddress(const ast::Operand &operand, Space &space, int64_t 
     fail("'{}' has no address in this space", base.name);
   if (symbol->space == Space::Local && (space == Space::Local || space == Space::Generic)) {
     offset += space == Space::Generic ? kLocalWindow : 0;
-    return special(SpecialRegister::LocalAddress, 8, symbol->address);
+    return localAddress(symbol->address, 8);
   }
   bool globalLike = symbol->space == Space::Global || symbol->space == Space::Const;
   if (space == Space::Generic)

@@ -192,7 +192,9 @@ private:
   static uint32_t reserve(uint32_t &used, const ast::Variable &variable);
   Symbol registerSymbol(Type type);
   Slot special(std::string_view name, unsigned bytes);
-  Slot special(SpecialRegister name, unsigned bytes, uint32_t offset = 0);
+  Slot special(SpecialValue value, uint32_t index, unsigned bytes);
+  /// The address of a local variable, whose offset lies in the part of the function.
+  Slot localAddress(uint64_t offset, unsigned bytes);
   Slot resolveAddress(const ast::Operand &, Space &space, int64_t &offset, bool &wide);
   void use(uint32_t registerIndex) { uses.push_back(registerIndex); }
   RegisterList list(std::vector<uint32_t> &indices);

@@ -19,6 +19,13 @@ class Block;
 class Launch;
 class Checker;
 
+/// Where block or thread `linear` is in a grid or a block of so many.
+inline std::array<uint32_t, 3> placeIn(const std::array<uint32_t, 3> &dims, uint64_t linear) {
+  return {static_cast<uint32_t>(linear % dims[0]),
+          static_cast<uint32_t>(linear / dims[0] % dims[1]),
+          static_cast<uint32_t>(linear / dims[0] / dims[1])};
+}
+
 /// Ends the launch; its finding is recorded already.
 struct Stop {};
 
@@ -254,6 +261,8 @@ public:
   std::string quote(uint32_t pc) const; ///< "line 12: st.global..."
   void count(const Instruction &i, Space space, Mask mask, unsigned bytes,
              const uint64_t (&addresses)[kLanes]);
+  unsigned threadsOfBlock() const { return options.block[0] * options.block[1] * options.block[2]; }
+  unsigned warpsOfBlock() const { return (threadsOfBlock() + kLanes - 1) / kLanes; }
   Counters &counters(const Instruction &i) { return perInstruction[&i - decoded.code.data()]; }
 
   Device::State &memory;

@@ -144,63 +144,75 @@ std::optional<Decoder::Symbol> Decoder::find(std::string_view name) {
 
 static void readClock(Warp &warp, const Instruction &i, Mask mask);
 
+namespace {
+using Lane = const SpecialLane &;
+struct SpecialRegister {
+  unsigned bytes;
+  SpecialValue value; ///< Null: a clock, which changes while the kernel runs.
+};
+} // namespace
+
+/// By name; a name that ends in a dot has three registers, .x, .y and .z.
+static const std::unordered_map<std::string_view, SpecialRegister> &specialRegisters() {
+  static constexpr SpecialRegister zero = {4, [](Lane) -> uint64_t { return 0; }},
+                                   one = {4, [](Lane) -> uint64_t { return 1; }},
+                                   block = {4, [](Lane l) -> uint64_t {
+                                              return l.warp.block.id[l.index];
+                                            }};
+  static const std::unordered_map<std::string_view, SpecialRegister> table = {
+      {"%tid.",
+       {4,
+        [](Lane l) -> uint64_t {
+          return placeIn(l.warp.launch.options.block, l.warp.thread(l.lane))[l.index];
+        }}},
+      {"%ntid.", {4, [](Lane l) -> uint64_t { return l.warp.launch.options.block[l.index]; }}},
+      {"%ctaid.", block},
+      {"%nctaid.", {4, [](Lane l) -> uint64_t { return l.warp.launch.options.grid[l.index]; }}},
+      {"%laneid", {4, [](Lane l) -> uint64_t { return l.lane; }}},
+      {"%warpid", {4, [](Lane l) -> uint64_t { return l.warp.index; }}},
+      {"%nwarpid", {4, [](Lane l) -> uint64_t { return l.warp.launch.warpsOfBlock(); }}},
+      {"%smid", zero},
+      {"%nsmid", one},
+      {"%gridid", {8, zero.value}},
+      {"%lanemask_eq", {4, [](Lane l) -> uint64_t { return 1u << l.lane; }}},
+      {"%lanemask_le", {4, [](Lane l) -> uint64_t { return (2ull << l.lane) - 1; }}},
+      {"%lanemask_lt", {4, [](Lane l) -> uint64_t { return (1ull << l.lane) - 1; }}},
+      {"%lanemask_ge", {4, [](Lane l) -> uint64_t { return uint32_t(~0ull << l.lane); }}},
+      {"%lanemask_gt", {4, [](Lane l) -> uint64_t { return uint32_t(~1ull << l.lane); }}},
+      {"%dynamic_smem_size",
+       {4, [](Lane l) -> uint64_t { return l.warp.launch.options.dynamicSharedBytes; }}},
+      {"%total_smem_size", {4, [](Lane l) -> uint64_t { return l.warp.block.sharedBytes; }}},
+      {"%clusterid.", block},
+      {"%cluster_ctarank", zero},
+      {"%cluster_nctarank", one},
+      {"%cluster_ctaid.", zero},
+      {"%cluster_nctaid.", one},
+      {"%clock", {4, nullptr}},
+      {"%clock_hi", {4, nullptr}},
+      {"%clock64", {8, nullptr}},
+      {"%globaltimer", {8, nullptr}},
+      {"%globaltimer_lo", {4, nullptr}},
+      {"%globaltimer_hi", {4, nullptr}},
+  };
+  return table;
+}
+
 Slot Decoder::special(std::string_view name, unsigned bytes) {
-  using S = SpecialRegister;
-  struct Entry {
-    S name;
-    unsigned bytes;
-  };
-  static const std::unordered_map<std::string_view, Entry> table = {
-      {"%tid.x", {S::TidX, 4}},
-      {"%tid.y", {S::TidY, 4}},
-      {"%tid.z", {S::TidZ, 4}},
-      {"%ntid.x", {S::NTidX, 4}},
-      {"%ntid.y", {S::NTidY, 4}},
-      {"%ntid.z", {S::NTidZ, 4}},
-      {"%ctaid.x", {S::CtaIdX, 4}},
-      {"%ctaid.y", {S::CtaIdY, 4}},
-      {"%ctaid.z", {S::CtaIdZ, 4}},
-      {"%nctaid.x", {S::NCtaIdX, 4}},
-      {"%nctaid.y", {S::NCtaIdY, 4}},
-      {"%nctaid.z", {S::NCtaIdZ, 4}},
-      {"%laneid", {S::LaneId, 4}},
-      {"%warpid", {S::WarpId, 4}},
-      {"%nwarpid", {S::NWarpId, 4}},
-      {"%smid", {S::SmId, 4}},
-      {"%nsmid", {S::NSmId, 4}},
-      {"%gridid", {S::GridId, 8}},
-      {"%lanemask_eq", {S::LaneMaskEq, 4}},
-      {"%lanemask_le", {S::LaneMaskLe, 4}},
-      {"%lanemask_lt", {S::LaneMaskLt, 4}},
-      {"%lanemask_ge", {S::LaneMaskGe, 4}},
-      {"%lanemask_gt", {S::LaneMaskGt, 4}},
-      {"%dynamic_smem_size", {S::DynamicSharedSize, 4}},
-      {"%total_smem_size", {S::TotalSharedSize, 4}},
-      {"%clusterid.x", {S::CtaIdX, 4}},
-      {"%clusterid.y", {S::CtaIdY, 4}},
-      {"%clusterid.z", {S::CtaIdZ, 4}},
-      {"%cluster_ctarank", {S::Zero, 4}},
-      {"%cluster_nctarank", {S::One, 4}},
-      {"%cluster_ctaid.x", {S::Zero, 4}},
-      {"%cluster_nctaid.x", {S::One, 4}},
-      {"%cluster_ctaid.y", {S::Zero, 4}},
-      {"%cluster_nctaid.y", {S::One, 4}},
-      {"%cluster_ctaid.z", {S::Zero, 4}},
-      {"%cluster_nctaid.z", {S::One, 4}},
-      {"%clock", {S::Clock, 4}},
-      {"%clock_hi", {S::ClockHi, 4}},
-      {"%clock64", {S::Clock64, 8}},
-      {"%globaltimer", {S::GlobalTimer, 8}},
-      {"%globaltimer_lo", {S::GlobalTimerLo, 4}},
-      {"%globaltimer_hi", {S::GlobalTimerHi, 4}},
-  };
-  auto found = table.find(name);
-  if (found == table.end())
+  size_t dot = name.find('.');
+  uint32_t axis = 0;
+  if (dot != std::string_view::npos) {
+    if (dot + 2 != name.size() || name.back() < 'x' || name.back() > 'z')
+      return kNoSlot;
+    axis = name.back() - 'x';
+  }
+  auto found =
+      specialRegisters().find(name.substr(0, dot == std::string_view::npos ? dot : dot + 1));
+  if (found == specialRegisters().end())
     return kNoSlot;
   unsigned width = found->second.bytes;
   if (bytes > 8 || (bytes != width && name != "%gridid" && bytes < width))
     fail("{} has {} bits", name, 8 * width);
-  if (found->second.name >= S::Clock) {
+  if (!found->second.value) {
     Slot slot = scratch(bytes);
     Instruction outer = i;
     i = Instruction();
@@ -213,16 +225,23 @@ Slot Decoder::special(std::string_view name, unsigned bytes) {
     i = outer;
     return slot;
   }
-  return special(found->second.name, bytes);
+  return special(found->second.value, axis, bytes);
 }
 
-Slot Decoder::special(SpecialRegister name, unsigned bytes, uint32_t offset) {
+Slot Decoder::special(SpecialValue value, uint32_t index, unsigned bytes) {
   for (const FunctionCode::Special &known : function.specials)
-    if (known.name == name && known.bytes == bytes && known.offset == offset)
+    if (known.value == value && known.index == index && known.bytes == bytes)
       return known.slot;
   Slot slot = allocate(bytes, 1);
-  function.specials.push_back({name, slot, bytes, function.registers++, offset});
+  function.specials.push_back({value, index, slot, bytes, function.registers++});
   return slot;
+}
+
+Slot Decoder::localAddress(uint64_t offset, unsigned bytes) {
+  constexpr SpecialValue value = [](const SpecialLane &l) -> uint64_t {
+    return l.frame.localBase + l.index;
+  };
+  return special(value, static_cast<uint32_t>(offset), bytes);
 }
 
 /// One tick a warp instruction.

@@ -41,11 +41,8 @@ LaunchReport Launch::run() {
   try {
     while (next < blocks || !active.empty()) {
       if (active.empty() || (next < blocks && active.size() < kResidentBlocks)) {
-        std::array<uint32_t, 3> id = {
-            static_cast<uint32_t>(next % options.grid[0]),
-            static_cast<uint32_t>(next / options.grid[0] % options.grid[1]),
-            static_cast<uint32_t>(next / options.grid[0] / options.grid[1])};
-        active.push_front(std::make_unique<Block>(*this, id, next++));
+        active.push_front(std::make_unique<Block>(*this, placeIn(options.grid, next), next));
+        ++next;
       }
       bool ended = false;
       for (unsigned round = 0; round < kPatience && !ended; ++round) {
@@ -96,9 +93,7 @@ void Launch::report(Finding::Kind kind, uint32_t pc, const Block &block, unsigne
   }
   if (findings.size() >= kMostFindings)
     return;
-  const auto &dims = options.block;
-  std::array<uint32_t, 3> at = {thread % dims[0], thread / dims[0] % dims[1],
-                                thread / dims[0] / dims[1]};
+  auto at = placeIn(options.block, thread);
   Finding finding{kind, decoded.code[pc].line, block.id, at, count, {}};
   finding.message =
       fmt::format("{}: {}:{}: {}\n    block ({},{},{}) thread ({},{},{}) {}", nameOf(kind),

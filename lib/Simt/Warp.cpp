@@ -16,10 +16,7 @@ Warp::Warp(Block &block, unsigned index, Mask lanes)
     : block(block), launch(block.launch), index(index), alive(lanes) {
   bases[1] = const_cast<std::byte *>(launch.decoded.constants.data());
   if (launch.checker)
-    known.assign(
-        (launch.options.block[0] * launch.options.block[1] * launch.options.block[2] + kLanes - 1) /
-            kLanes,
-        0);
+    known.assign(launch.warpsOfBlock(), 0);
   Frame *frame = newFrame(*launch.decoded.kernel, nullptr, lanes);
   mask = lanes;
   pc = frame->function->entry;
@@ -89,93 +86,9 @@ void Warp::enter(Frame *next) {
 }
 
 void Warp::initialiseSpecials(Frame &target) {
-  using S = SpecialRegister;
-  const auto &dims = launch.options.block;
-  const auto &grid = launch.options.grid;
   for (const FunctionCode::Special &special : target.function->specials) {
     for (unsigned lane = 0; lane < kLanes; ++lane) {
-      unsigned t = thread(lane);
-      uint64_t value = 0;
-      switch (special.name) {
-      case S::TidX:
-        value = t % dims[0];
-        break;
-      case S::TidY:
-        value = t / dims[0] % dims[1];
-        break;
-      case S::TidZ:
-        value = t / dims[0] / dims[1];
-        break;
-      case S::NTidX:
-        value = dims[0];
-        break;
-      case S::NTidY:
-        value = dims[1];
-        break;
-      case S::NTidZ:
-        value = dims[2];
-        break;
-      case S::CtaIdX:
-        value = block.id[0];
-        break;
-      case S::CtaIdY:
-        value = block.id[1];
-        break;
-      case S::CtaIdZ:
-        value = block.id[2];
-        break;
-      case S::NCtaIdX:
-        value = grid[0];
-        break;
-      case S::NCtaIdY:
-        value = grid[1];
-        break;
-      case S::NCtaIdZ:
-        value = grid[2];
-        break;
-      case S::LaneId:
-        value = lane;
-        break;
-      case S::WarpId:
-        value = index;
-        break;
-      case S::NWarpId:
-        value = (dims[0] * dims[1] * dims[2] + kLanes - 1) / kLanes;
-        break;
-      case S::WarpSize:
-        value = kLanes;
-        break;
-      case S::LaneMaskEq:
-        value = 1u << lane;
-        break;
-      case S::LaneMaskLe:
-        value = (2ull << lane) - 1;
-        break;
-      case S::LaneMaskLt:
-        value = (1ull << lane) - 1;
-        break;
-      case S::LaneMaskGe:
-        value = 0xffffffffull << lane & 0xffffffff;
-        break;
-      case S::LaneMaskGt:
-        value = 0xfffffffeull << lane & 0xffffffff;
-        break;
-      case S::NSmId:
-      case S::One:
-        value = 1;
-        break;
-      case S::DynamicSharedSize:
-        value = launch.options.dynamicSharedBytes;
-        break;
-      case S::TotalSharedSize:
-        value = block.sharedBytes;
-        break;
-      case S::LocalAddress:
-        value = target.localBase + special.offset;
-        break;
-      default:
-        break;
-      }
+      uint64_t value = special.value({*this, target, lane, special.index});
       std::memcpy(target.registers + special.slot + size_t(lane) * special.bytes, &value,
                   special.bytes);
     }
