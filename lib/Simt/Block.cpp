@@ -71,7 +71,7 @@ bool Block::run(uint64_t quantum) {
 void Block::arrive(Warp &warp, const Instruction &i, Mask mask, unsigned number, unsigned expected,
                    bool waits, bool aligned) {
   Barrier &barrier = barriers[number];
-  auto pc = static_cast<uint32_t>(&i - launch.decoded.code.data());
+  uint32_t pc = launch.pcOf(i);
   if (!barrier.arrived) {
     barrier.expected = expected;
     barrier.pc = pc;

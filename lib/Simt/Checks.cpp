@@ -12,10 +12,6 @@
 using namespace easyquant;
 using namespace easyquant::simt;
 
-static uint32_t pcOf(const Launch &launch, const Instruction &i) {
-  return static_cast<uint32_t>(&i - launch.decoded.code.data());
-}
-
 // ---- undefined registers -----------------------------------------------------------------------
 //
 // A value that depends on an undefined register is undefined. That is reported where it decides
@@ -45,7 +41,7 @@ void Checker::judge(Warp &warp, const Instruction &i, RegisterList list, Mask re
   Mask bad = reading & ~definedLanes(warp, *warp.frame, list);
   if (!bad)
     return;
-  launch.report(Finding::Uninitialised, pcOf(launch, i), warp.block,
+  launch.report(Finding::Uninitialised, launch.pcOf(i), warp.block,
                 warp.thread(std::countr_zero(bad)),
                 fmt::format("uses a register that was never written as {}: {}", role,
                             describeLanes(warp, bad)),
@@ -93,7 +89,7 @@ bool Checker::happenedBefore(const Warp &warp, unsigned lane, const AccessRecord
 void Checker::order(Warp &warp, const Instruction &i, unsigned lane, AccessHistory &history,
                     AccessKind kind, bool isShared, bool isAtomic) {
   AccessRecord now{warp.block.linear, static_cast<uint16_t>(warp.thread(lane)), isAtomic,
-                   warp.clock, pcOf(launch, i)};
+                   warp.clock, launch.pcOf(i)};
   auto conflict = [&](const AccessRecord &earlier, const char *what) {
     if (earlier.block == ~0u || (earlier.atomic && isAtomic) || happenedBefore(warp, lane, earlier))
       return;
@@ -129,12 +125,12 @@ void Checker::shared(Warp &warp, const Instruction &i, unsigned lane, uint64_t o
     all &= state[k], any |= state[k];
   if (any & kInFlight)
     launch.report(
-        Finding::AsyncRead, pcOf(launch, i), block, warp.thread(lane),
+        Finding::AsyncRead, launch.pcOf(i), block, warp.thread(lane),
         fmt::format("{} shared memory that an asynchronous copy still writes (offset {}): it "
                     "has not been waited for",
                     kind == AccessKind::Read ? "reads" : "writes", offset));
   else if (kind != AccessKind::Write && !(all & kWritten))
-    launch.report(Finding::Uninitialised, pcOf(launch, i), block, warp.thread(lane),
+    launch.report(Finding::Uninitialised, launch.pcOf(i), block, warp.thread(lane),
                   fmt::format("reads shared memory that nobody has written (offset {})", offset));
   bool strong =
       i.flags & kStrongAccess &&
@@ -155,7 +151,7 @@ void Checker::global(Warp &warp, const Instruction &i, unsigned lane, Allocation
                      uint64_t offset, unsigned bytes, AccessKind kind) {
   if (kind != AccessKind::Write && !allocation.isWritten(offset, bytes)) {
     launch.report(
-        Finding::Uninitialised, pcOf(launch, i), warp.block, warp.thread(lane),
+        Finding::Uninitialised, launch.pcOf(i), warp.block, warp.thread(lane),
         fmt::format("reads '{}' at offset {}, which nobody has written", allocation.name, offset));
     allocation.markWritten(offset, bytes);
   }
@@ -190,7 +186,7 @@ void Checker::local(Warp &warp, const Instruction &i, unsigned lane, uint64_t of
   }
   if (!std::all_of(state, state + bytes, [](uint8_t s) { return s & kWritten; }))
     launch.report(
-        Finding::Uninitialised, pcOf(launch, i), warp.block, warp.thread(lane),
+        Finding::Uninitialised, launch.pcOf(i), warp.block, warp.thread(lane),
         fmt::format("reads local memory that the thread has not written (offset {})", offset));
 }
 
@@ -208,7 +204,7 @@ void Checker::sameAddressStores(Warp &warp, const Instruction &i, Mask mask, uns
         std::memcmp(values + a * stride, values + b * stride, bytes) == 0)
       continue;
     launch.report(
-        Finding::Race, pcOf(launch, i), warp.block, warp.thread(std::min(a, b)),
+        Finding::Race, launch.pcOf(i), warp.block, warp.thread(std::min(a, b)),
         fmt::format("and thread {} write different values to one place in one instruction",
                     warp.thread(std::max(a, b))));
     return;
@@ -224,7 +220,7 @@ void Checker::startCopy(Warp &warp, const Instruction &i, const PendingCopy &cop
   for (unsigned k = 0; k < copy.bytes; ++k)
     any |= state[k], state[k] |= kInFlight;
   if (any & kInFlight)
-    launch.report(Finding::AsyncRead, pcOf(launch, i), block, warp.thread(copy.lane),
+    launch.report(Finding::AsyncRead, launch.pcOf(i), block, warp.thread(copy.lane),
                   "copies to where another asynchronous copy still writes");
   block.sharedShadow->visit(copy.destination, copy.bytes, [&](AccessHistory &history) {
     order(warp, i, copy.lane, history, AccessKind::Write, true, false);

@@ -263,7 +263,10 @@ public:
              const uint64_t (&addresses)[kLanes]);
   unsigned threadsOfBlock() const { return options.block[0] * options.block[1] * options.block[2]; }
   unsigned warpsOfBlock() const { return (threadsOfBlock() + kLanes - 1) / kLanes; }
-  Counters &counters(const Instruction &i) { return perInstruction[&i - decoded.code.data()]; }
+  uint32_t pcOf(const Instruction &i) const {
+    return static_cast<uint32_t>(&i - decoded.code.data());
+  }
+  Counters &counters(const Instruction &i) { return perInstruction[pcOf(i)]; }
 
   Device::State &memory;
   const DecodedKernel &decoded;

@@ -114,7 +114,8 @@ public:
   uint64_t offset;
 };
 
-enum Operation { Init, Inval, Arrive, Drop, ExpectTx, CompleteTx, ArriveExpectTx, PendingCount };
+/// In the order of decodeMBarrier's names.
+enum Operation { Init, Inval, Arrive, Drop, ExpectTx, CompleteTx, ArriveExpectTx };
 
 template <typename Visit> void eachObject(Warp &w, const Instruction &i, Mask m, Visit &&visit) {
   uint64_t at[kLanes];
@@ -191,11 +192,6 @@ template <bool parity> void waitFor(Warp &w, const Instruction &i, Mask m) {
     w.yield();
 }
 
-void pendingCount(Warp &w, const Instruction &i, Mask m) {
-  const uint64_t *a = w.reg<uint64_t>(i.a);
-  storeLanes(w.reg<uint32_t>(i.dst), m, [&](unsigned lane) { return uint32_t(a[lane] & 0xfffff); });
-}
-
 void acceptScope(Decoder &d) {
   d.acceptSemantics();
   if (d.peekModifier() == "shared::cluster")
@@ -218,30 +214,22 @@ void decodeWait(Decoder &d) {
 void decodeMBarrier(Decoder &d) {
   Instruction &i = d.i;
   i.opClass = OpClass::Barrier;
-  int what = d.acceptAny({"init", "inval", "arrive", "arrive_drop", "expect_tx", "complete_tx",
+  int what = d.expectAny({"init", "inval", "arrive", "arrive_drop", "expect_tx", "complete_tx",
                           "test_wait", "try_wait", "pending_count"});
   if (what == 6 || what == 7)
     return decodeWait(d);
   if (what == 8) {
     d.expect("b64");
-    i.dst = d.write(Type::B32);
-    i.a = d.read(Type::B64);
-    i.run = pendingCount;
+    d.operate(OpClass::Barrier, Type::B32, {Type::B64});
+    i.run = mapUnary<[](uint64_t state) { return state & 0xfffff; }, uint32_t, uint64_t>;
     return;
   }
-  if (what < 0)
-    d.unknown();
-  Operation operation = what == 2   ? Arrive
-                        : what == 3 ? Drop
-                        : what == 4 ? ExpectTx
-                        : what == 5 ? CompleteTx
-                        : what == 0 ? Init
-                                    : Inval;
-  if (what == 2 && d.accept("expect_tx"))
+  auto operation = static_cast<Operation>(what);
+  if (what == Arrive && d.accept("expect_tx"))
     operation = ArriveExpectTx;
   d.accept("noComplete");
   acceptScope(d);
-  if (what == 2 || what == 3) {
+  if (what == Arrive || what == Drop) {
     const ast::Operand &state = d.operand();
     if (state.kind != ast::Operand::Sink)
       i.dst = d.write(state, Type::B64);

@@ -101,18 +101,12 @@ private:
 };
 
 std::optional<Space> Parser::spaceOf(std::string_view word) const {
-  if (word == ".reg")
-    return Space::Register;
-  if (word == ".param")
-    return Space::Param;
-  if (word == ".global")
-    return Space::Global;
-  if (word == ".const")
-    return Space::Const;
-  if (word == ".shared")
-    return Space::Shared;
-  if (word == ".local")
-    return Space::Local;
+  static constexpr std::pair<std::string_view, Space> spaces[] = {
+      {".reg", Space::Register}, {".param", Space::Param},   {".global", Space::Global},
+      {".const", Space::Const},  {".shared", Space::Shared}, {".local", Space::Local}};
+  for (const auto &[name, space] : spaces)
+    if (word == name)
+      return space;
   return std::nullopt;
 }
 
@@ -487,14 +481,11 @@ Operand Parser::simpleOperand() {
       fail("expected a number after '-'");
     result.kind = number.kind == Token::Integer ? Operand::Integer : Operand::Float64;
     result.bits = number.kind == Token::Integer ? -number.bits : number.bits ^ 1ull << 63;
-  } else if (peek().kind == Token::Integer) {
-    result.kind = Operand::Integer;
-    result.bits = next().bits;
-  } else if (peek().kind == Token::Float32) {
-    result.kind = Operand::Float32;
-    result.bits = next().bits;
-  } else if (peek().kind == Token::Float64) {
-    result.kind = Operand::Float64;
+  } else if (auto kind = peek().kind;
+             kind == Token::Integer || kind == Token::Float32 || kind == Token::Float64) {
+    result.kind = kind == Token::Integer   ? Operand::Integer
+                  : kind == Token::Float32 ? Operand::Float32
+                                           : Operand::Float64;
     result.bits = next().bits;
   } else {
     result.name = identifier("an operand");

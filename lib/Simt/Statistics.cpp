@@ -33,21 +33,10 @@ const char *simt::nameOf(Finding::Kind kind) {
   return names[kind];
 }
 
-static const char *spaceName(Space space) {
-  switch (space) {
-  case Space::Global:
-    return "global";
-  case Space::Const:
-    return "constant";
-  case Space::Shared:
-    return "shared";
-  case Space::Local:
-    return "local";
-  case Space::Generic:
-    return "generic";
-  default:
-    return "parameter";
-  }
+static const char *nameOf(Space space) {
+  static constexpr const char *names[] = {"parameter", "parameter", "global", "constant",
+                                          "shared",    "local",     "generic"};
+  return names[static_cast<unsigned>(space)];
 }
 
 Statistics Launch::statistics() const {
@@ -73,7 +62,7 @@ Statistics Launch::statistics() const {
                          : i.opClass == OpClass::MatrixMove ? "matrix"
                          : i.opClass == OpClass::Async      ? "async"
                                                             : "other";
-      Statistics::Traffic &t = result.traffic[fmt::format("{} {}", spaceName(i.space), verb)];
+      Statistics::Traffic &t = result.traffic[fmt::format("{} {}", ::nameOf(i.space), verb)];
       t.requests += c.requests;
       t.bytes += c.bytes;
       t.sectors += c.sectors;

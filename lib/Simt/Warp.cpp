@@ -190,8 +190,7 @@ bool Warp::converge(const Instruction &i, Mask members, Mask lanes) {
   if (missing & mask) // their guard is false: they will never come
     stop(Finding::DivergentBarrier, i, lanes,
          fmt::format("needs {}, whose guard is false", describeLanes(*this, missing & mask)));
-  pending.push_back({frame, static_cast<uint32_t>(&i - launch.decoded.code.data()), mask,
-                     Group::Converging, 0, members & alive});
+  pending.push_back({frame, launch.pcOf(i), mask, Group::Converging, 0, members & alive});
   mask = 0;
   regroup = true;
   return false;
@@ -328,8 +327,8 @@ void Warp::run(uint64_t quantum) {
 }
 
 void Warp::stop(Finding::Kind kind, const Instruction &i, Mask lanes, const std::string &what) {
-  launch.report(kind, static_cast<uint32_t>(&i - launch.decoded.code.data()), block,
-                thread(lanes ? std::countr_zero(lanes) : 0), what, std::popcount(lanes));
+  launch.report(kind, launch.pcOf(i), block, thread(lanes ? std::countr_zero(lanes) : 0), what,
+                std::popcount(lanes));
   throw Stop();
 }
 

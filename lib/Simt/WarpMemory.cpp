@@ -232,7 +232,7 @@ void Warp::startCopies(const Instruction &i, Mask m, const uint64_t (&destinatio
                      static_cast<uint32_t>(offset),
                      static_cast<uint8_t>(bytes),
                      static_cast<uint8_t>(lane),
-                     static_cast<uint32_t>(&i - launch.decoded.code.data()),
+                     launch.pcOf(i),
                      groups[lane]};
     std::memcpy(copy.data.data(), source[lane], sourceBytes[lane]); // the rest is zero
     if (launch.checker)
