@@ -179,7 +179,7 @@ static LogicalResult checkFloats(Operation *op) {
 }
 
 static LogicalResult checkPanels(Operation *op, equant::WeightType weight) {
-  if (weight.getLayout() == equant::LayoutAttr::panel(op->getContext()))
+  if (weight.getLayout() == equant::LayoutAttr::get(op->getContext(), numerics::kPanelLayout))
     return success();
   return op->emitOpError("expected weights packed in the CPU's panels: run "
                          "equant-materialize-weights first");

@@ -135,14 +135,15 @@ void GPULauncher::addRowOps(KernelLibrary &library) const {
 
 /// Do the kernels find the weight as they read it?
 static LogicalResult checkFragments(equant::PackedLinearOp op, FragmentOrder order) {
-  if (op.getWeight().getType().getLayout() == equant::LayoutAttr::mmaSync(op.getContext(), order))
+  if (op.getWeight().getType().getLayout() ==
+      equant::LayoutAttr::get(op.getContext(), numerics::nameOf(order)))
     return success();
   return op.emitOpError("expected weights packed as fragments in the order of its activations: run "
                         "equant-materialize-weights with target=gpu first");
 }
 
-/// What specs of linears have in common; an error naming the site where there are no fragments of
-/// such weights, or no products with such activations.
+/// What specs of linears have in common; an error naming the site where there are no products with
+/// such activations.
 template <typename Spec>
 static LogicalResult describeWeights(Spec &spec, equant::PackedLinearOp op, FragmentOrder order) {
   equant::WeightType type = op.getWeight().getType();
@@ -154,18 +155,11 @@ static LogicalResult describeWeights(Spec &spec, equant::PackedLinearOp op, Frag
   spec.zeroPoints = !weights.symmetric;
   spec.scales = weights.scales;
   spec.bias = op.getBias() != nullptr;
-  auto layout = numerics::fragmentLayout(weights, order, spec.n, spec.k);
-  bool isKnown = layout && !op.getInputScheme();
-  if (isKnown)
+  if (!op.getInputScheme())
     return checkFragments(op, order);
-  InFlightDiagnostic error = op.emitError("site '");
-  error << siteOf(op) << "': ";
-  if (!layout)
-    error << layout.error().message;
-  else
-    error << "no GPU kernel for weights as " << type.getScheme() << " on activations as "
-          << *op.getInputScheme();
-  return error << "; compile it with --target cpu or another scheme";
+  return op.emitError("site '") << siteOf(op) << "': no GPU kernel for weights as "
+                                << type.getScheme() << " on activations as " << *op.getInputScheme()
+                                << "; compile it with --target cpu or another scheme";
 }
 
 LogicalResult GPULauncher::linear(LaunchBuilder &b, equant::PackedLinearOp op,
@@ -298,11 +292,13 @@ void GPULauncher::addLinears(KernelLibrary &library) const {
     spec.zeroPoints = !weights.symmetric;
     spec.scales = weights.scales;
     spec.sharded = op.getSharded();
-    equant::LayoutAttr layout = table.getLayout();
-    if (!layout || layout.getKind() != equant::LayoutKind::MmaSync)
+    const auto *order = llvm::find_if(numerics::kFragmentOrders, [&](FragmentOrder order) {
+      return table.getLayout() == equant::LayoutAttr::get(op.getContext(), numerics::nameOf(order));
+    });
+    if (order == numerics::kFragmentOrders.end())
       return op.emitOpError("expected a table packed as fragments: run equant-materialize-weights "
                             "with target=gpu first");
-    spec.order = layout.getOrder();
+    spec.order = *order;
     Arguments arguments(b);
     if (failed(arguments.setWeight(op.getTable(), kWeightParts)))
       return failure();

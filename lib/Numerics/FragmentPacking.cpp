@@ -131,23 +131,23 @@ Result<FragmentLayout> fragmentLayout(const Scheme &scheme, FragmentOrder order,
   return FragmentLayout{scheme, order, rows, columns};
 }
 
-int64_t FragmentLayout::bytes(WeightTensor tensor) const {
-  if (!has(tensor))
-    return 0;
-  switch (tensor) {
-  case WeightTensor::Codes:
-    return rowBlocks() * columnBlocks() * fragmentBytes(scheme.bits);
-  case WeightTensor::Scales:
-    return scaleCount() * scaleBytes(scheme.scales);
-  case WeightTensor::ZeroPoints:
-    return scaleCount() * zeroPointBits(scheme.bits) / 8;
-  case WeightTensor::Sums:
-    return scaleCount() * int64_t(sizeof(int32_t));
-  case WeightTensor::Outer:
-  case WeightTensor::Codebook:
-    return 0;
-  }
-  return 0;
+template <FragmentOrder order> static LayoutKind kindOf() {
+  return {nameOf(order), [](const Scheme &scheme, int64_t rows, int64_t columns) {
+            return asLayout(fragmentLayout(scheme, order, rows, columns));
+          }};
+}
+
+std::vector<LayoutKind> kindsOfFragmentPacking() {
+  return {kindOf<FragmentOrder::M16N8K32>(), kindOf<FragmentOrder::M16N8K16>()};
+}
+
+std::vector<int64_t> FragmentLayout::shape(WeightTensor tensor) const {
+  constexpr int64_t laneBytes = 16;
+  if (tensor == WeightTensor::Codes)
+    return {rowBlocks(), columnBlocks(), fragmentBytes(scheme.bits) / laneBytes, laneBytes};
+  const bool isZeroPoints = tensor == WeightTensor::ZeroPoints;
+  return {groups(), fragmentScaleRows(rows) / kFragmentScaleRows,
+          isZeroPoints ? kFragmentScaleRows * zeroPointBits(scheme.bits) / 8 : kFragmentScaleRows};
 }
 
 void FragmentLayout::pack(int64_t firstRow, const QuantizedMatrix &block, PackedWeight &out) const {

@@ -20,6 +20,13 @@
 
 namespace easyquant::numerics {
 
+/// The layout, if the weight has one, as those who do not know which it is have it.
+template <typename Layout> Result<std::unique_ptr<WeightLayout>> asLayout(Result<Layout> layout) {
+  if (!layout)
+    return Unexpected(layout.error());
+  return std::make_unique<Layout>(std::move(*layout));
+}
+
 /// The index of row `row` of the block and group g.
 inline int64_t paramIndex(const QParams &params, int64_t row, int64_t g) {
   return (params.rows == 1 ? 0 : row * params.groups) + g;

@@ -120,6 +120,12 @@ Result<PanelLayout> panelLayout(const Scheme &scheme, int64_t rows, int64_t colu
   return PanelLayout{scheme, rows, columns};
 }
 
+std::vector<LayoutKind> kindsOfPacking() {
+  return {{kPanelLayout, [](const Scheme &scheme, int64_t rows, int64_t columns) {
+             return asLayout(panelLayout(scheme, rows, columns));
+           }}};
+}
+
 EASYQUANT_VECTOR_CLONES
 static void packRows(int bits, int64_t columns, int64_t rows, const int8_t *codes, uint8_t *out) {
   switch (bits) {
@@ -162,30 +168,26 @@ static void packSuperScales(uint8_t *out, int64_t r, std::span<const float> scal
   }
 }
 
-int64_t PanelLayout::bytes(WeightTensor tensor) const {
-  if (tensor == WeightTensor::Codebook)
-    return has(tensor) ? std::ssize(scheme.table->values()) * int64_t(sizeof(float)) : 0;
-  return panels() * panelBytes(tensor);
-}
-
-int64_t PanelLayout::panelBytes(WeightTensor tensor) const {
-  if (!has(tensor))
-    return 0;
+std::vector<int64_t> PanelLayout::shape(WeightTensor tensor) const {
+  const int64_t words = paddedColumns(columns) / 4; // of four columns of a row
   switch (tensor) {
   case WeightTensor::Codes:
-    return panelBytes();
+    return scheme.bits == 8 ? std::vector{panels(), words, kPanelRows, int64_t(4)}
+                            : std::vector{panels(), words / 2, blockWords(scheme.bits), int64_t(4)};
   case WeightTensor::Scales:
-    return kPanelRows * rowScaleBits(scheme.scales, groups()) / 8;
-  case WeightTensor::ZeroPoints:
-    return groups() * panelFieldBytes(scheme.bits);
-  case WeightTensor::Sums:
-    return panelScales() * int64_t(sizeof(int32_t));
-  case WeightTensor::Outer:
-    return kPanelRows * int64_t(sizeof(float));
-  case WeightTensor::Codebook:
+    if (scheme.scales == ScaleFormat::UI6)
+      return {panels(), 1, kPanelRows * rowScaleBits(scheme.scales, groups()) / 8};
     break;
+  case WeightTensor::ZeroPoints:
+    return {panels(), groups(), panelFieldBytes(scheme.bits)};
+  case WeightTensor::Sums:
+    break;
+  case WeightTensor::Outer:
+    return {panels(), 1, kPanelRows};
+  case WeightTensor::Codebook:
+    return {int64_t(1) << scheme.bits};
   }
-  return 0;
+  return {panels(), groups(), kPanelRows};
 }
 
 void PanelLayout::pack(int64_t firstRow, const QuantizedMatrix &block, PackedWeight &out) const {
@@ -198,7 +200,7 @@ void PanelLayout::pack(int64_t firstRow, const QuantizedMatrix &block, PackedWei
   for (int64_t first = 0; first < block.rows; first += kPanelRows) {
     const int64_t panel = (firstRow + first) / kPanelRows;
     auto place = [&](WeightTensor tensor) {
-      return has(tensor) ? out[tensor].data() + panel * panelBytes(tensor) : nullptr;
+      return has(tensor) ? out[tensor].data() + panel * (bytes(tensor) / panels()) : nullptr;
     };
     const int64_t inside = std::min(kPanelRows, block.rows - first);
     packRows(scheme.bits, columns, inside, block.codes.data() + first * columns,

@@ -7,7 +7,31 @@
 
 #include "easyquant/Numerics/WeightLayout.h"
 
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
 namespace easyquant::numerics {
+
+#define EASYQUANT_LAYOUTS(source) std::vector<LayoutKind> kindsOf##source();
+#include "WeightLayouts.inc"
+#undef EASYQUANT_LAYOUTS
+
+const std::vector<LayoutKind> &layoutKinds() {
+  static const std::vector<LayoutKind> kinds = [] {
+    std::vector<LayoutKind> all;
+#define EASYQUANT_LAYOUTS(source) std::ranges::copy(kindsOf##source(), std::back_inserter(all));
+#include "WeightLayouts.inc"
+#undef EASYQUANT_LAYOUTS
+    return all;
+  }();
+  return kinds;
+}
+
+const LayoutKind *findLayoutKind(std::string_view name) {
+  auto found = std::ranges::find(layoutKinds(), name, &LayoutKind::name);
+  return found == layoutKinds().end() ? nullptr : &*found;
+}
 
 bool WeightLayout::has(WeightTensor tensor) const {
   switch (tensor) {
@@ -24,6 +48,17 @@ bool WeightLayout::has(WeightTensor tensor) const {
     return scheme.codes == CodeFormat::Table;
   }
   return false;
+}
+
+int64_t WeightLayout::bytes(WeightTensor tensor) const {
+  if (!has(tensor))
+    return 0;
+  const std::vector<int64_t> extents = shape(tensor);
+  const bool isBytes = tensor == WeightTensor::Codes || tensor == WeightTensor::ZeroPoints;
+  const int64_t element = isBytes                          ? 1
+                          : tensor == WeightTensor::Scales ? scaleBytes(scheme.scales)
+                                                           : 4; // int32 or f32
+  return std::accumulate(extents.begin(), extents.end(), element, std::multiplies<>());
 }
 
 PackedWeight WeightLayout::allocate() const {

@@ -8,6 +8,7 @@
 #include "easyquant/Weights/FileTensors.h"
 
 #include "easyquant/Numerics/FragmentPacking.h"
+#include "easyquant/Numerics/Packing.h"
 #include "easyquant/Weights/WeightLayouts.h"
 
 #include "llvm/ADT/StringSet.h"
@@ -72,12 +73,9 @@ void TensorLister::addWeight(const ConstantWeight &weight) {
   // Read as float as well, the global keeps its name.
   std::string name = joinNames(globals);
   name = uniqueName(names.contains(name) ? name + "_packed" : name);
-  const SchemeAttr scheme = weight.scheme;
   // All packed tensors of panels end at a line, but for int3 codes of an odd number of blocks.
-  RankedTensorType panels =
-      LayoutAttr::panel(scheme.getContext())
-          .getPackedType(WeightTensor::Codes, scheme, weight.rows, weight.columns);
-  bool isAligned = panels && panels.getNumElements() % kAlignment == 0;
+  const numerics::PanelLayout panels(weight.scheme.toNumerics(), weight.rows, weight.columns);
+  const bool isAligned = panels.bytes(WeightTensor::Codes) % kAlignment == 0;
   auto &tensors = isAligned ? aligned : others;
   const WeightType packed = packedType(weight, target.family);
   if (!packed) // writeWeights says why

@@ -13,9 +13,8 @@ using namespace easyquant::equant;
 WeightType easyquant::equant::packedType(const ConstantWeight &weight,
                                          const targets::Family &family) {
   LayoutAttr layout = family.layoutFor(weight.scheme, weight.readers);
-  for (auto part : {numerics::WeightTensor::Codes, numerics::WeightTensor::Scales})
-    if (!layout.getPackedType(part, weight.scheme, weight.rows, weight.columns))
-      return {};
+  if (!layout.getPacker(weight.scheme, weight.rows, weight.columns))
+    return {};
   return WeightType::get(weight.rows, weight.columns, weight.scheme, layout, weight.needsSums);
 }
 

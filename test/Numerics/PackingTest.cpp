@@ -275,6 +275,22 @@ TEST(PanelLayout, RefusesWhatKernelsCannotTake) {
   refused(kInt8, 8, -1, "8 x -1");
 }
 
+TEST(WeightLayout, IsFoundByItsName) {
+  const Scheme scheme{4, false, Granularity::Group, 32, false};
+  for (std::string_view name : {"panel", "m16n8k32", "m16n8k16"}) {
+    const LayoutKind *kind = findLayoutKind(name);
+    ASSERT_TRUE(kind) << name;
+    auto layout = kind->make(scheme, 70, 64);
+    ASSERT_TRUE(layout) << layout.error().message;
+    (*layout)->withSums = true;
+    EXPECT_FALSE((*layout)->shape(WeightTensor::Sums).empty());
+    EXPECT_EQ((*layout)->bytes(WeightTensor::Scales), (*layout)->bytes(WeightTensor::Sums));
+    EXPECT_EQ((*layout)->bytes(WeightTensor::Outer), 0);
+    EXPECT_FALSE(kind->make(scheme, 0, 64)) << name;
+  }
+  EXPECT_EQ(findLayoutKind("wgmma"), nullptr);
+}
+
 TEST(PanelLayout, KeepsScalesInTheirFormat) {
   const Codebook *nf4 = Codebook::nf4();
   for (Scheme scheme :

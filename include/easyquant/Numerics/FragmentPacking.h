@@ -57,7 +57,7 @@ constexpr int zeroPointBits(int bits) { return bits == 3 ? 4 : bits; }
 
 enum class FragmentOrder { M16N8K32, M16N8K16 };
 inline constexpr std::array kFragmentOrders = {FragmentOrder::M16N8K32, FragmentOrder::M16N8K16};
-/// "m16n8k32", after the instruction.
+/// "m16n8k32", after the instruction: the layout's name in the IR.
 std::string_view nameOf(FragmentOrder order);
 
 inline constexpr int64_t kFragmentBytes = 512;  ///< of a block, but for 3 bits
@@ -87,9 +87,8 @@ struct FragmentLayout final : WeightLayout {
     return (rows + r - 1) / r;
   }
   int64_t columnBlocks() const { return (columns + kFragmentColumns - 1) / kFragmentColumns; }
-  int64_t scaleCount() const { return groups() * fragmentScaleRows(rows); }
 
-  int64_t bytes(WeightTensor tensor) const override;
+  std::vector<int64_t> shape(WeightTensor tensor) const override;
   int64_t blockRows() const override { return 64; }
   void pack(int64_t firstRow, const QuantizedMatrix &block, PackedWeight &out) const override;
 };

@@ -55,6 +55,7 @@
 
 namespace easyquant::numerics {
 
+inline constexpr std::string_view kPanelLayout = "panel"; ///< its name in the IR
 inline constexpr int64_t kPanelRows = 32;
 /// How many bits of a number of `bits` bits are in the upper plane. The others are in the lower
 /// one.
@@ -71,15 +72,7 @@ struct PanelLayout final : WeightLayout {
       : WeightLayout(scheme, rows, columns) {}
 
   int64_t panels() const { return panelCount(rows); }
-  /// Rows of this panel that are rows of the matrix: 32, fewer in the last one.
-  /// Bytes of the codes of a panel.
-  int64_t panelBytes() const { return kPanelRows * paddedColumns(columns) * scheme.bits / 8; }
-  /// Bytes of a panel of any tensor.
-  int64_t panelBytes(WeightTensor tensor) const;
-  /// Scales of a panel, and as many zero points and sums.
-  int64_t panelScales() const { return kPanelRows * groups(); }
-
-  int64_t bytes(WeightTensor tensor) const override;
+  std::vector<int64_t> shape(WeightTensor tensor) const override;
   int64_t blockRows() const override { return kPanelRows; }
   void pack(int64_t firstRow, const QuantizedMatrix &block, PackedWeight &out) const override;
 };

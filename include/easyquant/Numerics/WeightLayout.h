@@ -19,6 +19,8 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
+#include <string_view>
 #include <vector>
 
 namespace easyquant::numerics {
@@ -56,7 +58,11 @@ public:
 
   int64_t groups() const { return groupCount(columns, scheme.groupSize); }
   bool has(WeightTensor tensor) const;
-  virtual int64_t bytes(WeightTensor tensor) const = 0;
+  /// The shape of a tensor that there is: of its elements, or of bytes where the bits of elements
+  /// share them (codes, zero points, scales of ui6).
+  virtual std::vector<int64_t> shape(WeightTensor tensor) const = 0;
+  /// 0 where there is no such tensor.
+  int64_t bytes(WeightTensor tensor) const;
 
   /// Blocks of so many rows may be packed apart, by any threads.
   virtual int64_t blockRows() const = 0;
@@ -74,6 +80,19 @@ protected:
   WeightLayout(const WeightLayout &) = default;
   WeightLayout &operator=(const WeightLayout &) = default;
 };
+
+/// A layout as the IR names it (#equant.layout), for weights of any scheme and size.
+struct LayoutKind {
+  std::string_view name;
+  /// Unsupported, saying what the kernels take, on schemes that the layout has no place for.
+  Result<std::unique_ptr<WeightLayout>> (*make)(const Scheme &scheme, int64_t rows,
+                                                int64_t columns);
+};
+/// Those of all sources of layouts (lib/Numerics/CMakeLists.txt), each of which defines a function
+/// that gives its own.
+const std::vector<LayoutKind> &layoutKinds();
+/// Null where there is none of this name.
+const LayoutKind *findLayoutKind(std::string_view name);
 
 /// What every layout of packed weights asks: a scheme, with static scales, and at least one
 /// element. Unsupported, InvalidArgument.

@@ -9,6 +9,7 @@
 
 #include "easyquant/Formats/Manifest.h"
 #include "easyquant/KernelLibrary/KernelLibrary.h"
+#include "easyquant/Numerics/Packing.h"
 #include "easyquant/Recipe/PassOptions.h"
 #include "easyquant/Target/CPU/Passes.h"
 #include "easyquant/Target/Target.h"
@@ -54,7 +55,7 @@ struct CPUFamily final : Family {
                 .fusions = {}}) {}
 
   LayoutAttr layoutFor(SchemeAttr weight, Readers) const override {
-    return LayoutAttr::panel(weight.getContext());
+    return LayoutAttr::get(weight.getContext(), numerics::kPanelLayout);
   }
   ActivationForm activationForm(SchemeAttr input) const override {
     if (!input)

@@ -9,6 +9,7 @@
 
 #include "easyquant/Formats/Manifest.h"
 #include "easyquant/KernelLibrary/KernelLibrary.h"
+#include "easyquant/Numerics/FragmentPacking.h"
 #include "easyquant/Recipe/Mixes.h"
 #include "easyquant/Recipe/PassOptions.h"
 #include "easyquant/Target/GPU/Passes.h"
@@ -45,8 +46,9 @@ struct GPUFamily final : Family {
   LayoutAttr layoutFor(SchemeAttr weight, Readers readers) const override {
     // Codes of 3 bits have but one order.
     const bool areFloats = readers.floats || (weight.getBits() == 3 && !readers.integers);
-    return LayoutAttr::mmaSync(weight.getContext(),
-                               areFloats ? FragmentOrder::M16N8K16 : FragmentOrder::M16N8K32);
+    return LayoutAttr::get(
+        weight.getContext(),
+        numerics::nameOf(areFloats ? FragmentOrder::M16N8K16 : FragmentOrder::M16N8K32));
   }
   std::string whyNotActivations(SchemeAttr input) const override {
     if (!input || input.isInteger())

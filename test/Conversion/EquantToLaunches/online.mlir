@@ -14,7 +14,7 @@
 // CHECK:         launch.kernel quantize @rms_norm_8_{{.*}}_quantize_online4(%{{.*}}, %{{.*}}, %[[STATE]], %[[BATCH]], {{.*}}, %[[PART2]]) {
 // CHECK:         launch.kernel quantize @advance_2_window0_{{.*}}(%[[EXTREMA]], %[[STATE]], %[[BATCH]]) {{{.*}}writes = array<i64: 1>}
 #online = #equant.scheme<i8, symmetric, tensor, online>
-!w = !equant.weight<8x8, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel, rows = 32, depth = 4>>
+!w = !equant.weight<8x8, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel>>
 !state = !lm.state<sites = 2, fields = 2>
 ml_program.global private @w(#ml_program.extern : !w) : !w {equant.offset = array<i64: 0, 256>}
 func.func @forward(%x: tensor<?x8xf32>, %one: tensor<8xf32>, %batch: !lm.batch, %state: !state) -> tensor<?x8xf32> {
@@ -33,7 +33,7 @@ func.func @forward(%x: tensor<?x8xf32>, %one: tensor<8xf32>, %batch: !lm.batch, 
 // -----
 
 #online = #equant.scheme<i8, symmetric, tensor, online>
-!w = !equant.weight<8x8, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel, rows = 32, depth = 4>>
+!w = !equant.weight<8x8, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel>>
 !state = !lm.state<sites = 2, fields = 2>
 ml_program.global private @w(#ml_program.extern : !w) : !w {equant.offset = array<i64: 0, 256>}
 func.func @forward(%x: tensor<?x8xf32>, %batch: !lm.batch, %state: !state) -> tensor<?x8xf32> {

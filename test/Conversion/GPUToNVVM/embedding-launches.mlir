@@ -15,7 +15,7 @@
 // TIED: {"arguments":{{\[}}["arena"{{[^]]*}}],["i32",64],["weights",4096],["logits"]
 
 //--- codes.mlir
-!w = !equant.weight<70x64, #equant.scheme<i3, symmetric, channel>, #equant.layout<mma_sync, order = m16n8k16>>
+!w = !equant.weight<70x64, #equant.scheme<i3, symmetric, channel>, #equant.layout<m16n8k16>>
 ml_program.global private @w(#ml_program.extern : !w) : !w {equant.offset = array<i64: 4096, 8192>}
 
 func.func @forward(%tokens: tensor<?xi32>) -> tensor<?x64xf32> {

@@ -56,8 +56,8 @@
 // PTX: mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32
 
 #token = #equant.scheme<i8, symmetric, token, dynamic>
-#k32 = #equant.layout<mma_sync, order = m16n8k32>
-#k16 = #equant.layout<mma_sync, order = m16n8k16>
+#k32 = #equant.layout<m16n8k32>
+#k16 = #equant.layout<m16n8k16>
 !w8 = !equant.weight<96x64, #equant.scheme<i8, symmetric, channel>, #k32>
 !w4 = !equant.weight<96x64, #equant.scheme<i4, symmetric, group = 32>, #k32>
 !w4a16 = !equant.weight<96x64, #equant.scheme<i4, symmetric, group = 32>, #k16>

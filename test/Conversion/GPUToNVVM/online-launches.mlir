@@ -17,7 +17,7 @@
 // CHECK:         launch.kernel quantize @kernels::@rms_norm_64_{{.*}}_f32_quantize_online({{.*}}, %[[STATE]], %[[ROWS]], {{.*}}, %[[PART2]]
 // CHECK:         launch.kernel quantize @kernels::@advance_2_window0_decay{{.*}}(%[[EXTREMA]], %{{.*}}, %[[STATE]], %[[SLOTS]], %{{.*}}) {each_sequence,
 #online = #equant.scheme<i8, symmetric, tensor, online>
-!w = !equant.weight<64x64, #equant.scheme<i8, symmetric, channel>, #equant.layout<mma_sync, order = m16n8k32>>
+!w = !equant.weight<64x64, #equant.scheme<i8, symmetric, channel>, #equant.layout<m16n8k32>>
 !state = !lm.state<sites = 2, fields = 2>
 ml_program.global private @w(#ml_program.extern : !w) : !w {equant.offset = array<i64: 0, 4096>}
 func.func @forward(%x: tensor<?x64xf32>, %one: tensor<64xf32>, %batch: !lm.batch, %state: !state) -> tensor<?x64xf32> {

@@ -17,8 +17,8 @@
 // PTX-NOT: ld.global.nc.b8
 // PTX: .visible .entry linear_96x64_i4_sf16_g32_zp_bf16_f32_stream_8(
 
-!w2 = !equant.weight<96x64, #equant.scheme<i2, symmetric, group = 32, scale = f16>, #equant.layout<mma_sync, order = m16n8k32>>
-!w4 = !equant.weight<96x64, #equant.scheme<i4, asymmetric, group = 32, scale = f16>, #equant.layout<mma_sync, order = m16n8k16>>
+!w2 = !equant.weight<96x64, #equant.scheme<i2, symmetric, group = 32, scale = f16>, #equant.layout<m16n8k32>>
+!w4 = !equant.weight<96x64, #equant.scheme<i4, asymmetric, group = 32, scale = f16>, #equant.layout<m16n8k16>>
 #token = #equant.scheme<i8, symmetric, token, dynamic>
 ml_program.global private @w2(#ml_program.extern : !w2) : !w2 {equant.offset = array<i64: 0, 4096>}
 ml_program.global private @w4(#ml_program.extern : !w4) : !w4 {equant.offset = array<i64: 8192, 16384, 20480>}

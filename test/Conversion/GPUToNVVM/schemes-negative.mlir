@@ -1,46 +1,28 @@
 // RUN: easyquant-opt %s --split-input-file --verify-diagnostics --easyquant-emit-gpu-program="output=%t target=sm_80 max-rows=1"
 
-// Weights that there are no GPU kernels for. Others cannot be packed as fragments, which is no weight then.
-!w = !equant.weight<8x64, #equant.scheme<i4, symmetric, group = 32, scale = bf16>, #equant.layout<mma_sync, order = m16n8k16>>
-ml_program.global private @t(#ml_program.extern : tensor<4x64xf32>) : tensor<4x64xf32> {equant.offset = 0 : i64}
-ml_program.global private @w(#ml_program.extern : !w) : !w {equant.offset = array<i64: 1024, 4096>}
-func.func @forward(%tokens: tensor<?xi32>) -> tensor<?x8xf32> {
-  %t = ml_program.global_load_const @t : tensor<4x64xf32>
-  %w = ml_program.global_load_const @w : !w
-  %x = lm.embedding %tokens, %t : tensor<?xi32>, tensor<4x64xf32> -> tensor<?x64xf32>
-  // expected-error @below {{site 'q': weights as int4 symmetric, groups of 32, bf16 scales: the GPU kernels take integers with scales of f32 or f16; compile it with --target cpu or another scheme}}
-  %y = equant.packed_linear %x, %w {sites = ["q"]} : (tensor<?x64xf32>, !w) -> tensor<?x8xf32>
-  return %y : tensor<?x8xf32>
-}
+// Weights that there are no GPU kernels for cannot be packed as fragments.
+// expected-error @below {{weights as int4 symmetric, groups of 32, bf16 scales: the GPU kernels take integers with scales of f32 or f16}}
+func.func private @bf16(!equant.weight<8x64, #equant.scheme<i4, symmetric, group = 32, scale = bf16>, #equant.layout<m16n8k16>>)
 
 // -----
 
-!w = !equant.weight<8x64, #equant.scheme<i4, symmetric, group = 8>, #equant.layout<mma_sync, order = m16n8k16>>
-ml_program.global private @t(#ml_program.extern : tensor<4x64xf32>) : tensor<4x64xf32> {equant.offset = 0 : i64}
-ml_program.global private @w(#ml_program.extern : !w) : !w {equant.offset = array<i64: 1024, 4096>}
-func.func @forward(%tokens: tensor<?xi32>) -> tensor<?x8xf32> {
-  %t = ml_program.global_load_const @t : tensor<4x64xf32>
-  %w = ml_program.global_load_const @w : !w
-  %x = lm.embedding %tokens, %t : tensor<?xi32>, tensor<4x64xf32> -> tensor<?x64xf32>
-  // expected-error @below {{site 'q': weights as int4 symmetric, groups of 8: the GPU kernels take group sizes that are multiples of 32 (such as 32)}}
-  %y = equant.packed_linear %x, %w {sites = ["q"]} : (tensor<?x64xf32>, !w) -> tensor<?x8xf32>
-  return %y : tensor<?x8xf32>
-}
+// expected-error @below {{weights as int4 symmetric, groups of 8: the GPU kernels take group sizes that are multiples of 32 (such as 32)}}
+func.func private @groups(!equant.weight<8x64, #equant.scheme<i4, symmetric, group = 8>, #equant.layout<m16n8k16>>)
 
 // -----
 
-// expected-error @below {{codes of #equant.scheme<i3, symmetric, channel> cannot be packed as #equant.layout<mma_sync, order = m16n8k32>}}
-func.func private @i3(!equant.weight<8x64, #equant.scheme<i3, symmetric, channel>, #equant.layout<mma_sync, order = m16n8k32>>)
+// expected-error @below {{weights as int3 symmetric, per channel: the GPU kernels on int8 activations take 2, 4 or 8 bits}}
+func.func private @i3(!equant.weight<8x64, #equant.scheme<i3, symmetric, channel>, #equant.layout<m16n8k32>>)
 
 // -----
 
-// expected-error @below {{codes of #equant.scheme<f4E2M1FN, group = 32, scale = f8E8M0FNU> cannot be packed as #equant.layout<mma_sync, order = m16n8k16>}}
-func.func private @mxfp4(!equant.weight<8x64, #equant.scheme<f4E2M1FN, group = 32, scale = f8E8M0FNU>, #equant.layout<mma_sync, order = m16n8k16>>)
+// expected-error @below {{weights as f4E2M1FN, groups of 32, f8E8M0FNU scales: the GPU kernels take integers with scales of f32 or f16}}
+func.func private @mxfp4(!equant.weight<8x64, #equant.scheme<f4E2M1FN, group = 32, scale = f8E8M0FNU>, #equant.layout<m16n8k16>>)
 
 // -----
 
 // Weights as another target reads them, and such as nobody has packed.
-!w = !equant.weight<8x64, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel, rows = 32, depth = 4>>
+!w = !equant.weight<8x64, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel>>
 ml_program.global private @t(#ml_program.extern : tensor<4x64xf32>) : tensor<4x64xf32> {equant.offset = 0 : i64}
 ml_program.global private @w(#ml_program.extern : !w) : !w {equant.offset = array<i64: 1024, 4096>}
 func.func @forward(%tokens: tensor<?xi32>) -> tensor<?x8xf32> {

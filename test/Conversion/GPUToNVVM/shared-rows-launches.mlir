@@ -3,7 +3,7 @@
 
 // RUN: easyquant-opt %s --easyquant-launches=target=sm_80 | FileCheck %s
 
-!w = !equant.weight<96x64, #equant.scheme<i8, symmetric, channel>, #equant.layout<mma_sync, order = m16n8k32>>
+!w = !equant.weight<96x64, #equant.scheme<i8, symmetric, channel>, #equant.layout<m16n8k32>>
 !codes = !equant.rows<?x64, #equant.scheme<i8, symmetric, token, dynamic>>
 !summed = !equant.rows<?x64, #equant.scheme<i8, symmetric, token, dynamic>, sums = 0>
 ml_program.global private @w(#ml_program.extern : !w) : !w {equant.offset = array<i64: 0, 8192>}

@@ -8,7 +8,7 @@
 // kernel makes them.
 
 ml_program.global private @norm(#ml_program.extern : tensor<32xf32>) : tensor<32xf32> {equant.offset = 0 : i64}
-!w = !equant.weight<32x32, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel, rows = 32, depth = 4>>
+!w = !equant.weight<32x32, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel>>
 ml_program.global private @c(#ml_program.extern : !w) : !w {equant.offset = array<i64: 128, 1152>}
 ml_program.global private @table(#ml_program.extern : tensor<10x32xf32>) : tensor<10x32xf32> {equant.offset = 1280 : i64}
 

@@ -33,8 +33,8 @@ func.func @groups(%x: tensor<?x133145xf32>, %q: !equant.weight<1x133145, #equant
 // -----
 
 // Packed codes carry an offset of 128: 255 * 127 * 66311 < 2^31.
-func.func @packed(%x: tensor<?x66312xf32>, %q: !equant.weight<1x66312, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel, rows = 32, depth = 4>>) {
+func.func @packed(%x: tensor<?x66312xf32>, %q: !equant.weight<1x66312, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel>>) {
   // expected-error @below {{an int32 accumulator can sum 66311 products of these codes, but "a" needs 66312}}
-  equant.packed_linear %x, %q {sites = ["a"], input_scheme = #equant.scheme<i8, symmetric, token, dynamic>} : (tensor<?x66312xf32>, !equant.weight<1x66312, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel, rows = 32, depth = 4>>) -> tensor<?x1xf32>
+  equant.packed_linear %x, %q {sites = ["a"], input_scheme = #equant.scheme<i8, symmetric, token, dynamic>} : (tensor<?x66312xf32>, !equant.weight<1x66312, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel>>) -> tensor<?x1xf32>
   return
 }

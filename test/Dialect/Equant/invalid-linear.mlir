@@ -65,9 +65,9 @@ func.func @unpacked(%x: tensor<?x24xf32>, %w: !equant.weight<40x24, #equant.sche
 // -----
 
 #a = #equant.scheme<i8, asymmetric, tensor>
-!w = !equant.weight<40x24, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel, rows = 32, depth = 4>>
+!w = !equant.weight<40x24, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel>>
 func.func @sums_of_codes(%x: tensor<?x24xf32>, %w: !w) {
-  // expected-error @below {{needs the sums of its packed codes for asymmetric input, found '!equant.weight<40x24, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel, rows = 32, depth = 4>>'}}
+  // expected-error @below {{needs the sums of its packed codes for asymmetric input, found '!equant.weight<40x24, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel>>'}}
   equant.packed_linear %x, %w {sites = ["a"], input_scheme = #a, input_scale = 0.5 : f32, input_zero_point = 3 : i32} : (tensor<?x24xf32>, !w) -> tensor<?x40xf32>
   return
 }
@@ -75,7 +75,7 @@ func.func @sums_of_codes(%x: tensor<?x24xf32>, %w: !w) {
 // -----
 
 #t = #equant.scheme<i8, symmetric, token, dynamic>
-!w = !equant.weight<40x24, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel, rows = 32, depth = 4>>
+!w = !equant.weight<40x24, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel>>
 func.func @scheme_of_codes(%x: !equant.rows<?x24, #t, sums = 0>, %w: !w) {
   // expected-error @below {{reads codes, of which their type says everything}}
   equant.packed_linear %x, %w {sites = ["a"], input_scheme = #t} : (!equant.rows<?x24, #t, sums = 0>, !w) -> tensor<?x40xf32>
@@ -85,7 +85,7 @@ func.func @scheme_of_codes(%x: !equant.rows<?x24, #t, sums = 0>, %w: !w) {
 // -----
 
 #t = #equant.scheme<i8, symmetric, token, dynamic>
-!w = !equant.weight<40x24, #equant.scheme<i4, asymmetric, group = 8>, #equant.layout<panel, rows = 32, depth = 4>>
+!w = !equant.weight<40x24, #equant.scheme<i4, asymmetric, group = 8>, #equant.layout<panel>>
 func.func @sums_of_rows(%x: !equant.rows<?x24, #t>, %w: !w) {
   // expected-error @below {{expected codes with sums of the groups of #equant.scheme<i4, asymmetric, group = 8>, found '!equant.rows<?x24, #equant.scheme<i8, symmetric, token, dynamic>>'}}
   equant.packed_linear %x, %w {sites = ["a"]} : (!equant.rows<?x24, #t>, !w) -> tensor<?x40xf32>
@@ -95,7 +95,7 @@ func.func @sums_of_rows(%x: !equant.rows<?x24, #t>, %w: !w) {
 // -----
 
 #t = #equant.scheme<i8, symmetric, token, dynamic>
-!w = !equant.weight<40x24, #equant.scheme<i4, symmetric, group = 8>, #equant.layout<panel, rows = 32, depth = 4>>
+!w = !equant.weight<40x24, #equant.scheme<i4, symmetric, group = 8>, #equant.layout<panel>>
 func.func @other_groups(%x: !equant.rows<?x24, #t, sums = 16>, %w: !w) {
   // expected-error @below {{expected codes with sums of the groups of #equant.scheme<i4, symmetric, group = 8>, found '!equant.rows<?x24, #equant.scheme<i8, symmetric, token, dynamic>, sums = 16>'}}
   equant.packed_linear %x, %w {sites = ["a"]} : (!equant.rows<?x24, #t, sums = 16>, !w) -> tensor<?x40xf32>
@@ -105,7 +105,7 @@ func.func @other_groups(%x: !equant.rows<?x24, #t, sums = 16>, %w: !w) {
 // -----
 
 #t = #equant.scheme<i8, symmetric, token, dynamic>
-!w = !equant.weight<40x24, #equant.scheme<i4, symmetric, group = 8>, #equant.layout<panel, rows = 32, depth = 4>>
+!w = !equant.weight<40x24, #equant.scheme<i4, symmetric, group = 8>, #equant.layout<panel>>
 func.func @integers_of_groups(%x: !equant.rows<?x24, #t, sums = 8>, %w: !w) {
   // expected-error @below {{gives sums of products, as i32, of codes and a weight with a scale a channel alone, and without a bias}}
   equant.packed_linear %x, %w {sites = ["a"]} : (!equant.rows<?x24, #t, sums = 8>, !w) -> tensor<?x40xi32>
@@ -115,7 +115,7 @@ func.func @integers_of_groups(%x: !equant.rows<?x24, #t, sums = 8>, %w: !w) {
 // -----
 
 #t = #equant.scheme<i8, symmetric, token, dynamic>
-!w = !equant.weight<40x24, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel, rows = 32, depth = 4>>
+!w = !equant.weight<40x24, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel>>
 func.func @halves(%x: tensor<?x24xbf16>, %w: !w) {
   // expected-error @below {{quantizes f32 activations, found 'tensor<?x24xbf16>'}}
   equant.packed_linear %x, %w {sites = ["a"], input_scheme = #t} : (tensor<?x24xbf16>, !w) -> tensor<?x40xf32>
@@ -125,7 +125,7 @@ func.func @halves(%x: tensor<?x24xbf16>, %w: !w) {
 // -----
 
 #t = #equant.scheme<i8, symmetric, token, dynamic>
-!w = !equant.weight<40x24, #equant.scheme<i4, symmetric, group = 8>, #equant.layout<panel, rows = 32, depth = 4>>
+!w = !equant.weight<40x24, #equant.scheme<i4, symmetric, group = 8>, #equant.layout<panel>>
 func.func @rescale(%s: tensor<?x40xi32>, %x: !equant.rows<?x24, #t>, %w: !w) {
   // expected-error @below {{expected a scale a channel, found #equant.scheme<i4, symmetric, group = 8>}}
   equant.rescale %s of %x, %w {sites = ["a"]} : (tensor<?x40xi32>, !equant.rows<?x24, #t>, !w) -> tensor<?x40xf32>

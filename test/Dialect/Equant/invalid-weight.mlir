@@ -28,22 +28,22 @@ func.func private @f(!equant.weight<40x24, #equant.scheme<i8, symmetric, channel
 // -----
 
 // expected-error @below {{packed weights must have scales per channel or per group, found #equant.scheme<i8, symmetric, tensor>}}
-func.func private @f(!equant.weight<40x24, #equant.scheme<i8, symmetric, tensor>, #equant.layout<panel, rows = 32, depth = 4>>)
+func.func private @f(!equant.weight<40x24, #equant.scheme<i8, symmetric, tensor>, #equant.layout<panel>>)
 
 // -----
 
-// expected-error @below {{codes of #equant.scheme<i3, symmetric, channel> cannot be packed as #equant.layout<mma_sync, order = m16n8k32>}}
-func.func private @f(!equant.weight<40x24, #equant.scheme<i3, symmetric, channel>, #equant.layout<mma_sync, order = m16n8k32>>)
+// expected-error @below {{cannot be packed as #equant.layout<m16n8k32>: weights as int3 symmetric, per channel: the GPU kernels on int8 activations take 2, 4 or 8 bits}}
+func.func private @f(!equant.weight<40x24, #equant.scheme<i3, symmetric, channel>, #equant.layout<m16n8k32>>)
 
 // -----
 
-// expected-error @below {{codes of #equant.scheme<i3, symmetric, channel> cannot be packed as #equant.layout<panel, rows = 10, depth = 4>}}
-func.func private @f(!equant.weight<40x24, #equant.scheme<i3, symmetric, channel>, #equant.layout<panel, rows = 10, depth = 4>>)
+// expected-error @below {{cannot be packed as #equant.layout<panel>: weights as int3 symmetric, groups of 12: the CPU kernels take group sizes that are multiples of 8 (such as 16)}}
+func.func private @f(!equant.weight<40x24, #equant.scheme<i3, symmetric, group = 12>, #equant.layout<panel>>)
 
 // -----
 
-// expected-error @below {{scales of #equant.scheme<i4, symmetric, group = 16, scale = ui6> cannot be packed as #equant.layout<mma_sync, order = m16n8k16>}}
-func.func private @f(!equant.weight<40x256, #equant.scheme<i4, symmetric, group = 16, scale = ui6>, #equant.layout<mma_sync, order = m16n8k16>>)
+// expected-error @below {{cannot be packed as #equant.layout<m16n8k16>: weights as int4 symmetric, groups of 16, ui6 scales: the GPU kernels take integers with scales of f32 or f16}}
+func.func private @f(!equant.weight<40x256, #equant.scheme<i4, symmetric, group = 16, scale = ui6>, #equant.layout<m16n8k16>>)
 
 // -----
 

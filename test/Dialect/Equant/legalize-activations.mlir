@@ -18,7 +18,7 @@
 // CHECK:         equant.packed_linear %[[S]], %{{.*}} {sites = ["static"]}
 // CHECK:         %[[C:.*]] = equant.quantize_rows %[[X]] : tensor<?x8xf32> -> !equant.rows<?x8, #equant.scheme<i8, symmetric, token, dynamic>, sums = 0>
 // CHECK:         equant.packed_linear %[[C]], %{{.*}} {sites = ["integer"]}
-#panel = #equant.layout<panel, rows = 32, depth = 4>
+#panel = #equant.layout<panel>
 #f8 = #equant.scheme<f8E4M3FN, token, dynamic>
 !f8 = !equant.weight<16x8, #equant.scheme<f8E4M3FN, channel>, #panel>
 !i8 = !equant.weight<16x8, #equant.scheme<i8, symmetric, channel>, #panel>
@@ -40,7 +40,7 @@ func.func @forward(%x: tensor<?x8xf32>, %w: !f8, %i: !i8, %f: tensor<16x8xf32>) 
 // GPU:           equant.packed_linear %[[C]], %{{.*}} {sites = ["zero_points"]}
 // GPU-NOT:       quantize_rows
 // CHECK-LABEL: func.func @shared(
-#k32 = #equant.layout<mma_sync, order = m16n8k32>
+#k32 = #equant.layout<m16n8k32>
 #token = #equant.scheme<i8, symmetric, token, dynamic>
 !s4 = !equant.weight<16x32, #equant.scheme<i4, symmetric, group = 32>, #k32>
 !z4 = !equant.weight<16x32, #equant.scheme<i4, asymmetric, group = 32>, #k32>

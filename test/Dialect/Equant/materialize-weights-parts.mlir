@@ -13,7 +13,7 @@
 #w4 = #equant.scheme<i4, symmetric, group = 8, scale = f16>
 // CHECK: sites = [{bytes = 320 {{.*}}name = "rows"
 module attributes {lm.source = "MODEL"} {
-  // CHECK: ml_program.global private @model.layers.0.mlp.up_proj.weight({{.*}}) : !equant.weight<16x16, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel, rows = 32, depth = 4>>
+  // CHECK: ml_program.global private @model.layers.0.mlp.up_proj.weight({{.*}}) : !equant.weight<16x16, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel>>
   ml_program.global private @model.layers.0.mlp.up_proj.weight(#ml_program.extern : tensor<24x16xf32>) : tensor<24x16xf32>
   // CHECK: ml_program.global private @model.layers.0.mlp.gate_proj.weight({{.*}}) : tensor<24x8xf32>
   ml_program.global private @model.layers.0.mlp.gate_proj.weight(#ml_program.extern : tensor<24x16xf32>) : tensor<24x16xf32>

@@ -6,7 +6,7 @@
 // RUN:   model.embed_tokens.weight=copy:model.embed_tokens.weight model.embed_tokens.weight_packed=i8:model.embed_tokens.weight
 
 // CHECK: quantization, sites = [{{.*}}name = "head"{{.*}}name = "float_head"
-// CHECK-DAG: ml_program.global private @model.embed_tokens.weight_packed({{.*}}) : !equant.weight<40x16, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel, rows = 32, depth = 4>>
+// CHECK-DAG: ml_program.global private @model.embed_tokens.weight_packed({{.*}}) : !equant.weight<40x16, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel>>
 // CHECK-DAG: ml_program.global private @model.embed_tokens.weight({{.*}}) : tensor<40x16xf32> {equant.offset
 // CHECK-NOT: @model.layers.0.input_layernorm.weight
 module attributes {lm.source = "MODEL"} {

@@ -3,7 +3,7 @@
 // RUN: easyquant-opt %s --equant-online-scales=online-decay=0.75 | FileCheck %s
 // RUN: sed -e s/online-ema/online-window/ %s | easyquant-opt "--equant-online-scales=online-window=3 online-tokens=8" | FileCheck %s --check-prefix=WINDOW
 // Packing by hand, for there is no model to pack.
-// RUN: easyquant-opt %s --equant-online-scales --inline | sed -e "s/equant.linear/equant.packed_linear/; s/\(weight<8x8, #equant.scheme<[^>]*>\)>/\1, #equant.layout<panel, rows = 32, depth = 4>>/g" > %t.mlir
+// RUN: easyquant-opt %s --equant-online-scales --inline | sed -e "s/equant.linear/equant.packed_linear/; s/\(weight<8x8, #equant.scheme<[^>]*>\)>/\1, #equant.layout<panel>>/g" > %t.mlir
 // RUN: easyquant-opt %t.mlir --equant-legalize-activations --equant-fuse-kernels | FileCheck %s --check-prefix=FUSED
 
 // CHECK: equant.online = {decay = 7.500000e-01 : f64, start = [5.000000e-01, 2.500000e-01], tokens = 32 : i64, window = 0 : i64}

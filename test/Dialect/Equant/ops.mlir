@@ -5,7 +5,7 @@
 #w4 = #equant.scheme<i4, symmetric, group = 16>
 #a8 = #equant.scheme<i8, symmetric, token, dynamic>
 #z4 = #equant.scheme<i4, asymmetric, group = 16>
-#panel = #equant.layout<panel, rows = 32, depth = 4>
+#panel = #equant.layout<panel>
 
 // CHECK-LABEL: func.func @weight(
 // CHECK-SAME:    %[[W:[^:]*]]: tensor<40x24xf32>, %[[S:[^:]*]]: tensor<40x2xf32>, %[[Z:[^:]*]]: tensor<40x2xi32>, %[[C:[^:]*]]: tensor<40x24xi4>)
@@ -44,7 +44,7 @@ func.func @linear(%x: tensor<?x24xf32>, %q: !equant.weight<40x24, #w8>, %b: tens
 }
 
 // CHECK-LABEL: func.func @packed(
-// CHECK-SAME:    %[[W:[^:]*]]: !equant.weight<40x21, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel, rows = 32, depth = 4>>)
+// CHECK-SAME:    %[[W:[^:]*]]: !equant.weight<40x21, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel>>)
 // CHECK:         equant.embedding %{{.*}}, %[[W]] : (tensor<?xi32>, !equant.weight<{{.*}}>) -> tensor<?x21xf32>
 // CHECK:         equant.packed_linear %{{.*}}, %[[W]] {sites = ["lm_head"]}
 func.func @packed(%tokens: tensor<?xi32>, %q: !equant.weight<40x21, #w8, #panel>) -> tensor<?x40xf32> {
@@ -57,7 +57,7 @@ func.func @packed(%tokens: tensor<?xi32>, %q: !equant.weight<40x21, #w8, #panel>
 !rows = !equant.rows<?x24, #equant.scheme<i8, asymmetric, tensor>, sums = 0>
 
 // CHECK-LABEL: func.func @rows(
-// CHECK-SAME:    %[[X:[^:]*]]: tensor<?x24xf32>, %[[W:[^:]*]]: !equant.weight<40x24, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel, rows = 32, depth = 4>, sums>
+// CHECK-SAME:    %[[X:[^:]*]]: tensor<?x24xf32>, %[[W:[^:]*]]: !equant.weight<40x24, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel>, sums>
 // CHECK:         %[[Q:.*]] = equant.quantize_rows %[[X]] {scale = 5.000000e-01 : f32, zero_point = 3 : i32} : tensor<?x24xf32> -> !equant.rows<?x24, #equant.scheme<i8, asymmetric, tensor>, sums = 0>
 // CHECK:         equant.packed_linear %[[Q]], %[[W]] bias(%[[B:.*]]) {sites = ["a"]} :
 // CHECK:         %[[P:.*]] = equant.packed_linear %[[Q]], %[[W]] {sites = ["a"]} : {{.*}} -> tensor<?x40xi32>

@@ -4,7 +4,7 @@
 #channel = #equant.scheme<i8, symmetric, channel>
 #token = #equant.scheme<i8, symmetric, token, dynamic>
 #tensor = #equant.scheme<i8, symmetric, tensor>
-#panel = #equant.layout<panel, rows = 32, depth = 4>
+#panel = #equant.layout<panel>
 
 shard.grid @tensor_parallel(shape = 2)
 

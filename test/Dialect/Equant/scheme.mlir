@@ -18,7 +18,7 @@
 // CHECK-SAME:    n = #equant.scheme<i2, codebook = {{\[}}-1.000000e+00, -2.500000e-01, 2.500000e-01, 1.000000e+00], channel>
 // CHECK-SAME:    o = #equant.scheme<i8, symmetric, tensor, online>
 // CHECK-SAME:    p = #equant.codebook<iq4_nl>
-// CHECK-SAME:    q = #equant.layout<panel, rows = 32, depth = 4>
+// CHECK-SAME:    q = #equant.layout<panel>
 // CHECK-SAME:    r = #equant.scheme<i5, symmetric, group = 32, scale = f16>
 // CHECK-SAME:    s = #equant.scheme<i6, asymmetric, group = 32>
 // CHECK-SAME:    t = #equant.scheme<i4, asymmetric, group = 32, scale = ui6>
@@ -41,7 +41,7 @@ func.func private @schemes() attributes {
   n = #equant.scheme<i2, codebook = [-1.0, -0.25, 0.25, 1.0], channel>,
   o = #equant.scheme<i8, symmetric, tensor, online>,
   p = #equant.codebook<iq4_nl>,
-  q = #equant.layout<panel, rows = 32, depth = 4>,
+  q = #equant.layout<panel>,
   r = #equant.scheme<i5, symmetric, group = 32, scale = f16>,
   s = #equant.scheme<i6, asymmetric, group = 32>,
   t = #equant.scheme<i4, asymmetric, group = 32, scale = ui6>,
@@ -141,15 +141,5 @@ func.func private @table_bits() attributes {a = #equant.scheme<i3, codebook = nf
 
 // -----
 
-// expected-error @below {{rows and depth of a panel must be 1 to 1024, found 0 and 4}}
-func.func private @layout() attributes {a = #equant.layout<panel, rows = 0, depth = 4>}
-
-// -----
-
-// expected-error @below {{layout must be panel or mma_sync, found 'wgmma'}}
-func.func private @layout_kind() attributes {a = #equant.layout<wgmma, order = m16n8k32>}
-
-// -----
-
-// expected-error @below {{order must be m16n8k32 or m16n8k16, found 'floats'}}
-func.func private @fragment_order() attributes {a = #equant.layout<mma_sync, order = floats>}
+// expected-error @below {{layout must be panel or m16n8k32 or m16n8k16, found 'wgmma'}}
+func.func private @layout() attributes {a = #equant.layout<wgmma>}

@@ -19,6 +19,13 @@ using namespace easyquant::equant;
 
 #include "easyquant/Dialect/Equant/IR/EquantEnums.cpp.inc"
 
+static ParseResult parseKeyword(AsmParser &parser, std::string &word) {
+  return parser.parseKeywordOrString(&word);
+}
+static void printKeyword(AsmPrinter &printer, StringRef word) {
+  printer.printKeywordOrString(word);
+}
+
 #define GET_ATTRDEF_CLASSES
 #include "easyquant/Dialect/Equant/IR/EquantAttributes.cpp.inc"
 
@@ -542,4 +549,23 @@ LogicalResult KVSchemeAttr::verify(function_ref<InFlightDiagnostic()> emitError,
   if (auto ok = numerics::checkKVScheme(kvScheme(code, group, residual, sinks, keys), 8); !ok)
     return emitError() << ok.error().message;
   return success();
+}
+
+//===----------------------------------------------------------------------===//
+// LayoutAttr
+//===----------------------------------------------------------------------===//
+
+LogicalResult LayoutAttr::verify(function_ref<InFlightDiagnostic()> emitError, StringRef name) {
+  if (numerics::findLayoutKind(name))
+    return success();
+  auto names = llvm::map_range(numerics::layoutKinds(), [](const numerics::LayoutKind &kind) {
+    return StringRef(kind.name);
+  });
+  return emitError() << "layout must be " << llvm::join(names, " or ") << ", found '" << name
+                     << "'";
+}
+
+Result<std::unique_ptr<numerics::WeightLayout>> LayoutAttr::getPacker(SchemeAttr scheme, int64_t n,
+                                                                      int64_t k) const {
+  return numerics::findLayoutKind(getName())->make(scheme.toNumerics(), n, k);
 }

@@ -51,10 +51,8 @@ LogicalResult WeightType::verify(function_ref<InFlightDiagnostic()> emitError, i
       scheme.getGranularity() != Granularity::Group)
     return emitError() << "packed weights must have scales per channel or per group, found "
                        << scheme;
-  for (WeightTensor part : {WeightTensor::Codes, WeightTensor::Scales})
-    if (!layout.getPackedType(part, scheme, rows, columns))
-      return emitError() << (part == WeightTensor::Codes ? "codes" : "scales") << " of " << scheme
-                         << " cannot be packed as " << layout;
+  if (auto packer = layout.getPacker(scheme, rows, columns); !packer)
+    return emitError() << "cannot be packed as " << layout << ": " << packer.error().message;
   return success();
 }
 
@@ -114,12 +112,33 @@ int64_t WeightType::getColumnUnit() const {
   return getScheme().getGroupSize() * (isTwoLevel ? numerics::kSuperGroups : 1);
 }
 
+/// The type of the elements of a packed part, where bits that share bytes are bytes.
+static Type packedElement(WeightTensor part, SchemeAttr scheme) {
+  Builder b(scheme.getContext());
+  switch (part) {
+  case WeightTensor::Codes:
+  case WeightTensor::ZeroPoints:
+    return b.getI8Type();
+  case WeightTensor::Scales:
+    return scheme.getScale().isUnsignedInteger(6) ? b.getI8Type() : scheme.getScale();
+  case WeightTensor::Sums:
+    return b.getI32Type();
+  case WeightTensor::Outer:
+  case WeightTensor::Codebook:
+    return b.getF32Type();
+  }
+  llvm_unreachable("every part is named");
+}
+
 RankedTensorType WeightType::getPart(WeightTensor part) const {
   SchemeAttr scheme = getScheme();
-  if (LayoutAttr layout = getLayout())
-    return part == WeightTensor::Sums && !getSums()
-               ? RankedTensorType()
-               : layout.getPackedType(part, scheme, getRows(), getColumns());
+  if (LayoutAttr layout = getLayout()) {
+    auto packer = *layout.getPacker(scheme, getRows(), getColumns()); // verified
+    packer->withSums = getSums();
+    return packer->has(part)
+               ? RankedTensorType::get(packer->shape(part), packedElement(part, scheme))
+               : RankedTensorType();
+  }
   SmallVector<int64_t, 2> scales = scheme.getScaleShape({getRows(), getColumns()});
   Builder b(getContext());
   switch (part) {

@@ -150,67 +150,30 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
   let genVerifyDecl = 1;
 }
 
-def Equant_LayoutKind
-    : I32EnumAttr<"LayoutKind", "which kernels read a weight",
-                  [I32EnumAttrCase<"Panel", 0, "panel">, I32EnumAttrCase<"MmaSync", 1, "mma_sync">]> {
-  let cppNamespace = "::easyquant::equant";
-  let genSpecializedAttr = 0;
-}
-
 def Equant_LayoutAttr : Equant_Attr<"Layout", "layout"> {
   let summary = "how a weight is packed for the kernels of a target";
   let description = [{
-    `panel`, of CPUs: output rows in panels of `rows`, and inside a panel `depth` consecutive columns of each row together,
-    so that a dot-product instruction finds its `depth` codes side by side. With N output features, K columns rounded up to
-    K' = a multiple of 2 · depth and NP = ⌈N / rows⌉ panels
+    A layout of `lib/Numerics` by its name (`numerics::layoutKinds`), which knows the shape of each part of a weight, how to
+    pack it, and which schemes it takes:
 
-      * codes of 8 bits become tensor<NP x K'/depth x rows x depth x i8>, code + 128 in each byte;
-      * codes of 4 bits become tensor<NP x K'/(2·depth) x rows x depth x i8>, byte [p, j, r, i] holding the code of column
-        2·depth·j + i plus 8 in its low nibble and that of column 2·depth·j + depth + i plus 8 in its high one;
-      * codes of 2 bits become tensor<NP x K'/(2·depth) x rows/2 x depth x i8>, the same two columns, plus 2, in the low
-        nibble for row r and in the high nibble for row rows/2 + r;
-      * codes of b = 3, 5 and 6 bits become tensor<NP x K'/(2·depth) x b·rows/4 x depth x i8>, their upper two or four bits as
-        codes of 2 or 4 bits have them, then a plane of the lower ones;
-      * scales become tensor<NP x G x rows x T>; those of two levels tensor<NP x 1 x B x i8>, an f16 for each row and eight
-        groups and then six bits for each row and group;
-      * zero points become tensor<NP x G x b·rows/8 x i8>, in fields as codes have them;
-      * the sums Σₖ(q − z) of each row and group, which asymmetric activations need, become tensor<NP x G x rows x i32>;
-      * outer scales become tensor<NP x 1 x rows x f32>, and a table of values tensor<2^b x f32>.
-
-    `easyquant/Numerics/Packing.h` defines the bytes.
-
-    `mma_sync`, of GPUs: the fragments that lanes hand to `mma.sync`, in the order of the instruction:
-    `m16n8k32` for int8 activations, `m16n8k16` for those of f16 and bf16. Blocks are of R rows and 32 columns, R = 128 / bits, for codes of 3 bits 64:
-
-      * codes become tensor<⌈N/R⌉ x ⌈K/32⌉ x L x 16 x i8>, 16 bytes for each of L = 32 lanes, for codes of 3 bits L = 48;
-      * scales, zero points in fields of z bits and sums become tensor<G x ⌈N/64⌉ x 64 x T>, tensor<G x ⌈N/64⌉ x 8·z x i8> and
-        tensor<G x ⌈N/64⌉ x 64 x i32>.
-
-    Codes of 5 and 6 bits and codes that are no integers have no fragments, those of 3 bits only in the order `m16n8k16`.
-    `easyquant/Numerics/FragmentPacking.h` defines the bytes.
-
-    Padding holds code 0, scale 1, zero point 0 and sum 0.
+    | name | whose kernels read it | defined by |
+    |---|---|---|
+    | `panel` | of CPUs: 32 output rows side by side, four columns of each together | `easyquant/Numerics/Packing.h` |
+    | `m16n8k32` | of GPUs, on int8 activations: the fragments that lanes hand to this `mma.sync` | `easyquant/Numerics/FragmentPacking.h` |
+    | `m16n8k16` | of GPUs, on activations of f16 and bf16: the same | `easyquant/Numerics/FragmentPacking.h` |
 
     ```mlir
-    #equant.layout<panel, rows = 32, depth = 4>
-    #equant.layout<mma_sync, order = m16n8k32>
+    #equant.layout<panel>
+    #equant.layout<m16n8k32>
     ```
   }];
-  let parameters = (ins "::easyquant::equant::LayoutKind":$kind, "int64_t":$rows, "int64_t":$depth,
-                        "::easyquant::numerics::FragmentOrder":$order);
+  let parameters = (ins StringRefParameter<"the name of the layout">:$name);
+  let assemblyFormat = "`<` custom<Keyword>($name) `>`";
   let extraClassDeclaration = [{
-    /// The panel of the CPU kernels: 32 rows, 4 columns deep.
-    static LayoutAttr panel(::mlir::MLIRContext *context);
-    static LayoutAttr mmaSync(::mlir::MLIRContext *context, ::easyquant::numerics::FragmentOrder order);
-
-    /// The type of a tensor of an N x K weight in `scheme`; null where the layout has no such tensor or takes no such codes.
-    ::mlir::RankedTensorType getPackedType(::easyquant::numerics::WeightTensor tensor, SchemeAttr scheme, int64_t n,
-                                           int64_t k) const;
     /// What packs an N x K weight so. Unsupported, saying what the layout takes, on other schemes.
     ::easyquant::Result<std::unique_ptr<::easyquant::numerics::WeightLayout>> getPacker(SchemeAttr scheme, int64_t n,
                                                                                         int64_t k) const;
   }];
-  let hasCustomAssemblyFormat = 1;
   let genVerifyDecl = 1;
 }
 

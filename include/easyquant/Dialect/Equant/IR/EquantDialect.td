@@ -25,7 +25,7 @@ def Equant_Dialect : Dialect {
     artifact's data section; a packed weight has an array of them, one for each of its parts:
 
     ```mlir
-    !w = !equant.weight<40x24, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel, rows = 32, depth = 4>>
+    !w = !equant.weight<40x24, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel>>
     ml_program.global private @up_proj.weight(#ml_program.extern : !w) : !w {equant.offset = array<i64: 0, 1536>}
     ```
 

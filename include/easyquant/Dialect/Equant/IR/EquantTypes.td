@@ -32,7 +32,7 @@ def Equant_WeightType : TypeDef<Equant_Dialect, "Weight"> {
 
     ```mlir
     !equant.weight<576x1536, #equant.scheme<i4, symmetric, group = 128>>
-    !equant.weight<576x1536, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel, rows = 32, depth = 4>, sums>
+    !equant.weight<576x1536, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel>, sums>
     ```
   }];
   let parameters = (ins "int64_t":$rows, "int64_t":$columns, "::easyquant::equant::SchemeAttr":$scheme,

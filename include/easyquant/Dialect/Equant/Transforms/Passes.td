@@ -469,7 +469,7 @@ def MaterializeWeights : Pass<"equant-materialize-weights", "::mlir::ModuleOp"> 
     After:
 
     ```mlir
-    !w = !equant.weight<1536x576, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel, rows = 32, depth = 4>>
+    !w = !equant.weight<1536x576, #equant.scheme<i8, symmetric, channel>, #equant.layout<panel>>
     module attributes {lm.source = "SmolLM2-135M", equant.target = "cpu", equant.report = {quantization = {...}, sites = [...], source = {...}}} {
       ml_program.global private @up_proj.weight(#ml_program.extern : !w) : !w {equant.offset = array<i64: 0, 884736>}
       ...
