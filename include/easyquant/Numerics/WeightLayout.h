@@ -58,8 +58,8 @@ public:
 
   int64_t groups() const { return groupCount(columns, scheme.groupSize); }
   bool has(WeightTensor tensor) const;
-  /// The shape of a tensor that there is: of its elements, or of bytes where the bits of elements
-  /// share them (codes, zero points, scales of ui6).
+  /// The shape of a tensor that there is. Codes, zero points and scales of ui6 share bytes, and
+  /// their shape counts these; that of other tensors counts elements.
   virtual std::vector<int64_t> shape(WeightTensor tensor) const = 0;
   /// 0 where there is no such tensor.
   int64_t bytes(WeightTensor tensor) const;
@@ -88,8 +88,8 @@ struct LayoutKind {
   Result<std::unique_ptr<WeightLayout>> (*make)(const Scheme &scheme, int64_t rows,
                                                 int64_t columns);
 };
-/// Those of all sources of layouts (lib/Numerics/CMakeLists.txt), each of which defines a function
-/// that gives its own.
+/// The layouts of all sources that lib/Numerics/CMakeLists.txt lists. Each source defines a
+/// function that gives its own.
 const std::vector<LayoutKind> &layoutKinds();
 /// Null where there is none of this name.
 const LayoutKind *findLayoutKind(std::string_view name);
