@@ -7,7 +7,7 @@
 
 #include "gpu_kernels.h"
 
-#include "easyquant/Codegen/GPU/Emit.h"
+#include "easyquant/Codegen/GPU/WeightOnly.h"
 #include "easyquant/Emit/Assemble.h"
 #include "easyquant/Emit/EmitPTX.h"
 #include "easyquant/Numerics/FragmentPacking.h"
@@ -171,7 +171,7 @@ auto emitterOf(const Spec &spec, const std::vector<Kernel> &kernels,
                const std::vector<int64_t> &rows, const Chip &chip) {
   return [=](mlir::gpu::GPUModuleOp module) {
     for (int64_t m : rows)
-      getOrEmitLinear(module, spec, kernelFor(kernels, m), chip);
+      getOrEmit(module, spec, kernelFor(kernels, m));
   };
 }
 
@@ -228,14 +228,14 @@ Layer rowOperation(const std::string &family, RowOp op, int64_t columns,
   spec.quantization = RowQuantization::Dynamic;
   Layer layer{family, 0, columns, {{"epsilon", spec.epsilon}}, {}, {}};
   for (int64_t m : rows)
-    layer.cases.push_back({describe(spec, chip),
+    layer.cases.push_back({describe(spec),
                            m,
                            {{"x", {"f32", m * columns, Fill::Random, true}},
                             {"x_stride", number(columns)},
                             {"weight", {"f32", columns}},
                             {"codes", {"i8", m * paddedColumns(columns), Fill::None, true}},
                             {"scales", {"f32", m, Fill::None, true}}}});
-  layer.emit = [=](mlir::gpu::GPUModuleOp module) { getOrEmitRowOp(module, spec, chip); };
+  layer.emit = [=](mlir::gpu::GPUModuleOp module) { getOrEmit(module, spec, chip); };
   return layer;
 }
 

@@ -25,8 +25,7 @@ LogicalResult GPULauncher::heads(LaunchBuilder &b, Operation *op, easyquant::gpu
     spec.keyHeads = lm::columns(keys.getInput()) / spec.headDim;
     b.overwrite(keys.getOutput(), keys.getInput());
   }
-  getOrEmitHeads(kernels, spec, chip);
-  return launch(b, op, describe(spec, chip), arguments, Phase::Attention);
+  return launch(b, op, getOrEmit(kernels, spec, chip), arguments, Phase::Attention);
 }
 
 static easyquant::gpu::HeadsSpec rotationOf(lm::RopeOp op) {
@@ -61,8 +60,7 @@ LogicalResult GPULauncher::append(LaunchBuilder &b, Operation *op, Arguments &ar
   arguments.set("x", b.overwrite(queries.getOutput(), queries.getInput()));
   if (failed(arguments.setWeight("table", queries.getTable())))
     return failure();
-  getOrEmitHeads(kernels, spec, chip);
-  return launch(b, op, describe(spec, chip), arguments, Phase::Attention);
+  return launch(b, op, getOrEmit(kernels, spec, chip), arguments, Phase::Attention);
 }
 
 LogicalResult GPULauncher::attention(LaunchBuilder &b, Operation *op,
@@ -91,8 +89,7 @@ LogicalResult GPULauncher::attention(LaunchBuilder &b, Operation *op,
       b, *choices,
       [&](const easyquant::gpu::AttentionKernel &choice, RowRange range, int64_t most) {
         arguments.set("scratch", b.scratch(most * choice.scratchBytesPerRow, /*perThread=*/false));
-        getOrEmitAttention(kernels, spec, choice, chip);
-        for (const easyquant::gpu::Description &description : choice.launches)
+        for (const easyquant::gpu::Description &description : getOrEmit(kernels, spec, choice))
           if (failed(launch(b, op, description, arguments, Phase::Attention, range)))
             return failure();
         return success();
@@ -162,7 +159,6 @@ void GPULauncher::addHeads(KernelLibrary &library) const {
     Arguments arguments(b);
     addCache(b, arguments, spec, op.getCache(), static_cast<int64_t>(op.getLayer()));
     arguments.set("held", b.argument("held"));
-    getOrEmitRestore(kernels, spec, chip);
-    return launch(b, op, describeRestore(spec, chip), arguments, Phase::Attention);
+    return launch(b, op, getOrEmitRestore(kernels, spec), arguments, Phase::Attention);
   });
 }

@@ -51,8 +51,7 @@ LogicalResult GPULauncher::copy(LaunchBuilder &b, Value from, Value to) const {
   spec.op = easyquant::gpu::RowOp::Copy;
   spec.columns = cast<MemRefType>(from.getType()).getDimSize(1);
   Arguments arguments(b, {{"x", from}, {"y", to}});
-  getOrEmitRowOp(kernels, spec, chip);
-  return launch(b, from.getParentRegion()->getParentOp(), describe(spec, chip), arguments,
+  return launch(b, from.getParentRegion()->getParentOp(), getOrEmit(kernels, spec, chip), arguments,
                 Phase::Other);
 }
 
@@ -86,8 +85,7 @@ LogicalResult GPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel, RowO
       phase = Phase::Other;
     arguments.set("y", b.result(last->getResult(0), rows));
   }
-  getOrEmitRowOp(kernels, spec, chip);
-  return launch(b, op, describe(spec, chip), arguments, phase);
+  return launch(b, op, getOrEmit(kernels, spec, chip), arguments, phase);
 }
 
 LogicalResult GPULauncher::advance(LaunchBuilder &b, equant::AdvanceOp op) const {
@@ -99,8 +97,7 @@ LogicalResult GPULauncher::advance(LaunchBuilder &b, equant::AdvanceOp op) const
                                    op.getDecay().convertToDouble()};
   Arguments arguments(
       b, {{"extrema", extrema}, {"states", b[op.getState()]}, {"slots", b.argument("slots")}});
-  getOrEmitAdvance(kernels, spec, chip);
-  return launch(b, op, describe(spec, chip), arguments, Phase::Quantize);
+  return launch(b, op, getOrEmit(kernels, spec, chip), arguments, Phase::Quantize);
 }
 
 void GPULauncher::addRowOps(KernelLibrary &library) const {
@@ -124,8 +121,7 @@ void GPULauncher::addRowOps(KernelLibrary &library) const {
     arguments.set("numbers", numbers); // before x: there are as many rows as numbers
     arguments.set("x", b[op.getInput()]);
     arguments.set("y", b.result(op.getOutput(), b.rows(numbers)));
-    getOrEmitGather(kernels, spec, chip);
-    return launch(b, op, describe(spec, chip), arguments, Phase::Other);
+    return launch(b, op, getOrEmit(kernels, spec, chip), arguments, Phase::Other);
   });
 }
 
@@ -179,8 +175,8 @@ LogicalResult GPULauncher::linear(LaunchBuilder &b, equant::PackedLinearOp op,
   arguments.set("y", b.linearResult(kernel, b.rows(b[op.getInput()])));
   return forRowRanges(b, linearKernels(spec, chip),
                       [&](const easyquant::gpu::LinearKernel &choice, RowRange range, int64_t) {
-                        getOrEmitLinear(kernels, spec, choice, chip);
-                        return launch(b, op, choice.description, arguments, Phase::Gemm, range);
+                        return launch(b, op, getOrEmit(kernels, spec, choice), arguments,
+                                      Phase::Gemm, range);
                       });
 }
 
@@ -199,8 +195,7 @@ LogicalResult GPULauncher::floatLinear(LaunchBuilder &b, Operation *op, const Ke
           arguments.set("partials", b.scratch(choice.partialBytes(most), /*perThread=*/false));
           arguments.set("counters", b.counters(choice.counterCount(most)));
         }
-        getOrEmitLinear(kernels, spec, choice, chip);
-        return launch(b, op, choice.description, arguments, Phase::Gemm, range);
+        return launch(b, op, getOrEmit(kernels, spec, choice), arguments, Phase::Gemm, range);
       });
 }
 
@@ -212,8 +207,7 @@ LogicalResult GPULauncher::embedding(LaunchBuilder &b, Operation *op,
   if (spec.sharded)
     arguments.set("rank", b.argument("rank"));
   arguments.set("y", b.result(op->getResult(0), b.rows(tokens)));
-  getOrEmitEmbedding(kernels, spec, chip);
-  return launch(b, op, describe(spec, chip), arguments, Phase::Other);
+  return launch(b, op, getOrEmit(kernels, spec, chip), arguments, Phase::Other);
 }
 
 void GPULauncher::addLinears(KernelLibrary &library) const {
@@ -260,8 +254,7 @@ void GPULauncher::addLinears(KernelLibrary &library) const {
             failed(arguments.setWeight("bias", op.getBias())))
           return failure();
         arguments.set("y", b.linearResult(kernel, b.rows(b[op.getSums()])));
-        getOrEmitRescale(kernels, spec, chip);
-        return launch(b, op, describe(spec, chip), arguments, Phase::Gemm);
+        return launch(b, op, getOrEmit(kernels, spec, chip), arguments, Phase::Gemm);
       });
   library.add<lm::EmbeddingOp>([*this](auto &b, auto op, const KernelOps &) -> LogicalResult {
     auto table = cast<RankedTensorType>(op.getTable().getType());
@@ -314,8 +307,7 @@ void GPULauncher::addLinears(KernelLibrary &library) const {
           return failure();
         arguments.set("y", *rows);
         arguments.set("position", b.argument("position"));
-        getOrEmitPositionEmbedding(kernels, spec, chip);
-        return launch(b, op, describe(spec, chip), arguments, Phase::Other);
+        return launch(b, op, getOrEmit(kernels, spec, chip), arguments, Phase::Other);
       });
 }
 

@@ -10,7 +10,9 @@
 
 #include "RowLaunches.h"
 
-#include "easyquant/Codegen/GPU/Emit.h"
+#include "easyquant/Codegen/GPU/Attention.h"
+#include "easyquant/Codegen/GPU/Embedding.h"
+#include "easyquant/Codegen/GPU/WeightOnly.h"
 
 namespace easyquant {
 

@@ -12,9 +12,9 @@
 
 #include "KernelBuilder.h"
 
-#include "easyquant/Codegen/GPU/Emit.h"
 #include "easyquant/Numerics/OnlineScales.h"
 
+#include <bit>
 #include <limits>
 
 using namespace mlir;
@@ -106,14 +106,18 @@ void SiteEmitter::emit(Value site) {
   write(b.select(isUpdate, scale, read(1)), 1);
 }
 
-mlir::gpu::GPUFuncOp getOrEmitAdvance(mlir::gpu::GPUModuleOp module, const AdvanceSpec &spec,
-                                      const Chip &chip) {
-  Description description = describe(spec, chip);
-  return getOrEmitKernel(
-      module, description, [&](KernelBuilder &b, const KernelArguments &arguments) {
-        Value site = b.add(b.mul(b.block(0), description.threads), b.thread());
-        b.ifThen(b.less(site, spec.sites), [&] { SiteEmitter(b, spec, arguments).emit(site); });
-      });
+Description getOrEmit(mlir::gpu::GPUModuleOp module, const AdvanceSpec &spec, const Chip &) {
+  constexpr int64_t kSites = 128; // of a block
+  Description kernel;
+  kernel.name = fmt::format("advance_{}_window{}_decay{:x}", spec.sites, spec.window,
+                            std::bit_cast<uint64_t>(spec.decay));
+  kernel.threads = kSites;
+  kernel.grid[0].factor = divideCeil(spec.sites, kSites);
+  kernel.parameters = Parameters().readsRows("extrema").writes("states").reads("slots").rows();
+  return getOrEmitKernel(module, kernel, [&](KernelBuilder &b, const KernelArguments &arguments) {
+    Value site = b.add(b.mul(b.block(0), kSites), b.thread());
+    b.ifThen(b.less(site, spec.sites), [&] { SiteEmitter(b, spec, arguments).emit(site); });
+  });
 }
 
 } // namespace easyquant::gpu

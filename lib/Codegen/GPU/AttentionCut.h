@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Numbers that describe() and the emitters of attention share.
+// Numbers that descriptions and emitters of attention share.
 //
 //===----------------------------------------------------------------------===//
 

@@ -13,7 +13,7 @@
 
 #include "WeightParams.h"
 
-#include "easyquant/Codegen/GPU/Emit.h"
+#include "easyquant/Codegen/GPU/Embedding.h"
 #include "easyquant/Numerics/FragmentPacking.h"
 
 #include <numeric>
@@ -21,6 +21,9 @@
 using namespace mlir;
 
 namespace easyquant::gpu {
+
+static constexpr int64_t kThreads = 128; // of a row
+
 namespace {
 
 /// Emits the row of a packed table.
@@ -33,7 +36,7 @@ public:
         blockBytes(numerics::fragmentBytes(spec.bits)),
         columnBlocks(divideCeil(spec.columns, numerics::kFragmentColumns)) {}
 
-  void emit(int64_t threads);
+  void emit();
 
 private:
   using Values = KernelBuilder::Values;
@@ -148,20 +151,19 @@ void PackedRowEmitter::store(const Values &values, Value block, Value q) {
   }
 }
 
-void PackedRowEmitter::emit(int64_t threads) {
-  b.forLoop(b.thread(), columnBlocks * kLanes, threads, [&](Value unit) {
+void PackedRowEmitter::emit() {
+  b.forLoop(b.thread(), columnBlocks * kLanes, kThreads, [&](Value unit) {
     Value block = b.div(unit, kLanes), q = b.rem(unit, kLanes);
     store(floats() ? floatsOf(block, q) : dequantized(block, q), block, q);
   });
 }
 
 /// `row` is one of `columns` elements; what is stored is f32.
-static void emitFloatRow(KernelBuilder &b, int64_t columns, Float type, Value row, Value y,
-                         int64_t threads) {
+static void emitFloatRow(KernelBuilder &b, int64_t columns, Float type, Value row, Value y) {
   Type element = b.type(type);
   int64_t width = std::gcd(columns, 16 / bytesOf(type));
   int64_t stored = std::min<int64_t>(width, 4);
-  b.forLoop(b.mul(b.thread(), width), columns, threads * width, [&](Value column) {
+  b.forLoop(b.mul(b.thread(), width), columns, kThreads * width, [&](Value column) {
     Type loaded = width == 1 ? element : Type(b.vec(width, element));
     Value x = b.load(b.advance(row, column, element), loaded, /*constant=*/true);
     for (int64_t i = 0; i < width; i += stored) {
@@ -173,63 +175,93 @@ static void emitFloatRow(KernelBuilder &b, int64_t columns, Float type, Value ro
   });
 }
 
-mlir::gpu::GPUFuncOp getOrEmitEmbedding(mlir::gpu::GPUModuleOp module, const EmbeddingSpec &spec,
-                                        const Chip &chip) {
-  Description description = describe(spec, chip);
-  return getOrEmitKernel(
-      module, description, [&](KernelBuilder &b, const KernelArguments &arguments) {
-        Value row = b.block(0);
-        Value token = b.load(b.advance(arguments["tokens"], row, b.i32()), b.i32(), true);
-        Value y = b.rowOf(arguments["y"], row, arguments["y_stride"], b.f32());
-        auto copyRow = [&] {
-          if (spec.bits != 0)
-            return PackedRowEmitter(b, spec, arguments, token, y).emit(description.threads);
-          Value from = b.rowOf(arguments["table"], token, spec.columns, b.type(spec.table));
-          emitFloatRow(b, spec.columns, spec.table, from, y, description.threads);
-        };
-        if (!spec.sharded)
-          return copyRow();
-        token = b.sub(token, b.mul(arguments["rank"], spec.vocab));
-        Value isOwn = b.both(b.less(-1, token), b.less(token, spec.vocab));
-        b.ifThen(isOwn, copyRow);
-        b.ifThen(b.equal(b.select(isOwn, b.i32(1), b.i32(0)), 0), [&] {
-          b.forLoop(b.thread(), spec.columns, description.threads,
-                    [&](Value column) { b.store(b.zero(b.f32()), b.advance(y, column, b.f32())); });
-        });
-      });
+static std::string symbolName(const EmbeddingSpec &spec) {
+  std::string name =
+      fmt::format("embedding_{}x{}{}", spec.vocab, spec.columns, spec.sharded ? "_sharded" : "");
+  if (spec.bits == 0)
+    return name + fmt::format("_{}", nameOf(spec.table));
+  if (spec.bits == 16)
+    return name + fmt::format("_{}_fragments", nameOf(spec.table));
+  name += "_" + nameOf(spec.bits, spec.scales);
+  if (spec.groupSize != 0)
+    name += fmt::format("_g{}", spec.groupSize);
+  name += spec.zeroPoints ? "_zp" : "";
+  return name + "_" + std::string(numerics::nameOf(spec.order));
 }
 
-mlir::gpu::GPUFuncOp getOrEmitGather(mlir::gpu::GPUModuleOp module, const GatherSpec &spec,
-                                     const Chip &chip) {
-  Description description = describe(spec, chip);
-  return getOrEmitKernel(
-      module, description, [&](KernelBuilder &b, const KernelArguments &arguments) {
-        Value row = b.block(0);
-        Value number = b.load(b.advance(arguments["numbers"], row, b.i32()), b.i32(), true);
-        Value x = b.rowOf(arguments["x"], number, arguments["x_stride"], b.f32());
-        Value y = b.rowOf(arguments["y"], row, arguments["y_stride"], b.f32());
-        emitFloatRow(b, spec.columns, Float::F32, x, y, description.threads);
-      });
+/// A block of threads for each row of the result.
+static Description describeRows(std::string name, std::vector<Parameter> parameters) {
+  Description kernel;
+  kernel.name = std::move(name);
+  kernel.threads = kThreads;
+  kernel.grid[0].rowsPerBlock = 1;
+  kernel.parameters = std::move(parameters);
+  return kernel;
 }
 
-mlir::gpu::GPUFuncOp getOrEmitPositionEmbedding(mlir::gpu::GPUModuleOp module,
-                                                const PositionEmbeddingSpec &spec,
-                                                const Chip &chip) {
-  Description description = describe(spec, chip);
-  return getOrEmitKernel(
-      module, description, [&](KernelBuilder &b, const KernelArguments &arguments) {
-        Value row = b.block(0), position = b.load(arguments["position"], b.i32(), true);
-        Value table = b.rowOf(arguments["table"], b.add(position, row), spec.columns, b.f32());
-        Value y = b.rowOf(arguments["y"], row, arguments["y_stride"], b.f32());
-        int64_t width = std::gcd<int64_t>(spec.columns, 4);
-        Type type = width == 1 ? b.f32() : Type(b.vec(width, b.f32()));
-        b.forLoop(b.mul(b.thread(), width), spec.columns, description.threads * width,
-                  [&](Value column) {
-                    Value to = b.advance(y, column, b.f32());
-                    Value added = b.load(b.advance(table, column, b.f32()), type, true);
-                    b.store(b.addf(b.load(to, type), added), to);
-                  });
-      });
+Description getOrEmit(mlir::gpu::GPUModuleOp module, const EmbeddingSpec &spec, const Chip &) {
+  const bool isPacked = spec.bits != 0;
+  Description kernel =
+      describeRows(symbolName(spec), Parameters()
+                                         .reads("tokens")
+                                         .reads(isPacked ? "w" : "table")
+                                         .reads("wscales", isPacked && spec.bits != 16)
+                                         .reads("wzeros", isPacked && spec.zeroPoints)
+                                         .number("rank", spec.sharded)
+                                         .writesRows("y")
+                                         .rows());
+  return getOrEmitKernel(module, kernel, [&](KernelBuilder &b, const KernelArguments &arguments) {
+    Value row = b.block(0);
+    Value token = b.load(b.advance(arguments["tokens"], row, b.i32()), b.i32(), true);
+    Value y = b.rowOf(arguments["y"], row, arguments["y_stride"], b.f32());
+    auto copyRow = [&] {
+      if (isPacked)
+        return PackedRowEmitter(b, spec, arguments, token, y).emit();
+      Value from = b.rowOf(arguments["table"], token, spec.columns, b.type(spec.table));
+      emitFloatRow(b, spec.columns, spec.table, from, y);
+    };
+    if (!spec.sharded)
+      return copyRow();
+    token = b.sub(token, b.mul(arguments["rank"], spec.vocab));
+    Value isOwn = b.both(b.less(-1, token), b.less(token, spec.vocab));
+    b.ifThen(isOwn, copyRow);
+    b.ifThen(b.equal(b.select(isOwn, b.i32(1), b.i32(0)), 0), [&] {
+      b.forLoop(b.thread(), spec.columns, kThreads,
+                [&](Value column) { b.store(b.zero(b.f32()), b.advance(y, column, b.f32())); });
+    });
+  });
+}
+
+Description getOrEmit(mlir::gpu::GPUModuleOp module, const GatherSpec &spec, const Chip &) {
+  Description kernel =
+      describeRows(fmt::format("gather_{}", spec.columns),
+                   Parameters().readsRows("x").reads("numbers").writesRows("y").rows());
+  return getOrEmitKernel(module, kernel, [&](KernelBuilder &b, const KernelArguments &arguments) {
+    Value row = b.block(0);
+    Value number = b.load(b.advance(arguments["numbers"], row, b.i32()), b.i32(), true);
+    Value x = b.rowOf(arguments["x"], number, arguments["x_stride"], b.f32());
+    Value y = b.rowOf(arguments["y"], row, arguments["y_stride"], b.f32());
+    emitFloatRow(b, spec.columns, Float::F32, x, y);
+  });
+}
+
+Description getOrEmit(mlir::gpu::GPUModuleOp module, const PositionEmbeddingSpec &spec,
+                      const Chip &) {
+  Description kernel =
+      describeRows(fmt::format("position_embedding_{}x{}", spec.positions, spec.columns),
+                   Parameters().reads("table").reads("position").writesRows("y").rows());
+  return getOrEmitKernel(module, kernel, [&](KernelBuilder &b, const KernelArguments &arguments) {
+    Value row = b.block(0), position = b.load(arguments["position"], b.i32(), true);
+    Value table = b.rowOf(arguments["table"], b.add(position, row), spec.columns, b.f32());
+    Value y = b.rowOf(arguments["y"], row, arguments["y_stride"], b.f32());
+    int64_t width = std::gcd<int64_t>(spec.columns, 4);
+    Type type = width == 1 ? b.f32() : Type(b.vec(width, b.f32()));
+    b.forLoop(b.mul(b.thread(), width), spec.columns, kThreads * width, [&](Value column) {
+      Value to = b.advance(y, column, b.f32());
+      Value added = b.load(b.advance(table, column, b.f32()), type, true);
+      b.store(b.addf(b.load(to, type), added), to);
+    });
+  });
 }
 
 } // namespace easyquant::gpu

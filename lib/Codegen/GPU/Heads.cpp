@@ -12,7 +12,7 @@
 
 #include "AttentionCache.h"
 
-#include "easyquant/Codegen/GPU/Emit.h"
+#include <bit>
 
 using namespace mlir;
 
@@ -143,13 +143,35 @@ void HeadsEmitter::emit(int64_t threads) {
   });
 }
 
-mlir::gpu::GPUFuncOp getOrEmitHeads(mlir::gpu::GPUModuleOp module, const HeadsSpec &spec,
-                                    const Chip &chip) {
-  Description description = describe(spec, chip);
-  return getOrEmitKernel(module, description,
-                         [&](KernelBuilder &b, const KernelArguments &arguments) {
-                           HeadsEmitter(b, spec, arguments).emit(description.threads);
-                         });
+Description getOrEmit(mlir::gpu::GPUModuleOp module, const HeadsSpec &spec, const Chip &) {
+  constexpr int64_t kWarps = 4;
+  Description kernel;
+  std::string &name = kernel.name;
+  name = fmt::format("heads_{}", spec.heads);
+  if (spec.keyHeads > 0)
+    name += fmt::format("_{}", spec.keyHeads);
+  name += fmt::format("x{}", spec.headDim);
+  if (spec.norm)
+    name += fmt::format("_norm{:x}", std::bit_cast<uint32_t>(static_cast<float>(spec.epsilon)));
+  if (spec.positions > 0)
+    name += fmt::format("_rope{}", spec.positions);
+  if (spec.append)
+    name += "_append";
+  kernel.threads = 32 * kWarps;
+  kernel.grid[0].rowsPerBlock = 1;
+  kernel.grid[1].factor = divideCeil(spec.allHeads(), kWarps);
+  kernel.parameters = Parameters()
+                          .writesRows("x")
+                          .reads("weight", spec.norm)
+                          .reads("key_weight", spec.norm && spec.keyHeads > 0)
+                          .reads("table", spec.positions > 0)
+                          .reads("position", spec.positions > 0 || spec.append)
+                          .writes("cache", spec.append)
+                          .reads("pages", spec.append)
+                          .rows();
+  return getOrEmitKernel(module, kernel, [&](KernelBuilder &b, const KernelArguments &arguments) {
+    HeadsEmitter(b, spec, arguments).emit(kernel.threads);
+  });
 }
 
 } // namespace easyquant::gpu

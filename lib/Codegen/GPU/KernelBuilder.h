@@ -152,9 +152,40 @@ public:
   std::map<std::string, mlir::Value> values;
 };
 
-/// The gpu.func of that name in the module, or a new one with the description's parameters and
-/// block size, whose body `build` fills up to the return.
-mlir::gpu::GPUFuncOp
+/// The parameters of a kernel one after another, those that are `there`. `rows` ends them.
+class Parameters {
+public:
+  Parameters &reads(llvm::StringRef name, bool there = true) {
+    return add(there, {name.str(), Parameter::Pointer});
+  }
+  Parameters &writes(llvm::StringRef name, bool there = true) {
+    return add(there, {name.str(), Parameter::Pointer, /*written=*/true});
+  }
+  Parameters &number(llvm::StringRef name, bool there = true) {
+    return add(there, {name.str(), Parameter::I32});
+  }
+  /// A matrix: the pointer, and the distance of its rows.
+  Parameters &readsRows(llvm::StringRef name, bool there = true) {
+    return reads(name, there).number((name + "_stride").str(), there);
+  }
+  Parameters &writesRows(llvm::StringRef name, bool there = true) {
+    return writes(name, there).number((name + "_stride").str(), there);
+  }
+  std::vector<Parameter> rows() { return number("rows").list; }
+
+  std::vector<Parameter> list;
+
+private:
+  Parameters &add(bool there, Parameter parameter) {
+    if (there)
+      list.push_back(std::move(parameter));
+    return *this;
+  }
+};
+
+/// Makes the gpu.func of that name with the description's parameters and block size, whose body
+/// `build` fills up to the return, unless the module has it. Returns the description.
+Description
 getOrEmitKernel(mlir::gpu::GPUModuleOp module, const Description &description,
                 llvm::function_ref<void(KernelBuilder &, const KernelArguments &)> build);
 

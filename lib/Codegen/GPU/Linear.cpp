@@ -5,18 +5,89 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "GemmTiles.h"
 #include "LinearKernels.h"
 #include "ResultWriter.h"
 #include "WeightParams.h"
 
-#include "easyquant/Codegen/GPU/Emit.h"
+#include "easyquant/Numerics/FragmentPacking.h"
 
 using namespace mlir;
 
 namespace easyquant::gpu {
 
-mlir::gpu::GPUFuncOp getOrEmitLinear(mlir::gpu::GPUModuleOp module, const LinearSpec &spec,
-                                     const LinearKernel &kernel, const Chip &) {
+static std::string symbolName(const LinearSpec &spec) {
+  std::string name = fmt::format("linear_{}x{}_{}", spec.n, spec.k, nameOf(spec.bits, spec.scales));
+  if (spec.groupSize != 0)
+    name += fmt::format("_g{}", spec.groupSize);
+  name += spec.zeroPoints ? "_zp" : "";
+  name += spec.inputZeroPoints ? "_q_zp" : "_q";
+  name += spec.bias ? "_bias" : "";
+  name += spec.accumulate ? "_accumulate" : "";
+  if (spec.isPartial)
+    return name + "_i32";
+  return name + fmt::format("_{}", nameOf(spec.output));
+}
+
+static std::vector<Parameter> parametersOf(const LinearSpec &spec) {
+  return Parameters()
+      .reads("codes")
+      .reads("scales", !spec.isPartial)
+      .reads("sums", spec.zeroPoints)
+      .reads("zeros", spec.inputZeroPoints)
+      .reads("w")
+      .reads("wscales", !spec.isPartial)
+      .reads("wzeros", spec.zeroPoints)
+      .reads("wsums", spec.inputZeroPoints)
+      .reads("bias", spec.bias)
+      .writesRows("y")
+      .rows();
+}
+
+static LinearKernel matrixKernel(const LinearSpec &spec, GemmTile tile, int64_t maxRows) {
+  LinearKernel kernel;
+  kernel.form = LinearKernel::Matrix;
+  kernel.maxRows = maxRows;
+  kernel.tile = tile;
+  kernel.description = describeTile(symbolName(spec), parametersOf(spec), spec.n, tile,
+                                    slabBytes(tile, /*elementBytes=*/1, spec.bits));
+  return kernel;
+}
+
+static LinearKernel dotKernel(const LinearSpec &spec, int64_t rows) {
+  LinearKernel kernel;
+  kernel.form = LinearKernel::Dot;
+  kernel.maxRows = rows;
+  kernel.rows = rows;
+  Description &description = kernel.description;
+  description.name = fmt::format("{}_dp4a_{}", symbolName(spec), rows);
+  description.parameters = parametersOf(spec);
+  description.grid[0].factor = divideCeil(spec.n, numerics::fragmentRows(spec.bits));
+  description.grid[1].rowsPerBlock = rows;
+  description.threads = kDotThreads;
+  // There are few blocks, so that registers are worth more than room for others: left to itself,
+  // ptxas makes do with the 32 of a full multiprocessor, and waits for every load.
+  description.blocksPerSM = 2;
+  return kernel;
+}
+
+std::vector<LinearKernel> linearKernels(const LinearSpec &spec, const Chip &chip) {
+  std::vector<LinearKernel> kernels;
+  for (int64_t rows : {1, 4})
+    kernels.push_back(dotKernel(spec, rows));
+  for (const TileChoice &choice : integerTiles(chip)) {
+    GemmTile tile = spec.groups() > 1 ? choice.grouped : choice.plain;
+    giveWholeBlocks(tile, numerics::fragmentRows(spec.bits));
+    // A group ends where a slab ends.
+    if (spec.groups() > 1 && spec.groupSize % tile.slab != 0)
+      tile.slab = numerics::kFragmentColumns;
+    kernels.push_back(matrixKernel(spec, tile, choice.maxRows));
+  }
+  return kernels;
+}
+
+Description getOrEmit(mlir::gpu::GPUModuleOp module, const LinearSpec &spec,
+                      const LinearKernel &kernel) {
   return getOrEmitKernel(module, kernel.description,
                          [&](KernelBuilder &b, const KernelArguments &arguments) {
                            if (kernel.form == LinearKernel::Matrix)
@@ -26,28 +97,39 @@ mlir::gpu::GPUFuncOp getOrEmitLinear(mlir::gpu::GPUModuleOp module, const Linear
                          });
 }
 
-mlir::gpu::GPUFuncOp getOrEmitRescale(mlir::gpu::GPUModuleOp module, const RescaleSpec &spec,
-                                      const Chip &chip) {
-  Description description = describe(spec, chip);
-  return getOrEmitKernel(
-      module, description, [&](KernelBuilder &b, const KernelArguments &arguments) {
-        const int64_t width = spec.n % 2 == 0 ? 2 : 1;
-        Type type = width == 1 ? b.i32() : Type(b.vec(width, b.i32()));
-        WeightParams params(b, spec.bits, spec.scales);
-        ResultWriter writer(b, {spec.n, spec.bias, spec.accumulate, Float::F32}, arguments, width);
-        writer.columnsAreWhole = true;
-        Value m = b.block(0);
-        Value row = b.rowOf(arguments["sums"], m, arguments["sums_stride"], b.i32());
-        Value rowScale = b.load(b.advance(arguments["scales"], m, b.f32()), b.f32(), true);
-        b.forLoop(b.mul(b.thread(), width), spec.n, description.threads * width, [&](Value n) {
-          Value sums = b.load(b.advance(row, n, b.i32()), type, /*constant=*/true);
-          KernelBuilder::Values values =
-              params.loadScales(b.advance(arguments["wscales"], n, params.scaleType()), width);
-          for (auto [i, value] : llvm::enumerate(values))
-            value = b.mulf(rowScale, b.mulf(value, b.toFloat(b.extract(sums, i))));
-          writer.write(m, n, values);
-        });
-      });
+Description getOrEmit(mlir::gpu::GPUModuleOp module, const RescaleSpec &spec, const Chip &) {
+  constexpr int64_t kThreads = 128; // of a row
+  Description kernel;
+  kernel.name = fmt::format("rescale_{}_{}", spec.n, nameOf(spec.bits, spec.scales));
+  kernel.name += spec.bias ? "_bias" : "";
+  kernel.name += spec.accumulate ? "_accumulate" : "";
+  kernel.threads = kThreads;
+  kernel.grid[0].rowsPerBlock = 1;
+  kernel.parameters = Parameters()
+                          .readsRows("sums")
+                          .reads("scales")
+                          .reads("wscales")
+                          .reads("bias", spec.bias)
+                          .writesRows("y")
+                          .rows();
+  return getOrEmitKernel(module, kernel, [&](KernelBuilder &b, const KernelArguments &arguments) {
+    const int64_t width = spec.n % 2 == 0 ? 2 : 1;
+    Type type = width == 1 ? b.i32() : Type(b.vec(width, b.i32()));
+    WeightParams params(b, spec.bits, spec.scales);
+    ResultWriter writer(b, {spec.n, spec.bias, spec.accumulate, Float::F32}, arguments, width);
+    writer.columnsAreWhole = true;
+    Value m = b.block(0);
+    Value row = b.rowOf(arguments["sums"], m, arguments["sums_stride"], b.i32());
+    Value rowScale = b.load(b.advance(arguments["scales"], m, b.f32()), b.f32(), true);
+    b.forLoop(b.mul(b.thread(), width), spec.n, kThreads * width, [&](Value n) {
+      Value sums = b.load(b.advance(row, n, b.i32()), type, /*constant=*/true);
+      KernelBuilder::Values values =
+          params.loadScales(b.advance(arguments["wscales"], n, params.scaleType()), width);
+      for (auto [i, value] : llvm::enumerate(values))
+        value = b.mulf(rowScale, b.mulf(value, b.toFloat(b.extract(sums, i))));
+      writer.write(m, n, values);
+    });
+  });
 }
 
 } // namespace easyquant::gpu

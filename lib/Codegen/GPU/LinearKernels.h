@@ -1,4 +1,4 @@
-//===- LinearKernels.h - The forms of integer linears -----------*- C++ -*-===//
+//===- LinearKernels.h - The forms of linears -------------------*- C++ -*-===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -10,6 +10,8 @@
 
 #include "KernelBuilder.h"
 
+#include "easyquant/Codegen/GPU/WeightOnly.h"
+
 namespace easyquant::gpu {
 
 /// Bodies of LinearKernel::Matrix and LinearKernel::Dot.
@@ -17,6 +19,12 @@ void emitMatrixLinear(KernelBuilder &b, const LinearSpec &spec, const GemmTile &
                       const KernelArguments &arguments);
 void emitDotLinear(KernelBuilder &b, const LinearSpec &spec, int64_t rows,
                    const KernelArguments &arguments);
+
+/// Bodies of WeightOnlyKernel::Stream and WeightOnlyKernel::Matrix.
+void emitStreamLinear(KernelBuilder &b, const WeightOnlySpec &spec, const StreamShape &shape,
+                      const KernelArguments &arguments);
+void emitMatrixLinear(KernelBuilder &b, const WeightOnlySpec &spec, const GemmTile &tile,
+                      const KernelArguments &arguments);
 
 } // namespace easyquant::gpu
 

@@ -15,7 +15,6 @@
 #include "KernelBuilder.h"
 #include "ScalarMath.h"
 
-#include "easyquant/Codegen/GPU/Emit.h"
 #include "easyquant/Numerics/OnlineScales.h"
 
 #include <limits>
@@ -578,9 +577,8 @@ void RowEmitter::emit() {
   });
 }
 
-mlir::gpu::GPUFuncOp getOrEmitRowOp(mlir::gpu::GPUModuleOp module, const RowSpec &spec,
-                                    const Chip &chip) {
-  return getOrEmitKernel(module, describe(spec, chip),
+Description getOrEmit(mlir::gpu::GPUModuleOp module, const RowSpec &spec, const Chip &) {
+  return getOrEmitKernel(module, describe(spec),
                          [&](KernelBuilder &b, const KernelArguments &arguments) {
                            RowEmitter(b, spec, arguments).emit();
                          });

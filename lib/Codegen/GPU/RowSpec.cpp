@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Codegen/GPU/Kernels.h"
+#include "KernelBuilder.h"
 
 #include <algorithm>
 #include <bit>
@@ -47,21 +47,6 @@ static std::string symbolName(const RowSpec &spec) {
   return name;
 }
 
-Description describe(const AdvanceSpec &spec, const Chip &) {
-  constexpr int64_t kSites = 128; // of a block
-  Description description;
-  description.name = fmt::format("advance_{}_window{}_decay{:x}", spec.sites, spec.window,
-                                 std::bit_cast<uint64_t>(spec.decay));
-  description.threads = kSites;
-  description.grid[0].factor = (spec.sites + kSites - 1) / kSites;
-  description.parameters = {{"extrema"},
-                            {"extrema_stride", Parameter::I32},
-                            {"states", Parameter::Pointer, true},
-                            {"slots"},
-                            {"rows", Parameter::I32}};
-  return description;
-}
-
 RowShape rowShape(const RowSpec &spec) {
   // Enough threads that each has about sixteen elements: several loads in flight, registers for
   // full occupancy.
@@ -82,7 +67,7 @@ RowShape rowShape(const RowSpec &spec) {
   return shape;
 }
 
-Description describe(const RowSpec &spec, const Chip &) {
+Description describe(const RowSpec &spec) {
   Description description;
   description.name = symbolName(spec);
   RowShape shape = rowShape(spec);
@@ -92,58 +77,28 @@ Description describe(const RowSpec &spec, const Chip &) {
   constexpr int64_t kThreads = 1024;
   description.blocksPerSM = std::max<int64_t>(1, kThreads / description.threads);
 
-  std::vector<Parameter> &parameters = description.parameters;
-  auto input = [&](const char *name, bool stride) {
-    parameters.push_back({name});
-    if (stride)
-      parameters.push_back({std::string(name) + "_stride", Parameter::I32});
-  };
-  auto output = [&](const char *name) { parameters.push_back({name, Parameter::Pointer, true}); };
-  if (spec.op == RowOp::SiluMul) {
-    input("gate", true);
-    input("up", true);
-  } else if (spec.op == RowOp::Add) {
-    input("a", true);
-    input("b", true);
-  } else {
-    input("x", true);
-  }
-  if (spec.op == RowOp::RmsNorm || spec.op == RowOp::LayerNorm)
-    input("weight", false);
-  if (spec.op == RowOp::LayerNorm)
-    input("bias", false);
+  const bool isSiluMul = spec.op == RowOp::SiluMul, isAdd = spec.op == RowOp::Add;
+  const bool isLayerNorm = spec.op == RowOp::LayerNorm;
+  Parameters parameters;
+  parameters.readsRows("gate", isSiluMul).readsRows("up", isSiluMul);
+  parameters.readsRows("a", isAdd).readsRows("b", isAdd);
+  parameters.readsRows("x", !isSiluMul && !isAdd);
+  parameters.reads("weight", isLayerNorm || spec.op == RowOp::RmsNorm).reads("bias", isLayerNorm);
   RowQuantization quantization = spec.effectiveQuantization();
   if (quantization == RowQuantization::None) {
-    output("y");
-    parameters.push_back({"y_stride", Parameter::I32});
+    parameters.writesRows("y");
   } else if (spec.absMax == RowSpec::AbsMax::Result) {
-    output("absmax");
+    parameters.writes("absmax");
   } else {
-    bool isStatic = quantization == RowQuantization::Static;
-    bool isOnline = quantization == RowQuantization::Online;
-    if (isStatic)
-      input("scale", false);
-    if (isStatic && spec.zeroPoints)
-      input("zero", false);
-    if (isOnline) {
-      input("states", false);
-      input("row_states", false);
-      parameters.push_back({"first", Parameter::I32});
-    }
-    if (spec.absMax == RowSpec::AbsMax::Given)
-      input("absmax", false);
-    output("codes");
-    output("scales");
-    if (spec.sums)
-      output("sums");
-    if (isStatic && spec.zeroPoints)
-      output("zeros");
-    if (isOnline) {
-      output("extrema");
-      parameters.push_back({"extrema_stride", Parameter::I32});
-    }
+    const bool isStatic = quantization == RowQuantization::Static;
+    const bool isOnline = quantization == RowQuantization::Online;
+    parameters.reads("scale", isStatic).reads("zero", isStatic && spec.zeroPoints);
+    parameters.reads("states", isOnline).reads("row_states", isOnline).number("first", isOnline);
+    parameters.reads("absmax", spec.absMax == RowSpec::AbsMax::Given);
+    parameters.writes("codes").writes("scales").writes("sums", spec.sums);
+    parameters.writes("zeros", isStatic && spec.zeroPoints).writesRows("extrema", isOnline);
   }
-  parameters.push_back({"rows", Parameter::I32});
+  description.parameters = parameters.rows();
   return description;
 }
 

@@ -19,9 +19,9 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "LinearKernels.h"
 #include "ResultWriter.h"
 #include "UnpackedWeights.h"
-#include "WeightOnlyKernels.h"
 #include "WeightParams.h"
 
 #include "easyquant/Numerics/FragmentPacking.h"

@@ -15,9 +15,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "GemmRing.h"
+#include "LinearKernels.h"
 #include "ResultWriter.h"
 #include "UnpackedWeights.h"
-#include "WeightOnlyKernels.h"
 #include "WeightParams.h"
 
 using namespace mlir;

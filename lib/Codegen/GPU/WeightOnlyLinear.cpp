@@ -5,14 +5,168 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "WeightOnlyKernels.h"
+#include "GemmTiles.h"
+#include "LinearKernels.h"
 
-#include "easyquant/Codegen/GPU/Emit.h"
+#include "easyquant/Numerics/FragmentPacking.h"
+
+#include <algorithm>
 
 namespace easyquant::gpu {
 
-mlir::gpu::GPUFuncOp getOrEmitLinear(mlir::gpu::GPUModuleOp module, const WeightOnlySpec &spec,
-                                     const WeightOnlyKernel &kernel, const Chip &) {
+static std::string symbolName(const WeightOnlySpec &spec) {
+  std::string name = fmt::format("linear_{}x{}_", spec.n, spec.k);
+  if (spec.isFloat())
+    name += nameOf(spec.input);
+  else
+    name += nameOf(spec.bits, spec.scales);
+  if (spec.groupSize != 0)
+    name += fmt::format("_g{}", spec.groupSize);
+  name += spec.zeroPoints ? "_zp" : "";
+  name += fmt::format("_{}", nameOf(spec.input));
+  name += spec.bias ? "_bias" : "";
+  name += spec.accumulate ? "_accumulate" : "";
+  return name + fmt::format("_{}", nameOf(spec.output));
+}
+
+static std::vector<Parameter> parametersOf(const WeightOnlySpec &spec, bool splits) {
+  return Parameters()
+      .readsRows("x")
+      .reads("w")
+      .reads("wscales", !spec.isFloat())
+      .reads("wzeros", spec.zeroPoints)
+      .reads("bias", spec.bias)
+      .writesRows("y")
+      .writes("partials", splits)
+      .writes("counters", splits)
+      .rows();
+}
+
+//===- Few rows -----------------------------------------------------------===//
+
+/// Registers of a lane for the words of two units and for sums.
+static int64_t streamRegisters(const WeightOnlySpec &spec, const StreamShape &shape) {
+  int64_t bytes = shape.columns * numerics::kFragmentColumns * spec.bits / 8;
+  int64_t sums = divideCeil(shape.rows, 8) * 8 * shape.columns / 32;
+  return 2 * shape.unit * bytes / (32 * 4) + (spec.groups() > 1 ? 2 : 1) * sums;
+}
+
+static StreamShape streamShape(const WeightOnlySpec &spec, int64_t rows) {
+  // Blocks that keep every multiprocessor of a large chip busy, warps that keep its schedulers so.
+  constexpr int64_t kEnoughBlocks = 96, kMostWarps = 16, kMostSplits = 8, kMostUnit = 4;
+  constexpr int64_t kMostRegisters = 80, kMostSharedBytes = 48 * 1024;
+  int64_t columnBlocks = divideCeil(spec.k, numerics::kFragmentColumns);
+  StreamShape shape{};
+  shape.rows = rows;
+  // An mma takes 16 rows of weights.
+  shape.columns = std::max<int64_t>(16, numerics::fragmentRows(spec.bits));
+  shape.warps = kMostWarps;
+  while (shape.sharedBytes() > kMostSharedBytes)
+    shape.warps /= 2;
+  auto fits = [&] {
+    if (streamRegisters(spec, shape) > kMostRegisters)
+      return false;
+    if (spec.groups() == 1) // no warp shall be idle while others have several blocks
+      return divideCeil(columnBlocks, shape.unit) >= shape.warps;
+    // Scales are applied where units end: groups are whole units, or units whole groups.
+    int64_t group = spec.groupSize / numerics::kFragmentColumns;
+    return shape.unit % group == 0 || group % shape.unit == 0;
+  };
+  shape.unit = kMostUnit;
+  while (shape.unit > 1 && !fits())
+    --shape.unit;
+  int64_t units = divideCeil(columnBlocks, shape.unit);
+  while (shape.warps > 4 && shape.warps / 2 >= units)
+    shape.warps /= 2;
+  int64_t blocks = divideCeil(spec.n, shape.columns);
+  shape.splits = 1;
+  while (shape.splits < kMostSplits && blocks * shape.splits < kEnoughBlocks &&
+         units >= 4 * shape.splits * shape.warps)
+    shape.splits *= 2;
+  return shape;
+}
+
+static WeightOnlyKernel streamKernel(const WeightOnlySpec &spec, int64_t rows) {
+  WeightOnlyKernel kernel;
+  kernel.form = WeightOnlyKernel::Stream;
+  kernel.maxRows = rows;
+  kernel.stream = streamShape(spec, rows);
+  Description &description = kernel.description;
+  description.name = fmt::format("{}_stream_{}", symbolName(spec), rows);
+  description.parameters = parametersOf(spec, kernel.stream.splits > 1);
+  description.grid[0].factor = divideCeil(spec.n, kernel.stream.columns);
+  description.grid[1].factor = kernel.stream.splits;
+  description.grid[2].rowsPerBlock = rows;
+  description.threads = static_cast<uint32_t>(32 * kernel.stream.warps);
+  description.blocksPerSM = 16 / kernel.stream.warps;
+  return kernel;
+}
+
+int64_t WeightOnlyKernel::counterCount(int64_t rows) const {
+  if (form != Stream || stream.splits == 1)
+    return 0;
+  return description.grid[0].factor * divideCeil(rows, stream.rows);
+}
+
+int64_t WeightOnlyKernel::partialBytes(int64_t rows) const {
+  return counterCount(rows) * stream.splits * stream.rows * stream.columns * 4;
+}
+
+//===- Tiles --------------------------------------------------------------===//
+
+static constexpr int64_t kElementBytes = 2; // of activations
+
+/// The slab and the number of stages that the shared memory of a chip has room for: long slabs, as
+/// there are fewer barriers then, if at least three of them fit.
+static void fitRing(GemmTile &tile, const WeightOnlySpec &spec, const Chip &chip) {
+  constexpr int64_t kMostStages = 4, kReserved = 1024; // of each block, by the driver
+  int64_t bytes =
+      std::min(chip.sharedBytesPerSM / tile.blocksPerSM - kReserved, chip.sharedBytesPerBlock);
+  // Float weights fill most of a slab's bytes. A long slab of them takes twice the copies a thread,
+  // more addresses than the largest tile has registers for.
+  bool onlyShort = spec.isFloat() && tile.rows > 64;
+  for (int64_t slab : {64, 32}) {
+    if (onlyShort && slab > 32)
+      continue;
+    tile.slab = slab;
+    tile.stages = std::min(kMostStages, bytes / slabBytes(tile, kElementBytes, spec.bits));
+    bool endsGroups = spec.groups() == 1 || spec.groupSize % slab == 0;
+    if (tile.stages >= 3 && endsGroups)
+      return;
+  }
+}
+
+static WeightOnlyKernel matrixKernel(const WeightOnlySpec &spec, const GemmTile &tile,
+                                     int64_t maxRows) {
+  WeightOnlyKernel kernel;
+  kernel.form = WeightOnlyKernel::Matrix;
+  kernel.maxRows = maxRows;
+  kernel.tile = tile;
+  kernel.description = describeTile(symbolName(spec), parametersOf(spec, /*splits=*/false), spec.n,
+                                    tile, slabBytes(tile, kElementBytes, spec.bits));
+  return kernel;
+}
+
+//===- Choice -------------------------------------------------------------===//
+
+std::vector<WeightOnlyKernel> weightOnlyKernels(const WeightOnlySpec &spec, const Chip &chip) {
+  std::vector<WeightOnlyKernel> kernels;
+  for (int64_t rows : {1, 8, 16})
+    kernels.push_back(streamKernel(spec, rows));
+  for (const TileChoice &choice : floatTiles()) {
+    GemmTile tile = spec.groups() > 1 ? choice.grouped : choice.plain;
+    giveWholeBlocks(tile, numerics::fragmentRows(spec.bits));
+    // Sixty-four rows of unpacked weights, and sums twice: too many registers for two blocks.
+    if (spec.groups() > 1 && numerics::fragmentRows(spec.bits) == 64 && tile.threads() > 64)
+      tile.blocksPerSM = 1;
+    fitRing(tile, spec, chip);
+    kernels.push_back(matrixKernel(spec, tile, choice.maxRows));
+  }
+  return kernels;
+}
+
+Description getOrEmit(mlir::gpu::GPUModuleOp module, const WeightOnlySpec &spec,
+                      const WeightOnlyKernel &kernel) {
   return getOrEmitKernel(module, kernel.description,
                          [&](KernelBuilder &b, const KernelArguments &arguments) {
                            if (kernel.form == WeightOnlyKernel::Matrix)

@@ -7,7 +7,6 @@
 
 #include "SimtRunner.h"
 
-#include "easyquant/Codegen/GPU/Emit.h"
 #include "easyquant/Emit/EmitPTX.h"
 
 #include "mlir/IR/BuiltinOps.h"
@@ -43,60 +42,7 @@ KernelLibrary::KernelLibrary(ChipId id) : state(std::make_unique<State>(chip(id)
 KernelLibrary::~KernelLibrary() = default;
 const Chip &KernelLibrary::target() const { return state->chip; }
 
-Description KernelLibrary::add(const RowSpec &spec) {
-  getOrEmitRowOp(state->kernels, spec, state->chip);
-  return describe(spec, state->chip);
-}
-
-Description KernelLibrary::add(const AdvanceSpec &spec) {
-  getOrEmitAdvance(state->kernels, spec, state->chip);
-  return describe(spec, state->chip);
-}
-
-void KernelLibrary::add(const LinearSpec &spec, const LinearKernel &kernel) {
-  getOrEmitLinear(state->kernels, spec, kernel, state->chip);
-}
-void KernelLibrary::add(const WeightOnlySpec &spec, const WeightOnlyKernel &kernel) {
-  getOrEmitLinear(state->kernels, spec, kernel, state->chip);
-}
-
-std::vector<LinearKernel> KernelLibrary::add(const LinearSpec &spec) {
-  std::vector<LinearKernel> kernels = linearKernels(spec, state->chip);
-  for (const LinearKernel &kernel : kernels)
-    add(spec, kernel);
-  return kernels;
-}
-std::vector<WeightOnlyKernel> KernelLibrary::add(const WeightOnlySpec &spec) {
-  std::vector<WeightOnlyKernel> kernels = weightOnlyKernels(spec, state->chip);
-  for (const WeightOnlyKernel &kernel : kernels)
-    add(spec, kernel);
-  return kernels;
-}
-
-Description KernelLibrary::add(const EmbeddingSpec &spec) {
-  getOrEmitEmbedding(state->kernels, spec, state->chip);
-  return describe(spec, state->chip);
-}
-
-Description KernelLibrary::add(const PositionEmbeddingSpec &spec) {
-  getOrEmitPositionEmbedding(state->kernels, spec, state->chip);
-  return describe(spec, state->chip);
-}
-
-Description KernelLibrary::add(const RescaleSpec &spec) {
-  getOrEmitRescale(state->kernels, spec, state->chip);
-  return describe(spec, state->chip);
-}
-
-Description KernelLibrary::add(const GatherSpec &spec) {
-  getOrEmitGather(state->kernels, spec, state->chip);
-  return describe(spec, state->chip);
-}
-
-Description KernelLibrary::add(const HeadsSpec &spec) {
-  getOrEmitHeads(state->kernels, spec, state->chip);
-  return describe(spec, state->chip);
-}
+mlir::gpu::GPUModuleOp KernelLibrary::kernels() { return state->kernels; }
 
 std::vector<AttentionKernel> KernelLibrary::add(const AttentionSpec &spec) {
   auto kernels = attentionKernels(spec, state->chip);
@@ -105,13 +51,8 @@ std::vector<AttentionKernel> KernelLibrary::add(const AttentionSpec &spec) {
     return {};
   }
   for (const AttentionKernel &kernel : *kernels)
-    getOrEmitAttention(state->kernels, spec, kernel, state->chip);
+    add(spec, kernel);
   return *kernels;
-}
-
-Description KernelLibrary::addRestore(const AttentionSpec &spec) {
-  getOrEmitRestore(state->kernels, spec, state->chip);
-  return describeRestore(spec, state->chip);
 }
 
 const std::string &KernelLibrary::ptx() {

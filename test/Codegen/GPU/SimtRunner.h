@@ -15,7 +15,6 @@
 
 #include "easyquant/Codegen/GPU/Attention.h"
 #include "easyquant/Codegen/GPU/Embedding.h"
-#include "easyquant/Codegen/GPU/Kernels.h"
 #include "easyquant/Codegen/GPU/WeightOnly.h"
 #include "easyquant/Simt/Simt.h"
 
@@ -37,27 +36,36 @@ public:
 
   const Chip &target() const;
   /// Adds a kernel, unless it is there.
-  Description add(const RowSpec &spec);
-  Description add(const AdvanceSpec &spec);
-  void add(const LinearSpec &spec, const LinearKernel &kernel);
-  void add(const WeightOnlySpec &spec, const WeightOnlyKernel &kernel);
+  template <typename Spec> Description add(const Spec &spec) {
+    return getOrEmit(kernels(), spec, target());
+  }
+  template <typename Spec, typename Kernel> void add(const Spec &spec, const Kernel &kernel) {
+    getOrEmit(kernels(), spec, kernel);
+  }
   /// All kernels of the spec, for ever more rows. To compile them takes longer than to run them: a
   /// test that runs some adds those.
-  std::vector<LinearKernel> add(const LinearSpec &spec);
-  std::vector<WeightOnlyKernel> add(const WeightOnlySpec &spec);
-  Description add(const EmbeddingSpec &spec);
-  Description add(const PositionEmbeddingSpec &spec);
-  Description add(const RescaleSpec &spec);
-  Description add(const GatherSpec &spec);
-  Description add(const HeadsSpec &spec);
+  std::vector<LinearKernel> add(const LinearSpec &spec) {
+    return addAll(spec, linearKernels(spec, target()));
+  }
+  std::vector<WeightOnlyKernel> add(const WeightOnlySpec &spec) {
+    return addAll(spec, weightOnlyKernels(spec, target()));
+  }
   std::vector<AttentionKernel> add(const AttentionSpec &spec);
-  Description addRestore(const AttentionSpec &spec);
+  Description addRestore(const AttentionSpec &spec) { return getOrEmitRestore(kernels(), spec); }
 
   /// PTX of all kernels added so far; none can be added afterwards.
   const std::string &ptx();
   std::shared_ptr<const simt::Module> module();
 
 private:
+  template <typename Spec, typename Kernel>
+  std::vector<Kernel> addAll(const Spec &spec, std::vector<Kernel> kernels) {
+    for (const Kernel &kernel : kernels)
+      add(spec, kernel);
+    return kernels;
+  }
+  mlir::gpu::GPUModuleOp kernels();
+
   struct State;
   std::unique_ptr<State> state;
 };

@@ -68,7 +68,7 @@ struct HeadsSpec {
 
   int64_t allHeads() const { return heads + (append ? 2 : 1) * keyHeads; }
 };
-Description describe(const HeadsSpec &spec, const Chip &chip);
+Description getOrEmit(mlir::gpu::GPUModuleOp module, const HeadsSpec &spec, const Chip &chip);
 
 //===- Attention ----------------------------------------------------------===//
 
@@ -139,12 +139,15 @@ inline constexpr int64_t kMostHeadDim = 512;
 /// The ways of a spec, for ever more rows; the last one takes any number. Unsupported for heads of
 /// more than kMostHeadDim dimensions.
 Result<std::vector<AttentionKernel>> attentionKernels(const AttentionSpec &spec, const Chip &chip);
+/// All launches of `kernel`, in their order.
+std::vector<Description> getOrEmit(mlir::gpu::GPUModuleOp module, const AttentionSpec &spec,
+                                   const AttentionKernel &kernel);
 
 /// For a cache of codes: the launch before the next call when a session goes back to `position`
 /// from `held` tokens (pointers to an int32 each). Later tokens have taken the place of some that
 /// the float window should hold. These are filled in again from codes. Parameters:
 ///   cache, pages, windows, window, position, held
-Description describeRestore(const AttentionSpec &spec, const Chip &chip);
+Description getOrEmitRestore(mlir::gpu::GPUModuleOp module, const AttentionSpec &spec);
 
 } // namespace easyquant::gpu
 

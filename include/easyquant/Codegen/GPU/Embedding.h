@@ -36,14 +36,15 @@ struct EmbeddingSpec {
   ScaleFormat scales = ScaleFormat::F32; ///< F32 or F16
   bool sharded = false;
 };
-Description describe(const EmbeddingSpec &spec, const Chip &chip);
+Description getOrEmit(mlir::gpu::GPUModuleOp module, const EmbeddingSpec &spec, const Chip &chip);
 
 /// y[m] += table[position + m], in place, floats. Parameters:
 ///   table, position, y, y_stride, rows
 struct PositionEmbeddingSpec {
   int64_t positions = 0, columns = 0; ///< of the table
 };
-Description describe(const PositionEmbeddingSpec &spec, const Chip &chip);
+Description getOrEmit(mlir::gpu::GPUModuleOp module, const PositionEmbeddingSpec &spec,
+                      const Chip &chip);
 
 /// y[m] = x[numbers[m]], floats; `numbers` are M int32 in device memory, each a row of x, which y
 /// does not overlap. Parameters:
@@ -51,7 +52,7 @@ Description describe(const PositionEmbeddingSpec &spec, const Chip &chip);
 struct GatherSpec {
   int64_t columns = 0;
 };
-Description describe(const GatherSpec &spec, const Chip &chip);
+Description getOrEmit(mlir::gpu::GPUModuleOp module, const GatherSpec &spec, const Chip &chip);
 
 } // namespace easyquant::gpu
 

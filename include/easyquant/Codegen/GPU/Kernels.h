@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// A kernel is generated from a spec and a chip; equal specs are one kernel. This header has all
-// that a launch needs, without MLIR: describe(spec, chip) gives name, parameters and launch
-// geometry. Emit.h makes the code.
+// A kernel is generated from a spec and a chip; equal specs are one kernel. getOrEmit(module, spec,
+// chip) builds it in the gpu.module, unless it is there, and returns what a launch needs: name,
+// parameters and launch geometry. Kernels are gpu, scf, arith, math, vector, llvm and nvvm IR.
 //
 // Conventions of every kernel
 //   * Parameters are device pointers (u64), i32 and f32. M, the number of rows (tokens), is the
@@ -40,6 +40,8 @@
 #include "easyquant/Codegen/RowOp.h"
 #include "easyquant/Numerics/Scheme.h"
 
+#include "mlir/Dialect/GPU/IR/GPUDialect.h"
+
 #include <array>
 #include <cstdint>
 #include <string>
@@ -63,6 +65,9 @@ const char *nameOf(Float type); ///< "f32", ...
 constexpr int64_t bytesOf(Float type) { return type == Float::F32 ? 4 : 2; }
 /// The name of packed weights in symbols: "i4", "i4_sf16", ...
 std::string nameOf(int bits, ScaleFormat scales);
+
+/// The dialects that kernels are made of.
+void registerKernelDialects(mlir::DialectRegistry &registry);
 
 //===- What a launch needs ------------------------------------------------===//
 
@@ -141,7 +146,8 @@ struct RowSpec {
     return easyquant::effectiveQuantization(op, quantization);
   }
 };
-Description describe(const RowSpec &spec, const Chip &chip);
+Description describe(const RowSpec &spec);
+Description getOrEmit(mlir::gpu::GPUModuleOp module, const RowSpec &spec, const Chip &chip);
 
 /// Brings what a sequence keeps of all sites up to date (Numerics/OnlineScales.h), to the bit of
 /// numerics::advanceOnline; `slots` are two int64s, the bytes of `states` where it is read and
@@ -151,7 +157,7 @@ struct AdvanceSpec {
   int64_t sites = 0, window = 0;
   double decay = 0;
 };
-Description describe(const AdvanceSpec &spec, const Chip &chip);
+Description getOrEmit(mlir::gpu::GPUModuleOp module, const AdvanceSpec &spec, const Chip &chip);
 
 /// How a row is spread over threads.
 struct RowShape {
@@ -201,7 +207,7 @@ struct RescaleSpec {
   ScaleFormat scales = ScaleFormat::F32; ///< of the weights: F32 or F16
   bool bias = false, accumulate = false;
 };
-Description describe(const RescaleSpec &spec, const Chip &chip);
+Description getOrEmit(mlir::gpu::GPUModuleOp module, const RescaleSpec &spec, const Chip &chip);
 
 /// How a matrix product is cut: a block computes blockRows x blockColumns of y, a slab of K at a
 /// time, `stages` slabs in shared memory; its warps share the tile as a grid.
@@ -228,6 +234,8 @@ struct LinearKernel {
 
 /// The kernels of a spec, for ever more rows; the last one takes any number.
 std::vector<LinearKernel> linearKernels(const LinearSpec &spec, const Chip &chip);
+Description getOrEmit(mlir::gpu::GPUModuleOp module, const LinearSpec &spec,
+                      const LinearKernel &kernel);
 
 } // namespace easyquant::gpu
 

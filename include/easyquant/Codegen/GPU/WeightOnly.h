@@ -88,6 +88,8 @@ struct WeightOnlyKernel {
 
 /// The kernels of a spec, for ever more rows; each takes any number.
 std::vector<WeightOnlyKernel> weightOnlyKernels(const WeightOnlySpec &spec, const Chip &chip);
+Description getOrEmit(mlir::gpu::GPUModuleOp module, const WeightOnlySpec &spec,
+                      const WeightOnlyKernel &kernel);
 
 } // namespace easyquant::gpu
 
