@@ -146,19 +146,10 @@ void AppendEmitter::emit(Value ofHead, Value begin, Value end) {
   });
 }
 
-/// append(k, v, cache, pages, layer, position, begin, end, [q, table]): rotates and writes the
-/// tokens [begin, end) of the call.
-static func::FuncOp getOrEmitAppend(ModuleOp module, const AttentionSpec &spec,
-                                    const Target &target) {
-  auto arguments = [&](KernelBuilder &b) {
-    Type rows = rowsType(b, spec.kvHeads * spec.headDim), index = b.getIndexType();
-    Type cache = b.memref({ShapedType::kDynamic}, b.i8());
-    SmallVector<Type> types = {rows, rows, cache, pagesType(b), index, index, index, index};
-    if (spec.positions > 0)
-      types.append(
-          {rowsType(b, spec.heads * spec.headDim), rotationTable(b, spec.positions, spec.headDim)});
-    return types;
-  };
+/// Calls append(k, v, cache, pages, layer, position, begin, end, [q, table]), which rotates and
+/// writes the tokens [begin, end) of the call.
+static void emitAppend(KernelBuilder &b, ModuleOp module, const AttentionSpec &spec,
+                       ValueRange operands) {
   auto build = [&](KernelBuilder &b, ValueRange args) {
     Value position = args[5], begin = args[6], end = args[7];
     if (spec.positions > 0) {
@@ -172,21 +163,24 @@ static func::FuncOp getOrEmitAppend(ModuleOp module, const AttentionSpec &spec,
     AppendEmitter append(b, spec, args);
     b.forLoop(0, spec.kvHeads, 1, [&](Value head) { append.emit(head, begin, end); });
   };
-  return getOrEmitFunction(module, symbolName(spec) + "_append", target, arguments, build);
+  func::CallOp::create(
+      b,
+      getOrEmitFunction(module, symbolName(spec) + "_append", b.target, operands.getTypes(), build),
+      operands);
 }
 
 namespace {
 
-/// What the kernel does for one sequence.
-class FloatSequence {
+class FloatSequence : public AttentionSequence {
 public:
   FloatSequence(KernelBuilder &b, ModuleOp module, const FloatTiling &tiling,
                 const KernelArguments &in, const Team &team, const Sequence &sequence)
-      : b(b), module(module), tiling(tiling), team(team), sequence(sequence),
-        q(sequence.rowsOf(b, in["q"])), k(sequence.rowsOf(b, in["k"])),
-        v(sequence.rowsOf(b, in["v"])), cache(in["cache"]),
-        pages(pagesOf(b, in["pages"], sequence)), layer(in["layer"]),
-        y(sequence.rowsOf(b, in["y"])), scratch(in["scratch"]), table(in.find("table")) {}
+      : AttentionSequence(b, module, in, team, sequence, tiling.prefill, tiling.decode,
+                          tiling.heads, tiling.bytes()),
+        mostParts(tiling.parts), cache(in["cache"]), pages(pagesOf(b, in["pages"], sequence)),
+        layer(in["layer"]) {
+    y = sequence.rowsOf(b, in["y"]);
+  }
 
   /// The step's rows [begin, end), as far as they are its own.
   void append(Value begin, Value end);
@@ -197,52 +191,29 @@ public:
   Value attendInTurn(Value turn);
 
 private:
-  /// How the cached tokens of a sequence of one token are cut into parts.
-  struct Parts {
-    Value begin, end, size, count;
-  };
-  Parts cut();
+  Parts cut() override;
   void attend(const AttentionTile &tile, Value offset, Value first, Value head, Value begin,
               Value end) {
-    func::CallOp::create(b, getOrEmitAttendTile(module, tile, b.target),
-                         ValueRange{q, cache, pages, layer, sequence.position, scratch, offset,
-                                    first, head, begin, end});
+    emitAttendTile(
+        b, module, tile,
+        {q, cache, pages, layer, sequence.position, scratch, offset, first, head, begin, end});
   }
-  void attendPart(const Parts &parts, Value offset, Value head, Value part) {
+  void attendItem(const Parts &parts, Value offset, Value head, Value part) override {
     Value start = b.add(parts.begin, b.mul(part, parts.size));
-    attend(tiling.decode, offset, b.index(0), head, start,
-           b.min(b.add(start, parts.size), parts.end));
-  }
-  void finish(const AttentionTile &tile, Value offset, Value parts, Value first, Value head) {
-    func::CallOp::create(b, getOrEmitFinishTile(module, tile, b.target),
-                         ValueRange{y, scratch, offset, parts, first, head});
-  }
-  void decodeTogether();
-  void decodeHead(Value head);
-  Value prefillTiles() {
-    return b.div(b.add(sequence.rows, tiling.prefill.tokens - 1), tiling.prefill.tokens);
+    attend(decode, offset, b.index(0), head, start, b.min(b.add(start, parts.size), parts.end));
   }
   void prefillTile(Value tiles, Value item);
-  Value ownScratch() { return b.mul(team.thread, tiling.bytes()); }
-  Value isOneToken() { return b.less(sequence.rows, 2); }
 
-  KernelBuilder &b;
-  ModuleOp module;
-  const FloatTiling &tiling;
-  const Team &team;
-  const Sequence &sequence;
-  Value q, k, v, cache, pages, layer, y, scratch, table;
+  const int64_t mostParts;
+  Value cache, pages, layer;
 };
 
 } // namespace
 
-/// position - window + 1 rounded down to a block: the first cached token that the token at
-/// `position` sees.
+/// The oldest cached token that the token at `position` sees, rounded down to a block.
 static Value firstSeen(KernelBuilder &b, const AttentionSpec &spec, Value position) {
-  if (spec.window == 0)
-    return b.index(0);
-  Value past = b.max(b.add(position, 1), spec.window);
-  return b.mul(b.div(b.sub(past, spec.window), kCacheBlock), kCacheBlock);
+  Value oldest = oldestSeen(b, spec, position);
+  return spec.window == 0 ? oldest : b.mul(b.div(oldest, kCacheBlock), kCacheBlock);
 }
 
 void FloatSequence::append(Value begin, Value end) {
@@ -250,55 +221,24 @@ void FloatSequence::append(Value begin, Value end) {
   SmallVector<Value> operands = {k, v, cache, pages, layer, sequence.position, from, to};
   if (table)
     operands.append({q, table});
-  func::CallOp::create(b, getOrEmitAppend(module, tiling.decode.spec, b.target), operands);
+  emitAppend(b, module, decode.spec, operands);
 }
 
-/// At most `tiling.parts` parts; all but the last are a whole number of steps.
 FloatSequence::Parts FloatSequence::cut() {
-  Value begin = firstSeen(b, tiling.decode.spec, sequence.position);
-  Value end = b.add(sequence.position, 1), count = b.sub(end, begin);
-  constexpr int64_t step = AttentionTile::kStep;
-  Value steps = b.div(b.add(count, tiling.parts * step - 1), tiling.parts * step);
-  Value size = b.max(b.mul(steps, step), kShortestPart);
-  Value one = b.index(1);
-  return {begin, end, size,
-          b.add(arith::DivUIOp::create(b, b.sub(count, one), size).getResult(), one)};
-}
-
-void FloatSequence::decodeTogether() {
-  const AttentionTile &tile = tiling.decode;
-  Parts parts = cut();
-  auto [from, to] = shareOf(b, b.mul(parts.count, tiling.heads), team);
-  b.forLoop(from, to, 1, [&](Value item) {
-    Value head = arith::DivUIOp::create(b, item, parts.count);
-    attendPart(parts, b.mul(item, tile.bytes), head, b.sub(item, b.mul(head, parts.count)));
-  });
-  // A head in one part is finished by the thread that attended.
-  b.ifThen(b.less(1, parts.count), [&] { emitBarrier(b, module, team); });
-  auto [first, last] = shareOf(b, tiling.heads, team);
-  b.forLoop(first, last, 1, [&](Value head) {
-    finish(tile, b.mul(b.mul(head, parts.count), tile.bytes), parts.count, b.index(0), head);
-  });
-}
-
-void FloatSequence::decodeHead(Value head) {
-  const AttentionTile &tile = tiling.decode;
-  Parts parts = cut();
-  Value offset = ownScratch();
-  b.forLoop(0, parts.count, 1, [&](Value part) {
-    attendPart(parts, b.add(offset, b.mul(part, tile.bytes)), head, part);
-  });
-  finish(tile, offset, parts.count, b.index(0), head);
+  Value begin = firstSeen(b, decode.spec, sequence.position);
+  Value end = b.add(sequence.position, 1), tokens = b.sub(end, begin);
+  Value size = sizeOfParts(tokens, mostParts), one = b.index(1);
+  Value count = b.add(arith::DivUIOp::create(b, b.sub(tokens, one), size).getResult(), one);
+  return {begin, end, size, count, count};
 }
 
 void FloatSequence::prefillTile(Value tiles, Value item) {
-  const AttentionTile &tile = tiling.prefill;
   Value head = arith::DivUIOp::create(b, item, tiles), offset = ownScratch();
-  Value first = b.mul(b.sub(item, b.mul(head, tiles)), tile.tokens);
-  Value begin = firstSeen(b, tile.spec, b.add(sequence.position, first));
-  Value end = b.add(sequence.position, b.min(b.add(first, tile.tokens), sequence.rows));
-  attend(tile, offset, first, head, begin, end);
-  finish(tile, offset, b.index(1), first, head);
+  Value first = b.mul(b.sub(item, b.mul(head, tiles)), prefill.tokens);
+  Value begin = firstSeen(b, prefill.spec, b.add(sequence.position, first));
+  Value end = b.add(sequence.position, b.min(b.add(first, prefill.tokens), sequence.rows));
+  attend(prefill, offset, first, head, begin, end);
+  finish(prefill, offset, b.index(1), first, head);
 }
 
 void FloatSequence::attendTogether() {
@@ -306,13 +246,13 @@ void FloatSequence::attendTogether() {
       isOneToken(), [&] { decodeTogether(); },
       [&] {
         Value tiles = prefillTiles();
-        b.forLoop(team.thread, b.mul(tiles, tiling.heads), team.threads,
+        b.forLoop(team.thread, b.mul(tiles, heads), team.threads,
                   [&](Value item) { prefillTile(tiles, item); });
       });
 }
 
 Value FloatSequence::attendInTurn(Value turn) {
-  Value tiles = prefillTiles(), items = b.mul(tiles, tiling.heads); // of one token: its heads
+  Value tiles = prefillTiles(), items = b.mul(tiles, heads); // of one token: its heads
   b.ifThenElse(
       isOneToken(), [&] { forTurns(b, items, turn, team, [&](Value head) { decodeHead(head); }); },
       [&] { forTurns(b, items, turn, team, [&](Value item) { prefillTile(tiles, item); }); });

@@ -54,11 +54,6 @@ CacheBytes cacheBytes(const AttentionSpec &spec) {
   return {tokens, 2 * tokens * spec.kvHeads * spec.headDim * (spec.halfCache ? 2 : 4), 0};
 }
 
-SmallVector<Type> CachePlace::types(KernelBuilder &b) {
-  Type index = b.getIndexType();
-  return {b.memref({ShapedType::kDynamic}, b.i8()), pagesType(b), index, index};
-}
-
 CacheViews::CacheViews(KernelBuilder &b, const CacheLayout &layout, const CachePlace &place)
     : b(b), layout(layout), place(place) {
   Type element = cacheElement(b, layout.spec);
@@ -381,55 +376,53 @@ void WindowEmitter::emitRestore(Value token) {
 // Functions
 //===----------------------------------------------------------------------===//
 
-static SmallVector<Type> withIndices(KernelBuilder &b, int64_t indices) {
-  SmallVector<Type> types = CachePlace::types(b);
-  types.append(indices, b.getIndexType());
-  return types;
-}
-
-func::FuncOp getOrEmitMakeRoom(ModuleOp module, const CacheLayout &layout, const Target &target) {
-  return getOrEmitFunction(
-      module, symbolName(layout.spec) + "_make_room", target,
-      [](KernelBuilder &b) { return withIndices(b, 3); },
-      [&](KernelBuilder &b, ValueRange args) {
-        CachePlace place(args);
-        ValueRange indices = args.drop_front(CachePlace::kCount);
-        b.forLoop(indices[1], indices[2], 1, [&](Value head) {
-          WindowEmitter(b, layout, place, head).emitMakeRoom(indices[0]);
-        });
-      });
-}
-
-func::FuncOp getOrEmitCacheAppend(ModuleOp module, const CacheLayout &layout,
-                                  const Target &target) {
-  func::FuncOp makeRoom = getOrEmitMakeRoom(module, layout, target);
-  auto arguments = [&](KernelBuilder &b) {
-    Type rows = rowsType(b, layout.spec.kvHeads * layout.spec.headDim);
-    SmallVector<Type> types = {rows, rows};
-    llvm::append_range(types, withIndices(b, 3));
-    return types;
-  };
-  return getOrEmitFunction(module, symbolName(layout.spec) + "_append", target, arguments,
+static func::FuncOp getOrEmitMakeRoom(ModuleOp module, const CacheLayout &layout,
+                                      const Target &target, TypeRange arguments) {
+  return getOrEmitFunction(module, symbolName(layout.spec) + "_make_room", target, arguments,
                            [&](KernelBuilder &b, ValueRange args) {
-                             Value k = args[0], v = args[1];
-                             CachePlace place(args.drop_front(2));
-                             ValueRange indices = args.drop_front(2 + CachePlace::kCount);
+                             CachePlace place(args);
+                             ValueRange indices = args.drop_front(CachePlace::kCount);
                              b.forLoop(indices[1], indices[2], 1, [&](Value head) {
-                               WindowEmitter window(b, layout, place, head);
-                               b.forLoop(0, b.size(k, 0), 1, [&](Value row) {
-                                 Value token = b.add(indices[0], row);
-                                 SmallVector<Value> operands = place.values();
-                                 operands.append({token, head, b.add(head, 1)});
-                                 func::CallOp::create(b, makeRoom, operands);
-                                 Value start = window.cache().floatRow(head, token);
-                                 window.emitWrite(k, row, window.cache().floatKeys, start);
-                                 window.emitWrite(v, row, window.cache().floatValues, start);
-                               });
+                               WindowEmitter(b, layout, place, head).emitMakeRoom(indices[0]);
                              });
                            });
 }
 
-func::FuncOp getOrEmitRestore(ModuleOp module, const CacheLayout &layout, const Target &target) {
+void emitMakeRoom(KernelBuilder &b, ModuleOp module, const CacheLayout &layout,
+                  ValueRange operands) {
+  func::CallOp::create(b, getOrEmitMakeRoom(module, layout, b.target, operands.getTypes()),
+                       operands);
+}
+
+void emitCacheAppend(KernelBuilder &b, ModuleOp module, const CacheLayout &layout,
+                     ValueRange operands) {
+  func::FuncOp makeRoom =
+      getOrEmitMakeRoom(module, layout, b.target, operands.drop_front(2).getTypes());
+  auto build = [&](KernelBuilder &b, ValueRange args) {
+    Value k = args[0], v = args[1];
+    CachePlace place(args.drop_front(2));
+    ValueRange indices = args.drop_front(2 + CachePlace::kCount);
+    b.forLoop(indices[1], indices[2], 1, [&](Value head) {
+      WindowEmitter window(b, layout, place, head);
+      b.forLoop(0, b.size(k, 0), 1, [&](Value row) {
+        Value token = b.add(indices[0], row);
+        SmallVector<Value> operands = place.values();
+        operands.append({token, head, b.add(head, 1)});
+        func::CallOp::create(b, makeRoom, operands);
+        Value start = window.cache().floatRow(head, token);
+        window.emitWrite(k, row, window.cache().floatKeys, start);
+        window.emitWrite(v, row, window.cache().floatValues, start);
+      });
+    });
+  };
+  func::CallOp::create(b,
+                       getOrEmitFunction(module, symbolName(layout.spec) + "_append", b.target,
+                                         operands.getTypes(), build),
+                       operands);
+}
+
+void emitRestore(KernelBuilder &b, ModuleOp module, const CacheLayout &layout,
+                 ValueRange operands) {
   auto build = [&](KernelBuilder &b, ValueRange args) {
     CachePlace place(args);
     ValueRange indices = args.drop_front(CachePlace::kCount);
@@ -446,9 +439,10 @@ func::FuncOp getOrEmitRestore(ModuleOp module, const CacheLayout &layout, const 
                 [&](Value token) { window.emitRestore(token); });
     });
   };
-  return getOrEmitFunction(
-      module, symbolName(layout.spec) + "_restore", target,
-      [](KernelBuilder &b) { return withIndices(b, 4); }, build);
+  func::CallOp::create(b,
+                       getOrEmitFunction(module, symbolName(layout.spec) + "_restore", b.target,
+                                         operands.getTypes(), build),
+                       operands);
 }
 
 } // namespace easyquant::cpu

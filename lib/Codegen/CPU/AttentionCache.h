@@ -48,7 +48,6 @@ struct CacheLayout {
 /// Where a cache is: what all functions on it take first.
 ///   cache: memref<?xi8>, pages: memref<?xi64>, layer, window: index
 struct CachePlace {
-  static llvm::SmallVector<mlir::Type> types(KernelBuilder &b);
   static constexpr int64_t kCount = 4;
   explicit CachePlace(mlir::ValueRange args)
       : cache(args[0]), pages(args[1]), layer(args[2]), window(args[3]) {}
@@ -111,19 +110,19 @@ private:
   CachePlace place;
 };
 
-/// append(k, v, place..., position, begin, end): for the heads [begin, end), one token of the call
-/// after the other: makes room, then writes key and value.
-mlir::func::FuncOp getOrEmitCacheAppend(mlir::ModuleOp module, const CacheLayout &layout,
-                                        const Target &target);
-/// makeRoom(place..., token, begin, end): quantizes what must leave the float window when `token`
-/// comes: the value R tokens before, and at the first of a block the keys of the last one.
-mlir::func::FuncOp getOrEmitMakeRoom(mlir::ModuleOp module, const CacheLayout &layout,
-                                     const Target &target);
-/// restore(place..., position, held, begin, end): a session that went back from `held` tokens to
-/// `position` finds later tokens in the rows of its float window. They are filled again from the
+/// Calls append(k, v, place..., position, begin, end): for the heads [begin, end), one token of the
+/// call after the other: makes room, then writes key and value.
+void emitCacheAppend(KernelBuilder &b, mlir::ModuleOp module, const CacheLayout &layout,
+                     mlir::ValueRange operands);
+/// Calls makeRoom(place..., token, begin, end): quantizes what must leave the float window when
+/// `token` comes: the value R tokens before, and at the first of a block the keys of the last one.
+void emitMakeRoom(KernelBuilder &b, mlir::ModuleOp module, const CacheLayout &layout,
+                  mlir::ValueRange operands);
+/// Calls restore(place..., position, held, begin, end): a session that went back from `held` tokens
+/// to `position` finds later tokens in the rows of its float window. They are filled again from the
 /// codes of what was there.
-mlir::func::FuncOp getOrEmitRestore(mlir::ModuleOp module, const CacheLayout &layout,
-                                    const Target &target);
+void emitRestore(KernelBuilder &b, mlir::ModuleOp module, const CacheLayout &layout,
+                 mlir::ValueRange operands);
 
 } // namespace easyquant::cpu
 

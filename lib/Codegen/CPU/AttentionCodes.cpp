@@ -53,21 +53,9 @@ CodesTile::CodesTile(const AttentionSpec &spec, const Target &target, int64_t to
   bytes = end;
 }
 
-SmallVector<Type> codesArguments(KernelBuilder &b, const CodesTile &tile) {
-  const AttentionSpec &spec = tile.layout.spec;
-  Type index = b.getIndexType(), bytes = b.memref({ShapedType::kDynamic}, b.i8());
-  Type kv = rowsType(b, spec.kvHeads * spec.headDim);
-  SmallVector<Type> types = {rowsType(b, spec.heads * spec.headDim), kv, kv};
-  llvm::append_range(types, CachePlace::types(b));
-  if (int64_t positions = tile.layout.kv.ropePositions)
-    types.push_back(b.memref({positions, spec.headDim / 2, 2}, b.f32()));
-  types.append({index, bytes, index, index, index, index});
-  return types;
-}
-
 namespace {
 
-/// The arguments of codesArguments by name.
+/// What all parts take, by name.
 struct Arguments {
   Arguments(const CodesTile &tile, ValueRange args)
       : q(args[0]), k(args[1]), v(args[2]), place(args.drop_front(3)) {
@@ -414,39 +402,36 @@ void CodesEmitter::emitDirectValues(Codes &codes, Value count) {
 // Functions
 //===----------------------------------------------------------------------===//
 
-static func::FuncOp getOrEmitPart(ModuleOp module, const CodesTile &tile, const Target &target,
-                                  const char *part, int64_t indices,
-                                  llvm::function_ref<void(CodesEmitter &, ValueRange)> build) {
+static void emitPart(KernelBuilder &b, ModuleOp module, const CodesTile &tile, const char *part,
+                     ValueRange operands,
+                     llvm::function_ref<void(CodesEmitter &, ValueRange)> build) {
   std::string name =
       llvm::formatv("{0}_{1}{2}", symbolName(tile.layout.spec), part, tile.tile.tokens);
-  auto arguments = [&](KernelBuilder &b) {
-    SmallVector<Type> types = codesArguments(b, tile);
-    types.append(indices, b.getIndexType());
-    return types;
-  };
-  return getOrEmitFunction(module, name, target, arguments, [&](KernelBuilder &b, ValueRange args) {
-    CodesEmitter emitter(b, tile, args);
-    build(emitter, args.take_back(indices));
-  });
+  func::FuncOp function = getOrEmitFunction(module, name, b.target, operands.getTypes(),
+                                            [&](KernelBuilder &b, ValueRange args) {
+                                              CodesEmitter emitter(b, tile, args);
+                                              build(emitter, args.take_back(2));
+                                            });
+  func::CallOp::create(b, function, operands);
 }
 
-func::FuncOp getOrEmitStartTile(ModuleOp module, const CodesTile &tile, const Target &target) {
-  return getOrEmitPart(module, tile, target, "start", 0,
-                       [&](CodesEmitter &emitter, ValueRange) { emitter.emitStart(); });
+void emitStartTile(KernelBuilder &b, ModuleOp module, const CodesTile &tile, ValueRange operands) {
+  emitPart(b, module, tile, "start", operands,
+           [&](CodesEmitter &emitter, ValueRange) { emitter.emitStart(); });
 }
 
-func::FuncOp getOrEmitAttendRows(ModuleOp module, const CodesTile &tile, bool ofCall,
-                                 const Target &target) {
-  return getOrEmitPart(module, tile, target, ofCall ? "call" : "rows", 2,
-                       [&](CodesEmitter &emitter, ValueRange range) {
-                         emitter.emitRows(ofCall, range[0], range[1]);
-                       });
+void emitAttendRows(KernelBuilder &b, ModuleOp module, const CodesTile &tile, bool ofCall,
+                    ValueRange operands) {
+  emitPart(b, module, tile, ofCall ? "call" : "rows", operands,
+           [&](CodesEmitter &emitter, ValueRange range) {
+             emitter.emitRows(ofCall, range[0], range[1]);
+           });
 }
 
-func::FuncOp getOrEmitAttendCodes(ModuleOp module, const CodesTile &tile, const Target &target) {
-  return getOrEmitPart(
-      module, tile, target, "codes", 2,
-      [&](CodesEmitter &emitter, ValueRange range) { emitter.emitCodes(range[0], range[1]); });
+void emitAttendCodes(KernelBuilder &b, ModuleOp module, const CodesTile &tile,
+                     ValueRange operands) {
+  emitPart(b, module, tile, "codes", operands,
+           [&](CodesEmitter &emitter, ValueRange range) { emitter.emitCodes(range[0], range[1]); });
 }
 
 } // namespace easyquant::cpu

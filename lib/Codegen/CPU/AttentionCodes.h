@@ -48,22 +48,21 @@ struct CodesTile {
   }
 };
 
-/// What the functions below take first:
-///   q, k, v, CachePlace, table (absent without rotation), position, scratch, offset (of the tile),
-///   panels (offset of the thread's), first, head
-llvm::SmallVector<mlir::Type> codesArguments(KernelBuilder &b, const CodesTile &tile);
+// What the functions that are called below take first:
+//   q, k, v, CachePlace, table (absent without rotation), position, scratch, offset (of the tile),
+//   panels (offset of the thread's), first, head
 
-/// start(...): the queries, and nothing seen.
-mlir::func::FuncOp getOrEmitStartTile(mlir::ModuleOp module, const CodesTile &tile,
-                                      const Target &target);
-/// rows(..., begin, end): the tokens [begin, end), which lie in consecutive float rows of the
+/// Calls start(...): the queries, and nothing seen.
+void emitStartTile(KernelBuilder &b, mlir::ModuleOp module, const CodesTile &tile,
+                   mlir::ValueRange operands);
+/// Calls rows(..., begin, end): the tokens [begin, end), which lie in consecutive float rows of the
 /// cache, or (`ofCall`) in k and v.
-mlir::func::FuncOp getOrEmitAttendRows(mlir::ModuleOp module, const CodesTile &tile, bool ofCall,
-                                       const Target &target);
-/// codes(..., begin, end): the keys number [begin, end) of the codes, and the values of the same
-/// tokens, be they codes or still in the window. begin is a multiple of AttentionTile::kStep.
-mlir::func::FuncOp getOrEmitAttendCodes(mlir::ModuleOp module, const CodesTile &tile,
-                                        const Target &target);
+void emitAttendRows(KernelBuilder &b, mlir::ModuleOp module, const CodesTile &tile, bool ofCall,
+                    mlir::ValueRange operands);
+/// Calls codes(..., begin, end): the keys number [begin, end) of the codes, and the values of the
+/// same tokens, be they codes or still in the window. begin is a multiple of AttentionTile::kStep.
+void emitAttendCodes(KernelBuilder &b, mlir::ModuleOp module, const CodesTile &tile,
+                     mlir::ValueRange operands);
 
 } // namespace easyquant::cpu
 

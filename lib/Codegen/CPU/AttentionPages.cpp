@@ -15,12 +15,6 @@ using namespace mlir;
 
 namespace easyquant::cpu {
 
-Type pagesType(Builder &b) {
-  int64_t dynamic = ShapedType::kDynamic;
-  return MemRefType::get({dynamic}, b.getI64Type(),
-                         StridedLayoutAttr::get(b.getContext(), dynamic, {1}));
-}
-
 Type allPagesType(Builder &b) { return MemRefType::get({ShapedType::kDynamic}, b.getI64Type()); }
 
 Value pagesOf(KernelBuilder &b, Value allPages, const Sequence &sequence) {

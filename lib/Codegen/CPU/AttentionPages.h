@@ -18,8 +18,7 @@
 
 namespace easyquant::cpu {
 
-/// Where a sequence's pages begin in the cache, and those of all sequences.
-mlir::Type pagesType(mlir::Builder &b);
+/// Where pages begin in the cache: of all sequences, and those of one.
 mlir::Type allPagesType(mlir::Builder &b);
 mlir::Value pagesOf(KernelBuilder &b, mlir::Value allPages, const Sequence &sequence);
 

@@ -34,8 +34,7 @@ struct CodesTiling : AttentionTiling<CodesTile> {
   int64_t bytes;  ///< of scratch, a thread
 };
 
-/// What the kernel does for one sequence.
-class CodesSequence {
+class CodesSequence : public AttentionSequence {
 public:
   CodesSequence(KernelBuilder &b, ModuleOp module, const CodesTiling &tiling,
                 const KernelArguments &in, const Team &team, const Sequence &sequence);
@@ -49,36 +48,34 @@ public:
   Value end(Value turn);
 
 private:
-  void callCache(func::FuncOp function, ValueRange indices) {
+  /// Where the cache is, then indices.
+  SmallVector<Value> onCache(ValueRange indices) {
     SmallVector<Value> operands = place.values();
     llvm::append_range(operands, indices);
-    func::CallOp::create(b, function, operands);
+    return operands;
   }
   void restore(Value begin, Value end) {
     b.ifThen(b.less(sequence.position, sequence.held), [&] {
-      callCache(getOrEmitRestore(module, layout, b.target),
-                {sequence.position, sequence.held, begin, end});
+      emitRestore(b, module, layout, onCache({sequence.position, sequence.held, begin, end}));
     });
   }
   void makeRoom(Value begin, Value end) {
-    callCache(getOrEmitMakeRoom(module, layout, b.target), {sequence.position, begin, end});
+    emitMakeRoom(b, module, layout, onCache({sequence.position, begin, end}));
   }
   void append(Value begin, Value end) {
     SmallVector<Value> operands = {k, v};
-    llvm::append_range(operands, place.values());
-    operands.append({sequence.position, begin, end});
-    func::CallOp::create(b, getOrEmitCacheAppend(module, layout, b.target), operands);
+    llvm::append_range(operands, onCache({sequence.position, begin, end}));
+    emitCacheAppend(b, module, layout, operands);
   }
-  void callTile(func::FuncOp function, Value offset, Value first, Value head,
-                ValueRange range = {}) {
+  /// What the parts of a tile take (AttentionCodes.h).
+  SmallVector<Value> onTile(Value offset, Value first, Value head, ValueRange range = {}) {
     SmallVector<Value> operands = {q, k, v};
     llvm::append_range(operands, place.values());
     if (table)
       operands.push_back(table);
-    operands.append(
-        {sequence.position, scratch, offset, b.add(ownScratch(), tiling.panels), first, head});
+    operands.append({sequence.position, scratch, offset, b.add(ownScratch(), panels), first, head});
     llvm::append_range(operands, range);
-    func::CallOp::create(b, function, operands);
+    return operands;
   }
   /// The first token >= begin, a whole number of steps behind it, from which on `oldest` lies in
   /// the same step or later.
@@ -89,53 +86,27 @@ private:
     Value steps = b.div(b.sub(past, begin), AttentionTile::kStep);
     return b.add(begin, b.mul(steps, AttentionTile::kStep));
   }
-  /// The oldest token that the token at `at` sees.
-  Value oldestSeen(Value at) {
-    if (layout.spec.window == 0)
-      return b.index(0);
-    Value past = b.max(b.add(at, 1), layout.spec.window);
-    return b.sub(past, layout.spec.window);
-  }
+  Value oldestSeen(Value at) { return cpu::oldestSeen(b, layout.spec, at); }
   /// The sinks, and the window from its first key on, before token `end`.
   void callFloatRows(const CodesTile &tile, Value offset, Value first, Value head, Value oldest,
                      Value end) {
-    func::FuncOp rows = getOrEmitAttendRows(module, tile, /*ofCall=*/false, b.target);
     Value none = b.index(0), sinks = b.index(layout.kv.sinks);
     if (layout.kv.sinks > 0)
-      callTile(rows, offset, first, head, {stepOf(none, oldest), b.min(sinks, end)});
-    callTile(rows, offset, first, head, {stepOf(b.add(sinks, keys), oldest), end});
+      emitAttendRows(b, module, tile, /*ofCall=*/false,
+                     onTile(offset, first, head, {stepOf(none, oldest), b.min(sinks, end)}));
+    emitAttendRows(b, module, tile, /*ofCall=*/false,
+                   onTile(offset, first, head, {stepOf(b.add(sinks, keys), oldest), end}));
   }
 
-  /// How the codes that a sequence of one token sees are cut into parts. The last of the items of a
-  /// head is its float rows.
-  struct Parts {
-    Value begin, size, count, items;
-  };
-  Parts cut();
-  void attendItem(const Parts &parts, Value offset, Value head, Value item);
-  void finish(const CodesTile &tile, Value offset, Value items, Value first, Value head) {
-    func::CallOp::create(b, getOrEmitFinishTile(module, tile.tile, b.target),
-                         ValueRange{y, scratch, offset, items, first, head});
-  }
-  void decodeTogether();
-  void decodeHead(Value head);
-  Value prefillTiles() {
-    int64_t tokens = tiling.prefill.tile.tokens;
-    return b.div(b.add(sequence.rows, tokens - 1), tokens);
-  }
+  /// The last of the items of a head is its float rows, the others are parts of the codes.
+  Parts cut() override;
+  void attendItem(const Parts &parts, Value offset, Value head, Value item) override;
   void prefillTile(Value tiles, Value item);
-  Value ownScratch() { return b.mul(team.thread, tiling.bytes); }
-  Value isOneToken() { return b.less(sequence.rows, 2); }
 
-  KernelBuilder &b;
-  ModuleOp module;
   const CodesTiling &tiling;
   const CacheLayout &layout;
-  const Team &team;
-  const Sequence &sequence;
-  Value q, k, v;
+  const int64_t panels; ///< of a thread, in its scratch
   CachePlace place;
-  Value table, y, scratch;
   Value keys; ///< that are codes
 };
 
@@ -143,12 +114,12 @@ private:
 
 CodesSequence::CodesSequence(KernelBuilder &b, ModuleOp module, const CodesTiling &tiling,
                              const KernelArguments &in, const Team &team, const Sequence &sequence)
-    : b(b), module(module), tiling(tiling), layout(tiling.decode.layout), team(team),
-      sequence(sequence), q(sequence.rowsOf(b, in["q"])), k(sequence.rowsOf(b, in["k"])),
-      v(sequence.rowsOf(b, in["v"])),
+    : AttentionSequence(b, module, in, team, sequence, tiling.prefill.tile, tiling.decode.tile,
+                        tiling.heads, tiling.bytes),
+      tiling(tiling), layout(tiling.decode.layout), panels(tiling.panels),
       place({in["cache"], pagesOf(b, in["pages"], sequence), in["layer"],
-             b.add(b.mul(sequence.window, in["windows"]), in["window"])}),
-      table(in.find("table")), y(sequence.rowsOf(b, in["y"])), scratch(in["scratch"]) {
+             b.add(b.mul(sequence.window, in["windows"]), in["window"])}) {
+  y = sequence.rowsOf(b, in["y"]);
   int64_t sinks = layout.kv.sinks, residual = layout.kv.residual;
   Value behind = b.sub(b.max(sequence.position, sinks), sinks);
   keys = b.mul(b.div(behind, residual), residual);
@@ -169,7 +140,7 @@ void CodesSequence::attendTogether() {
         makeRoom(begin, end);
         emitBarrier(b, module, team);
         Value tiles = prefillTiles();
-        b.forLoop(team.thread, b.mul(tiles, tiling.heads), team.threads,
+        b.forLoop(team.thread, b.mul(tiles, heads), team.threads,
                   [&](Value item) { prefillTile(tiles, item); });
         emitBarrier(b, module, team);
         append(begin, end);
@@ -177,9 +148,9 @@ void CodesSequence::attendTogether() {
 }
 
 Value CodesSequence::begin(Value turn) {
-  Value heads = b.index(layout.spec.kvHeads);
-  const int64_t tilesOfHead = tiling.heads / layout.spec.kvHeads;
-  forTurns(b, heads, turn, team, [&](Value head) {
+  Value kvHeads = b.index(layout.spec.kvHeads);
+  const int64_t tilesOfHead = heads / layout.spec.kvHeads;
+  forTurns(b, kvHeads, turn, team, [&](Value head) {
     Value next = b.add(head, 1);
     restore(head, next);
     b.ifThenElse(
@@ -191,75 +162,48 @@ Value CodesSequence::begin(Value turn) {
         },
         [&] { makeRoom(head, next); });
   });
-  return nextTurn(b, heads, turn, team);
+  return nextTurn(b, kvHeads, turn, team);
 }
 
 Value CodesSequence::attend(Value turn) {
   Value tiles = prefillTiles();
-  Value items = arith::SelectOp::create(b, isOneToken(), b.index(0), b.mul(tiles, tiling.heads));
+  Value items = arith::SelectOp::create(b, isOneToken(), b.index(0), b.mul(tiles, heads));
   forTurns(b, items, turn, team, [&](Value item) { prefillTile(tiles, item); });
   return nextTurn(b, items, turn, team);
 }
 
 Value CodesSequence::end(Value turn) {
-  Value heads = arith::SelectOp::create(b, isOneToken(), b.index(0), b.index(layout.spec.kvHeads));
-  forTurns(b, heads, turn, team, [&](Value head) { append(head, b.add(head, 1)); });
-  return nextTurn(b, heads, turn, team);
+  Value items = arith::SelectOp::create(b, isOneToken(), b.index(0), b.index(layout.spec.kvHeads));
+  forTurns(b, items, turn, team, [&](Value head) { append(head, b.add(head, 1)); });
+  return nextTurn(b, items, turn, team);
 }
 
-/// At most `tiling.parts` parts; all but the last are a whole number of steps.
 CodesSequence::Parts CodesSequence::cut() {
   Value oldest = oldestSeen(sequence.position);
   Value oldestNumber = b.sub(b.max(oldest, layout.kv.sinks), layout.kv.sinks);
   Value begin = stepOf(b.index(0), oldestNumber);
   Value count = b.sub(b.max(keys, begin), begin);
-  constexpr int64_t step = AttentionTile::kStep;
-  Value steps = b.div(b.add(count, tiling.parts * step - 1), tiling.parts * step);
-  Value size = b.max(b.mul(steps, step), kShortestPart);
+  Value size = sizeOfParts(count, tiling.parts);
   Value parts = arith::DivUIOp::create(b, b.sub(b.add(count, size), b.index(1)), size);
-  return {begin, size, parts, b.add(parts, 1)};
+  return {begin, keys, size, parts, b.add(parts, 1)};
 }
 
 void CodesSequence::attendItem(const Parts &parts, Value offset, Value head, Value item) {
   const CodesTile &tile = tiling.decode;
   Value none = b.index(0);
-  callTile(getOrEmitStartTile(module, tile, b.target), offset, none, head);
+  emitStartTile(b, module, tile, onTile(offset, none, head));
   b.ifThenElse(
       b.less(item, parts.count),
       [&] {
         Value first = b.add(parts.begin, b.mul(item, parts.size));
-        callTile(getOrEmitAttendCodes(module, tile, b.target), offset, none, head,
-                 {first, b.min(b.add(first, parts.size), keys)});
+        emitAttendCodes(
+            b, module, tile,
+            onTile(offset, none, head, {first, b.min(b.add(first, parts.size), parts.end)}));
       },
       [&] {
         callFloatRows(tile, offset, none, head, oldestSeen(sequence.position),
                       b.add(sequence.position, 1));
       });
-}
-
-void CodesSequence::decodeTogether() {
-  const int64_t bytes = tiling.decode.tile.bytes;
-  Parts parts = cut();
-  auto [from, to] = shareOf(b, b.mul(parts.items, tiling.heads), team);
-  b.forLoop(from, to, 1, [&](Value item) {
-    Value head = arith::DivUIOp::create(b, item, parts.items);
-    attendItem(parts, b.mul(item, bytes), head, b.sub(item, b.mul(head, parts.items)));
-  });
-  // A head in one item is finished by the thread that attended.
-  b.ifThen(b.less(1, parts.items), [&] { emitBarrier(b, module, team); });
-  auto [firstHead, lastHead] = shareOf(b, tiling.heads, team);
-  b.forLoop(firstHead, lastHead, 1, [&](Value head) {
-    finish(tiling.decode, b.mul(b.mul(head, parts.items), bytes), parts.items, b.index(0), head);
-  });
-}
-
-void CodesSequence::decodeHead(Value head) {
-  Parts parts = cut();
-  Value offset = ownScratch();
-  b.forLoop(0, parts.items, 1, [&](Value item) {
-    attendItem(parts, b.add(offset, b.mul(item, tiling.decode.tile.bytes)), head, item);
-  });
-  finish(tiling.decode, offset, parts.items, b.index(0), head);
 }
 
 void CodesSequence::prefillTile(Value tiles, Value item) {
@@ -270,13 +214,12 @@ void CodesSequence::prefillTile(Value tiles, Value item) {
   Value oldest = oldestSeen(b.add(sequence.position, first));
   Value oldestNumber = b.sub(b.max(oldest, layout.kv.sinks), layout.kv.sinks);
   Value end = b.add(sequence.position, b.min(b.add(first, tile.tile.tokens), sequence.rows));
-  callTile(getOrEmitStartTile(module, tile, b.target), offset, first, head);
+  emitStartTile(b, module, tile, onTile(offset, first, head));
   callFloatRows(tile, offset, first, head, oldest, sequence.position);
-  callTile(getOrEmitAttendCodes(module, tile, b.target), offset, first, head,
-           {stepOf(none, oldestNumber), keys});
-  callTile(getOrEmitAttendRows(module, tile, /*ofCall=*/true, b.target), offset, first, head,
-           {stepOf(sequence.position, oldest), end});
-  finish(tile, offset, b.index(1), first, head);
+  emitAttendCodes(b, module, tile, onTile(offset, first, head, {stepOf(none, oldestNumber), keys}));
+  emitAttendRows(b, module, tile, /*ofCall=*/true,
+                 onTile(offset, first, head, {stepOf(sequence.position, oldest), end}));
+  finish(prefill, offset, b.index(1), first, head);
 }
 
 int64_t quantizedScratchBytes(const AttentionSpec &spec, const Target &target) {

@@ -120,11 +120,11 @@ Value TileEmitter::tokenOf(Value row) {
   return b.min(b.add(first, b.min(b.div(row, tile.heads), tile.tokens - 1)), lastToken);
 }
 
-Value TileEmitter::oldestSeen(Value at) {
-  if (tile.spec.window == 0)
+Value oldestSeen(KernelBuilder &b, const AttentionSpec &spec, Value at) {
+  if (spec.window == 0)
     return b.index(0);
-  Value past = b.max(b.add(at, 1), tile.spec.window);
-  return b.sub(past, tile.spec.window);
+  Value past = b.max(b.add(at, 1), spec.window);
+  return b.sub(past, spec.window);
 }
 
 /// One token streams through the cache faster than hardware finds out where it goes on.
@@ -233,7 +233,7 @@ void TileEmitter::emitMask(Value step, Value end) {
   Value masked = b.less(firstLimit, b.add(step, AttentionTile::kStep));
   Value newest = b.add(position, tokenOf(b.index(tile.rows - 1)));
   if (tile.spec.window > 0)
-    masked = arith::OrIOp::create(b, masked, b.less(step, oldestSeen(newest)));
+    masked = arith::OrIOp::create(b, masked, b.less(step, oldestSeen(b, tile.spec, newest)));
   VectorType intType = b.vec(lanes, b.i32()), floatType = b.vec(lanes, b.f32());
   auto toInts = [&](Value index) {
     return b.broadcast(arith::IndexCastOp::create(b, b.i32(), index), lanes);
@@ -241,7 +241,7 @@ void TileEmitter::emitMask(Value step, Value end) {
   Value never = b.constant(floatType, -double{std::numeric_limits<float>::infinity()});
   auto maskRow = [&](Value row) {
     Value token = b.add(position, tokenOf(row));
-    Value oldest = oldestSeen(token);
+    Value oldest = oldestSeen(b, tile.spec, token);
     // A limit below the oldest would wrap around: such a row sees nothing here.
     Value limit = b.max(b.min(b.add(token, 1), end), oldest);
     // Token t is seen when oldest <= t < limit: one unsigned comparison of t - oldest.
@@ -361,24 +361,9 @@ void TileEmitter::emitValueBlock(Source values, Index begin, Value count, Value 
       b.storeVector(sums[r * vectors + v], at.output, {outputAt(r, v)});
 }
 
-func::FuncOp getOrEmitAttendTile(ModuleOp module, const AttentionTile &tile, const Target &target) {
-  std::string name = llvm::formatv("{0}_attend{1}", symbolName(tile.spec), tile.tokens);
-  auto arguments = [&](KernelBuilder &b) {
-    Type index = b.getIndexType(), bytes = b.memref({ShapedType::kDynamic}, b.i8());
-    Type pages = pagesType(b);
-    return SmallVector<Type>{rowsType(b, tile.spec.heads * tile.spec.headDim),
-                             bytes,
-                             pages,
-                             index,
-                             index,
-                             bytes,
-                             index,
-                             index,
-                             index,
-                             index,
-                             index};
-  };
-  return getOrEmitFunction(module, name, target, arguments, [&](KernelBuilder &b, ValueRange args) {
+void emitAttendTile(KernelBuilder &b, ModuleOp module, const AttentionTile &tile,
+                    ValueRange operands) {
+  auto build = [&](KernelBuilder &b, ValueRange args) {
     Value begin = args[9], end = args[10];
     TileEmitter emitter(b, tile, args[0], args[4], args[5], args[6], args[7], args[8]);
     FloatPages pages(b, tile.spec, args[1], args[2], args[3]);
@@ -416,21 +401,49 @@ func::FuncOp getOrEmitAttendTile(ModuleOp module, const AttentionTile &tile, con
       emitter.emitSoftmax();
       emitter.emitValues(values, 0, count);
     });
+  };
+  std::string name = llvm::formatv("{0}_attend{1}", symbolName(tile.spec), tile.tokens);
+  func::CallOp::create(b, getOrEmitFunction(module, name, b.target, operands.getTypes(), build),
+                       operands);
+}
+
+//===----------------------------------------------------------------------===//
+// A sequence
+//===----------------------------------------------------------------------===//
+
+Value AttentionSequence::sizeOfParts(Value count, int64_t most) {
+  constexpr int64_t step = AttentionTile::kStep;
+  Value steps = b.div(b.add(count, most * step - 1), most * step);
+  return b.max(b.mul(steps, step), kShortestPart);
+}
+
+void AttentionSequence::decodeTogether() {
+  Parts parts = cut();
+  auto [from, to] = shareOf(b, b.mul(parts.items, heads), team);
+  b.forLoop(from, to, 1, [&](Value item) {
+    Value head = arith::DivUIOp::create(b, item, parts.items);
+    attendItem(parts, b.mul(item, decode.bytes), head, b.sub(item, b.mul(head, parts.items)));
+  });
+  // A head in one item is finished by the thread that attended.
+  b.ifThen(b.less(1, parts.items), [&] { emitBarrier(b, module, team); });
+  auto [first, last] = shareOf(b, heads, team);
+  b.forLoop(first, last, 1, [&](Value head) {
+    finish(decode, b.mul(b.mul(head, parts.items), decode.bytes), parts.items, b.index(0), head);
   });
 }
 
-func::FuncOp getOrEmitFinishTile(ModuleOp module, const AttentionTile &tile, const Target &target) {
-  std::string name = llvm::formatv("{0}_finish{1}", symbolName(tile.spec), tile.tokens);
-  int64_t columns = tile.spec.headDim, lanes = target.lanes();
-  auto arguments = [&](KernelBuilder &b) {
-    Type index = b.getIndexType();
-    return SmallVector<Type>{rowsType(b, tile.spec.heads * columns),
-                             b.memref({ShapedType::kDynamic}, b.i8()),
-                             index,
-                             index,
-                             index,
-                             index};
-  };
+void AttentionSequence::decodeHead(Value head) {
+  Parts parts = cut();
+  Value offset = ownScratch();
+  b.forLoop(0, parts.items, 1, [&](Value item) {
+    attendItem(parts, b.add(offset, b.mul(item, decode.bytes)), head, item);
+  });
+  finish(decode, offset, parts.items, b.index(0), head);
+}
+
+void AttentionSequence::finish(const AttentionTile &tile, Value offset, Value parts, Value first,
+                               Value head) {
+  int64_t columns = tile.spec.headDim, lanes = b.target.lanes();
   auto build = [&](KernelBuilder &b, ValueRange args) {
     Value y = args[0], scratch = args[1], offset = args[2], parts = args[3], first = args[4],
           head = args[5];
@@ -468,7 +481,10 @@ func::FuncOp getOrEmitFinishTile(ModuleOp module, const AttentionTile &tile, con
       });
     });
   };
-  return getOrEmitFunction(module, name, target, arguments, build);
+  std::string name = llvm::formatv("{0}_finish{1}", symbolName(tile.spec), tile.tokens);
+  SmallVector<Value> operands = {y, scratch, offset, parts, first, head};
+  func::CallOp::create(b, getOrEmitFunction(module, name, b.target, TypeRange(operands), build),
+                       operands);
 }
 
 } // namespace easyquant::cpu

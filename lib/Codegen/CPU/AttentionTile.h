@@ -82,6 +82,9 @@ struct TileViews {
   mlir::Value queries, scores, output, maxima, decays, sums;
 };
 
+/// The oldest token that the token at `at` sees.
+mlir::Value oldestSeen(KernelBuilder &b, const AttentionSpec &spec, mlir::Value at);
+
 /// The elements of a cache: f32 or f16.
 mlir::Type cacheElement(KernelBuilder &b, const AttentionSpec &spec);
 /// To the cache's type; f16 saturates.
@@ -130,8 +133,6 @@ public:
                           llvm::function_ref<mlir::Value(int64_t)> vector);
   /// The token, counted in this call, that a row belongs to. Rows beyond the last query repeat it.
   mlir::Value tokenOf(mlir::Value row);
-  /// The oldest token that the token at `at` sees.
-  mlir::Value oldestSeen(mlir::Value at);
 
   KernelBuilder &b;
   const AttentionTile &tile;
@@ -147,17 +148,56 @@ private:
   mlir::Value q;
 };
 
-/// attend(q, cache, pages, layer, position, scratch, offset, first, head, begin, end): the queries
-/// of tokens first .. of the tile's heads head * heads .. against the cached tokens [begin, end).
-/// begin is a multiple of kStep, with a window of 16; end may cut off only tokens that some query
-/// must not see, or lie a multiple of kStep behind begin.
-mlir::func::FuncOp getOrEmitAttendTile(mlir::ModuleOp module, const AttentionTile &tile,
-                                       const Target &target);
+/// Calls attend(q, cache, pages, layer, position, scratch, offset, first, head, begin, end): the
+/// queries of tokens first .. of the tile's heads head * heads .. against the cached tokens [begin,
+/// end). begin is a multiple of kStep, with a window of 16; end may cut off only tokens that some
+/// query must not see, or lie a multiple of kStep behind begin.
+void emitAttendTile(KernelBuilder &b, mlir::ModuleOp module, const AttentionTile &tile,
+                    mlir::ValueRange operands);
 
-/// finish(y, scratch, offset, parts, first, head): combines `parts` tiles that lie behind each
-/// other in scratch and writes their rows of y.
-mlir::func::FuncOp getOrEmitFinishTile(mlir::ModuleOp module, const AttentionTile &tile,
-                                       const Target &target);
+/// What a kernel does for one sequence, whatever its cache holds.
+class AttentionSequence {
+public:
+  AttentionSequence(KernelBuilder &b, mlir::ModuleOp module, const KernelArguments &in,
+                    const Team &team, const Sequence &sequence, const AttentionTile &prefill,
+                    const AttentionTile &decode, int64_t heads, int64_t threadBytes)
+      : b(b), module(module), team(team), sequence(sequence), prefill(prefill), decode(decode),
+        heads(heads), threadBytes(threadBytes), q(sequence.rowsOf(b, in["q"])),
+        k(sequence.rowsOf(b, in["k"])), v(sequence.rowsOf(b, in["v"])), scratch(in["scratch"]),
+        table(in.find("table")) {}
+  virtual ~AttentionSequence() = default;
+
+protected:
+  /// How what a sequence of one token sees is cut into parts, and the items of work of a head.
+  struct Parts {
+    mlir::Value begin, end, size, count, items;
+  };
+  virtual Parts cut() = 0;
+  virtual void attendItem(const Parts &parts, mlir::Value offset, mlir::Value head,
+                          mlir::Value item) = 0;
+  /// The size of at most `most` parts of `count` tokens; all but the last are a whole number of
+  /// steps.
+  mlir::Value sizeOfParts(mlir::Value count, int64_t most);
+  /// All threads attend, and meet in the midst of it.
+  void decodeTogether();
+  void decodeHead(mlir::Value head);
+  /// Combines `parts` tiles that lie behind each other in scratch and writes their rows of y.
+  void finish(const AttentionTile &tile, mlir::Value offset, mlir::Value parts, mlir::Value first,
+              mlir::Value head);
+  mlir::Value prefillTiles() {
+    return b.div(b.add(sequence.rows, prefill.tokens - 1), prefill.tokens);
+  }
+  mlir::Value ownScratch() { return b.mul(team.thread, threadBytes); }
+  mlir::Value isOneToken() { return b.less(sequence.rows, 2); }
+
+  KernelBuilder &b;
+  mlir::ModuleOp module;
+  const Team &team;
+  const Sequence &sequence;
+  const AttentionTile &prefill, &decode;
+  const int64_t heads, threadBytes; ///< tiles side by side; scratch of a thread
+  mlir::Value q, k, v, y, scratch, table;
+};
 
 /// The kernel of a spec whose cache holds codes: AttentionQuantized.cpp.
 mlir::func::FuncOp getOrEmitQuantizedAttention(mlir::ModuleOp module, const Description &kernel,

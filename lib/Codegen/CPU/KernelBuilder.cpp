@@ -266,13 +266,13 @@ std::pair<Value, Value> shareOf(KernelBuilder &b, Index count, const Team &team)
 }
 
 func::FuncOp getOrEmitFunction(ModuleOp module, StringRef name, const Target &target,
-                               llvm::function_ref<SmallVector<Type>(KernelBuilder &)> arguments,
+                               TypeRange arguments,
                                llvm::function_ref<void(KernelBuilder &, ValueRange)> build) {
   if (auto existing = module.lookupSymbol<func::FuncOp>(name))
     return existing;
   KernelBuilder b(module.getLoc(), module.getContext(), target);
   b.setInsertionPointToEnd(module.getBody());
-  auto function = func::FuncOp::create(b, name, b.getFunctionType(arguments(b), {}));
+  auto function = func::FuncOp::create(b, name, b.getFunctionType(arguments, {}));
   function.setPrivate();
   b.setInsertionPointToStart(function.addEntryBlock());
   build(b, function.getArguments());
@@ -283,12 +283,9 @@ func::FuncOp getOrEmitFunction(ModuleOp module, StringRef name, const Target &ta
 func::FuncOp getOrEmitKernel(
     ModuleOp module, const Description &kernel, const Target &target,
     llvm::function_ref<void(KernelBuilder &, const KernelArguments &, const Team &)> build) {
-  auto types = [&](KernelBuilder &b) {
-    SmallVector<Type> types =
-        llvm::map_to_vector(kernel.parameters, [](const Parameter &p) { return p.type; });
-    Team::appendTypes(b.getContext(), types);
-    return types;
-  };
+  SmallVector<Type> types =
+      llvm::map_to_vector(kernel.parameters, [](const Parameter &p) { return p.type; });
+  Team::appendTypes(module.getContext(), types);
   return getOrEmitFunction(module, kernel.name, target, types,
                            [&](KernelBuilder &b, ValueRange args) {
                              build(b, KernelArguments(kernel, args.drop_back(3)), Team::of(args));

@@ -125,10 +125,11 @@ private:
 /// are fewer pieces than threads, the last threads have one each.
 std::pair<mlir::Value, mlir::Value> shareOf(KernelBuilder &b, Index count, const Team &team);
 
-/// The private function of that name, or a new one whose body `build` fills up to the return.
+/// The private function of that name, or a new one of such arguments whose body `build` fills up to
+/// the return.
 mlir::func::FuncOp
 getOrEmitFunction(mlir::ModuleOp module, llvm::StringRef name, const Target &target,
-                  llvm::function_ref<llvm::SmallVector<mlir::Type>(KernelBuilder &)> arguments,
+                  mlir::TypeRange arguments,
                   llvm::function_ref<void(KernelBuilder &, mlir::ValueRange)> build);
 
 /// The same, of a kernel, whose parameters the team follows: `build` is what one thread does.

@@ -241,24 +241,4 @@ void emitTeam(ImplicitLocOpBuilder &b, ModuleOp module, Value threads, Value sto
   omp::TerminatorOp::create(b);
 }
 
-func::FuncOp getOrEmitTeamCall(ModuleOp module, func::FuncOp kernel) {
-  std::string name = (kernel.getSymName() + "_team").str();
-  if (auto existing = module.lookupSymbol<func::FuncOp>(name))
-    return existing;
-  auto b = ImplicitLocOpBuilder::atBlockEnd(module.getLoc(), module.getBody());
-  SmallVector<Type> types(kernel.getArgumentTypes().drop_back(3));
-  types.push_back(b.getIndexType());
-  auto entry = func::FuncOp::create(b, name, b.getFunctionType(types, {}));
-  b.setInsertionPointToStart(entry.addEntryBlock());
-  ValueRange inputs = ValueRange(entry.getArguments()).drop_back();
-  emitTeam(b, module, entry.getArguments().back(), /*stop=*/nullptr,
-           [&](ImplicitLocOpBuilder &b, const Team &team) {
-             SmallVector<Value> arguments(inputs);
-             team.append(arguments);
-             func::CallOp::create(b, kernel, arguments);
-           });
-  func::ReturnOp::create(b);
-  return entry;
-}
-
 } // namespace easyquant::cpu

@@ -47,6 +47,26 @@ static bool takesTeam(func::FuncOp function) {
          isa<LLVM::LLVMPointerType>(function.getArgumentTypes().take_back(3)[0]);
 }
 
+/// A function (..., threads: index) that calls `kernel`, a function (..., team), in so many
+/// threads.
+static func::FuncOp emitTeamCall(ModuleOp module, func::FuncOp kernel) {
+  std::string name = (kernel.getSymName() + "_team").str();
+  auto b = ImplicitLocOpBuilder::atBlockEnd(module.getLoc(), module.getBody());
+  SmallVector<Type> types(kernel.getArgumentTypes().drop_back(3));
+  types.push_back(b.getIndexType());
+  auto entry = func::FuncOp::create(b, name, b.getFunctionType(types, {}));
+  b.setInsertionPointToStart(entry.addEntryBlock());
+  ValueRange inputs = ValueRange(entry.getArguments()).drop_back();
+  emitTeam(b, module, entry.getArguments().back(), /*stop=*/nullptr,
+           [&](ImplicitLocOpBuilder &b, const Team &team) {
+             SmallVector<Value> arguments(inputs);
+             team.append(arguments);
+             func::CallOp::create(b, kernel, arguments);
+           });
+  func::ReturnOp::create(b);
+  return entry;
+}
+
 using Build = llvm::function_ref<SmallVector<func::FuncOp>(ModuleOp)>;
 
 KernelLibrary::KernelLibrary(const Target &target, Build build) { compile(target, build); }
@@ -60,7 +80,7 @@ void KernelLibrary::compile(const Target &target, Build build) {
                       vector::VectorDialect>();
   OwningOpRef<ModuleOp> module = ModuleOp::create(UnknownLoc::get(&context));
   for (func::FuncOp kernel : build(*module)) {
-    func::FuncOp entry = takesTeam(kernel) ? getOrEmitTeamCall(*module, kernel) : kernel;
+    func::FuncOp entry = takesTeam(kernel) ? emitTeamCall(*module, kernel) : kernel;
     entry.setPublic();
     entry->setAttr("llvm.emit_c_interface", UnitAttr::get(&context));
   }

@@ -26,9 +26,8 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 /// y = f(x) by a kernel, for vectors of any length.
 std::vector<float> evaluate(const Target &target, Function function, std::vector<float> x) {
   KernelRunner run(target, [&](ModuleOp module) {
-    auto types = [](KernelBuilder &b) {
-      return SmallVector<Type>(2, b.memref({ShapedType::kDynamic}, b.f32()));
-    };
+    Builder builder(module.getContext());
+    SmallVector<Type> types(2, MemRefType::get({ShapedType::kDynamic}, builder.getF32Type()));
     return getOrEmitFunction(
         module, "evaluate", target, types, [&](KernelBuilder &b, ValueRange args) {
           int64_t lanes = b.target.lanes();

@@ -47,9 +47,6 @@ void emitTeam(mlir::ImplicitLocOpBuilder &b, mlir::ModuleOp module, mlir::Value 
               mlir::Value stop,
               llvm::function_ref<void(mlir::ImplicitLocOpBuilder &, const Team &)> body);
 
-/// A function (…, threads: index) that calls `kernel`, a function (…, team), in so many threads.
-mlir::func::FuncOp getOrEmitTeamCall(mlir::ModuleOp module, mlir::func::FuncOp kernel);
-
 } // namespace easyquant::cpu
 
 #endif // EASYQUANT_CODEGEN_CPU_TEAM_H
