@@ -87,27 +87,20 @@ LogicalResult FloatRun::run(func::FuncOp function, Value input, Value output,
   if (failed(program))
     return failure();
 
-  for (int64_t i = 0; i < states->samples(); ++i) {
-    Matrix in = states->sample(i);
-    std::vector<std::vector<float>> memory;
-    SmallVector<Matrix> made;
-    for (Value value : wanted) {
-      const int64_t columns = lm::columns(value);
-      made.push_back({memory.emplace_back(in.rows * columns).data(), in.rows, columns});
-    }
-    auto done = runner.runSample(*program, function.getSymName(), i, ConstMatrix(in), made);
-    for (auto [value, rows, values] : llvm::zip_equal(wanted, made, memory)) {
-      if (auto found = summaries.find(value); done && found != summaries.end())
-        done = summarize(found->second, i, rows);
-      if (value == output)
-        std::copy_n(rows.data, rows.rows * rows.columns, in.data);
-      if (attention && i < kept && value == attention.getKey())
-        cached.keys.push_back(values);
-      if (attention && i < kept && value == attention.getValue())
-        cached.values.push_back(values);
-    }
-    if (!done)
-      return emitError(function.getLoc()) << done.error().message;
-  }
-  return success();
+  return runner.run(function.getLoc(), *program, function.getSymName(), *states, subgraph.outputs,
+                    [&](int64_t i, ArrayRef<Matrix> made) {
+                      Result<void> done;
+                      for (auto [value, rows] : llvm::zip_equal(wanted, made)) {
+                        const std::span<float> values(rows.data, rows.rows * rows.columns);
+                        if (auto found = summaries.find(value); done && found != summaries.end())
+                          done = summarize(found->second, i, rows);
+                        if (value == output)
+                          llvm::copy(values, states->sample(i).data);
+                        if (attention && i < kept && value == attention.getKey())
+                          cached.keys.emplace_back(values.begin(), values.end());
+                        if (attention && i < kept && value == attention.getValue())
+                          cached.values.emplace_back(values.begin(), values.end());
+                      }
+                      return done;
+                    });
 }

@@ -211,6 +211,26 @@ LogicalResult LayerRunner::run(CompiledSubgraph &program, StringRef name,
   return success();
 }
 
+LogicalResult LayerRunner::run(Location loc, CompiledSubgraph &program, StringRef name,
+                               const HiddenStates &states, ArrayRef<Value> outputs,
+                               SampleVisitor visit, RowsObserver observer) {
+  std::vector<std::vector<float>> memory;
+  for (Value output : outputs)
+    memory.emplace_back(text->maxLength() * lm::columns(output));
+  for (int64_t sample = 0; sample < states.samples(); ++sample) {
+    Matrix in = states.sample(sample);
+    SmallVector<Matrix> made;
+    for (auto [output, buffer] : llvm::zip_equal(outputs, memory))
+      made.push_back({buffer.data(), in.rows, lm::columns(output)});
+    Result<void> done = runSample(program, name, sample, ConstMatrix(in), made, observer);
+    if (done && visit)
+      done = visit(sample, made);
+    if (!done)
+      return emitError(loc) << done.error().message;
+  }
+  return success();
+}
+
 FailureOr<HiddenStates> LayerRunner::allocate() {
   Result<HiddenStates> states = HiddenStates::allocate(*text, lm::columns(firstState));
   if (!states)
@@ -281,14 +301,16 @@ LogicalResult LayerRunner::runLayer(size_t index, ArrayRef<HiddenStates *> all,
   FailureOr<CompiledSubgraph> program = load(subgraph);
   if (failed(program))
     return failure();
-  std::vector<float> output(text->maxLength() * lm::columns(firstState));
   for (HiddenStates *states : all)
-    for (int64_t i = 0; i < text->samples(); ++i) {
-      Matrix state = states->sample(i), made(output.data(), state.rows, state.columns);
-      if (auto done = runSample(*program, layer.getSymName(), i, {state}, {made}, observer); !done)
-        return fail(done.error());
-      std::copy_n(made.data, made.rows * made.columns, state.data);
-    }
+    if (failed(run(
+            module.getLoc(), *program, layer.getSymName(), *states, subgraph.outputs,
+            [&](int64_t sample, ArrayRef<Matrix> made) -> Result<void> {
+              std::copy_n(made[0].data, made[0].rows * made[0].columns,
+                          states->sample(sample).data);
+              return {};
+            },
+            observer)))
+      return failure();
   return success();
 }
 
@@ -302,28 +324,13 @@ LogicalResult LayerRunner::observeHead(const HiddenStates &states, RowsObserver 
   return runHead(states, observed, nullptr, observer);
 }
 
-LogicalResult
-LayerRunner::runHead(const HiddenStates &states, ArrayRef<Value> activations,
-                     llvm::function_ref<Result<void>(int64_t, ArrayRef<Matrix>)> visit,
-                     RowsObserver observer) {
+LogicalResult LayerRunner::runHead(const HiddenStates &states, ArrayRef<Value> activations,
+                                   SampleVisitor visit, RowsObserver observer) {
   Subgraph subgraph{{lastState}, llvm::to_vector(activations)};
   subgraph.observers = static_cast<bool>(observer);
   FailureOr<CompiledSubgraph> program = load(subgraph);
   if (failed(program))
     return failure();
-  for (int64_t i = 0; i < text->samples(); ++i) {
-    std::vector<std::vector<float>> memory;
-    SmallVector<Matrix> outputs;
-    Matrix state = states.sample(i);
-    for (Value output : subgraph.outputs) {
-      std::vector<float> &buffer = memory.emplace_back(state.rows * lm::columns(output));
-      outputs.push_back({buffer.data(), state.rows, lm::columns(output)});
-    }
-    auto done = runSample(*program, "the output head", i, {state}, outputs, observer);
-    if (done && visit)
-      done = visit(i, outputs);
-    if (!done)
-      return fail(done.error());
-  }
-  return success();
+  return run(module.getLoc(), *program, "the output head", states, subgraph.outputs, visit,
+             observer);
 }

@@ -62,32 +62,30 @@ LogicalResult AwqSearch::runLayer(HiddenStates &states, bool gather) {
       found.samples.resize(kept);
   }
 
-  std::vector<std::vector<float>> made;
-  for (Value value : wanted)
-    made.emplace_back(runner.tokens().maxLength() * lm::columns(value));
   const int64_t skipped = runner.tokens().skipped();
-  for (int64_t i = 0; i < states.samples(); ++i) {
-    Matrix in = states.sample(i);
-    SmallVector<Matrix> outputs;
-    for (auto [value, memory] : llvm::zip_equal(wanted, made))
-      outputs.push_back(Matrix(memory.data(), in.rows, lm::columns(value)));
-    const int64_t ofAll = runner.tokens().firstSample() + i;
+  auto keep = [&](Value value, int64_t sample, Matrix from) {
+    const int64_t ofAll = runner.tokens().firstSample() + sample;
     if (gather && ofAll < kept)
-      rows[input].samples[ofAll].assign(in.data, in.data + in.rows * in.columns);
-    Result<void> done = runner.runSample(*program, layer.getSymName(), i, ConstMatrix(in), outputs);
+      rows[value].samples[ofAll].assign(from.data, from.data + from.rows * from.columns);
+  };
+  auto visit = [&](int64_t i, ArrayRef<Matrix> outputs) {
+    Matrix in = states.sample(i);
+    keep(input, i, in);
+    Result<void> done;
     for (auto [value, out] : llvm::zip_equal(wanted, outputs)) {
       if (auto sum = sums.find(value); done && sum != sums.end())
         done = sum->second.of(i).update(out.middleRows(skipped, out.rows - skipped));
       if (auto sum = squareSums.find(value); done && sum != squareSums.end())
         done = sum->second.of(i).update(out.middleRows(skipped, out.rows - skipped));
-      if (gather && ofAll < kept)
-        rows[value].samples[ofAll].assign(out.data, out.data + out.rows * out.columns);
+      keep(value, i, out);
       if (value == output)
         std::copy_n(out.data, out.rows * out.columns, in.data);
     }
-    if (!done)
-      return emitError(layer.getLoc()) << done.error().message;
-  }
+    return done;
+  };
+  if (failed(runner.run(layer.getLoc(), *program, layer.getSymName(), states, subgraph.outputs,
+                        visit)))
+    return failure();
   if (auto shared = shareActivations(); !shared)
     return emitError(layer.getLoc()) << shared.error().message;
   return success();

@@ -83,24 +83,18 @@ static LogicalResult runLayer(LayerRunner &runner, func::FuncOp layer, HiddenSta
   FailureOr<CompiledSubgraph> program = runner.load(subgraph);
   if (failed(program))
     return failure();
-  std::vector<std::vector<float>> made;
-  for (Value value : subgraph.outputs)
-    made.emplace_back(runner.tokens().maxLength() * lm::columns(value));
   const int64_t skipped = runner.tokens().skipped();
-  for (int64_t i = 0; i < states.samples(); ++i) {
-    Matrix in = states.sample(i);
-    SmallVector<Matrix> outputs;
-    for (auto [value, memory] : llvm::zip_equal(subgraph.outputs, made))
-      outputs.push_back(Matrix(memory.data(), in.rows, lm::columns(value)));
-    Result<void> done = runner.runSample(*program, layer.getSymName(), i, ConstMatrix(in), outputs);
-    for (auto [value, out] : llvm::zip_equal(subgraph.outputs, outputs))
-      if (auto *found = squares.find(value); done && found != squares.end())
-        done = found->second.of(i).update(out.middleRows(skipped, out.rows - skipped));
-    if (!done)
-      return emitError(layer.getLoc()) << done.error().message;
-    std::copy_n(outputs.front().data, in.rows * in.columns, in.data);
-  }
-  return success();
+  return runner.run(
+      layer.getLoc(), *program, layer.getSymName(), states, subgraph.outputs,
+      [&](int64_t i, ArrayRef<Matrix> outputs) {
+        Result<void> done;
+        for (auto [value, out] : llvm::zip_equal(subgraph.outputs, outputs))
+          if (auto *found = squares.find(value); done && found != squares.end())
+            done = found->second.of(i).update(out.middleRows(skipped, out.rows - skipped));
+        std::copy_n(outputs.front().data, outputs.front().rows * outputs.front().columns,
+                    states.sample(i).data);
+        return done;
+      });
 }
 
 /// Blocks of some rows, and what they give put together.

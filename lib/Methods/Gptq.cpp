@@ -117,21 +117,15 @@ LogicalResult LayerRounder::advance(func::FuncOp layer, Value output, Value cut,
   if (failed(program) || failed(load(*program, runner.constants(), codes)))
     return failure();
   HiddenStates &from = base == layer.getArgument(0) ? states : middle;
-  std::vector<float> made(runner.tokens().maxLength() * lm::columns(output));
-  std::vector<float> atCut(moves ? runner.tokens().maxLength() * states.columns() : 0);
-  for (int64_t i = 0; i < states.samples(); ++i) {
-    Matrix in = from.sample(i), out(made.data(), in.rows, lm::columns(output));
-    SmallVector<Matrix> outputs = {out};
-    if (moves)
-      outputs.push_back(Matrix(atCut.data(), in.rows, states.columns()));
-    Result<void> done = runner.runSample(*program, layer.getSymName(), i, ConstMatrix(in), outputs);
-    if (done && moves)
-      std::copy_n(atCut.data(), in.rows * states.columns(), middle.sample(i).data);
-    if (done)
-      done = visit(i, out);
-    if (!done)
-      return emitError(layer.getLoc()) << done.error().message;
-  }
+  auto advanced = runner.run(layer.getLoc(), *program, layer.getSymName(), from, subgraph.outputs,
+                             [&](int64_t i, ArrayRef<Matrix> made) {
+                               if (moves)
+                                 std::copy_n(made[1].data, made[1].rows * made[1].columns,
+                                             middle.sample(i).data);
+                               return visit(i, made[0]);
+                             });
+  if (failed(advanced))
+    return failure();
   if (moves)
     base = cut;
   return success();

@@ -46,6 +46,10 @@ private:
 using RowsObserver = llvm::function_ref<Result<void>(const Observation &observation, int64_t sample,
                                                      int64_t position, numerics::ConstMatrix rows)>;
 
+/// Called for what a subgraph makes of a sample, in the order of its outputs.
+using SampleVisitor =
+    llvm::function_ref<Result<void>(int64_t sample, llvm::ArrayRef<numerics::Matrix> rows)>;
+
 class LayerRunner {
 public:
   /// For the model `module`, as it is imported: @forward embeds tokens, calls one function a layer,
@@ -82,10 +86,8 @@ public:
                                RowsObserver observer = nullptr);
   /// Takes what the last layer made to activations behind it, and shows them sample by sample, in
   /// the order of `activations`.
-  mlir::LogicalResult runHead(
-      const HiddenStates &states, llvm::ArrayRef<mlir::Value> activations,
-      llvm::function_ref<Result<void>(int64_t sample, llvm::ArrayRef<numerics::Matrix> rows)> visit,
-      RowsObserver observer = nullptr);
+  mlir::LogicalResult runHead(const HiddenStates &states, llvm::ArrayRef<mlir::Value> activations,
+                              SampleVisitor visit, RowsObserver observer = nullptr);
   /// Takes what the last layer made to the observers behind it (the output head's), if there are
   /// any.
   mlir::LogicalResult observeHead(const HiddenStates &states, RowsObserver observer);
@@ -97,6 +99,10 @@ public:
   mlir::LogicalResult run(CompiledSubgraph &program, llvm::StringRef name,
                           llvm::ArrayRef<const HiddenStates *> inputs,
                           llvm::ArrayRef<HiddenStates *> outputs, RowsObserver observer = nullptr);
+  /// The same for a subgraph of one input, `states`, which `visit` may change by what was made.
+  mlir::LogicalResult run(mlir::Location loc, CompiledSubgraph &program, llvm::StringRef name,
+                          const HiddenStates &states, llvm::ArrayRef<mlir::Value> outputs,
+                          SampleVisitor visit, RowsObserver observer = nullptr);
   /// The same for one sample.
   Result<void> runSample(CompiledSubgraph &program, llvm::StringRef name, int64_t sample,
                          llvm::ArrayRef<numerics::ConstMatrix> inputs,
