@@ -38,6 +38,15 @@ public:
   using Values = llvm::SmallVector<mlir::Value>;
   using ImplicitLocOpBuilder::ImplicitLocOpBuilder;
 
+  //===- Types --------------------------------------------------------------===//
+  mlir::Type i8() { return getI8Type(); }
+  mlir::Type i32() { return getI32Type(); }
+  mlir::Type i64() { return getI64Type(); }
+  mlir::Type f32() { return getF32Type(); }
+  mlir::VectorType vec(int64_t lanes, mlir::Type element) {
+    return mlir::VectorType::get({lanes}, element);
+  }
+
   //===- Integers of the kind that addresses are computed in ----------------===//
   Value add(Int a, Int b) { return fold<mlir::arith::AddIOp>(a, b); }
   Value sub(Int a, Int b) { return fold<mlir::arith::SubIOp>(a, b); }
@@ -47,7 +56,6 @@ public:
   Value equal(Int a, Int b) { return compare(mlir::arith::CmpIPredicate::eq, a, b); }
 
   //===- Floats, scalars and vectors ----------------------------------------===//
-  mlir::Type f32() { return getF32Type(); }
   /// A constant, the same in all lanes.
   Value constant(mlir::Type type, double value) {
     mlir::TypedAttr attr = getFloatAttr(mlir::getElementTypeOrSelf(type), value);
@@ -62,6 +70,27 @@ public:
   Value subf(Value a, Value b) { return createOrFold<mlir::arith::SubFOp>(a, b); }
   Value mulf(Value a, Value b) { return createOrFold<mlir::arith::MulFOp>(a, b); }
   Value divf(Value a, Value b) { return createOrFold<mlir::arith::DivFOp>(a, b); }
+  Value negate(Value x) { return mlir::arith::NegFOp::create(*this, x); }
+  Value compare(mlir::arith::CmpFPredicate predicate, Value x, Value y) {
+    return mlir::arith::CmpFOp::create(*this, predicate, x, y);
+  }
+  /// A null condition is true.
+  Value select(Value condition, Value x, Value y) {
+    return condition ? createOrFold<mlir::arith::SelectOp>(condition, x, y) : x;
+  }
+  /// x if x > y, respectively x < y, else y, which may be because one of them is NaN.
+  Value larger(Value x, Value y) {
+    return select(compare(mlir::arith::CmpFPredicate::OGT, x, y), x, y);
+  }
+  Value smaller(Value x, Value y) {
+    return select(compare(mlir::arith::CmpFPredicate::OLT, x, y), x, y);
+  }
+  /// a and b, of i1; either may be null, which is true.
+  Value both(Value a, Value b) {
+    if (!a || !b)
+      return a ? a : b;
+    return createOrFold<mlir::arith::AndIOp>(a, b);
+  }
   /// To f32, from signed integers.
   Value toFloat(Value integers) {
     return mlir::arith::SIToFPOp::create(*this, withElement(integers, f32()), integers);

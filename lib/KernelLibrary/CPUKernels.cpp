@@ -197,7 +197,7 @@ LogicalResult CPULauncher::linear(LaunchBuilder &b, const KernelOps &kernel,
   const numerics::Scheme scheme = weight.getScheme().toNumerics();
   cpu::LinearSpec spec;
   spec.k = weight.getColumns();
-  spec.weights = cpu::formatOfBits(scheme.bits);
+  spec.weights = cpu::WeightFormat(scheme.bits);
   spec.groupSize = scheme.groupSize;
   spec.fullRange = scheme.fullRange;
   spec.quantizedInput = bool(rows);
@@ -282,7 +282,7 @@ void CPULauncher::addLinears(KernelLibrary &library) const {
     if (failed(checkPanels(op, table)))
       return failure();
     const numerics::Scheme scheme = table.getScheme().toNumerics();
-    cpu::EmbeddingSpec spec{table.getRows(),  table.getColumns(), cpu::formatOfBits(scheme.bits),
+    cpu::EmbeddingSpec spec{table.getRows(),  table.getColumns(), cpu::WeightFormat(scheme.bits),
                             scheme.groupSize, !scheme.symmetric,  cpu::WeightNumbers::of(scheme),
                             op.getSharded()};
     Arguments arguments(b);
@@ -435,23 +435,21 @@ LogicalResult CPULauncher::rowGradient(LaunchBuilder &b, Operation *op, cpu::Row
 }
 
 void CPULauncher::addGradients(KernelLibrary &library) const {
-  using cpu::RowGradient;
-  auto norm = [*this](LaunchBuilder &b, RowGradient kind, auto op) {
+  auto norm = [*this](LaunchBuilder &b, RowOp kind, auto op) {
     int64_t width = cast<RankedTensorType>(op.getWeight().getType()).getDimSize(0);
     return rowGradient(b, op, {kind, 0, width, op.getEpsilon().convertToDouble()},
                        {"dy", "x", "weight", "dx"});
   };
   library.add<lm::RmsNormGradientOp>(
-      [norm](auto &b, auto op, const KernelOps &) { return norm(b, RowGradient::RmsNorm, op); });
+      [norm](auto &b, auto op, const KernelOps &) { return norm(b, RowOp::RmsNorm, op); });
   library.add<lm::LayerNormGradientOp>(
-      [norm](auto &b, auto op, const KernelOps &) { return norm(b, RowGradient::LayerNorm, op); });
+      [norm](auto &b, auto op, const KernelOps &) { return norm(b, RowOp::LayerNorm, op); });
   library.add<lm::SiluMulGradientOp>([*this](auto &b, auto op, const KernelOps &) {
-    return rowGradient(b, op, {RowGradient::SiluMul}, {"dy", "gate", "up", "dgate", "dup"});
+    return rowGradient(b, op, {RowOp::SiluMul}, {"dy", "gate", "up", "dgate", "dup"});
   });
   library.add<lm::GeluGradientOp>([*this](auto &b, auto op, const KernelOps &) {
     bool tanh = op.getApproximate() == lm::GeluApproximation::Tanh;
-    return rowGradient(b, op, {tanh ? RowGradient::GeluTanh : RowGradient::GeluErf},
-                       {"dy", "x", "dx"});
+    return rowGradient(b, op, {tanh ? RowOp::GeluTanh : RowOp::GeluErf}, {"dy", "x", "dx"});
   });
   library.add<lm::RopeGradientOp>(
       [*this](auto &b, auto op, const KernelOps &) { return rope(b, op, /*inverse=*/true); });

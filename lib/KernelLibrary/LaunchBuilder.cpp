@@ -207,15 +207,17 @@ LaunchBuilder::LaunchBuilder(LaunchModule &program, func::FuncOp source, StringR
     auto tensor = dyn_cast<RankedTensorType>(value.getType());
     if (tensor && tensor.getRank() > 0 && tensor.isDynamicDim(0))
       rowCounts[argument] = memref::DimOp::create(b, argument, 0);
+    auto setName = [&, argument = argument](StringRef name) {
+      stepOp.setArgAttr(argument.getArgNumber(), launch::kArgumentAttr, b.getStringAttr(name));
+    };
     if (tensor && tensor.getRank() == 1 && tensor.isDynamicDim(0))
-      stepOp.setArgAttr(argument.getArgNumber(), launch::kArgumentAttr, b.getStringAttr("tokens"));
+      setName("tokens");
     else if (isa<lm::KVCacheType>(value.getType()))
-      stepOp.setArgAttr(argument.getArgNumber(), launch::kArgumentAttr, b.getStringAttr("cache"));
+      setName("cache");
     else if (isa<lm::StateType>(value.getType()))
-      stepOp.setArgAttr(argument.getArgNumber(), launch::kArgumentAttr, b.getStringAttr("state"));
+      setName("state");
     else if (isa<lm::BatchType>(value.getType()))
-      stepOp.setArgAttr(argument.getArgNumber(), launch::kArgumentAttr,
-                        b.getStringAttr("sequences"));
+      setName("sequences");
   }
   Operation *terminator = source.front().getTerminator();
   for (auto [value, argument] : llvm::zip(
@@ -369,9 +371,9 @@ FailureOr<Value> LaunchBuilder::inPlace(Value result, Value operand, const Copy 
   return fresh;
 }
 
-Value LaunchBuilder::columns(Value memory, int64_t first, int64_t count) {
+Value LaunchBuilder::columns(Value memory, OpFoldResult first, int64_t count) {
   auto at = [&](int64_t value) -> OpFoldResult { return b.getIndexAttr(value); };
-  Value view = memref::SubViewOp::create(b, memory, {at(0), at(first)}, {rows(memory), at(count)},
+  Value view = memref::SubViewOp::create(b, memory, {at(0), first}, {rows(memory), at(count)},
                                          {at(1), at(1)});
   rowCounts[view] = rows(memory);
   return view;
@@ -404,11 +406,7 @@ Value LaunchBuilder::columnsOfRank(Value memory, int64_t ranks) {
     rowCounts[part] = rows(memory);
     return part;
   }
-  auto at = [&](int64_t value) -> OpFoldResult { return b.getIndexAttr(value); };
-  Value view = memref::SubViewOp::create(b, memory, {at(0), first}, {rows(memory), at(count)},
-                                         {at(1), at(1)});
-  rowCounts[view] = rows(memory);
-  return view;
+  return columns(memory, first, count);
 }
 
 Value LaunchBuilder::scratch(int64_t bytes, bool perThread) {

@@ -132,7 +132,9 @@ public:
 
   /// How many rows memory has that is there.
   mlir::Value rows(mlir::Value memory) const { return rowCounts.lookup(memory); }
-  mlir::Value columns(mlir::Value memory, int64_t first, int64_t count);
+  mlir::Value columns(mlir::Value memory, int64_t first, int64_t count) {
+    return columns(memory, b.getIndexAttr(first), count);
+  }
   /// The columns of rank r among `ranks` that share them evenly.
   mlir::Value columnsOfRank(mlir::Value memory, int64_t ranks);
   mlir::Value index(int64_t value) { return mlir::arith::ConstantIndexOp::create(b, value); }
@@ -174,6 +176,7 @@ public:
   void awaitAll();
 
 private:
+  mlir::Value columns(mlir::Value memory, mlir::OpFoldResult first, int64_t count);
   mlir::MemRefType memoryType(mlir::Type type) const;
   mlir::Value fusionResult(mlir::Value value) const;
   mlir::ml_program::GlobalOp globalOf(mlir::Value value) const;

@@ -43,13 +43,6 @@ public:
 
 private:
   Type f64() { return b.getF64Type(); }
-  Value compare(arith::CmpFPredicate predicate, Value x, Value y) {
-    return arith::CmpFOp::create(b, predicate, x, y);
-  }
-  Value select(Value condition, Value x, Value y) {
-    return arith::SelectOp::create(b, condition, x, y);
-  }
-  Value larger(Value x, Value y) { return select(compare(arith::CmpFPredicate::OGT, x, y), x, y); }
   Value magnitude(Value x) { return math::AbsFOp::create(b, arith::ExtFOp::create(b, f64(), x)); }
   /// The largest of the window, whose fields move on by one where it is an update.
   Value emitWindow(const Sequence &sequence, Value first, Value peak, Value isUpdate);
@@ -64,12 +57,12 @@ private:
 Value SiteEmitter::emitWindow(const Sequence &sequence, Value first, Value peak, Value isUpdate) {
   auto at = [&](Index field) { return b.add(b.add(first, 2), field); };
   Value oldest = b.load(state, {sequence.slot, at(0)});
-  b.store(select(isUpdate, peak, oldest), state, {sequence.nextSlot, at(0)});
+  b.store(b.select(isUpdate, peak, oldest), state, {sequence.nextSlot, at(0)});
   auto carried =
       b.forLoop(1, spec.window, 1, ValueRange{peak, oldest}, [&](Value field, ValueRange carried) {
         Value kept = b.load(state, {sequence.slot, at(field)});
-        b.store(select(isUpdate, carried[1], kept), state, {sequence.nextSlot, at(field)});
-        return KernelBuilder::Values{larger(carried[1], carried[0]), kept};
+        b.store(b.select(isUpdate, carried[1], kept), state, {sequence.nextSlot, at(field)});
+        return KernelBuilder::Values{b.larger(carried[1], carried[0]), kept};
       });
   return carried[0];
 }
@@ -82,16 +75,16 @@ void SiteEmitter::emit(const Sequence &sequence, Value site) {
   auto range =
       b.forLoop(0, sequence.rows, 1, ValueRange{none, none}, [&](Value row, ValueRange carried) {
         Value at = b.add(sequence.firstRow, row);
-        return KernelBuilder::Values{larger(b.load(extrema, {at, column}), carried[0]),
-                                     larger(b.load(extrema, {at, b.add(column, 1)}), carried[1])};
+        return KernelBuilder::Values{b.larger(b.load(extrema, {at, column}), carried[0]),
+                                     b.larger(b.load(extrema, {at, b.add(column, 1)}), carried[1])};
       });
-  Value low = arith::NegFOp::create(b, range[0]), high = range[1];
-  Value isFinite = arith::AndIOp::create(b, compare(Predicate::OLT, range[0], most),
-                                         compare(Predicate::OLT, high, most));
-  Value isUpdate = arith::AndIOp::create(b, isFinite, compare(Predicate::OLT, low, high));
+  Value low = b.negate(range[0]), high = range[1];
+  Value isFinite =
+      b.both(b.compare(Predicate::OLT, range[0], most), b.compare(Predicate::OLT, high, most));
+  Value isUpdate = b.both(isFinite, b.compare(Predicate::OLT, low, high));
 
-  Value peak = larger(b.constant(f64(), numerics::kOnlineFloor), magnitude(low));
-  peak = larger(peak, magnitude(high));
+  Value peak = b.larger(b.constant(f64(), numerics::kOnlineFloor), magnitude(low));
+  peak = b.larger(peak, magnitude(high));
   Value first = b.mul(site, fieldsOf(spec));
   if (spec.window > 0)
     peak = emitWindow(sequence, first, peak, isUpdate);
@@ -102,8 +95,8 @@ void SiteEmitter::emit(const Sequence &sequence, Value site) {
   Value quotient = arith::DivFOp::create(b, after, b.constant(f64(), numerics::kOnlineCodes));
   Value scale =
       arith::ExtFOp::create(b, f64(), arith::TruncFOp::create(b, b.f32(), quotient).getResult());
-  b.store(select(isUpdate, after, before), state, {sequence.nextSlot, first});
-  b.store(select(isUpdate, scale, scaleBefore), state, {sequence.nextSlot, b.add(first, 1)});
+  b.store(b.select(isUpdate, after, before), state, {sequence.nextSlot, first});
+  b.store(b.select(isUpdate, scale, scaleBefore), state, {sequence.nextSlot, b.add(first, 1)});
 }
 
 Description describe(const AdvanceSpec &spec, MLIRContext *context) {

@@ -65,7 +65,7 @@ CacheViews::CacheViews(KernelBuilder &b, const CacheLayout &layout, const CacheP
 
 Value CacheViews::floatRow(Value head, Value token) {
   Value window = b.add(b.rem(number(token), layout.kv.residual), layout.kv.sinks);
-  Value row = arith::SelectOp::create(b, b.less(token, layout.kv.sinks), token, window);
+  Value row = b.select(b.less(token, layout.kv.sinks), token, window);
   return b.mul(b.add(b.mul(head, layout.floatRows), row), layout.spec.headDim);
 }
 
@@ -110,8 +110,7 @@ public:
     return {b.constant(type, infinity), b.constant(type, -infinity)};
   }
   Extrema join(Extrema extrema, Extrema x) {
-    return {select(arith::CmpFPredicate::OLT, x.first, extrema.first),
-            select(arith::CmpFPredicate::OGT, x.second, extrema.second)};
+    return {b.smaller(x.first, extrema.first), b.larger(x.second, extrema.second)};
   }
   /// The extrema of all lanes, in each lane.
   Extrema joinLanes(Extrema x) {
@@ -128,16 +127,16 @@ public:
     Value scale = b.subf(b.divf(x.second, levels), b.divf(x.first, levels));
     scale = fromCache(b, toCache(b, layout.spec, scale));
     Value least = b.constant(type, layout.spec.halfCache ? 0x1p-14 : 0x1p-100);
-    scale = select(arith::CmpFPredicate::OGT, scale, least);
-    Value constant = arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, x.first, x.second);
-    return {x.first, arith::SelectOp::create(b, constant, b.constant(type, 1.0), scale)};
+    scale = b.larger(scale, least);
+    Value constant = b.compare(arith::CmpFPredicate::OEQ, x.first, x.second);
+    return {x.first, b.select(constant, b.constant(type, 1.0), scale)};
   }
   /// i32 codes.
   Value quantize(Value x, Extrema slice) {
     Type type = x.getType();
     int64_t lanes = cast<VectorType>(type).getNumElements();
     Value steps = b.divf(b.subf(x, slice.first), slice.second);
-    steps = select(arith::CmpFPredicate::OLT, steps, b.constant(type, double(layout.levels)));
+    steps = b.smaller(steps, b.constant(type, double(layout.levels)));
     // At 1.5 * 2^23 the last bit of a float weighs 1: the addition rounds.
     Value magic = b.constant(type, 0x1.8p23);
     VectorType ints = b.vec(lanes, b.i32());
@@ -145,9 +144,6 @@ public:
   }
 
 private:
-  Value select(arith::CmpFPredicate predicate, Value x, Value y) {
-    return arith::SelectOp::create(b, arith::CmpFOp::create(b, predicate, x, y), x, y);
-  }
   KernelBuilder &b;
   const CacheLayout &layout;
 };
@@ -327,8 +323,8 @@ void WindowEmitter::emitWrite(Value rows, Value row, Value to, Value start) {
   forColumns(b, 0, columns, b.target.lanes(), [&](Value dim, int64_t lanes) {
     Value x = b.loadVector(lanes, rows, {row, b.add(b.mul(head, columns), dim)});
     auto unless = [&](arith::CmpFPredicate predicate, double bound, double other) {
-      Value is = arith::CmpFOp::create(b, predicate, x, b.constant(x.getType(), bound));
-      x = arith::SelectOp::create(b, is, b.constant(x.getType(), other), x);
+      Value is = b.compare(predicate, x, b.constant(x.getType(), bound));
+      x = b.select(is, b.constant(x.getType(), other), x);
     };
     unless(arith::CmpFPredicate::UNO, 0.0, 0.0);
     unless(arith::CmpFPredicate::OGT, largest, largest);

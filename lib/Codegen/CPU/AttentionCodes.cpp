@@ -328,9 +328,7 @@ void CodesEmitter::emitWeights(Codes &codes, Value slice, Value count) {
       Value counts = arith::CmpIOp::create(b, arith::CmpIPredicate::ult, number, limit);
       Value to = b.add(b.mul(row, AttentionTile::kStep), t);
       Value weight = b.loadVector(lanes, step.at.scores, {to});
-      auto masked = [&](Value x) {
-        return arith::SelectOp::create(b, counts, x, b.zero(vector)).getResult();
-      };
+      auto masked = [&](Value x) { return b.select(counts, x, b.zero(vector)); };
       Value minimum = load(lanes, cache.elements, at);
       Value scale = load(lanes, cache.elements, b.add(at, layout.tokenScales()));
       sum = b.addf(sum, masked(b.mulf(weight, minimum)));

@@ -128,7 +128,7 @@ void PanelEmitter::emitRope(Value table, Value token, Value count) {
         Value at = keyAt(t, b.add(dim, i)), other = b.add(at, half * kCacheBlock);
         Value u = b.loadVector(kBlock, keys, {at}), v = b.loadVector(kBlock, keys, {other});
         Value cosine = turns[2 * i], sine = turns[2 * i + 1];
-        Value minusSine = arith::NegFOp::create(b, sine);
+        Value minusSine = b.negate(sine);
         b.storeVector(b.fma(u, cosine, b.mulf(v, minusSine)), keys, {at});
         b.storeVector(b.fma(v, cosine, b.mulf(u, sine)), keys, {other});
       }

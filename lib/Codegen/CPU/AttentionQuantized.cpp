@@ -167,13 +167,13 @@ Value CodesSequence::begin(Value turn) {
 
 Value CodesSequence::attend(Value turn) {
   Value tiles = prefillTiles();
-  Value items = arith::SelectOp::create(b, isOneToken(), b.index(0), b.mul(tiles, heads));
+  Value items = b.select(isOneToken(), b.index(0), b.mul(tiles, heads));
   forTurns(b, items, turn, team, [&](Value item) { prefillTile(tiles, item); });
   return nextTurn(b, items, turn, team);
 }
 
 Value CodesSequence::end(Value turn) {
-  Value items = arith::SelectOp::create(b, isOneToken(), b.index(0), b.index(layout.spec.kvHeads));
+  Value items = b.select(isOneToken(), b.index(0), b.index(layout.spec.kvHeads));
   forTurns(b, items, turn, team, [&](Value head) { append(head, b.add(head, 1)); });
   return nextTurn(b, items, turn, team);
 }

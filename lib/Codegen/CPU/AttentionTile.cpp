@@ -80,7 +80,7 @@ Value toCache(KernelBuilder &b, const AttentionSpec &spec, Value x) {
   constexpr double largest = 65504.0;
   auto clamp = [&](arith::CmpFPredicate beyond, double bound) {
     Value limit = b.constant(type, bound);
-    x = arith::SelectOp::create(b, arith::CmpFOp::create(b, beyond, x, limit), limit, x);
+    x = b.select(b.compare(beyond, x, limit), limit, x);
   };
   clamp(arith::CmpFPredicate::OGT, largest);
   clamp(arith::CmpFPredicate::OLT, -largest);
@@ -196,8 +196,7 @@ void TileEmitter::emitScores(Source keys, Value count) {
       Value block = b.add(firstBlock, token / kCacheBlock), start = keys.start;
       if (keys.turn) { // behind the last token there may be no page
         block = b.min(block, b.div(keys.last, kCacheBlock));
-        start = arith::SelectOp::create(b, b.less(b.mul(block, kCacheBlock), keys.turn), start,
-                                        keys.next);
+        start = b.select(b.less(b.mul(block, kCacheBlock), keys.turn), start, keys.next);
       }
       starts.push_back(b.add(b.add(start, b.mul(block, blockSize)), token % kCacheBlock));
     }
@@ -254,7 +253,7 @@ void TileEmitter::emitMask(Value step, Value end) {
           arith::CmpIOp::create(b, arith::CmpIPredicate::ult, b.addi(token, shift), seen);
       Value index = b.add(b.mul(row, AttentionTile::kStep), v);
       Value score = b.loadVector(lanes, at.scores, {index});
-      b.storeVector(arith::SelectOp::create(b, visible, score, never), at.scores, {index});
+      b.storeVector(b.select(visible, score, never), at.scores, {index});
     }
   };
   b.ifThen(masked, [&] { b.forLoop(0, tile.rows, 1, maskRow); });
@@ -273,11 +272,11 @@ void TileEmitter::emitSoftmax() {
           x[i] = join(x[i], x[i + n / 2]);
       return x[0];
     };
-    Value largest = combine(scores, [&](Value x, Value y) { return maxNumber(b, x, y); });
+    Value largest = combine(scores, [&](Value x, Value y) { return b.larger(x, y); });
     for (int64_t n = lanes; n > 1; n /= 2)
-      largest = maxNumber(b, b.slice(largest, 0, n / 2), b.slice(largest, n / 2, n / 2));
+      largest = b.larger(b.slice(largest, 0, n / 2), b.slice(largest, n / 2, n / 2));
     Value before = b.load(at.maxima, {row});
-    Value maximum = maxNumber(b, b.extract(largest, 0), before);
+    Value maximum = b.larger(b.extract(largest, 0), before);
     b.store(maximum, at.maxima, {row});
     Value decay = exp2NonPositive(b, b.broadcast(b.subf(before, maximum), lanes));
     b.store(b.extract(decay, 0), at.decays, {row});
@@ -347,9 +346,7 @@ void TileEmitter::emitValueBlock(Source values, Index begin, Value count, Value 
     Value turn = b.min(values.turn, count);
     sums = b.forLoop(0, 2, 1, sums, [&](Value page, ValueRange carried) {
       Value isFirst = b.equal(page, 0);
-      auto choose = [&](Value first, Value second) {
-        return arith::SelectOp::create(b, isFirst, first, second).getResult();
-      };
+      auto choose = [&](Value first, Value second) { return b.select(isFirst, first, second); };
       return addTokens(choose(values.start, values.next), choose(b.index(begin), turn),
                        choose(turn, count), carried);
     });
@@ -454,7 +451,7 @@ void AttentionSequence::finish(const AttentionTile &tile, Value offset, Value pa
     b.forLoop(0, b.mul(tokens, tile.heads), 1, [&](Value row) {
       Value lowest = b.constant(b.f32(), double{std::numeric_limits<float>::lowest()});
       Value maximum = b.forLoop(0, parts, 1, lowest, [&](Value part, ValueRange carried) {
-        return Values{maxNumber(b, b.load(partAt(part).maxima, {row}), carried[0])};
+        return Values{b.larger(b.load(partAt(part).maxima, {row}), carried[0])};
       })[0];
       Value zero = b.constant(b.f32(), 0.0);
       Value total = b.forLoop(0, parts, 1, zero, [&](Value part, ValueRange carried) {

@@ -18,7 +18,7 @@ MemRefType rowsType(Builder &b, int64_t columns, Type element) {
                          layout);
 }
 
-Parameter &Describer::reads(StringRef name, Type type) {
+Parameter &Describer::add(StringRef name, Type type) {
   const bool isShared = over == Over::Rows && isa<MemRefType>(type);
   return kernel.parameters.emplace_back(Parameter{name.str(), type, /*written=*/false, isShared});
 }

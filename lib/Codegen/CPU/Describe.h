@@ -32,9 +32,13 @@ public:
     kernel.name = std::move(name);
   }
 
-  Parameter &reads(llvm::StringRef name, mlir::Type type);
+  /// If it is `there`.
+  void reads(llvm::StringRef name, mlir::Type type, bool there = true) {
+    if (there)
+      add(name, type);
+  }
   Parameter &writes(llvm::StringRef name, mlir::Type type) {
-    Parameter &parameter = reads(name, type);
+    Parameter &parameter = add(name, type);
     parameter.written = true;
     return parameter;
   }
@@ -48,6 +52,7 @@ public:
   Description kernel;
 
 private:
+  Parameter &add(llvm::StringRef name, mlir::Type type);
   const Over over;
 };
 

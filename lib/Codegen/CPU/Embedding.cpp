@@ -146,8 +146,7 @@ Description describe(const EmbeddingSpec &spec, MLIRContext *context) {
   d.reads("tokens", d.vector(d.getI32Type()));
   readWeight(d,
              {spec.table, spec.numbers, spec.vocab, spec.columns, spec.groupSize, spec.zeroPoints});
-  if (spec.sharded)
-    d.reads("rank", d.getIndexType());
+  d.reads("rank", d.getIndexType(), spec.sharded);
   d.writes("y", d.rows(spec.columns));
   return std::move(d.kernel);
 }
@@ -160,7 +159,7 @@ func::FuncOp getOrEmitEmbedding(ModuleOp module, const EmbeddingSpec &spec, cons
       emitCopyRow(b, spec.columns, in["w"], token, in["y"], row);
   };
   return getOrEmitRowKernel(
-      module, describe(spec, module.getContext()), target,
+      module, spec, target,
       [&](KernelBuilder &b, const KernelArguments &in, Value begin, Value end) {
         b.forLoop(begin, end, 1, [&](Value row) {
           // The caller has checked that tokens are in the vocabulary.
@@ -194,7 +193,7 @@ Description describe(const PositionEmbeddingSpec &spec, MLIRContext *context) {
 func::FuncOp getOrEmitPositionEmbedding(ModuleOp module, const PositionEmbeddingSpec &spec,
                                         const Target &target) {
   return getOrEmitRowKernel(
-      module, describe(spec, module.getContext()), target,
+      module, spec, target,
       [&](KernelBuilder &b, const KernelArguments &in, Value begin, Value end) {
         Value y = in["y"], table = in["table"];
         forPositions(b, in["sequences"], begin, end, [&](Value row, Value position) {
@@ -220,7 +219,7 @@ Description describe(const GatherSpec &spec, MLIRContext *context) {
 
 func::FuncOp getOrEmitGather(ModuleOp module, const GatherSpec &spec, const Target &target) {
   return getOrEmitRowKernel(
-      module, describe(spec, module.getContext()), target,
+      module, spec, target,
       [&](KernelBuilder &b, const KernelArguments &in, Value begin, Value end) {
         b.forLoop(begin, end, 1, [&](Value row) {
           Value from =

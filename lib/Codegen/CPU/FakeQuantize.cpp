@@ -36,8 +36,8 @@ static Value roundTo(KernelBuilder &b, const FloatFormat &format, Value x) {
   Value bits = b.bitcast(x, words);
   Value magnitude = b.bitcast(b.andi(bits, 0x7fffffff), floats);
   Value largest = b.constant(floats, format.largest);
-  Value tooLarge = arith::CmpFOp::create(b, arith::CmpFPredicate::OGT, magnitude, largest);
-  magnitude = arith::SelectOp::create(b, tooLarge, largest, magnitude);
+  Value tooLarge = b.compare(arith::CmpFPredicate::OGT, magnitude, largest);
+  magnitude = b.select(tooLarge, largest, magnitude);
   // Below normal numbers the last bit of the sum weighs a step, and so the sum rounds.
   Value magic = b.constant(floats, 0x1.8p23 * format.step());
   Value small = b.subf(b.addf(magnitude, magic), magic);
@@ -46,9 +46,9 @@ static Value roundTo(KernelBuilder &b, const FloatFormat &format, Value x) {
   Value odd = b.andi(b.shrLogical(wide, dropped), 1);
   Value half = b.constant(words, (int64_t(1) << (dropped - 1)) - 1);
   Value normal = b.andi(b.addi(b.addi(wide, half), odd), -(int64_t(1) << dropped));
-  Value isSmall = arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, magnitude,
-                                        b.constant(floats, format.leastNormal));
-  Value rounded = arith::SelectOp::create(b, isSmall, small, b.bitcast(normal, floats));
+  Value isSmall =
+      b.compare(arith::CmpFPredicate::OLT, magnitude, b.constant(floats, format.leastNormal));
+  Value rounded = b.select(isSmall, small, b.bitcast(normal, floats));
   Value sign = b.andi(bits, -(int64_t(1) << 31));
   return b.bitcast(b.ori(b.bitcast(rounded, words), sign), floats);
 }
@@ -56,8 +56,7 @@ static Value roundTo(KernelBuilder &b, const FloatFormat &format, Value x) {
 Description describe(const FakeQuantizeSpec &spec, MLIRContext *context) {
   Describer d(context, symbolName(spec), Describer::Over::Rows);
   d.reads("x", d.rows(spec.columns));
-  if (spec.isStatic)
-    d.reads("scale", d.getF32Type());
+  d.reads("scale", d.getF32Type(), spec.isStatic);
   d.writes("y", d.rows(spec.columns));
   return std::move(d.kernel);
 }
@@ -74,9 +73,8 @@ func::FuncOp getOrEmitFakeQuantize(ModuleOp module, const FakeQuantizeSpec &spec
   };
   // Numerics/Quantize.h: below 2^-119 all values count as zero.
   auto unlessZero = [&](KernelBuilder &b, Value absMax, Value zero, Value scale) -> Value {
-    Value tiny =
-        arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, absMax, b.constant(b.f32(), 0x1p-119));
-    return arith::SelectOp::create(b, tiny, zero, scale);
+    Value tiny = b.compare(arith::CmpFPredicate::OLT, absMax, b.constant(b.f32(), 0x1p-119));
+    return b.select(tiny, zero, scale);
   };
   auto roundColumns = [&](KernelBuilder &b, Value x, Value y, Value row, Index begin, int64_t count,
                           Value scale) {
@@ -99,12 +97,12 @@ func::FuncOp getOrEmitFakeQuantize(ModuleOp module, const FakeQuantizeSpec &spec
     Value rounded = b.extract(roundTo(b, scales, b.broadcast(steps, target.lanes())), 0);
     // A scale of 0 would make values of codes.
     Value least = b.constant(b.f32(), scales.step());
-    Value isLess = arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, rounded, least);
-    rounded = arith::SelectOp::create(b, isLess, least, rounded);
+    Value isLess = b.compare(arith::CmpFPredicate::OLT, rounded, least);
+    rounded = b.select(isLess, least, rounded);
     roundColumns(b, x, y, row, begin, count, unlessZero(b, absMax, outer, b.mulf(rounded, outer)));
   };
   return getOrEmitRowKernel(
-      module, describe(spec, module.getContext()), target,
+      module, spec, target,
       [&](KernelBuilder &b, const KernelArguments &in, Value begin, Value end) {
         Value x = in["x"], y = in["y"], given = in.find("scale");
         b.forLoop(begin, end, 1, [&](Value row) {

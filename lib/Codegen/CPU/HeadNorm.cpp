@@ -46,7 +46,7 @@ func::FuncOp getOrEmitHeadNorm(ModuleOp module, const HeadNormSpec &spec, const 
     });
   };
   return getOrEmitRowKernel(
-      module, describe(spec, module.getContext()), target,
+      module, spec, target,
       [&](KernelBuilder &b, const KernelArguments &in, Value begin, Value end) {
         b.forLoop(begin, end, 1, [&](Value row) {
           b.forLoop(0, columns, spec.headDim,

@@ -136,21 +136,13 @@ Value KernelBuilder::extract(Value vector, int64_t lane) {
   return vector::ExtractOp::create(*this, vector, lane);
 }
 
-/// Folds the upper half of a vector onto the lower one until one lane is left.
-static Value foldLanes(KernelBuilder &b, Value vector,
-                       llvm::function_ref<Value(Value, Value)> combine) {
-  for (int64_t lanes = cast<VectorType>(vector.getType()).getNumElements(); lanes > 1; lanes /= 2)
-    vector = combine(b.slice(vector, 0, lanes / 2), b.slice(vector, lanes / 2, lanes / 2));
-  return b.extract(vector, 0);
-}
 Value KernelBuilder::sumLanes(Value vector) {
-  bool isFloat = isa<FloatType>(cast<VectorType>(vector.getType()).getElementType());
-  return foldLanes(*this, vector,
-                   [&](Value a, Value c) { return isFloat ? addf(a, c) : addi(a, c); });
-}
-Value KernelBuilder::maxLanes(Value vector) {
-  return foldLanes(*this, vector,
-                   [&](Value a, Value c) { return createOrFold<arith::MaxNumFOp>(a, c); });
+  bool isFloat = isa<FloatType>(getElementTypeOrSelf(vector));
+  for (int64_t n = cast<VectorType>(vector.getType()).getNumElements() / 2; n > 0; n /= 2) {
+    Value low = slice(vector, 0, n), high = slice(vector, n, n);
+    vector = isFloat ? addf(low, high) : addi(low, high);
+  }
+  return extract(vector, 0);
 }
 
 SmallVector<Value> KernelBuilder::transpose8(ArrayRef<Value> rows) {

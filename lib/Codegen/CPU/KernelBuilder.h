@@ -31,13 +31,7 @@ public:
   const Target target;
 
   //===- Types --------------------------------------------------------------===//
-  mlir::Type i8() { return getI8Type(); }
   mlir::Type i16() { return getI16Type(); }
-  mlir::Type i32() { return getI32Type(); }
-  mlir::Type i64() { return getI64Type(); }
-  mlir::VectorType vec(int64_t lanes, mlir::Type element) {
-    return mlir::VectorType::get({lanes}, element);
-  }
   mlir::MemRefType memref(llvm::ArrayRef<int64_t> shape, mlir::Type element) {
     return mlir::MemRefType::get(shape, element);
   }
@@ -91,8 +85,6 @@ public:
   mlir::Value extract(mlir::Value vector, int64_t lane);
   /// Sum of all lanes by halving, the same order for equal widths.
   mlir::Value sumLanes(mlir::Value vector);
-  /// Largest lane of a float vector.
-  mlir::Value maxLanes(mlir::Value vector);
   /// 8 vectors of 8 f32, transposed.
   llvm::SmallVector<mlir::Value> transpose8(llvm::ArrayRef<mlir::Value> rows);
 

@@ -134,20 +134,17 @@ Description describe(const LinearSpec &spec, MLIRContext *context) {
   Describer d(context, symbolName(spec), Describer::Over::Other);
   if (spec.quantizedInput) {
     d.reads("codes", d.memory({dynamic, paddedColumns(spec.k)}, d.getI8Type()));
-    if (!spec.sums)
-      d.reads("scales", d.vector(d.getF32Type()));
+    d.reads("scales", d.vector(d.getF32Type()), !spec.sums);
     d.reads("sums", d.memory({dynamic, groups}, d.getI32Type()));
-    if (spec.inputZeroPoints)
-      d.reads("zeros", d.vector(d.getI32Type()));
+    d.reads("zeros", d.vector(d.getI32Type()), spec.inputZeroPoints);
   } else {
     d.reads("x", d.rows(spec.k));
   }
   readWeight(d, {spec.weights, spec.numbers, spec.n, spec.k, spec.groupSize, spec.zeroPoints,
                  /*scales=*/!spec.sums});
-  if (spec.inputZeroPoints)
-    d.reads("wsums", d.memory({panelCount(spec.n), groups, kPanelRows}, d.getI32Type()));
-  if (spec.bias)
-    d.reads("bias", d.memory({spec.n}, d.getF32Type()));
+  d.reads("wsums", d.memory({panelCount(spec.n), groups, kPanelRows}, d.getI32Type()),
+          spec.inputZeroPoints);
+  d.reads("bias", d.memory({spec.n}, d.getF32Type()), spec.bias);
   d.writes("y", rowsType(d, spec.n, spec.sums ? d.getI32Type() : Type()));
   d.writes("scratch", d.vector(d.getI8Type())).shared = true;
   return std::move(d.kernel);

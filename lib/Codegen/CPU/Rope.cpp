@@ -38,7 +38,7 @@ void emitRotation(KernelBuilder &b, const RopeSpec &spec, Value x, Value table, 
       odd.push_back(2 * i + 1);
     }
     Value cosine = b.shuffle(pairs, pairs, even), sine = b.shuffle(pairs, pairs, odd);
-    Value minusSine = arith::NegFOp::create(b, sine);
+    Value minusSine = b.negate(sine);
     if (spec.inverse)
       std::swap(sine, minusSine);
     b.forLoop(0, spec.heads * spec.headDim, spec.headDim, [&](Value head) {
@@ -61,7 +61,7 @@ Description describe(const RopeSpec &spec, MLIRContext *context) {
 
 func::FuncOp getOrEmitRope(ModuleOp module, const RopeSpec &spec, const Target &target) {
   return getOrEmitRowKernel(
-      module, describe(spec, module.getContext()), target,
+      module, spec, target,
       [&](KernelBuilder &b, const KernelArguments &in, Value begin, Value end) {
         forPositions(b, in["sequences"], begin, end, [&](Value row, Value position) {
           emitRotation(b, spec, in["x"], in["table"], row, position);

@@ -23,25 +23,7 @@ using namespace mlir;
 
 namespace easyquant::cpu {
 
-static bool isNorm(RowGradient op) {
-  return op == RowGradient::RmsNorm || op == RowGradient::LayerNorm;
-}
-
-static StringRef nameOf(RowGradient op) {
-  switch (op) {
-  case RowGradient::RmsNorm:
-    return "rms_norm";
-  case RowGradient::LayerNorm:
-    return "layer_norm";
-  case RowGradient::SiluMul:
-    return "silu_mul";
-  case RowGradient::GeluTanh:
-    return "gelu_tanh";
-  case RowGradient::GeluErf:
-    return "gelu_erf";
-  }
-  llvm_unreachable("all gradients are named");
-}
+static bool isNorm(RowOp op) { return op == RowOp::RmsNorm || op == RowOp::LayerNorm; }
 
 std::string symbolName(const RowGradientSpec &spec) {
   std::string name = llvm::formatv("{0}_gradient_{1}", nameOf(spec.op), spec.columns);
@@ -91,7 +73,7 @@ Value RowGradientEmitter::mean(llvm::function_ref<Value(Value, int64_t)> term) {
 
 /// The gradient of the columns from `first` on, which are normalized together.
 void RowGradientEmitter::emitNorm(Value first) {
-  bool isCentred = spec.op == RowGradient::LayerNorm;
+  bool isCentred = spec.op == RowOp::LayerNorm;
   Value centre;
   auto centred = [&](Value column, int64_t lanes) {
     Value x = load("x", b.add(first, column), lanes);
@@ -136,7 +118,7 @@ void RowGradientEmitter::emitSiluMul(Value column, int64_t lanes) {
 Value RowGradientEmitter::geluSlope(Value x) {
   Type type = x.getType();
   Value square = b.mulf(x, x);
-  if (spec.op == RowGradient::GeluErf) {
+  if (spec.op == RowOp::GeluErf) {
     Value power = exp(b, b.mulf(square, b.constant(type, -0.5)));
     double density = 1 / std::sqrt(2 * std::numbers::pi);
     return b.fma(b.mulf(x, b.constant(type, density)), power, normalCdf(b, x));
@@ -159,7 +141,7 @@ void RowGradientEmitter::emit() {
     return;
   }
   forColumns(b, 0, spec.columns, 2 * b.target.lanes(), [&](Value column, int64_t lanes) {
-    if (spec.op == RowGradient::SiluMul)
+    if (spec.op == RowOp::SiluMul)
       emitSiluMul(column, lanes);
     else
       emitGelu(column, lanes);
@@ -170,7 +152,7 @@ Description describe(const RowGradientSpec &spec, MLIRContext *context) {
   Describer d(context, symbolName(spec), Describer::Over::Rows);
   Type rows = d.rows(spec.columns);
   d.reads("dy", rows);
-  if (spec.op == RowGradient::SiluMul) {
+  if (spec.op == RowOp::SiluMul) {
     d.reads("gate", rows);
     d.reads("up", rows);
     d.writes("dgate", rows);
@@ -178,8 +160,7 @@ Description describe(const RowGradientSpec &spec, MLIRContext *context) {
     return std::move(d.kernel);
   }
   d.reads("x", rows);
-  if (isNorm(spec.op))
-    d.reads("weight", d.memory({spec.width}, d.getF32Type()));
+  d.reads("weight", d.memory({spec.width}, d.getF32Type()), isNorm(spec.op));
   d.writes("dx", rows);
   return std::move(d.kernel);
 }
@@ -187,7 +168,7 @@ Description describe(const RowGradientSpec &spec, MLIRContext *context) {
 func::FuncOp getOrEmitRowGradient(ModuleOp module, const RowGradientSpec &spec,
                                   const Target &target) {
   return getOrEmitRowKernel(
-      module, describe(spec, module.getContext()), target,
+      module, spec, target,
       [&](KernelBuilder &b, const KernelArguments &in, Value begin, Value end) {
         b.forLoop(begin, end, 1, [&](Value row) { RowGradientEmitter(b, spec, in, row).emit(); });
       });

@@ -16,16 +16,6 @@ using namespace mlir;
 
 namespace easyquant::cpu {
 
-func::FuncOp getOrEmitRowKernel(
-    ModuleOp module, const Description &kernel, const Target &target,
-    llvm::function_ref<void(KernelBuilder &, const KernelArguments &, Value, Value)> build) {
-  return getOrEmitKernel(module, kernel, target,
-                         [&](KernelBuilder &b, const KernelArguments &in, const Team &team) {
-                           auto [begin, end] = shareOf(b, b.size(in.first(), 0), team);
-                           build(b, in, begin, end);
-                         });
-}
-
 /// The rest of `count` columns after those in wide vectors, as pieces (offset, lanes).
 static SmallVector<std::pair<int64_t, int64_t>> remainder(int64_t count, int64_t wide,
                                                           int64_t lanes) {
@@ -69,7 +59,7 @@ Value reduceColumns(KernelBuilder &b, Index begin, int64_t count, int64_t wide, 
                     Combine combine, llvm::function_ref<Value(Value, int64_t)> term) {
   auto join = [&](Value x, Value y) {
     if (combine != Combine::Add)
-      return maxNumber(b, x, y);
+      return b.larger(x, y);
     return isa<FloatType>(element) ? b.addf(x, y) : b.addi(x, y);
   };
   // Halves the vector until `lanes` are left.

@@ -18,11 +18,18 @@ namespace easyquant::cpu {
 
 /// A kernel over the rows of its first argument, of which every thread has a share (shareOf);
 /// `build` does the rows [begin, end).
+template <typename Spec>
 mlir::func::FuncOp
-getOrEmitRowKernel(mlir::ModuleOp module, const Description &kernel, const Target &target,
+getOrEmitRowKernel(mlir::ModuleOp module, const Spec &spec, const Target &target,
                    llvm::function_ref<void(KernelBuilder &, const KernelArguments &,
                                            mlir::Value begin, mlir::Value end)>
-                       build);
+                       build) {
+  return getOrEmitKernel(module, describe(spec, module.getContext()), target,
+                         [&](KernelBuilder &b, const KernelArguments &in, const Team &team) {
+                           auto [begin, end] = shareOf(b, b.size(in.first(), 0), team);
+                           build(b, in, begin, end);
+                         });
+}
 
 /// body(column, lanes) over `count` columns from `begin` on: in vectors of `wide` lanes (a multiple
 /// of the target's), then of the target's, and one of what is left, never past the end.

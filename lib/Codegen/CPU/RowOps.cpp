@@ -12,11 +12,10 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../RowCodes.h"
 #include "RowKernel.h"
 #include "Sequences.h"
 #include "VectorMath.h"
-
-#include "easyquant/Numerics/OnlineScales.h"
 
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
@@ -90,15 +89,8 @@ private:
   void emitCodes(Value source, bool sourceIsRow, Value absMax);
   Value emitCodesOfGroup(Value source, bool sourceIsRow, Value inverse, Index begin, int64_t count);
   void emitStaticCodes();
-  /// What codes are made of: scale, its reciprocal, zero point (null: 0), and the ends that x / s
-  /// is clamped to.
-  struct StaticParams {
-    Value scale, inverse, zero, lo, hi;
-  };
-  /// The parameters for a scale and a zero point (or null) that are given.
-  StaticParams staticParams(Value scale, Value zero);
-  /// The row's own parameters, from its largest magnitude or a given one, if it leaves the range.
-  StaticParams ownParams(const StaticParams &given, Value absMax);
+  /// The row's own parameters, if it leaves the range of the given ones.
+  void chooseOwn(StaticParams &params, Value absMax);
   void emitClampedCodes(const StaticParams &params);
   /// The same as emitValue, from the buffer if the row is there.
   Value valueAgain(Value column, int64_t lanes) {
@@ -215,28 +207,11 @@ Value RowEmitter::emitCodesOfGroup(Value source, bool sourceIsRow, Value inverse
                        });
 }
 
-namespace {
-/// The scale of a row by its own largest magnitude, and its reciprocal.
-struct OwnScale {
-  Value scale, inverse;
-};
-} // namespace
-
-static OwnScale ownScale(KernelBuilder &b, Value absMax) {
-  Type f32 = b.f32();
-  // Numerics/Quantize.h: below 2^-119 the scale or its reciprocal would leave the normal range.
-  Value tiny =
-      arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, absMax, b.constant(f32, 0x1p-119));
-  Value limit = b.constant(f32, 127.0);
-  return {arith::SelectOp::create(b, tiny, b.constant(f32, 1.0), b.divf(absMax, limit)),
-          arith::SelectOp::create(b, tiny, b.constant(f32, 0.0), b.divf(limit, absMax))};
-}
-
 void RowEmitter::emitCodes(Value source, bool sourceIsRow, Value absMax) {
-  auto [scale, inverse] = ownScale(b, absMax);
-  b.store(scale, in["scales"], {row});
+  OwnScale own(b, absMax);
+  b.store(own.scale, in["scales"], {row});
   emitGroups([&](Index begin, int64_t count) {
-    return emitCodesOfGroup(source, sourceIsRow, inverse, begin, count);
+    return emitCodesOfGroup(source, sourceIsRow, own.inverse, begin, count);
   });
 }
 
@@ -268,72 +243,39 @@ Value RowEmitter::emitAbsMax() {
                        });
 }
 
-RowEmitter::StaticParams RowEmitter::staticParams(Value scale, Value zero) {
-  StaticParams params{scale, b.divf(b.constant(b.f32(), 1.0), scale), zero, {}, {}};
-  numerics::CodeRange range = staticRange(spec);
-  // Clamping to integers before rounding is the same as after it, and takes any number.
-  params.lo = b.constant(b.f32(), static_cast<double>(range.min));
-  params.hi = b.constant(b.f32(), static_cast<double>(range.max));
-  if (zero) {
-    params.lo = b.subf(params.lo, b.toFloat(zero));
-    params.hi = b.subf(params.hi, b.toFloat(zero));
-  }
-  return params;
-}
-
-RowEmitter::StaticParams RowEmitter::ownParams(const StaticParams &given, Value absMax) {
-  Type f32 = b.f32();
+void RowEmitter::chooseOwn(StaticParams &params, Value absMax) {
   if (spec.absMaxGiven)
     absMax = b.load(in["absmax"], {row});
-  const numerics::CodeRange range = staticRange(spec);
-  const numerics::StaticReach reach(range, /*zeroPoint=*/0);
-  // In a range around 0 the value of largest magnitude is the farthest from the centre.
-  Value farthest = b.mulf(absMax, given.inverse);
-  if (reach.centre != 0 || given.zero) {
-    Value centre = b.constant(f32, reach.centre);
-    if (given.zero)
-      centre = b.subf(centre, b.toFloat(given.zero));
-    farthest = reduceColumns(
-        b, 0, spec.columns, wide(), f32, Combine::Max, [&](Value column, int64_t lanes) -> Value {
-          Value scaled = b.mulf(valueAgain(column, lanes), b.broadcast(given.inverse, lanes));
+  params.chooseOwn(b, absMax, [&](Value centre) {
+    return reduceColumns(
+        b, 0, spec.columns, wide(), b.f32(), Combine::Max,
+        [&](Value column, int64_t lanes) -> Value {
+          Value scaled = b.mulf(valueAgain(column, lanes), b.broadcast(params.inverse, lanes));
           return math::AbsFOp::create(b, b.subf(scaled, b.broadcast(centre, lanes)));
         });
-  }
-  Value leaves =
-      arith::CmpFOp::create(b, arith::CmpFPredicate::OGT, farthest, b.constant(f32, reach.reach));
-  auto choose = [&](Value own, Value otherwise) -> Value {
-    return arith::SelectOp::create(b, leaves, own, otherwise);
-  };
-  OwnScale own = ownScale(b, absMax);
-  StaticParams params{choose(own.scale, given.scale), choose(own.inverse, given.inverse), Value(),
-                      choose(b.constant(f32, -127.0), given.lo),
-                      choose(b.constant(f32, 127.0), given.hi)};
-  if (given.zero)
-    params.zero = choose(b.constant(b.i32(), int64_t{0}), given.zero);
-  return params;
+  });
 }
 
 void RowEmitter::emitStaticCodes() {
-  StaticParams params = staticParams(in["scale"], in.find("zero"));
-  emitClampedCodes(spec.sinks ? ownParams(params, spec.absMaxGiven ? Value() : emitAbsMax())
-                              : params);
+  StaticParams params(b, staticRange(spec), in["scale"]);
+  if (Value zero = in.find("zero"))
+    params.setZero(b, zero);
+  if (spec.sinks)
+    chooseOwn(params, spec.absMaxGiven ? Value() : emitAbsMax());
+  emitClampedCodes(params);
 }
 
 void RowEmitter::emitClampedCodes(const StaticParams &params) {
-  auto [scale, inverse, zero, lo, hi] = params;
-  b.store(scale, in["scales"], {row});
+  Value zero = params.zero;
+  b.store(params.scale, in["scales"], {row});
   if (zero)
     b.store(zero, in["zeros"], {row});
   emitGroups([&](Index begin, int64_t count) {
     return reduceColumns(
         b, begin, count, wide(), b.i32(), Combine::Add, [&](Value column, int64_t lanes) {
-          Value scaled = b.mulf(valueAgain(column, lanes), b.broadcast(inverse, lanes));
-          Value inside = maxNumber(b, scaled, b.broadcast(lo, lanes));
-          Value high = b.broadcast(hi, lanes);
-          Value code = roundToInt(
-              b, arith::SelectOp::create(
-                     b, arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, inside, high), inside,
-                     high));
+          Value scaled = b.mulf(valueAgain(column, lanes), b.broadcast(params.inverse, lanes));
+          Value inside = b.larger(scaled, b.broadcast(params.lo, lanes));
+          Value code = roundToInt(b, b.smaller(inside, b.broadcast(params.hi, lanes)));
           if (zero)
             code = b.addi(code, b.broadcast(zero, lanes));
           // Zeros pad the last codes, whatever the code of a real zero is.
@@ -350,26 +292,18 @@ Value RowEmitter::emitExtrema() {
       reduceColumns(b, 0, spec.columns, wide(), b.f32(), Combine::Greatest,
                     [&](Value column, int64_t lanes) { return valueKept(column, lanes); });
   auto negated = [&](Value column, int64_t lanes) -> Value {
-    return arith::NegFOp::create(b, valueAgain(column, lanes));
+    return b.negate(valueAgain(column, lanes));
   };
   Value least =
       reduceColumns(b, 0, spec.columns, 4 * b.target.lanes(), b.f32(), Combine::Greatest, negated);
   auto note = [&](Value value, int64_t column) {
-    if (spec.sinks) {
-      using Predicate = arith::CmpFPredicate;
-      Value reach = b.mulf(scale, b.constant(b.f32(), numerics::kOnlineReach));
-      Value infinity = b.constant(b.f32(), std::numeric_limits<double>::infinity());
-      // Values that are not finite stay so: such a step is no update.
-      Value towers =
-          arith::AndIOp::create(b, arith::CmpFOp::create(b, Predicate::OGT, value, reach),
-                                arith::CmpFOp::create(b, Predicate::OLT, value, infinity));
-      value = arith::SelectOp::create(b, towers, reach, value);
-    }
+    if (spec.sinks)
+      value = withoutSinks(b, value, scale);
     b.store(value, in["extrema"], {row, column});
   };
   note(least, 0);
   note(greatest, 1);
-  return maxNumber(b, least, greatest);
+  return b.larger(least, greatest);
 }
 
 void RowEmitter::emitRow() {
@@ -384,8 +318,10 @@ void RowEmitter::emitRow() {
     return emitStaticCodes();
   if (isOnline(spec)) {
     Value absMax = emitExtrema();
-    StaticParams params = staticParams(scale, /*zero=*/nullptr);
-    return emitClampedCodes(spec.sinks ? ownParams(params, absMax) : params);
+    StaticParams params(b, staticRange(spec), scale);
+    if (spec.sinks)
+      chooseOwn(params, absMax);
+    return emitClampedCodes(params);
   }
   if (spec.absMaxGiven)
     return emitCodes(in["x"], /*sourceIsRow=*/true, b.load(in["absmax"], {row}));
@@ -442,16 +378,11 @@ Description describe(const RowSpec &spec, MLIRContext *context) {
   } else {
     d.reads("x", rows);
   }
-  if (spec.op == RowOp::RmsNorm || spec.op == RowOp::LayerNorm)
-    d.reads("weight", columns);
-  if (spec.op == RowOp::LayerNorm)
-    d.reads("bias", columns);
-  if (spec.absMaxGiven)
-    d.reads("absmax", d.vector(d.getF32Type()));
-  if (isStatic(spec))
-    d.reads("scale", d.getF32Type());
-  if (isStatic(spec) && spec.zeroPoints)
-    d.reads("zero", d.getI32Type());
+  d.reads("weight", columns, spec.op == RowOp::RmsNorm || spec.op == RowOp::LayerNorm);
+  d.reads("bias", columns, spec.op == RowOp::LayerNorm);
+  d.reads("absmax", d.vector(d.getF32Type()), spec.absMaxGiven);
+  d.reads("scale", d.getF32Type(), isStatic(spec));
+  d.reads("zero", d.getI32Type(), isStatic(spec) && spec.zeroPoints);
   if (isOnline(spec)) {
     d.reads("state", d.memory({ShapedType::kDynamic, spec.stateFields}, d.getF64Type()));
     d.reads("sequences", sequencesType(d));
@@ -467,7 +398,7 @@ func::FuncOp getOrEmitRowOp(ModuleOp module, const RowSpec &spec, const Target &
   assert(!spec.absMaxGiven ||
          (spec.op == RowOp::Quantize &&
           (spec.sinks ? !spec.zeroPoints && !spec.fullRange : !isStatic(spec) && !isOnline(spec))));
-  return getOrEmitRowKernel(module, describe(spec, module.getContext()), target,
+  return getOrEmitRowKernel(module, spec, target,
                             [&](KernelBuilder &b, const KernelArguments &in, Value begin,
                                 Value end) { RowEmitter(b, spec, in).emit(begin, end); });
 }

@@ -34,7 +34,7 @@ Description describe(const TokenAbsMaxSpec &spec, MLIRContext *context) {
 func::FuncOp getOrEmitTokenAbsMax(ModuleOp module, const TokenAbsMaxSpec &spec,
                                   const Target &target) {
   return getOrEmitRowKernel(
-      module, describe(spec, module.getContext()), target,
+      module, spec, target,
       [&](KernelBuilder &b, const KernelArguments &in, Value begin, Value end) {
         b.forLoop(begin, end, 1, [&](Value row) {
           Value largest = reduceColumns(b, 0, spec.columns, 4 * b.target.lanes(), b.f32(),
@@ -62,15 +62,14 @@ Description describe(const RescaleSpec &spec, MLIRContext *context) {
   d.reads("sums", rowsType(d, spec.n, d.getI32Type()));
   d.reads("scales", d.vector(d.getF32Type()));
   readRowScales(d, spec.numbers, spec.n);
-  if (spec.bias)
-    d.reads("bias", d.memory({spec.n}, d.getF32Type()));
+  d.reads("bias", d.memory({spec.n}, d.getF32Type()), spec.bias);
   d.writes("y", d.rows(spec.n));
   return std::move(d.kernel);
 }
 
 func::FuncOp getOrEmitRescale(ModuleOp module, const RescaleSpec &spec, const Target &target) {
   return getOrEmitRowKernel(
-      module, describe(spec, module.getContext()), target,
+      module, spec, target,
       [&](KernelBuilder &b, const KernelArguments &in, Value begin, Value end) {
         Value sums = in["sums"], wscales = in["wscales"], outer = in.find("wouter");
         Value bias = in.find("bias"), y = in["y"];

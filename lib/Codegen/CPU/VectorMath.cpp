@@ -22,11 +22,6 @@ using namespace mlir;
 
 namespace easyquant::cpu {
 
-Value maxNumber(KernelBuilder &b, Value x, Value y) {
-  Value greater = arith::CmpFOp::create(b, arith::CmpFPredicate::OGT, x, y);
-  return arith::SelectOp::create(b, greater, x, y);
-}
-
 /// coefficients[0] + x (coefficients[1] + x (...)), by Horner's rule.
 static Value polynomial(KernelBuilder &b, Value x, ArrayRef<double> coefficients) {
   auto type = cast<VectorType>(x.getType());
@@ -52,8 +47,8 @@ static Value scaleByPowerOfTwo(KernelBuilder &b, Value x, Value rounded) {
 static Value unless(KernelBuilder &b, arith::CmpFPredicate predicate, Value x, double bound,
                     double other, Value value) {
   auto type = cast<VectorType>(x.getType());
-  Value condition = arith::CmpFOp::create(b, predicate, x, b.constant(type, bound));
-  return arith::SelectOp::create(b, condition, b.constant(type, other), value);
+  Value condition = b.compare(predicate, x, b.constant(type, bound));
+  return b.select(condition, b.constant(type, other), value);
 }
 
 Value exp(KernelBuilder &b, Value x) {
@@ -88,7 +83,7 @@ Value exp2NonPositive(KernelBuilder &b, Value x) {
 Value logistic(KernelBuilder &b, Value x) {
   auto type = cast<VectorType>(x.getType());
   Value one = b.constant(type, 1.0);
-  Value decay = exp(b, arith::NegFOp::create(b, x));
+  Value decay = exp(b, b.negate(x));
   return b.divf(one, b.addf(one, decay));
 }
 
@@ -101,8 +96,8 @@ Value normalCdf(KernelBuilder &b, Value x) {
   q = b.mulf(q, t);
   Value square = b.mulf(x, b.mulf(x, b.constant(type, -0.5)));
   Value tail = b.mulf(q, exp(b, square));
-  Value negative = arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, x, b.constant(type, 0.0));
-  return arith::SelectOp::create(b, negative, tail, b.subf(one, tail));
+  Value negative = b.compare(arith::CmpFPredicate::OLT, x, b.constant(type, 0.0));
+  return b.select(negative, tail, b.subf(one, tail));
 }
 
 } // namespace easyquant::cpu

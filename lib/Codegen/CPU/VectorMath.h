@@ -21,9 +21,6 @@
 
 namespace easyquant::cpu {
 
-/// max(x, y) lane by lane; y where x is NaN (what vmaxps computes).
-mlir::Value maxNumber(KernelBuilder &b, mlir::Value x, mlir::Value y);
-
 /// e^x, within 1 ulp; +inf above ln(FLT_MAX).
 mlir::Value exp(KernelBuilder &b, mlir::Value x);
 

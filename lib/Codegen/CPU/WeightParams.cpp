@@ -36,18 +36,14 @@ static constexpr int64_t kSuperBytes = kPanelRows * 2,
                          kSubBytes = numerics::panelFieldBytes(kSubBits);
 
 static void readScales(Describer &d, ScaleFormat format, int64_t n, int64_t groups) {
-  Type element = elementOf(d, format);
+  SmallVector<int64_t> shape = {panelCount(n), groups, kPanelRows};
   if (format == ScaleFormat::UI6)
-    d.reads("wscales",
-            d.memory({panelCount(n), 1, kPanelRows * numerics::rowScaleBits(format, groups) / 8},
-                     element));
-  else
-    d.reads("wscales", d.memory({panelCount(n), groups, kPanelRows}, element));
+    shape = {panelCount(n), 1, kPanelRows * numerics::rowScaleBits(format, groups) / 8};
+  d.reads("wscales", d.memory(shape, elementOf(d, format)));
 }
 
 static void readOuterScales(Describer &d, const WeightNumbers &numbers, int64_t n) {
-  if (numbers.outer)
-    d.reads("wouter", d.memory({panelCount(n), 1, kPanelRows}, d.getF32Type()));
+  d.reads("wouter", d.memory({panelCount(n), 1, kPanelRows}, d.getF32Type()), numbers.outer);
 }
 
 void readRowScales(Describer &d, const WeightNumbers &numbers, int64_t n) {
@@ -65,13 +61,13 @@ void readWeight(Describer &d, const WeightOperand &weight) {
   d.reads("w", d.memory(packedShape(format, n, k), d.getI8Type()));
   if (scales)
     readScales(d, numbers.scales, n, groups);
-  if (zeroPoints)
-    d.reads("wzeros",
-            d.memory({panelCount(n), groups, numerics::panelFieldBytes(static_cast<int>(bits))},
-                     d.getI8Type()));
+  d.reads("wzeros",
+          d.memory({panelCount(n), groups, numerics::panelFieldBytes(static_cast<int>(bits))},
+                   d.getI8Type()),
+          zeroPoints);
   readOuterScales(d, numbers, n);
-  if (numbers.codes == CodeFormat::Table)
-    d.reads("codebook", d.memory({int64_t(1) << bits}, d.getF32Type()));
+  d.reads("codebook", d.memory({int64_t(1) << bits}, d.getF32Type()),
+          numbers.codes == CodeFormat::Table);
 }
 
 Value loadCodebook(KernelBuilder &b, WeightFormat format, Value codebook) {
@@ -89,7 +85,7 @@ Value decodeF8E4M3FN(KernelBuilder &b, Value words) {
   Value small = b.fma(normal, b.constant(floats, 2.0), b.constant(floats, -0x1p-6));
   Value isSmall = b.createOrFold<arith::CmpIOp>(arith::CmpIPredicate::ult, magnitude,
                                                 b.constant(type, int64_t(8) << 20));
-  Value value = arith::SelectOp::create(b, isSmall, small, normal);
+  Value value = b.select(isSmall, small, normal);
   Value sign = b.shl(b.andi(words, 0x80), 24);
   return b.bitcast(b.ori(b.bitcast(value, type), sign), floats);
 }

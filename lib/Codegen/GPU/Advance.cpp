@@ -34,7 +34,7 @@ private:
   using Predicate = arith::CmpFPredicate;
   Type f64() { return b.getF64Type(); }
   Value number(double value) { return b.constant(f64(), value); }
-  Value less(Value x, Value y) { return arith::CmpFOp::create(b, Predicate::OLT, x, y); }
+  Value less(Value x, Value y) { return b.compare(Predicate::OLT, x, y); }
   Value larger(Value x, Value y) { return b.select(less(y, x), x, y); }
   Value magnitude(Value x) {
     return b.intrinsic("llvm.fabs.f64", f64(), {arith::ExtFOp::create(b, f64(), x)});
@@ -90,7 +90,7 @@ void SiteEmitter::emit(Value site) {
   after = slot(1, site);
   Values ends = extremaOf(site);
   Value infinity = b.constant(b.f32(), std::numeric_limits<double>::infinity());
-  Value low = arith::NegFOp::create(b, ends[0]);
+  Value low = b.negate(ends[0]);
   Value isUpdate = b.both(b.both(less(ends[0], infinity), less(ends[1], infinity)), // finite
                           less(low, ends[1]));
   Value peak = larger(number(numerics::kOnlineFloor), magnitude(ends[0]));

@@ -15,7 +15,7 @@ namespace easyquant::gpu {
 
 static Value selectIf(KernelBuilder &b, arith::CmpFPredicate predicate, Value x, double bound,
                       Value then, Value otherwise) {
-  Value is = arith::CmpFOp::create(b, predicate, x, b.constant(x.getType(), bound));
+  Value is = b.compare(predicate, x, b.constant(x.getType(), bound));
   return b.select(is, then, otherwise);
 }
 
@@ -28,7 +28,7 @@ Value saturateToHalf(KernelBuilder &b, Value x) {
 }
 
 Value finiteHalf(KernelBuilder &b, Value x) {
-  Value number = arith::CmpFOp::create(b, arith::CmpFPredicate::ORD, x, x);
+  Value number = b.compare(arith::CmpFPredicate::ORD, x, x);
   return saturateToHalf(b, b.select(number, x, b.zero(b.f32())));
 }
 

@@ -53,8 +53,7 @@ void emitCombine(KernelBuilder &b, const AttentionSpec &spec, int64_t splits,
     maxima.push_back(b.extract(merge, 0));
     weights.push_back(b.extract(merge, 1));
     maximum = b.maxf(maximum, maxima.back());
-    Value some =
-        arith::CmpFOp::create(b, arith::CmpFPredicate::OGT, weights.back(), b.zero(b.f32()));
+    Value some = b.compare(arith::CmpFPredicate::OGT, weights.back(), b.zero(b.f32()));
     count = b.max(count, b.select(some, b.add(split, 1), b.i32(0)));
   }
   maximum = warpMax(b, maximum);

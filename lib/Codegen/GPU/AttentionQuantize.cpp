@@ -38,11 +38,6 @@ private:
 
   /// Elements of a token as f32.
   Values read(bool keys, Value token, Value dim, int64_t count);
-  Value smaller(Value x, Value y) { return choose(arith::CmpFPredicate::OLT, x, y); }
-  Value larger(Value x, Value y) { return choose(arith::CmpFPredicate::OGT, x, y); }
-  Value choose(arith::CmpFPredicate predicate, Value x, Value y) {
-    return b.select(arith::CmpFOp::create(b, predicate, x, y), x, y);
-  }
   Slice slice(Value minimum, Value maximum);
   /// Quantizes a run and writes its codes.
   void store(bool keys, Value page, Value token, Value dim, const Values &x,
@@ -79,8 +74,8 @@ QuantizeEmitter::Slice QuantizeEmitter::slice(Value minimum, Value maximum) {
   Value levels = b.constant(b.f32(), static_cast<double>((1 << kv.bits) - 1));
   Value scale = b.subf(b.divf(maximum, levels), b.divf(minimum, levels));
   scale = b.toF32(b.fromF32(saturateToHalf(b, scale), Float::F16));
-  scale = larger(scale, b.constant(b.f32(), numerics::kvLeastScale(numerics::CacheFloat::F16)));
-  Value constant = arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, minimum, maximum);
+  scale = b.larger(scale, b.constant(b.f32(), numerics::kvLeastScale(numerics::CacheFloat::F16)));
+  Value constant = b.compare(arith::CmpFPredicate::OEQ, minimum, maximum);
   return {minimum, b.select(constant, b.constant(b.f32(), 1.0), scale)};
 }
 
@@ -93,7 +88,7 @@ void QuantizeEmitter::store(bool keys, Value page, Value token, Value dim, const
   Value words[2] = {b.i32(0), b.i32(0)};
   for (auto [i, value] : llvm::enumerate(x)) {
     Slice s = sliceOf(static_cast<int64_t>(i));
-    Value steps = smaller(b.divf(b.subf(value, s.minimum), s.scale), levels);
+    Value steps = b.smaller(b.divf(b.subf(value, s.minimum), s.scale), levels);
     Value code = b.sub(b.bitcast(b.addf(steps, magic), b.i32()), b.bitcast(magic, b.i32()));
     int64_t bit = bits == 8 ? 8 * i : 4 * bits * (i % 2) + bits * (i / 2);
     Value &word = words[bit / 32];
@@ -130,13 +125,13 @@ void QuantizeEmitter::emitTokens(bool keys, Value first, Value end) {
       Value run = b.min(runOf(pass), runs - 1);
       kept.push_back(read(keys, token, dimOf(run), kRun));
       for (Value x : kept.back()) {
-        minimum = minimum ? smaller(x, minimum) : x;
-        maximum = maximum ? larger(x, maximum) : x;
+        minimum = minimum ? b.smaller(x, minimum) : x;
+        maximum = maximum ? b.larger(x, maximum) : x;
       }
     }
     for (int64_t mask = 16; mask > 0; mask /= 2) {
-      minimum = smaller(b.shuffleXor(minimum, mask), minimum);
-      maximum = larger(b.shuffleXor(maximum, mask), maximum);
+      minimum = b.smaller(b.shuffleXor(minimum, mask), minimum);
+      maximum = b.larger(b.shuffleXor(maximum, mask), maximum);
     }
     Slice own = slice(minimum, maximum);
     for (int64_t pass = 0; pass < passes; ++pass)
@@ -165,7 +160,7 @@ void QuantizeEmitter::emitChannels(Value first) {
     extrema =
         b.forLoop(first, b.add(first, kv.group), 1, extrema, [&](Value token, ValueRange carried) {
           Value x = read(/*keys=*/true, token, dim, 1).front();
-          return Values{smaller(x, carried[0]), larger(x, carried[1])};
+          return Values{b.smaller(x, carried[0]), b.larger(x, carried[1])};
         });
     Slice own = slice(extrema[0], extrema[1]);
     b.store(own.minimum, b.advance(minima, dim, b.f32()));

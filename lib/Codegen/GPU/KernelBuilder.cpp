@@ -64,14 +64,6 @@ Value KernelBuilder::maskXor(Value a, int64_t mask, Int b) {
       .getResult(0);
 }
 Value KernelBuilder::less(Int a, Int b) { return compare(arith::CmpIPredicate::slt, a, b); }
-Value KernelBuilder::both(Value a, Value b) {
-  if (!a || !b)
-    return a ? a : b;
-  return createOrFold<arith::AndIOp>(a, b);
-}
-Value KernelBuilder::select(Value condition, Value a, Value b) {
-  return condition ? createOrFold<arith::SelectOp>(condition, a, b) : a;
-}
 Value KernelBuilder::mulWide(Int a, Int b) {
   return createOrFold<arith::MulIOp>(createOrFold<arith::ExtSIOp>(i64(), i32(a)),
                                      createOrFold<arith::ExtSIOp>(i64(), i32(b)));

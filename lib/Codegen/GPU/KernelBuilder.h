@@ -33,13 +33,8 @@ public:
   using ArithmeticBuilder::ArithmeticBuilder;
 
   //===- Types --------------------------------------------------------------===//
-  mlir::Type i8() { return getI8Type(); }
-  mlir::Type i32() { return getI32Type(); }
-  mlir::Type i64() { return getI64Type(); }
+  using ArithmeticBuilder::i32;
   mlir::Type type(Float element);
-  mlir::VectorType vec(int64_t lanes, mlir::Type element) {
-    return mlir::VectorType::get({lanes}, element);
-  }
 
   //===- Integers (i32) -----------------------------------------------------===//
   mlir::Value i32(Int i);
@@ -55,9 +50,6 @@ public:
   /// (a & mask) ^ b in one instruction; left to itself, ptxas takes two when b is a constant too.
   mlir::Value maskXor(mlir::Value a, int64_t mask, Int b);
   mlir::Value less(Int a, Int b); ///< signed, i1
-  /// a and b, of i1; either may be null, which is true.
-  mlir::Value both(mlir::Value a, mlir::Value b);
-  mlir::Value select(mlir::Value condition, mlir::Value a, mlir::Value b);
   /// i64: a * b of two i32, signed.
   mlir::Value mulWide(Int a, Int b);
 

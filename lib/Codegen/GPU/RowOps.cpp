@@ -12,12 +12,9 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../RowCodes.h"
 #include "KernelBuilder.h"
 #include "ScalarMath.h"
-
-#include "easyquant/Numerics/OnlineScales.h"
-
-#include <limits>
 
 using namespace mlir;
 
@@ -82,18 +79,6 @@ private:
   Value absMaxOf(llvm::function_ref<Value(Value)> term);
   /// The largest magnitude of y itself, unless it is given.
   Value absMaxOfRow();
-  /// The scale of the row by its own largest magnitude, and its reciprocal.
-  struct OwnScale {
-    Value scale, inverse;
-  };
-  OwnScale ownScale(Value absMax);
-  /// What codes are made of: scale, its reciprocal, zero point (null: 0), and the ends that x / s
-  /// is clamped to.
-  struct StaticParams {
-    Value scale, inverse, zero, lo, hi;
-  };
-  /// The parameters of the row: its own, if it leaves the given range.
-  StaticParams ownParams(const StaticParams &given, numerics::CodeRange range);
   /// Stores the code words (f32 whose low byte is the code) of a piece; the sum of the codes.
   Value storeCodes(const Piece &piece, const Values &codes);
   void emitCodes(llvm::function_ref<Value(Value)> codeOf);
@@ -416,47 +401,13 @@ Value RowEmitter::absMaxOfRow() {
   return absMaxOf([](Value y) { return y; });
 }
 
-RowEmitter::OwnScale RowEmitter::ownScale(Value absMax) {
-  // Numerics/Quantize.h: below 2^-119 the scale or its reciprocal would leave the normal range.
-  Value tiny =
-      arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, absMax, b.constant(b.f32(), 0x1p-119));
-  Value limit = b.constant(b.f32(), 127.0);
-  return {b.select(tiny, b.constant(b.f32(), 1.0), b.divf(absMax, limit)),
-          b.select(tiny, b.constant(b.f32(), 0.0), b.divf(limit, absMax))};
-}
-
 void RowEmitter::emitDynamicCodes() {
   Value absMax = absMaxOfRow();
   if (spec.absMax == RowSpec::AbsMax::Result)
     return once([&] { b.store(absMax, b.advance(arguments["absmax"], row, b.f32())); });
-  auto [scale, inverse] = ownScale(absMax);
-  once([&] { b.store(scale, b.advance(arguments["scales"], row, b.f32())); });
-  emitCodes([&](Value y) { return b.addf(b.mulf(y, inverse), b.constant(b.f32(), kRound)); });
-}
-
-RowEmitter::StaticParams RowEmitter::ownParams(const StaticParams &given,
-                                               numerics::CodeRange range) {
-  const numerics::StaticReach reach(range, /*zeroPoint=*/0);
-  Value absMax = absMaxOfRow();
-  // In a range around 0 the value of largest magnitude is the farthest from the centre.
-  Value farthest = b.mulf(absMax, given.inverse);
-  if (reach.centre != 0 || given.zero) {
-    Value centre = b.constant(b.f32(), reach.centre);
-    if (given.zero)
-      centre = b.subf(centre, b.toFloat(given.zero));
-    // Columns beyond the end are 0, which every range holds.
-    farthest = absMaxOf([&](Value y) { return b.subf(b.mulf(y, given.inverse), centre); });
-  }
-  Value leaves = arith::CmpFOp::create(b, arith::CmpFPredicate::OGT, farthest,
-                                       b.constant(b.f32(), reach.reach));
-  OwnScale own = ownScale(absMax);
-  StaticParams params{b.select(leaves, own.scale, given.scale),
-                      b.select(leaves, own.inverse, given.inverse), Value(),
-                      b.select(leaves, b.constant(b.f32(), -127.0), given.lo),
-                      b.select(leaves, b.constant(b.f32(), 127.0), given.hi)};
-  if (given.zero)
-    params.zero = b.select(leaves, b.i32(0), given.zero);
-  return params;
+  OwnScale own(b, absMax);
+  once([&] { b.store(own.scale, b.advance(arguments["scales"], row, b.f32())); });
+  emitCodes([&](Value y) { return b.addf(b.mulf(y, own.inverse), b.constant(b.f32(), kRound)); });
 }
 
 Value RowEmitter::onlineScale() {
@@ -485,20 +436,13 @@ Value RowEmitter::largestOf(llvm::function_ref<Value(Value)> term) {
   return b.bitcast(b.xori(most, b.ori(isNegative, kSign)), b.f32());
 }
 
-/// With sinks apart no row reaches further than twice the range; what is not finite stays so.
 void RowEmitter::noteExtrema(Value scale) {
-  auto negated = [&](Value y) -> Value { return arith::NegFOp::create(b, y); };
+  auto negated = [&](Value y) -> Value { return b.negate(y); };
   Value ends[] = {largestOf(negated), largestOf([](Value y) { return y; })};
   absMax = b.maxf(ends[0], ends[1]);
-  if (spec.sinks) {
-    using Predicate = arith::CmpFPredicate;
-    Value reach = b.mulf(scale, b.constant(b.f32(), numerics::kOnlineReach));
-    Value infinity = b.constant(b.f32(), std::numeric_limits<double>::infinity());
+  if (spec.sinks)
     for (Value &end : ends)
-      end = b.select(b.both(arith::CmpFOp::create(b, Predicate::OGT, end, reach),
-                            arith::CmpFOp::create(b, Predicate::OLT, end, infinity)),
-                     reach, end);
-  }
+      end = withoutSinks(b, end, scale);
   once([&] {
     Value to = b.rowOf(arguments["extrema"], row, arguments["extrema_stride"], b.f32());
     b.store(ends[0], to);
@@ -507,37 +451,29 @@ void RowEmitter::noteExtrema(Value scale) {
 }
 
 void RowEmitter::emitStaticCodes() {
-  StaticParams params;
-  if (quantization == RowQuantization::Online) {
-    params.scale = onlineScale();
-    noteExtrema(params.scale);
-  } else {
-    params.scale = b.load(arguments["scale"], b.f32(), true);
-  }
-  params.inverse = b.divf(b.constant(b.f32(), 1.0), params.scale);
-  numerics::CodeRange range = numerics::codeRange(8, !spec.zeroPoints && !spec.fullRange);
-  // Clamping to integers before rounding is the same as after it, and takes any number.
-  params.lo = b.constant(b.f32(), static_cast<double>(range.min));
-  params.hi = b.constant(b.f32(), static_cast<double>(range.max));
-  if (spec.zeroPoints) {
-    params.zero = b.load(arguments["zero"], b.i32(), true);
-    Value z = b.toFloat(params.zero);
-    params.lo = b.subf(params.lo, z);
-    params.hi = b.subf(params.hi, z);
-  }
+  Value given;
+  if (quantization == RowQuantization::Online)
+    noteExtrema(given = onlineScale());
+  else
+    given = b.load(arguments["scale"], b.f32(), true);
+  StaticParams params(b, numerics::codeRange(8, !spec.zeroPoints && !spec.fullRange), given);
+  if (spec.zeroPoints)
+    params.setZero(b, b.load(arguments["zero"], b.i32(), true));
+  // Columns beyond the end are 0, which every range holds.
   if (spec.sinks)
-    params = ownParams(params, range);
-  auto [scale, inverse, zero, lo, hi] = params;
-  once([&, scale = scale, zero = zero] {
-    b.store(scale, b.advance(arguments["scales"], row, b.f32()));
-    if (zero)
-      b.store(zero, b.advance(arguments["zeros"], row, b.i32()));
+    params.chooseOwn(b, absMaxOfRow(), [&](Value centre) {
+      return absMaxOf([&](Value y) { return b.subf(b.mulf(y, params.inverse), centre); });
+    });
+  once([&] {
+    b.store(params.scale, b.advance(arguments["scales"], row, b.f32()));
+    if (params.zero)
+      b.store(params.zero, b.advance(arguments["zeros"], row, b.i32()));
   });
   Value round = b.constant(b.f32(), kRound);
-  emitCodes([&, inverse = inverse, zero = zero, lo = lo, hi = hi](Value y) -> Value {
-    Value inside = b.minf(b.maxf(b.mulf(y, inverse), lo), hi);
+  emitCodes([&](Value y) -> Value {
+    Value inside = b.minf(b.maxf(b.mulf(y, params.inverse), params.lo), params.hi);
     Value code = b.addf(inside, round);
-    return zero ? b.add(b.bitcast(code, b.i32()), zero) : code;
+    return params.zero ? b.add(b.bitcast(code, b.i32()), params.zero) : code;
   });
 }
 

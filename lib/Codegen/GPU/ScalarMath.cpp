@@ -31,7 +31,7 @@ Value normalCdf(KernelBuilder &b, Value x) {
     q = b.fma(q, t, b.constant(b.f32(), c));
   Value square = b.mulf(x, b.mulf(x, b.constant(b.f32(), -0.5)));
   Value tail = b.mulf(b.mulf(q, t), exp(b, square));
-  Value negative = arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, x, b.constant(b.f32(), 0.0));
+  Value negative = b.compare(arith::CmpFPredicate::OLT, x, b.constant(b.f32(), 0.0));
   return b.select(negative, tail, b.subf(one, tail));
 }
 

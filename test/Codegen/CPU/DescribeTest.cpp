@@ -78,10 +78,8 @@ TEST_F(DescribeTest, RowOps) {
   RowSpec given{RowOp::Quantize, 8};
   given.absMaxGiven = true;
   EXPECT_EQ(parametersOf(getOrEmitRowOp, given), "x absmax =codes =scales =sums");
-  EXPECT_EQ(parametersOf(getOrEmitRowGradient, {RowGradient::RmsNorm, 8, 8, 1e-5}),
-            "dy x weight =dx");
-  EXPECT_EQ(parametersOf(getOrEmitRowGradient, {RowGradient::SiluMul, 8}),
-            "dy gate up =dgate =dup");
+  EXPECT_EQ(parametersOf(getOrEmitRowGradient, {RowOp::RmsNorm, 8, 8, 1e-5}), "dy x weight =dx");
+  EXPECT_EQ(parametersOf(getOrEmitRowGradient, {RowOp::SiluMul, 8}), "dy gate up =dgate =dup");
   EXPECT_EQ(parametersOf(getOrEmitHeadNorm, {2, 4, 1e-5}), "=x weight");
   EXPECT_EQ(parametersOf(getOrEmitRope, {2, 4, 16}), "=x table sequences");
   EXPECT_EQ(parametersOf(getOrEmitAdvance, {2, 0, 0.5}), "extrema =state sequences");

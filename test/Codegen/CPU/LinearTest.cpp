@@ -552,7 +552,7 @@ INSTANTIATE_TEST_SUITE_P(Forms, Linear,
                          [](const auto &info) {
                            Form form = std::get<0>(info.param);
                            Target target = testTargets()[std::get<1>(info.param)];
-                           return nameOf(form.weights).upper() +
+                           return llvm::StringRef(nameOf(form.weights)).upper() +
                                   (form.quantizedInput ? "q_" : "_") + target.name().str() +
                                   (target.emulateDot ? "_emulated" : "");
                          });

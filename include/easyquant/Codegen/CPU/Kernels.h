@@ -128,14 +128,12 @@ using numerics::panelCount;
 using numerics::CodeFormat;
 using numerics::ScaleFormat;
 
-/// The width of packed codes, of integers and of others (WeightCodes); F32: weights are floats.
-enum class WeightFormat { F32, I8, I6, I5, I4, I3, I2 };
+/// The bits of packed codes, of integers and of others (WeightCodes): numerics::isCodeWidth. F32:
+/// weights are floats.
+enum class WeightFormat { F32 = 32, I8 = 8, I6 = 6, I5 = 5, I4 = 4, I3 = 3, I2 = 2 };
 /// "f32", "i8", ..., as symbols have it.
-llvm::StringRef nameOf(WeightFormat format);
-/// The format of codes of `bits` bits: numerics::isCodeWidth.
-WeightFormat formatOfBits(int bits);
-/// Bits of a code; 32 for F32.
-int64_t bitsOf(WeightFormat format);
+std::string nameOf(WeightFormat format);
+constexpr int64_t bitsOf(WeightFormat format) { return static_cast<int64_t>(format); }
 /// The shape of packed N x K codes; not for F32.
 std::array<int64_t, 4> packedShape(WeightFormat format, int64_t n, int64_t k);
 

@@ -12,13 +12,11 @@
 
 namespace easyquant::cpu {
 
-/// The gradients of operations of RowOp, or of one on heads; dy is that of the result.
-enum class RowGradient { RmsNorm, LayerNorm, SiluMul, GeluTanh, GeluErf };
-
-/// dx of norms, by x and the weight, memref<Dxf32>, and of Gelu, by x; dgate and dup of SiluMul, by
-/// gate and up.
+/// The gradient of a norm, of rows or of heads, of SiluMul or of Gelu; dy is that of the result.
+/// It is dx of norms, by x and the weight, memref<Dxf32>, and of Gelu, by x; dgate and dup of
+/// SiluMul, by gate and up.
 struct RowGradientSpec {
-  RowGradient op = RowGradient::RmsNorm;
+  RowOp op = RowOp::RmsNorm;
   int64_t columns = 0;
   int64_t width = 0;    ///< D: every D columns are normalized by themselves
   double epsilon = 0.0; ///< of the norms
