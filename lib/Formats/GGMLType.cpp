@@ -65,13 +65,13 @@ static constexpr std::array kGGMLTypes = {
     GGMLTypeInfo{GGMLType::MXFP4, "MXFP4", 32, 17, false},
 };
 
-const GGMLTypeInfo *formats::ggmlTypeInfo(uint32_t type) {
-  const auto *found =
-      std::find_if(kGGMLTypes.begin(), kGGMLTypes.end(), [&](const GGMLTypeInfo &info) {
-        return static_cast<uint32_t>(info.type) == type;
-      });
+static constexpr const GGMLTypeInfo *findType(uint32_t type) {
+  const auto *found = std::ranges::find(
+      kGGMLTypes, type, [](const GGMLTypeInfo &info) { return static_cast<uint32_t>(info.type); });
   return found == kGGMLTypes.end() ? nullptr : found;
 }
+
+const GGMLTypeInfo *formats::ggmlTypeInfo(uint32_t type) { return findType(type); }
 
 namespace {
 
@@ -79,47 +79,47 @@ uint8_t byteAt(const std::byte *data, int index) { return std::to_integer<uint8_
 int8_t signedAt(const std::byte *data, int index) { return static_cast<int8_t>(data[index]); }
 float halfAt(const std::byte *data) { return halfToFloat(load<uint16_t>(data)); }
 
+void dequantizeF32(const std::byte *block, float *out) { *out = load<float>(block); }
+void dequantizeF16(const std::byte *block, float *out) { *out = halfAt(block); }
+void dequantizeBF16(const std::byte *block, float *out) {
+  *out = bfloatToFloat(load<uint16_t>(block));
+}
+
+/// out[i] = valueOf(nibble, i): weights 0 to 15 are the low nibbles of 16 bytes, 16 to 31 the high.
+template <typename ValueOf> void eachNibble(const std::byte *qs, float *out, ValueOf valueOf) {
+  for (int i = 0; i < 16; ++i) {
+    out[i] = valueOf(byteAt(qs, i) & 0xf, i);
+    out[i + 16] = valueOf(byteAt(qs, i) >> 4, i + 16);
+  }
+}
+
 void dequantizeQ4_0(const std::byte *block, float *out) {
   const float d = halfAt(block);
-  const std::byte *qs = block + 2;
-  for (int i = 0; i < 16; ++i) {
-    out[i] = static_cast<float>((byteAt(qs, i) & 0xf) - 8) * d;
-    out[i + 16] = static_cast<float>((byteAt(qs, i) >> 4) - 8) * d;
-  }
+  eachNibble(block + 2, out, [&](int q, int) { return static_cast<float>(q - 8) * d; });
 }
 
 void dequantizeQ4_1(const std::byte *block, float *out) {
   const float d = halfAt(block), m = halfAt(block + 2);
-  const std::byte *qs = block + 4;
-  for (int i = 0; i < 16; ++i) {
-    out[i] = static_cast<float>(byteAt(qs, i) & 0xf) * d + m;
-    out[i + 16] = static_cast<float>(byteAt(qs, i) >> 4) * d + m;
-  }
+  eachNibble(block + 4, out, [&](int q, int) { return static_cast<float>(q) * d + m; });
 }
 
 /// The fifth bits of a block are one 32-bit word, bit i belonging to weight i.
-int fiveBits(uint32_t high, uint8_t low, int index) {
-  return static_cast<int>(low | (high >> index & 1) << 4);
+int fiveBits(uint32_t high, int low, int index) {
+  return low | static_cast<int>(high >> index & 1) << 4;
 }
 
 void dequantizeQ5_0(const std::byte *block, float *out) {
   const float d = halfAt(block);
   const auto qh = load<uint32_t>(block + 2);
-  const std::byte *qs = block + 6;
-  for (int i = 0; i < 16; ++i) {
-    out[i] = static_cast<float>(fiveBits(qh, byteAt(qs, i) & 0xf, i) - 16) * d;
-    out[i + 16] = static_cast<float>(fiveBits(qh, byteAt(qs, i) >> 4, i + 16) - 16) * d;
-  }
+  eachNibble(block + 6, out,
+             [&](int q, int i) { return static_cast<float>(fiveBits(qh, q, i) - 16) * d; });
 }
 
 void dequantizeQ5_1(const std::byte *block, float *out) {
   const float d = halfAt(block), m = halfAt(block + 2);
   const auto qh = load<uint32_t>(block + 4);
-  const std::byte *qs = block + 8;
-  for (int i = 0; i < 16; ++i) {
-    out[i] = static_cast<float>(fiveBits(qh, byteAt(qs, i) & 0xf, i)) * d + m;
-    out[i + 16] = static_cast<float>(fiveBits(qh, byteAt(qs, i) >> 4, i + 16)) * d + m;
-  }
+  eachNibble(block + 8, out,
+             [&](int q, int i) { return static_cast<float>(fiveBits(qh, q, i)) * d + m; });
 }
 
 void dequantizeQ8_0(const std::byte *block, float *out) {
@@ -226,11 +226,7 @@ void dequantizeQ8_K(const std::byte *block, float *out) {
 
 void dequantizeIQ4_NL(const std::byte *block, float *out) {
   const float d = halfAt(block);
-  const std::byte *qs = block + 2;
-  for (int i = 0; i < 16; ++i) {
-    out[i] = d * numerics::kIQ4NL[byteAt(qs, i) & 0xf];
-    out[i + 16] = d * numerics::kIQ4NL[byteAt(qs, i) >> 4];
-  }
+  eachNibble(block + 2, out, [&](int q, int) { return d * numerics::kIQ4NL[q]; });
 }
 
 // In IQ4_XS, group g (of 32) has the low four bits of its scale in byte g / 2 of scales, in the
@@ -243,19 +239,46 @@ void dequantizeIQ4_XS(const std::byte *block, float *out) {
   for (int g = 0; g < 8; ++g, out += 32, qs += 16) {
     const int low = byteAt(scales, g / 2) >> (4 * (g % 2)) & 0xf;
     const float step = d * static_cast<float>((low | (high >> (2 * g) & 3) << 4) - 32);
-    for (int i = 0; i < 16; ++i) {
-      out[i] = step * numerics::kIQ4NL[byteAt(qs, i) & 0xf];
-      out[i + 16] = step * numerics::kIQ4NL[byteAt(qs, i) >> 4];
-    }
+    eachNibble(qs, out, [&](int q, int) { return step * numerics::kIQ4NL[q]; });
   }
 }
 
-template <void (*Dequantize)(const std::byte *, float *), int64_t Elements, int64_t Bytes>
-void eachBlock(std::span<const std::byte> data, std::span<float> out) {
-  const std::byte *block = data.data();
-  for (size_t i = 0; i < out.size(); i += Elements, block += Bytes)
-    Dequantize(block, out.data() + i);
+template <GGMLType type, void (*dequantizeBlock)(const std::byte *, float *)>
+void eachBlock(const std::byte *block, std::span<float> out) {
+  constexpr const GGMLTypeInfo &info = *findType(static_cast<uint32_t>(type));
+  for (size_t i = 0; i < out.size(); i += info.blockElements, block += info.blockBytes)
+    dequantizeBlock(block, out.data() + i);
 }
+
+struct Dequantizer {
+  GGMLType type;
+  void (*run)(const std::byte *blocks, std::span<float> out);
+};
+template <GGMLType type, void (*dequantizeBlock)(const std::byte *, float *)>
+constexpr Dequantizer kDequantizer = {type, eachBlock<type, dequantizeBlock>};
+
+/// One for each type that canDequantize.
+constexpr Dequantizer kDequantizers[] = {
+    kDequantizer<GGMLType::F32, dequantizeF32>,
+    kDequantizer<GGMLType::F16, dequantizeF16>,
+    kDequantizer<GGMLType::BF16, dequantizeBF16>,
+    kDequantizer<GGMLType::Q4_0, dequantizeQ4_0>,
+    kDequantizer<GGMLType::Q4_1, dequantizeQ4_1>,
+    kDequantizer<GGMLType::Q5_0, dequantizeQ5_0>,
+    kDequantizer<GGMLType::Q5_1, dequantizeQ5_1>,
+    kDequantizer<GGMLType::Q8_0, dequantizeQ8_0>,
+    kDequantizer<GGMLType::Q2_K, dequantizeQ2_K>,
+    kDequantizer<GGMLType::Q3_K, dequantizeQ3_K>,
+    kDequantizer<GGMLType::Q4_K, dequantizeQ4_K>,
+    kDequantizer<GGMLType::Q5_K, dequantizeQ5_K>,
+    kDequantizer<GGMLType::Q6_K, dequantizeQ6_K>,
+    kDequantizer<GGMLType::Q8_K, dequantizeQ8_K>,
+    kDequantizer<GGMLType::IQ4_NL, dequantizeIQ4_NL>,
+    kDequantizer<GGMLType::IQ4_XS, dequantizeIQ4_XS>,
+};
+static_assert(std::ranges::all_of(kGGMLTypes, [](const GGMLTypeInfo &info) {
+  return info.canDequantize == std::ranges::count(kDequantizers, info.type, &Dequantizer::type);
+}));
 
 } // namespace
 
@@ -270,61 +293,6 @@ Result<void> formats::dequantize(GGMLType type, std::span<const std::byte> data,
       bytes / info->blockBytes != elements / info->blockElements || bytes % info->blockBytes != 0)
     return makeError(ErrorCode::InvalidArgument, "{} bytes are not {} weights in blocks of {}",
                      bytes, elements, info->name);
-
-  switch (type) {
-  case GGMLType::F32:
-    if (!out.empty())
-      std::memcpy(out.data(), data.data(), out.size_bytes());
-    break;
-  case GGMLType::F16:
-    for (size_t i = 0; i < out.size(); ++i)
-      out[i] = halfToFloat(load<uint16_t>(data.data() + 2 * i));
-    break;
-  case GGMLType::BF16:
-    for (size_t i = 0; i < out.size(); ++i)
-      out[i] = bfloatToFloat(load<uint16_t>(data.data() + 2 * i));
-    break;
-  case GGMLType::Q4_0:
-    eachBlock<dequantizeQ4_0, 32, 18>(data, out);
-    break;
-  case GGMLType::Q4_1:
-    eachBlock<dequantizeQ4_1, 32, 20>(data, out);
-    break;
-  case GGMLType::Q5_0:
-    eachBlock<dequantizeQ5_0, 32, 22>(data, out);
-    break;
-  case GGMLType::Q5_1:
-    eachBlock<dequantizeQ5_1, 32, 24>(data, out);
-    break;
-  case GGMLType::Q8_0:
-    eachBlock<dequantizeQ8_0, 32, 34>(data, out);
-    break;
-  case GGMLType::Q2_K:
-    eachBlock<dequantizeQ2_K, 256, 84>(data, out);
-    break;
-  case GGMLType::Q3_K:
-    eachBlock<dequantizeQ3_K, 256, 110>(data, out);
-    break;
-  case GGMLType::Q4_K:
-    eachBlock<dequantizeQ4_K, 256, 144>(data, out);
-    break;
-  case GGMLType::Q5_K:
-    eachBlock<dequantizeQ5_K, 256, 176>(data, out);
-    break;
-  case GGMLType::Q6_K:
-    eachBlock<dequantizeQ6_K, 256, 210>(data, out);
-    break;
-  case GGMLType::Q8_K:
-    eachBlock<dequantizeQ8_K, 256, 292>(data, out);
-    break;
-  case GGMLType::IQ4_NL:
-    eachBlock<dequantizeIQ4_NL, 32, 18>(data, out);
-    break;
-  case GGMLType::IQ4_XS:
-    eachBlock<dequantizeIQ4_XS, 256, 136>(data, out);
-    break;
-  default: // canDequantize has excluded the rest
-    break;
-  }
+  std::ranges::find(kDequantizers, type, &Dequantizer::type)->run(data.data(), out);
   return {};
 }
