@@ -16,6 +16,7 @@
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::equant;
+using formats::DType;
 using ml_program::GlobalOp;
 using numerics::WeightTensor;
 
@@ -63,7 +64,18 @@ std::string TensorLister::uniqueName(const std::string &name) {
 }
 
 static int64_t bytesOf(const FileTensor &tensor) {
-  return formats::tensorBytes(dtypeOf(tensor), tensor.shape).value_or(0);
+  return formats::tensorBytes(tensor.dtype, tensor.shape).value_or(0);
+}
+
+/// Scales of 8 bits are bytes, too: readers of safetensors without ml_dtypes have no type for them.
+static DType dtypeOf(Type element) {
+  if (element.isF32())
+    return DType::F32;
+  if (element.isInteger(32))
+    return DType::I32;
+  if (element.isF16())
+    return DType::F16;
+  return element.isBF16() ? DType::BF16 : DType::U8;
 }
 
 void TensorLister::addWeight(const ConstantWeight &weight) {
@@ -86,6 +98,7 @@ void TensorLister::addWeight(const ConstantWeight &weight) {
     tensor.name = part == WeightTensor::Codes ? name : uniqueName(name + suffixOf(part).str());
     tensor.weight = &weight;
     tensor.part = part;
+    tensor.dtype = dtypeOf(type.getElementType());
     tensor.shape.assign(type.getShape().begin(), type.getShape().end());
     while (part != WeightTensor::Codes && bytesOf(tensor) % kAlignment != 0)
       ++tensor.shape.front();
@@ -129,6 +142,7 @@ void TensorLister::addBF16(const FloatConstant &constant) {
   FileTensor &tensor = bf16.emplace_back();
   tensor.kind = FileTensor::Kind::BF16;
   tensor.name = uniqueName(nameOf.lookup(&constant) + "_bf16");
+  tensor.dtype = DType::BF16;
   tensor.constant = &constant;
   int64_t bytes =
       numerics::floatFragmentBytes(constant.type.getDimSize(0), constant.type.getDimSize(1));

@@ -17,7 +17,6 @@
 
 using namespace easyquant;
 using namespace easyquant::equant;
-using formats::DType;
 using formats::ShardedSafetensorsWriter;
 
 namespace {
@@ -66,52 +65,10 @@ private:
 
 } // namespace
 
-static DType dtypeOfScales(numerics::ScaleFormat format) {
-  switch (format) {
-  case numerics::ScaleFormat::F32:
-    return DType::F32;
-  case numerics::ScaleFormat::F16:
-    return DType::F16;
-  case numerics::ScaleFormat::BF16:
-    return DType::BF16;
-  case numerics::ScaleFormat::UI6:
-  case numerics::ScaleFormat::F8E4M3FN:
-  case numerics::ScaleFormat::F8E8M0FNU: // which readers of safetensors without ml_dtypes have no
-                                         // type for
-    return DType::U8;
-  }
-  llvm_unreachable("every format is named");
-}
-
-DType easyquant::equant::dtypeOf(const FileTensor &tensor) {
-  switch (tensor.kind) {
-  case FileTensor::Kind::Packed:
-    switch (tensor.part) {
-    case numerics::WeightTensor::Codes:
-    case numerics::WeightTensor::ZeroPoints:
-      return DType::U8;
-    case numerics::WeightTensor::Scales:
-      return dtypeOfScales(tensor.weight->scheme.toNumerics().scales);
-    case numerics::WeightTensor::Sums:
-      return DType::I32;
-    case numerics::WeightTensor::Outer:
-    case numerics::WeightTensor::Codebook:
-      return DType::F32;
-    }
-    llvm_unreachable("every tensor is named");
-  case FileTensor::Kind::BF16:
-    return DType::BF16;
-  case FileTensor::Kind::Float:
-  case FileTensor::Kind::RopeTable:
-    return DType::F32;
-  }
-  llvm_unreachable("every kind is named");
-}
-
 Result<void> WeightFile::writePacked(numerics::PackedWeight packed) {
   for (const ConstantWeight *weight = nextWeight(); nextWeight() == weight; ++next) {
     std::vector<uint8_t> bytes = std::exchange(packed[current().part], {});
-    bytes.resize(formats::tensorBytes(dtypeOf(current()), current().shape).value_or(bytes.size()));
+    bytes.resize(formats::tensorBytes(current().dtype, current().shape).value_or(bytes.size()));
     if (auto done = append(current(), bytes); !done)
       return done;
   }
@@ -214,9 +171,9 @@ Result<void> WeightFile::write(const FileTensor &tensor) {
 Result<void> WeightFile::finish(TargetWeights &target) {
   target.offsets.assign(writer.offsets().begin(), writer.offsets().end());
   if (!target.offsets.empty())
-    target.bytes = target.offsets.back() +
-                   formats::tensorBytes(dtypeOf(target.tensors.back()), target.tensors.back().shape)
-                       .value_or(0);
+    target.bytes =
+        target.offsets.back() +
+        formats::tensorBytes(target.tensors.back().dtype, target.tensors.back().shape).value_or(0);
   return writer.finish();
 }
 
@@ -236,8 +193,7 @@ static Result<ShardedSafetensorsWriter> createFile(const std::filesystem::path &
                                                    const TargetWeights &target) {
   std::vector<formats::SafetensorsWriter::Tensor> declared;
   for (const FileTensor &tensor : target.tensors)
-    declared.push_back(
-        {tensor.name, std::string(formats::dtypeName(dtypeOf(tensor))), tensor.shape});
+    declared.push_back({tensor.name, std::string(formats::dtypeName(tensor.dtype)), tensor.shape});
   return ShardedSafetensorsWriter::create(folder, target.stem, std::move(declared), maxShardBytes);
 }
 

@@ -34,6 +34,7 @@ struct FileTensor {
   };
   Kind kind = Kind::Float;
   std::string name;
+  formats::DType dtype = formats::DType::F32; ///< fields of bits are bytes
   /// With zeros behind what would end inside a line of 64 bytes: packed tensors but for codes, and
   /// all that GPUs read.
   std::vector<int64_t> shape;
@@ -41,9 +42,6 @@ struct FileTensor {
   numerics::WeightTensor part = numerics::WeightTensor::Codes; ///< of Packed
   const FloatConstant *constant = nullptr;                     ///< of the other kinds, else null
 };
-
-/// The type of a tensor's elements in the file, where fields of bits are bytes.
-formats::DType dtypeOf(const FileTensor &tensor);
 
 /// What one target reads of a model, and where it lies.
 struct TargetWeights {

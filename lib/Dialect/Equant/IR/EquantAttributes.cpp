@@ -12,6 +12,7 @@
 #include "mlir/IR/DialectImplementation.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/TypeSwitch.h"
+#include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace easyquant;
@@ -63,22 +64,14 @@ Type easyquant::equant::scaleType(MLIRContext *context, numerics::ScaleFormat fo
 }
 
 static std::optional<numerics::ScaleFormat> scaleFormat(Type type) {
-  using Format = numerics::ScaleFormat;
-  return llvm::TypeSwitch<Type, std::optional<Format>>(type)
-      .Case<Float32Type>([](auto) { return Format::F32; })
-      .Case<Float16Type>([](auto) { return Format::F16; })
-      .Case<BFloat16Type>([](auto) { return Format::BF16; })
-      .Case<Float8E4M3FNType>([](auto) { return Format::F8E4M3FN; })
-      .Case<Float8E8M0FNUType>([](auto) { return Format::F8E8M0FNU; })
-      .Case<IntegerType>([](IntegerType type) {
-        return type.isUnsignedInteger(6) ? std::optional(Format::UI6) : std::nullopt;
-      })
-      .Default([](Type) { return std::nullopt; });
+  using enum numerics::ScaleFormat;
+  for (numerics::ScaleFormat format : {F32, F16, BF16, F8E4M3FN, F8E8M0FNU, UI6})
+    if (type == scaleType(type.getContext(), format))
+      return format;
+  return std::nullopt;
 }
 
 bool easyquant::equant::isScaleType(Type type) { return scaleFormat(type).has_value(); }
-
-static int64_t ceilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
 //===----------------------------------------------------------------------===//
 // CodebookAttr
@@ -237,7 +230,7 @@ SmallVector<int64_t, 2> SchemeAttr::getScaleShape(ArrayRef<int64_t> matrixShape)
   case Granularity::Token:
     return {rows, 1};
   case Granularity::Group:
-    return {rows, ceilDiv(columns, getGroupSize())};
+    return {rows, llvm::divideCeilSigned(columns, getGroupSize())};
   }
   llvm_unreachable("every granularity is named");
 }

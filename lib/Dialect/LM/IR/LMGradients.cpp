@@ -63,19 +63,14 @@ FailureOr<Gradients> RopeOp::buildGradients(OpBuilder &b, ArrayRef<Value> result
                    nullptr, nullptr};
 }
 
-LogicalResult EmbeddingGradientOp::verify() {
-  if (columns(getGradient()) != columns(getOutput()))
-    return emitOpError("table has ")
-           << columns(getOutput()) << " columns, but the gradient has " << columns(getGradient());
+template <typename OpT> static LogicalResult verifyTableGradient(OpT op) {
+  const int64_t table = columns(op.getOutput()), gradient = columns(op.getGradient());
+  if (gradient != table)
+    return op.emitOpError("table has ") << table << " columns, but the gradient has " << gradient;
   return success();
 }
-
-LogicalResult PositionEmbeddingGradientOp::verify() {
-  if (columns(getGradient()) != columns(getOutput()))
-    return emitOpError("table has ")
-           << columns(getOutput()) << " columns, but the gradient has " << columns(getGradient());
-  return success();
-}
+LogicalResult EmbeddingGradientOp::verify() { return verifyTableGradient(*this); }
+LogicalResult PositionEmbeddingGradientOp::verify() { return verifyTableGradient(*this); }
 
 LogicalResult RopeGradientOp::verify() {
   return verifyRope(*this, getGradient(), getTable(), static_cast<int64_t>(getHeadDim()));
@@ -135,13 +130,6 @@ FailureOr<Gradients> LinearOp::buildGradients(OpBuilder &b, ArrayRef<Value> resu
   if (getBias() && wanted[2])
     gradients[2] = BiasGradientOp::create(b, getLoc(), getBias().getType(), results[0]);
   return gradients;
-}
-
-static LogicalResult verifyNormWeight(Operation *op, Value input, Value weight, APFloat epsilon) {
-  if (columns(input) % extent(weight) != 0)
-    return op->emitOpError("input has ") << columns(input) << " columns, which are no heads of "
-                                         << extent(weight) << ", the elements of the weight";
-  return verifyEpsilon(op, epsilon);
 }
 
 LogicalResult RmsNormGradientOp::verify() {
@@ -234,13 +222,7 @@ FailureOr<Gradients> RowsOp::buildGradients(OpBuilder &b, ArrayRef<Value> result
 LogicalResult ConcatOp::verify() {
   if (getInputs().empty())
     return emitOpError("must have an operand");
-  int64_t left = columns(getOutput());
-  for (Value input : getInputs()) {
-    left -= columns(input);
-    if (left < 0)
-      break;
-  }
-  if (left != 0)
+  if (!addUpTo(columns(getOutput()), getInputs()))
     return emitOpError("widths of the operands do not add up to the ")
            << columns(getOutput()) << " columns of the result";
   return success();

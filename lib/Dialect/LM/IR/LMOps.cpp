@@ -98,11 +98,16 @@ LogicalResult RopeOp::verify() {
 
 LogicalResult RmsNormOp::verify() { return verifyEpsilon(*this, getEpsilon()); }
 
+LogicalResult easyquant::lm::verifyNormWeight(Operation *op, Value input, Value weight,
+                                              APFloat epsilon) {
+  if (columns(input) % extent(weight) != 0)
+    return op->emitOpError("input has ") << columns(input) << " columns, which are no heads of "
+                                         << extent(weight) << ", the elements of the weight";
+  return verifyEpsilon(op, epsilon);
+}
+
 LogicalResult HeadRmsNormOp::verify() {
-  if (columns(getInput()) % extent(getWeight()) != 0)
-    return emitOpError("input has ") << columns(getInput()) << " columns, which are no heads of "
-                                     << extent(getWeight()) << ", the elements of the weight";
-  return verifyEpsilon(*this, getEpsilon());
+  return verifyNormWeight(*this, getInput(), getWeight(), getEpsilon());
 }
 
 LogicalResult LayerNormOp::verify() { return verifyEpsilon(*this, getEpsilon()); }
@@ -182,16 +187,17 @@ void SplitOp::build(OpBuilder &builder, OperationState &state, Value input,
   build(builder, state, types, input);
 }
 
+bool easyquant::lm::addUpTo(int64_t width, ValueRange parts) {
+  for (Value part : parts)
+    if (width -= columns(part); width < 0)
+      return false;
+  return width == 0;
+}
+
 LogicalResult SplitOp::verify() {
   if (getOutputs().empty())
     return emitOpError("must have a result");
-  int64_t left = columns(getInput());
-  for (Value output : getOutputs()) {
-    left -= columns(output);
-    if (left < 0)
-      break;
-  }
-  if (left != 0)
+  if (!addUpTo(columns(getInput()), getOutputs()))
     return emitOpError("widths of the results do not add up to the ")
            << columns(getInput()) << " columns of the input";
   return success();

@@ -23,6 +23,11 @@ inline int64_t extent(mlir::Value constant) {
 
 /// A norm's epsilon must keep the square root real and the quotient finite.
 mlir::LogicalResult verifyEpsilon(mlir::Operation *op, llvm::APFloat epsilon);
+/// Rows of heads of as many columns as the weight has elements.
+mlir::LogicalResult verifyNormWeight(mlir::Operation *op, mlir::Value input, mlir::Value weight,
+                                     llvm::APFloat epsilon);
+/// Are the parts as wide together?
+bool addUpTo(int64_t width, mlir::ValueRange parts);
 /// Columns that are heads of `headDim`, and a table for them.
 mlir::LogicalResult verifyRope(mlir::Operation *op, mlir::Value rows, mlir::Value table,
                                int64_t headDim);
