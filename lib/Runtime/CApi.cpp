@@ -60,10 +60,12 @@ eq_error *easyquant::runtime::describeException(const char *subject) noexcept {
   }
 }
 
-Result<void> easyquant::runtime::requireArgument(const void *argument, std::string_view name) {
-  if (argument)
-    return {};
-  return makeError(ErrorCode::InvalidArgument, "{}: found NULL, expected a pointer", name);
+Result<void> easyquant::runtime::requireArguments(std::initializer_list<Argument> arguments) {
+  for (const Argument &argument : arguments)
+    if (!argument.isThere)
+      return makeError(ErrorCode::InvalidArgument, "{}: found NULL, expected a pointer",
+                       argument.name);
+  return {};
 }
 
 uint32_t eq_abi_version(void) { return EQ_ABI_VERSION; }
@@ -92,10 +94,6 @@ void eq_error_free(eq_error *error) {
 static Result<void> loadModel(const char *path, const eq_model_options *options,
                               std::shared_ptr<comm::Communicator> communicator,
                               const comm::Placement &placement, eq_model **model) {
-  if (Result<void> checked = requireArgument(path, "path"); !checked)
-    return checked;
-  if (Result<void> checked = requireArgument(static_cast<const void *>(model), "model"); !checked)
-    return checked;
   const eq_model_options given = options ? *options : eq_model_options{};
   auto text = [](const char *value) { return std::string(value ? value : ""); };
   DeviceRequest request{text(given.device), text(given.simt_chip), given.simt_checks != 0,
@@ -110,7 +108,9 @@ static Result<void> loadModel(const char *path, const eq_model_options *options,
 }
 
 eq_error *eq_model_load(const char *path, const eq_model_options *options, eq_model **model) {
-  return guarded(path, [&] { return loadModel(path, options, nullptr, {}, model); });
+  return guarded(
+      {{path, "path"}, {model, "model"}},
+      [&] { return loadModel(path, options, nullptr, {}, model); }, path);
 }
 
 /// Seconds; no wait is longer.
@@ -148,7 +148,7 @@ static Result<std::shared_ptr<comm::Communicator>> openRanks(std::string_view na
 
 eq_error *eq_model_load_on_ranks(const char *path, const eq_model_options *options,
                                  const char *comm, double timeout, eq_model **model) {
-  return guarded(path, [&]() -> Result<void> {
+  auto load = [&]() -> Result<void> {
     Result<comm::Placement> placement = comm::findPlacement();
     if (!placement)
       return Unexpected(placement.error());
@@ -157,7 +157,8 @@ eq_error *eq_model_load_on_ranks(const char *path, const eq_model_options *optio
     if (!communicator)
       return Unexpected(communicator.error());
     return loadModel(path, options, std::move(*communicator), *placement, model);
-  });
+  };
+  return guarded({{path, "path"}, {model, "model"}}, load, path);
 }
 
 int64_t eq_model_rank(const eq_model *model) { return model ? model->model->rank() : 0; }
@@ -165,11 +166,7 @@ int64_t eq_model_rank(const eq_model *model) { return model ? model->model->rank
 int64_t eq_model_rank_count(const eq_model *model) { return model ? model->model->rankCount() : 0; }
 
 eq_error *eq_model_follow(const eq_model *model, int32_t threads) {
-  return guarded([&]() -> Result<void> {
-    if (Result<void> checked = requireArgument(static_cast<const void *>(model), "model"); !checked)
-      return checked;
-    return model->model->follow(threads);
-  });
+  return guarded({{model, "model"}}, [&] { return model->model->follow(threads); });
 }
 
 void eq_model_free(eq_model *model) { delete model; }

@@ -33,24 +33,44 @@ eq_error *newError(Error error) noexcept;
 /// The exception that is being handled; `subject` is what it may be of, such as a path, or null.
 eq_error *describeException(const char *subject) noexcept;
 
+/// An argument that must not be NULL, unless it is not needed.
+struct Argument {
+  template <typename T>
+  Argument(T *pointer, std::string_view name, bool isNeeded = true)
+      : isThere(pointer || !isNeeded), name(name) {}
+  bool isThere;
+  std::string_view name;
+};
+Result<void> requireArguments(std::initializer_list<Argument> arguments);
+
 /// Runs `body`, which returns a Result<void>, and turns its error or exception into an eq_error.
-template <typename Body> eq_error *guarded(const char *subject, Body body) noexcept {
+/// `subject` is what an exception may be of, such as a path, or null.
+template <typename Body>
+eq_error *guarded(std::initializer_list<Argument> arguments, Body body,
+                  const char *subject = nullptr) noexcept {
   try {
-    Result<void> result = body();
+    Result<void> result = requireArguments(arguments);
+    if (result)
+      result = body();
     return result ? nullptr : newError(std::move(result.error()));
   } catch (...) {
     return describeException(subject);
   }
 }
-template <typename Body> eq_error *guarded(Body body) noexcept {
-  return guarded(nullptr, std::move(body));
-}
-
-Result<void> requireArgument(const void *argument, std::string_view name);
 
 /// The answers of eq_*_breakdown and eq_*_breakdown_sites.
 std::string toJson(const PhaseCosts &costs);
 std::string toJson(const std::vector<SiteCost> &costs);
+
+/// Hands out costs as JSON, which `text` keeps.
+template <typename Costs>
+Result<void> answer(const Result<Costs> &costs, std::string &text, const char **json) {
+  if (!costs)
+    return Unexpected(costs.error());
+  text = toJson(*costs);
+  *json = text.c_str();
+  return {};
+}
 
 } // namespace easyquant::runtime
 

@@ -21,11 +21,7 @@ struct eq_batch {
 
 eq_error *eq_batch_create(const eq_model *model, const eq_batch_options *options,
                           eq_batch **batch) {
-  return guarded([&]() -> Result<void> {
-    if (Result<void> checked = requireArgument(model, "model"); !checked)
-      return checked;
-    if (Result<void> checked = requireArgument(static_cast<const void *>(batch), "batch"); !checked)
-      return checked;
+  return guarded({{model, "model"}, {batch, "batch"}}, [&]() -> Result<void> {
     const eq_batch_options given = options ? *options : eq_batch_options{};
     Result<Batch> created =
         Batch::create(model->model, {given.context, given.sequences == 0 ? 1 : given.sequences,
@@ -46,11 +42,7 @@ void eq_batch_free(eq_batch *batch) { delete batch; }
 /// What makes a sequence, whose id goes to `id`, an argument of this name.
 template <typename Make>
 static eq_error *makeSequence(eq_batch *batch, int64_t *id, std::string_view name, Make make) {
-  return guarded([&]() -> Result<void> {
-    if (Result<void> checked = requireArgument(batch, "batch"); !checked)
-      return checked;
-    if (Result<void> checked = requireArgument(id, name); !checked)
-      return checked;
+  return guarded({{batch, "batch"}, {id, name}}, [&]() -> Result<void> {
     Result<int64_t> made = make();
     if (!made)
       return Unexpected(made.error());
@@ -68,51 +60,30 @@ eq_error *eq_batch_fork(eq_batch *batch, int64_t sequence, int64_t *fork) {
 }
 
 eq_error *eq_batch_remove(eq_batch *batch, int64_t sequence) {
-  return guarded([&]() -> Result<void> {
-    if (Result<void> checked = requireArgument(batch, "batch"); !checked)
-      return checked;
-    return batch->batch.remove(sequence);
-  });
+  return guarded({{batch, "batch"}}, [&] { return batch->batch.remove(sequence); });
 }
 
 eq_error *eq_batch_truncate(eq_batch *batch, int64_t sequence, int64_t position) {
-  return guarded([&]() -> Result<void> {
-    if (Result<void> checked = requireArgument(batch, "batch"); !checked)
-      return checked;
-    return batch->batch.truncate(sequence, position);
-  });
+  return guarded({{batch, "batch"}}, [&] { return batch->batch.truncate(sequence, position); });
 }
 
 int64_t eq_batch_state_size(const eq_batch *batch) { return batch ? batch->batch.stateBytes() : 0; }
 
 eq_error *eq_batch_state_save(const eq_batch *batch, int64_t sequence, void *state, size_t size) {
-  return guarded([&]() -> Result<void> {
-    if (Result<void> checked = requireArgument(batch, "batch"); !checked)
-      return checked;
-    if (size > 0)
-      if (Result<void> checked = requireArgument(state, "state"); !checked)
-        return checked;
+  return guarded({{batch, "batch"}, {state, "state", size > 0}}, [&] {
     return batch->batch.saveState(sequence, {static_cast<std::byte *>(state), size});
   });
 }
 
 eq_error *eq_batch_state_restore(eq_batch *batch, int64_t sequence, const void *state,
                                  size_t size) {
-  return guarded([&]() -> Result<void> {
-    if (Result<void> checked = requireArgument(batch, "batch"); !checked)
-      return checked;
-    if (Result<void> checked = requireArgument(state, "state"); !checked)
-      return checked;
+  return guarded({{batch, "batch"}, {state, "state"}}, [&] {
     return batch->batch.restoreState(sequence, {static_cast<const std::byte *>(state), size});
   });
 }
 
 eq_error *eq_batch_state_reset(eq_batch *batch, int64_t sequence) {
-  return guarded([&]() -> Result<void> {
-    if (Result<void> checked = requireArgument(batch, "batch"); !checked)
-      return checked;
-    return batch->batch.resetState(sequence);
-  });
+  return guarded({{batch, "batch"}}, [&] { return batch->batch.resetState(sequence); });
 }
 
 int64_t eq_batch_position(const eq_batch *batch, int64_t sequence) {
@@ -130,13 +101,9 @@ const float *eq_batch_logits(const eq_batch *batch, int64_t sequence) {
 //===----------------------------------------------------------------------===//
 
 eq_error *eq_batch_append(eq_batch *batch, eq_batch_item *items, size_t count) {
-  return guarded([&]() -> Result<void> {
-    if (Result<void> checked = requireArgument(batch, "batch"); !checked)
-      return checked;
+  return guarded({{batch, "batch"}, {items, "items", count > 0}}, [&]() -> Result<void> {
     if (count == 0)
       return {};
-    if (Result<void> checked = requireArgument(items, "items"); !checked)
-      return checked;
     std::vector<Batch::Item> asked(count);
     for (size_t i = 0; i < count; ++i) {
       items[i].status = EQ_OK;
@@ -173,31 +140,11 @@ int32_t eq_batch_threads(const eq_batch *batch) { return batch ? batch->batch.th
 int64_t eq_batch_bytes(const eq_batch *batch) { return batch ? batch->batch.bytes() : 0; }
 
 eq_error *eq_batch_breakdown(eq_batch *batch, const char **json) {
-  return guarded([&]() -> Result<void> {
-    if (Result<void> checked = requireArgument(batch, "batch"); !checked)
-      return checked;
-    if (Result<void> checked = requireArgument(static_cast<const void *>(json), "json"); !checked)
-      return checked;
-    Result<PhaseCosts> costs = batch->batch.costs();
-    if (!costs)
-      return Unexpected(costs.error());
-    batch->breakdown = toJson(*costs);
-    *json = batch->breakdown.c_str();
-    return {};
-  });
+  return guarded({{batch, "batch"}, {json, "json"}},
+                 [&] { return answer(batch->batch.costs(), batch->breakdown, json); });
 }
 
 eq_error *eq_batch_breakdown_sites(eq_batch *batch, const char **json) {
-  return guarded([&]() -> Result<void> {
-    if (Result<void> checked = requireArgument(batch, "batch"); !checked)
-      return checked;
-    if (Result<void> checked = requireArgument(static_cast<const void *>(json), "json"); !checked)
-      return checked;
-    Result<std::vector<SiteCost>> costs = batch->batch.siteCosts();
-    if (!costs)
-      return Unexpected(costs.error());
-    batch->siteBreakdown = toJson(*costs);
-    *json = batch->siteBreakdown.c_str();
-    return {};
-  });
+  return guarded({{batch, "batch"}, {json, "json"}},
+                 [&] { return answer(batch->batch.siteCosts(), batch->siteBreakdown, json); });
 }

@@ -21,12 +21,7 @@ struct eq_session {
 
 eq_error *eq_session_create(const eq_model *model, const eq_session_options *options,
                             eq_session **session) {
-  return guarded([&]() -> Result<void> {
-    if (Result<void> checked = requireArgument(model, "model"); !checked)
-      return checked;
-    if (Result<void> checked = requireArgument(static_cast<const void *>(session), "session");
-        !checked)
-      return checked;
+  return guarded({{model, "model"}, {session, "session"}}, [&]() -> Result<void> {
     eq_session_options given = options ? *options : eq_session_options{};
     Result<Session> created =
         Session::create(model->model, given.context, given.threads, given.measure != 0);
@@ -39,19 +34,10 @@ eq_error *eq_session_create(const eq_model *model, const eq_session_options *opt
 
 void eq_session_free(eq_session *session) { delete session; }
 
-/// Where there are none, the session says so.
-static Result<void> requireTokens(const int32_t *tokens, size_t count) {
-  return count == 0 ? Result<void>() : requireArgument(tokens, "tokens");
-}
-
+// Where there are no tokens, the session says so.
 eq_error *eq_session_prefill(eq_session *session, const int32_t *tokens, size_t count) {
-  return guarded([&]() -> Result<void> {
-    if (Result<void> checked = requireArgument(session, "session"); !checked)
-      return checked;
-    if (Result<void> checked = requireTokens(tokens, count); !checked)
-      return checked;
-    return session->session.prefill({tokens, count});
-  });
+  return guarded({{session, "session"}, {tokens, "tokens", count > 0}},
+                 [&] { return session->session.prefill({tokens, count}); });
 }
 
 eq_error *eq_session_decode(eq_session *session, int32_t token) {
@@ -60,15 +46,8 @@ eq_error *eq_session_decode(eq_session *session, int32_t token) {
 
 eq_error *eq_session_score(eq_session *session, const int32_t *tokens, size_t count,
                            float *logits) {
-  return guarded([&]() -> Result<void> {
-    if (Result<void> checked = requireArgument(session, "session"); !checked)
-      return checked;
-    if (Result<void> checked = requireTokens(tokens, count); !checked)
-      return checked;
-    if (Result<void> checked = requireArgument(logits, "logits"); !checked)
-      return checked;
-    return session->session.score({tokens, count}, logits);
-  });
+  return guarded({{session, "session"}, {tokens, "tokens", count > 0}, {logits, "logits"}},
+                 [&] { return session->session.score({tokens, count}, logits); });
 }
 
 void eq_session_set_progress(eq_session *session, eq_progress progress, void *context) {
@@ -92,11 +71,7 @@ int64_t eq_session_position(const eq_session *session) {
 }
 
 eq_error *eq_session_truncate(eq_session *session, int64_t position) {
-  return guarded([&]() -> Result<void> {
-    if (Result<void> checked = requireArgument(session, "session"); !checked)
-      return checked;
-    return session->session.truncate(position);
-  });
+  return guarded({{session, "session"}}, [&] { return session->session.truncate(position); });
 }
 
 void eq_session_reset(eq_session *session) {
@@ -109,32 +84,19 @@ int64_t eq_session_state_size(const eq_session *session) {
 }
 
 eq_error *eq_session_state_save(const eq_session *session, void *state, size_t size) {
-  return guarded([&]() -> Result<void> {
-    if (Result<void> checked = requireArgument(session, "session"); !checked)
-      return checked;
-    if (size > 0)
-      if (Result<void> checked = requireArgument(state, "state"); !checked)
-        return checked;
+  return guarded({{session, "session"}, {state, "state", size > 0}}, [&] {
     return session->session.saveState({static_cast<std::byte *>(state), size});
   });
 }
 
 eq_error *eq_session_state_restore(eq_session *session, const void *state, size_t size) {
-  return guarded([&]() -> Result<void> {
-    if (Result<void> checked = requireArgument(session, "session"); !checked)
-      return checked;
-    if (Result<void> checked = requireArgument(state, "state"); !checked)
-      return checked;
+  return guarded({{session, "session"}, {state, "state"}}, [&] {
     return session->session.restoreState({static_cast<const std::byte *>(state), size});
   });
 }
 
 eq_error *eq_session_state_reset(eq_session *session) {
-  return guarded([&]() -> Result<void> {
-    if (Result<void> checked = requireArgument(session, "session"); !checked)
-      return checked;
-    return session->session.resetState();
-  });
+  return guarded({{session, "session"}}, [&] { return session->session.resetState(); });
 }
 
 int64_t eq_session_bytes(const eq_session *session) {
@@ -142,31 +104,12 @@ int64_t eq_session_bytes(const eq_session *session) {
 }
 
 eq_error *eq_session_breakdown(eq_session *session, const char **json) {
-  return guarded([&]() -> Result<void> {
-    if (Result<void> checked = requireArgument(session, "session"); !checked)
-      return checked;
-    if (Result<void> checked = requireArgument(static_cast<const void *>(json), "json"); !checked)
-      return checked;
-    Result<PhaseCosts> costs = session->session.costs();
-    if (!costs)
-      return Unexpected(costs.error());
-    session->breakdown = toJson(*costs);
-    *json = session->breakdown.c_str();
-    return {};
-  });
+  return guarded({{session, "session"}, {json, "json"}},
+                 [&] { return answer(session->session.costs(), session->breakdown, json); });
 }
 
 eq_error *eq_session_breakdown_sites(eq_session *session, const char **json) {
-  return guarded([&]() -> Result<void> {
-    if (Result<void> checked = requireArgument(session, "session"); !checked)
-      return checked;
-    if (Result<void> checked = requireArgument(static_cast<const void *>(json), "json"); !checked)
-      return checked;
-    Result<std::vector<SiteCost>> costs = session->session.siteCosts();
-    if (!costs)
-      return Unexpected(costs.error());
-    session->siteBreakdown = toJson(*costs);
-    *json = session->siteBreakdown.c_str();
-    return {};
+  return guarded({{session, "session"}, {json, "json"}}, [&] {
+    return answer(session->session.siteCosts(), session->siteBreakdown, json);
   });
 }
