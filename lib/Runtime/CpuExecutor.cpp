@@ -99,7 +99,8 @@ private:
   void describe(std::span<const SequenceStep> steps);
   /// Copies the windows of the step's sequences, so that it can be left in its midst.
   Result<void> keepWindows(std::span<const SequenceStep> steps);
-  void putWindowsBack(std::span<const SequenceStep> steps);
+  /// Copies them there, or back.
+  void copyWindows(std::span<const SequenceStep> steps, bool back);
 
   const Artifact &artifact;
   const Program &program;
@@ -148,21 +149,16 @@ Result<void> CpuExecutor::keepWindows(std::span<const SequenceStep> steps) {
       return Unexpected(copy.error());
     windowsBefore = std::move(*copy);
   }
-  std::byte *to = windowsBefore.data();
-  for (const SequenceStep &step : steps) {
-    std::memcpy(to, cache.data() + step.window * sizes.windowBytes,
-                static_cast<size_t>(sizes.windowBytes));
-    to += sizes.windowBytes;
-  }
+  copyWindows(steps, /*back=*/false);
   return {};
 }
 
-void CpuExecutor::putWindowsBack(std::span<const SequenceStep> steps) {
-  const std::byte *from = windowsBefore.data();
+void CpuExecutor::copyWindows(std::span<const SequenceStep> steps, bool back) {
+  std::byte *kept = windowsBefore.data();
   for (const SequenceStep &step : steps) {
-    std::memcpy(cache.data() + step.window * sizes.windowBytes, from,
-                static_cast<size_t>(sizes.windowBytes));
-    from += sizes.windowBytes;
+    std::byte *window = cache.data() + step.window * sizes.windowBytes;
+    std::memcpy(back ? window : kept, back ? kept : window, static_cast<size_t>(sizes.windowBytes));
+    kept += sizes.windowBytes;
   }
 }
 
@@ -225,7 +221,7 @@ Result<void> CpuExecutor::step(std::span<const SequenceStep> steps,
     return Unexpected(*collectives->failure());
   if (watched.stop != 0) {
     if (hasWindows)
-      putWindowsBack(steps);
+      copyWindows(steps, /*back=*/true);
     return watch.interrupted();
   }
   if (status != 0)

@@ -20,18 +20,18 @@ Result<void> Queue::beginRecording() { return cannotRecord(); }
 Result<std::unique_ptr<Recording>> Queue::endRecording() { return cannotRecord(); }
 Result<void> Queue::replay(Recording &) { return cannotRecord(); }
 
-Result<DeviceMemory> DeviceMemory::allocate(std::shared_ptr<Device> device, int64_t bytes,
-                                            std::string_view what) {
-  DeviceMemory memory;
-  if (bytes > 0) {
-    Result<uint64_t> address = device->allocate(bytes, what);
+Result<void> DeviceMemory::allocate(std::shared_ptr<Device> from, int64_t size,
+                                    std::string_view what) {
+  *this = DeviceMemory();
+  if (size > 0) {
+    Result<uint64_t> address = from->allocate(size, what);
     if (!address)
       return Unexpected(address.error());
-    memory.begin = *address;
+    begin = *address;
   }
-  memory.bytes = bytes;
-  memory.device = std::move(device);
-  return memory;
+  bytes = size;
+  device = std::move(from);
+  return {};
 }
 
 DeviceMemory &DeviceMemory::operator=(DeviceMemory &&other) noexcept {

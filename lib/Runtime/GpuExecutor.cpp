@@ -94,7 +94,8 @@ private:
   Result<void> makeRoomForLogits(int64_t rows);
   /// Copies the windows of the step's sequences, so that it can be left in its midst.
   Result<void> keepWindows(std::span<const SequenceStep> sequences);
-  Result<void> putWindowsBack(std::span<const SequenceStep> sequences);
+  /// Copies them there, or back.
+  Result<void> copyWindows(std::span<const SequenceStep> sequences, bool back);
   uint64_t addressOfWindow(const SequenceStep &sequence) const {
     return cache.address() + static_cast<uint64_t>(sequence.window * program.cache.windowBytes);
   }
@@ -168,10 +169,8 @@ Result<void> GpuExecutor::allocate(bool measure) {
         std::tuple(&cache, *bytesOfCache, std::string_view(nameOfIt)),
         std::tuple(&state, program.stateBytes, std::string_view("state")),
         std::tuple(&states, *bytesOfStates, std::string_view("state of sequences"))}) {
-    Result<DeviceMemory> allocated = DeviceMemory::allocate(model.device, bytes, what);
-    if (!allocated)
-      return Unexpected(allocated.error());
-    *memory = std::move(*allocated);
+    if (auto done = memory->allocate(model.device, bytes, what); !done)
+      return done;
   }
   if (auto done = input.allocate(model.device, pool, program.maxRows); !done)
     return done;
@@ -195,39 +194,26 @@ Result<void> GpuExecutor::makeRoomForLogits(int64_t rows) {
   if (bytes <= logitsMemory.size())
     return {};
   recordings.clear(); // they write to the old place
-  logitsMemory = DeviceMemory();
-  Result<DeviceMemory> allocated = DeviceMemory::allocate(model.device, bytes, "logits");
-  if (!allocated)
-    return Unexpected(allocated.error());
-  logitsMemory = std::move(*allocated);
-  return {};
+  return logitsMemory.allocate(model.device, bytes, "logits");
 }
 
 Result<void> GpuExecutor::keepWindows(std::span<const SequenceStep> sequences) {
-  const int64_t bytes = program.cache.windowBytes, all = std::ssize(sequences) * bytes;
-  if (windowsBefore.size() < all) {
-    windowsBefore = DeviceMemory();
-    Result<DeviceMemory> copy =
-        DeviceMemory::allocate(model.device, all, "copy of the KV cache's windows");
-    if (!copy)
-      return Unexpected(copy.error());
-    windowsBefore = std::move(*copy);
-  }
-  uint64_t to = windowsBefore.address();
-  for (const SequenceStep &sequence : sequences) {
-    if (auto done = queue->copy(to, addressOfWindow(sequence), bytes); !done)
+  const int64_t all = std::ssize(sequences) * program.cache.windowBytes;
+  if (windowsBefore.size() < all)
+    if (auto done = windowsBefore.allocate(model.device, all, "copy of the KV cache's windows");
+        !done)
       return done;
-    to += static_cast<uint64_t>(bytes);
-  }
-  return {};
+  return copyWindows(sequences, /*back=*/false);
 }
 
-Result<void> GpuExecutor::putWindowsBack(std::span<const SequenceStep> sequences) {
-  uint64_t from = windowsBefore.address();
+Result<void> GpuExecutor::copyWindows(std::span<const SequenceStep> sequences, bool back) {
+  const int64_t bytes = program.cache.windowBytes;
+  uint64_t kept = windowsBefore.address();
   for (const SequenceStep &sequence : sequences) {
-    if (auto done = queue->copy(addressOfWindow(sequence), from, program.cache.windowBytes); !done)
+    const uint64_t window = addressOfWindow(sequence);
+    if (auto done = queue->copy(back ? window : kept, back ? kept : window, bytes); !done)
       return done;
-    from += static_cast<uint64_t>(program.cache.windowBytes);
+    kept += static_cast<uint64_t>(bytes);
   }
   return {};
 }
@@ -445,7 +431,7 @@ Result<void> GpuExecutor::tryStep(std::span<const SequenceStep> sequences,
       return kept;
   if (Result<void> done = run(step); !done) {
     if (keeps)
-      (void)putWindowsBack(sequences); // it fails with a device that is lost
+      (void)copyWindows(sequences, /*back=*/true); // it fails with a device that is lost
     // Waits: the next step overwrites what the queue may still copy from. Behind a collective whose
     // ranks are gone it would wait for ever; there is no next step.
     if (!ranks)

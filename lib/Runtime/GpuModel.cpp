@@ -195,10 +195,8 @@ Result<std::shared_ptr<const GpuModel>> GpuModel::load(const Artifact &artifact,
        {std::tuple(&model->weights, artifact.gpuWeights().first(gpu.weightsBytes), "weights"),
         std::tuple(&model->constants, std::span<const std::byte>(constants), "constants")}) {
     int64_t bytes = static_cast<int64_t>(data.size());
-    Result<DeviceMemory> allocated = DeviceMemory::allocate(model->device, bytes, what);
-    if (!allocated)
-      return Unexpected(allocated.error());
-    *memory = std::move(*allocated);
+    if (auto done = memory->allocate(model->device, bytes, what); !done)
+      return Unexpected(done.error());
     if (bytes == 0)
       continue;
     if (auto done = (*queue)->upload(memory->address(), data.data(), bytes); !done)

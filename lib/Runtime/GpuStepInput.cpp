@@ -24,12 +24,9 @@ Result<void> GpuStepInput::allocate(const std::shared_ptr<Device> &device, const
   if (!pageBytes)
     return Unexpected(pageBytes.error());
   for (auto [memory, bytes, what] :
-       {std::tuple(&input, *inputBytes, "positions and tokens"), {&pages, *pageBytes, "pages"}}) {
-    Result<DeviceMemory> allocated = DeviceMemory::allocate(device, bytes, what);
-    if (!allocated)
-      return Unexpected(allocated.error());
-    *memory = std::move(*allocated);
-  }
+       {std::tuple(&input, *inputBytes, "positions and tokens"), {&pages, *pageBytes, "pages"}})
+    if (auto done = memory->allocate(device, bytes, what); !done)
+      return done;
   tableBytes = static_cast<uint64_t>(*perSequence);
   tables.resize(static_cast<size_t>(pool.sequences));
   return {};

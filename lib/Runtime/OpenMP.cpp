@@ -7,12 +7,12 @@
 
 #include "easyquant/Runtime/Program.h"
 
+#include "easyquant/Support/SharedLibrary.h"
+
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
 #include <filesystem>
-#include <mutex>
-#include <optional>
 #include <pthread.h>
 #include <type_traits>
 #include <vector>
@@ -86,18 +86,7 @@ Result<OpenMP> OpenMP::open() {
   return openmp;
 }
 
-Result<const OpenMP *> OpenMP::get() {
-  static std::mutex mutex;
-  static std::optional<OpenMP> instance;
-  std::lock_guard lock(mutex);
-  if (!instance) {
-    Result<OpenMP> opened = open(); // a failure is not remembered: memory may have been short
-    if (!opened)
-      return Unexpected(opened.error());
-    instance = *opened;
-  }
-  return &*instance;
-}
+Result<const OpenMP *> OpenMP::get() { return openOnce(open); }
 
 //===----------------------------------------------------------------------===//
 // Threads

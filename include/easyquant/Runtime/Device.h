@@ -126,8 +126,8 @@ public:
 class DeviceMemory {
 public:
   DeviceMemory() = default;
-  static Result<DeviceMemory> allocate(std::shared_ptr<Device> device, int64_t bytes,
-                                       std::string_view what);
+  /// Lets go of what it had first.
+  Result<void> allocate(std::shared_ptr<Device> from, int64_t size, std::string_view what);
   DeviceMemory(DeviceMemory &&other) noexcept { *this = std::move(other); }
   DeviceMemory &operator=(DeviceMemory &&other) noexcept;
   ~DeviceMemory() { release(); }
