@@ -98,13 +98,8 @@ template <typename Body> void forFloats(int64_t rows, int64_t columns, Body body
 } // namespace
 
 std::string_view nameOf(FragmentOrder order) {
-  switch (order) {
-  case FragmentOrder::M16N8K32:
-    return "m16n8k32";
-  case FragmentOrder::M16N8K16:
-    return "m16n8k16";
-  }
-  return "";
+  static constexpr std::string_view names[] = {"m16n8k32", "m16n8k16"};
+  return names[static_cast<int>(order)];
 }
 
 Result<FragmentLayout> fragmentLayout(const Scheme &scheme, FragmentOrder order, int64_t rows,

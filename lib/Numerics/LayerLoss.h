@@ -10,6 +10,7 @@
 
 #include "easyquant/Numerics/DifferentiableLayer.h"
 
+#include <optional>
 #include <string_view>
 
 namespace easyquant::numerics {
@@ -27,10 +28,28 @@ public:
   /// The loss of one sequence, and dL/dW of all sites if there is a place for them. Fails with
   /// InvalidArgument where the output is not finite, and as the layer fails.
   Result<double> of(size_t sequence, std::span<const Matrix> gradients = {});
+  /// Keeps the codes of `weights` if they are the first, or better than those before on the
+  /// sequences held out.
+  template <typename Weights>
+  Result<void> keepBest(const Weights &weights, std::optional<TrainedWeights> &best) {
+    auto now = ofHeldOut();
+    if (!now)
+      return Unexpected(now.error());
+    if (!best)
+      best.emplace(TrainedWeights{{}, *now, *now});
+    else if (!(*now < best->after))
+      return {};
+    best->after = *now;
+    best->weights.clear();
+    for (const auto &weight : weights)
+      best->weights.push_back(weight.codes);
+    return {};
+  }
+
+private:
   /// The mean over the sequences held out.
   Result<double> ofHeldOut();
 
-private:
   DifferentiableLayer &layer;
   std::span<const ConstMatrix> targets;
   size_t training;

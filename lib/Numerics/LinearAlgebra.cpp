@@ -105,24 +105,25 @@ template <typename T> void invertByTiles(const T *l, int64_t n, T *inverse, unsi
 
 static CBLAS_TRANSPOSE flag(Transpose t) { return t == Transpose::Yes ? CblasTrans : CblasNoTrans; }
 
-void gemm(float alpha, ConstMatrix a, Transpose transposeA, ConstMatrix b, Transpose transposeB,
-          float beta, Matrix c) {
+template <typename T, typename Blas>
+static void gemmBy(Blas blas, T alpha, MatrixView<const T> a, Transpose transposeA,
+                   MatrixView<const T> b, Transpose transposeB, T beta, MatrixView<T> c) {
   if (c.rows == 0 || c.columns == 0)
     return;
   runOnTheCallingThread();
   int64_t depth = transposeA == Transpose::Yes ? a.rows : a.columns;
-  cblas_sgemm(CblasRowMajor, flag(transposeA), flag(transposeB), c.rows, c.columns, depth, alpha,
-              a.data, a.stride, b.data, b.stride, beta, c.data, c.stride);
+  blas(CblasRowMajor, flag(transposeA), flag(transposeB), c.rows, c.columns, depth, alpha, a.data,
+       a.stride, b.data, b.stride, beta, c.data, c.stride);
+}
+
+void gemm(float alpha, ConstMatrix a, Transpose transposeA, ConstMatrix b, Transpose transposeB,
+          float beta, Matrix c) {
+  gemmBy(cblas_sgemm, alpha, a, transposeA, b, transposeB, beta, c);
 }
 
 void gemm(double alpha, MatrixView<const double> a, Transpose transposeA,
           MatrixView<const double> b, Transpose transposeB, double beta, MatrixView<double> c) {
-  if (c.rows == 0 || c.columns == 0)
-    return;
-  runOnTheCallingThread();
-  int64_t depth = transposeA == Transpose::Yes ? a.rows : a.columns;
-  cblas_dgemm(CblasRowMajor, flag(transposeA), flag(transposeB), c.rows, c.columns, depth, alpha,
-              a.data, a.stride, b.data, b.stride, beta, c.data, c.stride);
+  gemmBy(cblas_dgemm, alpha, a, transposeA, b, transposeB, beta, c);
 }
 
 bool cholesky(float *a, int64_t n, unsigned threads) { return choleskyByTiles(a, n, threads); }

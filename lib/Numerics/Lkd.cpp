@@ -43,7 +43,6 @@ private:
   void start(const TrainedSite &site);
   Result<void> round(double rate);
   void update(Trained &weight, double rate) const;
-  std::vector<QuantizedMatrix> codes() const;
 
   DifferentiableLayer &layer;
   LayerLoss loss;
@@ -127,14 +126,6 @@ void Distiller::update(Trained &weight, double rate) const {
   }
 }
 
-std::vector<QuantizedMatrix> Distiller::codes() const {
-  std::vector<QuantizedMatrix> all;
-  all.reserve(trained.size());
-  for (const Trained &weight : trained)
-    all.push_back(weight.codes);
-  return all;
-}
-
 Result<TrainedWeights> Distiller::run(std::span<const TrainedSite> sites) {
   for (const TrainedSite &site : sites)
     start(site);
@@ -145,10 +136,9 @@ Result<TrainedWeights> Distiller::run(std::span<const TrainedSite> sites) {
     weight.step = std::accumulate(scales.begin(), scales.end(), 0.0) /
                   static_cast<double>(std::max<size_t>(scales.size(), 1));
   }
-  auto before = loss.ofHeldOut();
-  if (!before)
-    return Unexpected(before.error());
-  TrainedWeights best{codes(), *before, *before};
+  std::optional<TrainedWeights> best;
+  if (auto ok = loss.keepBest(trained, best); !ok)
+    return Unexpected(ok.error());
 
   const auto total = static_cast<double>(options.epochs * static_cast<int64_t>(loss.trained()));
   for (int64_t epoch = 0; epoch < options.epochs; ++epoch) {
@@ -160,15 +150,10 @@ Result<TrainedWeights> Distiller::run(std::span<const TrainedSite> sites) {
       if (auto ok = round(rate); !ok)
         return Unexpected(ok.error());
     }
-    auto now = loss.ofHeldOut();
-    if (!now)
-      return Unexpected(now.error());
-    if (*now < best.after) {
-      best.weights = codes();
-      best.after = *now;
-    }
+    if (auto ok = loss.keepBest(trained, best); !ok)
+      return Unexpected(ok.error());
   }
-  return best;
+  return std::move(*best);
 }
 
 Result<TrainedWeights> distill(DifferentiableLayer &layer, std::span<const TrainedSite> sites,

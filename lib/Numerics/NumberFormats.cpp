@@ -25,21 +25,8 @@ const char *toString(CodeFormat format) {
 }
 
 const char *toString(ScaleFormat format) {
-  switch (format) {
-  case ScaleFormat::F32:
-    return "f32";
-  case ScaleFormat::F16:
-    return "f16";
-  case ScaleFormat::BF16:
-    return "bf16";
-  case ScaleFormat::F8E4M3FN:
-    return "f8E4M3FN";
-  case ScaleFormat::F8E8M0FNU:
-    return "f8E8M0FNU";
-  case ScaleFormat::UI6:
-    return "ui6";
-  }
-  return "unknown";
+  static constexpr const char *names[] = {"f32", "f16", "bf16", "f8E4M3FN", "f8E8M0FNU", "ui6"};
+  return names[static_cast<int>(format)];
 }
 
 //===- Codes --------------------------------------------------------------===//

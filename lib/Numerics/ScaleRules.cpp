@@ -10,22 +10,14 @@
 #include "RangeRules.h"
 #include "RowQuantize.h"
 
+#include <fmt/ranges.h>
+
 namespace easyquant::numerics {
 namespace {
 
-struct Named {
-  ScaleRuleKind kind;
-  const char *name;
-};
-constexpr Named kRuleNames[] = {
-    {ScaleRuleKind::AbsMax, "absmax"},
-    {ScaleRuleKind::ZeroPoint, "zeropoint"},
-    {ScaleRuleKind::Symmetric, "symmetric"},
-    {ScaleRuleKind::Percentile, "percentile"},
-    {ScaleRuleKind::Mse, "mse"},
-    {ScaleRuleKind::Entropy, "entropy"},
-    {ScaleRuleKind::HessianDiagonal, "hessian-diagonal"},
-};
+/// In the order of ScaleRuleKind.
+constexpr const char *kRuleNames[] = {"absmax", "zeropoint", "symmetric",       "percentile",
+                                      "mse",    "entropy",   "hessian-diagonal"};
 
 bool isZero(ValueRange range, const Scheme &scheme) {
   if (scheme.symmetric)
@@ -106,22 +98,14 @@ Result<void> checkWeights(const ScaleRule &rule, int64_t columns) {
 
 } // namespace
 
-const char *toString(ScaleRuleKind kind) {
-  for (const Named &named : kRuleNames)
-    if (named.kind == kind)
-      return named.name;
-  return "unknown";
-}
+const char *toString(ScaleRuleKind kind) { return kRuleNames[static_cast<int>(kind)]; }
 
 Result<ScaleRuleKind> scaleRuleKind(std::string_view name) {
-  std::string legal;
-  for (const Named &named : kRuleNames) {
-    if (named.name == name)
-      return named.kind;
-    legal += fmt::format("{}{}", legal.empty() ? "" : ", ", named.name);
-  }
+  const auto *found = std::ranges::find(kRuleNames, name);
+  if (found != std::end(kRuleNames))
+    return static_cast<ScaleRuleKind>(found - std::begin(kRuleNames));
   return makeError(ErrorCode::InvalidArgument, "unknown scale rule '{}'; legal are {}", name,
-                   legal);
+                   fmt::join(kRuleNames, ", "));
 }
 
 ScaleRuleKind extremesRule(const Scheme &scheme) {

@@ -93,17 +93,8 @@ Result<void> checkScheme(const Scheme &scheme) {
 }
 
 const char *toString(Granularity granularity) {
-  switch (granularity) {
-  case Granularity::Tensor:
-    return "tensor";
-  case Granularity::Channel:
-    return "channel";
-  case Granularity::Group:
-    return "group";
-  case Granularity::Token:
-    return "token";
-  }
-  return "unknown";
+  static constexpr const char *names[] = {"tensor", "channel", "group", "token"};
+  return names[static_cast<int>(granularity)];
 }
 
 std::string toString(const Scheme &scheme) {

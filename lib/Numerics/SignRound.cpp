@@ -102,7 +102,6 @@ private:
   Result<void> start(const TrainedSite &site);
   void step(Learned &weight, float rate) const;
   Result<void> step(float rate);
-  std::vector<QuantizedMatrix> codes() const;
 
   DifferentiableLayer &layer;
   LayerLoss loss;
@@ -190,14 +189,6 @@ Result<void> RoundingLearner::step(float rate) {
   return {};
 }
 
-std::vector<QuantizedMatrix> RoundingLearner::codes() const {
-  std::vector<QuantizedMatrix> all;
-  all.reserve(learned.size());
-  for (const Learned &weight : learned)
-    all.push_back(weight.codes);
-  return all;
-}
-
 Result<TrainedWeights> RoundingLearner::run(std::span<const TrainedSite> sites) {
   learned.reserve(sites.size());
   for (const TrainedSite &site : sites)
@@ -205,10 +196,9 @@ Result<TrainedWeights> RoundingLearner::run(std::span<const TrainedSite> sites) 
       return Unexpected(ok.error());
   if (auto ok = step(/*rate=*/0); !ok)
     return Unexpected(ok.error());
-  auto before = loss.ofHeldOut();
-  if (!before)
-    return Unexpected(before.error());
-  TrainedWeights best{codes(), *before, *before};
+  std::optional<TrainedWeights> best;
+  if (auto ok = loss.keepBest(learned, best); !ok)
+    return Unexpected(ok.error());
   for (int64_t i = 0; i < options.steps; ++i) {
     if (auto ok = loss.of(static_cast<size_t>(i) % loss.trained(), gradients); !ok)
       return Unexpected(ok.error());
@@ -217,15 +207,10 @@ Result<TrainedWeights> RoundingLearner::run(std::span<const TrainedSite> sites) 
       return Unexpected(ok.error());
     if ((i + 1) * kCheckpoints / options.steps == i * kCheckpoints / options.steps)
       continue;
-    auto now = loss.ofHeldOut();
-    if (!now)
-      return Unexpected(now.error());
-    if (*now < best.after) {
-      best.weights = codes();
-      best.after = *now;
-    }
+    if (auto ok = loss.keepBest(learned, best); !ok)
+      return Unexpected(ok.error());
   }
-  return best;
+  return std::move(*best);
 }
 
 Result<TrainedWeights> learnRounding(DifferentiableLayer &layer, std::span<const TrainedSite> sites,
