@@ -70,12 +70,12 @@ struct Variable {
 struct Statement {
   enum Kind : uint8_t { Instruction, Label, Declaration, ScopeBegin, ScopeEnd, Targets };
   Kind kind;
-  uint32_t line;
-  std::string_view name;  ///< Opcode with modifiers, or label.
-  std::string_view guard; ///< Empty: none.
+  uint32_t line = 0;
+  std::string_view name = {};  ///< Opcode with modifiers, or label.
+  std::string_view guard = {}; ///< Empty: none.
   bool guardNegated = false;
-  std::vector<Operand> operands; ///< For Targets the labels of `.branchtargets`.
-  uint32_t variable = 0;         ///< For a declaration the index into Function::variables.
+  std::vector<Operand> operands = {}; ///< For Targets the labels of `.branchtargets`.
+  uint32_t variable = 0;              ///< For a declaration the index into Function::variables.
 };
 
 struct Function {

@@ -98,31 +98,23 @@ void decodeBarrier(Decoder &d) {
 
 void decodeFence(Decoder &d) {
   // Whatever the scope: it orders everything before with everything after.
-  static constexpr std::initializer_list<std::string_view> known = {
-      "sc",
-      "acq_rel",
-      "acquire",
-      "release",
-      "cta",
-      "gpu",
-      "gl",
-      "sys",
-      "cluster",
+  static constexpr std::initializer_list<std::string_view> scopes = {
+      "sc", "acq_rel", "acquire", "release", "cta", "gpu", "gl", "sys", "cluster"};
+  static constexpr std::initializer_list<std::string_view> proxies = {
       "proxy",
       "alias",
       "async",
-      "async::generic",
-      "async.global",
       "global",
       "shared::cta",
       "shared::cluster",
       "generic",
+      "async::generic",
       "tensormap::generic",
       "mbarrier_init",
       "sync_restrict::shared::cta",
       "sync_restrict::shared::cluster"};
   while (!d.peekModifier().empty())
-    if (d.acceptAny(known) < 0)
+    if (d.acceptAny(scopes) < 0 && d.acceptAny(proxies) < 0)
       d.unknown();
   d.i.opClass = OpClass::Fence;
   d.i.run = [](Warp &w, const Instruction &, Mask) { w.fenced = true; };

@@ -41,11 +41,10 @@ void Checker::judge(Warp &warp, const Instruction &i, RegisterList list, Mask re
   Mask bad = reading & ~definedLanes(warp, *warp.frame, list);
   if (!bad)
     return;
-  launch.report(Finding::Uninitialised, launch.pcOf(i), warp.block,
-                warp.thread(std::countr_zero(bad)),
-                fmt::format("uses a register that was never written as {}: {}", role,
-                            describeLanes(warp, bad)),
-                std::popcount(bad));
+  warp.report(Finding::Uninitialised, i, std::countr_zero(bad),
+              fmt::format("uses a register that was never written as {}: {}", role,
+                          describeLanes(warp, bad)),
+              std::popcount(bad));
   // Once is enough: further uses are not new mistakes.
   for (uint32_t k = 0; k < list.count; ++k)
     warp.frame->defined[launch.decoded.registerLists[list.begin + k]] |= bad;
@@ -116,6 +115,12 @@ void Checker::order(Warp &warp, const Instruction &i, unsigned lane, AccessHisto
   history.read = history.otherRead = AccessRecord();
 }
 
+/// Whether it is an access that others may synchronize on.
+static bool isStrong(const Instruction &i) {
+  return i.flags & kStrongAccess && (i.opClass == OpClass::Atomic || i.opClass == OpClass::Load ||
+                                     i.opClass == OpClass::Store);
+}
+
 void Checker::shared(Warp &warp, const Instruction &i, unsigned lane, uint64_t offset,
                      unsigned bytes, AccessKind kind) {
   Block &block = warp.block;
@@ -124,17 +129,15 @@ void Checker::shared(Warp &warp, const Instruction &i, unsigned lane, uint64_t o
   for (unsigned k = 0; k < bytes; ++k)
     all &= state[k], any |= state[k];
   if (any & kInFlight)
-    launch.report(
-        Finding::AsyncRead, launch.pcOf(i), block, warp.thread(lane),
+    warp.report(
+        Finding::AsyncRead, i, lane,
         fmt::format("{} shared memory that an asynchronous copy still writes (offset {}): it "
                     "has not been waited for",
                     kind == AccessKind::Read ? "reads" : "writes", offset));
   else if (kind != AccessKind::Write && !(all & kWritten))
-    launch.report(Finding::Uninitialised, launch.pcOf(i), block, warp.thread(lane),
-                  fmt::format("reads shared memory that nobody has written (offset {})", offset));
-  bool strong =
-      i.flags & kStrongAccess &&
-      (i.opClass == OpClass::Atomic || i.opClass == OpClass::Load || i.opClass == OpClass::Store);
+    warp.report(Finding::Uninitialised, i, lane,
+                fmt::format("reads shared memory that nobody has written (offset {})", offset));
+  const bool strong = isStrong(i);
   if (strong)
     synchronize(warp, i, kind, kSharedWindow + offset);
   if (kind != AccessKind::Read) {
@@ -150,14 +153,12 @@ void Checker::shared(Warp &warp, const Instruction &i, unsigned lane, uint64_t o
 void Checker::global(Warp &warp, const Instruction &i, unsigned lane, Allocation &allocation,
                      uint64_t offset, unsigned bytes, AccessKind kind) {
   if (kind != AccessKind::Write && !allocation.isWritten(offset, bytes)) {
-    launch.report(
-        Finding::Uninitialised, launch.pcOf(i), warp.block, warp.thread(lane),
+    warp.report(
+        Finding::Uninitialised, i, lane,
         fmt::format("reads '{}' at offset {}, which nobody has written", allocation.name, offset));
     allocation.markWritten(offset, bytes);
   }
-  bool strong =
-      i.flags & kStrongAccess &&
-      (i.opClass == OpClass::Atomic || i.opClass == OpClass::Load || i.opClass == OpClass::Store);
+  const bool strong = isStrong(i);
   if (strong)
     synchronize(warp, i, kind, allocation.address + offset);
   if (kind != AccessKind::Read) {
@@ -185,8 +186,8 @@ void Checker::local(Warp &warp, const Instruction &i, unsigned lane, uint64_t of
     return;
   }
   if (!std::all_of(state, state + bytes, [](uint8_t s) { return s & kWritten; }))
-    launch.report(
-        Finding::Uninitialised, launch.pcOf(i), warp.block, warp.thread(lane),
+    warp.report(
+        Finding::Uninitialised, i, lane,
         fmt::format("reads local memory that the thread has not written (offset {})", offset));
 }
 
@@ -203,10 +204,9 @@ void Checker::sameAddressStores(Warp &warp, const Instruction &i, Mask mask, uns
     if (pointers[a] != pointers[b] ||
         std::memcmp(values + a * stride, values + b * stride, bytes) == 0)
       continue;
-    launch.report(
-        Finding::Race, launch.pcOf(i), warp.block, warp.thread(std::min(a, b)),
-        fmt::format("and thread {} write different values to one place in one instruction",
-                    warp.thread(std::max(a, b))));
+    warp.report(Finding::Race, i, std::min(a, b),
+                fmt::format("and thread {} write different values to one place in one instruction",
+                            warp.thread(std::max(a, b))));
     return;
   }
 }
@@ -220,8 +220,8 @@ void Checker::startCopy(Warp &warp, const Instruction &i, const PendingCopy &cop
   for (unsigned k = 0; k < copy.bytes; ++k)
     any |= state[k], state[k] |= kInFlight;
   if (any & kInFlight)
-    launch.report(Finding::AsyncRead, launch.pcOf(i), block, warp.thread(copy.lane),
-                  "copies to where another asynchronous copy still writes");
+    warp.report(Finding::AsyncRead, i, copy.lane,
+                "copies to where another asynchronous copy still writes");
   block.sharedShadow->visit(copy.destination, copy.bytes, [&](AccessHistory &history) {
     order(warp, i, copy.lane, history, AccessKind::Write, true, false);
   });

@@ -62,24 +62,20 @@ void loadIntegers(Warp &w, const Instruction &i, int64_t (&out)[kLanes]) {
   });
 }
 void loadFloats(Warp &w, const Instruction &i, double (&out)[kLanes]) {
-  switch (sourceType(i)) {
-  case Type::F16:
+  auto each = [&](auto &&load) {
     for (unsigned lane = 0; lane < kLanes; ++lane)
-      out[lane] = Half::widen(w.reg<uint16_t>(i.a)[lane]);
-    return;
-  case Type::BF16:
-    for (unsigned lane = 0; lane < kLanes; ++lane)
-      out[lane] = BFloat::widen(w.reg<uint16_t>(i.a)[lane]);
-    return;
-  case Type::F32:
-    for (unsigned lane = 0; lane < kLanes; ++lane) {
-      float x = w.reg<float>(i.a)[lane];
-      out[lane] = i.flags & kFtz ? flush(x) : x;
-    }
-    return;
-  default:
+      out[lane] = load(lane);
+  };
+  const uint16_t *halves = w.reg<uint16_t>(i.a);
+  const float *singles = w.reg<float>(i.a);
+  if (sourceType(i) == Type::F16)
+    each([&](unsigned lane) { return Half::widen(halves[lane]); });
+  else if (sourceType(i) == Type::BF16)
+    each([&](unsigned lane) { return BFloat::widen(halves[lane]); });
+  else if (sourceType(i) == Type::F32)
+    each([&](unsigned lane) { return i.flags & kFtz ? flush(singles[lane]) : singles[lane]; });
+  else
     std::copy_n(w.reg<double>(i.a), kLanes, out);
-  }
 }
 
 /// Stores lanes into the destination register, which may be wider than the type: any register takes

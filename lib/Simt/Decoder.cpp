@@ -135,9 +135,24 @@ static std::optional<uint64_t> immediateBits(const ast::Operand &operand, Type t
 Slot Decoder::read(const ast::Operand &operand, Type type) {
   unsigned bytes = 0;
   Slot slot = readWide(operand, type, bytes);
-  if (bytes != sizeOf(type))
-    fail("'{}' has {} bits where {} are needed", operand.name, 8 * bytes, 8 * sizeOf(type));
+  checkSize(operand, type, bytes, bytes == sizeOf(type));
   return slot;
+}
+
+void Decoder::checkSize(const ast::Operand &operand, Type type, unsigned bytes,
+                        bool isEnough) const {
+  if (!isEnough)
+    fail("'{}' has {} bits where {} are needed", operand.name, 8 * bytes, 8 * sizeOf(type));
+}
+
+Slot Decoder::registerSlot(const ast::Operand &operand, const Symbol &symbol, Type type,
+                           unsigned &bytes, std::vector<uint32_t> &indices) const {
+  if ((symbol.type == Type::Pred) != (type == Type::Pred))
+    fail("'{}' is {} predicate", operand.name, type == Type::Pred ? "no" : "a");
+  bytes = sizeOf(symbol.type);
+  checkSize(operand, type, bytes, bytes >= sizeOf(type));
+  indices.push_back(symbol.index);
+  return symbol.slot;
 }
 
 Slot Decoder::readWide(const ast::Operand &operand, Type type, unsigned &bytes) {
@@ -160,13 +175,7 @@ Slot Decoder::readWide(const ast::Operand &operand, Type type, unsigned &bytes) 
   case Symbol::Register:
     if (operand.offset)
       fail("'{}' is a register, to which nothing can be added here", operand.name);
-    if ((symbol->type == Type::Pred) != (type == Type::Pred))
-      fail("'{}' is {} predicate", operand.name, type == Type::Pred ? "no" : "a");
-    bytes = type == Type::Pred ? 1 : sizeOf(symbol->type);
-    if (bytes < sizeOf(type))
-      fail("'{}' has {} bits where {} are needed", operand.name, 8 * bytes, 8 * sizeOf(type));
-    use(symbol->index);
-    return symbol->slot;
+    return registerSlot(operand, *symbol, type, bytes, uses);
   case Symbol::Function:
     functionCode(*symbol->function);
     return constant(kFunctionWindow + owner.functionIndex(*symbol->function), bytes);
@@ -182,25 +191,18 @@ Slot Decoder::readWide(const ast::Operand &operand, Type type, unsigned &bytes) 
 Slot Decoder::write(const ast::Operand &operand, Type type) {
   unsigned bytes = 0;
   Slot slot = writeWide(operand, type, bytes);
-  if (bytes != sizeOf(type))
-    fail("'{}' has {} bits where {} are needed", operand.name, 8 * bytes, 8 * sizeOf(type));
+  checkSize(operand, type, bytes, bytes == sizeOf(type));
   return slot;
 }
 
 Slot Decoder::writeWide(const ast::Operand &operand, Type type, unsigned &bytes) {
   bytes = sizeOf(type);
   if (operand.kind == ast::Operand::Sink)
-    return scratch(type == Type::Pred ? 1 : bytes);
+    return scratch(bytes);
   auto symbol = operand.kind == ast::Operand::Name ? find(operand.name) : std::nullopt;
   if (!symbol || symbol->kind != Symbol::Register)
     fail("'{}' is no register that could be written", operand.name);
-  if ((symbol->type == Type::Pred) != (type == Type::Pred))
-    fail("'{}' is {} predicate", operand.name, type == Type::Pred ? "no" : "a");
-  bytes = type == Type::Pred ? 1 : sizeOf(symbol->type);
-  if (bytes < sizeOf(type))
-    fail("'{}' has {} bits where {} are needed", operand.name, 8 * bytes, 8 * sizeOf(type));
-  defines.push_back(symbol->index);
-  return symbol->slot;
+  return registerSlot(operand, *symbol, type, bytes, defines);
 }
 
 Slot Decoder::writePair(Type type, Slot &predicate) {
@@ -237,26 +239,14 @@ void Decoder::arithmetic(Type type, OpClass opClass, unsigned sources) {
     *places[k] = read(type);
 }
 
-uint32_t Decoder::readVector(const ast::Operand &operand, Type type, unsigned count) {
-  auto first = static_cast<uint32_t>(decoded.slots.size());
-  bool isVector = operand.kind == ast::Operand::Vector;
-  if ((isVector ? operand.items.size() : 1) != count)
-    fail("a vector of {} is needed", count);
-  std::vector<Slot> slots;
-  slots.reserve(count);
-  for (unsigned k = 0; k < count; ++k)
-    slots.push_back(read(isVector ? operand.items[k] : operand, type));
-  decoded.slots.insert(decoded.slots.end(), slots.begin(), slots.end());
-  return first;
-}
-
-uint32_t Decoder::writeVector(const ast::Operand &operand, Type type, unsigned count) {
+uint32_t Decoder::vectorOf(const ast::Operand &operand, Type type, unsigned count,
+                           Slot (Decoder::*slotOf)(const ast::Operand &, Type)) {
   auto first = static_cast<uint32_t>(decoded.slots.size());
   bool isVector = operand.kind == ast::Operand::Vector;
   if ((isVector ? operand.items.size() : 1) != count)
     fail("a vector of {} is needed", count);
   for (unsigned k = 0; k < count; ++k)
-    decoded.slots.push_back(write(isVector ? operand.items[k] : operand, type));
+    decoded.slots.push_back((this->*slotOf)(isVector ? operand.items[k] : operand, type));
   return first;
 }
 
@@ -406,11 +396,11 @@ void Decoder::decodeFunction() {
       if (source.isEntry) {
         uint32_t offset = reserve(decoded.parameterBytes, variable);
         decoded.parameters.push_back({offset, static_cast<uint32_t>(variable.bytes())});
-        Symbol symbol{Symbol::KernelParameter, variable.type};
-        symbol.space = Space::Param;
-        symbol.address = offset;
-        symbol.bytes = variable.bytes();
-        scopes.back().symbols[variable.name] = symbol;
+        scopes.back().symbols[variable.name] = {.kind = Symbol::KernelParameter,
+                                                .type = variable.type,
+                                                .space = Space::Param,
+                                                .address = offset,
+                                                .bytes = static_cast<uint32_t>(variable.bytes())};
       } else {
         declare(variable);
         ast::Operand name;
@@ -448,9 +438,8 @@ void Decoder::decodeFunction() {
   }
   // A body may end without `ret`.
   i = Instruction();
-  static const ast::Statement end{ast::Statement::Instruction, 0, "ret", {}, false, {}, 0};
-  ast::Statement last = end;
-  last.line = source.body.empty() ? source.line : source.body.back().line;
+  const ast::Statement last{ast::Statement::Instruction,
+                            source.body.empty() ? source.line : source.body.back().line, "ret"};
   decodeStatement(last, opcodeTable());
   for (const Fixup &fixup : fixups) {
     uint32_t target = ~0u;

@@ -106,8 +106,12 @@ public:
   /// The same where all are of one type.
   void arithmetic(Type type, OpClass opClass, unsigned sources);
   /// Operands of a vector in DecodedKernel::slots; returns the index of the first.
-  uint32_t readVector(const ast::Operand &, Type, unsigned count);
-  uint32_t writeVector(const ast::Operand &, Type, unsigned count);
+  uint32_t readVector(const ast::Operand &operand, Type type, unsigned count) {
+    return vectorOf(operand, type, count, &Decoder::read);
+  }
+  uint32_t writeVector(const ast::Operand &operand, Type type, unsigned count) {
+    return vectorOf(operand, type, count, &Decoder::write);
+  }
   uint64_t immediate(const ast::Operand &);
   uint64_t immediate() { return immediate(operand()); }
   /// `[base + offset]`: sets a, offset, wideAddress, space.
@@ -196,7 +200,12 @@ private:
   /// The address of a local variable, whose offset lies in the part of the function.
   Slot localAddress(uint64_t offset, unsigned bytes);
   Slot resolveAddress(const ast::Operand &, Space &space, int64_t &offset, bool &wide);
-  void use(uint32_t registerIndex) { uses.push_back(registerIndex); }
+  /// The place of a register of at least the size of `type`, which `indices` gets.
+  Slot registerSlot(const ast::Operand &, const Symbol &, Type, unsigned &bytes,
+                    std::vector<uint32_t> &indices) const;
+  void checkSize(const ast::Operand &, Type, unsigned bytes, bool isEnough) const;
+  uint32_t vectorOf(const ast::Operand &, Type, unsigned count,
+                    Slot (Decoder::*slotOf)(const ast::Operand &, Type));
   RegisterList list(std::vector<uint32_t> &indices);
 
   class KernelDecoder &owner;

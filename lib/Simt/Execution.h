@@ -42,6 +42,12 @@ struct Frame {
   uint32_t returnTo = 0;
   uint32_t depth = 0;
   uint32_t localBase = 0;
+
+  /// Where a parameter or an argument of a lane is.
+  std::byte *at(const ParameterPlace &p, size_t lane) {
+    return p.inRegister ? registers + p.slot + lane * p.bytes
+                        : parameters.data() + lane * function->parameterBytes + p.offset;
+  }
 };
 
 /// Lanes of a warp that are at one place.
@@ -147,6 +153,9 @@ public:
 
   /// Thread number in the block of a lane.
   unsigned thread(unsigned lane) const { return index * kLanes + lane; }
+  /// Records a finding of a lane.
+  void report(Finding::Kind kind, const Instruction &i, unsigned lane, const std::string &what,
+              uint64_t count = 1);
   [[noreturn]] void stop(Finding::Kind kind, const Instruction &i, Mask lanes,
                          const std::string &what);
 

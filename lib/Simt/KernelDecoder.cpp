@@ -110,33 +110,28 @@ std::optional<Decoder::Symbol> Decoder::find(std::string_view name) {
       continue;
     auto range = scopes[k].ranges.find(name.substr(0, digits));
     if (range != scopes[k].ranges.end() && number < range->second.count) {
-      Symbol symbol{Symbol::Register, range->second.type};
-      symbol.slot = range->second.firstSlot + number * sizeOf(symbol.type) * kLanes;
-      symbol.index = range->second.firstIndex + number;
-      return symbol;
+      const Scope::Range &all = range->second;
+      return Symbol{.kind = Symbol::Register,
+                    .type = all.type,
+                    .slot = all.firstSlot + number * sizeOf(all.type) * kLanes,
+                    .index = all.firstIndex + number};
     }
   }
-  if (auto stored = owner.image.variables.find(name); stored != owner.image.variables.end()) {
-    Symbol symbol{Symbol::Address};
-    symbol.space = stored->second->readOnly ? Space::Const : Space::Global;
-    symbol.address = stored->second->address;
-    symbol.bytes = stored->second->size;
-    return symbol;
-  }
+  if (auto stored = owner.image.variables.find(name); stored != owner.image.variables.end())
+    return Symbol{.kind = Symbol::Address,
+                  .space = stored->second->readOnly ? Space::Const : Space::Global,
+                  .address = stored->second->address,
+                  .bytes = static_cast<uint32_t>(stored->second->size)};
   const ast::Module &tree = owner.image.module->syntax();
-  if (auto known = tree.functionByName.find(name); known != tree.functionByName.end()) {
-    Symbol symbol{Symbol::Function};
-    symbol.function = known->second;
-    return symbol;
-  }
+  if (auto known = tree.functionByName.find(name); known != tree.functionByName.end())
+    return Symbol{.kind = Symbol::Function, .function = known->second};
   for (const ast::Variable &variable : tree.variables)
-    if (variable.name == name && variable.space == Space::Shared) {
-      Symbol symbol{Symbol::Address, variable.type};
-      symbol.space = Space::Shared;
-      symbol.address = owner.sharedAddress(variable);
-      symbol.bytes = variable.bytes();
-      return symbol;
-    }
+    if (variable.name == name && variable.space == Space::Shared)
+      return Symbol{.kind = Symbol::Address,
+                    .type = variable.type,
+                    .space = Space::Shared,
+                    .address = owner.sharedAddress(variable),
+                    .bytes = static_cast<uint32_t>(variable.bytes())};
   return std::nullopt;
 }
 

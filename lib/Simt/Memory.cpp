@@ -80,56 +80,46 @@ Result<void> Device::free(uint64_t address) {
   return {};
 }
 
-static Result<Allocation *> range(const Device::State &state, uint64_t address, size_t bytes) {
-  Allocation *found = state.find(address);
-  if (!found || !found->contains(address, bytes))
+/// visit(allocation, offset in it) for a range that is not empty.
+template <typename Visit>
+static Result<void> visitRange(const Device::State &state, uint64_t address, size_t bytes,
+                               Visit &&visit) {
+  Allocation *found = bytes ? state.find(address) : nullptr;
+  if (bytes && (!found || !found->contains(address, bytes)))
     return makeError(ErrorCode::OutOfRange, "{} bytes at {:#x} do not lie in one allocation", bytes,
                      address);
-  return found;
+  if (found)
+    visit(*found, address - found->address);
+  return {};
 }
 
 Result<void> Device::copyIn(uint64_t address, const void *host, size_t bytes) {
-  if (!bytes)
-    return {};
-  auto found = range(*pimpl, address, bytes);
-  if (!found)
-    return Unexpected(found.error());
-  std::memcpy((*found)->data + (address - (*found)->address), host, bytes);
-  (*found)->markWritten(address - (*found)->address, bytes);
-  return {};
+  return visitRange(*pimpl, address, bytes, [&](Allocation &found, uint64_t offset) {
+    std::memcpy(found.data + offset, host, bytes);
+    found.markWritten(offset, bytes);
+  });
 }
 
 Result<void> Device::copyOut(void *host, uint64_t address, size_t bytes) const {
-  if (!bytes)
-    return {};
-  auto found = range(*pimpl, address, bytes);
-  if (!found)
-    return Unexpected(found.error());
-  std::memcpy(host, (*found)->data + (address - (*found)->address), bytes);
-  return {};
+  return visitRange(*pimpl, address, bytes, [&](const Allocation &found, uint64_t offset) {
+    std::memcpy(host, found.data + offset, bytes);
+  });
 }
 
 Result<void> Device::fill(uint64_t address, uint8_t value, size_t bytes) {
-  if (!bytes)
-    return {};
-  auto found = range(*pimpl, address, bytes);
-  if (!found)
-    return Unexpected(found.error());
-  std::memset((*found)->data + (address - (*found)->address), value, bytes);
-  (*found)->markWritten(address - (*found)->address, bytes);
-  return {};
+  return visitRange(*pimpl, address, bytes, [&](Allocation &found, uint64_t offset) {
+    std::memset(found.data + offset, value, bytes);
+    found.markWritten(offset, bytes);
+  });
 }
 
 Result<size_t> Device::uninitialisedBytes(uint64_t address, size_t bytes) const {
-  if (!bytes)
-    return 0;
-  auto found = range(*pimpl, address, bytes);
-  if (!found)
-    return Unexpected(found.error());
   size_t count = 0;
-  for (size_t i = 0; i < bytes; ++i)
-    count += !(*found)->isWritten(address - (*found)->address + i, 1);
-  return count;
+  auto done = visitRange(*pimpl, address, bytes, [&](const Allocation &found, uint64_t offset) {
+    for (size_t i = 0; i < bytes; ++i)
+      count += !found.isWritten(offset + i, 1);
+  });
+  return done.map([&] { return count; });
 }
 
 Result<std::pair<uint64_t, size_t>> Device::variable(const std::shared_ptr<const Module> &module,

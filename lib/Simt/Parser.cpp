@@ -369,10 +369,10 @@ void Parser::body(ast::Function &function) {
     uint32_t line = peek().line;
     if (accept('{')) {
       ++depth;
-      function.body.push_back({Statement::ScopeBegin, line, {}, {}, false, {}, 0});
+      function.body.push_back({Statement::ScopeBegin, line});
     } else if (accept('}')) {
       if (--depth)
-        function.body.push_back({Statement::ScopeEnd, line, {}, {}, false, {}, 0});
+        function.body.push_back({Statement::ScopeEnd, line});
     } else {
       statement(function);
     }
@@ -388,13 +388,10 @@ void Parser::statement(ast::Function &function) {
     if (auto space = spaceOf(word)) {
       next();
       for (Variable &variable : variables(*space)) {
-        function.body.push_back({Statement::Declaration,
-                                 line,
-                                 variable.name,
-                                 {},
-                                 false,
-                                 {},
-                                 static_cast<uint32_t>(function.variables.size())});
+        function.body.push_back({.kind = Statement::Declaration,
+                                 .line = line,
+                                 .name = variable.name,
+                                 .variable = static_cast<uint32_t>(function.variables.size())});
         function.variables.push_back(std::move(variable));
       }
       expect(';');
@@ -411,7 +408,7 @@ void Parser::statement(ast::Function &function) {
     return;
   }
   if (peek().kind == Token::Identifier && peek(1).is(':')) {
-    Statement label{Statement::Label, line, next().text, {}, false, {}, 0};
+    Statement label{Statement::Label, line, next().text};
     next();
     if (accept(".branchtargets")) {
       label.kind = Statement::Targets;
@@ -423,7 +420,7 @@ void Parser::statement(ast::Function &function) {
     function.body.push_back(std::move(label));
     return;
   }
-  Statement instruction{Statement::Instruction, line, {}, {}, false, {}, 0};
+  Statement instruction{Statement::Instruction, line};
   if (accept('@')) {
     instruction.guardNegated = accept('!');
     instruction.guard = identifier("a predicate");

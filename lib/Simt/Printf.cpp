@@ -44,11 +44,7 @@ static uint64_t argument(const Warp &w, const Instruction &i, unsigned lane, uns
   if (index >= site.arguments.size())
     return value;
   const ParameterPlace &p = site.arguments[index];
-  const std::byte *at = p.inRegister
-                            ? w.frame->registers + p.slot + size_t(lane) * p.bytes
-                            : w.frame->parameters.data() +
-                                  size_t(lane) * w.frame->function->parameterBytes + p.offset;
-  std::memcpy(&value, at, std::min(p.bytes, 8u));
+  std::memcpy(&value, w.frame->at(p, lane), std::min(p.bytes, 8u));
   return value;
 }
 

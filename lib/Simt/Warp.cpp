@@ -133,14 +133,8 @@ static void pass(const std::vector<ParameterPlace> &from, Frame &source,
   for (size_t i = 0; i < std::min(from.size(), to.size()); ++i) {
     const ParameterPlace &a = from[i], &b = to[i];
     uint32_t bytes = std::min(a.bytes, b.bytes);
-    auto place = [&](const ParameterPlace &p, Frame &f, unsigned lane) {
-      return p.inRegister
-                 ? f.registers + p.slot + size_t(lane) * p.bytes
-                 : f.parameters.data() + size_t(lane) * f.function->parameterBytes + p.offset;
-    };
-    forEachLane(lanes, [&](unsigned lane) {
-      std::memcpy(place(b, target, lane), place(a, source, lane), bytes);
-    });
+    forEachLane(lanes,
+                [&](unsigned lane) { std::memcpy(target.at(b, lane), source.at(a, lane), bytes); });
     if (b.inRegister && !target.defined.empty())
       target.defined[b.registerIndex] |= lanes;
   }
@@ -326,9 +320,13 @@ void Warp::run(uint64_t quantum) {
   regroup = true;
 }
 
+void Warp::report(Finding::Kind kind, const Instruction &i, unsigned lane, const std::string &what,
+                  uint64_t count) {
+  launch.report(kind, launch.pcOf(i), block, thread(lane), what, count);
+}
+
 void Warp::stop(Finding::Kind kind, const Instruction &i, Mask lanes, const std::string &what) {
-  launch.report(kind, launch.pcOf(i), block, thread(lanes ? std::countr_zero(lanes) : 0), what,
-                std::popcount(lanes));
+  report(kind, i, lanes ? std::countr_zero(lanes) : 0, what, std::popcount(lanes));
   throw Stop();
 }
 

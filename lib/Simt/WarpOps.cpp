@@ -62,9 +62,8 @@ void shuffle(Warp &w, const Instruction &i, Mask m) {
     absent |= Mask(!(m >> (from & 31) & 1)) << lane;
   }
   if (w.launch.checker && (absent & m))
-    w.launch.report(Finding::Uninitialised, w.launch.pcOf(i), w.block,
-                    w.thread(std::countr_zero(absent & m)),
-                    "takes the value of a lane that does not take part");
+    w.report(Finding::Uninitialised, i, std::countr_zero(absent & m),
+             "takes the value of a lane that does not take part");
   storeLanes(w.reg<uint32_t>(i.dst), m, [&](unsigned lane) { return result[lane]; });
   if (i.extra != kNoSlot)
     w.setPredicate(i.extra, m, valid);
