@@ -15,17 +15,8 @@
 namespace easyquant::comm {
 
 int64_t bytesOf(ElementType type) {
-  switch (type) {
-  case ElementType::Byte:
-    return 1;
-  case ElementType::I32:
-  case ElementType::F32:
-    return 4;
-  case ElementType::I64:
-  case ElementType::F64:
-    return 8;
-  }
-  return 0;
+  constexpr int64_t bytes[] = {1, 4, 8, 4, 8};
+  return bytes[static_cast<int>(type)];
 }
 
 std::string_view nameOf(ElementType type) {

@@ -194,7 +194,6 @@ private:
   /// Where `variable` begins in a thread's memory, of which `used` bytes are taken before and
   /// after.
   static uint32_t reserve(uint32_t &used, const ast::Variable &variable);
-  Symbol registerSymbol(Type type);
   Slot special(std::string_view name, unsigned bytes);
   Slot special(SpecialValue value, uint32_t index, unsigned bytes);
   /// The address of a local variable, whose offset lies in the part of the function.
