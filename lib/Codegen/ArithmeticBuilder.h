@@ -18,6 +18,7 @@
 #include "mlir/IR/ImplicitLocOpBuilder.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
 #include "llvm/ADT/SmallVector.h"
+#include "llvm/ADT/StringMap.h"
 
 namespace easyquant {
 
@@ -140,6 +141,30 @@ protected:
     auto vector = llvm::dyn_cast<mlir::VectorType>(like.getType());
     return vector ? vector.clone(element) : element;
   }
+};
+
+/// The arguments of a kernel by the names that its description has for its parameters.
+class KernelArguments {
+public:
+  template <typename Description>
+  KernelArguments(const Description &kernel, mlir::ValueRange arguments)
+      : front(arguments.front()) {
+    for (auto [parameter, argument] : llvm::zip_equal(kernel.parameters, arguments))
+      values[parameter.name] = argument;
+  }
+
+  mlir::Value operator[](llvm::StringRef name) const {
+    mlir::Value value = find(name);
+    assert(value && "the kernel's description has no such parameter");
+    return value;
+  }
+  /// Null where the kernel has no such parameter.
+  mlir::Value find(llvm::StringRef name) const { return values.lookup(name); }
+  mlir::Value first() const { return front; }
+
+private:
+  mlir::Value front;
+  llvm::StringMap<mlir::Value> values;
 };
 
 } // namespace easyquant

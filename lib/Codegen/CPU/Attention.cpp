@@ -19,7 +19,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "AttentionTile.h"
-#include "Rope.h"
 #include "RowKernel.h"
 
 #include "llvm/ADT/bit.h"

@@ -7,7 +7,6 @@
 
 #include "AttentionCodes.h"
 
-#include "AttentionPanels.h"
 #include "RowKernel.h"
 
 #include "mlir/Dialect/MemRef/IR/MemRef.h"

@@ -18,7 +18,7 @@
 
 namespace easyquant::cpu {
 
-/// Where pages begin in the cache: of all sequences, and those of one.
+/// Where the pages of all sequences begin in the cache, and where those of one do.
 mlir::Type allPagesType(mlir::Builder &b);
 mlir::Value pagesOf(KernelBuilder &b, mlir::Value allPages, const Sequence &sequence);
 

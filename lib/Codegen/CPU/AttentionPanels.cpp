@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "AttentionPanels.h"
+#include "AttentionCodes.h"
 
 #include "RowKernel.h"
 

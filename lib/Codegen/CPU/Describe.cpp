@@ -23,17 +23,4 @@ Parameter &Describer::add(StringRef name, Type type) {
   return kernel.parameters.emplace_back(Parameter{name.str(), type, /*written=*/false, isShared});
 }
 
-Value KernelArguments::find(StringRef name) const {
-  for (auto [parameter, value] : llvm::zip(kernel.parameters, values))
-    if (parameter.name == name)
-      return value;
-  return {};
-}
-
-Value KernelArguments::operator[](StringRef name) const {
-  Value value = find(name);
-  assert(value && "the kernel's description has no such parameter");
-  return value;
-}
-
 } // namespace easyquant::cpu

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 //
 // A kernel's describe() lists its parameters once. What builds the kernel finds its arguments by
-// their names.
+// their names (KernelArguments).
 //
 //===----------------------------------------------------------------------===//
 
@@ -54,22 +54,6 @@ public:
 private:
   Parameter &add(llvm::StringRef name, mlir::Type type);
   const Over over;
-};
-
-/// The arguments of a kernel by the names of its parameters.
-class KernelArguments {
-public:
-  KernelArguments(const Description &kernel, mlir::ValueRange values)
-      : kernel(kernel), values(values) {}
-
-  mlir::Value operator[](llvm::StringRef name) const;
-  /// Null where the kernel has no such parameter.
-  mlir::Value find(llvm::StringRef name) const;
-  mlir::Value first() const { return values.front(); }
-
-private:
-  const Description &kernel;
-  mlir::ValueRange values;
 };
 
 } // namespace easyquant::cpu

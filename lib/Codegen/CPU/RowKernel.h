@@ -47,6 +47,12 @@ mlir::Value reduceColumns(KernelBuilder &b, Index begin, int64_t count, int64_t 
 /// The vector with zeros behind it, `lanes` long in all.
 mlir::Value padWithZeros(KernelBuilder &b, mlir::Value vector, int64_t lanes);
 
+/// Rotates one row of x in place, by the angles that the table has for `position`.
+void emitRotation(KernelBuilder &b, const RopeSpec &spec, mlir::Value x, mlir::Value table,
+                  mlir::Value row, mlir::Value position);
+/// memref<positions x D/2 x 2 x f32>, of (cos, sin).
+mlir::Type rotationTable(mlir::Builder &b, int64_t positions, int64_t headDim);
+
 } // namespace easyquant::cpu
 
 #endif // EASYQUANT_LIB_CODEGEN_CPU_ROWKERNEL_H

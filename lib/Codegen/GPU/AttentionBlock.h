@@ -20,7 +20,6 @@
 #define EASYQUANT_LIB_CODEGEN_GPU_ATTENTIONBLOCK_H
 
 #include "AttentionCache.h"
-#include "AttentionCut.h"
 #include "KernelBuilder.h"
 
 namespace easyquant::gpu {

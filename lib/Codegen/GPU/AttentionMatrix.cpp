@@ -111,11 +111,7 @@ void MatrixAttention::loadQueries() {
 MatrixAttention::Values MatrixAttention::queriesOf(int64_t step) {
   if (!fragments.empty())
     return fragments[step];
-  Value words = b.load(b.advance(fragmentPlace, step * 512, b.i8()), b.vec(4, b.i32()));
-  Values four;
-  for (int64_t i = 0; i < 4; ++i)
-    four.push_back(b.extract(words, i));
-  return four;
+  return b.elements(b.load(b.advance(fragmentPlace, step * 512, b.i8()), b.vec(4, b.i32())));
 }
 
 MatrixAttention::Values MatrixAttention::scores() {

@@ -19,7 +19,7 @@
 #include "GemmTiles.h"
 #include "LinearEpilogue.h"
 #include "LinearKernels.h"
-#include "Unpack.h"
+#include "UnpackedWeights.h"
 
 #include "easyquant/Numerics/FragmentPacking.h"
 
@@ -80,10 +80,7 @@ DotLinear::Values DotLinear::addBlock(Value block, bool certain, Values sums) {
   Value loaded = b.guarded(inside, b.zero(words), [&] {
     return b.load(b.advance(weights, b.mul(block, numerics::kFragmentBytes), b.i8()), words, true);
   });
-  Values four;
-  for (int64_t i = 0; i < 4; ++i)
-    four.push_back(b.extract(loaded, i));
-  auto unpacked = unpackBytes(b, spec.bits, four);
+  auto unpacked = unpackBytes(b, spec.bits, b.elements(loaded));
   for (int64_t m = 0; m < rowCount; ++m)
     for (int64_t half = 0; half < 2; ++half) {
       Value there = b.both(inside, valid[m]);

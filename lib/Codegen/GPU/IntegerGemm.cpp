@@ -20,7 +20,7 @@
 #include "GemmRing.h"
 #include "LinearEpilogue.h"
 #include "LinearKernels.h"
-#include "Unpack.h"
+#include "UnpackedWeights.h"
 
 using namespace mlir;
 
@@ -63,10 +63,7 @@ SmallVector<std::array<Value, 2>> IntegerGemm::loadWeights(Value stage, int64_t 
                                                            int64_t step) {
   Value pointer = ring.weightBlock(stage, blockRow, step, b.mul(ring.lane, 16));
   Value words = b.load(pointer, b.vec(4, b.i32()));
-  Values four;
-  for (int64_t i = 0; i < 4; ++i)
-    four.push_back(b.extract(words, i));
-  return unpackBytes(b, spec.bits, four);
+  return unpackBytes(b, spec.bits, b.elements(words));
 }
 
 IntegerGemm::Values IntegerGemm::multiplySlab(Value stage, Values accumulators) {

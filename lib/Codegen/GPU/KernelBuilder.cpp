@@ -7,6 +7,8 @@
 
 #include "KernelBuilder.h"
 
+#include "mlir/Conversion/ControlFlowToLLVM/ControlFlowToLLVM.h"
+#include "mlir/Dialect/ControlFlow/IR/ControlFlow.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -97,6 +99,11 @@ Value KernelBuilder::extract(Value vector, int64_t lane) {
   if (!isa<VectorType>(vector.getType()))
     return vector;
   return createOrFold<vector::ExtractOp>(vector, lane);
+}
+KernelBuilder::Values KernelBuilder::elements(Value vector) {
+  auto type = dyn_cast<VectorType>(vector.getType());
+  return llvm::map_to_vector(llvm::seq<int64_t>(type ? type.getNumElements() : 1),
+                             [&](int64_t lane) { return extract(vector, lane); });
 }
 Value KernelBuilder::join(ValueRange scalars) {
   if (scalars.size() == 1)
@@ -315,6 +322,14 @@ Value KernelBuilder::guarded(Value condition, Value otherwise, llvm::function_re
 
 //===- Kernels ------------------------------------------------------------===//
 
+void registerKernelDialects(mlir::DialectRegistry &registry) {
+  registry.insert<mlir::arith::ArithDialect, mlir::cf::ControlFlowDialect, mlir::gpu::GPUDialect,
+                  mlir::LLVM::LLVMDialect, mlir::math::MathDialect, mlir::NVVM::NVVMDialect,
+                  mlir::scf::SCFDialect, mlir::vector::VectorDialect>();
+  // convert-gpu-to-nvvm lowers branches as their dialect says, if it does.
+  mlir::cf::registerConvertControlFlowToLLVMInterface(registry);
+}
+
 Description
 getOrEmitKernel(mlir::gpu::GPUModuleOp module, const Description &description,
                 llvm::function_ref<void(KernelBuilder &, const KernelArguments &)> build) {
@@ -335,9 +350,7 @@ getOrEmitKernel(mlir::gpu::GPUModuleOp module, const Description &description,
   if (description.blocksPerSM > 0)
     function->setAttr(NVVM::NVVMDialect::getMinctasmAttrName(),
                       b.getI32IntegerAttr(static_cast<int32_t>(description.blocksPerSM)));
-  KernelArguments arguments;
   for (auto [i, parameter] : llvm::enumerate(description.parameters)) {
-    arguments.values[parameter.name] = function.getArgument(i);
     if (parameter.kind != Parameter::Pointer)
       continue;
     function.setArgAttr(i, LLVM::LLVMDialect::getAlignAttrName(), b.getI64IntegerAttr(16));
@@ -349,7 +362,7 @@ getOrEmitKernel(mlir::gpu::GPUModuleOp module, const Description &description,
     }
   }
   b.setInsertionPointToStart(&function.getBody().front());
-  build(b, arguments);
+  build(b, KernelArguments(description, function.getArguments()));
   mlir::gpu::ReturnOp::create(b);
   return description;
 }

@@ -21,8 +21,6 @@
 
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
 
-#include <map>
-
 namespace easyquant::gpu {
 
 /// An i32 operand.
@@ -62,6 +60,7 @@ public:
   mlir::Value fromF32(mlir::Value x, Float type);               ///< to nearest even
   mlir::Value bitcast(mlir::Value value, mlir::Type type);
   mlir::Value extract(mlir::Value vector, int64_t lane);
+  Values elements(mlir::Value vector);        ///< all of them, or the scalar
   mlir::Value join(mlir::ValueRange scalars); ///< a vector of them
   //===- Pairs of f16 or bf16 in an i32 -------------------------------------===//
   mlir::Value pair(Float type, double value); ///< the constant, twice
@@ -135,13 +134,6 @@ public:
 private:
   mlir::Value integer(Int i) override { return i32(i); }
   mlir::Value global(llvm::StringRef name, int64_t bytes, bool external);
-};
-
-/// The arguments of a kernel by the names of their parameters.
-class KernelArguments {
-public:
-  mlir::Value operator[](llvm::StringRef name) const { return values.at(name.str()); }
-  std::map<std::string, mlir::Value> values;
 };
 
 /// The parameters of a kernel one after another, those that are `there`. `rows` ends them.

@@ -23,9 +23,8 @@ LinearEpilogue::ColumnTerms LinearEpilogue::columnTerms(Int group, Value n) {
     terms.zeros = params.loadZeros(arguments["wzeros"], index, width);
   if (spec.inputZeroPoints) {
     Type type = width == 1 ? b.i32() : Type(b.vec(width, b.i32()));
-    Value sums = b.load(b.advance(arguments["wsums"], index, b.i32()), type, /*constant=*/true);
-    for (int64_t i = 0; i < width; ++i)
-      terms.sums.push_back(b.extract(sums, i));
+    terms.sums =
+        b.elements(b.load(b.advance(arguments["wsums"], index, b.i32()), type, /*constant=*/true));
   }
   return terms;
 }

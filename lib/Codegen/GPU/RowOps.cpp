@@ -133,8 +133,7 @@ RowEmitter::Values RowEmitter::readColumns(StringRef name, const Piece &piece) {
     Value loaded = b.guarded(piece.inside, b.zero(type), [&] {
       return b.load(b.advance(arguments[name], b.add(piece.column, i), b.f32()), type, true);
     });
-    for (int64_t j = 0; j < width; ++j)
-      values.push_back(b.extract(loaded, j));
+    llvm::append_range(values, b.elements(loaded));
   }
   return values;
 }

@@ -1,12 +1,12 @@
-//===- UnpackedWeights.h - Packed weights as f16 and bf16 -----------*- C++ -*-===//
+//===- UnpackedWeights.h - Packed weights in registers ----------*- C++ -*-===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 //
-// The part that linears on float activations share: blocks in the order M16N8K16
-// (Numerics/FragmentPacking.h) as operands of m16n8k16.
+// Blocks (Numerics/FragmentPacking.h) as operands of mma: in the order Bytes as signed bytes, in
+// the order M16N8K16 as f16 and bf16.
 //
 // A field of a word becomes a float without a conversion: with the bits of 2^m above it, m the
 // number of mantissa bits, and its sign bit flipped, the field at bit p is 2^m + 2^p (c + 2^(b-1)).
@@ -24,6 +24,12 @@
 
 namespace easyquant::gpu {
 
+/// A lane's four words of a block in the order Bytes as the B operands of m16n8k32, two registers
+/// for each tile of eight rows, in order: 2^(8 - bits) times the codes.
+llvm::SmallVector<std::array<mlir::Value, 2>> unpackBytes(KernelBuilder &b, int bits,
+                                                          llvm::ArrayRef<mlir::Value> words);
+
+/// Operands of m16n8k16, for linears on float activations.
 class UnpackedWeights {
 public:
   using Values = KernelBuilder::Values;

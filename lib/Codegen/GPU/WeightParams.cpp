@@ -15,11 +15,7 @@ namespace easyquant::gpu {
 
 WeightParams::Values WeightParams::loadScales(Value pointer, int64_t count) {
   Type type = count == 1 ? scaleType() : Type(b.vec(count, scaleType()));
-  Value loaded = b.toF32(b.load(pointer, type, /*constant=*/true));
-  Values scales;
-  for (int64_t i = 0; i < count; ++i)
-    scales.push_back(b.extract(loaded, i));
-  return scales;
+  return b.elements(b.toF32(b.load(pointer, type, /*constant=*/true)));
 }
 
 int64_t WeightParams::fieldsOfByte() const { return 8 / numerics::zeroPointBits(bits); }
@@ -62,8 +58,7 @@ WeightParams::Values WeightParams::loadZeroWords(Value zeros, Value index, Value
   for (int64_t first = 0; first < whole; first += kWidest) {
     VectorType type = b.vec(std::min(kWidest, whole - first), b.i32());
     Value loaded = b.load(b.advance(pointer, first, b.i32()), type, /*constant=*/true);
-    for (int64_t i = 0; i < type.getNumElements(); ++i)
-      words.push_back(b.extract(loaded, i));
+    llvm::append_range(words, b.elements(loaded));
   }
   return words;
 }

@@ -7,8 +7,6 @@
 
 #include "StepBody.h"
 
-#include "ProfilerHook.h"
-
 #include "easyquant/Codegen/CPU/Team.h"
 #include "easyquant/Dialect/Launch/Analysis/Memory.h"
 
@@ -18,6 +16,7 @@
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/IRMapping.h"
+#include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -27,6 +26,79 @@ StringRef StepBody::nameOf(unsigned argument) const {
   func::FuncOp function = step;
   auto name = function.getArgAttrOfType<StringAttr>(argument, launch::kArgumentAttr);
   return name ? name.getValue() : StringRef();
+}
+
+namespace {
+
+/// A program that is compiled to be measured calls a function that it is given before every kernel,
+/// with the phase and the site that the kernel is for (docs/Architecture.md, "The program ABI"). A
+/// program that is given none pays a branch a kernel.
+class ProfilerHook {
+public:
+  explicit ProfilerHook(SymbolTable &symbols) : symbols(symbols) {}
+
+  /// Emits function(context, phase, site) unless `function` is null when the program runs.
+  void emit(ImplicitLocOpBuilder &b, Value function, Value context, int64_t phase, StringRef site);
+
+private:
+  func::FuncOp getOrEmitCall(ImplicitLocOpBuilder &b);
+  /// A constant of the module that ends with a zero byte; one for each site.
+  LLVM::GlobalOp getOrEmitText(ImplicitLocOpBuilder &b, StringRef site);
+
+  SymbolTable &symbols;
+  func::FuncOp callee;
+  llvm::StringMap<LLVM::GlobalOp> texts;
+};
+
+} // namespace
+
+func::FuncOp ProfilerHook::getOrEmitCall(ImplicitLocOpBuilder &b) {
+  if (callee)
+    return callee;
+  auto pointer = LLVM::LLVMPointerType::get(b.getContext());
+  OpBuilder detached(b.getContext());
+  callee = func::FuncOp::create(
+      detached, b.getLoc(), "call_profiler",
+      b.getFunctionType({pointer, pointer, b.getI64Type(), pointer}, TypeRange()));
+  callee.setPrivate();
+  symbols.insert(callee);
+
+  Block *body = callee.addEntryBlock();
+  auto inner = ImplicitLocOpBuilder::atBlockEnd(b.getLoc(), body);
+  Value function = body->getArgument(0);
+  Value null = LLVM::ZeroOp::create(inner, pointer);
+  Value isGiven = LLVM::ICmpOp::create(inner, LLVM::ICmpPredicate::ne, function, null);
+  scf::IfOp::create(inner, isGiven, [&](OpBuilder &builder, Location loc) {
+    ValueRange arguments = body->getArguments().drop_front();
+    auto type = LLVM::LLVMFunctionType::get(LLVM::LLVMVoidType::get(b.getContext()),
+                                            llvm::to_vector(arguments.getTypes()));
+    LLVM::CallOp::create(builder, loc, type, body->getArguments());
+    scf::YieldOp::create(builder, loc);
+  });
+  func::ReturnOp::create(inner);
+  return callee;
+}
+
+LLVM::GlobalOp ProfilerHook::getOrEmitText(ImplicitLocOpBuilder &b, StringRef site) {
+  LLVM::GlobalOp &text = texts[site];
+  if (text)
+    return text;
+  std::string bytes = site.str() + '\0';
+  OpBuilder detached(b.getContext());
+  text = LLVM::GlobalOp::create(
+      detached, b.getLoc(), LLVM::LLVMArrayType::get(b.getI8Type(), bytes.size()),
+      /*isConstant=*/true, LLVM::Linkage::Private, "site", b.getStringAttr(bytes));
+  // The programs of several instruction sets then share their texts.
+  text.setUnnamedAddr(LLVM::UnnamedAddr::Global);
+  symbols.insert(text);
+  return text;
+}
+
+void ProfilerHook::emit(ImplicitLocOpBuilder &b, Value function, Value context, int64_t phase,
+                        StringRef site) {
+  Value number = LLVM::ConstantOp::create(b, b.getI64Type(), phase);
+  Value text = LLVM::AddressOfOp::create(b, getOrEmitText(b, site));
+  func::CallOp::create(b, getOrEmitCall(b), ValueRange{function, context, number, text});
 }
 
 namespace {
@@ -56,9 +128,17 @@ private:
   void emitHostCall(launch::HostOp op);
   void emitCollective(launch::CollectiveOp op);
   void emitWait(launch::WaitOp op);
-  void announce(launch::Phase phase, StringRef site);
-  /// One thread calls a service: function(context, id, arguments...).
-  void callService(Value function, int64_t id, ValueRange arguments);
+  /// Where `op` begins: the threads meet if they must, and the profiler hears of it.
+  template <typename OpT> void enter(OpT op, launch::Phase phase) {
+    if (pending.mustMeet(op))
+      meet();
+    pending.add(op);
+    if (profiler)
+      profiler->emit(b, hook[0], hook[1], static_cast<int64_t>(phase), op.getSite());
+  }
+  Value integer(int64_t value) { return LLVM::ConstantOp::create(b, b.getI64Type(), value); }
+  /// One thread calls a function: the first of the operands that `emitOperands` gives.
+  void callOnce(llvm::function_ref<SmallVector<Value>()> emitOperands);
   SmallVector<Value, 4> hostOperand(Value operand);
   /// All threads meet; the function returns there if the team is stopped.
   void meet();
@@ -171,11 +251,6 @@ LogicalResult BodyEmitter::emitConstant(memref::GetGlobalOp op) {
   return success();
 }
 
-void BodyEmitter::announce(launch::Phase phase, StringRef site) {
-  if (profiler)
-    profiler->emit(b, hook[0], hook[1], static_cast<int64_t>(phase), site);
-}
-
 LogicalResult BodyEmitter::emitKernel(launch::KernelOp op) {
   auto error = [&] { return op.emitOpError("of site '") << op.getSite() << "' "; };
   if (op.getEachSequence())
@@ -184,10 +259,7 @@ LogicalResult BodyEmitter::emitKernel(launch::KernelOp op) {
   if (!kernel)
     return error() << "launches " << op.getKernel()
                    << " on a GPU; expected a func.func: convert to launches for a CPU";
-  if (pending.mustMeet(op))
-    meet();
-  pending.add(op);
-  announce(op.getPhase(), op.getSite());
+  enter(op, op.getPhase());
   SmallVector<Value> operands;
   for (Value operand : op.getArguments())
     operands.push_back(mapping.lookup(operand));
@@ -217,54 +289,38 @@ SmallVector<Value, 4> BodyEmitter::hostOperand(Value operand) {
           integer(metadata.getStrides()[0])};
 }
 
-void BodyEmitter::emitHostCall(launch::HostOp op) {
-  SmallVector<Value> fields;
-  for (Value operand : op.getArguments())
-    llvm::append_range(fields, hostOperand(mapping.lookup(operand)));
-  auto pointer = LLVM::LLVMPointerType::get(b.getContext());
-  auto integer = [&](int64_t value) -> Value {
-    return LLVM::ConstantOp::create(b, b.getI64Type(), value);
-  };
-  Value array = LLVM::AllocaOp::create(b, pointer, b.getI64Type(),
-                                       integer(static_cast<int64_t>(fields.size())));
-  // One thread calls while the others wait.
-  meet();
-  Value isFirst = arith::CmpIOp::create(b, arith::CmpIPredicate::eq, team.thread, index(0));
-  auto branch = scf::IfOp::create(b, isFirst, /*withElseRegion=*/false);
-  {
-    OpBuilder::InsertionGuard guard(b);
-    b.setInsertionPointToStart(branch.thenBlock());
-    for (auto [i, field] : llvm::enumerate(fields)) {
-      LLVM::GEPArg at(static_cast<int32_t>(i));
-      LLVM::StoreOp::create(b, field, LLVM::GEPOp::create(b, pointer, b.getI64Type(), array, at));
-    }
-    SmallVector<Value> arguments = {host[0], host[1], integer(static_cast<int64_t>(op.getCall())),
-                                    array};
-    SmallVector<Type> types(llvm::drop_begin(ValueRange(arguments).getTypes()));
-    auto type = LLVM::LLVMFunctionType::get(LLVM::LLVMVoidType::get(b.getContext()), types);
-    LLVM::CallOp::create(b, type, arguments);
-  }
-  meet();
-}
-
-void BodyEmitter::callService(Value function, int64_t id, ValueRange arguments) {
+void BodyEmitter::callOnce(llvm::function_ref<SmallVector<Value>()> emitOperands) {
   Value isFirst = arith::CmpIOp::create(b, arith::CmpIPredicate::eq, team.thread, index(0));
   auto branch = scf::IfOp::create(b, isFirst, /*withElseRegion=*/false);
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(branch.thenBlock());
-  Value number = LLVM::ConstantOp::create(b, b.getI64Type(), id);
-  SmallVector<Value> operands = {function, hook[1], number};
-  llvm::append_range(operands, arguments);
+  SmallVector<Value> operands = emitOperands();
   SmallVector<Type> types(llvm::drop_begin(ValueRange(operands).getTypes()));
   auto type = LLVM::LLVMFunctionType::get(LLVM::LLVMVoidType::get(b.getContext()), types);
   LLVM::CallOp::create(b, type, operands);
 }
 
+void BodyEmitter::emitHostCall(launch::HostOp op) {
+  SmallVector<Value> fields;
+  for (Value operand : op.getArguments())
+    llvm::append_range(fields, hostOperand(mapping.lookup(operand)));
+  auto pointer = LLVM::LLVMPointerType::get(b.getContext());
+  Value array = LLVM::AllocaOp::create(b, pointer, b.getI64Type(),
+                                       integer(static_cast<int64_t>(fields.size())));
+  // One thread calls while the others wait.
+  meet();
+  callOnce([&] {
+    for (auto [i, field] : llvm::enumerate(fields)) {
+      LLVM::GEPArg at(static_cast<int32_t>(i));
+      LLVM::StoreOp::create(b, field, LLVM::GEPOp::create(b, pointer, b.getI64Type(), array, at));
+    }
+    return SmallVector<Value>{host[0], host[1], integer(static_cast<int64_t>(op.getCall())), array};
+  });
+  meet();
+}
+
 void BodyEmitter::emitCollective(launch::CollectiveOp op) {
-  if (pending.mustMeet(op))
-    meet();
-  pending.add(op);
-  announce(launch::Phase::Comm, op.getSite());
+  enter(op, launch::Phase::Comm);
   Value memory = mapping.lookup(op.getMemory());
   auto type = cast<MemRefType>(memory.getType());
   Value address = memref::ExtractAlignedPointerAsIndexOp::create(b, memory);
@@ -275,15 +331,16 @@ void BodyEmitter::emitCollective(launch::CollectiveOp op) {
   if (type.getRank() == 2)
     count = arith::MulIOp::create(b, count, index(type.getDimSize(1)));
   Value elements = arith::IndexCastOp::create(b, b.getI64Type(), count);
-  callService(start, static_cast<int64_t>(op.getId()), {data, elements});
+  callOnce([&] {
+    return SmallVector<Value>{start, hook[1], integer(static_cast<int64_t>(op.getId())), data,
+                              elements};
+  });
 }
 
 void BodyEmitter::emitWait(launch::WaitOp op) {
-  if (pending.mustMeet(op))
-    meet();
-  pending.add(op);
-  announce(launch::Phase::Sync, op.getSite());
-  callService(wait, static_cast<int64_t>(op.getId()), {});
+  enter(op, launch::Phase::Sync);
+  callOnce(
+      [&] { return SmallVector<Value>{wait, hook[1], integer(static_cast<int64_t>(op.getId()))}; });
 }
 
 LogicalResult BodyEmitter::emit(Operation &op) {
