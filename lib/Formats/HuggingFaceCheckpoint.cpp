@@ -86,16 +86,11 @@ Result<const SafetensorsFile *> addShard(Checkpoint &checkpoint, const fs::path 
 
 /// The layout that a safetensors type shares with a GGUF one, for types that weights can have.
 const GGMLTypeInfo *weightType(DType dtype) {
-  switch (dtype) {
-  case DType::F32:
-    return ggmlTypeInfo(static_cast<uint32_t>(GGMLType::F32));
-  case DType::F16:
-    return ggmlTypeInfo(static_cast<uint32_t>(GGMLType::F16));
-  case DType::BF16:
-    return ggmlTypeInfo(static_cast<uint32_t>(GGMLType::BF16));
-  default:
-    return nullptr;
-  }
+  for (GGMLType type : {GGMLType::F32, GGMLType::F16, GGMLType::BF16})
+    if (const GGMLTypeInfo *info = ggmlTypeInfo(static_cast<uint32_t>(type));
+        info->name == dtypeName(dtype))
+      return info;
+  return nullptr;
 }
 
 Result<void> addTensor(Checkpoint &checkpoint, const SafetensorsFile &shard,

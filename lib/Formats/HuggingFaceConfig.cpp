@@ -72,6 +72,12 @@ static std::vector<int64_t> tokens(FieldReader &fields, const char *key) {
   return ids;
 }
 
+static void refusePartialRotation(FieldReader &fields) {
+  if (positive(fields, "partial_rotary_factor", 1.0) != 1.0)
+    fields.failInWords(ErrorCode::Unsupported,
+                       "partial_rotary_factor other than 1 is not supported");
+}
+
 /// The frequencies that rope_scaling of transformers 4, or rope_parameters of 5, asks for.
 static void readRopeScaling(FieldReader &scaling, ModelConfig &config) {
   numerics::RopeParams &rope = config.rope;
@@ -141,17 +147,13 @@ static void readRopeScaling(FieldReader &scaling, ModelConfig &config) {
   for (const char *name : {"mrope_section", "short_factor", "long_factor"})
     if (scaling.find(name))
       scaling.failInWords(ErrorCode::Unsupported, "{} is not supported", name);
-  if (positive(scaling, "partial_rotary_factor", 1.0) != 1.0)
-    scaling.failInWords(ErrorCode::Unsupported,
-                        "partial_rotary_factor other than 1 is not supported");
+  refusePartialRotation(scaling);
 }
 
 static void readRope(FieldReader &fields, ModelConfig &config) {
   config.rope.headDim = config.headDim;
   config.rope.theta = positive(fields, "rope_theta", config.architecture->ropeTheta);
-  if (positive(fields, "partial_rotary_factor", 1.0) != 1.0)
-    fields.failInWords(ErrorCode::Unsupported,
-                       "partial_rotary_factor other than 1 is not supported");
+  refusePartialRotation(fields);
   const Json *scaling = fields.find("rope_scaling"), *parameters = fields.find("rope_parameters");
   if (scaling && parameters && *scaling != *parameters)
     return fields.failInWords(ErrorCode::Corrupt,
@@ -171,10 +173,11 @@ static void readWindow(FieldReader &fields, ModelConfig &config) {
 /// In the layers that layer_types names, else in those from max_window_layers on, and only if
 /// use_sliding_window says so.
 static void readWindowOfSomeLayers(FieldReader &fields, ModelConfig &config) {
-  if (!flag(fields, "use_sliding_window", false) ||
-      (fields.names("sliding_window") && !fields.find("sliding_window")))
+  if (!flag(fields, "use_sliding_window", false))
     return;
-  config.slidingWindow = integer(fields, "sliding_window", kLargestContext, 4096);
+  readWindow(fields, config);
+  if (config.slidingWindow == 0)
+    return;
   const int64_t first = count(fields, "max_window_layers", kMostLayers, 28);
   for (int64_t layer = 0; layer < config.numLayers; ++layer)
     config.windowedLayers.push_back(layer >= first);

@@ -84,22 +84,22 @@ private:
   EvaluatedWeight result;
 };
 
-/// Some rows of what a method has computed for its part.
+/// The rows of what a method has computed for their part.
 template <typename T>
-Result<std::vector<T>> readComputed(const ConstantReader &reader, const ConstantTensor &tensor,
-                                    int64_t firstRow, int64_t rows, T least, T most) {
-  std::vector<T> values(rows * tensor.columns());
-  if (auto done = reader.readRows(tensor, firstRow, rows, std::span<T>(values)); !done)
-    return Unexpected(done.error());
+Result<void> readComputed(const ConstantReader &reader, const ConstantTensor &tensor,
+                          const RowRange &range, std::vector<T> &values, T least, T most) {
+  values.resize(range.count * tensor.columns());
+  if (auto done = reader.readRows(tensor, range.row, range.count, std::span<T>(values)); !done)
+    return done;
   for (size_t i = 0; i < values.size(); ++i)
     if (values[i] < least || values[i] > most)
       return makeError(ErrorCode::Corrupt,
                        "{}: tensor '{}': row {}, column {} is {}, expected {} to {}; remove the "
                        "file and compute it again",
                        (reader.computed().folder() / tensor.file).string(), tensor.global,
-                       tensor.first[0] + firstRow + int64_t(i) / tensor.columns(),
+                       tensor.first[0] + range.row + int64_t(i) / tensor.columns(),
                        tensor.first[1] + int64_t(i) % tensor.columns(), values[i], least, most);
-  return values;
+  return {};
 }
 
 /// Keeps `count` values from `first` on of each of `rows` rows of `width` values.
@@ -139,29 +139,19 @@ Result<void> Evaluation::chooseParams(const RowRange &range, numerics::ConstMatr
   }
   params.rows = rows.rows;
   params.groups = numerics::groupCount(rows.columns, scheme.groupSize);
-  auto scales =
-      readComputed<float>(reader, *part.scale, range.row, range.count,
-                          std::numeric_limits<float>::min(), std::numeric_limits<float>::max());
-  if (!scales)
-    return Unexpected(scales.error());
-  params.scales = std::move(*scales);
-  if (part.outer) {
-    auto outer =
-        readComputed<float>(reader, *part.outer, range.row, range.count,
-                            std::numeric_limits<float>::min(), std::numeric_limits<float>::max());
-    if (!outer)
-      return Unexpected(outer.error());
-    params.outer = std::move(*outer);
-  }
+  auto readScales = [&](const ConstantTensor &tensor, std::vector<float> &scales) {
+    using Limits = std::numeric_limits<float>;
+    return readComputed(reader, tensor, range, scales, Limits::min(), Limits::max());
+  };
+  if (auto done = readScales(*part.scale, params.scales); !done)
+    return done;
+  if (part.outer)
+    if (auto done = readScales(*part.outer, params.outer); !done)
+      return done;
   if (!part.zeroPoint)
     return {};
   const numerics::CodeRange codes = numerics::codeRange(scheme);
-  auto zeroPoints =
-      readComputed<int32_t>(reader, *part.zeroPoint, range.row, range.count, codes.min, codes.max);
-  if (!zeroPoints)
-    return Unexpected(zeroPoints.error());
-  params.zeroPoints = std::move(*zeroPoints);
-  return {};
+  return readComputed(reader, *part.zeroPoint, range, params.zeroPoints, codes.min, codes.max);
 }
 
 /// Rows of one part, by the rule or as computed.
@@ -176,12 +166,10 @@ Result<QuantizedMatrix> Evaluation::quantizeRange(const RowRange &range, numeric
     return Unexpected(done.error());
   if (part.codes) {
     const numerics::CodeRange limits = numerics::codeRange(scheme);
-    auto codes =
-        readComputed<int8_t>(reader, *part.codes, range.row, range.count,
-                             static_cast<int8_t>(limits.min), static_cast<int8_t>(limits.max));
-    if (!codes)
-      return Unexpected(codes.error());
-    quantized.codes = std::move(*codes);
+    if (auto done = readComputed(reader, *part.codes, range, quantized.codes,
+                                 static_cast<int8_t>(limits.min), static_cast<int8_t>(limits.max));
+        !done)
+      return Unexpected(done.error());
   } else {
     quantized.codes.resize(rows.rows * rows.columns);
     if (auto done = numerics::quantize(rows, scheme, quantized.params, quantized.codes); !done)

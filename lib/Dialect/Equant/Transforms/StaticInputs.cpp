@@ -65,22 +65,17 @@ Result<SliceParams> StaticInputs::fromExtrema(StringRef site, StringRef observer
                                               const std::vector<float> &divisors) const {
   const int64_t channels = divisors.size();
   std::vector<float> low, high;
-  if (scheme.sinks) {
-    auto inliers = file.floats((site + "/inliers").str(), std::vector<int64_t>{2, channels});
-    if (!inliers)
-      return Unexpected(inliers.error());
-    low.assign(inliers->begin(), inliers->begin() + channels);
-    high.assign(inliers->begin() + channels, inliers->end());
-    for (int64_t j = 0; observer == "absmax" && j < channels; ++j) {
-      high[j] = std::max(-low[j], high[j]);
-      low[j] = -high[j];
-    }
-  } else if (observer == "minmax" || !file.has((site + "/absmax").str())) {
-    auto extrema = file.floats((site + "/minmax").str(), std::vector<int64_t>{2, channels});
+  if (scheme.sinks || observer == "minmax" || !file.has((site + "/absmax").str())) {
+    auto extrema = file.floats((site + (scheme.sinks ? "/inliers" : "/minmax")).str(),
+                               std::vector<int64_t>{2, channels});
     if (!extrema)
       return Unexpected(extrema.error());
     low.assign(extrema->begin(), extrema->begin() + channels);
     high.assign(extrema->begin() + channels, extrema->end());
+    for (int64_t j = 0; scheme.sinks && observer == "absmax" && j < channels; ++j) {
+      high[j] = std::max(-low[j], high[j]);
+      low[j] = -high[j];
+    }
   } else {
     auto peaks = file.floats((site + "/absmax").str(), std::vector<int64_t>{channels});
     if (!peaks)

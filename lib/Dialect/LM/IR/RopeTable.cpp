@@ -84,13 +84,10 @@ Result<RopeParams> lm::ropeParams(DictionaryAttr attribute, RankedTensorType tab
   params.headDim = 2 * pairs;
   if (Attribute scaling = attribute.get(kScaling)) {
     auto name = dyn_cast<StringAttr>(scaling);
-    bool known = false;
     for (RopeScaling kind : {RopeScaling::Linear, RopeScaling::Llama3, RopeScaling::Yarn})
-      if (name && name.getValue() == nameOf(kind)) {
+      if (name && name.getValue() == nameOf(kind))
         params.scaling = kind;
-        known = true;
-      }
-    if (!known)
+    if (params.scaling == RopeScaling::None)
       return makeError(ErrorCode::InvalidArgument,
                        "scaling must be \"linear\", \"llama3\" or \"yarn\"");
   }
