@@ -290,6 +290,17 @@ SearchSpaceRequest SearchBitwidths::spaceRequest() const {
   return request;
 }
 
+/// The bytes of all candidates, and as losses their times, once those are measured.
+static FormatTable timesOf(const SearchSpace &space) {
+  FormatTable table;
+  for (const SearchGroup &group : space.groups) {
+    std::vector<numerics::FormatCost> &costs = table.emplace_back();
+    for (const FormatCandidate &candidate : group.candidates)
+      costs.push_back({candidate.bytes, candidate.milliseconds});
+  }
+  return table;
+}
+
 /// Budgets that cannot be met are said before anything is measured.
 LogicalResult SearchBitwidths::readBudgets(const SearchSpace &space) {
   for (double bits : avgBits)
@@ -300,13 +311,7 @@ LogicalResult SearchBitwidths::readBudgets(const SearchSpace &space) {
     points.push_back({.budget = "lambda", .value = lambda});
   if (points.empty())
     return fail() << "no budget: give avg-bits, max-bytes or lambda";
-  FormatTable sizes;
-  for (const SearchGroup &group : space.groups) {
-    std::vector<numerics::FormatCost> &costs = sizes.emplace_back();
-    for (const FormatCandidate &candidate : group.candidates)
-      costs.push_back({candidate.bytes, 0});
-  }
-  const int64_t least = numerics::leastBytes(sizes);
+  const int64_t least = numerics::leastBytes(timesOf(space));
   const double leastBits = 8.0 * static_cast<double>(least) / static_cast<double>(space.weights());
   constexpr llvm::StringLiteral remedy =
       "; give a larger budget, formats of fewer bits, or larger groups";
@@ -337,12 +342,7 @@ LogicalResult SearchBitwidths::readTimes(SearchSpace &space, const MethodRun *ru
             ProgressAction::report(&getContext(), "kernels", done, all);
           })))
     return failure();
-  FormatTable times; // as losses: the fastest choice within the bytes
-  for (const SearchGroup &group : space.groups) {
-    std::vector<numerics::FormatCost> &costs = times.emplace_back();
-    for (const FormatCandidate &candidate : group.candidates)
-      costs.push_back({candidate.bytes, candidate.milliseconds});
-  }
+  const FormatTable times = timesOf(space);
   for (const SearchPoint &point : points) {
     Result<FormatChoice> fastest = numerics::leastLoss(times, budgetOf(space, point));
     if (!fastest)

@@ -14,58 +14,8 @@ using namespace easyquant::simt;
 
 namespace {
 
-enum class Compare : uint8_t {
-  Eq,
-  Ne,
-  Lt,
-  Le,
-  Gt,
-  Ge, // ordered: false if an operand is NaN (ne too)
-  Equ,
-  Neu,
-  Ltu,
-  Leu,
-  Gtu,
-  Geu,
-  Num,
-  Nan
-};
 enum class Combine : uint8_t { None, And, Or, Xor };
 enum { kNegateC = 1, kFtz = 2 };
-
-template <Compare op, typename T> bool compare(T a, T b) {
-  bool nan = a != a || b != b;
-  switch (op) {
-  case Compare::Eq:
-    return a == b;
-  case Compare::Ne:
-    return !nan && a != b;
-  case Compare::Lt:
-    return a < b;
-  case Compare::Le:
-    return a <= b;
-  case Compare::Gt:
-    return a > b;
-  case Compare::Ge:
-    return a >= b;
-  case Compare::Equ:
-    return nan || a == b;
-  case Compare::Neu:
-    return nan || a != b;
-  case Compare::Ltu:
-    return !(a >= b);
-  case Compare::Leu:
-    return !(a > b);
-  case Compare::Gtu:
-    return !(a <= b);
-  case Compare::Geu:
-    return !(a < b);
-  case Compare::Num:
-    return !nan;
-  case Compare::Nan:
-    return nan;
-  }
-}
 
 // How the elements of a register are read.
 template <typename T> struct Plain {
@@ -86,23 +36,34 @@ template <typename H, unsigned part> struct PairPart {
 };
 
 using Comparer = Mask (*)(Warp &, const Instruction &);
-template <Compare op, typename View> Mask compareLanes(Warp &w, const Instruction &i) {
+template <typename View, auto compare> Mask compareLanes(Warp &w, const Instruction &i) {
   const auto *a = w.reg<typename View::Element>(i.a), *b = w.reg<typename View::Element>(i.b);
   Mask result = 0;
   for (unsigned lane = 0; lane < kLanes; ++lane)
-    result |= Mask(compare<op>(View::value(a, lane), View::value(b, lane))) << lane;
+    result |= Mask(compare(View::value(a, lane), View::value(b, lane))) << lane;
   return result;
 }
 
+constexpr auto anyNaN = [](auto a, auto b) { return a != a || b != b; };
+
+/// In the order of the names in decodeComparison. Ordered ones are false if an operand is NaN, ne
+/// too; integers have none, so that theirs is the plain one.
 template <typename View>
 constexpr Comparer comparers[] = {
-    compareLanes<Compare::Eq, View>,  compareLanes<Compare::Ne, View>,
-    compareLanes<Compare::Lt, View>,  compareLanes<Compare::Le, View>,
-    compareLanes<Compare::Gt, View>,  compareLanes<Compare::Ge, View>,
-    compareLanes<Compare::Equ, View>, compareLanes<Compare::Neu, View>,
-    compareLanes<Compare::Ltu, View>, compareLanes<Compare::Leu, View>,
-    compareLanes<Compare::Gtu, View>, compareLanes<Compare::Geu, View>,
-    compareLanes<Compare::Num, View>, compareLanes<Compare::Nan, View>};
+    compareLanes<View, [](auto a, auto b) { return a == b; }>,
+    compareLanes<View, [](auto a, auto b) { return !anyNaN(a, b) && a != b; }>,
+    compareLanes<View, [](auto a, auto b) { return a < b; }>,
+    compareLanes<View, [](auto a, auto b) { return a <= b; }>,
+    compareLanes<View, [](auto a, auto b) { return a > b; }>,
+    compareLanes<View, [](auto a, auto b) { return a >= b; }>,
+    compareLanes<View, [](auto a, auto b) { return anyNaN(a, b) || a == b; }>,
+    compareLanes<View, [](auto a, auto b) { return anyNaN(a, b) || a != b; }>,
+    compareLanes<View, [](auto a, auto b) { return !(a >= b); }>,
+    compareLanes<View, [](auto a, auto b) { return !(a > b); }>,
+    compareLanes<View, [](auto a, auto b) { return !(a <= b); }>,
+    compareLanes<View, [](auto a, auto b) { return !(a < b); }>,
+    compareLanes<View, [](auto a, auto b) { return !anyNaN(a, b); }>,
+    compareLanes<View, anyNaN>};
 
 Mask combined(Warp &w, const Instruction &i, Mask result) {
   auto combine = static_cast<Combine>(i.flags >> 8);
@@ -171,23 +132,11 @@ template <bool sets> Handler handlerOf(Decoder &d, Type type, bool flushes) {
   }
 }
 
-Compare comparison(Decoder &d) {
-  static const std::unordered_map<std::string_view, Compare> table = {
-      {"eq", Compare::Eq},   {"ne", Compare::Ne},   {"lt", Compare::Lt},   {"le", Compare::Le},
-      {"gt", Compare::Gt},   {"ge", Compare::Ge},   {"lo", Compare::Lt},   {"ls", Compare::Le},
-      {"hi", Compare::Gt},   {"hs", Compare::Ge},   {"equ", Compare::Equ}, {"neu", Compare::Neu},
-      {"ltu", Compare::Ltu}, {"leu", Compare::Leu}, {"gtu", Compare::Gtu}, {"geu", Compare::Geu},
-      {"num", Compare::Num}, {"nan", Compare::Nan}};
-  auto found = table.find(d.takeModifier());
-  if (found == table.end())
-    d.unknown();
-  return found->second;
-}
-
-/// Integers have no NaN; `ne` of theirs is the plain one, which Compare::Ne is then too.
 template <bool sets> void decodeComparison(Decoder &d) {
   Instruction &i = d.i;
-  i.extra = static_cast<uint32_t>(comparison(d));
+  int op = d.acceptAny(
+      {"eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"});
+  i.extra = op >= 0 ? op : 2 + d.expectAny({"lo", "ls", "hi", "hs"}); // lt to ge, of unsigned ones
   int combine = 1 + d.acceptAny({"and", "or", "xor"});
   bool flushes = d.accept("ftz");
   Type to = sets ? d.type() : Type::Pred, from = d.type();

@@ -62,18 +62,12 @@ template <Handler handler, Rounding rounding> void rounded(Warp &w, const Instru
   handler(w, i, m);
 }
 
-/// `handler` under a rounding mode, chosen when decoding.
+/// `handler` under a rounding mode of arithmetic, chosen when decoding.
 template <Handler handler> Handler withRounding(Rounding rounding) {
-  switch (rounding) {
-  case Rounding::Zero:
-    return rounded<handler, Rounding::Zero>;
-  case Rounding::Down:
-    return rounded<handler, Rounding::Down>;
-  case Rounding::Up:
-    return rounded<handler, Rounding::Up>;
-  default:
-    return handler;
-  }
+  static constexpr Handler handlers[] = {handler, rounded<handler, Rounding::Zero>,
+                                         rounded<handler, Rounding::Down>,
+                                         rounded<handler, Rounding::Up>};
+  return handlers[static_cast<unsigned>(rounding)];
 }
 
 } // namespace easyquant::simt
