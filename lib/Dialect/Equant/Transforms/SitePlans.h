@@ -14,7 +14,7 @@
 #define EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_SITEPLANS_H
 
 #include "easyquant/Dialect/Equant/Analysis/RecipePlans.h"
-#include "easyquant/Recipe/Recipe.h"
+#include "easyquant/Recipe/PassOptions.h"
 
 #include "mlir/IR/BuiltinOps.h"
 
@@ -26,6 +26,36 @@ namespace easyquant::equant {
 /// site, a scheme, ...
 mlir::LogicalResult planSites(mlir::ModuleOp module, llvm::StringRef pass,
                               const Result<recipe::Recipe> &recipe, bool requireSites);
+
+/// The pass `equant-METHOD` of a method that only chooses scales: it plans what its options mean
+/// and computes nothing. BaseT is its generated class.
+template <typename BaseT> struct PlanPass : recipe::WithOptionValues<BaseT> {
+  using recipe::WithOptionValues<BaseT>::WithOptionValues;
+
+  void runOnOperation() override {
+    llvm::StringRef method = this->getArgument();
+    method.consume_front("equant-");
+    if (failed(planSites(this->getOperation(), this->getArgument(), recipeFor(method),
+                         this->requireSites)))
+      this->signalPassFailure();
+  }
+
+private:
+  Result<recipe::Recipe> recipeFor(llvm::StringRef base) {
+    namespace option = recipe::option;
+    recipe::Recipe recipe;
+    Result<recipe::MethodExpression> method = recipe::makeMethod(base, *this->methods);
+    if (!method)
+      return Unexpected(method.error());
+    recipe.request.method = *method;
+    recipe::OptionValues &values = recipe.request.options = this->optionValues();
+    // Without a range by percentile, its default says nothing.
+    if (values[option::weightObserver] != "percentile" &&
+        values[option::weightPercentile] == recipe::OptionValues()[option::weightPercentile])
+      values.reset(option::weightPercentile);
+    return recipe;
+  }
+};
 
 } // namespace easyquant::equant
 
