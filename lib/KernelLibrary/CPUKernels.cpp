@@ -7,8 +7,6 @@
 
 #include "RowLaunches.h"
 
-#include "easyquant/Codegen/CPU/HeadNorm.h"
-#include "easyquant/Codegen/CPU/RowGradients.h"
 #include "easyquant/Dialect/Equant/IR/TensorParallel.h"
 
 using namespace mlir;

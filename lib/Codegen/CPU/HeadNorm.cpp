@@ -5,8 +5,6 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Codegen/CPU/HeadNorm.h"
-
 #include "RowKernel.h"
 
 #include "mlir/Dialect/Math/IR/Math.h"

@@ -18,6 +18,18 @@ using namespace mlir;
 
 namespace easyquant::cpu {
 
+MemRefType rowsType(Builder &b, int64_t columns, Type element) {
+  auto layout =
+      StridedLayoutAttr::get(b.getContext(), ShapedType::kDynamic, {ShapedType::kDynamic, 1});
+  return MemRefType::get({ShapedType::kDynamic, columns}, element ? element : b.getF32Type(),
+                         layout);
+}
+
+Parameter &Describer::add(StringRef name, Type type) {
+  const bool isShared = over == Over::Rows && isa<MemRefType>(type);
+  return kernel.parameters.emplace_back(Parameter{name.str(), type, /*written=*/false, isShared});
+}
+
 static SmallVector<Value> indices(KernelBuilder &b, ArrayRef<Index> at) {
   return llvm::map_to_vector(at, [&](Index i) { return b.index(i); });
 }

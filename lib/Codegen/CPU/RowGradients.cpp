@@ -9,8 +9,6 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Codegen/CPU/RowGradients.h"
-
 #include "RowKernel.h"
 #include "VectorMath.h"
 

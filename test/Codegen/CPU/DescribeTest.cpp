@@ -5,8 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Codegen/CPU/HeadNorm.h"
-#include "easyquant/Codegen/CPU/RowGradients.h"
+#include "easyquant/Codegen/CPU/Kernels.h"
 #include "easyquant/Codegen/CPU/Team.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"

@@ -8,8 +8,6 @@
 #include "GuardedBuffer.h"
 #include "KernelRunner.h"
 
-#include "easyquant/Codegen/CPU/HeadNorm.h"
-
 #include <cmath>
 #include <random>
 #include <vector>

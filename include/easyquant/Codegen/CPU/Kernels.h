@@ -299,6 +299,31 @@ std::string symbolName(const RopeSpec &spec);
 Description describe(const RopeSpec &spec, mlir::MLIRContext *context);
 mlir::func::FuncOp getOrEmitRope(mlir::ModuleOp module, const RopeSpec &spec, const Target &target);
 
+/// Divides every head of x, rows<heads*D>, by its root mean square, in place, and multiplies it
+/// with the weight, memref<Dxf32>.
+struct HeadNormSpec {
+  int64_t heads = 0, headDim = 0;
+  double epsilon = 0.0;
+};
+std::string symbolName(const HeadNormSpec &spec);
+Description describe(const HeadNormSpec &spec, mlir::MLIRContext *context);
+mlir::func::FuncOp getOrEmitHeadNorm(mlir::ModuleOp module, const HeadNormSpec &spec,
+                                     const Target &target);
+
+/// The gradient of a norm, of rows or of heads, of SiluMul or of Gelu; dy is that of the result.
+/// It is dx of norms, by x and the weight, memref<Dxf32>, and of Gelu, by x; dgate and dup of
+/// SiluMul, by gate and up.
+struct RowGradientSpec {
+  RowOp op = RowOp::RmsNorm;
+  int64_t columns = 0;
+  int64_t width = 0;    ///< D: every D columns are normalized by themselves
+  double epsilon = 0.0; ///< of the norms
+};
+std::string symbolName(const RowGradientSpec &spec);
+Description describe(const RowGradientSpec &spec, mlir::MLIRContext *context);
+mlir::func::FuncOp getOrEmitRowGradient(mlir::ModuleOp module, const RowGradientSpec &spec,
+                                        const Target &target);
+
 /// Appends k and v (of each sequence M tokens at its `position`) to one layer's cache, then attends
 /// causally: row m of a sequence sees its tokens 0 .. position + m (with a window W > 0 only the
 /// last W of them). What else is in a step changes no bit of what a sequence gets.
