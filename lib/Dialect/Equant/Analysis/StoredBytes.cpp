@@ -24,12 +24,12 @@ int64_t easyquant::equant::storedBytes(RankedTensorType weight, SchemeAttr schem
   if (!scheme)
     return weight.getNumElements() * static_cast<int64_t>(family.file.bf16Floats ? 2 : 4);
   const int64_t rows = weight.getDimSize(0), columns = weight.getDimSize(1);
-  auto packed =
-      WeightType::getChecked([] { return InFlightDiagnostic(); }, weight.getContext(), rows,
-                             columns, scheme, family.layoutFor(scheme, targets::Readers::of(input)),
-                             /*sums=*/input && !input.getSymmetric());
+  LayoutAttr layout = family.layoutFor(scheme, targets::Readers::of(input));
   // A weight that the layout cannot hold is refused later, with a reason.
-  return (packed ? packed : WeightType::get(rows, columns, scheme)).getStoredBytes();
+  if (!layout.getPacker(scheme, rows, columns))
+    return WeightType::get(rows, columns, scheme).getStoredBytes();
+  return WeightType::get(rows, columns, scheme, layout, /*sums=*/input && !input.getSymmetric())
+      .getStoredBytes();
 }
 
 /// The load that a constant expression, such as equant.scale of a weight, leads to; or null.
