@@ -154,8 +154,9 @@ Arguments weightsOf(const Linear &linear, int64_t n, int64_t k) {
   numerics::Scheme scheme{linear.bits, true, granularity, linear.group};
   scheme.scales = linear.scales;
   auto layout = *numerics::fragmentLayout(scheme, linear.order(), n, k);
+  int64_t scales = layout.bytes(numerics::WeightTensor::Scales) / scaleBytes(linear.scales);
   return {{"w", {"u8", layout.bytes(numerics::WeightTensor::Codes), Fill::Random, true}},
-          {"wscales", {numerics::toString(linear.scales), layout.scaleCount(), Fill::Scale, true}}};
+          {"wscales", {numerics::toString(linear.scales), scales, Fill::Scale, true}}};
 }
 
 /// What the checks have to know.
