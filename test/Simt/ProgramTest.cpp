@@ -137,7 +137,8 @@ TEST(Errors, QuoteTheLine) {
   expectError("wgmma.fence.sync.aligned;",
               {"bad.ptx:7:", "does not know this instruction", "wgmma.fence.sync.aligned;"});
   expectError("add.s32.magic %r0, %r1, %r2;", {"'.magic'", "add.s32.magic"});
-  expectError("mad.wide.cc.u32 %d0, %r1, %r2, %d3;", {"does not know this instruction", "mad.wide.cc"});
+  expectError("mad.wide.cc.u32 %d0, %r1, %r2, %d3;",
+              {"does not know this instruction", "mad.wide.cc"});
   expectError("add.f7 %f0, %f1, %f2;", {"add.f7"});
   expectError("add.u64 %d0, %r1, %d2;", {"'%r1' has 32 bits where 64 are needed"});
   expectError("add.u32 %r0, %r1;", {"an operand is missing"});
