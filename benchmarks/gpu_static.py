@@ -93,7 +93,7 @@ def model_text():
     arguments, globals_, lines = [x, f"%wf: tensor<{s}x{s}xf32>"], [], []
     for name, codes, scales, groups, quantized in LINEARS:
         scheme = f"{codes}, symmetric, {'channel' if groups == 1 else f'group = {s // groups}'}{'' if scales == 'f32' else f', scale = {scales}'}"
-        weight = f"!equant.weight<{s}x{s}, #equant.scheme<{scheme}>, #equant.layout<mma_sync, order = m16n8k{32 if quantized else 16}>>"
+        weight = f"!equant.weight<{s}x{s}, #equant.scheme<{scheme}>, #equant.layout<m16n8k{32 if quantized else 16}>>"
         globals_.append(f"ml_program.global private @w_{name}(#ml_program.extern : {weight}) : {weight} {{equant.offset = array<i64: 0, 0>}}")
         lines.append(f"  %w_{name} = ml_program.global_load_const @w_{name} : {weight}")
         inputs = ", input_scheme = #equant.scheme<i8, symmetric, token, dynamic>" if quantized else ""
