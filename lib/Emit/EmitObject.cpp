@@ -90,7 +90,8 @@ static std::unique_ptr<llvm::TargetMachine> createTargetMachine(const Target &ta
       std::nullopt, llvm::CodeGenOptLevel::Default));
 }
 
-FailureOr<llvm::SmallVector<char, 0>> emitObject(ModuleOp module, const Target &target) {
+/// The object of a module in the LLVM dialect.
+static FailureOr<Code> compileLowered(ModuleOp module, const Target &target) {
   if (failed(verify(module)))
     return failure();
   std::string error;
@@ -123,6 +124,15 @@ FailureOr<llvm::SmallVector<char, 0>> emitObject(ModuleOp module, const Target &
     function.addFnAttr("min-legal-vector-width", "512");
   }
   return generateCode(module.getLoc(), *llvmModule, *machine, llvm::CodeGenFileType::ObjectFile);
+}
+
+FailureOr<Code> emitObject(ModuleOp module, const Target &target,
+                           llvm::function_ref<LogicalResult()> lower) {
+  return keptCode(module, target.name() + " " + target.features(), [&]() -> FailureOr<Code> {
+    if (failed(lower()))
+      return failure();
+    return compileLowered(module, target);
+  });
 }
 
 /// The linker of the LLVM that this was built with, or else the one on the PATH.

@@ -76,7 +76,7 @@ static std::unique_ptr<llvm::TargetMachine> createTargetMachine(const Chip &chip
                                   std::nullopt, std::nullopt, llvm::CodeGenOptLevel::Aggressive));
 }
 
-FailureOr<std::string> emitPTX(mlir::gpu::GPUModuleOp module, const Chip &chip) {
+static FailureOr<Code> compileLowered(mlir::gpu::GPUModuleOp module, const Chip &chip) {
   if (failed(verify(module)))
     return failure();
   std::string error;
@@ -91,8 +91,11 @@ FailureOr<std::string> emitPTX(mlir::gpu::GPUModuleOp module, const Chip &chip) 
     return module.emitError("translation of the kernels to LLVM IR failed");
   llvmModule->setTargetTriple(machine->getTargetTriple());
   llvmModule->setDataLayout(machine->createDataLayout());
-  FailureOr<llvm::SmallVector<char, 0>> text =
-      generateCode(module.getLoc(), *llvmModule, *machine, llvm::CodeGenFileType::AssemblyFile);
+  return generateCode(module.getLoc(), *llvmModule, *machine, llvm::CodeGenFileType::AssemblyFile);
+}
+
+FailureOr<std::string> emitPTX(mlir::gpu::GPUModuleOp module, const Chip &chip) {
+  FailureOr<Code> text = keptCode(module, chip.name, [&] { return compileLowered(module, chip); });
   if (failed(text))
     return failure();
   return std::string(text->data(), text->size());

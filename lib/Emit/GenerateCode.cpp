@@ -11,7 +11,6 @@
 #include "easyquant/Support/Folders.h"
 #include "easyquant/Support/WriteFile.h"
 
-#include "llvm/Bitcode/BitcodeWriter.h"
 #include "llvm/Config/llvm-config.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
@@ -23,8 +22,6 @@
 using namespace mlir;
 
 namespace easyquant {
-
-using Code = llvm::SmallVector<char, 0>;
 
 /// The kernels are already tiled, unrolled and vectorized: what is left for LLVM is to clean up,
 /// keep values in registers and hoist addresses. Its own vectorizers and unrollers would only
@@ -48,8 +45,8 @@ static void optimize(llvm::Module &module, llvm::TargetMachine &machine) {
   builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2).run(module, mam);
 }
 
-static FailureOr<Code> generate(Location loc, llvm::Module &module, llvm::TargetMachine &machine,
-                                llvm::CodeGenFileType type) {
+FailureOr<Code> generateCode(Location loc, llvm::Module &module, llvm::TargetMachine &machine,
+                             llvm::CodeGenFileType type) {
   optimize(module, machine);
   Code code;
   llvm::raw_svector_ostream stream(code);
@@ -66,31 +63,31 @@ static std::string checksumOf(StringRef bytes) {
   return checksum.hex();
 }
 
-/// Everything that the code of a module depends on: the module with its triple and the features of
-/// its functions, the chip, and who generates.
-static std::string keyOf(const llvm::Module &module, const llvm::TargetMachine &machine) {
+/// Of everything that the code of a module depends on: its IR, what it is for, and who generates.
+static std::string keyOf(Operation *module, const Twine &target) {
+  constexpr int64_t all = std::numeric_limits<int64_t>::max(); // whatever the command line elides
   std::string text;
   llvm::raw_string_ostream stream(text);
-  stream << EASYQUANT_VERSION << ' ' << LLVM_VERSION_STRING << ' ' << machine.getTargetCPU() << ' '
-         << machine.getTargetFeatureString() << '\n';
-  llvm::WriteBitcodeToFile(module, stream);
+  stream << EASYQUANT_VERSION << ' ' << LLVM_VERSION_STRING << ' ' << target << '\n';
+  module->print(stream,
+                OpPrintingFlags().elideLargeElementsAttrs(all).elideLargeResourceString(all));
   return checksumOf(text);
 }
 
-FailureOr<Code> generateCode(Location loc, llvm::Module &module, llvm::TargetMachine &machine,
-                             llvm::CodeGenFileType type) {
+FailureOr<Code> keptCode(Operation *module, const Twine &target,
+                         llvm::function_ref<FailureOr<Code>()> generate) {
   StringRef folder = std::getenv("EASYQUANT_CODE_CACHE");
   if (folder.empty())
-    return generate(loc, module, machine, type);
+    return generate();
 
   // A file is the checksum of the code, then the code. pruneCache knows its own by their names.
-  const std::string file = (folder + "/llvmcache-" + keyOf(module, machine)).str();
+  const std::string file = (folder + "/llvmcache-" + keyOf(module, target)).str();
   if (auto kept = llvm::MemoryBuffer::getFile(file)) {
     StringRef bytes = (*kept)->getBuffer();
     if (bytes.consume_front(checksumOf(bytes.drop_front(std::min<size_t>(32, bytes.size())))))
       return Code(bytes.begin(), bytes.end());
   }
-  FailureOr<Code> code = generate(loc, module, machine, type);
+  FailureOr<Code> code = generate();
   if (failed(code))
     return failure();
   StringRef bytes(code->data(), code->size());
@@ -98,7 +95,7 @@ FailureOr<Code> generateCode(Location loc, llvm::Module &module, llvm::TargetMac
   if (written)
     written = writeFile(file, checksumOf(bytes) + bytes.str());
   if (!written)
-    return emitError(loc) << "EASYQUANT_CODE_CACHE: " << written.error().message;
+    return module->emitError() << "EASYQUANT_CODE_CACHE: " << written.error().message;
   llvm::pruneCache(folder, llvm::CachePruningPolicy());
   return code;
 }

@@ -12,7 +12,7 @@
 #ifndef EASYQUANT_LIB_EMIT_GENERATECODE_H
 #define EASYQUANT_LIB_EMIT_GENERATECODE_H
 
-#include "mlir/IR/Diagnostics.h"
+#include "mlir/IR/Operation.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/Support/CodeGen.h"
 
@@ -23,15 +23,20 @@ class TargetMachine;
 
 namespace easyquant {
 
-/// Optimizes the kernels of a module and returns their machine code or assembly text.
+using Code = llvm::SmallVector<char, 0>;
+
+/// Optimizes the kernels of a module and returns their machine code or assembly text. A target that
+/// lacks this kind of code is a diagnostic at `loc`.
+mlir::FailureOr<Code> generateCode(mlir::Location loc, llvm::Module &module,
+                                   llvm::TargetMachine &machine, llvm::CodeGenFileType type);
+
+/// What `generate` makes of `module`, a function of its IR and of `target` alone.
 ///
-/// If $EASYQUANT_CODE_CACHE names a folder, code is kept there by the content of the module, and
-/// is not generated again; llvm::pruneCache removes what was not used for a week. A damaged file
-/// is replaced. Errors are diagnostics at `loc`: a target that lacks this kind of code, a folder
-/// that cannot be written.
-mlir::FailureOr<llvm::SmallVector<char, 0>> generateCode(mlir::Location loc, llvm::Module &module,
-                                                         llvm::TargetMachine &machine,
-                                                         llvm::CodeGenFileType type);
+/// If $EASYQUANT_CODE_CACHE names a folder, code is kept there, and is not generated again.
+/// llvm::pruneCache removes what was not used for a week. A damaged file is replaced. A folder that
+/// cannot be written is a diagnostic at `module`.
+mlir::FailureOr<Code> keptCode(mlir::Operation *module, const llvm::Twine &target,
+                               llvm::function_ref<mlir::FailureOr<Code>()> generate);
 
 } // namespace easyquant
 

@@ -59,7 +59,6 @@ HostProgram::compile(ModuleOp module, const std::string &isa, int64_t maxRows) {
   pm.enableVerifier(false); // emitObject does
   buildLaunchesPipeline(pm, {isa, maxRows, /*kvCache=*/"f32"});
   pm.addPass(createConvertLaunchesToLLVM());
-  cpu::buildLowerToLLVMPipeline(pm);
   if (failed(pm.run(module)))
     return failure();
   Result<formats::Manifest::Program> facts = formats::readPart<formats::Manifest::Program>(
@@ -71,7 +70,11 @@ HostProgram::compile(ModuleOp module, const std::string &isa, int64_t maxRows) {
   program->cache = facts->cache.sizes;
   std::string symbol = "_mlir_ciface_" + facts->entries.at(isa);
 
-  auto object = cpu::emitObject(module, {cpu::isaOf(isa)});
+  auto object = cpu::emitObject(module, {cpu::isaOf(isa)}, [&] {
+    pm.clear();
+    cpu::buildLowerToLLVMPipeline(pm);
+    return pm.run(module);
+  });
   if (failed(object))
     return failure();
 

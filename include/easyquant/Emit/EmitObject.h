@@ -22,9 +22,12 @@ void buildLowerToLLVMPipeline(mlir::OpPassManager &pm);
 /// Makes the dialect translations that emitObject needs known to the context.
 void registerTranslations(mlir::DialectRegistry &registry);
 
-/// Compiles a module in the LLVM dialect to a relocatable object for `target`. Errors are
+/// Compiles a module to a relocatable object for `target`. `lower` runs buildLowerToLLVMPipeline on
+/// it, unless its code is kept ($EASYQUANT_CODE_CACHE, docs/guide/compile.md). Errors are
 /// diagnostics at the module.
-mlir::FailureOr<llvm::SmallVector<char, 0>> emitObject(mlir::ModuleOp module, const Target &target);
+mlir::FailureOr<llvm::SmallVector<char, 0>>
+emitObject(mlir::ModuleOp module, const Target &target,
+           llvm::function_ref<mlir::LogicalResult()> lower);
 
 /// Links objects into the shared object `output`. Nothing but LLVM's OpenMP runtime may be left
 /// undefined; it is resolved when the artifact is loaded. Errors are diagnostics at `loc`.

@@ -16,9 +16,9 @@
 #include "easyquant/Target/CPU/Passes.h"
 #include "easyquant/Weights/TargetModules.h"
 
-#include "mlir/IR/Threading.h"
 #include "mlir/Pass/PassManager.h"
 #include "llvm/ADT/ScopeExit.h"
+#include "llvm/ADT/StringMap.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Path.h"
 
@@ -44,42 +44,60 @@ static formats::Manifest::Program mergePrograms(ArrayRef<formats::Manifest::Prog
 
 namespace {
 
-/// Takes a module, which bears the name of an instruction set, to LLVM's dialect. A pass of its own
-/// runs on the modules of all instruction sets at a time.
-struct LowerStep : PassWrapper<LowerStep, OperationPass<ModuleOp>> {
-  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(LowerStep)
+using Object = llvm::SmallVector<char, 0>;
 
-  LowerStep(int64_t maxRows, std::string kvCache) : maxRows(maxRows), kvCache(std::move(kvCache)) {}
+/// Compiles a module, which bears the name of an instruction set. A pass of its own runs on the
+/// modules of all instruction sets at a time.
+struct EmitStep : PassWrapper<EmitStep, OperationPass<ModuleOp>> {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(EmitStep)
 
-  void addPasses(OpPassManager &pm, const std::string &isa) const {
+  EmitStep(int64_t maxRows, std::string kvCache, llvm::StringMap<Object> *objects,
+           std::atomic<size_t> *done)
+      : maxRows(maxRows), kvCache(std::move(kvCache)), objects(objects), done(done) {}
+
+  void addLaunchPasses(OpPassManager &pm, const std::string &isa) const {
     buildLaunchesPipeline(pm, {isa, maxRows, kvCache});
     pm.addPass(createConvertLaunchesToLLVM({/*step=*/true}));
-    cpu::buildLowerToLLVMPipeline(pm);
   }
 
   // No dialect can be loaded any more where modules are lowered on several threads.
   void getDependentDialects(DialectRegistry &registry) const override {
     OpPassManager pm(ModuleOp::getOperationName());
-    addPasses(pm, cpu::nameOf(cpu::kIsas.front()).str());
+    addLaunchPasses(pm, cpu::nameOf(cpu::kIsas.front()).str());
+    cpu::buildLowerToLLVMPipeline(pm);
     pm.getDependentDialects(registry);
   }
 
   void runOnOperation() override {
-    OpPassManager pm(ModuleOp::getOperationName());
-    addPasses(pm, getOperation().getSymName()->str());
-    if (failed(runPipeline(pm, getOperation())))
-      signalPassFailure();
+    ModuleOp module = getOperation();
+    const std::string isa = module.getSymName()->str();
+    OpPassManager launches(ModuleOp::getOperationName());
+    addLaunchPasses(launches, isa);
+    if (failed(runPipeline(launches, module)))
+      return signalPassFailure();
+    auto object = cpu::emitObject(module, {cpu::isaOf(isa)}, [&] {
+      OpPassManager lower(ModuleOp::getOperationName());
+      cpu::buildLowerToLLVMPipeline(lower);
+      return runPipeline(lower, module);
+    });
+    if (failed(object))
+      return signalPassFailure();
+    objects->find(isa)->second = std::move(*object);
+    if (++*done < objects->size())
+      ProgressAction::report(&getContext(), "program", *done, objects->size());
   }
 
   int64_t maxRows;
   std::string kvCache;
+  llvm::StringMap<Object> *objects; ///< by instruction set, each of which is there
+  std::atomic<size_t> *done;
 };
 
 struct EmitProgram : public easyquant::impl::EmitProgramBase<EmitProgram> {
   using EmitProgramBase::EmitProgramBase;
 
   void getDependentDialects(DialectRegistry &registry) const override {
-    LowerStep(maxRows, kvCache).getDependentDialects(registry);
+    EmitStep(maxRows, kvCache, nullptr, nullptr).getDependentDialects(registry);
     cpu::registerTranslations(registry);
   }
 
@@ -91,40 +109,38 @@ struct EmitProgram : public easyquant::impl::EmitProgramBase<EmitProgram> {
         isas.push_back(cpu::nameOf(isa).str());
 
     ProgressAction::report(&getContext(), "program", 0, isas.size());
-    SmallVector<ModuleOp> lowered;
+    SmallVector<ModuleOp> compiled;
     for (const std::string &isa : isas) {
-      lowered.push_back(equant::moduleOf(module, cpu::kFamily).clone());
-      lowered.back().setSymName(isa);
+      compiled.push_back(equant::moduleOf(module, cpu::kFamily).clone());
+      compiled.back().setSymName(isa);
     }
     // Within the module, so that printing and timing of passes reach those that run here.
     OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
     auto programs = ModuleOp::create(builder, module.getLoc());
     auto removePrograms = llvm::scope_exit([&] { programs.erase(); });
-    for (ModuleOp program : lowered)
+    for (ModuleOp program : compiled)
       programs.push_back(program);
+    llvm::StringMap<Object> objectOf;
+    for (const std::string &isa : isas)
+      objectOf.try_emplace(isa);
+    std::atomic<size_t> done = 0;
     OpPassManager pm(ModuleOp::getOperationName());
-    pm.addNestedPass<ModuleOp>(std::make_unique<LowerStep>(maxRows, kvCache));
+    pm.addNestedPass<ModuleOp>(std::make_unique<EmitStep>(maxRows, kvCache, &objectOf, &done));
     if (failed(runPipeline(pm, programs)))
       return signalPassFailure();
 
-    SmallVector<llvm::SmallVector<char, 0>> objects(isas.size());
-    std::vector<formats::Manifest::Program> facts(isas.size());
-    std::atomic<size_t> done = 0;
-    if (failed(failableParallelForEachN(&getContext(), 0, isas.size(), [&](size_t i) {
-          auto object = cpu::emitObject(lowered[i], {cpu::isaOf(isas[i])});
-          if (failed(object))
-            return failure();
-          objects[i] = std::move(*object);
-          auto fact = formats::readPart<formats::Manifest::Program>(
-              toJson(lowered[i]->getAttr(kProgramAttr)), kProgramAttr);
-          if (!fact)
-            return LogicalResult(lowered[i].emitError() << fact.error().message);
-          facts[i] = std::move(*fact);
-          if (++done < isas.size())
-            ProgressAction::report(&getContext(), "program", done, isas.size());
-          return success();
-        })))
-      return signalPassFailure();
+    SmallVector<Object> objects;
+    std::vector<formats::Manifest::Program> facts;
+    for (ModuleOp program : compiled) {
+      objects.push_back(std::move(objectOf.find(*program.getSymName())->second));
+      auto fact = formats::readPart<formats::Manifest::Program>(
+          toJson(program->getAttr(kProgramAttr)), kProgramAttr);
+      if (!fact) {
+        program.emitError() << fact.error().message;
+        return signalPassFailure();
+      }
+      facts.push_back(std::move(*fact));
+    }
     module->setAttr(kProgramAttr,
                     toAttribute(&getContext(), formats::partJson(mergePrograms(facts))));
 

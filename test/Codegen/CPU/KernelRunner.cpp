@@ -86,10 +86,11 @@ void KernelLibrary::compile(const Target &target, Build build) {
   }
   ASSERT_TRUE(succeeded(verify(*module)));
 
-  PassManager pm(&context);
-  buildLowerToLLVMPipeline(pm);
-  ASSERT_TRUE(succeeded(pm.run(*module)));
-  auto code = emitObject(*module, target);
+  auto code = emitObject(*module, target, [&] {
+    PassManager pm(&context);
+    buildLowerToLLVMPipeline(pm);
+    return pm.run(*module);
+  });
   ASSERT_TRUE(succeeded(code));
 
   llvm::SmallString<128> path;
