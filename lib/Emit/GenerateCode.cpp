@@ -66,11 +66,13 @@ static std::string checksumOf(StringRef bytes) {
 /// Of everything that the code of a module depends on: its IR, what it is for, and who generates.
 static std::string keyOf(Operation *module, const Twine &target) {
   constexpr int64_t all = std::numeric_limits<int64_t>::max(); // whatever the command line elides
+  OpPrintingFlags flags;
+  flags.elideLargeElementsAttrs(all).elideLargeResourceString(all);
+  flags.useLocalScope(); // other threads work on the modules beside this one
   std::string text;
   llvm::raw_string_ostream stream(text);
   stream << EASYQUANT_VERSION << ' ' << LLVM_VERSION_STRING << ' ' << target << '\n';
-  module->print(stream,
-                OpPrintingFlags().elideLargeElementsAttrs(all).elideLargeResourceString(all));
+  module->print(stream, flags);
   return checksumOf(text);
 }
 
