@@ -63,7 +63,8 @@ static std::string checksumOf(StringRef bytes) {
   return checksum.hex();
 }
 
-/// Of everything that the code of a module depends on: its IR, what it is for, and who generates.
+/// The checksum of everything that the code of a module depends on: its IR, what it is for, and who
+/// generates.
 static std::string keyOf(Operation *module, const Twine &target) {
   constexpr int64_t all = std::numeric_limits<int64_t>::max(); // whatever the command line elides
   OpPrintingFlags flags;
