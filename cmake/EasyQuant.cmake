@@ -11,11 +11,12 @@ endif()
 
 # Line tables are enough for a backtrace, and keep the build and the objects small.
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -gline-tables-only -DNDEBUG")
-# What is optimized for speed; a build with sanitizers is compiled once, and run once.
-set(EASYQUANT_FAST -O3)
+# For libraries whose loops take the time of compilations and tests. A build with sanitizers is run once, so that compiling it
+# costs more than running it slowly.
+set(EASYQUANT_LOOP_FLAGS -O3)
 if(EASYQUANT_SANITIZER)
   set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -gline-tables-only -DNDEBUG")
-  set(EASYQUANT_FAST "")
+  set(EASYQUANT_LOOP_FLAGS "")
 endif()
 
 add_library(easyquant_flags INTERFACE)

@@ -16,6 +16,7 @@
 #include "llvm/IR/Module.h"
 #include "llvm/Passes/PassBuilder.h"
 #include "llvm/Support/CachePruning.h"
+#include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Target/TargetMachine.h"
 
@@ -63,8 +64,20 @@ static std::string checksumOf(StringRef bytes) {
   return checksum.hex();
 }
 
-/// The checksum of everything that the code of a module depends on: its IR, what it is for, and who
-/// generates.
+/// Which program generates code: one that is built again may generate other code of the same IR.
+static std::string generator() {
+  static int here;
+  const std::string path = llvm::sys::fs::getMainExecutable(nullptr, &here);
+  llvm::sys::fs::file_status status;
+  if (llvm::sys::fs::status(path, status))
+    return path;
+  return fmt::format("{} {} {}", path, status.getSize(),
+                     status.getLastModificationTime().time_since_epoch().count());
+}
+
+/// The checksum of everything that the code of a module depends on: the functions and constants in
+/// it, what it is for, and who generates. What is reported of a model, in attributes of the module,
+/// is none of these.
 static std::string keyOf(Operation *module, const Twine &target) {
   constexpr int64_t all = std::numeric_limits<int64_t>::max(); // whatever the command line elides
   OpPrintingFlags flags;
@@ -72,8 +85,11 @@ static std::string keyOf(Operation *module, const Twine &target) {
   flags.useLocalScope(); // other threads work on the modules beside this one
   std::string text;
   llvm::raw_string_ostream stream(text);
-  stream << EASYQUANT_VERSION << ' ' << LLVM_VERSION_STRING << ' ' << target << '\n';
-  module->print(stream, flags);
+  stream << generator() << ' ' << LLVM_VERSION_STRING << ' ' << target << '\n';
+  for (Operation &op : module->getRegion(0).getOps()) {
+    op.print(stream, flags);
+    stream << '\n';
+  }
   return checksumOf(text);
 }
 

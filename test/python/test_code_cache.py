@@ -2,9 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Code of kernels that is kept between compilations: used, the same bytes, never damaged."""
 
+import shutil
+import subprocess
+
 import pytest
 
-from helpers import ISA, assert_refused, compile_model, folder_contents, run_tool
+from helpers import ISA, assert_refused, compile_model, folder_contents, run_tool, tool
 
 
 @pytest.fixture
@@ -41,6 +44,16 @@ def test_what_is_kept_is_used(compile_with, tiny_llama, tmp_path):
     (other,) = set(kept_files(cache)) - {program}
     other.rename(program)
     assert compile_with(cache)["model.so"] == (tmp_path / "float" / "model.so").read_bytes()
+
+
+def test_a_program_that_was_built_again_generates_its_code(compile_with, tiny_llama, tmp_path):
+    cache = tmp_path / "cache"
+    expected = compile_with(cache)
+    again = shutil.copy(tool("easyquant-compile"), tmp_path / "easyquant-compile")  # another file, with another time
+    done = subprocess.run([again, tiny_llama, "-o", tmp_path / "again", "--scheme=W8A8", ISA], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len(kept_files(cache)) == 2
+    assert folder_contents(tmp_path / "again") == expected
 
 
 @pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b[:20], lambda b: b"", lambda b: b[:90] + bytes([b[90] ^ 1]) + b[91:]])
