@@ -31,7 +31,7 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes minutes; runs only with --slow")
     if not hasattr(config, "workerinput"):  # not in a worker, which has it of this process
-        # Most tests compile kernels that others have compiled: without this the suite takes twice the time.
+        # Most tests compile kernels that others have compiled.
         folder = tempfile.TemporaryDirectory(prefix="easyquant-code-")
         config.add_cleanup(folder.cleanup)
         os.environ["EASYQUANT_CODE_CACHE"] = folder.name
