@@ -96,9 +96,9 @@ def main():
         if args.fast == "no":
             asan = REPO / "build-asan"
             suites += [
-                ("build-asan: fuzz the header readers", [asan / "unittests/FuzzHeaders", "--seconds", 60]),
+                ("build-asan: fuzz the header readers", [asan / "unittests/FuzzHeaders", "--seconds", 30]),
                 # Without AddressSanitizer: see docs/Architecture.md, "What holds against hostile IR".
-                ("fuzz the passes", [args.build / "unittests/FuzzIR", "test", "--seconds", 60]),
+                ("fuzz the passes", [args.build / "unittests/FuzzIR", "test", "--seconds", 30]),
                 ("cleanups between all passes", [args.build / "unittests/FuzzIR", "test", "--cleanups"]),
                 *unit_tests(asan, {"UBSAN_OPTIONS": "print_stacktrace=1"}),
                 *unit_tests(REPO / "build-tsan", {"TSAN_OPTIONS": f"suppressions={REPO / 'test/tsan.suppressions'}"}),

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets up, builds and runs every test. --fast leaves out the sanitizer builds and the two minutes of fuzzing.
+# Sets up, builds and runs every test. --fast leaves out the sanitizer builds and the minute of fuzzing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
