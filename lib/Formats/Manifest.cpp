@@ -104,6 +104,7 @@ template <typename Fields> void mapFields(Fields &fields, Manifest::WeightScheme
   fields.required("symmetric", scheme.symmetric);
   fields.optional("table", scheme.table);
   fields.optional("outer", scheme.outer);
+  fields.optional("hadamard", scheme.hadamard, kSmall);
 }
 
 template <typename Fields> void mapFields(Fields &fields, Manifest::InputScheme &scheme) {
@@ -119,6 +120,7 @@ template <typename Fields> void mapFields(Fields &fields, Manifest::InputScheme 
   fields.optional("outer", scheme.outer);
   fields.optional("sinks", scheme.sinks);
   fields.optional("online", scheme.online);
+  fields.optional("hadamard", scheme.hadamard, kSmall);
 }
 
 template <typename Fields> void mapFields(Fields &fields, Manifest::Site &site) {

@@ -85,8 +85,13 @@ LogicalResult CPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel, RowO
                                  double epsilon, Arguments &arguments) const {
   cpu::RowSpec spec{op, lm::columns(rowsOf(kernel)), epsilon};
   auto quantize = kernel.find<equant::QuantizeRowsOp>();
+  Operation *result = kernel.first();
+  if (auto hadamard = kernel.find<equant::HadamardOp>()) {
+    spec.hadamard = hadamard.getBlockAttr().getInt();
+    result = hadamard;
+  }
   if (!quantize) {
-    arguments.set("y", b.result(kernel.first()->getResult(0), b.rows(b[rowsOf(kernel)])));
+    arguments.set("y", b.result(result->getResult(0), b.rows(b[rowsOf(kernel)])));
     return launch(b, kernel.first(), cpu::getOrEmitRowOp, spec, arguments, Phase::Other);
   }
   if (!quantize.getRows().getType().getSums())
@@ -128,6 +133,11 @@ void CPULauncher::addRowOps(KernelLibrary &library) const {
   easyquant::addRowOps(
       library, [*this](LaunchBuilder &b, const KernelOps &kernel, RowOp op, double epsilon,
                        Arguments &arguments) { return rowOp(b, kernel, op, epsilon, arguments); });
+  library.add<equant::HadamardOp>([*this](auto &b, auto op, const KernelOps &kernel) {
+    Arguments arguments(b, {{"x", b[op.getInput()]}});
+    const bool isQuantized = bool(kernel.find<equant::QuantizeRowsOp>());
+    return rowOp(b, kernel, isQuantized ? RowOp::Quantize : RowOp::Copy, 0, arguments);
+  });
   library.add<equant::AdvanceOp>(
       [*this](auto &b, auto op, const KernelOps &) { return advance(b, op); });
   library.add<equant::TokenAbsMaxOp>([*this](auto &b, auto op, const KernelOps &) {

@@ -7,6 +7,8 @@
 
 #include "easyquant/Numerics/Scheme.h"
 
+#include "easyquant/Numerics/Hadamard.h"
+
 #include <algorithm>
 
 namespace easyquant::numerics {
@@ -82,6 +84,11 @@ Result<void> checkScheme(const Scheme &scheme) {
                      "activations with one static scale; leave them out",
                      scheme.bits, scheme.dynamic ? "dynamic" : "static",
                      toString(scheme.granularity));
+  if (scheme.hadamard != 0 && !isHadamardBlock(scheme.hadamard))
+    return makeError(ErrorCode::InvalidArgument,
+                     "basis that is rotated in blocks of {} columns: blocks are powers of two from "
+                     "{} to {}",
+                     scheme.hadamard, kLeastHadamard, kLargestHadamard);
   bool isDynamicGroup = scheme.granularity == Granularity::Group && !scheme.isInteger();
   if (scheme.dynamic && scheme.granularity != Granularity::Token &&
       scheme.granularity != Granularity::Tensor && !isDynamicGroup)
@@ -119,6 +126,8 @@ std::string toString(const Scheme &scheme) {
     text += fmt::format(", {} scales", toString(scheme.scales));
   if (scheme.outer)
     text += ", scaled";
+  if (scheme.hadamard)
+    text += fmt::format(", behind H{}", scheme.hadamard);
   return text;
 }
 

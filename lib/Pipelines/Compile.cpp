@@ -278,6 +278,7 @@ void buildQuantizePipeline(OpPassManager &pm, const OptionValues &options) {
   auto firstRounding = llvm::find_if(request.methods, isRounding);
   for (const std::string &name : llvm::make_range(request.methods.begin(), firstRounding))
     pm.addPass(createMethod(name, options));
+  pm.addPass(equant::createRotate());
   if (request.weighsErrors)
     pm.addPass(methods::createChooseRanges(passOptions<methods::ChooseRangesOptions>(options)));
   for (const std::string &name : llvm::make_range(firstRounding, request.methods.end()))

@@ -7,6 +7,8 @@
 
 #include "easyquant/Weights/ConstantTensors.h"
 
+#include "easyquant/Numerics/Hadamard.h"
+
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -30,8 +32,8 @@ FailureOr<ConstantReader> ConstantReader::open(ModuleOp module) {
 }
 
 Result<void> ConstantReader::check(const ConstantTensor &tensor) const {
-  for (const ScaleStep &step : tensor.steps)
-    if (auto done = check(step.factor); !done)
+  for (const ConstantStep &step : tensor.steps)
+    if (auto done = step.block ? Result<void>() : check(step.factor); !done)
       return done;
   if (tensor.isComputed() && work.folder().empty())
     return makeError(
@@ -52,8 +54,25 @@ Result<void> ConstantReader::check(const ConstantTensor &tensor) const {
   return {};
 }
 
-Result<void> ConstantReader::apply(const ScaleStep &step, const ConstantTensor &tensor,
+static Result<void> rotate(const ConstantTensor &tensor, int64_t block, int64_t firstRow,
+                           int64_t rows, std::span<float> values) {
+  const int64_t columns = tensor.columns();
+  for (int64_t i = 0; i < rows; ++i) {
+    std::span<float> row = values.subspan(i * columns, columns);
+    numerics::rotateConstant(row, block);
+    if (!std::ranges::all_of(row, [](float x) { return std::isfinite(x); }))
+      return makeError(ErrorCode::Corrupt,
+                       "tensor '{}': row {} is too large to be rotated in blocks of {} columns; "
+                       "leave the site in the plain basis",
+                       tensor.global, firstRow + i, block);
+  }
+  return {};
+}
+
+Result<void> ConstantReader::apply(const ConstantStep &step, const ConstantTensor &tensor,
                                    int64_t firstRow, int64_t rows, std::span<float> values) const {
+  if (step.block)
+    return rotate(tensor, step.block, firstRow, rows, values);
   int64_t columns = tensor.columns();
   bool byRow = step.axis == 0;
   std::vector<float> factor(byRow ? rows : columns);
@@ -108,7 +127,7 @@ Result<void> ConstantReader::readRows(const ConstantTensor &tensor, int64_t firs
       });
   if (!done)
     return done;
-  for (const ScaleStep &step : tensor.steps)
+  for (const ConstantStep &step : tensor.steps)
     if (auto applied = apply(step, tensor, firstRow, rows, out); !applied)
       return applied;
   return {};

@@ -31,8 +31,10 @@ std::string ConstantTensor::key() const {
   std::string text = global + '\1' + file + '\1' + stamp;
   if (isPart())
     text += fmt::format("\5{}:{}", fmt::join(first, ","), fmt::join(shape, ","));
-  for (const ScaleStep &step : steps)
-    text += fmt::format("\2{}{}{}\3", step.divide ? '/' : '*', step.axis, step.factor.key());
+  for (const ConstantStep &step : steps)
+    text += step.block ? fmt::format("\6{}", step.block)
+                       : fmt::format("\2{}{}{}\3", step.divide ? '/' : '*', step.axis,
+                                     step.factor.key());
   return text;
 }
 
@@ -45,8 +47,9 @@ void ConstantTensor::cut(ArrayRef<int64_t> offsets, ArrayRef<int64_t> sizes) {
     first[axis] += offsets[axis];
     shape[axis] = sizes[axis];
   }
-  for (ScaleStep &step : steps)
-    step.factor.cut(offsets[step.axis], sizes[step.axis]);
+  for (ConstantStep &step : steps)
+    if (!step.block)
+      step.factor.cut(offsets[step.axis], sizes[step.axis]);
 }
 
 //===----------------------------------------------------------------------===//
@@ -118,16 +121,30 @@ FailureOr<ConstantTensor> ConstantMatcher::match(Location loc, StringRef site, V
                                                  int depth) const {
   bool isSlice = isa_and_present<tensor::ExtractSliceOp, shard::AllSliceOp>(value.getDefiningOp());
   auto scale = value.getDefiningOp<ScaleOp>();
-  if ((isSlice || scale) && depth == kMaxDepth)
+  auto hadamard = value.getDefiningOp<HadamardOp>();
+  if ((isSlice || scale || hadamard) && depth == kMaxDepth)
     return emitError(loc) << "site '" << site << "': expected at most " << kMaxDepth
-                          << " equant.scale and slices on a constant, found more";
+                          << " equant.scale, equant.hadamard and slices on a constant, found more";
   if (isSlice) {
     FailureOr<Part> part = matchPart(loc, site, value, rank);
     if (failed(part))
       return failure();
     FailureOr<ConstantTensor> tensor = match(loc, site, part->whole, depth + 1);
+    if (failed(tensor))
+      return failure();
+    for (const ConstantStep &step : tensor->steps)
+      if (step.block &&
+          (part->offsets[1] % step.block != 0 || part->sizes[1] % step.block != 0))
+        return emitError(loc) << "site '" << site << "': " << part->sizes[1] << " columns from "
+                              << part->offsets[1] << " on are no whole blocks of " << step.block
+                              << " columns, in which equant.hadamard rotates them";
+    tensor->cut(part->offsets, part->sizes);
+    return tensor;
+  }
+  if (hadamard) {
+    FailureOr<ConstantTensor> tensor = match(loc, site, hadamard.getInput(), depth + 1);
     if (succeeded(tensor))
-      tensor->cut(part->offsets, part->sizes);
+      tensor->steps.push_back({.block = hadamard.getBlockAttr().getInt()});
     return tensor;
   }
   if (scale) {
@@ -137,7 +154,9 @@ FailureOr<ConstantTensor> ConstantMatcher::match(Location loc, StringRef site, V
     FailureOr<ConstantTensor> factor = match(loc, site, scale.getFactor(), depth + 1);
     if (failed(factor))
       return failure();
-    tensor->steps.push_back({std::move(*factor), scale.getAxisAttr().getInt(), scale.getDivide()});
+    tensor->steps.push_back({.factor = std::move(*factor),
+                             .axis = scale.getAxisAttr().getInt(),
+                             .divide = scale.getDivide()});
     return tensor;
   }
   GlobalOp global = getExternGlobal(value);
@@ -145,7 +164,8 @@ FailureOr<ConstantTensor> ConstantMatcher::match(Location loc, StringRef site, V
     InFlightDiagnostic diagnostic = emitError(loc)
                                     << "site '" << site
                                     << "': expected a constant (a global with "
-                                       "external contents, equant.scale or a part of one), "
+                                       "external contents, equant.scale, equant.hadamard or a part "
+                                       "of one), "
                                        "found ";
     if (Operation *op = value.getDefiningOp())
       diagnostic << op->getName();

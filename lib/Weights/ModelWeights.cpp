@@ -135,19 +135,23 @@ LogicalResult ModelWeights::collectFloat(const ConstantMatcher &matcher, OpOpera
   return success();
 }
 
+/// Does the op make a constant of constants?
+static bool makesConstant(Operation *op) {
+  if (auto hadamard = dyn_cast<HadamardOp>(op))
+    return hadamard.getInput().getType().hasStaticShape();
+  return isa<ScaleOp, ConcatOp, tensor::ExtractSliceOp, shard::AllSliceOp>(op);
+}
+
 LogicalResult ModelWeights::collectFloats(ModuleOp module, const ConstantMatcher &matcher) {
   WalkResult result = module.walk([&](Operation *op) -> WalkResult {
     // These read constants for the sake of their own readers.
-    if (isa<QuantizeOp, FromCodesOp, ScaleOp, ConcatOp, tensor::ExtractSliceOp, shard::AllSliceOp>(
-            op))
+    if (isa<QuantizeOp, FromCodesOp>(op) || makesConstant(op))
       return WalkResult::advance();
     for (OpOperand &operand : op->getOpOperands()) {
       if (isa<WeightType>(operand.get().getType()))
         continue;
       Operation *made = operand.get().getDefiningOp();
-      bool isConstant =
-          isa_and_nonnull<ScaleOp, ConcatOp, tensor::ExtractSliceOp, shard::AllSliceOp>(made) ||
-          matcher.getExternGlobal(operand.get());
+      bool isConstant = (made && makesConstant(made)) || matcher.getExternGlobal(operand.get());
       if (isConstant && failed(collectFloat(matcher, operand)))
         return WalkResult::interrupt();
     }

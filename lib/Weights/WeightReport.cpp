@@ -54,6 +54,8 @@ Attribute easyquant::equant::describeScheme(MLIRContext *context, SchemeAttr sch
     entry.set("online", b.getBoolAttr(true));
   if (scheme.getSinks())
     entry.set("sinks", b.getStringAttr("keep"));
+  if (scheme.getHadamard())
+    entry.set("hadamard", b.getI64IntegerAttr(scheme.getHadamard()));
   entry.set("granularity", b.getStringAttr(stringifyGranularity(scheme.getGranularity())));
   if (isWeight || scheme.getGranularity() == Granularity::Group)
     entry.set("group_size", b.getI64IntegerAttr(scheme.getGroupSize()));

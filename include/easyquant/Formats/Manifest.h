@@ -104,6 +104,7 @@ struct Manifest {
     std::string scaleType; ///< "f32", "f16", ...
     std::optional<std::vector<double>> table; ///< what codes of a table stand for
     std::optional<std::string> outer;         ///< "tensor": scales have one of their own
+    std::optional<int64_t> hadamard; ///< columns of a block of the rotated basis; none: plain
     bool operator==(const WeightScheme &) const = default;
   };
   struct InputScheme {
@@ -114,6 +115,7 @@ struct Manifest {
     std::optional<std::string> outer; ///< "tensor": scales of groups are in units of a static one
     std::optional<std::string> sinks; ///< "keep": tokens out of the static range have own scales
     std::optional<bool> online;       ///< true: the scale of the tensor is state of a sequence
+    std::optional<int64_t> hadamard;  ///< that of the weight
     bool operator==(const InputScheme &) const = default;
   };
   struct Site {

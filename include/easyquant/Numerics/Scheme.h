@@ -60,6 +60,9 @@ struct Scheme {
   /// Static int8 activations only: tokens that leave the range, attention sinks above all, have
   /// scales of their own (definition 4 of Quantize.h).
   bool sinks = false;
+  /// Codes are those of rows in the basis of Hadamard.h, of blocks of so many columns; 0: as they
+  /// are.
+  int64_t hadamard = 0;
 
   bool isInteger() const { return codes == CodeFormat::Integer; }
   friend bool operator==(const Scheme &, const Scheme &) = default;
@@ -99,8 +102,8 @@ constexpr int64_t scaleRows(const Scheme &scheme, int64_t rows) {
 /// isCodeWidth, or not that of the codes' format, a group size without groups (or the reverse),
 /// scales per token that are not dynamic, dynamic scales of weights, an asymmetric scheme with
 /// `fullRange` (it has that range anyway), zero points or `fullRange` of codes that are no
-/// integers, `sinks` of anything but int8 with one static scale. A size need not divide K, nor be
-/// below it.
+/// integers, `sinks` of anything but int8 with one static scale, a block that is no
+/// isHadamardBlock. A group size need not divide K, nor be below it.
 Result<void> checkScheme(const Scheme &scheme);
 
 /// For people: "int4 symmetric, groups of 128, f16 scales", "int8 symmetric, per token, dynamic",

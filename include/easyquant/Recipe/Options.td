@@ -122,6 +122,19 @@ let group = "Quantization" in {
       let value = "KIND";
     }
   }
+  let planned = 1, perSite = 1 in {
+    def ActivationBasis : TableOption<"activationBasis", Choice, "activation-basis", "plain",
+                                      "basis in which linears read activations: hadamard rotates blocks of columns, so that a few large ones do not take all codes"> {
+      let choices = ["plain", "hadamard"];
+      let value = "BASIS";
+    }
+    def HadamardBlock : TableOption<"hadamardBlock", Integer, "hadamard-block", "512",
+                                    "most columns that are rotated together, a power of two; a site takes the most that divide its columns"> {
+      let value = "N";
+      let least = "16";
+      let most = "512";
+    }
+  }
   let planned = 1 in {
     def Head : TableOption<"head", Choice, "head", "", "the output head and an embedding tied to it"> {
       let choices = ["int8", "float"];

@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 //
 // A weight, norm weight or bias is a global, a global whose rows or columns equivalence transforms
-// have scaled (equant.scale), or a part of such (tensor.extract_slice): some of its rows or
-// columns. Here are such expressions without the IR, and what computes them, a few rows at a time.
+// have scaled (equant.scale), or that is rotated (equant.hadamard), or a part of such
+// (tensor.extract_slice): some of its rows or columns. Here are such expressions without the IR, and what computes them, a few rows at a time.
 //
 //===----------------------------------------------------------------------===//
 
@@ -27,16 +27,17 @@
 
 namespace easyquant::equant {
 
-struct ScaleStep;
+struct ConstantStep;
 
-/// A vector or a matrix of constants: a global or a part of it, scaled any number of times.
+/// A vector or a matrix of constants: a global or a part of it, scaled and rotated any number of
+/// times.
 struct ConstantTensor {
   std::string global;
   /// The file of a computed global. Empty: a tensor of the model.
   std::string file, stamp;
   std::vector<int64_t> stored;       ///< the shape of the global
   std::vector<int64_t> first, shape; ///< of the part: where it begins, its extents
-  std::vector<ScaleStep> steps;      ///< of the part, in order of application
+  std::vector<ConstantStep> steps;   ///< of the part, in order of application
 
   /// Elements of a row; a vector has one element a row.
   int64_t columns() const;
@@ -52,9 +53,10 @@ struct ConstantTensor {
   formats::ComputedPlace place(formats::DType type) const;
 };
 
-/// equant.scale.
-struct ScaleStep {
-  ConstantTensor factor; ///< a vector
+/// equant.scale, or equant.hadamard if there is a block.
+struct ConstantStep {
+  int64_t block = 0;
+  ConstantTensor factor = {}; ///< a vector
   int64_t axis = 0;
   bool divide = false;
 };
@@ -127,7 +129,7 @@ public:
 private:
   ConstantReader(formats::ModelSource model, formats::ComputedConstants work)
       : model(std::move(model)), work(std::move(work)) {}
-  Result<void> apply(const ScaleStep &step, const ConstantTensor &tensor, int64_t firstRow,
+  Result<void> apply(const ConstantStep &step, const ConstantTensor &tensor, int64_t firstRow,
                      int64_t rows, std::span<float> values) const;
 
   formats::ModelSource model;

@@ -44,6 +44,8 @@ std::string symbolName(const RowSpec &spec) {
   std::string name = llvm::formatv("{0}_{1}", nameOf(spec.op), spec.columns);
   if (spec.op == RowOp::RmsNorm || spec.op == RowOp::LayerNorm)
     name += llvm::formatv("_eps{0:x-}", llvm::bit_cast<uint32_t>(static_cast<float>(spec.epsilon)));
+  if (spec.hadamard)
+    name += llvm::formatv("_h{0}", spec.hadamard);
   if (quantizes(spec))
     name += spec.op == RowOp::Quantize ? "" : "_quantize";
   if (isStatic(spec))
@@ -85,6 +87,9 @@ private:
   void emitStatistics();
   /// The result of the operation for some columns.
   Value emitValue(Value column, int64_t lanes);
+  Value emitOperation(Value column, int64_t lanes);
+  /// The result of the operation, rotated: in the buffer, or the result of the kernel.
+  void emitRotation();
   Value gelu(Value x);
   void emitCodes(Value source, bool sourceIsRow, Value absMax);
   Value emitCodesOfGroup(Value source, bool sourceIsRow, Value inverse, Index begin, int64_t count);
@@ -117,9 +122,10 @@ private:
   const RowSpec &spec;
   const KernelArguments &in;
   Value row;
-  Value buffer;          ///< values of the row that are read again; null: they are the input's
-  Value mean, deviation; ///< of the norms, for this row
-  Value scale;           ///< the online scale of the rows of a sequence
+  Value buffer;           ///< values of the row that are read again; null: they are the input's
+  bool isRotated = false; ///< `buffer` has the results of the row
+  Value mean, deviation;  ///< of the norms, for this row
+  Value scale;            ///< the online scale of the rows of a sequence
 };
 
 } // namespace
@@ -158,6 +164,77 @@ Value RowEmitter::gelu(Value x) {
 }
 
 Value RowEmitter::emitValue(Value column, int64_t lanes) {
+  return isRotated ? b.loadVector(lanes, buffer, {column}) : emitOperation(column, lanes);
+}
+
+/// The stage of Numerics/Hadamard.h that adds and subtracts lanes `distance` apart, in a register.
+static Value addAndSubtractLanes(KernelBuilder &b, Value x, int64_t distance) {
+  auto type = cast<VectorType>(x.getType());
+  SmallVector<int64_t> partners, chosen;
+  for (int64_t lane = 0; lane < type.getNumElements(); ++lane) {
+    partners.push_back(lane ^ distance);
+    chosen.push_back(lane & distance ? type.getNumElements() + lane : lane);
+  }
+  Value partner = b.shuffle(x, x, partners);
+  return b.shuffle(b.addf(x, partner), b.subf(partner, x), chosen);
+}
+
+/// The stages of Numerics/Hadamard.h that add and subtract whole registers.
+static void addAndSubtractRegisters(KernelBuilder &b, MutableArrayRef<Value> registers) {
+  const auto count = static_cast<int64_t>(registers.size());
+  for (int64_t distance = 1; distance < count; distance *= 2)
+    for (int64_t i = 0; i < count; ++i) {
+      if (i & distance)
+        continue;
+      Value low = registers[i], high = registers[i + distance];
+      registers[i] = b.addf(low, high);
+      registers[i + distance] = b.subf(low, high);
+    }
+}
+
+void RowEmitter::emitRotation() {
+  const int64_t lanes = b.target.lanes();
+  Value rotated = buffer ? buffer : in["y"];
+  auto at = [&](Value column) {
+    return buffer ? SmallVector<Index>{column} : SmallVector<Index>{row, column};
+  };
+  // Some stages in each pass, as many as registers hold; the row stays in the nearest cache.
+  auto emitPass = [&](Value first, int64_t distance, int64_t count,
+                      llvm::function_ref<Value(Value column)> load) {
+    SmallVector<Value> columns, registers;
+    for (int64_t i = 0; i < count; ++i) {
+      columns.push_back(b.add(first, i * distance));
+      registers.push_back(load(columns.back()));
+    }
+    addAndSubtractRegisters(b, registers);
+    Value factor =
+        b.constant(registers.front().getType(), 1 / std::sqrt(static_cast<double>(spec.hadamard)));
+    for (auto [value, column] : llvm::zip_equal(registers, columns))
+      b.storeVector(distance * count == spec.hadamard ? b.mulf(value, factor) : value, rotated,
+                    at(column));
+  };
+  int64_t together = std::min(wide(), spec.hadamard);
+  b.forLoop(0, spec.columns, together, [&](Value first) {
+    emitPass(first, lanes, together / lanes, [&](Value column) {
+      Value x = emitOperation(column, lanes);
+      for (int64_t distance = 1; distance < lanes; distance *= 2)
+        x = addAndSubtractLanes(b, x, distance);
+      return x;
+    });
+  });
+  while (together < spec.hadamard) {
+    const int64_t distance = together, count = std::min<int64_t>(8, spec.hadamard / distance);
+    together *= count;
+    b.forLoop(0, spec.columns, together, [&](Value block) {
+      b.forLoop(0, distance, lanes, [&](Value offset) {
+        emitPass(b.add(block, offset), distance, count,
+                 [&](Value column) { return b.loadVector(lanes, rotated, at(column)); });
+      });
+    });
+  }
+}
+
+Value RowEmitter::emitOperation(Value column, int64_t lanes) {
   Value x = loadRow(in.first(), column, lanes);
   switch (spec.op) {
   case RowOp::Quantize:
@@ -231,7 +308,7 @@ void RowEmitter::emitGroups(llvm::function_ref<Value(Index begin, int64_t count)
 
 Value RowEmitter::valueKept(Value column, int64_t lanes) {
   Value value = emitValue(column, lanes);
-  if (buffer)
+  if (buffer && !isRotated)
     b.storeVector(value, buffer, {column});
   return value;
 }
@@ -307,11 +384,16 @@ Value RowEmitter::emitExtrema() {
 }
 
 void RowEmitter::emitRow() {
+  isRotated = false;
   emitStatistics();
+  if (spec.hadamard)
+    emitRotation();
+  isRotated = spec.hadamard != 0;
   if (!quantizes(spec)) {
-    forColumns(b, 0, spec.columns, wide(), [&](Value column, int64_t lanes) {
-      b.storeVector(emitValue(column, lanes), in["y"], {row, column});
-    });
+    if (!isRotated)
+      forColumns(b, 0, spec.columns, wide(), [&](Value column, int64_t lanes) {
+        b.storeVector(emitValue(column, lanes), in["y"], {row, column});
+      });
     return;
   }
   if (isStatic(spec))
@@ -323,15 +405,13 @@ void RowEmitter::emitRow() {
       chooseOwn(params, absMax);
     return emitClampedCodes(params);
   }
-  if (spec.absMaxGiven)
-    return emitCodes(in["x"], /*sourceIsRow=*/true, b.load(in["absmax"], {row}));
-  Value absMax = emitAbsMax();
+  Value absMax = spec.absMaxGiven ? b.load(in["absmax"], {row}) : emitAbsMax();
   emitCodes(buffer ? buffer : in["x"], /*sourceIsRow=*/!buffer, absMax);
 }
 
 void RowEmitter::emit(Value begin, Value end) {
-  bool readsAgain = quantizes(spec) && (!isStatic(spec) || spec.sinks);
-  if (readsAgain && spec.op != RowOp::Quantize)
+  bool readsAgain = !isStatic(spec) || spec.sinks;
+  if (quantizes(spec) && (spec.hadamard || (readsAgain && spec.op != RowOp::Quantize)))
     buffer =
         memref::AllocaOp::create(b, b.memref({spec.columns}, b.f32()), b.getI64IntegerAttr(64));
   auto forRows = [&](Value from, Value to, Value first) {

@@ -112,10 +112,19 @@ def code_values(scheme: dict) -> np.ndarray:
     return np.where(field >= 2 ** (scheme["bits"] - 1), -magnitude, magnitude).astype(np.float32)
 
 
+def rotate(rows: np.ndarray, block: int) -> np.ndarray:
+    """Rows times the orthogonal Hadamard matrix over blocks of `block` columns, which is its own inverse: f32 like `rows`."""
+    hadamard = np.ones((1, 1))
+    while len(hadamard) < block:
+        hadamard = np.block([[hadamard, hadamard], [hadamard, -hadamard]])
+    blocks = rows.astype(np.float64).reshape(len(rows), -1, block)
+    return (blocks @ hadamard / np.sqrt(block)).reshape(rows.shape).astype(np.float32)
+
+
 def dequantize(packed: np.ndarray, scales: np.ndarray, rows: int, columns: int, scheme: dict, zero_points: np.ndarray | None = None,
                outer: np.ndarray | None = None) -> np.ndarray:  # fmt: skip
     """The weights that the artifact computes with, f32[rows, columns]: s · (q − z), or s · value(q), s being the product with the outer
-    scale of the row where there is one. `scheme`: as in the manifest."""
+    scale of the row where there is one; of a rotated basis back in the plain one. `scheme`: as in the manifest."""
     bits, group_size = scheme["bits"], scheme["group_size"]
     codes = unpack_codes(packed, bits, rows, columns)
     if scheme["codes"] == "integer":
@@ -125,7 +134,8 @@ def dequantize(packed: np.ndarray, scales: np.ndarray, rows: int, columns: int, 
     else:
         values = code_values(scheme)[codes.astype(np.int32) + 2 ** (bits - 1)]
     steps = unpack_scales(scale_values(scales, scheme["scale_type"]), rows, columns, group_size)
-    return values * (steps if outer is None else steps * unpack_scales(outer, rows, columns, 0))
+    weights = values * (steps if outer is None else steps * unpack_scales(outer, rows, columns, 0))
+    return rotate(weights, scheme["hadamard"]) if scheme.get("hadamard") else weights
 
 
 def relative_error(before: np.ndarray, after: np.ndarray) -> float:

@@ -30,4 +30,6 @@ def describe_operand(operand: dict | None) -> str:
         text += ", online"
     elif operand.get("dynamic") is False:
         text += ", static"
-    return text + (", sinks apart" if operand.get("sinks") else "")
+    if operand.get("sinks"):
+        text += ", sinks apart"
+    return text + (f", behind H{operand['hadamard']}" if operand.get("hadamard") else "")

@@ -8,6 +8,7 @@
 #include "GuardedBuffer.h"
 #include "KernelRunner.h"
 
+#include "easyquant/Numerics/Hadamard.h"
 #include "easyquant/Numerics/Quantize.h"
 #include "easyquant/Numerics/Reference.h"
 
@@ -255,6 +256,54 @@ TEST_P(RowOps, MatchReference) {
   }
 }
 
+// In a rotated basis, stored and in each quantized form, against the definitions applied to what
+// the unrotated form stores.
+TEST_P(RowOps, RotatedMatchDefinition) {
+  RowOp op = GetParam();
+  constexpr std::pair<int64_t, int64_t> shapes[] = {{16, 16}, {48, 16}, {576, 64}, {1536, 512}};
+  for (const Target &target : testTargets()) {
+    auto formsOf = [&](int64_t columns, int64_t block) {
+      std::vector<RowSpec> forms = quantizedForms(op, columns, 64);
+      forms.push_back({op == RowOp::Quantize ? RowOp::Copy : op, columns, kEpsilon});
+      for (RowSpec &spec : forms)
+        spec.hadamard = block;
+      return forms;
+    };
+    std::vector<RowSpec> specs;
+    for (auto [columns, block] : shapes) {
+      if (op != RowOp::Quantize)
+        specs.push_back({op, columns, kEpsilon});
+      llvm::append_range(specs, formsOf(columns, block));
+    }
+    KernelLibrary library = compile(target, specs);
+    for (auto [columns, block] : shapes) {
+      SCOPED_TRACE(target.name().str() + ", columns " + std::to_string(columns));
+      Inputs in(7, columns);
+      FloatOutput plain(in), stored(in);
+      auto y = plain.view(), z = stored.view();
+      if (op != RowOp::Quantize)
+        call(library.kernel(symbolName(RowSpec{op, columns, kEpsilon})), op, in, 1, y);
+      std::vector<float> rotated;
+      ConstMatrix values = op == RowOp::Quantize ? in.matrix(in.a) : plain.matrix();
+      for (int64_t m = 0; m < in.rows; ++m)
+        rotated.insert(rotated.end(), values.row(m), values.row(m) + columns);
+      for (int64_t m = 0; m < in.rows; ++m)
+        rotateActivation(std::span(rotated).subspan(m * columns, columns), block);
+      std::vector<RowSpec> forms = formsOf(columns, block);
+      call(library.kernel(symbolName(forms.back())), op, in, 1, z);
+      for (int64_t m = 0; m < in.rows; ++m)
+        for (int64_t c = 0; c < columns; ++c)
+          ASSERT_EQ(std::bit_cast<uint32_t>(stored.matrix()(m, c)),
+                    std::bit_cast<uint32_t>(rotated[m * columns + c]))
+              << "row " << m << ", " << c;
+      forms.pop_back();
+      for (const RowSpec &spec : forms)
+        checkQuantized(spec, library.kernel(symbolName(spec)), in,
+                       {rotated.data(), in.rows, columns});
+    }
+  }
+}
+
 // Enough rows for a parallel region.
 TEST_P(RowOps, SameBitsForEveryNumberOfThreads) {
   Inputs in(97, 500);
@@ -340,6 +389,8 @@ TEST(RowSpec, SpecsHaveNamesOfTheirOwn) {
         spec.epsilon = epsilon;
         names.insert(symbolName(spec));
       }
-  names.insert(symbolName(RowSpec{RowOp::RmsNorm, 64, 1e-5}));
-  EXPECT_EQ(names.size(), 2 * 2 * 7 + 1);
+  RowSpec plain{RowOp::RmsNorm, 64, 1e-5}, rotated = plain;
+  rotated.hadamard = 64;
+  names.insert({symbolName(plain), symbolName(rotated)});
+  EXPECT_EQ(names.size(), 2 * 2 * 7 + 2);
 }

@@ -9,12 +9,12 @@
 // RUN: easyquant-opt %s "--equant-absmax=scheme=W4A16 weight-observer=percentile weight-percentile=99.5" | FileCheck %s --check-prefixes=CHECK,PERCENTILE
 // RUN: easyquant-opt %s --equant-absmax=scheme=none | FileCheck %s --check-prefixes=CHECK,NONE
 
-// W8A8:  module attributes {equant.recipe = {activations = "dynamic", group_size = 0 : i64, head = "int8", ignore = [], method = "absmax", scheme = "W8A8", targets = [], weight_observer = "absmax"}}
-// W4A16: module attributes {equant.recipe = {activations = "dynamic", group_size = 128 : i64, head = "int8", ignore = [], method = "absmax", scheme = "W4A16", targets = [], weight_observer = "absmax"}}
-// W4A8:  module attributes {equant.recipe = {activations = "dynamic", group_size = 32 : i64,
+// W8A8:  module attributes {equant.recipe = {activation_basis = "plain", activations = "dynamic", group_size = 0 : i64, head = "int8", ignore = [], method = "absmax", scheme = "W8A8", targets = [], weight_observer = "absmax"}}
+// W4A16: module attributes {equant.recipe = {activation_basis = "plain", activations = "dynamic", group_size = 128 : i64, head = "int8", ignore = [], method = "absmax", scheme = "W4A16", targets = [], weight_observer = "absmax"}}
+// W4A8:  module attributes {equant.recipe = {activation_basis = "plain", activations = "dynamic", group_size = 32 : i64,
 // W2A16: group_size = 0 : i64, head = "int8", ignore = [], method = "smoothquant+gptq", scheme = "W2A16",
 // PERCENTILE: method = "absmax", scheme = "W4A16", targets = [], weight_observer = "percentile", weight_percentile = 9.950000e+01 : f64
-// NONE:  module attributes {equant.recipe = {activations = "dynamic", group_size = 0 : i64, head = "float", ignore = [], method = "absmax", scheme = "none", targets = [], weight_observer = "absmax"}}
+// NONE:  module attributes {equant.recipe = {activation_basis = "plain", activations = "dynamic", group_size = 0 : i64, head = "float", ignore = [], method = "absmax", scheme = "none", targets = [], weight_observer = "absmax"}}
 module {
   // CHECK-LABEL: func.func @site(
   func.func @site(%x: tensor<?x100xf32>, %w: tensor<16x100xf32>, %b: tensor<16xf32>) -> tensor<?x16xf32> {

@@ -22,7 +22,7 @@ module attributes {lm.source = "MODEL"} {
   func.func @scale(%x: tensor<?x16xf32>, %s: tensor<40x1xf32>) {
     %w = ml_program.global_load_const @model.embed_tokens.weight : tensor<40x16xf32>
     %q = equant.quantize %w scale(%s) : (tensor<40x16xf32>, tensor<40x1xf32>) -> !equant.weight<40x16, #w8>
-    // expected-error @below {{site 'up': expected a constant (a global with external contents, equant.scale or a part of one), found a block argument}}
+    // expected-error @below {{site 'up': expected a constant (a global with external contents, equant.scale, equant.hadamard or a part of one), found a block argument}}
     equant.linear %x, %q {sites = ["up"]} : (tensor<?x16xf32>, !equant.weight<40x16, #w8>) -> tensor<?x40xf32>
     return
   }
@@ -34,7 +34,7 @@ module attributes {lm.source = "MODEL"} {
 module attributes {lm.source = "MODEL"} {
   func.func @global(%x: tensor<?x16xf32>, %w: tensor<40x16xf32>) {
     %q = equant.quantize %w rule absmax : (tensor<40x16xf32>) -> !equant.weight<40x16, #w8>
-    // expected-error @below {{site 'up': expected a constant (a global with external contents, equant.scale or a part of one), found a block argument}}
+    // expected-error @below {{site 'up': expected a constant (a global with external contents, equant.scale, equant.hadamard or a part of one), found a block argument}}
     equant.linear %x, %q {sites = ["up"]} : (tensor<?x16xf32>, !equant.weight<40x16, #w8>) -> tensor<?x40xf32>
     return
   }

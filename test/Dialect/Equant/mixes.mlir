@@ -13,10 +13,10 @@
 // RUN: echo '{"scheme": "Q4", "sites": [{"match": "layers.0.o", "weight_observer": "mse"}, {"match": "re:down$", "scheme": "Q3", "method": "absmax"}, {"match": "layers.0.up", "scheme": "W8A16"}]}' > %t/b.json
 // RUN: easyquant-opt %s --equant-recipe=file=%t/b.json | FileCheck %s --check-prefix=RULES
 
-// CHECK: equant.recipe = {activations = "dynamic", head = "W5A16_ASYM", head_group_size = 64 : i64, ignore = ["skipped"], method = "zeropoint", scheme = "Q4", sites = [
-// CHECK-SAME: {activations = "dynamic", group_size = 64 : i64, match = "re:^layers\\.([0-2])\\.qkv$", method = "zeropoint", scheme = "W5A16_ASYM", weight_observer = "absmax"},
-// CHECK-SAME: {activations = "dynamic", group_size = 64 : i64, match = "re:^layers\\.([02])\\.up$", method = "zeropoint", scheme = "W5A16_ASYM", weight_observer = "absmax"},
-// CHECK-SAME: {activations = "dynamic", group_size = 64 : i64, match = "layers.1.up", method = "zeropoint", scheme = "W4A16_ASYM", weight_observer = "absmax"},
+// CHECK: equant.recipe = {activation_basis = "plain", activations = "dynamic", head = "W5A16_ASYM", head_group_size = 64 : i64, ignore = ["skipped"], method = "zeropoint", scheme = "Q4", sites = [
+// CHECK-SAME: {activation_basis = "plain", activations = "dynamic", group_size = 64 : i64, match = "re:^layers\\.([0-2])\\.qkv$", method = "zeropoint", scheme = "W5A16_ASYM", weight_observer = "absmax"},
+// CHECK-SAME: {activation_basis = "plain", activations = "dynamic", group_size = 64 : i64, match = "re:^layers\\.([02])\\.up$", method = "zeropoint", scheme = "W5A16_ASYM", weight_observer = "absmax"},
+// CHECK-SAME: {activation_basis = "plain", activations = "dynamic", group_size = 64 : i64, match = "layers.1.up", method = "zeropoint", scheme = "W4A16_ASYM", weight_observer = "absmax"},
 // CHECK-LABEL: func.func private @layer_0(
 // ASYM: weight = <i5, asymmetric, group = 64, scale = f16>>, site = "layers.0.qkv"}
 // ASYM: weight = <i5, asymmetric, group = 64, scale = f16>>, site = "layers.0.o"}

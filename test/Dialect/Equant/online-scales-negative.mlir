@@ -5,7 +5,7 @@
 #online = #equant.scheme<i8, symmetric, tensor, online>
 #w = #equant.scheme<i8, symmetric, channel>
 // expected-error @below {{the recipe has activations online-ema and online-window; expected one of them for all sites with online scales}}
-module attributes {equant.recipe = {activations = "online-ema", sites = [{match = "a", activations = "online-window"}]}} {
+module attributes {equant.recipe = {activation_basis = "plain", activations = "online-ema", sites = [{match = "a", activations = "online-window"}]}} {
   func.func @forward(%x: tensor<?x8xf32>, %batch: !lm.batch, %c: !equant.weight<8x8, #w>) {
     %g = equant.linear %x, %c {sites = ["a"], input_scheme = #online, input_scale = 0.5 : f32} : (tensor<?x8xf32>, !equant.weight<8x8, #w>) -> tensor<?x8xf32>
     return

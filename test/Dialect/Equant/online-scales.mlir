@@ -43,7 +43,7 @@
 // FUSED-NEXT:      equant.quantize_rows
 #online = #equant.scheme<i8, symmetric, tensor, online>
 #w = #equant.scheme<i8, symmetric, channel>
-module attributes {equant.recipe = {activations = "online-ema"}} {
+module attributes {equant.recipe = {activation_basis = "plain", activations = "online-ema"}} {
   func.func private @layer_0(%x: tensor<?x8xf32>, %batch: !lm.batch, %c: !equant.weight<8x8, #w>) -> tensor<?x8xf32> {
     %g = equant.linear %x, %c {sites = ["gate"], input_scheme = #online, input_scale = 0.5 : f32} : (tensor<?x8xf32>, !equant.weight<8x8, #w>) -> tensor<?x8xf32>
     %u = equant.linear %x, %c {sites = ["up"], input_scheme = #online, input_scale = 0.5 : f32} : (tensor<?x8xf32>, !equant.weight<8x8, #w>) -> tensor<?x8xf32>

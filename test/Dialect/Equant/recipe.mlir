@@ -8,9 +8,9 @@
 // RUN: %python %S/Inputs/attribute_to_json.py %t/recipe.txt > %t/b.json
 // RUN: easyquant-opt %s --equant-recipe=file=%t/b.json | diff %t/out.mlir -
 
-// CHECK: equant.recipe = {activations = "dynamic", group_size = 128 : i64, head = "float", ignore = ["skipped"], method = "gptq", scheme = "W4A16", sites = [
-// CHECK-SAME: {activations = "static", group_size = 0 : i64, match = "re:down$", method = "zeropoint", scheme = "W8A8", sinks = "keep", weight_observer = "absmax"},
-// CHECK-SAME: {activations = "dynamic", group_size = 8 : i64, match = "layers.0.up", method = "gptq", scheme = "W4A16", weight_observer = "percentile", weight_percentile = 9.900000e+01 : f64},
+// CHECK: equant.recipe = {activation_basis = "plain", activations = "dynamic", group_size = 128 : i64, head = "float", ignore = ["skipped"], method = "gptq", scheme = "W4A16", sites = [
+// CHECK-SAME: {activation_basis = "plain", activations = "static", group_size = 0 : i64, match = "re:down$", method = "zeropoint", scheme = "W8A8", sinks = "keep", weight_observer = "absmax"},
+// CHECK-SAME: {activation_basis = "plain", activations = "dynamic", group_size = 8 : i64, match = "layers.0.up", method = "gptq", scheme = "W4A16", weight_observer = "percentile", weight_percentile = 9.900000e+01 : f64},
 // CHECK-LABEL: func.func @forward(
 // CHECK: methods = ["gptq"], rule = percentile, percentile = 9.900000e+01 : f64, weight = <i4, symmetric, group = 8, scale = f16>>, site = "layers.0.up"}
 // CHECK: methods = [], rule = zeropoint, weight = <i8, asymmetric, channel>, input = <i8, asymmetric, tensor, sinks>>, site = "layers.0.down"}

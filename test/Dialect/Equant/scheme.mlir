@@ -101,12 +101,12 @@ func.func private @coarser() attributes {a = #equant.scheme<i8, symmetric, tenso
 
 // -----
 
-// expected-error @below {{expected 'dynamic' or 'online', 'sinks', 'scale = TYPE' and 'outer = tensor', in this order, found 'sometimes'}}
+// expected-error @below {{expected 'dynamic' or 'online', 'sinks', 'hadamard = SIZE', 'scale = TYPE' and 'outer = tensor', in this order, found 'sometimes'}}
 func.func private @trailer() attributes {a = #equant.scheme<i8, symmetric, tensor, sometimes>}
 
 // -----
 
-// expected-error @below {{expected 'dynamic' or 'online', 'sinks', 'scale = TYPE' and 'outer = tensor', in this order, found 'dynamic'}}
+// expected-error @below {{expected 'dynamic' or 'online', 'sinks', 'hadamard = SIZE', 'scale = TYPE' and 'outer = tensor', in this order, found 'dynamic'}}
 func.func private @order() attributes {a = #equant.scheme<i8, symmetric, token, scale = f16, dynamic>}
 
 // -----

@@ -72,11 +72,28 @@ class QuantizedWeight:
         return out
 
 
-class Linear:
-    """y = x W^T with W and x quantized as asked. weight: (out, in); weight_bits or input_bits None: left in float."""
+def block_of(columns, limit):
+    """The largest power of two from 16 to `limit` that divides the columns; 0 if there is none."""
+    return next((block for block in (512, 256, 128, 64, 32, 16) if block <= limit and columns % block == 0), 0)
 
-    def __init__(self, weight, dtype, weight_bits=None, group_size=0, input_bits=None, rule="absmax"):
+
+def rotate(x, block):
+    """Rows times the orthogonal Hadamard matrix over blocks of columns, by its definition; in the type of `x`."""
+    i = np.arange(block)
+    signs = np.array([[-1 if int(a & b).bit_count() % 2 else 1 for b in i] for a in i])
+    rotated = x.astype(np.float64).reshape(*x.shape[:-1], -1, block) @ (signs / np.sqrt(block))
+    return rotated.reshape(x.shape).astype(x.dtype)
+
+
+class Linear:
+    """y = x W^T with W and x quantized as asked. weight: (out, in); weight_bits or input_bits None: left in float. With `hadamard`, the most
+    columns that are rotated together, both are quantized in that basis."""
+
+    def __init__(self, weight, dtype, weight_bits=None, group_size=0, input_bits=None, rule="absmax", hadamard=0):
         self.dtype, self.input_bits = dtype, input_bits
+        self.block = block_of(weight.shape[1], hadamard) if weight_bits else 0
+        if self.block:
+            weight = rotate(np.asarray(weight), self.block)
         self.quantized = None
         if weight_bits is None:
             if input_bits is not None:
@@ -89,6 +106,8 @@ class Linear:
             self.quantized.codes = None  # only one of the two is needed again
 
     def __call__(self, x):
+        if self.block:
+            x = rotate(x, self.block)
         if self.input_bits is None:
             return x @ self.weight.T
         scale = absmax_scale(x, self.input_bits)
@@ -102,23 +121,25 @@ class Linear:
     def rows(self, index):
         """Rows of the (dequantized) weight: the embedding of those tokens."""
         if self.input_bits is None:
-            return self.weight[index]
-        return self.quantized.codes[index] * self.quantized.scales[index].astype(self.dtype)
+            rows = self.weight[index]
+        else:
+            rows = self.quantized.codes[index] * self.quantized.scales[index].astype(self.dtype)
+        return rotate(rows, self.block) if self.block else rows
 
 
 class Scheme:
     """What a preset means: bits of the linears, of their inputs, and of the head and tied embedding."""
 
-    def __init__(self, weight_bits=None, input_bits=None, group_size=0, head_bits=None, rule="absmax"):
+    def __init__(self, weight_bits=None, input_bits=None, group_size=0, head_bits=None, rule="absmax", hadamard=0):
         self.weight_bits, self.input_bits = weight_bits, input_bits
-        self.group_size, self.head_bits, self.rule = group_size, head_bits, rule
+        self.group_size, self.head_bits, self.rule, self.hadamard = group_size, head_bits, rule, hadamard
 
     def linear(self, weight, dtype):
-        return Linear(weight, dtype, self.weight_bits, self.group_size, self.input_bits, self.rule)
+        return Linear(weight, dtype, self.weight_bits, self.group_size, self.input_bits, self.rule, self.hadamard)
 
     def head(self, weight, dtype):
         """Per channel whatever the group size; its input is quantized when the linears' inputs are."""
-        return Linear(weight, dtype, self.head_bits, 0, self.input_bits if self.head_bits else None, self.rule)
+        return Linear(weight, dtype, self.head_bits, 0, self.input_bits if self.head_bits else None, self.rule, self.hadamard)
 
     def table(self, weight, dtype):
         """An embedding that is no head is float."""

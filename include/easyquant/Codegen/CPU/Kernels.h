@@ -210,7 +210,8 @@ mlir::func::FuncOp getOrEmitTokenAbsMax(mlir::ModuleOp module, const TokenAbsMax
 /// largest magnitude of each row. Online, the scale of a row is number `first` + 1 of what its
 /// sequence has in its slot of `state`, memref<?xFxf64>, and extrema, rows<2>, are the greatest of
 /// -x and of x in each row before it is rounded: the least value by its negative, so that extrema
-/// of several ranks are their maxima.
+/// of several ranks are their maxima. With a `hadamard` block the result is rotated
+/// (Numerics/Hadamard.h) before it is stored, quantized, or noted.
 struct RowSpec {
   RowOp op = RowOp::Quantize;
   int64_t columns = 0;
@@ -223,6 +224,7 @@ struct RowSpec {
                             ///< rows that leave the range (Numerics/OnlineScales.h)
   int64_t stateFields = 0;  ///< online only: F, of all sites
   bool absMaxGiven = false; ///< of Quantize, dynamic or with sinks in a range around 0
+  int64_t hadamard = 0;     ///< columns of a block; 0: not rotated
 };
 std::string symbolName(const RowSpec &spec);
 Description describe(const RowSpec &spec, mlir::MLIRContext *context);

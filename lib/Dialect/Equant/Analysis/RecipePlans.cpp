@@ -7,6 +7,7 @@
 
 #include "easyquant/Dialect/Equant/Analysis/RecipePlans.h"
 
+#include "easyquant/Numerics/Hadamard.h"
 #include "easyquant/Numerics/ScaleRules.h"
 #include "easyquant/Recipe/Mixes.h"
 #include "easyquant/Recipe/Presets.h"
@@ -173,6 +174,12 @@ Result<PlanAttr> easyquant::equant::makePlan(MLIRContext *context, const SiteReq
       groupSize == 0 ? numerics::Granularity::Channel : numerics::Granularity::Group;
   weight.groupSize = groupSize;
   weight.outer = preset->outer;
+  const int64_t block = request.options[option::hadamardBlock];
+  if (!numerics::isHadamardBlock(block))
+    return invalid("hadamard-block must be a power of two from " +
+                   Twine(numerics::kLeastHadamard) + " to " + Twine(numerics::kLargestHadamard) +
+                   ", found " + Twine(block));
+  weight.hadamard = request.options[option::activationBasis] == "hadamard" ? block : 0;
   if (weight.scales == numerics::ScaleFormat::UI6 && groupSize == 0)
     return invalid("scale type two-level needs groups, but scheme " + Twine(request.scheme()) +
                    " has a scale for each row; give a group size, or scale type f32");
@@ -188,7 +195,7 @@ Result<PlanAttr> easyquant::equant::makePlan(MLIRContext *context, const SiteReq
     scheme.dynamic = true;
     input = SchemeAttr::get(context, scheme);
   } else if (preset->input != recipe::InputCodes::None) {
-    numerics::Scheme scheme{.bits = 8};
+    numerics::Scheme scheme{.bits = 8, .hadamard = weight.hadamard};
     bool isInteger = preset->input == recipe::InputCodes::Int8;
     scheme.codes = isInteger ? numerics::CodeFormat::Integer : numerics::CodeFormat::F8E4M3FN;
     scheme.dynamic = !request.isCalibrated();
@@ -200,8 +207,9 @@ Result<PlanAttr> easyquant::equant::makePlan(MLIRContext *context, const SiteReq
     if (scheme.sinks && (!isInteger || scheme.dynamic))
       return invalid(Twine("sinks keep belongs to static or online activations of int8, found ") +
                      (scheme.dynamic ? "dynamic ones" : numerics::toString(scheme.codes)));
-    input = request.isOnline() ? SchemeAttr::perTensorOnline(context, scheme.sinks)
-                               : SchemeAttr::get(context, scheme);
+    input = request.isOnline()
+                ? SchemeAttr::perTensorOnline(context, scheme.sinks).inBasis(scheme.hadamard)
+                : SchemeAttr::get(context, scheme);
   }
   Result<DictionaryAttr> options = optionsOf(context, request, input && input.isCalibrated());
   if (!options)
@@ -246,6 +254,9 @@ static void describe(Builder &builder, const SiteRequest &request, bool ofRule,
       if (request.isCalibrated() &&
           request.options[option::sinks] != option::sinks.info().ownDefault)
         fields.set(key, builder.getStringAttr(request.options[option::sinks]));
+    } else if (&option == &option::hadamardBlock.info()) {
+      if (request.options[option::activationBasis] != "plain")
+        fields.set(key, builder.getI64IntegerAttr(request.options[option::hadamardBlock]));
     } else if (const OptionValue *value = request.options.find(option)) {
       fields.set(key, attributeOf(builder, *value));
     } else if (option.planned && &option != &option::weightPercentile.info() &&

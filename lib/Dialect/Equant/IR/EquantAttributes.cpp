@@ -172,7 +172,7 @@ SchemeAttr SchemeAttr::get(MLIRContext *context, const numerics::Scheme &scheme)
              scheme.symmetric, scheme.fullRange, static_cast<Granularity>(scheme.granularity),
              scheme.groupSize, scaleType(context, scheme.scales),
              scheme.dynamic ? ScaleOrigin::Dynamic : ScaleOrigin::Static, scheme.outer,
-             scheme.sinks);
+             scheme.sinks, scheme.hadamard);
 }
 
 SchemeAttr SchemeAttr::perToken(MLIRContext *context, unsigned bits) {
@@ -185,13 +185,20 @@ SchemeAttr SchemeAttr::perTensorOnline(MLIRContext *context, bool sinks) {
       get(context, {.bits = 8, .granularity = numerics::Granularity::Tensor, .sinks = sinks});
   return get(context, scheme.getCode(), scheme.getCodebook(), scheme.getSymmetric(),
              scheme.getFullRange(), scheme.getGranularity(), scheme.getGroupSize(),
-             scheme.getScale(), ScaleOrigin::Online, scheme.getOuter(), scheme.getSinks());
+             scheme.getScale(), ScaleOrigin::Online, scheme.getOuter(), scheme.getSinks(),
+             scheme.getHadamard());
+}
+
+SchemeAttr SchemeAttr::inBasis(int64_t hadamard) const {
+  return get(getContext(), getCode(), getCodebook(), getSymmetric(), getFullRange(),
+             getGranularity(), getGroupSize(), getScale(), getOrigin(), getOuter(), getSinks(),
+             hadamard);
 }
 
 /// The scheme of the parameters, of which code and scale are types of their kinds.
 static numerics::Scheme toScheme(Type code, CodebookAttr codebook, bool symmetric, bool fullRange,
                                  Granularity granularity, int64_t groupSize, Type scale,
-                                 ScaleOrigin origin, bool outer, bool sinks) {
+                                 ScaleOrigin origin, bool outer, bool sinks, int64_t hadamard) {
   numerics::Scheme scheme{.bits = static_cast<int>(code.getIntOrFloatBitWidth()),
                           .symmetric = symmetric,
                           .granularity = static_cast<numerics::Granularity>(granularity),
@@ -200,7 +207,8 @@ static numerics::Scheme toScheme(Type code, CodebookAttr codebook, bool symmetri
                           .fullRange = fullRange,
                           .scales = *scaleFormat(scale),
                           .outer = outer,
-                          .sinks = sinks};
+                          .sinks = sinks,
+                          .hadamard = hadamard};
   if (codebook) {
     scheme.codes = numerics::CodeFormat::Table;
     scheme.table = codebook.toNumerics();
@@ -214,7 +222,8 @@ static numerics::Scheme toScheme(Type code, CodebookAttr codebook, bool symmetri
 
 numerics::Scheme SchemeAttr::toNumerics() const {
   return toScheme(getCode(), getCodebook(), getSymmetric(), getFullRange(), getGranularity(),
-                  getGroupSize(), getScale(), getOrigin(), getOuter(), getSinks());
+                  getGroupSize(), getScale(), getOrigin(), getOuter(), getSinks(),
+                  getHadamard());
 }
 
 unsigned SchemeAttr::getBits() const { return getCode().getIntOrFloatBitWidth(); }
@@ -238,7 +247,7 @@ SmallVector<int64_t, 2> SchemeAttr::getScaleShape(ArrayRef<int64_t> matrixShape)
 LogicalResult SchemeAttr::verify(function_ref<InFlightDiagnostic()> emitError, Type code,
                                  CodebookAttr codebook, bool symmetric, bool fullRange,
                                  Granularity granularity, int64_t groupSize, Type scale,
-                                 ScaleOrigin origin, bool outer, bool sinks) {
+                                 ScaleOrigin origin, bool outer, bool sinks, int64_t hadamard) {
   if (!isCodeType(code))
     return emitError() << "codes must be " << kCodeTypes << ", found " << code;
   if (!isScaleType(scale))
@@ -261,7 +270,7 @@ LogicalResult SchemeAttr::verify(function_ref<InFlightDiagnostic()> emitError, T
     return emitError() << "an outer scale per tensor is not coarser than scales per "
                        << stringifyGranularity(granularity);
   numerics::Scheme scheme = toScheme(code, codebook, symmetric, fullRange, granularity, groupSize,
-                                     scale, origin, outer, sinks);
+                                     scale, origin, outer, sinks, hadamard);
   if (sinks && origin == ScaleOrigin::Dynamic)
     return emitError() << "sinks are kept apart from a static or online scale, found dynamic ones";
   scheme.dynamic = granularity == Granularity::Token; // weights are the ops' to check
@@ -281,6 +290,7 @@ struct SchemeTail {
   ScaleOrigin origin = ScaleOrigin::Static;
   Type scale;
   bool outer = false, sinks = false;
+  int64_t hadamard = 0;
 };
 } // namespace
 
@@ -290,12 +300,17 @@ static ParseResult parseTail(AsmParser &parser, SchemeTail &tail) {
     StringRef word;
     if (parser.parseKeyword(&word))
       return failure();
-    bool isFirst = !tail.sinks && !tail.scale && !tail.outer;
+    bool isFirst = !tail.sinks && !tail.hadamard && !tail.scale && !tail.outer;
     if (word == "sinks" && isFirst) {
       tail.sinks = true;
     } else if ((word == "dynamic" || word == "online") && isFirst &&
                tail.origin == ScaleOrigin::Static) {
       tail.origin = *symbolizeScaleOrigin(word);
+    } else if (word == "hadamard" && !tail.hadamard && !tail.scale && !tail.outer) {
+      if (parseNumber(parser, tail.hadamard))
+        return failure();
+      if (tail.hadamard == 0)
+        return parser.emitError(at) << "a basis that is not rotated says nothing of 'hadamard'";
     } else if (word == "scale" && !tail.scale && !tail.outer) {
       if (parser.parseEqual() || parser.parseType(tail.scale))
         return failure();
@@ -304,7 +319,7 @@ static ParseResult parseTail(AsmParser &parser, SchemeTail &tail) {
         return failure();
       tail.outer = true;
     } else {
-      return parser.emitError(at) << "expected 'dynamic' or 'online', 'sinks', 'scale = TYPE' and "
+      return parser.emitError(at) << "expected 'dynamic' or 'online', 'sinks', 'hadamard = SIZE', 'scale = TYPE' and "
                                      "'outer = tensor', in this order, found '"
                                   << word << "'";
     }
@@ -368,7 +383,7 @@ Attribute SchemeAttr::parse(AsmParser &parser, Type) {
     tail.scale = Float32Type::get(parser.getContext());
   return getChecked([&] { return parser.emitError(start); }, parser.getContext(), code, codebook,
                     symmetric, fullRange, *granularity, groupSize, tail.scale, tail.origin,
-                    tail.outer, tail.sinks);
+                    tail.outer, tail.sinks, tail.hadamard);
 }
 
 void SchemeAttr::print(AsmPrinter &printer) const {
@@ -388,6 +403,8 @@ void SchemeAttr::print(AsmPrinter &printer) const {
     printer << ", " << stringifyScaleOrigin(getOrigin());
   if (getSinks())
     printer << ", sinks";
+  if (getHadamard())
+    printer << ", hadamard = " << getHadamard();
   if (!getScale().isF32())
     printer << ", scale = " << getScale();
   if (getOuter())
@@ -430,6 +447,13 @@ PlanAttr PlanAttr::withWideScales() const {
   numerics::Scheme weight = getWeight().toNumerics();
   weight.scales = numerics::ScaleFormat::F32;
   return withWeight(*this, weight);
+}
+
+PlanAttr PlanAttr::inBasis(int64_t hadamard) const {
+  return get(getContext(), getMethods(), getRule(), getPercentile(),
+             getWeight().inBasis(hadamard),
+             getInput() ? getInput().inBasis(hadamard) : SchemeAttr(), getOptions(), getCodes(),
+             getScale(), getZeroPoint(), getOuter());
 }
 
 PlanAttr PlanAttr::withCodebook(const numerics::Codebook &codebook) const {

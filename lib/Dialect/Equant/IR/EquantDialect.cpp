@@ -43,6 +43,8 @@ PlanAttr easyquant::equant::getPlan(lm::EmbeddingOp op) {
 }
 
 StringRef easyquant::equant::embeddingSite(Value table) {
+  if (auto hadamard = table.getDefiningOp<HadamardOp>())
+    table = hadamard.getInput();
   auto load = table.getDefiningOp<ml_program::GlobalLoadConstOp>();
   if (!load)
     return "embedding";

@@ -9,6 +9,7 @@
 
 #include "easyquant/Dialect/LM/IR/Attention.h"
 #include "easyquant/Numerics/Bounds.h"
+#include "easyquant/Numerics/Hadamard.h"
 #include "easyquant/Numerics/OnlineScales.h"
 #include "easyquant/Numerics/SiteStatistics.h"
 
@@ -385,6 +386,26 @@ LogicalResult ScaleOp::verify() {
 }
 
 //===----------------------------------------------------------------------===//
+// HadamardOp
+//===----------------------------------------------------------------------===//
+
+LogicalResult HadamardOp::verify() {
+  const int64_t block = getBlockAttr().getInt(), columns = lm::columns(getInput());
+  if (!numerics::isHadamardBlock(block))
+    return emitOpError("block must be a power of two from ")
+           << numerics::kLeastHadamard << " to " << numerics::kLargestHadamard << ", found "
+           << block;
+  if (columns % block != 0)
+    return emitOpError("needs whole blocks of ") << block << " columns, found " << columns;
+  return success();
+}
+
+FailureOr<SmallVector<Value>> HadamardOp::buildGradients(OpBuilder &b, ArrayRef<Value> results,
+                                                         const llvm::BitVector &) {
+  return SmallVector<Value>{HadamardOp::create(b, getLoc(), results[0].getType(), results[0], getBlockAttr())};
+}
+
+//===----------------------------------------------------------------------===//
 // Quantized building blocks
 //===----------------------------------------------------------------------===//
 
@@ -426,6 +447,9 @@ static LogicalResult verifyProducts(OpT op, int64_t columns, SchemeAttr input) {
   SchemeAttr scheme = weight.getScheme();
   if (!input)
     return success();
+  if (input.getHadamard() != scheme.getHadamard())
+    return op.emitOpError("input and weight must have one basis; found ")
+           << input << " and " << scheme;
   if (input.isInteger() != scheme.isInteger())
     return op.emitOpError("input and weight are multiplied as integers or as floats, both; found ")
            << input << " and " << scheme;

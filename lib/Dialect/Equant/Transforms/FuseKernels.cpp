@@ -61,6 +61,34 @@ template <typename Producer, typename Consumer> struct FuseConversion : OpRewrit
   }
 };
 
+/// Is it the only reader of what a kernel over rows makes, which can go on with it?
+static bool isRowsMaker(Operation *producer, Operation *reader) {
+  return isa_and_present<lm::RmsNormOp, lm::LayerNormOp, lm::SiluMulOp, lm::GeluOp>(producer) &&
+         !isFused(producer) && producer->hasOneUse() && producer->getBlock() == reader->getBlock();
+}
+
+/// A row is rotated by the kernel that makes it, or that quantizes it.
+struct FuseRotation : OpRewritePattern<HadamardOp> {
+  using OpRewritePattern::OpRewritePattern;
+
+  LogicalResult matchAndRewrite(HadamardOp op, PatternRewriter &rewriter) const override {
+    if (isFused(op))
+      return failure();
+    SmallVector<Operation *> ops;
+    if (Operation *producer = op.getInput().getDefiningOp(); isRowsMaker(producer, op))
+      ops.push_back(producer);
+    ops.push_back(op);
+    if (op->hasOneUse())
+      if (auto quantize = dyn_cast<QuantizeRowsOp>(*op->getUsers().begin());
+          quantize && !quantize.getOnline() && quantize->getBlock() == op->getBlock())
+        ops.push_back(quantize);
+    if (ops.size() == 1)
+      return rewriter.notifyMatchFailure(op, "neither made nor quantized by a kernel over rows");
+    fuse(rewriter, ops.back(), ops);
+    return success();
+  }
+};
+
 /// Codes with online scales: the kernel that makes them reads the scales, and notes the extrema of
 /// what it rounds; an op whose result nothing else reads makes that on its way.
 struct FuseOnline : OpRewritePattern<QuantizeRowsOp> {
@@ -225,6 +253,8 @@ struct FuseKernels : easyquant::equant::impl::FuseKernelsBase<FuseKernels> {
     RewritePatternSet first(&getContext()), patterns(&getContext());
     first.add<FuseAppend>(&getContext(), fusions);
     first.add<FuseOnline>(&getContext());
+    if (fusions.rotatedRows)
+      first.add<FuseRotation>(&getContext());
     addRowOps<QuantizeRowsOp>(patterns);
     patterns.add<FuseResidual>(&getContext());
     if (fusions.bf16Results) {

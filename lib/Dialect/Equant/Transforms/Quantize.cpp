@@ -181,8 +181,10 @@ LogicalResult Quantize::reportFallbacks(ArrayRef<Fallback> fallbacks) {
   return diagnostic;
 }
 
-/// The global that a value is loaded from, or null.
+/// The global that a value is loaded from, and perhaps rotated, or null.
 static FlatSymbolRefAttr loadedGlobal(Value value) {
+  if (auto hadamard = value.getDefiningOp<HadamardOp>())
+    value = hadamard.getInput();
   auto load = value.getDefiningOp<GlobalLoadConstOp>();
   return load ? dyn_cast<FlatSymbolRefAttr>(load.getGlobal()) : FlatSymbolRefAttr();
 }

@@ -11,6 +11,7 @@
 
 #include "easyquant/Dialect/Equant/Analysis/NothingToDo.h"
 #include "easyquant/Dialect/Equant/Analysis/SitePatterns.h"
+#include "easyquant/Numerics/Hadamard.h"
 
 #include "llvm/ADT/SetVector.h"
 
@@ -202,6 +203,20 @@ void SitePlanner::expandMixes(const SitePatterns &ignored, const SitePatterns &t
   ruleOf = std::move(ruleAfter);
 }
 
+/// The plan in the basis of the largest block that divides the columns.
+static PlanAttr inFittingBasis(QuantizableOpInterface op, PlanAttr plan) {
+  const int64_t limit = plan.getWeight().getHadamard();
+  if (limit == 0)
+    return plan;
+  const int64_t columns = lm::columns(op.getWeightOperand().get()),
+                block = numerics::hadamardBlock(columns, limit);
+  if (block == 0)
+    emitRemark(op.getLoc()) << "site '" << op.getSite() << "' stays in the plain basis: its "
+                            << columns << " columns are no whole blocks of "
+                            << numerics::kLeastHadamard;
+  return plan.inBasis(block);
+}
+
 SiteRequest SitePlanner::requestFor(QuantizableOpInterface op) const {
   StringRef site = op.getSite();
   SiteRequest request = askedOf(site);
@@ -242,7 +257,7 @@ LogicalResult SitePlanner::planEmbedding(lm::EmbeddingOp op) {
   if (*plan)
     op->setAttr(kPlanAttr,
                 PlanAttr::get(module.getContext(), (*plan).getMethods(), (*plan).getRule(),
-                              (*plan).getPercentile(), (*plan).getWeight(), SchemeAttr(),
+                              (*plan).getPercentile(), (*plan).getWeight().inBasis(0), SchemeAttr(),
                               (*plan).getOptions(), {}, {}, {}, {}));
   return success();
 }
@@ -275,7 +290,7 @@ LogicalResult SitePlanner::run(StringRef pass, bool requireSites) {
       return emitError(op.getLoc()) << "site '" << site << "': " << plan.error().message;
     if (!*plan)
       continue;
-    op->setAttr(kPlanAttr, *plan);
+    op->setAttr(kPlanAttr, inFittingBasis(op, *plan));
     isAnyPlanned = true;
   }
   for (lm::EmbeddingOp op : embeddings) {

@@ -47,7 +47,7 @@ FailureOr<StaticInputs> StaticInputs::open(ModuleOp module, StaticObserver obser
 static Result<std::vector<float>> divisorsOf(const ConstantTensor &weight,
                                              const ConstantReader &reader) {
   std::vector<float> divisors;
-  for (const ScaleStep &step : weight.steps) {
+  for (const ConstantStep &step : weight.steps) {
     if (step.axis != 1)
       continue;
     std::vector<float> factor(weight.columns());

@@ -99,6 +99,7 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
     | `dynamic` | scales are computed from each input at run time; static when absent |
     | `online` | scales are state of a sequence, updated step by step |
     | `sinks` | a static or online scale of `i8` activations, but tokens that leave its range have scales of their own |
+    | `hadamard = B` | codes of rows in a rotated basis, in blocks of B columns (`easyquant/Numerics/Hadamard.h`) |
     | `scale = T` | the type of scales: `f16`, `bf16`, `f8E4M3FN`, `f8E8M0FNU`, `ui6`; `f32` when absent. `ui6`: two levels, n/64 in units of one f16 for every 8 groups of a row |
     | `outer = tensor` | the scales are themselves scaled, by one f32 a tensor |
 
@@ -110,6 +111,7 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
     #equant.scheme<i4, symmetric, group = 128, scale = f16>
     #equant.scheme<i4, codebook = nf4, group = 64, scale = f16>
     #equant.scheme<i8, symmetric, token, dynamic>
+    #equant.scheme<i8, symmetric, token, dynamic, hadamard = 64>
     #equant.scheme<i8, symmetric, tensor, sinks>
     #equant.scheme<f8E4M3FN, channel>
     #equant.scheme<f4E2M1FN, group = 32, scale = f8E8M0FNU>
@@ -119,7 +121,7 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
   let parameters = (ins "::mlir::Type":$code, "::easyquant::equant::CodebookAttr":$codebook, "bool":$symmetric,
                         "bool":$full_range, "::easyquant::equant::Granularity":$granularity, "int64_t":$group_size,
                         "::mlir::Type":$scale, "::easyquant::equant::ScaleOrigin":$origin, "bool":$outer,
-                        "bool":$sinks);
+                        "bool":$sinks, "int64_t":$hadamard);
   let extraClassDeclaration = [{
     /// A scheme of lib/Numerics, which is a scheme (numerics::checkScheme).
     static SchemeAttr get(::mlir::MLIRContext *context, const ::easyquant::numerics::Scheme &scheme);
@@ -127,6 +129,8 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
     static SchemeAttr perToken(::mlir::MLIRContext *context, unsigned bits);
     /// A scale that is state of a sequence: <i8, symmetric, tensor, online>, or with sinks apart.
     static SchemeAttr perTensorOnline(::mlir::MLIRContext *context, bool sinks);
+    /// The scheme in a basis that is rotated in blocks of so many columns; 0: in the plain one.
+    SchemeAttr inBasis(int64_t hadamard) const;
 
     /// The same scheme in plain C++, where online scales are dynamic ones.
     ::easyquant::numerics::Scheme toNumerics() const;
@@ -219,6 +223,8 @@ def Equant_PlanAttr : Equant_Attr<"Plan", "plan"> {
     bool mayWidenScales() const;
     /// The same plan with scales of f32.
     PlanAttr withWideScales() const;
+    /// The same plan in a basis that is rotated in blocks of so many columns; 0: in the plain one.
+    PlanAttr inBasis(int64_t hadamard) const;
     /// The same plan with another table.
     PlanAttr withCodebook(const ::easyquant::numerics::Codebook &codebook) const;
     /// The same plan with what a method computed. A null `codes` leaves rounding to equant-quantize.

@@ -11,6 +11,7 @@
 include "easyquant/Dialect/Equant/IR/EquantAttributes.td"
 include "easyquant/Dialect/Equant/IR/EquantDialect.td"
 include "easyquant/Dialect/Equant/IR/EquantTypes.td"
+include "easyquant/Dialect/LM/IR/LMInterfaces.td"
 include "easyquant/Dialect/LM/IR/LMTypes.td"
 include "mlir/IR/BuiltinAttributes.td"
 include "mlir/IR/CommonAttrConstraints.td"
@@ -348,6 +349,27 @@ def Equant_ScaleOp : Equant_Op<"scale", [AllTypesMatch<["input", "output"]>]> {
   let arguments = (ins Equant_FloatRows:$input, LM_Vector:$factor, I64Attr:$axis, UnitAttr:$divide);
   let results = (outs Equant_FloatRows:$output);
   let assemblyFormat = "$input `by` $factor attr-dict `:` type($input) `,` type($factor)";
+  let hasVerifier = 1;
+}
+
+def Equant_Rotatable : AnyTypeOf<[LM_Activation, LM_Matrix], "", "::mlir::RankedTensorType">;
+
+def Equant_HadamardOp
+    : Equant_Op<"hadamard", [LM_Differentiable, LM_RowWise, AllTypesMatch<["input", "output"]>]> {
+  let summary = "rows in a rotated basis";
+  let description = [{
+    x H, with the orthogonal Hadamard matrix over blocks of `block` columns (`easyquant/Numerics/Hadamard.h`). H is symmetric and
+    its own inverse, so that x Wᵀ = (x H)(W H)ᵀ. Activations are rotated at run time, weights when
+    `equant-materialize-weights` evaluates them.
+
+    ```mlir
+    %r = equant.hadamard %x {block = 64 : i64} : tensor<?x576xf32>
+    %v = equant.hadamard %w {block = 64 : i64} : tensor<1536x576xf32>
+    ```
+  }];
+  let arguments = (ins Equant_Rotatable:$input, I64Attr:$block);
+  let results = (outs Equant_Rotatable:$output);
+  let assemblyFormat = "$input attr-dict `:` type($input)";
   let hasVerifier = 1;
 }
 

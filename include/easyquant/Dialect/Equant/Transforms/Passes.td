@@ -20,7 +20,8 @@ class PlanPass<string flag> : Pass<flag, "::mlir::ModuleOp"> {
 
 /// What all of them but `equant-recipe` take.
 defvar PlanOptions = [
-  Scheme, GroupSize, ScaleType, Activations, Sinks, WeightObserver, WeightPercentile, Head, HeadGroupSize, Ignore, Targets,
+  Scheme, GroupSize, ScaleType, Activations, ActivationBasis, HadamardBlock, Sinks, WeightObserver, WeightPercentile, Head, HeadGroupSize,
+  Ignore, Targets,
   ListOption<"methods", "methods", "std::string",
              "names of the methods that later passes apply at the planned sites, in order">,
 ] # MethodOptions;
@@ -127,6 +128,34 @@ def CheckPlans : Pass<"equant-check-plans", "::mlir::ModuleOp"> {
   let options = [
     TargetsOption<"what has to have kernels">,
   ];
+}
+
+def Rotate : Pass<"equant-rotate", "::mlir::ModuleOp"> {
+  let summary = "Rotate the inputs and weights of sites that are planned in a rotated basis";
+  let description = [{
+    Where the plan of a site has a scheme with `hadamard = B`, the site reads `equant.hadamard` of its input and of its weight, so that
+    what runs after this pass (ranges, rounding, quantization) sees both in that basis. Sites that read one input share it. An
+    embedding of the same global as a rotated weight reads the rotated table, and its rows are rotated back.
+
+    Before:
+
+    ```mlir
+    %w = ml_program.global_load_const @up_proj.weight : tensor<1536x576xf32>
+    %y = lm.linear %x, %w {equant.plan = #equant.plan<methods = [], rule = absmax, weight = <i8, symmetric, channel, hadamard = 64>,
+                                                      input = <i8, symmetric, token, dynamic, hadamard = 64>>, site = "up_proj"}
+           : (tensor<?x576xf32>, tensor<1536x576xf32>) -> tensor<?x1536xf32>
+    ```
+
+    After:
+
+    ```mlir
+    %w = ml_program.global_load_const @up_proj.weight : tensor<1536x576xf32>
+    %v = equant.hadamard %w {block = 64 : i64} : tensor<1536x576xf32>
+    %r = equant.hadamard %x {block = 64 : i64} : tensor<?x576xf32>
+    %y = lm.linear %r, %v {equant.plan = ..., site = "up_proj"} : (tensor<?x576xf32>, tensor<1536x576xf32>) -> tensor<?x1536xf32>
+    ```
+  }];
+  let dependentDialects = ["::easyquant::equant::EquantDialect"];
 }
 
 def Quantize : Pass<"equant-quantize", "::mlir::ModuleOp"> {

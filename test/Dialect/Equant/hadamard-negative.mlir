@@ -1,0 +1,34 @@
+// RUN: easyquant-opt %s --split-input-file --verify-diagnostics
+
+func.func @block(%x: tensor<?x576xf32>) -> tensor<?x576xf32> {
+  // expected-error@+1 {{block must be a power of two from 16 to 512, found 24}}
+  %r = equant.hadamard %x {block = 24 : i64} : tensor<?x576xf32>
+  return %r : tensor<?x576xf32>
+}
+
+// -----
+
+func.func @columns(%x: tensor<?x576xf32>) -> tensor<?x576xf32> {
+  // expected-error@+1 {{needs whole blocks of 128 columns, found 576}}
+  %r = equant.hadamard %x {block = 128 : i64} : tensor<?x576xf32>
+  return %r : tensor<?x576xf32>
+}
+
+// -----
+
+// expected-error@+1 {{basis that is rotated in blocks of 8 columns: blocks are powers of two from 16 to 512}}
+func.func private @scheme() attributes {a = #equant.scheme<i8, symmetric, channel, hadamard = 8>}
+
+// -----
+
+// expected-error@+1 {{a basis that is not rotated says nothing of 'hadamard'}}
+func.func private @zero() attributes {a = #equant.scheme<i8, symmetric, channel, hadamard = 0>}
+
+// -----
+
+!w = !equant.weight<64x576, #equant.scheme<i8, symmetric, channel, hadamard = 64>>
+func.func @bases(%x: tensor<?x576xf32>, %w: !w) -> tensor<?x64xf32> {
+  // expected-error@+1 {{input and weight must have one basis; found #equant.scheme<i8, symmetric, token, dynamic> and #equant.scheme<i8, symmetric, channel, hadamard = 64>}}
+  %y = equant.linear %x, %w {input_scheme = #equant.scheme<i8, symmetric, token, dynamic>, sites = ["up"]} : (tensor<?x576xf32>, !w) -> tensor<?x64xf32>
+  return %y : tensor<?x64xf32>
+}

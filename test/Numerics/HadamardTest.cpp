@@ -1,0 +1,69 @@
+//===- HadamardTest.cpp - Rotated blocks against the definition -----------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Numerics/Hadamard.h"
+
+#include "RandomData.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+
+using namespace easyquant::numerics;
+
+namespace {
+
+/// row H by the definition, in double.
+std::vector<double> expected(const std::vector<float> &row, int64_t block) {
+  std::vector<double> y(row.size());
+  for (size_t j = 0; j < row.size(); ++j)
+    for (size_t i = j / block * block; i < (j / block + 1) * block; ++i)
+      y[j] += (std::popcount((i % block) & (j % block)) % 2 ? -1.0 : 1.0) * row[i] / std::sqrt(double(block));
+  return y;
+}
+
+class Hadamard : public testing::TestWithParam<int64_t> {};
+
+TEST_P(Hadamard, IsTheDefinition) {
+  const int64_t block = GetParam();
+  const std::vector<float> row = gaussian(3 * block, 7);
+  std::vector<float> constant = row, activation = row;
+  rotateConstant(constant, block);
+  rotateActivation(activation, block);
+  const std::vector<double> y = expected(row, block);
+  double norm = 0;
+  for (double value : y)
+    norm = std::max(norm, std::fabs(value));
+  for (size_t j = 0; j < y.size(); ++j) {
+    EXPECT_NEAR(constant[j], y[j], 1e-7 * norm) << j;
+    EXPECT_NEAR(activation[j], y[j], 1e-6 * norm) << j;
+  }
+}
+
+TEST_P(Hadamard, IsItsOwnInverse) {
+  const std::vector<float> row = gaussian(2 * GetParam(), 8);
+  std::vector<float> twice = row;
+  rotateConstant(twice, GetParam());
+  rotateConstant(twice, GetParam());
+  for (size_t i = 0; i < row.size(); ++i)
+    EXPECT_NEAR(twice[i], row[i], 1e-6);
+}
+INSTANTIATE_TEST_SUITE_P(, Hadamard, testing::Values(16, 32, 64, 128, 256, 512));
+
+TEST(HadamardBlock, IsTheLargestThatDivides) {
+  EXPECT_EQ(hadamardBlock(576), 64);
+  EXPECT_EQ(hadamardBlock(1536), 512);
+  EXPECT_EQ(hadamardBlock(1536, 64), 64);
+  EXPECT_EQ(hadamardBlock(896), 128);
+  EXPECT_EQ(hadamardBlock(4864), 256);
+  EXPECT_EQ(hadamardBlock(40), 0);
+  for (int64_t block : {0, 1, 8, 24, 1024, -64})
+    EXPECT_FALSE(isHadamardBlock(block)) << block;
+}
+
+} // namespace
