@@ -8,33 +8,48 @@
 #include "easyquant/Numerics/Hadamard.h"
 
 #include <algorithm>
-#include <array>
 #include <cassert>
 #include <cmath>
+#include <vector>
 
 namespace easyquant::numerics {
 
-/// The stages of one block, without the factor.
-template <typename T> static void addAndSubtract(T *x, int64_t block) {
+/// The stages of one block, without the factor; its elements lie `stride` apart.
+template <typename T> static void addAndSubtract(T *x, int64_t block, int64_t stride = 1) {
   for (int64_t h = 1; h < block; h *= 2)
     for (int64_t first = 0; first < block; first += 2 * h)
       for (int64_t i = first; i < first + h; ++i) {
-        const T low = x[i], high = x[i + h];
-        x[i] = low + high;
-        x[i + h] = low - high;
+        const T low = x[i * stride], high = x[(i + h) * stride];
+        x[i * stride] = low + high;
+        x[(i + h) * stride] = low - high;
       }
 }
 
 void rotateConstant(std::span<float> row, int64_t block) {
-  assert(isHadamardBlock(block) && std::ssize(row) % block == 0);
-  const double root = std::sqrt(static_cast<double>(block));
-  std::array<double, kLargestHadamard> x;
-  for (auto at = row.begin(); at != row.end(); at += block) {
-    std::copy_n(at, block, x.begin());
-    addAndSubtract(x.data(), block);
-    std::transform(x.begin(), x.begin() + block, at,
-                   [root](double sum) { return static_cast<float>(sum / root); });
-  }
+  rotateConstant(row, std::ssize(row), /*rowBlock=*/1, block);
+}
+
+void rotateConstant(std::span<float> matrix, int64_t columns, int64_t rowBlock,
+                    int64_t columnBlock) {
+  const int64_t rows = std::ssize(matrix) / columns;
+  assert((rowBlock == 1 || isHadamardBlock(rowBlock)) && rows % rowBlock == 0);
+  assert((columnBlock == 1 || isHadamardBlock(columnBlock)) && columns % columnBlock == 0);
+  const double root = std::sqrt(static_cast<double>(rowBlock * columnBlock));
+  std::vector<double> tile(rowBlock * columnBlock);
+  for (int64_t firstRow = 0; firstRow < rows; firstRow += rowBlock)
+    for (int64_t firstColumn = 0; firstColumn < columns; firstColumn += columnBlock) {
+      float *corner = matrix.data() + firstRow * columns + firstColumn;
+      for (int64_t i = 0; i < rowBlock; ++i) {
+        std::copy_n(corner + i * columns, columnBlock, tile.data() + i * columnBlock);
+        addAndSubtract(tile.data() + i * columnBlock, columnBlock);
+      }
+      for (int64_t j = 0; j < columnBlock; ++j)
+        addAndSubtract(tile.data() + j, rowBlock, columnBlock);
+      for (int64_t i = 0; i < rowBlock; ++i)
+        std::transform(tile.data() + i * columnBlock, tile.data() + (i + 1) * columnBlock,
+                       corner + i * columns,
+                       [root](double sum) { return static_cast<float>(sum / root); });
+    }
 }
 
 void rotateActivation(std::span<float> row, int64_t block) {

@@ -54,25 +54,30 @@ Result<void> ConstantReader::check(const ConstantTensor &tensor) const {
   return {};
 }
 
-static Result<void> rotate(const ConstantTensor &tensor, int64_t block, int64_t firstRow,
-                           int64_t rows, std::span<float> values) {
-  const int64_t columns = tensor.columns();
-  for (int64_t i = 0; i < rows; ++i) {
-    std::span<float> row = values.subspan(i * columns, columns);
-    numerics::rotateConstant(row, block);
-    if (!std::ranges::all_of(row, [](float x) { return std::isfinite(x); }))
-      return makeError(ErrorCode::Corrupt,
-                       "tensor '{}': row {} is too large to be rotated in blocks of {} columns; "
-                       "leave the site in the plain basis",
-                       tensor.global, firstRow + i, block);
+/// Applies the rotations from step `at` on, one of each axis at most, and goes behind them.
+static Result<void> rotate(const ConstantTensor &tensor, size_t &at, int64_t firstRow,
+                           std::span<float> values) {
+  int64_t blocks[] = {1, 1};
+  for (; at < tensor.steps.size(); ++at) {
+    const ConstantStep &step = tensor.steps[at];
+    if (!step.block || blocks[step.axis] != 1)
+      break;
+    blocks[step.axis] = step.block;
   }
-  return {};
+  const int64_t columns = tensor.columns();
+  numerics::rotateConstant(values, columns, blocks[0], blocks[1]);
+  auto bad = std::ranges::find_if_not(values, [](float x) { return std::isfinite(x); });
+  if (bad == values.end())
+    return {};
+  return makeError(ErrorCode::Corrupt,
+                   "tensor '{}': row {} is too large to be rotated in blocks of {} {}; leave the "
+                   "site in the plain basis",
+                   tensor.global, firstRow + (bad - values.begin()) / columns,
+                   std::max(blocks[0], blocks[1]), blocks[1] == 1 ? "rows" : "columns");
 }
 
-Result<void> ConstantReader::apply(const ConstantStep &step, const ConstantTensor &tensor,
+Result<void> ConstantReader::scale(const ConstantStep &step, const ConstantTensor &tensor,
                                    int64_t firstRow, int64_t rows, std::span<float> values) const {
-  if (step.block)
-    return rotate(tensor, step.block, firstRow, rows, values);
   int64_t columns = tensor.columns();
   bool byRow = step.axis == 0;
   std::vector<float> factor(byRow ? rows : columns);
@@ -119,18 +124,37 @@ static Result<void> readPart(const ConstantTensor &tensor, int64_t firstRow, int
 
 Result<void> ConstantReader::readRows(const ConstantTensor &tensor, int64_t firstRow, int64_t rows,
                                       std::span<float> out) const {
+  const int64_t block = tensor.rowBlock(), columns = tensor.columns();
+  const int64_t first = firstRow / block * block;
+  const int64_t count = (firstRow + rows + block - 1) / block * block - first;
+  if (count == rows)
+    return readBlocks(tensor, firstRow, rows, out);
+  std::vector<float> whole(count * columns);
+  if (Result<void> done = readBlocks(tensor, first, count, whole); !done)
+    return done;
+  std::copy_n(whole.data() + (firstRow - first) * columns, rows * columns, out.data());
+  return {};
+}
+
+/// The rows are whole blocks of those that are rotated together.
+Result<void> ConstantReader::readBlocks(const ConstantTensor &tensor, int64_t firstRow,
+                                        int64_t rows, std::span<float> out) const {
   Result<void> done =
       readPart(tensor, firstRow, rows, out, [&](int64_t row, int64_t count, std::span<float> into) {
         return tensor.isComputed()
                    ? work.readRows(tensor.place(formats::DType::F32), row, count, into)
                    : model.readRows(tensor.global, row, count, into);
       });
-  if (!done)
-    return done;
-  for (const ConstantStep &step : tensor.steps)
-    if (auto applied = apply(step, tensor, firstRow, rows, out); !applied)
-      return applied;
-  return {};
+  for (size_t at = 0; done && at < tensor.steps.size();) {
+    const ConstantStep &step = tensor.steps[at];
+    if (step.block) {
+      done = rotate(tensor, at, firstRow, out);
+      continue;
+    }
+    done = scale(step, tensor, firstRow, rows, out);
+    ++at;
+  }
+  return done;
 }
 
 Result<void> ConstantReader::readRows(const ConstantTensor &tensor, int64_t firstRow, int64_t rows,

@@ -26,15 +26,23 @@ int64_t ConstantTensor::columns() const {
   return columns;
 }
 
+int64_t ConstantTensor::rowBlock() const {
+  int64_t block = 1; // powers of two, so that the largest is a multiple of all
+  for (const ConstantStep &step : steps)
+    if (step.isRotation(/*ofAxis=*/0))
+      block = std::max(block, step.block);
+  return block;
+}
+
 std::string ConstantTensor::key() const {
   // Symbols hold no control characters (they are names of tensors).
   std::string text = global + '\1' + file + '\1' + stamp;
   if (isPart())
     text += fmt::format("\5{}:{}", fmt::join(first, ","), fmt::join(shape, ","));
   for (const ConstantStep &step : steps)
-    text += step.block ? fmt::format("\6{}", step.block)
-                       : fmt::format("\2{}{}{}\3", step.divide ? '/' : '*', step.axis,
-                                     step.factor.key());
+    text += step.block
+                ? fmt::format("\6{}:{}", step.axis, step.block)
+                : fmt::format("\2{}{}{}\3", step.divide ? '/' : '*', step.axis, step.factor.key());
   return text;
 }
 
@@ -132,19 +140,22 @@ FailureOr<ConstantTensor> ConstantMatcher::match(Location loc, StringRef site, V
     FailureOr<ConstantTensor> tensor = match(loc, site, part->whole, depth + 1);
     if (failed(tensor))
       return failure();
-    for (const ConstantStep &step : tensor->steps)
-      if (step.block &&
-          (part->offsets[1] % step.block != 0 || part->sizes[1] % step.block != 0))
-        return emitError(loc) << "site '" << site << "': " << part->sizes[1] << " columns from "
-                              << part->offsets[1] << " on are no whole blocks of " << step.block
-                              << " columns, in which equant.hadamard rotates them";
+    for (const ConstantStep &step : tensor->steps) {
+      const int64_t offset = part->offsets[step.axis], size = part->sizes[step.axis];
+      const StringRef kind = step.axis == 0 ? " rows" : " columns";
+      if (step.block && (offset % step.block != 0 || size % step.block != 0))
+        return emitError(loc) << "site '" << site << "': " << size << kind << " from " << offset
+                              << " on are no whole blocks of " << step.block << kind
+                              << ", in which equant.hadamard rotates them";
+    }
     tensor->cut(part->offsets, part->sizes);
     return tensor;
   }
   if (hadamard) {
     FailureOr<ConstantTensor> tensor = match(loc, site, hadamard.getInput(), depth + 1);
     if (succeeded(tensor))
-      tensor->steps.push_back({.block = hadamard.getBlockAttr().getInt()});
+      tensor->steps.push_back(
+          {.block = hadamard.getBlockAttr().getInt(), .axis = hadamard.getAxisAttr().getInt()});
     return tensor;
   }
   if (scale) {

@@ -23,7 +23,8 @@ std::vector<double> expected(const std::vector<float> &row, int64_t block) {
   std::vector<double> y(row.size());
   for (size_t j = 0; j < row.size(); ++j)
     for (size_t i = j / block * block; i < (j / block + 1) * block; ++i)
-      y[j] += (std::popcount((i % block) & (j % block)) % 2 ? -1.0 : 1.0) * row[i] / std::sqrt(double(block));
+      y[j] += (std::popcount((i % block) & (j % block)) % 2 ? -1.0 : 1.0) * row[i] /
+              std::sqrt(double(block));
   return y;
 }
 
@@ -42,6 +43,35 @@ TEST_P(Hadamard, IsTheDefinition) {
   for (size_t j = 0; j < y.size(); ++j) {
     EXPECT_NEAR(constant[j], y[j], 1e-7 * norm) << j;
     EXPECT_NEAR(activation[j], y[j], 1e-6 * norm) << j;
+  }
+}
+
+/// Rows and columns, rounded once: the nearest binary32 numbers to what the definition gives.
+TEST_P(Hadamard, OfRowsAndColumns) {
+  const int64_t block = GetParam(), other = 32;
+  for (auto [rowBlock, columnBlock] :
+       {std::pair(block, other), {other, block}, {block, int64_t(1)}, {int64_t(1), block}}) {
+    const int64_t rows = 2 * rowBlock, columns = 3 * columnBlock;
+    const std::vector<float> matrix = gaussian(rows * columns, 9);
+    std::vector<float> found = matrix;
+    rotateConstant(found, columns, rowBlock, columnBlock);
+    for (auto [i, j] : {std::pair<int64_t, int64_t>(0, 0),
+                        {rows - 1, columns - 1},
+                        {rowBlock, columnBlock - 1},
+                        {rows / 2 - 1, columns / 2}}) {
+      double sum = 0;
+      for (int64_t k = 0; k < rowBlock; ++k)
+        for (int64_t l = 0; l < columnBlock; ++l) {
+          const int64_t row = i / rowBlock * rowBlock + k,
+                        column = j / columnBlock * columnBlock + l;
+          const int signs = std::popcount(uint64_t(i % rowBlock & k)) +
+                            std::popcount(uint64_t(j % columnBlock & l));
+          sum += (signs % 2 ? -1.0 : 1.0) * matrix[row * columns + column];
+        }
+      const double expected = sum / std::sqrt(double(rowBlock * columnBlock));
+      EXPECT_NEAR(found[i * columns + j], expected, std::max(6.1e-8 * std::fabs(expected), 1e-14))
+          << i << ", " << j;
+    }
   }
 }
 

@@ -10,9 +10,9 @@
 //   H[i, j] = (-1)^popcount(i & j) / sqrt(b)    for places i and j of one block, else 0
 //
 // It is symmetric and its own inverse, so that x Wᵀ = (x H)(W H)ᵀ. What a linear reads has a few
-// columns that are far larger than the others. H shares them among a block, and one scale a row then
-// serves them all (Ashkboos et al., "QuaRot", 2024, https://arxiv.org/abs/2404.00456, whose H is
-// folded into weights; here it acts on what a linear reads, behind norms and everything else).
+// columns that are far larger than the others. H shares them among a block, and one scale a row
+// then serves them all (Ashkboos et al., "QuaRot", 2024, https://arxiv.org/abs/2404.00456, whose H
+// is folded into weights; here it acts on what a linear reads, behind norms and everything else).
 //
 // Constants are rotated in double and rounded to binary32 once. Activations are rotated by kernels,
 // whose bits are those of n stages of binary32 additions, h = 1, 2, 4, ..., b / 2:
@@ -49,6 +49,11 @@ constexpr int64_t hadamardBlock(int64_t columns, int64_t limit = kLargestHadamar
 
 /// row := row H, as constants are rotated; the size is a multiple of the block.
 void rotateConstant(std::span<float> row, int64_t block);
+/// matrix := R matrix C, as constants are rotated: R acts on blocks of rows, C on blocks of
+/// columns. The two commute and are rounded once. A block of 1 leaves its side as it is; others
+/// divide it.
+void rotateConstant(std::span<float> matrix, int64_t columns, int64_t rowBlock,
+                    int64_t columnBlock);
 /// row := row H, as kernels rotate activations.
 void rotateActivation(std::span<float> row, int64_t block);
 

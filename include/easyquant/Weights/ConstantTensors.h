@@ -7,7 +7,8 @@
 //
 // A weight, norm weight or bias is a global, a global whose rows or columns equivalence transforms
 // have scaled (equant.scale), or that is rotated (equant.hadamard), or a part of such
-// (tensor.extract_slice): some of its rows or columns. Here are such expressions without the IR, and what computes them, a few rows at a time.
+// (tensor.extract_slice): some of its rows or columns. Here are such expressions without the IR,
+// and what computes them, a few rows at a time.
 //
 //===----------------------------------------------------------------------===//
 
@@ -47,6 +48,8 @@ struct ConstantTensor {
   bool isGlobal() const { return steps.empty() && !isPart(); }
   /// The part from `offsets` on, counted from `first`, of `sizes`, that lies in this one.
   void cut(llvm::ArrayRef<int64_t> offsets, llvm::ArrayRef<int64_t> sizes);
+  /// The rows that are rotated together; 1 if none are.
+  int64_t rowBlock() const;
   /// Equal for equal expressions.
   std::string key() const;
   /// Where the whole tensor of a computed global is.
@@ -57,8 +60,10 @@ struct ConstantTensor {
 struct ConstantStep {
   int64_t block = 0;
   ConstantTensor factor = {}; ///< a vector
-  int64_t axis = 0;
+  int64_t axis = 0;           ///< 0: rows have factors or blocks; 1: columns have
   bool divide = false;
+
+  bool isRotation(int64_t ofAxis) const { return block != 0 && axis == ofAxis; }
 };
 
 /// A value, or a part of it.
@@ -129,8 +134,10 @@ public:
 private:
   ConstantReader(formats::ModelSource model, formats::ComputedConstants work)
       : model(std::move(model)), work(std::move(work)) {}
-  Result<void> apply(const ConstantStep &step, const ConstantTensor &tensor, int64_t firstRow,
+  Result<void> scale(const ConstantStep &step, const ConstantTensor &tensor, int64_t firstRow,
                      int64_t rows, std::span<float> values) const;
+  Result<void> readBlocks(const ConstantTensor &tensor, int64_t firstRow, int64_t rows,
+                          std::span<float> out) const;
 
   formats::ModelSource model;
   formats::ComputedConstants work;

@@ -16,6 +16,30 @@ func.func @columns(%x: tensor<?x576xf32>) -> tensor<?x576xf32> {
 
 // -----
 
+func.func @rows(%w: tensor<96x576xf32>) -> tensor<96x576xf32> {
+  // expected-error@+1 {{needs whole blocks of 64 rows, found 96}}
+  %r = equant.hadamard %w {axis = 0 : i64, block = 64 : i64} : tensor<96x576xf32>
+  return %r : tensor<96x576xf32>
+}
+
+// -----
+
+func.func @tokens(%x: tensor<?x576xf32>) -> tensor<?x576xf32> {
+  // expected-error@+1 {{rotates rows of constants alone; rows of 'tensor<?x576xf32>' are tokens, whose columns it rotates}}
+  %r = equant.hadamard %x {axis = 0 : i64, block = 64 : i64} : tensor<?x576xf32>
+  return %r : tensor<?x576xf32>
+}
+
+// -----
+
+func.func @vector(%b: tensor<64xf32>) -> tensor<64xf32> {
+  // expected-error@+1 {{axis must be 0 for a vector, found 1}}
+  %r = equant.hadamard %b {block = 64 : i64} : tensor<64xf32>
+  return %r : tensor<64xf32>
+}
+
+// -----
+
 // expected-error@+1 {{basis that is rotated in blocks of 8 columns: blocks are powers of two from 16 to 512}}
 func.func private @scheme() attributes {a = #equant.scheme<i8, symmetric, channel, hadamard = 8>}
 

@@ -12,6 +12,15 @@ func.func @ops(%x: !x, %w: tensor<64x576xf32>) -> (!x, tensor<64x576xf32>) {
   return %r, %v : !x, tensor<64x576xf32>
 }
 
+// CHECK-LABEL: func.func @rows
+func.func @rows(%w: tensor<64x576xf32>, %b: tensor<64xf32>) -> (tensor<64x576xf32>, tensor<64xf32>) {
+  // CHECK: equant.hadamard %{{.*}} {axis = 0 : i64, block = 64 : i64} : tensor<64x576xf32>
+  %v = equant.hadamard %w {axis = 0 : i64, block = 64 : i64} : tensor<64x576xf32>
+  // CHECK: equant.hadamard %{{.*}} {axis = 0 : i64, block = 32 : i64} : tensor<64xf32>
+  %c = equant.hadamard %b {axis = 0 : i64, block = 32 : i64} : tensor<64xf32>
+  return %v, %c : tensor<64x576xf32>, tensor<64xf32>
+}
+
 // CHECK: #equant.scheme<i8, symmetric, token, dynamic, hadamard = 64>
 func.func private @scheme() attributes {a = #equant.scheme<i8, symmetric, token, dynamic, hadamard = 64>,
 // CHECK-SAME: #equant.scheme<i4, asymmetric, group = 64, hadamard = 512, scale = f16>

@@ -45,3 +45,17 @@ module attributes {lm.source = "MODEL"} {
     return %y : tensor<?x16xf32>
   }
 }
+
+// -----
+
+module attributes {lm.source = "MODEL"} {
+  ml_program.global private @model.layers.0.mlp.down_proj.weight(#ml_program.extern : tensor<16x24xf32>) : tensor<16x24xf32>
+  func.func @forward(%x: tensor<?x24xf32>) -> tensor<?x8xf32> {
+    %w = ml_program.global_load_const @model.layers.0.mlp.down_proj.weight : tensor<16x24xf32>
+    %r = equant.hadamard %w {axis = 0 : i64, block = 16 : i64} : tensor<16x24xf32>
+    %part = tensor.extract_slice %r[8, 0] [8, 24] [1, 1] : tensor<16x24xf32> to tensor<8x24xf32>
+    // expected-error @below {{site 'down': 8 rows from 8 on are no whole blocks of 16 rows, in which equant.hadamard rotates them}}
+    %y = lm.linear %x, %part {site = "down"} : (tensor<?x24xf32>, tensor<8x24xf32>) -> tensor<?x8xf32>
+    return %y : tensor<?x8xf32>
+  }
+}

@@ -390,19 +390,29 @@ LogicalResult ScaleOp::verify() {
 //===----------------------------------------------------------------------===//
 
 LogicalResult HadamardOp::verify() {
-  const int64_t block = getBlockAttr().getInt(), columns = lm::columns(getInput());
+  const int64_t block = getBlockAttr().getInt(), axis = getAxisAttr().getInt();
+  RankedTensorType type = tensorType(getInput());
   if (!numerics::isHadamardBlock(block))
     return emitOpError("block must be a power of two from ")
            << numerics::kLeastHadamard << " to " << numerics::kLargestHadamard << ", found "
            << block;
-  if (columns % block != 0)
-    return emitOpError("needs whole blocks of ") << block << " columns, found " << columns;
+  if (axis < 0 || axis >= type.getRank())
+    return emitOpError("axis must be ")
+           << (type.getRank() == 1 ? "0 for a vector" : "0 or 1") << ", found " << axis;
+  const StringRef kind = axis == 0 ? " rows" : " columns";
+  if (type.isDynamicDim(axis))
+    return emitOpError("rotates rows of constants alone; rows of ")
+           << type << " are tokens, whose columns it rotates";
+  if (type.getDimSize(axis) % block != 0)
+    return emitOpError("needs whole blocks of ")
+           << block << kind << ", found " << type.getDimSize(axis);
   return success();
 }
 
 FailureOr<SmallVector<Value>> HadamardOp::buildGradients(OpBuilder &b, ArrayRef<Value> results,
                                                          const llvm::BitVector &) {
-  return SmallVector<Value>{HadamardOp::create(b, getLoc(), results[0].getType(), results[0], getBlockAttr())};
+  return SmallVector<Value>{HadamardOp::create(b, getLoc(), results[0].getType(), results[0],
+                                               getBlockAttr(), getAxisAttr())};
 }
 
 //===----------------------------------------------------------------------===//

@@ -48,7 +48,7 @@ static Result<std::vector<float>> divisorsOf(const ConstantTensor &weight,
                                              const ConstantReader &reader) {
   std::vector<float> divisors;
   for (const ConstantStep &step : weight.steps) {
-    if (step.axis != 1)
+    if (step.block || step.axis != 1)
       continue;
     std::vector<float> factor(weight.columns());
     if (auto done = reader.readRows(step.factor, 0, factor.size(), factor); !done)

@@ -3,7 +3,8 @@
 
     check_weights.py MODEL_FOLDER WEIGHTS TENSOR=KIND:PART[+PART...] ...
 
-KIND is copy, i8, or i4:GROUP. PART@R0..R1,C0..C1 is that part of a tensor, PART%R0..R1,C0..C1 of what it is quantized to. Each named tensor must hold exactly the bytes that an independent absmax
+KIND is copy, i8, or i4:GROUP. PART@R0..R1,C0..C1 is that part of a tensor, PART%R0..R1,C0..C1 of what it is quantized to. PART^R,C is a
+tensor behind the orthogonal Hadamard matrix over blocks of R rows and of C columns; 1: not rotated. Each named tensor must hold exactly the bytes that an independent absmax
 quantization and packing of the checkpoint's tensors PART gives (the sentences of Kernels.h and the methods
 page), be 64-byte aligned in the data section, and have its scales beside it under TENSOR_scale. Prints the
 relative RMS error of every part.
@@ -56,12 +57,29 @@ def cut(rows, place):
     return [row[c0:c1] for row in rows[r0:r1]]
 
 
+def hadamard(vector, block):
+    """By its definition; in double."""
+    return [sum((-1) ** (i & j).bit_count() * x for i, x in enumerate(vector[first:first + block]))
+            for first in range(0, len(vector), block) for j in range(block)]
+
+
+def rotated(matrix, blocks):
+    """Both sides, rounded once."""
+    rows, columns = map(int, blocks.split(","))
+    across = [hadamard(row, columns) for row in matrix]
+    both = zip(*(hadamard(column, rows) for column in zip(*across)))
+    return [[f32(x / math.sqrt(rows * columns)) for x in row] for row in both]
+
+
 def parts_of(text, source):
     """For each part its matrix, of which columns from `first` to `end` are taken once it is quantized."""
     for part in text.split("+"):
         name, _, place = part.replace("%", "@").partition("@")
-        values, (_, columns) = floats(source[name][3]), source[name][1]
+        name, _, blocks = name.partition("^")
+        values, columns = floats(source[name][3]), (source[name][1] + [1])[1]
         matrix = [values[i:i + columns] for i in range(0, len(values), columns)]
+        if blocks:
+            matrix = rotated(matrix, blocks)
         if "@" in part:
             matrix = cut(matrix, place)
         first, end = 0, len(matrix[0])
@@ -111,7 +129,7 @@ def main():
         kind, _, parts = rest.rpartition(":")
         dtype, shape, offset, data = written[name]
         if kind == "copy":
-            if "@" in parts:
+            if "@" in parts or "^" in parts:
                 [(_, matrix, _, _)] = parts_of(parts, source)
                 matrix = [x for row in matrix for x in row]
                 assert dtype == "F32" and data == struct.pack(f"<{len(matrix)}f", *matrix), name

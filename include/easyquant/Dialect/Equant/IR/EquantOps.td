@@ -352,22 +352,26 @@ def Equant_ScaleOp : Equant_Op<"scale", [AllTypesMatch<["input", "output"]>]> {
   let hasVerifier = 1;
 }
 
-def Equant_Rotatable : AnyTypeOf<[LM_Activation, LM_Matrix], "", "::mlir::RankedTensorType">;
+def Equant_Rotatable : AnyTypeOf<[LM_Activation, LM_Matrix, LM_Vector], "", "::mlir::RankedTensorType">;
 
 def Equant_HadamardOp
     : Equant_Op<"hadamard", [LM_Differentiable, LM_RowWise, AllTypesMatch<["input", "output"]>]> {
-  let summary = "rows in a rotated basis";
+  let summary = "rows, or columns of a constant, in a rotated basis";
   let description = [{
     x H, with the orthogonal Hadamard matrix over blocks of `block` columns (`easyquant/Numerics/Hadamard.h`). H is symmetric and
     its own inverse, so that x Wᵀ = (x H)(W H)ᵀ. Activations are rotated at run time, weights when
     `equant-materialize-weights` evaluates them.
 
+    With axis 0 it is H x, over blocks of `block` rows of a matrix or elements of a vector, which are constants: a linear whose weight
+    and bias are rotated so gives its result in the rotated basis, (x Wᵀ + b) H = x (H W)ᵀ + H b.
+
     ```mlir
     %r = equant.hadamard %x {block = 64 : i64} : tensor<?x576xf32>
     %v = equant.hadamard %w {block = 64 : i64} : tensor<1536x576xf32>
+    %b = equant.hadamard %bias {axis = 0 : i64, block = 64 : i64} : tensor<192xf32>
     ```
   }];
-  let arguments = (ins Equant_Rotatable:$input, I64Attr:$block);
+  let arguments = (ins Equant_Rotatable:$input, I64Attr:$block, DefaultValuedAttr<I64Attr, "1">:$axis);
   let results = (outs Equant_Rotatable:$output);
   let assemblyFormat = "$input attr-dict `:` type($input)";
   let hasVerifier = 1;
