@@ -9,6 +9,9 @@
 
 #include "SharedRows.h"
 
+#include "easyquant/Dialect/Equant/Analysis/RotatedValues.h"
+#include "easyquant/Numerics/Hadamard.h"
+
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::methods;
@@ -234,6 +237,12 @@ FailureOr<numerics::AwqClipResult> AwqSearch::searchClip(const PlannedSite &site
       for (int64_t c = 0; c < sample.columns; ++c)
         inputs.push_back(factors.empty() ? sample(r, c) : sample(r, c) / factors[c]);
   }
+  // equant-rotate is still to come.
+  const int64_t rowBlock = equant::rowBlockOf(site.op), columnBlock = site.scheme().hadamard;
+  numerics::rotateConstant(weight->values, weight->columns, std::max<int64_t>(rowBlock, 1),
+                           std::max<int64_t>(columnBlock, 1));
+  if (columnBlock)
+    numerics::rotateActivation(inputs, columnBlock);
   ConstMatrix view(inputs.data(), static_cast<int64_t>(inputs.size()) / weight->columns,
                    weight->columns);
   // An outer scale is that of all rows.

@@ -72,9 +72,14 @@ ArrayAttr easyquant::equant::describeSites(const TargetWeights &target) {
     if (isa<PackedLinearOp>(use.op))
       ofLinears.insert(use.weight);
   }
+  llvm::DenseMap<const OpOperand *, const ConstantTensor *> floatOf;
+  for (const FloatConstant &constant : target.weights.floats())
+    for (const OpOperand *reader : constant.readers)
+      floatOf[reader] = constant.rope ? nullptr : &constant.parts.front();
   SmallVector<Attribute> sites;
   auto add = [&](StringRef name, Value tensor, int64_t row, int64_t n, int64_t k, int64_t bytes,
-                 const numerics::ErrorSums &error, SchemeAttr weight, SchemeAttr input) {
+                 const numerics::ErrorSums &error, const ConstantTensor *constant,
+                 SchemeAttr weight, SchemeAttr input) {
     NamedAttrList entry;
     entry.set("name", b.getStringAttr(name));
     if (auto load = tensor.getDefiningOp<ml_program::GlobalLoadConstOp>()) {
@@ -85,6 +90,8 @@ ArrayAttr easyquant::equant::describeSites(const TargetWeights &target) {
     entry.set("in_features", b.getI64IntegerAttr(k));
     entry.set("weight", describeScheme(module.getContext(), weight, /*isWeight=*/true));
     entry.set("input", describeScheme(module.getContext(), input, /*isWeight=*/false));
+    if (const int64_t block = constant ? constant->rowBlock() : 1; block > 1)
+      entry.set("row_hadamard", b.getI64IntegerAttr(block));
     entry.set("bytes", b.getI64IntegerAttr(bytes));
     // Nothing is relative to a weight of zeros; how far off its values are largest_error says.
     const double relative = error.squaredReference == 0 ? 0 : error.relativeRms();
@@ -102,7 +109,7 @@ ArrayAttr easyquant::equant::describeSites(const TargetWeights &target) {
            llvm::zip_equal(weight.parts, target.errors.find(&weight)->second,
                            linear.getSites().getAsValueRange<StringAttr>())) {
         add(site, linear.getWeight(), row, part.rows, weight.columns, part.rows * rowBytes, error,
-            weight.scheme, linear.getInputSchemeAttr());
+            &part.weight, weight.scheme, linear.getInputSchemeAttr());
         row += part.rows;
       }
     } else if (auto embedding = dyn_cast<equant::EmbeddingOp>(op)) {
@@ -110,11 +117,12 @@ ArrayAttr easyquant::equant::describeSites(const TargetWeights &target) {
       if (!ofLinears.contains(weight))
         add(embeddingSite(embedding.getTable()), embedding.getTable(), /*row=*/0, weight->rows,
             weight->columns, weight->rows * embedding.getTable().getType().getRowBytes(),
-            target.errors.find(weight)->second.front(), weight->scheme, {});
+            target.errors.find(weight)->second.front(), /*constant=*/nullptr, weight->scheme, {});
     } else if (auto site = dyn_cast<QuantizableOpInterface>(op)) {
-      auto type = cast<RankedTensorType>(site.getWeightOperand().get().getType());
-      add(site.getSite(), site.getWeightOperand().get(), /*row=*/0, type.getDimSize(0),
-          type.getDimSize(1), type.getNumElements() * int64_t(sizeof(float)), {}, {}, {});
+      const OpOperand &weight = site.getWeightOperand();
+      auto type = cast<RankedTensorType>(weight.get().getType());
+      add(site.getSite(), weight.get(), /*row=*/0, type.getDimSize(0), type.getDimSize(1),
+          type.getNumElements() * int64_t(sizeof(float)), {}, floatOf.lookup(&weight), {}, {});
     }
   });
   return b.getArrayAttr(sites);

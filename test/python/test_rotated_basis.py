@@ -12,8 +12,10 @@ from easyquant.runtime.artifact import Artifact
 from helpers import ISA, assert_refused, random_gpt2, random_llama, random_tokens, run_tool, write_model
 from oracles.checkpoint import read_folder
 from oracles.gpt2 import GPT2
+from oracles.kv_cache import QuantizedCacheLlama
 from oracles.llama import Llama
-from oracles.schemes import FLOAT, Scheme
+from oracles.schemes import FLOAT, Scheme, block_of, rotate
+from test_kv_cache import decode
 from test_llama import relative_error
 
 ROTATED = "--activation-basis=hadamard"
@@ -33,6 +35,10 @@ def llama(tmp_path_factory):
     return write_model(tmp_path_factory.mktemp("rotated") / "llama", *random_llama(21, hidden=64, ffn=96, heads=4, kv_heads=2))
 
 
+def sites_of(artifact):
+    return {site["name"]: site for site in json.loads((artifact / "manifest.json").read_text())["sites"]}
+
+
 @pytest.mark.parametrize("name", SCHEMES)
 def test_same_as_the_oracle(runner, llama, name):
     scheme, options = SCHEMES[name]
@@ -43,6 +49,75 @@ def test_same_as_the_oracle(runner, llama, name):
     assert relative_error(found, expected) < (8e-3 if scheme.input_bits else 1e-5)
     plain = Llama(config, tensors, FLOAT, np.float64).logits(tokens)
     assert relative_error(expected, plain) > 3 * relative_error(found, expected), "the scheme itself must be visible"
+
+
+VALUES = {
+    "biases, heads of their own": (random_llama, {"heads": 4, "kv_heads": 4, "attention_bias": True}, 16),
+    "biases and groups of heads": (random_llama, {"arch": "qwen2", "heads": 4, "kv_heads": 2}, 16),
+    "heads of 48 columns": (random_llama, {"heads": 3, "kv_heads": 1, "head_dim": 48}, 16),
+    "heads that no block divides": (random_llama, {"heads": 8, "kv_heads": 2}, None),
+    "norms of heads": (random_llama, {"arch": "qwen3", "heads": 2, "kv_heads": 1}, 32),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_values_come_rotated(artifact, runner, workspace, name):
+    """The basis of o_proj is folded into v_proj, head by head; without a block it is that of any other site."""
+    make, fields, block = VALUES[name]
+    folder = write_model(workspace / f"values-{name.replace(' ', '-')}", *make(23, hidden=64, ffn=96, **fields))
+    tokens = random_tokens(6, 60, 97)
+    config, tensors = read_folder(folder)
+    options = ("--scheme=W4A8", "--group-size=32", ROTATED)
+    expected = Llama(config, tensors, Scheme(4, 8, 32, 8, hadamard=512), np.float64).logits(tokens)
+    assert relative_error(runner(folder, *options, "--kv-cache=f32").score(tokens), expected) < 8e-3
+    sites = sites_of(artifact(folder, *options, "--kv-cache=f32"))
+    values, reader = sites["model.layers.0.self_attn.v_proj"], sites["model.layers.0.self_attn.o_proj"]
+    assert values["row_hadamard"] == (block or 0)
+    assert values["weight"]["hadamard"] == 64
+    assert reader["input"]["hadamard"] == reader["weight"]["hadamard"] == (block or 64)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_values_of_a_cache_are_quantized_rotated(runner, workspace, bits):
+    """Token by token over codes, as the oracle does it; and less is lost, where values have outliers."""
+    config, tensors = random_llama(25, hidden=64, ffn=96, heads=4, kv_heads=2, context=160)
+    for name, weight in tensors.items():
+        if "v_proj" in name:
+            weight[[3, 20]] *= 30
+        if "o_proj" in name:
+            weight[:, [3, 19, 36, 52]] /= 30
+    folder = write_model(workspace / f"value-outliers-{bits}", config, tensors)
+    tokens = random_tokens(4, 120, 97)
+    kv = {"bits": bits, "group": 16, "residual": 32, "sinks": 4}
+    cache = (f"--kv-scheme=int{bits}", "--kv-group=16", "--kv-residual=32", "--kv-sinks=4", "--kv-cache=f32")
+    logits = lambda scheme: QuantizedCacheLlama(*read_folder(folder), scheme, np.float64, kv=kv).logits(tokens)  # noqa: E731
+    expected = logits(Scheme(8, None, 0, 8, hadamard=512))
+    found = decode(runner(folder, "--scheme=W8A16", ROTATED, *cache), tokens)
+    # A code that rounds the other way moves a logit by more than arithmetic does.
+    assert relative_error(found, expected) < (2e-3 if bits == 8 else 2e-2)
+    plain = Llama(*read_folder(folder), FLOAT, np.float64).logits(tokens)
+    assert bits == 8 or relative_error(expected, plain) < 0.7 * relative_error(logits(Scheme(8, None, 0, 8)), plain)
+
+
+@pytest.mark.parametrize("ignored", ["none", "v_proj", "o_proj"])
+def test_the_basis_alone_is_the_same_function(runner, workspace, ignored):
+    """Weights that are codes of eight bits in their basis, so that nothing is lost but what rotating costs. What is ignored stays float."""
+    config, tensors = random_llama(24, hidden=64, ffn=128, heads=4, kv_heads=2, attention_bias=True)
+    random = np.random.default_rng(5)
+    for name in (name for name in tensors if "_proj.weight" in name and ignored not in name):
+        codes = random.integers(-126, 127, tensors[name].shape)
+        codes[:, 0] = 127  # scales are powers of two
+        folds = ignored != "o_proj"
+        rotated = rotate(codes / 512, 16 if "o_proj" in name else block_of(codes.shape[1], 512))
+        if "v_proj" in name and folds:
+            rotated = rotate(rotated.T, 16).T
+        tensors[name] = np.ascontiguousarray(rotated, np.float32)
+    folder = write_model(workspace / f"basis-alone-{ignored}", config, tensors)
+    tokens = random_tokens(9, 60, 97)
+    plain = Llama(*read_folder(folder), FLOAT, np.float64).logits(tokens)
+    ignore = () if ignored == "none" else (f"--ignore=re:.*{ignored}",)
+    found = runner(folder, "--scheme=W8A16", "--head=float", ROTATED, "--kv-cache=f32", *ignore).score(tokens)
+    assert relative_error(found, plain) < 1e-5
 
 
 def test_gpt2(runner, workspace):
@@ -79,19 +154,27 @@ def test_methods_work_in_it(runner, llama, tmp_path, method):
     scheme = ("--scheme=W8A8",) if "smoothquant" in method else ("--scheme=W4A8", "--group-size=32")
     found = runner(llama, *scheme, f"--method={method}", f"--tokens={tokens}", ROTATED).score(random_tokens(8, 60, 97))
     plain = Llama(*read_folder(llama), FLOAT, np.float64).logits(random_tokens(8, 60, 97))
-    assert relative_error(found, plain) < 0.35
+    assert relative_error(found, plain) < 0.37  # round to nearest in the basis has 0.38
 
 
 def test_what_is_reported(artifact, llama):
     out = artifact(llama, "--scheme=W8A8", ROTATED)
-    sites = {site["name"]: site for site in json.loads((out / "manifest.json").read_text())["sites"]}
+    sites = sites_of(out)
     down, up = sites["model.layers.0.mlp.down_proj"], sites["model.layers.0.mlp.up_proj"]
     assert (down["weight"]["hadamard"], down["input"]["hadamard"]) == (32, 32)
     assert (up["weight"]["hadamard"], up["input"]["hadamard"]) == (64, 64)
     assert Artifact.open(out).manifest["quantization"]["activation_basis"] == "hadamard"
     # In the plain basis, as the checkpoint has it.
-    weight = read_folder(llama)[1]["model.layers.0.mlp.down_proj.weight"]
-    assert relative_error(read_site(Artifact.open(out), "model.layers.0.mlp.down_proj"), weight) == pytest.approx(down["weight_error"], rel=1e-3)
+    for site in ("mlp.down_proj", "self_attn.v_proj", "self_attn.o_proj"):
+        name = f"model.layers.0.{site}"
+        weight = read_folder(llama)[1][f"{name}.weight"]
+        assert relative_error(read_site(Artifact.open(out), name), weight) == pytest.approx(sites[name]["weight_error"], rel=1e-3)
+
+
+def test_floats_that_make_rotated_values_are_read_back(artifact, llama):
+    out, name = artifact(llama, "--scheme=W8A8", ROTATED, "--ignore=re:.*v_proj"), "model.layers.0.self_attn.v_proj"
+    assert sites_of(out)[name]["row_hadamard"] == 16 and sites_of(out)[name]["weight"] is None
+    assert relative_error(read_site(Artifact.open(out), name), read_folder(llama)[1][f"{name}.weight"]) < 1e-6
 
 
 def test_widths_without_a_block_stay_plain(tiny_llama, tmp_path):

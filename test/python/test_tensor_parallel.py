@@ -68,6 +68,20 @@ def test_integers_give_the_bits_of_one_rank(model, workspace, tmp_path, ranks, o
     assert found[1].tobytes() == expected[1].tobytes()
 
 
+def test_a_rotated_basis_gives_the_bits_of_one_rank(workspace, tmp_path):
+    """Blocks are of whole heads, and of a rank's columns of the MLP."""
+    folder = write_model(workspace / "wider-heads", *random_llama(3, hidden=64, ffn=128, heads=4, kv_heads=2, vocab=VOCAB))
+    options = ["--scheme", "W8A8", "--activation-basis", "hadamard", "--hadamard-block", "64", "--kv-scheme", "int4"]
+    one, two = (compile_model(folder, tmp_path / str(ranks), ISA, "--tensor-parallel", ranks, *options) for ranks in (1, 2))
+    values = [site["row_hadamard"] for site in json.loads((two / "manifest.json").read_text())["sites"] if "v_proj" in site["name"]]
+    assert values == [16, 16]
+    expected, found = logits_of(1, one, tmp_path), logits_of(2, two, tmp_path)
+    assert found[0] == expected[0]
+    assert found[1].tobytes() == expected[1].tobytes()
+    refused = run_tool("easyquant-compile", folder, "-o", tmp_path / "out", "--tensor-parallel=2", "--scheme=W8A8", "--activation-basis=hadamard")
+    assert_refused(refused, "down_proj' has 128 input features that are rotated in blocks of 128 (a lower hadamard-block makes these smaller)")
+
+
 # Steps of 8 tokens, so that the prompt's later ones are rounded with scales that the earlier ones have led to.
 ONLINE = ["--activations=online-window", "--online-window=3", "--online-tokens=8"]
 

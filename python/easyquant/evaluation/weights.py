@@ -7,7 +7,7 @@ from safetensors import SafetensorError, safe_open
 
 from easyquant.evaluation.comparison import layer_of
 from easyquant.evaluation.results import WeightExample
-from easyquant.formats.packed import code_values, dequantize, relative_error, scale_values
+from easyquant.formats.packed import code_values, dequantize, relative_error, rotate, scale_values
 from easyquant.runtime.artifact import Artifact
 from easyquant.support.errors import UserError
 
@@ -23,7 +23,7 @@ def read_tensor(artifact: Artifact, name: str) -> np.ndarray:
 
 
 def read_site(artifact: Artifact, name: str) -> np.ndarray:
-    """f32[out_features, in_features] of the site `name`."""
+    """f32[out_features, in_features] of the site `name`, in the plain basis."""
     site = next((site for site in artifact.manifest["sites"] if site["name"] == name), None)
     if site is None:
         raise UserError(f"{artifact.path}: has no site {name}; `easyquant inspect --all {artifact.path}` lists them")
@@ -32,12 +32,18 @@ def read_site(artifact: Artifact, name: str) -> np.ndarray:
     rows = slice(first, first + site["out_features"])
     weight = read_tensor(artifact, tensor)
     if site["weight"] is None:
-        return weight[rows]
+        return _plain_rows(weight[rows], site)
     scheme = site["weight"]
     scales = read_tensor(artifact, f"{tensor}_scale")
     zero_points = None if scheme["symmetric"] else read_tensor(artifact, f"{tensor}_zero_point")
     outer = read_tensor(artifact, f"{tensor}_outer") if scheme.get("outer") else None
-    return dequantize(weight, scales, rows.stop, site["in_features"], scheme, zero_points, outer)[rows]
+    return _plain_rows(dequantize(weight, scales, rows.stop, site["in_features"], scheme, zero_points, outer)[rows], site)
+
+
+def _plain_rows(weight: np.ndarray, site: dict) -> np.ndarray:
+    """Where the basis of attention's output is folded into the site, its rows are rotated."""
+    block = site.get("row_hadamard")
+    return np.ascontiguousarray(rotate(np.ascontiguousarray(weight.T), block).T) if block else weight
 
 
 def rounding_bound(artifact: Artifact, site: dict) -> float:

@@ -58,3 +58,15 @@ func.func @sinks(%x: tensor<?x8xf32>, %c: !equant.weight<8x8, #w>) {
   %d = equant.linear %x, %c {sites = ["down_proj"], input_scheme = #sinks, input_scale = 0.5 : f32, input_zero_point = 3 : i32} : (tensor<?x8xf32>, !equant.weight<8x8, #w>) -> tensor<?x8xf32>
   return
 }
+
+// -----
+
+!w = !equant.weight<32x64, #equant.scheme<i8, symmetric, channel, hadamard = 64>>
+func.func @blocks(%x: tensor<?x32xf32>, %up: tensor<64x32xf32>, %down: !w) -> tensor<?x32xf32> {
+  %h = lm.linear %x, %up {site = "up_proj"} : (tensor<?x32xf32>, tensor<64x32xf32>) -> tensor<?x64xf32>
+  // expected-error @below {{site 'down_proj' has 64 input features that are rotated in blocks of 64 (a lower hadamard-block makes these smaller), which 2 ranks cannot share; legal degrees of tensor parallelism: 1}}
+  %r = equant.hadamard %h {block = 64 : i64} : tensor<?x64xf32>
+  %y = equant.linear %r, %down {sites = ["down_proj"]} : (tensor<?x64xf32>, !w) -> tensor<?x32xf32>
+  %z = lm.add %x, %y : tensor<?x32xf32>
+  return %z : tensor<?x32xf32>
+}

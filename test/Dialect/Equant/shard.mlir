@@ -71,3 +71,17 @@ func.func @odd_vocabulary(%tokens: tensor<?xi32>, %table: tensor<11x8xf32>) -> t
   %y = lm.linear %x, %table {site = "lm_head"} : (tensor<?x8xf32>, tensor<11x8xf32>) -> tensor<?x11xf32>
   return %y : tensor<?x11xf32>
 }
+
+// Whole blocks are of one rank.
+// CHECK-LABEL: func.func @rotated(
+// CHECK: %[[U:.*]] = lm.linear {{.*}}site = "up_proj"{{.*}} -> tensor<?x32xf32>
+// CHECK: %[[R:.*]] = equant.hadamard %[[U]] {block = 32 : i64} : tensor<?x32xf32>
+// CHECK: %[[Y:.*]] = lm.linear %[[R]], {{.*}}site = "down_proj"
+// CHECK: shard.all_reduce %[[Y]]
+func.func @rotated(%x: tensor<?x8xf32>, %up: tensor<64x8xf32>, %down: tensor<8x64xf32>) -> tensor<?x8xf32> {
+  %h = lm.linear %x, %up {site = "up_proj"} : (tensor<?x8xf32>, tensor<64x8xf32>) -> tensor<?x64xf32>
+  %r = equant.hadamard %h {block = 32 : i64} : tensor<?x64xf32>
+  %y = lm.linear %r, %down {site = "down_proj"} : (tensor<?x64xf32>, tensor<8x64xf32>) -> tensor<?x8xf32>
+  %z = lm.add %x, %y : tensor<?x8xf32>
+  return %z : tensor<?x8xf32>
+}

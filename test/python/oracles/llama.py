@@ -8,7 +8,7 @@ before) and smollm3 (layers whose q and k are not rotated). Tensor names and lay
 import numpy as np
 
 from .rope import rotations
-from .schemes import FLOAT
+from .schemes import FLOAT, rotate
 
 
 def rms_norm(x, weight, epsilon):
@@ -75,11 +75,17 @@ class Llama:
         def vector(name):
             return np.asarray(tensors[name], self.dtype)
 
+        block = scheme.value_block(self.head_dim)
+
         def linear(name):
-            apply = scheme.linear(tensors[name + ".weight"], self.dtype)
+            makes_values, reads_values = block and name.endswith("v_proj"), block and name.endswith("o_proj")
+            basis = {"out_block": block} if makes_values else {"hadamard": block, "rotated": True} if reads_values else {}
+            apply = scheme.linear(tensors[name + ".weight"], self.dtype, **basis)
             if name + ".bias" not in tensors:
                 return apply
             bias = vector(name + ".bias")
+            if makes_values:
+                bias = rotate(bias, block)
             return lambda x: apply(x) + bias
 
         embedding = tensors["model.embed_tokens.weight"]

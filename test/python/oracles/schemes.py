@@ -87,13 +87,19 @@ def rotate(x, block):
 
 class Linear:
     """y = x W^T with W and x quantized as asked. weight: (out, in); weight_bits or input_bits None: left in float. With `hadamard`, the most
-    columns that are rotated together, both are quantized in that basis."""
+    columns that are rotated together, both are quantized in that basis. What it reads is `rotated` where it comes in that basis, and what
+    it gives is rotated in blocks of `out_block`."""
 
-    def __init__(self, weight, dtype, weight_bits=None, group_size=0, input_bits=None, rule="absmax", hadamard=0):
+    def __init__(self, weight, dtype, weight_bits=None, group_size=0, input_bits=None, rule="absmax", hadamard=0, rotated=False, out_block=0):
         self.dtype, self.input_bits = dtype, input_bits
-        self.block = block_of(weight.shape[1], hadamard) if weight_bits else 0
-        if self.block:
-            weight = rotate(np.asarray(weight), self.block)
+        block = block_of(weight.shape[1], hadamard) if weight_bits else 0
+        exact = np.asarray(weight, np.float64)
+        if block:
+            exact = rotate(exact, block)
+        if out_block:
+            exact = rotate(exact.T, out_block).T
+        weight = exact.astype(np.float32)
+        self.block = 0 if rotated else block
         self.quantized = None
         if weight_bits is None:
             if input_bits is not None:
@@ -134,8 +140,12 @@ class Scheme:
         self.weight_bits, self.input_bits = weight_bits, input_bits
         self.group_size, self.head_bits, self.rule, self.hadamard = group_size, head_bits, rule, hadamard
 
-    def linear(self, weight, dtype):
-        return Linear(weight, dtype, self.weight_bits, self.group_size, self.input_bits, self.rule, self.hadamard)
+    def linear(self, weight, dtype, **basis):
+        return Linear(weight, dtype, self.weight_bits, self.group_size, self.input_bits, self.rule, **{"hadamard": self.hadamard} | basis)
+
+    def value_block(self, head_dim):
+        """In what blocks values are rotated, so that what reads attention's output finds it in its basis."""
+        return block_of(head_dim, self.hadamard) if self.weight_bits else 0
 
     def head(self, weight, dtype):
         """Per channel whatever the group size; its input is quantized when the linears' inputs are."""

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Dialect/Equant/IR/Equant.h"
+#include "easyquant/Dialect/Equant/Analysis/RotatedValues.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
@@ -27,14 +27,38 @@ struct Rotate : equant::impl::RotateBase<Rotate> {
   void runOnOperation() override;
 
 private:
-  Value rotated(OpBuilder builder, Location loc, Value value, int64_t block);
+  Value rotated(OpBuilder builder, Location loc, Value value, int64_t block, int64_t axis = 1);
+  void rotateInput(QuantizableOpInterface op, int64_t block);
 
   llvm::DenseMap<std::pair<Value, int64_t>, Value> known; ///< activations
 };
 } // namespace
 
-Value Rotate::rotated(OpBuilder builder, Location loc, Value value, int64_t block) {
-  return HadamardOp::create(builder, loc, value.getType(), value, builder.getI64IntegerAttr(block));
+Value Rotate::rotated(OpBuilder builder, Location loc, Value value, int64_t block, int64_t axis) {
+  return HadamardOp::create(builder, loc, value.getType(), value, builder.getI64IntegerAttr(block),
+                            builder.getI64IntegerAttr(axis));
+}
+
+/// The site reads a rotated input: it comes so where the values of its attention are made so.
+void Rotate::rotateInput(QuantizableOpInterface op, int64_t block) {
+  OpOperand &input = op.getActivationOperand();
+  if (ValuesOfSite values = valuesOf(op); values.takes(block)) {
+    auto rotateRows = [&](OpOperand &constant) {
+      constant.set(rotated(OpBuilder(values.linear), values.linear.getLoc(), constant.get(), block,
+                           /*axis=*/0));
+    };
+    rotateRows(values.linear.getWeightMutable());
+    if (values.linear.getBias())
+      rotateRows(values.linear.getBiasMutable()[0]);
+    return;
+  }
+  Value &shared = known[{input.get(), block}];
+  if (!shared) {
+    OpBuilder builder(op.getContext());
+    builder.setInsertionPointAfterValue(input.get());
+    shared = rotated(builder, op.getLoc(), input.get(), block);
+  }
+  input.set(shared);
 }
 
 void Rotate::runOnOperation() {
@@ -45,17 +69,11 @@ void Rotate::runOnOperation() {
     const int64_t block = plan ? plan.getWeight().getHadamard() : 0;
     if (block == 0)
       return;
-    OpOperand &weight = op.getWeightOperand(), &input = op.getActivationOperand();
+    OpOperand &weight = op.getWeightOperand();
     if (auto load = weight.get().getDefiningOp<GlobalLoadConstOp>())
       blockOf[load.getGlobal()] = block;
     weight.set(rotated(OpBuilder(op), op.getLoc(), weight.get(), block));
-    Value &shared = known[{input.get(), block}];
-    if (!shared) {
-      OpBuilder builder(op.getContext());
-      builder.setInsertionPointAfterValue(input.get());
-      shared = rotated(builder, op.getLoc(), input.get(), block);
-    }
-    input.set(shared);
+    rotateInput(op, block);
   });
   // A table that is the weight of a head is stored as the head reads it.
   getOperation().walk([&](lm::EmbeddingOp op) {

@@ -129,6 +129,17 @@ LogicalResult Analysis::follow(Operation *op) {
         sharded.insert(op->getResult(0));
         return success();
       })
+      .Case([&](HadamardOp hadamard) {
+        const int64_t columns = lm::columns(hadamard.getInput()),
+                      block = hadamard.getBlockAttr().getInt();
+        sharded.insert(hadamard.getOutput());
+        add(hadamard,
+            "site '" + siteOf(*hadamard->getUsers().begin()) + "' has " + std::to_string(columns) +
+                " input features that are rotated in blocks of " + std::to_string(block) +
+                " (a lower hadamard-block makes these smaller)",
+            columns, block);
+        return success();
+      })
       .Case([&](lm::SplitOp split) -> LogicalResult {
         Operation *linear = split.getInput().getDefiningOp();
         if (degree == 1)

@@ -10,6 +10,7 @@
 #include "SiteKinds.h"
 
 #include "easyquant/Dialect/Equant/Analysis/NothingToDo.h"
+#include "easyquant/Dialect/Equant/Analysis/RotatedValues.h"
 #include "easyquant/Dialect/Equant/Analysis/SitePatterns.h"
 #include "easyquant/Numerics/Hadamard.h"
 
@@ -203,13 +204,18 @@ void SitePlanner::expandMixes(const SitePatterns &ignored, const SitePatterns &t
   ruleOf = std::move(ruleAfter);
 }
 
-/// The plan in the basis of the largest block that divides the columns.
+/// The plan in the basis of the largest block that divides the columns, or the columns of a head
+/// where the linear that makes the values takes it.
 static PlanAttr inFittingBasis(QuantizableOpInterface op, PlanAttr plan) {
   const int64_t limit = plan.getWeight().getHadamard();
   if (limit == 0)
     return plan;
-  const int64_t columns = lm::columns(op.getWeightOperand().get()),
-                block = numerics::hadamardBlock(columns, limit);
+  const int64_t columns = lm::columns(op.getWeightOperand().get());
+  int64_t block = 0;
+  if (ValuesOfSite values = valuesOf(op))
+    block = numerics::hadamardBlock(values.headDim, limit);
+  if (block == 0)
+    block = numerics::hadamardBlock(columns, limit);
   if (block == 0)
     emitRemark(op.getLoc()) << "site '" << op.getSite() << "' stays in the plain basis: its "
                             << columns << " columns are no whole blocks of "
