@@ -126,7 +126,7 @@ struct Manifest {
     int64_t firstRow = 0;
     std::optional<WeightScheme> weight; ///< none: it is float
     std::optional<InputScheme> input;   ///< none: activations stay float
-    int64_t rowHadamard = 0; ///< rows of its weight that are rotated together; 0: they are plain
+    std::optional<int64_t> rowHadamard; ///< rows of its weight that are rotated together
     int64_t bytes = 0;
     double weightError = 0;  ///< ‖W − Ŵ‖ / ‖W‖
     double largestError = 0; ///< max |W − Ŵ|
