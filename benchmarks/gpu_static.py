@@ -88,7 +88,7 @@ INTEGER = "LOP3|SHF|LEA|PRMT|SEL|ISETP|IADD3|IMNMX|FMNMX|FSEL|FSETP"
 
 
 def model_text():
-    """A function of one linear after another, on the same input, and one of attention for each cache."""
+    """A function of one linear after another, on the same input, one that rotates rows, and one of attention for each cache."""
     x, s = f"%x: tensor<?x{SIZE}xf32>", SIZE
     arguments, globals_, lines = [x, f"%wf: tensor<{s}x{s}xf32>"], [], []
     for name, codes, scales, groups, quantized in LINEARS:
@@ -103,7 +103,9 @@ def model_text():
     results = [f"%y_{name}" for name, *_ in LINEARS] + ["%y_float"]
     types = ", ".join([f"tensor<?x{s}xf32>"] * len(results))
     return "\n".join([*globals_, f"func.func @linears({', '.join(arguments)}) -> ({types}) {{", *lines,
-                      f"  return {', '.join(results)} : {types}", "}", *(attention_text(*cache) for cache in CACHES.items()), ""])
+                      f"  return {', '.join(results)} : {types}", "}", f"func.func @rotated({x}) -> tensor<?x{s}xf32> {{",
+                      f"  %y = equant.hadamard %x {{block = 512 : i64}} : tensor<?x{s}xf32>", f"  return %y : tensor<?x{s}xf32>", "}",
+                      *(attention_text(*cache) for cache in CACHES.items()), ""])
 
 
 def attention_text(name, cache):

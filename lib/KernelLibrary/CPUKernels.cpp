@@ -133,11 +133,6 @@ void CPULauncher::addRowOps(KernelLibrary &library) const {
   easyquant::addRowOps(
       library, [*this](LaunchBuilder &b, const KernelOps &kernel, RowOp op, double epsilon,
                        Arguments &arguments) { return rowOp(b, kernel, op, epsilon, arguments); });
-  library.add<equant::HadamardOp>([*this](auto &b, auto op, const KernelOps &kernel) {
-    Arguments arguments(b, {{"x", b[op.getInput()]}});
-    const bool isQuantized = bool(kernel.find<equant::QuantizeRowsOp>());
-    return rowOp(b, kernel, isQuantized ? RowOp::Quantize : RowOp::Copy, 0, arguments);
-  });
   library.add<equant::AdvanceOp>(
       [*this](auto &b, auto op, const KernelOps &) { return advance(b, op); });
   library.add<equant::TokenAbsMaxOp>([*this](auto &b, auto op, const KernelOps &) {

@@ -61,6 +61,8 @@ LogicalResult GPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel, RowO
   spec.op = rowOp;
   spec.epsilon = epsilon;
   spec.columns = lm::columns(rowsOf(kernel));
+  if (auto hadamard = kernel.find<equant::HadamardOp>())
+    spec.hadamard = hadamard.getBlockAttr().getInt();
   Operation *op = kernel.first(), *last = kernel.ops.back();
   Value rows = b.rows(b[rowsOf(kernel)]);
   Phase phase = Phase::Quantize;

@@ -56,6 +56,10 @@ void easyquant::addRowOps(KernelLibrary &library, const RowLaunch &launch) {
                                           "another kernel has made"));
     return unary(b, kernel, RowOp::Quantize);
   });
+  library.add<equant::HadamardOp>([unary](auto &b, auto op, const KernelOps &kernel) {
+    const bool isQuantized = bool(kernel.find<equant::QuantizeRowsOp>());
+    return unary(b, kernel, isQuantized ? RowOp::Quantize : RowOp::Copy);
+  });
   library.add<lm::GeluOp>([unary](auto &b, auto op, const KernelOps &kernel) {
     bool tanh = op.getApproximate() == lm::GeluApproximation::Tanh;
     return unary(b, kernel, tanh ? RowOp::GeluTanh : RowOp::GeluErf);

@@ -116,8 +116,6 @@ Result<std::vector<Request>> targets::parseRequests(StringRef text) {
 
 std::string targets::whyNoKernel(const Family &family, int64_t n, int64_t k, SchemeAttr weight,
                                  SchemeAttr input) {
-  if (weight.getHadamard() && !family.fusions.rotatedRows)
-    return "a rotated basis: no kernel of " + family.title + " rotates activations";
   auto packer = family.layoutFor(weight, Readers::of(input)).getPacker(weight, n, k);
   return packer ? family.whyNotActivations(input) : packer.error().message;
 }

@@ -95,6 +95,16 @@ def test_a_row_is_read_in_one_go(functions):
     assert loads == [16] * 4
 
 
+def test_a_row_is_rotated_in_registers(functions):
+    """Blocks of 512 columns: of 4 a vector, 32 lanes and 4 vectors. Two stages, five by shuffles, two, and one product."""
+    body = functions["copy_4096_h512_f32_to_f32"]
+    assert loads_of_waits(waits(body, turns=1), least_bytes=4) == [[16] * 4]
+    assert [access_bytes(i) for i in matching(body, "STG")] == [16] * 4
+    assert count(body, "SHFL") == 16 * 5
+    assert count(body, "FADD") == 16 * 4 and count(body, "FFMA") == 16 * 5 and count(body, "FMUL") == 16
+    assert count(body, "LDS|STS|BAR|LDL|STL") == 0
+
+
 def test_what_a_loop_waits_for():
     body = ["LDG.E.128 R4, desc[UR6][R20.64+-0x2000]", "@!P1 LDG.E.CONSTANT R9, desc[UR6][R2.64]", "IDP.4A.S8.S8 R30, R7, R9.reuse, R30",
             "LDG.E.64 R10, desc[UR6][R20.64]", "HMMA.16816.F32.BF16 R48, R8, R12, R48", "@P0 BRA `(.L_x_1)"]

@@ -10,6 +10,10 @@
 // read again for each of these. Reductions go through the warp and then through shared memory, in
 // an order that depends on the shape only.
 //
+// A rotation adds and subtracts elements of a thread, then of the lanes of a warp, then the vectors
+// of a run, which lie one behind the other in the warp's columns: the block of columns never leaves
+// the warp.
+//
 //===----------------------------------------------------------------------===//
 
 #include "../RowCodes.h"
@@ -33,6 +37,7 @@ public:
 
 private:
   using Values = KernelBuilder::Values;
+  static constexpr int64_t kWarp = 32;            ///< lanes
   static constexpr int64_t kReductionBytes = 128; ///< a word of each of 32 warps
   /// Most of one kernel: two of a LayerNorm, those of the scale or the extrema, and the sum of the
   /// codes.
@@ -50,14 +55,17 @@ private:
   Values loadVector(Value row, Type element, const Piece &piece);
   Values readRow(StringRef name, Float type, const Piece &piece);
   Values readColumns(StringRef name, const Piece &piece);
-  Piece piece(Int vector);
+  /// Vector `i` of the thread in a run.
+  Piece piece(Int run, int64_t i);
   /// The result of the operation for the elements of a piece.
   Values compute(const Piece &piece);
+  /// The stages of Numerics/Hadamard.h on the results of a run.
+  void rotate(MutableArrayRef<Values> run);
   Values activation(const Values &x, llvm::function_ref<Value(Value)> function);
   /// body for every piece of the thread, the carried value going from one to the next.
   Value forPieces(Value init, llvm::function_ref<Value(int64_t, const Piece &, Value)> body);
-  /// The values of the operation, kept in registers from the first time on where they fit.
-  const Values &results(int64_t vector, const Piece &piece);
+  /// The values of the operation, rotated: those of a kept piece, which are kept likewise.
+  const Values &results(int64_t vector);
 
   Value blockSum(Value value);
   Value blockMaxUnsigned(Value value);
@@ -94,13 +102,13 @@ private:
   const int64_t groups;
   const RowQuantization quantization;
   Value row, lane; ///< of the row: thread 0 .. shape.threads - 1
+  Value ownVector; ///< the thread's first one, of the vectors of the row
   Value shared, groupSums;
   int64_t reductions = 0;
   Value mean, deviation;
   Value absMax;                 ///< of the row, where its extrema are known
-  SmallVector<Piece> kept;      ///< in registers
+  SmallVector<Piece> kept;      ///< in registers: the row, or a run of it
   SmallVector<Values> computed; ///< likewise
-  Values scratch;
 };
 
 } // namespace
@@ -138,44 +146,95 @@ RowEmitter::Values RowEmitter::readColumns(StringRef name, const Piece &piece) {
   return values;
 }
 
-RowEmitter::Piece RowEmitter::piece(Int vector) {
+RowEmitter::Piece RowEmitter::piece(Int run, int64_t i) {
   Piece piece;
-  Value index = b.add(b.mul(vector, shape.threads), lane);
+  const int64_t vectorsOfRun = shape.threads * shape.run;
+  Value index = b.add(b.add(b.mul(run, vectorsOfRun), kWarp * i), ownVector);
   piece.column = b.mul(index, shape.vector);
-  bool certain =
-      !vector.value && (vector.constant + 1) * shape.threads * shape.vector <= spec.columns;
+  bool certain = !run.value && (run.constant + 1) * vectorsOfRun * shape.vector <= spec.columns;
   if (!certain)
     piece.inside = b.less(piece.column, spec.columns);
-  StringRef first = spec.op == RowOp::SiluMul ? "gate" : spec.op == RowOp::Add ? "a" : "x";
-  piece.values = readRow(first, spec.input, piece);
+  StringRef name = spec.op == RowOp::SiluMul ? "gate" : spec.op == RowOp::Add ? "a" : "x";
+  piece.values = readRow(name, spec.input, piece);
   return piece;
 }
 
 Value RowEmitter::forPieces(Value init,
                             llvm::function_ref<Value(int64_t, const Piece &, Value)> body) {
+  auto forKept = [&](Value carried) {
+    for (auto [v, piece] : llvm::enumerate(kept))
+      carried = body(static_cast<int64_t>(v), piece, carried);
+    return carried;
+  };
+  auto keepRun = [&](Int run) {
+    for (int64_t i = 0; i < shape.run; ++i)
+      kept.push_back(piece(run, i));
+  };
+  const int64_t runs = shape.vectors / shape.run;
   if (shape.inRegisters) {
-    for (int64_t v = static_cast<int64_t>(kept.size()); v < shape.vectors; ++v)
-      kept.push_back(piece(v));
-    for (int64_t v = 0; v < shape.vectors; ++v)
-      init = body(v, kept[v], init);
-    return init;
+    if (kept.empty())
+      for (int64_t run = 0; run < runs; ++run)
+        keepRun(run);
+    return forKept(init);
   }
   SmallVector<Value> inits;
   if (init)
     inits.push_back(init);
-  Values carried = b.forLoop(0, shape.vectors, 1, inits, [&](Value vector, ValueRange carried) {
-    Value next = body(-1, piece(vector), init ? carried.front() : Value());
+  Values carried = b.forLoop(0, runs, 1, inits, [&](Value run, ValueRange carried) {
+    kept.clear();
+    computed.clear();
+    keepRun(run);
+    Value next = forKept(init ? carried.front() : Value());
     return init ? Values{next} : Values();
   });
   return init ? carried.front() : Value();
 }
 
-const RowEmitter::Values &RowEmitter::results(int64_t vector, const Piece &piece) {
-  if (vector < 0)
-    return scratch = compute(piece);
-  if (static_cast<int64_t>(computed.size()) <= vector)
-    computed.push_back(compute(piece));
+const RowEmitter::Values &RowEmitter::results(int64_t vector) {
+  while (std::ssize(computed) <= vector) {
+    SmallVector<Values> run;
+    for (int64_t i = 0; i < shape.run; ++i)
+      run.push_back(compute(kept[computed.size() + i]));
+    if (spec.hadamard)
+      rotate(run);
+    llvm::append_range(computed, run);
+  }
   return computed[vector];
+}
+
+void RowEmitter::rotate(MutableArrayRef<Values> run) {
+  auto addAndSubtract = [&](Value &low, Value &high) {
+    Value sum = b.addf(low, high);
+    high = b.subf(low, high);
+    low = sum;
+  };
+  const int64_t inWarp = kWarp * shape.vector;
+  for (int64_t distance = 1; distance < spec.hadamard; distance *= 2) {
+    if (distance < shape.vector) {
+      for (Values &y : run)
+        for (int64_t i = 0; i < shape.vector; ++i)
+          if (!(i & distance))
+            addAndSubtract(y[i], y[i + distance]);
+    } else if (distance < inWarp) {
+      // The upper lane subtracts its own element: a product with -1 or 1 rounds nothing.
+      const int64_t lanes = distance / shape.vector;
+      Value isLower = b.equal(b.andi(lane, lanes), 0);
+      Value sign = b.select(isLower, b.constant(b.f32(), 1.0), b.constant(b.f32(), -1.0));
+      for (Values &y : run)
+        for (Value &x : y)
+          x = b.fma(x, sign, b.shuffleXor(x, lanes));
+    } else {
+      const int64_t vectors = distance / inWarp;
+      for (int64_t v = 0; v < shape.run; ++v)
+        if (!(v & vectors))
+          for (auto [low, high] : llvm::zip_equal(run[v], run[v + vectors]))
+            addAndSubtract(low, high);
+    }
+  }
+  Value factor = b.constant(b.f32(), 1 / std::sqrt(static_cast<double>(spec.hadamard)));
+  for (Values &y : run)
+    for (Value &x : y)
+      x = b.mulf(x, factor);
 }
 
 RowEmitter::Values RowEmitter::activation(const Values &x,
@@ -294,7 +353,7 @@ void RowEmitter::emitFloats() {
   Value first = b.rowOf(arguments["y"], row, arguments["y_stride"], element);
   int64_t width = std::min(shape.vector, 16 / bytesOf(spec.output));
   forPieces(Value(), [&](int64_t vector, const Piece &piece, Value) {
-    const Values &y = results(vector, piece);
+    const Values &y = results(vector);
     b.ifThen(piece.inside, [&] {
       for (int64_t i = 0; i < shape.vector; i += width)
         b.store(b.fromF32(b.join(ArrayRef(y).slice(i, width)), spec.output),
@@ -362,7 +421,7 @@ void RowEmitter::emitCodes(llvm::function_ref<Value(Value)> codeOf) {
   }
   Value init = spec.sums && !grouped ? b.i32(0) : Value();
   Value total = forPieces(init, [&](int64_t vector, const Piece &piece, Value carried) {
-    Value sum = storeCodes(piece, llvm::map_to_vector(results(vector, piece), codeOf));
+    Value sum = storeCodes(piece, llvm::map_to_vector(results(vector), codeOf));
     if (grouped)
       addToGroup(piece, sum);
     return init ? b.add(carried, sum) : Value();
@@ -383,7 +442,7 @@ Value RowEmitter::absMaxOf(llvm::function_ref<Value(Value)> term) {
   // Magnitudes compare like the integers of their bits.
   Value most =
       blockMaxUnsigned(forPieces(b.i32(0), [&](int64_t vector, const Piece &piece, Value carried) {
-        for (Value y : results(vector, piece)) {
+        for (Value y : results(vector)) {
           Value bits = b.bitcast(b.magnitude(term(y)), b.i32());
           carried = b.createOrFold<arith::MaxUIOp>(carried, bits);
         }
@@ -422,7 +481,7 @@ Value RowEmitter::largestOf(llvm::function_ref<Value(Value)> term) {
   // lies beyond the end is below all numbers.
   Value most =
       blockMaxUnsigned(forPieces(b.i32(0), [&](int64_t vector, const Piece &piece, Value carried) {
-        for (Value y : results(vector, piece)) {
+        for (Value y : results(vector)) {
           Value bits = b.bitcast(term(y), b.i32());
           Value key = b.xori(bits, b.ori(b.shrArithmetic(bits, 31), kSign));
           if (piece.inside)
@@ -497,6 +556,9 @@ void RowEmitter::emit() {
     if (shape.rows > 1)
       groupSums = b.advance(groupSums, b.mul(warp, groups), b.i32());
   }
+  ownVector = shape.run == 1
+                  ? lane
+                  : b.add(b.mul(b.div(lane, kWarp), kWarp * shape.run), b.rem(lane, kWarp));
   // A block has one row, or every warp one of its own: either all lanes leave or none.
   b.ifThen(shape.rows > 1 ? b.less(row, arguments["rows"]) : Value(), [&] {
     emitStatistics();

@@ -26,6 +26,8 @@ static std::string symbolName(const RowSpec &spec) {
   std::string name = fmt::format("{}_{}", nameOf(spec.op), spec.columns);
   if (spec.op == RowOp::RmsNorm || spec.op == RowOp::LayerNorm)
     name += fmt::format("_eps{:x}", std::bit_cast<uint32_t>(static_cast<float>(spec.epsilon)));
+  if (spec.hadamard)
+    name += fmt::format("_h{}", spec.hadamard);
   name += fmt::format("_{}", nameOf(spec.input));
   RowQuantization quantization = spec.effectiveQuantization();
   if (quantization == RowQuantization::None)
@@ -51,6 +53,7 @@ RowShape rowShape(const RowSpec &spec) {
   // Enough threads that each has about sixteen elements: several loads in flight, registers for
   // full occupancy.
   constexpr int64_t kElements = 16, kMostElements = 32, kMostThreads = 1024, kBlock = 128;
+  constexpr int64_t kWarp = 32;
   RowShape shape{};
   shape.vector = std::gcd(spec.columns, 16 / bytesOf(spec.input));
   // Codes are written up to their padding.
@@ -59,10 +62,16 @@ RowShape rowShape(const RowSpec &spec) {
                         : paddedColumns(spec.columns);
   int64_t vectors = columns / shape.vector;
   int64_t perThread = std::max<int64_t>(1, kElements / shape.vector);
-  int64_t threads = (vectors + perThread - 1) / perThread;
-  shape.threads = std::min((threads + 31) / 32 * 32, kMostThreads);
-  shape.rows = shape.threads == 32 ? kBlock / 32 : 1;
-  shape.vectors = (vectors + shape.threads - 1) / shape.threads;
+  int64_t threads = divideCeil(vectors, perThread);
+  shape.threads = std::min(divideCeil(threads, kWarp) * kWarp, kMostThreads);
+  shape.vectors = divideCeil(vectors, shape.threads);
+  // A block of columns is that of one warp.
+  shape.run = std::max<int64_t>(1, spec.hadamard / (kWarp * shape.vector));
+  if (shape.run > 1) {
+    shape.vectors = divideCeil(shape.vectors, shape.run) * shape.run;
+    shape.threads = divideCeil(divideCeil(vectors, shape.vectors), kWarp) * kWarp;
+  }
+  shape.rows = shape.threads == kWarp ? kBlock / kWarp : 1;
   shape.inRegisters = shape.vectors * shape.vector <= kMostElements;
   return shape;
 }

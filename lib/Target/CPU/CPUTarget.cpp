@@ -52,7 +52,7 @@ struct CPUFamily final : Family {
                 .isAskedForWhole = true,
                 .runsHere = true,
                 .file = {.stem = formats::kWeightsStem},
-                .fusions = {.rotatedRows = true}}) {}
+                .fusions = {}}) {}
 
   LayoutAttr layoutFor(SchemeAttr weight, Readers) const override {
     return LayoutAttr::get(weight.getContext(), numerics::kPanelLayout);

@@ -15,6 +15,7 @@
 #include "KernelRunner.h"
 #include "SequenceTable.h"
 
+#include "easyquant/Numerics/Hadamard.h"
 #include "easyquant/Numerics/OnlineScales.h"
 #include "easyquant/Numerics/Quantize.h"
 
@@ -123,21 +124,24 @@ TEST(Advance, NumericsIsTheTranscription) {
 
 // Codes with the scale of each row's sequence; extrema as they are, whatever their signs. With
 // sinks apart rows that leave the range have scales of their own, and count as twice the range at
-// most.
+// most. A rotated row is all that as it is rotated.
 TEST(OnlineRows, CodesAndExtrema) {
   for (const Target &target : testTargets())
-    for (auto [columns, sinks] : {std::pair(1, false),
-                                  {7, false},
-                                  {64, false},
-                                  {172, false},
-                                  {576, false},
-                                  {1, true},
-                                  {7, true},
-                                  {172, true},
-                                  {576, true}}) {
+    for (auto [columns, sinks, block] : {std::tuple(1, false, 0),
+                                         {7, false, 0},
+                                         {64, false, 0},
+                                         {172, false, 0},
+                                         {576, false, 0},
+                                         {576, false, 64},
+                                         {1, true, 0},
+                                         {7, true, 0},
+                                         {172, true, 0},
+                                         {576, true, 0},
+                                         {1536, true, 512}}) {
       RowSpec spec{RowOp::Quantize, columns, 0.0, RowQuantization::Online};
       spec.stateFields = 8;
       spec.sinks = sinks;
+      spec.hadamard = block;
       SCOPED_TRACE(target.name().str() + ", " + symbolName(spec));
       KernelRunner run(target,
                        [&](ModuleOp module) { return getOrEmitRowOp(module, spec, target); });
@@ -170,7 +174,10 @@ TEST(OnlineRows, CodesAndExtrema) {
         run(xs, ss, ts, int64_t(4), cs, rs, gs, es, threads);
         for (int64_t m = 0; m < rows; ++m) {
           const float scale = scales[m < 4 ? 2 : m < 5 ? 0 : 1];
-          ConstMatrix row{x.data() + m * columns, 1, columns, columns};
+          std::vector<float> y(x.data() + m * columns, x.data() + (m + 1) * columns);
+          if (block > 0)
+            rotateActivation(y, block);
+          ConstMatrix row{y.data(), 1, columns, columns};
           Scheme scheme{8, true, Granularity::Tensor};
           scheme.sinks = sinks;
           auto expected = quantizeTokens(row, scheme, scale, 0, 0);

@@ -13,6 +13,7 @@
 #include "../OnlineTranscription.h"
 #include "SimtRunner.h"
 
+#include "easyquant/Numerics/Hadamard.h"
 #include "easyquant/Numerics/Quantize.h"
 
 #include <algorithm>
@@ -79,26 +80,28 @@ TEST(GPUAdvance, IsTheTranscription) {
 
 // Codes with the scale of each row's sequence; extrema as they are, whatever their signs. With
 // sinks apart rows that leave the range have scales of their own, and count as twice the range at
-// most.
+// most. A rotated row is all that as it is rotated.
 TEST(GPUOnlineRows, CodesAndExtrema) {
   constexpr int64_t rows = 9, fields = 8, first = 4;
   const float scales[] = {0.03f, 0.0078125f, 1.5f};
   KernelLibrary library;
-  auto specOf = [](int64_t columns, bool sinks) {
+  auto specOf = [](int64_t columns, int64_t block, bool sinks) {
     RowSpec spec;
     spec.columns = columns;
+    spec.hadamard = block;
     spec.quantization = RowQuantization::Online;
     spec.sums = true;
     spec.sinks = sinks;
     return spec;
   };
-  constexpr int64_t kColumns[] = {1, 7, 64, 172, 576, 4100, 40000};
-  for (int64_t columns : kColumns)
+  constexpr std::pair<int64_t, int64_t> kShapes[] = {
+      {1, 0}, {7, 0}, {64, 0}, {172, 0}, {576, 0}, {4100, 0}, {40000, 0}, {576, 64}, {1536, 512}};
+  for (auto [columns, block] : kShapes)
     for (bool sinks : {false, true})
-      library.add(specOf(columns, sinks));
-  for (int64_t columns : kColumns)
+      library.add(specOf(columns, block, sinks));
+  for (auto [columns, block] : kShapes)
     for (bool sinks : {false, true}) {
-      const RowSpec spec = specOf(columns, sinks);
+      const RowSpec spec = specOf(columns, block, sinks);
       SCOPED_TRACE(library.add(spec).name);
       std::vector<double> state(3 * fields, -1.0);
       for (int64_t slot = 0; slot < 3; ++slot)
@@ -133,6 +136,8 @@ TEST(GPUOnlineRows, CodesAndExtrema) {
       const std::vector<float> ends = extrema.read(), ownScales = scaleOf.read();
       const std::vector<int8_t> found = codes.read();
       const std::vector<int32_t> foundSums = sums.read();
+      for (int64_t m = 0; block > 0 && m < rows; ++m)
+        rotateActivation(std::span(x).subspan(m * columns, columns), block);
       int64_t towering = 0;
       for (int64_t m = 0; m < rows; ++m) {
         const float scale = scales[slotOf(m)];

@@ -8,6 +8,7 @@
 #include "SimtRunner.h"
 
 #include "easyquant/Emit/Assemble.h"
+#include "easyquant/Numerics/Hadamard.h"
 
 #include "llvm/Support/ThreadPool.h"
 
@@ -68,6 +69,8 @@ std::vector<RowSpec> rowOps() {
     spec.columns = op == RowOp::SiluMul ? 11008 : 4096;
     spec.epsilon = 1e-5;
     spec.quantization = RowQuantization::Dynamic;
+    specs.push_back(spec);
+    spec.hadamard = numerics::hadamardBlock(spec.columns);
     specs.push_back(spec);
   }
   return specs;

@@ -7,10 +7,12 @@
 
 #include "SimtRunner.h"
 
+#include "easyquant/Numerics/Hadamard.h"
 #include "easyquant/Numerics/Quantize.h"
 #include "easyquant/Numerics/Reference.h"
 
 #include <cmath>
+#include <cstring>
 #include <random>
 
 using namespace easyquant;
@@ -453,27 +455,144 @@ TEST(GPURowOps, HalvesAreReadAndWritten) {
   }
 }
 
+/// Columns and blocks: within a warp's vector, in runs of two and of four of them, some beyond the
+/// row's end, and a row that is read again.
+constexpr std::pair<int64_t, int64_t> kRotated[] = {
+    {16, 16}, {64, 64}, {96, 32}, {576, 64}, {768, 256}, {896, 128}, {1536, 512}, {36864, 512}};
+
+/// The rows as numerics rotates them.
+std::vector<float> rotated(ConstMatrix x, int64_t block) {
+  std::vector<float> y;
+  for (int64_t m = 0; m < x.rows; ++m) {
+    y.insert(y.end(), x.row(m), x.row(m) + x.columns);
+    rotateActivation(std::span(y).last(x.columns), block);
+  }
+  return y;
+}
+
+// What the kernel of the plain form stores, rotated by its definition: stored, and as codes.
+TEST(GPURowOps, RotatedAreTheDefinition) {
+  KernelLibrary library;
+  struct Forms {
+    RowSpec plain, stored, dynamic, fixed;
+  };
+  auto formsOf = [](RowOp op, int64_t columns, int64_t block) {
+    Forms forms{specOf(op == RowOp::Quantize ? RowOp::Copy : op, columns), {}, {}, {}};
+    forms.stored = forms.plain;
+    forms.stored.hadamard = block;
+    forms.dynamic = specOf(op, columns);
+    forms.dynamic.hadamard = block;
+    forms.dynamic.quantization = RowQuantization::Dynamic;
+    forms.dynamic.sums = true;
+    forms.dynamic.groupSize = columns % 128 == 0 ? 128 : 48;
+    forms.fixed = forms.dynamic;
+    forms.fixed.quantization = RowQuantization::Static;
+    forms.fixed.zeroPoints = forms.fixed.sinks = true;
+    return forms;
+  };
+  for (auto [columns, block] : kRotated)
+    for (RowOp op : kOps)
+      for (Forms forms = formsOf(op, columns, block);
+           const RowSpec &spec : {forms.plain, forms.stored, forms.dynamic, forms.fixed})
+        library.add(spec);
+  for (auto [columns, block] : kRotated)
+    for (int64_t rows : {1, 7})
+      for (RowOp op : kOps) {
+        if (rows * columns > 40000)
+          continue;
+        SCOPED_TRACE(testing::Message() << int(op) << " on " << rows << " x " << columns);
+        const Forms forms = formsOf(op, columns, block);
+        const Inputs in(rows, columns);
+        const std::vector<float> plain = runFloat(library, forms.plain, in);
+        std::vector<float> y = rotated({plain.data(), rows, columns, columns}, block);
+        const std::vector<float> stored = runFloat(library, forms.stored, in);
+        const bool isNorm = op == RowOp::RmsNorm || op == RowOp::LayerNorm;
+        if (isNorm && rowShape(forms.stored).run > 1) {
+          // Statistics of a row that is cut into runs are sums in another order.
+          for (size_t i = 0; i < y.size(); ++i)
+            ASSERT_NEAR(stored[i], y[i], 1e-5 * std::max(1.0f, std::abs(y[i]))) << i;
+          y = stored;
+        }
+        EXPECT_EQ(std::memcmp(stored.data(), y.data(), y.size() * sizeof(float)), 0);
+        const ConstMatrix values{y.data(), rows, columns, columns};
+        auto expected = quantizeTokens(values, forms.dynamic.groupSize);
+        ASSERT_TRUE(expected) << expected.error().message;
+        expectEqual(runQuantized(library, forms.dynamic, in), *expected, true);
+        Scheme scheme{8, false, Granularity::Tensor};
+        scheme.sinks = true;
+        expected = quantizeTokens(values, scheme, 0.03f, -37, forms.fixed.groupSize);
+        ASSERT_TRUE(expected) << expected.error().message;
+        expectEqual(runQuantized(library, forms.fixed, in, 0.03f, -37), *expected, true);
+      }
+}
+
+// What linears on floats read: bf16 of what is stored as f32, and so from halves.
+TEST(GPURowOps, RotatedHalves) {
+  KernelLibrary library;
+  constexpr int64_t kRows = 5;
+  auto specOfHalves = [](int64_t columns, int64_t block, Float input) {
+    RowSpec spec = specOf(RowOp::Copy, columns);
+    spec.hadamard = block;
+    spec.input = input;
+    spec.output = Float::BF16;
+    return spec;
+  };
+  constexpr Float kInputs[] = {Float::F32, Float::F16, Float::BF16};
+  for (auto [columns, block] : kRotated)
+    for (Float input : kInputs)
+      library.add(specOfHalves(columns, block, input));
+  for (auto [columns, block] : kRotated)
+    for (Float input : kInputs) {
+      const RowSpec spec = specOfHalves(columns, block, input);
+      SCOPED_TRACE(library.add(spec).name);
+      Inputs in(kRows, columns);
+      std::vector<uint16_t> halves;
+      if (input != Float::F32)
+        for (float &x : in.a) {
+          halves.push_back(toHalf(x, input));
+          x = fromHalf(halves.back(), input);
+        }
+      const std::vector<float> expected = rotated(in.matrix(in.a), block);
+      simt::Device device;
+      DeviceBuffer<float> floats(device, in.a);
+      DeviceBuffer<uint16_t> x(device, halves), y(device, kRows * columns, "y");
+      run(device, library, library.add(spec), kRows,
+          {{"x", input == Float::F32 ? Argument(floats) : Argument(x)},
+           {"x_stride", in.stride},
+           {"y", y},
+           {"y_stride", columns}});
+      const std::vector<uint16_t> found = y.read();
+      int64_t wrong = 0;
+      for (size_t i = 0; i < found.size(); ++i)
+        wrong += found[i] != toHalf(expected[i], Float::BF16);
+      EXPECT_EQ(wrong, 0);
+    }
+}
+
 TEST(GPURowOps, EachByteCrossesTheBusOnce) {
   // One read and one write, every sector full: what the roof of these kernels counts.
-  KernelLibrary library;
   constexpr int64_t kRows = 2, kWide = 4096;
-  RowSpec spec = specOf(RowOp::RmsNorm, kWide);
-  spec.quantization = RowQuantization::Dynamic;
-  Inputs in(kRows, kWide);
-  simt::Device device;
-  DeviceInputs inputs(device, in, spec.op);
-  DeviceBuffer<int8_t> codes(device, kRows * kWide, "codes");
-  DeviceBuffer<float> scales(device, kRows, "scales");
-  inputs.arguments.emplace("codes", codes);
-  inputs.arguments.emplace("scales", scales);
-  simt::Statistics statistics = run(device, library, library.add(spec), kRows, inputs.arguments);
-  const auto &loads = statistics.traffic.at("global load");
-  EXPECT_EQ(loads.bytes, 2u * kRows * kWide * sizeof(float)); // the row and the weight
-  EXPECT_EQ(loads.sectors * 32, loads.bytes);
-  EXPECT_EQ(loads.requests, loads.bytes / 512); // 16 bytes a lane
-  const auto &stores = statistics.traffic.at("global store");
-  EXPECT_EQ(stores.bytes, kRows * (kWide + sizeof(float)));
-  EXPECT_EQ(stores.sectors, kRows * (kWide / 32 + 1));
-  EXPECT_EQ(statistics.traffic.at("shared load").conflicts, 0u);
-  EXPECT_EQ(statistics.traffic.at("shared store").conflicts, 0u);
+  for (int64_t block : {0, 512}) {
+    KernelLibrary library;
+    RowSpec spec = specOf(RowOp::RmsNorm, kWide);
+    spec.quantization = RowQuantization::Dynamic;
+    spec.hadamard = block;
+    Inputs in(kRows, kWide);
+    simt::Device device;
+    DeviceInputs inputs(device, in, spec.op);
+    DeviceBuffer<int8_t> codes(device, kRows * kWide, "codes");
+    DeviceBuffer<float> scales(device, kRows, "scales");
+    inputs.arguments.emplace("codes", codes);
+    inputs.arguments.emplace("scales", scales);
+    simt::Statistics statistics = run(device, library, library.add(spec), kRows, inputs.arguments);
+    const auto &loads = statistics.traffic.at("global load");
+    EXPECT_EQ(loads.bytes, 2u * kRows * kWide * sizeof(float)); // the row and the weight
+    EXPECT_EQ(loads.sectors * 32, loads.bytes);
+    EXPECT_EQ(loads.requests, loads.bytes / 512); // 16 bytes a lane
+    const auto &stores = statistics.traffic.at("global store");
+    EXPECT_EQ(stores.bytes, kRows * (kWide + sizeof(float)));
+    EXPECT_EQ(stores.sectors, kRows * (kWide / 32 + 1));
+    EXPECT_EQ(statistics.traffic.at("shared load").conflicts, 0u);
+    EXPECT_EQ(statistics.traffic.at("shared store").conflicts, 0u);
+  }
 }

@@ -122,7 +122,8 @@ const Kernel &kernelFor(const std::vector<Kernel> &kernels, int64_t rows) {
 /// quantization is static; absmax is a float a row. Online, row_states are int64s, the byte of
 /// `states` where the doubles of each row's sequence are, of which `first` is the site's first;
 /// extrema are two floats a row, the largest of -x and of x (Numerics/OnlineScales.h). Quantize
-/// itself is dynamic unless it is static or online.
+/// itself is dynamic unless it is static or online. With a `hadamard` block the result is rotated,
+/// to the bit of numerics::rotateActivation, before anything is made of it.
 struct RowSpec {
   /// Where the largest magnitude of a row, which its dynamic scale follows from, comes from.
   enum class AbsMax {
@@ -141,6 +142,7 @@ struct RowSpec {
   bool fullRange = false;      ///< static only: codes from -128 on, as asymmetric ones always are
   bool sinks = false;          ///< not dynamic: definition 4 of Numerics/Quantize.h instead of 3
   AbsMax absMax = AbsMax::Own; ///< dynamic, or with sinks in a range around 0
+  int64_t hadamard = 0;        ///< columns of a block of Numerics/Hadamard.h; 0: not rotated
 
   RowQuantization effectiveQuantization() const {
     return easyquant::effectiveQuantization(op, quantization);
@@ -164,7 +166,8 @@ struct RowShape {
   int64_t vector;   ///< elements of one access: 16 bytes, or what divides the row
   int64_t threads;  ///< of a row: a multiple of 32
   int64_t rows;     ///< of a block
-  int64_t vectors;  ///< of a thread, the last one perhaps beyond the row's end
+  int64_t run;      ///< vectors of a thread that a warp has one behind the other
+  int64_t vectors;  ///< of a thread, whole runs, the last ones perhaps beyond the row's end
   bool inRegisters; ///< the row is read once and kept
 };
 RowShape rowShape(const RowSpec &spec);

@@ -61,47 +61,65 @@ template <typename Producer, typename Consumer> struct FuseConversion : OpRewrit
   }
 };
 
-/// Is it the only reader of what a kernel over rows makes, which can go on with it?
-static bool isRowsMaker(Operation *producer, Operation *reader) {
-  return isa_and_present<lm::RmsNormOp, lm::LayerNormOp, lm::SiluMulOp, lm::GeluOp>(producer) &&
-         !isFused(producer) && producer->hasOneUse() && producer->getBlock() == reader->getBlock();
+/// May a kernel go on with what `op` makes? Just so many ops read it, in one block with it.
+static bool mayGoOn(Operation *op, unsigned readers) {
+  return !isFused(op) && op->getResult(0).hasNUses(readers) &&
+         llvm::all_of(op->getUsers(),
+                      [&](Operation *user) { return user->getBlock() == op->getBlock(); });
 }
 
-/// A row is rotated by the kernel that makes it, or that quantizes it.
+/// The norm or activation function that makes rows, where a kernel may go on with them, or null.
+static Operation *makerOf(Value rows, unsigned readers = 1) {
+  Operation *op = rows.getDefiningOp();
+  return isa_and_present<lm::RmsNormOp, lm::LayerNormOp, lm::SiluMulOp, lm::GeluOp>(op) &&
+                 mayGoOn(op, readers)
+             ? op
+             : nullptr;
+}
+
+/// A row is rotated by the kernel that makes it, or that quantizes or casts it.
 struct FuseRotation : OpRewritePattern<HadamardOp> {
-  using OpRewritePattern::OpRewritePattern;
+  FuseRotation(MLIRContext *context, const targets::Fusions &fusions)
+      : OpRewritePattern(context), fusions(fusions) {}
 
   LogicalResult matchAndRewrite(HadamardOp op, PatternRewriter &rewriter) const override {
     if (isFused(op))
       return failure();
     SmallVector<Operation *> ops;
-    if (Operation *producer = op.getInput().getDefiningOp(); isRowsMaker(producer, op))
-      ops.push_back(producer);
+    if (Operation *maker = makerOf(op.getInput()))
+      ops.push_back(maker);
     ops.push_back(op);
-    if (op->hasOneUse())
-      if (auto quantize = dyn_cast<QuantizeRowsOp>(*op->getUsers().begin());
-          quantize && !quantize.getOnline() && quantize->getBlock() == op->getBlock())
-        ops.push_back(quantize);
+    if (mayGoOn(op, /*readers=*/1) && isWritten(*op->getUsers().begin()))
+      ops.push_back(*op->getUsers().begin());
     if (ops.size() == 1)
-      return rewriter.notifyMatchFailure(op, "neither made nor quantized by a kernel over rows");
+      return rewriter.notifyMatchFailure(op, "neither made nor written by a kernel over rows");
     fuse(rewriter, ops.back(), ops);
     return success();
   }
+
+private:
+  /// Is it what the kernel writes in the place of the rotated rows?
+  bool isWritten(Operation *reader) const {
+    auto quantize = dyn_cast<QuantizeRowsOp>(reader);
+    return (quantize && !quantize.getOnline()) ||
+           (fusions.bf16Results && isa<arith::TruncFOp>(reader));
+  }
+
+  targets::Fusions fusions;
 };
 
 /// Codes with online scales: the kernel that makes them reads the scales, and notes the extrema of
-/// what it rounds; an op whose result nothing else reads makes that on its way.
+/// what it rounds; ops whose results nothing else reads make that on their way.
 struct FuseOnline : OpRewritePattern<QuantizeRowsOp> {
   using OpRewritePattern::OpRewritePattern;
+  static constexpr unsigned kReaders = 2; ///< of the rows: what rounds them, and what tracks them
 
   LogicalResult matchAndRewrite(QuantizeRowsOp op, PatternRewriter &rewriter) const override {
     auto scale = op.getOnline() ? op.getOnline().getDefiningOp<OnlineScaleOp>() : OnlineScaleOp();
     if (!scale || isFused(op) || isFused(scale) || scale->getBlock() != op->getBlock())
       return rewriter.notifyMatchFailure(op, "its scales are not online ones");
     TrackOp track;
-    size_t readers = 0;
     for (Operation *user : op.getInput().getUsers()) {
-      ++readers;
       if (auto found = dyn_cast<TrackOp>(user);
           found && !isFused(found) && found->getBlock() == op->getBlock() &&
           found.getState() == scale.getState() && found.getIndex() == scale.getIndex())
@@ -110,10 +128,14 @@ struct FuseOnline : OpRewritePattern<QuantizeRowsOp> {
     if (!track)
       return rewriter.notifyMatchFailure(op, "nothing tracks its input for the same site");
     SmallVector<Operation *> ops;
-    Operation *producer = op.getInput().getDefiningOp();
-    if (isa_and_present<lm::RmsNormOp, lm::LayerNormOp, lm::SiluMulOp, lm::GeluOp>(producer) &&
-        readers == 2 && !isFused(producer) && producer->getBlock() == op->getBlock())
-      ops.push_back(producer);
+    auto rotation = op.getInput().getDefiningOp<HadamardOp>();
+    if (rotation && mayGoOn(rotation, kReaders)) {
+      if (Operation *maker = makerOf(rotation.getInput()))
+        ops.push_back(maker);
+      ops.push_back(rotation);
+    } else if (Operation *maker = makerOf(op.getInput(), kReaders)) {
+      ops.push_back(maker);
+    }
     // Each of several kernels that read one scale gets it.
     if (!scale->hasOneUse()) {
       rewriter.setInsertionPoint(op);
@@ -253,10 +275,9 @@ struct FuseKernels : easyquant::equant::impl::FuseKernelsBase<FuseKernels> {
     RewritePatternSet first(&getContext()), patterns(&getContext());
     first.add<FuseAppend>(&getContext(), fusions);
     first.add<FuseOnline>(&getContext());
-    if (fusions.rotatedRows)
-      first.add<FuseRotation>(&getContext());
     addRowOps<QuantizeRowsOp>(patterns);
     patterns.add<FuseResidual>(&getContext());
+    patterns.add<FuseRotation>(&getContext(), fusions);
     if (fusions.bf16Results) {
       addRowOps<arith::TruncFOp>(patterns);
       patterns.add<FuseConversion<lm::AttentionOp, arith::TruncFOp>,
