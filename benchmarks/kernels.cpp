@@ -57,6 +57,8 @@ constexpr Format formats[] = {{"w8a8", WeightFormat::I8, true},
                               {"w4a8", WeightFormat::I4, true},
                               {"w4a8_f16", WeightFormat::I4, true, ScaleFormat::F16},
                               {"w4a8_ui6", WeightFormat::I4, true, ScaleFormat::UI6},
+                              {"t4a8", WeightFormat::I4, true, ScaleFormat::F16, false, true},
+                              {"t3a8", WeightFormat::I3, true, ScaleFormat::F16, false, true},
                               {"f32", WeightFormat::F32, false},
                               {"w8a16", WeightFormat::I8, false},
                               {"w6a16_f16", WeightFormat::I6, false, ScaleFormat::F16},
@@ -108,7 +110,8 @@ Roof roofOf(const LinearSpec &spec, const Target &target, int64_t rows) {
     return avx2 ? Roof::FmaAvx2 : Roof::Fma512;
   if (!avx2)
     return Roof::DpBusd512;
-  return spec.weights == WeightFormat::I8 ? Roof::MaddWd : Roof::MaddUbs;
+  const bool areBytes = spec.weights == WeightFormat::I8 || spec.numbers.codes == CodeFormat::Table;
+  return areBytes ? Roof::MaddWd : Roof::MaddUbs;
 }
 
 /// Every argument of a kernel; contents are random, results are not looked at (tests do that).
@@ -180,7 +183,10 @@ public:
     MemRef<float, 1> codebook(table.data(), {int64_t(1) << bitsOf(spec.weights)});
     int64_t t = threads;
     auto callWith = [&](auto wScalesView) {
-      if (spec.quantizedInput)
+      if (spec.quantizedInput && spec.numbers.codes == CodeFormat::Table)
+        kernel(codesView, scalesView, sumsView, packed, wScalesView, codebook, yView, scratchView,
+               t);
+      else if (spec.quantizedInput)
         kernel(codesView, scalesView, sumsView, packed, wScalesView, yView, scratchView, t);
       else if (spec.numbers.codes == CodeFormat::Table)
         kernel(xView, packed, wScalesView, codebook, yView, scratchView, t);
@@ -278,7 +284,8 @@ int usage(const char *problem) {
   std::fprintf(
       stderr,
       "easyquant-kernel-bench: %s\nusage: easyquant-kernel-bench [--threads N] [--rounds N] "
-      "[--formats w8a8,w6a8_f16,w5a8_f16,w4a8,w4a8_f16,w4a8_ui6,f32,w8a16,w6a16_f16,w5a16_f16,"
+      "[--formats "
+      "w8a8,w6a8_f16,w5a8_f16,w4a8,w4a8_f16,w4a8_ui6,t4a8,t3a8,f32,w8a16,w6a16_f16,w5a16_f16,"
       "w4a16,w4a16_f16,w4a16_ui6,w3a16_f16,w2a16_f16,w6a16_zp,w5a16_zp,w4a16_zp,t4a16,t3a16,t2a16] "
       "[--rows 1,16,128,512] [--shapes NxK,...] "
       "[--group-size G] [--isa avx2|avx512vnni] [--json FILE]\n",

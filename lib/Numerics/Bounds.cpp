@@ -27,6 +27,24 @@ int64_t maxAccumulationLength(CodeRange a, CodeRange b) {
   return length;
 }
 
+CodeRange factorRange(const Scheme &scheme) {
+  if (!scheme.table || !scheme.table->int8Unit())
+    return codeRange(scheme);
+  return {scheme.table->int8Value(0), scheme.table->int8Value(scheme.table->values().size() - 1)};
+}
+
+CodeRange storedRange(const Scheme &scheme) {
+  const CodeRange range = factorRange(scheme);
+  const int32_t offset = int32_t(1) << (scheme.isInteger() ? scheme.bits - 1 : 7);
+  return {range.min + offset, range.max + offset};
+}
+
+CodeRange centredRange(const Scheme &scheme) {
+  const CodeRange range = factorRange(scheme);
+  const int32_t width = range.max - range.min;
+  return scheme.symmetric ? range : CodeRange{-width, width};
+}
+
 int64_t maxDotLength(const Scheme &weight, const Scheme &input, bool stored) {
   int64_t multiplied =
       maxAccumulationLength(stored ? storedRange(weight) : codeRange(weight), codeRange(input));

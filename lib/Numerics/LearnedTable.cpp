@@ -166,27 +166,47 @@ bool takesLeastError(const ScaleRule &rule) {
          rule.kind == ScaleRuleKind::Entropy;
 }
 
-/// The table of these values, the outermost becoming 1 or -1; null where they are not as many, or
-/// f32 makes two of them equal.
-const Codebook *tableOfValues(std::span<const double> values, size_t count) {
+/// Ascending values of magnitudes up to 1, the nearest n / 128 for 127 of each, neighbours having
+/// an n each.
+std::vector<float> roundedToInt8(std::span<const float> values) {
+  const size_t count = values.size();
+  std::vector<int32_t> steps(count);
+  for (size_t i = 0; i < count; ++i) {
+    steps[i] = static_cast<int32_t>(std::nearbyint(127 * values[i]));
+    if (i > 0)
+      steps[i] = std::max(steps[i], steps[i - 1] + 1);
+  }
+  for (size_t i = count; i-- > 0;)
+    steps[i] = std::min(steps[i], 127 - static_cast<int32_t>(count - 1 - i));
+  std::vector<float> rounded;
+  for (int32_t n : steps)
+    rounded.push_back(static_cast<float>(n) / 128);
+  return rounded;
+}
+
+/// The table of these values, the outermost becoming 1 or -1, or of int8 ones 127 or -127 of 128;
+/// null where they are not as many, or f32 makes two of them equal.
+const Codebook *tableOfValues(std::span<const double> values, size_t count, bool areInt8) {
   if (values.size() != count)
     return nullptr;
   const double outermost = std::max(std::fabs(values.front()), std::fabs(values.back()));
   std::vector<float> scaled;
   for (double value : values)
     scaled.push_back(static_cast<float>(value / outermost));
-  auto table = Codebook::of(scaled);
+  auto table = Codebook::of(areInt8 ? roundedToInt8(scaled) : scaled);
   return table ? *table : nullptr;
 }
 
 /// The best one for the scales of a round.
-const Codebook *nextTable(const TableRound &round, const Codebook &before, bool free) {
+const Codebook *nextTable(const TableRound &round, const Codebook &before, bool free,
+                          bool areInt8) {
   const std::span<const float> values = before.values();
+  const float outermost = std::max(std::fabs(values.front()), std::fabs(values.back()));
   auto held = [&](float value) {
-    return !free && std::fabs(value) == 1 ? std::optional<double>(value) : std::nullopt;
+    return !free && std::fabs(value) == outermost ? std::optional<double>(value) : std::nullopt;
   };
   const KMeans means(round.bins, values.size(), held(values.front()), held(values.back()));
-  return tableOfValues(means.find(), values.size());
+  return tableOfValues(means.find(), values.size(), areInt8);
 }
 
 } // namespace
@@ -202,7 +222,9 @@ Result<const Codebook *> learnTable(std::span<const RowsToLearn> weights, const 
   rule.coarse = true;
   Scheme learning = withWideScales(scheme);
   const std::span<const float> start = scheme.table->values();
-  learning.table = tableOfValues(std::vector<double>(start.begin(), start.end()), start.size());
+  const bool areInt8 = scheme.table->int8Unit().has_value();
+  learning.table =
+      tableOfValues(std::vector<double>(start.begin(), start.end()), start.size(), areInt8);
   const Codebook *best = nullptr;
   double least = INFINITY;
   int sinceGain = 0;
@@ -215,7 +237,7 @@ Result<const Codebook *> learnTable(std::span<const RowsToLearn> weights, const 
       best = learning.table;
       least = round->error;
     }
-    learning.table = nextTable(*round, *learning.table, takesLeastError(rule));
+    learning.table = nextTable(*round, *learning.table, takesLeastError(rule), areInt8);
   }
   return best;
 }

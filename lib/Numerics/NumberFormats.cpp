@@ -75,6 +75,22 @@ static constexpr float kNF4[] = {-1.0f,
                                  0.7229568362236023f,
                                  1.0f};
 
+/// See int8Unit.
+static std::optional<float> int8UnitOf(std::span<const float> values) {
+  const float largest = std::max(std::fabs(values.front()), std::fabs(values.back()));
+  const int exponent = std::ilogb(largest) - 6;
+  if (exponent < std::numeric_limits<float>::min_exponent)
+    return std::nullopt;
+  const float unit = std::ldexp(1.0f, exponent);
+  const bool isInt8 = std::ranges::all_of(values, [&](float value) {
+    const float steps = value / unit;
+    return steps == std::nearbyint(steps) && std::fabs(steps) <= 127;
+  });
+  return isInt8 ? std::optional(unit) : std::nullopt;
+}
+
+Codebook::Codebook(std::vector<float> values) : table(std::move(values)), unit(int8UnitOf(table)) {}
+
 Result<const Codebook *> Codebook::of(std::span<const float> values) {
   if (values.size() != 4 && values.size() != 8 && values.size() != 16)
     return makeError(ErrorCode::InvalidArgument, "table of {} values: expected 4, 8 or 16",
@@ -121,25 +137,75 @@ const Codebook *Codebook::learned(int bits) {
   return tables[bits - 2];
 }
 
+Result<const Codebook *> Codebook::inInt8() const {
+  if (unit)
+    return this;
+  const double largest = std::max(std::fabs(table.front()), std::fabs(table.back()));
+  std::vector<float> rounded;
+  for (size_t i = 0; i < table.size(); ++i) {
+    rounded.push_back(static_cast<float>(std::nearbyint(127 * (table[i] / largest)) / 128));
+    if (i > 0 && rounded[i] == rounded[i - 1])
+      return makeError(ErrorCode::InvalidArgument,
+                       "values {} and {} of the table are both {} of 127 as int8: expected values "
+                       "that are further apart; leave activations float (A16)",
+                       table[i - 1], table[i], 128 * rounded[i]);
+  }
+  return of(rounded);
+}
+
 std::span<const float> Codebook::values() const { return table; }
 
 bool Codebook::hasZero() const { return std::ranges::find(table, 0.0f) != table.end(); }
 
 int Codebook::bits() const { return std::countr_zero(table.size()); }
 
+namespace {
+/// Tables that have names, which are schemes' in IR and manifests.
+struct NamedTable {
+  std::string_view name;
+  const Codebook *table;
+  bool isToBeLearned = false;
+};
+} // namespace
+
+static std::span<const NamedTable> namedTables() {
+  static const NamedTable tables[] = {{"nf4", Codebook::nf4()},
+                                      {"nf4_int8", *Codebook::nf4()->inInt8()},
+                                      {"iq4_nl", Codebook::iq4nl()},
+                                      {"learned2", Codebook::learned(2), true},
+                                      {"learned3", Codebook::learned(3), true},
+                                      {"learned4", Codebook::learned(4), true},
+                                      {"learned2_int8", *Codebook::learned(2)->inInt8(), true},
+                                      {"learned3_int8", *Codebook::learned(3)->inInt8(), true},
+                                      {"learned4_int8", *Codebook::learned(4)->inInt8(), true}};
+  return tables;
+}
+
+static const NamedTable *findTable(const Codebook *table) {
+  auto found = std::ranges::find(namedTables(), table, &NamedTable::table);
+  return found == namedTables().end() ? nullptr : &*found;
+}
+
+bool Codebook::isToBeLearned() const {
+  const NamedTable *found = findTable(this);
+  return found && found->isToBeLearned;
+}
+
 std::string_view Codebook::name() const {
-  static constexpr std::string_view kLearned[] = {"learned2", "learned3", "learned4"};
-  return this == nf4()     ? "nf4"
-         : this == iq4nl() ? "iq4_nl"
-         : isToBeLearned() ? kLearned[bits() - 2]
-                           : "";
+  const NamedTable *found = findTable(this);
+  return found ? found->name : "";
+}
+
+std::vector<std::string_view> Codebook::names() {
+  std::vector<std::string_view> names;
+  for (const NamedTable &named : namedTables())
+    names.push_back(named.name);
+  return names;
 }
 
 const Codebook *Codebook::named(std::string_view name) {
-  for (const Codebook *table : {nf4(), iq4nl(), learned(2), learned(3), learned(4)})
-    if (name == table->name())
-      return table;
-  return nullptr;
+  auto found = std::ranges::find(namedTables(), name, &NamedTable::name);
+  return found == namedTables().end() ? nullptr : found->table;
 }
 
 //===- Scales -------------------------------------------------------------===//

@@ -62,11 +62,16 @@ inline void orPanelField(uint8_t *out, int64_t r, int bits, int32_t value) {
     orField(out, 4 * upper + r % (4 * lower), r / (4 * lower), lower, value & ((1 << lower) - 1));
 }
 
-/// Sum of code - zero point over group g of row `row` of the block.
+/// Sum of code - zero point over group g of row `row` of the block, of tables of int8 values.
 inline int32_t groupSum(const QuantizedMatrix &block, int64_t row, int64_t g) {
   auto [begin, count] = groupColumns(g, block.scheme.groupSize, block.columns);
   const int8_t *codes = block.codes.data() + row * block.columns + begin;
   int32_t total = 0;
+  if (block.scheme.table) {
+    for (int64_t k = 0; k < count; ++k)
+      total += codeFactor(block.scheme, codes[k], 0);
+    return total;
+  }
   for (int64_t k = 0; k < count; ++k)
     total += codes[k];
   int64_t index = paramIndex(block.params, row, g);

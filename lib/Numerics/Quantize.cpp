@@ -114,6 +114,14 @@ float codeValue(const Scheme &scheme, int32_t code, int32_t zeroPoint) {
   return withCodec(scheme, [&](const auto &codec) { return codec.value(code, zeroPoint); });
 }
 
+int32_t codeFactor(const Scheme &scheme, int32_t code, int32_t zeroPoint) {
+  return scheme.table ? scheme.table->int8Value(code + (1 << (scheme.bits - 1))) : code - zeroPoint;
+}
+
+float codeUnit(const Scheme &scheme) {
+  return scheme.table ? scheme.table->int8Unit().value_or(1) : 1;
+}
+
 void dequantize(const QuantizedMatrix &q, Matrix out) { dequantizeRows(q, out); }
 
 /// Tokens of zeros, to be filled row by row.

@@ -18,6 +18,10 @@ Result<void> checkOperands(const QuantizedTokens &x, const QuantizedMatrix &w) {
     return makeError(ErrorCode::InvalidArgument,
                      "tokens of {} columns in {} groups for a weight of {} columns in {} groups",
                      x.columns, x.groups, w.columns, w.params.groups);
+  if (!w.scheme.hasIntegerValues())
+    return makeError(ErrorCode::InvalidArgument,
+                     "weights as {} for int8 tokens: expected integers, or a table of int8 values",
+                     toString(w.scheme));
   Scheme input{8, x.zeroPoints.empty(), Granularity::Tensor, 0, false};
   int64_t length = w.scheme.groupSize == 0 ? w.columns : std::min(w.scheme.groupSize, w.columns);
   if (auto ok = checkAccumulator(length, storedRange(w.scheme), codeRange(input)); !ok)
@@ -57,7 +61,7 @@ Result<std::vector<int32_t>> integerDots(const QuantizedTokens &x, const Quantiz
         if (!w.params.zeroPoints.empty())
           zb = w.params.zeroPoints[firstScale(w, n) + g];
         for (int64_t k = 0; k < count; ++k)
-          sum += (a[k] - za) * (b[k] - zb);
+          sum += (a[k] - za) * codeFactor(w.scheme, b[k], zb);
         *dot++ = sum;
       }
   return dots;
@@ -75,7 +79,7 @@ Result<void> integerLinear(const QuantizedTokens &x, const QuantizedMatrix &w, c
       float sum = 0;
       for (int64_t g = 0; g < x.groups; ++g)
         sum = std::fma(scales[g], static_cast<float>(*dot++), sum);
-      float value = x.scales[m] * sum;
+      float value = x.scales[m] * codeUnit(w.scheme) * sum;
       if (bias)
         value += bias[n];
       y(m, n) = accumulate ? y(m, n) + value : value;
@@ -95,7 +99,8 @@ Result<void> integerLinear(const QuantizedTokens &x, const QuantizedMatrix &w, c
       double sum = 0;
       for (int64_t g = 0; g < x.groups; ++g)
         sum += static_cast<double>(scales[g]) * *dot++;
-      y(m, n) = static_cast<double>(x.scales[m]) * sum + (bias ? bias[n] : 0.0);
+      y(m, n) =
+          static_cast<double>(x.scales[m]) * codeUnit(w.scheme) * sum + (bias ? bias[n] : 0.0);
     }
   return {};
 }

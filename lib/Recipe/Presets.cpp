@@ -20,8 +20,13 @@ static constexpr std::string_view kAsymmetric = "_ASYM";
 static constexpr std::array<std::string_view, 6> kWeights = {"W8", "W6", "W5", "W4", "W3", "W2"};
 static constexpr std::array<std::string_view, 2> kActivations = {"A8", "A16"};
 
-static Preset tablePreset(const Codebook *table) {
-  return {.weightBits = table->bits(), .codes = CodeFormat::Table, .table = table};
+static Preset tablePreset(const Codebook *table, InputCodes input = InputCodes::None) {
+  return {.weightBits = table->bits(), .codes = CodeFormat::Table, .table = table, .input = input};
+}
+
+/// Beside int8 activations, the table of a name that is int8, too.
+static Preset int8TablePreset(std::string_view table) {
+  return tablePreset(Codebook::named(table), InputCodes::Int8);
 }
 
 std::span<const NamedScheme> namedSchemes() {
@@ -55,6 +60,7 @@ std::span<const NamedScheme> namedSchemes() {
   static constexpr const char *kFP8Rows = "FP8 (E4M3), a scale per output channel";
   static constexpr const char *kNVFP4Groups = "FP4 (E2M1) in groups of 16 with scales of FP8 "
                                               "(E4M3), these in units of one f32 of the tensor";
+  static constexpr const char *kInt8Tokens = "int8, a scale per token at run time";
   static const NamedScheme kSchemes[] = {
       {"FP8", fp8(true), kFP8Rows, "FP8, a scale per tensor from calibration (`--calib`)"},
       {"FP8_DYNAMIC", fp8(false), kFP8Rows, "FP8, a scale per token at run time"},
@@ -70,7 +76,15 @@ std::span<const NamedScheme> namedSchemes() {
       {"T4A16", tablePreset(Codebook::learned(4)),
        "16 values that are [learned from the weights](#learned-tables), a scale per group"},
       {"T3A16", tablePreset(Codebook::learned(3)), "the same with 8 values"},
-      {"T2A16", tablePreset(Codebook::learned(2)), "the same with 4 values"}};
+      {"T2A16", tablePreset(Codebook::learned(2)), "the same with 4 values"},
+      {"NF4A8", int8TablePreset("nf4_int8"),
+       "the 16 values of NF4 to the nearest of 127, a scale per group", kInt8Tokens},
+      {"IQ4NLA8", int8TablePreset("iq4_nl"), "as IQ4NLA16, whose values are int8", kInt8Tokens},
+      {"T4A8", int8TablePreset("learned4_int8"),
+       "16 values of int8 that are [learned from the weights](#learned-tables), a scale per group",
+       kInt8Tokens},
+      {"T3A8", int8TablePreset("learned3_int8"), "the same with 8 values", kInt8Tokens},
+      {"T2A8", int8TablePreset("learned2_int8"), "the same with 4 values", kInt8Tokens}};
   return kSchemes;
 }
 

@@ -143,6 +143,51 @@ TEST(LearnedTable, IsTheSameForAnyThreadsAndNeverWorseThanTheStart) {
     }
 }
 
+// What is learned are int8 values: none of the table that floats would have, rounded, is better.
+TEST(LearnedTable, LearnsTablesOfInt8) {
+  std::vector<float> x = gaussian(130 * 72, 10), h = meanSquares(72, 11);
+  const ConstMatrix w(x.data(), 130, 72);
+  const RowsToLearn rows[] = {{w, h}};
+  for (const ScaleRule &rule : {kWeighted, ScaleRule{.kind = ScaleRuleKind::AbsMax}})
+    for (int bits : {2, 3, 4}) {
+      Scheme floats = tableScheme(bits, 24), scheme = floats;
+      scheme.table = *scheme.table->inInt8();
+      ScaleRule coarse = rule;
+      coarse.coarse = true;
+      const double before = tableError(w, h, scheme, coarse);
+      auto one = learnTable(rows, scheme, rule, 1), three = learnTable(rows, scheme, rule, 3);
+      auto exact = learnTable(rows, floats, rule, 2);
+      ASSERT_TRUE(one && three && exact);
+      EXPECT_EQ(*one, *three);
+      EXPECT_EQ((*one)->int8Unit(), 0x1p-7f);
+      EXPECT_FALSE((*exact)->int8Unit());
+      const std::span<const float> values = (*one)->values();
+      EXPECT_EQ(std::max(-values.front(), values.back()), 127.0f / 128);
+      scheme.table = *one;
+      const double learned = tableError(w, h, scheme, coarse);
+      EXPECT_LT(learned, before);
+      floats.table = *exact;
+      EXPECT_LT(learned, 1.01 * tableError(w, h, floats, coarse));
+      floats.table = *(*exact)->inInt8();
+      EXPECT_LT(learned, 1.002 * tableError(w, h, floats, coarse));
+    }
+}
+
+// Values that int8 would make equal get neighbours of it.
+TEST(LearnedTable, KeepsInt8ValuesApart) {
+  std::vector<float> x;
+  for (int i = 0; i < 64; ++i)
+    x.insert(x.end(), {-1, 0.5f, 0.506f, 0.512f, 0.518f, 0.524f, 0.53f, 1});
+  const ConstMatrix w(x.data(), 32, 16);
+  const RowsToLearn rows[] = {{w, {}}};
+  Scheme scheme = tableScheme(3);
+  scheme.table = *scheme.table->inInt8();
+  auto table = learnTable(rows, scheme, {.kind = ScaleRuleKind::AbsMax}, 1);
+  ASSERT_TRUE(table) << table.error().message;
+  for (size_t i = 0; i < 8; ++i)
+    EXPECT_EQ((*table)->int8Value(i), (std::array{-127, 64, 65, 66, 67, 68, 69, 127})[i]) << i;
+}
+
 TEST(LearnedTable, TakesZerosAlone) {
   std::vector<float> zeros(64);
   const RowsToLearn rows[] = {{ConstMatrix(zeros.data(), 2, 32), {}}};

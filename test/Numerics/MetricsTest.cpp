@@ -94,6 +94,19 @@ TEST(Bounds, AccumulatorLengths) {
   EXPECT_EQ(maxAccumulationLength({0, 1}, {1, 1}), (int64_t(1) << 31) - 1);
 }
 
+// Kernels multiply the values of a table, not its codes.
+TEST(Bounds, FactorsOfTables) {
+  Scheme iq4{4, true, Granularity::Group, 32, false}, input{8, true, Granularity::Token, 0, true};
+  iq4.codes = CodeFormat::Table;
+  iq4.table = Codebook::iq4nl();
+  EXPECT_EQ(factorRange(iq4), (CodeRange{-127, 113}));
+  EXPECT_EQ(centredRange(iq4), (CodeRange{-127, 113}));
+  EXPECT_EQ(storedRange(iq4), (CodeRange{1, 241}));
+  EXPECT_EQ(maxDotLength(iq4, input, /*stored=*/true), 70163); // 2^31 / (241 * 127)
+  EXPECT_EQ(maxDotLength(iq4, input, /*stored=*/false), 133144);
+  EXPECT_EQ(factorRange(Scheme{}), (CodeRange{-127, 127}));
+}
+
 TEST(Bounds, TheLengthIsTight) {
   for (CodeRange a : {CodeRange{-127, 127}, CodeRange{-128, 127}, CodeRange{1, 255}})
     for (CodeRange b : {CodeRange{-127, 127}, CodeRange{-7, 7}, CodeRange{-128, 127}}) {

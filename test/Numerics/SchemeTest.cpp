@@ -82,6 +82,52 @@ TEST(Scheme, Codebooks) {
   EXPECT_FALSE(Codebook::of(few));
 }
 
+TEST(Scheme, CodebooksOfInt8) {
+  // 127 is the largest magnitude as it is.
+  EXPECT_EQ(Codebook::iq4nl()->int8Unit(), 1.0f);
+  EXPECT_EQ(*Codebook::iq4nl()->inInt8(), Codebook::iq4nl());
+  EXPECT_FALSE(Codebook::nf4()->int8Unit());
+  const Codebook *nf4 = *Codebook::nf4()->inInt8();
+  EXPECT_EQ(nf4->name(), "nf4_int8");
+  EXPECT_EQ(nf4, Codebook::named("nf4_int8"));
+  EXPECT_EQ(nf4->int8Unit(), 0x1p-7f);
+  for (size_t i = 0; i < 16; ++i) {
+    EXPECT_EQ(nf4->int8Value(i), std::lround(127 * Codebook::nf4()->values()[i]));
+    EXPECT_EQ(nf4->values()[i], static_cast<float>(nf4->int8Value(i)) / 128);
+  }
+  for (int bits : {2, 3, 4}) {
+    const Codebook *start = *Codebook::learned(bits)->inInt8();
+    EXPECT_TRUE(start->isToBeLearned());
+    EXPECT_EQ(start->name(), fmt::format("learned{}_int8", bits));
+    EXPECT_EQ(start->values().back(), 127.0f / 128);
+  }
+  for (std::string_view name : Codebook::names())
+    EXPECT_EQ(Codebook::named(name)->name(), name);
+  // The unit is the power of two that leaves the largest magnitude 64 to 127 of it.
+  const float eighths[] = {-0.375f, -0.125f, 0, 0.25f}, wide[] = {-256, -3, 4, 8};
+  EXPECT_EQ((*Codebook::of(eighths))->int8Unit(), 0x1p-8f);
+  EXPECT_EQ((*Codebook::of(eighths))->int8Value(0), -96);
+  EXPECT_FALSE((*Codebook::of(wide))->int8Unit());
+  const float tiny[] = {-1e-38f, 0, 1e-39f, 2e-39f};
+  EXPECT_FALSE((*Codebook::of(tiny))->int8Unit());
+  const float close[] = {-1, 0.5f, 0.501f, 0.9f};
+  auto refused = (*Codebook::of(close))->inInt8();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::InvalidArgument);
+  EXPECT_EQ(
+      refused.error().message,
+      "values 0.5 and 0.501 of the table are both 64 of 127 as int8: expected values that are "
+      "further apart; leave activations float (A16)");
+
+  Scheme table = scheme(4, Granularity::Group, 64);
+  table.codes = CodeFormat::Table;
+  table.table = Codebook::nf4();
+  EXPECT_FALSE(table.hasIntegerValues());
+  table.table = nf4;
+  EXPECT_TRUE(table.hasIntegerValues());
+  EXPECT_EQ(toString(table), "nf4_int8, groups of 64");
+}
+
 TEST(Scheme, Refused) {
   for (int bits : {-1, 0, 1, 7, 9, 16, 32})
     expectRefused(scheme(bits, Granularity::Channel), ErrorCode::Unsupported, "2, 3, 4, 5, 6 or 8");

@@ -111,6 +111,10 @@ static constexpr Pipeline kPipelines[] = {
      "equant-choose-ranges{tokens=tokens.safetensors work=work threads=1},equant-quantize",
      1},
     {"equant-absmax{scheme=T2A16 group-size=8},equant-learn-tables{threads=1},equant-quantize"},
+    {"equant-absmax{scheme=T3A8 group-size=8},equant-learn-tables{threads=1},equant-quantize,"
+     "func.func(equant-fuse-shared-input),equant-materialize-weights{output=out threads=1},"
+     "easyquant-launches{target=avx2}",
+     1},
     {"equant-absmax{scheme=W8A8 activation-basis=hadamard},equant-rotate,equant-quantize", 5},
     {"equant-absmax{scheme=W4A8 group-size=16 activation-basis=hadamard hadamard-block=16},"
      "equant-rotate,equant-quantize,func.func(equant-fuse-shared-input),"

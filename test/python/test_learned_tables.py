@@ -1,7 +1,7 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Schemes of learned tables, T4A16, T3A16 and T2A16, through a whole model. The oracles round by the tables that an artifact names,
-by themselves, and run a float64 model with the weights that they get."""
+by themselves, and run a float64 model with the weights that they get. Beside int8 activations, T4A8 and others, tables are int8."""
 
 import json
 
@@ -14,9 +14,11 @@ from easyquant.evaluation.weights import read_site, read_tensor
 from easyquant.runtime.artifact import Artifact
 from helpers import ISA, Runner, compile_model, random_llama, random_tokens, run_tool, test_data, write_model
 from oracles.checkpoint import read_folder
-from oracles.formats import scales_of, to_table
+from oracles.formats import IQ4_NL, NF4, scales_of, to_table
 from oracles.llama import Llama
 from oracles.llama2c_tokenizer import read_tokenizer
+from oracles.schemes import FLOAT, Linear, Scheme
+from test_llama import relative_error
 
 GROUP = 32
 
@@ -63,6 +65,53 @@ def test_whole_model(artifact, stories, tokens, bits):
     expected = Llama(config, {**tensors, **weights, **head}, dtype=np.float64).logits(tokens)
     found = Runner(out, context=256).score(tokens)
     np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
+
+
+class LearnedTables(Scheme):
+    """The table of each weight, which is known by its bytes, beside int8 activations."""
+
+    def __init__(self, bits, tables, hadamard):
+        super().__init__(bits, 8, GROUP, 8, hadamard=hadamard)
+        self.tables = tables
+
+    def linear(self, weight, dtype):
+        return Linear(weight, dtype, self.weight_bits, GROUP, 8, self.tables[weight.tobytes()], self.hadamard)
+
+
+@pytest.mark.parametrize("basis", ["plain", "hadamard"])
+@pytest.mark.parametrize("bits", [4, 3, 2])
+def test_whole_model_of_int8(artifact, stories, tokens, bits, basis):
+    out = artifact(stories, f"--scheme=T{bits}A8", f"--group-size={GROUP}", f"--activation-basis={basis}", "--kv-cache=f32")
+    config, tensors = read_folder(stories)
+    tables = tables_of(out)
+    assert len(tables) == 7 * config["num_hidden_layers"]
+    for table in tables.values():
+        integers = table * 128
+        assert len(table) == 2**bits and np.all(np.diff(integers) >= 1) and np.all(integers == np.rint(integers)) and np.abs(integers).max() == 127
+    scheme = LearnedTables(bits, {tensors[f"{name}.weight"].tobytes(): table for name, table in tables.items()}, 512 if basis == "hadamard" else 0)
+    check_int8(out, config, tensors, tokens, scheme)
+    if basis == "plain":
+        for name, table in tables.items():
+            weight = Linear(tensors[f"{name}.weight"], np.float32, bits, GROUP, 8, table).quantized.dequantized()
+            np.testing.assert_array_equal(read_site(Artifact.open(out), name), weight)
+
+
+@pytest.mark.parametrize("scheme, name, table", [("NF4A8", "nf4_int8", np.rint(NF4 * 127) / 128), ("IQ4NLA8", "iq4_nl", IQ4_NL)])
+def test_whole_model_of_fixed_tables_of_int8(artifact, stories, tokens, scheme, name, table):
+    out = artifact(stories, f"--scheme={scheme}", f"--group-size={GROUP}", "--kv-cache=f32")
+    config, tensors = read_folder(stories)
+    sites = [site for site in Artifact.open(out).manifest["sites"] if site["weight"] and site["weight"]["codes"] == name]
+    assert len(sites) == 7 * config["num_hidden_layers"]
+    assert all(site["weight"]["table"] == table.tolist() and site["input"]["bits"] == 8 for site in sites)
+    check_int8(out, config, tensors, tokens, Scheme(4, 8, GROUP, 8, table.astype(np.float32)))
+
+
+def check_int8(out, config, tensors, tokens, scheme):
+    expected = Llama(config, tensors, scheme, np.float64).logits(tokens)
+    found = Runner(out, context=256).score(tokens)
+    plain = Llama(config, tensors, FLOAT, np.float64).logits(tokens)
+    assert relative_error(found, expected) < 8e-3
+    assert relative_error(expected, plain) > 3 * relative_error(found, expected), "the scheme itself must be visible"
 
 
 def test_sites_of_one_input_share_a_table_and_learn_from_all_of_them(artifact, stories):
@@ -142,6 +191,8 @@ def test_the_same_for_any_number_of_threads_and_from_the_recipe(artifact, storie
     (["--scheme=T4A16", "--target=sm_90a"], "the GPU kernels take integers with scales of f32 or f16"),
     (["--scheme=T4A16", "--method=zeropoint"], "scheme T4A16 has no integers"),
     (["--scheme=T5A16"], "unknown scheme 'T5A16'"),
+    (["--scheme=T4A8", "--target=sm_90a"], "the GPU kernels take integers with scales of f32 or f16"),
+    (["--scheme=T3A8", "--method=zeropoint"], "scheme T3A8 has no integers"),
 ])  # fmt: skip
 def test_what_there_is_not(stories, tmp_path, arguments, words):
     result = run_tool("easyquant-compile", stories, "-o", tmp_path / "out", *arguments)
@@ -150,7 +201,7 @@ def test_what_there_is_not(stories, tmp_path, arguments, words):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("scheme", ["T4A16", "T3A16", "T2A16", "IQ4NLA16"])
+@pytest.mark.parametrize("scheme", ["T4A16", "T3A16", "T2A16", "IQ4NLA16", "T4A8", "T2A8", "IQ4NLA8"])
 def test_a_weight_of_zeros(tmp_path, scheme):
     """Tables without a zero come close to it."""
     config, weights = random_llama(seed=2)

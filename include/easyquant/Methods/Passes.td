@@ -69,7 +69,8 @@ def LearnTables : Pass<"equant-learn-tables", "::mlir::ModuleOp"> {
     of the scales that the plan's rule gives them, each counting E[xⱼ²] of what it is multiplied by
     (`easyquant/Numerics/LearnedTable.h`). The module's statistics (`equant.statistics`) must have the `moments` of each site;
     without statistics all columns count alike. Sites that read one activation get one table, so that they fuse. Rows are a sample,
-    256 of each weight, evenly spread.
+    256 of each weight, evenly spread. `learned2_int8` and the other two, which stand beside int8 activations, become tables of
+    int8 values in units of 1/128. These are rounded in every turn of learning, so that nothing is rounded twice.
 
     Before:
 

@@ -26,19 +26,16 @@ int64_t maxAccumulationLength(CodeRange a, CodeRange b);
 /// its own) can overflow int32; the message says what to do.
 Result<void> checkAccumulator(int64_t length, CodeRange a, CodeRange b);
 
-/// The range of codes as kernels store them: offset binary, [1, 255] for symmetric int8.
-constexpr CodeRange storedRange(const Scheme &scheme) {
-  CodeRange range = codeRange(scheme);
-  int32_t offset = int32_t(1) << (scheme.bits - 1);
-  return {range.min + offset, range.max + offset};
-}
+/// The range of what is multiplied for a code, before a zero point: the code, or the int8 value of
+/// a table, in the table's unit.
+CodeRange factorRange(const Scheme &scheme);
+
+/// The same range as kernels store or look up its numbers: offset binary, [1, 255] for symmetric
+/// int8 and for tables.
+CodeRange storedRange(const Scheme &scheme);
 
 /// The range of code - zero point, whatever the zero point is: [-255, 255] for asymmetric int8.
-constexpr CodeRange centredRange(const Scheme &scheme) {
-  CodeRange range = codeRange(scheme);
-  int32_t width = range.max - range.min;
-  return scheme.symmetric ? range : CodeRange{-width, width};
-}
+CodeRange centredRange(const Scheme &scheme);
 
 /// The greatest K for which an int32 accumulator holds every sum of K products of weights and
 /// inputs. This holds for the codes as they are multiplied (weights as `stored`: storedRange) and

@@ -14,7 +14,9 @@
 // programming over a histogram of them (as Ckmeans.1d.dp; Wang and Song, 2011. Weights as in
 // SqueezeLLM; Kim et al., 2023, https://arxiv.org/abs/2306.07629). Rules that take scales from
 // extremes take the largest magnitude to the outermost value, which then stays what it is. A rule's
-// scales need not be the best ones, so that the error may rise: the best table is kept.
+// scales need not be the best ones, so that the error may rise: the best table is kept. A table
+// that is to be int8 is rounded in every turn, so that codes, scales and errors are those of the
+// rounded one.
 //
 //===----------------------------------------------------------------------===//
 
@@ -31,10 +33,10 @@ struct RowsToLearn {
   std::span<const float> meanSquares; ///< E[x_j^2] of each column; empty: ones
 };
 
-/// One table for all of them, the value of largest magnitude being 1 or -1. `scheme` has the table
-/// to start from; its scales are taken for f32 ones. The rule weighs errors by meanSquares where it
-/// is HessianDiagonal. The same for any number of threads (0: one per core). Errors: those of
-/// chooseQParams.
+/// One table for all of them, the value of largest magnitude being 1 or -1; or, where the table to
+/// start from is int8, one of int8 values. `scheme` has the table to start from; its scales are
+/// taken for f32 ones. The rule weighs errors by meanSquares where it is HessianDiagonal. The same
+/// for any number of threads (0: one per core). Errors: those of chooseQParams.
 Result<const Codebook *> learnTable(std::span<const RowsToLearn> weights, const Scheme &scheme,
                                     ScaleRule rule, unsigned threads);
 

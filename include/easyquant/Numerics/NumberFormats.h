@@ -13,7 +13,8 @@
 //      f4E2M1FN       s ee m, bias 1: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives (OCP
 //                     Microscaling Formats v1.0, 2023)
 //      a table        2^b values in ascending order: NF4 (Dettmers et al., QLoRA, 2023,
-//                     https://arxiv.org/abs/2305.14314), IQ4_NL (llama.cpp), or learned
+//                     https://arxiv.org/abs/2305.14314), IQ4_NL (llama.cpp), or learned; beside
+//                     int8 activations they are int8 themselves, in units of a power of two
 //
 // and of scales, all of which are positive:
 //
@@ -86,25 +87,37 @@ public:
   /// InvalidArgument unless there are 4, 8 or 16 finite values, each larger than the one before.
   static Result<const Codebook *> of(std::span<const float> values);
   static const Codebook *nf4();
-  static const Codebook *iq4nl();
+  static const Codebook *iq4nl(); ///< which is int8 as it is
   /// The table of 2^b values, b = 2, 3 or 4, that stands for one to be learned (LearnedTable.h) and
   /// gives learning its start: the levels of least squared error for a normal distribution of
   /// variance 1 (Max, Quantizing for Minimum Distortion, 1960, table I).
   static const Codebook *learned(int bits);
+  /// The nearest table whose values are int8, n / 128 with 127 or -127 for the largest magnitude;
+  /// one that is int8 already is itself. InvalidArgument where two values get one n.
+  Result<const Codebook *> inInt8() const;
 
   std::span<const float> values() const;
   int bits() const;
   bool hasZero() const;
-  /// Is it one of learned(b)?
-  bool isToBeLearned() const { return this == learned(bits()); }
-  /// "nf4", "iq4_nl"; "learned2", ... of learned(b); empty: any other.
+  /// The power of two of which all values are multiples by -127 to 127, and the largest magnitude
+  /// by 64 or more; nothing where there is none.
+  std::optional<float> int8Unit() const { return unit; }
+  /// Value i in this unit, which there is.
+  int32_t int8Value(size_t i) const { return static_cast<int32_t>(table[i] / *unit); }
+  /// Is it one of learned(b), or of these in int8?
+  bool isToBeLearned() const;
+  /// "nf4", "iq4_nl"; "learned2", ... of learned(b); "nf4_int8", "learned2_int8", ... of these in
+  /// int8; empty: any other.
   std::string_view name() const;
   /// The table of a name, or null.
   static const Codebook *named(std::string_view name);
+  /// All names that there are.
+  static std::vector<std::string_view> names();
 
 private:
-  explicit Codebook(std::vector<float> values) : table(std::move(values)) {}
+  explicit Codebook(std::vector<float> values);
   std::vector<float> table;
+  std::optional<float> unit;
 };
 
 //===- Scales -------------------------------------------------------------===//

@@ -103,6 +103,12 @@ Result<void> quantize(ConstMatrix x, const Scheme &scheme, const QParams &params
 /// What one code stands for, in units of the scale: q - z, or the value of its format.
 float codeValue(const Scheme &scheme, int32_t code, int32_t zeroPoint);
 
+/// What int8 activations are multiplied by for one code, of a scheme that hasIntegerValues: q - z,
+/// or the value of its table in the table's unit, codeUnit.
+int32_t codeFactor(const Scheme &scheme, int32_t code, int32_t zeroPoint);
+/// 1 of integers.
+float codeUnit(const Scheme &scheme);
+
 /// out (q.rows x q.columns) = s * (q - z).
 void dequantize(const QuantizedMatrix &q, Matrix out);
 

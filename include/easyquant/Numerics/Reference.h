@@ -30,8 +30,9 @@ void linear(ConstMatrix x, ConstMatrix w, const float *bias, Output y);
 
 //===- Integer linears ----------------------------------------------------===//
 // x: M x K tokens, w: N x K weights per tensor, channel or group. Both fail with InvalidArgument
-// when the columns differ or x.groups is not w.params.groups; with OutOfRange when a group can
-// overflow its int32 accumulator.
+// when the columns differ, x.groups is not w.params.groups or w is a table whose values are not
+// int8; with OutOfRange when a group can overflow its int32 accumulator. In w - zw, w stands for
+// the code, or for the value of a table in the table's unit u (1 of integers).
 
 /// dot[m,n,g] = sum of (x - zx[m]) * (w - zw[n,g]) over the columns of group g: M x N x G. A kernel
 /// whose weights are stored + offset accumulates acc = sum of x * (w + offset), and dot = acc -
@@ -39,7 +40,7 @@ void linear(ConstMatrix x, ConstMatrix w, const float *bias, Output y);
 Result<std::vector<int32_t>> integerDots(const QuantizedTokens &x, const QuantizedMatrix &w);
 
 /// In fp32, in the kernels' order: t = 0; for each group t = fma(sw[n,g], float(dot), t); v = sx[m]
-/// * t; v = v + bias[n] (if any); y[m,n] = v, or y[m,n] + v when accumulating.
+/// * u * t; v = v + bias[n] (if any); y[m,n] = v, or y[m,n] + v when accumulating.
 Result<void> integerLinear(const QuantizedTokens &x, const QuantizedMatrix &w, const float *bias,
                            bool accumulate, Matrix y);
 

@@ -65,6 +65,8 @@ struct Scheme {
   int64_t hadamard = 0;
 
   bool isInteger() const { return codes == CodeFormat::Integer; }
+  /// Are codes integers, or indices of int8 values, so that int8 activations can be multiplied?
+  bool hasIntegerValues() const { return isInteger() || (table && table->int8Unit()); }
   friend bool operator==(const Scheme &, const Scheme &) = default;
 };
 

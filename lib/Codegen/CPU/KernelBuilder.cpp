@@ -225,6 +225,19 @@ Value KernelBuilder::lookup(Value table, Value index) {
   return intrinsic(name, vec(lanes, f32()), {values, index});
 }
 
+Value KernelBuilder::lookupBytes(Value table, Value index) {
+  const int64_t lanes = cast<VectorType>(index.getType()).getNumElements();
+  const bool wide = lanes == 64;
+  if (wide && target.emulateDot)
+    return join(lookupBytes(table, slice(index, 0, 32)), lookupBytes(table, slice(index, 32, 32)));
+  // The instruction looks up in each 16 bytes by itself.
+  SmallVector<int64_t> repeated(lanes);
+  for (int64_t i = 0; i < lanes; ++i)
+    repeated[i] = i % 16;
+  return intrinsic(wide ? "llvm.x86.avx512.pshuf.b.512" : "llvm.x86.avx2.pshuf.b", vec(lanes, i8()),
+                   {shuffle(table, table, repeated), index});
+}
+
 Value KernelBuilder::floats(ArrayRef<float> values) {
   VectorType type = vec(std::ssize(values), f32());
   return arith::ConstantOp::create(*this, DenseElementsAttr::get(type, values));

@@ -97,6 +97,9 @@ public:
   /// f32; index is a vector of i32 of 8 or 16 lanes. vpermilps or vpermps, of which AVX2 needs two
   /// for 16.
   mlir::Value lookup(mlir::Value table, mlir::Value index);
+  /// Byte i of the result is table[index[i]], of a vector of 16 bytes; index is a vector of 32 or
+  /// 64 bytes, each below 16. vpshufb.
+  mlir::Value lookupBytes(mlir::Value table, mlir::Value index);
   /// A constant vector of f32.
   mlir::Value floats(llvm::ArrayRef<float> values);
   /// Fetch the cache line of an element into all levels, or into all but the first.

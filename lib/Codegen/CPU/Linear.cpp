@@ -63,7 +63,8 @@ static constexpr int64_t kSlabTileBytes = 20 * 1024;
 static constexpr int64_t kMaxChunkPanels = 8;
 
 LinearTiling::LinearTiling(const LinearSpec &spec, const Target &target) {
-  bool vnni = target.isa == Isa::AVX512VNNI, bytes = spec.weights == WeightFormat::I8;
+  const bool vnni = target.isa == Isa::AVX512VNNI;
+  const bool bytes = spec.weights == WeightFormat::I8 || spec.numbers.codes == CodeFormat::Table;
   dot = !spec.quantizedInput ? Dot::Float
         : vnni               ? Dot::Vnni
         : bytes              ? Dot::Widened
@@ -163,8 +164,13 @@ static void bindArguments(LinearKernel &k, const KernelArguments &in) {
   k.wScales = in.find("wscales");
   k.wZeros = in.find("wzeros");
   k.wOuter = in.find("wouter");
-  if (Value codebook = in.find("codebook"))
+  if (Value codebook = in.find("codebook"); codebook && k.spec.quantizedInput) {
+    auto [bytes, unit] = loadInt8Codebook(b, k.spec.weights, codebook);
+    k.codebook = k.offset() ? b.xori(bytes, 0x80) : bytes;
+    k.unit = unit;
+  } else if (codebook) {
     k.codebook = loadCodebook(b, k.spec.weights, codebook);
+  }
   k.wSums = in.find("wsums");
   k.bias = in.find("bias");
   k.y = in["y"];
@@ -256,7 +262,9 @@ func::FuncOp getOrEmitLinear(ModuleOp module, const LinearSpec &spec, const Targ
   assert(!spec.sums || (spec.quantizedInput && groupCount(spec.k, spec.groupSize) == 1 &&
                         !spec.bias && !spec.accumulate && !spec.numbers.outer));
   assert(spec.weights != WeightFormat::F32 || (!spec.quantizedInput && !spec.zeroPoints));
-  assert(spec.numbers.codes == CodeFormat::Integer || !(spec.quantizedInput || spec.zeroPoints));
+  assert(spec.numbers.codes == CodeFormat::Integer || !spec.zeroPoints);
+  assert(spec.numbers.codes == CodeFormat::Integer || !spec.quantizedInput ||
+         (spec.numbers.codes == CodeFormat::Table && !spec.sums));
   return getOrEmitKernel(module, describe(spec, module.getContext()), target,
                          [&](KernelBuilder &b, const KernelArguments &in, const Team &team) {
                            LinearKernel k{b, spec, LinearTiling(spec, target)};

@@ -23,7 +23,7 @@ namespace easyquant::cpu {
 /// How the product of a panel is computed.
 enum class Dot {
   Float,     ///< weights unpacked to f32, FMA
-  Widened,   ///< AVX2, int8: weights and codes widened to i16, vpmaddwd
+  Widened,   ///< AVX2, int8 and tables: weights and codes widened to i16, vpmaddwd
   Saturated, ///< AVX2, below int8: weights as u8, vpmaddubsw, saturationSteps a time in 16 bits
   Vnni,      ///< AVX-512: weights as u8, vpdpbusd
 };
@@ -65,7 +65,9 @@ struct LinearKernel {
   mlir::Value wScales = {};  ///< NP x G x 32
   mlir::Value wZeros = {};   ///< NP x G x bytes of fields
   mlir::Value wOuter = {};   ///< NP x 1 x 32
-  mlir::Value codebook = {}; ///< the values of a table, a vector
+  mlir::Value codebook = {}; ///< the values of a table, a vector; for quantized input the bytes
+                             ///< that blocks give, 16 of i8
+  mlir::Value unit = {};     ///< what these are multiples of
   mlir::Value wSums = {};    ///< NP x G x 32
   mlir::Value bias = {};
   mlir::Value y = {};
@@ -85,8 +87,18 @@ struct LinearKernel {
     return PackedBlock(b, spec.weights, spec.numbers.codes, codebook, weights, panel, offset,
                        lanes);
   }
-  /// What packed codes are stored above their values.
-  int64_t offset() const { return int64_t(1) << (bitsOf(spec.weights) - 1); }
+  bool isTable() const { return spec.numbers.codes == CodeFormat::Table; }
+  /// What the bytes of blocks are above what they stand for: those of tables only for Vnni.
+  int64_t offset() const {
+    if (isTable())
+      return tiling.dot == Dot::Vnni ? 128 : 0;
+    return int64_t(1) << (bitsOf(spec.weights) - 1);
+  }
+  /// Vector v of a step of a block as signed bytes, for Widened.
+  mlir::Value signedBytes(PackedBlock &block, int64_t half, int64_t v) {
+    mlir::Value bytes = block.bytes(half, v);
+    return isTable() ? bytes : b.xori(bytes, 0x80);
+  }
   int64_t saturationSteps() const { return cpu::saturationSteps(bitsOf(spec.weights)); }
   /// Four-column steps of a full group, and of the last one if it is short (else 0).
   int64_t groupSteps() const;

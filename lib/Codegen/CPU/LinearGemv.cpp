@@ -18,9 +18,9 @@ namespace easyquant::cpu {
 
 using Values = SmallVector<Value>;
 
-/// So far ahead of float products packed weights are prefetched: these keep more instructions in
-/// flight than a byte, so that the loads of too few lines are among them. Products of int8 read at
-/// the bandwidth of memory without that.
+/// So far ahead of float products, and of those of tables, packed weights are prefetched: these
+/// keep more instructions in flight than a byte, so that the loads of too few lines are among them.
+/// Products of int8 codes read at the bandwidth of memory without that.
 static constexpr int64_t kPrefetchBytes = 2048;
 
 namespace {
@@ -32,8 +32,14 @@ struct Gemv {
   /// The block of 8 columns whose bytes begin at `offset`.
   PackedBlock blockAt(Value offset) { return k.block(panel, offset, b.target.lanes()); }
 
-  /// int8 above -128 on AVX2. vpmaddubsw takes |x| as its unsigned and w * sign(x) as its signed
-  /// operand: no pair exceeds 2 * 128 * 127 < 2^15.
+  /// The bytes of a block, kPrefetchBytes ahead.
+  void prefetch(Value offset) {
+    for (int64_t line = 0; line < PackedBlock::bytesOf(k.spec.weights); line += 64)
+      b.prefetch(k.weights, {panel, b.add(offset, kPrefetchBytes + line)});
+  }
+
+  /// int8 above -128 on AVX2, tables among that. vpmaddubsw takes |x| as its unsigned and w *
+  /// sign(x) as its signed operand: no pair exceeds 2 * 128 * 127 < 2^15.
   Values signedBytes(Value firstStep, int64_t steps) {
     constexpr int64_t vectors = 4;
     VectorType bytes = b.vec(32, b.i8()), type = b.vec(8, b.i32());
@@ -41,14 +47,18 @@ struct Gemv {
     Value ones = b.constant(b.vec(16, b.i16()), int64_t(1));
     return b.forLoop(0, steps, 2, zeros, [&](Value i, ValueRange carried) {
       Values acc(carried);
+      Value first = b.add(firstStep, i);
+      Value offset = b.mul(b.div(first, 2), PackedBlock::bytesOf(k.spec.weights));
+      PackedBlock block = blockAt(offset);
+      if (k.isTable())
+        prefetch(offset);
       for (int64_t u = 0; u < 2; ++u) {
-        Value step = b.add(b.add(firstStep, i), u);
-        Value x = broadcastCodes(k, row, b.mul(step, 4), 32);
+        block.load(u);
+        Value x = broadcastCodes(k, row, b.mul(b.add(first, u), 4), 32);
         Value negative = b.subi(b.zero(bytes), x);
         Value magnitude = b.createOrFold<arith::MaxSIOp>(x, negative);
         for (int64_t v = 0; v < vectors; ++v) {
-          Value packed = b.loadVector(32, k.weights, {panel, b.add(b.mul(step, 128), v * 32)});
-          Value w = b.intrinsic("llvm.x86.avx2.psign.b", bytes, {b.xori(packed, 0x80), x});
+          Value w = b.intrinsic("llvm.x86.avx2.psign.b", bytes, {k.signedBytes(block, u, v), x});
           Value pairs =
               b.intrinsic("llvm.x86.avx2.pmadd.ub.sw", b.vec(16, b.i16()), {magnitude, w});
           acc[v] = b.addi(acc[v], b.intrinsic("llvm.x86.avx2.pmadd.wd", type, {pairs, ones}));
@@ -138,7 +148,10 @@ struct Gemv {
     Values zeros(2 * vectors, b.zero(b.vec(16, b.i32())));
     Values sums = b.forLoop(0, steps / 2, 1, zeros, [&](Value i, ValueRange carried) {
       Value index = b.add(b.div(firstStep, 2), i), column = b.mul(index, 8);
-      PackedBlock block = blockAt(b.mul(index, PackedBlock::bytesOf(k.spec.weights)));
+      Value offset = b.mul(index, PackedBlock::bytesOf(k.spec.weights));
+      PackedBlock block = blockAt(offset);
+      if (k.isTable())
+        prefetch(offset);
       Values weights;
       for (int64_t half = 0; half < 2; ++half) {
         block.load(half);
@@ -173,11 +186,9 @@ struct Gemv {
 
   /// acc += x[column + i] * (code - zero point) for the first `count` columns of a block of 8.
   void codesBlock(Value column, int64_t count, ArrayRef<Value> wZeros, MutableArrayRef<Value> acc) {
-    const int64_t bytes = PackedBlock::bytesOf(k.spec.weights);
-    Value offset = b.mul(column, bytes / 8);
+    Value offset = b.mul(column, PackedBlock::bytesOf(k.spec.weights) / 8);
     PackedBlock block = blockAt(offset);
-    for (int64_t line = 0; line < bytes; line += 64)
-      b.prefetch(k.weights, {panel, b.add(offset, kPrefetchBytes + line)});
+    prefetch(offset);
     for (int64_t i = 0; i < count; ++i) {
       if (i % 4 == 0)
         block.loadCodes(i / 4);

@@ -288,8 +288,10 @@ void emitStore(LinearKernel &k, int64_t rows, Value firstRow, Value firstColumn,
     }
     for (int64_t r = 0; r < rows; ++r) {
       Value row = b.add(firstRow, r), scale;
-      if (k.xScales)
-        scale = b.broadcast(b.load(k.xScales, {row}), lanes);
+      if (k.xScales) {
+        scale = b.load(k.xScales, {row});
+        scale = b.broadcast(k.unit ? b.mulf(scale, k.unit) : scale, lanes);
+      }
       for (int64_t v = 0; v < vectors; ++v) {
         Value result = values[r * vectors + v];
         if (k.wOuter)

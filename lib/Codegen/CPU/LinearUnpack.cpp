@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 //
 // The unpacked panel is, per tile of C = tileColumns output columns,
-//   Widened    i16 [Kp/4][C][4]: the codes themselves
+//   Widened    i16 [Kp/4][C][4]: the codes themselves, or the values of a table
 //   Saturated  u8  [Kp/4][C][4]: code + 2^(b-1)
 //   Vnni       u8  [Kp/4][C][4]: code + 2^(b-1) (int8 panels are used as they are packed)
 //   Float      f32 [slab][C]:    scale * (code - zero point), or the weight
@@ -26,15 +26,20 @@ static constexpr int64_t kPackedColumns = 8;
 
 static void unpackWidened(LinearKernel &k, Value panel, Value slot) {
   KernelBuilder &b = k.b;
-  int64_t steps = paddedColumns(k.spec.k) / 4, columns = k.tiling.tileColumns;
-  b.forLoop(0, steps, 1, [&](Value step) {
-    for (int64_t c = 0; c < kPanelRows; c += kPackedColumns) {
-      Value bytes = b.loadVector(32, k.weights, {panel, b.add(b.mul(step, 128), c * 4)});
-      Value codes = b.xori(bytes, 0x80);
-      for (int64_t half = 0; half < 2; ++half) {
-        int64_t column = c + half * 4;
-        Value wide = b.signExtend(b.slice(codes, half * 16, 16), b.i16());
-        b.storeVector(wide, k.unpacked, {slot, column / columns, step, column % columns * 4});
+  int64_t columns = k.tiling.tileColumns;
+  b.forLoop(0, paddedColumns(k.spec.k) / 8, 1, [&](Value index) {
+    PackedBlock block =
+        k.block(panel, b.mul(index, PackedBlock::bytesOf(k.spec.weights)), kPackedColumns);
+    for (int64_t half = 0; half < 2; ++half) {
+      block.load(half);
+      Value step = b.add(b.mul(index, 2), half);
+      for (int64_t v = 0; v < block.vectors(); ++v) {
+        Value codes = k.signedBytes(block, half, v);
+        for (int64_t part = 0; part < 2; ++part) {
+          int64_t column = v * kPackedColumns + part * 4;
+          Value wide = b.signExtend(b.slice(codes, part * 16, 16), b.i16());
+          b.storeVector(wide, k.unpacked, {slot, column / columns, step, column % columns * 4});
+        }
       }
     }
   });

@@ -90,6 +90,11 @@ Value PackedBlock::lowBits(int64_t half, int64_t v, int64_t to) {
 }
 
 Value PackedBlock::bytes(int64_t half, int64_t v) {
+  Value fields = fieldBytes(half, v);
+  return codebook ? b.lookupBytes(codebook, fields) : fields;
+}
+
+Value PackedBlock::fieldBytes(int64_t half, int64_t v) {
   if (format == WeightFormat::I8)
     return packed[v];
   const int64_t low = lowWidth(), all = (int64_t(1) << bitsOf(format)) - 1;
@@ -126,7 +131,7 @@ void PackedBlock::loadCodes(int64_t half) {
     break;
   case WeightFormat::I3:
     for (int64_t v = 0; v < vectors(); ++v)
-      fields.push_back(words(bytes(half, v)));
+      fields.push_back(words(fieldBytes(half, v)));
     break;
   case WeightFormat::I2:
     for (int64_t v = 0; v < vectors(); ++v)

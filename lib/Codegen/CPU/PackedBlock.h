@@ -17,7 +17,8 @@ namespace easyquant::cpu {
 class PackedBlock {
 public:
   /// panels: NP x bytes of a panel; the block begins at byte `offset` of `panel`. codebook: a
-  /// vector of the values of a table, or null where codes are no indices of one.
+  /// vector of the values of a table, f32 for code() and 16 of i8 for bytes(), or null where codes
+  /// are no indices of one.
   PackedBlock(KernelBuilder &b, WeightFormat format, CodeFormat codes, mlir::Value codebook,
               mlir::Value panels, mlir::Value panel, mlir::Value offset, int64_t lanes)
       : b(b), format(format), codes(codes), codebook(codebook), panels(panels), panel(panel),
@@ -30,7 +31,8 @@ public:
   /// Emits the loads of step `half`, 0 or 1; only int8 has two, for the others the first serves
   /// both. To be called before what follows.
   void load(int64_t half);
-  /// Vector v of the step: code + 2^(b-1) of its four columns in the four bytes of each row.
+  /// Vector v of the step: code + 2^(b-1) of its four columns in the four bytes of each row, or the
+  /// bytes of a table.
   mlir::Value bytes(int64_t half, int64_t v);
 
   /// Emits what code() shares between the columns of step `half`, its loads among that.
@@ -60,6 +62,8 @@ private:
   void joinFields(int64_t half);
   /// code() of an integer of at least four bits.
   mlir::Value integer(int64_t column, int64_t v, llvm::ArrayRef<mlir::Value> zeros);
+  /// bytes() before a table.
+  mlir::Value fieldBytes(int64_t half, int64_t v);
   /// Bits of a code in the plane behind the upper one.
   int64_t lowWidth() const;
 

@@ -74,6 +74,29 @@ Value loadCodebook(KernelBuilder &b, WeightFormat format, Value codebook) {
   return b.loadVector(int64_t(1) << bitsOf(format), codebook, {0});
 }
 
+Int8Codebook loadInt8Codebook(KernelBuilder &b, WeightFormat format, Value codebook) {
+  const int64_t size = int64_t(1) << bitsOf(format);
+  Value values = loadCodebook(b, format, codebook);
+  // The largest magnitude is at an end. The unit has its exponent, less 6.
+  constexpr int64_t exponents = int64_t(255) << 23;
+  auto magnitude = [&](int64_t lane) {
+    Value bits = arith::BitcastOp::create(b, b.i32(), b.extract(values, lane));
+    return b.andi(bits, 0x7fffffff);
+  };
+  Value largest = b.createOrFold<arith::MaxUIOp>(magnitude(0), magnitude(size - 1));
+  Value bits = b.subi(b.andi(largest, exponents), b.constant(b.i32(), int64_t(6) << 23));
+  // 2^-e has the exponent 254 - (e + 127).
+  Value inverse = b.subi(b.constant(b.i32(), int64_t(254) << 23), bits);
+  Value scale = arith::BitcastOp::create(b, b.f32(), inverse);
+  Value steps = b.mulf(values, b.broadcast(scale, size));
+  Value integers = arith::FPToSIOp::create(b, b.vec(size, b.i32()), steps);
+  Value bytes = arith::TruncIOp::create(b, b.vec(size, b.i8()), integers);
+  SmallVector<int64_t> repeated(16);
+  for (int64_t i = 0; i < 16; ++i)
+    repeated[i] = i % size;
+  return {b.shuffle(bytes, bytes, repeated), arith::BitcastOp::create(b, b.f32(), bits)};
+}
+
 Value decodeF8E4M3FN(KernelBuilder &b, Value words) {
   auto type = cast<VectorType>(words.getType());
   VectorType floats = b.vec(type.getNumElements(), b.f32());

@@ -28,6 +28,13 @@ void readRowScales(Describer &d, const WeightNumbers &numbers, int64_t n);
 /// The values of a table as a vector.
 mlir::Value loadCodebook(KernelBuilder &b, WeightFormat format, mlir::Value codebook);
 
+/// The same table, of int8 values, as 16 bytes, a shorter one again and again; and the unit of
+/// these, an f32 (numerics::Codebook::int8Unit).
+struct Int8Codebook {
+  mlir::Value bytes, unit;
+};
+Int8Codebook loadInt8Codebook(KernelBuilder &b, WeightFormat format, mlir::Value codebook);
+
 /// `lanes` scales as f32, of rows `row` .. of a panel.
 mlir::Value loadScales(KernelBuilder &b, ScaleFormat format, int64_t lanes, mlir::Value scales,
                        Index panel, Index group, Index row);

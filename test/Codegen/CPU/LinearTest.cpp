@@ -43,14 +43,16 @@ enum class Inputs { Gaussian, ZeroRows, Outliers, Extreme };
 
 bool isPacked(const LinearSpec &spec) { return spec.weights != WeightFormat::F32; }
 
-/// A table of unequal steps, or one that has a name, if there is one of so many bits.
-const num::Codebook *tableOf(int bits, bool isNamed) {
+/// A table of unequal steps, or one that has a name, if there is one of so many bits. Its values
+/// are int8 where activations are.
+const num::Codebook *tableOf(int bits, bool isNamed, bool isInt8) {
   if (isNamed && bits == 4)
     return num::Codebook::iq4nl();
   std::vector<float> values;
   for (int i = 0; i < 1 << bits; ++i)
     values.push_back(-1.5f + 0.3f * static_cast<float>(i) + 0.02f * static_cast<float>(i * i));
-  return *num::Codebook::of(values);
+  const num::Codebook *table = *num::Codebook::of(values);
+  return isInt8 ? *table->inInt8() : table;
 }
 
 struct Problem {
@@ -81,7 +83,7 @@ struct Problem {
     scheme.codes = spec.numbers.codes;
     scheme.scales = spec.numbers.scales;
     if (scheme.codes == CodeFormat::Table)
-      scheme.table = tableOf(scheme.bits, /*isNamed=*/seed % 2);
+      scheme.table = tableOf(scheme.bits, /*isNamed=*/seed % 2, spec.quantizedInput);
     scheme.outer = spec.numbers.outer;
     num::CodeRange range = num::codeRange(scheme);
     // The one code of f8E4M3FN that quantization never gives: a NaN.
@@ -222,6 +224,8 @@ public:
       std::array<int64_t, 3> rows = {panelCount(n), 1, kPanelRows};
       MemRef<uint8_t, 3> wOuter(outer.data(), rows);
       MemRef<uint8_t, 1> values(codebook.data(), {std::ssize(codebook.span()) / 4});
+      if (spec.numbers.codes == CodeFormat::Table && spec.inputZeroPoints)
+        return withBias(args..., w, wScales, values, wSums);
       if (spec.numbers.codes == CodeFormat::Table)
         return withBias(args..., w, wScales, values);
       if (spec.numbers.outer)
@@ -411,9 +415,27 @@ std::vector<LinearSpec> specsOf(WeightFormat weights, bool quantized) {
   return specs;
 }
 
+/// The same for tables beside quantized input, which have no zero points.
+std::vector<LinearSpec> tableSpecsOf(WeightFormat weights) {
+  auto make = [&](int64_t n, int64_t k, int64_t groupSize, ScaleFormat scales) {
+    LinearSpec spec{n, k, weights, groupSize, true};
+    spec.numbers = {CodeFormat::Table, scales};
+    return spec;
+  };
+  std::vector<LinearSpec> specs = {make(33, 257, 32, ScaleFormat::F16),
+                                   make(65, 9, 8, ScaleFormat::F32)};
+  specs[0].bias = specs[1].bias = specs[1].accumulate = specs[1].inputZeroPoints = true;
+  if (weights == WeightFormat::I4)
+    specs.insert(specs.end(),
+                 {make(37, 300, 16, ScaleFormat::UI6), make(70, 104, 0, ScaleFormat::F32),
+                  make(1, 1, 0, ScaleFormat::F32)});
+  return specs;
+}
+
 struct Form {
   WeightFormat weights;
   bool quantizedInput;
+  bool isTable = false; ///< beside quantized input
 };
 
 class Linear : public testing::TestWithParam<std::tuple<Form, int>> {
@@ -430,7 +452,8 @@ protected:
 
 // Row counts from a lone row over all register-tile remainders to several tiles.
 TEST_P(Linear, ShapesRowCountsAndInputs) {
-  std::vector<LinearSpec> specs = specsOf(form().weights, form().quantizedInput);
+  std::vector<LinearSpec> specs = form().isTable ? tableSpecsOf(form().weights)
+                                                 : specsOf(form().weights, form().quantizedInput);
   KernelLibrary library = compile(specs);
   for (const LinearSpec &spec : specs) {
     Kernel run = library.kernel(symbolName(spec));
@@ -445,8 +468,10 @@ TEST_P(Linear, ShapesRowCountsAndInputs) {
 // More than one slab of K, several chunks of panels, and the largest accumulators.
 TEST_P(Linear, LongRows) {
   LinearSpec spec{96, 1500, form().weights, 0, form().quantizedInput, true, true};
-  spec.zeroPoints = isPacked(spec);
+  spec.zeroPoints = isPacked(spec) && !form().isTable;
   spec.inputZeroPoints = spec.quantizedInput;
+  if (form().isTable)
+    spec.numbers.codes = CodeFormat::Table;
   KernelLibrary library = compile({spec});
   for (int64_t m : {1, 3, 13})
     for (Inputs kind : {Inputs::Outliers, Inputs::Extreme})
@@ -497,6 +522,19 @@ TEST(LinearMachineCode, MultipliesWithTheInstructionsOfTheTarget) {
   EXPECT_GE(countLines(disassemble(asymmetric, avx512), "vpdpbusd", "%zmm"), 12 * 13);
 }
 
+// Codes become bytes by one look-up. In the GEMV AVX2 gives them the signs of the activations.
+TEST(LinearMachineCode, LooksUpBytesOfTables) {
+  LinearSpec spec{64, 64, WeightFormat::I4, 32, true};
+  spec.numbers.codes = CodeFormat::Table;
+  const std::string avx2 = disassemble(spec, {Isa::AVX2});
+  const std::string avx512 = disassemble(spec, {Isa::AVX512VNNI});
+  EXPECT_GE(countLines(avx512, "vpshufb", "%zmm"), 7 * 4);
+  EXPECT_GE(countLines(avx512, "vpdpbusd", "%zmm"), 6 * 7);
+  EXPECT_GE(countLines(avx2, "vpshufb", "%ymm"), 2 * 8);
+  EXPECT_GE(countLines(avx2, "vpsignb", "%ymm"), 8);
+  EXPECT_GE(countLines(avx2, "vpmaddwd", "%ymm"), 2 * 6 * 2);
+}
+
 // Codes of two and three bits become floats by table, 32 a step in the GEMV of either form.
 TEST(LinearMachineCode, LooksUpSmallCodes) {
   // LLVM writes vpermps as vpermd here and there.
@@ -541,11 +579,12 @@ TEST(LinearSpec, SpecsHaveNamesOfTheirOwn) {
 }
 
 constexpr Form forms[] = {
-    {WeightFormat::F32, false}, {WeightFormat::I8, false}, {WeightFormat::I6, false},
-    {WeightFormat::I5, false},  {WeightFormat::I4, false}, {WeightFormat::I3, false},
-    {WeightFormat::I2, false},  {WeightFormat::I8, true},  {WeightFormat::I6, true},
-    {WeightFormat::I5, true},   {WeightFormat::I4, true},  {WeightFormat::I3, true},
-    {WeightFormat::I2, true}};
+    {WeightFormat::F32, false},    {WeightFormat::I8, false},      {WeightFormat::I6, false},
+    {WeightFormat::I5, false},     {WeightFormat::I4, false},      {WeightFormat::I3, false},
+    {WeightFormat::I2, false},     {WeightFormat::I8, true},       {WeightFormat::I6, true},
+    {WeightFormat::I5, true},      {WeightFormat::I4, true},       {WeightFormat::I3, true},
+    {WeightFormat::I2, true},      {WeightFormat::I4, true, true}, {WeightFormat::I3, true, true},
+    {WeightFormat::I2, true, true}};
 
 INSTANTIATE_TEST_SUITE_P(Forms, Linear,
                          testing::Combine(testing::ValuesIn(forms), testing::Values(0, 1)),
@@ -553,6 +592,7 @@ INSTANTIATE_TEST_SUITE_P(Forms, Linear,
                            Form form = std::get<0>(info.param);
                            Target target = testTargets()[std::get<1>(info.param)];
                            return llvm::StringRef(nameOf(form.weights)).upper() +
+                                  (form.isTable ? "table" : "") +
                                   (form.quantizedInput ? "q_" : "_") + target.name().str() +
                                   (target.emulateDot ? "_emulated" : "");
                          });

@@ -5,7 +5,10 @@
 // RUN: easyquant-opt %s "--equant-absmax=scheme=W4A8" --equant-quantize | FileCheck %s --check-prefix=SHORT
 // RUN: sed -e 's|// PLAN|equant.plan = #equant.plan<methods = [], rule = absmax, weight = <i8, symmetric, channel>, scale = @missing>,|' %s | not easyquant-opt --equant-quantize 2>&1 | FileCheck %s --check-prefix=MISSING
 // RUN: sed -e 's|// PLAN|equant.plan = #equant.plan<methods = [], rule = absmax, weight = <i8, symmetric, channel>, scale = @scale>,|' %s | not easyquant-opt --equant-quantize 2>&1 | FileCheck %s --check-prefix=TYPE
+// RUN: sed -e 's|// PLAN|equant.plan = #equant.plan<methods = [], rule = absmax, weight = <i2, codebook = [-1.0, -0.3, 0.3, 1.0], channel>, input = <i8, symmetric, token, dynamic>>,|' %s | not easyquant-opt --equant-quantize 2>&1 | FileCheck %s --check-prefix=TABLE
 
+// TABLE: error: 1 site cannot be quantized as asked
+// TABLE-NEXT: site 'up' has int8 activations, but the values of its table, {{.*}}<[-1.000000e+00, -3.000000e-01, 3.000000e-01, 1.000000e+00]>, are not all multiples by -127 to 127 of one power of two; take such a table (iq4_nl, nf4_int8, learned2_int8) or leave activations float (A16)
 // LONG: error: 2 sites cannot be quantized as asked, and at most 0 may stay float instead (max-fallback):
 // LONG-NEXT: site 'long' sums 70000 products, but an int32 accumulator holds 66311 of #equant.scheme<i8, symmetric, channel> by #equant.scheme<i8, symmetric, token, dynamic>; give a group size, leave activations float (A16) or ignore the site
 // LONG-NEXT: site 'longer' sums 70008 products

@@ -24,6 +24,8 @@
 // CHECK-SAME:    t = #equant.scheme<i4, asymmetric, group = 32, scale = ui6>
 // CHECK-SAME:    u = #equant.scheme<i8, asymmetric, tensor, sinks>
 // CHECK-SAME:    v = #equant.scheme<i8, symmetric, tensor, online, sinks>
+// CHECK-SAME:    w = #equant.scheme<i4, codebook = nf4_int8, group = 32, scale = f16>
+// CHECK-SAME:    x = #equant.codebook<learned3_int8>
 func.func private @schemes() attributes {
   a = #equant.scheme<i8, symmetric, channel>,
   b = #equant.scheme<i8, symmetric, full, channel>,
@@ -46,7 +48,9 @@ func.func private @schemes() attributes {
   s = #equant.scheme<i6, asymmetric, group = 32>,
   t = #equant.scheme<i4, asymmetric, group = 32, scale = ui6>,
   u = #equant.scheme<i8, asymmetric, tensor, sinks>,
-  v = #equant.scheme<i8, symmetric, tensor, online, sinks>
+  v = #equant.scheme<i8, symmetric, tensor, online, sinks>,
+  w = #equant.scheme<i4, codebook = nf4_int8, group = 32, scale = f16>,
+  x = #equant.codebook<learned3_int8>
 }
 
 // -----
@@ -126,7 +130,7 @@ func.func private @float_symmetry() attributes {a = #equant.scheme<f8E4M3FN, sym
 
 // -----
 
-// expected-error @below {{there is no table 'nf5'; expected nf4, iq4_nl, learned2, learned3, learned4 or a list of values}}
+// expected-error @below {{there is no table 'nf5'; expected nf4, nf4_int8, iq4_nl, learned2, learned3, learned4, learned2_int8, learned3_int8, learned4_int8 or a list of values}}
 func.func private @table() attributes {a = #equant.scheme<i4, codebook = nf5, channel>}
 
 // -----

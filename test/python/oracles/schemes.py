@@ -8,6 +8,8 @@
     zeropoint  s = (max - min) / (2^b - 1)     z = rne(-2^(b-1) - min / s), the range stretched to contain 0
                q = clamp(rne(x / s) + z, -2^(b-1), 2^(b-1) - 1)
 
+    a table    s = max(max / t_last, min / t_first)    the nearest value, ties to the lower; t = n u of integers n, u a power of two
+
 Weights have one scale per output channel, or per group of neighbouring inputs of a channel (the last group may be short);
 activations have one scale per token, taken when the token arrives. Codes stay integers held in floating point, so that a
 product of codes is what integer arithmetic gives as long as it is exactly representable; scales are fp32, of groups fp16.
@@ -28,8 +30,26 @@ def codes_of(x, scale, bits, dtype):
     return np.clip(np.rint(x.astype(np.float32) / scale), -limit, limit).astype(dtype)
 
 
+def table_unit(table):
+    """The power of two that the largest magnitude is 64 to 127 of."""
+    return np.float32(2.0 ** (np.floor(np.log2(np.abs(table).max())) - 6))
+
+
+def table_codes(x, table, dtype, scale_type):
+    """The nearest values of a table as the integers that they are, and scales times its unit."""
+    x, unit = x.astype(np.float32), table_unit(table)
+    scale = np.maximum(x.max(axis=-1, keepdims=True) / table[-1], x.min(axis=-1, keepdims=True) / table[0])
+    scale = scale.astype(scale_type).astype(np.float32)
+    middles = ((table[1:].astype(np.float64) + table[:-1]) / 2).astype(np.float32)
+    integers = table / unit
+    assert np.all(integers == np.rint(integers)) and np.abs(integers).max() <= 127
+    return integers[np.searchsorted(middles, x / scale, side="left")].astype(dtype), scale * unit
+
+
 def weight_codes(x, bits, rule, dtype, scale_type=np.float32):
-    """Codes less zero points and scales over the last axis; scales are those of their type."""
+    """Codes less zero points and scales over the last axis; scales are those of their type. A rule may be a table."""
+    if isinstance(rule, np.ndarray):
+        return table_codes(x, rule, dtype, scale_type)
     if rule == "absmax":
         scale = absmax_scale(x, bits).astype(scale_type).astype(np.float32)
         return codes_of(x, scale, bits, dtype), scale
@@ -149,7 +169,8 @@ class Scheme:
 
     def head(self, weight, dtype):
         """Per channel whatever the group size; its input is quantized when the linears' inputs are."""
-        return Linear(weight, dtype, self.head_bits, 0, self.input_bits if self.head_bits else None, self.rule, self.hadamard)
+        rule = "absmax" if isinstance(self.rule, np.ndarray) else self.rule
+        return Linear(weight, dtype, self.head_bits, 0, self.input_bits if self.head_bits else None, rule, self.hadamard)
 
     def table(self, weight, dtype):
         """An embedding that is no head is float."""

@@ -46,7 +46,8 @@
 //     two levels (ui6) memref<NP x 1 x B x i8>;
 //   * wzeros: zero points of asymmetric weights, memref<NP x G x B x i8>;
 //   * wouter: outer scales of weights that have them, memref<NP x 1 x 32 x f32>;
-//   * codebook: the values of a table, memref<2^b x f32>;
+//   * codebook: the values of a table, memref<2^b x f32>, beside quantized activations of one that
+//     has a numerics::Codebook::int8Unit;
 //   * wsums: sums of code - zero point, where activations are asymmetric, memref<NP x G x 32 x
 //   i32>.
 //   * F32 weights are w alone, memref<N x K x f32>.
@@ -152,12 +153,14 @@ std::string nameOf(const WeightNumbers &numbers);
 
 /// y = x W^T (+ bias) (+ y), of x, rows<K>, or of quantized activations; bias is memref<Nxf32>.
 /// One function serves M = 1 (GEMV) and M >= 2 (GEMM). groupSize is a multiple of 8, or 0.
-/// Quantized input needs integer codes. Weights without zero points are s * q, others s * (q - z),
-/// the difference exact; codes that are no integers stand for s * value(q); the sum of a row is
-/// multiplied by its outer scale. With quantized input every accumulator is an exact int32 of its
-/// group (the caller has checked K against numerics::maxDotLength), and in fp32, groups in order,
-///   y[m,n] = sx[m] * sum_g sw[n,g] * (acc[m,n,g] - (offset + zw[n,g]) * sums[m,g]
-///                                                - zx[m] * wsums[n,g]).
+/// Quantized input needs integer codes, or a table of int8 values. Weights without zero points are
+/// s * q, others s * (q - z), the difference exact; codes that are no integers stand for s *
+/// value(q); the sum of a row is multiplied by its outer scale. With quantized input every
+/// accumulator is an exact int32 of its group (the caller has checked K against
+/// numerics::maxDotLength), and in fp32, groups in order,
+///   y[m,n] = sx[m] * u * sum_g sw[n,g] * (acc[m,n,g] - (offset + zw[n,g]) * sums[m,g]
+///                                                    - zx[m] * wsums[n,g]),
+/// u being the unit of a table, for whose values codes then stand in acc and wsums, or 1.
 struct LinearSpec {
   int64_t n = 0, k = 0;
   WeightFormat weights = WeightFormat::F32;

@@ -99,10 +99,9 @@ static FailureOr<CodebookAttr> parseCodebook(AsmParser &parser) {
   if (succeeded(parser.parseOptionalKeyword(&name))) {
     if (const numerics::Codebook *table = numerics::Codebook::named(name))
       return CodebookAttr::get(parser.getContext(), *table);
-    return parser.emitError(at)
-           << "there is no table '" << name
-           << "'; expected nf4, iq4_nl, learned2, learned3, learned4 or a list of "
-              "values";
+    return parser.emitError(at) << "there is no table '" << name << "'; expected "
+                                << llvm::join(numerics::Codebook::names(), ", ")
+                                << " or a list of values";
   }
   SmallVector<float> values;
   auto parseValue = [&]() -> ParseResult {
@@ -222,13 +221,14 @@ static numerics::Scheme toScheme(Type code, CodebookAttr codebook, bool symmetri
 
 numerics::Scheme SchemeAttr::toNumerics() const {
   return toScheme(getCode(), getCodebook(), getSymmetric(), getFullRange(), getGranularity(),
-                  getGroupSize(), getScale(), getOrigin(), getOuter(), getSinks(),
-                  getHadamard());
+                  getGroupSize(), getScale(), getOrigin(), getOuter(), getSinks(), getHadamard());
 }
 
 unsigned SchemeAttr::getBits() const { return getCode().getIntOrFloatBitWidth(); }
 
 bool SchemeAttr::isInteger() const { return isa<IntegerType>(getCode()) && !getCodebook(); }
+
+bool SchemeAttr::hasIntegerValues() const { return toNumerics().hasIntegerValues(); }
 
 SmallVector<int64_t, 2> SchemeAttr::getScaleShape(ArrayRef<int64_t> matrixShape) const {
   int64_t rows = matrixShape[0], columns = matrixShape[1];
@@ -319,9 +319,10 @@ static ParseResult parseTail(AsmParser &parser, SchemeTail &tail) {
         return failure();
       tail.outer = true;
     } else {
-      return parser.emitError(at) << "expected 'dynamic' or 'online', 'sinks', 'hadamard = SIZE', 'scale = TYPE' and "
-                                     "'outer = tensor', in this order, found '"
-                                  << word << "'";
+      return parser.emitError(at)
+             << "expected 'dynamic' or 'online', 'sinks', 'hadamard = SIZE', 'scale = TYPE' and "
+                "'outer = tensor', in this order, found '"
+             << word << "'";
     }
   }
   return success();
@@ -450,8 +451,7 @@ PlanAttr PlanAttr::withWideScales() const {
 }
 
 PlanAttr PlanAttr::inBasis(int64_t hadamard) const {
-  return get(getContext(), getMethods(), getRule(), getPercentile(),
-             getWeight().inBasis(hadamard),
+  return get(getContext(), getMethods(), getRule(), getPercentile(), getWeight().inBasis(hadamard),
              getInput() ? getInput().inBasis(hadamard) : SchemeAttr(), getOptions(), getCodes(),
              getScale(), getZeroPoint(), getOuter());
 }
@@ -519,7 +519,9 @@ LogicalResult PlanAttr::verify(function_ref<InFlightDiagnostic()> emitError, Arr
     return emitError() << "input must be quantized per token, per tensor with static or online "
                           "scales, or in groups with dynamic and outer scales, found "
                        << input;
-  if (input && input.isInteger() != weight.isInteger())
+  // Whether a table is of int8 values is asked where the site has a name (whyNotQuantizable).
+  const bool isIndexed = weight.getCodebook() != nullptr;
+  if (input && (input.isInteger() ? !weight.isInteger() && !isIndexed : weight.isInteger()))
     return emitError() << "input and weight are multiplied as integers or as floats, both; found "
                        << input << " and " << weight;
   if (options)

@@ -85,8 +85,15 @@ std::string easyquant::equant::whyNotQuantizable(QuantizableOpInterface op, Plan
   llvm::raw_string_ostream os(reason);
   if (!plan.getInput() || !plan.getInput().isInteger())
     return reason;
-  // Codes are packed later, and then offset: check now, while the site has a name to complain with.
   SchemeAttr weight = plan.getWeight(), input = plan.getInput();
+  if (!weight.hasIntegerValues()) {
+    os << "has int8 activations, but the values of its table, " << weight.getCodebook()
+       << ", are not all multiples by -127 to 127 of one power of two; take such a table (iq4_nl, "
+          "nf4_int8, learned"
+       << weight.getBits() << "_int8) or leave activations float (A16)";
+    return reason;
+  }
+  // Codes are packed later, and then offset: check now, while the site has a name to complain with.
   int64_t products = accumulatedProducts(weight, lm::columns(op.getActivationOperand().get()));
   int64_t limit = maxAccumulatedProducts(weight, input, /*packed=*/true);
   if (products > limit)
@@ -292,8 +299,9 @@ LogicalResult RescaleOp::verify() {
   if (lm::columns(getSums()) != n || weight.getRows() != n)
     return emitOpError("expected ") << n << " columns of sums and rows of the weight, found "
                                     << getSums().getType() << " and " << weight;
-  if (weight.getScheme().getGranularity() != Granularity::Channel)
-    return emitOpError("expected a scale a channel, found ") << weight.getScheme();
+  if (!weight.getScheme().isInteger() ||
+      weight.getScheme().getGranularity() != Granularity::Channel)
+    return emitOpError("expected integers with a scale a channel, found ") << weight.getScheme();
   return verifyBias(*this, getBias(), n);
 }
 
@@ -460,7 +468,7 @@ static LogicalResult verifyProducts(OpT op, int64_t columns, SchemeAttr input) {
   if (input.getHadamard() != scheme.getHadamard())
     return op.emitOpError("input and weight must have one basis; found ")
            << input << " and " << scheme;
-  if (input.isInteger() != scheme.isInteger())
+  if (input.isInteger() ? !scheme.hasIntegerValues() : scheme.isInteger())
     return op.emitOpError("input and weight are multiplied as integers or as floats, both; found ")
            << input << " and " << scheme;
   if (!input.isInteger())
@@ -500,9 +508,10 @@ LogicalResult equant::PackedLinearOp::verify() {
   if (failed(verifyProducts(*this, columns, input)))
     return failure();
   if (!lm::isActivationType(getOutput().getType()) &&
-      (!rows || getBias() || weight.getScheme().getGranularity() != Granularity::Channel))
-    return emitOpError("gives sums of products, as i32, of codes and a weight with a scale a "
-                       "channel alone, and without a bias");
+      (!rows || getBias() || !weight.getScheme().isInteger() ||
+       weight.getScheme().getGranularity() != Granularity::Channel))
+    return emitOpError("gives sums of products, as i32, of codes and a weight of integers with a "
+                       "scale a channel alone, and without a bias");
   // The kernels correct for zero points of the input with these sums.
   if (input && !input.getSymmetric() && !weight.getSums())
     return emitOpError("needs the sums of its packed codes for asymmetric input, found ") << weight;

@@ -44,6 +44,7 @@ struct ReduceIntegers : equant::impl::ReduceIntegersBase<ReduceIntegers> {
       auto linear = op.getInput().getDefiningOp<PackedLinearOp>();
       if (linear && linear.getRows() && !linear.getBias() && linear->hasOneUse() &&
           op.getReduction() == shard::ReductionKind::Sum &&
+          linear.getWeight().getType().getScheme().isInteger() &&
           linear.getWeight().getType().getScheme().getGranularity() == Granularity::Channel &&
           lm::isActivationType(linear.getType()) && op.getResult().getType() == linear.getType() &&
           fitsAccumulator(linear, ranks))

@@ -65,8 +65,13 @@ def Equant_CodebookAttr : Equant_Attr<"Codebook", "codebook"> {
     nearest of the table. `learned2`, `learned3` and `learned4` stand for tables of so many bits that `equant-learn-tables` is
     to find.
 
+    Beside int8 activations a table has int8 values: multiples, by −127 to 127, of a power of two. `iq4_nl` has them as it is.
+    `nf4_int8` is the nearest such table to `nf4`. `learned2_int8`, `learned3_int8` and `learned4_int8` stand for such tables that
+    are to be found.
+
     ```mlir
     #equant.codebook<nf4>
+    #equant.codebook<learned4_int8>
     #equant.codebook<[-1.0, -0.25, 0.25, 1.0]>
     ```
   }];
@@ -138,6 +143,8 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
     unsigned getBits() const;
     /// Are codes integers, that can be multiplied as they are?
     bool isInteger() const;
+    /// Are they that, or indices of int8 values?
+    bool hasIntegerValues() const;
     /// Does each input have scales of its own?
     bool getDynamic() const { return getOrigin() == ScaleOrigin::Dynamic; }
     bool isOnline() const { return getOrigin() == ScaleOrigin::Online; }
