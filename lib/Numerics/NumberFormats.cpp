@@ -137,6 +137,15 @@ const Codebook *Codebook::learned(int bits) {
   return tables[bits - 2];
 }
 
+const Codebook *Codebook::learnedInt8(int bits) {
+  std::vector<float> integers;
+  for (float value : (*learned(bits)->inInt8())->values())
+    integers.push_back(128 * value);
+  return *of(integers);
+}
+
+std::span<const float> Codebook::values() const { return table; }
+
 Result<const Codebook *> Codebook::inInt8() const {
   if (unit)
     return this;
@@ -152,8 +161,6 @@ Result<const Codebook *> Codebook::inInt8() const {
   }
   return of(rounded);
 }
-
-std::span<const float> Codebook::values() const { return table; }
 
 bool Codebook::hasZero() const { return std::ranges::find(table, 0.0f) != table.end(); }
 
@@ -175,9 +182,9 @@ static std::span<const NamedTable> namedTables() {
                                       {"learned2", Codebook::learned(2), true},
                                       {"learned3", Codebook::learned(3), true},
                                       {"learned4", Codebook::learned(4), true},
-                                      {"learned2_int8", *Codebook::learned(2)->inInt8(), true},
-                                      {"learned3_int8", *Codebook::learned(3)->inInt8(), true},
-                                      {"learned4_int8", *Codebook::learned(4)->inInt8(), true}};
+                                      {"learned2_int8", Codebook::learnedInt8(2), true},
+                                      {"learned3_int8", Codebook::learnedInt8(3), true},
+                                      {"learned4_int8", Codebook::learnedInt8(4), true}};
   return tables;
 }
 

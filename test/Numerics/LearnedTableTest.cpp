@@ -151,7 +151,7 @@ TEST(LearnedTable, LearnsTablesOfInt8) {
   for (const ScaleRule &rule : {kWeighted, ScaleRule{.kind = ScaleRuleKind::AbsMax}})
     for (int bits : {2, 3, 4}) {
       Scheme floats = tableScheme(bits, 24), scheme = floats;
-      scheme.table = *scheme.table->inInt8();
+      scheme.table = Codebook::learnedInt8(bits);
       ScaleRule coarse = rule;
       coarse.coarse = true;
       const double before = tableError(w, h, scheme, coarse);
@@ -181,11 +181,26 @@ TEST(LearnedTable, KeepsInt8ValuesApart) {
   const ConstMatrix w(x.data(), 32, 16);
   const RowsToLearn rows[] = {{w, {}}};
   Scheme scheme = tableScheme(3);
-  scheme.table = *scheme.table->inInt8();
+  scheme.table = Codebook::learnedInt8(3);
   auto table = learnTable(rows, scheme, {.kind = ScaleRuleKind::AbsMax}, 1);
   ASSERT_TRUE(table) << table.error().message;
   for (size_t i = 0; i < 8; ++i)
     EXPECT_EQ((*table)->int8Value(i), (std::array{-127, 64, 65, 66, 67, 68, 69, 127})[i]) << i;
+}
+
+// A table that stays what it began with is learned all the same.
+TEST(LearnedTable, NeverLeavesATableToBeLearned) {
+  const std::span<const float> start = (*Codebook::learned(4)->inInt8())->values();
+  std::vector<float> x;
+  for (int i = 0; i < 8; ++i)
+    x.insert(x.end(), start.begin(), start.end());
+  const RowsToLearn rows[] = {{ConstMatrix(x.data(), 4, 32), {}}};
+  Scheme scheme = tableScheme(4);
+  scheme.table = Codebook::learnedInt8(4);
+  auto table = learnTable(rows, scheme, {.kind = ScaleRuleKind::AbsMax}, 1);
+  ASSERT_TRUE(table) << table.error().message;
+  EXPECT_EQ(*table, *Codebook::learned(4)->inInt8());
+  EXPECT_FALSE((*table)->isToBeLearned());
 }
 
 TEST(LearnedTable, TakesZerosAlone) {

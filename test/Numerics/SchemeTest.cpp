@@ -96,9 +96,12 @@ TEST(Scheme, CodebooksOfInt8) {
     EXPECT_EQ(nf4->values()[i], static_cast<float>(nf4->int8Value(i)) / 128);
   }
   for (int bits : {2, 3, 4}) {
-    const Codebook *start = *Codebook::learned(bits)->inInt8();
-    EXPECT_TRUE(start->isToBeLearned());
-    EXPECT_EQ(start->name(), fmt::format("learned{}_int8", bits));
+    const Codebook *open = Codebook::learnedInt8(bits), *start = *Codebook::learned(bits)->inInt8();
+    EXPECT_TRUE(open->isToBeLearned());
+    EXPECT_EQ(open->name(), fmt::format("learned{}_int8", bits));
+    EXPECT_EQ(open->int8Unit(), 1.0f);
+    // What learning begins with, which may be the best, is no longer open.
+    EXPECT_FALSE(start->isToBeLearned());
     EXPECT_EQ(start->values().back(), 127.0f / 128);
   }
   for (std::string_view name : Codebook::names())

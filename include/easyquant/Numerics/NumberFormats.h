@@ -92,6 +92,9 @@ public:
   /// gives learning its start: the levels of least squared error for a normal distribution of
   /// variance 1 (Max, Quantizing for Minimum Distortion, 1960, table I).
   static const Codebook *learned(int bits);
+  /// The same for a table of int8 values: integers, of which none is a table that learning gives
+  /// (n / 128), the start among these.
+  static const Codebook *learnedInt8(int bits);
   /// The nearest table whose values are int8, n / 128 with 127 or -127 for the largest magnitude;
   /// one that is int8 already is itself. InvalidArgument where two values get one n.
   Result<const Codebook *> inInt8() const;
@@ -104,10 +107,10 @@ public:
   std::optional<float> int8Unit() const { return unit; }
   /// Value i in this unit, which there is.
   int32_t int8Value(size_t i) const { return static_cast<int32_t>(table[i] / *unit); }
-  /// Is it one of learned(b), or of these in int8?
+  /// Is it one of learned(b) or learnedInt8(b)?
   bool isToBeLearned() const;
-  /// "nf4", "iq4_nl"; "learned2", ... of learned(b); "nf4_int8", "learned2_int8", ... of these in
-  /// int8; empty: any other.
+  /// "nf4", "iq4_nl", "nf4_int8" of NF4 in int8; "learned2", ... of learned(b), "learned2_int8",
+  /// ... of learnedInt8(b); empty: any other.
   std::string_view name() const;
   /// The table of a name, or null.
   static const Codebook *named(std::string_view name);

@@ -18,9 +18,9 @@ namespace easyquant::cpu {
 
 using Values = SmallVector<Value>;
 
-/// So far ahead of float products, and of those of tables, packed weights are prefetched: these
-/// keep more instructions in flight than a byte, so that the loads of too few lines are among them.
-/// Products of int8 codes read at the bandwidth of memory without that.
+/// So far ahead of float products, and of those of tables on AVX2, packed weights are prefetched:
+/// these keep more instructions in flight than a byte, so that the loads of too few lines are among
+/// them. Other products of int8 read at the bandwidth of memory without that, or lose by it.
 static constexpr int64_t kPrefetchBytes = 2048;
 
 namespace {
@@ -148,10 +148,7 @@ struct Gemv {
     Values zeros(2 * vectors, b.zero(b.vec(16, b.i32())));
     Values sums = b.forLoop(0, steps / 2, 1, zeros, [&](Value i, ValueRange carried) {
       Value index = b.add(b.div(firstStep, 2), i), column = b.mul(index, 8);
-      Value offset = b.mul(index, PackedBlock::bytesOf(k.spec.weights));
-      PackedBlock block = blockAt(offset);
-      if (k.isTable())
-        prefetch(offset);
+      PackedBlock block = blockAt(b.mul(index, PackedBlock::bytesOf(k.spec.weights)));
       Values weights;
       for (int64_t half = 0; half < 2; ++half) {
         block.load(half);
