@@ -74,8 +74,8 @@ class LearnedTables(Scheme):
         super().__init__(bits, 8, GROUP, 8, hadamard=hadamard)
         self.tables = tables
 
-    def linear(self, weight, dtype):
-        return Linear(weight, dtype, self.weight_bits, GROUP, 8, self.tables[weight.tobytes()], self.hadamard)
+    def linear(self, weight, dtype, **basis):
+        return Linear(weight, dtype, self.weight_bits, GROUP, 8, self.tables[weight.tobytes()], **{"hadamard": self.hadamard} | basis)
 
 
 @pytest.mark.parametrize("basis", ["plain", "hadamard"])
