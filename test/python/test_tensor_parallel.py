@@ -150,7 +150,12 @@ def test_the_extrema_of_all_sites_are_one_collective(model, workspace, calibrati
     assert calls == [("max", 2 * len(manifest["online"]["start"])), ("max", 1), ("max", 1)]
 
 
-@pytest.mark.parametrize("options", [["--scheme", "none"], ["--scheme", "W4A16", "--group-size", "16"], ["--scheme", "W4A8", "--group-size", "16"]])
+@pytest.mark.parametrize("options", [
+    ["--scheme", "none"],
+    ["--scheme", "W4A16", "--group-size", "16"],
+    ["--scheme", "W4A8", "--group-size", "16"],
+    ["--scheme", "T4A8", "--group-size", "0"],
+])  # fmt: skip
 def test_float_sums_differ_by_their_order_alone(model, workspace, tmp_path, options):
     expected = logits_of(1, artifact(model, workspace, 1, *options), tmp_path)
     found = logits_of(2, artifact(model, workspace, 2, *options), tmp_path)
