@@ -381,9 +381,13 @@ LogicalResult CPULauncher::attention(LaunchBuilder &b, lm::AttentionOp op,
 LogicalResult CPULauncher::attention(LaunchBuilder &b, equant::AttentionOp op) const {
   cpu::AttentionSpec spec;
   equant::KVSchemeAttr scheme = op.getKvScheme();
-  spec.kv = cpu::KVQuantization{static_cast<int>(scheme.getCode().getWidth()), scheme.getGroup(),
-                                scheme.getResidual(), scheme.getSinks(),
-                                scheme.getKeys() == equant::Granularity::Token};
+  spec.kv = cpu::KVQuantization{static_cast<int>(scheme.getCode().getWidth()),
+                                scheme.getGroup(),
+                                scheme.getResidual(),
+                                scheme.getSinks(),
+                                scheme.getKeys() == equant::Granularity::Token,
+                                /*ropePositions=*/0,
+                                scheme.getHadamard()};
   Arguments arguments(b);
   if (op.getTable())
     spec.kv->ropePositions = cast<RankedTensorType>(op.getTable().getType()).getDimSize(0);

@@ -148,6 +148,8 @@ void GPULauncher::addHeads(KernelLibrary &library) const {
   });
   library.add<equant::AttentionOp>(
       [*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
+        if (op.getKvScheme().getHadamard())
+          return op.emitOpError("has keys in a rotated basis: no kernel of GPUs rotates keys");
         Arguments arguments(b);
         if (failed(arguments.setWeight("table", op.getTable())))
           return failure();

@@ -438,7 +438,9 @@ LogicalResult LaunchBuilder::setCache(Operation *attention, const formats::Cache
                   codes.getGroup(),
                   codes.getResidual(),
                   codes.getSinks(),
-                  rotatesKeys ? "pre-rope" : "post-rope",
+                  codes.getHadamard() ? "hadamard"
+                  : rotatesKeys       ? "pre-rope"
+                                      : "post-rope",
                   equant::stringifyGranularity(codes.getKeys()).str()};
   Attribute cache = toAttribute(context(), formats::partJson(all));
   Attribute known = stepOp->getAttr(launch::kCacheAttr);

@@ -7,6 +7,8 @@
 
 #include "easyquant/Numerics/KVCache.h"
 
+#include "easyquant/Numerics/Hadamard.h"
+
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -45,6 +47,16 @@ Result<void> checkKVScheme(const KVScheme &scheme, int64_t headDim) {
                      headDim % 32 == 0   ? 32
                      : headDim % 16 == 0 ? 16
                                          : 1024);
+  if (scheme.hadamard && scheme.keys != KeySlices::Token)
+    return makeError(ErrorCode::InvalidArgument,
+                     "keys that are rotated in blocks of {} dimensions have scales per token, "
+                     "found scales per channel",
+                     scheme.hadamard);
+  if (scheme.hadamard && (!isHadamardBlock(scheme.hadamard) || headDim % scheme.hadamard != 0))
+    return makeError(ErrorCode::InvalidArgument,
+                     "heads of {} dimensions whose keys are rotated in blocks of {}: expected a "
+                     "power of two from {} to {} that divides them",
+                     headDim, scheme.hadamard, kLeastHadamard, kLargestHadamard);
   return {};
 }
 
@@ -126,6 +138,15 @@ void quantizeTokens(ConstMatrix x, int64_t begin, int64_t end, const KVScheme &s
       quantizeSlice(x, i, 1, j, columns, scheme.bits, type, out);
 }
 
+/// The keys as the scheme rotates them; themselves where it does not.
+ConstMatrix rotatedKeys(ConstMatrix k, const KVScheme &scheme, std::vector<float> &memory) {
+  if (scheme.hadamard == 0)
+    return k;
+  memory.assign(k.data, k.data + k.rows * k.columns);
+  rotateActivation(memory, scheme.hadamard);
+  return {memory.data(), k.rows, k.columns};
+}
+
 } // namespace
 
 Result<QuantizedKV> quantizeKeys(ConstMatrix k, const KVScheme &scheme, int64_t headDim,
@@ -133,6 +154,8 @@ Result<QuantizedKV> quantizeKeys(ConstMatrix k, const KVScheme &scheme, int64_t 
   auto out = start(k, scheme, headDim, "keys");
   if (!out)
     return out;
+  std::vector<float> memory;
+  k = rotatedKeys(k, scheme, memory);
   int64_t end = quantizedKeys(scheme, k.rows);
   if (scheme.keys == KeySlices::Token) {
     quantizeTokens(k, scheme.sinks, end, scheme, headDim, type, *out);
@@ -167,7 +190,8 @@ Result<void> seenKeysAndValues(ConstMatrix k, ConstMatrix v, const KVScheme &sch
         out(i, j) =
             i >= scheme.sinks && i < end ? q.dequantized(i, j) : roundToCache(x(i, j), type);
   };
-  see(k, *keys, quantizedKeys(scheme, position), seenKeys);
+  std::vector<float> memory;
+  see(rotatedKeys(k, scheme, memory), *keys, quantizedKeys(scheme, position), seenKeys);
   see(v, *values, quantizedValues(scheme, position), seenValues);
   return {};
 }

@@ -175,6 +175,10 @@ std::optional<std::string> checkOptions(const OptionValues &options) {
     if (isCacheFloat && option.section == "kv" && &option != &option::kvScheme.info() &&
         options.has(option))
       return "options of a quantized KV cache need --kv-scheme int8, int4 or int2";
+  if (options[option::kvKeys] == "hadamard" &&
+      options.get(option::kvKeyScales).value_or("token") != "token")
+    return "--kv-keys hadamard has scales of keys per token, found --kv-key-scales " +
+           options[option::kvKeyScales] + "; leave one of the two out";
   return std::nullopt;
 }
 

@@ -10,12 +10,14 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "easyquant/Numerics/Hadamard.h"
 #include "easyquant/Numerics/KVCache.h"
 
 #include "RandomData.h"
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -136,6 +138,45 @@ TEST(KVCache, SeenIsFloatWhereItMustBe) {
     EXPECT_EQ(same(k, seenK, t), t < 5 || t >= 5 + 64) << t; // two blocks are whole at 90
     EXPECT_EQ(same(v, seenV, t), t < 5 || t >= 91 - 32) << t;
   }
+}
+
+/// Behind H, by its definition in double, channels that are large in every token cost less.
+TEST(KVCache, RotatedKeysAreThoseOfRotatedRows) {
+  const int64_t rows = 80, headDim = 32, columns = 2 * headDim;
+  const std::vector<float> k = nasty(rows, columns, 5, /*huge=*/false);
+  KVScheme rotated{4, 16, 16, 4, KeySlices::Token, 32}, plain{4, 16, 16, 4, KeySlices::Token};
+  std::vector<float> basis = k;
+  rotateActivation(basis, rotated.hadamard);
+  auto found = quantizeKeys({k.data(), rows, columns}, rotated, headDim, CacheFloat::F16);
+  auto expected = quantizeKeys({basis.data(), rows, columns}, plain, headDim, CacheFloat::F16);
+  auto without = quantizeKeys({k.data(), rows, columns}, plain, headDim, CacheFloat::F16);
+  ASSERT_TRUE(found && expected && without);
+  EXPECT_EQ(found->codes, expected->codes);
+  std::vector<float> seenK(k.size()), seenV(k.size());
+  ASSERT_TRUE(seenKeysAndValues({k.data(), rows, columns}, {k.data(), rows, columns}, rotated,
+                                headDim, CacheFloat::F16, rows, {seenK.data(), rows, columns},
+                                {seenV.data(), rows, columns}));
+  double error = 0, errorWithout = 0;
+  for (int64_t i = rotated.sinks; i < quantizedKeys(rotated, rows); ++i)
+    for (int64_t j = 0; j < columns; ++j) {
+      double back = 0; // H is its own inverse
+      for (int64_t d = 0; d < headDim; ++d)
+        back += (std::popcount(uint64_t(d & (j % headDim))) % 2 ? -1.0 : 1.0) *
+                seenK[i * columns + j / headDim * headDim + d] / std::sqrt(double(headDim));
+      error += std::pow(back - k[i * columns + j], 2);
+      errorWithout += std::pow(double{without->dequantized(i, j)} - k[i * columns + j], 2);
+    }
+  EXPECT_LT(error, 0.25 * errorWithout);
+  for (int64_t i : {int64_t(0), rows - 1})
+    for (int64_t j = 0; j < columns; ++j)
+      EXPECT_EQ(seenK[i * columns + j], roundToCache(basis[i * columns + j], CacheFloat::F16));
+}
+
+TEST(KVCache, RefusesBasesThatDoNotFit) {
+  EXPECT_FALSE(checkKVScheme({4, 16, 16, 4, KeySlices::Channel, 32}, 32));
+  EXPECT_FALSE(checkKVScheme({4, 16, 16, 4, KeySlices::Token, 64}, 32));
+  EXPECT_FALSE(checkKVScheme({4, 16, 16, 4, KeySlices::Token, 24}, 48));
+  EXPECT_TRUE(checkKVScheme({4, 16, 16, 4, KeySlices::Token, 16}, 48));
 }
 
 TEST(KVCache, RefusesWhatIsNoScheme) {

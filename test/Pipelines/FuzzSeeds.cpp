@@ -72,6 +72,7 @@ static constexpr Pipeline kPipelines[] = {
     {"func.func(equant-fuse-shared-input)"},
     {"equant-simquant-kv{scheme=int4 group=16 residual=32 sinks=4 keys=pre-rope}"},
     {"equant-simquant-kv{scheme=int2 group=64 residual=128 sinks=0 key-scales=token}"},
+    {"equant-simquant-kv{scheme=int4 group=16 residual=32 sinks=4 keys=hadamard}"},
     {"equant-insert-observers{statistics=absmax,minmax,hessian}"},
     {"equant-attach-calibration{statistics=statistics.safetensors}", 5},
     {"equant-smooth-quant{statistics=statistics.safetensors work=work alpha=0.5}"},

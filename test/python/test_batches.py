@@ -11,7 +11,8 @@ from helpers import Runner, random_llama, random_tokens, write_model
 VOCAB, CONTEXT = 97, 330
 OVERFLOWING = VOCAB - 1  # no other token has anything in the last channel, where it overflows
 SMALL = ("--kv-group=16", "--kv-residual=32", "--kv-sinks=4")
-CACHES = {"f16": ("--kv-cache=f16",), "int8": ("--kv-scheme=int8", *SMALL), "int4": ("--kv-scheme=int4", *SMALL)}
+CACHES = {"f16": ("--kv-cache=f16",), "int8": ("--kv-scheme=int8", *SMALL), "int4": ("--kv-scheme=int4", *SMALL),
+          "rotated int4": ("--kv-scheme=int4", "--kv-keys=hadamard", *SMALL)}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,14 @@ import json
 
 import numpy as np
 import pytest
-from oracles.checkpoint import read_llama2c
+from oracles.checkpoint import read_folder, read_llama2c
 from oracles.kv_cache import QuantizedCacheLlama
+from oracles.llama import Llama
 
 from command_line import run_command_line
 from easyquant.evaluation.evaluate import calls_of_window, share_past_codes
 from easyquant.runtime.artifact import Artifact
-from helpers import BUILD, Runner, assert_refused, random_gpt2, random_tokens, run_tool, test_data, write_model
+from helpers import BUILD, Runner, assert_refused, random_gpt2, random_llama, random_tokens, run_tool, test_data, write_model
 
 SMALL = ("--kv-group=16", "--kv-residual=32", "--kv-sinks=4")
 
@@ -54,6 +55,27 @@ def test_stories_match_a_numpy_decoder(runner, stories, story, bits, options):
     moved, apart = kl(float_logits, expected), kl(expected, found)
     assert moved > 1e-7
     assert apart < 0.02 * moved + 1e-9, (moved, apart)
+
+
+@pytest.mark.parametrize("bits", [8, 4, 2])
+@pytest.mark.parametrize("head_dim", [32, 48], ids=["H32", "H16"])
+def test_rotated_keys_match_a_numpy_decoder(runner, workspace, bits, head_dim):
+    """Channels of keys that are large in every token: behind H one scale a token serves all."""
+    config, tensors = random_llama(27, hidden=64, ffn=64, heads=4, kv_heads=2, head_dim=head_dim, context=160)
+    for layer in range(2):
+        for name, factor in (("k_proj", 12), ("q_proj", 1 / 12)):
+            weight = tensors[f"model.layers.{layer}.self_attn.{name}.weight"]
+            weight[[head * head_dim + 5 for head in range(len(weight) // head_dim)]] *= factor
+    folder = write_model(workspace / f"key-outliers-{bits}-{head_dim}", config, tensors)
+    tokens, kv = random_tokens(4, 120, 97), {"bits": bits, "group": 16, "residual": 32, "sinks": 4}
+    oracle = QuantizedCacheLlama(*read_folder(folder), kv={**kv, "hadamard": True}, dtype=np.float64)
+    expected, plain = oracle.logits(tokens), Llama(*read_folder(folder), dtype=np.float64).logits(tokens)
+    found = decode(runner(folder, "--scheme=none", "--kv-cache=f32", f"--kv-scheme=int{bits}", "--kv-keys=hadamard", *SMALL), tokens)
+    moved, apart = kl(plain, expected), kl(expected, found)
+    assert moved > 1e-7
+    assert apart < 0.02 * moved + 1e-9, (moved, apart)
+    per_token = QuantizedCacheLlama(*read_folder(folder), kv={**kv, "keys_per_token": True}, dtype=np.float64).logits(tokens)
+    assert moved < kl(plain, per_token)
 
 
 @pytest.mark.parametrize("inputs, step, read", [(48, 1, 12), (48, 16, 0), (52, 16, 4), (160, 7, 160 - 42)])
@@ -129,6 +151,9 @@ def test_truncated_sessions_go_on(runner, stories, story):
     (["--kv-scheme=int4", "--kv-residual=100"], "KV residual of 100 tokens: expected a positive multiple of the group of 64"),
     (["--kv-scheme=int4", "--kv-group=24"], "KV group of 24: expected a power of two from 16 to 1024"),
     (["--kv-scheme=int4", "--kv-keys=rope"], "unknown place of KV keys 'rope'"),
+    (["--kv-scheme=int4", "--kv-keys=hadamard"], "heads of 8 dimensions, which are no whole blocks of 16; take keys=post-rope"),
+    (["--kv-scheme=int4", "--kv-keys=hadamard", "--kv-key-scales=channel"], "has scales of keys per token, found --kv-key-scales channel"),
+    (["--kv-scheme=int4", "--kv-keys=hadamard", "--target=sm_80"], "no kernel of GPUs rotates keys"),
     (["--kv-residual=128"], "need --kv-scheme int8, int4 or int2"),
 ])  # fmt: skip
 def test_refuses_what_is_no_scheme(stories, tmp_path, arguments, message):

@@ -25,6 +25,11 @@
 //            token, as values are
 //   values   per token: min(G, D) consecutive dimensions of one head
 //
+// Keys may be rotated before anything else is done with them, in blocks of columns of their heads
+// (Hadamard.h, as activations are). Few large channels then do not take the codes of a token, and
+// slices per token are as good as those per channel. Queries that are rotated alike give the scores
+// of the plain ones.
+//
 // When a token is float: the first S tokens (sinks) always are. The others are counted in blocks of
 // R tokens from token S. A call that appends tokens at `position` p sees
 //   keys     codes below S + R floor((p - S) / R): whole blocks, R at a time
@@ -62,6 +67,7 @@ struct KVScheme {
   int64_t residual = 128; ///< R: a positive multiple of G
   int64_t sinks = 4;      ///< S
   KeySlices keys = KeySlices::Channel;
+  int64_t hadamard = 0; ///< columns of a head that are rotated together; 0: keys are plain
 };
 
 /// Is this a scheme for heads of `headDim` dimensions? InvalidArgument otherwise, saying what is

@@ -315,8 +315,8 @@ let group = "KV cache" in {
       let noun = "KV sinks";
       let least = "0";
     }
-    def KVKeys : TableOption<"kvKeys", Choice, "keys", "post-rope", "keep keys after or before their rotation"> {
-      let choices = ["post-rope", "pre-rope"];
+    def KVKeys : TableOption<"kvKeys", Choice, "keys", "post-rope", "keep keys after or before their rotary rotation, or behind a Hadamard matrix after it, with one scale a token"> {
+      let choices = ["post-rope", "pre-rope", "hadamard"];
       let flag = "kv-keys";
       let noun = "place of KV keys";
       let value = "PLACE";

@@ -52,6 +52,8 @@ std::string symbolName(const AttentionSpec &spec) {
       name += "_token";
     if (kv->ropePositions > 0)
       name += llvm::formatv("_rope{0}", kv->ropePositions);
+    if (kv->hadamard > 0)
+      name += llvm::formatv("_h{0}", kv->hadamard);
   }
   return name;
 }

@@ -8,8 +8,10 @@
 #include "AttentionCache.h"
 
 #include "AttentionTile.h"
+#include "Hadamard.h"
 #include "RowKernel.h"
 
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "llvm/Support/MathExtras.h"
 
 #include <limits>
@@ -157,6 +159,8 @@ public:
 
   void emitMakeRoom(Value token);
   void emitWrite(Value rows, Value row, Value to, Value start);
+  /// The same of a key, which is rotated in `buffer` where the scheme has a basis.
+  void emitWriteKey(Value rows, Value row, Value buffer, Value start);
   void emitRestore(Value token);
 
   CacheViews &cache() { return views; }
@@ -167,6 +171,7 @@ private:
   Value load(Value elements, Value at) {
     return fromCache(b, b.loadVector(kBlock, elements, {at}));
   }
+  void emitWrite(Value to, Value start, llvm::function_ref<Value(Value dim, int64_t lanes)> load);
   void storeTokenSlice(Value at, Extrema slice) {
     auto scalar = [&](Value x) { return toCache(b, layout.spec, b.extract(x, 0)); };
     b.store(scalar(slice.first), views.elements, {at});
@@ -316,12 +321,33 @@ void WindowEmitter::emitMakeRoom(Value token) {
   });
 }
 
-/// Row `row` of `rows`, columns of this head. What is not finite becomes finite: it must not spoil
-/// the codes of its neighbours, should the session go on without it.
+/// Row `row` of `rows`, columns of this head.
 void WindowEmitter::emitWrite(Value rows, Value row, Value to, Value start) {
+  emitWrite(to, start, [&](Value dim, int64_t lanes) {
+    return b.loadVector(lanes, rows, {row, b.add(b.mul(head, columns), dim)});
+  });
+}
+
+void WindowEmitter::emitWriteKey(Value rows, Value row, Value buffer, Value start) {
+  if (!buffer)
+    return emitWrite(rows, row, views.floatKeys, start);
+  const int64_t lanes = b.target.lanes(), block = layout.kv.hadamard;
+  auto load = [&](Value dim) {
+    return b.loadVector(lanes, rows, {row, b.add(b.mul(head, columns), dim)});
+  };
+  emitHadamard(b, {columns, block, std::min(4 * lanes, block), load, buffer,
+                   [](Value dim) { return SmallVector<Index>{dim}; }});
+  emitWrite(views.floatKeys, start,
+            [&](Value dim, int64_t lanes) { return b.loadVector(lanes, buffer, {dim}); });
+}
+
+/// What is not finite becomes finite: it must not spoil the codes of its neighbours, should the
+/// session go on without it.
+void WindowEmitter::emitWrite(Value to, Value start,
+                              llvm::function_ref<Value(Value dim, int64_t lanes)> load) {
   constexpr double largest = std::numeric_limits<float>::max();
   forColumns(b, 0, columns, b.target.lanes(), [&](Value dim, int64_t lanes) {
-    Value x = b.loadVector(lanes, rows, {row, b.add(b.mul(head, columns), dim)});
+    Value x = load(dim, lanes);
     auto unless = [&](arith::CmpFPredicate predicate, double bound, double other) {
       Value is = b.compare(predicate, x, b.constant(x.getType(), bound));
       x = b.select(is, b.constant(x.getType(), other), x);
@@ -398,6 +424,10 @@ void emitCacheAppend(KernelBuilder &b, ModuleOp module, const CacheLayout &layou
     Value k = args[0], v = args[1];
     CachePlace place(args.drop_front(2));
     ValueRange indices = args.drop_front(2 + CachePlace::kCount);
+    Value rotated; // a head's key
+    if (layout.kv.hadamard > 0)
+      rotated = memref::AllocaOp::create(b, b.memref({layout.spec.headDim}, b.f32()),
+                                         b.getI64IntegerAttr(64));
     b.forLoop(indices[1], indices[2], 1, [&](Value head) {
       WindowEmitter window(b, layout, place, head);
       b.forLoop(0, b.size(k, 0), 1, [&](Value row) {
@@ -406,7 +436,7 @@ void emitCacheAppend(KernelBuilder &b, ModuleOp module, const CacheLayout &layou
         operands.append({token, head, b.add(head, 1)});
         func::CallOp::create(b, makeRoom, operands);
         Value start = window.cache().floatRow(head, token);
-        window.emitWrite(k, row, window.cache().floatKeys, start);
+        window.emitWriteKey(k, row, rotated, start);
         window.emitWrite(v, row, window.cache().floatValues, start);
       });
     });

@@ -152,17 +152,21 @@ void CodesEmitter::emitRows(bool ofCall, Value begin, Value end) {
   b.forLoop(begin, end, AttentionTile::kStep, [&](Value token) {
     Value count = b.min(b.sub(end, token), AttentionTile::kStep);
     Value start = cache.floatRow(step.kvHead, token);
-    auto rowOf = [&](Value call, Value kept) {
-      return [this, ofCall, call, kept, token, start](Value t, Value dim) {
+    const bool isToRotate = ofCall && layout.kv.hadamard > 0;
+    auto rowOf = [&](Value call, Value kept, bool isToRotate) {
+      return [this, ofCall, isToRotate, call, kept, token, start](Value t, Value dim) {
         if (!ofCall)
           return load(kBlock, kept, b.add(b.add(start, b.mul(t, columns)), dim));
         Value row = b.min(b.sub(b.add(token, t), in.position), step.lastToken);
         Value column = b.add(b.mul(step.kvHead, columns), dim);
-        return fromCache(b, toCache(b, layout.spec, b.loadVector(kBlock, call, {row, column})));
+        Value x = b.loadVector(kBlock, call, {row, column});
+        return isToRotate ? x : fromCache(b, toCache(b, layout.spec, x));
       };
     };
-    panels.emitKeyRows(count, rowOf(in.k, cache.floatKeys));
-    panels.emitValueRows(0, count, rowOf(in.v, cache.floatValues));
+    panels.emitKeyRows(count, rowOf(in.k, cache.floatKeys, isToRotate));
+    if (isToRotate)
+      panels.emitKeyBasis(count);
+    panels.emitValueRows(0, count, rowOf(in.v, cache.floatValues, /*isToRotate=*/false));
     emitPanelScores(token, count);
     step.emitMask(token, end);
     step.emitSoftmax();

@@ -62,6 +62,8 @@ public:
   /// Keys, respectively values, number i .. of the codes, of one page.
   void emitKeyCodes(CodesPage &page, mlir::Value i, mlir::Value count);
   void emitValueCodes(CodesPage &page, mlir::Value i, mlir::Value count);
+  /// Brings keys to the basis in which the scheme keeps them, and to the cache's type.
+  void emitKeyBasis(mlir::Value count);
   /// Rotates keys, the first of which is token `token`.
   void emitRope(mlir::Value table, mlir::Value token, mlir::Value count);
 

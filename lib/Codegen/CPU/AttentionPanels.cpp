@@ -7,6 +7,7 @@
 
 #include "AttentionCodes.h"
 
+#include "Hadamard.h"
 #include "RowKernel.h"
 
 using namespace mlir;
@@ -110,6 +111,14 @@ void PanelEmitter::emitValueCodes(CodesPage &page, Value i, Value count) {
         b.storeVector(x, values, {b.add(b.mul(t, columns), dim)});
       });
     });
+  });
+}
+
+void PanelEmitter::emitKeyBasis(Value count) {
+  b.forLoop(0, count, b.target.lanes(), [&](Value t) {
+    emitHadamardAcross(
+        b, columns, tile.layout.kv.hadamard, keys, [&](Value dim) { return keyAt(t, dim); },
+        [&](Value x) { return fromCache(b, toCache(b, tile.layout.spec, x)); });
   });
 }
 

@@ -7,6 +7,7 @@
 
 #include "AttentionTile.h"
 
+#include "Hadamard.h"
 #include "RowKernel.h"
 #include "VectorMath.h"
 
@@ -141,11 +142,20 @@ void TileEmitter::emitQueries() {
   b.forLoop(0, tile.rows, 1, [&](Value row) {
     Value token = tokenOf(row);
     Value rowHead = b.add(b.mul(head, tile.heads), b.rem(row, tile.heads));
-    forColumns(b, 0, columns, lanes, [&](Value column, int64_t width) {
+    auto query = [&](Value column, int64_t width) {
       Value x = b.loadVector(width, q, {token, b.add(b.mul(rowHead, columns), column)});
-      Value to = b.add(b.mul(row, columns), column);
-      b.storeVector(b.mulf(x, b.constant(x.getType(), factor)), at.queries, {to});
-      b.storeVector(b.zero(x.getType()), at.output, {to});
+      return b.mulf(x, b.constant(x.getType(), factor));
+    };
+    auto place = [&](Value column) { return b.add(b.mul(row, columns), column); };
+    const int64_t hadamard = tile.spec.kv ? tile.spec.kv->hadamard : 0;
+    if (hadamard)
+      emitHadamard(b, {columns, hadamard, std::min(4 * lanes, hadamard),
+                       [&](Value column) { return query(column, lanes); }, at.queries,
+                       [&](Value column) { return SmallVector<Index>{place(column)}; }});
+    forColumns(b, 0, columns, lanes, [&](Value column, int64_t width) {
+      if (!hadamard)
+        b.storeVector(query(column, width), at.queries, {place(column)});
+      b.storeVector(b.zero(b.vec(width, b.f32())), at.output, {place(column)});
     });
     // Finite, so that a row that has seen nothing yet is not inf - inf.
     b.store(b.constant(b.f32(), double{std::numeric_limits<float>::lowest()}), at.maxima, {row});

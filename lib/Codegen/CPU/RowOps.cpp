@@ -13,6 +13,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "../RowCodes.h"
+#include "Hadamard.h"
 #include "RowKernel.h"
 #include "Sequences.h"
 #include "VectorMath.h"
@@ -167,71 +168,13 @@ Value RowEmitter::emitValue(Value column, int64_t lanes) {
   return isRotated ? b.loadVector(lanes, buffer, {column}) : emitOperation(column, lanes);
 }
 
-/// The stage of Numerics/Hadamard.h that adds and subtracts lanes `distance` apart, in a register.
-static Value addAndSubtractLanes(KernelBuilder &b, Value x, int64_t distance) {
-  auto type = cast<VectorType>(x.getType());
-  SmallVector<int64_t> partners, chosen;
-  for (int64_t lane = 0; lane < type.getNumElements(); ++lane) {
-    partners.push_back(lane ^ distance);
-    chosen.push_back(lane & distance ? type.getNumElements() + lane : lane);
-  }
-  Value partner = b.shuffle(x, x, partners);
-  return b.shuffle(b.addf(x, partner), b.subf(partner, x), chosen);
-}
-
-/// The stages of Numerics/Hadamard.h that add and subtract whole registers.
-static void addAndSubtractRegisters(KernelBuilder &b, MutableArrayRef<Value> registers) {
-  const auto count = static_cast<int64_t>(registers.size());
-  for (int64_t distance = 1; distance < count; distance *= 2)
-    for (int64_t i = 0; i < count; ++i) {
-      if (i & distance)
-        continue;
-      Value low = registers[i], high = registers[i + distance];
-      registers[i] = b.addf(low, high);
-      registers[i + distance] = b.subf(low, high);
-    }
-}
-
 void RowEmitter::emitRotation() {
-  const int64_t lanes = b.target.lanes();
-  Value rotated = buffer ? buffer : in["y"];
+  auto load = [&](Value column) { return emitOperation(column, b.target.lanes()); };
   auto at = [&](Value column) {
     return buffer ? SmallVector<Index>{column} : SmallVector<Index>{row, column};
   };
-  // Some stages in each pass, as many as registers hold; the row stays in the nearest cache.
-  auto emitPass = [&](Value first, int64_t distance, int64_t count,
-                      llvm::function_ref<Value(Value column)> load) {
-    SmallVector<Value> columns, registers;
-    for (int64_t i = 0; i < count; ++i) {
-      columns.push_back(b.add(first, i * distance));
-      registers.push_back(load(columns.back()));
-    }
-    addAndSubtractRegisters(b, registers);
-    Value factor =
-        b.constant(registers.front().getType(), 1 / std::sqrt(static_cast<double>(spec.hadamard)));
-    for (auto [value, column] : llvm::zip_equal(registers, columns))
-      b.storeVector(distance * count == spec.hadamard ? b.mulf(value, factor) : value, rotated,
-                    at(column));
-  };
-  int64_t together = std::min(wide(), spec.hadamard);
-  b.forLoop(0, spec.columns, together, [&](Value first) {
-    emitPass(first, lanes, together / lanes, [&](Value column) {
-      Value x = emitOperation(column, lanes);
-      for (int64_t distance = 1; distance < lanes; distance *= 2)
-        x = addAndSubtractLanes(b, x, distance);
-      return x;
-    });
-  });
-  while (together < spec.hadamard) {
-    const int64_t distance = together, count = std::min<int64_t>(8, spec.hadamard / distance);
-    together *= count;
-    b.forLoop(0, spec.columns, together, [&](Value block) {
-      b.forLoop(0, distance, lanes, [&](Value offset) {
-        emitPass(b.add(block, offset), distance, count,
-                 [&](Value column) { return b.loadVector(lanes, rotated, at(column)); });
-      });
-    });
-  }
+  emitHadamard(b, {spec.columns, spec.hadamard, std::min(wide(), spec.hadamard), load,
+                   buffer ? buffer : in["y"], at});
 }
 
 Value RowEmitter::emitOperation(Value column, int64_t lanes) {

@@ -69,6 +69,10 @@ struct GPUFamily final : Family {
       return fmt::format("scheme {} has weights of 5 or 6 bits, which no GPU kernel reads; compile "
                          "it with --target cpu, or take --scheme {}",
                          mix->name, mix->gpuScheme);
+    if (options.get(option::kvScheme).value_or("none") != "none" &&
+        options[option::kvKeys] == "hadamard")
+      return "kv-keys hadamard: no kernel of GPUs rotates keys; compile it with --target cpu, or "
+             "take --kv-keys post-rope";
     return checkCache(options[option::kvCache]);
   }
   FailureOr<KernelLibrary> kernels(LaunchModule &program, StringRef target,

@@ -16,6 +16,7 @@
 #include "PagedMemory.h"
 #include "SequenceTable.h"
 
+#include "easyquant/Numerics/Hadamard.h"
 #include "easyquant/Numerics/KVCache.h"
 #include "easyquant/Numerics/Reference.h"
 #include "easyquant/Numerics/Rope.h"
@@ -128,6 +129,9 @@ public:
           numerics::ropeTable({.headDim = spec.headDim, .theta = 10000.0}, kv.ropePositions);
       table = std::move(*made);
     }
+    given = k;
+    if (kv.hadamard > 0) // what the kernel is to make of its keys
+      numerics::rotateActivation(k, kv.hadamard);
     all = total;
   }
 
@@ -170,7 +174,7 @@ private:
               numerics::dequantizeKV(cache.valueCode(h, i, d), cache.valueSlice(h, i, d));
         }
     // The last call brings other tokens.
-    for (std::vector<float> *x : {&k, &v})
+    for (std::vector<float> *x : {&k, &given, &v})
       for (size_t at = to * columns; at < x->size(); ++at)
         (*x)[at] = -0.5f * (*x)[at];
     truncated = true;
@@ -181,7 +185,7 @@ private:
     int64_t qColumns = spec.heads * spec.headDim;
     GuardedBuffer<float> kRows(tokens * columns), vRows(tokens * columns),
         y(tokens * qColumns, 55.0f);
-    std::copy_n(k.data() + position * columns, tokens * columns, kRows.data());
+    std::copy_n(given.data() + position * columns, tokens * columns, kRows.data());
     std::copy_n(v.data() + position * columns, tokens * columns, vRows.data());
     std::vector<float> rotated(q);
     if (spec.kv->ropePositions > 0)
@@ -209,6 +213,8 @@ private:
     }
     cache.held = position + tokens;
     std::vector<float> result(y.data(), y.data() + tokens * qColumns);
+    if (spec.kv->hadamard > 0)
+      numerics::rotateActivation(rotated, spec.kv->hadamard);
     checkResult(rotated, position, tokens, result);
     return result;
   }
@@ -285,6 +291,7 @@ private:
   const Session &session;
   numerics::KVScheme scheme;
   std::vector<float> q, k, v, table;
+  std::vector<float> given; ///< the keys as the kernel gets them; `k` are those that it keeps
   int64_t columns, all;
   bool truncated = false;
 };
@@ -321,6 +328,10 @@ constexpr KVQuantization kv(int bits, int64_t group, int64_t residual, int64_t s
                             bool keysPerToken = false, int64_t positions = 0) {
   return {bits, group, residual, sinks, keysPerToken, positions};
 }
+constexpr KVQuantization rotated(int bits, int64_t group, int64_t residual, int64_t sinks,
+                                 int64_t hadamard) {
+  return {bits, group, residual, sinks, /*keysPerToken=*/true, /*ropePositions=*/0, hadamard};
+}
 
 } // namespace
 
@@ -347,6 +358,17 @@ TEST(QuantizedAttention, KeysPerToken) {
 TEST(QuantizedAttention, KeysBeforeTheirRotation) {
   checkAll({9, 3, 64, 0, 0, true, kv(4, 32, 32, 4, false, 200)}, {{{17, 2, 1, 90, 1, 1}}});
   checkAll({2, 1, 8, 0, 0, false, kv(8, 16, 16, 0, true, 50)}, {{{40, 1, 1, 8}}});
+}
+TEST(QuantizedAttention, RotatedKeys) {
+  checkAll({9, 3, 64, 0, 0, true, rotated(4, 64, 64, 4, 64)},
+           {{{17, 2, 1, 150, 1, 1}}, {ones(70)}});
+  checkAll({2, 1, 96, 0, 0, false, rotated(8, 32, 32, 4, 32)}, {{{40, 1, 1, 33, 1}}});
+  checkAll({4, 2, 16, 0, 40, false, rotated(2, 16, 16, 0, 16)}, {{{1, 1, 17, 60, 1, 1, 90, 1}}});
+  checkAll({2, 1, 512, 0, 0, true, rotated(4, 64, 64, 1, 512)}, {{{70, 1}}});
+}
+TEST(QuantizedAttention, TruncatedRotatedKeys) {
+  checkAll({4, 2, 32, 0, 0, false, rotated(4, 16, 32, 4, 32)},
+           {{{70, 1, 29, 1}, 84}, {{70, 30, 40}, 60}});
 }
 TEST(QuantizedAttention, SinksAreMoreThanTokens) {
   checkAll({3, 3, 16, 0, 0, false, kv(4, 16, 32, 100)}, {{ones(20)}, {{17, 1, 90, 50, 1}}});
@@ -446,7 +468,8 @@ TEST(QuantizedAttention, ManySequences) {
       {{20, 0, 0}, {3, 100, 100}, {64, 64, 64}}};
   for (const Target &target : testTargets())
     for (AttentionSpec spec : {AttentionSpec{4, 2, 16, 0.25, 0, true, kv(4, 16, 32, 4)},
-                               AttentionSpec{4, 4, 8, 0.25, 50, false, kv(8, 8, 16, 2)}}) {
+                               AttentionSpec{4, 4, 8, 0.25, 50, false, kv(8, 8, 16, 2)},
+                               AttentionSpec{4, 2, 32, 0.25, 0, true, rotated(4, 16, 32, 4, 32)}}) {
       KernelRunner run(target,
                        [&](ModuleOp module) { return getOrEmitAttention(module, spec, target); });
       const int64_t width = spec.heads * spec.headDim, columns = spec.kvHeads * spec.headDim;

@@ -56,3 +56,34 @@ func.func @layer(%q: tensor<?x8xf32>, %p: !lm.batch, %cache: !cache) {
     : tensor<?x8xf32>, tensor<?x8xf32>, !cache
   return
 }
+
+// -----
+
+!cache = !lm.kv_cache<layers = 1, kv_heads = 1, head_dim = 48>
+
+func.func @block(%q: tensor<?x48xf32>, %p: !lm.batch, %cache: !cache) {
+  // expected-error @below {{heads of 48 dimensions whose keys are rotated in blocks of 32: expected a power of two from 16 to 512 that divides them}}
+  %y = equant.attention %q, %q, %q, %cache, %p
+    {layer = 0, num_heads = 1, num_kv_heads = 1, head_dim = 48, scale = 0.5 : f64,
+     kv_scheme = #equant.kv_scheme<code = i4, group = 16, residual = 32, sinks = 1, keys = token, hadamard = 32>}
+    : tensor<?x48xf32>, tensor<?x48xf32>, !cache
+  return
+}
+
+// -----
+
+!cache = !lm.kv_cache<layers = 1, kv_heads = 1, head_dim = 16>
+
+func.func @table(%q: tensor<?x16xf32>, %p: !lm.batch, %cache: !cache, %table: tensor<40x8x2xf32>) {
+  // expected-error @below {{keys that are rotated in blocks of 16 dimensions come behind their rotary rotation; found a table of its angles}}
+  %y = equant.attention %q, %q, %q, %cache, %p rope(%table : tensor<40x8x2xf32>)
+    {layer = 0, num_heads = 1, num_kv_heads = 1, head_dim = 16, scale = 0.5 : f64,
+     kv_scheme = #equant.kv_scheme<code = i4, group = 16, residual = 32, sinks = 1, keys = token, hadamard = 16>}
+    : tensor<?x16xf32>, tensor<?x16xf32>, !cache
+  return
+}
+
+// -----
+
+// expected-error @below {{keys that are rotated in blocks of 16 dimensions have scales per token, found scales per channel}}
+func.func private @channels() attributes {a = #equant.kv_scheme<code = i4, group = 16, residual = 32, sinks = 1, keys = channel, hadamard = 16>}

@@ -7,6 +7,7 @@
 // RUN: not easyquant-opt %s --equant-simquant-kv="keys=rope" 2>&1 | FileCheck %s --check-prefix=KEYS
 // RUN: not easyquant-opt %s --equant-simquant-kv="key-scales=group" 2>&1 | FileCheck %s --check-prefix=SCALES
 // RUN: not easyquant-opt %s --equant-simquant-kv="group=32 keys=pre-rope" 2>&1 | FileCheck %s --check-prefix=ROPE
+// RUN: sed -e s/96/40/g %s | not easyquant-opt --equant-simquant-kv="keys=hadamard" 2>&1 | FileCheck %s --check-prefix=BASIS
 // RUN: echo "module {}" | not easyquant-opt --equant-simquant-kv 2>&1 | FileCheck %s --check-prefix=EMPTY
 
 // SCHEME: error: unknown KV scheme 'int3'; legal are none, int8, int4 and int2
@@ -15,9 +16,10 @@
 // POWER: error: KV group of 48: expected a power of two from 16 to 1024
 // DIVIDE: error: layer 0: KV group of 64: does not divide heads of 96 dimensions; give a power of two that does, such as 32
 // SINKS: error: KV residual of 128 tokens and -1 sinks: {{.*}}no negative number
-// KEYS: error: unknown place of KV keys 'rope'; legal are post-rope and pre-rope
+// KEYS: error: unknown place of KV keys 'rope'; legal are post-rope, pre-rope and hadamard
 // SCALES: error: unknown scales of KV keys 'group'; legal are channel and token
 // ROPE: error: keys=pre-rope: layer 0 has no keys that lm.rope rotates by their position; take keys=post-rope
+// BASIS: error: keys=hadamard: layer 0 has heads of 40 dimensions, which are no whole blocks of 16; take keys=post-rope
 // EMPTY: error: there is no lm.attention whose cache could be quantized
 
 !cache = !lm.kv_cache<layers = 1, kv_heads = 1, head_dim = 96>

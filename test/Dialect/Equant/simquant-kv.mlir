@@ -2,7 +2,14 @@
 // RUN: easyquant-opt %s --equant-simquant-kv="scheme=int2 group=32 residual=64 sinks=0 keys=pre-rope key-scales=token" \
 // RUN:   | FileCheck %s --check-prefix=BEFORE
 
+// RUN: easyquant-opt %s --equant-simquant-kv="keys=hadamard" | easyquant-opt | FileCheck %s --check-prefix=BASIS
+
 !cache = !lm.kv_cache<layers = 1, kv_heads = 3, head_dim = 64>
+
+// Keys come behind their rotary rotation, and have a slice a token.
+// BASIS: %[[KR:.*]] = lm.rope %{{.*}} : tensor<?x192xf32>
+// BASIS: equant.attention %{{.*}}, %[[KR]], %{{.*}} {
+// BASIS-SAME: kv_scheme = #equant.kv_scheme<code = i4, group = 64, residual = 128, sinks = 4, keys = token, hadamard = 64>
 
 // CHECK-LABEL: func.func private @layer_0(
 // CHECK-SAME: %[[Q:[^:]*]]: tensor<?x576xf32>, %[[K:[^:]*]]: tensor<?x192xf32>, %[[V:[^:]*]]: tensor<?x192xf32>,

@@ -6,6 +6,7 @@ token, a window of the newest tokens and the first ones in float."""
 import numpy as np
 
 from .llama import Llama
+from .schemes import block_of, rotate
 
 
 def quantized(x, bits, axis):
@@ -17,7 +18,8 @@ def quantized(x, bits, axis):
 
 
 class QuantizedCacheLlama(Llama):
-    """kv: bits, group, residual, sinks, pre_rope, keys_per_token."""
+    """kv: bits, group, residual, sinks, pre_rope, keys_per_token; hadamard: keys per token behind H over the columns of their heads, which
+    queries are, too."""
 
     def __init__(self, *args, kv, **kwargs):
         super().__init__(*args, **kwargs)
@@ -29,7 +31,7 @@ class QuantizedCacheLlama(Llama):
         width = min(self.kv["group"], self.head_dim)
         for start in range(self.kv["sinks"], count - self.kv["group"] + 1, self.kv["group"]):
             block = k[start:start + self.kv["group"]]
-            if self.kv.get("keys_per_token"):
+            if self.kv.get("keys_per_token") or self.kv.get("hadamard"):
                 parts = block.reshape(*block.shape[:2], -1, width)
                 out[start:start + self.kv["group"]] = quantized(parts, self.kv["bits"], -1).reshape(block.shape)
             else:
@@ -49,6 +51,8 @@ class QuantizedCacheLlama(Llama):
             coded, k = self.rope(self.past_keys(k), 0), self.rope(k, 0)
         else:
             k = self.rope(k, 0)
+            if self.kv.get("hadamard"):
+                q, k = (rotate(x, block_of(self.head_dim, 512)) for x in (q, k))
             coded = self.past_keys(k)
         coded_values = self.past_values(v)
         sinks, residual = self.kv["sinks"], self.kv["residual"]

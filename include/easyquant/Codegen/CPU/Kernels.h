@@ -359,6 +359,9 @@ struct KVQuantization {
   /// > 0: keys come and are kept before their rotation, and are rotated as they are read, by a
   /// table of so many positions.
   int64_t ropePositions = 0;
+  /// > 0: the kernel rotates keys and queries, so many columns of a head together: keys as it
+  /// appends them, queries as it reads them. Keys then have slices per token.
+  int64_t hadamard = 0;
 };
 
 struct AttentionSpec {

@@ -547,25 +547,32 @@ LogicalResult PlanAttr::verify(function_ref<InFlightDiagnostic()> emitError, Arr
 //===----------------------------------------------------------------------===//
 
 static numerics::KVScheme kvScheme(IntegerType code, int64_t group, int64_t residual, int64_t sinks,
-                                   Granularity keys) {
-  return {static_cast<int>(code.getWidth()), group, residual, sinks,
-          keys == Granularity::Token ? numerics::KeySlices::Token : numerics::KeySlices::Channel};
+                                   Granularity keys, int64_t hadamard) {
+  return {static_cast<int>(code.getWidth()),
+          group,
+          residual,
+          sinks,
+          keys == Granularity::Token ? numerics::KeySlices::Token : numerics::KeySlices::Channel,
+          hadamard};
 }
 
 numerics::KVScheme KVSchemeAttr::toNumerics() const {
-  return kvScheme(getCode(), getGroup(), getResidual(), getSinks(), getKeys());
+  return kvScheme(getCode(), getGroup(), getResidual(), getSinks(), getKeys(), getHadamard());
 }
 
 LogicalResult KVSchemeAttr::verify(function_ref<InFlightDiagnostic()> emitError, IntegerType code,
-                                   int64_t group, int64_t residual, int64_t sinks,
-                                   Granularity keys) {
+                                   int64_t group, int64_t residual, int64_t sinks, Granularity keys,
+                                   int64_t hadamard) {
   if (!code.isSignless())
     return emitError() << "codes must be i2, i4 or i8, found " << code;
   if (keys != Granularity::Channel && keys != Granularity::Token)
     return emitError() << "keys are quantized per channel or per token, found "
                        << stringifyGranularity(keys);
-  // What depends on the heads is the op's to check; 8 dimensions suit every group.
-  if (auto ok = numerics::checkKVScheme(kvScheme(code, group, residual, sinks, keys), 8); !ok)
+  // What depends on the heads is the op's to check; a group, and any larger block, suits itself.
+  const int64_t dimensions = hadamard > 0 ? std::max(group, hadamard) : 8;
+  if (auto ok = numerics::checkKVScheme(kvScheme(code, group, residual, sinks, keys, hadamard),
+                                        dimensions);
+      !ok)
     return emitError() << ok.error().message;
   return success();
 }

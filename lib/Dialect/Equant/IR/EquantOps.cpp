@@ -537,6 +537,10 @@ LogicalResult equant::AttentionOp::verify() {
     return emitOpError() << ok.error().message;
   if (!getTable())
     return success();
+  if (getKvScheme().getHadamard())
+    return emitOpError("keys that are rotated in blocks of ")
+           << getKvScheme().getHadamard()
+           << " dimensions come behind their rotary rotation; found a table of its angles";
   RankedTensorType table = tensorType(getTable());
   if (table.getDimSize(1) != headDim / 2 || table.getDimSize(2) != 2)
     return emitOpError("table must be tensor<Px")

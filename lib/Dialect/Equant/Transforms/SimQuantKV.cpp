@@ -7,6 +7,7 @@
 
 #include "easyquant/Dialect/Equant/Analysis/RecipePlans.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
+#include "easyquant/Numerics/Hadamard.h"
 #include "easyquant/Recipe/PassOptions.h"
 
 #include "mlir/IR/Builders.h"
@@ -41,7 +42,10 @@ struct SimQuantKV : recipe::WithOptionValues<equant::impl::SimQuantKVBase<SimQua
     for (lm::AttentionOp op : attentions)
       if (failed(quantize(op, *asked)))
         return signalPassFailure();
-    recordOptions(getOperation(), optionValues());
+    recipe::OptionValues recorded = optionValues();
+    if (kvKeys == "hadamard")
+      recorded.set(recipe::option::kvKeyScales, std::string("token"));
+    recordOptions(getOperation(), recorded);
   }
 
 private:
@@ -59,16 +63,29 @@ FailureOr<KVSchemeAttr> SimQuantKV::getScheme() {
       if (auto ok = checkValue(option, *value); !ok)
         return emitError(getOperation().getLoc()) << ok.error().message;
   unsigned bits = llvm::StringSwitch<unsigned>(kvScheme).Case("int8", 8).Case("int4", 4).Default(2);
-  auto attribute = KVSchemeAttr::getChecked([&] { return emitError(getOperation().getLoc()); },
-                                            &getContext(), IntegerType::get(&getContext(), bits),
-                                            kvGroup.getValue(), kvResidual.getValue(),
-                                            kvSinks.getValue(), *symbolizeGranularity(kvKeyScales));
+  auto attribute = KVSchemeAttr::getChecked(
+      [&] { return emitError(getOperation().getLoc()); }, &getContext(),
+      IntegerType::get(&getContext(), bits), kvGroup.getValue(), kvResidual.getValue(),
+      kvSinks.getValue(),
+      kvKeys == "hadamard" ? Granularity::Token : *symbolizeGranularity(kvKeyScales),
+      /*hadamard=*/int64_t(0));
   if (!attribute)
     return failure();
   return attribute;
 }
 
 LogicalResult SimQuantKV::quantize(lm::AttentionOp op, KVSchemeAttr kvScheme) {
+  if (kvKeys == "hadamard") {
+    const int64_t block = numerics::hadamardBlock(op.getHeadDim());
+    if (block == 0)
+      return emitError(op.getLoc())
+             << "keys=hadamard: layer " << op.getLayer() << " has heads of " << op.getHeadDim()
+             << " dimensions, which are no whole blocks of " << numerics::kLeastHadamard
+             << "; take keys=post-rope";
+    kvScheme =
+        KVSchemeAttr::get(&getContext(), kvScheme.getCode(), kvScheme.getGroup(),
+                          kvScheme.getResidual(), kvScheme.getSinks(), kvScheme.getKeys(), block);
+  }
   // Said of the model; the op's verifier would speak of IR.
   if (auto ok = numerics::checkKVScheme(kvScheme.toNumerics(), op.getHeadDim()); !ok)
     return emitError(op.getLoc()) << "layer " << op.getLayer() << ": " << ok.error().message;

@@ -252,6 +252,7 @@ def Equant_KVSchemeAttr : Equant_Attr<"KVScheme", "kv_scheme"> {
     | `residual` | R, a multiple of G: the newest tokens, which are float. Keys leave the window R at a time, values one by one |
     | `sinks` | the first tokens, which stay float |
     | `keys` | `channel`; or `token`: keys in slices like those of values |
+    | `hadamard` | with `token`: columns of a head that are rotated together in keys and queries (`equant.hadamard`), a power of two from 16 to 512; absent: none |
 
     `easyquant/Numerics/KVCache.h` defines codes, slices and the window to the bit.
 
@@ -260,7 +261,7 @@ def Equant_KVSchemeAttr : Equant_Attr<"KVScheme", "kv_scheme"> {
     ```
   }];
   let parameters = (ins "::mlir::IntegerType":$code, "int64_t":$group, "int64_t":$residual, "int64_t":$sinks,
-                        EnumParameter<Equant_Granularity>:$keys);
+                        EnumParameter<Equant_Granularity>:$keys, DefaultValuedParameter<"int64_t", "0">:$hadamard);
   let assemblyFormat = "`<` struct(params) `>`";
   let extraClassDeclaration = [{
     /// The same scheme in plain C++.

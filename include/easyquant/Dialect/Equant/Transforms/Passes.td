@@ -530,6 +530,8 @@ def SimQuantKV : Pass<"equant-simquant-kv", "::mlir::ModuleOp"> {
 
     `scheme=none` leaves the cache float. `keys=pre-rope` takes keys before their rotation, where a channel keeps its range from
     token to token (KVQuant, Hooper et al., 2024); the model must rotate them by `lm.rope`. Reading them costs a rotation each.
+    `keys=hadamard` has one slice a token for keys that are rotated behind `lm.rope`, in the largest blocks that divide a head's
+    columns (`hadamard` of `#equant.kv_scheme`); the kernels rotate keys as they append them and queries as they read them.
 
     Before, with `keys=pre-rope`:
 
