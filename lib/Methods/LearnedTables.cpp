@@ -7,7 +7,11 @@
 
 #include "easyquant/Methods/LearnedTables.h"
 
+#include "easyquant/Dialect/Equant/IR/Equant.h"
+#include "easyquant/Numerics/Hadamard.h"
 #include "easyquant/Numerics/LearnedTable.h"
+
+#include <deque>
 
 using namespace mlir;
 using namespace easyquant;
@@ -60,8 +64,18 @@ FailureOr<PlanAttr> easyquant::methods::withLearnedTable(const ModelConstants &c
     samples.push_back(std::move(*sample));
   }
   SmallVector<numerics::RowsToLearn> rows;
-  for (WeightValues &sample : samples)
+  std::deque<std::vector<float>> rotatedSquares;
+  for (auto [weight, sample] : llvm::zip_equal(weights, samples)) {
     rows.push_back({sample.view(), meanSquares});
+    const int64_t block = plan.getWeight().getHadamard();
+    if (block == 0 || equant::rotationOf(weight.value))
+      continue;
+    // equant-rotate is still to come.
+    numerics::rotateConstant(sample.values, block);
+    if (!meanSquares.empty())
+      rows.back().meanSquares =
+          rotatedSquares.emplace_back(numerics::rotatedMeanSquares(meanSquares, block));
+  }
   auto table =
       numerics::learnTable(rows, plan.getWeight().toNumerics(),
                            equant::toNumerics(plan.getRule(), plan.getPercentile()), threads);

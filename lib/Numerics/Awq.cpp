@@ -9,6 +9,7 @@
 
 #include "Codec.h"
 
+#include "easyquant/Numerics/Hadamard.h"
 #include "easyquant/Support/Parallel.h"
 
 #include <algorithm>
@@ -98,6 +99,8 @@ Result<void> fakeQuantizeScaled(ConstMatrix w, std::span<const float> scales, co
   if (static_cast<int64_t>(weights.size()) == k)
     for (int64_t j = 0; j < k; ++j)
       weights[j] /= scales[j] * scales[j];
+  if (scheme.hadamard && !weights.empty())
+    weights = rotatedMeanSquares(weights, scheme.hadamard);
   rule.weights = weights;
   std::vector<Result<void>> done(blocks);
   parallelFor(blocks, threads, [&](int64_t b) {
@@ -106,6 +109,8 @@ Result<void> fakeQuantizeScaled(ConstMatrix w, std::span<const float> scales, co
     for (int64_t i = 0; i < rows; ++i)
       for (int64_t j = 0; j < k; ++j)
         scaled[i * k + j] = w(first + i, j) * scales[j];
+    if (scheme.hadamard)
+      rotateConstant(scaled, scheme.hadamard);
     ConstMatrix view(scaled.data(), rows, k);
     auto codes = quantize(view, scheme, rule);
     if (!codes && codes.error().code == ErrorCode::OutOfRange)
@@ -115,9 +120,12 @@ Result<void> fakeQuantizeScaled(ConstMatrix w, std::span<const float> scales, co
       return;
     }
     dequantize(*codes, out.middleRows(first, rows));
-    for (int64_t i = 0; i < rows; ++i)
+    for (int64_t i = 0; i < rows; ++i) {
+      if (scheme.hadamard)
+        rotateConstant({out.row(first + i), static_cast<size_t>(k)}, scheme.hadamard);
       for (int64_t j = 0; j < k; ++j)
         out(first + i, j) /= scales[j];
+    }
   });
   return firstError(done);
 }

@@ -11,6 +11,7 @@
 #include <cassert>
 #include <cmath>
 #include <vector>
+#include <numeric>
 
 namespace easyquant::numerics {
 
@@ -23,6 +24,15 @@ template <typename T> static void addAndSubtract(T *x, int64_t block, int64_t st
         x[i * stride] = low + high;
         x[(i + h) * stride] = low - high;
       }
+}
+
+std::vector<float> rotatedMeanSquares(std::span<const float> meanSquares, int64_t block) {
+  std::vector<float> rotated(meanSquares.begin(), meanSquares.end());
+  for (auto at = rotated.begin(); at != rotated.end(); at += block)
+    std::fill_n(
+        at, block,
+        static_cast<float>(std::accumulate(at, at + block, 0.0) / static_cast<double>(block)));
+  return rotated;
 }
 
 void rotateConstant(std::span<float> row, int64_t block) {

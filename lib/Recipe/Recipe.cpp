@@ -36,6 +36,13 @@ std::string SiteRequest::activations() const {
   return options.get(option::activations).value_or("dynamic");
 }
 
+bool SiteRequest::isRotated() const {
+  if (auto asked = options.get(option::activationBasis))
+    return *asked == "hadamard";
+  std::optional<Preset> preset = findPreset(scheme());
+  return preset && preset->input == InputCodes::Int8 && !isCalibrated();
+}
+
 SiteRequest recipe::headRequest(const SiteRequest &request) {
   SiteRequest head = request;
   head.method.methods.clear();

@@ -222,12 +222,13 @@ Result<FormatCandidate> CandidateFinder::candidate(const SearchGroup &group, siz
   if (!*plan)
     return makeError(ErrorCode::InvalidArgument, "scheme none is no format to choose from");
   for (const PlannedSite &site : group.sites) {
+    const PlanAttr own = plan->inBasis(site.plan.getWeight().getHadamard()); // that of the module
     for (const targets::Family *family : request.families)
-      if (std::string reason = whyNot(site, *plan, *family); !reason.empty())
+      if (std::string reason = whyNot(site, own, *family); !reason.empty())
         return makeError(ErrorCode::Unsupported, "site '{}': {}; take it out of the formats",
                          site.name(), reason);
-    found.plans.push_back(*plan);
-    found.bytes += storedBytesOf(request, site.weight(), *plan);
+    found.plans.push_back(own);
+    found.bytes += storedBytesOf(request, site.weight(), own);
   }
   return found;
 }

@@ -34,8 +34,10 @@ struct Plan {
 };
 constexpr Plan kPlans[] = {
     {"llama", "equant-absmax{scheme=none},equant-quantize"},
-    {"llama", "equant-absmax{scheme=W8A8},equant-quantize,func.func(equant-fuse-shared-input)"},
-    {"gpt2", "equant-absmax{scheme=W8A8},equant-quantize,func.func(equant-fuse-shared-input)"},
+    {"llama", "equant-absmax{scheme=W8A8},equant-rotate,equant-quantize,func.func(equant-fuse-"
+              "shared-input)"},
+    {"gpt2", "equant-absmax{scheme=W8A8},equant-rotate,equant-quantize,func.func(equant-fuse-"
+             "shared-input)"},
     {"qwen3", "equant-zeropoint{scheme=W4A16 group-size=32},equant-quantize,"
               "func.func(equant-fuse-shared-input),"
               "equant-simquant-kv{group=16 residual=16 keys=pre-rope}"},

@@ -36,7 +36,8 @@ static constexpr Pipeline kPipelines[] = {
     {"equant-absmax{scheme=W8A8 activations=static methods=smoothquant head=float}"},
     {"equant-absmax{scheme=W8A8 activations=static sinks=keep}"},
     {"equant-absmax{scheme=W8A8 activations=online-ema sinks=keep}"},
-    {"equant-absmax{scheme=W8A8 activations=online-window},equant-quantize,lm-hoist-rows,"
+    {"equant-absmax{scheme=W8A8 "
+     "activations=online-window},equant-rotate,equant-quantize,lm-hoist-rows,"
      "equant-online-scales{online-window=3},equant-materialize-weights{output=out threads=1},"
      "inline,equant-legalize-activations,equant-fuse-kernels",
      5},
@@ -49,7 +50,8 @@ static constexpr Pipeline kPipelines[] = {
     {"equant-zeropoint{scheme=W5A8 group-size=16}", 5},
     {"equant-zeroquant{scheme=W8A8 mixed=true methods=lkd}", 5},
     {"equant-recipe{file=recipe.json}", 5},
-    {"equant-absmax{scheme=W8A8},equant-quantize,func.func(equant-fuse-shared-input),canonicalize"},
+    {"equant-absmax{scheme=W8A8},equant-rotate,equant-quantize,func.func(equant-fuse-shared-input),"
+     "canonicalize"},
     {"equant-absmax{scheme=FP8_DYNAMIC},equant-quantize,equant-materialize-weights{output=out "
      "threads=1},equant-legalize-activations"},
     {"equant-absmax{scheme=MXFP4A16},equant-quantize,func.func(equant-fuse-shared-input),"
@@ -60,7 +62,7 @@ static constexpr Pipeline kPipelines[] = {
      "equant-materialize-weights{output=out "
      "threads=1},lm-hoist-rows,easyquant-launches,convert-launches-to-llvm",
      20},
-    {"equant-absmax{scheme=W8A8},equant-quantize,equant-shard{degree=2},"
+    {"equant-absmax{scheme=W8A8},equant-rotate,equant-quantize,equant-shard{degree=2},"
      "func.func(equant-fuse-shared-input),lm-hoist-rows,"
      "equant-materialize-weights{output=out threads=1},easyquant-launches,"
      "convert-launches-to-llvm{step=true}",
@@ -85,7 +87,8 @@ static constexpr Pipeline kPipelines[] = {
     {"equant-legalize-activations{target=gpu},equant-fuse-kernels{target=gpu}"},
     {"easyquant-launches{target=avx512vnni max-rows=64 kv-cache=f32},"
      "convert-launches-to-llvm{step=true}"},
-    {"equant-absmax{scheme=W4A8 group-size=8},equant-quantize,func.func(equant-fuse-shared-input),"
+    {"equant-absmax{scheme=W4A8 "
+     "group-size=8},equant-rotate,equant-quantize,func.func(equant-fuse-shared-input),"
      "equant-materialize-weights{output=out "
      "threads=1},lm-hoist-rows,easyquant-launches,convert-launches-to-llvm",
      20},
@@ -264,7 +267,7 @@ std::vector<std::string> easyquant::test::makeSeeds(const fs::path &tests) {
                 "equant-calibrate{tokens=tokens.safetensors work=work threads=1 "
                 "statistics=statistics.safetensors}");
     const std::string plan = "equant-zeropoint{scheme=W4A16 group-size=8 methods=awq,gptq}",
-                      quantize = "equant-absmax{scheme=W8A8},equant-quantize,"
+                      quantize = "equant-absmax{scheme=W8A8},equant-rotate,equant-quantize,"
                                  "func.func(equant-fuse-shared-input)",
                       materialize = ",equant-materialize-weights{output=out target=cpu,gpu}";
     add(plan);

@@ -29,6 +29,7 @@
 #include <bit>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace easyquant::numerics {
 
@@ -46,6 +47,9 @@ constexpr int64_t hadamardBlock(int64_t columns, int64_t limit = kLargestHadamar
       return block;
   return 0;
 }
+
+/// E[(x H)_j^2] where E[x_j^2] is known and the columns of a block do not move together: its mean.
+std::vector<float> rotatedMeanSquares(std::span<const float> meanSquares, int64_t block);
 
 /// row := row H, as constants are rotated; the size is a multiple of the block.
 void rotateConstant(std::span<float> row, int64_t block);

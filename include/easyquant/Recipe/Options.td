@@ -123,9 +123,10 @@ let group = "Quantization" in {
     }
   }
   let planned = 1, perSite = 1 in {
-    def ActivationBasis : TableOption<"activationBasis", Choice, "activation-basis", "plain",
+    def ActivationBasis : TableOption<"activationBasis", Choice, "activation-basis", "",
                                       "basis in which linears read activations: hadamard rotates blocks of columns, so that a few large ones do not take all codes"> {
       let choices = ["plain", "hadamard"];
+      let defaultWords = "hadamard where activations are int8 with one scale a token, else plain";
       let value = "BASIS";
     }
     def HadamardBlock : TableOption<"hadamardBlock", Integer, "hadamard-block", "512",

@@ -37,6 +37,8 @@ struct SiteRequest {
   bool isCalibrated() const { return activations() != "dynamic"; }
   bool isStatic() const { return activations() == "static"; }
   bool isOnline() const { return activations().starts_with("online"); }
+  /// Are rows rotated? By default where one scale has to serve all columns of a token.
+  bool isRotated() const;
 };
 
 /// The request for the output head, which no method touches. By the option head of the recipe:

@@ -1,7 +1,7 @@
-// RUN: easyquant-opt %s --equant-absmax=scheme=W8A8 | FileCheck %s --check-prefixes=CHECK,W8A8
+// RUN: easyquant-opt %s "--equant-absmax=scheme=W8A8 activation-basis=plain" | FileCheck %s --check-prefixes=CHECK,W8A8
 // RUN: easyquant-opt %s --equant-absmax=scheme=W8A16 | FileCheck %s --check-prefixes=CHECK,W8A16
 // RUN: easyquant-opt %s --equant-absmax=scheme=W4A16 | FileCheck %s --check-prefixes=CHECK,W4A16
-// RUN: easyquant-opt %s "--equant-absmax=scheme=W4A8 group-size=32" | FileCheck %s --check-prefixes=CHECK,W4A8
+// RUN: easyquant-opt %s "--equant-absmax=scheme=W4A8 group-size=32 activation-basis=plain" | FileCheck %s --check-prefixes=CHECK,W4A8
 // RUN: easyquant-opt %s "--equant-absmax=scheme=W8A16 group-size=48" | FileCheck %s --check-prefixes=CHECK,G48
 // RUN: easyquant-opt %s "--equant-absmax=scheme=W3A16" | FileCheck %s --check-prefixes=CHECK,W3A16
 // RUN: easyquant-opt %s "--equant-absmax=scheme=W2A16 group-size=0 methods=smoothquant,gptq" | FileCheck %s --check-prefixes=CHECK,W2A16

@@ -1,7 +1,7 @@
 // RUN: easyquant-opt %s --equant-absmax=scheme=NVFP4A16 --equant-check-plans
 // RUN: not easyquant-opt %s --equant-absmax=scheme=NVFP4A16 --equant-check-plans=target=cpu,gpu 2>&1 | FileCheck %s --check-prefix=GPU
 // RUN: not easyquant-opt %s --equant-absmax=scheme=NVFP4A16 --equant-check-plans=target=sm_90a 2>&1 | FileCheck %s --check-prefix=GPU
-// RUN: not easyquant-opt %s --equant-absmax=scheme=W3A8 --equant-check-plans=target=gpu 2>&1 | FileCheck %s --check-prefix=BITS
+// RUN: not easyquant-opt %s "--equant-absmax=scheme=W3A8 activation-basis=plain" --equant-check-plans=target=gpu 2>&1 | FileCheck %s --check-prefix=BITS
 // RUN: not easyquant-opt %s --equant-absmax=scheme=FP8_DYNAMIC --equant-check-plans=target=gpu 2>&1 | FileCheck %s --check-prefix=FP8
 // RUN: not easyquant-opt %s --equant-absmax="scheme=W4A16 group-size=8" --equant-check-plans=target=gpu 2>&1 | FileCheck %s --check-prefix=GROUPS
 // RUN: not easyquant-opt %s --equant-check-plans=target=tpu 2>&1 | FileCheck %s --check-prefix=UNKNOWN

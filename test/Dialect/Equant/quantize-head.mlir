@@ -1,9 +1,9 @@
-// RUN: easyquant-opt %s --equant-absmax=scheme=W4A8 --equant-quantize | FileCheck %s --check-prefixes=CHECK,INT8
+// RUN: easyquant-opt %s "--equant-absmax=scheme=W4A8 activation-basis=plain" --equant-quantize | FileCheck %s --check-prefixes=CHECK,INT8
 // RUN: easyquant-opt %s "--equant-absmax=scheme=W4A16 head=int8" --equant-quantize | FileCheck %s --check-prefixes=CHECK,A16
-// RUN: easyquant-opt %s "--equant-absmax=scheme=W4A8 head=W5A16 head-group-size=32" --equant-quantize | FileCheck %s --check-prefixes=CHECK,OWN
-// RUN: easyquant-opt %s "--equant-absmax=scheme=W4A8 head=float" --equant-quantize | FileCheck %s --check-prefixes=CHECK,FLOAT
-// RUN: easyquant-opt %s "--equant-absmax=scheme=W4A8 ignore=lm_head" --equant-quantize | FileCheck %s --check-prefixes=CHECK,FLOAT
-// RUN: easyquant-opt %s "--equant-absmax=scheme=W4A8 targets=up" --equant-quantize | FileCheck %s --check-prefixes=CHECK,FLOAT
+// RUN: easyquant-opt %s "--equant-absmax=scheme=W4A8 head=W5A16 head-group-size=32 activation-basis=plain" --equant-quantize | FileCheck %s --check-prefixes=CHECK,OWN
+// RUN: easyquant-opt %s "--equant-absmax=scheme=W4A8 head=float activation-basis=plain" --equant-quantize | FileCheck %s --check-prefixes=CHECK,FLOAT
+// RUN: easyquant-opt %s "--equant-absmax=scheme=W4A8 ignore=lm_head activation-basis=plain" --equant-quantize | FileCheck %s --check-prefixes=CHECK,FLOAT
+// RUN: easyquant-opt %s "--equant-absmax=scheme=W4A8 targets=up activation-basis=plain" --equant-quantize | FileCheck %s --check-prefixes=CHECK,FLOAT
 
 ml_program.global private @embed(#ml_program.extern : tensor<50x128xf32>) : tensor<50x128xf32>
 ml_program.global private @other(#ml_program.extern : tensor<50x128xf32>) : tensor<50x128xf32>

@@ -1,8 +1,8 @@
-// RUN: not easyquant-opt %s --equant-absmax --equant-quantize 2>&1 | FileCheck %s --check-prefix=LONG
-// RUN: easyquant-opt %s --equant-absmax "--equant-quantize=max-fallback=2" | FileCheck %s --check-prefix=LISTED
-// RUN: not easyquant-opt %s --equant-absmax "--equant-quantize=max-fallback=-1" 2>&1 | FileCheck %s --check-prefix=NEGATIVE
+// RUN: not easyquant-opt %s --equant-absmax=activation-basis=plain --equant-quantize 2>&1 | FileCheck %s --check-prefix=LONG
+// RUN: easyquant-opt %s --equant-absmax=activation-basis=plain "--equant-quantize=max-fallback=2" | FileCheck %s --check-prefix=LISTED
+// RUN: not easyquant-opt %s --equant-absmax=activation-basis=plain "--equant-quantize=max-fallback=-1" 2>&1 | FileCheck %s --check-prefix=NEGATIVE
 // RUN: easyquant-opt %s "--equant-absmax=scheme=W8A16" --equant-quantize | FileCheck %s --check-prefix=SHORT
-// RUN: easyquant-opt %s "--equant-absmax=scheme=W4A8" --equant-quantize | FileCheck %s --check-prefix=SHORT
+// RUN: easyquant-opt %s "--equant-absmax=scheme=W4A8 activation-basis=plain" --equant-quantize | FileCheck %s --check-prefix=SHORT
 // RUN: sed -e 's|// PLAN|equant.plan = #equant.plan<methods = [], rule = absmax, weight = <i8, symmetric, channel>, scale = @missing>,|' %s | not easyquant-opt --equant-quantize 2>&1 | FileCheck %s --check-prefix=MISSING
 // RUN: sed -e 's|// PLAN|equant.plan = #equant.plan<methods = [], rule = absmax, weight = <i8, symmetric, channel>, scale = @scale>,|' %s | not easyquant-opt --equant-quantize 2>&1 | FileCheck %s --check-prefix=TYPE
 // RUN: sed -e 's|// PLAN|equant.plan = #equant.plan<methods = [], rule = absmax, weight = <i2, codebook = [-1.0, -0.3, 0.3, 1.0], channel>, input = <i8, symmetric, token, dynamic>>,|' %s | not easyquant-opt --equant-quantize 2>&1 | FileCheck %s --check-prefix=TABLE

@@ -1,7 +1,7 @@
 // The example of docs/guide/symmetric.md.
 
-// RUN: easyquant-opt %s --equant-symmetric=scheme=W8A8 | FileCheck %s --check-prefix=PLAN
-// RUN: easyquant-opt %s --equant-symmetric=scheme=W8A8 --equant-quantize | FileCheck %s
+// RUN: easyquant-opt %s "--equant-symmetric=scheme=W8A8 activation-basis=plain" | FileCheck %s --check-prefix=PLAN
+// RUN: easyquant-opt %s "--equant-symmetric=scheme=W8A8 activation-basis=plain" --equant-quantize | FileCheck %s
 
 // PLAN: lm.linear {{.*}} {equant.plan = #equant.plan<methods = [], rule = symmetric, weight = <i8, symmetric, full, channel>, input = <i8, symmetric, token, dynamic>>, site = "up_proj"}
 

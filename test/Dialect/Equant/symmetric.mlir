@@ -1,4 +1,4 @@
-// RUN: easyquant-opt %s --equant-symmetric=scheme=W8A8 | FileCheck %s --check-prefixes=CHECK,W8A8
+// RUN: easyquant-opt %s "--equant-symmetric=scheme=W8A8 activation-basis=plain" | FileCheck %s --check-prefixes=CHECK,W8A8
 // RUN: easyquant-opt %s "--equant-symmetric=scheme=W4A8 activations=static" | FileCheck %s --check-prefixes=CHECK,STATIC
 
 // CHECK: method = "symmetric"

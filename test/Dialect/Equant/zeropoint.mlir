@@ -1,4 +1,4 @@
-// RUN: easyquant-opt %s --equant-zeropoint=scheme=W8A8 | FileCheck %s --check-prefixes=CHECK,W8A8
+// RUN: easyquant-opt %s "--equant-zeropoint=scheme=W8A8 activation-basis=plain" | FileCheck %s --check-prefixes=CHECK,W8A8
 // RUN: easyquant-opt %s "--equant-zeropoint=scheme=W4A16_ASYM methods=awq" | FileCheck %s --check-prefixes=CHECK,W4A16
 // RUN: easyquant-opt %s "--equant-zeropoint=scheme=W8A8 activations=static head=float" | FileCheck %s --check-prefixes=CHECK,STATIC
 // RUN: easyquant-opt %s "--equant-zeropoint=scheme=W3A16 weight-observer=entropy" | FileCheck %s --check-prefixes=CHECK,ENTROPY

@@ -1,7 +1,7 @@
 // The example of docs/guide/zeroquant.md.
 
-// RUN: easyquant-opt %s --equant-zeroquant=scheme=W8A8 | FileCheck %s --check-prefix=PLAN
-// RUN: easyquant-opt %s --equant-zeroquant=scheme=W8A8 --equant-quantize | FileCheck %s
+// RUN: easyquant-opt %s "--equant-zeroquant=scheme=W8A8 activation-basis=plain" | FileCheck %s --check-prefix=PLAN
+// RUN: easyquant-opt %s "--equant-zeroquant=scheme=W8A8 activation-basis=plain" --equant-quantize | FileCheck %s
 
 // PLAN: lm.linear {{.*}} {equant.plan = #equant.plan<methods = [], rule = absmax, weight = <i8, symmetric, group = 128, scale = f16>, input = <i8, symmetric, token, dynamic>>, site = "up_proj"}
 

@@ -1,5 +1,5 @@
-// RUN: easyquant-opt %s --equant-zeroquant=methods=lkd | FileCheck %s --check-prefixes=CHECK,PLAIN
-// RUN: easyquant-opt %s "--equant-zeroquant=mixed=true group-size=64" | FileCheck %s --check-prefixes=CHECK,MIXED
+// RUN: easyquant-opt %s "--equant-zeroquant=methods=lkd activation-basis=plain" | FileCheck %s --check-prefixes=CHECK,PLAIN
+// RUN: easyquant-opt %s "--equant-zeroquant=mixed=true group-size=64 activation-basis=plain" | FileCheck %s --check-prefixes=CHECK,MIXED
 
 // PLAIN: group_size = 128 : i64, head = "int8", ignore = [], method = "zeroquant+lkd", scheme = "W8A8"
 // MIXED: group_size = 64 : i64, head = "int8", ignore = [], method = "zeroquant", mixed = true, scheme = "W8A8"

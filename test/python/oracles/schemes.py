@@ -154,9 +154,11 @@ class Linear:
 
 
 class Scheme:
-    """What a preset means: bits of the linears, of their inputs, and of the head and tied embedding."""
+    """What a preset means: bits of the linears, of their inputs, and of the head and tied embedding. Where inputs have bits, rows are rotated in
+    the largest blocks by default."""
 
-    def __init__(self, weight_bits=None, input_bits=None, group_size=0, head_bits=None, rule="absmax", hadamard=0):
+    def __init__(self, weight_bits=None, input_bits=None, group_size=0, head_bits=None, rule="absmax", hadamard=None):
+        hadamard = (512 if input_bits else 0) if hadamard is None else hadamard
         self.weight_bits, self.input_bits = weight_bits, input_bits
         self.group_size, self.head_bits, self.rule, self.hadamard = group_size, head_bits, rule, hadamard
 

@@ -176,10 +176,13 @@ Result<PlanAttr> easyquant::equant::makePlan(MLIRContext *context, const SiteReq
   weight.outer = preset->outer;
   const int64_t block = request.options[option::hadamardBlock];
   if (!numerics::isHadamardBlock(block))
-    return invalid("hadamard-block must be a power of two from " +
-                   Twine(numerics::kLeastHadamard) + " to " + Twine(numerics::kLargestHadamard) +
-                   ", found " + Twine(block));
-  weight.hadamard = request.options[option::activationBasis] == "hadamard" ? block : 0;
+    return invalid("hadamard-block must be a power of two from " + Twine(numerics::kLeastHadamard) +
+                   " to " + Twine(numerics::kLargestHadamard) + ", found " + Twine(block));
+  weight.hadamard = request.isRotated() ? block : 0;
+  if (weight.hadamard && preset->input != recipe::InputCodes::None && request.isCalibrated())
+    return invalid("activations " + Twine(request.activations()) +
+                   " have scales of the plain basis, in which calibration sees them; take "
+                   "activation-basis plain, or dynamic activations");
   if (weight.scales == numerics::ScaleFormat::UI6 && groupSize == 0)
     return invalid("scale type two-level needs groups, but scheme " + Twine(request.scheme()) +
                    " has a scale for each row; give a group size, or scale type f32");
@@ -254,8 +257,10 @@ static void describe(Builder &builder, const SiteRequest &request, bool ofRule,
       if (request.isCalibrated() &&
           request.options[option::sinks] != option::sinks.info().ownDefault)
         fields.set(key, builder.getStringAttr(request.options[option::sinks]));
+    } else if (&option == &option::activationBasis.info()) {
+      fields.set(key, builder.getStringAttr(request.isRotated() ? "hadamard" : "plain"));
     } else if (&option == &option::hadamardBlock.info()) {
-      if (request.options[option::activationBasis] != "plain")
+      if (request.isRotated())
         fields.set(key, builder.getI64IntegerAttr(request.options[option::hadamardBlock]));
     } else if (const OptionValue *value = request.options.find(option)) {
       fields.set(key, attributeOf(builder, *value));

@@ -42,6 +42,14 @@ PlanAttr easyquant::equant::getPlan(lm::EmbeddingOp op) {
   return op->getAttrOfType<PlanAttr>(kPlanAttr);
 }
 
+int64_t easyquant::equant::rotationOf(Value value) {
+  for (auto op = value.getDefiningOp<HadamardOp>(); op;
+       op = op.getInput().getDefiningOp<HadamardOp>())
+    if (op.getAxisAttr().getInt() == 1)
+      return op.getBlockAttr().getInt();
+  return 0;
+}
+
 StringRef easyquant::equant::embeddingSite(Value table) {
   if (auto hadamard = table.getDefiningOp<HadamardOp>())
     table = hadamard.getInput();

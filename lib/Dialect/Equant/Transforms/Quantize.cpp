@@ -81,6 +81,10 @@ FailureOr<Value> Quantize::quantizeWeight(OpBuilder &builder, Location loc, Stri
                           << "': its ranges follow from calibration text by rule hessian-diagonal, "
                              "and have not been chosen: run equant-choose-ranges before, or take "
                              "another weight observer";
+  if (const int64_t block = plan.getWeight().getHadamard(); block != rotationOf(weight))
+    return emitError(loc) << "site '" << site << "': its plan has weights rotated in blocks of "
+                          << block << " columns, and they are in blocks of " << rotationOf(weight)
+                          << " (0: plain): run equant-rotate before, once";
   ArrayRef<int64_t> shape = cast<RankedTensorType>(weight.getType()).getShape();
   auto type = WeightType::get(shape[0], shape[1], plan.getWeight());
   auto part = [&](FlatSymbolRefAttr name, numerics::WeightTensor part) {

@@ -85,6 +85,9 @@ inline constexpr llvm::StringLiteral kPlanAttr = "equant.plan";
 PlanAttr getPlan(QuantizableOpInterface op);
 PlanAttr getPlan(lm::EmbeddingOp op);
 
+/// The block of columns in which equant.hadamard rotates the value; 0: it is in the plain basis.
+int64_t rotationOf(mlir::Value value);
+
 /// The site of an embedding whose table this is: the global's name without ".weight"; "embedding"
 /// where it is no global.
 llvm::StringRef embeddingSite(mlir::Value table);
