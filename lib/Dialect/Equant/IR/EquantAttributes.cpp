@@ -6,7 +6,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "easyquant/Dialect/Equant/IR/Equant.h"
-#include "easyquant/Numerics/Hadamard.h"
 #include "easyquant/Recipe/Options.h"
 
 #include "mlir/IR/Builders.h"
@@ -455,11 +454,6 @@ PlanAttr PlanAttr::inBasis(int64_t hadamard) const {
   return get(getContext(), getMethods(), getRule(), getPercentile(), getWeight().inBasis(hadamard),
              getInput() ? getInput().inBasis(hadamard) : SchemeAttr(), getOptions(), getCodes(),
              getScale(), getZeroPoint(), getOuter());
-}
-
-PlanAttr PlanAttr::forColumns(int64_t columns) const {
-  const int64_t limit = getWeight().getHadamard();
-  return limit ? inBasis(numerics::hadamardBlock(columns, limit)) : *this;
 }
 
 PlanAttr PlanAttr::withCodebook(const numerics::Codebook &codebook) const {

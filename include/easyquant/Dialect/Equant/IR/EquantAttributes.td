@@ -232,8 +232,6 @@ def Equant_PlanAttr : Equant_Attr<"Plan", "plan"> {
     PlanAttr withWideScales() const;
     /// The same plan in a basis that is rotated in blocks of so many columns; 0: in the plain one.
     PlanAttr inBasis(int64_t hadamard) const;
-    /// The same plan in the basis of the largest blocks, up to its own, that divide so many columns.
-    PlanAttr forColumns(int64_t columns) const;
     /// The same plan with another table.
     PlanAttr withCodebook(const ::easyquant::numerics::Codebook &codebook) const;
     /// The same plan with what a method computed. A null `codes` leaves rounding to equant-quantize.
