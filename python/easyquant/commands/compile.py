@@ -10,10 +10,8 @@ import typer
 from easyquant.compiler.advice import better_method
 from easyquant.compiler.calibration import CalibrationText
 from easyquant.compiler.compile import compile_model, help_compile
-from easyquant.compiler.defaults import with_default_method
 from easyquant.compiler.options import CompileOptions, check_table, choices_of, groups, takes_options
 from easyquant.compiler.plans import plans_of, print_dry_run
-from easyquant.formats import hub
 from easyquant.runtime.artifact import Artifact
 from easyquant.runtime.ranks import Comm, CommOption, CommTimeoutOption, Ranks
 from easyquant.support.errors import UserError
@@ -58,10 +56,6 @@ def compile_command(
     prints_only = options.dump_pipeline or options.emit_ir_after is not None
     if ranks.rank and (prints_only or options.dry_run):
         return
-    if ranks.size == 1:
-        options, remark = with_default_method(hub.locate(model), options)
-        if remark:
-            console.note(remark)
     if options.dry_run:
         return print_dry_run(plans_of(model, options), options)
     if output is None and not prints_only:
