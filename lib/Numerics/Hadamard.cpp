@@ -10,8 +10,8 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
-#include <vector>
 #include <numeric>
+#include <vector>
 
 namespace easyquant::numerics {
 

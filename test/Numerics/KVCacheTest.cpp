@@ -10,8 +10,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Numerics/Hadamard.h"
 #include "easyquant/Numerics/KVCache.h"
+#include "easyquant/Numerics/Hadamard.h"
 
 #include "RandomData.h"
 

@@ -40,9 +40,9 @@ def test_phases_add_up_to_the_run(measured, part, steps):
     for phase in ("load", "comm", "sync"):
         assert costs[phase]["launches"] == 0 and costs[phase]["seconds"] == 0
     # Two norms, the activation and what attention gives become codes, in the end the last norm; q, k and v are one linear, as are gate and
-    # up; attention turns q and k. In the last layer, the rows whose logits are asked for are gathered of attention and of the residual stream.
+    # up; attention turns q and k. In the last layer, the rows whose logits are asked for are gathered of attention and of the residual stream. The row of the embedding, which is the head's table, is rotated back.
     launches = {phase: costs[phase]["launches"] / steps for phase in ("quantize", "gemm", "attention", "other")}
-    assert launches == {"quantize": 4 * LAYERS + 1, "gemm": 4 * LAYERS + 1, "attention": LAYERS, "other": 3}
+    assert launches == {"quantize": 4 * LAYERS + 1, "gemm": 4 * LAYERS + 1, "attention": LAYERS, "other": 4}
     assert all(costs[phase]["seconds"] > 0 for phase in launches)
     assert sum(cost["seconds"] for cost in costs.values()) <= wall
 

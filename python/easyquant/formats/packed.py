@@ -124,7 +124,7 @@ def rotate(rows: np.ndarray, block: int) -> np.ndarray:
 def dequantize(packed: np.ndarray, scales: np.ndarray, rows: int, columns: int, scheme: dict, zero_points: np.ndarray | None = None,
                outer: np.ndarray | None = None) -> np.ndarray:  # fmt: skip
     """The weights that the artifact computes with, f32[rows, columns]: s · (q − z), or s · value(q), s being the product with the outer
-    scale of the row where there is one; of a rotated basis back in the plain one. `scheme`: as in the manifest."""
+    scale of the row where there is one. Weights in a rotated basis are brought back into the plain one. `scheme`: as in the manifest."""
     bits, group_size = scheme["bits"], scheme["group_size"]
     codes = unpack_codes(packed, bits, rows, columns)
     if scheme["codes"] == "integer":

@@ -216,11 +216,26 @@ static PlanAttr inFittingBasis(QuantizableOpInterface op, PlanAttr plan) {
     block = numerics::hadamardBlock(values.headDim, limit);
   if (block == 0)
     block = numerics::hadamardBlock(columns, limit);
-  if (block == 0)
-    emitRemark(op.getLoc()) << "site '" << op.getSite() << "' stays in the plain basis: its "
-                            << columns << " columns are no whole blocks of "
-                            << numerics::kLeastHadamard;
   return plan.inBasis(block);
+}
+
+/// Says which sites stay in the plain basis though their plans had another.
+static void reportPlain(ModuleOp module, ArrayRef<QuantizableOpInterface> plain) {
+  if (plain.empty())
+    return;
+  SmallVector<int64_t> widths;
+  for (QuantizableOpInterface op : plain)
+    widths.push_back(lm::columns(op.getWeightOperand().get()));
+  llvm::sort(widths);
+  widths.erase(llvm::unique(widths), widths.end());
+  InFlightDiagnostic remark = emitRemark(module.getLoc());
+  QuantizableOpInterface first = plain.front();
+  remark << "site '" << first.getSite() << "'";
+  if (plain.size() > 1)
+    remark << " and " << plain.size() - 1 << " more";
+  remark << (plain.size() > 1 ? " stay" : " stays") << " in the plain basis: no block of "
+         << numerics::kLeastHadamard << " columns or more divides ";
+  llvm::interleave(widths, remark, [&](int64_t width) { remark << width; }, " or ");
 }
 
 SiteRequest SitePlanner::requestFor(QuantizableOpInterface op) const {
@@ -286,6 +301,7 @@ LogicalResult SitePlanner::run(StringRef pass, bool requireSites) {
 
   if (ops.empty())
     return reportNothingToDo(module, pass, "a quantizable op", requireSites);
+  SmallVector<QuantizableOpInterface> plain;    // though planned in a rotated basis
   bool isAnyPlanned = recipe.request.isFloat(); // where nothing is asked, nothing is missing
   for (QuantizableOpInterface op : ops) {
     StringRef site = op.getSite();
@@ -296,9 +312,13 @@ LogicalResult SitePlanner::run(StringRef pass, bool requireSites) {
       return emitError(op.getLoc()) << "site '" << site << "': " << plan.error().message;
     if (!*plan)
       continue;
-    op->setAttr(kPlanAttr, inFittingBasis(op, *plan));
+    PlanAttr fitting = inFittingBasis(op, *plan);
+    if ((*plan).getWeight().getHadamard() && !fitting.getWeight().getHadamard())
+      plain.push_back(op);
+    op->setAttr(kPlanAttr, fitting);
     isAnyPlanned = true;
   }
+  reportPlain(module, plain);
   for (lm::EmbeddingOp op : embeddings) {
     StringRef site = embeddingSite(op.getTable());
     bool isMeant = targets.empty() || targeted->contains(site);
