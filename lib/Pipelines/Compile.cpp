@@ -254,11 +254,13 @@ static void addCalibration(OpPassManager &pm, const OptionValues &options, const
 static void addPlan(OpPassManager &pm, const OptionValues &options) {
   if (options.has(option::recipe)) {
     pm.addPass(equant::createApplyRecipe({.file = options[option::recipe]}));
-    return;
+  } else {
+    recipe::MethodExpression method =
+        *recipe::parseMethod(options[option::method], options[option::scheme]);
+    pm.addPass(createMethod(method.base, options, method.methods));
   }
-  recipe::MethodExpression method =
-      *recipe::parseMethod(options[option::method], options[option::scheme]);
-  pm.addPass(createMethod(method.base, options, method.methods));
+  if (options[option::tensorParallel] > 1)
+    pm.addPass(equant::createFitBasis({options[option::tensorParallel]}));
 }
 
 /// The check that every target has kernels for the plans.

@@ -68,6 +68,8 @@ static constexpr Pipeline kPipelines[] = {
      "convert-launches-to-llvm{step=true}",
      20},
     {"equant-shard{degree=2}"},
+    {"equant-absmax{scheme=W8A8 "
+     "activation-basis=hadamard},equant-fit-basis{degree=2},equant-rotate"},
     {"equant-insert-scale-sync,equant-reduce-integers"},
     {"equant-quantize{max-fallback=3}"},
     {"equant-quantize{observer=percentile observer-percentile=99 max-fallback=100}"},

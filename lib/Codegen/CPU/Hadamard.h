@@ -30,7 +30,8 @@ struct HadamardRow {
 void emitHadamard(KernelBuilder &b, const HadamardRow &row);
 
 /// Rotates what lies in memory with a dimension in each vector, of as many independent elements as
-/// the target has lanes; at(d) is the place of dimension d. `finish` makes what is stored of a result.
+/// the target has lanes; at(d) is the place of dimension d. `finish` makes what is stored of a
+/// result.
 void emitHadamardAcross(KernelBuilder &b, int64_t columns, int64_t block, mlir::Value memory,
                         llvm::function_ref<mlir::Value(mlir::Value dim)> at,
                         llvm::function_ref<mlir::Value(mlir::Value x)> finish);

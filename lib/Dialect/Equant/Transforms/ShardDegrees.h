@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// How the linears of a model are cut, and by how many ranks. Private to equant-shard.
+// How the linears of a model are cut, and by how many ranks. Private to the passes.
 //
 //===----------------------------------------------------------------------===//
 

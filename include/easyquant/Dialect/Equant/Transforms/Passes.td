@@ -130,6 +130,34 @@ def CheckPlans : Pass<"equant-check-plans", "::mlir::ModuleOp"> {
   ];
 }
 
+def FitBasis : Pass<"equant-fit-basis", "::mlir::ModuleOp"> {
+  let summary = "Rotate blocks that lie within the columns of a rank";
+  let description = [{
+    Where `degree` ranks have parts of what a site reads (behind attention, and behind the activation of the MLP), the site's plan gets
+    the largest block, up to its own, that divides the columns of a rank. A site without a block of at least 16 stays in the plain
+    basis, with a remark. It runs right after the plans, so that methods know the basis.
+
+    Before, with `degree=2`:
+
+    ```mlir
+    %y = lm.linear %x, %w {equant.plan = #equant.plan<methods = [], rule = absmax, weight = <i8, symmetric, channel, hadamard = 512>,
+                                                      input = <i8, symmetric, token, dynamic, hadamard = 512>>, site = "down_proj"}
+           : (tensor<?x1536xf32>, tensor<576x1536xf32>) -> tensor<?x576xf32>
+    ```
+
+    After:
+
+    ```mlir
+    %y = lm.linear %x, %w {equant.plan = #equant.plan<methods = [], rule = absmax, weight = <i8, symmetric, channel, hadamard = 256>,
+                                                      input = <i8, symmetric, token, dynamic, hadamard = 256>>, site = "down_proj"}
+           : (tensor<?x1536xf32>, tensor<576x1536xf32>) -> tensor<?x576xf32>
+    ```
+  }];
+  let options = [
+    NumberOption<"degree", "degree", "int64_t", "1", "ranks that share the model">,
+  ];
+}
+
 def Rotate : Pass<"equant-rotate", "::mlir::ModuleOp"> {
   let summary = "Rotate the inputs and weights of sites that are planned in a rotated basis";
   let description = [{

@@ -1,0 +1,45 @@
+//===- FitBasis.cpp - Rotated blocks that no rank shares ------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "ShardDegrees.h"
+
+#include "easyquant/Dialect/Equant/Transforms/Passes.h"
+#include "easyquant/Numerics/Hadamard.h"
+
+namespace easyquant::equant {
+#define GEN_PASS_DEF_FITBASIS
+#include "easyquant/Dialect/Equant/Transforms/Passes.h.inc"
+} // namespace easyquant::equant
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::equant;
+
+namespace {
+struct FitBasis : equant::impl::FitBasisBase<FitBasis> {
+  using FitBasisBase::FitBasisBase;
+
+  void runOnOperation() override {
+    FailureOr<ShardedLinears> linears = checkDegree(getOperation(), degree);
+    if (failed(linears))
+      return signalPassFailure();
+    getOperation().walk([&](QuantizableOpInterface op) {
+      PlanAttr plan = getPlan(op);
+      const int64_t block = plan ? plan.getWeight().getHadamard() : 0;
+      if (block == 0 || linears->lookup(op) != Split::Rows)
+        return;
+      const int64_t columns = lm::columns(op.getActivationOperand().get()) / degree;
+      const int64_t fitting = numerics::hadamardBlock(columns, block);
+      if (fitting == 0)
+        emitRemark(op.getLoc()) << "site '" << op.getSite() << "' stays in the plain basis: the "
+                                << columns << " columns that a rank has of it are no whole blocks "
+                                << "of " << numerics::kLeastHadamard;
+      op->setAttr(kPlanAttr, plan.inBasis(fitting));
+    });
+  }
+};
+} // namespace
