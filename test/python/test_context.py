@@ -63,13 +63,13 @@ def test_contexts_that_there_are_not(tiny_llama, tmp_path, context, words):
 
 
 def test_the_front_desk(tmp_path):
-    """The dry run foretells what is made; what calibrates unasked keeps to the context; the printed pipeline has it."""
+    """The dry run foretells what is made; the printed pipeline has it."""
     model = write_letters(write_model(tmp_path / "model", *random_llama(seed=7, context=96)))
     plans, short = plans_of(model, CompileOptions()), plans_of(model, CompileOptions(context=CONTEXT))
     assert plans.weight_bytes - short.weight_bytes == (96 - CONTEXT) * 8 * 4
     assert describe_cache(short, CompileOptions(context=CONTEXT)) == f"{2 * 2 * 8 * CONTEXT * 2 / 1000:.1f} KB for a sequence of {CONTEXT} tokens"
     done = easyquant("compile", model, "-o", tmp_path / "out", "--context", CONTEXT)
-    assert done.returncode == 0 and f"32 x {CONTEXT} tokens" in done.stderr, done.stderr
+    assert done.returncode == 0, done.stderr
     inspected = easyquant("inspect", tmp_path / "out")
     assert inspected.returncode == 0 and f"context {CONTEXT}" in " ".join(inspected.stdout.split())
     ran = easyquant("run", tmp_path / "out", "--prompt", "a" * (CONTEXT + 1))

@@ -13,7 +13,7 @@ BF16_BYTES, F32_BYTES = 2, 4
 class Result:
     """One artifact and everything measured of it."""
 
-    label: str  # "float", "W8A8 SmoothQuant", ...
+    label: str  # "float", "W8A8", ...
     folder: str
     how: str  # what was done to the weights and activations
     is_float: bool

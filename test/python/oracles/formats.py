@@ -114,6 +114,10 @@ class Peaks:
 
         return apply
 
+    @staticmethod
+    def value_block(_):
+        return 0
+
     def head(self, weight, dtype):
         return Linear(np.asarray(weight), dtype, None)
 
@@ -140,6 +144,10 @@ class Formats:
         if self.outer:
             return Linear(weight, dtype, self.inputs, outer=outer_of(top, self.inputs))
         return Linear(weight, dtype, self.inputs, scale=np.float32(top) / np.float32(FORMATS[self.inputs][0]))
+
+    @staticmethod
+    def value_block(_):
+        return 0  # in the plain basis
 
     def head(self, weight, dtype):
         return Linear(self.rows(weight, self.head_codes, self.head_group), dtype, self.head_inputs)
