@@ -101,7 +101,7 @@ def test_a_rule_of_a_recipe_has_its_own_scales_of_activations(artifact, stories,
     recipe.write_text(json.dumps({"scheme": "W8A8", "activations": "dynamic", "sites": [{"match": "re:.*down_proj", "scheme": "NVFP4"}]}))
     out = artifact(stories, f"--recipe={recipe}", f"--tokens={file}")
     inputs = {site["name"].rpartition(".")[2]: site["input"] for site in json.loads((out / "manifest.json").read_text())["sites"]}
-    assert inputs["up_proj"] == {"bits": 8, "codes": "integer", "dynamic": True, "granularity": "token", "symmetric": True}
+    assert inputs["up_proj"] == {"bits": 8, "codes": "integer", "dynamic": True, "granularity": "token", "hadamard": 64, "symmetric": True}
     assert inputs["down_proj"] == {"bits": 4, "codes": "f4E2M1FN", "dynamic": True, "granularity": "group", "group_size": 16, "outer": "tensor",
                                    "symmetric": True}  # fmt: skip
     again = artifact(stories, f"--recipe={out / 'recipe.json'}", f"--tokens={file}")

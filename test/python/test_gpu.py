@@ -67,7 +67,7 @@ SCHEMES = {
     "W4A16": ["--scheme=W4A16", "--group-size=32"],
     "W3A16": ["--scheme=W3A16", "--group-size=32"],
     "W2A16_ASYM": ["--scheme=W2A16_ASYM", "--group-size=32"],
-    "W2A8": ["--scheme=W2A8", "--group-size=32"],
+    "W2A8": ["--scheme=W2A8", "--group-size=32", "--activation-basis=plain"],
     "W4A8, f32 scales": ["--scheme=W4A8", "--group-size=32", "--scale-type=f32"],
     "W8A16, f16 scales": ["--scheme=W8A16", "--scale-type=f16"],
     "none": ["--scheme=none", "--kv-cache=f16"],

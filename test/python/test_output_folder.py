@@ -133,7 +133,7 @@ def test_a_linker_that_cannot_rename(artifact, tiny_llama, tmp_path, shim):
 def test_missing_parents_are_made_and_named(tiny_llama, tmp_path):
     result = run_tool("easyquant-compile", tiny_llama, "-o", tmp_path / "a" / "b" / "out", ISA)
     assert result.returncode == 0 and f"note: {tmp_path / 'a' / 'b'}: was missing and has been made" in result.stderr, result.stderr
-    assert "note: " not in run_tool("easyquant-compile", tiny_llama, "-o", tmp_path / "a" / "b" / "out", "--force", ISA).stderr
+    assert "has been made" not in run_tool("easyquant-compile", tiny_llama, "-o", tmp_path / "a" / "b" / "out", "--force", ISA).stderr
 
 
 @pytest.mark.parametrize("number, status", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])

@@ -9,7 +9,6 @@ import pytest
 from rich.console import Console
 
 from easyquant.commands.demo import VARIANTS, answers_table, results_table
-from easyquant.compiler.options import CALIBRATED_METHODS
 from easyquant.evaluation.results import Answer, Result, WeightExample
 from easyquant.reports import report
 from page_structure import Structure
@@ -92,9 +91,9 @@ def test_the_terminal_shows_answers_side_by_side():
     assert any("float says" in line and "W8A8 says" in line and "W4A16 says" in line for line in lines)
 
 
-def test_the_demo_shows_the_methods_that_keep_most(tmp_path):
+def test_the_demo_shows_defaults(tmp_path):
     made = [(variant.scheme, variant.method) for variant in VARIANTS]
-    assert made == [("none", None), ("W8A8", CALIBRATED_METHODS["W8A8"]), ("Q4", None)]
+    assert made == [("none", None), ("W8A8", None), ("Q4", None)]
     for variant in VARIANTS:
         calibration = variant.options(tmp_path / "five.txt", 2).calibration
-        assert (calibration is None) == (variant.scheme == "none") and (calibration is None or calibration.text.name == "five.txt")
+        assert (calibration is None) == (variant.scheme != "Q4") and (calibration is None or calibration.text.name == "five.txt")
