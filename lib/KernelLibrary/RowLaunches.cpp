@@ -57,6 +57,9 @@ void easyquant::addRowOps(KernelLibrary &library, const RowLaunch &launch) {
     return unary(b, kernel, RowOp::Quantize);
   });
   library.add<equant::HadamardOp>([unary](auto &b, auto op, const KernelOps &kernel) {
+    if (op.getInput().getType().hasStaticShape())
+      return LogicalResult(op.emitOpError(
+          "rotates a constant: run equant-materialize-weights before, which evaluates it"));
     const bool isQuantized = bool(kernel.find<equant::QuantizeRowsOp>());
     return unary(b, kernel, isQuantized ? RowOp::Quantize : RowOp::Copy);
   });
