@@ -43,21 +43,24 @@ void LinearErrors::merge(const LinearErrors &other) {
   outputs.merge(other.outputs);
 }
 
-Result<QuantizedRows> QuantizedRows::make(std::vector<float> rows, int64_t columns, bool int8) {
+Result<QuantizedRows> QuantizedRows::make(std::vector<float> rows, int64_t columns,
+                                          const std::optional<Scheme> &input) {
   QuantizedRows result;
   result.exact = std::move(rows);
   result.columns = columns;
   const int64_t tokens = static_cast<int64_t>(result.exact.size()) / columns;
   result.errors.resize(tokens);
   result.quantized = result.exact;
-  if (!int8)
+  if (!input)
     return result;
-  auto codes = quantizeTokens({result.exact.data(), tokens, columns}, /*groupSize=*/0);
+  auto codes = quantizeTokens({result.exact.data(), tokens, columns}, *input, /*groupSize=*/0);
   if (!codes)
     return Unexpected(codes.error());
   dequantize(*codes, Matrix(result.quantized.data(), tokens, columns));
+  const int64_t scales = tokens ? std::ssize(codes->scales) / tokens : 0;
   for (int64_t t = 0; t < tokens; ++t)
-    result.errors[t] = roundingErrorBound(codes->scales[t]);
+    result.errors[t] = roundingErrorBound(*std::max_element(
+        codes->scales.begin() + t * scales, codes->scales.begin() + (t + 1) * scales));
   return result;
 }
 

@@ -39,8 +39,10 @@ struct QuantizedRows {
   std::vector<double> errors;          ///< bound of each token's elements; 0 for float inputs
   int64_t columns = 0;
 
-  /// int8: as kernels quantize tokens. Errors: those of numerics::quantizeTokens.
-  static Result<QuantizedRows> make(std::vector<float> rows, int64_t columns, bool int8);
+  /// input: the scheme as which kernels quantize tokens; absent: they stay float. Errors: those of
+  /// numerics::quantizeTokens.
+  static Result<QuantizedRows> make(std::vector<float> rows, int64_t columns,
+                                    const std::optional<numerics::Scheme> &input);
   int64_t tokens() const { return static_cast<int64_t>(errors.size()); }
 };
 

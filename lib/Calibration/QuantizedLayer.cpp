@@ -64,9 +64,13 @@ FailureOr<QuantizedLayer> QuantizedLayer::create(LayerRunner &runner, func::Func
   Value output = block.getTerminator()->getOperand(0);
 
   QuantizedWeights weights;
-  std::vector<std::pair<Value, Value>> targets; // what is made, and what stands for its codes
+  struct Target {
+    Value made, quantized; ///< what stands for its codes
+    equant::SchemeAttr scheme;
+  };
+  std::vector<Target> targets;
   for (const SiteGroup &group : siteGroups(*result.copy)) {
-    Value quantized;
+    llvm::MapVector<equant::SchemeAttr, Value> known; // the activation as codes of each scheme
     for (PlannedSite site : group.sites) {
       if (failed(checkRoundsToNearest(site)))
         return failure();
@@ -79,21 +83,23 @@ FailureOr<QuantizedLayer> QuantizedLayer::create(LayerRunner &runner, func::Func
       weights[site.weight()] = std::move(*rounded);
       if (!site.plan.getInput())
         continue;
+      // The basis is no part of the codes: rows come rotated.
+      Value &quantized = known[site.plan.getInput().inBasis(0)];
       if (!quantized)
         quantized = block.addArgument(group.activation.getType(), group.activation.getLoc());
       site.op.getActivationOperand().set(quantized);
     }
-    if (quantized)
-      targets.emplace_back(group.activation, quantized);
+    for (auto [scheme, quantized] : known)
+      targets.push_back({group.activation, quantized, scheme});
   }
-  targets.emplace_back(output, Value());
+  targets.push_back({output, {}, {}});
 
-  for (auto [target, quantized] : targets) {
+  for (auto [target, quantized, scheme] : targets) {
     Subgraph subgraph{activationsBehind(target), {target}};
     FailureOr<CompiledSubgraph> program = runner.compiler().compile(subgraph);
     if (failed(program) || failed(load(*program, runner.constants(), weights)))
       return failure();
-    result.pieces.push_back({std::move(subgraph), quantized, std::move(*program)});
+    result.pieces.push_back({std::move(subgraph), quantized, scheme, std::move(*program)});
   }
   return std::move(result);
 }
@@ -115,7 +121,7 @@ Result<void> QuantizedLayer::run(int64_t sample, ConstMatrix input, Matrix outpu
       return done;
     if (!piece.quantized)
       continue;
-    auto codes = numerics::quantizeTokens(made, /*groupSize=*/0);
+    auto codes = numerics::quantizeTokens(made, piece.scheme.toNumerics(), /*groupSize=*/0);
     if (!codes)
       return Unexpected(codes.error());
     numerics::dequantize(*codes, made);

@@ -42,6 +42,7 @@ private:
   struct Piece {
     Subgraph subgraph;
     mlir::Value quantized;
+    equant::SchemeAttr scheme; ///< of what is quantized
     CompiledSubgraph program;
   };
 

@@ -42,8 +42,10 @@ LogicalResult SiteBounds::visitRows(QuantizableOpInterface op, bool whole,
 LogicalResult SiteBounds::addLinears(const SiteGroup &group, const ActivationSummary &activation) {
   const int64_t columns = lm::columns(group.activation);
   for (const PlannedSite &site : group.sites) {
-    const bool int8 = static_cast<bool>(site.plan.getInput());
-    auto rows = QuantizedRows::make(activation.picked, columns, int8);
+    std::optional<numerics::Scheme> input;
+    if (site.plan.getInput())
+      input = site.plan.getInput().toNumerics();
+    auto rows = QuantizedRows::make(activation.picked, columns, input);
     if (!rows)
       return fail(site.loc(), rows.error());
     const numerics::Scheme scheme = site.scheme();
@@ -58,8 +60,9 @@ LogicalResult SiteBounds::addLinears(const SiteGroup &group, const ActivationSum
     if (failed(visitRows(site.op, scheme.granularity == numerics::Granularity::Tensor, visit)))
       return failure();
     const int64_t features = cast<RankedTensorType>(site.weight().getType()).getDimSize(0);
-    report.addSite(site.name(), errors,
-                   numerics::movedBytes(features, columns, scheme, int8, /*tokens=*/1));
+    report.addSite(
+        site.name(), errors,
+        numerics::movedBytes(features, columns, scheme, input.has_value(), /*tokens=*/1));
   }
   return success();
 }

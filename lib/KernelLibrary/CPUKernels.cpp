@@ -101,6 +101,7 @@ LogicalResult CPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel, RowO
     return failure();
   describeQuantization(spec, quantize);
   spec.absMaxGiven = bool(quantize.getAbsmax());
+  spec.scaleGroup = quantize.getScheme().getTokenGroup();
   if (auto scale = kernel.find<equant::OnlineScaleOp>()) {
     lm::StateType state = scale.getState().getType();
     spec.stateFields = state.getSites() * state.getFields();
@@ -204,6 +205,7 @@ LogicalResult CPULauncher::linear(LaunchBuilder &b, const KernelOps &kernel,
   spec.groupSize = scheme.groupSize;
   spec.fullRange = scheme.fullRange;
   spec.quantizedInput = bool(rows);
+  spec.inputGroup = rows ? rows.getScheme().getTokenGroup() : 0;
   spec.bias = bool(op.getBias());
   spec.zeroPoints = !scheme.symmetric;
   spec.inputZeroPoints = rows && !rows.getScheme().getSymmetric();

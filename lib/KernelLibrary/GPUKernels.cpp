@@ -67,6 +67,10 @@ LogicalResult GPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel, RowO
   Value rows = b.rows(b[rowsOf(kernel)]);
   Phase phase = Phase::Quantize;
   if (auto quantize = kernel.find<equant::QuantizeRowsOp>()) {
+    if (quantize.getScheme().getTokenGroup())
+      return quantize.emitOpError("no GPU kernel for ")
+             << quantize.getScheme()
+             << "; expected one scale a row, or compile it with --target cpu";
     if (failed(setQuantization(b, quantize, kernel, arguments)))
       return failure();
     describeQuantization(spec, quantize);
@@ -165,6 +169,9 @@ LogicalResult GPULauncher::linear(LaunchBuilder &b, equant::PackedLinearOp op,
   easyquant::gpu::LinearSpec spec;
   if (failed(describeWeights(spec, op, FragmentOrder::M16N8K32)))
     return failure();
+  if (equant::SchemeAttr rows = op.getRows().getScheme(); rows.getTokenGroup())
+    return op.emitOpError("no GPU kernel for ")
+           << rows << "; expected one scale a row, or compile it with --target cpu";
   spec.inputZeroPoints = !op.getRows().getScheme().getSymmetric();
   spec.isPartial = !lm::isActivationType(op.getType());
   Arguments arguments(b);

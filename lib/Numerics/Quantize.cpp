@@ -141,14 +141,19 @@ static Result<QuantizedTokens> zeroTokens(ConstMatrix x, int64_t groupSize) {
   return q;
 }
 
-/// Codes of row i by multiplication with the reciprocal of its scale, and their sums.
-static void quantizeToken(const float *row, int64_t i, float inverse, int32_t zeroPoint,
-                          CodeRange range, int64_t groupSize, QuantizedTokens &q) {
+/// Codes of these columns of row i by multiplication with the reciprocal of their scale.
+static void quantizeColumns(const float *row, int64_t i, ColumnRange columns, float inverse,
+                            int32_t zeroPoint, CodeRange range, QuantizedTokens &q) {
   float lo = static_cast<float>(range.min - zeroPoint);
   float hi = static_cast<float>(range.max - zeroPoint);
   int8_t *codes = q.codes.data() + i * q.paddedColumns;
-  for (int64_t j = 0; j < q.columns; ++j)
+  for (int64_t j = columns.begin; j < columns.begin + columns.count; ++j)
     codes[j] = static_cast<int8_t>(roundClamped(row[j] * inverse, lo, hi) + zeroPoint);
+}
+
+/// Sums of the codes of row i.
+static void sumToken(int64_t i, int64_t groupSize, QuantizedTokens &q) {
+  const int8_t *codes = q.codes.data() + i * q.paddedColumns;
   for (int64_t g = 0; g < q.groups; ++g) {
     auto [begin, count] = groupColumns(g, groupSize, q.columns);
     int32_t sum = 0;
@@ -156,6 +161,12 @@ static void quantizeToken(const float *row, int64_t i, float inverse, int32_t ze
       sum += codes[j];
     q.sums[i * q.groups + g] = sum;
   }
+}
+
+static void quantizeToken(const float *row, int64_t i, float inverse, int32_t zeroPoint,
+                          CodeRange range, int64_t groupSize, QuantizedTokens &q) {
+  quantizeColumns(row, i, {0, q.columns}, inverse, zeroPoint, range, q);
+  sumToken(i, groupSize, q);
 }
 
 /// Row i by definition 2, its codes being zeros before.
@@ -183,6 +194,44 @@ Result<QuantizedTokens> quantizeTokens(ConstMatrix x, int64_t groupSize) {
     quantizeTokenByItself(x, i, std::bit_cast<float>(bits), groupSize, *q);
   }
   return q;
+}
+
+Result<QuantizedTokens> quantizeTokensInGroups(ConstMatrix x, int64_t tokenGroup) {
+  if (!isTokenGroup(tokenGroup))
+    return makeError(ErrorCode::InvalidArgument,
+                     "tokens in groups of {} columns: expected 32, 64 or 128", tokenGroup);
+  auto q = zeroTokens(x, tokenGroup);
+  if (!q)
+    return q;
+  q->tokenGroup = tokenGroup;
+  q->scales.assign(q->rows * q->groups, 1.0f);
+  for (int64_t i = 0; i < x.rows; ++i) {
+    for (int64_t g = 0; g < q->groups; ++g) {
+      ColumnRange columns = groupColumns(g, tokenGroup, x.columns);
+      int32_t bits = absMaxBits(x.row(i) + columns.begin, columns.count);
+      if (bits >= kInfinityBits)
+        return notFiniteError(x.row(i), x.columns, i);
+      float absMax = std::bit_cast<float>(bits);
+      q->scales[i * q->groups + g] = scaleFromAbsMax(absMax, 127);
+      if (absMax >= kMinAbsMax)
+        quantizeColumns(x.row(i), i, columns, 127.0f / absMax, 0, codeRange(8, /*symmetric=*/true),
+                        *q);
+    }
+    sumToken(i, tokenGroup, *q);
+  }
+  return q;
+}
+
+Result<QuantizedTokens> quantizeTokens(ConstMatrix x, const Scheme &scheme, int64_t groupSize) {
+  if (auto ok = checkScheme(scheme); !ok)
+    return Unexpected(ok.error());
+  if (!scheme.isInteger() || scheme.bits != 8 || scheme.granularity != Granularity::Token ||
+      !scheme.symmetric)
+    return makeError(ErrorCode::InvalidArgument,
+                     "dynamic activations as {}: expected int8 symmetric, per token",
+                     toString(scheme));
+  return scheme.groupSize ? quantizeTokensInGroups(x, scheme.groupSize)
+                          : quantizeTokens(x, groupSize);
 }
 
 Result<QuantizedTokens> quantizeTokens(ConstMatrix x, const Scheme &scheme, float scale,
@@ -228,9 +277,11 @@ Result<QuantizedTokens> quantizeTokens(ConstMatrix x, const Scheme &scheme, floa
 
 void dequantize(const QuantizedTokens &q, Matrix out) {
   for (int64_t i = 0; i < q.rows; ++i) {
-    int32_t zeroPoint = q.zeroPoints.empty() ? 0 : q.zeroPoints[i];
-    for (int64_t j = 0; j < q.columns; ++j)
-      out(i, j) = q.scales[i] * static_cast<float>(q.codes[i * q.paddedColumns + j] - zeroPoint);
+    for (int64_t j = 0; j < q.columns; ++j) {
+      const int64_t at = q.paramsAt(i, q.tokenGroup ? j / q.tokenGroup : 0);
+      int32_t zeroPoint = q.zeroPoints.empty() ? 0 : q.zeroPoints[at];
+      out(i, j) = q.scales[at] * static_cast<float>(q.codes[i * q.paddedColumns + j] - zeroPoint);
+    }
   }
 }
 

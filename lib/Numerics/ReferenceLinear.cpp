@@ -13,8 +13,18 @@
 namespace easyquant::numerics::reference {
 namespace {
 
+/// The columns whose products share an accumulator; 0: all.
+int64_t dotGroup(const QuantizedTokens &x, const QuantizedMatrix &w) {
+  return x.tokenGroup ? x.tokenGroup : w.scheme.groupSize;
+}
+
 Result<void> checkOperands(const QuantizedTokens &x, const QuantizedMatrix &w) {
-  if (x.columns != w.columns || x.groups != w.params.groups)
+  if (x.tokenGroup && (x.columns != w.columns || !fitsGroups(x.tokenGroup, w.scheme.groupSize)))
+    return makeError(ErrorCode::InvalidArgument,
+                     "tokens of {} columns in groups of {} for a weight of {} columns in groups "
+                     "of {}: expected groups that lie within those of the weight",
+                     x.columns, x.tokenGroup, w.columns, w.scheme.groupSize);
+  if (x.columns != w.columns || (!x.tokenGroup && x.groups != w.params.groups))
     return makeError(ErrorCode::InvalidArgument,
                      "tokens of {} columns in {} groups for a weight of {} columns in {} groups",
                      x.columns, x.groups, w.columns, w.params.groups);
@@ -23,7 +33,8 @@ Result<void> checkOperands(const QuantizedTokens &x, const QuantizedMatrix &w) {
                      "weights as {} for int8 tokens: expected integers, or a table of int8 values",
                      toString(w.scheme));
   Scheme input{8, x.zeroPoints.empty(), Granularity::Tensor, 0, false};
-  int64_t length = w.scheme.groupSize == 0 ? w.columns : std::min(w.scheme.groupSize, w.columns);
+  const int64_t group = dotGroup(x, w);
+  int64_t length = group == 0 ? w.columns : std::min(group, w.columns);
   if (auto ok = checkAccumulator(length, storedRange(w.scheme), codeRange(input)); !ok)
     return ok;
   return checkAccumulator(length, centredRange(w.scheme), centredRange(input));
@@ -32,6 +43,28 @@ Result<void> checkOperands(const QuantizedTokens &x, const QuantizedMatrix &w) {
 /// Index of the scale of row n, group 0.
 int64_t firstScale(const QuantizedMatrix &w, int64_t n) {
   return w.params.rows == 1 ? 0 : n * w.params.groups;
+}
+
+/// The group of the weight in which group g of the dots lies.
+int64_t weightGroup(const QuantizedTokens &x, const QuantizedMatrix &w, int64_t g) {
+  if (!x.tokenGroup)
+    return g;
+  return w.scheme.groupSize ? g * x.tokenGroup / w.scheme.groupSize : 0;
+}
+
+/// sum_h sw[n,h] * sum_g sx[m,g] * dot[g] of tokens that have groups, as Reference.h orders it.
+template <typename T, typename Fma>
+T sumOfGroups(const QuantizedTokens &x, const QuantizedMatrix &w, int64_t m, const float *scales,
+              const int32_t *dot, Fma fma) {
+  T sum = 0;
+  for (int64_t g = 0; g < x.groups;) {
+    const int64_t h = weightGroup(x, w, g);
+    T inner = 0;
+    for (; g < x.groups && weightGroup(x, w, g) == h; ++g)
+      inner = fma(T(x.scales[x.paramsAt(m, g)]), T(dot[g]), inner);
+    sum = fma(T(scales[h]), inner, sum);
+  }
+  return sum;
 }
 
 } // namespace
@@ -54,12 +87,12 @@ Result<std::vector<int32_t>> integerDots(const QuantizedTokens &x, const Quantiz
   for (int64_t m = 0; m < x.rows; ++m)
     for (int64_t n = 0; n < w.rows; ++n)
       for (int64_t g = 0; g < x.groups; ++g) {
-        auto [begin, count] = groupColumns(g, w.scheme.groupSize, w.columns);
+        auto [begin, count] = groupColumns(g, dotGroup(x, w), w.columns);
         const int8_t *a = x.codes.data() + m * x.paddedColumns + begin;
         const int8_t *b = w.codes.data() + n * w.columns + begin;
-        int32_t za = x.zeroPoints.empty() ? 0 : x.zeroPoints[m], zb = 0, sum = 0;
+        int32_t za = x.zeroPoints.empty() ? 0 : x.zeroPoints[x.paramsAt(m, g)], zb = 0, sum = 0;
         if (!w.params.zeroPoints.empty())
-          zb = w.params.zeroPoints[firstScale(w, n) + g];
+          zb = w.params.zeroPoints[firstScale(w, n) + weightGroup(x, w, g)];
         for (int64_t k = 0; k < count; ++k)
           sum += (a[k] - za) * codeFactor(w.scheme, b[k], zb);
         *dot++ = sum;
@@ -76,10 +109,17 @@ Result<void> integerLinear(const QuantizedTokens &x, const QuantizedMatrix &w, c
   for (int64_t m = 0; m < x.rows; ++m)
     for (int64_t n = 0; n < w.rows; ++n) {
       const float *scales = w.params.scales.data() + firstScale(w, n);
-      float sum = 0;
-      for (int64_t g = 0; g < x.groups; ++g)
-        sum = std::fma(scales[g], static_cast<float>(*dot++), sum);
-      float value = x.scales[m] * codeUnit(w.scheme) * sum;
+      float sum = 0, value = 0;
+      if (x.tokenGroup) {
+        sum = sumOfGroups<float>(x, w, m, scales, dot,
+                                 [](float a, float b, float c) { return std::fma(a, b, c); });
+        value = codeUnit(w.scheme) * sum;
+        dot += x.groups;
+      } else {
+        for (int64_t g = 0; g < x.groups; ++g)
+          sum = std::fma(scales[g], static_cast<float>(*dot++), sum);
+        value = x.scales[m] * codeUnit(w.scheme) * sum;
+      }
       if (bias)
         value += bias[n];
       y(m, n) = accumulate ? y(m, n) + value : value;
@@ -97,10 +137,16 @@ Result<void> integerLinear(const QuantizedTokens &x, const QuantizedMatrix &w, c
     for (int64_t n = 0; n < w.rows; ++n) {
       const float *scales = w.params.scales.data() + firstScale(w, n);
       double sum = 0;
-      for (int64_t g = 0; g < x.groups; ++g)
-        sum += static_cast<double>(scales[g]) * *dot++;
-      y(m, n) =
-          static_cast<double>(x.scales[m]) * codeUnit(w.scheme) * sum + (bias ? bias[n] : 0.0);
+      if (x.tokenGroup) {
+        sum = sumOfGroups<double>(x, w, m, scales, dot,
+                                  [](double a, double b, double c) { return a * b + c; });
+        dot += x.groups;
+      } else {
+        for (int64_t g = 0; g < x.groups; ++g)
+          sum += static_cast<double>(scales[g]) * *dot++;
+        sum *= x.scales[m];
+      }
+      y(m, n) = codeUnit(w.scheme) * sum + (bias ? bias[n] : 0.0);
     }
   return {};
 }

@@ -57,7 +57,18 @@ Result<void> checkScheme(const Scheme &scheme) {
                      "scheme with a scale per group and group size {}: expected a group size of at "
                      "least 1 (32, 64 and 128 are usual)",
                      scheme.groupSize);
-  if (scheme.granularity != Granularity::Group && scheme.groupSize != 0)
+  if (scheme.granularity == Granularity::Token && scheme.groupSize != 0) {
+    if (!scheme.isInteger() || scheme.bits != 8)
+      return makeError(ErrorCode::Unsupported,
+                       "{}-bit {} codes of tokens in groups: groups of a token are those of int8; "
+                       "ask for one scale a token",
+                       scheme.bits, toString(scheme.codes));
+    if (!isTokenGroup(scheme.groupSize))
+      return makeError(ErrorCode::InvalidArgument,
+                       "groups of {} columns of a token: expected 32, 64 or 128, or 0 for one "
+                       "scale a token",
+                       scheme.groupSize);
+  } else if (scheme.granularity != Granularity::Group && scheme.groupSize != 0)
     return makeError(ErrorCode::InvalidArgument,
                      "scheme with a scale per {} and group size {}: only a scale per group has a "
                      "group size; set it to 0, or ask for groups",
@@ -118,6 +129,8 @@ std::string toString(const Scheme &scheme) {
   text += scheme.granularity == Granularity::Group
               ? fmt::format(", groups of {}", scheme.groupSize)
               : fmt::format(", per {}", toString(scheme.granularity));
+  if (scheme.granularity == Granularity::Token && scheme.groupSize)
+    text += fmt::format(" in groups of {}", scheme.groupSize);
   if (scheme.dynamic)
     text += ", dynamic";
   if (scheme.sinks)

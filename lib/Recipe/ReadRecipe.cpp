@@ -95,6 +95,10 @@ static Result<SiteRule> readRule(const Json &value, const SiteRequest &defaults,
     rule.request.options.reset(option::activations);
   if (!rule.request.isCalibrated() && !fields.names("sinks"))
     rule.request.options.reset(option::sinks);
+  const bool hasGroups =
+      preset && preset->input == InputCodes::Int8 && !rule.request.isCalibrated();
+  if (!hasGroups && !fields.names("activation_group_size"))
+    rule.request.options.reset(option::activationGroupSize);
   parseMethodOf(rule.request, fields);
   fields.finish();
   if (auto done = fields.result(); !done)

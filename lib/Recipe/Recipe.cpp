@@ -49,6 +49,12 @@ SiteRequest recipe::headRequest(const SiteRequest &request) {
   // No method smooths its input, whose outliers a scale for all tokens would not survive.
   head.options.set(option::activations, std::string("dynamic"));
   head.options.reset(option::sinks);
+  auto withItsGroups = [&] {
+    const Preset preset = findPreset(head.scheme()).value_or(Preset());
+    if (preset.input != InputCodes::Int8)
+      head.options.reset(option::activationGroupSize);
+    return head;
+  };
   const std::string kind = request.options[option::head];
   if (kind == "int8") {
     // GPTQ weighs its own ranges; eight bits of the head are not worth a pass of the model.
@@ -59,7 +65,7 @@ SiteRequest recipe::headRequest(const SiteRequest &request) {
                      findMix(request.scheme()) ? "W8A16" : headScheme(request.scheme()));
     head.options.set(option::groupSize, int64_t(0));
     head.options.reset(option::scaleType);
-    return head;
+    return withItsGroups();
   }
   head.options.set(option::scheme, kind == "float" ? std::string("none") : kind);
   head.options.reset(option::groupSize);
@@ -70,7 +76,7 @@ SiteRequest recipe::headRequest(const SiteRequest &request) {
     head.options.reset(option::scaleType);
   if (preset.asymmetric || !preset.isInteger())
     head.method.base = preset.asymmetric ? "zeropoint" : "absmax";
-  return head;
+  return withItsGroups();
 }
 
 std::vector<std::string> Recipe::methods() const {

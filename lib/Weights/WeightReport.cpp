@@ -57,7 +57,7 @@ Attribute easyquant::equant::describeScheme(MLIRContext *context, SchemeAttr sch
   if (scheme.getHadamard())
     entry.set("hadamard", b.getI64IntegerAttr(scheme.getHadamard()));
   entry.set("granularity", b.getStringAttr(stringifyGranularity(scheme.getGranularity())));
-  if (isWeight || scheme.getGranularity() == Granularity::Group)
+  if (isWeight || scheme.getGroupSize())
     entry.set("group_size", b.getI64IntegerAttr(scheme.getGroupSize()));
   return entry.getDictionary(context);
 }

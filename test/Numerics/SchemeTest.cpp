@@ -45,6 +45,8 @@ TEST(Scheme, Legal) {
   EXPECT_TRUE(checkScheme(scheme(8, Granularity::Tensor)));
   EXPECT_TRUE(checkScheme(scheme(8, Granularity::Tensor, 0, true)));
   EXPECT_TRUE(checkScheme(scheme(8, Granularity::Token, 0, true)));
+  for (int64_t group : kTokenGroups)
+    EXPECT_TRUE(checkScheme(scheme(8, Granularity::Token, group, true)));
 }
 
 TEST(Scheme, OtherFormats) {
@@ -142,6 +144,11 @@ TEST(Scheme, Refused) {
   full.fullRange = true;
   expectRefused(full, ErrorCode::InvalidArgument, "only symmetric");
   expectRefused(scheme(8, Granularity::Token), ErrorCode::InvalidArgument, "dynamic");
+  for (int64_t group : {-32, 1, 16, 48, 256})
+    expectRefused(scheme(8, Granularity::Token, group, true), ErrorCode::InvalidArgument,
+                  "expected 32, 64 or 128");
+  expectRefused(scheme(4, Granularity::Token, 32, true), ErrorCode::Unsupported, "int8");
+  expectRefused(scheme(8, Granularity::Token, 32), ErrorCode::InvalidArgument, "dynamic");
   expectRefused(scheme(8, Granularity::Channel, 0, true), ErrorCode::Unsupported, "per token");
   expectRefused(scheme(8, Granularity::Group, 32, true), ErrorCode::Unsupported, "per token");
 }
@@ -156,6 +163,8 @@ TEST(Scheme, GroupCounts) {
 TEST(Scheme, Text) {
   EXPECT_EQ(toString(scheme(4, Granularity::Group, 128)), "int4 symmetric, groups of 128");
   EXPECT_EQ(toString(scheme(8, Granularity::Token, 0, true)), "int8 symmetric, per token, dynamic");
+  EXPECT_EQ(toString(scheme(8, Granularity::Token, 32, true)),
+            "int8 symmetric, per token in groups of 32, dynamic");
   Scheme full = scheme(8, Granularity::Channel);
   full.fullRange = true;
   EXPECT_EQ(toString(full), "int8 symmetric full range, per channel");

@@ -35,7 +35,7 @@ DEPENDENT = {
     "head-group-size": ("128 below 8 bits", {"own-head": "128"}),
     "scale-type": ("f16 of groups, f32 of rows", {"plain": "f32", "asymmetric": "f16", "composed": "f16"}),
     "activations": ("dynamic but for FP8 and NVFP4", {"plain": "dynamic", "asymmetric": "dynamic", "float": "dynamic"}),
-    "activation-basis": ("hadamard where activations are int8 with one scale a token, else plain",
+    "activation-basis": ("hadamard where activations are int8 with dynamic scales, else plain",
                          {"plain": "hadamard", "asymmetric": "plain", "float": "plain", "composed": "hadamard"}),
     # Without text here; with it, test_methods.py.
     "weight-observer": ("absmax; hessian-diagonal where calibration text is given and weights are in groups or activations float",

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from calibrating import write_tokens
 from helpers import BUILD, ISA, assert_refused, compile_model, random_llama, random_tokens, ranks_below, run_tool, tool, write_model
+from test_llama import relative_error
 
 pytestmark = pytest.mark.skipif(not shutil.which("mpirun"), reason="unsupported: no mpirun")
 VOCAB = 96
@@ -83,6 +84,14 @@ def test_a_rotated_basis_gives_the_bits_of_one_rank(workspace, tmp_path):
     wide = compile_model(folder, tmp_path / "wide", ISA, "--tensor-parallel=2", "--scheme=W8A8", "--activation-basis=hadamard")
     blocks = {site["name"]: site["input"]["hadamard"] for site in json.loads((wide / "manifest.json").read_text())["sites"] if "layers.0" in site["name"]}
     assert [blocks[f"model.layers.0.{site}"] for site in ("self_attn.q_proj", "self_attn.o_proj", "mlp.up_proj", "mlp.down_proj")] == [64, 16, 64, 64]
+
+
+def test_groups_of_activations_lie_within_a_rank(workspace, tmp_path):
+    """Each has the scales of one rank. Sums over ranks are those of floats, and round apart."""
+    folder = write_model(workspace / "grouped-ranks", *random_llama(3, hidden=64, ffn=128, heads=4, kv_heads=2, vocab=VOCAB))
+    options = ["--scheme", "W8A8", "--activation-group-size", "32", "--activation-basis", "plain"]
+    one, two = (logits_of(ranks, compile_model(folder, tmp_path / str(ranks), ISA, "--tensor-parallel", ranks, *options), tmp_path) for ranks in (1, 2))
+    assert relative_error(two[1], one[1]) < 8e-3
 
 
 # Steps of 8 tokens, so that the prompt's later ones are rounded with scales that the earlier ones have led to.

@@ -111,7 +111,7 @@ struct Manifest {
     int64_t bits = 0;
     bool symmetric = true, dynamic = true;
     std::string granularity, codes;
-    std::optional<int64_t> groupSize; ///< there where the granularity is "group"
+    std::optional<int64_t> groupSize; ///< columns that share a scale, where there are groups
     std::optional<std::string> outer; ///< "tensor": scales of groups are in units of a static one
     std::optional<std::string> sinks; ///< "keep": tokens out of the static range have own scales
     std::optional<bool> online;       ///< true: the scale of the tensor is state of a sequence

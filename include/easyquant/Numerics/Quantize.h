@@ -39,6 +39,9 @@
 //      lo = min - z     hi = max - z     c = (lo + hi) / 2     r = (hi - lo) / 2 + 1/2
 //      if max_k |x_k * inv - c| > r:   definition 2            else:   definition 3
 //
+// 5. Activations, dynamic, per token in groups, int8 symmetric: definition 2 of each group of
+//    Scheme::groupSize columns of a row, the last of which may be shorter.
+//
 // kMinAbsMax: below it s or inv would leave the normal range of binary32 (s = absmax / 127 becomes
 // denormal or 0, inv = 127 / absmax overflows to infinity), so such a slice counts as all zero, in
 // both definitions. An empty, all-zero or below-threshold slice has scale 1 and codes 0: a scale is
@@ -130,14 +133,27 @@ struct QuantizedTokens {
   int64_t paddedColumns = 0; ///< K rounded up to a multiple of 8: the stride of codes
   int64_t groups = 1;        ///< groups of the sums
   std::vector<int8_t> codes; ///< rows x paddedColumns; columns K.. are 0
-  std::vector<float> scales; ///< rows
-  std::vector<int32_t> sums; ///< rows x groups: the sum of the codes of each weight group
-  std::vector<int32_t> zeroPoints = {}; ///< rows; empty when symmetric: all 0
+  std::vector<float> scales; ///< rows, or rows x groups where tokens have groups of their own
+  std::vector<int32_t> sums; ///< rows x groups: the sum of the codes of each group
+  std::vector<int32_t> zeroPoints = {}; ///< as scales; empty when symmetric: all 0
+  int64_t tokenGroup = 0; ///< columns of a token that share a scale, and then a sum; 0: all
+
+  /// Where scale and zero point of a row's group of sums are.
+  int64_t paramsAt(int64_t row, int64_t group) const {
+    return tokenGroup ? row * groups + group : row;
+  }
 };
 
 /// Definition 2 above. groupSize is that of the weights which will meet these tokens (0: one group)
 /// and decides only the sums. Fails with InvalidArgument on an element that is not finite.
 Result<QuantizedTokens> quantizeTokens(ConstMatrix x, int64_t groupSize);
+
+/// Definition 5 above, for groups that are an isTokenGroup: scales and sums of each. Fails with
+/// InvalidArgument on other groups, and on an element that is not finite.
+Result<QuantizedTokens> quantizeTokensInGroups(ConstMatrix x, int64_t tokenGroup);
+
+/// Definition 2 or 5, as a dynamic int8 scheme per token has groups or none; see above.
+Result<QuantizedTokens> quantizeTokens(ConstMatrix x, const Scheme &scheme, int64_t groupSize);
 
 /// Definition 3 above, or 4 with `sinks`, for a static int8 scheme per tensor. Fails with
 /// InvalidArgument on another scheme, a scale or zero point out of range (symmetric: a zero point

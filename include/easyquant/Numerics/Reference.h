@@ -30,17 +30,21 @@ void linear(ConstMatrix x, ConstMatrix w, const float *bias, Output y);
 
 //===- Integer linears ----------------------------------------------------===//
 // x: M x K tokens, w: N x K weights per tensor, channel or group. Both fail with InvalidArgument
-// when the columns differ, x.groups is not w.params.groups or w is a table whose values are not
-// int8; with OutOfRange when a group can overflow its int32 accumulator. In w - zw, w stands for
-// the code, or for the value of a table in the table's unit u (1 of integers).
+// when the columns differ, x.groups is not w.params.groups (or tokens have groups that do not lie
+// within those of w) or w is a table whose values are not int8; with OutOfRange when a group can
+// overflow its int32 accumulator. In w - zw, w stands for the code, or for the value of a table in
+// the table's unit u (1 of integers).
 
-/// dot[m,n,g] = sum of (x - zx[m]) * (w - zw[n,g]) over the columns of group g: M x N x G. A kernel
-/// whose weights are stored + offset accumulates acc = sum of x * (w + offset), and dot = acc -
-/// (offset + zw[n,g]) * sums[m,g] - zx[m] * (sum of w - zw[n,g]).
+/// dot[m,n,g] = sum of (x - zx[m]) * (w - zw[n,g]) over the columns of group g: M x N x G, G being
+/// x.groups; tokens with groups of their own have zx[m,g], and w the zero point of the group
+/// around. A kernel whose weights are stored + offset accumulates acc = sum of x * (w + offset),
+/// and dot = acc - (offset + zw[n,g]) * sums[m,g] - zx[m] * (sum of w - zw[n,g]).
 Result<std::vector<int32_t>> integerDots(const QuantizedTokens &x, const QuantizedMatrix &w);
 
 /// In fp32, in the kernels' order: t = 0; for each group t = fma(sw[n,g], float(dot), t); v = sx[m]
-/// * u * t; v = v + bias[n] (if any); y[m,n] = v, or y[m,n] + v when accumulating.
+/// * u * t; v = v + bias[n] (if any); y[m,n] = v, or y[m,n] + v when accumulating. Where tokens
+/// have groups, t = fma(sw[n,h], i, t) for each group h of the weight, i = 0 and i = fma(sx[m,g],
+/// float(dot), i) for each group g of the token in it; v = u * t.
 Result<void> integerLinear(const QuantizedTokens &x, const QuantizedMatrix &w, const float *bias,
                            bool accumulate, Matrix y);
 

@@ -27,7 +27,8 @@ enum class Granularity {
   Tensor,  ///< all of them
   Channel, ///< a row of a weight: one output feature
   Group,   ///< `groupSize` consecutive columns of a row; the last group of a row may be short
-  Token,   ///< a row of an activation: one token, its scale computed at run time
+  Token,   ///< a row of an activation: one token, its scale computed at run time; or every
+           ///< `groupSize` consecutive columns of it, the last ones possibly fewer
 };
 
 /// Integers that codes may take, both ends included.
@@ -45,7 +46,7 @@ struct Scheme {
   /// exact, unless `fullRange`. Otherwise a zero point and the full range [-2^(b-1), 2^(b-1)-1].
   bool symmetric = true;
   Granularity granularity = Granularity::Channel;
-  int64_t groupSize = 0; ///< of Granularity::Group; 0 otherwise
+  int64_t groupSize = 0; ///< of Granularity::Group, and of Granularity::Token; 0: no groups
   /// Scales are computed from each input at run time (activations only) instead of being constants.
   bool dynamic = false;
   /// Symmetric only: the codes of the full range, with s = absmax / (2^(b-1) - 0.5) (SYQ; Faraone
@@ -100,15 +101,28 @@ constexpr int64_t scaleRows(const Scheme &scheme, int64_t rows) {
   return scheme.granularity == Granularity::Tensor ? 1 : rows;
 }
 
+/// Columns of a token that may share a scale (isTokenGroup), beside all of them.
+inline constexpr int64_t kTokenGroups[] = {32, 64, 128};
+constexpr bool isTokenGroup(int64_t size) {
+  return size == kTokenGroups[0] || size == kTokenGroups[1] || size == kTokenGroups[2];
+}
+
+/// Do groups of a token lie within those of a weight it is multiplied with? A size of 0 is a row.
+constexpr bool fitsGroups(int64_t tokenGroup, int64_t weightGroup) {
+  return tokenGroup == 0 || weightGroup % tokenGroup == 0;
+}
+
 /// Is this a scheme at all? InvalidArgument or Unsupported otherwise: a bit width that is no
 /// isCodeWidth, or not that of the codes' format, a group size without groups (or the reverse),
-/// scales per token that are not dynamic, dynamic scales of weights, an asymmetric scheme with
-/// `fullRange` (it has that range anyway), zero points or `fullRange` of codes that are no
-/// integers, `sinks` of anything but int8 with one static scale, a block that is no
-/// isHadamardBlock. A group size need not divide K, nor be below it.
+/// scales per token that are not dynamic, groups of a token that are no isTokenGroup or not of
+/// int8, dynamic scales of weights, an asymmetric scheme with `fullRange` (it has that range
+/// anyway), zero points or `fullRange` of codes that are no integers, `sinks` of anything but int8
+/// with one static scale, a block that is no isHadamardBlock. A group size need not divide K, nor
+/// be below it.
 Result<void> checkScheme(const Scheme &scheme);
 
 /// For people: "int4 symmetric, groups of 128, f16 scales", "int8 symmetric, per token, dynamic",
+/// "int8 symmetric, per token in groups of 32, dynamic",
 /// "int8 symmetric full range, per channel", "int8 symmetric, per tensor, sinks apart", "f4E2M1FN,
 /// groups of 16, f8E4M3FN scales, scaled".
 std::string toString(const Scheme &scheme);

@@ -121,12 +121,17 @@ let group = "Quantization" in {
       let defaultWords = "dynamic but for FP8 and NVFP4";
       let value = "KIND";
     }
+    def ActivationGroupSize : TableOption<"activationGroupSize", Integer, "activation-group-size", "0",
+                                          "columns of a token that share a scale where activations are int8 and dynamic: 32, 64 or 128, or 0 for one scale a token"> {
+      let value = "N";
+      let least = "0";
+    }
   }
   let planned = 1, perSite = 1 in {
     def ActivationBasis : TableOption<"activationBasis", Choice, "activation-basis", "",
                                       "basis in which linears read activations: hadamard rotates blocks of columns, so that a few large ones do not take all codes"> {
       let choices = ["plain", "hadamard"];
-      let defaultWords = "hadamard where activations are int8 with one scale a token, else plain";
+      let defaultWords = "hadamard where activations are int8 with dynamic scales, else plain";
       let value = "BASIS";
     }
     def HadamardBlock : TableOption<"hadamardBlock", Integer, "hadamard-block", "512",

@@ -37,7 +37,7 @@ struct SiteRequest {
   bool isCalibrated() const { return activations() != "dynamic"; }
   bool isStatic() const { return activations() == "static"; }
   bool isOnline() const { return activations().starts_with("online"); }
-  /// Are rows rotated? By default where one scale has to serve all columns of a token.
+  /// Are rows rotated? By default where int8 activations have dynamic scales.
   bool isRotated() const;
 };
 

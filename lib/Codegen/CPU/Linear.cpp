@@ -28,6 +28,8 @@ std::string symbolName(const LinearSpec &spec) {
     name += "_g" + llvm::utostr(spec.groupSize);
   if (spec.quantizedInput)
     name += spec.inputZeroPoints ? "_q8_zp" : "_q8";
+  if (spec.inputGroup)
+    name += "_own" + llvm::utostr(spec.inputGroup);
   if (spec.bias)
     name += "_bias";
   if (spec.accumulate)
@@ -74,7 +76,7 @@ LinearTiling::LinearTiling(const LinearSpec &spec, const Target &target) {
   tileRows = shape->rows;
   tileColumns = shape->columns;
   gemvRows = shape->gemvRows;
-  if (dot == Dot::Vnni && groupCount(spec.k, spec.groupSize) > 1)
+  if (dot == Dot::Vnni && groupCount(spec.k, spec.dotGroup()) > 1)
     tileRows = kGroupedVnniRows;
 
   int64_t padded = paddedColumns(spec.k);
@@ -94,9 +96,10 @@ LinearTiling::LinearTiling(const LinearSpec &spec, const Target &target) {
     break;
   case Dot::Saturated: {
     panelBytes = padded * kPanelRows;
-    int64_t groupSteps = (spec.groupSize ? spec.groupSize : padded) / 4;
+    int64_t groupSteps = (spec.dotGroup() ? spec.dotGroup() : padded) / 4;
     int64_t chunks = llvm::divideCeil(groupSteps, saturationSteps(bitsOf(spec.weights)));
-    activationBytes = llvm::alignTo(tileRows * groupCount(spec.k, spec.groupSize) * chunks * 4, 64);
+    activationBytes =
+        llvm::alignTo(tileRows * groupCount(spec.k, spec.dotGroup()) * chunks * 4, 64);
     break;
   }
   case Dot::Vnni:
@@ -119,7 +122,7 @@ int64_t scratchBytes(const LinearSpec &spec, const Target &target) {
 }
 
 int64_t LinearKernel::groupSteps() const {
-  return (spec.groupSize ? spec.groupSize : paddedColumns(spec.k)) / 4;
+  return (spec.dotGroup() ? spec.dotGroup() : paddedColumns(spec.k)) / 4;
 }
 int64_t LinearKernel::groupChunks() const {
   return llvm::divideCeil(groupSteps(), saturationSteps());
@@ -131,11 +134,14 @@ int64_t LinearKernel::lastSteps() const { return paddedColumns(spec.k) / 4 % gro
 
 Description describe(const LinearSpec &spec, MLIRContext *context) {
   constexpr int64_t dynamic = ShapedType::kDynamic;
-  const int64_t groups = groupCount(spec.k, spec.groupSize);
+  const int64_t groups = groupCount(spec.k, spec.dotGroup());
   Describer d(context, symbolName(spec), Describer::Over::Other);
   if (spec.quantizedInput) {
     d.reads("codes", d.memory({dynamic, paddedColumns(spec.k)}, d.getI8Type()));
-    d.reads("scales", d.vector(d.getF32Type()), !spec.sums);
+    d.reads("scales",
+            spec.inputGroup ? d.memory({dynamic, groups}, d.getF32Type())
+                            : d.vector(d.getF32Type()),
+            !spec.sums);
     d.reads("sums", d.memory({dynamic, groups}, d.getI32Type()));
     d.reads("zeros", d.vector(d.getI32Type()), spec.inputZeroPoints);
   } else {
@@ -259,6 +265,9 @@ static void emitFloatGemm(LinearKernel &k, Value count, Value begin, Value end) 
 
 func::FuncOp getOrEmitLinear(ModuleOp module, const LinearSpec &spec, const Target &target) {
   assert(spec.groupSize % 8 == 0 && (!spec.inputZeroPoints || spec.quantizedInput));
+  assert(spec.inputGroup == 0 ||
+         (spec.quantizedInput && numerics::isTokenGroup(spec.inputGroup) && !spec.sums &&
+          !spec.inputZeroPoints && numerics::fitsGroups(spec.inputGroup, spec.groupSize)));
   assert(!spec.sums || (spec.quantizedInput && groupCount(spec.k, spec.groupSize) == 1 &&
                         !spec.bias && !spec.accumulate && !spec.numbers.outer));
   assert(spec.weights != WeightFormat::F32 || (!spec.quantizedInput && !spec.zeroPoints));
@@ -268,7 +277,7 @@ func::FuncOp getOrEmitLinear(ModuleOp module, const LinearSpec &spec, const Targ
   return getOrEmitKernel(module, describe(spec, module.getContext()), target,
                          [&](KernelBuilder &b, const KernelArguments &in, const Team &team) {
                            LinearKernel k{b, spec, LinearTiling(spec, target)};
-                           k.groups = groupCount(spec.k, spec.groupSize);
+                           k.groups = groupCount(spec.k, spec.dotGroup());
                            k.thread = team.thread;
                            bindArguments(k, in);
                            auto [begin, end] = shareOf(b, panelCount(spec.n), team);

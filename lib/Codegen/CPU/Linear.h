@@ -100,7 +100,8 @@ struct LinearKernel {
     return isTable() ? bytes : b.xori(bytes, 0x80);
   }
   int64_t saturationSteps() const { return cpu::saturationSteps(bitsOf(spec.weights)); }
-  /// Four-column steps of a full group, and of the last one if it is short (else 0).
+  /// Four-column steps of a full group, of the input if that has groups, and of the last one if it
+  /// is short (else 0).
   int64_t groupSteps() const;
   int64_t fullGroups() const;
   int64_t lastSteps() const;
@@ -111,7 +112,7 @@ struct LinearKernel {
 /// sums over groups: `body(group, firstStep, steps)` yields one group's exact i32 accumulators, a
 /// vector per (row, vector of columns) in row-major order; the result is in f32
 /// sum_g sw[n, g] * (acc - (offset + zw[n, g]) * sums[m, g] - zx[m] * wsums[n, g]), or of a spec of
-/// sums in i32 what is in brackets.
+/// sums in i32 what is in brackets. Groups of the input have their scales on what is in brackets.
 /// `firstColumn` counts inside the panel.
 llvm::SmallVector<mlir::Value> emitGroupSums(
     LinearKernel &k, int64_t rows, mlir::Value firstRow, mlir::Value panel, Index firstColumn,

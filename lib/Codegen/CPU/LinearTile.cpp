@@ -30,27 +30,43 @@ Value loadZeroPoints(LinearKernel &k, Value panel, Index group, Index column, in
   return loadZeroPoints(k.b, bitsOf(k.spec.weights), lanes, k.wZeros, panel, group, column);
 }
 
-SmallVector<Value> emitGroupSums(LinearKernel &k, int64_t rows, Value firstRow, Value panel,
-                                 Index firstColumn, int64_t vectors, int64_t correctedOffset,
-                                 llvm::function_ref<Values(Value firstStep, int64_t steps)> body) {
+namespace {
+/// Sums over groups of what a tile or a GEMV multiplies.
+struct GroupSums {
+  LinearKernel &k;
+  int64_t rows;
+  Value firstRow, panel;
+  Index firstColumn;
+  int64_t vectors, correctedOffset;
+  llvm::function_ref<Values(Value firstStep, int64_t steps)> body;
   KernelBuilder &b = k.b;
-  int64_t lanes = kPanelRows; // set by the first accumulator below
-  auto group = [&](Value g, int64_t steps, ValueRange sums) {
-    Values accumulators = body(b.mul(g, k.groupSteps()), steps);
-    lanes = cast<VectorType>(accumulators[0].getType()).getNumElements();
+
+  /// What a group of the weight has for each vector of columns.
+  struct Params {
+    Values scales, excess, wSums;
+  };
+  Params paramsOf(Value g, int64_t lanes) {
+    Params params;
     VectorType type = b.vec(lanes, b.i32());
-    Values scales, excess, wSums, result;
     for (int64_t v = 0; v < vectors; ++v) {
       Value column = b.add(firstColumn, v * lanes);
       if (k.wScales)
-        scales.push_back(loadScales(k, panel, g, column, lanes));
+        params.scales.push_back(loadScales(k, panel, g, column, lanes));
       // The difference between the multiplied codes and those that the scale belongs to.
       if (k.wZeros)
-        excess.push_back(
+        params.excess.push_back(
             b.addi(loadZeroPoints(k, panel, g, column, lanes), b.constant(type, correctedOffset)));
       if (k.xZeros)
-        wSums.push_back(b.loadVector(lanes, k.wSums, {panel, g, column}));
+        params.wSums.push_back(b.loadVector(lanes, k.wSums, {panel, g, column}));
     }
+    return params;
+  }
+
+  /// use(r, v, corrected) for each accumulator of group g.
+  void correct(Values accumulators, Value g, const Params &params,
+               llvm::function_ref<void(int64_t r, int64_t v, Value exact)> use) {
+    auto type = cast<VectorType>(accumulators[0].getType());
+    const int64_t lanes = type.getNumElements();
     for (int64_t r = 0; r < rows; ++r) {
       Value row = b.add(firstRow, r), sum, correction, zero;
       if (k.wZeros || correctedOffset)
@@ -62,34 +78,98 @@ SmallVector<Value> emitGroupSums(LinearKernel &k, int64_t rows, Value firstRow, 
       for (int64_t v = 0; v < vectors; ++v) {
         Value acc = accumulators[r * vectors + v];
         if (k.wZeros)
-          correction = b.muli(sum, excess[v]);
+          correction = b.muli(sum, params.excess[v]);
         if (correction)
           acc = b.subi(acc, correction);
         if (zero)
-          acc = b.subi(acc, b.muli(zero, wSums[v]));
-        if (k.spec.sums) {
-          result.push_back(acc);
-          continue;
-        }
-        Value exact = b.toFloat(acc);
-        result.push_back(sums.empty() ? b.mulf(scales[v], exact)
-                                      : b.fma(scales[v], exact, sums[r * vectors + v]));
+          acc = b.subi(acc, b.muli(zero, params.wSums[v]));
+        use(r, v, acc);
       }
     }
-    return result;
-  };
+  }
 
-  if (k.groups == 1)
-    return group(b.index(0), k.lastSteps() ? k.lastSteps() : k.groupSteps(), {});
-  int64_t width = k.b.target.lanes();
-  Values sums(rows * vectors, b.zero(b.vec(width, b.f32())));
-  if (k.fullGroups())
-    sums = b.forLoop(0, k.fullGroups(), 1, sums, [&](Value g, ValueRange carried) {
-      return group(g, k.groupSteps(), carried);
+  int64_t lanesOf(const Values &accumulators) {
+    return cast<VectorType>(accumulators[0].getType()).getNumElements();
+  }
+  /// scale * value, or added to `sum`.
+  Value scaled(Value scale, Value value, Value sum) {
+    return sum ? b.fma(scale, value, sum) : b.mulf(scale, value);
+  }
+  static Value at(ValueRange sums, int64_t i) { return sums.empty() ? Value() : sums[i]; }
+
+  /// One group of a weight whose input has no groups.
+  Values group(Value g, int64_t steps, ValueRange sums) {
+    Values accumulators = body(b.mul(g, k.groupSteps()), steps), result;
+    Params params = paramsOf(g, lanesOf(accumulators));
+    correct(accumulators, g, params, [&](int64_t r, int64_t v, Value exact) {
+      if (k.spec.sums)
+        return result.push_back(exact);
+      result.push_back(scaled(params.scales[v], b.toFloat(exact), at(sums, r * vectors + v)));
     });
-  if (k.lastSteps())
-    sums = group(b.index(k.fullGroups()), k.lastSteps(), sums);
-  return sums;
+    return result;
+  }
+
+  /// Groups of the input that lie in `columns` columns of group g of the weight, of which `first`
+  /// is the first.
+  Values groupOfGroups(Value g, Value first, int64_t columns, ValueRange sums) {
+    const int64_t lanes = b.target.lanes(), size = k.spec.inputGroup;
+    Params params = paramsOf(g, lanes);
+    auto inner = [&](Value i, int64_t steps, ValueRange carried) {
+      Values accumulators = body(b.mul(i, k.groupSteps()), steps), result;
+      Value scale;
+      correct(accumulators, i, params, [&](int64_t r, int64_t v, Value exact) {
+        if (v == 0)
+          scale = b.broadcast(b.load(k.xScales, {b.add(firstRow, r), i}), lanes);
+        result.push_back(scaled(scale, b.toFloat(exact), at(carried, r * vectors + v)));
+      });
+      return result;
+    };
+    const int64_t full = columns / size, rest = columns % size / 4;
+    Values parts;
+    if (full == 1)
+      parts = inner(first, size / 4, {});
+    else if (full > 1)
+      parts = b.forLoop(0, full, 1, zeros(), [&](Value i, ValueRange carried) {
+        return inner(b.add(first, i), size / 4, carried);
+      });
+    if (rest)
+      parts = inner(b.add(first, full), rest, parts);
+    Values result;
+    for (int64_t i = 0; i < rows * vectors; ++i)
+      result.push_back(scaled(params.scales[i % vectors], parts[i], at(sums, i)));
+    return result;
+  }
+
+  Values zeros() { return Values(rows * vectors, b.zero(b.vec(b.target.lanes(), b.f32()))); }
+
+  /// `full` groups, then a last one if there is a `rest`.
+  Values over(int64_t full, int64_t rest,
+              llvm::function_ref<Values(Value g, bool isLast, ValueRange sums)> one) {
+    if (full + (rest != 0) == 1)
+      return one(b.index(0), rest != 0, {});
+    Values sums = b.forLoop(0, full, 1, zeros(),
+                            [&](Value g, ValueRange carried) { return one(g, false, carried); });
+    return rest ? one(b.index(full), true, sums) : sums;
+  }
+
+  Values all() {
+    if (!k.spec.inputGroup)
+      return over(k.fullGroups(), k.lastSteps(), [&](Value g, bool isLast, ValueRange sums) {
+        return group(g, isLast ? k.lastSteps() : k.groupSteps(), sums);
+      });
+    const int64_t columns = paddedColumns(k.spec.k);
+    const int64_t size = k.spec.groupSize ? k.spec.groupSize : columns, rest = columns % size;
+    return over(columns / size, rest, [&](Value g, bool isLast, ValueRange sums) {
+      return groupOfGroups(g, b.mul(g, size / k.spec.inputGroup), isLast ? rest : size, sums);
+    });
+  }
+};
+} // namespace
+
+SmallVector<Value> emitGroupSums(LinearKernel &k, int64_t rows, Value firstRow, Value panel,
+                                 Index firstColumn, int64_t vectors, int64_t correctedOffset,
+                                 llvm::function_ref<Values(Value firstStep, int64_t steps)> body) {
+  return GroupSums{k, rows, firstRow, panel, firstColumn, vectors, correctedOffset, body}.all();
 }
 
 //===- Integer tiles ------------------------------------------------------===//
@@ -288,7 +368,9 @@ void emitStore(LinearKernel &k, int64_t rows, Value firstRow, Value firstColumn,
     }
     for (int64_t r = 0; r < rows; ++r) {
       Value row = b.add(firstRow, r), scale;
-      if (k.xScales) {
+      if (k.spec.inputGroup) {
+        scale = k.unit ? b.broadcast(k.unit, lanes) : Value();
+      } else if (k.xScales) {
         scale = b.load(k.xScales, {row});
         scale = b.broadcast(k.unit ? b.mulf(scale, k.unit) : scale, lanes);
       }

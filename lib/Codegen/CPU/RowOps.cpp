@@ -58,7 +58,7 @@ std::string symbolName(const RowSpec &spec) {
   if (spec.absMaxGiven)
     name += "_given";
   if (quantizes(spec) && spec.groupSize != 0)
-    name += llvm::formatv("_g{0}", spec.groupSize);
+    name += llvm::formatv(spec.scaleGroup ? "_own{0}" : "_g{0}", spec.groupSize);
   return name;
 }
 
@@ -108,7 +108,11 @@ private:
   /// Stores the least and the greatest value of the row. Returns the largest magnitude.
   Value emitExtrema();
   void emitRow();
-  /// Stores the sum that `sumOf` yields for each weight group of columns.
+  /// Codes of groups, each by itself.
+  void emitOwnGroups();
+  /// `body` for each group of columns.
+  void forGroups(llvm::function_ref<void(Index group, Index begin, int64_t count)> body);
+  /// Stores the sum that `sumOf` yields for each of them.
   void emitGroups(llvm::function_ref<Value(Index begin, int64_t count)> sumOf);
 
   /// Vectors worked on together: enough to hide latencies, few enough for their temporaries to
@@ -235,18 +239,37 @@ void RowEmitter::emitCodes(Value source, bool sourceIsRow, Value absMax) {
   });
 }
 
-void RowEmitter::emitGroups(llvm::function_ref<Value(Index begin, int64_t count)> sumOf) {
+void RowEmitter::forGroups(llvm::function_ref<void(Index group, Index begin, int64_t count)> body) {
   int64_t groupSize = spec.groupSize == 0 ? spec.columns : spec.groupSize;
   int64_t fullGroups = spec.columns / groupSize, rest = spec.columns % groupSize;
-  auto group = [&](Index index, int64_t count) {
-    b.store(sumOf(b.mul(index, groupSize), count), in["sums"], {row, index});
-  };
+  auto group = [&](Index index, int64_t count) { body(index, b.mul(index, groupSize), count); };
   if (fullGroups == 1)
     group(0, groupSize);
   else if (fullGroups > 1)
     b.forLoop(0, fullGroups, 1, [&](Value index) { group(index, groupSize); });
   if (rest != 0)
     group(fullGroups, rest);
+}
+
+void RowEmitter::emitGroups(llvm::function_ref<Value(Index begin, int64_t count)> sumOf) {
+  forGroups([&](Index group, Index begin, int64_t count) {
+    b.store(sumOf(begin, count), in["sums"], {row, group});
+  });
+}
+
+void RowEmitter::emitOwnGroups() {
+  const int64_t vectors = std::min(wide(), spec.scaleGroup);
+  forGroups([&](Index group, Index begin, int64_t count) {
+    Value absMax = reduceColumns(b, begin, count, vectors, b.f32(), Combine::Max,
+                                 [&](Value column, int64_t lanes) -> Value {
+                                   return math::AbsFOp::create(b, valueKept(column, lanes));
+                                 });
+    OwnScale own(b, absMax);
+    b.store(own.scale, in["scales"], {row, group});
+    Value sum = emitCodesOfGroup(buffer ? buffer : in["x"], /*sourceIsRow=*/!buffer, own.inverse,
+                                 begin, count);
+    b.store(sum, in["sums"], {row, group});
+  });
 }
 
 Value RowEmitter::valueKept(Value column, int64_t lanes) {
@@ -348,6 +371,8 @@ void RowEmitter::emitRow() {
       chooseOwn(params, absMax);
     return emitClampedCodes(params);
   }
+  if (spec.scaleGroup)
+    return emitOwnGroups();
   Value absMax = spec.absMaxGiven ? b.load(in["absmax"], {row}) : emitAbsMax();
   emitCodes(buffer ? buffer : in["x"], /*sourceIsRow=*/!buffer, absMax);
 }
@@ -381,7 +406,8 @@ static void describeOutputs(Describer &d, const RowSpec &spec) {
   }
   const int64_t groups = groupCount(spec.columns, spec.groupSize);
   d.writes("codes", d.memory({dynamic, paddedColumns(spec.columns)}, d.getI8Type()));
-  d.writes("scales", d.vector(d.getF32Type()));
+  d.writes("scales", spec.scaleGroup ? d.memory({dynamic, groups}, d.getF32Type())
+                                     : d.vector(d.getF32Type()));
   d.writes("sums", d.memory({dynamic, groups}, d.getI32Type()));
   if (isStatic(spec) && spec.zeroPoints)
     d.writes("zeros", d.vector(d.getI32Type()));
@@ -421,6 +447,8 @@ func::FuncOp getOrEmitRowOp(ModuleOp module, const RowSpec &spec, const Target &
   assert(!spec.absMaxGiven ||
          (spec.op == RowOp::Quantize &&
           (spec.sinks ? !spec.zeroPoints && !spec.fullRange : !isStatic(spec) && !isOnline(spec))));
+  assert(spec.scaleGroup == 0 || (spec.scaleGroup == spec.groupSize && !spec.absMaxGiven &&
+                                  quantizationOf(spec) == RowQuantization::Dynamic));
   return getOrEmitRowKernel(module, spec, target,
                             [&](KernelBuilder &b, const KernelArguments &in, Value begin,
                                 Value end) { RowEmitter(b, spec, in).emit(begin, end); });

@@ -51,6 +51,9 @@ struct GPUFamily final : Family {
         numerics::nameOf(areFloats ? FragmentOrder::M16N8K16 : FragmentOrder::M16N8K32));
   }
   std::string whyNotActivations(SchemeAttr input) const override {
+    if (input && input.getTokenGroup())
+      return "activations as " + numerics::toString(input.toNumerics()) +
+             ": the GPU kernels take one scale a token (--activation-group-size 0)";
     if (!input || input.isInteger())
       return "";
     return "activations as " + numerics::toString(input.toNumerics()) +

@@ -11,13 +11,15 @@ def pattern_of(name: str) -> str:
 
 
 def describe_operand(operand: dict | None) -> str:
-    """'int8/channel', 'int4/group 64, f16 + zero points', 'f8E4M3FN/token', 'int8/tensor, static', 'f4E2M1FN/group 16, f8E4M3FN × f32',
+    """'int8/channel', 'int4/group 64, f16 + zero points', 'f8E4M3FN/token', 'int8/token, group 32', 'int8/tensor, static', 'f4E2M1FN/group 16, f8E4M3FN × f32',
     'float'"""
     if operand is None:
         return "float"
     granularity = operand.get("granularity")
     if granularity == "group":
         granularity = f"group {operand['group_size']}"
+    elif granularity == "token" and operand.get("group_size"):
+        granularity = f"token, group {operand['group_size']}"
     codes = f"int{operand['bits']}" if operand["codes"] == "integer" else operand["codes"]
     text = f"{codes}/{granularity}"
     if operand.get("scale_type", "f32") != "f32":

@@ -107,7 +107,7 @@ func.func @other_groups(%x: !equant.rows<?x24, #t, sums = 16>, %w: !w) {
 #t = #equant.scheme<i8, symmetric, token, dynamic>
 !w = !equant.weight<40x24, #equant.scheme<i4, symmetric, group = 8>, #equant.layout<panel>>
 func.func @integers_of_groups(%x: !equant.rows<?x24, #t, sums = 8>, %w: !w) {
-  // expected-error @below {{gives sums of products, as i32, of codes and a weight of integers with a scale a channel alone, and without a bias}}
+  // expected-error @below {{gives sums of products, as i32, of codes with a scale a row and a weight of integers with a scale a channel alone, and without a bias}}
   equant.packed_linear %x, %w {sites = ["a"]} : (!equant.rows<?x24, #t, sums = 8>, !w) -> tensor<?x40xi32>
   return
 }

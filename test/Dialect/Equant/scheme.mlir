@@ -110,7 +110,7 @@ func.func private @trailer() attributes {a = #equant.scheme<i8, symmetric, tenso
 
 // -----
 
-// expected-error @below {{expected 'dynamic' or 'online', 'sinks', 'hadamard = SIZE', 'scale = TYPE' and 'outer = tensor', in this order, found 'dynamic'}}
+// expected-error @below {{expected 'group = SIZE', 'dynamic' or 'online', 'sinks', 'hadamard = SIZE', 'scale = TYPE' and 'outer = tensor', in this order, found 'dynamic'}}
 func.func private @order() attributes {a = #equant.scheme<i8, symmetric, token, scale = f16, dynamic>}
 
 // -----

@@ -11,7 +11,7 @@
     a table    s = max(max / t_last, min / t_first)    the nearest value, ties to the lower; t = n u of integers n, u a power of two
 
 Weights have one scale per output channel, or per group of neighbouring inputs of a channel (the last group may be short);
-activations have one scale per token, taken when the token arrives. Codes stay integers held in floating point, so that a
+activations have one scale per token, or per group of its columns, taken when the token arrives. Codes stay integers held in floating point, so that a
 product of codes is what integer arithmetic gives as long as it is exactly representable; scales are fp32, of groups fp16.
 """
 
@@ -110,8 +110,9 @@ class Linear:
     columns that are rotated together, both are quantized in that basis. What it reads is `rotated` where it comes in that basis, and what
     it gives is rotated in blocks of `out_block`."""
 
-    def __init__(self, weight, dtype, weight_bits=None, group_size=0, input_bits=None, rule="absmax", hadamard=0, rotated=False, out_block=0):
-        self.dtype, self.input_bits = dtype, input_bits
+    def __init__(self, weight, dtype, weight_bits=None, group_size=0, input_bits=None, rule="absmax", hadamard=0, rotated=False, out_block=0,
+                 input_group=0):
+        self.dtype, self.input_bits, self.input_group = dtype, input_bits, input_group
         block = block_of(weight.shape[1], hadamard) if weight_bits else 0
         exact = np.asarray(weight, np.float64)
         if block:
@@ -136,13 +137,17 @@ class Linear:
             x = rotate(x, self.block)
         if self.input_bits is None:
             return x @ self.weight.T
-        scale = absmax_scale(x, self.input_bits)
-        codes = codes_of(x, scale, self.input_bits, self.dtype)
         total = 0
         for group, (start, stop) in enumerate(self.quantized.bounds):
-            product = codes[:, start:stop] @ self.quantized.codes[:, start:stop].T
-            total = total + product * self.quantized.scales[:, group].astype(self.dtype)
-        return total * scale.astype(self.dtype)
+            weight_scale = self.quantized.scales[:, group].astype(self.dtype)
+            size = self.input_group or stop - start
+            for first in range(start, stop, size):
+                last = min(first + size, stop)
+                scale = absmax_scale(x[:, first:last] if self.input_group else x, self.input_bits)
+                codes = codes_of(x[:, first:last], scale, self.input_bits, self.dtype)
+                product = codes @ self.quantized.codes[:, first:last].T
+                total = total + product * weight_scale * scale.astype(self.dtype)
+        return total
 
     def rows(self, index):
         """Rows of the (dequantized) weight: the embedding of those tokens."""
@@ -157,13 +162,15 @@ class Scheme:
     """What a preset means: bits of the linears, of their inputs, and of the head and tied embedding. Where inputs have bits, rows are rotated in
     the largest blocks by default."""
 
-    def __init__(self, weight_bits=None, input_bits=None, group_size=0, head_bits=None, rule="absmax", hadamard=None):
+    def __init__(self, weight_bits=None, input_bits=None, group_size=0, head_bits=None, rule="absmax", hadamard=None, input_group=0):
         hadamard = (512 if input_bits else 0) if hadamard is None else hadamard
         self.weight_bits, self.input_bits = weight_bits, input_bits
         self.group_size, self.head_bits, self.rule, self.hadamard = group_size, head_bits, rule, hadamard
+        self.input_group = input_group
 
     def linear(self, weight, dtype, **basis):
-        return Linear(weight, dtype, self.weight_bits, self.group_size, self.input_bits, self.rule, **{"hadamard": self.hadamard} | basis)
+        basis = {"hadamard": self.hadamard, "input_group": self.input_group} | basis
+        return Linear(weight, dtype, self.weight_bits, self.group_size, self.input_bits, self.rule, **basis)
 
     def value_block(self, head_dim):
         """In what blocks values are rotated, so that what reads attention's output finds it in its basis."""
@@ -172,7 +179,8 @@ class Scheme:
     def head(self, weight, dtype):
         """Per channel whatever the group size; its input is quantized when the linears' inputs are."""
         rule = "absmax" if isinstance(self.rule, np.ndarray) else self.rule
-        return Linear(weight, dtype, self.head_bits, 0, self.input_bits if self.head_bits else None, rule, self.hadamard)
+        return Linear(weight, dtype, self.head_bits, 0, self.input_bits if self.head_bits else None, rule, self.hadamard,
+                      input_group=self.input_group)
 
     def table(self, weight, dtype):
         """An embedding that is no head is float."""

@@ -54,9 +54,10 @@
 //
 // Quantized activations (easyquant/Numerics/Quantize.h defines them to the bit)
 //   * codes: memref<? x Kp x i8>, columns K.. are 0;
-//   * scales: memref<? x f32>;
+//   * scales: memref<? x f32>, or memref<? x GI x f32> where a row has groups of its own, GI =
+//     groupCount(K, inputGroup);
 //   * sums: memref<? x G x i32>, the sum of the codes of each weight group (the correction for the
-//     offset and the zero points of the weights);
+//     offset and the zero points of the weights), or of each of GI groups;
 //   * zeros: zero points of asymmetric activations, memref<? x i32>.
 //
 //===----------------------------------------------------------------------===//
@@ -160,7 +161,10 @@ std::string nameOf(const WeightNumbers &numbers);
 /// numerics::maxDotLength), and in fp32, groups in order,
 ///   y[m,n] = sx[m] * u * sum_g sw[n,g] * (acc[m,n,g] - (offset + zw[n,g]) * sums[m,g]
 ///                                                    - zx[m] * wsums[n,g]),
-/// u being the unit of a table, for whose values codes then stand in acc and wsums, or 1.
+/// u being the unit of a table, for whose values codes then stand in acc and wsums, or 1. With
+/// `inputGroup`, which divides groupSize, accumulators are those of the groups i of the input,
+///   y[m,n] = u * sum_g sw[n,g] * sum_(i in g) sx[m,i] * (acc[m,n,i] - (offset + zw[n,g]) *
+///   sums[m,i]).
 struct LinearSpec {
   int64_t n = 0, k = 0;
   WeightFormat weights = WeightFormat::F32;
@@ -177,6 +181,10 @@ struct LinearSpec {
   /// For quantized input and one group. y then has the i32 sums
   /// acc - (offset + zw) * sums - zx * wsums before any scale; there are no scales.
   bool sums = false;
+  int64_t inputGroup = 0; ///< columns of quantized input that share a scale: 32, 64, 128; 0: all
+
+  /// Columns whose products share an accumulator, and whose codes are summed; 0: all.
+  int64_t dotGroup() const { return inputGroup ? inputGroup : groupSize; }
 };
 std::string symbolName(const LinearSpec &spec);
 Description describe(const LinearSpec &spec, mlir::MLIRContext *context);
@@ -214,7 +222,8 @@ mlir::func::FuncOp getOrEmitTokenAbsMax(mlir::ModuleOp module, const TokenAbsMax
 /// sequence has in its slot of `state`, memref<?xFxf64>, and extrema, rows<2>, are the greatest of
 /// -x and of x in each row before it is rounded: the least value by its negative, so that extrema
 /// of several ranks are their maxima. With a `hadamard` block the result is rotated
-/// (Numerics/Hadamard.h) before it is stored, quantized, or noted.
+/// (Numerics/Hadamard.h) before it is stored, quantized, or noted. With `scaleGroup`, dynamic
+/// alone, groups of so many columns have scales and sums of their own.
 struct RowSpec {
   RowOp op = RowOp::Quantize;
   int64_t columns = 0;
@@ -228,6 +237,7 @@ struct RowSpec {
   int64_t stateFields = 0;  ///< online only: F, of all sites
   bool absMaxGiven = false; ///< of Quantize, dynamic or with sinks in a range around 0
   int64_t hadamard = 0;     ///< columns of a block; 0: not rotated
+  int64_t scaleGroup = 0;   ///< then groupSize, too; 0: one scale a row
 };
 std::string symbolName(const RowSpec &spec);
 Description describe(const RowSpec &spec, mlir::MLIRContext *context);

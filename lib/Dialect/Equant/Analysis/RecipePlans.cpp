@@ -122,6 +122,30 @@ static Result<void> checkFixed(const SiteRequest &request, const recipe::Preset 
   return {};
 }
 
+/// Can activations have the groups that are asked for, beside weights in groups of `weightGroup`?
+static Result<void> checkActivationGroups(const SiteRequest &request, const recipe::Preset &preset,
+                                          int64_t weightGroup) {
+  const int64_t group = request.options[option::activationGroupSize];
+  if (group == 0)
+    return {};
+  const std::string found = "activation-group-size " + std::to_string(group);
+  if (!numerics::isTokenGroup(group))
+    return invalid("activation-group-size must be 32, 64 or 128, or 0 for one scale a token; "
+                   "found " +
+                   Twine(group));
+  if (preset.input != recipe::InputCodes::Int8)
+    return invalid(Twine(found) + " needs int8 activations, but scheme " + request.scheme() +
+                   " has none; take one such as W8A8 or W4A8, or activation-group-size 0");
+  if (request.isCalibrated())
+    return invalid(Twine(found) + " needs dynamic activations, found " +
+                   Twine(request.activations()) + "; take these, or activation-group-size 0");
+  if (!numerics::fitsGroups(group, weightGroup))
+    return invalid(Twine(found) + " does not divide the groups of " + Twine(weightGroup) +
+                   " of the weights; take one that does, another group-size, or "
+                   "activation-group-size 0");
+  return {};
+}
+
 /// The format of scales: f16 of groups by default, f32 of rows.
 static numerics::ScaleFormat scalesOf(const SiteRequest &request, const recipe::Preset &preset) {
   if (preset.scales)
@@ -154,6 +178,8 @@ Result<PlanAttr> easyquant::equant::makePlan(MLIRContext *context, const SiteReq
   if (groupSize > lm::kMaxExtent)
     return invalid("group size must be at most " + Twine(lm::kMaxExtent) + ", found " +
                    Twine(groupSize));
+  if (auto ok = checkActivationGroups(request, *preset, groupSize); !ok)
+    return Unexpected(ok.error());
   if (preset->isFloat())
     return PlanAttr();
   const std::string &base = request.method.base;
@@ -204,6 +230,7 @@ Result<PlanAttr> easyquant::equant::makePlan(MLIRContext *context, const SiteReq
     scheme.dynamic = !request.isCalibrated();
     scheme.granularity =
         scheme.dynamic ? numerics::Granularity::Token : numerics::Granularity::Tensor;
+    scheme.groupSize = request.options[option::activationGroupSize];
     scheme.symmetric = scheme.dynamic || weight.symmetric;
     scheme.fullRange = !scheme.dynamic && weight.fullRange;
     scheme.sinks = request.options[option::sinks] == "keep";
@@ -259,6 +286,9 @@ static void describe(Builder &builder, const SiteRequest &request, bool ofRule,
         fields.set(key, builder.getStringAttr(request.options[option::sinks]));
     } else if (&option == &option::activationBasis.info()) {
       fields.set(key, builder.getStringAttr(request.isRotated() ? "hadamard" : "plain"));
+    } else if (&option == &option::activationGroupSize.info()) {
+      if (int64_t size = request.options[option::activationGroupSize])
+        fields.set(key, builder.getI64IntegerAttr(size));
     } else if (&option == &option::hadamardBlock.info()) {
       if (request.isRotated())
         fields.set(key, builder.getI64IntegerAttr(request.options[option::hadamardBlock]));

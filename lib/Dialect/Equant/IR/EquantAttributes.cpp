@@ -236,10 +236,10 @@ SmallVector<int64_t, 2> SchemeAttr::getScaleShape(ArrayRef<int64_t> matrixShape)
   case Granularity::Tensor:
     return {1, 1};
   case Granularity::Channel:
-  case Granularity::Token:
     return {rows, 1};
   case Granularity::Group:
-    return {rows, llvm::divideCeilSigned(columns, getGroupSize())};
+  case Granularity::Token:
+    return {rows, getGroupSize() ? llvm::divideCeilSigned(columns, getGroupSize()) : 1};
   }
   llvm_unreachable("every granularity is named");
 }
@@ -256,7 +256,9 @@ LogicalResult SchemeAttr::verify(function_ref<InFlightDiagnostic()> emitError, T
     return emitError() << "codes of a table are integers, its indices, found " << code;
   if (fullRange && !symmetric)
     return emitError() << "asymmetric codes always have the full range: leave 'full' out";
-  if (granularity == Granularity::Group ? groupSize < 1 : groupSize != 0)
+  if (granularity == Granularity::Group   ? groupSize < 1
+      : granularity == Granularity::Token ? groupSize < 0
+                                          : groupSize != 0)
     return emitError() << "group size must be positive with groups and 0 without, found "
                        << groupSize;
   if (groupSize > lm::kMaxExtent)
@@ -287,6 +289,7 @@ static ParseResult parseNumber(AsmParser &parser, int64_t &number) {
 namespace {
 /// What follows the granularity.
 struct SchemeTail {
+  int64_t tokenGroup = 0;
   ScaleOrigin origin = ScaleOrigin::Static;
   Type scale;
   bool outer = false, sinks = false;
@@ -294,14 +297,20 @@ struct SchemeTail {
 };
 } // namespace
 
-static ParseResult parseTail(AsmParser &parser, SchemeTail &tail) {
+static ParseResult parseTail(AsmParser &parser, bool isToken, SchemeTail &tail) {
   while (succeeded(parser.parseOptionalComma())) {
     SMLoc at = parser.getCurrentLocation();
     StringRef word;
     if (parser.parseKeyword(&word))
       return failure();
     bool isFirst = !tail.sinks && !tail.hadamard && !tail.scale && !tail.outer;
-    if (word == "sinks" && isFirst) {
+    if (isToken && word == "group" && isFirst && tail.origin == ScaleOrigin::Static &&
+        !tail.tokenGroup) {
+      if (parseNumber(parser, tail.tokenGroup))
+        return failure();
+      if (tail.tokenGroup == 0)
+        return parser.emitError(at) << "one scale a token says nothing of 'group'";
+    } else if (word == "sinks" && isFirst) {
       tail.sinks = true;
     } else if ((word == "dynamic" || word == "online") && isFirst &&
                tail.origin == ScaleOrigin::Static) {
@@ -320,7 +329,8 @@ static ParseResult parseTail(AsmParser &parser, SchemeTail &tail) {
       tail.outer = true;
     } else {
       return parser.emitError(at)
-             << "expected 'dynamic' or 'online', 'sinks', 'hadamard = SIZE', 'scale = TYPE' and "
+             << "expected " << (isToken ? "'group = SIZE', " : "")
+             << "'dynamic' or 'online', 'sinks', 'hadamard = SIZE', 'scale = TYPE' and "
                 "'outer = tensor', in this order, found '"
              << word << "'";
     }
@@ -378,13 +388,14 @@ Attribute SchemeAttr::parse(AsmParser &parser, Type) {
   if (*granularity == Granularity::Group && parseNumber(parser, groupSize))
     return {};
   SchemeTail tail;
-  if (parseTail(parser, tail) || parser.parseGreater())
+  const bool isToken = *granularity == Granularity::Token;
+  if (parseTail(parser, isToken, tail) || parser.parseGreater())
     return {};
   if (!tail.scale)
     tail.scale = Float32Type::get(parser.getContext());
   return getChecked([&] { return parser.emitError(start); }, parser.getContext(), code, codebook,
-                    symmetric, fullRange, *granularity, groupSize, tail.scale, tail.origin,
-                    tail.outer, tail.sinks, tail.hadamard);
+                    symmetric, fullRange, *granularity, isToken ? tail.tokenGroup : groupSize,
+                    tail.scale, tail.origin, tail.outer, tail.sinks, tail.hadamard);
 }
 
 void SchemeAttr::print(AsmPrinter &printer) const {
@@ -400,6 +411,8 @@ void SchemeAttr::print(AsmPrinter &printer) const {
   printer << stringifyGranularity(getGranularity());
   if (getGranularity() == Granularity::Group)
     printer << " = " << getGroupSize();
+  if (getTokenGroup())
+    printer << ", group = " << getTokenGroup();
   if (getOrigin() != ScaleOrigin::Static)
     printer << ", " << stringifyScaleOrigin(getOrigin());
   if (getSinks())
@@ -519,6 +532,8 @@ LogicalResult PlanAttr::verify(function_ref<InFlightDiagnostic()> emitError, Arr
     return emitError() << "input must be quantized per token, per tensor with static or online "
                           "scales, or in groups with dynamic and outer scales, found "
                        << input;
+  if (std::string reason = input ? whyGroupsDiffer(weight, input) : ""; !reason.empty())
+    return emitError() << reason;
   // Whether a table is of int8 values is asked where the site has a name (whyNotQuantizable).
   const bool isIndexed = weight.getCodebook() != nullptr;
   if (input && (input.isInteger() ? !weight.isInteger() && !isIndexed : weight.isInteger()))

@@ -76,8 +76,24 @@ int64_t easyquant::equant::maxAccumulatedProducts(SchemeAttr weight, SchemeAttr 
   return numerics::maxDotLength(weight.toNumerics(), input.toNumerics(), /*stored=*/packed);
 }
 
-int64_t easyquant::equant::accumulatedProducts(SchemeAttr weight, int64_t k) {
-  return weight.getGranularity() == Granularity::Group ? std::min(weight.getGroupSize(), k) : k;
+int64_t easyquant::equant::accumulatedProducts(SchemeAttr weight, SchemeAttr input, int64_t k) {
+  const int64_t group = sumsGroup(weight, input);
+  return group ? std::min(group, k) : k;
+}
+
+int64_t easyquant::equant::sumsGroup(SchemeAttr weight, SchemeAttr input) {
+  const int64_t group = input ? input.getTokenGroup() : 0;
+  return group ? group : weight.getGroupSize();
+}
+
+std::string easyquant::equant::whyGroupsDiffer(SchemeAttr weight, SchemeAttr input) {
+  std::string reason;
+  if (!numerics::fitsGroups(input.getTokenGroup(), weight.getGroupSize()))
+    llvm::raw_string_ostream(reason)
+        << "groups of " << input.getTokenGroup() << " columns of activations do not divide the "
+        << "groups of " << weight.getGroupSize() << " of the weight; take groups of activations "
+        << "that do, one scale a token, or other groups of the weight";
+  return reason;
 }
 
 std::string easyquant::equant::whyNotQuantizable(QuantizableOpInterface op, PlanAttr plan) {
@@ -94,7 +110,8 @@ std::string easyquant::equant::whyNotQuantizable(QuantizableOpInterface op, Plan
     return reason;
   }
   // Codes are packed later, and then offset: check now, while the site has a name to complain with.
-  int64_t products = accumulatedProducts(weight, lm::columns(op.getActivationOperand().get()));
+  int64_t products =
+      accumulatedProducts(weight, input, lm::columns(op.getActivationOperand().get()));
   int64_t limit = maxAccumulatedProducts(weight, input, /*packed=*/true);
   if (products > limit)
     os << "sums " << products << " products, but an int32 accumulator holds " << limit << " of "
@@ -252,6 +269,8 @@ LogicalResult QuantizeRowsOp::verify() {
   if (scheme.isStatic() != bool(getScaleAttr()) ||
       scheme.getSymmetric() == bool(getZeroPointAttr()))
     return emitOpError("scale belongs to a static scheme, zero_point to an asymmetric one");
+  if (getAbsmax() && scheme.getTokenGroup())
+    return emitOpError("absmax is of whole rows, which groups do not have, found ") << scheme;
   if (getAbsmax() && !scheme.getDynamic() && !scheme.hasSinksAroundZero())
     return emitOpError("absmax belongs to a dynamic scheme, or to one with sinks in a range around "
                        "0, found ")
@@ -302,6 +321,8 @@ LogicalResult RescaleOp::verify() {
   if (!weight.getScheme().isInteger() ||
       weight.getScheme().getGranularity() != Granularity::Channel)
     return emitOpError("expected integers with a scale a channel, found ") << weight.getScheme();
+  if (getRows().getType().getScheme().getTokenGroup())
+    return emitOpError("expected one scale a row, found ") << getRows().getType();
   return verifyBias(*this, getBias(), n);
 }
 
@@ -473,7 +494,9 @@ static LogicalResult verifyProducts(OpT op, int64_t columns, SchemeAttr input) {
            << input << " and " << scheme;
   if (!input.isInteger())
     return success();
-  int64_t products = accumulatedProducts(scheme, columns);
+  if (std::string reason = whyGroupsDiffer(scheme, input); !reason.empty())
+    return op.emitOpError(reason);
+  int64_t products = accumulatedProducts(scheme, input, columns);
   int64_t limit = maxAccumulatedProducts(scheme, input, /*packed=*/bool(weight.getLayout()));
   if (products > limit)
     return op.emitOpError("an int32 accumulator can sum ")
@@ -495,7 +518,7 @@ LogicalResult equant::PackedLinearOp::verify() {
     if (getOnline() || getInputSchemeAttr() || getInputScaleAttr() || getInputZeroPointAttr())
       return emitOpError("reads codes, of which their type says everything: input_scheme, "
                          "input_scale, input_zero_point and online scales belong to floats");
-    if (rows.getSums() ? *rows.getSums() != weight.getScheme().getGroupSize()
+    if (rows.getSums() ? *rows.getSums() != sumsGroup(weight.getScheme(), rows.getScheme())
                        : !weight.getScheme().getSymmetric())
       return emitOpError("expected codes with sums of the groups of ")
              << weight.getScheme() << ", found " << rows;
@@ -509,9 +532,9 @@ LogicalResult equant::PackedLinearOp::verify() {
     return failure();
   if (!lm::isActivationType(getOutput().getType()) &&
       (!rows || getBias() || !weight.getScheme().isInteger() ||
-       weight.getScheme().getGranularity() != Granularity::Channel))
-    return emitOpError("gives sums of products, as i32, of codes and a weight of integers with a "
-                       "scale a channel alone, and without a bias");
+       weight.getScheme().getGranularity() != Granularity::Channel || input.getTokenGroup()))
+    return emitOpError("gives sums of products, as i32, of codes with a scale a row and a weight "
+                       "of integers with a scale a channel alone, and without a bias");
   // The kernels correct for zero points of the input with these sums.
   if (input && !input.getSymmetric() && !weight.getSums())
     return emitOpError("needs the sums of its packed codes for asymmetric input, found ") << weight;

@@ -217,6 +217,9 @@ LogicalResult RowsType::verify(function_ref<InFlightDiagnostic()> emitError, int
   if (sums && *sums < 0)
     return emitError() << "sums are of a group of columns, or, if that is 0, of the row, found "
                        << *sums;
+  if (sums && scheme.getTokenGroup() && *sums != scheme.getTokenGroup())
+    return emitError() << "rows in groups of " << scheme.getTokenGroup()
+                       << " columns have sums of these, found sums of " << *sums;
   return success();
 }
 
@@ -259,11 +262,15 @@ void RowsType::print(AsmPrinter &printer) const {
 RankedTensorType RowsType::getPart(Part part) const {
   Builder b(getContext());
   constexpr int64_t dynamic = ShapedType::kDynamic;
+  const int64_t tokenGroup = getScheme().getTokenGroup();
+  SmallVector<int64_t> params = {dynamic};
+  if (tokenGroup)
+    params.push_back(numerics::groupCount(getColumns(), tokenGroup));
   switch (part) {
   case Part::Codes:
     return RankedTensorType::get({dynamic, getColumns()}, b.getI8Type());
   case Part::Scales:
-    return RankedTensorType::get({dynamic}, b.getF32Type());
+    return RankedTensorType::get(params, b.getF32Type());
   case Part::Sums:
     return getSums()
                ? RankedTensorType::get({dynamic, numerics::groupCount(getColumns(), *getSums())},
@@ -271,7 +278,7 @@ RankedTensorType RowsType::getPart(Part part) const {
                : RankedTensorType();
   case Part::ZeroPoints:
     return getScheme().getSymmetric() ? RankedTensorType()
-                                      : RankedTensorType::get({dynamic}, b.getI32Type());
+                                      : RankedTensorType::get(params, b.getI32Type());
   }
   llvm_unreachable("every part is named");
 }

@@ -41,8 +41,10 @@ struct InsertScaleSync : equant::impl::InsertScaleSyncBase<InsertScaleSync> {
 
   void runOnOperation() override {
     getOperation().walk([&](QuantizeRowsOp op) {
-      if ((op.getScheme().getDynamic() || op.getScheme().hasSinksAroundZero()) && !op.getAbsmax() &&
-          spansRanks(op.getRows()))
+      // Groups lie within the columns of a rank.
+      SchemeAttr scheme = op.getScheme();
+      if ((scheme.getDynamic() || scheme.hasSinksAroundZero()) && !scheme.getTokenGroup() &&
+          !op.getAbsmax() && spansRanks(op.getRows()))
         synchronize(op);
     });
     getOperation().walk([&](AdvanceOp op) { synchronize(op); });

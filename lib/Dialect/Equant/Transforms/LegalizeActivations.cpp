@@ -105,7 +105,7 @@ private:
     IntegerAttr zeroPoint = linear.getInputZeroPointAttr();
     Value online = linear.getOnline();
     SchemeAttr weight = linear.getWeight().getType().getScheme();
-    const int64_t group = weight.getGroupSize();
+    const int64_t group = sumsGroup(weight, scheme);
     SmallVector<Attribute> key = {scheme, OpBuilder(linear).getI64IntegerAttr(group)};
     if (scale)
       key.push_back(scale);

@@ -46,8 +46,8 @@ struct ReduceIntegers : equant::impl::ReduceIntegersBase<ReduceIntegers> {
           op.getReduction() == shard::ReductionKind::Sum &&
           linear.getWeight().getType().getScheme().isInteger() &&
           linear.getWeight().getType().getScheme().getGranularity() == Granularity::Channel &&
-          lm::isActivationType(linear.getType()) && op.getResult().getType() == linear.getType() &&
-          fitsAccumulator(linear, ranks))
+          !linear.getActivations().getTokenGroup() && lm::isActivationType(linear.getType()) &&
+          op.getResult().getType() == linear.getType() && fitsAccumulator(linear, ranks))
         sums.push_back(op);
     });
     for (shard::AllReduceOp sum : sums)

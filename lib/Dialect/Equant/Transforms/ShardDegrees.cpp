@@ -65,9 +65,13 @@ static std::string siteOf(Operation *op) {
 static int64_t unitOf(equant::LinearOp linear) {
   SchemeAttr input = linear.getInputSchemeAttr();
   const int64_t unit = linear.getWeight().getType().getColumnUnit();
-  return input && input.getGranularity() == Granularity::Group
-             ? std::lcm(unit, input.getGroupSize())
-             : unit;
+  return input && input.getGroupSize() ? std::lcm(unit, input.getGroupSize()) : unit;
+}
+
+/// Before there are codes: groups of inputs that are planned.
+static int64_t plannedUnitOf(QuantizableOpInterface linear) {
+  PlanAttr plan = getPlan(linear);
+  return plan && plan.getInput() ? std::max<int64_t>(plan.getInput().getTokenGroup(), 1) : 1;
 }
 
 LogicalResult Analysis::followLinear(Operation *op) {
@@ -96,7 +100,8 @@ LogicalResult Analysis::followLinear(Operation *op) {
     return op->emitOpError() << site << " has a bias behind a sum over ranks, for which there is "
                              << "no kernel yet; compile it for one rank";
   linears[op] = Split::Rows;
-  int64_t unit = quantized ? unitOf(quantized) : 1;
+  const int64_t unit =
+      quantized ? unitOf(quantized) : plannedUnitOf(cast<QuantizableOpInterface>(op));
   add(op, features(k, "input") + (unit > 1 ? " in groups of " + std::to_string(unit) : ""), k,
       unit);
   return success();

@@ -113,8 +113,15 @@ std::string whyNoInputScheme(SchemeAttr scheme);
 /// Packed codes are stored with an offset and count with the largest value that stands for one.
 int64_t maxAccumulatedProducts(SchemeAttr weight, SchemeAttr input, bool packed);
 
-/// How many products a linear of `k` input features sums before it scales: its group, else k.
-int64_t accumulatedProducts(SchemeAttr weight, int64_t k);
+/// How many products a linear of `k` input features sums before it scales: the smaller group of the
+/// two, else k.
+int64_t accumulatedProducts(SchemeAttr weight, SchemeAttr input, int64_t k);
+
+/// The columns whose codes are summed together for a linear: groups of tokens, else of the weight.
+int64_t sumsGroup(SchemeAttr weight, SchemeAttr input);
+
+/// Why groups of a token and those of the weight do not go together; empty if they do.
+std::string whyGroupsDiffer(SchemeAttr weight, SchemeAttr input);
 
 /// The quantizable ops of one block, `op` among them, that read the same activations, in block
 /// order: what shares one quantized input (q, k, v; gate, up).

@@ -161,7 +161,7 @@ def Equant_FakeQuantizeOp
 def Equant_QuantizeRowsOp : Equant_Op<"quantize_rows", [AttrSizedOperandSegments, LM_RowWise]> {
   let summary = "activations as int8 codes";
   let description = [{
-    q = clamp(rne(x / s) + z), row by row: per token, with scales from each row, or per tensor, with the constant `scale` and
+    q = clamp(rne(x / s) + z), row by row: per token, with scales from each row or each group of it, or per tensor, with the constant `scale` and
     the `zero_point` of an asymmetric scheme, or with online scales, the operand `online`. `lib/Numerics` defines it to the bit.
 
     With `absmax` the scales are those of these largest magnitudes, one a row, instead of the row's own. The columns of such rows
@@ -169,6 +169,7 @@ def Equant_QuantizeRowsOp : Equant_Op<"quantize_rows", [AttrSizedOperandSegments
 
     ```mlir
     %rows = equant.quantize_rows %x : tensor<?x576xf32> -> !equant.rows<?x576, #equant.scheme<i8, symmetric, token, dynamic>, sums = 128>
+    %part = equant.quantize_rows %x : tensor<?x576xf32> -> !equant.rows<?x576, #equant.scheme<i8, symmetric, token, group = 32, dynamic>, sums = 32>
     ```
   }];
   let arguments = (ins LM_Activation:$input, Optional<Equant_RowScales>:$online, Optional<Equant_RowScales>:$absmax,

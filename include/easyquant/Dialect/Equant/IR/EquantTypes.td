@@ -67,11 +67,12 @@ def Equant_RowsType : TypeDef<Equant_Dialect, "Rows"> {
   let mnemonic = "rows";
   let summary = "activations as int8 codes";
   let description = [{
-    Rows of K codes, with what a product of integers needs beside them, as one value: a scale for each row, a zero point for each
-    row of an asymmetric scheme, and, with `sums = G`, the sums of the codes of every G columns (of the row, if G = 0), which products
-    with zero points are corrected by.
+    Rows of K codes, with what a product of integers needs beside them, as one value: a scale for each row, or for each group of it, a
+    zero point beside each scale of an asymmetric scheme, and, with `sums = G`, the sums of the codes of every G columns (of the row, if
+    G = 0), which products with zero points are corrected by. Groups of a row have sums of their own.
 
     ```mlir
+    !equant.rows<?x576, #equant.scheme<i8, symmetric, token, group = 32, dynamic>, sums = 32>
     !equant.rows<?x576, #equant.scheme<i8, symmetric, token, dynamic>, sums = 128>
     ```
   }];

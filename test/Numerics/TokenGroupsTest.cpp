@@ -1,0 +1,158 @@
+//===- TokenGroupsTest.cpp - Activations whose groups have scales ---------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "RandomData.h"
+
+#include "easyquant/Numerics/Quantize.h"
+#include "easyquant/Numerics/Reference.h"
+#include "easyquant/Numerics/ScaleRules.h"
+
+#include <cmath>
+#include <gtest/gtest.h>
+#include <limits>
+
+using namespace easyquant;
+using namespace easyquant::numerics;
+
+namespace {
+
+/// Rows whose groups differ in size, with zeros and an outlier.
+std::vector<float> rowsOf(int64_t rows, int64_t columns) {
+  std::vector<float> x = gaussian(rows * columns, static_cast<unsigned>(columns));
+  for (int64_t i = 0; i < rows * columns; ++i)
+    x[i] *= static_cast<float>(1 + i % columns / 32 * 10);
+  x[columns / 2] = 4000.0f;
+  if (rows > 1)
+    std::fill_n(&x[columns], std::min<int64_t>(columns, 40), 0.0f);
+  return x;
+}
+
+TEST(TokenGroups, HaveTheCodesOfRowsOfTheirOwn) {
+  for (int64_t columns : {1, 31, 32, 33, 100, 576, 1500})
+    for (int64_t group : {32, 64, 128}) {
+      const int64_t rows = 3;
+      std::vector<float> x = rowsOf(rows, columns);
+      auto q = quantizeTokensInGroups({x.data(), rows, columns}, group);
+      ASSERT_TRUE(q);
+      ASSERT_EQ(q->tokenGroup, group);
+      ASSERT_EQ(q->groups, groupCount(columns, group));
+      ASSERT_TRUE(q->zeroPoints.empty());
+      std::vector<float> back(rows * columns), expected(rows * columns);
+      dequantize(*q, Matrix(back.data(), rows, columns));
+      for (int64_t g = 0; g < q->groups; ++g) {
+        const int64_t begin = g * group, count = std::min(group, columns - begin);
+        auto alone = quantizeTokens({&x[begin], rows, count, columns}, 0);
+        ASSERT_TRUE(alone);
+        dequantize(*alone, Matrix(&expected[begin], rows, count, columns));
+        for (int64_t i = 0; i < rows; ++i) {
+          EXPECT_EQ(q->scales[i * q->groups + g], alone->scales[i]);
+          EXPECT_EQ(q->sums[i * q->groups + g], alone->sums[i]);
+          for (int64_t j = 0; j < count; ++j)
+            ASSERT_EQ(q->codes[i * q->paddedColumns + begin + j],
+                      alone->codes[i * alone->paddedColumns + j]);
+        }
+      }
+      EXPECT_EQ(back, expected);
+      for (int64_t i = 0; i < rows; ++i)
+        for (int64_t j = columns; j < q->paddedColumns; ++j)
+          EXPECT_EQ(q->codes[i * q->paddedColumns + j], 0);
+    }
+}
+
+TEST(TokenGroups, FollowTheScheme) {
+  std::vector<float> x = rowsOf(2, 100);
+  Scheme scheme{8, true, Granularity::Token, 32, true};
+  auto q = quantizeTokens({x.data(), 2, 100}, scheme, 48);
+  ASSERT_TRUE(q);
+  EXPECT_EQ(q->scales, quantizeTokensInGroups({x.data(), 2, 100}, 32)->scales);
+  scheme.groupSize = 0;
+  q = quantizeTokens({x.data(), 2, 100}, scheme, 48);
+  ASSERT_TRUE(q);
+  EXPECT_EQ(q->scales.size(), 2u);
+  EXPECT_EQ(q->groups, 3);
+}
+
+TEST(TokenGroups, Refused) {
+  std::vector<float> x(100, 1.0f);
+  for (int64_t group : {-32, 0, 16, 48, 256})
+    EXPECT_FALSE(quantizeTokensInGroups({x.data(), 1, 100}, group)) << group;
+  x[70] = std::numeric_limits<float>::infinity();
+  auto infinite = quantizeTokensInGroups({x.data(), 1, 100}, 32);
+  ASSERT_FALSE(infinite);
+  EXPECT_NE(infinite.error().message.find("row 0, column 70"), std::string::npos);
+  EXPECT_FALSE(quantizeTokens({x.data(), 1, 60}, Scheme{8, true, Granularity::Tensor}, 0));
+  // Groups of tokens that reach over those of the weight.
+  std::vector<float> out(1);
+  auto tokens = quantizeTokensInGroups({x.data(), 1, 60}, 64);
+  for (int64_t group : {32, 96}) {
+    auto w = chooseQParams({x.data(), 1, 60}, {8, true, Granularity::Group, group}, {});
+    ASSERT_TRUE(w);
+    QuantizedMatrix weight{
+        {8, true, Granularity::Group, group}, 1, 60, std::vector<int8_t>(60), *w};
+    auto done = reference::integerLinear(*tokens, weight, nullptr, false, Matrix(out.data(), 1, 1));
+    ASSERT_FALSE(done);
+    EXPECT_NE(done.error().message.find("lie within those of the weight"), std::string::npos);
+  }
+}
+
+struct Shape {
+  int64_t columns, weightGroup, tokenGroup;
+};
+
+// The linear of the dequantized operands, in double and in the kernels' order.
+TEST(TokenGroups, GiveTheLinearOfTheDequantizedOperands) {
+  const int64_t M = 3, N = 5;
+  for (auto [K, weightGroup, tokenGroup] : {Shape{257, 32, 32},
+                                            {300, 128, 32},
+                                            {300, 64, 64},
+                                            {200, 0, 32},
+                                            {9, 0, 128},
+                                            {500, 128, 64}})
+    for (bool symmetric : {true, false}) {
+      Scheme scheme{4, symmetric, weightGroup ? Granularity::Group : Granularity::Channel,
+                    weightGroup};
+      CodeRange range = codeRange(scheme);
+      const int64_t groups = groupCount(K, weightGroup);
+      QuantizedMatrix w{scheme,
+                        N,
+                        K,
+                        randomCodes(N * K, 1, range.min, range.max),
+                        {N, groups, gaussian(N * groups, 2), {}}};
+      if (!symmetric)
+        for (int8_t z : randomCodes(N * groups, 3, range.min, range.max))
+          w.params.zeroPoints.push_back(z);
+      std::vector<float> xs = rowsOf(M, K);
+      auto x = quantizeTokensInGroups({xs.data(), M, K}, tokenGroup);
+      ASSERT_TRUE(x);
+      auto dots = reference::integerDots(*x, w);
+      ASSERT_TRUE(dots);
+      ASSERT_EQ(std::ssize(*dots), M * N * x->groups);
+      std::vector<float> y(M * N), added(M * N, 0.25f), bias = gaussian(N, 7);
+      std::vector<double> exact(M * N);
+      ASSERT_TRUE(reference::integerLinear(*x, w, bias.data(), false, Matrix(y.data(), M, N)));
+      ASSERT_TRUE(reference::integerLinear(*x, w, nullptr, true, Matrix(added.data(), M, N)));
+      ASSERT_TRUE(reference::integerLinear(*x, w, bias.data(), {exact.data(), M, N}));
+      for (int64_t m = 0; m < M; ++m)
+        for (int64_t n = 0; n < N; ++n) {
+          double sum = 0, magnitude = std::fabs(bias[n]) + 0.25;
+          for (int64_t k = 0; k < K; ++k) {
+            const int64_t h = n * groups + (weightGroup ? k / weightGroup : 0);
+            double product = double(x->scales[m * x->groups + k / tokenGroup]) *
+                             x->codes[m * x->paddedColumns + k] * w.params.scales[h] *
+                             (w.codes[n * K + k] - (symmetric ? 0 : w.params.zeroPoints[h]));
+            sum += product;
+            magnitude += std::fabs(product);
+          }
+          EXPECT_NEAR(exact[m * N + n], sum + bias[n], 1e-13 * magnitude);
+          const double bound = (2.0 * x->groups + 2.0 * groups + 4) * 0x1p-24 * magnitude;
+          EXPECT_NEAR(y[m * N + n], sum + bias[n], bound);
+          EXPECT_NEAR(added[m * N + n], sum + 0.25, bound);
+        }
+    }
+}
+
+} // namespace
