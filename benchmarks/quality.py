@@ -53,6 +53,7 @@ VARIANTS = {
     "W4A8": ("zeroquant", "zeroquant+lkd"),
     "T4A16": ("absmax", "awq"),
     "W3A16_ASYM": ("zeropoint", "awq"),
+    "Q4": ("zeropoint", "awq+signround"),
 }
 # The left one has the smaller mean KL.
 ORDERS = (
@@ -66,6 +67,7 @@ ORDERS = (
     ("W4A16_ASYM signround", "W4A16_ASYM gptq"),
     ("T4A16 absmax", "W4A16_ASYM zeropoint"),
     ("T4A16 awq", "T4A16 absmax"),
+    ("Q4 awq+signround", "Q4 zeropoint"),
 )
 
 

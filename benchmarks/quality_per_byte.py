@@ -31,6 +31,8 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -92,11 +94,16 @@ def bytes_of_weights(artifact: Path) -> int:
     return total
 
 
+def slug(name: str) -> str:
+    """A name as part of a file's name."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
 class Bench:
     """Makes and judges points, and keeps what was found in the folder."""
 
-    def __init__(self, args: argparse.Namespace, scratch: Path):
-        self.args, self.scratch = args, scratch
+    def __init__(self, args: argparse.Namespace, scratch: Path, peers: dict[str, bool] = PEERS):
+        self.args, self.scratch, self.peers = args, scratch, peers
         easyquant("compile", args.model, "-o", self.reference, "--scheme=none")
         manifest = json.loads((self.reference / "manifest.json").read_text())
         self.setting = Setting(manifest["source"]["xxh3_128"], sha256(args.calib), args.context, args.windows)
@@ -143,13 +150,13 @@ class Bench:
 
     def peer_points(self) -> list[Point]:
         """Files that are missing are judged together: the f32 logits are computed once for all."""
-        names = {kind: f"llama.cpp {kind}" + (", importance matrix" if matrix else "") for kind, matrix in PEERS.items()}
-        sources = {kind: [PEER_PACKAGES, self.samples if matrix else None] for kind, matrix in PEERS.items()}
-        found = {kind: {} for kind in PEERS}
+        names = {kind: f"llama.cpp {kind}" + (", importance matrix" if matrix else "") for kind, matrix in self.peers.items()}
+        sources = {kind: [PEER_PACKAGES, self.samples if matrix else None] for kind, matrix in self.peers.items()}
+        found = {kind: {} for kind in self.peers}
         for text in self.texts:
-            for kind in PEERS:
+            for kind in self.peers:
                 found[kind][text.name] = self.load(names[kind], text, sources[kind])
-            missing = [kind for kind in PEERS if found[kind][text.name] is None]
+            missing = [kind for kind in self.peers if found[kind][text.name] is None]
             if not missing:
                 continue
             print(f"llama.cpp {', '.join(missing)}: {text.name}", file=sys.stderr)
@@ -158,13 +165,13 @@ class Bench:
                                    threads=self.args.threads)["figures"]  # fmt: skip
             for kind, (_, size), figures in zip(missing, files, judged):
                 found[kind][text.name] = self.keep(names[kind], text, sources[kind], {"bytes": size, "figures": figures})
-        return [Point.of(names[kind], True, found[kind]) for kind in PEERS]
+        return [Point.of(names[kind], True, found[kind]) for kind in self.peers]
 
     @cache
     def peer_file(self, kind: str) -> tuple[Path, int]:
         """A file of the quantizer, and the bytes of its tensors."""
         file = self.scratch / f"{kind}.gguf"
-        statistics = str(self.statistics) if PEERS[kind] else None
+        statistics = str(self.statistics) if self.peers[kind] else None
         return file, self.peer.ask("quantize", full=str(self.full), out=str(file), file_type=kind, statistics=statistics)["tensor_bytes"]
 
     def our_point(self, name: str, arguments: tuple[str, ...]) -> Point:
@@ -172,24 +179,32 @@ class Bench:
         recipes = [Path(argument.partition("=")[2]) for argument in arguments if argument.startswith("--recipe=")]
         source = [self.compiler, self.samples, arguments if not recipes else [sha256(recipe) for recipe in recipes]]
         found = {}
-        with tempfile.TemporaryDirectory(dir=self.scratch) as folder:
-            artifact, result = Path(folder) / "artifact", Path(folder) / "result.json"
+        with self.artifact_folder(name, source) as artifact, tempfile.TemporaryDirectory(dir=self.scratch) as folder:
+            result = Path(folder) / "result.json"
             for text in self.texts:
                 found[text.name] = self.load(name, text, source)
                 if found[text.name] is not None:
                     continue
                 print(f"{name}: {text.name}", file=sys.stderr)
-                if not artifact.exists():
-                    easyquant("compile", self.args.model, "-o", artifact, "--calib", self.args.calib, *self.samples, *arguments)
+                self.compile(artifact, arguments)
                 easyquant("eval", artifact, "--text", text, "--context", self.setting.context, "--max-windows", self.setting.windows,
                           "--reference", self.reference, "--threads", self.args.threads, "--json", result)  # fmt: skip
                 figures = {"bytes": bytes_of_weights(artifact), "figures": json.loads(result.read_text())}
                 found[text.name] = self.keep(name, text, source, figures)
         return Point.of(name, False, found)
 
+    @contextmanager
+    def artifact_folder(self, name: str, source: list) -> Iterator[Path]:
+        """Where the artifact of a point is or will be, for as long as the block lasts."""
+        with tempfile.TemporaryDirectory(dir=self.scratch) as folder:
+            yield Path(folder) / "artifact"
+
+    def compile(self, artifact: Path, arguments: tuple[str, ...]) -> None:
+        if not artifact.exists():
+            easyquant("compile", self.args.model, "-o", artifact, "--calib", self.args.calib, *self.samples, *arguments)
+
     def file_of(self, name: str, text: Path) -> Path:
-        slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-        return self.args.output / f"{slug}-{self.texts[text][:8]}.json"
+        return self.args.output / f"{slug(name)}-{self.texts[text][:8]}.json"
 
     def stamp(self, text: Path, source: list) -> str:
         """`source`: what makes of the model decides the figures."""
@@ -214,23 +229,22 @@ def recipes_of(folders: list[Path]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def read_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_protocol(parser: argparse.ArgumentParser, output: Path) -> None:
+    """What is judged, and on what."""
     parser.add_argument("model", type=Path, metavar="MODEL", help="a Hugging Face folder of the llama architecture, off any grid")
     parser.add_argument("--calib", type=Path, required=True, metavar="FILE", help="calibration text, of both sides")
     parser.add_argument("--text", type=Path, required=True, action="append", metavar="FILE", help="a text to judge on; repeatable")
-    parser.add_argument("-o", "--output", type=Path, default=Path("quality-per-byte"), metavar="FOLDER", help="where points are kept")
-    parser.add_argument("--ours", metavar="REGEX", default="", help="of our points only those whose name matches")
-    parser.add_argument("--recipes", type=Path, action="append", default=[], metavar="FOLDER", help="a folder of recipes, each a point; repeatable")
+    parser.add_argument("-o", "--output", type=Path, default=output, metavar="FOLDER", help=f"where points are kept ({output})")
     parser.add_argument("--nsamples", type=int, default=16, metavar="N", help="calibration windows of either side (16)")
     parser.add_argument("--seqlen", type=int, default=512, metavar="N", help="tokens of one (512)")
     parser.add_argument("--context", type=int, default=1024, metavar="N", help="tokens of a window (1024)")
     parser.add_argument("--windows", type=int, default=8, metavar="N", help="windows of each text, two or more (8)")
     parser.add_argument("--threads", type=int, default=2, metavar="N")
-    parser.add_argument("--no-peer", action="store_true", help="judge ours alone, without llama.cpp")
     parser.add_argument("--peer-python", type=Path, help="interpreter of an environment that has llama-cpp-python and gguf")
     parser.add_argument("--cache", type=Path, help="where the peer's environment is kept")
-    args = parser.parse_args()
+
+
+def check_protocol(args: argparse.Namespace) -> None:
     for what, path in (("MODEL", args.model / "config.json"), ("--calib", args.calib), *(("--text", text) for text in args.text)):
         if not path.is_file():
             fail(f"{what}: there is no file {path}")
@@ -239,6 +253,16 @@ def read_arguments() -> argparse.Namespace:
         fail(f"--text: {', '.join(names)}: expected files of different names, by which figures are told apart")
     if args.windows < 2:
         fail(f"--windows {args.windows}: expected two or more, since standard errors are over windows")
+
+
+def read_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_protocol(parser, Path("quality-per-byte"))
+    parser.add_argument("--ours", metavar="REGEX", default="", help="of our points only those whose name matches")
+    parser.add_argument("--recipes", type=Path, action="append", default=[], metavar="FOLDER", help="a folder of recipes, each a point; repeatable")
+    parser.add_argument("--no-peer", action="store_true", help="judge ours alone, without llama.cpp")
+    args = parser.parse_args()
+    check_protocol(args)
     return args
 
 

@@ -84,8 +84,9 @@ SiteRequest resolveMix(SiteRequest request, SiteKind kind, bool isAtEnd) {
     return request;
   const MixFormat format = mix->format(kind, isAtEnd);
   const bool hasZeroPoints = request.method.base == "zeropoint";
-  request.options.set(option::scheme,
-                      fmt::format("W{}A16{}", format.bits, hasZeroPoints ? "_ASYM" : ""));
+  const bool isFloat = request.activations() == "float";
+  request.options.set(option::scheme, fmt::format("W{}A{}{}", format.bits, isFloat ? 16 : 8,
+                                                  hasZeroPoints ? "_ASYM" : ""));
   if (!request.options.has(option::groupSize))
     request.options.set(option::groupSize, format.groupSize);
   return request;

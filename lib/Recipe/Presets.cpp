@@ -126,7 +126,8 @@ std::vector<std::string> weightSchemeNames() {
   std::vector<std::string> names = schemeNames();
   std::erase_if(names, [](const std::string &name) {
     const Preset preset = *findPreset(name);
-    return preset.isFloat() || preset.input != InputCodes::None;
+    return preset.isFloat() ||
+           (preset.input != InputCodes::None && preset.input != InputCodes::Int8);
   });
   return names;
 }

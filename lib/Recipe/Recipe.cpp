@@ -39,6 +39,8 @@ std::string SiteRequest::activations() const {
 bool SiteRequest::isRotated() const {
   if (auto asked = options.get(option::activationBasis))
     return *asked == "hadamard";
+  if (findMix(scheme()))
+    return activations() == "dynamic";
   std::optional<Preset> preset = findPreset(scheme());
   return preset && preset->input == InputCodes::Int8 && !isCalibrated();
 }
@@ -47,7 +49,9 @@ SiteRequest recipe::headRequest(const SiteRequest &request) {
   SiteRequest head = request;
   head.method.methods.clear();
   // No method smooths its input, whose outliers a scale for all tokens would not survive.
-  head.options.set(option::activations, std::string("dynamic"));
+  const bool isFloat = request.activations() == "float";
+  if (!isFloat)
+    head.options.set(option::activations, std::string("dynamic"));
   head.options.reset(option::sinks);
   auto withItsGroups = [&] {
     const Preset preset = findPreset(head.scheme()).value_or(Preset());
@@ -61,8 +65,9 @@ SiteRequest recipe::headRequest(const SiteRequest &request) {
     if (llvm::is_contained(request.method.methods, "gptq") &&
         head.options[option::weightObserver] == "hessian-diagonal")
       head.options.reset(option::weightObserver);
-    head.options.set(option::scheme,
-                     findMix(request.scheme()) ? "W8A16" : headScheme(request.scheme()));
+    head.options.set(option::scheme, !findMix(request.scheme()) ? headScheme(request.scheme())
+                                     : isFloat                  ? "W8A16"
+                                                                : "W8A8");
     head.options.set(option::groupSize, int64_t(0));
     head.options.reset(option::scaleType);
     return withItsGroups();

@@ -74,7 +74,9 @@ def test_every_kind_of_site_has_its_format(artifact, model, mix, name):
     sites = sites_of(out)
     assert {site: entry["weight"]["bits"] for site, entry in sites.items()} == {
         site: expected_bits(mix, site, manifest["model"]["num_layers"]) for site in sites}
-    assert all(not entry["weight"]["symmetric"] and entry["input"] is None for entry in sites.values())
+    assert not any(entry["weight"]["symmetric"] for entry in sites.values())
+    inputs = {site: entry["input"] for site, entry in sites.items() if site != "model.embed_tokens"}
+    assert all(entry["bits"] == 8 and entry["dynamic"] for entry in inputs.values())
     assert ("model.embed_tokens" in sites) == (name == "untied")
 
     planned = json.loads(run_tool("easyquant-compile", model(name), f"--scheme={mix}", "--dry-run").stdout)
@@ -97,6 +99,16 @@ def test_every_method_takes_a_mix(artifact, model, tokens, runner, method):
     reference = runner(model("untied"), "--scheme=none", "--kv-cache=f32").score(given)
     found = runner(model("untied"), *options).score(given)
     assert np.sqrt(np.mean((found - reference) ** 2) / np.mean(reference**2)) < 0.3
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_float_activations_are_asked_for(artifact, model, mix):
+    out = artifact(model("untied"), f"--scheme={mix}", "--activations=float")
+    layers = json.loads((out / "manifest.json").read_text())["model"]["num_layers"]
+    for site, entry in sites_of(out).items():
+        assert entry["input"] is None and entry["weight"]["bits"] == expected_bits(mix, site, layers), site
+    again = artifact(model("untied"), f"--recipe={out / 'recipe.json'}")
+    assert weights_of(out) == weights_of(again)
 
 
 def test_ranges_are_by_weighted_error_only_where_there_is_text(artifact, model, tokens):
@@ -128,6 +140,8 @@ def test_what_is_asked_stands_above_the_mix(artifact, model):
     (["--scheme=Q6", "--target=sm_80,cpu"], ["scheme Q6", "take --scheme W8A16"]),
     (["--scheme=Q7"], ["unknown scheme 'Q7'", "Q3"]),
     (["--scheme=W4A16", "--head=Q4"], ["unknown head 'Q4'", "W5A16"]),
+    (["--scheme=W8A8", "--activations=float"], ["scheme W8A8 quantizes activations", "W8A16"]),
+    (["--scheme=Q4", "--activations=float", "--activation-basis=plan"], ["plain", "hadamard"]),
     (["--scheme=Q4", "--group-size=12"], ["group size must be a positive multiple of 8", "found 12"]),
     (["--scheme=Q4", "--method=zeroquant", "--mixed"], ["give scheme W8A8 or W8A16, found Q4"]),
 ])  # fmt: skip

@@ -116,8 +116,8 @@ let group = "Quantization" in {
       let value = "TYPE";
     }
     def Activations : TableOption<"activations", Choice, "activations", "",
-                                  "how quantized activations get scales: dynamic, one a token at run time; static, one a tensor from calibration text; online, one a tensor that starts so and follows each sequence"> {
-      let choices = ["dynamic", "static", "online-ema", "online-window"];
+                                  "how quantized activations get scales: dynamic, one a token at run time; static, one a tensor from calibration text; online, one a tensor that starts so and follows each sequence; float leaves those of Q3 to Q6 as they are"> {
+      let choices = ["dynamic", "static", "online-ema", "online-window", "float"];
       let defaultWords = "dynamic but for FP8 and NVFP4";
       let value = "KIND";
     }

@@ -30,11 +30,11 @@ struct SiteRequest {
   /// The group size that is meant: that of the scheme's name, or 128 by default below 8 bits and
   /// with zeroquant, else 0.
   int64_t groupSize() const;
-  /// How scales of activations come to be, if these are quantized: an option's value, or what the
-  /// scheme's name fixes.
+  /// How scales of activations come to be, if these are quantized, or "float" where a mix leaves
+  /// them so: an option's value, or what the scheme's name fixes.
   std::string activations() const;
   /// Do they follow from calibration, at least in the beginning?
-  bool isCalibrated() const { return activations() != "dynamic"; }
+  bool isCalibrated() const { return isStatic() || isOnline(); }
   bool isStatic() const { return activations() == "static"; }
   bool isOnline() const { return activations().starts_with("online"); }
   /// Are rows rotated? By default where int8 activations have dynamic scales.

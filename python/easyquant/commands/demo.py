@@ -53,7 +53,7 @@ class Variant:
 VARIANTS = (
     Variant("float", "float", "as the model is", "none", calibrated=False),
     Variant("W8A8", "w8a8", "8-bit weights and activations", "W8A8", calibrated=False),
-    Variant("Q4", "q4", "weights of 4 to 6 bits, float activations", "Q4"),
+    Variant("Q4", "q4", "weights of 4 to 6 bits, int8 activations", "Q4"),
 )
 
 

@@ -13,38 +13,38 @@
 // RUN: echo '{"scheme": "Q4", "sites": [{"match": "layers.0.o", "weight_observer": "mse"}, {"match": "re:down$", "scheme": "Q3", "method": "absmax"}, {"match": "layers.0.up", "scheme": "W8A16"}]}' > %t/b.json
 // RUN: easyquant-opt %s --equant-recipe=file=%t/b.json | FileCheck %s --check-prefix=RULES
 
-// CHECK: equant.recipe = {activation_basis = "plain", activations = "dynamic", head = "W5A16_ASYM", head_group_size = 64 : i64, ignore = ["skipped"], method = "zeropoint", scheme = "Q4", sites = [
-// CHECK-SAME: {activation_basis = "plain", activations = "dynamic", group_size = 64 : i64, match = "re:^layers\\.([0-2])\\.qkv$", method = "zeropoint", scheme = "W5A16_ASYM", weight_observer = "absmax"},
-// CHECK-SAME: {activation_basis = "plain", activations = "dynamic", group_size = 64 : i64, match = "re:^layers\\.([02])\\.up$", method = "zeropoint", scheme = "W5A16_ASYM", weight_observer = "absmax"},
-// CHECK-SAME: {activation_basis = "plain", activations = "dynamic", group_size = 64 : i64, match = "layers.1.up", method = "zeropoint", scheme = "W4A16_ASYM", weight_observer = "absmax"},
+// CHECK: equant.recipe = {activation_basis = "hadamard", activations = "dynamic", hadamard_block = 512 : i64, head = "W5A8_ASYM", head_group_size = 64 : i64, ignore = ["skipped"], method = "zeropoint", scheme = "Q4", sites = [
+// CHECK-SAME: {activation_basis = "hadamard", activations = "dynamic", group_size = 64 : i64, hadamard_block = 512 : i64, match = "re:^layers\\.([0-2])\\.qkv$", method = "zeropoint", scheme = "W5A8_ASYM", weight_observer = "absmax"},
+// CHECK-SAME: {activation_basis = "hadamard", activations = "dynamic", group_size = 64 : i64, hadamard_block = 512 : i64, match = "re:^layers\\.([02])\\.up$", method = "zeropoint", scheme = "W5A8_ASYM", weight_observer = "absmax"},
+// CHECK-SAME: {activation_basis = "hadamard", activations = "dynamic", group_size = 64 : i64, hadamard_block = 512 : i64, match = "layers.1.up", method = "zeropoint", scheme = "W4A8_ASYM", weight_observer = "absmax"},
 // CHECK-LABEL: func.func private @layer_0(
-// ASYM: weight = <i5, asymmetric, group = 64, scale = f16>>, site = "layers.0.qkv"}
-// ASYM: weight = <i5, asymmetric, group = 64, scale = f16>>, site = "layers.0.o"}
-// ASYM: weight = <i5, asymmetric, group = 64, scale = f16>>, site = "layers.0.up"}
-// ASYM: weight = <i6, asymmetric, group = 64, scale = f16>>, site = "layers.0.down"}
+// ASYM: weight = <i5, asymmetric, group = 64, hadamard = 64, scale = f16>, input = <i8, symmetric, token, dynamic, hadamard = 64>>, site = "layers.0.qkv"}
+// ASYM: weight = <i5, asymmetric, group = 64, hadamard = 64, scale = f16>, input = <i8, symmetric, token, dynamic, hadamard = 64>>, site = "layers.0.o"}
+// ASYM: weight = <i5, asymmetric, group = 64, hadamard = 64, scale = f16>, input = <i8, symmetric, token, dynamic, hadamard = 64>>, site = "layers.0.up"}
+// ASYM: weight = <i6, asymmetric, group = 64, hadamard = 64, scale = f16>, input = <i8, symmetric, token, dynamic, hadamard = 64>>, site = "layers.0.down"}
 // CHECK-LABEL: func.func private @layer_1(
-// ASYM: weight = <i5, asymmetric, group = 64, scale = f16>>, site = "layers.1.qkv"}
-// ASYM: weight = <i5, asymmetric, group = 64, scale = f16>>, site = "layers.1.o"}
-// ASYM: weight = <i4, asymmetric, group = 64, scale = f16>>, site = "layers.1.up"}
-// ASYM: weight = <i5, asymmetric, group = 64, scale = f16>>, site = "layers.1.down"}
+// ASYM: weight = <i5, asymmetric, group = 64, hadamard = 64, scale = f16>, input = <i8, symmetric, token, dynamic, hadamard = 64>>, site = "layers.1.qkv"}
+// ASYM: weight = <i5, asymmetric, group = 64, hadamard = 64, scale = f16>, input = <i8, symmetric, token, dynamic, hadamard = 64>>, site = "layers.1.o"}
+// ASYM: weight = <i4, asymmetric, group = 64, hadamard = 64, scale = f16>, input = <i8, symmetric, token, dynamic, hadamard = 64>>, site = "layers.1.up"}
+// ASYM: weight = <i5, asymmetric, group = 64, hadamard = 64, scale = f16>, input = <i8, symmetric, token, dynamic, hadamard = 64>>, site = "layers.1.down"}
 // CHECK-LABEL: func.func private @layer_2(
-// ASYM: weight = <i6, asymmetric, group = 64, scale = f16>>, site = "layers.2.down"}
+// ASYM: weight = <i6, asymmetric, group = 64, hadamard = 64, scale = f16>, input = <i8, symmetric, token, dynamic, hadamard = 64>>, site = "layers.2.down"}
 // CHECK-LABEL: func.func @forward(
 // CHECK: {site = "skipped"}
-// ASYM: weight = <i5, asymmetric, group = 64, scale = f16>>, site = "lm_head"}
+// ASYM: weight = <i5, asymmetric, group = 64, hadamard = 64, scale = f16>, input = <i8, symmetric, token, dynamic, hadamard = 64>>, site = "lm_head"}
 
-// SYM: head = "W5A16", head_group_size = 64 : i64, ignore = [], method = "absmax", scheme = "Q4"
-// SYM: rule = absmax, weight = <i4, symmetric, group = 64, scale = f16>>, site = "layers.1.up"}
-// SYM: rule = absmax, weight = <i5, symmetric, group = 64, scale = f16>>, site = "lm_head"}
+// SYM: head = "W5A8", head_group_size = 64 : i64, ignore = [], method = "absmax", scheme = "Q4"
+// SYM: rule = absmax, weight = <i4, symmetric, group = 64, hadamard = 64, scale = f16>, input = <i8, symmetric, token, dynamic, hadamard = 64>>, site = "layers.1.up"}
+// SYM: rule = absmax, weight = <i5, symmetric, group = 64, hadamard = 64, scale = f16>, input = <i8, symmetric, token, dynamic, hadamard = 64>>, site = "lm_head"}
 
-// ASKED: weight = <i8, asymmetric, group = 32, scale = f16>>, site = "layers.0.qkv"}
-// ASKED: weight = <i8, asymmetric, channel>>, site = "lm_head"}
+// ASKED: weight = <i8, asymmetric, group = 32, hadamard = 64, scale = f16>, input = <i8, symmetric, token, dynamic, hadamard = 64>>, site = "layers.0.qkv"}
+// ASKED: weight = <i8, asymmetric, channel, hadamard = 64>, input = <i8, symmetric, token, dynamic, hadamard = 64>>, site = "lm_head"}
 
-// RULES: sites = [{{{.*}}match = "layers.0.up"{{.*}}, {{{.*}}match = "layers.0.o", method = "zeropoint", scheme = "W5A16_ASYM", weight_observer = "mse"},
-// RULES: rule = mse, weight = <i5, asymmetric, group = 64, scale = f16>>, site = "layers.0.o"}
+// RULES: sites = [{{{.*}}match = "layers.0.up"{{.*}}, {{{.*}}match = "layers.0.o", method = "zeropoint", scheme = "W5A8_ASYM", weight_observer = "mse"},
+// RULES: rule = mse, weight = <i5, asymmetric, group = 64, hadamard = 64, scale = f16>, input = <i8, symmetric, token, dynamic, hadamard = 64>>, site = "layers.0.o"}
 // RULES: weight = <i8, symmetric, channel>>, site = "layers.0.up"}
-// RULES: rule = absmax, weight = <i5, symmetric, group = 64, scale = f16>>, site = "layers.0.down"}
-// RULES: rule = absmax, weight = <i4, symmetric, group = 64, scale = f16>>, site = "layers.1.down"}
+// RULES: rule = absmax, weight = <i5, symmetric, group = 64, hadamard = 64, scale = f16>, input = <i8, symmetric, token, dynamic, hadamard = 64>>, site = "layers.0.down"}
+// RULES: rule = absmax, weight = <i4, symmetric, group = 64, hadamard = 64, scale = f16>, input = <i8, symmetric, token, dynamic, hadamard = 64>>, site = "layers.1.down"}
 module {
   func.func private @layer_0(%x: tensor<?x64xf32>, %a: tensor<192x64xf32>, %w: tensor<64x64xf32>, %n: tensor<64xf32>,
                              %batch: !lm.batch, %cache: !lm.kv_cache<layers = 3, kv_heads = 4, head_dim = 16>) -> tensor<?x64xf32> {

@@ -111,6 +111,9 @@ static Result<void> checkFixed(const SiteRequest &request, const recipe::Preset 
                    numerics::toString(*preset.scales) + ", found scale type " +
                    request.options[option::scaleType]);
   std::optional<std::string> activations = request.options.get(option::activations);
+  if (request.activations() == "float" && preset.input != recipe::InputCodes::None)
+    return invalid("activations float: scheme " + Twine(request.scheme()) +
+                   " quantizes activations; take one such as W8A16 or W4A16");
   if (request.isOnline() && preset.input != recipe::InputCodes::Int8)
     return invalid("activations " + Twine(request.activations()) +
                    " need int8 activations, but scheme " + request.scheme() +
