@@ -21,13 +21,13 @@
 // RUN: not easyquant-opt %s --equant-absmax --equant-absmax 2>&1 | FileCheck %s --check-prefix=TWICE
 
 // SCHEME: error: unknown scheme 'W7A8'; legal are none, W8A8, W8A16, W6A8, W6A16, W5A8, W5A16, W4A8, W4A16, W3A8, W3A16, W2A8, W2A16, W8A8_ASYM, W8A16_ASYM, W6A8_ASYM, W6A16_ASYM, W5A8_ASYM, W5A16_ASYM, W4A8_ASYM, W4A16_ASYM, W3A8_ASYM, W3A16_ASYM, W2A8_ASYM, W2A16_ASYM, FP8, FP8_DYNAMIC, MXFP4A16, NVFP4, NVFP4A16, NF4A16, IQ4NLA16, T4A16, T3A16, T2A16, NF4A8, IQ4NLA8, T4A8, T3A8, T2A8, Q3, Q4, Q5 and Q6
-// HEAD: error: unknown head 'int4'; legal are int8, float, W8A16, W6A16, W5A16, W4A16, W3A16, W2A16, W8A16_ASYM, W6A16_ASYM, W5A16_ASYM, W4A16_ASYM, W3A16_ASYM, W2A16_ASYM, MXFP4A16, NVFP4A16, NF4A16, IQ4NLA16, T4A16, T3A16 and T2A16
+// HEAD: error: unknown head 'int4'; legal are int8, float, W8A8, W8A16, W6A8, W6A16, W5A8, W5A16, W4A8, W4A16, W3A8, W3A16, W2A8, W2A16, W8A8_ASYM, W8A16_ASYM, W6A8_ASYM, W6A16_ASYM, W5A8_ASYM, W5A16_ASYM, W4A8_ASYM, W4A16_ASYM, W3A8_ASYM, W3A16_ASYM, W2A8_ASYM, W2A16_ASYM, MXFP4A16, NVFP4A16, NF4A16, IQ4NLA16, T4A16, T3A16, T2A16, NF4A8, IQ4NLA8, T4A8, T3A8 and T2A8
 // HEAD-GROUP: error: head-group-size 32 needs a head with a scheme of its own, such as W4A16, but head is int8
 // FLOAT-HEAD: error: head=int8 needs a scheme that quantizes, but scheme is none
 // FLOAT-GROUP: error: group size 64 needs a scheme, but scheme is none
 // ASYMMETRIC: error: scheme W4A16_ASYM has zero points, but absmax chooses none; take method zeropoint
 // NONE-ASYM: error: unknown scheme 'none_ASYM'; legal are
-// ACTIVATIONS: error: unknown activations 'online'; legal are dynamic, static, online-ema and online-window; did you mean 'online-ema'?
+// ACTIVATIONS: error: unknown activations 'online'; legal are dynamic, static, online-ema, online-window and float; did you mean 'online-ema'?
 // OBSERVER: error: unknown weight observer 'ema'; legal are absmax, minmax, percentile, mse, entropy and hessian-diagonal
 // LONELY: error: weight percentile 99 belongs to weight observer percentile
 // PERCENTILE: error: percentile 30: expected one above 50 and at most 100
