@@ -71,6 +71,9 @@ constexpr Format formats[] = {{"w8a8", WeightFormat::I8, true},
                               {"w6a16_zp", WeightFormat::I6, false, ScaleFormat::F16, true},
                               {"w5a16_zp", WeightFormat::I5, false, ScaleFormat::F16, true},
                               {"w4a16_zp", WeightFormat::I4, false, ScaleFormat::F16, true},
+                              {"w6a8_zp", WeightFormat::I6, true, ScaleFormat::F16, true},
+                              {"w5a8_zp", WeightFormat::I5, true, ScaleFormat::F16, true},
+                              {"w4a8_zp", WeightFormat::I4, true, ScaleFormat::F16, true},
                               {"t4a16", WeightFormat::I4, false, ScaleFormat::F16, false, true},
                               {"t3a16", WeightFormat::I3, false, ScaleFormat::F16, false, true},
                               {"t2a16", WeightFormat::I2, false, ScaleFormat::F16, false, true}};
@@ -186,6 +189,9 @@ public:
       if (spec.quantizedInput && spec.numbers.codes == CodeFormat::Table)
         kernel(codesView, scalesView, sumsView, packed, wScalesView, codebook, yView, scratchView,
                t);
+      else if (spec.quantizedInput && spec.zeroPoints)
+        kernel(codesView, scalesView, sumsView, packed, wScalesView, zerosView, yView, scratchView,
+               t);
       else if (spec.quantizedInput)
         kernel(codesView, scalesView, sumsView, packed, wScalesView, yView, scratchView, t);
       else if (spec.numbers.codes == CodeFormat::Table)
@@ -286,7 +292,8 @@ int usage(const char *problem) {
       "easyquant-kernel-bench: %s\nusage: easyquant-kernel-bench [--threads N] [--rounds N] "
       "[--formats "
       "w8a8,w6a8_f16,w5a8_f16,w4a8,w4a8_f16,w4a8_ui6,t4a8,t3a8,f32,w8a16,w6a16_f16,w5a16_f16,"
-      "w4a16,w4a16_f16,w4a16_ui6,w3a16_f16,w2a16_f16,w6a16_zp,w5a16_zp,w4a16_zp,t4a16,t3a16,t2a16] "
+      "w4a16,w4a16_f16,w4a16_ui6,w3a16_f16,w2a16_f16,w6a16_zp,w5a16_zp,w4a16_zp,w6a8_zp,w5a8_zp,"
+      "w4a8_zp,t4a16,t3a16,t2a16] "
       "[--rows 1,16,128,512] [--shapes NxK,...] "
       "[--group-size G] [--isa avx2|avx512vnni] [--json FILE]\n",
       problem);
