@@ -133,7 +133,7 @@ def rounded(out, config, tensors):
 
 
 @pytest.mark.parametrize("name", ["llama 3.1", "olmo2", "smollm3"])
-@pytest.mark.parametrize("options", [["--scheme=W4A8", "--group-size=8"], ["--scheme=Q4"], LKD])
+@pytest.mark.parametrize("options", [["--scheme=W4A8", "--group-size=8"], ["--scheme=Q4", "--activations=float"], LKD])
 def test_schemes_and_methods(artifact, model, calibration, name, options):
     """The program is the model of the weights that the artifact has, and no other one. Which weights these are, other tests say."""
     folder = model(name)
