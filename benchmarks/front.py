@@ -19,6 +19,7 @@ Artifacts and judgements are kept in FOLDER, and the same command goes on from t
 
 import argparse
 import itertools
+import re
 import statistics
 import sys
 import tempfile
@@ -197,6 +198,7 @@ def draw(points: list[Point], text: str, speeds: dict[str, list], file: Path) ->
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_protocol(parser, Path("front"))
+    parser.add_argument("--ours", metavar="REGEX", default="", help="of our artifacts only those whose name matches")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="measurements of each speed (5)")
     args = parser.parse_args()
     check_protocol(args)
@@ -211,7 +213,7 @@ def main() -> None:
     texts = [text.name for text in args.text]
     with tempfile.TemporaryDirectory(dir=args.output, prefix=".scratch-") as scratch:
         bench = FrontBench(args, Path(scratch))
-        points = bench.peer_points() + [bench.our_point(name, options) for name, options in OURS.items()]
+        points = bench.peer_points() + [bench.our_point(name, options) for name, options in OURS.items() if re.search(args.ours, name)]
         bench.peers = bench.peers | {"Q8_0": False}
         speeds = {ONE.name: speeds_of(bench, ONE, tuple(PEERS), args)}
         speeds |= {batch.name: speeds_of(bench, batch, BATCH_PEERS, args) for batch in BATCHES}

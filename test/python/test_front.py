@@ -76,7 +76,7 @@ def test_beside_llama_cpp(front, tmp_path):
     text = tmp_path / TEXT
     text.write_bytes(np.random.default_rng(3).integers(33, 127, 20_000).astype(np.uint8).tobytes())
     command = [sys.executable, BENCHMARKS / "front.py", model, f"--calib={text}", f"--text={text}", f"--output={tmp_path / 'out'}", "--rounds=1",
-               "--nsamples=2", "--seqlen=32", "--context=32", "--windows=2"]  # fmt: skip
+               "--nsamples=2", "--seqlen=32", "--context=32", "--windows=2", "--ours=Q4|W8A8"]  # fmt: skip
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=300)
     assert done.returncode in (0, 1) and "misses" in done.stdout, done.stdout + done.stderr
     found = json.loads((tmp_path / "out" / "front.json").read_text())
