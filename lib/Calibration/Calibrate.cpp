@@ -37,12 +37,15 @@ struct Calibrate : SubgraphPass<calibration::impl::CalibrateBase<Calibrate>> {
 
 private:
   FailureOr<CalibrationTokens> readTokens(const Ranks &ranks);
+  void findBases();
   FailureOr<Stamp> makeStamp(LayerRunner &runner, const Ranks &ranks);
   LogicalResult runStep(LayerRunner &runner, size_t step, HiddenStates &states,
                         std::vector<FoundTensor> &found);
   LogicalResult fail(const Error &error) {
     return emitError(getOperation().getLoc()) << error.message;
   }
+
+  llvm::StringMap<SmallVector<int64_t>> basisOf; ///< of sites that transforms have changed
 };
 
 /// The statistics of the sites of a step, in the order of the observers.
@@ -105,12 +108,22 @@ FailureOr<CalibrationTokens> Calibrate::readTokens(const Ranks &ranks) {
   return std::move(*tokens);
 }
 
-/// A hash of what is computed and observed, wherever the model lies.
+void Calibrate::findBases() {
+  basisOf.clear();
+  getOperation().walk([&](equant::QuantizableOpInterface op) {
+    if (SmallVector<int64_t> steps = equant::columnSteps(op.getWeightOperand().get());
+        !steps.empty())
+      basisOf[op.getSite()] = std::move(steps);
+  });
+}
+
+/// A hash of what is computed and observed, wherever the model lies and whatever is planned for it.
 static std::string programHash(ModuleOp module) {
   OwningOpRef<ModuleOp> copy = module.clone();
-  for (StringRef path :
-       {lm::kSourceAttr, equant::kStatisticsAttr, equant::kWorkAttr, equant::kCalibrationAttr})
-    (*copy)->removeAttr(path);
+  for (StringRef other : {lm::kSourceAttr, equant::kStatisticsAttr, equant::kWorkAttr,
+                          equant::kCalibrationAttr, equant::kRecipeAttr})
+    (*copy)->removeAttr(other);
+  copy->walk([](Operation *op) { op->removeAttr(equant::kPlanAttr); });
   std::string text;
   llvm::raw_string_ostream stream(text);
   copy->print(stream);
@@ -176,6 +189,16 @@ LogicalResult Calibrate::runStep(LayerRunner &runner, size_t step, HiddenStates 
           },
           tensor.values);
     }
+  for (auto &[observation, statistics] : collected->sites)
+    for (const std::string &site : observation.sites)
+      if (auto basis = basisOf.find(site); basis != basisOf.end()) {
+        FoundTensor &kept = found.emplace_back();
+        kept.names.push_back(site + "/basis");
+        kept.shape.push_back(std::ssize(basis->second));
+        kept.dtype = formats::DType::I64;
+        auto bytes = std::as_bytes(std::span<const int64_t>(basis->second));
+        kept.bytes.assign(bytes.begin(), bytes.end());
+      }
   return success();
 }
 
@@ -193,13 +216,14 @@ LogicalResult Calibrate::run() {
   if (failed(runner))
     return failure();
   recordCalibration(module, *tokens);
+  findBases();
   FailureOr<Stamp> stamp = makeStamp(*runner, ranks);
   FailureOr<std::string> work = equant::getWorkFolder(module, workFolder);
   if (failed(stamp) || failed(work))
     return failure();
 
-  fs::path path = statistics.empty() ? fs::path(*work) / "statistics.safetensors"
-                                     : fs::path(statistics.getValue());
+  fs::path path =
+      statistics.empty() ? fs::path(*work) / file.getValue() : fs::path(statistics.getValue());
   module->setAttr(equant::kStatisticsAttr, StringAttr::get(&getContext(), path.string()));
   Result<bool> known =
       ranks.shareFile(path.string(), equant::isIntact(module.getLoc(), path, *stamp));

@@ -127,3 +127,12 @@ Result<std::vector<int64_t>> StatisticsFile::integers(std::string_view name,
                                                       std::span<const int64_t> shape) const {
   return read<int64_t>(name, DType::I64, shape);
 }
+
+Result<std::vector<int64_t>> StatisticsFile::basis(std::string_view site) const {
+  const std::string name = fmt::format("{}/basis", site);
+  const SafetensorsTensor *tensor = file.find(name);
+  if (!tensor)
+    return std::vector<int64_t>();
+  const int64_t steps = tensor->shape.empty() ? 1 : tensor->shape.front();
+  return integers(name, std::span(&steps, 1));
+}

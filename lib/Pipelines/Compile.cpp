@@ -24,6 +24,8 @@
 #include "easyquant/Target/CPU/CPUTarget.h"
 #include "easyquant/Target/Target.h"
 
+#include "llvm/ADT/SetVector.h"
+
 using namespace mlir;
 
 namespace easyquant {
@@ -44,9 +46,10 @@ struct Request {
   std::vector<std::string> methods;   ///< in order
   std::vector<std::string> observers; ///< of static activations
   bool searchesAlpha = false;
-  bool weighsErrors = false; ///< ranges of weights follow from calibration text
-  bool keepsSinks = false;   ///< static ranges leave sinks out
-  bool learnsTables = false; ///< some scheme's table follows from the weights
+  bool weighsErrors = false;  ///< ranges of weights follow from calibration text
+  bool keepsSinks = false;    ///< static ranges leave sinks out
+  bool rotatesRanges = false; ///< static ranges are those of rotated values
+  bool learnsTables = false;  ///< some scheme's table follows from the weights
 };
 
 } // namespace
@@ -74,7 +77,8 @@ static Result<Request> requestOf(const OptionValues &options) {
     return Unexpected(keepsSinks.error());
   return Request{
       asked.request.scheme(), asked.request.method.base, asked.methods(), asked.observers(),
-      asked.searchesAlpha(),  asked.weighsErrors(),      *keepsSinks,     asked.learnsTables()};
+      asked.searchesAlpha(),  asked.weighsErrors(),      *keepsSinks,     asked.rotatesRanges(),
+      asked.learnsTables()};
 }
 
 std::vector<std::string> legalNames(const OptionInfo &option) {
@@ -226,28 +230,54 @@ static std::unique_ptr<Pass> createMethod(StringRef name, const OptionValues &op
   llvm_unreachable("checked names of methods");
 }
 
-/// The passes that gather statistics, where anything reads them.
-static void addCalibration(OpPassManager &pm, const OptionValues &options, const Request &request) {
-  equant::InsertObserversOptions observers;
-  auto add = [&](StringRef name) {
-    if (!name.empty() && !llvm::is_contained(observers.statistics, name))
-      observers.statistics.push_back(name.str());
-  };
-  for (const std::string &method : request.methods)
-    add(recipe::findMethod(method)->statistics);
-  if (request.searchesAlpha && llvm::is_contained(request.methods, "smoothquant"))
-    add("moments");
+using StatisticNames = llvm::SmallSetVector<StringRef, 4>;
+
+/// What static ranges follow from.
+static StatisticNames rangeStatistics(const Request &request) {
+  StatisticNames names;
   for (const std::string &observer : request.observers)
-    add(numerics::findRangeObserver(observer)->statistic);
+    names.insert(numerics::findRangeObserver(observer)->statistic);
   if (request.keepsSinks)
-    add("inliers");
-  if (request.learnsTables && hasText(options))
-    add("moments");
-  if (observers.statistics.empty())
+    names.insert("inliers");
+  return names;
+}
+
+/// The passes that gather these statistics, if there are any, in `file` of the work folder.
+static void addObservation(OpPassManager &pm, const OptionValues &options,
+                           const StatisticNames &names, StringRef file) {
+  if (names.empty())
     return;
+  equant::InsertObserversOptions observers;
+  for (StringRef name : names)
+    observers.statistics.push_back(name.str());
+  auto calibrate = passOptions<calibration::CalibrateOptions>(options);
+  calibrate.file = file.str();
   pm.addPass(equant::createInsertObservers(observers));
-  pm.addPass(calibration::createCalibrate(passOptions<calibration::CalibrateOptions>(options)));
+  pm.addPass(calibration::createCalibrate(calibrate));
   pm.addPass(equant::createAttachCalibration());
+}
+
+/// The passes that gather statistics of the model as it is, where anything reads them.
+static void addCalibration(OpPassManager &pm, const OptionValues &options, const Request &request) {
+  StatisticNames names;
+  for (const std::string &method : request.methods)
+    if (StringRef name = recipe::findMethod(method)->statistics; !name.empty())
+      names.insert(name);
+  if (request.searchesAlpha && llvm::is_contained(request.methods, "smoothquant"))
+    names.insert("moments");
+  if (!request.rotatesRanges)
+    names.insert_range(rangeStatistics(request));
+  if (request.learnsTables && hasText(options))
+    names.insert("moments");
+  addObservation(pm, options, names, "statistics.safetensors");
+}
+
+/// Sites in the basis of their plans. Ranges of rotated values follow from no statistics of plain
+/// ones.
+static void addRotation(OpPassManager &pm, const OptionValues &options, const Request &request) {
+  pm.addPass(equant::createRotate());
+  if (request.rotatesRanges)
+    addObservation(pm, options, rangeStatistics(request), "ranges.safetensors");
 }
 
 /// The pass that decides how each site is quantized.
@@ -284,7 +314,7 @@ void buildQuantizePipeline(OpPassManager &pm, const OptionValues &options) {
   auto firstRounding = llvm::find_if(request.methods, isRounding);
   for (const std::string &name : llvm::make_range(request.methods.begin(), firstRounding))
     pm.addPass(createMethod(name, options));
-  pm.addPass(equant::createRotate());
+  addRotation(pm, options, request);
   if (request.weighsErrors)
     pm.addPass(methods::createChooseRanges(passOptions<methods::ChooseRangesOptions>(options)));
   for (const std::string &name : llvm::make_range(firstRounding, request.methods.end()))

@@ -106,6 +106,12 @@ std::vector<std::string> Recipe::observers() const {
   return names;
 }
 
+bool Recipe::rotatesRanges() const {
+  auto rotates = [](const SiteRequest &site) { return site.isCalibrated() && site.isRotated(); };
+  return rotates(request) ||
+         llvm::any_of(sites, [&](const SiteRule &rule) { return rotates(rule.request); });
+}
+
 Result<bool> Recipe::keepsSinks() const {
   bool anySite = false;
   auto check = [&](const SiteRequest &site) -> Result<void> {

@@ -112,6 +112,11 @@ static constexpr Pipeline kPipelines[] = {
     {"equant-absmax{scheme=W4A8 group-size=8},equant-check-plans{target=gpu}"},
     {"easyquant-write-manifest{output=out}"},
     {"equant-insert-observers,equant-calibrate{tokens=tokens.safetensors work=work threads=1}", 1},
+    {"equant-absmax{scheme=W8A8 activations=static activation-basis=hadamard},equant-rotate,"
+     "equant-insert-observers{statistics=minmax,inliers},equant-calibrate{tokens=tokens."
+     "safetensors "
+     "work=work threads=1 file=ranges.safetensors},equant-attach-calibration,equant-quantize",
+     1},
     {"equant-awq{tokens=tokens.safetensors work=work threads=1 search-samples=1}", 1},
     {"equant-absmax{scheme=W4A16 group-size=8 weight-observer=hessian-diagonal},"
      "equant-choose-ranges{tokens=tokens.safetensors work=work threads=1},equant-quantize",

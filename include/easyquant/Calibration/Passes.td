@@ -24,7 +24,8 @@ def Calibrate : Pass<"equant-calibrate", "::mlir::ModuleOp"> {
     The statistics file, whose path becomes the module attribute `equant.statistics`, is safetensors with tensors
     `<site>/<statistic>` (easyquant/Dialect/Equant/Analysis/StatisticsFile.h) and a stamp as its metadata: hashes of
     model, program, tokens, text and tokenizer, number and length of the samples, seed. It is the same, byte for byte,
-    for any number of threads. A file that is there with the stamp of this run is left as it is.
+    for any number of threads. A file that is there with the stamp of this run is left as it is. A site whose weight has
+    `equant.scale` or `equant.hadamard` on its columns has `<site>/basis`, too: 0 for the one, the block for the other, in their order.
 
     `work` holds a journal: after each layer, its statistics and the hidden states that go into the next one. A run that
     was ended goes on from there, and ends with the same bytes. The journal is removed when the file is whole.
@@ -34,7 +35,8 @@ def Calibrate : Pass<"equant-calibrate", "::mlir::ModuleOp"> {
   let options = [
     TokensFile, WorkFolder, Threads,
     Option<"statistics", "statistics", "std::string", "\"\"",
-           "the file to write; by default statistics.safetensors in the work folder">,
+           "the file to write; by default one of the work folder">,
+    Option<"file", "file", "std::string", "\"statistics.safetensors\"", "its name in the work folder">,
     Option<"samples", "samples", "int64_t", "0", "samples that the tokens file must have at least; 0: any">,
     Option<"length", "length", "int64_t", "0", "tokens that its longest sample must have at least; 0: any">,
     NumberOption<"layerRows", "layer-rows", "int64_t", "512", "tokens that go through a layer at a time">,

@@ -61,6 +61,10 @@ public:
   Result<std::vector<float>> floats(std::string_view name, std::span<const int64_t> shape) const;
   Result<std::vector<int64_t>> integers(std::string_view name,
                                         std::span<const int64_t> shape) const;
+  /// What had been done to the columns of a site's weight when its activations were observed: 0
+  /// where factors scaled them, else the block in which they were rotated. Empty: nothing. Corrupt
+  /// where it is no vector of integers.
+  Result<std::vector<int64_t>> basis(std::string_view site) const;
 
 private:
   template <typename T>

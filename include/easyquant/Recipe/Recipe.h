@@ -66,6 +66,8 @@ struct Recipe {
   std::vector<std::string> methods() const;
   /// The observers of static activations that occur, each once.
   std::vector<std::string> observers() const;
+  /// Are any of their ranges those of rotated values?
+  bool rotatesRanges() const;
   /// Are sinks kept apart from any static range? InvalidArgument where an observer cannot.
   Result<bool> keepsSinks() const;
   /// Is alpha searched for anywhere?

@@ -21,6 +21,26 @@
 // RUN: not easyquant-opt %t/sinks.mlir --equant-quantize=observer=mse 2>&1 | FileCheck %s --check-prefix=TOWERING
 // TOWERING: error: site 'up': observer mse takes sinks for tokens like all others; take observer minmax or absmax, or sinks none
 
+// What was observed behind the factors is no longer divided, and no observer has anything to follow.
+// RUN: %python %S/Inputs/static_inputs.py %t/model.hash %t/behind.safetensors up=16:0 gate=16
+// RUN: sed -e "s|statistics.safetensors|behind.safetensors|" %t/in.mlir > %t/behind.mlir
+// RUN: easyquant-opt %t/behind.mlir --equant-quantize -o %t/minmax.mlir
+// RUN: easyquant-opt %t/behind.mlir --equant-quantize=observer=absmax -o %t/absmax.mlir
+// RUN: %python %S/Inputs/static_inputs.py --check-observed %t/behind.safetensors %t/work/smooth.safetensors %t/minmax.mlir %t/absmax.mlir
+
+// No range follows a rotation, there or back.
+// RUN: sed -e "s|channel>, input = <i8, symmetric, tensor>>, site = \"up\"|channel, hadamard = 16>, input = <i8, symmetric, tensor, hadamard = 16>>, site = \"up\"|" %t/in.mlir > %t/rotated.mlir
+// RUN: not easyquant-opt %t/rotated.mlir --equant-rotate --equant-quantize 2>&1 | FileCheck %s --check-prefix=ROTATED
+// RUN: %python %S/Inputs/static_inputs.py %t/model.hash %t/behind.safetensors up=16:0,16 gate=16
+// RUN: sed -e "s|statistics.safetensors|behind.safetensors|" %t/rotated.mlir | easyquant-opt --equant-rotate --equant-quantize | FileCheck %s --check-prefix=BEHIND
+// RUN: not easyquant-opt %t/behind.mlir --equant-quantize 2>&1 | FileCheck %s --check-prefix=BACK
+// RUN: %python %S/Inputs/static_inputs.py %t/model.hash %t/behind.safetensors up=16:16 gate=16
+// RUN: not easyquant-opt %t/behind.mlir --equant-quantize 2>&1 | FileCheck %s --check-prefix=ORDER
+// ROTATED: error: site 'up': {{.*}}statistics.safetensors: activations were observed as the model has them, and are read scaled, rotated in blocks of 16: run equant-calibrate behind equant-rotate
+// BEHIND: equant.linear {{.*}} input_scheme = #equant.scheme<i8, symmetric, tensor, hadamard = 16>
+// BACK: error: site 'up': {{.*}}behind.safetensors: activations were observed scaled, rotated in blocks of 16, and are read scaled: run
+// ORDER: error: site 'up': {{.*}}behind.safetensors: activations were observed rotated in blocks of 16, and are read scaled: run
+
 // What observers cannot know, and what is not there.
 // RUN: not easyquant-opt %t/in.mlir --equant-quantize=observer=mse 2>&1 | FileCheck %s --check-prefix=SMOOTHED
 // RUN: not easyquant-opt %t/in.mlir --equant-quantize=observer=max 2>&1 | FileCheck %s --check-prefix=OBSERVER

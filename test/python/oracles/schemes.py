@@ -11,8 +11,8 @@
     a table    s = max(max / t_last, min / t_first)    the nearest value, ties to the lower; t = n u of integers n, u a power of two
 
 Weights have one scale per output channel, or per group of neighbouring inputs of a channel (the last group may be short);
-activations have one scale per token, or per group of its columns, taken when the token arrives. Codes stay integers held in floating point, so that a
-product of codes is what integer arithmetic gives as long as it is exactly representable; scales are fp32, of groups fp16.
+activations have one scale per token, or per group of its columns, taken when the token arrives, or one that is given. Codes stay integers held in floating
+point, so that a product of codes is what integer arithmetic gives as long as it is exactly representable; scales are fp32, of groups fp16.
 """
 
 import numpy as np
@@ -113,6 +113,7 @@ class Linear:
     def __init__(self, weight, dtype, weight_bits=None, group_size=0, input_bits=None, rule="absmax", hadamard=0, rotated=False, out_block=0,
                  input_group=0):
         self.dtype, self.input_bits, self.input_group = dtype, input_bits, input_group
+        self.input_scale = None  # for all tokens
         block = block_of(weight.shape[1], hadamard) if weight_bits else 0
         exact = np.asarray(weight, np.float64)
         if block:
@@ -143,7 +144,9 @@ class Linear:
             size = self.input_group or stop - start
             for first in range(start, stop, size):
                 last = min(first + size, stop)
-                scale = absmax_scale(x[:, first:last] if self.input_group else x, self.input_bits)
+                scale = self.input_scale
+                if scale is None:
+                    scale = absmax_scale(x[:, first:last] if self.input_group else x, self.input_bits)
                 codes = codes_of(x[:, first:last], scale, self.input_bits, self.dtype)
                 product = codes @ self.quantized.codes[:, first:last].T
                 total = total + product * weight_scale * scale.astype(self.dtype)
@@ -185,6 +188,19 @@ class Scheme:
     def table(self, weight, dtype):
         """An embedding that is no head is float."""
         return Linear(weight, dtype)
+
+
+class Calibrated(Scheme):
+    """Linears of W8A8 with these scales of activations, in the order in which a model makes them; None: one a token."""
+
+    def __init__(self, scales, hadamard=None):
+        super().__init__(8, 8, 0, 8, hadamard=hadamard)
+        self.scales = iter(scales)
+
+    def linear(self, weight, dtype, **basis):
+        linear = super().linear(weight, dtype, **basis)
+        linear.input_scale = next(self.scales)
+        return linear
 
 
 FLOAT = Scheme()

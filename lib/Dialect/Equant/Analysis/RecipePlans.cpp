@@ -208,10 +208,6 @@ Result<PlanAttr> easyquant::equant::makePlan(MLIRContext *context, const SiteReq
     return invalid("hadamard-block must be a power of two from " + Twine(numerics::kLeastHadamard) +
                    " to " + Twine(numerics::kLargestHadamard) + ", found " + Twine(block));
   weight.hadamard = request.isRotated() ? block : 0;
-  if (weight.hadamard && preset->input != recipe::InputCodes::None && request.isCalibrated())
-    return invalid("activations " + Twine(request.activations()) +
-                   " have scales of the plain basis, in which calibration sees them; take "
-                   "activation-basis plain, or dynamic activations");
   if (weight.scales == numerics::ScaleFormat::UI6 && groupSize == 0)
     return invalid("scale type two-level needs groups, but scheme " + Twine(request.scheme()) +
                    " has a scale for each row; give a group size, or scale type f32");

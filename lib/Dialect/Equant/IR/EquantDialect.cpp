@@ -50,6 +50,18 @@ int64_t easyquant::equant::rotationOf(Value value) {
   return 0;
 }
 
+SmallVector<int64_t> easyquant::equant::columnSteps(Value weight) {
+  SmallVector<int64_t> steps;
+  for (Operation *op = weight.getDefiningOp(); op && op->getNumOperands() > 0;
+       op = op->getOperand(0).getDefiningOp())
+    if (auto scale = dyn_cast<ScaleOp>(op); scale && scale.getAxisAttr().getInt() == 1)
+      steps.push_back(0);
+    else if (auto hadamard = dyn_cast<HadamardOp>(op);
+             hadamard && hadamard.getAxisAttr().getInt() == 1)
+      steps.push_back(hadamard.getBlockAttr().getInt());
+  return llvm::to_vector(llvm::reverse(steps));
+}
+
 StringRef easyquant::equant::embeddingSite(Value table) {
   if (auto hadamard = table.getDefiningOp<HadamardOp>())
     table = hadamard.getInput();

@@ -42,20 +42,45 @@ FailureOr<StaticInputs> StaticInputs::open(ModuleOp module, StaticObserver obser
   return StaticInputs(std::move(*file), std::move(*reader), module, std::move(observer));
 }
 
-/// The vector by which the channels of the activations were divided, as the weight tells; empty if
-/// they were not.
-static Result<std::vector<float>> divisorsOf(const ConstantTensor &weight,
-                                             const ConstantReader &reader) {
+/// For people; `steps` as in columnSteps().
+static std::string describe(ArrayRef<int64_t> steps) {
+  std::string text;
+  for (int64_t block : steps)
+    text += (text.empty() ? "" : ", ") +
+            (block ? fmt::format("rotated in blocks of {}", block) : std::string("scaled"));
+  return text.empty() ? "as the model has them" : text;
+}
+
+/// The vector by which the channels of the activations were divided since they were observed, as
+/// the weight tells; empty if they were not.
+Result<std::vector<float>> StaticInputs::divisorsOf(StringRef site,
+                                                    const ConstantTensor &weight) const {
+  Result<std::vector<int64_t>> observed = file.basis(site.str());
+  if (!observed)
+    return Unexpected(observed.error());
+  SmallVector<const ConstantStep *> steps;
+  SmallVector<int64_t> read;
+  for (const ConstantStep &step : weight.steps)
+    if (step.axis == 1) {
+      steps.push_back(&step);
+      read.push_back(step.block);
+    }
+  const ArrayRef<int64_t> seen(*observed),
+      since = ArrayRef(read).drop_front(std::min(seen.size(), read.size()));
+  if (!ArrayRef(read).take_front(seen.size()).equals(seen) ||
+      llvm::any_of(since, [](int64_t block) { return block != 0; }))
+    return makeError(ErrorCode::InvalidArgument,
+                     "{}: activations were observed {}, and are read {}: run equant-calibrate "
+                     "behind equant-rotate",
+                     file.path().string(), describe(seen), describe(read));
   std::vector<float> divisors;
-  for (const ConstantStep &step : weight.steps) {
-    if (step.block || step.axis != 1)
-      continue;
+  for (const ConstantStep *step : ArrayRef(steps).drop_front(seen.size())) {
     std::vector<float> factor(weight.columns());
-    if (auto done = reader.readRows(step.factor, 0, factor.size(), factor); !done)
+    if (auto done = reader.readRows(step->factor, 0, factor.size(), factor); !done)
       return Unexpected(done.error());
     divisors.resize(factor.size(), 1.0f);
     for (size_t j = 0; j < factor.size(); ++j)
-      divisors[j] = step.divide ? divisors[j] / factor[j] : divisors[j] * factor[j];
+      divisors[j] = step->divide ? divisors[j] / factor[j] : divisors[j] * factor[j];
   }
   return divisors;
 }
@@ -135,7 +160,7 @@ Result<SliceParams> StaticInputs::choose(QuantizableOpInterface op, PlanAttr pla
       constants.match(op.getLoc(), site, op.getWeightOperand().get());
   if (failed(weight))
     return makeError(ErrorCode::Unsupported, "site '{}': its weight is no constant", site);
-  Result<std::vector<float>> divisors = divisorsOf(*weight, reader);
+  Result<std::vector<float>> divisors = divisorsOf(site, *weight);
   if (!divisors)
     return named(divisors.error());
   auto own = dyn_cast_or_null<StringAttr>(plan.option(recipe::option::observer.info().key));

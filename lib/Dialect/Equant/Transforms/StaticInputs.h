@@ -35,11 +35,12 @@ public:
 
   /// Scale and zero point of the activations of `op`, whose plan has a static scheme per tensor.
   ///
-  /// Statistics are of the activations before equivalence transforms. Such a transform divides
-  /// channel j of the activations by what it multiplies column j of the weight with, so that minmax
-  /// and absmax, which are kept per channel, follow it; the other observers know the tensor as a
-  /// whole and cannot (Unsupported). Also NotFound (what was not gathered, and how to gather it),
-  /// InvalidArgument (an unknown observer) and Corrupt; each names the site.
+  /// The file says which transforms had been there when the activations were observed. One that
+  /// came after divides channel j of the activations by what it multiplies column j of the weight
+  /// with, so that minmax and absmax, which are kept per channel, follow it; the other observers
+  /// know the tensor as a whole and cannot (Unsupported), and no range follows a rotation. Also
+  /// NotFound (what was not gathered, and how to gather it), InvalidArgument (an unknown observer)
+  /// and Corrupt; each names the site.
   Result<numerics::SliceParams> choose(QuantizableOpInterface op, PlanAttr plan) const;
 
 private:
@@ -48,6 +49,7 @@ private:
       : file(std::move(file)), reader(std::move(reader)), constants(module),
         preset(std::move(preset)) {}
 
+  Result<std::vector<float>> divisorsOf(llvm::StringRef site, const ConstantTensor &weight) const;
   Result<numerics::SliceParams> fromExtrema(llvm::StringRef site, llvm::StringRef observer,
                                             const numerics::Scheme &scheme,
                                             const std::vector<float> &divisors) const;

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Statistics of made-up activations, and static scales that follow from them.
 
-    static_inputs.py HASH FILE SITE=CHANNELS ...       of the model with the checksum in the file HASH
+    static_inputs.py HASH FILE SITE=CHANNELS ...       of the model with the checksum in the file HASH; SITE=CHANNELS:0,16 are observed
+                                                       behind a factor and a rotation in blocks of 16
     static_inputs.py --check FILE SMOOTH MINMAX ABSMAX the IR that quantize-static.mlir made with either observer
     static_inputs.py --check-inliers ...               the same, of plans that keep sinks apart
+    static_inputs.py --check-observed ...              the same, of statistics behind the factor
 """
 
 import re
@@ -19,6 +21,9 @@ def write(checksum, path, *sites):
     tensors = {}
     for argument in sites:
         site, _, channels = argument.partition("=")
+        channels, _, basis = channels.partition(":")
+        if basis:
+            tensors[f"{site}/basis"] = np.array(basis.split(","), np.int64)
         x = np.random.default_rng(zlib.crc32(site.encode())).normal(0.3, 1, (50, int(channels))).astype(np.float32)
         tensors[f"{site}/minmax"] = np.stack([x.min(axis=0), x.max(axis=0)])
         tensors[f"{site}/absmax"] = np.abs(x).max(axis=0)
@@ -30,8 +35,8 @@ def write(checksum, path, *sites):
     save_file(tensors, path, stamp)
 
 
-def check(file, smooth, minmax, absmax, extrema="minmax"):
-    statistics, s = load_file(file), load_file(smooth)["smooth"]
+def check(file, smooth, minmax, absmax, extrema="minmax", divided=True):
+    statistics, s = load_file(file), load_file(smooth)["smooth"] if divided else 1
     up_low, up_high = statistics[f"up/{extrema}"] / s
     low, high = statistics[f"gate/{extrema}"]
     largest = max(-low.min(), high.max())
@@ -51,5 +56,7 @@ if __name__ == "__main__":
         check(*sys.argv[2:])
     elif sys.argv[1] == "--check-inliers":
         check(*sys.argv[2:], extrema="inliers")
+    elif sys.argv[1] == "--check-observed":
+        check(*sys.argv[2:], divided=False)
     else:
         write(*sys.argv[1:])

@@ -87,6 +87,9 @@ PlanAttr getPlan(lm::EmbeddingOp op);
 
 /// The block of columns in which equant.hadamard rotates the value; 0: it is in the plain basis.
 int64_t rotationOf(mlir::Value value);
+/// What has been done to the columns of a weight, and so to the activations that it is multiplied
+/// with, in this order: 0 where factors scale them, else the block in which they are rotated.
+llvm::SmallVector<int64_t> columnSteps(mlir::Value weight);
 
 /// The site of an embedding whose table this is: the global's name without ".weight"; "embedding"
 /// where it is no global.

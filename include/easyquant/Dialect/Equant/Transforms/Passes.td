@@ -56,8 +56,8 @@ def Quantize : Pass<"equant-quantize", "::mlir::ModuleOp"> {
 
     A site whose plan asks for static activations gets `input_scale`, and `input_zero_point` where they are asymmetric, by the
     observer from the statistics file that the module attribute `equant.statistics` names. Where an equivalence transform has
-    scaled the columns of the weight since, minmax and absmax follow it channel by channel; the others cannot, which is an
-    error.
+    scaled the columns of the weight since they were observed, minmax and absmax follow it channel by channel; the others cannot,
+    which is an error, and no range follows `equant-rotate`.
 
     A site that cannot be quantized as planned, because an int32 accumulator might overflow, stays float and is listed with
     the reason in the module attribute `equant.fallbacks`; more than `max-fallback` of them are an error.
