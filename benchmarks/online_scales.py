@@ -26,9 +26,10 @@ from easyquant import _runtime
 from easyquant.runtime.artifact import Artifact
 from easyquant.text.tokenizer import load_tokenizer
 
+NONE, KEEP = ("--sinks=none",), ("--sinks=keep",)
 KINDS = {
-    "static": (), "static, sinks apart": ("--sinks=keep",), "dynamic": (), "online-ema": (), "online-ema, sinks apart": ("--sinks=keep",),
-    "online-window": (), "online-window, sinks apart": ("--sinks=keep",),
+    "static": NONE, "static, sinks apart": KEEP, "dynamic": (), "online-ema": NONE, "online-ema, sinks apart": KEEP,
+    "online-window": NONE, "online-window, sinks apart": KEEP,
 }  # fmt: skip
 
 

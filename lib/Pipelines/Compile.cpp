@@ -132,6 +132,12 @@ static bool hasText(const OptionValues &options) {
 void takeCalibratedDefaults(OptionValues &options) {
   if (options.has(option::recipe) || !hasText(options))
     return;
+  // Ranks do not find together which tokens leave a range that is not around 0.
+  if (Result<recipe::MethodExpression> method =
+          recipe::parseMethod(options[option::method], options[option::scheme]);
+      method && method->base == "zeropoint" && options[option::tensorParallel] > 1 &&
+      options[option::activations] == "static" && !options.has(option::sinks))
+    options.set(option::sinks, std::string("none"));
   const bool isMix = recipe::findMix(options[option::scheme]);
   if (isMix && !options.has(option::method))
     options.set(option::method, recipe::calibratedMethod(options[option::scheme]).str());
@@ -283,7 +289,9 @@ static void addRotation(OpPassManager &pm, const OptionValues &options, const Re
 /// The pass that decides how each site is quantized.
 static void addPlan(OpPassManager &pm, const OptionValues &options) {
   if (options.has(option::recipe)) {
-    pm.addPass(equant::createApplyRecipe({.file = options[option::recipe]}));
+    auto apply = passOptions<equant::ApplyRecipeOptions>(options);
+    apply.file = options[option::recipe];
+    pm.addPass(equant::createApplyRecipe(apply));
   } else {
     recipe::MethodExpression method =
         *recipe::parseMethod(options[option::method], options[option::scheme]);

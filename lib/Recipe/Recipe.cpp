@@ -36,13 +36,26 @@ std::string SiteRequest::activations() const {
   return options.get(option::activations).value_or("dynamic");
 }
 
+/// Are activations codes of int8, at some sites of a mix?
+static bool hasInt8Activations(const SiteRequest &request) {
+  if (findMix(request.scheme()))
+    return request.activations() != "float";
+  std::optional<Preset> preset = findPreset(request.scheme());
+  return preset && preset->input == InputCodes::Int8;
+}
+
 bool SiteRequest::isRotated() const {
   if (auto asked = options.get(option::activationBasis))
     return *asked == "hadamard";
-  if (findMix(scheme()))
-    return activations() == "dynamic";
-  std::optional<Preset> preset = findPreset(scheme());
-  return preset && preset->input == InputCodes::Int8 && !isCalibrated();
+  return hasInt8Activations(*this);
+}
+
+bool SiteRequest::keepsSinks(std::string_view observer) const {
+  if (auto asked = options.get(option::sinks))
+    return *asked == "keep";
+  const numerics::RangeObserver *how =
+      numerics::findRangeObserver(options.get(option::observer).value_or(std::string(observer)));
+  return hasInt8Activations(*this) && isCalibrated() && how && how->isOfChannels;
 }
 
 SiteRequest recipe::headRequest(const SiteRequest &request) {
@@ -112,10 +125,20 @@ bool Recipe::rotatesRanges() const {
          llvm::any_of(sites, [&](const SiteRule &rule) { return rotates(rule.request); });
 }
 
+void Recipe::settleSinks() {
+  auto settle = [&](SiteRequest &site) {
+    if (site.keepsSinks(options[option::observer]))
+      site.options.set(option::sinks, std::string("keep"));
+  };
+  settle(request);
+  for (SiteRule &rule : sites)
+    settle(rule.request);
+}
+
 Result<bool> Recipe::keepsSinks() const {
   bool anySite = false;
   auto check = [&](const SiteRequest &site) -> Result<void> {
-    if (!site.isCalibrated() || site.options[option::sinks] != "keep")
+    if (!site.isCalibrated() || !site.keepsSinks(options[option::observer]))
       return {};
     anySite = true;
     std::string own = site.options.get(option::observer).value_or(options[option::observer]);

@@ -35,8 +35,9 @@ DEPENDENT = {
     "head-group-size": ("128 below 8 bits", {"own-head": "128"}),
     "scale-type": ("f16 of groups, f32 of rows", {"plain": "f32", "asymmetric": "f16", "composed": "f16"}),
     "activations": ("dynamic but for FP8 and NVFP4", {"plain": "dynamic", "asymmetric": "dynamic", "float": "dynamic"}),
-    "activation-basis": ("hadamard where activations are int8 with dynamic scales, else plain",
+    "activation-basis": ("hadamard where activations are int8, else plain",
                          {"plain": "hadamard", "asymmetric": "plain", "float": "plain", "composed": "hadamard"}),
+    "sinks": ("keep where static or online activations are int8 by observer minmax or absmax, else none", {"plain": "none", "asymmetric": "none"}),
     # Without text here; with it, test_methods.py.
     "weight-observer": ("absmax; hessian-diagonal where calibration text is given and weights are in groups or activations float",
                         {"plain": "absmax", "asymmetric": "absmax"}),
@@ -148,8 +149,6 @@ def test_what_is_given_reaches_a_pass(expanded):
             free = [BASES["percentile" if name.endswith("-percentile") else "plain" if name in ("kv-cache", "kv-scheme") else "composed"]]
         if name == "mixed":
             free = [BASES["distilled"]]  # refused elsewhere
-        if name == "sinks":
-            free, other = [BASES["composed"]], "--sinks=keep"  # refused elsewhere
         assert any(expanded(*base, other) != expanded(*base) for base in free), other
 
 
@@ -205,8 +204,8 @@ COMPOSITIONS = {
     "signround": ("--scheme=W5A16", "--method=awq+signround", "--steps=6"),
     "two-level": ("--scheme=W6A8", "--group-size=16", "--scale-type=two-level"),
     "observer": ("--scheme=W8A8", "--activations=static", "--observer=percentile", "--observer-percentile=99"),
-    "sinks": ("--scheme=W8A8_ASYM", "--activations=static", "--sinks=keep"),
-    "online sinks": ("--scheme=W8A8", "--activations=online-ema", "--sinks=keep"),
+    "sinks": ("--scheme=W8A8_ASYM", "--activations=static", "--sinks=keep"), "no sinks": ("--scheme=W8A8", "--activations=static", "--sinks=none"),
+    "online sinks": ("--scheme=W8A8", "--activations=online-ema"), "static in the plain basis": ("--scheme=W8A8", "--activations=static", "--activation-basis=plain"),
 }  # fmt: skip
 
 

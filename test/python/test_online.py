@@ -17,7 +17,7 @@ VOCAB, CONTEXT, TOKENS = 97, 330, 8
 PROGRESS = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 HEADER = 40  # of a saved state: what it is, and whose
 KINDS = {
-    "ema": ("--activations=online-ema",), "window": ("--activations=online-window", "--online-window=3"),
+    "ema": ("--activations=online-ema", "--sinks=none"), "window": ("--activations=online-window", "--online-window=3", "--sinks=none"),
     "sinks": ("--activations=online-ema", "--sinks=keep"),
 }  # fmt: skip
 

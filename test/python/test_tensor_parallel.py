@@ -98,7 +98,7 @@ def test_groups_of_activations_lie_within_a_rank(workspace, tmp_path):
 ONLINE = ["--activations=online-window", "--online-window=3", "--online-tokens=8"]
 
 
-@pytest.mark.parametrize("options", [["--activations=static"], ["--activations=online-ema", "--online-tokens=8"], ONLINE, [*ONLINE, "--sinks=keep"]])
+@pytest.mark.parametrize("options", [["--activations=static"], ["--activations=online-ema", "--online-tokens=8"], ONLINE, [*ONLINE, "--sinks=none"]])
 def test_calibrated_scales_give_the_bits_of_one_rank(model, workspace, tmp_path, calibration, options):
     options = ["--scheme=W8A8", *options, calibration]
     expected = logits_of(1, artifact(model, workspace, 1, *options), tmp_path)
@@ -122,6 +122,8 @@ def test_sinks_of_rows_that_ranks_share(model, workspace, tmp_path):
     assert [call["columns"] for call in calls if call["reduction"] == "max"] == [1] * 4  # before o_proj and down_proj of two layers
     refused = run_tool("easyquant-compile", model, "-o", tmp_path / "out", "--tensor-parallel=2", "--scheme=W8A8_ASYM", *keep[1:])
     assert_refused(refused, "sinks apart in a range that is not around 0", "symmetric activations or --sinks none")
+    default = compile_model(model, tmp_path / "out", ISA, "--tensor-parallel=2", "--scheme=W8A8_ASYM", "--activations=static", f"--tokens={file}")
+    assert {site["input"].get("sinks") for site in json.loads((default / "manifest.json").read_text())["sites"]} == {None}
 
 
 STATE_ON_RANKS = """
@@ -155,7 +157,7 @@ def test_ranks_share_the_state_of_a_sequence(model, workspace, calibration):
 
 
 def test_the_extrema_of_all_sites_are_one_collective(model, workspace, calibration):
-    folder = artifact(model, workspace, 2, "--scheme=W8A8", *ONLINE, calibration)
+    folder = artifact(model, workspace, 2, "--scheme=W8A8", *ONLINE, "--sinks=none", calibration)
     manifest = json.loads((folder / "manifest.json").read_text())
     calls = [(c["reduction"], c["columns"]) for c in manifest["program"]["tensor_parallel"]["collectives"] if c["reduction"] == "max"]
     # Behind the last layer's attention scales are per token: those of its o_proj and down_proj have a call each.

@@ -36,7 +36,7 @@ def Calibrate : Pass<"equant-calibrate", "::mlir::ModuleOp"> {
     TokensFile, WorkFolder, Threads,
     Option<"statistics", "statistics", "std::string", "\"\"",
            "the file to write; by default one of the work folder">,
-    Option<"file", "file", "std::string", "\"statistics.safetensors\"", "its name in the work folder">,
+    TextOption<"file", "file", "statistics.safetensors", "its name there">,
     Option<"samples", "samples", "int64_t", "0", "samples that the tokens file must have at least; 0: any">,
     Option<"length", "length", "int64_t", "0", "tokens that its longest sample must have at least; 0: any">,
     NumberOption<"layerRows", "layer-rows", "int64_t", "512", "tokens that go through a layer at a time">,

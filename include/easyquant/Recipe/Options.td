@@ -131,7 +131,7 @@ let group = "Quantization" in {
     def ActivationBasis : TableOption<"activationBasis", Choice, "activation-basis", "",
                                       "basis in which linears read activations: hadamard rotates blocks of columns, so that a few large ones do not take all codes"> {
       let choices = ["plain", "hadamard"];
-      let defaultWords = "hadamard where activations are int8 with dynamic scales, else plain";
+      let defaultWords = "hadamard where activations are int8, else plain";
       let value = "BASIS";
     }
     def HadamardBlock : TableOption<"hadamardBlock", Integer, "hadamard-block", "512",
@@ -182,9 +182,10 @@ let group = "Quantization" in {
     let owner = "static";
     let value = "P";
   }
-  def Sinks : TableOption<"sinks", Choice, "sinks", "none",
+  def Sinks : TableOption<"sinks", Choice, "sinks", "",
                           "tokens that tower above the others, as attention sinks do: keep leaves them out of static ranges and gives them scales of their own"> {
     let choices = ["none", "keep"];
+    let defaultWords = "keep where static or online activations are int8 by observer minmax or absmax, else none";
     let owner = "static";
     let planned = 1;
     let perSite = 1;

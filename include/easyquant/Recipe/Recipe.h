@@ -37,8 +37,11 @@ struct SiteRequest {
   bool isCalibrated() const { return isStatic() || isOnline(); }
   bool isStatic() const { return activations() == "static"; }
   bool isOnline() const { return activations().starts_with("online"); }
-  /// Are rows rotated? By default where int8 activations have dynamic scales.
+  /// Are rows rotated? By default where activations are int8.
   bool isRotated() const;
+  /// Do tokens that tower above the others stay out of the range of all? By default wherever they
+  /// can: int8 by an observer of channels, which is the site's own or `observer`.
+  bool keepsSinks(std::string_view observer) const;
 };
 
 /// The request for the output head, which no method touches. By the option head of the recipe:
@@ -68,6 +71,8 @@ struct Recipe {
   std::vector<std::string> observers() const;
   /// Are any of their ranges those of rotated values?
   bool rotatesRanges() const;
+  /// Notes at each request that keeps sinks by default that it does.
+  void settleSinks();
   /// Are sinks kept apart from any static range? InvalidArgument where an observer cannot.
   Result<bool> keepsSinks() const;
   /// Is alpha searched for anywhere?

@@ -1,5 +1,5 @@
 // RUN: rm -rf %t && mkdir %t
-// RUN: echo '{"method": "gptq", "scheme": "W4A16", "head": "float", "ignore": ["skipped"], "sites": [{"match": "re:down$", "scheme": "W8A8", "method": "zeropoint", "activations": "static", "sinks": "keep"}, {"match": "layers.0.up", "weight_observer": "percentile", "weight_percentile": 99, "group_size": 8}, {"match": "layers.1.up", "scheme": "none"}, {"match": "layers.1.out", "method": "smoothquant+gptq", "scheme": "W8A8", "activations": "static", "alpha": 0.725, "act_order": true, "damping": 0.05, "observer": "percentile"}]}' > %t/a.json
+// RUN: echo '{"method": "gptq", "scheme": "W4A16", "head": "float", "ignore": ["skipped"], "sites": [{"match": "re:down$", "scheme": "W8A8", "method": "zeropoint", "activations": "static", "activation_basis": "plain"}, {"match": "layers.0.up", "weight_observer": "percentile", "weight_percentile": 99, "group_size": 8}, {"match": "layers.1.up", "scheme": "none"}, {"match": "layers.1.out", "method": "smoothquant+gptq", "scheme": "W8A8", "activations": "static", "activation_basis": "plain", "alpha": 0.725, "act_order": true, "damping": 0.05, "observer": "percentile"}]}' > %t/a.json
 // RUN: easyquant-opt %s --equant-recipe=file=%t/a.json -o %t/out.mlir
 // RUN: FileCheck %s < %t/out.mlir
 

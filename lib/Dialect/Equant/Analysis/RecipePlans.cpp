@@ -280,8 +280,7 @@ static void describe(Builder &builder, const SiteRequest &request, bool ofRule,
       if (request.options[option::mixed])
         fields.set(key, builder.getBoolAttr(true));
     } else if (&option == &option::sinks.info()) {
-      if (request.isCalibrated() &&
-          request.options[option::sinks] != option::sinks.info().ownDefault)
+      if (request.isCalibrated() && request.options.has(option::sinks))
         fields.set(key, builder.getStringAttr(request.options[option::sinks]));
     } else if (&option == &option::activationBasis.info()) {
       fields.set(key, builder.getStringAttr(request.isRotated() ? "hadamard" : "plain"));

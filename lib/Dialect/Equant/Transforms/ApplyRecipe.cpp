@@ -27,7 +27,10 @@ struct ApplyRecipe : equant::impl::ApplyRecipeBase<ApplyRecipe> {
       emitError(getOperation().getLoc()) << "option file is missing: the recipe to read";
       return signalPassFailure();
     }
-    if (failed(planSites(getOperation(), getArgument(), recipe::readRecipe(file), requireSites)))
+    Result<recipe::Recipe> recipe = recipe::readRecipe(file);
+    if (recipe && observer.getValue() != recipe::option::observer.info().ownDefault)
+      recipe->options.set(recipe::option::observer, observer.getValue()); // that of a command line
+    if (failed(planSites(getOperation(), getArgument(), std::move(recipe), requireSites)))
       signalPassFailure();
   }
 };

@@ -286,6 +286,7 @@ LogicalResult SitePlanner::planEmbedding(lm::EmbeddingOp op) {
 LogicalResult SitePlanner::run(StringRef pass, bool requireSites) {
   if (module->hasAttr(kRecipeAttr))
     return onModule() << "module is quantized already: it has " << kRecipeAttr;
+  recipe.settleSinks();
   // What is wrong with the options is said once, not for every site.
   if (failed(checkMix()))
     return failure();
@@ -298,6 +299,7 @@ LogicalResult SitePlanner::run(StringRef pass, bool requireSites) {
       failed(matchRules()))
     return failure();
   expandMixes(*ignored, *targeted);
+  recipe.settleSinks();
 
   if (ops.empty())
     return reportNothingToDo(module, pass, "a quantizable op", requireSites);

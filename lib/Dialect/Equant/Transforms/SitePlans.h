@@ -49,6 +49,9 @@ private:
       return Unexpected(method.error());
     recipe.request.method = *method;
     recipe::OptionValues &values = recipe.request.options = this->optionValues();
+    // It is of all sites, as in a recipe.
+    recipe.options.set(option::observer, values[option::observer]);
+    values.reset(option::observer);
     // Without a range by percentile, its default says nothing.
     if (values[option::weightObserver] != "percentile" &&
         values[option::weightPercentile] == recipe::OptionValues()[option::weightPercentile])

@@ -19,7 +19,7 @@ class PlanPass<string flag> : Pass<flag, "::mlir::ModuleOp"> {
 
 /// What all of them but `equant-recipe` take.
 defvar PlanOptions = [
-  Scheme, GroupSize, ScaleType, Activations, ActivationGroupSize, ActivationBasis, HadamardBlock, Sinks, WeightObserver, WeightPercentile, Head, HeadGroupSize,
+  Scheme, GroupSize, ScaleType, Activations, ActivationGroupSize, ActivationBasis, HadamardBlock, Sinks, Observer, WeightObserver, WeightPercentile, Head, HeadGroupSize,
   Ignore, Targets,
   ListOption<"methods", "methods", "std::string",
              "names of the methods that later passes apply at the planned sites, in order">,
@@ -115,7 +115,7 @@ def ApplyRecipe : PlanPass<"equant-recipe"> {
 
     A rule that names no site, two rules for one site, an unknown key and a value of the wrong type are errors.
   }];
-  let options = [Option<"file", "file", "std::string", "\"\"", "the recipe">] # MethodOptions;
+  let options = [Option<"file", "file", "std::string", "\"\"", "the recipe">, Observer] # MethodOptions;
 }
 
 def CheckPlans : Pass<"equant-check-plans", "::mlir::ModuleOp"> {
