@@ -35,6 +35,26 @@ struct OwnScale {
   mlir::Value scale, inverse;
 };
 
+/// Scale and zero point of a group of a row by its own extrema: the greatest of x, and of -x.
+struct OwnRange {
+  OwnRange(ArithmeticBuilder &b, mlir::Value greatest, mlir::Value greatestNegated) {
+    auto half = [&](mlir::Value end) { return b.mulf(end, b.constant(b.f32(), 0.5)); };
+    mlir::Value zero32 = b.constant(b.f32(), 0.0);
+    mlir::Value up = b.larger(greatest, zero32), down = b.larger(greatestNegated, zero32);
+    mlir::Value range = b.addf(half(up), half(down));
+    mlir::Value tiny =
+        b.compare(mlir::arith::CmpFPredicate::OLT, range, b.constant(b.f32(), 0x1p-119));
+    mlir::Value limit = b.constant(b.f32(), 127.5);
+    scale = b.select(tiny, b.constant(b.f32(), 1.0), b.divf(range, limit));
+    inverse = b.select(tiny, zero32, b.divf(limit, range));
+    mlir::Value point = b.subf(b.mulf(down, inverse), b.constant(b.f32(), 128.0));
+    // Rounded as codes are, of which it is one; a group of zeros has 0.
+    zeroPoint = b.select(tiny, zero32, point);
+  }
+  mlir::Value scale, inverse;
+  mlir::Value zeroPoint; ///< before it is rounded, an f32
+};
+
 /// What codes in a given range are made of.
 struct StaticParams {
   StaticParams(ArithmeticBuilder &b, numerics::CodeRange range, mlir::Value scale)

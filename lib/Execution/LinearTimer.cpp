@@ -73,7 +73,8 @@ static LinearModule buildLinear(Location loc, RankedTensorType weight, equant::S
       (*targets::findFamily(cpu::kFamily))->layoutFor(scheme, targets::Readers::of(input));
   const bool isAsymmetric = input && !input.getSymmetric();
 
-  auto type = equant::WeightType::get(rows, columns, scheme, layout, /*sums=*/isAsymmetric);
+  auto type = equant::WeightType::get(rows, columns, scheme, layout,
+                                      /*sums=*/input && input.readsWeightSums());
   SmallVector<int64_t> offsets;
   for (const auto &[part, tensor] : type.getParts()) {
     offsets.push_back(result.weightBytes);

@@ -220,7 +220,7 @@ LogicalResult CPULauncher::linear(LaunchBuilder &b, const KernelOps &kernel,
   auto parts = llvm::to_vector(ArrayRef(kWeightParts));
   if (spec.sums)
     parts = {WeightTensor::Codes, WeightTensor::ZeroPoints};
-  if (spec.inputZeroPoints)
+  if (spec.inputZeroPoints && !spec.inputGroup)
     parts.push_back(WeightTensor::Sums);
   if (failed(arguments.setWeight(op.getWeight(), parts)) ||
       failed(arguments.setWeight("bias", op.getBias())))

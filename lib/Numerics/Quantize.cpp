@@ -196,7 +196,22 @@ Result<QuantizedTokens> quantizeTokens(ConstMatrix x, int64_t groupSize) {
   return q;
 }
 
-Result<QuantizedTokens> quantizeTokensInGroups(ConstMatrix x, int64_t tokenGroup) {
+/// Group g of row i by definition 5, asymmetric, its codes being zeros before.
+static void quantizeGroup(ConstMatrix x, int64_t i, int64_t g, ColumnRange columns,
+                          QuantizedTokens &q) {
+  auto [min, max] = extremesOf(x.row(i) + columns.begin, columns.count);
+  const float up = std::max(max, 0.0f), down = std::max(-min, 0.0f);
+  const float half = up * 0.5f + down * 0.5f;
+  if (half < kMinAbsMax)
+    return;
+  const float inverse = 127.5f / half;
+  const auto zeroPoint = roundClamped(down * inverse - 128.0f, -128.0f, 127.0f);
+  q.scales[q.paramsAt(i, g)] = half / 127.5f;
+  q.zeroPoints[q.paramsAt(i, g)] = zeroPoint;
+  quantizeColumns(x.row(i), i, columns, inverse, zeroPoint, codeRange(8, /*symmetric=*/false), q);
+}
+
+Result<QuantizedTokens> quantizeTokensInGroups(ConstMatrix x, int64_t tokenGroup, bool symmetric) {
   if (!isTokenGroup(tokenGroup))
     return makeError(ErrorCode::InvalidArgument,
                      "tokens in groups of {} columns: expected 32, 64 or 128", tokenGroup);
@@ -205,12 +220,17 @@ Result<QuantizedTokens> quantizeTokensInGroups(ConstMatrix x, int64_t tokenGroup
     return q;
   q->tokenGroup = tokenGroup;
   q->scales.assign(q->rows * q->groups, 1.0f);
+  q->zeroPoints.assign(symmetric ? 0 : q->rows * q->groups, 0);
   for (int64_t i = 0; i < x.rows; ++i) {
     for (int64_t g = 0; g < q->groups; ++g) {
       ColumnRange columns = groupColumns(g, tokenGroup, x.columns);
       int32_t bits = absMaxBits(x.row(i) + columns.begin, columns.count);
       if (bits >= kInfinityBits)
         return notFiniteError(x.row(i), x.columns, i);
+      if (!symmetric) {
+        quantizeGroup(x, i, g, columns, *q);
+        continue;
+      }
       float absMax = std::bit_cast<float>(bits);
       q->scales[i * q->groups + g] = scaleFromAbsMax(absMax, 127);
       if (absMax >= kMinAbsMax)
@@ -226,11 +246,12 @@ Result<QuantizedTokens> quantizeTokens(ConstMatrix x, const Scheme &scheme, int6
   if (auto ok = checkScheme(scheme); !ok)
     return Unexpected(ok.error());
   if (!scheme.isInteger() || scheme.bits != 8 || scheme.granularity != Granularity::Token ||
-      !scheme.symmetric)
+      (!scheme.symmetric && !scheme.groupSize))
     return makeError(ErrorCode::InvalidArgument,
-                     "dynamic activations as {}: expected int8 symmetric, per token",
+                     "dynamic activations as {}: expected int8 symmetric, per token, or per token "
+                     "in groups",
                      toString(scheme));
-  return scheme.groupSize ? quantizeTokensInGroups(x, scheme.groupSize)
+  return scheme.groupSize ? quantizeTokensInGroups(x, scheme.groupSize, scheme.symmetric)
                           : quantizeTokens(x, groupSize);
 }
 

@@ -98,7 +98,10 @@ static Result<SiteRule> readRule(const Json &value, const SiteRequest &defaults,
   const bool hasGroups =
       preset && preset->input == InputCodes::Int8 && !rule.request.isCalibrated();
   if (!hasGroups && !fields.names("activation_group_size"))
-    rule.request.options.reset(option::activationGroupSize);
+    rule.request.resetActivationGroups();
+  if (rule.request.options[option::activationGroupSize] == 0 &&
+      !fields.names("activation_zero_points"))
+    rule.request.options.reset(option::activationZeroPoints);
   parseMethodOf(rule.request, fields);
   fields.finish();
   if (auto done = fields.result(); !done)

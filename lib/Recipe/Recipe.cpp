@@ -58,6 +58,11 @@ bool SiteRequest::keepsSinks(std::string_view observer) const {
   return hasInt8Activations(*this) && isCalibrated() && how && how->isOfChannels;
 }
 
+void SiteRequest::resetActivationGroups() {
+  options.reset(option::activationGroupSize);
+  options.reset(option::activationZeroPoints);
+}
+
 SiteRequest recipe::headRequest(const SiteRequest &request) {
   SiteRequest head = request;
   head.method.methods.clear();
@@ -69,7 +74,7 @@ SiteRequest recipe::headRequest(const SiteRequest &request) {
   auto withItsGroups = [&] {
     const Preset preset = findPreset(head.scheme()).value_or(Preset());
     if (preset.input != InputCodes::Int8)
-      head.options.reset(option::activationGroupSize);
+      head.resetActivationGroups();
     return head;
   };
   const std::string kind = request.options[option::head];

@@ -56,7 +56,7 @@ LogicalResult ModelWeights::collectWeight(const ConstantMatcher &matcher, Operat
   if (auto linear = dyn_cast<equant::LinearOp>(op)) {
     SchemeAttr input = linear.getInputSchemeAttr();
     // Kernels correct for the zero points of activations with them.
-    known->needsSums |= input && !input.getSymmetric();
+    known->needsSums |= input && input.readsWeightSums();
     const auto readers = targets::Readers::of(input);
     known->readers.integers |= readers.integers;
     known->readers.floats |= readers.floats;

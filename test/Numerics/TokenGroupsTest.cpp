@@ -63,13 +63,62 @@ TEST(TokenGroups, HaveTheCodesOfRowsOfTheirOwn) {
     }
 }
 
+// Every code is the nearest one with its scale and zero point, and these reach both ends.
+TEST(TokenGroups, ZeroPointsFollowTheExtrema) {
+  for (int64_t columns : {1, 32, 33, 300}) {
+    std::vector<float> x = rowsOf(3, columns);
+    for (int64_t j = 0; j < columns; ++j) // to one side of 0, then to the other
+      x[2 * columns + j] = j / 32 % 2 ? std::fabs(x[2 * columns + j]) + 1 : -std::fabs(x[j]) - 1;
+    auto q = quantizeTokensInGroups({x.data(), 3, columns}, 32, /*symmetric=*/false);
+    ASSERT_TRUE(q);
+    ASSERT_EQ(q->zeroPoints.size(), q->scales.size());
+    for (int64_t i = 0; i < 3; ++i)
+      for (int64_t g = 0; g < q->groups; ++g) {
+        const float *first = &x[i * columns + g * 32];
+        const int64_t count = std::min<int64_t>(32, columns - g * 32);
+        const double least = std::min(0.0f, *std::min_element(first, first + count));
+        const double most = std::max(0.0f, *std::max_element(first, first + count));
+        const float scale = q->scales[i * q->groups + g];
+        const int32_t zero = q->zeroPoints[i * q->groups + g];
+        const int8_t *codes = &q->codes[i * q->paddedColumns + g * 32];
+        if (most == least) {
+          EXPECT_EQ(scale, 1.0f);
+          EXPECT_EQ(zero, 0);
+        } else {
+          EXPECT_NEAR(scale, (most - least) / 255, 1e-6 * scale);
+          EXPECT_NEAR(zero, -128 - least / scale, 0.5001);
+        }
+        int32_t sum = 0;
+        for (int64_t j = 0; j < count; ++j) {
+          EXPECT_NEAR(scale * (codes[j] - zero), first[j], 0.5001 * scale);
+          sum += codes[j];
+        }
+        EXPECT_EQ(sum, q->sums[i * q->groups + g]);
+      }
+  }
+  // The widest range, and the narrowest that counts.
+  std::vector<float> ends = {0x1.fffffep127f, -0x1.fffffep127f};
+  auto wide = quantizeTokensInGroups({ends.data(), 1, 2}, 32, false);
+  EXPECT_TRUE(std::isfinite(wide->scales[0]));
+  EXPECT_EQ(wide->codes[0] - wide->codes[1], 255);
+  ends = {0x1p-119f, 0x1p-119f * -1};
+  EXPECT_TRUE(std::isnormal(quantizeTokensInGroups({ends.data(), 1, 2}, 32, false)->scales[0]));
+  ends = {0x1p-119f, 0};
+  EXPECT_EQ(quantizeTokensInGroups({ends.data(), 1, 2}, 32, false)->codes[0], 0);
+}
+
 TEST(TokenGroups, FollowTheScheme) {
   std::vector<float> x = rowsOf(2, 100);
   Scheme scheme{8, true, Granularity::Token, 32, true};
   auto q = quantizeTokens({x.data(), 2, 100}, scheme, 48);
   ASSERT_TRUE(q);
   EXPECT_EQ(q->scales, quantizeTokensInGroups({x.data(), 2, 100}, 32)->scales);
+  scheme.symmetric = false;
+  q = quantizeTokens({x.data(), 2, 100}, scheme, 48);
+  EXPECT_EQ(q->zeroPoints, quantizeTokensInGroups({x.data(), 2, 100}, 32, false)->zeroPoints);
   scheme.groupSize = 0;
+  EXPECT_FALSE(quantizeTokens({x.data(), 2, 100}, scheme, 48));
+  scheme.symmetric = true;
   q = quantizeTokens({x.data(), 2, 100}, scheme, 48);
   ASSERT_TRUE(q);
   EXPECT_EQ(q->scales.size(), 2u);
@@ -112,7 +161,8 @@ TEST(TokenGroups, GiveTheLinearOfTheDequantizedOperands) {
                                             {200, 0, 32},
                                             {9, 0, 128},
                                             {500, 128, 64}})
-    for (bool symmetric : {true, false}) {
+    for (auto [symmetric, symmetricInput] :
+         {std::pair(true, true), {true, false}, {false, true}, {false, false}}) {
       Scheme scheme{4, symmetric, weightGroup ? Granularity::Group : Granularity::Channel,
                     weightGroup};
       CodeRange range = codeRange(scheme);
@@ -126,7 +176,7 @@ TEST(TokenGroups, GiveTheLinearOfTheDequantizedOperands) {
         for (int8_t z : randomCodes(N * groups, 3, range.min, range.max))
           w.params.zeroPoints.push_back(z);
       std::vector<float> xs = rowsOf(M, K);
-      auto x = quantizeTokensInGroups({xs.data(), M, K}, tokenGroup);
+      auto x = quantizeTokensInGroups({xs.data(), M, K}, tokenGroup, symmetricInput);
       ASSERT_TRUE(x);
       auto dots = reference::integerDots(*x, w);
       ASSERT_TRUE(dots);
@@ -141,9 +191,12 @@ TEST(TokenGroups, GiveTheLinearOfTheDequantizedOperands) {
           double sum = 0, magnitude = std::fabs(bias[n]) + 0.25;
           for (int64_t k = 0; k < K; ++k) {
             const int64_t h = n * groups + (weightGroup ? k / weightGroup : 0);
-            double product = double(x->scales[m * x->groups + k / tokenGroup]) *
-                             x->codes[m * x->paddedColumns + k] * w.params.scales[h] *
-                             (w.codes[n * K + k] - (symmetric ? 0 : w.params.zeroPoints[h]));
+            const int64_t i = m * x->groups + k / tokenGroup;
+            double product =
+                double(x->scales[i]) *
+                (x->codes[m * x->paddedColumns + k] - (symmetricInput ? 0 : x->zeroPoints[i])) *
+                w.params.scales[h] *
+                (w.codes[n * K + k] - (symmetric ? 0 : w.params.zeroPoints[h]));
             sum += product;
             magnitude += std::fabs(product);
           }

@@ -19,6 +19,7 @@ from test_llama import relative_error
 
 GROUPS = "--activation-group-size=32"
 PLAIN = "--activation-basis=plain"
+ZEROS = "--activation-zero-points"
 # Widths are 64 and 112: the last group of down_proj has 16 columns.
 SCHEMES = {
     "W8A8": (Scheme(8, 8, 0, 8, hadamard=0, input_group=32), ("--scheme=W8A8", GROUPS, PLAIN)),
@@ -28,6 +29,14 @@ SCHEMES = {
     "W4A8, larger groups of the weight": (Scheme(4, 8, 64, 8, hadamard=0, input_group=32), ("--scheme=W4A8", "--group-size=64", GROUPS, PLAIN)),
     "W4A8, rotated": (Scheme(4, 8, 32, 8, input_group=32), ("--scheme=W4A8", "--group-size=32", GROUPS)),
     "W4A8_ASYM": (Scheme(4, 8, 32, 8, "zeropoint", hadamard=0, input_group=32), ("--scheme=W4A8", "--method=zeropoint", "--group-size=32", GROUPS, PLAIN)),
+    "W8A8, zero points of activations": (Scheme(8, 8, 0, 8, hadamard=0, input_group=32, input_rule="zeropoint"), ("--scheme=W8A8", GROUPS, ZEROS, PLAIN)),
+    "W8A8, zero points of activations, rotated": (
+        Scheme(8, 8, 0, 8, input_group=64, input_rule="zeropoint"), ("--scheme=W8A8", "--activation-group-size=64", ZEROS)),
+    "W4A8, zero points of activations": (
+        Scheme(4, 8, 64, 8, hadamard=0, input_group=32, input_rule="zeropoint"), ("--scheme=W4A8", "--group-size=64", GROUPS, ZEROS, PLAIN)),
+    "W4A8_ASYM, zero points of both": (
+        Scheme(4, 8, 32, 8, "zeropoint", hadamard=0, input_group=32, input_rule="zeropoint"),
+        ("--scheme=W4A8", "--method=zeropoint", "--group-size=32", GROUPS, ZEROS, PLAIN)),
     "W4A8_ASYM, rotated": (Scheme(4, 8, 64, 8, "zeropoint", input_group=32), ("--scheme=W4A8", "--method=zeropoint", "--group-size=64", GROUPS)),
 }  # fmt: skip
 
@@ -53,12 +62,14 @@ def test_same_as_the_oracle(runner, llama, name):
     assert relative_error(expected, plain) > 3 * relative_error(found, expected), "the scheme itself must be visible"
 
 
-def test_gpt2(runner, workspace):
+@pytest.mark.parametrize("rule", ["absmax", "zeropoint"])
+def test_gpt2(runner, workspace, rule):
     """Layer norms and GELU; a head that is the embedding."""
-    folder = write_model(workspace / "gpt2-grouped", *random_gpt2(width=64))
+    folder = write_model(workspace / f"gpt2-grouped-{rule}", *random_gpt2(width=64))
     tokens = random_tokens(6, 60, 101)
-    expected = GPT2(*read_folder(folder), Scheme(8, 8, 0, 8, hadamard=0, input_group=32), np.float64).logits(tokens)
-    found = runner(folder, "--scheme=W8A8", GROUPS, PLAIN, "--kv-cache=f32").score(tokens)
+    expected = GPT2(*read_folder(folder), Scheme(8, 8, 0, 8, hadamard=0, input_group=32, input_rule=rule), np.float64).logits(tokens)
+    zeros = [ZEROS] * (rule == "zeropoint")
+    found = runner(folder, "--scheme=W8A8", GROUPS, *zeros, PLAIN, "--kv-cache=f32").score(tokens)
     assert relative_error(found, expected) < 8e-3
 
 
@@ -95,20 +106,24 @@ def test_what_is_reported(artifact, llama):
     assert (down["input"]["granularity"], down["input"]["group_size"]) == ("token", 32)
     assert describe_operand(down["input"]) == "int8/token, group 32, behind H16"
     assert Artifact.open(out).manifest["quantization"]["activation_group_size"] == 32
+    asymmetric = sites_of(artifact(llama, "--scheme=W8A8", GROUPS, ZEROS))["model.layers.0.mlp.down_proj"]
+    assert describe_operand(asymmetric["input"]) == "int8/token, group 32 + zero points, behind H16"
+    assert asymmetric["bytes"] == down["bytes"], "kernels take the sums of codes that zero points need"
     assert "group_size" not in sites_of(artifact(llama, "--scheme=W8A8"))["model.layers.0.mlp.down_proj"]["input"]
 
 
 def test_sites_of_a_recipe_have_their_own(artifact, llama, workspace):
     recipe = workspace / "groups.json"
     recipe.write_text(json.dumps({
-        "scheme": "W8A8", "activation_group_size": 32,
-        "sites": [{"match": "re:down_proj$", "activation_group_size": 64}, {"match": "re:o_proj$", "activation_group_size": 0},
+        "scheme": "W8A8", "activation_group_size": 32, "activation_zero_points": True,
+        "sites": [{"match": "re:down_proj$", "activation_group_size": 64, "activation_zero_points": False}, {"match": "re:o_proj$", "activation_group_size": 0},
                   {"match": "re:up_proj$", "scheme": "W8A16"}],
     }))  # fmt: skip
     sites = sites_of(artifact(llama, f"--recipe={recipe}"))
     groups = {name: sites[f"model.layers.0.{name}"]["input"] for name in ("self_attn.q_proj", "self_attn.o_proj", "mlp.up_proj", "mlp.down_proj")}
     assert groups["mlp.up_proj"] is None
     assert [groups[name].get("group_size") for name in ("self_attn.q_proj", "self_attn.o_proj", "mlp.down_proj")] == [32, None, 64]
+    assert [groups[name]["symmetric"] for name in ("self_attn.q_proj", "self_attn.o_proj", "mlp.down_proj")] == [False, True, True]
     assert sites["lm_head"]["input"]["group_size"] == 32
 
 
@@ -118,6 +133,7 @@ def test_sites_of_a_recipe_have_their_own(artifact, llama, workspace):
      "activation-group-size 64 does not divide the groups of 32 of the weights; take one that does, another group-size, or activation-group-size 0"),
     (("--scheme=W4A8", "--group-size=48", GROUPS), "activation-group-size 32 does not divide the groups of 48 of the weights"),
     (("--scheme=W8A16", GROUPS), "activation-group-size 32 needs int8 activations, but scheme W8A16 has none; take one such as W8A8"),
+    (("--scheme=W8A8", ZEROS), "activation-zero-points needs activations in groups, found activation-group-size 0; take 32, 64 or 128, or leave zero points out"),
     (("--scheme=none", GROUPS), "activation-group-size 32 needs int8 activations, but scheme none has none"),
     (("--scheme=Q4", GROUPS), "activation-group-size 32 needs int8 activations"),
     (("--scheme=W8A8", "--activations=static", "--tokens=TOKENS", PLAIN, GROUPS), "activation-group-size 32 needs dynamic activations, found static; take these"),

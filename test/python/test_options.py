@@ -21,7 +21,7 @@ ROWS = {row["name"]: row for row in TABLE["options"]}
 KEYS = {f"{row.get('section', '')}.{row['key']}": row for row in TABLE["options"] if "key" in row}
 # What else a recipe must say for the key to be legal.
 NEEDS = {"weight_percentile": {"weight_observer": "percentile"}, "observer_percentile": {"observer": "percentile"}, "mixed": {"method": "zeroquant"}, "head_group_size": {"head": "W4A16"},
-         "scale_type": {"group_size": 64}, "sinks": {"activations": "static"}, "activations": {"scheme": "Q4"}}  # fmt: skip
+         "scale_type": {"group_size": 64}, "activation_zero_points": {"activation_group_size": 32}, "sinks": {"activations": "static"}, "activations": {"scheme": "Q4"}}  # fmt: skip
 # A value of each kind, and one of another.
 VALUES = {
     "switch": (True, 1), "integer": (64, 0.5), "number": (99.5, "much"), "text": ("absmax", 1), "text or number": (0.5, True), "list": (["lm_head"], "lm_head"),

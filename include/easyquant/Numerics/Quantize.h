@@ -39,8 +39,16 @@
 //      lo = min - z     hi = max - z     c = (lo + hi) / 2     r = (hi - lo) / 2 + 1/2
 //      if max_k |x_k * inv - c| > r:   definition 2            else:   definition 3
 //
-// 5. Activations, dynamic, per token in groups, int8 symmetric: definition 2 of each group of
-//    Scheme::groupSize columns of a row, the last of which may be shorter.
+// 5. Activations, dynamic, per token in groups, int8: each group of Scheme::groupSize columns of a
+//    row, the last of which may be shorter, follows definition 2 where the scheme is symmetric,
+//    else
+//
+//      up = max(max_k x_k, 0)    down = max(max_k -x_k, 0)    r = up * 0.5 + down * 0.5
+//      if r < kMinAbsMax:   s = 1,           z = 0,                       every q = 0
+//      else:                s = r / 127.5,   inv = 127.5 / r,   z = rne(down * inv - 128)
+//                           q = clamp(rne(x * inv) + z, -128, 127)
+//
+//    Halves of the range do not overflow. z is in [-128, 127]: down <= 2 r.
 //
 // kMinAbsMax: below it s or inv would leave the normal range of binary32 (s = absmax / 127 becomes
 // denormal or 0, inv = 127 / absmax overflows to infinity), so such a slice counts as all zero, in
@@ -148,9 +156,10 @@ struct QuantizedTokens {
 /// and decides only the sums. Fails with InvalidArgument on an element that is not finite.
 Result<QuantizedTokens> quantizeTokens(ConstMatrix x, int64_t groupSize);
 
-/// Definition 5 above, for groups that are an isTokenGroup: scales and sums of each. Fails with
-/// InvalidArgument on other groups, and on an element that is not finite.
-Result<QuantizedTokens> quantizeTokensInGroups(ConstMatrix x, int64_t tokenGroup);
+/// Definition 5 above, for groups that are an isTokenGroup: scales, zero points and sums of each.
+/// Fails with InvalidArgument on other groups, and on an element that is not finite.
+Result<QuantizedTokens> quantizeTokensInGroups(ConstMatrix x, int64_t tokenGroup,
+                                               bool symmetric = true);
 
 /// Definition 2 or 5, as a dynamic int8 scheme per token has groups or none; see above.
 Result<QuantizedTokens> quantizeTokens(ConstMatrix x, const Scheme &scheme, int64_t groupSize);

@@ -126,6 +126,8 @@ let group = "Quantization" in {
       let value = "N";
       let least = "0";
     }
+    def ActivationZeroPoints : TableOption<"activationZeroPoints", Switch, "activation-zero-points", "false",
+                                           "zero points beside the scales of groups of columns: for activations that lie to one side of 0">;
   }
   let planned = 1, perSite = 1 in {
     def ActivationBasis : TableOption<"activationBasis", Choice, "activation-basis", "",

@@ -42,6 +42,8 @@ struct SiteRequest {
   /// Do tokens that tower above the others stay out of the range of all? By default wherever they
   /// can: int8 by an observer of channels, which is the site's own or `observer`.
   bool keepsSinks(std::string_view observer) const;
+  /// Asks for one scale a token.
+  void resetActivationGroups();
 };
 
 /// The request for the output head, which no method touches. By the option head of the recipe:

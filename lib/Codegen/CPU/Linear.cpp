@@ -111,10 +111,13 @@ LinearTiling::LinearTiling(const LinearSpec &spec, const Target &target) {
     chunkPanels = std::clamp<int64_t>(kChunkBytes / panelBytes, 1, kMaxChunkPanels);
     chunkPanels = std::min(chunkPanels, panelCount(spec.n));
   }
+  sumsBytes = spec.inputGroup && spec.inputZeroPoints
+                  ? groupCount(spec.k, spec.inputGroup) * kPanelRows * 4
+                  : 0;
 }
 
 int64_t LinearTiling::scratchBytes() const {
-  return llvm::alignTo(chunkPanels * panelBytes + activationBytes, 64);
+  return llvm::alignTo(chunkPanels * (panelBytes + sumsBytes) + activationBytes, 64);
 }
 
 int64_t scratchBytes(const LinearSpec &spec, const Target &target) {
@@ -143,14 +146,17 @@ Description describe(const LinearSpec &spec, MLIRContext *context) {
                             : d.vector(d.getF32Type()),
             !spec.sums);
     d.reads("sums", d.memory({dynamic, groups}, d.getI32Type()));
-    d.reads("zeros", d.vector(d.getI32Type()), spec.inputZeroPoints);
+    d.reads("zeros",
+            spec.inputGroup ? d.memory({dynamic, groups}, d.getI32Type())
+                            : d.vector(d.getI32Type()),
+            spec.inputZeroPoints);
   } else {
     d.reads("x", d.rows(spec.k));
   }
   readWeight(d, {spec.weights, spec.numbers, spec.n, spec.k, spec.groupSize, spec.zeroPoints,
                  /*scales=*/!spec.sums});
   d.reads("wsums", d.memory({panelCount(spec.n), groups, kPanelRows}, d.getI32Type()),
-          spec.inputZeroPoints);
+          spec.inputZeroPoints && !spec.inputGroup);
   d.reads("bias", d.memory({spec.n}, d.getF32Type()), spec.bias);
   d.writes("y", rowsType(d, spec.n, spec.sums ? d.getI32Type() : Type()));
   d.writes("scratch", d.vector(d.getI8Type())).shared = true;
@@ -206,6 +212,10 @@ static void bindArguments(LinearKernel &k, const KernelArguments &in) {
   case Dot::Vnni:
     break;
   }
+  if (tiling.sumsBytes)
+    k.wSums = b.view(scratch,
+                     b.add(base, tiling.chunkPanels * tiling.panelBytes + tiling.activationBytes),
+                     b.memref({tiling.chunkPanels, k.groups, kPanelRows}, b.i32()));
 }
 
 //===- Driver -------------------------------------------------------------===//
@@ -232,15 +242,18 @@ static void emitIntegerGemm(LinearKernel &k, Value count, Value begin, Value end
   KernelBuilder &b = k.b;
   b.forLoop(begin, end, k.tiling.chunkPanels, [&](Value chunk) {
     Value panels = b.min(b.sub(end, chunk), k.tiling.chunkPanels);
-    if (k.tiling.panelBytes)
+    if (k.tiling.panelBytes || k.tiling.sumsBytes)
       b.forLoop(0, panels, 1, [&](Value slot) {
-        emitUnpack(k, b.add(chunk, slot), slot, b.index(0), b.index(k.tiling.slabColumns));
+        Value panel = b.add(chunk, slot);
+        emitUnpack(k, panel, slot, b.index(0), b.index(k.tiling.slabColumns));
+        emitWeightSums(k, panel, slot);
       });
     forRowTiles(k, count, [&](int64_t rows, Value firstRow) {
       if (k.tiling.activationBytes)
         emitPrepareRows(k, rows, firstRow);
       b.forLoop(0, panels, 1, [&](Value slot) {
         Value panel = b.add(chunk, slot);
+        k.wSumsAt = k.tiling.sumsBytes ? slot : panel;
         b.forLoop(0, tilesOf(k, panel), 1,
                   [&](Value tile) { emitIntegerTile(k, rows, firstRow, panel, slot, tile); });
       });
@@ -267,7 +280,7 @@ func::FuncOp getOrEmitLinear(ModuleOp module, const LinearSpec &spec, const Targ
   assert(spec.groupSize % 8 == 0 && (!spec.inputZeroPoints || spec.quantizedInput));
   assert(spec.inputGroup == 0 ||
          (spec.quantizedInput && numerics::isTokenGroup(spec.inputGroup) && !spec.sums &&
-          !spec.inputZeroPoints && numerics::fitsGroups(spec.inputGroup, spec.groupSize)));
+          numerics::fitsGroups(spec.inputGroup, spec.groupSize)));
   assert(!spec.sums || (spec.quantizedInput && groupCount(spec.k, spec.groupSize) == 1 &&
                         !spec.bias && !spec.accumulate && !spec.numbers.outer));
   assert(spec.weights != WeightFormat::F32 || (!spec.quantizedInput && !spec.zeroPoints));
@@ -292,6 +305,8 @@ func::FuncOp getOrEmitLinear(ModuleOp module, const LinearSpec &spec, const Targ
                                },
                                [&] {
                                  b.forLoop(first, last, 1, [&](Value panel) {
+                                   k.wSumsAt = k.tiling.sumsBytes ? b.index(0) : panel;
+                                   emitWeightSums(k, panel, k.wSumsAt);
                                    b.forLoop(0, count, 1,
                                              [&](Value row) { emitGemv(k, panel, row); });
                                  });

@@ -45,6 +45,7 @@ struct LinearTiling {
 
   int64_t panelBytes;      ///< of one unpacked panel (0: tiles read the packed panel)
   int64_t activationBytes; ///< of what is prepared from the codes of a tile's rows
+  int64_t sumsBytes; ///< of the sums of an unpacked panel's codes, where the kernel takes them
   int64_t scratchBytes() const;
 
   int64_t tilesPerPanel() const { return kPanelRows / tileColumns; }
@@ -68,7 +69,8 @@ struct LinearKernel {
   mlir::Value codebook = {}; ///< the values of a table, a vector; for quantized input the bytes
                              ///< that blocks give, 16 of i8
   mlir::Value unit = {};     ///< what these are multiples of
-  mlir::Value wSums = {};    ///< NP x G x 32
+  mlir::Value wSums = {};    ///< NP x G x 32; or those of chunkPanels panels, as unpacked
+  mlir::Value wSumsAt = {};  ///< the index there of the panel that is multiplied
   mlir::Value bias = {};
   mlir::Value y = {};
   mlir::Value thread = {};
@@ -129,6 +131,9 @@ void emitStore(LinearKernel &k, int64_t rows, mlir::Value firstRow, mlir::Value 
 /// Unpacks `panel` into slot `slot` of the scratch; columns [slab, slab + count) of x for Float.
 void emitUnpack(LinearKernel &k, mlir::Value panel, mlir::Value slot, mlir::Value slab,
                 mlir::Value count);
+/// Takes the sums of a panel's codes less their zero points, over the groups of the input, into
+/// slot `slot` of the scratch, if the kernel is to.
+void emitWeightSums(LinearKernel &k, mlir::Value panel, mlir::Value slot);
 /// Prepares the codes of `rows` rows from `firstRow` on for their tiles: `widened` or
 /// `corrections`.
 void emitPrepareRows(LinearKernel &k, int64_t rows, mlir::Value firstRow);

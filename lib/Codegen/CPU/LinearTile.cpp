@@ -43,7 +43,7 @@ struct GroupSums {
 
   /// What a group of the weight has for each vector of columns.
   struct Params {
-    Values scales, excess, wSums;
+    Values scales, excess;
   };
   Params paramsOf(Value g, int64_t lanes) {
     Params params;
@@ -56,10 +56,12 @@ struct GroupSums {
       if (k.wZeros)
         params.excess.push_back(
             b.addi(loadZeroPoints(k, panel, g, column, lanes), b.constant(type, correctedOffset)));
-      if (k.xZeros)
-        params.wSums.push_back(b.loadVector(lanes, k.wSums, {panel, g, column}));
     }
     return params;
+  }
+  /// The sums of the weight's codes over group g of the accumulators.
+  Value wSumsOf(Value g, int64_t v, int64_t lanes) {
+    return b.loadVector(lanes, k.wSums, {k.wSumsAt, g, b.add(firstColumn, v * lanes)});
   }
 
   /// use(r, v, corrected) for each accumulator of group g.
@@ -67,6 +69,9 @@ struct GroupSums {
                llvm::function_ref<void(int64_t r, int64_t v, Value exact)> use) {
     auto type = cast<VectorType>(accumulators[0].getType());
     const int64_t lanes = type.getNumElements();
+    Values wSums;
+    for (int64_t v = 0; k.xZeros && v < vectors; ++v)
+      wSums.push_back(wSumsOf(g, v, lanes));
     for (int64_t r = 0; r < rows; ++r) {
       Value row = b.add(firstRow, r), sum, correction, zero;
       if (k.wZeros || correctedOffset)
@@ -74,7 +79,8 @@ struct GroupSums {
       if (correctedOffset && !k.wZeros)
         correction = b.muli(sum, b.constant(type, correctedOffset));
       if (k.xZeros)
-        zero = b.broadcast(b.load(k.xZeros, {row}), lanes);
+        zero = b.broadcast(k.spec.inputGroup ? b.load(k.xZeros, {row, g}) : b.load(k.xZeros, {row}),
+                           lanes);
       for (int64_t v = 0; v < vectors; ++v) {
         Value acc = accumulators[r * vectors + v];
         if (k.wZeros)
@@ -82,7 +88,7 @@ struct GroupSums {
         if (correction)
           acc = b.subi(acc, correction);
         if (zero)
-          acc = b.subi(acc, b.muli(zero, params.wSums[v]));
+          acc = b.subi(acc, b.muli(zero, wSums[v]));
         use(r, v, acc);
       }
     }

@@ -51,6 +51,8 @@ std::string symbolName(const RowSpec &spec) {
     name += spec.op == RowOp::Quantize ? "" : "_quantize";
   if (isStatic(spec))
     name += spec.zeroPoints ? "_static_zp" : spec.fullRange ? "_static_full" : "_static";
+  if (spec.scaleGroup && spec.zeroPoints)
+    name += "_zp";
   if (spec.sinks)
     name += "_sinks";
   if (isOnline(spec))
@@ -98,6 +100,14 @@ private:
   /// The row's own parameters, if it leaves the range of the given ones.
   void chooseOwn(StaticParams &params, Value absMax);
   void emitClampedCodes(const StaticParams &params);
+  /// What x * inverse is clamped to, and what is added to it when it is rounded, or null.
+  struct Clamp {
+    Value inverse, lo, hi, zero;
+  };
+  /// Stores the codes of columns, which are read again. Returns their sum.
+  Value clampedCodes(const Clamp &clamp, Index begin, int64_t count);
+  /// Codes of a group by its own extrema. Returns their sum.
+  Value emitOwnRange(Index group, Index begin, int64_t count);
   /// The same as emitValue, from the buffer if the row is there.
   Value valueAgain(Value column, int64_t lanes) {
     return buffer ? b.loadVector(lanes, buffer, {column}) : emitValue(column, lanes);
@@ -260,6 +270,10 @@ void RowEmitter::emitGroups(llvm::function_ref<Value(Index begin, int64_t count)
 void RowEmitter::emitOwnGroups() {
   const int64_t vectors = std::min(wide(), spec.scaleGroup);
   forGroups([&](Index group, Index begin, int64_t count) {
+    if (spec.zeroPoints) {
+      b.store(emitOwnRange(group, begin, count), in["sums"], {row, group});
+      return;
+    }
     Value absMax = reduceColumns(b, begin, count, vectors, b.f32(), Combine::Max,
                                  [&](Value column, int64_t lanes) -> Value {
                                    return math::AbsFOp::create(b, valueKept(column, lanes));
@@ -308,26 +322,47 @@ void RowEmitter::emitStaticCodes() {
   emitClampedCodes(params);
 }
 
+Value RowEmitter::clampedCodes(const Clamp &clamp, Index begin, int64_t count) {
+  return reduceColumns(
+      b, begin, count, wide(), b.i32(), Combine::Add, [&](Value column, int64_t lanes) {
+        Value scaled = b.mulf(valueAgain(column, lanes), b.broadcast(clamp.inverse, lanes));
+        Value inside = b.larger(scaled, b.broadcast(clamp.lo, lanes));
+        Value code = roundToInt(b, b.smaller(inside, b.broadcast(clamp.hi, lanes)));
+        if (clamp.zero)
+          code = b.addi(code, b.broadcast(clamp.zero, lanes));
+        // Zeros pad the last codes, whatever the code of a real zero is.
+        code = padWithZeros(b, code, paddedColumns(lanes));
+        auto narrow = cast<VectorType>(code.getType()).clone(b.i8());
+        b.storeVector(arith::TruncIOp::create(b, narrow, code), in["codes"], {row, column});
+        return code;
+      });
+}
+
 void RowEmitter::emitClampedCodes(const StaticParams &params) {
-  Value zero = params.zero;
   b.store(params.scale, in["scales"], {row});
-  if (zero)
-    b.store(zero, in["zeros"], {row});
+  if (params.zero)
+    b.store(params.zero, in["zeros"], {row});
   emitGroups([&](Index begin, int64_t count) {
-    return reduceColumns(
-        b, begin, count, wide(), b.i32(), Combine::Add, [&](Value column, int64_t lanes) {
-          Value scaled = b.mulf(valueAgain(column, lanes), b.broadcast(params.inverse, lanes));
-          Value inside = b.larger(scaled, b.broadcast(params.lo, lanes));
-          Value code = roundToInt(b, b.smaller(inside, b.broadcast(params.hi, lanes)));
-          if (zero)
-            code = b.addi(code, b.broadcast(zero, lanes));
-          // Zeros pad the last codes, whatever the code of a real zero is.
-          code = padWithZeros(b, code, paddedColumns(lanes));
-          auto narrow = cast<VectorType>(code.getType()).clone(b.i8());
-          b.storeVector(arith::TruncIOp::create(b, narrow, code), in["codes"], {row, column});
-          return code;
-        });
+    return clampedCodes({params.inverse, params.lo, params.hi, params.zero}, begin, count);
   });
+}
+
+Value RowEmitter::emitOwnRange(Index group, Index begin, int64_t count) {
+  const int64_t vectors = std::min(wide(), spec.scaleGroup);
+  Value greatest =
+      reduceColumns(b, begin, count, vectors, b.f32(), Combine::Greatest,
+                    [&](Value column, int64_t lanes) { return valueKept(column, lanes); });
+  Value negated = reduceColumns(
+      b, begin, count, vectors, b.f32(), Combine::Greatest,
+      [&](Value column, int64_t lanes) { return b.negate(valueAgain(column, lanes)); });
+  OwnRange own(b, greatest, negated);
+  Value zero = b.extract(roundToInt(b, b.broadcast(own.zeroPoint, b.target.lanes())), 0);
+  Value shift = b.toFloat(zero);
+  b.store(own.scale, in["scales"], {row, group});
+  b.store(zero, in["zeros"], {row, group});
+  return clampedCodes({own.inverse, b.subf(b.constant(b.f32(), -128.0), shift),
+                       b.subf(b.constant(b.f32(), 127.0), shift), zero},
+                      begin, count);
 }
 
 Value RowEmitter::emitExtrema() {
@@ -409,8 +444,9 @@ static void describeOutputs(Describer &d, const RowSpec &spec) {
   d.writes("scales", spec.scaleGroup ? d.memory({dynamic, groups}, d.getF32Type())
                                      : d.vector(d.getF32Type()));
   d.writes("sums", d.memory({dynamic, groups}, d.getI32Type()));
-  if (isStatic(spec) && spec.zeroPoints)
-    d.writes("zeros", d.vector(d.getI32Type()));
+  if (spec.zeroPoints)
+    d.writes("zeros", spec.scaleGroup ? d.memory({dynamic, groups}, d.getI32Type())
+                                      : d.vector(d.getI32Type()));
   if (isOnline(spec))
     d.writes("extrema", d.rows(2));
 }
@@ -442,7 +478,7 @@ Description describe(const RowSpec &spec, MLIRContext *context) {
 }
 
 func::FuncOp getOrEmitRowOp(ModuleOp module, const RowSpec &spec, const Target &target) {
-  assert(isStatic(spec) || (!spec.zeroPoints && !spec.fullRange));
+  assert(isStatic(spec) || ((!spec.zeroPoints || spec.scaleGroup) && !spec.fullRange));
   assert(!spec.sinks || isStatic(spec) || isOnline(spec));
   assert(!spec.absMaxGiven ||
          (spec.op == RowOp::Quantize &&

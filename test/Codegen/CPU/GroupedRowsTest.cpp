@@ -68,6 +68,10 @@ std::vector<LinearSpec> specsOf(WeightFormat weights, bool isTable) {
   }
   specs.push_back(make(37, 600, 32, 32));
   specs.back().numbers.scales = ScaleFormat::UI6;
+  for (LinearSpec spec : std::vector(specs)) {
+    spec.inputZeroPoints = true;
+    specs.push_back(spec);
+  }
   return specs;
 }
 
@@ -130,10 +134,12 @@ namespace {
 constexpr RowOp kOps[] = {RowOp::Quantize, RowOp::RmsNorm,  RowOp::LayerNorm,
                           RowOp::SiluMul,  RowOp::GeluTanh, RowOp::Add};
 
-RowSpec rowSpec(RowOp op, int64_t columns, int64_t group, int64_t hadamard) {
+RowSpec rowSpec(RowOp op, int64_t columns, int64_t group, int64_t hadamard,
+                bool zeroPoints = false) {
   RowSpec spec{op, columns, 1e-5, RowQuantization::Dynamic, group};
   spec.scaleGroup = group;
   spec.hadamard = hadamard;
+  spec.zeroPoints = zeroPoints;
   return spec;
 }
 /// What the same kernel stores before it quantizes.
@@ -141,6 +147,7 @@ RowSpec unquantized(RowSpec spec) {
   spec.op = spec.op == RowOp::Quantize ? RowOp::Copy : spec.op;
   spec.quantization = RowQuantization::None;
   spec.groupSize = spec.scaleGroup = 0;
+  spec.zeroPoints = false;
   return spec;
 }
 
@@ -155,6 +162,8 @@ struct Rows {
       const int64_t group = i % stride / 32;
       float size = i / stride == 1 ? 1e-41f : group % 5 == 3 ? 1e4f : group % 5 == 1 ? 0.0f : 1.0f;
       a[i] = size * normal(random);
+      if (i / stride == 2)
+        a[i] = group % 2 ? std::fabs(a[i]) + 1 : -std::fabs(a[i]);
       b[i] = normal(random);
     }
     for (int64_t i = 0; i < columns; ++i) {
@@ -182,15 +191,20 @@ struct Rows {
 };
 
 struct Codes {
-  Codes(const Rows &in, int64_t group)
+  Codes(const Rows &in, int64_t group, bool zeroPoints = false)
       : rows(in.rows), padded(paddedColumns(in.columns)), groups(groupCount(in.columns, group)),
-        codes(rows * padded, 99), scales(rows * groups, -1.0f), sums(rows * groups, -99) {}
+        codes(rows * padded, 99), scales(rows * groups, -1.0f), sums(rows * groups, -99),
+        zeros(zeroPoints ? rows * groups : 0, -99) {}
 
   void fill(const Kernel &run, RowOp op, Rows &in, int64_t threads) {
     MemRef<int8_t, 2> c(codes.data(), {rows, padded});
     MemRef<float, 2> s(scales.data(), {rows, groups});
     MemRef<int32_t, 2> g(sums.data(), {rows, groups});
-    in.call(run, op, threads, c, s, g);
+    MemRef<int32_t, 2> z(zeros.data(), {rows, groups});
+    if (zeros.elementCount())
+      in.call(run, op, threads, c, s, g, z);
+    else
+      in.call(run, op, threads, c, s, g);
   }
   bool isRow(const num::QuantizedTokens &expected, int64_t m) const {
     auto same = [m](auto part, const auto &all, int64_t width) {
@@ -198,13 +212,16 @@ struct Codes {
              0;
     };
     return same(codes.span(), expected.codes, padded) &&
-           same(scales.span(), expected.scales, groups) && same(sums.span(), expected.sums, groups);
+           same(scales.span(), expected.scales, groups) &&
+           same(sums.span(), expected.sums, groups) &&
+           zeros.elementCount() == expected.zeroPoints.size() &&
+           (expected.zeroPoints.empty() || same(zeros.span(), expected.zeroPoints, groups));
   }
 
   int64_t rows, padded, groups;
   GuardedBuffer<int8_t> codes;
   GuardedBuffer<float> scales;
-  GuardedBuffer<int32_t> sums;
+  GuardedBuffer<int32_t> sums, zeros;
 };
 
 struct Shape {
@@ -224,8 +241,9 @@ TEST_P(GroupedRows, MatchTheDefinition) {
     KernelLibrary library(target, [&](mlir::ModuleOp module) {
       llvm::SmallVector<mlir::func::FuncOp> made;
       for (auto [columns, group, hadamard] : shapes) {
-        RowSpec spec = rowSpec(op, columns, group, hadamard);
-        for (const RowSpec &form : {spec, unquantized(spec)})
+        RowSpec spec = rowSpec(op, columns, group, hadamard), asymmetric = spec;
+        asymmetric.zeroPoints = true;
+        for (const RowSpec &form : {spec, asymmetric, unquantized(spec)})
           if (mlir::func::FuncOp function = getOrEmitRowOp(module, form, target);
               !llvm::is_contained(made, function))
             made.push_back(function);
@@ -240,12 +258,18 @@ TEST_P(GroupedRows, MatchTheDefinition) {
         std::vector<float> values(rows * columns);
         MemRef<float, 2> y(values.data(), {rows, columns});
         in.call(library.kernel(symbolName(unquantized(spec))), op, 1, y);
-        const auto expected = *num::quantizeTokensInGroups({values.data(), rows, columns}, group);
-        for (int64_t threads : {1, 3}) {
-          Codes out(in, group);
-          out.fill(library.kernel(symbolName(spec)), op, in, threads);
-          for (int64_t m = 0; m < rows; ++m)
-            EXPECT_TRUE(out.isRow(expected, m)) << "row " << m << ", threads " << threads;
+        for (bool zeroPoints : {false, true}) {
+          const auto expected =
+              *num::quantizeTokensInGroups({values.data(), rows, columns}, group, !zeroPoints);
+          Kernel run =
+              library.kernel(symbolName(rowSpec(op, columns, group, hadamard, zeroPoints)));
+          for (int64_t threads : {1, 3}) {
+            Codes out(in, group, zeroPoints);
+            out.fill(run, op, in, threads);
+            for (int64_t m = 0; m < rows; ++m)
+              EXPECT_TRUE(out.isRow(expected, m))
+                  << "row " << m << ", threads " << threads << ", zero points " << zeroPoints;
+          }
         }
       }
   }
@@ -281,7 +305,8 @@ INSTANTIATE_TEST_SUITE_P(All, GroupedRows, testing::ValuesIn(kOps), [](const aut
 });
 
 TEST(GroupedRows, SpecsHaveNamesOfTheirOwn) {
-  RowSpec own = rowSpec(RowOp::RmsNorm, 64, 32, 0), shared = own;
+  RowSpec own = rowSpec(RowOp::RmsNorm, 64, 32, 0), shared = own, asymmetric = own;
   shared.scaleGroup = 0;
-  EXPECT_NE(symbolName(own), symbolName(shared));
+  asymmetric.zeroPoints = true;
+  EXPECT_EQ(std::set({symbolName(own), symbolName(shared), symbolName(asymmetric)}).size(), 3u);
 }

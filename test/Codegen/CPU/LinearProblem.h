@@ -110,7 +110,7 @@ struct Problem {
         quantized.params.zeroPoints.push_back(extreme ? range.max : random());
     }
     num::PanelLayout layout = *num::panelLayout(scheme, spec.n, spec.k);
-    layout.withSums = spec.inputZeroPoints;
+    layout.withSums = spec.inputZeroPoints && !spec.inputGroup;
     packed = num::pack(layout, quantized);
   }
 
@@ -135,7 +135,7 @@ struct Problem {
   num::QuantizedTokens makeTokens(const std::vector<float> &x, int64_t m, Inputs kind) {
     num::ConstMatrix view(x.data(), m, spec.k);
     if (spec.inputGroup)
-      return *num::quantizeTokensInGroups(view, spec.inputGroup);
+      return *num::quantizeTokensInGroups(view, spec.inputGroup, !spec.inputZeroPoints);
     num::Scheme fullRange{8, true, num::Granularity::Tensor, 0, false, true};
     auto tokens = kind == Inputs::Extreme
                       ? num::quantizeTokens(view, fullRange, 0x1p-8f, 0, spec.groupSize)
@@ -215,6 +215,7 @@ public:
         return withBias(args..., w);
       }
       const int64_t groups = groupCount(k, spec.groupSize);
+      const bool hasSums = spec.inputZeroPoints && !spec.inputGroup;
       std::array<int64_t, 3> params = {panelCount(n), groups, kPanelRows};
       std::array<int64_t, 3> scaleShape = params;
       if (spec.numbers.scales == ScaleFormat::UI6)
@@ -227,17 +228,17 @@ public:
       std::array<int64_t, 3> rows = {panelCount(n), 1, kPanelRows};
       MemRef<uint8_t, 3> wOuter(outer.data(), rows);
       MemRef<uint8_t, 1> values(codebook.data(), {std::ssize(codebook.span()) / 4});
-      if (spec.numbers.codes == CodeFormat::Table && spec.inputZeroPoints)
+      if (spec.numbers.codes == CodeFormat::Table && hasSums)
         return withBias(args..., w, wScales, values, wSums);
       if (spec.numbers.codes == CodeFormat::Table)
         return withBias(args..., w, wScales, values);
       if (spec.numbers.outer)
         return withBias(args..., w, wScales, wOuter);
-      if (spec.zeroPoints && spec.inputZeroPoints)
+      if (spec.zeroPoints && hasSums)
         return withBias(args..., w, wScales, wZeros, wSums);
       if (spec.zeroPoints)
         return withBias(args..., w, wScales, wZeros);
-      if (spec.inputZeroPoints)
+      if (hasSums)
         return withBias(args..., w, wScales, wSums);
       withBias(args..., w, wScales);
     };
@@ -245,10 +246,13 @@ public:
     MemRef<int8_t, 2> codesView(codes.data(), {m, padded});
     MemRef<float, 1> scalesView(tokenScales.data(), {m});
     MemRef<float, 2> ownScales(tokenScales.data(), {m, tokens.groups});
+    MemRef<int32_t, 2> ownZeros(tokenZeros.data(), {m, tokens.groups});
     MemRef<int32_t, 2> sumsView(tokenSums.data(), {m, tokens.groups});
     MemRef<int32_t, 1> zerosView(tokenZeros.data(), {m});
     if (!spec.quantizedInput)
       withWeights(input);
+    else if (spec.inputGroup && spec.inputZeroPoints)
+      withWeights(codesView, ownScales, sumsView, ownZeros);
     else if (spec.inputGroup)
       withWeights(codesView, ownScales, sumsView);
     else if (spec.inputZeroPoints)

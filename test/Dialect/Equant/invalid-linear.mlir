@@ -49,7 +49,7 @@ func.func @embedding(%tokens: tensor<?xi32>, %q: !equant.weight<40x25, #equant.s
 // -----
 
 func.func @input_groups(%x: tensor<?x32xf32>, %q: !equant.weight<40x32, #equant.scheme<f4E2M1FN, channel>>) {
-  // expected-error @below {{input must be quantized per token, symmetric and dynamic, per tensor with a constant scale, or, of codes that are no integers, in groups with dynamic and outer scales, found #equant.scheme<f4E2M1FN, group = 16, dynamic>}}
+  // expected-error @below {{input must be quantized per token, dynamic and symmetric but for groups, per tensor with a constant scale, or, of codes that are no integers, in groups with dynamic and outer scales, found #equant.scheme<f4E2M1FN, group = 16, dynamic>}}
   equant.linear %x, %q {sites = ["a"], input_scheme = #equant.scheme<f4E2M1FN, group = 16, dynamic>} : (tensor<?x32xf32>, !equant.weight<40x32, #equant.scheme<f4E2M1FN, channel>>) -> tensor<?x40xf32>
   return
 }

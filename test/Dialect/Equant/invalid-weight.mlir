@@ -52,7 +52,7 @@ func.func private @f(!equant.rows<?x24, #equant.scheme<i4, symmetric, token, dyn
 
 // -----
 
-// expected-error @below {{input must be quantized per token, symmetric and dynamic, per tensor with a constant scale, or, of codes that are no integers, in groups with dynamic and outer scales, found #equant.scheme<i8, symmetric, channel>}}
+// expected-error @below {{input must be quantized per token, dynamic and symmetric but for groups, per tensor with a constant scale, or, of codes that are no integers, in groups with dynamic and outer scales, found #equant.scheme<i8, symmetric, channel>}}
 func.func private @f(!equant.rows<?x24, #equant.scheme<i8, symmetric, channel>>)
 
 // -----

@@ -81,3 +81,16 @@ func.func @rescale(%s: tensor<?x40xi32>, %x: !rows, %w: !w) {
   equant.rescale %s of %x, %w {sites = ["a"]} : (tensor<?x40xi32>, !rows, !w) -> tensor<?x40xf32>
   return
 }
+
+// -----
+
+func.func @zero_point(%x: tensor<?x96xf32>) {
+  // expected-error @below {{scale belongs to a static scheme, zero_point to an asymmetric one without groups}}
+  equant.quantize_rows %x {zero_point = 3 : i32} : tensor<?x96xf32> -> !equant.rows<?x96, #equant.scheme<i8, asymmetric, token, group = 32, dynamic>>
+  return
+}
+
+// -----
+
+// expected-error @below {{input must be quantized per token, dynamic and symmetric but for groups}}
+func.func private @asymmetric(!equant.rows<?x96, #equant.scheme<i8, asymmetric, token, dynamic>>)

@@ -111,8 +111,8 @@ class Linear:
     it gives is rotated in blocks of `out_block`."""
 
     def __init__(self, weight, dtype, weight_bits=None, group_size=0, input_bits=None, rule="absmax", hadamard=0, rotated=False, out_block=0,
-                 input_group=0):
-        self.dtype, self.input_bits, self.input_group = dtype, input_bits, input_group
+                 input_group=0, input_rule="absmax"):
+        self.dtype, self.input_bits, self.input_group, self.input_rule = dtype, input_bits, input_group, input_rule
         self.input_scale = None  # for all tokens
         block = block_of(weight.shape[1], hadamard) if weight_bits else 0
         exact = np.asarray(weight, np.float64)
@@ -144,10 +144,13 @@ class Linear:
             size = self.input_group or stop - start
             for first in range(start, stop, size):
                 last = min(first + size, stop)
-                scale = self.input_scale
-                if scale is None:
-                    scale = absmax_scale(x[:, first:last] if self.input_group else x, self.input_bits)
-                codes = codes_of(x[:, first:last], scale, self.input_bits, self.dtype)
+                if self.input_rule == "absmax":
+                    scale = self.input_scale
+                    if scale is None:
+                        scale = absmax_scale(x[:, first:last] if self.input_group else x, self.input_bits)
+                    codes = codes_of(x[:, first:last], scale, self.input_bits, self.dtype)
+                else:
+                    codes, scale = weight_codes(x[:, first:last], self.input_bits, self.input_rule, self.dtype)
                 product = codes @ self.quantized.codes[:, first:last].T
                 total = total + product * weight_scale * scale.astype(self.dtype)
         return total
@@ -165,14 +168,15 @@ class Scheme:
     """What a preset means: bits of the linears, of their inputs, and of the head and tied embedding. Where inputs have bits, rows are rotated in
     the largest blocks by default."""
 
-    def __init__(self, weight_bits=None, input_bits=None, group_size=0, head_bits=None, rule="absmax", hadamard=None, input_group=0):
+    def __init__(self, weight_bits=None, input_bits=None, group_size=0, head_bits=None, rule="absmax", hadamard=None, input_group=0,
+                 input_rule="absmax"):
         hadamard = (512 if input_bits else 0) if hadamard is None else hadamard
         self.weight_bits, self.input_bits = weight_bits, input_bits
         self.group_size, self.head_bits, self.rule, self.hadamard = group_size, head_bits, rule, hadamard
-        self.input_group = input_group
+        self.input_group, self.input_rule = input_group, input_rule
 
     def linear(self, weight, dtype, **basis):
-        basis = {"hadamard": self.hadamard, "input_group": self.input_group} | basis
+        basis = {"hadamard": self.hadamard, "input_group": self.input_group, "input_rule": self.input_rule} | basis
         return Linear(weight, dtype, self.weight_bits, self.group_size, self.input_bits, self.rule, **basis)
 
     def value_block(self, head_dim):
@@ -183,7 +187,7 @@ class Scheme:
         """Per channel whatever the group size; its input is quantized when the linears' inputs are."""
         rule = "absmax" if isinstance(self.rule, np.ndarray) else self.rule
         return Linear(weight, dtype, self.head_bits, 0, self.input_bits if self.head_bits else None, rule, self.hadamard,
-                      input_group=self.input_group)
+                      input_group=self.input_group, input_rule=self.input_rule)
 
     def table(self, weight, dtype):
         """An embedding that is no head is float."""

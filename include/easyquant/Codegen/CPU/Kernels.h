@@ -58,7 +58,7 @@
 //     groupCount(K, inputGroup);
 //   * sums: memref<? x G x i32>, the sum of the codes of each weight group (the correction for the
 //     offset and the zero points of the weights), or of each of GI groups;
-//   * zeros: zero points of asymmetric activations, memref<? x i32>.
+//   * zeros: zero points of asymmetric activations, memref<? x i32>, or memref<? x GI x i32>.
 //
 //===----------------------------------------------------------------------===//
 
@@ -164,7 +164,8 @@ std::string nameOf(const WeightNumbers &numbers);
 /// u being the unit of a table, for whose values codes then stand in acc and wsums, or 1. With
 /// `inputGroup`, which divides groupSize, accumulators are those of the groups i of the input,
 ///   y[m,n] = u * sum_g sw[n,g] * sum_(i in g) sx[m,i] * (acc[m,n,i] - (offset + zw[n,g]) *
-///   sums[m,i]).
+///   sums[m,i] - zx[m,i] * (sum of code - zw over i)),
+/// the last sum taken by the kernel: it would be a quarter of the bytes of four-bit weights.
 struct LinearSpec {
   int64_t n = 0, k = 0;
   WeightFormat weights = WeightFormat::F32;
@@ -230,7 +231,7 @@ struct RowSpec {
   double epsilon = 0.0; ///< of the norms
   RowQuantization quantization = RowQuantization::None;
   int64_t groupSize = 0;    ///< groups of the sums, when quantized
-  bool zeroPoints = false;  ///< static only: asymmetric
+  bool zeroPoints = false;  ///< static, or with scaleGroup: asymmetric
   bool fullRange = false;   ///< static only: codes from -128 on, as asymmetric ones always are
   bool sinks = false;       ///< static: definition 4 of Numerics/Quantize.h instead of 3; online:
                             ///< rows that leave the range (Numerics/OnlineScales.h)

@@ -129,6 +129,9 @@ static Result<void> checkFixed(const SiteRequest &request, const recipe::Preset 
 static Result<void> checkActivationGroups(const SiteRequest &request, const recipe::Preset &preset,
                                           int64_t weightGroup) {
   const int64_t group = request.options[option::activationGroupSize];
+  if (group == 0 && request.options[option::activationZeroPoints])
+    return invalid("activation-zero-points needs activations in groups, found "
+                   "activation-group-size 0; take 32, 64 or 128, or leave zero points out");
   if (group == 0)
     return {};
   const std::string found = "activation-group-size " + std::to_string(group);
@@ -230,7 +233,8 @@ Result<PlanAttr> easyquant::equant::makePlan(MLIRContext *context, const SiteReq
     scheme.granularity =
         scheme.dynamic ? numerics::Granularity::Token : numerics::Granularity::Tensor;
     scheme.groupSize = request.options[option::activationGroupSize];
-    scheme.symmetric = scheme.dynamic || weight.symmetric;
+    scheme.symmetric =
+        scheme.dynamic ? !request.options[option::activationZeroPoints] : weight.symmetric;
     scheme.fullRange = !scheme.dynamic && weight.fullRange;
     scheme.sinks = request.options[option::sinks] == "keep";
     if (scheme.sinks && (!isInteger || scheme.dynamic))
@@ -284,6 +288,9 @@ static void describe(Builder &builder, const SiteRequest &request, bool ofRule,
         fields.set(key, builder.getStringAttr(request.options[option::sinks]));
     } else if (&option == &option::activationBasis.info()) {
       fields.set(key, builder.getStringAttr(request.isRotated() ? "hadamard" : "plain"));
+    } else if (&option == &option::activationZeroPoints.info()) {
+      if (request.options[option::activationZeroPoints])
+        fields.set(key, builder.getBoolAttr(true));
     } else if (&option == &option::activationGroupSize.info()) {
       if (int64_t size = request.options[option::activationGroupSize])
         fields.set(key, builder.getI64IntegerAttr(size));

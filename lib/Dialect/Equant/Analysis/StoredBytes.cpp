@@ -28,7 +28,7 @@ int64_t easyquant::equant::storedBytes(RankedTensorType weight, SchemeAttr schem
   // A weight that the layout cannot hold is refused later, with a reason.
   if (!layout.getPacker(scheme, rows, columns))
     return WeightType::get(rows, columns, scheme).getStoredBytes();
-  return WeightType::get(rows, columns, scheme, layout, /*sums=*/input && !input.getSymmetric())
+  return WeightType::get(rows, columns, scheme, layout, /*sums=*/input && input.readsWeightSums())
       .getStoredBytes();
 }
 

@@ -227,8 +227,9 @@ std::string easyquant::equant::whyNoInputScheme(SchemeAttr scheme) {
   if (!isGrouped &&
       (scheme.getOuter() ||
        scheme.getGranularity() != (isStatic ? Granularity::Tensor : Granularity::Token) ||
-       (!isStatic && !scheme.getSymmetric())))
-    os << "input must be quantized per token, symmetric and dynamic, per tensor with a constant "
+       (!isStatic && !scheme.getSymmetric() && !scheme.getTokenGroup())))
+    os << "input must be quantized per token, dynamic and symmetric but for groups, per tensor "
+          "with a constant "
           "scale, or, of codes that are no integers, in groups with dynamic and outer scales, "
           "found "
        << scheme;
@@ -267,8 +268,9 @@ LogicalResult QuantizeRowsOp::verify() {
   if (scheme.isOnline() != bool(getOnline()))
     return emitOpError("online scales belong to an online scheme, and such a scheme has them");
   if (scheme.isStatic() != bool(getScaleAttr()) ||
-      scheme.getSymmetric() == bool(getZeroPointAttr()))
-    return emitOpError("scale belongs to a static scheme, zero_point to an asymmetric one");
+      (scheme.getSymmetric() || scheme.getTokenGroup()) == bool(getZeroPointAttr()))
+    return emitOpError("scale belongs to a static scheme, zero_point to an asymmetric one without "
+                       "groups");
   if (getAbsmax() && scheme.getTokenGroup())
     return emitOpError("absmax is of whole rows, which groups do not have, found ") << scheme;
   if (getAbsmax() && !scheme.getDynamic() && !scheme.hasSinksAroundZero())
@@ -536,7 +538,7 @@ LogicalResult equant::PackedLinearOp::verify() {
     return emitOpError("gives sums of products, as i32, of codes with a scale a row and a weight "
                        "of integers with a scale a channel alone, and without a bias");
   // The kernels correct for zero points of the input with these sums.
-  if (input && !input.getSymmetric() && !weight.getSums())
+  if (input && input.readsWeightSums() && !weight.getSums())
     return emitOpError("needs the sums of its packed codes for asymmetric input, found ") << weight;
   return success();
 }

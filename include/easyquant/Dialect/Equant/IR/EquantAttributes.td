@@ -101,7 +101,7 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
     | `channel` | a scale for each output feature of a weight |
     | `group = G` | a scale for each G consecutive columns of a row; the last group of a row may be short |
     | `token` | a scale for each row of an activation; always computed at run time |
-    | `token, group = G` | a scale for each 32, 64 or 128 consecutive columns of a row of `i8` activations; the last group may be short |
+    | `token, group = G` | a scale, and a zero point of an asymmetric scheme, for each 32, 64 or 128 consecutive columns of a row of `i8` activations; the last group may be short |
     | `dynamic` | scales are computed from each input at run time; static when absent |
     | `online` | scales are state of a sequence, updated step by step |
     | `sinks` | a static or online scale of `i8` activations, but tokens that leave its range have scales of their own |
@@ -119,6 +119,7 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
     #equant.scheme<i8, symmetric, token, dynamic>
     #equant.scheme<i8, symmetric, token, dynamic, hadamard = 64>
     #equant.scheme<i8, symmetric, token, group = 32, dynamic>
+    #equant.scheme<i8, asymmetric, token, group = 64, dynamic>
     #equant.scheme<i8, symmetric, tensor, sinks>
     #equant.scheme<f8E4M3FN, channel>
     #equant.scheme<f4E2M1FN, group = 32, scale = f8E8M0FNU>
@@ -160,6 +161,9 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
     int64_t getTokenGroup() const {
       return getGranularity() == Granularity::Token ? getGroupSize() : 0;
     }
+    /// Do kernels take sums of a weight's codes, which it then has, beside such activations? For groups
+    /// of a token they sum up codes themselves.
+    bool readsWeightSums() const { return !getSymmetric() && !getTokenGroup(); }
     /// The shape of the scales of a matrix: 1x1, Nx1 or NxG. A dynamic extent stays one.
     ::llvm::SmallVector<int64_t, 2> getScaleShape(::llvm::ArrayRef<int64_t> matrixShape) const;
   }];

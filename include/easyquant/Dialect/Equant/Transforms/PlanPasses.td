@@ -19,7 +19,7 @@ class PlanPass<string flag> : Pass<flag, "::mlir::ModuleOp"> {
 
 /// What all of them but `equant-recipe` take.
 defvar PlanOptions = [
-  Scheme, GroupSize, ScaleType, Activations, ActivationGroupSize, ActivationBasis, HadamardBlock, Sinks, Observer, WeightObserver, WeightPercentile, Head, HeadGroupSize,
+  Scheme, GroupSize, ScaleType, Activations, ActivationGroupSize, ActivationZeroPoints, ActivationBasis, HadamardBlock, Sinks, Observer, WeightObserver, WeightPercentile, Head, HeadGroupSize,
   Ignore, Targets,
   ListOption<"methods", "methods", "std::string",
              "names of the methods that later passes apply at the planned sites, in order">,
