@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "easyquant/Recipe/Mixes.h"
 #include "easyquant/Recipe/Presets.h"
 #include "easyquant/Recipe/Recipe.h"
 
@@ -96,7 +97,8 @@ static Result<SiteRule> readRule(const Json &value, const SiteRequest &defaults,
   if (!rule.request.isCalibrated() && !fields.names("sinks"))
     rule.request.options.reset(option::sinks);
   const bool hasGroups =
-      preset && preset->input == InputCodes::Int8 && !rule.request.isCalibrated();
+      !rule.request.isCalibrated() &&
+      (findMix(rule.request.scheme()) || (preset && preset->input == InputCodes::Int8));
   if (!hasGroups && !fields.names("activation_group_size"))
     rule.request.resetActivationGroups();
   if (rule.request.options[option::activationGroupSize] == 0 &&

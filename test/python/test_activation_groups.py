@@ -127,6 +127,11 @@ def test_sites_of_a_recipe_have_their_own(artifact, llama, workspace):
     assert sites["lm_head"]["input"]["group_size"] == 32
 
 
+def test_mixes_have_them(artifact, llama):
+    inputs = [site["input"] for site in sites_of(artifact(llama, "--scheme=Q4", GROUPS)).values()]
+    assert len(inputs) > 10 and all(found["group_size"] == 32 for found in inputs)
+
+
 @pytest.mark.parametrize("options, message", [
     (("--scheme=W8A8", "--activation-group-size=48"), "error: activation-group-size must be 32, 64 or 128, or 0 for one scale a token; found 48"),
     (("--scheme=W4A8", "--group-size=32", "--activation-group-size=64"),
@@ -135,7 +140,7 @@ def test_sites_of_a_recipe_have_their_own(artifact, llama, workspace):
     (("--scheme=W8A16", GROUPS), "activation-group-size 32 needs int8 activations, but scheme W8A16 has none; take one such as W8A8"),
     (("--scheme=W8A8", ZEROS), "activation-zero-points needs activations in groups, found activation-group-size 0; take 32, 64 or 128, or leave zero points out"),
     (("--scheme=none", GROUPS), "activation-group-size 32 needs int8 activations, but scheme none has none"),
-    (("--scheme=Q4", GROUPS), "activation-group-size 32 needs int8 activations"),
+    (("--scheme=Q4", "--activations=float", GROUPS), "activation-group-size 32 needs int8 activations"),
     (("--scheme=W8A8", "--activations=static", "--tokens=TOKENS", PLAIN, GROUPS), "activation-group-size 32 needs dynamic activations, found static; take these"),
     (("--scheme=W8A8", "--activations=online-ema", "--tokens=TOKENS", PLAIN, GROUPS), "activation-group-size 32 needs dynamic activations, found online-ema"),
     (("--scheme=W8A8", GROUPS, "--target=sm_80"),
