@@ -78,7 +78,7 @@ class FrontBench(Bench):
 
 
 def speeds_of(bench: FrontBench, load: Load, kinds: tuple[str, ...], args: argparse.Namespace) -> dict[str, list[tuple[float, float]]]:
-    """{name: (prefill, decode) in tokens/s of each round} of our artifacts and llama.cpp's files; of these the better setting of each round."""
+    """{name: (prefill, decode) in tokens/s of each round} of our artifacts, and llama.cpp's files in the better setting of each round."""
     numbers = {"threads": args.threads, "context": load.prefill + load.decode, "sequences": load.sequences}
     peer = Worker(bench.peer.process.args[0], "llama_cpp_worker.py")
     us = Worker(sys.executable, "easyquant_worker.py")
@@ -103,7 +103,7 @@ def speeds_of(bench: FrontBench, load: Load, kinds: tuple[str, ...], args: argpa
 
 
 def median_ratio(ours: list[tuple[float, float]], theirs: list[tuple[float, float]], phase: int) -> float:
-    """Of the rounds' ratios; the phase: 0 prefill, 1 decode."""
+    """The median over rounds; the phase: 0 prefill, 1 decode."""
     return statistics.median(a[phase] / b[phase] for a, b in zip(ours, theirs))
 
 

@@ -30,7 +30,7 @@ def point(front, name, is_peer, size, kl):
 
 
 def rows(front, kl, prefill, decode, batched):
-    """Of one of ours with so many bytes as Q4_0, and speeds relative to those of llama.cpp's files."""
+    """The table of one artifact with so many bytes as Q4_0, its speeds relative to those of llama.cpp's files."""
     points = [point(front, "llama.cpp Q4_0, importance matrix", True, int(91e6), 1.0), point(front, "Q4", False, int(91e6), kl)]
     theirs, ours = [(100.0, 10.0)] * 3, [(100 * prefill, 10 * decode)] * 3
     speeds = {front.ONE.name: {"Q4_0": theirs, "Q4": ours}}
