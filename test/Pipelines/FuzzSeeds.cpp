@@ -127,7 +127,8 @@ static constexpr Pipeline kPipelines[] = {
      "easyquant-launches{target=avx2}",
      1},
     {"equant-absmax{scheme=W8A8 activation-basis=hadamard},equant-rotate,equant-quantize", 5},
-    {"equant-absmax{scheme=W8A8 activation-group-size=32 activation-zero-points=true},equant-rotate,equant-quantize,"
+    {"equant-absmax{scheme=W8A8 activation-group-size=32 "
+     "activation-zero-points=true},equant-rotate,equant-quantize,"
      "func.func(equant-fuse-shared-input),equant-materialize-weights{output=out threads=1},"
      "easyquant-launches{target=avx2}",
      1},
