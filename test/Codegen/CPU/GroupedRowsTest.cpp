@@ -54,9 +54,8 @@ std::vector<LinearSpec> specsOf(WeightFormat weights, bool isTable) {
     return spec;
   };
   std::vector<LinearSpec> specs = {
-      make(33, 257, 32, 32),  make(40, 300, 64, 32),  make(65, 200, 0, 32),
-      make(37, 330, 128, 64), make(31, 400, 0, 128),  make(1, 9, 0, 32),
-      make(34, 32, 32, 32),   make(33, 130, 128, 32), make(96, 1500, 0, 32),
+      make(33, 257, 32, 32),  make(40, 300, 64, 32), make(37, 330, 128, 64), make(31, 400, 0, 128),
+      make(33, 130, 128, 32), make(1, 9, 0, 32),     make(96, 1500, 0, 32),
   };
   for (size_t i = 0; i < specs.size(); ++i) {
     specs[i].bias = i % 3 == 0;
@@ -68,9 +67,15 @@ std::vector<LinearSpec> specsOf(WeightFormat weights, bool isTable) {
   }
   specs.push_back(make(37, 600, 32, 32));
   specs.back().numbers.scales = ScaleFormat::UI6;
-  for (LinearSpec spec : std::vector(specs)) {
+  // Half of them have zero points, other ones in the next width. int4 has both.
+  const bool both = weights == WeightFormat::I4 && !isTable;
+  for (size_t i = 0, count = specs.size(); i < count; ++i) {
+    LinearSpec spec = specs[i];
     spec.inputZeroPoints = true;
-    specs.push_back(spec);
+    if (both)
+      specs.push_back(spec);
+    else if ((static_cast<int64_t>(i) + bitsOf(weights)) % 2)
+      specs[i] = spec;
   }
   return specs;
 }
