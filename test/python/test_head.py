@@ -88,7 +88,7 @@ def test_methods_of_all_sites_leave_the_head(artifact, tiny_llama, tmp_path):
     ({"match": EMBEDDING, "scheme": "W4A16", "method": "gptq"}, {}, [f"site '{EMBEDDING}' is an embedding", "take it out of the site's rule"]),
     ({"match": EMBEDDING, "scheme": "W4A16_ASYM", "method": "absmax"}, {}, [f"site '{EMBEDDING}'", "take method zeropoint"]),
     ({"match": HEAD, "scheme": "W4A16"}, {"head_group_size": 8}, ["head-group-size 8 needs a head with a scheme of its own", "head is int8"]),
-    ({"match": HEAD, "scheme": "W4A16"}, {"head": "W4A8"}, ["unknown head 'W4A8'", "W4A16"]),
+    ({"match": HEAD, "scheme": "W4A16"}, {"head": "FP8"}, ["unknown head 'FP8'", "W4A16"]),
 ])  # fmt: skip
 def test_what_cannot_be(untied, tmp_path, rule, top, words):
     tokens = write_tokens(tmp_path / "tokens.safetensors", [random_tokens(4, 32, 97)])
