@@ -5,7 +5,6 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Recipe/Mixes.h"
 #include "easyquant/Recipe/Presets.h"
 #include "easyquant/Recipe/Recipe.h"
 
@@ -96,10 +95,8 @@ static Result<SiteRule> readRule(const Json &value, const SiteRequest &defaults,
     rule.request.options.reset(option::activations);
   if (!rule.request.isCalibrated() && !fields.names("sinks"))
     rule.request.options.reset(option::sinks);
-  const bool hasGroups =
-      !rule.request.isCalibrated() &&
-      (findMix(rule.request.scheme()) || (preset && preset->input == InputCodes::Int8));
-  if (!hasGroups && !fields.names("activation_group_size"))
+  const bool mayHaveGroups = rule.request.hasInt8Activations() && !rule.request.isCalibrated();
+  if (!mayHaveGroups && !fields.names("activation_group_size"))
     rule.request.resetActivationGroups();
   if (rule.request.options[option::activationGroupSize] == 0 &&
       !fields.names("activation_zero_points"))

@@ -36,18 +36,17 @@ std::string SiteRequest::activations() const {
   return options.get(option::activations).value_or("dynamic");
 }
 
-/// Are activations codes of int8, at some sites of a mix?
-static bool hasInt8Activations(const SiteRequest &request) {
-  if (findMix(request.scheme()))
-    return request.activations() != "float";
-  std::optional<Preset> preset = findPreset(request.scheme());
+bool SiteRequest::hasInt8Activations() const {
+  if (findMix(scheme()))
+    return activations() != "float";
+  std::optional<Preset> preset = findPreset(scheme());
   return preset && preset->input == InputCodes::Int8;
 }
 
 bool SiteRequest::isRotated() const {
   if (auto asked = options.get(option::activationBasis))
     return *asked == "hadamard";
-  return hasInt8Activations(*this);
+  return hasInt8Activations();
 }
 
 bool SiteRequest::keepsSinks(std::string_view observer) const {
@@ -55,7 +54,7 @@ bool SiteRequest::keepsSinks(std::string_view observer) const {
     return *asked == "keep";
   const numerics::RangeObserver *how =
       numerics::findRangeObserver(options.get(option::observer).value_or(std::string(observer)));
-  return hasInt8Activations(*this) && isCalibrated() && how && how->isOfChannels;
+  return hasInt8Activations() && isCalibrated() && how && how->isOfChannels;
 }
 
 void SiteRequest::resetActivationGroups() {

@@ -104,6 +104,11 @@ class _Hash(ctypes.Structure):
     _fields_ = [("low", ctypes.c_uint64), ("high", ctypes.c_uint64)]
 
 
+def sites_of(artifact):
+    """The sites of an artifact's manifest by their names."""
+    return {site["name"]: site for site in json.loads((artifact / "manifest.json").read_text())["sites"]}
+
+
 def sign_manifest(folder, manifest):
     """Writes manifest.json, and its checksum beside it, so that only its fields can be what is wrong with it."""
     xxhash = ctypes.CDLL("libxxhash.so.0").XXH3_128bits
@@ -228,6 +233,17 @@ def random_llama(seed=0, *, arch="llama", hidden=40, ffn=52, layers=2, heads=5, 
 
 # What becomes of two messages: user: "Hi" is u(Hi)a(
 CHAT_TEMPLATE = "{% for m in messages %}{{ m.role[0] }}({{ m.content }}){% endfor %}{% if add_generation_prompt %}a({% endif %}"
+
+
+def with_outliers(model, factor):
+    """The model with columns 3 and 40 of what norms write `factor` times as large, as in real models, and weights that undo it."""
+    config, tensors = model
+    for name, weight in tensors.items():
+        if name.endswith("norm.weight"):
+            weight[[3, 40]] *= factor
+        if any(part in name for part in ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "lm_head")):
+            weight[:, [3, 40]] /= factor
+    return config, tensors
 
 
 def write_letters(folder, vocabulary=97):

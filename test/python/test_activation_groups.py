@@ -10,7 +10,7 @@ import pytest
 from calibrating import write_tokens
 from easyquant.runtime.artifact import Artifact
 from easyquant.runtime.sites import describe_operand
-from helpers import ISA, assert_refused, random_gpt2, random_llama, random_tokens, run_tool, write_model
+from helpers import ISA, assert_refused, random_gpt2, random_llama, random_tokens, run_tool, sites_of, with_outliers, write_model
 from oracles.checkpoint import read_folder
 from oracles.gpt2 import GPT2
 from oracles.llama import Llama
@@ -46,10 +46,6 @@ def llama(tmp_path_factory):
     return write_model(tmp_path_factory.mktemp("grouped") / "llama", *random_llama(31, hidden=64, ffn=112, heads=4, kv_heads=2))
 
 
-def sites_of(artifact):
-    return {site["name"]: site for site in json.loads((artifact / "manifest.json").read_text())["sites"]}
-
-
 @pytest.mark.parametrize("name", SCHEMES)
 def test_same_as_the_oracle(runner, llama, name):
     scheme, options = SCHEMES[name]
@@ -75,13 +71,7 @@ def test_gpt2(runner, workspace, rule):
 
 def test_outliers_cost_less(runner, workspace):
     """A few columns of what linears read are a hundred times the others, as in real models."""
-    config, tensors = random_llama(22, hidden=128, ffn=128, heads=4, kv_heads=2)
-    for name, weight in tensors.items():
-        if name.endswith("norm.weight"):
-            weight[[3, 40]] *= 60
-        if any(part in name for part in ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "lm_head")):
-            weight[:, [3, 40]] /= 60
-    folder = write_model(workspace / "grouped-outliers", config, tensors)
+    folder = write_model(workspace / "grouped-outliers", *with_outliers(random_llama(22, hidden=128, ffn=128, heads=4, kv_heads=2), 60))
     tokens = random_tokens(7, 96, 97)
     plain = Llama(*read_folder(folder), FLOAT, np.float64).logits(tokens)
     options = ("--scheme=W8A8", "--head=float", PLAIN)

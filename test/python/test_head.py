@@ -10,7 +10,7 @@ import pytest
 from easyquant.evaluation.weights import read_site
 from easyquant.runtime.artifact import Artifact
 from calibrating import write_tokens
-from helpers import random_tokens, run_tool
+from helpers import random_tokens, run_tool, sites_of
 from oracles.checkpoint import read_folder
 from oracles.formats import Formats
 from oracles.llama import Llama
@@ -21,10 +21,6 @@ LINEARS = ("--scheme=W6A16", "--group-size=16")
 
 def relative_error(found, expected):
     return np.sqrt(np.mean((found - expected) ** 2) / np.mean(expected**2))
-
-
-def sites_of(out):
-    return {site["name"]: site for site in json.loads((out / "manifest.json").read_text())["sites"]}
 
 
 def recipe_of(folder, *rules, **top):

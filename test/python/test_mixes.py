@@ -9,7 +9,7 @@ import pytest
 
 from easyquant.compiler.options import choices_of
 from calibrating import write_tokens
-from helpers import assert_refused, compile_model, random_gpt2, random_llama, random_tokens, run_tool, write_model
+from helpers import assert_refused, compile_model, random_gpt2, random_llama, random_tokens, run_tool, sites_of, write_model
 
 MIXES = ("Q3", "Q4", "Q5", "Q6")
 # Bits by the last part of a site's name: in layers between the ends, and at the ends where they are others.
@@ -44,10 +44,6 @@ def model(workspace):
         return made[name]
 
     return make
-
-
-def sites_of(out):
-    return {site["name"]: site for site in json.loads((out / "manifest.json").read_text())["sites"]}
 
 
 def expected_bits(mix, site, layers):

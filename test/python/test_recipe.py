@@ -16,7 +16,7 @@ import yaml
 from easyquant.compiler.recipe import read_recipe, recipe_as_json
 from easyquant.support.errors import UserError
 from command_line import run_command_line as easyquant
-from helpers import REPO, compile_model, run_tool
+from helpers import REPO, compile_model, run_tool, sites_of
 
 
 @pytest.fixture(scope="module")
@@ -25,10 +25,6 @@ def model(tmp_path_factory):
     script = REPO / "test/Inputs/make_checkpoint.py"
     subprocess.run([sys.executable, script, folder, "--arch", "llama"], check=True)
     return folder
-
-
-def sites_of(artifact):
-    return {site["name"]: site for site in json.loads((artifact / "manifest.json").read_text())["sites"]}
 
 
 def test_yaml_reaches_the_compiler_and_the_artifact_repeats_it(model, tmp_path):

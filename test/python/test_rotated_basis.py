@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Sites in a basis that is rotated in blocks of columns: the numpy oracle, what is reported, and what is refused."""
 
-import json
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from calibrating import write_tokens
 from easyquant.evaluation.weights import read_site
 from easyquant.runtime.artifact import Artifact
-from helpers import ISA, Runner, assert_refused, random_gpt2, random_llama, random_tokens, run_tool, write_model
+from helpers import ISA, Runner, assert_refused, random_gpt2, random_llama, random_tokens, run_tool, sites_of, with_outliers, write_model
 from oracles.checkpoint import read_folder
 from oracles.gpt2 import GPT2
 from oracles.kv_cache import QuantizedCacheLlama
@@ -35,10 +34,6 @@ SCHEMES = {
 def llama(tmp_path_factory):
     """Blocks of 64 columns at most of its linears, of 32 at down_proj."""
     return write_model(tmp_path_factory.mktemp("rotated") / "llama", *random_llama(21, hidden=64, ffn=96, heads=4, kv_heads=2))
-
-
-def sites_of(artifact):
-    return {site["name"]: site for site in json.loads((artifact / "manifest.json").read_text())["sites"]}
 
 
 @pytest.fixture(scope="module")
@@ -157,14 +152,7 @@ def test_gpt2(runner, tied):
 
 def test_outliers_cost_less(runner, workspace):
     """A few columns of what linears read are a hundred times the others, as in real models."""
-    config, tensors = random_llama(22, hidden=64, ffn=128, heads=4, kv_heads=2)
-    for name, weight in tensors.items():
-        if name.endswith("norm.weight"):
-            weight[[3, 40]] *= 60
-    for name, weight in tensors.items():
-        if any(part in name for part in ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "lm_head")):
-            weight[:, [3, 40]] /= 60
-    folder = write_model(workspace / "outliers", config, tensors)
+    folder = write_model(workspace / "outliers", *with_outliers(random_llama(22, hidden=64, ffn=128, heads=4, kv_heads=2), 60))
     tokens = random_tokens(7, 96, 97)
     plain = Llama(*read_folder(folder), FLOAT, np.float64).logits(tokens)
     errors = [relative_error(runner(folder, "--scheme=W8A8", "--head=float", *basis).score(tokens), plain) for basis in (("--activation-basis=plain",), (ROTATED,))]

@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from calibrating import write_tokens
-from helpers import ISA, Runner, assert_refused, random_gpt2, random_llama, random_tokens, run_tool, write_model
+from helpers import ISA, Runner, assert_refused, random_gpt2, random_llama, random_tokens, run_tool, with_outliers, write_model
 from oracles.activations import observe
 from oracles.checkpoint import read_folder
 from oracles.gpt2 import GPT2
@@ -42,13 +42,7 @@ def tokens(samples, tmp_path_factory):
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory):
     """A few columns of what linears read are far above the others."""
-    config, tensors = random_llama(41, hidden=64, ffn=96, heads=4, kv_heads=2)
-    for name, weight in tensors.items():
-        if name.endswith("norm.weight"):
-            weight[[3, 40]] *= 20
-        if any(part in name for part in ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "lm_head")):
-            weight[:, [3, 40]] /= 20
-    return write_model(tmp_path_factory.mktemp("ranges") / "llama", config, tensors)
+    return write_model(tmp_path_factory.mktemp("ranges") / "llama", *with_outliers(random_llama(41, hidden=64, ffn=96, heads=4, kv_heads=2), 20))
 
 
 def block_at(site, columns, limit=512):

@@ -37,6 +37,8 @@ struct SiteRequest {
   bool isCalibrated() const { return isStatic() || isOnline(); }
   bool isStatic() const { return activations() == "static"; }
   bool isOnline() const { return activations().starts_with("online"); }
+  /// Are activations codes of int8? In a mix they are at every site, or float at every one.
+  bool hasInt8Activations() const;
   /// Are rows rotated? By default where activations are int8.
   bool isRotated() const;
   /// Do tokens that tower above the others stay out of the range of all? By default wherever they

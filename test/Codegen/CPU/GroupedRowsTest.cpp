@@ -28,19 +28,11 @@ namespace {
 
 void check(const LinearSpec &spec, const Target &target, const Kernel &run, int64_t m,
            Inputs kind) {
-  SCOPED_TRACE(symbolName(spec) + " " + target.name().str() + " M=" + std::to_string(m) +
-               " inputs=" + std::to_string(static_cast<int>(kind)));
-  Problem p(spec, static_cast<uint32_t>(m * 7919 + spec.k * 31 + spec.n), kind == Inputs::Extreme);
-  Call call(p, target, run);
-  std::vector<float> x = p.makeX(m, kind), initial(m * spec.n);
-  for (float &v : initial)
-    v = std::normal_distribution<float>()(p.rng);
-  num::QuantizedTokens tokens = p.makeTokens(x, m, kind);
-  std::vector<float> one = call(x, tokens, initial, 1);
-  expectIntegerLinear(p, tokens, initial, one);
-  std::vector<float> more = call(x, tokens, initial, 3);
-  EXPECT_EQ(std::memcmp(one.data(), more.data(), one.size() * sizeof(float)), 0)
-      << "other bits with 3 threads";
+  checkLinear(spec, target, run, m, kind,
+              [](const Problem &p, const std::vector<float> &, const num::QuantizedTokens &tokens,
+                 const std::vector<float> &initial, const std::vector<float> &actual) {
+                expectIntegerLinear(p, tokens, initial, actual);
+              });
 }
 
 /// Groups as large as those of the weight, smaller ones, and ones of whole rows; last groups of

@@ -303,6 +303,32 @@ inline void expectIntegerLinear(const Problem &p, const num::QuantizedTokens &to
     }
 }
 
+/// Calls the kernel with inputs of a kind, has `expect` judge what it wrote, and wants the same
+/// bits of several threads.
+inline void checkLinear(
+    const LinearSpec &spec, const Target &target, const Kernel &run, int64_t m, Inputs kind,
+    llvm::function_ref<void(const Problem &p, const std::vector<float> &x,
+                            const num::QuantizedTokens &tokens, const std::vector<float> &initial,
+                            const std::vector<float> &actual)>
+        expect) {
+  SCOPED_TRACE(symbolName(spec) + " " + target.name().str() +
+               (target.emulateDot ? " (emulated dot)" : "") + " M=" + std::to_string(m) +
+               " inputs=" + std::to_string(static_cast<int>(kind)));
+  Problem p(spec, static_cast<uint32_t>(m * 7919 + spec.k * 31 + spec.n), kind == Inputs::Extreme);
+  Call call(p, target, run);
+  std::vector<float> x = p.makeX(m, kind), initial(m * spec.n);
+  for (float &v : initial)
+    v = std::normal_distribution<float>()(p.rng);
+  num::QuantizedTokens tokens = p.makeTokens(x, m, kind);
+  std::vector<float> one = call(x, tokens, initial, 1);
+  expect(p, x, tokens, initial, one);
+  for (int64_t threads : {2, 3}) {
+    std::vector<float> more = call(x, tokens, initial, threads);
+    EXPECT_EQ(std::memcmp(one.data(), more.data(), one.size() * sizeof(float)), 0)
+        << "other bits with " << threads << " threads";
+  }
+}
+
 } // namespace easyquant::cpu
 
 #endif // EASYQUANT_TEST_CODEGEN_CPU_LINEARPROBLEM_H

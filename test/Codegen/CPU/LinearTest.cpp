@@ -63,25 +63,14 @@ void expectFloatLinear(const Problem &p, const std::vector<float> &x, int64_t m,
 
 void check(const LinearSpec &spec, const Target &target, const Kernel &run, int64_t m,
            Inputs kind) {
-  SCOPED_TRACE(symbolName(spec) + " " + target.name().str() +
-               (target.emulateDot ? " (emulated dot)" : "") + " M=" + std::to_string(m) +
-               " inputs=" + std::to_string(static_cast<int>(kind)));
-  Problem p(spec, static_cast<uint32_t>(m * 7919 + spec.k * 31 + spec.n), kind == Inputs::Extreme);
-  Call call(p, target, run);
-  std::vector<float> x = p.makeX(m, kind), initial(m * spec.n);
-  for (float &v : initial)
-    v = std::normal_distribution<float>()(p.rng);
-  num::QuantizedTokens tokens = p.makeTokens(x, m, kind);
-  std::vector<float> one = call(x, tokens, initial, 1);
-  if (spec.quantizedInput)
-    expectIntegerLinear(p, tokens, initial, one);
-  else
-    expectFloatLinear(p, x, m, initial, one);
-  for (int64_t threads : {2, 3}) {
-    std::vector<float> more = call(x, tokens, initial, threads);
-    EXPECT_EQ(std::memcmp(one.data(), more.data(), one.size() * sizeof(float)), 0)
-        << "other bits with " << threads << " threads";
-  }
+  checkLinear(spec, target, run, m, kind,
+              [m](const Problem &p, const std::vector<float> &x, const num::QuantizedTokens &tokens,
+                  const std::vector<float> &initial, const std::vector<float> &actual) {
+                if (p.spec.quantizedInput)
+                  expectIntegerLinear(p, tokens, initial, actual);
+                else
+                  expectFloatLinear(p, x, m, initial, actual);
+              });
 }
 
 /// Shapes around every boundary (vectors, groups, panels, padding) with every option of the spec;
