@@ -39,12 +39,27 @@ struct SignRound : SubgraphPass<methods::impl::SignRoundBase<SignRound>> {
 
 } // namespace
 
+/// Before anything is run.
+static LogicalResult checkSchemes(ModuleOp module) {
+  auto check = [](equant::QuantizableOpInterface op) -> WalkResult {
+    equant::PlanAttr plan = equant::getPlan(op);
+    if (!plan || !plan.names(kSignRound))
+      return WalkResult::advance();
+    if (auto ok = numerics::checkRoundingIsLearned(plan.getWeight().toNumerics()); !ok)
+      return emitError(op.getLoc()) << "site '" << op.getSite() << "': " << ok.error().message;
+    return WalkResult::advance();
+  };
+  return failure(module.walk(check).wasInterrupted());
+}
+
 LogicalResult SignRound::run() {
   ModuleOp module = getOperation();
   if (!isPlanned(module, kSignRound))
     return equant::reportNotPlanned(module, getArgument(), kSignRound, requireSites);
+  if (failed(checkSchemes(module)))
+    return failure();
   FailureOr<MethodRun> opened =
-      MethodRun::open(module, {kSignRound, "1", optionValues(), /*samples=*/0, kMaxLength});
+      MethodRun::open(module, {kSignRound, "2", optionValues(), /*samples=*/0, kMaxLength});
   if (failed(opened))
     return failure();
   const numerics::SignRoundOptions options{

@@ -28,6 +28,7 @@ struct Learned {
   std::vector<float> factors;                  ///< a, by slice
   QuantizedMatrix codes;                       ///< of round to nearest at first
   std::vector<float> scales;                   ///< s
+  std::vector<float> units; ///< by slice: what scales are in units of as their format holds them
 };
 
 /// One slice: a step of the given rate (0: none), then its codes and what they stand for.
@@ -38,14 +39,70 @@ struct SliceStep {
   int64_t count;
   float scale; ///< a s
   int32_t zeroPoint;
-  CodeRange range;
+  const Scheme *scheme;
 };
 
+/// What a weight with its offset becomes, in units of a s; is it not clamped?
+struct Placed {
+  Rounded rounded;
+  bool inside;
+};
+
+struct IntegerPlacer {
+  float lo, hi;
+  int32_t zeroPoint;
+
+  EASYQUANT_INLINE Placed place(float steps, float offset) const {
+    const float place = steps + offset;
+    const int32_t nearest = roundClamped(place, lo, hi);
+    return {{nearest + zeroPoint, static_cast<float>(nearest)}, place >= lo && place <= hi};
+  }
+};
+
+template <int bits> struct TablePlacer {
+  using Codec = TableCodec<bits>;
+  Codec codec;
+
+  EASYQUANT_INLINE Placed place(float steps, float offset) const {
+    constexpr int last = Codec::kSize - 1;
+    // The two neighbours; the outermost ones of what lies beyond.
+    int32_t index = 0;
+    float low = codec.table[0], high = codec.table[1], middle = codec.middles[0];
+    for (int i = 1; i < last; ++i) {
+      const bool isAbove = steps >= codec.table[i];
+      index += isAbove;
+      low = isAbove ? codec.table[i] : low;
+      high = isAbove ? codec.table[i + 1] : high;
+      middle = isAbove ? codec.middles[i] : middle;
+    }
+    const float place = steps + offset * (high - low);
+    const bool isUp = place > middle; // TableCodec's, without an offset
+    const bool isBelow = low == codec.table[0] && place < low;
+    const bool isBeyond = high == codec.table[last] && place > high;
+    return {{index + isUp - Codec::kSize / 2, isUp ? high : low}, !(isBelow | isBeyond)};
+  }
+};
+
+/// body(placer) with that of a slice, whose scheme checkRoundingIsLearned lets through.
+template <typename Body> EASYQUANT_INLINE auto withPlacer(const SliceStep &slice, Body &&body) {
+  const Scheme &scheme = *slice.scheme;
+  if (scheme.codes == CodeFormat::Table)
+    switch (scheme.bits) {
+    case 2:
+      return body(TablePlacer<2>{TableCodec<2>::of(*scheme.table)});
+    case 3:
+      return body(TablePlacer<3>{TableCodec<3>::of(*scheme.table)});
+    default:
+      return body(TablePlacer<4>{TableCodec<4>::of(*scheme.table)});
+    }
+  const CodeRange range = codeRange(scheme);
+  return body(IntegerPlacer{static_cast<float>(range.min - slice.zeroPoint),
+                            static_cast<float>(range.max - slice.zeroPoint), slice.zeroPoint});
+}
+
 /// The gradients of offsets and factor; moves the offsets.
-EASYQUANT_VECTOR_CLONES
-double moveOffsets(const SliceStep &slice, float rate) {
-  const auto lo = static_cast<float>(slice.range.min - slice.zeroPoint);
-  const auto hi = static_cast<float>(slice.range.max - slice.zeroPoint);
+template <typename Placer>
+EASYQUANT_INLINE double moveOffsetsBy(const Placer &placer, const SliceStep &slice, float rate) {
   constexpr int64_t lanes = 8, chunk = 64;
   double sums[lanes] = {};
   // Sums apart from the rest, and nothing that may overlap: both loops become vector code.
@@ -55,10 +112,9 @@ double moveOffsets(const SliceStep &slice, float rate) {
     const float *__restrict w = slice.w + first, *__restrict gradient = slice.gradient + first;
     float *__restrict v = slice.v + first;
     for (int64_t i = 0; i < count; ++i) {
-      const float steps = w[i] / slice.scale, place = steps + v[i];
-      const float code = static_cast<float>(roundClamped(place, lo, hi));
-      const bool inside = place >= lo && place <= hi;
-      ofFactor[i] = code - (inside ? steps : 0.0f);
+      const float steps = w[i] / slice.scale;
+      const auto [rounded, inside] = placer.place(steps, v[i]);
+      ofFactor[i] = rounded.value - (inside ? steps : 0.0f);
       const float sign = gradient[i] > 0 ? 1.0f : gradient[i] < 0 ? -1.0f : 0.0f;
       const float moved = v[i] - (inside ? rate * sign : 0.0f);
       v[i] = moved < -0.5f ? -0.5f : moved > 0.5f ? 0.5f : moved;
@@ -77,17 +133,42 @@ double moveOffsets(const SliceStep &slice, float rate) {
 }
 
 EASYQUANT_VECTOR_CLONES
-void roundSlice(const SliceStep &slice) {
-  const auto lo = static_cast<float>(slice.range.min - slice.zeroPoint);
-  const auto hi = static_cast<float>(slice.range.max - slice.zeroPoint);
+double moveOffsets(const SliceStep &slice, float rate) {
+  return withPlacer(slice, [&](const auto &placer) __attribute__((always_inline)) {
+    return moveOffsetsBy(placer, slice, rate);
+  });
+}
+
+template <typename Placer>
+EASYQUANT_INLINE void roundSliceBy(const Placer &placer, const SliceStep &slice) {
   const float *__restrict w = slice.w, *__restrict v = slice.v;
   float *__restrict rounded = slice.rounded;
   int8_t *__restrict codes = slice.codes;
   for (int64_t i = 0; i < slice.count; ++i) {
-    const int32_t code = roundClamped(w[i] / slice.scale + v[i], lo, hi);
-    codes[i] = static_cast<int8_t>(code + slice.zeroPoint);
-    rounded[i] = slice.scale * static_cast<float>(code);
+    const Rounded nearest = placer.place(w[i] / slice.scale, v[i]).rounded;
+    codes[i] = static_cast<int8_t>(nearest.code);
+    rounded[i] = slice.scale * nearest.value;
   }
+}
+EASYQUANT_VECTOR_CLONES
+void roundSlice(const SliceStep &slice) {
+  withPlacer(slice, [&](const auto &placer)
+                        __attribute__((always_inline)) { roundSliceBy(placer, slice); });
+}
+
+/// By slice: the outer scale, or the f16 that groups share.
+std::vector<float> unitsOf(const QParams &params, const Scheme &scheme) {
+  std::vector<float> units;
+  for (int64_t i = 0; i < params.rows; ++i)
+    for (int64_t g = 0; g < params.groups; g += kSuperGroups) {
+      const int64_t count = std::min(kSuperGroups, params.groups - g);
+      float unit = params.outerOf(i);
+      if (scheme.scales == ScaleFormat::UI6) // checkScales lets no others through
+        unit = superScaleOf({&params.scales[i * params.groups + g], static_cast<size_t>(count)})
+                   .value_or(1);
+      units.insert(units.end(), count, unit);
+    }
+  return units;
 }
 
 class RoundingLearner {
@@ -113,11 +194,8 @@ private:
 } // namespace
 
 Result<void> RoundingLearner::start(const TrainedSite &site) {
-  if (!site.scheme.isInteger())
-    return makeError(ErrorCode::InvalidArgument,
-                     "signround of {}: it learns which of two integers a weight becomes; take gptq "
-                     "or lkd",
-                     toString(site.scheme));
+  if (auto ok = checkRoundingIsLearned(site.scheme); !ok)
+    return ok;
   ConstMatrix w = site.weight;
   Learned weight;
   weight.site = &site;
@@ -137,6 +215,7 @@ Result<void> RoundingLearner::start(const TrainedSite &site) {
   if (auto done = quantize(values, site.scheme, weight.codes.params, weight.codes.codes); !done)
     return done;
   weight.scales = weight.codes.params.scales;
+  weight.units = unitsOf(weight.codes.params, site.scheme);
   weight.factors.assign(weight.scales.size(), 1.0f);
   for (auto *each : {&weight.rounded, &weight.offsets, &weight.gradient})
     each->resize(weight.values.size());
@@ -147,7 +226,6 @@ Result<void> RoundingLearner::start(const TrainedSite &site) {
 
 void RoundingLearner::step(Learned &weight, float rate) const {
   QuantizedMatrix &q = weight.codes;
-  const CodeRange range = codeRange(q.scheme);
   const int64_t blocks = (q.rows + kStepRows - 1) / kStepRows;
   parallelFor(blocks, options.threads, [&](int64_t b) {
     for (int64_t i = b * kStepRows; i < std::min(q.rows, (b + 1) * kStepRows); ++i)
@@ -163,15 +241,15 @@ void RoundingLearner::step(Learned &weight, float rate) const {
                         count,
                         scale,
                         q.scheme.symmetric ? 0 : q.params.zeroPoints[p],
-                        range};
+                        &q.scheme};
         if (rate > 0) {
           const double slope = moveOffsets(slice, rate);
           const float sign = static_cast<float>((slope > 0) - (slope < 0));
           factor = std::clamp(factor - rate / 4 * sign, kLeastFactor, kLargestFactor);
-          const float outer = q.params.outerOf(i);
-          const float rounded = roundScale(factor * weight.scales[p] / outer, q.scheme.scales);
+          const float unit = weight.units[p];
+          const float rounded = roundScale(factor * weight.scales[p] / unit, q.scheme.scales);
           if (isScale(rounded, q.scheme.scales))
-            slice.scale = scale = rounded * outer;
+            slice.scale = scale = rounded * unit;
         }
         roundSlice(slice);
       }
@@ -211,6 +289,20 @@ Result<TrainedWeights> RoundingLearner::run(std::span<const TrainedSite> sites) 
       return Unexpected(ok.error());
   }
   return std::move(*best);
+}
+
+Result<void> checkRoundingIsLearned(const Scheme &scheme) {
+  // FP8 and FP4 stay out: a scale that is a power of two, as MXFP4's, cannot move a little.
+  if (!scheme.isInteger() && scheme.codes != CodeFormat::Table)
+    return makeError(ErrorCode::InvalidArgument,
+                     "signround of {}: it learns which of two integers, or of two values of a "
+                     "table, a weight becomes; take gptq or lkd",
+                     toString(scheme));
+  if (scheme.granularity == Granularity::Tensor)
+    return makeError(ErrorCode::InvalidArgument,
+                     "signround of {}: it learns a range of each row or group; take gptq or lkd",
+                     toString(scheme));
+  return {};
 }
 
 Result<TrainedWeights> learnRounding(DifferentiableLayer &layer, std::span<const TrainedSite> sites,

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 //
 // The layer is y = x What^T. Oracle: the update of SignRound.h, transcribed in double precision.
+// That of tables goes by places along the table: its values are at 0, 1, ..., linear between them.
 //
 //===----------------------------------------------------------------------===//
 
@@ -17,6 +18,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
+#include <numeric>
 
 using namespace easyquant;
 using namespace easyquant::numerics;
@@ -67,29 +70,37 @@ struct Toy : DifferentiableLayer {
       }
     return {};
   }
-  Result<TrainedWeights> learned(const Scheme &scheme, const SignRoundOptions &options) {
-    TrainedSite site{ConstMatrix(weight.data(), kRows, kColumns), scheme, {extremesRule(scheme)}};
+  Result<TrainedWeights> learned(const Scheme &scheme, const SignRoundOptions &options,
+                                 std::optional<QParams> params = {}) {
+    TrainedSite site{ConstMatrix(weight.data(), kRows, kColumns),
+                     scheme,
+                     {extremesRule(scheme)},
+                     std::move(params)};
     return learnRounding(*this, std::span(&site, 1), targets, options);
   }
 };
 
-TEST(SignRound, IsTheUpdateTranscribed) {
-  const Scheme scheme{3, false, kGroup, 8, false};
-  // What the layer is given last is the state after the last step.
-  constexpr int64_t steps = 2;
+/// What a weight of the oracle becomes in units of its scale; is it not clamped?
+struct Place {
+  double value;
+  bool inside;
+};
+using Placing = std::function<Place(double steps, double offset, int64_t group)>;
+
+/// The state after the last step is what the layer is given last.
+void expectTranscribed(const Scheme &scheme, const QParams &params, int64_t steps,
+                       const Placing &place) {
   Toy toy;
-  auto start =
-      quantize(ConstMatrix(toy.weight.data(), kRows, kColumns), scheme, {ScaleRuleKind::ZeroPoint});
-  ASSERT_TRUE(start);
-  std::vector<double> v(kRows * kColumns), a(kRows * 3, 1), what(kRows * kColumns);
-  std::vector<int> codes(kRows * kColumns);
-  auto scaleOf = [&](int64_t p) { return a[p] * start->params.scales[p]; };
+  const int64_t groups = params.groups, size = scheme.groupSize;
+  std::vector<double> v(kRows * kColumns), a(kRows * groups, 1), what(kRows * kColumns);
+  auto groupOf = [&](int64_t i) { return i / kColumns * groups + i % kColumns / size; };
+  auto stepsOf = [&](int64_t i) {
+    return toy.weight[i] / (a[groupOf(i)] * params.scales[groupOf(i)]);
+  };
   auto round = [&] {
-    for (int64_t i = 0; i < kRows * kColumns; ++i) {
-      int64_t p = i / kColumns * 3 + i % kColumns / 8, z = start->params.zeroPoints[p];
-      codes[i] = std::clamp<int>(std::nearbyint(toy.weight[i] / scaleOf(p) + v[i]) + z, -4, 3);
-      what[i] = scaleOf(p) * (codes[i] - z);
-    }
+    for (int64_t i = 0; i < kRows * kColumns; ++i)
+      what[i] =
+          a[groupOf(i)] * params.scales[groupOf(i)] * place(stepsOf(i), v[i], groupOf(i)).value;
   };
   round();
   for (int64_t step = 0; step < steps; ++step) {
@@ -104,10 +115,9 @@ TEST(SignRound, IsTheUpdateTranscribed) {
             error += toy.in[step][t * kColumns + j] * what[n * kColumns + j];
           g += 2 * error * toy.in[step][t * kColumns + k];
         }
-        int64_t i = n * kColumns + k, p = n * 3 + k / 8, z = start->params.zeroPoints[p];
-        double place = toy.weight[i] / scaleOf(p) + old[i];
-        bool inside = place >= -4 - z && place <= 3 - z;
-        slope[p] += g * (codes[i] - z - (inside ? toy.weight[i] / scaleOf(p) : 0));
+        int64_t i = n * kColumns + k;
+        auto [value, inside] = place(stepsOf(i), old[i], groupOf(i));
+        slope[groupOf(i)] += g * (value - (inside ? stepsOf(i) : 0));
         if (inside)
           v[i] = std::clamp(v[i] - rate * ((g > 0) - (g < 0)), -0.5, 0.5);
       }
@@ -115,21 +125,151 @@ TEST(SignRound, IsTheUpdateTranscribed) {
       a[p] -= rate / 4 * ((slope[p] > 0) - (slope[p] < 0));
     round();
   }
-  auto result = toy.learned(scheme, {.steps = steps});
+  auto result = toy.learned(scheme, {.steps = steps}, params);
   ASSERT_TRUE(result) << result.error().message;
   for (int64_t i = 0; i < kRows * kColumns; ++i)
-    EXPECT_NEAR(toy.now[i], what[i], 1e-5) << i; // what the layer was given last
+    EXPECT_NEAR(toy.now[i], what[i], 1e-5) << toString(scheme) << " " << i;
+}
+
+Scheme tableScheme(const Codebook *table) {
+  Scheme scheme = grouped(table->bits(), 8);
+  scheme.codes = CodeFormat::Table;
+  scheme.table = table;
+  return scheme;
+}
+
+const Codebook *unevenTable() {
+  return *Codebook::of(std::vector<float>{-1, -0.5f, -0.3f, -0.05f, 0.1f, 0.2f, 0.65f, 0.8f});
+}
+
+std::vector<Scheme> tableSchemes() {
+  return {tableScheme(Codebook::nf4()), tableScheme(Codebook::iq4nl()), tableScheme(unevenTable()),
+          tableScheme(*Codebook::of(std::vector<float>{-1, -0.25f, 0.375f, 0.75f}))};
+}
+
+QParams paramsOf(const Toy &toy, const Scheme &scheme) {
+  auto params = chooseQParams(ConstMatrix(toy.weight.data(), kRows, kColumns), scheme,
+                              {extremesRule(scheme)});
+  EXPECT_TRUE(params);
+  return *params;
+}
+
+TEST(SignRound, IsTheUpdateTranscribed) {
+  const Scheme scheme{3, false, kGroup, 8, false};
+  const QParams params = paramsOf(Toy(), scheme);
+  expectTranscribed(scheme, params, 2, [&](double steps, double offset, int64_t group) -> Place {
+    const int z = params.zeroPoints[group];
+    const double place = steps + offset;
+    return {double(std::clamp<int>(std::nearbyint(place) + z, -4, 3) - z),
+            place >= -4 - z && place <= 3 - z};
+  });
+}
+
+TEST(SignRound, IsTheUpdateTranscribedOfTables) {
+  for (const Scheme &scheme : tableSchemes()) {
+    const std::span<const float> t = scheme.table->values();
+    const int last = static_cast<int>(t.size()) - 1;
+    // Scales that leave some weights beyond the ends.
+    QParams params = paramsOf(Toy(), scheme);
+    for (float &scale : params.scales)
+      scale *= 0.7f;
+    for (int64_t steps : {2, 5})
+      expectTranscribed(scheme, params, steps, [&](double x, double offset, int64_t) -> Place {
+        int i = 0;
+        while (i + 1 < last && x >= t[i + 1])
+          ++i;
+        const double place = i + (x - t[i]) / (double(t[i + 1]) - t[i]) + offset;
+        return {t[static_cast<int>(std::clamp<double>(std::nearbyint(place), 0, last))],
+                place >= 0 && place <= last};
+      });
+  }
+}
+
+TEST(SignRound, EvenTablesAreIntegers) {
+  std::vector<float> values(16);
+  std::iota(values.begin(), values.end(), -8.0f);
+  Scheme integers = grouped(4, 8);
+  integers.fullRange = true;
+  Toy toy, same;
+  const QParams params = paramsOf(toy, integers);
+  auto expected = toy.learned(integers, {.steps = 40}, params);
+  auto found = same.learned(tableScheme(*Codebook::of(values)), {.steps = 40}, params);
+  ASSERT_TRUE(expected);
+  ASSERT_TRUE(found) << found.error().message;
+  EXPECT_EQ(found->weights[0].codes, expected->weights[0].codes);
+  EXPECT_EQ(found->weights[0].params.scales, expected->weights[0].params.scales);
+  EXPECT_EQ(same.now, toy.now);
+}
+
+TEST(SignRound, StaysBetweenNeighboursInATable) {
+  for (const Scheme &scheme : tableSchemes()) {
+    Toy toy;
+    auto result = toy.learned(scheme, {.steps = 100});
+    ASSERT_TRUE(result) << result.error().message;
+    const QuantizedMatrix &q = result->weights[0];
+    const std::span<const float> t = scheme.table->values();
+    const QParams start = paramsOf(toy, scheme);
+    int64_t moved = 0;
+    for (int64_t i = 0; i < kRows * kColumns; ++i) {
+      const double x = toy.weight[i] / q.params.scales[i / 8];
+      const size_t code = q.codes[i] + t.size() / 2;
+      EXPECT_TRUE(code == 0 || t[code - 1] <= x) << toString(scheme) << " " << i;
+      EXPECT_TRUE(code + 1 == t.size() || x <= t[code + 1]) << toString(scheme) << " " << i;
+      EXPECT_NEAR(q.params.scales[i / 8], start.scales[i / 8], start.scales[i / 8] / 7);
+      moved += code > 0 && code + 1 < t.size() &&
+               (x < (t[code - 1] + t[code]) / 2 || x > (t[code] + t[code + 1]) / 2);
+    }
+    EXPECT_GT(moved, 0);
+  }
+}
+
+TEST(SignRound, ScalesOfTwoLevelsKeepTheUpperOne) {
+  for (Scheme scheme : {grouped(3, 8), tableScheme(Codebook::nf4())}) {
+    scheme.scales = ScaleFormat::UI6;
+    Toy toy;
+    const QParams start = paramsOf(toy, scheme);
+    auto result = toy.learned(scheme, {.steps = 100});
+    ASSERT_TRUE(result) << result.error().message;
+    EXPECT_LT(result->after, 0.9 * result->before) << toString(scheme);
+    for (int64_t row = 0; row < kRows; ++row) {
+      const float unit = *superScaleOf({&start.scales[row * 3], 3});
+      for (int64_t p = row * 3; p < row * 3 + 3; ++p) {
+        const float scale = result->weights[0].params.scales[p];
+        EXPECT_EQ(roundScale(scale / unit, ScaleFormat::UI6) * unit, scale);
+        EXPECT_NEAR(scale, start.scales[p], start.scales[p] / 7 + unit / 64);
+      }
+    }
+  }
 }
 
 TEST(SignRound, LowersTheErrorAndNeverEndsWorse) {
-  for (const Scheme &scheme : {grouped(3, 8), Scheme{4, false, kGroup, 8, false}, grouped(2, 24)}) {
+  std::vector<Scheme> schemes = tableSchemes();
+  schemes.insert(schemes.end(),
+                 {grouped(3, 8), Scheme{4, false, kGroup, 8, false}, grouped(2, 24)});
+  for (const Scheme &scheme : schemes) {
     auto result = Toy().learned(scheme, {.steps = 100});
     ASSERT_TRUE(result) << result.error().message;
     EXPECT_LT(result->after, 0.9 * result->before) << toString(scheme);
   }
-  auto none = Toy().learned(grouped(3, 8), {.steps = 0});
-  ASSERT_TRUE(none);
-  EXPECT_EQ(none->after, none->before);
+  for (const Scheme &scheme : schemes) {
+    Toy toy;
+    auto none = toy.learned(scheme, {.steps = 0});
+    ASSERT_TRUE(none);
+    EXPECT_EQ(none->after, none->before);
+    auto nearest =
+        quantize(ConstMatrix(toy.weight.data(), kRows, kColumns), scheme, {extremesRule(scheme)});
+    ASSERT_TRUE(nearest);
+    EXPECT_EQ(none->weights[0].codes, nearest->codes) << toString(scheme);
+  }
+}
+
+TEST(SignRound, IsTheSameForAnyNumberOfThreads) {
+  for (const Scheme &scheme : {grouped(3, 8), tableScheme(unevenTable())}) {
+    Toy one, many;
+    ASSERT_TRUE(one.learned(scheme, {.steps = 20, .threads = 1}));
+    ASSERT_TRUE(many.learned(scheme, {.steps = 20, .threads = 3}));
+    EXPECT_EQ(one.now, many.now);
+  }
 }
 
 TEST(SignRound, RefusesWhatItCannotLearn) {
@@ -138,6 +278,9 @@ TEST(SignRound, RefusesWhatItCannotLearn) {
   auto refused = Toy().learned(fp8, {});
   ASSERT_FALSE(refused);
   EXPECT_NE(refused.error().message.find("take gptq or lkd"), std::string::npos);
+  auto whole = Toy().learned({8, true, kTensor, 0, false}, {});
+  ASSERT_FALSE(whole);
+  EXPECT_NE(whole.error().message.find("a range of each row or group"), std::string::npos);
   EXPECT_FALSE(Toy().learned(grouped(3, 8), {.steps = -1}));
   EXPECT_FALSE(Toy().learned(grouped(3, 8), {.heldOut = 1}));
 }

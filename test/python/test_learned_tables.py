@@ -11,6 +11,7 @@ from safetensors.numpy import load_file
 
 from calibrating import write_tokens
 from easyquant.evaluation.weights import read_site, read_tensor
+from easyquant.formats.packed import scale_values
 from easyquant.runtime.artifact import Artifact
 from helpers import ISA, Runner, compile_model, random_llama, random_tokens, run_tool, test_data, write_model
 from oracles.checkpoint import read_folder
@@ -146,7 +147,7 @@ def test_text_weighs_errors(artifact, stories, file, tmp_path):
     assert error(plain, lambda name: 1.0) < error(weighed, lambda name: 1.0)
 
 
-@pytest.mark.parametrize("method", ["gptq", "awq", "lkd"])
+@pytest.mark.parametrize("method", ["gptq", "awq", "lkd", "signround"])
 def test_methods_round_to_learned_tables(artifact, stories, tokens, file, method):
     """The weights that the front desk reads of an artifact, in a float model, give its logits."""
     out = artifact(stories, "--scheme=T3A16", f"--group-size={GROUP}", f"--method={method}", f"--tokens={file}", "--head=float", "--kv-cache=f32")
@@ -157,6 +158,29 @@ def test_methods_round_to_learned_tables(artifact, stories, tokens, file, method
     expected = Llama(config, {**tensors, **norms, **weights}, dtype=np.float64).logits(tokens)
     found = Runner(out, context=256).score(tokens)
     np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
+
+
+def scales_of_columns(made, entry):
+    """The scale of each weight of a site, of f16 in panels of rows."""
+    scales = scale_values(read_tensor(made, f"{entry['tensor']}_scale"), entry["weight"]["scale_type"])
+    rows = entry["first_row"] + np.arange(entry["out_features"])
+    return np.repeat(scales[rows // scales.shape[2], :, rows % scales.shape[2]], GROUP, axis=1)[:, : entry["in_features"]]
+
+
+@pytest.mark.parametrize("scheme", ["T4A16", "T2A8", "IQ4NLA16"])
+def test_learned_rounding_stays_between_neighbours_of_a_table(artifact, stories, file, scheme):
+    """What is chosen is one of the two around a weight in its last range, and not always the nearest."""
+    options = [f"--scheme={scheme}", f"--group-size={GROUP}", f"--tokens={file}", "--head=float", "--kv-cache=f32", "--activation-basis=plain"]
+    learned = artifact(stories, *options, "--method=signround", "--steps=40")
+    _, tensors = read_folder(stories)
+    made, others = Artifact.open(learned), 0
+    for entry in (entry for entry in made.manifest["sites"] if entry["weight"]):
+        name, table, scales = entry["name"], np.array(entry["weight"]["table"], np.float32), scales_of_columns(made, entry)
+        found, steps = read_site(made, name), np.clip(tensors[f"{name}.weight"] / scales, table[0], table[-1])
+        below, above = (scales * table[np.searchsorted(table, steps, side) - shift] for side, shift in (("right", 1), ("left", 0)))
+        assert np.all((found == below) | (found == above)), name
+        others += np.count_nonzero(np.abs(found / scales - steps) > 1.01 * np.minimum(np.abs(below / scales - steps), np.abs(above / scales - steps)))
+    assert others > 0, "some are not rounded to the nearest"
 
 
 @pytest.mark.parametrize("model", ["tiny_llama", "untied"])
@@ -193,9 +217,10 @@ def test_the_same_for_any_number_of_threads_and_from_the_recipe(artifact, storie
     (["--scheme=T5A16"], "unknown scheme 'T5A16'"),
     (["--scheme=T4A8", "--target=sm_90a"], "the GPU kernels take integers with scales of f32 or f16"),
     (["--scheme=T3A8", "--method=zeropoint"], "scheme T3A8 has no integers"),
+    (["--scheme=FP8_DYNAMIC", "--method=signround"], "it learns which of two integers, or of two values of a table, a weight becomes; take gptq or lkd"),
 ])  # fmt: skip
-def test_what_there_is_not(stories, tmp_path, arguments, words):
-    result = run_tool("easyquant-compile", stories, "-o", tmp_path / "out", *arguments)
+def test_what_there_is_not(stories, file, tmp_path, arguments, words):
+    result = run_tool("easyquant-compile", stories, "-o", tmp_path / "out", f"--tokens={file}", *arguments)
     assert result.returncode != 0
     assert words in result.stderr
     assert not (tmp_path / "out").exists()

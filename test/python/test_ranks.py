@@ -25,6 +25,7 @@ METHODS = {
     "tables": ("--scheme=T3A16", "--group-size=32"),
     "lkd": ("--method=absmax+lkd", "--scheme=W4A16", "--group-size=32", "--epochs=1"),
     "signround": ("--method=absmax+signround", "--scheme=W4A16", "--group-size=32", "--steps=4"),
+    "signround between values of tables": ("--method=absmax+signround", "--scheme=T3A16", "--group-size=32", "--steps=4"),
     "static": ("--method=smoothquant", "--scheme=W8A8", "--activations=static"),
 }
 

@@ -187,8 +187,8 @@ def SignRound : Pass<"equant-signround", "::mlir::ModuleOp"> {
   let summary = "Learn which way weights are rounded";
   let description = [{
     SignRound (Cheng et al., 2023, https://arxiv.org/abs/2309.05516), known as AutoRound, at the sites of layers whose
-    `equant.plan` names `signround`, of integer schemes: offsets that are added to weights before they are rounded, and factors
-    of their scales, follow the signs of the gradients of a layer's squared error, in steps that fall linearly. They begin with
+    `equant.plan` names `signround`, of schemes of integers or tables: offsets that are added to weights before they are rounded, and
+    factors of their scales, follow the signs of the gradients of a layer's squared error, in steps that fall linearly. They begin with
     round to nearest in the ranges that the plan names (`equant-choose-ranges`, say) or that follow from its rule.
     Layers see hidden states of the float model, the first 128 tokens of each sample; activations stay float while rounding is
     learned. An eighth of the samples, at least one, is held out: what is kept is the best on these, the beginning included. A

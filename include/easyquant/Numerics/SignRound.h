@@ -17,7 +17,22 @@
 //
 // rounding counting as the identity and a clamped weight as a constant, of which the second term of
 // dL/da is missing. The step r falls linearly to 0, and its sum is 1/2: as far as an offset goes. a
-// s is rounded to the format of scales in every step; zero points stay.
+// s is rounded to the format of scales in every step, of two levels in units of the f16 that there
+// is; zero points stay.
+//
+// Between values of a table t that ascend, offsets are in units of the distance of the two
+// neighbours of x = w / (a s),
+//
+//      what = a s t[i + (x + v (t[i+1] - t[i]) > (t[i] + t[i+1]) / 2)]       t[i] <= x < t[i+1]
+//
+// so that an offset takes a weight to the other neighbour, however far that is, and no further, and
+// 1/2 is as far for each. Beyond an end, i is that of the outermost two, and a weight is clamped
+// where x + v (t[i+1] - t[i]) lies there. Rounding the identity, what = a s (x + v (t[i+1] -
+// t[i])),
+//
+//      dL/dv = dL/dwhat a s (t[i+1] - t[i])        dL/da as above: the distance is constant in a
+//
+// which has the sign of dL/dwhat as before. A table of evenly spaced values is learned as integers.
 //
 // Some sequences are held out. What is returned is the best on these, among round to nearest in the
 // ranges given and what is there after each quarter of the steps: never worse than the former.
@@ -38,11 +53,15 @@ struct SignRoundOptions {
   unsigned threads = 0;    ///< 0: one per core. Results are the same bits for any number.
 };
 
-/// Learns the rounding of a layer's weights, whose schemes are of integers; targets[i] is what the
-/// float layer makes of sequence i. Ranges are those of the sites, or follow from their rules.
-/// Fails with InvalidArgument on options out of range, fewer than two sequences, codes that are no
-/// integers, a rule that does not serve its scheme, and values that are or become not finite, and
-/// as the layer fails.
+/// Is there something to learn: codes that are integers or indices of a table, and a scale for each
+/// row or group? InvalidArgument otherwise.
+Result<void> checkRoundingIsLearned(const Scheme &scheme);
+
+/// Learns the rounding of a layer's weights; targets[i] is what the float layer makes of sequence
+/// i. Ranges are those of the sites, or follow from their rules. Fails with InvalidArgument on
+/// options out of range, fewer than two sequences, schemes that checkRoundingIsLearned refuses, a
+/// rule that does not serve its scheme, and values that are or become not finite, and as the layer
+/// fails.
 Result<TrainedWeights> learnRounding(DifferentiableLayer &layer, std::span<const TrainedSite> sites,
                                      std::span<const ConstMatrix> targets,
                                      const SignRoundOptions &options);
