@@ -7,6 +7,7 @@
 
 #include "easyquant/Execution/CompiledSubgraph.h"
 
+#include "HostOperations.h"
 #include "HostProgram.h"
 
 #include "easyquant/Formats/Step.h"
@@ -148,6 +149,12 @@ Matrix CompiledSubgraph::weight(StringRef global) {
     if (weight.global == global)
       return view(weight);
   return {};
+}
+
+void CompiledSubgraph::roundInput(size_t number, equant::SchemeAttr scheme) {
+  for (HostCall &call : subgraph.calls)
+    if (call.rounding == static_cast<int64_t>(number))
+      call.operation = roundingBy(scheme);
 }
 
 Result<void> CompiledSubgraph::setWeight(StringRef global, ConstMatrix values) {

@@ -9,6 +9,8 @@
 
 #include "easyquant/Formats/Step.h"
 #include "easyquant/Numerics/Gradients.h"
+#include "easyquant/Numerics/Quantize.h"
+#include "easyquant/Support/Parallel.h"
 
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -41,8 +43,32 @@ static std::vector<int32_t> positionsOf(const HostOperand &batch) {
   return positions;
 }
 
+/// Rows that one thread rounds at a time.
+static constexpr int64_t kRoundedRows = 16;
+
+static void copyRows(Matrix from, Matrix to) {
+  for (int64_t i = 0; i < from.rows; ++i)
+    std::copy_n(from.row(i), from.columns, to.row(i));
+}
+
+HostOperation easyquant::execution::roundingBy(equant::SchemeAttr scheme) {
+  if (!scheme)
+    return [](Operands o, unsigned) { copyRows(matrix(o[0]), matrix(o[1])); };
+  return [scheme = scheme.toNumerics()](Operands o, unsigned threads) {
+    const Matrix in = matrix(o[0]), out = matrix(o[1]);
+    parallelFor((in.rows + kRoundedRows - 1) / kRoundedRows, threads, [&](int64_t i) {
+      const int64_t first = i * kRoundedRows, count = std::min(kRoundedRows, in.rows - first);
+      const Matrix part = in.middleRows(first, count), rounded = out.middleRows(first, count);
+      // The runner says where what is not finite first shows.
+      if (!numerics::roundTokens(part, scheme, rounded))
+        copyRows(part, rounded);
+    });
+  };
+}
+
 HostOperation easyquant::execution::hostOperation(Operation *op) {
   return TypeSwitch<Operation *, HostOperation>(op)
+      .Case([](equant::RoundActivationOp) { return roundingBy({}); })
       .Case([](lm::LinearInputGradientOp) {
         return [](Operands o, unsigned threads) {
           numerics::linearInputGradient(matrix(o[0]), matrix(o[1]), matrix(o[2]), threads);

@@ -9,8 +9,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_LIB_CALIBRATION_HOSTOPERATIONS_H
-#define EASYQUANT_LIB_CALIBRATION_HOSTOPERATIONS_H
+#ifndef EASYQUANT_LIB_EXECUTION_HOSTOPERATIONS_H
+#define EASYQUANT_LIB_EXECUTION_HOSTOPERATIONS_H
 
 #include "easyquant/Execution/Subgraph.h"
 
@@ -19,6 +19,9 @@ namespace easyquant::execution {
 /// What the op computes, on its operands and results as HostCalls.h lays them out.
 HostOperation hostOperation(mlir::Operation *op);
 
+/// What an equant.round_activation computes by a scheme; null: it copies.
+HostOperation roundingBy(equant::SchemeAttr scheme);
+
 } // namespace easyquant::execution
 
-#endif // EASYQUANT_LIB_CALIBRATION_HOSTOPERATIONS_H
+#endif // EASYQUANT_LIB_EXECUTION_HOSTOPERATIONS_H

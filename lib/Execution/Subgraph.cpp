@@ -53,6 +53,7 @@ private:
   SubgraphWeight weightInSubgraph(Value value);
   void declareWeights(OpBuilder &builder, ModuleOp module);
   LogicalResult build();
+  void cloneInto(OpBuilder &builder, Operation &op, IRMapping &mapping);
   void anonymize(Operation *op);
 
   const Subgraph &subgraph;
@@ -63,6 +64,8 @@ private:
   llvm::SmallPtrSet<Value, 4> arguments; ///< of the function: batch, rows, cache
   std::optional<uint64_t> layer;         ///< of the attention in it
   int64_t sites = 0;
+  llvm::DenseMap<Operation *, size_t> roundingOf; ///< of a linear
+  llvm::DenseMap<size_t, Value> rounded;          ///< in the subgraph
   OutlinedSubgraph result;
 };
 
@@ -184,6 +187,27 @@ void Outliner::anonymize(Operation *op) {
   }
 }
 
+/// A linear whose input is to be rounded reads it through an op that those beside it share.
+void Outliner::cloneInto(OpBuilder &builder, Operation &op, IRMapping &mapping) {
+  auto found = roundingOf.find(&op);
+  if (found == roundingOf.end())
+    return anonymize(builder.clone(op, mapping));
+  const size_t number = found->second;
+  OpOperand &input = cast<equant::QuantizableOpInterface>(op).getActivationOperand();
+  Value &shared = rounded[number];
+  if (!shared) {
+    Value plain = mapping.lookup(input.get());
+    auto round =
+        equant::RoundActivationOp::create(builder, builder.getUnknownLoc(), plain.getType(), plain,
+                                          builder.getI64IntegerAttr(static_cast<int64_t>(number)));
+    result.calls.push_back({-1, hostOperation(round), static_cast<int64_t>(number)});
+    shared = round.getOutput();
+  }
+  Operation *clone = builder.clone(op, mapping);
+  clone->setOperand(input.getOperandNumber(), shared);
+  anonymize(clone);
+}
+
 LogicalResult Outliner::build() {
   MLIRContext *context = block->getParentOp()->getContext();
   OpBuilder builder(context);
@@ -235,7 +259,7 @@ LogicalResult Outliner::build() {
       result.calls.push_back({-1, hostOperation(&op)});
       result.isWhole = true;
     }
-    anonymize(builder.clone(op, mapping));
+    cloneInto(builder, op, mapping);
   }
   SmallVector<Value> outputs;
   for (Value output : subgraph.outputs)
@@ -245,6 +269,9 @@ LogicalResult Outliner::build() {
 }
 
 FailureOr<OutlinedSubgraph> Outliner::run() {
+  for (auto [number, linears] : llvm::enumerate(subgraph.roundings))
+    for (Operation *linear : linears)
+      roundingOf[linear] = number;
   if (failed(collect()) || failed(build()))
     return failure();
   return std::move(result);

@@ -9,6 +9,9 @@
 
 #include "Codec.h"
 
+#include "easyquant/Numerics/Hadamard.h"
+#include "easyquant/Numerics/ScaleRules.h"
+
 namespace easyquant::numerics {
 namespace {
 
@@ -304,6 +307,46 @@ void dequantize(const QuantizedTokens &q, Matrix out) {
       out(i, j) = q.scales[at] * static_cast<float>(q.codes[i * q.paddedColumns + j] - zeroPoint);
     }
   }
+}
+
+bool roundsTokens(const Scheme &scheme) {
+  const bool isFP8 = scheme.codes == CodeFormat::F8E4M3FN && !scheme.groupSize;
+  return scheme.dynamic && !scheme.outer && scheme.granularity == Granularity::Token &&
+         scheme.bits == 8 && (scheme.isInteger() || isFP8);
+}
+
+Result<void> roundTokens(ConstMatrix x, const Scheme &scheme, Matrix out) {
+  if (!roundsTokens(scheme))
+    return makeError(
+        ErrorCode::InvalidArgument,
+        "activations rounded as {}: expected int8 or FP8 with dynamic scales per token",
+        toString(scheme));
+  if (scheme.hadamard != 0 && x.columns % scheme.hadamard != 0)
+    return makeError(ErrorCode::InvalidArgument,
+                     "{} columns in blocks of {}: expected ones that it divides", x.columns,
+                     scheme.hadamard);
+  std::vector<float> rotated;
+  if (scheme.hadamard != 0) {
+    for (int64_t i = 0; i < x.rows; ++i) {
+      rotated.insert(rotated.end(), x.row(i), x.row(i) + x.columns);
+      rotateActivation(std::span(rotated).last(x.columns), scheme.hadamard);
+    }
+    x = {rotated.data(), x.rows, x.columns};
+  }
+  if (scheme.isInteger()) {
+    auto q = quantizeTokens(x, scheme, /*groupSize=*/0);
+    if (!q)
+      return Unexpected(q.error());
+    dequantize(*q, out);
+  } else {
+    auto q = quantize(x, scheme, ScaleRule());
+    if (!q)
+      return Unexpected(q.error());
+    dequantize(*q, out);
+  }
+  for (int64_t i = 0; i < x.rows && scheme.hadamard != 0; ++i)
+    rotateConstant({out.row(i), static_cast<size_t>(x.columns)}, scheme.hadamard);
+  return {};
 }
 
 } // namespace easyquant::numerics

@@ -398,7 +398,6 @@ LogicalResult buildSearchPipeline(OpPassManager &pm, const OptionValues &given, 
   for (const std::string &name : request.methods)
     if (recipe::findMethod(name)->stage == recipe::Stage::Transform)
       pm.addPass(createMethod(name, transforms));
-  pm.addPass(equant::createRotate());
   OptionValues own;
   for (const OptionInfo *shared :
        {&option::tokensFile.info(), &option::workFolder.info(), &option::threads.info()})

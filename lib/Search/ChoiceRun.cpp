@@ -31,13 +31,15 @@ LogicalResult ChoiceRun::runLayer(size_t index, ArrayRef<const Choice *> choices
                                   const HiddenStates *exact, std::vector<HiddenStates> &states) {
   func::FuncOp layer = runner.layers()[index];
   Subgraph subgraph = Subgraph::whole(layer);
+  SmallVector<Value> read;
+  for (const SearchGroup &group : space.groups)
+    if (group.layer == index) {
+      read.push_back(group.activation);
+      subgraph.roundings.push_back(group.linears());
+    }
   FailureOr<CompiledSubgraph> program = runner.load(subgraph);
   if (failed(program))
     return failure();
-  SmallVector<Value> read;
-  for (const SearchGroup &group : space.groups)
-    if (group.layer == index)
-      read.push_back(group.activation);
   std::optional<LayerActivations> activations;
   if (exact) {
     FailureOr<LayerActivations> found = LayerActivations::gather(runner, layer, *exact, read);
@@ -47,9 +49,13 @@ LogicalResult ChoiceRun::runLayer(size_t index, ArrayRef<const Choice *> choices
   }
   const Choice *before = nullptr; // whose weights the program has
   for (auto [choice, state] : llvm::zip_equal(choices, states)) {
+    size_t rounding = 0; // of the layer
     for (auto [i, group] : llvm::enumerate(space.groups)) {
       const size_t chosen = (*choice)[i];
-      if (group.layer != index || (before && (*before)[i] == chosen))
+      if (group.layer != index)
+        continue;
+      program->roundInput(rounding++, activationsOf(group.candidates[chosen].plans.front()));
+      if (before && (*before)[i] == chosen)
         continue;
       std::optional<GroupInputs> inputs;
       if (activations)

@@ -7,8 +7,6 @@
 
 #include "HeadSensitivity.h"
 
-#include "easyquant/Numerics/FormatChoice.h"
-
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::execution;
@@ -27,7 +25,7 @@ FailureOr<HeadSensitivity> HeadSensitivity::create(LayerRunner &runner, const Se
                 input->sample(sample).data);
     return {};
   };
-  FailureOr<CompiledSubgraph> program = ModelLoss::compileHead(runner);
+  FailureOr<CompiledSubgraph> program = ModelLoss::compileHead(runner, group.linears());
   if (failed(program) || failed(runner.runHead(loss.floatStates(), group.activation, keep)))
     return failure();
   return HeadSensitivity(runner, group, loss, threads, std::move(*input), std::move(*program));
@@ -44,6 +42,7 @@ LogicalResult HeadSensitivity::round(ArrayRef<PlanAttr> plans) {
   auto learned = withLearnedTables(runner->constants(), group->sites, plans, inputs, threads);
   if (failed(learned))
     return failure();
+  program.roundInput(0, activationsOf(plans.front()));
   for (auto [site, plan] : llvm::zip_equal(group->sites, *learned))
     if (failed(roundInto(runner->constants(), site, plan, &inputs, threads, program)))
       return failure();
@@ -95,10 +94,7 @@ FailureOr<LayerFindings> HeadSensitivity::measure() {
     return failure();
   found.weightErrors = *weighted;
   found.errors.assign(group->candidates.size(), kDropped);
-  std::vector<numerics::FormatCost> costs;
-  for (auto [candidate, error] : llvm::zip_equal(group->candidates, *weighted))
-    costs.push_back({candidate.bytes, error});
-  for (size_t kept : numerics::undominated(costs)) {
+  for (size_t kept : worthMeasuring(*group, *weighted)) {
     FailureOr<float> measured = lossOf(group->candidates[kept].plans);
     if (failed(measured))
       return failure();

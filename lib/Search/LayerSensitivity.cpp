@@ -7,7 +7,6 @@
 
 #include "LayerSensitivity.h"
 
-#include "easyquant/Numerics/FormatChoice.h"
 #include "easyquant/Numerics/Metrics.h"
 
 #include "llvm/ADT/SetVector.h"
@@ -72,13 +71,14 @@ LogicalResult LayerSensitivity::gather(const HiddenStates &before) {
   return success();
 }
 
-LogicalResult LayerSensitivity::round(ArrayRef<PlannedSite> sites, ArrayRef<PlanAttr> plans,
-                                      CompiledSubgraph &program) {
-  GroupInputs &input = inputs.find(sites.front().activation().getAsOpaquePointer())->second;
-  auto learned = withLearnedTables(runner.constants(), sites, plans, input, threads);
+LogicalResult LayerSensitivity::round(const SearchGroup &group, ArrayRef<PlanAttr> plans,
+                                      size_t rounding, CompiledSubgraph &program) {
+  GroupInputs &input = inputs.find(group.activation.getAsOpaquePointer())->second;
+  auto learned = withLearnedTables(runner.constants(), group.sites, plans, input, threads);
   if (failed(learned))
     return failure();
-  for (auto [site, plan] : llvm::zip_equal(sites, *learned))
+  program.roundInput(rounding, activationsOf(plans.front()));
+  for (auto [site, plan] : llvm::zip_equal(group.sites, *learned))
     if (failed(roundInto(runner.constants(), site, plan, &input, threads, program)))
       return failure();
   return success();
@@ -118,23 +118,21 @@ FailureOr<GroupFindings> LayerSensitivity::measure(const SearchGroup &group) {
     return failure();
   findings.weightErrors = *weighted;
   findings.errors.assign(group.candidates.size(), kDropped);
-  std::vector<numerics::FormatCost> costs;
-  for (auto [candidate, error] : llvm::zip_equal(group.candidates, *weighted))
-    costs.push_back({candidate.bytes, error});
 
   Operation *reader = group.sites.front().op;
   Subgraph subgraph{{group.activation}, {nextCut(layer, reader)}};
+  subgraph.roundings = {group.linears()};
   if (Value base = lastCut(layer, reader); base != group.activation)
     subgraph.inputs.push_back(base); // the residual
   FailureOr<CompiledSubgraph> program = runner.load(subgraph);
   if (failed(program))
     return failure();
   auto errorOf = [&](ArrayRef<PlanAttr> plans) -> FailureOr<float> {
-    if (failed(round(group.sites, plans, *program)))
+    if (failed(round(group, plans, /*rounding=*/0, *program)))
       return failure();
     return blockError(*program, subgraph);
   };
-  for (size_t kept : numerics::undominated(costs)) {
+  for (size_t kept : worthMeasuring(group, *weighted)) {
     FailureOr<float> error = errorOf(group.candidates[kept].plans);
     if (failed(error))
       return failure();
@@ -176,15 +174,15 @@ void LayerSensitivity::choosePair(LayerFindings &findings) const {
 std::vector<LayerSensitivity::PlannedGroups>
 LayerSensitivity::runsToEnd(const LayerFindings &findings) const {
   std::vector<PlannedGroups> runs;
-  for (const SearchGroup *group : groups) {
+  for (auto [number, group] : llvm::enumerate(groups)) {
     runs.resize(std::max(runs.size(), group->block + 1));
     auto plans =
         llvm::map_to_vector(group->sites, [](const PlannedSite &site) { return site.plan; });
-    runs[group->block].emplace_back(group, std::move(plans));
+    runs[group->block].emplace_back(number, std::move(plans));
   }
   if (findings.checkedGroup >= 0) {
-    const SearchGroup *group = groups[findings.checkedGroup];
-    runs.push_back({{group, group->candidates[findings.checkedCandidate].plans}});
+    const auto number = static_cast<size_t>(findings.checkedGroup);
+    runs.push_back({{number, groups[number]->candidates[findings.checkedCandidate].plans}});
   }
   return runs;
 }
@@ -192,6 +190,8 @@ LayerSensitivity::runsToEnd(const LayerFindings &findings) const {
 LogicalResult LayerSensitivity::runToEnd(LayerFindings &findings, const HiddenStates &before,
                                          ModelLoss &loss) {
   Subgraph subgraph = Subgraph::whole(layer);
+  for (const SearchGroup *group : groups)
+    subgraph.roundings.push_back(group->linears());
   FailureOr<CompiledSubgraph> program = runner.compiler().compile(subgraph);
   if (failed(program))
     return failure();
@@ -200,8 +200,10 @@ LogicalResult LayerSensitivity::runToEnd(LayerFindings &findings, const HiddenSt
     FailureOr<HiddenStates> after = runner.allocate();
     if (failed(after) || failed(program->load(runner.constants())))
       return failure();
-    for (const auto &[group, plans] : planned)
-      if (failed(round(group->sites, plans, *program)))
+    for (size_t number = 0; number < groups.size(); ++number)
+      program->roundInput(number, {});
+    for (const auto &[number, plans] : planned)
+      if (failed(round(*groups[number], plans, number, *program)))
         return failure();
     if (failed(runner.run(*program, layer.getSymName(), {&before}, {&*after})))
       return failure();

@@ -6,10 +6,10 @@
 //===----------------------------------------------------------------------===//
 //
 // A format at a group of sites is judged by the error of the hidden states behind the enclosing
-// block (attention, MLP: up to the next place where the layer can be cut), all else being float,
-// activations too: the mean over tokens of |h - hhat|^2 / |h|^2. What follows normalizes hidden
-// states, so that an error of a token whose states are large, as those of attention sinks, is a
-// small one. Private to lib/Search.
+// block (attention, MLP: up to the next place where the layer can be cut), all else being float:
+// the sites round their activations, too, if the format does so token by token. It is the mean over
+// tokens of |h - hhat|^2 / |h|^2. What follows normalizes hidden states, so that an error of a
+// token whose states are large, as those of attention sinks, is a small one. Private to lib/Search.
 //
 //===----------------------------------------------------------------------===//
 
@@ -72,11 +72,11 @@ private:
   mlir::LogicalResult gather(const HiddenStates &before);
   mlir::FailureOr<GroupFindings> measure(const SearchGroup &group);
   mlir::FailureOr<float> blockError(CompiledSubgraph &program, const Subgraph &subgraph);
-  /// Sites of one group.
-  mlir::LogicalResult round(llvm::ArrayRef<PlannedSite> sites,
-                            llvm::ArrayRef<equant::PlanAttr> plans, CompiledSubgraph &program);
-  using PlannedGroups =
-      std::vector<std::pair<const SearchGroup *, llvm::SmallVector<equant::PlanAttr>>>;
+  /// Weights of one group, and its activations, which are those of a rounding of the program.
+  mlir::LogicalResult round(const SearchGroup &group, llvm::ArrayRef<equant::PlanAttr> plans,
+                            size_t rounding, CompiledSubgraph &program);
+  /// Plans of groups by their numbers.
+  using PlannedGroups = std::vector<std::pair<size_t, llvm::SmallVector<equant::PlanAttr>>>;
   std::vector<PlannedGroups> runsToEnd(const LayerFindings &findings) const;
   mlir::LogicalResult runToEnd(LayerFindings &findings, const HiddenStates &before,
                                ModelLoss &loss);

@@ -25,8 +25,12 @@ static Value logitsOf(LayerRunner &runner) {
   return runner.finalState().getParentBlock()->getTerminator()->getOperand(0);
 }
 
-FailureOr<CompiledSubgraph> ModelLoss::compileHead(LayerRunner &runner) {
-  return runner.load({{runner.finalState()}, {logitsOf(runner)}});
+FailureOr<CompiledSubgraph> ModelLoss::compileHead(LayerRunner &runner,
+                                                   ArrayRef<Operation *> rounded) {
+  Subgraph subgraph{{runner.finalState()}, {logitsOf(runner)}};
+  if (!rounded.empty())
+    subgraph.roundings.emplace_back(rounded);
+  return runner.load(subgraph);
 }
 
 FailureOr<ModelLoss> ModelLoss::create(LayerRunner &runner, HiddenStates reference,

@@ -60,7 +60,8 @@ public:
   /// The float model's states behind the last layer.
   const HiddenStates &floatStates() const { return reference; }
   /// Another output head, with the float model's weights. Fails with a diagnostic.
-  static mlir::FailureOr<CompiledSubgraph> compileHead(LayerRunner &runner);
+  static mlir::FailureOr<CompiledSubgraph>
+  compileHead(LayerRunner &runner, llvm::ArrayRef<mlir::Operation *> rounded = {});
 
 private:
   ModelLoss(LayerRunner &runner, HiddenStates reference, CompiledSubgraph head, mlir::Value logits,

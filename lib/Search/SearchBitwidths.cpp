@@ -272,6 +272,11 @@ LogicalResult SearchBitwidths::readOptions() {
     return fail() << "max-decode-ms is measured on this machine's CPU, and the first target is '"
                   << kernelTargets.front()
                   << "': search for target cpu, or give a budget of bytes alone";
+  for (const std::string &name : fit)
+    if (const recipe::MethodInfo *method = recipe::findMethod(name);
+        !method || method->stage == recipe::Stage::Base)
+      return fail() << "fit: '" << name << "' is no method that fits weights; take awq, gptq, "
+                    << "signround or lkd";
   if (searchSamples < 1 || evaluations < 1)
     return fail() << "search-samples and evaluations must be at least 1, found "
                   << searchSamples.getValue() << " and " << evaluations.getValue();
@@ -284,7 +289,12 @@ SearchSpaceRequest SearchBitwidths::spaceRequest() const {
   request.groupSizes.assign(groupSizes.begin(), groupSizes.end());
   if (groupSizes.empty())
     request.groupSizes.assign(std::begin(kGroupSizes), std::end(kGroupSizes));
+  request.bases.assign(activationBases.begin(), activationBases.end());
+  request.activationGroupSizes.assign(activationGroupSizes.begin(), activationGroupSizes.end());
+  if (activationGroupSizes.empty())
+    request.activationGroupSizes = {0};
   request.families = families;
+  request.fit.assign(fit.begin(), fit.end());
   request.perSite = perSite;
   request.head = searchHead;
   return request;
@@ -364,15 +374,21 @@ LogicalResult SearchBitwidths::readTimes(SearchSpace &space, const MethodRun *ru
 /// What measurements depend on, beside model, plans and tokens.
 std::string SearchBitwidths::stampText() const {
   const SearchSpaceRequest request = spaceRequest();
-  std::string sizes, familyNames;
-  for (int64_t size : request.groupSizes)
-    sizes += fmt::format(" {}", size);
+  std::string familyNames;
+  auto joined = [](ArrayRef<int64_t> sizes) {
+    std::string text;
+    for (int64_t size : sizes)
+      text += fmt::format(" {}", size);
+    return text;
+  };
   for (const targets::Family *family : families)
     familyNames += (familyNames.empty() ? "" : " ") + family->name;
-  return fmt::format("2 samples={} formats={} group-sizes={} targets={} objective={} "
-                     "per-site={} search-head={}",
-                     searchSamples.getValue(), llvm::join(request.schemes, " "), sizes, familyNames,
-                     objective.getValue(), perSite.getValue(), searchHead.getValue());
+  return fmt::format("3 samples={} formats={} group-sizes={} bases={} activation-group-sizes={} "
+                     "targets={} objective={} per-site={} search-head={}",
+                     searchSamples.getValue(), llvm::join(request.schemes, " "),
+                     joined(request.groupSizes), llvm::join(request.bases, " "),
+                     joined(request.activationGroupSizes), familyNames, objective.getValue(),
+                     perSite.getValue(), searchHead.getValue());
 }
 
 /// What ranks must have in common, beside what MethodRun compares.

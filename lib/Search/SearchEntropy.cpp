@@ -7,10 +7,12 @@
 
 #include "SearchEntropy.h"
 
+#include "easyquant/Numerics/Hadamard.h"
 #include "easyquant/Numerics/Histogram.h"
 #include "easyquant/Numerics/Metrics.h"
 
 #include <cmath>
+#include <map>
 
 using namespace mlir;
 using namespace easyquant;
@@ -53,17 +55,23 @@ easyquant::search::entropyTable(const ModelConstants &constants, const SearchSpa
       const auto count = static_cast<int64_t>(weight->values.size());
       const double share = static_cast<double>(count) / static_cast<double>(group.weights());
       std::vector<float> rounded(weight->values.size());
+      std::map<int64_t, std::vector<float>> inBasis;
       for (auto [candidate, cost] : llvm::zip_equal(group.candidates, costs)) {
         const PlannedSite planned{site.op, candidate.plans[number]};
         numerics::ScaleRule rule = planned.rule();
         if (rule.kind == numerics::ScaleRuleKind::HessianDiagonal)
           rule.kind = numerics::ScaleRuleKind::Mse; // there is nothing to weigh errors by
-        auto codes =
-            numerics::quantize(weight->view(), numerics::withWideScales(planned.scheme()), rule);
+        const int64_t block = planned.plan.getWeight().getHadamard();
+        auto [known, isNew] = inBasis.try_emplace(block, weight->values);
+        std::vector<float> &values = known->second;
+        if (isNew && block != 0)
+          numerics::rotateConstant(values, block);
+        auto codes = numerics::quantize({values.data(), weight->rows, weight->columns},
+                                        numerics::withWideScales(planned.scheme()), rule);
         if (!codes)
           return emitError(site.loc()) << "site '" << site.name() << "': " << codes.error().message;
         numerics::dequantize(*codes, {rounded.data(), weight->rows, weight->columns});
-        const double error = numerics::relativeRms(weight->values.data(), rounded.data(), count);
+        const double error = numerics::relativeRms(values.data(), rounded.data(), count);
         // A weight of zeros, which has no relative error, carries no information either.
         cost.loss += std::isfinite(error) ? share * *entropy * error * error : 0;
       }

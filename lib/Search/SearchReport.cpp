@@ -29,9 +29,16 @@ std::string easyquant::search::kindOf(const SearchGroup &group) {
   return StringRef(number.empty() ? before : after).ltrim('.').str();
 }
 
+static StringRef basisOf(const SearchFormat &format) {
+  return format.isRotated ? "hadamard" : "plain";
+}
+
 DictionaryAttr easyquant::search::recipeOf(ModuleOp module, const SearchSpace &space,
                                            ArrayRef<size_t> candidates) {
   Builder builder(module.getContext());
+  NamedAttrList recipe(module->getAttrOfType<DictionaryAttr>(equant::kRecipeAttr));
+  auto known = dyn_cast_or_null<StringAttr>(recipe.get("activation_basis"));
+  const StringRef basisOfRecipe = known ? known.getValue() : "";
   // Sites of one kind that get one format share a rule.
   using Key = std::tuple<std::string, std::string, size_t>; // around the number, and the format
   llvm::MapVector<Key, std::pair<std::string, SmallVector<std::string>>, std::map<Key, unsigned>>
@@ -53,10 +60,13 @@ DictionaryAttr easyquant::search::recipeOf(ModuleOp module, const SearchSpace &s
     entry.set("group_size", builder.getI64IntegerAttr(space.formats[format].groupSize));
     if (space.formats[format].isTwoLevel)
       entry.set("scale_type", builder.getStringAttr("two-level"));
+    if (const StringRef basis = basisOf(space.formats[format]); basis != basisOfRecipe)
+      entry.set("activation_basis", builder.getStringAttr(basis));
+    if (int64_t size = space.formats[format].activationGroupSize)
+      entry.set("activation_group_size", builder.getI64IntegerAttr(size));
     entry.set("method", builder.getStringAttr(rule.first));
     entries.push_back(entry.getDictionary(module.getContext()));
   }
-  NamedAttrList recipe(module->getAttrOfType<DictionaryAttr>(equant::kRecipeAttr));
   recipe.set("sites", builder.getArrayAttr(entries));
   return recipe.getDictionary(module.getContext());
 }
@@ -144,7 +154,9 @@ Json::Object easyquant::search::reportOf(ModuleOp module, const SearchSpace &spa
     formats.push_back(Json::Object{{"name", format.name()},
                                    {"scheme", format.scheme},
                                    {"group_size", format.groupSize},
-                                   {"two_level", format.isTwoLevel}});
+                                   {"two_level", format.isTwoLevel},
+                                   {"basis", basisOf(format)},
+                                   {"activation_group_size", format.activationGroupSize}});
   std::vector<double> predicted, measured;
   if (isMeasured) {
     for (const LayerFindings &layer : run->findings().drop_back(space.head() ? 1 : 0))

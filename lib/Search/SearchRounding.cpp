@@ -8,6 +8,8 @@
 #include "SearchRounding.h"
 
 #include "easyquant/Methods/LearnedTables.h"
+#include "easyquant/Numerics/FormatChoice.h"
+#include "easyquant/Numerics/Hadamard.h"
 #include "easyquant/Numerics/Statistics.h"
 #include "easyquant/Recipe/OptionValues.h"
 #include "easyquant/Support/Parallel.h"
@@ -29,34 +31,55 @@ static constexpr int64_t kSampledRows = 64;
 /// Rows that are rounded by one thread at a time.
 static constexpr int64_t kPieceRows = 32;
 
-std::span<const float> GroupInputs::meanSquares() {
-  if (!squares.empty())
-    return squares;
-  std::vector<double> sums(rows->columns());
-  int64_t count = 0;
+Result<void>
+GroupInputs::forRows(int64_t hadamard,
+                     llvm::function_ref<Result<void>(numerics::ConstMatrix)> use) const {
+  std::vector<float> rotated;
   for (int64_t i = 0; i < rows->samples(); ++i) {
-    const Matrix sample = rows->sample(i);
-    for (int64_t r = skipped; r < sample.rows; ++r, ++count)
-      for (int64_t c = 0; c < sample.columns; ++c)
-        sums[c] += static_cast<double>(sample(r, c)) * sample(r, c);
+    Matrix sample = rows->sample(i);
+    sample = sample.middleRows(skipped, sample.rows - skipped);
+    if (hadamard != 0) {
+      rotated.assign(sample.data, sample.data + sample.rows * sample.columns);
+      numerics::rotateConstant(rotated, hadamard);
+      sample.data = rotated.data();
+    }
+    if (auto done = use(sample); !done)
+      return done;
   }
-  for (double sum : sums)
-    squares.push_back(static_cast<float>(sum / static_cast<double>(std::max<int64_t>(count, 1))));
-  return squares;
+  return {};
 }
 
-Result<const numerics::GptqFactor *> GroupInputs::factor(const numerics::GptqOptions &options) {
-  const std::pair key(options.actOrder, options.damping);
+std::span<const float> GroupInputs::meanSquares(int64_t hadamard) {
+  std::vector<float> &known = squares[hadamard];
+  if (!known.empty())
+    return known;
+  std::vector<double> sums(rows->columns());
+  int64_t count = 0;
+  auto add = [&](ConstMatrix sample) -> Result<void> {
+    count += sample.rows;
+    for (int64_t r = 0; r < sample.rows; ++r)
+      for (int64_t c = 0; c < sample.columns; ++c)
+        sums[c] += static_cast<double>(sample(r, c)) * sample(r, c);
+    return {};
+  };
+  (void)forRows(hadamard, add);
+  for (double sum : sums)
+    known.push_back(static_cast<float>(sum / static_cast<double>(std::max<int64_t>(count, 1))));
+  return known;
+}
+
+Result<const numerics::GptqFactor *> GroupInputs::factor(const numerics::GptqOptions &options,
+                                                         int64_t hadamard) {
+  const std::tuple key(hadamard, options.actOrder, options.damping);
   if (auto known = factors.find(key); known != factors.end())
     return &known->second;
+  std::vector<float> &hessian = hessians[hadamard];
   if (hessian.empty()) {
     numerics::Gram gram(rows->columns());
-    for (int64_t i = 0; i < rows->samples(); ++i) {
-      const Matrix sample = rows->sample(i);
-      if (auto done = gram.update(sample.middleRows(skipped, sample.rows - skipped), threads);
-          !done)
-        return Unexpected(done.error());
-    }
+    if (auto done =
+            forRows(hadamard, [&](ConstMatrix sample) { return gram.update(sample, threads); });
+        !done)
+      return Unexpected(done.error());
     hessian = std::move(gram).takeHessian();
   }
   auto found = numerics::factorHessian({hessian.data(), rows->columns(), rows->columns()}, options);
@@ -76,7 +99,7 @@ static numerics::GptqOptions gptqOptionsOf(PlanAttr plan, unsigned threads) {
 static Result<void> roundByGptq(const PlannedSite &site, ConstMatrix weight, GroupInputs &inputs,
                                 unsigned threads, Matrix out) {
   const numerics::GptqOptions options = gptqOptionsOf(site.plan, threads);
-  auto factor = inputs.factor(options);
+  auto factor = inputs.factor(options, site.plan.getWeight().getHadamard());
   if (!factor)
     return Unexpected(factor.error());
   auto round = [&](const numerics::Scheme &scheme) {
@@ -96,6 +119,11 @@ bool easyquant::search::readsInputs(PlanAttr plan) {
          isToBeLearned(plan);
 }
 
+equant::SchemeAttr easyquant::search::activationsOf(PlanAttr plan) {
+  equant::SchemeAttr input = plan.getInput();
+  return input && numerics::roundsTokens(input.toNumerics()) ? input : equant::SchemeAttr();
+}
+
 FailureOr<SmallVector<PlanAttr>>
 easyquant::search::withLearnedTables(const ModelConstants &constants, ArrayRef<PlannedSite> sites,
                                      ArrayRef<PlanAttr> plans, GroupInputs &inputs,
@@ -108,7 +136,7 @@ easyquant::search::withLearnedTables(const ModelConstants &constants, ArrayRef<P
   const numerics::Codebook *&table = inputs.tables[{first, plan.withWideScales()}];
   if (!table) {
     FailureOr<PlanAttr> found =
-        withLearnedTable(constants, weightsToLearn(sites), plan, inputs.meanSquares(), threads);
+        withLearnedTable(constants, weightsToLearn(sites), plan, inputs.meanSquares(0), threads);
     if (failed(found))
       return failure();
     table = found->getWeight().getCodebook().toNumerics();
@@ -123,7 +151,7 @@ Result<numerics::QuantizedMatrix> easyquant::search::roundToNearest(const Planne
   const PlannedSite planned{site.op, plan};
   numerics::ScaleRule rule = planned.rule();
   if (rule.kind == numerics::ScaleRuleKind::HessianDiagonal && inputs) {
-    rule.weights = inputs->meanSquares();
+    rule.weights = inputs->meanSquares(plan.getWeight().getHadamard());
     rule.coarse = inputs->areRangesCoarse();
   }
   auto rounded = numerics::quantize(rows, planned.scheme(), rule);
@@ -135,7 +163,7 @@ Result<numerics::QuantizedMatrix> easyquant::search::roundToNearest(const Planne
 static Result<void> roundRows(const PlannedSite &site, ConstMatrix weight, GroupInputs *inputs,
                               unsigned threads, Matrix out) {
   if (inputs && readsInputs(site.plan))
-    inputs->meanSquares(); // before threads ask for them
+    inputs->meanSquares(site.plan.getWeight().getHadamard()); // before threads ask for them
   // An outer scale is of all rows.
   const int64_t piece = site.scheme().outer ? weight.rows : kPieceRows;
   std::mutex mutex;
@@ -158,6 +186,9 @@ LogicalResult easyquant::search::roundInto(const ModelConstants &constants, cons
   FailureOr<WeightValues> weight = readWeight(constants, site);
   if (failed(weight))
     return failure();
+  const int64_t block = plan.getWeight().getHadamard();
+  if (block != 0)
+    numerics::rotateConstant(weight->values, block);
   for (const SubgraphWeight &place : program.weights()) {
     if (place.value != site.weight())
       continue;
@@ -167,21 +198,50 @@ LogicalResult easyquant::search::roundInto(const ModelConstants &constants, cons
                             : roundRows(planned, weight->view(), inputs, threads, out);
     if (!done)
       return emitError(site.loc()) << "site '" << site.name() << "': " << done.error().message;
+    if (block != 0)
+      numerics::rotateConstant({out.data, weight->values.size()}, block);
   }
   return success();
+}
+
+std::vector<size_t> easyquant::search::worthMeasuring(const SearchGroup &group,
+                                                      ArrayRef<float> weightErrors) {
+  llvm::MapVector<equant::SchemeAttr, std::vector<size_t>> byActivations;
+  for (auto [i, candidate] : llvm::enumerate(group.candidates))
+    byActivations[candidate.plans.front().getInput()].push_back(i);
+  std::vector<size_t> kept;
+  for (const auto &[input, candidates] : byActivations) {
+    std::vector<numerics::FormatCost> costs;
+    for (size_t i : candidates)
+      costs.push_back({group.candidates[i].bytes, weightErrors[i]});
+    for (size_t i : numerics::undominated(costs))
+      kept.push_back(candidates[i]);
+  }
+  return kept;
+}
+
+/// Do both round weights alike?
+static bool roundAlike(PlanAttr a, PlanAttr b) {
+  return a.getWeight() == b.getWeight() && a.getRule() == b.getRule() &&
+         a.getPercentile() == b.getPercentile();
 }
 
 FailureOr<std::vector<float>> easyquant::search::weightErrors(const ModelConstants &constants,
                                                               const SearchGroup &group,
                                                               GroupInputs &inputs,
                                                               unsigned threads) {
-  const std::span<const float> moments = inputs.meanSquares();
   std::vector<SmallVector<PlanAttr>> plans;
+  std::vector<size_t> first; // candidate that rounds its weights alike
   for (const FormatCandidate &candidate : group.candidates) {
     auto learned = withLearnedTables(constants, group.sites, candidate.plans, inputs, threads);
     if (failed(learned))
       return failure();
     plans.push_back(std::move(*learned));
+    first.push_back(llvm::find_if(plans,
+                                  [&](const SmallVector<PlanAttr> &known) {
+                                    return roundAlike(known.front(), plans.back().front());
+                                  }) -
+                    plans.begin());
   }
   std::vector<double> sums(group.candidates.size());
   for (auto [number, site] : llvm::enumerate(group.sites)) {
@@ -189,20 +249,33 @@ FailureOr<std::vector<float>> easyquant::search::weightErrors(const ModelConstan
     if (failed(weight))
       return failure();
     const int64_t count = std::min(kSampledRows, weight->rows), columns = weight->columns;
-    std::vector<float> rows(count * columns), rounded(count * columns);
+    std::vector<float> plain(count * columns), rounded(count * columns);
     for (int64_t i = 0; i < count; ++i)
-      std::copy_n(weight->view().row(i * weight->rows / count), columns, rows.data() + i * columns);
+      std::copy_n(weight->view().row(i * weight->rows / count), columns,
+                  plain.data() + i * columns);
+    std::map<int64_t, std::vector<float>> inBasis = {{0, plain}};
     const double scale = static_cast<double>(weight->rows) / static_cast<double>(count);
-    for (auto [own, sum] : llvm::zip_equal(plans, sums)) {
+    for (auto [i, own] : llvm::enumerate(plans)) {
+      if (first[i] != i)
+        continue;
+      const int64_t block = own[number].getWeight().getHadamard();
+      auto [known, isNew] = inBasis.try_emplace(block, plain);
+      if (isNew)
+        numerics::rotateConstant(known->second, block);
+      const std::vector<float> &rows = known->second;
+      const std::span<const float> moments = inputs.meanSquares(block);
       auto codes = roundToNearest(site, own[number], {rows.data(), count, columns}, &inputs);
       if (!codes)
         return emitError(site.loc()) << "site '" << site.name() << "': " << codes.error().message;
       numerics::dequantize(*codes, {rounded.data(), count, columns});
-      for (int64_t i = 0; i < count * columns; ++i) {
-        const double error = static_cast<double>(rows[i]) - rounded[i];
-        sum += scale * moments[i % columns] * error * error;
+      for (int64_t j = 0; j < count * columns; ++j) {
+        const double error = static_cast<double>(rows[j]) - rounded[j];
+        sums[i] += scale * moments[j % columns] * error * error;
       }
     }
   }
-  return std::vector<float>(sums.begin(), sums.end());
+  std::vector<float> errors;
+  for (size_t known : first)
+    errors.push_back(static_cast<float>(sums[known]));
+  return errors;
 }

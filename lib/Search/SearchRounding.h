@@ -6,8 +6,9 @@
 //===----------------------------------------------------------------------===//
 //
 // By the method that will round them: GPTQ by itself, on the Hessian of the float activations,
-// which serves all formats; everything else to nearest by the plan's rule, where distillation
-// starts from. Private to lib/Search.
+// which serves all formats of one basis; everything else to nearest by the plan's rule, where
+// distillation starts from. The model is in the plain basis: what a plan rounds in a rotated one
+// comes back behind it. Private to lib/Search.
 //
 //===----------------------------------------------------------------------===//
 
@@ -33,21 +34,27 @@ public:
       : rows(&rows), skipped(skipped), ranges(ranges), threads(threads) {}
 
   bool areRangesCoarse() const { return ranges == Ranges::Coarse; }
-  /// E[x_j^2] of every channel; computed once.
-  std::span<const float> meanSquares();
-  /// The factor with which plans of these options round; computed once.
-  Result<const numerics::GptqFactor *> factor(const numerics::GptqOptions &options);
+  /// E[x_j^2] of every channel in a basis (0: the plain one); computed once.
+  std::span<const float> meanSquares(int64_t hadamard);
+  /// The factor with which plans of these options and this basis round; computed once.
+  Result<const numerics::GptqFactor *> factor(const numerics::GptqOptions &options,
+                                              int64_t hadamard);
   /// Tables that withLearnedTables has found, by the first of the sites and the plan, which scales
   /// of another type make no difference to.
   llvm::DenseMap<std::pair<mlir::Operation *, mlir::Attribute>, const numerics::Codebook *> tables;
 
 private:
+  /// Calls `use` with the tokens that count, in a basis, sample by sample.
+  Result<void> forRows(int64_t hadamard,
+                       llvm::function_ref<Result<void>(numerics::ConstMatrix)> use) const;
+
   const HiddenStates *rows;
   int64_t skipped;
   Ranges ranges;
   unsigned threads;
-  std::vector<float> squares, hessian;
-  std::map<std::pair<bool, double>, numerics::GptqFactor> factors; ///< by act-order and damping
+  std::map<int64_t, std::vector<float>> squares, hessians; ///< by the basis
+  /// By the basis, act-order and damping.
+  std::map<std::tuple<int64_t, bool, double>, numerics::GptqFactor> factors;
 };
 
 /// The plans of a group's sites, with the table that its weights teach where theirs is to be
@@ -59,8 +66,12 @@ withLearnedTables(const ModelConstants &constants, llvm::ArrayRef<PlannedSite> s
 /// Does rounding by the plan take anything from activations?
 bool readsInputs(equant::PlanAttr plan);
 
-/// Rows of the weight of a site to nearest by `plan`; `inputs` may be null where nothing is taken
-/// from them. Errors: those of numerics::quantize.
+/// What rounds the activations of a plan where it runs; null: they stay float, or their scales are
+/// static or online, which no search sees.
+equant::SchemeAttr activationsOf(equant::PlanAttr plan);
+
+/// Rows of the weight of a site to nearest by `plan`, in its basis; `inputs` may be null where
+/// nothing is taken from them. Errors: those of numerics::quantize.
 Result<numerics::QuantizedMatrix> roundToNearest(const PlannedSite &site, equant::PlanAttr plan,
                                                  numerics::ConstMatrix rows, GroupInputs *inputs);
 
@@ -71,11 +82,14 @@ mlir::LogicalResult roundInto(const ModelConstants &constants, const PlannedSite
                               equant::PlanAttr plan, GroupInputs *inputs, unsigned threads,
                               CompiledSubgraph &program);
 
-/// sum_j E[x_j^2] sum_n (w - what)^2 for each candidate, rounded to nearest, from a few rows of
-/// each weight, evenly spread. Fails with a diagnostic.
+/// sum_j E[x_j^2] sum_n (w - what)^2 for each candidate, in its basis, rounded to nearest, from a
+/// few rows of each weight, evenly spread. Fails with a diagnostic.
 mlir::FailureOr<std::vector<float>> weightErrors(const ModelConstants &constants,
                                                  const SearchGroup &group, GroupInputs &inputs,
                                                  unsigned threads);
+
+/// The candidates that no other one of the same activations beats in both bytes and weight error.
+std::vector<size_t> worthMeasuring(const SearchGroup &group, llvm::ArrayRef<float> weightErrors);
 
 } // namespace easyquant::search
 

@@ -8,6 +8,7 @@
 #include "SearchSpace.h"
 
 #include "easyquant/Dialect/Equant/Analysis/RecipePlans.h"
+#include "easyquant/Dialect/Equant/Analysis/RotatedValues.h"
 #include "easyquant/Dialect/Equant/Analysis/StoredBytes.h"
 #include "easyquant/Recipe/Presets.h"
 
@@ -26,12 +27,14 @@ namespace option = easyquant::recipe::option;
 
 static constexpr llvm::StringLiteral kAll = "all";
 static constexpr llvm::StringLiteral kTwoLevelSuffix = "+two-level";
+static constexpr char kPlain[] = "plain", kHadamard[] = "hadamard";
 /// Larger groups have few bits of scales to save.
 static constexpr int64_t kTwoLevelGroups = 32;
 
 std::string SearchFormat::name() const {
   return (groupSize ? fmt::format("{} g{}", scheme, groupSize) : scheme) +
-         (isTwoLevel ? " two-level" : "");
+         (isTwoLevel ? " two-level" : "") + (isRotated ? " hadamard" : "") +
+         (activationGroupSize ? fmt::format(" a{}", activationGroupSize) : "");
 }
 
 std::string SearchGroup::name() const {
@@ -50,6 +53,10 @@ int64_t SearchGroup::weights() const {
   for (const PlannedSite &site : sites)
     count += elementsOf(site);
   return count;
+}
+
+SmallVector<Operation *> SearchGroup::linears() const {
+  return llvm::map_to_vector(sites, [](PlannedSite site) -> Operation * { return site.op; });
 }
 
 int64_t SearchSpace::weights() const {
@@ -115,6 +122,10 @@ static Result<SiteRequest> withFormat(const SiteRequest &base, const SearchForma
   request.options.set(option::groupSize, format.groupSize);
   if (format.isTwoLevel)
     request.options.set(option::scaleType, std::string("two-level"));
+  request.options.set(option::activationBasis, std::string(format.isRotated ? kHadamard : kPlain));
+  request.options.set(option::activationGroupSize, format.activationGroupSize);
+  if (format.activationGroupSize == 0)
+    request.options.reset(option::activationZeroPoints);
   const recipe::MethodExpression &method = base.method;
   const bool follows = method.base == "absmax" || method.base == "zeropoint";
   Result<recipe::MethodExpression> derived = method;
@@ -152,13 +163,39 @@ static std::vector<std::string> schemesLike(const SiteRequest &base) {
   return names;
 }
 
+/// The bases of a scheme, and the groups of its activations, beside a group size of its weights.
+static std::vector<SearchFormat> inBases(const SearchFormat &format, const SiteRequest &base,
+                                         const SearchSpaceRequest &asked) {
+  SiteRequest request = base;
+  request.options.set(option::scheme, format.scheme);
+  request.options.reset(option::activationBasis);
+  const bool isDynamic = request.hasInt8Activations() && !request.isCalibrated();
+  std::vector<std::string> bases = asked.bases;
+  if (bases.empty() && isDynamic)
+    bases = {kPlain, kHadamard};
+  if (bases.empty())
+    bases = {request.isRotated() ? kHadamard : kPlain};
+  std::vector<SearchFormat> formats;
+  for (const std::string &basis : bases)
+    for (int64_t size : isDynamic ? asked.activationGroupSizes : std::vector<int64_t>{0}) {
+      if (size != 0 && !numerics::fitsGroups(size, format.groupSize))
+        continue;
+      SearchFormat &own = formats.emplace_back(format);
+      own.isRotated = basis == kHadamard;
+      own.activationGroupSize = size;
+    }
+  return formats;
+}
+
 /// `isAsked`: schemes are named, and get all groups.
-static std::vector<SearchFormat> formatsOf(ArrayRef<std::string> schemes,
-                                           ArrayRef<int64_t> groupSizes, bool isAsked) {
+static std::vector<SearchFormat> formatsOf(ArrayRef<std::string> schemes, bool isAsked,
+                                           const SiteRequest &base,
+                                           const SearchSpaceRequest &request) {
   std::vector<SearchFormat> formats;
   auto add = [&](const SearchFormat &format) {
-    if (!llvm::is_contained(formats, format))
-      formats.push_back(format);
+    for (const SearchFormat &own : inBases(format, base, request))
+      if (!llvm::is_contained(formats, own))
+        formats.push_back(own);
   };
   for (StringRef name : schemes) {
     const bool isTwoLevel = name.consume_back(kTwoLevelSuffix);
@@ -167,7 +204,7 @@ static std::vector<SearchFormat> formatsOf(ArrayRef<std::string> schemes,
     if (preset && preset->groupSize)
       add({scheme, *preset->groupSize, isTwoLevel});
     else
-      for (int64_t groupSize : groupSizes)
+      for (int64_t groupSize : request.groupSizes)
         if (!isTwoLevel || isAsked || groupSize <= kTwoLevelGroups)
           add({scheme, groupSize, isTwoLevel});
   }
@@ -201,6 +238,7 @@ public:
 
 private:
   Result<FormatCandidate> candidate(const SearchGroup &group, size_t format) const;
+  Result<std::string> methodOfRule(const SiteRequest &asked, bool isHead) const;
 
   const SearchSpaceRequest &request;
   SiteRequest base;
@@ -209,20 +247,40 @@ private:
 };
 } // namespace
 
+/// With what fits integers and tables; float formats are rounded as they were measured.
+Result<std::string> CandidateFinder::methodOfRule(const SiteRequest &asked, bool isHead) const {
+  recipe::MethodExpression method = asked.method;
+  std::optional<recipe::Preset> preset = recipe::findPreset(asked.scheme());
+  const bool isFitted = preset && (preset->isInteger() || preset->table) && !isHead;
+  if (!isFitted || request.fit.empty())
+    return method.str();
+  for (const std::string &name : request.fit)
+    if (!llvm::is_contained(method.methods, name))
+      method.methods.push_back(name);
+  if (auto ok = recipe::makeMethod(method.base, method.methods); !ok)
+    return Unexpected(ok.error());
+  // The base stays: a method may imply another one.
+  Result<recipe::MethodExpression> implied = recipe::parseMethod(method.str(), asked.scheme());
+  return implied && implied->base == method.base ? method.str() : method.base + "+" + method.str();
+}
+
 Result<FormatCandidate> CandidateFinder::candidate(const SearchGroup &group, size_t format) const {
   MLIRContext *context = group.activation.getContext();
   FormatCandidate found{format, "", {}, 0};
   Result<SiteRequest> asked = withFormat(base, space.formats[format], group.isHead);
   if (!asked)
     return Unexpected(asked.error());
-  found.method = asked->method.str();
+  Result<std::string> method = methodOfRule(*asked, group.isHead);
+  if (!method)
+    return Unexpected(method.error());
+  found.method = std::move(*method);
   Result<PlanAttr> plan = equant::makePlan(context, *asked);
   if (!plan)
     return Unexpected(plan.error());
   if (!*plan)
     return makeError(ErrorCode::InvalidArgument, "scheme none is no format to choose from");
   for (const PlannedSite &site : group.sites) {
-    const PlanAttr own = plan->inBasis(site.plan.getWeight().getHadamard()); // that of the module
+    const PlanAttr own = equant::inFittingBasis(site.op, *plan);
     for (const targets::Family *family : request.families)
       if (std::string reason = whyNot(site, own, *family); !reason.empty())
         return makeError(ErrorCode::Unsupported, "site '{}': {}; take it out of the formats",
@@ -262,15 +320,29 @@ FailureOr<SearchSpace> easyquant::search::findSearchSpace(ModuleOp module,
     return failure();
   SearchSpace space;
   std::vector<std::string> schemes = request.schemes;
+  for (const std::string &basis : request.bases)
+    if (basis != kPlain && basis != kHadamard)
+      return emitError(module.getLoc()) << "unknown activation basis '" << basis
+                                        << "' to choose from; expected plain or hadamard";
+  for (int64_t size : request.activationGroupSizes)
+    if (size != 0 && !numerics::isTokenGroup(size))
+      return emitError(module.getLoc()) << "groups of " << size
+                                        << " activations to choose from; expected 32, 64 or 128, "
+                                           "or 0 for one scale a token";
   const bool isAll = llvm::is_contained(schemes, kAll);
   if (isAll)
     schemes = schemesLike(*base);
-  space.formats = formatsOf(schemes, request.groupSizes, !isAll);
+  space.formats = formatsOf(schemes, !isAll, *base, request);
   CandidateFinder finder(request, *base, space);
   int64_t searched = 0;
-  auto add = [&](SearchGroup group) {
-    for (const PlannedSite &site : group.sites)
+  auto add = [&](SearchGroup group) -> LogicalResult {
+    for (const PlannedSite &site : group.sites) {
+      if (equant::rotationOf(site.weight()))
+        return emitError(site.loc()) << "site '" << site.name()
+                                     << "' is in a rotated basis already, which the search is to "
+                                        "find: run equant-rotate behind it";
       searched += storedBytesOf(request, site.weight(), site.plan);
+    }
     space.groups.push_back(std::move(group));
     return finder.find(space.groups.back());
   };

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// A format is a scheme by its name and a group size. What it means at a site is what a recipe's
-// rule that names it would mean there. Private to lib/Search.
+// A format is a scheme by its name, a group size, a basis and groups of activations. What it means
+// at a site is what a recipe's rule that names it would mean there. Private to lib/Search.
 //
 //===----------------------------------------------------------------------===//
 
@@ -24,7 +24,9 @@ using namespace execution;
 struct SearchFormat {
   std::string scheme;
   int64_t groupSize = 0;
-  bool isTwoLevel = false; ///< scales of groups are six bits under an f16
+  bool isTwoLevel = false;         ///< scales of groups are six bits under an f16
+  bool isRotated = false;          ///< weights and activations are in the basis of Hadamard.h
+  int64_t activationGroupSize = 0; ///< 0: a scale a token
   std::string name() const;
   bool operator==(const SearchFormat &) const = default;
 };
@@ -32,7 +34,7 @@ struct SearchFormat {
 /// A format as the sites of a group would have it.
 struct FormatCandidate {
   size_t format = 0;                         ///< number in SearchSpace::formats
-  std::string method;                        ///< of the rule
+  std::string method; ///< of the rule, which also fits weights when they are compiled
   llvm::SmallVector<equant::PlanAttr> plans; ///< of each site
   int64_t bytes = 0;                         ///< of all of them, as stored
   double milliseconds = 0;                   ///< of a token, if kernels were measured
@@ -49,6 +51,7 @@ struct SearchGroup {
 
   std::string name() const; ///< "model.layers.0.self_attn.q_proj+k_proj+v_proj"
   int64_t weights() const;  ///< elements
+  llvm::SmallVector<mlir::Operation *> linears() const;
 };
 
 struct SearchSpace {
@@ -62,16 +65,23 @@ struct SearchSpace {
 };
 
 struct SearchSpaceRequest {
-  std::vector<std::string> schemes;              ///< with "+two-level" behind, or "all"
-  std::vector<int64_t> groupSizes;               ///< 0: a row
+  std::vector<std::string> schemes; ///< with "+two-level" behind, or "all"
+  std::vector<int64_t> groupSizes;  ///< 0: a row
+  /// plain, hadamard; empty: both where activations are int8 with dynamic scales, and the scheme's
+  /// default elsewhere.
+  std::vector<std::string> bases;
+  std::vector<int64_t> activationGroupSizes;     ///< of int8 ones with dynamic scales; 0: a token
   std::vector<const targets::Family *> families; ///< sizes are those of the first
+  /// Methods that fit what was chosen when it is compiled; losses are those without.
+  std::vector<std::string> fit;
   bool perSite = false;
   bool head = false; ///< search the output head's format, too, if it has a plan
 };
 
 /// The groups of the layers with the formats that their targets have kernels for. Fails with a
-/// diagnostic: nothing is planned, the recipe has rules already, a scheme that there is not or that
-/// no target or method takes (but under "all", where it is left out).
+/// diagnostic: nothing is planned, the recipe has rules already, sites are in a rotated basis
+/// already, a scheme that there is not or that no target or method takes (but under "all", where it
+/// is left out).
 mlir::FailureOr<SearchSpace> findSearchSpace(mlir::ModuleOp module,
                                              llvm::ArrayRef<mlir::func::FuncOp> layers,
                                              const SearchSpaceRequest &request);

@@ -268,6 +268,42 @@ TEST_F(CompiledSubgraphTest, WeightsCanBeTried) {
   EXPECT_FALSE(program->run({wide.view(), wide.view(), wide.view()}, {sum.view(), down.view()}));
 }
 
+/// One program for all schemes: what two linears read is rounded for one of them, or for both.
+TEST_F(CompiledSubgraphTest, InputsCanBeRounded) {
+  SubgraphCompiler subgraphs = compiler(2, 8);
+  Value up = named("a", "up"), gate = named("a", "gate");
+  Value activation = up.getDefiningOp()->getOperand(0);
+  Subgraph subgraph{{activation}, {up, gate}};
+  subgraph.roundings = {{up.getDefiningOp()}, {gate.getDefiningOp()}};
+  auto program = subgraphs.compile(subgraph);
+  ASSERT_TRUE(succeeded(program));
+  fill(*program, 5);
+  auto run = [&](ConstMatrix in) {
+    Floats a(kTokens, kUp), b(kTokens, kUp);
+    EXPECT_TRUE(program->run({in}, {a.view(), b.view()}));
+    return std::pair(a.data, b.data);
+  };
+  const auto [plainUp, plainGate] = run(input.view());
+
+  numerics::Scheme scheme;
+  scheme.granularity = numerics::Granularity::Token;
+  scheme.dynamic = true;
+  Floats rounded(kTokens, kHidden);
+  ASSERT_TRUE(numerics::roundTokens(input.view(), scheme, rounded.view()));
+  ASSERT_NE(rounded.data, input.data);
+  const auto [roundedUp, roundedGate] = run(rounded.view());
+  ASSERT_NE(roundedUp, plainUp);
+
+  const auto attribute = equant::SchemeAttr::get(&context, scheme);
+  program->roundInput(1, attribute);
+  EXPECT_EQ(run(input.view()), std::pair(plainUp, roundedGate));
+  program->roundInput(0, attribute);
+  EXPECT_EQ(run(input.view()), std::pair(roundedUp, roundedGate));
+  program->roundInput(1, {});
+  EXPECT_EQ(run(input.view()), std::pair(roundedUp, plainGate));
+  EXPECT_EQ(subgraphs.programs(), 1u);
+}
+
 TEST_F(CompiledSubgraphTest, MissingInputIsAnError) {
   std::string message;
   ScopedDiagnosticHandler handler(&context, [&](Diagnostic &d) { message = d.str(); });

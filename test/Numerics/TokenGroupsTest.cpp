@@ -7,10 +7,12 @@
 
 #include "RandomData.h"
 
+#include "easyquant/Numerics/Hadamard.h"
 #include "easyquant/Numerics/Quantize.h"
 #include "easyquant/Numerics/Reference.h"
 #include "easyquant/Numerics/ScaleRules.h"
 
+#include <algorithm>
 #include <cmath>
 #include <gtest/gtest.h>
 #include <limits>
@@ -206,6 +208,46 @@ TEST(TokenGroups, GiveTheLinearOfTheDequantizedOperands) {
           EXPECT_NEAR(added[m * N + n], sum + 0.25, bound);
         }
     }
+}
+
+TEST(TokenGroups, ComeBackFromABasis) {
+  const int64_t rows = 3, columns = 96;
+  std::vector<float> x = rowsOf(rows, columns), back(rows * columns);
+  Scheme scheme;
+  scheme.granularity = Granularity::Token;
+  scheme.dynamic = true;
+  for (int64_t group : {0, 32})
+    for (int64_t block : {0, 16, 32}) {
+      scheme.groupSize = group;
+      scheme.hadamard = block;
+      ASSERT_TRUE(roundsTokens(scheme));
+      ASSERT_TRUE(roundTokens({x.data(), rows, columns}, scheme, {back.data(), rows, columns}));
+      std::vector<float> rotated = x, expected(rows * columns);
+      for (int64_t i = 0; i < rows && block; ++i)
+        rotateActivation({&rotated[i * columns], static_cast<size_t>(columns)}, block);
+      auto q = quantizeTokens({rotated.data(), rows, columns}, scheme, 0);
+      ASSERT_TRUE(q);
+      dequantize(*q, Matrix(expected.data(), rows, columns));
+      if (block)
+        rotateConstant(expected, block);
+      EXPECT_EQ(back, expected);
+      // Half a code away, at most, of the widest scale.
+      const float scale = *std::max_element(q->scales.begin(), q->scales.end());
+      for (size_t i = 0; i < x.size(); ++i)
+        ASSERT_LE(std::fabs(back[i] - x[i]), 0.51f * scale * std::sqrt(block ? block : 1.0f));
+    }
+}
+
+TEST(TokenGroups, AreRoundedByFP8AndNothingElse) {
+  Scheme scheme{.granularity = Granularity::Token, .dynamic = true, .codes = CodeFormat::F8E4M3FN};
+  std::vector<float> x = {448, 17, -0.5f, 1e-3f}, back(4);
+  ASSERT_TRUE(roundTokens({x.data(), 1, 4}, scheme, {back.data(), 1, 4}));
+  EXPECT_EQ(back, (std::vector<float>{448, 16, -0.5f, 1.0f / 512})); // 17 is a tie of 16 and 18
+  scheme.dynamic = false;
+  EXPECT_FALSE(roundTokens({x.data(), 1, 4}, scheme, {back.data(), 1, 4}));
+  scheme = {.granularity = Granularity::Token, .dynamic = true, .hadamard = 16};
+  EXPECT_EQ(roundTokens({x.data(), 1, 4}, scheme, {back.data(), 1, 4}).error().code,
+            ErrorCode::InvalidArgument);
 }
 
 } // namespace

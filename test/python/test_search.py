@@ -20,6 +20,7 @@ from easyquant.evaluation.weights import read_site
 from easyquant.runtime.artifact import Artifact
 from helpers import assert_refused, folder_contents, random_llama, random_tokens, run_tool, write_model
 from oracles.llama import Llama
+from oracles.schemes import Scheme
 from page_structure import Structure
 
 TEXT = "Once upon a time there was a little girl named Lily. She loved to play in the park with her friends. " * 12
@@ -141,6 +142,60 @@ def test_what_compile_makes_of_the_recipe_has_the_bytes_that_were_counted(search
     for site in plans["sites"]:
         if site["name"] in chosen:
             assert chosen[site["name"]] == f"W{site['weight']['bits']}A16 g{site['weight']['group_size']}"
+
+
+class InPlace(Scheme):
+    """Values come as they are: the search rotates what o_proj reads, and leaves rows of v_proj."""
+
+    def linear(self, weight, dtype, **basis):
+        return super().linear(weight, dtype, **{key: value for key, value in basis.items() if key == "hadamard"})
+
+
+INT8 = "equant-absmax{scheme=W4A8 group-size=32}"
+
+
+@pytest.mark.parametrize("basis", ["plain", "hadamard"])
+@pytest.mark.parametrize("group", [0, 32])
+def test_losses_contain_activations(searched, basis, group):
+    options = (f"activation-bases={basis}", f"activation-group-sizes={group}")
+    found = searched.search(f"int8-{basis}-{group}", "avg-bits=9", *options, plan=INT8, formats="W8A8", group_sizes=32)
+    scheme = InPlace(8, 8, 32, None, hadamard=512 if basis == "hadamard" else 0, input_group=group)
+    exact, rounded = (Llama(searched.config, searched.tensors, *own, dtype=np.float64) for own in ((), (scheme,)))
+    expected = float(np.concatenate([kl_of(exact.logits(sample), rounded.logits(sample)) for sample in searched.samples]).mean())
+    assert found["points"][0]["verified"] == pytest.approx(expected, rel=0.03)
+    weights_alone = Llama(searched.config, searched.tensors, InPlace(8, None, 32, None, hadamard=scheme.hadamard), dtype=np.float64)
+    without = float(np.concatenate([kl_of(exact.logits(sample), weights_alone.logits(sample)) for sample in searched.samples]).mean())
+    assert abs(expected - without) > 0.1 * expected  # else activations could be missing
+
+
+def test_the_basis_and_the_groups_of_activations_are_chosen(searched, tmp_path):
+    found = searched.search("bases", "avg-bits=6", "activation-group-sizes=0,32", "fit=awq,signround", plan=INT8, formats="W4A8,W8A8,NF4A16", group_sizes="32,64")
+    names = {form["name"] for form in found["formats"]}
+    assert {"W4A8 g32", "W4A8 g32 hadamard", "W4A8 g64 hadamard a32", "NF4A16 g32"} <= names and not any("NF4A16" in name and "hadamard" in name for name in names)
+    for group in found["groups"]:
+        measured = [choice for choice in group["choices"] if "loss" in choice]
+        kinds = {(form["basis"], form["activation_group_size"]) for choice in measured for form in [found["formats"][choice["format"]]]}
+        assert kinds == {("plain", 0), ("plain", 32), ("hadamard", 0), ("hadamard", 32)}
+    recipe = found["points"][0]["recipe"]
+    assert recipe["activation_basis"] == "hadamard"
+    for rule in recipe["sites"]:
+        # awq alone would give integers zero points, which were not measured.
+        assert rule["method"] == ("awq+signround" if rule["scheme"] == "NF4A16" else "absmax+awq+signround")
+    done = run_tool("easyquant-compile", searched.folder / "model", "--recipe", searched.folder / "bases" / "recipe.json", "--dry-run", "--with-text")
+    assert done.returncode == 0, done.stderr
+    plans = {site["name"]: site for site in json.loads(done.stdout)["sites"]}
+    for group, number in zip(found["groups"], found["points"][0]["formats"]):
+        form = found["formats"][number]
+        for name in group["sites"]:
+            has_basis = plans[name]["weight"].get("hadamard", 0) > 0
+            assert has_basis == (form["basis"] == "hadamard"), name
+
+
+def test_what_is_no_choice_of_activations(searched):
+    assert_refused(searched.run("bad", "avg-bits=6", "activation-bases=rotated", plan=INT8, formats="W4A8"), "unknown activation basis 'rotated'", "plain or hadamard")
+    assert_refused(searched.run("bad", "avg-bits=6", "activation-group-sizes=48", plan=INT8, formats="W4A8"), "groups of 48 activations", "32, 64 or 128")
+    assert_refused(searched.run("bad", "avg-bits=6", "fit=absmax", plan=INT8, formats="W4A8"), "fit: 'absmax' is no method that fits weights")
+    assert_refused(searched.run("bad", "avg-bits=6", plan=f"{INT8},equant-rotate", formats="W4A8"), "is in a rotated basis already", "run equant-rotate behind it")
 
 
 @pytest.mark.parametrize("form", ["W5A16_ASYM", "W6A16_ASYM", "W4A16+two-level", "W5A16_ASYM+two-level"])
@@ -341,7 +396,7 @@ COMMON = ("--group-sizes", "16,32", "--formats", "W3A16,W4A16,W8A16", "--search-
 
 
 def test_a_recipe_that_compile_takes(stories, folder):
-    done = command(stories, "--avg-bits", "5.5", "--calib", folder / "text.txt", *COMMON, "-o", folder / "recipe.yaml", "--report", folder / "report")
+    done = command(stories, "--avg-bits", "5.5", "--calib", folder / "text.txt", *COMMON, "--fit", "none", "-o", folder / "recipe.yaml", "--report", folder / "report")
     assert done.returncode == 0, done.stderr
     for shown in ("Budgets", "bits a weight", "verified KL", "forward passes"):
         assert shown in done.stdout
@@ -363,11 +418,42 @@ def test_a_recipe_that_compile_takes(stories, folder):
     assert not (folder / "recipe.yaml.work").exists()
 
 
+def test_defaults(stories, folder):
+    """int8 activations, each basis, and weights that compile fits."""
+    text = ("--calib", folder / "text.txt", "--search-samples", "2", "--seqlen", "64", "--nsamples", "8")
+    done = command(stories, "--avg-bits", "5.5", *text, "-o", folder / "default.yaml", "--report", folder / "default-report")
+    assert done.returncode == 0, done.stderr
+    recipe = yaml.safe_load((folder / "default.yaml").read_text())
+    assert recipe["scheme"] == "W4A8" and all("A8" in rule["scheme"] for rule in recipe["sites"])
+    assert all(rule["method"].endswith("awq+signround") for rule in recipe["sites"] if rule["scheme"].startswith("W"))
+    bases = {form["basis"] for form in json.loads((folder / "default-report" / "search.json").read_text())["formats"]}
+    assert bases == {"plain", "hadamard"}
+    assert f"easyquant compile {stories} --recipe {folder / 'default.yaml'} --calib {folder / 'text.txt'} --nsamples 8 --seqlen 64" in done.stdout
+    assert_refused(command(stories, "--avg-bits", "5.5", *text, "-o", folder / "bad.yaml", "--scheme", "W4A8", "--activations", "float"), "give one of --scheme and --activations")
+
+
 def test_entropies_weigh_nothing(stories, folder):
     """Ranges by weighted error, the default where there is text, would ask compile for text again."""
     done = command(stories, "--avg-bits", "5.5", "--strategy", "entropy", "--calib", folder / "text.txt", *COMMON, "-o", folder / "entropy.yaml")
     assert done.returncode == 0, done.stderr
     assert yaml.safe_load((folder / "entropy.yaml").read_text())["weight_observer"] == "absmax" and "--calib" not in done.stdout
+
+
+def test_artifacts_of_a_front(stories, folder):
+    options = ("--avg-bits", "5", "--calib", folder / "text.txt", "--formats", "W4A8,W8A8", "--search-samples", "2", "--seqlen", "64", "--nsamples", "4", "--fit", "signround",
+               "--artifacts", "--front", folder / "artifacts", "--work", folder / "artifacts.work")  # fmt: skip
+    done = command(stories, *options, "--report", folder / "artifacts-report")
+    assert done.returncode == 0, done.stderr
+    [point] = json.loads((folder / "artifacts" / "search.json").read_text())["points"]
+    fitted = point["fitted"]
+    assert fitted["artifact"] == "recipe-5" and point["bytes"] < fitted["weights_bytes"] <= point["weights_bytes"]
+    assert 0 < fitted["loss"] < 1.2 * point["verified"] and fitted["decode_tokens_per_s"] > 0
+    assert Artifact.open(folder / "artifacts" / "recipe-5").manifest["sites"]
+    assert "Artifacts, fitted as their recipes say" in done.stdout
+    again = command(stories, *options)
+    assert again.returncode == 0 and "compiling" not in again.stderr
+    assert json.loads((folder / "artifacts" / "search.json").read_text())["points"] == [point]
+    assert_refused(command(stories, "--avg-bits", "5", "--calib", folder / "text.txt", "--artifacts", "-o", folder / "bad.yaml"), "--artifacts: give --front OUT")
 
 
 def test_a_front(stories, folder):

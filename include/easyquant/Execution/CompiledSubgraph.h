@@ -69,6 +69,9 @@ public:
   /// The memory of a weight in use, N x K (a vector: 1 x C, a rotation table: positions x D). A
   /// null matrix if the subgraph reads no such global.
   numerics::Matrix weight(llvm::StringRef global);
+  /// From here on the activations of Subgraph::roundings[number] are rounded by a scheme that
+  /// numerics::roundsTokens knows; null: they are float, as after compiling.
+  void roundInput(size_t number, equant::SchemeAttr scheme);
 
   /// Runs one sequence from its first token on. `inputs` are the subgraph's inputs that are
   /// activations, in order, T rows each; `tokens` is the one that is tokens, if one is. `outputs`

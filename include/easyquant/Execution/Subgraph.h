@@ -30,6 +30,9 @@ struct Subgraph {
   /// If not 0, tokens are numbers of rows of tables that have no more rows than this: the caller
   /// that runs the subgraph renumbers its tokens and fills the tables with the rows that occur.
   int64_t vocabulary = 0;
+  /// Linears that read one activation, which is rounded for them as CompiledSubgraph::roundInput
+  /// says.
+  llvm::SmallVector<llvm::SmallVector<mlir::Operation *>> roundings = {};
 
   /// All of a layer.
   static Subgraph whole(mlir::func::FuncOp layer) {
@@ -61,6 +64,7 @@ using HostOperation = std::function<void(const HostOperand *operands, unsigned t
 struct HostCall {
   int64_t observation = -1; ///< its number
   HostOperation operation;
+  int64_t rounding = -1; ///< its number, if the operation is one of Subgraph::roundings
 };
 
 /// What a step is told: its sequences (!lm.batch), and which rows' logits are asked for.

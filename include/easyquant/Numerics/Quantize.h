@@ -173,6 +173,14 @@ Result<QuantizedTokens> quantizeTokens(ConstMatrix x, const Scheme &scheme, floa
 /// x back as float: s * (q - z), M x K.
 void dequantize(const QuantizedTokens &q, Matrix out);
 
+/// Can roundTokens round by the scheme: one of dynamic scales per token or group of it, of int8 or
+/// FP8?
+bool roundsTokens(const Scheme &scheme);
+/// out (M x K) = what the codes of x stand for, in the basis of x: each row goes into the basis of
+/// the scheme, becomes codes there, and comes back. Fails with InvalidArgument on another scheme,
+/// columns that its block does not divide, and an element that is not finite.
+Result<void> roundTokens(ConstMatrix x, const Scheme &scheme, Matrix out);
+
 } // namespace easyquant::numerics
 
 #endif // EASYQUANT_NUMERICS_QUANTIZE_H

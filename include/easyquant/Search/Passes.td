@@ -18,14 +18,16 @@ def SearchBitwidths : Pass<"equant-search-bitwidths", "::mlir::ModuleOp"> {
   let description = [{
     Changes the schemes of the `equant.plan`s that it finds in layers, within a budget of bytes, and notes them in `equant.recipe`
     as rules. Sites that read one activation get one format (with `per-site` each its own): a scheme of `formats` with a group
-    size of `group-sizes`, with the methods of the recipe. Formats that a target has no kernel for are refused, or, with
+    size of `group-sizes`, in a basis of `activation-bases` and with a group size of activations of `activation-group-sizes`, with
+    the methods of the recipe. Formats that a target has no kernel for are refused, or, with
     `formats=all` (every scheme whose activations are those of the recipe's, in groups of at most 32 also with two-level scales), left out; `SCHEME+two-level`
     names such scales. Codes and ranges that methods have
-    computed before are dropped; run it before the methods that round.
+    computed before are dropped; run it before `equant-rotate` and the methods that round.
 
-    What is measured, on the first `search-samples` samples, every activation being float:
+    What is measured, on the first `search-samples` samples, activations being rounded where the format rounds them by dynamic
+    scales of tokens, and float elsewhere:
 
-      * of a group and a format that no other one beats in both bytes and Σⱼ E[xⱼ²] Σₙ (w − ŵ)²: the error of the
+      * of a group and a format that no other one of the same activations beats in both bytes and Σⱼ E[xⱼ²] Σₙ (w − ŵ)²: the error of the
         hidden states behind the enclosing block (attention, MLP), the mean over tokens of ‖h − ĥ‖² / ‖h‖², from its float input, rounded
         by the method that will round it (GPTQ on one Hessian for all formats; everything else to nearest by the plan's rule);
       * of a block: the `objective` of the whole model with that block as its plans would have it, which turns errors into loss;
@@ -61,6 +63,8 @@ def SearchBitwidths : Pass<"equant-search-bitwidths", "::mlir::ModuleOp"> {
     TokensFile, WorkFolder, Threads, SearchSamples,
     ListOption<"formats", "formats", "std::string", "schemes to choose from, or all">,
     ListOption<"groupSizes", "group-sizes", "int64_t", "group sizes to choose from, 0 being a whole row; by default 32, 64 and 128">,
+    ListOption<"activationBases", "activation-bases", "std::string", "bases to choose from: plain, hadamard; by default both where activations are int8 with dynamic scales, and else that of the scheme">,
+    ListOption<"activationGroupSizes", "activation-group-sizes", "int64_t", "group sizes of int8 activations with dynamic scales to choose from, 0 being a whole token; by default 0">,
     TargetsOption<"what has to have kernels">,
     TextOption<"strategy", "strategy", "grid", "grid, entropy, greedy or learned">,
     TextOption<"objective", "objective", "kl", "kl or loss">,
@@ -70,6 +74,7 @@ def SearchBitwidths : Pass<"equant-search-bitwidths", "::mlir::ModuleOp"> {
     NumberOption<"maxDecodeMs", "max-decode-ms", "double", "0", "milliseconds that the kernels of planned linears may take for one token, measured on this machine; 0: any">,
     NumberOption<"perSite", "per-site", "bool", "false", "formats of single sites, which then may not fuse with those beside them">,
     NumberOption<"searchHead", "search-head", "bool", "false", "the format of the output head, too, and of an embedding tied to it">,
+    ListOption<"fit", "fit", "std::string", "methods that fit the weights of what was chosen when it is compiled, in order; losses are those of weights before">,
     NumberOption<"evaluations", "evaluations", "int64_t", "64", "whole models that greedy and learned may run for each budget">,
     Option<"statistics", "statistics", "std::string", "\"\"", "the statistics file of entropy; by default that of the module">,
     Option<"output", "output", "std::string", "\"\"", "the recipe to write, JSON">,

@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 import yaml
 
+from easyquant.commands.search_fits import Fit, measure_fits
 from easyquant.compiler.calibration import CalibrationText, tokens_of
 from easyquant.compiler.driver import compiler_progress, find_model, run_compiler
 from easyquant.compiler.options import TRANSFORMS, CompileOptions, check_table
@@ -43,6 +44,30 @@ class Strategy(str, Enum):
 class Objective(str, Enum):
     kl = "kl"
     loss = "loss"
+
+
+class Activations(str, Enum):
+    int8 = "int8"
+    float = "float"
+
+
+class Basis(str, Enum):
+    plain = "plain"
+    hadamard = "hadamard"
+
+
+MEASURES = {"kl": "KL", "loss": "loss"}
+# The scheme at which errors become losses, by the activations.
+NEAR_4_BITS = {Activations.int8: "W4A8", Activations.float: "W4A16"}
+# What fits the weights of a recipe where no method is asked for.
+FIT = "awq+signround"
+
+
+def scheme_like(formats: str, activations: Activations | None) -> str:
+    """The default of --scheme: 4 bits, with the activations that are asked for, or those of the formats."""
+    if activations is None:
+        activations = Activations.int8 if formats == "all" or "A8" in formats else Activations.float
+    return NEAR_4_BITS[activations]
 
 
 def parse_size(text: str) -> int:
@@ -150,7 +175,7 @@ def print_report(report: dict) -> None:
             for name in sorted(formats):
                 table.add_row(kind, name, " ".join(formats[name]))
         console.out.print(table)
-    measure = "KL" if report["objective"] == "kl" else "loss"
+    measure = MEASURES[report["objective"]]
     table = console.table("Budgets")
     is_timed = "milliseconds" in report["points"][0]
     for heading in ("budget", "bits a weight", "weights", f"predicted {measure}", f"verified {measure}", "evaluations", *(["linears, ms a token"] if is_timed else [])):
@@ -165,6 +190,18 @@ def print_report(report: dict) -> None:
     for point in report["points"]:
         if (certified := point.get("local_optimum")) is not None:
             console.out.print("no change of one group, nor exchange between two, is better" if certified else "ended by --evaluations: changes that were not tried may be better")
+
+
+def print_fits(report: dict) -> None:
+    table = console.table("Artifacts, fitted as their recipes say")
+    for heading in ("artifact", "weights", f"predicted {MEASURES[report['objective']]}", "verified", "fitted", "prefill, tokens/s", "decode, tokens/s"):
+        table.add_column(heading, justify="right")
+    for point in report["points"]:
+        fitted = point["fitted"]
+        verified = "" if point["verified"] is None else f"{point['verified']:.4f}"
+        speeds = (f"{fitted['prefill_tokens_per_s']:.0f}", f"{fitted['decode_tokens_per_s']:.1f}")
+        table.add_row(fitted["artifact"], console.human_bytes(fitted["weights_bytes"]), f"{point['predicted']:.4f}", verified, f"{fitted['loss']:.4f}", *speeds)
+    console.out.print(table)
 
 
 def closing_line(model: Path, recipe: Path, text: CalibrationText | None) -> str:
@@ -201,10 +238,14 @@ def search_command(
     penalty: Annotated[str | None, typer.Option("--lambda", metavar="L", help="Instead of a budget: nats of loss that one more bit a weight must save, such as 0.01; less makes larger models.")] = None,
     formats: Annotated[str, typer.Option(metavar="LIST", help="Schemes to choose from, with commas between them, or all.")] = "all",
     group_sizes: Annotated[str, typer.Option(metavar="LIST", help="Group sizes to choose from; 0: a whole row.")] = "32,64,128",
+    activations: Annotated[Activations | None, typer.Option(help="The activations of --formats all: int8 with a scale a token, which prefill fast, or float. (default: int8)", show_default=False)] = None,
+    activation_basis: Annotated[Basis | None, typer.Option("--activation-basis", help="One basis for all sites. (default: searched where activations are int8, else plain)", show_default=False)] = None,
+    activation_group_sizes: Annotated[str | None, typer.Option("--activation-group-sizes", metavar="LIST", help="Columns of a token that share a scale, to choose from: 32, 64, 128; 0: a whole token. (default: 0, or 0,32 with a limit of time)", show_default=False)] = None,
     strategy: Annotated[Strategy, typer.Option(help="How to choose: grid is optimal if losses add up, greedy and learned run whole models, entropy runs nothing.")] = Strategy.grid,
     objective: Annotated[Objective, typer.Option(help="What is lost: KL divergence from the float model, or loss of the next token.")] = Objective.kl,
-    scheme: Annotated[str, typer.Option(metavar="SCHEME", help="The scheme at which errors are turned into losses: one near the sizes wanted.")] = "W4A16",
-    method: Annotated[str | None, typer.Option(metavar="METHOD", help="What transforms and rounds weights, as for compile.")] = None,
+    scheme: Annotated[str | None, typer.Option(metavar="SCHEME", help="The scheme at which errors are turned into losses: one near the sizes wanted. (default: W4A8, with float activations W4A16)", show_default=False)] = None,
+    method: Annotated[str | None, typer.Option(metavar="METHOD", help="What transforms and rounds weights, in the search and when the recipe is compiled, as for compile.")] = None,
+    fit: Annotated[str | None, typer.Option(metavar="METHOD", help=f"What fits weights only when the recipe is compiled; none: nothing. (default: {FIT}, with --method none)", show_default=False)] = None,
     weight_observer: Annotated[str | None, typer.Option(metavar="RULE", help="The ranges of weights, with the defaults of compile.")] = None,
     head: Annotated[str | None, typer.Option(metavar="SCHEME", help="The scheme of the output head and a tied embedding, which are then not searched.")] = None,
     head_group_size: Annotated[int | None, typer.Option(min=0, metavar="N", help="Columns of the head that share a scale, as for compile.")] = None,
@@ -218,6 +259,7 @@ def search_command(
     seed: Annotated[int, typer.Option(min=0, metavar="S", help="Chooses the windows.")] = 0,
     calib_bos: Annotated[bool, typer.Option("--calib-bos", help="Begin every window with the beginning-of-text token.")] = False,
     statistics: Annotated[Path | None, typer.Option(metavar="FILE", help="Histograms for entropy, of `easyquant calibrate --statistic histogram`.")] = None,
+    artifacts: Annotated[bool, typer.Option("--artifacts", help="With --front: also compile each recipe, with what fits it, into a folder beside it, and measure what it loses and how fast it is.")] = False,
     report: Annotated[Path | None, typer.Option(metavar="DIR", help="A folder for a page with figures, and search.json.")] = None,
     peers: Annotated[list[Path], typer.Option("--peer", metavar="FILE.gguf", help="With --report: files of other tools, of the same model, whose sizes and losses are shown beside. Repeatable.")] = [],
     work: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep what is measured here. (default: OUTPUT.work, removed at the end)")] = None,
@@ -242,7 +284,15 @@ def search_command(
         raise UserError("a search needs text to measure on: give --calib FILE" + (", or --statistics FILE" if strategy == Strategy.entropy else ""))
     if statistics is not None and strategy != Strategy.entropy:
         raise UserError("--statistics: goes with --strategy entropy")
+    if artifacts and (front is None or calib is None):
+        raise UserError("--artifacts: give --front OUT, where artifacts go, and --calib FILE, which weights are fitted on")
     sizes = parse_numbers("--group-sizes", group_sizes, int)
+    if scheme is not None and activations is not None:
+        raise UserError("give one of --scheme and --activations, which stands for a scheme")
+    scheme = scheme or scheme_like(formats, activations)
+    is_limited = max_decode_ms is not None
+    activation_sizes = parse_numbers("--activation-group-sizes", activation_group_sizes or ("0,32" if is_limited else "0"), int)
+    fits = (FIT if method is None and strategy != Strategy.entropy else "none") if fit is None else fit
     # Entropy runs next to nothing: rank 0 does it alone.
     ranks = Ranks(Comm.none if strategy == Strategy.entropy else comm, comm_timeout)
     is_helper = Ranks(comm).rank > 0
@@ -260,8 +310,12 @@ def search_command(
     search_head = head is None and not budgets.avg_bits and strategy != Strategy.entropy
     request = [
         f"formats={formats}", f"group-sizes={','.join(map(str, sizes))}", f"target={target}", f"strategy={strategy.value}", f"objective={objective.value}",
-        f"search-samples={search_samples}", f"evaluations={evaluations}", f"per-site={str(per_site).lower()}", f"search-head={str(search_head).lower()}", *budgets.arguments(),
+        f"activation-group-sizes={','.join(map(str, activation_sizes))}", f"search-samples={search_samples}", f"evaluations={evaluations}", f"per-site={str(per_site).lower()}", f"search-head={str(search_head).lower()}", *budgets.arguments(),
     ]  # fmt: skip
+    if activation_basis is not None:
+        request.append(f"activation-bases={activation_basis.value}")
+    if fits != "none":
+        request.append(f"fit={fits.replace('+', ',')}")
     if max_decode_ms is not None:
         request.append(f"max-decode-ms={max_decode_ms!r}")
     place = output or front or Path("search")
@@ -288,14 +342,22 @@ def search_command(
         if known_peers and options.calibration is not None and found["points"][0]["verified"] is not None:
             measured = measure_peers(known_peers, model, options.calibration, search_samples, objective.value, threads)
         found["peers"] = as_json(measured)
+    # What compile reads: the windows that ranges were weighed by, or those that are to fit weights.
+    text = options.calibration if calib is None or fits == "none" else CalibrationText(calib, nsamples, seqlen, seed, calib_bos)
     if front is not None:
         front.mkdir(parents=True, exist_ok=True)
-        for point in found["points"]:
-            write_atomically(front / f"recipe-{point['budget']['value']:.12g}.yaml", recipe_text(point))
+        recipes = [front / f"recipe-{point['budget']['value']:.12g}.yaml" for point in found["points"]]
+        for recipe, point in zip(recipes, found["points"]):
+            write_atomically(recipe, recipe_text(point))
+        if artifacts:
+            fits = Fit(model, text, options.calibration, search_samples, objective.value, threads)
+            for point, fitted in zip(found["points"], measure_fits(fits, recipes, folder)):
+                point["fitted"] = fitted
+            print_fits(found)
         write_json(front / "search.json", found)
     if output is not None:
         write_atomically(output, recipe_text(found["points"][0]))
-        console.out.print(f"{output}: {closing_line(model, output, options.calibration)}", markup=False, soft_wrap=True)
+        console.out.print(f"{output}: {closing_line(model, output, text)}", markup=False, soft_wrap=True)
     if report is not None:
         from easyquant.reports import search_report
 

@@ -108,12 +108,17 @@ def losses_of(subject: Evaluated, reference: Evaluated, windows: np.ndarray, unc
     return float(np.concatenate(divergences).mean()), *(float(np.concatenate(collected).mean()) for collected in losses)
 
 
+def windows_of(model: Path, text: CalibrationText, samples: int) -> np.ndarray:
+    """[samples, length]: the tokens that a search on the text measures losses on."""
+    with tokens_of(model, text) as file:
+        return load_file(file)["tokens"][:samples]
+
+
 def measure_peers(peers: dict[Path, Peer], model: Path, text: CalibrationText, samples: int, objective: str, threads: int) -> list[Peer]:
     """Runs those that can be read as float models, on the samples that the search has measured losses on."""
     if all(peer.unread for peer in peers.values()):
         return list(peers.values())
-    with tokens_of(model, text) as file:
-        windows = load_file(file)["tokens"][:samples]
+    windows = windows_of(model, text, samples)
     measured = []
     with reference_artifact(model) as artifact:
         reference = Evaluated.open(artifact, text.length, threads)

@@ -7,6 +7,8 @@
 
 #include "easyquant/Dialect/Equant/Analysis/RotatedValues.h"
 
+#include "easyquant/Numerics/Hadamard.h"
+
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::equant;
@@ -27,6 +29,18 @@ ValuesOfSite easyquant::equant::valuesOf(QuantizableOpInterface site) {
   if (!linear || !isOnlyReader(linear.getOutput(), attention))
     return {};
   return {linear, static_cast<int64_t>(attention.getHeadDim())};
+}
+
+PlanAttr easyquant::equant::inFittingBasis(QuantizableOpInterface site, PlanAttr plan) {
+  const int64_t limit = plan.getWeight().getHadamard();
+  if (limit == 0)
+    return plan;
+  int64_t block = 0;
+  if (ValuesOfSite values = valuesOf(site))
+    block = numerics::hadamardBlock(values.headDim, limit);
+  if (block == 0)
+    block = numerics::hadamardBlock(lm::columns(site.getWeightOperand().get()), limit);
+  return plan.inBasis(block);
 }
 
 int64_t easyquant::equant::rowBlockOf(QuantizableOpInterface site) {

@@ -204,21 +204,6 @@ void SitePlanner::expandMixes(const SitePatterns &ignored, const SitePatterns &t
   ruleOf = std::move(ruleAfter);
 }
 
-/// The plan in the basis of the largest block that divides the columns, or the columns of a head
-/// where the linear that makes the values takes it.
-static PlanAttr inFittingBasis(QuantizableOpInterface op, PlanAttr plan) {
-  const int64_t limit = plan.getWeight().getHadamard();
-  if (limit == 0)
-    return plan;
-  const int64_t columns = lm::columns(op.getWeightOperand().get());
-  int64_t block = 0;
-  if (ValuesOfSite values = valuesOf(op))
-    block = numerics::hadamardBlock(values.headDim, limit);
-  if (block == 0)
-    block = numerics::hadamardBlock(columns, limit);
-  return plan.inBasis(block);
-}
-
 /// Says which sites stay in the plain basis though their plans had another.
 static void reportPlain(ModuleOp module, ArrayRef<QuantizableOpInterface> plain) {
   if (plain.empty())

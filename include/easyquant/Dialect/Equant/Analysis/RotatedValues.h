@@ -32,6 +32,10 @@ struct ValuesOfSite {
 /// none where others read one of both, too, or where values are columns of a wider result.
 ValuesOfSite valuesOf(QuantizableOpInterface site);
 
+/// The plan in the basis of the largest block that divides the columns of the site, or those of a
+/// head where the linear that makes the values takes it.
+PlanAttr inFittingBasis(QuantizableOpInterface site, PlanAttr plan);
+
 /// The rows of the site's weight that equant-rotate rotates together: it makes the values of a site
 /// whose plan has a basis. 0: its rows stay as they are.
 int64_t rowBlockOf(QuantizableOpInterface site);

@@ -515,4 +515,21 @@ def Equant_ObserveOp : Op<Equant_Dialect, "observe", [MemoryEffects<[MemWrite]>,
   let hasVerifier = 1;
 }
 
+def Equant_RoundActivationOp
+    : Equant_Op<"round_activation", [LM_HostOp, LM_RowWise, AllTypesMatch<["input", "output"]>]> {
+  let summary = "an activation as the caller of the program rounds it";
+  let description = [{
+    Gives what the codes of `input` stand for, by the scheme that the caller has said for this `number`, or `input` itself where it
+    has said none (`CompiledSubgraph::roundInput`). One program then serves all formats that a search tries. Only subgraphs of
+    calibration have such ops.
+
+    ```mlir
+    %y = equant.round_activation %x {number = 0 : i64} : tensor<?x576xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$input, ConfinedAttr<I64Attr, [IntNonNegative]>:$number);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = "$input attr-dict `:` type($input)";
+}
+
 #endif // EASYQUANT_DIALECT_EQUANT_IR_EQUANTOPS

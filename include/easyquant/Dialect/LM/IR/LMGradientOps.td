@@ -15,10 +15,6 @@
 
 include "easyquant/Dialect/LM/IR/LMOpBase.td"
 
-/// Computed by a function of lib/Numerics that the program is given when it is called: only subgraphs of calibration
-/// have such ops.
-def LM_HostOp : NativeOpTrait<"HostOp">;
-
 class LM_GradientOp<string mnemonic, list<Trait> traits = []> : LM_Op<mnemonic, traits # [Pure]>;
 
 //===----------------------------------------------------------------------===//

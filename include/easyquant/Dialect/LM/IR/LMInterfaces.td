@@ -45,4 +45,8 @@ def ScaleFoldableOpInterface : OpInterface<"ScaleFoldableOpInterface"> {
 
 def LM_ScaleFoldable : DeclareOpInterfaceMethods<ScaleFoldableOpInterface>;
 
+/// Computed by a function of lib/Numerics that the program is given when it is called: only subgraphs of calibration
+/// have such ops.
+def LM_HostOp : NativeOpTrait<"HostOp">;
+
 #endif // EASYQUANT_DIALECT_LM_IR_LMINTERFACES
