@@ -22,7 +22,7 @@
 namespace easyquant::numerics {
 
 FormatChoice costOf(const FormatTable &table, std::vector<size_t> formats) {
-  FormatChoice choice{std::move(formats), 0, 0, 0};
+  FormatChoice choice{std::move(formats), 0, 0, {}};
   for (size_t group = 0; group < table.size(); ++group) {
     const FormatCost &cost = table[group][choice.formats[group]];
     choice.bytes += cost.bytes;
@@ -247,66 +247,6 @@ FormatChoice leastPenalized(const FormatTable &table, double lossPerByte) {
     }));
   }
   return costOf(table, std::move(formats));
-}
-
-//===----------------------------------------------------------------------===//
-// Time
-//===----------------------------------------------------------------------===//
-
-/// Halvings of the price of a millisecond.
-static constexpr int kHalvings = 40;
-
-Result<FormatChoice> withinTime(const FormatTable &table, double milliseconds,
-                                const ChoiceRule &rule) {
-  // What is chosen when a loss counts `loss` and a millisecond `price`, with its own loss.
-  auto choose = [&](double loss, double price) -> Result<FormatChoice> {
-    FormatTable priced = table;
-    for (std::vector<FormatCost> &costs : priced)
-      for (FormatCost &cost : costs)
-        cost.loss = loss * cost.loss + price * cost.milliseconds;
-    Result<FormatChoice> found = rule(priced);
-    if (!found)
-      return found;
-    return costOf(table, std::move(found->formats));
-  };
-  Result<FormatChoice> best = choose(1, 0);
-  if (!best || best->milliseconds <= milliseconds)
-    return best;
-  const double free = best->loss;
-  best = choose(0, 1);
-  if (!best)
-    return best;
-  if (best->milliseconds > milliseconds)
-    return makeError(ErrorCode::OutOfRange, "{:.4g} ms a token: the fastest formats take {:.4g} ms",
-                     milliseconds, best->milliseconds);
-  // A price at which the fastest choice is best: it gains no less time than the limit asks for.
-  double low = 0, high = 1;
-  for (int i = 0; i < kHalvings; ++i, high *= 2) {
-    Result<FormatChoice> found = choose(1, high);
-    if (!found)
-      return found;
-    if (found->milliseconds > milliseconds) {
-      low = high;
-      continue;
-    }
-    if (found->loss < best->loss)
-      best = std::move(found);
-    break;
-  }
-  for (int i = 0; i < kHalvings && best->loss > free; ++i) {
-    const double price = (low + high) / 2;
-    Result<FormatChoice> found = choose(1, price);
-    if (!found)
-      return found;
-    if (found->milliseconds > milliseconds) {
-      low = price;
-      continue;
-    }
-    high = price;
-    if (found->loss < best->loss)
-      best = std::move(found);
-  }
-  return best;
 }
 
 } // namespace easyquant::numerics

@@ -34,8 +34,8 @@ struct Move {
 class Descent {
 public:
   Descent(const FormatTable &table, int64_t budget, int64_t evaluations,
-          const ChoiceObjective &objective, double milliseconds)
-      : table(table), budget(budget), milliseconds(milliseconds), evaluations(evaluations),
+          const ChoiceObjective &objective, const Milliseconds &limits)
+      : table(table), budget(budget), limits(limits), evaluations(evaluations),
         objective(objective) {}
   Result<DescentResult> run(std::vector<size_t> start);
 
@@ -45,15 +45,18 @@ private:
     return {to.bytes - from.bytes, to.loss - from.loss, to.milliseconds - from.milliseconds};
   }
   void consider(const Move &move, const FormatCost &added);
-  /// Does time that a change adds count?
-  bool isTimed(double added) const { return std::isfinite(milliseconds) && added > 0; }
+  /// Is it slower at a stage whose time counts?
+  bool isSlower(const Milliseconds &added) const {
+    return std::ranges::any_of(
+        kStages, [&](Stage stage) { return std::isfinite(limits[stage]) && added[stage] > 0; });
+  }
   /// The most promising moves not asked for, no more than can still be; says whether these are all.
   bool gatherMoves();
   std::vector<size_t> after(const Move &move) const;
 
   const FormatTable &table;
   int64_t budget;
-  double milliseconds;
+  Milliseconds limits;
   int64_t evaluations;
   const ChoiceObjective &objective;
   DescentResult now;
@@ -74,7 +77,7 @@ std::vector<size_t> Descent::after(const Move &move) const {
 void Descent::consider(const Move &move, const FormatCost &added) {
   const auto room = static_cast<size_t>(evaluations - now.evaluations);
   if (now.choice.bytes + added.bytes > budget ||
-      now.choice.milliseconds + added.milliseconds > milliseconds)
+      !(now.choice.milliseconds + added.milliseconds).within(limits))
     return;
   if (moves.size() == room && (room == 0 || !(move < moves.front()))) {
     isComplete = isComplete && asked.contains(after(move));
@@ -101,11 +104,11 @@ bool Descent::gatherMoves() {
       const FormatCost one = change(group, format);
       consider({one.loss, group, format, group, format}, one);
       // An exchange: one group grows, or slows down, while another shrinks or gains speed.
-      const bool asksForRoom = one.bytes > 0 || isTimed(one.milliseconds);
+      const bool asksForRoom = one.bytes > 0 || isSlower(one.milliseconds);
       for (size_t other = 0; asksForRoom && other < table.size(); ++other)
         for (size_t less = 0; other != group && less < table[other].size(); ++less)
           if (const FormatCost two = change(other, less);
-              two.bytes < 0 || isTimed(-two.milliseconds))
+              two.bytes < 0 || isSlower(Milliseconds() - two.milliseconds))
             consider(
                 {one.loss + two.loss, group, format, other, less},
                 {one.bytes + two.bytes, one.loss + two.loss, one.milliseconds + two.milliseconds});
@@ -116,12 +119,14 @@ bool Descent::gatherMoves() {
 
 Result<DescentResult> Descent::run(std::vector<size_t> start) {
   now.choice = costOf(table, std::move(start));
-  if (evaluations < 1 || now.choice.bytes > budget || now.choice.milliseconds > milliseconds)
+  if (evaluations < 1 || now.choice.bytes > budget || !now.choice.milliseconds.within(limits))
     return makeError(ErrorCode::InvalidArgument,
-                     "descent with {} evaluations from a choice of {} bytes and {:.4g} ms: "
-                     "expected at least one, "
-                     "and at most the budget of {} bytes and {:.4g} ms",
-                     evaluations, now.choice.bytes, now.choice.milliseconds, budget, milliseconds);
+                     "descent with {} evaluations from a choice of {} bytes, {:.4g} ms a token and "
+                     "{:.4g} ms for {} tokens: expected at least one, and at most the budget of {} "
+                     "bytes, {:.4g} ms and {:.4g} ms",
+                     evaluations, now.choice.bytes, now.choice.milliseconds.decode,
+                     now.choice.milliseconds.prefill, rowsOf(Stage::Prefill), budget, limits.decode,
+                     limits.prefill);
   Result<double> loss = objective(now.choice.formats);
   if (!loss)
     return Unexpected(loss.error());
@@ -152,8 +157,8 @@ Result<DescentResult> Descent::run(std::vector<size_t> start) {
 
 Result<DescentResult> descend(const FormatTable &table, int64_t budget, std::vector<size_t> start,
                               int64_t evaluations, const ChoiceObjective &objective,
-                              double milliseconds) {
-  return Descent(table, budget, evaluations, objective, milliseconds).run(std::move(start));
+                              const Milliseconds &limits) {
+  return Descent(table, budget, evaluations, objective, limits).run(std::move(start));
 }
 
 } // namespace easyquant::numerics

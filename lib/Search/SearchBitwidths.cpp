@@ -34,11 +34,17 @@ using namespace easyquant::methods;
 using namespace easyquant::search;
 using numerics::FormatChoice;
 using numerics::FormatTable;
+using numerics::Milliseconds;
+using numerics::Stage;
 
 namespace {
 
 constexpr llvm::StringLiteral kSearch = "search";
 constexpr int64_t kGroupSizes[] = {32, 64, 128};
+
+const char *optionOf(Stage stage) {
+  return stage == Stage::Decode ? "max-decode-ms" : "max-prefill-ms";
+}
 
 enum class Strategy { Grid, Entropy, Greedy, Learned };
 
@@ -51,11 +57,11 @@ private:
   LogicalResult readOptions();
   LogicalResult readBudgets(const SearchSpace &space);
   LogicalResult readTimes(SearchSpace &space, const MethodRun *run);
+  LogicalResult checkTimes(const SearchSpace &space, const SearchPoint &point);
   Result<void> agree(const MethodRun &run) const;
-  double allowedMilliseconds(const SearchSpace &space) const {
-    return maxDecodeMs > 0 ? maxDecodeMs - space.fixedMilliseconds
-                           : std::numeric_limits<double>::infinity();
-  }
+  double limitOf(Stage stage) const { return stage == Stage::Decode ? maxDecodeMs : maxPrefillMs; }
+  SmallVector<Stage> timedStages() const;
+  Milliseconds allowedMilliseconds(const SearchSpace &space) const;
   SearchSpaceRequest spaceRequest() const;
   std::string stampText() const;
   FailureOr<SearchTable> tableOfEntropy(const SearchSpace &space);
@@ -73,9 +79,8 @@ private:
 class PointSearch {
 public:
   PointSearch(const SearchSpace &space, const SearchTable &table, SearchRun *run,
-              int64_t evaluations, double milliseconds)
-      : space(space), table(table), run(run), evaluations(evaluations), milliseconds(milliseconds) {
-  }
+              int64_t evaluations, const Milliseconds &limits)
+      : space(space), table(table), run(run), evaluations(evaluations), limits(limits) {}
 
   /// Runs what the table says is best within each budget, dealt out to the ranks.
   LogicalResult verifyAhead(ArrayRef<SearchPoint> points) const;
@@ -95,7 +100,7 @@ private:
   const SearchTable &table;
   SearchRun *run; ///< null: nothing runs
   int64_t evaluations;
-  double milliseconds; ///< that groups may take
+  Milliseconds limits; ///< of what groups may take
 };
 
 } // namespace
@@ -113,15 +118,20 @@ static int64_t budgetOf(const SearchSpace &space, const SearchPoint &point) {
              : static_cast<int64_t>(point.value) - space.fixedBytes;
 }
 
-/// The best choice for groups within a budget. The choice by a penalty has a size of its own.
+/// Chooses for groups within a budget. The choice by a penalty has a size of its own.
+static numerics::ChoiceRule ruleOf(const SearchSpace &space, const SearchPoint &point) {
+  if (point.budget == "lambda") {
+    const double lossPerByte = point.value * 8 / static_cast<double>(space.weights());
+    return [=](const FormatTable &costs, double lossWeight) -> Result<FormatChoice> {
+      return numerics::leastPenalized(costs, lossWeight * lossPerByte);
+    };
+  }
+  const int64_t budget = budgetOf(space, point);
+  return [=](const FormatTable &costs, double) { return numerics::leastLoss(costs, budget); };
+}
+
 Result<FormatChoice> PointSearch::best(const FormatTable &costs, const SearchPoint &point) const {
-  auto rule = [&](const FormatTable &priced) -> Result<FormatChoice> {
-    if (point.budget == "lambda")
-      return numerics::leastPenalized(priced,
-                                      point.value * 8 / static_cast<double>(space.weights()));
-    return numerics::leastLoss(priced, budgetOf(space, point));
-  };
-  return numerics::withinTime(costs, milliseconds, rule);
+  return numerics::withinTime(costs, limits, ruleOf(space, point));
 }
 
 FailureOr<FormatChoice> PointSearch::bestByTable(const SearchPoint &point) const {
@@ -175,7 +185,7 @@ LogicalResult PointSearch::greedy(SearchPoint &point) {
     return makeError(ErrorCode::Corrupt, "a whole model cannot be run");
   };
   auto found =
-      numerics::descend(table.costs, budget, start->formats, evaluations, objective, milliseconds);
+      numerics::descend(table.costs, budget, start->formats, evaluations, objective, limits);
   if (!found)
     return isReported ? failure() : fail(found.error());
   point.evaluations = found->evaluations - 1; // settle counts the last one
@@ -261,15 +271,17 @@ LogicalResult SearchBitwidths::readOptions() {
     return fail() << "strategy entropy knows no losses of the output head: give search-head=false";
   if (formats.empty())
     return fail() << "no formats to choose from: give formats=SCHEME,SCHEME,... or formats=all";
-  if (!(maxDecodeMs >= 0) || !std::isfinite(maxDecodeMs))
-    return fail() << "max-decode-ms must be a number above 0, or 0 for any time, found "
-                  << maxDecodeMs.getValue();
+  for (Stage stage : numerics::kStages)
+    if (!(limitOf(stage) >= 0) || !std::isfinite(limitOf(stage)))
+      return fail() << optionOf(stage) << " must be a number above 0, or 0 for any time, found "
+                    << limitOf(stage);
   Result<std::vector<const targets::Family *>> found = targets::findFamilies(kernelTargets);
   if (!found)
     return fail() << found.error().message;
   families = std::move(*found);
-  if (maxDecodeMs > 0 && !families.front()->runsHere)
-    return fail() << "max-decode-ms is measured on this machine's CPU, and the first target is '"
+  if (SmallVector<Stage> timed = timedStages(); !timed.empty() && !families.front()->runsHere)
+    return fail() << optionOf(timed.front())
+                  << " is measured on this machine's CPU, and the first target is '"
                   << kernelTargets.front()
                   << "': search for target cpu, or give a budget of bytes alone";
   for (const std::string &name : fit)
@@ -300,13 +312,13 @@ SearchSpaceRequest SearchBitwidths::spaceRequest() const {
   return request;
 }
 
-/// The bytes of all candidates, and as losses their times, once those are measured.
-static FormatTable timesOf(const SearchSpace &space) {
+/// What all candidates cost but for losses: bytes, and times once those are measured.
+static FormatTable costsOf(const SearchSpace &space) {
   FormatTable table;
   for (const SearchGroup &group : space.groups) {
     std::vector<numerics::FormatCost> &costs = table.emplace_back();
     for (const FormatCandidate &candidate : group.candidates)
-      costs.push_back({candidate.bytes, candidate.milliseconds});
+      costs.push_back({candidate.bytes, 0, candidate.milliseconds});
   }
   return table;
 }
@@ -321,7 +333,7 @@ LogicalResult SearchBitwidths::readBudgets(const SearchSpace &space) {
     points.push_back({.budget = "lambda", .value = lambda});
   if (points.empty())
     return fail() << "no budget: give avg-bits, max-bytes or lambda";
-  const int64_t least = numerics::leastBytes(timesOf(space));
+  const int64_t least = numerics::leastBytes(costsOf(space));
   const double leastBits = 8.0 * static_cast<double>(least) / static_cast<double>(space.weights());
   constexpr llvm::StringLiteral remedy =
       "; give a larger budget, formats of fewer bits, or larger groups";
@@ -343,32 +355,72 @@ LogicalResult SearchBitwidths::readBudgets(const SearchSpace &space) {
   return success();
 }
 
+SmallVector<Stage> SearchBitwidths::timedStages() const {
+  SmallVector<Stage> stages;
+  llvm::copy_if(numerics::kStages, std::back_inserter(stages),
+                [&](Stage stage) { return limitOf(stage) > 0; });
+  return stages;
+}
+
+Milliseconds SearchBitwidths::allowedMilliseconds(const SearchSpace &space) const {
+  Milliseconds allowed = numerics::kAnyTime;
+  for (Stage stage : timedStages())
+    allowed[stage] = limitOf(stage) - space.fixedMilliseconds[stage];
+  return allowed;
+}
+
+static std::string inWords(Stage stage, double milliseconds) {
+  const double shown = std::ceil(milliseconds * 1e4) / 1e4; // a limit of that can be met
+  return stage == Stage::Decode
+             ? fmt::format("{:.4f} ms a token", shown)
+             : fmt::format("{:.4f} ms for {} tokens", shown, numerics::rowsOf(stage));
+}
+
 /// What cannot be met is said before losses are measured.
 LogicalResult SearchBitwidths::readTimes(SearchSpace &space, const MethodRun *run) {
-  if (maxDecodeMs == 0)
+  if (timedStages().empty())
     return success();
-  if (failed(
-          measureKernelTimes(getOperation(), space, threads, run, [&](int64_t done, int64_t all) {
-            ProgressAction::report(&getContext(), "kernels", done, all);
-          })))
+  auto progress = [&](int64_t done, int64_t all) {
+    ProgressAction::report(&getContext(), "kernels", done, all);
+  };
+  if (failed(measureKernelTimes(getOperation(), space, timedStages(), threads, run, progress)))
     return failure();
-  const FormatTable times = timesOf(space);
-  for (const SearchPoint &point : points) {
-    Result<FormatChoice> fastest = numerics::leastLoss(times, budgetOf(space, point));
-    if (!fastest)
-      return fail() << fastest.error().message;
-    const double least = fastest->loss + space.fixedMilliseconds;
-    if (least > maxDecodeMs)
-      return fail() << fmt::format(
-                 "max-decode-ms {} cannot be met: the fastest formats{} take {:.4f} ms a token on "
-                 "this machine, {:.4f} of them outside of what is searched; allow "
-                 "more time{}",
-                 maxDecodeMs.getValue(),
-                 point.budget == "lambda" ? "" : " within the budget of bytes",
-                 std::ceil(least * 1e4) / 1e4, space.fixedMilliseconds,
-                 point.budget == "lambda" ? "" : ", or a larger budget");
-  }
+  for (const SearchPoint &point : points)
+    if (failed(checkTimes(space, point)))
+      return failure();
   return success();
+}
+
+LogicalResult SearchBitwidths::checkTimes(const SearchSpace &space, const SearchPoint &point) {
+  const FormatTable costs = costsOf(space);
+  const numerics::ChoiceRule rule = ruleOf(space, point);
+  const Milliseconds allowed = allowedMilliseconds(space), fixed = space.fixedMilliseconds;
+  const bool isFree = point.budget == "lambda";
+  auto least = numerics::leastTimes(costs, allowed, rule);
+  if (!least)
+    return fail() << least.error().message;
+  const std::string fastest =
+      fmt::format("the fastest formats{} take", isFree ? "" : " within the budget of bytes");
+  const std::string remedy =
+      fmt::format("; allow more time{}", isFree ? "" : ", or a larger budget");
+  for (Stage stage : timedStages())
+    if (least->alone[stage] > allowed[stage])
+      return fail() << fmt::format("{} {} cannot be met: {} {} on this machine, {:.4f} of them "
+                                   "outside of what is searched{}",
+                                   optionOf(stage), limitOf(stage), fastest,
+                                   inWords(stage, least->alone[stage] + fixed[stage]), fixed[stage],
+                                   remedy);
+  if (numerics::withinTime(costs, allowed, rule))
+    return success();
+  auto beside = [&](Stage stage) {
+    return fmt::format("with {} {} {} {}", optionOf(numerics::otherThan(stage)),
+                       limitOf(numerics::otherThan(stage)), fastest,
+                       inWords(stage, least->beside[stage] + fixed[stage]));
+  };
+  return fail() << fmt::format("max-decode-ms {} and max-prefill-ms {} cannot be met together: {}, "
+                               "{}{}",
+                               limitOf(Stage::Decode), limitOf(Stage::Prefill),
+                               beside(Stage::Decode), beside(Stage::Prefill), remedy);
 }
 
 /// What measurements depend on, beside model, plans and tokens.
@@ -393,9 +445,9 @@ std::string SearchBitwidths::stampText() const {
 
 /// What ranks must have in common, beside what MethodRun compares.
 Result<void> SearchBitwidths::agree(const MethodRun &run) const {
-  std::string budgets =
-      fmt::format("strategy={} evaluations={} max-decode-ms={:a}", strategy.getValue(),
-                  evaluations.getValue(), maxDecodeMs.getValue());
+  std::string budgets = fmt::format(
+      "strategy={} evaluations={} max-decode-ms={:a} max-prefill-ms={:a}", strategy.getValue(),
+      evaluations.getValue(), limitOf(Stage::Decode), limitOf(Stage::Prefill));
   for (const SearchPoint &point : points)
     budgets += fmt::format(" {}={:a}", point.budget, point.value);
   Result<std::string> found = statistics.empty() ? std::string() : checksumOfFile(statistics);

@@ -75,6 +75,14 @@ DictionaryAttr easyquant::search::recipeOf(ModuleOp module, const SearchSpace &s
 // The report
 //===----------------------------------------------------------------------===//
 
+/// Adds the times that were measured.
+static void addTimes(Json::Object &object, const numerics::Milliseconds &milliseconds) {
+  if (milliseconds.decode > 0)
+    object["decode_ms"] = milliseconds.decode;
+  if (milliseconds.prefill > 0)
+    object["prefill_ms"] = milliseconds.prefill;
+}
+
 static Json::Array groupsAsJson(const SearchSpace &space, const SearchRun *run,
                                 const SearchTable &table) {
   Json::Array groups;
@@ -88,8 +96,7 @@ static Json::Array groupsAsJson(const SearchSpace &space, const SearchRun *run,
       sites.push_back(site.name());
     for (auto [i, candidate] : llvm::enumerate(group.candidates)) {
       Json::Object choice{{"format", candidate.format}, {"bytes", candidate.bytes}};
-      if (candidate.milliseconds > 0)
-        choice["milliseconds"] = candidate.milliseconds;
+      addTimes(choice, candidate.milliseconds);
       if (found)
         choice["weight_error"] = found->weightErrors[i];
       if (found && found->errors[i] >= 0)
@@ -112,7 +119,7 @@ static Json::Object pointAsJson(ModuleOp module, const SearchSpace &space,
                                 const SearchPoint &point) {
   Json::Array formats;
   int64_t layerBytes = 0;
-  double milliseconds = space.fixedMilliseconds;
+  numerics::Milliseconds milliseconds = space.fixedMilliseconds;
   for (auto [group, chosen] : llvm::zip_equal(space.groups, point.candidates)) {
     formats.push_back(group.candidates[chosen].format);
     layerBytes += group.isHead ? 0 : group.candidates[chosen].bytes;
@@ -132,8 +139,7 @@ static Json::Object pointAsJson(ModuleOp module, const SearchSpace &space,
     result["perplexity"] = std::exp(point.verified->nextToken);
     result["float_perplexity"] = std::exp(point.verified->floatNextToken);
   }
-  if (milliseconds > 0)
-    result["milliseconds"] = milliseconds;
+  addTimes(result, milliseconds);
   if (point.isLocalOptimum)
     result["local_optimum"] = *point.isLocalOptimum;
   if (!point.weights.empty()) {

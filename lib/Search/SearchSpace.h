@@ -14,6 +14,7 @@
 #define EASYQUANT_LIB_SEARCH_SEARCHSPACE_H
 
 #include "easyquant/Execution/LayerSites.h"
+#include "easyquant/Numerics/FormatChoice.h"
 #include "easyquant/Target/Target.h"
 
 namespace easyquant::search {
@@ -37,7 +38,7 @@ struct FormatCandidate {
   std::string method; ///< of the rule, which also fits weights when they are compiled
   llvm::SmallVector<equant::PlanAttr> plans; ///< of each site
   int64_t bytes = 0;                         ///< of all of them, as stored
-  double milliseconds = 0;                   ///< of a token, if kernels were measured
+  numerics::Milliseconds milliseconds = {};  ///< of the stages that were measured
 };
 
 /// Sites that get one format: those that read one activation, or a single one.
@@ -57,8 +58,8 @@ struct SearchGroup {
 struct SearchSpace {
   std::vector<SearchFormat> formats;
   std::vector<SearchGroup> groups;
-  int64_t fixedBytes = 0;       ///< of everything else in the weights file
-  double fixedMilliseconds = 0; ///< of the other planned linears, if kernels were measured
+  int64_t fixedBytes = 0;                        ///< of everything else in the weights file
+  numerics::Milliseconds fixedMilliseconds = {}; ///< of the other planned linears, as measured
 
   int64_t weights() const;         ///< elements of the groups in layers
   const SearchGroup *head() const; ///< null: its format is not searched

@@ -5,57 +5,16 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Numerics/FormatChoice.h"
+#include "FormatTables.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
-#include <random>
 
 using namespace easyquant;
 using namespace easyquant::numerics;
 
 namespace {
-
-/// Formats of 2, 3, 4 and more bits, each a few times as good as the one before, of groups that
-/// matter unequally; some dominated.
-FormatTable randomTable(size_t groups, size_t formats, unsigned seed) {
-  std::mt19937_64 random(seed);
-  std::uniform_real_distribution<double> uniform(0, 1);
-  FormatTable table(groups);
-  for (std::vector<FormatCost> &costs : table) {
-    const auto size = static_cast<int64_t>(100 + random() % 900);
-    double loss = std::exp(4 * uniform(random));
-    for (size_t i = 0; i < formats; ++i) {
-      costs.push_back(
-          {static_cast<int64_t>(i + 2) * size + static_cast<int64_t>(random() % 50), loss});
-      loss *= 1.2 - uniform(random);
-    }
-  }
-  return table;
-}
-
-/// Calls `visit` with every choice there is.
-void enumerate(const FormatTable &table, const std::function<void(const FormatChoice &)> &visit) {
-  std::vector<size_t> formats(table.size());
-  for (size_t group = 0; group < table.size();) {
-    visit(costOf(table, formats));
-    for (group = 0; group < table.size() && ++formats[group] == table[group].size(); ++group)
-      formats[group] = 0;
-  }
-}
-
-/// What no table tells: groups that matter more beside one another.
-double trueLoss(const FormatTable &table, std::span<const size_t> formats) {
-  double loss = 0, before = 0;
-  for (size_t group = 0; group < table.size(); ++group) {
-    const double own = table[group][formats[group]].loss;
-    loss += own + 0.5 * std::sqrt(own * before);
-    before = own;
-  }
-  return loss;
-}
 
 TEST(FormatChoice, FindsTheOptimumOfAllChoices) {
   for (unsigned seed = 0; seed < 20; ++seed) {
@@ -73,40 +32,6 @@ TEST(FormatChoice, FindsTheOptimumOfAllChoices) {
       EXPECT_LE(found->bytes, budget);
       EXPECT_EQ(costOf(table, found->formats).bytes, found->bytes);
     }
-  }
-}
-
-TEST(FormatChoice, IsFastEnoughAndNoWorseThanWhatIsFasterAndSmaller) {
-  for (unsigned seed = 0; seed < 20; ++seed) {
-    FormatTable table = randomTable(6, 4, seed);
-    std::mt19937_64 random(seed);
-    for (std::vector<FormatCost> &costs : table)
-      for (FormatCost &cost : costs)
-        cost.milliseconds = 1 + static_cast<double>(random() % 1000) / 100;
-    const int64_t budget = leastBytes(table) + 3000;
-    const ChoiceRule rule = [&](const FormatTable &priced) { return leastLoss(priced, budget); };
-    double least = INFINITY;
-    enumerate(table, [&](const FormatChoice &choice) {
-      if (choice.bytes <= budget)
-        least = std::min(least, choice.milliseconds);
-    });
-    auto free = withinTime(table, INFINITY, rule);
-    ASSERT_TRUE(free) << free.error().message;
-    EXPECT_EQ(free->formats, leastLoss(table, budget)->formats);
-    for (double share : {0.0, 0.3, 0.7}) {
-      const double limit = least + share * (free->milliseconds - least) + 1e-9;
-      auto found = withinTime(table, limit, rule);
-      ASSERT_TRUE(found) << found.error().message;
-      EXPECT_LE(found->milliseconds, limit);
-      EXPECT_LE(found->bytes, budget);
-      enumerate(table, [&](const FormatChoice &choice) {
-        if (choice.bytes <= budget && choice.milliseconds <= found->milliseconds)
-          EXPECT_GE(choice.loss, found->loss * (1 - 1e-12)) << "seed " << seed;
-      });
-    }
-    auto refused = withinTime(table, 0.99 * least, rule);
-    ASSERT_FALSE(refused);
-    EXPECT_EQ(refused.error().code, ErrorCode::OutOfRange);
   }
 }
 

@@ -210,32 +210,71 @@ def test_bytes_are_those_that_are_stored(searched, form):
     assert all((rule.get("scale_type") == "two-level") == ("two-level" in form) for rule in point["recipe"]["sites"])
 
 
-def test_speed_takes_part(searched, report):
-    def timed(limit, **options):
-        return searched.run("timed", "avg-bits=6,4.5", f"max-decode-ms={limit}", "threads=1", **options)
+TIMES = {"decode_ms": "max-decode-ms", "prefill_ms": "max-prefill-ms"}
 
-    def milliseconds(group, chosen):
-        return next(choice["milliseconds"] for choice in group["choices"] if choice["format"] == chosen)
 
-    assert timed(1e6).returncode == 0
-    free = json.loads((searched.folder / "timed" / "report.json").read_text())
-    assert [point["formats"] for point in free["points"]] == [point["formats"] for point in report["points"]]
-    for point in free["points"]:
-        assert point["milliseconds"] >= sum(map(milliseconds, free["groups"], point["formats"])) > 0
-    # Times are kept: what follows chooses by the same.
-    fixed = free["points"][0]["milliseconds"] - sum(map(milliseconds, free["groups"], free["points"][0]["formats"]))
-    least = fixed + sum(min(choice["milliseconds"] for choice in group["choices"] if "loss" in choice) for group in free["groups"])
-    slowest = min(point["milliseconds"] for point in free["points"])
-    limit = (least + slowest) / 2
-    done = timed(limit, formats=",".join(FORMATS))
+def time_of(report, chosen, key):
+    """What the groups take in their formats."""
+    return sum(next(choice[key] for choice in group["choices"] if choice["format"] == form) for group, form in zip(report["groups"], chosen))
+
+
+@pytest.fixture(scope="module")
+def timed(searched):
+    """The search with limits that any choice keeps. Times stay in the work folder: what follows there chooses by the same."""
+    return searched.search("timed", "avg-bits=6,4.5", "max-decode-ms=1e6", "max-prefill-ms=1e6", "threads=1")
+
+
+def limited(searched, *limits, **options):
+    return searched.run("timed", "avg-bits=6,4.5", *limits, "threads=1", **options)
+
+
+def test_times_are_those_of_the_choices(searched, report, timed):
+    assert [point["formats"] for point in timed["points"]] == [point["formats"] for point in report["points"]]
+    assert len([name for name in os.listdir(searched.folder / "timed" / "work") if "times" in name]) == 2
+    fixed = {key: timed["points"][0][key] - time_of(timed, timed["points"][0]["formats"], key) for key in TIMES}
+    for point in timed["points"]:
+        for key in TIMES:
+            assert point[key] == pytest.approx(fixed[key] + time_of(timed, point["formats"], key)) and fixed[key] > 0
+        assert point["prefill_ms"] > 2 * point["decode_ms"]
+    # Layers have equal shapes, whose kernels are timed once; gate and up are one linear.
+    for first, second in zip(timed["groups"][:4], timed["groups"][4:]):
+        assert [[choice[key] for key in TIMES] for choice in first["choices"]] == [[choice[key] for key in TIMES] for choice in second["choices"]]
+
+
+@pytest.mark.parametrize("key, unit", [("decode_ms", "ms a token"), ("prefill_ms", "ms for 512 tokens")])
+def test_speed_takes_part(searched, timed, key, unit):
+    fixed = timed["points"][0][key] - time_of(timed, timed["points"][0]["formats"], key)
+    least = fixed + sum(min(choice[key] for choice in group["choices"] if "loss" in choice) for group in timed["groups"])
+    limit = (least + min(point[key] for point in timed["points"])) / 2
+    done = limited(searched, f"{TIMES[key]}={limit}")
     if done.returncode == 0:
         bound = json.loads((searched.folder / "timed" / "report.json").read_text())
-        for point, before in zip(bound["points"], free["points"]):
-            assert point["milliseconds"] <= limit + 1e-9 and point["predicted"] >= before["predicted"] - 1e-12
+        for point, before in zip(bound["points"], timed["points"]):
+            assert point[key] <= limit + 1e-9 and point["predicted"] >= before["predicted"] - 1e-12
+            assert (TIMES.keys() - {key}).isdisjoint(point)  # nobody asked for it
     else:  # the fastest formats may be those of more bytes
         assert_refused(done, "the fastest formats")
-    assert_refused(timed(least / 1e3), "cannot be met", "the fastest formats within the budget of bytes take", "allow more time")
-    assert_refused(searched.run("bad", "avg-bits=6", "max-decode-ms=1", "target=sm_80"), "max-decode-ms is measured on this machine's CPU")
+    assert_refused(limited(searched, f"{TIMES[key]}={least / 1e3}"), f"{TIMES[key]} ", "cannot be met", "the fastest formats within the budget of bytes take", unit, "allow more time")
+    assert_refused(searched.run("bad", "avg-bits=6", f"{TIMES[key]}=1", "target=sm_80"), f"{TIMES[key]} is measured on this machine's CPU")
+    for wrong in ("-1", "nan", "inf"):
+        assert_refused(searched.run("bad", "avg-bits=6", f"{TIMES[key]}={wrong}"), f"{TIMES[key]} must be a number above 0, or 0 for any time, found")
+
+
+def test_both_speeds_take_part(searched, timed):
+    """Where limits are those of a choice, it keeps both."""
+    tables = [[choice for choice in group["choices"] if "loss" in choice] for group in timed["groups"]]
+    for point in timed["points"]:
+        fixed = {key: point[key] - time_of(timed, point["formats"], key) for key in TIMES}
+        within = [choice for choice in itertools.product(*tables) if sum(c["bytes"] for c in choice) <= point["budget"]["value"] * timed["weights"] / 8]
+        limits = {key: (min(sum(c[key] for c in choice) for choice in within) + time_of(timed, point["formats"], key)) / 2 + fixed[key] for key in TIMES}
+        met = [choice for choice in within if all(sum(c[key] for c in choice) <= limits[key] - fixed[key] for key in TIMES)]
+        done = searched.run("timed", f"avg-bits={point['budget']['value']}", *(f"{TIMES[key]}={limits[key]}" for key in TIMES), "threads=1")
+        if done.returncode:
+            assert_refused(done, "max-decode-ms", "and max-prefill-ms", "cannot be met together", "ms a token", "ms for 512 tokens")
+            continue
+        found = json.loads((searched.folder / "timed" / "report.json").read_text())["points"][0]
+        assert all(found[key] <= limits[key] + 1e-9 for key in TIMES)
+        assert found["predicted"] >= min(sum(c["loss"] for c in choice) for choice in met) * (1 - 1e-9)
 
 
 def test_a_size_is_that_of_the_weights_file(searched, report):
@@ -409,7 +448,7 @@ def test_a_recipe_that_compile_takes(stories, folder):
     checked = subprocess.run([sys.executable, "-m", "easyquant", "recipe", "check", folder / "recipe.yaml", stories], capture_output=True, text=True)
     assert checked.returncode == 0, checked.stderr
     page = (folder / "report" / "index.html").read_text()
-    assert "Perplexity against size" in page
+    assert "Perplexity against size" in page and "Loss against time" not in page
     structure = Structure(page)
     structure.check_elements_are_closed()
     structure.check_nothing_outside_is_referred_to()
@@ -430,6 +469,25 @@ def test_defaults(stories, folder):
     assert bases == {"plain", "hadamard"}
     assert f"easyquant compile {stories} --recipe {folder / 'default.yaml'} --calib {folder / 'text.txt'} --nsamples 8 --seqlen 64" in done.stdout
     assert_refused(command(stories, "--avg-bits", "5.5", *text, "-o", folder / "bad.yaml", "--scheme", "W4A8", "--activations", "float"), "give one of --scheme and --activations")
+
+
+def test_both_times_are_shown(stories, folder):
+    limits = ("--max-decode-ms", "1e5", "--max-prefill-ms", "1e6")
+    done = command(stories, "--avg-bits", "5,6", *limits, "--calib", folder / "text.txt", *COMMON, "--front", folder / "timed", "--report", folder / "timed-report")
+    assert done.returncode == 0, done.stderr
+    assert "linears, ms a token" in " ".join(done.stdout.split()) and "linears, ms for 512 tokens" in " ".join(done.stdout.split())
+    points = json.loads((folder / "timed" / "search.json").read_text())["points"]
+    page = (folder / "timed-report" / "index.html").read_text()
+    for point in points:
+        assert point["prefill_ms"] > point["decode_ms"] > 0
+        assert all(f">{point[key]:.3f}</td>" in page for key in TIMES)
+    for stage in ("decode", "prefill"):
+        assert f"Loss against time of {stage}" in page
+    structure = Structure(page)
+    structure.check_elements_are_closed()
+    structure.check_nothing_outside_is_referred_to()
+    structure.check_ids()
+    structure.check_colours()
 
 
 def test_entropies_weigh_nothing(stories, folder):
@@ -471,6 +529,9 @@ def test_a_front(stories, folder):
     (("--avg-bits", "4"), "give -o RECIPE, or --front OUT"),
     (("--avg-bits", "4", "-o", "r.yaml"), "give --calib FILE"),
     (("--avg-bits", "4", "-o", "r.yaml", "--statistics", "s"), "--statistics: goes with --strategy entropy"),
+    (("--avg-bits", "4", "-o", "r.yaml", "--max-decode-ms", "0"), "--max-decode-ms 0: expected milliseconds above 0"),
+    (("--avg-bits", "4", "-o", "r.yaml", "--max-prefill-ms", "nan"), "--max-prefill-ms nan: expected milliseconds above 0"),
+    (("--avg-bits", "4", "-o", "r.yaml", "--max-prefill-ms", "-3"), "--max-prefill-ms -3: expected milliseconds above 0"),
 ])  # fmt: skip
 def test_bad_command_lines(stories, tmp_path, options, expected):
     done = subprocess.run([sys.executable, "-m", "easyquant", "search", str(stories), *options], capture_output=True, text=True, cwd=tmp_path)

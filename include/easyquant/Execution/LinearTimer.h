@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Compiles the kernels that an artifact for this machine's CPU would have, and runs them on one
-// token, as decoding does: with weights that no cache holds.
+// Compiles the kernels that an artifact for this machine's CPU would have, and runs them with
+// weights that no cache holds, as the layers before leave them.
 //
 //===----------------------------------------------------------------------===//
 
@@ -22,17 +22,26 @@
 
 namespace easyquant::execution {
 
+/// A linear as it is compiled.
+struct TimedLinear {
+  mlir::RankedTensorType weight; ///< N x K
+  equant::SchemeAttr scheme;
+  equant::SchemeAttr input; ///< null: float activations
+  /// What it reads comes in the basis of the weight; else its activations are rotated before.
+  bool comesRotated = false;
+};
+
 class LinearTimer {
 public:
   /// `threads`: 0 is one per core. Errors: Unsupported (this CPU runs none of the instruction
   /// sets), OutOfRange (no memory to empty caches with).
   static Result<LinearTimer> create(unsigned threads);
 
-  /// Milliseconds of y = x Ŵᵀ for one row x, quantizing x included: the least of several calls,
-  /// which other programs disturb least. `weight` is N x K; a null `input` is float. Fails with a
+  /// Milliseconds of y = x Ŵᵀ for x of each of these numbers of rows, rotating and quantizing x
+  /// included: the least of several calls, which other programs disturb least. Fails with a
   /// diagnostic.
-  mlir::FailureOr<double> millisecondsOf(mlir::Location loc, mlir::RankedTensorType weight,
-                                         equant::SchemeAttr scheme, equant::SchemeAttr input);
+  mlir::FailureOr<llvm::SmallVector<double>>
+  millisecondsOf(mlir::Location loc, const TimedLinear &linear, llvm::ArrayRef<int64_t> rows);
 
   unsigned threads() const { return threadCount; }
   const std::string &isa() const { return instructions; }

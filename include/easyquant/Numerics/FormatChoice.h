@@ -25,11 +25,47 @@
 
 namespace easyquant::numerics {
 
+/// What a model is timed at, where speed takes part.
+enum class Stage : uint8_t { Decode, Prefill };
+inline constexpr Stage kStages[] = {Stage::Decode, Stage::Prefill};
+/// Rows that its linears have then.
+constexpr int64_t rowsOf(Stage stage) { return stage == Stage::Decode ? 1 : 512; }
+constexpr Stage otherThan(Stage stage) {
+  return stage == Stage::Decode ? Stage::Prefill : Stage::Decode;
+}
+
+struct Milliseconds {
+  double decode = 0;  ///< of a token
+  double prefill = 0; ///< of 512 tokens
+
+  double &operator[](Stage stage) { return stage == Stage::Decode ? decode : prefill; }
+  double operator[](Stage stage) const { return stage == Stage::Decode ? decode : prefill; }
+  Milliseconds &operator+=(const Milliseconds &other) {
+    decode += other.decode;
+    prefill += other.prefill;
+    return *this;
+  }
+  Milliseconds &operator-=(const Milliseconds &other) {
+    decode -= other.decode;
+    prefill -= other.prefill;
+    return *this;
+  }
+  friend Milliseconds operator+(Milliseconds a, const Milliseconds &b) { return a += b; }
+  friend Milliseconds operator-(Milliseconds a, const Milliseconds &b) { return a -= b; }
+  /// At most as much of both?
+  bool within(const Milliseconds &limits) const {
+    return decode <= limits.decode && prefill <= limits.prefill;
+  }
+};
+
+inline constexpr Milliseconds kAnyTime = {std::numeric_limits<double>::infinity(),
+                                          std::numeric_limits<double>::infinity()};
+
 /// What a format costs a group.
 struct FormatCost {
   int64_t bytes = 0;
   double loss = 0;
-  double milliseconds = 0; ///< of a token, where speed takes part
+  Milliseconds milliseconds = {};
 };
 
 /// The costs of the formats of each group. Every group has at least one; losses are finite, bytes
@@ -41,7 +77,7 @@ struct FormatChoice {
   std::vector<size_t> formats;
   int64_t bytes = 0;
   double loss = 0;
-  double milliseconds = 0;
+  Milliseconds milliseconds = {};
 };
 
 /// Adds up what the formats cost.
@@ -60,16 +96,27 @@ Result<FormatChoice> leastLoss(const FormatTable &table, int64_t budget);
 /// The choice of least loss + lossPerByte * bytes.
 FormatChoice leastPenalized(const FormatTable &table, double lossPerByte);
 
-/// Chooses by the bytes and losses of a table.
-using ChoiceRule = std::function<Result<FormatChoice>(const FormatTable &table)>;
+/// Chooses by the bytes and losses of a table. Its losses have times in them, and those of the
+/// model `lossWeight` times: so often anything counts that the rule adds to them.
+using ChoiceRule = std::function<Result<FormatChoice>(const FormatTable &table, double lossWeight)>;
 
-/// The choice of `rule` that takes at most `milliseconds`. The rule is asked with different prices
-/// of a millisecond, added to losses, and the choice of least loss that is fast enough is taken
-/// (Lagrangian relaxation: no choice of the same bytes and milliseconds is better, but one of
-/// exactly `milliseconds` may be). Errors: OutOfRange where even the choice by milliseconds alone
-/// is too slow, naming how long it takes; those of the rule.
-Result<FormatChoice> withinTime(const FormatTable &table, double milliseconds,
+/// The choice of `rule` that takes at most `limits`. The rule is asked with different prices of a
+/// millisecond of each stage, added to losses, and the choice of least loss that is fast enough is
+/// taken (Lagrangian relaxation: no choice of the same bytes and times is better, but one of
+/// exactly `limits` may be). Errors: OutOfRange, naming what the fastest choices take, where the
+/// one by the times of a stage alone is too slow, or none is found that keeps both limits; those of
+/// the rule.
+Result<FormatChoice> withinTime(const FormatTable &table, const Milliseconds &limits,
                                 const ChoiceRule &rule);
+
+/// The least times of a rule's choices, whatever they lose.
+struct LeastTimes {
+  Milliseconds alone;  ///< of each stage without a limit of the other
+  Milliseconds beside; ///< the least found of each within the limit of the other; infinite: none
+};
+/// Errors: those of the rule.
+Result<LeastTimes> leastTimes(const FormatTable &table, const Milliseconds &limits,
+                              const ChoiceRule &rule);
 
 /// The true loss of a choice. May fail, which ends the search that asked.
 using ChoiceObjective = std::function<Result<double>(std::span<const size_t> formats)>;
@@ -83,14 +130,14 @@ struct DescentResult {
   bool isLocalOptimum = false;
 };
 
-/// Coordinate descent from `start`, which must fit into bytes and milliseconds. It takes the first
+/// Coordinate descent from `start`, which must fit into bytes and `limits`. It takes the first
 /// change of one group, or exchange between two, that lowers the objective, and tries those first
 /// that the table expects to gain most. It ends where there is none, or where the objective was
 /// asked `evaluations` times. Errors: InvalidArgument (no evaluation, a start that does not fit),
 /// those of the objective.
 Result<DescentResult> descend(const FormatTable &table, int64_t budget, std::vector<size_t> start,
                               int64_t evaluations, const ChoiceObjective &objective,
-                              double milliseconds = std::numeric_limits<double>::infinity());
+                              const Milliseconds &limits = kAnyTime);
 
 /// `count` different choices about which a surrogate may learn: nearly best ones of tables whose
 /// losses are multiplied by random factors, of budgets from nine tenths of `budget` to all of it.

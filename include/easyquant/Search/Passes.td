@@ -47,10 +47,10 @@ def SearchBitwidths : Pass<"equant-search-bitwidths", "::mlir::ModuleOp"> {
     | `entropy` | the least Σ entropy of a site's activations × ‖W − Ŵ‖² / ‖W‖², from the histograms of a statistics file: nothing runs without tokens |
 
     A budget is `avg-bits` (codes, scales and zero points of the searched weights), `max-bytes` (all weights of the first target),
-    or `lambda`, which adds so many nats for each average bit. With `max-decode-ms` choices must also be fast: each candidate's
-    kernels are compiled and timed on one token, weights cold, once for each shape and scheme; a price of a millisecond is sought at
+    or `lambda`, which adds so many nats for each average bit. With `max-decode-ms` and `max-prefill-ms` choices must also be fast: each candidate's
+    kernels are compiled and timed on one token and on 512, weights cold, once for each shape and scheme; a price of a millisecond of either is sought at
     which what is chosen within the budget is fast enough (Lagrangian relaxation). Several budgets share what was measured; the first one's choice is
-    what plans get. Times are kept in `search_times_<hash>.safetensors`. `output` is its recipe, `report` a JSON file of all of it. What is measured of layer i goes into
+    what plans get. Times are kept in `search_times_<hash>.safetensors`, one file for each of the two. `output` is its recipe, `report` a JSON file of all of it. What is measured of layer i goes into
     `search_<i>.safetensors` in the module's work folder, losses of whole models into `search_choice_<hash>.safetensors`: a run
     that was ended goes on from them, and ends with the same bytes. `easyquant/Numerics/FormatChoice.h` has the algorithms.
 
@@ -72,6 +72,7 @@ def SearchBitwidths : Pass<"equant-search-bitwidths", "::mlir::ModuleOp"> {
     ListOption<"maxBytes", "max-bytes", "int64_t", "budgets: bytes of all weights">,
     ListOption<"lambdas", "lambda", "double", "budgets: nats that an average bit is worth">,
     NumberOption<"maxDecodeMs", "max-decode-ms", "double", "0", "milliseconds that the kernels of planned linears may take for one token, measured on this machine; 0: any">,
+    NumberOption<"maxPrefillMs", "max-prefill-ms", "double", "0", "the same for 512 tokens, of which the output head sees the last; 0: any">,
     NumberOption<"perSite", "per-site", "bool", "false", "formats of single sites, which then may not fuse with those beside them">,
     NumberOption<"searchHead", "search-head", "bool", "false", "the format of the output head, too, and of an embedding tied to it">,
     ListOption<"fit", "fit", "std::string", "methods that fit the weights of what was chosen when it is compiled, in order; losses are those of weights before">,

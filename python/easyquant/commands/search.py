@@ -30,6 +30,7 @@ from easyquant.terminal import console
 
 FRONT = (2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 8.0)  # average bits
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+TIMES = {"decode_ms": "linears, ms a token", "prefill_ms": "linears, ms for 512 tokens"}
 # The pairs of a layer that are run to the end, with their part of the output head, in passes of the float model over the samples.
 ENDS_PER_LAYER = 2.0
 
@@ -115,6 +116,15 @@ def read_budgets(avg_bits: str | None, max_size: str | None, penalty: str | None
     return budgets
 
 
+def read_limits(max_decode_ms: float | None, max_prefill_ms: float | None) -> list[str]:
+    """As options of the pass."""
+    given = {name: limit for name, limit in (("max-decode-ms", max_decode_ms), ("max-prefill-ms", max_prefill_ms)) if limit is not None}
+    for name, limit in given.items():
+        if not (limit > 0 and math.isfinite(limit)):
+            raise UserError(f"--{name} {limit:g}: expected milliseconds above 0")
+    return [f"{name}={limit!r}" for name, limit in given.items()]
+
+
 def remove_work(folder: Path) -> None:
     """Files of others stay."""
     for file in folder.glob("*.safetensors"):
@@ -177,11 +187,11 @@ def print_report(report: dict) -> None:
         console.out.print(table)
     measure = MEASURES[report["objective"]]
     table = console.table("Budgets")
-    is_timed = "milliseconds" in report["points"][0]
-    for heading in ("budget", "bits a weight", "weights", f"predicted {measure}", f"verified {measure}", "evaluations", *(["linears, ms a token"] if is_timed else [])):
+    timed = {key: heading for key, heading in TIMES.items() if key in report["points"][0]}
+    for heading in ("budget", "bits a weight", "weights", f"predicted {measure}", f"verified {measure}", "evaluations", *timed.values()):
         table.add_column(heading, justify="right")
     for point in report["points"]:
-        table.add_row(*describe_point(point), *([f"{point['milliseconds']:.3f}"] if is_timed else []))
+        table.add_row(*describe_point(point), *(f"{point[key]:.3f}" for key in timed))
     console.out.print(table)
     if "rank_correlation" in report:
         console.out.print(f"rank correlation of predicted and measured losses, {len(report['checks'])} pairs run to the end: {report['rank_correlation']:.3f}")
@@ -235,6 +245,7 @@ def search_command(
     avg_bits: Annotated[str | None, typer.Option(metavar="B", help="Budget: bits a weight of the layers' linears, scales and zero points counted.")] = None,
     max_size: Annotated[str | None, typer.Option(metavar="SIZE", help="Budget: the weights file, as 93.5MB.")] = None,
     max_decode_ms: Annotated[float | None, typer.Option("--max-decode-ms", metavar="MS", help="With a budget: milliseconds that the linears may take for a token on this machine's CPU.")] = None,
+    max_prefill_ms: Annotated[float | None, typer.Option("--max-prefill-ms", metavar="MS", help="The same for 512 tokens of a prompt.")] = None,
     penalty: Annotated[str | None, typer.Option("--lambda", metavar="L", help="Instead of a budget: nats of loss that one more bit a weight must save, such as 0.01; less makes larger models.")] = None,
     formats: Annotated[str, typer.Option(metavar="LIST", help="Schemes to choose from, with commas between them, or all.")] = "all",
     group_sizes: Annotated[str, typer.Option(metavar="LIST", help="Group sizes to choose from; 0: a whole row.")] = "32,64,128",
@@ -276,8 +287,7 @@ def search_command(
     """
     check_table()
     budgets = read_budgets(avg_bits, max_size, penalty, front is not None)
-    if max_decode_ms is not None and not (max_decode_ms > 0 and math.isfinite(max_decode_ms)):
-        raise UserError(f"--max-decode-ms {max_decode_ms:g}: expected milliseconds above 0")
+    limits = read_limits(max_decode_ms, max_prefill_ms)
     if (output is None) == (front is None) and not dry_run:
         raise UserError("give -o RECIPE, or --front OUT for several budgets")
     if calib is None and statistics is None and not dry_run:
@@ -310,14 +320,12 @@ def search_command(
     search_head = head is None and not budgets.avg_bits and strategy != Strategy.entropy
     request = [
         f"formats={formats}", f"group-sizes={','.join(map(str, sizes))}", f"target={target}", f"strategy={strategy.value}", f"objective={objective.value}",
-        f"activation-group-sizes={','.join(map(str, activation_sizes))}", f"search-samples={search_samples}", f"evaluations={evaluations}", f"per-site={str(per_site).lower()}", f"search-head={str(search_head).lower()}", *budgets.arguments(),
+        f"activation-group-sizes={','.join(map(str, activation_sizes))}", f"search-samples={search_samples}", f"evaluations={evaluations}", f"per-site={str(per_site).lower()}", f"search-head={str(search_head).lower()}", *budgets.arguments(), *limits,
     ]  # fmt: skip
     if activation_basis is not None:
         request.append(f"activation-bases={activation_basis.value}")
     if fits != "none":
         request.append(f"fit={fits.replace('+', ',')}")
-    if max_decode_ms is not None:
-        request.append(f"max-decode-ms={max_decode_ms!r}")
     place = output or front or Path("search")
     folder = work or place.with_name(place.name + ".work")
     if is_helper:

@@ -96,26 +96,42 @@ def _peers(axes, report: dict, key: str) -> list[Line2D]:
     return [Line2D([], [], color=colour, linewidth=1.2, label=label) for label, _, colour in lines] + handles
 
 
-def front(report: dict) -> str:
-    points = sorted(report["points"], key=lambda point: point["weights_bytes"])
-    sizes = [point["weights_bytes"] / 1e6 for point in points]
+def _losses(report: dict, key: str, unit: float, label: str, name: str, description: str) -> str:
+    """What points lose against what they have of something, which peers have only of bytes."""
+    peers = report.get("peers", []) if key == "weights_bytes" else []
+    points = sorted(report["points"], key=lambda point: point[key])
+    places = [point[key] / unit for point in points]
     with figure_style():
         figure, axes = plt.subplots(figsize=(PLOT_WIDTH, 3.4))
         predicted, verified = [point["predicted"] for point in points], [point["verified"] for point in points]
         handles = [Line2D([], [], color=SERIES[1], marker="o", markersize=5, label="verified"), Line2D([], [], color=MUTED, linestyle=(0, (3, 2)), label="predicted")]
-        axes.plot(sizes, predicted, color=MUTED, linewidth=1.0, linestyle=(0, (3, 2)))
-        known = [(size, loss) for size, loss in zip(sizes, verified) if loss is not None]
+        axes.plot(places, predicted, color=MUTED, linewidth=1.0, linestyle=(0, (3, 2)))
+        known = [(place, loss) for place, loss in zip(places, verified) if loss is not None]
         if known:
             axes.plot(*zip(*known), color=SERIES[1], marker="o", markersize=5, linewidth=1.6)
-        losses = [loss for loss in predicted + verified + [peer.get("loss") for peer in report.get("peers", [])] if loss is not None]
+        losses = [loss for loss in predicted + verified + [peer.get("loss") for peer in peers] if loss is not None]
         if min(losses) > 0 and max(losses) > 2 * min(losses):
             axes.set_yscale("log")
             plain_log(axes.yaxis, min(losses), max(losses))
-        handles += _peers(axes, report, "loss")
-        axes.set_xlabel("weights, MB")
+        if peers:
+            handles += _peers(axes, report, "loss")
+        axes.set_xlabel(label)
         axes.set_ylabel("mean KL divergence, nats" if report["objective"] == "kl" else "loss increase, nats")
         legend_below(figure, handles)
-        return to_svg(figure, "front", "What is lost against megabytes of weights")
+        return to_svg(figure, name, description)
+
+
+def front(report: dict) -> str:
+    return _losses(report, "weights_bytes", 1e6, "weights, MB", "front", "What is lost against megabytes of weights")
+
+
+def times(report: dict) -> list[tuple[str, str]]:
+    """A heading and a plot for each of the times that were measured."""
+    kinds = (("decode_ms", "decode", "linears, ms a token"), ("prefill_ms", "prefill", "linears, ms for 512 tokens"))
+    return [
+        (f"Loss against time of {stage}", _losses(report, key, 1, label, f"front-{stage}", f"What is lost against the time of {stage}"))
+        for key, stage, label in kinds if key in report["points"][0]
+    ]  # fmt: skip
 
 
 def perplexities(report: dict) -> str:
@@ -144,6 +160,7 @@ def write(path: Path, report: dict, model: str, calib: str | None) -> None:
         sensitivity=sensitivities(report),
         layers=[(point, formats_by_layer(report, point, number)) for number, point in enumerate(report["points"])],
         front=front(report),
+        times=times(report),
         perplexities=perplexities(report),
     )
     write_atomically(path, html.encode())
