@@ -98,7 +98,7 @@ SEARCHES = {
     "grid": "max-bytes=62000,82000 search-head=true",
     "learned": "avg-bits=7 strategy=learned evaluations=8",
     "greedy": "avg-bits=7 strategy=greedy evaluations=4",
-    "time": "avg-bits=7 max-decode-ms=1000",
+    "time": "avg-bits=7 max-decode-ms=1000 max-prefill-ms=100000",
 }
 
 
