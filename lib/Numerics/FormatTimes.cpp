@@ -14,12 +14,38 @@
 
 #include "easyquant/Numerics/FormatChoice.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <tuple>
 
 namespace easyquant::numerics {
 
 /// Each finds another corner, or ends the search; a dozen do so as a rule.
 static constexpr int kPrices = 100;
+
+/// What a format must save of another one's time to be faster.
+static constexpr double kFaster = 0.03;
+
+std::vector<size_t> undominatedInTime(std::span<const FormatCost> costs) {
+  std::vector<size_t> order(costs.size());
+  std::iota(order.begin(), order.end(), size_t(0));
+  std::ranges::sort(order, {},
+                    [&](size_t i) { return std::tuple(costs[i].bytes, costs[i].loss, i); });
+  std::vector<size_t> kept;
+  for (size_t i : order) {
+    const FormatCost &cost = costs[i];
+    auto beats = [&](size_t smaller) {
+      const FormatCost &other = costs[smaller];
+      return other.loss <= cost.loss && std::ranges::all_of(kStages, [&](Stage stage) {
+               return cost.milliseconds[stage] >= (1 - kFaster) * other.milliseconds[stage];
+             });
+    };
+    if (std::ranges::none_of(kept, beats))
+      kept.push_back(i);
+  }
+  return kept;
+}
 
 /// What is chosen when a loss counts `weight` and a millisecond `price`, with its costs by `table`.
 static Result<FormatChoice> chooseAt(const FormatTable &table, Stage stage, double weight,

@@ -435,12 +435,15 @@ std::string SearchBitwidths::stampText() const {
   };
   for (const targets::Family *family : families)
     familyNames += (familyNames.empty() ? "" : " ") + family->name;
+  std::string timed; // what is faster is measured, too
+  for (Stage stage : timedStages())
+    timed += fmt::format(" timed={}", numerics::rowsOf(stage));
   return fmt::format("3 samples={} formats={} group-sizes={} bases={} activation-group-sizes={} "
-                     "targets={} objective={} per-site={} search-head={}",
+                     "targets={} objective={} per-site={} search-head={}{}",
                      searchSamples.getValue(), llvm::join(request.schemes, " "),
                      joined(request.groupSizes), llvm::join(request.bases, " "),
                      joined(request.activationGroupSizes), familyNames, objective.getValue(),
-                     perSite.getValue(), searchHead.getValue());
+                     perSite.getValue(), searchHead.getValue(), timed);
 }
 
 /// What ranks must have in common, beside what MethodRun compares.

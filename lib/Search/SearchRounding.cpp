@@ -213,8 +213,9 @@ std::vector<size_t> easyquant::search::worthMeasuring(const SearchGroup &group,
   for (const auto &[input, candidates] : byActivations) {
     std::vector<numerics::FormatCost> costs;
     for (size_t i : candidates)
-      costs.push_back({group.candidates[i].bytes, weightErrors[i]});
-    for (size_t i : numerics::undominated(costs))
+      costs.push_back(
+          {group.candidates[i].bytes, weightErrors[i], group.candidates[i].milliseconds});
+    for (size_t i : numerics::undominatedInTime(costs))
       kept.push_back(candidates[i]);
   }
   return kept;

@@ -88,7 +88,8 @@ mlir::FailureOr<std::vector<float>> weightErrors(const ModelConstants &constants
                                                  const SearchGroup &group, GroupInputs &inputs,
                                                  unsigned threads);
 
-/// The candidates that no other one of the same activations beats in both bytes and weight error.
+/// The candidates that no other one of the same activations beats in bytes, weight error and what
+/// was timed.
 std::vector<size_t> worthMeasuring(const SearchGroup &group, llvm::ArrayRef<float> weightErrors);
 
 } // namespace easyquant::search

@@ -166,11 +166,24 @@ TEST(FormatTimes, ManyGroupsLeaveLittleRoom) {
     EXPECT_LE(found->loss, before);
     EXPECT_GE(found->loss, free.loss * (1 - 1e-12));
     before = found->loss;
-    // Of what time is left one stage has little.
+    // One stage has little left of its time.
     EXPECT_GT(std::max(found->milliseconds.decode / limits.decode,
                        found->milliseconds.prefill / limits.prefill),
               0.97);
   }
+}
+
+TEST(FormatTimes, WhatIsFasterIsWorthItsBytes) {
+  const std::vector<FormatCost> costs = {
+      {20, 2, {5, 50}},   {30, 3, {4, 50}}, // more of both, but faster to decode
+      {30, 3, {5, 30}},                     // or to prefill
+      {30, 3, {4.9, 49}},                   // by no more than chance
+      {20, 2, {5, 50}},   {40, 1, {9, 90}},
+  };
+  EXPECT_EQ(undominatedInTime(costs), (std::vector<size_t>{0, 1, 2, 5}));
+  for (unsigned seed = 0; seed < 20; ++seed)
+    for (const std::vector<FormatCost> &group : randomTable(6, 4, seed))
+      EXPECT_EQ(undominatedInTime(group), undominated(group)); // nothing was timed
 }
 
 TEST(FormatTimes, DescentKeepsToBothLimits) {

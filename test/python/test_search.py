@@ -5,7 +5,6 @@
 
 import itertools
 import json
-import os
 import subprocess
 import sys
 
@@ -15,76 +14,13 @@ import pytest
 import yaml
 from safetensors.numpy import load_file
 
-from calibrating import write_tokens
 from easyquant.evaluation.weights import read_site
 from easyquant.runtime.artifact import Artifact
-from helpers import assert_refused, folder_contents, random_llama, random_tokens, run_tool, write_model
+from helpers import assert_refused, folder_contents, run_tool
 from oracles.llama import Llama
 from oracles.schemes import Scheme
 from page_structure import Structure
-
-TEXT = "Once upon a time there was a little girl named Lily. She loved to play in the park with her friends. " * 12
-FORMATS, GROUPS = ("W2A16", "W3A16", "W4A16", "W8A16"), "16"
-
-
-class Searched:
-    """A random model of two layers, and a search in it."""
-
-    def __init__(self, folder, tied=True):
-        self.folder, (self.config, self.tensors) = folder, random_llama(5, hidden=64, ffn=96, heads=4, kv_heads=4, tied=tied)
-        self.head = "model.embed_tokens.weight" if tied else "lm_head.weight"
-        write_model(folder / "model", self.config, self.tensors)
-        self.samples = [random_tokens(seed, length, 97) for seed, length in ((1, 40), (2, 33))]
-        self.tokens = write_tokens(folder / "tokens.safetensors", self.samples)
-
-    def run(self, name, *options, plan="equant-absmax{scheme=W4A16 group-size=16}", formats=",".join(FORMATS), group_sizes=GROUPS, tokens=True, **run_options):
-        out = self.folder / name
-        out.mkdir(exist_ok=True)
-        given = f'tokens="{self.tokens}" ' if tokens else ""
-        text = (f'{plan},equant-search-bitwidths{{{given}work="{out}/work" formats={formats} group-sizes={group_sizes} '
-                f'output="{out}/recipe.json" report="{out}/report.json" {" ".join(options)}}}')
-        return run_tool("easyquant-compile", self.folder / "model", f"--pipeline={text}", **run_options)
-
-    def search(self, name, *options, **more):
-        result = self.run(name, *options, **more)
-        assert result.returncode == 0, result.stderr
-        return json.loads((self.folder / name / "report.json").read_text())
-
-    def loss_of(self, recipe, folder, with_head=False):
-        """Mean KL of the model compiled by a recipe, all in float64; losses are with a float head where that is not searched."""
-        path = folder / "recipe-of-loss.json"
-        path.write_text(json.dumps(recipe))
-        result = run_tool("easyquant-compile", self.folder / "model", "--recipe", path, "--dry-run")
-        assert result.returncode == 0, result.stderr
-        tensors = dict(self.tensors)
-        for site in json.loads(result.stdout)["sites"]:
-            if site["weight"] and (with_head or site["name"] != "lm_head"):
-                name = self.head if site["name"] == "lm_head" else f"{site['name']}.weight"
-                tensors[name] = rounded(tensors[name], site["weight"])
-        return self.divergence(tensors)
-
-    def divergence(self, tensors):
-        exact, found = (Llama(self.config, weights, dtype=np.float64) for weights in (self.tensors, tensors))
-        divergences = [kl_of(exact.logits(sample), found.logits(sample)) for sample in self.samples]
-        return float(np.concatenate(divergences).mean())
-
-
-def kl_of(p, q):
-    p, q = (x - x.max(axis=1, keepdims=True) for x in (p, q))
-    p, q = (x - np.log(np.exp(x).sum(axis=1, keepdims=True)) for x in (p, q))
-    return (np.exp(p) * (p - q)).sum(axis=1)
-
-
-def rounded(weight, scheme):
-    """Round to nearest, symmetric, f16 scales of groups."""
-    most, group = 2 ** (scheme["bits"] - 1) - 1, scheme["group_size"]
-    result = np.empty(weight.shape, np.float64)
-    for first in range(0, weight.shape[1], group):
-        part = weight[:, first:first + group].astype(np.float32)
-        scale = (np.abs(part).max(axis=1, keepdims=True) / np.float32(most)).astype(np.float16).astype(np.float32)
-        scale[scale == 0] = 1
-        result[:, first:first + group] = np.clip(np.rint(part / scale), -most, most).astype(np.float64) * scale
-    return result
+from searching import COMMON, TEXT, Searched, command, kl_of, rounded
 
 
 @pytest.fixture(scope="module")
@@ -208,73 +144,6 @@ def test_bytes_are_those_that_are_stored(searched, form):
     plans = json.loads(result.stdout)
     assert plans["header_bytes"] + plans["other_bytes"] + sum(site["bytes"] for site in plans["sites"]) == point["weights_bytes"]
     assert all((rule.get("scale_type") == "two-level") == ("two-level" in form) for rule in point["recipe"]["sites"])
-
-
-TIMES = {"decode_ms": "max-decode-ms", "prefill_ms": "max-prefill-ms"}
-
-
-def time_of(report, chosen, key):
-    """What the groups take in their formats."""
-    return sum(next(choice[key] for choice in group["choices"] if choice["format"] == form) for group, form in zip(report["groups"], chosen))
-
-
-@pytest.fixture(scope="module")
-def timed(searched):
-    """The search with limits that any choice keeps. Times stay in the work folder: what follows there chooses by the same."""
-    return searched.search("timed", "avg-bits=6,4.5", "max-decode-ms=1e6", "max-prefill-ms=1e6", "threads=1")
-
-
-def limited(searched, *limits, **options):
-    return searched.run("timed", "avg-bits=6,4.5", *limits, "threads=1", **options)
-
-
-def test_times_are_those_of_the_choices(searched, report, timed):
-    assert [point["formats"] for point in timed["points"]] == [point["formats"] for point in report["points"]]
-    assert len([name for name in os.listdir(searched.folder / "timed" / "work") if "times" in name]) == 2
-    fixed = {key: timed["points"][0][key] - time_of(timed, timed["points"][0]["formats"], key) for key in TIMES}
-    for point in timed["points"]:
-        for key in TIMES:
-            assert point[key] == pytest.approx(fixed[key] + time_of(timed, point["formats"], key)) and fixed[key] > 0
-        assert point["prefill_ms"] > 2 * point["decode_ms"]
-    # Layers have equal shapes, whose kernels are timed once; gate and up are one linear.
-    for first, second in zip(timed["groups"][:4], timed["groups"][4:]):
-        assert [[choice[key] for key in TIMES] for choice in first["choices"]] == [[choice[key] for key in TIMES] for choice in second["choices"]]
-
-
-@pytest.mark.parametrize("key, unit", [("decode_ms", "ms a token"), ("prefill_ms", "ms for 512 tokens")])
-def test_speed_takes_part(searched, timed, key, unit):
-    fixed = timed["points"][0][key] - time_of(timed, timed["points"][0]["formats"], key)
-    least = fixed + sum(min(choice[key] for choice in group["choices"] if "loss" in choice) for group in timed["groups"])
-    limit = (least + min(point[key] for point in timed["points"])) / 2
-    done = limited(searched, f"{TIMES[key]}={limit}")
-    if done.returncode == 0:
-        bound = json.loads((searched.folder / "timed" / "report.json").read_text())
-        for point, before in zip(bound["points"], timed["points"]):
-            assert point[key] <= limit + 1e-9 and point["predicted"] >= before["predicted"] - 1e-12
-            assert (TIMES.keys() - {key}).isdisjoint(point)  # nobody asked for it
-    else:  # the fastest formats may be those of more bytes
-        assert_refused(done, "the fastest formats")
-    assert_refused(limited(searched, f"{TIMES[key]}={least / 1e3}"), f"{TIMES[key]} ", "cannot be met", "the fastest formats within the budget of bytes take", unit, "allow more time")
-    assert_refused(searched.run("bad", "avg-bits=6", f"{TIMES[key]}=1", "target=sm_80"), f"{TIMES[key]} is measured on this machine's CPU")
-    for wrong in ("-1", "nan", "inf"):
-        assert_refused(searched.run("bad", "avg-bits=6", f"{TIMES[key]}={wrong}"), f"{TIMES[key]} must be a number above 0, or 0 for any time, found")
-
-
-def test_both_speeds_take_part(searched, timed):
-    """Where limits are those of a choice, it keeps both."""
-    tables = [[choice for choice in group["choices"] if "loss" in choice] for group in timed["groups"]]
-    for point in timed["points"]:
-        fixed = {key: point[key] - time_of(timed, point["formats"], key) for key in TIMES}
-        within = [choice for choice in itertools.product(*tables) if sum(c["bytes"] for c in choice) <= point["budget"]["value"] * timed["weights"] / 8]
-        limits = {key: (min(sum(c[key] for c in choice) for choice in within) + time_of(timed, point["formats"], key)) / 2 + fixed[key] for key in TIMES}
-        met = [choice for choice in within if all(sum(c[key] for c in choice) <= limits[key] - fixed[key] for key in TIMES)]
-        done = searched.run("timed", f"avg-bits={point['budget']['value']}", *(f"{TIMES[key]}={limits[key]}" for key in TIMES), "threads=1")
-        if done.returncode:
-            assert_refused(done, "max-decode-ms", "and max-prefill-ms", "cannot be met together", "ms a token", "ms for 512 tokens")
-            continue
-        found = json.loads((searched.folder / "timed" / "report.json").read_text())["points"][0]
-        assert all(found[key] <= limits[key] + 1e-9 for key in TIMES)
-        assert found["predicted"] >= min(sum(c["loss"] for c in choice) for choice in met) * (1 - 1e-9)
 
 
 def test_a_size_is_that_of_the_weights_file(searched, report):
@@ -420,18 +289,11 @@ def test_formats_that_cannot_be(searched):
 # ---------------------------------------------------------------------------------------------------------- the command line
 
 
-def command(*arguments):
-    return subprocess.run([sys.executable, "-m", "easyquant", "search", *map(str, arguments)], capture_output=True, text=True, env=os.environ | {"COLUMNS": "200"})
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("search-command")
     (folder / "text.txt").write_text(TEXT)
     return folder
-
-
-COMMON = ("--group-sizes", "16,32", "--formats", "W3A16,W4A16,W8A16", "--search-samples", "2", "--seqlen", "64")
 
 
 def test_a_recipe_that_compile_takes(stories, folder):
@@ -469,25 +331,6 @@ def test_defaults(stories, folder):
     assert bases == {"plain", "hadamard"}
     assert f"easyquant compile {stories} --recipe {folder / 'default.yaml'} --calib {folder / 'text.txt'} --nsamples 8 --seqlen 64" in done.stdout
     assert_refused(command(stories, "--avg-bits", "5.5", *text, "-o", folder / "bad.yaml", "--scheme", "W4A8", "--activations", "float"), "give one of --scheme and --activations")
-
-
-def test_both_times_are_shown(stories, folder):
-    limits = ("--max-decode-ms", "1e5", "--max-prefill-ms", "1e6")
-    done = command(stories, "--avg-bits", "5,6", *limits, "--calib", folder / "text.txt", *COMMON, "--front", folder / "timed", "--report", folder / "timed-report")
-    assert done.returncode == 0, done.stderr
-    assert "linears, ms a token" in " ".join(done.stdout.split()) and "linears, ms for 512 tokens" in " ".join(done.stdout.split())
-    points = json.loads((folder / "timed" / "search.json").read_text())["points"]
-    page = (folder / "timed-report" / "index.html").read_text()
-    for point in points:
-        assert point["prefill_ms"] > point["decode_ms"] > 0
-        assert all(f">{point[key]:.3f}</td>" in page for key in TIMES)
-    for stage in ("decode", "prefill"):
-        assert f"Loss against time of {stage}" in page
-    structure = Structure(page)
-    structure.check_elements_are_closed()
-    structure.check_nothing_outside_is_referred_to()
-    structure.check_ids()
-    structure.check_colours()
 
 
 def test_entropies_weigh_nothing(stories, folder):
@@ -529,9 +372,6 @@ def test_a_front(stories, folder):
     (("--avg-bits", "4"), "give -o RECIPE, or --front OUT"),
     (("--avg-bits", "4", "-o", "r.yaml"), "give --calib FILE"),
     (("--avg-bits", "4", "-o", "r.yaml", "--statistics", "s"), "--statistics: goes with --strategy entropy"),
-    (("--avg-bits", "4", "-o", "r.yaml", "--max-decode-ms", "0"), "--max-decode-ms 0: expected milliseconds above 0"),
-    (("--avg-bits", "4", "-o", "r.yaml", "--max-prefill-ms", "nan"), "--max-prefill-ms nan: expected milliseconds above 0"),
-    (("--avg-bits", "4", "-o", "r.yaml", "--max-prefill-ms", "-3"), "--max-prefill-ms -3: expected milliseconds above 0"),
 ])  # fmt: skip
 def test_bad_command_lines(stories, tmp_path, options, expected):
     done = subprocess.run([sys.executable, "-m", "easyquant", "search", str(stories), *options], capture_output=True, text=True, cwd=tmp_path)

@@ -87,6 +87,10 @@ int64_t leastBytes(const FormatTable &table);
 /// The formats of a group that no other one beats in both bytes and loss, by bytes. The first of
 /// equal ones stays.
 std::vector<size_t> undominated(std::span<const FormatCost> costs);
+/// The formats that no other one beats in bytes, loss and all times, by bytes. A format that saves
+/// less than a few hundredths of a time, by which times differ from one measurement to the next, is
+/// not faster.
+std::vector<size_t> undominatedInTime(std::span<const FormatCost> costs);
 
 /// The choice of least loss that takes at most `budget` bytes, exactly: branch and bound, breadth
 /// first, with the linear relaxation as bound and dominance among the partial choices. Errors:

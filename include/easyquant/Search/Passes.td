@@ -27,7 +27,7 @@ def SearchBitwidths : Pass<"equant-search-bitwidths", "::mlir::ModuleOp"> {
     What is measured, on the first `search-samples` samples, activations being rounded where the format rounds them by dynamic
     scales of tokens, and float elsewhere:
 
-      * of a group and a format that no other one of the same activations beats in both bytes and Σⱼ E[xⱼ²] Σₙ (w − ŵ)²: the error of the
+      * of a group and a format that no other one of the same activations beats in bytes, Σⱼ E[xⱼ²] Σₙ (w − ŵ)² and, where they are limited, times: the error of the
         hidden states behind the enclosing block (attention, MLP), the mean over tokens of ‖h − ĥ‖² / ‖h‖², from its float input, rounded
         by the method that will round it (GPTQ on one Hessian for all formats; everything else to nearest by the plan's rule);
       * of a block: the `objective` of the whole model with that block as its plans would have it, which turns errors into loss;

@@ -300,8 +300,7 @@ def search_command(
     if scheme is not None and activations is not None:
         raise UserError("give one of --scheme and --activations, which stands for a scheme")
     scheme = scheme or scheme_like(formats, activations)
-    is_limited = max_decode_ms is not None
-    activation_sizes = parse_numbers("--activation-group-sizes", activation_group_sizes or ("0,32" if is_limited else "0"), int)
+    activation_sizes = parse_numbers("--activation-group-sizes", activation_group_sizes or ("0,32" if limits else "0"), int)
     fits = (FIT if method is None and strategy != Strategy.entropy else "none") if fit is None else fit
     # Entropy runs next to nothing: rank 0 does it alone.
     ranks = Ranks(Comm.none if strategy == Strategy.entropy else comm, comm_timeout)
