@@ -20,8 +20,12 @@ from oracles.llama2c_tokenizer import read_tokenizer
 CACHE = Path(os.environ.get("EASYQUANT_CACHE", Path.home() / ".cache" / "easyquant"))
 
 
-# They take minutes, and begin, so that no worker is left alone with one in the end.
-LONG = ("test_quality.py", "test_ranks.py", "test_gpu_all.py", "test_gpu_sass.py", "test_smollm2.py", "test_notebook.py")
+# They take a minute and more, and begin, the longest first, so that no worker is left alone with one in the end.
+LONG = (
+    "test_quality.py", "test_defaults.py", "test_tensor_parallel.py", "test_gpu.py", "test_mixes.py", "test_kv_cache.py", "test_search.py", "test_smollm2.py", "test_rotated_basis.py",
+    "test_gpu_batch.py", "test_learned_tables.py", "test_rotated_ranges.py", "test_formats.py", "test_llama.py", "test_sinks.py", "test_ranks.py", "test_methods.py", "test_online.py",
+    "test_gpu_all.py", "test_gpu_sass.py", "test_notebook.py",
+)  # fmt: skip
 
 
 def pytest_addoption(parser):
@@ -42,7 +46,7 @@ def pytest_collection_modifyitems(config, items):
         slow = [item for item in items if item.get_closest_marker("slow")]
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in slow]
-    items.sort(key=lambda item: item.path.name not in LONG)
+    items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
 
 
 @pytest.fixture

@@ -190,11 +190,10 @@ def test_help_lists_ours_first():
 
 
 COMPOSITIONS = {
-    "absmax": ("--scheme=W8A8",), "zeropoint": ("--scheme=W4A16_ASYM",), "symmetric": ("--scheme=W4A8", "--method=symmetric"),
+    "zeropoint": ("--scheme=W4A16_ASYM",), "symmetric": ("--scheme=W4A8", "--method=symmetric"),
     "zeroquant": ("--scheme=W8A8", "--method=zeroquant", "--mixed"), "smoothquant": ("--scheme=W8A8", "--method=smoothquant"),
     "search": ("--scheme=W8A8", "--method=smoothquant", "--alpha=search", "--activations=static"),
-    "awq": ("--scheme=W4A16", "--method=awq"), "gptq": ("--scheme=W4A16", "--method=gptq"), "lkd": ("--scheme=W4A8", "--method=lkd"),
-    "smoothquant+gptq": ("--scheme=W8A8", "--method=smoothquant+gptq"), "awq+gptq": ("--scheme=W4A16", "--method=awq+gptq"),
+    "gptq": ("--scheme=W4A16", "--method=gptq"),
     "zeroquant+lkd": ("--scheme=W4A8", "--method=zeroquant+lkd"), "smoothquant+awq+gptq": BASES["composed"],
     "not-defaults": ("--scheme=W4A16", "--method=awq+gptq", "--no-act-order", "--static-groups", "--no-clip", "--group-size=16",
                      "--head=float", "--ignore=re:layers.0"),

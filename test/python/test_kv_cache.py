@@ -193,12 +193,12 @@ def test_eval_decodes(artifact, stories, tmp_path):
 
 
 def test_keys_per_channel_are_better_than_per_token(artifact, smollm2, wikitext):
-    """On SmolLM2, against its float cache; calls of 16 tokens attend to the codes of the past."""
-    window = np.array(wikitext[0][:768], np.int32)
+    """On SmolLM2, against its float cache; calls of 32 tokens attend to the codes of the past."""
+    window = np.array(wikitext[0][:384], np.int32)
 
     def logits(*options):
-        session = Runner(artifact(smollm2, "--scheme=W8A16", *options), context=768).session
-        return np.concatenate([session.score(window[at : at + 16]) for at in range(0, len(window), 16)])
+        session = Runner(artifact(smollm2, "--scheme=W8A16", *options), context=384).session
+        return np.concatenate([session.score(window[at : at + 32]) for at in range(0, len(window), 32)])
 
     reference = logits()
     found = {}

@@ -79,8 +79,7 @@ class LearnedTables(Scheme):
         return Linear(weight, dtype, self.weight_bits, GROUP, 8, self.tables[weight.tobytes()], **{"hadamard": self.hadamard} | basis)
 
 
-@pytest.mark.parametrize("basis", ["plain", "hadamard"])
-@pytest.mark.parametrize("bits", [4, 3, 2])
+@pytest.mark.parametrize("bits, basis", [(4, "hadamard"), (3, "plain"), (2, "hadamard")])
 def test_whole_model_of_int8(artifact, stories, tokens, bits, basis):
     out = artifact(stories, f"--scheme=T{bits}A8", f"--group-size={GROUP}", f"--activation-basis={basis}", "--kv-cache=f32")
     config, tensors = read_folder(stories)

@@ -77,9 +77,9 @@ def test_greedy_tokens_and_top_logits(float_artifact, goldens):
             runner.session.decode(token)
 
 
-def test_float_perplexity(float_artifact, goldens, wikitext):
+def test_float_perplexity(float_artifacts, goldens, wikitext):
     golden = goldens["llama_cpp_f32_windows"][0]
-    losses = Runner(float_artifact, context=2048).losses(wikitext[golden["window"]])
+    losses = Runner(float_artifacts["safetensors"], context=2048).losses(wikitext[golden["window"]])
     assert len(losses) == golden["scored"]
     assert losses.mean() == pytest.approx(golden["nll"], abs=1e-4)
 

@@ -64,6 +64,12 @@ def measure_rounds(batch, prompts: np.ndarray, follow: np.ndarray) -> tuple[floa
             batch.remove(sequence)
 
 
+def tokens_to_measure(model, sequences: int, prefill: int, decode: int) -> tuple[np.ndarray, np.ndarray]:
+    """Prompts and what follows them. Which tokens they are does not matter for the time; that they are the same in every run does."""
+    random = np.random.default_rng(0)
+    return tuple(random.integers(0, model.vocab_size, (sequences, count), dtype=np.int32) for count in (prefill, decode))
+
+
 def _check(results: list) -> None:
     for failed in results:
         if failed is not None:
@@ -119,10 +125,7 @@ def measure(
             raise UserError("--batch: a simulated GPU counts instructions and measures no time; give --device cpu or cuda")
         return costs | {"weights_bytes": model.weights_bytes, "protocol": stamp | {"statistic": "counts of one run"}}
     batch = open_batch(model, BatchSize.of(artifact, model.device, [prefill + decode] * counts[-1], counts[-1]), threads)
-    # Which tokens they are does not matter for the time; that they are the same in every run does.
-    random = np.random.default_rng(0)
-    prompts = random.integers(0, model.vocab_size, (counts[-1], prefill), dtype=np.int32)
-    follow = random.integers(0, model.vocab_size, (counts[-1], decode), dtype=np.int32)
+    prompts, follow = tokens_to_measure(model, counts[-1], prefill, decode)
     seconds = {count: [] for count in counts}
     with console.progress() as bar:
         task = bar.add_task("measuring", total=(repeats + 1) * len(counts))
@@ -164,6 +167,31 @@ def measure_apart(artifact: Artifact, prefill: int, decode: int, threads: int, r
         if subprocess.run(command, stdout=subprocess.DEVNULL, preexec_fn=ends_with_me()).returncode != 0:
             raise UserError(f"{artifact.path}: could not be measured; the reason stands above")
         return json.loads(file.read_text())
+
+
+def measure_in_turn(artifacts: Sequence[Artifact], prefill: int, decode: int, threads: int, rounds: int) -> list[dict]:
+    """`measure_apart` of several artifacts, whose speeds are measured round by round in turn: what disturbs the machine disturbs all alike.
+
+    Medians and ranges over `rounds`; one round before them warms up.
+    """
+    figures = [measure_apart(artifact, prefill, decode, threads, repeats=1) for artifact in artifacts]
+    batches, tokens = [], []
+    for artifact in artifacts:
+        model = load_model_on_ranks(artifact, threads)
+        batches.append(open_batch(model, BatchSize.of(artifact, model.device, [prefill + decode], 1), threads))
+        tokens.append(tokens_to_measure(model, 1, prefill, decode))
+    seconds = [[] for _ in artifacts]
+    with console.progress() as bar:
+        task = bar.add_task("measuring in turn", total=(rounds + 1) * len(artifacts))
+        for turn in range(rounds + 1):
+            for own, batch, (prompts, follow) in zip(seconds, batches, tokens, strict=True):
+                own.append(measure_rounds(batch, prompts, follow))
+                bar.advance(task)
+    for found, own in zip(figures, seconds, strict=True):
+        found |= rates(own[1:], (prefill, decode))
+        found["decode_share_of_roof"] = found["decode_tokens_per_s"] * found["weights_bytes"] / found["read_bandwidth_bytes_per_s"]
+        found["protocol"] |= {"repeats": rounds, "statistic": "median and range, artifacts in turn,"}
+    return figures
 
 
 def with_range(figures: dict, key: str, digits: int) -> str:

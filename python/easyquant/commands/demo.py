@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from easyquant.commands.bench import measure_apart
+from easyquant.commands.bench import measure_in_turn, with_range
 from easyquant.compiler.calibration import CalibrationText
 from easyquant.compiler.compile import compile_model
 from easyquant.compiler.driver import find_model
@@ -34,6 +34,8 @@ MODEL_TITLE = "SmolLM2-135M-Instruct"
 PROMPT = "What is the capital of France, and what is it known for?"
 ANSWER_TOKENS = 96
 CALIBRATION_SAMPLES, CALIBRATION_LENGTH = 32, 256
+ROUNDS = 5  # of speeds
+WIDE = 0.15  # a range that is shown, as a share of its median
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,12 @@ def answers_table(prompt: str, answers: list[Answer]) -> Table:
     return table
 
 
+def with_wide_range(speed: dict, key: str, digits: int) -> str:
+    """A median, with the range where that is wide."""
+    low, high = speed[f"{key}_range"]
+    return with_range(speed, key, digits) if high - low > WIDE * speed[key] else f"{speed[key]:.{digits}f}"
+
+
 def results_table(results: list[Result]) -> Table:
     table = console.table("Results")
     table.add_column("artifact", style="bold")
@@ -95,8 +103,8 @@ def results_table(results: list[Result]) -> Table:
             console.human_bytes(result.deployed_bytes) + (" bf16" if result.is_float else ""),
             *compared,
             f"{figures['perplexity']:.2f}",
-            f"{speed['prefill_tokens_per_s']:.0f}",
-            f"{speed['decode_tokens_per_s']:.1f}",
+            with_wide_range(speed, "prefill_tokens_per_s", 0),
+            with_wide_range(speed, "decode_tokens_per_s", 1),
             f"{result.compile_seconds:.0f} s",
         )
     return table
@@ -132,7 +140,7 @@ def demo_command(
     console.note_new_folder(output.parent)
     output.mkdir(parents=True, exist_ok=True)
 
-    artifacts, results = [], []
+    artifacts, judged, costs = [], [], []
     for number, variant in enumerate(VARIANTS, 1):
         at = f"{number} of {len(VARIANTS)}: {variant.label}"
         console.note(f"{at}: compiling" + (f", calibrated on {calib.name}" if variant.calibrated else ""))
@@ -140,12 +148,16 @@ def demo_command(
         artifacts.append(Artifact.open(output / variant.folder))
         console.note(f"{at}: judging on {text.name}")
         reference = artifacts[0] if len(artifacts) > 1 else None
-        figures = evaluate(artifacts[-1], text, context, windows, reference, threads=threads, title=f"judging {variant.label}")
-        console.note(f"{at}: measuring speed")
-        prefill = min(512, artifacts[-1].max_context // 2)
-        decode = min(64, artifacts[-1].max_context - prefill)
-        speed = measure_apart(artifacts[-1], prefill, decode, threads, repeats=3)
-        results.append(Result(variant.label, variant.folder, variant.how, variant.scheme == "none", figures, speed, cost.wall_seconds, cost.peak_rss_bytes))
+        judged.append(evaluate(artifacts[-1], text, context, windows, reference, threads=threads, title=f"judging {variant.label}"))
+        costs.append(cost)
+    console.note(f"measuring speed, {ROUNDS} rounds")
+    prefill = min(512, artifacts[0].max_context // 2)
+    decode = min(64, artifacts[0].max_context - prefill)
+    speeds = measure_in_turn(artifacts, prefill, decode, threads, ROUNDS)
+    results = [
+        Result(variant.label, variant.folder, variant.how, variant.scheme == "none", figures, speed, cost.wall_seconds, cost.peak_rss_bytes)
+        for variant, figures, speed, cost in zip(VARIANTS, judged, speeds, costs, strict=True)
+    ]
     answers = [answer_prompt(artifact, variant.label, prompt, threads) for artifact, variant in zip(artifacts, VARIANTS)]
 
     console.out.print(results_table(results))

@@ -69,6 +69,11 @@ std::vector<LinearSpec> specsOf(WeightFormat weights, bool isTable) {
     else if ((static_cast<int64_t>(i) + bitsOf(weights)) % 2)
       specs[i] = spec;
   }
+  // Codes that bytes are no multiple of differ from the others in how they are unpacked alone.
+  if (!isTable && 8 % bitsOf(weights) != 0) {
+    int64_t i = 0;
+    llvm::erase_if(specs, [&](const LinearSpec &) { return i++ % 2 != bitsOf(weights) % 2; });
+  }
   return specs;
 }
 
