@@ -3,6 +3,7 @@
 """equant-search-bitwidths and `easyquant search`. The oracles are the model itself with every choice compiled into it by hand
 (plans of that choice, dequantized weights, a float64 forward pass), and the enumeration of all choices."""
 
+import importlib.util
 import itertools
 import json
 import subprocess
@@ -343,8 +344,13 @@ def test_entropies_weigh_nothing(stories, folder):
 def test_artifacts_of_a_front(stories, folder):
     options = ("--avg-bits", "5", "--calib", folder / "text.txt", "--formats", "W4A8,W8A8", "--search-samples", "2", "--seqlen", "64", "--nsamples", "4", "--fit", "signround",
                "--artifacts", "--front", folder / "artifacts", "--work", folder / "artifacts.work")  # fmt: skip
-    done = command(stories, *options, "--report", folder / "artifacts-report")
+    peer = write_peer(folder / "peer.gguf", stories, gguf.GGMLQuantizationType.Q8_0)
+    done = command(stories, *options, "--report", folder / "artifacts-report", "--peer", peer)
     assert done.returncode == 0, done.stderr
+    page, is_installed = (folder / "artifacts-report" / "index.html").read_text(), importlib.util.find_spec("llama_cpp") is not None
+    assert "Loss against speed of prefill" in page and "compiled and fitted" in page
+    assert ("llama-cpp-python is not installed" in done.stderr) == (not is_installed) == ("run on llama.cpp" not in page)
+    Structure(page).check_ids()
     [point] = json.loads((folder / "artifacts" / "search.json").read_text())["points"]
     fitted = point["fitted"]
     assert fitted["artifact"] == "recipe-5" and point["bytes"] < fitted["weights_bytes"] <= point["weights_bytes"]

@@ -15,13 +15,14 @@ from typing import Annotated
 import typer
 import yaml
 
-from easyquant.commands.search_fits import Fit, measure_fits
+from easyquant.commands.search_fits import ROUNDS, Fit, measure_fits
 from easyquant.compiler.calibration import CalibrationText, tokens_of
 from easyquant.compiler.driver import compiler_progress, find_model, run_compiler
 from easyquant.compiler.options import TRANSFORMS, CompileOptions, check_table
 from easyquant.compiler.plans import Plans, machine_speed, plans_of
 from easyquant.compiler.statistics import calibrate, quoted
-from easyquant.evaluation.search_peers import as_json, check_peers, measure_peers
+from easyquant.evaluation import llama_cpp_speed
+from easyquant.evaluation.search_peers import Peer, as_json, check_peers, measure_peers, with_speeds
 from easyquant.runtime.device import ThreadsOption
 from easyquant.runtime.ranks import ALONE, Comm, CommOption, CommTimeoutOption, Ranks, model_of_rank
 from easyquant.support.errors import UserError
@@ -202,6 +203,13 @@ def print_report(report: dict) -> None:
             console.out.print("no change of one group, nor exchange between two, is better" if certified else "ended by --evaluations: changes that were not tried may be better")
 
 
+def peers_with_speeds(peers: list[Peer], files: list[Path], fitted: dict, threads: int) -> list[Peer]:
+    if not llama_cpp_speed.is_installed():
+        console.note("llama-cpp-python is not installed: the page shows what other tools' files lose at which size, and not how fast they are")
+        return peers
+    return with_speeds(peers, files, fitted["prefill"], fitted["decode"], threads, ROUNDS)
+
+
 def print_fits(report: dict) -> None:
     table = console.table("Artifacts, fitted as their recipes say")
     for heading in ("artifact", "weights", f"predicted {MEASURES[report['objective']]}", "verified", "fitted", "prefill, tokens/s", "decode, tokens/s"):
@@ -361,6 +369,8 @@ def search_command(
             for point, fitted in zip(found["points"], measure_fits(fits, recipes, folder)):
                 point["fitted"] = fitted
             print_fits(found)
+            if known_peers and report is not None:
+                found["peers"] = as_json(peers_with_speeds(measured, list(known_peers), found["points"][0]["fitted"], threads))
         write_json(front / "search.json", found)
     if output is not None:
         write_atomically(output, recipe_text(found["points"][0]))

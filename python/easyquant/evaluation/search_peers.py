@@ -12,6 +12,7 @@ from safetensors.numpy import load_file
 from easyquant.compiler.calibration import CalibrationText, tokens_of
 from easyquant.compiler.driver import run_compiler, tokenizer_files
 from easyquant.compiler.plans import Plans, read_plans
+from easyquant.evaluation import llama_cpp_speed
 from easyquant.evaluation.evaluate import CHUNK_ROWS, Evaluated, reference_artifact
 from easyquant.evaluation.metrics import compare
 from easyquant.formats.gguf_header import read_gguf_header
@@ -39,6 +40,10 @@ class Peer:
     loss: float | None = None  # the search's objective on its samples, nats a token
     perplexity: float | None = None
     unread: str | None = None  # why it cannot be run here
+    # On llama.cpp, where that was asked for and is installed.
+    prefill_tokens_per_s: float | None = None
+    decode_tokens_per_s: float | None = None
+    version: str | None = None
 
 
 def refuse(peer: Path, what: str, found: object, expected: object) -> None:
@@ -132,6 +137,15 @@ def measure_peers(peers: dict[Path, Peer], model: Path, text: CalibrationText, s
                     divergence, loss, exact = losses_of(subject, reference, windows, int(text.bos))
                 peer = replace(peer, loss=divergence if objective == "kl" else loss - exact, perplexity=math.exp(loss))
             measured.append(peer)
+    return measured
+
+
+def with_speeds(peers: list[Peer], files: list[Path], prefill: int, decode: int, threads: int, rounds: int) -> list[Peer]:
+    """As llama.cpp runs the files."""
+    measured = []
+    for peer, file in zip(peers, files, strict=True):
+        console.note(f"measuring {file.name} on llama.cpp")
+        measured.append(replace(peer, **llama_cpp_speed.measure_apart(file, prefill, decode, threads, rounds)))
     return measured
 
 

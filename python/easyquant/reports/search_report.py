@@ -17,6 +17,8 @@ from easyquant.support.files import write_atomically
 PLOT_WIDTH = 5.6  # inches: a telephone shows it small, and still readable
 # How much of the colour the fullest cell has: the ink of a light and of a dark page is read on it.
 FULLEST = 0.5
+LOSSES = {"kl": "mean KL divergence, nats", "loss": "loss increase, nats"}
+FITTED = Line2D([], [], color=SERIES[0], marker="s", markersize=5, label="compiled and fitted")
 
 
 def bits_of(group: dict, chosen: int) -> float:
@@ -96,6 +98,12 @@ def _peers(axes, report: dict, key: str) -> list[Line2D]:
     return [Line2D([], [], color=colour, linewidth=1.2, label=label) for label, _, colour in lines] + handles
 
 
+def _scale(axes, losses: list[float]) -> None:
+    if min(losses) > 0 and max(losses) > 2 * min(losses):
+        axes.set_yscale("log")
+        plain_log(axes.yaxis, min(losses), max(losses))
+
+
 def _losses(report: dict, key: str, unit: float, label: str, name: str, description: str) -> str:
     """What points lose against what they have of something, which peers have only of bytes."""
     peers = report.get("peers", []) if key == "weights_bytes" else []
@@ -109,14 +117,15 @@ def _losses(report: dict, key: str, unit: float, label: str, name: str, descript
         known = [(place, loss) for place, loss in zip(places, verified) if loss is not None]
         if known:
             axes.plot(*zip(*known), color=SERIES[1], marker="o", markersize=5, linewidth=1.6)
-        losses = [loss for loss in predicted + verified + [peer.get("loss") for peer in peers] if loss is not None]
-        if min(losses) > 0 and max(losses) > 2 * min(losses):
-            axes.set_yscale("log")
-            plain_log(axes.yaxis, min(losses), max(losses))
+        fitted = [point["fitted"] for point in points if "fitted" in point] if key == "weights_bytes" else []
+        if fitted:
+            axes.plot([fit[key] / unit for fit in fitted], [fit["loss"] for fit in fitted], color=SERIES[0], marker="s", markersize=5, linewidth=1.6)
+            handles.append(FITTED)
+        _scale(axes, [loss for loss in predicted + verified + [one.get("loss") for one in peers + fitted] if loss is not None])
         if peers:
             handles += _peers(axes, report, "loss")
         axes.set_xlabel(label)
-        axes.set_ylabel("mean KL divergence, nats" if report["objective"] == "kl" else "loss increase, nats")
+        axes.set_ylabel(LOSSES[report["objective"]])
         legend_below(figure, handles)
         return to_svg(figure, name, description)
 
@@ -132,6 +141,30 @@ def times(report: dict) -> list[tuple[str, str]]:
         (f"Loss against time of {stage}", _losses(report, key, 1, label, f"front-{stage}", f"What is lost against the time of {stage}"))
         for key, stage, label in kinds if key in report["points"][0]
     ]  # fmt: skip
+
+
+def speeds(report: dict) -> list[tuple[str, str]]:
+    """A heading and a plot for prefill and for decode, where artifacts were made and measured; peers where they were, too."""
+    fitted = [point["fitted"] for point in report["points"] if "fitted" in point]
+    plots = []
+    for stage in ("prefill", "decode") if fitted else ():
+        key = f"{stage}_tokens_per_s"
+        peers = [peer for peer in report.get("peers", []) if key in peer and "loss" in peer]
+        with figure_style():
+            figure, axes = plt.subplots(figsize=(PLOT_WIDTH, 3.4))
+            axes.plot([fit[key] for fit in fitted], [fit["loss"] for fit in fitted], color=SERIES[0], marker="s", markersize=5, linestyle="")
+            handles = [FITTED]
+            for number, peer in enumerate(peers):
+                colour = SERIES[3 + number % 8]
+                axes.plot(peer[key], peer["loss"], color=colour, marker="D", markersize=6, linestyle="")
+                handles.append(Line2D([], [], color=colour, marker="D", markersize=6, linestyle="", label=peer["name"]))
+            _scale(axes, [one["loss"] for one in fitted + peers])
+            axes.set_xlim(left=0)
+            axes.set_xlabel(f"{stage} of {fitted[0][stage]} tokens, tokens/s")
+            axes.set_ylabel(LOSSES[report["objective"]])
+            legend_below(figure, handles)
+            plots.append((f"Loss against speed of {stage}", to_svg(figure, f"speed-{stage}", f"What is lost against tokens a second of {stage}")))
+    return plots
 
 
 def perplexities(report: dict) -> str:
@@ -161,6 +194,7 @@ def write(path: Path, report: dict, model: str, calib: str | None) -> None:
         layers=[(point, formats_by_layer(report, point, number)) for number, point in enumerate(report["points"])],
         front=front(report),
         times=times(report),
+        speeds=speeds(report),
         perplexities=perplexities(report),
     )
     write_atomically(path, html.encode())
