@@ -140,14 +140,16 @@ double moveOffsets(const SliceStep &slice, float rate) {
 }
 
 template <typename Placer>
-EASYQUANT_INLINE void roundSliceBy(const Placer &placer, const SliceStep &slice) {
+EASYQUANT_INLINE void roundSliceBy(const Placer placer, const SliceStep &slice) {
   const float *__restrict w = slice.w, *__restrict v = slice.v;
   float *__restrict rounded = slice.rounded;
   int8_t *__restrict codes = slice.codes;
-  for (int64_t i = 0; i < slice.count; ++i) {
-    const Rounded nearest = placer.place(w[i] / slice.scale, v[i]).rounded;
+  const int64_t count = slice.count;
+  const float scale = slice.scale; // codes, which are bytes, might lie over what is not local
+  for (int64_t i = 0; i < count; ++i) {
+    const Rounded nearest = placer.place(w[i] / scale, v[i]).rounded;
     codes[i] = static_cast<int8_t>(nearest.code);
-    rounded[i] = slice.scale * nearest.value;
+    rounded[i] = scale * nearest.value;
   }
 }
 EASYQUANT_VECTOR_CLONES
