@@ -238,9 +238,10 @@ FailureOr<numerics::AwqClipResult> AwqSearch::searchClip(const PlannedSite &site
         inputs.push_back(factors.empty() ? sample(r, c) : sample(r, c) / factors[c]);
   }
   // equant-rotate is still to come.
-  const int64_t rowBlock = equant::rowBlockOf(site.op), columnBlock = site.scheme().hadamard;
-  numerics::rotateConstant(weight->values, weight->columns, std::max<int64_t>(rowBlock, 1),
-                           std::max<int64_t>(columnBlock, 1));
+  const equant::RowBlocks rowBlocks = equant::rowBlocksOf(site.op);
+  const int64_t columnBlock = site.scheme().hadamard;
+  numerics::rotateConstant(weight->values, weight->columns, std::max<int64_t>(rowBlocks.block, 1),
+                           std::max<int64_t>(columnBlock, 1), rowBlocks.first);
   if (columnBlock)
     numerics::rotateActivation(inputs, columnBlock);
   ConstMatrix view(inputs.data(), static_cast<int64_t>(inputs.size()) / weight->columns,

@@ -39,16 +39,22 @@ void rotateConstant(std::span<float> row, int64_t block) {
   rotateConstant(row, std::ssize(row), /*rowBlock=*/1, block);
 }
 
-void rotateConstant(std::span<float> matrix, int64_t columns, int64_t rowBlock,
-                    int64_t columnBlock) {
+void rotateConstant(std::span<float> matrix, int64_t columns, int64_t rowBlock, int64_t columnBlock,
+                    int64_t firstRow) {
   const int64_t rows = std::ssize(matrix) / columns;
+  if (firstRow > 0 && rowBlock > 1) {
+    const auto before = static_cast<size_t>(std::min(firstRow, rows) * columns);
+    rotateConstant(matrix.first(before), columns, /*rowBlock=*/1, columnBlock);
+    rotateConstant(matrix.subspan(before), columns, rowBlock, columnBlock);
+    return;
+  }
   assert((rowBlock == 1 || isHadamardBlock(rowBlock)) && rows % rowBlock == 0);
   assert((columnBlock == 1 || isHadamardBlock(columnBlock)) && columns % columnBlock == 0);
   const double root = std::sqrt(static_cast<double>(rowBlock * columnBlock));
   std::vector<double> tile(rowBlock * columnBlock);
-  for (int64_t firstRow = 0; firstRow < rows; firstRow += rowBlock)
-    for (int64_t firstColumn = 0; firstColumn < columns; firstColumn += columnBlock) {
-      float *corner = matrix.data() + firstRow * columns + firstColumn;
+  for (int64_t row = 0; row < rows; row += rowBlock)
+    for (int64_t column = 0; column < columns; column += columnBlock) {
+      float *corner = matrix.data() + row * columns + column;
       for (int64_t i = 0; i < rowBlock; ++i) {
         std::copy_n(corner + i * columns, columnBlock, tile.data() + i * columnBlock);
         addAndSubtract(tile.data() + i * columnBlock, columnBlock);

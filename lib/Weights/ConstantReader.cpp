@@ -57,15 +57,17 @@ Result<void> ConstantReader::check(const ConstantTensor &tensor) const {
 /// Applies the rotations from step `at` on, one of each axis at most, and goes behind them.
 static Result<void> rotate(const ConstantTensor &tensor, size_t &at, int64_t firstRow,
                            std::span<float> values) {
-  int64_t blocks[] = {1, 1};
+  int64_t blocks[] = {1, 1}, first = 0;
   for (; at < tensor.steps.size(); ++at) {
     const ConstantStep &step = tensor.steps[at];
     if (!step.block || blocks[step.axis] != 1)
       break;
     blocks[step.axis] = step.block;
+    if (step.axis == 0)
+      first = std::max<int64_t>(step.first - firstRow, 0);
   }
   const int64_t columns = tensor.columns();
-  numerics::rotateConstant(values, columns, blocks[0], blocks[1]);
+  numerics::rotateConstant(values, columns, blocks[0], blocks[1], first);
   auto bad = std::ranges::find_if_not(values, [](float x) { return std::isfinite(x); });
   if (bad == values.end())
     return {};

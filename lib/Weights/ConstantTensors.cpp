@@ -34,6 +34,12 @@ int64_t ConstantTensor::rowBlock() const {
   return block;
 }
 
+const ConstantStep *ConstantTensor::rowRotation() const {
+  auto last = llvm::find_if(llvm::reverse(steps),
+                            [](const ConstantStep &step) { return step.isRotation(/*ofAxis=*/0); });
+  return last == steps.rend() ? nullptr : &*last;
+}
+
 std::string ConstantTensor::key() const {
   // Symbols hold no control characters (they are names of tensors).
   std::string text = global + '\1' + file + '\1' + stamp;
@@ -41,7 +47,7 @@ std::string ConstantTensor::key() const {
     text += fmt::format("\5{}:{}", fmt::join(first, ","), fmt::join(shape, ","));
   for (const ConstantStep &step : steps)
     text += step.block
-                ? fmt::format("\6{}:{}", step.axis, step.block)
+                ? fmt::format("\6{}:{}:{}", step.axis, step.block, step.first)
                 : fmt::format("\2{}{}{}\3", step.divide ? '/' : '*', step.axis, step.factor.key());
   return text;
 }
@@ -58,6 +64,8 @@ void ConstantTensor::cut(ArrayRef<int64_t> offsets, ArrayRef<int64_t> sizes) {
   for (ConstantStep &step : steps)
     if (!step.block)
       step.factor.cut(offsets[step.axis], sizes[step.axis]);
+    else if (step.axis == 0)
+      step.first = std::max<int64_t>(step.first - offsets[0], 0);
 }
 
 //===----------------------------------------------------------------------===//
@@ -154,8 +162,9 @@ FailureOr<ConstantTensor> ConstantMatcher::match(Location loc, StringRef site, V
   if (hadamard) {
     FailureOr<ConstantTensor> tensor = match(loc, site, hadamard.getInput(), depth + 1);
     if (succeeded(tensor))
-      tensor->steps.push_back(
-          {.block = hadamard.getBlockAttr().getInt(), .axis = hadamard.getAxisAttr().getInt()});
+      tensor->steps.push_back({.block = hadamard.getBlockAttr().getInt(),
+                               .axis = hadamard.getAxisAttr().getInt(),
+                               .first = hadamard.getFirstAttr().getInt()});
     return tensor;
   }
   if (scale) {

@@ -90,8 +90,11 @@ ArrayAttr easyquant::equant::describeSites(const TargetWeights &target) {
     entry.set("in_features", b.getI64IntegerAttr(k));
     entry.set("weight", describeScheme(module.getContext(), weight, /*isWeight=*/true));
     entry.set("input", describeScheme(module.getContext(), input, /*isWeight=*/false));
-    if (const int64_t block = constant ? constant->rowBlock() : 1; block > 1)
-      entry.set("row_hadamard", b.getI64IntegerAttr(block));
+    if (const ConstantStep *rotation = constant ? constant->rowRotation() : nullptr) {
+      entry.set("row_hadamard", b.getI64IntegerAttr(rotation->block));
+      if (rotation->first > 0)
+        entry.set("row_hadamard_first", b.getI64IntegerAttr(rotation->first));
+    }
     entry.set("bytes", b.getI64IntegerAttr(bytes));
     // Nothing is relative to a weight of zeros; how far off its values are largest_error says.
     const double relative = error.squaredReference == 0 ? 0 : error.relativeRms();

@@ -75,6 +75,20 @@ TEST_P(Hadamard, OfRowsAndColumns) {
   }
 }
 
+TEST_P(Hadamard, LeavesTheFirstRows) {
+  const int64_t block = GetParam(), columns = 32, size = 2 * block * columns;
+  const std::vector<float> above = gaussian(size, 3), below = gaussian(size, 4);
+  for (int64_t columnBlock : {int64_t(1), columns}) {
+    std::vector<float> found = above, first = above, last = below;
+    found.insert(found.end(), below.begin(), below.end());
+    rotateConstant(found, columns, block, columnBlock, /*firstRow=*/2 * block);
+    rotateConstant(first, columns, /*rowBlock=*/1, columnBlock);
+    rotateConstant(last, columns, block, columnBlock);
+    first.insert(first.end(), last.begin(), last.end());
+    EXPECT_EQ(found, first);
+  }
+}
+
 TEST_P(Hadamard, IsItsOwnInverse) {
   const std::vector<float> row = gaussian(2 * GetParam(), 8);
   std::vector<float> twice = row;

@@ -150,6 +150,44 @@ def test_gpt2(runner, tied):
     assert relative_error(found, expected) < 8e-3
 
 
+@pytest.mark.parametrize("heads, block, reads", [(4, 16, 16), (2, 32, 32), (8, None, 64)])
+def test_values_of_a_linear_of_queries_and_keys_too(artifact, runner, workspace, heads, block, reads):
+    """The basis of c_proj is folded into the last rows of c_attn and its bias, head by head, where a block divides a head."""
+    folder = write_model(workspace / f"fused-{heads}-heads", *random_gpt2(8, width=64, heads=heads))
+    tokens = random_tokens(6, 60, 101)
+    config, tensors = read_folder(folder)
+    options = ("--scheme=W4A8", "--group-size=32", ROTATED, "--kv-cache=f32")
+    expected = GPT2(config, tensors, Scheme(4, 8, 32, 8, hadamard=512), np.float64).logits(tokens)
+    assert relative_error(runner(folder, *options).score(tokens), expected) < 8e-3
+    made = Artifact.open(artifact(folder, *options))
+    sites = sites_of(made.path)
+    fused, reader = sites["h.1.attn.c_attn"], sites["h.1.attn.c_proj"]
+    assert (fused.get("row_hadamard"), fused.get("row_hadamard_first")) == ((block, 128) if block else (None, None))
+    assert reader["input"]["hadamard"] == reader["weight"]["hadamard"] == reads
+    for name in ("h.1.attn.c_attn", "h.1.attn.c_proj"):  # in the plain basis, as the checkpoint has it
+        assert relative_error(read_site(made, name), tensors[f"{name}.weight"].T) == pytest.approx(sites[name]["weight_error"], rel=1e-3)
+
+
+@pytest.mark.parametrize("ignored", ["none", "c_attn", "attn.c_proj"])
+def test_the_basis_alone_is_the_same_function_of_gpt2(runner, workspace, ignored):
+    """As above; c_attn that is ignored makes rotated values in float."""
+    config, tensors = random_gpt2(9, width=64)
+    random = np.random.default_rng(5)
+    for name in (name for name in tensors if ".c_" in name and name.endswith("weight") and ignored not in name):
+        codes = random.integers(-126, 127, tensors[name].T.shape)
+        codes[:, 0] = 127  # scales are powers of two
+        rotated = rotate(codes / 512, 16 if "attn.c_proj" in name else block_of(codes.shape[1], 512))
+        if "c_attn" in name and ignored == "none":
+            rotated[128:] = rotate(rotated[128:].T, 16).T
+        tensors[name] = np.ascontiguousarray(rotated.T, np.float32)
+    folder = write_model(workspace / f"basis-alone-gpt2-{ignored}", config, tensors)
+    tokens = random_tokens(9, 60, 101)
+    plain = GPT2(*read_folder(folder), FLOAT, np.float64).logits(tokens)
+    ignore = () if ignored == "none" else (f"--ignore=re:.*{ignored}",)
+    found = runner(folder, "--scheme=W8A16", "--head=float", ROTATED, "--kv-cache=f32", *ignore).score(tokens)
+    assert relative_error(found, plain) < 1e-5
+
+
 def test_outliers_cost_less(runner, workspace):
     """A few columns of what linears read are a hundred times the others, as in real models."""
     folder = write_model(workspace / "outliers", *with_outliers(random_llama(22, hidden=64, ffn=128, heads=4, kv_heads=2), 60))
@@ -166,6 +204,17 @@ def test_methods_work_in_it(runner, llama, tmp_path, method):
     found = runner(llama, *scheme, f"--method={method}", f"--tokens={tokens}", ROTATED).score(random_tokens(8, 60, 97))
     plain = Llama(*read_folder(llama), FLOAT, np.float64).logits(random_tokens(8, 60, 97))
     assert relative_error(found, plain) < 0.37  # round to nearest in the basis has 0.38
+
+
+@pytest.mark.parametrize("method", ["awq", "gptq"])
+def test_methods_work_in_it_where_values_are_rows_of_more(runner, tied, tmp_path, method):
+    """What a method rounds is what kernels read: rows of queries and keys as they are, rows of values rotated."""
+    tokens = write_tokens(tmp_path / "tokens", np.random.default_rng(3).integers(0, 101, (8, 40)))
+    options = ("--scheme=W4A8", "--group-size=32", f"--tokens={tokens}", ROTATED)
+    text = random_tokens(8, 60, 101)
+    plain = GPT2(*read_folder(tied), FLOAT, np.float64).logits(text)
+    nearest, found = (relative_error(runner(tied, *options, f"--method={name}").score(text), plain) for name in ("absmax", method))
+    assert found < 0.85 * nearest
 
 
 def test_what_is_reported(artifact, llama):

@@ -124,9 +124,10 @@ struct Manifest {
     /// Where its weight is in the weights.
     std::string tensor;
     int64_t firstRow = 0;
-    std::optional<WeightScheme> weight; ///< none: it is float
-    std::optional<InputScheme> input;   ///< none: activations stay float
-    std::optional<int64_t> rowHadamard; ///< rows of its weight that are rotated together
+    std::optional<WeightScheme> weight;      ///< none: it is float
+    std::optional<InputScheme> input;        ///< none: activations stay float
+    std::optional<int64_t> rowHadamard;      ///< rows of its weight that are rotated together
+    std::optional<int64_t> rowHadamardFirst; ///< the first of these; none: 0
     int64_t bytes = 0;
     double weightError = 0;  ///< ‖W − Ŵ‖ / ‖W‖
     double largestError = 0; ///< max |W − Ŵ|

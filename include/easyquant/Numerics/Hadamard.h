@@ -55,9 +55,9 @@ std::vector<float> rotatedMeanSquares(std::span<const float> meanSquares, int64_
 void rotateConstant(std::span<float> row, int64_t block);
 /// matrix := R matrix C, as constants are rotated: R acts on blocks of rows, C on blocks of
 /// columns. The two commute and are rounded once. A block of 1 leaves its side as it is; others
-/// divide it.
-void rotateConstant(std::span<float> matrix, int64_t columns, int64_t rowBlock,
-                    int64_t columnBlock);
+/// divide it. R leaves rows before `firstRow`, a multiple of its block, as they are.
+void rotateConstant(std::span<float> matrix, int64_t columns, int64_t rowBlock, int64_t columnBlock,
+                    int64_t firstRow = 0);
 /// row := row H, as kernels rotate activations.
 void rotateActivation(std::span<float> row, int64_t block);
 

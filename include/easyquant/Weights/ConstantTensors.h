@@ -50,6 +50,8 @@ struct ConstantTensor {
   void cut(llvm::ArrayRef<int64_t> offsets, llvm::ArrayRef<int64_t> sizes);
   /// The rows that are rotated together; 1 if none are.
   int64_t rowBlock() const;
+  /// The last step that rotates rows; null if there is none.
+  const ConstantStep *rowRotation() const;
   /// Equal for equal expressions.
   std::string key() const;
   /// Where the whole tensor of a computed global is.
@@ -62,6 +64,7 @@ struct ConstantStep {
   ConstantTensor factor = {}; ///< a vector
   int64_t axis = 0;           ///< 0: rows have factors or blocks; 1: columns have
   bool divide = false;
+  int64_t first = 0; ///< rows before it are not rotated
 
   bool isRotation(int64_t ofAxis) const { return block != 0 && axis == ofAxis; }
 };

@@ -42,8 +42,10 @@ def read_site(artifact: Artifact, name: str) -> np.ndarray:
 
 def _plain_rows(weight: np.ndarray, site: dict) -> np.ndarray:
     """Where the basis of attention's output is folded into the site, its rows are rotated."""
-    block = site.get("row_hadamard")
-    return np.ascontiguousarray(rotate(np.ascontiguousarray(weight.T), block).T) if block else weight
+    block, first = site.get("row_hadamard"), site.get("row_hadamard_first", 0)
+    if not block:
+        return weight
+    return np.concatenate([weight[:first], rotate(np.ascontiguousarray(weight[first:].T), block).T])
 
 
 def rounding_bound(artifact: Artifact, site: dict) -> float:

@@ -40,6 +40,30 @@ func.func @vector(%b: tensor<64xf32>) -> tensor<64xf32> {
 
 // -----
 
+func.func @first_column(%w: tensor<64x576xf32>) -> tensor<64x576xf32> {
+  // expected-error@+1 {{rotates all columns: first is of axis 0, found 64}}
+  %r = equant.hadamard %w {block = 64 : i64, first = 64 : i64} : tensor<64x576xf32>
+  return %r : tensor<64x576xf32>
+}
+
+// -----
+
+func.func @first_within_a_block(%w: tensor<192x576xf32>) -> tensor<192x576xf32> {
+  // expected-error@+1 {{rotates whole blocks of 64 rows: first must be a multiple of it below 192, found 96}}
+  %r = equant.hadamard %w {axis = 0 : i64, block = 64 : i64, first = 96 : i64} : tensor<192x576xf32>
+  return %r : tensor<192x576xf32>
+}
+
+// -----
+
+func.func @first_behind_all(%b: tensor<192xf32>) -> tensor<192xf32> {
+  // expected-error@+1 {{rotates whole blocks of 64 rows: first must be a multiple of it below 192, found 192}}
+  %r = equant.hadamard %b {axis = 0 : i64, block = 64 : i64, first = 192 : i64} : tensor<192xf32>
+  return %r : tensor<192xf32>
+}
+
+// -----
+
 // expected-error@+1 {{basis that is rotated in blocks of 8 columns: blocks are powers of two from 16 to 512}}
 func.func private @scheme() attributes {a = #equant.scheme<i8, symmetric, channel, hadamard = 8>}
 

@@ -19,12 +19,12 @@
 // CHECK-SAME: {activation_basis = "hadamard", activations = "dynamic", group_size = 64 : i64, hadamard_block = 512 : i64, match = "layers.1.up", method = "zeropoint", scheme = "W4A8_ASYM", weight_observer = "absmax"},
 // CHECK-LABEL: func.func private @layer_0(
 // ASYM: weight = <i5, asymmetric, group = 64, hadamard = 64, scale = f16>, input = <i8, symmetric, token, dynamic, hadamard = 64>>, site = "layers.0.qkv"}
-// ASYM: weight = <i5, asymmetric, group = 64, hadamard = 64, scale = f16>, input = <i8, symmetric, token, dynamic, hadamard = 64>>, site = "layers.0.o"}
+// ASYM: weight = <i5, asymmetric, group = 64, hadamard = 16, scale = f16>, input = <i8, symmetric, token, dynamic, hadamard = 16>>, site = "layers.0.o"}
 // ASYM: weight = <i5, asymmetric, group = 64, hadamard = 64, scale = f16>, input = <i8, symmetric, token, dynamic, hadamard = 64>>, site = "layers.0.up"}
 // ASYM: weight = <i6, asymmetric, group = 64, hadamard = 64, scale = f16>, input = <i8, symmetric, token, dynamic, hadamard = 64>>, site = "layers.0.down"}
 // CHECK-LABEL: func.func private @layer_1(
 // ASYM: weight = <i5, asymmetric, group = 64, hadamard = 64, scale = f16>, input = <i8, symmetric, token, dynamic, hadamard = 64>>, site = "layers.1.qkv"}
-// ASYM: weight = <i5, asymmetric, group = 64, hadamard = 64, scale = f16>, input = <i8, symmetric, token, dynamic, hadamard = 64>>, site = "layers.1.o"}
+// ASYM: weight = <i5, asymmetric, group = 64, hadamard = 16, scale = f16>, input = <i8, symmetric, token, dynamic, hadamard = 16>>, site = "layers.1.o"}
 // ASYM: weight = <i4, asymmetric, group = 64, hadamard = 64, scale = f16>, input = <i8, symmetric, token, dynamic, hadamard = 64>>, site = "layers.1.up"}
 // ASYM: weight = <i5, asymmetric, group = 64, hadamard = 64, scale = f16>, input = <i8, symmetric, token, dynamic, hadamard = 64>>, site = "layers.1.down"}
 // CHECK-LABEL: func.func private @layer_2(
@@ -41,7 +41,7 @@
 // ASKED: weight = <i8, asymmetric, channel, hadamard = 64>, input = <i8, symmetric, token, dynamic, hadamard = 64>>, site = "lm_head"}
 
 // RULES: sites = [{{{.*}}match = "layers.0.up"{{.*}}, {{{.*}}match = "layers.0.o", method = "zeropoint", scheme = "W5A8_ASYM", weight_observer = "mse"},
-// RULES: rule = mse, weight = <i5, asymmetric, group = 64, hadamard = 64, scale = f16>, input = <i8, symmetric, token, dynamic, hadamard = 64>>, site = "layers.0.o"}
+// RULES: rule = mse, weight = <i5, asymmetric, group = 64, hadamard = 16, scale = f16>, input = <i8, symmetric, token, dynamic, hadamard = 16>>, site = "layers.0.o"}
 // RULES: weight = <i8, symmetric, channel>>, site = "layers.0.up"}
 // RULES: rule = absmax, weight = <i5, symmetric, group = 64, hadamard = 64, scale = f16>, input = <i8, symmetric, token, dynamic, hadamard = 64>>, site = "layers.0.down"}
 // RULES: rule = absmax, weight = <i4, symmetric, group = 64, hadamard = 64, scale = f16>, input = <i8, symmetric, token, dynamic, hadamard = 64>>, site = "layers.1.down"}

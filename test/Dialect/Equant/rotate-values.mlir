@@ -97,3 +97,59 @@ func.func private @tapped(%x: !x, %batch: !lm.batch, %cache: !cache64) -> !x {
   %r = lm.add %o, %a : !x
   return %r : !x
 }
+
+ml_program.global private @qkv(#ml_program.extern : tensor<384x128xf32>) : tensor<384x128xf32>
+ml_program.global private @qkv_bias(#ml_program.extern : tensor<384xf32>) : tensor<384xf32>
+
+// One linear makes queries, keys and values: the rows of the values alone are rotated.
+// CHECK-LABEL: func.func private @fused(
+// CHECK: %[[W:.*]] = ml_program.global_load_const @qkv :
+// CHECK: %[[B:.*]] = ml_program.global_load_const @qkv_bias
+// CHECK: %[[WC:.*]] = equant.hadamard %[[W]] {block = 128 : i64}
+// CHECK: %[[WR:.*]] = equant.hadamard %[[WC]] {axis = 0 : i64, block = 64 : i64, first = 256 : i64} : tensor<384x128xf32>
+// CHECK: %[[BR:.*]] = equant.hadamard %[[B]] {axis = 0 : i64, block = 64 : i64, first = 256 : i64} : tensor<384xf32>
+// CHECK: %[[QKV:.*]] = lm.linear %{{.*}}, %[[WR]] bias(%[[BR]]) {{.*}}site = "c_attn"
+// CHECK: %[[PARTS:.*]]:3 = lm.split %[[QKV]]
+// CHECK: %[[A:.*]] = lm.attention %[[PARTS]]#0, %[[PARTS]]#1, %[[PARTS]]#2,
+// CHECK: lm.linear %[[A]], %{{.*}}hadamard = 64>{{.*}}site = "c_proj"
+// SMALL-LABEL: func.func private @fused(
+// SMALL: equant.hadamard %{{.*}} {axis = 0 : i64, block = 16 : i64, first = 256 : i64} : tensor<384x128xf32>
+func.func private @fused(%x: !x, %batch: !lm.batch, %cache: !cache64) -> !x {
+  %w = ml_program.global_load_const @qkv : tensor<384x128xf32>
+  %b = ml_program.global_load_const @qkv_bias : tensor<384xf32>
+  %wo = ml_program.global_load_const @o_square : tensor<128x128xf32>
+  %qkv = lm.linear %x, %w bias(%b) {site = "c_attn"} : (!x, tensor<384x128xf32>, tensor<384xf32>) -> tensor<?x384xf32>
+  %q, %k, %v = lm.split %qkv : tensor<?x384xf32> -> !x, !x, !x
+  %a = lm.attention %q, %k, %v, %cache, %batch {layer = 0, num_heads = 2, num_kv_heads = 2, head_dim = 64, scale = 0.125} : !x, !x, !cache64
+  %o = lm.linear %a, %wo {site = "c_proj"} : (!x, tensor<128x128xf32>) -> !x
+  return %o : !x
+}
+
+// Values that are not the last columns, that others read, too, or whose linear others read: the result of attention is rotated at run time.
+// CHECK-LABEL: func.func private @values_first(
+// CHECK-NOT: axis = 0
+// CHECK: %[[A:.*]] = lm.attention
+// CHECK: equant.hadamard %[[A]] {block = 128 : i64}
+// CHECK-LABEL: func.func private @values_tapped(
+// CHECK-NOT: axis = 0
+// CHECK: %[[A:.*]] = lm.attention
+// CHECK: equant.hadamard %[[A]] {block = 128 : i64}
+func.func private @values_first(%x: !x, %batch: !lm.batch, %cache: !cache64) -> !x {
+  %w = ml_program.global_load_const @qkv : tensor<384x128xf32>
+  %wo = ml_program.global_load_const @o_square : tensor<128x128xf32>
+  %qkv = lm.linear %x, %w {site = "c_attn"} : (!x, tensor<384x128xf32>) -> tensor<?x384xf32>
+  %v, %q, %k = lm.split %qkv : tensor<?x384xf32> -> !x, !x, !x
+  %a = lm.attention %q, %k, %v, %cache, %batch {layer = 0, num_heads = 2, num_kv_heads = 2, head_dim = 64, scale = 0.125} : !x, !x, !cache64
+  %o = lm.linear %a, %wo {site = "c_proj"} : (!x, tensor<128x128xf32>) -> !x
+  return %o : !x
+}
+func.func private @values_tapped(%x: !x, %batch: !lm.batch, %cache: !cache64) -> !x {
+  %w = ml_program.global_load_const @qkv : tensor<384x128xf32>
+  %wo = ml_program.global_load_const @o_square : tensor<128x128xf32>
+  %qkv = lm.linear %x, %w {site = "c_attn"} : (!x, tensor<384x128xf32>) -> tensor<?x384xf32>
+  %q, %k, %v = lm.split %qkv : tensor<?x384xf32> -> !x, !x, !x
+  %a = lm.attention %q, %k, %v, %cache, %batch {layer = 0, num_heads = 2, num_kv_heads = 2, head_dim = 64, scale = 0.125} : !x, !x, !cache64
+  %o = lm.linear %a, %wo {site = "c_proj"} : (!x, tensor<128x128xf32>) -> !x
+  %r = lm.add %o, %v : !x
+  return %r : !x
+}

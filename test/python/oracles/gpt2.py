@@ -6,7 +6,7 @@ weights are stored (in, out). Names may carry the prefix "transformer."."""
 import numpy as np
 
 from .llama import causal_attention
-from .schemes import FLOAT
+from .schemes import FLOAT, rotate_from
 
 
 def layer_norm(x, weight, bias, epsilon):
@@ -34,12 +34,18 @@ class GPT2:
         self.positions = vector("wpe.weight")
         self.final = vector("ln_f.weight"), vector("ln_f.bias")
         self.blocks = []
+        width = tensors["wte.weight"].shape[1]
+        values = scheme.value_block(width // self.heads)
+        bases = {"attn.c_attn": {"out_block": values, "first_out": 2 * width}, "attn.c_proj": {"hadamard": values, "rotated": True}} if values else {}
         for index in range(config["n_layer"]):
             at = f"h.{index}."
             block = {name: (vector(at + name + ".weight"), vector(at + name + ".bias")) for name in ("ln_1", "ln_2")}
             for name in ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"):
                 weight = np.ascontiguousarray(tensors[at + name + ".weight"].T)
-                block[name] = scheme.linear(weight, self.dtype), vector(at + name + ".bias")
+                bias = vector(at + name + ".bias")
+                if values and name == "attn.c_attn":
+                    bias = rotate_from(2 * width, bias, values)
+                block[name] = scheme.linear(weight, self.dtype, **bases.get(name, {})), bias
             self.blocks.append(block)
 
     @staticmethod

@@ -105,12 +105,17 @@ def rotate(x, block):
     return rotated.reshape(x.shape).astype(x.dtype)
 
 
+def rotate_from(first, x, block):
+    """Rotates columns, or elements of a vector, from `first` on; those before stay."""
+    return np.concatenate([x[..., :first], rotate(x[..., first:], block)], axis=-1)
+
+
 class Linear:
     """y = x W^T with W and x quantized as asked. weight: (out, in); weight_bits or input_bits None: left in float. With `hadamard`, the most
     columns that are rotated together, both are quantized in that basis. What it reads is `rotated` where it comes in that basis, and what
-    it gives is rotated in blocks of `out_block`."""
+    it gives is rotated in blocks of `out_block`, from column `first_out` on."""
 
-    def __init__(self, weight, dtype, weight_bits=None, group_size=0, input_bits=None, rule="absmax", hadamard=0, rotated=False, out_block=0,
+    def __init__(self, weight, dtype, weight_bits=None, group_size=0, input_bits=None, rule="absmax", hadamard=0, rotated=False, out_block=0, first_out=0,
                  input_group=0, input_rule="absmax"):
         self.dtype, self.input_bits, self.input_group, self.input_rule = dtype, input_bits, input_group, input_rule
         self.input_scale = None  # for all tokens
@@ -119,7 +124,7 @@ class Linear:
         if block:
             exact = rotate(exact, block)
         if out_block:
-            exact = rotate(exact.T, out_block).T
+            exact = rotate_from(first_out, exact.T, out_block).T
         weight = exact.astype(np.float32)
         self.block = 0 if rotated else block
         self.quantized = None

@@ -25,10 +25,21 @@ ValuesOfSite easyquant::equant::valuesOf(QuantizableOpInterface site) {
   auto attention = site.getActivationOperand().get().getDefiningOp<lm::AttentionOp>();
   if (!attention || !isOnlyReader(attention.getOutput(), site))
     return {};
-  auto linear = attention.getValue().getDefiningOp<lm::LinearOp>();
-  if (!linear || !isOnlyReader(linear.getOutput(), attention))
+  Value values = attention.getValue();
+  if (!isOnlyReader(values, attention))
     return {};
-  return {linear, static_cast<int64_t>(attention.getHeadDim())};
+  int64_t firstRow = 0;
+  if (auto split = values.getDefiningOp<lm::SplitOp>()) {
+    Value fused = split.getInput();
+    if (values != split.getOutputs().back() || !isOnlyReader(fused, split))
+      return {};
+    firstRow = lm::columns(fused) - lm::columns(values);
+    values = fused;
+  }
+  auto linear = values.getDefiningOp<lm::LinearOp>();
+  if (!linear)
+    return {};
+  return {linear, static_cast<int64_t>(attention.getHeadDim()), firstRow};
 }
 
 PlanAttr easyquant::equant::inFittingBasis(QuantizableOpInterface site, PlanAttr plan) {
@@ -43,8 +54,19 @@ PlanAttr easyquant::equant::inFittingBasis(QuantizableOpInterface site, PlanAttr
   return plan.inBasis(block);
 }
 
-int64_t easyquant::equant::rowBlockOf(QuantizableOpInterface site) {
-  for (Operation *attention : site->getResult(0).getUsers()) {
+/// Who reads the result of an op, or a part of its columns.
+static SmallVector<Operation *> readersOf(Operation *op) {
+  SmallVector<Operation *> readers;
+  for (Operation *user : op->getUsers())
+    if (isa<lm::SplitOp>(user))
+      llvm::append_range(readers, user->getUsers());
+    else
+      readers.push_back(user);
+  return readers;
+}
+
+RowBlocks easyquant::equant::rowBlocksOf(QuantizableOpInterface site) {
+  for (Operation *attention : readersOf(site)) {
     if (!isa<lm::AttentionOp>(attention))
       continue;
     for (Operation *user : attention->getResult(0).getUsers()) {
@@ -52,8 +74,8 @@ int64_t easyquant::equant::rowBlockOf(QuantizableOpInterface site) {
       PlanAttr plan = reader ? getPlan(reader) : PlanAttr();
       ValuesOfSite values = plan ? valuesOf(reader) : ValuesOfSite();
       if (values.linear == site && values.takes(plan.getWeight().getHadamard()))
-        return plan.getWeight().getHadamard();
+        return {plan.getWeight().getHadamard(), values.firstRow};
     }
   }
-  return 0;
+  return {};
 }

@@ -421,7 +421,8 @@ LogicalResult ScaleOp::verify() {
 //===----------------------------------------------------------------------===//
 
 LogicalResult HadamardOp::verify() {
-  const int64_t block = getBlockAttr().getInt(), axis = getAxisAttr().getInt();
+  const int64_t block = getBlockAttr().getInt(), axis = getAxisAttr().getInt(),
+                first = getFirstAttr().getInt();
   RankedTensorType type = tensorType(getInput());
   if (!numerics::isHadamardBlock(block))
     return emitOpError("block must be a power of two from ")
@@ -437,13 +438,19 @@ LogicalResult HadamardOp::verify() {
   if (type.getDimSize(axis) % block != 0)
     return emitOpError("needs whole blocks of ")
            << block << kind << ", found " << type.getDimSize(axis);
+  if (axis != 0 && first != 0)
+    return emitOpError("rotates all columns: first is of axis 0, found ") << first;
+  if (first < 0 || first % block != 0 || first >= type.getDimSize(axis))
+    return emitOpError("rotates whole blocks of ")
+           << block << " rows: first must be a multiple of it below " << type.getDimSize(axis)
+           << ", found " << first;
   return success();
 }
 
 FailureOr<SmallVector<Value>> HadamardOp::buildGradients(OpBuilder &b, ArrayRef<Value> results,
                                                          const llvm::BitVector &) {
   return SmallVector<Value>{HadamardOp::create(b, getLoc(), results[0].getType(), results[0],
-                                               getBlockAttr(), getAxisAttr())};
+                                               getBlockAttr(), getAxisAttr(), getFirstAttr())};
 }
 
 //===----------------------------------------------------------------------===//

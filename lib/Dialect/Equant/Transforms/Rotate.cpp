@@ -27,16 +27,18 @@ struct Rotate : equant::impl::RotateBase<Rotate> {
   void runOnOperation() override;
 
 private:
-  Value rotated(OpBuilder builder, Location loc, Value value, int64_t block, int64_t axis = 1);
+  Value rotated(OpBuilder builder, Location loc, Value value, int64_t block, int64_t axis = 1,
+                int64_t first = 0);
   void rotateInput(QuantizableOpInterface op, int64_t block);
 
   llvm::DenseMap<std::pair<Value, int64_t>, Value> known; ///< activations
 };
 } // namespace
 
-Value Rotate::rotated(OpBuilder builder, Location loc, Value value, int64_t block, int64_t axis) {
+Value Rotate::rotated(OpBuilder builder, Location loc, Value value, int64_t block, int64_t axis,
+                      int64_t first) {
   return HadamardOp::create(builder, loc, value.getType(), value, builder.getI64IntegerAttr(block),
-                            builder.getI64IntegerAttr(axis));
+                            builder.getI64IntegerAttr(axis), builder.getI64IntegerAttr(first));
 }
 
 /// The site reads a rotated input: it comes so where the values of its attention are made so.
@@ -45,7 +47,7 @@ void Rotate::rotateInput(QuantizableOpInterface op, int64_t block) {
   if (ValuesOfSite values = valuesOf(op); values.takes(block)) {
     auto rotateRows = [&](OpOperand &constant) {
       constant.set(rotated(OpBuilder(values.linear), values.linear.getLoc(), constant.get(), block,
-                           /*axis=*/0));
+                           /*axis=*/0, values.firstRow));
     };
     rotateRows(values.linear.getWeightMutable());
     if (values.linear.getBias())

@@ -4,10 +4,10 @@
     check_weights.py MODEL_FOLDER WEIGHTS TENSOR=KIND:PART[+PART...] ...
 
 KIND is copy, i8, or i4:GROUP. PART@R0..R1,C0..C1 is that part of a tensor, PART%R0..R1,C0..C1 of what it is quantized to. PART^R,C is a
-tensor behind the orthogonal Hadamard matrix over blocks of R rows and of C columns; 1: not rotated. Each named tensor must hold exactly the bytes that an independent absmax
-quantization and packing of the checkpoint's tensors PART gives (the sentences of Kernels.h and the methods
-page), be 64-byte aligned in the data section, and have its scales beside it under TENSOR_scale. Prints the
-relative RMS error of every part.
+tensor behind the orthogonal Hadamard matrix over blocks of R rows and of C columns; 1: not rotated; PART^R,C,F leaves rows before F. Each
+named tensor must hold exactly the bytes that an independent absmax quantization and packing of the checkpoint's tensors PART gives (the
+sentences of Kernels.h and the methods page), be 64-byte aligned in the data section, and have its scales beside it under TENSOR_scale.
+Prints the relative RMS error of every part.
 """
 
 import json
@@ -65,7 +65,9 @@ def hadamard(vector, block):
 
 def rotated(matrix, blocks):
     """Both sides, rounded once."""
-    rows, columns = map(int, blocks.split(","))
+    rows, columns, *first = map(int, blocks.split(","))
+    if first:
+        return rotated(matrix[:first[0]], f"1,{columns}") + rotated(matrix[first[0]:], f"{rows},{columns}")
     across = [hadamard(row, columns) for row in matrix]
     both = zip(*(hadamard(column, rows) for column in zip(*across)))
     return [[f32(x / math.sqrt(rows * columns)) for x in row] for row in both]

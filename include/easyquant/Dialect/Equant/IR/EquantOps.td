@@ -364,15 +364,18 @@ def Equant_HadamardOp
     `equant-materialize-weights` evaluates them.
 
     With axis 0 it is H x, over blocks of `block` rows of a matrix or elements of a vector, which are constants: a linear whose weight
-    and bias are rotated so gives its result in the rotated basis, (x Wᵀ + b) H = x (H W)ᵀ + H b.
+    and bias are rotated so gives its result in the rotated basis, (x Wᵀ + b) H = x (H W)ᵀ + H b. Rows before `first` stay as they
+    are: those of queries and keys, where values are the last columns of one linear's result.
 
     ```mlir
     %r = equant.hadamard %x {block = 64 : i64} : tensor<?x576xf32>
     %v = equant.hadamard %w {block = 64 : i64} : tensor<1536x576xf32>
     %b = equant.hadamard %bias {axis = 0 : i64, block = 64 : i64} : tensor<192xf32>
+    %qkv = equant.hadamard %fused {axis = 0 : i64, block = 64 : i64, first = 1536 : i64} : tensor<2304x768xf32>
     ```
   }];
-  let arguments = (ins Equant_Rotatable:$input, I64Attr:$block, DefaultValuedAttr<I64Attr, "1">:$axis);
+  let arguments = (ins Equant_Rotatable:$input, I64Attr:$block, DefaultValuedAttr<I64Attr, "1">:$axis,
+                       DefaultValuedAttr<I64Attr, "0">:$first);
   let results = (outs Equant_Rotatable:$output);
   let assemblyFormat = "$input attr-dict `:` type($input)";
   let hasVerifier = 1;

@@ -21,9 +21,10 @@ def Rotate : Pass<"equant-rotate", "::mlir::ModuleOp"> {
     what runs after this pass (ranges, rounding, quantization) sees both in that basis. Sites that read one input share it. An
     embedding of the same global as a rotated weight reads the rotated table, and its rows are rotated back.
 
-    A site that reads `lm.attention` finds it rotated already, where one linear makes the values of that attention and nothing else reads
-    them, or the result: the rows of that linear's weight and its bias are rotated, head by head. Plans have a block for such sites that
-    lies within a head; where heads have none of at least 16 columns, the result is rotated as for any other site.
+    A site that reads `lm.attention` finds it rotated already, where one linear makes the values of that attention and nothing else
+    reads them, or the result: the rows of that linear's weight and its bias are rotated, head by head, the last ones where the
+    linear makes queries and keys before the values. Plans have a block for such sites that lies within a head; where heads have
+    none of at least 16 columns, the result is rotated as for any other site.
 
     Before:
 
