@@ -30,10 +30,25 @@ const char *toString(Roof roof) {
     return "vpmaddubsw+vpaddw ymm";
   case Roof::DpBusd512:
     return "vpdpbusd zmm";
+  case Roof::DpBf16:
+    return "vdpbf16ps zmm";
   case Roof::Read:
     return "read bandwidth";
   }
   return "";
+}
+
+bool isHere(Roof roof) {
+  switch (roof) {
+  case Roof::Fma512:
+    return __builtin_cpu_supports("avx512f");
+  case Roof::DpBusd512:
+    return __builtin_cpu_supports("avx512vnni");
+  case Roof::DpBf16:
+    return __builtin_cpu_supports("avx512bf16");
+  default:
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  }
 }
 
 // One block is 10 (20 with 512 bits) independent accumulators, each used once: longer than any
@@ -117,6 +132,14 @@ __attribute__((target("avx512vnni"))) static void dpBusd512(int64_t turns) {
                      : ZMM_CLOBBERS);
 }
 
+__attribute__((target("avx512bf16"))) static void dpBf16(int64_t turns) {
+  asm volatile("vzeroall\nvpxord %%zmm30, %%zmm30, %%zmm30\nvpxord %%zmm31, %%zmm31, %%zmm31\n" ::
+                   : "xmm30", "xmm31");
+  for (; turns > 0; --turns)
+    asm volatile(TEN("vdpbf16ps", "zmm", 31, 30) TEN_MORE("vdpbf16ps", "zmm", 31, 30)::
+                     : ZMM_CLOBBERS);
+}
+
 static Chain chainOf(Roof roof) {
   switch (roof) {
   case Roof::FmaAvx2:
@@ -127,6 +150,8 @@ static Chain chainOf(Roof roof) {
     return {maddWd, 10 * 16 * 2};
   case Roof::MaddUbs:
     return {maddUbs, 10 * 32 * 2};
+  case Roof::DpBf16:
+    return {dpBf16, 20 * 32 * 2};
   default:
     return {dpBusd512, 20 * 64 * 2};
   }

@@ -24,9 +24,12 @@ enum class Roof {
   MaddWd,    ///< vpmaddwd + vpaddd, 256 bits
   MaddUbs,   ///< vpmaddubsw + vpaddw, 256 bits
   DpBusd512, ///< vpdpbusd, 512 bits
+  DpBf16,    ///< vdpbf16ps, 512 bits
   Read,      ///< reading memory
 };
 const char *toString(Roof roof);
+/// Does this CPU have the instruction?
+bool isHere(Roof roof);
 
 /// Operations a second (a multiply-add is two) of independent chains in registers, on `threads`
 /// threads at once; about 10 ms.

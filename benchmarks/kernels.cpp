@@ -29,6 +29,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -84,6 +85,7 @@ constexpr std::pair<int64_t, int64_t> defaultShapes[] = {
 
 struct Options {
   int threads = 2, rounds = 5;
+  int roofs = 0; ///< rounds of roofs, instead of kernels
   int64_t groupSize = 32;
   std::vector<std::string> formats = {"w8a8", "w4a8", "f32"};
   std::vector<int64_t> rows = {1, 16, 128, 512};
@@ -286,6 +288,20 @@ nlohmann::json measure(const LinearSpec &spec, const Format &format, const Targe
           {"ratio", median(ratios)}};
 }
 
+/// The rates of all multipliers that this CPU has, in turn.
+void printRoofs(int rounds, int threads) {
+  std::map<Roof, std::vector<double>> rates;
+  for (int round = 0; round <= rounds; ++round)
+    for (Roof roof :
+         {Roof::FmaAvx2, Roof::Fma512, Roof::MaddWd, Roof::MaddUbs, Roof::DpBusd512, Roof::DpBf16})
+      if (bench::isHere(roof))
+        if (double rate = bench::measureOperations(roof, threads); round > 0)
+          rates[roof].push_back(rate);
+  for (const auto &[roof, found] : rates)
+    std::printf("%-22s %8.1f GOP/s, %.2f of %s\n", bench::toString(roof), median(found) * 1e-9,
+                median(found) / median(rates[Roof::FmaAvx2]), bench::toString(Roof::FmaAvx2));
+}
+
 int usage(const char *problem) {
   std::fprintf(
       stderr,
@@ -295,7 +311,8 @@ int usage(const char *problem) {
       "w4a16,w4a16_f16,w4a16_ui6,w3a16_f16,w2a16_f16,w6a16_zp,w5a16_zp,w4a16_zp,w6a8_zp,w5a8_zp,"
       "w4a8_zp,t4a16,t3a16,t2a16] "
       "[--rows 1,16,128,512] [--shapes NxK,...] "
-      "[--group-size G] [--isa avx2|avx512vnni] [--json FILE]\n",
+      "[--group-size G] [--isa avx2|avx512vnni] [--json FILE]\n"
+      "       easyquant-kernel-bench --roofs ROUNDS [--threads N]\n",
       problem);
   return 1;
 }
@@ -312,6 +329,8 @@ std::optional<Options> parse(int argc, char **argv) {
     if (key == "--threads" && !value.getAsInteger(10, options.threads) && options.threads > 0)
       continue;
     if (key == "--rounds" && !value.getAsInteger(10, options.rounds) && options.rounds > 0)
+      continue;
+    if (key == "--roofs" && !value.getAsInteger(10, options.roofs) && options.roofs > 0)
       continue;
     if (key == "--group-size" && !value.getAsInteger(10, options.groupSize) &&
         options.groupSize >= 0 && options.groupSize % 8 == 0)
@@ -363,6 +382,10 @@ int main(int argc, char **argv) {
   std::string model = bench::cpuModel();
   std::printf("%s, %s, %d threads, groups of %lld\n", model.c_str(), target.name().data(),
               options->threads, static_cast<long long>(options->groupSize));
+  if (options->roofs > 0) {
+    printRoofs(options->roofs, options->threads);
+    return 0;
+  }
   omp_set_num_threads(options->threads);
   // Random bytes are codes like any others; as floats they would be NaNs and denormals.
   Buffer<char> codes = allocate<char>(kColdBytes);

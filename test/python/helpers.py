@@ -293,3 +293,13 @@ def write_gguf(path, config, tensors):
 
 def random_tokens(seed, count, vocab):
     return [int(token) for token in np.random.default_rng(seed).integers(0, vocab, count)]
+
+
+def kl(reference, other):
+    """Mean KL divergence in nats."""
+    def log_softmax(x):
+        x = x.astype(np.float64) - x.max(axis=-1, keepdims=True)
+        return x - np.log(np.exp(x).sum(axis=-1, keepdims=True))
+
+    p, q = log_softmax(reference), log_softmax(other)
+    return float((np.exp(p) * (p - q)).sum(axis=-1).mean())

@@ -13,7 +13,7 @@ from oracles.llama import Llama
 from command_line import run_command_line
 from easyquant.evaluation.evaluate import calls_of_window, share_past_codes
 from easyquant.runtime.artifact import Artifact
-from helpers import BUILD, Runner, assert_refused, random_gpt2, random_llama, random_tokens, run_tool, test_data, write_model
+from helpers import BUILD, Runner, assert_refused, kl, random_gpt2, random_llama, random_tokens, run_tool, test_data, write_model
 
 SMALL = ("--kv-group=16", "--kv-residual=32", "--kv-sinks=4")
 
@@ -22,16 +22,6 @@ def decode(runner: Runner, tokens):
     """The logits of every token, each decoded over the cache of those before it."""
     runner.session.reset()
     return np.concatenate([runner.session.score(np.array([token], np.int32)) for token in tokens])
-
-
-def kl(reference, other):
-    """Mean KL divergence in nats."""
-    def log_softmax(x):
-        x = x.astype(np.float64) - x.max(axis=-1, keepdims=True)
-        return x - np.log(np.exp(x).sum(axis=-1, keepdims=True))
-
-    p, q = log_softmax(reference), log_softmax(other)
-    return float((np.exp(p) * (p - q)).sum(axis=-1).mean())
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from helpers import Runner
+from helpers import Runner, kl
 from oracles import scoring
 from oracles.checkpoint import read_folder
 from oracles.llama import Llama
@@ -181,6 +181,25 @@ def test_recorded_losses(smollm2, smollm2_degrid, wikitext):
         model = Llama(*read_folder(folder), scheme)
         for window, loss in zip(wikitext, expected):
             assert scoring.window_losses(model, window).mean() == pytest.approx(loss, abs=2e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme, options", [
+    (Scheme(8, 8, 0, 8, hadamard=0), ("--activation-basis=plain",)),
+    (W8A8, ()),
+    (Scheme(8, 8, 0, 8, hadamard=0, input_group=32), ("--activation-basis=plain", "--activation-group-size=32")),
+    (Scheme(8, 8, 0, 8, input_group=32), ("--activation-group-size=32",)),
+], ids=["plain", "rotated", "groups of 32", "rotated, groups of 32"])  # fmt: skip
+def test_divergence_is_that_of_the_oracle(artifact, smollm2_degrid, wikitext, scheme, options):
+    """Each from its own float model, on twelve windows of 256 tokens."""
+    windows = [window[:256] for window in wikitext[:12]]
+    config, tensors = read_folder(smollm2_degrid)
+    simulated, exact = Llama(config, tensors, scheme), Llama(config, tensors, FLOAT)
+    expected = np.mean([kl(exact.logits(window), simulated.logits(window)) for window in windows])
+    found, floats = (Runner(artifact(smollm2_degrid, *which), context=256) for which in (("--scheme=W8A8", *options), ("--scheme=none",)))
+    measured = np.mean([kl(floats.score(window), found.score(window)) for window in windows])
+    print(f"{measured:.5f}, the oracle's {expected:.5f}")
+    assert measured == pytest.approx(expected, rel=0.07)
 
 
 @pytest.mark.slow

@@ -56,7 +56,7 @@ class Fit:
 
 
 def measure_fits(fit: Fit, recipes: list[Path], work: Path) -> list[dict]:
-    """Of each recipe what its artifact, a folder beside it, loses and how fast it is. What an earlier run has found is kept in `work`."""
+    """What the artifact of each recipe, a folder beside it, loses, and how fast it is. What an earlier run has found is kept in `work`."""
     windows = windows_of(fit.model, fit.searched, fit.samples)
     found = []
     with reference_artifact(fit.model) as artifact:
