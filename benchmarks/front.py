@@ -7,8 +7,8 @@
 
 MODEL is a Hugging Face folder of the llama architecture, off any grid. The script
 
-  * judges llama.cpp's files (PEERS) and our artifacts (OURS) by KL divergence from the float model as quality_per_byte.py does: the same
-    windows of the same texts, an importance matrix from the windows that calibrate ours;
+  * judges llama.cpp's files (PEERS), our artifacts (OURS) and those of every recipe in the folders that --recipes names, by KL divergence from
+    the float model as quality_per_byte.py does: the same windows of the same texts, an importance matrix from the windows that calibrate ours;
   * measures them as peers_llama_cpp.py does, in turn, round by round: prefill of 512 tokens and decode of 128 behind it, then 16 sequences
     at a time, decoded from positions 64 and 512 on; llama.cpp with flash attention on and off, of which the better one of each round counts;
   * prints for each of llama.cpp's files the most accurate of ours that has no more bytes, with ratios and the goals they miss (GOALS);
@@ -19,7 +19,6 @@ Artifacts and judgements are kept in FOLDER, and the same command goes on from t
 
 import argparse
 import itertools
-import re
 import statistics
 import sys
 import tempfile
@@ -32,7 +31,7 @@ from pathlib import Path
 from peer import Worker, fail
 from peers_llama_cpp import Variant, cpu_model, measure_all
 from quality_fronts import Point, ratio, rivals
-from quality_per_byte import Bench, add_protocol, check_protocol, slug
+from quality_per_byte import Bench, add_protocol, check_protocol, chosen, slug
 from rich.console import Console
 from rich.table import Table
 
@@ -64,6 +63,7 @@ class FrontBench(Bench):
 
     def __init__(self, args: argparse.Namespace, scratch: Path):
         super().__init__(args, scratch, PEERS)
+        self.ours = chosen(OURS, args)
         self.artifacts: dict[str, Path] = {}
         self.isa = ""  # of ours, known when one is loaded
 
@@ -72,7 +72,7 @@ class FrontBench(Bench):
         made_of = sha256(repr([self.setting, source]).encode()).hexdigest()[:12]
         folder = self.args.output / "artifacts" / f"{slug(name)}-{made_of}"
         folder.parent.mkdir(parents=True, exist_ok=True)
-        self.compile(folder, OURS[name])
+        self.compile(folder, self.ours[name])
         self.artifacts[name] = folder
         yield folder
 
@@ -198,7 +198,6 @@ def draw(points: list[Point], text: str, speeds: dict[str, list], file: Path) ->
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_protocol(parser, Path("front"))
-    parser.add_argument("--ours", metavar="REGEX", default="", help="of our artifacts only those whose name matches")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="measurements of each speed (5)")
     args = parser.parse_args()
     check_protocol(args)
@@ -213,7 +212,7 @@ def main() -> None:
     texts = [text.name for text in args.text]
     with tempfile.TemporaryDirectory(dir=args.output, prefix=".scratch-") as scratch:
         bench = FrontBench(args, Path(scratch))
-        points = bench.peer_points() + [bench.our_point(name, options) for name, options in OURS.items() if re.search(args.ours, name)]
+        points = bench.peer_points() + [bench.our_point(name, options) for name, options in bench.ours.items()]
         bench.peers = bench.peers | {"Q8_0": False}
         speeds = {ONE.name: speeds_of(bench, ONE, tuple(PEERS), args)}
         speeds |= {batch.name: speeds_of(bench, batch, BATCH_PEERS, args) for batch in BATCHES}

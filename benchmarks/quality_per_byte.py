@@ -229,11 +229,18 @@ def recipes_of(folders: list[Path]) -> dict[str, tuple[str, ...]]:
     return found
 
 
+def chosen(ours: dict[str, tuple[str, ...]], args: argparse.Namespace) -> dict[str, tuple[str, ...]]:
+    """Our points that are asked for, and the recipes."""
+    return {name: options for name, options in (ours | recipes_of(args.recipes)).items() if re.search(args.ours, name)}
+
+
 def add_protocol(parser: argparse.ArgumentParser, output: Path) -> None:
     """What is judged, and on what."""
     parser.add_argument("model", type=Path, metavar="MODEL", help="a Hugging Face folder of the llama architecture, off any grid")
     parser.add_argument("--calib", type=Path, required=True, metavar="FILE", help="calibration text, of both sides")
     parser.add_argument("--text", type=Path, required=True, action="append", metavar="FILE", help="a text to judge on; repeatable")
+    parser.add_argument("--ours", metavar="REGEX", default="", help="of our points only those whose name matches")
+    parser.add_argument("--recipes", type=Path, action="append", default=[], metavar="FOLDER", help="a folder of recipes, each a point; repeatable")
     parser.add_argument("-o", "--output", type=Path, default=output, metavar="FOLDER", help=f"where points are kept ({output})")
     parser.add_argument("--nsamples", type=int, default=16, metavar="N", help="calibration windows of either side (16)")
     parser.add_argument("--seqlen", type=int, default=512, metavar="N", help="tokens of one (512)")
@@ -258,8 +265,6 @@ def check_protocol(args: argparse.Namespace) -> None:
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_protocol(parser, Path("quality-per-byte"))
-    parser.add_argument("--ours", metavar="REGEX", default="", help="of our points only those whose name matches")
-    parser.add_argument("--recipes", type=Path, action="append", default=[], metavar="FOLDER", help="a folder of recipes, each a point; repeatable")
     parser.add_argument("--no-peer", action="store_true", help="judge ours alone, without llama.cpp")
     args = parser.parse_args()
     check_protocol(args)
@@ -268,7 +273,7 @@ def read_arguments() -> argparse.Namespace:
 
 def main() -> None:
     args = read_arguments()
-    ours = {name: options for name, options in (OURS | recipes_of(args.recipes)).items() if re.search(args.ours, name)}
+    ours = chosen(OURS, args)
     args.output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=args.output, prefix=".scratch-") as scratch:
         bench = Bench(args, Path(scratch))
