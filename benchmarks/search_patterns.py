@@ -121,7 +121,7 @@ def main():
     args = parser.parse_args()
     front = args.work / "front"
     easyquant("search", args.model, "--calib", args.calib, "--formats", ",".join(f"W{width}A16" for width in WIDTHS), "--group-sizes", GROUP,
-              "--avg-bits", args.avg_bits, "--front", front, "--work", args.work / "search")  # fmt: skip
+              "--fit", "none", "--avg-bits", args.avg_bits, "--front", front, "--work", args.work / "search")  # fmt: skip
     patterns, judge = Patterns(args.model), Judge(args)
     table = Table(title="Mean KL divergence from the float model, nats; differences from what was searched are paired by window")
     for heading in ("bits a weight", "recipe", "KL", "− searched"):
