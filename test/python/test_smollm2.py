@@ -191,8 +191,8 @@ def test_recorded_losses(smollm2, smollm2_degrid, wikitext):
     (Scheme(8, 8, 0, 8, input_group=32), ("--activation-group-size=32",)),
 ], ids=["plain", "rotated", "groups of 32", "rotated, groups of 32"])  # fmt: skip
 def test_divergence_is_that_of_the_oracle(artifact, smollm2_degrid, wikitext, scheme, options):
-    """Each from its own float model, on twelve windows of 256 tokens."""
-    windows = [window[:256] for window in wikitext[:12]]
+    """Each from its own float model, on four windows of 256 tokens."""
+    windows = [window[:256] for window in wikitext[:4]]
     config, tensors = read_folder(smollm2_degrid)
     simulated, exact = Llama(config, tensors, scheme), Llama(config, tensors, FLOAT)
     expected = np.mean([kl(exact.logits(window), simulated.logits(window)) for window in windows])
