@@ -34,7 +34,7 @@ struct SearchFormat {
 
 /// A format as the sites of a group would have it.
 struct FormatCandidate {
-  size_t format = 0;                         ///< number in SearchSpace::formats
+  size_t format = 0;  ///< number in SearchSpace::formats
   std::string method; ///< of the rule, which also fits weights when they are compiled
   llvm::SmallVector<equant::PlanAttr> plans; ///< of each site
   int64_t bytes = 0;                         ///< of all of them, as stored
