@@ -360,6 +360,11 @@ def test_artifacts_of_a_front(stories, folder):
     again = command(stories, *options)
     assert again.returncode == 0 and "compiling" not in again.stderr
     assert json.loads((folder / "artifacts" / "search.json").read_text())["points"] == [point]
+    # Another fit takes the place of the artifact; the folder for work, now not named, goes with all that is in it.
+    options = options[: options.index("--work")]
+    other = command(stories, *(("5" if word == "4" else word) for word in options))
+    assert other.returncode == 0 and "compiling" in other.stderr, other.stderr
+    assert not (folder / "artifacts.work").exists()
     assert_refused(command(stories, "--avg-bits", "5", "--calib", folder / "text.txt", "--artifacts", "-o", folder / "bad.yaml"), "--artifacts: give --front OUT")
 
 

@@ -128,7 +128,7 @@ def read_limits(max_decode_ms: float | None, max_prefill_ms: float | None) -> li
 
 def remove_work(folder: Path) -> None:
     """Files of others stay."""
-    for file in folder.glob("*.safetensors"):
+    for file in (*folder.glob("*.safetensors"), *folder.glob("recipe-*.json")):
         file.unlink()
     with contextlib.suppress(OSError):
         folder.rmdir()
@@ -327,7 +327,8 @@ def search_command(
     search_head = head is None and not budgets.avg_bits and strategy != Strategy.entropy
     request = [
         f"formats={formats}", f"group-sizes={','.join(map(str, sizes))}", f"target={target}", f"strategy={strategy.value}", f"objective={objective.value}",
-        f"activation-group-sizes={','.join(map(str, activation_sizes))}", f"search-samples={search_samples}", f"evaluations={evaluations}", f"per-site={str(per_site).lower()}", f"search-head={str(search_head).lower()}", *budgets.arguments(), *limits,
+        f"activation-group-sizes={','.join(map(str, activation_sizes))}", f"search-samples={search_samples}", f"evaluations={evaluations}",
+        f"per-site={str(per_site).lower()}", f"search-head={str(search_head).lower()}", *budgets.arguments(), *limits,
     ]  # fmt: skip
     if activation_basis is not None:
         request.append(f"activation-bases={activation_basis.value}")

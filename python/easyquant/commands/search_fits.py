@@ -41,7 +41,8 @@ class Fit:
 
     def artifact(self, recipe: Path, output: Path) -> Artifact:
         console.note(f"compiling {recipe} into {output}")
-        compile_model(self.model, output, CompileOptions(recipe=recipe, calibration=self.text, threads=self.threads or None))
+        # In place of what an earlier recipe of this name became.
+        compile_model(self.model, output, CompileOptions(recipe=recipe, calibration=self.text, threads=self.threads or None, force=True))
         return Artifact.open(output)
 
     def judge(self, artifact: Artifact, reference: Evaluated, windows: np.ndarray) -> dict:
