@@ -117,28 +117,19 @@ __attribute__((target("avx2"))) static void maddUbs(int64_t turns) {
   for (; turns > 0; --turns)
     asm volatile(PAIRS("vpmaddubsw", "vpaddw")::: YMM_CLOBBERS);
 }
-__attribute__((target("avx512f"))) static void fma512(int64_t turns) {
-  asm volatile("vzeroall\nvpxord %%zmm30, %%zmm30, %%zmm30\nvpxord %%zmm31, %%zmm31, %%zmm31\n" ::
-                   : "xmm30", "xmm31");
-  for (; turns > 0; --turns)
-    asm volatile(TEN("vfmadd231ps", "zmm", 31, 30) TEN_MORE("vfmadd231ps", "zmm", 31, 30)::
-                     : ZMM_CLOBBERS);
-}
-__attribute__((target("avx512vnni"))) static void dpBusd512(int64_t turns) {
-  asm volatile("vzeroall\nvpxord %%zmm30, %%zmm30, %%zmm30\nvpxord %%zmm31, %%zmm31, %%zmm31\n" ::
-                   : "xmm30", "xmm31");
-  for (; turns > 0; --turns)
-    asm volatile(TEN("vpdpbusd", "zmm", 31, 30) TEN_MORE("vpdpbusd", "zmm", 31, 30)::
-                     : ZMM_CLOBBERS);
-}
-
-__attribute__((target("avx512bf16"))) static void dpBf16(int64_t turns) {
-  asm volatile("vzeroall\nvpxord %%zmm30, %%zmm30, %%zmm30\nvpxord %%zmm31, %%zmm31, %%zmm31\n" ::
-                   : "xmm30", "xmm31");
-  for (; turns > 0; --turns)
-    asm volatile(TEN("vdpbf16ps", "zmm", 31, 30) TEN_MORE("vdpbf16ps", "zmm", 31, 30)::
-                     : ZMM_CLOBBERS);
-}
+/// Twenty independent operations of 512 bits a turn.
+#define ZMM_CHAIN(NAME, FEATURE, OP)                                                               \
+  __attribute__((target(FEATURE))) static void NAME(int64_t turns) {                               \
+    asm volatile(                                                                                  \
+        "vzeroall\nvpxord %%zmm30, %%zmm30, %%zmm30\nvpxord %%zmm31, %%zmm31, %%zmm31\n" ::        \
+            : "xmm30", "xmm31");                                                                   \
+    for (; turns > 0; --turns)                                                                     \
+      asm volatile(TEN(OP, "zmm", 31, 30) TEN_MORE(OP, "zmm", 31, 30)::: ZMM_CLOBBERS);            \
+  }
+ZMM_CHAIN(fma512, "avx512f", "vfmadd231ps")
+ZMM_CHAIN(dpBusd512, "avx512vnni", "vpdpbusd")
+ZMM_CHAIN(dpBf16, "avx512bf16", "vdpbf16ps")
+#undef ZMM_CHAIN
 
 static Chain chainOf(Roof roof) {
   switch (roof) {
