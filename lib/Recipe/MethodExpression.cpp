@@ -35,6 +35,11 @@ std::string MethodExpression::str() const {
   return (base == "zeroquant" ? base + "+" : "") + llvm::join(methods, "+");
 }
 
+std::string MethodExpression::spelledOut(StringRef scheme) const {
+  Result<MethodExpression> implied = parseMethod(str(), scheme);
+  return implied && implied->base == base ? str() : base + "+" + str();
+}
+
 Result<MethodExpression> recipe::makeMethod(StringRef base, llvm::ArrayRef<std::string> names) {
   MethodExpression expression{base.str(), {}};
   Stage stage = Stage::Base;

@@ -259,9 +259,7 @@ Result<std::string> CandidateFinder::methodOfRule(const SiteRequest &asked, bool
       method.methods.push_back(name);
   if (auto ok = recipe::makeMethod(method.base, method.methods); !ok)
     return Unexpected(ok.error());
-  // The base stays: a method may imply another one.
-  Result<recipe::MethodExpression> implied = recipe::parseMethod(method.str(), asked.scheme());
-  return implied && implied->base == method.base ? method.str() : method.base + "+" + method.str();
+  return method.spelledOut(asked.scheme()); // a method may imply another base
 }
 
 Result<FormatCandidate> CandidateFinder::candidate(const SearchGroup &group, size_t format) const {

@@ -26,6 +26,9 @@ struct MethodExpression {
 
   /// The base is left out where methods are named: "smoothquant+gptq", "zeroquant+lkd".
   std::string str() const;
+  /// The same with the base where the methods and the scheme do not imply it: what parseMethod
+  /// reads back.
+  std::string spelledOut(llvm::StringRef scheme) const;
 };
 
 /// Parses a method for a scheme; empty: round to nearest. Without a base it is zeropoint for

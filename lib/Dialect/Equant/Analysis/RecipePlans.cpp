@@ -268,12 +268,7 @@ static void describe(Builder &builder, const SiteRequest &request, bool ofRule,
       continue;
     StringRef key = option.key;
     if (&option == &option::method.info()) {
-      // The base is spelled out where the methods and the scheme do not imply it.
-      std::string method = request.method.str();
-      if (auto implied = recipe::parseMethod(method, request.scheme());
-          !implied || implied->base != request.method.base)
-        method = request.method.base + "+" + method;
-      fields.set(key, builder.getStringAttr(method));
+      fields.set(key, builder.getStringAttr(request.method.spelledOut(request.scheme())));
     } else if (&option == &option::groupSize.info()) {
       // A mix has one for each kind of site.
       if (!recipe::findMix(request.scheme()) || request.options.has(option))
