@@ -10,13 +10,13 @@
 // read again for each of these. Reductions go through the warp and then through shared memory, in
 // an order that depends on the shape only.
 //
-// A rotation adds and subtracts elements of a thread, then of the lanes of a warp, then the vectors
-// of a run, which lie one behind the other in the warp's columns: the block of columns never leaves
-// the warp.
+// A rotated block of columns is a warp's: the vectors of a run lie one behind the other in its
+// columns.
 //
 //===----------------------------------------------------------------------===//
 
 #include "../RowCodes.h"
+#include "Hadamard.h"
 #include "KernelBuilder.h"
 #include "ScalarMath.h"
 
@@ -59,8 +59,6 @@ private:
   Piece piece(Int run, int64_t i);
   /// The result of the operation for the elements of a piece.
   Values compute(const Piece &piece);
-  /// The stages of Numerics/Hadamard.h on the results of a run.
-  void rotate(MutableArrayRef<Values> run);
   Values activation(const Values &x, llvm::function_ref<Value(Value)> function);
   /// body for every piece of the thread, the carried value going from one to the next.
   Value forPieces(Value init, llvm::function_ref<Value(int64_t, const Piece &, Value)> body);
@@ -196,45 +194,10 @@ const RowEmitter::Values &RowEmitter::results(int64_t vector) {
     for (int64_t i = 0; i < shape.run; ++i)
       run.push_back(compute(kept[computed.size() + i]));
     if (spec.hadamard)
-      rotate(run);
+      emitHadamard(b, run, lane, kWarp, spec.hadamard);
     llvm::append_range(computed, run);
   }
   return computed[vector];
-}
-
-void RowEmitter::rotate(MutableArrayRef<Values> run) {
-  auto addAndSubtract = [&](Value &low, Value &high) {
-    Value sum = b.addf(low, high);
-    high = b.subf(low, high);
-    low = sum;
-  };
-  const int64_t inWarp = kWarp * shape.vector;
-  for (int64_t distance = 1; distance < spec.hadamard; distance *= 2) {
-    if (distance < shape.vector) {
-      for (Values &y : run)
-        for (int64_t i = 0; i < shape.vector; ++i)
-          if (!(i & distance))
-            addAndSubtract(y[i], y[i + distance]);
-    } else if (distance < inWarp) {
-      // The upper lane subtracts its own element: a product with -1 or 1 rounds nothing.
-      const int64_t lanes = distance / shape.vector;
-      Value isLower = b.equal(b.andi(lane, lanes), 0);
-      Value sign = b.select(isLower, b.constant(b.f32(), 1.0), b.constant(b.f32(), -1.0));
-      for (Values &y : run)
-        for (Value &x : y)
-          x = b.fma(x, sign, b.shuffleXor(x, lanes));
-    } else {
-      const int64_t vectors = distance / inWarp;
-      for (int64_t v = 0; v < shape.run; ++v)
-        if (!(v & vectors))
-          for (auto [low, high] : llvm::zip_equal(run[v], run[v + vectors]))
-            addAndSubtract(low, high);
-    }
-  }
-  Value factor = b.constant(b.f32(), 1 / std::sqrt(static_cast<double>(spec.hadamard)));
-  for (Values &y : run)
-    for (Value &x : y)
-      x = b.mulf(x, factor);
 }
 
 RowEmitter::Values RowEmitter::activation(const Values &x,
