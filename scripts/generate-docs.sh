@@ -59,7 +59,7 @@ block() {
 {
   echo "<!-- Made by scripts/generate-docs.sh from the registry of targets (easyquant/Target/Target.h); edit that instead. -->"
   printf '\n# Targets\n\nWhat `--target` names, several joined by commas, and the schemes that its kernels run with default options. '
-  printf '`easyquant-compile --list-targets` prints both tables.\n\n'
+  printf '`easyquant-compile --list-targets` prints both tables. All of them take [KV caches of codes](guide/kv-cache.md), with each `--kv-keys`.\n\n'
   "$build/bin/easyquant-compile" --list-targets
 } >"$out/Targets.md"
 block guide/models.md architectures "$build/bin/easyquant-translate" --list-architectures

@@ -8,6 +8,7 @@
 #include "GPULauncher.h"
 
 #include "easyquant/Dialect/Equant/IR/TensorParallel.h"
+#include "easyquant/Dialect/LM/Analysis/InPlace.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 
@@ -63,6 +64,43 @@ LogicalResult GPULauncher::append(LaunchBuilder &b, Operation *op, Arguments &ar
   return launch(b, op, getOrEmit(kernels, spec, chip), arguments, Phase::Attention);
 }
 
+/// Rotates queries and keys by their positions, and then to the basis of a cache of codes: at once,
+/// where they lie side by side.
+LogicalResult GPULauncher::takeToBasis(LaunchBuilder &b, const KernelOps &kernel,
+                                       int64_t hadamard) const {
+  auto queries = cast<lm::RopeOp>(kernel.ops[0]), keys = cast<lm::RopeOp>(kernel.ops[1]);
+  const bool areTogether = lm::areSideBySide(queries.getInput(), keys.getInput());
+  for (lm::RopeOp op : {queries, keys}) {
+    Value x = b.overwrite(op.getOutput(), op.getInput());
+    easyquant::gpu::HeadsSpec spec = rotationOf(op);
+    spec.hadamard = hadamard;
+    if (areTogether && op == keys)
+      continue;
+    if (areTogether)
+      spec.keyHeads = rotationOf(keys).heads;
+    Arguments arguments(b, {{"x", x}, {"position", b.argument("position")}});
+    if (failed(arguments.setWeight("table", op.getTable())) ||
+        failed(launch(b, op, getOrEmit(kernels, spec, chip), arguments, Phase::Attention)))
+      return failure();
+  }
+  return success();
+}
+
+/// The same of what no kernel rotates by its positions: in memory of its own, for others may read
+/// what is there.
+FailureOr<Value> GPULauncher::inBasis(LaunchBuilder &b, Operation *op, Value heads,
+                                      int64_t hadamard) const {
+  easyquant::gpu::RowSpec spec;
+  spec.op = easyquant::gpu::RowOp::Copy;
+  spec.columns = lm::columns(heads);
+  spec.hadamard = hadamard;
+  Value from = b[heads], to = b.buffer(heads.getType(), b.rows(from));
+  Arguments arguments(b, {{"x", from}, {"y", to}});
+  if (failed(launch(b, op, getOrEmit(kernels, spec, chip), arguments, Phase::Attention)))
+    return failure();
+  return to;
+}
+
 LogicalResult GPULauncher::attention(LaunchBuilder &b, Operation *op,
                                      easyquant::gpu::AttentionSpec spec, Arguments &arguments,
                                      const KernelOps &kernel) const {
@@ -80,11 +118,21 @@ LogicalResult GPULauncher::attention(LaunchBuilder &b, Operation *op,
   addCache(b, arguments, spec, op->getOperand(3), layer);
   if (spec.appended && failed(append(b, op, arguments, kernel)))
     return failure();
-  Value query = b[op->getOperand(0)];
-  arguments.set("q", query);
-  arguments.set("k", b[op->getOperand(1)]);
+  const int64_t hadamard = spec.kv ? spec.kv->hadamard : 0;
+  const bool isFused = isa<lm::RopeOp>(kernel.first());
+  if (spec.kv && isFused && failed(takeToBasis(b, kernel, hadamard)))
+    return failure();
+  FailureOr<Value> query = b[op->getOperand(0)], key = b[op->getOperand(1)];
+  if (hadamard && !isFused) {
+    query = inBasis(b, op, op->getOperand(0), hadamard);
+    key = inBasis(b, op, op->getOperand(1), hadamard);
+    if (failed(query) || failed(key))
+      return failure();
+  }
+  arguments.set("q", *query);
+  arguments.set("k", *key);
   arguments.set("v", b[op->getOperand(2)]);
-  arguments.set("y", b.result(last->getResult(0), b.rows(query)));
+  arguments.set("y", b.result(last->getResult(0), b.rows(*query)));
   return forRowRanges(
       b, *choices,
       [&](const easyquant::gpu::AttentionKernel &choice, RowRange range, int64_t most) {
@@ -117,19 +165,21 @@ static easyquant::gpu::AttentionSpec quantizedSpecOf(equant::AttentionOp op) {
 }
 
 void GPULauncher::addHeads(KernelLibrary &library) const {
-  library.add<lm::RopeOp>(
-      [*this, copy = library.copy](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
-        Arguments arguments(b);
-        if (auto attention = kernel.find<lm::AttentionOp>()) {
-          easyquant::gpu::AttentionSpec spec = specOf(attention);
-          spec.appended = true;
-          return this->attention(b, attention, spec, arguments, kernel);
-        }
-        if (failed(arguments.setWeight("table", op.getTable())))
-          return failure();
-        arguments.set("position", b.argument("position"));
-        return heads(b, op, rotationOf(op), arguments, kernel, copy);
-      });
+  library.add<lm::RopeOp>([*this, copy = library.copy](auto &b, auto op,
+                                                       const KernelOps &kernel) -> LogicalResult {
+    Arguments arguments(b);
+    if (auto attention = kernel.find<lm::AttentionOp>()) {
+      easyquant::gpu::AttentionSpec spec = specOf(attention);
+      spec.appended = true;
+      return this->attention(b, attention, spec, arguments, kernel);
+    }
+    if (auto attention = kernel.find<equant::AttentionOp>(); attention && kernel.next<lm::RopeOp>())
+      return this->attention(b, attention, quantizedSpecOf(attention), arguments, kernel);
+    if (failed(arguments.setWeight("table", op.getTable())))
+      return failure();
+    arguments.set("position", b.argument("position"));
+    return heads(b, op, rotationOf(op), arguments, kernel, copy);
+  });
   library.add<lm::HeadRmsNormOp>(
       [*this, copy = library.copy](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
         easyquant::gpu::HeadsSpec spec;
@@ -148,8 +198,6 @@ void GPULauncher::addHeads(KernelLibrary &library) const {
   });
   library.add<equant::AttentionOp>(
       [*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
-        if (op.getKvScheme().getHadamard())
-          return op.emitOpError("has keys in a rotated basis: no kernel of GPUs rotates keys");
         Arguments arguments(b);
         if (failed(arguments.setWeight("table", op.getTable())))
           return failure();

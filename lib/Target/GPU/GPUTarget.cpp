@@ -41,7 +41,10 @@ struct GPUFamily final : Family {
                 .isAskedForWhole = false,
                 .runsHere = false,
                 .file = {.stem = formats::kGpuWeightsStem, .bf16Floats = true, .wholeLines = true},
-                .fusions = {.bf16Results = true, .rotations = true, .splitAttention = true}}) {}
+                .fusions = {.bf16Results = true,
+                            .rotations = true,
+                            .splitAttention = true,
+                            .keyBasis = true}}) {}
 
   LayoutAttr layoutFor(SchemeAttr weight, Readers readers) const override {
     // Codes of 3 bits have but one order.
@@ -72,10 +75,6 @@ struct GPUFamily final : Family {
       return fmt::format("scheme {} has weights of 5 or 6 bits, which no GPU kernel reads; compile "
                          "it with --target cpu, or take --scheme {}",
                          mix->name, mix->gpuScheme);
-    if (options.get(option::kvScheme).value_or("none") != "none" &&
-        options[option::kvKeys] == "hadamard")
-      return "kv-keys hadamard: no kernel of GPUs rotates keys; compile it with --target cpu, or "
-             "take --kv-keys post-rope";
     return checkCache(options[option::kvCache]);
   }
   FailureOr<KernelLibrary> kernels(LaunchModule &program, StringRef target,

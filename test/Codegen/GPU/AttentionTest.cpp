@@ -7,6 +7,7 @@
 
 #include "SimtRunner.h"
 
+#include "easyquant/Numerics/Hadamard.h"
 #include "easyquant/Numerics/Reference.h"
 #include "easyquant/Numerics/Rope.h"
 
@@ -15,6 +16,7 @@
 #include <memory>
 #include <numeric>
 #include <random>
+#include <span>
 
 using namespace easyquant;
 using namespace easyquant::gpu;
@@ -42,6 +44,17 @@ struct Pool {
 };
 
 enum class Pages { InOrder, Shuffled };
+
+/// What takes queries and keys to the basis of codes, if they have one; those of the tests have no
+/// positions.
+std::optional<HeadsSpec> basisOf(const AttentionSpec &spec) {
+  if (!spec.kv || !spec.kv->hadamard)
+    return std::nullopt;
+  return HeadsSpec{.heads = spec.heads,
+                   .keyHeads = spec.kvHeads,
+                   .headDim = spec.headDim,
+                   .hadamard = spec.kv->hadamard};
+}
 
 /// One layer of a session: its cache in device memory, and all keys and values as the host knows
 /// them.
@@ -107,6 +120,8 @@ public:
     }
     std::vector<float> y = run(qkv, rows, before, stride, yStride);
     results.insert(results.end(), y.begin(), y.end());
+    for (int64_t m = 0; basisOf(spec) && m < rows; ++m)
+      rotateActivation(std::span(qkv).subspan(m * stride, width), spec.kv->hadamard);
     compare(qkv, stride, rows, before, y, yStride);
   }
 
@@ -218,6 +233,9 @@ std::vector<float> Session::run(const std::vector<float> &qkv, int64_t rows, int
                                          {"scratch", scratch},
                                          {"y", y},
                                          {"y_stride", yStride}};
+  if (auto basis = basisOf(spec))
+    gpu::run(device, library, library.add(*basis), rows, {{"x", fused}, {"x_stride", stride}},
+             checks);
   for (const Description &launch : kernel.launches) {
     std::map<std::string, Argument> arguments;
     for (const Parameter &parameter : launch.parameters)
@@ -360,8 +378,11 @@ constexpr AttentionKernel::Form kForms[] = {AttentionKernel::Split, AttentionKer
 void checkAll(const std::vector<AttentionSpec> &specs, const std::vector<int64_t> &calls,
               int64_t tokens, ChipId chip = ChipId::SM80) {
   KernelLibrary library(chip);
-  for (const AttentionSpec &spec : specs)
+  for (const AttentionSpec &spec : specs) {
     library.add(spec);
+    if (auto basis = basisOf(spec))
+      library.add(*basis);
+  }
   for (const AttentionSpec &spec : specs)
     for (auto form : kForms) {
       Session session(library, spec, form, tokens);
@@ -481,6 +502,21 @@ TEST(GPUAttention, CodesWithoutTensorCores) {
             codesOf(specOf(8, 4, 8), {4, 16, 16, 0, KeySlices::Token}, true),
             codesOf(specOf(3, 3, 24, 40), {2, 32, 32, 1, KeySlices::Channel})},
            {37, 1, 1, 60, 3, 1}, 112);
+}
+
+TEST(GPUAttention, CodesOfRotatedKeys) {
+  auto specOfCodes = [](int64_t heads, int64_t kvHeads, int64_t headDim, int bits, int64_t group,
+                        int64_t window = 0) {
+    KVScheme scheme = {bits, group, 32, 3, KeySlices::Token, hadamardBlock(headDim)};
+    return codesOf(specOf(heads, kvHeads, headDim, window), scheme);
+  };
+  const std::vector<int64_t> calls = {37, 1, 2, 40, 1, 1};
+  checkAll({specOfCodes(6, 3, 64, 4, 32), specOfCodes(4, 1, 16, 8, 16),
+            specOfCodes(2, 1, 128, 4, 32, 45), specOfCodes(3, 1, 80, 8, 16),
+            specOfCodes(2, 2, 32, 2, 32)},
+           calls, 96, ChipId::SM87);
+  for (ChipId chip : {ChipId::SM80, ChipId::SM90a})
+    checkAll({specOfCodes(2, 1, 64, 4, 32), specOfCodes(4, 2, 32, 8, 32)}, calls, 96, chip);
 }
 
 TEST(GPUAttention, SessionsGoBack) {

@@ -7,10 +7,12 @@
 
 #include "LinearData.h"
 
+#include "easyquant/Numerics/Hadamard.h"
 #include "easyquant/Numerics/Reference.h"
 #include "easyquant/Numerics/Rope.h"
 
 #include <cmath>
+#include <span>
 
 using namespace easyquant;
 using namespace easyquant::gpu;
@@ -384,4 +386,67 @@ TEST(GPUHeads, Append) {
           ASSERT_EQ(kept[place], static_cast<_Float16>(value)) << "token " << token << " " << c;
         }
     }
+}
+
+// To the bit what numerics makes of heads that were rotated by their positions alone.
+TEST(GPUHeads, Basis) {
+  constexpr int64_t kPositions = 60;
+  const int32_t position = 17;
+  // Blocks within lanes, of several registers, of both halves of a head, and smaller than a head.
+  std::vector<HeadsSpec> specs;
+  for (auto [headDim, block] : {std::pair(16, 16),
+                                {32, 32},
+                                {48, 16},
+                                {64, 64},
+                                {80, 16},
+                                {96, 32},
+                                {128, 128},
+                                {128, 32},
+                                {256, 256},
+                                {512, 512}})
+    specs.push_back({5, 2, headDim, false, 0, kPositions, false, block});
+  specs.push_back({9, 3, 64, true, 1e-6, 0, false, 64});
+  auto plain = [](HeadsSpec spec) {
+    spec.hadamard = 0;
+    return spec;
+  };
+  for (ChipId chip : {ChipId::SM80, ChipId::SM90a}) {
+    KernelLibrary library(chip);
+    for (const HeadsSpec &spec : specs)
+      for (const HeadsSpec &each : {spec, plain(spec)})
+        library.add(each);
+    for (const HeadsSpec &spec : specs)
+      for (int64_t rows : {1, 3}) {
+        const int64_t columns = spec.allHeads() * spec.headDim, stride = columns + 16;
+        simt::Device device;
+        std::vector<float> x = normal((rows - 1) * stride + columns, 5);
+        const std::vector<float> weights = normal(2 * spec.headDim, 6);
+        DeviceBuffer<float> weight(device, {weights.begin(), weights.begin() + spec.headDim});
+        DeviceBuffer<float> keyWeight(device, {weights.begin() + spec.headDim, weights.end()});
+        DeviceBuffer<float> table(device, *ropeTable({.headDim = spec.headDim}, kPositions));
+        DeviceBuffer<int32_t> at(device, std::vector<int32_t>{position});
+        auto found = [&](const HeadsSpec &which) {
+          DeviceBuffer<float> heads(device, x);
+          std::map<std::string, Argument> arguments = {{"x", heads}, {"x_stride", stride}};
+          if (which.norm) {
+            arguments.emplace("weight", weight);
+            arguments.emplace("key_weight", keyWeight);
+          } else {
+            arguments.emplace("table", table);
+            arguments.emplace("position", at);
+          }
+          run(device, library, library.add(which), rows, arguments);
+          return heads.read();
+        };
+        const std::vector<float> rotated = found(spec);
+        std::vector<float> expected = found(plain(spec));
+        for (int64_t m = 0; m < rows; ++m)
+          rotateActivation(std::span(expected).subspan(m * stride, columns), spec.hadamard);
+        // Behind a norm, squares are added up in another order: fewer lanes have columns.
+        const double bound = spec.norm ? 1e-5 : 0;
+        for (size_t i = 0; i < expected.size(); ++i)
+          ASSERT_NEAR(rotated[i], expected[i], bound)
+              << library.add(spec).name << " on " << rows << " rows: " << i;
+      }
+  }
 }

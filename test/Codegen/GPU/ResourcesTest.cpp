@@ -125,7 +125,9 @@ std::vector<Description> addLinearsAndRowOps(KernelLibrary &library) {
 }
 
 std::vector<Description> addAttention(KernelLibrary &library) {
-  std::vector<Description> kernels = {library.add(HeadsSpec{32, 8, 128, true, 1e-6, 4096})};
+  std::vector<Description> kernels = {
+      library.add(HeadsSpec{32, 8, 128, true, 1e-6, 4096}),
+      library.add(HeadsSpec{32, 8, 128, false, 0, 4096, false, 128})};
   for (const AttentionSpec &spec : attentions())
     for (const AttentionKernel &kernel : library.add(spec))
       kernels.insert(kernels.end(), kernel.launches.begin(), kernel.launches.end());

@@ -107,3 +107,75 @@ func.func @append(%x: tensor<?x8xf32>, %w: tensor<16x8xf32>, %u: tensor<8x8xf32>
           : tensor<?x8xf32>, tensor<?x4xf32>, !lm.kv_cache<layers = 2, kv_heads = 1, head_dim = 4>
   return %c, %y1 : tensor<?x8xbf16>, tensor<?x8xf32>
 }
+
+// Where keys are kept as codes in a basis of their heads, a GPU takes queries and keys there as it rotates them, side by side or not; a CPU
+// does so in attention. What is not rotated by its position, or read by others, is left to attention's launches.
+// CHECK-LABEL: func.func @basis(
+// CHECK-NOT: equant.fusion
+// CHECK-LABEL: func.func @plain_keys(
+// GPU-LABEL: func.func @basis(
+// GPU:       lm.split
+// GPU-NEXT:  equant.fusion {
+// GPU-NEXT:    lm.rope
+// GPU-NEXT:    lm.rope
+// GPU-NEXT:    equant.attention
+// GPU-NEXT:    arith.truncf
+// GPU-NEXT:    equant.yield
+// GPU:       site = "v"
+// GPU-NEXT:  equant.fusion {
+// GPU-NEXT:    lm.rope
+// GPU-NEXT:    lm.rope
+// GPU-NEXT:    equant.attention
+// GPU-NEXT:    equant.yield
+// GPU-NEXT:    }
+// GPU-NEXT:  lm.rope
+// GPU-NEXT:  lm.rope
+// GPU-NEXT:  equant.attention
+!cache = !lm.kv_cache<layers = 3, kv_heads = 1, head_dim = 16>
+#kv = #equant.kv_scheme<code = i8, group = 16, residual = 16, sinks = 4, keys = token, hadamard = 16>
+ml_program.global private @turns(#ml_program.extern : tensor<16x8x2xf32>) : tensor<16x8x2xf32>
+func.func @basis(%x: tensor<?x8xf32>, %w: tensor<64x8xf32>, %u: tensor<32x8xf32>, %z: tensor<16x8xf32>, %batch: !lm.batch, %cache: !cache)
+    -> (tensor<?x32xbf16>, tensor<?x32xf32>, tensor<?x32xf32>, tensor<?x16xf32>) {
+  %t = ml_program.global_load_const @turns : tensor<16x8x2xf32>
+  %qkv = lm.linear %x, %w {site = "qkv"} : (tensor<?x8xf32>, tensor<64x8xf32>) -> tensor<?x64xf32>
+  %q, %k, %v = lm.split %qkv : tensor<?x64xf32> -> tensor<?x32xf32>, tensor<?x16xf32>, tensor<?x16xf32>
+  %qr = lm.rope %q, %t, %batch {head_dim = 16 : i64} : tensor<?x32xf32>, tensor<16x8x2xf32>
+  %kr = lm.rope %k, %t, %batch {head_dim = 16 : i64} : tensor<?x16xf32>, tensor<16x8x2xf32>
+  %y = equant.attention %qr, %kr, %v, %cache, %batch
+         {layer = 0, num_heads = 2, num_kv_heads = 1, head_dim = 16, scale = 0.25 : f64, kv_scheme = #kv}
+         : tensor<?x32xf32>, tensor<?x16xf32>, !cache
+  %c = arith.truncf %y : tensor<?x32xf32> to tensor<?x32xbf16>
+  %q1 = lm.linear %x, %u {site = "q"} : (tensor<?x8xf32>, tensor<32x8xf32>) -> tensor<?x32xf32>
+  %k1 = lm.linear %x, %z {site = "k"} : (tensor<?x8xf32>, tensor<16x8xf32>) -> tensor<?x16xf32>
+  %v1 = lm.linear %x, %z {site = "v"} : (tensor<?x8xf32>, tensor<16x8xf32>) -> tensor<?x16xf32>
+  %q1r = lm.rope %q1, %t, %batch {head_dim = 16 : i64} : tensor<?x32xf32>, tensor<16x8x2xf32>
+  %k1r = lm.rope %k1, %t, %batch {head_dim = 16 : i64} : tensor<?x16xf32>, tensor<16x8x2xf32>
+  %y1 = equant.attention %q1r, %k1r, %v1, %cache, %batch
+          {layer = 1, num_heads = 2, num_kv_heads = 1, head_dim = 16, scale = 0.25 : f64, kv_scheme = #kv}
+          : tensor<?x32xf32>, tensor<?x16xf32>, !cache
+  %q2r = lm.rope %y1, %t, %batch {head_dim = 16 : i64} : tensor<?x32xf32>, tensor<16x8x2xf32>
+  %k2r = lm.rope %v1, %t, %batch {head_dim = 16 : i64} : tensor<?x16xf32>, tensor<16x8x2xf32>
+  %y2 = equant.attention %q2r, %k2r, %v1, %cache, %batch
+          {layer = 2, num_heads = 2, num_kv_heads = 1, head_dim = 16, scale = 0.25 : f64, kv_scheme = #kv}
+          : tensor<?x32xf32>, tensor<?x16xf32>, !cache
+  return %c, %y1, %y2, %k2r : tensor<?x32xbf16>, tensor<?x32xf32>, tensor<?x32xf32>, tensor<?x16xf32>
+}
+
+// GPU-LABEL: func.func @plain_keys(
+// GPU:       %{{.*}}:2 = equant.fusion {
+// GPU-NEXT:    lm.rope
+// GPU-NEXT:    lm.rope
+// GPU-NEXT:    equant.yield
+// GPU:       equant.attention
+func.func @plain_keys(%x: tensor<?x8xf32>, %w: tensor<64x8xf32>, %batch: !lm.batch, %cache: !cache) -> tensor<?x32xf32> {
+  %t = ml_program.global_load_const @turns : tensor<16x8x2xf32>
+  %qkv = lm.linear %x, %w {site = "qkv"} : (tensor<?x8xf32>, tensor<64x8xf32>) -> tensor<?x64xf32>
+  %q, %k, %v = lm.split %qkv : tensor<?x64xf32> -> tensor<?x32xf32>, tensor<?x16xf32>, tensor<?x16xf32>
+  %qr = lm.rope %q, %t, %batch {head_dim = 16 : i64} : tensor<?x32xf32>, tensor<16x8x2xf32>
+  %kr = lm.rope %k, %t, %batch {head_dim = 16 : i64} : tensor<?x16xf32>, tensor<16x8x2xf32>
+  %y = equant.attention %qr, %kr, %v, %cache, %batch
+         {layer = 0, num_heads = 2, num_kv_heads = 1, head_dim = 16, scale = 0.25 : f64,
+          kv_scheme = #equant.kv_scheme<code = i8, group = 16, residual = 16, sinks = 4, keys = token>}
+         : tensor<?x32xf32>, tensor<?x16xf32>, !cache
+  return %y : tensor<?x32xf32>
+}

@@ -56,8 +56,10 @@ namespace easyquant::gpu {
 /// is divided by its root mean square and multiplied with a weight (`norm`: headDim floats). Then
 /// it is rotated by the angles of its token's position (`positions` > 0: table is positions x D/2 x
 /// 2 floats (cos, sin); dimension i pairs with i + D/2). Keys that lie behind the queries in the
-/// row can go along: `keyHeads` more heads, with a weight of their own. With `append` these go to a
-/// float cache instead (AttentionSpec), and so do as many heads of values behind them. Parameters:
+/// row can go along: `keyHeads` more heads, with a weight of their own. With `hadamard` it is then
+/// rotated in blocks of so many columns, to the bit of numerics::rotateActivation. With `append`
+/// the keys go to a float cache instead (AttentionSpec), and so do as many heads of values behind
+/// them. Parameters:
 ///   x, x_stride, [weight, [key_weight]], [table], [position], [cache, pages], rows
 struct HeadsSpec {
   int64_t heads = 0, keyHeads = 0, headDim = 0;
@@ -65,6 +67,7 @@ struct HeadsSpec {
   double epsilon = 0.0;
   int64_t positions = 0; ///< of the rotation table; 0: no rotation
   bool append = false;
+  int64_t hadamard = 0; ///< columns of a block of Numerics/Hadamard.h; 0: no basis of heads
 
   int64_t allHeads() const { return heads + (append ? 2 : 1) * keyHeads; }
 };
@@ -80,7 +83,8 @@ struct AttentionSpec {
   double scale = 0.0; ///< usually 1 / sqrt(headDim)
   int64_t window = 0; ///< 0: none
   Float output = Float::F32;
-  /// Codes, if there. numerics::checkKVScheme says what is legal.
+  /// Codes, if there. numerics::checkKVScheme says what is legal. Queries and keys come in the
+  /// basis of its keys (HeadsSpec::hadamard), and nothing more is done about it.
   std::optional<numerics::KVScheme> kv = std::nullopt;
   /// For a cache of codes; > 0: keys come and are kept before their rotation, and are rotated as
   /// they are read, by a table of so many positions. Queries come rotated.

@@ -170,24 +170,6 @@ struct FuseResidual : OpRewritePattern<lm::AddOp> {
   }
 };
 
-/// The part of a split that `value` is, through ops that update it in place.
-OpResult partOf(Value value) {
-  while (Operation *op = value.getDefiningOp()) {
-    if (isa<lm::SplitOp>(op))
-      return cast<OpResult>(value);
-    if (!op->hasTrait<OpTrait::InPlace>() || !lm::mayOverwrite(op, op->getOperand(0)))
-      break;
-    value = op->getOperand(0);
-  }
-  return nullptr;
-}
-
-/// Do parts of one split lie one behind the other?
-bool areNeighbours(OpResult part, OpResult behind) {
-  return part && behind && part.getOwner() == behind.getOwner() &&
-         part.getResultNumber() + 1 == behind.getResultNumber();
-}
-
 /// Are queries and keys rotated by the same angles, where they lie?
 bool areRotatedAlike(lm::RopeOp queries, lm::RopeOp keys) {
   auto tableOf = [](lm::RopeOp op) {
@@ -199,23 +181,41 @@ bool areRotatedAlike(lm::RopeOp queries, lm::RopeOp keys) {
          lm::mayOverwrite(queries, queries.getInput()) && lm::mayOverwrite(keys, keys.getInput());
 }
 
-/// Attention over a float cache rotates its queries, and its keys as it appends them.
-struct FuseAppend : OpRewritePattern<lm::AttentionOp> {
-  FuseAppend(MLIRContext *context, const targets::Fusions &fusions)
-      : OpRewritePattern(context), fusions(fusions) {}
+/// Why these queries and keys do not go with attention over a float cache, which appends the keys;
+/// null if they do.
+const char *whyNotAppended(lm::AttentionOp op, lm::RopeOp queries, lm::RopeOp keys,
+                           const targets::Fusions &fusions) {
+  if (fusions.splitAttention && (!lm::areSideBySide(queries.getInput(), keys.getInput()) ||
+                                 !lm::areSideBySide(keys.getInput(), op.getValue())))
+    return "queries, keys and values are not side by side";
+  return nullptr;
+}
 
-  LogicalResult matchAndRewrite(lm::AttentionOp op, PatternRewriter &rewriter) const override {
-    auto queries = op.getQuery().getDefiningOp<lm::RopeOp>();
-    auto keys = op.getKey().getDefiningOp<lm::RopeOp>();
+/// The same for a cache of codes, in whose basis they have to be.
+const char *whyNotAppended(AttentionOp op, lm::RopeOp /*queries*/, lm::RopeOp /*keys*/,
+                           const targets::Fusions &fusions) {
+  if (!fusions.keyBasis || !op.getKvScheme().getHadamard())
+    return "its own kernels do with keys what is to be done";
+  return nullptr;
+}
+
+/// Attention and the rotations of its queries and keys, which go to the cache, or to the basis of
+/// its codes, as they are rotated.
+template <typename AttentionLike> struct FuseAttention : OpRewritePattern<AttentionLike> {
+  FuseAttention(MLIRContext *context, const targets::Fusions &fusions)
+      : OpRewritePattern<AttentionLike>(context), fusions(fusions) {}
+
+  LogicalResult matchAndRewrite(AttentionLike op, PatternRewriter &rewriter) const override {
+    auto queries = op.getQuery().template getDefiningOp<lm::RopeOp>();
+    auto keys = op.getKey().template getDefiningOp<lm::RopeOp>();
     if (isFused(op) || op->use_empty() || !queries || !keys || !queries->hasOneUse() ||
         !keys->hasOneUse())
       return rewriter.notifyMatchFailure(op, "not the only reader of rotated queries and keys");
-    if (!areRotatedAlike(queries, keys) || queries.getBatch() != op.getBatch())
+    if (!areRotatedAlike(queries, keys) || queries.getBatch() != op.getBatch() ||
+        queries.getHeadDim() != op.getHeadDim())
       return rewriter.notifyMatchFailure(op, "queries and keys are rotated otherwise");
-    OpResult part = partOf(keys.getInput());
-    if (fusions.splitAttention && (!areNeighbours(partOf(queries.getInput()), part) ||
-                                   !areNeighbours(part, partOf(op.getValue()))))
-      return rewriter.notifyMatchFailure(op, "queries, keys and values are not side by side");
+    if (const char *why = whyNotAppended(op, queries, keys, fusions))
+      return rewriter.notifyMatchFailure(op, why);
     keys.getTableMutable().assign(queries.getTable());
     SmallVector<Operation *> ops = {queries, keys, op};
     auto cast = dyn_cast<arith::TruncFOp>(*op->getUsers().begin());
@@ -234,9 +234,10 @@ struct FuseRotations : OpRewritePattern<lm::RopeOp> {
   using OpRewritePattern::OpRewritePattern;
 
   LogicalResult matchAndRewrite(lm::RopeOp queries, PatternRewriter &rewriter) const override {
-    OpResult part = isFused(queries) ? OpResult() : partOf(queries.getInput());
+    if (isFused(queries))
+      return failure();
     for (auto keys : queries->getBlock()->getOps<lm::RopeOp>()) {
-      if (!areNeighbours(part, partOf(keys.getInput())))
+      if (!lm::areSideBySide(queries.getInput(), keys.getInput()))
         continue;
       if (!areRotatedAlike(queries, keys) ||
           !keys.getInput().getDefiningOp()->isBeforeInBlock(queries))
@@ -273,7 +274,7 @@ struct FuseKernels : easyquant::equant::impl::FuseKernelsBase<FuseKernels> {
     const targets::Fusions &fusions = (*family)->fusions;
     // First, for it takes in what others would.
     RewritePatternSet first(&getContext()), patterns(&getContext());
-    first.add<FuseAppend>(&getContext(), fusions);
+    first.add<FuseAttention<lm::AttentionOp>, FuseAttention<AttentionOp>>(&getContext(), fusions);
     first.add<FuseOnline>(&getContext());
     addRowOps<QuantizeRowsOp>(patterns);
     patterns.add<FuseResidual>(&getContext());

@@ -25,6 +25,24 @@ static bool isReadBehind(Operation *op, Value value, Operation *except) {
   });
 }
 
+/// The part of a split that `value` is, through ops that update it in place.
+static OpResult partOf(Value value) {
+  while (Operation *op = value.getDefiningOp()) {
+    if (isa<lm::SplitOp>(op))
+      return cast<OpResult>(value);
+    if (!op->hasTrait<OpTrait::InPlace>() || !lm::mayOverwrite(op, op->getOperand(0)))
+      break;
+    value = op->getOperand(0);
+  }
+  return nullptr;
+}
+
+bool lm::areSideBySide(Value value, Value behind) {
+  OpResult part = partOf(value), other = partOf(behind);
+  return part && other && part.getOwner() == other.getOwner() &&
+         part.getResultNumber() + 1 == other.getResultNumber();
+}
+
 bool lm::mayOverwrite(Operation *op, Value value) {
   Operation *view = nullptr;
   while (true) {

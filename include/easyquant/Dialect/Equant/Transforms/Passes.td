@@ -318,6 +318,8 @@ def FuseKernels : Pass<"equant-fuse-kernels", "::mlir::ModuleOp"> {
     * `x + linear(…)`, which adds into the memory of `x`, where nothing reads `x` any more.
     * Attention over a float cache with the rotations of its queries and keys, where nothing else reads these: keys are rotated as
       they are appended. On a GPU queries, keys and values are parts of one matrix side by side.
+    * On a GPU, attention over codes of keys in a rotated basis with the rotations of its queries and keys, which go to the basis as
+      they are rotated by their positions.
     * On a GPU, other rotations of queries and keys that are parts of one matrix side by side.
 
     Before:
@@ -416,7 +418,8 @@ def SimQuantKV : Pass<"equant-simquant-kv", "::mlir::ModuleOp"> {
     `scheme=none` leaves the cache float. `keys=pre-rope` takes keys before their rotation, where a channel keeps its range from
     token to token (KVQuant, Hooper et al., 2024); the model must rotate them by `lm.rope`. Reading them costs a rotation each.
     `keys=hadamard` has one slice a token for keys that are rotated behind `lm.rope`, in the largest blocks that divide a head's
-    columns (`hadamard` of `#equant.kv_scheme`); the kernels rotate keys as they append them and queries as they read them.
+    columns (`hadamard` of `#equant.kv_scheme`). Kernels of CPUs rotate keys as they append them and queries as they read them, those
+    of GPUs both where `lm.rope` is computed, or in launches of their own where there is none.
 
     Before, with `keys=pre-rope`:
 

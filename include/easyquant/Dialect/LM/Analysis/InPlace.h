@@ -17,6 +17,10 @@ namespace easyquant::lm {
 /// its block reads `value` or what it shares memory with through views.
 bool mayOverwrite(mlir::Operation *op, mlir::Value value);
 
+/// Are the two parts of one split, or updates of such parts in place, of which `behind` is the one
+/// behind `value`?
+bool areSideBySide(mlir::Value value, mlir::Value behind);
+
 } // namespace easyquant::lm
 
 #endif // EASYQUANT_DIALECT_LM_ANALYSIS_INPLACE_H
