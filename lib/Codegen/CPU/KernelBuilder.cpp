@@ -201,6 +201,16 @@ Value KernelBuilder::dotU8S8(Value acc, Value u8, Value s8) {
   return join(halves[0], halves[1]);
 }
 
+Value KernelBuilder::dotPairs(Value a, Value c) {
+  const int64_t lanes = cast<VectorType>(a.getType()).getNumElements();
+  const bool wide = lanes == 16;
+  if (wide && target.emulateDot)
+    return join(dotPairs(slice(a, 0, 8), slice(c, 0, 8)), dotPairs(slice(a, 8, 8), slice(c, 8, 8)));
+  VectorType words = vec(2 * lanes, i16());
+  return intrinsic(wide ? "llvm.x86.avx512.pmaddw.d.512" : "llvm.x86.avx2.pmadd.wd", a.getType(),
+                   {bitcast(a, words), bitcast(c, words)});
+}
+
 Value KernelBuilder::lookup(Value table, Value index) {
   const int64_t lanes = cast<VectorType>(index.getType()).getNumElements();
   const int64_t size = cast<VectorType>(table.getType()).getNumElements();

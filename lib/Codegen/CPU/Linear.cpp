@@ -58,9 +58,9 @@ static constexpr TileShape tileShapes[] = {
 /// With groups, the sums of the groups share the 32 registers with the accumulators.
 static constexpr int64_t kGroupedVnniRows = 6;
 
-/// Unpacked weights and the rows of a tile should stay in the second-level cache, and the weights
-/// that one tile of a slab reads in the first-level cache.
-static constexpr int64_t kChunkBytes = 192 * 1024;
+/// The weights that tiles read and the rows of a tile should stay in the second-level cache, and
+/// the weights that one tile of a slab reads in the first-level cache.
+static constexpr int64_t kChunkBytes = 256 * 1024;
 static constexpr int64_t kSlabTileBytes = 20 * 1024;
 static constexpr int64_t kMaxChunkPanels = 8;
 
@@ -97,7 +97,7 @@ LinearTiling::LinearTiling(const LinearSpec &spec, const Target &target) {
   case Dot::Saturated: {
     panelBytes = padded * kPanelRows;
     int64_t groupSteps = (spec.dotGroup() ? spec.dotGroup() : padded) / 4;
-    int64_t chunks = llvm::divideCeil(groupSteps, saturationSteps(bitsOf(spec.weights)));
+    int64_t chunks = llvm::divideCeil(groupSteps, correctedSteps(bitsOf(spec.weights)));
     activationBytes =
         llvm::alignTo(tileRows * groupCount(spec.k, spec.dotGroup()) * chunks * 4, 64);
     break;
@@ -106,9 +106,10 @@ LinearTiling::LinearTiling(const LinearSpec &spec, const Target &target) {
     panelBytes = 0;
     break;
   }
-  // Values prepared from the codes of a tile's rows serve all panels of a chunk.
-  if (activationBytes) {
-    chunkPanels = std::clamp<int64_t>(kChunkBytes / panelBytes, 1, kMaxChunkPanels);
+  // The codes of a tile's rows, and what is prepared from them, serve all panels of a chunk.
+  if (dot != Dot::Float) {
+    const int64_t read = panelBytes ? panelBytes : padded * kPanelRows * bitsOf(spec.weights) / 8;
+    chunkPanels = std::clamp<int64_t>(kChunkBytes / read, 1, kMaxChunkPanels);
     chunkPanels = std::min(chunkPanels, panelCount(spec.n));
   }
   sumsBytes = spec.inputGroup && spec.inputZeroPoints
@@ -128,7 +129,7 @@ int64_t LinearKernel::groupSteps() const {
   return (spec.dotGroup() ? spec.dotGroup() : paddedColumns(spec.k)) / 4;
 }
 int64_t LinearKernel::groupChunks() const {
-  return llvm::divideCeil(groupSteps(), saturationSteps());
+  return llvm::divideCeil(groupSteps(), correctedSteps());
 }
 int64_t LinearKernel::fullGroups() const { return paddedColumns(spec.k) / 4 / groupSteps(); }
 int64_t LinearKernel::lastSteps() const { return paddedColumns(spec.k) / 4 % groupSteps(); }

@@ -31,6 +31,9 @@ enum class Dot {
 /// A step is 4 columns of x. |u8 * s8 + u8 * s8| <= 2 * 15 * 128 = 3840 a step of codes of four
 /// bits, 7936 of five, 16128 of six; so many steps stay below 2^15.
 constexpr int64_t saturationSteps(int64_t bits) { return bits <= 4 ? 8 : bits == 5 ? 4 : 2; }
+/// So many steps of codes less their offset keep sums of their products with 16-bit lanes, each of
+/// which has two columns of a step, within -2^15 < sum <= 2^15.
+constexpr int64_t correctedSteps(int64_t bits) { return int64_t(1) << (8 - bits); }
 
 /// Blocking of one spec on one target.
 struct LinearTiling {
@@ -41,7 +44,7 @@ struct LinearTiling {
   int64_t tileColumns; ///< output columns in a register tile; divides kPanelRows
   int64_t gemvRows;    ///< up to this many rows of x panels are streamed instead of unpacked
   int64_t slabColumns; ///< columns of x (K) that are unpacked at a time; Kp but for Float
-  int64_t chunkPanels; ///< panels that are unpacked at a time
+  int64_t chunkPanels; ///< panels that meet the rows of a tile before the next rows come
 
   int64_t panelBytes;      ///< of one unpacked panel (0: tiles read the packed panel)
   int64_t activationBytes; ///< of what is prepared from the codes of a tile's rows
@@ -79,9 +82,9 @@ struct LinearKernel {
   mlir::Value unpacked = {};
   /// Widened codes of a tile's rows: tileRows x Kp/4 x i64, four i16 each.
   mlir::Value widened = {};
-  /// Saturated: what a 16-bit accumulator starts from so that it ends as the sum of code * x, not
-  /// of (code + offset) * x: tileRows x chunks x i32, two i16 each, a chunk being the
-  /// saturationSteps (or fewer, at the end of a group) that share an accumulator.
+  /// Saturated: what a 16-bit accumulator starts from so that it ends as the sum of code * x less
+  /// 1, not of (code + offset) * x: tileRows x chunks x i32, two i16 each, a chunk being the
+  /// correctedSteps (or fewer, at the end of a group) that share an accumulator.
   mlir::Value corrections = {};
 
   /// Eight columns of packed codes, `lanes` rows a vector; they begin at byte `offset` of `panel`.
@@ -101,6 +104,7 @@ struct LinearKernel {
     mlir::Value bytes = block.bytes(half, v);
     return isTable() ? bytes : b.xori(bytes, 0x80);
   }
+  int64_t correctedSteps() const { return cpu::correctedSteps(bitsOf(spec.weights)); }
   int64_t saturationSteps() const { return cpu::saturationSteps(bitsOf(spec.weights)); }
   /// Four-column steps of a full group, of the input if that has groups, and of the last one if it
   /// is short (else 0).
@@ -111,15 +115,18 @@ struct LinearKernel {
   int64_t groupChunks() const;
 };
 
-/// sums over groups: `body(group, firstStep, steps)` yields one group's exact i32 accumulators, a
-/// vector per (row, vector of columns) in row-major order; the result is in f32
+/// sums over groups: `body(firstStep, steps, starts)` yields one group's i32 accumulators, a vector
+/// per (row, vector of columns) in row-major order, which start from `starts`, or from 0 if there
+/// are none, so that they end as what is in brackets here; the result is in f32
 /// sum_g sw[n, g] * (acc - (offset + zw[n, g]) * sums[m, g] - zx[m] * wsums[n, g]), or of a spec of
 /// sums in i32 what is in brackets. Groups of the input have their scales on what is in brackets.
 /// `firstColumn` counts inside the panel.
 llvm::SmallVector<mlir::Value> emitGroupSums(
     LinearKernel &k, int64_t rows, mlir::Value firstRow, mlir::Value panel, Index firstColumn,
     int64_t vectors, int64_t correctedOffset,
-    llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value firstStep, int64_t steps)> body);
+    llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value firstStep, int64_t steps,
+                                                      llvm::ArrayRef<mlir::Value> starts)>
+        body);
 
 /// Writes a tile of y: values are rows x vectors of f32, row-major. Applies the outer scales of the
 /// weights and the row scale of quantized input, then the bias, then what accumulates. Where the

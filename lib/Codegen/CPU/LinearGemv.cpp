@@ -40,37 +40,39 @@ struct Gemv {
 
   /// int8 above -128 on AVX2, tables among that. vpmaddubsw takes |x| as its unsigned and w *
   /// sign(x) as its signed operand: no pair exceeds 2 * 128 * 127 < 2^15.
-  Values signedBytes(Value firstStep, int64_t steps) {
+  Values signedBytes(Value firstStep, int64_t steps, ArrayRef<Value> starts) {
     constexpr int64_t vectors = 4;
     VectorType bytes = b.vec(32, b.i8()), type = b.vec(8, b.i32());
     Values zeros(vectors, b.zero(type));
     Value ones = b.constant(b.vec(16, b.i16()), int64_t(1));
-    return b.forLoop(0, steps, 2, zeros, [&](Value i, ValueRange carried) {
-      Values acc(carried);
-      Value first = b.add(firstStep, i);
-      Value offset = b.mul(b.div(first, 2), PackedBlock::bytesOf(k.spec.weights));
-      PackedBlock block = blockAt(offset);
-      if (k.isTable())
-        prefetch(offset);
-      for (int64_t u = 0; u < 2; ++u) {
-        block.load(u);
-        Value x = broadcastCodes(k, row, b.mul(b.add(first, u), 4), 32);
-        Value negative = b.subi(b.zero(bytes), x);
-        Value magnitude = b.createOrFold<arith::MaxSIOp>(x, negative);
-        for (int64_t v = 0; v < vectors; ++v) {
-          Value w = b.intrinsic("llvm.x86.avx2.psign.b", bytes, {k.signedBytes(block, u, v), x});
-          Value pairs =
-              b.intrinsic("llvm.x86.avx2.pmadd.ub.sw", b.vec(16, b.i16()), {magnitude, w});
-          acc[v] = b.addi(acc[v], b.intrinsic("llvm.x86.avx2.pmadd.wd", type, {pairs, ones}));
-        }
-      }
-      return acc;
-    });
+    return b.forLoop(
+        0, steps, 2, starts.empty() ? zeros : Values(starts), [&](Value i, ValueRange carried) {
+          Values acc(carried);
+          Value first = b.add(firstStep, i);
+          Value offset = b.mul(b.div(first, 2), PackedBlock::bytesOf(k.spec.weights));
+          PackedBlock block = blockAt(offset);
+          if (k.isTable())
+            prefetch(offset);
+          for (int64_t u = 0; u < 2; ++u) {
+            block.load(u);
+            Value x = broadcastCodes(k, row, b.mul(b.add(first, u), 4), 32);
+            Value negative = b.subi(b.zero(bytes), x);
+            Value magnitude = b.createOrFold<arith::MaxSIOp>(x, negative);
+            for (int64_t v = 0; v < vectors; ++v) {
+              Value w =
+                  b.intrinsic("llvm.x86.avx2.psign.b", bytes, {k.signedBytes(block, u, v), x});
+              Value pairs =
+                  b.intrinsic("llvm.x86.avx2.pmadd.ub.sw", b.vec(16, b.i16()), {magnitude, w});
+              acc[v] = b.addi(acc[v], b.intrinsic("llvm.x86.avx2.pmadd.wd", type, {pairs, ones}));
+            }
+          }
+          return acc;
+        });
   }
 
   /// int8 of the full range on AVX2, for which -w may not be a code: as u8 and x as i16 to
   /// vpmaddwd.
-  Values wideBytes(Value firstStep, int64_t steps) {
+  Values wideBytes(Value firstStep, int64_t steps, ArrayRef<Value> starts) {
     constexpr int64_t halves = 8; // 4 columns of the panel each
     VectorType type = b.vec(8, b.i32());
     Values zeros(halves, b.zero(type));
@@ -91,6 +93,8 @@ struct Gemv {
     Values result;
     for (int64_t h = 0; h < halves; h += 2)
       result.push_back(addPairs(b, sums[h], sums[h + 1]));
+    for (auto [sum, start] : llvm::zip(result, starts))
+      sum = b.addi(sum, start);
     return result;
   }
 
@@ -124,18 +128,19 @@ struct Gemv {
     return result;
   }
 
-  Values narrow(Value firstStep, int64_t steps) {
+  Values narrow(Value firstStep, int64_t steps, ArrayRef<Value> starts) {
     const int64_t chunkBlocks = k.saturationSteps() / 2;
     int64_t blocks = steps / 2, whole = blocks / chunkBlocks, rest = blocks % chunkBlocks;
     Value firstBlock = b.div(firstStep, 2);
-    Values sums;
+    Values sums(starts);
     if (whole == 1)
-      sums = narrowChunk(firstBlock, chunkBlocks, {});
+      sums = narrowChunk(firstBlock, chunkBlocks, sums);
     else if (whole)
-      sums = b.forLoop(
-          0, whole, 1, Values(4, b.zero(b.vec(8, b.i32()))), [&](Value chunk, ValueRange carried) {
-            return narrowChunk(b.add(firstBlock, b.mul(chunk, chunkBlocks)), chunkBlocks, carried);
-          });
+      sums = b.forLoop(0, whole, 1, sums.empty() ? Values(4, b.zero(b.vec(8, b.i32()))) : sums,
+                       [&](Value chunk, ValueRange carried) {
+                         return narrowChunk(b.add(firstBlock, b.mul(chunk, chunkBlocks)),
+                                            chunkBlocks, carried);
+                       });
     if (rest)
       sums = narrowChunk(b.add(firstBlock, whole * chunkBlocks), rest, sums);
     return sums;
@@ -143,10 +148,11 @@ struct Gemv {
 
   /// All formats with vpdpbusd, 8 columns of x a time. Two accumulators a vector of columns hide
   /// its latency.
-  Values vnni(Value firstStep, int64_t steps) {
+  Values vnni(Value firstStep, int64_t steps, ArrayRef<Value> starts) {
     constexpr int64_t vectors = 2;
-    Values zeros(2 * vectors, b.zero(b.vec(16, b.i32())));
-    Values sums = b.forLoop(0, steps / 2, 1, zeros, [&](Value i, ValueRange carried) {
+    Values first(2 * vectors, b.zero(b.vec(16, b.i32())));
+    llvm::copy(starts, first.begin());
+    Values sums = b.forLoop(0, steps / 2, 1, first, [&](Value i, ValueRange carried) {
       Value index = b.add(b.div(firstStep, 2), i), column = b.mul(index, 8);
       PackedBlock block = blockAt(b.mul(index, PackedBlock::bytesOf(k.spec.weights)));
       Values weights;
@@ -170,13 +176,13 @@ struct Gemv {
     bool narrowRange = !k.spec.zeroPoints && !k.spec.fullRange;
     int64_t offset = k.tiling.dot == Dot::Widened && narrowRange ? 0 : k.offset();
     Values sums = emitGroupSums(k, 1, row, panel, 0, kPanelRows / b.target.lanes(), offset,
-                                [&](Value firstStep, int64_t steps) -> Values {
+                                [&](Value firstStep, int64_t steps, ArrayRef<Value> starts) {
                                   if (k.tiling.dot == Dot::Widened)
-                                    return narrowRange ? signedBytes(firstStep, steps)
-                                                       : wideBytes(firstStep, steps);
+                                    return narrowRange ? signedBytes(firstStep, steps, starts)
+                                                       : wideBytes(firstStep, steps, starts);
                                   if (k.tiling.dot == Dot::Saturated)
-                                    return narrow(firstStep, steps);
-                                  return vnni(firstStep, steps);
+                                    return narrow(firstStep, steps, starts);
+                                  return vnni(firstStep, steps, starts);
                                 });
     emitStore(k, 1, row, b.mul(panel, kPanelRows), sums);
   }

@@ -38,65 +38,64 @@ struct GroupSums {
   Value firstRow, panel;
   Index firstColumn;
   int64_t vectors, correctedOffset;
-  llvm::function_ref<Values(Value firstStep, int64_t steps)> body;
+  llvm::function_ref<Values(Value firstStep, int64_t steps, ArrayRef<Value> starts)> body;
   KernelBuilder &b = k.b;
+  const int64_t lanes = b.target.lanes();
+  const VectorType type = b.vec(lanes, b.i32());
 
-  /// What a group of the weight has for each vector of columns.
-  struct Params {
-    Values scales, excess;
-  };
-  Params paramsOf(Value g, int64_t lanes) {
-    Params params;
-    VectorType type = b.vec(lanes, b.i32());
-    for (int64_t v = 0; v < vectors; ++v) {
-      Value column = b.add(firstColumn, v * lanes);
-      if (k.wScales)
-        params.scales.push_back(loadScales(k, panel, g, column, lanes));
-      // The difference between the multiplied codes and those that the scale belongs to.
-      if (k.wZeros)
-        params.excess.push_back(
-            b.addi(loadZeroPoints(k, panel, g, column, lanes), b.constant(type, correctedOffset)));
+  Value columnOf(int64_t v) { return b.add(firstColumn, v * lanes); }
+  Values scalesOf(Value g) {
+    Values scales;
+    for (int64_t v = 0; k.wScales && v < vectors; ++v)
+      scales.push_back(loadScales(k, panel, g, columnOf(v), lanes));
+    return scales;
+  }
+  /// The sums of codes fit i16: those of at most 256 of -128 .. 127.
+  bool sumsAreWords() { return k.groupSteps() <= 64; }
+  /// What a group of the weight takes the sums of codes times: the codes that the scale belongs to
+  /// less the multiplied ones. As pairs of i16 (difference, 0) if sums are words.
+  Values differencesOf(Value g) {
+    Values differences;
+    if (!k.wZeros && correctedOffset)
+      differences.assign(
+          vectors, b.constant(type, sumsAreWords() ? -correctedOffset & 0xffff : -correctedOffset));
+    for (int64_t v = 0; k.wZeros && v < vectors; ++v) {
+      Value excess = b.addi(loadZeroPoints(k, panel, g, columnOf(v), lanes),
+                            b.constant(type, correctedOffset));
+      if (sumsAreWords())
+        excess = b.bitcast(b.andi(excess, 0xffff), b.vec(2 * lanes, b.i16()));
+      differences.push_back(b.bitcast(b.subi(b.zero(excess.getType()), excess), type));
     }
-    return params;
+    return differences;
   }
-  /// The sums of the weight's codes over group g of the accumulators.
-  Value wSumsOf(Value g, int64_t v, int64_t lanes) {
-    return b.loadVector(lanes, k.wSums, {k.wSumsAt, g, b.add(firstColumn, v * lanes)});
-  }
-
-  /// use(r, v, corrected) for each accumulator of group g.
-  void correct(Values accumulators, Value g, const Params &params,
-               llvm::function_ref<void(int64_t r, int64_t v, Value exact)> use) {
-    auto type = cast<VectorType>(accumulators[0].getType());
-    const int64_t lanes = type.getNumElements();
-    Values wSums;
+  /// What the accumulators of group g start from so that they end exact: differences * sums - zero
+  /// points * sums of the weight's codes. Nothing if that is 0.
+  Values startsOf(Value g, ArrayRef<Value> differences) {
+    Values starts, wSums;
     for (int64_t v = 0; k.xZeros && v < vectors; ++v)
-      wSums.push_back(wSumsOf(g, v, lanes));
+      wSums.push_back(b.loadVector(lanes, k.wSums, {k.wSumsAt, g, columnOf(v)}));
+    if (differences.empty() && wSums.empty())
+      return starts;
     for (int64_t r = 0; r < rows; ++r) {
-      Value row = b.add(firstRow, r), sum, correction, zero;
-      if (k.wZeros || correctedOffset)
+      Value row = b.add(firstRow, r), sum, zero, start;
+      if (!differences.empty())
         sum = b.broadcast(b.load(k.xSums, {row, g}), lanes);
-      if (correctedOffset && !k.wZeros)
-        correction = b.muli(sum, b.constant(type, correctedOffset));
       if (k.xZeros)
         zero = b.broadcast(k.spec.inputGroup ? b.load(k.xZeros, {row, g}) : b.load(k.xZeros, {row}),
                            lanes);
       for (int64_t v = 0; v < vectors; ++v) {
-        Value acc = accumulators[r * vectors + v];
-        if (k.wZeros)
-          correction = b.muli(sum, params.excess[v]);
-        if (correction)
-          acc = b.subi(acc, correction);
-        if (zero)
-          acc = b.subi(acc, b.muli(zero, wSums[v]));
-        use(r, v, acc);
+        // The upper half of a sum, its sign, meets 0.
+        if (sum && (v == 0 || k.wZeros))
+          start = sumsAreWords() ? b.dotPairs(differences[v], sum) : b.muli(differences[v], sum);
+        Value correction = zero ? b.muli(zero, wSums[v]) : Value();
+        starts.push_back(!zero   ? start
+                         : start ? b.subi(start, correction)
+                                 : b.subi(b.zero(type), correction));
       }
     }
+    return starts;
   }
 
-  int64_t lanesOf(const Values &accumulators) {
-    return cast<VectorType>(accumulators[0].getType()).getNumElements();
-  }
   /// scale * value, or added to `sum`.
   Value scaled(Value scale, Value value, Value sum) {
     return sum ? b.fma(scale, value, sum) : b.mulf(scale, value);
@@ -105,29 +104,27 @@ struct GroupSums {
 
   /// One group of a weight whose input has no groups.
   Values group(Value g, int64_t steps, ValueRange sums) {
-    Values accumulators = body(b.mul(g, k.groupSteps()), steps), result;
-    Params params = paramsOf(g, lanesOf(accumulators));
-    correct(accumulators, g, params, [&](int64_t r, int64_t v, Value exact) {
-      if (k.spec.sums)
-        return result.push_back(exact);
-      result.push_back(scaled(params.scales[v], b.toFloat(exact), at(sums, r * vectors + v)));
-    });
+    Values exact = body(b.mul(g, k.groupSteps()), steps, startsOf(g, differencesOf(g))), result;
+    if (k.spec.sums)
+      return exact;
+    Values scales = scalesOf(g);
+    for (int64_t i = 0; i < rows * vectors; ++i)
+      result.push_back(scaled(scales[i % vectors], b.toFloat(exact[i]), at(sums, i)));
     return result;
   }
 
   /// Groups of the input that lie in `columns` columns of group g of the weight, of which `first`
   /// is the first.
   Values groupOfGroups(Value g, Value first, int64_t columns, ValueRange sums) {
-    const int64_t lanes = b.target.lanes(), size = k.spec.inputGroup;
-    Params params = paramsOf(g, lanes);
+    const int64_t size = k.spec.inputGroup;
+    Values scales = scalesOf(g), differences = differencesOf(g);
     auto inner = [&](Value i, int64_t steps, ValueRange carried) {
-      Values accumulators = body(b.mul(i, k.groupSteps()), steps), result;
-      Value scale;
-      correct(accumulators, i, params, [&](int64_t r, int64_t v, Value exact) {
-        if (v == 0)
-          scale = b.broadcast(b.load(k.xScales, {b.add(firstRow, r), i}), lanes);
-        result.push_back(scaled(scale, b.toFloat(exact), at(carried, r * vectors + v)));
-      });
+      Values exact = body(b.mul(i, k.groupSteps()), steps, startsOf(i, differences)), result;
+      for (int64_t r = 0; r < rows; ++r) {
+        Value scale = b.broadcast(b.load(k.xScales, {b.add(firstRow, r), i}), lanes);
+        for (int64_t v = r * vectors; v < (r + 1) * vectors; ++v)
+          result.push_back(scaled(scale, b.toFloat(exact[v]), at(carried, v)));
+      }
       return result;
     };
     const int64_t full = columns / size, rest = columns % size / 4;
@@ -142,11 +139,11 @@ struct GroupSums {
       parts = inner(b.add(first, full), rest, parts);
     Values result;
     for (int64_t i = 0; i < rows * vectors; ++i)
-      result.push_back(scaled(params.scales[i % vectors], parts[i], at(sums, i)));
+      result.push_back(scaled(scales[i % vectors], parts[i], at(sums, i)));
     return result;
   }
 
-  Values zeros() { return Values(rows * vectors, b.zero(b.vec(b.target.lanes(), b.f32()))); }
+  Values zeros() { return Values(rows * vectors, b.zero(b.vec(lanes, b.f32()))); }
 
   /// `full` groups, then a last one if there is a `rest`.
   Values over(int64_t full, int64_t rest,
@@ -172,9 +169,10 @@ struct GroupSums {
 };
 } // namespace
 
-SmallVector<Value> emitGroupSums(LinearKernel &k, int64_t rows, Value firstRow, Value panel,
-                                 Index firstColumn, int64_t vectors, int64_t correctedOffset,
-                                 llvm::function_ref<Values(Value firstStep, int64_t steps)> body) {
+SmallVector<Value> emitGroupSums(
+    LinearKernel &k, int64_t rows, Value firstRow, Value panel, Index firstColumn, int64_t vectors,
+    int64_t correctedOffset,
+    llvm::function_ref<Values(Value firstStep, int64_t steps, ArrayRef<Value> starts)> body) {
   return GroupSums{k, rows, firstRow, panel, firstColumn, vectors, correctedOffset, body}.all();
 }
 
@@ -201,28 +199,29 @@ struct IntegerTile {
   KernelBuilder &b = k.b;
 
   /// Eight columns of x at a time, which a block of packed weights has.
-  Values vnni(Value firstStep, int64_t steps) {
+  Values vnni(Value firstStep, int64_t steps, ArrayRef<Value> starts) {
     constexpr int64_t vectors = 2;
     Values zeros(rows * vectors, b.zero(b.vec(16, b.i32())));
-    return b.forLoop(0, steps / 2, 1, zeros, [&](Value i, ValueRange carried) {
-      Value index = b.add(b.div(firstStep, 2), i), column = b.mul(index, 8);
-      PackedBlock block =
-          k.block(panel, b.mul(index, PackedBlock::bytesOf(k.spec.weights)), b.target.lanes());
-      Values acc(carried);
-      for (int64_t half = 0; half < 2; ++half) {
-        block.load(half);
-        Value weights[vectors] = {block.bytes(half, 0), block.bytes(half, 1)};
-        for (int64_t r = 0; r < rows; ++r) {
-          Value codes = broadcastCodes(k, b.add(firstRow, r), b.add(column, 4 * half), 64);
-          for (int64_t v = 0; v < vectors; ++v)
-            acc[r * vectors + v] = b.dotU8S8(acc[r * vectors + v], weights[v], codes);
-        }
-      }
-      return acc;
-    });
+    return b.forLoop(
+        0, steps / 2, 1, starts.empty() ? zeros : Values(starts), [&](Value i, ValueRange carried) {
+          Value index = b.add(b.div(firstStep, 2), i), column = b.mul(index, 8);
+          PackedBlock block =
+              k.block(panel, b.mul(index, PackedBlock::bytesOf(k.spec.weights)), b.target.lanes());
+          Values acc(carried);
+          for (int64_t half = 0; half < 2; ++half) {
+            block.load(half);
+            Value weights[vectors] = {block.bytes(half, 0), block.bytes(half, 1)};
+            for (int64_t r = 0; r < rows; ++r) {
+              Value codes = broadcastCodes(k, b.add(firstRow, r), b.add(column, 4 * half), 64);
+              for (int64_t v = 0; v < vectors; ++v)
+                acc[r * vectors + v] = b.dotU8S8(acc[r * vectors + v], weights[v], codes);
+            }
+          }
+          return acc;
+        });
   }
 
-  Values widened(Value firstStep, int64_t steps) {
+  Values widened(Value firstStep, int64_t steps, ArrayRef<Value> starts) {
     constexpr int64_t vectors = 2, unroll = 2; // steps are even: K is padded to 8, groups are 8s
     VectorType type = b.vec(8, b.i32());
     Values zeros(rows * vectors, b.zero(type));
@@ -247,11 +246,13 @@ struct IntegerTile {
     Values result;
     for (int64_t r = 0; r < rows; ++r)
       result.push_back(addPairs(b, sums[2 * r], sums[2 * r + 1]));
+    for (auto [sum, start] : llvm::zip(result, starts))
+      sum = b.addi(sum, start);
     return result;
   }
 
-  /// Up to saturationSteps steps in 16-bit lanes, then added to `sums` in 32 bits. The lanes start
-  /// from the corrections and may wrap on the way: |sum of code * x| <= 2^14.
+  /// Up to correctedSteps steps in 16-bit lanes, then added to `sums` in 32 bits. The lanes start
+  /// from the corrections and may wrap on the way: they end within 16 bits.
   Values saturatedChunk(Value chunk, Value firstStep, int64_t steps, ValueRange sums) {
     constexpr int64_t vectors = 2;
     VectorType type16 = b.vec(16, b.i16()), type32 = b.vec(8, b.i32());
@@ -280,29 +281,31 @@ struct IntegerTile {
     });
     Value ones = b.constant(type16, int64_t(1));
     Values result;
-    for (auto [i, pair] : llvm::enumerate(pairs)) {
-      Value words = b.intrinsic("llvm.x86.avx2.pmadd.wd", type32, {pair, ones});
-      result.push_back(sums.empty() ? words : b.addi(sums[i], words));
-    }
+    for (auto [i, pair] : llvm::enumerate(pairs))
+      result.push_back(
+          b.addi(sums[i], b.intrinsic("llvm.x86.avx2.pmadd.wd", type32, {pair, ones})));
     return result;
   }
 
-  Values saturated(Value firstStep, int64_t steps) {
-    const int64_t perChunk = k.saturationSteps();
+  Values saturated(Value firstStep, int64_t steps, ArrayRef<Value> starts) {
+    const int64_t perChunk = k.correctedSteps();
     int64_t whole = steps / perChunk, rest = steps % perChunk;
     Value firstChunk = b.mul(b.div(firstStep, k.groupSteps()), k.groupChunks());
-    Values sums;
-    if (whole)
-      sums = saturatedChunk(firstChunk, firstStep, perChunk, {});
-    if (whole > 1)
-      sums = b.forLoop(1, whole, 1, sums, [&](Value c, ValueRange carried) {
-        return saturatedChunk(b.add(firstChunk, c), b.add(firstStep, b.mul(c, perChunk)), perChunk,
-                              carried);
-      });
-    if (rest)
-      sums =
-          saturatedChunk(b.add(firstChunk, whole), b.add(firstStep, whole * perChunk), rest, sums);
-    return sums;
+    // Each chunk lacks 1 in either lane.
+    Value lacking = b.constant(b.vec(8, b.i32()), 2 * (whole + (rest != 0)));
+    Values sums(rows * 2, lacking);
+    for (auto [sum, start] : llvm::zip(sums, starts))
+      sum = b.addi(start, lacking);
+    auto chunk = [&](Index c, int64_t count, ValueRange carried) {
+      return saturatedChunk(b.add(firstChunk, c), b.add(firstStep, b.mul(c, perChunk)), count,
+                            carried);
+    };
+    if (whole == 1)
+      sums = chunk(0, perChunk, sums);
+    else if (whole)
+      sums = b.forLoop(0, whole, 1, sums,
+                       [&](Value c, ValueRange carried) { return chunk(c, perChunk, carried); });
+    return rest ? chunk(whole, rest, sums) : sums;
   }
 };
 } // namespace
@@ -316,12 +319,12 @@ void emitIntegerTile(LinearKernel &k, int64_t rows, Value firstRow, Value panel,
   int64_t offset = k.tiling.dot == Dot::Vnni ? k.offset() : 0;
   Value column = b.mul(tile, k.tiling.tileColumns);
   Values sums = emitGroupSums(k, rows, firstRow, panel, column, vectors, offset,
-                              [&](Value firstStep, int64_t steps) -> Values {
+                              [&](Value firstStep, int64_t steps, ArrayRef<Value> starts) {
                                 if (k.tiling.dot == Dot::Widened)
-                                  return t.widened(firstStep, steps);
+                                  return t.widened(firstStep, steps, starts);
                                 if (k.tiling.dot == Dot::Saturated)
-                                  return t.saturated(firstStep, steps);
-                                return t.vnni(firstStep, steps);
+                                  return t.saturated(firstStep, steps, starts);
+                                return t.vnni(firstStep, steps, starts);
                               });
   emitStore(k, rows, firstRow, b.add(b.mul(panel, kPanelRows), column), sums);
 }

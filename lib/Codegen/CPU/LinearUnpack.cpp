@@ -146,28 +146,32 @@ static void widenRows(LinearKernel &k, int64_t rows, Value firstRow) {
   });
 }
 
-/// -offset times the sums of a chunk's codes, those of columns 4i and 4i + 1 in the low i16, those
-/// of 4i + 2 and 4i + 3 in the high one: at most 2^14 in saturationSteps of them.
+/// -offset times the sums of a chunk's codes, less 1: those of columns 4i and 4i + 1 in the low
+/// i16, those of 4i + 2 and 4i + 3 in the high one. They may wrap.
 static Value correctionOf(LinearKernel &k, Value row, Value firstStep, int64_t steps) {
   KernelBuilder &b = k.b;
-  int64_t bytes = steps * 4;
-  Value codes = b.loadVector(bytes, k.x, {row, b.mul(firstStep, 4)});
-  if (bytes < 32) {
-    SmallVector<int64_t> mask(32, bytes); // the rest: zeros, of the second operand
-    std::iota(mask.begin(), mask.begin() + bytes, 0);
-    codes = b.shuffle(codes, b.zero(codes.getType()), mask);
+  Value sums;
+  for (int64_t first = 0; first < steps * 4; first += 32) {
+    const int64_t bytes = std::min<int64_t>(steps * 4 - first, 32);
+    Value codes = b.loadVector(bytes, k.x, {row, b.add(b.mul(firstStep, 4), first)});
+    if (bytes < 32) {
+      SmallVector<int64_t> mask(32, bytes); // the rest: zeros, of the second operand
+      std::iota(mask.begin(), mask.begin() + bytes, 0);
+      codes = b.shuffle(codes, b.zero(codes.getType()), mask);
+    }
+    Value offsets = b.constant(codes.getType(), k.offset());
+    Value pairs = b.intrinsic("llvm.x86.avx2.pmadd.ub.sw", b.vec(16, b.i16()), {offsets, codes});
+    sums = sums ? b.addi(sums, pairs) : pairs;
   }
-  Value offsets = b.constant(codes.getType(), k.offset());
-  Value sums = b.intrinsic("llvm.x86.avx2.pmadd.ub.sw", b.vec(16, b.i16()), {offsets, codes});
   for (int64_t lanes = 8; lanes >= 2; lanes /= 2)
     sums = b.addi(b.slice(sums, 0, lanes), b.slice(sums, lanes, lanes));
-  Value negative = b.subi(b.zero(sums.getType()), sums);
+  Value negative = b.subi(b.constant(cast<VectorType>(sums.getType()), int64_t(-1)), sums);
   return b.extract(b.bitcast(negative, b.vec(1, b.i32())), 0);
 }
 
 static void correctRows(LinearKernel &k, int64_t rows, Value firstRow) {
   KernelBuilder &b = k.b;
-  const int64_t perChunk = k.saturationSteps();
+  const int64_t perChunk = k.correctedSteps();
   auto group = [&](Value g, int64_t steps) {
     Value firstStep = b.mul(g, k.groupSteps()), firstChunk = b.mul(g, k.groupChunks());
     auto chunk = [&](Index c, int64_t count) {
