@@ -154,6 +154,16 @@ static std::string namesOf(const Observation &observation) {
   return names;
 }
 
+Result<void> LayerRunner::checkFinite(StringRef what, int64_t sample, ConstMatrix rows) const {
+  if (auto bad = findNonFinite(rows))
+    return makeError(ErrorCode::Corrupt,
+                     "calibration: {} is {} at token {} of sample {}, channel {}; expected a finite "
+                     "number: {}",
+                     what.str(), bad->value, bad->row, text->firstSample() + sample, bad->column,
+                     kOverflow);
+  return {};
+}
+
 Result<void> LayerRunner::runSample(CompiledSubgraph &program, StringRef name, int64_t sample,
                                     ArrayRef<ConstMatrix> inputs, ArrayRef<Matrix> outputs,
                                     RowsObserver observer, std::span<const int32_t> tokens) {
@@ -184,12 +194,9 @@ Result<void> LayerRunner::runSample(CompiledSubgraph &program, StringRef name, i
   if (error)
     return Unexpected(*error);
   for (Matrix output : outputs)
-    if (auto bad = findNonFinite(output))
-      return makeError(ErrorCode::Corrupt,
-                       "calibration: the output of {} is {} at token {} of sample {}, channel {}; "
-                       "expected a finite number: {}",
-                       describe(module, name), bad->value, bad->row, text->firstSample() + sample,
-                       bad->column, kOverflow);
+    if (auto finite = checkFinite(fmt::format("the output of {}", describe(module, name)), sample, output);
+        !finite)
+      return finite;
   if (onSample)
     onSample();
   return {};

@@ -12,7 +12,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Numerics/Gptq.h"
+#include "GptqByLoss.h"
 #include "SharedRows.h"
 
 #include "easyquant/Execution/SubgraphPass.h"
@@ -226,7 +226,11 @@ LogicalResult Gptq::run() {
         return failure();
   auto isDone = [&](int64_t i) { return sitesNaming(run.layer(i), kGptq).empty() || run.has(i); };
 
-  if (int64_t missing = run.layersToRun(isDone)) {
+  if (hessian != "inputs") {
+    auto own = [&](const PlannedSite &site) { return optionsOf(site, options); };
+    if (failed(roundByLoss(run, own, /*both=*/hessian == "loss-both")))
+      return failure();
+  } else if (int64_t missing = run.layersToRun(isDone)) {
     FailureOr<HiddenStates> states = run.runner().embed(), middle = run.runner().allocate();
     if (failed(states) || failed(middle))
       return failure();

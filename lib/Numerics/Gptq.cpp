@@ -97,6 +97,9 @@ struct RowBlock {
   int64_t firstRow;
   Matrix w;
   QuantizedMatrix &out;
+  Matrix differences = {}; ///< of all rows, W - What; with a row factor
+  ConstMatrix given = {};  ///< all rows of w as they were; with a row factor
+  const RowFactor *rowFactor = nullptr;
   std::vector<float> errors = std::vector<float>(w.rows * w.columns);
   double loss = 0;
 
@@ -160,7 +163,9 @@ struct RowBlock {
 
   /// Works on a transposed copy: the loops run down the rows, which are independent.
   void roundLeaf(int64_t first, int64_t last) {
-    withCodec(scheme, [&](const auto &codec) { roundLeaf(codec, first, last); });
+    withCodec(scheme, [&](const auto &codec) {
+      rowFactor ? roundLeafByRows(codec, first, last) : roundLeaf(codec, first, last);
+    });
   }
   template <typename Codec> void roundLeaf(const Codec &codec, int64_t first, int64_t last) {
     const int64_t rows = w.rows, count = last - first;
@@ -190,6 +195,44 @@ struct RowBlock {
         loss += static_cast<double>(error[i]) * error[i];
         errors[i * w.columns + first + j] = error[i];
         out.codes[(firstRow + i) * w.columns + column] = static_cast<int8_t>(code[i]);
+      }
+    }
+  }
+
+  /// What rows of earlier blocks have to do with these.
+  void takeRowsBefore() {
+    if (firstRow > 0)
+      gemm(1, ConstMatrix(&rowFactor->lower[firstRow * rowFactor->rows], w.rows, firstRow, rowFactor->rows),
+           Transpose::No, ConstMatrix(differences.data, firstRow, w.columns, differences.stride),
+           Transpose::No, 1, w);
+  }
+  /// The same for the rows of a leaf, one after the other: the loops run along the columns.
+  template <typename Codec>
+  void roundLeafByRows(const Codec &codec, int64_t first, int64_t last) {
+    const int64_t count = last - first;
+    for (int64_t i = 0; i < w.rows; ++i) {
+      const int64_t row = firstRow + i;
+      const float *factors = &rowFactor->lower[row * rowFactor->rows + firstRow];
+      float target[kLeafColumns];
+      std::copy_n(w.row(i) + first, count, target);
+      for (int64_t k = 0; k < i; ++k) {
+        const float *difference = differences.row(firstRow + k) + first;
+        for (int64_t j = 0; j < count; ++j)
+          target[j] += factors[k] * difference[j];
+      }
+      for (int64_t j = 0; j < count; ++j) {
+        const int64_t column = factor.order[first + j], param = paramOf(i, groupOf(column));
+        const float *upper = &factor.upper[(first + j) * w.columns + first];
+        const float scale = out.params.scales[param];
+        Rounded rounded =
+            codec.round(target[j] / scale, scheme.symmetric ? 0 : out.params.zeroPoints[param]);
+        const float error = (target[j] - scale * rounded.value) / upper[j];
+        for (int64_t t = j + 1; t < count; ++t)
+          target[t] -= error * upper[t];
+        loss += rowFactor->weights[row] * static_cast<double>(error) * error;
+        errors[i * w.columns + first + j] = error;
+        differences(row, first + j) = given(row, first + j) - scale * rounded.value;
+        out.codes[row * w.columns + column] = static_cast<int8_t>(rounded.code);
       }
     }
   }
@@ -269,6 +312,36 @@ Result<GptqFactor> factorHessian(ConstMatrix hessian, const GptqOptions &options
                    n, n, factor.damping);
 }
 
+Result<RowFactor> factorRows(ConstMatrix hessian, double damping, unsigned threads) {
+  if (auto ok = checkHessian(hessian, {.damping = damping}); !ok)
+    return Unexpected(ok.error());
+  const int64_t n = hessian.rows;
+  double mean = 0;
+  for (int64_t i = 0; i < n; ++i)
+    mean += hessian(i, i) / static_cast<double>(n);
+  mean = mean > 0 ? mean : 1;
+  // Reversing rows and columns makes the upper factor R of Hout = R R^T the lower one of Cholesky.
+  std::vector<float> reversed(n * n);
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t j = 0; j < i; ++j)
+      reversed[i * n + j] = hessian(n - 1 - i, n - 1 - j);
+    reversed[i * n + i] =
+        static_cast<float>(hessian(n - 1 - i, n - 1 - i) + damping * mean);
+  }
+  if (!cholesky(reversed.data(), n, threads))
+    return makeError(ErrorCode::InvalidArgument,
+                     "the Hessian of rows ({} x {}) is not positive definite with damping {}", n, n,
+                     damping);
+  RowFactor factor{n, std::vector<float>(n * n), std::vector<float>(n)};
+  for (int64_t i = 0; i < n; ++i) {
+    const float diagonal = reversed[(n - 1 - i) * n + n - 1 - i];
+    factor.weights[i] = diagonal * diagonal;
+    for (int64_t k = 0; k < i; ++k) // V_ik = R_ki / R_ii
+      factor.lower[i * n + k] = reversed[(n - 1 - k) * n + n - 1 - i] / diagonal;
+  }
+  return factor;
+}
+
 Result<GptqResult> gptq(ConstMatrix w, const GptqFactor &factor, const Scheme &scheme,
                         const ScaleRule &asked, const GptqOptions &options) {
   ScaleRule rule = asked;
@@ -278,6 +351,11 @@ Result<GptqResult> gptq(ConstMatrix w, const GptqFactor &factor, const Scheme &s
     return makeError(ErrorCode::InvalidArgument,
                      "weight of {} x {} and Hessian of {} x {}: expected a Hessian of {} x {}",
                      w.rows, w.columns, factor.columns, factor.columns, w.columns, w.columns);
+  if (options.rowFactor && (options.rowFactor->rows != w.rows || options.parts != 1))
+    return makeError(ErrorCode::InvalidArgument,
+                     "weight of {} rows in {} parts, and feedback over {} rows: expected the same "
+                     "rows in one part",
+                     w.rows, options.parts, options.rowFactor->rows);
   for (int64_t i = 0; i < w.rows; ++i)
     if (absMaxBits(w.row(i), w.columns) >= kInfinityBits)
       return notFiniteError(w.row(i), w.columns, i);
@@ -301,9 +379,15 @@ Result<GptqResult> gptq(ConstMatrix w, const GptqFactor &factor, const Scheme &s
   result.weight.codes.resize(w.rows * w.columns);
   if (w.columns == 0)
     return result;
+  std::vector<float> given, differences;
+  if (options.rowFactor) {
+    given = values;
+    differences.resize(values.size());
+  }
   const int64_t height = blockRows(w.rows), blocks = (part.count + height - 1) / height;
   std::vector<Result<double>> losses(blocks, Result<double>(0.0));
-  parallelFor(blocks, options.threads, [&](int64_t b) {
+  // With a row factor blocks depend on those before them.
+  parallelFor(blocks, options.rowFactor ? 1 : options.threads, [&](int64_t b) {
     int64_t first = part.first + b * height,
             rows = std::min(height, part.first + part.count - first);
     RowBlock block{
@@ -316,7 +400,12 @@ Result<GptqResult> gptq(ConstMatrix w, const GptqFactor &factor, const Scheme &s
         .firstRow = first,
         .w = Matrix(values.data() + first * w.columns, rows, w.columns),
         .out = result.weight,
+        .differences = Matrix(differences.data(), w.rows, w.columns),
+        .given = ConstMatrix(given.data(), w.rows, w.columns),
+        .rowFactor = options.rowFactor,
     };
+    if (options.rowFactor)
+      block.takeRowsBefore();
     if (auto ok = block.round(0, w.columns); !ok)
       losses[b] = Unexpected(ok.error());
     else

@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <random>
 #include <vector>
 
 namespace easyquant::numerics {
@@ -96,6 +97,20 @@ void sumExponentials(const float *x, int64_t count, float top, double &sum) {
   sum = sumOf(lanes);
 }
 
+/// Makes exponentials of x, less the greatest.
+EASYQUANT_VECTOR_CLONES
+void exponentiate(float *x, int64_t count) {
+  const float top = greatestOf(x, count);
+  for (int64_t i = 0; i < count; ++i)
+    x[i] = exponential(x[i] - top);
+}
+
+EASYQUANT_VECTOR_CLONES
+void scaleRow(float *x, int64_t count, float factor) {
+  for (int64_t i = 0; i < count; ++i)
+    x[i] *= factor;
+}
+
 /// Rows are summed in their order, on whichever thread they were computed.
 template <typename RowValue>
 double sumOverRows(int64_t rows, unsigned threads, const RowValue &valueOf) {
@@ -138,6 +153,28 @@ Result<double> crossEntropy(ConstMatrix logits, std::span<const int32_t> targets
     double sum = 0;
     sumExponentials(x, logits.columns, top, sum);
     return std::log(sum) + top - x[targets[row]];
+  });
+}
+
+void sampledLossGradient(Matrix logits, uint64_t seed, int64_t first, unsigned threads) {
+  parallelFor(logits.rows, threads, [&](int64_t row) {
+    float *x = logits.row(row);
+    exponentiate(x, logits.columns);
+    double sum = 0;
+    for (int64_t i = 0; i < logits.columns; ++i)
+      sum += x[i];
+    std::mt19937_64 random(seed + static_cast<uint64_t>(first + row));
+    const double drawn = static_cast<double>(random() >> 11) * 0x1p-53 * sum;
+    int64_t label = 0, likely = 0;
+    for (double below = x[0]; below <= drawn && label + 1 < logits.columns;) {
+      ++label;
+      likely = x[label] > 0 ? label : likely;
+      below += x[label];
+    }
+    // Where rounding took the draw beyond the last sum, the last label that can be.
+    label = x[label] > 0 ? label : likely;
+    scaleRow(x, logits.columns, static_cast<float>(1 / sum));
+    x[label] -= 1;
   });
 }
 

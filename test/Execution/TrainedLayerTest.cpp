@@ -8,6 +8,7 @@
 #include "easyquant/Execution/TrainedLayer.h"
 
 #include "DecoderData.h"
+#include "easyquant/Numerics/Gradients.h"
 
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
 #include "mlir/Parser/Parser.h"
@@ -184,6 +185,30 @@ TEST_P(TrainedLayers, GiveWhatTheOneWrittenByHandGives) {
     for (size_t j = 0; j < memory[i].size(); ++j)
       ASSERT_NEAR(memory[i][j], expected[which[i]][j], 2e-4 * (1 + std::abs(memory[i][j])))
           << kNames[which[i]] << ", element " << j;
+
+  // The rows of each linear, whose product is the gradient of its weight; and that of the input.
+  auto rows = TrainedLayer::createForRows(subgraphs, layer, wanted);
+  auto input = TrainedLayer::create(subgraphs, layer, {layer.getArgument(0)});
+  ASSERT_TRUE(succeeded(rows) && succeeded(input));
+  setWeights(*rows, l);
+  setWeights(*input, l);
+  std::vector<float> dx(x.size()), same(x.size());
+  ASSERT_TRUE(rows->forward(l.rows(in, kTokens), l.rows(out, kTokens)));
+  auto found = rows->backwardRows(l.rows(in, kTokens), l.rows(slope, kTokens), l.rows(dx, kTokens));
+  ASSERT_TRUE(found);
+  ASSERT_EQ(found->size(), which.size());
+  for (size_t i = 0; i < which.size(); ++i) {
+    std::vector<float> product(memory[i].size());
+    linearWeightGradient((*found)[i].gradient, (*found)[i].input,
+                         Matrix(product.data(), gradients[i].rows, gradients[i].columns), 2);
+    for (size_t j = 0; j < product.size(); ++j)
+      ASSERT_NEAR(product[j], memory[i][j], 1e-4 * (1 + std::abs(memory[i][j])));
+  }
+  ASSERT_TRUE(input->forward(l.rows(in, kTokens), l.rows(out, kTokens)));
+  ASSERT_TRUE(
+      input->backward(l.rows(in, kTokens), l.rows(slope, kTokens), {l.rows(same, kTokens)}));
+  for (size_t i = 0; i < dx.size(); ++i)
+    ASSERT_NEAR(dx[i], same[i], 1e-5 * (1 + std::abs(same[i])));
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, TrainedLayers,

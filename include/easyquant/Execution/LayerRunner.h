@@ -108,6 +108,9 @@ public:
                          llvm::ArrayRef<numerics::ConstMatrix> inputs,
                          llvm::ArrayRef<numerics::Matrix> outputs, RowsObserver observer = nullptr,
                          std::span<const int32_t> tokens = {});
+  /// Are all rows of a sample finite? Errors: Corrupt, naming `what` (plural or singular: "... is
+  /// nan"), token, sample and channel.
+  Result<void> checkFinite(llvm::StringRef what, int64_t sample, numerics::ConstMatrix rows) const;
 
 private:
   LayerRunner(mlir::ModuleOp module, const CalibrationTokens &tokens, ModelConstants values,

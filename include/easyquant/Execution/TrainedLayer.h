@@ -7,13 +7,15 @@
 //
 // Methods that train the weights of a layer need what it computes and the gradients of these
 // weights: two subgraphs of the layer's gradient function (easyquant/Dialect/LM/Transforms/
-// Gradients.h), whatever the architecture.
+// Gradients.h), whatever the architecture. Statistics of the loss need what each linear reads and
+// the gradient of what it gives, of which the gradient of its weight is the product.
 //
 //===----------------------------------------------------------------------===//
 
 #ifndef EASYQUANT_EXECUTION_TRAINEDLAYER_H
 #define EASYQUANT_EXECUTION_TRAINEDLAYER_H
 
+#include "easyquant/Dialect/LM/Transforms/Gradients.h"
 #include "easyquant/Execution/CompiledSubgraph.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -28,6 +30,12 @@ public:
   /// Fails with a diagnostic.
   static mlir::FailureOr<TrainedLayer> create(SubgraphCompiler &compiler, mlir::func::FuncOp layer,
                                               llvm::ArrayRef<mlir::Value> wanted);
+
+  /// The same for the gradient of the activation, for what the linears of `weights` read and for the
+  /// gradients of what they give: what rows() names.
+  static mlir::FailureOr<TrainedLayer> createForRows(SubgraphCompiler &compiler,
+                                                     mlir::func::FuncOp layer,
+                                                     llvm::ArrayRef<mlir::Value> weights);
 
   /// Reads every weight as the model has it; fails with a diagnostic.
   mlir::LogicalResult load(const ModelConstants &constants);
@@ -46,6 +54,15 @@ public:
   Result<void> backward(numerics::ConstMatrix x, numerics::ConstMatrix dy,
                         llvm::ArrayRef<numerics::Matrix> gradients);
 
+  /// What one linear reads, T x K, and the gradient of what it gives, T x N.
+  struct Rows {
+    numerics::ConstMatrix input, gradient;
+  };
+  /// After forward of x, of a layer made by createForRows: dL/dx, given dL/dy, and the rows of each
+  /// linear, which live until the next call.
+  Result<llvm::SmallVector<Rows>> backwardRows(numerics::ConstMatrix x, numerics::ConstMatrix dy,
+                                               numerics::Matrix dx);
+
   /// Bytes of what forward keeps for backward, for the longest sequence.
   int64_t storedBytes() const { return memory.size(); }
 
@@ -55,12 +72,24 @@ private:
       : function(std::move(function)), forwards(std::move(forwards)),
         backwards(std::move(backwards)) {}
 
+  static mlir::FailureOr<TrainedLayer> compile(SubgraphCompiler &compiler,
+                                               lm::GradientFunction built,
+                                               llvm::ArrayRef<mlir::Value> gradients);
+  /// A matrix among what forward stores, or else among what backward gives.
+  struct Place {
+    bool isStored;
+    size_t number;
+  };
+
   mlir::OwningOpRef<mlir::func::FuncOp> function; ///< whose values the programs' weights are
   CompiledSubgraph forwards, backwards;
   std::vector<std::string> globals;
   Buffer memory; ///< of what is stored: one matrix after the other
   llvm::SmallVector<int64_t> columns;
   llvm::SmallVector<numerics::Matrix> stored; ///< of the last sequence
+  Buffer rowMemory;                           ///< of what backwardRows gives, one after the other
+  llvm::SmallVector<int64_t> rowColumns;
+  llvm::SmallVector<std::pair<Place, Place>> places; ///< input and gradient of each linear
 };
 
 } // namespace easyquant::execution

@@ -156,7 +156,7 @@ def Gptq : Pass<"equant-gptq", "::mlir::ModuleOp"> {
     ```
   }];
   let options = [
-    TokensFile, WorkFolder, Threads, ActOrder, StaticGroups, Damping,
+    TokensFile, WorkFolder, Threads, Hessian, ActOrder, StaticGroups, Damping,
   ] # MethodOptions;
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::ml_program::MLProgramDialect"];
 }

@@ -18,6 +18,15 @@
 // 128 columns and updates what is right of a block once, here blocks are halved again and again:
 // the same sums, all but the last few columns in matrix products.
 //
+// With a Hessian of rows, too (Tseng, Sun, De Sa, 2025, https://arxiv.org/abs/2505.22988), it is
+//
+//      tr(Hout (W - What) H (W - What)^T)    Hout = (2/n) sum g g^T  over gradients of outputs
+//
+// that becomes small: with Hout + damping mean(diag Hout) I = V^T D V, V lower triangular with ones
+// on the diagonal, rows are rounded one after the other, each in the way above, and
+//
+//      w_i += sum over k < i of V_ik (w_k - what_k)       where these w are the weights as given
+//
 //===----------------------------------------------------------------------===//
 
 #ifndef EASYQUANT_NUMERICS_GPTQ_H
@@ -32,6 +41,17 @@
 
 namespace easyquant::numerics {
 
+/// What rows have to do with each other.
+struct RowFactor {
+  int64_t rows = 0;
+  std::vector<float> lower;   ///< V, N x N; of no meaning on the diagonal and above
+  std::vector<float> weights; ///< D, by row
+};
+
+/// Factors Hout (N x N, symmetric) with `damping` > 0 of the mean of its diagonal added (1 if that is
+/// 0). Fails with InvalidArgument like factorHessian, without other dampings.
+Result<RowFactor> factorRows(ConstMatrix hessian, double damping, unsigned threads);
+
 struct GptqOptions {
   /// Rounds the columns in order of descending H_jj. Codes stay where their weights were. Implies
   /// staticGroups: a group's columns do not come one after another.
@@ -44,6 +64,8 @@ struct GptqOptions {
   /// The rows are cut in so many parts (gptqRows), and this one is rounded. A row has the bits that
   /// it has in the whole weight.
   int64_t part = 0, parts = 1;
+  /// Of all rows, where errors go to later rows, too; all rows are rounded then.
+  const RowFactor *rowFactor = nullptr;
 };
 
 /// The rows of part `part` of `parts` of a weight of `rows` rows.
@@ -69,7 +91,8 @@ Result<GptqFactor> factorHessian(ConstMatrix hessian, const GptqOptions &options
 
 struct GptqResult {
   QuantizedMatrix weight;
-  double loss = 0; ///< tr((W - What) H (W - What)^T) of the damped H, dead weights being 0
+  /// tr((W - What) H (W - What)^T), or with Hout, of the damped Hessians, dead weights being 0.
+  double loss = 0;
 };
 
 /// Rounds w (N x K), or the rows of one part: then codes and parameters of the others are 0. The

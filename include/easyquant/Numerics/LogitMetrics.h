@@ -16,6 +16,7 @@
 #include "easyquant/Numerics/Matrix.h"
 #include "easyquant/Support/Result.h"
 
+#include <cstdint>
 #include <span>
 
 namespace easyquant::numerics {
@@ -28,6 +29,11 @@ Result<double> klDivergence(ConstMatrix reference, ConstMatrix logits, unsigned 
 /// one outside of the vocabulary).
 Result<double> crossEntropy(ConstMatrix logits, std::span<const int32_t> targets,
                             unsigned threads = 0);
+
+/// Makes of the logits of each row the gradient of the loss of a label that is drawn from them:
+/// softmax(logits), less one at the label. Means of products of such gradients are the Fisher
+/// information of the model. The label of row i follows from `seed`, `first` + i and the logits.
+void sampledLossGradient(Matrix logits, uint64_t seed, int64_t first, unsigned threads = 0);
 
 } // namespace easyquant::numerics
 

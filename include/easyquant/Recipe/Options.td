@@ -265,6 +265,12 @@ let group = "Options of methods" in {
       let perSite = 1;
     }
   }
+  let owner = "gptq" in
+  def Hessian : TableOption<"hessian", Choice, "hessian", "inputs",
+                            "what an error costs: squares of a linear's output (inputs), or the model's loss, by tokens (loss) or also by rows (loss-both)"> {
+    let choices = ["inputs", "loss", "loss-both"];
+    let value = "METRIC";
+  }
   let owner = "gptq", perSite = 1 in {
     def ActOrder : TableOption<"actOrder", Switch, "act-order", "true",
                                "columns in order of descending diagonal of H, those that matter most first; implies static groups">;

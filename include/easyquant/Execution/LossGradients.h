@@ -1,0 +1,52 @@
+//===- LossGradients.h - What the loss of a model says of its layers -*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The float model is run forward on calibration text, which keeps the hidden states before every
+// layer, and backward, one layer at a time. The loss of a token is that of a label that is drawn
+// from what the model itself predicts: with x what a linear reads and g the gradient at its output,
+// E[(g^T dW x)^2] is then twice the KL divergence, to second order, that a change dW of its weight
+// makes (the Fisher information; Tseng, Sun, De Sa, 2025, https://arxiv.org/abs/2505.22988).
+//
+
+#ifndef EASYQUANT_EXECUTION_LOSSGRADIENTS_H
+#define EASYQUANT_EXECUTION_LOSSGRADIENTS_H
+
+#include "easyquant/Execution/LayerRunner.h"
+#include "easyquant/Execution/TrainedLayer.h"
+
+namespace easyquant::execution {
+
+class LossGradients {
+public:
+  /// Runs the model of `runner` forward on its samples, and backward through what is behind the last
+  /// layer. Fails with a diagnostic: an op without a gradient, memory, values that are not finite.
+  static mlir::FailureOr<LossGradients> create(LayerRunner &runner, unsigned threads);
+
+  /// Called with the rows of each of the linears asked for, of all tokens of a sample: those that
+  /// begin texts, too, since others attend to them.
+  using Visitor =
+      llvm::function_ref<Result<void>(int64_t sample, llvm::ArrayRef<TrainedLayer::Rows> rows)>;
+  /// Takes the gradients of all samples from behind the next layer to before it: the last one first.
+  /// `weights` are weights of linears in it. Fails with a diagnostic.
+  mlir::LogicalResult backward(llvm::ArrayRef<mlir::Value> weights, Visitor visit);
+  /// The layer that backward takes next.
+  int64_t next() const { return static_cast<int64_t>(before.size()) - 1; }
+
+private:
+  LossGradients(LayerRunner &runner, unsigned threads) : runner(&runner), threads(threads) {}
+  mlir::LogicalResult runForward();
+  mlir::LogicalResult runHead();
+
+  LayerRunner *runner;
+  unsigned threads;
+  std::vector<HiddenStates> before; ///< of the layers that are still to come
+  std::optional<HiddenStates> slopes; ///< behind the layer that comes next
+};
+
+} // namespace easyquant::execution
+
+#endif // EASYQUANT_EXECUTION_LOSSGRADIENTS_H
