@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "WalkStamp.h"
 #include "easyquant/Calibration/Journal.h"
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Execution/LayerSites.h"
@@ -38,7 +39,6 @@ struct Calibrate : SubgraphPass<calibration::impl::CalibrateBase<Calibrate>> {
 private:
   FailureOr<CalibrationTokens> readTokens(const Ranks &ranks);
   void findBases();
-  FailureOr<Stamp> makeStamp(LayerRunner &runner, const Ranks &ranks);
   LogicalResult runStep(LayerRunner &runner, size_t step, HiddenStates &states,
                         std::vector<FoundTensor> &found);
   LogicalResult fail(const Error &error) {
@@ -117,42 +117,6 @@ void Calibrate::findBases() {
   });
 }
 
-/// A hash of what is computed and observed, wherever the model lies and whatever is planned for it.
-static std::string programHash(ModuleOp module) {
-  OwningOpRef<ModuleOp> copy = module.clone();
-  for (StringRef other : {lm::kSourceAttr, equant::kStatisticsAttr, equant::kWorkAttr,
-                          equant::kCalibrationAttr, equant::kRecipeAttr})
-    (*copy)->removeAttr(other);
-  copy->walk([](Operation *op) { op->removeAttr(equant::kPlanAttr); });
-  std::string text;
-  llvm::raw_string_ostream stream(text);
-  copy->print(stream);
-  return checksumOf(std::as_bytes(std::span(text)));
-}
-
-FailureOr<Stamp> Calibrate::makeStamp(LayerRunner &runner, const Ranks &ranks) {
-  Result<std::string> model = runner.constants().source().hash();
-  if (!model)
-    return fail(model.error());
-  const CalibrationTokens &tokens = runner.tokens();
-  formats::CalibrationStamp calibration = tokens.stamp();
-  calibration.model = *model;
-  Stamp stamp = calibration.toMetadata();
-  stamp["program_hash"] = programHash(getOperation());
-  stamp["tokens_hash"] = tokens.hash();
-  // These change the order of summation.
-  stamp["isa"] = runner.compiler().options().isa;
-  stamp["rows_at_a_time"] = std::to_string(runner.compiler().options().maxRows);
-  stamp["shares"] = std::to_string(kSampleShares);
-  stamp["blas"] = numerics::blasKernels();
-  std::vector<comm::Agreed> subjects;
-  for (const auto &[name, value] : stamp)
-    subjects.push_back(comm::Agreed::of(name, value));
-  if (auto same = ranks.agree(subjects); !same)
-    return fail(same.error());
-  return stamp;
-}
-
 LogicalResult Calibrate::runStep(LayerRunner &runner, size_t step, HiddenStates &states,
                                  std::vector<FoundTensor> &found) {
   SampleSum<StepStatistics> sum(Ranks::of(&getContext()), runner.tokens(),
@@ -217,7 +181,7 @@ LogicalResult Calibrate::run() {
     return failure();
   recordCalibration(module, *tokens);
   findBases();
-  FailureOr<Stamp> stamp = makeStamp(*runner, ranks);
+  FailureOr<Stamp> stamp = walkStamp(module, *runner, ranks);
   FailureOr<std::string> work = equant::getWorkFolder(module, workFolder);
   if (failed(stamp) || failed(work))
     return failure();

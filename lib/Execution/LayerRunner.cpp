@@ -156,11 +156,11 @@ static std::string namesOf(const Observation &observation) {
 
 Result<void> LayerRunner::checkFinite(StringRef what, int64_t sample, ConstMatrix rows) const {
   if (auto bad = findNonFinite(rows))
-    return makeError(ErrorCode::Corrupt,
-                     "calibration: {} is {} at token {} of sample {}, channel {}; expected a finite "
-                     "number: {}",
-                     what.str(), bad->value, bad->row, text->firstSample() + sample, bad->column,
-                     kOverflow);
+    return makeError(
+        ErrorCode::Corrupt,
+        "calibration: {} is {} at token {} of sample {}, channel {}; expected a finite "
+        "number: {}",
+        what.str(), bad->value, bad->row, text->firstSample() + sample, bad->column, kOverflow);
   return {};
 }
 
@@ -194,7 +194,8 @@ Result<void> LayerRunner::runSample(CompiledSubgraph &program, StringRef name, i
   if (error)
     return Unexpected(*error);
   for (Matrix output : outputs)
-    if (auto finite = checkFinite(fmt::format("the output of {}", describe(module, name)), sample, output);
+    if (auto finite =
+            checkFinite(fmt::format("the output of {}", describe(module, name)), sample, output);
         !finite)
       return finite;
   if (onSample)

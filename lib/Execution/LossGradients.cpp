@@ -37,8 +37,7 @@ static OwningOpRef<func::FuncOp> headFunction(LayerRunner &runner) {
   }
   OpBuilder builder(state.getContext());
   OwningOpRef<func::FuncOp> function = func::FuncOp::create(
-      builder, state.getLoc(), "head",
-      builder.getFunctionType(state.getType(), logits.getType()));
+      builder, state.getLoc(), "head", builder.getFunctionType(state.getType(), logits.getType()));
   Block *body = function->addEntryBlock();
   builder.setInsertionPointToStart(body);
   IRMapping mapping;
@@ -56,10 +55,10 @@ static OwningOpRef<func::FuncOp> headFunction(LayerRunner &runner) {
 }
 
 FailureOr<LossGradients> LossGradients::create(LayerRunner &runner, unsigned threads) {
-  LossGradients gradients(runner, threads);
-  if (failed(gradients.runForward()) || failed(gradients.runHead()))
+  LossGradients made(runner, threads);
+  if (failed(made.runForward()) || failed(made.runHead()))
     return failure();
-  return gradients;
+  return made;
 }
 
 static void copyInto(const HiddenStates &from, HiddenStates &to) {
@@ -80,7 +79,7 @@ LogicalResult LossGradients::runForward() {
     if (failed(runner->runLayer(i, *states)))
       return failure();
   }
-  slopes = std::move(*states);
+  gradients = std::move(*states);
   return success();
 }
 
@@ -88,15 +87,15 @@ LogicalResult LossGradients::runHead() {
   OwningOpRef<func::FuncOp> function = headFunction(*runner);
   const Location loc = function->getLoc();
   const int64_t vocabulary = lm::columns(function->front().getTerminator()->getOperand(0)),
-                width = slopes->columns();
+                width = gradients.columns();
   FailureOr<TrainedLayer> head =
       TrainedLayer::create(runner->compiler(), *function, {function->getArgument(0)});
   if (failed(head) || failed(head->load(runner->constants())))
     return failure();
   std::vector<float> logits(kLogitRows * vocabulary), slope(kLogitRows * width);
   const CalibrationTokens &tokens = runner->tokens();
-  for (int64_t sample = 0; sample < slopes->samples(); ++sample) {
-    Matrix states = slopes->sample(sample);
+  for (int64_t sample = 0; sample < gradients.samples(); ++sample) {
+    Matrix states = gradients.sample(sample);
     for (int64_t first = 0; first < states.rows; first += kLogitRows) {
       const int64_t count = std::min(kLogitRows, states.rows - first);
       Matrix x = states.middleRows(first, count), y(logits.data(), count, vocabulary),
@@ -119,15 +118,14 @@ LogicalResult LossGradients::runHead() {
 
 LogicalResult LossGradients::backward(ArrayRef<Value> weights, Visitor visit) {
   func::FuncOp layer = runner->layers()[next()];
-  FailureOr<TrainedLayer> program =
-      TrainedLayer::createForRows(runner->compiler(), layer, weights);
+  FailureOr<TrainedLayer> program = TrainedLayer::createForRows(runner->compiler(), layer, weights);
   if (failed(program) || failed(program->load(runner->constants())))
     return failure();
-  const int64_t length = runner->tokens().maxLength(), width = slopes->columns();
+  const int64_t length = runner->tokens().maxLength(), width = gradients.columns();
   std::vector<float> output(length * width), input(length * width);
   const std::string name = ("the gradients of " + layer.getSymName()).str();
-  for (int64_t sample = 0; sample < slopes->samples(); ++sample) {
-    Matrix x = before.back().sample(sample), dy = slopes->sample(sample),
+  for (int64_t sample = 0; sample < gradients.samples(); ++sample) {
+    Matrix x = before.back().sample(sample), dy = gradients.sample(sample),
            y(output.data(), x.rows, width), dx(input.data(), x.rows, width);
     Result<void> done = program->forward(x, y);
     if (!done)

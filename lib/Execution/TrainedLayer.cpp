@@ -100,8 +100,7 @@ FailureOr<TrainedLayer> TrainedLayer::createForRows(SubgraphCompiler &compiler, 
              << "expected the gradient of a weight of a linear, found that of another op's operand";
     places.push_back({placeOf(product.getInput()), placeOf(product.getGradient())});
   }
-  FailureOr<TrainedLayer> trained =
-      compile(compiler, std::move(*built), outputs.getArrayRef());
+  FailureOr<TrainedLayer> trained = compile(compiler, std::move(*built), outputs.getArrayRef());
   if (failed(trained))
     return failure();
   trained->places = std::move(places);
@@ -150,8 +149,8 @@ Result<void> TrainedLayer::backward(ConstMatrix x, ConstMatrix dy, ArrayRef<Matr
   return backwards.run(inputs, gradients);
 }
 
-Result<SmallVector<TrainedLayer::Rows>>
-TrainedLayer::backwardRows(ConstMatrix x, ConstMatrix dy, Matrix dx) {
+Result<SmallVector<TrainedLayer::Rows>> TrainedLayer::backwardRows(ConstMatrix x, ConstMatrix dy,
+                                                                   Matrix dx) {
   SmallVector<Matrix> outputs = {dx};
   llvm::append_range(outputs, matricesIn(rowMemory, rowColumns, x.rows));
   if (auto done = backward(x, dy, outputs); !done)

@@ -105,6 +105,19 @@ static FailureOr<numerics::GptqOptions> optionsOf(const SiteGroup &group,
   return common;
 }
 
+FailureOr<numerics::GptqFactor>
+easyquant::methods::factorFor(const PlannedSite &site, ConstMatrix hessian,
+                              const numerics::GptqOptions &options) {
+  auto factor = numerics::factorHessian(hessian, options);
+  if (!factor)
+    return emitError(site.loc()) << "site '" << site.name() << "': " << factor.error().message;
+  if (factor->damping > options.damping || factor->inDouble)
+    emitRemark(site.loc()) << "site '" << site.name() << "': damping " << factor->damping
+                           << (factor->inDouble ? " in double precision" : "")
+                           << " was needed to make the Hessian positive definite";
+  return std::move(*factor);
+}
+
 /// Runs the layer from the base to `output`, and moves the base to `cut` if that is another value.
 LogicalResult LayerRounder::advance(func::FuncOp layer, Value output, Value cut,
                                     const QuantizedWeights &codes,
@@ -150,15 +163,10 @@ LogicalResult LayerRounder::roundGroup(func::FuncOp layer, const SiteGroup &grou
   FailureOr<numerics::GptqOptions> common = optionsOf(group, options);
   if (failed(common))
     return failure();
-  auto factor = numerics::factorHessian(ConstMatrix(hessian.data(), columns, columns), *common);
-  Location loc = group.sites.front().loc();
-  if (!factor)
-    return emitError(loc) << "site '" << group.sites.front().name()
-                          << "': " << factor.error().message;
-  if (factor->damping > common->damping || factor->inDouble)
-    emitRemark(loc) << "site '" << group.sites.front().name() << "': damping " << factor->damping
-                    << (factor->inDouble ? " in double precision" : "")
-                    << " was needed to make the Hessian positive definite";
+  FailureOr<numerics::GptqFactor> factor =
+      factorFor(group.sites.front(), ConstMatrix(hessian.data(), columns, columns), *common);
+  if (failed(factor))
+    return failure();
   std::vector<float>().swap(hessian);
   for (const PlannedSite &site : group.sites) {
     if (!site.plan.names(kGptq))
@@ -228,7 +236,7 @@ LogicalResult Gptq::run() {
 
   if (hessian != "inputs") {
     auto own = [&](const PlannedSite &site) { return optionsOf(site, options); };
-    if (failed(roundByLoss(run, own, /*both=*/hessian == "loss-both")))
+    if (failed(roundByLoss(run, own, hessian == "loss-both")))
       return failure();
   } else if (int64_t missing = run.layersToRun(isDone)) {
     FailureOr<HiddenStates> states = run.runner().embed(), middle = run.runner().allocate();

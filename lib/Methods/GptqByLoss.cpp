@@ -9,14 +9,12 @@
 #include "SharedRows.h"
 
 #include "easyquant/Execution/LossGradients.h"
+#include "easyquant/Execution/LossHessians.h"
 #include "easyquant/Execution/SampleSum.h"
 #include "easyquant/Methods/RoundedSites.h"
 #include "easyquant/Numerics/Gradients.h"
-#include "easyquant/Numerics/Statistics.h"
 #include "easyquant/Support/Parallel.h"
 #include "easyquant/Support/ProgressAction.h"
-
-#include <cmath>
 
 using namespace mlir;
 using namespace easyquant;
@@ -29,55 +27,24 @@ using Rows = TrainedLayer::Rows;
 static constexpr double kDampings[] = {0.1, 1, 3};
 
 /// One sample in so many judges dampings.
-static constexpr int64_t kHeldOutShare = 8;
+static constexpr int64_t kHeldOutShare = 4;
 
 namespace {
 
-/// The Hessians of one site.
-struct SiteHessians {
-  numerics::Gram inputs, outputs;
-
-  void merge(const SiteHessians &other) {
-    inputs.merge(other.inputs);
-    outputs.merge(other.outputs);
-  }
-  template <typename Visit> void fields(Visit &&visit) { visit(inputs), visit(outputs); }
-};
-
-struct LayerHessians {
-  std::vector<SiteHessians> sites;
-
-  void merge(const LayerHessians &other) {
-    for (auto [mine, theirs] : llvm::zip_equal(sites, other.sites))
-      mine.merge(theirs);
-  }
-  template <typename Visit> void fields(Visit &&visit) {
-    for (SiteHessians &site : sites)
-      site.fields(visit);
-  }
-};
-
-/// Sums over held-out tokens, by site and damping.
-struct HeldOutErrors {
-  std::vector<double> sums;
-
-  void merge(const HeldOutErrors &other) {
-    for (auto [mine, theirs] : llvm::zip_equal(sums, other.sums))
-      mine += theirs;
-  }
-  template <typename Visit> void fields(Visit &&visit) { visit(sums); }
-};
-
-/// Rows of a site of one sample, kept.
-struct KeptRows {
-  int64_t sample = 0;
-  std::vector<float> input, gradient;
+/// What it takes to round the weight of a site.
+struct SiteProblem {
+  PlannedSite site;
+  WeightValues weight;
+  numerics::GptqFactor columns;
+  std::vector<float> outputs; ///< Hout, N x N; empty without feedback over rows
+  double damping = kDampings[0];
 };
 
 class LossRounder {
 public:
   LossRounder(MethodRun &run, GptqOptionsOf optionsOf, bool both)
-      : run(run), tokens(run.runner().tokens()), optionsOf(optionsOf), both(both),
+      : run(run), tokens(run.runner().tokens()), threads(run.runner().compiler().options().threads),
+        optionsOf(optionsOf), both(both),
         heldOut(both ? std::max<int64_t>(1, tokens.allSamples() / kHeldOutShare) : 0) {}
 
   LogicalResult roundLayer(LossGradients &gradients, int64_t layer);
@@ -87,209 +54,169 @@ private:
   bool isHeldOut(int64_t sample) const {
     return tokens.firstSample() + sample >= tokens.allSamples() - heldOut;
   }
-  Result<void> add(LayerHessians &sum, ArrayRef<Rows> rows);
-  LogicalResult solve(ArrayRef<PlannedSite> sites, LayerHessians hessians, QuantizedWeights &codes);
-  Result<double> judge(const KeptRows &rows, ConstMatrix difference) const;
+  FailureOr<std::vector<SiteProblem>> problemsOf(ArrayRef<PlannedSite> sites,
+                                                 LossHessians hessians);
+  FailureOr<std::vector<numerics::QuantizedMatrix>> solve(std::vector<SiteProblem> &problems);
+  FailureOr<std::vector<double>> chooseDampings(std::vector<SiteProblem> problems,
+                                                LossHessians judges);
 
   MethodRun &run;
   const CalibrationTokens &tokens;
+  unsigned threads;
   GptqOptionsOf optionsOf;
   bool both;
   int64_t heldOut;
-  std::vector<std::vector<KeptRows>> kept; ///< by site
-  std::vector<float> weighted;
 };
 
 } // namespace
 
-Result<void> LossRounder::add(LayerHessians &sum, ArrayRef<Rows> rows) {
-  for (auto [site, values] : llvm::zip_equal(sum.sites, rows)) {
-    const ConstMatrix x = values.input, g = values.gradient;
-    weighted.resize(x.rows * x.columns);
-    for (int64_t i = 0; i < x.rows; ++i) {
-      double square = 0;
-      for (int64_t j = 0; j < g.columns; ++j)
-        square += static_cast<double>(g(i, j)) * g(i, j);
-      const auto norm = static_cast<float>(std::sqrt(square));
-      for (int64_t j = 0; j < x.columns; ++j)
-        weighted[i * x.columns + j] = norm * x(i, j);
-    }
-    const unsigned threads = run.runner().compiler().options().threads;
-    if (auto done = site.inputs.update({weighted.data(), x.rows, x.columns}, threads); !done)
-      return done;
-    if (both)
-      if (auto done = site.outputs.update(g, threads); !done)
-        return done;
-  }
-  return {};
-}
-
-/// The sum over tokens of (g^T D x)^2.
-Result<double> LossRounder::judge(const KeptRows &rows, ConstMatrix difference) const {
-  const int64_t columns = difference.columns,
-                count = static_cast<int64_t>(rows.input.size()) / columns;
-  std::vector<float> product(count * columns);
-  numerics::linearInputGradient({rows.gradient.data(), count, difference.rows}, difference,
-                                Matrix(product.data(), count, columns), /*threads=*/1);
-  double sum = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    double dot = 0;
-    for (int64_t j = 0; j < columns; ++j)
-      dot += static_cast<double>(product[i * columns + j]) * rows.input[i * columns + j];
-    sum += dot * dot;
-  }
-  return sum;
-}
-
-LogicalResult LossRounder::solve(ArrayRef<PlannedSite> sites, LayerHessians hessians,
-                                 QuantizedWeights &codes) {
-  struct Candidate {
-    Result<numerics::GptqResult> result = numerics::GptqResult{};
-    std::vector<float> difference;
-  };
-  const size_t dampings = both ? std::size(kDampings) : 1;
-  std::vector<WeightValues> weights;
-  std::vector<numerics::GptqFactor> factors;
-  std::vector<std::vector<float>> outputs;
-  const unsigned threads = run.runner().compiler().options().threads;
-  for (auto [site, sums] : llvm::zip_equal(sites, hessians.sites)) {
+FailureOr<std::vector<SiteProblem>> LossRounder::problemsOf(ArrayRef<PlannedSite> sites,
+                                                            LossHessians hessians) {
+  std::vector<SiteProblem> problems;
+  for (auto [i, site] : llvm::enumerate(sites)) {
     FailureOr<WeightValues> weight = readWeight(run.runner().constants(), site);
     if (failed(weight))
       return failure();
-    const std::vector<float> hessian = std::move(sums.inputs).takeHessian();
-    auto factor = numerics::factorHessian({hessian.data(), weight->columns, weight->columns},
-                                          optionsOf(site));
-    if (!factor)
-      return emitError(site.loc()) << "site '" << site.name() << "': " << factor.error().message;
-    weights.push_back(std::move(*weight));
-    factors.push_back(std::move(*factor));
-    outputs.push_back(std::move(sums.outputs).takeHessian());
-  }
-  std::vector<Candidate> candidates(sites.size() * dampings);
-  parallelFor(std::ssize(candidates), threads, [&](int64_t index) {
-    const size_t at = index / dampings;
-    const PlannedSite &site = sites[at];
-    const int64_t rows = weights[at].rows, columns = weights[at].columns;
-    Candidate &candidate = candidates[index];
+    Result<LossHessians::Pair> pair = hessians.take(i);
+    if (!pair)
+      return emitError(site.loc()) << pair.error().message;
     numerics::GptqOptions options = optionsOf(site);
-    options.threads = 1;
-    Result<numerics::RowFactor> rowFactor = numerics::RowFactor{};
-    if (both) {
-      rowFactor =
-          numerics::factorRows({outputs[at].data(), rows, rows}, kDampings[index % dampings], 1);
-      if (!rowFactor) {
-        candidate.result = Unexpected(rowFactor.error());
-        return;
-      }
-      options.rowFactor = &*rowFactor;
-    }
-    auto round = [&](const numerics::Scheme &scheme) {
-      return numerics::gptq(weights[at].view(), factors[at], scheme, site.rule(), options);
-    };
-    candidate.result = round(site.scheme());
-    if (!candidate.result && candidate.result.error().code == ErrorCode::OutOfRange &&
-        site.plan.mayWidenScales())
-      candidate.result = round(numerics::withWideScales(site.scheme()));
-    if (!candidate.result || !both)
-      return;
-    candidate.difference.resize(rows * columns);
-    numerics::dequantize(candidate.result->weight,
-                         Matrix(candidate.difference.data(), rows, columns));
-    for (int64_t i = 0; i < rows * columns; ++i)
-      candidate.difference[i] = weights[at].values[i] - candidate.difference[i];
-  });
-  for (auto [index, candidate] : llvm::enumerate(candidates))
-    if (!candidate.result)
-      return emitError(sites[index / dampings].loc())
-             << "site '" << sites[index / dampings].name()
-             << "': " << candidate.result.error().message;
+    options.threads = threads;
+    FailureOr<numerics::GptqFactor> factor =
+        factorFor(site, {pair->inputs.data(), weight->columns, weight->columns}, options);
+    if (failed(factor))
+      return failure();
+    problems.push_back({site, std::move(*weight), std::move(*factor), std::move(pair->outputs)});
+  }
+  return problems;
+}
 
-  std::vector<double> errors(candidates.size());
-  if (both) {
-    SampleSum<HeldOutErrors> sum(run.ranks(), tokens, [&] {
-      return HeldOutErrors{std::vector<double>(candidates.size())};
-    });
-    for (size_t k = 0; k < kept.front().size(); ++k) {
-      std::vector<double> &own = sum.of(kept.front()[k].sample).sums;
-      parallelFor(std::ssize(candidates), threads, [&](int64_t index) {
-        const size_t at = index / dampings;
-        own[index] += *judge(kept[at][k], {candidates[index].difference.data(), weights[at].rows,
-                                          weights[at].columns});
-      });
+static Result<numerics::QuantizedMatrix> solveSite(SiteProblem &p, numerics::GptqOptions options) {
+  options.threads = 1; // sites share them
+  Result<numerics::RowFactor> rows = numerics::RowFactor();
+  if (!p.outputs.empty()) {
+    rows = numerics::factorRows({p.outputs.data(), p.weight.rows, p.weight.rows}, p.damping, 1);
+    if (!rows)
+      return Unexpected(rows.error());
+    options.rowFactor = &*rows;
+  }
+  auto round = [&](const numerics::Scheme &scheme) {
+    return numerics::gptq(p.weight.view(), p.columns, scheme, p.site.rule(), options);
+  };
+  Result<numerics::GptqResult> rounded = round(p.site.scheme());
+  if (!rounded && rounded.error().code == ErrorCode::OutOfRange && p.site.plan.mayWidenScales())
+    rounded = round(numerics::withWideScales(p.site.scheme()));
+  if (!rounded)
+    return Unexpected(rounded.error());
+  return std::move(rounded->weight);
+}
+
+FailureOr<std::vector<numerics::QuantizedMatrix>>
+LossRounder::solve(std::vector<SiteProblem> &problems) {
+  std::vector<Result<numerics::QuantizedMatrix>> results(problems.size(),
+                                                         numerics::QuantizedMatrix());
+  std::vector<numerics::GptqOptions> options;
+  for (const SiteProblem &problem : problems)
+    options.push_back(optionsOf(problem.site));
+  parallelFor(std::ssize(problems), threads,
+              [&](int64_t i) { results[i] = solveSite(problems[i], options[i]); });
+  std::vector<numerics::QuantizedMatrix> rounded;
+  for (auto [problem, result] : llvm::zip_equal(problems, results)) {
+    if (!result)
+      return emitError(problem.site.loc())
+             << "site '" << problem.site.name() << "': " << result.error().message;
+    rounded.push_back(std::move(*result));
+  }
+  return rounded;
+}
+
+/// tr(Hout E H E^T)
+static double lossOf(const LossHessians::Pair &hessians, ConstMatrix error, unsigned threads) {
+  const int64_t rows = error.rows, columns = error.columns;
+  std::vector<float> left(rows * columns), right(rows * columns);
+  numerics::linearInputGradient(error, {hessians.inputs.data(), columns, columns},
+                                Matrix(left.data(), rows, columns), threads);
+  numerics::linearInputGradient({hessians.outputs.data(), rows, rows}, error,
+                                Matrix(right.data(), rows, columns), threads);
+  double loss = 0;
+  for (int64_t i = 0; i < rows * columns; ++i)
+    loss += static_cast<double>(left[i]) * right[i];
+  return loss;
+}
+
+FailureOr<std::vector<double>> LossRounder::chooseDampings(std::vector<SiteProblem> problems,
+                                                           LossHessians judges) {
+  std::vector<LossHessians::Pair> taken;
+  for (size_t i = 0; i < problems.size(); ++i) {
+    Result<LossHessians::Pair> pair = judges.take(i);
+    if (!pair)
+      return emitError(problems[i].site.loc()) << pair.error().message;
+    taken.push_back(std::move(*pair));
+  }
+  std::vector<double> chosen(problems.size()), least(problems.size());
+  for (double damping : kDampings) {
+    for (SiteProblem &problem : problems)
+      problem.damping = damping;
+    FailureOr<std::vector<numerics::QuantizedMatrix>> rounded = solve(problems);
+    if (failed(rounded))
+      return failure();
+    for (size_t i = 0; i < problems.size(); ++i) {
+      const WeightValues &weight = problems[i].weight;
+      std::vector<float> error(weight.rows * weight.columns);
+      numerics::dequantize((*rounded)[i], Matrix(error.data(), weight.rows, weight.columns));
+      for (size_t at = 0; at < error.size(); ++at)
+        error[at] = weight.values[at] - error[at];
+      const double loss = lossOf(taken[i], {error.data(), weight.rows, weight.columns}, threads);
+      if (chosen[i] == 0 || loss < least[i])
+        chosen[i] = damping, least[i] = loss;
     }
-    Result<HeldOutErrors> all = sum.finish();
-    if (!all)
-      return run.fail(all.error());
-    errors = std::move(all->sums);
   }
-  for (auto [at, site] : llvm::enumerate(sites)) {
-    auto first = errors.begin() + at * dampings;
-    size_t best = std::min_element(first, first + dampings) - errors.begin();
-    if (getenv("EQ_DAMP"))
-      best = at * dampings + atoi(getenv("EQ_DAMP"));
-    if (getenv("EQ_DEBUG_LOSS"))
-      llvm::errs() << site.name() << " damping " << kDampings[best % dampings] << " errors "
-                   << errors[at * dampings] << " " << errors[at * dampings + 1 % dampings] << " "
-                   << errors[at * dampings + 2 % dampings] << "\n";
-    codes[site.weight()] = std::move(candidates[best].result->weight);
-  }
-  return success();
+  return chosen;
 }
 
 LogicalResult LossRounder::roundLayer(LossGradients &gradients, int64_t layer) {
   SmallVector<PlannedSite> sites = sitesNaming(run.layer(layer), "gptq");
   SmallVector<Value> weights =
       llvm::map_to_vector(sites, [](const PlannedSite &site) { return site.weight(); });
-  const bool isDone = sites.empty() || run.has(layer);
-  if (isDone)
+  if (sites.empty() || run.has(layer))
     return gradients.backward({}, [](int64_t, ArrayRef<Rows>) -> Result<void> { return {}; });
-  SampleSum<LayerHessians> sum(run.ranks(), tokens, [&] {
-    LayerHessians none;
-    for (Value weight : weights) {
-      auto type = cast<RankedTensorType>(weight.getType());
-      none.sites.push_back(
-          {numerics::Gram(type.getDimSize(1)), numerics::Gram(both ? type.getDimSize(0) : 0)});
-    }
-    return none;
-  });
-  kept.assign(sites.size(), {});
-  auto visit = [&](int64_t sample, ArrayRef<Rows> rows) -> Result<void> {
-    if (getenv("EQ_DEBUG_LOSS") && sample == 0)
-      for (auto [site, values] : llvm::zip_equal(sites, rows)) {
-        std::vector<double> sq;
-        double all = 0;
-        for (int64_t i = 0; i < values.gradient.rows; ++i) {
-          double s = 0;
-          for (int64_t j = 0; j < values.gradient.columns; ++j)
-            s += double(values.gradient(i, j)) * values.gradient(i, j);
-          sq.push_back(s);
-          all += s;
-        }
-        double zero = sq[0];
-        std::sort(sq.rbegin(), sq.rend());
-        double ten = 0;
-        for (int i = 0; i < 10; ++i)
-          ten += sq[i];
-        llvm::errs() << site.name() << " all " << all << " first token " << zero / all << " top " << sq[0] / all << " ten " << ten / all << "\n";
-      }
-    if (!isHeldOut(sample))
-      return add(sum.of(sample), rows);
-    for (auto [of, values] : llvm::zip_equal(kept, rows)) {
-      const ConstMatrix x = values.input, g = values.gradient;
-      of.push_back({sample,
-                    {x.data, x.data + x.rows * x.columns},
-                    {g.data, g.data + g.rows * g.columns}});
-    }
-    return {};
+  SmallVector<equant::QuantizableOpInterface> ops =
+      llvm::map_to_vector(sites, [](const PlannedSite &site) { return site.op; });
+  auto nothing = [&] { return LossHessians(ops, both); };
+  SampleSum<LossHessians> used(run.ranks(), tokens, nothing), kept(run.ranks(), tokens, nothing);
+  auto visit = [&](int64_t sample, ArrayRef<Rows> rows) {
+    return (isHeldOut(sample) ? kept : used).of(sample).add(rows, threads);
   };
   if (failed(gradients.backward(weights, visit)))
     return failure();
-  Result<LayerHessians> hessians = sum.finish();
+  Result<LossHessians> hessians = used.finish();
   if (!hessians)
     return run.fail(hessians.error());
-  QuantizedWeights codes;
-  if (failed(solve(sites, std::move(*hessians), codes)))
+  std::vector<double> dampings;
+  if (both) {
+    Result<LossHessians> judges = kept.finish();
+    if (!judges)
+      return run.fail(judges.error());
+    FailureOr<std::vector<SiteProblem>> problems = problemsOf(sites, *hessians);
+    if (failed(problems))
+      return failure();
+    FailureOr<std::vector<double>> chosen = chooseDampings(std::move(*problems), *judges);
+    if (failed(chosen))
+      return failure();
+    dampings = std::move(*chosen);
+    hessians->merge(*judges);
+  }
+  FailureOr<std::vector<SiteProblem>> problems = problemsOf(sites, std::move(*hessians));
+  if (failed(problems))
     return failure();
+  for (auto [problem, damping] : llvm::zip(*problems, dampings))
+    problem.damping = damping;
+  FailureOr<std::vector<numerics::QuantizedMatrix>> rounded = solve(*problems);
+  if (failed(rounded))
+    return failure();
+  QuantizedWeights codes;
+  for (auto [weight, result] : llvm::zip_equal(weights, *rounded))
+    codes[weight] = std::move(result);
   if (auto done = writeRounded(run.work(), run.file(layer), run.stamp(layer), sites, codes); !done)
     return run.fail(done.error());
   return success();
@@ -297,6 +224,10 @@ LogicalResult LossRounder::roundLayer(LossGradients &gradients, int64_t layer) {
 
 LogicalResult easyquant::methods::roundByLoss(MethodRun &run, GptqOptionsOf optionsOf, bool both) {
   LayerRunner &runner = run.runner();
+  if (both && runner.tokens().allSamples() < 2)
+    return run.fail({ErrorCode::InvalidArgument,
+                     "equant-gptq: 1 sample of calibration text, of which hessian=loss-both holds "
+                     "one back to judge by: give two or more, or hessian=loss"});
   const int64_t layers = run.layerCount();
   int64_t first = 0;
   while (first < layers && (sitesNaming(run.layer(first), "gptq").empty() || run.has(first)))

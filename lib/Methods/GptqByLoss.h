@@ -23,11 +23,17 @@
 
 namespace easyquant::methods {
 
+/// Factors the Hessian of what `site` reads; a remark says where it took more damping than asked
+/// for. Fails with a diagnostic that names the site.
+mlir::FailureOr<numerics::GptqFactor> factorFor(const PlannedSite &site,
+                                                numerics::ConstMatrix hessian,
+                                                const numerics::GptqOptions &options);
+
 using GptqOptionsOf = llvm::function_ref<numerics::GptqOptions(const PlannedSite &site)>;
 
 /// Rounds the sites of all layers that name gptq and have no file yet, and writes their files, the
-/// last layer first. `both`: errors go to later rows, too. Their damping is then one of {0.1, 1, 3},
-/// by E[(g^T (W - What) x)^2] over samples that are in no Hessian. Fails with a diagnostic.
+/// last layer first. `both`: errors go to later rows, too. Their damping is then one of {0.1, 1,
+/// 3}, by E[(g^T (W - What) x)^2] over samples that are in no Hessian. Fails with a diagnostic.
 mlir::LogicalResult roundByLoss(MethodRun &run, GptqOptionsOf optionsOf, bool both);
 
 } // namespace easyquant::methods

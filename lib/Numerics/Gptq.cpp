@@ -202,13 +202,14 @@ struct RowBlock {
   /// What rows of earlier blocks have to do with these.
   void takeRowsBefore() {
     if (firstRow > 0)
-      gemm(1, ConstMatrix(&rowFactor->lower[firstRow * rowFactor->rows], w.rows, firstRow, rowFactor->rows),
+      gemm(1,
+           ConstMatrix(&rowFactor->lower[firstRow * rowFactor->rows], w.rows, firstRow,
+                       rowFactor->rows),
            Transpose::No, ConstMatrix(differences.data, firstRow, w.columns, differences.stride),
            Transpose::No, 1, w);
   }
   /// The same for the rows of a leaf, one after the other: the loops run along the columns.
-  template <typename Codec>
-  void roundLeafByRows(const Codec &codec, int64_t first, int64_t last) {
+  template <typename Codec> void roundLeafByRows(const Codec &codec, int64_t first, int64_t last) {
     const int64_t count = last - first;
     for (int64_t i = 0; i < w.rows; ++i) {
       const int64_t row = firstRow + i;
@@ -325,8 +326,7 @@ Result<RowFactor> factorRows(ConstMatrix hessian, double damping, unsigned threa
   for (int64_t i = 0; i < n; ++i) {
     for (int64_t j = 0; j < i; ++j)
       reversed[i * n + j] = hessian(n - 1 - i, n - 1 - j);
-    reversed[i * n + i] =
-        static_cast<float>(hessian(n - 1 - i, n - 1 - i) + damping * mean);
+    reversed[i * n + i] = static_cast<float>(hessian(n - 1 - i, n - 1 - i) + damping * mean);
   }
   if (!cholesky(reversed.data(), n, threads))
     return makeError(ErrorCode::InvalidArgument,

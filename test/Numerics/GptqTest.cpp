@@ -9,8 +9,8 @@
 // a time, its error corrected through the explicit inverse of H, from which the column is then
 // eliminated. It knows neither Cholesky factors nor blocks.
 //
-// With a Hessian of rows it is the recursion that follows from H = V^T D V on both sides, element by
-// element.
+// With a Hessian of rows it is the recursion that follows from H = V^T D V on both sides, element
+// by element.
 //
 //===----------------------------------------------------------------------===//
 

@@ -141,7 +141,7 @@ def test_what_is_given_reaches_a_pass(expanded):
     """The test above sees a difference where there is one: every such option is read by a pass."""
     others = {"yes": "no", "no": "yes", "0": "3", "4": "3", "16": "8", "32": "16", "0.9": "0.8", "64": "32", "128": "64", "200": "100", "0.01": "0.02", "0.5": "0.7", "99.99": "99.9",
               "W8A8": "W8A16", "dynamic": "static", "minmax": "mse", "absmax": "mse", "auto": "f16", "none": "int8", "cpu": "sm_80",
-              "post-rope": "hadamard", "channel": "token", "512": "64", "1": "2"}  # fmt: skip
+              "post-rope": "hadamard", "inputs": "loss", "channel": "token", "512": "64", "1": "2"}  # fmt: skip
     for name in CONSTANT:
         other = explicit(name, others[COMPILE[name]])
         free = [base for base in BASES.values() if not any(option.startswith(f"--{name}=") for option in base)]
@@ -195,7 +195,7 @@ COMPOSITIONS = {
     "search": ("--scheme=W8A8", "--method=smoothquant", "--alpha=search", "--activations=static"),
     "gptq": ("--scheme=W4A16", "--method=gptq"),
     "zeroquant+lkd": ("--scheme=W4A8", "--method=zeroquant+lkd"), "smoothquant+awq+gptq": BASES["composed"],
-    "not-defaults": ("--scheme=W4A16", "--method=awq+gptq", "--no-act-order", "--static-groups", "--no-clip", "--group-size=16",
+    "not-defaults": ("--scheme=W4A16", "--method=awq+gptq", "--no-act-order", "--static-groups", "--no-clip", "--group-size=16", "--hessian=loss",
                      "--head=float", "--ignore=re:layers.0"),
     "percentile": (*BASES["percentile"], "--weight-percentile=99.5", "--observer-percentile=99.5"),
     "hessian-diagonal": ("--scheme=W4A16_ASYM", "--weight-observer=hessian-diagonal", "--head=W5A16", "--head-group-size=16"),
@@ -218,7 +218,7 @@ def test_the_recipe_makes_the_artifact_again(tiny_llama, tokens, tmp_path, expan
     recipe = json.loads((first / "recipe.json").read_text())
     weights = re.sub(r"equant-simquant-kv\{[^}]*\}", "", expanded(*options))  # whose sinks are others
     passes = dict(re.findall(r"([a-z-]+)=(\S+?)[ }]", weights))
-    for key in ("act_order", "static_groups", "clip", "damping", "search_samples", "epochs", "steps", "observer", "weight_percentile", "observer_percentile", "activations",
+    for key in ("hessian", "act_order", "static_groups", "clip", "damping", "search_samples", "epochs", "steps", "observer", "weight_percentile", "observer_percentile", "activations",
                 "weight_observer", "sinks"):  # fmt: skip
         if key.replace("_", "-") not in passes:
             continue

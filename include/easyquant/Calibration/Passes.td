@@ -44,6 +44,34 @@ def Calibrate : Pass<"equant-calibrate", "::mlir::ModuleOp"> {
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect"];
 }
 
+def CalibrateLoss : Pass<"equant-calibrate-loss", "::mlir::ModuleOp"> {
+  let summary = "Run the model forward and backward on calibration text and write what errors of weights cost it";
+  let description = [{
+    The loss is that of labels which are drawn from what the model itself predicts. With x what a linear reads and g the
+    gradient of the loss at its output, the statistics file gets for every linear of the layers
+
+    | tensor | shape | what it is |
+    |---|---|---|
+    | `<site>/loss_inputs` | K × K | (2/n) Σ \|g\|² x xᵀ over n tokens |
+    | `<site>/loss_outputs` | N × N | (2/n) Σ g gᵀ |
+
+    Both are factors, but for a number, of an approximation of the Fisher information of its weight W (Tseng, Sun, De Sa, 2025,
+    https://arxiv.org/abs/2505.22988): an error E of W costs about tr(loss_outputs E loss_inputs Eᵀ). All tokens count, those that begin texts, too:
+    the values that attention sinks have matter most.
+
+    The hidden states before every layer are kept on the way forward. Layers are then gone through from the last one to the first, and the
+    gradients of their linears are computed by what `lm-build-gradients` makes. Logits are in memory for 64 tokens at a time. The file is the same, byte for
+    byte, for any number of threads, and of ranks if they are 1, 2, 4 or 8. `work` holds a journal, as of `equant-calibrate`; a run that goes on runs forward again.
+
+    An op without a gradient, a site that the loss does not depend on and a gradient that is not finite are errors that name it.
+  }];
+  let options = [
+    TokensFile, WorkFolder, Threads,
+    Option<"statistics", "statistics", "std::string", "\"\"", "the file to write">,
+  ];
+  let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect"];
+}
+
 def MeasureBounds : Pass<"equant-measure-bounds", "::mlir::ModuleOp"> {
   let summary = "Measure what quantization does to a model, and compute what it can do at most";
   let description = [{

@@ -22,19 +22,24 @@ namespace easyquant::execution {
 
 class LossGradients {
 public:
-  /// Runs the model of `runner` forward on its samples, and backward through what is behind the last
-  /// layer. Fails with a diagnostic: an op without a gradient, memory, values that are not finite.
+  /// Runs the model of `runner` forward on its samples, and backward through what is behind the
+  /// last layer. Fails with a diagnostic: an op without a gradient, memory, values that are not
+  /// finite.
   static mlir::FailureOr<LossGradients> create(LayerRunner &runner, unsigned threads);
 
   /// Called with the rows of each of the linears asked for, of all tokens of a sample: those that
   /// begin texts, too, since others attend to them.
   using Visitor =
       llvm::function_ref<Result<void>(int64_t sample, llvm::ArrayRef<TrainedLayer::Rows> rows)>;
-  /// Takes the gradients of all samples from behind the next layer to before it: the last one first.
-  /// `weights` are weights of linears in it. Fails with a diagnostic.
+  /// Takes the gradients of all samples from behind the next layer to before it: the last one
+  /// first. `weights` are weights of linears in it. Fails with a diagnostic.
   mlir::LogicalResult backward(llvm::ArrayRef<mlir::Value> weights, Visitor visit);
   /// The layer that backward takes next.
   int64_t next() const { return static_cast<int64_t>(before.size()) - 1; }
+  /// The gradients behind that layer; where an earlier run has stored them they may be put here,
+  /// and the layers that they have gone through are to be skipped.
+  HiddenStates &slopes() { return gradients; }
+  void skip(int64_t layers) { before.resize(before.size() - layers); }
 
 private:
   LossGradients(LayerRunner &runner, unsigned threads) : runner(&runner), threads(threads) {}
@@ -44,7 +49,7 @@ private:
   LayerRunner *runner;
   unsigned threads;
   std::vector<HiddenStates> before; ///< of the layers that are still to come
-  std::optional<HiddenStates> slopes; ///< behind the layer that comes next
+  HiddenStates gradients;           ///< behind the layer that comes next
 };
 
 } // namespace easyquant::execution

@@ -31,8 +31,8 @@ public:
   static mlir::FailureOr<TrainedLayer> create(SubgraphCompiler &compiler, mlir::func::FuncOp layer,
                                               llvm::ArrayRef<mlir::Value> wanted);
 
-  /// The same for the gradient of the activation, for what the linears of `weights` read and for the
-  /// gradients of what they give: what rows() names.
+  /// The same for the gradient of the activation, for what the linears of `weights` read and for
+  /// the gradients of what they give: what rows() names.
   static mlir::FailureOr<TrainedLayer> createForRows(SubgraphCompiler &compiler,
                                                      mlir::func::FuncOp layer,
                                                      llvm::ArrayRef<mlir::Value> weights);

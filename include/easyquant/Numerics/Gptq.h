@@ -48,8 +48,8 @@ struct RowFactor {
   std::vector<float> weights; ///< D, by row
 };
 
-/// Factors Hout (N x N, symmetric) with `damping` > 0 of the mean of its diagonal added (1 if that is
-/// 0). Fails with InvalidArgument like factorHessian, without other dampings.
+/// Factors Hout (N x N, symmetric) with `damping` > 0 of the mean of its diagonal added (1 if that
+/// is 0). Fails with InvalidArgument like factorHessian, without other dampings.
 Result<RowFactor> factorRows(ConstMatrix hessian, double damping, unsigned threads);
 
 struct GptqOptions {

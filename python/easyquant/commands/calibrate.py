@@ -10,13 +10,13 @@ import typer
 
 from easyquant.compiler.calibration import CalibrationText
 from easyquant.compiler.options import STATISTICS
-from easyquant.compiler.statistics import calibrate
+from easyquant.compiler.statistics import FISHER, calibrate
 from easyquant.runtime.device import ThreadsOption
 from easyquant.runtime.ranks import Comm, CommOption, CommTimeoutOption, Ranks
 from easyquant.terminal import console
 
 
-Statistic = Enum("Statistic", {name: name for name in STATISTICS}, type=str)
+Statistic = Enum("Statistic", {name: name for name in (*STATISTICS, FISHER)}, type=str)
 
 
 @console.command
@@ -28,7 +28,7 @@ def calibrate_command(
     seqlen: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens of a window.")] = 1024,
     seed: Annotated[int, typer.Option(min=0, metavar="S", help="Chooses the windows.")] = 0,
     bos: Annotated[bool, typer.Option("--calib-bos", help="Begin every window with the beginning-of-text token, which no statistic counts.")] = False,
-    statistics: Annotated[list[Statistic], typer.Option("--statistic", metavar="NAME", help="What to gather. Repeatable.")] = [Statistic(name) for name in ("absmax", "minmax") if name in STATISTICS],
+    statistics: Annotated[list[Statistic], typer.Option("--statistic", metavar="NAME", help="What to gather. Repeatable; fisher, which takes gradients of the loss, stands alone.")] = [Statistic(name) for name in ("absmax", "minmax") if name in STATISTICS],
     sites: Annotated[list[str], typer.Option("--site", metavar="P", help="Observe only these sites: a name or re:PATTERN. Repeatable.")] = [],
     work: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the journal here: a run that was ended goes on from it.")] = None,
     threads: ThreadsOption = 0,

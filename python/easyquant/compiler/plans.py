@@ -33,6 +33,8 @@ COSTS = {"equant-calibrate": (1.0, 1, 1), "equant-choose-ranges": (1.0, 1, 1), "
 # AWQ takes candidates for each block through some of the samples besides.
 AWQ_CANDIDATES = 21
 LKD_EPOCHS = 4  # those of the figure above, which benchmarks/method_costs.py measured
+# In the metric of the loss GPTQ runs the model forward, and forward and backward again, and keeps the hidden states before every layer.
+GPTQ_BY_LOSS = 7.0
 # Learned rounding takes as many steps of as many tokens whatever the text: its figure is of so many steps, over so many tokens.
 SIGNROUND_STEPS, SIGNROUND_TOKENS = 200, 8 * 1024
 
@@ -132,11 +134,17 @@ def flops_per_second() -> float:
 machine_speed = cache(flops_per_second)
 
 
+def is_by_loss(options) -> bool:
+    return (options.hessian or default_of("hessian")) != "inputs"
+
+
 def forwards(name: str, samples: int, length: int, options) -> float:
     """How many times a pass takes the text through the model."""
     passes = COSTS[name][FORWARDS]
     if name == "equant-awq":
         return passes + AWQ_CANDIDATES * min(options.search_samples or int(default_of("search-samples")), samples) / samples
+    if name == "equant-gptq" and is_by_loss(options):
+        return GPTQ_BY_LOSS
     if name == "equant-lkd":
         return passes * (options.epochs or int(default_of("epochs"))) / LKD_EPOCHS
     if name == "equant-signround":
@@ -154,7 +162,10 @@ def prediction(plans: Plans, options) -> Prediction:
         text = options.calibration or CalibrationText
         tokens = text.samples * text.length
         states = tokens * plans.model["hidden_size"] * 4
-        memory += max(plans.layer_floats * 4 * COSTS[name][LAYER_COPIES] + states * COSTS[name][STATE_COPIES] for name in work)
+        kept = {name: COSTS[name][STATE_COPIES] for name in work}
+        if "equant-gptq" in kept and is_by_loss(options):
+            kept["equant-gptq"] = plans.model["num_layers"] + 1
+        memory += max(plans.layer_floats * 4 * COSTS[name][LAYER_COPIES] + states * copies for name, copies in kept.items())
         forward = 2 * tokens * sum(site["out_features"] * site["in_features"] for site in plans.sites) / (0.7 * machine_speed())
         seconds += forward * sum(forwards(name, text.samples, text.length, options) for name in work)
     return Prediction(plans.weight_bytes, memory, seconds)

@@ -12,6 +12,10 @@ from easyquant.support.errors import UserError
 from easyquant.support.files import check_writable, scratch_folder
 
 
+# What the loss says of weights: gathered by a pass of its own, which runs the model backward.
+FISHER = "fisher"
+
+
 def quoted(value: Path | str) -> str:
     """A value of an option in a pass pipeline."""
     if '"' in str(value):
@@ -23,6 +27,9 @@ def calibrate(
     model: Path, calibration: CalibrationText, output: Path, statistics: list[str], sites: list[str], work: Path | None, threads: int, ranks: Ranks = ALONE
 ) -> None:
     """Writes the statistics file `output`; shows its progress on stderr. With several ranks the first one does."""
+    is_fisher = FISHER in statistics
+    if is_fisher and (len(statistics) > 1 or sites):
+        raise UserError(f"--statistic {FISHER} is of all linears and in a file of its own; leave out --site and other statistics, and gather those in another run")
     with contextlib.ExitStack() as stack:
         if ranks.rank == 0:
             model = find_model(model)
@@ -38,8 +45,6 @@ def calibrate(
         observers = f"statistics={','.join(statistics)}"
         if sites:
             observers += f" sites={','.join(map(quoted, sites))}"
-        pipeline = (
-            f"equant-insert-observers{{{observers}}},"
-            f"equant-calibrate{{tokens={quoted(tokens)} work={quoted(folder)} statistics={quoted(output)} threads={threads}}}"
-        )
+        walk = f"{{tokens={quoted(tokens)} work={quoted(folder)} statistics={quoted(output)} threads={threads}}}"
+        pipeline = f"equant-calibrate-loss{walk}" if is_fisher else f"equant-insert-observers{{{observers}}},equant-calibrate{walk}"
         run_compiler([str(model), f"--pipeline={pipeline}"], follow, ranks)

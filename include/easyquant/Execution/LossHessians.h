@@ -1,0 +1,61 @@
+//===- LossHessians.h - What an error of a weight costs the model -*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// With x what a linear reads and g the gradient of the loss at its output (LossGradients.h),
+//
+//      H = (2/n) sum |g|^2 x x^T   (K x K)        Hout = (2/n) sum g g^T   (N x N)
+//
+// over n tokens. H weighs a token by what the loss makes of it. Both are factors, but for a number,
+// of an approximation of the Fisher information of the weight W (N x K): an error E of it costs
+// about tr(Hout E H E^T) (Tseng, Sun, De Sa, 2025, https://arxiv.org/abs/2505.22988).
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_EXECUTION_LOSSHESSIANS_H
+#define EASYQUANT_EXECUTION_LOSSHESSIANS_H
+
+#include "easyquant/Dialect/Equant/IR/Equant.h"
+#include "easyquant/Execution/TrainedLayer.h"
+#include "easyquant/Numerics/Statistics.h"
+
+namespace easyquant::execution {
+
+/// Those of the sites of a layer; SampleSum sums them.
+class LossHessians {
+public:
+  /// Of no token. `rows`: Hout, too.
+  LossHessians(llvm::ArrayRef<equant::QuantizableOpInterface> sites, bool rows);
+
+  /// Adds a sample. Errors, naming site: those of Gram::update.
+  Result<void> add(llvm::ArrayRef<TrainedLayer::Rows> rows, unsigned threads);
+  void merge(const LossHessians &later);
+
+  /// H and Hout of site `i`, symmetric; of the latter nothing where it was not asked for. Leaves
+  /// nothing of that site. Errors: InvalidArgument, naming the site, where all gradients were 0.
+  struct Pair {
+    std::vector<float> inputs, outputs;
+  };
+  Result<Pair> take(size_t i);
+
+  template <typename Visit> void fields(Visit &&visit) {
+    for (Site &site : sites)
+      visit(site.inputs), visit(site.outputs);
+  }
+
+private:
+  struct Site {
+    std::string name;
+    numerics::Gram inputs, outputs;
+  };
+  std::vector<Site> sites;
+  bool hasRows;
+  std::vector<float> weighted;
+};
+
+} // namespace easyquant::execution
+
+#endif // EASYQUANT_EXECUTION_LOSSHESSIANS_H

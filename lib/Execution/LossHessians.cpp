@@ -1,0 +1,66 @@
+//===- LossHessians.cpp - What an error of a weight costs the model -------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Execution/LossHessians.h"
+
+#include "easyquant/Support/Parallel.h"
+
+#include <cmath>
+
+using namespace easyquant;
+using namespace easyquant::execution;
+using numerics::ConstMatrix;
+
+LossHessians::LossHessians(llvm::ArrayRef<equant::QuantizableOpInterface> ops, bool rows)
+    : hasRows(rows) {
+  for (equant::QuantizableOpInterface op : ops) {
+    auto type = llvm::cast<mlir::RankedTensorType>(op.getWeightOperand().get().getType());
+    sites.push_back({op.getSite().str(), numerics::Gram(type.getDimSize(1)),
+                     numerics::Gram(rows ? type.getDimSize(0) : 0)});
+  }
+}
+
+Result<void> LossHessians::add(llvm::ArrayRef<TrainedLayer::Rows> rows, unsigned threads) {
+  for (auto [site, values] : llvm::zip_equal(sites, rows)) {
+    const ConstMatrix x = values.input, g = values.gradient;
+    weighted.resize(x.rows * x.columns);
+    parallelFor(x.rows, threads, [&](int64_t i) {
+      double square = 0;
+      for (int64_t j = 0; j < g.columns; ++j)
+        square += static_cast<double>(g(i, j)) * g(i, j);
+      const auto norm = static_cast<float>(std::sqrt(square));
+      for (int64_t j = 0; j < x.columns; ++j)
+        weighted[i * x.columns + j] = norm * x(i, j);
+    });
+    Result<void> done = site.inputs.update({weighted.data(), x.rows, x.columns}, threads);
+    if (done && hasRows)
+      done = site.outputs.update(g, threads);
+    if (!done)
+      return makeError(done.error().code, "gradients of the loss at site '{}': {}", site.name,
+                       done.error().message);
+  }
+  return {};
+}
+
+void LossHessians::merge(const LossHessians &later) {
+  for (auto [mine, theirs] : llvm::zip_equal(sites, later.sites)) {
+    mine.inputs.merge(theirs.inputs);
+    mine.outputs.merge(theirs.outputs);
+  }
+}
+
+Result<LossHessians::Pair> LossHessians::take(size_t i) {
+  Site &site = sites[i];
+  Pair pair{std::move(site.inputs).takeHessian(), std::move(site.outputs).takeHessian()};
+  if (llvm::all_of(pair.inputs, [](float value) { return value == 0; }))
+    return makeError(
+        ErrorCode::InvalidArgument,
+        "site '{}': the loss of the calibration text does not depend on it: found no "
+        "gradient but 0. Calibrate on longer samples, or leave this site out (--ignore)",
+        site.name);
+  return pair;
+}

@@ -1,0 +1,197 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""`equant-calibrate-loss`, and GPTQ in its metric. The oracle differentiates a float64 model by differences: it knows no backward pass."""
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from calibrating import write_tokens
+from helpers import assert_refused, random_llama, random_tokens, run_tool, write_model
+from oracles.llama import Llama
+from planning import SITES, dequantized, plan, planned_module, run_pass
+from test_gptq import GROUP, brain_quantizer, scale_of
+
+SEED, STEP = 0x5eed, 1e-5
+
+
+def first_of_mt19937_64(seed):
+    """The first number of std::mt19937_64 (Matsumoto and Nishimura, 2004)."""
+    mask = (1 << 64) - 1
+    state = [seed]
+    for i in range(1, 312):
+        state.append((6364136223846793005 * (state[-1] ^ (state[-1] >> 62)) + i) & mask)
+    x = (state[0] & 0xFFFFFFFF80000000) | (state[1] & 0x7FFFFFFF)
+    x = state[156] ^ (x >> 1) ^ (0xB5026F5AA96619E9 if x & 1 else 0)
+    x ^= (x >> 29) & 0x5555555555555555
+    x ^= (x << 17) & 0x71D67FFFEDA60000
+    x ^= (x << 37) & 0xFFF7EEE000000000
+    return (x ^ (x >> 43)) & mask
+
+
+class Shifted:
+    """A linear that remembers its inputs and adds to one of its outputs."""
+
+    def __init__(self, linear):
+        self.linear, self.place, self.input = linear, None, None
+
+    def __call__(self, x):
+        self.input, y = x, self.linear(x)
+        if self.place:
+            y[self.place[0], self.place[1]] += self.place[2]
+        return y
+
+
+def log_softmax(logits):
+    shifted = logits - logits.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+def drawn_labels(logits, first):
+    sums = np.cumsum(np.exp(log_softmax(logits)), axis=1)
+    drawn = np.array([(first_of_mt19937_64(SEED + first + row) >> 11) / 2**53 for row in range(len(logits))])
+    return np.minimum((sums <= drawn[:, None] * sums[:, -1:]).sum(1), logits.shape[1] - 1)
+
+
+def expected_hessians(config, tensors, samples):
+    """{site: (H, Hout)}"""
+    model = Llama(config, tensors, dtype=np.float64)
+    linears = {}
+    for index, layer in enumerate(model.layers):
+        for short in SITES:
+            name = short.rpartition(".")[2]
+            layer[name] = linears[f"model.layers.{index}.{short}"] = Shifted(layer[name])
+    length, rows = max(map(len, samples)), {site: ([], []) for site in linears}
+    for number, sample in enumerate(samples):
+        labels = drawn_labels(model.logits(sample), number * length)
+        inputs = {site: linear.input for site, linear in linears.items()}
+
+        def loss(sample=sample, labels=labels):
+            return -log_softmax(model.logits(sample))[np.arange(len(labels)), labels].sum()
+
+        for site, linear in linears.items():
+            gradient = np.empty((len(sample), len(tensors[site + ".weight"])))
+            for place in np.ndindex(*gradient.shape):
+                linear.place = *place, STEP
+                above = loss()
+                linear.place = *place, -STEP
+                gradient[place] = (above - loss()) / (2 * STEP)
+            linear.place = None
+            rows[site][0].append(inputs[site] * np.linalg.norm(gradient, axis=1, keepdims=True))
+            rows[site][1].append(gradient)
+    stacked = {site: [np.concatenate(part) for part in parts] for site, parts in rows.items()}
+    return {site: [2 * part.T @ part / len(part) for part in parts] for site, parts in stacked.items()}
+
+
+def gather(model, folder, tokens, **options):
+    """The tensors of the statistics file, and the file."""
+    folder.mkdir(exist_ok=True)
+    text = " ".join(f"{name}={value}" for name, value in options.items())
+    file = folder / "loss.safetensors"
+    result = run_tool("easyquant-compile", model, f'--pipeline=equant-calibrate-loss{{tokens="{tokens}" work="{folder}/work" statistics="{file}" {text}}}')
+    assert result.returncode == 0, result.stderr
+    return load_file(file), file
+
+
+@pytest.mark.parametrize("bos", [False, True])
+def test_hessians_are_those_of_differences(tmp_path, bos):
+    """Grouped-query attention, samples of two lengths. The token that begins texts counts: others attend to it."""
+    config, tensors = random_llama(seed=3, hidden=16, ffn=20, heads=4, kv_heads=2, vocab=29)
+    model = write_model(tmp_path / "model", config, tensors)
+    samples = [random_tokens(1, 6, 29), random_tokens(2, 4, 29)]
+    found, _ = gather(model, tmp_path / "run", write_tokens(tmp_path / "tokens", samples, bos))
+    expected = expected_hessians(config, tensors, samples)
+    assert set(found) == {f"{site}/{name}" for site in expected for name in ("loss_inputs", "loss_outputs")}
+    for site, parts in expected.items():
+        for name, part in zip(("loss_inputs", "loss_outputs"), parts):
+            np.testing.assert_allclose(found[f"{site}/{name}"], part, rtol=0, atol=1e-4 * np.abs(part).max(), err_msg=f"{site}/{name}")
+
+
+@pytest.fixture(scope="module")
+def samples():
+    return [random_tokens(seed, length, 97) for seed, length in ((1, 64), (2, 40), (3, 96), (4, 57), (5, 90), (6, 33), (7, 80), (8, 71))]
+
+
+def test_any_number_of_threads_gives_the_same_bytes(tiny_llama, tmp_path, samples):
+    tokens = write_tokens(tmp_path / "tokens", samples)
+    one, three = (gather(tiny_llama, tmp_path / str(threads), tokens, threads=threads)[1].read_bytes() for threads in (1, 3))
+    assert one == three
+
+
+def test_a_run_that_was_ended_goes_on(tiny_llama, tmp_path, samples):
+    """As a run leaves its journal that was ended behind the last layer."""
+    tokens = write_tokens(tmp_path / "tokens", samples)
+    _, whole = gather(tiny_llama, tmp_path / "whole", tokens)
+    blocked = tmp_path / "blocked"
+    blocked.mkdir()
+    (blocked / "work" / "step_1.safetensors").mkdir(parents=True)  # the second layer's file has no place
+    command = [f'--pipeline=equant-calibrate-loss{{tokens="{tokens}" work="{blocked}/work" statistics="{blocked}/loss.safetensors"}}']
+    assert run_tool("easyquant-compile", tiny_llama, *command).returncode == 1
+    assert (blocked / "work" / "step_0.safetensors").is_file() and not (blocked / "loss.safetensors").exists()
+    (blocked / "work" / "step_1.safetensors").rmdir()
+    before = (blocked / "work" / "step_0.safetensors").stat().st_mtime_ns
+    result = run_tool("easyquant-compile", tiny_llama, *command)
+    assert result.returncode == 0, result.stderr
+    assert (blocked / "loss.safetensors").read_bytes() == whole.read_bytes()
+    assert before and not list((blocked / "work").iterdir())
+
+
+def rounded(model, work, tokens, options, plan_of=lambda site: None if site == "lm_head" else plan(["gptq"])):
+    work.mkdir(exist_ok=True)
+    result = run_pass(planned_module(model, work, plan_of), f"--equant-gptq=tokens={tokens} {options}")
+    assert result.returncode == 0, result.stderr
+    return {site: dequantized(work, f"gptq_{site.split('.')[2]}.safetensors", site, GROUP)
+            for site in (f"model.layers.{layer}.{short}" for layer in (0, 1) for short in SITES)}
+
+
+def damped(hessian, damping):
+    return hessian + damping * np.mean(np.diag(hessian)) * np.eye(len(hessian))
+
+
+def nearest(weight):
+    return np.concatenate([np.clip(np.rint(part / scale_of(part)[:, None]), -7, 7) * scale_of(part)[:, None]
+                           for part in np.split(weight, range(GROUP, weight.shape[1], GROUP), axis=1)], axis=1)
+
+
+def test_gptq_rounds_in_the_metric_of_the_loss(tiny_llama, tmp_path, samples):
+    _, tensors = random_llama()
+    tokens = write_tokens(tmp_path / "tokens", samples)
+    hessians, _ = gather(tiny_llama, tmp_path / "run", tokens)
+    by_loss, by_both = (rounded(tiny_llama, tmp_path / name, tokens, f"hessian={name}") for name in ("loss", "loss-both"))
+    gains = []
+    for site, found in by_loss.items():
+        weight = tensors[site + ".weight"].astype(np.float64)
+        inputs = damped(hessians[site + "/loss_inputs"].astype(np.float64), 0.01)
+
+        def loss(other, outputs, weight=weight, inputs=inputs):
+            return np.trace(outputs @ (weight - other) @ inputs @ (weight - other).T)
+
+        alone = np.eye(len(weight))
+        assert loss(found, alone) == pytest.approx(loss(brain_quantizer(weight, inputs, act_order=True), alone), rel=0.005), site
+        assert loss(found, alone) < loss(nearest(weight), alone), site
+        outputs = damped(hessians[site + "/loss_outputs"].astype(np.float64), 0.1)
+        assert loss(by_both[site], outputs) < loss(nearest(weight), outputs), site
+        gains.append(loss(by_both[site], outputs) / loss(found, outputs))
+    assert np.exp(np.mean(np.log(gains))) < 0.95, gains
+
+
+@pytest.mark.parametrize("metric", ["loss", "loss-both"])
+def test_threads_change_no_code(tiny_llama, tmp_path, samples, metric):
+    tokens = write_tokens(tmp_path / "tokens", samples)
+    one, three = (rounded(tiny_llama, tmp_path / str(threads), tokens, f"hessian={metric} threads={threads}") for threads in (1, 3))
+    for site, weight in one.items():
+        assert (weight == three[site]).all(), site
+
+
+def test_what_cannot_be_is_refused(tiny_llama, tmp_path):
+    one = write_tokens(tmp_path / "one", [random_tokens(1, 1, 97), random_tokens(2, 1, 97)])
+    single = write_tokens(tmp_path / "single", [random_tokens(1, 30, 97)])
+    work = tmp_path / "work"
+    work.mkdir()
+    module = planned_module(tiny_llama, work, lambda site: None if site == "lm_head" else plan(["gptq"]))
+    # A query of the only token there is changes nothing.
+    assert_refused(run_pass(module, f"--equant-gptq=tokens={one} hessian=loss"), "model.layers.1.self_attn.q_proj", "does not depend on it", "longer samples")
+    assert_refused(run_pass(module, f"--equant-gptq=tokens={single} hessian=loss-both"), "1 sample", "hessian=loss-both", "two")
+    result = run_tool("easyquant-compile", tiny_llama, f'--pipeline=equant-calibrate-loss{{tokens="{one}" work="{work}" statistics="{work}/loss"}}')
+    assert_refused(result, "q_proj", "does not depend on it")
+    assert not (work / "loss").exists() and not list(work.glob("gptq_*"))
