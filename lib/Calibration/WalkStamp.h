@@ -16,8 +16,9 @@
 
 namespace easyquant::calibration {
 
-/// The stamp of a walk of `runner` through `module`: of the text, the program, and what changes the
-/// order of sums. Collective: all of it must be the same on all ranks. Fails with a diagnostic.
+/// The stamp of a walk of `runner` through `module`. It holds the text, the program, and what
+/// changes the order of sums. Collective: all of it must be the same on all ranks. Fails with a
+/// diagnostic.
 mlir::FailureOr<Stamp> walkStamp(mlir::ModuleOp module, LayerRunner &runner, const Ranks &ranks);
 
 } // namespace easyquant::calibration

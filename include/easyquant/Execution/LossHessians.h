@@ -27,15 +27,15 @@ namespace easyquant::execution {
 /// Those of the sites of a layer; SampleSum sums them.
 class LossHessians {
 public:
-  /// Of no token. `rows`: Hout, too.
+  /// Sums over no token. `rows`: Hout, too.
   LossHessians(llvm::ArrayRef<equant::QuantizableOpInterface> sites, bool rows);
 
   /// Adds a sample. Errors, naming site: those of Gram::update.
   Result<void> add(llvm::ArrayRef<TrainedLayer::Rows> rows, unsigned threads);
   void merge(const LossHessians &later);
 
-  /// H and Hout of site `i`, symmetric; of the latter nothing where it was not asked for. Leaves
-  /// nothing of that site. Errors: InvalidArgument, naming the site, where all gradients were 0.
+  /// H and Hout of site `i`, symmetric; Hout is empty where it was not asked for. Leaves nothing of
+  /// that site. Errors: InvalidArgument, naming the site, where all gradients were 0.
   struct Pair {
     std::vector<float> inputs, outputs;
   };

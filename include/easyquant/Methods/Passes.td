@@ -133,6 +133,10 @@ def Gptq : Pass<"equant-gptq", "::mlir::ModuleOp"> {
     Layers are done in order, and inside a layer the sites by what they read (q, k and v; o; gate and up; down): each sees
     the activations that the rounded weights before it produce, those of sites without `gptq` being rounded by their plan.
 
+    With `hessian=loss` H is (2/n) Σ |g|² x xᵀ with g the gradient of the model's loss at the linear's output (`equant-calibrate-loss`), and
+    with `hessian=loss-both` errors go to later rows, too, by (2/n) Σ g gᵀ. Both are of the float model: layers are done from the last one
+    to the first, and no site depends on another.
+
     What is computed for layer i goes into `gptq_<i>.safetensors` in the module's work folder (`equant.work`). A layer whose
     file is there with the right stamp (of the model, the tokens, the options, the plans and all layers before it) is not
     computed again: a run that was ended goes on where it stopped, and ends with the same bytes.

@@ -44,7 +44,7 @@ namespace easyquant::numerics {
 /// What rows have to do with each other.
 struct RowFactor {
   int64_t rows = 0;
-  std::vector<float> lower;   ///< V, N x N; of no meaning on the diagonal and above
+  std::vector<float> lower;   ///< V, N x N; what is on the diagonal and above has no meaning
   std::vector<float> weights; ///< D, by row
 };
 
@@ -64,7 +64,7 @@ struct GptqOptions {
   /// The rows are cut in so many parts (gptqRows), and this one is rounded. A row has the bits that
   /// it has in the whole weight.
   int64_t part = 0, parts = 1;
-  /// Of all rows, where errors go to later rows, too; all rows are rounded then.
+  /// Where it is given, errors go to later rows, too, and all rows are rounded.
   const RowFactor *rowFactor = nullptr;
 };
 
