@@ -24,7 +24,7 @@
 
 namespace easyquant::execution {
 
-/// Those of the sites of a layer; SampleSum sums them.
+/// The Hessians of the sites of a layer; SampleSum sums them.
 class LossHessians {
 public:
   /// Sums over no token. `rows`: Hout, too.
