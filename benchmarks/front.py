@@ -5,7 +5,7 @@
 
     .venv/bin/python benchmarks/front.py MODEL --calib FILE --text FILE [--text FILE] -o FOLDER
 
-MODEL is a Hugging Face folder of the llama architecture, off any grid. The script
+MODEL is a Hugging Face folder of the llama architecture, or a GGUF file; best off any grid. The script
 
   * judges llama.cpp's files (PEERS), our artifacts (OURS) and those of every recipe in the folders that --recipes names, by KL divergence from
     the float model as quality_per_byte.py does: the same windows of the same texts, an importance matrix from the windows that calibrate ours;

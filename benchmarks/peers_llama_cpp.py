@@ -5,7 +5,7 @@
 
     .venv/bin/python benchmarks/peers_llama_cpp.py MODEL [--threads 2] [--batch 1,4,16] [--json FILE]
 
-MODEL is a Hugging Face folder or a GGUF of the llama architecture. The script
+MODEL is a Hugging Face folder of the llama architecture, or a GGUF file. The script
 
   * creates an environment of the peer's own under the cache folder (llama-cpp-python from PyPI, built for this CPU; some
     minutes the first time) or takes the one whose interpreter --peer-python names;
@@ -151,7 +151,7 @@ def read_counts(text):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path, help="Hugging Face folder or GGUF, llama architecture")
+    parser.add_argument("model", type=Path, help="a Hugging Face folder of the llama architecture, or a GGUF file")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--prefill", type=int, default=512)
     parser.add_argument("--decode", type=int, default=128)

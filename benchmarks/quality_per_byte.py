@@ -5,7 +5,7 @@
 
     .venv/bin/python benchmarks/quality_per_byte.py MODEL --calib FILE --text FILE [--text FILE] -o FOLDER
 
-MODEL is a Hugging Face folder of the llama architecture. The script
+MODEL is a Hugging Face folder of the llama architecture, or a GGUF file. The script
 
   * has llama.cpp's quantizer make a file of every type in PEERS out of the model's f32 GGUF, with an importance matrix (mean x² of each
     column over windows of the calibration text) where it says so, and llama.cpp judge each by its own f32 logits;
@@ -236,7 +236,7 @@ def chosen(ours: dict[str, tuple[str, ...]], args: argparse.Namespace) -> dict[s
 
 def add_protocol(parser: argparse.ArgumentParser, output: Path) -> None:
     """What is judged, and on what."""
-    parser.add_argument("model", type=Path, metavar="MODEL", help="a Hugging Face folder of the llama architecture, off any grid")
+    parser.add_argument("model", type=Path, metavar="MODEL", help="a Hugging Face folder of the llama architecture, or a GGUF file; best off any grid")
     parser.add_argument("--calib", type=Path, required=True, metavar="FILE", help="calibration text, of both sides")
     parser.add_argument("--text", type=Path, required=True, action="append", metavar="FILE", help="a text to judge on; repeatable")
     parser.add_argument("--ours", metavar="REGEX", default="", help="of our points only those whose name matches")
@@ -252,7 +252,8 @@ def add_protocol(parser: argparse.ArgumentParser, output: Path) -> None:
 
 
 def check_protocol(args: argparse.Namespace) -> None:
-    for what, path in (("MODEL", args.model / "config.json"), ("--calib", args.calib), *(("--text", text) for text in args.text)):
+    model = args.model / "config.json" if args.model.is_dir() else args.model
+    for what, path in (("MODEL", model), ("--calib", args.calib), *(("--text", text) for text in args.text)):
         if not path.is_file():
             fail(f"{what}: there is no file {path}")
     names = [text.name for text in args.text]

@@ -60,35 +60,8 @@ def tensors_of_folder(folder, config):
                 yield name_of(part), permute_rope(w, heads[kind]) if kind in heads else w
 
 
-def read_source(source):
-    """(hyperparameters under config.json's names, iterator of (GGUF name, fp32 array)) of a folder or a GGUF."""
-    path = Path(source)
-    if path.is_dir():
-        config = json.loads((path / "config.json").read_text())
-        return config, tensors_of_folder(path, config)
-    reader = gguf.GGUFReader(path)
-    fields = {name: field.contents() for name, field in reader.fields.items()}
-    config = {
-        "vocab_size": fields.get("llama.vocab_size") or len(fields["tokenizer.ggml.tokens"]),
-        "max_position_embeddings": fields["llama.context_length"],
-        "hidden_size": fields["llama.embedding_length"],
-        "num_hidden_layers": fields["llama.block_count"],
-        "intermediate_size": fields["llama.feed_forward_length"],
-        "num_attention_heads": fields["llama.attention.head_count"],
-        "num_key_value_heads": fields["llama.attention.head_count_kv"],
-        "rms_norm_eps": fields["llama.attention.layer_norm_rms_epsilon"],
-        "rope_theta": fields.get("llama.rope.freq_base", 10000.0),
-    }
-    tensors = ((t.name, gguf.quants.dequantize(t.data, t.tensor_type).astype(np.float32).reshape(t.shape[::-1]))
-               for t in reader.tensors)
-    return config, tensors
-
-
-def write_f32(source, out):
-    """An fp32 GGUF without a vocabulary (token ids in, logits out), from a Hugging Face folder or any GGUF."""
-    config, tensors = read_source(source)
+def describe_folder(writer, folder, config):
     heads = config["num_attention_heads"]
-    writer = gguf.GGUFWriter(out, "llama")
     writer.add_vocab_size(config["vocab_size"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
@@ -99,6 +72,30 @@ def write_f32(source, out):
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_rope_freq_base(config.get("rope_theta", 10000.0))
     writer.add_rope_dimension_count(config.get("head_dim") or config["hidden_size"] // heads)
+    return tensors_of_folder(folder, config)
+
+
+def describe_gguf(writer, reader):
+    """All that the other file says of its architecture."""
+    architecture = reader.fields["general.architecture"].contents()
+    for name, field in reader.fields.items():
+        if name.startswith(f"{architecture}.") and name != f"{architecture}.vocab_size":
+            kind, *parts = field.types
+            writer.add_key_value(name, field.contents(), kind, parts[0] if parts else None)
+    writer.add_vocab_size(next(int(t.shape[1]) for t in reader.tensors if t.name == "token_embd.weight"))
+    return ((t.name, gguf.quants.dequantize(t.data, t.tensor_type).astype(np.float32).reshape(t.shape[::-1])) for t in reader.tensors)
+
+
+def write_f32(source, out):
+    """An fp32 GGUF without a vocabulary (token ids in, logits out), from a Hugging Face folder of a llama or any GGUF."""
+    path = Path(source)
+    if path.is_dir():
+        writer = gguf.GGUFWriter(out, "llama")
+        tensors = describe_folder(writer, path, json.loads((path / "config.json").read_text()))
+    else:
+        reader = gguf.GGUFReader(path)
+        writer = gguf.GGUFWriter(out, reader.fields["general.architecture"].contents())
+        tensors = describe_gguf(writer, reader)
     writer.add_file_type(0)
     writer.add_tokenizer_model("no_vocab")
     for name, w in tensors:
