@@ -21,6 +21,7 @@ pytestmark = needs_mpi
 METHODS = {
     "awq": ("--method=awq", "--scheme=W4A16", "--group-size=32"),
     "gptq": ("--method=absmax+gptq", "--scheme=W4A16", "--group-size=32"),
+    "gptq in the metric of the loss": ("--method=absmax+gptq", "--scheme=W4A16", "--group-size=32", "--hessian=loss-both"),
     "ranges": ("--scheme=W4A16", "--group-size=32", "--weight-observer=hessian-diagonal"),
     "tables": ("--scheme=T3A16", "--group-size=32"),
     "lkd": ("--method=absmax+lkd", "--scheme=W4A16", "--group-size=32", "--epochs=1"),
