@@ -189,18 +189,13 @@ LogicalResult Calibrate::run() {
   fs::path path =
       statistics.empty() ? fs::path(*work) / file.getValue() : fs::path(statistics.getValue());
   module->setAttr(equant::kStatisticsAttr, StringAttr::get(&getContext(), path.string()));
-  Result<bool> known =
-      ranks.shareFile(path.string(), equant::isIntact(module.getLoc(), path, *stamp));
-  if (!known)
-    return fail(known.error());
-  if (*known)
-    return success();
-
-  Result<Journal> journal =
-      Journal::open(module.getLoc(), *work, *stamp,
-                    fmt::format("{} from {}", tokens->samples(), tokens->firstSample()), ranks);
+  FailureOr<std::optional<Journal>> journalOrDone =
+      openJournal(module, *runner, ranks, path, *work, *stamp);
+  if (failed(journalOrDone))
+    return failure();
+  std::optional<Journal> &journal = *journalOrDone;
   if (!journal)
-    return fail(journal.error());
+    return success();
   size_t steps = runner->layers().size() + 1; // the last one is the head
   int64_t total = static_cast<int64_t>(steps) * tokens->samples();
   int64_t done = journal->next() * tokens->samples();

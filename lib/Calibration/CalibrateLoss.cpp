@@ -99,18 +99,13 @@ LogicalResult CalibrateLoss::run() {
   if (failed(stamp) || failed(work))
     return failure();
   (*stamp)["statistics"] = "loss";
-  Result<bool> known = ranks.shareFile(
-      statistics.getValue(), equant::isIntact(module.getLoc(), statistics.getValue(), *stamp));
-  if (!known)
-    return fail(known.error());
-  if (*known)
-    return success();
-
-  Result<Journal> journal =
-      Journal::open(module.getLoc(), *work, *stamp,
-                    fmt::format("{} from {}", tokens->samples(), tokens->firstSample()), ranks);
+  FailureOr<std::optional<Journal>> journalOrDone =
+      openJournal(module, *runner, ranks, statistics.getValue(), *work, *stamp);
+  if (failed(journalOrDone))
+    return failure();
+  std::optional<Journal> &journal = *journalOrDone;
   if (!journal)
-    return fail(journal.error());
+    return success();
   const auto steps = static_cast<int64_t>(runner->layers().size());
   int64_t done = 0, total = 0; // samples that have gone through a subgraph
   runner->onSample = [&] {

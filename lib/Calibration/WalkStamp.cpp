@@ -10,6 +10,7 @@
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 #include "easyquant/Numerics/Blas.h"
 #include "easyquant/Support/Checksum.h"
+#include "easyquant/Weights/ConstantTensors.h"
 
 using namespace mlir;
 using namespace easyquant;
@@ -51,4 +52,24 @@ FailureOr<Stamp> easyquant::calibration::walkStamp(ModuleOp module, LayerRunner 
   if (auto same = ranks.agree(subjects); !same)
     return fail(same.error());
   return stamp;
+}
+
+FailureOr<std::optional<Journal>>
+easyquant::calibration::openJournal(ModuleOp module, const LayerRunner &runner, const Ranks &ranks,
+                                    const std::filesystem::path &file, const std::string &work,
+                                    const Stamp &stamp) {
+  auto fail = [&](const Error &error) { return emitError(module.getLoc()) << error.message; };
+  Result<bool> known =
+      ranks.shareFile(file.string(), equant::isIntact(module.getLoc(), file, stamp));
+  if (!known)
+    return fail(known.error());
+  if (*known)
+    return std::optional<Journal>();
+  const CalibrationTokens &tokens = runner.tokens();
+  Result<Journal> journal =
+      Journal::open(module.getLoc(), work, stamp,
+                    fmt::format("{} from {}", tokens.samples(), tokens.firstSample()), ranks);
+  if (!journal)
+    return fail(journal.error());
+  return std::optional<Journal>(std::move(*journal));
 }

@@ -23,16 +23,22 @@ static Result<Buffer> memoryFor(const EngineOptions &options, ArrayRef<int64_t> 
   return Buffer::allocate(bytes, "calibration", "use fewer or shorter samples");
 }
 
+/// What the way back reads of the way forward.
+static SmallVector<Value> storedIn(Block &block) {
+  SmallVector<Value> stored;
+  for (Operation &op : block)
+    if (op.hasAttr(lm::kStoredAttr))
+      llvm::append_range(stored, op.getResults());
+  return stored;
+}
+
 FailureOr<TrainedLayer> TrainedLayer::compile(SubgraphCompiler &compiler,
                                               lm::GradientFunction built,
                                               ArrayRef<Value> gradients) {
   Location loc = built.function->getLoc();
   Block &block = built.function->front();
   Value input = block.getArgument(0);
-  SmallVector<Value> stored;
-  for (Operation &op : block)
-    if (op.hasAttr(lm::kStoredAttr))
-      llvm::append_range(stored, op.getResults());
+  SmallVector<Value> stored = storedIn(block);
 
   Subgraph forward{{input}, {block.getTerminator()->getOperand(0)}};
   llvm::append_range(forward.outputs, stored);
@@ -80,10 +86,7 @@ FailureOr<TrainedLayer> TrainedLayer::createForRows(SubgraphCompiler &compiler, 
     return failure();
   Block &block = built->function->front();
   ValueRange returned = block.getTerminator()->getOperands().drop_front();
-  SmallVector<Value> stored;
-  for (Operation &op : block)
-    if (op.hasAttr(lm::kStoredAttr))
-      llvm::append_range(stored, op.getResults());
+  SmallVector<Value> stored = storedIn(block);
   llvm::SmallSetVector<Value, 8> outputs;
   outputs.insert(returned.front());
   auto placeOf = [&](Value value) -> Place {

@@ -85,13 +85,18 @@ Doubles inverse(Doubles a, int64_t n) {
   return b;
 }
 
-double lossOf(const Doubles &error, const Doubles &h, int64_t rows, int64_t k) {
-  double loss = 0;
+/// tr(A H B^T)
+double traceOf(const Doubles &a, const Doubles &h, const Doubles &b, int64_t rows, int64_t k) {
+  double sum = 0;
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t i = 0; i < k; ++i)
       for (int64_t j = 0; j < k; ++j)
-        loss += error[r * k + i] * h[i * k + j] * error[r * k + j];
-  return loss;
+        sum += a[r * k + i] * h[i * k + j] * b[r * k + j];
+  return sum;
+}
+
+double lossOf(const Doubles &error, const Doubles &h, int64_t rows, int64_t k) {
+  return traceOf(error, h, error, rows, k);
 }
 
 Doubles errorOf(const std::vector<float> &w, const QuantizedMatrix &q) {
@@ -251,12 +256,7 @@ double lossOf(const Doubles &error, const Doubles &h, const Doubles &outputs, in
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t j = 0; j < k; ++j)
         product[i * k + j] += outputs[i * rows + r] * error[r * k + j];
-  double loss = 0;
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t i = 0; i < k; ++i)
-      for (int64_t j = 0; j < k; ++j)
-        loss += product[r * k + i] * h[i * k + j] * error[r * k + j];
-  return loss;
+  return traceOf(product, h, error, rows, k);
 }
 
 /// W - What, each element being rounded with all errors above and to the left of it.

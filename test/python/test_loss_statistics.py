@@ -93,10 +93,11 @@ def gather(model, folder, tokens, **options):
     return load_file(file), file
 
 
-@pytest.mark.parametrize("bos", [False, True])
-def test_hessians_are_those_of_differences(tmp_path, bos):
-    """Grouped-query attention, samples of two lengths. The token that begins texts counts: others attend to it."""
-    config, tensors = random_llama(seed=3, hidden=16, ffn=20, heads=4, kv_heads=2, vocab=29)
+@pytest.mark.parametrize("arch, bos", [("llama", False), ("llama", True), ("olmo2", False)])
+def test_hessians_are_those_of_differences(tmp_path, arch, bos):
+    """Grouped-query attention, samples of two lengths. The token that begins texts counts: others attend to it. Linears of OLMo 2 read what
+    goes into a layer."""
+    config, tensors = random_llama(seed=3, arch=arch, hidden=16, ffn=20, heads=4, kv_heads=2, vocab=29)
     model = write_model(tmp_path / "model", config, tensors)
     samples = [random_tokens(1, 6, 29), random_tokens(2, 4, 29)]
     found, _ = gather(model, tmp_path / "run", write_tokens(tmp_path / "tokens", samples, bos))

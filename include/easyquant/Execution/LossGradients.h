@@ -11,6 +11,7 @@
 // E[(g^T dW x)^2] is then twice the KL divergence, to second order, that a change dW of its weight
 // makes (the Fisher information; Tseng, Sun, De Sa, 2025, https://arxiv.org/abs/2505.22988).
 //
+//===----------------------------------------------------------------------===//
 
 #ifndef EASYQUANT_EXECUTION_LOSSGRADIENTS_H
 #define EASYQUANT_EXECUTION_LOSSGRADIENTS_H

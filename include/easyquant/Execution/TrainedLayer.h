@@ -32,7 +32,7 @@ public:
                                               llvm::ArrayRef<mlir::Value> wanted);
 
   /// The same for the gradient of the activation, for what the linears of `weights` read and for
-  /// the gradients of what they give: what rows() names.
+  /// the gradients of what they give: what backwardRows returns.
   static mlir::FailureOr<TrainedLayer> createForRows(SubgraphCompiler &compiler,
                                                      mlir::func::FuncOp layer,
                                                      llvm::ArrayRef<mlir::Value> weights);
