@@ -93,13 +93,7 @@ HostOperation easyquant::execution::hostOperation(Operation *op) {
         };
       })
       .Case([](lm::AttentionGradientOp op) {
-        numerics::reference::AttentionParams params;
-        params.heads = static_cast<int64_t>(op.getNumHeads());
-        params.kvHeads = static_cast<int64_t>(op.getNumKvHeads());
-        params.headDim = static_cast<int64_t>(op.getHeadDim());
-        params.scale = op.getScale().convertToDouble();
-        params.window = static_cast<int64_t>(op.getWindow());
-        return [params](Operands o, unsigned threads) {
+        return [params = attentionParams(op)](Operands o, unsigned threads) {
           numerics::attentionGradient(params, matrix(o[0]), matrix(o[1]), matrix(o[2]),
                                       matrix(o[3]), matrix(o[4]), matrix(o[5]), matrix(o[6]),
                                       threads);

@@ -42,6 +42,21 @@ SmallVector<SiteGroup> easyquant::execution::siteGroups(func::FuncOp layer) {
   return result;
 }
 
+llvm::SmallPtrSet<Operation *, 4> easyquant::execution::sitesMaking(ArrayRef<Value> values) {
+  llvm::SmallPtrSet<Operation *, 4> found;
+  SmallVector<Value> worklist = llvm::to_vector(values);
+  while (!worklist.empty()) {
+    Operation *op = worklist.pop_back_val().getDefiningOp();
+    if (!op)
+      continue;
+    if (isa<QuantizableOpInterface>(op))
+      found.insert(op);
+    else
+      llvm::append_range(worklist, op->getOperands());
+  }
+  return found;
+}
+
 Value easyquant::execution::lastCut(func::FuncOp layer, Operation *op) {
   Block &block = layer.front();
   Value input = block.getArgument(0), cut = input;

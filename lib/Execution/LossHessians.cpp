@@ -9,8 +9,6 @@
 
 #include "easyquant/Support/Parallel.h"
 
-#include <cmath>
-
 using namespace easyquant;
 using namespace easyquant::execution;
 using numerics::ConstMatrix;
@@ -27,16 +25,14 @@ LossHessians::LossHessians(llvm::ArrayRef<equant::QuantizableOpInterface> ops, b
 Result<void> LossHessians::add(llvm::ArrayRef<TrainedLayer::Rows> rows, unsigned threads) {
   for (auto [site, values] : llvm::zip_equal(sites, rows)) {
     const ConstMatrix x = values.input, g = values.gradient;
-    weighted.resize(x.rows * x.columns);
-    parallelFor(x.rows, threads, [&](int64_t i) {
+    squares.resize(g.rows);
+    parallelFor(g.rows, threads, [&](int64_t i) {
       double square = 0;
       for (int64_t j = 0; j < g.columns; ++j)
         square += static_cast<double>(g(i, j)) * g(i, j);
-      const auto norm = static_cast<float>(std::sqrt(square));
-      for (int64_t j = 0; j < x.columns; ++j)
-        weighted[i * x.columns + j] = norm * x(i, j);
+      squares[i] = static_cast<float>(square);
     });
-    Result<void> done = site.inputs.update({weighted.data(), x.rows, x.columns}, threads);
+    Result<void> done = site.inputs.update(x, squares, threads);
     if (done && hasRows)
       done = site.outputs.update(g, threads);
     if (!done)

@@ -96,15 +96,28 @@ void CalibrationTokens::keepFirst(int64_t count) {
   longest = std::ranges::max(lengths);
 }
 
-void CalibrationTokens::truncate(int64_t length) {
+void CalibrationTokens::split(int64_t length, int64_t most) {
   assert(length > skipped());
-  for (int64_t i = 0; i < allSamples(); ++i) {
-    if (lengths[i] <= length)
-      continue;
-    std::fill_n(ids.begin() + i * stride + length, lengths[i] - length, kPadding);
-    lengths[i] = length;
-  }
-  longest = std::min(longest, length);
+  const int64_t step = length - skipped(); // tokens of a piece that count
+  std::vector<int32_t> pieces;
+  std::vector<int64_t> sizes;
+  for (int64_t turn = 0; turn * step < longest && std::ssize(sizes) < most; ++turn)
+    for (int64_t i = 0; i < allSamples() && std::ssize(sizes) < most; ++i) {
+      const std::span<const int32_t> all = sampleOfAll(i);
+      const std::span<const int32_t> rest =
+          all.subspan(std::min<int64_t>(skipped() + turn * step, std::ssize(all)));
+      const int64_t count = std::min<int64_t>(step, std::ssize(rest));
+      if (count < (turn == 0 ? 1 : (step + 1) / 2))
+        continue;
+      pieces.insert(pieces.end(), all.begin(), all.begin() + skipped());
+      pieces.insert(pieces.end(), rest.begin(), rest.begin() + count);
+      pieces.insert(pieces.end(), step - count, kPadding);
+      sizes.push_back(skipped() + count);
+    }
+  ids = std::move(pieces);
+  lengths = std::move(sizes);
+  stride = length;
+  longest = std::ranges::max(lengths);
 }
 
 /// Where share `i` of `shares` equal ones begins.

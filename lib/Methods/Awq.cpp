@@ -56,16 +56,7 @@ struct Awq : SubgraphPass<methods::impl::AwqBase<Awq>> {
 static llvm::SmallPtrSet<Operation *, 4> queriesAndKeys(func::FuncOp layer) {
   llvm::SmallPtrSet<Operation *, 4> found;
   layer.walk([&](lm::AttentionOp attention) {
-    SmallVector<Value> worklist = {attention.getQuery(), attention.getKey()};
-    while (!worklist.empty()) {
-      Operation *op = worklist.pop_back_val().getDefiningOp();
-      if (!op)
-        continue;
-      if (isa<QuantizableOpInterface>(op))
-        found.insert(op);
-      else
-        llvm::append_range(worklist, op->getOperands());
-    }
+    found = sitesMaking({attention.getQuery(), attention.getKey()});
   });
   return found;
 }

@@ -23,6 +23,7 @@
 #include "easyquant/Execution/SampleSum.h"
 #include "easyquant/Methods/Passes.h"
 #include "easyquant/Methods/RoundedSites.h"
+#include "easyquant/Numerics/Gradients.h"
 #include "easyquant/Numerics/Statistics.h"
 #include "easyquant/Support/ProgressAction.h"
 
@@ -48,28 +49,37 @@ struct Gptq : SubgraphPass<methods::impl::GptqBase<Gptq>> {
   LogicalResult run() override;
 };
 
+/// The attention of a layer whose keys or values linears make, and which these are.
+struct AttentionReader {
+  lm::AttentionOp attention;
+  llvm::SmallPtrSet<Operation *, 4> sites;
+};
+
 /// Rounds the sites of one layer after the other.
 class LayerRounder {
 public:
   LayerRounder(MethodRun &run, HiddenStates &states, HiddenStates &middle,
-               const numerics::GptqOptions &options)
+               const numerics::GptqOptions &options, bool byAttention)
       : runner(run.runner()), ranks(run.ranks()), work(run.work()), states(states), middle(middle),
-        options(options) {}
+        options(options), byAttention(byAttention) {}
 
   /// Takes `states` through the layer. Without `codes` it finds them, else it uses them.
   LogicalResult runLayer(func::FuncOp layer, QuantizedWeights &codes, bool areKnown);
 
 private:
-  LogicalResult advance(func::FuncOp layer, Value output, Value cut, const QuantizedWeights &codes,
-                        llvm::function_ref<Result<void>(int64_t sample, Matrix rows)> visit);
+  LogicalResult advance(func::FuncOp layer, ArrayRef<Value> outputs, Value cut,
+                        const QuantizedWeights &codes, SampleVisitor visit);
   LogicalResult roundGroup(func::FuncOp layer, const SiteGroup &group, QuantizedWeights &codes);
+  LogicalResult roundSites(ArrayRef<PlannedSite> sites, SampleSum<numerics::Gram> &sum,
+                           QuantizedWeights &codes);
 
   LayerRunner &runner;
   const Ranks &ranks;
   const formats::ComputedConstants &work;
   HiddenStates &states, &middle;
   const numerics::GptqOptions &options;
-  Value base; ///< what is in `states` or, behind a cut, in `middle`
+  bool byAttention; ///< do tokens weigh in the Hessians of k and v what attention gives them?
+  Value base;       ///< what is in `states` or, behind a cut, in `middle`
 };
 
 } // namespace
@@ -82,11 +92,10 @@ static numerics::GptqOptions optionsOf(const PlannedSite &site, numerics::GptqOp
   return options;
 }
 
-/// The options by which the Hessian is factored; all sites that read the same input share them.
-static FailureOr<numerics::GptqOptions> optionsOf(const SiteGroup &group,
-                                                  const numerics::GptqOptions &options) {
+/// Do all sites that read the same input ask for the same factor of its Hessian?
+static LogicalResult checkOptions(const SiteGroup &group, const numerics::GptqOptions &options) {
   const PlannedSite *first = nullptr;
-  numerics::GptqOptions common = options;
+  numerics::GptqOptions common;
   for (const PlannedSite &site : group.sites) {
     if (!site.plan.names(kGptq))
       continue;
@@ -102,7 +111,7 @@ static FailureOr<numerics::GptqOptions> optionsOf(const SiteGroup &group,
              << ": give both the same";
     }
   }
-  return common;
+  return success();
 }
 
 FailureOr<numerics::GptqFactor>
@@ -118,25 +127,25 @@ easyquant::methods::factorFor(const PlannedSite &site, ConstMatrix hessian,
   return std::move(*factor);
 }
 
-/// Runs the layer from the base to `output`, and moves the base to `cut` if that is another value.
-LogicalResult LayerRounder::advance(func::FuncOp layer, Value output, Value cut,
-                                    const QuantizedWeights &codes,
-                                    llvm::function_ref<Result<void>(int64_t, Matrix)> visit) {
-  Subgraph subgraph{{base}, {output}};
-  const bool moves = cut != base && cut != output;
+/// Runs the layer from the base to `outputs`, and moves the base to `cut` if that is another value.
+LogicalResult LayerRounder::advance(func::FuncOp layer, ArrayRef<Value> outputs, Value cut,
+                                    const QuantizedWeights &codes, SampleVisitor visit) {
+  Subgraph subgraph{{base}, llvm::to_vector(outputs)};
+  const bool moves = cut != base && cut != outputs.front();
   if (moves)
     subgraph.outputs.push_back(cut);
   FailureOr<CompiledSubgraph> program = runner.compiler().compile(subgraph);
   if (failed(program) || failed(load(*program, runner.constants(), codes)))
     return failure();
   HiddenStates &from = base == layer.getArgument(0) ? states : middle;
-  auto advanced = runner.run(layer.getLoc(), *program, layer.getSymName(), from, subgraph.outputs,
-                             [&](int64_t i, ArrayRef<Matrix> made) {
-                               if (moves)
-                                 std::copy_n(made[1].data, made[1].rows * made[1].columns,
-                                             middle.sample(i).data);
-                               return visit(i, made[0]);
-                             });
+  auto advanced =
+      runner.run(layer.getLoc(), *program, layer.getSymName(), from, subgraph.outputs,
+                 [&](int64_t i, ArrayRef<Matrix> made) {
+                   if (moves)
+                     std::copy_n(made.back().data, made.back().rows * made.back().columns,
+                                 middle.sample(i).data);
+                   return visit(i, made.take_front(outputs.size()));
+                 });
   if (failed(advanced))
     return failure();
   if (moves)
@@ -144,33 +153,72 @@ LogicalResult LayerRounder::advance(func::FuncOp layer, Value output, Value cut,
   return success();
 }
 
+/// That of the sites of a group; empty if none of them names the method.
+static AttentionReader attentionBehind(func::FuncOp layer, const SiteGroup &group) {
+  for (lm::AttentionOp attention : layer.getOps<lm::AttentionOp>()) {
+    auto makers = sitesMaking({attention.getKey(), attention.getValue()});
+    if (llvm::any_of(group.sites, [&](const PlannedSite &site) {
+          return site.plan.names(kGptq) && makers.contains(site.op);
+        }))
+      return {attention, std::move(makers)};
+  }
+  return {};
+}
+
 LogicalResult LayerRounder::roundGroup(func::FuncOp layer, const SiteGroup &group,
                                        QuantizedWeights &codes) {
   const int64_t skipped = runner.tokens().skipped();
   const int64_t columns = lm::columns(group.activation);
-  SampleSum<numerics::Gram> sum(ranks, runner.tokens(),
-                                [columns] { return numerics::Gram(columns); });
-  Value cut = lastCut(layer, group.sites.front().op);
-  auto gather = [&](int64_t sample, Matrix rows) {
-    return sum.of(sample).update(rows.middleRows(skipped, rows.rows - skipped), options.threads);
+  auto nothing = [columns] { return numerics::Gram(columns); };
+  SampleSum<numerics::Gram> plain(ranks, runner.tokens(), nothing),
+      attended(ranks, runner.tokens(), nothing);
+  SmallVector<Value> outputs = {group.activation};
+  AttentionReader reader;
+  if (byAttention)
+    reader = attentionBehind(layer, group);
+  if (reader.attention)
+    llvm::append_values(outputs, reader.attention.getQuery(), reader.attention.getKey());
+  std::vector<float> received;
+  auto gather = [&](int64_t sample, ArrayRef<Matrix> made) -> Result<void> {
+    const Matrix rows = made[0];
+    auto done =
+        plain.of(sample).update(rows.middleRows(skipped, rows.rows - skipped), options.threads);
+    if (!done || !reader.attention)
+      return done;
+    // The token that begins texts counts, too: it is the one that most attention goes to.
+    received.resize(rows.rows);
+    numerics::receivedAttention(attentionParams(reader.attention), made[1], made[2], received,
+                                options.threads);
+    return attended.of(sample).update(rows, received, options.threads);
   };
-  if (failed(advance(layer, group.activation, cut, codes, gather)))
+  if (failed(advance(layer, outputs, lastCut(layer, group.sites.front().op), codes, gather)))
     return failure();
+  for (auto [sum, isAttended] : {std::pair(&plain, false), std::pair(&attended, true)}) {
+    SmallVector<PlannedSite> sites;
+    for (const PlannedSite &site : group.sites)
+      if (site.plan.names(kGptq) && reader.sites.contains(site.op) == isAttended)
+        sites.push_back(site);
+    if (!sites.empty() && failed(roundSites(sites, *sum, codes)))
+      return failure();
+  }
+  return success();
+}
+
+/// Rounds sites of a group that share a Hessian.
+LogicalResult LayerRounder::roundSites(ArrayRef<PlannedSite> sites, SampleSum<numerics::Gram> &sum,
+                                       QuantizedWeights &codes) {
   Result<numerics::Gram> gram = sum.finish();
   if (!gram)
-    return emitError(layer.getLoc()) << gram.error().message;
+    return emitError(sites.front().loc()) << gram.error().message;
+  const int64_t columns = lm::columns(sites.front().activation());
   std::vector<float> hessian = std::move(*gram).takeHessian();
-  FailureOr<numerics::GptqOptions> common = optionsOf(group, options);
-  if (failed(common))
-    return failure();
   FailureOr<numerics::GptqFactor> factor =
-      factorFor(group.sites.front(), ConstMatrix(hessian.data(), columns, columns), *common);
+      factorFor(sites.front(), ConstMatrix(hessian.data(), columns, columns),
+                optionsOf(sites.front(), options));
   if (failed(factor))
     return failure();
   std::vector<float>().swap(hessian);
-  for (const PlannedSite &site : group.sites) {
-    if (!site.plan.names(kGptq))
-      continue;
+  for (const PlannedSite &site : sites) {
     FailureOr<WeightValues> weight = readWeight(runner.constants(), site);
     if (failed(weight))
       return failure();
@@ -206,10 +254,11 @@ LogicalResult LayerRounder::runLayer(func::FuncOp layer, QuantizedWeights &codes
     }
   }
   Value output = layer.front().getTerminator()->getOperand(0);
-  return advance(layer, output, base, codes, [&](int64_t sample, Matrix rows) -> Result<void> {
-    std::copy_n(rows.data, rows.rows * rows.columns, states.sample(sample).data);
+  auto keep = [&](int64_t sample, ArrayRef<Matrix> made) -> Result<void> {
+    std::copy_n(made[0].data, made[0].rows * made[0].columns, states.sample(sample).data);
     return {};
-  });
+  };
+  return advance(layer, output, base, codes, keep);
 }
 
 //===----------------------------------------------------------------------===//
@@ -230,11 +279,11 @@ LogicalResult Gptq::run() {
   // Impossible requests are refused before hours of work.
   for (int64_t i = 0; i < run.layerCount(); ++i)
     for (const SiteGroup &group : siteGroups(run.layer(i)))
-      if (failed(optionsOf(group, options)))
+      if (failed(checkOptions(group, options)))
         return failure();
   auto isDone = [&](int64_t i) { return sitesNaming(run.layer(i), kGptq).empty() || run.has(i); };
 
-  if (hessian != "inputs") {
+  if (StringRef(hessian).starts_with("loss")) {
     auto own = [&](const PlannedSite &site) { return optionsOf(site, options); };
     if (failed(roundByLoss(run, own, hessian == "loss-both")))
       return failure();
@@ -242,7 +291,7 @@ LogicalResult Gptq::run() {
     FailureOr<HiddenStates> states = run.runner().embed(), middle = run.runner().allocate();
     if (failed(states) || failed(middle))
       return failure();
-    LayerRounder rounder(run, *states, *middle, options);
+    LayerRounder rounder(run, *states, *middle, options, hessian == "sinks");
     for (int64_t i = 0; i < missing; ++i) {
       ProgressAction::report(&getContext(), kGptq, i, run.layerCount());
       SmallVector<PlannedSite> sites = sitesNaming(run.layer(i), kGptq);

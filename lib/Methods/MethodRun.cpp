@@ -50,8 +50,8 @@ FailureOr<MethodRun> MethodRun::open(ModuleOp module, const Request &request) {
     return run.fail(tokens.error());
   if (request.samples > 0)
     tokens->keepFirst(request.samples);
-  if (request.maxLength > 0)
-    tokens->truncate(request.maxLength);
+  if (request.length > 0)
+    tokens->split(request.length, request.sequences);
   if (request.sharesSamples)
     tokens->keepPart(run.others.rank(), run.others.size());
   run.tokens = std::make_unique<const CalibrationTokens>(std::move(*tokens));

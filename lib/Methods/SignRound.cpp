@@ -28,9 +28,10 @@ using namespace easyquant::methods;
 namespace {
 
 constexpr llvm::StringLiteral kSignRound = "signround";
-/// A step is of one sequence: more and shorter ones are more steps for the same work. What comes
-/// first in a sequence does not depend on what is left out.
-constexpr int64_t kMaxLength = 128;
+/// A step is of one sequence: more and shorter ones are more steps for the same work.
+constexpr int64_t kLength = 128;
+/// Their hidden states are in memory. Twice as many leave the same divergence.
+constexpr int64_t kMostSequences = 128;
 
 struct SignRound : SubgraphPass<methods::impl::SignRoundBase<SignRound>> {
   using SubgraphPass::SubgraphPass;
@@ -58,8 +59,11 @@ LogicalResult SignRound::run() {
     return equant::reportNotPlanned(module, getArgument(), kSignRound, requireSites);
   if (failed(checkSchemes(module)))
     return failure();
-  FailureOr<MethodRun> opened =
-      MethodRun::open(module, {kSignRound, "2", optionValues(), /*samples=*/0, kMaxLength});
+  FailureOr<MethodRun> opened = MethodRun::open(module, {.method = kSignRound,
+                                                         .revision = "3",
+                                                         .options = optionValues(),
+                                                         .length = kLength,
+                                                         .sequences = kMostSequences});
   if (failed(opened))
     return failure();
   const numerics::SignRoundOptions options{

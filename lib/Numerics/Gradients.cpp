@@ -175,6 +175,24 @@ void attentionGradient(const reference::AttentionParams &params, ConstMatrix dy,
   });
 }
 
+void receivedAttention(const reference::AttentionParams &params, ConstMatrix q, ConstMatrix k,
+                       std::span<float> received, unsigned threads) {
+  // y = P v: with dy = 1 every column of dv = P^T dy has the sums of P's columns.
+  const int64_t ofQueries = q.rows * q.columns, ofKeys = k.rows * k.columns;
+  const std::vector<float> ones(ofQueries, 1.0f), zeros(ofKeys);
+  std::vector<float> unused(ofQueries + ofKeys), sums(ofKeys);
+  const Matrix dq(unused.data(), q.rows, q.columns),
+      dk(unused.data() + ofQueries, k.rows, k.columns), dv(sums.data(), k.rows, k.columns);
+  attentionGradient(params, {ones.data(), q.rows, q.columns}, q, k,
+                    {zeros.data(), k.rows, k.columns}, dq, dk, dv, threads);
+  for (int64_t i = 0; i < k.rows; ++i) {
+    double sum = 0;
+    for (int64_t kv = 0; kv < params.kvHeads; ++kv)
+      sum += dv(i, kv * params.headDim);
+    received[i] = static_cast<float>(sum / static_cast<double>(params.heads));
+  }
+}
+
 void embeddingGradient(ConstMatrix dy, std::span<const int32_t> tokens, Matrix table) {
   fillZero(table);
   for (int64_t i = 0; i < dy.rows; ++i)

@@ -245,6 +245,16 @@ Result<void> Gram::update(ConstMatrix x, unsigned threads) {
   return {};
 }
 
+Result<void> Gram::update(ConstMatrix x, std::span<const float> weights, unsigned threads) {
+  std::vector<float> scaled(x.rows * x.columns);
+  parallelFor(x.rows, threads, [&](int64_t i) {
+    const float root = std::sqrt(weights[i]);
+    for (int64_t j = 0; j < x.columns; ++j)
+      scaled[i * x.columns + j] = root * x(i, j);
+  });
+  return update({scaled.data(), x.rows, x.columns}, threads);
+}
+
 void Gram::merge(const Gram &other) {
   for (size_t i = 0; i < sums.size(); ++i)
     sums[i] += other.sums[i];

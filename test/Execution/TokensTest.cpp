@@ -56,6 +56,23 @@ TEST_F(TokensTest, PaddingAndBosDoNotCount) {
   EXPECT_EQ(read({1, 5, 9, 2, 1, 3, -1, -1}, 2, "0")->counted(), 6);
 }
 
+TEST_F(TokensTest, SplitTakesTheFirstPartsOfAllSamplesFirst) {
+  auto split = [&](const std::string &bos, int64_t most = 100) {
+    auto tokens = read({1, 2, 3, 4, 5, 6, 7, 1, 8, 9, -1, -1, -1, -1}, 2, bos);
+    tokens->split(3, most);
+    std::vector<std::vector<int32_t>> parts;
+    for (int64_t i = 0; i < tokens->samples(); ++i)
+      parts.emplace_back(tokens->sample(i).begin(), tokens->sample(i).end());
+    EXPECT_EQ(tokens->maxLength(), 3);
+    return parts;
+  };
+  using Parts = std::vector<std::vector<int32_t>>;
+  EXPECT_EQ(split("1"), (Parts{{1, 2, 3}, {1, 8, 9}, {1, 4, 5}, {1, 6, 7}}));
+  // What is left of the first sample is shorter than half a sequence.
+  EXPECT_EQ(split("0"), (Parts{{1, 2, 3}, {1, 8, 9}, {4, 5, 6}}));
+  EXPECT_EQ(split("1", 3), (Parts{{1, 2, 3}, {1, 8, 9}, {1, 4, 5}}));
+}
+
 TEST_F(TokensTest, HashIsThatOfTheTokens) {
   auto hash = [&](const std::vector<int32_t> &ids, int64_t samples) {
     return read(ids, samples)->hash();

@@ -10,6 +10,7 @@ from safetensors.numpy import load_file
 
 from calibrating import write_tokens
 from helpers import assert_refused, folder_contents, random_llama, random_tokens, write_model
+from oracles import llama
 from planning import SITES, dequantized, plan, planned_module, recorded_inputs, run_pass
 
 GROUP = 16
@@ -54,7 +55,11 @@ def brain_quantizer(weight, hessian, act_order):
 def assert_as_good_as_the_plain_solver(work, config, tensors, sites, samples, act_order, bos, others={}):
     weights = others | {site: dequantized(work, f"gptq_{site.split('.')[2]}.safetensors", site, GROUP) for site in sites}
     inputs = recorded_inputs(config, tensors, weights, samples, skip=int(bos))
-    for site in sites:
+    assert_solved(tensors, weights, {site: inputs[site] for site in sites}, act_order)
+
+
+def assert_solved(tensors, weights, inputs, act_order):
+    for site in inputs:
         original, x = tensors[site + ".weight"].astype(np.float64), inputs[site]
         hessian = 2 * x.T @ x / len(x)
         hessian += 0.01 * np.mean(np.diag(hessian)) * np.eye(len(hessian))
@@ -85,6 +90,36 @@ def test_a_real_layer_is_as_good_as_by_the_plain_solver(smollm2_layer, tmp_path)
     work, tokens = tmp_path / "work", write_tokens(tmp_path / "tokens.safetensors", samples, False)
     rounded(write_model(tmp_path / "model", config, tensors), work, tokens, "act-order=true", lambda site: plan(["gptq"]) if site in sites else None)
     assert_as_good_as_the_plain_solver(work, config, tensors, sites, samples, act_order=True, bos=False)
+
+
+@pytest.mark.parametrize("bos", [False, True])
+def test_tokens_weigh_in_keys_and_values_what_attention_gives_them(tmp_path, samples, bos, monkeypatch):
+    """The sinks of texts, too, which the Hessians of the other sites leave out. Attention sees a window."""
+    config, tensors = random_llama(arch="mistral", heads=4, kv_heads=2, sliding_window=24)
+    model = write_model(tmp_path / "model", config, tensors)
+    work, tokens = tmp_path / "work", write_tokens(tmp_path / "tokens.safetensors", samples, bos)
+    rounded(model, work, tokens, "hessian=sinks")
+    calls, attend = [], llama.causal_attention
+
+    def recording(q, k, v, window=None, **rest):
+        calls.append(attend(q, k, np.eye(len(k)), window).sum(0))
+        return attend(q, k, v, window, **rest)
+
+    monkeypatch.setattr(llama, "causal_attention", recording)
+    layers, heads = config["num_hidden_layers"], config["num_attention_heads"]
+    done = {}
+    for layer in range(layers):
+        calls.clear()
+        inputs = recorded_inputs(config, tensors, done, samples)
+        received = [np.mean(calls[at:at + heads], axis=0) for at in range(layer * heads, len(calls), layers * heads)]
+        assert [part.sum() for part in received] == pytest.approx([len(sample) for sample in samples])
+        own = {f"model.layers.{layer}.{short}": None for short in SITES}
+        weights = {site: dequantized(work, f"gptq_{layer}.safetensors", site, GROUP) for site in own}
+        for short in ("self_attn.k_proj", "self_attn.v_proj"):
+            own[f"model.layers.{layer}.{short}"] = inputs[f"model.layers.{layer}.{short}"] * np.sqrt(np.concatenate(received))[:, None]
+        done |= weights
+        inputs = recorded_inputs(config, tensors, done, samples, skip=int(bos))
+        assert_solved(tensors, weights, {site: inputs[site] if x is None else x for site, x in own.items()}, act_order=True)
 
 
 def awq_rounded(work, site, weight, top):

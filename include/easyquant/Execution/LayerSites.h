@@ -19,6 +19,7 @@
 #include "easyquant/Weights/ConstantTensors.h"
 
 #include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SmallPtrSet.h"
 
 namespace easyquant::execution {
 
@@ -48,6 +49,10 @@ struct SiteGroup {
 
 /// The groups of a layer in the order of execution.
 llvm::SmallVector<SiteGroup> siteGroups(mlir::func::FuncOp layer);
+
+/// The linears that `values` are made of, none behind another: those of the query of an attention,
+/// say.
+llvm::SmallPtrSet<mlir::Operation *, 4> sitesMaking(llvm::ArrayRef<mlir::Value> values);
 
 /// The latest activation computed before `op` through which everything from `op` on sees what is
 /// before: where a layer can be cut in two. It has the type of the layer's input; the input itself

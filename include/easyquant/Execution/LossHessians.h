@@ -53,7 +53,7 @@ private:
   };
   std::vector<Site> sites;
   bool hasRows;
-  std::vector<float> weighted;
+  std::vector<float> squares; ///< |g|^2, by token
 };
 
 } // namespace easyquant::execution

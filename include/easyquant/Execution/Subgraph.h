@@ -10,6 +10,7 @@
 
 #include "easyquant/Conversion/LaunchesToLLVM/HostCalls.h"
 #include "easyquant/Dialect/Equant/IR/Equant.h"
+#include "easyquant/Numerics/Reference.h"
 
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"
@@ -83,6 +84,15 @@ struct OutlinedSubgraph {
   std::vector<StepArgument> arguments;
   int64_t weightBytes = 0;
 };
+
+/// What attention computes, of an lm.attention or its gradient.
+template <typename Attention> numerics::reference::AttentionParams attentionParams(Attention op) {
+  return {.heads = static_cast<int64_t>(op.getNumHeads()),
+          .kvHeads = static_cast<int64_t>(op.getNumKvHeads()),
+          .headDim = static_cast<int64_t>(op.getHeadDim()),
+          .scale = op.getScale().convertToDouble(),
+          .window = static_cast<int64_t>(op.getWindow())};
+}
 
 /// Cuts a subgraph out of the model, for sequences of at most `length` tokens. Fails with a
 /// diagnostic if an input of it is missing, or it holds a call or several layers' attention.

@@ -39,8 +39,10 @@ public:
 
   /// Forgets all samples but the first `count`.
   void keepFirst(int64_t count);
-  /// Leaves the first `length` tokens of every sequence, of which one must count.
-  void truncate(int64_t length);
+  /// Makes sequences of `length` tokens of the samples, of which one must count: the first of each,
+  /// then the second of each, and so on, `most` at most. Behind the first, what is shorter than
+  /// half of that is left out. Each begins with the token that begins texts if samples do.
+  void split(int64_t length, int64_t most);
 
   /// Leaves samples() and sample() those of one of `ranks` ranks: neighbours. All else is of all
   /// samples, which every rank has.

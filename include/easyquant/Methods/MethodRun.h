@@ -34,7 +34,8 @@ public:
     std::string revision;
     recipe::OptionValues options; ///< of the pass
     int64_t samples = 0;          ///< the first ones alone; 0: all
-    int64_t maxLength = 0;        ///< tokens of a sample that are taken, the first ones; 0: all
+    int64_t length = 0;           ///< of sequences that samples are split into; 0: they are not
+    int64_t sequences = 0;        ///< so many of these, at most
     bool sharesSamples = false;   ///< the runner has those of this rank alone; else all
   };
 

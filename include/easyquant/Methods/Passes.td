@@ -133,6 +133,9 @@ def Gptq : Pass<"equant-gptq", "::mlir::ModuleOp"> {
     Layers are done in order, and inside a layer the sites by what they read (q, k and v; o; gate and up; down): each sees
     the activations that the rounded weights before it produce, those of sites without `gptq` being rounded by their plan.
 
+    With `hessian=sinks` a token counts in the Hessians of k and v as much as the attention that it receives, the mean over heads of the
+    sum of the softmax probabilities by which it is read, those at the beginning of texts, too.
+
     With `hessian=loss` H is (2/n) Σ |g|² x xᵀ with g the gradient of the model's loss at the linear's output (`equant-calibrate-loss`), and
     with `hessian=loss-both` errors go to later rows, too, by (2/n) Σ g gᵀ. Both are of the float model: layers are done from the last one
     to the first, and no site depends on another.
@@ -194,8 +197,8 @@ def SignRound : Pass<"equant-signround", "::mlir::ModuleOp"> {
     `equant.plan` names `signround`, of schemes of integers or tables: offsets that are added to weights before they are rounded, and
     factors of their scales, follow the signs of the gradients of a layer's squared error, in steps that fall linearly. They begin with
     round to nearest in the ranges that the plan names (`equant-choose-ranges`, say) or that follow from its rule.
-    Layers see hidden states of the float model, the first 128 tokens of each sample; activations stay float while rounding is
-    learned. An eighth of the samples, at least one, is held out: what is kept is the best on these, the beginning included. A
+    Layers see hidden states of the float model on sequences of 128 tokens that samples are split into, 128 of them at most; activations stay
+    float while rounding is learned. An eighth of the sequences, at least one, is held out: what is kept is the best on these, the beginning included. A
     remark says by how much the error of each layer fell. `easyquant/Numerics/SignRound.h` has the details.
 
     What is computed for layer i goes into `signround_<i>.safetensors` in the module's work folder (`equant.work`), and is not

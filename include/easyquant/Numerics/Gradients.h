@@ -38,6 +38,11 @@ void attentionGradient(const reference::AttentionParams &params, ConstMatrix dy,
                        ConstMatrix k, ConstMatrix v, Matrix dq, Matrix dk, Matrix dv,
                        unsigned threads);
 
+/// By token of one sequence, the attention that it receives: the mean over the query heads of the
+/// probabilities by which it and the tokens behind it read it. They sum to the number of tokens.
+void receivedAttention(const reference::AttentionParams &params, ConstMatrix q, ConstMatrix k,
+                       std::span<float> received, unsigned threads);
+
 /// table = 0, then row tokens[m] of it gets row m of dy added; tokens are rows of the table.
 void embeddingGradient(ConstMatrix dy, std::span<const int32_t> tokens, Matrix table);
 

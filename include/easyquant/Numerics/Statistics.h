@@ -35,6 +35,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <vector>
 
 namespace easyquant::numerics {
@@ -145,6 +146,8 @@ public:
   explicit Gram(int64_t columns) : columns(columns), sums(columns * columns) {}
   /// Fails also where the squares could leave the range of float. threads: 0, one per core.
   Result<void> update(ConstMatrix x, unsigned threads = 0);
+  /// The same with each row as often as its weight says, which is at least 0.
+  Result<void> update(ConstMatrix x, std::span<const float> weights, unsigned threads = 0);
   void merge(const Gram &other);
   int64_t tokens() const { return rows; }
   /// H, K x K and symmetric to the bit, in the memory of the sums; zeros when there were no rows.

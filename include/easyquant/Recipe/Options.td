@@ -267,8 +267,8 @@ let group = "Options of methods" in {
   }
   let owner = "gptq" in
   def Hessian : TableOption<"hessian", Choice, "hessian", "inputs",
-                            "what an error costs: squares of a linear's output (inputs), or the model's loss, by tokens (loss) or also by rows (loss-both)"> {
-    let choices = ["inputs", "loss", "loss-both"];
+                            "what an error costs: squares of a linear's output (inputs), in k and v by the attention that tokens receive (sinks); or the model's loss, by tokens (loss) or also by rows (loss-both)"> {
+    let choices = ["inputs", "sinks", "loss", "loss-both"];
     let value = "METRIC";
   }
   let owner = "gptq", perSite = 1 in {

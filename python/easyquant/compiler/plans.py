@@ -135,7 +135,7 @@ machine_speed = cache(flops_per_second)
 
 
 def is_by_loss(options) -> bool:
-    return (options.hessian or default_of("hessian")) != "inputs"
+    return (options.hessian or default_of("hessian")).startswith("loss")
 
 
 def forwards(name: str, samples: int, length: int, options) -> float:
