@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 //
 // easyquant-kernel-bench [--threads N] [--rounds N] [--formats w8a8,w4a8,...] [--rows 1,16,...]
-//                        [--shapes 960x576,...] [--group-size G] [--isa avx2|avx512vnni] [--json
-//                        FILE]
+//                        [--shapes 960x576,...] [--group-size G] [--input-group-size 32|64|128]
+//                        [--isa avx2|avx512vnni] [--json FILE]
 //
 // One line a kernel: what it reaches, the roof, their ratio. A round is roof, kernel, roof; the
 // ratio of a round is the kernel over the mean of its two roofs, and the median of the rounds is
@@ -87,6 +87,7 @@ struct Options {
   int threads = 2, rounds = 5;
   int roofs = 0; ///< rounds of roofs, instead of kernels
   int64_t groupSize = 32;
+  int64_t inputGroup = 0; ///< of int8 activations; 0: whole rows
   std::vector<std::string> formats = {"w8a8", "w4a8", "f32"};
   std::vector<int64_t> rows = {1, 16, 128, 512};
   std::vector<std::pair<int64_t, int64_t>> shapes{std::begin(defaultShapes),
@@ -127,6 +128,7 @@ public:
       : spec(spec), kernel(kernel), m(rows), threads(options.threads) {
     int64_t padded = paddedColumns(spec.k);
     groups = groupCount(spec.k, spec.groupSize);
+    dotGroups = groupCount(spec.k, spec.dotGroup());
     panels = panelCount(spec.n);
     bytes = spec.weights == WeightFormat::F32
                 ? spec.n * spec.k * 4
@@ -136,8 +138,8 @@ public:
     weights = cold;
     x = allocate<float>(m * spec.k);
     codes = allocate<int8_t>(m * padded);
-    scales = allocate<float>(m);
-    sums = allocate<int32_t>(m * groups);
+    scales = allocate<float>(m * dotGroups);
+    sums = allocate<int32_t>(m * dotGroups);
     scaleBytes =
         spec.weights == WeightFormat::F32
             ? 0
@@ -155,7 +157,7 @@ public:
       x[i] = static_cast<float>(rng() % 255) / 127.0f - 1.0f;
     for (int64_t i = 0; i < m * padded; ++i)
       codes[i] = static_cast<int8_t>(rng() % 255 - 127);
-    std::fill_n(scales.get(), m, 0.01f);
+    std::fill_n(scales.get(), m * dotGroups, 0.01f);
     // Scales of two levels may have any value, and so the f16 ones with the same bytes do.
     const bool isTwoLevel = spec.numbers.scales == ScaleFormat::UI6;
     const ScaleFormat format = isTwoLevel ? ScaleFormat::F16 : spec.numbers.scales;
@@ -176,8 +178,9 @@ public:
     int64_t padded = paddedColumns(spec.k);
     MemRef<float, 2> xView(x.get(), {m, spec.k}), yView(y.get(), {m, spec.n});
     MemRef<int8_t, 2> codesView(codes.get(), {m, padded});
-    MemRef<float, 1> scalesView(scales.get(), {m});
-    MemRef<int32_t, 2> sumsView(sums.get(), {m, groups});
+    MemRef<float, 1> rowScales(scales.get(), {m});
+    MemRef<float, 2> groupScales(scales.get(), {m, dotGroups});
+    MemRef<int32_t, 2> sumsView(sums.get(), {m, dotGroups});
     MemRef<float, 2> floats(reinterpret_cast<float *>(w), {spec.n, spec.k});
     MemRef<int8_t, 4> packed(reinterpret_cast<int8_t *>(w),
                              spec.weights == WeightFormat::F32
@@ -187,21 +190,22 @@ public:
     MemRef<uint8_t, 3> zerosView(z, {panels, groups, int64_t(zeroBytes) / (panels * groups)});
     MemRef<float, 1> codebook(table.data(), {int64_t(1) << bitsOf(spec.weights)});
     int64_t t = threads;
-    auto callWith = [&](auto wScalesView) {
-      if (spec.quantizedInput && spec.numbers.codes == CodeFormat::Table)
-        kernel(codesView, scalesView, sumsView, packed, wScalesView, codebook, yView, scratchView,
-               t);
-      else if (spec.quantizedInput && spec.zeroPoints)
-        kernel(codesView, scalesView, sumsView, packed, wScalesView, zerosView, yView, scratchView,
-               t);
-      else if (spec.quantizedInput)
-        kernel(codesView, scalesView, sumsView, packed, wScalesView, yView, scratchView, t);
-      else if (spec.numbers.codes == CodeFormat::Table)
-        kernel(xView, packed, wScalesView, codebook, yView, scratchView, t);
+    const bool isTable = spec.numbers.codes == CodeFormat::Table;
+    auto callOn = [&](auto wScalesView, auto &...input) {
+      if (isTable)
+        kernel(input..., packed, wScalesView, codebook, yView, scratchView, t);
       else if (spec.zeroPoints)
-        kernel(xView, packed, wScalesView, zerosView, yView, scratchView, t);
+        kernel(input..., packed, wScalesView, zerosView, yView, scratchView, t);
       else
-        kernel(xView, packed, wScalesView, yView, scratchView, t);
+        kernel(input..., packed, wScalesView, yView, scratchView, t);
+    };
+    auto callWith = [&](auto wScalesView) {
+      if (!spec.quantizedInput)
+        callOn(wScalesView, xView);
+      else if (spec.inputGroup)
+        callOn(wScalesView, codesView, groupScales, sumsView);
+      else
+        callOn(wScalesView, codesView, rowScales, sumsView);
     };
     const std::array<int64_t, 3> scaleShape = {panels, groups, kPanelRows};
     if (spec.weights == WeightFormat::F32)
@@ -231,7 +235,7 @@ public:
 private:
   LinearSpec spec;
   const KernelRunner &kernel;
-  int64_t m, groups, panels, scratchSize;
+  int64_t m, groups, dotGroups, panels, scratchSize;
   int threads;
   size_t bytes, scaleBytes, zeroBytes = 0, stride, copies, next = 0;
   char *weights;
@@ -280,6 +284,7 @@ nlohmann::json measure(const LinearSpec &spec, const Format &format, const Targe
           {"k", spec.k},
           {"m", rows},
           {"group_size", spec.groupSize},
+          {"input_group_size", spec.inputGroup},
           {"isa", target.name().str()},
           {"roof", bench::toString(roof)},
           {"unit", roof == Roof::Read ? "bytes/s" : "operations/s"},
@@ -311,7 +316,7 @@ int usage(const char *problem) {
       "w4a16,w4a16_f16,w4a16_ui6,w3a16_f16,w2a16_f16,w6a16_zp,w5a16_zp,w4a16_zp,w6a8_zp,w5a8_zp,"
       "w4a8_zp,t4a16,t3a16,t2a16] "
       "[--rows 1,16,128,512] [--shapes NxK,...] "
-      "[--group-size G] [--isa avx2|avx512vnni] [--json FILE]\n"
+      "[--group-size G] [--input-group-size 32|64|128] [--isa avx2|avx512vnni] [--json FILE]\n"
       "       easyquant-kernel-bench --roofs ROUNDS [--threads N]\n",
       problem);
   return 1;
@@ -334,6 +339,9 @@ std::optional<Options> parse(int argc, char **argv) {
       continue;
     if (key == "--group-size" && !value.getAsInteger(10, options.groupSize) &&
         options.groupSize >= 0 && options.groupSize % 8 == 0)
+      continue;
+    if (key == "--input-group-size" && !value.getAsInteger(10, options.inputGroup) &&
+        numerics::isTokenGroup(options.inputGroup))
       continue;
     if (key == "--isa" && (value == "avx2" || value == "avx512vnni")) {
       options.isa = value.str();
@@ -380,8 +388,13 @@ int main(int argc, char **argv) {
     return usage("this CPU does not run that instruction set");
 
   std::string model = bench::cpuModel();
-  std::printf("%s, %s, %d threads, groups of %lld\n", model.c_str(), target.name().data(),
+  if (options->inputGroup && !numerics::fitsGroups(options->inputGroup, options->groupSize))
+    return usage("groups of input must divide those of weights");
+  std::printf("%s, %s, %d threads, groups of %lld", model.c_str(), target.name().data(),
               options->threads, static_cast<long long>(options->groupSize));
+  if (options->inputGroup)
+    std::printf(", int8 input in groups of %lld", static_cast<long long>(options->inputGroup));
+  std::printf("\n");
   if (options->roofs > 0) {
     printRoofs(options->roofs, options->threads);
     return 0;
@@ -407,6 +420,8 @@ int main(int argc, char **argv) {
         spec.numbers.codes = CodeFormat::Table;
       if (format.weights != WeightFormat::F32 && format.weights != WeightFormat::I8)
         spec.groupSize = options->groupSize;
+      if (format.quantizedInput)
+        spec.inputGroup = options->inputGroup;
       KernelRunner kernel(
           target, [&](mlir::ModuleOp module) { return getOrEmitLinear(module, spec, target); });
       for (int64_t rows : options->rows)
