@@ -137,6 +137,7 @@ static constexpr Pipeline kPipelines[] = {
      "equant-materialize-weights{output=out threads=1},easyquant-launches{target=avx2}",
      1},
     {"equant-gptq{tokens=tokens.safetensors work=work threads=1}", 1},
+    {"equant-gptq{tokens=tokens.safetensors work=work threads=1 hessian=sinks}", 1},
     {"equant-gptq{tokens=tokens.safetensors work=work threads=1 hessian=loss-both}", 1},
     {"equant-calibrate-loss{tokens=tokens.safetensors work=work threads=1 statistics=loss}", 1},
     {"equant-signround{tokens=tokens.safetensors work=work threads=1 steps=4}", 1},

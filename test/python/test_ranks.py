@@ -21,6 +21,7 @@ pytestmark = needs_mpi
 METHODS = {
     "awq": ("--method=awq", "--scheme=W4A16", "--group-size=32"),
     "gptq": ("--method=absmax+gptq", "--scheme=W4A16", "--group-size=32"),
+    "gptq by attention": ("--method=absmax+gptq", "--scheme=W4A16", "--group-size=32", "--hessian=sinks"),
     "gptq in the metric of the loss": ("--method=absmax+gptq", "--scheme=W4A16", "--group-size=32", "--hessian=loss-both"),
     "ranges": ("--scheme=W4A16", "--group-size=32", "--weight-observer=hessian-diagonal"),
     "tables": ("--scheme=T3A16", "--group-size=32"),
@@ -81,6 +82,20 @@ def test_statistics_are_the_same_bytes(model, tmp_path, ranks, options):
     mpirun(ranks, folder, options=options, own=calibration(tmp_path, tokens))
     for rank in range(ranks):
         assert (tmp_path / str(rank) / "statistics.safetensors").read_bytes() == expected
+
+
+def test_hessians_of_the_loss_are_the_same_bytes(model, tmp_path):
+    folder, tokens = model
+
+    def own(rank):
+        work = tmp_path / str(rank)
+        work.mkdir()
+        return (f'--pipeline=equant-calibrate-loss{{tokens="{tokens}" work="{work}/work" statistics="{work}/loss.safetensors" threads=1}}',)
+
+    for ranks, first in ((1, 0), (4, 1)):
+        mpirun(ranks, folder, own=lambda rank, first=first: own(first + rank))
+    one, *four = ((tmp_path / str(rank) / "loss.safetensors").read_bytes() for rank in range(5))
+    assert four == [one] * 4
 
 
 @pytest.mark.parametrize("method", METHODS)
