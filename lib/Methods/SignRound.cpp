@@ -30,8 +30,8 @@ namespace {
 constexpr llvm::StringLiteral kSignRound = "signround";
 /// A step is of one sequence: more and shorter ones are more steps for the same work.
 constexpr int64_t kLength = 128;
-/// Their hidden states are in memory. Twice as many leave the same divergence.
-constexpr int64_t kMostSequences = 128;
+/// Their hidden states are in memory. Four times as many leave the same divergence.
+constexpr int64_t kMostSequences = 64;
 
 struct SignRound : SubgraphPass<methods::impl::SignRoundBase<SignRound>> {
   using SubgraphPass::SubgraphPass;

@@ -197,7 +197,7 @@ def SignRound : Pass<"equant-signround", "::mlir::ModuleOp"> {
     `equant.plan` names `signround`, of schemes of integers or tables: offsets that are added to weights before they are rounded, and
     factors of their scales, follow the signs of the gradients of a layer's squared error, in steps that fall linearly. They begin with
     round to nearest in the ranges that the plan names (`equant-choose-ranges`, say) or that follow from its rule.
-    Layers see hidden states of the float model on sequences of 128 tokens that samples are split into, 128 of them at most; activations stay
+    Layers see hidden states of the float model on sequences of 128 tokens that samples are split into, 64 of them at most; activations stay
     float while rounding is learned. An eighth of the sequences, at least one, is held out: what is kept is the best on these, the beginning included. A
     remark says by how much the error of each layer fell. `easyquant/Numerics/SignRound.h` has the details.
 
