@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from peer import Worker, fail
+from peer import Worker, cache_folder, fail, peer_environment
 from peers_llama_cpp import Variant, cpu_model, measure_all
 from quality_fronts import Point, ratio, rivals
 from quality_per_byte import Bench, add_protocol, check_protocol, chosen, slug
@@ -80,7 +80,7 @@ class FrontBench(Bench):
 def speeds_of(bench: FrontBench, load: Load, kinds: tuple[str, ...], args: argparse.Namespace) -> dict[str, list[tuple[float, float]]]:
     """{name: (prefill, decode) in tokens/s of each round} of our artifacts, and llama.cpp's files in the better setting of each round."""
     numbers = {"threads": args.threads, "context": load.prefill + load.decode, "sequences": load.sequences}
-    peer = Worker(bench.peer.process.args[0], "llama_cpp_worker.py")
+    peer = Worker(args.peer_python or peer_environment(cache_folder(args.cache), args.isa), "llama_cpp_worker.py")
     us = Worker(sys.executable, "easyquant_worker.py")
     variants = {}
     for kind, flash in itertools.product(kinds, (True, False)):
@@ -88,7 +88,7 @@ def speeds_of(bench: FrontBench, load: Load, kinds: tuple[str, ...], args: argpa
         vocab_size = peer.ask("load", id=name, path=str(bench.peer_file(kind)[0]), flash=flash, **numbers)["vocab_size"]
         variants[name] = Variant(peer, kind, load.sequences, is_peer=True)
     for name, artifact in bench.artifacts.items():
-        bench.isa = us.ask("load", id=name, path=str(artifact), isa=None, **numbers)["isa"]
+        bench.isa = us.ask("load", id=name, path=str(artifact), isa=args.isa, **numbers)["isa"]
         variants[name] = Variant(us, name, load.sequences, is_peer=False)
     print(f"speed of {load.name}: {', '.join(variants)}", file=sys.stderr)
     measured = measure_all(variants, load.prefill, load.decode, args.rounds, vocab_size)
@@ -198,6 +198,7 @@ def draw(points: list[Point], text: str, speeds: dict[str, list], file: Path) ->
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_protocol(parser, Path("front"))
+    parser.add_argument("--isa", choices=("avx2",), help="measure speeds with these instructions, llama.cpp's, too, not with the best that the CPU has")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="measurements of each speed (5)")
     args = parser.parse_args()
     check_protocol(args)

@@ -10,6 +10,9 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
 WORKERS = FOLDER / "workers"
+# How llama.cpp is built: for the CPU that it runs on, or as for one without AVX-512.
+BUILDS = {None: ("llama-cpp-python", "-DGGML_NATIVE=ON"),
+          "avx2": ("llama-cpp-python-avx2", "-DGGML_NATIVE=OFF -DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON")}
 PEER_PACKAGES = ("llama-cpp-python==0.3.36", "gguf==0.19.0", "safetensors==0.8.0", "numpy==2.4.6")
 
 
@@ -25,23 +28,25 @@ def cache_folder(given):
     return cache
 
 
-def environment_of(cache):
+def environment_of(cache, isa=None):
     """The interpreter of the environment that an earlier run made; None where none did, or of other packages."""
-    folder = cache / "llama-cpp-python"
+    folder = cache / BUILDS[isa][0]
     stamp = folder / "packages"
     return folder / "bin" / "python" if stamp.is_file() and stamp.read_text().split() == list(PEER_PACKAGES) else None
 
 
-def peer_environment(cache):
-    """The interpreter of an environment that holds llama-cpp-python, made if need be."""
-    if (python := environment_of(cache)) is not None:
+def peer_environment(cache, isa=None):
+    """The interpreter of an environment that holds llama-cpp-python, made if need be: one of BUILDS."""
+    if (python := environment_of(cache, isa)) is not None:
         return python
-    folder = cache / "llama-cpp-python"
+    name, flags = BUILDS[isa]
+    folder = cache / name
     python = folder / "bin" / "python"
     print(f"installing {', '.join(PEER_PACKAGES)} into {folder} (builds llama.cpp: some minutes)", file=sys.stderr)
     subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-    environment = os.environ | {"CMAKE_ARGS": "-DGGML_NATIVE=ON", "CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count() or 1)}
-    if subprocess.run([python, "-m", "pip", "install", "--quiet", *PEER_PACKAGES], env=environment).returncode != 0:
+    environment = os.environ | {"CMAKE_ARGS": flags, "CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count() or 1)}
+    # pip would take a wheel that it has built with other flags.
+    if subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-cache-dir", *PEER_PACKAGES], env=environment).returncode != 0:
         fail(f"{PEER_PACKAGES[0]} could not be installed into {folder}; it needs a C++ compiler and PyPI. "
              "--peer-python names the interpreter of an environment that has it")
     (folder / "packages").write_text("\n".join(PEER_PACKAGES) + "\n")
