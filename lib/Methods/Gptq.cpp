@@ -153,7 +153,8 @@ LogicalResult LayerRounder::advance(func::FuncOp layer, ArrayRef<Value> outputs,
   return success();
 }
 
-/// That of the sites of a group; empty if none of them names the method.
+/// The attention that sites of the group make keys or values for; empty if none of them names the
+/// method.
 static AttentionReader attentionBehind(func::FuncOp layer, const SiteGroup &group) {
   for (lm::AttentionOp attention : layer.getOps<lm::AttentionOp>()) {
     auto makers = sitesMaking({attention.getKey(), attention.getValue()});
