@@ -48,6 +48,7 @@ FailureOr<MethodRun> MethodRun::open(ModuleOp module, const Request &request) {
       CalibrationTokens::readOnAll(run.others, tokensFile, constants->source().config().vocabSize);
   if (!tokens)
     return run.fail(tokens.error());
+  recordCalibration(module, *tokens); // the text that was given, whatever of it the method takes
   if (request.samples > 0)
     tokens->keepFirst(request.samples);
   if (request.length > 0)
@@ -61,7 +62,6 @@ FailureOr<MethodRun> MethodRun::open(ModuleOp module, const Request &request) {
   if (failed(runner) || failed(checkSitesAreInLayers(module, runner->layers(), request.method)))
     return failure();
   run.layerRunner.emplace(std::move(*runner));
-  recordCalibration(module, *run.tokens);
   FailureOr<std::string> before = methodStamp(*run.layerRunner, module, stampText(request));
   if (failed(before))
     return failure();

@@ -319,7 +319,7 @@ Result<TrainedWeights> learnRounding(DifferentiableLayer &layer, std::span<const
   if (targets.size() < 2)
     return makeError(ErrorCode::InvalidArgument,
                      "signround on {} sequences: expected at least 2, one of which is held out; "
-                     "calibrate on more samples",
+                     "calibrate on more or longer samples",
                      targets.size());
   return RoundingLearner(layer, targets, options).run(sites);
 }

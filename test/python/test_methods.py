@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from calibrating import write_tokens
-from helpers import ISA, Runner, assert_refused, compile_model, folder_contents, random_tokens, run_tool, tool
+from helpers import ISA, Runner, assert_refused, compile_model, folder_contents, random_llama, random_tokens, run_tool, tool, write_model
 
 METHODS = [
     ("W8A8", "smoothquant"), ("W8A8", "smoothquant+gptq"), ("W4A16", "awq"), ("W4A16", "awq+gptq"), ("W4A16", "gptq"),
@@ -44,6 +44,16 @@ def test_every_method_makes_an_artifact_near_the_float_model(artifact, tiny_llam
     assert quantization["calibration"]["samples"] == "6" and quantization["fallbacks"] == []
     two = compile_model(tiny_llama, tmp_path / "two", *options, "--threads=2")
     assert folder_contents(one) == folder_contents(two)
+
+
+def test_the_manifest_says_which_text_was_given(tmp_path):
+    """AWQ looks at some of the samples, and learned rounding splits them."""
+    model = write_model(tmp_path / "model", *random_llama(context=200))
+    tokens = write_tokens(tmp_path / "tokens.safetensors", [random_tokens(seed, 200, 97) for seed in range(3)])
+    made = compile_model(model, tmp_path / "out", "--scheme=W4A16", "--method=awq+signround", "--group-size=32", "--steps=2", "--search-samples=1",
+                         f"--tokens={tokens}", ISA)  # fmt: skip
+    calibration = json.loads((made / "manifest.json").read_text())["quantization"]["calibration"]
+    assert (calibration["samples"], calibration["length"]) == ("3", "200")
 
 
 def test_a_recipe_does_the_same_again(tiny_llama, tokens, tmp_path):
