@@ -29,6 +29,7 @@ constexpr const char *kCompanions[] = {"generation_config.json",
                                        "tokenizer_config.json",
                                        "tokenizer.model",
                                        "special_tokens_map.json",
+                                       "chat_template.jinja",
                                        "added_tokens.json",
                                        "vocab.json",
                                        "merges.txt"};
@@ -138,7 +139,13 @@ static void addWindow(Json::Object &json, const ModelConfig &config) {
   json["layer_types"] = types;
 }
 
-std::string formats::huggingFaceConfigText(const ModelConfig &config) {
+/// The name that torch has for a type of floats.
+static const char *torchName(DType type) {
+  return type == DType::F16 ? "float16" : type == DType::BF16 ? "bfloat16" : "float32";
+}
+
+std::string formats::huggingFaceConfigText(const ModelConfig &config, DType floats,
+                                           const Json &quantization) {
   const Architecture &architecture = *config.architecture;
   Json::Object json;
   json["architectures"] = Json::Array{architecture.className};
@@ -168,18 +175,31 @@ std::string formats::huggingFaceConfigText(const ModelConfig &config) {
       json[rule.key] = has;
   addWindow(json, config);
   json["tie_word_embeddings"] = config.tieWordEmbeddings;
-  json["torch_dtype"] = "float32";
+  json["torch_dtype"] = torchName(floats);
   if (config.bosTokenId)
     json["bos_token_id"] = *config.bosTokenId;
   if (config.eosTokenIds.size() == 1)
     json["eos_token_id"] = config.eosTokenIds.front();
   else if (!config.eosTokenIds.empty())
     json["eos_token_id"] = config.eosTokenIds;
+  if (!quantization.isNull())
+    json["quantization_config"] = quantization;
   return Json(std::move(json)).document();
 }
 
-Result<void> formats::writeHuggingFace(const ModelSource &source, const fs::path &folder) {
+Result<void> formats::copyCompanions(const ModelSource &source, const fs::path &folder) {
+  if (source.kind() != ModelSource::Kind::HuggingFace)
+    return {};
   std::error_code error;
+  for (const char *name : kCompanions)
+    if (fs::exists(source.path() / name, error) &&
+        !fs::copy_file(source.path() / name, folder / name, error))
+      return makeError(ErrorCode::IO, "{}: cannot copy {}: {}", folder.string(), name,
+                       error.message());
+  return {};
+}
+
+Result<void> formats::writeHuggingFace(const ModelSource &source, const fs::path &folder) {
   Result<StagedFolder> staged = StagedFolder::create(
       folder.string(), {/*allowed=*/false, /*mark=*/"", "choose another folder"});
   if (!staged)
@@ -190,11 +210,7 @@ Result<void> formats::writeHuggingFace(const ModelSource &source, const fs::path
     return done;
   if (Result<void> done = writeWeights(source, path); !done)
     return done;
-  if (source.kind() == ModelSource::Kind::HuggingFace)
-    for (const char *name : kCompanions)
-      if (fs::exists(source.path() / name, error) &&
-          !fs::copy_file(source.path() / name, path / name, error))
-        return makeError(ErrorCode::IO, "{}: cannot copy {}: {}", folder.string(), name,
-                         error.message());
+  if (Result<void> done = copyCompanions(source, path); !done)
+    return done;
   return staged->commit();
 }

@@ -93,7 +93,7 @@ std::vector<ExpectedTensor> formats::expectedTensors(const ModelConfig &config) 
     list.layer(layer);
   list.norm(architecture.finalNorm, config.hiddenSize);
   if (!config.tieWordEmbeddings)
-    list.matrix({"lm_head", "output"}, config.vocabSize, config.hiddenSize);
+    list.matrix({kHeadModule, "output"}, config.vocabSize, config.hiddenSize);
   return std::move(list.tensors);
 }
 

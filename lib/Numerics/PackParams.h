@@ -16,8 +16,6 @@
 
 #include "easyquant/Numerics/Packing.h"
 
-#include <cstring>
-
 namespace easyquant::numerics {
 
 /// The layout, if the weight has one, as those who do not know which it is have it.
@@ -25,28 +23,6 @@ template <typename Layout> Result<std::unique_ptr<WeightLayout>> asLayout(Result
   if (!layout)
     return Unexpected(layout.error());
   return std::make_unique<Layout>(std::move(*layout));
-}
-
-/// The index of row `row` of the block and group g.
-inline int64_t paramIndex(const QParams &params, int64_t row, int64_t g) {
-  return (params.rows == 1 ? 0 : row * params.groups) + g;
-}
-
-/// Element i of an array of little-endian scales.
-inline void storeScale(uint8_t *out, int64_t i, float scale, ScaleFormat format) {
-  uint32_t bits = encodeScale(scale, format);
-  int bytes = scaleBytes(format);
-  std::memcpy(out + i * bytes, &bits, bytes);
-}
-/// The scale of group g of row `row` as it is packed: without the outer one, which kernels apply at
-/// the end.
-inline float innerScale(const QParams &params, int64_t row, int64_t g, const Scheme &scheme) {
-  const float scale = params.scales[paramIndex(params, row, g)];
-  return scheme.outer ? roundScale(scale / params.outerOf(row), scheme.scales) : scale;
-}
-
-inline int32_t zeroPointOf(const QParams &params, int64_t index) {
-  return params.zeroPoints.empty() ? 0 : params.zeroPoints[index];
 }
 
 /// Field i, of `bits` bits, of bytes that are 0: fields begin at the low end.

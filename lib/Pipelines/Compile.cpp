@@ -7,11 +7,14 @@
 
 #include "easyquant/Pipelines/Compile.h"
 
+#include "ExportOptions.h"
+
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
 #include "easyquant/Conversion/LaunchesToLLVM/LaunchesToLLVM.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 #include "easyquant/Dialect/LM/Transforms/Passes.h"
+#include "easyquant/Export/Passes.h"
 #include "easyquant/Methods/Passes.h"
 #include "easyquant/Numerics/SiteStatistics.h"
 #include "easyquant/Pipelines/Passes.h"
@@ -178,6 +181,8 @@ std::optional<std::string> checkOptions(const OptionValues &options) {
            options[option::observer];
   if (auto problem = checkTargets(options, request->scheme))
     return problem;
+  if (auto problem = checkExport(options))
+    return problem;
   if (auto chosen = chooseThreads(options[option::threads]); !chosen)
     return chosen.error().message;
   bool isCacheFloat = options.get(option::kvScheme).value_or("none") == "none";
@@ -301,9 +306,9 @@ static void addPlan(OpPassManager &pm, const OptionValues &options) {
     pm.addPass(equant::createFitBasis({options[option::tensorParallel]}));
 }
 
-/// The check that every target has kernels for the plans.
+/// The check that every target has kernels for the plans, or that a checkpoint holds them.
 static void addPlanCheck(OpPassManager &pm, const OptionValues &options) {
-  equant::CheckPlansOptions check;
+  auto check = passOptions<equant::CheckPlansOptions>(options);
   check.kernelTargets = familiesOf(options);
   pm.addPass(equant::createCheckPlans(check));
 }
@@ -328,6 +333,8 @@ void buildQuantizePipeline(OpPassManager &pm, const OptionValues &options) {
   for (const std::string &name : llvm::make_range(firstRounding, request.methods.end()))
     pm.addPass(createMethod(name, options));
   pm.addPass(equant::createQuantize(passOptions<equant::QuantizeOptions>(options)));
+  if (options.has(option::exportFormat))
+    return; // what follows is for kernels
   if (options[option::tensorParallel] > 1)
     pm.addPass(equant::createShard({options[option::tensorParallel]}));
   pm.addNestedPass<func::FuncOp>(equant::createFuseSharedInput());
@@ -355,6 +362,8 @@ void buildProgramPipeline(OpPassManager &pm, const OptionValues &options, String
 }
 
 void buildArtifactPipeline(OpPassManager &pm, const OptionValues &options, StringRef output) {
+  if (options.has(option::exportFormat))
+    return pm.addPass(createExportCheckpoint(withOutput<ExportCheckpointOptions>(options, output)));
   buildMaterializePipeline(pm, options, output);
   buildProgramPipeline(pm, options, output);
   pm.addPass(createWriteManifest(withOutput<WriteManifestOptions>(options, output)));
@@ -419,7 +428,7 @@ void buildDryRunPipeline(OpPassManager &pm, const OptionValues &options) {
   addPlanCheck(pm, options);
   OpPassManager quantize(ModuleOp::getOperationName());
   buildQuantizePipeline(quantize, options);
-  PrintPlansOptions print;
+  auto print = passOptions<PrintPlansOptions>(options);
   for (Pass &pass : quantize.getPasses())
     if (!pass.getArgument().empty()) // those of functions are none that the model goes through
       print.passes.push_back(pass.getArgument().str());

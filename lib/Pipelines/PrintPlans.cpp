@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "easyquant/Dialect/Equant/Analysis/CheckpointSites.h"
 #include "easyquant/Dialect/Equant/Analysis/StoredBytes.h"
 #include "easyquant/Dialect/LM/IR/LM.h"
 #include "easyquant/Pipelines/Passes.h"
@@ -33,17 +34,31 @@ struct PrintPlans : public easyquant::impl::PrintPlansBase<PrintPlans> {
 };
 } // namespace
 
-/// Bytes of a weight in the files of all families.
-static int64_t bytesFor(ArrayRef<const targets::Family *> families, RankedTensorType weight,
-                        equant::SchemeAttr scheme, equant::SchemeAttr input) {
-  int64_t bytes = 0;
-  for (const targets::Family *family : families)
-    bytes += equant::storedBytes(weight, scheme, input, *family);
-  return bytes;
-}
+namespace {
+/// Where the weights would be: in the files of all families, or in a checkpoint.
+struct Destination {
+  std::vector<const targets::Family *> families;
+  const formats::CheckpointFormat *format = nullptr;
+
+  int64_t bytesOf(StringRef site, RankedTensorType weight, equant::SchemeAttr scheme,
+                  equant::SchemeAttr input) const {
+    if (format)
+      return equant::checkpointBytes(*format, site, weight, scheme, input);
+    int64_t bytes = 0;
+    for (const targets::Family *family : families)
+      bytes += equant::storedBytes(weight, scheme, input, *family);
+    return bytes;
+  }
+  /// Bytes of all else; floats of checkpoints are halves.
+  int64_t otherBytes(ModuleOp module) const {
+    return format ? equant::otherBytes(module, /*withTables=*/false) / 2
+                  : equant::otherBytes(module) * std::ssize(families);
+  }
+};
+} // namespace
 
 static Json describe(StringRef site, RankedTensorType weight, equant::PlanAttr plan,
-                     const std::string &reason, ArrayRef<const targets::Family *> families) {
+                     const std::string &reason, const Destination &destination) {
   equant::SchemeAttr scheme = plan ? plan.getWeight() : equant::SchemeAttr();
   equant::SchemeAttr input = plan ? plan.getInput() : equant::SchemeAttr();
   return Json::Object{
@@ -53,31 +68,50 @@ static Json describe(StringRef site, RankedTensorType weight, equant::PlanAttr p
       {"weight", toJson(equant::describeScheme(weight.getContext(), scheme, /*isWeight=*/true))},
       {"input", toJson(equant::describeScheme(weight.getContext(), input, /*isWeight=*/false))},
       {"methods", plan && plan.getMethods() ? toJson(plan.getMethods()) : Json(Json::Array())},
-      {"bytes", bytesFor(families, weight, scheme, input)},
+      {"bytes", destination.bytesOf(site, weight, scheme, input)},
       {"reason", reason.empty() ? Json() : Json(reason)}};
 }
 
-static Json describe(QuantizableOpInterface op, ArrayRef<const targets::Family *> families) {
+static Json describe(QuantizableOpInterface op, const Destination &destination) {
   equant::PlanAttr plan = equant::getPlan(op);
   std::string reason = plan ? equant::whyNotQuantizable(op, plan) : "";
   return describe(op.getSite(), cast<RankedTensorType>(op.getWeightOperand().get().getType()),
-                  reason.empty() ? plan : equant::PlanAttr(), reason, families);
+                  reason.empty() ? plan : equant::PlanAttr(), reason, destination);
+}
+
+/// Fails with a diagnostic on a name that there is not.
+static FailureOr<Destination> findDestination(ModuleOp module, ArrayRef<std::string> families,
+                                              StringRef format) {
+  Destination destination;
+  std::optional<Error> problem;
+  if (format.empty()) {
+    if (auto found = targets::findFamilies(families))
+      destination.families = std::move(*found);
+    else
+      problem = found.error();
+  } else if (auto found = formats::findCheckpointFormat(format)) {
+    destination.format = *found;
+  } else {
+    problem = found.error();
+  }
+  if (problem)
+    return module.emitError() << problem->message;
+  return destination;
 }
 
 void PrintPlans::runOnOperation() {
   ModuleOp module = getOperation();
-  Result<std::vector<const targets::Family *>> families = targets::findFamilies(kernelTargets);
-  if (!families) {
-    module.emitError() << families.error().message;
+  FailureOr<Destination> destination =
+      findDestination(module, kernelTargets, exportFormat.getValue());
+  if (failed(destination))
     return signalPassFailure();
-  }
   Json::Array sites;
-  module.walk([&](QuantizableOpInterface op) { sites.push_back(describe(op, *families)); });
+  module.walk([&](QuantizableOpInterface op) { sites.push_back(describe(op, *destination)); });
   module.walk([&](lm::EmbeddingOp op) {
     if (equant::PlanAttr plan = equant::getPlan(op))
       sites.push_back(describe(equant::embeddingSite(op.getTable()),
                                cast<RankedTensorType>(op.getTable().getType()), plan, "",
-                               *families));
+                               *destination));
   });
   int64_t largestLayer = 0;
   module.walk([&](func::FuncOp function) {
@@ -90,11 +124,11 @@ void PrintPlans::runOnOperation() {
     if (function.isPrivate())
       largestLayer = std::max(largestLayer, floats);
   });
-  const int64_t files = std::ssize(*families);
+  const int64_t headers = destination->format ? 1 : std::ssize(destination->families);
   const Json plans = Json::Object{{"sites", std::move(sites)},
                                   {"passes", Json::Array(passes.begin(), passes.end())},
-                                  {"other_bytes", equant::otherBytes(module) * files},
-                                  {"header_bytes", equant::headerBytes(module) * files},
+                                  {"other_bytes", destination->otherBytes(module)},
+                                  {"header_bytes", equant::headerBytes(module) * headers},
                                   {"layer_floats", largestLayer},
                                   {"recipe", toJson(module->getAttr(equant::kRecipeAttr))},
                                   {"model", toJson(module->getAttr(lm::kModelAttr))}};

@@ -15,6 +15,7 @@
 #include "easyquant/Dialect/LM/Transforms/Passes.h"
 #include "easyquant/Dialect/Launch/Transforms/Passes.h"
 #include "easyquant/Emit/EmitObject.h"
+#include "easyquant/Export/Passes.h"
 #include "easyquant/Methods/Passes.h"
 #include "easyquant/Pipelines/Passes.h"
 #include "easyquant/Search/Passes.h"
@@ -90,6 +91,7 @@ void registerPasses() {
   lm::registerLMPasses();
   registerCPUTargetPasses();
   registerGPUTargetPasses();
+  registerExportPasses();
   registerPipelinesPasses();
   search::registerSearchPasses();
 }

@@ -7,12 +7,12 @@
 
 #include "easyquant/Weights/WeightFile.h"
 
+#include "easyquant/Formats/NarrowFloats.h"
 #include "easyquant/Formats/ShardedSafetensors.h"
 #include "easyquant/Numerics/FragmentPacking.h"
 #include "easyquant/Weights/WeightLayouts.h"
 
 #include <algorithm>
-#include <bit>
 #include <iterator>
 
 using namespace easyquant;
@@ -118,19 +118,13 @@ Result<void> WeightFile::writeFloat(const FileTensor &tensor) {
   return done ? pad(tensor, written) : done;
 }
 
-/// To the nearest bf16, ties to even; the value is finite.
-static uint16_t toBFloat(float value) {
-  auto bits = std::bit_cast<uint32_t>(value);
-  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
 Result<void> WeightFile::writeBF16(const FileTensor &tensor) {
   std::vector<uint16_t> matrix;
   const int64_t rows = tensor.constant->type.getDimSize(0);
   const int64_t columns = tensor.constant->type.getDimSize(1);
   matrix.reserve(rows * columns);
   auto done = forRows(tensor, [&](const std::vector<float> &piece) -> Result<void> {
-    std::transform(piece.begin(), piece.end(), std::back_inserter(matrix), toBFloat);
+    std::transform(piece.begin(), piece.end(), std::back_inserter(matrix), formats::toBFloat);
     return {};
   });
   if (!done)

@@ -111,6 +111,11 @@ static constexpr Pipeline kPipelines[] = {
     {"equant-check-plans{target=cpu,gpu}"},
     {"equant-absmax{scheme=W4A8 group-size=8},equant-check-plans{target=gpu}"},
     {"easyquant-write-manifest{output=out}"},
+    {"equant-absmax{scheme=W4A16 group-size=8 head=float "
+     "activation-basis=plain},equant-check-plans{format=compressed-tensors},equant-quantize,"
+     "equant-export-checkpoint{format=compressed-tensors output=out threads=1}",
+     5},
+    {"equant-export-checkpoint{format=gptq_v2 output=out threads=1}", 5},
     {"equant-insert-observers,equant-calibrate{tokens=tokens.safetensors work=work threads=1}", 1},
     {"equant-absmax{scheme=W8A8 activations=static activation-basis=hadamard},equant-rotate,"
      "equant-insert-observers{statistics=minmax,inliers},equant-calibrate{tokens=tokens."

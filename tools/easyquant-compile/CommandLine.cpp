@@ -27,11 +27,13 @@ using recipe::OptionValues;
 static constexpr const char *description = R"(EasyQuant: compile a model to an artifact.
 
 MODEL is a Hugging Face folder or a GGUF file. OUT becomes a folder of model.so, weights.safetensors
-and manifest.json that easyquant-run runs on any x86-64 CPU with AVX2; it appears when it is whole.)";
+and manifest.json that easyquant-run runs on any x86-64 CPU with AVX2; it appears when it is whole.
+With --export, OUT becomes a checkpoint that vLLM, transformers and others load.)";
 
 static constexpr const char *examples = R"(Examples:
   easyquant-compile MODEL -o OUT --scheme W8A8
-  easyquant-compile model.gguf -o OUT --scheme W4A8 --group-size 64 --ignore 're:.*down_proj')";
+  easyquant-compile model.gguf -o OUT --scheme W4A8 --group-size 64 --ignore 're:.*down_proj'
+  easyquant-compile MODEL -o OUT --export gptq --scheme W4A16 --group-size 64)";
 
 /// `--name` and, of a switch with a default, `--no-name`; the last one wins.
 static CLI::Option *addSwitch(CLI::App &app, const OptionInfo &option, const std::string &names,

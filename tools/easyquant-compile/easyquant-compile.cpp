@@ -82,6 +82,7 @@ namespace option = easyquant::recipe::option;
 /// What is wrong with the options, as far as it can be said before the model is opened.
 static std::optional<std::string> check(CommandLine &line) {
   auto problem = takeFromRecipe(line.options);
+  takeExportDefaults(line.options);
   if (line.search.empty())
     takeCalibratedDefaults(line.options);
   if (!problem)
@@ -154,7 +155,9 @@ static int compile(Session &session, formats::ModelSource &source) {
       line.output.empty()
           ? StagedFolder::scratch()
           : StagedFolder::create(line.output, {line.options[option::force], formats::kManifestFile,
-                                               "give another folder or --force"});
+                                               line.options.has(option::exportFormat)
+                                                   ? "give another folder"
+                                                   : "give another folder or --force"});
   if (!folder)
     return session.fail(folder.error().message);
   if (!folder->madeParent().empty())
@@ -244,6 +247,8 @@ static int run(Session &session) {
   Result<formats::ModelSource> source = formats::ModelSource::open(line.model);
   if (!source)
     return session.fail(source.error().message);
+  if (auto problem = fitExport(line.options, source->config()))
+    return session.fail(oneLine(line.model) + ": " + *problem);
   if (auto same = session.ranks.agreeOn(*source); !same)
     return session.fail(same.error().message);
   if (line.options[option::dumpPipeline]) {

@@ -17,6 +17,9 @@
 
 namespace easyquant::formats {
 
+/// The output head's module in Hugging Face checkpoints, tied or not.
+inline constexpr const char *kHeadModule = "lm_head";
+
 /// A weight that a configuration calls for.
 struct ExpectedTensor {
   /// As ModelTensor: the name in a Hugging Face checkpoint and the logical shape.

@@ -19,6 +19,7 @@
 
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -100,6 +101,36 @@ Result<void> checkPackedWeight(const Scheme &scheme, int64_t rows, int64_t colum
 
 /// A whole weight.
 PackedWeight pack(const WeightLayout &layout, const QuantizedMatrix &q);
+
+//===- What layouts share -------------------------------------------------===//
+
+/// The index of row `row` of the block and group g.
+inline int64_t paramIndex(const QParams &params, int64_t row, int64_t g) {
+  return (params.rows == 1 ? 0 : row * params.groups) + g;
+}
+
+/// Element i of an array of little-endian scales.
+inline void storeScale(uint8_t *out, int64_t i, float scale, ScaleFormat format) {
+  uint32_t bits = encodeScale(scale, format);
+  int bytes = scaleBytes(format);
+  std::memcpy(out + i * bytes, &bits, bytes);
+}
+inline float loadScale(const uint8_t *data, int64_t i, ScaleFormat format) {
+  uint32_t bits = 0;
+  const int bytes = scaleBytes(format);
+  std::memcpy(&bits, data + i * bytes, bytes);
+  return decodeScale(bits, format);
+}
+/// The scale of group g of row `row` as it is packed: without the outer one, which kernels apply at
+/// the end.
+inline float innerScale(const QParams &params, int64_t row, int64_t g, const Scheme &scheme) {
+  const float scale = params.scales[paramIndex(params, row, g)];
+  return scheme.outer ? roundScale(scale / params.outerOf(row), scheme.scales) : scale;
+}
+
+inline int32_t zeroPointOf(const QParams &params, int64_t index) {
+  return params.zeroPoints.empty() ? 0 : params.zeroPoints[index];
+}
 
 } // namespace easyquant::numerics
 

@@ -13,6 +13,7 @@
 #ifndef EASYQUANT_PIPELINES_COMPILE_H
 #define EASYQUANT_PIPELINES_COMPILE_H
 
+#include "easyquant/Formats/ModelConfig.h"
 #include "easyquant/Recipe/OptionValues.h"
 
 #include "mlir/Pass/PassManager.h"
@@ -27,6 +28,14 @@ std::optional<std::string> takeFromRecipe(recipe::OptionValues &options);
 /// observer hessian-diagonal for integers in groups or beside float activations that are rounded to
 /// nearest, by gptq or by signround, awq or nothing having transformed them.
 void takeCalibratedDefaults(recipe::OptionValues &options);
+/// With a format of checkpoints to export, gives options that were not given values that all of its
+/// clients take: W4A16, the plain basis, a float head, f16 scales where it has no others. A recipe
+/// says these itself. To be called before takeCalibratedDefaults.
+void takeExportDefaults(recipe::OptionValues &options);
+/// Gives a group size that was not given one that divides what the model's linears read, where a
+/// checkpoint is exported. Says what the format does not hold of this model, if anything.
+std::optional<std::string> fitExport(recipe::OptionValues &options,
+                                     const formats::ModelConfig &config);
 /// What is wrong with the values, the method, the recipe file or the target, if anything. What
 /// depends on the model is the passes' own to check.
 std::optional<std::string> checkOptions(const recipe::OptionValues &options);
@@ -44,7 +53,8 @@ void buildMaterializePipeline(mlir::OpPassManager &pm, const recipe::OptionValue
 /// Writes the programs, for CPUs and for GPUs.
 void buildProgramPipeline(mlir::OpPassManager &pm, const recipe::OptionValues &options,
                           llvm::StringRef output);
-/// The two before, and the manifest: what is behind quantization.
+/// The two before, and the manifest: what is behind quantization. Or the checkpoint that is to be
+/// exported.
 void buildArtifactPipeline(mlir::OpPassManager &pm, const recipe::OptionValues &options,
                            llvm::StringRef output);
 /// All of these: what is after import.

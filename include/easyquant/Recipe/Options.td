@@ -41,6 +41,13 @@ let group = "What to make", key = "" in {
     let joint = ",";
     let value = "TARGETS";
   }
+  def ExportFormat : TableOption<"exportFormat", Choice, "format", "",
+                                 "write a checkpoint that others load, in this format, instead of an artifact"> {
+    let choices = ["compressed-tensors", "gptq", "gptq_v2", "awq"];
+    let flag = "export";
+    let noun = "format of checkpoints";
+    let value = "FORMAT";
+  }
   def Isas : TableListOption<"isas", "isa", "instruction sets to compile for"> {
     let joint = ",";
     let defaultWords = "all of them";

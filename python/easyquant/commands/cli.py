@@ -13,6 +13,7 @@ from easyquant.commands.compare import compare_command
 from easyquant.commands.compile import CompileCommand, compile_command
 from easyquant.commands.demo import demo_command
 from easyquant.commands.eval import eval_command
+from easyquant.commands.export import ExportCommand, export_command
 from easyquant.commands.inspect import inspect_command
 from easyquant.commands.recipes import app as recipe_app
 from easyquant.commands.run import RunCommand, run_command
@@ -31,6 +32,7 @@ app = typer.Typer(
 )
 
 app.command("compile", cls=CompileCommand, context_settings=SETTINGS)(compile_command)
+app.command("export", cls=ExportCommand, context_settings=SETTINGS)(export_command)
 app.command("calibrate", cls=Command)(calibrate_command)
 app.command("run", cls=RunCommand)(run_command)
 app.command("eval", cls=Command)(eval_command)

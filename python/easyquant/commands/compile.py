@@ -59,18 +59,20 @@ def compile_command(
     if options.dry_run:
         return print_dry_run(plans_of(model, options), options)
     if output is None and not prints_only:
-        raise UserError("-o OUT is missing: the folder to write the artifact to")
+        raise UserError(f"-o OUT is missing: the folder to write the {'checkpoint' if options.export else 'artifact'} to")
     if ranks.rank:
         return help_compile(model, output, options, ranks)
     cost = compile_model(model, output, options, ranks)
     if prints_only:
         return
+    effort = f"in {age_seconds():.1f} s with at most {console.human_bytes(max(cost.total_peak_bytes, peak_rss_bytes()))} of memory"
+    if options.export:
+        size = console.human_bytes(sum(file.stat().st_size for file in output.iterdir()))
+        console.out.print(f"{output}: checkpoint in {options.export}, {size}, written {effort}", markup=False, soft_wrap=True)
+        return
     artifact = Artifact.open(output)
     console.out.print(
-        f"{output}: {artifact.describe()}, {console.human_bytes(artifact.total_bytes)}, "
-        f"compiled in {age_seconds():.1f} s with at most {console.human_bytes(max(cost.total_peak_bytes, peak_rss_bytes()))} of memory",
-        markup=False,
-        soft_wrap=True,
+        f"{output}: {artifact.describe()}, {console.human_bytes(artifact.total_bytes)}, compiled {effort}", markup=False, soft_wrap=True
     )
     if options.method is None and options.recipe is None and (advice := better_method(options, model, output)):
         console.note(advice)

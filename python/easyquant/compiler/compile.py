@@ -35,7 +35,7 @@ def compile_model(model: Path, output: Path | None, options: CompileOptions, ran
             arguments += ["-o", str(output)]
         files = stack.enter_context(tokenizer_files(model, keep=options.dump_pipeline))
         arguments += [f"--copy-file={file}" for file in files]
-        if output is not None:
+        if output is not None and not options.export:
             warn_without_tokenizer(model, files)
         if options.calibration is not None:
             # What is wrong with the options is said before the text is read.

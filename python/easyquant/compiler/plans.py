@@ -186,7 +186,8 @@ def print_dry_run(plans: Plans, options) -> None:
     table = console.pairs()
     predicted = prediction(plans, options)
     table.add_row("weights", console.human_bytes(predicted.weight_bytes))
-    table.add_row("KV cache", describe_cache(plans, options))
+    if not options.export:
+        table.add_row("KV cache", describe_cache(plans, options))
     table.add_row("memory", f"about {console.human_bytes(predicted.memory_bytes)} beside the model's own pages")
     table.add_row("time", f"{predicted.time} on this machine")
     console.out.print(table)

@@ -5,6 +5,10 @@
 // RUN: not easyquant-opt %s --equant-absmax=scheme=FP8_DYNAMIC --equant-check-plans=target=gpu 2>&1 | FileCheck %s --check-prefix=FP8
 // RUN: not easyquant-opt %s --equant-absmax="scheme=W4A16 group-size=8" --equant-check-plans=target=gpu 2>&1 | FileCheck %s --check-prefix=GROUPS
 // RUN: not easyquant-opt %s --equant-check-plans=target=tpu 2>&1 | FileCheck %s --check-prefix=UNKNOWN
+// Checkpoints hold plans, or do not.
+// RUN: easyquant-opt %s "--equant-absmax=scheme=W4A16 group-size=8" --equant-check-plans=format=gptq
+// RUN: not easyquant-opt %s "--equant-absmax=scheme=W5A16 group-size=8" --equant-check-plans=format=gptq 2>&1 | FileCheck %s --check-prefix=FORMAT
+// RUN: not easyquant-opt %s --equant-check-plans=format=gguf 2>&1 | FileCheck %s --check-prefix=NOFORMAT
 // A site without a plan stays float, and needs no kernel.
 // RUN: easyquant-opt %s --equant-check-plans=target=cpu,gpu
 
@@ -13,6 +17,8 @@
 // BITS: error: site 'q': weights as int3 symmetric, {{.*}}: the GPU kernels on int8 activations take 2, 4 or 8 bits; compile it with --target cpu
 // FP8: error: site 'q': weights as f8E4M3FN, {{.*}}: the GPU kernels take integers with scales of f32 or f16; compile it with --target cpu
 // GROUPS: error: site 'q': weights as int4 symmetric, groups of 8, {{.*}}: the GPU kernels take group sizes that are multiples of 32 (such as 32); compile it with --target cpu
+// FORMAT: error: site 'q': gptq holds integers of 2, 3, 4 or 8 bits, found int5 symmetric, groups of 8, f16 scales; take another scheme, or compressed-tensors
+// NOFORMAT: error: there is no format 'gguf' of checkpoints; expected compressed-tensors, gptq, gptq_v2, awq
 
 ml_program.global private @q.weight(#ml_program.extern<tensor<64x32xf32>>) : tensor<64x32xf32>
 

@@ -40,7 +40,7 @@ static GlobalLoadConstOp loadBehind(Value constant) {
   return dyn_cast_or_null<GlobalLoadConstOp>(op);
 }
 
-int64_t easyquant::equant::otherBytes(ModuleOp module) {
+int64_t easyquant::equant::otherBytes(ModuleOp module, bool withTables) {
   llvm::DenseSet<Attribute> counted; // globals
   module.walk([&](QuantizableOpInterface op) {
     if (GlobalLoadConstOp load = loadBehind(op.getWeightOperand().get()))
@@ -61,8 +61,9 @@ int64_t easyquant::equant::otherBytes(ModuleOp module) {
     auto type = dyn_cast<RankedTensorType>(stored.getType());
     Operation *global = symbols.lookup(load.getGlobal().getLeafReference());
     // What a method computed is a part of what it scales.
-    if (type && type.hasStaticShape() && !(global && global->hasAttr(kFileAttr)) &&
-        counted.insert(load.getGlobalAttr()).second)
+    const bool isLeftOut = global && (global->hasAttr(kFileAttr) ||
+                                      (!withTables && global->hasAttr(lm::kRopeTableAttr)));
+    if (type && type.hasStaticShape() && !isLeftOut && counted.insert(load.getGlobalAttr()).second)
       bytes += type.getNumElements() * static_cast<int64_t>(sizeof(float));
   });
   return bytes;

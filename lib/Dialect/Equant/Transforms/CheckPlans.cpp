@@ -1,10 +1,11 @@
-//===- CheckPlans.cpp - Do targets have kernels for plans? ----------------===//
+//===- CheckPlans.cpp - Can anybody read what is planned? -----------------===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
+#include "easyquant/Dialect/Equant/Analysis/CheckpointSites.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 #include "easyquant/Target/Target.h"
 
@@ -22,12 +23,8 @@ struct CheckPlans : equant::impl::CheckPlansBase<CheckPlans> {
   using CheckPlansBase::CheckPlansBase;
 
   void runOnOperation() override {
-    Result<std::vector<const targets::Family *>> found = targets::findFamilies(kernelTargets);
-    if (!found) {
-      getOperation().emitError() << found.error().message;
+    if (failed(findReaders()))
       return signalPassFailure();
-    }
-    families = std::move(*found);
     auto checked = getOperation().walk([&](Operation *op) {
       if (auto site = dyn_cast<QuantizableOpInterface>(op)) {
         PlanAttr plan = getPlan(site);
@@ -45,9 +42,39 @@ struct CheckPlans : equant::impl::CheckPlansBase<CheckPlans> {
   }
 
 private:
+  LogicalResult findReaders() {
+    if (!exportFormat.empty()) {
+      auto found = formats::findCheckpointFormat(exportFormat.getValue());
+      if (!found)
+        return getOperation().emitError() << found.error().message;
+      format = *found;
+      return success();
+    }
+    auto found = targets::findFamilies(kernelTargets);
+    if (!found)
+      return getOperation().emitError() << found.error().message;
+    families = std::move(*found);
+    return success();
+  }
+
+  /// Why checkpoints do not hold the plan; empty if they do.
+  std::string whyNotStored(Operation *op, StringRef site, int64_t n, int64_t k, PlanAttr plan) {
+    if (isa<lm::EmbeddingOp>(op))
+      return whyNoEmbedding(*format);
+    auto stored = checkpointSite(*format, site, n, k, plan.getWeight(), plan.getInput());
+    return stored ? "" : stored.error().message;
+  }
+
   WalkResult check(Operation *op, StringRef site, Value weight, PlanAttr plan) {
     auto type = cast<RankedTensorType>(weight.getType());
     const int64_t n = type.getDimSize(0), k = type.getDimSize(1);
+    if (format) {
+      std::string reason = whyNotStored(op, site, n, k, plan);
+      if (reason.empty())
+        return WalkResult::advance();
+      emitError(op->getLoc()) << "site '" << site << "': " << reason;
+      return WalkResult::interrupt();
+    }
     for (const targets::Family *family : families) {
       std::string reason = targets::whyNoKernel(*family, n, k, plan.getWeight(), plan.getInput());
       if (reason.empty())
@@ -60,6 +87,8 @@ private:
     return WalkResult::advance();
   }
 
+  // One of the two.
   std::vector<const targets::Family *> families;
+  const formats::CheckpointFormat *format = nullptr;
 };
 } // namespace

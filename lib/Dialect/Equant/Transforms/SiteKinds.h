@@ -13,6 +13,7 @@
 #define EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_SITEKINDS_H
 
 #include "easyquant/Dialect/Equant/IR/Equant.h"
+#include "easyquant/Formats/ModelTensors.h"
 #include "easyquant/Recipe/Mixes.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -21,7 +22,7 @@
 namespace easyquant::equant {
 
 /// The site of the output head in every architecture.
-inline constexpr llvm::StringLiteral kHeadSite = "lm_head";
+inline constexpr llvm::StringRef kHeadSite = formats::kHeadModule;
 
 /// What a site does, by the ops around it. What is between a linear and the attention are ops
 /// without weights of their own.

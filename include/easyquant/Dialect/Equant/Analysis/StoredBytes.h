@@ -26,8 +26,9 @@ int64_t storedBytes(mlir::RankedTensorType weight, SchemeAttr scheme, SchemeAttr
                     const targets::Family &family);
 
 /// Bytes of all constants that the functions of a model load and that are no weight of a
-/// quantizable op.
-int64_t otherBytes(mlir::ModuleOp module);
+/// quantizable op; rotation tables, which follow from the configuration, are among them if asked
+/// for.
+int64_t otherBytes(mlir::ModuleOp module, bool withTables = true);
 
 /// Bytes of the header of the weights file, at most: an entry for each tensor, with its name.
 /// Linears that are fused have fewer and longer ones.

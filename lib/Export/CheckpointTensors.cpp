@@ -1,0 +1,126 @@
+//===- CheckpointTensors.cpp - What a checkpoint is made of ---------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "CheckpointTensors.h"
+
+#include "easyquant/Export/ExportCheckpoint.h"
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::equant;
+
+/// Is the weight all of one tensor, as it is before linears are fused and shared out?
+static bool isWhole(const ConstantWeight &weight) {
+  const WeightPart &part = weight.parts.front();
+  return weight.parts.size() == 1 && !part.weight.isPart() && part.firstRow == 0 &&
+         part.rows == part.weight.shape.front() && part.hasAllColumns();
+}
+
+LogicalResult Checkpoint::collectSite(const WeightUse &use) {
+  const std::string &name = use.weight->parts.front().site;
+  auto fail = [&] { return emitError(use.op->getLoc()) << "site '" << name << "': "; };
+  auto linear = dyn_cast<equant::LinearOp>(use.op);
+  if (!linear)
+    return fail() << whyNoEmbedding(format);
+  if (!isWhole(*use.weight))
+    return fail() << "its weight is not all of one tensor of the checkpoint; export before linears "
+                     "are fused or sharded";
+  auto stored = checkpointSite(format, name, use.weight->rows, use.weight->columns,
+                               use.weight->scheme, linear.getInputSchemeAttr());
+  if (!stored)
+    return fail() << stored.error().message;
+  if (FloatAttr scale = linear.getInputScaleAttr())
+    stored->site.inputScale = scale.getValue().convertToFloat();
+  if (IntegerAttr zeroPoint = linear.getInputZeroPointAttr())
+    stored->site.inputZeroPoint = static_cast<int32_t>(zeroPoint.getInt());
+  described.push_back(stored->site);
+  sites.push_back({std::move(*stored), use.weight, use.op->getLoc()});
+  if (!siteOf.try_emplace(name + ".weight", &sites.back()).second)
+    return fail() << "two linears of the module have this name";
+  return success();
+}
+
+LogicalResult Checkpoint::collectFloat(const FloatConstant &constant) {
+  if (constant.rope)
+    return success();
+  const ConstantTensor &part = constant.parts.front();
+  if (constant.parts.size() == 1 && floatOf.try_emplace(part.global, &constant).second)
+    return success();
+  return emitError(constant.loc) << "site '" << constant.site << "': it reads '" << part.global
+                                 << "' otherwise than another site does, and a checkpoint holds it "
+                                    "once";
+}
+
+LogicalResult Checkpoint::collectTensor(ModuleOp module, const formats::ExpectedTensor &expected) {
+  CheckpointTensor tensor{expected.name, expected.shape};
+  if (const StoredSite *site = siteOf.lookup(expected.name)) {
+    tensor.site = site;
+    siteOf.erase(expected.name);
+  } else if (const FloatConstant *constant = floatOf.lookup(expected.name)) {
+    tensor.floats = &constant->parts.front();
+    if (tensor.floats->shape != expected.shape)
+      return emitError(constant->loc)
+             << "site '" << constant->site << "': the module reads a part of '" << expected.name
+             << "'; import the model with its own context";
+  } else {
+    return module.emitError() << "nothing in the module reads the tensor '" << expected.name
+                              << "' of the checkpoint";
+  }
+  tensors.push_back(std::move(tensor));
+  return success();
+}
+
+/// What no site by itself shows.
+LogicalResult Checkpoint::checkSites(ModuleOp module) {
+  if (sites.empty())
+    return module.emitError() << "no site is quantized; a scheme other than none makes a "
+                              << format.name << " checkpoint of the model";
+  for (const StoredSite &site : sites)
+    if (siteOf.contains(site.name() + ".weight"))
+      return emitError(site.loc) << "site '" << site.name()
+                                 << "': the model's checkpoint has no weight of this name; where "
+                                    "it is tied to the embedding, take --head float";
+  if (auto ok = format.checkTogether(described); !ok)
+    return module.emitError() << ok.error().message;
+  return success();
+}
+
+LogicalResult Checkpoint::collect(ModuleOp module, const ConstantReader &reader) {
+  const formats::ModelSource &source = reader.source();
+  if (std::string reason = whyNotExportable(source.config(), format.name); !reason.empty())
+    return module.emitError() << reason;
+  if (failed(weights.collect(module, /*rank=*/0)) || failed(weights.check(module, reader)))
+    return failure();
+  for (const WeightUse &use : weights.uses())
+    if (failed(collectSite(use)))
+      return failure();
+  for (const FloatConstant &constant : weights.floats())
+    if (failed(collectFloat(constant)))
+      return failure();
+  module.walk([&](QuantizableOpInterface op) { floatSites.push_back(op.getSite().str()); });
+  for (const formats::ExpectedTensor &expected : formats::expectedTensors(source.config()))
+    if (failed(collectTensor(module, expected)))
+      return failure();
+  if (failed(checkSites(module)))
+    return failure();
+  const bool hasHalfScales = llvm::any_of(described, [](const formats::QuantizedSite &site) {
+    return site.weight.scales == numerics::ScaleFormat::F16;
+  });
+  if (!format.isHalf && !hasHalfScales && source.storedTypes().contains("BF16"))
+    floats = formats::DType::BF16;
+  return success();
+}
+
+std::string easyquant::whyNotExportable(const formats::ModelConfig &config,
+                                        std::string_view format) {
+  if (!config.architecture->conv1D)
+    return {};
+  return fmt::format("models of the architecture {} keep the weights of their linears transposed "
+                     "(Conv1D), which clients of {} checkpoints do not read; compile an artifact "
+                     "instead",
+                     config.architecture->name, format);
+}

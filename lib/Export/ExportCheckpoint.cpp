@@ -1,0 +1,221 @@
+//===- ExportCheckpoint.cpp - A quantized model as others store it --------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "CheckpointTensors.h"
+
+#include "easyquant/Dialect/Equant/IR/TensorParallel.h"
+#include "easyquant/Export/HuggingFaceWriter.h"
+#include "easyquant/Export/Passes.h"
+#include "easyquant/Formats/NarrowFloats.h"
+#include "easyquant/Formats/ShardedSafetensors.h"
+#include "easyquant/Support/Folders.h"
+#include "easyquant/Support/ProgressAction.h"
+#include "easyquant/Support/Threads.h"
+#include "easyquant/Support/WriteFile.h"
+#include "easyquant/Weights/WeightEvaluation.h"
+
+namespace easyquant {
+#define GEN_PASS_DEF_EXPORTCHECKPOINT
+#include "easyquant/Export/Passes.h.inc"
+} // namespace easyquant
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::equant;
+using formats::CodecTensor;
+using formats::DType;
+using formats::SafetensorsWriter;
+using formats::ShardedSafetensorsWriter;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// Floats that are in memory at a time.
+constexpr int64_t kPieceFloats = int64_t(1) << 20;
+
+/// Writes the tensors of a checkpoint, one weight at a time.
+class CheckpointWriter {
+public:
+  CheckpointWriter(const Checkpoint &checkpoint, const ConstantReader &reader)
+      : checkpoint(checkpoint), reader(reader) {}
+
+  Result<void> write(const fs::path &folder, int64_t maxShardBytes, unsigned threads,
+                     llvm::function_ref<void(int64_t)> progress);
+
+private:
+  std::vector<SafetensorsWriter::Tensor> declarations() const;
+  Result<void> writeFloats(const CheckpointTensor &tensor);
+  Result<void> writeWeight(const StoredSite &site, llvm::ThreadPoolInterface &pool);
+  std::vector<CodecTensor> inputTensors(const StoredSite &site) const {
+    return checkpoint.format.inputTensors(site.stored.site);
+  }
+
+  const Checkpoint &checkpoint;
+  const ConstantReader &reader;
+  std::optional<ShardedSafetensorsWriter> file;
+};
+
+struct ExportCheckpoint : public easyquant::impl::ExportCheckpointBase<ExportCheckpoint> {
+  using ExportCheckpointBase::ExportCheckpointBase;
+
+  void runOnOperation() override {
+    if (failed(run()))
+      signalPassFailure();
+    markAllAnalysesPreserved();
+  }
+
+private:
+  LogicalResult run();
+  Result<void> writeFolder(const Checkpoint &checkpoint, const ConstantReader &reader);
+};
+
+} // namespace
+
+/// Under the name of its linear, as a checkpoint has it.
+static std::string nameOf(const StoredSite &site, const CodecTensor &tensor) {
+  return site.name() + "." + tensor.name;
+}
+
+std::vector<SafetensorsWriter::Tensor> CheckpointWriter::declarations() const {
+  std::vector<SafetensorsWriter::Tensor> declared;
+  for (const CheckpointTensor &tensor : checkpoint.tensors) {
+    if (tensor.floats) {
+      declared.push_back(
+          {tensor.name, std::string(formats::dtypeName(checkpoint.floats)), tensor.shape});
+      continue;
+    }
+    for (const auto &all : {tensor.site->stored.codec->tensors(), inputTensors(*tensor.site)})
+      for (const CodecTensor &part : all)
+        declared.push_back(
+            {nameOf(*tensor.site, part), std::string(formats::dtypeName(part.dtype)), part.shape});
+  }
+  return declared;
+}
+
+Result<void> CheckpointWriter::writeFloats(const CheckpointTensor &tensor) {
+  const ConstantTensor &constant = *tensor.floats;
+  const int64_t rows = constant.shape.front(), columns = constant.columns();
+  const int64_t step = std::clamp<int64_t>(kPieceFloats / columns, 1, rows);
+  const bool isHalf = checkpoint.floats == DType::F16;
+  std::vector<float> piece;
+  std::vector<uint16_t> narrow;
+  for (int64_t row = 0; row < rows; row += step) {
+    piece.resize(std::min(step, rows - row) * columns);
+    narrow.resize(piece.size());
+    if (auto done = reader.readRows(constant, row, std::ssize(piece) / columns, piece); !done)
+      return done;
+    std::transform(piece.begin(), piece.end(), narrow.begin(),
+                   isHalf ? formats::toHalf : formats::toBFloat);
+    // The largest numbers of f16 are 65504, and an infinity.
+    auto infinite = std::find_if(narrow.begin(), narrow.end(), [&](uint16_t bits) {
+      return (bits & 0x7fff) == (isHalf ? 0x7c00 : 0x7f80);
+    });
+    if (infinite != narrow.end())
+      return makeError(ErrorCode::Unsupported,
+                       "'{}': {} is beyond the range of {}, in which {} checkpoints have their "
+                       "floats; with bf16 weights and --scale-type f32, compressed-tensors has "
+                       "them in bf16",
+                       tensor.name, piece[infinite - narrow.begin()], isHalf ? "f16" : "bf16",
+                       checkpoint.format.name);
+    if (auto done = file->write(tensor.name, std::as_bytes(std::span(narrow))); !done)
+      return done;
+  }
+  return {};
+}
+
+Result<void> CheckpointWriter::writeWeight(const StoredSite &site,
+                                           llvm::ThreadPoolInterface &pool) {
+  const formats::WeightCodec &codec = *site.stored.codec;
+  const numerics::WeightLayout *layout = &codec;
+  Result<EvaluatedWeight> evaluated = evaluate(*site.weight, layout, reader, pool);
+  if (!evaluated)
+    return Unexpected(evaluated.error());
+  auto append = [&](const CodecTensor &tensor, std::span<const uint8_t> bytes) {
+    return file->write(nameOf(site, tensor), std::as_bytes(bytes));
+  };
+  for (const CodecTensor &tensor : codec.tensors()) {
+    Result<std::vector<uint8_t>> bytes = codec.take(tensor, evaluated->packed.front());
+    if (!bytes)
+      return makeError(bytes.error().code, "site '{}': {}", site.name(), bytes.error().message);
+    if (auto done = append(tensor, *bytes); !done)
+      return done;
+  }
+  for (const CodecTensor &tensor : inputTensors(site))
+    if (auto done = append(tensor, tensor.constant); !done)
+      return done;
+  return {};
+}
+
+Result<void> CheckpointWriter::write(const fs::path &folder, int64_t maxShardBytes,
+                                     unsigned threads, llvm::function_ref<void(int64_t)> progress) {
+  // transformers asks for the key "format".
+  auto created = ShardedSafetensorsWriter::create(folder, "model", declarations(), maxShardBytes,
+                                                  {{"format", "pt"}});
+  if (!created)
+    return Unexpected(created.error());
+  file.emplace(std::move(*created));
+  llvm::DefaultThreadPool pool(llvm::hardware_concurrency(threads));
+  int64_t written = 0;
+  for (const CheckpointTensor &tensor : checkpoint.tensors) {
+    if (auto done = tensor.floats ? writeFloats(tensor) : writeWeight(*tensor.site, pool); !done)
+      return done;
+    progress(++written);
+  }
+  return file->finish();
+}
+
+Result<void> ExportCheckpoint::writeFolder(const Checkpoint &checkpoint,
+                                           const ConstantReader &reader) {
+  const fs::path folder = output.getValue();
+  if (auto made = makeFolders(folder); !made)
+    return made;
+  auto progress = [&](int64_t done) {
+    ProgressAction::report(&getContext(), "export", done, std::ssize(checkpoint.tensors));
+  };
+  if (auto done =
+          CheckpointWriter(checkpoint, reader).write(folder, maxShardBytes, threads, progress);
+      !done)
+    return done;
+  if (auto done = writeFile(folder / "config.json", formats::huggingFaceConfigText(
+                                                        reader.source().config(), checkpoint.floats,
+                                                        checkpoint.configuration()));
+      !done)
+    return done;
+  if (auto done = formats::copyCompanions(reader.source(), folder); !done)
+    return done;
+  for (const std::string &name : copyFiles) {
+    const fs::path file = name;
+    std::error_code error;
+    fs::copy_file(file, folder / file.filename(), fs::copy_options::overwrite_existing, error);
+    if (error)
+      return makeError(ErrorCode::IO, "{}: {}", name, error.message());
+  }
+  return {};
+}
+
+LogicalResult ExportCheckpoint::run() {
+  ModuleOp module = getOperation();
+  auto fail = [&] { return emitError(module.getLoc()); };
+  if (output.empty())
+    return fail() << "option output is missing: the folder to write the checkpoint to";
+  if (auto chosen = chooseThreads(threads); !chosen)
+    return fail() << chosen.error().message;
+  auto format = formats::findCheckpointFormat(exportFormat.getValue());
+  if (!format)
+    return fail() << format.error().message;
+  if (degreeOf(module) > 1)
+    return fail() << "the module is shared out among ranks; export it before equant-shard";
+  FailureOr<ConstantReader> reader = ConstantReader::open(module);
+  if (failed(reader))
+    return failure();
+  Checkpoint checkpoint(**format);
+  if (failed(checkpoint.collect(module, *reader)))
+    return failure();
+  if (auto written = writeFolder(checkpoint, *reader); !written)
+    return fail() << written.error().message;
+  return success();
+}

@@ -1,0 +1,28 @@
+//===- CheckpointFormats.h - The formats that there are -----------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_FORMATS_CODECS_CHECKPOINTFORMATS_H
+#define EASYQUANT_LIB_FORMATS_CODECS_CHECKPOINTFORMATS_H
+
+#include "easyquant/Formats/Codecs/CheckpointFormat.h"
+
+namespace easyquant::formats {
+
+const CheckpointFormat *compressedTensorsFormat();
+const CheckpointFormat *gptqFormat(int version);
+const CheckpointFormat *awqFormat();
+
+/// What formats that quantize weights alone, in the plain basis, ask of a site.
+Result<void> checkWeightOnly(std::string_view format, const QuantizedSite &site);
+/// The group size of a configuration; -1: a scale a row.
+inline int64_t configuredGroup(const numerics::Scheme &scheme) {
+  return scheme.groupSize ? scheme.groupSize : -1;
+}
+
+} // namespace easyquant::formats
+
+#endif // EASYQUANT_LIB_FORMATS_CODECS_CHECKPOINTFORMATS_H

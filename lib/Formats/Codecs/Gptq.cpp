@@ -1,0 +1,249 @@
+//===- Gptq.cpp - GPTQ's packed weights -----------------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+//   qweight  I32 [K·b/32, N]   codes of a row of W one behind the other, down a column
+//   qzeros   I32 [G, N·b/32]   zero points of a group, row by row of W; version 1 has them less 1
+//   scales   F16 [G, N]
+//   g_idx    I32 [K]           the group of each column
+//
+// Codes and zero points count from 0 on, so that those of symmetric schemes have 2^(b-1) as their
+// zero point. Of 3 bits a code may lie in two words.
+//
+//===----------------------------------------------------------------------===//
+
+#include "BitString.h"
+#include "CheckpointFormats.h"
+
+#include "easyquant/Formats/ModelTensors.h"
+
+#include <cstring>
+
+using namespace easyquant;
+using namespace easyquant::formats;
+using numerics::QuantizedMatrix;
+using numerics::WeightTensor;
+
+namespace {
+
+class GptqCodec final : public WeightCodec {
+public:
+  GptqCodec(const numerics::Scheme &scheme, int64_t rows, int64_t columns, int version)
+      : WeightCodec(scheme, rows, columns), version(version) {}
+
+  std::vector<CodecTensor> tensors() const override;
+  void pack(int64_t firstRow, const QuantizedMatrix &block,
+            numerics::PackedWeight &out) const override;
+  Result<std::vector<uint8_t>> take(const CodecTensor &tensor,
+                                    numerics::PackedWeight &packed) const override;
+
+protected:
+  void unpackRows(int64_t firstRow, const StoredParts &stored,
+                  QuantizedMatrix &rows) const override;
+
+private:
+  int64_t zeroWords() const { return wordsOf(rows, scheme.bits); }
+  /// The zero points of group g.
+  template <typename Byte> BitString<Byte> zeros(Byte *data, int64_t g) const {
+    return {data + 4 * g * zeroWords(), 1, scheme.bits};
+  }
+  /// The codes of row n.
+  template <typename Byte> BitString<Byte> codes(Byte *data, int64_t n) const {
+    return {data + 4 * n, rows, scheme.bits};
+  }
+  uint32_t mask() const { return (1u << scheme.bits) - 1; }
+  /// Of a zero point of 0 all bits of version 1 are set, as those of 2^b would be: readers that add
+  /// 1 to whole words carry into the next field.
+  uint32_t storedZero(uint32_t field) const { return version == 1 ? field - 1 & mask() : field; }
+
+  const int version;
+};
+
+} // namespace
+
+std::vector<CodecTensor> GptqCodec::tensors() const {
+  CodecTensor zeroPoints{"qzeros", DType::I32, {groups(), zeroWords()}};
+  if (scheme.symmetric) {
+    zeroPoints.constant.resize(static_cast<size_t>(4 * groups() * zeroWords()));
+    for (int64_t g = 0; g < groups(); ++g)
+      for (int64_t n = 0; n < rows; ++n)
+        zeros(zeroPoints.constant.data(), g).put(n, storedZero(fieldOf(0)));
+  } else {
+    zeroPoints.part = WeightTensor::ZeroPoints;
+  }
+  CodecTensor index{"g_idx", DType::I32, {columns}};
+  index.constant.resize(static_cast<size_t>(4 * columns));
+  for (int64_t k = 0; k < columns; ++k) {
+    const int32_t group = scheme.groupSize ? static_cast<int32_t>(k / scheme.groupSize) : 0;
+    std::memcpy(index.constant.data() + 4 * k, &group, 4);
+  }
+  return {{"qweight", DType::I32, {wordsOf(columns, scheme.bits), rows}, WeightTensor::Codes},
+          std::move(zeroPoints),
+          {"scales", DType::F16, {groups(), rows}, WeightTensor::Scales},
+          std::move(index)};
+}
+
+void GptqCodec::pack(int64_t firstRow, const QuantizedMatrix &block,
+                     numerics::PackedWeight &out) const {
+  uint8_t *words = out[WeightTensor::Codes].data();
+  // Neighbouring rows lie side by side.
+  for (int64_t k = 0; k < columns; ++k)
+    for (int64_t r = 0; r < block.rows; ++r)
+      codes(words, firstRow + r).put(k, fieldOf(block.codes[r * columns + k]));
+  for (int64_t g = 0; g < groups(); ++g)
+    for (int64_t r = 0; r < block.rows; ++r) {
+      const int64_t index = paramIndex(block.params, r, g);
+      storeScale(out[WeightTensor::Scales].data(), g * rows + firstRow + r,
+                 block.params.scales[index], scheme.scales);
+      if (!scheme.symmetric)
+        zeros(out[WeightTensor::ZeroPoints].data(), g)
+            .put(firstRow + r, storedZero(fieldOf(zeroPointOf(block.params, index))));
+    }
+}
+
+Result<std::vector<uint8_t>> GptqCodec::take(const CodecTensor &tensor,
+                                             numerics::PackedWeight &packed) const {
+  if (version == 1 && tensor.part == WeightTensor::ZeroPoints)
+    for (int64_t g = 0; g < groups(); ++g)
+      for (int64_t n = 0; n < rows; ++n)
+        if (zeros(packed[WeightTensor::ZeroPoints].data(), g).get(n) == mask())
+          return makeError(ErrorCode::Unsupported,
+                           "the zero point of row {}, group {} is 0 (the least code), and gptq "
+                           "stores zero points less 1; take gptq_v2, which stores them as they "
+                           "are, or a symmetric scheme",
+                           n, g);
+  return WeightCodec::take(tensor, packed);
+}
+
+void GptqCodec::unpackRows(int64_t firstRow, const StoredParts &stored,
+                           QuantizedMatrix &block) const {
+  auto part = [&](WeightTensor tensor) { return stored[static_cast<size_t>(tensor)].data(); };
+  for (int64_t k = 0; k < columns; ++k)
+    for (int64_t r = 0; r < block.rows; ++r)
+      block.codes[r * columns + k] =
+          static_cast<int8_t>(codeOf(codes(part(WeightTensor::Codes), firstRow + r).get(k)));
+  for (int64_t r = 0; r < block.rows; ++r)
+    for (int64_t g = 0; g < groups(); ++g) {
+      const int64_t index = r * groups() + g;
+      block.params.scales[index] =
+          numerics::loadScale(part(WeightTensor::Scales), g * rows + firstRow + r, scheme.scales);
+      if (!scheme.symmetric) {
+        const uint32_t field = zeros(part(WeightTensor::ZeroPoints), g).get(firstRow + r);
+        block.params.zeroPoints[index] = codeOf(version == 1 ? (field + 1) & mask() : field);
+      }
+    }
+}
+
+/// What a configuration and --export call it.
+static const char *nameOfVersion(int version) { return version == 1 ? "gptq" : "gptq_v2"; }
+
+static Result<std::unique_ptr<WeightCodec>> makeGptq(const numerics::Scheme &scheme, int64_t rows,
+                                                     int64_t columns, int version) {
+  const char *name = nameOfVersion(version);
+  if (auto ok = checkStoredWeight(name, scheme, rows, columns); !ok)
+    return Unexpected(ok.error());
+  const bool isWidth = scheme.bits == 2 || scheme.bits == 3 || scheme.bits == 4 || scheme.bits == 8;
+  if (!scheme.isInteger() || !isWidth)
+    return makeError(ErrorCode::Unsupported,
+                     "{} holds integers of 2, 3, 4 or 8 bits, found {}; take another scheme, or "
+                     "compressed-tensors",
+                     name, numerics::toString(scheme));
+  if (scheme.scales != numerics::ScaleFormat::F16)
+    return makeError(ErrorCode::Unsupported, "{} holds f16 scales, found {}; take --scale-type f16",
+                     name, numerics::toString(scheme));
+  for (auto [size, what] : {std::pair(rows, "rows"), {columns, "columns"}})
+    if (size * scheme.bits % 32 != 0)
+      return makeError(ErrorCode::Unsupported,
+                       "{} packs {} bits into words of 32: {} {} do not fill them; leave the site "
+                       "float, or take compressed-tensors",
+                       name, scheme.bits, size, what);
+  return std::make_unique<GptqCodec>(scheme, rows, columns, version);
+}
+
+Result<std::unique_ptr<WeightCodec>> formats::gptqCodec(const numerics::Scheme &scheme,
+                                                        int64_t rows, int64_t columns) {
+  return makeGptq(scheme, rows, columns, 1);
+}
+
+Result<std::unique_ptr<WeightCodec>> formats::gptqV2Codec(const numerics::Scheme &scheme,
+                                                          int64_t rows, int64_t columns) {
+  return makeGptq(scheme, rows, columns, 2);
+}
+
+//===----------------------------------------------------------------------===//
+// The format
+//===----------------------------------------------------------------------===//
+
+namespace {
+
+class GptqFormat final : public CheckpointFormat {
+public:
+  explicit GptqFormat(int version)
+      : CheckpointFormat(nameOfVersion(version), /*isHalf=*/true), version(version) {}
+
+  Result<std::unique_ptr<WeightCodec>> codecFor(const QuantizedSite &site) const override {
+    if (auto ok = checkWeightOnly(name, site); !ok)
+      return Unexpected(ok.error());
+    return makeGptq(site.weight, site.rows, site.columns, version);
+  }
+  Json configuration(std::span<const QuantizedSite> sites,
+                     std::span<const std::string> floats) const override;
+
+private:
+  const int version;
+};
+
+} // namespace
+
+/// What `dynamic` calls a module: a regular expression that no other name fits.
+static std::string patternOf(const std::string &site) {
+  std::string pattern = "^";
+  for (char c : site) {
+    if (c == '.')
+      pattern += '\\';
+    pattern += c;
+  }
+  return pattern + '$';
+}
+
+/// Members of the configuration that a site may have of its own.
+static Json::Object describeGptq(const numerics::Scheme &scheme) {
+  return {
+      {"bits", scheme.bits}, {"group_size", configuredGroup(scheme)}, {"sym", scheme.symmetric}};
+}
+
+Json GptqFormat::configuration(std::span<const QuantizedSite> sites,
+                               std::span<const std::string> floats) const {
+  const numerics::Scheme &common = sites.front().weight;
+  Json::Object config = describeGptq(common), dynamic;
+  bool hasZeroPoints = false;
+  for (const QuantizedSite &site : sites) {
+    hasZeroPoints |= !site.weight.symmetric;
+    if (site.weight != common)
+      dynamic["+:" + patternOf(site.name)] = describeGptq(site.weight);
+  }
+  for (const std::string &site : floats)
+    if (site != kHeadModule) // which has a member of its own
+      dynamic["-:" + patternOf(site)] = Json::Object();
+  config["quant_method"] = "gptq";
+  config["checkpoint_format"] = name;
+  config["desc_act"] = false;
+  config["static_groups"] = false;
+  config[kHeadModule] = false;
+  config["pack_dtype"] = "int32";
+  if (!dynamic.empty())
+    config["dynamic"] = std::move(dynamic);
+  // gptqmodel takes asymmetric files of version 1 from writers alone that store zero points as it
+  // does itself from this version on.
+  if (version == 1 && hasZeroPoints)
+    config["meta"] = Json::Object{{"quantizer", Json::Array{"gptqmodel:0.9.0"}}};
+  return config;
+}
+
+const CheckpointFormat *formats::gptqFormat(int version) {
+  static const GptqFormat one(1), two(2);
+  return version == 1 ? &one : &two;
+}

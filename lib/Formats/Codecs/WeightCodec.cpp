@@ -1,0 +1,101 @@
+//===- WeightCodec.cpp - Weights as others store them ---------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Formats/Codecs/WeightCodec.h"
+
+#include <algorithm>
+#include <cmath>
+
+using namespace easyquant;
+using namespace easyquant::formats;
+using numerics::QuantizedMatrix;
+using numerics::WeightTensor;
+
+std::vector<int64_t> WeightCodec::shape(WeightTensor tensor) const {
+  for (const CodecTensor &stored : tensors()) {
+    if (stored.part != tensor)
+      continue;
+    if (tensor == WeightTensor::Scales)
+      return stored.shape;
+    return {tensorBytes(stored.dtype, stored.shape).value_or(0)};
+  }
+  return {0};
+}
+
+Result<std::vector<uint8_t>> WeightCodec::take(const CodecTensor &tensor,
+                                               numerics::PackedWeight &packed) const {
+  return tensor.part ? std::exchange(packed[*tensor.part], {}) : tensor.constant;
+}
+
+/// Those that are, times the outer one, what codes are multiplied with.
+static Result<void> checkStoredScales(const QuantizedMatrix &rows, int64_t firstRow) {
+  for (size_t i = 0; i < rows.params.scales.size(); ++i) {
+    const float scale = rows.params.scales[i];
+    const int64_t group = static_cast<int64_t>(i);
+    if (!std::isfinite(scale))
+      return makeError(ErrorCode::Corrupt,
+                       "the scale of row {}, group {} is {}, which is no number",
+                       firstRow + group / rows.params.groups, group % rows.params.groups, scale);
+    if (!std::isnormal(scale) || scale < 0)
+      return makeError(ErrorCode::Unsupported,
+                       "the scale of row {}, group {} is {}; schemes have positive scales of the "
+                       "normal range",
+                       firstRow + group / rows.params.groups, group % rows.params.groups, scale);
+  }
+  return {};
+}
+
+Result<QuantizedMatrix>
+WeightCodec::unpack(int64_t firstRow, int64_t count,
+                    std::span<const std::span<const uint8_t>> stored) const {
+  if (firstRow < 0 || count < 1 || firstRow > rows - count)
+    return makeError(ErrorCode::InvalidArgument, "rows {} to {} of a weight of {} rows", firstRow,
+                     firstRow + count - 1, rows);
+  StoredParts parts;
+  const std::vector<CodecTensor> all = tensors();
+  if (stored.size() != all.size())
+    return makeError(ErrorCode::InvalidArgument, "{} tensors for a weight of {}", stored.size(),
+                     all.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    const int64_t bytes = tensorBytes(all[i].dtype, all[i].shape).value_or(-1);
+    if (std::ssize(stored[i]) != bytes)
+      return makeError(ErrorCode::Corrupt, "'{}' has {} bytes, expected {} for {} x {} weights",
+                       all[i].name, stored[i].size(), bytes, rows, columns);
+    if (all[i].part)
+      parts[static_cast<size_t>(*all[i].part)] = stored[i];
+    else if (!std::ranges::equal(stored[i], all[i].constant))
+      return makeError(ErrorCode::Unsupported, "'{}' is not what it is for {}", all[i].name,
+                       numerics::toString(scheme));
+  }
+  QuantizedMatrix block{scheme, count, columns, {}, {}};
+  block.codes.resize(static_cast<size_t>(count * columns));
+  block.params.rows = count;
+  block.params.groups = groups();
+  block.params.scales.resize(static_cast<size_t>(count * groups()));
+  if (!scheme.symmetric)
+    block.params.zeroPoints.resize(block.params.scales.size());
+  unpackRows(firstRow, parts, block);
+  if (auto done = checkStoredScales(block, firstRow); !done)
+    return Unexpected(done.error());
+  return block;
+}
+
+Result<void> formats::checkStoredWeight(std::string_view format, const numerics::Scheme &scheme,
+                                        int64_t rows, int64_t columns) {
+  if (auto ok = numerics::checkPackedWeight(scheme, rows, columns); !ok)
+    return ok;
+  if (scheme.granularity != numerics::Granularity::Channel &&
+      scheme.granularity != numerics::Granularity::Group)
+    return makeError(ErrorCode::Unsupported, "{} holds scales per row or per group, found {}",
+                     format, numerics::toString(scheme));
+  if (scheme.groupSize != 0 && columns % scheme.groupSize != 0)
+    return makeError(ErrorCode::Unsupported,
+                     "{} holds whole groups: {} columns are no multiple of {}; give a group size "
+                     "that divides them, or 0 for a scale a row",
+                     format, columns, scheme.groupSize);
+  return {};
+}

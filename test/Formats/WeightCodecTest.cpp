@@ -1,0 +1,240 @@
+//===- WeightCodecTest.cpp ------------------------------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// What is packed comes back, whole and in blocks. That the bytes are those which clients read,
+// test/python/test_export.py checks.
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Formats/Codecs/CheckpointFormat.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+using namespace easyquant;
+using namespace easyquant::formats;
+using namespace easyquant::numerics;
+
+namespace {
+
+Scheme integers(int bits, bool symmetric, int64_t group, ScaleFormat scales = ScaleFormat::F16) {
+  Scheme scheme;
+  scheme.bits = bits;
+  scheme.symmetric = symmetric;
+  scheme.granularity = group ? Granularity::Group : Granularity::Channel;
+  scheme.groupSize = group;
+  scheme.scales = scales;
+  return scheme;
+}
+
+Scheme floats(CodeFormat codes, int64_t group, ScaleFormat scales, bool outer = false) {
+  Scheme scheme = integers(codes == CodeFormat::F8E4M3FN ? 8 : 4, true, group, scales);
+  scheme.codes = codes;
+  scheme.outer = outer;
+  return scheme;
+}
+
+/// Codes of the whole range, scales of the format, and zero points but for the least code, which
+/// GPTQ's version 1 does not hold.
+QuantizedMatrix randomMatrix(const Scheme &scheme, int64_t rows, int64_t columns) {
+  std::mt19937 random(static_cast<unsigned>(97 * rows + columns + scheme.bits));
+  const CodeRange range = codeRange(scheme);
+  std::uniform_int_distribution<int> code(range.min, range.max), zero(range.min + 1, range.max);
+  std::uniform_real_distribution<float> scale(0.01f, 4.0f);
+  QuantizedMatrix matrix{scheme, rows, columns, {}, {}};
+  for (int64_t i = 0; i < rows * columns; ++i)
+    matrix.codes.push_back(static_cast<int8_t>(code(random)));
+  matrix.params.rows = rows;
+  matrix.params.groups = groupCount(columns, scheme.groupSize);
+  if (scheme.outer)
+    matrix.params.outer = {0.125f};
+  for (int64_t i = 0; i < rows * matrix.params.groups; ++i) {
+    matrix.params.scales.push_back(roundScale(scale(random), scheme.scales) *
+                                   matrix.params.outerOf(0));
+    if (!scheme.symmetric)
+      matrix.params.zeroPoints.push_back(zero(random));
+  }
+  return matrix;
+}
+
+QuantizedMatrix rowsOf(const QuantizedMatrix &matrix, int64_t first, int64_t count) {
+  QuantizedMatrix part{matrix.scheme, count, matrix.columns, {}, {}};
+  const int64_t groups = matrix.params.groups;
+  auto cut = [&](auto &to, const auto &from, int64_t width) {
+    if (!from.empty())
+      to.assign(from.begin() + first * width, from.begin() + (first + count) * width);
+  };
+  part.params.rows = count;
+  part.params.groups = groups;
+  part.params.outer = matrix.params.outer;
+  cut(part.codes, matrix.codes, matrix.columns);
+  cut(part.params.scales, matrix.params.scales, groups);
+  cut(part.params.zeroPoints, matrix.params.zeroPoints, groups);
+  return part;
+}
+
+void expectEqual(const QuantizedMatrix &a, const QuantizedMatrix &b) {
+  EXPECT_EQ(a.codes, b.codes);
+  EXPECT_EQ(a.params.scales, b.params.scales);
+  EXPECT_EQ(a.params.zeroPoints, b.params.zeroPoints);
+  EXPECT_EQ(a.params.outer, b.params.outer);
+}
+
+/// Packs in blocks, as evaluation does, takes the bytes and reads them.
+void expectRoundTrip(WeightCodecMaker *make, const Scheme &scheme, int64_t rows, int64_t columns) {
+  SCOPED_TRACE(toString(scheme) + ", " + std::to_string(rows) + " x " + std::to_string(columns));
+  auto codec = make(scheme, rows, columns);
+  ASSERT_TRUE(codec) << codec.error().message;
+  const QuantizedMatrix matrix = randomMatrix(scheme, rows, columns);
+  PackedWeight packed = (*codec)->allocate();
+  const int64_t step = (*codec)->blockRows();
+  for (int64_t row = 0; row < rows; row += step)
+    (*codec)->pack(row, rowsOf(matrix, row, std::min(step, rows - row)), packed);
+  std::vector<std::vector<uint8_t>> bytes;
+  for (const CodecTensor &tensor : (*codec)->tensors()) {
+    auto taken = (*codec)->take(tensor, packed);
+    ASSERT_TRUE(taken) << taken.error().message;
+    EXPECT_EQ(tensorBytes(tensor.dtype, tensor.shape), std::ssize(*taken)) << tensor.name;
+    bytes.push_back(std::move(*taken));
+  }
+  const std::vector<std::span<const uint8_t>> stored(bytes.begin(), bytes.end());
+  for (auto [first, count] : {std::pair<int64_t, int64_t>(0, rows), {rows / 2, rows - rows / 2}}) {
+    auto back = (*codec)->unpack(first, count, stored);
+    ASSERT_TRUE(back) << back.error().message;
+    expectEqual(*back, rowsOf(matrix, first, count));
+  }
+}
+
+std::string refusal(Result<std::unique_ptr<WeightCodec>> codec) {
+  return codec ? "" : codec.error().message;
+}
+
+} // namespace
+
+TEST(WeightCodec, PackQuantizedHoldsAllWidths) {
+  for (int bits : {2, 3, 4, 5, 6, 8})
+    for (bool symmetric : {true, false})
+      for (auto [rows, columns, group] : {std::tuple<int64_t, int64_t, int64_t>(1, 1, 0),
+                                          {33, 7, 0},
+                                          {70, 24, 8},
+                                          {64, 96, 32},
+                                          {5, 41, 0}}) {
+        expectRoundTrip(packQuantizedCodec, integers(bits, symmetric, group), rows, columns);
+        expectRoundTrip(packQuantizedCodec, integers(bits, symmetric, group, ScaleFormat::F32),
+                        rows, columns);
+      }
+}
+
+TEST(WeightCodec, GptqHoldsItsWidths) {
+  for (WeightCodecMaker *make : {gptqCodec, gptqV2Codec})
+    for (int bits : {2, 3, 4, 8})
+      for (bool symmetric : {true, false})
+        for (int64_t group : {0, 8, 32}) {
+          expectRoundTrip(make, integers(bits, symmetric, group), 32, 96);
+          expectRoundTrip(make, integers(bits, symmetric, group), 96, 32);
+        }
+}
+
+TEST(WeightCodec, AwqHoldsFourBits) {
+  for (bool symmetric : {true, false})
+    for (int64_t group : {0, 8}) {
+      expectRoundTrip(awqCodec, integers(4, symmetric, group), 40, 24);
+      expectRoundTrip(awqCodec, integers(4, symmetric, group), 8, 8);
+    }
+}
+
+TEST(WeightCodec, BytesAndFP4) {
+  for (int bits : {3, 4, 8})
+    for (bool symmetric : {true, false})
+      expectRoundTrip(intQuantizedCodec, integers(bits, symmetric, 0, ScaleFormat::F32), 33, 41);
+  expectRoundTrip(floatQuantizedCodec, floats(CodeFormat::F8E4M3FN, 0, ScaleFormat::F32), 33, 41);
+  expectRoundTrip(mxfp4PackCodec, floats(CodeFormat::F4E2M1FN, 32, ScaleFormat::F8E8M0FNU), 33, 96);
+  expectRoundTrip(nvfp4PackCodec, floats(CodeFormat::F4E2M1FN, 16, ScaleFormat::F8E4M3FN, true), 33,
+                  48);
+}
+
+TEST(WeightCodec, SaysWhatItDoesNotHold) {
+  EXPECT_EQ(refusal(awqCodec(integers(3, true, 8), 8, 8)),
+            "awq holds integers of 4 bits, found int3 symmetric, groups of 8, f16 scales; take "
+            "W4A16_ASYM or W4A16, or another format");
+  EXPECT_EQ(refusal(awqCodec(integers(4, true, 8), 12, 8)),
+            "awq packs 8 rows into a word: 12 rows are no multiple; leave the site float, or take "
+            "compressed-tensors");
+  EXPECT_EQ(refusal(gptqCodec(integers(5, true, 8), 32, 32)),
+            "gptq holds integers of 2, 3, 4 or 8 bits, found int5 symmetric, groups of 8, f16 "
+            "scales; take another scheme, or compressed-tensors");
+  EXPECT_EQ(refusal(gptqV2Codec(integers(4, true, 8, ScaleFormat::F32), 32, 32)),
+            "gptq_v2 holds f16 scales, found int4 symmetric, groups of 8; take --scale-type f16");
+  EXPECT_EQ(refusal(gptqCodec(integers(3, true, 8), 32, 24)),
+            "gptq packs 3 bits into words of 32: 24 columns do not fill them; leave the site "
+            "float, or take compressed-tensors");
+  EXPECT_EQ(refusal(packQuantizedCodec(integers(4, true, 128), 32, 576)),
+            "compressed-tensors holds whole groups: 576 columns are no multiple of 128; give a "
+            "group size that divides them, or 0 for a scale a row");
+  EXPECT_EQ(refusal(packQuantizedCodec(integers(4, true, 8, ScaleFormat::UI6), 32, 64)),
+            "compressed-tensors holds scales of one level, found int4 symmetric, groups of 8, ui6 "
+            "scales; take --scale-type f16");
+  Scheme table = integers(4, true, 8);
+  table.codes = CodeFormat::Table;
+  table.table = Codebook::nf4();
+  EXPECT_NE(refusal(packQuantizedCodec(table, 32, 64)).find("a table of values"),
+            std::string::npos);
+  EXPECT_NE(refusal(mxfp4PackCodec(floats(CodeFormat::F4E2M1FN, 16, ScaleFormat::F8E8M0FNU), 1, 32))
+                .find("holds FP4 (E2M1) in groups of 32"),
+            std::string::npos);
+}
+
+TEST(WeightCodec, GptqOfVersion1HasNoZeroPointOfZero) {
+  for (auto [make, isHeld] : {std::pair(&gptqCodec, false), {&gptqV2Codec, true}}) {
+    auto codec = make(integers(3, false, 0), 32, 32);
+    ASSERT_TRUE(codec);
+    QuantizedMatrix matrix = randomMatrix((*codec)->scheme, 32, 32);
+    matrix.params.zeroPoints[5] = -4;
+    PackedWeight packed = pack(**codec, matrix);
+    auto taken = (*codec)->take((*codec)->tensors()[1], packed);
+    ASSERT_EQ(taken.has_value(), isHeld);
+    if (!isHeld)
+      EXPECT_EQ(
+          taken.error().message,
+          "the zero point of row 5, group 0 is 0 (the least code), and gptq stores zero "
+          "points less 1; take gptq_v2, which stores them as they are, or a symmetric scheme");
+  }
+}
+
+TEST(WeightCodec, RefusesWhatIsNotOfTheWeight) {
+  auto codec = packQuantizedCodec(integers(4, true, 8), 8, 16);
+  ASSERT_TRUE(codec);
+  QuantizedMatrix matrix = randomMatrix((*codec)->scheme, 8, 16);
+  auto read = [&](auto damage) {
+    PackedWeight packed = pack(**codec, matrix);
+    std::vector<std::vector<uint8_t>> bytes;
+    for (const CodecTensor &tensor : (*codec)->tensors())
+      bytes.push_back(*(*codec)->take(tensor, packed));
+    damage(bytes);
+    auto back =
+        (*codec)->unpack(0, 8, std::vector<std::span<const uint8_t>>(bytes.begin(), bytes.end()));
+    return back ? "" : back.error().message;
+  };
+  EXPECT_EQ(read([](auto &) {}), "");
+  EXPECT_EQ(read([](auto &bytes) { bytes[0].pop_back(); }),
+            "'weight_packed' has 63 bytes, expected 64 for 8 x 16 weights");
+  EXPECT_EQ(read([](auto &bytes) { bytes[1][3] = 0x7c, bytes[1][2] = 0; }),
+            "the scale of row 0, group 1 is inf, which is no number");
+  EXPECT_EQ(read([](auto &bytes) { bytes[1][1] |= 0x80; }).substr(0, 32),
+            "the scale of row 0, group 0 is -");
+  EXPECT_EQ(read([](auto &bytes) { bytes[2][0] = 9; }),
+            "'weight_shape' is not what it is for int4 symmetric, groups of 8, f16 scales");
+}
+
+TEST(CheckpointFormat, IsFoundByName) {
+  for (const CheckpointFormat *format : checkpointFormats())
+    EXPECT_EQ(*findCheckpointFormat(format->name), format);
+  EXPECT_EQ(findCheckpointFormat("gguf").error().message,
+            "there is no format 'gguf' of checkpoints; expected compressed-tensors, gptq, gptq_v2, "
+            "awq");
+}
