@@ -37,6 +37,9 @@ LogicalResult Checkpoint::collectSite(const WeightUse &use) {
     stored->site.inputScale = scale.getValue().convertToFloat();
   if (IntegerAttr zeroPoint = linear.getInputZeroPointAttr())
     stored->site.inputZeroPoint = static_cast<int32_t>(zeroPoint.getInt());
+  // Where the basis of attention's output is folded into its values, nothing is rotated online.
+  stored->site.rotatesInput =
+      stored->site.weight.hadamard != 0 && linear.getInput().getDefiningOp<HadamardOp>();
   described.push_back(stored->site);
   sites.push_back({std::move(*stored), use.weight, use.op->getLoc()});
   if (!siteOf.try_emplace(name + ".weight", &sites.back()).second)

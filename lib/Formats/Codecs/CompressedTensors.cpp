@@ -16,6 +16,7 @@
 #include "CheckpointFormats.h"
 
 #include <algorithm>
+#include <map>
 
 using namespace easyquant;
 using namespace easyquant::formats;
@@ -96,11 +97,6 @@ CompressedTensorsFormat::codecFor(const QuantizedSite &site) const {
   if (site.input)
     if (auto ok = checkInput(*site.input); !ok)
       return Unexpected(ok.error());
-  if (site.weight.hadamard != 0)
-    return makeError(ErrorCode::Unsupported,
-                     "compressed-tensors is written in the plain basis, found {}; take "
-                     "--activation-basis plain",
-                     numerics::toString(site.weight));
   return codecOf(site).make(site.weight, site.rows, site.columns);
 }
 
@@ -161,28 +157,57 @@ static Json::Object describeArguments(const Scheme &scheme) {
   return json;
 }
 
+/// What the configuration says of a site whose weight is in another basis, as if it were not.
+static QuantizedSite inPlainBasis(QuantizedSite site) {
+  site.weight.hadamard = 0;
+  if (site.input)
+    site.input->hadamard = 0;
+  return site;
+}
+
+/// Rotations of what linears read, one for each block of columns; null if there are none. The
+/// library's matrix is that of Numerics/Hadamard.h. Its weights are in the file as they are in that
+/// basis, and `weight_input` says so.
+static Json transforms(std::span<const QuantizedSite> sites) {
+  std::map<int64_t, Json::Array> rotated;
+  for (const QuantizedSite &site : sites)
+    if (site.rotatesInput)
+      rotated[site.weight.hadamard].push_back(site.name);
+  Json::Object groups;
+  for (const auto &[block, targets] : rotated)
+    groups["hadamard_" + std::to_string(block)] = Json::Object{
+        {"type", "hadamard"},
+        {"head_dim", block},
+        {"apply",
+         Json::Array{
+             Json::Object{{"targets", targets}, {"location", "input"}},
+             Json::Object{{"targets", targets}, {"location", "weight_input"}, {"inverse", true}}}}};
+  return groups.empty() ? Json() : Json(Json::Object{{"config_groups", std::move(groups)}});
+}
+
 Json CompressedTensorsFormat::configuration(std::span<const QuantizedSite> sites,
                                             std::span<const std::string> floats) const {
   struct Group {
-    const QuantizedSite *first;
+    QuantizedSite first;
     Json::Array targets;
   };
   std::vector<Group> groups;
   for (const QuantizedSite &site : sites) {
+    const QuantizedSite plain = inPlainBasis(site);
     auto known = std::ranges::find_if(groups, [&](const Group &group) {
-      return group.first->weight == site.weight && group.first->input == site.input;
+      return group.first.weight == plain.weight && group.first.input == plain.input;
     });
     if (known == groups.end())
-      known = groups.insert(known, {&site, {}});
+      known = groups.insert(known, {plain, {}});
     known->targets.push_back(site.name);
   }
   Json::Object configured;
   std::string common;
   for (size_t i = 0; i < groups.size(); ++i) {
-    const QuantizedSite &site = *groups[i].first;
+    const QuantizedSite &site = groups[i].first;
     const std::string codec = codecOf(site).name;
     common = common.empty() || common == codec ? codec : "mixed-precision";
-    // Of one scheme all linears have it but those that are ignored.
+    // A single scheme is that of all linears but those that are ignored.
     configured["group_" + std::to_string(i)] = Json::Object{
         {"targets", groups.size() == 1 ? Json::Array{"Linear"} : std::move(groups[i].targets)},
         {"weights", describeArguments(site.weight)},
@@ -190,13 +215,16 @@ Json CompressedTensorsFormat::configuration(std::span<const QuantizedSite> sites
         {"output_activations", nullptr},
         {"format", codec}};
   }
-  return Json::Object{{"quant_method", name},
-                      {"format", common},
-                      {"quantization_status", "compressed"},
-                      {"config_groups", std::move(configured)},
-                      {"ignore", Json::Array(floats.begin(), floats.end())},
-                      {"kv_cache_scheme", nullptr},
-                      {"global_compression_ratio", nullptr}};
+  Json::Object config = {{"quant_method", name},
+                         {"format", common},
+                         {"quantization_status", "compressed"},
+                         {"config_groups", std::move(configured)},
+                         {"ignore", Json::Array(floats.begin(), floats.end())},
+                         {"kv_cache_scheme", nullptr},
+                         {"global_compression_ratio", nullptr}};
+  if (Json rotations = transforms(sites); !rotations.isNull())
+    config["transform_config"] = std::move(rotations);
+  return config;
 }
 
 const CheckpointFormat *formats::compressedTensorsFormat() {

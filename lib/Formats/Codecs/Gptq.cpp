@@ -11,7 +11,7 @@
 //   g_idx    I32 [K]           the group of each column
 //
 // Codes and zero points count from 0 on, so that those of symmetric schemes have 2^(b-1) as their
-// zero point. Of 3 bits a code may lie in two words.
+// zero point. A code of 3 bits may lie in two words.
 //
 //===----------------------------------------------------------------------===//
 
@@ -55,9 +55,9 @@ private:
     return {data + 4 * n, rows, scheme.bits};
   }
   uint32_t mask() const { return (1u << scheme.bits) - 1; }
-  /// Of a zero point of 0 all bits of version 1 are set, as those of 2^b would be: readers that add
-  /// 1 to whole words carry into the next field.
-  uint32_t storedZero(uint32_t field) const { return version == 1 ? field - 1 & mask() : field; }
+  /// A zero point of 0 has no field of version 1: it would be all ones, and readers that add 1 to
+  /// whole words carry into the next one.
+  uint32_t storedZero(uint32_t field) const { return version == 1 ? (field - 1) & mask() : field; }
 
   const int version;
 };

@@ -31,7 +31,7 @@ Result<std::vector<uint8_t>> WeightCodec::take(const CodecTensor &tensor,
   return tensor.part ? std::exchange(packed[*tensor.part], {}) : tensor.constant;
 }
 
-/// Those that are, times the outer one, what codes are multiplied with.
+/// Scales are those that codes are multiplied with, the outer one included.
 static Result<void> checkStoredScales(const QuantizedMatrix &rows, int64_t firstRow) {
   for (size_t i = 0; i < rows.params.scales.size(); ++i) {
     const float scale = rows.params.scales[i];

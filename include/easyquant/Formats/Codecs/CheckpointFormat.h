@@ -24,9 +24,12 @@ struct QuantizedSite {
   int64_t rows = 0, columns = 0;
   numerics::Scheme weight;
   std::optional<numerics::Scheme> input = {}; ///< nothing: activations stay float
-  /// Of static activations; the outer scale of those that have one.
+  /// The scale of static activations; the outer one where there is one.
   float inputScale = 1;
   int32_t inputZeroPoint = 0;
+  /// The weight is in a rotated basis, and what it is multiplied with has to be rotated; else that
+  /// comes so.
+  bool rotatesInput = false;
 };
 
 class CheckpointFormat {
