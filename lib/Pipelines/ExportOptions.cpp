@@ -59,7 +59,10 @@ void easyquant::takeExportDefaults(OptionValues &options) {
     take(option::sinks, "none");
   const auto preset = recipe::findPreset(options[option::scheme]);
   const auto format = formats::findCheckpointFormat(options[option::exportFormat]);
-  if (format && (*format)->isHalf && preset && preset->isInteger() && !preset->isFloat())
+  // Beside float activations clients take scales into the type of the model, f16.
+  const bool isHalf =
+      format && preset && ((*format)->isHalf || preset->input == recipe::InputCodes::None);
+  if (isHalf && preset->isInteger() && !preset->isFloat())
     take(option::scaleType, "f16");
 }
 

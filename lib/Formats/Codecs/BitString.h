@@ -25,17 +25,18 @@ template <typename Byte> struct BitString {
 
   /// Sets field i of words that are 0.
   void put(int64_t i, uint32_t field) const {
-    const int64_t bit = i * bits, shift = bit % 32;
-    orWord(bit / 32, field << shift);
-    if (shift + bits > 32)
-      orWord(bit / 32 + 1, field >> (32 - shift));
+    const int64_t bit = i * bits;
+    const uint64_t placed = static_cast<uint64_t>(field) << bit % 32;
+    orWord(bit / 32, static_cast<uint32_t>(placed));
+    if (bit % 32 + bits > 32)
+      orWord(bit / 32 + 1, static_cast<uint32_t>(placed >> 32));
   }
   uint32_t get(int64_t i) const {
-    const int64_t bit = i * bits, shift = bit % 32;
-    uint32_t field = word(bit / 32) >> shift;
-    if (shift + bits > 32)
-      field |= word(bit / 32 + 1) << (32 - shift);
-    return field & ((1u << bits) - 1);
+    const int64_t bit = i * bits;
+    uint64_t words = word(bit / 32);
+    if (bit % 32 + bits > 32)
+      words |= static_cast<uint64_t>(word(bit / 32 + 1)) << 32;
+    return static_cast<uint32_t>(words >> bit % 32) & ((1u << bits) - 1);
   }
 
 private:

@@ -20,7 +20,7 @@ ARTIFACT = {"export", "target", "context", "tensor_parallel", "force", "emit_ir_
 # What is taken by default where it is not what artifacts take.
 DEFAULTS = {
     "scheme": "W4A16", "group_size": "128 below 8 bits, or the largest power of two below that divides the columns of all linears",
-    "scale_type": "f16 of groups, in gptq and awq of rows too, else f32", "activation_basis": "plain", "head": "float",
+    "scale_type": "f16 beside float activations and of groups, else f32", "activation_basis": "plain", "head": "float",
 }  # fmt: skip
 Format = Annotated[
     Literal[tuple(choices_of("export"))] if OPTIONS else str,

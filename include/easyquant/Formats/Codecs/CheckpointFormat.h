@@ -44,9 +44,9 @@ public:
   /// on schemes, sizes or activations that it does not hold.
   virtual Result<std::unique_ptr<WeightCodec>> codecFor(const QuantizedSite &site) const = 0;
   /// Errors: Unsupported, naming a site, where the configuration cannot say what sites differ in.
-  virtual Result<void> checkTogether(std::span<const QuantizedSite> sites) const { return {}; }
+  virtual Result<void> checkTogether(std::span<const QuantizedSite>) const { return {}; }
   /// Constants beside the weight: what static activations are rounded with.
-  virtual std::vector<CodecTensor> inputTensors(const QuantizedSite &site) const { return {}; }
+  virtual std::vector<CodecTensor> inputTensors(const QuantizedSite &) const { return {}; }
   /// `quantization_config` of the sites, at least one; `floats` are the linears that stay float.
   virtual Json configuration(std::span<const QuantizedSite> sites,
                              std::span<const std::string> floats) const = 0;
