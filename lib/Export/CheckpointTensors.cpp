@@ -110,10 +110,20 @@ LogicalResult Checkpoint::collect(ModuleOp module, const ConstantReader &reader)
       return failure();
   if (failed(checkSites(module)))
     return failure();
-  const bool hasHalfScales = llvm::any_of(described, [](const formats::QuantizedSite &site) {
-    return site.weight.scales == numerics::ScaleFormat::F16;
+  auto any = [&](auto is) { return llvm::any_of(described, is); };
+  if (any([](const formats::QuantizedSite &site) { return site.rotatesInput; }))
+    emitRemark(module.getLoc())
+        << "the checkpoint is in a rotated basis: clients have to heed its "
+           "transform_config, as vLLM does; transformers 5.24 does not, and "
+           "computes something else";
+  const bool isHalf = format.isHalf || any([](const formats::QuantizedSite &site) {
+                        return site.weight.scales == numerics::ScaleFormat::F16;
+                      });
+  // The library of compressed-tensors makes bf16 of FP4 in any model.
+  const bool hasFP4 = any([](const formats::QuantizedSite &site) {
+    return site.weight.codes == numerics::CodeFormat::F4E2M1FN;
   });
-  if (!format.isHalf && !hasHalfScales && source.storedTypes().contains("BF16"))
+  if (!isHalf && (hasFP4 || source.storedTypes().contains("BF16")))
     floats = formats::DType::BF16;
   return success();
 }

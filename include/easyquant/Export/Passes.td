@@ -22,7 +22,7 @@ def ExportCheckpoint : Pass<"equant-export-checkpoint", "::mlir::ModuleOp"> {
     The weight of every `equant.linear` is evaluated with lib/Numerics, row by row, and stored as the format's codec has it
     (`easyquant/Formats/Codecs`): codes, scales and zero points are those of an artifact. What stays float, with the factors that
     methods have folded into it, is f16 where any scale is f16 or the format's clients compute in f16, and bf16 where else the source
-    has bf16.
+    has bf16 or weights are FP4.
 
     ```mlir
     %w = ml_program.global_load_const @"model.layers.0.mlp.up_proj.weight" : tensor<1536x576xf32>
