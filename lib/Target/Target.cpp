@@ -17,12 +17,15 @@ using namespace easyquant;
 using namespace easyquant::targets;
 using equant::SchemeAttr;
 
-Family::Family(Facts facts)
-    : name(std::move(facts.name)), title(std::move(facts.title)), names(std::move(facts.names)),
-      isAskedForWhole(facts.isAskedForWhole), runsHere(facts.runsHere), file(std::move(facts.file)),
-      fusions(facts.fusions) {}
+WeightForm::WeightForm(std::string title, WeightsFile file)
+    : title(std::move(title)), file(std::move(file)) {}
 
-Family::~Family() = default;
+WeightForm::~WeightForm() = default;
+
+Family::Family(Facts facts)
+    : WeightForm(std::move(facts.title), std::move(facts.file)), name(std::move(facts.name)),
+      names(std::move(facts.names)), isAskedForWhole(facts.isAskedForWhole),
+      runsHere(facts.runsHere), fusions(facts.fusions) {}
 
 std::vector<std::string> Family::requests() const {
   return isAskedForWhole ? std::vector{name} : names;
@@ -120,7 +123,7 @@ std::string targets::whyNoKernel(const Family &family, int64_t n, int64_t k, Sch
   return packer ? family.whyNotActivations(input) : packer.error().message;
 }
 
-std::string targets::otherFamily(const Family &family, int64_t n, int64_t k, SchemeAttr weight,
+std::string targets::otherFamily(const WeightForm &family, int64_t n, int64_t k, SchemeAttr weight,
                                  SchemeAttr input) {
   for (const Family *other : families())
     if (other != &family && whyNoKernel(*other, n, k, weight, input).empty())

@@ -68,7 +68,10 @@ static int64_t bytesOf(const FileTensor &tensor) {
 }
 
 /// Scales of 8 bits are bytes, too: readers of safetensors without ml_dtypes have no type for them.
-static DType dtypeOf(Type element) {
+/// So are packed codes; plain ones are numbers.
+static DType dtypeOf(Type element, bool isPlain) {
+  if (isPlain && element.isSignlessInteger(8))
+    return DType::I8;
   if (element.isF32())
     return DType::F32;
   if (element.isInteger(32))
@@ -89,7 +92,7 @@ void TensorLister::addWeight(const ConstantWeight &weight) {
   const numerics::PanelLayout panels(weight.scheme.toNumerics(), weight.rows, weight.columns);
   const bool isAligned = panels.bytes(WeightTensor::Codes) % kAlignment == 0;
   auto &tensors = isAligned ? aligned : others;
-  const WeightType packed = packedType(weight, target.family);
+  const WeightType packed = packedType(weight, target.form);
   if (!packed) // writeWeights says why
     return;
   for (auto [part, type] : packed.getParts()) {
@@ -98,9 +101,10 @@ void TensorLister::addWeight(const ConstantWeight &weight) {
     tensor.name = part == WeightTensor::Codes ? name : uniqueName(name + suffixOf(part).str());
     tensor.weight = &weight;
     tensor.part = part;
-    tensor.dtype = dtypeOf(type.getElementType());
+    const bool isPlain = target.form.file.plain;
+    tensor.dtype = dtypeOf(type.getElementType(), isPlain);
     tensor.shape.assign(type.getShape().begin(), type.getShape().end());
-    while (part != WeightTensor::Codes && bytesOf(tensor) % kAlignment != 0)
+    while (!isPlain && part != WeightTensor::Codes && bytesOf(tensor) % kAlignment != 0)
       ++tensor.shape.front();
   }
 }
@@ -125,7 +129,7 @@ void TensorLister::addFloat(const FloatConstant &constant, std::string name) {
   tensor.shape.assign(constant.type.getShape().begin(), constant.type.getShape().end());
   tensor.constant = &constant;
   bool isAligned = bytesOf(tensor) % kAlignment == 0;
-  const targets::WeightsFile &file = target.family.file;
+  const targets::WeightsFile &file = target.form.file;
   if (file.bf16Floats && hasBF16(constant)) {
     addBF16(constant);
     if (llvm::all_of(constant.readers, readsBF16))

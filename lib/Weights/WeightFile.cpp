@@ -174,11 +174,11 @@ Result<void> WeightFile::finish(TargetWeights &target) {
 /// Whatever cannot be packed is refused before a byte is written.
 static Result<void> checkLayouts(const TargetWeights &target) {
   for (const ConstantWeight &weight : target.weights.packed())
-    if (auto packer = packerFor(weight, target.family); !packer)
+    if (auto packer = packerFor(weight, target.form); !packer)
       return makeError(packer.error().code, "site '{}': {}{}", weight.parts.front().site,
                        packer.error().message,
-                       targets::otherFamily(target.family, weight.rows, weight.columns,
-                                            weight.scheme, /*input=*/{}));
+                       targets::otherFamily(target.form, weight.rows, weight.columns, weight.scheme,
+                                            /*input=*/{}));
   return {};
 }
 
@@ -203,7 +203,7 @@ static Result<bool> writeNextWeight(std::deque<WeightFile> &files,
     if (!other || (weight && other->key() != weight->key()))
       continue;
     weight = weight ? weight : other;
-    auto packer = packerFor(*other, file.weights.family);
+    auto packer = packerFor(*other, file.weights.form);
     if (!packer)
       return Unexpected(packer.error());
     readers.push_back(index);

@@ -85,7 +85,7 @@ void WeightGlobals::declare(const FileTensor &tensor, int64_t offset) {
     GlobalOp &global = packed[weight];
     if (!global)
       global = declareGlobal(before.lookup(weight->parts.front().weight.global), tensor.name,
-                             packedType(*weight, target.family));
+                             packedType(*weight, target.form));
     // The parts of a weight come one behind the other, in the order of its type.
     SmallVector<int64_t> offsets;
     if (auto known = global->getAttrOfType<DenseI64ArrayAttr>(kOffsetAttr))

@@ -66,29 +66,39 @@ struct WeightsFile {
   std::string stem;        ///< "weights": the file is weights.safetensors
   bool bf16Floats = false; ///< float weights of linears are fragments of bf16
   bool wholeLines = false; ///< every tensor ends at a multiple of 64 bytes
+  bool plain = false;      ///< tensors have the shapes of the weights, nothing behind them
+};
+
+/// How weights lie in a file for those who read them.
+class WeightForm {
+public:
+  virtual ~WeightForm();
+
+  const std::string title; ///< who reads them, in sentences: "CPUs"
+  const WeightsFile file;
+
+  /// The layout in which a weight of this scheme is read.
+  virtual equant::LayoutAttr layoutFor(equant::SchemeAttr weight, Readers readers) const = 0;
+
+protected:
+  WeightForm(std::string title, WeightsFile file);
 };
 
 /// Targets that read one weights file.
-class Family {
+class Family : public WeightForm {
 public:
-  virtual ~Family();
-
   const std::string name;               ///< "cpu", "gpu"
-  const std::string title;              ///< "CPUs", in sentences
   const std::vector<std::string> names; ///< of its targets: "avx2", "sm_80"
   /// One program holds all its targets, and `--target` names the family.
   const bool isAskedForWhole;
   /// Its kernels run, and can be measured, on the machine that compiles.
   const bool runsHere;
-  const WeightsFile file;
   const Fusions fusions;
 
   /// What a user may write behind `--target`.
   std::vector<std::string> requests() const;
   bool has(llvm::StringRef target) const { return llvm::is_contained(names, target); }
 
-  /// The layout in which kernels read a weight of this scheme.
-  virtual equant::LayoutAttr layoutFor(equant::SchemeAttr weight, Readers readers) const = 0;
   /// Why kernels do not take activations of this scheme (null: float); empty if they do.
   virtual std::string whyNotActivations(equant::SchemeAttr input) const;
   /// Null scheme: float activations of a linear, packed or not.
@@ -153,7 +163,7 @@ std::string whyNoKernel(const Family &family, int64_t n, int64_t k, equant::Sche
                         equant::SchemeAttr input);
 
 /// "; compile it with --target cpu", where another family takes what this one does not; or "".
-std::string otherFamily(const Family &family, int64_t n, int64_t k, equant::SchemeAttr weight,
+std::string otherFamily(const WeightForm &family, int64_t n, int64_t k, equant::SchemeAttr weight,
                         equant::SchemeAttr input);
 
 } // namespace targets

@@ -45,10 +45,10 @@ struct FileTensor {
 
 /// What one target reads of a model, and where it lies.
 struct TargetWeights {
-  TargetWeights(const targets::Family &family, mlir::ModuleOp module, std::string stem)
-      : family(family), module(module), stem(std::move(stem)) {}
+  TargetWeights(const targets::WeightForm &form, mlir::ModuleOp module, std::string stem)
+      : form(form), module(module), stem(std::move(stem)) {}
 
-  const targets::Family &family;
+  const targets::WeightForm &form;
   mlir::ModuleOp module;
   std::string stem; ///< of its file: "weights", "weights.gpu", of rank 1 "weights.1"
   ModelWeights weights;

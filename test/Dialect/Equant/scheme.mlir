@@ -145,5 +145,5 @@ func.func private @table_bits() attributes {a = #equant.scheme<i3, codebook = nf
 
 // -----
 
-// expected-error @below {{layout must be panel or m16n8k32 or m16n8k16, found 'wgmma'}}
+// expected-error @below {{layout must be panel or m16n8k32 or m16n8k16 or plain, found 'wgmma'}}
 func.func private @layout() attributes {a = #equant.layout<wgmma>}

@@ -112,9 +112,11 @@ int64_t WeightType::getColumnUnit() const {
   return getScheme().getGroupSize() * (isTwoLevel ? numerics::kSuperGroups : 1);
 }
 
-/// The type of the elements of a packed part, where bits that share bytes are bytes.
-static Type packedElement(WeightTensor part, SchemeAttr scheme) {
-  Builder b(scheme.getContext());
+/// The type of the elements of a packed part, where bits that share bytes are bytes; `scheme` as
+/// the layout has it.
+static Type packedElement(MLIRContext *context, WeightTensor part, const numerics::Scheme &packed) {
+  SchemeAttr scheme = SchemeAttr::get(context, packed);
+  Builder b(context);
   switch (part) {
   case WeightTensor::Codes:
   case WeightTensor::ZeroPoints:
@@ -136,7 +138,8 @@ RankedTensorType WeightType::getPart(WeightTensor part) const {
     auto packer = *layout.getPacker(scheme, getRows(), getColumns()); // verified
     packer->withSums = getSums();
     return packer->has(part)
-               ? RankedTensorType::get(packer->shape(part), packedElement(part, scheme))
+               ? RankedTensorType::get(packer->shape(part),
+                                       packedElement(getContext(), part, packer->scheme))
                : RankedTensorType();
   }
   SmallVector<int64_t, 2> scales = scheme.getScaleShape({getRows(), getColumns()});

@@ -182,6 +182,7 @@ def Equant_LayoutAttr : Equant_Attr<"Layout", "layout"> {
     | `panel` | of CPUs: 32 output rows side by side, four columns of each together | `easyquant/Numerics/Packing.h` |
     | `m16n8k32` | of GPUs, on int8 activations: the fragments that lanes hand to this `mma.sync` | `easyquant/Numerics/FragmentPacking.h` |
     | `m16n8k16` | of GPUs, on activations of f16 and bf16: the same | `easyquant/Numerics/FragmentPacking.h` |
+    | `plain` | none: rows of codes, one in a byte, and scales in f32, for upstream ops | `easyquant/Numerics/PlainPacking.h` |
 
     ```mlir
     #equant.layout<panel>
