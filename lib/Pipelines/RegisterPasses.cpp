@@ -9,6 +9,7 @@
 
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
+#include "easyquant/Conversion/EquantToLinalg/EquantToLinalg.h"
 #include "easyquant/Conversion/GPUToNVVM/GPUToNVVM.h"
 #include "easyquant/Conversion/LaunchesToLLVM/LaunchesToLLVM.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
@@ -63,6 +64,16 @@ struct GPUPipelineOptions : PassPipelineOptions<GPUPipelineOptions> {
                              llvm::cl::desc("chip; docs/Targets.md lists them (default: sm_80)"),
                              llvm::cl::init("sm_80")};
 };
+
+struct LinalgOptions : PassPipelineOptions<LinalgOptions> {
+  Option<std::string> output{*this, "output",
+                             llvm::cl::desc("folder that weights.safetensors is written into"),
+                             llvm::cl::init("")};
+  Option<std::string> weights{
+      *this, "weights",
+      llvm::cl::desc("what weights are: arguments, constants or iree (default: arguments)"),
+      llvm::cl::init("arguments")};
+};
 } // namespace
 
 void registerPasses() {
@@ -79,11 +90,17 @@ void registerPasses() {
         buildLaunchesPipeline(pm, {.target = options.target});
         pm.addPass(createLowerToNVVM({options.target}));
       });
+  PassPipelineRegistration<LinalgOptions>(
+      "easyquant-linalg", "Turn a quantized model into upstream ops and a weights file",
+      [](OpPassManager &pm, const LinalgOptions &options) {
+        buildLinalgPipeline(pm, options.output, options.weights);
+      });
 
   equant::registerEquantPasses();
   calibration::registerCalibrationPasses();
   methods::registerMethodsPasses();
   registerEquantToLaunchesPasses();
+  registerEquantToLinalgPasses();
   registerLaunchesToLLVMPasses();
   launch::registerLaunchPasses();
   mlir::registerInlinerPass();

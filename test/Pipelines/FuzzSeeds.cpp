@@ -141,6 +141,16 @@ static constexpr Pipeline kPipelines[] = {
      "equant-rotate,equant-quantize,func.func(equant-fuse-shared-input),"
      "equant-materialize-weights{output=out threads=1},easyquant-launches{target=avx2}",
      1},
+    {"equant-absmax{scheme=W4A8 group-size=16},equant-rotate,equant-quantize,"
+     "func.func(equant-fuse-shared-input),inline,equant-plain-weights{output=out threads=1},"
+     "convert-equant-to-linalg,convert-lm-to-linalg,equant-bind-weights,canonicalize",
+     5},
+    {"equant-zeropoint{scheme=W3A16_ASYM group-size=8},equant-quantize,"
+     "equant-plain-weights{output=out threads=1},convert-equant-to-linalg,convert-lm-to-linalg,"
+     "equant-bind-weights{as=constants file=out/weights.safetensors}",
+     5},
+    {"convert-equant-to-linalg,convert-lm-to-linalg,equant-bind-weights{as=iree},canonicalize"},
+    {"convert-lm-to-linalg,convert-equant-to-linalg"},
     {"equant-gptq{tokens=tokens.safetensors work=work threads=1}", 1},
     {"equant-gptq{tokens=tokens.safetensors work=work threads=1 hessian=sinks}", 1},
     {"equant-gptq{tokens=tokens.safetensors work=work threads=1 hessian=loss-both}", 1},

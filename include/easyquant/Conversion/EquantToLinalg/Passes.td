@@ -1,0 +1,119 @@
+//===- Passes.td - Models to upstream ops ------------------*- tablegen -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_CONVERSION_EQUANTTOLINALG_PASSES
+#define EASYQUANT_CONVERSION_EQUANTTOLINALG_PASSES
+
+include "easyquant/Recipe/Options.td"
+include "easyquant/Support/PassOptions.td"
+
+include "mlir/Pass/PassBase.td"
+
+def PlainWeights : Pass<"equant-plain-weights", "::mlir::ModuleOp"> {
+  let summary = "Evaluate constants into plain tensors of a file";
+  let description = [{
+    What `equant-materialize-weights` does for kernels, for those who read codes as they are: every quantized weight becomes a
+    global in the layout `plain`, whose parts are tensors of `weights.safetensors` in the folder `output`: codes as `I8`, one a
+    byte, under the name of the checkpoint's tensor, scales as `F32` (`_scale`; products where a scale has one above it), zero points
+    as `I8` (`_zero_point`). Their names are the global's `equant.tensors`. Every other constant that the model reads is an `F32`
+    tensor under the name of its global. Values are those of the artifact, to the bit: the same `lib/Numerics` makes them.
+
+    Weights need scales per channel or per group. One is in memory at a time.
+
+    ```mlir
+    %q = equant.quantize %w rule absmax : (tensor<1536x576xf32>) -> !equant.weight<1536x576, #s>
+    %y = equant.linear %x, %q {sites = ["up_proj"]} : (tensor<?x576xf32>, !equant.weight<1536x576, #s>) -> tensor<?x1536xf32>
+    ```
+    becomes
+    ```mlir
+    ml_program.global private @up_proj.weight(#ml_program.extern : !w) : !w {equant.tensors = ["up_proj.weight", "up_proj.weight_scale"]}
+    ...
+    %q = ml_program.global_load_const @up_proj.weight : !w  // !equant.weight<1536x576, #s, #equant.layout<plain>>
+    %y = equant.packed_linear %x, %q {sites = ["up_proj"]} : (tensor<?x576xf32>, !w) -> tensor<?x1536xf32>
+    ```
+  }];
+  let options = [
+    Option<"output", "output", "std::string", "\"\"", "folder that weights.safetensors is written into; made if it is missing">,
+    Threads,
+  ];
+  let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::ml_program::MLProgramDialect"];
+}
+
+def ConvertEquantToLinalg : Pass<"convert-equant-to-linalg", "::mlir::ModuleOp"> {
+  let summary = "Say what every equant op means in upstream ops";
+  let description = [{
+    A weight becomes its parts: codes `tensor<NxKxi8>`, scales `tensor<NxGxf32>` and, of asymmetric schemes, zero points
+    `tensor<NxGxi32>`; activations in codes likewise. Groups are a dimension of the loops; where they do not divide the columns, zeros
+    follow these.
+
+    - Activations are rounded as `easyquant/Numerics/Quantize.h` says, step by step (`math.roundeven`), to the same codes.
+    - Products of codes less their zero points are summed by `linalg.contract` to i32: the sums of `reference::integerDots`, to the bit.
+      Scales follow in f32, in the order of `reference::integerLinear`.
+    - With float activations a weight is dequantized, s (q − z), and `linalg.contract` multiplies floats.
+    - Codes that are no integers (FP8, FP4, tables) are looked up in a constant table of their values.
+    - `equant.hadamard` is additions and subtractions of halves, in the order of kernels: the same bits. Constants are rotated in f64.
+
+    Globals of plain weights become globals of their parts. Ops that have no such form are errors that say what to do, before anything
+    is changed: caches of codes, online scales, ops of calibration and of ranks, packed layouts of kernels, FP4 activations,
+    and on weights that are not evaluated yet (`equant-plain-weights`) rules other than `absmax`.
+
+    ```mlir
+    %y = equant.linear %x, %w {input_scheme = #equant.scheme<i8, symmetric, token, dynamic>, sites = ["up_proj"]}
+           : (tensor<?x576xf32>, !equant.weight<1536x576, #equant.scheme<i8, symmetric, channel>>) -> tensor<?x1536xf32>
+    ```
+    becomes, behind the codes `%q` of `%x` and their scales,
+    ```mlir
+    %dots = linalg.contract indexing_maps = [affine_map<(m, n, k) -> (m, k)>, affine_map<(m, n, k) -> (n, k)>, affine_map<(m, n, k) -> (m, n)>]
+              ins(%q, %codes : tensor<?x576xi8>, tensor<1536x576xi8>) outs(%zeros : tensor<?x1536xi32>) -> tensor<?x1536xi32>
+    %y = linalg.generic ... // s_x · (s_w · dots)
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::linalg::LinalgDialect", "::mlir::math::MathDialect",
+                           "::mlir::ml_program::MLProgramDialect", "::mlir::tensor::TensorDialect"];
+}
+
+def ConvertLMToLinalg : Pass<"convert-lm-to-linalg", "::mlir::ModuleOp"> {
+  let summary = "Say what every lm op means in upstream ops, for one sequence from its first token on";
+  let description = [{
+    Row m of the activations is the token at position m of one sequence, of which nothing was seen before. So `!lm.batch` and
+    `!lm.kv_cache` need no values, and functions lose these arguments; `lm.attention` attends among the rows. At most as many tokens
+    as the rotation table, or that of positions, has rows.
+
+    All is f32, summed in the order of columns: results differ from those of kernels by rounding. Gradients and embeddings of ranks are
+    errors.
+
+    ```mlir
+    func.func @forward(%tokens: tensor<?xi32>, %batch: !lm.batch, %rows: tensor<?xi32>, %cache: !lm.kv_cache<…>) -> tensor<?x49152xf32>
+    ```
+    becomes
+    ```mlir
+    func.func @forward(%tokens: tensor<?xi32>, %rows: tensor<?xi32>) -> tensor<?x49152xf32>
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::linalg::LinalgDialect", "::mlir::math::MathDialect",
+                           "::mlir::tensor::TensorDialect"];
+}
+
+def BindWeights : Pass<"equant-bind-weights", "::mlir::ModuleOp"> {
+  let summary = "Make external globals arguments, constants or IREE's parameters";
+  let description = [{
+    - `as=arguments`: functions take the tensors that they load behind their own arguments, in the order of the globals; the attribute
+      `equant.tensor` of an argument names the tensor of the weights file. Layers have to be inlined before.
+    - `as=constants`: the tensors of `file`, a safetensors file, stand in the module. For small models.
+    - `as=iree`: `#flow.parameter.named<"model"::"NAME">`, which `iree-run-module --parameters=model=weights.safetensors` finds in the file.
+      easyquant-opt does not know IREE's dialects: it needs `--allow-unregistered-dialect`, and `--mlir-print-op-generic` writes what IREE reads.
+
+    Attributes of the module that belong to `lm` and `equant` go.
+  }];
+  let options = [
+    TextOption<"as", "as", "arguments", "what loads become: arguments, constants or iree">,
+    Option<"file", "file", "std::string", "\"\"", "safetensors file of the constants">,
+  ];
+  let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::func::FuncDialect"];
+}
+
+#endif // EASYQUANT_CONVERSION_EQUANTTOLINALG_PASSES

@@ -1,0 +1,94 @@
+// RUN: easyquant-opt %s --convert-equant-to-linalg --canonicalize --cse --split-input-file | FileCheck %s
+
+// What a weight is made of, on operands that are no constants of a model.
+
+!w = !equant.weight<4x32, #equant.scheme<i4, symmetric, group = 16, scale = f16>>
+
+// CHECK-LABEL: func.func @from_codes(
+// CHECK-SAME:    %[[CODES:.*]]: tensor<4x32xi4>, %[[SCALES:.*]]: tensor<4x2xf16>) -> (tensor<4x32xi8>, tensor<4x2xf32>)
+// CHECK:         linalg.generic {{.*}} ins(%[[CODES]] : tensor<4x32xi4>) outs({{.*}} : tensor<4x32xi8>)
+// CHECK:           arith.extsi %{{.*}} : i4 to i8
+// CHECK:         linalg.generic {{.*}} ins(%[[SCALES]]
+// CHECK:           arith.extf %{{.*}} : f16 to f32
+func.func @from_codes(%codes: tensor<4x32xi4>, %scale: tensor<4x2xf16>) -> !w {
+  %w = equant.from_codes %codes scale(%scale) : (tensor<4x32xi4>, tensor<4x2xf16>) -> !w
+  return %w : !w
+}
+
+// CHECK-LABEL: func.func @absmax(
+// CHECK:           arith.truncf %{{.*}} : f32 to f16
+// CHECK-NEXT:      arith.extf
+// CHECK:           arith.divf
+// CHECK:           arith.maximumf
+// CHECK-NEXT:      arith.minimumf
+// CHECK-NEXT:      math.roundeven
+func.func @absmax(%x: tensor<4x32xf32>) -> !w {
+  %w = equant.quantize %x rule absmax : (tensor<4x32xf32>) -> !w
+  return %w : !w
+}
+
+// Two rows and the last group.
+
+// CHECK-LABEL: func.func @slice(
+// CHECK-SAME:    %[[CODES:.*]]: tensor<4x32xi8>, %[[SCALES:.*]]: tensor<4x2xf32>) -> (tensor<2x16xi8>, tensor<2x1xf32>)
+// CHECK:         tensor.extract_slice %[[CODES]][1, 16] [2, 16] [1, 1]
+// CHECK:         tensor.extract_slice %[[SCALES]][1, 1] [2, 1] [1, 1]
+!part = !equant.weight<2x16, #equant.scheme<i4, symmetric, group = 16, scale = f16>>
+func.func @slice(%w: !w) -> !part {
+  %v = equant.slice %w [1, 16] [2, 16] : !w -> !part
+  return %v : !part
+}
+
+// CHECK-LABEL: func.func @concat(
+// CHECK:         tensor.insert_slice {{.*}}[0, 0] [4, 32] [1, 1] : tensor<4x32xi8> into tensor<8x32xi8>
+// CHECK:         tensor.insert_slice {{.*}}[4, 0] [4, 32] [1, 1] : tensor<4x32xi8> into tensor<8x32xi8>
+// CHECK:         tensor.insert_slice {{.*}}[4, 0] [4, 2] [1, 1] : tensor<4x2xf32> into tensor<8x2xf32>
+!both = !equant.weight<8x32, #equant.scheme<i4, symmetric, group = 16, scale = f16>>
+func.func @concat(%a: !w, %b: !w) -> !both {
+  %v = equant.concat %a, %b : (!w, !w) -> !both
+  return %v : !both
+}
+
+// CHECK-LABEL: func.func @scale(
+// CHECK:         linalg.generic
+// CHECK:           arith.divf
+func.func @scale(%x: tensor<4x32xf32>, %s: tensor<32xf32>) -> tensor<4x32xf32> {
+  %y = equant.scale %x by %s {axis = 1, divide} : tensor<4x32xf32>, tensor<32xf32>
+  return %y : tensor<4x32xf32>
+}
+
+// Constants are rotated in f64 and rounded once; rows before `first` stay.
+
+// CHECK-LABEL: func.func @rotated_rows(
+// CHECK-DAG:     %[[ROOT:.*]] = arith.constant 4.000000e+00 : f64
+// CHECK:           arith.extf %{{.*}} : f32 to f64
+// CHECK-COUNT-4:   arith.subf %{{.*}} : f64
+// CHECK:           arith.divf %{{.*}}, %[[ROOT]] : f64
+// CHECK-NEXT:      arith.truncf
+// CHECK:         tensor.insert_slice {{.*}}[16, 0] [16, 8]
+func.func @rotated_rows(%x: tensor<32x8xf32>) -> tensor<32x8xf32> {
+  %y = equant.hadamard %x {axis = 0 : i64, block = 16 : i64, first = 16 : i64} : tensor<32x8xf32>
+  return %y : tensor<32x8xf32>
+}
+
+// -----
+
+// Globals of plain weights become those of their parts; sums are not read.
+
+!w = !equant.weight<4x32, #equant.scheme<i8, asymmetric, channel>, #equant.layout<plain>>
+// CHECK-DAG:   ml_program.global private @a.weight({{.*}}) : tensor<4x32xi8>
+// CHECK-DAG:   ml_program.global private @a.weight_scale({{.*}}) : tensor<4x1xf32>
+// CHECK-DAG:   ml_program.global private @a.weight_zero_point({{.*}}) : tensor<4x1xi8>
+// CHECK-NOT:   _sums
+ml_program.global private @w(#ml_program.extern : !w) : !w
+  {equant.tensors = ["a.weight", "a.weight_scale", "a.weight_zero_point"]}
+// CHECK-LABEL: func.func @load(
+// CHECK:         %[[CODES:.*]] = ml_program.global_load_const @a.weight : tensor<4x32xi8>
+// CHECK:         %[[SCALES:.*]] = ml_program.global_load_const @a.weight_scale : tensor<4x1xf32>
+// CHECK:         %[[ZEROS:.*]] = ml_program.global_load_const @a.weight_zero_point : tensor<4x1xi8>
+// CHECK:           arith.extsi %{{.*}} : i8 to i32
+func.func @load(%x: tensor<?x32xf32>) -> tensor<?x4xf32> {
+  %w = ml_program.global_load_const @w : !w
+  %y = equant.packed_linear %x, %w {sites = ["a"]} : (tensor<?x32xf32>, !w) -> tensor<?x4xf32>
+  return %y : tensor<?x4xf32>
+}

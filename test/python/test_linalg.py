@@ -1,0 +1,296 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Models and ops as upstream ops, run by mlir-runner: codes and integer sums to the bit, floats within rounding."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from calibrating import write_tokens
+from easyquant.formats.packed import relative_error, unpack_codes, unpack_scales, unpack_zero_points
+from helpers import ISA, random_gpt2, random_llama, random_tokens, run_tool, write_model
+from linalg import call
+
+NEEDED = "equant-fuse-shared-input)"  # the last pass before weights are written for kernels
+
+
+def convert(model, out, *options, weights="constants", flags=()):
+    """The model as easyquant-compile quantizes it with these options, as text of upstream ops; the weights file is in `out`."""
+    dumped = run_tool("easyquant-compile", model, "-o", out, *options, "--dump-pipeline")
+    assert dumped.returncode == 0, dumped.stderr
+    pipeline = dumped.stdout.partition("--pass-pipeline='")[2]
+    pipeline = f"{pipeline[: pipeline.index(NEEDED)]}{NEEDED},easyquant-linalg{{output={out} weights={weights}}})"
+    imported = run_tool("easyquant-translate", "--import-hf", model)
+    result = run_tool("easyquant-opt", f"--pass-pipeline={pipeline}", *flags, input=imported.stdout)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def logits(text, tokens):
+    rows = np.arange(len(tokens), dtype=np.int32)
+    return call(text, [("forward", [np.array(tokens, np.int32), rows])])[0][0]
+
+
+# -------------------------------------------------------------------------------------------------------- whole models
+
+LLAMA = {"layers": 1, "heads": 4, "kv_heads": 2}
+CASES = {
+    "W8A8": (random_llama, LLAMA, ("--scheme=W8A8",)),
+    "W8A8, plain basis": (random_llama, LLAMA, ("--scheme=W8A8", "--activation-basis=plain")),
+    "W8A8, static": (random_llama, LLAMA, ("--scheme=W8A8", "--method=absmax", "--activations=static", "--sinks=none")),
+    "W8A8, static with zero points": (random_llama, LLAMA, ("--scheme=W8A8", "--method=zeropoint", "--activations=static", "--sinks=none")),
+    "W8A8, static, sinks apart": (random_llama, LLAMA, ("--scheme=W8A8", "--method=absmax", "--activations=static", "--sinks=keep")),
+    "W8A8, groups of tokens": (random_llama, LLAMA, ("--scheme=W8A8", "--activation-group-size=32")),
+    "W4A8, groups of both with zero points": (
+        random_llama, LLAMA, ("--scheme=W4A8_ASYM", "--method=zeropoint", "--group-size=32", "--activation-group-size=32", "--activation-zero-points")),
+    "W4A8, groups": (random_llama, LLAMA, ("--scheme=W4A8", "--group-size=16")),
+    "W4A16": (random_llama, LLAMA, ("--scheme=W4A16", "--group-size=16")),
+    "W3A16 with zero points": (random_llama, LLAMA, ("--scheme=W3A16_ASYM", "--method=zeropoint", "--group-size=32")),
+    "NF4": (random_llama, LLAMA, ("--scheme=NF4A16", "--group-size=32")),
+    "IQ4_NL beside int8": (random_llama, LLAMA, ("--scheme=IQ4NLA8", "--group-size=32")),
+    "MXFP4": (random_llama, LLAMA, ("--scheme=MXFP4A16",)),
+    "NVFP4": (random_llama, LLAMA, ("--scheme=NVFP4A16",)),
+    "FP8": (random_llama, LLAMA, ("--scheme=FP8_DYNAMIC",)),
+    "float": (random_llama, LLAMA, ("--scheme=none",)),
+    "Mistral": (random_llama, LLAMA | {"arch": "mistral", "sliding_window": 5}, ("--scheme=W8A8",)),
+    "Qwen3": (random_llama, LLAMA | {"arch": "qwen3"}, ("--scheme=W8A16",)),
+    "Qwen2": (random_llama, LLAMA | {"arch": "qwen2"}, ("--scheme=W8A8",)),
+    "GPT-2": (random_gpt2, {"layers": 1}, ("--scheme=W8A16",)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_logits_are_those_of_the_artifact(runner, workspace, tmp_path, name):
+    make, fields, options = CASES[name]
+    model = write_model(workspace / f"linalg-{name.replace(' ', '-')}", *make(31, **fields))
+    if "--activations=static" in options:
+        options += (f"--tokens={write_tokens(workspace / 'linalg-tokens.safetensors', [random_tokens(seed, 40, 97) for seed in range(3)])}",)
+    tokens = random_tokens(5, 11, 97)
+    found = logits(convert(model, tmp_path, *options), tokens)
+    expected = runner(model, *options, "--kv-cache=f32").score(tokens)
+    # A code that rounds the other way, which one in some thousands does, moves logits by more than arithmetic does.
+    assert relative_error(expected, found) < (2e-3 if "A8" in name or name in ("FP8", "Mistral", "Qwen2") else 1e-5)
+
+
+def test_weights_are_those_of_the_artifact(artifact, workspace, tmp_path):
+    """Codes, scales and zero points to the bit, unpacked."""
+    model = write_model(workspace / "linalg-weights", *random_llama(32, **LLAMA))
+    options = ("--scheme=W4A16_ASYM", "--method=zeropoint", "--group-size=16")
+    text = convert(model, tmp_path, *options, weights="arguments")
+    plain, packed = load_file(tmp_path / "weights.safetensors"), load_file(artifact(model, *options) / "weights.safetensors")
+    weights = [name for name in plain if name + "_scale" in plain]
+    assert len(weights) == 5 and len(plain) == len(packed)
+    for name in weights:
+        bits, shape = 8 if "embed" in name else 4, plain[name].shape
+        group = 0 if "embed" in name else 16
+        np.testing.assert_array_equal(plain[name], unpack_codes(packed[name], bits, *shape))
+        columns = lambda params: np.repeat(params, group or shape[1], axis=1)[:, : shape[1]]  # noqa: E731
+        scales = unpack_scales(packed[name + "_scale"], *shape, group)
+        np.testing.assert_array_equal(columns(plain[name + "_scale"]), scales.astype(np.float32))
+        if name + "_zero_point" in plain:
+            zeros = unpack_scales(unpack_zero_points(packed[name + "_zero_point"], bits), *shape, group)
+            np.testing.assert_array_equal(columns(plain[name + "_zero_point"]), zeros)
+    for name in plain:
+        assert f'{{equant.tensor = "{name}"}}' in text
+
+
+# ----------------------------------------------------------------------------------------------------- ops, to the bit
+
+f32 = np.float32
+
+
+def clamp_round(steps, low, high):
+    return np.clip(np.rint(steps), low, high)
+
+
+def symmetric(x):
+    top = np.abs(x).max(axis=-1, keepdims=True)
+    return clamp_round(x * (f32(127) / top), -127, 127), top / f32(127), 0 * top
+
+
+def asymmetric(x):
+    up, down = (np.maximum(side.max(axis=-1, keepdims=True), 0) for side in (x, -x))
+    half = up * f32(0.5) + down * f32(0.5)
+    inverse = f32(127.5) / half
+    zero = clamp_round(down * inverse - f32(128), -128, 127)
+    return np.clip(np.rint(x * inverse) + zero, -128, 127), half / f32(127.5), zero
+
+
+def static(x, scale, zero):
+    low = -128 if zero else -127
+    return np.clip(np.rint(x * (f32(1) / f32(scale))) + zero, low, 127), np.full((len(x), 1), scale, f32), np.full((len(x), 1), zero)
+
+
+def with_sinks(x, scale, zero):
+    codes, scales, zeros = static(x, scale, zero)
+    low = (-128 if zero else -127) - zero
+    centre, reach = f32((low + 127 - zero) / 2), f32((127 - zero - low) / 2 + 0.5)
+    leaves = np.abs(x * (f32(1) / f32(scale)) - centre).max(axis=-1, keepdims=True) > reach
+    assert 0 < leaves.sum() < len(x)
+    own = symmetric(x)
+    return tuple(np.where(leaves, a, b) for a, b in zip(own, (codes, scales, zeros)))
+
+
+ROWS = {
+    "token, dynamic": ("symmetric, token, dynamic", "", symmetric, 0),
+    "groups": ("symmetric, token, group = 32, dynamic", "", symmetric, 32),
+    "groups with zero points": ("asymmetric, token, group = 32, dynamic", "", asymmetric, 32),
+    "static": ("symmetric, tensor", "{scale = 3.125e-02 : f32}", lambda x: static(x, 0.03125, 0), 0),
+    "static with zero point": ("asymmetric, tensor", "{scale = 0.04 : f32, zero_point = 37 : i32}", lambda x: static(x, f32(0.04), 37), 0),
+    "sinks": ("symmetric, tensor, sinks", "{scale = 0.04 : f32}", lambda x: with_sinks(x, f32(0.04), 0), 0),
+    "sinks with zero point": ("asymmetric, tensor, sinks", "{scale = 0.04 : f32, zero_point = -20 : i32}", lambda x: with_sinks(x, f32(0.04), -20), 0),
+}  # fmt: skip
+WEIGHTS = {"channel": "i8, symmetric, channel", "group": "i4, symmetric, group = 64", "zero points": "i5, asymmetric, group = 32"}
+COLUMNS, OUT = 104, 7  # no whole groups
+
+
+def lower(text):
+    result = run_tool("easyquant-opt", "--convert-equant-to-linalg", "--canonicalize", "--cse", input=text)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def activations():
+    random = np.random.default_rng(3)
+    x = random.normal(0, 1, (9, COLUMNS)).astype(f32)
+    x[2] *= 30
+    x[4] = 0
+    x[5, 1] = -41.5
+    return x
+
+
+def test_codes_of_activations():
+    x = activations()
+    functions, calls = [], []
+    for index, (scheme, parameters, _, group) in enumerate(ROWS.values()):
+        rows = f"!equant.rows<?x{COLUMNS}, #equant.scheme<i8, {scheme}>, sums = {group}>"
+        functions.append(
+            f"func.func @f{index}(%x: tensor<?x{COLUMNS}xf32>) -> {rows} {{\n"
+            f"%q = equant.quantize_rows %x {parameters} : tensor<?x{COLUMNS}xf32> -> {rows}\nreturn %q : {rows}\n}}"
+        )
+        calls.append((f"f{index}", [x]))
+    for (name, (scheme, _, define, group)), found in zip(ROWS.items(), call(lower("\n".join(functions)), calls), strict=True):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            parts = [define(x[:, start : start + group] if group else x) for start in (range(0, COLUMNS, group) if group else [0])]
+        zero = [~np.isfinite(scales) | (scales == 0) for _, scales, _ in parts] if "dynamic" in scheme or "sinks" in scheme else [False] * len(parts)
+        codes = [np.where(is_zero, 0, codes) for is_zero, (codes, _, _) in zip(zero, parts)]
+        np.testing.assert_array_equal(found[0], np.concatenate(codes, axis=1), err_msg=name)
+        scales = np.concatenate([np.where(is_zero, f32(1), scales) for is_zero, (_, scales, _) in zip(zero, parts)], axis=1)
+        np.testing.assert_array_equal(found[1].reshape(scales.shape), scales, err_msg=name)
+        np.testing.assert_array_equal(found[2], np.stack([part.sum(axis=1) for part in codes], axis=1), err_msg=name)
+        if "asymmetric" in scheme:
+            zeros = np.concatenate([np.where(is_zero, 0, zeros) for is_zero, (_, _, zeros) in zip(zero, parts)], axis=1)
+            np.testing.assert_array_equal(found[3].reshape(zeros.shape), zeros, err_msg=name)
+
+
+def linear_function(name, weight, bits, groups, input_scheme, parameters):
+    """A linear on activations, codes as i8, scales and, of asymmetric schemes, zero points."""
+    kind, codes = f"!equant.weight<{OUT}x{COLUMNS}, #equant.scheme<{weight}>>", f"tensor<{OUT}x{COLUMNS}xi{bits}>"
+    arguments = {"%c": f"tensor<{OUT}x{COLUMNS}xi8>", "%s": f"tensor<{OUT}x{groups}xf32>"}
+    if "asymmetric" in weight:
+        arguments["%z"] = f"tensor<{OUT}x{groups}xi32>"
+    narrow = f"%n = arith.trunci %c : {arguments['%c']} to {codes}" if bits < 8 else ""
+    zeros = "zero_point(%z) " if "%z" in arguments else ""
+    attributes = f"input_scheme = {input_scheme}, {parameters + ', ' if parameters else ''}sites = [\"a\"]"
+    return f"""
+func.func @{name}(%x: tensor<?x{COLUMNS}xf32>, {", ".join(f"{value}: {kind}" for value, kind in arguments.items())}) -> tensor<?x{OUT}xf32> {{
+  {narrow}
+  %w = equant.from_codes {"%n" if narrow else "%c"} scale(%s) {zeros}: ({", ".join([codes, *list(arguments.values())[1:]])}) -> {kind}
+  %y = equant.linear %x, %w {{{attributes}}} : (tensor<?x{COLUMNS}xf32>, {kind}) -> tensor<?x{OUT}xf32>
+  return %y : tensor<?x{OUT}xf32>
+}}"""
+
+
+def test_integer_sums_and_scales():
+    """Every pair of schemes, against reference::integerLinear in numpy."""
+    random, x = np.random.default_rng(4), activations()
+    functions, calls, expected = [], [], []
+    for weight in WEIGHTS.values():
+        for name, (scheme, parameters, define, group) in ROWS.items():
+            width = 32 if "group = 32" in weight else 64 if "group" in weight else 0
+            if group and width % group:
+                continue
+            groups = -(-COLUMNS // width) if width else 1
+            bits, has_zeros = int(weight[1]), "asymmetric" in weight
+            codes = random.integers(-(2 ** (bits - 1)) + 1, 2 ** (bits - 1), (OUT, COLUMNS)).astype(np.int8)
+            scales = random.uniform(0.01, 0.02, (OUT, groups)).astype(f32)
+            zeros = random.integers(-8, 8, (OUT, groups)).astype(np.int32)
+            index, inner = len(functions), parameters.strip("{}").replace("scale", "input_scale").replace("zero_point", "input_zero_point")
+            functions.append(linear_function(f"f{index}", weight, bits, groups, f"#equant.scheme<i8, {scheme}>", inner))
+            calls.append((f"f{index}", [x, codes, scales] + [zeros] * has_zeros))
+            expected.append((name, weight, reference(x, define, group, codes, scales, zeros * has_zeros, width, "dynamic" in scheme or "sinks" in scheme)))
+    for (name, weight, wanted), (found,) in zip(expected, call(lower("\n".join(functions)), calls), strict=True):
+        np.testing.assert_array_equal(found, wanted, err_msg=f"{name} beside {weight}")
+
+
+def fma(a, b, c):
+    """Rounded once: a product of two f32 is exact in f64, and sums of these here are as good as exact."""
+    return (a.astype(np.longdouble) * b + c).astype(f32)
+
+
+def reference(x, define, token_group, codes, scales, zeros, width, has_zero_rows):
+    """reference::integerLinear, in numpy."""
+    token_group, width = token_group or COLUMNS, width or COLUMNS
+    step = min(token_group, width)
+    y = np.zeros((len(x), OUT), f32)
+    params = {}
+    for start in range(0, COLUMNS, token_group):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            q, s, z = define(x[:, start : start + token_group])
+        zero = (~np.isfinite(s) | (s == 0)) if has_zero_rows else np.zeros(s.shape, bool)
+        params[start] = np.where(zero, 0, q).astype(np.int64), np.where(zero, f32(1), s), np.where(zero, 0, z).astype(np.int64)
+    for first in range(0, COLUMNS, width):
+        group, inner = first // width, np.zeros((len(x), OUT), f32)
+        for start in range(first, min(first + width, COLUMNS), step):
+            end = min(start + step, COLUMNS)
+            of = start // token_group * token_group
+            q, s, z = params[of]
+            dots = (q[:, start - of : end - of] - z) @ (codes[:, start:end].astype(np.int64) - zeros[:, group : group + 1]).T
+            dots = dots.astype(f32)
+            inner = fma(s, dots, inner) if token_group < COLUMNS else dots
+        y = fma(scales[:, group], inner, y)
+    return y if token_group < COLUMNS else params[0][1] * y
+
+
+def test_rotated_rows_are_those_of_kernels():
+    """Additions and subtractions in the order of Hadamard.h, and one factor."""
+    x, block = np.random.default_rng(6).normal(0, 1, (5, 96)).astype(f32), 32
+    text = f"func.func @f(%x: tensor<?x96xf32>) -> tensor<?x96xf32> {{\n%r = equant.hadamard %x {{block = {block} : i64}} : tensor<?x96xf32>\nreturn %r : tensor<?x96xf32>\n}}"
+    expected, half = x.copy(), 1
+    while half < block:
+        pairs = expected.reshape(5, -1, 2, half)
+        expected = np.stack([pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]], axis=2).reshape(5, 96)
+        half *= 2
+    np.testing.assert_array_equal(call(lower(text), [("f", [x])])[0][0], expected * f32(1 / np.sqrt(block)))
+
+
+# ---------------------------------------------------------------------------------------------------------------- IREE
+
+
+def iree(name):
+    """A tool of IREE's packages; skips the test where they are missing (EASYQUANT_IREE names the folder of the tools)."""
+    folder = os.environ.get("EASYQUANT_IREE")
+    found = shutil.which(name, path=folder) if folder else importlib.util.find_spec("iree") and shutil.which(name, path=os.path.dirname(sys.executable))
+    if not found:
+        pytest.skip("needs iree-base-compiler and iree-base-runtime of PyPI; EASYQUANT_IREE names the folder of their tools")
+    return found
+
+
+def test_iree_runs_it_beside_its_parameters(runner, tiny_llama, tmp_path):
+    compiler, run = iree("iree-compile"), iree("iree-run-module")
+    text = convert(tiny_llama, tmp_path, "--scheme=W8A8", weights="iree", flags=("--allow-unregistered-dialect", "--mlir-print-op-generic"))
+    (tmp_path / "model.mlir").write_text(text)
+    subprocess.run([compiler, tmp_path / "model.mlir", "--iree-hal-target-device=local", "--iree-hal-local-target-device-backends=llvm-cpu",
+                    "--iree-llvmcpu-target-cpu=host", "-o", tmp_path / "model.vmfb"], check=True, timeout=300)  # fmt: skip
+    tokens = random_tokens(5, 11, 97)
+    inputs = [f"--input=11xi32={' '.join(map(str, values))}" for values in (tokens, range(11))]
+    subprocess.run([run, f"--module={tmp_path / 'model.vmfb'}", "--device=local-task", "--function=forward", *inputs,
+                    f"--parameters=model={tmp_path / 'weights.safetensors'}", f"--output=@{tmp_path / 'logits.npy'}"], check=True, timeout=300)  # fmt: skip
+    expected = runner(tiny_llama, "--scheme=W8A8", "--kv-cache=f32").score(tokens)
+    assert relative_error(expected, np.load(tmp_path / "logits.npy")) < 2e-3
