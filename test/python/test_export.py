@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from oracles import clients
 from oracles.checkpoint import read_folder, read_safetensors
+from oracles.llama import Llama
 
 from exporting import GROUP, SIZES, Weights, assert_same_weight, export, read_checkpoint, write_models
-from helpers import folder_contents, random_llama, write_model
+from helpers import folder_contents, kl, random_llama, random_tokens, write_model
 
 INTEGERS = [f"W{bits}A16{zeros}" for bits in (2, 3, 4, 5, 6, 8) for zeros in ("", "_ASYM")]
 CASES = [
@@ -70,6 +71,21 @@ def test_floats_are_bf16_where_the_source_is_and_no_scale_is_half(tmp_path):
         embedding = stored["model.embed_tokens.weight"]
         assert embedding.dtype == dtype
         np.testing.assert_array_equal(embedding, tensors["model.embed_tokens.weight"].astype(ml_dtypes.bfloat16).astype(dtype))
+
+
+@pytest.mark.parametrize("arch", ["mistral", "qwen3", "olmo2", "smollm3"])
+def test_every_architecture_of_linears_goes_out(tmp_path, arch):
+    """With its own names, norms and sizes: what a client computes is the model, but for 8 bits of each weight."""
+    fields = {"mistral": {"sliding_window": 8}, "smollm3": {"no_rope_layers": [1, 0]}}.get(arch, {})
+    model = write_model(tmp_path / "model", *random_llama(seed=4, arch=arch, **SIZES, tied=False, **fields))
+    config, tensors, _ = read_checkpoint(export(model, tmp_path / "out", "compressed-tensors", "--scheme=W8A16"))
+    source = read_folder(model)
+    stored = {}
+    for name in source[1]:
+        linear = clients.read_linear(tensors, name.removesuffix(".weight"), config)
+        stored[name] = (tensors[name] if linear is None else linear.weight).astype(np.float64)
+    read = random_tokens(2, 40, 97)
+    assert kl(*(Llama(source[0], weights, dtype=np.float64).logits(read) for weights in (source[1], stored))) < 2e-3
 
 
 def test_weights_are_sharded_and_bytes_do_not_depend_on_threads(models, tmp_path):

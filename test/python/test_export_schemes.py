@@ -96,6 +96,24 @@ def test_every_scheme_of_a_mix_is_said(models, tmp_path, format):
     assert all(f"{site}.weight" in tensors for site in floats)
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_a_mix_by_its_name_has_float_activations_and_embeddings(models, tmp_path, name):
+    config, tensors, _ = read_checkpoint(export(models[name], tmp_path / "out", "compressed-tensors", "--scheme=Q4"))
+    groups = config["config_groups"].values()
+    assert {entry["weights"]["num_bits"] for entry in groups} == {5, 6} and config["ignore"] == ["lm_head"]  # both layers are at an end
+    assert all(entry["input_activations"] is None and entry["weights"]["group_size"] == GROUP for entry in groups)
+    sites = [site for entry in groups for site in entry["targets"]]
+    assert len(sites) == 14 and all(clients.read_linear(tensors, site, config) for site in sites)
+    assert tensors["model.embed_tokens.weight"].dtype == np.float16
+
+
+def test_a_head_of_its_own_may_be_quantized(models, tmp_path):
+    config, tensors, _ = read_checkpoint(export(models["llama"], tmp_path / "out", "compressed-tensors", "--scheme=W4A16", "--head=int8"))
+    assert config["ignore"] == [] and {entry["weights"]["num_bits"] for entry in config["config_groups"].values()} == {4, 8}
+    linear, source = clients.read_linear(tensors, "lm_head", config), read_folder(models["llama"])[1]["lm_head.weight"]
+    assert np.all(np.abs(linear.weight.astype(np.float32) - source) <= 0.501 * linear.scales.astype(np.float32))
+
+
 @pytest.mark.parametrize("format, scheme, method", [("awq", "W4A16_ASYM", "awq"), ("compressed-tensors", "W8A8", "smoothquant"),
                                                     ("gptq", "W4A16", "gptq")])  # fmt: skip
 def test_methods_go_along(models, tokens, tmp_path, format, scheme, method):

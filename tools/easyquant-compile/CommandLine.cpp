@@ -28,7 +28,7 @@ static constexpr const char *description = R"(EasyQuant: compile a model to an a
 
 MODEL is a Hugging Face folder or a GGUF file. OUT becomes a folder of model.so, weights.safetensors
 and manifest.json that easyquant-run runs on any x86-64 CPU with AVX2; it appears when it is whole.
-With --export, OUT becomes a checkpoint that vLLM, transformers and others load.)";
+With --export, OUT becomes a checkpoint in a format of vLLM, transformers and others.)";
 
 static constexpr const char *examples = R"(Examples:
   easyquant-compile MODEL -o OUT --scheme W8A8

@@ -50,7 +50,7 @@ def exports_as_compile_does(function):
 @console.command
 @exports_as_compile_does
 def export_command(format: Format, **given) -> None:
-    """Quantize a model and write a checkpoint that vLLM, transformers and others load.
+    """Quantize a model and write a checkpoint in a format of vLLM, transformers and others.
 
     Example: [bold]easyquant export SmolLM2-135M --format gptq -o smol-gptq[/bold]
     """
