@@ -7,6 +7,10 @@
 
 #include "gpu_kernels.h"
 
+#include "easyquant/Support/Version.h"
+
+#include "llvm/Config/llvm-config.h"
+
 #include <CLI/CLI.hpp>
 
 using namespace easyquant::bench;
@@ -15,6 +19,8 @@ int main(int argc, char **argv) {
   GPUKernelOptions options;
   CLI::App app("Compiles the kernels that benchmarks/gpu_kernels.py measures.",
                "easyquant-gpu-kernel-bench");
+  app.set_version_flag("--version",
+                       easyquant::versionOf("easyquant-gpu-kernel-bench", LLVM_VERSION_STRING));
   app.option_defaults()->always_capture_default();
   app.add_option("--chip", options.chip, "The GPU: sm_80, sm_90a, ...")->required();
   app.add_option("--out", options.out, "Folder to write")->required();

@@ -21,7 +21,10 @@
 #include "../test/Codegen/CPU/KernelRunner.h"
 #include "Roofs.h"
 
+#include "easyquant/Support/Version.h"
+
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/Config/llvm-config.h"
 #include "llvm/Support/MathExtras.h"
 
 #include <algorithm>
@@ -317,7 +320,8 @@ int usage(const char *problem) {
       "w4a8_zp,t4a16,t3a16,t2a16] "
       "[--rows 1,16,128,512] [--shapes NxK,...] "
       "[--group-size G] [--input-group-size 32|64|128] [--isa avx2|avx512vnni] [--json FILE]\n"
-      "       easyquant-kernel-bench --roofs ROUNDS [--threads N]\n",
+      "       easyquant-kernel-bench --roofs ROUNDS [--threads N]\n"
+      "       easyquant-kernel-bench --version\n",
       problem);
   return 1;
 }
@@ -378,6 +382,10 @@ std::optional<Options> parse(int argc, char **argv) {
 } // namespace
 
 int main(int argc, char **argv) {
+  if (argc == 2 && llvm::StringRef(argv[1]) == "--version") {
+    std::printf("%s\n", versionOf("easyquant-kernel-bench", LLVM_VERSION_STRING).c_str());
+    return 0;
+  }
   std::optional<Options> options = parse(argc, argv);
   if (!options)
     return usage("an option that it does not know, or a value that cannot be");

@@ -109,11 +109,14 @@ function(easyquant_add_mlir_library name)
 endfunction()
 
 # easyquant_add_tool(NAME sources... LINK libs... [WITH_MLIR])
-# A program; WITH_MLIR where it uses MLIR itself.
+# A program; WITH_MLIR where it uses MLIR itself. Installed, it finds our libraries beside its folder, wherever that is, and
+# those of the distribution where they were when it was built.
 function(easyquant_add_tool name)
   cmake_parse_arguments(ARG "WITH_MLIR" "" "LINK" ${ARGN})
   add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
   target_link_libraries(${name} PRIVATE ${ARG_LINK})
+  set_target_properties(${name} PROPERTIES
+    INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}" INSTALL_RPATH_USE_LINK_PATH ON)
   if(ARG_WITH_MLIR)
     target_precompile_headers(${name} REUSE_FROM EasyQuantMLIRHeaders)
   else()

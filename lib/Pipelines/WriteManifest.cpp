@@ -13,6 +13,7 @@
 #include "easyquant/Pipelines/Passes.h"
 #include "easyquant/Support/AttributeJson.h"
 #include "easyquant/Support/Checksum.h"
+#include "easyquant/Support/Version.h"
 #include "easyquant/Support/WriteFile.h"
 
 #include "mlir/IR/BuiltinOps.h"

@@ -8,6 +8,7 @@
 #include "easyquant/Support/FieldReader.h"
 
 #include "easyquant/Support/DidYouMean.h"
+#include "easyquant/Support/Version.h"
 
 #include <algorithm>
 #include <cmath>

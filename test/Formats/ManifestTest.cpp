@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "easyquant/Formats/Manifest.h"
+#include "easyquant/Support/Version.h"
 
 #include "TestFiles.h"
 

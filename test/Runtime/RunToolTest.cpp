@@ -7,6 +7,8 @@
 
 #include "Fixture.h"
 
+#include "easyquant/Support/Version.h"
+
 #include <algorithm>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -168,7 +170,7 @@ TEST_F(RunToolTest, HelpShowsAnExample) {
 TEST_F(RunToolTest, SaysItsVersion) {
   Outcome outcome = run("--version");
   EXPECT_EQ(outcome.status, 0);
-  EXPECT_EQ(outcome.output, EASYQUANT_VERSION "\n");
+  EXPECT_EQ(outcome.output, "easyquant-run " EASYQUANT_VERSION "\n");
 }
 
 TEST_F(RunToolTest, EscapesPathsInItsMessages) {

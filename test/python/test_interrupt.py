@@ -102,7 +102,7 @@ def test_run_shows_prefill_and_ends_on_ctrl_c(slow):
 @pytest.mark.parametrize("options", [("--kv-cache=f32",), ("--kv-scheme=int8", "--kv-group=16", "--kv-residual=32", "--kv-sinks=4")])
 def test_an_interrupted_step_is_not_seen(artifact, tiny_llama, options):
     """Before every kernel of a step in turn. A cache of codes, whose window some layers have then changed and others not, becomes what it was."""
-    runtime = ctypes.CDLL(BUILD / "lib" / "libeasyquant.so")
+    runtime = ctypes.CDLL(BUILD / "lib" / "libeasyquant_runtime.so")
     runtime.eq_session_logits.restype = ctypes.POINTER(ctypes.c_float)
     for name in ("eq_model_load", "eq_session_create", "eq_session_prefill", "eq_session_truncate"):
         getattr(runtime, name).restype = ctypes.c_void_p
@@ -167,7 +167,7 @@ class Item(ctypes.Structure):
 @pytest.mark.parametrize("options", [("--kv-cache=f32",), ("--kv-scheme=int4", "--kv-group=16", "--kv-residual=32", "--kv-sinks=4")])
 def test_an_interrupted_step_of_many_sequences_is_not_seen(artifact, tiny_llama, options):
     """The same of three sequences, of which one is the fork of another: each has its own window, and some of their pages in common."""
-    runtime = ctypes.CDLL(BUILD / "lib" / "libeasyquant.so")
+    runtime = ctypes.CDLL(BUILD / "lib" / "libeasyquant_runtime.so")
     runtime.eq_batch_logits.restype = ctypes.POINTER(ctypes.c_float)
     for name in ("eq_model_load", "eq_batch_create", "eq_batch_add", "eq_batch_fork", "eq_batch_append"):
         getattr(runtime, name).restype = ctypes.c_void_p

@@ -165,7 +165,7 @@ def test_saved_states_go_on(subject):
 
 def test_a_call_that_ends_early_changes_no_scale(folder):
     """Before some kernels of its second and third step: what the session keeps and computes then is as if the call had not been."""
-    runtime = ctypes.CDLL(BUILD / "lib" / "libeasyquant.so")
+    runtime = ctypes.CDLL(BUILD / "lib" / "libeasyquant_runtime.so")
     runtime.eq_session_logits.restype = ctypes.POINTER(ctypes.c_float)
     runtime.eq_session_state_size.restype = ctypes.c_int64
     for name in ("eq_model_load", "eq_session_create", "eq_session_prefill", "eq_session_state_save"):

@@ -10,10 +10,10 @@ from typing import get_overloads, get_type_hints
 
 import easyquant
 from easyquant import __version__
-from helpers import REPO
+from helpers import BUILD, REPO
 
 PYPROJECT = tomllib.loads((REPO / "pyproject.toml").read_text())
-PROJECT, SETUPTOOLS = PYPROJECT["project"], PYPROJECT["tool"]["setuptools"]
+PROJECT = PYPROJECT["project"]
 
 
 def test_distribution_package_and_command():
@@ -30,14 +30,13 @@ def test_type_checkers_read_the_package():
     assert kinds == {easyquant.Completion, list[easyquant.Completion]}
 
 
-def test_what_is_no_module_is_in_the_wheel():
-    """Files that modules open, as the package data names them."""
-    package = REPO / "python/easyquant"
-    listed = {file for room, patterns in SETUPTOOLS["package-data"].items() for pattern in patterns for file in (REPO / "python" / room.replace(".", "/")).glob(pattern)}
-    tracked = subprocess.run(["git", "-C", REPO, "ls-files", package], capture_output=True, text=True, check=True).stdout.split()
-    others = {REPO / file for file in tracked if not file.endswith((".py", ".cpp", ".h"))}
-    assert others <= listed
-    assert SETUPTOOLS["packages"] == {"find": {"where": ["python"]}}
+def test_the_version_stands_in_one_place():
+    """Python's __init__.py, which CMake and the backend of pip read."""
+    assert PROJECT["dynamic"] == ["version"] and "version" not in PROJECT
+    cache = dict(line.rstrip().split("=", 1) for line in (BUILD / "CMakeCache.txt").read_text().splitlines() if re.match(r"\w+:\w+=", line))
+    assert cache["CMAKE_PROJECT_VERSION:STATIC"] == __version__
+    tracked = subprocess.run(["git", "-C", REPO, "grep", "-lF", f'"{__version__}"', "--", "*.py", "*.toml", "*.txt", "*.cmake", "*.in", "*.cpp", "*.h"], capture_output=True, text=True)
+    assert [file for file in tracked.stdout.split() if not file.startswith("test/")] == ["python/easyquant/__init__.py"]
 
 
 def test_no_text_asks_to_install_the_strangers_package():

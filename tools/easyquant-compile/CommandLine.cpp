@@ -14,6 +14,9 @@
 #include "DescribeOptions.h"
 #include "ListTargets.h"
 
+#include "easyquant/Support/Version.h"
+
+#include "llvm/Config/llvm-config.h"
 #include "llvm/Support/raw_ostream.h"
 
 #include <CLI/CLI.hpp>
@@ -76,7 +79,7 @@ CommandLine CommandLine::parse(int argc, char **argv) {
   CommandLine line;
   CLI::App app(description, "easyquant-compile");
   app.footer(examples);
-  app.set_version_flag("--version", EASYQUANT_VERSION);
+  app.set_version_flag("--version", versionOf("easyquant-compile", LLVM_VERSION_STRING));
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::Throw);
 
   app.add_flag_callback(

@@ -7,6 +7,7 @@
 
 #include "easyquant/Pipelines/RegisterPasses.h"
 #include "easyquant/Support/OutOfMemory.h"
+#include "easyquant/Support/Version.h"
 
 #include "mlir/InitAllDialects.h"
 #include "mlir/InitAllExtensions.h"
@@ -31,6 +32,9 @@ static int start(int argc, char **argv) {
   for (auto &[name, option] : llvm::cl::getRegisteredOptions())
     if (!name.starts_with("help") && name != "version")
       option->setHiddenFlag(llvm::cl::Hidden);
+  llvm::cl::SetVersionPrinter([](llvm::raw_ostream &os) {
+    os << easyquant::versionOf("easyquant-opt", LLVM_VERSION_STRING) << '\n';
+  });
   mlir::DialectRegistry registry;
   mlir::registerAllDialects(registry);
   mlir::registerAllExtensions(registry);

@@ -11,6 +11,7 @@
 #include "easyquant/Runtime/easyquant.h"
 #include "easyquant/Support/Json.h"
 #include "easyquant/Support/OutOfMemory.h"
+#include "easyquant/Support/Version.h"
 #include "easyquant/Support/WriteFile.h"
 
 #include <CLI/CLI.hpp>
@@ -118,7 +119,7 @@ static int start(int argc, char **argv) {
   CLI::App app("Runs a compiled model on token ids and prints the ids that follow greedily.",
                "easyquant-run");
   app.footer("Example:\n  easyquant-run smollm2.eq --tokens 1,2,3 --max-new-tokens 16");
-  app.set_version_flag("--version", EASYQUANT_VERSION);
+  app.set_version_flag("--version", easyquant::versionOf("easyquant-run"));
   app.option_defaults()->always_capture_default();
   app.add_option("ARTIFACT", options.artifact, "Folder that `easyquant compile` wrote")->required();
   app.add_option("--tokens", options.tokens, "Prompt: token ids, separated by commas")

@@ -8,6 +8,7 @@
 #include "Arguments.h"
 
 #include "easyquant/Support/OutOfMemory.h"
+#include "easyquant/Support/Version.h"
 
 #include <CLI/CLI.hpp>
 
@@ -99,7 +100,7 @@ static int start(int argc, char **argv) {
       "  nvcc -ptx -arch=sm_80 saxpy.cu\n"
       "  easyquant-simt saxpy.ptx --kernel saxpy --grid 4 --block 256 \\\n"
       "      --arg in:x.npy --arg inout:y.npy --arg f32:0.5 --arg i32:1000 --json statistics.json");
-  app.set_version_flag("--version", EASYQUANT_VERSION);
+  app.set_version_flag("--version", versionOf("easyquant-simt"));
   app.option_defaults()->always_capture_default();
   app.add_option("FILE", options.file, "PTX text")->required();
   app.add_option("--kernel", options.kernel, "Name of the .entry")->required();

@@ -10,6 +10,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "easyquant/Support/Version.h"
+
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Support/FormatVariadic.h"
@@ -120,6 +122,9 @@ static bool emitTable(raw_ostream &os, const RecordKeeper &records) {
 }
 
 int main(int argc, char **argv) {
+  cl::SetVersionPrinter([](raw_ostream &os) {
+    os << easyquant::versionOf("easyquant-tblgen", LLVM_VERSION_STRING) << '\n';
+  });
   cl::ParseCommandLineOptions(argc, argv);
   return TableGenMain(argv[0], TableGenMainFn(emitTable));
 }

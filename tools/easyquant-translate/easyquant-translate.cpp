@@ -10,6 +10,7 @@
 #include "easyquant/Export/ExportHuggingFace.h"
 #include "easyquant/Import/ImportModel.h"
 #include "easyquant/Support/OutOfMemory.h"
+#include "easyquant/Support/Version.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
@@ -90,6 +91,9 @@ int main(int argc, char **argv) {
                                            "positions (default: the model's)"));
   cl::opt<bool> list("list-architectures", cl::cat(category),
                      cl::desc("Print a Markdown table of the architectures that can be imported"));
+  cl::SetVersionPrinter([](llvm::raw_ostream &os) {
+    os << versionOf("easyquant-translate", LLVM_VERSION_STRING) << '\n';
+  });
   mlir::registerAsmPrinterCLOptions();
   cl::HideUnrelatedOptions(category);
   cl::ParseCommandLineOptions(argc, argv, "EasyQuant: model files to lm IR and back\n");

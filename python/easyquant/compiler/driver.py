@@ -24,7 +24,7 @@ from easyquant.support.children import ends_with_me
 from easyquant.support.errors import UserError
 from easyquant.support.files import scratch_folder
 from easyquant.support.memory import peak_rss_bytes, rss_bytes
-from easyquant.support.tools import find_tool
+from easyquant.support.tools import explain, find_tool, tool_environment
 from easyquant.terminal import console
 from easyquant.text.tokenizer_checks import check_files
 
@@ -129,7 +129,7 @@ def run_compiler(arguments: list[str], on_progress: Callable[[str, int, int], No
     tool = find_tool("easyquant-compile")
     begin = time.monotonic()
     command = [tool, *arguments, *ranks.arguments(), "--progress=json"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace", preexec_fn=ends_with_me())
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace", env=tool_environment(), preexec_fn=ends_with_me())
     messages: list[str] = []
 
     def follow() -> None:
@@ -165,7 +165,7 @@ def run_compiler(arguments: list[str], on_progress: Callable[[str, int, int], No
         if process.returncode < 0:
             ended = f"{tool.name} was ended by signal {-process.returncode}: {shlex.join([str(tool), *arguments])}"
             text = "\n".join(filter(None, [text, ended]))
-        raise UserError((text or f"{tool.name} failed with status {process.returncode} and no message").removeprefix("error: "))
+        raise UserError(explain(tool, process.returncode, text))
     if text:
         console.err.print(text, markup=False, soft_wrap=True)
     return CompileCost(

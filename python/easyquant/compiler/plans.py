@@ -20,7 +20,7 @@ from easyquant.compiler.recipe import recipe_as_json
 from easyquant.runtime.sites import describe_operand, pattern_of
 from easyquant.support.children import ends_with_me
 from easyquant.support.errors import UserError
-from easyquant.support.tools import find_tool
+from easyquant.support.tools import explain, find_tool, tool_environment
 from easyquant.terminal import console
 
 # Rough: what the compiler takes without any method was measured by benchmarks/width.py, the rest follows from what methods do.
@@ -73,9 +73,10 @@ def read_plans(model: Path, arguments: list[str]) -> Plans:
     """Plans of `easyquant-compile MODEL arguments --dry-run`; raises UserError with its words."""
     model = find_model(model)
     tool = find_tool("easyquant-compile")
-    result = subprocess.run([tool, str(model), *arguments, "--dry-run", "--progress=none"], capture_output=True, text=True, errors="replace", preexec_fn=ends_with_me())
+    command = [tool, str(model), *arguments, "--dry-run", "--progress=none"]
+    result = subprocess.run(command, capture_output=True, text=True, errors="replace", env=tool_environment(), preexec_fn=ends_with_me())
     if result.returncode != 0:
-        raise UserError((result.stderr.strip() or f"{tool.name} failed with status {result.returncode} and no message").removeprefix("error: "))
+        raise UserError(explain(tool, result.returncode, result.stderr))
     return Plans(**json.loads(result.stdout))
 
 
