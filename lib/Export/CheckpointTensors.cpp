@@ -24,26 +24,32 @@ LogicalResult Checkpoint::collectSite(const WeightUse &use) {
   const std::string &name = use.weight->parts.front().site;
   auto fail = [&] { return emitError(use.op->getLoc()) << "site '" << name << "': "; };
   auto linear = dyn_cast<equant::LinearOp>(use.op);
-  if (!linear)
+  if (!linear && !format.isGGUF())
     return fail() << whyNoEmbedding(format);
   if (!isWhole(*use.weight))
     return fail() << "its weight is not all of one tensor of the checkpoint; export before linears "
                      "are fused or sharded";
+  // Names of sites are those of modules, but for a head that is tied to the embedding.
+  const std::string tensor =
+      format.isGGUF() ? use.weight->parts.front().weight.global : name + ".weight";
+  if (const StoredSite *known = siteOf.lookup(tensor))
+    return format.isGGUF() && known->weight == use.weight
+               ? success()
+               : LogicalResult(fail() << "another site has the tensor '" << tensor << "', too");
   auto stored = checkpointSite(format, name, use.weight->rows, use.weight->columns,
-                               use.weight->scheme, linear.getInputSchemeAttr());
+                               use.weight->scheme, linear ? linear.getInputSchemeAttr() : nullptr);
   if (!stored)
     return fail() << stored.error().message;
-  if (FloatAttr scale = linear.getInputScaleAttr())
+  if (FloatAttr scale = linear ? linear.getInputScaleAttr() : nullptr)
     stored->site.inputScale = scale.getValue().convertToFloat();
-  if (IntegerAttr zeroPoint = linear.getInputZeroPointAttr())
+  if (IntegerAttr zeroPoint = linear ? linear.getInputZeroPointAttr() : nullptr)
     stored->site.inputZeroPoint = static_cast<int32_t>(zeroPoint.getInt());
   // Where the basis of attention's output is folded into its values, nothing is rotated online.
   stored->site.rotatesInput =
       stored->site.weight.hadamard != 0 && linear.getInput().getDefiningOp<HadamardOp>();
   described.push_back(stored->site);
-  sites.push_back({std::move(*stored), use.weight, use.op->getLoc()});
-  if (!siteOf.try_emplace(name + ".weight", &sites.back()).second)
-    return fail() << "two linears of the module have this name";
+  sites.push_back({std::move(*stored), use.weight, use.op->getLoc(), tensor});
+  siteOf[tensor] = &sites.back();
   return success();
 }
 
@@ -83,7 +89,7 @@ LogicalResult Checkpoint::checkSites(ModuleOp module) {
     return module.emitError() << "no site is quantized; a scheme other than none makes a "
                               << format.name << " checkpoint of the model";
   for (const StoredSite &site : sites)
-    if (siteOf.contains(site.name() + ".weight"))
+    if (siteOf.contains(site.tensor))
       return emitError(site.loc) << "site '" << site.name()
                                  << "': the model's checkpoint has no weight of this name; where "
                                     "it is tied to the embedding, take --head float";
@@ -130,7 +136,7 @@ LogicalResult Checkpoint::collect(ModuleOp module, const ConstantReader &reader)
 
 std::string easyquant::whyNotExportable(const formats::ModelConfig &config,
                                         std::string_view format) {
-  if (!config.architecture->conv1D)
+  if (!config.architecture->conv1D || format == "gguf")
     return {};
   return fmt::format("models of the architecture {} keep the weights of their linears transposed "
                      "(Conv1D), which clients of {} checkpoints do not read; compile an artifact "

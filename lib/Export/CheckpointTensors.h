@@ -19,6 +19,7 @@ struct StoredSite {
   equant::CheckpointSite stored;
   const equant::ConstantWeight *weight;
   mlir::Location loc;
+  std::string tensor; ///< of the model's own checkpoint
 
   const std::string &name() const { return stored.site.name; }
 };

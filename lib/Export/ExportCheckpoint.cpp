@@ -5,18 +5,17 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "CheckpointTensors.h"
+#include "CheckpointValues.h"
+#include "GGUFCheckpoint.h"
 
 #include "easyquant/Dialect/Equant/IR/TensorParallel.h"
 #include "easyquant/Export/HuggingFaceWriter.h"
 #include "easyquant/Export/Passes.h"
-#include "easyquant/Formats/NarrowFloats.h"
 #include "easyquant/Formats/ShardedSafetensors.h"
 #include "easyquant/Support/Folders.h"
 #include "easyquant/Support/ProgressAction.h"
 #include "easyquant/Support/Threads.h"
 #include "easyquant/Support/WriteFile.h"
-#include "easyquant/Weights/WeightEvaluation.h"
 
 namespace easyquant {
 #define GEN_PASS_DEF_EXPORTCHECKPOINT
@@ -34,9 +33,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Floats that are in memory at a time.
-constexpr int64_t kPieceFloats = int64_t(1) << 20;
-
 /// Writes the tensors of a checkpoint, one weight at a time.
 class CheckpointWriter {
 public:
@@ -48,7 +44,11 @@ public:
 
 private:
   std::vector<SafetensorsWriter::Tensor> declarations() const;
-  Result<void> writeFloats(const CheckpointTensor &tensor);
+  Result<void> writeFloats(const CheckpointTensor &tensor) {
+    return readFloats(checkpoint, tensor, reader, [&](std::span<const std::byte> bytes) {
+      return file->write(tensor.name, bytes);
+    });
+  }
   Result<void> writeWeight(const StoredSite &site, llvm::ThreadPoolInterface &pool);
   std::vector<CodecTensor> inputTensors(const StoredSite &site) const {
     return checkpoint.format.inputTensors(site.stored.site);
@@ -96,54 +96,13 @@ std::vector<SafetensorsWriter::Tensor> CheckpointWriter::declarations() const {
   return declared;
 }
 
-Result<void> CheckpointWriter::writeFloats(const CheckpointTensor &tensor) {
-  const ConstantTensor &constant = *tensor.floats;
-  const int64_t rows = constant.shape.front(), columns = constant.columns();
-  const int64_t step = std::clamp<int64_t>(kPieceFloats / columns, 1, rows);
-  const bool isHalf = checkpoint.floats == DType::F16;
-  std::vector<float> piece;
-  std::vector<uint16_t> narrow;
-  for (int64_t row = 0; row < rows; row += step) {
-    piece.resize(std::min(step, rows - row) * columns);
-    narrow.resize(piece.size());
-    if (auto done = reader.readRows(constant, row, std::ssize(piece) / columns, piece); !done)
-      return done;
-    std::transform(piece.begin(), piece.end(), narrow.begin(),
-                   isHalf ? formats::toHalf : formats::toBFloat);
-    // The largest numbers of f16 are 65504, and an infinity.
-    auto infinite = std::find_if(narrow.begin(), narrow.end(), [&](uint16_t bits) {
-      return (bits & 0x7fff) == (isHalf ? 0x7c00 : 0x7f80);
-    });
-    if (infinite != narrow.end())
-      return makeError(ErrorCode::Unsupported,
-                       "'{}': {} is beyond the range of {}, in which {} checkpoints have their "
-                       "floats; with bf16 weights and --scale-type f32, compressed-tensors has "
-                       "them in bf16",
-                       tensor.name, piece[infinite - narrow.begin()], isHalf ? "f16" : "bf16",
-                       checkpoint.format.name);
-    if (auto done = file->write(tensor.name, std::as_bytes(std::span(narrow))); !done)
-      return done;
-  }
-  return {};
-}
-
 Result<void> CheckpointWriter::writeWeight(const StoredSite &site,
                                            llvm::ThreadPoolInterface &pool) {
-  const formats::WeightCodec &codec = *site.stored.codec;
-  const numerics::WeightLayout *layout = &codec;
-  Result<EvaluatedWeight> evaluated = evaluate(*site.weight, layout, reader, pool);
-  if (!evaluated)
-    return Unexpected(evaluated.error());
   auto append = [&](const CodecTensor &tensor, std::span<const uint8_t> bytes) {
     return file->write(nameOf(site, tensor), std::as_bytes(bytes));
   };
-  for (const CodecTensor &tensor : codec.tensors()) {
-    Result<std::vector<uint8_t>> bytes = codec.take(tensor, evaluated->packed.front());
-    if (!bytes)
-      return makeError(bytes.error().code, "site '{}': {}", site.name(), bytes.error().message);
-    if (auto done = append(tensor, *bytes); !done)
-      return done;
-  }
+  if (auto done = readWeight(site, reader, pool, append); !done)
+    return done;
   for (const CodecTensor &tensor : inputTensors(site))
     if (auto done = append(tensor, tensor.constant); !done)
       return done;
@@ -176,6 +135,9 @@ Result<void> ExportCheckpoint::writeFolder(const Checkpoint &checkpoint,
   auto progress = [&](int64_t done) {
     ProgressAction::report(&getContext(), "export", done, std::ssize(checkpoint.tensors));
   };
+  if (checkpoint.format.isGGUF())
+    return writeGGUF(checkpoint, reader, {folder / "model.gguf", vocabulary.getValue()}, threads,
+                     progress);
   if (auto done =
           CheckpointWriter(checkpoint, reader).write(folder, maxShardBytes, threads, progress);
       !done)

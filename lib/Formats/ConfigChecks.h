@@ -26,10 +26,6 @@ int64_t defaultSize(int64_t rule, const ModelConfig &config);
 /// ModelConfig::rotatedLayers where every `unrotatedEvery`-th layer is not rotated; 0: none.
 std::vector<bool> rotatedLayers(int64_t unrotatedEvery, int64_t layers);
 
-/// The tensor of a GGUF file whose elements divide the frequencies of the rotation: what
-/// llama.cpp's converter makes of the scaling "llama3" of Llama 3.1, 3.2 and 3.3.
-constexpr const char *kGGUFRopeFactors = "rope_freqs.weight";
-
 /// "config.json: architecture "mistrall" is not supported; supported: …; did you mean 'mistral'?":
 /// `names` is what files of the kind call an architecture.
 Error unsupportedArchitecture(std::string_view fileName, std::string_view name,

@@ -176,8 +176,12 @@ private:
                     quote(key));
       std::string what = "metadata " + quote(key);
       GGUFValue value;
-      if (!readType(value.type, what) || !readValue(value, what))
+      if (!readType(value.type, what))
         return false;
+      const uint64_t begin = position;
+      if (!readValue(value, what))
+        return false;
+      value.stored = file.subspan(begin, position - begin);
       if (!header.metadata.emplace(key, value).second)
         return fail(ErrorCode::Corrupt, "{} appears twice", what);
     }

@@ -8,17 +8,11 @@
 #include "easyquant/Formats/SafetensorsWriter.h"
 
 #include "easyquant/Support/Json.h"
-#include "easyquant/Support/WriteFile.h"
 
 #include "Text.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fcntl.h>
-#include <unistd.h>
 #include <unordered_set>
-#include <utility>
 
 using namespace easyquant;
 using namespace easyquant::formats;
@@ -92,70 +86,16 @@ SafetensorsWriter::create(const std::filesystem::path &path, std::vector<Tensor>
   if (!header)
     return Unexpected(header.error());
 
-  const std::filesystem::path staging = isSpecialFile(path) ? path : temporaryNameOf(path);
-  int descriptor = ::open(staging.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (descriptor < 0)
-    return makeError(ErrorCode::IO, "{}: cannot create: {}", path.string(), std::strerror(errno));
-  SafetensorsWriter writer;
-  writer.name = path;
-  writer.staging = staging;
-  writer.descriptor = descriptor;
-  writer.layout = std::move(*layout);
-  writer.dataBegin = static_cast<int64_t>(header->size());
-
-  // Reserve the space, so that a full disk shows before hours of work rather than after. File
-  // systems that cannot reserve say so, and then the writes report it.
-  int64_t dataBytes = writer.layout.empty() ? 0 : writer.layout.back().end;
-  if (::fallocate(descriptor, FALLOC_FL_KEEP_SIZE, 0, writer.dataBegin + dataBytes) != 0 &&
-      (errno == ENOSPC || errno == EFBIG || errno == EDQUOT))
-    return makeError(ErrorCode::IO, "{}: cannot reserve {} bytes: {}", path.string(),
-                     writer.dataBegin + dataBytes, std::strerror(errno));
-
-  if (Result<void> done = writer.writeAll(std::as_bytes(std::span(*header))); !done)
+  const auto dataBegin = static_cast<int64_t>(header->size());
+  Result<StreamedFile> file =
+      StreamedFile::create(path, dataBegin + (layout->empty() ? 0 : layout->back().end));
+  if (!file)
+    return Unexpected(file.error());
+  SafetensorsWriter writer(std::move(*file), std::move(*layout), dataBegin);
+  if (Result<void> done = writer.file.write(std::as_bytes(std::span(*header))); !done)
     return Unexpected(done.error());
   writer.skipComplete();
   return writer;
-}
-
-SafetensorsWriter::SafetensorsWriter(SafetensorsWriter &&other) noexcept
-    : name(std::move(other.name)), staging(std::move(other.staging)),
-      layout(std::move(other.layout)), dataBegin(other.dataBegin), current(other.current),
-      written(other.written), descriptor(std::exchange(other.descriptor, -1)) {}
-
-SafetensorsWriter &SafetensorsWriter::operator=(SafetensorsWriter &&other) noexcept {
-  if (this != &other) {
-    discard();
-    name = std::move(other.name);
-    staging = std::move(other.staging);
-    layout = std::move(other.layout);
-    dataBegin = other.dataBegin;
-    current = other.current;
-    written = other.written;
-    descriptor = std::exchange(other.descriptor, -1);
-  }
-  return *this;
-}
-
-SafetensorsWriter::~SafetensorsWriter() { discard(); }
-
-void SafetensorsWriter::discard() {
-  if (descriptor < 0)
-    return;
-  ::close(std::exchange(descriptor, -1));
-  if (staging != name) // a device that was named as the output stays
-    ::unlink(staging.c_str());
-}
-
-Result<void> SafetensorsWriter::writeAll(std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    ssize_t count = ::write(descriptor, bytes.data(), bytes.size());
-    if (count < 0 && errno == EINTR)
-      continue;
-    if (count < 0)
-      return makeError(ErrorCode::IO, "{}: cannot write: {}", name.string(), std::strerror(errno));
-    bytes = bytes.subspan(static_cast<size_t>(count));
-  }
-  return {};
 }
 
 void SafetensorsWriter::skipComplete() {
@@ -164,22 +104,22 @@ void SafetensorsWriter::skipComplete() {
 }
 
 Result<void> SafetensorsWriter::write(std::string_view tensor, std::span<const std::byte> bytes) {
-  if (descriptor < 0)
+  if (!file.isOpen())
     return makeError(ErrorCode::InvalidArgument, "{}: write after the file was finished",
-                     name.string());
+                     path().string());
   if (bytes.empty())
     return {};
   if (current == layout.size() || layout[current].name != tensor)
     return makeError(ErrorCode::InvalidArgument,
-                     "{}: bytes of tensor {} come out of order; expected {}", name.string(),
+                     "{}: bytes of tensor {} come out of order; expected {}", path().string(),
                      quote(tensor),
                      current == layout.size() ? "no more" : quote(layout[current].name));
   int64_t missing = layout[current].end - written;
   if (bytes.size() > static_cast<size_t>(missing))
     return makeError(ErrorCode::InvalidArgument,
-                     "{}: tensor {}: {} bytes to write, but only {} are missing", name.string(),
+                     "{}: tensor {}: {} bytes to write, but only {} are missing", path().string(),
                      quote(tensor), bytes.size(), missing);
-  if (Result<void> done = writeAll(bytes); !done)
+  if (Result<void> done = file.write(bytes); !done)
     return done;
   written += static_cast<int64_t>(bytes.size());
   skipComplete();
@@ -187,21 +127,11 @@ Result<void> SafetensorsWriter::write(std::string_view tensor, std::span<const s
 }
 
 Result<void> SafetensorsWriter::finish() {
-  if (descriptor < 0)
-    return makeError(ErrorCode::InvalidArgument, "{}: finished twice", name.string());
+  if (!file.isOpen())
+    return makeError(ErrorCode::InvalidArgument, "{}: finished twice", path().string());
   if (current != layout.size())
     return makeError(ErrorCode::InvalidArgument,
-                     "{}: tensor {} is incomplete: {} bytes are missing", name.string(),
+                     "{}: tensor {} is incomplete: {} bytes are missing", path().string(),
                      quote(layout[current].name), layout[current].end - written);
-  if (::fsync(descriptor) != 0)
-    return makeError(ErrorCode::IO, "{}: cannot flush to the disk: {}", name.string(),
-                     std::strerror(errno));
-  const bool isClosed = ::close(std::exchange(descriptor, -1)) == 0;
-  if (isClosed && (staging == name || ::rename(staging.c_str(), name.c_str()) == 0))
-    return {};
-  int reason = errno;
-  if (staging != name)
-    ::unlink(staging.c_str());
-  return makeError(ErrorCode::IO, "{}: cannot {}: {}", name.string(),
-                   isClosed ? "be replaced" : "close", std::strerror(reason));
+  return file.finish();
 }

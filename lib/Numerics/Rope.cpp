@@ -139,6 +139,19 @@ Result<std::vector<double>> ropeFrequencies(const RopeParams &params) {
   return frequencies;
 }
 
+Result<std::vector<float>> ropeDivisors(const RopeParams &params) {
+  RopeParams plain = params;
+  plain.scaling = RopeScaling::None;
+  auto scaled = ropeFrequencies(params), unscaled = ropeFrequencies(plain);
+  for (const auto *frequencies : {&scaled, &unscaled})
+    if (!*frequencies)
+      return Unexpected(frequencies->error());
+  std::vector<float> divisors;
+  for (size_t i = 0; i < scaled->size(); ++i)
+    divisors.push_back(static_cast<float>((*unscaled)[i] / (*scaled)[i]));
+  return divisors;
+}
+
 Result<std::vector<float>> ropeTable(const RopeParams &params, int64_t positions, int64_t first) {
   if (auto ok = checkRope(params, positions); !ok)
     return Unexpected(ok.error());

@@ -50,19 +50,20 @@ void easyquant::takeExportDefaults(OptionValues &options) {
     if (!options.has(key))
       options.set(key, std::string(value));
   };
-  take(option::scheme, "W4A16");
+  const auto format = formats::findCheckpointFormat(options[option::exportFormat]);
+  const bool isGGUF = format && (*format)->isGGUF();
+  take(option::scheme, isGGUF ? "Q4_0" : "W4A16");
   take(option::activationBasis, "plain");
-  take(option::head, "float");
+  take(option::head, isGGUF ? "Q8_0" : "float");
   if (recipe::findMix(options[option::scheme]))
     take(option::activations, "float");
   else if (options[option::activations] == "static")
     take(option::sinks, "none");
   const auto preset = recipe::findPreset(options[option::scheme]);
-  const auto format = formats::findCheckpointFormat(options[option::exportFormat]);
   // Beside float activations clients take scales into the type of the model, f16.
   const bool isHalf =
       format && preset && ((*format)->isHalf || preset->input == recipe::InputCodes::None);
-  if (isHalf && preset->isInteger() && !preset->isFloat())
+  if (isHalf && preset->isInteger() && !preset->isFloat() && !preset->scales)
     take(option::scaleType, "f16");
 }
 

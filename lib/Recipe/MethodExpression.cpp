@@ -89,7 +89,8 @@ Result<MethodExpression> recipe::parseMethod(StringRef text, StringRef scheme) {
   } else {
     std::optional<Preset> preset = findPreset(scheme);
     bool asymmetric = findMix(scheme) || (preset && preset->asymmetric);
-    bool mayClip = llvm::is_contained(names, "awq") && (!preset || preset->isInteger());
+    bool mayClip = llvm::is_contained(names, "awq") &&
+                   (!preset || (preset->isInteger() && !preset->withoutZeroPoints));
     base = asymmetric || mayClip ? "zeropoint" : "absmax";
   }
   for (StringRef name : names)

@@ -24,6 +24,12 @@ static Preset tablePreset(const Codebook *table, InputCodes input = InputCodes::
   return {.weightBits = table->bits(), .codes = CodeFormat::Table, .table = table, .input = input};
 }
 
+/// One of llama.cpp's types whose blocks of 32 have one scale.
+static constexpr Preset llamaCppPreset(int bits) {
+  return {
+      .weightBits = bits, .scales = ScaleFormat::F16, .groupSize = 32, .withoutZeroPoints = true};
+}
+
 /// Beside int8 activations, the table of a name that is int8, too.
 static Preset int8TablePreset(std::string_view table) {
   return tablePreset(Codebook::named(table), InputCodes::Int8);
@@ -57,6 +63,12 @@ std::span<const NamedScheme> namedSchemes() {
     preset.isStatic = true;
     return preset;
   }();
+  static const Preset kIQ4NL = [] {
+    Preset preset = tablePreset(Codebook::iq4nl());
+    preset.scales = ScaleFormat::F16;
+    preset.groupSize = 32;
+    return preset;
+  }();
   static constexpr const char *kFP8Rows = "FP8 (E4M3), a scale per output channel";
   static constexpr const char *kNVFP4Groups = "FP4 (E2M1) in groups of 16 with scales of FP8 "
                                               "(E4M3), these in units of one f32 of the tensor";
@@ -70,6 +82,10 @@ std::span<const NamedScheme> namedSchemes() {
        "the same: the f32 of the tensor from calibration (`--calib`), scales of groups from each "
        "row"},
       {"NVFP4A16", kNVFP4Weights, kNVFP4Groups},
+      {"Q8_0", llamaCppPreset(8), "8 bits in groups of 32 with f16 scales (llama.cpp)"},
+      {"Q5_0", llamaCppPreset(5), "the same with 5 bits"},
+      {"Q4_0", llamaCppPreset(4), "the same with 4 bits"},
+      {"IQ4_NL", kIQ4NL, "the 16 values of IQ4_NL in groups of 32 with f16 scales (llama.cpp)"},
       {"NF4A16", tablePreset(Codebook::nf4()), "the 16 values of NF4 (QLoRA), a scale per group"},
       {"IQ4NLA16", tablePreset(Codebook::iq4nl()),
        "the 16 values of IQ4_NL (llama.cpp), a scale per group"},

@@ -11,6 +11,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "easyquant/Formats/Codecs/CheckpointFormat.h"
+#include "easyquant/Formats/Codecs/GGMLBlocks.h"
 
 #include <gtest/gtest.h>
 
@@ -234,7 +235,53 @@ TEST(WeightCodec, RefusesWhatIsNotOfTheWeight) {
 TEST(CheckpointFormat, IsFoundByName) {
   for (const CheckpointFormat *format : checkpointFormats())
     EXPECT_EQ(*findCheckpointFormat(format->name), format);
-  EXPECT_EQ(findCheckpointFormat("gguf").error().message,
-            "there is no format 'gguf' of checkpoints; expected compressed-tensors, gptq, gptq_v2, "
-            "awq");
+  EXPECT_EQ(findCheckpointFormat("onnx").error().message,
+            "there is no format 'onnx' of checkpoints; expected compressed-tensors, gptq, gptq_v2, "
+            "awq, gguf");
+}
+
+TEST(WeightCodec, GGMLBlocksHoldTheirSchemes) {
+  Scheme table = integers(4, true, 32);
+  table.codes = CodeFormat::Table;
+  table.table = Codebook::iq4nl();
+  Scheme whole = integers(4, true, 32);
+  whole.fullRange = true;
+  for (const auto &[scheme, type] :
+       {std::pair(integers(8, true, 32), GGMLType::Q8_0),
+        {integers(5, true, 32), GGMLType::Q5_0},
+        {integers(4, true, 32), GGMLType::Q4_0},
+        {whole, GGMLType::Q4_0},
+        {table, GGMLType::IQ4_NL},
+        {floats(CodeFormat::F4E2M1FN, 32, ScaleFormat::F8E8M0FNU), GGMLType::MXFP4}}) {
+    ASSERT_TRUE(ggmlTypeOf(scheme));
+    EXPECT_EQ(ggmlTypeOf(scheme)->type, type);
+    expectRoundTrip(ggmlCodec, scheme, 37, 96);
+  }
+}
+
+TEST(WeightCodec, GGMLBlocksAreDequantizedAsTheyWereMeant) {
+  for (int bits : {4, 5, 8}) {
+    const Scheme scheme = integers(bits, true, 32);
+    const QuantizedMatrix matrix = randomMatrix(scheme, 3, 64);
+    auto codec = ggmlCodec(scheme, 3, 64);
+    ASSERT_TRUE(codec) << codec.error().message;
+    PackedWeight packed = pack(**codec, matrix);
+    std::vector<float> values(3 * 64);
+    auto done = dequantize(ggmlTypeOf(scheme)->type,
+                           std::as_bytes(std::span(packed[WeightTensor::Codes])), values);
+    ASSERT_TRUE(done) << done.error().message;
+    for (size_t i = 0; i < values.size(); ++i)
+      ASSERT_EQ(values[i], static_cast<float>(matrix.codes[i]) * matrix.params.scales[i / 32]);
+  }
+}
+
+TEST(WeightCodec, GGUFRefusesOtherSchemes) {
+  const char *held = "gguf holds the schemes Q4_0, Q5_0, Q8_0, IQ4_NL and MXFP4A16";
+  for (const Scheme &scheme :
+       {integers(6, true, 32), integers(4, false, 32), integers(4, true, 64),
+        integers(4, true, 32, ScaleFormat::F32),
+        floats(CodeFormat::F4E2M1FN, 16, ScaleFormat::F8E4M3FN, /*outer=*/true)})
+    EXPECT_NE(refusal(ggmlCodec(scheme, 4, 64)).find(held), std::string::npos) << toString(scheme);
+  EXPECT_NE(refusal(ggmlCodec(integers(4, true, 32), 4, 40)).find("whole groups"),
+            std::string::npos);
 }

@@ -143,11 +143,14 @@ TEST(Rope, Llama3ScalingByWavelength) {
                     .highFrequencyFactor = 4,
                     .originalPositions = 8192};
   auto scaled = ropeFrequencies(params);
+  auto divisors = ropeDivisors(params);
   params.scaling = RopeScaling::None;
   auto plain = ropeFrequencies(params);
-  ASSERT_TRUE(scaled && plain);
+  ASSERT_TRUE(scaled && divisors && plain);
+  ASSERT_EQ(divisors->size(), plain->size());
   int kept = 0, divided = 0, between = 0;
   for (size_t i = 0; i < plain->size(); ++i) {
+    EXPECT_EQ((*divisors)[i], static_cast<float>((*plain)[i] / (*scaled)[i]));
     double wavelength = 2 * std::numbers::pi / (*plain)[i], ratio = (*scaled)[i] / (*plain)[i];
     if (wavelength < 8192 / 4.0) {
       EXPECT_EQ(ratio, 1.0);

@@ -13,7 +13,7 @@ import make_checkpoint
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 REPO = Path(__file__).resolve().parent.parent.parent
 BUILD = Path(os.environ.get("EASYQUANT_BUILD", REPO / "build"))
@@ -254,6 +254,19 @@ def write_letters(folder, vocabulary=97):
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": CHAT_TEMPLATE}))
+    return folder
+
+
+def write_byte_level(folder, vocabulary=320, pre_tokenizer=None, **config):
+    """Gives a model a trained byte-level BPE that knows every byte, as published ones do, of so many tokens; <s> is BOS and EOS."""
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizer or pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=vocabulary, show_progress=False, initial_alphabet=alphabet, special_tokens=["<s>"])
+    tokenizer.train_from_iterator(["Some words to learn merges from, it's 2024 and we're 12345 strong. " * 20], trainer)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "<s>", **config}))
     return folder
 
 

@@ -34,13 +34,16 @@ def ExportCheckpoint : Pass<"equant-export-checkpoint", "::mlir::ModuleOp"> {
     With `format=gptq` there are then `model.layers.0.mlp.up_proj.qweight` (I32, 72 x 1536), `.qzeros` (I32, 9 x 192), `.scales`
     (F16, 9 x 1536) and `.g_idx` (I32, 576).
 
+    With `format=gguf` the folder has one file, `model.gguf`, with the tokenizer of the GGUF file `vocabulary`, or of the source where
+    that is one. The head and embeddings may be quantized there.
+
     A scheme, a size or an activation that the format does not hold is an error that names the site and the format, before anything
     is written; so are embeddings that are quantized and linears that the checkpoint keeps transposed (GPT-2's Conv1D).
   }];
   let options = [
     ExportFormat,
     Option<"output", "output", "std::string", "\"\"", "folder of the checkpoint">,
-    Threads, MaxShardBytes, CopyFiles,
+    Threads, MaxShardBytes, CopyFiles, Vocabulary,
   ];
 }
 

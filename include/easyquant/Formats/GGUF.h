@@ -65,6 +65,8 @@ struct GGUFArray {
 struct GGUFValue {
   GGUFType type = GGUFType::U8;
   std::variant<uint64_t, int64_t, double, bool, std::string_view, GGUFArray> value;
+  /// Its bytes in the file, behind the type.
+  std::span<const std::byte> stored = {};
 
   /// The value as an integer, if it is one (of either sign) and fits.
   std::optional<int64_t> asInteger() const;
@@ -80,6 +82,10 @@ struct GGUFValue {
 std::optional<std::vector<int64_t>> integersOf(const GGUFArray &array);
 /// Strings of an array of strings; nullopt if the elements are something else.
 std::optional<std::vector<std::string_view>> stringsOf(const GGUFArray &array);
+
+/// The tensor of a GGUF file whose elements divide the frequencies of the rotation: what
+/// llama.cpp's converter makes of the scaling "llama3" of Llama 3.1, 3.2 and 3.3.
+constexpr const char *kGGUFRopeFactors = "rope_freqs.weight";
 
 struct GGUFTensor {
   std::string name;

@@ -10,6 +10,7 @@
 
 #include "easyquant/Formats/Safetensors.h"
 #include "easyquant/Support/Result.h"
+#include "easyquant/Support/StreamedFile.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -46,12 +47,6 @@ public:
                                           std::vector<Tensor> tensors,
                                           const std::map<std::string, std::string> &metadata = {});
 
-  SafetensorsWriter(SafetensorsWriter &&other) noexcept;
-  SafetensorsWriter &operator=(SafetensorsWriter &&other) noexcept;
-  SafetensorsWriter(const SafetensorsWriter &) = delete;
-  SafetensorsWriter &operator=(const SafetensorsWriter &) = delete;
-  ~SafetensorsWriter();
-
   /// Appends bytes to the tensor `name`, which may come in any number of pieces but must be the
   /// first declared tensor that is not complete yet. Errors: InvalidArgument, IO (disk full, ...).
   Result<void> write(std::string_view name, std::span<const std::byte> bytes);
@@ -59,25 +54,23 @@ public:
   /// Checks that every tensor is complete, flushes the file to the disk and gives it its name.
   Result<void> finish();
 
-  const std::filesystem::path &path() const { return name; }
+  const std::filesystem::path &path() const { return file.path(); }
   /// The tensors with their places in the data section, in the order of declaration.
   std::span<const SafetensorsTensor> tensors() const { return layout; }
   /// First byte of the data section, counted from the start of the file.
   int64_t dataOffset() const { return dataBegin; }
 
 private:
-  SafetensorsWriter() = default;
-  Result<void> writeAll(std::span<const std::byte> bytes);
+  SafetensorsWriter(StreamedFile file, std::vector<SafetensorsTensor> layout, int64_t dataBegin)
+      : file(std::move(file)), layout(std::move(layout)), dataBegin(dataBegin) {}
   void skipComplete();
-  void discard();
 
-  std::filesystem::path name, staging; ///< where it is written until it is whole
+  StreamedFile file;
   std::vector<SafetensorsTensor> layout;
   int64_t dataBegin = 0;
   /// The tensor being written, and the bytes of the data section written so far.
   size_t current = 0;
   int64_t written = 0;
-  int descriptor = -1;
 };
 
 } // namespace easyquant::formats

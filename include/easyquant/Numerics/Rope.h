@@ -72,6 +72,9 @@ Result<void> checkRope(const RopeParams &params, int64_t positions);
 /// f_0 .. f_{D/2-1}. InvalidArgument as checkRope.
 Result<std::vector<double>> ropeFrequencies(const RopeParams &params);
 
+/// theta^(-2i/D) / f_i: what a scaling divides the frequencies by. InvalidArgument as checkRope.
+Result<std::vector<float>> ropeDivisors(const RopeParams &params);
+
 /// positions x D/2 x 2 floats, (cos, sin) of p * f_i (with YaRN times attentionFactor) for p from
 /// `first` on, computed in double and rounded once: the table that the rope kernel reads.
 Result<std::vector<float>> ropeTable(const RopeParams &params, int64_t positions,

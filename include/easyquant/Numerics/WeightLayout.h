@@ -58,7 +58,7 @@ public:
   bool withSums = false;
 
   int64_t groups() const { return groupCount(columns, scheme.groupSize); }
-  bool has(WeightTensor tensor) const;
+  virtual bool has(WeightTensor tensor) const;
   /// The shape of a tensor that there is. Codes, zero points and scales of ui6 share bytes, and
   /// their shape counts these; that of other tensors counts elements.
   virtual std::vector<int64_t> shape(WeightTensor tensor) const = 0;

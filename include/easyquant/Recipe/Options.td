@@ -43,7 +43,7 @@ let group = "What to make", key = "" in {
   }
   def ExportFormat : TableOption<"exportFormat", Choice, "format", "",
                                  "write a checkpoint that others load, in this format, instead of an artifact"> {
-    let choices = ["compressed-tensors", "gptq", "gptq_v2", "awq"];
+    let choices = ["compressed-tensors", "gptq", "gptq_v2", "awq", "gguf"];
     let flag = "export";
     let noun = "format of checkpoints";
     let value = "FORMAT";
@@ -83,6 +83,11 @@ let group = "What to make", key = "" in {
   }
   def CopyFiles : TableListOption<"copyFiles", "copy-files", "files to take along under their own names, such as a tokenizer's"> {
     let flag = "copy-file";
+    let value = "FILE";
+    let internal = 1;
+  }
+  def Vocabulary : TableOption<"vocabulary", Text, "vocabulary", "", "GGUF file whose tokenizer a GGUF file that is written gets"> {
+    let defaultWords = "the model's, where it is a GGUF file";
     let value = "FILE";
     let internal = 1;
   }

@@ -40,7 +40,8 @@ struct Preset {
   std::optional<numerics::ScaleFormat> scales = std::nullopt;
   std::optional<int64_t> groupSize = std::nullopt;
   std::optional<bool> isStatic = std::nullopt;
-  bool outer = false; ///< scales of groups, of activations too, have one of the tensor
+  bool withoutZeroPoints = false; ///< whichever method does not ask for them by name
+  bool outer = false;             ///< scales of groups, of activations too, have one of the tensor
 
   bool isFloat() const { return weightBits == 0; }
   bool isInteger() const { return codes == numerics::CodeFormat::Integer; }

@@ -16,7 +16,7 @@ CheckpointFormat::~CheckpointFormat() = default;
 
 std::span<const CheckpointFormat *const> formats::checkpointFormats() {
   static const CheckpointFormat *const all[] = {compressedTensorsFormat(), gptqFormat(1),
-                                                gptqFormat(2), awqFormat()};
+                                                gptqFormat(2), awqFormat(), ggufFormat()};
   return all;
 }
 

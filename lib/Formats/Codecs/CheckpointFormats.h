@@ -15,6 +15,7 @@ namespace easyquant::formats {
 const CheckpointFormat *compressedTensorsFormat();
 const CheckpointFormat *gptqFormat(int version);
 const CheckpointFormat *awqFormat();
+const CheckpointFormat *ggufFormat();
 
 /// What formats that quantize weights alone, in the plain basis, ask of a site.
 Result<void> checkWeightOnly(std::string_view format, const QuantizedSite &site);

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from easyquant.compiler.calibration import tokens_of
-from easyquant.compiler.driver import CompileCost, compiler_progress, find_model, run_compiler, tokenizer_files, warn_without_tokenizer
+from easyquant.compiler.driver import CompileCost, compiler_progress, find_model, gguf_vocabulary, run_compiler, tokenizer_files, warn_without_tokenizer
 from easyquant.compiler.options import CompileOptions
 from easyquant.compiler.plans import plans_of
 from easyquant.compiler.recipe import recipe_as_json
@@ -33,8 +33,11 @@ def compile_model(model: Path, output: Path | None, options: CompileOptions, ran
         arguments = [str(model), *options.arguments()]
         if output is not None:
             arguments += ["-o", str(output)]
-        files = stack.enter_context(tokenizer_files(model, keep=options.dump_pipeline))
-        arguments += [f"--copy-file={file}" for file in files]
+        if options.export == "gguf":
+            arguments.append(f"--vocabulary={stack.enter_context(gguf_vocabulary(model, keep=options.dump_pipeline))}")
+        else:
+            files = stack.enter_context(tokenizer_files(model, keep=options.dump_pipeline))
+            arguments += [f"--copy-file={file}" for file in files]
         if output is not None and not options.export:
             warn_without_tokenizer(model, files)
         if options.calibration is not None:

@@ -103,6 +103,23 @@ def tokenizer_files(model: Path, keep: bool = False):
         yield _files_of_gguf(model, folder)
 
 
+@contextlib.contextmanager
+def gguf_vocabulary(model: Path, keep: bool = False):
+    """A GGUF file that has the tokenizer of a model: itself, or one made of a folder's tokenizer.json. It stays where a printed command names it (`keep`)."""
+    if not model.is_dir():
+        yield model
+        return
+    from easyquant.text.gguf_vocabulary import write_vocabulary
+
+    with contextlib.ExitStack() as stack:
+        folder = Path(tempfile.mkdtemp(prefix="easyquant-vocabulary-")) if keep else stack.enter_context(scratch_folder())
+        file = folder / "vocabulary.gguf"
+        write_vocabulary(model, file, vocabulary_of(model))
+        if keep:
+            console.note(f"the tokenizer of {model.name} is in {file}")
+        yield file
+
+
 def wait_and_watch(process: subprocess.Popen) -> tuple[resource.struct_rusage, int, int]:
     """Waits for `process`; gives what it used and its peak memory in bytes, alone and with this process.
 

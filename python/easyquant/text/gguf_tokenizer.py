@@ -31,14 +31,14 @@ LARGEST_WORK = 2 * 10**9
 # What SentencePiece files that do not say have.
 _SENTENCEPIECE_TOKENS = {"unknown": 0, "bos": 1, "eos": 2}
 
-_GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 # Contractions are spelled out: (?i:'s) would also take the long s, which llama.cpp does not.
-_CONTRACTIONS = "'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]"
+CONTRACTIONS = "'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]"
 
 
 def _words_with_numbers(number: str) -> str:
     return (
-        rf"(?:{_CONTRACTIONS})|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{number}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+        rf"(?:{CONTRACTIONS})|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{number}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
     )
 
 
@@ -49,15 +49,15 @@ class PreTokenizer:
     add_bos: bool = False  # unless the file says otherwise
 
 
-_GPT2 = PreTokenizer((_GPT2_WORDS,))
-_DIGITS = PreTokenizer((r"\p{N}", _GPT2_WORDS))
+_GPT2 = PreTokenizer((GPT2_WORDS,))
+_DIGITS = PreTokenizer((r"\p{N}", GPT2_WORDS))
 _LLAMA3 = PreTokenizer((_words_with_numbers(r"\p{N}{1,3}"),), ignore_merges=True, add_bos=True)
 _LLAMA3_WITH_MERGES = PreTokenizer(_LLAMA3.patterns)
 _QWEN2 = PreTokenizer((_words_with_numbers(r"\p{N}"),))
 
 PRE_TOKENIZERS = {
-    "default": PreTokenizer((r"[\p{P}$+<=>^~|]+", _GPT2_WORDS, r"\p{N}+", r"[0-9][0-9][0-9]")),
-    "falcon": PreTokenizer((r"[\p{P}$+<=>^~|`]+", _GPT2_WORDS, r"[0-9][0-9][0-9]")),
+    "default": PreTokenizer((r"[\p{P}$+<=>^~|]+", GPT2_WORDS, r"\p{N}+", r"[0-9][0-9][0-9]")),
+    "falcon": PreTokenizer((r"[\p{P}$+<=>^~|`]+", GPT2_WORDS, r"[0-9][0-9][0-9]")),
     **dict.fromkeys(("gpt-2", "phi-2", "mpt", "olmo", "jais", "exaone4", "mellum", "modern-bert", "trillion"), _GPT2),
     **dict.fromkeys(("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"), _DIGITS),
     **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "lfm2"), _LLAMA3),

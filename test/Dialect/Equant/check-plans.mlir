@@ -8,7 +8,7 @@
 // Checkpoints hold plans, or do not.
 // RUN: easyquant-opt %s "--equant-absmax=scheme=W4A16 group-size=8" --equant-check-plans=format=gptq
 // RUN: not easyquant-opt %s "--equant-absmax=scheme=W5A16 group-size=8" --equant-check-plans=format=gptq 2>&1 | FileCheck %s --check-prefix=FORMAT
-// RUN: not easyquant-opt %s --equant-check-plans=format=gguf 2>&1 | FileCheck %s --check-prefix=NOFORMAT
+// RUN: not easyquant-opt %s --equant-check-plans=format=onnx 2>&1 | FileCheck %s --check-prefix=NOFORMAT
 // A site without a plan stays float, and needs no kernel.
 // RUN: easyquant-opt %s --equant-check-plans=target=cpu,gpu
 
@@ -18,7 +18,7 @@
 // FP8: error: site 'q': weights as f8E4M3FN, {{.*}}: the GPU kernels take integers with scales of f32 or f16; compile it with --target cpu
 // GROUPS: error: site 'q': weights as int4 symmetric, groups of 8, {{.*}}: the GPU kernels take group sizes that are multiples of 32 (such as 32); compile it with --target cpu
 // FORMAT: error: site 'q': gptq holds integers of 2, 3, 4 or 8 bits, found int5 symmetric, groups of 8, f16 scales; take another scheme, or compressed-tensors
-// NOFORMAT: error: there is no format 'gguf' of checkpoints; expected compressed-tensors, gptq, gptq_v2, awq
+// NOFORMAT: error: there is no format 'onnx' of checkpoints; expected compressed-tensors, gptq, gptq_v2, awq, gguf
 
 ml_program.global private @q.weight(#ml_program.extern<tensor<64x32xf32>>) : tensor<64x32xf32>
 

@@ -6,7 +6,8 @@
 //===----------------------------------------------------------------------===//
 //
 // A format is what `quant_method` of a config.json names: which codec a linear has, which tensors
-// stand beside it, and what the configuration says of all linears.
+// stand beside it, and what the configuration says of all linears. GGUF is one, too, of a single
+// file without such a configuration.
 //
 //===----------------------------------------------------------------------===//
 
@@ -49,9 +50,14 @@ public:
   virtual std::vector<CodecTensor> inputTensors(const QuantizedSite &) const { return {}; }
   /// `quantization_config` of the sites, at least one; `floats` are the linears that stay float.
   virtual Json configuration(std::span<const QuantizedSite> sites,
-                             std::span<const std::string> floats) const = 0;
+                             std::span<const std::string> floats) const {
+    return nullptr;
+  }
   /// Can the output head be quantized?
   virtual bool holdsHead() const { return false; }
+  /// One GGUF file, in which the embedding can be quantized, too, and has the head's weight where
+  /// the two are tied; else a Hugging Face folder.
+  virtual bool isGGUF() const { return false; }
 
 protected:
   CheckpointFormat(std::string name, bool isHalf) : name(std::move(name)), isHalf(isHalf) {}

@@ -59,7 +59,7 @@ private:
 
   /// Why checkpoints do not hold the plan; empty if they do.
   std::string whyNotStored(Operation *op, StringRef site, int64_t n, int64_t k, PlanAttr plan) {
-    if (isa<lm::EmbeddingOp>(op))
+    if (isa<lm::EmbeddingOp>(op) && !format->isGGUF())
       return whyNoEmbedding(*format);
     auto stored = checkpointSite(*format, site, n, k, plan.getWeight(), plan.getInput());
     return stored ? "" : stored.error().message;

@@ -1,0 +1,174 @@
+//===- GGUFCheckpoint.cpp - A quantized model as a GGUF file --------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "GGUFCheckpoint.h"
+
+#include "CheckpointValues.h"
+
+#include "easyquant/Formats/Codecs/GGMLBlocks.h"
+#include "easyquant/Formats/GGUFWriter.h"
+
+using namespace easyquant;
+using namespace easyquant::equant;
+using formats::ExpectedTensor;
+using formats::GGMLType;
+using formats::GGUFFile;
+using formats::GGUFMetadata;
+using formats::GGUFWriter;
+using formats::ModelConfig;
+
+namespace {
+
+/// Of the layout of blocks.
+constexpr uint32_t kQuantizationVersion = 2;
+
+class GGUFExport {
+public:
+  GGUFExport(const Checkpoint &checkpoint, const ConstantReader &reader)
+      : checkpoint(checkpoint), reader(reader), config(reader.source().config()),
+        expected(formats::expectedTensors(config)) {}
+
+  Result<void> write(const GGUFPaths &paths, llvm::ThreadPoolInterface &pool,
+                     llvm::function_ref<void(int64_t)> progress);
+
+private:
+  Result<void> addVocabulary(GGUFMetadata &metadata, std::filesystem::path path) const;
+  std::vector<GGUFWriter::Tensor> declarations() const;
+  Result<void> writeTensor(size_t index, llvm::ThreadPoolInterface &pool);
+  Result<void> writeVector(size_t index);
+  Result<void> append(size_t index, std::span<const std::byte> rows);
+
+  const Checkpoint &checkpoint;
+  const ConstantReader &reader;
+  const ModelConfig &config;
+  const std::vector<ExpectedTensor> expected; ///< as those of the checkpoint, one for one
+  std::vector<float> ropeDivisors;
+  std::optional<GGUFWriter> file;
+};
+
+} // namespace
+
+Result<void> GGUFExport::addVocabulary(GGUFMetadata &metadata, std::filesystem::path path) const {
+  if (path.empty() && reader.source().kind() == formats::ModelSource::Kind::GGUF)
+    path = reader.source().path();
+  if (path.empty())
+    return makeError(
+        ErrorCode::InvalidArgument,
+        "a GGUF file has a tokenizer: option vocabulary names no GGUF file that has it; "
+        "`easyquant export` makes one of tokenizer.json");
+  Result<GGUFFile> vocabulary = GGUFFile::open(path);
+  if (!vocabulary)
+    return Unexpected(vocabulary.error());
+  const formats::GGUFValue *tokens = vocabulary->metadata("tokenizer.ggml.tokens");
+  const formats::GGUFArray *array = tokens ? tokens->asArray() : nullptr;
+  if (!array || static_cast<int64_t>(array->count) != config.vocabSize)
+    return makeError(ErrorCode::InvalidArgument,
+                     "{}: metadata \"tokenizer.ggml.tokens\": expected the {} tokens of the model, "
+                     "found {}",
+                     path.string(), config.vocabSize,
+                     array ? std::to_string(array->count) : std::string("none"));
+  for (const auto &[key, value] : vocabulary->contents().metadata)
+    if (llvm::StringRef(key).starts_with("tokenizer."))
+      metadata.add(key, value);
+  return {};
+}
+
+std::vector<GGUFWriter::Tensor> GGUFExport::declarations() const {
+  std::vector<GGUFWriter::Tensor> declared;
+  for (const auto &[tensor, like] : llvm::zip_equal(checkpoint.tensors, expected)) {
+    GGMLType type = like.shape.size() == 1 ? GGMLType::F32 : GGMLType::F16;
+    if (tensor.site)
+      type = formats::ggmlTypeOf(tensor.site->stored.site.weight)->type;
+    declared.push_back({like.ggufName, type, like.shape});
+  }
+  if (!ropeDivisors.empty())
+    declared.push_back(
+        {formats::kGGUFRopeFactors, GGMLType::F32, {static_cast<int64_t>(ropeDivisors.size())}});
+  return declared;
+}
+
+/// `rows` are all of the tensor, in the order of Hugging Face.
+Result<void> GGUFExport::append(size_t index, std::span<const std::byte> rows) {
+  const ExpectedTensor &tensor = expected[index];
+  if (tensor.ropeHeads == 0)
+    return file->write(tensor.ggufName, rows);
+  const auto rowBytes = static_cast<int64_t>(rows.size()) / tensor.shape.front();
+  std::vector<std::byte> permuted(rows.size());
+  for (int64_t row = 0; row < tensor.shape.front(); ++row)
+    std::copy_n(rows.begin() + row * rowBytes, rowBytes,
+                permuted.begin() + formats::ggufRow(row, config.headDim) * rowBytes);
+  return file->write(tensor.ggufName, permuted);
+}
+
+Result<void> GGUFExport::writeVector(size_t index) {
+  const ConstantTensor &constant = *checkpoint.tensors[index].floats;
+  std::vector<float> values(static_cast<size_t>(constant.shape.front()));
+  if (auto done = reader.readRows(constant, 0, constant.shape.front(), values); !done)
+    return done;
+  return append(index, std::as_bytes(std::span(values)));
+}
+
+Result<void> GGUFExport::writeTensor(size_t index, llvm::ThreadPoolInterface &pool) {
+  const CheckpointTensor &tensor = checkpoint.tensors[index];
+  if (tensor.site)
+    return readWeight(*tensor.site, reader, pool, [&](const auto &, std::span<uint8_t> bytes) {
+      return append(index, std::as_bytes(bytes));
+    });
+  if (tensor.shape.size() == 1)
+    return writeVector(index);
+  if (expected[index].ropeHeads == 0)
+    return readFloats(checkpoint, tensor, reader, [&](std::span<const std::byte> bytes) {
+      return file->write(expected[index].ggufName, bytes);
+    });
+  // Rows change places: all of them are there.
+  std::vector<std::byte> whole;
+  auto keep = [&](std::span<const std::byte> bytes) -> Result<void> {
+    whole.insert(whole.end(), bytes.begin(), bytes.end());
+    return {};
+  };
+  if (auto done = readFloats(checkpoint, tensor, reader, keep); !done)
+    return done;
+  return append(index, whole);
+}
+
+Result<void> GGUFExport::write(const GGUFPaths &paths, llvm::ThreadPoolInterface &pool,
+                               llvm::function_ref<void(int64_t)> progress) {
+  GGUFMetadata metadata;
+  if (auto done = formats::addModelConfig(metadata, config); !done)
+    return done;
+  metadata.add("general.name", std::string_view(reader.source().name()));
+  metadata.add("general.quantization_version", kQuantizationVersion);
+  if (auto done = addVocabulary(metadata, paths.vocabulary); !done)
+    return done;
+  if (config.architecture->isRotary() && config.rope.scaling == numerics::RopeScaling::Llama3) {
+    auto divisors = numerics::ropeDivisors(config.rope);
+    if (!divisors)
+      return Unexpected(divisors.error());
+    ropeDivisors = std::move(*divisors);
+  }
+  Result<GGUFWriter> writer = GGUFWriter::create(paths.file, metadata, declarations());
+  if (!writer)
+    return Unexpected(writer.error());
+  file.emplace(std::move(*writer));
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (auto done = writeTensor(i, pool); !done)
+      return done;
+    progress(static_cast<int64_t>(i) + 1);
+  }
+  if (!ropeDivisors.empty())
+    if (auto done = file->write(formats::kGGUFRopeFactors, std::as_bytes(std::span(ropeDivisors)));
+        !done)
+      return done;
+  return file->finish();
+}
+
+Result<void> easyquant::writeGGUF(const Checkpoint &checkpoint, const ConstantReader &reader,
+                                  const GGUFPaths &paths, unsigned threads,
+                                  llvm::function_ref<void(int64_t)> progress) {
+  llvm::DefaultThreadPool pool(llvm::hardware_concurrency(threads));
+  return GGUFExport(checkpoint, reader).write(paths, pool, progress);
+}

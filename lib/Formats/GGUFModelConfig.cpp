@@ -1,0 +1,83 @@
+//===- GGUFModelConfig.cpp - Hyperparameters into GGUF metadata -----------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Keys are those that GGUFConfig.cpp reads.
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Formats/GGUFWriter.h"
+
+#include "ConfigChecks.h"
+
+#include <cmath>
+
+using namespace easyquant;
+using namespace easyquant::formats;
+using numerics::RopeScaling;
+
+/// What a model has that the keys of its architecture cannot say; empty: nothing.
+static std::string unsaidBy(const ModelConfig &config) {
+  const Architecture &architecture = *config.architecture;
+  if (config.activation != architecture.activations.front().activation)
+    return fmt::format("another activation than {}", architecture.activations.front().name);
+  if (config.slidingWindow != 0 && architecture.window == WindowKind::SomeLayers)
+    return "windows of attention in some layers";
+  if (config.rotatedLayers != rotatedLayers(architecture.unrotatedEvery, config.numLayers))
+    return "other layers without rotary positions than its architecture has by default";
+  if (config.rope.scaling == RopeScaling::Yarn && !config.rope.truncate)
+    return "YaRN without truncated ends";
+  return "";
+}
+
+static void addRope(GGUFMetadata &metadata, const std::string &prefix, const ModelConfig &config) {
+  const numerics::RopeParams &rope = config.rope;
+  const std::string scaling = prefix + "rope.scaling.";
+  metadata.add(prefix + "rope.dimension_count", static_cast<uint32_t>(rope.headDim));
+  metadata.add(prefix + "rope.freq_base", static_cast<float>(rope.theta));
+  switch (rope.scaling) {
+  case RopeScaling::None:
+  case RopeScaling::Llama3: // the tensor says it
+    return;
+  case RopeScaling::Linear:
+    metadata.add(scaling + "type", std::string_view("linear"));
+    break;
+  case RopeScaling::Yarn:
+    metadata.add(scaling + "type", std::string_view("yarn"));
+    metadata.add(scaling + "original_context_length",
+                 static_cast<uint32_t>(rope.originalPositions));
+    metadata.add(scaling + "yarn_beta_fast", static_cast<float>(rope.betaFast));
+    metadata.add(scaling + "yarn_beta_slow", static_cast<float>(rope.betaSlow));
+    metadata.add(
+        scaling + "attn_factor",
+        static_cast<float>(rope.attentionFactor / numerics::yarnAttentionFactor(rope.factor)));
+    break;
+  }
+  metadata.add(scaling + "factor", static_cast<float>(rope.factor));
+}
+
+Result<void> formats::addModelConfig(GGUFMetadata &metadata, const ModelConfig &config) {
+  const Architecture &architecture = *config.architecture;
+  if (const std::string unsaid = unsaidBy(config); !unsaid.empty())
+    return makeError(ErrorCode::Unsupported,
+                     "GGUF cannot say that a model of the architecture {} has {}; export it to "
+                     "another format",
+                     architecture.name, unsaid);
+  const std::string prefix = std::string(architecture.gguf) + ".";
+  metadata.add("general.architecture", std::string_view(architecture.gguf));
+  metadata.add(prefix + "vocab_size", static_cast<uint32_t>(config.vocabSize));
+  for (const ConfigSize &size : configSizes())
+    metadata.add(prefix + size.gguf, static_cast<uint32_t>(config.*size.member));
+  metadata.add(prefix + "attention.value_length", static_cast<uint32_t>(config.headDim));
+  metadata.add(prefix + (architecture.norm == NormKind::RMS ? "attention.layer_norm_rms_epsilon"
+                                                            : "attention.layer_norm_epsilon"),
+               static_cast<float>(config.normEpsilon));
+  if (config.slidingWindow != 0)
+    metadata.add(prefix + "attention.sliding_window", static_cast<uint32_t>(config.slidingWindow));
+  if (architecture.isRotary())
+    addRope(metadata, prefix, config);
+  return {};
+}

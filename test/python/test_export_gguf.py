@@ -1,0 +1,168 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""GGUF files that are exported: blocks as the library gguf dequantizes them are an artifact's weights, in llama.cpp's order; read back as models."""
+
+import json
+
+import gguf
+import numpy as np
+import pytest
+from oracles.checkpoint import read_folder
+
+from command_line import run_command_line as easyquant
+from easyquant.evaluation.weights import read_site, read_tensor
+from easyquant.runtime.artifact import Artifact
+from helpers import ISA, assert_refused, compile_model, folder_contents, random_gpt2, random_llama, run_tool, write_byte_level, write_model
+
+SIZES = {"hidden": 64, "ffn": 96, "heads": 4, "kv_heads": 2, "layers": 2, "vocab": 330}
+MODELS = {
+    "llama": random_llama(seed=3, **SIZES, tied=False, attention_bias=True, rope_scaling={
+        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}),
+    "qwen2": random_llama(seed=4, **SIZES, arch="qwen2", tied=True),
+    "gpt2": random_gpt2(seed=5, width=64, vocab=330),
+}  # fmt: skip
+BLOCKS = {"Q4_0": "Q4_0", "Q5_0": "Q5_0", "Q8_0": "Q8_0", "IQ4_NL": "IQ4_NL", "MXFP4A16": "MXFP4"}
+NAMES = {"q_proj": "attn_q", "k_proj": "attn_k", "v_proj": "attn_v", "o_proj": "attn_output", "gate_proj": "ffn_gate", "up_proj": "ffn_up",
+         "down_proj": "ffn_down"}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    # Matrices that stay float lose nothing in f16.
+    for _, tensors in MODELS.values():
+        for name, value in tensors.items():
+            tensors[name] = value.astype(np.float16).astype(np.float32) if value.ndim == 2 else value
+    return {name: write_byte_level(write_model(folder / name, *model), vocabulary=320) for name, model in MODELS.items()}
+
+
+def export(model, out, *options):
+    done = easyquant("export", model, "--format", "gguf", "-o", out, *options)
+    assert done.returncode == 0, done.stderr
+    assert [file.name for file in out.iterdir()] == ["model.gguf"]
+    return out / "model.gguf"
+
+
+def tensors_of(file):
+    """{name: (type, values in rows)}"""
+    found = {}
+    for tensor in gguf.GGUFReader(file).tensors:
+        values = tensor.data if tensor.tensor_type.name in ("F32", "F16") else gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+        found[tensor.name] = tensor.tensor_type.name, np.array(values)
+    return found
+
+
+def in_llama_order(weight, name):
+    """Rows of q and k of a llama as llama.cpp's converter puts them."""
+    heads = {"q_proj": SIZES["heads"], "k_proj": SIZES["kv_heads"]}.get(name)
+    return weight if heads is None else weight.reshape(heads, 2, -1, *weight.shape[1:]).swapaxes(1, 2).reshape(weight.shape)
+
+
+@pytest.mark.parametrize("scheme", BLOCKS)
+@pytest.mark.parametrize("name", ["llama", "qwen2"])
+def test_blocks_are_the_weights_of_an_artifact(models, tmp_path, name, scheme):
+    tensors = tensors_of(export(models[name], tmp_path / "out", f"--scheme={scheme}"))
+    artifact = Artifact.open(compile_model(models[name], tmp_path / "artifact", f"--scheme={scheme}", "--activation-basis=plain", "--head=Q8_0", ISA))
+    seen = 0
+    for site in artifact.manifest["sites"]:
+        *_, layer, _, module = ["", "", "", *site["name"].split(".")]
+        if site["name"] == "lm_head":
+            stored = "token_embd.weight" if name == "qwen2" else "output.weight"
+            expected = "Q8_0"
+        elif module not in NAMES:
+            continue
+        else:
+            stored, expected = f"blk.{layer}.{NAMES[module]}.weight", BLOCKS[scheme]
+        kind, values = tensors[stored]
+        weight = read_site(artifact, site["name"])
+        assert kind == expected
+        np.testing.assert_array_equal(values, in_llama_order(weight, module) if name == "llama" else weight)
+        seen += 1
+    assert seen == 15
+
+
+def test_what_stays_float_is_there(models, tmp_path):
+    tensors = tensors_of(export(models["llama"], tmp_path / "out"))
+    source = read_folder(models["llama"])[1]
+    kind, embedding = tensors["token_embd.weight"]
+    assert kind == "F16"
+    np.testing.assert_array_equal(embedding, source["model.embed_tokens.weight"].astype(np.float16))
+    for stored, name in [("blk.1.attn_norm.weight", "model.layers.1.input_layernorm.weight"), ("output_norm.weight", "model.norm.weight"),
+                         ("blk.0.attn_output.bias", "model.layers.0.self_attn.o_proj.bias")]:  # fmt: skip
+        kind, values = tensors[stored]
+        assert kind == "F32"
+        np.testing.assert_array_equal(values, source[name])
+    for module in ("q_proj", "k_proj"):
+        bias = source[f"model.layers.1.self_attn.{module}.bias"]
+        np.testing.assert_array_equal(tensors[f"blk.1.{NAMES[module]}.bias"][1], in_llama_order(bias, module))
+    # Frequencies are divided as the scaling "llama3" asks: not the fast ones, the slow ones by its factor.
+    kind, divisors = tensors["rope_freqs.weight"]
+    assert kind == "F32" and len(divisors) == 8 and divisors[0] == 1 and divisors[-1] == 8 and np.all(np.diff(divisors) >= 0)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_file_is_the_model(models, tmp_path, name):
+    """Compiled again without quantization it has the logits of the artifact, whose weights it has."""
+    scheme = "Q8_0"
+    file = export(models[name], tmp_path / "out", f"--scheme={scheme}")
+    compile_model(file, tmp_path / "again", "--scheme=none", "--kv-cache=f32", ISA)
+    compile_model(models[name], tmp_path / "artifact", f"--scheme={scheme}", "--activation-basis=plain", "--head=Q8_0", "--kv-cache=f32", ISA)
+    logits = {}
+    for folder in ("again", "artifact"):
+        out = tmp_path / f"{folder}.json"
+        done = run_tool("easyquant-run", tmp_path / folder, "--tokens=5,17,80,42,7,99", "--max-new-tokens=1", "--json", out)
+        assert done.returncode == 0, done.stderr
+        logits[folder] = np.array(json.loads(out.read_text())["logits"])
+    spread = np.std(logits["artifact"])
+    np.testing.assert_allclose(logits["again"], logits["artifact"], atol=1e-4 * spread)
+
+
+def test_methods_and_threads(models, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("Some words to learn from, and some more of them. " * 80)
+    options = ("--method=awq", f"--calib={text}", "--nsamples=2", "--seqlen=24")
+    one = export(models["qwen2"], tmp_path / "one", *options, "--threads=1")
+    two = export(models["qwen2"], tmp_path / "two", *options, "--threads=2")
+    assert folder_contents(one.parent) == folder_contents(two.parent)
+    artifact_options = ("--scheme=Q4_0", "--activation-basis=plain", "--head=Q8_0", *options)
+    done = easyquant("compile", models["qwen2"], "-o", tmp_path / "artifact", *artifact_options)
+    assert done.returncode == 0, done.stderr
+    artifact, tensors = Artifact.open(tmp_path / "artifact"), tensors_of(one)
+    np.testing.assert_array_equal(tensors["blk.0.ffn_up.weight"][1], read_site(artifact, "model.layers.0.mlp.up_proj"))
+    np.testing.assert_array_equal(tensors["blk.0.ffn_norm.weight"][1], read_tensor(artifact, "model.layers.0.post_attention_layernorm.weight"))
+
+
+def test_a_gguf_file_keeps_its_tokenizer(models, tmp_path):
+    first = export(models["qwen2"], tmp_path / "first", "--scheme=Q8_0")
+    second = export(first, tmp_path / "second", "--scheme=Q4_0")
+    fields = [gguf.GGUFReader(file).fields for file in (first, second)]
+    kept = [name for name in fields[0] if name.startswith("tokenizer.")]
+    assert len(kept) > 5
+    for name in kept:
+        assert [list(part) for part in fields[0][name].parts[1:]] == [list(part) for part in fields[1][name].parts[1:]], name
+
+
+@pytest.mark.parametrize("options, parts", [
+    (["--scheme=W6A16"], ["model.layers.0.self_attn.q_proj", "gguf holds the schemes Q4_0, Q5_0, Q8_0, IQ4_NL and MXFP4A16"]),
+    (["--scheme=W4A16_ASYM", "--group-size=32"], ["gguf holds the schemes"]),
+    (["--scheme=W8A8"], ["float activations"]),
+    (["--activation-basis=hadamard", "--scheme=W8A8"], ["float activations"]),
+    (["--kv-scheme=int8"], ["--kv-scheme is an option of artifacts"]),
+])  # fmt: skip
+def test_what_the_format_lacks_is_refused(models, tmp_path, options, parts):
+    done = easyquant("compile", models["llama"], "--export=gguf", "-o", tmp_path / "out", *options)
+    assert_refused(done, *parts)
+    assert not (tmp_path / "out").exists()
+
+
+def test_columns_that_blocks_do_not_divide_are_refused(tmp_path):
+    model = write_byte_level(write_model(tmp_path / "model", *random_llama(seed=1, hidden=40, vocab=330)), vocabulary=320)
+    assert_refused(easyquant("export", model, "--format=gguf", "-o", tmp_path / "out"), "gguf holds whole groups", "40 columns")
+
+
+def test_without_a_tokenizer_there_is_no_file(models, tmp_path):
+    done = run_tool("easyquant-compile", models["llama"], "-o", tmp_path / "out", "--export=gguf")
+    assert done.returncode != 0 and "a GGUF file has a tokenizer" in done.stderr and not (tmp_path / "out").exists()
+    config = json.loads((models["llama"] / "config.json").read_text())
+    bare = write_model(tmp_path / "bare", config, MODELS["llama"][1])
+    assert_refused(easyquant("export", bare, "--format=gguf", "-o", tmp_path / "out"), "tokenizer.json")
