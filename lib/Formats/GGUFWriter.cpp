@@ -18,7 +18,7 @@
 using namespace easyquant;
 using namespace easyquant::formats;
 
-/// What files that do not say have; of the header and of each tensor.
+/// The header and each tensor begin at multiples of it; files that name no other have this one.
 static constexpr int64_t kAlignment = 32;
 /// GGML_MAX_NAME, with the zero that ends it.
 static constexpr size_t kLongestName = 63;

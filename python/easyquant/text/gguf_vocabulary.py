@@ -81,7 +81,7 @@ def _merges(spec: Mapping) -> list[tuple[str, str]]:
 
 
 def _scores(spec: Mapping, tokens: list[str]) -> list[float]:
-    """Those of tokens that nothing makes do not count; -1000 is what llama.cpp's converters give them."""
+    """A token that no merge makes has -1000, as from llama.cpp's converters; it does not count."""
     first = {}
     for rank, (left, right) in enumerate(_merges(spec)):
         first.setdefault(left + right, -float(rank))
