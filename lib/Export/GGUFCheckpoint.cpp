@@ -23,7 +23,7 @@ using formats::ModelConfig;
 
 namespace {
 
-/// Of the layout of blocks.
+/// The version of ggml's blocks.
 constexpr uint32_t kQuantizationVersion = 2;
 
 class GGUFExport {

@@ -16,7 +16,7 @@ namespace easyquant::formats {
 /// The type whose blocks hold the codes and scales of a scheme; null where none does.
 const GGMLTypeInfo *ggmlTypeOf(const numerics::Scheme &scheme);
 
-/// Of one tensor: the blocks.
+/// A codec of one tensor, the blocks.
 WeightCodecMaker ggmlCodec;
 
 } // namespace easyquant::formats
