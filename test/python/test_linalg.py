@@ -41,7 +41,7 @@ def logits(text, tokens):
 
 LLAMA = {"layers": 1, "heads": 4, "kv_heads": 2}
 CASES = {
-    "W8A8": (random_llama, LLAMA, ("--scheme=W8A8",)),
+    "W8A8": (random_llama, LLAMA | {"hidden": 64, "ffn": 96}, ("--scheme=W8A8",)),  # in the rotated basis
     "W8A8, plain basis": (random_llama, LLAMA, ("--scheme=W8A8", "--activation-basis=plain")),
     "W8A8, static": (random_llama, LLAMA, ("--scheme=W8A8", "--method=absmax", "--activations=static", "--sinks=none")),
     "W8A8, static with zero points": (random_llama, LLAMA, ("--scheme=W8A8", "--method=zeropoint", "--activations=static", "--sinks=none")),
@@ -74,8 +74,9 @@ def test_logits_are_those_of_the_artifact(runner, workspace, tmp_path, name):
     tokens = random_tokens(5, 11, 97)
     found = logits(convert(model, tmp_path, *options), tokens)
     expected = runner(model, *options, "--kv-cache=f32").score(tokens)
-    # A code that rounds the other way, which one in some thousands does, moves logits by more than arithmetic does.
-    assert relative_error(expected, found) < (2e-3 if "A8" in name or name in ("FP8", "Mistral", "Qwen2") else 1e-5)
+    rows = np.linalg.norm(expected - found, axis=1) / np.linalg.norm(expected, axis=1)
+    # A code that rounds the other way, which one in some thousands does, moves the logits of its token by more than arithmetic does.
+    assert np.median(rows) < 1e-6 and rows.max() < 2e-2
 
 
 def test_weights_are_those_of_the_artifact(artifact, workspace, tmp_path):

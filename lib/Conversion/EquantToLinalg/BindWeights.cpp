@@ -31,6 +31,8 @@ namespace {
 struct BindWeights : easyquant::impl::BindWeightsBase<BindWeights> {
   using BindWeightsBase::BindWeightsBase;
 
+  /// Before any pass of the pipeline runs, and writes anything.
+  LogicalResult initialize(MLIRContext *context) override;
   void runOnOperation() override {
     if (failed(run()))
       signalPassFailure();
@@ -156,10 +158,6 @@ LogicalResult BindWeights::bindConstants() {
 
 LogicalResult BindWeights::bindParameters() {
   MLIRContext *context = &getContext();
-  if (!context->allowsUnregisteredDialects())
-    return getOperation().emitError()
-           << "as=iree writes ops of IREE, whose dialects are unknown here; run easyquant-opt with "
-              "--allow-unregistered-dialect";
   for (auto &[global, loads] : globals)
     replace(loads, [&](OpBuilder &builder, GlobalLoadConstOp load) {
       std::string text;
@@ -176,21 +174,22 @@ LogicalResult BindWeights::bindParameters() {
   return success();
 }
 
+LogicalResult BindWeights::initialize(MLIRContext *context) {
+  if (!llvm::is_contained({"arguments", "constants", "iree"}, as.getValue()))
+    return emitError(UnknownLoc::get(context))
+           << "unknown value '" << as << "' of option as; expected arguments, constants or iree";
+  if (as == "iree" && !context->allowsUnregisteredDialects())
+    return emitError(UnknownLoc::get(context))
+           << "as=iree writes ops of IREE, whose dialects are unknown here; run easyquant-opt with "
+              "--allow-unregistered-dialect";
+  return success();
+}
+
 LogicalResult BindWeights::run() {
   ModuleOp module = getOperation();
-  if (failed(collect()))
-    return failure();
-  LogicalResult bound = failure();
-  if (as == "arguments")
-    bound = bindArguments();
-  else if (as == "constants")
-    bound = bindConstants();
-  else if (as == "iree")
-    bound = bindParameters();
-  else
-    return module.emitError() << "unknown value '" << as
-                              << "' of option as; expected arguments, constants or iree";
-  if (failed(bound))
+  if (failed(collect()) || failed(as == "arguments"   ? bindArguments()
+                                  : as == "constants" ? bindConstants()
+                                                      : bindParameters()))
     return failure();
   for (auto &[global, loads] : globals)
     global.erase();

@@ -32,31 +32,12 @@ using numerics::WeightTensor;
 // What has no form
 //===----------------------------------------------------------------------===//
 
-template <typename T> static std::string inWords(T part) {
-  std::string text;
-  llvm::raw_string_ostream(text) << part;
-  return text;
-}
-
 static std::string whyNotWeight(WeightType type) {
   if (LayoutAttr layout = type.getLayout();
       layout && layout.getName() != StringRef(numerics::kPlainLayout))
     return "reads a weight packed as " + inWords(layout) +
            " for kernels; run equant-plain-weights instead of equant-materialize-weights";
   return "";
-}
-
-/// Why activations are not rounded to codes that are no integers; empty if they are.
-static std::string whyNotRounded(SchemeAttr scheme) {
-  if (!scheme || scheme.isInteger())
-    return "";
-  const bool isF8 = scheme.toNumerics().codes == numerics::CodeFormat::F8E4M3FN;
-  if (isF8 && !scheme.getOuter() && scheme.getScale().isF32() && !scheme.isOnline() &&
-      (scheme.getGranularity() == Granularity::Token ||
-       scheme.getGranularity() == Granularity::Tensor))
-    return "";
-  return "rounds activations to " + inWords(scheme) +
-         "; expected i8, or f8E4M3FN with a scale a token or one a tensor";
 }
 
 static std::string whyNotScales(Value scales, SchemeAttr scheme) {
@@ -84,45 +65,17 @@ static std::string whyNotQuantize(QuantizeOp op) {
          remedy;
 }
 
-/// Why an equant op has no form in upstream ops; empty if it has one, or is none.
-static std::string whyNot(Operation *op) {
-  if (!isa_and_present<EquantDialect>(op->getDialect()))
-    return "";
+/// Why an op has no form as long as its weights are no plain constants; empty if it has one.
+static std::string whyNotYet(Operation *op) {
   for (Value operand : op->getOperands())
     if (auto weight = dyn_cast<WeightType>(operand.getType()))
       if (std::string reason = whyNotWeight(weight); !reason.empty())
         return reason;
-  return llvm::TypeSwitch<Operation *, std::string>(op)
-      .Case([](QuantizeOp quantize) { return whyNotQuantize(quantize); })
-      .Case([](FromCodesOp codes) {
-        return whyNotScales(codes.getScale(), codes.getWeight().getType().getScheme());
-      })
-      .Case([](FakeQuantizeOp fake) { return whyNotRounded(fake.getScheme()); })
-      .Case([](equant::LinearOp linear) { return whyNotRounded(linear.getInputSchemeAttr()); })
-      .Case([](PackedLinearOp linear) -> std::string {
-        if (!linear.getRows() && !lm::isActivationType(linear.getInput().getType()))
-          return "reads bf16; convert the model before equant-legalize-activations";
-        return whyNotRounded(linear.getInputSchemeAttr());
-      })
-      .Case([](equant::EmbeddingOp embedding) -> std::string {
-        return embedding.getSharded() ? "has a rank's share of the vocabulary, which is none for "
-                                        "one program; compile without --tensor-parallel"
-                                      : "";
-      })
-      .Case([](equant::AttentionOp attention) {
-        return "attends to a cache of codes, " + inWords(attention.getKvScheme()) +
-               ", which one forward pass has none of; leave --kv-scheme out";
-      })
-      .Case<OnlineScaleOp, TrackOp, AdvanceOp, SyncExtremaOp>([](Operation *) {
-        return "keeps scales from step to step, of which one forward pass has none; take dynamic "
-               "or static activations";
-      })
-      .Case<AllSliceOp>(
-          [](Operation *) { return "is of a rank's share; compile without --tensor-parallel"; })
-      .Case<ObserveOp, RoundActivationOp>([](Operation *) {
-        return "belongs to calibration and is computed by its host; convert the model after it";
-      })
-      .Default([](Operation *) { return ""; });
+  if (auto quantize = dyn_cast<QuantizeOp>(op))
+    return whyNotQuantize(quantize);
+  if (auto codes = dyn_cast<FromCodesOp>(op))
+    return whyNotScales(codes.getScale(), codes.getWeight().getType().getScheme());
+  return "";
 }
 
 //===----------------------------------------------------------------------===//
@@ -228,7 +181,9 @@ struct ConvertEquantToLinalg : easyquant::impl::ConvertEquantToLinalgBase<Conver
 
   void runOnOperation() override {
     WalkResult checked = getOperation().walk([](Operation *op) -> WalkResult {
-      std::string reason = whyNot(op);
+      std::string reason = whyNotEquant(op);
+      if (reason.empty())
+        reason = whyNotYet(op);
       return reason.empty() ? WalkResult::advance() : WalkResult(op->emitOpError(reason));
     });
     llvm::StringMap<SmallVector<std::string>> names;

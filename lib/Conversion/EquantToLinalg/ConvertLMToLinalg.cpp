@@ -23,31 +23,13 @@ using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::lm;
 
-/// Why an lm op has no form in upstream ops; empty if it has one, or is none.
-static std::string whyNotModel(Operation *op) {
-  if (!isa_and_present<LMDialect>(op->getDialect()))
-    return "";
-  if (auto embedding = dyn_cast<lm::EmbeddingOp>(op))
-    return embedding.getSharded() ? "has a rank's share of the vocabulary, which is none for one "
-                                    "program; compile without --tensor-parallel"
-                                  : "";
-  if (auto linear = dyn_cast<lm::LinearOp>(op))
-    return isActivationType(linear.getInput().getType())
-               ? ""
-               : "reads bf16; convert the model before equant-legalize-activations";
-  if (isa<PositionEmbeddingOp, RopeOp, RmsNormOp, HeadRmsNormOp, LayerNormOp, lm::AttentionOp,
-          SiluMulOp, GeluOp, AddOp, SplitOp, RowsOp>(op))
-    return "";
-  return "has no form in upstream ops: gradients are not converted";
-}
-
 namespace {
 struct ConvertLMToLinalg : easyquant::impl::ConvertLMToLinalgBase<ConvertLMToLinalg> {
   using ConvertLMToLinalgBase::ConvertLMToLinalgBase;
 
   void runOnOperation() override {
     WalkResult checked = getOperation().walk([](Operation *op) -> WalkResult {
-      std::string reason = whyNotModel(op);
+      std::string reason = linalgform::whyNotModel(op);
       return reason.empty() ? WalkResult::advance() : WalkResult(op->emitOpError(reason));
     });
     if (checked.wasInterrupted())

@@ -105,6 +105,13 @@ void addLinearPatterns(mlir::RewritePatternSet &patterns, const mlir::TypeConver
 void addModelPatterns(mlir::RewritePatternSet &patterns, const mlir::TypeConverter &converter);
 void addAttentionPatterns(mlir::RewritePatternSet &patterns, const mlir::TypeConverter &converter);
 
+/// Why an op of the dialect has no form in upstream ops, whatever its weights are; empty if it has
+/// one, or is of another dialect.
+std::string whyNotEquant(mlir::Operation *op);
+std::string whyNotModel(mlir::Operation *op);
+/// As MLIR prints it.
+std::string inWords(mlir::Attribute attribute);
+
 /// Conversion of functions, their calls and what they return to the types of the converter. Fails
 /// with diagnostics.
 mlir::LogicalResult convertModule(mlir::ModuleOp module, mlir::TypeConverter &converter,

@@ -5,6 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Patterns.h"
+
 #include "easyquant/Conversion/EquantToLinalg/EquantToLinalg.h"
 
 #include "easyquant/Dialect/Equant/IR/TensorParallel.h"
@@ -76,6 +78,13 @@ LogicalResult PlainWeights::run() {
     return fail() << chosen.error().message;
   if (module.lookupSymbol(kGrid))
     return fail() << "the model is shared among ranks; compile without --tensor-parallel";
+  // Nothing is written for a program that there cannot be.
+  WalkResult checked = module.walk([](Operation *op) -> WalkResult {
+    std::string reason = linalgform::whyNotEquant(op) + linalgform::whyNotModel(op);
+    return reason.empty() ? WalkResult::advance() : WalkResult(op->emitOpError(reason));
+  });
+  if (checked.wasInterrupted())
+    return failure();
   FailureOr<ConstantReader> reader = ConstantReader::open(module);
   if (failed(reader))
     return failure();

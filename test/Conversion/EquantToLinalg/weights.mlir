@@ -92,3 +92,43 @@ func.func @load(%x: tensor<?x32xf32>) -> tensor<?x4xf32> {
   %y = equant.packed_linear %x, %w {sites = ["a"]} : (tensor<?x32xf32>, !w) -> tensor<?x4xf32>
   return %y : tensor<?x4xf32>
 }
+
+// -----
+
+// One scale for all: every row has it.
+
+!w = !equant.weight<4x32, #equant.scheme<i8, symmetric, tensor>>
+// CHECK-LABEL: func.func @tensor(
+// CHECK-SAME:    %[[CODES:.*]]: tensor<4x32xi8>, %[[SCALE:.*]]: tensor<1x1xf32>) -> (tensor<4x32xi8>, tensor<4x1xf32>)
+// CHECK:         %[[ALL:.*]] = linalg.generic
+// CHECK:         return %[[CODES]], %[[ALL]]
+func.func @tensor(%codes: tensor<4x32xi8>, %scale: tensor<1x1xf32>) -> !w {
+  %w = equant.from_codes %codes scale(%scale) : (tensor<4x32xi8>, tensor<1x1xf32>) -> !w
+  return %w : !w
+}
+
+// Codes of FP4 are their bits less 8; scales are products with the one above them.
+
+!fp4 = !equant.weight<4x32, #equant.scheme<f4E2M1FN, group = 16, scale = f8E4M3FN, outer = tensor>>
+// CHECK-LABEL: func.func @fp4(
+// CHECK:           %[[BITS:.*]] = arith.bitcast %{{.*}} : f4E2M1FN to i4
+// CHECK-NEXT:      %[[BYTE:.*]] = arith.extui %[[BITS]] : i4 to i8
+// CHECK-NEXT:      arith.addi %[[BYTE]], %{{.*}} : i8
+// CHECK:           arith.extf %{{.*}} : f8E4M3FN to f32
+// CHECK-NEXT:      arith.mulf
+func.func @fp4(%codes: tensor<4x32xf4E2M1FN>, %scale: tensor<4x2xf8E4M3FN>, %outer: tensor<4x1xf32>) -> !fp4 {
+  %w = equant.from_codes %codes scale(%scale) outer(%outer) : (tensor<4x32xf4E2M1FN>, tensor<4x2xf8E4M3FN>, tensor<4x1xf32>) -> !fp4
+  return %w : !fp4
+}
+
+// Codes that a method has chosen stay as they are.
+
+!rounded = !equant.weight<4x32, #equant.scheme<i3, asymmetric, group = 16>>
+// CHECK-LABEL: func.func @rounded(
+// CHECK-SAME:    -> (tensor<4x32xi8>, tensor<4x2xf32>, tensor<4x2xi32>)
+// CHECK-NOT:     math.roundeven
+func.func @rounded(%x: tensor<4x32xf32>, %scale: tensor<4x2xf32>, %zero: tensor<4x2xi32>, %codes: tensor<4x32xi3>) -> !rounded {
+  %w = equant.quantize %x scale(%scale) zero_point(%zero) rounded(%codes)
+         : (tensor<4x32xf32>, tensor<4x2xf32>, tensor<4x2xi32>, tensor<4x32xi3>) -> !rounded
+  return %w : !rounded
+}

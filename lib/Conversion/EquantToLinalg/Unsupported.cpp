@@ -1,0 +1,84 @@
+//===- Unsupported.cpp - Ops without a form in upstream ops ---------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Patterns.h"
+
+#include "easyquant/Dialect/LM/IR/LM.h"
+
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::equant;
+
+std::string linalgform::inWords(Attribute attribute) {
+  std::string text;
+  llvm::raw_string_ostream(text) << attribute;
+  return text;
+}
+
+/// Why activations are not rounded to codes that are no integers; empty if they are.
+static std::string whyNotRounded(SchemeAttr scheme) {
+  if (!scheme || scheme.isInteger())
+    return "";
+  const bool isF8 = scheme.toNumerics().codes == numerics::CodeFormat::F8E4M3FN;
+  if (isF8 && !scheme.getOuter() && scheme.getScale().isF32() && !scheme.isOnline() &&
+      (scheme.getGranularity() == Granularity::Token ||
+       scheme.getGranularity() == Granularity::Tensor))
+    return "";
+  return "rounds activations to " + linalgform::inWords(scheme) +
+         "; expected i8, or f8E4M3FN with a scale a token or one a tensor";
+}
+
+std::string linalgform::whyNotEquant(Operation *op) {
+  if (!isa_and_present<EquantDialect>(op->getDialect()))
+    return "";
+  return llvm::TypeSwitch<Operation *, std::string>(op)
+      .Case([](FakeQuantizeOp fake) { return whyNotRounded(fake.getScheme()); })
+      .Case([](equant::LinearOp linear) { return whyNotRounded(linear.getInputSchemeAttr()); })
+      .Case([](PackedLinearOp linear) -> std::string {
+        if (!linear.getRows() && !lm::isActivationType(linear.getInput().getType()))
+          return "reads bf16; convert the model before equant-legalize-activations";
+        return whyNotRounded(linear.getInputSchemeAttr());
+      })
+      .Case([](equant::EmbeddingOp embedding) -> std::string {
+        return embedding.getSharded() ? "has a rank's share of the vocabulary, which is none for "
+                                        "one program; compile without --tensor-parallel"
+                                      : "";
+      })
+      .Case([](equant::AttentionOp attention) {
+        return "attends to a cache of codes, " + inWords(attention.getKvScheme()) +
+               ", which one forward pass has none of; leave --kv-scheme out";
+      })
+      .Case<OnlineScaleOp, TrackOp, AdvanceOp, SyncExtremaOp>([](Operation *) {
+        return "keeps scales from step to step, of which one forward pass has none; take dynamic "
+               "or static activations";
+      })
+      .Case<AllSliceOp>(
+          [](Operation *) { return "is of a rank's share; compile without --tensor-parallel"; })
+      .Case<ObserveOp, RoundActivationOp>([](Operation *) {
+        return "belongs to calibration and is computed by its host; convert the model after it";
+      })
+      .Default([](Operation *) { return ""; });
+}
+
+std::string linalgform::whyNotModel(Operation *op) {
+  if (!isa_and_present<lm::LMDialect>(op->getDialect()))
+    return "";
+  if (auto embedding = dyn_cast<lm::EmbeddingOp>(op))
+    return embedding.getSharded() ? "has a rank's share of the vocabulary, which is none for one "
+                                    "program; compile without --tensor-parallel"
+                                  : "";
+  if (auto linear = dyn_cast<lm::LinearOp>(op))
+    return lm::isActivationType(linear.getInput().getType())
+               ? ""
+               : "reads bf16; convert the model before equant-legalize-activations";
+  if (isa<lm::PositionEmbeddingOp, lm::RopeOp, lm::RmsNormOp, lm::HeadRmsNormOp, lm::LayerNormOp,
+          lm::AttentionOp, lm::SiluMulOp, lm::GeluOp, lm::AddOp, lm::SplitOp, lm::RowsOp>(op))
+    return "";
+  return "has no form in upstream ops: gradients are not converted";
+}
