@@ -147,9 +147,9 @@ static constexpr Pipeline kPipelines[] = {
      5},
     {"equant-zeropoint{scheme=W3A16_ASYM group-size=8},equant-quantize,"
      "equant-plain-weights{output=out threads=1},convert-equant-to-linalg,convert-lm-to-linalg,"
-     "equant-bind-weights{as=constants file=out/weights.safetensors}",
+     "equant-bind-weights{weights=constants file=out/weights.safetensors}",
      5},
-    {"convert-equant-to-linalg,convert-lm-to-linalg,equant-bind-weights{as=iree},canonicalize"},
+    {"convert-equant-to-linalg,convert-lm-to-linalg,equant-bind-weights{weights=iree},canonicalize"},
     {"convert-lm-to-linalg,convert-equant-to-linalg"},
     {"equant-gptq{tokens=tokens.safetensors work=work threads=1}", 1},
     {"equant-gptq{tokens=tokens.safetensors work=work threads=1 hessian=sinks}", 1},

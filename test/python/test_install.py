@@ -16,7 +16,7 @@ from easyquant import __version__
 from easyquant.support.tools import DEBIAN_PACKAGES, explain, find_tool, tool_environment
 from helpers import BUILD, ISA, REPO, compile_model, random_llama, run_tool, write_letters, write_model
 
-LLVM_TOOLS = ("compile", "opt", "translate", "tblgen", "kernel-bench", "gpu-kernel-bench")
+LLVM_TOOLS = ("compile", "opt", "translate", "tblgen", "gpu-kernel-bench")
 EXAMPLES = REPO / "examples"
 PROMPT = ["1", "5", "7"]
 

@@ -175,21 +175,22 @@ LogicalResult BindWeights::bindParameters() {
 }
 
 LogicalResult BindWeights::initialize(MLIRContext *context) {
-  if (!llvm::is_contained({"arguments", "constants", "iree"}, as.getValue()))
+  if (!llvm::is_contained({"arguments", "constants", "iree"}, weights.getValue()))
     return emitError(UnknownLoc::get(context))
-           << "unknown value '" << as << "' of option as; expected arguments, constants or iree";
-  if (as == "iree" && !context->allowsUnregisteredDialects())
-    return emitError(UnknownLoc::get(context))
-           << "as=iree writes ops of IREE, whose dialects are unknown here; run easyquant-opt with "
-              "--allow-unregistered-dialect";
+           << "unknown value '" << weights
+           << "' of option weights; expected arguments, constants or iree";
+  if (weights == "iree" && !context->allowsUnregisteredDialects())
+    return emitError(UnknownLoc::get(context)) << "weights=iree writes ops of IREE, whose dialects "
+                                                  "are unknown here; run easyquant-opt with "
+                                                  "--allow-unregistered-dialect";
   return success();
 }
 
 LogicalResult BindWeights::run() {
   ModuleOp module = getOperation();
-  if (failed(collect()) || failed(as == "arguments"   ? bindArguments()
-                                  : as == "constants" ? bindConstants()
-                                                      : bindParameters()))
+  if (failed(collect()) || failed(weights == "arguments"   ? bindArguments()
+                                  : weights == "constants" ? bindConstants()
+                                                           : bindParameters()))
     return failure();
   for (auto &[global, loads] : globals)
     global.erase();

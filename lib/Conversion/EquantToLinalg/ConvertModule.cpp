@@ -35,7 +35,7 @@ void easyquant::buildLinalgPipeline(OpPassManager &pm, StringRef output, StringR
   PlainWeightsOptions plain;
   plain.output = output.str();
   BindWeightsOptions bind;
-  bind.as = weights.str();
+  bind.weights = weights.str();
   bind.file = (output + "/weights.safetensors").str();
   if (weights == "arguments") // which layers would have to hand on
     pm.addPass(createInlinerPass());

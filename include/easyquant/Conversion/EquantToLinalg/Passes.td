@@ -101,16 +101,16 @@ def ConvertLMToLinalg : Pass<"convert-lm-to-linalg", "::mlir::ModuleOp"> {
 def BindWeights : Pass<"equant-bind-weights", "::mlir::ModuleOp"> {
   let summary = "Make external globals arguments, constants or IREE's parameters";
   let description = [{
-    - `as=arguments`: functions take the tensors that they load behind their own arguments, in the order of the globals; the attribute
+    - `weights=arguments`: functions take the tensors that they load behind their own arguments, in the order of the globals; the attribute
       `equant.tensor` of an argument names the tensor of the weights file. Layers have to be inlined before.
-    - `as=constants`: the tensors of `file`, a safetensors file, stand in the module. For small models.
-    - `as=iree`: `#flow.parameter.named<"model"::"NAME">`, which `iree-run-module --parameters=model=weights.safetensors` finds in the file.
+    - `weights=constants`: the tensors of `file`, a safetensors file, stand in the module. For small models.
+    - `weights=iree`: `#flow.parameter.named<"model"::"NAME">`, which `iree-run-module --parameters=model=weights.safetensors` finds in the file.
       easyquant-opt does not know IREE's dialects: it needs `--allow-unregistered-dialect`, and `--mlir-print-op-generic` writes what IREE reads.
 
     Attributes of the module that belong to `lm` and `equant` go.
   }];
   let options = [
-    TextOption<"as", "as", "arguments", "what loads become: arguments, constants or iree">,
+    TextOption<"weights", "weights", "arguments", "what loads become: arguments, constants or iree">,
     Option<"file", "file", "std::string", "\"\"", "safetensors file of the constants">,
   ];
   let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::func::FuncDialect"];
