@@ -3,7 +3,6 @@
 """The table of options: what the compiler prints of it, what the front desk makes of it, and what recipes take of it."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
