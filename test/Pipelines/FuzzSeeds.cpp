@@ -149,7 +149,8 @@ static constexpr Pipeline kPipelines[] = {
      "equant-plain-weights{output=out threads=1},convert-equant-to-linalg,convert-lm-to-linalg,"
      "equant-bind-weights{weights=constants file=out/weights.safetensors}",
      5},
-    {"convert-equant-to-linalg,convert-lm-to-linalg,equant-bind-weights{weights=iree},canonicalize"},
+    {"convert-equant-to-linalg,convert-lm-to-linalg,equant-bind-weights{weights=iree},"
+     "canonicalize"},
     {"convert-lm-to-linalg,convert-equant-to-linalg"},
     {"equant-gptq{tokens=tokens.safetensors work=work threads=1}", 1},
     {"equant-gptq{tokens=tokens.safetensors work=work threads=1 hessian=sinks}", 1},
