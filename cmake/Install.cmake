@@ -21,6 +21,7 @@ write_basic_package_version_file(EasyQuantConfigVersion.cmake COMPATIBILITY Same
 install(FILES ${PROJECT_BINARY_DIR}/EasyQuantConfig.cmake ${PROJECT_BINARY_DIR}/EasyQuantConfigVersion.cmake
   DESTINATION ${package_dir} COMPONENT runtime)
 file(RELATIVE_PATH prefix_from_pc /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" prefix_from_pc "${prefix_from_pc}")
 configure_file(${PROJECT_SOURCE_DIR}/cmake/easyquant-runtime.pc.in easyquant-runtime.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/easyquant-runtime.pc
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT runtime)
@@ -28,7 +29,8 @@ install(FILES ${PROJECT_BINARY_DIR}/easyquant-runtime.pc
 if(EASYQUANT_BUILD_COMPILER)
   install(TARGETS easyquant-compile easyquant-opt easyquant-translate
     RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT compiler)
-  # A plugin is compiled as easyquant-opt is, against the headers of all rooms, and linked to nothing of ours: easyquant-opt has it.
+  # A plugin is compiled as easyquant-opt is, against the headers of the rooms in it, and linked to nothing of ours: easyquant-opt has
+  # it. What it does not have are importers, and the C++ interface of the runtime, which is hidden.
   add_library(easyquant_plugin INTERFACE)
   set_target_properties(easyquant_plugin PROPERTIES EXPORT_NAME plugin)
   target_compile_features(easyquant_plugin INTERFACE cxx_std_20)
@@ -39,7 +41,7 @@ if(EASYQUANT_BUILD_COMPILER)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/easyquant ${PROJECT_BINARY_DIR}/include/easyquant
     DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT compiler
     FILES_MATCHING PATTERN "*.h" PATTERN "*.td" PATTERN "*.inc"
-    PATTERN "*CMakeFiles*" EXCLUDE)
+    PATTERN "CMakeFiles" EXCLUDE PATTERN "Import" EXCLUDE PATTERN "Runtime" EXCLUDE)
 endif()
 
 if(TARGET _runtime)

@@ -9,5 +9,5 @@ install(CODE "
     COMMAND_ERROR_IS_FATAL ANY)
   if(NOT EXISTS \"\${CMAKE_INSTALL_PREFIX}/easyquant/runtime/_runtime.${SKBUILD_SOABI}.so\")
     message(FATAL_ERROR \"${EASYQUANT_PREBUILT}: holds no extension for this Python (${SKBUILD_SOABI}); build it with \"
-      \"-DEASYQUANT_PYTHON=, or start pip by the Python that it was built for\")
+      \"-DEASYQUANT_PYTHON=THIS_PYTHON, or start pip by the Python that it was built for\")
   endif()" COMPONENT wheel)

@@ -113,6 +113,17 @@ def test_plugin_built_elsewhere_walks_our_ops(prefix, tmp_path):
     assert re.findall(r"remark: (.*): (.*) bits per weight", text) == [(site, f"{bits:.2f}") for site, bits in expected.items()]
 
 
+def test_installed_headers_stand_by_themselves(prefix, tmp_path):
+    """Without what the build precompiles. They are those of the rooms that easyquant-opt has."""
+    include = prefix / "include"
+    headers = sorted(str(header.relative_to(include)) for header in include.rglob("*.h"))
+    rooms = {Path(header).parts[1] for header in headers}
+    assert {"Dialect", "Numerics", "Recipe", "Support"} <= rooms and "Import" not in rooms
+    assert [header for header in headers if "/Runtime/" in header] == ["easyquant/Runtime/easyquant.h"]
+    (tmp_path / "all.cpp").write_text("".join(f'#include "{header}"\n' for header in headers))
+    run("clang++-22", "-fsyntax-only", "-std=c++20", "-fno-rtti", "-Wall", "-Werror", f"-I{include}", "-isystem", (BUILD / "llvm-include").resolve(), tmp_path / "all.cpp")
+
+
 def test_runtime_alone_has_no_plugins(tmp_path, compiled):
     run("cmake", "--install", BUILD, "--prefix", tmp_path / "prefix", "--component", "runtime")
     assert sorted(file.name for file in (tmp_path / "prefix/bin").iterdir()) == ["easyquant-run", "easyquant-simt"]
@@ -123,13 +134,16 @@ def test_runtime_alone_has_no_plugins(tmp_path, compiled):
         build_example("bits-per-weight", tmp_path / "prefix", tmp_path / "plugin")
 
 
+def build_wheel(build, folder):
+    """The wheel of what a folder holds, by a backend that is installed: nothing is fetched."""
+    run(sys.executable, "-m", "pip", "wheel", REPO, "--no-deps", "--no-build-isolation", "--disable-pip-version-check", "-w", folder,
+        "-C", f"cmake.define.EASYQUANT_PREBUILT={build}")  # fmt: skip
+    return next(folder.glob("*.whl"))
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """The wheel of what is built, by a backend that is installed: nothing is fetched."""
-    folder = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "pip", "wheel", REPO, "--no-deps", "--no-build-isolation", "--disable-pip-version-check", "-w", folder,
-        "-C", f"cmake.define.EASYQUANT_PREBUILT={BUILD}", "-C", f"build-dir={folder}/build")  # fmt: skip
-    return next(folder.glob("*.whl"))
+    return build_wheel(BUILD, tmp_path_factory.mktemp("wheel"))
 
 
 def test_wheel_is_of_this_platform_and_names_no_build_tree(wheel):

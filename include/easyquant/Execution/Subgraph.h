@@ -12,6 +12,7 @@
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 #include "easyquant/Numerics/Reference.h"
 
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"
 
