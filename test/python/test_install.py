@@ -146,6 +146,17 @@ def wheel(tmp_path_factory):
     return build_wheel(BUILD, tmp_path_factory.mktemp("wheel"))
 
 
+def test_wheel_of_no_build_is_refused(tmp_path):
+    with pytest.raises(AssertionError, match=r"EASYQUANT_PREBUILT=\S*/none:\s+no\s+build\s+folder\s+of\s+EasyQuant;"):
+        build_wheel(tmp_path / "none", tmp_path)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "cmake_install.cmake").write_text("")  # nothing for any Python
+    with pytest.raises(AssertionError, match=r"other:\s+holds\s+no\s+extension\s+for\s+this\s+Python\s+\(cpython-"):
+        build_wheel(other, tmp_path)
+    assert not list(tmp_path.glob("*.whl"))
+
+
 def test_wheel_is_of_this_platform_and_names_no_build_tree(wheel):
     tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
     assert wheel.name == f"easyquant_compiler-{__version__}-{tag}-{tag}-linux_x86_64.whl"
