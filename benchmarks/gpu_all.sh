@@ -8,7 +8,7 @@
 #   FOLDER/gpu_all.sh [PAGE.md]                              where the GPU is: under ten minutes
 #
 # FOLDER then has this script, a bundle of a few MB and its checksum: the benchmark's kernels, small models and easyquant-run. With MODEL it
-# has a second one, in parts of at most 60 MB: MODEL, a text, and the Python package with an interpreter. The second half needs the driver,
+# has a second one, in parts of at most 45 MB: MODEL, a text, and the Python package with an interpreter. The second half needs the driver,
 # Python with numpy and torch, and the first bundle; the other one it uses if it is there. It checks and times the kernels, compares models
 # with what the CPU gave in the first half, and writes PAGE.md, by default docs/benchmarks/gpu-NAME.md in FOLDER, and PAGE.json with every
 # time of a kernel. What fails is said on the page, and the rest goes on. The exit status is the number of steps that failed; 1 and no page
@@ -22,7 +22,7 @@
 set -uo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-part_bytes=60000000
+part_bytes=45000000
 stage='' scratch='' # set by prepare, removed in the end
 
 fail() {
@@ -38,6 +38,7 @@ small_models=(
   "w8a8 stories 1,403,407,261,378 24 --scheme=W8A8"
   "w4a8 stories 1,403,407,261,378 24 --scheme=W4A8 --group-size=32"
   "w4a16 stories 1,403,407,261,378 24 --scheme=W4A16 --group-size=32"
+  "plain stories 1,403,407,261,378 24 --scheme=W8A8 --activation-basis=plain"
   "int8-cache stories 1,403,407,261,378 24 --scheme=W8A8 --kv-scheme=int8 --kv-group=16 --kv-residual=16"
   "gpt2 gpt2 1,5,92,33,71 1 --scheme=W8A16"
 )
@@ -229,17 +230,27 @@ same_perplexity() {
 
 speed() { easyquant bench "$bundle/$1" --device cuda --breakdown --prefill "${PREFILL:-512}" --decode "${DECODE:-128}"; }
 
-# The device's own kernels, and a few of the oldest chip, whose PTX every driver can assemble. A family is a process, so that one that
-# breaks the GPU's context takes no other with it. Families without a mistake are in $work/families: only their times mean anything.
+# check_family FAMILY: a family is a process, so that one that breaks the GPU's context takes no other with it.
+check_family() {
+  timeout --kill-after=10 "$patience" "$python" "$bundle/benchmarks/gpu_kernels.py" "$own_kernels" --check-only --families "$1" \
+    >"$work/$1.checked" 2>"$work/$1.wrong"
+  echo $? >"$work/$1.status"
+}
+
+# The device's own kernels, and a few of the oldest chip, whose PTX every driver can assemble. Families without a mistake are in
+# $work/families: only their times mean anything. The CPU's results take the time: families are checked side by side.
 check_kernels() {
   set -o pipefail
-  local status=0 family oldest=$bundle/kernels/sm_80
-  for family in $("$python" -c 'import json, sys; print(*sorted({case["family"] for case in json.load(open(sys.argv[1]))["cases"]}))' "$own_kernels/cases.json"); do
+  local status=0 family oldest=$bundle/kernels/sm_80 families
+  mapfile -t families < <("$python" -c 'import json, sys; print(*sorted({case["family"] for case in json.load(open(sys.argv[1]))["cases"]}), sep="\n")' "$own_kernels/cases.json")
+  printf '%s\n' "${families[@]}" | OMP_NUM_THREADS=2 OPENBLAS_NUM_THREADS=2 xargs -P "$(nproc)" -I FAMILY bash -c 'check_family FAMILY'
+  for family in "${families[@]}"; do
     printf '%s: ' "$family"
-    if timeout --kill-after=10 "$patience" "$python" "$bundle/benchmarks/gpu_kernels.py" "$own_kernels" --check-only --families "$family" | grep .; then
+    grep . "$work/$family.checked" || echo "failed"
+    if [[ $(cat "$work/$family.status") == 0 ]]; then
       printf '%s,' "$family" >>"$work/families"
     else
-      echo "failed"
+      cat "$work/$family.wrong" >&2
       status=1
     fi
   done
@@ -304,7 +315,7 @@ run_all() {
   say "# $name" "" "    benchmarks/gpu_all.sh" "" \
     "$(date -u +%Y-%m-%d), $name (sm_$capability), EasyQuant $(cat "$bundle/version"),${model:+ model $model,} $(nproc) CPUs ($(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1)). The CPU that results are compared with: $(cat "$bundle/cpu/name")."
 
-  export -f carried easyquant compare same_tokens small_artifacts same_perplexity speed check_kernels time_kernels fail
+  export -f carried easyquant compare same_tokens small_artifacts same_perplexity speed check_family check_kernels time_kernels fail
   export bundle python work own_kernels page patience=$((60 * all_seconds / 570))
   if command -v nvidia-smi >/dev/null; then
     step "The GPU" text 20 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,clocks.max.mem,power.limit --format=csv

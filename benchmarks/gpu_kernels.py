@@ -9,7 +9,9 @@
 Every kernel is checked first, on layers of at most 2^24 weights: integers to the bit, floats within their bound. A time is the median of
 several runs of a CUDA graph that goes through at least 1 GB of weights, interleaved with the same of torch and a copy. --simt checks the
 small layers on the driver of the tests, which simulates a GPU, and times nothing. What fails is said, and the rest goes on; the exit status
-is 1 then.
+is 1 then. --once launches every kernel that is timed once and does nothing else, for a profiler:
+
+    ncu --set full --clock-control none python3 benchmarks/gpu_kernels.py KERNELS --once --families w4a16
 """
 
 import argparse
@@ -304,11 +306,28 @@ def row_of(result):
     return "| " + " | ".join(cells) + " |"
 
 
+def timed_cases(cases):
+    """By shape and rows: the large layers, and rows as long as theirs."""
+    return sorted((case for case in cases if weights_in(case) >= TIMED_WEIGHTS or case["n"] == 0 and case["k"] >= 4096),
+                  key=lambda case: (case["n"], case["k"], case["rows"]))
+
+
+def launch_once(driver, modules, cases, end):
+    for case in timed_cases(cases):
+        if time.monotonic() > end:
+            print("not launched, as --seconds had passed:", case["kernel"]["name"], case["n"], case["k"], case["rows"])
+            continue
+        launch = Launch(driver, modules[case["module"]], case, copies=1)
+        print(case["kernel"]["name"], case["n"], case["k"], case["rows"], flush=True)
+        launch.run()
+        driver.synchronize()
+        launch.close()
+
+
 def time_all(driver, modules, cases, torch, rounds, end, save, failures):
     """Results of all cases that were begun before `end`; `save` is given those so far after every shape. What fails is appended to
     `failures`."""
-    timed = sorted((case for case in cases if weights_in(case) >= TIMED_WEIGHTS or case["n"] == 0 and case["k"] >= 4096),
-                   key=lambda case: (case["n"], case["k"], case["rows"]))
+    timed = timed_cases(cases)
     if not timed:
         print(f"No layer of {TIMED_WEIGHTS} weights or more is there to be timed.")
         return []
@@ -411,6 +430,7 @@ def main():
     part = parser.add_mutually_exclusive_group()
     part.add_argument("--check-only", action="store_true", help="time nothing")
     part.add_argument("--time-only", action="store_true", help="check nothing, as that has been done")
+    part.add_argument("--once", action="store_true", help="launch every kernel that is timed once, for a profiler, and neither check nor time it")
     parser.add_argument("--no-torch", action="store_true", help="without peers")
     parser.add_argument("--families", help="only these, separated by commas")
     parser.add_argument("--rounds", type=int, default=7, help="measurements to take the median of")
@@ -442,12 +462,14 @@ def main():
     try:
         modules = load_modules(driver, args.folder, {case["module"] for case in cases}, document["machine_code"], failures)
         cases = [case for case in cases if case["module"] in modules]
-        if not args.time_only:
+        if args.once:
+            launch_once(driver, modules, cases, end)
+        elif not args.time_only:
             checked, wrong = check_all(driver, modules, cases, args.simt)
             failures += wrong
             report["checked"] = checked
             print(f"{max(0, checked - len(wrong))} of {checked} kernels for {document['chip']} gave numpy's results on {where}.\n", flush=True)
-        if not args.simt and not args.check_only:
+        if not args.simt and not args.check_only and not args.once:
             report["results"] = time_all(driver, modules, cases, torch_or_none(args, failures), args.rounds, end,
                                          lambda results: write_report(args.json, report | {"results": results}), failures)
             report["targets"] = print_targets(report["results"])

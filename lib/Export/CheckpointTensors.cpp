@@ -100,7 +100,7 @@ LogicalResult Checkpoint::checkSites(ModuleOp module) {
 
 LogicalResult Checkpoint::collect(ModuleOp module, const ConstantReader &reader) {
   const formats::ModelSource &source = reader.source();
-  if (std::string reason = whyNotExportable(source.config(), format.name); !reason.empty())
+  if (std::string reason = whyNotExportable(source.config(), format); !reason.empty())
     return module.emitError() << reason;
   if (failed(weights.collect(module, /*rank=*/0)) || failed(weights.check(module, reader)))
     return failure();
@@ -135,11 +135,11 @@ LogicalResult Checkpoint::collect(ModuleOp module, const ConstantReader &reader)
 }
 
 std::string easyquant::whyNotExportable(const formats::ModelConfig &config,
-                                        std::string_view format) {
-  if (!config.architecture->conv1D || format == "gguf")
+                                        const formats::CheckpointFormat &format) {
+  if (!config.architecture->conv1D || format.isGGUF())
     return {};
   return fmt::format("models of the architecture {} keep the weights of their linears transposed "
                      "(Conv1D), which clients of {} checkpoints do not read; compile an artifact "
                      "instead",
-                     config.architecture->name, format);
+                     config.architecture->name, format.name);
 }

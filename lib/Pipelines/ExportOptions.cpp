@@ -81,7 +81,10 @@ std::optional<std::string> easyquant::fitExport(OptionValues &options,
                                                 const formats::ModelConfig &config) {
   if (!options.has(option::exportFormat))
     return std::nullopt;
-  if (std::string reason = whyNotExportable(config, options[option::exportFormat]); !reason.empty())
+  const auto format = formats::findCheckpointFormat(options[option::exportFormat]);
+  if (!format)
+    return format.error().message;
+  if (std::string reason = whyNotExportable(config, **format); !reason.empty())
     return reason;
   if (options.has(option::recipe))
     return std::nullopt;

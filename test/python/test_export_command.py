@@ -111,5 +111,5 @@ def test_the_command_line_explains_itself(model, tmp_path, arguments, message):
 def test_the_help_says_what_is_taken_by_default():
     page = " ".join(easyquant("export", "--help", COLUMNS="100").stdout.split())
     assert "--format FORMAT" in page and "One of compressed-tensors, gptq, gptq_v2, awq, gguf. (required)" in page
-    assert "Q3, Q4, Q5, Q6. (default: W4A16)" in page and "plain, hadamard. (default: plain)" in page
+    assert "Q3, Q4, Q5, Q6. (default: W4A16, for gguf Q4_0)" in page and "(default: float, for gguf Q8_0)" in page and "plain, hadamard. (default: plain)" in page
     assert "--kv-scheme" not in page and "--target " not in page

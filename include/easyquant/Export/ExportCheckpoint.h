@@ -8,12 +8,14 @@
 #ifndef EASYQUANT_EXPORT_EXPORTCHECKPOINT_H
 #define EASYQUANT_EXPORT_EXPORTCHECKPOINT_H
 
+#include "easyquant/Formats/Codecs/CheckpointFormat.h"
 #include "easyquant/Formats/ModelConfig.h"
 
 namespace easyquant {
 
 /// Why no quantized checkpoint of this format can be made of the model; empty if one can.
-std::string whyNotExportable(const formats::ModelConfig &config, std::string_view format);
+std::string whyNotExportable(const formats::ModelConfig &config,
+                             const formats::CheckpointFormat &format);
 
 } // namespace easyquant
 

@@ -29,8 +29,9 @@ std::optional<std::string> takeFromRecipe(recipe::OptionValues &options);
 /// nearest, by gptq or by signround, awq or nothing having transformed them.
 void takeCalibratedDefaults(recipe::OptionValues &options);
 /// With a format of checkpoints to export, gives options that were not given values that all of its
-/// clients take: W4A16, the plain basis, a float head, f16 scales beside float activations. A
-/// recipe says these itself. To be called before takeCalibratedDefaults.
+/// clients take: W4A16, the plain basis, a float head, f16 scales beside float activations; where
+/// it is GGUF, Q4_0 and a head of Q8_0. A recipe says these itself. To be called before
+/// takeCalibratedDefaults.
 void takeExportDefaults(recipe::OptionValues &options);
 /// Gives a group size that was not given one that divides what the model's linears read, where a
 /// checkpoint is exported. Says what the format does not hold of this model, if anything.

@@ -85,19 +85,18 @@ void AwqCodec::pack(int64_t firstRow, const QuantizedMatrix &block,
 
 void AwqCodec::unpackRows(int64_t firstRow, const StoredParts &stored,
                           QuantizedMatrix &block) const {
-  auto part = [&](WeightTensor tensor) { return stored[static_cast<size_t>(tensor)].data(); };
   for (int64_t k = 0; k < columns; ++k)
     for (int64_t r = 0; r < block.rows; ++r)
       block.codes[r * columns + k] = static_cast<int8_t>(
-          codeOf(line(part(WeightTensor::Codes), k).get(placeOfRow(firstRow + r))));
+          codeOf(line(stored[WeightTensor::Codes], k).get(placeOfRow(firstRow + r))));
   for (int64_t r = 0; r < block.rows; ++r)
     for (int64_t g = 0; g < groups(); ++g) {
       const int64_t index = r * groups() + g;
       block.params.scales[index] =
-          numerics::loadScale(part(WeightTensor::Scales), g * rows + firstRow + r, scheme.scales);
+          numerics::loadScale(stored[WeightTensor::Scales], g * rows + firstRow + r, scheme.scales);
       if (!scheme.symmetric)
         block.params.zeroPoints[index] =
-            codeOf(line(part(WeightTensor::ZeroPoints), g).get(placeOfRow(firstRow + r)));
+            codeOf(line(stored[WeightTensor::ZeroPoints], g).get(placeOfRow(firstRow + r)));
     }
 }
 

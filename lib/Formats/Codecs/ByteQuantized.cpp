@@ -72,15 +72,14 @@ void ByteQuantizedCodec::pack(int64_t firstRow, const QuantizedMatrix &block,
 
 void ByteQuantizedCodec::unpackRows(int64_t firstRow, const StoredParts &stored,
                                     QuantizedMatrix &block) const {
-  auto part = [&](WeightTensor tensor) { return stored[static_cast<size_t>(tensor)].data(); };
-  const uint8_t *codes = part(WeightTensor::Codes) + firstRow * columns;
+  const uint8_t *codes = stored[WeightTensor::Codes] + firstRow * columns;
   for (size_t i = 0; i < block.codes.size(); ++i)
     block.codes[i] = codeOfByte(codes[i]);
   for (int64_t i = 0; i < block.rows * groups(); ++i) {
     const int64_t at = firstRow * groups() + i;
-    block.params.scales[i] = numerics::loadScale(part(WeightTensor::Scales), at, scheme.scales);
+    block.params.scales[i] = numerics::loadScale(stored[WeightTensor::Scales], at, scheme.scales);
     if (!scheme.symmetric)
-      block.params.zeroPoints[i] = static_cast<int8_t>(part(WeightTensor::ZeroPoints)[at]);
+      block.params.zeroPoints[i] = static_cast<int8_t>(stored[WeightTensor::ZeroPoints][at]);
   }
 }
 

@@ -96,20 +96,19 @@ Result<std::vector<uint8_t>> FP4Codec::take(const CodecTensor &tensor,
 
 void FP4Codec::unpackRows(int64_t firstRow, const StoredParts &stored,
                           QuantizedMatrix &block) const {
-  auto part = [&](WeightTensor tensor) { return stored[static_cast<size_t>(tensor)].data(); };
   float divisor = 1;
   if (scheme.outer) {
-    divisor = numerics::loadScale(part(WeightTensor::Outer), 0, numerics::ScaleFormat::F32);
+    divisor = numerics::loadScale(stored[WeightTensor::Outer], 0, numerics::ScaleFormat::F32);
     block.params.outer = {1 / divisor};
   }
   for (int64_t r = 0; r < block.rows; ++r) {
     const int64_t n = firstRow + r;
-    const auto row = nibbles(part(WeightTensor::Codes), n);
+    const auto row = nibbles(stored[WeightTensor::Codes], n);
     for (int64_t k = 0; k < columns; ++k)
       block.codes[r * columns + k] = static_cast<int8_t>(codeOf(row.get(k)));
     for (int64_t g = 0; g < groups(); ++g) {
       const float scale =
-          numerics::loadScale(part(WeightTensor::Scales), n * groups() + g, scheme.scales);
+          numerics::loadScale(stored[WeightTensor::Scales], n * groups() + g, scheme.scales);
       block.params.scales[r * groups() + g] = scheme.outer ? scale * block.params.outer[0] : scale;
     }
   }

@@ -99,8 +99,7 @@ void GGMLCodec::pack(int64_t firstRow, const QuantizedMatrix &block,
 
 void GGMLCodec::unpackRows(int64_t firstRow, const StoredParts &stored,
                            QuantizedMatrix &block) const {
-  const uint8_t *bytes =
-      stored[static_cast<size_t>(WeightTensor::Codes)].data() + firstRow * rowBytes();
+  const uint8_t *bytes = stored[WeightTensor::Codes] + firstRow * rowBytes();
   for (int64_t r = 0; r < block.rows; ++r)
     for (int64_t g = 0; g < groups(); ++g, bytes += info.blockBytes) {
       int8_t *codes = &block.codes[r * columns + g * kBlock];

@@ -120,18 +120,17 @@ Result<std::vector<uint8_t>> GptqCodec::take(const CodecTensor &tensor,
 
 void GptqCodec::unpackRows(int64_t firstRow, const StoredParts &stored,
                            QuantizedMatrix &block) const {
-  auto part = [&](WeightTensor tensor) { return stored[static_cast<size_t>(tensor)].data(); };
   for (int64_t k = 0; k < columns; ++k)
     for (int64_t r = 0; r < block.rows; ++r)
       block.codes[r * columns + k] =
-          static_cast<int8_t>(codeOf(codes(part(WeightTensor::Codes), firstRow + r).get(k)));
+          static_cast<int8_t>(codeOf(codes(stored[WeightTensor::Codes], firstRow + r).get(k)));
   for (int64_t r = 0; r < block.rows; ++r)
     for (int64_t g = 0; g < groups(); ++g) {
       const int64_t index = r * groups() + g;
       block.params.scales[index] =
-          numerics::loadScale(part(WeightTensor::Scales), g * rows + firstRow + r, scheme.scales);
+          numerics::loadScale(stored[WeightTensor::Scales], g * rows + firstRow + r, scheme.scales);
       if (!scheme.symmetric) {
-        const uint32_t field = zeros(part(WeightTensor::ZeroPoints), g).get(firstRow + r);
+        const uint32_t field = zeros(stored[WeightTensor::ZeroPoints], g).get(firstRow + r);
         block.params.zeroPoints[index] = codeOf(version == 1 ? (field + 1) & mask() : field);
       }
     }

@@ -87,18 +87,17 @@ void PackQuantizedCodec::pack(int64_t firstRow, const QuantizedMatrix &block,
 
 void PackQuantizedCodec::unpackRows(int64_t firstRow, const StoredParts &stored,
                                     QuantizedMatrix &block) const {
-  auto part = [&](WeightTensor tensor) { return stored[static_cast<size_t>(tensor)].data(); };
   for (int64_t r = 0; r < block.rows; ++r) {
     const int64_t n = firstRow + r;
-    const auto row = codes(part(WeightTensor::Codes), n);
+    const auto row = codes(stored[WeightTensor::Codes], n);
     for (int64_t k = 0; k < columns; ++k)
       block.codes[r * columns + k] = static_cast<int8_t>(codeOf(row.get(k)));
     for (int64_t g = 0; g < groups(); ++g) {
       const int64_t index = r * groups() + g;
       block.params.scales[index] =
-          numerics::loadScale(part(WeightTensor::Scales), n * groups() + g, scheme.scales);
+          numerics::loadScale(stored[WeightTensor::Scales], n * groups() + g, scheme.scales);
       if (!scheme.symmetric)
-        block.params.zeroPoints[index] = codeOf(zeros(part(WeightTensor::ZeroPoints), g).get(n));
+        block.params.zeroPoints[index] = codeOf(zeros(stored[WeightTensor::ZeroPoints], g).get(n));
     }
   }
 }

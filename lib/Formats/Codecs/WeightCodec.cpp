@@ -66,7 +66,7 @@ WeightCodec::unpack(int64_t firstRow, int64_t count,
       return makeError(ErrorCode::Corrupt, "'{}' has {} bytes, expected {} for {} x {} weights",
                        all[i].name, stored[i].size(), bytes, rows, columns);
     if (all[i].part)
-      parts[static_cast<size_t>(*all[i].part)] = stored[i];
+      parts[*all[i].part] = stored[i].data();
     else if (!std::ranges::equal(stored[i], all[i].constant))
       return makeError(ErrorCode::Unsupported, "'{}' is not what it is for {}", all[i].name,
                        numerics::toString(scheme));

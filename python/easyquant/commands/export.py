@@ -19,8 +19,9 @@ ARTIFACT = {"export", "target", "context", "tensor_parallel", "force", "emit_ir_
 }  # fmt: skip
 # What is taken by default where it is not what artifacts take.
 DEFAULTS = {
-    "scheme": "W4A16", "group_size": "128 below 8 bits, or the largest power of two below that divides the columns of all linears",
-    "scale_type": "f16 beside float activations and of groups, else f32", "activation_basis": "plain", "head": "float",
+    "scheme": "W4A16, for gguf Q4_0", "group_size": "128 below 8 bits, or the largest power of two below that divides the columns of all linears",
+    "scale_type": "f16 beside float activations and of groups, else f32", "activation_basis": "plain",
+    "head": "float, for gguf Q8_0",
 }  # fmt: skip
 Format = Annotated[
     Literal[tuple(choices_of("export"))] if OPTIONS else str,

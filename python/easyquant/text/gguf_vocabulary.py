@@ -117,7 +117,7 @@ def write_vocabulary(folder: Path, path: Path, vocab_size: int) -> None:
     configuration = folder / "tokenizer_config.json"
     config = read_json(configuration)[1] if configuration.is_file() else {}
     sentencepiece = _is_sentencepiece(spec)
-    writer = gguf.GGUFWriter(path, "llama")
+    writer = gguf.GGUFWriter(path, "llama")  # a name that the library asks for; the vocabulary of any architecture
     writer.add_tokenizer_model("llama" if sentencepiece else "gpt2")
     if not sentencepiece:
         writer.add_tokenizer_pre(_pre_tokenizer_name(file, spec))

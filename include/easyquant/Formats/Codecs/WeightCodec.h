@@ -36,7 +36,16 @@ struct CodecTensor {
 };
 
 /// The parts of a stored weight, where they are.
-using StoredParts = std::array<std::span<const uint8_t>, numerics::kWeightTensors>;
+struct StoredParts {
+  std::array<const uint8_t *, numerics::kWeightTensors> bytes = {};
+
+  const uint8_t *&operator[](numerics::WeightTensor part) {
+    return bytes[static_cast<size_t>(part)];
+  }
+  const uint8_t *operator[](numerics::WeightTensor part) const {
+    return bytes[static_cast<size_t>(part)];
+  }
+};
 
 class WeightCodec : public numerics::WeightLayout {
 public:
