@@ -15,8 +15,24 @@ JIT_ERROR_LOG, JIT_ERROR_LOG_BYTES = 5, 6  # of CUjit_option
 CAPTURE_THREAD_LOCAL, NON_BLOCKING = 1, 1
 
 
+OVERLAPPING_CAPABILITY, OVERLAP_VERSION = 90, 12030  # the least that let a launch begin before the one before it has ended
+
+
 class CudaError(Exception):
     pass
+
+
+class LaunchAttribute(ctypes.Structure):
+    """CUlaunchAttribute: whether the launch may begin before the one before it has ended, which its kernel then waits for."""
+
+    _fields_ = [("id", ctypes.c_int), ("padding", ctypes.c_int), ("allowed", ctypes.c_int), ("rest", ctypes.c_int * 15)]
+
+
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = [("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared_bytes", ctypes.c_uint), ("stream", ctypes.c_void_p),
+                ("attributes", ctypes.POINTER(LaunchAttribute)), ("attribute_count", ctypes.c_uint)]
 
 
 class Driver:
@@ -38,6 +54,12 @@ class Driver:
         self.name = name.value.decode()
         self.version = self.out(ctypes.c_int, "cuDriverGetVersion").value
         self.capability = 10 * self.attribute(CAPABILITY_MAJOR) + self.attribute(CAPABILITY_MINOR)
+        # Kernels of older chips do not wait: set by who launches none of them.
+        self.overlaps = False
+
+    @property
+    def can_overlap(self):
+        return self.capability >= OVERLAPPING_CAPABILITY and self.version >= OVERLAP_VERSION
 
     def call(self, name, *arguments):
         status = getattr(self.library, name)(*arguments)
@@ -117,7 +139,10 @@ class Driver:
     def launch(self, function, grid, threads, shared_bytes, values):
         """`values`: ctypes objects, in the order of the parameters."""
         pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
-        self.call("cuLaunchKernel", function, *grid, threads, 1, 1, shared_bytes, self.stream, pointers, None)
+        overlap = LaunchAttribute(6, 0, 1)  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        config = LaunchConfig((ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(threads, 1, 1), shared_bytes, self.stream,
+                              ctypes.pointer(overlap), int(self.overlaps))
+        self.call("cuLaunchKernelEx", ctypes.byref(config), function, pointers, None)
 
     # -------------------------------------------------------------------------------------------------------------- timing
 

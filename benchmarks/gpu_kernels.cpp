@@ -266,6 +266,7 @@ Result<std::string> ptxOf(const Layer &layer, const Chip &chip) {
       mlir::ModuleOp::create(mlir::UnknownLoc::get(&context));
   mlir::OpBuilder b(module->getBodyRegion());
   auto kernels = mlir::gpu::GPUModuleOp::create(b, module->getLoc(), "kernels");
+  setTarget(kernels, chip);
   layer.emit(kernels);
   mlir::PassManager pm(&context);
   buildLowerToNVVMPipeline(pm);

@@ -29,7 +29,7 @@ from pathlib import Path
 import numpy as np
 
 import gpu_reference as reference
-from cuda_driver import CLOCK_KHZ, LIBRARY, MULTIPROCESSORS, CudaError, Driver
+from cuda_driver import CLOCK_KHZ, LIBRARY, MULTIPROCESSORS, OVERLAPPING_CAPABILITY, CudaError, Driver
 from gpu_static import MACHINES
 from torch_peers import NoTorch, Peers, epilogue, import_torch
 
@@ -431,6 +431,7 @@ def main():
     part.add_argument("--check-only", action="store_true", help="time nothing")
     part.add_argument("--time-only", action="store_true", help="check nothing, as that has been done")
     part.add_argument("--once", action="store_true", help="launch every kernel that is timed once, for a profiler, and neither check nor time it")
+    parser.add_argument("--serial", action="store_true", help="begin each launch when the one before it has ended, on chips that can do else, too")
     parser.add_argument("--no-torch", action="store_true", help="without peers")
     parser.add_argument("--families", help="only these, separated by commas")
     parser.add_argument("--rounds", type=int, default=7, help="measurements to take the median of")
@@ -456,6 +457,8 @@ def main():
         driver = Driver(library)
     except CudaError as error:
         sys.exit(f"error: {error}")
+    # As the runtime launches them.
+    driver.overlaps = driver.can_overlap and not args.serial and int("".join(filter(str.isdigit, document["chip"]))) >= OVERLAPPING_CAPABILITY
     where = "the simulator" if args.simt else f"{driver.name} (sm_{driver.capability}), driver for CUDA {driver.version // 1000}.{driver.version % 1000 // 10}"
     failures = []
     report = {"date": datetime.date.today().isoformat(), "device": where, "chip": document["chip"], "failures": failures}

@@ -8,6 +8,7 @@
 #include "easyquant/Emit/EmitPTX.h"
 
 #include "GenerateCode.h"
+#include "OrderLaunches.h"
 
 #include "mlir/Conversion/ArithToLLVM/ArithToLLVM.h"
 #include "mlir/Conversion/GPUToNVVM/GPUToNVVMPass.h"
@@ -15,6 +16,7 @@
 #include "mlir/Conversion/ReconcileUnrealizedCasts/ReconcileUnrealizedCasts.h"
 #include "mlir/Conversion/SCFToControlFlow/SCFToControlFlow.h"
 #include "mlir/Conversion/VectorToLLVM/ConvertVectorToLLVMPass.h"
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "mlir/IR/Verifier.h"
 #include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Dialect/GPU/GPUToLLVMIRTranslation.h"
@@ -35,8 +37,15 @@ namespace easyquant::gpu {
 /// PTX acceptable to the oldest driver.
 static constexpr const char *kPTXVersion = "+ptx80";
 
+void setTarget(mlir::gpu::GPUModuleOp kernels, const Chip &chip) {
+  auto target = NVVM::NVVMTargetAttr::get(kernels.getContext(), /*optLevel=*/2,
+                                          "nvptx64-nvidia-cuda", chip.name);
+  kernels.setTargetsAttr(ArrayAttr::get(kernels.getContext(), target));
+}
+
 void buildLowerToNVVMPipeline(OpPassManager &pm) {
   OpPassManager &kernels = pm.nest<mlir::gpu::GPUModuleOp>();
+  kernels.addPass(createOrderLaunchesPass());
   kernels.addPass(createCanonicalizerPass());
   kernels.addPass(createCSEPass());
   kernels.addPass(createSCFToControlFlowPass());

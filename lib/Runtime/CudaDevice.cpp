@@ -10,6 +10,7 @@
 #include "easyquant/Runtime/Device.h"
 
 #include <array>
+#include <cstdlib>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -59,6 +60,9 @@ private:
   const bool pushed;
 };
 
+/// From this chip on kernels wait for the launch before theirs (Chip::overlapsLaunches).
+constexpr int kOverlappingChip = 90;
+
 class CudaDevice final : public Device {
 public:
   CudaDevice(std::shared_ptr<CudaContext> context, std::string name, CudaCapability capability)
@@ -89,6 +93,7 @@ public:
   const Driver &driver;
   std::vector<LaunchKernel> kernels;
   std::vector<Function> functions;
+  bool overlaps = false; ///< a launch may begin before the one before it has ended
 
 private:
   Status loadModule(const std::string &image, std::string &log);
@@ -256,6 +261,10 @@ Result<void> CudaDevice::load(const GpuCode &code, std::span<const LaunchKernel>
   }
   if (status != kSuccess)
     return cannotLoad(code, status, log);
+  int version = 0;
+  driver.driverGetVersion(&version);
+  overlaps = numberOf(code.chip) >= kOverlappingChip && version >= kOverlapVersion &&
+             !std::getenv("EASYQUANT_CUDA_SERIAL");
   int most = 0;
   driver.deviceGetAttribute(&most, kMaxSharedMemoryOptin, context->id);
   for (const LaunchKernel &kernel : given) {
@@ -366,9 +375,16 @@ Result<void> CudaQueue::launch(const DeviceLaunch &launch) {
   last = fmt::format("kernel {} of site '{}'", kernel.name, launch.site);
   const Profiler &profiler = Profiler::get();
   profiler.push(std::string(launch.site).c_str());
-  Status status = driver.launchKernel(device.functions[launch.kernel], launch.grid[0],
-                                      launch.grid[1], launch.grid[2], kernel.threads, 1, 1,
-                                      kernel.sharedBytes, stream, places.data(), nullptr);
+  const LaunchAttribute overlap;
+  LaunchConfig config;
+  config.grid = launch.grid;
+  config.block = {static_cast<unsigned>(kernel.threads), 1, 1};
+  config.sharedBytes = static_cast<unsigned>(kernel.sharedBytes);
+  config.stream = stream;
+  config.attributes = &overlap;
+  config.attributeCount = device.overlaps ? 1 : 0;
+  Status status =
+      driver.launchKernel(&config, device.functions[launch.kernel], places.data(), nullptr);
   profiler.pop();
   return check(status, "a launch");
 }

@@ -15,6 +15,7 @@
 
 #include "easyquant/Support/Result.h"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -74,8 +75,26 @@ enum : int { kJitErrorLog = 5, kJitErrorLogBytes = 6 };
 enum : int { kCaptureThreadLocal = 1 };
 /// A value of CUstream_flags: no implicit waiting for the default stream.
 enum : unsigned { kStreamNonBlocking = 1 };
-/// The least driver: CUDA 12.0, for PTX 8.0.
-constexpr int kLeastVersion = 12000;
+/// The least driver: CUDA 12.0, for PTX 8.0; and that which records launches that overlap.
+constexpr int kLeastVersion = 12000, kOverlapVersion = 12030;
+
+/// CUlaunchAttribute with the one attribute that is used: whether the launch may begin before the
+/// one before it has ended, which its kernel then waits for.
+struct LaunchAttribute {
+  int id = 6; ///< CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+  int padding = 0;
+  int allowed = 1;
+  std::array<int, 15> rest{};
+};
+static_assert(sizeof(LaunchAttribute) == 72);
+/// CUlaunchConfig.
+struct LaunchConfig {
+  std::array<unsigned, 3> grid{}, block{};
+  unsigned sharedBytes = 0;
+  Stream stream = nullptr;
+  const LaunchAttribute *attributes = nullptr;
+  unsigned attributeCount = 0;
+};
 
 // name in the library, name here, parameters
 #define EASYQUANT_CUDA_FUNCTIONS(X)                                                                \
@@ -101,9 +120,7 @@ constexpr int kLeastVersion = 12000;
   X(cuModuleGetFunction, moduleFunction, (Function *, Module, const char *))                       \
   X(cuFuncGetAttribute, functionAttribute, (int *, int, Function))                                 \
   X(cuFuncSetAttribute, functionSetAttribute, (Function, int, int))                                \
-  X(cuLaunchKernel, launchKernel,                                                                  \
-    (Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream,       \
-     void **, void **))                                                                            \
+  X(cuLaunchKernelEx, launchKernel, (const LaunchConfig *, Function, void **, void **))            \
   X(cuStreamCreate, streamCreate, (Stream *, unsigned))                                            \
   X(cuStreamDestroy_v2, streamDestroy, (Stream))                                                   \
   X(cuStreamSynchronize, streamSynchronize, (Stream))                                              \

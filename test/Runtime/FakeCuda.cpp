@@ -80,6 +80,15 @@ using Work = std::function<bool()>;
 struct FakeGraph {
   std::vector<Work> works;
 };
+struct FakeStream;
+/// CUlaunchConfig.
+struct FakeLaunchConfig {
+  std::array<unsigned, 3> grid, block;
+  unsigned sharedBytes;
+  FakeStream *stream;
+  const void *attributes; ///< here every launch begins when the one before it has ended
+  unsigned attributeCount;
+};
 struct FakeStream {
   std::unique_ptr<FakeGraph> capturing;
   std::deque<Work> waiting; ///< behind a collective, whose other ranks are not there yet
@@ -332,17 +341,18 @@ int cuFuncSetAttribute(FakeFunction *function, int attribute, int value) {
   function->sharedBytes = value;
   return lostOr(kSuccess);
 }
-int cuLaunchKernel(FakeFunction *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
-                   unsigned by, unsigned bz, unsigned shared, FakeStream *stream, void **parameters,
-                   void **) {
-  called("cuLaunchKernel");
+int cuLaunchKernelEx(const FakeLaunchConfig *config, FakeFunction *function, void **parameters,
+                     void **) {
+  called("cuLaunchKernelEx");
+  FakeStream *stream = config->stream;
+  const unsigned shared = config->sharedBytes;
   if (contexts == 0)
     return kInvalidContext;
   if (static_cast<int>(shared) > std::max(function->sharedBytes, 48 * 1024))
     return kInvalidValue;
   FakeLaunch launch{function, {}, {}};
-  launch.options.grid = {gx, gy, gz};
-  launch.options.block = {bx, by, bz};
+  launch.options.grid = config->grid;
+  launch.options.block = config->block;
   launch.options.dynamicSharedBytes = shared;
   const simt::KernelInfo *info = function->module->find(function->name);
   for (size_t i = 0; i < info->parameters.size(); ++i)

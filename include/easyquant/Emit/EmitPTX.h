@@ -17,7 +17,10 @@
 
 namespace easyquant::gpu {
 
-/// gpu, scf, arith, math and vector of every gpu.module of a module to the LLVM and NVVM dialects.
+/// Says that the kernels are for that chip: #nvvm.target<chip = ...>.
+void setTarget(mlir::gpu::GPUModuleOp kernels, const Chip &chip);
+/// gpu, scf, arith, math and vector of every gpu.module of a module to the LLVM and NVVM dialects,
+/// for the chip that its target names.
 void buildLowerToNVVMPipeline(mlir::OpPassManager &pm);
 
 /// Makes the dialect translations that emitPTX needs known to the context.

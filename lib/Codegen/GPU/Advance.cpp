@@ -113,7 +113,7 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const AdvanceSpec &spec, co
                             std::bit_cast<uint64_t>(spec.decay));
   kernel.threads = kSites;
   kernel.grid[0].factor = divideCeil(spec.sites, kSites);
-  kernel.parameters = Parameters().readsRows("extrema").writes("states").reads("slots").rows();
+  kernel.parameters = Parameters().readsRows("extrema").writes("states").constants("slots").rows();
   return getOrEmitKernel(module, kernel, [&](KernelBuilder &b, const KernelArguments &arguments) {
     Value site = b.add(b.mul(b.block(0), kSites), b.thread());
     b.ifThen(b.less(site, spec.sites), [&] { SiteEmitter(b, spec, arguments).emit(site); });

@@ -120,20 +120,20 @@ static Parameters &addCache(Parameters &parameters, const AttentionSpec &spec, b
   const bool isQuantized = spec.kv.has_value();
   if (!written)
     return parameters.reads("cache")
-        .reads("pages")
+        .constants("pages")
         .reads("windows", isQuantized)
-        .reads("window", isQuantized);
+        .constants("window", isQuantized);
   return parameters.writes("cache")
-      .reads("pages")
+      .constants("pages")
       .writes("windows", isQuantized)
-      .reads("window", isQuantized);
+      .constants("window", isQuantized);
 }
 
 /// What a kernel takes that brings keys and values to the cache.
 static std::vector<Parameter> appendParameters(const AttentionSpec &spec) {
   Parameters parameters;
   addCache(parameters.readsRows("k").readsRows("v"), spec, /*written=*/true);
-  return parameters.reads("position").rows();
+  return parameters.constants("position").rows();
 }
 
 /// Writes float rows, to a float cache or to the window of a cache of codes.
@@ -170,7 +170,7 @@ static Description describeAttend(const AttentionSpec &spec, const AttentionKern
   Parameters parameters;
   parameters.readsRows("q").readsRows("k", spec.kv.has_value()).readsRows("v", spec.kv.has_value());
   addCache(parameters, spec, /*written=*/false);
-  parameters.reads("table", spec.keyPositions > 0).reads("position");
+  parameters.constants("table", spec.keyPositions > 0).constants("position");
   description.parameters = parameters.writesRows("y", final).writes("scratch", !final).rows();
   QueryCut cut(spec, kernel.tile);
   description.grid[0] = {cut.chunks, cut.tokens};
@@ -256,7 +256,7 @@ std::vector<Description> getOrEmit(mlir::gpu::GPUModuleOp module, const Attentio
 
 Description getOrEmitRestore(mlir::gpu::GPUModuleOp module, const AttentionSpec &spec) {
   Parameters parameters;
-  addCache(parameters, spec, /*written=*/true).reads("position").reads("held");
+  addCache(parameters, spec, /*written=*/true).constants("position").constants("held");
   Description kernel;
   kernel.name = "kv_restore_" + cacheName(spec);
   kernel.parameters = parameters.list;

@@ -203,10 +203,10 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const EmbeddingSpec &spec, 
   const bool isPacked = spec.bits != 0;
   Description kernel =
       describeRows(symbolName(spec), Parameters()
-                                         .reads("tokens")
+                                         .constants("tokens")
                                          .reads(isPacked ? "w" : "table")
-                                         .reads("wscales", isPacked && spec.bits != 16)
-                                         .reads("wzeros", isPacked && spec.zeroPoints)
+                                         .constants("wscales", isPacked && spec.bits != 16)
+                                         .constants("wzeros", isPacked && spec.zeroPoints)
                                          .number("rank", spec.sharded)
                                          .writesRows("y")
                                          .rows());
@@ -235,7 +235,7 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const EmbeddingSpec &spec, 
 Description getOrEmit(mlir::gpu::GPUModuleOp module, const GatherSpec &spec, const Chip &) {
   Description kernel =
       describeRows(fmt::format("gather_{}", spec.columns),
-                   Parameters().readsRows("x").reads("numbers").writesRows("y").rows());
+                   Parameters().readsRows("x").constants("numbers").writesRows("y").rows());
   return getOrEmitKernel(module, kernel, [&](KernelBuilder &b, const KernelArguments &arguments) {
     Value row = b.block(0);
     Value number = b.load(b.advance(arguments["numbers"], row, b.i32()), b.i32(), true);
@@ -249,7 +249,7 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const PositionEmbeddingSpec
                       const Chip &) {
   Description kernel =
       describeRows(fmt::format("position_embedding_{}x{}", spec.positions, spec.columns),
-                   Parameters().reads("table").reads("position").writesRows("y").rows());
+                   Parameters().constants("table").constants("position").writesRows("y").rows());
   return getOrEmitKernel(module, kernel, [&](KernelBuilder &b, const KernelArguments &arguments) {
     Value row = b.block(0), position = b.load(arguments["position"], b.i32(), true);
     Value table = b.rowOf(arguments["table"], b.add(position, row), spec.columns, b.f32());

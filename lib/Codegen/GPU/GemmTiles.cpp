@@ -13,6 +13,7 @@
 
 #include "GemmTiles.h"
 
+#include <algorithm>
 #include <limits>
 
 namespace easyquant::gpu {
@@ -24,20 +25,24 @@ static constexpr int64_t kLargeBytes = 164 * 1024;
 static constexpr TileChoice kLarge[] = {
     {16, {16, 128, 128, 1, 4, 4, 2}, {16, 128, 64, 1, 4, 5, 2}},
     {32, {32, 128, 128, 1, 4, 4, 2}, {32, 128, 64, 1, 4, 5, 2}},
-    {64, {64, 128, 64, 2, 2, 5, 2}, {64, 128, 64, 2, 4, 5, 2}},
+    {64, {64, 128, 64, 2, 2, 5, 2}, {64, 64, 64, 1, 4, 5, 3}},
+    {256, {64, 128, 64, 2, 2, 5, 2}, {64, 64, 64, 1, 4, 5, 3}},
     {kAny, {128, 128, 64, 2, 2, 4, 2}, {128, 128, 64, 2, 4, 4, 1}},
 };
 // From 100 KiB on.
 static constexpr TileChoice kSmall[] = {
     {16, {16, 128, 64, 1, 4, 4, 2}, {16, 128, 64, 1, 4, 4, 2}},
     {32, {32, 128, 64, 1, 4, 4, 2}, {32, 128, 64, 1, 4, 4, 2}},
-    {64, {64, 128, 64, 2, 2, 4, 2}, {64, 128, 64, 2, 4, 4, 2}},
+    {64, {64, 128, 64, 2, 2, 4, 2}, {64, 64, 64, 1, 4, 4, 3}},
+    {256, {64, 128, 64, 2, 2, 4, 2}, {64, 64, 64, 1, 4, 4, 3}},
     {kAny, {128, 128, 64, 2, 2, 3, 2}, {128, 128, 64, 2, 4, 4, 1}},
 };
 
 static constexpr TileChoice kFloatTiles[] = {
+    {16, {16, 128, 0, 1, 4, 0, 2}, {16, 128, 0, 1, 4, 0, 2}},
     {32, {32, 64, 0, 1, 2, 0, 4}, {32, 64, 0, 1, 2, 0, 4}},
-    {64, {64, 128, 0, 2, 2, 0, 2}, {64, 128, 0, 2, 4, 0, 2}},
+    {64, {64, 128, 0, 2, 2, 0, 2}, {64, 64, 0, 1, 4, 0, 3}},
+    {256, {64, 128, 0, 2, 2, 0, 2}, {64, 64, 0, 1, 4, 0, 3}},
     {kAny, {128, 128, 0, 2, 2, 0, 2}, {128, 128, 0, 2, 4, 0, 1}},
 };
 
@@ -54,6 +59,7 @@ Description describeTile(const std::string &linear, std::vector<Parameter> param
   description.parameters = std::move(parameters);
   description.grid[0].rowsPerBlock = tile.rows;
   description.grid[1].factor = divideCeil(n, tile.columns);
+  description.beginsNext = false;
   description.threads = static_cast<uint32_t>(tile.threads());
   description.sharedBytes = tile.stages * stageBytes;
   description.blocksPerSM = tile.blocksPerSM;
@@ -65,6 +71,23 @@ void giveWholeBlocks(GemmTile &tile, int64_t blockRows) {
     tile.warpColumns /= 2;
     if (tile.rows / tile.warpRows > 16)
       tile.warpRows *= 2;
+  }
+}
+
+bool splitsOver(int64_t blocks, const Chip &chip) { return blocks <= 2 * chip.multiprocessors; }
+
+void fillChip(GemmTile &tile, int64_t rows, int64_t n, int64_t blockRows, const Chip &chip) {
+  const int64_t down = rows / tile.rows; // rows are whole tiles
+  if (down > chip.multiprocessors)
+    return;
+  auto blocks = [&](int64_t columns) { return down * divideCeil(n, columns); };
+  constexpr int64_t kLeastColumns = 32;
+  const int64_t least = std::max(kLeastColumns, blockRows);
+  while (tile.columns / 2 >= least && blocks(tile.columns / 2) <= 2 * chip.multiprocessors) {
+    tile.columns /= 2;
+    // A warp keeps at least 16 columns.
+    while (tile.columns / tile.warpColumns < 16)
+      tile.warpColumns /= 2;
   }
 }
 

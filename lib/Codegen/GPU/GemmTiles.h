@@ -14,8 +14,10 @@
 
 namespace easyquant::gpu {
 
-/// Threads of a block of the dp4a kernels: eight warps, each with its share of K.
+/// Threads of a block of the kernels for few rows: eight warps, each with its share of K.
 inline constexpr uint32_t kDotThreads = 256;
+/// As many rows as an mma has.
+inline constexpr int64_t kMatrixRows = 16;
 
 /// The tile for up to maxRows rows. With scales per group there are float accumulators beside the
 /// integers, so that a warp's tile is half as large.
@@ -26,6 +28,13 @@ struct TileChoice {
 
 /// Tiles of the int8 products of a chip, for ever more rows.
 std::span<const TileChoice> integerTiles(const Chip &chip);
+/// Do so many blocks run at a time, so that they had better split K, each with all of a few rows?
+/// Where there are more, activations in shared memory are worth the barriers.
+bool splitsOver(int64_t blocks, const Chip &chip);
+/// Narrows a tile until the blocks of `rows` rows and `n` columns of y keep the chip's
+/// multiprocessors busy: each costs the same few microseconds of latency, whatever its width. It
+/// stays as wide as a block of packed weights, `blockRows`.
+void fillChip(GemmTile &tile, int64_t rows, int64_t n, int64_t blockRows, const Chip &chip);
 /// Tiles of the products of 16-bit floats; slab and stages are left to what fits.
 std::span<const TileChoice> floatTiles();
 /// Bytes of a slab in shared memory: activations as they are, weights packed.

@@ -190,12 +190,12 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const HeadsSpec &spec, cons
   kernel.grid[1].factor = divideCeil(spec.allHeads(), kWarps);
   kernel.parameters = Parameters()
                           .writesRows("x")
-                          .reads("weight", spec.norm)
-                          .reads("key_weight", spec.norm && spec.keyHeads > 0)
-                          .reads("table", spec.positions > 0)
-                          .reads("position", spec.positions > 0 || spec.append)
+                          .constants("weight", spec.norm)
+                          .constants("key_weight", spec.norm && spec.keyHeads > 0)
+                          .constants("table", spec.positions > 0)
+                          .constants("position", spec.positions > 0 || spec.append)
                           .writes("cache", spec.append)
-                          .reads("pages", spec.append)
+                          .constants("pages", spec.append)
                           .rows();
   return getOrEmitKernel(module, kernel, [&](KernelBuilder &b, const KernelArguments &arguments) {
     HeadsEmitter(b, spec, arguments).emit(kernel.threads);

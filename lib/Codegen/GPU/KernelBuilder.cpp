@@ -305,6 +305,14 @@ Value KernelBuilder::intrinsic(StringRef name, Type type, ValueRange operands) {
   return LLVM::CallIntrinsicOp::create(*this, type, getStringAttr(name), operands).getResult(0);
 }
 
+Value KernelBuilder::opaque(Value pointer) {
+  return LLVM::InlineAsmOp::create(*this, pointer.getType(), pointer, "", "=l,0",
+                                   /*has_side_effects=*/true, /*is_align_stack=*/false,
+                                   LLVM::tailcallkind::TailCallKind::None, LLVM::AsmDialectAttr(),
+                                   ArrayAttr())
+      .getResult(0);
+}
+
 //===- Control flow -------------------------------------------------------===//
 
 Value KernelBuilder::guarded(Value condition, Value otherwise, llvm::function_ref<Value()> body) {
@@ -330,9 +338,8 @@ void registerKernelDialects(mlir::DialectRegistry &registry) {
   mlir::cf::registerConvertControlFlowToLLVMInterface(registry);
 }
 
-Description
-getOrEmitKernel(mlir::gpu::GPUModuleOp module, const Description &description,
-                llvm::function_ref<void(KernelBuilder &, const KernelArguments &)> build) {
+Description getOrEmitKernel(mlir::gpu::GPUModuleOp module, const Description &description,
+                            BuildKernel build, BuildKernel early) {
   if (module.lookupSymbol(description.name))
     return description;
   KernelBuilder b(module.getLoc(), module.getContext());
@@ -362,7 +369,18 @@ getOrEmitKernel(mlir::gpu::GPUModuleOp module, const Description &description,
     }
   }
   b.setInsertionPointToStart(&function.getBody().front());
-  build(b, KernelArguments(description, function.getArguments()));
+  if (description.beginsNext)
+    NVVM::GriddepcontrolOp::create(b, NVVM::GridDepActionKind::launch_dependents);
+  if (early)
+    early(b, KernelArguments(description, function.getArguments()));
+  NVVM::GriddepcontrolOp::create(b, NVVM::GridDepActionKind::wait);
+  KernelBuilder::Values behind;
+  for (auto [parameter, argument] :
+       llvm::zip_equal(description.parameters, function.getArguments()))
+    behind.push_back(parameter.kind != Parameter::Pointer || parameter.constant
+                         ? Value(argument)
+                         : b.opaque(argument));
+  build(b, KernelArguments(description, behind));
   mlir::gpu::ReturnOp::create(b);
   return description;
 }

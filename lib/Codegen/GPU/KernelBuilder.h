@@ -126,6 +126,9 @@ public:
   mlir::Value permute(mlir::Value a, mlir::Value b, int64_t selector);
   mlir::Value intrinsic(llvm::StringRef name, mlir::Type type, mlir::ValueRange operands);
 
+  /// The same pointer, of which no pass knows more than that it is made here.
+  mlir::Value opaque(mlir::Value pointer);
+
   //===- Control flow -------------------------------------------------------===//
   /// body() where the condition holds (null: always), `otherwise` elsewhere.
   mlir::Value guarded(mlir::Value condition, mlir::Value otherwise,
@@ -141,6 +144,10 @@ class Parameters {
 public:
   Parameters &reads(llvm::StringRef name, bool there = true) {
     return add(there, {name.str(), Parameter::Pointer});
+  }
+  /// Weights, and what the host writes before a step.
+  Parameters &constants(llvm::StringRef name, bool there = true) {
+    return add(there, {name.str(), Parameter::Pointer, /*written=*/false, /*constant=*/true});
   }
   Parameters &writes(llvm::StringRef name, bool there = true) {
     return add(there, {name.str(), Parameter::Pointer, /*written=*/true});
@@ -167,11 +174,16 @@ private:
   }
 };
 
+using BuildKernel = llvm::function_ref<void(KernelBuilder &, const KernelArguments &)>;
+
 /// Makes the gpu.func of that name with the description's parameters and block size, whose body
 /// `build` fills up to the return, unless the module has it. Returns the description.
-Description
-getOrEmitKernel(mlir::gpu::GPUModuleOp module, const Description &description,
-                llvm::function_ref<void(KernelBuilder &, const KernelArguments &)> build);
+///
+/// On chips that can, a kernel begins while the one launched before it still runs, and waits for
+/// its end before it reads anything but constants (lib/Emit/OrderLaunches.h). `early` is what it
+/// does before: it reads constants alone, and writes nothing.
+Description getOrEmitKernel(mlir::gpu::GPUModuleOp module, const Description &description,
+                            BuildKernel build, BuildKernel early = nullptr);
 
 } // namespace easyquant::gpu
 

@@ -35,11 +35,11 @@ static std::vector<Parameter> parametersOf(const LinearSpec &spec) {
       .reads("scales", !spec.isPartial)
       .reads("sums", spec.zeroPoints)
       .reads("zeros", spec.inputZeroPoints)
-      .reads("w")
-      .reads("wscales", !spec.isPartial)
-      .reads("wzeros", spec.zeroPoints)
-      .reads("wsums", spec.inputZeroPoints)
-      .reads("bias", spec.bias)
+      .constants("w")
+      .constants("wscales", !spec.isPartial)
+      .constants("wzeros", spec.zeroPoints)
+      .constants("wsums", spec.inputZeroPoints)
+      .constants("bias", spec.bias)
       .writesRows("y")
       .rows();
 }
@@ -60,11 +60,12 @@ static LinearKernel dotKernel(const LinearSpec &spec, int64_t rows) {
   kernel.maxRows = rows;
   kernel.rows = rows;
   Description &description = kernel.description;
-  description.name = fmt::format("{}_dp4a_{}", symbolName(spec), rows);
+  description.name = fmt::format("{}_dot_{}", symbolName(spec), rows);
   description.parameters = parametersOf(spec);
   description.grid[0].factor = divideCeil(spec.n, numerics::fragmentRows(spec.bits));
   description.grid[1].rowsPerBlock = rows;
   description.threads = kDotThreads;
+  description.beginsNext = false;
   // There are few blocks, so that registers are worth more than room for others: left to itself,
   // ptxas makes do with the 32 of a full multiprocessor, and waits for every load.
   description.blocksPerSM = 2;
@@ -75,8 +76,14 @@ std::vector<LinearKernel> linearKernels(const LinearSpec &spec, const Chip &chip
   std::vector<LinearKernel> kernels;
   for (int64_t rows : {1, 4})
     kernels.push_back(dotKernel(spec, rows));
+  const bool splits = splitsOver(divideCeil(spec.n, numerics::fragmentRows(spec.bits)), chip);
+  if (splits)
+    kernels.push_back(dotKernel(spec, kMatrixRows));
   for (const TileChoice &choice : integerTiles(chip)) {
+    if (splits && choice.maxRows <= kMatrixRows)
+      continue;
     GemmTile tile = spec.groups() > 1 ? choice.grouped : choice.plain;
+    fillChip(tile, choice.maxRows, spec.n, numerics::fragmentRows(spec.bits), chip);
     giveWholeBlocks(tile, numerics::fragmentRows(spec.bits));
     // A group ends where a slab ends.
     if (spec.groups() > 1 && spec.groupSize % tile.slab != 0)
@@ -108,8 +115,8 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const RescaleSpec &spec, co
   kernel.parameters = Parameters()
                           .readsRows("sums")
                           .reads("scales")
-                          .reads("wscales")
-                          .reads("bias", spec.bias)
+                          .constants("wscales")
+                          .constants("bias", spec.bias)
                           .writesRows("y")
                           .rows();
   return getOrEmitKernel(module, kernel, [&](KernelBuilder &b, const KernelArguments &arguments) {

@@ -22,7 +22,10 @@ void emitDotLinear(KernelBuilder &b, const LinearSpec &spec, int64_t rows,
 
 /// Bodies of WeightOnlyKernel::Stream and WeightOnlyKernel::Matrix.
 void emitStreamLinear(KernelBuilder &b, const WeightOnlySpec &spec, const StreamShape &shape,
-                      const KernelArguments &arguments);
+                      const KernelArguments &arguments, mlir::ValueRange firstWeights);
+/// The weights that a warp of such a kernel begins with.
+KernelBuilder::Values loadFirstWeights(KernelBuilder &b, const WeightOnlySpec &spec,
+                                       const StreamShape &shape, const KernelArguments &arguments);
 void emitMatrixLinear(KernelBuilder &b, const WeightOnlySpec &spec, const GemmTile &tile,
                       const KernelArguments &arguments);
 

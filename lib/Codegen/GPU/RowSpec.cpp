@@ -82,9 +82,10 @@ Description describe(const RowSpec &spec) {
   RowShape shape = rowShape(spec);
   description.threads = static_cast<uint32_t>(shape.threads * shape.rows);
   description.grid[0].rowsPerBlock = shape.rows;
-  // Half of a multiprocessor's threads, with registers for all that each of them loads at once.
+  // At least half of a multiprocessor's threads, with registers for what each of them loads at
+  // once.
   constexpr int64_t kThreads = 1024;
-  description.blocksPerSM = std::max<int64_t>(1, kThreads / description.threads);
+  description.blocksPerSM = divideCeil(kThreads, int64_t{description.threads});
 
   const bool isSiluMul = spec.op == RowOp::SiluMul, isAdd = spec.op == RowOp::Add;
   const bool isLayerNorm = spec.op == RowOp::LayerNorm;
@@ -92,7 +93,8 @@ Description describe(const RowSpec &spec) {
   parameters.readsRows("gate", isSiluMul).readsRows("up", isSiluMul);
   parameters.readsRows("a", isAdd).readsRows("b", isAdd);
   parameters.readsRows("x", !isSiluMul && !isAdd);
-  parameters.reads("weight", isLayerNorm || spec.op == RowOp::RmsNorm).reads("bias", isLayerNorm);
+  parameters.constants("weight", isLayerNorm || spec.op == RowOp::RmsNorm)
+      .constants("bias", isLayerNorm);
   RowQuantization quantization = spec.effectiveQuantization();
   if (quantization == RowQuantization::None) {
     parameters.writesRows("y");
@@ -101,8 +103,10 @@ Description describe(const RowSpec &spec) {
   } else {
     const bool isStatic = quantization == RowQuantization::Static;
     const bool isOnline = quantization == RowQuantization::Online;
-    parameters.reads("scale", isStatic).reads("zero", isStatic && spec.zeroPoints);
-    parameters.reads("states", isOnline).reads("row_states", isOnline).number("first", isOnline);
+    parameters.constants("scale", isStatic).constants("zero", isStatic && spec.zeroPoints);
+    parameters.reads("states", isOnline)
+        .constants("row_states", isOnline)
+        .number("first", isOnline);
     parameters.reads("absmax", spec.absMax == RowSpec::AbsMax::Given);
     parameters.writes("codes").writes("scales").writes("sums", spec.sums);
     parameters.writes("zeros", isStatic && spec.zeroPoints).writesRows("extrema", isOnline);

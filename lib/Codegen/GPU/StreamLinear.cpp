@@ -37,16 +37,22 @@ public:
                const KernelArguments &arguments)
       : b(b), spec(spec), shape(shape), arguments(arguments), weights(b, spec.bits, spec.input),
         params(b, spec.bits, spec.scales),
-        writer(b, {spec.n, spec.bias, spec.accumulate, spec.output}, arguments, 1) {}
+        writer(b, {spec.n, spec.bias, spec.accumulate, spec.output}, arguments, 1) {
+    place();
+  }
 
-  void emit();
+  using Values = KernelBuilder::Values;
+  /// What the warp begins with: loadUnit of its first unit.
+  Values loadFirst();
+  void emit(ValueRange first);
 
 private:
-  using Values = KernelBuilder::Values;
   static constexpr int64_t kColumns = numerics::kFragmentColumns;
 
+  void place();
   int64_t columnBlocks() const { return divideCeil(spec.k, kColumns); }
   int64_t units() const { return divideCeil(columnBlocks(), shape.unit); }
+  int64_t unitsAtOnce() const { return shape.splits * shape.warps; }
   /// Packed blocks above one another that a block multiplies: two of floats make sixteen rows.
   int64_t rowBlocks() const { return shape.columns / numerics::fragmentRows(spec.bits); }
   int64_t weightTiles() const { return shape.columns / 16; }
@@ -59,12 +65,19 @@ private:
   }
 
   /// The words of all blocks of a unit; zeros where `there` (i1, may be null) is false and past the
-  /// end of K.
+  /// end of K. Behind them the scales of its groups, which would be waited for like the weights.
   Values loadUnit(Value unit, Value there);
+  int64_t wordsOfUnit() const { return shape.unit * rowBlocks() * weights.words(); }
   /// The pairs of a lane for token tile j: registers r < 4 of a block.
   Values loadTokens(Value block, int64_t j);
   Value loadPair(Value pointer, Value column);
-  Values multiplyUnit(Value unit, ValueRange words, Values sums);
+  /// Adds the products of a unit; `loaded` is what loadUnit gave.
+  Values multiplyUnit(Value unit, ValueRange loaded, Values sums);
+  /// The group of the unit's block `block`; the last one past the end of K.
+  Value groupAt(Value unit, int64_t block) {
+    Value group = b.div(b.add(b.mul(unit, shape.unit), block), spec.groupSize / kColumns);
+    return b.min(group, spec.groups() - 1);
+  }
   /// Scales of group `group` for the lane's rows g and g + 8 of each tile of weights.
   Values scalesOf(Value group);
   Values zerosOf(Value group);
@@ -89,6 +102,7 @@ private:
 
   Value thread, warp, lane, quad, quarter; ///< lane = 4 quad + quarter
   Value rows, firstRow, firstColumn;       ///< of y
+  Value firstUnit;                         ///< of the warp
   SmallVector<Value> blockRows;            ///< of packed weights
   SmallVector<Value> tokens;               ///< rows of x, one a token tile, from the lane's pair on
   Values zeros;                            ///< where there is one group
@@ -108,6 +122,8 @@ StreamLinear::Values StreamLinear::loadUnit(Value unit, Value there) {
       llvm::append_range(words, weights.load(pointer, lane, /*constant=*/true, valid));
     }
   }
+  for (int64_t begin = 0; grouped() && begin < shape.unit; begin += run())
+    llvm::append_range(words, scalesOf(groupAt(unit, begin)));
   return words;
 }
 
@@ -158,17 +174,14 @@ StreamLinear::Values StreamLinear::zerosOf(Value group) {
   return pairs;
 }
 
-StreamLinear::Values StreamLinear::multiplyUnit(Value unit, ValueRange words, Values sums) {
+StreamLinear::Values StreamLinear::multiplyUnit(Value unit, ValueRange loaded, Values sums) {
+  ValueRange words = loaded.take_front(wordsOfUnit()), scales = loaded.drop_front(wordsOfUnit());
   int64_t wordsOfBlock = weights.words(), perColumn = wordsOfBlock * rowBlocks();
   Value firstBlock = b.mul(unit, shape.unit);
   for (int64_t begin = 0; begin < shape.unit; begin += run()) {
-    Values scales, groupZeros = zeros, dots = sums;
+    Values groupZeros = zeros, dots = sums;
     if (grouped()) {
-      Value group = b.div(b.add(firstBlock, begin), spec.groupSize / kColumns);
-      if (columnBlocks() % shape.unit != 0)
-        group = b.min(group, spec.groups() - 1);
-      scales = scalesOf(group);
-      groupZeros = zerosOf(group);
+      groupZeros = zerosOf(groupAt(unit, begin));
       dots = Values(sums.size(), b.zero(b.f32()));
     }
     for (int64_t u = begin; u < begin + run(); ++u) {
@@ -201,6 +214,7 @@ StreamLinear::Values StreamLinear::multiplyUnit(Value unit, ValueRange words, Va
           Value &sum = sums[at(t, j) + i];
           sum = b.fma(scales[2 * t + i / 2], dots[at(t, j) + i], sum);
         }
+    scales = scales.drop_front(shape.columns / 8);
   }
   return sums;
 }
@@ -281,7 +295,7 @@ void StreamLinear::finishSplit() {
   });
 }
 
-void StreamLinear::emit() {
+void StreamLinear::place() {
   rows = arguments["rows"];
   thread = b.thread();
   warp = b.warp();
@@ -290,8 +304,7 @@ void StreamLinear::emit() {
   quarter = b.rem(lane, 4);
   firstRow = b.mul(b.block(2), shape.rows);
   firstColumn = b.mul(b.block(0), shape.columns);
-  writer.columnsAreWhole = spec.n % shape.columns == 0;
-  shared = b.sharedMemory(shape.sharedBytes());
+  firstUnit = b.add(b.mul(b.block(1), shape.warps), warp);
 
   int64_t rowBytes = columnBlocks() * numerics::fragmentBytes(spec.bits);
   int64_t last = divideCeil(spec.n, numerics::fragmentRows(spec.bits)) - 1;
@@ -302,6 +315,15 @@ void StreamLinear::emit() {
       row = b.min(row, last);
     blockRows.push_back(b.rowOf(arguments["w"], row, rowBytes, b.i8()));
   }
+}
+
+StreamLinear::Values StreamLinear::loadFirst() {
+  return loadUnit(firstUnit, units() < unitsAtOnce() ? b.less(firstUnit, units()) : Value());
+}
+
+void StreamLinear::emit(ValueRange first) {
+  writer.columnsAreWhole = spec.n % shape.columns == 0;
+  shared = b.sharedMemory(shape.sharedBytes());
   Type element = b.type(spec.input);
   for (int64_t j = 0; j < tokenTiles(); ++j) {
     // Likewise of tokens: lanes without one read the last.
@@ -314,26 +336,30 @@ void StreamLinear::emit() {
   if (!grouped())
     zeros = zerosOf(b.i32(0));
 
-  Value first = b.add(b.mul(b.block(1), shape.warps), warp);
-  int64_t step = shape.splits * shape.warps;
-  Values carried = loadUnit(first, units() < step ? b.less(first, units()) : Value());
-  int64_t wordCount = carried.size();
+  int64_t wordCount = first.size();
+  Values carried(first);
   carried.append(at(weightTiles(), 0), b.zero(b.f32()));
-  carried = b.forLoop(first, units(), step, carried, [&](Value unit, ValueRange carried) {
-    Value next = b.add(unit, step);
-    Values results = loadUnit(next, b.less(next, units()));
-    llvm::append_range(results, multiplyUnit(unit, carried.take_front(wordCount),
-                                             Values(carried.drop_front(wordCount))));
-    return results;
-  });
+  carried =
+      b.forLoop(firstUnit, units(), unitsAtOnce(), carried, [&](Value unit, ValueRange carried) {
+        Value next = b.add(unit, unitsAtOnce());
+        Values results = loadUnit(next, b.less(next, units()));
+        llvm::append_range(results, multiplyUnit(unit, carried.take_front(wordCount),
+                                                 Values(carried.drop_front(wordCount))));
+        return results;
+      });
   storeSums(ValueRange(carried).drop_front(wordCount));
   b.barrier();
   shape.splits == 1 ? finish() : finishSplit();
 }
 
 void emitStreamLinear(KernelBuilder &b, const WeightOnlySpec &spec, const StreamShape &shape,
-                      const KernelArguments &arguments) {
-  StreamLinear(b, spec, shape, arguments).emit();
+                      const KernelArguments &arguments, ValueRange firstWeights) {
+  StreamLinear(b, spec, shape, arguments).emit(firstWeights);
+}
+
+KernelBuilder::Values loadFirstWeights(KernelBuilder &b, const WeightOnlySpec &spec,
+                                       const StreamShape &shape, const KernelArguments &arguments) {
+  return StreamLinear(b, spec, shape, arguments).loadFirst();
 }
 
 } // namespace easyquant::gpu

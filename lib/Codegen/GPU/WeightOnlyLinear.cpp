@@ -32,10 +32,10 @@ static std::string symbolName(const WeightOnlySpec &spec) {
 static std::vector<Parameter> parametersOf(const WeightOnlySpec &spec, bool splits) {
   return Parameters()
       .readsRows("x")
-      .reads("w")
-      .reads("wscales", !spec.isFloat())
-      .reads("wzeros", spec.zeroPoints)
-      .reads("bias", spec.bias)
+      .constants("w")
+      .constants("wscales", !spec.isFloat())
+      .constants("wzeros", spec.zeroPoints)
+      .constants("bias", spec.bias)
       .writesRows("y")
       .writes("partials", splits)
       .writes("counters", splits)
@@ -44,24 +44,33 @@ static std::vector<Parameter> parametersOf(const WeightOnlySpec &spec, bool spli
 
 //===- Few rows -----------------------------------------------------------===//
 
-/// Registers of a lane for the words of two units and for sums.
+/// Registers of a lane for the words and scales of two units and for sums.
 static int64_t streamRegisters(const WeightOnlySpec &spec, const StreamShape &shape) {
   int64_t bytes = shape.columns * numerics::kFragmentColumns * spec.bits / 8;
   int64_t sums = divideCeil(shape.rows, 8) * 8 * shape.columns / 32;
-  return 2 * shape.unit * bytes / (32 * 4) + (spec.groups() > 1 ? 2 : 1) * sums;
+  int64_t words = shape.unit * bytes / (32 * 4);
+  if (spec.groups() == 1)
+    return 2 * words + sums;
+  int64_t groups = divideCeil(shape.unit * numerics::kFragmentColumns, spec.groupSize);
+  return 2 * (words + groups * shape.columns / 8 + sums);
 }
 
-static StreamShape streamShape(const WeightOnlySpec &spec, int64_t rows) {
+static StreamShape streamShape(const WeightOnlySpec &spec, int64_t rows, const Chip &chip) {
   // Blocks that keep every multiprocessor of a large chip busy, warps that keep its schedulers so.
-  constexpr int64_t kEnoughBlocks = 96, kMostWarps = 16, kMostSplits = 8, kMostUnit = 4;
-  constexpr int64_t kMostRegisters = 80, kMostSharedBytes = 48 * 1024;
+  constexpr int64_t kEnoughBlocks = 96, kMostWarps = 16, kLeastWarps = 4, kMostSplits = 8,
+                    kMostUnit = 4;
+  constexpr int64_t kMostRegisters = 96, kMostSharedBytes = 48 * 1024;
   int64_t columnBlocks = divideCeil(spec.k, numerics::kFragmentColumns);
   StreamShape shape{};
   shape.rows = rows;
   // An mma takes 16 rows of weights.
   shape.columns = std::max<int64_t>(16, numerics::fragmentRows(spec.bits));
+  const int64_t blocks = divideCeil(spec.n, shape.columns);
   shape.warps = kMostWarps;
   while (shape.sharedBytes() > kMostSharedBytes)
+    shape.warps /= 2;
+  // Where there are more blocks than run at a time, smaller ones: some load while others add up.
+  while (shape.warps > kLeastWarps && blocks * shape.warps > kMostWarps * chip.multiprocessors)
     shape.warps /= 2;
   auto fits = [&] {
     if (streamRegisters(spec, shape) > kMostRegisters)
@@ -76,9 +85,8 @@ static StreamShape streamShape(const WeightOnlySpec &spec, int64_t rows) {
   while (shape.unit > 1 && !fits())
     --shape.unit;
   int64_t units = divideCeil(columnBlocks, shape.unit);
-  while (shape.warps > 4 && shape.warps / 2 >= units)
+  while (shape.warps > kLeastWarps && shape.warps / 2 >= units)
     shape.warps /= 2;
-  int64_t blocks = divideCeil(spec.n, shape.columns);
   shape.splits = 1;
   while (shape.splits < kMostSplits && blocks * shape.splits < kEnoughBlocks &&
          units >= 4 * shape.splits * shape.warps)
@@ -86,17 +94,18 @@ static StreamShape streamShape(const WeightOnlySpec &spec, int64_t rows) {
   return shape;
 }
 
-static WeightOnlyKernel streamKernel(const WeightOnlySpec &spec, int64_t rows) {
+static WeightOnlyKernel streamKernel(const WeightOnlySpec &spec, int64_t rows, const Chip &chip) {
   WeightOnlyKernel kernel;
   kernel.form = WeightOnlyKernel::Stream;
   kernel.maxRows = rows;
-  kernel.stream = streamShape(spec, rows);
+  kernel.stream = streamShape(spec, rows, chip);
   Description &description = kernel.description;
   description.name = fmt::format("{}_stream_{}", symbolName(spec), rows);
   description.parameters = parametersOf(spec, kernel.stream.splits > 1);
   description.grid[0].factor = divideCeil(spec.n, kernel.stream.columns);
   description.grid[1].factor = kernel.stream.splits;
   description.grid[2].rowsPerBlock = rows;
+  description.beginsNext = false;
   description.threads = static_cast<uint32_t>(32 * kernel.stream.warps);
   description.blocksPerSM = 16 / kernel.stream.warps;
   return kernel;
@@ -151,10 +160,17 @@ static WeightOnlyKernel matrixKernel(const WeightOnlySpec &spec, const GemmTile 
 
 std::vector<WeightOnlyKernel> weightOnlyKernels(const WeightOnlySpec &spec, const Chip &chip) {
   std::vector<WeightOnlyKernel> kernels;
-  for (int64_t rows : {1, 8, 16})
-    kernels.push_back(streamKernel(spec, rows));
+  for (int64_t rows : {1, 8})
+    kernels.push_back(streamKernel(spec, rows, chip));
+  const WeightOnlyKernel most = streamKernel(spec, kMatrixRows, chip);
+  const bool splits = splitsOver(most.description.grid[0].factor, chip);
+  if (splits)
+    kernels.push_back(most);
   for (const TileChoice &choice : floatTiles()) {
+    if (splits && choice.maxRows <= kMatrixRows)
+      continue;
     GemmTile tile = spec.groups() > 1 ? choice.grouped : choice.plain;
+    fillChip(tile, choice.maxRows, spec.n, numerics::fragmentRows(spec.bits), chip);
     giveWholeBlocks(tile, numerics::fragmentRows(spec.bits));
     // Sixty-four rows of unpacked weights, and sums twice: too many registers for two blocks.
     if (spec.groups() > 1 && numerics::fragmentRows(spec.bits) == 64 && tile.threads() > 64)
@@ -167,13 +183,20 @@ std::vector<WeightOnlyKernel> weightOnlyKernels(const WeightOnlySpec &spec, cons
 
 Description getOrEmit(mlir::gpu::GPUModuleOp module, const WeightOnlySpec &spec,
                       const WeightOnlyKernel &kernel) {
-  return getOrEmitKernel(module, kernel.description,
-                         [&](KernelBuilder &b, const KernelArguments &arguments) {
-                           if (kernel.form == WeightOnlyKernel::Matrix)
+  if (kernel.form == WeightOnlyKernel::Matrix)
+    return getOrEmitKernel(module, kernel.description,
+                           [&](KernelBuilder &b, const KernelArguments &arguments) {
                              emitMatrixLinear(b, spec, kernel.tile, arguments);
-                           else
-                             emitStreamLinear(b, spec, kernel.stream, arguments);
-                         });
+                           });
+  KernelBuilder::Values first;
+  return getOrEmitKernel(
+      module, kernel.description,
+      [&](KernelBuilder &b, const KernelArguments &arguments) {
+        emitStreamLinear(b, spec, kernel.stream, arguments, first);
+      },
+      [&](KernelBuilder &b, const KernelArguments &arguments) {
+        first = loadFirstWeights(b, spec, kernel.stream, arguments);
+      });
 }
 
 } // namespace easyquant::gpu

@@ -39,14 +39,12 @@ struct LowerToNVVM : public easyquant::impl::LowerToNVVMBase<LowerToNVVM> {
       getOperation().emitError("equant-lower-to-nvvm: ") << chip.error().message;
       return signalPassFailure();
     }
+    for (auto kernels : getOperation().getOps<mlir::gpu::GPUModuleOp>())
+      easyquant::gpu::setTarget(kernels, *chip);
     OpPassManager pm(ModuleOp::getOperationName());
     easyquant::gpu::buildLowerToNVVMPipeline(pm);
     if (failed(runPipeline(pm, getOperation())))
-      return signalPassFailure();
-    auto attr =
-        NVVM::NVVMTargetAttr::get(&getContext(), /*optLevel=*/2, "nvptx64-nvidia-cuda", chip->name);
-    for (auto kernels : getOperation().getOps<mlir::gpu::GPUModuleOp>())
-      kernels.setTargetsAttr(ArrayAttr::get(&getContext(), attr));
+      signalPassFailure();
   }
 };
 

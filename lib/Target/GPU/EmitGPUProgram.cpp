@@ -133,6 +133,7 @@ LogicalResult EmitGPUProgram::convert(ChipCode &code) {
   auto forward = code.module.lookupSymbol<func::FuncOp>(launch::kForward);
   code.cache = *launch::cacheOf(forward->getAttr(launch::kCacheAttr));
   code.kernels = code.module.lookupSymbol<mlir::gpu::GPUModuleOp>(launch::kKernels);
+  easyquant::gpu::setTarget(code.kernels, code.chip);
   for (Operation &op : llvm::make_early_inc_range(*code.module.getBody()))
     if (&op != code.kernels)
       op.erase();

@@ -28,6 +28,7 @@ struct KernelLibrary::State {
     module = ModuleOp::create(UnknownLoc::get(&context));
     OpBuilder b(module->getBodyRegion());
     kernels = mlir::gpu::GPUModuleOp::create(b, module->getLoc(), "kernels");
+    setTarget(kernels, chip);
   }
 
   const Chip &chip;

@@ -9,9 +9,11 @@
 
 // CHECK: gpu.module @kernels {
 // CHECK: gpu.func @rms_norm_64_eps{{[0-9a-f]+}}_f32_quantize(%{{.*}}: !llvm.ptr<1> {{.*}}, %{{.*}}: i32, {{.*}}) kernel attributes {known_block_size = array<i32: 128, 1, 1>, {{.*}}nvvm.minctasm = 8 : i32}
-// CHECK: gpu.func @linear_96x64_i8_q_f32_dp4a_1(
+// CHECK: gpu.func @linear_96x64_i8_q_f32_dot_1(
 // CHECK: nvvm.dot.accumulate.4way
-// CHECK: gpu.func @linear_96x64_i8_q_f32_mma_16x128x128(
+// CHECK: gpu.func @linear_96x64_i8_q_f32_dot_16(
+// CHECK: nvvm.mma.sync
+// CHECK: gpu.func @linear_96x64_i8_q_f32_mma_32x32x128(
 // CHECK: nvvm.cp.async.shared.global %{{.*}}, %{{.*}}, 16, cache = {{ *}}cg
 // CHECK: scf.for
 // CHECK: nvvm.cp.async.wait.group 2
@@ -22,23 +24,29 @@
 // NVVM: gpu.module @kernels [#nvvm.target<chip = "sm_90a">] {
 // NVVM-NOT: scf.
 // NVVM-NOT: arith.
-// NVVM: llvm.func @linear_96x64_i8_q_f32_mma_16x128x128({{.*}}nvvm.kernel
+// NVVM: llvm.func @linear_96x64_i8_q_f32_mma_32x32x128({{.*}}nvvm.kernel
 
-// What is read nobody writes: all loads go through the read-only cache, and may be begun at any time.
+// Weights nobody writes: they may be read at any time, before the launch before this one has ended, too. All else is read behind it.
 // PTX: .target sm_90a
 // PTX-LABEL: .visible .entry rms_norm_64_eps
 // PTX: .minnctapersm 8
-// PTX-NOT: ld.global.v
-// PTX-LABEL: .visible .entry linear_96x64_i8_q_f32_dp4a_1(
+// PTX: griddepcontrol.launch_dependents;
+// PTX-NOT: ld.global
+// PTX: griddepcontrol.wait;
+// PTX: ld.global.v
+// PTX: ld.global.nc
+// PTX-LABEL: .visible .entry linear_96x64_i8_q_f32_dot_1(
+// PTX-NOT: launch_dependents
+// PTX: griddepcontrol.wait;
 // PTX: ld.global.nc.v4
 // PTX: dp4a.s32.s32
-// PTX-LABEL: .visible .entry linear_96x64_i8_q_f32_mma_16x128x128(
+// PTX-LABEL: .visible .entry linear_96x64_i8_q_f32_mma_32x32x128(
 // PTX: cp.async.cg.shared.global [{{.*}}], [{{.*}}], 16
 // PTX: cp.async.wait_group 2;
 // PTX: bar.sync 0;
 // PTX: ldmatrix.sync.aligned.m8n8.x4.shared.b16
 // PTX: mma.sync.aligned.m16n8k32.row.col.satfinite.s32.s8.s8.s32
-// PTX-LABEL: .visible .entry linear_96x64_i4_g32_q_f32_mma_16x128x32(
+// PTX-LABEL: .visible .entry linear_96x64_i4_g32_q_f32_mma_32x32x32(
 // PTX: mma.sync.aligned.m16n8k32.row.col.satfinite.s32.s8.s8.s32
 
 // Weights of 4 bits and floats, on bf16.
@@ -47,7 +55,7 @@
 // PTX: lop3.b32
 // PTX: add.rn.bf16x2
 // PTX: mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32
-// PTX-LABEL: .visible .entry linear_96x64_i4_g32_bf16_f32_mma_32x64x32(
+// PTX-LABEL: .visible .entry linear_96x64_i4_g32_bf16_f32_mma_32x32x32(
 // PTX: cp.async.cg.shared.global
 // PTX: ldmatrix.sync.aligned.m8n8.x4.shared.b16
 // PTX: mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32
@@ -67,11 +75,11 @@ ml_program.global private @w4a16(#ml_program.extern : !w4a16) : !w4a16 {equant.o
 
 // CHECK-LABEL: func.func @block(
 // CHECK: launch.kernel quantize @kernels::@rms_norm_64_eps{{[0-9a-f]+}}_f32_quantize(
-// CHECK: launch.kernel {{[a-z]+}} @kernels::@linear_96x64_i8_q_f32_dp4a_1({{.*}}rows = array<i64: 1, 1>, {{.*}}site = "a"
-// CHECK: launch.kernel {{[a-z]+}} @kernels::@linear_96x64_i8_q_f32_dp4a_4({{.*}}rows = array<i64: 2, 4>
+// CHECK: launch.kernel {{[a-z]+}} @kernels::@linear_96x64_i8_q_f32_dot_1({{.*}}rows = array<i64: 1, 1>, {{.*}}site = "a"
+// CHECK: launch.kernel {{[a-z]+}} @kernels::@linear_96x64_i8_q_f32_dot_4({{.*}}rows = array<i64: 2, 4>
 // CHECK: launch.kernel {{[a-z]+}} @kernels::@linear_96x64_i8_q_f32_mma_128x128x64({{.*}}, 0>
 // CHECK: launch.kernel {{[a-z]+}} @kernels::@quantize_64_f32({{.*}}site = "b"
-// CHECK: launch.kernel {{[a-z]+}} @kernels::@linear_96x64_i4_g32_q_f32_dp4a_1(
+// CHECK: launch.kernel {{[a-z]+}} @kernels::@linear_96x64_i4_g32_q_f32_dot_1(
 // CHECK: launch.kernel {{[a-z]+}} @kernels::@copy_64_f32_to_bf16({{.*}}site = "c"
 // CHECK: launch.kernel {{[a-z]+}} @kernels::@linear_96x64_i4_g32_bf16_f32_stream_1(
 // CHECK: launch.kernel {{[a-z]+}} @kernels::@linear_96x64_bf16_bf16_f32_stream_1({{.*}}site = "d"

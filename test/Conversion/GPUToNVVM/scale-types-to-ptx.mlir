@@ -4,10 +4,10 @@
 // RUN: easyquant-opt %s --easyquant-launches=target=sm_80 --equant-lower-to-nvvm="target=sm_80" --equant-emit-gpu-binary="ptx=%t.ptx" -o /dev/null
 // RUN: FileCheck %s --check-prefix=PTX < %t.ptx
 
-// PTX-LABEL: .visible .entry linear_96x64_i2_sf16_g32_q_f32_dp4a_1(
+// PTX-LABEL: .visible .entry linear_96x64_i2_sf16_g32_q_f32_dot_1(
 // PTX: ld.global.nc.b16
 // PTX: cvt.f32.f16
-// PTX-LABEL: .visible .entry linear_96x64_i2_sf16_g32_q_f32_mma_16x128x32(
+// PTX-LABEL: .visible .entry linear_96x64_i2_sf16_g32_q_f32_mma_32x64x32(
 // PTX: ld.global.nc.b32
 // PTX: cvt.f32.f16
 // PTX: cvt.f32.f16
@@ -25,7 +25,7 @@ ml_program.global private @w4(#ml_program.extern : !w4) : !w4 {equant.offset = a
 
 // CHECK-LABEL: func.func @block(
 // CHECK: launch.kernel {{[a-z]+}} @kernels::@quantize_64_f32(
-// CHECK: launch.kernel {{[a-z]+}} @kernels::@linear_96x64_i2_sf16_g32_q_f32_dp4a_1(
+// CHECK: launch.kernel {{[a-z]+}} @kernels::@linear_96x64_i2_sf16_g32_q_f32_dot_1(
 // CHECK: launch.kernel {{[a-z]+}} @kernels::@linear_96x64_i4_sf16_g32_zp_bf16_f32_stream_1(
 func.func @block(%x: tensor<?x64xf32>) -> (tensor<?x96xf32>, tensor<?x96xf32>) {
   %w2 = ml_program.global_load_const @w2 : !w2

@@ -14,7 +14,7 @@ ml_program.global private @w(#ml_program.extern : !w) : !w {equant.offset = arra
 // CHECK: %[[MOST:[0-9a-z_]+]] = launch.buffer({{.*}}) {{.*}}memref<?xf32>
 // CHECK: launch.kernel quantize @kernels::@quantize_64_f32_absmax({{.*}}, %[[MOST]], {{.*}}site = "down_proj"
 // CHECK: launch.kernel quantize @kernels::@quantize_64_f32_given_absmax_sums0({{.*}}, %[[MOST]]
-// CHECK: launch.kernel {{[a-z]+}} @kernels::@linear_96x64_i8_q_f32_dp4a_1(
+// CHECK: launch.kernel {{[a-z]+}} @kernels::@linear_96x64_i8_q_f32_dot_1(
 func.func @down_proj(%x: tensor<?x64xf32>) -> tensor<?x96xf32> {
   %w = ml_program.global_load_const @w : !w
   %most = equant.token_absmax %x : tensor<?x64xf32> -> tensor<?xf32>
@@ -26,7 +26,7 @@ func.func @down_proj(%x: tensor<?x64xf32>) -> tensor<?x96xf32> {
 // A rank leaves the int32 sums of its columns, which are scaled after they were added.
 // CHECK-LABEL: func.func @sums(
 // CHECK: %[[SUMS:.*]] = launch.buffer({{.*}}) {{.*}}memref<?x96xi32>
-// CHECK: launch.kernel {{[a-z]+}} @kernels::@linear_96x64_i8_q_i32_dp4a_1(%{{[^,]*}}, %{{[^,]*}}, %[[SUMS]],
+// CHECK: launch.kernel {{[a-z]+}} @kernels::@linear_96x64_i8_q_i32_dot_1(%{{[^,]*}}, %{{[^,]*}}, %[[SUMS]],
 // CHECK: launch.kernel gemm @kernels::@rescale_96_i8(%[[SUMS]], {{.*}}site = "down_proj"
 func.func @sums(%x: tensor<?x64xf32>) -> tensor<?x96xf32> {
   %w = ml_program.global_load_const @w : !w

@@ -29,6 +29,8 @@ struct Chip {
   int64_t threadsPerSM;        ///< most resident threads
   int64_t multiprocessors;     ///< of the largest product
 
+  /// Can a kernel begin before the one launched before it has ended (griddepcontrol)?
+  bool overlapsLaunches() const { return id >= ChipId::SM90a; }
   /// Do drivers assemble its PTX for later chips? They do not where a letter ends the name.
   bool isCompatible() const { return name.back() >= '0' && name.back() <= '9'; }
 };

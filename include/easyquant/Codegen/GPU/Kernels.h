@@ -75,7 +75,8 @@ struct Parameter {
   enum Kind { Pointer, I32, F32 };
   std::string name;
   Kind kind = Pointer;
-  bool written = false; ///< of pointers: the kernel writes there (and may read)
+  bool written = false;  ///< of pointers: the kernel writes there (and may read)
+  bool constant = false; ///< of pointers: nobody writes there while a step runs
 };
 
 /// A grid dimension: factor * ceil(rows / rowsPerBlock), or just factor where rowsPerBlock is 0.
@@ -94,6 +95,9 @@ struct Description {
   uint32_t threads = 0;    ///< of a block, in x
   int64_t sharedBytes = 0; ///< dynamic shared memory
   int64_t blocksPerSM = 0; ///< resident blocks that the tile was designed for; 0: not stated
+  /// The next launch begins as soon as all blocks of this one have. Not where they fill the chip:
+  /// those of the next would be placed where room is left, several on one multiprocessor.
+  bool beginsNext = true;
   std::array<uint32_t, 3> gridFor(int64_t rows) const {
     return {grid[0].of(rows), grid[1].of(rows), grid[2].of(rows)};
   }
@@ -225,7 +229,7 @@ struct GemmTile {
 /// One of the kernels that compute a spec; `maxRows` says up to which M it is the one to take.
 struct LinearKernel {
   enum Form {
-    Dot,   ///< dp4a, for few rows
+    Dot,   ///< weights straight to registers, dp4a or mma.sync: for few rows
     Matrix ///< mma.sync
   };
   Form form = Matrix;
