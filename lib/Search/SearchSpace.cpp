@@ -7,6 +7,7 @@
 
 #include "SearchSpace.h"
 
+#include "easyquant/Dialect/Equant/Analysis/CheckpointSites.h"
 #include "easyquant/Dialect/Equant/Analysis/RecipePlans.h"
 #include "easyquant/Dialect/Equant/Analysis/RotatedValues.h"
 #include "easyquant/Dialect/Equant/Analysis/StoredBytes.h"
@@ -220,11 +221,12 @@ static std::string whyNot(const PlannedSite &site, PlanAttr plan, const targets:
                         : "no kernel for " + family.title + ": " + reason;
 }
 
-/// Bytes of a weight in the file of the first target.
-static int64_t storedBytesOf(const SearchSpaceRequest &request, Value weight, PlanAttr plan) {
-  return equant::storedBytes(
-      cast<RankedTensorType>(weight.getType()), plan ? plan.getWeight() : equant::SchemeAttr(),
-      plan ? plan.getInput() : equant::SchemeAttr(), *request.families.front());
+/// The format of checkpoints that is asked for, if it is one.
+static const formats::CheckpointFormat *checkpointOf(const SearchSpaceRequest &request) {
+  if (request.schemes.size() != 1)
+    return nullptr;
+  auto format = formats::findCheckpointFormat(request.schemes.front());
+  return format ? *format : nullptr;
 }
 
 namespace {
@@ -232,9 +234,11 @@ namespace {
 class CandidateFinder {
 public:
   CandidateFinder(const SearchSpaceRequest &request, SiteRequest base, SearchSpace &space)
-      : request(request), base(std::move(base)), space(space),
-        isAll(llvm::is_contained(request.schemes, kAll)) {}
+      : request(request), base(std::move(base)), space(space), checkpoint(checkpointOf(request)),
+        isAll(checkpoint || llvm::is_contained(request.schemes, kAll)) {}
   LogicalResult find(SearchGroup &group) const;
+  /// Bytes of the site's weight, in the checkpoint or else in the file of the first target.
+  int64_t bytesOf(StringRef site, Value weight, PlanAttr plan) const;
 
 private:
   Result<FormatCandidate> candidate(const SearchGroup &group, size_t format) const;
@@ -243,9 +247,18 @@ private:
   const SearchSpaceRequest &request;
   SiteRequest base;
   SearchSpace &space;
+  const formats::CheckpointFormat *checkpoint; ///< null: what is chosen is compiled
   bool isAll;
 };
 } // namespace
+
+int64_t CandidateFinder::bytesOf(StringRef site, Value weight, PlanAttr plan) const {
+  auto type = cast<RankedTensorType>(weight.getType());
+  auto scheme = plan ? plan.getWeight() : equant::SchemeAttr();
+  auto input = plan ? plan.getInput() : equant::SchemeAttr();
+  return checkpoint ? equant::checkpointBytes(*checkpoint, site, type, scheme, input)
+                    : equant::storedBytes(type, scheme, input, *request.families.front());
+}
 
 /// With what fits integers and tables; float formats are rounded as they were measured.
 Result<std::string> CandidateFinder::methodOfRule(const SiteRequest &asked, bool isHead) const {
@@ -283,8 +296,16 @@ Result<FormatCandidate> CandidateFinder::candidate(const SearchGroup &group, siz
       if (std::string reason = whyNot(site, own, *family); !reason.empty())
         return makeError(ErrorCode::Unsupported, "site '{}': {}; take it out of the formats",
                          site.name(), reason);
+    if (checkpoint) {
+      auto weight = cast<RankedTensorType>(site.weight().getType());
+      if (auto stored =
+              equant::checkpointSite(*checkpoint, site.name(), weight.getDimSize(0),
+                                     weight.getDimSize(1), own.getWeight(), own.getInput());
+          !stored)
+        return Unexpected(stored.error());
+    }
     found.plans.push_back(own);
-    found.bytes += storedBytesOf(request, site.weight(), own);
+    found.bytes += bytesOf(site.name(), site.weight(), own);
   }
   return found;
 }
@@ -327,7 +348,8 @@ FailureOr<SearchSpace> easyquant::search::findSearchSpace(ModuleOp module,
       return emitError(module.getLoc()) << "groups of " << size
                                         << " activations to choose from; expected 32, 64 or 128, "
                                            "or 0 for one scale a token";
-  const bool isAll = llvm::is_contained(schemes, kAll);
+  const bool isCheckpoint = checkpointOf(request);
+  const bool isAll = isCheckpoint || llvm::is_contained(schemes, kAll);
   if (isAll)
     schemes = schemesLike(*base);
   space.formats = formatsOf(schemes, !isAll, *base, request);
@@ -339,7 +361,7 @@ FailureOr<SearchSpace> easyquant::search::findSearchSpace(ModuleOp module,
         return emitError(site.loc()) << "site '" << site.name()
                                      << "' is in a rotated basis already, which the search is to "
                                         "find: run equant-rotate behind it";
-      searched += storedBytesOf(request, site.weight(), site.plan);
+      searched += finder.bytesOf(site.name(), site.weight(), site.plan);
     }
     space.groups.push_back(std::move(group));
     return finder.find(space.groups.back());
@@ -353,7 +375,7 @@ FailureOr<SearchSpace> easyquant::search::findSearchSpace(ModuleOp module,
       cuts.insert(nextCut(layer, sites.sites.front().op));
       const size_t block = cuts.size() - 1; // sites come in the order of execution
       SmallVector<SearchGroup> groups;
-      if (!request.perSite)
+      if (!request.perSite && !isCheckpoint)
         groups.push_back({index, false, block, sites.activation, sites.sites, {}});
       else
         for (const PlannedSite &site : sites.sites)
@@ -373,12 +395,15 @@ FailureOr<SearchSpace> easyquant::search::findSearchSpace(ModuleOp module,
         return failure();
     }
   module.walk([&](QuantizableOpInterface op) {
-    space.fixedBytes += storedBytesOf(request, op.getWeightOperand().get(), equant::getPlan(op));
+    space.fixedBytes += finder.bytesOf(op.getSite(), op.getWeightOperand().get(), equant::getPlan(op));
   });
   module.walk([&](lm::EmbeddingOp op) {
     if (PlanAttr plan = equant::getPlan(op))
-      space.fixedBytes += storedBytesOf(request, op.getTable(), plan);
+      space.fixedBytes += finder.bytesOf(equant::embeddingSite(op.getTable()), op.getTable(), plan);
   });
-  space.fixedBytes += equant::otherBytes(module) + equant::headerBytes(module) - searched;
+  // Floats of checkpoints are halves.
+  space.fixedBytes += isCheckpoint ? equant::otherBytes(module, /*withTables=*/false) / 2
+                                   : equant::otherBytes(module);
+  space.fixedBytes += equant::headerBytes(module) - searched;
   return space;
 }

@@ -29,7 +29,6 @@ REFUSALS = [
     ("gptq", ["--context=16"], "--context is an option of artifacts"),
     ("gptq", ["--kv-scheme=int8"], "--kv-scheme is an option of artifacts"),
     ("gptq", ["--force"], "--force is an option of artifacts"),
-    ("gptq", ["--search=avg-bits=4"], "--search plans no checkpoint; leave --export out"),
     ("gptq", ["--emit-ir-after=kernels"], "--emit-ir-after kernels: with --export there is no such phase; expected import or quantize"),
 ]  # fmt: skip
 

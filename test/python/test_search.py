@@ -287,6 +287,23 @@ def test_formats_that_cannot_be(searched):
     assert not any(everything["formats"][number]["scheme"].startswith("W3") for number in used)
 
 
+def test_a_format_of_checkpoints_stands_for_the_schemes_that_it_holds(searched, tmp_path):
+    plan = "equant-absmax{scheme=Q4_0 head=Q8_0}"
+    found = searched.search("gguf", "avg-bits=6", formats="gguf", plan=plan)
+    used = {found["formats"][choice["format"]]["name"] for group in found["groups"] for choice in group["choices"]}
+    assert used == {"Q4_0 g32", "Q5_0 g32", "Q8_0 g32", "IQ4_NL g32", "MXFP4A16 g32"}
+    assert all(len(group["sites"]) == 1 for group in found["groups"])
+    # The file has the bytes that were counted.
+    recipe = searched.folder / "gguf" / "recipe.json"
+    result = run_tool("easyquant-compile", searched.folder / "model", "--recipe", recipe, "--export=gguf", "--dry-run")
+    assert result.returncode == 0, result.stderr
+    sites = {site["name"]: site["bytes"] for site in json.loads(result.stdout)["sites"]}
+    chosen = {}
+    for group, number in zip(found["groups"], found["points"][0]["formats"]):
+        [chosen[group["sites"][0]]] = [choice["bytes"] for choice in group["choices"] if choice["format"] == number]
+    assert chosen == {name: sites[name] for name in chosen}
+
+
 # ---------------------------------------------------------------------------------------------------------- the command line
 
 

@@ -87,10 +87,8 @@ static std::optional<std::string> check(CommandLine &line) {
     takeCalibratedDefaults(line.options);
   if (!problem)
     problem = checkOptions(line.options);
-  if (!problem && line.options.has(option::exportFormat))
-    for (auto [text, flag] : {std::pair(&line.search, "--search"), {&line.pipeline, "--pipeline"}})
-      if (!text->empty())
-        problem = std::string(flag) + " plans no checkpoint; leave --export out";
+  if (!problem && line.options.has(option::exportFormat) && !line.pipeline.empty())
+    problem = "--pipeline plans no checkpoint; leave --export out";
   // The front desk, which alone reads progress as JSON, makes tokens of text.
   const char *remedy = line.progress == ProgressFormat::JSON ? "--calib FILE" : "--tokens FILE";
   if (!problem && !line.options[option::dryRun] && line.pipeline.empty())

@@ -21,7 +21,7 @@ def SearchBitwidths : Pass<"equant-search-bitwidths", "::mlir::ModuleOp"> {
     size of `group-sizes`, in a basis of `activation-bases` and with a group size of activations of `activation-group-sizes`, with
     the methods of the recipe. Formats that a target has no kernel for are refused, or, with
     `formats=all` (every scheme whose activations are those of the recipe's, in groups of at most 32 also with two-level scales), left out; `SCHEME+two-level`
-    names such scales. Codes and ranges that methods have
+    names such scales. The name of a format of checkpoints, as in `formats=gguf`, stands for all of these that it holds: each site gets its own, and bytes are those of its tensors. Codes and ranges that methods have
     computed before are dropped; run it before `equant-rotate` and the methods that round.
 
     What is measured, on the first `search-samples` samples, activations being rounded where the format rounds them by dynamic

@@ -18,7 +18,7 @@ import yaml
 from easyquant.commands.search_fits import ROUNDS, Fit, measure_fits
 from easyquant.compiler.calibration import CalibrationText, tokens_of
 from easyquant.compiler.driver import compiler_progress, find_model, run_compiler
-from easyquant.compiler.options import TRANSFORMS, CompileOptions, check_table
+from easyquant.compiler.options import OPTIONS, TRANSFORMS, CompileOptions, check_table, choices_of
 from easyquant.compiler.plans import Plans, machine_speed, plans_of
 from easyquant.compiler.statistics import calibrate, quoted
 from easyquant.evaluation import llama_cpp_speed
@@ -59,6 +59,8 @@ class Basis(str, Enum):
 
 
 MEASURES = {"kl": "KL", "loss": "loss"}
+# Formats of checkpoints, which stand for the schemes that they hold.
+EXPORTS = choices_of("export") if OPTIONS else ()
 # The scheme at which errors become losses, by the activations.
 NEAR_4_BITS = {Activations.int8: "W4A8", Activations.float: "W4A16"}
 # What fits the weights of a recipe where no method is asked for.
@@ -66,7 +68,7 @@ FIT = "awq+signround"
 
 
 def scheme_like(formats: str, activations: Activations | None) -> str:
-    """The default of --scheme: 4 bits, with the activations that are asked for, or those of the formats."""
+    """The default of --scheme for what is compiled: 4 bits, with the activations that are asked for, or those of the formats."""
     if activations is None:
         activations = Activations.int8 if formats == "all" or "A8" in formats else Activations.float
     return NEAR_4_BITS[activations]
@@ -222,15 +224,17 @@ def print_fits(report: dict) -> None:
     console.out.print(table)
 
 
-def closing_line(model: Path, recipe: Path, text: CalibrationText | None) -> str:
-    """How to compile what was found. What the recipe needs of text is the compiler's to say."""
+def closing_line(model: Path, recipe: Path, text: CalibrationText | None, export: str | None) -> str:
+    """How to compile or export what was found. What the recipe needs of text is the compiler's to say."""
     plans = plans_of(model, CompileOptions(recipe=recipe, calibration=text))
-    command = ["easyquant", "compile", str(model), "--recipe", str(recipe)]
+    command = ["easyquant", "export" if export else "compile", str(model), "--recipe", str(recipe)]
+    command += ["--format", export, "-o", "OUT"] if export else []
+    verb = command[1]
     if not plans.text_passes:
-        return f"compile with `{shlex.join(command)}`"
+        return f"{verb} with `{shlex.join(command)}`"
     command += text.arguments() if text else ["--calib", "FILE"]
     reason = "" if plans.methods else "; the text weighs the ranges of its weights"
-    return f"compile with `{shlex.join(command)}`{reason}"
+    return f"{verb} with `{shlex.join(command)}`{reason}"
 
 
 def print_dry_run(plans: Plans, options: CompileOptions, samples: int, length: int, formats: str, group_sizes: str) -> None:
@@ -255,7 +259,7 @@ def search_command(
     max_decode_ms: Annotated[float | None, typer.Option("--max-decode-ms", metavar="MS", help="With a budget: milliseconds that the linears may take for a token on this machine's CPU.")] = None,
     max_prefill_ms: Annotated[float | None, typer.Option("--max-prefill-ms", metavar="MS", help="The same for 512 tokens of a prompt.")] = None,
     penalty: Annotated[str | None, typer.Option("--lambda", metavar="L", help="Instead of a budget: nats of loss that one more bit a weight must save, such as 0.01; less makes larger models.")] = None,
-    formats: Annotated[str, typer.Option(metavar="LIST", help="Schemes to choose from, with commas between them, or all.")] = "all",
+    formats: Annotated[str, typer.Option(metavar="LIST", help="Schemes to choose from, with commas between them, or all; or a format of export, such as gguf, for all that it holds.")] = "all",
     group_sizes: Annotated[str, typer.Option(metavar="LIST", help="Group sizes to choose from; 0: a whole row.")] = "32,64,128",
     activations: Annotated[Activations | None, typer.Option(help="The activations of --formats all: int8 with a scale a token, which prefill fast, or float. (default: int8)", show_default=False)] = None,
     activation_basis: Annotated[Basis | None, typer.Option("--activation-basis", help="One basis for all sites. (default: searched where activations are int8, else plain)", show_default=False)] = None,
@@ -307,7 +311,9 @@ def search_command(
     sizes = parse_numbers("--group-sizes", group_sizes, int)
     if scheme is not None and activations is not None:
         raise UserError("give one of --scheme and --activations, which stands for a scheme")
-    scheme = scheme or scheme_like(formats, activations)
+    export = formats if formats in EXPORTS else None
+    if scheme is None and not export:
+        scheme = scheme_like(formats, activations)
     activation_sizes = parse_numbers("--activation-group-sizes", activation_group_sizes or ("0,32" if limits else "0"), int)
     fits = (FIT if method is None and strategy != Strategy.entropy else "none") if fit is None else fit
     # Entropy runs next to nothing: rank 0 does it alone.
@@ -319,7 +325,7 @@ def search_command(
         check_writable(output)
         model = find_model(model)
     options = CompileOptions(scheme=scheme, method=method, weight_observer=weight_observer, target=target, threads=threads or None)
-    options.head, options.head_group_size = head, head_group_size
+    options.head, options.head_group_size, options.export = head, head_group_size, export
     transforms = TRANSFORMS & set((method or "").split("+"))
     if calib is not None:
         options.calibration = CalibrationText(calib, max(nsamples, search_samples) if transforms else search_samples, seqlen, seed, calib_bos)
@@ -375,7 +381,7 @@ def search_command(
         write_json(front / "search.json", found)
     if output is not None:
         write_atomically(output, recipe_text(found["points"][0]))
-        console.out.print(f"{output}: {closing_line(model, output, text)}", markup=False, soft_wrap=True)
+        console.out.print(f"{output}: {closing_line(model, output, text, export)}", markup=False, soft_wrap=True)
     if report is not None:
         from easyquant.reports import search_report
 
