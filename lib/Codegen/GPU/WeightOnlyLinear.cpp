@@ -170,6 +170,12 @@ std::vector<WeightOnlyKernel> weightOnlyKernels(const WeightOnlySpec &spec, cons
     if (splits && choice.maxRows <= kMatrixRows)
       continue;
     GemmTile tile = spec.groups() > 1 ? choice.grouped : choice.plain;
+    // Several rows of blocks read the weights as often: too often for floats, where one row of
+    // blocks fills the chip.
+    const bool isLast = &choice == &floatTiles().back();
+    if (spec.isFloat() && !isLast && choice.maxRows > tile.rows &&
+        divideCeil(spec.n, tile.columns) >= chip.multiprocessors)
+      continue;
     fillChip(tile, choice.maxRows, spec.n, numerics::fragmentRows(spec.bits), chip);
     giveWholeBlocks(tile, numerics::fragmentRows(spec.bits));
     // Sixty-four rows of unpacked weights, and sums twice: too many registers for two blocks.
