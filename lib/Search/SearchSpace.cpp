@@ -352,6 +352,15 @@ FailureOr<SearchSpace> easyquant::search::findSearchSpace(ModuleOp module,
   const bool isAll = isCheckpoint || llvm::is_contained(schemes, kAll);
   if (isAll)
     schemes = schemesLike(*base);
+  if (isCheckpoint) { // the first of several names of one plan stays: the format's own
+    std::vector<std::string> ordered;
+    for (const bool fixesGroups : {true, false})
+      llvm::copy_if(schemes, std::back_inserter(ordered), [&](const std::string &name) {
+        auto preset = recipe::findPreset(name);
+        return (preset && preset->groupSize) == fixesGroups;
+      });
+    schemes = std::move(ordered);
+  }
   space.formats = formatsOf(schemes, !isAll, *base, request);
   CandidateFinder finder(request, *base, space);
   int64_t searched = 0;
@@ -395,7 +404,8 @@ FailureOr<SearchSpace> easyquant::search::findSearchSpace(ModuleOp module,
         return failure();
     }
   module.walk([&](QuantizableOpInterface op) {
-    space.fixedBytes += finder.bytesOf(op.getSite(), op.getWeightOperand().get(), equant::getPlan(op));
+    space.fixedBytes +=
+        finder.bytesOf(op.getSite(), op.getWeightOperand().get(), equant::getPlan(op));
   });
   module.walk([&](lm::EmbeddingOp op) {
     if (PlanAttr plan = equant::getPlan(op))

@@ -141,7 +141,7 @@ def test_what_is_given_reaches_a_pass(expanded):
     """The test above sees a difference where there is one: every such option is read by a pass."""
     others = {"yes": "no", "no": "yes", "0": "3", "4": "3", "16": "8", "32": "16", "0.9": "0.8", "64": "32", "128": "64", "200": "100", "0.01": "0.02", "0.5": "0.7", "99.99": "99.9",
               "W8A8": "W8A16", "dynamic": "static", "minmax": "mse", "absmax": "mse", "auto": "f16", "none": "int8", "cpu": "sm_80",
-              "post-rope": "hadamard", "inputs": "loss", "channel": "token", "512": "64", "1": "2"}  # fmt: skip
+              "post-rope": "hadamard", "sinks": "loss", "channel": "token", "512": "64", "1": "2"}  # fmt: skip
     for name in CONSTANT:
         other = explicit(name, others[COMPILE[name]])
         free = [base for base in BASES.values() if not any(option.startswith(f"--{name}=") for option in base)]

@@ -78,7 +78,7 @@ def assert_solved(tensors, weights, inputs, act_order):
 @pytest.mark.parametrize("bos", [False, True])
 def test_every_site_is_as_good_as_the_plain_solver(tiny_llama, tmp_path, samples, act_order, bos):
     work, tokens = tmp_path / "work", write_tokens(tmp_path / "tokens.safetensors", samples, bos)
-    rounded(tiny_llama, work, tokens, f"act-order={'true' if act_order else 'false'}")
+    rounded(tiny_llama, work, tokens, f"hessian=inputs act-order={'true' if act_order else 'false'}")
     sites = [f"model.layers.{layer}.{short}" for layer in (0, 1) for short in SITES]
     assert_as_good_as_the_plain_solver(work, *random_llama(), sites, samples, act_order, bos)
 
@@ -88,7 +88,7 @@ def test_a_real_layer_is_as_good_as_by_the_plain_solver(smollm2_layer, tmp_path)
     sites = [f"model.layers.0.{short}" for short in ("self_attn.k_proj", "self_attn.o_proj", "mlp.gate_proj")]
     samples = [random_tokens(seed, 512, 40000) for seed in (1, 2)]
     work, tokens = tmp_path / "work", write_tokens(tmp_path / "tokens.safetensors", samples, False)
-    rounded(write_model(tmp_path / "model", config, tensors), work, tokens, "act-order=true", lambda site: plan(["gptq"]) if site in sites else None)
+    rounded(write_model(tmp_path / "model", config, tensors), work, tokens, "hessian=inputs act-order=true", lambda site: plan(["gptq"]) if site in sites else None)
     assert_as_good_as_the_plain_solver(work, config, tensors, sites, samples, act_order=True, bos=False)
 
 
@@ -98,7 +98,7 @@ def test_tokens_weigh_in_keys_and_values_what_attention_gives_them(tmp_path, sam
     config, tensors = random_llama(arch="mistral", heads=4, kv_heads=2, sliding_window=24)
     model = write_model(tmp_path / "model", config, tensors)
     work, tokens = tmp_path / "work", write_tokens(tmp_path / "tokens.safetensors", samples, bos)
-    rounded(model, work, tokens, "hessian=sinks")
+    rounded(model, work, tokens)
     calls, attend = [], llama.causal_attention
 
     def recording(q, k, v, window=None, **rest):

@@ -289,7 +289,7 @@ def test_formats_that_cannot_be(searched):
 
 def test_a_format_of_checkpoints_stands_for_the_schemes_that_it_holds(searched, tmp_path):
     plan = "equant-absmax{scheme=Q4_0 head=Q8_0}"
-    found = searched.search("gguf", "avg-bits=6", formats="gguf", plan=plan)
+    found = searched.search("gguf", "avg-bits=6", formats="gguf", group_sizes=32, plan=plan)
     used = {found["formats"][choice["format"]]["name"] for group in found["groups"] for choice in group["choices"]}
     assert used == {"Q4_0 g32", "Q5_0 g32", "Q8_0 g32", "IQ4_NL g32", "MXFP4A16 g32"}
     assert all(len(group["sites"]) == 1 for group in found["groups"])
