@@ -69,7 +69,7 @@ struct SearchSpaceRequest {
   /// With "+two-level" behind; or "all"; or the name of a format of checkpoints alone: all schemes
   /// that it holds, each site by itself, and sizes are those of its tensors.
   std::vector<std::string> schemes;
-  std::vector<int64_t> groupSizes;  ///< 0: a row
+  std::vector<int64_t> groupSizes; ///< 0: a row
   /// plain, hadamard; empty: both where activations are int8 with dynamic scales, and the scheme's
   /// default elsewhere.
   std::vector<std::string> bases;
@@ -83,8 +83,8 @@ struct SearchSpaceRequest {
 
 /// The groups of the layers with the formats that their targets have kernels for. Fails with a
 /// diagnostic: nothing is planned, the recipe has rules already, sites are in a rotated basis
-/// already, a scheme that there is not or that no target or method takes (but under "all" and a format
-/// of checkpoints, where it is left out).
+/// already, a scheme that there is not or that no target or method takes (but under "all" and a
+/// format of checkpoints, where it is left out).
 mlir::FailureOr<SearchSpace> findSearchSpace(mlir::ModuleOp module,
                                              llvm::ArrayRef<mlir::func::FuncOp> layers,
                                              const SearchSpaceRequest &request);
