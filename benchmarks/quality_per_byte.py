@@ -161,11 +161,20 @@ class Bench:
                 continue
             print(f"llama.cpp {', '.join(missing)}: {text.name}", file=sys.stderr)
             files = [self.peer_file(kind) for kind in missing]
-            judged = self.peer.ask("judge", paths=[str(file) for file, _ in files], reference=str(self.full), windows=str(self.windows_of(text)),
-                                   threads=self.args.threads)["figures"]  # fmt: skip
-            for kind, (_, size), figures in zip(missing, files, judged):
+            for kind, (_, size), figures in zip(missing, files, self.judge([file for file, _ in files], text)):
                 found[kind][text.name] = self.keep(names[kind], text, sources[kind], {"bytes": size, "figures": figures})
         return [Point.of(names[kind], True, found[kind]) for kind in self.peers]
+
+    def judge(self, files: list[Path], text: Path) -> list[dict]:
+        """What llama.cpp finds of GGUF files, by its own f32 logits."""
+        return self.peer.ask("judge", paths=[str(file) for file in files], reference=str(self.full), windows=str(self.windows_of(text)),
+                             threads=self.args.threads)["figures"]  # fmt: skip
+
+    @staticmethod
+    def source_of(arguments: tuple[str, ...]) -> object:
+        """What they are, and of a recipe what is in it."""
+        recipes = [Path(argument.partition("=")[2]) for argument in arguments if argument.startswith("--recipe=")]
+        return [sha256(recipe) for recipe in recipes] or arguments
 
     @cache
     def peer_file(self, kind: str) -> tuple[Path, int]:
@@ -176,8 +185,7 @@ class Bench:
 
     def our_point(self, name: str, arguments: tuple[str, ...]) -> Point:
         """`arguments`: options of `easyquant compile`."""
-        recipes = [Path(argument.partition("=")[2]) for argument in arguments if argument.startswith("--recipe=")]
-        source = [self.compiler, self.samples, arguments if not recipes else [sha256(recipe) for recipe in recipes]]
+        source = [self.compiler, self.samples, self.source_of(arguments)]
         found = {}
         with self.artifact_folder(name, source) as artifact, tempfile.TemporaryDirectory(dir=self.scratch) as folder:
             result = Path(folder) / "result.json"
