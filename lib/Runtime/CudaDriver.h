@@ -81,7 +81,9 @@ constexpr int kLeastVersion = 12000, kOverlapVersion = 12030;
 /// CUlaunchAttribute with the one attribute that is used: whether the launch may begin before the
 /// one before it has ended, which its kernel then waits for.
 struct LaunchAttribute {
-  int id = 6; ///< CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+  /// CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+  static constexpr int kProgrammaticSerialization = 6;
+  int id = kProgrammaticSerialization;
   int padding = 0;
   int allowed = 1;
   std::array<int, 15> rest{};

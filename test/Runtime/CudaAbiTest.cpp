@@ -49,6 +49,18 @@ static_assert(same(kJitErrorLogBytes, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES));
 static_assert(same(kCaptureThreadLocal, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
 static_assert(same(kStreamNonBlocking, CU_STREAM_NON_BLOCKING));
 static_assert(sizeof(Pointer) == sizeof(CUdeviceptr) && sizeof(DeviceId) == sizeof(CUdevice));
+static_assert(same(LaunchAttribute::kProgrammaticSerialization,
+                   CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION));
+static_assert(sizeof(LaunchAttribute) == sizeof(CUlaunchAttribute) &&
+              offsetof(LaunchAttribute, id) == offsetof(CUlaunchAttribute, id) &&
+              offsetof(LaunchAttribute, allowed) == offsetof(CUlaunchAttribute, value));
+static_assert(sizeof(LaunchConfig) == sizeof(CUlaunchConfig) &&
+              offsetof(LaunchConfig, grid) == offsetof(CUlaunchConfig, gridDimX) &&
+              offsetof(LaunchConfig, block) == offsetof(CUlaunchConfig, blockDimX) &&
+              offsetof(LaunchConfig, sharedBytes) == offsetof(CUlaunchConfig, sharedMemBytes) &&
+              offsetof(LaunchConfig, stream) == offsetof(CUlaunchConfig, hStream) &&
+              offsetof(LaunchConfig, attributes) == offsetof(CUlaunchConfig, attrs) &&
+              offsetof(LaunchConfig, attributeCount) == offsetof(CUlaunchConfig, numAttrs));
 
 TEST(CudaDriver, KnowsWhatLosesTheDevice) {
   for (Status status :

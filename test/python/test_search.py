@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 
 from easyquant.evaluation.weights import read_site
 from easyquant.runtime.artifact import Artifact
-from helpers import assert_refused, folder_contents, run_tool
+from helpers import assert_refused, folder_contents, random_llama, run_tool, write_byte_level, write_model
 from oracles.llama import Llama
 from oracles.schemes import Scheme
 from page_structure import Structure
@@ -312,6 +312,24 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("search-command")
     (folder / "text.txt").write_text(TEXT)
     return folder
+
+
+def test_a_recipe_that_export_takes(folder):
+    model = write_byte_level(write_model(folder / "bytes", *random_llama(seed=5, hidden=64, ffn=128, heads=2, kv_heads=1, vocab=320, context=512)))
+    text = ("--calib", folder / "text.txt", "--nsamples=2", "--seqlen=32")
+    found = command(model, "--formats=gguf", "--max-size=72kB", "--search-samples=2", *text, "-o", folder / "types.yaml")
+    assert found.returncode == 0, found.stderr
+    line = " ".join(found.stdout.split())
+    assert f"export with `easyquant export {model} --recipe {folder / 'types.yaml'} --format gguf -o OUT --calib" in line
+    recipe = yaml.safe_load((folder / "types.yaml").read_text())
+    assert {recipe["scheme"], recipe["head"]} == {"Q4_0", "Q8_0"} and {rule["scheme"] for rule in recipe["sites"]} <= {"Q4_0", "Q5_0", "Q8_0", "IQ4_NL", "MXFP4A16"}
+    made = subprocess.run([sys.executable, "-m", "easyquant", "export", *map(str, (model, "--format=gguf", "--recipe", folder / "types.yaml", *text, "-o", folder / "types"))],
+                          capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    tensors = {tensor.name: tensor.tensor_type.name for tensor in gguf.GGUFReader(folder / "types" / "model.gguf").tensors}
+    assert tensors["blk.0.attn_q.weight"] in ("Q4_0", "Q5_0", "Q8_0", "IQ4_NL", "MXFP4")
+    assert_refused(command(model, "--formats=gguf", "--activations=int8", "--max-size=72kB", *text, "-o", folder / "no.yaml"),
+                   "gguf holds quantized weights beside float activations")
 
 
 def test_a_recipe_that_compile_takes(stories, folder):

@@ -266,7 +266,7 @@ def search_command(
     activation_group_sizes: Annotated[str | None, typer.Option("--activation-group-sizes", metavar="LIST", help="Columns of a token that share a scale, to choose from: 32, 64, 128; 0: a whole token. (default: 0, or 0,32 with a limit of time)", show_default=False)] = None,
     strategy: Annotated[Strategy, typer.Option(help="How to choose: grid is optimal if losses add up, greedy and learned run whole models, entropy runs nothing.")] = Strategy.grid,
     objective: Annotated[Objective, typer.Option(help="What is lost: KL divergence from the float model, or loss of the next token.")] = Objective.kl,
-    scheme: Annotated[str | None, typer.Option(metavar="SCHEME", help="The scheme at which errors are turned into losses: one near the sizes wanted. (default: W4A8, with float activations W4A16)", show_default=False)] = None,
+    scheme: Annotated[str | None, typer.Option(metavar="SCHEME", help="The scheme at which errors are turned into losses: one near the sizes wanted. (default: W4A8, with float activations W4A16; that of a format of export)", show_default=False)] = None,
     method: Annotated[str | None, typer.Option(metavar="METHOD", help="What transforms and rounds weights, in the search and when the recipe is compiled, as for compile.")] = None,
     fit: Annotated[str | None, typer.Option(metavar="METHOD", help=f"What fits weights only when the recipe is compiled; none: nothing. (default: {FIT}, with --method none)", show_default=False)] = None,
     weight_observer: Annotated[str | None, typer.Option(metavar="RULE", help="The ranges of weights, with the defaults of compile.")] = None,
@@ -312,7 +312,7 @@ def search_command(
     if scheme is not None and activations is not None:
         raise UserError("give one of --scheme and --activations, which stands for a scheme")
     export = formats if formats in EXPORTS else None
-    if scheme is None and not export:
+    if scheme is None and not (export and activations is None):  # else that of the format
         scheme = scheme_like(formats, activations)
     activation_sizes = parse_numbers("--activation-group-sizes", activation_group_sizes or ("0,32" if limits else "0"), int)
     fits = (FIT if method is None and strategy != Strategy.entropy else "none") if fit is None else fit
@@ -324,7 +324,7 @@ def search_command(
     if not is_helper:
         check_writable(output)
         model = find_model(model)
-    options = CompileOptions(scheme=scheme, method=method, weight_observer=weight_observer, target=target, threads=threads or None)
+    options = CompileOptions(scheme=scheme, method=method, weight_observer=weight_observer, target=None if export else target, threads=threads or None)
     options.head, options.head_group_size, options.export = head, head_group_size, export
     transforms = TRANSFORMS & set((method or "").split("+"))
     if calib is not None:
