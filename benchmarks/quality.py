@@ -51,7 +51,7 @@ VARIANTS = {
     "W4A16": ("absmax", "gptq", "awq", "awq+gptq", "signround", "awq+signround"),
     "W4A16_ASYM": ("zeropoint", "gptq", "signround"),
     "W4A8": ("zeroquant", "zeroquant+lkd"),
-    "T4A16": ("absmax", "awq"),
+    "T4A16": ("absmax", "awq", "awq+signround"),
     "W3A16_ASYM": ("zeropoint", "awq"),
     "Q4": ("zeropoint", "awq+signround"),
 }
@@ -67,6 +67,7 @@ ORDERS = (
     ("W4A16_ASYM signround", "W4A16_ASYM gptq"),
     ("T4A16 absmax", "W4A16_ASYM zeropoint"),
     ("T4A16 awq", "T4A16 absmax"),
+    ("T4A16 awq+signround", "T4A16 awq"),
     ("Q4 awq+signround", "Q4 zeropoint"),
 )
 
