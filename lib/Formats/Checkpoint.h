@@ -8,6 +8,7 @@
 #ifndef EASYQUANT_LIB_FORMATS_CHECKPOINT_H
 #define EASYQUANT_LIB_FORMATS_CHECKPOINT_H
 
+#include "easyquant/Formats/Codecs/StoredWeight.h"
 #include "easyquant/Formats/GGUF.h"
 #include "easyquant/Formats/ModelConfig.h"
 #include "easyquant/Formats/Safetensors.h"
@@ -35,6 +36,8 @@ struct Checkpoint {
   ModelConfig config;
   /// By the name in the container, without the architecture's optional prefix.
   std::unordered_map<std::string, StoredTensor> tensors;
+  /// What config.json says of linears whose weights are codes; null where it says nothing.
+  std::unique_ptr<StoredWeights> quantization;
   /// Every file that defines the model, in the order of ModelSource::hash().
   std::vector<const MappedFile *> files;
 

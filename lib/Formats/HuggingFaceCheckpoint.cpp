@@ -158,6 +158,25 @@ Result<void> addWeights(Checkpoint &checkpoint, const fs::path &folder) {
       pickled ? "; save the PyTorch checkpoint again with safe_serialization=True" : "");
 }
 
+Result<void> readQuantization(Checkpoint &checkpoint, std::string_view config,
+                              const std::string &path) {
+  Result<Json> object = Json::parseObject(config, path);
+  if (!object)
+    return Unexpected(object.error());
+  FieldReader fields(*object, path, {.nullIsAbsent = true});
+  const Json *found = fields.find("quantization_config");
+  if (!found)
+    return {};
+  fields.check(found->isObject(), "quantization_config", found->describe(), "an object");
+  if (fields.failed())
+    return fields.result();
+  auto weights = readQuantizationConfig(*found, path);
+  if (!weights)
+    return Unexpected(weights.error());
+  checkpoint.quantization = std::move(*weights);
+  return {};
+}
+
 } // namespace
 
 Result<Checkpoint> formats::openHuggingFace(const fs::path &folder) {
@@ -171,6 +190,8 @@ Result<Checkpoint> formats::openHuggingFace(const fs::path &folder) {
   if (!config)
     return Unexpected(config.error());
   checkpoint.config = std::move(*config);
+  if (Result<void> read = readQuantization(checkpoint, *text, configPath.string()); !read)
+    return Unexpected(read.error());
 
   if (isThere(generationPath)) {
     Result<std::string_view> generation = addDocument(checkpoint, generationPath);

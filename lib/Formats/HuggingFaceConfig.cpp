@@ -306,15 +306,6 @@ Result<ModelConfig> formats::parseHuggingFaceConfig(std::string_view text,
   const Architecture *architecture = findArchitecture(modelType);
   if (!architecture)
     return Unexpected(unsupportedArchitecture(fileName, modelType, &Architecture::name));
-  if (const Json *quantization = fields.find("quantization_config")) {
-    std::string method = "unknown";
-    if (const Json *found = quantization->find("quant_method"); found && found->isString())
-      method = found->string();
-    return makeError(ErrorCode::Unsupported,
-                     "{}: the checkpoint is quantized already (quant_method {}), which is not "
-                     "supported; import the float checkpoint that it was made from",
-                     fileName, quote(method));
-  }
 
   ModelConfig config;
   config.architecture = architecture;

@@ -30,6 +30,14 @@ struct Weight {
   bool transposed = false;
   /// If not 0: rows are to be looked up with ggufRow() and this head dimension.
   int64_t permutedHeadDim = 0;
+  /// In place of `stored`: codes, which lie in several tensors of the file.
+  std::optional<StoredWeight> codes = {};
+};
+
+/// A part of a weight in codes.
+struct Part {
+  size_t weight = 0;
+  numerics::WeightTensor part = numerics::WeightTensor::Codes;
 };
 
 constexpr size_t kHashPiece = size_t(16) << 20;
@@ -45,12 +53,18 @@ struct ModelSource::Impl {
   std::vector<ModelTensor> tensors;
   std::vector<Weight> weights; ///< of `tensors`
   std::unordered_map<std::string, size_t> indexByName;
+  std::unordered_map<std::string, Part> partByName;
 
   std::string where(const std::string &name) const {
     return path.string() + ": tensor " + quote(name);
   }
 
   Result<void> resolve();
+  /// True if the file has the weight in codes; the names of its tensors go into `used`.
+  Result<bool> addCodes(const ExpectedTensor &tensor, std::unordered_set<std::string> &used);
+  template <typename T>
+  Result<void> readPart(std::string_view name, int64_t firstRow, int64_t rows,
+                        std::span<T> out) const;
   Result<void> addWeight(ExpectedTensor &tensor, const std::string &storedName);
   Result<void> convert(size_t index, int64_t firstRow, int64_t rows, std::span<float> out) const;
   Result<void> convertTransposed(const Weight &weight, int64_t firstRow, int64_t rows,
@@ -87,12 +101,24 @@ Result<ModelSource> ModelSource::open(const fs::path &path) {
   return ModelSource(std::move(impl));
 }
 
+/// Some writers of quantized checkpoints give every linear a bias, of zeros where the model has
+/// none.
+static bool isEmptyBias(std::string_view name, const StoredTensor &tensor) {
+  return name.ends_with(".bias") &&
+         std::ranges::all_of(tensor.data, [](std::byte byte) { return byte == std::byte(0); });
+}
+
 /// Finds the bytes of every weight that the configuration calls for, and refuses tensors that it
 /// does not: a model whose biases were left out would run and be wrong.
 Result<void> ModelSource::Impl::resolve() {
   std::unordered_set<std::string> used;
   for (ExpectedTensor &tensor : expectedTensors(checkpoint.config)) {
     std::string storedName = kind == Kind::GGUF ? tensor.ggufName : tensor.name;
+    Result<bool> isCodes = addCodes(tensor, used);
+    if (!isCodes)
+      return makeError(isCodes.error().code, "{}: {}", path.string(), isCodes.error().message);
+    if (*isCodes)
+      continue;
     if (Result<void> added = addWeight(tensor, storedName); !added)
       return added;
     used.insert(std::move(storedName));
@@ -100,14 +126,62 @@ Result<void> ModelSource::Impl::resolve() {
   std::vector<std::string> unexpected;
   for (const auto &[name, stored] : checkpoint.tensors)
     if (!used.contains(name) &&
-        !(kind == Kind::HuggingFace && isRedundant(checkpoint.config, name)))
+        !(kind == Kind::HuggingFace && isRedundant(checkpoint.config, name)) &&
+        !(checkpoint.quantization && isEmptyBias(name, stored)))
       unexpected.push_back(name);
+  if (unexpected.empty() && checkpoint.quantization && partByName.empty())
+    return makeError(ErrorCode::Corrupt,
+                     "{}: config.json has a quantization_config, but no linear is quantized by it; "
+                     "remove it if the weights are floats",
+                     path.string());
   if (unexpected.empty())
     return {};
   return makeError(ErrorCode::Unsupported,
                    "{}: tensor {} (one of {}) has no place in a {} model of this configuration",
                    path.string(), quote(*std::min_element(unexpected.begin(), unexpected.end())),
                    unexpected.size(), checkpoint.config.architecture->name);
+}
+
+static FileTensorView viewOf(const StoredTensor &tensor) {
+  return {tensor.typeName,
+          tensor.shape,
+          {reinterpret_cast<const uint8_t *>(tensor.data.data()), tensor.data.size()}};
+}
+
+Result<bool> ModelSource::Impl::addCodes(const ExpectedTensor &tensor,
+                                         std::unordered_set<std::string> &used) {
+  constexpr std::string_view kSuffix = ".weight";
+  if (!checkpoint.quantization || tensor.shape.size() != 2 || !tensor.name.ends_with(kSuffix))
+    return false;
+  const std::string site = tensor.name.substr(0, tensor.name.size() - kSuffix.size());
+  auto find = [&](std::string_view name) -> std::optional<FileTensorView> {
+    auto found = checkpoint.tensors.find(site + "." + std::string(name));
+    if (found == checkpoint.tensors.end())
+      return std::nullopt;
+    return viewOf(found->second);
+  };
+  auto codes = checkpoint.quantization->find(site, tensor.shape[0], tensor.shape[1], find);
+  if (!codes)
+    return Unexpected(codes.error());
+  if (!*codes)
+    return false;
+  for (std::string_view name : checkpoint.quantization->tensorNames())
+    used.insert(site + "." + std::string(name));
+  used.insert(tensor.name); // int-quantized has its codes under it
+  const numerics::Scheme &scheme = (*codes)->site().weight;
+  const size_t index = tensors.size();
+  indexByName.emplace(tensor.name, index);
+  using numerics::WeightTensor;
+  for (WeightTensor part : {WeightTensor::Codes, WeightTensor::Scales})
+    partByName.emplace(partName(site, part), Part{index, part});
+  if (!scheme.symmetric)
+    partByName.emplace(partName(site, WeightTensor::ZeroPoints),
+                       Part{index, WeightTensor::ZeroPoints});
+  if (scheme.outer)
+    partByName.emplace(partName(site, WeightTensor::Outer), Part{index, WeightTensor::Outer});
+  tensors.push_back({tensor.name, tensor.shape, numerics::toString(scheme)});
+  weights.emplace_back().codes = std::move(*codes);
+  return true;
 }
 
 Result<void> ModelSource::Impl::addWeight(ExpectedTensor &tensor, const std::string &storedName) {
@@ -179,6 +253,8 @@ Result<void> ModelSource::Impl::convert(size_t index, int64_t firstRow, int64_t 
   const ModelTensor &tensor = tensors[index];
   const Weight &weight = weights[index];
   const int64_t columns = tensor.elements() / tensor.shape.front();
+  if (weight.codes)
+    return rows == 0 ? Result<void>() : weight.codes->dequantize(firstRow, rows, out);
   if (weight.transposed)
     return convertTransposed(weight, firstRow, rows, columns, out);
 
@@ -205,6 +281,8 @@ Result<void> ModelSource::read(std::string_view name, std::span<float> out) cons
 
 Result<void> ModelSource::readRows(std::string_view name, int64_t firstRow, int64_t rows,
                                    std::span<float> out) const {
+  if (impl->partByName.contains(std::string(name)))
+    return impl->readPart(name, firstRow, rows, out);
   auto found = impl->indexByName.find(std::string(name));
   if (found == impl->indexByName.end())
     return makeError(ErrorCode::NotFound, "{}: tensor {} is not part of the model",
@@ -221,7 +299,7 @@ Result<void> ModelSource::readRows(std::string_view name, int64_t firstRow, int6
     return done;
 
   const StoredTensor &stored = impl->weights[found->second].stored;
-  if (out.size_bytes() >= MappedFile::kReleaseBytes)
+  if (stored.file && out.size_bytes() >= MappedFile::kReleaseBytes)
     stored.file->release(stored.data);
   auto bad =
       std::find_if(out.begin(), out.end(), [](float value) { return !std::isfinite(value); });
@@ -236,8 +314,90 @@ Result<void> ModelSource::readRows(std::string_view name, int64_t firstRow, int6
 void ModelSource::release(std::string_view name) const {
   if (auto found = impl->indexByName.find(std::string(name)); found != impl->indexByName.end()) {
     const StoredTensor &stored = impl->weights[found->second].stored;
-    stored.file->release(stored.data);
+    if (stored.file)
+      stored.file->release(stored.data);
   }
+}
+
+//===----------------------------------------------------------------------===//
+// Codes
+//===----------------------------------------------------------------------===//
+
+std::string formats::partName(std::string_view site, numerics::WeightTensor part) {
+  using numerics::WeightTensor;
+  const char *suffix = part == WeightTensor::Codes        ? "codes"
+                       : part == WeightTensor::ZeroPoints ? "zero_point"
+                       : part == WeightTensor::Outer      ? "outer"
+                                                          : "scale";
+  return fmt::format("{}.weight_{}", site, suffix);
+}
+
+const StoredWeight *ModelSource::storedWeight(std::string_view site) const {
+  auto found = impl->indexByName.find(std::string(site) + ".weight");
+  if (found == impl->indexByName.end() || !impl->weights[found->second].codes)
+    return nullptr;
+  return &*impl->weights[found->second].codes;
+}
+
+int64_t ModelSource::storedWeights() const {
+  return std::ranges::count_if(impl->weights,
+                               [](const Weight &weight) { return weight.codes.has_value(); });
+}
+
+std::optional<std::vector<int64_t>> ModelSource::partShape(std::string_view name) const {
+  auto found = impl->partByName.find(std::string(name));
+  if (found == impl->partByName.end())
+    return std::nullopt;
+  const QuantizedSite &site = impl->weights[found->second.weight].codes->site();
+  switch (found->second.part) {
+  case numerics::WeightTensor::Codes:
+    return std::vector{site.rows, site.columns};
+  case numerics::WeightTensor::Outer:
+    return std::vector{site.rows, int64_t(1)};
+  default:
+    return std::vector{site.rows, numerics::groupCount(site.columns, site.weight.groupSize)};
+  }
+}
+
+template <typename T>
+Result<void> ModelSource::Impl::readPart(std::string_view name, int64_t firstRow, int64_t rows,
+                                         std::span<T> out) const {
+  auto found = partByName.find(std::string(name));
+  if (found == partByName.end())
+    return makeError(ErrorCode::NotFound, "{}: tensor {} is not part of the model", path.string(),
+                     quote(name));
+  if (rows == 0)
+    return {};
+  auto read = weights[found->second.weight].codes->codes(firstRow, rows);
+  if (!read)
+    return makeError(read.error().code, "{}: {}", path.string(), read.error().message);
+  std::span<const T> values;
+  if constexpr (std::is_same_v<T, int8_t>) {
+    if (found->second.part == numerics::WeightTensor::Codes)
+      values = read->codes;
+  } else if constexpr (std::is_same_v<T, int32_t>) {
+    if (found->second.part == numerics::WeightTensor::ZeroPoints)
+      values = read->params.zeroPoints;
+  } else if (found->second.part == numerics::WeightTensor::Scales) {
+    values = read->params.scales;
+  } else if (found->second.part == numerics::WeightTensor::Outer) {
+    read->params.outer.resize(rows, read->params.outerOf(0)); // of the tensor
+    values = read->params.outer;
+  }
+  if (values.empty() || values.size() != out.size())
+    return makeError(ErrorCode::InvalidArgument, "{}: a buffer of {} elements for {}",
+                     where(std::string(name)), out.size(), values.size());
+  std::ranges::copy(values, out.begin());
+  return {};
+}
+
+Result<void> ModelSource::readRows(std::string_view name, int64_t firstRow, int64_t rows,
+                                   std::span<int8_t> out) const {
+  return impl->readPart(name, firstRow, rows, out);
+}
+Result<void> ModelSource::readRows(std::string_view name, int64_t firstRow, int64_t rows,
+                                   std::span<int32_t> out) const {
+  return impl->readPart(name, firstRow, rows, out);
 }
 
 //===----------------------------------------------------------------------===//

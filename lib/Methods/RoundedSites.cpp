@@ -19,10 +19,18 @@ using formats::ComputedTensor;
 using formats::DType;
 using numerics::QuantizedMatrix;
 
-static std::string codesName(const PlannedSite &site) { return site.name() + ".weight_codes"; }
-static std::string scaleName(const PlannedSite &site) { return site.name() + ".weight_scale"; }
-static std::string outerName(const PlannedSite &site) { return site.name() + ".weight_outer"; }
-static std::string zeroName(const PlannedSite &site) { return site.name() + ".weight_zero_point"; }
+static std::string codesName(const PlannedSite &site) {
+  return formats::partName(site.name(), numerics::WeightTensor::Codes);
+}
+static std::string scaleName(const PlannedSite &site) {
+  return formats::partName(site.name(), numerics::WeightTensor::Scales);
+}
+static std::string outerName(const PlannedSite &site) {
+  return formats::partName(site.name(), numerics::WeightTensor::Outer);
+}
+static std::string zeroName(const PlannedSite &site) {
+  return formats::partName(site.name(), numerics::WeightTensor::ZeroPoints);
+}
 
 SmallVector<PlannedSite> easyquant::methods::sitesNaming(func::FuncOp layer, StringRef method) {
   SmallVector<PlannedSite> sites;

@@ -155,7 +155,7 @@ void takeCalibratedDefaults(OptionValues &options) {
   const bool isMeasured = llvm::all_of(method->methods, [](const std::string &name) {
     return name == "awq" || name == "gptq" || name == "signround";
   });
-  const bool isWeighable = preset && (preset->isInteger() || preset->table);
+  const bool isWeighable = preset && !request.isKept() && (preset->isInteger() || preset->table);
   const bool isWeighed = isWeighable && isMeasured &&
                          (request.groupSize() > 0 || preset->input == recipe::InputCodes::None);
   // What each kind of site has in a mix was chosen for such ranges.

@@ -119,7 +119,7 @@ static std::optional<Preset> integerPreset(std::string_view scheme) {
 }
 
 std::optional<Preset> findPreset(std::string_view scheme) {
-  if (scheme == "none")
+  if (scheme == "none" || scheme == kKeepScheme)
     return Preset();
   for (const NamedScheme &named : namedSchemes())
     if (named.name == scheme)
@@ -128,7 +128,7 @@ std::optional<Preset> findPreset(std::string_view scheme) {
 }
 
 std::vector<std::string> schemeNames() {
-  std::vector<std::string> names = {"none"};
+  std::vector<std::string> names = {"none", std::string(kKeepScheme)};
   for (std::string_view suffix : {std::string_view(), kAsymmetric})
     for (std::string_view weights : kWeights)
       for (std::string_view activations : kActivations)

@@ -31,7 +31,15 @@ FailureOr<ConstantReader> ConstantReader::open(ModuleOp module) {
   return ConstantReader(std::move(*source), formats::ComputedConstants(work ? work.str() : ""));
 }
 
-Result<void> ConstantReader::check(const ConstantTensor &tensor) const {
+/// The shape of a tensor of the model, or of a part of one that it has in codes.
+static std::optional<std::vector<int64_t>> shapeIn(const formats::ModelSource &source,
+                                                   StringRef name) {
+  if (const formats::ModelTensor *tensor = source.find(std::string_view(name)))
+    return tensor->shape;
+  return source.partShape(std::string_view(name));
+}
+
+Result<void> ConstantReader::check(const ConstantTensor &tensor, formats::DType type) const {
   for (const ConstantStep &step : tensor.steps)
     if (auto done = step.block ? Result<void>() : check(step.factor); !done)
       return done;
@@ -42,15 +50,15 @@ Result<void> ConstantReader::check(const ConstantTensor &tensor) const {
         "name: it has no {}",
         tensor.global, tensor.file, std::string(kWorkAttr));
   if (tensor.isComputed())
-    return work.check(tensor.place(formats::DType::F32));
-  const formats::ModelTensor *stored = model.find(tensor.global);
-  if (!stored)
+    return work.check(tensor.place(type));
+  const auto shape = shapeIn(model, tensor.global);
+  if (!shape)
     return makeError(ErrorCode::NotFound, "{}: has no tensor '{}'", model.path().string(),
                      tensor.global);
-  if (stored->shape != tensor.stored)
+  if (*shape != tensor.stored)
     return makeError(ErrorCode::Corrupt, "global '{}' is {}, but in {} its shape is {}",
                      tensor.global, fmt::join(tensor.stored, "x"), model.path().string(),
-                     fmt::join(stored->shape, "x"));
+                     fmt::join(*shape, "x"));
   return {};
 }
 
@@ -162,14 +170,16 @@ Result<void> ConstantReader::readBlocks(const ConstantTensor &tensor, int64_t fi
 Result<void> ConstantReader::readRows(const ConstantTensor &tensor, int64_t firstRow, int64_t rows,
                                       std::span<int8_t> out) const {
   return readPart(tensor, firstRow, rows, out, [&](int64_t row, int64_t count, auto into) {
-    return work.readRows(tensor.place(formats::DType::I8), row, count, into);
+    return tensor.isComputed() ? work.readRows(tensor.place(formats::DType::I8), row, count, into)
+                               : model.readRows(tensor.global, row, count, into);
   });
 }
 
 Result<void> ConstantReader::readRows(const ConstantTensor &tensor, int64_t firstRow, int64_t rows,
                                       std::span<int32_t> out) const {
   return readPart(tensor, firstRow, rows, out, [&](int64_t row, int64_t count, auto into) {
-    return work.readRows(tensor.place(formats::DType::I32), row, count, into);
+    return tensor.isComputed() ? work.readRows(tensor.place(formats::DType::I32), row, count, into)
+                               : model.readRows(tensor.global, row, count, into);
   });
 }
 
@@ -205,15 +215,15 @@ LogicalResult easyquant::equant::checkGlobal(GlobalOp global, const ConstantRead
       return emitError(global.getLoc()) << there.error().message;
     return success();
   }
-  const formats::ModelTensor *stored = source.find(std::string_view(name));
-  if (!stored)
+  const auto shape = shapeIn(source, name);
+  if (!shape)
     return emitError(global.getLoc())
            << source.path().string() << ": has no tensor '" << name << "'";
-  if (!type || type.getShape() != ArrayRef<int64_t>(stored->shape)) {
+  if (!type || type.getShape() != ArrayRef<int64_t>(*shape)) {
     InFlightDiagnostic diagnostic = emitError(global.getLoc())
                                     << "global '" << name << "' is " << global.getType()
                                     << ", but in " << source.path().string() << " its shape is ";
-    llvm::interleave(stored->shape, diagnostic, "x");
+    llvm::interleave(*shape, diagnostic, "x");
     return diagnostic;
   }
   return success();

@@ -204,6 +204,7 @@ FailureOr<ConstantTensor> ConstantMatcher::match(Location loc, StringRef site, V
     if (auto stamp = global->getAttrOfType<StringAttr>(kStampAttr))
       tensor.stamp = stamp.str();
   }
+  tensor.isStored = global->hasAttr(kStoredAttr);
   return tensor;
 }
 
@@ -217,12 +218,11 @@ FailureOr<std::string> easyquant::equant::getWorkFolder(ModuleOp module, StringR
          << kWorkAttr;
 }
 
-GlobalOp easyquant::equant::declareComputed(ModuleOp module, StringRef name, RankedTensorType type,
-                                            StringRef file, StringRef stamp) {
+/// Beside the other globals, before the functions; in place of one of this name.
+static GlobalOp declareConstant(ModuleOp module, StringRef name, RankedTensorType type) {
   OpBuilder builder(module.getContext());
   if (auto known = module.lookupSymbol<GlobalOp>(name))
     known.erase();
-  // Beside the other globals, before the functions.
   auto globals = module.getOps<GlobalOp>();
   Operation *last = nullptr;
   for (GlobalOp global : globals)
@@ -231,12 +231,24 @@ GlobalOp easyquant::equant::declareComputed(ModuleOp module, StringRef name, Ran
     builder.setInsertionPointAfter(last);
   else
     builder.setInsertionPointToStart(module.getBody());
-  auto global =
-      GlobalOp::create(builder, NameLoc::get(builder.getStringAttr(name)), name, type,
-                       /*is_mutable=*/false, ml_program::ExternAttr::get(module.getContext(), type),
-                       builder.getStringAttr("private"));
+  return GlobalOp::create(builder, NameLoc::get(builder.getStringAttr(name)), name, type,
+                          /*is_mutable=*/false,
+                          ml_program::ExternAttr::get(module.getContext(), type),
+                          builder.getStringAttr("private"));
+}
+
+GlobalOp easyquant::equant::declareComputed(ModuleOp module, StringRef name, RankedTensorType type,
+                                            StringRef file, StringRef stamp) {
+  Builder builder(module.getContext());
+  GlobalOp global = declareConstant(module, name, type);
   global->setAttr(kFileAttr, builder.getStringAttr(file));
   global->setAttr(kStampAttr, builder.getStringAttr(stamp));
+  return global;
+}
+
+GlobalOp easyquant::equant::declareStored(ModuleOp module, StringRef name, RankedTensorType type) {
+  GlobalOp global = declareConstant(module, name, type);
+  global->setAttr(kStoredAttr, UnitAttr::get(module.getContext()));
   return global;
 }
 

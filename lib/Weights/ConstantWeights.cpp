@@ -75,16 +75,18 @@ LogicalResult Matcher::checkComputed(SchemeAttr scheme, const ConstantTensor &we
                   << "; expected the same part of both, cut at multiples of the group size";
 }
 
-/// A computed global, or nothing for a null value.
+/// A computed global, or one that the model has, or nothing for a null value.
 FailureOr<std::optional<ConstantTensor>> Matcher::matchComputed(Value value) const {
   if (!value)
     return std::optional<ConstantTensor>();
   FailureOr<ConstantTensor> tensor = constants.match(loc, site, value);
   if (failed(tensor))
     return failure();
-  if (!tensor->isComputed() || !tensor->steps.empty())
-    return emitError(loc) << "site '" << site << "': global '" << tensor->global
-                          << "' must be a computed tensor: it has no " << kFileAttr;
+  if ((!tensor->isComputed() && !tensor->isStored) || !tensor->steps.empty())
+    return emitError(loc)
+           << "site '" << site << "': global '" << tensor->global
+           << "' must be a computed tensor or one of the model's codes: it has neither "
+           << kFileAttr << " nor " << kStoredAttr;
   return std::optional<ConstantTensor>(std::move(*tensor));
 }
 

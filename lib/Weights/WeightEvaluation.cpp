@@ -94,11 +94,12 @@ Result<void> readComputed(const ConstantReader &reader, const ConstantTensor &te
   for (size_t i = 0; i < values.size(); ++i)
     if (values[i] < least || values[i] > most)
       return makeError(ErrorCode::Corrupt,
-                       "{}: tensor '{}': row {}, column {} is {}, expected {} to {}; remove the "
-                       "file and compute it again",
-                       (reader.computed().folder() / tensor.file).string(), tensor.global,
-                       tensor.first[0] + range.row + int64_t(i) / tensor.columns(),
-                       tensor.first[1] + int64_t(i) % tensor.columns(), values[i], least, most);
+                       "{}: tensor '{}': row {}, column {} is {}, expected {} to {}{}",
+                       tensor.isComputed() ? (reader.computed().folder() / tensor.file).string()
+                                           : reader.source().path().string(),
+                       tensor.global, tensor.first[0] + range.row + int64_t(i) / tensor.columns(),
+                       tensor.first[1] + int64_t(i) % tensor.columns(), values[i], least, most,
+                       tensor.isComputed() ? "; remove the file and compute it again" : "");
   return {};
 }
 
@@ -288,11 +289,11 @@ Result<void> easyquant::equant::checkTensors(const ConstantWeight &weight,
     if (done && part.scale)
       done = reader.check(*part.scale);
     if (done && part.zeroPoint)
-      done = reader.computed().check(part.zeroPoint->place(formats::DType::I32));
+      done = reader.check(*part.zeroPoint, formats::DType::I32);
     if (done && part.outer)
       done = reader.check(*part.outer);
     if (done && part.codes)
-      done = reader.computed().check(part.codes->place(formats::DType::I8));
+      done = reader.check(*part.codes, formats::DType::I8);
     if (!done)
       return makeError(done.error().code, "site '{}': {}", part.site, done.error().message);
   }

@@ -4,6 +4,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -62,23 +63,25 @@ def workspace(tmp_path_factory):
     return tmp_path_factory.mktemp("models")
 
 
-@pytest.fixture(scope="session")
-def artifact(workspace):
-    """artifact(model, *options): the artifact folder of a model, compiled once in the session, for this CPU unless options say."""
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory):
+    """artifact(model, *options): the artifact folder of a model, compiled once for a file of tests, for this CPU unless options say."""
     made = {}
+    folder = tmp_path_factory.mktemp("artifacts")
 
     def get(model, *options):
         if not any(option.startswith(("--isa", "--target")) for option in options):
             options += (ISA,)
         key = (Path(model), *options)
         if key not in made:
-            made[key] = compile_model(model, workspace / f"artifact-{len(made)}", *options)
+            made[key] = compile_model(model, folder / f"{len(made)}", *options)
         return made[key]
 
-    return get
+    yield get
+    shutil.rmtree(folder)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def runner(artifact):
     """runner(model, *options, context=, threads=): that artifact, open."""
 
@@ -117,7 +120,7 @@ def stories(workspace):
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def letters(artifact, workspace):
     """letters(*options): an artifact of a random llama that reads and writes letters, one a token, and seldom ends its text."""
     model = write_letters(write_model(workspace / "letters", *random_llama(seed=11, context=160)))

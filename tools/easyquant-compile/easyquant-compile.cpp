@@ -122,7 +122,8 @@ static OwningOpRef<ModuleOp> readModel(Session &session, formats::ModelSource &s
 
 /// Says that weights of the source are codes already, where they are going to be rounded again.
 static void noteCodes(const CommandLine &line, const formats::ModelSource &source) {
-  if (!line.options.has(option::recipe) && line.options[option::scheme] == "none")
+  const std::string scheme = line.options[option::scheme];
+  if (!line.options.has(option::recipe) && (scheme == "none" || scheme == recipe::kKeepScheme))
     return;
   std::string codes;
   for (const auto &[type, count] : source.storedTypes())
@@ -130,8 +131,10 @@ static void noteCodes(const CommandLine &line, const formats::ModelSource &sourc
       codes += (codes.empty() ? "" : ", ") + type + " × " + std::to_string(count);
   if (!codes.empty())
     llvm::errs() << "note: " + oneLine(line.model) + " is quantized already (" + codes +
-                        "), and its values are rounded once more; a float file of the model "
-                        "keeps more of it\n";
+                        "), and its values are rounded once more; " +
+                        (source.storedWeights() ? "--scheme keep takes its codes, and a"
+                                                : "a") +
+                        " float file of the model keeps more of it\n";
 }
 
 /// What ranks do together; behind it rank 0 goes on alone.
@@ -242,6 +245,7 @@ static int run(Session &session) {
   } else if (auto joined = join(session); !joined) {
     return session.fail(joined.error().message);
   }
+  const recipe::OptionValues given = line.options;
   if (auto problem = check(line))
     return session.fail(*problem);
   if (line.output.empty() && !line.options.has(option::emitIRAfter) && compiles)
@@ -249,6 +253,13 @@ static int run(Session &session) {
   Result<formats::ModelSource> source = formats::ModelSource::open(line.model);
   if (!source)
     return session.fail(source.error().message);
+  if (source->storedWeights() != 0 && !given.has(option::scheme) && !given.has(option::recipe)) {
+    // A checkpoint that is quantized stays as it is, and other defaults are those beside this.
+    line.options = given;
+    line.options.set(option::scheme, std::string(recipe::kKeepScheme));
+    if (auto problem = check(line))
+      return session.fail(*problem);
+  }
   if (auto problem = fitExport(line.options, source->config()))
     return session.fail(oneLine(line.model) + ": " + *problem);
   if (auto same = session.ranks.agreeOn(*source); !same)

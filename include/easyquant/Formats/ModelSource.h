@@ -8,6 +8,7 @@
 #ifndef EASYQUANT_FORMATS_MODELSOURCE_H
 #define EASYQUANT_FORMATS_MODELSOURCE_H
 
+#include "easyquant/Formats/Codecs/StoredWeight.h"
 #include "easyquant/Formats/ModelConfig.h"
 #include "easyquant/Support/Result.h"
 
@@ -31,16 +32,22 @@ struct ModelTensor {
   /// Conv1D); the rows of LLaMA's q_proj and k_proj are in Hugging Face order even where the file
   /// holds llama.cpp's (GGUF).
   std::vector<int64_t> shape;
-  /// Type in the file: "F32", "BF16", "Q4_1", ...
+  /// Type in the file: "F32", "BF16", "Q4_1", ...; of codes beside scales the scheme: "int4
+  /// symmetric full range, groups of 64, f16 scales".
   std::string storedType;
 
   int64_t elements() const;
 };
 
+/// The name of a part of a site's weight, where the part is a tensor of its own:
+/// "model.layers.0.mlp.up_proj.weight_codes".
+std::string partName(std::string_view site, numerics::WeightTensor part);
+
 /// A model on disk: a Hugging Face folder (config.json with model.safetensors, or with
 /// model.safetensors.index.json and its shards) or a GGUF file. Weights stay mapped; reading
-/// converts to f32. Opening has checked that every tensor of the architecture is there with its
-/// shape, and that no other is. Reading is thread-safe.
+/// converts to f32, and weights that the file has in codes are what these stand for. Opening has
+/// checked that every tensor of the architecture is there with its shape, and that no other is.
+/// Reading is thread-safe.
 class ModelSource {
 public:
   enum class Kind { HuggingFace, GGUF };
@@ -66,6 +73,14 @@ public:
   /// Null if the model has no weight of that name.
   const ModelTensor *find(std::string_view name) const;
 
+  /// The weight of a linear ("model.layers.0.mlp.up_proj") that the file has in codes; null where
+  /// it has floats.
+  const StoredWeight *storedWeight(std::string_view site) const;
+  /// How many weights the file has in codes.
+  int64_t storedWeights() const;
+  /// The shape of a part of such a weight, by partName; nothing where there is none.
+  std::optional<std::vector<int64_t>> partShape(std::string_view name) const;
+
   /// Elements of all weights.
   int64_t parameters() const;
   /// How many weights are stored in which type.
@@ -78,10 +93,15 @@ public:
   /// The whole weight, row-major. `out` must have its number of elements. Errors: NotFound (no such
   /// name), InvalidArgument (the size of `out`), Corrupt (a value that is not finite).
   Result<void> read(std::string_view name, std::span<float> out) const;
-  /// Rows [firstRow, firstRow + rows) of a weight; a vector has one element a row. `out` must have
-  /// rows * (elements / shape[0]) elements.
+  /// Rows [firstRow, firstRow + rows) of a weight, or of scales by partName; a vector has one
+  /// element a row. `out` must have rows * (elements / shape[0]) elements.
   Result<void> readRows(std::string_view name, int64_t firstRow, int64_t rows,
                         std::span<float> out) const;
+  /// The same of codes and of zero points. Errors: those of StoredWeight::codes, too.
+  Result<void> readRows(std::string_view name, int64_t firstRow, int64_t rows,
+                        std::span<int8_t> out) const;
+  Result<void> readRows(std::string_view name, int64_t firstRow, int64_t rows,
+                        std::span<int32_t> out) const;
   /// The pages of a weight that was read in small pieces leave memory; larger reads see to that
   /// themselves. Nothing happens if there is no such weight.
   void release(std::string_view name) const;

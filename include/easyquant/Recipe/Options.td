@@ -101,7 +101,8 @@ let group = "What to make", key = "" in {
 let group = "Quantization" in {
   let planned = 1, perSite = 1 in {
     def Scheme : TableOption<"scheme", Choice, "scheme", "W8A8",
-                             "bits of weights and activations, as in W4A16; _ASYM: weights with zero points; Q3 to Q6: a format for each kind of site; none is float"> {
+                             "bits of weights and activations, as in W4A16; _ASYM: weights with zero points; Q3 to Q6: a format for each kind of site; none is float; keep takes the codes of a checkpoint that is quantized"> {
+      let defaultWords = "W8A8; keep where the checkpoint is quantized";
       let value = "SCHEME";
     }
     def MethodOption : TableOption<"method", Text, "method", "",
@@ -227,6 +228,10 @@ let group = "Quantization" in {
   def Mixed : TableOption<"mixed", Switch, "mixed", "false",
                           "weights of 4 bits in MLPs, of 8 in attention; with W8A8 or W8A16"> {
     let owner = "zeroquant";
+    let planned = 1;
+  }
+  def Dequantize : TableOption<"dequantize", Switch, "dequantize", "false",
+                               "with scheme keep: sites whose codes no scheme has become float, instead of an error"> {
     let planned = 1;
   }
   let key = "" in

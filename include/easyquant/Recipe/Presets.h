@@ -7,8 +7,8 @@
 //
 // The names that people give to schemes of one format, read here and nowhere else; Mixes.h has
 // those of several. W{2,3,4,5,6,8}A{8,16}[_ASYM] are integer weights of so many bits beside int8
-// activations or float ones, with zero points if _ASYM. None is float. The others are rows of
-// Presets.cpp.
+// activations or float ones, with zero points if _ASYM. None is float, and keep is what the source
+// has. The others are rows of Presets.cpp.
 //
 //===----------------------------------------------------------------------===//
 
@@ -25,12 +25,15 @@
 
 namespace easyquant::recipe {
 
+/// The scheme of a checkpoint that is quantized: its codes as they are, the rest float.
+inline constexpr std::string_view kKeepScheme = "keep";
+
 /// What activations are quantized to.
 enum class InputCodes { None, Int8, F8E4M3FN, F4E2M1FN };
 
 /// What the name of a scheme means.
 struct Preset {
-  int weightBits = 0; ///< 0: float
+  int weightBits = 0; ///< 0: float, or what the source has
   bool asymmetric = false;
   numerics::CodeFormat codes = numerics::CodeFormat::Integer;
   const numerics::Codebook *table = nullptr; ///< of CodeFormat::Table

@@ -14,6 +14,7 @@
 #define EASYQUANT_RECIPE_RECIPE_H
 
 #include "easyquant/Recipe/MethodExpression.h"
+#include "easyquant/Recipe/Presets.h"
 #include "easyquant/Recipe/OptionValues.h"
 
 namespace easyquant::recipe {
@@ -27,6 +28,8 @@ struct SiteRequest {
   std::string scheme() const { return options[option::scheme]; }
   /// Does the scheme leave everything float?
   bool isFloat() const { return scheme() == "none"; }
+  /// Sites have the codes of the source.
+  bool isKept() const { return scheme() == kKeepScheme; }
   /// The group size that is meant: that of the scheme's name, or 128 by default below 8 bits and
   /// with zeroquant, else 0.
   int64_t groupSize() const;

@@ -36,6 +36,7 @@ struct ConstantTensor {
   std::string global;
   /// The file of a computed global. Empty: a tensor of the model.
   std::string file, stamp;
+  bool isStored = false;             ///< a part of a weight that the model has in codes
   std::vector<int64_t> stored;       ///< the shape of the global
   std::vector<int64_t> first, shape; ///< of the part: where it begins, its extents
   std::vector<ConstantStep> steps;   ///< of the part, in order of application
@@ -119,16 +120,17 @@ public:
   const formats::ModelSource &source() const { return model; }
   const formats::ComputedConstants &computed() const { return work; }
 
-  /// Can it be read: are all its tensors there, with their shapes and stamps? Errors name file and
+  /// Can it be read: are all its tensors there, with their shapes and stamps, and computed ones
+  /// with their type? Errors name file and
   /// tensor: NotFound, Corrupt.
-  Result<void> check(const ConstantTensor &tensor) const;
+  Result<void> check(const ConstantTensor &tensor, formats::DType type = formats::DType::F32) const;
 
   /// Rows firstRow .. firstRow + rows - 1, row-major, into rows * columns() elements. Every value
   /// is finite. Errors: those of ModelSource::readRows and ComputedConstants::readRows; Corrupt
   /// when a scaled value is not finite, naming the tensor, the value and the factor.
   Result<void> readRows(const ConstantTensor &tensor, int64_t firstRow, int64_t rows,
                         std::span<float> out) const;
-  /// The same of computed integers: codes, zero points.
+  /// The same of integers, computed or of a weight that the model has in codes: codes, zero points.
   Result<void> readRows(const ConstantTensor &tensor, int64_t firstRow, int64_t rows,
                         std::span<int8_t> out) const;
   Result<void> readRows(const ConstantTensor &tensor, int64_t firstRow, int64_t rows,
@@ -164,6 +166,11 @@ mlir::ml_program::GlobalOp declareComputed(mlir::ModuleOp module, llvm::StringRe
                                            llvm::StringRef stamp);
 
 /// A load of `global` at the builder's place.
+/// A part of a weight that the model's source has in codes, by the name of partName. A global of
+/// that name goes.
+mlir::ml_program::GlobalOp declareStored(mlir::ModuleOp module, llvm::StringRef name,
+                                         mlir::RankedTensorType type);
+
 mlir::Value loadGlobal(mlir::OpBuilder &builder, mlir::Location loc,
                        mlir::ml_program::GlobalOp global);
 

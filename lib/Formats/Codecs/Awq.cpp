@@ -17,6 +17,9 @@
 
 #include "BitString.h"
 #include "CheckpointFormats.h"
+#include "StoredFormats.h"
+
+#include <algorithm>
 
 using namespace easyquant;
 using namespace easyquant::formats;
@@ -63,7 +66,7 @@ std::vector<CodecTensor> AwqCodec::tensors() const {
     zeroPoints.part = WeightTensor::ZeroPoints;
   return {{"qweight", DType::I32, {columns, rows / kWordRows}, WeightTensor::Codes},
           std::move(zeroPoints),
-          {"scales", DType::F16, {groups(), rows}, WeightTensor::Scales}};
+          {"scales", scaleType(scheme.scales), {groups(), rows}, WeightTensor::Scales}};
 }
 
 void AwqCodec::pack(int64_t firstRow, const QuantizedMatrix &block,
@@ -109,10 +112,6 @@ Result<std::unique_ptr<WeightCodec>> formats::awqCodec(const numerics::Scheme &s
                      "awq holds integers of 4 bits, found {}; take W4A16_ASYM or W4A16, or another "
                      "format",
                      numerics::toString(scheme));
-  if (scheme.scales != numerics::ScaleFormat::F16)
-    return makeError(ErrorCode::Unsupported,
-                     "awq holds f16 scales, found {}; take --scale-type f16",
-                     numerics::toString(scheme));
   if (rows % kWordRows != 0)
     return makeError(ErrorCode::Unsupported,
                      "awq packs 8 rows into a word: {} rows are no multiple; leave the site float, "
@@ -133,6 +132,8 @@ public:
 
   Result<std::unique_ptr<WeightCodec>> codecFor(const QuantizedSite &site) const override {
     if (auto ok = checkWeightOnly(name, site); !ok)
+      return Unexpected(ok.error());
+    if (auto ok = checkHalfScales(name, site); !ok)
       return Unexpected(ok.error());
     return awqCodec(site.weight, site.rows, site.columns);
   }
@@ -168,4 +169,63 @@ Json AwqFormat::configuration(std::span<const QuantizedSite> sites,
 const CheckpointFormat *formats::awqFormat() {
   static const AwqFormat format;
   return &format;
+}
+
+//===----------------------------------------------------------------------===//
+// Reading: `quantization_config` of AutoAWQ and llm-awq
+//===----------------------------------------------------------------------===//
+
+namespace {
+
+class AwqWeights final : public StoredWeights {
+public:
+  explicit AwqWeights(int64_t groupSize) : groupSize(groupSize) {}
+
+  Result<std::optional<StoredWeight>> find(const std::string &name, int64_t rows, int64_t columns,
+                                           const TensorFinder &tensor) const override;
+  std::span<const std::string_view> tensorNames() const override {
+    static constexpr std::string_view names[] = {"qweight", "qzeros", "scales"};
+    return names;
+  }
+
+private:
+  const int64_t groupSize;
+};
+
+} // namespace
+
+Result<std::optional<StoredWeight>> AwqWeights::find(const std::string &name, int64_t rows,
+                                                     int64_t columns,
+                                                     const TensorFinder &tensor) const {
+  if (!tensor("qweight"))
+    return std::nullopt;
+  auto codec = codecBesideZeroPoints(
+      name, kBits, groupSize, columns, tensor,
+      [&](const numerics::Scheme &scheme) { return awqCodec(scheme, rows, columns); });
+  if (!codec)
+    return Unexpected(codec.error());
+  const numerics::Scheme scheme = (*codec)->scheme;
+  auto weight =
+      StoredWeight::open({.name = name, .rows = rows, .columns = columns, .weight = scheme},
+                         std::move(*codec), tensor);
+  if (!weight)
+    return Unexpected(weight.error());
+  return std::optional(std::move(*weight));
+}
+
+Result<std::unique_ptr<StoredWeights>> formats::readAwq(const Json &config, std::string_view file) {
+  const std::string place = fmt::format("{}: quantization_config", file);
+  FieldReader fields(config, place, {.nullIsAbsent = true});
+  std::string version = "gemm";
+  int64_t bits = kBits, groupSize = -1;
+  fields.optional("version", version);
+  fields.optional("bits", bits, Bounds{kBits, kBits});
+  fields.optional("group_size", groupSize, Bounds{-1, kMaxInt32});
+  std::ranges::transform(version, version.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (version != "gemm")
+    fields.failInWords(ErrorCode::Unsupported, "version {} is not supported; expected \"gemm\"",
+                       Json::describe(version));
+  if (fields.failed())
+    return Unexpected(fields.result().error());
+  return std::make_unique<AwqWeights>(groupSize);
 }

@@ -45,3 +45,10 @@ Result<void> formats::checkWeightOnly(std::string_view format, const QuantizedSi
         format, numerics::toString(site.weight));
   return {};
 }
+
+Result<void> formats::checkHalfScales(std::string_view format, const QuantizedSite &site) {
+  if (site.weight.scales == numerics::ScaleFormat::F16)
+    return {};
+  return makeError(ErrorCode::Unsupported, "{} holds f16 scales, found {}; take --scale-type f16",
+                   format, numerics::toString(site.weight));
+}

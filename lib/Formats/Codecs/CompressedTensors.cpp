@@ -13,8 +13,6 @@
 
 #include "CompressedTensors.h"
 
-#include "CheckpointFormats.h"
-
 #include <algorithm>
 #include <map>
 
@@ -44,11 +42,6 @@ Result<void> formats::checkCompressedTensors(const Scheme &scheme, int64_t rows,
 namespace {
 
 /// A codec and its name in configurations.
-struct NamedCodec {
-  const char *name;
-  WeightCodecMaker *make;
-};
-
 class CompressedTensorsFormat final : public CheckpointFormat {
 public:
   CompressedTensorsFormat() : CheckpointFormat("compressed-tensors", /*isHalf=*/false) {}
@@ -62,7 +55,7 @@ public:
 
 } // namespace
 
-static NamedCodec codecOf(const QuantizedSite &site) {
+NamedCodec formats::compressedTensorsCodec(const QuantizedSite &site) {
   switch (site.weight.codes) {
   case CodeFormat::F8E4M3FN:
     return {"float-quantized", floatQuantizedCodec};
@@ -97,7 +90,7 @@ CompressedTensorsFormat::codecFor(const QuantizedSite &site) const {
   if (site.input)
     if (auto ok = checkInput(*site.input); !ok)
       return Unexpected(ok.error());
-  return codecOf(site).make(site.weight, site.rows, site.columns);
+  return compressedTensorsCodec(site).make(site.weight, site.rows, site.columns);
 }
 
 std::vector<CodecTensor> CompressedTensorsFormat::inputTensors(const QuantizedSite &site) const {
@@ -205,7 +198,7 @@ Json CompressedTensorsFormat::configuration(std::span<const QuantizedSite> sites
   std::string common;
   for (size_t i = 0; i < groups.size(); ++i) {
     const QuantizedSite &site = groups[i].first;
-    const std::string codec = codecOf(site).name;
+    const std::string codec = compressedTensorsCodec(site).name;
     common = common.empty() || common == codec ? codec : "mixed-precision";
     // A single scheme is that of all linears but those that are ignored.
     configured["group_" + std::to_string(i)] = Json::Object{

@@ -8,30 +8,20 @@
 #ifndef EASYQUANT_LIB_FORMATS_CODECS_COMPRESSEDTENSORS_H
 #define EASYQUANT_LIB_FORMATS_CODECS_COMPRESSEDTENSORS_H
 
-#include "easyquant/Formats/Codecs/WeightCodec.h"
+#include "CheckpointFormats.h"
 
 namespace easyquant::formats {
 
-/// The type of a tensor of scales; powers of two are bytes.
-inline DType scaleType(numerics::ScaleFormat format) {
-  switch (format) {
-  case numerics::ScaleFormat::F32:
-    return DType::F32;
-  case numerics::ScaleFormat::F16:
-    return DType::F16;
-  case numerics::ScaleFormat::BF16:
-    return DType::BF16;
-  case numerics::ScaleFormat::F8E4M3FN:
-    return DType::F8E4M3;
-  case numerics::ScaleFormat::F8E8M0FNU:
-  case numerics::ScaleFormat::UI6: // refused by checkCompressedTensors
-    return DType::U8;
-  }
-  return DType::U8;
-}
-
 /// What all of its formats ask of a weight.
 Result<void> checkCompressedTensors(const numerics::Scheme &scheme, int64_t rows, int64_t columns);
+
+/// One of its formats by name, for weights.
+struct NamedCodec {
+  const char *name;
+  WeightCodecMaker *make;
+};
+/// The one that a site of this scheme has.
+NamedCodec compressedTensorsCodec(const QuantizedSite &site);
 
 } // namespace easyquant::formats
 

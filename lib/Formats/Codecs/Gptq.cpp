@@ -17,6 +17,7 @@
 
 #include "BitString.h"
 #include "CheckpointFormats.h"
+#include "StoredFormats.h"
 
 #include "easyquant/Formats/ModelTensors.h"
 
@@ -82,7 +83,7 @@ std::vector<CodecTensor> GptqCodec::tensors() const {
   }
   return {{"qweight", DType::I32, {wordsOf(columns, scheme.bits), rows}, WeightTensor::Codes},
           std::move(zeroPoints),
-          {"scales", DType::F16, {groups(), rows}, WeightTensor::Scales},
+          {"scales", scaleType(scheme.scales), {groups(), rows}, WeightTensor::Scales},
           std::move(index)};
 }
 
@@ -150,9 +151,6 @@ static Result<std::unique_ptr<WeightCodec>> makeGptq(const numerics::Scheme &sch
                      "{} holds integers of 2, 3, 4 or 8 bits, found {}; take another scheme, or "
                      "compressed-tensors",
                      name, numerics::toString(scheme));
-  if (scheme.scales != numerics::ScaleFormat::F16)
-    return makeError(ErrorCode::Unsupported, "{} holds f16 scales, found {}; take --scale-type f16",
-                     name, numerics::toString(scheme));
   for (auto [size, what] : {std::pair(rows, "rows"), {columns, "columns"}})
     if (size * scheme.bits % 32 != 0)
       return makeError(ErrorCode::Unsupported,
@@ -185,6 +183,8 @@ public:
 
   Result<std::unique_ptr<WeightCodec>> codecFor(const QuantizedSite &site) const override {
     if (auto ok = checkWeightOnly(name, site); !ok)
+      return Unexpected(ok.error());
+    if (auto ok = checkHalfScales(name, site); !ok)
       return Unexpected(ok.error());
     return makeGptq(site.weight, site.rows, site.columns, version);
   }
@@ -245,4 +245,147 @@ Json GptqFormat::configuration(std::span<const QuantizedSite> sites,
 const CheckpointFormat *formats::gptqFormat(int version) {
   static const GptqFormat one(1), two(2);
   return version == 1 ? &one : &two;
+}
+
+//===----------------------------------------------------------------------===//
+// Reading: `quantization_config` of AutoGPTQ, GPTQModel and transformers
+//===----------------------------------------------------------------------===//
+
+namespace {
+
+/// What all linears are, or those that a pattern of `dynamic` matches.
+struct GptqSettings {
+  int64_t bits = 4, groupSize = -1;
+
+  void read(FieldReader &fields) {
+    fields.optional("bits", bits, Bounds{2, 8});
+    fields.optional("group_size", groupSize, Bounds{-1, kMaxInt32});
+  }
+};
+
+struct GptqRule {
+  NamePattern pattern;
+  std::optional<GptqSettings> settings; ///< nothing: its linears are float
+};
+
+class GptqWeights final : public StoredWeights {
+public:
+  GptqWeights(GptqSettings common, int version) : common(common), version(version) {}
+
+  Result<void> readRules(const Json &dynamic, std::string_view file);
+  Result<std::optional<StoredWeight>> find(const std::string &name, int64_t rows, int64_t columns,
+                                           const TensorFinder &tensor) const override;
+  std::span<const std::string_view> tensorNames() const override {
+    static constexpr std::string_view names[] = {"qweight", "qzeros", "scales", "g_idx"};
+    return names;
+  }
+
+private:
+  std::optional<GptqSettings> settingsOf(const std::string &name) const;
+
+  const GptqSettings common;
+  const int version;
+  std::vector<GptqRule> rules;
+};
+
+} // namespace
+
+Result<void> GptqWeights::readRules(const Json &dynamic, std::string_view file) {
+  for (const auto &[key, value] : dynamic.members()) {
+    const std::string place = fmt::format("{}: quantization_config: dynamic", file);
+    const bool isFloat = key.starts_with("-:");
+    auto pattern =
+        NamePattern::compile(isFloat || key.starts_with("+:") ? key.substr(2) : key, place);
+    if (!pattern)
+      return Unexpected(pattern.error());
+    GptqRule rule{std::move(*pattern), {}};
+    if (!isFloat) {
+      if (!value.isObject())
+        return makeError(ErrorCode::Corrupt, "{}: {}: expected an object, found {}", place,
+                         Json::describe(key), value.describe());
+      rule.settings = common;
+      FieldReader fields(value, place, {.nullIsAbsent = true});
+      rule.settings->read(fields);
+      if (fields.failed())
+        return fields.result();
+    }
+    rules.push_back(std::move(rule));
+  }
+  return {};
+}
+
+std::optional<GptqSettings> GptqWeights::settingsOf(const std::string &name) const {
+  for (const GptqRule &rule : rules)
+    if (rule.pattern.matches(name))
+      return rule.settings;
+  return common;
+}
+
+Result<std::optional<StoredWeight>> GptqWeights::find(const std::string &name, int64_t rows,
+                                                      int64_t columns,
+                                                      const TensorFinder &tensor) const {
+  if (!tensor("qweight"))
+    return std::nullopt;
+  const auto settings = settingsOf(name);
+  if (!settings)
+    return makeError(ErrorCode::Corrupt,
+                     "tensor '{}.qweight': quantization_config says that this linear is float",
+                     name);
+  auto codec = codecBesideZeroPoints(
+      name, static_cast<int>(settings->bits), settings->groupSize, columns, tensor,
+      [&](const numerics::Scheme &scheme) { return makeGptq(scheme, rows, columns, version); });
+  if (!codec)
+    return Unexpected(codec.error());
+  const numerics::Scheme scheme = (*codec)->scheme;
+  std::vector<int32_t> groups;
+  if (const auto index = tensor("g_idx")) {
+    auto read = readGroupIndex(name + ".g_idx", scheme, columns, *index);
+    if (!read)
+      return Unexpected(read.error());
+    groups = std::move(*read);
+  }
+  // It has been read: the codec shall find what it writes.
+  const CodecTensor inOrder = (*codec)->tensors()[3];
+  auto weight = StoredWeight::open(
+      {.name = name, .rows = rows, .columns = columns, .weight = scheme}, std::move(*codec),
+      [&](std::string_view suffix) {
+        return suffix == inOrder.name
+                   ? FileTensorView{dtypeName(inOrder.dtype), inOrder.shape, inOrder.constant}
+                   : tensor(suffix);
+      });
+  if (!weight)
+    return Unexpected(weight.error());
+  if (!groups.empty())
+    weight->whyNotKept = whyOutOfOrder(groups);
+  weight->groupOfColumn = std::move(groups);
+  return std::optional(std::move(*weight));
+}
+
+Result<std::unique_ptr<StoredWeights>> formats::readGptq(const Json &config,
+                                                         std::string_view file) {
+  const std::string place = fmt::format("{}: quantization_config", file);
+  FieldReader fields(config, place, {.nullIsAbsent = true});
+  GptqSettings common;
+  common.read(fields);
+  // Files of AutoGPTQ, which has version 1 alone, do not say it.
+  std::string version = "gptq", pack = "int32";
+  fields.optional("checkpoint_format", version);
+  fields.optional("pack_dtype", pack);
+  if (version != "gptq" && version != "gptq_v2")
+    fields.failInWords(ErrorCode::Unsupported,
+                       "checkpoint_format {} is not supported; expected \"gptq\" or \"gptq_v2\"",
+                       Json::describe(version));
+  if (pack != "int32")
+    fields.failInWords(ErrorCode::Unsupported, "pack_dtype {} is not supported; expected \"int32\"",
+                       Json::describe(pack));
+  const Json *dynamic = fields.find("dynamic");
+  if (dynamic)
+    fields.check(dynamic->isObject(), "dynamic", dynamic->describe(), "an object");
+  if (fields.failed())
+    return Unexpected(fields.result().error());
+  auto weights = std::make_unique<GptqWeights>(common, version == "gptq" ? 1 : 2);
+  if (dynamic)
+    if (auto read = weights->readRules(*dynamic, file); !read)
+      return Unexpected(read.error());
+  return std::unique_ptr<StoredWeights>(std::move(weights));
 }

@@ -32,29 +32,7 @@ Result<std::vector<uint8_t>> WeightCodec::take(const CodecTensor &tensor,
 }
 
 /// Scales are those that codes are multiplied with, the outer one included.
-static Result<void> checkStoredScales(const QuantizedMatrix &rows, int64_t firstRow) {
-  for (size_t i = 0; i < rows.params.scales.size(); ++i) {
-    const float scale = rows.params.scales[i];
-    const int64_t group = static_cast<int64_t>(i);
-    if (!std::isfinite(scale))
-      return makeError(ErrorCode::Corrupt,
-                       "the scale of row {}, group {} is {}, which is no number",
-                       firstRow + group / rows.params.groups, group % rows.params.groups, scale);
-    if (!std::isnormal(scale) || scale < 0)
-      return makeError(ErrorCode::Unsupported,
-                       "the scale of row {}, group {} is {}; schemes have positive scales of the "
-                       "normal range",
-                       firstRow + group / rows.params.groups, group % rows.params.groups, scale);
-  }
-  return {};
-}
-
-Result<QuantizedMatrix>
-WeightCodec::unpack(int64_t firstRow, int64_t count,
-                    std::span<const std::span<const uint8_t>> stored) const {
-  if (firstRow < 0 || count < 1 || firstRow > rows - count)
-    return makeError(ErrorCode::InvalidArgument, "rows {} to {} of a weight of {} rows", firstRow,
-                     firstRow + count - 1, rows);
+Result<StoredParts> WeightCodec::partsOf(std::span<const std::span<const uint8_t>> stored) const {
   StoredParts parts;
   const std::vector<CodecTensor> all = tensors();
   if (stored.size() != all.size())
@@ -71,6 +49,21 @@ WeightCodec::unpack(int64_t firstRow, int64_t count,
       return makeError(ErrorCode::Unsupported, "'{}' is not what it is for {}", all[i].name,
                        numerics::toString(scheme));
   }
+  return parts;
+}
+
+/// The scale that is the i-th of rows from firstRow on, for messages.
+static std::string describeScale(const QuantizedMatrix &rows, int64_t firstRow, size_t i) {
+  const int64_t index = static_cast<int64_t>(i);
+  return fmt::format("the scale of row {}, group {} is {}", firstRow + index / rows.params.groups,
+                     index % rows.params.groups, rows.params.scales[i]);
+}
+
+Result<QuantizedMatrix> WeightCodec::unpack(int64_t firstRow, int64_t count,
+                                            const StoredParts &stored) const {
+  if (firstRow < 0 || count < 1 || firstRow > rows - count)
+    return makeError(ErrorCode::InvalidArgument, "rows {} to {} of a weight of {} rows", firstRow,
+                     firstRow + count - 1, rows);
   QuantizedMatrix block{scheme, count, columns, {}, {}};
   block.codes.resize(static_cast<size_t>(count * columns));
   block.params.rows = count;
@@ -78,10 +71,21 @@ WeightCodec::unpack(int64_t firstRow, int64_t count,
   block.params.scales.resize(static_cast<size_t>(count * groups()));
   if (!scheme.symmetric)
     block.params.zeroPoints.resize(block.params.scales.size());
-  unpackRows(firstRow, parts, block);
-  if (auto done = checkStoredScales(block, firstRow); !done)
-    return Unexpected(done.error());
+  unpackRows(firstRow, stored, block);
+  for (size_t i = 0; i < block.params.scales.size(); ++i)
+    if (!std::isfinite(block.params.scales[i]))
+      return makeError(ErrorCode::Corrupt, "{}, which is no number",
+                       describeScale(block, firstRow, i));
   return block;
+}
+
+Result<void> formats::checkStoredScales(const QuantizedMatrix &rows, int64_t firstRow) {
+  for (size_t i = 0; i < rows.params.scales.size(); ++i)
+    if (const float scale = rows.params.scales[i]; !std::isnormal(scale) || scale < 0)
+      return makeError(ErrorCode::Unsupported,
+                       "{}; schemes have positive scales of the normal range",
+                       describeScale(rows, firstRow, i));
+  return {};
 }
 
 Result<void> formats::checkStoredWeight(std::string_view format, const numerics::Scheme &scheme,

@@ -60,11 +60,13 @@ public:
   virtual Result<std::vector<uint8_t>> take(const CodecTensor &tensor,
                                             numerics::PackedWeight &packed) const;
 
-  /// Rows firstRow .. firstRow + count - 1; `stored` has the bytes of tensors(). Errors:
-  /// InvalidArgument (rows that there are not), Corrupt (a size, a scale that is not finite),
-  /// Unsupported (a scale that is not positive, a constant that is another than this scheme's).
+  /// Where the parts are in `stored`, the bytes of tensors(). Errors: InvalidArgument (their
+  /// number), Corrupt (a size), Unsupported (a constant that is another than this scheme's).
+  Result<StoredParts> partsOf(std::span<const std::span<const uint8_t>> stored) const;
+  /// Rows firstRow .. firstRow + count - 1. Errors: InvalidArgument (rows that there are not),
+  /// Corrupt (a scale that is not finite).
   Result<numerics::QuantizedMatrix> unpack(int64_t firstRow, int64_t count,
-                                           std::span<const std::span<const uint8_t>> stored) const;
+                                           const StoredParts &stored) const;
 
   /// In bytes, but for scales, as evaluation asks of layouts.
   std::vector<int64_t> shape(numerics::WeightTensor tensor) const override;
@@ -83,6 +85,10 @@ protected:
     return static_cast<int32_t>(field) - (1 << (scheme.bits - 1));
   }
 };
+
+/// Are all scales of rows that were unpacked from firstRow on those of a scheme? Unsupported: one
+/// is negative, 0 or subnormal.
+Result<void> checkStoredScales(const numerics::QuantizedMatrix &rows, int64_t firstRow);
 
 /// What every format asks of a weight: static scales of rows or of groups that divide the columns.
 /// Unsupported, naming `format`.

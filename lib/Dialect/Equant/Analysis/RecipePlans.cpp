@@ -176,7 +176,8 @@ Result<PlanAttr> easyquant::equant::makePlan(MLIRContext *context, const SiteReq
                    " has a format for each kind of site; name one, such as W4A16_ASYM");
   int64_t groupSize = request.groupSize();
   if (preset->isFloat() && request.options[option::groupSize] != 0)
-    return invalid("group size " + Twine(groupSize) + " needs a scheme, but scheme is none");
+    return invalid("group size " + Twine(groupSize) + " needs a scheme, but scheme is " +
+                   request.scheme());
   if (groupSize < 0 || groupSize % 8 != 0)
     return invalid("group size must be a positive multiple of 8, or 0 for a scale per channel; "
                    "found " +

@@ -60,8 +60,8 @@ int64_t easyquant::equant::otherBytes(ModuleOp module, bool withTables) {
       stored = load->user_begin()->getResult(0);
     auto type = dyn_cast<RankedTensorType>(stored.getType());
     Operation *global = symbols.lookup(load.getGlobal().getLeafReference());
-    // What a method computed is a part of what it scales.
-    const bool isLeftOut = global && (global->hasAttr(kFileAttr) ||
+    // What a method computed, or the source has, is a part of what it scales.
+    const bool isLeftOut = global && (global->hasAttr(kFileAttr) || global->hasAttr(kStoredAttr) ||
                                       (!withTables && global->hasAttr(lm::kRopeTableAttr)));
     if (type && type.hasStaticShape() && !isLeftOut && counted.insert(load.getGlobalAttr()).second)
       bytes += type.getNumElements() * static_cast<int64_t>(sizeof(float));

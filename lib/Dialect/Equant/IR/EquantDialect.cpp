@@ -105,6 +105,11 @@ LogicalResult EquantDialect::verifyOperationAttribute(Operation *op, NamedAttrib
       return op->emitOpError() << name << " belongs to an ml_program.global and is a string";
     if (name == kStampAttr && !op->hasAttr(kFileAttr))
       return op->emitOpError() << kStampAttr << " needs " << kFileAttr;
+  } else if (name == kStoredAttr) {
+    if (!isa<ml_program::GlobalOp>(op) || !isa<UnitAttr>(attribute.getValue()) ||
+        op->hasAttr(kFileAttr))
+      return op->emitOpError() << name << " belongs to an ml_program.global without " << kFileAttr
+                               << " and has no value";
   } else if (name == kOffsetAttr) {
     // Attributes are verified before their op, which may lack its type.
     auto global = dyn_cast<ml_program::GlobalOp>(op);

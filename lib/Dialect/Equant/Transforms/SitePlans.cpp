@@ -7,6 +7,7 @@
 
 #include "SitePlans.h"
 
+#include "KeptSites.h"
 #include "SiteKinds.h"
 
 #include "easyquant/Dialect/Equant/Analysis/NothingToDo.h"
@@ -83,15 +84,15 @@ LogicalResult SitePlanner::checkHead() {
     if (!options.has(option::headGroupSize))
       options.set(option::headGroupSize, own.groupSize());
   } else if (head.empty()) {
-    head = recipe.request.isFloat() ? "float" : "int8";
+    head = recipe.request.isFloat() || recipe.request.isKept() ? "float" : "int8";
   }
   const bool isScheme = head != "int8" && head != "float";
   if (auto ok = checkValue(option::head.info(), head); !ok)
     return onModule() << ok.error().message << "; without the option it is int8, or float "
                       << "where the scheme is none";
-  if (recipe.request.isFloat() && head == "int8")
-    return onModule() << "head=int8 needs a scheme that quantizes, but scheme is none; leave head "
-                         "out or give a scheme";
+  if ((recipe.request.isFloat() || recipe.request.isKept()) && head == "int8")
+    return onModule() << "head=int8 needs a scheme that quantizes, but scheme is "
+                      << recipe.request.scheme() << "; leave head out or give a scheme";
   if (options.has(option::headGroupSize) && !isScheme)
     return onModule() << "head-group-size " << options[option::headGroupSize]
                       << " needs a head with a scheme of its own, such as W4A16, but head is "
@@ -228,7 +229,8 @@ SiteRequest SitePlanner::requestFor(QuantizableOpInterface op) const {
   SiteRequest request = askedOf(site);
   if (ruleOf.contains(site))
     return site == kHeadSite ? requestOutside(request) : request;
-  if (site == kHeadSite)
+  const bool isKept = request.isKept() && request.options[option::head] == "float";
+  if (site == kHeadSite && !isKept)
     return headRequest(request);
   if (request.options[option::mixed] && !kinds.isAttention(op))
     request.options.set(option::scheme, "W4" + request.scheme().substr(2));
@@ -290,11 +292,20 @@ LogicalResult SitePlanner::run(StringRef pass, bool requireSites) {
     return reportNothingToDo(module, pass, "a quantizable op", requireSites);
   SmallVector<QuantizableOpInterface> plain;    // though planned in a rotated basis
   bool isAnyPlanned = recipe.request.isFloat(); // where nothing is asked, nothing is missing
+  KeptSites kept(module, recipe.request.options[option::dequantize]);
   for (QuantizableOpInterface op : ops) {
     StringRef site = op.getSite();
     if (ignored->contains(site) || (!targets.empty() && !targeted->contains(site)))
       continue;
-    Result<PlanAttr> plan = makePlan(module.getContext(), requestFor(op));
+    const SiteRequest asked = requestFor(op);
+    if (asked.isKept()) {
+      FailureOr<bool> isCodes = kept.plan(op, asked);
+      if (failed(isCodes))
+        return failure();
+      isAnyPlanned |= *isCodes;
+      continue;
+    }
+    Result<PlanAttr> plan = makePlan(module.getContext(), asked);
     if (!plan)
       return emitError(op.getLoc()) << "site '" << site << "': " << plan.error().message;
     if (!*plan)
@@ -306,6 +317,7 @@ LogicalResult SitePlanner::run(StringRef pass, bool requireSites) {
     isAnyPlanned = true;
   }
   reportPlain(module, plain);
+  kept.report();
   for (lm::EmbeddingOp op : embeddings) {
     StringRef site = embeddingSite(op.getTable());
     bool isMeant = targets.empty() || targeted->contains(site);

@@ -77,6 +77,9 @@ inline constexpr llvm::StringLiteral kWorkAttr = "equant.work";
 /// Attributes of a computed global: its file in that folder, and the stamp that the file must have.
 inline constexpr llvm::StringLiteral kFileAttr = "equant.file";
 inline constexpr llvm::StringLiteral kStampAttr = "equant.stamp";
+/// Attribute of a global: it is a part (codes, scales, zero points) of a weight that the model's
+/// source has in codes.
+inline constexpr llvm::StringLiteral kStoredAttr = "equant.stored";
 /// Attribute of a quantizable op, and of an embedding that no linear shares its table with: its
 /// #equant.plan.
 inline constexpr llvm::StringLiteral kPlanAttr = "equant.plan";

@@ -20,7 +20,7 @@ class PlanPass<string flag> : Pass<flag, "::mlir::ModuleOp"> {
 /// What all of them but `equant-recipe` take.
 defvar PlanOptions = [
   Scheme, GroupSize, ScaleType, Activations, ActivationGroupSize, ActivationZeroPoints, ActivationBasis, HadamardBlock, Sinks, Observer, WeightObserver, WeightPercentile, Head, HeadGroupSize,
-  Ignore, Targets,
+  Ignore, Targets, Dequantize,
   ListOption<"methods", "methods", "std::string",
              "names of the methods that later passes apply at the planned sites, in order">,
 ] # MethodOptions;
@@ -48,6 +48,10 @@ def AbsMax : PlanPass<"equant-absmax"> {
                                                       input = <i8, symmetric, token, dynamic>>, site = "up_proj"}
            : (tensor<?x576xf32>, tensor<1536x576xf32>) -> tensor<?x1536xf32>
     ```
+
+    With scheme `keep` a site has the codes, scales and zero points that the model's source has for it, as they are, and the scheme
+    of its activations: the plan names globals with the attribute `equant.stored`, which are read from the source. Sites that the
+    source has in floats stay float. A site whose codes no scheme has is an error, or becomes float with `dequantize`.
 
     What was asked for is recorded in the module attribute `equant.recipe`. A module without a quantizable op is left as it is,
     with a warning; with `require-sites`, that is an error. So it is of every method.

@@ -1,0 +1,82 @@
+//===- StoredWeight.h - Weights that a checkpoint has in codes ----*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The reading side of CheckpointFormat: `quantization_config` of a config.json, and the tensors
+// beside a linear, say in which codes its weight is. Nothing is converted: rows are unpacked where
+// they are asked for.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_FORMATS_CODECS_STOREDWEIGHT_H
+#define EASYQUANT_FORMATS_CODECS_STOREDWEIGHT_H
+
+#include "easyquant/Formats/Codecs/CheckpointFormat.h"
+
+#include <functional>
+
+namespace easyquant::formats {
+
+/// A tensor of a mapped file.
+struct FileTensorView {
+  std::string_view typeName; ///< "I32"; what is no DType fits nothing
+  std::vector<int64_t> shape;
+  std::span<const uint8_t> bytes;
+};
+
+/// The tensor of a name behind that of a linear ("qweight"), if it is there.
+using TensorFinder = std::function<std::optional<FileTensorView>(std::string_view name)>;
+
+/// The weight of one linear, in codes that lie in a file.
+class StoredWeight {
+public:
+  /// Finds the tensors of the codec. Errors: NotFound, Corrupt and Unsupported, naming a tensor.
+  static Result<StoredWeight> open(QuantizedSite site, std::unique_ptr<WeightCodec> codec,
+                                   const TensorFinder &find);
+
+  const QuantizedSite &site() const { return quantized; }
+  /// Why no scheme can have these codes; empty where one can.
+  std::string whyNotKept;
+  /// The group of each column, where columns are not in the order of groups; else nothing.
+  std::vector<int32_t> groupOfColumn;
+
+  /// Rows firstRow .. firstRow + count - 1. Errors: those of WeightCodec::unpack; Unsupported (a
+  /// scale that no scheme has, whyNotKept).
+  Result<numerics::QuantizedMatrix> codes(int64_t firstRow, int64_t count) const;
+  /// What the rows stand for, in f32: scale * (code - zero point), rounded once.
+  Result<void> dequantize(int64_t firstRow, int64_t count, std::span<float> out) const;
+
+private:
+  StoredWeight(QuantizedSite site, std::unique_ptr<WeightCodec> codec)
+      : quantized(std::move(site)), codec(std::move(codec)) {}
+
+  QuantizedSite quantized;
+  std::unique_ptr<WeightCodec> codec;
+  StoredParts parts;
+};
+
+/// What a checkpoint says of its linears.
+class StoredWeights {
+public:
+  virtual ~StoredWeights();
+
+  /// The weight of linear `name`; nothing where the file has it in floats. Errors: those of
+  /// StoredWeight::open; Corrupt, Unsupported: what the configuration says of it.
+  virtual Result<std::optional<StoredWeight>> find(const std::string &name, int64_t rows,
+                                                   int64_t columns,
+                                                   const TensorFinder &tensor) const = 0;
+  /// What tensors of quantized linears may be called, behind the linear's name.
+  virtual std::span<const std::string_view> tensorNames() const = 0;
+};
+
+/// Reads `quantization_config` of the file `file`. Errors: Corrupt, Unsupported; they name file and
+/// field.
+Result<std::unique_ptr<StoredWeights>> readQuantizationConfig(const Json &config,
+                                                              std::string_view file);
+
+} // namespace easyquant::formats
+
+#endif // EASYQUANT_FORMATS_CODECS_STOREDWEIGHT_H

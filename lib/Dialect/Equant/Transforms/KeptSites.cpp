@@ -1,0 +1,114 @@
+//===- KeptSites.cpp - Sites with the codes of the source -----------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "KeptSites.h"
+
+#include "mlir/IR/Builders.h"
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::equant;
+using numerics::WeightTensor;
+namespace option = easyquant::recipe::option;
+
+/// Rows that are looked at together.
+static constexpr int64_t kRows = 256;
+
+/// What is asked beside the codes, which are as they are; nothing if nothing is.
+static std::string askedBeside(const recipe::SiteRequest &asked) {
+  if (!asked.method.methods.empty())
+    return "method " + asked.method.methods.front();
+  if (asked.groupSize() != 0)
+    return "group-size " + std::to_string(asked.groupSize());
+  if (auto type = asked.options.get(option::scaleType))
+    return "scale-type " + *type;
+  if (asked.activations() != "dynamic")
+    return "activations " + asked.activations();
+  if (asked.isRotated())
+    return "activation-basis hadamard";
+  if (asked.options[option::weightObserver] != "absmax")
+    return "weight-observer " + asked.options[option::weightObserver];
+  return "";
+}
+
+/// Why the codes cannot be kept; empty where they can. All rows are looked at: their scales have to
+/// be those of a scheme.
+static std::string whyNotKept(const formats::StoredWeight &stored) {
+  if (!stored.whyNotKept.empty())
+    return stored.whyNotKept;
+  const int64_t rows = stored.site().rows;
+  for (int64_t row = 0; row < rows; row += kRows)
+    if (auto read = stored.codes(row, std::min(kRows, rows - row)); !read)
+      return read.error().message;
+  return "";
+}
+
+LogicalResult KeptSites::openSource() {
+  if (reader)
+    return success();
+  FailureOr<ConstantReader> opened = ConstantReader::open(module);
+  if (failed(opened))
+    return failure();
+  reader = std::move(*opened);
+  if (reader->source().storedWeights() != 0)
+    return success();
+  return emitError(module.getLoc())
+         << reader->source().path().string()
+         << ": scheme keep keeps the codes of a checkpoint that is quantized, and this one has "
+            "floats; give another scheme";
+}
+
+PlanAttr KeptSites::planOf(QuantizableOpInterface op, const formats::StoredWeight &stored) {
+  MLIRContext *context = module.getContext();
+  const formats::QuantizedSite &site = stored.site();
+  auto weight = SchemeAttr::get(context, site.weight);
+  auto type = WeightType::get(site.rows, site.columns, weight);
+  auto declare = [&](WeightTensor part) {
+    auto global = declareStored(module, formats::partName(site.name, part), type.getPart(part));
+    return FlatSymbolRefAttr::get(global.getSymNameAttr());
+  };
+  Builder builder(context);
+  return PlanAttr::get(
+      context, builder.getStrArrayAttr({}), ScaleRule::AbsMax, FloatAttr(), weight,
+      site.input ? SchemeAttr::get(context, *site.input) : SchemeAttr(), DictionaryAttr(),
+      declare(WeightTensor::Codes), declare(WeightTensor::Scales),
+      site.weight.symmetric ? FlatSymbolRefAttr() : declare(WeightTensor::ZeroPoints),
+      site.weight.outer ? declare(WeightTensor::Outer) : FlatSymbolRefAttr());
+}
+
+FailureOr<bool> KeptSites::plan(QuantizableOpInterface op, const recipe::SiteRequest &asked) {
+  StringRef site = op.getSite();
+  auto refuse = [&] { return emitError(op.getLoc()) << "site '" << site << "': "; };
+  if (std::string beside = askedBeside(asked); !beside.empty())
+    return refuse() << "scheme keep takes codes as they are, found " << beside
+                    << "; leave it out, or give another scheme";
+  if (failed(openSource()))
+    return failure();
+  const formats::StoredWeight *stored = reader->source().storedWeight(std::string_view(site));
+  if (!stored)
+    return false;
+  std::string reason = whyNotKept(*stored);
+  if (!reason.empty() && !dequantize)
+    return refuse() << "its codes cannot be kept: " << reason
+                    << "; --dequantize makes such sites float, and another scheme quantizes anew";
+  if (!reason.empty()) {
+    floats.push_back(site.str());
+    return false;
+  }
+  op->setAttr(kPlanAttr, planOf(op, *stored));
+  return true;
+}
+
+void KeptSites::report() {
+  if (floats.empty())
+    return;
+  InFlightDiagnostic remark = emitRemark(module.getLoc());
+  remark << "site '" << floats.front() << "'";
+  if (floats.size() > 1)
+    remark << " and " << floats.size() - 1 << " more";
+  remark << (floats.size() > 1 ? " have" : " has") << " become float: no scheme has the codes";
+}

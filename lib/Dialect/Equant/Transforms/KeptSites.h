@@ -1,0 +1,40 @@
+//===- KeptSites.h - Sites with the codes of the source ----------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_KEPTSITES_H
+#define EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_KEPTSITES_H
+
+#include "easyquant/Recipe/Recipe.h"
+#include "easyquant/Weights/ConstantTensors.h"
+
+namespace easyquant::equant {
+
+/// Plans sites with scheme keep: each has what the model's source has for it.
+class KeptSites {
+public:
+  /// With `dequantize`, sites whose codes no scheme has stay float.
+  KeptSites(mlir::ModuleOp module, bool dequantize) : module(module), dequantize(dequantize) {}
+
+  /// Gives the site a plan; false where the source has floats, or it is to become float. Fails with
+  /// a diagnostic.
+  mlir::FailureOr<bool> plan(QuantizableOpInterface op, const recipe::SiteRequest &asked);
+  /// Says which sites have become float.
+  void report();
+
+private:
+  mlir::LogicalResult openSource();
+  PlanAttr planOf(QuantizableOpInterface op, const formats::StoredWeight &stored);
+
+  mlir::ModuleOp module;
+  const bool dequantize;
+  std::optional<ConstantReader> reader; ///< opened where a site asks for it
+  llvm::SmallVector<std::string> floats;
+};
+
+} // namespace easyquant::equant
+
+#endif // EASYQUANT_LIB_DIALECT_EQUANT_TRANSFORMS_KEPTSITES_H

@@ -1,0 +1,302 @@
+//===- CompressedTensorsWeights.cpp - Reading compressed-tensors ----------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// `quantization_config` of vLLM's llm-compressor (compressed-tensors 0.20).
+//
+//===----------------------------------------------------------------------===//
+
+#include "CompressedTensors.h"
+#include "StoredFormats.h"
+
+#include <algorithm>
+
+using namespace easyquant;
+using namespace easyquant::formats;
+using numerics::CodeFormat;
+using numerics::Granularity;
+using numerics::ScaleFormat;
+using numerics::Scheme;
+
+namespace {
+
+/// QuantizationArgs: how a tensor is quantized.
+struct Arguments {
+  int64_t bits = 8, groupSize = 0;
+  std::string type = "int", strategy;
+  bool symmetric = true, dynamic = false;
+
+  void read(FieldReader &fields);
+  bool isFP8() const { return type == "float" && bits == 8; }
+  bool isFP4() const { return type == "float" && bits == 4; }
+};
+
+/// What a target names: a class, a linear or a pattern of linears.
+struct Target {
+  std::string name;
+  std::optional<NamePattern> pattern;
+
+  bool matches(const std::string &site) const {
+    return pattern ? pattern->matches(site) : name == site || name == "Linear";
+  }
+};
+
+struct Group {
+  std::string name, format;
+  std::vector<Target> targets;
+  Arguments weights;
+  std::optional<Arguments> inputs;
+};
+
+class CompressedTensorsWeights final : public StoredWeights {
+public:
+  Result<void> read(const Json &config, std::string_view file);
+  Result<std::optional<StoredWeight>> find(const std::string &name, int64_t rows, int64_t columns,
+                                           const TensorFinder &tensor) const override;
+  std::span<const std::string_view> tensorNames() const override {
+    static constexpr std::string_view names[] = {
+        "weight_packed", "weight_scale",     "weight_zero_point",
+        "weight_shape",  "weight_g_idx",     "weight_global_scale",
+        "input_scale",   "input_zero_point", "input_global_scale"};
+    return names;
+  }
+
+private:
+  Result<Group> readGroup(const std::string &name, const Json &config, std::string_view place,
+                          const std::string &format) const;
+  /// The one that targets a linear; an exact name comes before patterns, and these before classes.
+  const Group *groupOf(const std::string &site) const;
+
+  std::vector<Group> groups;
+};
+
+} // namespace
+
+void Arguments::read(FieldReader &fields) {
+  fields.optional("num_bits", bits, Bounds{1, 16});
+  fields.optional("type", type);
+  fields.checkText(type == "int" || type == "float", "type", type, "\"int\" or \"float\"");
+  fields.optional("symmetric", symmetric);
+  fields.optional("strategy", strategy);
+  fields.optional("group_size", groupSize, Bounds{-1, kMaxInt32});
+  if (const Json *found = fields.find("dynamic"); found && found->is("local"))
+    dynamic = true; // of groups, in units of a static scale
+  else
+    fields.optional("dynamic", dynamic);
+  // Old files leave the strategy to what else there is.
+  if (strategy.empty())
+    strategy = groupSize > 0 ? "group" : groupSize == -1 ? "channel" : dynamic ? "token" : "tensor";
+}
+
+Result<Group> CompressedTensorsWeights::readGroup(const std::string &name, const Json &config,
+                                                  std::string_view place,
+                                                  const std::string &format) const {
+  Group group;
+  group.name = name;
+  group.format = format;
+  FieldReader fields(config, place, {.nullIsAbsent = true});
+  std::vector<std::string> targets;
+  fields.required("targets", targets);
+  fields.check(fields.has("weights"), "weights", "nothing", "an object");
+  fields.object("weights", [&](FieldReader &weights) { group.weights.read(weights); });
+  fields.object("input_activations",
+                [&](FieldReader &inputs) { group.inputs.emplace().read(inputs); });
+  if (fields.has("output_activations"))
+    fields.failInWords(ErrorCode::Unsupported, "output_activations are not supported");
+  fields.optional("format", group.format);
+  if (fields.failed())
+    return Unexpected(fields.result().error());
+  for (const std::string &target : targets) {
+    Target read{target, {}};
+    if (target.starts_with("re:")) {
+      auto pattern = NamePattern::compile(target.substr(3), std::string(place) + ": targets");
+      if (!pattern)
+        return Unexpected(pattern.error());
+      read.pattern = std::move(*pattern);
+    }
+    group.targets.push_back(std::move(read));
+  }
+  return group;
+}
+
+Result<void> CompressedTensorsWeights::read(const Json &config, std::string_view file) {
+  const std::string place = fmt::format("{}: quantization_config", file);
+  FieldReader fields(config, place, {.nullIsAbsent = true});
+  std::string format, status = "compressed";
+  fields.optional("format", format);
+  fields.optional("quantization_status", status);
+  if (status != "compressed")
+    fields.failInWords(ErrorCode::Unsupported,
+                       "quantization_status {} is not supported; expected \"compressed\"",
+                       Json::describe(status));
+  for (const char *key : {"transform_config", "sparsity_config"})
+    if (const Json *found = fields.find(key); found && found->size() != 0)
+      fields.failInWords(ErrorCode::Unsupported,
+                         "{} is not supported; import the float checkpoint that it was made from",
+                         key);
+  const Json *configured = fields.find("config_groups");
+  fields.check(configured && configured->isObject(), "config_groups",
+               configured ? configured->describe() : "nothing", "an object");
+  if (fields.failed())
+    return fields.result();
+  for (const auto &[name, group] : configured->members()) {
+    const std::string where = place + ": config_groups: " + name;
+    if (!group.isObject())
+      return makeError(ErrorCode::Corrupt, "{}: expected an object, found {}", where,
+                       group.describe());
+    auto read = readGroup(name, group, where, format);
+    if (!read)
+      return Unexpected(read.error());
+    groups.push_back(std::move(*read));
+  }
+  return {};
+}
+
+const Group *CompressedTensorsWeights::groupOf(const std::string &site) const {
+  auto find = [&](auto isMeant) -> const Group * {
+    for (const Group &group : groups)
+      if (std::ranges::any_of(group.targets, isMeant))
+        return &group;
+    return nullptr;
+  };
+  if (const Group *named = find([&](const Target &target) { return target.name == site; }))
+    return named;
+  if (const Group *matched =
+          find([&](const Target &target) { return target.pattern && target.matches(site); }))
+    return matched;
+  return find([&](const Target &target) { return target.matches(site); });
+}
+
+/// The scheme of the weights, whose scales are of type `scales`.
+static Result<Scheme> weightScheme(const Arguments &arguments, int64_t columns,
+                                   const std::string &site, const FileTensorView &scales) {
+  const bool hasGroups = arguments.strategy == "group" || arguments.strategy == "tensor_group";
+  if (!hasGroups && arguments.strategy != "channel")
+    return makeError(ErrorCode::Unsupported,
+                     "weights of strategy {} are not supported; expected \"channel\" or \"group\"",
+                     Json::describe(arguments.strategy));
+  Scheme scheme = storedIntegers(static_cast<int>(arguments.bits), arguments.symmetric,
+                                 hasGroups ? arguments.groupSize : 0, columns, ScaleFormat::F32);
+  if (arguments.type == "float") {
+    scheme.fullRange = false;
+    if (!arguments.symmetric || (!arguments.isFP8() && !arguments.isFP4()))
+      return makeError(ErrorCode::Unsupported,
+                       "floats of {} bits {} are not supported; expected symmetric ones of 8 or 4",
+                       arguments.bits, arguments.symmetric ? "" : "with zero points");
+    scheme.codes = arguments.isFP8() ? CodeFormat::F8E4M3FN : CodeFormat::F4E2M1FN;
+  }
+  if (arguments.isFP4()) {
+    // Two formats: scales of FP8 in units of an outer one (NVFP4), powers of two (MXFP4).
+    scheme.outer = scales.typeName == dtypeName(DType::F8E4M3);
+    scheme.scales = scheme.outer ? ScaleFormat::F8E4M3FN : ScaleFormat::F8E8M0FNU;
+    return scheme;
+  }
+  auto format = scalesOfType(site, "weight_scale", scales.typeName);
+  if (!format)
+    return Unexpected(format.error());
+  scheme.scales = *format;
+  return scheme;
+}
+
+/// The scheme of activations; else why there is none.
+static Result<Scheme> inputScheme(const Arguments &arguments) {
+  if (!arguments.dynamic || arguments.isFP4())
+    return makeError(ErrorCode::Unsupported, "its activations have static scales");
+  Scheme scheme{.bits = 8,
+                .symmetric = arguments.symmetric,
+                .granularity = Granularity::Token,
+                .groupSize = arguments.strategy == "group" ? arguments.groupSize : 0,
+                .dynamic = true};
+  if (arguments.type == "float")
+    scheme.codes = CodeFormat::F8E4M3FN;
+  const bool isToken = arguments.strategy == "token" ||
+                       (arguments.strategy == "group" && numerics::isTokenGroup(scheme.groupSize));
+  const bool hasPlainZeroPoints = !arguments.symmetric && scheme.groupSize == 0;
+  if (arguments.bits != 8 || !isToken || hasPlainZeroPoints || !numerics::checkScheme(scheme))
+    return makeError(ErrorCode::Unsupported,
+                     "its activations are of strategy {} with {} bits{}, which no scheme has",
+                     Json::describe(arguments.strategy), arguments.bits,
+                     arguments.symmetric ? "" : " and zero points");
+  return scheme;
+}
+
+/// The codec of a format by its name; by the scheme where the file does not say it.
+static Result<WeightCodecMaker *> codecNamed(const std::string &format, const QuantizedSite &site) {
+  static constexpr NamedCodec known[] = {{"pack-quantized", packQuantizedCodec},
+                                         {"int-quantized", intQuantizedCodec},
+                                         {"float-quantized", floatQuantizedCodec},
+                                         {"nvfp4-pack-quantized", nvfp4PackCodec},
+                                         {"mxfp4-pack-quantized", mxfp4PackCodec}};
+  for (const NamedCodec &codec : known)
+    if (format == codec.name)
+      return codec.make;
+  if (format == "naive-quantized")
+    return site.weight.isInteger() ? intQuantizedCodec : floatQuantizedCodec;
+  if (format.empty())
+    return compressedTensorsCodec(site).make;
+  return makeError(ErrorCode::Unsupported,
+                   "format {} is not supported; expected \"pack-quantized\", \"int-quantized\", "
+                   "\"float-quantized\", \"nvfp4-pack-quantized\" or \"mxfp4-pack-quantized\"",
+                   Json::describe(format));
+}
+
+Result<std::optional<StoredWeight>>
+CompressedTensorsWeights::find(const std::string &name, int64_t rows, int64_t columns,
+                               const TensorFinder &tensor) const {
+  const auto scales = tensor("weight_scale");
+  if (!scales) {
+    if (tensor("weight_packed"))
+      return makeError(ErrorCode::NotFound, "tensor '{}.weight_scale' is missing", name);
+    return std::nullopt;
+  }
+  const Group *group = groupOf(name);
+  if (!group)
+    return makeError(ErrorCode::Corrupt,
+                     "tensor '{}.weight_scale': no group of quantization_config targets this "
+                     "linear",
+                     name);
+  auto named = [&](const Error &error) {
+    return makeError(error.code, "site '{}', of {}: {}", name, group->name, error.message);
+  };
+  auto scheme = weightScheme(group->weights, columns, name, *scales);
+  if (!scheme)
+    return named(scheme.error());
+  QuantizedSite site{.name = name, .rows = rows, .columns = columns, .weight = *scheme};
+  std::string whyNotKept;
+  if (group->inputs) {
+    if (auto input = inputScheme(*group->inputs))
+      site.input = *input;
+    else
+      whyNotKept = input.error().message;
+  }
+  auto make = codecNamed(group->format, site);
+  if (!make)
+    return named(make.error());
+  auto codec = (*make)(*scheme, rows, columns);
+  if (!codec)
+    return named(codec.error());
+  std::vector<int32_t> order;
+  if (const auto index = tensor("weight_g_idx")) {
+    auto read = readGroupIndex(name + ".weight_g_idx", *scheme, columns, *index);
+    if (!read)
+      return Unexpected(read.error());
+    order = std::move(*read);
+  }
+  auto weight = StoredWeight::open(std::move(site), std::move(*codec), tensor);
+  if (!weight)
+    return Unexpected(weight.error());
+  weight->whyNotKept = order.empty() ? whyNotKept : whyOutOfOrder(order);
+  weight->groupOfColumn = std::move(order);
+  return std::optional(std::move(*weight));
+}
+
+Result<std::unique_ptr<StoredWeights>> formats::readCompressedTensors(const Json &config,
+                                                                      std::string_view file) {
+  auto weights = std::make_unique<CompressedTensorsWeights>();
+  if (auto read = weights->read(config, file); !read)
+    return Unexpected(read.error());
+  return std::unique_ptr<StoredWeights>(std::move(weights));
+}

@@ -1,0 +1,208 @@
+//===- StoredWeight.cpp - Weights that a checkpoint has in codes ----------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "StoredFormats.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+
+using namespace easyquant;
+using namespace easyquant::formats;
+using numerics::QuantizedMatrix;
+
+StoredWeights::~StoredWeights() = default;
+
+/// Powers of two are bytes for some writers, and numbers of a type of their own for others.
+static bool isOfType(const FileTensorView &found, DType type) {
+  return found.typeName == dtypeName(type) ||
+         (type == DType::U8 && found.typeName == dtypeName(DType::F8E8M0));
+}
+
+Result<StoredWeight> StoredWeight::open(QuantizedSite site, std::unique_ptr<WeightCodec> codec,
+                                        const TensorFinder &find) {
+  std::vector<std::span<const uint8_t>> bytes;
+  for (const CodecTensor &tensor : codec->tensors()) {
+    const auto found = find(tensor.name);
+    if (!found)
+      return makeError(ErrorCode::NotFound,
+                       "tensor '{}.{}' is missing; expected {} of shape {} for {}", site.name,
+                       tensor.name, dtypeName(tensor.dtype), fmt::join(tensor.shape, "x"),
+                       numerics::toString(site.weight));
+    if (!isOfType(*found, tensor.dtype) || found->shape != tensor.shape)
+      return makeError(ErrorCode::Corrupt,
+                       "tensor '{}.{}': expected {} of shape {} for {}, found {} of shape {}",
+                       site.name, tensor.name, dtypeName(tensor.dtype),
+                       fmt::join(tensor.shape, "x"), numerics::toString(site.weight),
+                       found->typeName, fmt::join(found->shape, "x"));
+    bytes.push_back(found->bytes);
+  }
+  auto parts = codec->partsOf(bytes);
+  if (!parts)
+    return makeError(parts.error().code, "site '{}': {}", site.name, parts.error().message);
+  StoredWeight weight(std::move(site), std::move(codec));
+  weight.parts = *parts;
+  return weight;
+}
+
+Result<QuantizedMatrix> StoredWeight::codes(int64_t firstRow, int64_t count) const {
+  if (!whyNotKept.empty())
+    return makeError(ErrorCode::Unsupported, "site '{}': {}", quantized.name, whyNotKept);
+  auto rows = codec->unpack(firstRow, count, parts);
+  if (rows)
+    if (auto ok = checkStoredScales(*rows, firstRow); !ok)
+      rows = Unexpected(ok.error());
+  if (!rows)
+    return makeError(rows.error().code, "site '{}': {}", quantized.name, rows.error().message);
+  return rows;
+}
+
+Result<void> StoredWeight::dequantize(int64_t firstRow, int64_t count, std::span<float> out) const {
+  auto rows = codec->unpack(firstRow, count, parts);
+  if (!rows)
+    return makeError(rows.error().code, "site '{}': {}", quantized.name, rows.error().message);
+  if (groupOfColumn.empty()) {
+    numerics::dequantize(*rows, {out.data(), count, quantized.columns});
+    return {};
+  }
+  // One column after the other is a group of its own: the scale is that of its group.
+  const int64_t columns = quantized.columns;
+  QuantizedMatrix column{rows->scheme, count, 1, {}, {}};
+  column.scheme.granularity = numerics::Granularity::Channel;
+  column.scheme.groupSize = 0;
+  column.params.rows = count;
+  column.params.groups = 1;
+  column.codes.resize(count);
+  column.params.scales.resize(count);
+  if (!rows->params.zeroPoints.empty())
+    column.params.zeroPoints.resize(count);
+  std::vector<float> values(count);
+  for (int64_t k = 0; k < columns; ++k) {
+    for (int64_t r = 0; r < count; ++r) {
+      const int64_t from = paramIndex(rows->params, r, groupOfColumn[k]);
+      column.codes[r] = rows->codes[r * columns + k];
+      column.params.scales[r] = rows->params.scales[from];
+      if (!column.params.zeroPoints.empty())
+        column.params.zeroPoints[r] = rows->params.zeroPoints[from];
+    }
+    numerics::dequantize(column, {values.data(), count, 1});
+    for (int64_t r = 0; r < count; ++r)
+      out[r * columns + k] = values[r];
+  }
+  return {};
+}
+
+//===----------------------------------------------------------------------===//
+// What the readers share
+//===----------------------------------------------------------------------===//
+
+Result<NamePattern> NamePattern::compile(const std::string &text, const std::string &place) {
+  NamePattern pattern;
+  try {
+    pattern.expression = std::regex(text);
+  } catch (const std::regex_error &error) {
+    return makeError(ErrorCode::Corrupt, "{}: {} is no regular expression", place,
+                     Json::describe(text));
+  }
+  return pattern;
+}
+
+bool NamePattern::matches(const std::string &name) const {
+  return std::regex_search(name, expression, std::regex_constants::match_continuous);
+}
+
+Result<numerics::ScaleFormat> formats::scalesOfType(const std::string &site, const char *tensor,
+                                                    std::string_view typeName) {
+  for (auto [type, format] : {std::pair(DType::F16, numerics::ScaleFormat::F16),
+                              {DType::BF16, numerics::ScaleFormat::BF16},
+                              {DType::F32, numerics::ScaleFormat::F32}})
+    if (typeName == dtypeName(type))
+      return format;
+  return makeError(ErrorCode::Unsupported, "tensor '{}.{}': expected F16, BF16 or F32, found {}",
+                   site, tensor, typeName);
+}
+
+numerics::Scheme formats::storedIntegers(int bits, bool symmetric, int64_t groupSize,
+                                         int64_t columns, numerics::ScaleFormat scales) {
+  const bool hasGroups = groupSize > 0 && groupSize < columns;
+  return {.bits = bits,
+          .symmetric = symmetric,
+          .granularity = hasGroups ? numerics::Granularity::Group : numerics::Granularity::Channel,
+          .groupSize = hasGroups ? groupSize : 0,
+          .fullRange = symmetric,
+          .scales = scales};
+}
+
+Result<std::unique_ptr<WeightCodec>> formats::codecBesideZeroPoints(
+    const std::string &name, int bits, int64_t groupSize, int64_t columns,
+    const TensorFinder &tensor,
+    const std::function<Result<std::unique_ptr<WeightCodec>>(const numerics::Scheme &)> &make) {
+  const auto storedScales = tensor("scales"), zeroPoints = tensor("qzeros");
+  if (!storedScales || !zeroPoints)
+    return makeError(ErrorCode::NotFound, "tensor '{}.{}' is missing", name,
+                     storedScales ? "qzeros" : "scales");
+  auto scales = scalesOfType(name, "scales", storedScales->typeName);
+  if (!scales)
+    return Unexpected(scales.error());
+  auto codec = make(storedIntegers(bits, /*symmetric=*/true, groupSize, columns, *scales));
+  if (codec && !std::ranges::equal((*codec)->tensors()[1].constant, zeroPoints->bytes))
+    codec = make(storedIntegers(bits, /*symmetric=*/false, groupSize, columns, *scales));
+  if (!codec)
+    return makeError(codec.error().code, "site '{}': {}", name, codec.error().message);
+  return codec;
+}
+
+std::string formats::whyOutOfOrder(std::span<const int32_t> groups) {
+  return fmt::format("its columns are not in the order of groups (act-order without static "
+                     "groups: the first columns are of groups {})",
+                     fmt::join(groups.first(std::min<size_t>(groups.size(), 4)), ", "));
+}
+
+Result<std::vector<int32_t>> formats::readGroupIndex(const std::string &name,
+                                                     const numerics::Scheme &scheme,
+                                                     int64_t columns, const FileTensorView &index) {
+  if (index.typeName != dtypeName(DType::I32) || index.shape != std::vector{columns})
+    return makeError(ErrorCode::Corrupt,
+                     "tensor '{}': expected I32 of shape {}, found {} of "
+                     "shape {}",
+                     name, columns, index.typeName, fmt::join(index.shape, "x"));
+  std::vector<int32_t> groups(static_cast<size_t>(columns));
+  std::memcpy(groups.data(), index.bytes.data(), index.bytes.size());
+  const int64_t count = numerics::groupCount(columns, scheme.groupSize);
+  bool isInOrder = true;
+  for (int64_t k = 0; k < columns; ++k) {
+    if (groups[k] < 0 || groups[k] >= count)
+      return makeError(ErrorCode::Corrupt,
+                       "tensor '{}': column {} is of group {}; expected 0 to {}", name, k,
+                       groups[k], count - 1);
+    isInOrder &= groups[k] == (scheme.groupSize ? k / scheme.groupSize : 0);
+  }
+  if (isInOrder)
+    groups.clear();
+  return groups;
+}
+
+Result<std::unique_ptr<StoredWeights>> formats::readQuantizationConfig(const Json &config,
+                                                                       std::string_view file) {
+  FieldReader fields(config, file, {.nullIsAbsent = true});
+  std::string method;
+  fields.required("quant_method", method);
+  if (fields.failed())
+    return Unexpected(fields.result().error());
+  if (method == "gptq")
+    return readGptq(config, file);
+  if (method == "awq")
+    return readAwq(config, file);
+  if (method == "compressed-tensors")
+    return readCompressedTensors(config, file);
+  return makeError(ErrorCode::Unsupported,
+                   "{}: the checkpoint is quantized by quant_method {}, which is not supported; "
+                   "expected \"gptq\", \"awq\" or \"compressed-tensors\"; else import the float "
+                   "checkpoint that it was made from",
+                   file, Json::describe(method));
+}
