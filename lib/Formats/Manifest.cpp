@@ -133,6 +133,7 @@ template <typename Fields> void mapFields(Fields &fields, Manifest::Site &site) 
   fields.required("input", site.input);
   fields.optional("row_hadamard", site.rowHadamard, kSmall);
   fields.optional("row_hadamard_first", site.rowHadamardFirst, Bounds());
+  fields.optional("kept", site.kept);
   fields.required("bytes", site.bytes, Bounds());
   fields.required("weight_error", site.weightError, Numbers::NotNegative);
   fields.required("largest_error", site.largestError, Numbers::NotNegative);

@@ -79,7 +79,7 @@ ArrayAttr easyquant::equant::describeSites(const TargetWeights &target) {
   SmallVector<Attribute> sites;
   auto add = [&](StringRef name, Value tensor, int64_t row, int64_t n, int64_t k, int64_t bytes,
                  const numerics::ErrorSums &error, const ConstantTensor *constant,
-                 SchemeAttr weight, SchemeAttr input) {
+                 SchemeAttr weight, SchemeAttr input, bool isKept = false) {
     NamedAttrList entry;
     entry.set("name", b.getStringAttr(name));
     if (auto load = tensor.getDefiningOp<ml_program::GlobalLoadConstOp>()) {
@@ -95,6 +95,8 @@ ArrayAttr easyquant::equant::describeSites(const TargetWeights &target) {
       if (rotation->first > 0)
         entry.set("row_hadamard_first", b.getI64IntegerAttr(rotation->first));
     }
+    if (isKept)
+      entry.set("kept", b.getBoolAttr(true));
     entry.set("bytes", b.getI64IntegerAttr(bytes));
     // Nothing is relative to a weight of zeros; how far off its values are largest_error says.
     const double relative = error.squaredReference == 0 ? 0 : error.relativeRms();
@@ -112,7 +114,8 @@ ArrayAttr easyquant::equant::describeSites(const TargetWeights &target) {
            llvm::zip_equal(weight.parts, target.errors.find(&weight)->second,
                            linear.getSites().getAsValueRange<StringAttr>())) {
         add(site, linear.getWeight(), row, part.rows, weight.columns, part.rows * rowBytes, error,
-            &part.weight, weight.scheme, linear.getInputSchemeAttr());
+            &part.weight, weight.scheme, linear.getInputSchemeAttr(),
+            part.codes && part.codes->isStored);
         row += part.rows;
       }
     } else if (auto embedding = dyn_cast<equant::EmbeddingOp>(op)) {

@@ -128,6 +128,7 @@ struct Manifest {
     std::optional<InputScheme> input;        ///< none: activations stay float
     std::optional<int64_t> rowHadamard;      ///< rows of its weight that are rotated together
     std::optional<int64_t> rowHadamardFirst; ///< the first of these; none: 0
+    std::optional<bool> kept; ///< its codes are the source's; none: they have been chosen
     int64_t bytes = 0;
     double weightError = 0;  ///< ‖W − Ŵ‖ / ‖W‖
     double largestError = 0; ///< max |W − Ŵ|

@@ -13,6 +13,7 @@
 #include "StoredFormats.h"
 
 #include <algorithm>
+#include <cmath>
 
 using namespace easyquant;
 using namespace easyquant::formats;
@@ -174,10 +175,13 @@ const Group *CompressedTensorsWeights::groupOf(const std::string &site) const {
 static Result<Scheme> weightScheme(const Arguments &arguments, int64_t columns,
                                    const std::string &site, const FileTensorView &scales) {
   const bool hasGroups = arguments.strategy == "group" || arguments.strategy == "tensor_group";
-  if (!hasGroups && arguments.strategy != "channel")
+  const bool isOfTensor = arguments.strategy == "tensor" && arguments.symmetric;
+  if (!hasGroups && !isOfTensor && arguments.strategy != "channel")
     return makeError(ErrorCode::Unsupported,
-                     "weights of strategy {} are not supported; expected \"channel\" or \"group\"",
-                     Json::describe(arguments.strategy));
+                     "weights of strategy {}{} are not supported; expected \"channel\", \"group\" "
+                     "or a symmetric \"tensor\"",
+                     Json::describe(arguments.strategy),
+                     arguments.symmetric ? "" : " with zero points");
   Scheme scheme = storedIntegers(static_cast<int>(arguments.bits), arguments.symmetric,
                                  hasGroups ? arguments.groupSize : 0, columns, ScaleFormat::F32);
   if (arguments.type == "float") {
@@ -202,25 +206,77 @@ static Result<Scheme> weightScheme(const Arguments &arguments, int64_t columns,
 }
 
 /// The scheme of activations; else why there is none.
-static Result<Scheme> inputScheme(const Arguments &arguments) {
-  if (!arguments.dynamic || arguments.isFP4())
-    return makeError(ErrorCode::Unsupported, "its activations have static scales");
+static Result<Scheme> inputScheme(const Arguments &arguments, const Scheme &weight) {
+  if (arguments.isFP4() && weight.outer && arguments.strategy == "tensor_group") {
+    Scheme scheme = weight;
+    scheme.dynamic = true; // of groups, in units of a static scale
+    return scheme;
+  }
   Scheme scheme{.bits = 8,
                 .symmetric = arguments.symmetric,
-                .granularity = Granularity::Token,
+                .granularity = arguments.dynamic ? Granularity::Token : Granularity::Tensor,
                 .groupSize = arguments.strategy == "group" ? arguments.groupSize : 0,
-                .dynamic = true};
-  if (arguments.type == "float")
+                .dynamic = arguments.dynamic,
+                .fullRange = !arguments.dynamic && arguments.symmetric};
+  if (arguments.type == "float") {
     scheme.codes = CodeFormat::F8E4M3FN;
+    scheme.fullRange = false;
+  }
   const bool isToken = arguments.strategy == "token" ||
                        (arguments.strategy == "group" && numerics::isTokenGroup(scheme.groupSize));
-  const bool hasPlainZeroPoints = !arguments.symmetric && scheme.groupSize == 0;
-  if (arguments.bits != 8 || !isToken || hasPlainZeroPoints || !numerics::checkScheme(scheme))
+  const bool isKnown = arguments.dynamic ? isToken : arguments.strategy == "tensor";
+  const bool hasPlainZeroPoints =
+      arguments.dynamic && !arguments.symmetric && scheme.groupSize == 0;
+  if (arguments.bits != 8 || !isKnown || hasPlainZeroPoints || !numerics::checkScheme(scheme))
     return makeError(ErrorCode::Unsupported,
-                     "its activations are of strategy {} with {} bits{}, which no scheme has",
-                     Json::describe(arguments.strategy), arguments.bits,
-                     arguments.symmetric ? "" : " and zero points");
+                     "its activations are {}, of strategy {}, with {} bits{}, which no scheme has",
+                     arguments.dynamic ? "dynamic" : "static", Json::describe(arguments.strategy),
+                     arguments.bits, arguments.symmetric ? "" : " and zero points");
   return scheme;
+}
+
+/// The one number that a tensor beside a linear holds.
+static Result<double> numberIn(const std::string &site, const char *name,
+                               const TensorFinder &tensor) {
+  const auto found = tensor(name);
+  if (!found)
+    return makeError(ErrorCode::NotFound, "tensor '{}.{}' is missing", site, name);
+  auto refuse = [&](std::string_view expected) {
+    return makeError(ErrorCode::Corrupt, "tensor '{}.{}': expected {}, found {} of {} elements",
+                     site, name, expected, found->typeName, elementCount(found->shape).value_or(0));
+  };
+  if (elementCount(found->shape) != 1)
+    return refuse("one number");
+  if (found->typeName == dtypeName(DType::I8))
+    return static_cast<int8_t>(found->bytes[0]);
+  auto format = scalesOfType(site, name, found->typeName);
+  if (!format)
+    return Unexpected(format.error());
+  const float value = numerics::loadScale(found->bytes.data(), 0, *format);
+  if (!std::isnormal(value) || value < 0)
+    return makeError(ErrorCode::Corrupt, "tensor '{}.{}': expected a positive number, found {}",
+                     site, name, value);
+  return value;
+}
+
+/// What static activations are rounded with.
+static Result<void> readStaticInput(QuantizedSite &site, const TensorFinder &tensor) {
+  if (site.input->dynamic && !site.input->outer)
+    return {};
+  auto scale =
+      numberIn(site.name, site.input->outer ? "input_global_scale" : "input_scale", tensor);
+  if (!scale)
+    return Unexpected(scale.error());
+  site.inputScale = static_cast<float>(*scale);
+  if (site.input->outer)
+    site.inputScale = 1 / site.inputScale; // files have what values are multiplied with
+  if (site.input->symmetric)
+    return {};
+  auto zeroPoint = numberIn(site.name, "input_zero_point", tensor);
+  if (!zeroPoint)
+    return Unexpected(zeroPoint.error());
+  site.inputZeroPoint = static_cast<int32_t>(*zeroPoint);
+  return {};
 }
 
 /// The codec of a format by its name; by the scheme where the file does not say it.
@@ -267,11 +323,14 @@ CompressedTensorsWeights::find(const std::string &name, int64_t rows, int64_t co
   QuantizedSite site{.name = name, .rows = rows, .columns = columns, .weight = *scheme};
   std::string whyNotKept;
   if (group->inputs) {
-    if (auto input = inputScheme(*group->inputs))
+    if (auto input = inputScheme(*group->inputs, *scheme))
       site.input = *input;
     else
       whyNotKept = input.error().message;
   }
+  if (site.input)
+    if (auto read = readStaticInput(site, tensor); !read)
+      return Unexpected(read.error());
   auto make = codecNamed(group->format, site);
   if (!make)
     return named(make.error());

@@ -27,13 +27,22 @@ static bool isOfType(const FileTensorView &found, DType type) {
 Result<StoredWeight> StoredWeight::open(QuantizedSite site, std::unique_ptr<WeightCodec> codec,
                                         const TensorFinder &find) {
   std::vector<std::span<const uint8_t>> bytes;
+  std::vector<uint8_t> scales;
   for (const CodecTensor &tensor : codec->tensors()) {
-    const auto found = find(tensor.name);
+    auto found = find(tensor.name);
     if (!found)
       return makeError(ErrorCode::NotFound,
                        "tensor '{}.{}' is missing; expected {} of shape {} for {}", site.name,
                        tensor.name, dtypeName(tensor.dtype), fmt::join(tensor.shape, "x"),
                        numerics::toString(site.weight));
+    const bool isOfTensor = found && tensor.part == numerics::WeightTensor::Scales &&
+                            codec->groups() == 1 && elementCount(found->shape) == 1 &&
+                            isOfType(*found, tensor.dtype);
+    if (isOfTensor) {
+      for (int64_t row = 0; row < site.rows; ++row)
+        scales.insert(scales.end(), found->bytes.begin(), found->bytes.end());
+      found = FileTensorView{found->typeName, tensor.shape, scales};
+    }
     if (!isOfType(*found, tensor.dtype) || found->shape != tensor.shape)
       return makeError(ErrorCode::Corrupt,
                        "tensor '{}.{}': expected {} of shape {} for {}, found {} of shape {}",
@@ -47,6 +56,7 @@ Result<StoredWeight> StoredWeight::open(QuantizedSite site, std::unique_ptr<Weig
     return makeError(parts.error().code, "site '{}': {}", site.name, parts.error().message);
   StoredWeight weight(std::move(site), std::move(codec));
   weight.parts = *parts;
+  weight.scales = std::move(scales); // where the part points to
   return weight;
 }
 

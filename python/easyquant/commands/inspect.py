@@ -94,8 +94,9 @@ def sites_table(artifact: Artifact, every_site: bool) -> Table:
     table.add_column("bytes", console.human_bytes(sum(site["bytes"] for site in artifact.manifest["sites"])), justify="right")
     for (name, rows_out, columns_in, weight, activation), sites in rows.items():
         errors = [site["weight_error"] for site in sites if site.get("weight_error") is not None]
-        shown = "" if not errors or weight == "float" else f"{min(errors):.2%}"
-        if shown and f"{max(errors):.2%}" != shown:
+        kept = all(site.get("kept") for site in sites)
+        shown = "" if not errors or weight == "float" else "the source's codes" if kept else f"{min(errors):.2%}"
+        if shown and not kept and f"{max(errors):.2%}" != shown:
             shown += f" – {max(errors):.2%}"
         table.add_row(
             name, str(len(sites)), f"{rows_out} × {columns_in}", weight, activation, shown, console.human_bytes(sum(site["bytes"] for site in sites))

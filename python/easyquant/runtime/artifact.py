@@ -120,6 +120,8 @@ class Artifact:
         text = f"{self.manifest['source'].get('name', self.path.name)}, "
         if self.scheme == "none":
             return text + "float"
+        if self.scheme == "keep":
+            return text + "its own codes"
         text += self.scheme
         if group := quantization.get("group_size"):
             text += f" in groups of {group}"

@@ -33,7 +33,8 @@ using TensorFinder = std::function<std::optional<FileTensorView>(std::string_vie
 /// The weight of one linear, in codes that lie in a file.
 class StoredWeight {
 public:
-  /// Finds the tensors of the codec. Errors: NotFound, Corrupt and Unsupported, naming a tensor.
+  /// Finds the tensors of the codec. One scale in place of those of all rows is that of each.
+  /// Errors: NotFound, Corrupt and Unsupported, naming a tensor.
   static Result<StoredWeight> open(QuantizedSite site, std::unique_ptr<WeightCodec> codec,
                                    const TensorFinder &find);
 
@@ -56,6 +57,7 @@ private:
   QuantizedSite quantized;
   std::unique_ptr<WeightCodec> codec;
   StoredParts parts;
+  std::vector<uint8_t> scales; ///< of all rows, where the file has one for them
 };
 
 /// What a checkpoint says of its linears.

@@ -105,6 +105,20 @@ LogicalResult EquantDialect::verifyOperationAttribute(Operation *op, NamedAttrib
       return op->emitOpError() << name << " belongs to an ml_program.global and is a string";
     if (name == kStampAttr && !op->hasAttr(kFileAttr))
       return op->emitOpError() << kStampAttr << " needs " << kFileAttr;
+  } else if (name == kInputScaleAttr) {
+    auto scale = dyn_cast<FloatAttr>(attribute.getValue());
+    const bool isScale = scale && scale.getType().isF32() && scale.getValue().isNormal() &&
+                         !scale.getValue().isNegative();
+    if (!isa<QuantizableOpInterface>(op) || !isScale)
+      return op->emitOpError() << name
+                               << " belongs to a quantizable op and is a positive f32, found "
+                               << attribute.getValue();
+  } else if (name == kInputZeroPointAttr) {
+    auto zeroPoint = dyn_cast<IntegerAttr>(attribute.getValue());
+    if (!isa<QuantizableOpInterface>(op) || !op->hasAttr(kInputScaleAttr) || !zeroPoint ||
+        !zeroPoint.getType().isSignlessInteger(32) || std::abs(zeroPoint.getInt()) > 128)
+      return op->emitOpError() << name << " belongs to a quantizable op with " << kInputScaleAttr
+                               << " and is an i32 code, found " << attribute.getValue();
   } else if (name == kStoredAttr) {
     if (!isa<ml_program::GlobalOp>(op) || !isa<UnitAttr>(attribute.getValue()) ||
         op->hasAttr(kFileAttr))

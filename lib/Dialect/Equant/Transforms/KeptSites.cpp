@@ -62,7 +62,7 @@ LogicalResult KeptSites::openSource() {
             "floats; give another scheme";
 }
 
-PlanAttr KeptSites::planOf(QuantizableOpInterface op, const formats::StoredWeight &stored) {
+PlanAttr KeptSites::planOf(const formats::StoredWeight &stored) {
   MLIRContext *context = module.getContext();
   const formats::QuantizedSite &site = stored.site();
   auto weight = SchemeAttr::get(context, site.weight);
@@ -99,7 +99,13 @@ FailureOr<bool> KeptSites::plan(QuantizableOpInterface op, const recipe::SiteReq
     floats.push_back(site.str());
     return false;
   }
-  op->setAttr(kPlanAttr, planOf(op, *stored));
+  op->setAttr(kPlanAttr, planOf(*stored));
+  if (const auto &input = stored->site().input; input && (!input->dynamic || input->outer)) {
+    Builder builder(module.getContext());
+    op->setAttr(kInputScaleAttr, builder.getF32FloatAttr(stored->site().inputScale));
+    if (!input->symmetric)
+      op->setAttr(kInputZeroPointAttr, builder.getI32IntegerAttr(stored->site().inputZeroPoint));
+  }
   return true;
 }
 

@@ -27,7 +27,7 @@ public:
 
 private:
   mlir::LogicalResult openSource();
-  PlanAttr planOf(QuantizableOpInterface op, const formats::StoredWeight &stored);
+  PlanAttr planOf(const formats::StoredWeight &stored);
 
   mlir::ModuleOp module;
   const bool dequantize;

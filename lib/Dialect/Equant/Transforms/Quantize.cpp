@@ -51,8 +51,9 @@ private:
 
 } // namespace
 
-static bool isCalibrated(PlanAttr plan) {
-  return plan.getInput() && plan.getInput().isCalibrated();
+/// Do static scales of the site's activations follow from calibration?
+static bool isCalibrated(QuantizableOpInterface op, PlanAttr plan) {
+  return plan.getInput() && plan.getInput().isCalibrated() && !op->hasAttr(kInputScaleAttr);
 }
 
 /// A computed tensor that the plan names; null if it names none.
@@ -108,7 +109,7 @@ FailureOr<Value> Quantize::quantizeWeight(OpBuilder &builder, Location loc, Stri
 FailureOr<std::optional<StaticInputs>> Quantize::openStaticInputs() {
   auto isAsked = [](QuantizableOpInterface op) {
     PlanAttr plan = getPlan(op);
-    return plan && isCalibrated(plan) ? WalkResult::interrupt() : WalkResult::advance();
+    return plan && isCalibrated(op, plan) ? WalkResult::interrupt() : WalkResult::advance();
   };
   if (!getOperation().walk(isAsked).wasInterrupted())
     return std::optional<StaticInputs>();
@@ -130,9 +131,9 @@ FailureOr<std::optional<StaticInputs>> Quantize::openStaticInputs() {
 LogicalResult Quantize::quantizeSite(QuantizableOpInterface op, PlanAttr plan,
                                      const std::optional<StaticInputs> &staticInputs) {
   OpBuilder builder(op);
-  FloatAttr inputScale;
-  IntegerAttr inputZeroPoint;
-  if (isCalibrated(plan)) {
+  auto inputScale = op->getAttrOfType<FloatAttr>(kInputScaleAttr);
+  auto inputZeroPoint = op->getAttrOfType<IntegerAttr>(kInputZeroPointAttr);
+  if (isCalibrated(op, plan)) {
     Result<numerics::SliceParams> params = staticInputs->choose(op, plan);
     if (!params)
       return emitError(op.getLoc()) << params.error().message;

@@ -84,6 +84,11 @@ inline constexpr llvm::StringLiteral kStoredAttr = "equant.stored";
 /// #equant.plan.
 inline constexpr llvm::StringLiteral kPlanAttr = "equant.plan";
 
+/// Attributes of a quantizable op whose plan has static activations: their scale (the outer one,
+/// where there is one) and zero point, where they are not those of calibration.
+inline constexpr llvm::StringLiteral kInputScaleAttr = "equant.input_scale";
+inline constexpr llvm::StringLiteral kInputZeroPointAttr = "equant.input_zero_point";
+
 /// The plan of a site; null: it stays float.
 PlanAttr getPlan(QuantizableOpInterface op);
 PlanAttr getPlan(lm::EmbeddingOp op);
