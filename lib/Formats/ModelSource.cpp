@@ -7,6 +7,7 @@
 
 #include "easyquant/Formats/ModelSource.h"
 
+#include "easyquant/Formats/Codecs/GGMLBlocks.h"
 #include "easyquant/Formats/DType.h"
 #include "easyquant/Support/Checksum.h"
 
@@ -30,7 +31,7 @@ struct Weight {
   bool transposed = false;
   /// If not 0: rows are to be looked up with ggufRow() and this head dimension.
   int64_t permutedHeadDim = 0;
-  /// In place of `stored`: codes, which lie in several tensors of the file.
+  /// Codes; in a Hugging Face folder they lie in several tensors, and `stored` is none.
   std::optional<StoredWeight> codes = {};
 };
 
@@ -62,6 +63,8 @@ struct ModelSource::Impl {
   Result<void> resolve();
   /// True if the file has the weight in codes; the names of its tensors go into `used`.
   Result<bool> addCodes(const ExpectedTensor &tensor, std::unordered_set<std::string> &used);
+  Result<void> addBlocks(size_t index);
+  void setCodes(size_t index, StoredWeight codes);
   template <typename T>
   Result<void> readPart(std::string_view name, int64_t firstRow, int64_t rows,
                         std::span<T> out) const;
@@ -148,12 +151,29 @@ static FileTensorView viewOf(const StoredTensor &tensor) {
           {reinterpret_cast<const uint8_t *>(tensor.data.data()), tensor.data.size()}};
 }
 
+static constexpr std::string_view kWeightSuffix = ".weight";
+
+/// The codes of weight `index`, whose parts then have names.
+void ModelSource::Impl::setCodes(size_t index, StoredWeight codes) {
+  using numerics::WeightTensor;
+  const numerics::Scheme &scheme = codes.site().weight;
+  auto name = [&](WeightTensor part) {
+    partByName.emplace(partName(codes.site().name, part), Part{index, part});
+  };
+  name(WeightTensor::Codes);
+  name(WeightTensor::Scales);
+  if (!scheme.symmetric)
+    name(WeightTensor::ZeroPoints);
+  if (scheme.outer)
+    name(WeightTensor::Outer);
+  weights[index].codes = std::move(codes);
+}
+
 Result<bool> ModelSource::Impl::addCodes(const ExpectedTensor &tensor,
                                          std::unordered_set<std::string> &used) {
-  constexpr std::string_view kSuffix = ".weight";
-  if (!checkpoint.quantization || tensor.shape.size() != 2 || !tensor.name.ends_with(kSuffix))
+  if (!checkpoint.quantization || tensor.shape.size() != 2 || !tensor.name.ends_with(kWeightSuffix))
     return false;
-  const std::string site = tensor.name.substr(0, tensor.name.size() - kSuffix.size());
+  const std::string site = tensor.name.substr(0, tensor.name.size() - kWeightSuffix.size());
   auto find = [&](std::string_view name) -> std::optional<FileTensorView> {
     auto found = checkpoint.tensors.find(site + "." + std::string(name));
     if (found == checkpoint.tensors.end())
@@ -168,20 +188,36 @@ Result<bool> ModelSource::Impl::addCodes(const ExpectedTensor &tensor,
   for (std::string_view name : checkpoint.quantization->tensorNames())
     used.insert(site + "." + std::string(name));
   used.insert(tensor.name); // int-quantized has its codes under it
-  const numerics::Scheme &scheme = (*codes)->site().weight;
-  const size_t index = tensors.size();
-  indexByName.emplace(tensor.name, index);
-  using numerics::WeightTensor;
-  for (WeightTensor part : {WeightTensor::Codes, WeightTensor::Scales})
-    partByName.emplace(partName(site, part), Part{index, part});
-  if (!scheme.symmetric)
-    partByName.emplace(partName(site, WeightTensor::ZeroPoints),
-                       Part{index, WeightTensor::ZeroPoints});
-  if (scheme.outer)
-    partByName.emplace(partName(site, WeightTensor::Outer), Part{index, WeightTensor::Outer});
-  tensors.push_back({tensor.name, tensor.shape, numerics::toString(scheme)});
-  weights.emplace_back().codes = std::move(*codes);
+  indexByName.emplace(tensor.name, tensors.size());
+  tensors.push_back({tensor.name, tensor.shape, numerics::toString((*codes)->site().weight)});
+  weights.emplace_back();
+  setCodes(weights.size() - 1, std::move(**codes));
   return true;
+}
+
+/// The codes of a tensor of GGUF, where its type has a scheme. Floats are read as llama.cpp does.
+Result<void> ModelSource::Impl::addBlocks(size_t index) {
+  const ModelTensor &tensor = tensors[index];
+  const StoredTensor &stored = weights[index].stored;
+  const auto scheme = schemeOf(stored.type->type);
+  if (kind != Kind::GGUF || tensor.shape.size() != 2 || !scheme)
+    return {};
+  QuantizedSite site{.name = tensor.name.substr(0, tensor.name.size() - kWeightSuffix.size()),
+                     .rows = tensor.shape[0],
+                     .columns = tensor.shape[1],
+                     .weight = *scheme};
+  auto codec = ggmlCodec(*scheme, site.rows, site.columns);
+  if (!codec)
+    return makeError(codec.error().code, "{}: {}", where(tensor.name), codec.error().message);
+  const CodecTensor blocks = (*codec)->tensors().front();
+  auto codes = StoredWeight::open(std::move(site), std::move(*codec), [&](std::string_view) {
+    return FileTensorView{dtypeName(blocks.dtype), blocks.shape, viewOf(stored).bytes};
+  });
+  if (!codes)
+    return makeError(codes.error().code, "{}: {}", path.string(), codes.error().message);
+  codes->permutedHeadDim = weights[index].permutedHeadDim;
+  setCodes(index, std::move(*codes));
+  return {};
 }
 
 Result<void> ModelSource::Impl::addWeight(ExpectedTensor &tensor, const std::string &storedName) {
@@ -217,7 +253,7 @@ Result<void> ModelSource::Impl::addWeight(ExpectedTensor &tensor, const std::str
   indexByName.emplace(tensor.name, tensors.size());
   tensors.push_back({std::move(tensor.name), std::move(tensor.shape), weight.stored.typeName});
   weights.push_back(std::move(weight));
-  return {};
+  return addBlocks(weights.size() - 1);
 }
 
 //===----------------------------------------------------------------------===//
@@ -253,7 +289,7 @@ Result<void> ModelSource::Impl::convert(size_t index, int64_t firstRow, int64_t 
   const ModelTensor &tensor = tensors[index];
   const Weight &weight = weights[index];
   const int64_t columns = tensor.elements() / tensor.shape.front();
-  if (weight.codes)
+  if (!weight.stored.type)
     return rows == 0 ? Result<void>() : weight.codes->dequantize(firstRow, rows, out);
   if (weight.transposed)
     return convertTransposed(weight, firstRow, rows, columns, out);
@@ -339,9 +375,17 @@ const StoredWeight *ModelSource::storedWeight(std::string_view site) const {
   return &*impl->weights[found->second].codes;
 }
 
-int64_t ModelSource::storedWeights() const {
-  return std::ranges::count_if(impl->weights,
-                               [](const Weight &weight) { return weight.codes.has_value(); });
+bool ModelSource::isQuantized() const {
+  bool hasCodes = false;
+  for (size_t i = 0; i < impl->weights.size(); ++i) {
+    if (!impl->tensors[i].name.starts_with(config().architecture->layerPrefix))
+      continue; // embedding and head may be whatever they are
+    const Weight &weight = impl->weights[i];
+    hasCodes |= weight.codes.has_value();
+    if (!weight.codes && weight.stored.type->blockElements != 1)
+      return false;
+  }
+  return hasCodes;
 }
 
 std::optional<std::vector<int64_t>> ModelSource::partShape(std::string_view name) const {

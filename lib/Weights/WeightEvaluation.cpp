@@ -140,9 +140,11 @@ Result<void> Evaluation::chooseParams(const RowRange &range, numerics::ConstMatr
   }
   params.rows = rows.rows;
   params.groups = numerics::groupCount(rows.columns, scheme.groupSize);
+  // Scales that a file has may be negative, or 0.
   auto readScales = [&](const ConstantTensor &tensor, std::vector<float> &scales) {
     using Limits = std::numeric_limits<float>;
-    return readComputed(reader, tensor, range, scales, Limits::min(), Limits::max());
+    return readComputed(reader, tensor, range, scales,
+                        tensor.isStored ? Limits::lowest() : Limits::min(), Limits::max());
   };
   if (auto done = readScales(*part.scale, params.scales); !done)
     return done;

@@ -140,9 +140,6 @@ TEST(ModelConfig, RefusesWhatIsNotSupported) {
                "\"silu\"");
   EXPECT_ERROR(parseConfig(with(llama(), "partial_rotary_factor", 0.5)), ErrorCode::Unsupported,
                "partial_rotary_factor");
-  EXPECT_ERROR(
-      parseConfig(with(llama(), "quantization_config", json::parse(R"({"quant_method": "awq"})"))),
-      ErrorCode::Unsupported, "\"awq\"", "float checkpoint");
   EXPECT_ERROR(parseConfig(with(gpt2(), "activation_function", "relu")), ErrorCode::Unsupported,
                "relu");
   EXPECT_ERROR(parseConfig(with(gpt2(), "scale_attn_weights", false)), ErrorCode::Unsupported,

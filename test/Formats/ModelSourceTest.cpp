@@ -129,7 +129,7 @@ TEST(ModelSource, ReadsAFolder) {
   EXPECT_EQ(rows.back(), 39.0f);
   ASSERT_TRUE(source->readRows("model.norm.weight", 2, 3, std::span(rows).first(3)));
   EXPECT_EQ(rows[2], 4.0f);
-  ASSERT_TRUE(source->readRows("model.norm.weight", 8, 0, {}));
+  ASSERT_TRUE(source->readRows("model.norm.weight", 8, 0, std::span<float>()));
 }
 
 TEST(ModelSource, RefusesReadsThatCannotBe) {

@@ -105,7 +105,7 @@ void expectRoundTrip(WeightCodecMaker *make, const Scheme &scheme, int64_t rows,
   }
   const std::vector<std::span<const uint8_t>> stored(bytes.begin(), bytes.end());
   for (auto [first, count] : {std::pair<int64_t, int64_t>(0, rows), {rows / 2, rows - rows / 2}}) {
-    auto back = (*codec)->unpack(first, count, stored);
+    auto back = (*codec)->unpack(first, count, *(*codec)->partsOf(stored));
     ASSERT_TRUE(back) << back.error().message;
     expectEqual(*back, rowsOf(matrix, first, count));
   }
@@ -169,7 +169,11 @@ TEST(WeightCodec, SaysWhatItDoesNotHold) {
   EXPECT_EQ(refusal(gptqCodec(integers(5, true, 8), 32, 32)),
             "gptq holds integers of 2, 3, 4 or 8 bits, found int5 symmetric, groups of 8, f16 "
             "scales; take another scheme, or compressed-tensors");
-  EXPECT_EQ(refusal(gptqV2Codec(integers(4, true, 8, ScaleFormat::F32), 32, 32)),
+  EXPECT_EQ(refusal((*findCheckpointFormat("gptq_v2"))
+                        ->codecFor({.name = "q_proj",
+                                    .rows = 32,
+                                    .columns = 32,
+                                    .weight = integers(4, true, 8, ScaleFormat::F32)})),
             "gptq_v2 holds f16 scales, found int4 symmetric, groups of 8; take --scale-type f16");
   EXPECT_EQ(refusal(gptqCodec(integers(3, true, 8), 32, 24)),
             "gptq packs 3 bits into words of 32: 24 columns do not fill them; leave the site "
@@ -217,8 +221,11 @@ TEST(WeightCodec, RefusesWhatIsNotOfTheWeight) {
     for (const CodecTensor &tensor : (*codec)->tensors())
       bytes.push_back(*(*codec)->take(tensor, packed));
     damage(bytes);
-    auto back =
-        (*codec)->unpack(0, 8, std::vector<std::span<const uint8_t>>(bytes.begin(), bytes.end()));
+    auto parts =
+        (*codec)->partsOf(std::vector<std::span<const uint8_t>>(bytes.begin(), bytes.end()));
+    if (!parts)
+      return parts.error().message;
+    auto back = (*codec)->unpack(0, 8, *parts);
     return back ? "" : back.error().message;
   };
   EXPECT_EQ(read([](auto &) {}), "");
@@ -226,8 +233,7 @@ TEST(WeightCodec, RefusesWhatIsNotOfTheWeight) {
             "'weight_packed' has 63 bytes, expected 64 for 8 x 16 weights");
   EXPECT_EQ(read([](auto &bytes) { bytes[1][3] = 0x7c, bytes[1][2] = 0; }),
             "the scale of row 0, group 1 is inf, which is no number");
-  EXPECT_EQ(read([](auto &bytes) { bytes[1][1] |= 0x80; }).substr(0, 32),
-            "the scale of row 0, group 0 is -");
+  EXPECT_EQ(read([](auto &bytes) { bytes[1][1] |= 0x80; }), "") << "scales may be negative";
   EXPECT_EQ(read([](auto &bytes) { bytes[2][0] = 9; }),
             "'weight_shape' is not what it is for int4 symmetric, groups of 8, f16 scales");
 }

@@ -132,8 +132,7 @@ static void noteCodes(const CommandLine &line, const formats::ModelSource &sourc
   if (!codes.empty())
     llvm::errs() << "note: " + oneLine(line.model) + " is quantized already (" + codes +
                         "), and its values are rounded once more; " +
-                        (source.storedWeights() ? "--scheme keep takes its codes, and a"
-                                                : "a") +
+                        (source.isQuantized() ? "--scheme keep takes its codes, and a" : "a") +
                         " float file of the model keeps more of it\n";
 }
 
@@ -253,7 +252,7 @@ static int run(Session &session) {
   Result<formats::ModelSource> source = formats::ModelSource::open(line.model);
   if (!source)
     return session.fail(source.error().message);
-  if (source->storedWeights() != 0 && !given.has(option::scheme) && !given.has(option::recipe)) {
+  if (source->isQuantized() && !given.has(option::scheme) && !given.has(option::recipe)) {
     // A checkpoint that is quantized stays as it is, and other defaults are those beside this.
     line.options = given;
     line.options.set(option::scheme, std::string(recipe::kKeepScheme));

@@ -76,8 +76,9 @@ public:
   /// The weight of a linear ("model.layers.0.mlp.up_proj") that the file has in codes; null where
   /// it has floats.
   const StoredWeight *storedWeight(std::string_view site) const;
-  /// How many weights the file has in codes.
-  int64_t storedWeights() const;
+  /// Is the model one whose codes are to be kept: are some of its linears in codes of a scheme, and
+  /// none in others, as types of GGUF may be?
+  bool isQuantized() const;
   /// The shape of a part of such a weight, by partName; nothing where there is none.
   std::optional<std::vector<int64_t>> partShape(std::string_view name) const;
 

@@ -129,6 +129,20 @@ const GGMLTypeInfo *formats::ggmlTypeOf(const Scheme &scheme) {
   return nullptr;
 }
 
+std::optional<Scheme> formats::schemeOf(GGMLType type) {
+  for (const BlockType &known : kBlockTypes)
+    if (known.type == type)
+      return Scheme{.bits = known.bits,
+                    .granularity = numerics::Granularity::Group,
+                    .groupSize = kBlock,
+                    .fullRange = known.codes == CodeFormat::Integer,
+                    .codes = known.codes,
+                    .scales = known.scales,
+                    .table =
+                        known.codes == CodeFormat::Table ? numerics::Codebook::iq4nl() : nullptr};
+  return std::nullopt;
+}
+
 static constexpr const char *kName = "gguf";
 
 Result<std::unique_ptr<WeightCodec>> formats::ggmlCodec(const Scheme &scheme, int64_t rows,

@@ -7,6 +7,8 @@
 
 #include "StoredFormats.h"
 
+#include "easyquant/Formats/ModelTensors.h"
+
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -60,22 +62,39 @@ Result<StoredWeight> StoredWeight::open(QuantizedSite site, std::unique_ptr<Weig
   return weight;
 }
 
-Result<QuantizedMatrix> StoredWeight::codes(int64_t firstRow, int64_t count) const {
-  if (!whyNotKept.empty())
-    return makeError(ErrorCode::Unsupported, "site '{}': {}", quantized.name, whyNotKept);
-  auto rows = codec->unpack(firstRow, count, parts);
-  if (rows)
-    if (auto ok = checkStoredScales(*rows, firstRow); !ok)
-      rows = Unexpected(ok.error());
+/// Rows in the order of the model.
+Result<QuantizedMatrix> StoredWeight::unpack(int64_t firstRow, int64_t count) const {
+  auto rows = codec->unpack(firstRow, permutedHeadDim ? 1 : count, parts);
+  if (permutedHeadDim) {
+    auto join = [](auto &to, const auto &from) { to.insert(to.end(), from.begin(), from.end()); };
+    QuantizedMatrix all{codec->scheme, count, codec->columns, {}, {}};
+    all.params.rows = count;
+    all.params.groups = codec->groups();
+    for (int64_t row = 0; row < count && rows; ++row) {
+      rows = codec->unpack(ggufRow(firstRow + row, permutedHeadDim), 1, parts);
+      if (!rows)
+        break;
+      join(all.codes, rows->codes);
+      join(all.params.scales, rows->params.scales);
+    }
+    if (rows)
+      rows = std::move(all);
+  }
   if (!rows)
     return makeError(rows.error().code, "site '{}': {}", quantized.name, rows.error().message);
   return rows;
 }
 
+Result<QuantizedMatrix> StoredWeight::codes(int64_t firstRow, int64_t count) const {
+  if (!whyNotKept.empty())
+    return makeError(ErrorCode::Unsupported, "site '{}': {}", quantized.name, whyNotKept);
+  return unpack(firstRow, count);
+}
+
 Result<void> StoredWeight::dequantize(int64_t firstRow, int64_t count, std::span<float> out) const {
-  auto rows = codec->unpack(firstRow, count, parts);
+  auto rows = unpack(firstRow, count);
   if (!rows)
-    return makeError(rows.error().code, "site '{}': {}", quantized.name, rows.error().message);
+    return Unexpected(rows.error());
   if (groupOfColumn.empty()) {
     numerics::dequantize(*rows, {out.data(), count, quantized.columns});
     return {};

@@ -31,7 +31,6 @@ Result<std::vector<uint8_t>> WeightCodec::take(const CodecTensor &tensor,
   return tensor.part ? std::exchange(packed[*tensor.part], {}) : tensor.constant;
 }
 
-/// Scales are those that codes are multiplied with, the outer one included.
 Result<StoredParts> WeightCodec::partsOf(std::span<const std::span<const uint8_t>> stored) const {
   StoredParts parts;
   const std::vector<CodecTensor> all = tensors();
@@ -52,13 +51,6 @@ Result<StoredParts> WeightCodec::partsOf(std::span<const std::span<const uint8_t
   return parts;
 }
 
-/// The scale that is the i-th of rows from firstRow on, for messages.
-static std::string describeScale(const QuantizedMatrix &rows, int64_t firstRow, size_t i) {
-  const int64_t index = static_cast<int64_t>(i);
-  return fmt::format("the scale of row {}, group {} is {}", firstRow + index / rows.params.groups,
-                     index % rows.params.groups, rows.params.scales[i]);
-}
-
 Result<QuantizedMatrix> WeightCodec::unpack(int64_t firstRow, int64_t count,
                                             const StoredParts &stored) const {
   if (firstRow < 0 || count < 1 || firstRow > rows - count)
@@ -72,20 +64,12 @@ Result<QuantizedMatrix> WeightCodec::unpack(int64_t firstRow, int64_t count,
   if (!scheme.symmetric)
     block.params.zeroPoints.resize(block.params.scales.size());
   unpackRows(firstRow, stored, block);
-  for (size_t i = 0; i < block.params.scales.size(); ++i)
-    if (!std::isfinite(block.params.scales[i]))
-      return makeError(ErrorCode::Corrupt, "{}, which is no number",
-                       describeScale(block, firstRow, i));
+  for (int64_t i = 0; i < std::ssize(block.params.scales); ++i)
+    if (const float scale = block.params.scales[i]; !std::isfinite(scale))
+      return makeError(ErrorCode::Corrupt,
+                       "the scale of row {}, group {} is {}, which is no number",
+                       firstRow + i / groups(), i % groups(), scale);
   return block;
-}
-
-Result<void> formats::checkStoredScales(const QuantizedMatrix &rows, int64_t firstRow) {
-  for (size_t i = 0; i < rows.params.scales.size(); ++i)
-    if (const float scale = rows.params.scales[i]; !std::isnormal(scale) || scale < 0)
-      return makeError(ErrorCode::Unsupported,
-                       "{}; schemes have positive scales of the normal range",
-                       describeScale(rows, firstRow, i));
-  return {};
 }
 
 Result<void> formats::checkStoredWeight(std::string_view format, const numerics::Scheme &scheme,

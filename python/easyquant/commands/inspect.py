@@ -95,7 +95,7 @@ def sites_table(artifact: Artifact, every_site: bool) -> Table:
     for (name, rows_out, columns_in, weight, activation), sites in rows.items():
         errors = [site["weight_error"] for site in sites if site.get("weight_error") is not None]
         kept = all(site.get("kept") for site in sites)
-        shown = "" if not errors or weight == "float" else "the source's codes" if kept else f"{min(errors):.2%}"
+        shown = "" if not errors or weight == "float" else "kept" if kept else f"{min(errors):.2%}"
         if shown and not kept and f"{max(errors):.2%}" != shown:
             shown += f" – {max(errors):.2%}"
         table.add_row(

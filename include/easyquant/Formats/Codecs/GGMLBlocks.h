@@ -16,6 +16,9 @@ namespace easyquant::formats {
 /// The type whose blocks hold the codes and scales of a scheme; null where none does.
 const GGMLTypeInfo *ggmlTypeOf(const numerics::Scheme &scheme);
 
+/// The scheme of a type's blocks, with all codes; nothing where none is theirs.
+std::optional<numerics::Scheme> schemeOf(GGMLType type);
+
 /// A codec of one tensor, the blocks.
 WeightCodecMaker ggmlCodec;
 

@@ -41,11 +41,13 @@ public:
   const QuantizedSite &site() const { return quantized; }
   /// Why no scheme can have these codes; empty where one can.
   std::string whyNotKept;
+  /// If not 0: rows are those of heads of this size in llama.cpp's order (ggufRow).
+  int64_t permutedHeadDim = 0;
   /// The group of each column, where columns are not in the order of groups; else nothing.
   std::vector<int32_t> groupOfColumn;
 
-  /// Rows firstRow .. firstRow + count - 1. Errors: those of WeightCodec::unpack; Unsupported (a
-  /// scale that no scheme has, whyNotKept).
+  /// Rows firstRow .. firstRow + count - 1. Scales are those of the file: finite, and negative, 0
+  /// or subnormal in some. Errors: those of WeightCodec::unpack; Unsupported (whyNotKept).
   Result<numerics::QuantizedMatrix> codes(int64_t firstRow, int64_t count) const;
   /// What the rows stand for, in f32: scale * (code - zero point), rounded once.
   Result<void> dequantize(int64_t firstRow, int64_t count, std::span<float> out) const;
@@ -53,6 +55,8 @@ public:
 private:
   StoredWeight(QuantizedSite site, std::unique_ptr<WeightCodec> codec)
       : quantized(std::move(site)), codec(std::move(codec)) {}
+
+  Result<numerics::QuantizedMatrix> unpack(int64_t firstRow, int64_t count) const;
 
   QuantizedSite quantized;
   std::unique_ptr<WeightCodec> codec;

@@ -86,10 +86,6 @@ protected:
   }
 };
 
-/// Are all scales of rows that were unpacked from firstRow on those of a scheme? Unsupported: one
-/// is negative, 0 or subnormal.
-Result<void> checkStoredScales(const numerics::QuantizedMatrix &rows, int64_t firstRow);
-
 /// What every format asks of a weight: static scales of rows or of groups that divide the columns.
 /// Unsupported, naming `format`.
 Result<void> checkStoredWeight(std::string_view format, const numerics::Scheme &scheme,

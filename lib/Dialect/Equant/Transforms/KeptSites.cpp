@@ -15,9 +15,6 @@ using namespace easyquant::equant;
 using numerics::WeightTensor;
 namespace option = easyquant::recipe::option;
 
-/// Rows that are looked at together.
-static constexpr int64_t kRows = 256;
-
 /// What is asked beside the codes, which are as they are; nothing if nothing is.
 static std::string askedBeside(const recipe::SiteRequest &asked) {
   if (!asked.method.methods.empty())
@@ -35,16 +32,15 @@ static std::string askedBeside(const recipe::SiteRequest &asked) {
   return "";
 }
 
-/// Why the codes cannot be kept; empty where they can. All rows are looked at: their scales have to
-/// be those of a scheme.
-static std::string whyNotKept(const formats::StoredWeight &stored) {
-  if (!stored.whyNotKept.empty())
-    return stored.whyNotKept;
-  const int64_t rows = stored.site().rows;
-  for (int64_t row = 0; row < rows; row += kRows)
-    if (auto read = stored.codes(row, std::min(kRows, rows - row)); !read)
-      return read.error().message;
-  return "";
+/// The name of a weight without ".weight".
+static std::string_view siteOfWeight(std::string_view name) {
+  return name.ends_with(".weight") ? name.substr(0, name.size() - 7) : name;
+}
+
+/// The weight that a site reads has the name of its global: a tied head's is the embedding's.
+static StringRef weightOf(QuantizableOpInterface op) {
+  auto load = op.getWeightOperand().get().getDefiningOp<ml_program::GlobalLoadConstOp>();
+  return load ? load.getGlobal().getLeafReference().getValue() : op.getSite();
 }
 
 LogicalResult KeptSites::openSource() {
@@ -54,12 +50,14 @@ LogicalResult KeptSites::openSource() {
   if (failed(opened))
     return failure();
   reader = std::move(*opened);
-  if (reader->source().storedWeights() != 0)
+  if (llvm::any_of(reader->source().tensors(), [&](const formats::ModelTensor &tensor) {
+        return reader->source().storedWeight(siteOfWeight(tensor.name));
+      }))
     return success();
   return emitError(module.getLoc())
          << reader->source().path().string()
          << ": scheme keep keeps the codes of a checkpoint that is quantized, and this one has "
-            "floats; give another scheme";
+            "floats, or codes that no scheme has; give another scheme";
 }
 
 PlanAttr KeptSites::planOf(const formats::StoredWeight &stored) {
@@ -88,10 +86,10 @@ FailureOr<bool> KeptSites::plan(QuantizableOpInterface op, const recipe::SiteReq
                     << "; leave it out, or give another scheme";
   if (failed(openSource()))
     return failure();
-  const formats::StoredWeight *stored = reader->source().storedWeight(std::string_view(site));
+  const formats::StoredWeight *stored = reader->source().storedWeight(siteOfWeight(weightOf(op)));
   if (!stored)
     return false;
-  std::string reason = whyNotKept(*stored);
+  const std::string &reason = stored->whyNotKept;
   if (!reason.empty() && !dequantize)
     return refuse() << "its codes cannot be kept: " << reason
                     << "; --dequantize makes such sites float, and another scheme quantizes anew";
