@@ -223,8 +223,11 @@ Result<void> ModelSource::Impl::addBlocks(size_t index) {
 Result<void> ModelSource::Impl::addWeight(ExpectedTensor &tensor, const std::string &storedName) {
   auto found = checkpoint.tensors.find(storedName);
   if (found == checkpoint.tensors.end())
-    return makeError(ErrorCode::NotFound, "{} is missing; expected shape {}", where(storedName),
-                     shapeText(tensor.shape));
+    return makeError(ErrorCode::NotFound, "{} is missing; expected shape {}{}", where(storedName),
+                     shapeText(tensor.shape),
+                     checkpoint.quantization
+                         ? ", or the tensors that the quant_method of config.json has in its place"
+                         : "");
   Weight weight;
   weight.stored = found->second;
   weight.transposed = tensor.isConv1D && kind == Kind::HuggingFace;

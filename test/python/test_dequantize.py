@@ -10,7 +10,7 @@ import pytest
 from gguf import GGMLQuantizationType as Type
 from safetensors import safe_open
 
-from helpers import ISA, assert_refused, run_tool
+from helpers import ISA, Runner, assert_refused, compile_model, random_tokens, run_tool, sites_of
 
 HIDDEN, HEADS, KV_HEADS, INNER, VOCAB = 256, 4, 2, 512, 32
 SHAPES = {
@@ -109,15 +109,37 @@ def test_types_that_are_not_supported(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind, scheme, notes", [
-    (Type.Q8_0, "W8A16", 1), (Type.Q8_0, "none", 0), (Type.BF16, "W8A16", 0),
+    (Type.Q8_0, "W8A16", 1), (Type.Q8_0, "none", 0), (Type.Q8_0, "keep", 0), (Type.BF16, "W8A16", 0),
 ], ids=str)  # fmt: skip
 def test_who_rounds_codes_again_is_told(tmp_path, kind, scheme, notes):
     """Once, by the compiler, whose words `easyquant compile` passes on."""
     file = tmp_path / "model.gguf"
     write_model(file, kind)
     done = run_tool("easyquant-compile", file, "-o", tmp_path / "out", f"--scheme={scheme}", ISA)
-    note = f"note: {file} is quantized already (Q8_0 × 8), and its values are rounded once more; a float file of the model keeps more of it\n"
+    note = f"note: {file} is quantized already (Q8_0 × 8), and its values are rounded once more; --scheme keep takes its codes, and a float file of the model keeps more of it\n"
     assert done.returncode == 0 and done.stderr.count("note: ") == notes and done.stderr.count(note) == notes, done.stderr
+
+
+@pytest.mark.parametrize("kind", [Type.Q4_0, Type.Q5_0, Type.Q8_0, Type.IQ4_NL], ids=lambda kind: kind.name)
+def test_codes_of_types_with_a_scheme_are_kept(tmp_path, kind):
+    """By default, of every tensor, the embedding that the head shares included; half of the scales are negative. Of Q4_1 none are."""
+    file = tmp_path / "model.gguf"
+    write_model(file, kind)
+    kept = compile_model(file, tmp_path / "kept", "--kv-cache=f32", ISA)
+    floats = compile_model(file, tmp_path / "float", "--scheme=none", "--kv-cache=f32", ISA)
+    sites = sites_of(kept).values()
+    assert len(sites) == 8 and all(site["kept"] and site["weight_error"] == 0 for site in sites)
+    tokens = random_tokens(1, 24, VOCAB)
+    a, b = Runner(kept).score(tokens), Runner(floats).score(tokens)
+    np.testing.assert_allclose(a, b, rtol=0, atol=2e-5 * np.abs(b).max())
+
+
+def test_codes_without_a_scheme_are_not_kept(tmp_path):
+    file = tmp_path / "model.gguf"
+    write_model(file, Type.Q4_1)
+    done = run_tool("easyquant-compile", file, "-o", tmp_path / "out", "--scheme=keep", ISA)
+    assert_refused(done, "and this one has floats, or codes that no scheme has; give another scheme")
+    assert "scheme" in (recipe := json.loads((compile_model(file, tmp_path / "default", ISA) / "recipe.json").read_text())) and recipe["scheme"] == "W8A8"
 
 
 def test_smollm2_from_both_containers(smollm2_gguf, smollm2, tmp_path):

@@ -218,7 +218,8 @@ Result<std::vector<int32_t>> formats::readGroupIndex(const std::string &name,
 
 Result<std::unique_ptr<StoredWeights>> formats::readQuantizationConfig(const Json &config,
                                                                        std::string_view file) {
-  FieldReader fields(config, file, {.nullIsAbsent = true});
+  const std::string place = fmt::format("{}: quantization_config", file);
+  FieldReader fields(config, place, {.nullIsAbsent = true});
   std::string method;
   fields.required("quant_method", method);
   if (fields.failed())
@@ -230,8 +231,7 @@ Result<std::unique_ptr<StoredWeights>> formats::readQuantizationConfig(const Jso
   if (method == "compressed-tensors")
     return readCompressedTensors(config, file);
   return makeError(ErrorCode::Unsupported,
-                   "{}: the checkpoint is quantized by quant_method {}, which is not supported; "
-                   "expected \"gptq\", \"awq\" or \"compressed-tensors\"; else import the float "
-                   "checkpoint that it was made from",
-                   file, Json::describe(method));
+                   "{}: quant_method {} is not supported; expected \"gptq\", \"awq\" or "
+                   "\"compressed-tensors\"; else import the float checkpoint that it was made from",
+                   place, Json::describe(method));
 }

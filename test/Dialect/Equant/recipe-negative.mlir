@@ -9,7 +9,7 @@
 // RUN: echo '["W4A16"]' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=OBJECT
 // OBJECT: error: {{.*}}a.json: found an array, expected an object
 // RUN: echo '{"shceme": "W4A16"}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=KEY
-// KEY: error: {{.*}}a.json: unknown key 'shceme'; legal are scheme, method, group_size, scale_type, activations, activation_group_size, activation_zero_points, activation_basis, hadamard_block, head, head_group_size, ignore, targets, weight_observer, weight_percentile, sinks, mixed, observer, observer_percentile, online_decay, online_window, online_tokens, alpha, search_samples, clip, hessian, act_order, static_groups, damping, steps, epochs, kv, sites
+// KEY: error: {{.*}}a.json: unknown key 'shceme'; legal are scheme, method, group_size, scale_type, activations, activation_group_size, activation_zero_points, activation_basis, hadamard_block, head, head_group_size, ignore, targets, weight_observer, weight_percentile, sinks, mixed, dequantize, observer, observer_percentile, online_decay, online_window, online_tokens, alpha, search_samples, clip, hessian, act_order, static_groups, damping, steps, epochs, kv, sites
 // RUN: echo '{"group_size": "128"}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=TYPE
 // TYPE: error: {{.*}}a.json: group_size: found "128", expected an integer
 // RUN: echo '{"ignore": "lm_head"}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=LIST

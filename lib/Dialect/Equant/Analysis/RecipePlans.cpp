@@ -279,6 +279,9 @@ static void describe(Builder &builder, const SiteRequest &request, bool ofRule,
     } else if (&option == &option::mixed.info()) {
       if (request.options[option::mixed])
         fields.set(key, builder.getBoolAttr(true));
+    } else if (&option == &option::dequantize.info()) {
+      if (request.options[option::dequantize])
+        fields.set(key, builder.getBoolAttr(true));
     } else if (&option == &option::sinks.info()) {
       if (request.isCalibrated() && request.options.has(option::sinks))
         fields.set(key, builder.getStringAttr(request.options[option::sinks]));
