@@ -75,6 +75,9 @@ struct ModelSource::Impl {
 };
 
 int64_t ModelTensor::elements() const { return elementCount(shape).value_or(0); }
+bool ModelTensor::isFloat() const {
+  return storedType == "F32" || storedType == "F16" || storedType == "BF16";
+}
 
 //===----------------------------------------------------------------------===//
 // Opening
@@ -206,7 +209,7 @@ Result<void> ModelSource::Impl::addBlocks(size_t index) {
                      .rows = tensor.shape[0],
                      .columns = tensor.shape[1],
                      .weight = *scheme};
-  auto codec = ggmlCodec(*scheme, site.rows, site.columns);
+  auto codec = ggmlReader(stored.type->type, site.rows, site.columns);
   if (!codec)
     return makeError(codec.error().code, "{}: {}", where(tensor.name), codec.error().message);
   const CodecTensor blocks = (*codec)->tensors().front();
@@ -381,11 +384,9 @@ const StoredWeight *ModelSource::storedWeight(std::string_view site) const {
 bool ModelSource::isQuantized() const {
   bool hasCodes = false;
   for (size_t i = 0; i < impl->weights.size(); ++i) {
-    if (!impl->tensors[i].name.starts_with(config().architecture->layerPrefix))
-      continue; // embedding and head may be whatever they are
-    const Weight &weight = impl->weights[i];
-    hasCodes |= weight.codes.has_value();
-    if (!weight.codes && weight.stored.type->blockElements != 1)
+    const bool isKept = impl->weights[i].codes.has_value();
+    hasCodes |= isKept && impl->tensors[i].name.starts_with(config().architecture->layerPrefix);
+    if (!isKept && !impl->tensors[i].isFloat())
       return false;
   }
   return hasCodes;

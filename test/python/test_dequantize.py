@@ -120,9 +120,9 @@ def test_who_rounds_codes_again_is_told(tmp_path, kind, scheme, notes):
     assert done.returncode == 0 and done.stderr.count("note: ") == notes and done.stderr.count(note) == notes, done.stderr
 
 
-@pytest.mark.parametrize("kind", [Type.Q4_0, Type.Q5_0, Type.Q8_0, Type.IQ4_NL], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [Type.Q4_0, Type.Q5_0, Type.Q8_0, Type.IQ4_NL, Type.Q3_K, Type.Q6_K, Type.IQ4_XS], ids=lambda kind: kind.name)
 def test_codes_of_types_with_a_scheme_are_kept(tmp_path, kind):
-    """By default, of every tensor, the embedding that the head shares included; half of the scales are negative. Of Q4_1 none are."""
+    """By default, of every tensor, the embedding that the head shares included; half of the scales are negative."""
     file = tmp_path / "model.gguf"
     write_model(file, kind)
     kept = compile_model(file, tmp_path / "kept", "--kv-cache=f32", ISA)
@@ -139,6 +139,7 @@ def test_codes_without_a_scheme_are_not_kept(tmp_path):
     write_model(file, Type.Q4_1)
     done = run_tool("easyquant-compile", file, "-o", tmp_path / "out", "--scheme=keep", ISA)
     assert_refused(done, "and this one has floats, or codes that no scheme has; give another scheme")
+    assert not (tmp_path / "out").exists()
     assert "scheme" in (recipe := json.loads((compile_model(file, tmp_path / "default", ISA) / "recipe.json").read_text())) and recipe["scheme"] == "W8A8"
 
 

@@ -126,9 +126,12 @@ static void noteCodes(const CommandLine &line, const formats::ModelSource &sourc
   if (!line.options.has(option::recipe) && (scheme == "none" || scheme == recipe::kKeepScheme))
     return;
   std::string codes;
-  for (const auto &[type, count] : source.storedTypes())
-    if (type != "F32" && type != "F16" && type != "BF16")
-      codes += (codes.empty() ? "" : ", ") + type + " × " + std::to_string(count);
+  std::map<std::string, int64_t> counts;
+  for (const formats::ModelTensor &tensor : source.tensors())
+    if (!tensor.isFloat())
+      ++counts[tensor.storedType];
+  for (const auto &[type, count] : counts)
+    codes += (codes.empty() ? "" : ", ") + type + " × " + std::to_string(count);
   if (!codes.empty())
     llvm::errs() << "note: " + oneLine(line.model) + " is quantized already (" + codes +
                         "), and its values are rounded once more; " +

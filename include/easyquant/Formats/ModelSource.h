@@ -37,6 +37,8 @@ struct ModelTensor {
   std::string storedType;
 
   int64_t elements() const;
+  /// Has the file floats of it?
+  bool isFloat() const;
 };
 
 /// The name of a part of a site's weight, where the part is a tensor of its own:
@@ -77,7 +79,7 @@ public:
   /// it has floats.
   const StoredWeight *storedWeight(std::string_view site) const;
   /// Is the model one whose codes are to be kept: are some of its linears in codes of a scheme, and
-  /// none in others, as types of GGUF may be?
+  /// no weight in others, as types of GGUF may be?
   bool isQuantized() const;
   /// The shape of a part of such a weight, by partName; nothing where there is none.
   std::optional<std::vector<int64_t>> partShape(std::string_view name) const;

@@ -18,6 +18,7 @@
 #include "easyquant/Formats/Codecs/GGMLBlocks.h"
 
 #include "CheckpointFormats.h"
+#include "GGMLSuperBlocks.h"
 
 #include <cstring>
 
@@ -140,7 +141,17 @@ std::optional<Scheme> formats::schemeOf(GGMLType type) {
                     .scales = known.scales,
                     .table =
                         known.codes == CodeFormat::Table ? numerics::Codebook::iq4nl() : nullptr};
-  return std::nullopt;
+  return superBlockScheme(type);
+}
+
+Result<std::unique_ptr<WeightReader>> formats::ggmlReader(GGMLType type, int64_t rows,
+                                                          int64_t columns) {
+  if (superBlockScheme(type))
+    return superBlockReader(type, rows, columns);
+  auto codec = ggmlCodec(*schemeOf(type), rows, columns);
+  if (!codec)
+    return Unexpected(codec.error());
+  return std::unique_ptr<WeightReader>(std::move(*codec));
 }
 
 static constexpr const char *kName = "gguf";

@@ -26,7 +26,7 @@ static bool isOfType(const FileTensorView &found, DType type) {
          (type == DType::U8 && found.typeName == dtypeName(DType::F8E8M0));
 }
 
-Result<StoredWeight> StoredWeight::open(QuantizedSite site, std::unique_ptr<WeightCodec> codec,
+Result<StoredWeight> StoredWeight::open(QuantizedSite site, std::unique_ptr<WeightReader> codec,
                                         const TensorFinder &find) {
   std::vector<std::span<const uint8_t>> bytes;
   std::vector<uint8_t> scales;

@@ -31,7 +31,9 @@ Result<std::vector<uint8_t>> WeightCodec::take(const CodecTensor &tensor,
   return tensor.part ? std::exchange(packed[*tensor.part], {}) : tensor.constant;
 }
 
-Result<StoredParts> WeightCodec::partsOf(std::span<const std::span<const uint8_t>> stored) const {
+WeightReader::~WeightReader() = default;
+
+Result<StoredParts> WeightReader::partsOf(std::span<const std::span<const uint8_t>> stored) const {
   StoredParts parts;
   const std::vector<CodecTensor> all = tensors();
   if (stored.size() != all.size())
@@ -51,8 +53,8 @@ Result<StoredParts> WeightCodec::partsOf(std::span<const std::span<const uint8_t
   return parts;
 }
 
-Result<QuantizedMatrix> WeightCodec::unpack(int64_t firstRow, int64_t count,
-                                            const StoredParts &stored) const {
+Result<QuantizedMatrix> WeightReader::unpack(int64_t firstRow, int64_t count,
+                                             const StoredParts &stored) const {
   if (firstRow < 0 || count < 1 || firstRow > rows - count)
     return makeError(ErrorCode::InvalidArgument, "rows {} to {} of a weight of {} rows", firstRow,
                      firstRow + count - 1, rows);

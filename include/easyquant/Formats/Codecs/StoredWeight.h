@@ -35,7 +35,7 @@ class StoredWeight {
 public:
   /// Finds the tensors of the codec. One scale in place of those of all rows is that of each.
   /// Errors: NotFound, Corrupt and Unsupported, naming a tensor.
-  static Result<StoredWeight> open(QuantizedSite site, std::unique_ptr<WeightCodec> codec,
+  static Result<StoredWeight> open(QuantizedSite site, std::unique_ptr<WeightReader> codec,
                                    const TensorFinder &find);
 
   const QuantizedSite &site() const { return quantized; }
@@ -47,19 +47,19 @@ public:
   std::vector<int32_t> groupOfColumn;
 
   /// Rows firstRow .. firstRow + count - 1. Scales are those of the file: finite, and negative, 0
-  /// or subnormal in some. Errors: those of WeightCodec::unpack; Unsupported (whyNotKept).
+  /// or subnormal in some. Errors: those of WeightReader::unpack; Unsupported (whyNotKept).
   Result<numerics::QuantizedMatrix> codes(int64_t firstRow, int64_t count) const;
   /// What the rows stand for, in f32: scale * (code - zero point), rounded once.
   Result<void> dequantize(int64_t firstRow, int64_t count, std::span<float> out) const;
 
 private:
-  StoredWeight(QuantizedSite site, std::unique_ptr<WeightCodec> codec)
+  StoredWeight(QuantizedSite site, std::unique_ptr<WeightReader> codec)
       : quantized(std::move(site)), codec(std::move(codec)) {}
 
   Result<numerics::QuantizedMatrix> unpack(int64_t firstRow, int64_t count) const;
 
   QuantizedSite quantized;
-  std::unique_ptr<WeightCodec> codec;
+  std::unique_ptr<WeightReader> codec;
   StoredParts parts;
   std::vector<uint8_t> scales; ///< of all rows, where the file has one for them
 };

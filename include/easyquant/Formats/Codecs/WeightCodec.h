@@ -47,19 +47,19 @@ struct StoredParts {
   }
 };
 
-class WeightCodec : public numerics::WeightLayout {
+/// How codes, scales and zero points lie in the tensors of a file.
+class WeightReader {
 public:
-  WeightCodec(const numerics::Scheme &scheme, int64_t rows, int64_t columns)
-      : WeightLayout(scheme, rows, columns) {}
+  WeightReader(const numerics::Scheme &scheme, int64_t rows, int64_t columns)
+      : scheme(scheme), rows(rows), columns(columns) {}
+  virtual ~WeightReader();
+
+  const numerics::Scheme scheme;
+  const int64_t rows, columns;
+  int64_t groups() const { return numerics::groupCount(columns, scheme.groupSize); }
 
   /// All tensors of the weight, in the order in which they are written.
   virtual std::vector<CodecTensor> tensors() const = 0;
-
-  /// The bytes that pack() has made of a part, or those of a constant. Errors: Unsupported, where
-  /// there are numbers for which the format has no bits.
-  virtual Result<std::vector<uint8_t>> take(const CodecTensor &tensor,
-                                            numerics::PackedWeight &packed) const;
-
   /// Where the parts are in `stored`, the bytes of tensors(). Errors: InvalidArgument (their
   /// number), Corrupt (a size), Unsupported (a constant that is another than this scheme's).
   Result<StoredParts> partsOf(std::span<const std::span<const uint8_t>> stored) const;
@@ -67,10 +67,6 @@ public:
   /// Corrupt (a scale that is not finite).
   Result<numerics::QuantizedMatrix> unpack(int64_t firstRow, int64_t count,
                                            const StoredParts &stored) const;
-
-  /// In bytes, but for scales, as evaluation asks of layouts.
-  std::vector<int64_t> shape(numerics::WeightTensor tensor) const override;
-  int64_t blockRows() const override { return 32; } ///< so many zero points begin at a word
 
 protected:
   /// Fills codes, zero points and inner scales of rows from firstRow on, for which `rows` has room.
@@ -84,6 +80,23 @@ protected:
   int32_t codeOf(uint32_t field) const {
     return static_cast<int32_t>(field) - (1 << (scheme.bits - 1));
   }
+};
+
+/// Both directions.
+class WeightCodec : public WeightReader, public numerics::WeightLayout {
+public:
+  WeightCodec(const numerics::Scheme &scheme, int64_t rows, int64_t columns)
+      : WeightReader(scheme, rows, columns), WeightLayout(scheme, rows, columns) {}
+  using WeightReader::columns, WeightReader::groups, WeightReader::rows, WeightReader::scheme;
+
+  /// The bytes that pack() has made of a part, or those of a constant. Errors: Unsupported, where
+  /// there are numbers for which the format has no bits.
+  virtual Result<std::vector<uint8_t>> take(const CodecTensor &tensor,
+                                            numerics::PackedWeight &packed) const;
+
+  /// In bytes, but for scales, as evaluation asks of layouts.
+  std::vector<int64_t> shape(numerics::WeightTensor tensor) const override;
+  int64_t blockRows() const override { return 32; } ///< so many zero points begin at a word
 };
 
 /// What every format asks of a weight: static scales of rows or of groups that divide the columns.

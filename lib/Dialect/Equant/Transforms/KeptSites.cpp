@@ -86,10 +86,13 @@ FailureOr<bool> KeptSites::plan(QuantizableOpInterface op, const recipe::SiteReq
                     << "; leave it out, or give another scheme";
   if (failed(openSource()))
     return failure();
-  const formats::StoredWeight *stored = reader->source().storedWeight(siteOfWeight(weightOf(op)));
-  if (!stored)
+  const StringRef weight = weightOf(op);
+  const formats::StoredWeight *stored = reader->source().storedWeight(siteOfWeight(weight));
+  const formats::ModelTensor *tensor = reader->source().find(std::string_view(weight));
+  if (!stored && (!tensor || tensor->isFloat()))
     return false;
-  const std::string &reason = stored->whyNotKept;
+  const std::string reason =
+      stored ? stored->whyNotKept : "no scheme has those of " + tensor->storedType;
   if (!reason.empty() && !dequantize)
     return refuse() << "its codes cannot be kept: " << reason
                     << "; --dequantize makes such sites float, and another scheme quantizes anew";

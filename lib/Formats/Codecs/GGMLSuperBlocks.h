@@ -1,0 +1,23 @@
+//===- GGMLSuperBlocks.h - Blocks of blocks of llama.cpp ----------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_FORMATS_CODECS_GGMLSUPERBLOCKS_H
+#define EASYQUANT_LIB_FORMATS_CODECS_GGMLSUPERBLOCKS_H
+
+#include "easyquant/Formats/Codecs/GGMLBlocks.h"
+
+namespace easyquant::formats {
+
+/// Nothing where the type is none of them, or has minima, which no scheme has.
+std::optional<numerics::Scheme> superBlockScheme(GGMLType type);
+/// Of a type that has a scheme. Unsupported: columns that are no whole blocks.
+Result<std::unique_ptr<WeightReader>> superBlockReader(GGMLType type, int64_t rows,
+                                                       int64_t columns);
+
+} // namespace easyquant::formats
+
+#endif // EASYQUANT_LIB_FORMATS_CODECS_GGMLSUPERBLOCKS_H
