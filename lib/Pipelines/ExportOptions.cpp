@@ -54,7 +54,8 @@ void easyquant::takeExportDefaults(OptionValues &options) {
   const bool isGGUF = format && (*format)->isGGUF();
   take(option::scheme, isGGUF ? "Q4_0" : "W4A16");
   take(option::activationBasis, "plain");
-  take(option::head, isGGUF ? "Q8_0" : "float");
+  const bool isKept = options[option::scheme] == recipe::kKeepScheme;
+  take(option::head, !isGGUF ? "float" : isKept ? "keep" : "Q8_0");
   if (recipe::findMix(options[option::scheme]))
     take(option::activations, "float");
   else if (options[option::activations] == "static")

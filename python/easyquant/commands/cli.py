@@ -11,6 +11,7 @@ from easyquant.commands.bench import bench_command
 from easyquant.commands.calibrate import calibrate_command
 from easyquant.commands.compare import compare_command
 from easyquant.commands.compile import CompileCommand, compile_command
+from easyquant.commands.convert import ConvertCommand, convert_command
 from easyquant.commands.demo import demo_command
 from easyquant.commands.eval import eval_command
 from easyquant.commands.export import ExportCommand, export_command
@@ -33,6 +34,7 @@ app = typer.Typer(
 
 app.command("compile", cls=CompileCommand, context_settings=SETTINGS)(compile_command)
 app.command("export", cls=ExportCommand, context_settings=SETTINGS)(export_command)
+app.command("convert", cls=ConvertCommand)(convert_command)
 app.command("calibrate", cls=Command)(calibrate_command)
 app.command("run", cls=RunCommand)(run_command)
 app.command("eval", cls=Command)(eval_command)

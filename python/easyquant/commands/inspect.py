@@ -49,7 +49,7 @@ def artifact_properties(artifact: Artifact) -> dict[str, object]:
         "heads": f"{model.get('num_heads')} ({model.get('num_kv_heads')} key/value) of {model.get('head_dim')}",
         "context": model.get("max_context"),
         "vocabulary": model.get("vocab_size"),
-        "output head": quantization.get("head"),
+        "output head": "its own codes" if quantization.get("head") == "keep" else quantization.get("head"),
         "left float": ", ".join(quantization.get("ignore", [])) or None,
         "instruction sets": ", ".join(program.get("entries", {})) or None,
         "activations": f"{console.human_bytes(program['arena_bytes'])} and {console.human_bytes(program['arena_bytes_per_thread'])} a thread"

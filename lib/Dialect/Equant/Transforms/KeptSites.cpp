@@ -78,28 +78,38 @@ PlanAttr KeptSites::planOf(const formats::StoredWeight &stored) {
       site.weight.outer ? declare(WeightTensor::Outer) : FlatSymbolRefAttr());
 }
 
-FailureOr<bool> KeptSites::plan(QuantizableOpInterface op, const recipe::SiteRequest &asked) {
-  StringRef site = op.getSite();
-  auto refuse = [&] { return emitError(op.getLoc()) << "site '" << site << "': "; };
-  if (std::string beside = askedBeside(asked); !beside.empty())
-    return refuse() << "scheme keep takes codes as they are, found " << beside
-                    << "; leave it out, or give another scheme";
+FailureOr<const formats::StoredWeight *> KeptSites::find(Location loc, StringRef site,
+                                                         StringRef weight) {
   if (failed(openSource()))
     return failure();
-  const StringRef weight = weightOf(op);
   const formats::StoredWeight *stored = reader->source().storedWeight(siteOfWeight(weight));
   const formats::ModelTensor *tensor = reader->source().find(std::string_view(weight));
   if (!stored && (!tensor || tensor->isFloat()))
-    return false;
+    return static_cast<const formats::StoredWeight *>(nullptr);
   const std::string reason =
       stored ? stored->whyNotKept : "no scheme has those of " + tensor->storedType;
-  if (!reason.empty() && !dequantize)
-    return refuse() << "its codes cannot be kept: " << reason
-                    << "; --dequantize makes such sites float, and another scheme quantizes anew";
-  if (!reason.empty()) {
-    floats.push_back(site.str());
+  if (reason.empty())
+    return stored;
+  if (!dequantize)
+    return emitError(loc) << "site '" << site << "': its codes cannot be kept: " << reason
+                          << "; --dequantize makes such sites float, and another scheme quantizes "
+                             "anew";
+  floats.push_back(site.str());
+  return static_cast<const formats::StoredWeight *>(nullptr);
+}
+
+FailureOr<bool> KeptSites::plan(QuantizableOpInterface op, const recipe::SiteRequest &asked) {
+  StringRef site = op.getSite();
+  if (std::string beside = askedBeside(asked); !beside.empty())
+    return emitError(op.getLoc()) << "site '" << site
+                                  << "': scheme keep takes codes as they are, found " << beside
+                                  << "; leave it out, or give another scheme";
+  auto found = find(op.getLoc(), site, weightOf(op));
+  if (failed(found))
+    return failure();
+  const formats::StoredWeight *stored = *found;
+  if (!stored)
     return false;
-  }
   op->setAttr(kPlanAttr, planOf(*stored));
   if (const auto &input = stored->site().input; input && (!input->dynamic || input->outer)) {
     Builder builder(module.getContext());
@@ -108,6 +118,17 @@ FailureOr<bool> KeptSites::plan(QuantizableOpInterface op, const recipe::SiteReq
       op->setAttr(kInputZeroPointAttr, builder.getI32IntegerAttr(stored->site().inputZeroPoint));
   }
   return true;
+}
+
+LogicalResult KeptSites::planEmbedding(lm::EmbeddingOp op) {
+  auto load = op.getTable().getDefiningOp<ml_program::GlobalLoadConstOp>();
+  auto found = find(op.getLoc(), embeddingSite(op.getTable()),
+                    load ? load.getGlobal().getLeafReference().getValue() : StringRef());
+  if (failed(found))
+    return failure();
+  if (*found)
+    op->setAttr(kPlanAttr, planOf(**found));
+  return success();
 }
 
 void KeptSites::report() {

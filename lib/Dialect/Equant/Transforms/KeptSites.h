@@ -22,11 +22,16 @@ public:
   /// Gives the site a plan; false where the source has floats, or it is to become float. Fails with
   /// a diagnostic.
   mlir::FailureOr<bool> plan(QuantizableOpInterface op, const recipe::SiteRequest &asked);
+  /// The same of an embedding that no linear shares its table with.
+  mlir::LogicalResult planEmbedding(lm::EmbeddingOp op);
   /// Says which sites have become float.
   void report();
 
 private:
   mlir::LogicalResult openSource();
+  /// What the source has of the weight of a site; null where it has floats, or they are to be.
+  mlir::FailureOr<const formats::StoredWeight *> find(mlir::Location loc, llvm::StringRef site,
+                                                      llvm::StringRef weight);
   PlanAttr planOf(const formats::StoredWeight &stored);
 
   mlir::ModuleOp module;

@@ -84,9 +84,9 @@ LogicalResult SitePlanner::checkHead() {
     if (!options.has(option::headGroupSize))
       options.set(option::headGroupSize, own.groupSize());
   } else if (head.empty()) {
-    head = recipe.request.isFloat() || recipe.request.isKept() ? "float" : "int8";
+    head = recipe.request.isFloat() ? "float" : recipe.request.isKept() ? "keep" : "int8";
   }
-  const bool isScheme = head != "int8" && head != "float";
+  const bool isScheme = head != "int8" && head != "float" && head != "keep";
   if (auto ok = checkValue(option::head.info(), head); !ok)
     return onModule() << ok.error().message << "; without the option it is int8, or float "
                       << "where the scheme is none";
@@ -229,8 +229,7 @@ SiteRequest SitePlanner::requestFor(QuantizableOpInterface op) const {
   SiteRequest request = askedOf(site);
   if (ruleOf.contains(site))
     return site == kHeadSite ? requestOutside(request) : request;
-  const bool isKept = request.isKept() && request.options[option::head] == "float";
-  if (site == kHeadSite && !isKept)
+  if (site == kHeadSite)
     return headRequest(request);
   if (request.options[option::mixed] && !kinds.isAttention(op))
     request.options.set(option::scheme, "W4" + request.scheme().substr(2));
@@ -321,7 +320,11 @@ LogicalResult SitePlanner::run(StringRef pass, bool requireSites) {
   for (lm::EmbeddingOp op : embeddings) {
     StringRef site = embeddingSite(op.getTable());
     bool isMeant = targets.empty() || targeted->contains(site);
-    if (isMeant && !ignored->contains(site) && failed(planEmbedding(op)))
+    if (!isMeant || ignored->contains(site))
+      continue;
+    // It goes the way of the head.
+    const bool isKept = !ruleOf.contains(site) && recipe.request.options[option::head] == "keep";
+    if (failed(isKept ? kept.planEmbedding(op) : planEmbedding(op)))
       return failure();
   }
   if (!isAnyPlanned &&
