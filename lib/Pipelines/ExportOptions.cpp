@@ -54,7 +54,7 @@ void easyquant::takeExportDefaults(OptionValues &options) {
   const bool isGGUF = format && (*format)->isGGUF();
   take(option::scheme, isGGUF ? "Q4_0" : "W4A16");
   take(option::activationBasis, "plain");
-  const bool isKept = options[option::scheme] == recipe::kKeepScheme;
+  const bool isKept = recipe::SiteRequest{{}, options}.isKept();
   take(option::head, !isGGUF ? "float" : isKept ? "keep" : "Q8_0");
   if (recipe::findMix(options[option::scheme]))
     take(option::activations, "float");

@@ -121,6 +121,8 @@ static std::optional<Preset> integerPreset(std::string_view scheme) {
 std::optional<Preset> findPreset(std::string_view scheme) {
   if (scheme == "none" || scheme == kKeepScheme)
     return Preset();
+  if (scheme == kKeepA8Scheme)
+    return Preset{.input = InputCodes::Int8};
   for (const NamedScheme &named : namedSchemes())
     if (named.name == scheme)
       return named.preset;
@@ -128,7 +130,7 @@ std::optional<Preset> findPreset(std::string_view scheme) {
 }
 
 std::vector<std::string> schemeNames() {
-  std::vector<std::string> names = {"none", std::string(kKeepScheme)};
+  std::vector<std::string> names = {"none", std::string(kKeepScheme), std::string(kKeepA8Scheme)};
   for (std::string_view suffix : {std::string_view(), kAsymmetric})
     for (std::string_view weights : kWeights)
       for (std::string_view activations : kActivations)

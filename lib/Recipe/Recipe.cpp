@@ -46,7 +46,7 @@ bool SiteRequest::hasInt8Activations() const {
 bool SiteRequest::isRotated() const {
   if (auto asked = options.get(option::activationBasis))
     return *asked == "hadamard";
-  return hasInt8Activations();
+  return hasInt8Activations() && !isKept();
 }
 
 bool SiteRequest::keepsSinks(std::string_view observer) const {

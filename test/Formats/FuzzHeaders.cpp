@@ -19,6 +19,8 @@
 
 #include "TestFiles.h"
 
+#include "easyquant/Formats/Codecs/StoredWeight.h"
+
 #include <charconv>
 #include <chrono>
 #include <csignal>
@@ -114,12 +116,74 @@ bool readConfig(std::span<const std::byte> file) {
   return false;
 }
 
+/// A `quantization_config`, and the tensors beside a linear of 32 x 64 that it speaks of.
+bool readQuantized(std::span<const std::byte> file,
+                   std::initializer_list<std::pair<std::string_view, FileTensorView>> tensors) {
+  auto report = [](const Error &error) {
+    checkMessage(error);
+    return false;
+  };
+  Result<Json> config =
+      Json::parseObject({reinterpret_cast<const char *>(file.data()), file.size()}, "fuzz");
+  if (!config)
+    return report(config.error());
+  auto weights = readQuantizationConfig(*config, "fuzz");
+  if (!weights)
+    return report(weights.error());
+  auto weight = (*weights)->find("layers.0.up_proj", 32, 64,
+                                 [&](std::string_view name) -> std::optional<FileTensorView> {
+                                   for (const auto &[known, tensor] : tensors)
+                                     if (known == name)
+                                       return tensor;
+                                   return std::nullopt;
+                                 });
+  if (!weight)
+    return report(weight.error());
+  if (!*weight)
+    fail("a linear in codes is taken for a float one");
+  std::vector<float> floats(32 * 64);
+  if (auto done = (*weight)->dequantize(0, 32, floats); !done)
+    return report(done.error());
+  if (auto codes = (*weight)->codes(5, 27); !codes)
+    return report(codes.error());
+  return true;
+}
+
+bool readGptqConfig(std::span<const std::byte> file) {
+  static const std::vector<uint8_t> words(8 * 32 * 4, 0x6a), index = [] {
+    std::vector<uint8_t> bytes(64 * 4);
+    for (int k = 32; k < 64; ++k)
+      bytes[4 * k] = 1;
+    return bytes;
+  }();
+  const std::span<const uint8_t> some(words);
+  return readQuantized(file, {{"qweight", {"I32", {8, 32}, some}},
+                              {"qzeros", {"I32", {2, 4}, some.first(2 * 4 * 4)}},
+                              {"scales", {"F16", {2, 32}, some.first(2 * 32 * 2)}},
+                              {"g_idx", {"I32", {64}, index}}});
+}
+
+bool readCompressedTensorsConfig(std::span<const std::byte> file) {
+  static const std::vector<uint8_t> words(32 * 8 * 4, 0x3c), sizes = [] {
+    std::vector<uint8_t> bytes(16);
+    bytes[0] = 32, bytes[8] = 64;
+    return bytes;
+  }();
+  const std::span<const uint8_t> some(words);
+  return readQuantized(file, {{"weight_packed", {"I32", {32, 8}, some}},
+                              {"weight_scale", {"F16", {32, 2}, some.first(32 * 2 * 2)}},
+                              {"weight_shape", {"I64", {2}, sizes}}});
+}
+
 struct Target {
   const char *name;
   bool (*run)(std::span<const std::byte>);
 };
-constexpr Target kTargets[] = {
-    {"safetensors", readSafetensors}, {"gguf", readGGUF}, {"config.json", readConfig}};
+constexpr Target kTargets[] = {{"safetensors", readSafetensors},
+                               {"gguf", readGGUF},
+                               {"config.json", readConfig},
+                               {"gptq", readGptqConfig},
+                               {"compressed-tensors", readCompressedTensorsConfig}};
 
 } // namespace
 
@@ -173,6 +237,20 @@ std::string goodConfig() {
     "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
     "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "rope_scaling": null, "tie_word_embeddings": true,
     "bos_token_id": 1, "eos_token_id": [2, 3], "hidden_act": "silu", "attention_bias": false})";
+}
+
+std::string goodGptqConfig() {
+  return R"({"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": false, "sym": false,
+    "checkpoint_format": "gptq_v2", "pack_dtype": "int32", "lm_head": false,
+    "dynamic": {"+:.*down_proj": {"bits": 8, "group_size": 64}, "-:.*[kv]_proj": {}}})";
+}
+
+std::string goodCompressedTensorsConfig() {
+  return R"({"quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": ["lm_head"],
+    "quantization_status": "compressed", "kv_cache_scheme": null, "config_groups": {
+      "group_0": {"targets": ["re:.*down_proj"], "weights": {"num_bits": 8, "type": "int"}},
+      "group_1": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "group_size": 32,
+        "symmetric": true, "strategy": "group", "dynamic": false}, "input_activations": null}}})";
 }
 
 /// Damages a file in one to four places.
@@ -289,12 +367,14 @@ int main(int argc, char **argv) {
   std::signal(SIGALRM, onSignal);
   std::signal(SIGABRT, onSignal);
 
-  const std::string good[] = {goodSafetensors(), goodGGUF(), goodConfig()};
+  const std::string good[] = {goodSafetensors(), goodGGUF(), goodConfig(), goodGptqConfig(),
+                              goodCompressedTensorsConfig()};
   for (size_t t = 0; t < std::size(kTargets); ++t) {
     current.target = kTargets[t].name;
     if (!kTargets[t].run(bytesOf(good[t])))
       fail("the good file is refused");
-    auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(1000 * seconds / 3);
+    auto end = std::chrono::steady_clock::now() +
+               std::chrono::milliseconds(1000 * seconds / std::size(kTargets));
     uint64_t runs = 0, accepted = 0;
     // Every input has a seed of its own, so that one of them can be run again.
     for (current.seed = seed; runs % 64 != 0 || std::chrono::steady_clock::now() < end;
@@ -306,7 +386,7 @@ int main(int argc, char **argv) {
       mutate(file, rng);
       accepted += kTargets[t].run(bytesOf(file));
     }
-    std::printf("%-12s %8llu inputs, %llu accepted\n", kTargets[t].name,
+    std::printf("%-18s %8llu inputs, %llu accepted\n", kTargets[t].name,
                 static_cast<unsigned long long>(runs), static_cast<unsigned long long>(accepted));
     if (accepted == 0 || accepted == runs)
       fail("the mutations do not reach both sides of the reader");

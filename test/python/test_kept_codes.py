@@ -118,6 +118,25 @@ def test_any_words_and_scales_are_taken(tmp_path, bits):
     assert_same_logits(compile_model(folder, tmp_path / "float", "--scheme=none", "--kv-cache=f32", ISA), *dequantized(config, tensors))
 
 
+@pytest.mark.parametrize("options, groups", [([], (32, 32)), (["--activation-group-size=0"], (0, 0)), (["--activation-group-size=64"], (0, 0))])
+def test_int8_activations_beside_codes(tmp_path, options, groups):
+    """keepA8: in groups of 32 by default, per token where groups of the weights are smaller than those asked for; codes are the same."""
+    config, tensors = random_gptq(5)
+    folder = write_model(tmp_path / "folder", config, tensors)
+    floats = compile_model(folder, tmp_path / "float", "--kv-cache=f32", ISA)
+    artifact = compile_model(folder, tmp_path / "out", "--scheme=keepA8", "--kv-cache=f32", *options, ISA)
+    sites = sites_of(artifact)
+    for name in SITES:
+        assert sites[name]["kept"] and sites[name]["weight"] == sites_of(floats)[name]["weight"]
+        assert sites[name]["input"]["bits"] == 8 and sites[name]["input"].get("group_size", 0) == groups[0]
+    tokens = random_tokens(3, 24, 97)
+    a, b = Runner(artifact).score(tokens), Runner(floats).score(tokens)
+    error = np.sqrt(np.mean((a - b) ** 2) / np.mean(b**2))
+    assert 1e-4 < error < 0.1
+    again = compile_model(folder, tmp_path / "again", f"--recipe={artifact / 'recipe.json'}", "--kv-cache=f32", ISA)
+    assert sites_of(again) == sites
+
+
 def test_files_of_autogptq(tmp_path):
     """They say no checkpoint_format, which is version 1 then, and give every linear a bias of zeros."""
     config, tensors = random_gptq(7)
@@ -226,6 +245,8 @@ REFUSALS = [
     ({"bits": "four"}, {}, "config.json: quantization_config: bits: found \"four\", expected"),
     ({"checkpoint_format": "marlin"}, {}, "checkpoint_format \"marlin\" is not supported; expected \"gptq\" or \"gptq_v2\""),
     ({"dynamic": {"+:(": {"bits": 8}}}, {}, "dynamic: \"(\" is no regular expression"),
+    ({"dynamic": {"+:" + "(" * 5000 + ")" * 5000: {}}}, {}, "a regular expression of 10000 characters; expected at most 1000"),
+    ({"dynamic": {"+:(.*.*)*(.*.*)*(.*.*)*x": {"bits": 8}}, "bits": 5}, {}, "found int5"),
     ({"dynamic": {"-:.*q_proj": {}}}, {}, "tensor 'model.layers.0.self_attn.q_proj.qweight': quantization_config says that this linear is float"),
     ({"group_size": 48}, {}, "gptq_v2 holds whole groups: 64 columns are no multiple of 48"),
     ({"group_size": 64}, {}, "tensor 'model.layers.0.self_attn.q_proj.g_idx': column 32 is of group 1; expected 0 to 0"),

@@ -28,7 +28,7 @@ def refusal(*arguments) -> str:
 
 
 @pytest.mark.parametrize("arguments, message", [
-    (("compile", "m", "--scheme", "w8a8"), r"--scheme w8a8: expected one of none, W8A8, .*; did you mean W8A8\?"),
+    (("compile", "m", "--scheme", "w8a8"), r"--scheme w8a8: expected one of none, keep, keepA8, W8A8, .*; did you mean W8A8\?"),
     (("compile", "m", "--scheme", "Q4_K_M"), r"--scheme Q4_K_M: expected one of .*; did you mean Q4\?"),
     (("compile", "m", "--scheme", "W7A8"), r"--scheme W7A8: expected one of .*, T2A8, Q3, Q4, Q5, Q6"),
     (("compile", "m", "--observer", "minmix"), r"--observer minmix: expected one of .*; did you mean minmax\?"),
@@ -115,7 +115,7 @@ def test_bash_completes_values(command):
     environment = os.environ | {"PATH": f"{command.parent}:{os.environ['PATH']}"}
     done = subprocess.run(["bash", "--norc", "-c", script], capture_output=True, text=True, env=environment)
     schemes = " ".join(scheme for scheme in choices_of("scheme") if scheme.startswith("W4"))
-    assert done.stdout.splitlines() == [schemes, "smoothquant+gptq", "cpu,sm_90a", "compile compare"], done
+    assert done.stdout.splitlines() == [schemes, "smoothquant+gptq", "cpu,sm_90a", "compile convert compare"], done
 
 
 @pytest.mark.parametrize("shell, loads", [("zsh", "compdef"), ("fish", "complete --command easyquant")])

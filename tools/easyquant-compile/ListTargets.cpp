@@ -61,6 +61,8 @@ void listTargets() {
     os << "---|";
   os << "\n";
   std::vector<std::string> schemes = recipe::schemeNames();
+  llvm::erase(schemes, recipe::kKeepScheme); // which are what a checkpoint has
+  llvm::erase(schemes, recipe::kKeepA8Scheme);
   for (const recipe::Mix &mix : recipe::mixes())
     schemes.emplace_back(mix.name);
   for (const std::string &scheme : schemes) {

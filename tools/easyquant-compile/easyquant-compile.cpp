@@ -123,7 +123,8 @@ static OwningOpRef<ModuleOp> readModel(Session &session, formats::ModelSource &s
 /// Says that weights of the source are codes already, where they are going to be rounded again.
 static void noteCodes(const CommandLine &line, const formats::ModelSource &source) {
   const std::string scheme = line.options[option::scheme];
-  if (!line.options.has(option::recipe) && (scheme == "none" || scheme == recipe::kKeepScheme))
+  if (!line.options.has(option::recipe) &&
+      (scheme == "none" || scheme == recipe::kKeepScheme || scheme == recipe::kKeepA8Scheme))
     return;
   std::string codes;
   std::map<std::string, int64_t> counts;

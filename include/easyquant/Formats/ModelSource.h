@@ -32,7 +32,7 @@ struct ModelTensor {
   /// Conv1D); the rows of LLaMA's q_proj and k_proj are in Hugging Face order even where the file
   /// holds llama.cpp's (GGUF).
   std::vector<int64_t> shape;
-  /// Type in the file: "F32", "BF16", "Q4_1", ...; of codes beside scales the scheme: "int4
+  /// Type in the file: "F32", "BF16", "Q4_1", ...; the scheme of codes beside scales: "int4
   /// symmetric full range, groups of 64, f16 scales".
   std::string storedType;
 

@@ -101,7 +101,7 @@ let group = "What to make", key = "" in {
 let group = "Quantization" in {
   let planned = 1, perSite = 1 in {
     def Scheme : TableOption<"scheme", Choice, "scheme", "W8A8",
-                             "bits of weights and activations, as in W4A16; _ASYM: weights with zero points; Q3 to Q6: a format for each kind of site; none is float; keep takes the codes of a checkpoint that is quantized"> {
+                             "bits of weights and activations, as in W4A16; _ASYM: weights with zero points; Q3 to Q6: a format for each kind of site; none is float; keep takes the codes of a checkpoint that is quantized, keepA8 with int8 activations"> {
       let defaultWords = "W8A8; keep where the checkpoint is quantized";
       let value = "SCHEME";
     }
@@ -134,8 +134,9 @@ let group = "Quantization" in {
       let defaultWords = "dynamic but for FP8 and NVFP4";
       let value = "KIND";
     }
-    def ActivationGroupSize : TableOption<"activationGroupSize", Integer, "activation-group-size", "0",
+    def ActivationGroupSize : TableOption<"activationGroupSize", Integer, "activation-group-size", "",
                                           "columns of a token that share a scale where activations are int8 and dynamic: 32, 64 or 128, or 0 for one scale a token"> {
+      let defaultWords = "0; 32 with keepA8";
       let value = "N";
       let least = "0";
     }

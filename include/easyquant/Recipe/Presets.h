@@ -25,8 +25,9 @@
 
 namespace easyquant::recipe {
 
-/// The scheme of a checkpoint that is quantized: its codes as they are, the rest float.
-inline constexpr std::string_view kKeepScheme = "keep";
+/// The schemes of a checkpoint that is quantized: its codes as they are, the rest float. A8: linears
+/// with float activations have int8 ones where their codes stand for integers.
+inline constexpr std::string_view kKeepScheme = "keep", kKeepA8Scheme = "keepA8";
 
 /// What activations are quantized to.
 enum class InputCodes { None, Int8, F8E4M3FN, F4E2M1FN };

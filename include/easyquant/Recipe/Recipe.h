@@ -29,7 +29,7 @@ struct SiteRequest {
   /// Does the scheme leave everything float?
   bool isFloat() const { return scheme() == "none"; }
   /// Sites have the codes of the source.
-  bool isKept() const { return scheme() == kKeepScheme; }
+  bool isKept() const { return scheme() == kKeepScheme || scheme() == kKeepA8Scheme; }
   /// The group size that is meant: that of the scheme's name, or 128 by default below 8 bits and
   /// with zeroquant, else 0.
   int64_t groupSize() const;

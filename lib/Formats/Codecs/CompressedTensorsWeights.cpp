@@ -236,8 +236,8 @@ static Result<Scheme> inputScheme(const Arguments &arguments, const Scheme &weig
 }
 
 /// The one number that a tensor beside a linear holds.
-static Result<double> numberIn(const std::string &site, const char *name,
-                               const TensorFinder &tensor) {
+static Result<double> readNumber(const std::string &site, const char *name,
+                                 const TensorFinder &tensor) {
   const auto found = tensor(name);
   if (!found)
     return makeError(ErrorCode::NotFound, "tensor '{}.{}' is missing", site, name);
@@ -264,7 +264,7 @@ static Result<void> readStaticInput(QuantizedSite &site, const TensorFinder &ten
   if (site.input->dynamic && !site.input->outer)
     return {};
   auto scale =
-      numberIn(site.name, site.input->outer ? "input_global_scale" : "input_scale", tensor);
+      readNumber(site.name, site.input->outer ? "input_global_scale" : "input_scale", tensor);
   if (!scale)
     return Unexpected(scale.error());
   site.inputScale = static_cast<float>(*scale);
@@ -272,7 +272,7 @@ static Result<void> readStaticInput(QuantizedSite &site, const TensorFinder &ten
     site.inputScale = 1 / site.inputScale; // files have what values are multiplied with
   if (site.input->symmetric)
     return {};
-  auto zeroPoint = numberIn(site.name, "input_zero_point", tensor);
+  auto zeroPoint = readNumber(site.name, "input_zero_point", tensor);
   if (!zeroPoint)
     return Unexpected(zeroPoint.error());
   site.inputZeroPoint = static_cast<int32_t>(*zeroPoint);

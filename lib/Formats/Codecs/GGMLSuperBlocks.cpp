@@ -32,7 +32,7 @@ struct SuperBlockType {
   GGMLType type;
   int bits;
   int64_t group;
-  bool hasTable; ///< that of IQ4_NL
+  bool isIQ4NL; ///< codes are indices of its table
   UnpackBlock *unpack;
 };
 
@@ -127,8 +127,8 @@ std::optional<Scheme> formats::superBlockScheme(GGMLType type) {
   Scheme scheme{.bits = known->bits,
                 .granularity = numerics::Granularity::Group,
                 .groupSize = known->group,
-                .fullRange = !known->hasTable};
-  if (known->hasTable) {
+                .fullRange = !known->isIQ4NL};
+  if (known->isIQ4NL) {
     scheme.codes = numerics::CodeFormat::Table;
     scheme.table = numerics::Codebook::iq4nl();
   }

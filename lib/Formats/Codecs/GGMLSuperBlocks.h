@@ -14,7 +14,7 @@ namespace easyquant::formats {
 
 /// Nothing where the type is none of them, or has minima, which no scheme has.
 std::optional<numerics::Scheme> superBlockScheme(GGMLType type);
-/// Of a type that has a scheme. Unsupported: columns that are no whole blocks.
+/// The type has a scheme. Unsupported: columns that are no whole blocks.
 Result<std::unique_ptr<WeightReader>> superBlockReader(GGMLType type, int64_t rows,
                                                        int64_t columns);
 

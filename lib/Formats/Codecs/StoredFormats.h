@@ -38,7 +38,7 @@ Result<numerics::ScaleFormat> scalesOfType(const std::string &site, const char *
 /// groups. Errors: Corrupt, naming the tensor.
 Result<std::vector<int32_t>> readGroupIndex(const std::string &name, const numerics::Scheme &scheme,
                                             int64_t columns, const FileTensorView &index);
-/// A weight scheme of integers: of groups that do not have all columns, else with a scale a row.
+/// A weight scheme of integers, with a scale a row where groups have all columns.
 /// Symmetric ones have all codes.
 numerics::Scheme storedIntegers(int bits, bool symmetric, int64_t groupSize, int64_t columns,
                                 numerics::ScaleFormat scales);

@@ -131,9 +131,17 @@ Result<void> StoredWeight::dequantize(int64_t firstRow, int64_t count, std::span
 //===----------------------------------------------------------------------===//
 
 Result<NamePattern> NamePattern::compile(const std::string &text, const std::string &place) {
+  // The library goes a level of its stack deeper with every bracket.
+  constexpr size_t kLongest = 1000;
+  if (text.size() > kLongest)
+    return makeError(ErrorCode::Corrupt,
+                     "{}: a regular expression of {} characters; expected at most {}", place,
+                     text.size(), kLongest);
   NamePattern pattern;
   try {
-    pattern.expression = std::regex(text);
+    // In time that does not grow exponentially, whatever it is.
+    pattern.expression =
+        std::regex(text, std::regex::ECMAScript | std::regex_constants::__polynomial);
   } catch (const std::regex_error &error) {
     return makeError(ErrorCode::Corrupt, "{}: {} is no regular expression", place,
                      Json::describe(text));

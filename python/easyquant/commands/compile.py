@@ -74,5 +74,5 @@ def compile_command(
     console.out.print(
         f"{output}: {artifact.describe()}, {console.human_bytes(artifact.total_bytes)}, compiled {effort}", markup=False, soft_wrap=True
     )
-    if options.method is None and options.recipe is None and (advice := better_method(options, model, output)):
+    if options.method is None and options.recipe is None and (advice := better_method(options, artifact.scheme, model, output)):
         console.note(advice)

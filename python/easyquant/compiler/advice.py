@@ -5,12 +5,11 @@
 import shlex
 from pathlib import Path
 
-from easyquant.compiler.options import CALIBRATED_METHODS, default_of
+from easyquant.compiler.options import CALIBRATED_METHODS
 
 
-def better_method(options, model: Path, output: Path) -> str | None:
-    """One line with the command that keeps more of the model than what CompileOptions asked for without naming a method."""
-    scheme = options.scheme or default_of("scheme")
+def better_method(options, scheme: str, model: Path, output: Path) -> str | None:
+    """One line with the command that keeps more of the model than what CompileOptions asked for without naming a method; the scheme is what became of them."""
     method = CALIBRATED_METHODS.get(scheme)
     if method is None:
         return None

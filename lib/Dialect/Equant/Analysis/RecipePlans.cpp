@@ -291,7 +291,9 @@ static void describe(Builder &builder, const SiteRequest &request, bool ofRule,
       if (request.options[option::activationZeroPoints])
         fields.set(key, builder.getBoolAttr(true));
     } else if (&option == &option::activationGroupSize.info()) {
-      if (int64_t size = request.options[option::activationGroupSize])
+      // Where codes are kept, 0 is not the default.
+      const int64_t size = request.options[option::activationGroupSize];
+      if (size != 0 || (request.isKept() && request.options.has(option)))
         fields.set(key, builder.getI64IntegerAttr(size));
     } else if (&option == &option::hadamardBlock.info()) {
       if (request.isRotated())

@@ -60,7 +60,25 @@ LogicalResult KeptSites::openSource() {
             "floats, or codes that no scheme has; give another scheme";
 }
 
-PlanAttr KeptSites::planOf(const formats::StoredWeight &stored) {
+/// The scheme of a site's activations: the file's, or int8 where that is asked for and goes with
+/// the weight; null: float.
+static SchemeAttr inputOf(MLIRContext *context, const formats::QuantizedSite &site,
+                          const recipe::SiteRequest &asked) {
+  if (site.input)
+    return SchemeAttr::get(context, *site.input);
+  if (!asked.hasInt8Activations() || !site.weight.hasIntegerValues())
+    return {};
+  // Groups of 32, as llama.cpp has them: in the plain basis one scale a token loses more.
+  int64_t group = asked.options.get(option::activationGroupSize).value_or(32);
+  if (!numerics::fitsGroups(group, site.weight.groupSize))
+    group = 0;
+  return SchemeAttr::get(context, numerics::Scheme{.bits = 8,
+                                                   .granularity = numerics::Granularity::Token,
+                                                   .groupSize = group,
+                                                   .dynamic = true});
+}
+
+PlanAttr KeptSites::planOf(const formats::StoredWeight &stored, SchemeAttr input) {
   MLIRContext *context = module.getContext();
   const formats::QuantizedSite &site = stored.site();
   auto weight = SchemeAttr::get(context, site.weight);
@@ -71,9 +89,8 @@ PlanAttr KeptSites::planOf(const formats::StoredWeight &stored) {
   };
   Builder builder(context);
   return PlanAttr::get(
-      context, builder.getStrArrayAttr({}), ScaleRule::AbsMax, FloatAttr(), weight,
-      site.input ? SchemeAttr::get(context, *site.input) : SchemeAttr(), DictionaryAttr(),
-      declare(WeightTensor::Codes), declare(WeightTensor::Scales),
+      context, builder.getStrArrayAttr({}), ScaleRule::AbsMax, FloatAttr(), weight, input,
+      DictionaryAttr(), declare(WeightTensor::Codes), declare(WeightTensor::Scales),
       site.weight.symmetric ? FlatSymbolRefAttr() : declare(WeightTensor::ZeroPoints),
       site.weight.outer ? declare(WeightTensor::Outer) : FlatSymbolRefAttr());
 }
@@ -110,7 +127,7 @@ FailureOr<bool> KeptSites::plan(QuantizableOpInterface op, const recipe::SiteReq
   const formats::StoredWeight *stored = *found;
   if (!stored)
     return false;
-  op->setAttr(kPlanAttr, planOf(*stored));
+  op->setAttr(kPlanAttr, planOf(*stored, inputOf(module.getContext(), stored->site(), asked)));
   if (const auto &input = stored->site().input; input && (!input->dynamic || input->outer)) {
     Builder builder(module.getContext());
     op->setAttr(kInputScaleAttr, builder.getF32FloatAttr(stored->site().inputScale));
@@ -127,7 +144,7 @@ LogicalResult KeptSites::planEmbedding(lm::EmbeddingOp op) {
   if (failed(found))
     return failure();
   if (*found)
-    op->setAttr(kPlanAttr, planOf(**found));
+    op->setAttr(kPlanAttr, planOf(**found, SchemeAttr()));
   return success();
 }
 

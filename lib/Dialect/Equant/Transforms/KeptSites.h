@@ -32,7 +32,7 @@ private:
   /// What the source has of the weight of a site; null where it has floats, or they are to be.
   mlir::FailureOr<const formats::StoredWeight *> find(mlir::Location loc, llvm::StringRef site,
                                                       llvm::StringRef weight);
-  PlanAttr planOf(const formats::StoredWeight &stored);
+  PlanAttr planOf(const formats::StoredWeight &stored, SchemeAttr input);
 
   mlir::ModuleOp module;
   const bool dequantize;
