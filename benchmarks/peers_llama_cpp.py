@@ -16,6 +16,9 @@ MODEL is a Hugging Face folder of the llama architecture, or a GGUF file. The sc
   * prints medians with their range, and for each EasyQuant variant the median over rounds of its speed over the peer's best
     variant in the same round, and over the best of each of the peer's types.
 
+With --same-files, for which MODEL is a GGUF file with a tokenizer, both sides run the peer's files: easyquant compiles them as
+they are, with int8 activations in groups of 32, as the peer has (`--scheme keepA8`).
+
 With --batch the same for so many sequences at a time, each with a prompt of its own: tokens/s are those of all together, and
 each variant is also compared with itself on one sequence. Steps of the peer are calls of its batch interface.
 
@@ -60,12 +63,12 @@ class Variant:
     is_peer: bool
 
 
-def compile_ours(model, scheme, folder):
+def compile_ours(model, name, options, folder):
     """Always anew: an artifact of an older compiler must not be measured as today's."""
-    out = folder / f"easyquant-{scheme}"
-    command = [sys.executable, "-m", "easyquant", "compile", model, "-o", out, "--force", *OUR_VARIANTS[scheme]]
+    out = folder / f"easyquant-{name.replace(' ', '-')}"
+    command = [sys.executable, "-m", "easyquant", "compile", model, "-o", out, "--force", *options]
     if subprocess.run([str(part) for part in command], stdout=sys.stderr).returncode != 0:
-        fail(f"easyquant could not compile {model} as {scheme}; its message is above")
+        fail(f"easyquant could not compile {model} as {name}; its message is above")
     return out
 
 
@@ -159,6 +162,7 @@ def main():
     parser.add_argument("--batch", default="1", metavar="N,...", help="sequences at a time: 1,4,16")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here as well")
     parser.add_argument("--peer-only", action="store_true", help="measure llama.cpp alone")
+    parser.add_argument("--same-files", action="store_true", help="compile the peer's files as they are")
     parser.add_argument("--isa", choices=("avx2", "avx512vnni"),
                         help="instruction set of EasyQuant (the best of this CPU); beside a peer that is built for the same, see --peer-python")
     parser.add_argument("--peer-python", type=Path, help="interpreter of an environment that has llama-cpp-python and gguf")
@@ -193,13 +197,16 @@ def main():
     if not args.peer_only:
         us = Worker(sys.executable, "easyquant_worker.py")
         report["easyquant"] = us.ask("describe")
-        for scheme in OUR_VARIANTS:
-            artifact = compile_ours(args.model, scheme, models)
-            report["bytes"][scheme] = sum(file.stat().st_size for file in artifact.glob("weights*.safetensors"))
+        own = {scheme: (args.model, options) for scheme, options in OUR_VARIANTS.items()}
+        if args.same_files:
+            own = {f"its {kind}": (models / f"llama-cpp-{kind}.gguf", ("--scheme=keepA8",)) for kind in PEER_TYPES}
+        for kind, (model, options) in own.items():
+            artifact = compile_ours(model, kind, options, models)
+            report["bytes"][kind] = sum(file.stat().st_size for file in artifact.glob("weights*.safetensors"))
             for count in counts:
-                name = named(f"EasyQuant {scheme}", count)
+                name = named(f"EasyQuant {kind}", count)
                 report["easyquant"] |= us.ask("load", id=name, path=str(artifact), sequences=count, isa=args.isa, **loads)
-                variants[name] = Variant(us, scheme, count, is_peer=False)
+                variants[name] = Variant(us, kind, count, is_peer=False)
     report |= summarize(measure_all(variants, args.prefill, args.decode, args.rounds, loaded["vocab_size"]), variants)
     for worker in {variant.worker for variant in variants.values()}:
         worker.close()
