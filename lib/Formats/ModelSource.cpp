@@ -381,6 +381,12 @@ const StoredWeight *ModelSource::storedWeight(std::string_view site) const {
   return &*impl->weights[found->second].codes;
 }
 
+std::span<const std::string> ModelSource::notes() const {
+  const auto &quantization = impl->checkpoint.quantization;
+  return quantization ? std::span<const std::string>(quantization->notes)
+                      : std::span<const std::string>();
+}
+
 bool ModelSource::isQuantized() const {
   bool hasCodes = false;
   for (size_t i = 0; i < impl->weights.size(); ++i) {

@@ -147,6 +147,8 @@ def test_files_of_autogptq(tmp_path):
     biases = {f"{site}.bias": np.zeros(tensors[f"{site}.scales"].shape[1], np.float16) for site in SITES}
     said = {key: value for key, value in GPTQ.items() if key != "checkpoint_format"}
     old = write_model(tmp_path / "old", config | {"quantization_config": said}, tensors | biases)
+    done = run_tool("easyquant-compile", old, "-o", tmp_path / "out", ISA)
+    assert "note: " in done.stderr and 'names no checkpoint_format, which is taken for "gptq": zero points are stored less 1' in done.stderr
     a, b = Kept(first, tmp_path / "a").tensors, Kept(old, tmp_path / "b").tensors
     assert a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
     zeros = clients.gptq(tensors, SITES[0], config["quantization_config"] | {"checkpoint_format": "gptq"}).zero_points
@@ -227,6 +229,34 @@ def test_one_scale_of_a_tensor(models, tmp_path):
     a = Kept(rewritten(folder, tmp_path / "a", config, tensors), tmp_path / "a-kept")
     b = Kept(rewritten(folder, tmp_path / "b", of_tensor, one), tmp_path / "b-kept")
     assert all(np.array_equal(a.tensors[name].view(np.uint8), b.tensors[name].view(np.uint8)) for name in a.tensors)
+
+
+def padded(values, bits):
+    """Along rows: 32 // bits fields in a word, as compressed-tensors once had it (pack_to_int32)."""
+    per_word = 32 // bits
+    fields = np.zeros((len(values), -(-values.shape[1] // per_word) * per_word), np.uint32)
+    fields[:, : values.shape[1]] = values + 2 ** (bits - 1)
+    return (fields.reshape(len(values), -1, per_word) << (np.arange(per_word, dtype=np.uint32) * bits)).sum(axis=2).astype(np.uint32).view(np.int32)
+
+
+@pytest.mark.parametrize("scheme", ["W3A16", "W5A16_ASYM", "W6A16"])
+def test_the_older_packing_has_the_same_codes(models, tmp_path, scheme):
+    folder = export(models["llama"], tmp_path / "folder", "compressed-tensors", f"--scheme={scheme}", f"--group-size={GROUP}")
+    config, tensors = read_folder(folder)
+    config["quantization_config"]["kv_cache_scheme"] = {"num_bits": 8, "type": "float"}
+    old, bits = dict(tensors), int(scheme[1])
+    for name in tensors:
+        site, _, kind = name.rpartition(".")
+        if kind == "weight_packed":
+            linear = clients.read_linear(tensors, site, config["quantization_config"])
+            old[name] = padded(linear.codes.astype(int), bits)
+            if linear.zero_points is not None:
+                old[f"{site}.weight_zero_point"] = np.ascontiguousarray(padded(linear.zero_points.T.astype(int), bits).T)
+    older = rewritten(folder, tmp_path / "old", config, old)
+    a, b = Kept(folder, tmp_path / "a").tensors, Kept(older, tmp_path / "b").tensors
+    assert a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+    done = run_tool("easyquant-compile", older, "-o", tmp_path / "out", ISA)
+    assert "has a kv_cache_scheme, which is not taken: the cache is what --kv-scheme says" in done.stderr
 
 
 def rewritten(folder, out, config, tensors):

@@ -170,6 +170,8 @@ static int compile(Session &session, formats::ModelSource &source) {
     return session.fail(folder.error().message);
   if (!folder->madeParent().empty())
     llvm::errs() << "note: " + oneLine(folder->madeParent()) + ": was missing and has been made\n";
+  for (const std::string &note : source.notes())
+    llvm::errs() << "note: " + oneLine(line.model) + ": " + note + "\n";
   noteCodes(line, source);
   OwningOpRef<ModuleOp> module = readModel(session, source);
   if (!module)

@@ -15,6 +15,12 @@ namespace easyquant::formats {
 /// What all of its formats ask of a weight.
 Result<void> checkCompressedTensors(const numerics::Scheme &scheme, int64_t rows, int64_t columns);
 
+/// pack-quantized as it was: 32 / bits fields in a word, none of which goes over into the next.
+Result<std::unique_ptr<WeightReader>> paddedPackReader(const numerics::Scheme &scheme, int64_t rows,
+                                                       int64_t columns);
+/// The shape of its codes.
+std::vector<int64_t> paddedShape(const numerics::Scheme &scheme, int64_t rows, int64_t columns);
+
 /// One of its formats by name, for weights.
 struct NamedCodec {
   const char *name;

@@ -138,6 +138,10 @@ Result<void> CompressedTensorsWeights::read(const Json &config, std::string_view
       fields.failInWords(ErrorCode::Unsupported,
                          "{} is not supported; import the float checkpoint that it was made from",
                          key);
+  if (fields.has("kv_cache_scheme"))
+    notes.emplace_back(
+        "quantization_config has a kv_cache_scheme, which is not taken: the cache is "
+        "what --kv-scheme says");
   const Json *configured = fields.find("config_groups");
   fields.check(configured && configured->isObject(), "config_groups",
                configured ? configured->describe() : "nothing", "an object");
@@ -299,6 +303,19 @@ static Result<WeightCodecMaker *> codecNamed(const std::string &format, const Qu
                    Json::describe(format));
 }
 
+/// Files of older releases pad the fields of 3, 5 and 6 bits to words: their shape says so.
+static Result<std::unique_ptr<WeightReader>>
+readerOf(WeightCodecMaker *make, const QuantizedSite &site, const TensorFinder &tensor) {
+  if (make == packQuantizedCodec && 32 % site.weight.bits != 0)
+    if (const auto packed = tensor("weight_packed");
+        packed && packed->shape == paddedShape(site.weight, site.rows, site.columns))
+      return paddedPackReader(site.weight, site.rows, site.columns);
+  auto codec = make(site.weight, site.rows, site.columns);
+  if (!codec)
+    return Unexpected(codec.error());
+  return std::unique_ptr<WeightReader>(std::move(*codec));
+}
+
 Result<std::optional<StoredWeight>>
 CompressedTensorsWeights::find(const std::string &name, int64_t rows, int64_t columns,
                                const TensorFinder &tensor) const {
@@ -334,7 +351,7 @@ CompressedTensorsWeights::find(const std::string &name, int64_t rows, int64_t co
   auto make = codecNamed(group->format, site);
   if (!make)
     return named(make.error());
-  auto codec = (*make)(*scheme, rows, columns);
+  auto codec = readerOf(*make, site, tensor);
   if (!codec)
     return named(codec.error());
   std::vector<int32_t> order;

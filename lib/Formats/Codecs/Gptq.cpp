@@ -369,6 +369,7 @@ Result<std::unique_ptr<StoredWeights>> formats::readGptq(const Json &config,
   common.read(fields);
   // Files of AutoGPTQ, which has version 1 alone, do not say it.
   std::string version = "gptq", pack = "int32";
+  const bool saysVersion = fields.has("checkpoint_format");
   fields.optional("checkpoint_format", version);
   fields.optional("pack_dtype", pack);
   if (version != "gptq" && version != "gptq_v2")
@@ -384,6 +385,10 @@ Result<std::unique_ptr<StoredWeights>> formats::readGptq(const Json &config,
   if (fields.failed())
     return Unexpected(fields.result().error());
   auto weights = std::make_unique<GptqWeights>(common, version == "gptq" ? 1 : 2);
+  if (!saysVersion)
+    weights->notes.emplace_back(
+        "quantization_config names no checkpoint_format, which is taken for "
+        "\"gptq\": zero points are stored less 1");
   if (dynamic)
     if (auto read = weights->readRules(*dynamic, file); !read)
       return Unexpected(read.error());

@@ -111,3 +111,70 @@ Result<std::unique_ptr<WeightCodec>> formats::packQuantizedCodec(const numerics:
                      numerics::toString(scheme));
   return std::make_unique<PackQuantizedCodec>(scheme, rows, columns);
 }
+
+//===----------------------------------------------------------------------===//
+// The older packing, which is read only
+//===----------------------------------------------------------------------===//
+
+namespace {
+
+class PaddedPackReader final : public WeightReader {
+public:
+  using WeightReader::WeightReader;
+
+  std::vector<CodecTensor> tensors() const override {
+    std::vector<CodecTensor> all = {
+        {"weight_packed", DType::I32, paddedShape(scheme, rows, columns), WeightTensor::Codes},
+        {"weight_scale", scaleType(scheme.scales), {rows, groups()}, WeightTensor::Scales}};
+    if (!scheme.symmetric)
+      all.push_back({"weight_zero_point",
+                     DType::I32,
+                     {paddedWords(rows), groups()},
+                     WeightTensor::ZeroPoints});
+    return all;
+  }
+
+protected:
+  void unpackRows(int64_t firstRow, const StoredParts &stored,
+                  QuantizedMatrix &block) const override {
+    for (int64_t r = 0; r < block.rows; ++r) {
+      const int64_t n = firstRow + r;
+      const uint8_t *row = stored[WeightTensor::Codes] + 4 * n * paddedWords(columns);
+      for (int64_t k = 0; k < columns; ++k)
+        block.codes[r * columns + k] = static_cast<int8_t>(codeOf(field(row, 1, k)));
+      for (int64_t g = 0; g < groups(); ++g) {
+        const int64_t index = r * groups() + g;
+        block.params.scales[index] =
+            numerics::loadScale(stored[WeightTensor::Scales], n * groups() + g, scheme.scales);
+        if (!scheme.symmetric)
+          block.params.zeroPoints[index] =
+              codeOf(field(stored[WeightTensor::ZeroPoints] + 4 * g, groups(), n));
+      }
+    }
+  }
+
+private:
+  int64_t perWord() const { return 32 / scheme.bits; }
+  int64_t paddedWords(int64_t count) const { return (count + perWord() - 1) / perWord(); }
+  /// Field i of a line whose words are `stride` apart.
+  uint32_t field(const uint8_t *line, int64_t stride, int64_t i) const {
+    uint32_t word;
+    std::memcpy(&word, line + 4 * stride * (i / perWord()), sizeof(word));
+    return word >> (i % perWord() * scheme.bits) & ((1u << scheme.bits) - 1);
+  }
+};
+
+} // namespace
+
+std::vector<int64_t> formats::paddedShape(const numerics::Scheme &scheme, int64_t rows,
+                                          int64_t columns) {
+  const int64_t perWord = 32 / scheme.bits;
+  return {rows, (columns + perWord - 1) / perWord};
+}
+
+Result<std::unique_ptr<WeightReader>> formats::paddedPackReader(const numerics::Scheme &scheme,
+                                                                int64_t rows, int64_t columns) {
+  if (auto ok = checkCompressedTensors(scheme, rows, columns); !ok)
+    return Unexpected(ok.error());
+  return std::make_unique<PaddedPackReader>(scheme, rows, columns);
+}

@@ -76,6 +76,8 @@ public:
                                                    const TensorFinder &tensor) const = 0;
   /// What tensors of quantized linears may be called, behind the linear's name.
   virtual std::span<const std::string_view> tensorNames() const = 0;
+  /// What the user should know of how the configuration is taken: sentences without a period.
+  std::vector<std::string> notes;
 };
 
 /// Reads `quantization_config` of the file `file`. Errors: Corrupt, Unsupported; they name file and
