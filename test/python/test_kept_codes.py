@@ -390,3 +390,13 @@ def test_ranks_have_the_codes_of_one(tmp_path):
     assert_same_logits(alone, *dequantized(config, tensors))
     kept = [site for site in sites_of(shared).values() if site.get("kept")]
     assert len(kept) == 14
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_gpus_have_them_too(tmp_path, bits):
+    """In the simulator: scales of either sign, and all codes."""
+    config, tensors = random_gptq(29, bits)
+    artifact = compile_model(write_model(tmp_path / "folder", config, tensors), tmp_path / "out", "--target=sm_80,cpu")
+    tokens = random_tokens(5, 12, 97)
+    a, b = Runner(artifact, device="simt").score(tokens), Runner(artifact, device="cpu").score(tokens)
+    np.testing.assert_allclose(a, b, rtol=0, atol=0.02 * np.abs(b).max())
