@@ -30,6 +30,9 @@ DEPENDENT = {
     # test_mixes.py tests those of mixes.
     "method": ("absmax; zeropoint for _ASYM; for mixes awq+signround where calibration text is given, else zeropoint",
                {"plain": "absmax", "asymmetric": "zeropoint"}),
+    # test_kept_codes.py tests those of checkpoints that are quantized.
+    "scheme": ("W8A8; keep where the checkpoint is quantized", {"plain": "W8A8"}),
+    "activation-group-size": ("0; 32 with keepA8", {"plain": "0", "asymmetric": "0"}),
     "context": ("the model's", {"plain": "96"}),
     "group-size": ("128 below 8 bits", {"plain": "0", "asymmetric": "128", "composed": "128"}),
     "head-group-size": ("128 below 8 bits", {"own-head": "128"}),
@@ -41,7 +44,7 @@ DEPENDENT = {
     # Without text here; with it, test_methods.py.
     "weight-observer": ("absmax; hessian-diagonal where calibration text is given and weights are in groups or activations float",
                         {"plain": "absmax", "asymmetric": "absmax"}),
-    "head": ("int8 in quantized schemes, float in none", {"plain": "int8", "asymmetric": "int8", "float": "float"}),
+    "head": ("int8 in quantized schemes, float in none, keep in keep", {"plain": "int8", "asymmetric": "int8", "float": "float"}),
 }
 # Options that decide nothing about the model, but what is read, written or shown. Only these of them state a default.
 OUTSIDE = {"threads": "all CPUs", "max-shard-bytes": "5 GB", "work": "OUT.work, removed at the end", "comm": "auto", "comm-timeout": "600"}
