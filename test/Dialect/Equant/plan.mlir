@@ -89,3 +89,34 @@ func.func private @file() attributes {equant.file = "layer_0.safetensors"}
 
 // expected-error @below {{equant.stamp needs equant.file}}
 ml_program.global private @s(#ml_program.extern : tensor<4xf32>) : tensor<4xf32> {equant.stamp = "1"}
+
+// -----
+
+// expected-error @below {{equant.stored belongs to an ml_program.global without equant.file and has no value}}
+ml_program.global private @both(#ml_program.extern : tensor<2x2xi8>) : tensor<2x2xi8> {equant.stored, equant.file = "a"}
+
+// -----
+
+// expected-error @below {{equant.stored belongs to an ml_program.global without equant.file and has no value}}
+func.func private @no_global() attributes {equant.stored}
+
+// -----
+
+func.func @scale_of_no_number(%x: tensor<?x16xf32>, %w: tensor<40x16xf32>) {
+  // expected-error @below {{equant.input_scale belongs to a quantizable op and is a positive f32, found -1.000000e+00 : f32}}
+  lm.linear %x, %w {site = "a", equant.input_scale = -1.0 : f32} : (tensor<?x16xf32>, tensor<40x16xf32>) -> tensor<?x40xf32>
+  return
+}
+
+// -----
+
+// expected-error @below {{equant.input_scale belongs to a quantizable op and is a positive f32, found 1.000000e+00 : f32}}
+func.func private @no_site() attributes {equant.input_scale = 1.0 : f32}
+
+// -----
+
+func.func @zero_point_alone(%x: tensor<?x16xf32>, %w: tensor<40x16xf32>) {
+  // expected-error @below {{equant.input_zero_point belongs to a quantizable op with equant.input_scale and is an i32 code, found 3 : i32}}
+  lm.linear %x, %w {site = "a", equant.input_zero_point = 3 : i32} : (tensor<?x16xf32>, tensor<40x16xf32>) -> tensor<?x40xf32>
+  return
+}

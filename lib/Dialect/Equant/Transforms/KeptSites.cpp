@@ -7,6 +7,8 @@
 
 #include "KeptSites.h"
 
+#include "easyquant/Numerics/ScaleRules.h"
+
 #include "mlir/IR/Builders.h"
 
 using namespace mlir;
@@ -89,7 +91,8 @@ PlanAttr KeptSites::planOf(const formats::StoredWeight &stored, SchemeAttr input
   };
   Builder builder(context);
   return PlanAttr::get(
-      context, builder.getStrArrayAttr({}), ScaleRule::AbsMax, FloatAttr(), weight, input,
+      context, builder.getStrArrayAttr({}),
+      static_cast<ScaleRule>(numerics::extremesRule(site.weight)), FloatAttr(), weight, input,
       DictionaryAttr(), declare(WeightTensor::Codes), declare(WeightTensor::Scales),
       site.weight.symmetric ? FlatSymbolRefAttr() : declare(WeightTensor::ZeroPoints),
       site.weight.outer ? declare(WeightTensor::Outer) : FlatSymbolRefAttr());
