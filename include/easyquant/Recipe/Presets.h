@@ -25,8 +25,8 @@
 
 namespace easyquant::recipe {
 
-/// The schemes of a checkpoint that is quantized: its codes as they are, the rest float. A8: linears
-/// with float activations have int8 ones where their codes stand for integers.
+/// The schemes of a checkpoint that is quantized: its codes as they are, the rest float. A8:
+/// linears with float activations have int8 ones where their codes stand for integers.
 inline constexpr std::string_view kKeepScheme = "keep", kKeepA8Scheme = "keepA8";
 
 /// What activations are quantized to.

@@ -14,8 +14,8 @@
 #define EASYQUANT_RECIPE_RECIPE_H
 
 #include "easyquant/Recipe/MethodExpression.h"
-#include "easyquant/Recipe/Presets.h"
 #include "easyquant/Recipe/OptionValues.h"
+#include "easyquant/Recipe/Presets.h"
 
 namespace easyquant::recipe {
 
