@@ -8,6 +8,7 @@
 #include "easyquant/Support/FieldReader.h"
 
 #include "easyquant/Support/DidYouMean.h"
+#include "easyquant/Support/OneLine.h"
 #include "easyquant/Support/Version.h"
 
 #include <algorithm>
@@ -134,8 +135,9 @@ void FieldReader::finish() {
     legal += fmt::format("{}{}", legal.empty() ? "" : ", ", key);
   for (const auto &[name, value] : object_.members())
     if (std::find(known.begin(), known.end(), name) == known.end())
-      return failWith(state->options.code, fmt::format("unknown key '{}'; legal are {}{}", name,
-                                                       legal, didYouMean(name, known)));
+      return failWith(state->options.code,
+                      fmt::format("unknown key '{}'; legal are {}{}", oneLine(name), legal,
+                                  didYouMean(name, known)));
 }
 
 Result<void> FieldReader::result() const {

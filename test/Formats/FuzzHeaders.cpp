@@ -55,7 +55,7 @@ void checkMessage(const Error &error) {
     fail("an error without a message, or with one that is too long");
   for (unsigned char c : error.message)
     if (c < 0x20 || c == 0x7f)
-      fail("a control character in an error message");
+      fail(("a control character in an error message: " + Json::describe(error.message)).c_str());
 }
 
 /// Returns whether the input was accepted.

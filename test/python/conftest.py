@@ -120,12 +120,17 @@ def stories(workspace):
     return folder
 
 
+@pytest.fixture(scope="session")
+def letters_model(workspace):
+    """A random llama that reads and writes letters, one a token, and seldom ends its text."""
+    return write_letters(write_model(workspace / "letters", *random_llama(seed=11, context=160)))
+
+
 @pytest.fixture(scope="module")
-def letters(artifact, workspace):
-    """letters(*options): an artifact of a random llama that reads and writes letters, one a token, and seldom ends its text."""
-    model = write_letters(write_model(workspace / "letters", *random_llama(seed=11, context=160)))
-    files = [f"--copy-file={model / name}" for name in ("tokenizer.json", "tokenizer_config.json")]
-    return lambda *options: artifact(model, *options, *files)
+def letters(artifact, letters_model):
+    """letters(*options): an artifact of it."""
+    files = [f"--copy-file={letters_model / name}" for name in ("tokenizer.json", "tokenizer_config.json")]
+    return lambda *options: artifact(letters_model, *options, *files)
 
 
 # -------------------------------------------------------------------------------------------------------------- SmolLM2

@@ -148,7 +148,7 @@ Result<void> CompressedTensorsWeights::read(const Json &config, std::string_view
   if (fields.failed())
     return fields.result();
   for (const auto &[name, group] : configured->members()) {
-    const std::string where = place + ": config_groups: " + name;
+    const std::string where = place + ": config_groups: " + Json::describe(name);
     if (!group.isObject())
       return makeError(ErrorCode::Corrupt, "{}: expected an object, found {}", where,
                        group.describe());
@@ -332,7 +332,8 @@ CompressedTensorsWeights::find(const std::string &name, int64_t rows, int64_t co
                      "linear",
                      name);
   auto named = [&](const Error &error) {
-    return makeError(error.code, "site '{}', of {}: {}", name, group->name, error.message);
+    return makeError(error.code, "site '{}', of {}: {}", name, Json::describe(group->name),
+                     error.message);
   };
   auto scheme = weightScheme(group->weights, columns, name, *scales);
   if (!scheme)
