@@ -64,25 +64,27 @@ Result<StoredWeight> StoredWeight::open(QuantizedSite site, std::unique_ptr<Weig
 
 /// Rows in the order of the model.
 Result<QuantizedMatrix> StoredWeight::unpack(int64_t firstRow, int64_t count) const {
-  auto rows = codec->unpack(firstRow, permutedHeadDim ? 1 : count, parts);
-  if (permutedHeadDim) {
-    auto join = [](auto &to, const auto &from) { to.insert(to.end(), from.begin(), from.end()); };
-    QuantizedMatrix all{codec->scheme, count, codec->columns, {}, {}};
-    all.params.rows = count;
-    all.params.groups = codec->groups();
-    for (int64_t row = 0; row < count && rows; ++row) {
-      rows = codec->unpack(ggufRow(firstRow + row, permutedHeadDim), 1, parts);
-      if (!rows)
-        break;
-      join(all.codes, rows->codes);
-      join(all.params.scales, rows->params.scales);
-    }
-    if (rows)
-      rows = std::move(all);
+  auto stored = [&](int64_t first, int64_t rows) -> Result<QuantizedMatrix> {
+    auto found = codec->unpack(first, rows, parts);
+    if (!found)
+      return makeError(found.error().code, "site '{}': {}", quantized.name, found.error().message);
+    return found;
+  };
+  if (permutedHeadDim == 0)
+    return stored(firstRow, count);
+  auto join = [](auto &to, const auto &from) { to.insert(to.end(), from.begin(), from.end()); };
+  QuantizedMatrix all{codec->scheme, count, codec->columns, {}, {}};
+  all.params.rows = count;
+  all.params.groups = codec->groups();
+  for (int64_t row = 0; row < count; ++row) {
+    auto found = stored(ggufRow(firstRow + row, permutedHeadDim), 1);
+    if (!found)
+      return found;
+    join(all.codes, found->codes);
+    join(all.params.scales,
+         found->params.scales); // types of GGUF with a scheme have no zero points
   }
-  if (!rows)
-    return makeError(rows.error().code, "site '{}': {}", quantized.name, rows.error().message);
-  return rows;
+  return all;
 }
 
 Result<QuantizedMatrix> StoredWeight::codes(int64_t firstRow, int64_t count) const {
