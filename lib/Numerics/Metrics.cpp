@@ -7,7 +7,7 @@
 
 #include "easyquant/Numerics/Metrics.h"
 
-#include "VectorClones.h"
+#include "easyquant/Numerics/VectorClones.h"
 
 #include <cmath>
 #include <limits>

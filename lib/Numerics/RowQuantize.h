@@ -14,7 +14,7 @@
 #ifndef EASYQUANT_LIB_NUMERICS_ROWQUANTIZE_H
 #define EASYQUANT_LIB_NUMERICS_ROWQUANTIZE_H
 
-#include "VectorClones.h"
+#include "easyquant/Numerics/VectorClones.h"
 
 #include "easyquant/Numerics/Matrix.h"
 #include "easyquant/Numerics/Scheme.h"

@@ -7,6 +7,8 @@
 
 #include "Append.h"
 
+#include "Sampling.h"
+
 #include <algorithm>
 #include <bit>
 
@@ -50,6 +52,10 @@ Result<void> Append::check(const Batch::Item &item, const Batch::Sequence &seque
                      "tokens; append fewer, or truncate; {}",
                      item.tokens.size(), sequence.position, batch.limit, remedy);
   }
+  if (item.bestCount < 0 || item.bestCount > vocabulary)
+    return makeError(ErrorCode::InvalidArgument,
+                     "best_count: found {}, expected at most the {} tokens of the vocabulary",
+                     item.bestCount, vocabulary);
   for (size_t i = 0; i < item.tokens.size(); ++i)
     if (item.tokens[i] < 0 || item.tokens[i] >= vocabulary)
       return makeError(ErrorCode::InvalidArgument,
@@ -122,8 +128,14 @@ Result<Result<void>> Append::admit(Batch::Item &item) {
 // Steps
 //===----------------------------------------------------------------------===//
 
+int64_t Append::mostSharedRows() const {
+  return kMostSharedBytes / (vocabulary * static_cast<int64_t>(sizeof(float)));
+}
+
 int64_t Append::pieceRows(const Work &work) const {
-  const int64_t most = batch.executor->rowsPerStep(work.item->allLogits != nullptr);
+  int64_t most = batch.executor->rowsPerStep(work.item->needsRows());
+  if (work.item->isScored()) // whose rows of logits nobody has made room for
+    most = std::clamp(mostSharedRows(), int64_t(1), most);
   const auto &online = batch.owner->manifest().online;
   return std::min({work.left(), most, online ? online->tokens : most});
 }
@@ -142,15 +154,13 @@ int64_t Append::nextSlot(const Work &work) const {
 void Append::choosePieces() {
   pieces.clear();
   const int64_t most = batch.executor->rowsPerStep(false);
-  const int64_t mostShared =
-      std::min(batch.executor->rowsPerStep(true),
-               kMostSharedBytes / (vocabulary * static_cast<int64_t>(sizeof(float))));
+  const int64_t mostShared = std::min(batch.executor->rowsPerStep(true), mostSharedRows());
   int64_t rows = 0, logits = 0;
   bool anyAll = false;
   for (Work &work : works) {
     if (work.left() == 0)
       continue;
-    const bool all = work.item->allLogits != nullptr;
+    const bool all = work.item->needsRows();
     Piece piece = {&work, pieceRows(work)};
     if (rows + piece.rows > most)
       continue;
@@ -164,12 +174,11 @@ void Append::choosePieces() {
 }
 
 Result<float *> Append::placeLogits() {
-  const bool anyAll = std::any_of(pieces.begin(), pieces.end(), [](const Piece &piece) {
-    return piece.work->item->allLogits != nullptr;
-  });
+  const bool anyAll = std::any_of(pieces.begin(), pieces.end(),
+                                  [](const Piece &piece) { return piece.work->item->needsRows(); });
   if (!anyAll)
     return batch.logitsRow(batch.next, finished);
-  if (pieces.size() == 1) {
+  if (pieces.size() == 1 && pieces.front().work->item->allLogits) {
     const Work &work = *pieces.front().work;
     return work.item->allLogits + work.through * vocabulary;
   }
@@ -225,7 +234,7 @@ Result<void> Append::runStep() {
     settle(piece, from);
     from += piece.logitRows() * vocabulary;
   }
-  return {};
+  return answer();
 }
 
 /// Whether all of them are numbers: an infinity or NaN is what has all exponent bits set.
@@ -253,6 +262,28 @@ Result<void> Append::checkLogits(const Piece &piece, const float *logits) const 
   return {};
 }
 
+void Append::askFor(const Batch::Item &item, int64_t place, const float *logits) {
+  double *logprob = item.logprobs ? item.logprobs + place : nullptr;
+  std::span<eq_logprob> best;
+  if (item.best)
+    best = {item.best + place * item.bestCount, static_cast<size_t>(item.bestCount)};
+  if (logits) {
+    requests.push_back({logits, item.tokens[static_cast<size_t>(place)], logprob, best});
+    return;
+  }
+  if (logprob)
+    *logprob = 0;
+  std::fill(best.begin(), best.end(), eq_logprob{-1, 0});
+}
+
+Result<void> Append::answer() {
+  if (requests.empty())
+    return {};
+  Result<void> answered = batch.describe(requests);
+  requests.clear();
+  return answered;
+}
+
 /// What becomes of a piece whose logits begin at `logits`.
 void Append::settle(const Piece &piece, const float *logits) {
   Work &work = *piece.work;
@@ -268,6 +299,10 @@ void Append::settle(const Piece &piece, const float *logits) {
     if (all != logits)
       std::copy_n(logits, count * vocabulary, all);
   }
+  if (work.item->isScored())
+    for (int64_t row = 0; row < count; ++row)
+      if (const int64_t next = work.through + row + 1; next < std::ssize(work.item->tokens))
+        askFor(*work.item, next, logits + row * vocabulary);
   work.through += piece.rows;
   done += piece.rows;
   if (work.left() > 0)
@@ -309,7 +344,11 @@ Result<void> Append::run(std::span<Batch::Item> items) {
     if (!admitted)
       return Unexpected(admitted.error());
     item.result = std::move(*admitted);
+    if (item.result && item.isScored())
+      askFor(item, 0, batch.logits(item.sequence));
   }
+  if (Result<void> answered = answer(); !answered)
+    return answered;
   for (const Work &work : works)
     total += std::ssize(work.item->tokens);
   while (std::any_of(works.begin(), works.end(), [](const Work &work) { return work.left() > 0; }))

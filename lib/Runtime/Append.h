@@ -48,7 +48,7 @@ private:
   struct Piece {
     Work *work;
     int64_t rows;
-    int64_t logitRows() const { return work->item->allLogits ? rows : 1; }
+    int64_t logitRows() const { return work->item->needsRows() ? rows : 1; }
   };
 
   /// The outer error ends the call, the inner one is the item's.
@@ -60,6 +60,8 @@ private:
 
   /// Tokens of an item that one step takes at most.
   int64_t pieceRows(const Work &work) const;
+  /// Rows of logits that a step has where nobody has made room for them.
+  int64_t mostSharedRows() const;
   /// Where the next step of an item leaves its state: neither what it reads, nor what the sequence
   /// keeps if the call fails.
   int64_t nextSlot(const Work &work) const;
@@ -69,6 +71,11 @@ private:
   Result<void> runStep();
   Result<void> checkLogits(const Piece &piece, const float *logits) const;
   void settle(const Piece &piece, const float *logits);
+  /// Log-probabilities in the place of the item's token `place`, by the logits of the one before
+  /// it, null where there are none.
+  void askFor(const Batch::Item &item, int64_t place, const float *logits);
+  /// Computes what was asked for.
+  Result<void> answer();
   void commit() noexcept;
 
   Batch &batch;
@@ -78,8 +85,9 @@ private:
   std::vector<SequenceStep> steps;
   std::vector<int64_t> places; ///< of the pages of `steps`
   std::vector<int32_t> logitRows;
-  int64_t done = 0, total = 0; ///< tokens
-  int64_t finished = 0;        ///< rows of `next` that are some item's
+  std::vector<Batch::RowRequest> requests; ///< of what has been computed
+  int64_t done = 0, total = 0;             ///< tokens
+  int64_t finished = 0;                    ///< rows of `next` that are some item's
 };
 
 } // namespace easyquant::runtime

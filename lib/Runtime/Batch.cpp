@@ -9,6 +9,7 @@
 
 #include "Executor.h"
 #include "Ranks.h"
+#include "Sampling.h"
 #include "SequenceState.h"
 
 #include "easyquant/Support/Threads.h"
@@ -305,7 +306,10 @@ const float *Batch::logits(int64_t id) const {
 }
 
 int64_t Batch::bytes() const {
-  return executor->bytes() + current.size() + next.size() + shared.size();
+  int64_t bytes = executor->bytes() + current.size() + next.size() + shared.size();
+  for (const RowReader &reader : readers)
+    bytes += reader.bytes();
+  return bytes;
 }
 Result<PhaseCosts> Batch::costs() const { return executor->costs(); }
 Result<std::vector<SiteCost>> Batch::siteCosts() const { return executor->siteCosts(); }

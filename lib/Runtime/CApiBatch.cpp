@@ -5,19 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "CApi.h"
-
-#include "easyquant/Runtime/Batch.h"
+#include "CApiBatch.h"
 
 using namespace easyquant;
 using namespace easyquant::runtime;
-
-struct eq_batch {
-  Batch batch;
-  std::string breakdown{}, siteBreakdown{};
-  eq_progress progress = nullptr;
-  void *progressContext = nullptr;
-};
 
 eq_error *eq_batch_create(const eq_model *model, const eq_batch_options *options,
                           eq_batch **batch) {
@@ -110,7 +101,9 @@ eq_error *eq_batch_append(eq_batch *batch, eq_batch_item *items, size_t count) {
       items[i].error = nullptr;
       // NULL is no tokens, which the batch refuses.
       const size_t tokens = items[i].tokens ? items[i].count : 0;
-      asked[i] = {items[i].sequence, {items[i].tokens, tokens}, items[i].logits};
+      asked[i] = {items[i].sequence, {items[i].tokens, tokens},
+                  items[i].logits,   items[i].logprobs,
+                  items[i].best,     static_cast<int64_t>(items[i].best_count)};
     }
     if (Result<void> appended = batch->batch.append(asked); !appended)
       return appended;

@@ -65,6 +65,9 @@ public:
       collectives.emplace(*communicator, *artifact.manifest().program.tensorParallel);
   }
 
+  Result<void> inThreads(int32_t count, ThreadWork work) override {
+    return program.inThreads(count, work.function, work.context);
+  }
   int64_t rowsPerStep(bool) const override { return artifact.manifest().program.maxRows; }
   int64_t bytes() const override {
     return arena.size() + cache.size() + state.size() + windowsBefore.size();

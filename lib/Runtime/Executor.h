@@ -53,9 +53,20 @@ struct SequenceStep {
 /// steps, so that a call that fails changes nothing.
 constexpr int64_t kStateSlots = 3;
 
+/// What several threads do: each calls the function with a slot of its own. It must not throw.
+struct ThreadWork {
+  void (*function)(void *context, int32_t slot) = nullptr;
+  void *context = nullptr;
+};
+
 class Executor {
 public:
   virtual ~Executor() = default;
+
+  /// Calls `work` for slot 0, and for those up to threads - 1 as far as there are threads: those of
+  /// steps, where steps have any on this machine. Error: OutOfRange (a thread that makes its first
+  /// call is not granted its helpers).
+  virtual Result<void> inThreads(int32_t threads, ThreadWork work);
 
   /// Rows that one step takes at most, all sequences together; `allLogits`: where the logits of all
   /// of them are wanted.

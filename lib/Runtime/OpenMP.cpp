@@ -161,3 +161,19 @@ Result<void> OpenMP::prepare(int32_t threads) const {
   team = threads;
   return {};
 }
+
+Result<void> OpenMP::run(int32_t threads, void (*work)(void *, int32_t), void *context) const {
+  if (Result<void> ready = prepare(threads); !ready)
+    return ready;
+  struct Call {
+    const OpenMP *openmp;
+    void (*work)(void *, int32_t);
+    void *context;
+  } call{this, work, context};
+  auto region = [](int32_t *, int32_t *, Call *own) {
+    own->work(own->context, own->openmp->threadNumber());
+  };
+  static constexpr Place place;
+  fork(&place, 1, reinterpret_cast<Region>(+region), &call);
+  return {};
+}

@@ -110,6 +110,9 @@ public:
       static_cast<void>(ranks.tell({Destroy, id}));
   }
 
+  Result<void> inThreads(int32_t threads, ThreadWork work) override {
+    return own->inThreads(threads, work);
+  }
   int64_t rowsPerStep(bool allLogits) const override { return own->rowsPerStep(allLogits); }
   int64_t bytes() const override { return own->bytes(); }
   Result<PhaseCosts> costs() override { return own->costs(); }

@@ -66,8 +66,9 @@ TEST_F(CApiBatchTest, AppendsForksTruncatesAndRemoves) {
   EXPECT_EQ(eq_batch_logits(batch.get(), first), nullptr);
   std::vector<int32_t> tokens = randomTokens(11, 1);
   std::vector<float> logits(2 * FIXTURE_VOCAB);
-  eq_batch_item items[] = {{first, tokens.data(), 11, nullptr, EQ_IO, nullptr},
-                           {second, tokens.data(), 2, logits.data(), EQ_IO, nullptr}};
+  eq_batch_item items[] = {
+      {first, tokens.data(), 11, nullptr, nullptr, nullptr, 0, EQ_IO, nullptr},
+      {second, tokens.data(), 2, logits.data(), nullptr, nullptr, 0, EQ_IO, nullptr}};
   expectSuccess(eq_batch_append(batch.get(), items, 2));
   for (const eq_batch_item &item : items) {
     EXPECT_EQ(item.status, EQ_OK);
@@ -92,10 +93,10 @@ TEST_F(CApiBatchTest, ItemsHaveErrorsOfTheirOwn) {
   int64_t id = -1;
   expectSuccess(eq_batch_add(batch.get(), &id));
   const int32_t tokens[] = {1, 2, -3};
-  eq_batch_item items[] = {{id, tokens, 3, nullptr, EQ_OK, nullptr},
-                           {id, nullptr, 3, nullptr, EQ_OK, nullptr},
-                           {7, tokens, 1, nullptr, EQ_OK, nullptr},
-                           {id, tokens, 2, nullptr, EQ_OK, nullptr}};
+  eq_batch_item items[] = {{id, tokens, 3, nullptr, nullptr, nullptr, 0, EQ_OK, nullptr},
+                           {id, nullptr, 3, nullptr, nullptr, nullptr, 0, EQ_OK, nullptr},
+                           {7, tokens, 1, nullptr, nullptr, nullptr, 0, EQ_OK, nullptr},
+                           {id, tokens, 2, nullptr, nullptr, nullptr, 0, EQ_OK, nullptr}};
   expectSuccess(eq_batch_append(batch.get(), items, 4));
   EXPECT_EQ(items[0].status, EQ_INVALID_ARGUMENT);
   expectError(items[0].error, EQ_INVALID_ARGUMENT,
@@ -119,6 +120,72 @@ TEST_F(CApiBatchTest, ItemsHaveErrorsOfTheirOwn) {
   eq_batch_set_progress(batch.get(), nullptr, nullptr);
   expectSuccess(eq_batch_append(batch.get(), items, 1));
   expectLogitsOf(batch.get(), id, {1, 2, 1});
+}
+
+TEST_F(CApiBatchTest, ScoresTokensAndChoosesThem) {
+  Owned<eq_batch> batch = create({0, 2, 0, 2, 0});
+  const std::vector<int32_t> tokens = randomTokens(11, 1); // three steps
+  std::vector<double> logprobs(11), expected;
+  std::vector<eq_logprob> best(2 * 11);
+  eq_batch_item item = {0, tokens.data(), 11,     nullptr, logprobs.data(), best.data(),
+                        2, EQ_IO,         nullptr};
+  expectSuccess(eq_batch_add(batch.get(), &item.sequence));
+  expectSuccess(eq_batch_append(batch.get(), &item, 1));
+  EXPECT_EQ(logprobs[0], 0);
+  EXPECT_EQ(best[0].token, -1);
+  auto likeliest =
+      [&](size_t count) { // after so many tokens; `expected` are their log-probabilities
+        expected = referenceLogits(FixtureWeights(), {tokens.begin(), tokens.begin() + count});
+        double sum = 0;
+        for (double logit : expected)
+          sum += std::exp(logit);
+        for (double &logit : expected)
+          logit -= std::log(sum);
+        return std::max_element(expected.begin(), expected.end()) - expected.begin();
+      };
+  for (size_t i = 1; i < 11; ++i) {
+    EXPECT_EQ(best[2 * i].token, likeliest(i));
+    EXPECT_NEAR(best[2 * i].logprob, expected[best[2 * i].token], 1e-4);
+    EXPECT_NEAR(best[2 * i + 1].logprob, expected[best[2 * i + 1].token], 1e-4);
+    EXPECT_NEAR(logprobs[i], expected[tokens[i]], 1e-4);
+  }
+
+  const uint32_t none = 0;
+  eq_choice choices[4] = {};
+  for (eq_choice &choice : choices)
+    choice.sequence = item.sequence;
+  choices[1].with_logprob = 1;
+  choices[2].allowed = &none;
+  choices[2].allowed_words = 1;
+  choices[3].sequence = 7;
+  expectSuccess(eq_batch_choose(batch.get(), choices, 4));
+  EXPECT_EQ(choices[0].chosen.token, likeliest(11));
+  EXPECT_EQ(choices[1].chosen.token, choices[0].chosen.token);
+  EXPECT_NEAR(choices[1].chosen.logprob, expected[choices[1].chosen.token], 1e-4);
+  EXPECT_EQ(choices[2].status, EQ_INVALID_ARGUMENT);
+  expectError(choices[2].error, EQ_INVALID_ARGUMENT,
+              "allowed: found no token that may be chosen for sequence 0, expected the bit of at "
+              "least one");
+  expectError(choices[3].error, EQ_INVALID_ARGUMENT,
+              "sequence: found 7, which is not among the 1 of the batch; add one, and use its id "
+              "until it is removed");
+
+  item.best_count = FIXTURE_VOCAB + 1;
+  expectSuccess(eq_batch_append(batch.get(), &item, 1));
+  expectError(item.error, EQ_INVALID_ARGUMENT,
+              "best_count: found 20, expected at most the 19 tokens of the vocabulary");
+  // Logits that are not finite are the error of their step, and nothing is chosen from them.
+  const int32_t overflowing[] = {kOverflowingToken};
+  eq_batch_item bad = {0, overflowing, 1, nullptr, logprobs.data(), nullptr, 0, EQ_OK, nullptr};
+  expectSuccess(eq_batch_add(batch.get(), &bad.sequence));
+  expectSuccess(eq_batch_append(batch.get(), &bad, 1));
+  EXPECT_EQ(bad.status, EQ_CORRUPT);
+  eq_error_free(bad.error);
+  choices[0].sequence = bad.sequence;
+  expectSuccess(eq_batch_choose(batch.get(), choices, 1));
+  expectError(choices[0].error, EQ_INVALID_ARGUMENT,
+              "sequence: 1 has no logits, expected a token behind which another is chosen; append "
+              "one");
 }
 
 TEST_F(CApiBatchTest, BreaksDownWhatStepsCost) {
@@ -163,6 +230,9 @@ TEST_F(CApiBatchTest, RefusesNull) {
   expectError(eq_batch_append(nullptr, nullptr, 0), code, message("batch"));
   expectError(eq_batch_append(batch.get(), nullptr, 1), code, message("items"));
   expectSuccess(eq_batch_append(batch.get(), nullptr, 0));
+  expectError(eq_batch_choose(nullptr, nullptr, 0), code, message("batch"));
+  expectError(eq_batch_choose(batch.get(), nullptr, 1), code, message("choices"));
+  expectSuccess(eq_batch_choose(batch.get(), nullptr, 0));
   const char *text = nullptr;
   for (auto *breakdown : {eq_batch_breakdown, eq_batch_breakdown_sites}) {
     expectError(breakdown(nullptr, &text), code, message("batch"));

@@ -79,6 +79,7 @@ protected:
   static Owned<eq_error> live(eq_batch *batch, std::vector<int64_t> &ids) {
     static const int32_t tokens[] = {1, 5, 9, 3, 7, 11};
     static float logits[5 * FIXTURE_VOCAB];
+    static double logprobs[2];
     for (int64_t id : ids)
       eq_error_free(eq_batch_remove(batch, id));
     ids.clear();
@@ -86,8 +87,9 @@ protected:
     if (Owned<eq_error> error{eq_batch_add(batch, &first)})
       return error;
     ids.push_back(first);
-    eq_batch_item items[] = {{first, tokens, 5, logits, EQ_OK, nullptr},
-                             {first + 100, tokens, 5, nullptr, EQ_OK, nullptr}};
+    eq_batch_item items[] = {
+        {first, tokens, 5, logits, nullptr, nullptr, 0, EQ_OK, nullptr},
+        {first + 100, tokens, 5, nullptr, nullptr, nullptr, 0, EQ_OK, nullptr}};
     if (Owned<eq_error> error{eq_batch_append(batch, items, 2)})
       return error;
     if (Owned<eq_error> error{items[0].error})
@@ -97,14 +99,23 @@ protected:
     if (Owned<eq_error> error{eq_batch_fork(batch, first, &fork)})
       return error;
     ids.push_back(fork);
-    items[0] = {first, tokens + 5, 1, nullptr, EQ_OK, nullptr};
-    items[1] = {fork, tokens, 2, logits, EQ_OK, nullptr};
+    items[0] = {first, tokens + 5, 1, nullptr, nullptr, nullptr, 0, EQ_OK, nullptr};
+    items[1] = {fork, tokens, 2, logits, logprobs, nullptr, 0, EQ_OK, nullptr};
     if (Owned<eq_error> error{eq_batch_append(batch, items, 2)}) {
       EXPECT_EQ(eq_batch_position(batch, first), 5);
       EXPECT_EQ(eq_batch_position(batch, fork), 5);
       return error;
     }
     EXPECT_FALSE(items[0].error || items[1].error);
+    eq_choice choices[3] = {};
+    choices[0].sequence = first;
+    choices[1].sequence = fork;
+    choices[2].sequence = first + 100;
+    if (Owned<eq_error> error{eq_batch_choose(batch, choices, 3)})
+      return error;
+    const Owned<eq_error> notThere{choices[2].error};
+    EXPECT_EQ(choices[2].status, EQ_INVALID_ARGUMENT);
+    EXPECT_FALSE(choices[0].error || choices[1].error);
     return Owned<eq_error>(eq_batch_truncate(batch, fork, 6));
   }
 
@@ -112,7 +123,7 @@ protected:
     Owned<eq_error> error = live(batch, ids);
     ASSERT_FALSE(error) << eq_error_get_message(error.get());
     const int32_t token = 4;
-    eq_batch_item item = {ids[1], &token, 1, nullptr, EQ_OK, nullptr};
+    eq_batch_item item = {ids[1], &token, 1, nullptr, nullptr, nullptr, 0, EQ_OK, nullptr};
     ASSERT_EQ(eq_batch_append(batch, &item, 1), nullptr);
     ASSERT_EQ(item.status, EQ_OK);
     for (auto [id, tokens] : {std::pair(ids[0], std::vector<int32_t>{1, 5, 9, 3, 7, 11}),

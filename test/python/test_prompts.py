@@ -63,6 +63,15 @@ def test_lines_of_all_kinds(folder, file):
     assert entries[1]["text"] == "".join(chr(33 + token - 3) for token in tokens if token > 2)
 
 
+def test_options_of_the_command_are_those_of_a_line(folder, file):
+    options = {"temperature": 9.0, "seed": 3, "min_p": 0.01, "repetition_penalty": 1.2, "presence_penalty": 0.5, "frequency_penalty": -0.5, "logit_bias": {"40": 2.5}, "logprobs": 2}
+    ((line,), _), ((plain,), _) = run(folder, file({"prompt": "abc"} | options)), run(folder, file({"prompt": "abc", "temperature": 9.0, "seed": 3}))
+    given = [f"--{name.replace('_', '-')}={value}" for name, value in options.items() if name != "logit_bias"]
+    ((same,), _) = run(folder, file("abc"), *given, "--logit-bias=40=2.5")
+    assert same == line and line["text"] != plain["text"] and len(line["logprobs"]) == line["completion_tokens"]
+    assert all(len(entry["best"]) == 2 and entry["logprob"] <= entry["best"][0][1] < 0 for entry in line["logprobs"])
+
+
 def test_the_lines_of_the_guide(folder, tmp_path):
     section = (REPO / "docs/guide/run.md").read_text().partition("## Many prompts")[2]
     file = tmp_path / "guide.jsonl"
@@ -88,7 +97,7 @@ def test_a_chat_model_that_ends_at_once_without_its_template(artifact, file, tmp
 BAD = {
     b"{": "is not valid JSON", b'"a': "is not valid JSON", b'"\xff"': "is not UTF-8 (byte 1)", b"3": "the line: found 3, expected a JSON text, or an object",
     b"{}": "has no prompt", b'{"prompt": 3}': "prompt: found 3", b'{"prompt": []}': "prompt: found []", b'{"prompt": [1, 97]}': "token 1: found 97, expected an id from 0 to 96",
-    b'{"prompt": "a", "max_token": 3}': "found the field 'max_token', expected prompt, id, max_tokens, temperature, top_k, top_p, seed, stop, chat; did you mean max_tokens?",
+    b'{"prompt": "a", "max_token": 3}': "found the field 'max_token', expected prompt, id, max_tokens, temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty, logit_bias, seed, logprobs, stop, chat; did you mean max_tokens?",
     b'{"prompt": "\\ud800", "chat": true}': "lone surrogates", b'{"prompt": "\\ud800"}': "lone surrogates",
     b'{"prompt": "a", "id": []}': "id: found []", b'{"prompt": "a", "max_tokens": "3"}': "max_tokens: found '3', expected a whole number",
     b'{"prompt": "a", "temperature": NaN}': "temperature: found nan", b"[" * 100_000: "is not valid JSON", b'{"prompt": "' + b"a" * 161 + b'"}': "161 tokens, but the context",
@@ -114,6 +123,8 @@ def test_an_error_is_its_lines_and_the_others_go_on(folder, file, tmp_path):
     (("--prompt=a", "-o", "x"), "--output: goes with --prompts"), (("--prompts=/nowhere.jsonl",), "/nowhere.jsonl: No such file"), (("--prompts=/dev/null",), "/dev/null: holds no prompt"),
     (("--prompts=-", "-o", "/nowhere/x"), "there is no folder /nowhere"), (("--prompt=a", "--top-p=2"), "--top-p 2: expected a number from 0.0 to 1.0"),
     (("--prompt=a", "--stop="), "--stop: found ('',), expected a text or a list of texts, none of them empty"),
+    (("--prompt=a", "--logprobs=2"), "--logprobs: goes with --prompts"), (("--prompt=a", "--logit-bias=3"), "--logit-bias 3: expected a token id, = and a number"),
+    (("--prompt=a", "--logit-bias=x=3"), "--logit-bias: found {'x': 3.0}, expected numbers"), (("--prompt=a", "--repetition-penalty=0"), "--repetition-penalty: found 0.0, expected"),
     (("--prompt=a", "--top-p=0"), "--top-p: found 0.0, expected a number above 0"), (("--prompt=a", "--temperature=-1"), "--temperature -1: expected a number of at least 0.0"),
 ])  # fmt: skip
 def test_what_cannot_be_asked(folder, options, words):

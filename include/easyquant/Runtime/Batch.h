@@ -16,6 +16,7 @@
 
 #include "easyquant/Runtime/Device.h"
 #include "easyquant/Runtime/Model.h"
+#include "easyquant/Runtime/easyquant.h"
 #include "easyquant/Support/MappedMemory.h"
 #include "easyquant/Support/Result.h"
 
@@ -29,6 +30,7 @@ namespace easyquant::runtime {
 
 class Executor;
 class PagePool;
+class RowReader;
 
 /// What a batch asks, in the thread of a call that appends tokens, before each step and before each
 /// kernel of it (on an NVIDIA GPU, before each launch). It must not throw, nor use the batch.
@@ -95,7 +97,15 @@ public:
     /// The logits of every token, tokens.size() x vocab_size, undefined where the item fails; or
     /// null.
     float *allLogits = nullptr;
+    /// As of eq_batch_item; `best` has bestCount entries for each token.
+    double *logprobs = nullptr;
+    eq_logprob *best = nullptr;
+    int64_t bestCount = 0;
     Result<void> result = {}; ///< set by append()
+
+    bool isScored() const { return logprobs || best; }
+    /// Whether rows of logits are computed for all tokens.
+    bool needsRows() const { return allLogits || isScored(); }
   };
   /// Appends to many sequences. A prompt runs in pieces, cut as if it were alone; a step takes
   /// pieces of different sequences, as many as max_rows has room for, in the order of the items.
@@ -112,6 +122,12 @@ public:
   /// After a failure behind whole steps, it is as if their tokens had been appended and cut off by
   /// truncate(): in a cache of codes, tokens that have left the float window come back as codes.
   Result<void> append(std::span<Item> items);
+
+  /// Chooses the next token of each sequence, as eq_batch_choose says, which sets no other member
+  /// of a choice than what its `best` points to. `results` are as many as `choices`; errors in
+  /// them: InvalidArgument. Error: OutOfRange (a thread that makes its first call is not granted
+  /// its helpers).
+  Result<void> choose(std::span<const eq_choice> choices, std::span<Result<eq_logprob>> results);
 
   /// The function for the calls from here on.
   void setProgress(Progress function) { progress = function; }
@@ -150,6 +166,16 @@ private:
   /// A row of `current` that no sequence has. There are as many rows as sequences.
   int64_t freeLogitsRow() const;
 
+  /// A row of logits that is asked for what RowReader::describe tells.
+  struct RowRequest {
+    const float *logits;
+    int32_t token;
+    double *logprob;
+    std::span<eq_logprob> best;
+  };
+  Result<void> describe(std::span<const RowRequest> rows);
+  template <typename Read> Result<void> readRows(int64_t count, const Read &read);
+
   std::shared_ptr<const Model> owner;
   int64_t limit = 0;
   int32_t threadCount = 0;
@@ -162,6 +188,7 @@ private:
   /// them have succeeded.
   Buffer current, next;
   Buffer shared; ///< logits of a step whose items want those of every token, if there was one
+  std::vector<RowReader> readers; ///< as many as threads have come to read rows
 };
 
 } // namespace easyquant::runtime

@@ -62,6 +62,10 @@ public:
   /// Errors: OutOfRange (the system does not grant them, or memory for them).
   Result<void> prepare(int32_t threads) const;
 
+  /// Calls work(context, slot), which must not throw, in so many threads, those of regions before:
+  /// slot 0, and others up to threads - 1 as libomp has them. Errors: those of prepare().
+  Result<void> run(int32_t threads, void (*work)(void *, int32_t), void *context) const;
+
 private:
   static Result<OpenMP> open();
 
@@ -89,6 +93,10 @@ public:
 
   /// Lets the calling thread have `threads` for its steps: OpenMP::prepare.
   Result<void> prepare(int32_t threads) const { return openmp->prepare(threads); }
+  /// OpenMP::run.
+  Result<void> inThreads(int32_t threads, void (*work)(void *, int32_t), void *context) const {
+    return openmp->run(threads, work, context);
+  }
 
   /// One step; 0 or an ErrorCode: Interrupted. The caller has prepared its threads, and checked
   /// tokens and sizes.

@@ -45,7 +45,7 @@ extern "C" {
 #define EQ_API __attribute__((visibility("default")))
 
 /** Raised whenever a declaration below changes its meaning. */
-#define EQ_ABI_VERSION 5
+#define EQ_ABI_VERSION 6
 
 /** The version that the library was built with; compare with EQ_ABI_VERSION. */
 EQ_API uint32_t eq_abi_version(void);
@@ -265,6 +265,13 @@ EQ_API int64_t eq_batch_position(const eq_batch *batch, int64_t sequence);
     changes anything, NULL before any token and where there is no such sequence. */
 EQ_API const float *eq_batch_logits(const eq_batch *batch, int64_t sequence);
 
+/** A token, and the natural logarithm of its probability: that of the softmax of the model's
+   logits, before whatever changes them to choose a token. */
+typedef struct eq_logprob {
+  int32_t token;
+  double logprob;
+} eq_logprob;
+
 /** What eq_batch_append is to do for one sequence. */
 typedef struct eq_batch_item {
   int64_t sequence;
@@ -273,6 +280,15 @@ typedef struct eq_batch_item {
   /** NULL, or where the logits of every token go: count x vocab_size floats, row-major. What is
       there after an error is undefined. */
   float *logits;
+  /** NULL, or where the log-probability of each of the tokens after all before it goes, `count` of
+      them. That of the first one is 0 where the sequence has no logits. */
+  double *logprobs;
+  /** NULL, or where the `best_count` most likely tokens in the place of each of the tokens go, the
+      most likely first: count x best_count, at most vocab_size. Where the sequence has no logits
+      those of the first one are token -1. Neither these nor `logprobs` take memory for rows of
+      logits: they are computed as steps go on. */
+  eq_logprob *best;
+  size_t best_count;
   /** Set by the call. `error` is NULL where `status` is EQ_OK, and the caller's. */
   eq_error_code status;
   eq_error *error;
@@ -289,6 +305,71 @@ typedef struct eq_batch_item {
     The call fails for all of them where it is interrupted, and where memory for the step or the
     device fails: all sequences are then as they were, and each item's `status` is EQ_OK. */
 EQ_API eq_error *eq_batch_append(eq_batch *batch, eq_batch_item *items, size_t count);
+
+/*===-- Choosing tokens -----------------------------------------------------===*/
+
+/** What is added to the logit of a token. */
+typedef struct eq_bias {
+  int32_t token;
+  float bias; /**< -1e6..1e6 */
+} eq_bias;
+
+/** How the next token of a sequence is chosen from its logits x, in this order:
+    1. Penalties of `tokens`, each token once: x > 0 ? x / repetition : x * repetition (N. S. Keskar
+       et al., "CTRL", 2019); then x -= frequency * count, and x -= presence where count > 0, with
+   the count of the token among those from `prompt_tokens` on (as OpenAI's API defines them).
+    2. `bias`, added. 3. Tokens that `allowed` lacks are out.
+    4. At temperature 0 the token with the greatest logit, of equal ones the first. Else weights
+       e^((x - greatest) / temperature), and of these
+    5. the `top_k` greatest, of equal ones the first tokens;
+    6. of what is left the fewest, greatest first, that have `top_p` of the weight, at least one
+       (A. Holtzman et al., "The curious case of neural text degeneration", 2020);
+    7. of what is left those of at least `min_p` times the greatest weight;
+    8. of what is left one is drawn in proportion to the weights, by the place of a random number u
+       in 0..1 among their sums in the order of tokens. u is the first 64-bit word of Philox4x64-10
+       (J. K. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011) for the key (seed,
+       0) and the counter (tokens that the sequence holds, 0, 0, 0), its upper 53 bits.
+    A structure of zeros is greedy. */
+typedef struct eq_choice {
+  int64_t sequence;
+  double temperature;        /**< at least 0 */
+  int64_t top_k;             /**< 0, or vocab_size and more: all tokens */
+  double top_p;              /**< 0..1: all tokens */
+  double min_p;              /**< 0 (all tokens)..1 */
+  double repetition_penalty; /**< 0: none, as 1; else 0.01..100 */
+  double presence_penalty;   /**< -1e6..1e6 */
+  double frequency_penalty;  /**< -1e6..1e6 */
+  /** The tokens that the penalties look at: those of the prompt, then those of the answer. NULL
+      where there is no penalty. */
+  const int32_t *tokens;
+  size_t token_count, prompt_tokens;
+  const eq_bias *bias;
+  size_t bias_count;
+  /** NULL: all. Else bit t % 32 of word t / 32 says of token t that it may be chosen: (vocab_size +
+      31) / 32 words. */
+  const uint32_t *allowed;
+  size_t allowed_words;
+  uint64_t seed;
+  /** Nonzero: `chosen` gets its log-probability. */
+  int32_t with_logprob;
+  /** NULL, or where the `best_count` most likely tokens go, whether allowed or not, the most likely
+      first. At most vocab_size. */
+  eq_logprob *best;
+  size_t best_count;
+  /** Set by the call. `error` is NULL where `status` is EQ_OK, and the caller's. */
+  eq_logprob chosen;
+  eq_error_code status;
+  eq_error *error;
+} eq_choice;
+
+/** Chooses the next token of each sequence, in the threads of the batch. Nothing is appended, so
+   that a sequence may be there several times, with other seeds. What a sequence gets depends on its
+    logits, on its choice and on the tokens that it holds, and on nothing else.
+
+    A choice that cannot be (a sequence that is not there or has no logits, a number out of its
+   range, no token allowed) fails alone, with EQ_INVALID_ARGUMENT. The call fails for all where
+   there is no memory. */
+EQ_API eq_error *eq_batch_choose(eq_batch *batch, eq_choice *choices, size_t count);
 
 /** What eq_batch_append calls while it runs, as eq_session_set_progress; `total` are the tokens of
     the items that could be begun. */

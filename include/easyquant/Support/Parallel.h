@@ -31,6 +31,7 @@ template <typename Work> void parallelFor(int64_t count, unsigned threads, Work 
   };
   std::vector<std::thread> helpers;
   try {
+    helpers.reserve(static_cast<size_t>(std::clamp<int64_t>(count - 1, 0, threads - 1)));
     for (int64_t i = 1; i < std::min<int64_t>(threads, count); ++i)
       helpers.emplace_back(run);
   } catch (const std::system_error &) { // NOLINT(bugprone-empty-catch)

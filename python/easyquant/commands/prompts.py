@@ -47,6 +47,8 @@ class Line:
             return entry | {"error": f"{self.where}: {completion.error}"} | ({"text": completion.text} if completion.text else {})
         entry |= {"text": completion.text, "finish_reason": completion.finish_reason, "prompt_tokens": completion.prompt_tokens}
         entry["completion_tokens"] = len(completion.tokens)
+        if completion.logprobs is not None:
+            entry["logprobs"] = [dataclasses.asdict(logprob) for logprob in completion.logprobs]
         return entry | ({} if completion.seed is None else {"seed": completion.seed})
 
 

@@ -47,10 +47,24 @@ def continue_prompt(artifact: Artifact, prompt: str, settings: Settings, place: 
     console.note(str(speed))
 
 
+def _read_bias(entries: list[str]) -> dict[str, float]:
+    bias = {}
+    for entry in entries:
+        token, equals, shift = entry.partition("=")
+        try:
+            bias[token] = float(shift)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise UserError(f"--logit-bias {entry}: expected a token id, = and a number, such as 42=-5")
+    return bias
+
+
 class RunCommand(Command):
     groups = {
         "Prompts": ("--prompt", "--prompts", "--output", "--batch", "--chat"),
-        "Answers": ("--max-new-tokens", "--stop", "--temperature", "--top-k", "--top-p", "--seed"),
+        "Answers": ("--max-new-tokens", "--stop", "--temperature", "--top-k", "--top-p", "--min-p", "--seed", "--logprobs"),
+        "Penalties": ("--repetition-penalty", "--presence-penalty", "--frequency-penalty", "--logit-bias"),
         "Where it runs": ("--threads", "--device", "--simt-chip"),
     }
 
@@ -80,6 +94,23 @@ def run_command(
     temperature: Annotated[float, typer.Option(min=0.0, metavar="T", help="0 takes the most likely token.")] = Settings.temperature,
     top_k: Annotated[int, typer.Option(min=0, metavar="K", help="Sample from so many of the most likely tokens; 0: from all.")] = Settings.top_k,
     top_p: Annotated[float, typer.Option(min=0.0, max=1.0, metavar="P", help="Sample from the most likely tokens of this total probability.")] = Settings.top_p,
+    min_p: Annotated[
+        float, typer.Option(min=0.0, max=1.0, metavar="P", help="Sample from tokens that are at least so likely beside the most likely one.")
+    ] = Settings.min_p,
+    repetition_penalty: Annotated[
+        float, typer.Option(metavar="F", help="Above 1: tokens of the prompt and the answer become less likely (logits above 0 are divided by it).")
+    ] = Settings.repetition_penalty,
+    presence_penalty: Annotated[float, typer.Option(metavar="X", help="Taken off the logits of tokens that the answer has.")] = Settings.presence_penalty,
+    frequency_penalty: Annotated[
+        float, typer.Option(metavar="X", help="Taken off the logits of tokens once for each time that the answer has them.")
+    ] = Settings.frequency_penalty,
+    logit_bias: Annotated[
+        list[str] | None, typer.Option(metavar="ID=X", help="Add X to the logit of the token of this id (-1e6 forbids it); may be given several times.")
+    ] = None,
+    logprobs: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="With --prompts: log-probabilities of tokens, with the N most likely ones in the place of each."),
+    ] = Settings.logprobs,
     seed: Annotated[int | None, typer.Option(min=0, metavar="S", help="Equal seeds give equal texts. (default: random, each prompt another one)")] = Settings.seed,
     stop: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="End before this text; may be given several times.")] = None,
     chat: Annotated[bool, typer.Option("--chat", help="The prompt is a message; use the model's chat template.")] = Settings.chat,
@@ -95,12 +126,26 @@ def run_command(
     """
     if (prompt is None) == (prompts is None):
         raise UserError("give either --prompt TEXT or --prompts FILE.jsonl")
-    for option, value in (("--output", output), ("--batch", batch)):
+    for option, value in (("--output", output), ("--batch", batch), ("--logprobs", logprobs)):
         if prompts is None and value is not None:
             raise UserError(f"{option}: goes with --prompts")
     artifact, place = Artifact.open(artifact_path), Placement.of(device, simt_chip)
     try:
-        settings = Settings(max_new_tokens, temperature, top_k, top_p, seed, tuple(stop or ()), chat)
+        settings = Settings(
+            max_tokens=max_new_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+            presence_penalty=presence_penalty,
+            frequency_penalty=frequency_penalty,
+            logit_bias=_read_bias(logit_bias or []),
+            seed=seed,
+            stop=tuple(stop or ()),
+            logprobs=logprobs,
+            chat=chat,
+        )
     except UserError as error:
         field, _, rest = str(error).partition(":")
         raise UserError(f"--{field.replace('_', '-')}:{rest}") from None

@@ -5,12 +5,42 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "_runtime.h"
+#include "_sampler.h"
 
 using namespace easyquant::python;
 using namespace nb::literals;
 
 namespace {
+
+/// What an item is told of its tokens.
+class Scores {
+public:
+  Scores(size_t count, size_t bestCount)
+      : count(count), bestCount(bestCount), logprobs(new double[count]), best(count * bestCount) {}
+
+  void ask(eq_batch_item &item) {
+    item.logprobs = logprobs.get();
+    item.best = best.empty() ? nullptr : best.data();
+    item.best_count = bestCount;
+  }
+  nb::object take() {
+    std::unique_ptr<int32_t[]> tokens(new int32_t[best.size()]);
+    std::unique_ptr<double[]> likely(new double[best.size()]);
+    for (size_t i = 0; i < best.size(); ++i) {
+      tokens[i] = best[i].token;
+      likely[i] = best[i].logprob;
+    }
+    return nb::make_tuple(
+        adopt<nb::ndarray<nb::numpy, double, nb::ndim<1>>>(std::move(logprobs), {count}),
+        adopt<nb::ndarray<nb::numpy, int32_t, nb::ndim<2>>>(std::move(tokens), {count, bestCount}),
+        adopt<nb::ndarray<nb::numpy, double, nb::ndim<2>>>(std::move(likely), {count, bestCount}));
+  }
+
+private:
+  size_t count, bestCount;
+  std::unique_ptr<double[]> logprobs;
+  std::vector<eq_logprob> best;
+};
 
 class Batch : Exclusive {
 public:
@@ -63,6 +93,7 @@ public:
     check(exclusively([&] { return eq_batch_state_reset(batch.get(), id); }));
   }
 
+  nb::list choose(const nb::sequence &given);
   nb::list append(const nb::sequence &given, bool allLogits, const nb::object &progress);
 
   int64_t bytes() const { return eq_batch_bytes(batch.get()); }
@@ -91,20 +122,48 @@ private:
   std::unique_ptr<eq_batch, Free> batch;
 };
 
+nb::list Batch::choose(const nb::sequence &given) {
+  std::vector<Sampler *> samplers;
+  std::vector<eq_choice> choices;
+  for (nb::handle entry : given) {
+    std::pair<int64_t, Sampler *> item;
+    if (!nb::try_cast(entry, item) || !item.second)
+      throw nb::type_error("items: expected pairs of a sequence's id and its Sampler");
+    if (std::find(samplers.begin(), samplers.end(), item.second) != samplers.end())
+      raise(EQ_INVALID_ARGUMENT,
+            "items: found one Sampler for two sequences, expected one for each");
+    samplers.push_back(item.second);
+    choices.push_back(item.second->ask(item.first));
+  }
+  check(exclusively([&] { return eq_batch_choose(batch.get(), choices.data(), choices.size()); }));
+  nb::list results;
+  for (size_t i = 0; i < choices.size(); ++i)
+    results.append(samplers[i]->settle(choices[i]));
+  return results;
+}
+
 nb::list Batch::append(const nb::sequence &given, bool allLogits, const nb::object &progress) {
   struct Ask {
     std::vector<int32_t> tokens;
     std::unique_ptr<float[]> logits;
+    std::optional<Scores> scores;
     std::string refused; ///< what is wrong with its tokens
   };
   std::vector<Ask> asks;
   std::vector<eq_batch_item> items;
   for (nb::handle entry : given) {
     std::pair<int64_t, nb::object> item;
-    if (!nb::try_cast(entry, item))
-      throw nb::type_error("items: expected pairs of a sequence's id and its tokens");
-    auto &[id, tokens] = item;
+    std::tuple<int64_t, nb::object, size_t> scored;
     Ask &ask = asks.emplace_back();
+    std::optional<size_t> bestCount;
+    if (nb::try_cast(entry, scored)) {
+      item = {std::get<0>(scored), std::get<1>(scored)};
+      bestCount = std::get<2>(scored);
+    } else if (!nb::try_cast(entry, item)) {
+      throw nb::type_error("items: expected a sequence's id and its tokens, and where they are to "
+                           "be scored how many of the most likely tokens are wanted, too");
+    }
+    auto &[id, tokens] = item;
     if (Tokens array; nb::try_cast(tokens, array, /*convert=*/false)) {
       ask.tokens.assign(array.data(), array.data() + array.size());
     } else {
@@ -119,8 +178,17 @@ nb::list Batch::append(const nb::sequence &given, bool allLogits, const nb::obje
     }
     if (allLogits)
       ask.logits = makeLogits(ask.tokens.size(), vocabulary);
-    if (ask.refused.empty())
-      items.push_back({id, ask.tokens.data(), ask.tokens.size(), ask.logits.get(), EQ_OK, nullptr});
+    if (bestCount)
+      ask.scores.emplace(ask.tokens.size(), std::min(*bestCount, vocabulary));
+    if (!ask.refused.empty())
+      continue;
+    eq_batch_item &asked = items.emplace_back();
+    asked.sequence = id;
+    asked.tokens = ask.tokens.data();
+    asked.count = ask.tokens.size();
+    asked.logits = ask.logits.get();
+    if (ask.scores)
+      ask.scores->ask(asked);
   }
   // Moving an Ask moves none of its tokens and logits, so that `items` point to them still.
   watched(
@@ -143,6 +211,8 @@ nb::list Batch::append(const nb::sequence &given, bool allLogits, const nb::obje
     const eq_error *error = errors[next++].get();
     if (error)
       results.append(makeError(eq_error_get_code(error), eq_error_get_message(error)));
+    else if (ask.scores)
+      results.append(ask.scores->take());
     else if (allLogits)
       results.append(nb::cast(adopt<Rows>(std::move(ask.logits), {ask.tokens.size(), vocabulary})));
     else
@@ -171,11 +241,19 @@ void easyquant::python::defineBatch(nb::module_ &m) {
       .def("position", &Batch::position, "id"_a, "Tokens that a sequence holds.")
       .def("logits", &Batch::logits, "id"_a,
            "Logits of a sequence's last token, float32 of (vocab_size); None before any token.")
+      .def("choose", &Batch::choose, "items"_a,
+           "Chooses the next token of sequences: items are pairs of id and Sampler. One entry an "
+           "item: the token, its log-probability or None, and pairs of the most likely tokens and "
+           "theirs; or an Error, not raised. Nothing is appended.")
       .def("append", &Batch::append, "items"_a, "all_logits"_a = false, "progress"_a = nb::none(),
            "Appends tokens to sequences: items are pairs of id and tokens, a sequence once in a "
            "call. One entry an item: None; with all_logits the logits of every token, float32 of "
            "(tokens, vocab_size); or an Error, not raised, of an item that failed, whose sequence "
-           "is as it was. What ends the call for all of them is raised, and no sequence has "
+           "is as it was. An item with a third entry N is told, in place of logits, the "
+           "log-probability of each of its tokens after all before it (float64; 0 where nothing "
+           "is), "
+           "and the N most likely tokens in the place of each with theirs (int32 and float64 of "
+           "(tokens, N)). What ends the call for all of them is raised, and no sequence has "
            "changed. progress: as of Session.prefill.")
       .def("state", &Batch::state, "id"_a,
            "The online scales that a sequence has come to, as bytes, as Session.state.")

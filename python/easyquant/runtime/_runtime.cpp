@@ -135,6 +135,7 @@ NB_MODULE(_runtime, m) {
 
   defineSession(m);
 
+  defineSampler(m);
   defineBatch(m);
   defineRanks(m);
 }

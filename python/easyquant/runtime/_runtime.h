@@ -15,6 +15,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -51,10 +52,9 @@ inline bool isWide(int64_t token) { return token < INT32_MIN || token > INT32_MA
 std::unique_ptr<float[]> makeLogits(size_t count, size_t vocabulary);
 
 /// Hands `data` over to NumPy.
-template <typename Array>
-Array adopt(std::unique_ptr<float[]> data, std::initializer_list<size_t> shape) {
-  nb::capsule owner(data.get(),
-                    [](void *pointer) noexcept { delete[] static_cast<float *>(pointer); });
+template <typename Array, typename T>
+Array adopt(std::unique_ptr<T[]> data, std::initializer_list<size_t> shape) {
+  nb::capsule owner(data.get(), [](void *pointer) noexcept { delete[] static_cast<T *>(pointer); });
   return Array(data.release(), shape, owner);
 }
 
@@ -191,6 +191,7 @@ private:
 
 void defineSession(nb::module_ &m);
 void defineBatch(nb::module_ &m);
+void defineSampler(nb::module_ &m);
 void defineRanks(nb::module_ &m);
 
 } // namespace easyquant::python

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from easyquant.runtime.extension import runtime
 from easyquant.runtime.requests import PromptReader, Request
+from easyquant.runtime.sampling import TokenLogprob, make_sampler
 from easyquant.support.errors import UserError
 
 
@@ -28,6 +29,8 @@ class Completion:
     prompt_tokens: int = 0
     seed: int | None = None
     """The seed of the random numbers, where tokens were drawn."""
+    logprobs: list[TokenLogprob] | None = None
+    """Of each of the tokens, where they were asked for."""
     error: str | None = None
     """What went wrong, where something did."""
 
@@ -85,18 +88,20 @@ class _Sequence:
 
     def __init__(self, number: int, request: Request, identifier: int, reader: PromptReader):
         self.number, self.request, self.id, self.end_tokens = number, request, identifier, reader.end_tokens
-        self.sampler = request.settings.sampler()
+        self.sampler = make_sampler(request.settings, request.tokens)
         self.stream = reader.tokenizer.stream(at_start=request.begins_text)
         self.stops = StopTexts(request.settings.stop)
         self.completion = Completion(prompt_tokens=len(request.tokens), seed=request.settings.seed if request.settings.temperature > 0 else None)
+        self.completion.logprobs = None if request.settings.logprobs is None else []
         self.unread: Sequence[int] = request.tokens
 
-    def choose(self, logits) -> str:
-        """Appends the next token, or ends; the text that is certain by it."""
-        token = self.sampler(logits)
+    def take(self, token: int, logprob: float | None, best: list[tuple[int, float]]) -> str:
+        """Appends a token, or ends; the text that is certain by it."""
         if token in self.end_tokens:
             return self.end("stop")
         self.completion.tokens.append(token)
+        if self.completion.logprobs is not None:
+            self.completion.logprobs.append(TokenLogprob(token, logprob, best))
         self.unread = (token,)
         piece = self.stops.push(self.stream.push(token))
         self.completion.text += piece
@@ -146,12 +151,15 @@ def complete(
             else:
                 speed.decode_seconds += seconds
                 speed.decoded_tokens += len(running)
-            for sequence, failed in zip(tuple(running), results, strict=True):
+            read = [sequence for sequence, failed in zip(running, results, strict=True) if failed is None]
+            chosen = iter(batch.choose([(sequence.id, sequence.sampler) for sequence in read]))
+            results = [next(chosen) if failed is None else failed for failed in results]
+            for sequence, result in zip(tuple(running), results, strict=True):
                 completion, count = sequence.completion, len(sequence.completion.tokens)
-                if failed is None:
-                    piece = sequence.choose(batch.logits(sequence.id))
+                if isinstance(result, tuple):
+                    piece = sequence.take(*result)
                 else:
-                    piece, completion.finish_reason, completion.error = "", "error", str(failed)
+                    piece, completion.finish_reason, completion.error = "", "error", str(result)
                 speed.new_tokens += len(completion.tokens) - count
                 if completion.finish_reason:
                     running.remove(sequence)

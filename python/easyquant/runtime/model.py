@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import overload
+from typing import Unpack, overload
 
 import numpy as np
 
@@ -14,11 +14,8 @@ from easyquant.runtime.artifact import Artifact, BatchSize, load_model, open_bat
 from easyquant.runtime.device import Placement
 from easyquant.runtime.extension import runtime
 from easyquant.runtime.generation import Completion, complete
-from easyquant.runtime.logits import token_losses
-from easyquant.runtime.requests import Prompt, PromptReader, Request, Settings, is_one_prompt
+from easyquant.runtime.requests import Options, Prompt, PromptReader, Request, Settings, is_one_prompt
 from easyquant.support.errors import UserError, expect, is_whole
-
-_SCORED_ROWS = 256  # of logits at a time: 50 MB for a vocabulary of 49,152
 
 
 @dataclass(frozen=True)
@@ -112,55 +109,31 @@ class Model:
         return self._reader.tokenizer.decode(tokens)
 
     @overload  # a text is a sequence of texts, too, and one prompt
-    def generate(  # type: ignore[overload-overlap]
-        self,
-        prompt: Prompt,
-        max_tokens: int = ...,
-        temperature: float = ...,
-        top_k: int = ...,
-        top_p: float = ...,
-        seed: int | None = ...,
-        stop: str | Sequence[str] = ...,
-        chat: bool = ...,
-    ) -> Completion: ...
+    def generate(self, prompt: Prompt, **options: Unpack[Options]) -> Completion: ...  # type: ignore[overload-overlap]
 
     @overload
-    def generate(
-        self,
-        prompt: Sequence[Prompt],
-        max_tokens: int = ...,
-        temperature: float = ...,
-        top_k: int = ...,
-        top_p: float = ...,
-        seed: int | None = ...,
-        stop: str | Sequence[str] = ...,
-        chat: bool = ...,
-    ) -> list[Completion]: ...
+    def generate(self, prompt: Sequence[Prompt], **options: Unpack[Options]) -> list[Completion]: ...
 
-    def generate(
-        self,
-        prompt: Prompt | Sequence[Prompt],
-        max_tokens: int = Settings.max_tokens,
-        temperature: float = Settings.temperature,
-        top_k: int = Settings.top_k,
-        top_p: float = Settings.top_p,
-        seed: int | None = Settings.seed,
-        stop: str | Sequence[str] = Settings.stop,
-        chat: bool = Settings.chat,
-    ) -> Completion | list[Completion]:
+    def generate(self, prompt: Prompt | Sequence[Prompt], **options: Unpack[Options]) -> Completion | list[Completion]:
         """Continues a prompt, or several at once; their completions come in their order.
 
         max_tokens: new tokens of a prompt at most.
         temperature: 0 takes the most likely token. Above 0, tokens are drawn from softmax(logits / temperature).
         top_k: draws from so many of the most likely tokens; 0: from all.
         top_p: draws from the most likely tokens whose probabilities add up to this.
-        seed: seeds the random numbers, a generator for each prompt. None: another seed each time, which the completion says.
+        min_p: draws from tokens whose probability is at least so much of that of the most likely one.
+        repetition_penalty: above 1, tokens of the prompt and the answer become less likely (logits above 0 are divided by it).
+        presence_penalty, frequency_penalty: taken off the logits of the answer's tokens, once each or once for each time.
+        logit_bias: numbers that are added to logits, by token id.
+        seed: seeds the random numbers, which then depend on the place of a token alone. None: another seed each time, which the
+            completion says.
         stop: texts before which an answer ends.
+        logprobs: the completion has the log-probability of each token, and so many of the most likely tokens in its place.
         chat: a prompt that is a text is a user's message, which the model's chat template is put around.
 
         An error of one of several prompts is its completion's `error`, and the others go on. An error of a single prompt is raised.
         """
-        settings = Settings(max_tokens, temperature, top_k, top_p, seed, stop, chat)
+        settings = _settings(options)
         if is_one_prompt(prompt):
             request = self._reader.request(prompt, settings)
             completion = Completion()
@@ -175,37 +148,24 @@ class Model:
             completions[places[number]] = completion
         return completions
 
-    def stream(
-        self,
-        prompt: Prompt,
-        max_tokens: int = Settings.max_tokens,
-        temperature: float = Settings.temperature,
-        top_k: int = Settings.top_k,
-        top_p: float = Settings.top_p,
-        seed: int | None = Settings.seed,
-        stop: str | Sequence[str] = Settings.stop,
-        chat: bool = Settings.chat,
-    ) -> Iterator[str]:
+    def stream(self, prompt: Prompt, **options: Unpack[Options]) -> Iterator[str]:
         """The text that `generate` gives a prompt, in pieces, as they come."""
         self._open()
-        return self._pieces(self._reader.request(prompt, Settings(max_tokens, temperature, top_k, top_p, seed, stop, chat)))
+        return self._pieces(self._reader.request(prompt, _settings(options)))
 
     def logits(self, prompt: Prompt, chat: bool = False) -> np.ndarray:
         """The logits of the token after each of the prompt's tokens: float32 of (tokens, vocabulary)."""
         tokens = self._reader.tokens(prompt, chat)
         with self._batch([len(tokens)]) as batch, _sequence(batch) as sequence:
-            return _logits(batch, sequence, tokens)
+            return _append(batch, (sequence, tokens), all_logits=True)
 
     def score(self, prompt: Prompt, chat: bool = False) -> Score:
         """How likely the model finds a text of at least two tokens (a tokenizer may put the first one there)."""
         tokens = self._reader.tokens(prompt, chat)
         expect("prompt", tokens.tolist(), len(tokens) > 1, "at least two tokens, since the first one has nothing before it")
-        losses = []
-        with self._batch([len(tokens) - 1]) as batch, _sequence(batch) as sequence:
-            for begin in range(0, len(tokens) - 1, _SCORED_ROWS):
-                read = tokens[begin : min(begin + _SCORED_ROWS, len(tokens) - 1)]
-                losses.append(token_losses(_logits(batch, sequence, read), tokens[begin + 1 : begin + 1 + len(read)]))
-        return Score(tokens.tolist(), -np.concatenate(losses))
+        with self._batch([len(tokens)]) as batch, _sequence(batch) as sequence:
+            logprobs, _, _ = _append(batch, (sequence, tokens, 0))
+        return Score(tokens.tolist(), logprobs[1:])
 
     def _open(self):
         if self._loaded is None:
@@ -244,6 +204,13 @@ class Model:
             _checked(completion)
 
 
+def _settings(options: Options) -> Settings:
+    for name in options:
+        if name not in Options.__annotations__:
+            raise UserError(f"found the option {name!r}, expected {', '.join(Options.__annotations__)}")
+    return Settings(**options)
+
+
 def _checked(completion: Completion) -> Completion:
     if completion.error:
         raise UserError(completion.error)
@@ -259,10 +226,10 @@ def _sequence(batch):
         batch.remove(sequence)
 
 
-def _logits(batch, sequence: int, tokens: np.ndarray) -> np.ndarray:
-    """The logits of every one of `tokens`, which are appended to the sequence."""
+def _append(batch, item: tuple, **options):
+    """What appending an item to its sequence tells."""
     try:
-        (result,) = batch.append([(sequence, tokens)], all_logits=True)
+        (result,) = batch.append([item], **options)
     except runtime().Error as error:
         raise UserError(str(error)) from None
     if isinstance(result, Exception):

@@ -5,12 +5,13 @@
 import reprlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import TypedDict
 
 import numpy as np
 
 from easyquant.runtime.artifact import Artifact
-from easyquant.runtime.sampling import Sampler
+from easyquant.runtime.sampling import check_sampling
 from easyquant.support.errors import UserError, expect, is_whole
 from easyquant.text.tokenizer import load_tokenizer
 
@@ -18,7 +19,7 @@ Message = Mapping[str, str]  # {"role": "user", "content": "Hi"}
 Prompt = str | Sequence[int] | Sequence[Message]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """How a prompt is continued. The defaults are those of `Model.generate`, of `easyquant run`, and of a line of its --prompts."""
 
@@ -26,26 +27,46 @@ class Settings:
     temperature: float = 0.0  # 0 takes the most likely token
     top_k: int = 0  # draws from so many of the most likely tokens; 0: from all
     top_p: float = 1.0  # draws from the most likely tokens of this total probability
+    min_p: float = 0.0  # draws from tokens that are at least so likely beside the most likely one
+    repetition_penalty: float = 1.0  # divides logits above 0, and multiplies those below, of tokens in the prompt and the answer
+    presence_penalty: float = 0.0  # is taken off the logits of tokens in the answer
+    frequency_penalty: float = 0.0  # the same, once for each time that the answer has the token
+    logit_bias: Mapping[int | str, float] = field(default_factory=dict)  # added to logits, by token id
     seed: int | None = None  # None: another one for each prompt
+    logprobs: int | None = None  # log-probabilities of tokens, with so many of the most likely ones in the place of each; None: none
     stop: str | Sequence[str] = ()  # texts before which the answer ends
     chat: bool = False  # the prompt is a message, which the model's chat template is put around
 
     def __post_init__(self) -> None:
         stop = (self.stop,) if isinstance(self.stop, str) else self.stop
         expect("max_tokens", self.max_tokens, is_whole(self.max_tokens) and self.max_tokens > 0, "a whole number of at least 1")
-        expect("seed", self.seed, self.seed is None or is_whole(self.seed) and self.seed >= 0, "a whole number of at least 0")
         are_texts = isinstance(stop, (list, tuple)) and all(isinstance(text, str) and text for text in stop)
         expect("stop", self.stop, are_texts, "a text or a list of texts, none of them empty")
         expect("chat", self.chat, isinstance(self.chat, bool), "true or false")
-        self.sampler()
+        check_sampling(self)
         object.__setattr__(self, "stop", tuple(stop))
-
-    def sampler(self) -> Sampler:
-        return Sampler(self.temperature, self.top_k, self.top_p, self.seed or 0)
 
     def with_seed(self) -> "Settings":
         """With one drawn, where tokens are and none is given."""
         return replace(self, seed=secrets.randbelow(2**32)) if self.temperature > 0 and self.seed is None else self
+
+
+class Options(TypedDict, total=False):
+    """The fields of Settings as options of a call."""
+
+    max_tokens: int
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    logit_bias: Mapping[int | str, float]
+    seed: int | None
+    stop: str | Sequence[str]
+    logprobs: int | None
+    chat: bool
 
 
 @dataclass(frozen=True)

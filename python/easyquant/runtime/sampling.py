@@ -1,52 +1,70 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Choosing the next token from logits."""
+"""How tokens are chosen from logits. The runtime does it (`_runtime.Batch.choose`); eq_choice of easyquant.h has the definition."""
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-import numpy as np
-
+from easyquant.runtime.extension import runtime
 from easyquant.support.errors import expect, is_number, is_whole
 
-
-class Sampler:
-    """Greedy at temperature 0; else softmax(logits / temperature) of the `top_k` most likely tokens, cut to the nucleus of mass `top_p`.
-
-    A. Holtzman et al., "The curious case of neural text degeneration", 2020: the smallest set of most
-    likely tokens whose probabilities reach `top_p`. `top_k` 0 is all tokens. Equal seeds draw equal tokens.
-    """
-
-    def __init__(self, temperature: float = 0.0, top_k: int = 0, top_p: float = 1.0, seed: int = 0):
-        expect("temperature", temperature, is_number(temperature) and 0.0 <= temperature < math.inf, "a number of at least 0 (0 is greedy)")
-        expect("top_k", top_k, is_whole(top_k) and top_k >= 0, "a whole number of at least 0 (0 is all tokens)")
-        expect("top_p", top_p, is_number(top_p) and 0.0 < top_p <= 1.0, "a number above 0 and at most 1")
-        self.temperature, self.top_k, self.top_p = temperature, top_k, top_p
-        self._random = np.random.default_rng(seed)
-
-    def __call__(self, logits: np.ndarray) -> int:
-        if self.temperature == 0.0:
-            return int(logits.argmax())
-        scores = logits.astype(np.float64)
-        # Shifted first: however small the temperature, the largest exponent stays 0.
-        with np.errstate(over="ignore"):
-            weights = np.exp((scores - scores.max()) / self.temperature)
-        kept = np.sort(self._kept(weights))  # by their numbers, so that what is left out moves no other's share
-        mass = np.cumsum(weights[kept])
-        return int(kept[min(np.searchsorted(mass, self._random.random() * mass[-1], side="right"), len(kept) - 1)])
-
-    def _kept(self, weights: np.ndarray) -> np.ndarray:
-        """Tokens that may be drawn."""
-        limit = min(self.top_k or len(weights), len(weights))
-        if self.top_p == 1.0:
-            return most_likely(weights, limit) if limit < len(weights) else np.arange(limit)
-        reached = self.top_p * (weights if limit == len(weights) else weights[most_likely(weights, limit)]).sum()
-        count = min(limit, 64)  # enough for most nuclei, and a sort of a whole vocabulary takes longer than many a step
-        while (mass := np.cumsum(weights[order := most_likely(weights, count)]))[-1] < reached and count < limit:
-            count = min(limit, 16 * count)
-        return order[: np.searchsorted(mass, reached) + 1]
+MOST_LOGPROBS = 100  # of one token, so that an answer stays readable
+_LARGEST_SHIFT = 1e6  # of a logit, as the runtime has it
 
 
-def most_likely(weights: np.ndarray, count: int) -> np.ndarray:
-    """So many tokens, the most likely ones first. Among equally likely tokens it takes the first ones."""
-    tokens = np.flatnonzero(weights >= np.partition(weights, -count)[-count])
-    return tokens[np.argsort(-weights[tokens], kind="stable")][:count]
+@dataclass(frozen=True)
+class TokenLogprob:
+    """The log-probability of a token (natural logarithm, of the model's own logits), and the most likely tokens in its place."""
+
+    token: int
+    logprob: float
+    best: list[tuple[int, float]]
+
+
+def check_sampling(settings) -> None:
+    """`settings`: a Settings of requests.py, or what has its fields."""
+    number = settings.temperature
+    expect("temperature", number, is_number(number) and 0.0 <= number < math.inf, "a number of at least 0 (0 is greedy)")
+    expect("top_k", settings.top_k, is_whole(settings.top_k) and settings.top_k >= 0, "a whole number of at least 0 (0 is all tokens)")
+    expect("top_p", settings.top_p, is_number(settings.top_p) and 0.0 < settings.top_p <= 1.0, "a number above 0 and at most 1")
+    expect("min_p", settings.min_p, is_number(settings.min_p) and 0.0 <= settings.min_p <= 1.0, "a number from 0 to 1")
+    number = settings.repetition_penalty
+    expect("repetition_penalty", number, is_number(number) and 0.01 <= number <= 100, "a number from 0.01 to 100 (1 is none)")
+    for name in ("presence_penalty", "frequency_penalty"):
+        number = getattr(settings, name)
+        expect(name, number, _is_shift(number), "a number from -1e6 to 1e6 (0 is none)")
+    seed, count = settings.seed, settings.logprobs
+    expect("seed", seed, seed is None or is_whole(seed) and 0 <= seed < 2**64, "a whole number of at least 0, below 2^64")
+    expect("logprobs", count, count is None or is_whole(count) and 0 <= count <= MOST_LOGPROBS, f"a whole number from 0 to {MOST_LOGPROBS}")
+    bias = settings.logit_bias
+    is_bias = isinstance(bias, Mapping) and all(_token(token) is not None and _is_shift(shift) for token, shift in bias.items())
+    expect("logit_bias", bias, is_bias, "numbers from -1e6 to 1e6 by token ids")
+
+
+def _is_shift(number) -> bool:
+    return is_number(number) and abs(number) <= _LARGEST_SHIFT
+
+
+def _token(name) -> int | None:
+    """A token id, as a number or, in JSON, as a text."""
+    if isinstance(name, str) and name.isascii() and name.isdigit():
+        name = int(name)
+    return int(name) if is_whole(name) and 0 <= name < 2**31 else None
+
+
+def make_sampler(settings, prompt):
+    """A `_runtime.Sampler` for the answer to a prompt of these tokens. `settings`: as of check_sampling."""
+    return runtime().Sampler(
+        temperature=settings.temperature,
+        top_k=settings.top_k,
+        top_p=settings.top_p,
+        min_p=settings.min_p,
+        repetition_penalty=settings.repetition_penalty,
+        presence_penalty=settings.presence_penalty,
+        frequency_penalty=settings.frequency_penalty,
+        bias={_token(token): float(shift) for token, shift in settings.logit_bias.items()},
+        seed=settings.seed or 0,
+        prompt=list(map(int, prompt)),
+        logprobs=settings.logprobs,
+    )

@@ -5,18 +5,18 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Private to lib/Numerics. A function marked EASYQUANT_VECTOR_CLONES is compiled for x86-64 as
+// A function marked EASYQUANT_VECTOR_CLONES is compiled for x86-64 as
 // such, with AVX2 and with AVX-512; the loader takes what the CPU has. All compute the same bits:
-// the room is built with -ffp-contract=off. What such a function calls is only vectorized with it
-// if it is inlined into it, hence EASYQUANT_INLINE.
+// their files are built with -ffp-contract=off. What such a function calls is only vectorized with
+// it if it is inlined into it, hence EASYQUANT_INLINE.
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_LIB_NUMERICS_VECTORCLONES_H
-#define EASYQUANT_LIB_NUMERICS_VECTORCLONES_H
+#ifndef EASYQUANT_NUMERICS_VECTORCLONES_H
+#define EASYQUANT_NUMERICS_VECTORCLONES_H
 
 #define EASYQUANT_VECTOR_CLONES                                                                    \
   __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
 #define EASYQUANT_INLINE inline __attribute__((always_inline))
 
-#endif // EASYQUANT_LIB_NUMERICS_VECTORCLONES_H
+#endif // EASYQUANT_NUMERICS_VECTORCLONES_H

@@ -1,0 +1,106 @@
+//===- Choose.cpp - Rows of a batch's logits, read in its threads ---------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Executor.h"
+#include "Sampling.h"
+
+#include "easyquant/Runtime/Batch.h"
+#include "easyquant/Support/Parallel.h"
+
+#include <atomic>
+
+using namespace easyquant;
+using namespace easyquant::runtime;
+
+Result<void> Executor::inThreads(int32_t threads, ThreadWork work) {
+  parallelFor(threads, static_cast<unsigned>(threads),
+              [&](int64_t slot) { work.function(work.context, static_cast<int32_t>(slot)); });
+  return {};
+}
+
+/// Calls read(reader, i) for each of `count` rows.
+template <typename Read> Result<void> Batch::readRows(int64_t count, const Read &read) {
+  const auto needed = static_cast<size_t>(std::min<int64_t>(count, threadCount));
+  while (readers.size() < needed)
+    readers.emplace_back(owner->manifest().model.vocabSize);
+  if (count == 1) {
+    read(readers.front(), 0);
+    return {};
+  }
+  // What threads tell each other goes through these counts, which is also what makes their writes
+  // known; of the runtime that makes them run a checker of races sees nothing.
+  struct Shared {
+    std::vector<RowReader> &readers;
+    const Read &read;
+    int64_t count;
+    std::atomic<int64_t> next, ended;
+  } shared{readers, read, count, 0, 0};
+  auto run = [](void *context, int32_t slot) {
+    auto &[readers, read, count, next, ended] = *static_cast<Shared *>(context);
+    if (slot >= std::ssize(readers))
+      return;
+    for (int64_t i; (i = next.fetch_add(1, std::memory_order_acq_rel)) < count;)
+      read(readers[static_cast<size_t>(slot)], i);
+    ended.fetch_add(1, std::memory_order_acq_rel);
+  };
+  Result<void> ran = executor->inThreads(threadCount, {run, &shared});
+  shared.ended.load(std::memory_order_acquire);
+  return ran;
+}
+
+Result<void> Batch::describe(std::span<const RowRequest> rows) {
+  return readRows(std::ssize(rows), [&](RowReader &reader, int64_t i) noexcept {
+    const RowRequest &row = rows[static_cast<size_t>(i)];
+    reader.describe(row.logits, row.token, row.logprob, row.best);
+  });
+}
+
+Result<void> Batch::choose(std::span<const eq_choice> choices,
+                           std::span<Result<eq_logprob>> results) {
+  struct Row {
+    size_t choice;
+    const float *logits;
+    int64_t position;
+    eq_logprob chosen = {-1, 0};
+  };
+  std::vector<Row> rows;
+  rows.reserve(choices.size());
+  for (size_t i = 0; i < choices.size(); ++i) {
+    Result<Sequence *> found = find(choices[i].sequence);
+    Result<void> checked = found ? checkChoice(choices[i], owner->manifest().model.vocabSize)
+                                 : Unexpected(found.error());
+    if (!checked)
+      results[i] = Unexpected(checked.error());
+    else if (const float *own = logits(choices[i].sequence))
+      rows.push_back({i, own, (*found)->position});
+    else
+      results[i] = makeError(ErrorCode::InvalidArgument,
+                             "sequence: {} has no logits, expected a token behind which another is "
+                             "chosen; append one",
+                             choices[i].sequence);
+  }
+  Result<void> ran = readRows(std::ssize(rows), [&](RowReader &reader, int64_t i) noexcept {
+    Row &row = rows[static_cast<size_t>(i)];
+    const eq_choice &choice = choices[row.choice];
+    row.chosen.token = reader.choose(row.logits, choice, row.position);
+    if (row.chosen.token >= 0 && (choice.with_logprob != 0 || choice.best_count > 0))
+      reader.describe(row.logits, row.chosen.token,
+                      choice.with_logprob != 0 ? &row.chosen.logprob : nullptr,
+                      {choice.best, choice.best_count});
+  });
+  if (!ran)
+    return ran;
+  for (const Row &row : rows)
+    if (row.chosen.token >= 0)
+      results[row.choice] = row.chosen;
+    else
+      results[row.choice] = makeError(ErrorCode::InvalidArgument,
+                                      "allowed: found no token that may be chosen for sequence {}, "
+                                      "expected the bit of at least one",
+                                      choices[row.choice].sequence);
+  return {};
+}

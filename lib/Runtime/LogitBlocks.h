@@ -1,0 +1,43 @@
+//===- LogitBlocks.h - A row of logits, block by block ----------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The passes over a vocabulary that choosing a token makes. Blocks have kLogitBlock logits, the
+// last one what is left. The weight of a logit x is e^z with z = (x - top) * scale, and 0 where
+// z < least; `top` is the greatest logit, so that no weight is above 1. Logits may be -infinity.
+// All CPUs compute the same bits. Private to the runtime.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_RUNTIME_LOGITBLOCKS_H
+#define EASYQUANT_LIB_RUNTIME_LOGITBLOCKS_H
+
+#include <cstdint>
+
+namespace easyquant::runtime {
+
+inline constexpr int64_t kLogitBlock = 64;
+
+constexpr int64_t logitBlocks(int64_t count) { return (count + kLogitBlock - 1) / kLogitBlock; }
+
+/// The greatest logit of each block.
+void greatestOfBlocks(const float *x, int64_t count, float *greatest);
+
+/// Makes logits -infinity whose bit (i % 32 of word i / 32) is 0.
+void leaveOut(const uint32_t *allowed, int64_t count, float *x);
+
+struct Weighing {
+  float top = 0, scale = 1, least = -87;
+};
+
+void weigh(const float *x, int64_t count, const Weighing &weighing, float *weights);
+
+/// The sum of each block's weights: f32 within a block.
+void sumBlocks(const float *x, int64_t count, const Weighing &weighing, float *sums);
+
+} // namespace easyquant::runtime
+
+#endif // EASYQUANT_LIB_RUNTIME_LOGITBLOCKS_H

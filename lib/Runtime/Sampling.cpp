@@ -1,0 +1,382 @@
+//===- Sampling.cpp - Choosing a token of a row of logits -----------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Sampling.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+using namespace easyquant;
+using namespace easyquant::runtime;
+
+static constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+//===----------------------------------------------------------------------===//
+// Random numbers
+//===----------------------------------------------------------------------===//
+
+double easyquant::runtime::uniformAt(uint64_t seed, uint64_t position) {
+  __extension__ using Wide = unsigned __int128;
+  // Philox4x64-10, its constants by the names of the paper.
+  constexpr uint64_t m0 = 0xD2E7470EE14C6C93, m1 = 0xCA5A826395121157;
+  constexpr uint64_t w0 = 0x9E3779B97F4A7C15, w1 = 0xBB67AE8584CAA73B;
+  uint64_t counter[4] = {position, 0, 0, 0}, key[2] = {seed, 0};
+  for (int round = 0; round < 10; ++round) {
+    const Wide one = Wide(m0) * counter[0], other = Wide(m1) * counter[2];
+    const uint64_t next[4] = {
+        static_cast<uint64_t>(other >> 64) ^ counter[1] ^ key[0], static_cast<uint64_t>(other),
+        static_cast<uint64_t>(one >> 64) ^ counter[3] ^ key[1], static_cast<uint64_t>(one)};
+    std::copy_n(next, 4, counter);
+    key[0] += w0;
+    key[1] += w1;
+  }
+  return static_cast<double>(counter[0] >> 11) * 0x1p-53;
+}
+
+//===----------------------------------------------------------------------===//
+// What is asked
+//===----------------------------------------------------------------------===//
+
+static constexpr double kLargestShift = 1e6;
+static constexpr double kLeastRepetition = 0.01, kLargestRepetition = 100;
+
+static Result<void> checkTokens(const eq_choice &choice, int64_t vocabulary) {
+  auto isToken = [&](int32_t token) { return token >= 0 && token < vocabulary; };
+  if ((!choice.tokens && choice.token_count > 0) || choice.prompt_tokens > choice.token_count)
+    return makeError(ErrorCode::InvalidArgument,
+                     "tokens: found {} of a prompt among {}{}, expected those of the prompt and "
+                     "then those of the answer",
+                     choice.prompt_tokens, choice.token_count, choice.tokens ? "" : " at NULL");
+  for (size_t i = 0; i < choice.token_count; ++i)
+    if (!isToken(choice.tokens[i]))
+      return makeError(ErrorCode::InvalidArgument,
+                       "tokens[{}]: found {}, expected a token id in 0..{}", i, choice.tokens[i],
+                       vocabulary - 1);
+  if (!choice.bias && choice.bias_count > 0)
+    return makeError(ErrorCode::InvalidArgument, "bias: found NULL, expected {} entries",
+                     choice.bias_count);
+  for (size_t i = 0; i < choice.bias_count; ++i) {
+    const auto &[token, bias] = choice.bias[i];
+    if (!isToken(token) || !(std::abs(bias) <= kLargestShift))
+      return makeError(ErrorCode::InvalidArgument,
+                       "bias[{}]: found {} for token {}, expected a number from -{} to {} for a "
+                       "token id in 0..{}",
+                       i, bias, token, kLargestShift, kLargestShift, vocabulary - 1);
+  }
+  const size_t words = static_cast<size_t>(vocabulary + 31) / 32;
+  if (choice.allowed && choice.allowed_words != words)
+    return makeError(
+        ErrorCode::InvalidArgument,
+        "allowed: found {} words of 32 bits, expected {} for a vocabulary of {} tokens",
+        choice.allowed_words, words, vocabulary);
+  if (choice.best_count > static_cast<size_t>(vocabulary) ||
+      (!choice.best && choice.best_count > 0))
+    return makeError(ErrorCode::InvalidArgument,
+                     "best: found {} tokens{}, expected at most the {} of the vocabulary",
+                     choice.best_count, choice.best ? "" : " at NULL", vocabulary);
+  return {};
+}
+
+Result<void> easyquant::runtime::checkChoice(const eq_choice &choice, int64_t vocabulary) {
+  struct Range {
+    std::string_view name;
+    double value, least, most;
+  };
+  const double repetition = choice.repetition_penalty;
+  for (const auto &[name, value, least, most] :
+       {Range{"temperature", choice.temperature, 0, std::numeric_limits<double>::max()},
+        Range{"top_p", choice.top_p, 0, 1}, Range{"min_p", choice.min_p, 0, 1},
+        Range{"repetition_penalty", repetition == 0 ? 1 : repetition, kLeastRepetition,
+              kLargestRepetition},
+        Range{"presence_penalty", choice.presence_penalty, -kLargestShift, kLargestShift},
+        Range{"frequency_penalty", choice.frequency_penalty, -kLargestShift, kLargestShift}})
+    if (!(value >= least && value <= most))
+      return makeError(ErrorCode::InvalidArgument, "{}: found {}, expected a number from {} to {}",
+                       name, value, least, most);
+  if (choice.top_k < 0)
+    return makeError(ErrorCode::InvalidArgument,
+                     "top_k: found {}, expected at least 0 (0 is all tokens)", choice.top_k);
+  return checkTokens(choice, vocabulary);
+}
+
+//===----------------------------------------------------------------------===//
+// Changes of logits
+//===----------------------------------------------------------------------===//
+
+RowReader::RowReader(int64_t vocabulary) : vocabulary(vocabulary), blocks(logitBlocks(vocabulary)) {
+  const auto tokens = static_cast<size_t>(vocabulary);
+  changed.resize(tokens);
+  counts.resize(tokens);
+  candidates.reserve(tokens + kLogitBlock);
+  ordered.reserve(tokens);
+  for (std::vector<float> *each : {&greatest, &selected, &sums})
+    each->resize(static_cast<size_t>(blocks));
+}
+
+void RowReader::penalize(const eq_choice &choice) noexcept {
+  constexpr int32_t isThere = int32_t(1) << 30;
+  const std::span tokens(choice.tokens, choice.token_count);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    int32_t &count = counts[static_cast<size_t>(tokens[i])];
+    count |= isThere;
+    if (i >= choice.prompt_tokens)
+      ++count;
+  }
+  const double repetition = choice.repetition_penalty == 0 ? 1 : choice.repetition_penalty;
+  for (int32_t token : tokens) {
+    int32_t &count = counts[static_cast<size_t>(token)];
+    if (count == 0) // has been seen to
+      continue;
+    float &score = changed[static_cast<size_t>(token)];
+    double value = score > 0 ? score / repetition : score * repetition;
+    if (const int32_t answered = count & ~isThere; answered > 0)
+      value -= choice.frequency_penalty * answered + choice.presence_penalty;
+    constexpr double most = std::numeric_limits<float>::max();
+    score = static_cast<float>(std::clamp(value, -most, most));
+    count = 0;
+  }
+}
+
+const float *RowReader::change(const float *logits, const eq_choice &choice) noexcept {
+  const bool hasPenalty = choice.token_count > 0 &&
+                          ((choice.repetition_penalty != 0 && choice.repetition_penalty != 1) ||
+                           choice.presence_penalty != 0 || choice.frequency_penalty != 0);
+  if (!hasPenalty && choice.bias_count == 0 && !choice.allowed)
+    return logits;
+  std::copy_n(logits, vocabulary, changed.data());
+  if (hasPenalty)
+    penalize(choice);
+  for (const auto &[token, bias] : std::span(choice.bias, choice.bias_count))
+    changed[static_cast<size_t>(token)] += bias;
+  if (!choice.allowed)
+    return changed.data();
+  leaveOut(choice.allowed, vocabulary, changed.data());
+  return changed.data();
+}
+
+//===----------------------------------------------------------------------===//
+// Selection
+//===----------------------------------------------------------------------===//
+
+float RowReader::top() const noexcept {
+  return *std::max_element(greatest.begin(), greatest.end());
+}
+
+int32_t RowReader::firstOf(const float *scores, float score) const noexcept {
+  const auto block = std::find(greatest.begin(), greatest.end(), score) - greatest.begin();
+  return static_cast<int32_t>(std::find(scores + block * kLogitBlock, scores + vocabulary, score) -
+                              scores);
+}
+
+float RowReader::reachedBy(int64_t count) noexcept {
+  if (count > blocks)
+    return -kInfinity;
+  selected = greatest;
+  const auto place = selected.begin() + (count - 1);
+  std::nth_element(selected.begin(), place, selected.end(), std::greater<>());
+  return *place;
+}
+
+void RowReader::collect(const float *scores, float least) noexcept {
+  least = std::max(least, std::numeric_limits<float>::lowest()); // what is out stays out
+  candidates.clear();
+  for (int64_t block = 0; block < blocks; ++block) {
+    if (greatest[static_cast<size_t>(block)] < least)
+      continue;
+    // Without branches, which no one could foresee: a token is written, and the next one over it
+    // unless it stays.
+    const int64_t end = std::min((block + 1) * kLogitBlock, vocabulary);
+    size_t size = candidates.size();
+    candidates.resize(size + kLogitBlock);
+    for (int64_t token = block * kLogitBlock; token < end; ++token) {
+      candidates[size] = {scores[token], static_cast<int32_t>(token), 0};
+      size += scores[token] >= least ? 1 : 0;
+    }
+    candidates.resize(size);
+  }
+}
+
+void RowReader::keepUpTo(const Candidate &last) noexcept {
+  std::erase_if(candidates, [&](const Candidate &candidate) { return isBefore(last, candidate); });
+}
+
+void RowReader::keepFirst(int64_t count) noexcept {
+  if (std::ssize(candidates) <= count)
+    return;
+  ordered = candidates;
+  const auto last = ordered.begin() + (count - 1);
+  std::nth_element(ordered.begin(), last, ordered.end(), isBefore);
+  keepUpTo(Candidate(*last));
+}
+
+void RowReader::keepNucleus(const Weighing &weighing, double weight) noexcept {
+  // Buckets of weights within 6 % of each other; only that in which the weight is reached is
+  // sorted.
+  constexpr float perUnit = 16;
+  constexpr size_t count = 1 + static_cast<size_t>(87 * perUnit);
+  auto bucketOf = [&](const Candidate &candidate) {
+    const float z = (weighing.top - candidate.score) * weighing.scale;
+    return z < 87 ? static_cast<size_t>(z * perUnit) : count - 1;
+  };
+  std::array<double, count> sums = {};
+  for (const Candidate &candidate : candidates)
+    sums[bucketOf(candidate)] += candidate.weight;
+  size_t reached = 0, last = 0;
+  double before = 0, sum = 0;
+  for (size_t bucket = 0; bucket < count && sum < weight; sum += sums[bucket++])
+    if (sums[bucket] > 0) {
+      reached = bucket;
+      before = sum;
+    }
+  ordered.clear();
+  for (const Candidate &candidate : candidates)
+    if (bucketOf(candidate) == reached)
+      ordered.push_back(candidate);
+  std::sort(ordered.begin(), ordered.end(), isBefore);
+  for (before += ordered[0].weight; before < weight && last + 1 < ordered.size();
+       before += ordered[last].weight)
+    ++last;
+  keepUpTo(Candidate(ordered[last]));
+}
+
+//===----------------------------------------------------------------------===//
+// Drawing
+//===----------------------------------------------------------------------===//
+
+double RowReader::sumBlocks(const float *scores, const Weighing &weighing) noexcept {
+  runtime::sumBlocks(scores, vocabulary, weighing, sums.data());
+  double total = 0;
+  for (float sum : sums)
+    total += sum;
+  return total;
+}
+
+int32_t RowReader::drawOfRow(const float *scores, const Weighing &weighing, double u) noexcept {
+  const double reached = u * sumBlocks(scores, weighing);
+  // Where rounding leaves nothing behind `reached`, the last token that may be drawn is.
+  size_t chosen = 0;
+  double before = 0, sum = 0;
+  for (size_t block = 0; block < sums.size(); sum += sums[block++]) {
+    if (sums[block] == 0)
+      continue;
+    chosen = block;
+    before = sum;
+    if (sum + sums[block] > reached)
+      break;
+  }
+  const auto first = static_cast<int64_t>(chosen) * kLogitBlock;
+  const int64_t count = std::min(kLogitBlock, vocabulary - first);
+  float weights[kLogitBlock];
+  weigh(scores + first, count, weighing, weights);
+  int64_t token = first;
+  for (int64_t i = 0; i < count && before <= reached; ++i)
+    if (weights[i] > 0) {
+      token = first + i;
+      before += weights[i];
+    }
+  return static_cast<int32_t>(token);
+}
+
+int32_t RowReader::drawOfCandidates(double u) const noexcept {
+  double total = 0, sum = 0;
+  for (const Candidate &candidate : candidates)
+    total += candidate.weight;
+  int32_t token = candidates.front().token;
+  for (const Candidate &candidate : candidates)
+    if (candidate.weight > 0) {
+      token = candidate.token;
+      if ((sum += candidate.weight) > u * total)
+        break;
+    }
+  return token;
+}
+
+double RowReader::weighCandidates(const Weighing &weighing) noexcept {
+  double total = 0;
+  for (size_t begin = 0; begin < candidates.size(); begin += kLogitBlock) {
+    const size_t count = std::min<size_t>(kLogitBlock, candidates.size() - begin);
+    float packed[kLogitBlock], weights[kLogitBlock];
+    for (size_t i = 0; i < count; ++i)
+      packed[i] = candidates[begin + i].score;
+    weigh(packed, static_cast<int64_t>(count), weighing, weights);
+    for (size_t i = 0; i < count; ++i)
+      total += candidates[begin + i].weight = weights[i];
+  }
+  return total;
+}
+
+void RowReader::collectNucleus(const float *scores, const Weighing &weighing, double share,
+                               double total) noexcept {
+  // Most often few tokens have the weight.
+  for (int64_t count : {int64_t(32), blocks / 4, blocks})
+    if (count > 0 && count <= blocks) {
+      collect(scores, reachedBy(count));
+      if (weighCandidates(weighing) >= share * total)
+        return;
+    }
+  // All tokens of less than this weight have less than 1 - share of the total together. The nearest
+  // float below, and one more for the rounding of what is compared.
+  const double least = std::log((1 - share) * total / static_cast<double>(vocabulary)) - 1e-3;
+  const auto bound = static_cast<float>(weighing.top + least / weighing.scale);
+  collect(scores, std::nextafter(std::nextafter(bound, -kInfinity), -kInfinity));
+  weighCandidates(weighing);
+}
+
+int32_t RowReader::choose(const float *logits, const eq_choice &choice, int64_t position) noexcept {
+  const float *scores = change(logits, choice);
+  greatestOfBlocks(scores, vocabulary, greatest.data());
+  Weighing weighing = {.top = top()};
+  if (weighing.top == -kInfinity)
+    return -1;
+  if (choice.temperature == 0 || choice.top_k == 1 || choice.top_p == 0)
+    return firstOf(scores, weighing.top);
+  // A finite factor, which still takes all but the greatest out.
+  const double temperature = std::max(choice.temperature, 1e-30);
+  weighing.scale = static_cast<float>(1 / temperature);
+  const float leastOfMinP = std::max(static_cast<float>(std::log(choice.min_p)), weighing.least);
+  const double u = uniformAt(choice.seed, static_cast<uint64_t>(position));
+  const bool isTopK = choice.top_k > 0 && choice.top_k < vocabulary;
+  if (!isTopK && choice.top_p == 1) {
+    weighing.least = leastOfMinP;
+    return drawOfRow(scores, weighing, u);
+  }
+
+  double total = 0;
+  if (isTopK) {
+    collect(scores, reachedBy(choice.top_k));
+    keepFirst(choice.top_k);
+    total = weighCandidates(weighing);
+  } else {
+    total = sumBlocks(scores, weighing);
+    collectNucleus(scores, weighing, choice.top_p, total);
+  }
+  if (choice.top_p < 1)
+    keepNucleus(weighing, choice.top_p * total);
+  std::erase_if(candidates, [&](const Candidate &candidate) {
+    return (candidate.score - weighing.top) * weighing.scale < leastOfMinP;
+  });
+  return drawOfCandidates(u);
+}
+
+void RowReader::describe(const float *logits, int32_t token, double *logprob,
+                         std::span<eq_logprob> best) noexcept {
+  greatestOfBlocks(logits, vocabulary, greatest.data());
+  const float most = top();
+  const double logTotal = most + std::log(sumBlocks(logits, {.top = most}));
+  if (logprob)
+    *logprob = logits[token] - logTotal;
+  if (best.empty())
+    return;
+  collect(logits, reachedBy(std::ssize(best)));
+  std::partial_sort(candidates.begin(), candidates.begin() + std::ssize(best), candidates.end(),
+                    isBefore);
+  for (size_t i = 0; i < best.size(); ++i)
+    best[i] = {candidates[i].token, candidates[i].score - logTotal};
+}

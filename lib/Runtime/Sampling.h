@@ -1,0 +1,92 @@
+//===- Sampling.h - Choosing a token of a row of logits ---------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The definition is at eq_choice of easyquant.h. No vocabulary is sorted: the greatest logits of
+// blocks of 64 tell which blocks can hold what is looked for. Private to the runtime.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_RUNTIME_SAMPLING_H
+#define EASYQUANT_LIB_RUNTIME_SAMPLING_H
+
+#include "LogitBlocks.h"
+
+#include "easyquant/Runtime/easyquant.h"
+#include "easyquant/Support/Result.h"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace easyquant::runtime {
+
+/// The random number of a place: 0 <= u < 1, a multiple of 2^-53.
+double uniformAt(uint64_t seed, uint64_t position);
+
+/// Errors: InvalidArgument, naming the member.
+Result<void> checkChoice(const eq_choice &choice, int64_t vocabulary);
+
+/// What one thread needs to look at rows of logits, which are finite. All memory is taken when it
+/// is made.
+class RowReader {
+public:
+  explicit RowReader(int64_t vocabulary);
+
+  /// The token; -1 where none is allowed. `choice` has been checked.
+  int32_t choose(const float *logits, const eq_choice &choice, int64_t position) noexcept;
+
+  /// Log-probability of a token, where `logprob` is not null, and the most likely tokens.
+  void describe(const float *logits, int32_t token, double *logprob,
+                std::span<eq_logprob> best) noexcept;
+
+  int64_t bytes() const { return vocabulary * int64_t(2 * sizeof(Candidate) + 2 * sizeof(float)); }
+
+private:
+  struct Candidate {
+    float score;
+    int32_t token;
+    float weight;
+  };
+  /// What comes before another: the greater score, of equal ones the first token.
+  static bool isBefore(const Candidate &one, const Candidate &other) {
+    return one.score != other.score ? one.score > other.score : one.token < other.token;
+  }
+
+  /// Penalties, bias and allowed tokens, on a copy.
+  const float *change(const float *logits, const eq_choice &choice) noexcept;
+  void penalize(const eq_choice &choice) noexcept;
+  /// Of the whole row, by `greatest`.
+  float top() const noexcept;
+  int32_t firstOf(const float *scores, float score) const noexcept;
+  /// A score that at least `count` tokens reach.
+  float reachedBy(int64_t count) noexcept;
+  /// Fills `candidates`, in the order of tokens, with those that reach a score.
+  void collect(const float *scores, float least) noexcept;
+  /// With the weights of candidates; their sum.
+  double weighCandidates(const Weighing &weighing) noexcept;
+  /// Collects and weighs tokens among which the fewest are that have a share of the total weight.
+  void collectNucleus(const float *scores, const Weighing &weighing, double share,
+                      double total) noexcept;
+  /// Of the first `count` of `candidates` in the order of isBefore, only these stay, in the order
+  /// of tokens.
+  void keepFirst(int64_t count) noexcept;
+  /// Of the candidates only the fewest that have so much weight stay.
+  void keepNucleus(const Weighing &weighing, double weight) noexcept;
+  void keepUpTo(const Candidate &last) noexcept;
+  double sumBlocks(const float *scores, const Weighing &weighing) noexcept;
+  int32_t drawOfRow(const float *scores, const Weighing &weighing, double u) noexcept;
+  int32_t drawOfCandidates(double u) const noexcept;
+
+  const int64_t vocabulary, blocks;
+  std::vector<float> changed, greatest, selected, sums;
+  std::vector<Candidate> candidates, ordered;
+  std::vector<int32_t> counts; ///< of tokens; all 0 between calls
+};
+
+} // namespace easyquant::runtime
+
+#endif // EASYQUANT_LIB_RUNTIME_SAMPLING_H
