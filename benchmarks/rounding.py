@@ -7,7 +7,8 @@
 
 MODEL is a Hugging Face folder or a GGUF file. The script compiles it in every way (POINTS) that --ours matches, has `easyquant eval` judge each
 artifact by the float model, and prints mean KL divergences with standard errors over windows, their ratio to GPTQ's of the plain basis (BASE), and the
-time and memory of each compilation. Points are kept in FOLDER, and the same command goes on from there.
+time and memory of each compilation. The Hessians of the loss are gathered once, for all points that take them; their time and memory stand below the
+table. Points are kept in FOLDER, and so is the file of Hessians; the same command goes on from there.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import cached_property
 from pathlib import Path
 
 from peer import fail
@@ -39,6 +41,7 @@ POINTS = {
     for rounding, options in ROUNDINGS.items()
 }
 BASE = "plain gptq inputs"
+HESSIANS = ("--statistic=fisher",)
 
 
 class RoundingBench(Bench):
@@ -50,23 +53,39 @@ class RoundingBench(Bench):
     def cost_stamp(self, arguments: tuple[str, ...]) -> str:
         return repr([self.setting, self.compiler, self.samples, arguments])
 
-    def compile(self, artifact: Path, arguments: tuple[str, ...]) -> None:
-        if artifact.exists():
-            return
-        command = [sys.executable, "-m", "easyquant", "compile", str(self.args.model), "-o", str(artifact), "--calib", str(self.args.calib), *self.samples, *arguments]
+    def run(self, name: tuple[str, ...], *command: object) -> None:
+        """`easyquant COMMAND`, whose cost is kept under the name."""
+        command = [sys.executable, "-m", "easyquant", *map(str, command), "--calib", str(self.args.calib), *self.samples]
         begin = time.monotonic()
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         _, status, usage = os.wait4(process.pid, 0)
         if status != 0:
             fail(f"{shlex.join(command)}; its message is above")
         cost = {"seconds": time.monotonic() - begin, "processor_seconds": usage.ru_utime + usage.ru_stime, "peak_bytes": usage.ru_maxrss * 1024}
-        store(self.cost_file(arguments), self.cost_stamp(arguments), cost)
+        store(self.cost_file(name), self.cost_stamp(name), cost)
+
+    @cached_property
+    def hessians(self) -> Path:
+        path = self.args.output / "hessians.safetensors"
+        if not (path.exists() and self.cost(HESSIANS)):
+            self.run(HESSIANS, "calibrate", self.args.model, "-o", path, *HESSIANS)
+        return path
+
+    def compile(self, artifact: Path, arguments: tuple[str, ...]) -> None:
+        if artifact.exists():
+            return
+        statistics = [f"--statistics={self.hessians}"] if any(argument.startswith("--hessian=loss") for argument in arguments) else []
+        self.run(arguments, "compile", self.args.model, "-o", artifact, *arguments, *statistics)
 
     def cost(self, arguments: tuple[str, ...]) -> dict | None:
         return stored(self.cost_file(arguments), self.cost_stamp(arguments))
 
 
-def show(points: list[Point], texts: list[str], costs: dict[str, dict | None]) -> None:
+def cells_of(cost: dict | None) -> tuple[str, str, str]:
+    return (f"{cost['seconds']:.0f}", f"{cost['processor_seconds']:.0f}", f"{cost['peak_bytes'] / 1e9:.2f}") if cost else ("", "", "")
+
+
+def show(points: list[Point], texts: list[str], costs: dict[str, dict | None], hessians: dict | None) -> None:
     by_name = {point.name: point for point in points}
     table = Table(title=f"mean KL divergence from float, and over '{BASE}' of the same bits and groups")
     for heading in ("", *(f"KL, {text}" for text in texts), *(f"ratio, {text}" for text in texts), "s", "processor s", "GB"):
@@ -74,9 +93,9 @@ def show(points: list[Point], texts: list[str], costs: dict[str, dict | None]) -
     for point in points:
         base = by_name.get(" ".join([*point.name.split()[:2], BASE]))
         ratios = [with_error(*ratio(point, base, text), 2) if base else "" for text in texts]
-        cost = costs[point.name]
-        cells = (f"{cost['seconds']:.0f}", f"{cost['processor_seconds']:.0f}", f"{cost['peak_bytes'] / 1e9:.2f}") if cost else ("", "", "")
-        table.add_row(point.name, *(with_error(point.kl(text), point.kl_error(text), 4) for text in texts), *ratios, *cells)
+        table.add_row(point.name, *(with_error(point.kl(text), point.kl_error(text), 4) for text in texts), *ratios, *cells_of(costs[point.name]))
+    table.add_section()
+    table.add_row("the Hessians of the loss", *[""] * (2 * len(texts)), *cells_of(hessians))
     Console(width=160).print(table)
 
 
@@ -98,7 +117,8 @@ def main() -> None:
         bench = RoundingBench(args, Path(scratch), peers={})
         points = [bench.our_point(name, options) for name, options in ours.items()]
         costs = {name: bench.cost(options) for name, options in ours.items()}
-    show(points, [text.name for text in args.text], costs)
+        hessians = bench.cost(HESSIANS)
+    show(points, [text.name for text in args.text], costs, hessians)
 
 
 if __name__ == "__main__":

@@ -8,9 +8,7 @@
 #include "WalkStamp.h"
 
 #include "easyquant/Calibration/Passes.h"
-#include "easyquant/Execution/LossGradients.h"
-#include "easyquant/Execution/LossHessians.h"
-#include "easyquant/Execution/SampleSum.h"
+#include "easyquant/Execution/LossStatistics.h"
 #include "easyquant/Execution/SubgraphPass.h"
 #include "easyquant/Support/ProgressAction.h"
 #include "easyquant/Weights/ConstantTensors.h"
@@ -23,7 +21,6 @@ namespace easyquant::calibration {
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::calibration;
-using Rows = TrainedLayer::Rows;
 
 namespace {
 
@@ -33,7 +30,7 @@ struct CalibrateLoss : SubgraphPass<calibration::impl::CalibrateLossBase<Calibra
 
 private:
   LogicalResult runLayer(LossGradients &gradients, const Ranks &ranks, const LayerRunner &runner,
-                         std::vector<FoundTensor> &found);
+                         std::vector<FoundTensor> &tensors);
   LogicalResult fail(const Error &error) {
     return emitError(getOperation().getLoc()) << error.message;
   }
@@ -41,36 +38,43 @@ private:
 
 } // namespace
 
-static FoundTensor squareTensor(std::string name, const std::vector<float> &values) {
-  const auto size =
-      static_cast<int64_t>(std::llround(std::sqrt(static_cast<double>(values.size()))));
-  auto bytes = std::as_bytes(std::span(values));
-  return {{std::move(name)}, formats::DType::F32, {size, size}, {bytes.begin(), bytes.end()}};
+static FoundTensor found(LossTensor tensor) {
+  FoundTensor kept{{std::move(tensor.name)}, formats::DType::F32, {}, {}};
+  if (std::holds_alternative<std::vector<int64_t>>(tensor.values))
+    kept.dtype = formats::DType::I64;
+  std::visit(
+      [&](const auto &values) {
+        auto bytes = std::as_bytes(std::span(values));
+        kept.shape = {std::ssize(values)};
+        kept.bytes.assign(bytes.begin(), bytes.end());
+      },
+      tensor.values);
+  return kept;
+}
+
+/// The statistics are of the model as it is; who reads them takes them to another basis.
+static LogicalResult checkIsPlain(equant::QuantizableOpInterface site) {
+  Operation *weight = site.getWeightOperand().get().getDefiningOp();
+  if (!weight || weight->getNumOperands() == 0)
+    return success();
+  return emitError(site.getLoc()) << "site '" << site.getSite() << "': its weight has gone through "
+                                  << weight->getName()
+                                  << "; run equant-calibrate-loss before what transforms weights";
 }
 
 LogicalResult CalibrateLoss::runLayer(LossGradients &gradients, const Ranks &ranks,
-                                      const LayerRunner &runner, std::vector<FoundTensor> &found) {
+                                      const LayerRunner &runner,
+                                      std::vector<FoundTensor> &tensors) {
   func::FuncOp layer = runner.layers()[gradients.next()];
   SmallVector<equant::QuantizableOpInterface> sites;
   layer.walk([&](equant::QuantizableOpInterface op) { sites.push_back(op); });
-  SmallVector<Value> weights = llvm::map_to_vector(
-      sites, [](equant::QuantizableOpInterface op) { return op.getWeightOperand().get(); });
-  SampleSum<LossHessians> sum(ranks, runner.tokens(),
-                              [&] { return LossHessians(sites, /*rows=*/true); });
-  if (failed(gradients.backward(weights, [&](int64_t sample, ArrayRef<Rows> rows) {
-        return sum.of(sample).add(rows, threads);
-      })))
+  FailureOr<std::vector<SiteLoss>> losses =
+      gatherLoss(gradients, ranks, runner, sites, {}, threads);
+  if (failed(losses))
     return failure();
-  Result<LossHessians> hessians = sum.finish();
-  if (!hessians)
-    return fail(hessians.error());
-  for (auto [i, site] : llvm::enumerate(sites)) {
-    Result<LossHessians::Pair> pair = hessians->take(i);
-    if (!pair)
-      return fail(pair.error());
-    found.push_back(squareTensor(site.getSite().str() + "/loss_inputs", pair->inputs));
-    found.push_back(squareTensor(site.getSite().str() + "/loss_outputs", pair->outputs));
-  }
+  for (auto [site, loss] : llvm::zip_equal(sites, *losses))
+    for (LossTensor &tensor : tensorsOf(site.getSite(), std::move(loss)))
+      tensors.push_back(found(std::move(tensor)));
   return success();
 }
 
@@ -84,6 +88,11 @@ LogicalResult CalibrateLoss::run() {
     return emitError(module.getLoc())
            << getArgument()
            << " needs tokens=FILE, of calibration tokens, and statistics=FILE to write";
+  WalkResult plain = module.walk([](equant::QuantizableOpInterface site) {
+    return failed(checkIsPlain(site)) ? WalkResult::interrupt() : WalkResult::advance();
+  });
+  if (plain.wasInterrupted())
+    return failure();
   Result<CalibrationTokens> tokens = CalibrationTokens::readOnAll(
       ranks, tokensFile.getValue(), constants->source().config().vocabSize);
   if (!tokens)
@@ -98,7 +107,7 @@ LogicalResult CalibrateLoss::run() {
   FailureOr<std::string> work = equant::getWorkFolder(module, workFolder);
   if (failed(stamp) || failed(work))
     return failure();
-  (*stamp)["statistics"] = "loss";
+  (*stamp)["statistics"] = "loss 2";
   FailureOr<std::optional<Journal>> journalOrDone =
       openJournal(module, *runner, ranks, statistics.getValue(), *work, *stamp);
   if (failed(journalOrDone))
@@ -122,10 +131,10 @@ LogicalResult CalibrateLoss::run() {
     gradients->skip(journal->next());
   }
   for (int64_t step = journal->next(); step < steps; ++step) {
-    std::vector<FoundTensor> found;
-    if (failed(runLayer(*gradients, ranks, *runner, found)))
+    std::vector<FoundTensor> tensors;
+    if (failed(runLayer(*gradients, ranks, *runner, tensors)))
       return failure();
-    if (auto kept = journal->record(step, found, gradients->slopes()); !kept)
+    if (auto kept = journal->record(step, tensors, gradients->slopes()); !kept)
       return fail(kept.error());
   }
   if (auto written = journal->merge(steps, statistics.getValue(), *stamp); !written)

@@ -22,6 +22,10 @@ numerics::ScaleRule PlannedSite::rule() const {
   return equant::toNumerics(plan.getRule(), plan.getPercentile());
 }
 
+SmallVector<QuantizableOpInterface> easyquant::execution::opsOf(ArrayRef<PlannedSite> sites) {
+  return llvm::map_to_vector(sites, [](const PlannedSite &site) { return site.op; });
+}
+
 bool SiteGroup::names(StringRef method) const {
   return llvm::any_of(sites, [&](const PlannedSite &site) { return site.plan.names(method); });
 }

@@ -49,9 +49,10 @@ void LossHessians::merge(const LossHessians &later) {
   }
 }
 
-Result<LossHessians::Pair> LossHessians::take(size_t i) {
+Result<HessianPair> LossHessians::take(size_t i) {
   Site &site = sites[i];
-  Pair pair{std::move(site.inputs).takeHessian(), std::move(site.outputs).takeHessian()};
+  HessianPair pair{site.inputs.tokens(), std::move(site.inputs).takeHessian(),
+                   std::move(site.outputs).takeHessian()};
   if (llvm::all_of(pair.inputs, [](float value) { return value == 0; }))
     return makeError(
         ErrorCode::InvalidArgument,

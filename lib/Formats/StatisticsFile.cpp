@@ -80,6 +80,8 @@ Result<StatisticsFile> StatisticsFile::open(const fs::path &path) {
   StatisticsFile file;
   file.file = std::move(*opened);
   file.mark = std::move(*stamp);
+  if (auto hash = file.file.metadata().find("tokens_hash"); hash != file.file.metadata().end())
+    file.tokens = hash->second;
   return file;
 }
 
@@ -90,6 +92,22 @@ Result<void> StatisticsFile::checkModel(std::string_view model) const {
                    "{}: statistics of another model: they were gathered with the model of checksum "
                    "{}, this one has {}; calibrate this model",
                    path().string(), quote(mark.model), quote(model));
+}
+
+static std::string describe(const CalibrationStamp &stamp) {
+  return fmt::format("{} x {} tokens{}, seed {}, of the text of checksum {}", stamp.samples,
+                     stamp.length, stamp.bos ? " that begin with BOS" : "", stamp.seed,
+                     quote(stamp.text));
+}
+
+Result<void> StatisticsFile::checkText(const CalibrationStamp &text,
+                                       std::string_view tokensHash) const {
+  if (tokens == tokensHash && mark.bos == text.bos)
+    return {};
+  return makeError(ErrorCode::InvalidArgument,
+                   "{}: statistics of another text: they were gathered on {}, and this run has {}; "
+                   "give both the same text, --nsamples, --seqlen and --seed",
+                   path().string(), describe(mark), describe(text));
 }
 
 template <typename T>

@@ -270,8 +270,17 @@ LogicalResult Gptq::run() {
   ModuleOp module = getOperation();
   if (!isPlanned(module, kGptq))
     return equant::reportNotPlanned(module, getArgument(), kGptq, requireSites);
-  FailureOr<MethodRun> opened = MethodRun::open(
-      module, {.method = kGptq, .revision = "3", .options = optionValues(), .sharesSamples = true});
+  const bool isByLoss = StringRef(hessian).starts_with("loss");
+  if (!isByLoss && !lossStatistics.empty())
+    return emitError(module.getLoc())
+           << "equant-gptq: statistics=" << lossStatistics
+           << " is for hessian=loss and loss-both, found hessian=" << hessian;
+  // Hessians that a file gives in another basis differ in their last bits.
+  FailureOr<MethodRun> opened =
+      MethodRun::open(module, {.method = kGptq,
+                               .revision = lossStatistics.empty() ? "3" : "3 from a file",
+                               .options = optionValues(),
+                               .sharesSamples = true});
   if (failed(opened))
     return failure();
   MethodRun &run = *opened;
@@ -284,9 +293,9 @@ LogicalResult Gptq::run() {
         return failure();
   auto isDone = [&](int64_t i) { return sitesNaming(run.layer(i), kGptq).empty() || run.has(i); };
 
-  if (StringRef(hessian).starts_with("loss")) {
+  if (isByLoss) {
     auto own = [&](const PlannedSite &site) { return optionsOf(site, options); };
-    if (failed(roundByLoss(run, own, hessian == "loss-both")))
+    if (failed(roundByLoss(run, own, hessian == "loss-both", lossStatistics)))
       return failure();
   } else if (int64_t missing = run.layersToRun(isDone)) {
     FailureOr<HiddenStates> states = run.runner().embed(), middle = run.runner().allocate();

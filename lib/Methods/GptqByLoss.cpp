@@ -8,9 +8,7 @@
 #include "GptqByLoss.h"
 #include "SharedRows.h"
 
-#include "easyquant/Execution/LossGradients.h"
-#include "easyquant/Execution/LossHessians.h"
-#include "easyquant/Execution/SampleSum.h"
+#include "easyquant/Execution/LossStatistics.h"
 #include "easyquant/Methods/RoundedSites.h"
 #include "easyquant/Numerics/Gradients.h"
 #include "easyquant/Support/Parallel.h"
@@ -21,13 +19,9 @@ using namespace easyquant;
 using namespace easyquant::methods;
 using numerics::ConstMatrix;
 using numerics::Matrix;
-using Rows = TrainedLayer::Rows;
 
 /// Shares of the mean of diag(Hout) that may be added to it.
 static constexpr double kDampings[] = {0.1, 1, 3};
-
-/// One sample in so many judges dampings.
-static constexpr int64_t kHeldOutShare = 4;
 
 namespace {
 
@@ -42,51 +36,41 @@ struct SiteProblem {
 
 class LossRounder {
 public:
-  LossRounder(MethodRun &run, GptqOptionsOf optionsOf, bool both)
-      : run(run), tokens(run.runner().tokens()), threads(run.runner().compiler().options().threads),
-        optionsOf(optionsOf), both(both),
-        heldOut(both ? std::max<int64_t>(1, tokens.allSamples() / kHeldOutShare) : 0) {}
+  LossRounder(MethodRun &run, GptqOptionsOf optionsOf)
+      : run(run), threads(run.runner().compiler().options().threads), optionsOf(optionsOf) {}
 
-  LogicalResult roundLayer(LossGradients &gradients, int64_t layer);
+  /// Rounds sites of a layer and writes its file.
+  LogicalResult roundLayer(int64_t layer, ArrayRef<PlannedSite> sites,
+                           std::vector<SiteLoss> losses);
 
 private:
-  /// The last samples of all are held out.
-  bool isHeldOut(int64_t sample) const {
-    return tokens.firstSample() + sample >= tokens.allSamples() - heldOut;
-  }
   FailureOr<std::vector<SiteProblem>> problemsOf(ArrayRef<PlannedSite> sites,
-                                                 LossHessians hessians);
+                                                 std::vector<HessianPair> hessians);
   FailureOr<std::vector<numerics::QuantizedMatrix>> solve(std::vector<SiteProblem> &problems);
-  FailureOr<std::vector<double>> chooseDampings(std::vector<SiteProblem> problems,
-                                                LossHessians judges);
+  FailureOr<std::vector<double>> chooseDampings(ArrayRef<PlannedSite> sites,
+                                                ArrayRef<SiteLoss> losses);
 
   MethodRun &run;
-  const CalibrationTokens &tokens;
   unsigned threads;
   GptqOptionsOf optionsOf;
-  bool both;
-  int64_t heldOut;
 };
 
 } // namespace
 
 FailureOr<std::vector<SiteProblem>> LossRounder::problemsOf(ArrayRef<PlannedSite> sites,
-                                                            LossHessians hessians) {
+                                                            std::vector<HessianPair> hessians) {
   std::vector<SiteProblem> problems;
-  for (auto [i, site] : llvm::enumerate(sites)) {
+  for (auto [site, pair] : llvm::zip_equal(sites, hessians)) {
     FailureOr<WeightValues> weight = readWeight(run.runner().constants(), site);
     if (failed(weight))
       return failure();
-    Result<LossHessians::Pair> pair = hessians.take(i);
-    if (!pair)
-      return emitError(site.loc()) << pair.error().message;
     numerics::GptqOptions options = optionsOf(site);
     options.threads = threads;
     FailureOr<numerics::GptqFactor> factor =
-        factorFor(site, {pair->inputs.data(), weight->columns, weight->columns}, options);
+        factorFor(site, {pair.inputs.data(), weight->columns, weight->columns}, options);
     if (failed(factor))
       return failure();
-    problems.push_back({site, std::move(*weight), std::move(*factor), std::move(pair->outputs)});
+    problems.push_back({site, std::move(*weight), std::move(*factor), std::move(pair.outputs)});
   }
   return problems;
 }
@@ -131,7 +115,7 @@ LossRounder::solve(std::vector<SiteProblem> &problems) {
 }
 
 /// tr(Hout E H E^T)
-static double lossOf(const LossHessians::Pair &hessians, ConstMatrix error, unsigned threads) {
+static double lossOf(const HessianPair &hessians, ConstMatrix error, unsigned threads) {
   const int64_t rows = error.rows, columns = error.columns;
   std::vector<float> left(rows * columns), right(rows * columns);
   numerics::linearInputGradient(error, {hessians.inputs.data(), columns, columns},
@@ -144,69 +128,49 @@ static double lossOf(const LossHessians::Pair &hessians, ConstMatrix error, unsi
   return loss;
 }
 
-FailureOr<std::vector<double>> LossRounder::chooseDampings(std::vector<SiteProblem> problems,
-                                                           LossHessians judges) {
-  std::vector<LossHessians::Pair> taken;
-  for (size_t i = 0; i < problems.size(); ++i) {
-    Result<LossHessians::Pair> pair = judges.take(i);
-    if (!pair)
-      return emitError(problems[i].site.loc()) << pair.error().message;
-    taken.push_back(std::move(*pair));
-  }
-  std::vector<double> chosen(problems.size()), least(problems.size());
+FailureOr<std::vector<double>> LossRounder::chooseDampings(ArrayRef<PlannedSite> sites,
+                                                           ArrayRef<SiteLoss> losses) {
+  std::vector<HessianPair> hessians;
+  for (const SiteLoss &loss : losses)
+    hessians.push_back(loss.used());
+  FailureOr<std::vector<SiteProblem>> problems = problemsOf(sites, std::move(hessians));
+  if (failed(problems))
+    return failure();
+  std::vector<double> chosen(problems->size()), least(problems->size());
   for (double damping : kDampings) {
-    for (SiteProblem &problem : problems)
+    for (SiteProblem &problem : *problems)
       problem.damping = damping;
-    FailureOr<std::vector<numerics::QuantizedMatrix>> rounded = solve(problems);
+    FailureOr<std::vector<numerics::QuantizedMatrix>> rounded = solve(*problems);
     if (failed(rounded))
       return failure();
-    for (size_t i = 0; i < problems.size(); ++i) {
-      const WeightValues &weight = problems[i].weight;
+    for (size_t i = 0; i < problems->size(); ++i) {
+      const WeightValues &weight = (*problems)[i].weight;
       std::vector<float> error(weight.rows * weight.columns);
       numerics::dequantize((*rounded)[i], Matrix(error.data(), weight.rows, weight.columns));
       for (size_t at = 0; at < error.size(); ++at)
         error[at] = weight.values[at] - error[at];
-      const double loss = lossOf(taken[i], {error.data(), weight.rows, weight.columns}, threads);
-      if (chosen[i] == 0 || loss < least[i])
-        chosen[i] = damping, least[i] = loss;
+      const double cost =
+          lossOf(losses[i].heldOut, {error.data(), weight.rows, weight.columns}, threads);
+      if (chosen[i] == 0 || cost < least[i])
+        chosen[i] = damping, least[i] = cost;
     }
   }
   return chosen;
 }
 
-LogicalResult LossRounder::roundLayer(LossGradients &gradients, int64_t layer) {
-  SmallVector<PlannedSite> sites = sitesNaming(run.layer(layer), "gptq");
-  SmallVector<Value> weights =
-      llvm::map_to_vector(sites, [](const PlannedSite &site) { return site.weight(); });
-  if (sites.empty() || run.has(layer))
-    return gradients.backward({}, [](int64_t, ArrayRef<Rows>) -> Result<void> { return {}; });
-  SmallVector<equant::QuantizableOpInterface> ops =
-      llvm::map_to_vector(sites, [](const PlannedSite &site) { return site.op; });
-  auto nothing = [&] { return LossHessians(ops, both); };
-  SampleSum<LossHessians> used(run.ranks(), tokens, nothing), kept(run.ranks(), tokens, nothing);
-  auto visit = [&](int64_t sample, ArrayRef<Rows> rows) {
-    return (isHeldOut(sample) ? kept : used).of(sample).add(rows, threads);
-  };
-  if (failed(gradients.backward(weights, visit)))
-    return failure();
-  Result<LossHessians> hessians = used.finish();
-  if (!hessians)
-    return run.fail(hessians.error());
+LogicalResult LossRounder::roundLayer(int64_t layer, ArrayRef<PlannedSite> sites,
+                                      std::vector<SiteLoss> losses) {
   std::vector<double> dampings;
-  if (both) {
-    Result<LossHessians> judges = kept.finish();
-    if (!judges)
-      return run.fail(judges.error());
-    FailureOr<std::vector<SiteProblem>> problems = problemsOf(sites, *hessians);
-    if (failed(problems))
-      return failure();
-    FailureOr<std::vector<double>> chosen = chooseDampings(std::move(*problems), *judges);
+  if (losses.front().heldOut.tokens > 0) {
+    FailureOr<std::vector<double>> chosen = chooseDampings(sites, losses);
     if (failed(chosen))
       return failure();
     dampings = std::move(*chosen);
-    hessians->merge(*judges);
   }
-  FailureOr<std::vector<SiteProblem>> problems = problemsOf(sites, std::move(*hessians));
+  std::vector<HessianPair> hessians;
+  for (SiteLoss &loss : losses)
+    hessians.push_back(std::move(loss.all));
+  FailureOr<std::vector<SiteProblem>> problems = problemsOf(sites, std::move(hessians));
   if (failed(problems))
     return failure();
   for (auto [problem, damping] : llvm::zip(*problems, dampings))
@@ -215,33 +179,41 @@ LogicalResult LossRounder::roundLayer(LossGradients &gradients, int64_t layer) {
   if (failed(rounded))
     return failure();
   QuantizedWeights codes;
-  for (auto [weight, result] : llvm::zip_equal(weights, *rounded))
-    codes[weight] = std::move(result);
+  for (auto [site, result] : llvm::zip_equal(sites, *rounded))
+    codes[site.weight()] = std::move(result);
   if (auto done = writeRounded(run.work(), run.file(layer), run.stamp(layer), sites, codes); !done)
     return run.fail(done.error());
   return success();
 }
 
-LogicalResult easyquant::methods::roundByLoss(MethodRun &run, GptqOptionsOf optionsOf, bool both) {
+LogicalResult easyquant::methods::roundByLoss(MethodRun &run, GptqOptionsOf optionsOf, bool both,
+                                              StringRef statistics) {
   LayerRunner &runner = run.runner();
+  const unsigned threads = runner.compiler().options().threads;
   if (both && runner.tokens().allSamples() < 2)
     return run.fail({ErrorCode::InvalidArgument,
                      "equant-gptq: 1 sample of calibration text, of which hessian=loss-both holds "
                      "one back to judge by: give two or more, or hessian=loss"});
   const int64_t layers = run.layerCount();
+  auto isDone = [&](int64_t i) { return sitesNaming(run.layer(i), "gptq").empty() || run.has(i); };
   int64_t first = 0;
-  while (first < layers && (sitesNaming(run.layer(first), "gptq").empty() || run.has(first)))
+  while (first < layers && isDone(first))
     ++first;
   if (first == layers)
     return success();
-  FailureOr<LossGradients> gradients =
-      LossGradients::create(runner, runner.compiler().options().threads);
-  if (failed(gradients))
+  FailureOr<LossSource> source = LossSource::open(runner, run.ranks(), statistics, threads);
+  if (failed(source))
     return failure();
-  LossRounder rounder(run, optionsOf, both);
+  const LossRequest request{.rows = both, .heldOut = both};
+  LossRounder rounder(run, optionsOf);
   for (int64_t layer = layers - 1; layer >= first; --layer) {
     ProgressAction::report(run.layer(layer).getContext(), "gptq", layers - 1 - layer, layers);
-    if (failed(rounder.roundLayer(*gradients, layer)))
+    SmallVector<PlannedSite> sites;
+    if (!isDone(layer))
+      sites = sitesNaming(run.layer(layer), "gptq");
+    FailureOr<std::vector<SiteLoss>> losses = source->of(opsOf(sites), request);
+    if (failed(losses) ||
+        (!sites.empty() && failed(rounder.roundLayer(layer, sites, std::move(*losses)))))
       return failure();
   }
   return success();

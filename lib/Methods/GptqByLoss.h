@@ -33,8 +33,11 @@ using GptqOptionsOf = llvm::function_ref<numerics::GptqOptions(const PlannedSite
 
 /// Rounds the sites of all layers that name gptq and have no file yet, and writes their files, the
 /// last layer first. `both`: errors go to later rows, too. Their damping is then one of {0.1, 1,
-/// 3}, by E[(g^T (W - What) x)^2] over samples that are in no Hessian. Fails with a diagnostic.
-mlir::LogicalResult roundByLoss(MethodRun &run, GptqOptionsOf optionsOf, bool both);
+/// 3}, by E[(g^T (W - What) x)^2] over samples that are in no Hessian. Hessians are those of the
+/// file `statistics` (LossStatistics.h), or are gathered where there is none. Fails with a
+/// diagnostic.
+mlir::LogicalResult roundByLoss(MethodRun &run, GptqOptionsOf optionsOf, bool both,
+                                llvm::StringRef statistics);
 
 } // namespace easyquant::methods
 

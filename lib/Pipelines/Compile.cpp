@@ -176,6 +176,9 @@ std::optional<std::string> checkOptions(const OptionValues &options) {
   if (options.has(option::weightPercentile) && options[option::weightObserver] != "percentile")
     return "--weight-percentile goes with --weight-observer percentile, found " +
            options[option::weightObserver];
+  if (options.has(option::lossStatistics) &&
+      !StringRef(options[option::hessian]).starts_with("loss"))
+    return "--statistics goes with --hessian loss or loss-both, found " + options[option::hessian];
   if (options.has(option::observerPercentile) && options[option::observer] != "percentile")
     return "--observer-percentile goes with --observer percentile, found " +
            options[option::observer];

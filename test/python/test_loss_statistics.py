@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from calibrating import write_tokens
-from helpers import assert_refused, random_llama, random_tokens, run_tool, write_model
+from calibrating import calibrate, write_tokens
+from command_line import run_command_line as easyquant
+from helpers import assert_refused, folder_contents, random_llama, random_tokens, run_tool, write_letters, write_model
 from oracles.llama import Llama
 from planning import SITES, dequantized, plan, planned_module, run_pass
 from test_gptq import GROUP, brain_quantizer, scale_of
@@ -53,8 +54,8 @@ def drawn_labels(logits, first):
     return np.minimum((sums <= drawn[:, None] * sums[:, -1:]).sum(1), logits.shape[1] - 1)
 
 
-def expected_hessians(config, tensors, samples):
-    """{site: (H, Hout)}"""
+def expected_hessians(config, tensors, samples, first=0):
+    """{site: (H, Hout)} of the samples from `first` on."""
     model = Llama(config, tensors, dtype=np.float64)
     linears = {}
     for index, layer in enumerate(model.layers):
@@ -62,7 +63,7 @@ def expected_hessians(config, tensors, samples):
             name = short.rpartition(".")[2]
             layer[name] = linears[f"model.layers.{index}.{short}"] = Shifted(layer[name])
     length, rows = max(map(len, samples)), {site: ([], []) for site in linears}
-    for number, sample in enumerate(samples):
+    for number, sample in list(enumerate(samples))[first:]:
         labels = drawn_labels(model.logits(sample), number * length)
         inputs = {site: linear.input for site, linear in linears.items()}
 
@@ -83,14 +84,22 @@ def expected_hessians(config, tensors, samples):
     return {site: [2 * part.T @ part / len(part) for part in parts] for site, parts in stacked.items()}
 
 
+def square(triangle):
+    """The symmetric matrix of a lower triangle, row by row."""
+    size = int((2 * len(triangle)) ** 0.5)
+    matrix = np.zeros((size, size), triangle.dtype)
+    matrix[np.tril_indices(size)] = triangle
+    return matrix + np.tril(matrix, -1).T
+
+
 def gather(model, folder, tokens, **options):
-    """The tensors of the statistics file, and the file."""
+    """The tensors of the statistics file, matrices whole, and the file."""
     folder.mkdir(exist_ok=True)
     text = " ".join(f"{name}={value}" for name, value in options.items())
     file = folder / "loss.safetensors"
     result = run_tool("easyquant-compile", model, f'--pipeline=equant-calibrate-loss{{tokens="{tokens}" work="{folder}/work" statistics="{file}" {text}}}')
     assert result.returncode == 0, result.stderr
-    return load_file(file), file
+    return {name: tensor if name.endswith("_tokens") else square(tensor) for name, tensor in load_file(file).items()}, file
 
 
 @pytest.mark.parametrize("arch, bos", [("llama", False), ("llama", True), ("olmo2", False)])
@@ -101,10 +110,18 @@ def test_hessians_are_those_of_differences(tmp_path, arch, bos):
     model = write_model(tmp_path / "model", config, tensors)
     samples = [random_tokens(1, 6, 29), random_tokens(2, 4, 29)]
     found, _ = gather(model, tmp_path / "run", write_tokens(tmp_path / "tokens", samples, bos))
-    expected = expected_hessians(config, tensors, samples)
-    assert set(found) == {f"{site}/{name}" for site in expected for name in ("loss_inputs", "loss_outputs")}
+    assert_hessians(found, "loss", expected_hessians(config, tensors, samples))
+    # The last one of two samples is held out.
+    assert_hessians(found, "held_out", expected_hessians(config, tensors, samples, first=1))
+    for site in {name.partition("/")[0] for name in found}:
+        assert found[f"{site}/loss_tokens"].tolist() == [10, 4]
+        assert {name.partition("/")[2] for name in found if name.startswith(f"{site}/")} == {
+            "loss_inputs", "loss_outputs", "held_out_inputs", "held_out_outputs", "loss_tokens"}
+
+
+def assert_hessians(found, prefix, expected):
     for site, parts in expected.items():
-        for name, part in zip(("loss_inputs", "loss_outputs"), parts):
+        for name, part in zip((f"{prefix}_inputs", f"{prefix}_outputs"), parts):
             np.testing.assert_allclose(found[f"{site}/{name}"], part, rtol=0, atol=1e-4 * np.abs(part).max(), err_msg=f"{site}/{name}")
 
 
@@ -182,6 +199,84 @@ def test_threads_change_no_code(tiny_llama, tmp_path, samples, metric):
     one, three = (rounded(tiny_llama, tmp_path / str(threads), tokens, f"hessian={metric} threads={threads}") for threads in (1, 3))
     for site, weight in one.items():
         assert (weight == three[site]).all(), site
+
+
+def codes_of(work):
+    return {file.name: load_file(file) for file in work.glob("gptq_*")}
+
+
+@pytest.mark.parametrize("metric", ["loss", "loss-both"])
+def test_a_file_gives_what_running_the_model_gives(tiny_llama, tmp_path, samples, metric):
+    tokens = write_tokens(tmp_path / "tokens", samples)
+    _, file = gather(tiny_llama, tmp_path / "run", tokens)
+    rounded(tiny_llama, tmp_path / "run-backward", tokens, f"hessian={metric}")
+    rounded(tiny_llama, tmp_path / "from-file", tokens, f"hessian={metric} statistics={file}")
+    one, other = codes_of(tmp_path / "run-backward"), codes_of(tmp_path / "from-file")
+    assert one.keys() == other.keys() and one
+    for name, tensors in one.items():
+        for key, values in tensors.items():
+            assert values.tobytes() == other[name][key].tobytes(), (name, key)
+
+
+def test_a_file_serves_the_rotated_basis_too(tmp_path, samples):
+    """Values are rotated by their rows as well, by which attention's output is rotated."""
+    model = write_model(tmp_path / "model", *random_llama(seed=5, hidden=64, ffn=96, heads=4, kv_heads=2))
+    tokens = write_tokens(tmp_path / "tokens", samples)
+    _, file = gather(model, tmp_path / "run", tokens)
+    codes = {}
+    for name, options in (("run-backward", ""), ("from-file", f" statistics={file}")):
+        work = tmp_path / name
+        work.mkdir()
+        module = planned_module(model, work, lambda site: None if site == "lm_head" else plan(["gptq"], "<i4, symmetric, group = 16, hadamard = 16>"))
+        result = run_pass(module, "--equant-rotate", f"--equant-gptq=tokens={tokens} hessian=loss-both{options}")
+        assert result.returncode == 0, result.stderr
+        assert "axis = 0" in result.stdout
+        codes[name] = codes_of(work)
+    for name, tensors in codes["run-backward"].items():
+        for key, values in tensors.items():
+            if key.endswith("weight_codes"):  # sums in another order: a code in the middle may go either way
+                assert (values == codes["from-file"][name][key]).mean() > 0.97, key
+
+
+def test_statistics_of_something_else_are_refused(tiny_llama, tmp_path, samples):
+    tokens = write_tokens(tmp_path / "tokens", samples)
+    _, file = gather(tiny_llama, tmp_path / "run", tokens)
+    work = tmp_path / "work"
+    work.mkdir()
+
+    def refused(model, text, options, *words):
+        module = planned_module(model, work, lambda site: None if site == "lm_head" else plan(["gptq"]))
+        assert_refused(run_pass(module, f"--equant-gptq=tokens={text} {options}"), *words)
+        assert not list(work.glob("gptq_*"))
+
+    refused(write_model(tmp_path / "other", *random_llama(seed=99)), tokens, f"hessian=loss statistics={file}", "statistics of another model")
+    shorter = write_tokens(tmp_path / "shorter", samples[:4])
+    refused(tiny_llama, shorter, f"hessian=loss statistics={file}", "statistics of another text", "8 x 96 tokens", "4 x 96 tokens", "--nsamples")
+    refused(tiny_llama, tokens, f"hessian=sinks statistics={file}", "hessian=loss", "found hessian=sinks")
+    refused(tiny_llama, tokens, f"hessian=loss statistics={tmp_path}/none", "none")
+    activations = calibrate(tiny_llama, tmp_path / "activations", tokens, statistics="absmax")
+    refused(tiny_llama, tokens, f"hessian=loss statistics={activations}", "loss_inputs", "--statistic fisher")
+
+
+def test_a_file_from_the_command_line(tmp_path):
+    """One file for two schemes; each artifact is the one that is made without it."""
+    model = write_letters(write_model(tmp_path / "model", *random_llama(seed=7)))
+    text = tmp_path / "text.txt"
+    text.write_bytes(np.random.default_rng(3).integers(33, 127, 4000).astype(np.uint8).tobytes())
+    calib, file = (f"--calib={text}", "--nsamples=4", "--seqlen=48"), tmp_path / "fisher.safetensors"
+    assert easyquant("calibrate", model, *calib, "--statistic=fisher", "-o", file).returncode == 0
+    for scheme in ("W4A16", "W3A16_ASYM"):
+        ways = {"run": (), "read": (f"--statistics={file}",)}
+        for name, options in ways.items():
+            done = easyquant("compile", model, "-o", tmp_path / f"{scheme}-{name}", "--method=gptq" if scheme == "W4A16" else "--method=zeropoint+gptq",
+                             f"--scheme={scheme}", "--group-size=16", "--hessian=loss-both", *calib, *options)  # fmt: skip
+            assert done.returncode == 0, done.stderr
+        assert folder_contents(tmp_path / f"{scheme}-run") == folder_contents(tmp_path / f"{scheme}-read")
+    out = tmp_path / "out"
+    assert_refused(easyquant("compile", model, "-o", out, "--method=gptq", "--scheme=W4A16", *calib, f"--statistics={file}"), "--statistics goes with --hessian loss", "sinks")
+    other = easyquant("compile", model, "-o", out, "--method=gptq", "--scheme=W4A16", "--hessian=loss", *calib, "--seed=1", f"--statistics={file}")
+    assert_refused(other, "statistics of another text", "seed 0", "seed 1")
+    assert not out.exists()
 
 
 def test_what_cannot_be_is_refused(tiny_llama, tmp_path):

@@ -16,11 +16,13 @@ def test_points_are_judged_once_and_compared_with_gptq(tmp_path):
     text = tmp_path / "text.txt"
     text.write_bytes(np.random.default_rng(3).integers(33, 127, 20_000).astype(np.uint8).tobytes())
     command = [sys.executable, str(REPO / "benchmarks" / "rounding.py"), str(model), f"--calib={text}", f"--text={text}", f"--output={tmp_path / 'out'}", "--nsamples=2",
-               "--seqlen=32", "--context=32", "--windows=2", "--ours=W4 g64 plain (nearest|gptq inputs)"]  # fmt: skip
+               "--seqlen=32", "--context=32", "--windows=2", "--ours=W4 g64 plain (nearest|gptq inputs|gptq loss$)"]  # fmt: skip
     first = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert first.returncode == 0, first.stderr
     base = next(line for line in first.stdout.splitlines() if "W4 g64 plain gptq inputs" in line)
     assert "1.00 ± 0.00" in base and re.search(r"│\s+\d+\.\d\d │$", base), base  # GB in the last column
+    hessians = next(line for line in first.stdout.splitlines() if "the Hessians of the loss" in line)
+    assert re.search(r"│\s+\d+\.\d\d │$", hessians), hessians
     again = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert again.returncode == 0 and again.stdout == first.stdout
     assert "plain" in first.stderr and "plain" not in again.stderr, "it measured again what was kept"

@@ -52,10 +52,12 @@ def CalibrateLoss : Pass<"equant-calibrate-loss", "::mlir::ModuleOp"> {
 
     | tensor | shape | what it is |
     |---|---|---|
-    | `<site>/loss_inputs` | K × K | (2/n) Σ \|g\|² x xᵀ over n tokens |
-    | `<site>/loss_outputs` | N × N | (2/n) Σ g gᵀ |
+    | `<site>/loss_inputs` | K (K + 1) / 2 | (2/n) Σ \|g\|² x xᵀ over n tokens, the lower triangle, row by row |
+    | `<site>/loss_outputs` | N (N + 1) / 2 | (2/n) Σ g gᵀ |
+    | `<site>/held_out_inputs`, `<site>/held_out_outputs` | the same | those of the last quarter of the samples, at least one, which judge what the others choose; none of a single sample |
+    | `<site>/loss_tokens` | 2 | n, of all and of those |
 
-    Both are factors, but for a number, of an approximation of the Fisher information of its weight W (Tseng, Sun, De Sa, 2025,
+    The first two are factors, but for a number, of an approximation of the Fisher information of its weight W (Tseng, Sun, De Sa, 2025,
     https://arxiv.org/abs/2505.22988): an error E of W costs about tr(loss_outputs E loss_inputs Eᵀ). All tokens count, those that begin texts, too:
     the values that attention sinks have matter most.
 
@@ -63,7 +65,8 @@ def CalibrateLoss : Pass<"equant-calibrate-loss", "::mlir::ModuleOp"> {
     gradients of their linears are computed by what `lm-build-gradients` makes. Logits are in memory for 64 tokens at a time. The file is the same, byte for
     byte, for any number of threads, and of ranks if they are 1, 2, 4 or 8. `work` holds a journal, as of `equant-calibrate`; a run that goes on runs forward again.
 
-    An op without a gradient, a site that the loss does not depend on and a gradient that is not finite are errors that name it.
+    An op without a gradient, a site that the loss does not depend on, a gradient that is not finite and a weight that has been transformed already are
+    errors that name it.
   }];
   let options = [
     TokensFile, WorkFolder, Threads,

@@ -40,6 +40,9 @@ private:
   equant::QuantizableOpInterface handle() const { return op; }
 };
 
+/// Their linears.
+llvm::SmallVector<equant::QuantizableOpInterface> opsOf(llvm::ArrayRef<PlannedSite> sites);
+
 /// The planned sites that read one activation: q, k and v; o; gate and up; down.
 struct SiteGroup {
   mlir::Value activation;

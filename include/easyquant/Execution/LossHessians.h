@@ -24,6 +24,12 @@
 
 namespace easyquant::execution {
 
+/// H and Hout of a site, symmetric; Hout is empty where it was not asked for.
+struct HessianPair {
+  int64_t tokens = 0;
+  std::vector<float> inputs, outputs;
+};
+
 /// The Hessians of the sites of a layer; SampleSum sums them.
 class LossHessians {
 public:
@@ -34,12 +40,9 @@ public:
   Result<void> add(llvm::ArrayRef<TrainedLayer::Rows> rows, unsigned threads);
   void merge(const LossHessians &later);
 
-  /// H and Hout of site `i`, symmetric; Hout is empty where it was not asked for. Leaves nothing of
-  /// that site. Errors: InvalidArgument, naming the site, where all gradients were 0.
-  struct Pair {
-    std::vector<float> inputs, outputs;
-  };
-  Result<Pair> take(size_t i);
+  /// The Hessians of site `i`, of which nothing is left here. Errors: InvalidArgument, naming the
+  /// site, where all gradients were 0.
+  Result<HessianPair> take(size_t i);
 
   template <typename Visit> void fields(Visit &&visit) {
     for (Site &site : sites)

@@ -54,6 +54,8 @@ public:
 
   /// InvalidArgument when these are statistics of another model than that of this checksum.
   Result<void> checkModel(std::string_view model) const;
+  /// InvalidArgument when they are not of these tokens; `text` says what these are.
+  Result<void> checkText(const CalibrationStamp &text, std::string_view tokensHash) const;
 
   bool has(std::string_view name) const { return file.find(name) != nullptr; }
   /// The values of a tensor of this shape. Errors, naming file and tensor: NotFound (with what to
@@ -73,6 +75,7 @@ private:
 
   SafetensorsFile file;
   CalibrationStamp mark;
+  std::string tokens; ///< checksum of the token ids
 };
 
 } // namespace easyquant::formats

@@ -138,7 +138,7 @@ def Gptq : Pass<"equant-gptq", "::mlir::ModuleOp"> {
 
     With `hessian=loss` H is (2/n) Σ |g|² x xᵀ with g the gradient of the model's loss at the linear's output (`equant-calibrate-loss`), and
     with `hessian=loss-both` errors go to later rows, too, by (2/n) Σ g gᵀ. Both are of the float model: layers are done from the last one
-    to the first, and no site depends on another.
+    to the first, and no site depends on another. `statistics` names a file of `equant-calibrate-loss` on the same tokens; then the model is not run.
 
     What is computed for layer i goes into `gptq_<i>.safetensors` in the module's work folder (`equant.work`). A layer whose
     file is there with the right stamp (of the model, the tokens, the options, the plans and all layers before it) is not
@@ -163,7 +163,7 @@ def Gptq : Pass<"equant-gptq", "::mlir::ModuleOp"> {
     ```
   }];
   let options = [
-    TokensFile, WorkFolder, Threads, Hessian, ActOrder, StaticGroups, Damping,
+    TokensFile, WorkFolder, Threads, LossStatistics, Hessian, ActOrder, StaticGroups, Damping,
   ] # MethodOptions;
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::ml_program::MLProgramDialect"];
 }

@@ -257,6 +257,11 @@ let group = "Calibration", key = "" in {
     let defaultWords = "OUT.work, removed at the end";
     let value = "DIR";
   }
+  def LossStatistics : TableOption<"lossStatistics", Text, "statistics", "",
+                                   "file that easyquant calibrate --statistic fisher wrote on the same text: --hessian loss and loss-both take it and do not run the model backward again"> {
+    let noun = "statistics file";
+    let value = "FILE";
+  }
 }
 
 //===----------------------------------------------------------------------===//

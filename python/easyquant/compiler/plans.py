@@ -145,7 +145,7 @@ def forwards(name: str, samples: int, length: int, options) -> float:
     if name == "equant-awq":
         return passes + AWQ_CANDIDATES * min(options.search_samples or int(default_of("search-samples")), samples) / samples
     if name == "equant-gptq" and is_by_loss(options):
-        return GPTQ_BY_LOSS
+        return 0 if options.statistics else GPTQ_BY_LOSS
     if name == "equant-lkd":
         return passes * (options.epochs or int(default_of("epochs"))) / LKD_EPOCHS
     if name == "equant-signround":
@@ -164,7 +164,7 @@ def prediction(plans: Plans, options) -> Prediction:
         tokens = text.samples * text.length
         states = tokens * plans.model["hidden_size"] * 4
         kept = {name: COSTS[name][STATE_COPIES] for name in work}
-        if "equant-gptq" in kept and is_by_loss(options):
+        if "equant-gptq" in kept and is_by_loss(options) and not options.statistics:
             kept["equant-gptq"] = plans.model["num_layers"] + 1
         memory += max(plans.layer_floats * 4 * COSTS[name][LAYER_COPIES] + states * copies for name, copies in kept.items())
         forward = 2 * tokens * sum(site["out_features"] * site["in_features"] for site in plans.sites) / (0.7 * machine_speed())
