@@ -291,6 +291,9 @@ Result<void> Batch::resetState(int64_t id) {
   return online ? executor->writeState((*found)->slot, startingState(*online)) : Result<void>();
 }
 
+int64_t Batch::pages() const { return pool->pages(); }
+int64_t Batch::freePages() const { return pool->freePages(); }
+
 Result<int64_t> Batch::position(int64_t id) const {
   auto found = sequences.find(id);
   if (found == sequences.end())

@@ -77,6 +77,29 @@ eq_error *eq_batch_state_reset(eq_batch *batch, int64_t sequence) {
   return guarded({{batch, "batch"}}, [&] { return batch->batch.resetState(sequence); });
 }
 
+eq_error *eq_batch_saved_size(const eq_batch *batch, int64_t sequence, size_t *size) {
+  return guarded({{batch, "batch"}, {size, "size"}}, [&] {
+    return batch->batch.savedBytes(sequence).transform(
+        [&](int64_t bytes) { *size = static_cast<size_t>(bytes); });
+  });
+}
+
+eq_error *eq_batch_save(const eq_batch *batch, int64_t sequence, void *bytes, size_t size) {
+  return guarded({{batch, "batch"}, {bytes, "bytes"}}, [&] {
+    return batch->batch.save(sequence, {static_cast<std::byte *>(bytes), size});
+  });
+}
+
+eq_error *eq_batch_restore(eq_batch *batch, const void *bytes, size_t size, int64_t *sequence) {
+  return guarded({{batch, "batch"}, {bytes, "bytes"}, {sequence, "sequence"}}, [&] {
+    return batch->batch.restore({static_cast<const std::byte *>(bytes), size})
+        .transform([&](int64_t id) { *sequence = id; });
+  });
+}
+
+int64_t eq_batch_pages(const eq_batch *batch) { return batch ? batch->batch.pages() : 0; }
+int64_t eq_batch_free_pages(const eq_batch *batch) { return batch ? batch->batch.freePages() : 0; }
+
 int64_t eq_batch_position(const eq_batch *batch, int64_t sequence) {
   if (!batch)
     return 0;

@@ -78,6 +78,14 @@ public:
     std::memcpy(cache.data() + to, cache.data() + from, static_cast<size_t>(bytes));
     return {};
   }
+  Result<void> readCache(int64_t from, std::span<std::byte> to) override {
+    std::copy_n(cache.data() + from, to.size(), to.begin());
+    return {};
+  }
+  Result<void> writeCache(int64_t to, std::span<const std::byte> from) override {
+    std::copy(from.begin(), from.end(), cache.data() + to);
+    return {};
+  }
   Result<void> readState(int64_t slot, std::span<double> to) override {
     std::copy_n(state.data<double>() + slot * std::ssize(to), to.size(), to.begin());
     return {};

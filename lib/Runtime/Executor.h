@@ -80,6 +80,9 @@ public:
   /// Copies bytes of the cache: pages that two sequences are to have apart, a window that a fork
   /// takes along. The two ranges do not overlap.
   virtual Result<void> copyInCache(int64_t from, int64_t to, int64_t bytes) = 0;
+  /// Bytes of the cache from a place on. Error: what the device says.
+  virtual Result<void> readCache(int64_t from, std::span<std::byte> to) = 0;
+  virtual Result<void> writeCache(int64_t to, std::span<const std::byte> from) = 0;
   /// The contents of a slot of state, as doubles of the manifest's `online`. A model without state
   /// has no slots.
   virtual Result<void> readState(int64_t slot, std::span<double> state) = 0;

@@ -70,20 +70,32 @@ public:
     return queue->copy(cache.address() + static_cast<uint64_t>(to),
                        cache.address() + static_cast<uint64_t>(from), bytes);
   }
+  Result<void> readCache(int64_t from, std::span<std::byte> to) override {
+    if (to.empty())
+      return {};
+    return queue->download(to.data(), cache.address() + static_cast<uint64_t>(from),
+                           std::ssize(to));
+  }
+  Result<void> writeCache(int64_t to, std::span<const std::byte> from) override {
+    if (from.empty())
+      return {};
+    return uploadNow(cache.address() + static_cast<uint64_t>(to), from.data(), std::ssize(from));
+  }
   Result<void> readState(int64_t slot, std::span<double> to) override {
     return queue->download(to.data(), addressOfSlot(slot), slotBytes);
   }
   Result<void> writeState(int64_t slot, std::span<const double> from) override {
-    // Waits: what is passed may be gone when the queue would copy it.
-    std::byte first;
-    return queue->upload(addressOfSlot(slot), from.data(), slotBytes).and_then([&] {
-      return queue->download(&first, addressOfSlot(slot), 1);
-    });
+    return uploadNow(addressOfSlot(slot), from.data(), slotBytes);
   }
   Result<PhaseCosts> costs() override;
   Result<std::vector<SiteCost>> siteCosts() override;
 
 private:
+  /// Waits: what is passed may be gone when the queue would copy it.
+  Result<void> uploadNow(uint64_t to, const void *from, int64_t bytes) {
+    std::byte first;
+    return queue->upload(to, from, bytes).and_then([&] { return queue->download(&first, to, 1); });
+  }
   uint64_t addressOfSlot(int64_t slot) const {
     return states.address() + static_cast<uint64_t>(slot * slotBytes);
   }

@@ -125,6 +125,13 @@ public:
     });
   }
 
+  // Each rank has a share of the cache, so that a batch asks for no part of it.
+  Result<void> readCache(int64_t from, std::span<std::byte> to) override {
+    return own->readCache(from, to);
+  }
+  Result<void> writeCache(int64_t to, std::span<const std::byte> from) override {
+    return own->writeCache(to, from);
+  }
   // The state of all ranks is the same.
   Result<void> readState(int64_t slot, std::span<double> state) override {
     return own->readState(slot, state);

@@ -37,6 +37,14 @@ std::vector<double> runtime::startingState(const Manifest::Online &online) {
   return state;
 }
 
+bool runtime::isState(const Manifest::Online &online, std::span<const double> state) {
+  const auto fields = static_cast<size_t>(fieldsOfSite(online));
+  for (size_t site = 0; site < online.start.size(); ++site)
+    if (!numerics::isOnlineState(state.subspan(site * fields, fields)))
+      return false;
+  return true;
+}
+
 /// Identifies the checkpoint, and the numbering of sites and their first scales.
 static std::string identityOf(const Manifest &manifest) {
   Checksum checksum;

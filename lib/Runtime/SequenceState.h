@@ -27,6 +27,9 @@ int64_t stateFields(const formats::Manifest::Online &online);
 /// What it begins with.
 std::vector<double> startingState(const formats::Manifest::Online &online);
 
+/// Whether a sequence can keep these.
+bool isState(const formats::Manifest::Online &online, std::span<const double> state);
+
 /// Bytes of a saved state; 0 of a model without state.
 int64_t savedStateBytes(const formats::Manifest &manifest);
 /// `to` is savedStateBytes long.

@@ -8,9 +8,11 @@
 #include "Fixture.h"
 #include "Owned.h"
 #include "easyquant/Runtime/easyquant.h"
+#include "easyquant/Support/Checksum.h"
 
 #include <gtest/gtest.h>
 #include <memory>
+#include <random>
 
 using namespace easyquant::runtime::test;
 
@@ -188,6 +190,140 @@ TEST_F(CApiBatchTest, ScoresTokensAndChoosesThem) {
               "one");
 }
 
+TEST_F(CApiBatchTest, SavesAndRestoresSequences) {
+  Owned<eq_batch> batch = create({0, 3, 48, 1, 0}), other = create({0, 2, 0, 2, 0});
+  EXPECT_EQ(eq_batch_pages(batch.get()), 6);
+  std::vector<int32_t> tokens = randomTokens(19, 4);
+  eq_batch_item item = {0, tokens.data(), 19, nullptr, nullptr, nullptr, 0, EQ_OK, nullptr};
+  expectSuccess(eq_batch_add(batch.get(), &item.sequence));
+  int64_t empty = -1;
+  expectSuccess(eq_batch_add(batch.get(), &empty));
+  expectSuccess(eq_batch_append(batch.get(), &item, 1));
+  EXPECT_EQ(eq_batch_free_pages(batch.get()), 3);
+  auto saved = [&](const eq_batch *from, int64_t id) {
+    size_t size = 0;
+    expectSuccess(eq_batch_saved_size(from, id, &size));
+    std::string bytes(size, '\0');
+    expectSuccess(eq_batch_save(from, id, bytes.data(), size));
+    return bytes;
+  };
+  auto restored = [&](eq_batch *to, const std::string &bytes) {
+    int64_t id = -1;
+    expectSuccess(eq_batch_restore(to, bytes.data(), bytes.size(), &id));
+    return id;
+  };
+  const std::string bytes = saved(batch.get(), item.sequence);
+  const int64_t copy = restored(batch.get(), bytes), away = restored(other.get(), bytes);
+  EXPECT_EQ(eq_batch_free_pages(batch.get()), 0);
+  EXPECT_EQ(saved(other.get(), away), bytes);
+  // They go on apart, and from the same place.
+  for (auto [own, id] : {std::pair(batch.get(), copy), std::pair(other.get(), away),
+                         std::pair(batch.get(), item.sequence)}) {
+    expectLogitsOf(own, id, tokens);
+    eq_batch_item more = {id, tokens.data(), 3, nullptr, nullptr, nullptr, 0, EQ_OK, nullptr};
+    expectSuccess(eq_batch_append(own, &more, 1));
+    std::vector<int32_t> all = tokens;
+    all.insert(all.end(), tokens.begin(), tokens.begin() + 3);
+    expectLogitsOf(own, id, all);
+  }
+  EXPECT_EQ(eq_batch_position(other.get(), restored(other.get(), saved(batch.get(), empty))), 0);
+  // A sequence that was cut back has no logits, and its cache has seen more.
+  expectSuccess(eq_batch_truncate(batch.get(), item.sequence, 17));
+  const std::string cut = saved(batch.get(), item.sequence);
+  expectSuccess(eq_batch_remove(batch.get(), copy));
+  const int64_t again = restored(batch.get(), cut);
+  EXPECT_EQ(eq_batch_logits(batch.get(), again), nullptr);
+  eq_batch_item more = {again, tokens.data() + 17, 2, nullptr, nullptr, nullptr, 0, EQ_OK, nullptr};
+  expectSuccess(eq_batch_append(batch.get(), &more, 1));
+  expectLogitsOf(batch.get(), again, tokens);
+
+  int64_t id = -5;
+  char room[8];
+  expectError(eq_batch_save(batch.get(), 99, room, 8), EQ_INVALID_ARGUMENT,
+              "sequence: found 99, which is not among the 3 of the batch; add one, and use its id "
+              "until it is removed");
+  expectError(eq_batch_save(batch.get(), again, room, 8), EQ_INVALID_ARGUMENT,
+              fmt::format("bytes: found room for 8, expected {}, as eq_batch_saved_size says",
+                          bytes.size()));
+  expectError(eq_batch_restore(batch.get(), bytes.data(), bytes.size(), &id), EQ_OUT_OF_RANGE,
+              "cache pages: a saved sequence of 19 tokens takes 3 pages, but 0 of the 6 pages are "
+              "free; remove or truncate sequences");
+  Owned<eq_batch> little = create({18, 1, 0, 1, 0});
+  expectError(eq_batch_restore(little.get(), bytes.data(), bytes.size(), &id), EQ_OUT_OF_RANGE,
+              "bytes: found a sequence of 19 tokens, but the context is 18; create the batch for a "
+              "longer one");
+  EXPECT_EQ(id, -5);
+}
+
+TEST_F(CApiBatchTest, RefusesDamagedSequences) {
+  Owned<eq_batch> batch = create({0, 2, 0, 1, 0});
+  const std::vector<int32_t> tokens = randomTokens(19, 4);
+  eq_batch_item item = {0, tokens.data(), 19, nullptr, nullptr, nullptr, 0, EQ_OK, nullptr};
+  expectSuccess(eq_batch_add(batch.get(), &item.sequence));
+  expectSuccess(eq_batch_append(batch.get(), &item, 1));
+  size_t size = 0;
+  expectSuccess(eq_batch_saved_size(batch.get(), item.sequence, &size));
+  std::string bytes(size, '\0');
+  expectSuccess(eq_batch_save(batch.get(), item.sequence, bytes.data(), size));
+  const int64_t free = eq_batch_free_pages(batch.get());
+  auto restore = [&](const std::string &from) {
+    int64_t id = -1;
+    Owned<eq_error> error(eq_batch_restore(batch.get(), from.data(), from.size(), &id));
+    EXPECT_EQ(id >= 0, !error);
+    if (!error)
+      expectSuccess(eq_batch_remove(batch.get(), id));
+    EXPECT_EQ(eq_batch_free_pages(batch.get()), free);
+    return error ? eq_error_get_code(error.get()) : EQ_OK;
+  };
+  EXPECT_EQ(restore(bytes), EQ_OK);
+  std::mt19937 random(3);
+  for (int round = 0; round < 1000; ++round) {
+    std::string damaged = bytes;
+    if (round % 4 == 0)
+      damaged.resize(random() % size);
+    else if (round % 4 == 1)
+      damaged += std::string(1 + random() % 100, 'x');
+    else
+      damaged[random() % (round % 4 == 2 ? 96 : size)] ^= static_cast<char>(1 << random() % 8);
+    const eq_error_code code = restore(damaged);
+    EXPECT_TRUE(code == EQ_CORRUPT || code == EQ_INVALID_ARGUMENT) << round;
+  }
+  // With a checksum that fits: whatever it says, it is refused, or is a sequence that can go on.
+  int refused = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::string forged = bytes;
+    for (int i = 0; i <= round % 3; ++i)
+      if (const size_t at = 72 + random() % 24; round % 2 == 0) {
+        forged[at] = static_cast<char>(random());
+      } else {
+        const int64_t values[] = {0, -1, 1, 18, 20, INT64_MAX, INT64_MIN, int64_t(1) << 32};
+        std::memcpy(forged.data() + 72 + 8 * (random() % 3), values + random() % 8, 8);
+      }
+    if (round % 7 == 0) // logits that no sequence has
+      std::memset(forged.data() + size - 4, 0xff, 4);
+    const std::string stamp = easyquant::checksumOf(
+        {reinterpret_cast<const std::byte *>(forged.data()) + 40, forged.size() - 40});
+    std::copy(stamp.begin(), stamp.end(), forged.begin() + 8);
+    const eq_error_code code = restore(forged);
+    refused += code != EQ_OK ? 1 : 0;
+    EXPECT_TRUE(code == EQ_OK || code == EQ_CORRUPT || code == EQ_OUT_OF_RANGE) << code;
+    if (round % 7 == 0)
+      EXPECT_NE(code, EQ_OK);
+  }
+  EXPECT_GT(refused, 2000);
+
+  TemporaryFolder second;
+  writeFixture(second.path(), FixtureWeights(1));
+  eq_model *loaded = nullptr;
+  expectSuccess(eq_model_load(second.path().c_str(), nullptr, &loaded));
+  model.reset(loaded);
+  Owned<eq_batch> other = create({0, 2, 0, 1, 0});
+  int64_t id = -1;
+  expectError(eq_batch_restore(other.get(), bytes.data(), bytes.size(), &id), EQ_INVALID_ARGUMENT,
+              "bytes: found a sequence of another artifact or another kind of device, expected one "
+              "of fixture; restore it where it was saved");
+}
+
 TEST_F(CApiBatchTest, BreaksDownWhatStepsCost) {
   Owned<eq_batch> batch = create({0, 2, 0, 1, 1});
   const int32_t tokens[] = {1, 2};
@@ -233,6 +369,16 @@ TEST_F(CApiBatchTest, RefusesNull) {
   expectError(eq_batch_choose(nullptr, nullptr, 0), code, message("batch"));
   expectError(eq_batch_choose(batch.get(), nullptr, 1), code, message("choices"));
   expectSuccess(eq_batch_choose(batch.get(), nullptr, 0));
+  size_t size = 0;
+  expectError(eq_batch_saved_size(nullptr, 0, &size), code, message("batch"));
+  expectError(eq_batch_saved_size(batch.get(), 0, nullptr), code, message("size"));
+  expectError(eq_batch_save(nullptr, 0, &byte, 1), code, message("batch"));
+  expectError(eq_batch_save(batch.get(), 0, nullptr, 1), code, message("bytes"));
+  expectError(eq_batch_restore(nullptr, &byte, 1, &id), code, message("batch"));
+  expectError(eq_batch_restore(batch.get(), nullptr, 1, &id), code, message("bytes"));
+  expectError(eq_batch_restore(batch.get(), &byte, 1, nullptr), code, message("sequence"));
+  EXPECT_EQ(eq_batch_pages(nullptr), 0);
+  EXPECT_EQ(eq_batch_free_pages(nullptr), 0);
   const char *text = nullptr;
   for (auto *breakdown : {eq_batch_breakdown, eq_batch_breakdown_sites}) {
     expectError(breakdown(nullptr, &text), code, message("batch"));

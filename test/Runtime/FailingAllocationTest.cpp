@@ -116,7 +116,20 @@ protected:
     const Owned<eq_error> notThere{choices[2].error};
     EXPECT_EQ(choices[2].status, EQ_INVALID_ARGUMENT);
     EXPECT_FALSE(choices[0].error || choices[1].error);
-    return Owned<eq_error>(eq_batch_truncate(batch, fork, 6));
+    if (Owned<eq_error> error{eq_batch_truncate(batch, fork, 6)})
+      return error;
+    size_t size = 0;
+    if (Owned<eq_error> error{eq_batch_saved_size(batch, first, &size)})
+      return error;
+    static char bytes[1 << 16];
+    EXPECT_LE(size, sizeof(bytes));
+    if (Owned<eq_error> error{eq_batch_save(batch, first, bytes, size)})
+      return error;
+    int64_t restored = 0;
+    if (Owned<eq_error> error{eq_batch_restore(batch, bytes, size, &restored)})
+      return error;
+    ids.push_back(restored); // which has room for it
+    return nullptr;
   }
 
   static void expectWorks(eq_batch *batch, std::vector<int64_t> &ids) {

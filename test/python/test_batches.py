@@ -72,13 +72,20 @@ def test_a_thousand_random_calls_are_those_of_sessions(subject):
     batch = _runtime.Batch(subject, context=CONTEXT, sequences=8, tokens=1400, threads=2)
     mirrors, counts = [], {}
     for _ in range(1000):
-        kind = random.choice(["add", "fork", "remove", "truncate", "append"], p=[0.05, 0.05, 0.05, 0.1, 0.75])
+        kind = random.choice(["add", "fork", "move", "remove", "truncate", "append"], p=[0.05, 0.05, 0.05, 0.05, 0.1, 0.7])
         if not mirrors or (kind == "add" and len(mirrors) < 8):
             mirrors.append(Mirror(subject, batch.add()))
         elif kind == "fork" and len(mirrors) < 8:
             origin = mirrors[random.integers(len(mirrors))]
             mirrors.append(Mirror(subject, batch.fork(origin.id), origin.calls))
             mirrors[-1].assert_same(batch)
+        elif kind == "move" and batch.free_pages >= 6:  # it may have shared its pages
+            mirror = mirrors[random.integers(len(mirrors))]
+            saved = batch.save(mirror.id)
+            batch.remove(mirror.id)
+            mirror.id = batch.restore(saved)
+            mirror.assert_same(batch)
+            assert batch.save(mirror.id) == saved
         elif kind == "remove":
             batch.remove(mirrors.pop(random.integers(len(mirrors))).id)
         elif kind == "truncate":
@@ -100,6 +107,9 @@ def test_a_thousand_random_calls_are_those_of_sessions(subject):
                 mirror.assert_same(batch)
         else:
             continue
+    while mirrors:
+        batch.remove(mirrors.pop().id)
+    assert batch.free_pages == batch.pages
     assert counts["appended"] > 1000 and min(counts[key] for key in ("cache pages", "context overflow", "tokens")) > 5, counts
 
 

@@ -77,6 +77,14 @@ class Pair:
         self.batch.remove(id)
         del self.sessions[id]
 
+    def move(self, id):
+        """By way of its bytes."""
+        saved = self.batch.save(id)
+        self.batch.remove(id)
+        heir = self.batch.restore(saved)
+        assert self.batch.save(heir) == saved
+        self.sessions[heir], self.told[heir] = self.sessions.pop(id), self.told.pop(id)
+
     def truncate(self, id, position):
         self.batch.truncate(id, position)
         self.tell(id, "truncate", position)
@@ -136,6 +144,8 @@ def test_sequences_come_and_go(open_model, name):
             pair.add(random.choice(ids) if ids and random.integers(2) else None)
         elif ids and not random.integers(6):
             pair.remove(random.choice(ids))
+        elif ids and not random.integers(3):
+            pair.move(random.choice(ids))
         prompts = {}
         for id in random.permutation(list(pair.sessions)):
             room = CONTEXT - pair.batch.position(id)

@@ -121,6 +121,11 @@ def test_what_else_is_in_a_batch_changes_no_bit(subject):
             copy.truncate(0)
             copy.restore_state(mirrors[origin].state)
             mirrors[fork] = copy
+        if round == 12:  # and so has one that is saved and restored
+            moved = list(mirrors)[0]
+            saved = batch.save(moved)
+            batch.remove(moved)
+            mirrors[batch.restore(saved)] = mirrors.pop(moved)
         if round == 16:  # and what comes in the place of another starts anew
             gone = list(mirrors)[1]
             batch.remove(gone)

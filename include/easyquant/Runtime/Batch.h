@@ -87,6 +87,22 @@ public:
   /// Gives it the state of a new sequence. Error: InvalidArgument (no such sequence).
   Result<void> resetState(int64_t id);
 
+  /// Of the KV cache: those of the batch, and those that no sequence has.
+  int64_t pages() const;
+  int64_t freePages() const;
+
+  /// The bytes that save() writes. Error: InvalidArgument (no such sequence).
+  Result<int64_t> savedBytes(int64_t id) const;
+  /// A sequence as bytes: tokens held, cache, state and logits. Errors: InvalidArgument (no such
+  /// sequence, or `to` is not savedBytes() long), Unsupported (several ranks share the model), and
+  /// what the device says.
+  Result<void> save(int64_t id, std::span<std::byte> to) const;
+  /// A sequence that goes on from such bytes, of any batch on the same artifact. Errors:
+  /// InvalidArgument (no saved sequence, or one of another artifact), Corrupt, OutOfRange (its
+  /// tokens are more than the context, no page left for them), those of add(), Unsupported (several
+  /// ranks).
+  Result<int64_t> restore(std::span<const std::byte> from);
+
   /// vocab_size logits of a sequence's last token, until the next call that is not const; or null.
   const float *logits(int64_t id) const;
 
@@ -160,6 +176,7 @@ private:
   Result<Sequence *> find(int64_t id);
   /// The three slots of state that only this sequence has begin here.
   static int64_t firstSlot(const Sequence &sequence);
+  Result<void> requireOneRank() const;
   /// Gives back the pages behind those of its tokens.
   void trim(Sequence &sequence) noexcept;
   float *logitsRow(const Buffer &rows, int64_t row) const;

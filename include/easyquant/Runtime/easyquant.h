@@ -258,6 +258,24 @@ EQ_API eq_error *eq_batch_state_restore(eq_batch *batch, int64_t sequence, const
                                         size_t size);
 EQ_API eq_error *eq_batch_state_reset(eq_batch *batch, int64_t sequence);
 
+/** A sequence as bytes: how many tokens it holds, its KV cache, its online scales and its logits.
+   Of a model that several ranks share it is EQ_UNSUPPORTED. The bytes are for this artifact on the
+   same kind of device, in any process. What is not theirs is not to be read from them: the end of
+   the last page may be what another sequence has left there. */
+EQ_API eq_error *eq_batch_saved_size(const eq_batch *batch, int64_t sequence, size_t *size);
+/** Writes them to `bytes`, of `size` bytes, as many as eq_batch_saved_size says now. */
+EQ_API eq_error *eq_batch_save(const eq_batch *batch, int64_t sequence, void *bytes, size_t size);
+/** A new sequence, whose id goes to `sequence`, that goes on from such bytes: EQ_INVALID_ARGUMENT
+    where they are no saved sequence, or one of another artifact, EQ_CORRUPT where they are damaged,
+    EQ_OUT_OF_RANGE where there is no room for it. On error the batch is as it was. */
+EQ_API eq_error *eq_batch_restore(eq_batch *batch, const void *bytes, size_t size,
+                                  int64_t *sequence);
+
+/** Pages of the KV cache, each of program.cache.page_tokens tokens: all of the batch's, and those
+    that no sequence has. */
+EQ_API int64_t eq_batch_pages(const eq_batch *batch);
+EQ_API int64_t eq_batch_free_pages(const eq_batch *batch);
+
 /** Tokens that a sequence holds; -1: there is no such sequence. */
 EQ_API int64_t eq_batch_position(const eq_batch *batch, int64_t sequence);
 

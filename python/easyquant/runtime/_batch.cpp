@@ -93,6 +93,24 @@ public:
     check(exclusively([&] { return eq_batch_state_reset(batch.get(), id); }));
   }
 
+  nb::bytes save(int64_t id) {
+    size_t size = 0;
+    check(exclusively([&] { return eq_batch_saved_size(batch.get(), id, &size); }));
+    std::vector<char> saved(size);
+    check(exclusively([&] { return eq_batch_save(batch.get(), id, saved.data(), size); }));
+    return nb::bytes(saved.data(), size);
+  }
+  int64_t restore(const nb::bytes &saved) {
+    int64_t id = 0;
+    check(exclusively(
+        [&] { return eq_batch_restore(batch.get(), saved.c_str(), saved.size(), &id); }));
+    return id;
+  }
+  int64_t pages() const { return eq_batch_pages(batch.get()); }
+  int64_t freePages() {
+    return exclusively([&] { return eq_batch_free_pages(batch.get()); });
+  }
+
   nb::list choose(const nb::sequence &given);
   nb::list append(const nb::sequence &given, bool allLogits, const nb::object &progress);
 
@@ -260,6 +278,13 @@ void easyquant::python::defineBatch(nb::module_ &m) {
       .def("restore_state", &Batch::restoreState, "id"_a, "state"_a,
            "Goes on with scales that a sequence or a session of the same artifact has come to.")
       .def("reset_state", &Batch::resetState, "id"_a, "Goes back to the scales of calibration.")
+      .def("save", &Batch::save, "id"_a,
+           "A sequence as bytes: its KV cache, scales and logits, for this artifact and kind of "
+           "device.")
+      .def("restore", &Batch::restore, "saved"_a,
+           "A new sequence that goes on from such bytes: its id.")
+      .def_prop_ro("pages", &Batch::pages, "Pages of the KV cache.")
+      .def_prop_ro("free_pages", &Batch::freePages, "Those that no sequence has.")
       .def_prop_ro("bytes", &Batch::bytes, "Bytes of the batch's own buffers.")
       .def_prop_ro("context", &Batch::context, "Tokens that each sequence can hold.")
       .def_prop_ro("threads", &Batch::threads, "Threads that a step uses.")

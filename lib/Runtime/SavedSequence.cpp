@@ -1,0 +1,247 @@
+//===- SavedSequence.cpp - Sequences of a batch as bytes ------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The bytes are a Header, the window, the pages, the state as doubles, and a row of logits where
+// the sequence has any. The header has a checksum of what it says and of all behind it, so that
+// damage is found, and one of the artifact; what it says is checked all the same.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Executor.h"
+#include "Sampling.h"
+#include "SequenceState.h"
+
+#include "easyquant/Numerics/OnlineScales.h"
+#include "easyquant/Support/Checksum.h"
+
+#include <cmath>
+#include <cstring>
+
+using namespace easyquant;
+using namespace easyquant::runtime;
+
+namespace {
+
+constexpr std::string_view kMagic = "EQSEQ001";
+
+struct Header {
+  char magic[8];
+  char checksum[32]; ///< of the bytes behind it
+  char artifact[32];
+  int64_t position, held;
+  int64_t hasLogits; ///< 0 or 1
+};
+
+struct Layout {
+  int64_t window, pages, state, logits; ///< where they begin
+  int64_t bytes;
+};
+
+} // namespace
+
+static Layout layOut(const formats::CacheSizes &sizes, const Manifest &manifest, int64_t position,
+                     bool hasLogits) {
+  Layout layout = {};
+  layout.window = sizeof(Header);
+  layout.pages = layout.window + sizes.windowBytes;
+  layout.state = layout.pages + sizes.pagesOf(position) * sizes.pageBytes;
+  const int64_t fields = manifest.online ? stateFields(*manifest.online) : 0;
+  layout.logits = layout.state + fields * static_cast<int64_t>(sizeof(double));
+  layout.bytes = layout.logits +
+                 (hasLogits ? manifest.model.vocabSize : 0) * static_cast<int64_t>(sizeof(float));
+  return layout;
+}
+
+/// Of the artifact, and of how a cache is cut where it runs.
+static std::string identityOf(const Model &model) {
+  Checksum checksum;
+  const std::string &text = model.manifestText();
+  checksum.update(text.data(), text.size());
+  const std::string_view kind = model.device() == "cpu" ? "cpu" : "gpu";
+  checksum.update(kind.data(), kind.size());
+  return checksum.hex();
+}
+
+static std::string checksumBehind(std::span<const std::byte> bytes) {
+  return checksumOf(bytes.subspan(offsetof(Header, artifact)));
+}
+
+Result<void> Batch::requireOneRank() const {
+  if (owner->rankCount() == 1)
+    return {};
+  return makeError(ErrorCode::Unsupported,
+                   "sequence: {} ranks have its keys and values, which no rank can save or restore "
+                   "alone; append its tokens again",
+                   owner->rankCount());
+}
+
+Result<int64_t> Batch::savedBytes(int64_t id) const {
+  auto found = sequences.find(id);
+  if (found == sequences.end())
+    return Unexpected(position(id).error());
+  return layOut(pool->sizes(), owner->manifest(), found->second.position, found->second.logits >= 0)
+      .bytes;
+}
+
+Result<void> Batch::save(int64_t id, std::span<std::byte> to) const {
+  Result<int64_t> bytes = savedBytes(id);
+  if (!bytes)
+    return Unexpected(bytes.error());
+  if (Result<void> one = requireOneRank(); !one)
+    return one;
+  if (std::ssize(to) != *bytes)
+    return makeError(ErrorCode::InvalidArgument,
+                     "bytes: found room for {}, expected {}, as eq_batch_saved_size says",
+                     to.size(), *bytes);
+  const Sequence &sequence = sequences.at(id);
+  const Manifest &manifest = owner->manifest();
+  const formats::CacheSizes &sizes = pool->sizes();
+  const bool hasLogits = sequence.logits >= 0;
+  const Layout layout = layOut(sizes, manifest, sequence.position, hasLogits);
+  auto part = [&](int64_t begin, int64_t count) {
+    return to.subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
+  };
+  if (auto read = executor->readCache(pool->placeOfWindow(sequence.window),
+                                      part(layout.window, sizes.windowBytes));
+      !read)
+    return read;
+  int64_t place = layout.pages;
+  for (int64_t page : sequence.pages) {
+    if (auto read = executor->readCache(pool->placeOfPage(page), part(place, sizes.pageBytes));
+        !read)
+      return read;
+    place += sizes.pageBytes;
+  }
+  if (manifest.online) {
+    std::vector<double> state(static_cast<size_t>(stateFields(*manifest.online)));
+    if (auto read = executor->readState(sequence.slot, state); !read)
+      return read;
+    std::memcpy(to.data() + layout.state, state.data(), state.size() * sizeof(double));
+  }
+  if (hasLogits)
+    std::memcpy(to.data() + layout.logits, logitsRow(current, sequence.logits),
+                static_cast<size_t>(layout.bytes - layout.logits));
+  Header header = {};
+  std::memcpy(header.magic, kMagic.data(), sizeof(header.magic));
+  std::memcpy(header.artifact, identityOf(*owner).data(), sizeof(header.artifact));
+  header.position = sequence.position;
+  header.held = sequence.held;
+  header.hasLogits = hasLogits ? 1 : 0;
+  std::memcpy(to.data(), &header, sizeof(header));
+  std::memcpy(to.data() + offsetof(Header, checksum), checksumBehind(to).data(),
+              sizeof(header.checksum));
+  return {};
+}
+
+/// Errors: InvalidArgument, Corrupt.
+static Result<Header> readHeader(std::span<const std::byte> from, const Model &model,
+                                 const formats::CacheSizes &sizes, int64_t context) {
+  Header header;
+  if (from.size() < sizeof(header) ||
+      std::memcmp(from.data(), kMagic.data(), sizeof(header.magic)) != 0)
+    return makeError(ErrorCode::InvalidArgument,
+                     "bytes: found {} that are no saved sequence, expected those of eq_batch_save",
+                     from.size());
+  std::memcpy(&header, from.data(), sizeof(header));
+  auto isText = [](const char (&field)[32], const std::string &text) {
+    return std::string_view(field, sizeof(field)) == text;
+  };
+  if (!isText(header.checksum, checksumBehind(from)))
+    return makeError(ErrorCode::Corrupt,
+                     "bytes: found {} whose checksum does not fit them, expected a saved sequence "
+                     "as it was; append its tokens again",
+                     from.size());
+  if (!isText(header.artifact, identityOf(model)))
+    return makeError(ErrorCode::InvalidArgument,
+                     "bytes: found a sequence of another artifact or another kind of device, "
+                     "expected one of {}; restore it where it was saved",
+                     model.manifest().source.name);
+  if (header.position > context)
+    return makeError(
+        ErrorCode::OutOfRange,
+        "bytes: found a sequence of {} tokens, but the context is {}; create the batch "
+        "for a longer one",
+        header.position, context);
+  if (header.position < 0 || header.held < header.position ||
+      header.held > model.manifest().model.maxContext || (header.hasLogits & ~int64_t(1)) != 0 ||
+      (header.hasLogits == 1 && header.position == 0) ||
+      layOut(sizes, model.manifest(), header.position, header.hasLogits == 1).bytes !=
+          std::ssize(from))
+    return makeError(ErrorCode::Corrupt,
+                     "bytes: found {} for {} tokens, {} of which the cache has seen, expected a "
+                     "saved sequence as it was; append its tokens again",
+                     from.size(), header.position, header.held);
+  return header;
+}
+
+Result<int64_t> Batch::restore(std::span<const std::byte> from) {
+  if (Result<void> one = requireOneRank(); !one)
+    return Unexpected(one.error());
+  const Manifest &manifest = owner->manifest();
+  const formats::CacheSizes &sizes = pool->sizes();
+  Result<Header> header = readHeader(from, *owner, sizes, limit);
+  if (!header)
+    return Unexpected(header.error());
+  const Layout layout = layOut(sizes, manifest, header->position, header->hasLogits == 1);
+  std::vector<float> logits(static_cast<size_t>(layout.bytes - layout.logits) / sizeof(float));
+  std::memcpy(logits.data(), from.data() + layout.logits, logits.size() * sizeof(float));
+  std::vector<double> state(static_cast<size_t>(layout.logits - layout.state) / sizeof(double));
+  std::memcpy(state.data(), from.data() + layout.state, state.size() * sizeof(double));
+  if (!std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); }) ||
+      (manifest.online && !isState(*manifest.online, state)))
+    return makeError(ErrorCode::Corrupt,
+                     "bytes: found numbers that no sequence has, expected a saved sequence as it "
+                     "was; append its tokens again");
+  const int64_t needed = sizes.pagesOf(header->position);
+  if (needed > pool->freePages())
+    return makeError(ErrorCode::OutOfRange,
+                     "cache pages: a saved sequence of {} tokens takes {} pages, but {} of the {} "
+                     "pages are free; remove or truncate sequences",
+                     header->position, needed, pool->freePages(), pool->pages());
+  std::vector<int64_t> pages;
+  pages.reserve(static_cast<size_t>(needed));
+  Result<int64_t> added = add();
+  if (!added)
+    return added;
+  Sequence &sequence = sequences.at(*added);
+  sequence.pages = std::move(pages);
+  auto fill = [&]() -> Result<void> {
+    auto part = [&](int64_t begin, int64_t count) {
+      return from.subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
+    };
+    if (auto written = executor->writeCache(pool->placeOfWindow(sequence.window),
+                                            part(layout.window, sizes.windowBytes));
+        !written)
+      return written;
+    for (int64_t place = layout.pages; place < layout.state; place += sizes.pageBytes) {
+      sequence.pages.push_back(pool->takePage());
+      if (auto written = executor->writeCache(pool->placeOfPage(sequence.pages.back()),
+                                              part(place, sizes.pageBytes));
+          !written)
+        return written;
+    }
+    return manifest.online ? executor->writeState(sequence.slot, state) : Result<void>();
+  };
+  Result<void> filled;
+  try {
+    filled = fill();
+  } catch (...) { // no memory for the numbers of pages
+    (void)remove(*added);
+    throw;
+  }
+  if (!filled) {
+    (void)remove(*added);
+    return Unexpected(filled.error());
+  }
+  sequence.position = header->position;
+  sequence.held = header->held;
+  if (header->hasLogits == 1) {
+    sequence.logits = freeLogitsRow();
+    std::copy(logits.begin(), logits.end(), logitsRow(current, sequence.logits));
+  }
+  return added;
+}
