@@ -158,8 +158,12 @@ void takeCalibratedDefaults(OptionValues &options) {
   const bool isWeighable = preset && !request.isKept() && (preset->isInteger() || preset->table);
   const bool isWeighed = isWeighable && isMeasured &&
                          (request.groupSize() > 0 || preset->input == recipe::InputCodes::None);
+  // NVFP4 has been measured beside float activations, without methods.
+  const bool isWeighedFP4 = preset && preset->codes == numerics::CodeFormat::F4E2M1FN &&
+                            preset->outer && preset->input == recipe::InputCodes::None &&
+                            method->methods.empty();
   // What each kind of site has in a mix was chosen for such ranges.
-  if (isWeighed || isMix)
+  if (isWeighed || isWeighedFP4 || isMix)
     options.set(option::weightObserver, std::string("hessian-diagonal"));
 }
 

@@ -76,6 +76,7 @@ def test_targets_alone_are_quantized(tiny_llama, tmp_path):
     (("--scheme=W4A16",), "hessian-diagonal"), (("--scheme=W4A8", "--method=zeroquant"), "hessian-diagonal"),
     (("--scheme=W3A16", "--method=gptq"), "hessian-diagonal"), (("--scheme=W4A16", "--method=signround", "--steps=4"), "hessian-diagonal"),
     (("--scheme=W4A16", "--method=awq"), "hessian-diagonal"), (("--scheme=W4A16", "--method=awq+gptq"), "hessian-diagonal"),
+    (("--scheme=NVFP4A16",), "hessian-diagonal"), (("--scheme=NVFP4A16", "--method=gptq"), "absmax"), (("--scheme=MXFP4A16",), "absmax"),
     (("--scheme=NF4A16",), "hessian-diagonal"), (("--scheme=T3A16",), "hessian-diagonal"), (("--scheme=W8A8",), "absmax"), (("--scheme=W4A16", "--method=smoothquant"), "absmax"),
 ])  # fmt: skip
 def test_ranges_are_weighted_by_default_where_there_is_text(tiny_llama, tokens, tmp_path, options, observer):

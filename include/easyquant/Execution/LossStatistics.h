@@ -41,7 +41,7 @@ int64_t heldOutSamples(int64_t samples);
 struct SiteLoss {
   HessianPair all, heldOut; ///< nothing in `heldOut` where nothing was held out
 
-  /// Those of the samples that are not held out.
+  /// The Hessians of the samples that are not held out.
   HessianPair used() const;
 };
 
@@ -72,8 +72,8 @@ public:
                                               const CalibrationTokens &tokens,
                                               llvm::StringRef path);
 
-  /// Of each of the sites, in the basis of its weight. Fails with a diagnostic: a site is not in
-  /// the file, its weight is made in another way than by scales and rotations.
+  /// What the loss says of each of the sites, in the basis of its weight. Fails with a diagnostic:
+  /// a site is not in the file, its weight is made in another way than by scales and rotations.
   mlir::FailureOr<std::vector<SiteLoss>> of(const ModelConstants &constants,
                                             llvm::ArrayRef<equant::QuantizableOpInterface> sites,
                                             const LossRequest &request) const;
@@ -95,8 +95,8 @@ public:
   static mlir::FailureOr<LossSource> open(LayerRunner &runner, const Ranks &ranks,
                                           llvm::StringRef file, unsigned threads);
 
-  /// Those of some sites of a layer, or of none: to be asked for all layers down from the last one.
-  /// Collective. Fails with a diagnostic.
+  /// What the loss says of some sites of a layer, or of none: to be asked for all layers down from
+  /// the last one. Collective. Fails with a diagnostic.
   mlir::FailureOr<std::vector<SiteLoss>> of(llvm::ArrayRef<equant::QuantizableOpInterface> sites,
                                             const LossRequest &request);
 

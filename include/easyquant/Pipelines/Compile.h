@@ -26,7 +26,8 @@ std::optional<std::string> takeFromRecipe(recipe::OptionValues &options);
 /// Without a recipe, gives options the defaults that they have where there is calibration text
 /// (option tokensFile, or withText of a dry run): mixes the method awq+signround, the weight
 /// observer hessian-diagonal for integers in groups or beside float activations that are rounded to
-/// nearest, by gptq or by signround, awq or nothing having transformed them.
+/// nearest, by gptq or by signround, awq or nothing having transformed them; and for
+/// NVFP4A16 to nearest.
 void takeCalibratedDefaults(recipe::OptionValues &options);
 /// With a format of checkpoints to export, gives options that were not given values that all of its
 /// clients take: W4A16, the plain basis, a float head, f16 scales beside float activations; where
