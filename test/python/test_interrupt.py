@@ -161,7 +161,7 @@ class Item(ctypes.Structure):
     """eq_batch_item."""
 
     _fields_ = [("sequence", ctypes.c_int64), ("tokens", ctypes.c_void_p), ("count", ctypes.c_size_t), ("logits", ctypes.c_void_p),
-                ("status", ctypes.c_int), ("error", ctypes.c_void_p)]
+                ("logprobs", ctypes.c_void_p), ("best", ctypes.c_void_p), ("best_count", ctypes.c_size_t), ("status", ctypes.c_int), ("error", ctypes.c_void_p)]
 
 
 @pytest.mark.parametrize("options", [("--kv-cache=f32",), ("--kv-scheme=int4", "--kv-group=16", "--kv-residual=32", "--kv-sinks=4")])

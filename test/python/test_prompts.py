@@ -123,7 +123,7 @@ def test_an_error_is_its_lines_and_the_others_go_on(folder, file, tmp_path):
     (("--prompt=a", "-o", "x"), "--output: goes with --prompts"), (("--prompts=/nowhere.jsonl",), "/nowhere.jsonl: No such file"), (("--prompts=/dev/null",), "/dev/null: holds no prompt"),
     (("--prompts=-", "-o", "/nowhere/x"), "there is no folder /nowhere"), (("--prompt=a", "--top-p=2"), "--top-p 2: expected a number from 0.0 to 1.0"),
     (("--prompt=a", "--stop="), "--stop: found ('',), expected a text or a list of texts, none of them empty"),
-    (("--prompt=a", "--logprobs=2"), "--logprobs: goes with --prompts"), (("--prompt=a", "--logit-bias=3"), "--logit-bias 3: expected a token id, = and a number"),
+    (("--prompt=a", "--logprobs=2"), "--logprobs: goes with --prompts"), (("--prompt=a", "--step-ms=2"), "--step-ms: goes with --prompts"), (("--prompt=a", "--logit-bias=3"), "--logit-bias 3: expected a token id, = and a number"),
     (("--prompt=a", "--logit-bias=x=3"), "--logit-bias: found {'x': 3.0}, expected numbers"), (("--prompt=a", "--repetition-penalty=0"), "--repetition-penalty: found 0.0, expected"),
     (("--prompt=a", "--top-p=0"), "--top-p: found 0.0, expected a number above 0"), (("--prompt=a", "--temperature=-1"), "--temperature -1: expected a number of at least 0.0"),
 ])  # fmt: skip
@@ -135,18 +135,18 @@ def test_what_cannot_be_asked(folder, options, words):
 @pytest.fixture
 def interrupt(monkeypatch):
     """interrupt(count): after so many results Ctrl-C comes; None: never."""
-    complete = prompts_module.complete
+    complete = prompts_module.Engine.complete
 
     def after(count):
-        def interrupted(*arguments):
+        def interrupted(engine, requests):
             finished = 0
-            for event in complete(*arguments):
+            for event in complete(engine, requests):
                 if finished == count:
                     raise Interrupted(signal.SIGINT)
                 yield event
                 finished += event[2].finish_reason is not None
 
-        monkeypatch.setattr(prompts_module, "complete", interrupted)
+        monkeypatch.setattr(prompts_module.Engine, "complete", interrupted)
 
     return after
 

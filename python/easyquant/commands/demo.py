@@ -20,9 +20,10 @@ from easyquant.evaluation.evaluate import evaluate
 from easyquant.evaluation.results import Answer, Result
 from easyquant.evaluation.weights import example_weights
 from easyquant.formats.hub import model_name
-from easyquant.runtime.artifact import Artifact, BatchSize, load_model, open_batch
+from easyquant.runtime.artifact import Artifact, BatchSize, load_model
 from easyquant.runtime.device import ThreadsOption
-from easyquant.runtime.generation import Completion, Speed, complete
+from easyquant.runtime.engine import Engine, EngineOptions
+from easyquant.runtime.generation import Completion
 from easyquant.runtime.requests import PromptReader, Settings
 from easyquant.support.errors import UserError
 from easyquant.support.files import sha256
@@ -64,13 +65,12 @@ def answer_prompt(artifact: Artifact, label: str, prompt: str, threads: int) -> 
     reader = PromptReader(artifact)
     request = reader.request(prompt, Settings(max_tokens=ANSWER_TOKENS, chat=reader.tokenizer.has_chat_template))
     model = load_model(artifact)
-    batch = open_batch(model, BatchSize.of(artifact, model.device, [request.positions], 1), threads)
-    speed, completion = Speed(), Completion()
-    with console.progress() as bar:
+    size, completion = BatchSize.of(artifact, model.device, [request.positions], 1), Completion()
+    with Engine(model, artifact, reader, size, EngineOptions(threads, kept_tokens=0)) as engine, console.progress() as bar:
         task = bar.add_task(f"{label} answers", total=request.max_tokens)
-        for _, _, completion in complete(batch, reader, [request], 1, speed):
+        for _, _, completion in engine.complete([request]):
             bar.update(task, completed=len(completion.tokens))
-    return Answer(label, completion.text.strip(), str(speed))
+    return Answer(label, completion.text.strip(), str(engine.speed))
 
 
 def answers_table(prompt: str, answers: list[Answer]) -> Table:

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from easyquant import __version__
-from easyquant.runtime.artifact import Artifact, BatchSize, load_model, open_batch
+from easyquant.runtime.artifact import Artifact, BatchSize, load_model
 from easyquant.runtime.device import Placement
-from easyquant.runtime.generation import Completion, Speed, complete
+from easyquant.runtime.engine import Engine, EngineOptions
+from easyquant.runtime.generation import Completion, Speed
 from easyquant.runtime.requests import Prompt, PromptReader, Request, Settings
 from easyquant.support.errors import UserError, expect, is_whole
 from easyquant.support.files import check_writable, sha256
@@ -100,6 +101,7 @@ class Way:
     sequences: int  # at a time
     placement: Placement
     threads: int
+    step_ms: float
 
 
 def results(reader: PromptReader, lines: list[Line], way: Way, speed: Speed) -> Iterator[tuple[int, dict]]:
@@ -113,9 +115,11 @@ def results(reader: PromptReader, lines: list[Line], way: Way, speed: Speed) -> 
     requests = [lines[place].request for place in places]
     model = load_model(reader.artifact, place=way.placement)
     size = BatchSize.of(reader.artifact, model.device, [request.positions for request in requests], way.sequences)
-    for number, _, completion in complete(open_batch(model, size, way.threads), reader, requests, way.sequences, speed):
-        if completion.finish_reason:
-            yield places[number], lines[places[number]].result(completion)
+    with Engine(model, reader.artifact, reader, size, EngineOptions(way.threads, way.step_ms)) as engine:
+        engine.speed = speed
+        for number, _, completion in engine.complete(requests):
+            if completion.finish_reason:
+                yield places[number], lines[places[number]].result(completion)
 
 
 def in_order(numbered: Iterable[tuple[int, dict]]) -> Iterator[dict]:

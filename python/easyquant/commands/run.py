@@ -10,9 +10,10 @@ from typing import Annotated
 import typer
 
 from easyquant.commands.prompts import Way, answer_prompts
-from easyquant.runtime.artifact import Artifact, BatchSize, load_model, open_batch
+from easyquant.runtime.artifact import Artifact, BatchSize, load_model
 from easyquant.runtime.device import Device, DeviceOption, Placement, SimtChipOption, ThreadsOption
-from easyquant.runtime.generation import Completion, Speed, complete
+from easyquant.runtime.engine import STEP_MS, Engine, EngineOptions
+from easyquant.runtime.generation import Completion
 from easyquant.runtime.requests import PromptReader, Settings
 from easyquant.support.errors import UserError
 from easyquant.terminal import console
@@ -26,15 +27,18 @@ def continue_prompt(artifact: Artifact, prompt: str, settings: Settings, place: 
     if settings.temperature > 0 and settings.seed is None:
         console.note(f"seed {request.settings.seed}")
     model = load_model(artifact, place=place)
-    batch = open_batch(model, BatchSize.of(artifact, model.device, [request.positions], 1), threads)
-    speed, completion = Speed(), Completion()
+    size, completion = BatchSize.of(artifact, model.device, [request.positions], 1), Completion()
     # A prompt that is continued is written with the first token: its progress has the line until then.
     unwritten = "" if settings.chat else prompt
-    with contextlib.ExitStack() as reading:
+    with Engine(model, artifact, reader, size, EngineOptions(threads, kept_tokens=0)) as engine, contextlib.ExitStack() as reading:
         progress = reading.enter_context(console.late_progress("reading the prompt"))
-        for _, piece, completion in complete(batch, reader, [request], 1, speed, progress):
+        for event, _ in engine.follow([request]):
+            completion = event.completion
+            if not (completion.tokens or completion.finish_reason):
+                progress(event.read, len(request.tokens))
+                continue
             reading.close()
-            sys.stdout.write(unwritten + piece)
+            sys.stdout.write(unwritten + event.piece)
             sys.stdout.flush()
             unwritten = ""
     if completion.error:
@@ -44,7 +48,7 @@ def continue_prompt(artifact: Artifact, prompt: str, settings: Settings, place: 
         console.warn(f"stopped after {request.max_tokens} tokens: the context of {reader.context} tokens is full")
     if reader.is_unanswered(request, completion.text):
         console.warn(f"the prompt got no answer: {artifact.path} is a chat model, and saw it without its template; --chat puts it around the prompt")
-    console.note(str(speed))
+    console.note(str(engine.speed))
 
 
 def _read_bias(entries: list[str]) -> dict[str, float]:
@@ -65,7 +69,7 @@ class RunCommand(Command):
         "Prompts": ("--prompt", "--prompts", "--output", "--batch", "--chat"),
         "Answers": ("--max-new-tokens", "--stop", "--temperature", "--top-k", "--top-p", "--min-p", "--seed", "--logprobs"),
         "Penalties": ("--repetition-penalty", "--presence-penalty", "--frequency-penalty", "--logit-bias"),
-        "Where it runs": ("--threads", "--device", "--simt-chip"),
+        "Where it runs": ("--threads", "--step-ms", "--device", "--simt-chip"),
     }
 
 
@@ -114,6 +118,9 @@ def run_command(
     seed: Annotated[int | None, typer.Option(min=0, metavar="S", help="Equal seeds give equal texts. (default: random, each prompt another one)")] = Settings.seed,
     stop: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="End before this text; may be given several times.")] = None,
     chat: Annotated[bool, typer.Option("--chat", help="The prompt is a message; use the model's chat template.")] = Settings.chat,
+    step_ms: Annotated[
+        float | None, typer.Option(min=0.0, metavar="MS", help=f"With --prompts: read prompts in pieces that let a step take so long. (default: {STEP_MS})")
+    ] = None,
     threads: ThreadsOption = 0,
     device: DeviceOption = Device.auto,
     simt_chip: SimtChipOption = None,
@@ -126,7 +133,7 @@ def run_command(
     """
     if (prompt is None) == (prompts is None):
         raise UserError("give either --prompt TEXT or --prompts FILE.jsonl")
-    for option, value in (("--output", output), ("--batch", batch), ("--logprobs", logprobs)):
+    for option, value in (("--output", output), ("--batch", batch), ("--logprobs", logprobs), ("--step-ms", step_ms)):
         if prompts is None and value is not None:
             raise UserError(f"{option}: goes with --prompts")
     artifact, place = Artifact.open(artifact_path), Placement.of(device, simt_chip)
@@ -150,6 +157,6 @@ def run_command(
         field, _, rest = str(error).partition(":")
         raise UserError(f"--{field.replace('_', '-')}:{rest}") from None
     if prompts is not None:
-        answer_prompts(artifact, prompts, output, settings, Way(batch or 16, place, threads))
+        answer_prompts(artifact, prompts, output, settings, Way(batch or 16, place, threads, STEP_MS if step_ms is None else step_ms))
     else:
         continue_prompt(artifact, sys.stdin.read() if prompt == "-" else prompt, settings, place, threads)

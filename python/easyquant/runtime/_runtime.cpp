@@ -101,6 +101,9 @@ NB_MODULE(_runtime, m) {
            "On every rank but 0: computes its share until rank 0 is done with the model.")
       .def_prop_ro("rank", [](const Model &m) { return eq_model_rank(m.get()); })
       .def_prop_ro(
+          "rank_count", [](const Model &m) { return eq_model_rank_count(m.get()); },
+          "How many ranks share it.")
+      .def_prop_ro(
           "manifest",
           [](const Model &model) {
             return nb::module_::import_("json").attr("loads")(eq_model_manifest(model.get()));

@@ -177,6 +177,9 @@ class BatchSize:
         longest = sorted(lengths)[-sequences:]
         return cls(max(lengths), sequences, sum(-(-length // page_tokens) * page_tokens for length in longest))
 
+    def union(self, other: "BatchSize") -> "BatchSize":
+        return BatchSize(max(self.context, other.context), max(self.sequences, other.sequences), max(self.tokens, other.tokens))
+
     def holds(self, other: "BatchSize") -> bool:
         return self.context >= other.context and self.sequences >= other.sequences and self.tokens >= other.tokens
 

@@ -1,20 +1,14 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Continues prompts, many in one step of the model: as one ends, the next one takes its place.
+"""What is told of an answer: its text, which comes token by token, and its figures."""
 
-What becomes of a prompt does not depend on the others: the runtime gives each sequence the logits that it has alone, and
-each has a generator of random numbers of its own.
-"""
-
-import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from easyquant.runtime.extension import runtime
+import numpy as np
+
 from easyquant.runtime.requests import PromptReader, Request
 from easyquant.runtime.sampling import TokenLogprob, make_sampler
-from easyquant.support.errors import UserError
 
 
 @dataclass
@@ -31,6 +25,8 @@ class Completion:
     """The seed of the random numbers, where tokens were drawn."""
     logprobs: list[TokenLogprob] | None = None
     """Of each of the tokens, where they were asked for."""
+    prompt_logprobs: np.ndarray | None = field(default=None, repr=False, compare=False)
+    """Of each token of the prompt after all before it (0 for the first one), where the prompt was scored."""
     error: str | None = None
     """What went wrong, where something did."""
 
@@ -47,6 +43,14 @@ class Speed:
     new_tokens: int = 0
     decoded_tokens: int = 0
     decode_seconds: float = 0.0  # of all other steps
+
+    def count(self, sequences: int, reads_prompts: bool, seconds: float) -> None:
+        """A step of so many sequences."""
+        if reads_prompts:
+            self.prefill_seconds += seconds
+        else:
+            self.decode_seconds += seconds
+            self.decoded_tokens += sequences
 
     def __str__(self) -> str:
         text = f"{self.prompt_tokens} prompt tokens"
@@ -83,90 +87,46 @@ class StopTexts:
         return held
 
 
-class _Sequence:
-    """A request that a batch is working on."""
+class Answer:
+    """The answer to a request, which grows token by token. Who is told of its end gives the completion its `finish_reason`."""
 
-    def __init__(self, number: int, request: Request, identifier: int, reader: PromptReader):
-        self.number, self.request, self.id, self.end_tokens = number, request, identifier, reader.end_tokens
+    def __init__(self, request: Request, reader: PromptReader):
+        self.request, self.end_tokens = request, reader.end_tokens
         self.sampler = make_sampler(request.settings, request.tokens)
         self.stream = reader.tokenizer.stream(at_start=request.begins_text)
         self.stops = StopTexts(request.settings.stop)
         self.completion = Completion(prompt_tokens=len(request.tokens), seed=request.settings.seed if request.settings.temperature > 0 else None)
         self.completion.logprobs = None if request.settings.logprobs is None else []
-        self.unread: Sequence[int] = request.tokens
+        self.reason: str | None = None  # why it has ended
+        self.error: str | None = None
 
     def take(self, token: int, logprob: float | None, best: list[tuple[int, float]]) -> str:
         """Appends a token, or ends; the text that is certain by it."""
         if token in self.end_tokens:
-            return self.end("stop")
+            return self._end("stop")
         self.completion.tokens.append(token)
         if self.completion.logprobs is not None:
             self.completion.logprobs.append(TokenLogprob(token, logprob, best))
-        self.unread = (token,)
         piece = self.stops.push(self.stream.push(token))
         self.completion.text += piece
         if self.stops.found:
-            self.completion.finish_reason = "stop"
+            self.reason = "stop"
         elif len(self.completion.tokens) == self.request.max_tokens:
-            piece += self.end("length")
+            piece += self._end("length")
         return piece
 
-    def end(self, reason: str) -> str:
+    def _end(self, reason: str) -> str:
         rest = self.stops.push(self.stream.finish())
         if not self.stops.found:
             rest += self.stops.finish()
         self.completion.text += rest
-        self.completion.finish_reason = "stop" if self.stops.found else reason
+        self.reason = "stop" if self.stops.found else reason
         return rest
 
+    def score(self, parts: list[tuple[np.ndarray, ...]]) -> None:
+        """Ends with what pieces of the prompt were told."""
+        self.completion.prompt_logprobs = np.concatenate([logprobs for logprobs, _, _ in parts])
+        self.reason = "length"
 
-def complete(
-    batch,
-    reader: PromptReader,
-    requests: Sequence[Request],
-    sequences: int,
-    speed: Speed | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> Iterator[tuple[int, str, Completion]]:
-    """Continues requests, so many `sequences` at a time, in an empty `_runtime.Batch`, and leaves it empty.
-
-    Yields for each new token the number of its request, the text that it adds, and the completion so far, which has a
-    `finish_reason` once it is whole. `progress` is told how many tokens of prompts have been read. A request that fails is
-    whole, too; UserError is what fails all.
-    """
-    speed = speed if speed is not None else Speed()
-    waiting, running = deque(enumerate(requests)), []
-    try:
-        while waiting or running:
-            reads_prompts = bool(waiting) and len(running) < sequences
-            while waiting and len(running) < sequences:
-                number, request = waiting.popleft()
-                running.append(_Sequence(number, request, batch.add(), reader))
-                speed.prompt_tokens += len(request.tokens)
-            begin = time.perf_counter()
-            results = batch.append([(sequence.id, sequence.unread) for sequence in running], progress=progress if reads_prompts else None)
-            seconds = time.perf_counter() - begin
-            if reads_prompts:
-                speed.prefill_seconds += seconds
-            else:
-                speed.decode_seconds += seconds
-                speed.decoded_tokens += len(running)
-            read = [sequence for sequence, failed in zip(running, results, strict=True) if failed is None]
-            chosen = iter(batch.choose([(sequence.id, sequence.sampler) for sequence in read]))
-            results = [next(chosen) if failed is None else failed for failed in results]
-            for sequence, result in zip(tuple(running), results, strict=True):
-                completion, count = sequence.completion, len(sequence.completion.tokens)
-                if isinstance(result, tuple):
-                    piece = sequence.take(*result)
-                else:
-                    piece, completion.finish_reason, completion.error = "", "error", str(result)
-                speed.new_tokens += len(completion.tokens) - count
-                if completion.finish_reason:
-                    running.remove(sequence)
-                    batch.remove(sequence.id)
-                yield sequence.number, piece, completion
-    except runtime().Error as error:
-        raise UserError(str(error)) from None
-    finally:
-        for sequence in running:
-            batch.remove(sequence.id)
+    def fail(self, error: str) -> None:
+        self.reason, self.error = "error", error

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """`easyquant.Model`: a compiled model in Python."""
 
-import contextlib
+import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Unpack, overload
 
@@ -13,7 +13,8 @@ import numpy as np
 from easyquant.runtime.artifact import Artifact, BatchSize, load_model, open_batch
 from easyquant.runtime.device import Placement
 from easyquant.runtime.extension import runtime
-from easyquant.runtime.generation import Completion, complete
+from easyquant.runtime.engine import Engine, EngineOptions
+from easyquant.runtime.generation import Completion
 from easyquant.runtime.requests import Options, Prompt, PromptReader, Request, Settings, is_one_prompt
 from easyquant.support.errors import UserError, expect, is_whole
 
@@ -68,7 +69,8 @@ class Model:
         self._reader = PromptReader(Artifact.open(Path(path)), context)
         self._loaded = load_model(self._reader.artifact, place=Placement(device, simt_chip))
         self._threads, self._sequences = threads, sequences
-        self._idle: list[tuple[BatchSize, object]] = []  # a batch that the next call may use
+        self._engine: Engine | None = None  # of the calls from now on
+        self._lock = threading.Lock()
 
     def __enter__(self) -> "Model":
         return self
@@ -82,8 +84,8 @@ class Model:
 
     def close(self) -> None:
         """Gives the memory back; the object is of no use after it."""
-        self._loaded = None
-        self._idle.clear()
+        with self._lock:
+            self._loaded = self._engine = None  # streams that have begun go on
 
     @property
     def context(self) -> int:
@@ -137,14 +139,14 @@ class Model:
         if is_one_prompt(prompt):
             request = self._reader.request(prompt, settings)
             completion = Completion()
-            for _, _, completion in self._complete([request]):
+            for _, _, completion in self._answer([request]):
                 pass
             return _checked(completion)
         expect("prompt", prompt, isinstance(prompt, Sequence), "a text, a list of token ids, a list of messages, or a list of these")
         requests = self._reader.requests([(one, settings) for one in prompt])
         completions = [Completion(finish_reason="error", error=str(request)) for request in requests]
         places = [place for place, request in enumerate(requests) if isinstance(request, Request)]
-        for number, _, completion in self._complete([requests[place] for place in places]):
+        for number, _, completion in self._answer([requests[place] for place in places]):
             completions[places[number]] = completion
         return completions
 
@@ -156,49 +158,44 @@ class Model:
     def logits(self, prompt: Prompt, chat: bool = False) -> np.ndarray:
         """The logits of the token after each of the prompt's tokens: float32 of (tokens, vocabulary)."""
         tokens = self._reader.tokens(prompt, chat)
-        with self._batch([len(tokens)]) as batch, _sequence(batch) as sequence:
-            return _append(batch, (sequence, tokens), all_logits=True)
+        model = self._open()
+        batch = open_batch(model, BatchSize.of(self._reader.artifact, model.device, [len(tokens)], 1), self._threads)
+        try:
+            (result,) = batch.append([(batch.add(), tokens)], all_logits=True)
+        except runtime().Error as error:
+            raise UserError(str(error)) from None
+        if isinstance(result, Exception):
+            raise UserError(str(result))
+        return result
 
     def score(self, prompt: Prompt, chat: bool = False) -> Score:
         """How likely the model finds a text of at least two tokens (a tokenizer may put the first one there)."""
         tokens = self._reader.tokens(prompt, chat)
         expect("prompt", tokens.tolist(), len(tokens) > 1, "at least two tokens, since the first one has nothing before it")
-        with self._batch([len(tokens)]) as batch, _sequence(batch) as sequence:
-            logprobs, _, _ = _append(batch, (sequence, tokens, 0))
-        return Score(tokens.tolist(), logprobs[1:])
+        request = Request(tokens, 0, Settings(), begins_text=False, is_text=False, score=0)
+        ((_, _, completion),) = self._answer([request])
+        return Score(tokens.tolist(), _checked(completion).prompt_logprobs[1:])
 
     def _open(self):
         if self._loaded is None:
             raise UserError(f"{self._reader.artifact.path}: the model was closed; make another one")
         return self._loaded
 
-    def _take_idle(self, size: BatchSize) -> tuple[BatchSize, object] | None:
-        try:
-            idle, batch = self._idle.pop()
-        except IndexError:
-            return None
-        return (idle, batch) if idle.holds(size) else None
-
-    @contextlib.contextmanager
-    def _batch(self, lengths: Sequence[int]):
-        """An empty batch for sequences of these lengths; no other call uses it at the same time."""
-        model = self._open()
-        size = BatchSize.of(self._reader.artifact, model.device, lengths, self._sequences)
-        size, batch = self._take_idle(size) or (size, open_batch(model, size, self._threads))
-        try:
-            yield batch
-        finally:
-            if self._loaded is not None and not self._idle:
-                self._idle.append((size, batch))
-
-    def _complete(self, requests: Sequence[Request]):
+    def _answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, str, Completion]]:
         if not requests:
             return
-        with self._batch([request.positions for request in requests]) as batch:
-            yield from complete(batch, self._reader, requests, self._sequences)
+        model, artifact = self._open(), self._reader.artifact
+        size = replace(BatchSize.of(artifact, model.device, [request.positions for request in requests], self._sequences), sequences=self._sequences)
+        with self._lock:
+            engine = self._engine
+            if engine is None or not engine.size.holds(size):
+                # What the one before it still has to do it does: it ends with the last call that uses it.
+                size = size if engine is None else size.union(engine.size)
+                engine = self._engine = Engine(model, artifact, self._reader, size, EngineOptions(self._threads))
+        yield from engine.complete(requests)
 
     def _pieces(self, request: Request) -> Iterator[str]:
-        for _, piece, completion in self._complete([request]):
+        for _, piece, completion in self._answer([request]):
             if piece:
                 yield piece
             _checked(completion)
@@ -215,23 +212,3 @@ def _checked(completion: Completion) -> Completion:
     if completion.error:
         raise UserError(completion.error)
     return completion
-
-
-@contextlib.contextmanager
-def _sequence(batch):
-    sequence = batch.add()
-    try:
-        yield sequence
-    finally:
-        batch.remove(sequence)
-
-
-def _append(batch, item: tuple, **options):
-    """What appending an item to its sequence tells."""
-    try:
-        (result,) = batch.append([item], **options)
-    except runtime().Error as error:
-        raise UserError(str(error)) from None
-    if isinstance(result, Exception):
-        raise UserError(str(result))
-    return result

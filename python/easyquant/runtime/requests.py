@@ -78,11 +78,12 @@ class Request:
     settings: Settings
     begins_text: bool  # what follows is a text of its own: SentencePiece then drops its first space
     is_text: bool  # the prompt is a text that is continued as it stands
+    score: int | None = None  # not answered: its tokens get log-probabilities, with so many of the most likely ones in the place of each
 
     @property
     def positions(self) -> int:
         """Positions of the KV cache that it takes; the last new token is not read any more."""
-        return len(self.tokens) + self.max_tokens - 1
+        return len(self.tokens) + (self.max_tokens - 1 if self.score is None else 0)
 
 
 def is_chat(prompt) -> bool:

@@ -55,6 +55,7 @@ def _token(name) -> int | None:
 
 def make_sampler(settings, prompt):
     """A `_runtime.Sampler` for the answer to a prompt of these tokens. `settings`: as of check_sampling."""
+    has_penalty = settings.repetition_penalty != 1 or settings.presence_penalty or settings.frequency_penalty
     return runtime().Sampler(
         temperature=settings.temperature,
         top_k=settings.top_k,
@@ -65,6 +66,6 @@ def make_sampler(settings, prompt):
         frequency_penalty=settings.frequency_penalty,
         bias={_token(token): float(shift) for token, shift in settings.logit_bias.items()},
         seed=settings.seed or 0,
-        prompt=list(map(int, prompt)),
+        prompt=list(map(int, prompt)) if has_penalty else [],
         logprobs=settings.logprobs,
     )

@@ -1,0 +1,361 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Answers requests, many in one step of the model: one thread owns a batch, and requests join and leave between steps.
+
+`schedule.py` decides who runs, `prefixes.py` keeps beginnings, `generation.py` makes text of tokens; here they meet the batch. What
+becomes of a request does not depend on the others: the runtime gives each sequence the logits that it has alone, tokens are drawn by
+the request's seed and their positions, and a sequence that steps back where pages run out is kept as bytes.
+"""
+
+import itertools
+import queue
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from easyquant.runtime.artifact import Artifact, BatchSize, open_batch
+from easyquant.runtime.extension import runtime
+from easyquant.runtime.generation import Answer, Completion, Speed
+from easyquant.runtime.prefixes import PrefixCache
+from easyquant.runtime.requests import PromptReader, Request
+from easyquant.runtime.schedule import Job, Scheduler
+from easyquant.support.errors import UserError
+
+STEP_MS = 50
+PIECE_TOKENS = 64  # of a prompt, in a step
+KEPT_BEGINNINGS = 16
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """How requests share a batch."""
+
+    threads: int = 0
+    step_ms: float = STEP_MS  # that a step with pieces of prompts should take at most, besides its first piece
+    kept_tokens: int = 1 << 16  # of beginnings that are kept for requests that begin in the same way, as long as nobody needs the pages; 0: none
+    keeps_answers: bool = False  # of answers, too
+
+
+class Handle:
+    """A request that an engine has: its events, as they come."""
+
+    def __init__(self, engine: "Engine", task: "_Task", events: "queue.SimpleQueue"):
+        self._engine, self._task, self._events = engine, task, events
+
+    def cancel(self) -> None:
+        """Ends it between two steps. Its completion is then an error, unless it is done already."""
+        if not self._engine._stopping.is_set():
+            self._engine._post(lambda: self._engine._end(self._task, "the request was cancelled"))
+
+    def __iter__(self) -> Iterator["Event"]:
+        while True:
+            event = _received(self._events)
+            yield event
+            if event.reason:
+                return
+
+
+@dataclass(frozen=True)
+class Event:
+    number: int  # of the request, among those of its engine
+    piece: str  # the text that it adds
+    completion: Completion  # so far, and perhaps more; it has a finish_reason once this was its last event
+    read: int  # tokens of the prompt that have been read
+    reason: str | None = None  # of its end, in the last event
+    error: str | None = None
+
+
+def _received(events: "queue.SimpleQueue[Event]") -> Event:
+    """The next event. The engine is ahead of who reads them, so that a completion ends here."""
+    event = events.get()
+    event.completion.finish_reason, event.completion.error = event.reason, event.error
+    return event
+
+
+class _Task(Job):
+    """A request as a job."""
+
+    def __init__(self, number: int, request: Request, reader: PromptReader, priority: int, deadline: float | None, events, hashes):
+        super().__init__(number, time.monotonic(), len(request.tokens), priority, deadline)
+        self.number, self.request, self.events, self.hashes = number, request, events, hashes
+        self.answer = Answer(request, reader)
+        self.sequence: int | None = None
+        self.saved: bytes | None = None  # while it stands aside
+        self.fresh = True  # has not begun
+        self.scores: list[tuple[np.ndarray, ...]] = []
+
+    @property
+    def all_tokens(self) -> np.ndarray:
+        return np.concatenate([self.request.tokens, np.asarray(self.answer.completion.tokens, np.int32)])
+
+    def next_tokens(self, count: int) -> Sequence[int]:
+        begin, prompt = self.held, self.request.tokens
+        if begin + count <= len(prompt):
+            return prompt[begin : begin + count]
+        if begin >= len(prompt):
+            return self.answer.completion.tokens[begin - len(prompt) :][:count]
+        return self.all_tokens[begin : begin + count]
+
+    def item(self, count: int) -> tuple:
+        """Of `_runtime.Batch.append`."""
+        item = (self.sequence, self.next_tokens(count))
+        return item if self.request.score is None else (*item, self.request.score)
+
+    def tell(self, piece: str = "") -> None:
+        read = min(self.held, len(self.request.tokens))
+        self.events.put(Event(self.number, piece, self.answer.completion, read, self.answer.reason, self.answer.error))
+
+
+class Engine:
+    """The requests of one model. `size`: of the batch, in which beginnings that are kept have sequences of their own.
+
+    Used as a context, it ends with it. Any thread may submit requests.
+    """
+
+    def __init__(self, model, artifact: Artifact, reader: PromptReader, size: BatchSize, options: EngineOptions = EngineOptions()):
+        self.reader, self.size, self.speed = reader, size, Speed()
+        cache = artifact.cache_pages(model.device)
+        # Codes and online scales hold more of a text than its beginning: nothing of it can be shared exactly.
+        shares = options.kept_tokens > 0 and not artifact.cache_scheme and "online" not in artifact.manifest
+        entries = KEPT_BEGINNINGS if shares else 0
+        self._batch = open_batch(model, BatchSize(size.context, size.sequences + entries, size.tokens), options.threads)
+        page_tokens = int(cache["page_tokens"])
+        self._scheduler = Scheduler(self, size.sequences, page_tokens, PIECE_TOKENS, options.step_ms / 1000)
+        self.prefixes = PrefixCache(self._batch, self._scheduler.piece, entries, options.kept_tokens)
+        self._keeps_answers, self._can_save = options.keeps_answers, model.rank_count == 1
+        self._page_tokens = page_tokens
+        self._numbers = itertools.count()
+        self._orders: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._stopping = threading.Event()
+        self._tasks: set[_Task] = set()
+        # The thread refers to the engine only while it has something to do, so that one that is forgotten ends.
+        self._thread = threading.Thread(target=_work, args=(weakref.ref(self), self._orders), name="easyquant engine", daemon=True)
+        self._finalizer = weakref.finalize(self, _stop, self._stopping, self._orders, self._thread)
+        self._thread.start()
+
+    def __enter__(self) -> "Engine":
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends what runs; those requests are errors."""
+        self._finalizer()
+
+    def submit(self, request: Request, priority: int = 0, deadline: float | None = None, events: queue.SimpleQueue | None = None) -> Handle:
+        """priority: a unit is worth ten seconds of waiting. deadline: time.monotonic() at which it ends as an error."""
+        events = queue.SimpleQueue() if events is None else events
+        hashes = self.prefixes.hashes(request.tokens) if request.score is None else []  # of one that is scored all logits are needed
+        task = _Task(next(self._numbers), request, self.reader, priority, deadline, events, hashes)
+        self._post(lambda: self._join(task))
+        return Handle(self, task, events)
+
+    def complete(self, requests: Sequence[Request]) -> Iterator[tuple[int, str, Completion]]:
+        """Answers requests: for each new token the number of its request, the text that it adds, and the completion so far.
+
+        A request that fails is whole, too. Who leaves the iterator cancels what is left.
+        """
+        for event, number in self.follow(requests):
+            if event.piece or event.reason or event.completion.tokens:
+                yield number, event.piece, event.completion
+
+    def follow(self, requests: Sequence[Request]) -> Iterator[tuple[Event, int]]:
+        """The events of requests, with the places of these, pieces of prompts that have been read among them."""
+        events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        handles = [self.submit(request, events=events) for request in requests]
+        places = {handle._task.number: place for place, handle in enumerate(handles)}
+        left = set(places)
+        try:
+            while left:
+                event = _received(events)
+                if event.reason:
+                    left.discard(event.number)
+                yield event, places[event.number]
+        finally:
+            for handle in handles:
+                if handle._task.number in left:
+                    handle.cancel()
+
+    # ---------------------------------------------------------------------------------------------- the engine's thread
+
+    def _post(self, order: Callable[[], None]) -> None:
+        if self._stopping.is_set():
+            raise UserError("the engine was closed; make another one")
+        self._orders.put(order)
+
+    def _join(self, task: _Task) -> None:
+        pages = -(-task.request.positions // self._page_tokens)
+        self._tasks.add(task)
+        if pages > self._batch.pages or task.request.positions > self.size.context:
+            most = min(self._batch.pages * self._page_tokens, self.size.context)
+            self._end(task, f"the prompt and {task.request.max_tokens} new tokens take {task.request.positions} positions, but there is memory for {most}")
+            return
+        self._scheduler.add(task)
+
+    def _leave(self, task: _Task) -> None:
+        """From the batch and the schedule."""
+        self._tasks.discard(task)
+        if task.sequence is not None:
+            self._batch.remove(task.sequence)
+            task.sequence = None
+        if task in self._scheduler.waiting or task in self._scheduler.running:
+            self._scheduler.remove(task)
+
+    def _end(self, task: _Task, error: str) -> None:
+        if task not in self._tasks:
+            return  # it was done
+        self._leave(task)
+        task.answer.fail(error)
+        task.tell()
+
+    def _step(self) -> bool:
+        """One step; False: there is nothing to do."""
+        for job in self._scheduler.expired(time.monotonic()):
+            self._end(job, "the request was not done by its deadline")
+        items = self._scheduler.plan()
+        if not items:
+            return False
+        begin = time.perf_counter()
+        reads_prompts = any(task.held < len(task.request.tokens) for task, _ in items)
+        try:
+            results = self._batch.append([task.item(count) for task, count in items], progress=self._check)
+        except runtime().Error as error:
+            for task, _ in items:
+                self._end(task, str(error))
+            return True
+        seconds = time.perf_counter() - begin
+        self._scheduler.measured(items, seconds)
+        self.speed.count(len(items), reads_prompts, seconds)
+        whole = []
+        for (task, count), result in zip(items, results, strict=True):
+            if isinstance(result, runtime().Error):
+                self._end(task, str(result))
+                continue
+            task.held += count
+            if result is not None:
+                task.scores.append(result)
+            if task.unread == 0:
+                whole.append(task)
+            else:
+                task.tell()
+        self._choose(whole)
+        return True
+
+    def _choose(self, tasks: list[_Task]) -> None:
+        """The next tokens of those that have read all of theirs."""
+        for task in tasks:
+            if task.hashes and task.held == len(task.request.tokens):
+                self.prefixes.keep(task.sequence, task.hashes)
+        writing = [task for task in tasks if task.request.score is None]
+        for task in tasks:
+            if task.request.score is not None:
+                task.answer.score(task.scores)
+                self._leave(task)
+                task.tell()
+        for task, result in zip(writing, self._batch.choose([(task.sequence, task.answer.sampler) for task in writing]), strict=True):
+            if isinstance(result, runtime().Error):
+                self._end(task, str(result))
+                continue
+            count = len(task.answer.completion.tokens)
+            piece = task.answer.take(*result)
+            self.speed.new_tokens += len(task.answer.completion.tokens) - count
+            if task.answer.reason:
+                if self._keeps_answers:
+                    self.prefixes.keep(task.sequence, self.prefixes.hashes(task.all_tokens[: task.held]))
+                self._leave(task)
+            else:
+                task.tokens += 1
+            task.tell(piece)
+
+    def _check(self, *_) -> None:
+        if self._stopping.is_set():
+            raise _Stopped
+
+    def _fail_all(self, error: str) -> None:
+        for task in tuple(self._tasks):
+            self._end(task, error)
+
+    # -------------------------------------------------------------------------------------------- what the scheduler asks
+
+    def free_pages(self) -> int:
+        return self._batch.free_pages
+
+    def evict(self) -> bool:
+        return self.prefixes.evict()
+
+    def shared_tokens(self, task: _Task) -> int:
+        place = self._known(task)
+        return place[1] if place else 0
+
+    def _known(self, task: _Task) -> tuple[int, int] | None:
+        """A beginning that is kept, without the last token, whose logits are to be computed."""
+        if task.saved is not None:
+            return None
+        return self.prefixes.longest(task.hashes[: (len(task.request.tokens) - 1) // self._scheduler.piece])
+
+    def start(self, task: _Task) -> None:
+        if task.saved is not None:
+            task.sequence, task.saved = self._batch.restore(task.saved), None
+        elif place := self._known(task):
+            task.sequence = self.prefixes.fork(place)
+        else:
+            task.sequence = self._batch.add()
+        task.held = self._batch.position(task.sequence)
+        if task.fresh:
+            task.fresh = False
+            self.speed.prompt_tokens += len(task.request.tokens)
+
+    def set_aside(self, task: _Task) -> None:
+        """As bytes; where ranks share the model, its tokens are read again."""
+        if self._can_save and task.held > 0:
+            task.saved = self._batch.save(task.sequence)
+        else:
+            task.scores.clear()
+        self._batch.remove(task.sequence)
+        task.sequence, task.held = None, 0
+
+
+class _Stopped(Exception):
+    pass
+
+
+def _stop(stopping: threading.Event, orders: queue.SimpleQueue, thread: threading.Thread) -> None:
+    stopping.set()
+    orders.put(None)
+    if thread is not threading.current_thread():
+        thread.join()
+
+
+def _work(engine: "weakref.ref[Engine]", orders: queue.SimpleQueue) -> None:
+    """The engine's thread: waits for orders, and makes steps while there is something to do."""
+    while (order := orders.get()) is not None:
+        own = engine()
+        if own is None:
+            return
+        try:
+            order()
+            _run(own, orders)
+        except _Stopped:
+            own._fail_all("the engine was closed")
+            return
+        except Exception as error:  # a mistake of the engine: whoever waits is told, and the next request begins anew
+            own._fail_all(f"the engine failed: {error!r}")
+        del own, order
+    if own := engine():
+        own._fail_all("the engine was closed")
+
+
+def _run(engine: Engine, orders: queue.SimpleQueue) -> None:
+    while True:
+        while not orders.empty():
+            order = orders.get()
+            if order is None:
+                raise _Stopped
+            order()
+        if not engine._step():
+            return
