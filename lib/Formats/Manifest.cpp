@@ -134,6 +134,7 @@ template <typename Fields> void mapFields(Fields &fields, Manifest::Site &site) 
   fields.optional("row_hadamard", site.rowHadamard, kSmall);
   fields.optional("row_hadamard_first", site.rowHadamardFirst, Bounds());
   fields.optional("kept", site.kept);
+  fields.optional("column_order", site.columnOrder);
   fields.required("bytes", site.bytes, Bounds());
   fields.required("weight_error", site.weightError, Numbers::NotNegative);
   fields.required("largest_error", site.largestError, Numbers::NotNegative);

@@ -39,6 +39,7 @@ struct Weight {
 struct Part {
   size_t weight = 0;
   numerics::WeightTensor part = numerics::WeightTensor::Codes;
+  bool isOrder = false; ///< in place of `part`
 };
 
 constexpr size_t kHashPiece = size_t(16) << 20;
@@ -169,6 +170,8 @@ void ModelSource::Impl::setCodes(size_t index, StoredWeight codes) {
     name(WeightTensor::ZeroPoints);
   if (scheme.outer)
     name(WeightTensor::Outer);
+  if (!codes.order().empty())
+    partByName.emplace(orderName(codes.site().name), Part{.weight = index, .isOrder = true});
   weights[index].codes = std::move(codes);
 }
 
@@ -374,6 +377,10 @@ std::string formats::partName(std::string_view site, numerics::WeightTensor part
   return fmt::format("{}.weight_{}", site, suffix);
 }
 
+std::string formats::orderName(std::string_view site) {
+  return fmt::format("{}.weight_order", site);
+}
+
 const StoredWeight *ModelSource::storedWeight(std::string_view site) const {
   auto found = impl->indexByName.find(std::string(site) + ".weight");
   if (found == impl->indexByName.end() || !impl->weights[found->second].codes)
@@ -403,6 +410,8 @@ std::optional<std::vector<int64_t>> ModelSource::partShape(std::string_view name
   if (found == impl->partByName.end())
     return std::nullopt;
   const QuantizedSite &site = impl->weights[found->second.weight].codes->site();
+  if (found->second.isOrder)
+    return std::vector{site.columns};
   switch (found->second.part) {
   case numerics::WeightTensor::Codes:
     return std::vector{site.rows, site.columns};
@@ -422,11 +431,20 @@ Result<void> ModelSource::Impl::readPart(std::string_view name, int64_t firstRow
                      quote(name));
   if (rows == 0)
     return {};
-  auto read = weights[found->second.weight].codes->codes(firstRow, rows);
+  const StoredWeight &weight = *weights[found->second.weight].codes;
+  if constexpr (std::is_same_v<T, int32_t>)
+    if (found->second.isOrder && firstRow >= 0 && rows <= std::ssize(weight.order()) - firstRow &&
+        rows == std::ssize(out)) {
+      std::ranges::copy(weight.order().subspan(firstRow, rows), out.begin());
+      return {};
+    }
+  auto read = weight.codes(firstRow, rows);
   if (!read)
     return makeError(read.error().code, "{}: {}", path.string(), read.error().message);
   std::span<const T> values;
-  if constexpr (std::is_same_v<T, int8_t>) {
+  if (found->second.isOrder) {
+    // Of another type or length than it is asked for.
+  } else if constexpr (std::is_same_v<T, int8_t>) {
     if (found->second.part == numerics::WeightTensor::Codes)
       values = read->codes;
   } else if constexpr (std::is_same_v<T, int32_t>) {

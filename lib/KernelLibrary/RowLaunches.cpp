@@ -63,6 +63,13 @@ void easyquant::addRowOps(KernelLibrary &library, const RowLaunch &launch) {
     const bool isQuantized = bool(kernel.find<equant::QuantizeRowsOp>());
     return unary(b, kernel, isQuantized ? RowOp::Quantize : RowOp::Copy);
   });
+  library.add<equant::GatherColumnsOp>(
+      [launch](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
+        Arguments arguments(b, {{"x", b[op.getInput()]}});
+        if (failed(arguments.setWeight("order", op.getOrder())))
+          return failure();
+        return launch(b, kernel, RowOp::Gather, 0, arguments);
+      });
   library.add<lm::GeluOp>([unary](auto &b, auto op, const KernelOps &kernel) {
     bool tanh = op.getApproximate() == lm::GeluApproximation::Tanh;
     return unary(b, kernel, tanh ? RowOp::GeluTanh : RowOp::GeluErf);

@@ -124,7 +124,12 @@ static bool hasBF16(const FloatConstant &constant) {
 
 void TensorLister::addFloat(const FloatConstant &constant, std::string name) {
   FileTensor tensor;
-  tensor.kind = constant.rope ? FileTensor::Kind::RopeTable : FileTensor::Kind::Float;
+  const bool isOrder = !constant.type.getElementType().isF32();
+  tensor.kind = constant.rope ? FileTensor::Kind::RopeTable
+                : isOrder     ? FileTensor::Kind::Order
+                              : FileTensor::Kind::Float;
+  if (isOrder)
+    tensor.dtype = DType::I32;
   tensor.name = std::move(name);
   tensor.shape.assign(constant.type.getShape().begin(), constant.type.getShape().end());
   tensor.constant = &constant;

@@ -110,7 +110,9 @@ static std::string nameOfReader(Operation *op) {
 LogicalResult ModelWeights::collectFloat(const ConstantMatcher &matcher, OpOperand &reader) {
   Operation *op = reader.getOwner();
   auto type = dyn_cast<RankedTensorType>(reader.get().getType());
-  if (!type || !type.hasStaticShape() || !type.getElementType().isF32() || type.getRank() == 0)
+  const bool isOrder = isa<GatherColumnsOp>(op);
+  if (!type || !type.hasStaticShape() || type.getRank() == 0 ||
+      !(type.getElementType().isF32() || isOrder))
     return emitError(op->getLoc()) << "site '" << nameOfReader(op)
                                    << "': a constant must be a tensor of f32 to be written, found "
                                    << reader.get().getType();

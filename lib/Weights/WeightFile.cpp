@@ -47,6 +47,7 @@ private:
   Result<void> write(const FileTensor &tensor);
   Result<void> writeFloat(const FileTensor &tensor);
   Result<void> writeRopeTable(const FileTensor &tensor);
+  Result<void> writeOrder(const FileTensor &tensor);
   Result<void> writeBF16(const FileTensor &tensor);
   /// body(piece) for every few rows of the constant, top to bottom.
   Result<void> forRows(const FileTensor &tensor,
@@ -148,6 +149,21 @@ Result<void> WeightFile::writeRopeTable(const FileTensor &tensor) {
   return pad(tensor, positions * params.headDim);
 }
 
+/// Kernels read rows at these places.
+Result<void> WeightFile::writeOrder(const FileTensor &tensor) {
+  const ConstantTensor &part = tensor.constant->parts.front();
+  std::vector<int32_t> order(part.shape.front());
+  if (auto done = reader.readRows(part, 0, std::ssize(order), std::span(order)); !done)
+    return done;
+  for (int32_t column : order)
+    if (column < 0 || column >= std::ssize(order))
+      return makeError(ErrorCode::Corrupt, "'{}' names column {} of {}", part.global, column,
+                       order.size());
+  if (auto done = append(tensor, order); !done)
+    return done;
+  return pad(tensor, std::ssize(order));
+}
+
 Result<void> WeightFile::write(const FileTensor &tensor) {
   switch (tensor.kind) {
   case FileTensor::Kind::Packed:
@@ -156,6 +172,8 @@ Result<void> WeightFile::write(const FileTensor &tensor) {
     return writeFloat(tensor);
   case FileTensor::Kind::RopeTable:
     return writeRopeTable(tensor);
+  case FileTensor::Kind::Order:
+    return writeOrder(tensor);
   case FileTensor::Kind::BF16:
     return writeBF16(tensor);
   }

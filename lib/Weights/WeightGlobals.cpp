@@ -76,6 +76,7 @@ GlobalOp WeightGlobals::declareFloat(const FloatConstant &constant, StringRef na
   known = isSame ? old : declareGlobal(old, name, constant.type);
   known->removeAttr(kFileAttr);
   known->removeAttr(kStampAttr);
+  known->removeAttr(kStoredAttr);
   kept.insert(known);
   return known;
 }

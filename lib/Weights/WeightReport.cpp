@@ -12,6 +12,7 @@
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::equant;
+using ml_program::GlobalLoadConstOp;
 
 Result<DictionaryAttr> easyquant::equant::describeSource(MLIRContext *context,
                                                          const formats::ModelSource &source) {
@@ -79,7 +80,8 @@ ArrayAttr easyquant::equant::describeSites(const TargetWeights &target) {
   SmallVector<Attribute> sites;
   auto add = [&](StringRef name, Value tensor, int64_t row, int64_t n, int64_t k, int64_t bytes,
                  const numerics::ErrorSums &error, const ConstantTensor *constant,
-                 SchemeAttr weight, SchemeAttr input, bool isKept = false) {
+                 SchemeAttr weight, SchemeAttr input, bool isKept = false,
+                 GlobalLoadConstOp order = {}) {
     NamedAttrList entry;
     entry.set("name", b.getStringAttr(name));
     if (auto load = tensor.getDefiningOp<ml_program::GlobalLoadConstOp>()) {
@@ -97,6 +99,8 @@ ArrayAttr easyquant::equant::describeSites(const TargetWeights &target) {
     }
     if (isKept)
       entry.set("kept", b.getBoolAttr(true));
+    if (order)
+      entry.set("column_order", order.getGlobal().getLeafReference());
     entry.set("bytes", b.getI64IntegerAttr(bytes));
     // Nothing is relative to a weight of zeros; how far off its values are largest_error says.
     const double relative = error.squaredReference == 0 ? 0 : error.relativeRms();
@@ -108,6 +112,7 @@ ArrayAttr easyquant::equant::describeSites(const TargetWeights &target) {
     if (auto linear = dyn_cast<PackedLinearOp>(op)) {
       const ConstantWeight &weight = *weightOf.lookup(op);
       const int64_t rowBytes = linear.getWeight().getType().getRowBytes();
+      auto gather = linear.getInput().getDefiningOp<GatherColumnsOp>();
       int64_t row = 0;
       // The parts of a tied head's weight carry the name of their first reader: take the linear's.
       for (auto [part, error, site] :
@@ -115,7 +120,8 @@ ArrayAttr easyquant::equant::describeSites(const TargetWeights &target) {
                            linear.getSites().getAsValueRange<StringAttr>())) {
         add(site, linear.getWeight(), row, part.rows, weight.columns, part.rows * rowBytes, error,
             &part.weight, weight.scheme, linear.getInputSchemeAttr(),
-            part.codes && part.codes->isStored);
+            part.codes && part.codes->isStored,
+            gather ? gather.getOrder().getDefiningOp<GlobalLoadConstOp>() : GlobalLoadConstOp());
         row += part.rows;
       }
     } else if (auto embedding = dyn_cast<equant::EmbeddingOp>(op)) {

@@ -155,20 +155,6 @@ def test_files_of_autogptq(tmp_path):
     assert zeros.min() == 1 and zeros.max() == 15
 
 
-def test_columns_out_of_order_become_float(tmp_path):
-    """Act-order without static groups: refused, and dequantized where that is asked for."""
-    config, tensors = random_gptq(11, order=lambda columns: np.random.default_rng(columns).permutation(columns), desc_act=True)
-    folder = write_model(tmp_path / "folder", config, tensors)
-    out = tmp_path / "out"
-    assert_refused(run_tool("easyquant-compile", folder, "-o", out, ISA),
-                   "site 'model.layers.0.self_attn.q_proj': its codes cannot be kept: its columns are not in the order of groups (act-order",
-                   "--dequantize makes such sites float")  # fmt: skip
-    assert not out.exists()
-    artifact = compile_model(folder, out, "--dequantize", "--kv-cache=f32", ISA)
-    assert all(site["weight"] is None for site in sites_of(artifact).values())
-    assert_same_logits(artifact, *dequantized(config, tensors))
-
-
 def test_a_recipe_keeps_some_sites(models, tmp_path):
     """Rules with a scheme of their own quantize anew; what is recorded does the same again."""
     folder = export(models["llama"], tmp_path / "folder", "gptq_v2", "--scheme=W4A16_ASYM", f"--group-size={GROUP}")

@@ -10,8 +10,9 @@
 
 namespace easyquant {
 
-/// Copy rounds to the type of the output, where that is another one than the input's.
-enum class RowOp { Quantize, RmsNorm, LayerNorm, SiluMul, GeluTanh, GeluErf, Add, Copy };
+/// Copy rounds to the type of the output, where that is another one than the input's. Gather reads
+/// the columns of a row in an order that is given.
+enum class RowOp { Quantize, RmsNorm, LayerNorm, SiluMul, GeluTanh, GeluErf, Add, Copy, Gather };
 
 /// The operation in the names of kernels.
 constexpr const char *nameOf(RowOp op) {
@@ -32,6 +33,8 @@ constexpr const char *nameOf(RowOp op) {
     return "add";
   case RowOp::Copy:
     return "copy";
+  case RowOp::Gather:
+    return "gather_columns";
   }
   __builtin_unreachable();
 }

@@ -129,6 +129,7 @@ struct Manifest {
     std::optional<int64_t> rowHadamard;      ///< rows of its weight that are rotated together
     std::optional<int64_t> rowHadamardFirst; ///< the first of these; none: 0
     std::optional<bool> kept; ///< its codes are the source's; none: they have been chosen
+    std::optional<std::string> columnOrder; ///< the tensor of the order of its columns
     int64_t bytes = 0;
     double weightError = 0;  ///< ‖W − Ŵ‖ / ‖W‖
     double largestError = 0; ///< max |W − Ŵ|

@@ -44,6 +44,9 @@ struct ModelTensor {
 /// The name of a part of a site's weight, where the part is a tensor of its own:
 /// "model.layers.0.mlp.up_proj.weight_codes".
 std::string partName(std::string_view site, numerics::WeightTensor part);
+/// The name of the order of its columns (StoredWeight::order):
+/// "model.layers.0.mlp.up_proj.weight_order".
+std::string orderName(std::string_view site);
 
 /// A model on disk: a Hugging Face folder (config.json with model.safetensors, or with
 /// model.safetensors.index.json and its shards) or a GGUF file. Weights stay mapped; reading
@@ -102,7 +105,8 @@ public:
   /// element a row. `out` must have rows * (elements / shape[0]) elements.
   Result<void> readRows(std::string_view name, int64_t firstRow, int64_t rows,
                         std::span<float> out) const;
-  /// The same of codes and of zero points. Errors: those of StoredWeight::codes, too.
+  /// The same of codes, and of zero points or an order of columns. Errors: those of
+  /// StoredWeight::codes, too.
   Result<void> readRows(std::string_view name, int64_t firstRow, int64_t rows,
                         std::span<int8_t> out) const;
   Result<void> readRows(std::string_view name, int64_t firstRow, int64_t rows,

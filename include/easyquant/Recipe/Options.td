@@ -232,7 +232,7 @@ let group = "Quantization" in {
     let planned = 1;
   }
   def Dequantize : TableOption<"dequantize", Switch, "dequantize", "false",
-                               "with scheme keep: sites whose codes no scheme has become float, instead of an error"> {
+                               "with scheme keep: sites whose codes no scheme has, or no kernel of a target reads, become float, instead of an error"> {
     let planned = 1;
   }
   let key = "" in

@@ -30,6 +30,7 @@ struct FileTensor {
     Packed,    ///< `part` of `weight`
     Float,     ///< `constant`: f32
     RopeTable, ///< `constant`: f32, shape[0] positions
+    Order,     ///< `constant`: i32, numbers of columns
     BF16,      ///< `constant`, a matrix, as fragments of bf16
   };
   Kind kind = Kind::Float;

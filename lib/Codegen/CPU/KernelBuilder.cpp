@@ -81,6 +81,13 @@ void KernelBuilder::storeFirst(Index count, Value vector, Value memref, ArrayRef
   Value mask = vector::CreateMaskOp::create(*this, vec(lanes, getI1Type()), index(count));
   vector::MaskedStoreOp::create(*this, memref, indices(*this, at), mask, vector);
 }
+Value KernelBuilder::gather(Value memref, ArrayRef<Index> at, Value offsets) {
+  const int64_t lanes = cast<VectorType>(offsets.getType()).getNumElements();
+  VectorType type = vec(lanes, cast<MemRefType>(memref.getType()).getElementType());
+  Value all = vector::ConstantMaskOp::create(*this, vec(lanes, getI1Type()), ArrayRef{lanes});
+  return vector::GatherOp::create(*this, type, memref, indices(*this, at), offsets, all,
+                                  zero(type));
+}
 Value KernelBuilder::view(Value bytes, Index offset, MemRefType type) {
   return memref::ViewOp::create(*this, type, bytes, index(offset), ValueRange());
 }

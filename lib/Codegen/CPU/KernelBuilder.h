@@ -56,6 +56,8 @@ public:
   /// The first `count` lanes; the others are 0, respectively not written.
   mlir::Value loadFirst(Index count, int64_t lanes, mlir::Value memref, llvm::ArrayRef<Index> at);
   void storeFirst(Index count, mlir::Value vector, mlir::Value memref, llvm::ArrayRef<Index> at);
+  /// Lane i of the result is the element that lies offsets[i], a vector of i32, behind `at`.
+  mlir::Value gather(mlir::Value memref, llvm::ArrayRef<Index> at, mlir::Value offsets);
   /// A typed view of scratch bytes.
   mlir::Value view(mlir::Value bytes, Index offset, mlir::MemRefType type);
   /// The dimensions after `keep` leading ones made one.

@@ -78,7 +78,7 @@ private:
   Value loadRow(Value rows, Value column, int64_t lanes) {
     return b.loadVector(lanes, rows, {row, column});
   }
-  /// The elements of a weight or bias that belong to these columns.
+  /// The elements of a weight, bias or order that belong to these columns.
   Value loadColumns(StringRef name, Value column, int64_t lanes) {
     return b.loadVector(lanes, in[name], {column});
   }
@@ -192,6 +192,8 @@ void RowEmitter::emitRotation() {
 }
 
 Value RowEmitter::emitOperation(Value column, int64_t lanes) {
+  if (spec.op == RowOp::Gather)
+    return b.gather(in["x"], {row, 0}, loadColumns("order", column, lanes));
   Value x = loadRow(in.first(), column, lanes);
   switch (spec.op) {
   case RowOp::Quantize:
@@ -211,6 +213,8 @@ Value RowEmitter::emitOperation(Value column, int64_t lanes) {
     return gelu(x);
   case RowOp::Add:
     return b.addf(x, loadRow(in["b"], column, lanes));
+  case RowOp::Gather:
+    break; // above
   }
   llvm_unreachable("all row operations are emitted");
 }
@@ -465,6 +469,7 @@ Description describe(const RowSpec &spec, MLIRContext *context) {
   }
   d.reads("weight", columns, spec.op == RowOp::RmsNorm || spec.op == RowOp::LayerNorm);
   d.reads("bias", columns, spec.op == RowOp::LayerNorm);
+  d.reads("order", d.memory({spec.columns}, d.getI32Type()), spec.op == RowOp::Gather);
   d.reads("absmax", d.vector(d.getF32Type()), spec.absMaxGiven);
   d.reads("scale", d.getF32Type(), isStatic(spec));
   d.reads("zero", d.getI32Type(), isStatic(spec) && spec.zeroPoints);

@@ -54,7 +54,13 @@ private:
 
   Values loadVector(Value row, Type element, const Piece &piece);
   Values readRow(StringRef name, Float type, const Piece &piece);
-  Values readColumns(StringRef name, const Piece &piece);
+  /// Reads f32 or i32.
+  Values readColumns(StringRef name, Type element, const Piece &piece);
+  Values readColumns(StringRef name, const Piece &piece) {
+    return readColumns(name, b.f32(), piece);
+  }
+  /// Elements of the row in the order that is given.
+  Values gatherRow(const Piece &piece);
   /// Vector `i` of the thread in a run.
   Piece piece(Int run, int64_t i);
   /// The result of the operation for the elements of a piece.
@@ -129,17 +135,29 @@ RowEmitter::Values RowEmitter::readRow(StringRef name, Float type, const Piece &
   return loadVector(first, b.type(type), piece);
 }
 
-RowEmitter::Values RowEmitter::readColumns(StringRef name, const Piece &piece) {
-  // Parameters of columns are floats, two accesses to a vector of 16-bit floats.
+RowEmitter::Values RowEmitter::readColumns(StringRef name, Type element, const Piece &piece) {
+  // Parameters of columns are words, two accesses to a vector of 16-bit floats.
   Values values;
-  constexpr int64_t kFloats = 4;
-  int64_t width = std::min(shape.vector, kFloats);
+  constexpr int64_t kWords = 4;
+  int64_t width = std::min(shape.vector, kWords);
   for (int64_t i = 0; i < shape.vector; i += width) {
-    Type type = width == 1 ? b.f32() : Type(b.vec(width, b.f32()));
+    Type type = width == 1 ? element : Type(b.vec(width, element));
     Value loaded = b.guarded(piece.inside, b.zero(type), [&] {
-      return b.load(b.advance(arguments[name], b.add(piece.column, i), b.f32()), type, true);
+      return b.load(b.advance(arguments[name], b.add(piece.column, i), element), type, true);
     });
     llvm::append_range(values, b.elements(loaded));
+  }
+  return values;
+}
+
+RowEmitter::Values RowEmitter::gatherRow(const Piece &piece) {
+  Type element = b.type(spec.input);
+  Value first = b.rowOf(arguments["x"], row, arguments["x_stride"], element);
+  Values values;
+  // Beyond the end the order is 0, which every row has.
+  for (Value column : readColumns("order", b.i32(), piece)) {
+    Value x = b.toF32(b.load(b.advance(first, column, element), element, /*constant=*/true));
+    values.push_back(piece.inside ? b.select(piece.inside, x, b.zero(b.f32())) : x);
   }
   return values;
 }
@@ -153,7 +171,7 @@ RowEmitter::Piece RowEmitter::piece(Int run, int64_t i) {
   if (!certain)
     piece.inside = b.less(piece.column, spec.columns);
   StringRef name = spec.op == RowOp::SiluMul ? "gate" : spec.op == RowOp::Add ? "a" : "x";
-  piece.values = readRow(name, spec.input, piece);
+  piece.values = spec.op == RowOp::Gather ? gatherRow(piece) : readRow(name, spec.input, piece);
   return piece;
 }
 
@@ -211,6 +229,7 @@ RowEmitter::Values RowEmitter::compute(const Piece &piece) {
   switch (spec.op) {
   case RowOp::Quantize:
   case RowOp::Copy:
+  case RowOp::Gather:
     return x;
   case RowOp::RmsNorm: {
     Values weight = readColumns("weight", piece);

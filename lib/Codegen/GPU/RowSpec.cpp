@@ -94,7 +94,8 @@ Description describe(const RowSpec &spec) {
   parameters.readsRows("a", isAdd).readsRows("b", isAdd);
   parameters.readsRows("x", !isSiluMul && !isAdd);
   parameters.constants("weight", isLayerNorm || spec.op == RowOp::RmsNorm)
-      .constants("bias", isLayerNorm);
+      .constants("bias", isLayerNorm)
+      .constants("order", spec.op == RowOp::Gather);
   RowQuantization quantization = spec.effectiveQuantization();
   if (quantization == RowQuantization::None) {
     parameters.writesRows("y");

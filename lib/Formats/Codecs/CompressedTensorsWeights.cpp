@@ -355,18 +355,19 @@ CompressedTensorsWeights::find(const std::string &name, int64_t rows, int64_t co
   auto codec = readerOf(*make, site, tensor);
   if (!codec)
     return named(codec.error());
-  std::vector<int32_t> order;
+  std::vector<int32_t> groups;
   if (const auto index = tensor("weight_g_idx")) {
     auto read = readGroupIndex(name + ".weight_g_idx", *scheme, columns, *index);
     if (!read)
       return Unexpected(read.error());
-    order = std::move(*read);
+    groups = std::move(*read);
   }
   auto weight = StoredWeight::open(std::move(site), std::move(*codec), tensor);
   if (!weight)
     return Unexpected(weight.error());
-  weight->whyNotKept = order.empty() ? whyNotKept : whyOutOfOrder(order);
-  weight->groupOfColumn = std::move(order);
+  weight->setGroups(std::move(groups));
+  if (!whyNotKept.empty())
+    weight->whyNotKept = std::move(whyNotKept);
   return std::optional(std::move(*weight));
 }
 

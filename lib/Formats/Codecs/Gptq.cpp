@@ -355,9 +355,7 @@ Result<std::optional<StoredWeight>> GptqWeights::find(const std::string &name, i
       });
   if (!weight)
     return Unexpected(weight.error());
-  if (!groups.empty())
-    weight->whyNotKept = whyOutOfOrder(groups);
-  weight->groupOfColumn = std::move(groups);
+  weight->setGroups(std::move(groups));
   return std::optional(std::move(*weight));
 }
 

@@ -49,8 +49,6 @@ Result<std::unique_ptr<WeightCodec>> codecBesideZeroPoints(
     const std::string &name, int bits, int64_t groupSize, int64_t columns,
     const TensorFinder &tensor,
     const std::function<Result<std::unique_ptr<WeightCodec>>(const numerics::Scheme &)> &make);
-/// StoredWeight::whyNotKept of columns that are not in the order of groups.
-std::string whyOutOfOrder(std::span<const int32_t> groups);
 
 } // namespace easyquant::formats
 

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 using namespace easyquant;
 using namespace easyquant::formats;
@@ -90,7 +91,33 @@ Result<QuantizedMatrix> StoredWeight::unpack(int64_t firstRow, int64_t count) co
 Result<QuantizedMatrix> StoredWeight::codes(int64_t firstRow, int64_t count) const {
   if (!whyNotKept.empty())
     return makeError(ErrorCode::Unsupported, "site '{}': {}", quantized.name, whyNotKept);
-  return unpack(firstRow, count);
+  auto rows = unpack(firstRow, count);
+  if (!rows || columnOrder.empty())
+    return rows;
+  const std::vector<int8_t> stored = rows->codes;
+  for (int64_t r = 0; r < count; ++r)
+    for (int64_t k = 0; k < quantized.columns; ++k)
+      rows->codes[r * quantized.columns + k] = stored[r * quantized.columns + columnOrder[k]];
+  return rows;
+}
+
+void StoredWeight::setGroups(std::vector<int32_t> groups) {
+  groupOfColumn = std::move(groups);
+  if (groupOfColumn.empty())
+    return;
+  columnOrder.resize(groupOfColumn.size());
+  std::iota(columnOrder.begin(), columnOrder.end(), 0);
+  std::ranges::sort(columnOrder, {},
+                    [&](int32_t column) { return std::pair(groupOfColumn[column], column); });
+  for (int64_t k = 0; k < quantized.columns; ++k)
+    if (const int32_t group = groupOfColumn[columnOrder[k]];
+        group != k / quantized.weight.groupSize) {
+      whyNotKept = fmt::format("group {} of its columns has {}, and the others do not have {} each "
+                               "(g_idx)",
+                               group, std::ranges::count(groupOfColumn, group),
+                               quantized.weight.groupSize);
+      return;
+    }
 }
 
 Result<void> StoredWeight::dequantize(int64_t firstRow, int64_t count, std::span<float> out) const {
@@ -194,12 +221,6 @@ Result<std::unique_ptr<WeightCodec>> formats::codecBesideZeroPoints(
   if (!codec)
     return makeError(codec.error().code, "site '{}': {}", name, codec.error().message);
   return codec;
-}
-
-std::string formats::whyOutOfOrder(std::span<const int32_t> groups) {
-  return fmt::format("its columns are not in the order of groups (act-order without static "
-                     "groups: the first columns are of groups {})",
-                     fmt::join(groups.first(std::min<size_t>(groups.size(), 4)), ", "));
 }
 
 Result<std::vector<int32_t>> formats::readGroupIndex(const std::string &name,

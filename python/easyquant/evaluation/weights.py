@@ -23,7 +23,7 @@ def read_tensor(artifact: Artifact, name: str) -> np.ndarray:
 
 
 def read_site(artifact: Artifact, name: str) -> np.ndarray:
-    """f32[out_features, in_features] of the site `name`, in the plain basis."""
+    """f32[out_features, in_features] of the site `name`, in the plain basis and the order of its activations."""
     site = next((site for site in artifact.manifest["sites"] if site["name"] == name), None)
     if site is None:
         raise UserError(f"{artifact.path}: has no site {name}; `easyquant inspect --all {artifact.path}` lists them")
@@ -37,7 +37,10 @@ def read_site(artifact: Artifact, name: str) -> np.ndarray:
     scales = read_tensor(artifact, f"{tensor}_scale")
     zero_points = None if scheme["symmetric"] else read_tensor(artifact, f"{tensor}_zero_point")
     outer = read_tensor(artifact, f"{tensor}_outer") if scheme.get("outer") else None
-    return _plain_rows(dequantize(weight, scales, rows.stop, site["in_features"], scheme, zero_points, outer)[rows], site)
+    values = dequantize(weight, scales, rows.stop, site["in_features"], scheme, zero_points, outer)[rows]
+    if "column_order" in site:  # column i of the codes is column order[i] of the weight
+        values = values[:, np.argsort(read_tensor(artifact, site["column_order"])[: site["in_features"]])]
+    return _plain_rows(values, site)
 
 
 def _plain_rows(weight: np.ndarray, site: dict) -> np.ndarray:

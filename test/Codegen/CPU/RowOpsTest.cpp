@@ -26,14 +26,14 @@ namespace {
 
 constexpr double kEpsilon = 1e-5;
 constexpr RowOp kOps[] = {RowOp::Quantize, RowOp::RmsNorm, RowOp::LayerNorm, RowOp::SiluMul,
-                          RowOp::GeluTanh, RowOp::GeluErf, RowOp::Add};
+                          RowOp::GeluTanh, RowOp::GeluErf, RowOp::Add,       RowOp::Gather};
 
 /// Random rows, with a row of zeros, one with a huge outlier, one of denormals and one of large
 /// values among them when there are enough.
 struct Inputs {
   Inputs(int64_t rows, int64_t columns)
       : rows(rows), columns(columns), stride(columns + 5), a((rows - 1) * stride + columns),
-        b(a.elementCount()), weight(columns), bias(columns) {
+        b(a.elementCount()), weight(columns), bias(columns), order(columns) {
     std::mt19937 random(static_cast<unsigned>(rows * 1000 + columns));
     std::normal_distribution<float> normal;
     for (int64_t i = 0; i < static_cast<int64_t>(a.elementCount()); ++i) {
@@ -47,7 +47,9 @@ struct Inputs {
     for (int64_t i = 0; i < columns; ++i) {
       weight[i] = normal(random);
       bias[i] = normal(random);
+      order[i] = static_cast<int32_t>(i);
     }
+    std::ranges::shuffle(order.span(), random);
   }
   ConstMatrix matrix(const GuardedBuffer<float> &buffer) const {
     return {buffer.data(), rows, columns, stride};
@@ -55,6 +57,7 @@ struct Inputs {
 
   int64_t rows, columns, stride;
   GuardedBuffer<float> a, b, weight, bias;
+  GuardedBuffer<int32_t> order;
 };
 
 /// Calls a kernel of `op` with the inputs that it has, then `out`.
@@ -64,10 +67,13 @@ void call(const Kernel &run, RowOp op, const Inputs &in, int64_t threads, Out &&
   auto b = MemRef<float, 2>::strided(in.b.data(), {in.rows, in.columns}, in.stride);
   MemRef<float, 1> weight(in.weight.data(), {in.columns});
   MemRef<float, 1> bias(in.bias.data(), {in.columns});
+  MemRef<int32_t, 1> order(in.order.data(), {in.columns});
   if (op == RowOp::RmsNorm)
     run(a, weight, out..., threads);
   else if (op == RowOp::LayerNorm)
     run(a, weight, bias, out..., threads);
+  else if (op == RowOp::Gather)
+    run(a, order, out..., threads);
   else if (op == RowOp::SiluMul || op == RowOp::Add)
     run(a, b, out..., threads);
   else
@@ -161,6 +167,10 @@ void evaluateReference(RowOp op, const Inputs &in, reference::Output y) {
     return reference::geluErf(a, y);
   case RowOp::Add:
     return reference::add(a, b, y);
+  case RowOp::Gather:
+    for (int64_t m = 0; m < in.rows; ++m)
+      for (int64_t c = 0; c < in.columns; ++c)
+        y(m, c) = a(m, in.order[c]);
   }
 }
 

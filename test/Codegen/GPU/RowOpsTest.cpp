@@ -23,8 +23,9 @@ using easyquant::gpu::paddedColumns;
 namespace {
 
 constexpr double kEpsilon = 1e-5;
-constexpr RowOp kOps[] = {RowOp::Quantize, RowOp::RmsNorm, RowOp::LayerNorm, RowOp::SiluMul,
-                          RowOp::GeluTanh, RowOp::GeluErf, RowOp::Add,       RowOp::Copy};
+constexpr RowOp kOps[] = {RowOp::Quantize, RowOp::RmsNorm,  RowOp::LayerNorm,
+                          RowOp::SiluMul,  RowOp::GeluTanh, RowOp::GeluErf,
+                          RowOp::Add,      RowOp::Copy,     RowOp::Gather};
 /// One warp a row, several warps, a register-resident row of 1024 threads, a row read again.
 constexpr int64_t kColumns[] = {1, 7, 16, 64, 100, 578, 4096, 36868};
 
@@ -33,7 +34,7 @@ constexpr int64_t kColumns[] = {1, 7, 16, 64, 100, 578, 4096, 36868};
 struct Inputs {
   Inputs(int64_t rows, int64_t columns)
       : rows(rows), columns(columns), stride(columns + 16), a((rows - 1) * stride + columns),
-        b(a.size()), weight(columns), bias(columns) {
+        b(a.size()), weight(columns), bias(columns), order(columns) {
     std::mt19937 random(static_cast<unsigned>(rows * 1000 + columns));
     std::normal_distribution<float> normal;
     for (int64_t i = 0; i < std::ssize(a); ++i) {
@@ -47,7 +48,9 @@ struct Inputs {
     for (int64_t i = 0; i < columns; ++i) {
       weight[i] = normal(random);
       bias[i] = normal(random);
+      order[i] = static_cast<int32_t>(i);
     }
+    std::ranges::shuffle(order, random);
   }
   ConstMatrix matrix(const std::vector<float> &x) const {
     return {x.data(), rows, columns, stride};
@@ -55,6 +58,7 @@ struct Inputs {
 
   int64_t rows, columns, stride;
   std::vector<float> a, b, weight, bias;
+  std::vector<int32_t> order;
 };
 
 /// body(inputs, rows, columns), of the widest rows only one.
@@ -94,6 +98,11 @@ std::vector<double> expectedOf(RowOp op, const Inputs &in) {
   case RowOp::Add:
     numerics::reference::add(a, b, out);
     break;
+  case RowOp::Gather:
+    for (int64_t m = 0; m < in.rows; ++m)
+      for (int64_t c = 0; c < in.columns; ++c)
+        y[m * in.columns + c] = a(m, in.order[c]);
+    break;
   }
   return y;
 }
@@ -101,7 +110,8 @@ std::vector<double> expectedOf(RowOp op, const Inputs &in) {
 /// The inputs in device memory, under the names of the parameters.
 struct DeviceInputs {
   DeviceInputs(simt::Device &device, const Inputs &in, RowOp op)
-      : a(device, in.a), b(device, in.b), weight(device, in.weight), bias(device, in.bias) {
+      : a(device, in.a), b(device, in.b), weight(device, in.weight), bias(device, in.bias),
+        order(device, in.order) {
     bool two = op == RowOp::SiluMul || op == RowOp::Add;
     std::string first = op == RowOp::SiluMul ? "gate" : op == RowOp::Add ? "a" : "x";
     arguments.emplace(first, a);
@@ -114,8 +124,11 @@ struct DeviceInputs {
       arguments.emplace("weight", weight);
     if (op == RowOp::LayerNorm)
       arguments.emplace("bias", bias);
+    if (op == RowOp::Gather)
+      arguments.emplace("order", order);
   }
   DeviceBuffer<float> a, b, weight, bias;
+  DeviceBuffer<int32_t> order;
   std::map<std::string, Argument> arguments;
 };
 

@@ -120,6 +120,7 @@ const Kernel &kernelFor(const std::vector<Kernel> &kernels, int64_t rows) {
 ///   LayerNorm: x, x_stride, weight, bias SiluMul: gate, gate_stride, up, up_stride
 ///   Gelu:      x, x_stride               Add:     a, a_stride, b, b_stride
 ///   Copy:      x, x_stride: as it is, or rounded to the output's type
+///   Gather:    x, x_stride, order: column c of the result is column order[c], C int32s below C
 /// then (y, y_stride), or when quantized ([scale, [zero]], [states, row_states, first], [absmax],
 /// codes, scales, [sums], [zeros], [extrema, extrema_stride]), or absmax alone, then rows. weight
 /// and bias are C floats; scale is one float and zero one int32 in device memory, there when the

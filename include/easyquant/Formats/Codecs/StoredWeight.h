@@ -43,10 +43,14 @@ public:
   std::string whyNotKept;
   /// If not 0: rows are those of heads of this size in llama.cpp's order (ggufRow).
   int64_t permutedHeadDim = 0;
-  /// The group of each column, where columns are not in the order of groups; else nothing.
-  std::vector<int32_t> groupOfColumn;
+  /// The group of each column, where columns are not in the order of groups; else nothing. With
+  /// groups of other sizes than the scheme's, codes cannot be kept.
+  void setGroups(std::vector<int32_t> groups);
+  /// Column order()[i] of the weight is column i of codes(), where groups lie one behind the other.
+  /// Empty where they do in the weight.
+  std::span<const int32_t> order() const { return columnOrder; }
 
-  /// Rows firstRow .. firstRow + count - 1. Scales are those of the file: finite, and negative, 0
+  /// Rows firstRow .. firstRow + count - 1, their columns in order(). Scales are those of the file: finite, and negative, 0
   /// or subnormal in some. Errors: those of WeightReader::unpack; Unsupported (whyNotKept).
   Result<numerics::QuantizedMatrix> codes(int64_t firstRow, int64_t count) const;
   /// What the rows stand for, in f32: scale * (code - zero point), rounded once.
@@ -62,6 +66,7 @@ private:
   std::unique_ptr<WeightReader> codec;
   StoredParts parts;
   std::vector<uint8_t> scales; ///< of all rows, where the file has one for them
+  std::vector<int32_t> groupOfColumn, columnOrder;
 };
 
 /// What a checkpoint says of its linears.

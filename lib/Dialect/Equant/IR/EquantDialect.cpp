@@ -119,6 +119,10 @@ LogicalResult EquantDialect::verifyOperationAttribute(Operation *op, NamedAttrib
         !zeroPoint.getType().isSignlessInteger(32) || std::abs(zeroPoint.getInt()) > 128)
       return op->emitOpError() << name << " belongs to a quantizable op with " << kInputScaleAttr
                                << " and is an i32 code, found " << attribute.getValue();
+  } else if (name == kColumnOrderAttr) {
+    if (!isa<QuantizableOpInterface>(op) || !isa<FlatSymbolRefAttr>(attribute.getValue()))
+      return op->emitOpError() << name << " belongs to a quantizable op and names a global, found "
+                               << attribute.getValue();
   } else if (name == kStoredAttr) {
     if (!isa<ml_program::GlobalOp>(op) || !isa<UnitAttr>(attribute.getValue()) ||
         op->hasAttr(kFileAttr))

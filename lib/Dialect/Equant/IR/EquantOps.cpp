@@ -454,6 +454,17 @@ FailureOr<SmallVector<Value>> HadamardOp::buildGradients(OpBuilder &b, ArrayRef<
 }
 
 //===----------------------------------------------------------------------===//
+// GatherColumnsOp
+//===----------------------------------------------------------------------===//
+
+LogicalResult GatherColumnsOp::verify() {
+  const int64_t columns = lm::columns(getInput()), count = tensorType(getOrder()).getDimSize(0);
+  if (count == columns)
+    return success();
+  return emitOpError("needs the place of each of ") << columns << " columns, found " << count;
+}
+
+//===----------------------------------------------------------------------===//
 // Quantized building blocks
 //===----------------------------------------------------------------------===//
 

@@ -5,6 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "KeptSites.h"
+
 #include "easyquant/Dialect/Equant/Analysis/CheckpointSites.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 #include "easyquant/Target/Target.h"
@@ -23,6 +25,7 @@ struct CheckPlans : equant::impl::CheckPlansBase<CheckPlans> {
   using CheckPlansBase::CheckPlansBase;
 
   void runOnOperation() override {
+    floats.clear();
     if (failed(findReaders()))
       return signalPassFailure();
     auto checked = getOperation().walk([&](Operation *op) {
@@ -37,8 +40,8 @@ struct CheckPlans : equant::impl::CheckPlansBase<CheckPlans> {
       return WalkResult::advance();
     });
     if (checked.wasInterrupted())
-      signalPassFailure();
-    markAllAnalysesPreserved();
+      return signalPassFailure();
+    reportDequantized(getOperation(), floats, "a target has no kernel for");
   }
 
 private:
@@ -61,6 +64,10 @@ private:
   std::string whyNotStored(Operation *op, StringRef site, int64_t n, int64_t k, PlanAttr plan) {
     if (isa<lm::EmbeddingOp>(op) && !format->isGGUF())
       return whyNoEmbedding(*format);
+    if (op->hasAttr(kColumnOrderAttr))
+      return "its columns are not in the order of their groups (act-order without static groups), "
+             "and " +
+             format->name + " is written in that order alone; give a scheme that quantizes anew";
     auto stored = checkpointSite(*format, site, n, k, plan.getWeight(), plan.getInput());
     return stored ? "" : stored.error().message;
   }
@@ -79,16 +86,33 @@ private:
       std::string reason = targets::whyNoKernel(*family, n, k, plan.getWeight(), plan.getInput());
       if (reason.empty())
         continue;
+      if (isKept(plan) && dequantize) {
+        floats.push_back(site.str());
+        for (StringRef planned :
+             {kPlanAttr, kInputScaleAttr, kInputZeroPointAttr, kColumnOrderAttr})
+          op->removeAttr(planned);
+        break;
+      }
       emitError(op->getLoc()) << "site '" << site << "': " << reason
                               << targets::otherFamily(*family, n, k, plan.getWeight(),
-                                                      plan.getInput());
+                                                      plan.getInput())
+                              << (isKept(plan) ? "; --dequantize makes such sites float" : "");
       return WalkResult::interrupt();
     }
     return WalkResult::advance();
   }
 
+  /// Are its codes those of the source?
+  bool isKept(PlanAttr plan) {
+    FlatSymbolRefAttr codes = plan.getCodes();
+    auto global = codes ? getOperation().lookupSymbol<ml_program::GlobalOp>(codes.getAttr())
+                        : ml_program::GlobalOp();
+    return global && global->hasAttr(kStoredAttr);
+  }
+
   // One of the two.
   std::vector<const targets::Family *> families;
   const formats::CheckpointFormat *format = nullptr;
+  SmallVector<std::string> floats; ///< kept sites that have become so
 };
 } // namespace

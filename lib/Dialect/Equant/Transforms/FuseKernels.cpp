@@ -255,8 +255,8 @@ struct FuseKernels : easyquant::equant::impl::FuseKernelsBase<FuseKernels> {
 
   template <typename Consumer> static void addRowOps(RewritePatternSet &patterns) {
     patterns.add<FuseConversion<lm::RmsNormOp, Consumer>, FuseConversion<lm::LayerNormOp, Consumer>,
-                 FuseConversion<lm::SiluMulOp, Consumer>, FuseConversion<lm::GeluOp, Consumer>>(
-        patterns.getContext());
+                 FuseConversion<lm::SiluMulOp, Consumer>, FuseConversion<lm::GeluOp, Consumer>,
+                 FuseConversion<GatherColumnsOp, Consumer>>(patterns.getContext());
   }
 
   LogicalResult apply(RewritePatternSet patterns) {

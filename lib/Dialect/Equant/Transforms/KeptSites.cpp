@@ -77,7 +77,8 @@ static SchemeAttr inputOf(MLIRContext *context, const formats::QuantizedSite &si
   return SchemeAttr::get(context, numerics::Scheme{.bits = 8,
                                                    .granularity = numerics::Granularity::Token,
                                                    .groupSize = group,
-                                                   .dynamic = true});
+                                                   .dynamic = true,
+                                                   .hadamard = site.weight.hadamard});
 }
 
 PlanAttr KeptSites::planOf(const formats::StoredWeight &stored, SchemeAttr input) {
@@ -98,16 +99,26 @@ PlanAttr KeptSites::planOf(const formats::StoredWeight &stored, SchemeAttr input
       site.weight.outer ? declare(WeightTensor::Outer) : FlatSymbolRefAttr());
 }
 
+/// Why the codes are not kept; empty if they are.
+static std::string whyNotKept(const formats::StoredWeight *stored,
+                              const formats::ModelTensor *tensor, bool isTable) {
+  if (!stored)
+    return "no scheme has those of " + tensor->storedType;
+  if (isTable && !stored->order().empty())
+    return "its columns are not in the order of groups (act-order), and embeddings are read as "
+           "they are";
+  return stored->whyNotKept;
+}
+
 FailureOr<const formats::StoredWeight *> KeptSites::find(Location loc, StringRef site,
-                                                         StringRef weight) {
+                                                         StringRef weight, bool isTable) {
   if (failed(openSource()))
     return failure();
   const formats::StoredWeight *stored = reader->source().storedWeight(siteOfWeight(weight));
   const formats::ModelTensor *tensor = reader->source().find(std::string_view(weight));
   if (!stored && (!tensor || tensor->isFloat()))
     return static_cast<const formats::StoredWeight *>(nullptr);
-  const std::string reason =
-      stored ? stored->whyNotKept : "no scheme has those of " + tensor->storedType;
+  const std::string reason = whyNotKept(stored, tensor, isTable);
   if (reason.empty())
     return stored;
   if (!dequantize)
@@ -124,13 +135,17 @@ FailureOr<bool> KeptSites::plan(QuantizableOpInterface op, const recipe::SiteReq
     return emitError(op.getLoc()) << "site '" << site
                                   << "': scheme keep takes codes as they are, found " << beside
                                   << "; leave it out, or give another scheme";
-  auto found = find(op.getLoc(), site, weightOf(op));
+  // A tied head reads the embedding's table.
+  const bool isTable = StringRef(siteOfWeight(weightOf(op))) != site;
+  auto found = find(op.getLoc(), site, weightOf(op), isTable);
   if (failed(found))
     return failure();
   const formats::StoredWeight *stored = *found;
   if (!stored)
     return false;
   op->setAttr(kPlanAttr, planOf(*stored, inputOf(module.getContext(), stored->site(), asked)));
+  if (!stored->order().empty())
+    op->setAttr(kColumnOrderAttr, orderOf(*stored));
   if (const auto &input = stored->site().input; input && (!input->dynamic || input->outer)) {
     Builder builder(module.getContext());
     op->setAttr(kInputScaleAttr, builder.getF32FloatAttr(stored->site().inputScale));
@@ -140,10 +155,23 @@ FailureOr<bool> KeptSites::plan(QuantizableOpInterface op, const recipe::SiteReq
   return true;
 }
 
+FlatSymbolRefAttr KeptSites::orderOf(const formats::StoredWeight &stored) {
+  std::span<const int32_t> order = stored.order();
+  FlatSymbolRefAttr &known = orders[ArrayRef<int32_t>(order.data(), order.size())];
+  if (!known) {
+    auto type =
+        RankedTensorType::get({stored.site().columns}, IntegerType::get(module.getContext(), 32));
+    auto global = declareStored(module, formats::orderName(stored.site().name), type);
+    known = FlatSymbolRefAttr::get(global.getSymNameAttr());
+  }
+  return known;
+}
+
 LogicalResult KeptSites::planEmbedding(lm::EmbeddingOp op) {
   auto load = op.getTable().getDefiningOp<ml_program::GlobalLoadConstOp>();
   auto found = find(op.getLoc(), embeddingSite(op.getTable()),
-                    load ? load.getGlobal().getLeafReference().getValue() : StringRef());
+                    load ? load.getGlobal().getLeafReference().getValue() : StringRef(),
+                    /*isTable=*/true);
   if (failed(found))
     return failure();
   if (*found)
@@ -151,12 +179,15 @@ LogicalResult KeptSites::planEmbedding(lm::EmbeddingOp op) {
   return success();
 }
 
-void KeptSites::report() {
-  if (floats.empty())
+void KeptSites::report() { reportDequantized(module, floats, "no scheme has"); }
+
+void easyquant::equant::reportDequantized(ModuleOp module, ArrayRef<std::string> sites,
+                                          StringRef why) {
+  if (sites.empty())
     return;
   InFlightDiagnostic remark = emitRemark(module.getLoc());
-  remark << "site '" << floats.front() << "'";
-  if (floats.size() > 1)
-    remark << " and " << floats.size() - 1 << " more";
-  remark << (floats.size() > 1 ? " have" : " has") << " become float: no scheme has the codes";
+  remark << "site '" << sites.front() << "'";
+  if (sites.size() > 1)
+    remark << " and " << sites.size() - 1 << " more";
+  remark << (sites.size() > 1 ? " have" : " has") << " become float: " << why << " the codes";
 }

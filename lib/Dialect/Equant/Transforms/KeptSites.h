@@ -29,16 +29,24 @@ public:
 
 private:
   mlir::LogicalResult openSource();
-  /// What the source has of the weight of a site; null where it has floats, or they are to be.
+  /// What the source has of the weight of a site, which may be the table of an embedding; null
+  /// where it has floats, or they are to be.
   mlir::FailureOr<const formats::StoredWeight *> find(mlir::Location loc, llvm::StringRef site,
-                                                      llvm::StringRef weight);
+                                                      llvm::StringRef weight, bool isTable);
   PlanAttr planOf(const formats::StoredWeight &stored, SchemeAttr input);
+  /// The global of the order of its columns, which sites with the same order share.
+  FlatSymbolRefAttr orderOf(const formats::StoredWeight &stored);
 
   mlir::ModuleOp module;
   const bool dequantize;
   std::optional<ConstantReader> reader; ///< opened where a site asks for it
   llvm::SmallVector<std::string> floats;
+  llvm::DenseMap<llvm::ArrayRef<int32_t>, mlir::FlatSymbolRefAttr> orders; ///< of `reader`
 };
+
+/// Says which sites have become float, as `why` ("no scheme has") the codes.
+void reportDequantized(mlir::ModuleOp module, llvm::ArrayRef<std::string> sites,
+                       llvm::StringRef why);
 
 } // namespace easyquant::equant
 

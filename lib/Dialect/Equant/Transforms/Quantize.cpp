@@ -38,8 +38,10 @@ struct Quantize : equant::impl::QuantizeBase<Quantize> {
   void runOnOperation() override;
 
 private:
+  /// With `isOrdered` the columns of the codes are not those of the float weight.
   FailureOr<Value> quantizeWeight(OpBuilder &builder, Location loc, StringRef site, Value weight,
-                                  PlanAttr plan);
+                                  PlanAttr plan, bool isOrdered);
+  FailureOr<Value> gather(QuantizableOpInterface op, FlatSymbolRefAttr order);
   FailureOr<Value> load(OpBuilder &builder, Location loc, StringRef site, FlatSymbolRefAttr name,
                         RankedTensorType type);
   FailureOr<std::optional<StaticInputs>> openStaticInputs();
@@ -47,6 +49,8 @@ private:
                              const std::optional<StaticInputs> &staticInputs);
   LogicalResult quantizeEmbedding(lm::EmbeddingOp op, PlanAttr plan);
   LogicalResult reportFallbacks(ArrayRef<Fallback> fallbacks);
+
+  llvm::DenseMap<std::pair<Value, Attribute>, Value> gathered; ///< activations, by their order
 };
 
 } // namespace
@@ -72,7 +76,7 @@ FailureOr<Value> Quantize::load(OpBuilder &builder, Location loc, StringRef site
 }
 
 FailureOr<Value> Quantize::quantizeWeight(OpBuilder &builder, Location loc, StringRef site,
-                                          Value weight, PlanAttr plan) {
+                                          Value weight, PlanAttr plan, bool isOrdered) {
   if (CodebookAttr codebook = plan.getWeight().getCodebook();
       codebook && codebook.toNumerics()->isToBeLearned())
     return emitError(loc) << "site '" << site
@@ -98,11 +102,29 @@ FailureOr<Value> Quantize::quantizeWeight(OpBuilder &builder, Location loc, Stri
                    codes = part(plan.getCodes(), WeightTensor::Codes);
   if (failed(scale) || failed(zeroPoint) || failed(outer) || failed(codes))
     return failure();
+  if (isOrdered && *codes)
+    return FromCodesOp::create(builder, loc, type, *codes, *scale, *zeroPoint, *outer).getWeight();
   auto quantized = QuantizeOp::create(
       builder, loc, type, weight, *scale, *zeroPoint, *outer, *codes,
       *scale ? ScaleRuleAttr() : ScaleRuleAttr::get(&getContext(), plan.getRule()),
       *scale ? FloatAttr() : plan.getPercentile());
   return quantized.getWeight();
+}
+
+/// What a site reads whose codes have their columns in this order: one value for all that have it.
+FailureOr<Value> Quantize::gather(QuantizableOpInterface op, FlatSymbolRefAttr order) {
+  Value input = op.getActivationOperand().get();
+  Value &known = gathered[{input, order}];
+  if (known)
+    return known;
+  OpBuilder builder(op.getContext());
+  builder.setInsertionPointAfterValue(input);
+  auto type = RankedTensorType::get({lm::columns(input)}, builder.getI32Type());
+  FailureOr<Value> columns = load(builder, op.getLoc(), op.getSite(), order, type);
+  if (failed(columns))
+    return failure();
+  known = GatherColumnsOp::create(builder, op.getLoc(), input.getType(), input, *columns);
+  return known;
 }
 
 /// Opened if a plan asks for them.
@@ -141,14 +163,20 @@ LogicalResult Quantize::quantizeSite(QuantizableOpInterface op, PlanAttr plan,
     if (!plan.getInput().getSymmetric())
       inputZeroPoint = builder.getI32IntegerAttr(params->zeroPoint);
   }
-  FailureOr<Value> weight =
-      quantizeWeight(builder, op.getLoc(), op.getSite(), op.getWeightOperand().get(), plan);
-  if (failed(weight))
+  auto order = op->getAttrOfType<FlatSymbolRefAttr>(kColumnOrderAttr);
+  if (order && !plan.getCodes())
+    return emitError(op.getLoc()) << "site '" << op.getSite() << "': " << kColumnOrderAttr
+                                  << " is of codes, and its plan has none";
+  FailureOr<Value> weight = quantizeWeight(builder, op.getLoc(), op.getSite(),
+                                           op.getWeightOperand().get(), plan, bool(order));
+  FailureOr<Value> input =
+      order ? gather(op, order) : FailureOr<Value>(op.getActivationOperand().get());
+  if (failed(weight) || failed(input))
     return failure();
   auto linear = equant::LinearOp::create(
-      builder, op.getLoc(), op->getResult(0).getType(), op.getActivationOperand().get(), *weight,
-      op.getBiasValue(), /*online=*/Value(), builder.getStrArrayAttr({op.getSite()}),
-      plan.getInput(), inputScale, inputZeroPoint);
+      builder, op.getLoc(), op->getResult(0).getType(), *input, *weight, op.getBiasValue(),
+      /*online=*/Value(), builder.getStrArrayAttr({op.getSite()}), plan.getInput(), inputScale,
+      inputZeroPoint);
   op->getResult(0).replaceAllUsesWith(linear);
   op->erase();
   return success();
@@ -157,7 +185,8 @@ LogicalResult Quantize::quantizeSite(QuantizableOpInterface op, PlanAttr plan,
 LogicalResult Quantize::quantizeEmbedding(lm::EmbeddingOp op, PlanAttr plan) {
   OpBuilder builder(op);
   FailureOr<Value> table =
-      quantizeWeight(builder, op.getLoc(), embeddingSite(op.getTable()), op.getTable(), plan);
+      quantizeWeight(builder, op.getLoc(), embeddingSite(op.getTable()), op.getTable(), plan,
+                     /*isOrdered=*/false);
   if (failed(table))
     return failure();
   auto embedding = equant::EmbeddingOp::create(builder, op.getLoc(), op.getType(), op.getTokens(),
@@ -196,6 +225,7 @@ static FlatSymbolRefAttr loadedGlobal(Value value) {
 
 void Quantize::runOnOperation() {
   ModuleOp module = getOperation();
+  gathered.clear();
   if (maxFallback < 0) {
     emitError(module.getLoc()) << "max-fallback must not be negative, found "
                                << maxFallback.getValue();

@@ -145,6 +145,15 @@ LogicalResult Analysis::follow(Operation *op) {
             columns, block);
         return success();
       })
+      .Case([&](GatherColumnsOp gather) -> LogicalResult {
+        if (degree == 1)
+          return success();
+        return emitError(gather.getLoc())
+               << "site '" << siteOf(*gather->getUsers().begin())
+               << "' reads columns in the order of its groups (act-order without static groups), "
+                  "which ranks would have apart; compile it for one rank, or give a scheme that "
+                  "quantizes anew";
+      })
       .Case([&](lm::SplitOp split) -> LogicalResult {
         Operation *linear = split.getInput().getDefiningOp();
         if (degree == 1)

@@ -88,6 +88,9 @@ inline constexpr llvm::StringLiteral kPlanAttr = "equant.plan";
 /// where there is one) and zero point, where they are not those of calibration.
 inline constexpr llvm::StringLiteral kInputScaleAttr = "equant.input_scale";
 inline constexpr llvm::StringLiteral kInputZeroPointAttr = "equant.input_zero_point";
+/// Attribute of a quantizable op whose plan has codes: the global of the order that their columns
+/// are in (equant.gather_columns), where it is not that of the activations.
+inline constexpr llvm::StringLiteral kColumnOrderAttr = "equant.column_order";
 
 /// The plan of a site; null: it stays float.
 PlanAttr getPlan(QuantizableOpInterface op);

@@ -381,6 +381,28 @@ def Equant_HadamardOp
   let hasVerifier = 1;
 }
 
+def Equant_ColumnOrder : Equant_TensorOf<"$t.getRank() == 1 && !$t.isDynamicDim(0) && $t.getElementType().isSignlessInteger(32)",
+                                         "an order of columns, tensor<Kxi32>">;
+
+def Equant_GatherColumnsOp
+    : Equant_Op<"gather_columns", [LM_RowWise, AllTypesMatch<["input", "output"]>]> {
+  let summary = "activations with their columns in another order";
+  let description = [{
+    y[m, k] = x[m, order[k]]: what a weight is multiplied with whose columns have been brought into the order of their groups. GPTQ
+    rounds columns by importance (act-order), and files without static groups say of each column which group it is of. The order is
+    a constant with each column once.
+
+    ```mlir
+    %order = ml_program.global_load_const @q_proj.weight_order : tensor<576xi32>
+    %y = equant.gather_columns %x by %order : tensor<?x576xf32>, tensor<576xi32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$input, Equant_ColumnOrder:$order);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = "$input `by` $order attr-dict `:` type($input) `,` type($order)";
+  let hasVerifier = 1;
+}
+
 //===----------------------------------------------------------------------===//
 // Quantized building blocks
 //===----------------------------------------------------------------------===//

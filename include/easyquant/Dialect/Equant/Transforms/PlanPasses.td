@@ -127,12 +127,13 @@ def CheckPlans : Pass<"equant-check-plans", "::mlir::ModuleOp"> {
   let description = [{
     Fails at the first site whose weight, on activations as its plan has them, no kernel of some target reads, with the reason.
     A site that cannot be quantized as planned stays float, and is none of these. Nothing has been computed for the plans yet.
+    With `dequantize` a site that keeps the codes of the source (scheme `keep`) becomes float instead: its plan is taken away.
 
     With a `format`, checkpoints of that format have to hold the plans instead.
   }];
   let options = [
     TargetsOption<"what has to have kernels">,
-    ExportFormat,
+    ExportFormat, Dequantize,
   ];
 }
 
