@@ -23,6 +23,8 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cmath>
 
 // A fused multiply-add would round once where ggml rounds twice.
 #pragma STDC FP_CONTRACT OFF
@@ -62,7 +64,8 @@ static constexpr std::array kGGMLTypes = {
     GGMLTypeInfo{GGMLType::BF16, "BF16", 1, 2, true},
     GGMLTypeInfo{GGMLType::TQ1_0, "TQ1_0", 256, 54, false},
     GGMLTypeInfo{GGMLType::TQ2_0, "TQ2_0", 256, 66, false},
-    GGMLTypeInfo{GGMLType::MXFP4, "MXFP4", 32, 17, false},
+    GGMLTypeInfo{GGMLType::MXFP4, "MXFP4", 32, 17, true},
+    GGMLTypeInfo{GGMLType::NVFP4, "NVFP4", 64, 36, true},
 };
 
 static constexpr const GGMLTypeInfo *findType(uint32_t type) {
@@ -243,6 +246,37 @@ void dequantizeIQ4_XS(const std::byte *block, float *out) {
   }
 }
 
+/// Twice the values of FP4 (E2M1), for half of the scale.
+constexpr int8_t kTwiceFP4[] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+/// Half of a power of two, 2^(e - 127).
+float halfOfPower(int e) {
+  return std::bit_cast<float>(e < 2 ? 0x00200000u << e : static_cast<uint32_t>(e - 1) << 23);
+}
+
+/// Half of a number of FP8 (E4M3) without its sign; what is NaN counts as 0.
+float halfOfFP8(int bits) {
+  const int exponent = bits >> 3 & 0xf, mantissa = bits & 7;
+  if ((bits & 0x7f) == 0x7f)
+    return 0;
+  return exponent ? std::ldexp(static_cast<float>(8 + mantissa), exponent - 11)
+                  : std::ldexp(static_cast<float>(mantissa), -10);
+}
+
+void dequantizeMXFP4(const std::byte *block, float *out) {
+  const float d = halfOfPower(byteAt(block, 0));
+  eachNibble(block + 1, out, [&](int q, int) { return d * static_cast<float>(kTwiceFP4[q]); });
+}
+
+void dequantizeNVFP4(const std::byte *block, float *out) {
+  for (int g = 0; g < 4; ++g, out += 16) {
+    const float d = halfOfFP8(byteAt(block, g));
+    for (int i = 0; i < 16; ++i)
+      out[i] =
+          d * static_cast<float>(kTwiceFP4[byteAt(block, 4 + 8 * g + i % 8) >> (i / 8 * 4) & 0xf]);
+  }
+}
+
 template <GGMLType type, void (*dequantizeBlock)(const std::byte *, float *)>
 void eachBlock(const std::byte *block, std::span<float> out) {
   constexpr const GGMLTypeInfo &info = *findType(static_cast<uint32_t>(type));
@@ -275,6 +309,8 @@ constexpr Dequantizer kDequantizers[] = {
     kDequantizer<GGMLType::Q8_K, dequantizeQ8_K>,
     kDequantizer<GGMLType::IQ4_NL, dequantizeIQ4_NL>,
     kDequantizer<GGMLType::IQ4_XS, dequantizeIQ4_XS>,
+    kDequantizer<GGMLType::MXFP4, dequantizeMXFP4>,
+    kDequantizer<GGMLType::NVFP4, dequantizeNVFP4>,
 };
 static_assert(std::ranges::all_of(kGGMLTypes, [](const GGMLTypeInfo &info) {
   return info.canDequantize == std::ranges::count(kDequantizers, info.type, &Dequantizer::type);

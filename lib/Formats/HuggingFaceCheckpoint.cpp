@@ -21,6 +21,7 @@ namespace {
 
 constexpr const char *kWeights = "model.safetensors";
 constexpr const char *kIndex = "model.safetensors.index.json";
+constexpr const char *kModelOptConfig = "hf_quant_config.json";
 /// Largest JSON document that is read: an index of a very large model has a few megabytes.
 constexpr size_t kLargestDocument = size_t(64) << 20;
 
@@ -158,6 +159,32 @@ Result<void> addWeights(Checkpoint &checkpoint, const fs::path &folder) {
       pickled ? "; save the PyTorch checkpoint again with safe_serialization=True" : "");
 }
 
+/// Files of ModelOpt before it wrote config.json, too, say the same in a document of their own.
+Result<void> readModelOptDocument(Checkpoint &checkpoint, const fs::path &path) {
+  if (!isThere(path))
+    return {};
+  Result<std::string_view> text = addDocument(checkpoint, path);
+  if (!text)
+    return Unexpected(text.error());
+  const std::string document = path.string();
+  Result<Json> object = Json::parseObject(*text, document);
+  if (!object)
+    return Unexpected(object.error());
+  FieldReader fields(*object, document, {.nullIsAbsent = true});
+  const Json *found = fields.find("quantization");
+  fields.check(found && found->isObject(), "quantization", found ? found->describe() : "nothing",
+               "an object");
+  if (fields.failed())
+    return fields.result();
+  Json::Object config(found->members().begin(), found->members().end());
+  config["quant_method"] = "modelopt";
+  auto weights = readQuantizationConfig(std::move(config), document);
+  if (!weights)
+    return Unexpected(weights.error());
+  checkpoint.quantization = std::move(*weights);
+  return {};
+}
+
 Result<void> readQuantization(Checkpoint &checkpoint, std::string_view config,
                               const std::string &path) {
   Result<Json> object = Json::parseObject(config, path);
@@ -166,7 +193,7 @@ Result<void> readQuantization(Checkpoint &checkpoint, std::string_view config,
   FieldReader fields(*object, path, {.nullIsAbsent = true});
   const Json *found = fields.find("quantization_config");
   if (!found)
-    return {};
+    return readModelOptDocument(checkpoint, fs::path(path).parent_path() / kModelOptConfig);
   fields.check(found->isObject(), "quantization_config", found->describe(), "an object");
   if (fields.failed())
     return fields.result();

@@ -31,7 +31,7 @@ struct Weight {
   bool transposed = false;
   /// If not 0: rows are to be looked up with ggufRow() and this head dimension.
   int64_t permutedHeadDim = 0;
-  /// Codes; in a Hugging Face folder they lie in several tensors, and `stored` is none.
+  /// Codes; where they lie in several tensors, `stored` has no type.
   std::optional<StoredWeight> codes = {};
 };
 
@@ -64,12 +64,14 @@ struct ModelSource::Impl {
   Result<void> resolve();
   /// True if the file has the weight in codes; the names of its tensors go into `used`.
   Result<bool> addCodes(const ExpectedTensor &tensor, std::unordered_set<std::string> &used);
-  Result<void> addBlocks(size_t index);
+  Result<void> addBlocks(size_t index, std::string_view storedName,
+                         std::unordered_set<std::string> &used);
   void setCodes(size_t index, StoredWeight codes);
   template <typename T>
   Result<void> readPart(std::string_view name, int64_t firstRow, int64_t rows,
                         std::span<T> out) const;
-  Result<void> addWeight(ExpectedTensor &tensor, const std::string &storedName);
+  Result<void> addWeight(ExpectedTensor &tensor, const std::string &storedName,
+                         std::unordered_set<std::string> &used);
   Result<void> convert(size_t index, int64_t firstRow, int64_t rows, std::span<float> out) const;
   Result<void> convertTransposed(const Weight &weight, int64_t firstRow, int64_t rows,
                                  int64_t columns, std::span<float> out) const;
@@ -126,7 +128,7 @@ Result<void> ModelSource::Impl::resolve() {
       return makeError(isCodes.error().code, "{}: {}", path.string(), isCodes.error().message);
     if (*isCodes)
       continue;
-    if (Result<void> added = addWeight(tensor, storedName); !added)
+    if (Result<void> added = addWeight(tensor, storedName, used); !added)
       return added;
     used.insert(std::move(storedName));
   }
@@ -202,7 +204,8 @@ Result<bool> ModelSource::Impl::addCodes(const ExpectedTensor &tensor,
 }
 
 /// The codes of a tensor of GGUF, where its type has a scheme. Floats are read as llama.cpp does.
-Result<void> ModelSource::Impl::addBlocks(size_t index) {
+Result<void> ModelSource::Impl::addBlocks(size_t index, std::string_view storedName,
+                                          std::unordered_set<std::string> &used) {
   const ModelTensor &tensor = tensors[index];
   const StoredTensor &stored = weights[index].stored;
   const auto scheme = schemeOf(stored.type->type);
@@ -216,17 +219,35 @@ Result<void> ModelSource::Impl::addBlocks(size_t index) {
   if (!codec)
     return makeError(codec.error().code, "{}: {}", where(tensor.name), codec.error().message);
   const CodecTensor blocks = (*codec)->tensors().front();
-  auto codes = StoredWeight::open(std::move(site), std::move(*codec), [&](std::string_view) {
-    return FileTensorView{dtypeName(blocks.dtype), blocks.shape, viewOf(stored).bytes};
-  });
+  const std::string module(storedName.substr(0, storedName.size() - kWeightSuffix.size()));
+  // What all of a tensor is multiplied with stands beside it, or is 1; llama.cpp does not round
+  // activations by the scale that it may have for them.
+  static constexpr float kOne = 1;
+  auto codes = StoredWeight::open(
+      std::move(site), std::move(*codec),
+      [&](std::string_view name) -> std::optional<FileTensorView> {
+        if (name == blocks.name)
+          return FileTensorView{dtypeName(blocks.dtype), blocks.shape, viewOf(stored).bytes};
+        auto found = checkpoint.tensors.find(module + "." + std::string(name));
+        if (found != checkpoint.tensors.end())
+          return viewOf(found->second);
+        return FileTensorView{
+            dtypeName(DType::F32), {1}, {reinterpret_cast<const uint8_t *>(&kOne), sizeof(kOne)}};
+      });
   if (!codes)
     return makeError(codes.error().code, "{}: {}", path.string(), codes.error().message);
+  if (scheme->outer) {
+    for (const char *beside : {".scale", ".input_scale"})
+      used.insert(module + beside);
+    weights[index].stored.type = nullptr; // floats are those of the codes, too
+  }
   codes->permutedHeadDim = weights[index].permutedHeadDim;
   setCodes(index, std::move(*codes));
   return {};
 }
 
-Result<void> ModelSource::Impl::addWeight(ExpectedTensor &tensor, const std::string &storedName) {
+Result<void> ModelSource::Impl::addWeight(ExpectedTensor &tensor, const std::string &storedName,
+                                          std::unordered_set<std::string> &used) {
   auto found = checkpoint.tensors.find(storedName);
   if (found == checkpoint.tensors.end())
     return makeError(ErrorCode::NotFound, "{} is missing; expected shape {}{}", where(storedName),
@@ -248,7 +269,7 @@ Result<void> ModelSource::Impl::addWeight(ExpectedTensor &tensor, const std::str
         ErrorCode::Unsupported, "{}: weights of type {} are not supported; expected {}",
         where(storedName), weight.stored.typeName,
         kind == Kind::GGUF ? "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, "
-                             "Q4_K, Q5_K, Q6_K, Q8_K, IQ4_NL or IQ4_XS"
+                             "Q4_K, Q5_K, Q6_K, Q8_K, IQ4_NL, IQ4_XS, MXFP4 or NVFP4"
                            : "F32, F16 or BF16");
   // Rows are converted one by one, and a row of a vector is one element.
   if (shape.size() == 1 && weight.stored.type->blockElements != 1)
@@ -262,7 +283,7 @@ Result<void> ModelSource::Impl::addWeight(ExpectedTensor &tensor, const std::str
   indexByName.emplace(tensor.name, tensors.size());
   tensors.push_back({std::move(tensor.name), std::move(tensor.shape), weight.stored.typeName});
   weights.push_back(std::move(weight));
-  return addBlocks(weights.size() - 1);
+  return addBlocks(weights.size() - 1, storedName, used);
 }
 
 //===----------------------------------------------------------------------===//
@@ -443,7 +464,7 @@ Result<void> ModelSource::Impl::readPart(std::string_view name, int64_t firstRow
     return makeError(read.error().code, "{}: {}", path.string(), read.error().message);
   std::span<const T> values;
   if (found->second.isOrder) {
-    // Of another type or length than it is asked for.
+    // It was asked for as another type, or with another length.
   } else if constexpr (std::is_same_v<T, int8_t>) {
     if (found->second.part == numerics::WeightTensor::Codes)
       values = read->codes;

@@ -58,10 +58,10 @@ Result<void> checkScheme(const Scheme &scheme) {
                      "least 1 (32, 64 and 128 are usual)",
                      scheme.groupSize);
   if (scheme.granularity == Granularity::Token && scheme.groupSize != 0) {
-    if (!scheme.isInteger() || scheme.bits != 8)
+    if (scheme.bits != 8)
       return makeError(ErrorCode::Unsupported,
-                       "{}-bit {} codes of tokens in groups: groups of a token are those of int8; "
-                       "ask for one scale a token",
+                       "{}-bit {} codes of tokens in groups: groups of a token are those of int8 "
+                       "and FP8; ask for one scale a token",
                        scheme.bits, toString(scheme.codes));
     if (!isTokenGroup(scheme.groupSize))
       return makeError(ErrorCode::InvalidArgument,

@@ -152,7 +152,7 @@ bool readQuantized(std::span<const std::byte> file,
 bool readGptqConfig(std::span<const std::byte> file) {
   static const std::vector<uint8_t> words(8 * 32 * 4, 0x6a), index = [] {
     std::vector<uint8_t> bytes(64 * 4);
-    for (int k = 32; k < 64; ++k)
+    for (int k = 1; k < 64; k += 2) // act-order
       bytes[4 * k] = 1;
     return bytes;
   }();
@@ -175,6 +175,24 @@ bool readCompressedTensorsConfig(std::span<const std::byte> file) {
                               {"weight_shape", {"I64", {2}, sizes}}});
 }
 
+bool readFP8Config(std::span<const std::byte> file) {
+  static const std::vector<uint8_t> bytes(32 * 64, 0x3c);
+  const std::span<const uint8_t> some(bytes);
+  return readQuantized(file, {{"weight", {"F8_E4M3", {32, 64}, some}},
+                              {"weight_scale_inv", {"F32", {2, 2}, some.first(2 * 2 * 4)}},
+                              {"weight_scale", {"F32", {}, some.first(4)}},
+                              {"input_scale", {"F32", {1}, some.first(4)}}});
+}
+
+bool readModelOptConfig(std::span<const std::byte> file) {
+  static const std::vector<uint8_t> bytes(32 * 32, 0x3c);
+  const std::span<const uint8_t> some(bytes);
+  return readQuantized(file, {{"weight", {"U8", {32, 32}, some}},
+                              {"weight_scale", {"F8_E4M3", {32, 4}, some.first(32 * 4)}},
+                              {"weight_scale_2", {"F32", {}, some.first(4)}},
+                              {"input_scale", {"F32", {}, some.first(4)}}});
+}
+
 struct Target {
   const char *name;
   bool (*run)(std::span<const std::byte>);
@@ -183,7 +201,9 @@ constexpr Target kTargets[] = {{"safetensors", readSafetensors},
                                {"gguf", readGGUF},
                                {"config.json", readConfig},
                                {"gptq", readGptqConfig},
-                               {"compressed-tensors", readCompressedTensorsConfig}};
+                               {"compressed-tensors", readCompressedTensorsConfig},
+                               {"fp8", readFP8Config},
+                               {"modelopt", readModelOptConfig}};
 
 } // namespace
 
@@ -250,7 +270,20 @@ std::string goodCompressedTensorsConfig() {
     "quantization_status": "compressed", "kv_cache_scheme": null, "config_groups": {
       "group_0": {"targets": ["re:.*down_proj"], "weights": {"num_bits": 8, "type": "int"}},
       "group_1": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "group_size": 32,
-        "symmetric": true, "strategy": "group", "dynamic": false}, "input_activations": null}}})";
+        "symmetric": true, "strategy": "group", "dynamic": false}, "input_activations": null}},
+    "transform_config": {"config_groups": {"a": {"type": "hadamard", "head_dim": 32, "apply": [
+      {"targets": ["re:.*up_proj"], "location": "input", "ignore": ["lm_head"]},
+      {"targets": ["re:.*up_proj"], "location": "weight_input", "inverse": true}]}}}})";
+}
+
+std::string goodFP8Config() {
+  return R"({"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3",
+    "weight_block_size": [16, 32], "modules_to_not_convert": ["lm_head"]})";
+}
+
+std::string goodModelOptConfig() {
+  return R"({"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16,
+    "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]})";
 }
 
 /// Damages a file in one to four places.
@@ -367,8 +400,13 @@ int main(int argc, char **argv) {
   std::signal(SIGALRM, onSignal);
   std::signal(SIGABRT, onSignal);
 
-  const std::string good[] = {goodSafetensors(), goodGGUF(), goodConfig(), goodGptqConfig(),
-                              goodCompressedTensorsConfig()};
+  const std::string good[] = {goodSafetensors(),
+                              goodGGUF(),
+                              goodConfig(),
+                              goodGptqConfig(),
+                              goodCompressedTensorsConfig(),
+                              goodFP8Config(),
+                              goodModelOptConfig()};
   for (size_t t = 0; t < std::size(kTargets); ++t) {
     current.target = kTargets[t].name;
     if (!kTargets[t].run(bytesOf(good[t])))

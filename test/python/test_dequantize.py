@@ -25,6 +25,7 @@ NAMES = {
     "blk.0.ffn_up": "model.layers.0.mlp.up_proj", "blk.0.ffn_down": "model.layers.0.mlp.down_proj",
 }
 QUANTIZERS = (Type.F32, Type.F16, Type.BF16, Type.Q8_0, Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1)
+FP4 = (Type.MXFP4, Type.NVFP4)
 # Byte offsets of the fp16 scales in a block of a type that the package cannot write.
 K_QUANTS = {Type.Q2_K: (80, 82), Type.Q3_K: (108,), Type.Q4_K: (0, 2), Type.Q5_K: (0, 2), Type.Q6_K: (208,), Type.IQ4_NL: (0,), Type.IQ4_XS: (0,)}
 
@@ -36,11 +37,13 @@ def random_blocks(rng, kind, shape):
     for at in K_QUANTS.get(kind, ()):
         scales = rng.normal(0, 0.01, blocks.shape[:2]).astype(np.float16)
         blocks[..., at:at + 2] = scales[..., None].view(np.uint8)
+    if kind == Type.NVFP4:
+        blocks[..., :4] = rng.integers(0x08, 0x20, (*blocks.shape[:2], 4))  # FP8 from 2^-6 to 2^-3
     return blocks.reshape(shape[0], -1)
 
 
-def write_model(path, kind, seed=0):
-    """A LLaMA of one layer whose matrices are of type `kind`; returns the stored data by name."""
+def write_model(path, kind, seed=0, scales=()):
+    """A LLaMA of one layer whose matrices are of type `kind`, with `scales` beside some; returns the stored data by name."""
     rng = np.random.default_rng(seed)
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_context_length(64)
@@ -53,12 +56,14 @@ def write_model(path, kind, seed=0):
     writer.add_token_list([f"token {i}" for i in range(VOCAB)])
     stored = {}
     for name, shape in SHAPES.items():
-        if kind not in QUANTIZERS:
+        if kind not in (*QUANTIZERS, Type.MXFP4):
             data = random_blocks(rng, kind, shape)
         else:
             data = gguf.quants.quantize(rng.normal(0, 0.1, shape).astype(np.float32), kind)
         stored[name] = data
         writer.add_tensor(f"{name}.weight", data, raw_dtype=kind)
+    for name, scale in dict(scales).items():
+        writer.add_tensor(name, np.array(scale, np.float32))
     for name in ("blk.0.attn_norm", "blk.0.ffn_norm", "output_norm"):
         writer.add_tensor(f"{name}.weight", rng.normal(1, 0.1, HIDDEN).astype(np.float32))
     writer.write_header_to_file()
@@ -101,6 +106,33 @@ def test_every_bit_as_the_gguf_package(tmp_path, kind):
             assert np.ptp(found) > 0.1, "values that say nothing"
 
 
+@pytest.mark.parametrize("kind", FP4, ids=lambda kind: kind.name)
+def test_blocks_of_fp4(tmp_path, kind):
+    """All values are those of the package, times the scale that NVFP4 may have beside a tensor; codes are kept."""
+    scales = {"blk.0.attn_q.scale": [0.5], "blk.0.ffn_down.scale": [1.75], "blk.0.ffn_down.input_scale": [0.01]} if kind == Type.NVFP4 else {}
+    file = tmp_path / "model.gguf"
+    stored = write_model(file, kind, scales=scales)
+    with safe_open(to_folder(file, tmp_path) / "model.safetensors", framework="numpy") as tensors:
+        for name, data in stored.items():
+            expected = gguf.quants.dequantize(data, kind).reshape(SHAPES[name]) * np.float32(scales.get(f"{name}.scale", [1])[0])
+            if name.endswith(("attn_q", "attn_k")):
+                expected = hugging_face_rows(expected, HEADS if name.endswith("attn_q") else KV_HEADS)
+            np.testing.assert_array_equal(tensors.get_tensor(f"{NAMES[name]}.weight"), expected)
+            assert np.ptp(expected) > 0.1
+    kept = compile_model(file, tmp_path / "kept", "--kv-cache=f32", ISA)
+    floats = compile_model(file, tmp_path / "float", "--scheme=none", "--kv-cache=f32", ISA)
+    assert all(site["kept"] and site["weight_error"] == 0 for site in sites_of(kept).values())
+    tokens = random_tokens(1, 24, VOCAB)
+    a, b = Runner(kept).score(tokens), Runner(floats).score(tokens)
+    np.testing.assert_allclose(a, b, rtol=0, atol=2e-5 * np.abs(b).max())
+
+
+def test_scales_of_nvfp4_are_one_number(tmp_path):
+    write_model(tmp_path / "model.gguf", Type.NVFP4, scales={"blk.0.attn_q.scale": [0.5, 1]})
+    assert_refused(run_tool("easyquant-translate", "--import-gguf", tmp_path / "model.gguf"),
+                   "tensor 'model.layers.0.self_attn.q_proj.scale': expected F32 of shape 1", "found F32 of shape 2")  # fmt: skip
+
+
 @pytest.mark.parametrize("kind", [Type.IQ3_S, Type.TQ1_0], ids=lambda kind: kind.name)
 def test_types_that_are_not_supported(tmp_path, kind):
     write_model(tmp_path / "model.gguf", kind)
@@ -132,6 +164,22 @@ def test_codes_of_types_with_a_scheme_are_kept(tmp_path, kind):
     tokens = random_tokens(1, 24, VOCAB)
     a, b = Runner(kept).score(tokens), Runner(floats).score(tokens)
     np.testing.assert_allclose(a, b, rtol=0, atol=2e-5 * np.abs(b).max())
+
+
+def test_codes_without_a_kernel_become_float(tmp_path):
+    """GPUs have none of 6 bits: the error names the site and the remedy, which makes the very floats that scheme none reads."""
+    file, options = tmp_path / "model.gguf", ["--target=sm_80,cpu"]
+    write_model(file, Type.Q6_K)
+    done = run_tool("easyquant-compile", file, "-o", tmp_path / "out", *options)
+    assert_refused(done, "site 'model.layers.0.self_attn.q_proj': weights as int6 symmetric full range, groups of 16: the GPU kernels take 2, 3, 4 or 8 bits",
+                   "compile it with --target cpu; --dequantize makes such sites float")  # fmt: skip
+    assert not (tmp_path / "out").exists()
+    done = run_tool("easyquant-compile", file, "-o", tmp_path / "out", "--dequantize", *options)
+    assert done.returncode == 0 and "site 'model.layers.0.self_attn.q_proj' and 7 more have become float: a target has no kernel for the codes" in done.stderr
+    floats = compile_model(file, tmp_path / "float", "--scheme=none", *options)
+    assert all(site["weight"] is None for site in sites_of(tmp_path / "out").values())
+    tokens = random_tokens(1, 24, VOCAB)
+    np.testing.assert_array_equal(Runner(tmp_path / "out", device="cpu").score(tokens), Runner(floats, device="cpu").score(tokens))
 
 
 def test_codes_without_a_scheme_are_not_kept(tmp_path):

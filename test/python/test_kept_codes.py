@@ -275,7 +275,7 @@ REFUSALS = [
     ({}, {"qzeros": None}, "tensor 'model.layers.0.self_attn.q_proj.qzeros' is missing"),
     ({}, {"bias": lambda x: np.ones(64, np.float32)}, "tensor \"model.layers.0.self_attn.q_proj.bias\"", "has no place"),
     ({"quant_method": "awq", "version": "gemv"}, {}, "version \"gemv\" is not supported; expected \"gemm\""),
-    ({"quant_method": "bitsandbytes"}, {}, "quant_method \"bitsandbytes\" is not supported; expected \"gptq\", \"awq\" or \"compressed-tensors\""),
+    ({"quant_method": "bitsandbytes"}, {}, "quant_method \"bitsandbytes\" is not supported; expected \"gptq\", \"awq\", \"compressed-tensors\", \"fp8\" or \"modelopt\""),
     ({"quant_method": "compressed-tensors", "config_groups": {"g": {"targets": ["Linear"], "weights": {"num_bits": 4}}}}, {},
      "q_proj.weight\" is missing; expected shape [64, 64], or the tensors that the quant_method of config.json has in its place"),
     ({"quant_method": "compressed-tensors"}, {}, "quantization_config: config_groups: found nothing, expected an object"),
@@ -305,7 +305,7 @@ def other_strategy(config):
     config["config_groups"]["group_0"]["weights"]["strategy"] = "block"
 
 
-def two_transforms(config):
+def unknown_transform(config):
     config["transform_config"] = {"config_groups": {"a": {}}}
 
 
@@ -323,7 +323,7 @@ def asymmetric_tokens(config):
 
 @pytest.mark.parametrize("change, expected", [
     (no_target, "q_proj.weight_scale': no group of quantization_config targets this linear"), (other_strategy, "weights of strategy \"block\" are not supported"),
-    (two_transforms, "transform_config is not supported"), (unknown_format, "format \"marlin-24\" is not supported"), (frozen, "quantization_status \"frozen\""),
+    (unknown_transform, "transform_config: config_groups: \"a\": type: found nothing, expected a string"), (unknown_format, "format \"marlin-24\" is not supported"), (frozen, "quantization_status \"frozen\""),
     (asymmetric_tokens, "its codes cannot be kept: its activations are dynamic, of strategy \"token\", with 8 bits and zero points, which no scheme has"),
 ])  # fmt: skip
 def test_configurations_of_compressed_tensors_are_refused(models, tmp_path, change, expected):

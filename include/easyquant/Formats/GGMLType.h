@@ -21,6 +21,8 @@
 //   Q8_K  256          d * q                       d is fp32
 //   IQ4_NL 32          d * t[q]                    t the table of numerics::kIQ4NL
 //   IQ4_XS 256 = 8x32  d * (s - 32) * t[q]         s in [0, 63]
+//   MXFP4 32           2^(e - 127) * v[q]          v the values of FP4 (E2M1)
+//   NVFP4 64 = 4x16    s * v[q]                    s is FP8 (E4M3) without a sign
 //
 // The arithmetic is fp32 in the order of ggml's reference, so that the values are the same bits.
 //
@@ -72,6 +74,7 @@ enum class GGMLType : uint32_t {
   TQ1_0 = 34,
   TQ2_0 = 35,
   MXFP4 = 39,
+  NVFP4 = 40,
 };
 
 struct GGMLTypeInfo {

@@ -115,7 +115,7 @@ constexpr bool fitsGroups(int64_t tokenGroup, int64_t weightGroup) {
 /// Is this a scheme at all? InvalidArgument or Unsupported otherwise: a bit width that is no
 /// isCodeWidth, or not that of the codes' format, a group size without groups (or the reverse),
 /// scales per token that are not dynamic, groups of a token that are no isTokenGroup or not of
-/// int8, dynamic scales of weights, an asymmetric scheme with `fullRange` (it has that range
+/// 8 bits, dynamic scales of weights, an asymmetric scheme with `fullRange` (it has that range
 /// anyway), zero points or `fullRange` of codes that are no integers, `sinks` of anything but int8
 /// with one static scale, a block that is no isHadamardBlock. A group size need not divide K, nor
 /// be below it.

@@ -24,7 +24,7 @@ std::string symbolName(const FakeQuantizeSpec &spec) {
   std::string name =
       llvm::formatv("fake_quantize_{0}_{1}", spec.columns, numerics::toString(spec.codes));
   if (spec.groupSize)
-    return name + "_g" + llvm::utostr(spec.groupSize);
+    name += "_g" + llvm::utostr(spec.groupSize);
   return name + (spec.isStatic ? "_static" : "");
 }
 
@@ -84,14 +84,15 @@ func::FuncOp getOrEmitFakeQuantize(ModuleOp module, const FakeQuantizeSpec &spec
       b.storeVector(b.mulf(scales, roundTo(b, format, steps)), y, {row, column});
     });
   };
-  auto scaleOfRow = [&](KernelBuilder &b, Value x, Value row) {
-    Value absMax = absMaxOf(b, x, row, 0, spec.columns);
+  auto ownScale = [&](KernelBuilder &b, Value absMax) {
     return unlessZero(b, absMax, b.constant(b.f32(), 1.0),
                       b.divf(absMax, b.constant(b.f32(), format.largest)));
   };
   auto roundGroup = [&](KernelBuilder &b, Value x, Value y, Value row, Value outer, Value group,
                         int64_t count) {
     Value begin = b.mul(group, spec.groupSize), absMax = absMaxOf(b, x, row, begin, count);
+    if (!outer)
+      return roundColumns(b, x, y, row, begin, count, ownScale(b, absMax));
     Value steps = b.divf(b.divf(absMax, b.constant(b.f32(), format.largest)), outer);
     const FloatFormat &scales = *numerics::floatFormat(CodeFormat::F8E4M3FN);
     Value rounded = b.extract(roundTo(b, scales, b.broadcast(steps, target.lanes())), 0);
@@ -108,7 +109,7 @@ func::FuncOp getOrEmitFakeQuantize(ModuleOp module, const FakeQuantizeSpec &spec
         b.forLoop(begin, end, 1, [&](Value row) {
           if (!spec.groupSize)
             return roundColumns(b, x, y, row, 0, spec.columns,
-                                given ? given : scaleOfRow(b, x, row));
+                                given ? given : ownScale(b, absMaxOf(b, x, row, 0, spec.columns)));
           const int64_t full = spec.columns / spec.groupSize, rest = spec.columns % spec.groupSize;
           b.forLoop(0, full, 1,
                     [&](Value group) { roundGroup(b, x, y, row, given, group, spec.groupSize); });

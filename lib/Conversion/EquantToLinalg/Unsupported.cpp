@@ -26,7 +26,8 @@ static std::string whyNotRounded(SchemeAttr scheme) {
   if (!scheme || scheme.isInteger())
     return "";
   const bool isF8 = scheme.toNumerics().codes == numerics::CodeFormat::F8E4M3FN;
-  if (isF8 && !scheme.getOuter() && scheme.getScale().isF32() && !scheme.isOnline() &&
+  if (isF8 && !scheme.getOuter() && !scheme.getTokenGroup() && scheme.getScale().isF32() &&
+      !scheme.isOnline() &&
       (scheme.getGranularity() == Granularity::Token ||
        scheme.getGranularity() == Granularity::Tensor))
     return "";

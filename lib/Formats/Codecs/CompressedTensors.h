@@ -21,6 +21,11 @@ Result<std::unique_ptr<WeightReader>> paddedPackReader(const numerics::Scheme &s
 /// The shape of its codes.
 std::vector<int64_t> paddedShape(const numerics::Scheme &scheme, int64_t rows, int64_t columns);
 
+/// Rows of FP4, two codes a byte, the first one in the lower nibble, and their scales, in units of
+/// `outer` where the scheme has one. `rows` has room for them.
+void unpackFP4(const numerics::Scheme &scheme, int64_t firstRow, const StoredParts &stored,
+               float outer, numerics::QuantizedMatrix &rows);
+
 /// One of its formats by name, for weights.
 struct NamedCodec {
   const char *name;

@@ -12,8 +12,9 @@
 #include "CompressedTensors.h"
 #include "StoredFormats.h"
 
+#include "easyquant/Numerics/Hadamard.h"
+
 #include <algorithm>
-#include <cmath>
 
 using namespace easyquant;
 using namespace easyquant::formats;
@@ -52,6 +53,20 @@ struct Group {
   std::optional<Arguments> inputs;
 };
 
+/// Hadamard rotations of what linears read, and of the columns of their weights.
+struct Rotation {
+  int64_t block = 0;
+  struct Place {
+    std::vector<Target> targets, ignored;
+
+    bool has(const std::string &site) const {
+      auto matches = [&](const Target &target) { return target.matches(site); };
+      return std::ranges::any_of(targets, matches) && std::ranges::none_of(ignored, matches);
+    }
+  };
+  std::vector<Place> inputs, weights;
+};
+
 class CompressedTensorsWeights final : public StoredWeights {
 public:
   Result<void> read(const Json &config, std::string_view file);
@@ -68,10 +83,15 @@ public:
 private:
   Result<Group> readGroup(const std::string &name, const Json &config, std::string_view place,
                           const std::string &format) const;
+  Result<void> readTransforms(const Json &config, const std::string &place);
+  Result<Rotation> readRotation(const Json &config, const std::string &place) const;
+  /// The block of columns that the weight of a linear is rotated in; 0: it is in the plain basis.
+  Result<int64_t> blockOf(const std::string &site, int64_t columns) const;
   /// The one that targets a linear; an exact name comes before patterns, and these before classes.
   const Group *groupOf(const std::string &site) const;
 
   std::vector<Group> groups;
+  std::vector<Rotation> rotations;
 };
 
 } // namespace
@@ -92,6 +112,22 @@ void Arguments::read(FieldReader &fields) {
     strategy = groupSize > 0 ? "group" : groupSize == -1 ? "channel" : dynamic ? "token" : "tensor";
 }
 
+static Result<std::vector<Target>> readTargets(const std::vector<std::string> &names,
+                                               const std::string &place) {
+  std::vector<Target> targets;
+  for (const std::string &name : names) {
+    Target target{name, {}};
+    if (name.starts_with("re:")) {
+      auto pattern = NamePattern::compile(name.substr(3), place);
+      if (!pattern)
+        return Unexpected(pattern.error());
+      target.pattern = std::move(*pattern);
+    }
+    targets.push_back(std::move(target));
+  }
+  return targets;
+}
+
 Result<Group> CompressedTensorsWeights::readGroup(const std::string &name, const Json &config,
                                                   std::string_view place,
                                                   const std::string &format) const {
@@ -110,17 +146,104 @@ Result<Group> CompressedTensorsWeights::readGroup(const std::string &name, const
   fields.optional("format", group.format);
   if (fields.failed())
     return Unexpected(fields.result().error());
-  for (const std::string &target : targets) {
-    Target read{target, {}};
-    if (target.starts_with("re:")) {
-      auto pattern = NamePattern::compile(target.substr(3), std::string(place) + ": targets");
-      if (!pattern)
-        return Unexpected(pattern.error());
-      read.pattern = std::move(*pattern);
-    }
-    group.targets.push_back(std::move(read));
-  }
+  auto read = readTargets(targets, std::string(place) + ": targets");
+  if (!read)
+    return Unexpected(read.error());
+  group.targets = std::move(*read);
   return group;
+}
+
+Result<Rotation> CompressedTensorsWeights::readRotation(const Json &config,
+                                                        const std::string &place) const {
+  Rotation rotation;
+  FieldReader fields(config, place, {.nullIsAbsent = true});
+  std::string type;
+  bool isRandom = false;
+  fields.required("type", type);
+  fields.optional("randomize", isRandom);
+  fields.optional("head_dim", rotation.block, Bounds{0, kMaxInt32});
+  const Json *apply = fields.find("apply");
+  fields.check(apply && apply->isArray(), "apply", apply ? apply->describe() : "nothing",
+               "an array");
+  if (!fields.failed() &&
+      (type != "hadamard" || isRandom || !numerics::isHadamardBlock(rotation.block)))
+    fields.failInWords(ErrorCode::Unsupported,
+                       "a transform {}{} with head_dim {} is not supported; expected "
+                       "\"hadamard\" with a head_dim that is a power of two from {} to {}",
+                       Json::describe(type), isRandom ? " that is randomized" : "", rotation.block,
+                       numerics::kLeastHadamard, numerics::kLargestHadamard);
+  if (fields.failed())
+    return Unexpected(fields.result().error());
+  for (size_t i = 0; i < apply->size(); ++i) {
+    const std::string where = fmt::format("{}: apply[{}]", place, i);
+    if (!(*apply)[i].isObject())
+      return makeError(ErrorCode::Corrupt, "{}: expected an object, found {}", where,
+                       (*apply)[i].describe());
+    // The matrix is its own inverse, whatever `inverse` says.
+    FieldReader one((*apply)[i], where, {.nullIsAbsent = true});
+    std::vector<std::string> targets, ignored;
+    std::string location;
+    one.required("targets", targets);
+    one.optional("ignore", ignored);
+    one.required("location", location);
+    if (!one.failed() && location != "input" && location != "weight_input")
+      one.failInWords(ErrorCode::Unsupported,
+                      "location {} is not supported; expected \"input\" or \"weight_input\"",
+                      Json::describe(location));
+    if (one.failed())
+      return Unexpected(one.result().error());
+    auto meant = readTargets(targets, where + ": targets"),
+         left = readTargets(ignored, where + ": ignore");
+    if (!meant || !left)
+      return Unexpected((meant ? left : meant).error());
+    (location == "input" ? rotation.inputs : rotation.weights)
+        .push_back({std::move(*meant), std::move(*left)});
+  }
+  return rotation;
+}
+
+Result<void> CompressedTensorsWeights::readTransforms(const Json &config,
+                                                      const std::string &place) {
+  FieldReader fields(config, place, {.nullIsAbsent = true});
+  const Json *configured = fields.find("config_groups");
+  fields.check(configured && configured->isObject(), "config_groups",
+               configured ? configured->describe() : "nothing", "an object");
+  if (fields.failed())
+    return fields.result();
+  for (const auto &[name, group] : configured->members()) {
+    const std::string where = place + ": config_groups: " + Json::describe(name);
+    if (!group.isObject())
+      return makeError(ErrorCode::Corrupt, "{}: expected an object, found {}", where,
+                       group.describe());
+    auto read = readRotation(group, where);
+    if (!read)
+      return Unexpected(read.error());
+    rotations.push_back(std::move(*read));
+  }
+  return {};
+}
+
+Result<int64_t> CompressedTensorsWeights::blockOf(const std::string &site, int64_t columns) const {
+  int64_t block = 0;
+  for (const Rotation &rotation : rotations) {
+    auto has = [&](const Rotation::Place &place) { return place.has(site); };
+    const auto ofInput = std::ranges::count_if(rotation.inputs, has);
+    const auto ofWeight = std::ranges::count_if(rotation.weights, has);
+    if (ofInput == 0 && ofWeight == 0)
+      continue;
+    if (ofInput != 1 || ofWeight != 1 || block != 0)
+      return makeError(ErrorCode::Unsupported,
+                       "site '{}': transform_config rotates its input {} times and its weight {} "
+                       "times{}; expected each once",
+                       site, ofInput, ofWeight, block ? " behind another rotation" : "");
+    block = rotation.block;
+  }
+  if (block != 0 && columns % block != 0)
+    return makeError(ErrorCode::Corrupt,
+                     "site '{}': its {} columns are no whole blocks of {}, in which "
+                     "transform_config rotates them",
+                     site, columns, block);
+  return block;
 }
 
 Result<void> CompressedTensorsWeights::read(const Json &config, std::string_view file) {
@@ -133,11 +256,13 @@ Result<void> CompressedTensorsWeights::read(const Json &config, std::string_view
     fields.failInWords(ErrorCode::Unsupported,
                        "quantization_status {} is not supported; expected \"compressed\"",
                        Json::describe(status));
-  for (const char *key : {"transform_config", "sparsity_config"})
-    if (const Json *found = fields.find(key); found && found->size() != 0)
-      fields.failInWords(ErrorCode::Unsupported,
-                         "{} is not supported; import the float checkpoint that it was made from",
-                         key);
+  if (const Json *found = fields.find("sparsity_config"); found && found->size() != 0)
+    fields.failInWords(ErrorCode::Unsupported,
+                       "sparsity_config is not supported; import the float checkpoint that it was "
+                       "made from");
+  const Json *transforms = fields.find("transform_config");
+  if (transforms)
+    fields.check(transforms->isObject(), "transform_config", transforms->describe(), "an object");
   if (fields.has("kv_cache_scheme"))
     notes.emplace_back(
         "quantization_config has a kv_cache_scheme, which is not taken: the cache is "
@@ -157,6 +282,8 @@ Result<void> CompressedTensorsWeights::read(const Json &config, std::string_view
       return Unexpected(read.error());
     groups.push_back(std::move(*read));
   }
+  if (transforms && transforms->size() != 0)
+    return readTransforms(*transforms, place + ": transform_config");
   return {};
 }
 
@@ -239,30 +366,6 @@ static Result<Scheme> inputScheme(const Arguments &arguments, const Scheme &weig
   return scheme;
 }
 
-/// The one number that a tensor beside a linear holds.
-static Result<double> readNumber(const std::string &site, const char *name,
-                                 const TensorFinder &tensor) {
-  const auto found = tensor(name);
-  if (!found)
-    return makeError(ErrorCode::NotFound, "tensor '{}.{}' is missing", site, name);
-  auto refuse = [&](std::string_view expected) {
-    return makeError(ErrorCode::Corrupt, "tensor '{}.{}': expected {}, found {} of {} elements",
-                     site, name, expected, found->typeName, elementCount(found->shape).value_or(0));
-  };
-  if (elementCount(found->shape) != 1)
-    return refuse("one number");
-  if (found->typeName == dtypeName(DType::I8))
-    return static_cast<int8_t>(found->bytes[0]);
-  auto format = scalesOfType(site, name, found->typeName);
-  if (!format)
-    return Unexpected(format.error());
-  const float value = numerics::loadScale(found->bytes.data(), 0, *format);
-  if (!std::isnormal(value) || value < 0)
-    return makeError(ErrorCode::Corrupt, "tensor '{}.{}': expected a positive number, found {}",
-                     site, name, value);
-  return value;
-}
-
 /// What static activations are rounded with.
 static Result<void> readStaticInput(QuantizedSite &site, const TensorFinder &tensor) {
   if (site.input->dynamic && !site.input->outer)
@@ -319,10 +422,18 @@ readerOf(WeightCodecMaker *make, const QuantizedSite &site, const TensorFinder &
 Result<std::optional<StoredWeight>>
 CompressedTensorsWeights::find(const std::string &name, int64_t rows, int64_t columns,
                                const TensorFinder &tensor) const {
+  auto block = blockOf(name, columns);
+  if (!block)
+    return Unexpected(block.error());
   const auto scales = tensor("weight_scale");
   if (!scales) {
     if (tensor("weight_packed"))
       return makeError(ErrorCode::NotFound, "tensor '{}.weight_scale' is missing", name);
+    if (*block)
+      return makeError(ErrorCode::Unsupported,
+                       "site '{}': transform_config rotates a linear that is float; expected "
+                       "those that are quantized alone",
+                       name);
     return std::nullopt;
   }
   const Group *group = groupOf(name);
@@ -338,13 +449,17 @@ CompressedTensorsWeights::find(const std::string &name, int64_t rows, int64_t co
   auto scheme = weightScheme(group->weights, columns, name, *scales);
   if (!scheme)
     return named(scheme.error());
+  scheme->hadamard = *block;
   QuantizedSite site{.name = name, .rows = rows, .columns = columns, .weight = *scheme};
   std::string whyNotKept;
   if (group->inputs) {
-    if (auto input = inputScheme(*group->inputs, *scheme))
+    auto input = inputScheme(*group->inputs, *scheme);
+    if (input) {
       site.input = *input;
-    else
+      site.input->hadamard = *block;
+    } else {
       whyNotKept = input.error().message;
+    }
   }
   if (site.input)
     if (auto read = readStaticInput(site, tensor); !read)
@@ -365,6 +480,8 @@ CompressedTensorsWeights::find(const std::string &name, int64_t rows, int64_t co
   auto weight = StoredWeight::open(std::move(site), std::move(*codec), tensor);
   if (!weight)
     return Unexpected(weight.error());
+  if (*block && !groups.empty())
+    whyNotKept = "its columns are rotated, and not in the order of groups (act-order)";
   weight->setGroups(std::move(groups));
   if (!whyNotKept.empty())
     weight->whyNotKept = std::move(whyNotKept);

@@ -21,6 +21,7 @@
 using namespace easyquant;
 using namespace easyquant::formats;
 using numerics::QuantizedMatrix;
+using numerics::Scheme;
 using numerics::WeightTensor;
 
 namespace {
@@ -42,12 +43,12 @@ public:
 protected:
   void unpackRows(int64_t firstRow, const StoredParts &stored,
                   QuantizedMatrix &rows) const override;
-
-private:
-  template <typename Byte> BitString<Byte> nibbles(Byte *data, int64_t n) const {
-    return {data + n * columns / 2, 1, 4};
-  }
 };
+
+/// The codes of row n.
+template <typename Byte> BitString<Byte> nibbles(Byte *data, int64_t n, int64_t columns) {
+  return {data + n * columns / 2, 1, 4};
+}
 
 } // namespace
 
@@ -64,7 +65,7 @@ void FP4Codec::pack(int64_t firstRow, const QuantizedMatrix &block,
                     numerics::PackedWeight &out) const {
   for (int64_t r = 0; r < block.rows; ++r) {
     const int64_t n = firstRow + r;
-    const auto row = nibbles(out[WeightTensor::Codes].data(), n);
+    const auto row = nibbles(out[WeightTensor::Codes].data(), n, columns);
     for (int64_t k = 0; k < columns; ++k)
       row.put(k, fieldOf(block.codes[r * columns + k]));
     for (int64_t g = 0; g < groups(); ++g)
@@ -94,24 +95,30 @@ Result<std::vector<uint8_t>> FP4Codec::take(const CodecTensor &tensor,
   return bytes;
 }
 
-void FP4Codec::unpackRows(int64_t firstRow, const StoredParts &stored,
-                          QuantizedMatrix &block) const {
-  float divisor = 1;
-  if (scheme.outer) {
-    divisor = numerics::loadScale(stored[WeightTensor::Outer], 0, numerics::ScaleFormat::F32);
-    block.params.outer = {1 / divisor};
-  }
+void formats::unpackFP4(const Scheme &scheme, int64_t firstRow, const StoredParts &stored,
+                        float outer, QuantizedMatrix &block) {
+  if (scheme.outer)
+    block.params.outer = {outer};
+  const int64_t groups = block.params.groups;
   for (int64_t r = 0; r < block.rows; ++r) {
     const int64_t n = firstRow + r;
-    const auto row = nibbles(stored[WeightTensor::Codes], n);
-    for (int64_t k = 0; k < columns; ++k)
-      block.codes[r * columns + k] = static_cast<int8_t>(codeOf(row.get(k)));
-    for (int64_t g = 0; g < groups(); ++g) {
+    const auto row = nibbles(stored[WeightTensor::Codes], n, block.columns);
+    for (int64_t k = 0; k < block.columns; ++k)
+      block.codes[r * block.columns + k] = static_cast<int8_t>(static_cast<int>(row.get(k)) - 8);
+    for (int64_t g = 0; g < groups; ++g) {
       const float scale =
-          numerics::loadScale(stored[WeightTensor::Scales], n * groups() + g, scheme.scales);
-      block.params.scales[r * groups() + g] = scheme.outer ? scale * block.params.outer[0] : scale;
+          numerics::loadScale(stored[WeightTensor::Scales], n * groups + g, scheme.scales);
+      block.params.scales[r * groups + g] = scheme.outer ? scale * outer : scale;
     }
   }
+}
+
+void FP4Codec::unpackRows(int64_t firstRow, const StoredParts &stored,
+                          QuantizedMatrix &block) const {
+  const float divisor =
+      scheme.outer ? numerics::loadScale(stored[WeightTensor::Outer], 0, numerics::ScaleFormat::F32)
+                   : 1;
+  unpackFP4(scheme, firstRow, stored, 1 / divisor, block);
 }
 
 static Result<std::unique_ptr<WeightCodec>> makeFP4(const numerics::Scheme &scheme, int64_t rows,

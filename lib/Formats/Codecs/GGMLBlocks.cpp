@@ -141,11 +141,13 @@ std::optional<Scheme> formats::schemeOf(GGMLType type) {
                     .scales = known.scales,
                     .table =
                         known.codes == CodeFormat::Table ? numerics::Codebook::iq4nl() : nullptr};
-  return superBlockScheme(type);
+  return type == GGMLType::NVFP4 ? nvfp4BlockScheme() : superBlockScheme(type);
 }
 
 Result<std::unique_ptr<WeightReader>> formats::ggmlReader(GGMLType type, int64_t rows,
                                                           int64_t columns) {
+  if (type == GGMLType::NVFP4)
+    return nvfp4BlockReader(rows, columns);
   if (superBlockScheme(type))
     return superBlockReader(type, rows, columns);
   auto codec = ggmlCodec(*schemeOf(type), rows, columns);

@@ -18,6 +18,11 @@ std::optional<numerics::Scheme> superBlockScheme(GGMLType type);
 Result<std::unique_ptr<WeightReader>> superBlockReader(GGMLType type, int64_t rows,
                                                        int64_t columns);
 
+/// The scheme of NVFP4, and its reader: beside the blocks there is a "scale" of the tensor.
+/// Errors: Corrupt, on columns that are no whole blocks.
+numerics::Scheme nvfp4BlockScheme();
+Result<std::unique_ptr<WeightReader>> nvfp4BlockReader(int64_t rows, int64_t columns);
+
 } // namespace easyquant::formats
 
 #endif // EASYQUANT_LIB_FORMATS_CODECS_GGMLSUPERBLOCKS_H

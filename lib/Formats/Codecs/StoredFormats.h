@@ -18,7 +18,7 @@ namespace easyquant::formats {
 /// Each reads a configuration of its `quant_method`.
 using ConfigurationReader = Result<std::unique_ptr<StoredWeights>>(const Json &config,
                                                                    std::string_view file);
-ConfigurationReader readGptq, readAwq, readCompressedTensors;
+ConfigurationReader readGptq, readAwq, readCompressedTensors, readFP8, readModelOpt;
 
 /// A regular expression on names, matched from their beginning on as Python's re.match does.
 class NamePattern {
@@ -34,6 +34,14 @@ private:
 /// The format of scales in a tensor of this type. Unsupported, naming the tensor.
 Result<numerics::ScaleFormat> scalesOfType(const std::string &site, const char *tensor,
                                            std::string_view typeName);
+/// The one number that tensor `name` beside a linear holds: positive, or a zero point of I8.
+/// Errors: NotFound, Corrupt and Unsupported, naming the tensor.
+Result<double> readNumber(const std::string &site, const char *name, const TensorFinder &tensor);
+/// A linear of FP8 with one scale of the tensor (`weight`, `weight_scale`), on activations of FP8,
+/// static ones by `input_scale`, else dynamic per token.
+Result<std::optional<StoredWeight>> tensorFP8(const std::string &name, int64_t rows,
+                                              int64_t columns, numerics::ScaleFormat scales,
+                                              bool isStatic, const TensorFinder &tensor);
 /// The group of each column, as tensor `name` has it; empty where columns are in the order of
 /// groups. Errors: Corrupt, naming the tensor.
 Result<std::vector<int32_t>> readGroupIndex(const std::string &name, const numerics::Scheme &scheme,

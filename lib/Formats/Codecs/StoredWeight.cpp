@@ -8,10 +8,12 @@
 #include "StoredFormats.h"
 
 #include "easyquant/Formats/ModelTensors.h"
+#include "easyquant/Numerics/Hadamard.h"
 
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 
@@ -42,11 +44,12 @@ Result<StoredWeight> StoredWeight::open(QuantizedSite site, std::unique_ptr<Weig
                             codec->groups() == 1 && elementCount(found->shape) == 1 &&
                             isOfType(*found, tensor.dtype);
     if (isOfTensor) {
-      for (int64_t row = 0; row < site.rows; ++row)
+      for (int64_t i = 0; i < elementCount(tensor.shape).value_or(0); ++i)
         scales.insert(scales.end(), found->bytes.begin(), found->bytes.end());
       found = FileTensorView{found->typeName, tensor.shape, scales};
     }
-    if (!isOfType(*found, tensor.dtype) || found->shape != tensor.shape)
+    const bool isNumber = elementCount(found->shape) == 1 && elementCount(tensor.shape) == 1;
+    if (!isOfType(*found, tensor.dtype) || (found->shape != tensor.shape && !isNumber))
       return makeError(ErrorCode::Corrupt,
                        "tensor '{}.{}': expected {} of shape {} for {}, found {} of shape {}",
                        site.name, tensor.name, dtypeName(tensor.dtype),
@@ -81,6 +84,7 @@ Result<QuantizedMatrix> StoredWeight::unpack(int64_t firstRow, int64_t count) co
     auto found = stored(ggufRow(firstRow + row, permutedHeadDim), 1);
     if (!found)
       return found;
+    all.params.outer = found->params.outer;
     join(all.codes, found->codes);
     join(all.params.scales,
          found->params.scales); // types of GGUF with a scheme have no zero points
@@ -112,46 +116,52 @@ void StoredWeight::setGroups(std::vector<int32_t> groups) {
   for (int64_t k = 0; k < quantized.columns; ++k)
     if (const int32_t group = groupOfColumn[columnOrder[k]];
         group != k / quantized.weight.groupSize) {
-      whyNotKept = fmt::format("group {} of its columns has {}, and the others do not have {} each "
-                               "(g_idx)",
-                               group, std::ranges::count(groupOfColumn, group),
-                               quantized.weight.groupSize);
+      whyNotKept =
+          fmt::format("group {} of its columns has {}, and the others do not have {} each "
+                      "(g_idx)",
+                      group, std::ranges::count(groupOfColumn, group), quantized.weight.groupSize);
       return;
     }
+}
+
+/// One column after the other is a group of its own: its scale is that of its group.
+static void dequantizeColumns(const QuantizedMatrix &rows, std::span<const int32_t> groupOfColumn,
+                              std::span<float> out) {
+  QuantizedMatrix column{rows.scheme, rows.rows, 1, {}, {}};
+  column.scheme.granularity = numerics::Granularity::Channel;
+  column.scheme.groupSize = 0;
+  column.params.rows = rows.rows;
+  column.params.groups = 1;
+  column.codes.resize(rows.rows);
+  column.params.scales.resize(rows.rows);
+  if (!rows.params.zeroPoints.empty())
+    column.params.zeroPoints.resize(rows.rows);
+  std::vector<float> values(rows.rows);
+  for (int64_t k = 0; k < rows.columns; ++k) {
+    for (int64_t r = 0; r < rows.rows; ++r) {
+      const int64_t from = paramIndex(rows.params, r, groupOfColumn[k]);
+      column.codes[r] = rows.codes[r * rows.columns + k];
+      column.params.scales[r] = rows.params.scales[from];
+      if (!column.params.zeroPoints.empty())
+        column.params.zeroPoints[r] = rows.params.zeroPoints[from];
+    }
+    numerics::dequantize(column, {values.data(), rows.rows, 1});
+    for (int64_t r = 0; r < rows.rows; ++r)
+      out[r * rows.columns + k] = values[r];
+  }
 }
 
 Result<void> StoredWeight::dequantize(int64_t firstRow, int64_t count, std::span<float> out) const {
   auto rows = unpack(firstRow, count);
   if (!rows)
     return Unexpected(rows.error());
-  if (groupOfColumn.empty()) {
+  if (groupOfColumn.empty())
     numerics::dequantize(*rows, {out.data(), count, quantized.columns});
-    return {};
-  }
-  // One column after the other is a group of its own: the scale is that of its group.
-  const int64_t columns = quantized.columns;
-  QuantizedMatrix column{rows->scheme, count, 1, {}, {}};
-  column.scheme.granularity = numerics::Granularity::Channel;
-  column.scheme.groupSize = 0;
-  column.params.rows = count;
-  column.params.groups = 1;
-  column.codes.resize(count);
-  column.params.scales.resize(count);
-  if (!rows->params.zeroPoints.empty())
-    column.params.zeroPoints.resize(count);
-  std::vector<float> values(count);
-  for (int64_t k = 0; k < columns; ++k) {
-    for (int64_t r = 0; r < count; ++r) {
-      const int64_t from = paramIndex(rows->params, r, groupOfColumn[k]);
-      column.codes[r] = rows->codes[r * columns + k];
-      column.params.scales[r] = rows->params.scales[from];
-      if (!column.params.zeroPoints.empty())
-        column.params.zeroPoints[r] = rows->params.zeroPoints[from];
-    }
-    numerics::dequantize(column, {values.data(), count, 1});
-    for (int64_t r = 0; r < count; ++r)
-      out[r * columns + k] = values[r];
-  }
+  else
+    dequantizeColumns(*rows, groupOfColumn, out);
+  // The rotation is its own inverse.
+  if (const int64_t block = quantized.weight.hadamard)
+    numerics::rotateConstant(out, quantized.columns, /*rowBlock=*/1, block);
   return {};
 }
 
@@ -223,6 +233,29 @@ Result<std::unique_ptr<WeightCodec>> formats::codecBesideZeroPoints(
   return codec;
 }
 
+Result<double> formats::readNumber(const std::string &site, const char *name,
+                                   const TensorFinder &tensor) {
+  const auto found = tensor(name);
+  if (!found)
+    return makeError(ErrorCode::NotFound, "tensor '{}.{}' is missing", site, name);
+  auto refuse = [&](std::string_view expected) {
+    return makeError(ErrorCode::Corrupt, "tensor '{}.{}': expected {}, found {} of {} elements",
+                     site, name, expected, found->typeName, elementCount(found->shape).value_or(0));
+  };
+  if (elementCount(found->shape) != 1)
+    return refuse("one number");
+  if (found->typeName == dtypeName(DType::I8))
+    return static_cast<int8_t>(found->bytes[0]);
+  auto format = scalesOfType(site, name, found->typeName);
+  if (!format)
+    return Unexpected(format.error());
+  const float value = numerics::loadScale(found->bytes.data(), 0, *format);
+  if (!std::isnormal(value) || value < 0)
+    return makeError(ErrorCode::Corrupt, "tensor '{}.{}': expected a positive number, found {}",
+                     site, name, value);
+  return value;
+}
+
 Result<std::vector<int32_t>> formats::readGroupIndex(const std::string &name,
                                                      const numerics::Scheme &scheme,
                                                      int64_t columns, const FileTensorView &index) {
@@ -261,8 +294,14 @@ Result<std::unique_ptr<StoredWeights>> formats::readQuantizationConfig(const Jso
     return readAwq(config, file);
   if (method == "compressed-tensors")
     return readCompressedTensors(config, file);
-  return makeError(ErrorCode::Unsupported,
-                   "{}: quant_method {} is not supported; expected \"gptq\", \"awq\" or "
-                   "\"compressed-tensors\"; else import the float checkpoint that it was made from",
-                   place, Json::describe(method));
+  if (method == "fp8")
+    return readFP8(config, file);
+  if (method == "modelopt")
+    return readModelOpt(config, file);
+  return makeError(
+      ErrorCode::Unsupported,
+      "{}: quant_method {} is not supported; expected \"gptq\", \"awq\", "
+      "\"compressed-tensors\", \"fp8\" or \"modelopt\"; else import the float checkpoint "
+      "that it was made from",
+      place, Json::describe(method));
 }

@@ -71,6 +71,11 @@ Result<QuantizedMatrix> WeightReader::unpack(int64_t firstRow, int64_t count,
       return makeError(ErrorCode::Corrupt,
                        "the scale of row {}, group {} is {}, which is no number",
                        firstRow + i / groups(), i % groups(), scale);
+  if (scheme.codes == numerics::CodeFormat::F8E4M3FN)
+    for (int64_t i = 0; i < std::ssize(block.codes); ++i)
+      if ((fieldOf(block.codes[i]) & 0x7f) == 0x7f)
+        return makeError(ErrorCode::Corrupt, "the weight in row {}, column {} is no number (NaN)",
+                         firstRow + i / columns, i % columns);
   return block;
 }
 

@@ -82,6 +82,42 @@ TEST(FakeQuantize, GivesTheBitsOfNumerics) {
         }
 }
 
+// Groups with scales of their own.
+TEST(FakeQuantize, OwnGroupsGiveTheBitsOfNumerics) {
+  for (const Target &target : testTargets())
+    for (int64_t columns : {1, 32, 40, 172, 320})
+      for (int64_t group : {32, 128}) {
+        FakeQuantizeSpec spec{columns, CodeFormat::F8E4M3FN, /*isStatic=*/false, group};
+        SCOPED_TRACE(symbolName(spec));
+        KernelRunner run(
+            target, [&](ModuleOp module) { return getOrEmitFakeQuantize(module, spec, target); });
+        for (int64_t rows : {1, 40}) {
+          std::vector<float> values = someRows(rows, columns), expected(values.size());
+          num::Scheme scheme{.bits = 8,
+                             .granularity = num::Granularity::Group,
+                             .groupSize = group,
+                             .dynamic = true,
+                             .codes = CodeFormat::F8E4M3FN};
+          num::ConstMatrix x(values.data(), rows, columns);
+          auto params = num::chooseQParams(x, scheme, {});
+          ASSERT_TRUE(params) << params.error().message;
+          num::QuantizedMatrix q{scheme, rows, columns, {}, *params};
+          q.codes.resize(values.size());
+          ASSERT_TRUE(num::quantize(x, scheme, q.params, q.codes));
+          num::dequantize(q, {expected.data(), rows, columns});
+
+          GuardedBuffer<float> in(values.size()), out(values.size(), -3.0f);
+          std::memcpy(in.data(), values.data(), values.size() * sizeof(float));
+          auto from = MemRef<float, 2>::strided(in.data(), {rows, columns}, columns);
+          auto to = MemRef<float, 2>::strided(out.data(), {rows, columns}, columns);
+          for (int64_t threads : {1, 3}) {
+            run(from, to, threads);
+            EXPECT_EQ(std::memcmp(out.data(), expected.data(), expected.size() * sizeof(float)), 0);
+          }
+        }
+      }
+}
+
 // Scales of groups in units of one that calibration has found, which values may go beyond.
 TEST(FakeQuantize, GroupsGiveTheBitsOfNumerics) {
   for (const Target &target : testTargets())

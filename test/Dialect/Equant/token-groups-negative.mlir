@@ -10,13 +10,13 @@ func.func private @zero() attributes {a = #equant.scheme<i8, symmetric, token, g
 
 // -----
 
-// expected-error @below {{4-bit integer codes of tokens in groups: groups of a token are those of int8; ask for one scale a token}}
+// expected-error @below {{4-bit integer codes of tokens in groups: groups of a token are those of int8 and FP8; ask for one scale a token}}
 func.func private @bits() attributes {a = #equant.scheme<i4, symmetric, token, group = 32, dynamic>}
 
 // -----
 
-// expected-error @below {{8-bit f8E4M3FN codes of tokens in groups: groups of a token are those of int8; ask for one scale a token}}
-func.func private @floats() attributes {a = #equant.scheme<f8E4M3FN, token, group = 32, dynamic>}
+// expected-error @below {{4-bit f4E2M1FN codes of tokens in groups: groups of a token are those of int8 and FP8; ask for one scale a token}}
+func.func private @floats() attributes {a = #equant.scheme<f4E2M1FN, token, group = 32, dynamic>}
 
 // -----
 

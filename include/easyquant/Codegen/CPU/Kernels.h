@@ -257,13 +257,14 @@ mlir::func::FuncOp getOrEmitAdvance(mlir::ModuleOp module, const AdvanceSpec &sp
                                     const Target &target);
 
 /// y = s value(nearest(x / s)), which Numerics/Quantize.h defines for codes that are no integers.
-/// The scale is that of each row (absmax, ScaleRules.h), or given as `scale`, an f32; with groups
-/// it is that of each group of a row, rounded to f8E4M3FN in units of the given one.
+/// The scale is that of each row, or of each group of a row (absmax, ScaleRules.h), or given as
+/// `scale`, an f32; with groups and a given one, it is that of each group, rounded to f8E4M3FN in
+/// units of the given one.
 struct FakeQuantizeSpec {
   int64_t columns = 0;
   CodeFormat codes = CodeFormat::F8E4M3FN; ///< or F4E2M1FN
   bool isStatic = false;
-  int64_t groupSize = 0; ///< then isStatic, too
+  int64_t groupSize = 0; ///< 0: rows are no groups
 };
 std::string symbolName(const FakeQuantizeSpec &spec);
 Description describe(const FakeQuantizeSpec &spec, mlir::MLIRContext *context);

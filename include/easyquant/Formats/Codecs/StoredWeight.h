@@ -50,10 +50,12 @@ public:
   /// Empty where they do in the weight.
   std::span<const int32_t> order() const { return columnOrder; }
 
-  /// Rows firstRow .. firstRow + count - 1, their columns in order(). Scales are those of the file: finite, and negative, 0
-  /// or subnormal in some. Errors: those of WeightReader::unpack; Unsupported (whyNotKept).
+  /// Rows firstRow .. firstRow + count - 1, their columns in order(). Scales are those of the file:
+  /// finite, and negative, 0 or subnormal in some. Errors: those of WeightReader::unpack;
+  /// Unsupported (whyNotKept).
   Result<numerics::QuantizedMatrix> codes(int64_t firstRow, int64_t count) const;
-  /// What the rows stand for, in f32: scale * (code - zero point), rounded once.
+  /// What the rows stand for, in f32 and the plain basis: scale * (code - zero point), rounded
+  /// once.
   Result<void> dequantize(int64_t firstRow, int64_t count, std::span<float> out) const;
 
 private:

@@ -64,7 +64,7 @@ public:
   /// number), Corrupt (a size), Unsupported (a constant that is another than this scheme's).
   Result<StoredParts> partsOf(std::span<const std::span<const uint8_t>> stored) const;
   /// Rows firstRow .. firstRow + count - 1. Errors: InvalidArgument (rows that there are not),
-  /// Corrupt (a scale that is not finite).
+  /// Corrupt (a scale that is not finite, a code that is NaN).
   Result<numerics::QuantizedMatrix> unpack(int64_t firstRow, int64_t count,
                                            const StoredParts &stored) const;
 

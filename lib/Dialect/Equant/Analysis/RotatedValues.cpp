@@ -39,6 +39,10 @@ ValuesOfSite easyquant::equant::valuesOf(QuantizableOpInterface site) {
   auto linear = values.getDefiningOp<lm::LinearOp>();
   if (!linear)
     return {};
+  // Codes of the source are as they are.
+  if (PlanAttr plan = getPlan(cast<QuantizableOpInterface>(linear.getOperation()));
+      plan && isKept(linear, plan))
+    return {};
   return {linear, static_cast<int64_t>(attention.getHeadDim()), firstRow};
 }
 

@@ -73,6 +73,12 @@ StringRef easyquant::equant::embeddingSite(Value table) {
   return name;
 }
 
+bool easyquant::equant::isKept(Operation *site, PlanAttr plan) {
+  FlatSymbolRefAttr codes = plan.getCodes();
+  Operation *global = codes ? SymbolTable::lookupNearestSymbolFrom(site, codes) : nullptr;
+  return global && global->hasAttr(kStoredAttr);
+}
+
 SmallVector<lm::EmbeddingOp> easyquant::equant::untiedEmbeddings(ModuleOp module) {
   llvm::DenseSet<Attribute> weights;
   SmallVector<lm::EmbeddingOp> embeddings;

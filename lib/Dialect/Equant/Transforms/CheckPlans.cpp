@@ -86,7 +86,7 @@ private:
       std::string reason = targets::whyNoKernel(*family, n, k, plan.getWeight(), plan.getInput());
       if (reason.empty())
         continue;
-      if (isKept(plan) && dequantize) {
+      if (dequantize && isKept(op, plan)) {
         floats.push_back(site.str());
         for (StringRef planned :
              {kPlanAttr, kInputScaleAttr, kInputZeroPointAttr, kColumnOrderAttr})
@@ -96,18 +96,10 @@ private:
       emitError(op->getLoc()) << "site '" << site << "': " << reason
                               << targets::otherFamily(*family, n, k, plan.getWeight(),
                                                       plan.getInput())
-                              << (isKept(plan) ? "; --dequantize makes such sites float" : "");
+                              << (isKept(op, plan) ? "; --dequantize makes such sites float" : "");
       return WalkResult::interrupt();
     }
     return WalkResult::advance();
-  }
-
-  /// Are its codes those of the source?
-  bool isKept(PlanAttr plan) {
-    FlatSymbolRefAttr codes = plan.getCodes();
-    auto global = codes ? getOperation().lookupSymbol<ml_program::GlobalOp>(codes.getAttr())
-                        : ml_program::GlobalOp();
-    return global && global->hasAttr(kStoredAttr);
   }
 
   // One of the two.

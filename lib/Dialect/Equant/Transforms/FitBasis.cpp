@@ -27,19 +27,27 @@ struct FitBasis : equant::impl::FitBasisBase<FitBasis> {
     FailureOr<ShardedLinears> linears = checkDegree(getOperation(), degree);
     if (failed(linears))
       return signalPassFailure();
-    getOperation().walk([&](QuantizableOpInterface op) {
+    auto fitted = getOperation().walk([&](QuantizableOpInterface op) -> WalkResult {
       PlanAttr plan = getPlan(op);
       const int64_t block = plan ? plan.getWeight().getHadamard() : 0;
       if (block == 0 || linears->lookup(op) != Split::Rows)
-        return;
+        return WalkResult::advance();
       const int64_t columns = lm::columns(op.getActivationOperand().get()) / degree;
       const int64_t fitting = numerics::hadamardBlock(columns, block);
+      if (fitting != block && isKept(op, plan))
+        return emitError(op.getLoc())
+               << "site '" << op.getSite() << "': its codes are rotated in blocks of " << block
+               << " columns, and the " << columns << " that a rank has are no whole blocks; "
+               << "compile it for fewer ranks, or give a scheme that quantizes anew";
       if (fitting == 0)
         emitRemark(op.getLoc()) << "site '" << op.getSite() << "' stays in the plain basis: the "
                                 << columns << " columns that a rank has of it are no whole blocks "
                                 << "of " << numerics::kLeastHadamard;
       op->setAttr(kPlanAttr, plan.inBasis(fitting));
+      return WalkResult::advance();
     });
+    if (fitted.wasInterrupted())
+      signalPassFailure();
   }
 };
 } // namespace

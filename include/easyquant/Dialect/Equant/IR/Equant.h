@@ -96,6 +96,9 @@ inline constexpr llvm::StringLiteral kColumnOrderAttr = "equant.column_order";
 PlanAttr getPlan(QuantizableOpInterface op);
 PlanAttr getPlan(lm::EmbeddingOp op);
 
+/// Are the codes of a site those of the model's source (kStoredAttr)?
+bool isKept(mlir::Operation *site, PlanAttr plan);
+
 /// The block of columns in which equant.hadamard rotates the value; 0: it is in the plain basis.
 int64_t rotationOf(mlir::Value value);
 /// What has been done to the columns of a weight, and so to the activations that it is multiplied

@@ -101,7 +101,7 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
     | `channel` | a scale for each output feature of a weight |
     | `group = G` | a scale for each G consecutive columns of a row; the last group of a row may be short |
     | `token` | a scale for each row of an activation; always computed at run time |
-    | `token, group = G` | a scale, and a zero point of an asymmetric scheme, for each 32, 64 or 128 consecutive columns of a row of `i8` activations; the last group may be short |
+    | `token, group = G` | a scale, and a zero point of an asymmetric scheme, for each 32, 64 or 128 consecutive columns of a row of `i8` or `f8E4M3FN` activations; the last group may be short |
     | `dynamic` | scales are computed from each input at run time; static when absent |
     | `online` | scales are state of a sequence, updated step by step |
     | `sinks` | a static or online scale of `i8` activations, but tokens that leave its range have scales of their own |
