@@ -63,18 +63,21 @@ class Worker:
         self.process = subprocess.Popen([python, WORKERS / script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
 
     def ask(self, op, **request):
+        """The answer. An error is the end."""
+        answer = self.request(op, **request)
+        if "error" in answer:
+            fail(f"{self.name}, request {op!r}: {answer['error']}")
+        return answer
+
+    def request(self, op, **request):
+        """The answer, or {"error": what went wrong}."""
         try:
             self.process.stdin.write(json.dumps({"op": op, **request}) + "\n")
             self.process.stdin.flush()
             line = self.process.stdout.readline()
         except BrokenPipeError:
             line = ""
-        if not line:
-            fail(f"{self.name} ended with status {self.process.wait()} at request {op!r}; its messages are above")
-        answer = json.loads(line)
-        if "error" in answer:
-            fail(f"{self.name}, request {op!r}: {answer['error']}")
-        return answer
+        return json.loads(line) if line else {"error": f"it ended with status {self.process.wait()}; its messages are above"}
 
     def close(self):
         self.process.stdin.close()

@@ -1,0 +1,334 @@
+#!/usr/bin/env python3
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Checkpoints go out to their clients and come in from them: what is equal, and how far logits are apart.
+
+    .venv/bin/python benchmarks/interop.py MODEL --text FILE -o FOLDER [--torch PYTHON] [--only REGEX] [--page FILE]
+
+MODEL is a Hugging Face folder of the llama architecture, best off any grid. The script makes an environment for each client from PyPI (in --cache).
+
+Out: for every row of EXPORTS it exports MODEL and compiles two artifacts, of MODEL with the same options and of what was exported. Each client loads
+the folder and is asked for what it dequantizes, which has to be the weights of the first artifact, rounded once to the client's type. The second one
+continues a prompt greedily by 64 tokens; the client's logits of the same tokens have to be within the bound of its arithmetic (BOUNDS), and, where
+activations stay float, have to like the same token best at each of the 64 steps, so that it would have continued the prompt alike.
+
+In: for every row of IMPORTS the library quantizes MODEL by itself, to nearest. `easyquant compile` takes the checkpoint by its defaults. The artifact's
+weights have to be those that the library dequantizes, and the mean KL divergence from the library's own logits on windows of --text below 1e-4.
+
+What was found is kept in FOLDER, and the same command goes on from there. It prints a page and writes it to --page (default FOLDER/interop.md). What
+cannot be installed, made or run is on the page with the reason. It ends with status 1 where something is not equal or beyond its bound.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+from interop_clients import Environments, Unavailable, ask
+from peer import cache_folder, fail
+from safetensors.numpy import save_file
+
+import easyquant
+from easyquant.evaluation.protocol import Corpus, cpu_name, version
+from easyquant.evaluation.weights import read_site
+from easyquant.runtime.artifact import Artifact
+from easyquant.text.tokenizer import load_tokenizer
+
+PROMPT = "The lighthouse stood on the rock, and every evening the keeper climbed the stairs to"
+STEPS = 64
+WINDOWS, WINDOW = 4, 256  # of --text
+# ‖difference of logits‖ / ‖logits‖, by the type that a client dequantizes to. One that computes in f32 differs in the order of sums; f16 and bf16 round
+# every weight and most activations, to 11 and 8 bits. Where activations are codes, they are other codes: compressed-tensors has absmax / 127.5 as their
+# scale where an artifact has absmax / 127. Logits are apart by the noise of that.
+BOUNDS = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1, "codes": 2e-1}
+# NVFP4's outer scale: the file has its reciprocal, rounded to f32, by which the client divides.
+RECIPROCAL = 2.0**-22
+KL_BOUND = 1e-4
+
+
+@dataclass(frozen=True)
+class Export:
+    format: str
+    scheme: str
+    clients: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.format} {self.scheme}"
+
+    @property
+    def input_is_quantized(self) -> bool:
+        return self.scheme.endswith("A8") or self.scheme == "FP8_DYNAMIC"
+
+    def options(self, group: int) -> list[str]:
+        """Of `export`, and of `compile` for the same weights."""
+        chosen = [f"--scheme={self.scheme}", "--activation-basis=plain", f"--method={'zeropoint' if self.scheme.endswith('_ASYM') else 'absmax'}"]
+        if re.match(r"W[2-7]A", self.scheme):
+            chosen.append(f"--group-size={group}")
+        if "A16" in self.scheme and self.scheme.startswith("W"):
+            chosen.append("--scale-type=f16")
+        return [*chosen, "--head=float"]
+
+
+_CT = ("compressed-tensors", "transformers")
+EXPORTS = (
+    *(Export("compressed-tensors", scheme, _CT) for scheme in ("W4A16", "W3A16", "W4A16_ASYM", "W8A8", "FP8_DYNAMIC", "NVFP4A16", "MXFP4A16")),
+    *(Export("gptq", f"W{bits}A16", ("gptqmodel",)) for bits in (3, 8)),
+    *(Export("gptq", scheme, ("gptqmodel",)) for scheme in ("W4A16", "W4A16_ASYM")),
+    Export("gptq_v2", "W4A16_ASYM", ("gptqmodel",)),
+    Export("awq", "W4A16_ASYM", ("gptqmodel",)),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Import:
+    maker: str
+    scheme: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.maker} {self.scheme}"
+
+
+IMPORTS = tuple(Import("compressed-tensors", scheme) for scheme in ("W4A16", "W4A16_ASYM", "NVFP4A16", "MXFP4A16"))
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was found of one client. `reason`: why there is nothing."""
+
+    name: str
+    client: str
+    reason: str = ""
+    linears: int = 0
+    equal: int = 0  # of them
+    type: str = ""  # that the client dequantizes to
+    largest: float = 0.0  # difference of weights, in units of the largest weight of a linear
+    apart: float | None = None  # of logits, relative; None: the client gives weights alone
+    alike: int = 0  # greedy steps
+    steps: int = 0
+    kept: int = 0  # sites of the artifact with the codes of the checkpoint
+    sites: int = 0
+    kl: float | None = None
+
+    @property
+    def rounds(self) -> bool:
+        """Are activations rounded to codes?"""
+        return bool(re.search(r"A8$|FP8", self.name))
+
+    @property
+    def bound(self) -> float:
+        """Of `apart`."""
+        return BOUNDS["codes" if self.rounds else self.type]
+
+    @property
+    def ok(self) -> bool:
+        equal = self.equal == self.linears or self.largest <= (RECIPROCAL if "NVFP4" in self.name else 0)
+        near = self.apart is None or (self.apart <= self.bound and (self.rounds or self.alike == self.steps))
+        return equal and near and self.kept == self.sites and (self.kl is None or self.kl < KL_BOUND)
+
+    @property
+    def weights(self) -> str:
+        off = f", off by at most {self.largest:.1e} of the largest" if self.equal < self.linears else ""
+        return f"{self.equal} of {self.linears} ({self.type}){off}"
+
+    @property
+    def logits(self) -> str:
+        if self.apart is None:
+            return "weights alone"
+        return f"{self.apart:.1e}, bound {self.bound:.0e}; {self.alike} of {self.steps}"
+
+
+def easyquant_command(*arguments: object) -> str:
+    """What the command prints; Unavailable, with its message, where it refuses."""
+    done = subprocess.run([sys.executable, "-m", "easyquant", *map(str, arguments)], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Unavailable(" ".join(done.stderr.split())[-400:])
+    return done.stdout
+
+
+def group_of(model: Path) -> int:
+    """The largest power of two up to 128 that divides the columns of all linears."""
+    config = json.loads((model / "config.json").read_text())
+    group = 128
+    while config["hidden_size"] % group or config["intermediate_size"] % group:
+        group //= 2
+    return group
+
+
+def distance(ours: np.ndarray, theirs: np.ndarray) -> float:
+    return float(np.linalg.norm(ours.astype(np.float64) - theirs) / np.linalg.norm(ours.astype(np.float64)))
+
+
+def divergence(reference: np.ndarray, other: np.ndarray) -> float:
+    """The mean of KL(reference ‖ other) over rows of logits."""
+
+    def log_softmax(logits: np.ndarray) -> np.ndarray:
+        shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
+        return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+
+    p, q = log_softmax(reference), log_softmax(other)
+    return float((np.exp(p) * (p - q)).sum(axis=1).mean())
+
+
+class Bench:
+    def __init__(self, args: argparse.Namespace, scratch: Path):
+        self.args, self.scratch = args, scratch
+        self.environments = Environments(cache_folder(args.cache), args.torch)
+        self.group = group_of(args.model)
+        self.tokenizer = load_tokenizer(args.model)
+        self.prompt = self.tokenizer.encode(PROMPT)
+        self.found: list[Row] = []  # of the row at work
+        self.versions: set[str] = set()
+
+    def compile(self, name: str, model: Path, *options: str) -> Path:
+        easyquant_command("compile", model, "-o", self.scratch / name, "--kv-cache=f32", *options)
+        return self.scratch / name
+
+    def weights_of(self, path: Path) -> Path:
+        """A file of the weights of quantized linears, as the artifact multiplies with them."""
+        artifact = Artifact.open(path)
+        sites = [site["name"] for site in artifact.manifest["sites"] if site["weight"] and site["name"] != "lm_head"]
+        save_file({name: np.ascontiguousarray(read_site(artifact, name)) for name in sites}, self.scratch / "ours.safetensors")
+        return self.scratch / "ours.safetensors"
+
+    def client_logits(self, client: str, sequences: list[list[int]]) -> np.ndarray:
+        ask(self.environments.worker(client), "logits", sequences=sequences, out=str(self.scratch / "logits.npy"))
+        return np.load(self.scratch / "logits.npy")
+
+    def attempt(self, name: str, client: str, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Unavailable as error:
+            print(f"{name}, {client}: {error}", file=sys.stderr)
+            self.found.append(Row(name, client, reason=str(error)))
+
+    def rows(self, name: str, client: str, work: Callable[[], None]) -> list[Row]:
+        """What was found of one row of a table, now or by an earlier run."""
+        kept = self.args.output / f"{re.sub(r'[^A-Za-z0-9_.]+', '-', name)}.json"
+        if not kept.exists():
+            if not re.search(self.args.only, name):
+                return [Row(name, client, reason="not asked for by --only")]
+            print(name, file=sys.stderr)
+            self.found = []
+            self.attempt(name, client, work)  # what goes wrong before there is a client is all of theirs
+            numbers = {f"EasyQuant {version()}"}
+            for one in {"compressed-tensors" if row.client == "transformers" else row.client for row in self.found} & set(self.environments.workers):
+                with contextlib.suppress(Unavailable):
+                    numbers |= {f"{package} {number}" for package, number in self.environments.versions(one).items()}
+            kept.write_text(json.dumps({"versions": sorted(numbers), "date": str(date.today()), "rows": [asdict(row) for row in self.found]}, indent=1))
+            for path in self.scratch.iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        record = json.loads(kept.read_text())
+        self.versions |= set(record["versions"])
+        return [Row(**row) for row in record["rows"]]
+
+    # ------------------------------------------------------------------------------------------------------------- out
+
+    def export(self, row: Export) -> None:
+        options = row.options(self.group)
+        folder = self.scratch / "folder"
+        artifact = self.compile("artifact", self.args.model, *options)
+        easyquant_command("export", self.args.model, "--format", row.format, "-o", folder, *options)
+        kept = self.compile("kept", folder)
+        ours = self.weights_of(artifact)
+        with easyquant.Model(kept) as model:
+            tokens = self.prompt + model.generate(self.prompt, max_tokens=STEPS, temperature=0).tokens
+            expected = model.logits(tokens)
+        for client in row.clients:
+            self.attempt(row.name, client, lambda: self.compare(row, client, folder, ours, tokens, expected))
+
+    def compare(self, row: Export, client: str, folder: Path, ours: Path, tokens: list[int], expected: np.ndarray) -> None:
+        worker = self.environments.worker("compressed-tensors" if client == "transformers" else client)
+        ask(worker, "load", library=client, folder=str(folder))
+        found = ask(worker, "weights", ours=str(ours))
+        # The library of compressed-tensors gives weights; what its schemes do to activations is transformers' part.
+        if client == "compressed-tensors" and row.input_is_quantized:
+            self.found.append(Row(row.name, client, **found))
+            return
+        logits = self.client_logits("compressed-tensors" if client == "transformers" else client, [tokens])
+        steps = slice(len(self.prompt) - 1, -1)
+        alike = int((expected[steps].argmax(axis=1) == logits[steps].argmax(axis=1)).sum())
+        self.found.append(Row(row.name, client, apart=distance(expected, logits), alike=alike, steps=len(tokens) - len(self.prompt), **found))
+
+    # -------------------------------------------------------------------------------------------------------------- in
+
+    def take(self, row: Import) -> None:
+        folder = self.args.output / f"{row.maker}-{row.scheme}"
+        worker = self.environments.worker(row.maker)
+        if not folder.exists():
+            ask(worker, "make", model=str(self.args.model), out=str(folder), scheme=row.scheme, group=self.group)
+        windows = Corpus.read(self.args.text, self.tokenizer, None).windows(WINDOW, WINDOWS).tolist()
+        ask(worker, "load", library=row.maker, folder=str(folder))
+        artifact = self.compile("imported", folder)
+        sites = [site for site in Artifact.open(artifact).manifest["sites"] if site["weight"] and site["name"] != "lm_head"]
+        kept = sum(bool(site.get("kept")) for site in sites)
+        found = ask(worker, "weights", ours=str(self.weights_of(artifact)))
+        with easyquant.Model(artifact) as model:
+            logits = np.concatenate([model.logits(window) for window in windows])
+        lost = divergence(self.client_logits(row.maker, windows), logits)
+        self.found.append(Row(f"in {row.name}", row.maker, kept=kept, sites=len(sites), kl=lost, **found))
+
+    # ------------------------------------------------------------------------------------------------------------ page
+
+    def page(self, out: list[Row], back: list[Row]) -> str:
+        args = self.args
+        command = f"benchmarks/interop.py {args.model.name} --text {args.text.name} -o FOLDER"
+        mark = {True: "yes", False: "**no**"}
+        reasons: dict[str, list[str]] = {}
+        for row in (*out, *back):
+            if row.reason:
+                reasons.setdefault(row.reason, []).append(f"{row.name} ({row.client})")
+        lines = [
+            "# Interoperability", "", "Printed by", "", f"    {command}", "",
+            f"on {date.today()} ({cpu_name()}, {os.cpu_count()} CPUs). {', '.join(sorted(self.versions))}.", "The script says how each figure is made.", "",
+            "## Out", "",
+            "| format, scheme | client | linears equal to ours, rounded once to its type | logits, ‖difference‖ / ‖logits‖; greedy steps alike | holds |",
+            "|---|---|---|---|---|",
+            *(f"| {row.name} | {row.client} | {row.weights} | {row.logits} | {mark[row.ok]} |" for row in out if not row.reason),
+            "", "## In", "", "| made by | scheme | linears equal to the library's | sites kept | KL divergence from its logits | holds |", "|---|---|---|---|---|---|",
+            *(f"| {row.client} | {row.name.rpartition(' ')[2]} | {row.weights} | {row.kept} of {row.sites} | {row.kl:.1e} | {mark[row.ok]} |"
+              for row in back if not row.reason),
+            "", "## What was not run", "",
+            *(f"- {', '.join(names)}: {reason}" for reason, names in reasons.items()), "",
+        ]  # fmt: skip
+        return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path, metavar="MODEL")
+    parser.add_argument("--text", type=Path, required=True, help="text that KL divergences are taken on")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="keeps the checkpoints that libraries made")
+    parser.add_argument("--cache", type=Path, help="folder of the environments (default: below the user's cache)")
+    parser.add_argument("--torch", type=Path, metavar="PYTHON", help="interpreter of an environment that has torch, such as its build for CPUs "
+                        "(default: one is made from PyPI, with packages of CUDA: 6 GB)")  # fmt: skip
+    parser.add_argument("--only", default="", metavar="REGEX", help="make only rows whose name, such as 'gptq W4A16' or 'in gptqmodel W4A16', matches")
+    parser.add_argument("--page", type=Path, help="where the page is written (default: FOLDER/interop.md)")
+    args = parser.parse_args()
+    if not (args.model / "config.json").is_file():
+        fail(f"{args.model}: expected a Hugging Face folder")
+    args.output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=args.output, prefix=".scratch-") as scratch:
+        bench = Bench(args, Path(scratch))
+        out = [row for one in EXPORTS for row in bench.rows(one.name, ", ".join(one.clients), lambda: bench.export(one))]
+        back = [row for one in IMPORTS for row in bench.rows(f"in {one.name}", one.maker, lambda: bench.take(one))]
+        page = bench.page(out, back)
+        bench.environments.close()
+    (args.page or args.output / "interop.md").write_text(page)
+    print(page)
+    sys.exit(0 if all(row.ok or row.reason for row in (*out, *back)) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,218 @@
+#!/usr/bin/env python3
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Libraries that are built on torch, as clients and as makers of checkpoints (interop.py); runs in the environment of one of them.
+
+Its requests, as serving.py reads them; LIBRARY is compressed-tensors, transformers or gptqmodel:
+
+    {"op": "load", "library": LIBRARY, "folder": PATH}              a checkpoint, by the library's own loader
+    {"op": "weights", "ours": PATH}                                 what it dequantizes beside the f32 weights of a safetensors file
+    {"op": "logits", "sequences": [[ids], ...], "out": PATH}        of every token, f32 [tokens, vocabulary] (.npy of all sequences)
+    {"op": "make", "model": PATH, "out": PATH, "scheme": NAME,
+     "group": 64}                                                   a checkpoint that compressed-tensors quantizes by itself
+    {"op": "describe", "packages": [NAME, ...]}                     their versions
+"""
+
+import importlib.metadata
+import json
+import os
+import shutil
+from pathlib import Path
+
+# gptqmodel would compile what is run once.
+os.environ["TORCHDYNAMO_DISABLE"] = "1"
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+from serving import serve
+
+
+def read_tensors(folder):
+    return {name: tensor for path in sorted(Path(folder).glob("*.safetensors")) for name, tensor in load_file(path).items()}
+
+
+def read_config(folder):
+    return json.loads((Path(folder) / "config.json").read_text())["quantization_config"]
+
+
+def sites_with(tensors, suffix):
+    return [name.removesuffix(suffix) for name in tensors if name.endswith(suffix)]
+
+
+class Client:
+    """A checkpoint that a library has loaded. `linears()` are (site, its weight, out x in, in the type that the library computes in)."""
+
+    def __init__(self, model):
+        self.model = model.eval()
+
+    def linears(self):
+        raise NotImplementedError
+
+    @torch.inference_mode()
+    def logits(self, tokens):
+        return self.model(torch.tensor([tokens])).logits[0].float().numpy()
+
+
+class Transformers(Client):
+    """`from_pretrained`, which leaves compressed-tensors' linears packed until the first forward pass."""
+
+    def __init__(self, folder):
+        from transformers import AutoModelForCausalLM
+
+        self.quantized = set(sites_with(read_tensors(folder), ".weight_scale"))
+        super().__init__(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32))
+        self.logits([0])
+
+    def linears(self):
+        return ((name, module.weight) for name, module in self.model.named_modules() if name in self.quantized)
+
+
+def decompressed(folder):
+    """What the library of compressed-tensors makes of the tensors of each linear."""
+    from compressed_tensors.compressors import BaseCompressor
+    from compressed_tensors.quantization import QuantizationConfig
+    from compressed_tensors.utils import is_match
+
+    config, tensors = QuantizationConfig.model_validate(read_config(folder)), read_tensors(folder)
+    linear = torch.nn.Linear(1, 1)
+    for site in sites_with(tensors, ".weight_scale"):
+        # Groups that name the site come before those of its class.
+        groups = sorted(config.config_groups.values(), key=lambda group: "Linear" in group.targets)
+        scheme = next(group for group in groups if is_match(site, linear, group.targets, config.ignore))
+        own = {name.removeprefix(f"{site}."): tensor for name, tensor in tensors.items() if name.startswith(f"{site}.")}
+        yield site, BaseCompressor.get_value_from_registry(scheme.format or config.format).decompress(own, scheme)["weight"]
+
+
+class CompressedTensors(Client):
+    """The library's own numbers in a float model: transformers does not load all of its formats."""
+
+    def __init__(self, folder):
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        self.weights = dict(decompressed(folder))
+        config = AutoConfig.from_pretrained(folder)
+        del config.quantization_config
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        state = {name: tensor for name, tensor in read_tensors(folder).items() if name in model.state_dict()}
+        state |= {f"{site}.weight": weight for site, weight in self.weights.items()}
+        missing = set(model.load_state_dict(state, strict=False).missing_keys) - {"lm_head.weight"}
+        if missing:
+            raise ValueError(f"the checkpoint lacks {sorted(missing)[:3]}")
+        model.tie_weights()
+        super().__init__(model)
+
+    def linears(self):
+        return self.weights.items()
+
+
+class GPTQModelClient(Client):
+    def __init__(self, folder):
+        from gptqmodel import BACKEND, GPTQModel
+
+        self.is_awq = read_config(folder)["quant_method"] == "awq"
+        backend = BACKEND.AWQ_TORCH if self.is_awq else BACKEND.GPTQ_TORCH
+        super().__init__(GPTQModel.load(str(folder), backend=backend, device="cpu", dtype=torch.float16).model)
+
+    def linears(self):
+        from gptqmodel.quantization.awq.utils.packing_utils import dequantize_gemm
+
+        for name, module in self.model.named_modules():
+            if not hasattr(module, "qweight"):
+                continue
+            if self.is_awq:
+                yield name, dequantize_gemm(module.qweight, module.qzeros, module.scales, module.bits, module.group_size).T
+            else:
+                yield name, module.dequantize_weight().T
+
+
+CLIENTS = {"compressed-tensors": CompressedTensors, "transformers": Transformers, "gptqmodel": GPTQModelClient}
+loaded = None  # the one checkpoint that is in memory
+
+
+def load(library, folder):
+    global loaded
+    loaded = None
+    loaded = CLIENTS[library](folder)
+    return {}
+
+
+@torch.inference_mode()
+def weights(ours):
+    """How many linears are ours, rounded once to the client's type, and by how much of the weight the others are off at most."""
+    equal, largest, kinds, found = 0, 0.0, set(), set()
+    with safe_open(ours, "pt") as file:
+        for site, weight in loaded.linears():
+            expected = file.get_tensor(site)
+            kinds.add(str(weight.dtype).removeprefix("torch."))
+            found.add(site)
+            equal += torch.equal(expected.to(weight.dtype), weight)
+            largest = max(largest, float((weight.double() - expected.double()).abs().max() / expected.double().abs().max()))
+        missing = sorted(set(file.keys()) - found)
+    if missing:
+        raise ValueError(f"has no quantized linear {missing[0]}")
+    return {"linears": len(found), "equal": equal, "largest": largest, "type": ", ".join(sorted(kinds))}
+
+
+def logits(sequences, out):
+    np.save(out, np.concatenate([loaded.logits(tokens) for tokens in sequences]))
+    return {}
+
+
+# -------------------------------------------------------------------------------------------------------- what makes them
+
+
+def copy_tokenizer(model, out):
+    for path in Path(model).glob("*token*"):
+        shutil.copy(path, out)
+
+
+def make_compressed(model, out, scheme, group):
+    """Round to nearest with the library's own ranges, scales and packing."""
+    from compressed_tensors.compressors import ModelCompressor
+    from compressed_tensors.quantization import QuantizationConfig, apply_quantization_config, preset_name_to_scheme
+    from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam
+    from transformers import AutoModelForCausalLM
+
+    made = preset_name_to_scheme(scheme, ["Linear"])
+    if made.weights.group_size == 128:
+        made.weights.group_size = group
+    float_model = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float16)
+    apply_quantization_config(float_model, QuantizationConfig(config_groups={"group_0": made}, ignore=["lm_head"]))
+    for module in float_model.modules():
+        arguments = getattr(getattr(module, "quantization_scheme", None), "weights", None)
+        if arguments is None:
+            continue
+        weight, outer = module.weight.detach().float(), None
+        if hasattr(module, "weight_global_scale"):
+            outer = generate_gparam(weight.min(), weight.max())
+            module.weight_global_scale.data = outer
+        groups = weight.reshape(len(weight), -1, arguments.group_size or weight.shape[1])
+        scales, zeros = calculate_qparams(groups.amin(-1), groups.amax(-1), arguments, outer)
+        module.weight_scale.data = scales.to(module.weight_scale.dtype)
+        if hasattr(module, "weight_zero_point"):
+            module.weight_zero_point.data = zeros.to(module.weight_zero_point.dtype)
+    compressor = ModelCompressor.from_pretrained_model(float_model)
+    compressor.compress_model(float_model)
+    float_model.save_pretrained(out)
+    compressor.update_config(out)
+
+
+def make(model, out, scheme, group):
+    part = Path(f"{out}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    make_compressed(model, part, scheme, group)
+    copy_tokenizer(model, part)
+    part.rename(out)
+    return {}
+
+
+def describe(packages):
+    return {name: importlib.metadata.version(name) for name in packages}
+
+
+if __name__ == "__main__":
+    torch.set_grad_enabled(False)
+    torch.manual_seed(0)
+    serve(load=load, weights=weights, logits=logits, make=make, describe=describe)
