@@ -31,8 +31,8 @@ template <typename Read> Result<void> Batch::readRows(int64_t count, const Read 
     read(readers.front(), 0);
     return {};
   }
-  // What threads tell each other goes through these counts, which is also what makes their writes
-  // known; of the runtime that makes them run a checker of races sees nothing.
+  // What threads tell each other goes through these counts, which make their writes known. A
+  // checker of races sees nothing of how libomp does that.
   struct Shared {
     std::vector<RowReader> &readers;
     const Read &read;

@@ -59,7 +59,7 @@ private:
   /// Penalties, bias and allowed tokens, on a copy.
   const float *change(const float *logits, const eq_choice &choice) noexcept;
   void penalize(const eq_choice &choice) noexcept;
-  /// Of the whole row, by `greatest`.
+  /// The greatest logit of the row, by `greatest`.
   float top() const noexcept;
   int32_t firstOf(const float *scores, float score) const noexcept;
   /// A score that at least `count` tokens reach.
@@ -71,10 +71,9 @@ private:
   /// Collects and weighs tokens among which the fewest are that have a share of the total weight.
   void collectNucleus(const float *scores, const Weighing &weighing, double share,
                       double total) noexcept;
-  /// Of the first `count` of `candidates` in the order of isBefore, only these stay, in the order
-  /// of tokens.
+  /// Keeps only the first `count` candidates by isBefore, in the order of tokens.
   void keepFirst(int64_t count) noexcept;
-  /// Of the candidates only the fewest that have so much weight stay.
+  /// Keeps only the fewest candidates that have so much weight.
   void keepNucleus(const Weighing &weighing, double weight) noexcept;
   void keepUpTo(const Candidate &last) noexcept;
   double sumBlocks(const float *scores, const Weighing &weighing) noexcept;

@@ -56,7 +56,7 @@ static Layout layOut(const formats::CacheSizes &sizes, const Manifest &manifest,
   return layout;
 }
 
-/// Of the artifact, and of how a cache is cut where it runs.
+/// Identifies the artifact, and how a cache is cut where it runs.
 static std::string identityOf(const Model &model) {
   Checksum checksum;
   const std::string &text = model.manifestText();

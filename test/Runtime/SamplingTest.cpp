@@ -92,7 +92,7 @@ std::vector<float> randomLogits(int64_t count, float spread, uint32_t seed) {
 }
 
 TEST(SamplingTest, RandomNumbersAreThoseOfPhilox) {
-  // Of numpy.random.Philox(key=[seed, 0], counter=[position - 1, 0, 0, 0]), its first word, without
+  // As numpy.random.Philox(key=[seed, 0], counter=[position - 1, 0, 0, 0]), its first word, without
   // the lower 11 bits.
   EXPECT_EQ(uniformAt(0, 1), 104003916602523 * 0x1p-53);
   EXPECT_EQ(uniformAt(7, 1000), 2102178278741401 * 0x1p-53);

@@ -138,7 +138,7 @@ def test_requests_that_begin_alike(artifact, model, workspace, kind):
 
 
 def test_answers_are_beginnings_too(bench):
-    """Of the next turn of a chat."""
+    """The next turn of a chat begins with them."""
     with bench.engine(2, keeps_answers=True) as engine:
         prompt = list(range(3, 93))
         (first,) = answers(engine, [request(prompt, 60, temperature=4.0, seed=5)])

@@ -29,7 +29,7 @@ def batch(model):
 
 
 def uniform(seed, position):
-    """Of Philox4x64-10 for this key and counter; NumPy counts up before it draws."""
+    """By Philox4x64-10 for this key and counter; NumPy counts up before it draws."""
     counter = np.array([position - 1, 0, 0, 0], np.uint64)
     return (int(np.random.Philox(key=np.array([seed, 0], np.uint64), counter=counter).random_raw()) >> 11) * 2.0**-53
 
@@ -119,7 +119,7 @@ def test_log_probabilities(batch):
     expected = rows - rows.max() - np.log(np.exp(rows - rows.max()).sum())
     order = np.argsort(-rows, kind="stable")
     for count in (0, 1, 20, VOCABULARY):
-        # Those of the model, whatever changes its logits.
+        # The model's own, whatever changes its logits.
         ((token, logprob, best),) = batch.choose([(0, _runtime.Sampler(temperature=2.0, bias={50: 100.0}, logprobs=count))])
         assert token == 50 and logprob == pytest.approx(expected[50], abs=1e-5)
         assert [own for own, _ in best] == order[:count].tolist()

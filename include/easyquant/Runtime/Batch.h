@@ -87,7 +87,7 @@ public:
   /// Gives it the state of a new sequence. Error: InvalidArgument (no such sequence).
   Result<void> resetState(int64_t id);
 
-  /// Of the KV cache: those of the batch, and those that no sequence has.
+  /// How many pages the KV cache has, and how many of them no sequence has.
   int64_t pages() const;
   int64_t freePages() const;
 

@@ -101,7 +101,7 @@ class _Task(Job):
         return self.all_tokens[begin : begin + count]
 
     def item(self, count: int) -> tuple:
-        """Of `_runtime.Batch.append`."""
+        """What `_runtime.Batch.append` is asked."""
         item = (self.sequence, self.next_tokens(count))
         return item if self.request.score is None else (*item, self.request.score)
 
@@ -111,7 +111,7 @@ class _Task(Job):
 
 
 class Engine:
-    """The requests of one model. `size`: of the batch, in which beginnings that are kept have sequences of their own.
+    """The requests of one model. `size` is that of the batch, in which beginnings that are kept have sequences of their own.
 
     Used as a context, it ends with it. Any thread may submit requests.
     """
@@ -343,7 +343,7 @@ def _work(engine: "weakref.ref[Engine]", orders: queue.SimpleQueue) -> None:
         except _Stopped:
             own._fail_all("the engine was closed")
             return
-        except Exception as error:  # a mistake of the engine: whoever waits is told, and the next request begins anew
+        except Exception as error:  # a mistake of the engine: those that wait are told, and the next request begins anew
             own._fail_all(f"the engine failed: {error!r}")
         del own, order
     if own := engine():

@@ -24,9 +24,9 @@ class Completion:
     seed: int | None = None
     """The seed of the random numbers, where tokens were drawn."""
     logprobs: list[TokenLogprob] | None = None
-    """Of each of the tokens, where they were asked for."""
+    """Each token's, where they were asked for."""
     prompt_logprobs: np.ndarray | None = field(default=None, repr=False, compare=False)
-    """Of each token of the prompt after all before it (0 for the first one), where the prompt was scored."""
+    """Each prompt token's after all before it (0 for the first one), where the prompt was scored."""
     error: str | None = None
     """What went wrong, where something did."""
 

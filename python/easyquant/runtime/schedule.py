@@ -5,7 +5,7 @@
 No batch, no clock and no thread is known here: a `Place` has the sequences, and times are what the caller says.
 
 Jobs have an order: by when they came, a unit of priority being worth PRIORITY_SECONDS of waiting. Those that run are always the first
-ones of it that fit, the first of all among them, and each step takes each token that continues an answer and at least one piece of the
+ones of it that fit, the very first among them, and each step takes each token that continues an answer and at least one piece of the
 first prompt that is being read. So a job is done after at most as many steps as the jobs up to it in the order have pieces and tokens
 to come, whatever comes behind it.
 """
@@ -23,7 +23,7 @@ class Job:
     def __init__(self, number: int, arrival: float, tokens: int, priority: int = 0, deadline: float | None = None):
         self.order = (arrival - priority * PRIORITY_SECONDS, number)  # `number`: a job's own
         self.deadline = deadline
-        self.tokens = tokens  # that there are: of the prompt, then of the answer
+        self.tokens = tokens  # that there are, the prompt and then the answer
         self.held = 0  # of them, by its sequence
         self.is_done = False
 
