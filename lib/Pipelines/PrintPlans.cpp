@@ -75,7 +75,9 @@ static Json describe(StringRef site, RankedTensorType weight, equant::PlanAttr p
 static Json describe(QuantizableOpInterface op, const Destination &destination) {
   equant::PlanAttr plan = equant::getPlan(op);
   std::string reason = plan ? equant::whyNotQuantizable(op, plan) : "";
-  return describe(op.getSite(), cast<RankedTensorType>(op.getWeightOperand().get().getType()),
+  const auto [n, k] = op.getFeatures();
+  return describe(op.getSite(),
+                  RankedTensorType::get({n, k}, Builder(op.getContext()).getF32Type()),
                   reason.empty() ? plan : equant::PlanAttr(), reason, destination);
 }
 

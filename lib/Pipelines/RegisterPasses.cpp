@@ -41,6 +41,7 @@ void registerDialects(DialectRegistry &registry) {
       .insert<arith::ArithDialect, equant::EquantDialect, func::FuncDialect, launch::LaunchDialect,
               lm::LMDialect, ml_program::MLProgramDialect, shard::ShardDialect>();
   cpu::registerTranslations(registry);
+  registerLinalgModels(registry);
 }
 
 namespace {

@@ -132,9 +132,9 @@ ArrayAttr easyquant::equant::describeSites(const TargetWeights &target) {
             target.errors.find(weight)->second.front(), /*constant=*/nullptr, weight->scheme, {});
     } else if (auto site = dyn_cast<QuantizableOpInterface>(op)) {
       const OpOperand &weight = site.getWeightOperand();
-      auto type = cast<RankedTensorType>(weight.get().getType());
-      add(site.getSite(), weight.get(), /*row=*/0, type.getDimSize(0), type.getDimSize(1),
-          type.getNumElements() * int64_t(sizeof(float)), {}, floatOf.lookup(&weight), {}, {});
+      const auto [n, k] = site.getFeatures();
+      add(site.getSite(), weight.get(), /*row=*/0, n, k, n * k * int64_t(sizeof(float)), {},
+          floatOf.lookup(&weight), {}, {});
     }
   });
   return b.getArrayAttr(sites);

@@ -152,6 +152,11 @@ static constexpr Pipeline kPipelines[] = {
     {"convert-equant-to-linalg,convert-lm-to-linalg,equant-bind-weights{weights=iree},"
      "canonicalize"},
     {"convert-lm-to-linalg,convert-equant-to-linalg"},
+    {"equant-name-sites,equant-absmax{scheme=W8A8},equant-quantize,equant-evaluate-constants,"
+     "convert-equant-to-linalg,canonicalize,cse"},
+    {"equant-name-sites,equant-zeropoint{scheme=W4A16_ASYM group-size=8},equant-quantize,"
+     "equant-evaluate-constants,convert-equant-to-linalg"},
+    {"equant-name-sites,equant-absmax{scheme=NVFP4A16},equant-quantize,convert-equant-to-linalg"},
     {"equant-gptq{tokens=tokens.safetensors work=work threads=1}", 1},
     {"equant-gptq{tokens=tokens.safetensors work=work threads=1 hessian=sinks}", 1},
     {"equant-gptq{tokens=tokens.safetensors work=work threads=1 hessian=loss-both}", 1},

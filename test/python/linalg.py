@@ -2,10 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Runs modules of upstream ops by LLVM's own tools: mlir-opt lowers them, mlir-runner compiles and calls them."""
 
+import importlib.util
+import os
 import re
+import shutil
 import subprocess
+import sys
 
 import numpy as np
+import pytest
 
 from helpers import BUILD
 
@@ -18,7 +23,7 @@ LOWERING = (
     "convert-scf-to-cf,convert-math-to-llvm,convert-math-to-libm,arith-expand,convert-arith-to-llvm,convert-index-to-llvm,"
     "convert-cf-to-llvm,finalize-memref-to-llvm,convert-func-to-llvm,reconcile-unrealized-casts)"
 )
-TYPES = {"i8": np.int8, "i32": np.int32, "f32": np.float32}
+TYPES = {"i8": np.int8, "i32": np.int32, "i64": np.int64, "f32": np.float32}
 
 
 def run(command, text):
@@ -65,10 +70,11 @@ def call(module, calls):
             shapes.append(element)
         declared.add(name)
     main = "func.func private @printMemrefI32(tensor<*xi32>) attributes {llvm.emit_c_interface}\nfunc.func @main() {\n"
+    module, resources, blobs = module.partition("{-#")
     text = module.rstrip().removesuffix("}")
     for name in declared:
         text = re.sub(rf"func\.func (public )?@{name}\(", f"func.func private @{name}(", text)
-    text += main + "\n".join(lines) + "\nreturn\n}\n}\n"
+    text += main + "\n".join(lines) + "\nreturn\n}\n}\n" + resources + blobs
     prepared = run([TOOLS / "mlir-opt", f"--pass-pipeline={LOWERING}"], text)
     printed = run([TOOLS / "mlir-runner", "-e", "main", "--entry-point-result=void", f"--shared-libs={','.join(map(str, LIBRARIES))}"], prepared)
     arrays = []
@@ -79,3 +85,29 @@ def call(module, calls):
         arrays.append(values.view(np.float32) if element == "f32" else values.astype(TYPES[element]))
     found = iter(arrays)
     return [[next(found) for _ in range(count)] for count in kept]
+
+
+# ---------------------------------------------------------------------------------------------------------------- IREE
+
+
+def iree(name):
+    """A tool of IREE's packages; skips the test where they are missing (EASYQUANT_IREE names the folder of the tools)."""
+    folder = os.environ.get("EASYQUANT_IREE")
+    found = shutil.which(name, path=folder) if folder else importlib.util.find_spec("iree") and shutil.which(name, path=os.path.dirname(sys.executable))
+    if not found:
+        pytest.skip("needs iree-base-compiler and iree-base-runtime of PyPI; EASYQUANT_IREE names the folder of their tools")
+    return found
+
+
+def call_iree(text, folder, function, arrays, *options):
+    """The result of a function, compiled and run by IREE."""
+    compiler, run = iree("iree-compile"), iree("iree-run-module")
+    (folder / "model.mlir").write_text(text)
+    subprocess.run([compiler, folder / "model.mlir", "--iree-hal-target-device=local", "--iree-hal-local-target-device-backends=llvm-cpu",
+                    "--iree-llvmcpu-target-cpu=host", "-o", folder / "model.vmfb"], check=True, timeout=300)  # fmt: skip
+    for index, array in enumerate(arrays):
+        np.save(folder / f"input{index}.npy", array)
+    inputs = [f"--input=@{folder / f'input{index}.npy'}" for index in range(len(arrays))]
+    subprocess.run([run, f"--module={folder / 'model.vmfb'}", "--device=local-task", f"--function={function}", *inputs, *options,
+                    f"--output=@{folder / 'output.npy'}"], check=True, timeout=300)  # fmt: skip
+    return np.load(folder / "output.npy")

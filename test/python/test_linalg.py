@@ -2,12 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Models and ops as upstream ops, run by mlir-runner: codes and integer sums to the bit, floats within rounding."""
 
-import importlib.util
-import os
-import shutil
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -15,7 +9,7 @@ from safetensors.numpy import load_file
 from calibrating import write_tokens
 from easyquant.formats.packed import relative_error, unpack_codes, unpack_scales, unpack_zero_points
 from helpers import ISA, random_gpt2, random_llama, random_tokens, run_tool, write_model
-from linalg import call
+from linalg import call, call_iree, iree
 
 NEEDED = "equant-fuse-shared-input)"  # the last pass before weights are written for kernels
 
@@ -274,24 +268,11 @@ def test_rotated_rows_are_those_of_kernels():
 # ---------------------------------------------------------------------------------------------------------------- IREE
 
 
-def iree(name):
-    """A tool of IREE's packages; skips the test where they are missing (EASYQUANT_IREE names the folder of the tools)."""
-    folder = os.environ.get("EASYQUANT_IREE")
-    found = shutil.which(name, path=folder) if folder else importlib.util.find_spec("iree") and shutil.which(name, path=os.path.dirname(sys.executable))
-    if not found:
-        pytest.skip("needs iree-base-compiler and iree-base-runtime of PyPI; EASYQUANT_IREE names the folder of their tools")
-    return found
-
-
 def test_iree_runs_it_beside_its_parameters(runner, tiny_llama, tmp_path):
-    compiler, run = iree("iree-compile"), iree("iree-run-module")
+    iree("iree-compile")
     text = convert(tiny_llama, tmp_path, "--scheme=W8A8", weights="iree", flags=("--allow-unregistered-dialect", "--mlir-print-op-generic"))
-    (tmp_path / "model.mlir").write_text(text)
-    subprocess.run([compiler, tmp_path / "model.mlir", "--iree-hal-target-device=local", "--iree-hal-local-target-device-backends=llvm-cpu",
-                    "--iree-llvmcpu-target-cpu=host", "-o", tmp_path / "model.vmfb"], check=True, timeout=300)  # fmt: skip
     tokens = random_tokens(5, 11, 97)
-    inputs = [f"--input=11xi32={' '.join(map(str, values))}" for values in (tokens, range(11))]
-    subprocess.run([run, f"--module={tmp_path / 'model.vmfb'}", "--device=local-task", "--function=forward", *inputs,
-                    f"--parameters=model={tmp_path / 'weights.safetensors'}", f"--output=@{tmp_path / 'logits.npy'}"], check=True, timeout=300)  # fmt: skip
+    inputs = [np.array(values, np.int32) for values in (tokens, range(11))]
+    found = call_iree(text, tmp_path, "forward", inputs, f"--parameters=model={tmp_path / 'weights.safetensors'}")
     expected = runner(tiny_llama, "--scheme=W8A8", "--kv-cache=f32").score(tokens)
-    assert relative_error(expected, np.load(tmp_path / "logits.npy")) < 2e-3
+    assert relative_error(expected, found) < 2e-3

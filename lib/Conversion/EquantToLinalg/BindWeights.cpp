@@ -174,6 +174,12 @@ LogicalResult BindWeights::bindParameters() {
   return success();
 }
 
+void easyquant::dropModelAttributes(ModuleOp module) {
+  for (NamedAttribute attribute : llvm::to_vector(module->getDiscardableAttrs()))
+    if (isa_and_nonnull<equant::EquantDialect, lm::LMDialect>(attribute.getNameDialect()))
+      module->removeAttr(attribute.getName());
+}
+
 LogicalResult BindWeights::initialize(MLIRContext *context) {
   if (!llvm::is_contained({"arguments", "constants", "iree"}, weights.getValue()))
     return emitError(UnknownLoc::get(context))
@@ -194,8 +200,6 @@ LogicalResult BindWeights::run() {
     return failure();
   for (auto &[global, loads] : globals)
     global.erase();
-  for (NamedAttribute attribute : llvm::to_vector(module->getDiscardableAttrs()))
-    if (isa_and_nonnull<equant::EquantDialect, lm::LMDialect>(attribute.getNameDialect()))
-      module->removeAttr(attribute.getName());
+  dropModelAttributes(module);
   return success();
 }

@@ -236,6 +236,11 @@ static SmallVector<Value> lowerSlice(TensorBuilder &b, SliceOp op,
   return parts;
 }
 
+static SmallVector<Value> lowerDequantize(TensorBuilder &b, DequantizeOp op,
+                                          FunctionPattern<DequantizeOp>::Adaptor adaptor) {
+  return {dequantize(b, op.getWeight().getType().getScheme(), WeightParts(adaptor.getWeight()))};
+}
+
 static SmallVector<Value> lowerConcat(TensorBuilder &b, equant::ConcatOp,
                                       FunctionPattern<equant::ConcatOp>::Adaptor adaptor) {
   ArrayRef<ValueRange> inputs = adaptor.getInputs();
@@ -292,6 +297,7 @@ static SmallVector<Value> lowerHadamard(TensorBuilder &b, HadamardOp op,
 void linalgform::addWeightPatterns(RewritePatternSet &patterns, const TypeConverter &converter) {
   addPattern<QuantizeOp>(patterns, converter, lowerQuantize);
   addPattern<FromCodesOp>(patterns, converter, lowerFromCodes);
+  addPattern<DequantizeOp>(patterns, converter, lowerDequantize);
   addPattern<SliceOp>(patterns, converter, lowerSlice);
   addPattern<equant::ConcatOp>(patterns, converter, lowerConcat);
   addPattern<ScaleOp>(patterns, converter, lowerScale);

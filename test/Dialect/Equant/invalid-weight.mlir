@@ -129,3 +129,11 @@ func.func @uneven(%w: !equant.weight<16x24, #g>) {
   equant.all_slice %w on @tensor_parallel axis 1 : !equant.weight<16x24, #g> -> !equant.weight<16x12, #g>
   return
 }
+
+// -----
+
+func.func @f(%w: !equant.weight<40x24, #equant.scheme<i8, symmetric, channel>>) {
+  // expected-error @below {{expected the 40x24 values of the weight, found 'tensor<24x40xf32>'}}
+  equant.dequantize %w : !equant.weight<40x24, #equant.scheme<i8, symmetric, channel>> -> tensor<24x40xf32>
+  return
+}

@@ -11,7 +11,7 @@
 // RUN: easyquant-opt %s --equant-lkd 2>&1 | FileCheck %s --check-prefixes=WARNING,METHOD -DPASS=equant-lkd -DMETHOD=lkd
 
 // WARNING: warning: [[PASS]]: nothing to do: expected
-// PLAN-SAME: a quantizable op; found 0 quantizable ops (such as lm.linear), 0 of them with a plan
+// PLAN-SAME: a quantizable op; found 0 quantizable ops (lm.linear, and linalg ops that equant-name-sites has named), 0 of them with a plan
 // METHOD-SAME: a site whose equant.plan names '[[METHOD]]' (a plan pass before this one, with methods=[[METHOD]]); found 0 quantizable ops
 // WARNING-NOT: equant.recipe
 // WARNING: lm.gelu

@@ -8,6 +8,7 @@
 #ifndef EASYQUANT_CONVERSION_EQUANTTOLINALG_EQUANTTOLINALG_H
 #define EASYQUANT_CONVERSION_EQUANTTOLINALG_EQUANTTOLINALG_H
 
+#include "mlir/IR/BuiltinOps.h"
 #include "mlir/Pass/Pass.h"
 
 namespace easyquant {
@@ -21,6 +22,12 @@ inline constexpr llvm::StringLiteral kTensorAttr = "equant.tensor";
 #define GEN_PASS_DECL
 #define GEN_PASS_REGISTRATION
 #include "easyquant/Conversion/EquantToLinalg/Passes.h.inc"
+
+/// Gives matmul, batch_matmul, contract and convolutions of linalg their QuantizableOpInterface.
+void registerLinalgModels(mlir::DialectRegistry &registry);
+
+/// Takes what `lm` and `equant` say of a module away: other compilers do not know these dialects.
+void dropModelAttributes(mlir::ModuleOp module);
 
 /// From a quantized model to upstream ops on weights that are `weights`: "arguments", "constants"
 /// or "iree". `output` is the folder of the weights file.

@@ -13,6 +13,61 @@ include "easyquant/Support/PassOptions.td"
 
 include "mlir/Pass/PassBase.td"
 
+def NameSites : Pass<"equant-name-sites", "::mlir::ModuleOp"> {
+  let summary = "Name the ops of linalg that have a weight";
+  let description = [{
+    A program that comes from elsewhere, such as torch-mlir, has no names of sites. Each `linalg.matmul`, `linalg.batch_matmul`,
+    `linalg.contract` and convolution (`conv_1d_*`, `conv_2d_*`, `conv_3d_*`) one of whose factors is a constant of the module gets one,
+    the attribute `equant.site`, and is a quantizable op from then on: plan passes find it, and `ignore`, `targets` and recipes speak of it.
+    The name is that of its location (`loc("up"(…))`), else function, op and a counter: `forward.matmul_0`. A name that is there stays.
+
+    The constant is `dense<>`, `dense_resource<>`, an immutable `ml_program.global` or a parameter of IREE (`#flow.parameter.named`), behind `linalg.transpose`, `linalg.broadcast`,
+    `tensor.collapse_shape` and `tensor.expand_shape` at most. Products of two activations, as in attention, get no name. What has a
+    weight and cannot be quantized (half precision, depthwise convolutions) stays float, with a remark that says why. A name that
+    somebody gave to such an op is an error.
+
+    ```mlir
+    %1 = linalg.matmul ins(%x, %w : tensor<4x16xf32>, tensor<16x32xf32>) outs(%0 : tensor<4x32xf32>) -> tensor<4x32xf32>
+    ```
+    becomes
+    ```mlir
+    %1 = linalg.matmul {equant.site = "forward.matmul_0"} ins(%x, %w : tensor<4x16xf32>, tensor<16x32xf32>) outs(%0 : tensor<4x32xf32>) -> tensor<4x32xf32>
+    ```
+  }];
+  let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::linalg::LinalgDialect"];
+}
+
+def EvaluateConstants : Pass<"equant-evaluate-constants", "::mlir::ModuleOp"> {
+  let summary = "Evaluate quantize on constants that stand in the module";
+  let description = [{
+    What `equant-plain-weights` does for a model that has a source, for weights that are `dense<>` or `dense_resource<>` in the module: codes
+    and scales become constants, `equant.from_codes` of them the weight, and the floats go. Codes are `i8`, one a byte, which all
+    tools read; scales are f16, bf16 or f32; those of other formats, and of two levels, become f32. `lib/Numerics` makes them. One weight
+    is in memory as floats at a time.
+
+    Weights that are IREE's parameters, `#flow.parameter.named<"SCOPE"::"KEY">` of `flow.tensor.constant` or of an immutable `util.global`, are
+    F32 tensors of the safetensors files that `parameters` names.
+
+    What `equant` and `lm` say of the module (`equant.recipe`) and the names of sites go, too: the pass is the last one before
+    `convert-equant-to-linalg`.
+
+    ```mlir
+    %w = arith.constant dense<[[0.5, -1.27], [0.3, 0.127]]> : tensor<2x2xf32>
+    %q = equant.quantize %w rule absmax : (tensor<2x2xf32>) -> !equant.weight<2x2, #equant.scheme<i8, symmetric, channel>>
+    ```
+    becomes
+    ```mlir
+    %c = arith.constant dense<[[50, -127], [127, 54]]> : tensor<2x2xi8>
+    %s = arith.constant dense<[[0.01], [2.3622048E-3]]> : tensor<2x1xf32>
+    %q = equant.from_codes %c scale(%s) : (tensor<2x2xi8>, tensor<2x1xf32>) -> !equant.weight<2x2, #equant.scheme<i8, symmetric, channel>>
+    ```
+  }];
+  let options = [
+    ListOption<"parameters", "parameters", "std::string", "safetensors files of IREE's parameters, SCOPE=FILE each">,
+  ];
+  let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::arith::ArithDialect"];
+}
+
 def PlainWeights : Pass<"equant-plain-weights", "::mlir::ModuleOp"> {
   let summary = "Evaluate constants into plain tensors of a file";
   let description = [{

@@ -22,7 +22,8 @@ LogicalResult equant::reportNothingToDo(ModuleOp module, const Twine &pass, cons
   InFlightDiagnostic diagnostic =
       requireSites ? emitError(module.getLoc()) : emitWarning(module.getLoc());
   diagnostic << pass << ": nothing to do: expected " << lookedFor << "; found " << sites
-             << " quantizable ops (such as lm.linear), " << planned << " of them with a plan";
+             << " quantizable ops (lm.linear, and linalg ops that equant-name-sites has named), "
+             << planned << " of them with a plan";
   return failure(requireSites);
 }
 

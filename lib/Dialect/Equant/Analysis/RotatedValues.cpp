@@ -54,7 +54,7 @@ PlanAttr easyquant::equant::inFittingBasis(QuantizableOpInterface site, PlanAttr
   if (ValuesOfSite values = valuesOf(site))
     block = numerics::hadamardBlock(values.headDim, limit);
   if (block == 0)
-    block = numerics::hadamardBlock(lm::columns(site.getWeightOperand().get()), limit);
+    block = numerics::hadamardBlock(site.getFeatures().inputs, limit);
   return plan.inBasis(block);
 }
 

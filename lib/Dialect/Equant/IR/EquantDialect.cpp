@@ -106,6 +106,22 @@ LogicalResult EquantDialect::verifyOperationAttribute(Operation *op, NamedAttrib
     if (isa<lm::EmbeddingOp>(op) && (plan.getInput() || !plan.getMethods().empty()))
       return op->emitOpError() << "an embedding reads no activations, and no method works on it: "
                                << kPlanAttr << " must have neither";
+    if (op->hasAttr(kSiteAttr) &&
+        (!plan.getMethods().empty() || plan.getWeight().getHadamard() || plan.getScale() ||
+         (plan.getInput() && plan.getInput().isOnline())))
+      return op->emitOpError() << "methods that calibrate, rotated bases and online scales belong "
+                                  "to models of lm, found "
+                               << plan;
+  } else if (name == kSiteAttr) {
+    auto site = dyn_cast<StringAttr>(attribute.getValue());
+    const bool isTensors = op->getNumOperands() >= 2 && op->getNumResults() == 1 &&
+                           llvm::all_of(op->getOperandTypes(), llvm::IsaPred<RankedTensorType>);
+    if (isa<lm::LinearOp>(op) || !op->getName().hasInterface<QuantizableOpInterface>() ||
+        !isTensors || !site || site.empty())
+      return op->emitOpError() << name
+                               << " is the name of a quantizable op of another dialect, on ranked "
+                                  "tensors; found "
+                               << attribute.getValue();
   } else if (name == kFileAttr || name == kStampAttr) {
     if (!isa<ml_program::GlobalOp>(op) || !isa<StringAttr>(attribute.getValue()))
       return op->emitOpError() << name << " belongs to an ml_program.global and is a string";

@@ -97,9 +97,9 @@ std::string easyquant::equant::whyGroupsDiffer(SchemeAttr weight, SchemeAttr inp
 }
 
 std::string easyquant::equant::whyNotQuantizable(QuantizableOpInterface op, PlanAttr plan) {
-  std::string reason;
+  std::string reason = op.whyNoLinear();
   llvm::raw_string_ostream os(reason);
-  if (!plan.getInput() || !plan.getInput().isInteger())
+  if (!reason.empty() || !plan.getInput() || !plan.getInput().isInteger())
     return reason;
   SchemeAttr weight = plan.getWeight(), input = plan.getInput();
   if (!weight.hasIntegerValues()) {
@@ -110,8 +110,7 @@ std::string easyquant::equant::whyNotQuantizable(QuantizableOpInterface op, Plan
     return reason;
   }
   // Codes are packed later, and then offset: check now, while the site has a name to complain with.
-  int64_t products =
-      accumulatedProducts(weight, input, lm::columns(op.getActivationOperand().get()));
+  int64_t products = accumulatedProducts(weight, input, op.getFeatures().inputs);
   int64_t limit = maxAccumulatedProducts(weight, input, /*packed=*/true);
   if (products > limit)
     os << "sums " << products << " products, but an int32 accumulator holds " << limit << " of "
@@ -178,10 +177,21 @@ LogicalResult QuantizeOp::verify() {
 }
 
 LogicalResult FromCodesOp::verify() {
+  using numerics::WeightTensor;
   WeightType weight = getWeight().getType();
-  if (failed(verifyPart(*this, weight, "codes", numerics::WeightTensor::Codes, getCodes())))
+  const auto bytes = weight.getPart(WeightTensor::Codes).clone(IntegerType::get(getContext(), 8));
+  if (getCodes().getType() != bytes &&
+      failed(verifyPart(*this, weight, "codes", WeightTensor::Codes, getCodes())))
     return failure();
   return verifyParts(*this, weight, getScale(), getZeroPoint(), getOuter());
+}
+
+LogicalResult DequantizeOp::verify() {
+  WeightType weight = getWeight().getType();
+  if (getOutput().getType().getShape() == ArrayRef({weight.getRows(), weight.getColumns()}))
+    return success();
+  return emitOpError("expected the ") << weight.getRows() << "x" << weight.getColumns()
+                                      << " values of the weight, found " << getOutput().getType();
 }
 
 LogicalResult SliceOp::verify() {

@@ -28,8 +28,26 @@ struct LinearModel : QuantizableOpInterface::ExternalModel<LinearModel, lm::Line
     return cast<lm::LinearOp>(op).getWeightMutable();
   }
   Value getBiasValue(Operation *op) const { return cast<lm::LinearOp>(op).getBias(); }
+  std::string whyNoLinear(Operation *) const { return ""; }
+  Features getFeatures(Operation *op) const {
+    auto type = cast<RankedTensorType>(getWeightOperand(op).get().getType());
+    return {type.getDimSize(0), type.getDimSize(1)};
+  }
+  Value buildRows(Operation *op, OpBuilder &) const { return getWeightOperand(op).get(); }
+  Value buildQuantized(Operation *op, OpBuilder &builder, Value weight,
+                       const QuantizedInput &input) const {
+    auto linear = cast<lm::LinearOp>(op);
+    return equant::LinearOp::create(builder, op->getLoc(), op->getResult(0).getType(),
+                                    linear.getInput(), weight, linear.getBias(),
+                                    /*online=*/Value(), builder.getStrArrayAttr({linear.getSite()}),
+                                    input.scheme, input.scale, input.zeroPoint);
+  }
 };
 } // namespace
+
+bool easyquant::equant::isSite(Operation *op) {
+  return isa<lm::LinearOp>(op) || op->hasAttr(kSiteAttr);
+}
 
 void easyquant::equant::attachLMModels(MLIRContext *context) {
   lm::LinearOp::attachInterface<LinearModel>(*context);

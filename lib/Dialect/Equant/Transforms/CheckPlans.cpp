@@ -32,10 +32,11 @@ struct CheckPlans : equant::impl::CheckPlansBase<CheckPlans> {
       if (auto site = dyn_cast<QuantizableOpInterface>(op)) {
         PlanAttr plan = getPlan(site);
         if (plan && whyNotQuantizable(site, plan).empty())
-          return check(op, site.getSite(), site.getWeightOperand().get(), plan);
+          return check(op, site.getSite(), site.getFeatures(), plan);
       } else if (auto embedding = dyn_cast<lm::EmbeddingOp>(op)) {
         if (PlanAttr plan = getPlan(embedding))
-          return check(op, embeddingSite(embedding.getTable()), embedding.getTable(), plan);
+          return check(op, embeddingSite(embedding.getTable()), shapeOf(embedding.getTable()),
+                       plan);
       }
       return WalkResult::advance();
     });
@@ -72,9 +73,13 @@ private:
     return stored ? "" : stored.error().message;
   }
 
-  WalkResult check(Operation *op, StringRef site, Value weight, PlanAttr plan) {
-    auto type = cast<RankedTensorType>(weight.getType());
-    const int64_t n = type.getDimSize(0), k = type.getDimSize(1);
+  static Features shapeOf(Value table) {
+    auto type = cast<RankedTensorType>(table.getType());
+    return {type.getDimSize(0), type.getDimSize(1)};
+  }
+
+  WalkResult check(Operation *op, StringRef site, Features weight, PlanAttr plan) {
+    const auto [n, k] = weight;
     if (format) {
       std::string reason = whyNotStored(op, site, n, k, plan);
       if (reason.empty())

@@ -48,7 +48,8 @@ void InsertObservers::runOnOperation() {
   bool observed = false;
   module.walk([&](Operation *op) {
     observed |= isa<ObserveOp>(op);
-    if (auto site = dyn_cast<QuantizableOpInterface>(op)) {
+    // Others are of no model that text could be run through.
+    if (auto site = dyn_cast<QuantizableOpInterface>(op); site && isa<lm::LinearOp>(op)) {
       ops.push_back(site);
       known.push_back(site.getSite());
     }

@@ -167,17 +167,15 @@ LogicalResult Quantize::quantizeSite(QuantizableOpInterface op, PlanAttr plan,
   if (order && !plan.getCodes())
     return emitError(op.getLoc()) << "site '" << op.getSite() << "': " << kColumnOrderAttr
                                   << " is of codes, and its plan has none";
-  FailureOr<Value> weight = quantizeWeight(builder, op.getLoc(), op.getSite(),
-                                           op.getWeightOperand().get(), plan, bool(order));
+  FailureOr<Value> weight =
+      quantizeWeight(builder, op.getLoc(), op.getSite(), op.buildRows(builder), plan, bool(order));
   FailureOr<Value> input =
       order ? gather(op, order) : FailureOr<Value>(op.getActivationOperand().get());
   if (failed(weight) || failed(input))
     return failure();
-  auto linear = equant::LinearOp::create(
-      builder, op.getLoc(), op->getResult(0).getType(), *input, *weight, op.getBiasValue(),
-      /*online=*/Value(), builder.getStrArrayAttr({op.getSite()}), plan.getInput(), inputScale,
-      inputZeroPoint);
-  op->getResult(0).replaceAllUsesWith(linear);
+  op.getActivationOperand().set(*input);
+  op->getResult(0).replaceAllUsesWith(
+      op.buildQuantized(builder, *weight, {plan.getInput(), inputScale, inputZeroPoint}));
   op->erase();
   return success();
 }

@@ -59,6 +59,9 @@ private:
   /// Puts rules of one format in place of a mix, so that the recipe keeps what it means.
   void expandMixes(const SitePatterns &ignored, const SitePatterns &targeted);
   SiteRequest requestFor(QuantizableOpInterface op) const;
+  /// Empty, or what is asked of a site that no model of `lm` has, and needs one; puts the plain
+  /// basis in the place of a rotated one that nobody asked for.
+  static std::string whyNoModel(QuantizableOpInterface op, SiteRequest &request);
   /// What a rule asks of a site outside the layers.
   SiteRequest requestOutside(const SiteRequest &rule) const;
   LogicalResult planEmbedding(lm::EmbeddingOp op);
@@ -211,7 +214,7 @@ static void reportPlain(ModuleOp module, ArrayRef<QuantizableOpInterface> plain)
     return;
   SmallVector<int64_t> widths;
   for (QuantizableOpInterface op : plain)
-    widths.push_back(lm::columns(op.getWeightOperand().get()));
+    widths.push_back(op.getFeatures().inputs);
   llvm::sort(widths);
   widths.erase(llvm::unique(widths), widths.end());
   InFlightDiagnostic remark = emitRemark(module.getLoc());
@@ -234,6 +237,33 @@ SiteRequest SitePlanner::requestFor(QuantizableOpInterface op) const {
   if (request.options[option::mixed] && !kinds.isAttention(op))
     request.options.set(option::scheme, "W4" + request.scheme().substr(2));
   return request;
+}
+
+std::string SitePlanner::whyNoModel(QuantizableOpInterface op, SiteRequest &request) {
+  if (isa<lm::LinearOp>(op))
+    return "";
+  if (std::string reason = op.whyNoLinear(); !reason.empty())
+    return reason;
+  const std::string ofModels = ", which belongs to models of lm, and this is a " +
+                               op->getName().getStringRef().str() + "; take ";
+  if (!request.method.methods.empty())
+    return "its plan has method " + request.method.methods.front() +
+           ", which runs text through a model of lm, and this is a " +
+           op->getName().getStringRef().str() +
+           "; take absmax, symmetric, zeropoint or zeroquant alone";
+  if (request.isKept())
+    return "its plan has scheme " + request.scheme() + ofModels + "a scheme by name";
+  if (request.isOnline())
+    return "its plan has activations " + request.activations() + ofModels + "dynamic ones";
+  if (request.isCalibrated() && !op->hasAttr(kInputScaleAttr))
+    return "its plan has static activations, and the op has no " + kInputScaleAttr.str() +
+           ", an f32; give it, or take dynamic activations";
+  if (request.options[option::weightObserver] == "hessian-diagonal")
+    return "its plan has weight observer hessian-diagonal" + ofModels + "another observer";
+  if (request.isRotated() && request.options.has(option::activationBasis))
+    return "its plan has activations in the basis hadamard" + ofModels + "basis plain";
+  request.options.set(option::activationBasis, std::string("plain"));
+  return "";
 }
 
 /// Methods that all sites have are meant for those in layers, which is where they work; only
@@ -296,7 +326,9 @@ LogicalResult SitePlanner::run(StringRef pass, bool requireSites) {
     StringRef site = op.getSite();
     if (ignored->contains(site) || (!targets.empty() && !targeted->contains(site)))
       continue;
-    const SiteRequest asked = requestFor(op);
+    SiteRequest asked = requestFor(op);
+    if (std::string reason = whyNoModel(op, asked); !reason.empty())
+      return emitError(op.getLoc()) << "site '" << site << "': " << reason;
     if (asked.isKept()) {
       FailureOr<bool> isCodes = kept.plan(op, asked);
       if (failed(isCodes))

@@ -38,6 +38,28 @@ template <typename T> struct Key;
 #define GET_TYPEDEF_CLASSES
 #include "easyquant/Dialect/Equant/IR/EquantTypes.h.inc"
 
+namespace easyquant::equant {
+
+/// The features of a linear.
+struct Features {
+  int64_t outputs = 0, inputs = 0;
+};
+
+/// How a linear quantizes its activations.
+struct QuantizedInput {
+  SchemeAttr scheme;           ///< null: they stay float
+  mlir::FloatAttr scale;       ///< of static activations
+  mlir::IntegerAttr zeroPoint; ///< of asymmetric ones
+};
+
+/// Attribute of a quantizable op of another dialect than `lm`: the name of its site.
+inline constexpr llvm::StringLiteral kSiteAttr = "equant.site";
+
+/// Is the op, which may be quantizable, a site: of `lm`, or named by kSiteAttr?
+bool isSite(mlir::Operation *op);
+
+} // namespace easyquant::equant
+
 #include "easyquant/Dialect/Equant/IR/EquantInterfaces.h.inc"
 
 namespace easyquant::equant {
@@ -144,7 +166,7 @@ std::string whyGroupsDiffer(SchemeAttr weight, SchemeAttr input);
 /// order: what shares one quantized input (q, k, v; gate, up).
 llvm::SmallVector<QuantizableOpInterface> getInputSharers(QuantizableOpInterface op);
 
-/// Gives the linears of other dialects their QuantizableOpInterface; the dialect calls it.
+/// Gives the linears of `lm` their QuantizableOpInterface; the dialect calls it.
 void attachLMModels(mlir::MLIRContext *context);
 
 } // namespace easyquant::equant

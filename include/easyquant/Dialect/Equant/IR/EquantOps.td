@@ -105,6 +105,21 @@ def Equant_FromCodesOp : Equant_Op<"from_codes", [AttrSizedOperandSegments]> {
   let hasVerifier = 1;
 }
 
+def Equant_DequantizeOp : Equant_Op<"dequantize"> {
+  let summary = "what the codes of a weight stand for, ŵ = s · (q − z)";
+  let description = [{
+    The weight in floats again, for ops that multiply these: convolutions, and other ops of `linalg`, whose activations stay float.
+
+    ```mlir
+    %f = equant.dequantize %w : !equant.weight<576x576, #equant.scheme<i8, symmetric, channel>> -> tensor<576x576xf32>
+    ```
+  }];
+  let arguments = (ins Equant_Weight:$weight);
+  let results = (outs LM_Matrix:$output);
+  let assemblyFormat = "$weight attr-dict `:` qualified(type($weight)) `->` type($output)";
+  let hasVerifier = 1;
+}
+
 def Equant_SliceOp : Equant_Op<"slice"> {
   let summary = "a part of a quantized weight";
   let description = [{

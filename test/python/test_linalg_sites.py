@@ -1,0 +1,377 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Ops of linalg with constant weights, and what torch-mlir prints of networks: quantized by easyquant-opt alone, run by mlir-runner and IREE."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from helpers import run_tool
+from linalg import call, call_iree, iree
+
+INPUTS = Path(__file__).parents[1] / "Inputs" / "torch-mlir"
+PIPELINE = "builtin.module(equant-name-sites,{plan},equant-quantize,equant-evaluate-constants,convert-equant-to-linalg,canonicalize,cse)"
+f32 = np.float32
+
+
+def quantize(text, plan, *flags):
+    """The module with its sites quantized as a plan pass plans them."""
+    result = run_tool("easyquant-opt", f"--pass-pipeline={PIPELINE.format(plan=plan)}", *flags, input=text)
+    assert result.returncode == 0, result.stderr
+    assert "equant" not in result.stdout
+    return result.stdout
+
+
+# ------------------------------------------------------------------------------------- EasyQuant's arithmetic, in numpy
+
+
+def weight_codes(w, bits=8, group=0):
+    """Rule absmax: codes and scales, N x G; scales of groups are f16."""
+    columns = w.shape[1]
+    starts = range(0, columns, group or columns)
+    parts = [w[:, start : start + (group or columns)] for start in starts]
+    scales = np.stack([np.abs(part).max(axis=1) / f32(2 ** (bits - 1) - 1) for part in parts], axis=1)
+    if group:
+        scales = scales.astype(np.float16).astype(f32)
+    top = 2 ** (bits - 1) - 1
+    codes = [np.clip(np.rint(part / scales[:, i : i + 1]), -top, top) for i, part in enumerate(parts)]
+    return np.concatenate(codes, axis=1).astype(np.int64), scales
+
+
+def dequantized(w, bits=8, group=0):
+    codes, scales = weight_codes(w, bits, group)
+    return np.repeat(scales, group or w.shape[1], axis=1)[:, : w.shape[1]] * codes.astype(f32)
+
+
+def linear(x, w):
+    """W8A8, dynamic per row: integer sums, then scales of channels, then of rows, each one f32 operation."""
+    codes, scales = weight_codes(w)
+    top = np.abs(x).max(axis=1, keepdims=True)
+    q = np.where(top > 0, np.rint(x * (f32(127) / np.where(top > 0, top, f32(1)))), 0).astype(np.int64)
+    return np.where(top > 0, top / f32(127), f32(1)) * (scales[:, 0] * (q @ codes.T).astype(f32))
+
+
+# ------------------------------------------------------------------------------------------------------------ single ops
+
+
+def windows(x, kernel, strides, dilations):
+    """x[n, c, spatial...] → [n, places..., c, kernel...]."""
+    spans = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations)]
+    view = np.lib.stride_tricks.sliding_window_view(x, spans, axis=tuple(range(2, x.ndim)))
+    take = (slice(None), slice(None), *(slice(None, None, stride) for stride in strides), *(slice(None, None, dilation) for dilation in dilations))
+    return np.moveaxis(view[take], 1, len(kernel) + 1)
+
+
+def convolution(weights, kernel, strides, dilations, multiply):
+    """Of x[n, c, ...] and weights[f, c, ...], with the rows of windows."""
+
+    def compute(x):
+        seen = windows(x, kernel, strides, dilations)
+        places = seen.shape[: 1 + len(kernel)]
+        y = multiply(np.ascontiguousarray(seen).reshape(-1, weights[0].size), weights.reshape(len(weights), -1))
+        return np.moveaxis(y.reshape(*places, -1), -1, 1)
+
+    return compute
+
+
+class Case:
+    """An op, its weight as text has it, and what it computes by a linear of rows."""
+
+    def __init__(self, op, x, weight, out, reference, attributes="", weight_first=False, dynamic=False):
+        self.op, self.x, self.weight, self.out, self.reference = op, x, weight, out, reference
+        self.attributes, self.weight_first, self.dynamic = attributes, weight_first, dynamic
+
+    def function(self, name, transposed):
+        """With a sum that is no 0; the weight is a constant, or the transposition of one."""
+        kind = lambda shape: f"tensor<{'x'.join(map(str, shape))}xf32>"  # noqa: E731
+        dims = list(range(self.weight.ndim))[::-1]
+        stored = np.ascontiguousarray(self.weight.transpose(dims)) if transposed else self.weight
+        lines = [f'%c = arith.constant dense<"0x{stored.tobytes().hex()}"> : {kind(stored.shape)}']
+        if transposed:
+            lines.append(f"%e = tensor.empty() : {kind(self.weight.shape)}")
+            lines.append(f"%w = linalg.transpose ins(%c : {kind(stored.shape)}) outs(%e : {kind(self.weight.shape)}) permutation = {dims}")
+        x = kind(["?", *self.x.shape[1:]] if self.dynamic else self.x.shape)
+        y = kind(["?", *self.out[1:]] if self.dynamic else self.out)
+        factors, kinds = ("%x, " + ("%w" if transposed else "%c")).split(", "), [x, kind(self.weight.shape)]
+        if self.weight_first:
+            factors.reverse()
+            kinds.reverse()
+        lines.append(f"%y = {self.op} {self.attributes} ins({', '.join(factors)} : {', '.join(kinds)}) outs(%i : {y}) -> {y}")
+        return f"func.func @{name}(%x: {x}, %i: {y}) -> {y} {{\n" + "\n".join(lines) + f"\nreturn %y : {y}\n}}\n"
+
+
+def cases():
+    random = np.random.default_rng(11)
+    normal = lambda *shape: random.normal(0, 1, shape).astype(f32)  # noqa: E731
+    found = {}
+    w = normal(6, 16)
+    found["matmul"] = Case("linalg.matmul", normal(5, 16), w.T.copy(), (5, 6), lambda m: lambda x: m(x, w), dynamic=True)
+    maps = "indexing_maps = [affine_map<(m, n, k) -> (m, k)>, affine_map<(m, n, k) -> (n, k)>, affine_map<(m, n, k) -> (m, n)>]"
+    found["matmul, transposed by its maps"] = Case("linalg.matmul", normal(5, 16), w, (5, 6), lambda m: lambda x: m(x, w), maps)
+    v = normal(3, 16, 6)
+    found["batch_matmul"] = Case("linalg.batch_matmul", normal(3, 5, 16), v, (3, 5, 6),
+                                 lambda m: lambda x: np.stack([m(a, b.T) for a, b in zip(x, v)]))  # fmt: skip
+    u = normal(2, 8, 3, 2)  # features 2, 3 of the output, 8 and 2 of the input
+    maps = ("indexing_maps = [affine_map<(p, s, f, g, k, l) -> (f, k, g, l)>, affine_map<(p, s, f, g, k, l) -> (l, p, k, s)>,"
+            " affine_map<(p, s, f, g, k, l) -> (g, s, f, p)>]")  # fmt: skip
+    found["contract, weight first, any order"] = Case(
+        "linalg.contract", normal(2, 4, 8, 5), u, (3, 5, 2, 4),
+        lambda m: lambda x: m(x.transpose(1, 3, 2, 0).reshape(20, 16), u.transpose(0, 2, 1, 3).reshape(6, 16))
+        .reshape(4, 5, 2, 3).transpose(3, 1, 2, 0), maps, weight_first=True)  # fmt: skip
+    maps = "indexing_maps = [affine_map<(n, k) -> (k)>, affine_map<(n, k) -> (n, k)>, affine_map<(n, k) -> (n)>]"
+    found["contract of a vector"] = Case("linalg.contract", normal(16), w, (6,), lambda m: lambda x: m(x[None], w)[0], maps)
+    k = normal(6, 4, 3, 2)
+    for name, order, dynamic in (("nchw_fchw", "nchw fchw", True), ("nhwc_fhwc", "nhwc fhwc", False), ("nhwc_hwcf", "nhwc hwcf", False)):
+        of_x, of_w = order.split()
+        to_x, to_w = (["nchw".index(c) for c in of_x], ["fchw".index(c) for c in of_w])
+        # A window's columns are summed in the order of the op's loops, which groups of a row follow: that of "c, h, w" or "h, w, c".
+        from_x = lambda x, to=to_x: x.transpose(np.argsort(to))  # noqa: E731
+        found[f"conv_2d_{name}"] = Case(
+            f"linalg.conv_2d_{name}", normal(2, 4, 9, 8).transpose(to_x).copy(), k.transpose(to_w).copy(),
+            tuple(np.array((2, 6, 4, 6))[to_x]),
+            lambda m, from_x=from_x, to=to_x, last=order[1] == "h": lambda x: convolution(
+                k, (3, 2), (2, 1), (1, 2), m if not last else lambda r, w: m(channels_last(r), channels_last(w)))(from_x(x)).transpose(to),
+            "{strides = dense<[2, 1]> : vector<2xi64>, dilations = dense<[1, 2]> : vector<2xi64>}", dynamic=dynamic)  # fmt: skip
+    c = normal(6, 4, 3)
+    found["conv_1d_ncw_fcw"] = Case("linalg.conv_1d_ncw_fcw", normal(2, 4, 9), c, (2, 6, 7), lambda m: convolution(c, (3,), (1,), (1,), m))
+    g = normal(2, 3, 4, 3, 2)  # two groups of channels
+    found["conv_2d_ngchw_gfchw"] = Case(
+        "linalg.conv_2d_ngchw_gfchw", normal(2, 2, 4, 5, 6), g, (2, 2, 3, 3, 5),
+        lambda m: lambda x: np.stack([convolution(g[i], (3, 2), (1, 1), (1, 1), m)(x[:, i]) for i in range(2)], axis=1))  # fmt: skip
+    return found
+
+
+def channels_last(rows):
+    """Columns in the order h, w, c instead of c, h, w, of windows of 4 channels."""
+    return np.ascontiguousarray(rows.reshape(len(rows), 4, -1).swapaxes(1, 2)).reshape(len(rows), -1)
+
+
+CASES = cases()
+
+
+def run_cases(plan, rounds):
+    """[(name, found, expected for a way of multiplying rows)] of all ops, with the weight as it is and behind a transposition."""
+    random = np.random.default_rng(12)
+    functions, calls, expected = [], [], []
+    for name, case in CASES.items():
+        init = random.normal(0, 1, case.out).astype(f32)
+        for transposed in (False, True):
+            functions.append(case.function(f"f{len(functions)}", transposed))
+            calls.append((f"f{len(calls)}", [case.x, init]))
+            expected.append((f"{name}{', behind a transposition' if transposed else ''}", case.reference(rounds)(case.x), init))
+    found = call(quantize("\n".join(functions), plan), calls)
+    return [(name, y, wanted, init) for (name, wanted, init), (y,) in zip(expected, found, strict=True)]
+
+
+def test_integer_sums_and_scales():
+    """W8A8 to the bit: what linalg's op computes is the linear of its rows, added to what it adds to."""
+    for name, found, wanted, init in run_cases("equant-absmax{scheme=W8A8}", linear):
+        np.testing.assert_array_equal(found, init + wanted.astype(f32), err_msg=name)
+
+
+@pytest.mark.parametrize("scheme, bits, group", [("W8A16", 8, 0), ("W4A16 group-size=8", 4, 8)])
+def test_weights_alone(scheme, bits, group):
+    """Against products in double precision."""
+    for name, found, wanted, init in run_cases(f"equant-absmax{{scheme={scheme}}}", lambda x, w: x.astype(float) @ dequantized(w, bits, group).T.astype(float)):
+        np.testing.assert_allclose(found, init + wanted, rtol=0, atol=1e-5, err_msg=name)
+
+
+# -------------------------------------------------------------------------------------------------------------- networks
+
+
+def network(name):
+    return (INPUTS / f"{name}.mlir").read_text()
+
+
+def constants(text):
+    """The resources of a module by their names; their shapes are in these, as torch-mlir writes them."""
+    found = {}
+    for name, digits in re.findall(r"(torch_tensor_\S+): \"0x04000000([0-9A-F]*)\"", text):
+        sizes = re.match(r"torch_tensor_((?:\d+_)*)torch", name)[1]
+        found[name] = np.frombuffer(bytes.fromhex(digits), f32).reshape([int(size) for size in sizes.split("_") if size])
+    return found
+
+
+def with_constants(text, values):
+    for name, value in values.items():
+        text = re.sub(rf'({re.escape(name)}: "0x04000000)[0-9A-F]*"', lambda m, value=value: f'{m[1]}{value.tobytes().hex().upper()}"', text)
+    return text
+
+
+def pretty(text):
+    result = run_tool("easyquant-opt", "-", input=text)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+NETWORKS = {
+    "mlp": np.random.default_rng(1).normal(0, 1, (5, 16)).astype(f32),
+    "convolutions": np.random.default_rng(2).normal(0, 1, (2, 3, 12, 12)).astype(f32),
+    "llama": np.array([[3, 9, 1, 30, 22, 7]]),
+}
+
+
+def weights_of(network, name, value):
+    """Is it the weight of a linear or a convolution? An embedding and tables of angles are no factors of products."""
+    return value.ndim in (2, 4) and not (network == "llama" and name in TABLES)
+
+
+TABLES = [f"torch_tensor_{name}" for name in ("32_16_torch.float32", "6_6_torch.float32", "6_8_torch.float32", "6_8_torch.float32_1")]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_float_networks_are_those_of_torch(name):
+    (found,) = call(pretty(network(name)), [("forward", [NETWORKS[name]])])[0]
+    np.testing.assert_allclose(found, np.load(INPUTS / f"{name}.npy"), rtol=0, atol=2e-6)
+
+
+def sites_of(text):
+    named = run_tool("easyquant-opt", "--equant-name-sites", input=text)
+    assert named.returncode == 0, named.stderr
+    return re.findall(r'equant\.site = "([^"]*)"', named.stdout)
+
+
+def test_sites():
+    assert sites_of(network("mlp")) == ["forward.matmul_0", "forward.matmul_1"]
+    assert sites_of(network("convolutions")) == ["forward.conv_2d_nchw_fchw_0", "forward.conv_2d_nchw_fchw_1", "forward.matmul_0"]
+    assert len(sites_of(network("llama"))) == 8  # q, k, v, o, gate, up, down and the head; attention has no weights
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("scheme, bits, group", [("W8A16", 8, 0), ("W4A16 group-size=8", 4, 8)])
+def test_networks_with_quantized_weights(name, scheme, bits, group):
+    """The same network in floats whose weights numpy has rounded."""
+    text = network(name)
+    values = constants(text)
+    rounded = {key: dequantized(w.reshape(len(w), -1), bits, group).reshape(w.shape) for key, w in values.items() if weights_of(name, key, w)}
+    assert len(rounded) == len(sites_of(text))
+    (expected,) = call(pretty(with_constants(text, rounded)), [("forward", [NETWORKS[name]])])[0]
+    (found,) = call(quantize(text, f"equant-absmax{{scheme={scheme}}}"), [("forward", [NETWORKS[name]])])[0]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6)
+    (unchanged,) = call(pretty(text), [("forward", [NETWORKS[name]])])[0]
+    assert np.abs(found - unchanged).max() > 1e-4
+
+
+def test_recipes_name_sites(tmp_path):
+    """One linear in 4 bits, the other in floats: its op stays, and nothing else of the module changes."""
+    rules = [{"match": "forward.matmul_1", "scheme": "none"}, {"match": "forward.matmul_0", "scheme": "W4A16", "group_size": 16}]
+    (tmp_path / "recipe.json").write_text(json.dumps({"method": "absmax", "scheme": "W8A16", "sites": rules}))
+    text = network("mlp")
+    (found,) = call(quantize(text, f"equant-recipe{{file={tmp_path / 'recipe.json'}}}"), [("forward", [NETWORKS["mlp"]])])[0]
+    up = constants(text)["torch_tensor_32_16_torch.float32"]
+    rounded = with_constants(text, {"torch_tensor_32_16_torch.float32": dequantized(up, 4, 16)})
+    (expected,) = call(pretty(rounded), [("forward", [NETWORKS["mlp"]])])[0]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+    other = run_tool("easyquant-opt", f"--pass-pipeline={PIPELINE.format(plan='equant-absmax{scheme=W8A16 ignore=forward.matmul_2}')}", input=text)
+    assert other.returncode != 0 and "forward.matmul_2" in other.stderr
+
+
+def expected_mlp(x, values):
+    up, down = values["torch_tensor_32_16_torch.float32"], values["torch_tensor_8_32_torch.float32"]
+    hidden = np.maximum(linear(x, up) + values["torch_tensor_32_torch.float32"], 0)
+    return linear(hidden, down) + values["torch_tensor_8_torch.float32"]
+
+
+def expected_convolutions(x, values):
+    pad = lambda x: np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))  # noqa: E731
+    first, second = values["torch_tensor_8_3_3_3_torch.float32"], values["torch_tensor_8_8_3_3_torch.float32"]
+    bias = values["torch_tensor_8_torch.float32"][:, None, None]
+    x = np.maximum(bias + convolution(first, (3, 3), (1, 1), (1, 1), linear)(pad(x)), 0)
+    x = np.maximum(convolution(second, (3, 3), (2, 2), (1, 1), linear)(pad(x)), 0)
+    mean = np.cumsum(x.reshape(*x.shape[:2], -1), axis=2, dtype=f32)[:, :, -1] / f32(36)  # one after the other
+    return linear(mean, values["torch_tensor_5_8_torch.float32"]) + values["torch_tensor_5_torch.float32"]
+
+
+@pytest.mark.parametrize("name, expect", [("mlp", expected_mlp), ("convolutions", expected_convolutions)])
+def test_networks_in_integers(name, expect):
+    """W8A8, all of it in numpy: to the bit."""
+    text = network(name)
+    (found,) = call(quantize(text, "equant-absmax{scheme=W8A8}"), [("forward", [NETWORKS[name]])])[0]
+    np.testing.assert_array_equal(found, expect(NETWORKS[name], constants(text)).astype(f32))
+
+
+def test_zero_points_and_scales_of_static_activations():
+    """Asymmetric weights, and a scale that the module gives: against double precision."""
+    text = network("mlp")
+    named = run_tool("easyquant-opt", "--equant-name-sites", input=text).stdout
+    given = named.replace('equant.site = "', 'equant.input_scale = 3.0e-02 : f32, equant.site = "')
+    plan = "equant-absmax{scheme=W8A8 activations=static sinks=none}"
+    x = NETWORKS["mlp"]
+    (found,) = call(quantize(given, plan), [("forward", [x])])[0]
+    values = constants(text)
+
+    def static(x, w):
+        codes, scales = weight_codes(w)
+        q = np.clip(np.rint(x * (f32(1) / f32(0.03))), -127, 127).astype(np.int64)
+        return f32(0.03) * (scales[:, 0] * (q @ codes.T).astype(f32))
+
+    up, down = values["torch_tensor_32_16_torch.float32"], values["torch_tensor_8_32_torch.float32"]
+    hidden = np.maximum(static(x, up) + values["torch_tensor_32_torch.float32"], 0)
+    np.testing.assert_array_equal(found, static(hidden, down) + values["torch_tensor_8_torch.float32"])
+    exact = call(pretty(text), [("forward", [x])])[0][0]
+    (found,) = call(quantize(text, "equant-zeropoint{scheme=W8A16}"), [("forward", [x])])[0]
+    assert 1e-5 < np.abs(found - exact).max() < 2e-2
+
+
+# ------------------------------------------------------------------------------------------------------------------ IREE
+
+PARAMETER = {
+    "flow.tensor.constant": ("", '"flow.tensor.constant"() {value = #flow.parameter.named<"model"::"up"> : tensor<6x16xf32>}'),
+    "util.global": (
+        '"util.global"() <{sym_name = "up", sym_visibility = "private", type = tensor<6x16xf32>,'
+        ' initial_value = #flow.parameter.named<"model"::"up"> : tensor<6x16xf32>}> : () -> ()',
+        '"util.global.load"() <{global = @up}>',
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", PARAMETER)
+def test_parameters(tmp_path, kind):
+    """A weight in a safetensors file, as IREE's ops name it."""
+    w, x = (np.random.default_rng(seed).normal(0, 1, shape).astype(f32) for seed, shape in ((3, (6, 16)), (4, (5, 16))))
+    save_file({"up": w}, tmp_path / "weights.safetensors")
+    held, load = PARAMETER[kind]
+    text = f"""{held}
+func.func @f(%x: tensor<5x16xf32>, %i: tensor<5x6xf32>) -> tensor<5x6xf32> {{
+  %c = {load} : () -> tensor<6x16xf32>
+  %e = tensor.empty() : tensor<16x6xf32>
+  %w = linalg.transpose ins(%c : tensor<6x16xf32>) outs(%e : tensor<16x6xf32>) permutation = [1, 0]
+  %y = linalg.matmul ins(%x, %w : tensor<5x16xf32>, tensor<16x6xf32>) outs(%i : tensor<5x6xf32>) -> tensor<5x6xf32>
+  return %y : tensor<5x6xf32>
+}}"""
+
+    def run(parameters):
+        pipeline = PIPELINE.format(plan="equant-absmax{scheme=W8A8}").replace("equant-evaluate-constants", f"equant-evaluate-constants{parameters}")
+        return run_tool("easyquant-opt", f"--pass-pipeline={pipeline}", "--allow-unregistered-dialect", input=text)
+
+    result = run(f"{{parameters=model={tmp_path / 'weights.safetensors'}}}")
+    assert result.returncode == 0, result.stderr
+    assert "util.global.load" not in result.stdout and "flow.tensor" not in result.stdout
+    found = call("\n".join(line for line in result.stdout.splitlines() if "util.global" not in line), [("f", [x, np.ones((5, 6), f32)])])[0][0]
+    np.testing.assert_array_equal(found, f32(1) + linear(x, w).astype(f32))
+
+    for parameters, expected in (
+        ("", 'of a constant: #flow.parameter.named<"model"::"up"> is in a file; give the option parameters=model=FILE.safetensors'),
+        ("{parameters=weights}", "option parameters: expected SCOPE=FILE, as model=weights.safetensors; found 'weights'"),
+        (f"{{parameters=model={tmp_path / 'other.safetensors'}}}", "other.safetensors"),
+    ):
+        save_file({"up": w.T.copy()}, tmp_path / "other.safetensors")
+        result = run(parameters)
+        assert result.returncode != 0 and expected in result.stderr
+    assert "must be F32 of 6x16, found F32 of 16x6" in result.stderr
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("scheme", ["W8A16", "W4A16 group-size=8", "W8A8"])
+def test_iree_runs_networks(tmp_path, name, scheme):
+    """As it prints them: in the generic form."""
+    iree("iree-compile")
+    plan = f"equant-absmax{{scheme={scheme}}}"
+    (expected,) = call(quantize(network(name), plan), [("forward", [NETWORKS[name]])])[0]
+    found = call_iree(quantize(network(name), plan, "--mlir-print-op-generic"), tmp_path, "forward", [NETWORKS[name]])
+    # IREE reorders sums of floats, so that a code may round the other way.
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-2 if scheme == "W8A8" else 2e-6)
