@@ -88,7 +88,8 @@ def Equant_QuantizeOp : Equant_Op<"quantize", [AttrSizedOperandSegments]> {
 def Equant_FromCodesOp : Equant_Op<"from_codes", [AttrSizedOperandSegments]> {
   let summary = "a quantized weight of codes that exist";
   let description = [{
-    The parts of a weight, from wherever they come, as one value: what they stand for is known by them alone.
+    The parts of a weight, from wherever they come, as one value: what they stand for is known by them alone. Codes have the type of the
+    scheme, or are `i8`, one a byte, as plain files have them: integers, or the bits of other codes less 2^(b−1).
 
     ```mlir
     %w = equant.from_codes %codes scale(%scale)

@@ -52,6 +52,8 @@ def Quantize : Pass<"equant-quantize", "::mlir::ModuleOp"> {
   let description = [{
     Turns each op with an `equant.plan` into `equant.linear` on a quantized weight: scales by the plan's rule, or those that a
     method has computed (`scale`, `zero_point` in the plan); the nearest codes, or those that a method has computed (`codes`).
+    The op builds it. One of `linalg` gathers its activations as rows for `equant.linear`, and multiplies what
+    `equant.dequantize` gives where activations stay float.
     An embedding that reads the same global as a planned head becomes `equant.embedding` of the same weight; any other stays
     float, as sites without a plan do.
 
