@@ -136,7 +136,7 @@ LogicalResult Checkpoint::collect(ModuleOp module, const ConstantReader &reader)
 
 std::string easyquant::whyNotExportable(const formats::ModelConfig &config,
                                         const formats::CheckpointFormat &format) {
-  if (!config.architecture->conv1D || format.isGGUF())
+  if (!config.architecture->conv1D || format.isGGUF() || format.isGraph())
     return {};
   return fmt::format("models of the architecture {} keep the weights of their linears transposed "
                      "(Conv1D), which clients of {} checkpoints do not read; compile an artifact "

@@ -7,6 +7,7 @@
 
 #include "CheckpointValues.h"
 #include "GGUFCheckpoint.h"
+#include "OnnxModel.h"
 
 #include "easyquant/Dialect/Equant/IR/TensorParallel.h"
 #include "easyquant/Export/HuggingFaceWriter.h"
@@ -70,7 +71,11 @@ struct ExportCheckpoint : public easyquant::impl::ExportCheckpointBase<ExportChe
 
 private:
   LogicalResult run();
+  LogicalResult exportGraph(const formats::CheckpointFormat &format, const ConstantReader &reader);
   Result<void> writeFolder(const Checkpoint &checkpoint, const ConstantReader &reader);
+  /// config.json and what else lies beside the weights.
+  Result<void> writeCompanions(const ConstantReader &reader, DType floats,
+                               const Json &quantization = {});
 };
 
 } // namespace
@@ -142,10 +147,15 @@ Result<void> ExportCheckpoint::writeFolder(const Checkpoint &checkpoint,
           CheckpointWriter(checkpoint, reader).write(folder, maxShardBytes, threads, progress);
       !done)
     return done;
-  if (auto done = writeFile(folder / "config.json", formats::huggingFaceConfigText(
-                                                        reader.source().config(), checkpoint.floats,
-                                                        checkpoint.configuration()));
-      !done)
+  return writeCompanions(reader, checkpoint.floats, checkpoint.configuration());
+}
+
+Result<void> ExportCheckpoint::writeCompanions(const ConstantReader &reader, DType floats,
+                                               const Json &quantization) {
+  const fs::path folder = output.getValue();
+  const std::string config =
+      formats::huggingFaceConfigText(reader.source().config(), floats, quantization);
+  if (auto done = writeFile(folder / "config.json", config); !done)
     return done;
   if (auto done = formats::copyCompanions(reader.source(), folder); !done)
     return done;
@@ -157,6 +167,24 @@ Result<void> ExportCheckpoint::writeFolder(const Checkpoint &checkpoint,
       return makeError(ErrorCode::IO, "{}: {}", name, error.message());
   }
   return {};
+}
+
+LogicalResult ExportCheckpoint::exportGraph(const formats::CheckpointFormat &format,
+                                            const ConstantReader &reader) {
+  OnnxModel model(format, opset < 0 ? std::nullopt : std::optional<int64_t>(opset));
+  if (failed(model.build(getOperation(), reader)))
+    return failure();
+  auto progress = [&](int64_t done) {
+    ProgressAction::report(&getContext(), "export", done, model.constants());
+  };
+  Result<void> written = makeFolders(output.getValue());
+  if (written)
+    written = model.write(output.getValue(), reader, threads, progress);
+  if (written)
+    written = writeCompanions(reader, DType::F32);
+  if (!written)
+    return emitError(getOperation().getLoc()) << written.error().message;
+  return success();
 }
 
 LogicalResult ExportCheckpoint::run() {
@@ -174,6 +202,8 @@ LogicalResult ExportCheckpoint::run() {
   FailureOr<ConstantReader> reader = ConstantReader::open(module);
   if (failed(reader))
     return failure();
+  if ((*format)->isGraph())
+    return exportGraph(**format, *reader);
   Checkpoint checkpoint(**format);
   if (failed(checkpoint.collect(module, *reader)))
     return failure();

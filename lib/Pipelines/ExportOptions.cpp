@@ -23,7 +23,9 @@ namespace option = easyquant::recipe::option;
 
 std::optional<std::string> easyquant::checkExport(const OptionValues &options) {
   if (!options.has(option::exportFormat))
-    return std::nullopt;
+    return options.has(option::opset)
+               ? std::optional<std::string>("--opset is an option of --export onnx; leave it out")
+               : std::nullopt;
   const std::string &format = options[option::exportFormat];
   auto ofArtifacts = [&](const OptionInfo &info) {
     return "--" + std::string(info.flag) + " is an option of artifacts, and --export " + format +
@@ -34,6 +36,9 @@ std::optional<std::string> easyquant::checkExport(const OptionValues &options) {
         &option::tensorParallel.info(), &option::force.info(), &option::kvCache.info()})
     if (options.has(*info))
       return ofArtifacts(*info);
+  if (options.has(option::opset) && format != "onnx")
+    return "--opset is an option of --export onnx, and " + format +
+           " has no operators; leave it out";
   if (options.get(option::kvScheme).value_or("none") != "none")
     return ofArtifacts(option::kvScheme.info());
   if (std::string last = options.get(option::emitIRAfter).value_or("");
@@ -62,8 +67,8 @@ void easyquant::takeExportDefaults(OptionValues &options) {
     take(option::sinks, "none");
   const auto preset = recipe::findPreset(options[option::scheme]);
   // Beside float activations clients take scales into the type of the model, f16.
-  const bool isHalf =
-      format && preset && ((*format)->isHalf || preset->input == recipe::InputCodes::None);
+  const bool isHalf = format && preset && !(*format)->isGraph() &&
+                      ((*format)->isHalf || preset->input == recipe::InputCodes::None);
   if (isHalf && preset->isInteger() && !preset->isFloat() && !preset->scales)
     take(option::scaleType, "f16");
 }

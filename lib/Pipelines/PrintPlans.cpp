@@ -49,10 +49,11 @@ struct Destination {
       bytes += equant::storedBytes(weight, scheme, input, *family);
     return bytes;
   }
-  /// Bytes of all else; floats of checkpoints are halves.
+  /// Bytes of all else; floats of checkpoints are halves, but for graphs.
   int64_t otherBytes(ModuleOp module) const {
-    return format ? equant::otherBytes(module, /*withTables=*/false) / 2
-                  : equant::otherBytes(module) * std::ssize(families);
+    if (format && !format->isGraph())
+      return equant::otherBytes(module, /*withTables=*/false) / 2;
+    return equant::otherBytes(module) * (format ? 1 : std::ssize(families));
   }
 };
 } // namespace

@@ -12,6 +12,7 @@
 
 #include "easyquant/Formats/Codecs/CheckpointFormat.h"
 #include "easyquant/Formats/Codecs/GGMLBlocks.h"
+#include "easyquant/Formats/Codecs/OnnxWeight.h"
 
 #include <gtest/gtest.h>
 
@@ -159,6 +160,41 @@ TEST(WeightCodec, BytesAndFP4) {
                   48);
 }
 
+TEST(WeightCodec, OnnxHoldsIntegersAndFP8) {
+  for (int bits : {2, 3, 4, 5, 6, 8})
+    for (bool symmetric : {true, false})
+      for (auto [rows, columns, group] : {std::tuple<int64_t, int64_t, int64_t>(1, 1, 0),
+                                          {33, 7, 0},
+                                          {70, 24, 8},
+                                          {64, 96, 32},
+                                          {5, 42, 0}})
+        expectRoundTrip(onnxCodec, integers(bits, symmetric, group, ScaleFormat::F32), rows,
+                        columns);
+  expectRoundTrip(onnxCodec, floats(CodeFormat::F8E4M3FN, 0, ScaleFormat::F32), 33, 41);
+  EXPECT_EQ(refusal(onnxCodec(floats(CodeFormat::F4E2M1FN, 32, ScaleFormat::F8E8M0FNU), 33, 96)),
+            "onnx holds integers, and FP8 with a scale a row, found f4E2M1FN, groups of 32, "
+            "f8E8M0FNU scales; take an integer scheme: ONNX Runtime has no kernels for FP4, nor "
+            "ONNX tables of values");
+}
+
+TEST(WeightCodec, OnnxNeedsAVersionOfOperators) {
+  auto least = [](const Scheme &weight, std::optional<Scheme> input = {}) {
+    return leastOpset({.name = "q", .rows = 32, .columns = 32, .weight = weight, .input = input});
+  };
+  EXPECT_EQ(least(integers(8, false, 0)), 18);
+  EXPECT_EQ(least(integers(8, true, 8)), 21);
+  EXPECT_EQ(least(integers(3, true, 0)), 21);
+  EXPECT_EQ(least(integers(2, true, 0)), 25);
+  EXPECT_EQ(least(floats(CodeFormat::F8E4M3FN, 0, ScaleFormat::F32)), 19);
+  Scheme input = integers(8, true, 0, ScaleFormat::F32);
+  input.granularity = Granularity::Tensor;
+  EXPECT_EQ(least(integers(8, true, 0), input), 18);
+  input.granularity = Granularity::Token;
+  input.dynamic = true;
+  EXPECT_EQ(least(integers(8, true, 0), input), 21);
+  EXPECT_EQ(checkOpset(26).error().message, "opset 26: expected one of 18 to 25");
+}
+
 TEST(WeightCodec, SaysWhatItDoesNotHold) {
   EXPECT_EQ(refusal(awqCodec(integers(3, true, 8), 8, 8)),
             "awq holds integers of 4 bits, found int3 symmetric, groups of 8, f16 scales; take "
@@ -241,9 +277,9 @@ TEST(WeightCodec, RefusesWhatIsNotOfTheWeight) {
 TEST(CheckpointFormat, IsFoundByName) {
   for (const CheckpointFormat *format : checkpointFormats())
     EXPECT_EQ(*findCheckpointFormat(format->name), format);
-  EXPECT_EQ(findCheckpointFormat("onnx").error().message,
-            "there is no format 'onnx' of checkpoints; expected compressed-tensors, gptq, gptq_v2, "
-            "awq, gguf");
+  EXPECT_EQ(findCheckpointFormat("tflite").error().message,
+            "there is no format 'tflite' of checkpoints; expected compressed-tensors, gptq, "
+            "gptq_v2, awq, gguf, onnx");
 }
 
 TEST(WeightCodec, GGMLBlocksHoldTheirSchemes) {

@@ -116,6 +116,7 @@ static constexpr Pipeline kPipelines[] = {
      "equant-export-checkpoint{format=compressed-tensors output=out threads=1}",
      5},
     {"equant-export-checkpoint{format=gptq_v2 output=out threads=1}", 5},
+    {"equant-export-checkpoint{format=onnx opset=21 output=out threads=1}", 5},
     {"equant-insert-observers,equant-calibrate{tokens=tokens.safetensors work=work threads=1}", 1},
     {"equant-absmax{scheme=W8A8 activations=static activation-basis=hadamard},equant-rotate,"
      "equant-insert-observers{statistics=minmax,inliers},equant-calibrate{tokens=tokens."

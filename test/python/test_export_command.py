@@ -43,7 +43,7 @@ def plain(model, tmp_path_factory):
 
 
 def test_the_formats_are_those_of_the_codecs():
-    assert tuple(choices_of("export")) == (*FORMATS, "gguf")
+    assert tuple(choices_of("export")) == (*FORMATS, "gguf", "onnx")
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -99,7 +99,7 @@ def test_the_pipeline_is_what_easyquant_opt_runs(model, tmp_path):
 
 
 @pytest.mark.parametrize("arguments, message", [
-    (("--format=onnx",), "--format onnx: expected one of compressed-tensors, gptq, gptq_v2, awq, gguf"),
+    (("--format=tflite",), "--format tflite: expected one of compressed-tensors, gptq, gptq_v2, awq, gguf, onnx"),
     ((), "--format FORMAT is missing"),
     (("--format=gptq", "--target=cpu"), "unknown option --target"),
 ])  # fmt: skip
@@ -110,6 +110,6 @@ def test_the_command_line_explains_itself(model, tmp_path, arguments, message):
 
 def test_the_help_says_what_is_taken_by_default():
     page = " ".join(easyquant("export", "--help", COLUMNS="100").stdout.split())
-    assert "--format FORMAT" in page and "One of compressed-tensors, gptq, gptq_v2, awq, gguf. (required)" in page
+    assert "--format FORMAT" in page and "One of compressed-tensors, gptq, gptq_v2, awq, gguf, onnx. (required)" in page
     assert "Q3, Q4, Q5, Q6. (default: W4A16, for gguf Q4_0)" in page and "(default: float, for gguf Q8_0)" in page and "plain, hadamard. (default: plain)" in page
     assert "--kv-scheme" not in page and "--target " not in page

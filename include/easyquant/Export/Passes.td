@@ -37,13 +37,17 @@ def ExportCheckpoint : Pass<"equant-export-checkpoint", "::mlir::ModuleOp"> {
     With `format=gguf` the folder has one file, `model.gguf`, with the tokenizer of the GGUF file `vocabulary`, or of the source where
     that is one. The head and embeddings may be quantized there.
 
+    With `format=onnx` the folder has model.onnx, a decoder whose operators are those of the module and whose caches are inputs and
+    outputs, its weights in model.onnx.data, config.json and the same files beside them. Weights are codes behind DequantizeLinear. Operators
+    are of version `opset`, or of the least one that the model needs.
+
     A scheme, a size or an activation that the format does not hold is an error that names the site and the format, before anything
     is written; so are embeddings that are quantized and linears that the checkpoint keeps transposed (GPT-2's Conv1D).
   }];
   let options = [
     ExportFormat,
     Option<"output", "output", "std::string", "\"\"", "folder of the checkpoint">,
-    Threads, MaxShardBytes, CopyFiles, Vocabulary,
+    Threads, MaxShardBytes, CopyFiles, Vocabulary, Opset,
   ];
 }
 

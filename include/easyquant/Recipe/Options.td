@@ -43,7 +43,7 @@ let group = "What to make", key = "" in {
   }
   def ExportFormat : TableOption<"exportFormat", Choice, "format", "",
                                  "write a checkpoint that others load, in this format, instead of an artifact"> {
-    let choices = ["compressed-tensors", "gptq", "gptq_v2", "awq", "gguf"];
+    let choices = ["compressed-tensors", "gptq", "gptq_v2", "awq", "gguf", "onnx"];
     let flag = "export";
     let noun = "format of checkpoints";
     let value = "FORMAT";
@@ -90,6 +90,11 @@ let group = "What to make", key = "" in {
     let defaultWords = "the model's, where it is a GGUF file";
     let value = "FILE";
     let internal = 1;
+  }
+  def Opset : TableOption<"opset", Integer, "opset", "", "version of the operators of an ONNX model"> {
+    let defaultWords = "the least that its schemes need";
+    let least = "18";
+    let most = "25";
   }
   def Force : TableOption<"force", Switch, "force", "", "replace an artifact that is there already">;
 }

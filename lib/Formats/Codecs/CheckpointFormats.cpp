@@ -15,8 +15,12 @@ using namespace easyquant::formats;
 CheckpointFormat::~CheckpointFormat() = default;
 
 std::span<const CheckpointFormat *const> formats::checkpointFormats() {
-  static const CheckpointFormat *const all[] = {compressedTensorsFormat(), gptqFormat(1),
-                                                gptqFormat(2), awqFormat(), ggufFormat()};
+  static const CheckpointFormat *const all[] = {compressedTensorsFormat(),
+                                                gptqFormat(1),
+                                                gptqFormat(2),
+                                                awqFormat(),
+                                                ggufFormat(),
+                                                onnxFormat()};
   return all;
 }
 

@@ -34,6 +34,7 @@ const CheckpointFormat *compressedTensorsFormat();
 const CheckpointFormat *gptqFormat(int version);
 const CheckpointFormat *awqFormat();
 const CheckpointFormat *ggufFormat();
+const CheckpointFormat *onnxFormat();
 
 /// What formats that quantize weights alone, in the plain basis, ask of a site.
 Result<void> checkWeightOnly(std::string_view format, const QuantizedSite &site);

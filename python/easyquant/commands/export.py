@@ -20,7 +20,7 @@ ARTIFACT = {"export", "target", "context", "tensor_parallel", "force", "emit_ir_
 # What is taken by default where it is not what artifacts take.
 DEFAULTS = {
     "scheme": "W4A16, for gguf Q4_0", "group_size": "128 below 8 bits, or the largest power of two below that divides the columns of all linears",
-    "scale_type": "f16 beside float activations and of groups, else f32", "activation_basis": "plain",
+    "scale_type": "f16 beside float activations and of groups, else f32; for onnx f32", "activation_basis": "plain",
     "head": "float, for gguf Q8_0",
 }  # fmt: skip
 Format = Annotated[
@@ -59,4 +59,4 @@ def export_command(format: Format, **given) -> None:
 
 
 class ExportCommand(CompileCommand):
-    groups = CompileCommand.groups | {"What to make": ("--output", "--format", "--threads", "--max-shard-bytes")}
+    groups = CompileCommand.groups | {"What to make": ("--output", "--format", "--opset", "--threads", "--max-shard-bytes")}

@@ -7,7 +7,7 @@
 //
 // A format is what `quant_method` of a config.json names: which codec a linear has, which tensors
 // stand beside it, and what the configuration says of all linears. GGUF is one, too, of a single
-// file without such a configuration.
+// file without such a configuration, and ONNX, whose files say what is computed, too.
 //
 //===----------------------------------------------------------------------===//
 
@@ -58,6 +58,8 @@ public:
   /// One GGUF file, in which the embedding can be quantized, too, and has the head's weight where
   /// the two are tied; else a Hugging Face folder.
   virtual bool isGGUF() const { return false; }
+  /// An ONNX graph: operators beside the weights, floats of f32, linears as the module has them.
+  virtual bool isGraph() const { return false; }
 
 protected:
   CheckpointFormat(std::string name, bool isHalf) : name(std::move(name)), isHalf(isHalf) {}

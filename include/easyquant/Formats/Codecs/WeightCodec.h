@@ -113,6 +113,7 @@ using WeightCodecMaker = Result<std::unique_ptr<WeightCodec>>(const numerics::Sc
 WeightCodecMaker gptqCodec;   ///< zero points less 1
 WeightCodecMaker gptqV2Codec; ///< zero points as they are
 WeightCodecMaker awqCodec;    ///< "gemm"
+WeightCodecMaker onnxCodec;   ///< operands of DequantizeLinear
 // Those of compressed-tensors.
 WeightCodecMaker packQuantizedCodec, intQuantizedCodec, floatQuantizedCodec, mxfp4PackCodec,
     nvfp4PackCodec;

@@ -50,5 +50,6 @@ int64_t equant::checkpointBytes(const formats::CheckpointFormat &format, StringR
           bytes += *formats::tensorBytes(tensor.dtype, tensor.shape);
       return bytes;
     }
-  return weight.getNumElements() * formats::dtypeBytes(formats::DType::F16);
+  return weight.getNumElements() *
+         formats::dtypeBytes(format.isGraph() ? formats::DType::F32 : formats::DType::F16);
 }

@@ -9,6 +9,7 @@
 
 #include "easyquant/Dialect/Equant/Analysis/CheckpointSites.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
+#include "easyquant/Formats/Codecs/OnnxWeight.h"
 #include "easyquant/Target/Target.h"
 
 namespace easyquant::equant {
@@ -70,7 +71,12 @@ private:
              "and " +
              format->name + " is written in that order alone; give a scheme that quantizes anew";
     auto stored = checkpointSite(*format, site, n, k, plan.getWeight(), plan.getInput());
-    return stored ? "" : stored.error().message;
+    if (!stored)
+      return stored.error().message;
+    if (!format->isGraph() || opset < 0)
+      return "";
+    auto said = formats::checkOpset(opset, stored->site);
+    return said ? "" : said.error().message;
   }
 
   static Features shapeOf(Value table) {

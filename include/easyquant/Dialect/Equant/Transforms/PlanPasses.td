@@ -129,11 +129,11 @@ def CheckPlans : Pass<"equant-check-plans", "::mlir::ModuleOp"> {
     A site that cannot be quantized as planned stays float, and is none of these. Nothing has been computed for the plans yet.
     With `dequantize` a site that keeps the codes of the source (scheme `keep`) becomes float instead: its plan is taken away.
 
-    With a `format`, checkpoints of that format have to hold the plans instead.
+    With a `format`, checkpoints of that format have to hold the plans instead, those of ONNX by operators of version `opset`.
   }];
   let options = [
     TargetsOption<"what has to have kernels">,
-    ExportFormat, Dequantize,
+    ExportFormat, Opset, Dequantize,
   ];
 }
 
