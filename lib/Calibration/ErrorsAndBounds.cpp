@@ -74,8 +74,7 @@ static void measureRow(std::span<const float> weight, std::span<const float> rou
   for (int64_t first = 0; first < columns; first += step) {
     const int64_t last = std::min(first + step, columns);
     const size_t index = (codes.params.rows == 1 ? 0 : row) * codes.params.groups + first / step;
-    const SliceParams params{codes.params.scales[index],
-                             codes.params.zeroPoints.empty() ? 0 : codes.params.zeroPoints[index]};
+    const SliceParams params = sliceParams(codes.scheme, codes.params, index);
     auto [lo, hi] = std::minmax_element(weight.begin() + first, weight.begin() + last);
     double largest = 0;
     for (int64_t k = first; k < last; ++k)

@@ -168,7 +168,8 @@ std::string easyquant::execution::layerStamp(func::FuncOp layer, StringRef befor
       add(load.getGlobal().getLeafReference());
     auto site = dyn_cast<QuantizableOpInterface>(op);
     if (equant::PlanAttr plan = site ? equant::getPlan(site) : nullptr)
-      for (FlatSymbolRefAttr named : {plan.getCodes(), plan.getScale(), plan.getZeroPoint()})
+      for (FlatSymbolRefAttr named :
+           {plan.getCodes(), plan.getScale(), plan.getZeroPoint(), plan.getMinimum()})
         if (named)
           add(named.getAttr());
   });

@@ -104,6 +104,7 @@ template <typename Fields> void mapFields(Fields &fields, Manifest::WeightScheme
   fields.required("symmetric", scheme.symmetric);
   fields.optional("table", scheme.table);
   fields.optional("outer", scheme.outer);
+  fields.optional("minima", scheme.minima);
   fields.optional("hadamard", scheme.hadamard, kSmall);
 }
 

@@ -168,8 +168,10 @@ void ModelSource::Impl::setCodes(size_t index, StoredWeight codes) {
   };
   name(WeightTensor::Codes);
   name(WeightTensor::Scales);
-  if (!scheme.symmetric)
+  if (scheme.hasZeroPoints())
     name(WeightTensor::ZeroPoints);
+  if (scheme.minima)
+    name(WeightTensor::Minima);
   if (scheme.outer)
     name(WeightTensor::Outer);
   if (!codes.order().empty())
@@ -393,6 +395,7 @@ std::string formats::partName(std::string_view site, numerics::WeightTensor part
   using numerics::WeightTensor;
   const char *suffix = part == WeightTensor::Codes        ? "codes"
                        : part == WeightTensor::ZeroPoints ? "zero_point"
+                       : part == WeightTensor::Minima     ? "minimum"
                        : part == WeightTensor::Outer      ? "outer"
                                                           : "scale";
   return fmt::format("{}.weight_{}", site, suffix);
@@ -473,6 +476,8 @@ Result<void> ModelSource::Impl::readPart(std::string_view name, int64_t firstRow
       values = read->params.zeroPoints;
   } else if (found->second.part == numerics::WeightTensor::Scales) {
     values = read->params.scales;
+  } else if (found->second.part == numerics::WeightTensor::Minima) {
+    values = read->params.minima;
   } else if (found->second.part == numerics::WeightTensor::Outer) {
     read->params.outer.resize(rows, read->params.outerOf(0)); // of the tensor
     values = read->params.outer;

@@ -25,6 +25,8 @@ static StringRef parameterOf(WeightTensor part) {
     return "wscales";
   case WeightTensor::ZeroPoints:
     return "wzeros";
+  case WeightTensor::Minima:
+    return "wminima";
   case WeightTensor::Outer:
     return "wouter";
   case WeightTensor::Codebook:

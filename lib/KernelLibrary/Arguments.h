@@ -22,9 +22,9 @@ namespace easyquant {
 
 /// What linears and embeddings read of a packed weight.
 inline constexpr numerics::WeightTensor kWeightParts[] = {
-    numerics::WeightTensor::Codes, numerics::WeightTensor::Scales,
-    numerics::WeightTensor::ZeroPoints, numerics::WeightTensor::Outer,
-    numerics::WeightTensor::Codebook};
+    numerics::WeightTensor::Codes,      numerics::WeightTensor::Scales,
+    numerics::WeightTensor::ZeroPoints, numerics::WeightTensor::Minima,
+    numerics::WeightTensor::Outer,      numerics::WeightTensor::Codebook};
 
 /// The arguments of one or more kernels by the names of their parameters.
 class Arguments {
@@ -45,8 +45,8 @@ public:
   }
   mlir::LogicalResult setWeight(mlir::StringRef name, mlir::Value constant,
                                 mlir::StringRef offset = equant::kOffsetAttr);
-  /// The arguments for the parts that a packed weight has: w, wscales, wzeros, wouter, codebook,
-  /// wsums.
+  /// The arguments for the parts that a packed weight has: w, wscales, wzeros, wminima, wouter,
+  /// codebook, wsums.
   mlir::LogicalResult setWeight(mlir::Value weight, llvm::ArrayRef<numerics::WeightTensor> parts);
   /// Activations in codes: codes, scales, sums, zeros, as far as there are any.
   void setCodes(mlir::Value codes, bool scales = true);

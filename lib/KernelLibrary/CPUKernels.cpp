@@ -207,7 +207,7 @@ LogicalResult CPULauncher::linear(LaunchBuilder &b, const KernelOps &kernel,
   spec.quantizedInput = bool(rows);
   spec.inputGroup = rows ? rows.getScheme().getTokenGroup() : 0;
   spec.bias = bool(op.getBias());
-  spec.zeroPoints = !scheme.symmetric;
+  spec.zeroPoints = scheme.hasZeroPoints();
   spec.inputZeroPoints = rows && !rows.getScheme().getSymmetric();
   spec.sums = !lm::isActivationType(op.getType());
   if (!spec.sums)
@@ -287,9 +287,10 @@ void CPULauncher::addLinears(KernelLibrary &library) const {
     if (failed(checkPanels(op, table)))
       return failure();
     const numerics::Scheme scheme = table.getScheme().toNumerics();
-    cpu::EmbeddingSpec spec{table.getRows(),  table.getColumns(), cpu::WeightFormat(scheme.bits),
-                            scheme.groupSize, !scheme.symmetric,  cpu::WeightNumbers::of(scheme),
-                            op.getSharded()};
+    cpu::EmbeddingSpec spec{
+        table.getRows(),  table.getColumns(),     cpu::WeightFormat(scheme.bits),
+        scheme.groupSize, scheme.hasZeroPoints(), cpu::WeightNumbers::of(scheme),
+        op.getSharded()};
     Arguments arguments(b);
     if (failed(arguments.setWeight(op.getTable(), kWeightParts)))
       return failure();

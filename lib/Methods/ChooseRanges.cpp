@@ -120,6 +120,7 @@ static Result<numerics::QParams> chooseParams(ConstMatrix weight, numerics::RowR
     all.groups = block->groups;
     llvm::append_range(all.scales, block->scales);
     llvm::append_range(all.zeroPoints, block->zeroPoints);
+    llvm::append_range(all.minima, block->minima);
     all.outer = block->outer;
   }
   return all;

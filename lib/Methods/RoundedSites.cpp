@@ -31,6 +31,9 @@ static std::string outerName(const PlannedSite &site) {
 static std::string zeroName(const PlannedSite &site) {
   return formats::partName(site.name(), numerics::WeightTensor::ZeroPoints);
 }
+static std::string minimumName(const PlannedSite &site) {
+  return formats::partName(site.name(), numerics::WeightTensor::Minima);
+}
 
 SmallVector<PlannedSite> easyquant::methods::sitesNaming(func::FuncOp layer, StringRef method) {
   SmallVector<PlannedSite> sites;
@@ -50,8 +53,10 @@ static void append(std::vector<ComputedTensor> &tensors, const PlannedSite &site
                    const numerics::QParams &params, std::deque<std::vector<float>> &outers) {
   std::vector<int64_t> shape = {params.rows, params.groups};
   tensors.push_back(ComputedTensor::floats(scaleName(site), shape, params.scales));
-  if (!site.scheme().symmetric)
+  if (site.scheme().hasZeroPoints())
     tensors.push_back(ComputedTensor::integers(zeroName(site), shape, params.zeroPoints));
+  if (site.scheme().minima)
+    tensors.push_back(ComputedTensor::floats(minimumName(site), shape, params.minima));
   if (!site.scheme().outer)
     return;
   std::vector<float> &outer = outers.emplace_back(params.rows);
@@ -83,7 +88,7 @@ Result<void> easyquant::methods::writeScales(const ComputedConstants &work, Stri
   return work.write(file, stamp, tensors);
 }
 
-/// Scales and zero points and, `withCodes`, codes; without, zeros take their place.
+/// Scales, zero points or minima and, `withCodes`, codes; without, zeros take their place.
 static Result<QuantizedMatrix> read(const ComputedConstants &work, StringRef file, StringRef stamp,
                                     const PlannedSite &site, bool withCodes) {
   auto type = cast<RankedTensorType>(site.weight().getType());
@@ -101,9 +106,13 @@ static Result<QuantizedMatrix> read(const ComputedConstants &work, StringRef fil
     done = read(codesName(site), DType::I8, q.rows, q.columns, q.codes);
   if (done)
     done = read(scaleName(site), DType::F32, q.params.rows, q.params.groups, q.params.scales);
-  if (done && !q.scheme.symmetric) {
+  if (done && q.scheme.hasZeroPoints()) {
     q.params.zeroPoints.resize(q.params.scales.size());
     done = read(zeroName(site), DType::I32, q.params.rows, q.params.groups, q.params.zeroPoints);
+  }
+  if (done && q.scheme.minima) {
+    q.params.minima.resize(q.params.scales.size());
+    done = read(minimumName(site), DType::F32, q.params.rows, q.params.groups, q.params.minima);
   }
   if (done && q.scheme.outer) {
     q.params.outer.resize(q.rows);
@@ -196,15 +205,17 @@ static LogicalResult declare(ModuleOp module, const ComputedConstants &work, Str
           equant::declareComputed(module, name, RankedTensorType::get(shape, element), file, stamp);
       return FlatSymbolRefAttr::get(global.getSymNameAttr());
     };
-    FlatSymbolRefAttr codes, scale, zero, outer;
+    equant::PlannedParts parts;
     if (withCodes)
-      codes = declared(codesName(site), shape, scheme.getCode());
-    scale = declared(scaleName(site), params, scheme.getScale());
-    if (!scheme.getSymmetric())
-      zero = declared(zeroName(site), params, builder.getI32Type());
+      parts.codes = declared(codesName(site), shape, scheme.getCode());
+    parts.scale = declared(scaleName(site), params, scheme.getScale());
+    if (scheme.hasZeroPoints())
+      parts.zeroPoint = declared(zeroName(site), params, builder.getI32Type());
+    if (scheme.getMinima())
+      parts.minimum = declared(minimumName(site), params, scheme.getScale());
     if (scheme.getOuter())
-      outer = declared(outerName(site), {shape[0], 1}, builder.getF32Type());
-    site.op->setAttr(equant::kPlanAttr, plan->withResults(codes, scale, zero, outer));
+      parts.outer = declared(outerName(site), {shape[0], 1}, builder.getF32Type());
+    site.op->setAttr(equant::kPlanAttr, plan->withResults(parts));
   }
   return success();
 }

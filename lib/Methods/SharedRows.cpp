@@ -44,11 +44,15 @@ Result<void> methods::gatherRows(const Ranks &ranks, numerics::QParams &params,
   };
   if (params.rows != rows) {
     widen(params.scales);
-    if (!scheme.symmetric)
+    if (scheme.hasZeroPoints())
       widen(params.zeroPoints);
+    if (scheme.minima)
+      widen(params.minima);
     params.rows = rows;
   }
   if (auto done = gather(ranks, params.scales, params.groups, rowsOf); !done)
+    return done;
+  if (auto done = gather(ranks, params.minima, params.groups, rowsOf); !done)
     return done;
   return gather(ranks, params.zeroPoints, params.groups, rowsOf);
 }

@@ -21,7 +21,9 @@
 
 #include <algorithm>
 #include <cfloat>
+#include <cmath>
 #include <limits>
+#include <numeric>
 
 namespace easyquant::numerics {
 namespace {
@@ -57,8 +59,8 @@ public:
         difference(w.rows * gram.columns.count), product(difference.size()), errors(w.rows),
         best(w.rows), least(w.rows, std::numeric_limits<double>::infinity()) {}
 
-  /// The ranges [max(lo, -m), min(hi, m)]; counts the rows of which a narrower one than all values
-  /// is the best.
+  /// The ranges [max(lo, -m), min(hi, m)], with minima those about the middle; counts the rows of
+  /// which a narrower one than all values is the best.
   int64_t clip() {
     const int64_t count = gram.columns.count;
     std::vector<SliceParams> params(w.rows);
@@ -67,8 +69,12 @@ public:
       for (int64_t i = 0; i < w.rows; ++i) {
         const float *row = w.row(i) + gram.columns.begin;
         auto [lo, hi] = std::minmax_element(row, row + count);
-        const float limit = std::max(-*lo, *hi) * (1.0f - static_cast<float>(step) / kAwqGrid);
-        params[i] = paramsOfRange(std::max(*lo, -limit), std::min(*hi, limit), scheme, outer[i]);
+        const float factor = 1.0f - static_cast<float>(step) / kAwqGrid;
+        const float limit = std::max(-*lo, *hi) * factor;
+        const ValueRange range = scheme.minima
+                                     ? shrunken({*lo, *hi}, factor, scheme)
+                                     : ValueRange{std::max(*lo, -limit), std::min(*hi, limit)};
+        params[i] = paramsOfRange(range.min, range.max, scheme, outer[i]);
       }
       measure(params);
       for (int64_t i = 0; i < w.rows; ++i)
@@ -88,6 +94,12 @@ public:
     gemm(1, ConstMatrix(w.data + gram.columns.begin, w.rows, count, w.stride), Transpose::No,
          ConstMatrix(gram.values.data(), count, count), Transpose::No, 0,
          Matrix(ofWeights.data(), w.rows, count));
+    if (scheme.minima) {
+      ofOnes.resize(count);
+      for (int64_t j = 0; j < count; ++j)
+        ofOnes[j] = static_cast<float>(
+            std::accumulate(&gram.values[j * count], &gram.values[j * count] + count, 0.0));
+    }
     std::vector<float> weights(count);
     for (int64_t j = 0; j < count; ++j)
       weights[j] = std::max(gram.values[j * count + j], 0.0f);
@@ -95,14 +107,15 @@ public:
     for (int64_t i = 0; i < w.rows; ++i) {
       const float *row = w.row(i) + gram.columns.begin;
       auto [lo, hi] = std::minmax_element(row, row + count);
-      const ValueRange all{std::min(*lo, 0.0f), std::max(*hi, 0.0f)};
+      const ValueRange all = scheme.minima ? ValueRange{*lo, *hi}
+                                           : ValueRange{std::min(*lo, 0.0f), std::max(*hi, 0.0f)};
       params[i] = (double(all.max) - all.min) / 2 < kMinAbsMax
                       ? best[i]
                       : leastWeightedError({row, 1, count}, weights, /*coarse=*/false, all, scheme,
                                            outer[i]);
     }
     tryFits(params, kFits);
-    if (!scheme.symmetric) {
+    if (scheme.hasZeroPoints()) {
       const CodeRange codes = codeRange(scheme);
       const std::vector<SliceParams> middle = best;
       for (int offset : {-1, 1, -2, 2}) {
@@ -123,9 +136,11 @@ private:
     const int64_t rows = w.rows, count = gram.columns.count;
     for (int64_t i = 0; i < rows; ++i) {
       const float *row = w.row(i) + gram.columns.begin;
-      const auto [scale, zeroPoint] = params[i];
-      for (int64_t j = 0; j < count; ++j)
-        difference[i * count + j] = row[j] - scale * codec.round(row[j] / scale, zeroPoint).value;
+      const auto [scale, zeroPoint, minimum] = params[i];
+      for (int64_t j = 0; j < count; ++j) {
+        const float above = row[j] - minimum;
+        difference[i * count + j] = above - scale * codec.round(above / scale, zeroPoint).value;
+      }
     }
     gemm(1, ConstMatrix(difference.data(), rows, count), Transpose::No,
          ConstMatrix(gram.values.data(), count, count), Transpose::No, 0,
@@ -143,26 +158,40 @@ private:
     best[i] = params;
   }
 
-  /// The scale of the codes that were measured last: with d = w - s v, s + v G d / (v G v).
-  float fit(int64_t i, SliceParams params) const {
+  /// The scale of the codes that were measured last: with d = w - s v, s + v G d / (v G v). With a
+  /// minimum m, d = w - s v - m 1, both are found at once.
+  SliceParams fit(int64_t i, SliceParams params) const {
     const int64_t count = gram.columns.count;
     const float *row = w.row(i) + gram.columns.begin;
-    double cross = 0, square = 0;
+    double cross = 0, square = 0, mixed = 0, level = 0, ones = 0;
     for (int64_t j = 0; j < count; ++j) {
-      const double v = (static_cast<double>(row[j]) - difference[i * count + j]) / params.scale;
-      cross += v * product[i * count + j];
-      square += v * (static_cast<double>(ofWeights[i * count + j]) - product[i * count + j]);
+      const double d = difference[i * count + j], ofD = product[i * count + j];
+      const double v = (static_cast<double>(row[j]) - params.minimum - d) / params.scale;
+      const double ofOne = scheme.minima ? ofOnes[j] : 0;
+      cross += v * ofD;
+      square += v * (static_cast<double>(ofWeights[i * count + j]) - params.minimum * ofOne - ofD);
+      mixed += v * ofOne;
+      level += ofD;
+      ones += ofOne;
     }
     square /= params.scale;
-    if (!(square > 0))
-      return params.scale;
-    const double exact = (params.scale + cross / square) / outer[i];
+    const double determinant = scheme.minima ? square * ones - mixed * mixed : square;
+    if (!(determinant > 0) || (scheme.minima && !(ones > 0)))
+      return params;
+    const double step = (scheme.minima ? cross * ones - mixed * level : cross) / determinant;
+    const double exact = (params.scale + step) / outer[i];
     if (!(exact >= 0x1p-126 && exact <= FLT_MAX))
-      return params.scale;
+      return params;
+    SliceParams found = params;
     const float rounded = roundScale(static_cast<float>(exact), scheme.scales);
-    const float scale = rounded * outer[i];
-    return isScale(rounded, scheme.scales) && isScale(scale, ScaleFormat::F32) ? scale
-                                                                               : params.scale;
+    found.scale = rounded * outer[i];
+    if (!isScale(rounded, scheme.scales) || !isScale(found.scale, ScaleFormat::F32))
+      return params;
+    if (scheme.minima) {
+      const double change = (level - (double(found.scale) - params.scale) * mixed) / ones;
+      found.minimum = roundScale(static_cast<float>(params.minimum + change), scheme.scales);
+    }
+    return std::isfinite(found.minimum) ? found : params;
   }
 
   void tryFits(std::vector<SliceParams> &params, int fits) {
@@ -171,7 +200,7 @@ private:
       for (int64_t i = 0; i < w.rows; ++i) {
         if (errors[i] < least[i] && isScale(params[i].scale / outer[i], scheme.scales))
           take(i, params[i]);
-        params[i].scale = fit(i, params[i]);
+        params[i] = fit(i, params[i]);
       }
     }
   }
@@ -185,6 +214,7 @@ private:
   std::vector<float> difference, product;
   std::vector<double> errors;
   std::vector<float> ofWeights; ///< w G
+  std::vector<float> ofOnes;    ///< G 1, with minima
   std::vector<SliceParams> best;
   std::vector<double> least; ///< error of the best
 };
@@ -228,8 +258,10 @@ Result<AwqClipResult> searchAwqClip(ConstMatrix w, ConstMatrix inputs, const Sch
   if (scheme.outer)
     params.outer = {outerScale(absMaxOf(w), scheme)};
   params.scales.resize(params.rows * params.groups);
-  if (!scheme.symmetric)
+  if (scheme.hasZeroPoints())
     params.zeroPoints.resize(params.scales.size());
+  if (scheme.minima)
+    params.minima.resize(params.scales.size());
   if (w.columns == 0) {
     std::fill(params.scales.begin(), params.scales.end(), 1.0f);
     return result;
@@ -258,9 +290,7 @@ Result<AwqClipResult> searchAwqClip(ConstMatrix w, ConstMatrix inputs, const Sch
       best = search.chosen();
     });
     for (int64_t i = 0; i < rows; ++i) {
-      params.scales[(first + i) * params.groups + g] = best[i].scale;
-      if (!scheme.symmetric)
-        params.zeroPoints[(first + i) * params.groups + g] = best[i].zeroPoint;
+      setSlice(params, (first + i) * params.groups + g, best[i]);
     }
   };
   if (params.groups == 1) {

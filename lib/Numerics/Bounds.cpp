@@ -68,8 +68,8 @@ double quantizationErrorBound(double lo, double hi, const SliceParams &params,
                               const Scheme &scheme) {
   CodeValues values = codeValues(scheme);
   double scale = params.scale;
-  double least = scale * (values.least - params.zeroPoint);
-  double greatest = scale * (values.greatest - params.zeroPoint);
+  double least = scale * (values.least - params.zeroPoint) + params.minimum;
+  double greatest = scale * (values.greatest - params.zeroPoint) + params.minimum;
   return std::max({roundingErrorBound(scale) * values.gap, least - lo, hi - greatest});
 }
 

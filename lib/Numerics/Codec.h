@@ -141,6 +141,14 @@ EASYQUANT_INLINE void quantizeSlice(const Codec &codec, const float *x, int64_t 
     codes[i] = static_cast<int8_t>(codec.round(x[i] / scale, zeroPoint).code);
 }
 
+/// The same of a slice with a minimum, which `lowest` stands for.
+template <typename Codec>
+EASYQUANT_INLINE void quantizeAbove(const Codec &codec, const float *x, int64_t count, float scale,
+                                    float minimum, int32_t lowest, int8_t *codes) {
+  for (int64_t i = 0; i < count; ++i)
+    codes[i] = static_cast<int8_t>(codec.round((x[i] - minimum) / scale, lowest).code);
+}
+
 /// And back.
 template <typename Codec>
 EASYQUANT_INLINE void dequantizeSlice(const Codec &codec, const int8_t *codes, int64_t count,

@@ -106,6 +106,10 @@ Result<FragmentLayout> fragmentLayout(const Scheme &scheme, FragmentOrder order,
                                       int64_t columns) {
   if (auto ok = checkPackedWeight(scheme, rows, columns); !ok)
     return Unexpected(ok.error());
+  if (scheme.minima)
+    return makeError(ErrorCode::Unsupported,
+                     "weights as {}: the GPU kernels take zero points, and no minima",
+                     toString(scheme));
   if (scheme.bits == 5 || scheme.bits == 6)
     return makeError(ErrorCode::Unsupported,
                      "weights as {}: the GPU kernels take 2, 3, 4 or 8 bits", toString(scheme));
@@ -163,7 +167,7 @@ void FragmentLayout::pack(int64_t firstRow, const QuantizedMatrix &block, Packed
                  scheme.scales);
       if (!scheme.symmetric)
         orField(out[WeightTensor::ZeroPoints].data(), at / fields, at % fields, bits,
-                (isRow ? zeroPointOf(block.params, index) : 0) + offset);
+                (isRow ? zeroPointOf(scheme, block.params, index) : 0) + offset);
       if (withSums) {
         const int32_t sum = isRow ? groupSum(block, n - firstRow, g) : 0;
         std::memcpy(out[WeightTensor::Sums].data() + at * sizeof(sum), &sum, sizeof(sum));

@@ -144,8 +144,10 @@ struct RowBlock {
 
   Result<void> chooseScales(int64_t first, int64_t last) {
     Scheme perRow = scheme;
-    perRow.granularity = Granularity::Channel;
-    perRow.groupSize = 0;
+    if (!scheme.minima) { // which groups alone have; there is one group anyway
+      perRow.granularity = Granularity::Channel;
+      perRow.groupSize = 0;
+    }
     ScaleRule own = rule;
     if (rule.kind == ScaleRuleKind::HessianDiagonal)
       own.weights = rule.weights.subspan(first, last - first);
@@ -153,10 +155,7 @@ struct RowBlock {
     if (!params)
       return Unexpected(params.error());
     for (int64_t i = 0; i < w.rows; ++i) {
-      int64_t at = paramOf(i, groupOf(first));
-      out.params.scales[at] = params->scales[i];
-      if (!params->zeroPoints.empty())
-        out.params.zeroPoints[at] = params->zeroPoints[i];
+      setSlice(out.params, paramOf(i, groupOf(first)), sliceParams(scheme, *params, i));
     }
     return {};
   }
@@ -170,7 +169,8 @@ struct RowBlock {
   template <typename Codec> void roundLeaf(const Codec &codec, int64_t first, int64_t last) {
     const int64_t rows = w.rows, count = last - first;
     float tile[kLeafColumns][kMaxBlockRows], error[kMaxBlockRows], scale[kMaxBlockRows];
-    int32_t zeroPoint[kMaxBlockRows] = {}, code[kMaxBlockRows];
+    float minimum[kMaxBlockRows];
+    int32_t zeroPoint[kMaxBlockRows], code[kMaxBlockRows];
     for (int64_t i = 0; i < rows; ++i)
       for (int64_t j = 0; j < count; ++j)
         tile[j][i] = w(i, first + j);
@@ -178,15 +178,16 @@ struct RowBlock {
       const int64_t column = factor.order[first + j];
       const float *upper = &factor.upper[(first + j) * w.columns + first];
       for (int64_t i = 0; i < rows; ++i) {
-        int64_t param = paramOf(i, groupOf(column));
-        scale[i] = out.params.scales[param];
-        if (!scheme.symmetric)
-          zeroPoint[i] = out.params.zeroPoints[param];
+        const SliceParams slice = sliceParams(scheme, out.params, paramOf(i, groupOf(column)));
+        scale[i] = slice.scale;
+        zeroPoint[i] = slice.zeroPoint;
+        minimum[i] = slice.minimum;
       }
       for (int64_t i = 0; i < rows; ++i) {
-        Rounded rounded = codec.round(tile[j][i] / scale[i], zeroPoint[i]);
+        const float above = tile[j][i] - minimum[i];
+        Rounded rounded = codec.round(above / scale[i], zeroPoint[i]);
         code[i] = rounded.code;
-        error[i] = (tile[j][i] - scale[i] * rounded.value) / upper[j];
+        error[i] = (above - scale[i] * rounded.value) / upper[j];
       }
       for (int64_t t = j + 1; t < count; ++t)
         for (int64_t i = 0; i < rows; ++i)
@@ -224,15 +225,15 @@ struct RowBlock {
       for (int64_t j = 0; j < count; ++j) {
         const int64_t column = factor.order[first + j], param = paramOf(i, groupOf(column));
         const float *upper = &factor.upper[(first + j) * w.columns + first];
-        const float scale = out.params.scales[param];
-        Rounded rounded =
-            codec.round(target[j] / scale, scheme.symmetric ? 0 : out.params.zeroPoints[param]);
-        const float error = (target[j] - scale * rounded.value) / upper[j];
+        const auto [scale, zeroPoint, minimum] = sliceParams(scheme, out.params, param);
+        const float above = target[j] - minimum;
+        Rounded rounded = codec.round(above / scale, zeroPoint);
+        const float error = (above - scale * rounded.value) / upper[j];
         for (int64_t t = j + 1; t < count; ++t)
           target[t] -= error * upper[t];
         loss += rowFactor->weights[row] * static_cast<double>(error) * error;
         errors[i * w.columns + first + j] = error;
-        differences(row, first + j) = given(row, first + j) - scale * rounded.value;
+        differences(row, first + j) = given(row, first + j) - (scale * rounded.value + minimum);
         out.codes[row * w.columns + column] = static_cast<int8_t>(rounded.code);
       }
     }
@@ -256,8 +257,10 @@ Result<QParams> chooseParams(ConstMatrix w, const Scheme &scheme, const ScaleRul
     values.insert(values.end(), behind, {});
   };
   widen(chosen->scales);
-  if (!scheme.symmetric)
+  if (scheme.hasZeroPoints())
     widen(chosen->zeroPoints);
+  if (scheme.minima)
+    widen(chosen->minima);
   return chosen;
 }
 

@@ -68,13 +68,13 @@ double Divergence::of(int64_t first, int64_t last, ValueRange range) const {
   addAtEnd(last, cutHigh, first == last ? cutLow : 0);
 
   // Sum of p log q over the run of bins of each code.
-  auto [scale, zeroPoint] = paramsOfRange(range.min, range.max, scheme);
+  const SliceParams slice = paramsOfRange(range.min, range.max, scheme);
   CodeRange codes = codeRange(scheme);
   double logQ = 0;
   int64_t begin = first;
   for (int32_t code = codes.min; code <= codes.max && begin <= last; ++code) {
     // The last bin whose middle is not above the code's interval.
-    double upper = (code - zeroPoint + 0.5) * scale / values.width() - 0.5;
+    double upper = (code - slice.zeroPoint + 0.5) * slice.scale / values.width() - 0.5;
     int64_t end =
         code == codes.max
             ? last

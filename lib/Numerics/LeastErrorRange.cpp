@@ -29,7 +29,8 @@ template <typename Codec> struct ErrorPower {
   ErrorPower(const Codec &codec, SliceParams params, float unit)
       : codec(codec), params(params), perUnit(1.0f / unit) {}
   EASYQUANT_INLINE float squared(float x) const {
-    float back = params.scale * codec.round(x / params.scale, params.zeroPoint).value;
+    const float steps = (x - params.minimum) / params.scale;
+    float back = params.scale * codec.round(steps, params.zeroPoint).value + params.minimum;
     float error = (x - back) * perUnit;
     return error * error;
   }
@@ -60,13 +61,14 @@ double sumOf(const ErrorPower<Codec> &error, const float *x, int64_t count) {
   return total;
 }
 
-/// The range of least error(range) among the shrunken ones, the widest of equals.
-template <typename Error> ValueRange leastOf(ValueRange all, Error &&error) {
+/// The range of least error(range) among the shrunken ones, the widest of equals. Those of codes
+/// with minima shrink about their middle.
+template <typename Error> ValueRange leastOf(ValueRange all, const Scheme &scheme, Error &&error) {
   ValueRange best = all;
   double least = error(all);
   for (int step = 1; step <= 100; ++step) {
     float factor = static_cast<float>(1 - 0.8 * step / 100);
-    ValueRange range{all.min * factor, all.max * factor};
+    ValueRange range = shrunken(all, factor, scheme);
     double now = error(range);
     if (now < least) {
       least = now;
@@ -81,7 +83,7 @@ template <typename Error> ValueRange leastOf(ValueRange all, Error &&error) {
 ValueRange leastErrorRange(ConstMatrix slice, ValueRange all, const Scheme &scheme, double norm,
                            float outer) {
   return withCodec(scheme, [&](const auto &codec) {
-    return leastOf(all, [&](ValueRange range) {
+    return leastOf(all, scheme, [&](ValueRange range) {
       ErrorPower error(codec, paramsOfRange(range.min, range.max, scheme, outer), all.absMax());
       double sum = 0;
       for (int64_t i = 0; i < slice.rows; ++i)
@@ -95,7 +97,7 @@ ValueRange leastErrorRange(ConstMatrix slice, ValueRange all, const Scheme &sche
 ValueRange leastErrorRange(const Histogram &values, ValueRange all, const Scheme &scheme,
                            double norm, float outer) {
   return withCodec(scheme, [&](const auto &codec) {
-    return leastOf(all, [&](ValueRange range) {
+    return leastOf(all, scheme, [&](ValueRange range) {
       ErrorPower error(codec, paramsOfRange(range.min, range.max, scheme, outer), all.absMax());
       double sum = 0;
       for (int64_t i = -Histogram::kBins; i < Histogram::kBins; ++i)

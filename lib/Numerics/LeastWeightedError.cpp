@@ -16,6 +16,8 @@
 #include "RangeRules.h"
 
 #include <cfloat>
+#include <optional>
+#include <vector>
 
 namespace easyquant::numerics {
 namespace {
@@ -28,14 +30,30 @@ struct Effort {
 constexpr Effort kFine{40, 8}, kCoarse{8, 2};
 constexpr int kZeroPointReach = 2; ///< zero points on either side of that of a range
 
-/// Over the values w of a slice, whose codes stand for v in units of the scale.
+/// Over the values w of a slice, whose codes stand for v in units of the scale, above the minimum
+/// m.
 struct WeightedSums {
-  double error;  ///< sum h (w - s v)^2
+  double error;  ///< sum h (w - m - s v)^2
   double cross;  ///< sum h w v
   double square; ///< sum h v^2
+  /// With minima alone: sum h, sum h v and sum h w.
+  double ones = 0, values = 0, weights = 0;
 
-  /// How much less than sum h w^2 the error is with the scale of these codes.
-  double gain() const { return square > 0 ? cross * cross / square : 0; }
+  /// The scale of least error with a minimum that is any number; nothing where the codes are all
+  /// one.
+  std::optional<double> slope() const {
+    const double determinant = ones * square - values * values;
+    if (!(determinant > 1e-12 * ones * square))
+      return std::nullopt;
+    return (ones * cross - values * weights) / determinant;
+  }
+  /// How much less than sum h w^2 the error is with the scale of these codes, and the minimum.
+  double gain(bool minima) const {
+    if (!minima)
+      return square > 0 ? cross * cross / square : 0;
+    const double scale = slope().value_or(0);
+    return ones > 0 ? scale * cross + (weights - scale * values) / ones * weights : 0;
+  }
 };
 
 /// The weights of a row, all of one slice; zeros all alike, as if they were ones.
@@ -44,14 +62,22 @@ struct WeightedSlice {
   const float *weights; ///< by column; null: ones
 };
 
-template <typename Codec>
+template <bool minima, typename Codec>
 EASYQUANT_INLINE void addSums(const Codec &codec, SliceParams params, const float *x,
                               const float *h, int64_t count, WeightedSums &sums) {
   constexpr int64_t lanes = 8;
   double error[lanes] = {}, cross[lanes] = {}, square[lanes] = {};
+  double ones[lanes] = {}, values[lanes] = {}, weights[lanes] = {};
   auto add = [&](int64_t lane, int64_t i) __attribute__((always_inline)) {
-    const double v = codec.round(x[i] / params.scale, params.zeroPoint).value;
-    const double w = x[i], weight = h ? h[i] : 1.0f, difference = w - params.scale * v;
+    const float above = minima ? x[i] - params.minimum : x[i];
+    const double v = codec.round(above / params.scale, params.zeroPoint).value;
+    const double w = x[i], weight = h ? h[i] : 1.0f;
+    const double difference = (minima ? w - params.minimum : w) - params.scale * v;
+    if constexpr (minima) {
+      ones[lane] += weight;
+      values[lane] += weight * v;
+      weights[lane] += weight * w;
+    }
     error[lane] += weight * (difference * difference);
     cross[lane] += weight * (w * v);
     square[lane] += weight * (v * v);
@@ -66,6 +92,9 @@ EASYQUANT_INLINE void addSums(const Codec &codec, SliceParams params, const floa
     sums.error += error[l];
     sums.cross += cross[l];
     sums.square += square[l];
+    sums.ones += ones[l];
+    sums.values += values[l];
+    sums.weights += weights[l];
   }
 }
 
@@ -73,8 +102,13 @@ EASYQUANT_VECTOR_CLONES
 WeightedSums sumsOf(const WeightedSlice &slice, SliceParams params, const Scheme &scheme) {
   return withCodec(scheme, [&](const auto &codec) __attribute__((always_inline)) {
     WeightedSums sums{};
-    for (int64_t i = 0; i < slice.values.rows; ++i)
-      addSums(codec, params, slice.values.row(i), slice.weights, slice.values.columns, sums);
+    for (int64_t i = 0; i < slice.values.rows; ++i) {
+      const float *x = slice.values.row(i);
+      if (scheme.minima)
+        addSums<true>(codec, params, x, slice.weights, slice.values.columns, sums);
+      else
+        addSums<false>(codec, params, x, slice.weights, slice.values.columns, sums);
+    }
     return sums;
   });
 }
@@ -97,9 +131,10 @@ struct WeightedSearch {
 
   /// The scale of the candidate's codes, in the format of scales; 0 where there is none.
   float fittedScale(const Candidate &candidate) const {
-    if (!(candidate.sums.square > 0 && candidate.sums.cross > 0))
+    const WeightedSums &sums = candidate.sums;
+    if (scheme.minima ? !(sums.slope() > 0) : !(sums.square > 0 && sums.cross > 0))
       return 0;
-    const double exact = candidate.sums.cross / candidate.sums.square / outer;
+    const double exact = scheme.minima ? *sums.slope() : sums.cross / sums.square / outer;
     if (!(exact >= 0x1p-126 && exact <= FLT_MAX))
       return 0;
     const float rounded = roundScale(static_cast<float>(exact), scheme.scales);
@@ -107,13 +142,30 @@ struct WeightedSearch {
     return isScale(rounded, scheme.scales) && isScale(scale, ScaleFormat::F32) ? scale : 0;
   }
 
+  /// That scale with the candidate's zero point, or the minimum that belongs to it. Nothing where
+  /// there is none, or it is the candidate's already.
+  std::optional<SliceParams> fitted(const Candidate &candidate) const {
+    SliceParams params = candidate.params;
+    params.scale = fittedScale(candidate);
+    if (scheme.minima && params.scale != 0) {
+      const WeightedSums &sums = candidate.sums;
+      const double minimum = (sums.weights - params.scale * sums.values) / sums.ones;
+      params.minimum = roundScale(static_cast<float>(minimum), scheme.scales);
+      if (!std::isfinite(params.minimum))
+        return std::nullopt;
+    }
+    if (params.scale == 0 || params == candidate.params)
+      return std::nullopt;
+    return params;
+  }
+
   /// Scale and codes in turn.
   Candidate refined(Candidate best) const {
     for (int step = 0; step < effort.refinements; ++step) {
-      const float scale = fittedScale(best);
-      if (scale == 0 || scale == best.params.scale)
+      const std::optional<SliceParams> params = fitted(best);
+      if (!params)
         break;
-      Candidate next = at({scale, best.params.zeroPoint});
+      Candidate next = at(*params);
       if (!(next.sums.error < best.sums.error))
         break;
       best = next;
@@ -126,15 +178,19 @@ struct WeightedSearch {
     Candidate promising = widest;
     // Where the format does not hold this scale, it does not hold smaller ones either.
     const bool isHeld = isScale(widest.params.scale / outer, scheme.scales);
-    for (int step = 1; step <= effort.shrinks && isHeld; ++step) {
-      const float factor = static_cast<float>(1 - 0.8 * step / effort.shrinks);
-      SliceParams params = paramsOfRange(all.min * factor, all.max * factor, scheme, outer);
-      if (!isScale(params.scale / outer, scheme.scales))
-        break;
-      Candidate next = at(params);
-      if (next.sums.gain() > promising.sums.gain())
-        promising = next;
-    }
+    const std::vector<double> anchors =
+        scheme.minima ? std::vector{0.5, 0.0, 1.0} : std::vector{0.5};
+    for (double anchor : anchors)
+      for (int step = 1; step <= effort.shrinks && isHeld; ++step) {
+        const float factor = static_cast<float>(1 - 0.8 * step / effort.shrinks);
+        const ValueRange range = shrunken(all, factor, scheme, anchor);
+        SliceParams params = paramsOfRange(range.min, range.max, scheme, outer);
+        if (!isScale(params.scale / outer, scheme.scales))
+          break;
+        Candidate next = at(params);
+        if (next.sums.gain(scheme.minima) > promising.sums.gain(scheme.minima))
+          promising = next;
+      }
     if (!isHeld)
       return widest.params;
     Candidate best = widest;
@@ -146,7 +202,7 @@ struct WeightedSearch {
     if (coarse)
       return best.params;
     take(refined(widest));
-    if (scheme.symmetric)
+    if (!scheme.hasZeroPoints())
       return best.params;
     const CodeRange codes = codeRange(scheme);
     const SliceParams middle = best.params;

@@ -22,7 +22,8 @@ MovedBytes movedBytes(int64_t outputs, int64_t inputs, const Scheme &weight, boo
   const int64_t codes = packedBytes(outputs * inputs, weight.bits);
   const int64_t params = scaleRows(weight, outputs) * rowScaleBits(weight.scales, groups) / 8 +
                          (weight.outer ? kFloat : 0) +
-                         (weight.symmetric ? 0 : packedBytes(parameters, weight.bits));
+                         (weight.minima ? scaleBytes(weight.scales) * parameters : 0) +
+                         (weight.hasZeroPoints() ? packedBytes(parameters, weight.bits) : 0);
   const int64_t written = kFloat * outputs * tokens;
   const int64_t floats = kFloat * inputs * tokens;
   if (!int8Inputs) {

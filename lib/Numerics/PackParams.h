@@ -51,7 +51,7 @@ inline int32_t groupSum(const QuantizedMatrix &block, int64_t row, int64_t g) {
   for (int64_t k = 0; k < count; ++k)
     total += codes[k];
   int64_t index = paramIndex(block.params, row, g);
-  return total - static_cast<int32_t>(count) * zeroPointOf(block.params, index);
+  return total - static_cast<int32_t>(count) * zeroPointOf(block.scheme, block.params, index);
 }
 
 } // namespace easyquant::numerics

@@ -180,6 +180,7 @@ std::vector<int64_t> PanelLayout::shape(WeightTensor tensor) const {
     break;
   case WeightTensor::ZeroPoints:
     return {panels(), groups(), panelFieldBytes(scheme.bits)};
+  case WeightTensor::Minima:
   case WeightTensor::Sums:
     break;
   case WeightTensor::Outer:
@@ -207,6 +208,7 @@ void PanelLayout::pack(int64_t firstRow, const QuantizedMatrix &block, PackedWei
              place(WeightTensor::Codes));
     uint8_t *scales = place(WeightTensor::Scales), *zeros = place(WeightTensor::ZeroPoints);
     uint8_t *sums = place(WeightTensor::Sums), *outer = place(WeightTensor::Outer);
+    uint8_t *minima = place(WeightTensor::Minima);
     const bool isTwoLevel = scheme.scales == ScaleFormat::UI6;
     const std::vector<float> padding(isTwoLevel ? groups() : 0, 63.0f / 64);
     for (int64_t r = 0; isTwoLevel && r < kPanelRows; ++r)
@@ -224,7 +226,9 @@ void PanelLayout::pack(int64_t firstRow, const QuantizedMatrix &block, PackedWei
                      scheme.scales);
         if (zeros)
           orPanelField(zeros + g * panelFieldBytes(scheme.bits), r, scheme.bits,
-                       isRow ? zeroPointOf(params, index) + offset : offset);
+                       isRow ? zeroPointOf(scheme, params, index) + offset : offset);
+        if (minima)
+          storeScale(minima, at, isRow ? params.minima[index] : 0.0f, scheme.scales);
         if (sums) {
           const int32_t sum = isRow ? groupSum(block, first + r, g) : 0;
           std::memcpy(sums + at * sizeof(sum), &sum, sizeof(sum));

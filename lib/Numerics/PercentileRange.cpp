@@ -52,7 +52,10 @@ ValueRange percentileRange(ConstMatrix slice, const Scheme &scheme, double perce
     return {-t, t};
   }
   float low = percentileOf(values, 100 - percentile);
-  return {std::min(low, 0.0f), std::max(percentileOf(values, percentile), 0.0f)};
+  float high = percentileOf(values, percentile);
+  if (scheme.minima)
+    return {low, high};
+  return {std::min(low, 0.0f), std::max(high, 0.0f)};
 }
 
 ValueRange percentileRange(const Histogram &values, const Scheme &scheme, double percentile) {

@@ -40,7 +40,11 @@ void PlainLayout::pack(int64_t firstRow, const QuantizedMatrix &block, PackedWei
       const int64_t at = (firstRow + r) * groups() + g, from = paramIndex(block.params, r, g);
       storeScale(out[WeightTensor::Scales].data(), at, block.params.scales[from], ScaleFormat::F32);
       if (has(WeightTensor::ZeroPoints))
-        out[WeightTensor::ZeroPoints][at] = static_cast<uint8_t>(zeroPointOf(block.params, from));
+        out[WeightTensor::ZeroPoints][at] =
+            static_cast<uint8_t>(zeroPointOf(scheme, block.params, from));
+      if (has(WeightTensor::Minima))
+        storeScale(out[WeightTensor::Minima].data(), at, block.params.minima[from],
+                   ScaleFormat::F32);
       if (!withSums)
         continue;
       const int32_t sum = groupSum(block, r, g);

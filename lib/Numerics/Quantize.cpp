@@ -20,21 +20,26 @@ Result<void> checkParams(ConstMatrix x, const Scheme &scheme, const QParams &par
   int64_t groups = groupCount(x.columns, scheme.groupSize);
   size_t count = static_cast<size_t>(rows) * static_cast<size_t>(groups);
   if (params.rows != rows || params.groups != groups || params.scales.size() != count ||
-      (!params.zeroPoints.empty() && params.zeroPoints.size() != count))
+      (!params.zeroPoints.empty() && params.zeroPoints.size() != count) ||
+      params.minima.size() != (scheme.minima ? count : 0))
     return makeError(ErrorCode::InvalidArgument,
-                     "{} x {} quantization parameters ({} scales, {} zero points) for {} of a "
-                     "matrix of {} x {}: expected {} x {}",
+                     "{} x {} quantization parameters ({} scales, {} zero points, {} minima) for "
+                     "{} of a matrix of {} x {}: expected {} x {}",
                      params.rows, params.groups, params.scales.size(), params.zeroPoints.size(),
-                     toString(scheme), x.rows, x.columns, rows, groups);
-  if (scheme.symmetric && !params.zeroPoints.empty())
-    return makeError(ErrorCode::InvalidArgument, "zero points for {}: a symmetric scheme has none",
-                     toString(scheme));
+                     params.minima.size(), toString(scheme), x.rows, x.columns, rows, groups);
+  if (!scheme.hasZeroPoints() && !params.zeroPoints.empty())
+    return makeError(ErrorCode::InvalidArgument, "zero points for {}: {} scheme has none",
+                     toString(scheme), scheme.minima ? "such a" : "a symmetric");
   CodeRange range = codeRange(scheme);
   for (size_t i = 0; i < count; ++i) {
     if (!std::isfinite(params.scales[i]) || params.scales[i] <= 0.0f)
       return makeError(ErrorCode::InvalidArgument,
                        "scale [{}, {}] is {}: expected a finite positive number", i / groups,
                        i % groups, params.scales[i]);
+    if (scheme.minima && !std::isfinite(params.minima[i]))
+      return makeError(ErrorCode::InvalidArgument,
+                       "minimum [{}, {}] is {}: expected a finite number", i / groups, i % groups,
+                       params.minima[i]);
     if (!params.zeroPoints.empty() &&
         (params.zeroPoints[i] < range.min || params.zeroPoints[i] > range.max))
       return makeError(ErrorCode::InvalidArgument,
@@ -47,10 +52,13 @@ Result<void> checkParams(ConstMatrix x, const Scheme &scheme, const QParams &par
 struct Slice {
   float scale;
   int32_t zeroPoint;
+  const float *minimum; ///< or null
 };
-EASYQUANT_INLINE Slice paramsOf(const QParams &params, int64_t row, int64_t group) {
+EASYQUANT_INLINE Slice paramsOf(const Scheme &scheme, const QParams &params, int64_t row,
+                                int64_t group) {
   int64_t i = (params.rows == 1 ? 0 : row * params.groups) + group;
-  return {params.scales[i], params.zeroPoints.empty() ? 0 : params.zeroPoints[i]};
+  return {params.scales[i], zeroPointOf(scheme, params, i),
+          scheme.minima ? &params.minima[i] : nullptr};
 }
 
 /// How many rows were finite and are quantized: all, or as many as precede the first that is not.
@@ -63,8 +71,12 @@ EASYQUANT_INLINE int64_t quantizeRowsBy(const Codec &codec, ConstMatrix x, const
       return i;
     for (int64_t g = 0; g < params.groups; ++g) {
       auto [begin, count] = groupColumns(g, scheme.groupSize, x.columns);
-      auto [scale, zeroPoint] = paramsOf(params, i, g);
-      quantizeSlice(codec, row + begin, count, scale, zeroPoint, codes + i * x.columns + begin);
+      auto [scale, zeroPoint, minimum] = paramsOf(scheme, params, i, g);
+      int8_t *out = codes + i * x.columns + begin;
+      if (minimum)
+        quantizeAbove(codec, row + begin, count, scale, *minimum, zeroPoint, out);
+      else
+        quantizeSlice(codec, row + begin, count, scale, zeroPoint, out);
     }
   }
   return x.rows;
@@ -102,15 +114,23 @@ static EASYQUANT_INLINE void dequantizeRowsBy(const Codec &codec, const Quantize
   for (int64_t i = 0; i < q.rows; ++i)
     for (int64_t g = 0; g < q.params.groups; ++g) {
       auto [begin, count] = groupColumns(g, q.scheme.groupSize, q.columns);
-      auto [scale, zeroPoint] = paramsOf(q.params, i, g);
-      dequantizeSlice(codec, q.codes.data() + i * q.columns + begin, count, scale, zeroPoint,
-                      out.row(i) + begin);
+      auto [scale, zeroPoint, minimum] = paramsOf(q.scheme, q.params, i, g);
+      float *to = out.row(i) + begin;
+      dequantizeSlice(codec, q.codes.data() + i * q.columns + begin, count, scale, zeroPoint, to);
+      for (int64_t k = 0; minimum && k < count; ++k)
+        to[k] = to[k] + *minimum;
     }
 }
 EASYQUANT_VECTOR_CLONES
 static void dequantizeRows(const QuantizedMatrix &q, Matrix out) {
   withCodec(q.scheme, [&](const auto &codec)
                           __attribute__((always_inline)) { dequantizeRowsBy(codec, q, out); });
+}
+
+int32_t zeroPointOf(const Scheme &scheme, const QParams &params, int64_t index) {
+  if (scheme.minima)
+    return codeRange(scheme).min;
+  return params.zeroPoints.empty() ? 0 : params.zeroPoints[index];
 }
 
 float codeValue(const Scheme &scheme, int32_t code, int32_t zeroPoint) {

@@ -24,6 +24,17 @@ struct ValueRange {
   float absMax() const { return -min > max ? -min : max; }
 };
 
+/// A range that a rule tries: times a factor below 1, or, with minima, so much narrower about its
+/// middle.
+/// With `anchor` that is about another place: 0 the lower end, 1 the upper one.
+inline ValueRange shrunken(ValueRange all, float factor, const Scheme &scheme,
+                           double anchor = 0.5) {
+  if (!scheme.minima)
+    return {all.min * factor, all.max * factor};
+  const double width = double(all.max) - all.min, low = all.min + (1 - factor) * anchor * width;
+  return {static_cast<float>(low), static_cast<float>(low + factor * width)};
+}
+
 ValueRange percentileRange(ConstMatrix slice, const Scheme &scheme, double percentile);
 ValueRange percentileRange(const Histogram &values, const Scheme &scheme, double percentile);
 
@@ -32,7 +43,7 @@ ValueRange leastErrorRange(ConstMatrix slice, ValueRange all, const Scheme &sche
 ValueRange leastErrorRange(const Histogram &values, ValueRange all, const Scheme &scheme,
                            double norm, float outer);
 
-/// Scale and zero point themselves, which no range need have; `weights` by column.
+/// Scale and zero point or minimum themselves, which no range need have; `weights` by column.
 SliceParams leastWeightedError(ConstMatrix slice, std::span<const float> weights, bool coarse,
                                ValueRange all, const Scheme &scheme, float outer);
 

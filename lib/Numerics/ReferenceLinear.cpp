@@ -52,17 +52,36 @@ int64_t weightGroup(const QuantizedTokens &x, const QuantizedMatrix &w, int64_t 
   return w.scheme.groupSize ? g * x.tokenGroup / w.scheme.groupSize : 0;
 }
 
-/// sum_h sw[n,h] * sum_g sx[m,g] * dot[g] of tokens that have groups, as Reference.h orders it.
+int32_t zeroPointAt(const QuantizedTokens &x, int64_t m, int64_t g) {
+  return x.zeroPoints.empty() ? 0 : x.zeroPoints[x.paramsAt(m, g)];
+}
+
+/// What a minimum is multiplied by: the sum of code - zero point over group g of the dots.
+int32_t centredSum(const QuantizedTokens &x, const QuantizedMatrix &w, int64_t m, int64_t g) {
+  const auto count = static_cast<int32_t>(groupColumns(g, dotGroup(x, w), x.columns).count);
+  return x.sums[m * x.groups + g] - count * zeroPointAt(x, m, g);
+}
+
+/// sum_h sw[n,h] * sum_g sx[m,g] * dot[g] of tokens that have groups, as Reference.h orders it;
+/// tokens without have one scale, which is left to the caller. `fma` is that of T.
 template <typename T, typename Fma>
-T sumOfGroups(const QuantizedTokens &x, const QuantizedMatrix &w, int64_t m, const float *scales,
+T sumOfGroups(const QuantizedTokens &x, const QuantizedMatrix &w, int64_t m, int64_t n,
               const int32_t *dot, Fma fma) {
+  const float *scales = w.params.scales.data() + firstScale(w, n);
+  const float *minima = w.scheme.minima ? w.params.minima.data() + firstScale(w, n) : nullptr;
   T sum = 0;
   for (int64_t g = 0; g < x.groups;) {
     const int64_t h = weightGroup(x, w, g);
-    T inner = 0;
-    for (; g < x.groups && weightGroup(x, w, g) == h; ++g)
-      inner = fma(T(x.scales[x.paramsAt(m, g)]), T(dot[g]), inner);
+    T inner = 0, ones = 0;
+    for (; g < x.groups && weightGroup(x, w, g) == h; ++g) {
+      const T scale = x.tokenGroup ? T(x.scales[x.paramsAt(m, g)]) : T(1);
+      inner = fma(scale, T(dot[g]), inner);
+      if (minima)
+        ones = fma(scale, T(centredSum(x, w, m, g)), ones);
+    }
     sum = fma(T(scales[h]), inner, sum);
+    if (minima)
+      sum = fma(T(minima[h]), ones, sum);
   }
   return sum;
 }
@@ -90,9 +109,9 @@ Result<std::vector<int32_t>> integerDots(const QuantizedTokens &x, const Quantiz
         auto [begin, count] = groupColumns(g, dotGroup(x, w), w.columns);
         const int8_t *a = x.codes.data() + m * x.paddedColumns + begin;
         const int8_t *b = w.codes.data() + n * w.columns + begin;
-        int32_t za = x.zeroPoints.empty() ? 0 : x.zeroPoints[x.paramsAt(m, g)], zb = 0, sum = 0;
-        if (!w.params.zeroPoints.empty())
-          zb = w.params.zeroPoints[firstScale(w, n) + weightGroup(x, w, g)];
+        const int32_t za = zeroPointAt(x, m, g);
+        const int32_t zb = zeroPointOf(w.scheme, w.params, firstScale(w, n) + weightGroup(x, w, g));
+        int32_t sum = 0;
         for (int64_t k = 0; k < count; ++k)
           sum += (a[k] - za) * codeFactor(w.scheme, b[k], zb);
         *dot++ = sum;
@@ -108,18 +127,10 @@ Result<void> integerLinear(const QuantizedTokens &x, const QuantizedMatrix &w, c
   const int32_t *dot = dots->data();
   for (int64_t m = 0; m < x.rows; ++m)
     for (int64_t n = 0; n < w.rows; ++n) {
-      const float *scales = w.params.scales.data() + firstScale(w, n);
-      float sum = 0, value = 0;
-      if (x.tokenGroup) {
-        sum = sumOfGroups<float>(x, w, m, scales, dot,
-                                 [](float a, float b, float c) { return std::fma(a, b, c); });
-        value = codeUnit(w.scheme) * sum;
-        dot += x.groups;
-      } else {
-        for (int64_t g = 0; g < x.groups; ++g)
-          sum = std::fma(scales[g], static_cast<float>(*dot++), sum);
-        value = x.scales[m] * codeUnit(w.scheme) * sum;
-      }
+      const float sum = sumOfGroups<float>(
+          x, w, m, n, dot, [](float a, float b, float c) { return std::fma(a, b, c); });
+      float value = (x.tokenGroup ? 1 : x.scales[m]) * codeUnit(w.scheme) * sum;
+      dot += x.groups;
       if (bias)
         value += bias[n];
       y(m, n) = accumulate ? y(m, n) + value : value;
@@ -135,17 +146,11 @@ Result<void> integerLinear(const QuantizedTokens &x, const QuantizedMatrix &w, c
   const int32_t *dot = dots->data();
   for (int64_t m = 0; m < x.rows; ++m)
     for (int64_t n = 0; n < w.rows; ++n) {
-      const float *scales = w.params.scales.data() + firstScale(w, n);
-      double sum = 0;
-      if (x.tokenGroup) {
-        sum = sumOfGroups<double>(x, w, m, scales, dot,
-                                  [](double a, double b, double c) { return a * b + c; });
-        dot += x.groups;
-      } else {
-        for (int64_t g = 0; g < x.groups; ++g)
-          sum += static_cast<double>(scales[g]) * *dot++;
+      double sum = sumOfGroups<double>(x, w, m, n, dot,
+                                       [](double a, double b, double c) { return a * b + c; });
+      dot += x.groups;
+      if (!x.tokenGroup)
         sum *= x.scales[m];
-      }
       y(m, n) = codeUnit(w.scheme) * sum + (bias ? bias[n] : 0.0);
     }
   return {};

@@ -25,18 +25,20 @@ bool isZero(ValueRange range, const Scheme &scheme) {
   return (double(range.max) - range.min) / 2 < kMinAbsMax;
 }
 
-/// The range of the values of a finite slice and 0.
-ValueRange rangeOf(ConstMatrix slice) {
+/// The range of the values of a finite slice, and 0 where there are no minima.
+ValueRange rangeOf(ConstMatrix slice, bool minima = false) {
   ValueRange range;
   for (int64_t i = 0; i < slice.rows && slice.columns > 0; ++i) {
     auto [low, high] = extremesOf(slice.row(i), slice.columns);
+    if (minima && i == 0)
+      range = {low, high};
     range.min = std::min(range.min, low);
     range.max = std::max(range.max, high);
   }
   return range;
 }
 
-ValueRange rangeOf(const Histogram &values) {
+ValueRange rangeOf(const Histogram &values, bool) {
   return {std::min(values.min(), 0.0f), std::max(values.max(), 0.0f)};
 }
 
@@ -61,7 +63,7 @@ float powerOfRange(ValueRange range, const Scheme &scheme) {
 template <typename Slice>
 SliceParams chooseParams(const Slice &slice, const Scheme &scheme, const ScaleRule &rule,
                          float outer = 1) {
-  ValueRange all = rangeOf(slice), range = all;
+  ValueRange all = rangeOf(slice, scheme.minima), range = all;
   if (!isZero(all, scheme)) {
     if constexpr (std::is_same_v<Slice, ConstMatrix>)
       if (rule.kind == ScaleRuleKind::HessianDiagonal)
@@ -128,6 +130,10 @@ Result<void> checkScaleRule(const ScaleRule &rule, const Scheme &scheme) {
     return makeError(ErrorCode::InvalidArgument,
                      "scale rule entropy for {}: it compares steps of equal width; take mse",
                      toString(scheme));
+  if (rule.kind == ScaleRuleKind::Entropy && scheme.minima)
+    return makeError(ErrorCode::InvalidArgument,
+                     "scale rule entropy for {}: it cuts ranges around 0; take mse",
+                     toString(scheme));
   if (rule.kind == ScaleRuleKind::Percentile && !(rule.percentile > 50 && rule.percentile <= 100))
     return makeError(ErrorCode::InvalidArgument,
                      "percentile {}: expected one above 50 and at most 100 (99.9 and 99.99 are "
@@ -145,6 +151,12 @@ static float scaleOfZeros(const Scheme &scheme, ScaleFormat format) {
 
 SliceParams paramsOfRange(float lo, float hi, const Scheme &scheme, float outer) {
   ValueRange range{std::min(lo, 0.0f), std::max(hi, 0.0f)};
+  if (scheme.minima) {
+    range = {lo, hi};
+    const float scale =
+        isZero(range, scheme) ? 1 : roundScale(scaleOfRange(range, scheme), scheme.scales);
+    return {scale, codeRange(scheme).min, roundScale(lo, scheme.scales)};
+  }
   if (isZero(range, scheme))
     return {scaleOfZeros(scheme, scheme.scales) * outer, 0};
   bool isPower = scheme.scales == ScaleFormat::F8E8M0FNU;
@@ -156,6 +168,14 @@ SliceParams paramsOfRange(float lo, float hi, const Scheme &scheme, float outer)
   float zeroPoint = std::nearbyint(float(codes.min) - range.min / scale);
   return {scale, static_cast<int32_t>(
                      std::clamp(zeroPoint, static_cast<float>(codes.min), float(codes.max)))};
+}
+
+void setSlice(QParams &params, int64_t index, const SliceParams &slice) {
+  params.scales[index] = slice.scale;
+  if (!params.zeroPoints.empty())
+    params.zeroPoints[index] = slice.zeroPoint;
+  if (!params.minima.empty())
+    params.minima[index] = slice.minimum;
 }
 
 float outerScale(float absMax, const Scheme &scheme) {
@@ -206,6 +226,12 @@ Result<void> checkScales(const QParams &params, const Scheme &scheme) {
     return {};
   if (scheme.scales == ScaleFormat::UI6)
     return checkSuperScales(params);
+  for (int64_t i = 0; i < std::ssize(params.minima); ++i)
+    if (!std::isfinite(params.minima[i]))
+      return makeError(ErrorCode::OutOfRange,
+                       "minimum [{}, {}] is beyond what {} holds; take scales of f32 "
+                       "(--scale-type f32)",
+                       i / params.groups, i % params.groups, toString(scheme.scales));
   for (size_t i = 0; i < params.scales.size(); ++i)
     if (!isScale(params.scales[i] / params.outerOf(int64_t(i) / params.groups), scheme.scales))
       return makeError(
@@ -248,16 +274,17 @@ Result<QParams> chooseQParams(ConstMatrix x, const Scheme &scheme, const ScaleRu
   params.groups = groupCount(x.columns, scheme.groupSize);
   if (scheme.outer)
     params.outer = {outer};
+  const int64_t count = params.rows * params.groups;
+  params.scales.resize(count);
+  params.zeroPoints.resize(scheme.hasZeroPoints() ? count : 0);
+  params.minima.resize(scheme.minima ? count : 0);
+  int64_t index = 0;
   auto add = [&](ConstMatrix slice, int64_t firstColumn = 0) {
     ScaleRule own = rule;
     if (rule.kind == ScaleRuleKind::HessianDiagonal)
       own.weights = rule.weights.subspan(firstColumn, slice.columns);
-    SliceParams chosen = chooseParams(slice, scheme, own, outer);
-    params.scales.push_back(chosen.scale);
-    if (!scheme.symmetric)
-      params.zeroPoints.push_back(chosen.zeroPoint);
+    setSlice(params, index++, chooseParams(slice, scheme, own, outer));
   };
-  params.scales.reserve(params.rows * params.groups);
   const bool isTwoLevel = scheme.scales == ScaleFormat::UI6;
   std::vector<float> supers;
   if (isTwoLevel) {

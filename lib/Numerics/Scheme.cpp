@@ -84,6 +84,15 @@ Result<void> checkScheme(const Scheme &scheme) {
         ErrorCode::InvalidArgument,
         "asymmetric scheme with the full range asked for: asymmetric codes always have "
         "it; only symmetric schemes choose");
+  if (scheme.minima && (!scheme.isInteger() || scheme.symmetric || scheme.dynamic || scheme.outer ||
+                        scheme.granularity != Granularity::Group ||
+                        (scheme.scales != ScaleFormat::F32 && scheme.scales != ScaleFormat::F16)))
+    return makeError(ErrorCode::InvalidArgument,
+                     "{} minima of {} codes per {} with {} scales: they are those of asymmetric "
+                     "integers in groups, static, with scales of f32 or f16; leave them out",
+                     scheme.dynamic ? "dynamic" : "static",
+                     scheme.symmetric ? "symmetric" : "asymmetric", toString(scheme.granularity),
+                     toString(scheme.scales));
   if (scheme.granularity == Granularity::Token && !scheme.dynamic)
     return makeError(ErrorCode::InvalidArgument,
                      "static scheme with a scale per token: tokens are known only at run time; "
@@ -118,7 +127,10 @@ const char *toString(Granularity granularity) {
 std::string toString(const Scheme &scheme) {
   std::string text;
   if (scheme.isInteger())
-    text = fmt::format("int{} {}", scheme.bits, scheme.symmetric ? "symmetric" : "asymmetric");
+    text = fmt::format("int{} {}", scheme.bits,
+                       scheme.symmetric ? "symmetric"
+                       : scheme.minima  ? "with minima"
+                                        : "asymmetric");
   else if (scheme.table && !scheme.table->name().empty())
     text = scheme.table->name();
   else

@@ -39,6 +39,7 @@ struct SliceStep {
   int64_t count;
   float scale; ///< a s
   int32_t zeroPoint;
+  float minimum;
   const Scheme *scheme;
 };
 
@@ -112,7 +113,7 @@ EASYQUANT_INLINE double moveOffsetsBy(const Placer &placer, const SliceStep &sli
     const float *__restrict w = slice.w + first, *__restrict gradient = slice.gradient + first;
     float *__restrict v = slice.v + first;
     for (int64_t i = 0; i < count; ++i) {
-      const float steps = w[i] / slice.scale;
+      const float steps = (w[i] - slice.minimum) / slice.scale;
       const auto [rounded, inside] = placer.place(steps, v[i]);
       ofFactor[i] = rounded.value - (inside ? steps : 0.0f);
       const float sign = gradient[i] > 0 ? 1.0f : gradient[i] < 0 ? -1.0f : 0.0f;
@@ -145,11 +146,12 @@ EASYQUANT_INLINE void roundSliceBy(const Placer placer, const SliceStep &slice) 
   float *__restrict rounded = slice.rounded;
   int8_t *__restrict codes = slice.codes;
   const int64_t count = slice.count;
-  const float scale = slice.scale; // codes, which are bytes, might lie over what is not local
+  // Codes, which are bytes, might lie over what is not local.
+  const float scale = slice.scale, minimum = slice.minimum;
   for (int64_t i = 0; i < count; ++i) {
-    const Rounded nearest = placer.place(w[i] / scale, v[i]).rounded;
+    const Rounded nearest = placer.place((w[i] - minimum) / scale, v[i]).rounded;
     codes[i] = static_cast<int8_t>(nearest.code);
-    rounded[i] = scale * nearest.value;
+    rounded[i] = scale * nearest.value + minimum;
   }
 }
 EASYQUANT_VECTOR_CLONES
@@ -242,7 +244,8 @@ void RoundingLearner::step(Learned &weight, float rate) const {
                         &q.codes[at],
                         count,
                         scale,
-                        q.scheme.symmetric ? 0 : q.params.zeroPoints[p],
+                        zeroPointOf(q.scheme, q.params, p),
+                        q.scheme.minima ? q.params.minima[p] : 0,
                         &q.scheme};
         if (rate > 0) {
           const double slope = moveOffsets(slice, rate);

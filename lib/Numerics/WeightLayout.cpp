@@ -39,7 +39,9 @@ bool WeightLayout::has(WeightTensor tensor) const {
   case WeightTensor::Scales:
     return true;
   case WeightTensor::ZeroPoints:
-    return !scheme.symmetric;
+    return scheme.hasZeroPoints();
+  case WeightTensor::Minima:
+    return scheme.minima;
   case WeightTensor::Sums:
     return withSums;
   case WeightTensor::Outer:
@@ -55,9 +57,10 @@ int64_t WeightLayout::bytes(WeightTensor tensor) const {
     return 0;
   const std::vector<int64_t> extents = shape(tensor);
   const bool isBytes = tensor == WeightTensor::Codes || tensor == WeightTensor::ZeroPoints;
-  const int64_t element = isBytes                          ? 1
-                          : tensor == WeightTensor::Scales ? scaleBytes(scheme.scales)
-                                                           : 4; // int32 or f32
+  const bool isLikeScales = tensor == WeightTensor::Scales || tensor == WeightTensor::Minima;
+  const int64_t element = isBytes        ? 1
+                          : isLikeScales ? scaleBytes(scheme.scales)
+                                         : 4; // int32 or f32
   return std::accumulate(extents.begin(), extents.end(), element, std::multiplies<>());
 }
 

@@ -30,6 +30,13 @@ static constexpr Preset llamaCppPreset(int bits) {
       .weightBits = bits, .scales = ScaleFormat::F16, .groupSize = 32, .withoutZeroPoints = true};
 }
 
+/// The same with a minimum beside the scale.
+static constexpr Preset llamaCppMinimaPreset(int bits) {
+  Preset preset = llamaCppPreset(bits);
+  preset.asymmetric = preset.minima = true;
+  return preset;
+}
+
 /// Beside int8 activations, the table of a name that is int8, too.
 static Preset int8TablePreset(std::string_view table) {
   return tablePreset(Codebook::named(table), InputCodes::Int8);
@@ -85,6 +92,9 @@ std::span<const NamedScheme> namedSchemes() {
       {"Q8_0", llamaCppPreset(8), "8 bits in groups of 32 with f16 scales (llama.cpp)"},
       {"Q5_0", llamaCppPreset(5), "the same with 5 bits"},
       {"Q4_0", llamaCppPreset(4), "the same with 4 bits"},
+      {"Q5_1", llamaCppMinimaPreset(5),
+       "5 bits in groups of 32, each with a scale and a minimum in f16 (llama.cpp)"},
+      {"Q4_1", llamaCppMinimaPreset(4), "the same with 4 bits"},
       {"IQ4_NL", kIQ4NL, "the 16 values of IQ4_NL in groups of 32 with f16 scales (llama.cpp)"},
       {"NF4A16", tablePreset(Codebook::nf4()), "the 16 values of NF4 (QLoRA), a scale per group"},
       {"IQ4NLA16", tablePreset(Codebook::iq4nl()),

@@ -96,7 +96,8 @@ SiteRequest recipe::headRequest(const SiteRequest &request) {
   const Preset preset = findPreset(head.scheme()).value_or(Preset());
   if (preset.scales || head.groupSize() == 0)
     head.options.reset(option::scaleType);
-  if (preset.asymmetric || !preset.isInteger())
+  const bool losesZeroPoints = preset.withoutZeroPoints && head.method.base == "zeropoint";
+  if (preset.asymmetric || !preset.isInteger() || losesZeroPoints)
     head.method.base = preset.asymmetric ? "zeropoint" : "absmax";
   return withItsGroups();
 }

@@ -380,7 +380,7 @@ FailureOr<SearchSpace> easyquant::search::findSearchSpace(ModuleOp module,
     for (SiteGroup &sites : siteGroups(layer)) {
       // What was computed for a format is not that of another.
       for (PlannedSite &site : sites.sites)
-        site.plan = site.plan.withResults({}, {}, {}, {});
+        site.plan = site.plan.withResults({});
       cuts.insert(nextCut(layer, sites.sites.front().op));
       const size_t block = cuts.size() - 1; // sites come in the order of execution
       SmallVector<SearchGroup> groups;
@@ -399,7 +399,7 @@ FailureOr<SearchSpace> easyquant::search::findSearchSpace(ModuleOp module,
   if (request.head)
     for (SiteGroup &sites : siteGroups(module.lookupSymbol<func::FuncOp>("forward"))) {
       for (PlannedSite &site : sites.sites)
-        site.plan = site.plan.withResults({}, {}, {}, {});
+        site.plan = site.plan.withResults({});
       if (failed(add({layers.size(), true, 0, sites.activation, sites.sites, {}})))
         return failure();
     }

@@ -12,7 +12,8 @@ using namespace easyquant::equant;
 
 std::string WeightPart::key() const {
   std::string text = weight.key();
-  for (const std::optional<ConstantTensor> *computed : {&scale, &zeroPoint, &outer, &codes})
+  for (const std::optional<ConstantTensor> *computed :
+       {&scale, &zeroPoint, &minimum, &outer, &codes})
     text += '\4' + (*computed ? (*computed)->key() : "");
   for (int64_t extent : {firstRow, rows, firstColumn, columns})
     text += '\4' + std::to_string(extent);
@@ -121,11 +122,12 @@ FailureOr<WeightPart> Matcher::match(Value leaf, Operation *&maker) const {
     return failure();
   auto computed = [&](auto op) -> LogicalResult {
     auto scale = matchComputed(op.getScale()), zeroPoint = matchComputed(op.getZeroPoint()),
-         outer = matchComputed(op.getOuter());
-    if (failed(scale) || failed(zeroPoint) || failed(outer))
+         minimum = matchComputed(op.getMinimum()), outer = matchComputed(op.getOuter());
+    if (failed(scale) || failed(zeroPoint) || failed(minimum) || failed(outer))
       return failure();
     part.scale = std::move(*scale);
     part.zeroPoint = std::move(*zeroPoint);
+    part.minimum = std::move(*minimum);
     part.outer = std::move(*outer);
     return success();
   };
@@ -136,7 +138,7 @@ FailureOr<WeightPart> Matcher::match(Value leaf, Operation *&maker) const {
   part.hasFloats = bool(quantize);
   SchemeAttr scheme = shape.getScheme();
   for (const std::optional<ConstantTensor> *params :
-       {&part.scale, &part.zeroPoint, &part.outer, &part.codes})
+       {&part.scale, &part.zeroPoint, &part.minimum, &part.outer, &part.codes})
     if (failed(checkComputed(scheme, *tensor, *params)))
       return failure();
   part.weight = std::move(*tensor);

@@ -121,12 +121,14 @@ void cutColumns(QuantizedMatrix &matrix, const WeightPart &part) {
   cutColumns(params.scales, params.rows, groups, first, params.groups);
   if (!params.zeroPoints.empty())
     cutColumns(params.zeroPoints, params.rows, groups, first, params.groups);
+  if (!params.minima.empty())
+    cutColumns(params.minima, params.rows, groups, first, params.groups);
   matrix.columns = part.columns;
 }
 
 } // namespace
 
-/// Scales and zero points of rows of one part, by the rule or as computed.
+/// Scales, and zero points or minima, of rows of one part, by the rule or as computed.
 Result<void> Evaluation::chooseParams(const RowRange &range, numerics::ConstMatrix rows,
                                       numerics::QParams &params) const {
   const WeightPart &part = weight.parts[range.part];
@@ -141,8 +143,8 @@ Result<void> Evaluation::chooseParams(const RowRange &range, numerics::ConstMatr
   params.rows = rows.rows;
   params.groups = numerics::groupCount(rows.columns, scheme.groupSize);
   // Scales that a file has may be negative, or 0.
+  using Limits = std::numeric_limits<float>;
   auto readScales = [&](const ConstantTensor &tensor, std::vector<float> &scales) {
-    using Limits = std::numeric_limits<float>;
     return readComputed(reader, tensor, range, scales,
                         tensor.isStored ? Limits::lowest() : Limits::min(), Limits::max());
   };
@@ -151,6 +153,9 @@ Result<void> Evaluation::chooseParams(const RowRange &range, numerics::ConstMatr
   if (part.outer)
     if (auto done = readScales(*part.outer, params.outer); !done)
       return done;
+  if (part.minimum)
+    return readComputed(reader, *part.minimum, range, params.minima, Limits::lowest(),
+                        Limits::max());
   if (!part.zeroPoint)
     return {};
   const numerics::CodeRange codes = numerics::codeRange(scheme);
@@ -204,6 +209,7 @@ static void append(QuantizedMatrix &to, QuantizedMatrix from) {
   join(to.codes, from.codes);
   join(to.params.scales, from.params.scales);
   join(to.params.zeroPoints, from.params.zeroPoints);
+  join(to.params.minima, from.params.minima);
   join(to.params.outer, from.params.outer);
 }
 
@@ -292,6 +298,8 @@ Result<void> easyquant::equant::checkTensors(const ConstantWeight &weight,
       done = reader.check(*part.scale);
     if (done && part.zeroPoint)
       done = reader.check(*part.zeroPoint, formats::DType::I32);
+    if (done && part.minimum)
+      done = reader.check(*part.minimum);
     if (done && part.outer)
       done = reader.check(*part.outer);
     if (done && part.codes)

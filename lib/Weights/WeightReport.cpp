@@ -49,6 +49,8 @@ Attribute easyquant::equant::describeScheme(MLIRContext *context, SchemeAttr sch
   if (scheme.getOuter())
     entry.set("outer", b.getStringAttr("tensor"));
   entry.set("symmetric", b.getBoolAttr(scheme.getSymmetric()));
+  if (scheme.getMinima())
+    entry.set("minima", b.getBoolAttr(true));
   if (!isWeight)
     entry.set("dynamic", b.getBoolAttr(scheme.getDynamic()));
   if (scheme.isOnline())

@@ -80,6 +80,7 @@ protected:
         R"({"bits": 8, "codes": "integer", "granularity": "group", "group_size": 32, "symmetric": false,
             "dynamic": false, "outer": "tensor", "sinks": "keep"})");
     manifest["sites"][1]["weight"]["outer"] = "tensor";
+    manifest["sites"][1]["weight"]["minima"] = true;
     manifest["quantization"].update(json::parse(
         R"({"fallbacks": [{"name": "a", "reason": "too wide"}], "activations": "static",
             "transforms": [{"method": "awq", "sites": ["a"], "alpha": 0.5},

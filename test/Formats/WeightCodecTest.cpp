@@ -41,6 +41,12 @@ Scheme floats(CodeFormat codes, int64_t group, ScaleFormat scales, bool outer = 
   return scheme;
 }
 
+Scheme withMinima(int bits, int64_t group = 32) {
+  Scheme scheme = integers(bits, false, group);
+  scheme.minima = true;
+  return scheme;
+}
+
 /// Codes of the whole range, scales of the format, and zero points but for the least code, which
 /// GPTQ's version 1 does not hold.
 QuantizedMatrix randomMatrix(const Scheme &scheme, int64_t rows, int64_t columns) {
@@ -58,8 +64,10 @@ QuantizedMatrix randomMatrix(const Scheme &scheme, int64_t rows, int64_t columns
   for (int64_t i = 0; i < rows * matrix.params.groups; ++i) {
     matrix.params.scales.push_back(roundScale(scale(random), scheme.scales) *
                                    matrix.params.outerOf(0));
-    if (!scheme.symmetric)
+    if (scheme.hasZeroPoints())
       matrix.params.zeroPoints.push_back(zero(random));
+    if (scheme.minima)
+      matrix.params.minima.push_back(roundScale(scale(random) - 3, scheme.scales));
   }
   return matrix;
 }
@@ -77,6 +85,7 @@ QuantizedMatrix rowsOf(const QuantizedMatrix &matrix, int64_t first, int64_t cou
   cut(part.codes, matrix.codes, matrix.columns);
   cut(part.params.scales, matrix.params.scales, groups);
   cut(part.params.zeroPoints, matrix.params.zeroPoints, groups);
+  cut(part.params.minima, matrix.params.minima, groups);
   return part;
 }
 
@@ -84,6 +93,7 @@ void expectEqual(const QuantizedMatrix &a, const QuantizedMatrix &b) {
   EXPECT_EQ(a.codes, b.codes);
   EXPECT_EQ(a.params.scales, b.params.scales);
   EXPECT_EQ(a.params.zeroPoints, b.params.zeroPoints);
+  EXPECT_EQ(a.params.minima, b.params.minima);
   EXPECT_EQ(a.params.outer, b.params.outer);
 }
 
@@ -220,6 +230,9 @@ TEST(WeightCodec, SaysWhatItDoesNotHold) {
   EXPECT_EQ(refusal(packQuantizedCodec(integers(4, true, 8, ScaleFormat::UI6), 32, 64)),
             "compressed-tensors holds scales of one level, found int4 symmetric, groups of 8, ui6 "
             "scales; take --scale-type f16");
+  EXPECT_EQ(refusal(packQuantizedCodec(withMinima(4), 32, 64)),
+            "compressed-tensors holds zero points, which are codes, and no minima, found int4 with "
+            "minima, groups of 32, f16 scales");
   Scheme table = integers(4, true, 8);
   table.codes = CodeFormat::Table;
   table.table = Codebook::nf4();
@@ -293,6 +306,8 @@ TEST(WeightCodec, GGMLBlocksHoldTheirSchemes) {
         {integers(5, true, 32), GGMLType::Q5_0},
         {integers(4, true, 32), GGMLType::Q4_0},
         {whole, GGMLType::Q4_0},
+        {withMinima(5), GGMLType::Q5_1},
+        {withMinima(4), GGMLType::Q4_1},
         {table, GGMLType::IQ4_NL},
         {floats(CodeFormat::F4E2M1FN, 32, ScaleFormat::F8E8M0FNU), GGMLType::MXFP4}}) {
     ASSERT_TRUE(ggmlTypeOf(scheme));
@@ -302,8 +317,8 @@ TEST(WeightCodec, GGMLBlocksHoldTheirSchemes) {
 }
 
 TEST(WeightCodec, GGMLBlocksAreDequantizedAsTheyWereMeant) {
-  for (int bits : {4, 5, 8}) {
-    const Scheme scheme = integers(bits, true, 32);
+  for (const Scheme &scheme : {integers(4, true, 32), integers(5, true, 32), integers(8, true, 32),
+                               withMinima(4), withMinima(5)}) {
     const QuantizedMatrix matrix = randomMatrix(scheme, 3, 64);
     auto codec = ggmlCodec(scheme, 3, 64);
     ASSERT_TRUE(codec) << codec.error().message;
@@ -312,15 +327,16 @@ TEST(WeightCodec, GGMLBlocksAreDequantizedAsTheyWereMeant) {
     auto done = dequantize(ggmlTypeOf(scheme)->type,
                            std::as_bytes(std::span(packed[WeightTensor::Codes])), values);
     ASSERT_TRUE(done) << done.error().message;
-    for (size_t i = 0; i < values.size(); ++i)
-      ASSERT_EQ(values[i], static_cast<float>(matrix.codes[i]) * matrix.params.scales[i / 32]);
+    std::vector<float> expected(values.size());
+    dequantize(matrix, {expected.data(), 3, 64});
+    EXPECT_EQ(values, expected);
   }
 }
 
 TEST(WeightCodec, GGUFRefusesOtherSchemes) {
-  const char *held = "gguf holds the schemes Q4_0, Q5_0, Q8_0, IQ4_NL and MXFP4A16";
+  const char *held = "gguf holds the schemes Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL and MXFP4A16";
   for (const Scheme &scheme :
-       {integers(6, true, 32), integers(4, false, 32), integers(4, true, 64),
+       {integers(6, true, 32), integers(4, false, 32), withMinima(3), integers(4, true, 64),
         integers(4, true, 32, ScaleFormat::F32),
         floats(CodeFormat::F4E2M1FN, 16, ScaleFormat::F8E4M3FN, /*outer=*/true)})
     EXPECT_NE(refusal(ggmlCodec(scheme, 4, 64)).find(held), std::string::npos) << toString(scheme);

@@ -10,6 +10,10 @@ import pytest
 from gguf import GGMLQuantizationType as Type
 from safetensors import safe_open
 
+from easyquant.evaluation.weights import read_site
+from easyquant.runtime.artifact import Artifact
+from oracles.llama import Llama
+
 from helpers import ISA, Runner, assert_refused, compile_model, random_tokens, run_tool, sites_of
 
 HIDDEN, HEADS, KV_HEADS, INNER, VOCAB = 256, 4, 2, 512, 32
@@ -28,13 +32,17 @@ QUANTIZERS = (Type.F32, Type.F16, Type.BF16, Type.Q8_0, Type.Q4_0, Type.Q4_1, Ty
 FP4 = (Type.MXFP4, Type.NVFP4)
 # Byte offsets of the fp16 scales in a block of a type that the package cannot write.
 K_QUANTS = {Type.Q2_K: (80, 82), Type.Q3_K: (108,), Type.Q4_K: (0, 2), Type.Q5_K: (0, 2), Type.Q6_K: (208,), Type.IQ4_NL: (0,), Type.IQ4_XS: (0,)}
+# And in one of a type that it can write, whose codes are then not all that there are.
+BLOCKS = {Type.Q4_0: (0,), Type.Q4_1: (0, 2), Type.Q5_0: (0,), Type.Q5_1: (0, 2), Type.Q8_0: (0,)}
 
 
 def random_blocks(rng, kind, shape):
     """Blocks of random codes under scales of a sane size: (rows, bytes)."""
     elements, size = gguf.constants.GGML_QUANT_SIZES[kind]
     blocks = rng.integers(0, 256, (shape[0], shape[1] // elements, size), dtype=np.uint8)
-    for at in K_QUANTS.get(kind, ()):
+    if kind == Type.Q8_K:
+        blocks[..., :4] = rng.normal(0, 0.01, blocks.shape[:2]).astype(np.float32)[..., None].view(np.uint8)
+    for at in (K_QUANTS | BLOCKS).get(kind, ()):
         scales = rng.normal(0, 0.01, blocks.shape[:2]).astype(np.float16)
         blocks[..., at:at + 2] = scales[..., None].view(np.uint8)
     if kind == Type.NVFP4:
@@ -42,8 +50,9 @@ def random_blocks(rng, kind, shape):
     return blocks.reshape(shape[0], -1)
 
 
-def write_model(path, kind, seed=0, scales=()):
-    """A LLaMA of one layer whose matrices are of type `kind`, with `scales` beside some; returns the stored data by name."""
+def write_model(path, kind, seed=0, scales=(), random=False):
+    """A LLaMA of one layer whose matrices are of type `kind`, `random` bytes but for scales of a sane size, with `scales` beside some; returns the stored
+    data by name."""
     rng = np.random.default_rng(seed)
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_context_length(64)
@@ -56,7 +65,7 @@ def write_model(path, kind, seed=0, scales=()):
     writer.add_token_list([f"token {i}" for i in range(VOCAB)])
     stored = {}
     for name, shape in SHAPES.items():
-        if kind not in (*QUANTIZERS, Type.MXFP4):
+        if random or kind not in (*QUANTIZERS, Type.MXFP4):
             data = random_blocks(rng, kind, shape)
         else:
             data = gguf.quants.quantize(rng.normal(0, 0.1, shape).astype(np.float32), kind)
@@ -76,6 +85,22 @@ def write_model(path, kind, seed=0, scales=()):
 def hugging_face_rows(w, heads):
     """llama.cpp puts the dimensions i and i + D/2 of a head side by side; Hugging Face does not."""
     return w.reshape(heads, len(w) // heads // 2, 2, -1).swapaxes(1, 2).reshape(w.shape)
+
+
+def dequantized(file):
+    """The model as the package `gguf` reads it, under Hugging Face's names: (config, tensors)."""
+    config = {"model_type": "llama", "hidden_size": HIDDEN, "intermediate_size": INNER, "num_hidden_layers": 1, "num_attention_heads": HEADS,
+              "num_key_value_heads": KV_HEADS, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "vocab_size": VOCAB, "tie_word_embeddings": True,
+              "max_position_embeddings": 64}  # fmt: skip
+    names = {f"{name}.weight": f"{theirs}.weight" for name, theirs in NAMES.items()} | {
+        "blk.0.attn_norm.weight": "model.layers.0.input_layernorm.weight", "blk.0.ffn_norm.weight": "model.layers.0.post_attention_layernorm.weight",
+        "output_norm.weight": "model.norm.weight"}  # fmt: skip
+    tensors = {}
+    for tensor in gguf.GGUFReader(file).tensors:
+        values = gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
+        heads = {"blk.0.attn_q.weight": HEADS, "blk.0.attn_k.weight": KV_HEADS}.get(tensor.name)
+        tensors[names[tensor.name]] = values if heads is None else hugging_face_rows(values, heads)
+    return config, tensors
 
 
 def to_folder(model, tmp_path):
@@ -152,18 +177,48 @@ def test_who_rounds_codes_again_is_told(tmp_path, kind, scheme, notes):
     assert done.returncode == 0 and done.stderr.count("note: ") == notes and done.stderr.count(note) == notes, done.stderr
 
 
-@pytest.mark.parametrize("kind", [Type.Q4_0, Type.Q5_0, Type.Q8_0, Type.IQ4_NL, Type.Q3_K, Type.Q6_K, Type.IQ4_XS], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [*BLOCKS, *K_QUANTS], ids=lambda kind: kind.name)
 def test_codes_of_types_with_a_scheme_are_kept(tmp_path, kind):
-    """By default, of every tensor, the embedding that the head shares included; half of the scales are negative."""
+    """By default, of every tensor, the embedding that the head shares included, with any bytes for codes; half of the scales are negative.
+    What is packed stands for what the package `gguf` reads, to the bit, and logits are those of these weights in double precision."""
+    file = tmp_path / "model.gguf"
+    write_model(file, kind, random=True)
+    config, tensors = dequantized(file)
+    kept = compile_model(file, tmp_path / "kept", "--kv-cache=f32", ISA)
+    sites = sites_of(kept)
+    assert len(sites) == 8 and all(site["kept"] and site["weight_error"] == 0 for site in sites.values())
+    hasMinima = kind in (Type.Q4_1, Type.Q5_1, Type.Q2_K, Type.Q4_K, Type.Q5_K)
+    for name, site in sites.items():
+        assert site["weight"].get("minima", False) == hasMinima
+        expected = tensors["model.embed_tokens.weight" if name == "lm_head" else f"{name}.weight"]
+        np.testing.assert_array_equal(read_site(Artifact.open(kept), name), expected, err_msg=name)
+    expected = Llama(config, tensors, dtype=np.float64).logits(tokens := random_tokens(1, 24, VOCAB))
+    np.testing.assert_allclose(Runner(kept).score(tokens), expected, rtol=0, atol=2e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("kind", [Type.Q4_1, Type.Q5_1, Type.Q2_K, Type.Q4_K, Type.Q5_K], ids=lambda kind: kind.name)
+def test_int8_activations_beside_minima(tmp_path, kind):
+    """keepA8: the minima meet the sums of the codes, of groups of 32 columns or, beside groups of 16, of the token."""
     file = tmp_path / "model.gguf"
     write_model(file, kind)
-    kept = compile_model(file, tmp_path / "kept", "--kv-cache=f32", ISA)
-    floats = compile_model(file, tmp_path / "float", "--scheme=none", "--kv-cache=f32", ISA)
-    sites = sites_of(kept).values()
-    assert len(sites) == 8 and all(site["kept"] and site["weight_error"] == 0 for site in sites)
+    floats = compile_model(file, tmp_path / "float", "--kv-cache=f32", ISA)
+    artifact = compile_model(file, tmp_path / "int8", "--scheme=keepA8", "--kv-cache=f32", ISA)
+    sites = {name: site for name, site in sites_of(artifact).items() if name != "lm_head"}
+    assert all(site["kept"] and site["input"]["bits"] == 8 for site in sites.values())
+    assert {site["input"].get("group_size", 0) for site in sites.values()} == {0 if kind == Type.Q2_K else 32}
     tokens = random_tokens(1, 24, VOCAB)
-    a, b = Runner(kept).score(tokens), Runner(floats).score(tokens)
-    np.testing.assert_allclose(a, b, rtol=0, atol=2e-5 * np.abs(b).max())
+    a, b = Runner(artifact).score(tokens), Runner(floats).score(tokens)
+    error = np.sqrt(np.mean((a - b) ** 2) / np.mean(b**2))
+    assert 1e-4 < error < 0.1
+
+
+@pytest.mark.parametrize("kind", [Type.Q4_1, Type.Q4_K], ids=lambda kind: kind.name)
+def test_gpus_have_no_kernel_for_minima(tmp_path, kind):
+    file = tmp_path / "model.gguf"
+    write_model(file, kind)
+    assert_refused(run_tool("easyquant-compile", file, "-o", tmp_path / "out", "--target=sm_80"),
+                   "site 'model.layers.0.self_attn.q_proj': weights as int4 with minima, groups of 32", "the GPU kernels take zero points, and no minima", "--dequantize")  # fmt: skip
+    assert not (tmp_path / "out").exists()
 
 
 def test_codes_without_a_kernel_become_float(tmp_path):
@@ -184,7 +239,7 @@ def test_codes_without_a_kernel_become_float(tmp_path):
 
 def test_codes_without_a_scheme_are_not_kept(tmp_path):
     file = tmp_path / "model.gguf"
-    write_model(file, Type.Q4_1)
+    write_model(file, Type.Q8_K)
     done = run_tool("easyquant-compile", file, "-o", tmp_path / "out", "--scheme=keep", ISA)
     assert_refused(done, "and this one has floats, or codes that no scheme has; give another scheme")
     assert not (tmp_path / "out").exists()

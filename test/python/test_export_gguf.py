@@ -21,7 +21,7 @@ MODELS = {
     "qwen2": random_llama(seed=4, **SIZES, arch="qwen2", tied=True),
     "gpt2": random_gpt2(seed=5, width=64, vocab=330),
 }  # fmt: skip
-BLOCKS = {"Q4_0": "Q4_0", "Q5_0": "Q5_0", "Q8_0": "Q8_0", "IQ4_NL": "IQ4_NL", "MXFP4A16": "MXFP4"}
+BLOCKS = {"Q4_0": "Q4_0", "Q4_1": "Q4_1", "Q5_0": "Q5_0", "Q5_1": "Q5_1", "Q8_0": "Q8_0", "IQ4_NL": "IQ4_NL", "MXFP4A16": "MXFP4"}
 NAMES = {"q_proj": "attn_q", "k_proj": "attn_k", "v_proj": "attn_v", "o_proj": "attn_output", "gate_proj": "ffn_gate", "up_proj": "ffn_up",
          "down_proj": "ffn_down"}  # fmt: skip
 
@@ -132,6 +132,38 @@ def test_methods_and_threads(models, tmp_path):
     np.testing.assert_array_equal(tensors["blk.0.ffn_norm.weight"][1], read_tensor(artifact, "model.layers.0.post_attention_layernorm.weight"))
 
 
+@pytest.mark.parametrize("method", ["zeropoint", "zeropoint --weight-observer=mse", "awq", "gptq", "awq+signround"])
+def test_minima_by_methods(models, tmp_path, method):
+    """The file has the weights of the artifact, and its minima are no multiples of its scales."""
+    text = tmp_path / "text.txt"
+    text.write_text("Some words to learn from, and some more of them. " * 80)
+    learning = [] if method.startswith("zeropoint") else [f"--calib={text}", "--nsamples=4", "--seqlen=24"]
+    options = ["--scheme=Q4_1", *f"--method={method}".split(), *learning]
+    file = export(models["qwen2"], tmp_path / "out", *options)
+    done = easyquant("compile", models["qwen2"], "-o", tmp_path / "artifact", *options, "--activation-basis=plain", "--head=Q8_0")
+    assert done.returncode == 0, done.stderr
+    artifact, tensors = Artifact.open(tmp_path / "artifact"), tensors_of(file)
+    for module in ("up_proj", "down_proj"):
+        kind, values = tensors[f"blk.0.{NAMES[module]}.weight"]
+        assert kind == "Q4_1"
+        np.testing.assert_array_equal(values, read_site(artifact, f"model.layers.0.mlp.{module}"))
+    [blocks] = [tensor.data for tensor in gguf.GGUFReader(file).tensors if tensor.name == "blk.0.ffn_up.weight"]
+    scales, minima = (blocks.reshape(-1, 20)[:, at : at + 2].copy().view(np.float16).astype(np.float64) for at in (0, 2))
+    assert scales.min() > 0 and minima.min() < 0
+    steps = minima / scales
+    assert np.mean(np.abs(steps - np.rint(steps)) > 0.02) > 0.8
+
+
+def test_minima_are_kept_and_converted(models, tmp_path):
+    file = export(models["llama"], tmp_path / "first", "--scheme=Q4_1", "--head=Q5_1")
+    done = easyquant("convert", file, "--format=gguf", "-o", tmp_path / "again")
+    assert done.returncode == 0, done.stderr
+    first, again = ({tensor.name: (tensor.tensor_type, tensor.data.tobytes()) for tensor in gguf.GGUFReader(path).tensors}
+                    for path in (file, tmp_path / "again" / "model.gguf"))  # fmt: skip
+    assert first == again and {kind.name for kind, _ in first.values()} == {"F32", "F16", "Q4_1", "Q5_1"}
+    assert_refused(easyquant("convert", file, "--format=gptq", "-o", tmp_path / "no"), "gptq holds zero points, which are codes, and no minima")
+
+
 def test_a_gguf_file_keeps_its_tokenizer(models, tmp_path):
     first = export(models["qwen2"], tmp_path / "first", "--scheme=Q8_0")
     second = export(first, tmp_path / "second", "--scheme=Q4_0")
@@ -143,7 +175,7 @@ def test_a_gguf_file_keeps_its_tokenizer(models, tmp_path):
 
 
 @pytest.mark.parametrize("options, parts", [
-    (["--scheme=W6A16"], ["model.layers.0.self_attn.q_proj", "gguf holds the schemes Q4_0, Q5_0, Q8_0, IQ4_NL and MXFP4A16"]),
+    (["--scheme=W6A16"], ["model.layers.0.self_attn.q_proj", "gguf holds the schemes Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL and MXFP4A16"]),
     (["--scheme=W4A16_ASYM", "--group-size=32"], ["gguf holds the schemes"]),
     (["--scheme=W8A8"], ["float activations"]),
     (["--activation-basis=hadamard", "--scheme=W8A8"], ["float activations"]),

@@ -291,7 +291,7 @@ def test_a_format_of_checkpoints_stands_for_the_schemes_that_it_holds(searched, 
     plan = "equant-absmax{scheme=Q4_0 head=Q8_0}"
     found = searched.search("gguf", "avg-bits=6", formats="gguf", group_sizes=32, plan=plan)
     used = {found["formats"][choice["format"]]["name"] for group in found["groups"] for choice in group["choices"]}
-    assert used == {"Q4_0 g32", "Q5_0 g32", "Q8_0 g32", "IQ4_NL g32", "MXFP4A16 g32"}
+    assert used == {"Q4_0 g32", "Q4_1 g32", "Q5_0 g32", "Q5_1 g32", "Q8_0 g32", "IQ4_NL g32", "MXFP4A16 g32"}
     assert all(len(group["sites"]) == 1 for group in found["groups"])
     # The file has the bytes that were counted.
     recipe = searched.folder / "gguf" / "recipe.json"
@@ -322,12 +322,12 @@ def test_a_recipe_that_export_takes(folder):
     line = " ".join(found.stdout.split())
     assert f"export with `easyquant export {model} --recipe {folder / 'types.yaml'} --format gguf -o OUT --calib" in line
     recipe = yaml.safe_load((folder / "types.yaml").read_text())
-    assert {recipe["scheme"], recipe["head"]} == {"Q4_0", "Q8_0"} and {rule["scheme"] for rule in recipe["sites"]} <= {"Q4_0", "Q5_0", "Q8_0", "IQ4_NL", "MXFP4A16"}
+    assert {recipe["scheme"], recipe["head"]} == {"Q4_0", "Q8_0"} and {rule["scheme"] for rule in recipe["sites"]} <= {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4A16"}
     made = subprocess.run([sys.executable, "-m", "easyquant", "export", *map(str, (model, "--format=gguf", "--recipe", folder / "types.yaml", *text, "-o", folder / "types"))],
                           capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
     tensors = {tensor.name: tensor.tensor_type.name for tensor in gguf.GGUFReader(folder / "types" / "model.gguf").tensors}
-    assert tensors["blk.0.attn_q.weight"] in ("Q4_0", "Q5_0", "Q8_0", "IQ4_NL", "MXFP4")
+    assert tensors["blk.0.attn_q.weight"] in ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4")
     assert_refused(command(model, "--formats=gguf", "--activations=int8", "--max-size=72kB", *text, "-o", folder / "no.yaml"),
                    "gguf holds quantized weights beside float activations")
 

@@ -104,6 +104,7 @@ struct Manifest {
     std::string scaleType; ///< "f32", "f16", ...
     std::optional<std::vector<double>> table; ///< what codes of a table stand for
     std::optional<std::string> outer;         ///< "tensor": scales have one of their own
+    std::optional<bool> minima;               ///< true: groups have minima in place of zero points
     std::optional<int64_t> hadamard; ///< columns of a block of the rotated basis; none: plain
     bool operator==(const WeightScheme &) const = default;
   };

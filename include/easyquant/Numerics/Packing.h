@@ -33,6 +33,7 @@
 //                for each super-group of a row, then for each group the n of its 32 rows in six bits
 //   zero points  NP x G x 4b bytes: for each group those of its 32 rows in b bits, each + 2^(b-1);
 //                padding 0
+//   minima       as scales; padding 0
 //   sums         NP x G x 32 int32: [p, g, r] = sum over k in group g of code(32p + r, k) - z(32p + r, g);
 //                padding 0; what asymmetric activations need
 //   outer        NP x 32 floats; padding 1

@@ -11,6 +11,7 @@
 //   codes        N x K int8, one a byte
 //   scales       N x G f32, whatever they were rounded to; products where one lies above them
 //   zero points  N x G int8
+//   minima       N x G f32
 //   sums         N x G int32: the sum of code - zero point over each group
 //   codebook     2^b floats; code q stands for element q + 2^(b-1)
 //

@@ -14,6 +14,10 @@
 //      q = clamp(rne(x / s) + z, min, max)        xhat = s * float(q - z)
 //
 //    and of codes that are no integers q = nearest(x / s), xhat = s * value(q) (NumberFormats.h).
+//    With a minimum m in place of the zero point
+//
+//      q = clamp(rne((x - m) / s) + min, min, max)     xhat = s * float(q - min) + m
+//
 //    Scales are those of their format: rounded to it before codes are chosen.
 //
 // 2. Activations, dynamic, per token (a row), int8 symmetric; what kernels do at run time:
@@ -82,6 +86,7 @@ struct QParams {
   int64_t rows = 0, groups = 0;
   std::vector<float> scales; ///< where there is an outer scale or a level above, their product
   std::vector<int32_t> zeroPoints; ///< empty when symmetric: all 0
+  std::vector<float> minima = {};  ///< of schemes with minima, which have no zero points
   /// The outer scale, one for each row or one for all; empty where the scheme has none.
   std::vector<float> outer = {};
 
@@ -106,10 +111,15 @@ inline float scaleFromAbsMax(float absMax, int32_t maxCode) {
 //===- Codes --------------------------------------------------------------===//
 
 /// codes (x.rows x x.columns, row-major) = clamp(rne(x / s) + z). Fails with InvalidArgument when
-/// params does not have the shape that x and scheme demand, when a scale is not finite and positive
-/// or a zero point outside the code range, or on an element that is not finite.
+/// params does not have the shape that x and scheme demand, when a scale is not finite and
+/// positive, a minimum not finite or a zero point outside the code range, or on an element that is
+/// not finite.
 Result<void> quantize(ConstMatrix x, const Scheme &scheme, const QParams &params,
                       std::span<int8_t> codes);
+
+/// The zero point of slice `index`; with minima it is the lowest code, as the minimum is added to
+/// what codes stand for above it.
+int32_t zeroPointOf(const Scheme &scheme, const QParams &params, int64_t index);
 
 /// What one code stands for, in units of the scale: q - z, or the value of its format.
 float codeValue(const Scheme &scheme, int32_t code, int32_t zeroPoint);
@@ -120,7 +130,7 @@ int32_t codeFactor(const Scheme &scheme, int32_t code, int32_t zeroPoint);
 /// 1 of integers.
 float codeUnit(const Scheme &scheme);
 
-/// out (q.rows x q.columns) = s * (q - z).
+/// out (q.rows x q.columns) = s * (q - z), or s * (q - min) + m.
 void dequantize(const QuantizedMatrix &q, Matrix out);
 
 //===- Activations --------------------------------------------------------===//

@@ -44,7 +44,9 @@ Result<std::vector<int32_t>> integerDots(const QuantizedTokens &x, const Quantiz
 /// In fp32, in the kernels' order: t = 0; for each group t = fma(sw[n,g], float(dot), t); v = sx[m]
 /// * u * t; v = v + bias[n] (if any); y[m,n] = v, or y[m,n] + v when accumulating. Where tokens
 /// have groups, t = fma(sw[n,h], i, t) for each group h of the weight, i = 0 and i = fma(sx[m,g],
-/// float(dot), i) for each group g of the token in it; v = u * t.
+/// float(dot), i) for each group g of the token in it; v = u * t. A weight with minima m has its
+/// lowest code for zw, and behind each fma of sw one of m[n,h] with the sum of x - zx[m] over the
+/// group, which of tokens in groups is summed up as i is.
 Result<void> integerLinear(const QuantizedTokens &x, const QuantizedMatrix &w, const float *bias,
                            bool accumulate, Matrix y);
 

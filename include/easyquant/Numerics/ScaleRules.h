@@ -6,13 +6,14 @@
 //===----------------------------------------------------------------------===//
 //
 // Values that share a scale are a *slice*: a tensor, a row, or a group of a row. A rule chooses the
-// range [lo, hi] of a slice that codes are to cover, which always contains 0; the scheme says how a
-// range becomes a scale and a zero point:
+// range [lo, hi] of a slice that codes are to cover, which always contains 0 but where there are
+// minima; the scheme says how a range becomes a scale and a zero point or a minimum:
 //
 // clang-format off
 //      symmetric          s = t / max code             z = 0     t = max(-lo, hi)
 //      symmetric, full    s = t / (2^(b-1) - 0.5)      z = 0     SYQ: Faraone et al., 2018
 //      asymmetric         s = (hi - lo) / (2^b - 1)    z = rne(min code - lo / s), so that 0 is a code
+//      minima             s = (hi - lo) / (2^b - 1)    m = lo, rounded to the format of scales
 //      no integers        s = max(hi / max value, lo / min value)
 // clang-format on
 //
@@ -35,20 +36,24 @@
 //      percentile p    [-t, t], t the p-th percentile of |x|; asymmetric: from the (100-p)-th to the
 //                      p-th percentile; between two values, linearly
 //      mse             all values times 1 - 0.8 i / 100, for the i in 0..100 of least
-//                      sum |x - xhat|^norm; the widest range among equals
+//                      sum |x - xhat|^norm; the widest range among equals. With minima the range
+//                      shrinks about its middle
 //      entropy         all values cut at +-t, for the t of least KL(P || Q), t all or an edge of the
 //                      bins of the slice's Histogram (downwards in steps of 1/64, until there are
 //                      fewer bins than codes). P: the counts, those beyond t added to the last bin
 //                      inside. Q: the counts inside of each code, spread evenly over its bins where
 //                      P is not 0. (Migacz, 8-bit Inference with TensorRT, GTC 2017, with the bins
 //                      of each code as a run; one in the middle between two is of the lower.)
+//                      Not with minima
 //      hessian-diagonal
 //                      s and z of small sum h_j (x_j - xhat_j)^2, h_j the weight of column j. The
 //                      ranges tried are those of all values times 1 - 0.8 i / 40, i in 0..40, each
 //                      with the scale that fits its codes, sum h x q / sum h q^2. From the best one
 //                      scale and codes follow in turn as long as the error falls; asymmetric ones
-//                      also from the two zero points on either side. The error is never above
-//                      that of the range of all values.
+//                      also from the two zero points on either side. With minima ranges shrink
+//                      about their middle, and scale and minimum are those of the weighted least
+//                      squares of x over the codes. The error is never above that of the range of
+//                      all values.
 // clang-format on
 //
 // A slice is zero where t < kMinAbsMax, asymmetric (hi - lo) / 2 < kMinAbsMax: then s = 1 and z =
@@ -109,15 +114,25 @@ ScaleRuleKind extremesRule(const Scheme &scheme);
 /// The weights of HessianDiagonal are looked at where scales are chosen.
 Result<void> checkScaleRule(const ScaleRule &rule, const Scheme &scheme);
 
-/// Scale and zero point of one slice.
+/// Scale and zero point of one slice; with a minimum m, s * (q - z) + m is what a code stands for,
+/// z being the lowest code.
 struct SliceParams {
   float scale = 1;
   int32_t zeroPoint = 0;
+  float minimum = 0;
   friend bool operator==(const SliceParams &, const SliceParams &) = default;
 };
 
-/// The parameters of the range from min(lo, 0) to max(hi, 0), which is finite. `outer`: the outer
-/// scale, where the scheme has one.
+/// The parameters of slice `index`.
+inline SliceParams sliceParams(const Scheme &scheme, const QParams &params, int64_t index) {
+  return {params.scales[index], zeroPointOf(scheme, params, index),
+          scheme.minima ? params.minima[index] : 0};
+}
+/// Puts the parameters of slice `index`, for which there is room.
+void setSlice(QParams &params, int64_t index, const SliceParams &slice);
+
+/// The parameters of the range from min(lo, 0) to max(hi, 0), with minima from lo to hi; it is
+/// finite. `outer`: the outer scale, where the scheme has one.
 SliceParams paramsOfRange(float lo, float hi, const Scheme &scheme, float outer = 1);
 
 /// The outer scale of a tensor whose largest magnitude is absMax; 1 without one, and of zeros.
@@ -128,8 +143,8 @@ std::vector<float> superScales(ConstMatrix x, const Scheme &scheme, std::span<co
 /// The largest magnitude; not finite where a value is not.
 float absMaxOf(ConstMatrix x);
 
-/// Are all scales such as their format holds with all its bits? OutOfRange, saying which is not and
-/// that f32 holds it.
+/// Are all scales such as their format holds with all its bits, and minima finite in it?
+/// OutOfRange, saying which is not and that f32 holds it.
 Result<void> checkScales(const QParams &params, const Scheme &scheme);
 
 /// The same scheme with scales of f32, which holds every scale.

@@ -64,8 +64,12 @@ struct Scheme {
   /// Codes are those of rows in the basis of Hadamard.h, of blocks of so many columns; 0: as they
   /// are.
   int64_t hadamard = 0;
+  /// Asymmetric integers in groups only: in place of a zero point, a group has the float that its
+  /// lowest code stands for, in the format of the scales.
+  bool minima = false;
 
   bool isInteger() const { return codes == CodeFormat::Integer; }
+  bool hasZeroPoints() const { return !symmetric && !minima; }
   /// Are codes integers, or indices of int8 values, so that int8 activations can be multiplied?
   bool hasIntegerValues() const { return isInteger() || (table && table->int8Unit()); }
   friend bool operator==(const Scheme &, const Scheme &) = default;
@@ -117,14 +121,14 @@ constexpr bool fitsGroups(int64_t tokenGroup, int64_t weightGroup) {
 /// scales per token that are not dynamic, groups of a token that are no isTokenGroup or not of
 /// 8 bits, dynamic scales of weights, an asymmetric scheme with `fullRange` (it has that range
 /// anyway), zero points or `fullRange` of codes that are no integers, `sinks` of anything but int8
-/// with one static scale, a block that is no isHadamardBlock. A group size need not divide K, nor
-/// be below it.
+/// with one static scale, a block that is no isHadamardBlock, minima of anything but static
+/// asymmetric groups with scales of f32 or f16. A group size need not divide K, nor be below it.
 Result<void> checkScheme(const Scheme &scheme);
 
 /// For people: "int4 symmetric, groups of 128, f16 scales", "int8 symmetric, per token, dynamic",
 /// "int8 symmetric, per token in groups of 32, dynamic",
-/// "int8 symmetric full range, per channel", "int8 symmetric, per tensor, sinks apart", "f4E2M1FN,
-/// groups of 16, f8E4M3FN scales, scaled".
+/// "int4 with minima, groups of 32, f16 scales", "int8 symmetric full range, per channel", "int8
+/// symmetric, per tensor, sinks apart", "f4E2M1FN, groups of 16, f8E4M3FN scales, scaled".
 std::string toString(const Scheme &scheme);
 /// "tensor", "channel", "group" or "token": the name in manifests and in IR.
 const char *toString(Granularity granularity);

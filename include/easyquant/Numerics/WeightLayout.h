@@ -30,12 +30,13 @@ namespace easyquant::numerics {
 enum class WeightTensor {
   Codes,
   Scales,     ///< in the format of the scheme
-  ZeroPoints, ///< of asymmetric schemes
+  ZeroPoints, ///< of asymmetric schemes without minima
+  Minima,     ///< of schemes with them, in the format of the scales
   Sums,       ///< of code - zero point over each group: int32, where activations are asymmetric
   Outer,      ///< of schemes with outer scales: one f32 a row
   Codebook,   ///< of codes of a table: its values, f32
 };
-inline constexpr size_t kWeightTensors = 6;
+inline constexpr size_t kWeightTensors = 7;
 
 /// The bytes of each tensor; empty where there is none.
 struct PackedWeight {
@@ -126,10 +127,6 @@ inline float loadScale(const uint8_t *data, int64_t i, ScaleFormat format) {
 inline float innerScale(const QParams &params, int64_t row, int64_t g, const Scheme &scheme) {
   const float scale = params.scales[paramIndex(params, row, g)];
   return scheme.outer ? roundScale(scale / params.outerOf(row), scheme.scales) : scale;
-}
-
-inline int32_t zeroPointOf(const QParams &params, int64_t index) {
-  return params.zeroPoints.empty() ? 0 : params.zeroPoints[index];
 }
 
 } // namespace easyquant::numerics

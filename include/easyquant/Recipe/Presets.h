@@ -45,6 +45,7 @@ struct Preset {
   std::optional<int64_t> groupSize = std::nullopt;
   std::optional<bool> isStatic = std::nullopt;
   bool withoutZeroPoints = false; ///< whichever method does not ask for them by name
+  bool minima = false;            ///< asymmetric, with minima in place of zero points
   bool outer = false;             ///< scales of groups, of activations too, have one of the tensor
 
   bool isFloat() const { return weightBits == 0; }

@@ -23,10 +23,10 @@ struct WeightPart {
   std::string site;      ///< for messages and reports
   /// What is taken of it once it is quantized: its scales follow from whole rows.
   int64_t firstRow = 0, rows = 0, firstColumn = 0, columns = 0;
-  /// What a method has computed: scales (rows x G), with zero points of an asymmetric scheme and
-  /// the outer scales (rows x 1) of one that has them, instead of those of the rule; codes (rows x
-  /// K) instead of the nearest ones.
-  std::optional<ConstantTensor> scale, zeroPoint, outer, codes;
+  /// What a method has computed: scales (rows x G), with zero points or minima of an asymmetric
+  /// scheme and the outer scales (rows x 1) of one that has them, instead of those of the rule;
+  /// codes (rows x K) instead of the nearest ones.
+  std::optional<ConstantTensor> scale, zeroPoint, minimum, outer, codes;
   bool hasFloats = true; ///< else nothing is known but codes and scales
 
   bool hasAllColumns() const { return columns == weight.columns(); }

@@ -76,12 +76,15 @@ static Value unpackBlock(KernelBuilder &b, WeightFormat format, Value table, Val
   llvm_unreachable("floats are not packed");
 }
 
-/// What the fields stand for, less the zero point (i32 lanes, may be null). codebook: the values of
+/// What the fields stand for, less the zero point (i32 lanes, may be null); with minima what they
+/// are above the lowest. codebook: the values of
 /// a table, a vector, else null.
 static Value valuesOf(KernelBuilder &b, const EmbeddingSpec &spec, Value codebook, Value fields,
                       Value zero) {
   if (spec.numbers.codes != CodeFormat::Integer)
     return valueOf(b, spec.numbers.codes, bitsOf(spec.table), codebook, fields);
+  if (spec.numbers.minima)
+    return b.toFloat(fields);
   auto offset = int64_t(1) << (bitsOf(spec.table) - 1);
   Value codes = b.subi(fields, b.constant(fields.getType(), offset));
   return b.toFloat(zero ? b.subi(codes, zero) : codes);
@@ -90,7 +93,8 @@ static Value valuesOf(KernelBuilder &b, const EmbeddingSpec &spec, Value codeboo
 static void emitPackedRow(KernelBuilder &b, const EmbeddingSpec &spec, const KernelArguments &in,
                           Value token, Value row) {
   Value codes = in["w"], scales = in["wscales"], y = in["y"];
-  Value zeros = in.find("wzeros"), outer = in.find("wouter"), codebook = in.find("codebook");
+  Value zeros = in.find("wzeros"), minima = in.find("wminima"), outer = in.find("wouter"),
+        codebook = in.find("codebook");
   if (codebook)
     codebook = loadCodebook(b, spec.table, codebook);
   Value panel = b.div(token, kPanelRows), lane = b.rem(token, kPanelRows);
@@ -98,7 +102,7 @@ static void emitPackedRow(KernelBuilder &b, const EmbeddingSpec &spec, const Ker
   int64_t blocksOfGroup =
       spec.groupSize == 0 ? paddedColumns(spec.columns) / kColumns : spec.groupSize / kColumns;
   struct GroupParams {
-    Value scale, zero;
+    Value scale, zero, minimum;
   };
   auto paramsOf = [&](Index group) {
     GroupParams params;
@@ -107,6 +111,10 @@ static void emitPackedRow(KernelBuilder &b, const EmbeddingSpec &spec, const Ker
     if (outer)
       scale = b.mulf(scale, b.load(outer, {panel, 0, lane}));
     params.scale = b.broadcast(scale, kColumns);
+    if (minima)
+      params.minimum = b.broadcast(
+          b.extract(loadScales(b, spec.numbers.scales, 1, minima, panel, group, lane), 0),
+          kColumns);
     if (zeros)
       params.zero =
           b.broadcast(loadZeroPoint(b, bitsOf(spec.table), zeros, panel, group, lane), kColumns);
@@ -115,6 +123,8 @@ static void emitPackedRow(KernelBuilder &b, const EmbeddingSpec &spec, const Ker
   auto emitBlock = [&](Value block, const GroupParams &params, int64_t lanes) {
     Value fields = unpackBlock(b, spec.table, codes, panel, lane, block);
     Value values = b.mulf(valuesOf(b, spec, codebook, fields, params.zero), params.scale);
+    if (minima)
+      values = b.addf(values, params.minimum);
     b.storeVector(lanes == kColumns ? values : b.slice(values, 0, lanes), y,
                   {row, b.mul(block, kColumns)});
   };

@@ -47,6 +47,8 @@ std::string nameOf(const WeightNumbers &numbers) {
     name += std::string("_s") + numerics::toString(numbers.scales);
   if (numbers.outer)
     name += "_outer";
+  if (numbers.minima)
+    name += "_min";
   return name;
 }
 

@@ -176,6 +176,7 @@ static void bindArguments(LinearKernel &k, const KernelArguments &in) {
     k.weights = b.collapse(k.weights, 1);
   k.wScales = in.find("wscales");
   k.wZeros = in.find("wzeros");
+  k.wMinima = in.find("wminima");
   k.wOuter = in.find("wouter");
   if (Value codebook = in.find("codebook"); codebook && k.spec.quantizedInput) {
     auto [bytes, unit] = loadInt8Codebook(b, k.spec.weights, codebook);
@@ -284,6 +285,7 @@ func::FuncOp getOrEmitLinear(ModuleOp module, const LinearSpec &spec, const Targ
           numerics::fitsGroups(spec.inputGroup, spec.groupSize)));
   assert(!spec.sums || (spec.quantizedInput && groupCount(spec.k, spec.groupSize) == 1 &&
                         !spec.bias && !spec.accumulate && !spec.numbers.outer));
+  assert(!spec.numbers.minima || (spec.groupSize && !spec.zeroPoints && !spec.sums));
   assert(spec.weights != WeightFormat::F32 || (!spec.quantizedInput && !spec.zeroPoints));
   assert(spec.numbers.codes == CodeFormat::Integer || !spec.zeroPoints);
   assert(spec.numbers.codes == CodeFormat::Integer || !spec.quantizedInput ||

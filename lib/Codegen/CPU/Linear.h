@@ -68,6 +68,7 @@ struct LinearKernel {
   mlir::Value weights = {};  ///< packed: NP x bytes of a panel; F32: N x K
   mlir::Value wScales = {};  ///< NP x G x 32
   mlir::Value wZeros = {};   ///< NP x G x bytes of fields
+  mlir::Value wMinima = {};  ///< as wScales
   mlir::Value wOuter = {};   ///< NP x 1 x 32
   mlir::Value codebook = {}; ///< the values of a table, a vector; for quantized input the bytes
                              ///< that blocks give, 16 of i8
@@ -99,6 +100,8 @@ struct LinearKernel {
       return tiling.dot == Dot::Vnni ? 128 : 0;
     return int64_t(1) << (bitsOf(spec.weights) - 1);
   }
+  /// The zero point of weights that have none of their own: with minima the lowest code.
+  int64_t commonZero() const { return spec.numbers.minima ? -offset() : 0; }
   /// Vector v of a step of a block as signed bytes, for Widened.
   mlir::Value signedBytes(PackedBlock &block, int64_t half, int64_t v) {
     mlir::Value bytes = block.bytes(half, v);
@@ -118,9 +121,9 @@ struct LinearKernel {
 /// sums over groups: `body(firstStep, steps, starts)` yields one group's i32 accumulators, a vector
 /// per (row, vector of columns) in row-major order, which start from `starts`, or from 0 if there
 /// are none, so that they end as what is in brackets here; the result is in f32
-/// sum_g sw[n, g] * (acc - (offset + zw[n, g]) * sums[m, g] - zx[m] * wsums[n, g]), or of a spec of
-/// sums in i32 what is in brackets. Groups of the input have their scales on what is in brackets.
-/// `firstColumn` counts inside the panel.
+/// sum_g sw[n, g] * (acc - (offset + zw[n, g]) * sums[m, g] - zx[m] * wsums[n, g]), with what
+/// minima add (LinearSpec), or of a spec of sums in i32 what is in brackets. Groups of the input
+/// have their scales on what is in brackets. `firstColumn` counts inside the panel.
 llvm::SmallVector<mlir::Value> emitGroupSums(
     LinearKernel &k, int64_t rows, mlir::Value firstRow, mlir::Value panel, Index firstColumn,
     int64_t vectors, int64_t correctedOffset,
@@ -154,9 +157,11 @@ void emitFloatTile(LinearKernel &k, int64_t rows, mlir::Value firstRow, mlir::Va
 /// y[row, columns of panel], straight from the packed panel.
 void emitGemv(LinearKernel &k, mlir::Value panel, mlir::Value row);
 
-/// Scales (f32) and zero points (i32) of packed weights: `lanes` columns of `panel` from `column`
-/// on, of a group.
+/// Scales and minima (f32) and zero points (i32) of packed weights: `lanes` columns of `panel` from
+/// `column` on, of a group.
 mlir::Value loadScales(LinearKernel &k, mlir::Value panel, Index group, Index column,
+                       int64_t lanes);
+mlir::Value loadMinima(LinearKernel &k, mlir::Value panel, Index group, Index column,
                        int64_t lanes);
 mlir::Value loadZeroPoints(LinearKernel &k, mlir::Value panel, Index group, Index column,
                            int64_t lanes);

@@ -176,7 +176,7 @@ struct Gemv {
   }
 
   void quantized() {
-    bool narrowRange = !k.spec.zeroPoints && !k.spec.fullRange;
+    bool narrowRange = !k.spec.zeroPoints && !k.spec.fullRange && !k.wMinima;
     int64_t offset = k.tiling.dot == Dot::Widened && narrowRange ? 0 : k.offset();
     Values sums = emitGroupSums(k, 1, row, panel, 0, kPanelRows / b.target.lanes(), offset,
                                 [&](Value firstStep, int64_t steps, ArrayRef<Value> starts) {
@@ -224,6 +224,19 @@ struct Gemv {
     return sums;
   }
 
+  /// The sum of `count` columns of x, in every lane.
+  Value columnSum(Value firstColumn, int64_t count) {
+    const int64_t lanes = b.target.lanes(), whole = count / lanes * lanes;
+    Value sum = b.zero(b.vec(lanes, b.f32()));
+    if (whole)
+      sum = b.forLoop(0, whole, lanes, Values{sum}, [&](Value i, ValueRange carried) -> Values {
+        return {b.addf(carried[0], b.loadVector(lanes, k.x, {row, b.add(firstColumn, i)}))};
+      })[0];
+    if (count > whole)
+      sum = b.addf(sum, b.loadFirst(count - whole, lanes, k.x, {row, b.add(firstColumn, whole)}));
+    return b.broadcast(b.sumLanes(sum), lanes);
+  }
+
   void codes() {
     int64_t lanes = b.target.lanes(), vectors = kPanelRows / lanes;
     int64_t size = k.spec.groupSize ? k.spec.groupSize : k.spec.k;
@@ -231,9 +244,16 @@ struct Gemv {
       Values result, wZeros;
       for (int64_t v = 0; k.wZeros && v < vectors; ++v)
         wZeros.push_back(b.toFloat(loadZeroPoints(k, panel, g, v * lanes, lanes)));
+      Value ones;
+      if (k.wMinima) {
+        wZeros.assign(vectors, b.constant(b.vec(lanes, b.f32()), double(k.commonZero())));
+        ones = columnSum(b.mul(g, size), count);
+      }
       for (auto [v, sum] : llvm::enumerate(codesGroup(b.mul(g, size), count, wZeros))) {
         Value scale = loadScales(k, panel, g, v * lanes, lanes);
         result.push_back(b.fma(scale, sum, sums[v]));
+        if (k.wMinima)
+          result[v] = b.fma(loadMinima(k, panel, g, v * lanes, lanes), ones, result[v]);
       }
       return result;
     };

@@ -70,7 +70,7 @@ struct WeightSums {
       acc = addBlock(b.add(firstBlock, count / 8), count % 8, acc);
     Value weightGroup = k.spec.groupSize ? b.div(g, k.spec.groupSize / size) : b.index(0);
     for (int64_t v = 0; v < vectors; ++v) {
-      Value sum = b.subi(acc[v], b.constant(type, count * k.offset()));
+      Value sum = b.subi(acc[v], b.constant(type, count * (k.offset() + k.commonZero())));
       if (k.wZeros)
         sum = b.subi(sum, b.muli(loadZeroPoints(k, panel, weightGroup, v * lanes, lanes),
                                  b.constant(type, count)));

@@ -9,7 +9,7 @@
 //   Widened    i16 [Kp/4][C][4]: the codes themselves, or the values of a table
 //   Saturated  u8  [Kp/4][C][4]: code + 2^(b-1)
 //   Vnni       u8  [Kp/4][C][4]: code + 2^(b-1) (int8 panels are used as they are packed)
-//   Float      f32 [slab][C]:    scale * (code - zero point), or the weight
+//   Float      f32 [slab][C]:    scale * (code - zero point), with the minimum, or the weight
 //
 //===----------------------------------------------------------------------===//
 
@@ -71,19 +71,25 @@ static void unpackFloatCodes(LinearKernel &k, Value panel, Value slab, Value cou
     Value group = k.spec.groupSize ? b.div(first, k.spec.groupSize) : b.index(0);
     PackedBlock block =
         k.block(panel, b.mul(first, PackedBlock::bytesOf(k.spec.weights) / 8), kPackedColumns);
-    SmallVector<Value> scales, zeros;
+    SmallVector<Value> scales, zeros, minima;
     for (int64_t c = 0; c < kPanelRows; c += kPackedColumns) {
       scales.push_back(loadScales(k, panel, group, c, kPackedColumns));
       if (k.wZeros)
         zeros.push_back(b.toFloat(loadZeroPoints(k, panel, group, c, kPackedColumns)));
+      if (!k.wMinima)
+        continue;
+      minima.push_back(loadMinima(k, panel, group, c, kPackedColumns));
+      zeros.push_back(b.constant(b.vec(kPackedColumns, b.f32()), double(k.commonZero())));
     }
     for (int64_t i = 0; i < 8; ++i) {
       if (i % 4 == 0)
         block.loadCodes(i / 4);
       for (int64_t v = 0; v < block.vectors(); ++v) {
         int64_t c = v * kPackedColumns;
-        b.storeVector(b.mulf(block.code(i, v, zeros), scales[v]), k.unpacked,
-                      {0, c / columns, b.add(at, i), c % columns});
+        Value value = b.mulf(block.code(i, v, zeros), scales[v]);
+        if (k.wMinima)
+          value = b.addf(value, minima[v]);
+        b.storeVector(value, k.unpacked, {0, c / columns, b.add(at, i), c % columns});
       }
     }
   });

@@ -35,11 +35,12 @@ static constexpr int kSubBits = 6;
 static constexpr int64_t kSuperBytes = kPanelRows * 2,
                          kSubBytes = numerics::panelFieldBytes(kSubBits);
 
-static void readScales(Describer &d, ScaleFormat format, int64_t n, int64_t groups) {
+static void readScales(Describer &d, ScaleFormat format, int64_t n, int64_t groups,
+                       const char *name = "wscales") {
   SmallVector<int64_t> shape = {panelCount(n), groups, kPanelRows};
   if (format == ScaleFormat::UI6)
     shape = {panelCount(n), 1, kPanelRows * numerics::rowScaleBits(format, groups) / 8};
-  d.reads("wscales", d.memory(shape, elementOf(d, format)));
+  d.reads(name, d.memory(shape, elementOf(d, format)));
 }
 
 static void readOuterScales(Describer &d, const WeightNumbers &numbers, int64_t n) {
@@ -65,6 +66,8 @@ void readWeight(Describer &d, const WeightOperand &weight) {
           d.memory({panelCount(n), groups, numerics::panelFieldBytes(static_cast<int>(bits))},
                    d.getI8Type()),
           zeroPoints);
+  if (numbers.minima)
+    readScales(d, numbers.scales, n, groups, "wminima");
   readOuterScales(d, numbers, n);
   d.reads("codebook", d.memory({int64_t(1) << bits}, d.getF32Type()),
           numbers.codes == CodeFormat::Table);

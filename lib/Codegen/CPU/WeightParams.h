@@ -20,7 +20,7 @@ struct WeightOperand {
   bool zeroPoints = false;
   bool scales = true; ///< false: another kernel scales the products
 };
-/// w, and of packed weights wscales, wzeros, wouter and codebook, as far as there are any.
+/// w, and of packed weights wscales, wzeros, wminima, wouter and codebook, as far as there are any.
 void readWeight(Describer &d, const WeightOperand &weight);
 /// wscales and wouter of rows that have a scale each.
 void readRowScales(Describer &d, const WeightNumbers &numbers, int64_t n);

@@ -37,6 +37,10 @@ static std::string whyNotWeight(WeightType type) {
       layout && layout.getName() != StringRef(numerics::kPlainLayout))
     return "reads a weight packed as " + inWords(layout) +
            " for kernels; run equant-plain-weights instead of equant-materialize-weights";
+  if (type.getScheme().getMinima())
+    return "has a weight with minima, " + inWords(type.getScheme()) +
+           ", for which upstream ops have no form yet; quantize it anew with zero points "
+           "(--scheme W4A16_ASYM), or leave it float (--scheme none)";
   return "";
 }
 
@@ -67,10 +71,11 @@ static std::string whyNotQuantize(QuantizeOp op) {
 
 /// Why an op has no form as long as its weights are no plain constants; empty if it has one.
 static std::string whyNotYet(Operation *op) {
-  for (Value operand : op->getOperands())
-    if (auto weight = dyn_cast<WeightType>(operand.getType()))
-      if (std::string reason = whyNotWeight(weight); !reason.empty())
-        return reason;
+  for (TypeRange types : {TypeRange(op->getOperandTypes()), TypeRange(op->getResultTypes())})
+    for (Type type : types)
+      if (auto weight = dyn_cast<WeightType>(type))
+        if (std::string reason = whyNotWeight(weight); !reason.empty())
+          return reason;
   if (auto quantize = dyn_cast<QuantizeOp>(op))
     return whyNotQuantize(quantize);
   if (auto codes = dyn_cast<FromCodesOp>(op))

@@ -82,7 +82,7 @@ void AwqCodec::pack(int64_t firstRow, const QuantizedMatrix &block,
                  block.params.scales[index], scheme.scales);
       if (!scheme.symmetric)
         line(out[WeightTensor::ZeroPoints].data(), g)
-            .put(placeOfRow(firstRow + r), fieldOf(zeroPointOf(block.params, index)));
+            .put(placeOfRow(firstRow + r), fieldOf(zeroPointOf(scheme, block.params, index)));
     }
 }
 

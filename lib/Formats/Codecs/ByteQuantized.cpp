@@ -66,7 +66,8 @@ void ByteQuantizedCodec::pack(int64_t firstRow, const QuantizedMatrix &block,
       const int64_t index = paramIndex(block.params, r, g), at = (firstRow + r) * groups() + g;
       storeScale(out[WeightTensor::Scales].data(), at, block.params.scales[index], scheme.scales);
       if (!scheme.symmetric)
-        out[WeightTensor::ZeroPoints][at] = static_cast<uint8_t>(zeroPointOf(block.params, index));
+        out[WeightTensor::ZeroPoints][at] =
+            static_cast<uint8_t>(zeroPointOf(scheme, block.params, index));
     }
 }
 

@@ -5,13 +5,14 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Types whose blocks are a scale and 32 codes, in the order of their bytes (GGMLType.h says what
-// they stand for):
+// Types whose blocks are a scale, a minimum in some, and 32 codes, in the order of their bytes
+// (GGMLType.h says what they stand for):
 //
 //   Q8_0, d, qs[32]      Q4_0, IQ4_NL, d, qs[16]      Q5_0, d, qh[4], qs[16]      MXFP4, e, qs[16]
+//                        Q4_1, d, m, qs[16]           Q5_1, d, m, qh[4], qs[16]
 //
-// d is f16, e a power of two. A byte of qs has the low four bits of weights i and i + 16, bit i of
-// qh the fifth of weight i.
+// d and m are f16, e a power of two. A byte of qs has the low four bits of weights i and i + 16,
+// bit i of qh the fifth of weight i.
 //
 //===----------------------------------------------------------------------===//
 
@@ -40,6 +41,7 @@ struct BlockType {
   int bits;
   CodeFormat codes;
   ScaleFormat scales;
+  bool minima = false;
 };
 constexpr BlockType kBlockTypes[] = {
     {GGMLType::Q8_0, 8, CodeFormat::Integer, ScaleFormat::F16},
@@ -47,6 +49,8 @@ constexpr BlockType kBlockTypes[] = {
     {GGMLType::Q4_0, 4, CodeFormat::Integer, ScaleFormat::F16},
     {GGMLType::IQ4_NL, 4, CodeFormat::Table, ScaleFormat::F16},
     {GGMLType::MXFP4, 4, CodeFormat::F4E2M1FN, ScaleFormat::F8E8M0FNU},
+    {GGMLType::Q5_1, 5, CodeFormat::Integer, ScaleFormat::F16, /*minima=*/true},
+    {GGMLType::Q4_1, 4, CodeFormat::Integer, ScaleFormat::F16, /*minima=*/true},
 };
 
 class GGMLCodec final : public WeightCodec {
@@ -68,7 +72,10 @@ protected:
 
 private:
   int64_t rowBytes() const { return columns / kBlock * info.blockBytes; }
-  int64_t scaleBytes() const { return numerics::scaleBytes(scheme.scales); }
+  /// Bytes of the scale, and of the minimum where there is one.
+  int64_t paramBytes() const {
+    return numerics::scaleBytes(scheme.scales) * (scheme.minima ? 2 : 1);
+  }
 
   const GGMLTypeInfo &info;
 };
@@ -81,7 +88,10 @@ void GGMLCodec::pack(int64_t firstRow, const QuantizedMatrix &block,
   for (int64_t r = 0; r < block.rows; ++r)
     for (int64_t g = 0; g < groups(); ++g, bytes += info.blockBytes) {
       const int8_t *codes = &block.codes[r * columns + g * kBlock];
-      storeScale(bytes, 0, block.params.scales[paramIndex(block.params, r, g)], scheme.scales);
+      const int64_t index = paramIndex(block.params, r, g);
+      storeScale(bytes, 0, block.params.scales[index], scheme.scales);
+      if (scheme.minima)
+        storeScale(bytes, 1, block.params.minima[index], scheme.scales);
       uint8_t *qs = bytes + info.blockBytes - (scheme.bits == 8 ? kBlock : kBlock / 2);
       if (scheme.bits == 8) {
         std::memcpy(qs, codes, kBlock);
@@ -94,7 +104,7 @@ void GGMLCodec::pack(int64_t firstRow, const QuantizedMatrix &block,
         high |= (field >> 4) << i;
       }
       if (scheme.bits == 5)
-        std::memcpy(bytes + scaleBytes(), &high, sizeof(high));
+        std::memcpy(bytes + paramBytes(), &high, sizeof(high));
     }
 }
 
@@ -105,6 +115,8 @@ void GGMLCodec::unpackRows(int64_t firstRow, const StoredParts &stored,
     for (int64_t g = 0; g < groups(); ++g, bytes += info.blockBytes) {
       int8_t *codes = &block.codes[r * columns + g * kBlock];
       block.params.scales[r * groups() + g] = numerics::loadScale(bytes, 0, scheme.scales);
+      if (scheme.minima)
+        block.params.minima[r * groups() + g] = numerics::loadScale(bytes, 1, scheme.scales);
       const uint8_t *qs = bytes + info.blockBytes - (scheme.bits == 8 ? kBlock : kBlock / 2);
       if (scheme.bits == 8) {
         std::memcpy(codes, qs, kBlock);
@@ -112,7 +124,7 @@ void GGMLCodec::unpackRows(int64_t firstRow, const StoredParts &stored,
       }
       uint32_t high = 0;
       if (scheme.bits == 5)
-        std::memcpy(&high, bytes + scaleBytes(), sizeof(high));
+        std::memcpy(&high, bytes + paramBytes(), sizeof(high));
       for (int i = 0; i < kBlock; ++i) {
         const uint32_t low = qs[i % 16] >> (i / 16 * 4) & 0xf;
         codes[i] = static_cast<int8_t>(codeOf(low | (high >> i & 1) << 4));
@@ -121,11 +133,12 @@ void GGMLCodec::unpackRows(int64_t firstRow, const StoredParts &stored,
 }
 
 const GGMLTypeInfo *formats::ggmlTypeOf(const Scheme &scheme) {
-  if (!scheme.symmetric || scheme.outer || scheme.hadamard != 0 || scheme.groupSize != kBlock ||
-      (scheme.table && scheme.table != numerics::Codebook::iq4nl()))
+  if (scheme.hasZeroPoints() || scheme.outer || scheme.hadamard != 0 ||
+      scheme.groupSize != kBlock || (scheme.table && scheme.table != numerics::Codebook::iq4nl()))
     return nullptr;
   for (const BlockType &known : kBlockTypes)
-    if (known.bits == scheme.bits && known.codes == scheme.codes && known.scales == scheme.scales)
+    if (known.bits == scheme.bits && known.codes == scheme.codes && known.scales == scheme.scales &&
+        known.minima == scheme.minima)
       return ggmlTypeInfo(static_cast<uint32_t>(known.type));
   return nullptr;
 }
@@ -134,13 +147,15 @@ std::optional<Scheme> formats::schemeOf(GGMLType type) {
   for (const BlockType &known : kBlockTypes)
     if (known.type == type)
       return Scheme{.bits = known.bits,
+                    .symmetric = !known.minima,
                     .granularity = numerics::Granularity::Group,
                     .groupSize = kBlock,
-                    .fullRange = known.codes == CodeFormat::Integer,
+                    .fullRange = known.codes == CodeFormat::Integer && !known.minima,
                     .codes = known.codes,
                     .scales = known.scales,
                     .table =
-                        known.codes == CodeFormat::Table ? numerics::Codebook::iq4nl() : nullptr};
+                        known.codes == CodeFormat::Table ? numerics::Codebook::iq4nl() : nullptr,
+                    .minima = known.minima};
   return type == GGMLType::NVFP4 ? nvfp4BlockScheme() : superBlockScheme(type);
 }
 
@@ -160,13 +175,14 @@ static constexpr const char *kName = "gguf";
 
 Result<std::unique_ptr<WeightCodec>> formats::ggmlCodec(const Scheme &scheme, int64_t rows,
                                                         int64_t columns) {
-  if (auto ok = checkStoredWeight(kName, scheme, rows, columns); !ok)
+  if (auto ok = checkStoredWeight(kName, scheme, rows, columns, /*hasMinima=*/true); !ok)
     return Unexpected(ok.error());
   const GGMLTypeInfo *type = ggmlTypeOf(scheme);
   if (!type)
-    return makeError(ErrorCode::Unsupported,
-                     "{} holds the schemes Q4_0, Q5_0, Q8_0, IQ4_NL and MXFP4A16, found {}", kName,
-                     numerics::toString(scheme));
+    return makeError(
+        ErrorCode::Unsupported,
+        "{} holds the schemes Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL and MXFP4A16, found {}", kName,
+        numerics::toString(scheme));
   return std::make_unique<GGMLCodec>(scheme, rows, columns, *type);
 }
 

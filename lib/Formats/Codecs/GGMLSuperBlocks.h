@@ -12,7 +12,7 @@
 
 namespace easyquant::formats {
 
-/// Nothing where the type is none of them, or has minima, which no scheme has.
+/// Nothing where the type is none of them.
 std::optional<numerics::Scheme> superBlockScheme(GGMLType type);
 /// The type has a scheme. Unsupported: columns that are no whole blocks.
 Result<std::unique_ptr<WeightReader>> superBlockReader(GGMLType type, int64_t rows,

@@ -101,7 +101,7 @@ void GptqCodec::pack(int64_t firstRow, const QuantizedMatrix &block,
                  block.params.scales[index], scheme.scales);
       if (!scheme.symmetric)
         zeros(out[WeightTensor::ZeroPoints].data(), g)
-            .put(firstRow + r, storedZero(fieldOf(zeroPointOf(block.params, index))));
+            .put(firstRow + r, storedZero(fieldOf(zeroPointOf(scheme, block.params, index))));
     }
 }
 

@@ -80,7 +80,7 @@ void PackQuantizedCodec::pack(int64_t firstRow, const QuantizedMatrix &block,
                  scheme.scales);
       if (!scheme.symmetric)
         zeros(out[WeightTensor::ZeroPoints].data(), g)
-            .put(n, fieldOf(zeroPointOf(block.params, index)));
+            .put(n, fieldOf(zeroPointOf(scheme, block.params, index)));
     }
   }
 }

@@ -86,8 +86,8 @@ Result<QuantizedMatrix> StoredWeight::unpack(int64_t firstRow, int64_t count) co
       return found;
     all.params.outer = found->params.outer;
     join(all.codes, found->codes);
-    join(all.params.scales,
-         found->params.scales); // types of GGUF with a scheme have no zero points
+    join(all.params.scales, found->params.scales);
+    join(all.params.minima, found->params.minima); // types of GGUF have no zero points
   }
   return all;
 }

@@ -63,14 +63,17 @@ Result<QuantizedMatrix> WeightReader::unpack(int64_t firstRow, int64_t count,
   block.params.rows = count;
   block.params.groups = groups();
   block.params.scales.resize(static_cast<size_t>(count * groups()));
-  if (!scheme.symmetric)
+  if (scheme.hasZeroPoints())
     block.params.zeroPoints.resize(block.params.scales.size());
+  if (scheme.minima)
+    block.params.minima.resize(block.params.scales.size());
   unpackRows(firstRow, stored, block);
-  for (int64_t i = 0; i < std::ssize(block.params.scales); ++i)
-    if (const float scale = block.params.scales[i]; !std::isfinite(scale))
-      return makeError(ErrorCode::Corrupt,
-                       "the scale of row {}, group {} is {}, which is no number",
-                       firstRow + i / groups(), i % groups(), scale);
+  for (auto [what, values] : {std::pair("scale", std::span<const float>(block.params.scales)),
+                              {"minimum", block.params.minima}})
+    for (int64_t i = 0; i < std::ssize(values); ++i)
+      if (!std::isfinite(values[i]))
+        return makeError(ErrorCode::Corrupt, "the {} of row {}, group {} is {}, which is no number",
+                         what, firstRow + i / groups(), i % groups(), values[i]);
   if (scheme.codes == numerics::CodeFormat::F8E4M3FN)
     for (int64_t i = 0; i < std::ssize(block.codes); ++i)
       if ((fieldOf(block.codes[i]) & 0x7f) == 0x7f)
@@ -80,13 +83,17 @@ Result<QuantizedMatrix> WeightReader::unpack(int64_t firstRow, int64_t count,
 }
 
 Result<void> formats::checkStoredWeight(std::string_view format, const numerics::Scheme &scheme,
-                                        int64_t rows, int64_t columns) {
+                                        int64_t rows, int64_t columns, bool hasMinima) {
   if (auto ok = numerics::checkPackedWeight(scheme, rows, columns); !ok)
     return ok;
   if (scheme.granularity != numerics::Granularity::Channel &&
       scheme.granularity != numerics::Granularity::Group)
     return makeError(ErrorCode::Unsupported, "{} holds scales per row or per group, found {}",
                      format, numerics::toString(scheme));
+  if (scheme.minima && !hasMinima)
+    return makeError(ErrorCode::Unsupported,
+                     "{} holds zero points, which are codes, and no minima, found {}", format,
+                     numerics::toString(scheme));
   if (scheme.groupSize != 0 && columns % scheme.groupSize != 0)
     return makeError(ErrorCode::Unsupported,
                      "{} holds whole groups: {} columns are no multiple of {}; give a group size "

@@ -35,9 +35,10 @@ def read_site(artifact: Artifact, name: str) -> np.ndarray:
         return _plain_rows(weight[rows], site)
     scheme = site["weight"]
     scales = read_tensor(artifact, f"{tensor}_scale")
-    zero_points = None if scheme["symmetric"] else read_tensor(artifact, f"{tensor}_zero_point")
+    minima = read_tensor(artifact, f"{tensor}_minimum") if scheme.get("minima") else None
+    zero_points = None if scheme["symmetric"] or scheme.get("minima") else read_tensor(artifact, f"{tensor}_zero_point")
     outer = read_tensor(artifact, f"{tensor}_outer") if scheme.get("outer") else None
-    values = dequantize(weight, scales, rows.stop, site["in_features"], scheme, zero_points, outer)[rows]
+    values = dequantize(weight, scales, rows.stop, site["in_features"], scheme, zero_points, outer, minima)[rows]
     if "column_order" in site:  # column i of the codes is column order[i] of the weight
         values = values[:, np.argsort(read_tensor(artifact, site["column_order"])[: site["in_features"]])]
     return _plain_rows(values, site)

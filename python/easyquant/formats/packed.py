@@ -122,19 +122,23 @@ def rotate(rows: np.ndarray, block: int) -> np.ndarray:
 
 
 def dequantize(packed: np.ndarray, scales: np.ndarray, rows: int, columns: int, scheme: dict, zero_points: np.ndarray | None = None,
-               outer: np.ndarray | None = None) -> np.ndarray:  # fmt: skip
+               outer: np.ndarray | None = None, minima: np.ndarray | None = None) -> np.ndarray:  # fmt: skip
     """The weights that the artifact computes with, f32[rows, columns]: s · (q − z), or s · value(q), s being the product with the outer
-    scale of the row where there is one. Weights in a rotated basis are brought back into the plain one. `scheme`: as in the manifest."""
+    scale of the row where there is one; s · (q − lowest code) + m where there are minima. Weights in a rotated basis are brought back into the plain one. `scheme`: as in the manifest."""
     bits, group_size = scheme["bits"], scheme["group_size"]
     codes = unpack_codes(packed, bits, rows, columns)
     if scheme["codes"] == "integer":
         values = codes.astype(np.float32)
         if zero_points is not None:
             values -= unpack_scales(unpack_zero_points(zero_points, bits), rows, columns, group_size).astype(np.float32)
+        if minima is not None:
+            values += np.float32(2 ** (bits - 1))
     else:
         values = code_values(scheme)[codes.astype(np.int32) + 2 ** (bits - 1)]
     steps = unpack_scales(scale_values(scales, scheme["scale_type"]), rows, columns, group_size)
     weights = values * (steps if outer is None else steps * unpack_scales(outer, rows, columns, 0))
+    if minima is not None:
+        weights = weights + unpack_scales(minima.astype(np.float32), rows, columns, group_size)
     return rotate(weights, scheme["hadamard"]) if scheme.get("hadamard") else weights
 
 

@@ -11,7 +11,7 @@ def pattern_of(name: str) -> str:
 
 
 def describe_operand(operand: dict | None) -> str:
-    """'int8/channel', 'int4/group 64, f16 + zero points', 'f8E4M3FN/token', 'int8/token, group 32', 'int8/tensor, static', 'f4E2M1FN/group 16, f8E4M3FN × f32',
+    """'int8/channel', 'int4/group 64, f16 + zero points', 'int4/group 32, f16 + minima', 'f8E4M3FN/token', 'int8/token, group 32', 'int8/tensor, static', 'f4E2M1FN/group 16, f8E4M3FN × f32',
     'float'"""
     if operand is None:
         return "float"
@@ -27,7 +27,7 @@ def describe_operand(operand: dict | None) -> str:
     if operand.get("outer"):
         text += " × f32" if "scale_type" in operand else ", calibrated"
     if operand.get("symmetric") is False:
-        text += " + zero points"
+        text += " + minima" if operand.get("minima") else " + zero points"
     if operand.get("online"):
         text += ", online"
     elif operand.get("dynamic") is False:

@@ -89,8 +89,9 @@ TEST(Embedding, FloatTable) {
 numerics::QuantizedMatrix randomQuantized(const EmbeddingSpec &spec) {
   numerics::Scheme scheme;
   scheme.bits = static_cast<int>(bitsOf(spec.table));
-  scheme.symmetric = !spec.zeroPoints;
-  scheme.fullRange = !spec.zeroPoints;
+  scheme.minima = spec.numbers.minima;
+  scheme.symmetric = !spec.zeroPoints && !scheme.minima;
+  scheme.fullRange = scheme.symmetric;
   scheme.granularity =
       spec.groupSize == 0 ? numerics::Granularity::Channel : numerics::Granularity::Group;
   scheme.groupSize = spec.groupSize;
@@ -123,6 +124,8 @@ numerics::QuantizedMatrix randomQuantized(const EmbeddingSpec &spec) {
     q.params.scales.push_back(inner * q.params.outerOf(i / groups));
     if (spec.zeroPoints)
       q.params.zeroPoints.push_back(code(random));
+    if (scheme.minima)
+      q.params.minima.push_back(numerics::roundScale(scale(random) - 0.07f, scheme.scales));
   }
   return q;
 }
@@ -144,7 +147,7 @@ void checkPacked(const EmbeddingSpec &spec, const Kernel &run) {
   };
   auto codes = guarded(WeightTensor::Codes), scales = guarded(WeightTensor::Scales),
        zeros = guarded(WeightTensor::ZeroPoints), outer = guarded(WeightTensor::Outer),
-       codebook = guarded(WeightTensor::Codebook);
+       minima = guarded(WeightTensor::Minima), codebook = guarded(WeightTensor::Codebook);
   std::array<int64_t, 3> outerRows = {panelCount(spec.vocab), 1, kPanelRows};
   MemRef<uint8_t, 3> outerView(outer->data(), outerRows);
   MemRef<uint8_t, 1> codebookView(codebook->data(), {std::ssize(codebook->span()) / 4});
@@ -157,6 +160,7 @@ void checkPacked(const EmbeddingSpec &spec, const Kernel &run) {
   if (spec.numbers.scales == ScaleFormat::UI6)
     scaleShape = {params[0], 1, std::ssize(packed[WeightTensor::Scales]) / params[0]};
   MemRef<uint8_t, 3> scalesView(scales->data(), scaleShape), zerosView(zeros->data(), fields);
+  MemRef<uint8_t, 3> minimaView(minima->data(), params);
   for (int64_t rows : {1, 3, 40}) {
     std::vector<int32_t> tokens = someTokens(rows, spec.vocab);
     MemRef<int32_t, 1> tokensView(tokens.data(), {rows});
@@ -171,6 +175,8 @@ void checkPacked(const EmbeddingSpec &spec, const Kernel &run) {
         run(tokensView, codesView, scalesView, codebookView, view, threads);
       else if (spec.numbers.outer)
         run(tokensView, codesView, scalesView, outerView, view, threads);
+      else if (spec.numbers.minima)
+        run(tokensView, codesView, scalesView, minimaView, view, threads);
       else if (spec.zeroPoints)
         run(tokensView, codesView, scalesView, zerosView, view, threads);
       else
@@ -181,7 +187,8 @@ void checkPacked(const EmbeddingSpec &spec, const Kernel &run) {
 }
 
 // Panels hold rows interleaved; the vocabulary fills the last one only in part, and groups may be
-// short. scale x (code - zero point) is one rounding, so the bits are those of Numerics.
+// short. scale x (code - zero point) is one rounding, and so is the sum with a minimum, so the bits
+// are those of Numerics.
 TEST(Embedding, PackedTable) {
   constexpr int64_t vocab = 77;
   constexpr std::pair<int64_t, int64_t> shapes[] = {{1, 0},    {7, 0},  {64, 32}, {100, 48},
@@ -207,6 +214,11 @@ TEST(Embedding, PackedTable) {
     specs.push_back(
         {vocab, 100, WeightFormat::I8, 0, false, {CodeFormat::F8E4M3FN, ScaleFormat::BF16}});
     specs.push_back({vocab, 172, WeightFormat::I2, 16, true, {.scales = ScaleFormat::F16}});
+    for (WeightFormat format :
+         {WeightFormat::I8, WeightFormat::I5, WeightFormat::I4, WeightFormat::I2})
+      specs.push_back(
+          {vocab, 100, format, 32, false, {.scales = ScaleFormat::F16, .minima = true}});
+    specs.push_back({vocab, 172, WeightFormat::I2, 16, false, {.minima = true}});
     KernelLibrary library(target, [&](ModuleOp module) {
       return llvm::map_to_vector(specs, [&](const EmbeddingSpec &spec) {
         return getOrEmitEmbedding(module, spec, target);

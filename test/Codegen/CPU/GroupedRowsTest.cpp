@@ -59,6 +59,13 @@ std::vector<LinearSpec> specsOf(WeightFormat weights, bool isTable) {
   }
   specs.push_back(make(37, 600, 32, 32));
   specs.back().numbers.scales = ScaleFormat::UI6;
+  if (!isTable) {
+    specs.push_back(make(33, 257, 32, 32));
+    specs.push_back(make(40, 300, 64, 32));
+    for (LinearSpec &spec : std::span(specs).last(2))
+      spec.numbers.minima = true;
+    specs.back().numbers.scales = ScaleFormat::F16;
+  }
   // Half of them have zero points, other ones in the next width. int4 has both.
   const bool both = weights == WeightFormat::I4 && !isTable;
   for (size_t i = 0, count = specs.size(); i < count; ++i) {

@@ -74,7 +74,8 @@ struct Problem {
     }
     num::Scheme scheme;
     scheme.bits = static_cast<int>(bitsOf(spec.weights));
-    scheme.symmetric = !spec.zeroPoints;
+    scheme.minima = spec.numbers.minima;
+    scheme.symmetric = !spec.zeroPoints && !scheme.minima;
     scheme.fullRange = spec.fullRange;
     scheme.granularity = spec.groupSize ? num::Granularity::Group : num::Granularity::Channel;
     scheme.groupSize = spec.groupSize;
@@ -108,6 +109,8 @@ struct Problem {
       quantized.params.scales.push_back(inner * quantized.params.outerOf(i / groups));
       if (spec.zeroPoints)
         quantized.params.zeroPoints.push_back(extreme ? range.max : random());
+      if (scheme.minima)
+        quantized.params.minima.push_back(num::roundScale(0.1f * gauss(rng), scheme.scales));
     }
     num::PanelLayout layout = *num::panelLayout(scheme, spec.n, spec.k);
     layout.withSums = spec.inputZeroPoints && !spec.inputGroup;
@@ -160,6 +163,7 @@ public:
         scales(problem.packed[num::WeightTensor::Scales].size()),
         zeros(problem.packed[num::WeightTensor::ZeroPoints].size()),
         sums(problem.packed[num::WeightTensor::Sums].size()),
+        minima(problem.packed[num::WeightTensor::Minima].size()),
         outer(problem.packed[num::WeightTensor::Outer].size()),
         codebook(problem.packed[num::WeightTensor::Codebook].size()), bias(spec.n) {
     if (isPacked(spec))
@@ -169,6 +173,7 @@ public:
     copyInto(scales, problem.packed[num::WeightTensor::Scales]);
     copyInto(zeros, problem.packed[num::WeightTensor::ZeroPoints]);
     copyInto(sums, problem.packed[num::WeightTensor::Sums]);
+    copyInto(minima, problem.packed[num::WeightTensor::Minima]);
     copyInto(outer, problem.packed[num::WeightTensor::Outer]);
     copyInto(codebook, problem.packed[num::WeightTensor::Codebook]);
     copyInto(bias, problem.bias);
@@ -224,7 +229,7 @@ public:
       std::array<int64_t, 3> fields = {panelCount(n), groups, zeroBytes()};
       // The kernel sees bytes as elements of its own type.
       MemRef<uint8_t, 3> wScales(scales.data(), scaleShape), wZeros(zeros.data(), fields);
-      MemRef<uint8_t, 3> wSums(sums.data(), params);
+      MemRef<uint8_t, 3> wSums(sums.data(), params), wMinima(minima.data(), params);
       std::array<int64_t, 3> rows = {panelCount(n), 1, kPanelRows};
       MemRef<uint8_t, 3> wOuter(outer.data(), rows);
       MemRef<uint8_t, 1> values(codebook.data(), {std::ssize(codebook.span()) / 4});
@@ -234,6 +239,10 @@ public:
         return withBias(args..., w, wScales, values);
       if (spec.numbers.outer)
         return withBias(args..., w, wScales, wOuter);
+      if (spec.numbers.minima && hasSums)
+        return withBias(args..., w, wScales, wMinima, wSums);
+      if (spec.numbers.minima)
+        return withBias(args..., w, wScales, wMinima);
       if (spec.zeroPoints && hasSums)
         return withBias(args..., w, wScales, wZeros, wSums);
       if (spec.zeroPoints)
@@ -282,7 +291,7 @@ private:
   const Target target;
   const Kernel &run;
   GuardedBuffer<uint8_t> weights;
-  GuardedBuffer<uint8_t> scales, zeros, sums, outer, codebook;
+  GuardedBuffer<uint8_t> scales, zeros, sums, minima, outer, codebook;
   GuardedBuffer<float> bias;
 };
 

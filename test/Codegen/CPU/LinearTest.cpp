@@ -29,7 +29,15 @@ double weightAt(const Problem &p, int64_t n, int64_t k) {
   int64_t group = n * params.groups + (p.spec.groupSize ? k / p.spec.groupSize : 0);
   return static_cast<double>(params.scales[group]) *
          num::codeValue(p.quantized.scheme, p.quantized.codes[at],
-                        p.spec.zeroPoints ? params.zeroPoints[group] : 0);
+                        num::zeroPointOf(p.quantized.scheme, params, group));
+}
+
+/// What is added to that in each product.
+double minimumAt(const Problem &p, int64_t n, int64_t k) {
+  if (!p.spec.numbers.minima)
+    return 0;
+  const num::QParams &params = p.quantized.params;
+  return params.minima[n * params.groups + k / p.spec.groupSize];
 }
 
 void expectFloatLinear(const Problem &p, const std::vector<float> &x, int64_t m,
@@ -47,6 +55,7 @@ void expectFloatLinear(const Problem &p, const std::vector<float> &x, int64_t m,
       };
       for (int64_t c = 0; c < k; ++c) {
         addTerm(weightAt(p, j, c) * x[i * k + c]);
+        addTerm(minimumAt(p, j, c) * x[i * k + c]);
       }
       if (p.spec.bias)
         addTerm(p.bias[j]);
@@ -73,6 +82,23 @@ void check(const LinearSpec &spec, const Target &target, const Kernel &run, int6
               });
 }
 
+/// Minima in place of zero points, those of the weights of Q4_1, Q5_1 and the K types among them.
+std::vector<LinearSpec> minimaSpecsOf(WeightFormat weights, bool quantized) {
+  auto make = [&](int64_t n, int64_t k, int64_t groupSize, ScaleFormat scales) {
+    LinearSpec spec{n, k, weights, groupSize, quantized};
+    spec.numbers.scales = scales;
+    spec.numbers.minima = true;
+    return spec;
+  };
+  std::vector<LinearSpec> specs = {make(33, 257, 32, ScaleFormat::F16),
+                                   make(37, 90, 16, ScaleFormat::F32)};
+  specs[1].bias = specs[1].accumulate = true;
+  specs[1].inputZeroPoints = quantized;
+  if (bitsOf(weights) == 4 || bitsOf(weights) == 8)
+    specs.push_back(make(65, 9, 8, ScaleFormat::F32));
+  return specs;
+}
+
 /// Shapes around every boundary (vectors, groups, panels, padding) with every option of the spec;
 /// compiled together.
 std::vector<LinearSpec> specsOf(WeightFormat weights, bool quantized) {
@@ -94,8 +120,10 @@ std::vector<LinearSpec> specsOf(WeightFormat weights, bool quantized) {
   std::vector<LinearSpec> specs = {make(33, 257, 32, true, false, false),
                                    make(65, 9, 8, true, true, true)};
   // No preset has integer activations below int4: what is theirs alone is how a block unpacks.
-  if (quantized && bitsOf(weights) < 4)
+  if (quantized && bitsOf(weights) < 4) {
+    llvm::append_range(specs, minimaSpecsOf(weights, quantized));
     return specs;
+  }
   specs.push_back(make(70, 104, 0, false, false, false));
   specs.push_back(make(40, 130, 48, false, true, true));
   specs.back().inputZeroPoints = false;
@@ -104,6 +132,7 @@ std::vector<LinearSpec> specsOf(WeightFormat weights, bool quantized) {
   specs.back().fullRange = isPacked(spec);
   if (!isPacked(spec))
     return specs;
+  llvm::append_range(specs, minimaSpecsOf(weights, quantized));
   const std::vector<LinearSpec> integers = specs;
   for (ScaleFormat scales :
        {ScaleFormat::F16, ScaleFormat::BF16, ScaleFormat::F8E4M3FN, ScaleFormat::F8E8M0FNU})
@@ -120,7 +149,7 @@ std::vector<LinearSpec> specsOf(WeightFormat weights, bool quantized) {
   // What is no integer meets floats, and has no zero points; there is none of 5 or 6 bits.
   bool onlyIntegers = quantized || weights == WeightFormat::I6 || weights == WeightFormat::I5;
   for (LinearSpec made : onlyIntegers ? std::vector<LinearSpec>() : integers) {
-    if (made.zeroPoints || made.fullRange)
+    if (made.zeroPoints || made.fullRange || made.numbers.minima)
       continue;
     made.numbers.codes = weights == WeightFormat::I8 ? CodeFormat::F8E4M3FN : CodeFormat::Table;
     specs.push_back(made);

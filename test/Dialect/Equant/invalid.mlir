@@ -73,7 +73,7 @@ func.func @neither(%w: tensor<4x24xf32>) {
 // -----
 
 func.func @codes_without_scale(%w: tensor<4x24xf32>, %q: tensor<4x24xi8>) {
-  // expected-error @below {{zero points, outer scales and codes are those of scales, which it needs beside them}}
+  // expected-error @below {{zero points, minima, outer scales and codes are those of scales, which it needs beside them}}
   equant.quantize %w rule absmax rounded(%q) : (tensor<4x24xf32>, tensor<4x24xi8>) -> !equant.weight<4x24, #equant.scheme<i8, symmetric, channel>>
   return
 }

@@ -5,6 +5,7 @@
 #w4 = #equant.scheme<i4, symmetric, group = 16>
 #a8 = #equant.scheme<i8, symmetric, token, dynamic>
 #z4 = #equant.scheme<i4, asymmetric, group = 16>
+#m4 = #equant.scheme<i4, asymmetric, minima, group = 16>
 #panel = #equant.layout<panel>
 
 // CHECK-LABEL: func.func @weight(
@@ -19,6 +20,11 @@ func.func @weight(%w: tensor<40x24xf32>, %s: tensor<40x2xf32>, %z: tensor<40x2xi
   equant.from_codes %c scale(%s) : (tensor<40x24xi4>, tensor<40x2xf32>) -> !equant.weight<40x24, #w4>
   // CHECK: equant.dequantize %[[Q]] : !equant.weight<40x24, #equant.scheme<i4, asymmetric, group = 16>> -> tensor<40x24xf32>
   equant.dequantize %q : !equant.weight<40x24, #z4> -> tensor<40x24xf32>
+  // CHECK: equant.quantize %[[W]] scale(%[[S]]) minimum(%[[S]]) rounded(%[[C]]) : ({{.*}}) -> !equant.weight<40x24, #equant.scheme<i4, asymmetric, minima, group = 16>>
+  equant.quantize %w scale(%s) minimum(%s) rounded(%c)
+         : (tensor<40x24xf32>, tensor<40x2xf32>, tensor<40x2xf32>, tensor<40x24xi4>) -> !equant.weight<40x24, #m4>
+  // CHECK: equant.from_codes %[[C]] scale(%[[S]]) minimum(%[[S]]) : ({{.*}}) -> !equant.weight<40x24, #equant.scheme<i4, asymmetric, minima, group = 16>>
+  equant.from_codes %c scale(%s) minimum(%s) : (tensor<40x24xi4>, tensor<40x2xf32>, tensor<40x2xf32>) -> !equant.weight<40x24, #m4>
   // CHECK: equant.slice %[[Q]] [8, 16] [32, 8] : !equant.weight<40x24, #equant.scheme<i4, asymmetric, group = 16>> -> !equant.weight<32x8, #equant.scheme<i4, asymmetric, group = 16>>
   equant.slice %q [8, 16] [32, 8] : !equant.weight<40x24, #z4> -> !equant.weight<32x8, #z4>
   // CHECK: equant.all_slice %[[Q]] on @tensor_parallel axis 0 : !equant.weight<40x24, #equant.scheme<i4, asymmetric, group = 16>> -> !equant.weight<20x24, #equant.scheme<i4, asymmetric, group = 16>>

@@ -26,6 +26,7 @@
 // CHECK-SAME:    v = #equant.scheme<i8, symmetric, tensor, online, sinks>
 // CHECK-SAME:    w = #equant.scheme<i4, codebook = nf4_int8, group = 32, scale = f16>
 // CHECK-SAME:    x = #equant.codebook<learned3_int8>
+// CHECK-SAME:    y = #equant.scheme<i4, asymmetric, minima, group = 32, scale = f16>
 func.func private @schemes() attributes {
   a = #equant.scheme<i8, symmetric, channel>,
   b = #equant.scheme<i8, symmetric, full, channel>,
@@ -50,7 +51,8 @@ func.func private @schemes() attributes {
   u = #equant.scheme<i8, asymmetric, tensor, sinks>,
   v = #equant.scheme<i8, symmetric, tensor, online, sinks>,
   w = #equant.scheme<i4, codebook = nf4_int8, group = 32, scale = f16>,
-  x = #equant.codebook<learned3_int8>
+  x = #equant.codebook<learned3_int8>,
+  y = #equant.scheme<i4, asymmetric, minima, group = 32, scale = f16>
 }
 
 // -----
@@ -72,6 +74,16 @@ func.func private @symmetry() attributes {a = #equant.scheme<i8, lopsided, chann
 
 // expected-error @below {{asymmetric codes always have the full range: leave 'full' out}}
 func.func private @full() attributes {a = #equant.scheme<i8, asymmetric, full, channel>}
+
+// -----
+
+// expected-error @below {{static minima of asymmetric codes per channel with f32 scales: they are those of asymmetric integers in groups, static, with scales of f32 or f16; leave them out}}
+func.func private @minima_of_rows() attributes {a = #equant.scheme<i8, asymmetric, minima, channel>}
+
+// -----
+
+// expected-error @below {{static minima of symmetric codes per group with f32 scales: they are those of asymmetric integers in groups}}
+func.func private @minima_of_zero() attributes {a = #equant.scheme<i8, symmetric, minima, group = 32>}
 
 // -----
 

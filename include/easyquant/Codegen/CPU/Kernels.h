@@ -45,6 +45,7 @@
 //   of
 //     two levels (ui6) memref<NP x 1 x B x i8>;
 //   * wzeros: zero points of asymmetric weights, memref<NP x G x B x i8>;
+//   * wminima: minima of weights that have them, as wscales;
 //   * wouter: outer scales of weights that have them, memref<NP x 1 x 32 x f32>;
 //   * codebook: the values of a table, memref<2^b x f32>, beside quantized activations of one that
 //     has a numerics::Codebook::int8Unit;
@@ -143,10 +144,11 @@ std::array<int64_t, 4> packedShape(WeightFormat format, int64_t n, int64_t k);
 struct WeightNumbers {
   CodeFormat codes = CodeFormat::Integer;
   ScaleFormat scales = ScaleFormat::F32;
-  bool outer = false; ///< scales of a row have one of their own
+  bool outer = false;  ///< scales of a row have one of their own
+  bool minima = false; ///< numerics::Scheme::minima, of weights in groups
 
   static WeightNumbers of(const numerics::Scheme &scheme) {
-    return {scheme.codes, scheme.scales, scheme.outer};
+    return {scheme.codes, scheme.scales, scheme.outer, scheme.minima};
   }
 };
 /// As symbols have it: "", "_sf16", "_f8E4M3FN", "_table_sf16", ...
@@ -165,7 +167,9 @@ std::string nameOf(const WeightNumbers &numbers);
 /// `inputGroup`, which divides groupSize, accumulators are those of the groups i of the input,
 ///   y[m,n] = u * sum_g sw[n,g] * sum_(i in g) sx[m,i] * (acc[m,n,i] - (offset + zw[n,g]) *
 ///   sums[m,i] - zx[m,i] * (sum of code - zw over i)),
-/// the last sum taken by the kernel: it would be a quarter of the bytes of four-bit weights.
+/// the last sum taken by the kernel: it would be a quarter of the bytes of four-bit weights. A
+/// weight with minima has its lowest code for zw, and each sum over g is followed by that of
+/// m[n,g] * (sums[m,g] - zx[m] * columns of g), as sw[n,g] is multiplied (numerics/Reference.h).
 struct LinearSpec {
   int64_t n = 0, k = 0;
   WeightFormat weights = WeightFormat::F32;

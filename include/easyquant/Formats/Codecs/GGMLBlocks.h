@@ -16,8 +16,8 @@ namespace easyquant::formats {
 /// The type whose blocks hold the codes and scales of a scheme; null where none does.
 const GGMLTypeInfo *ggmlTypeOf(const numerics::Scheme &scheme);
 
-/// The scheme of a type's blocks, with all codes; nothing where none is theirs. The scales of Q3_K,
-/// Q6_K and IQ4_XS, products of an f16 and an integer, are f32.
+/// The scheme of a type's blocks, with all codes; nothing where none is theirs. The scales and
+/// minima of super-blocks, products of an f16 and an integer, are f32.
 std::optional<numerics::Scheme> schemeOf(GGMLType type);
 
 /// A codec of one tensor, the blocks.

@@ -55,7 +55,7 @@ public:
   /// Unsupported (whyNotKept).
   Result<numerics::QuantizedMatrix> codes(int64_t firstRow, int64_t count) const;
   /// What the rows stand for, in f32 and the plain basis: scale * (code - zero point), rounded
-  /// once.
+  /// once, or with the minimum.
   Result<void> dequantize(int64_t firstRow, int64_t count, std::span<float> out) const;
 
 private:

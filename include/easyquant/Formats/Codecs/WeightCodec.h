@@ -99,10 +99,10 @@ public:
   int64_t blockRows() const override { return 32; } ///< so many zero points begin at a word
 };
 
-/// What every format asks of a weight: static scales of rows or of groups that divide the columns.
-/// Unsupported, naming `format`.
+/// What every format asks of a weight: static scales of rows or of groups that divide the columns,
+/// and, unless the format has them, no minima. Unsupported, naming `format`.
 Result<void> checkStoredWeight(std::string_view format, const numerics::Scheme &scheme,
-                               int64_t rows, int64_t columns);
+                               int64_t rows, int64_t columns, bool hasMinima = false);
 
 //===- The codecs ---------------------------------------------------------===//
 //

@@ -193,7 +193,8 @@ Result<PlanAttr> easyquant::equant::makePlan(MLIRContext *context, const SiteReq
   if (auto ok = checkFixed(request, *preset); !ok)
     return Unexpected(ok.error());
   if (preset->asymmetric && base != "zeropoint")
-    return invalid("scheme " + Twine(request.scheme()) + " has zero points, but " + base +
+    return invalid("scheme " + Twine(request.scheme()) + " has " +
+                   (preset->minima ? "minima" : "zero points") + ", but " + base +
                    " chooses none; take method zeropoint");
 
   numerics::Scheme weight;
@@ -207,6 +208,7 @@ Result<PlanAttr> easyquant::equant::makePlan(MLIRContext *context, const SiteReq
       groupSize == 0 ? numerics::Granularity::Channel : numerics::Granularity::Group;
   weight.groupSize = groupSize;
   weight.outer = preset->outer;
+  weight.minima = preset->minima;
   const int64_t block = request.options[option::hadamardBlock];
   if (!numerics::isHadamardBlock(block))
     return invalid("hadamard-block must be a power of two from " + Twine(numerics::kLeastHadamard) +
@@ -250,11 +252,9 @@ Result<PlanAttr> easyquant::equant::makePlan(MLIRContext *context, const SiteReq
     return Unexpected(options.error());
   SmallVector<StringRef> methods(request.method.methods.begin(), request.method.methods.end());
   bool isPercentile = rule->kind == numerics::ScaleRuleKind::Percentile;
-  return PlanAttr::get(context, builder.getStrArrayAttr(methods),
-                       static_cast<ScaleRule>(rule->kind),
+  return PlanAttr::get(builder.getStrArrayAttr(methods), static_cast<ScaleRule>(rule->kind),
                        isPercentile ? builder.getF64FloatAttr(rule->percentile) : FloatAttr(),
-                       SchemeAttr::get(context, weight), input, *options, /*codes=*/{},
-                       /*scale=*/{}, /*zero_point=*/{}, /*outer=*/{});
+                       SchemeAttr::get(context, weight), input, *options);
 }
 
 //===----------------------------------------------------------------------===//

@@ -170,7 +170,7 @@ SchemeAttr SchemeAttr::get(MLIRContext *context, const numerics::Scheme &scheme)
              scheme.symmetric, scheme.fullRange, static_cast<Granularity>(scheme.granularity),
              scheme.groupSize, scaleType(context, scheme.scales),
              scheme.dynamic ? ScaleOrigin::Dynamic : ScaleOrigin::Static, scheme.outer,
-             scheme.sinks, scheme.hadamard);
+             scheme.sinks, scheme.hadamard, scheme.minima);
 }
 
 SchemeAttr SchemeAttr::perToken(MLIRContext *context, unsigned bits) {
@@ -184,19 +184,20 @@ SchemeAttr SchemeAttr::perTensorOnline(MLIRContext *context, bool sinks) {
   return get(context, scheme.getCode(), scheme.getCodebook(), scheme.getSymmetric(),
              scheme.getFullRange(), scheme.getGranularity(), scheme.getGroupSize(),
              scheme.getScale(), ScaleOrigin::Online, scheme.getOuter(), scheme.getSinks(),
-             scheme.getHadamard());
+             scheme.getHadamard(), scheme.getMinima());
 }
 
 SchemeAttr SchemeAttr::inBasis(int64_t hadamard) const {
   return get(getContext(), getCode(), getCodebook(), getSymmetric(), getFullRange(),
              getGranularity(), getGroupSize(), getScale(), getOrigin(), getOuter(), getSinks(),
-             hadamard);
+             hadamard, getMinima());
 }
 
 /// The scheme of the parameters, of which code and scale are types of their kinds.
 static numerics::Scheme toScheme(Type code, CodebookAttr codebook, bool symmetric, bool fullRange,
                                  Granularity granularity, int64_t groupSize, Type scale,
-                                 ScaleOrigin origin, bool outer, bool sinks, int64_t hadamard) {
+                                 ScaleOrigin origin, bool outer, bool sinks, int64_t hadamard,
+                                 bool minima) {
   numerics::Scheme scheme{.bits = static_cast<int>(code.getIntOrFloatBitWidth()),
                           .symmetric = symmetric,
                           .granularity = static_cast<numerics::Granularity>(granularity),
@@ -206,7 +207,8 @@ static numerics::Scheme toScheme(Type code, CodebookAttr codebook, bool symmetri
                           .scales = *scaleFormat(scale),
                           .outer = outer,
                           .sinks = sinks,
-                          .hadamard = hadamard};
+                          .hadamard = hadamard,
+                          .minima = minima};
   if (codebook) {
     scheme.codes = numerics::CodeFormat::Table;
     scheme.table = codebook.toNumerics();
@@ -220,7 +222,8 @@ static numerics::Scheme toScheme(Type code, CodebookAttr codebook, bool symmetri
 
 numerics::Scheme SchemeAttr::toNumerics() const {
   return toScheme(getCode(), getCodebook(), getSymmetric(), getFullRange(), getGranularity(),
-                  getGroupSize(), getScale(), getOrigin(), getOuter(), getSinks(), getHadamard());
+                  getGroupSize(), getScale(), getOrigin(), getOuter(), getSinks(), getHadamard(),
+                  getMinima());
 }
 
 unsigned SchemeAttr::getBits() const { return getCode().getIntOrFloatBitWidth(); }
@@ -246,7 +249,8 @@ SmallVector<int64_t, 2> SchemeAttr::getScaleShape(ArrayRef<int64_t> matrixShape)
 LogicalResult SchemeAttr::verify(function_ref<InFlightDiagnostic()> emitError, Type code,
                                  CodebookAttr codebook, bool symmetric, bool fullRange,
                                  Granularity granularity, int64_t groupSize, Type scale,
-                                 ScaleOrigin origin, bool outer, bool sinks, int64_t hadamard) {
+                                 ScaleOrigin origin, bool outer, bool sinks, int64_t hadamard,
+                                 bool minima) {
   if (!isCodeType(code))
     return emitError() << "codes must be " << kCodeTypes << ", found " << code;
   if (!isScaleType(scale))
@@ -271,7 +275,7 @@ LogicalResult SchemeAttr::verify(function_ref<InFlightDiagnostic()> emitError, T
     return emitError() << "an outer scale per tensor is not coarser than scales per "
                        << stringifyGranularity(granularity);
   numerics::Scheme scheme = toScheme(code, codebook, symmetric, fullRange, granularity, groupSize,
-                                     scale, origin, outer, sinks, hadamard);
+                                     scale, origin, outer, sinks, hadamard, minima);
   if (sinks && origin == ScaleOrigin::Dynamic)
     return emitError() << "sinks are kept apart from a static or online scale, found dynamic ones";
   scheme.dynamic = granularity == Granularity::Token; // weights are the ops' to check
@@ -356,7 +360,7 @@ Attribute SchemeAttr::parse(AsmParser &parser, Type) {
   if (next())
     return {};
   CodebookAttr codebook;
-  bool symmetric = true, fullRange = false;
+  bool symmetric = true, fullRange = false, minima = false;
   if (integer && word == "codebook") {
     if (parser.parseEqual())
       return {};
@@ -374,7 +378,8 @@ Attribute SchemeAttr::parse(AsmParser &parser, Type) {
     if (parser.parseComma() || next())
       return {};
     fullRange = word == "full";
-    if (fullRange && (parser.parseComma() || next()))
+    minima = word == "minima";
+    if ((fullRange || minima) && (parser.parseComma() || next()))
       return {};
   }
   std::optional<Granularity> granularity = symbolizeGranularity(word);
@@ -394,7 +399,7 @@ Attribute SchemeAttr::parse(AsmParser &parser, Type) {
     tail.scale = Float32Type::get(parser.getContext());
   return getChecked([&] { return parser.emitError(start); }, parser.getContext(), code, codebook,
                     symmetric, fullRange, *granularity, isToken ? tail.tokenGroup : groupSize,
-                    tail.scale, tail.origin, tail.outer, tail.sinks, tail.hadamard);
+                    tail.scale, tail.origin, tail.outer, tail.sinks, tail.hadamard, minima);
 }
 
 void SchemeAttr::print(AsmPrinter &printer) const {
@@ -404,8 +409,8 @@ void SchemeAttr::print(AsmPrinter &printer) const {
     printCodebook(printer, getCodebook());
     printer << ", ";
   } else if (isInteger()) {
-    printer << (getSymmetric() ? "symmetric, " : "asymmetric, ")
-            << (getFullRange() ? "full, " : "");
+    printer << (getSymmetric() ? "symmetric, " : "asymmetric, ") << (getFullRange() ? "full, " : "")
+            << (getMinima() ? "minima, " : "");
   }
   printer << stringifyGranularity(getGranularity());
   if (getGranularity() == Granularity::Group)

@@ -51,13 +51,15 @@ static LogicalResult verifyPart(Operation *op, WeightType weight, StringRef what
   return success();
 }
 
-static LogicalResult verifyParts(Operation *op, WeightType weight, Value scale, Value zeroPoint,
-                                 Value outer) {
+template <typename Op> static LogicalResult verifyParts(Op op, WeightType weight) {
   using numerics::WeightTensor;
-  return failure(
-      failed(verifyPart(op, weight, "scales", WeightTensor::Scales, scale)) ||
-      failed(verifyPart(op, weight, "zero points", WeightTensor::ZeroPoints, zeroPoint)) ||
-      failed(verifyPart(op, weight, "outer scales", WeightTensor::Outer, outer)));
+  auto isPart = [&](StringRef what, WeightTensor part, Value found) {
+    return succeeded(verifyPart(op, weight, what, part, found));
+  };
+  return success(isPart("scales", WeightTensor::Scales, op.getScale()) &&
+                 isPart("zero points", WeightTensor::ZeroPoints, op.getZeroPoint()) &&
+                 isPart("minima", WeightTensor::Minima, op.getMinimum()) &&
+                 isPart("outer scales", WeightTensor::Outer, op.getOuter()));
 }
 
 static LogicalResult verifyBias(Operation *op, Value bias, int64_t columns) {
@@ -162,11 +164,12 @@ LogicalResult QuantizeOp::verify() {
     if (getRounded() && failed(verifyPart(*this, weight, "rounded codes",
                                           numerics::WeightTensor::Codes, getRounded())))
       return failure();
-    return verifyParts(*this, weight, getScale(), getZeroPoint(), getOuter());
+    return verifyParts(*this, weight);
   }
-  if (getZeroPoint() || getOuter() || getRounded())
-    return emitOpError("zero points, outer scales and codes are those of scales, which it needs "
-                       "beside them");
+  if (getZeroPoint() || getMinimum() || getOuter() || getRounded())
+    return emitOpError(
+        "zero points, minima, outer scales and codes are those of scales, which it needs "
+        "beside them");
   if (std::string problem = whyRuleCannotServe(*getRule(), getPercentileAttr(), weight.getScheme());
       !problem.empty())
     return emitOpError(problem);
@@ -183,7 +186,7 @@ LogicalResult FromCodesOp::verify() {
   if (getCodes().getType() != bytes &&
       failed(verifyPart(*this, weight, "codes", WeightTensor::Codes, getCodes())))
     return failure();
-  return verifyParts(*this, weight, getScale(), getZeroPoint(), getOuter());
+  return verifyParts(*this, weight);
 }
 
 LogicalResult DequantizeOp::verify() {

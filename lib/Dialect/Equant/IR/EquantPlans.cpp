@@ -36,10 +36,13 @@ bool PlanAttr::mayWidenScales() const {
 }
 
 static PlanAttr withWeight(PlanAttr plan, const numerics::Scheme &weight) {
-  MLIRContext *context = plan.getContext();
-  return PlanAttr::get(context, plan.getMethods(), plan.getRule(), plan.getPercentile(),
-                       SchemeAttr::get(context, weight), plan.getInput(), plan.getOptions(),
-                       plan.getCodes(), plan.getScale(), plan.getZeroPoint(), plan.getOuter());
+  return PlanAttr::get(plan.getMethods(), plan.getRule(), plan.getPercentile(),
+                       SchemeAttr::get(plan.getContext(), weight), plan.getInput(),
+                       plan.getOptions(), plan.getPlannedParts());
+}
+
+PlannedParts PlanAttr::getPlannedParts() const {
+  return {getCodes(), getScale(), getZeroPoint(), getMinimum(), getOuter()};
 }
 
 PlanAttr PlanAttr::withWideScales() const {
@@ -49,9 +52,9 @@ PlanAttr PlanAttr::withWideScales() const {
 }
 
 PlanAttr PlanAttr::inBasis(int64_t hadamard) const {
-  return get(getContext(), getMethods(), getRule(), getPercentile(), getWeight().inBasis(hadamard),
-             getInput() ? getInput().inBasis(hadamard) : SchemeAttr(), getOptions(), getCodes(),
-             getScale(), getZeroPoint(), getOuter());
+  return get(getMethods(), getRule(), getPercentile(), getWeight().inBasis(hadamard),
+             getInput() ? getInput().inBasis(hadamard) : SchemeAttr(), getOptions(),
+             getPlannedParts());
 }
 
 PlanAttr PlanAttr::withCodebook(const numerics::Codebook &codebook) const {
@@ -60,10 +63,9 @@ PlanAttr PlanAttr::withCodebook(const numerics::Codebook &codebook) const {
   return withWeight(*this, weight);
 }
 
-PlanAttr PlanAttr::withResults(FlatSymbolRefAttr codes, FlatSymbolRefAttr scale,
-                               FlatSymbolRefAttr zeroPoint, FlatSymbolRefAttr outer) const {
-  return get(getContext(), getMethods(), getRule(), getPercentile(), getWeight(), getInput(),
-             getOptions(), codes, scale, zeroPoint, outer);
+PlanAttr PlanAttr::withResults(const PlannedParts &parts) const {
+  return get(getMethods(), getRule(), getPercentile(), getWeight(), getInput(), getOptions(),
+             parts);
 }
 
 /// What an option of a site's plan takes instead of this; empty where it is legal.
@@ -103,7 +105,7 @@ LogicalResult PlanAttr::verify(function_ref<InFlightDiagnostic()> emitError, Arr
                                ScaleRule rule, FloatAttr percentile, SchemeAttr weight,
                                SchemeAttr input, DictionaryAttr options, FlatSymbolRefAttr codes,
                                FlatSymbolRefAttr scale, FlatSymbolRefAttr zeroPoint,
-                               FlatSymbolRefAttr outer) {
+                               FlatSymbolRefAttr minimum, FlatSymbolRefAttr outer) {
   if (!llvm::all_of(methods, llvm::IsaPred<StringAttr>))
     return emitError() << "methods must be names, found " << methods;
   if (!weight.isStatic())
@@ -131,10 +133,14 @@ LogicalResult PlanAttr::verify(function_ref<InFlightDiagnostic()> emitError, Arr
                            << ": expected " << expected;
   if (codes && !scale)
     return emitError() << "codes " << codes << " come without scales";
-  if (bool(zeroPoint) != (scale && !weight.getSymmetric()))
+  if (bool(zeroPoint) != (scale && weight.hasZeroPoints()))
     return emitError() << "zero points belong to the scales of an asymmetric scheme, and to "
                           "nothing else; found "
                        << (zeroPoint ? "them" : "none") << " for " << weight;
+  if (bool(minimum) != (scale && weight.getMinima()))
+    return emitError() << "minima belong to the scales of a scheme that has them, and to nothing "
+                          "else; found "
+                       << (minimum ? "them" : "none") << " for " << weight;
   if (bool(outer) != (scale && weight.getOuter()))
     return emitError() << "outer scales belong to the scales of a scheme that has them, and to "
                           "nothing else; found "

@@ -121,6 +121,8 @@ static Type packedElement(MLIRContext *context, WeightTensor part, const numeric
   case WeightTensor::Codes:
   case WeightTensor::ZeroPoints:
     return b.getI8Type();
+  case WeightTensor::Minima:
+    return scheme.getScale();
   case WeightTensor::Scales:
     return scheme.getScale().isUnsignedInteger(6) ? b.getI8Type() : scheme.getScale();
   case WeightTensor::Sums:
@@ -150,8 +152,11 @@ RankedTensorType WeightType::getPart(WeightTensor part) const {
   case WeightTensor::Scales:
     return RankedTensorType::get(scales, scheme.getScale());
   case WeightTensor::ZeroPoints:
-    return scheme.getSymmetric() ? RankedTensorType()
-                                 : RankedTensorType::get(scales, b.getI32Type());
+    return scheme.hasZeroPoints() ? RankedTensorType::get(scales, b.getI32Type())
+                                  : RankedTensorType();
+  case WeightTensor::Minima:
+    return scheme.getMinima() ? RankedTensorType::get(scales, scheme.getScale())
+                              : RankedTensorType();
   case WeightTensor::Outer:
     return scheme.getOuter() ? RankedTensorType::get({getRows(), 1}, b.getF32Type())
                              : RankedTensorType();
@@ -178,6 +183,8 @@ StringRef easyquant::equant::suffixOf(WeightTensor part) {
     return "_scale";
   case WeightTensor::ZeroPoints:
     return "_zero_point";
+  case WeightTensor::Minima:
+    return "_minimum";
   case WeightTensor::Sums:
     return "_sums";
   case WeightTensor::Outer:
@@ -198,7 +205,9 @@ int64_t WeightType::getStoredBytes() const {
 int64_t WeightType::getRowBytes() const {
   const numerics::Scheme scheme = getScheme().toNumerics();
   const int64_t groups = numerics::groupCount(getColumns(), scheme.groupSize);
-  const int64_t bitsOfGroup = (scheme.symmetric ? 0 : scheme.bits) + (getSums() ? 32 : 0);
+  const int64_t bitsOfGroup = (scheme.hasZeroPoints() ? scheme.bits : 0) +
+                              (scheme.minima ? 8 * numerics::scaleBytes(scheme.scales) : 0) +
+                              (getSums() ? 32 : 0);
   return (numerics::paddedColumns(getColumns()) * scheme.bits +
           numerics::rowScaleBits(scheme.scales, groups) + groups * bitsOfGroup +
           (scheme.outer ? 32 : 0)) /

@@ -87,16 +87,18 @@ PlanAttr KeptSites::planOf(const formats::StoredWeight &stored, SchemeAttr input
   auto weight = SchemeAttr::get(context, site.weight);
   auto type = WeightType::get(site.rows, site.columns, weight);
   auto declare = [&](WeightTensor part) {
-    auto global = declareStored(module, formats::partName(site.name, part), type.getPart(part));
+    RankedTensorType partType = type.getPart(part);
+    if (!partType)
+      return FlatSymbolRefAttr();
+    auto global = declareStored(module, formats::partName(site.name, part), partType);
     return FlatSymbolRefAttr::get(global.getSymNameAttr());
   };
-  Builder builder(context);
-  return PlanAttr::get(
-      context, builder.getStrArrayAttr({}),
-      static_cast<ScaleRule>(numerics::extremesRule(site.weight)), FloatAttr(), weight, input,
-      DictionaryAttr(), declare(WeightTensor::Codes), declare(WeightTensor::Scales),
-      site.weight.symmetric ? FlatSymbolRefAttr() : declare(WeightTensor::ZeroPoints),
-      site.weight.outer ? declare(WeightTensor::Outer) : FlatSymbolRefAttr());
+  const PlannedParts parts{declare(WeightTensor::Codes), declare(WeightTensor::Scales),
+                           declare(WeightTensor::ZeroPoints), declare(WeightTensor::Minima),
+                           declare(WeightTensor::Outer)};
+  return PlanAttr::get(Builder(context).getStrArrayAttr({}),
+                       static_cast<ScaleRule>(numerics::extremesRule(site.weight)), FloatAttr(),
+                       weight, input, DictionaryAttr(), parts);
 }
 
 /// Why the codes are not kept; empty if they are.

@@ -16,7 +16,8 @@ namespace easyquant::equant {
 /// Plans sites with scheme keep: each has what the model's source has for it.
 class KeptSites {
 public:
-  /// With `dequantize`, sites whose codes no scheme has stay float.
+  /// With `dequantize`, sites whose codes no scheme has stay float; equant-check-plans does so with
+  /// those that no kernel takes.
   KeptSites(mlir::ModuleOp module, bool dequantize) : module(module), dequantize(dequantize) {}
 
   /// Gives the site a plan; false where the source has floats, or it is to become float. Fails with

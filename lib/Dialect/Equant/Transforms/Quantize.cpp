@@ -98,14 +98,16 @@ FailureOr<Value> Quantize::quantizeWeight(OpBuilder &builder, Location loc, Stri
   using numerics::WeightTensor;
   FailureOr<Value> scale = part(plan.getScale(), WeightTensor::Scales),
                    zeroPoint = part(plan.getZeroPoint(), WeightTensor::ZeroPoints),
+                   minimum = part(plan.getMinimum(), WeightTensor::Minima),
                    outer = part(plan.getOuter(), WeightTensor::Outer),
                    codes = part(plan.getCodes(), WeightTensor::Codes);
-  if (failed(scale) || failed(zeroPoint) || failed(outer) || failed(codes))
+  if (failed(scale) || failed(zeroPoint) || failed(minimum) || failed(outer) || failed(codes))
     return failure();
   if (isOrdered && *codes)
-    return FromCodesOp::create(builder, loc, type, *codes, *scale, *zeroPoint, *outer).getWeight();
+    return FromCodesOp::create(builder, loc, type, *codes, *scale, *zeroPoint, *minimum, *outer)
+        .getWeight();
   auto quantized = QuantizeOp::create(
-      builder, loc, type, weight, *scale, *zeroPoint, *outer, *codes,
+      builder, loc, type, weight, *scale, *zeroPoint, *minimum, *outer, *codes,
       *scale ? ScaleRuleAttr() : ScaleRuleAttr::get(&getContext(), plan.getRule()),
       *scale ? FloatAttr() : plan.getPercentile());
   return quantized.getWeight();

@@ -293,9 +293,8 @@ LogicalResult SitePlanner::planEmbedding(lm::EmbeddingOp op) {
   // It reads tokens, no activations.
   if (*plan)
     op->setAttr(kPlanAttr,
-                PlanAttr::get(module.getContext(), (*plan).getMethods(), (*plan).getRule(),
-                              (*plan).getPercentile(), (*plan).getWeight().inBasis(0), SchemeAttr(),
-                              (*plan).getOptions(), {}, {}, {}, {}));
+                PlanAttr::get((*plan).getMethods(), (*plan).getRule(), (*plan).getPercentile(),
+                              (*plan).getWeight().inBasis(0), SchemeAttr(), (*plan).getOptions()));
   return success();
 }
 

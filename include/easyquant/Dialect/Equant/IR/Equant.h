@@ -32,6 +32,13 @@ template <typename T> struct Key;
 #include "easyquant/Dialect/Equant/IR/EquantDialect.h.inc"
 #include "easyquant/Dialect/Equant/IR/EquantEnums.h.inc"
 
+namespace easyquant::equant {
+/// Globals of what a plan's weight has been found to be; null: not yet, or the scheme has none.
+struct PlannedParts {
+  mlir::FlatSymbolRefAttr codes = {}, scale = {}, zeroPoint = {}, minimum = {}, outer = {};
+};
+} // namespace easyquant::equant
+
 #define GET_ATTRDEF_CLASSES
 #include "easyquant/Dialect/Equant/IR/EquantAttributes.h.inc"
 
@@ -99,8 +106,8 @@ inline constexpr llvm::StringLiteral kWorkAttr = "equant.work";
 /// Attributes of a computed global: its file in that folder, and the stamp that the file must have.
 inline constexpr llvm::StringLiteral kFileAttr = "equant.file";
 inline constexpr llvm::StringLiteral kStampAttr = "equant.stamp";
-/// Attribute of a global: it is a part (codes, scales, zero points) of a weight that the model's
-/// source has in codes.
+/// Attribute of a global: it is a part (codes, scales, zero points, minima) of a weight that the
+/// model's source has in codes.
 inline constexpr llvm::StringLiteral kStoredAttr = "equant.stored";
 /// Attribute of a quantizable op, and of an embedding that no linear shares its table with: its
 /// #equant.plan.

@@ -97,6 +97,7 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
     | `symmetric` | integers: zero point 0, codes in [−(2^(b−1) − 1), 2^(b−1) − 1] |
     | `symmetric, full` | integers: zero point 0, codes in [−2^(b−1), 2^(b−1) − 1] |
     | `asymmetric` | integers: a zero point with every scale, codes in [−2^(b−1), 2^(b−1) − 1] |
+    | `asymmetric, minima` | integers in groups: in place of a zero point, a float in the type of scales, which the lowest code stands for |
     | `tensor` | one scale |
     | `channel` | a scale for each output feature of a weight |
     | `group = G` | a scale for each G consecutive columns of a row; the last group of a row may be short |
@@ -115,6 +116,7 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
     #equant.scheme<i8, symmetric, channel>
     #equant.scheme<i8, symmetric, full, channel>
     #equant.scheme<i4, symmetric, group = 128, scale = f16>
+    #equant.scheme<i4, asymmetric, minima, group = 32, scale = f16>
     #equant.scheme<i4, codebook = nf4, group = 64, scale = f16>
     #equant.scheme<i8, symmetric, token, dynamic>
     #equant.scheme<i8, symmetric, token, dynamic, hadamard = 64>
@@ -129,7 +131,7 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
   let parameters = (ins "::mlir::Type":$code, "::easyquant::equant::CodebookAttr":$codebook, "bool":$symmetric,
                         "bool":$full_range, "::easyquant::equant::Granularity":$granularity, "int64_t":$group_size,
                         "::mlir::Type":$scale, "::easyquant::equant::ScaleOrigin":$origin, "bool":$outer,
-                        "bool":$sinks, "int64_t":$hadamard);
+                        "bool":$sinks, "int64_t":$hadamard, "bool":$minima);
   let extraClassDeclaration = [{
     /// A scheme of lib/Numerics, which is a scheme (numerics::checkScheme).
     static SchemeAttr get(::mlir::MLIRContext *context, const ::easyquant::numerics::Scheme &scheme);
@@ -148,6 +150,8 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
     bool isInteger() const;
     /// Are they that, or indices of int8 values?
     bool hasIntegerValues() const;
+    /// Are they integers with zero points?
+    bool hasZeroPoints() const { return !getSymmetric() && !getMinima(); }
     /// Does each input have scales of its own?
     bool getDynamic() const { return getOrigin() == ScaleOrigin::Dynamic; }
     bool isOnline() const { return getOrigin() == ScaleOrigin::Online; }
@@ -212,7 +216,7 @@ def Equant_PlanAttr : Equant_Attr<"Plan", "plan"> {
     | `weight` | the scheme of the weight |
     | `input` | the scheme of the activations; absent: they stay float |
     | `options` | options of these methods, and the observer of static activations, that this site has instead of those of the passes: those which a rule of a recipe may have (`easyquant/Recipe/Options.td`), under the same names |
-    | `codes`, `scale`, `zero_point`, `outer` | globals of what a method has computed already; codes need scales, scales of an asymmetric scheme zero points, and those of one with outer scales these |
+    | `codes`, `scale`, `zero_point`, `minimum`, `outer` | globals of what a method has computed already; codes need scales, scales of an asymmetric scheme zero points or minima, and those of one with outer scales these |
 
     ```mlir
     lm.linear %x, %w {equant.plan = #equant.plan<methods = ["gptq"], rule = absmax,
@@ -228,6 +232,7 @@ def Equant_PlanAttr : Equant_Attr<"Plan", "plan"> {
                         OptionalParameter<"::mlir::FlatSymbolRefAttr">:$codes,
                         OptionalParameter<"::mlir::FlatSymbolRefAttr">:$scale,
                         OptionalParameter<"::mlir::FlatSymbolRefAttr">:$zero_point,
+                        OptionalParameter<"::mlir::FlatSymbolRefAttr">:$minimum,
                         OptionalParameter<"::mlir::FlatSymbolRefAttr">:$outer);
   let assemblyFormat = "`<` struct(params) `>`";
   let extraClassDeclaration = [{
@@ -245,10 +250,18 @@ def Equant_PlanAttr : Equant_Attr<"Plan", "plan"> {
     PlanAttr inBasis(int64_t hadamard) const;
     /// The same plan with another table.
     PlanAttr withCodebook(const ::easyquant::numerics::Codebook &codebook) const;
+    /// What there is of the weight already.
+    PlannedParts getPlannedParts() const;
     /// The same plan with what a method computed. A null `codes` leaves rounding to equant-quantize.
-    PlanAttr withResults(::mlir::FlatSymbolRefAttr codes, ::mlir::FlatSymbolRefAttr scale,
-                         ::mlir::FlatSymbolRefAttr zeroPoint, ::mlir::FlatSymbolRefAttr outer) const;
+    PlanAttr withResults(const PlannedParts &parts) const;
   }];
+  let builders = [AttrBuilderWithInferredContext<(ins "::mlir::ArrayAttr":$methods, "ScaleRule":$rule,
+                                                      "::mlir::FloatAttr":$percentile, "SchemeAttr":$weight,
+                                                      "SchemeAttr":$input, "::mlir::DictionaryAttr":$options,
+                                                      CArg<"const PlannedParts &", "{}">:$parts), [{
+    return $_get(weight.getContext(), methods, rule, percentile, weight, input, options, parts.codes, parts.scale,
+                 parts.zeroPoint, parts.minimum, parts.outer);
+  }]>];
   let genVerifyDecl = 1;
 }
 

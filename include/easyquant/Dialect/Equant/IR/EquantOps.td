@@ -35,6 +35,9 @@ def Equant_Scales
                       "scales tensor<NxGxT> of f32, f16, bf16, f8E4M3FN, f8E8M0FNU or ui6">;
 def Equant_ZeroPoints
     : Equant_TensorOf<"$t.getRank() == 2 && $t.getElementType().isSignlessInteger(32)", "zero points tensor<NxGxi32>">;
+def Equant_Minima
+    : Equant_TensorOf<"$t.getRank() == 2 && ($t.getElementType().isF32() || $t.getElementType().isF16())",
+                      "minima tensor<NxGxT> of f32 or f16">;
 def Equant_OuterScales
     : Equant_TensorOf<"$t.getRank() == 2 && $t.getDimSize(1) == 1 && $t.getElementType().isF32()",
                       "outer scales tensor<Nx1xf32>">;
@@ -58,9 +61,9 @@ def Equant_FloatRows
 //===----------------------------------------------------------------------===//
 
 def Equant_QuantizeOp : Equant_Op<"quantize", [AttrSizedOperandSegments]> {
-  let summary = "a quantized weight of a constant, q = clamp(rne(x / s) + z)";
+  let summary = "a quantized weight of a constant, q = clamp(rne(x / s) + z), or with minima q = clamp(rne((x - m) / s) + min)";
   let description = [{
-    Scales, and the zero points of an asymmetric scheme, follow from the values by a rule, or are what a method has computed. Rule
+    Scales, and the zero points or minima of an asymmetric scheme, follow from the values by a rule, or are what a method has computed. Rule
     `percentile` takes a `percentile`; 99.99 when absent. Scales of a scheme with `outer = tensor` are in units of outer scales:
     max abs(x) / (largest value of a code · largest scale), once for every row, so that weights which are fused keep their own.
 
@@ -75,12 +78,12 @@ def Equant_QuantizeOp : Equant_Op<"quantize", [AttrSizedOperandSegments]> {
     ```
   }];
   let arguments = (ins LM_Matrix:$input, Optional<Equant_Scales>:$scale, Optional<Equant_ZeroPoints>:$zero_point,
-                       Optional<Equant_OuterScales>:$outer, Optional<Equant_Codes>:$rounded,
+                       Optional<Equant_Minima>:$minimum, Optional<Equant_OuterScales>:$outer, Optional<Equant_Codes>:$rounded,
                        OptionalAttr<Equant_ScaleRuleAttr>:$rule, OptionalAttr<F64Attr>:$percentile);
   let results = (outs Equant_Weight:$weight);
   let assemblyFormat = [{
-    $input (`rule` `` $rule^)? (`scale` `(` $scale^ `)`)? (`zero_point` `(` $zero_point^ `)`)? (`outer` `(` $outer^ `)`)?
-    (`rounded` `(` $rounded^ `)`)? attr-dict `:` functional-type(operands, $weight)
+    $input (`rule` `` $rule^)? (`scale` `(` $scale^ `)`)? (`zero_point` `(` $zero_point^ `)`)?
+    (`minimum` `(` $minimum^ `)`)? (`outer` `(` $outer^ `)`)? (`rounded` `(` $rounded^ `)`)? attr-dict `:` functional-type(operands, $weight)
   }];
   let hasVerifier = 1;
 }
@@ -97,11 +100,11 @@ def Equant_FromCodesOp : Equant_Op<"from_codes", [AttrSizedOperandSegments]> {
     ```
   }];
   let arguments = (ins Equant_Codes:$codes, Equant_Scales:$scale, Optional<Equant_ZeroPoints>:$zero_point,
-                       Optional<Equant_OuterScales>:$outer);
+                       Optional<Equant_Minima>:$minimum, Optional<Equant_OuterScales>:$outer);
   let results = (outs Equant_Weight:$weight);
   let assemblyFormat = [{
-    $codes `scale` `(` $scale `)` (`zero_point` `(` $zero_point^ `)`)? (`outer` `(` $outer^ `)`)? attr-dict `:`
-    functional-type(operands, $weight)
+    $codes `scale` `(` $scale `)` (`zero_point` `(` $zero_point^ `)`)? (`minimum` `(` $minimum^ `)`)?
+    (`outer` `(` $outer^ `)`)? attr-dict `:` functional-type(operands, $weight)
   }];
   let hasVerifier = 1;
 }
