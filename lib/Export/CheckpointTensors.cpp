@@ -20,6 +20,11 @@ static bool isWhole(const ConstantWeight &weight) {
          part.rows == part.weight.shape.front() && part.hasAllColumns();
 }
 
+bool easyquant::isKept(const ConstantWeight &weight) {
+  return llvm::all_of(weight.parts,
+                      [](const WeightPart &part) { return part.codes && part.codes->isStored; });
+}
+
 LogicalResult Checkpoint::collectSite(const WeightUse &use) {
   const std::string &name = use.weight->parts.front().site;
   auto fail = [&] { return emitError(use.op->getLoc()) << "site '" << name << "': "; };
@@ -36,8 +41,9 @@ LogicalResult Checkpoint::collectSite(const WeightUse &use) {
     return format.isGGUF() && known->weight == use.weight
                ? success()
                : LogicalResult(fail() << "another site has the tensor '" << tensor << "', too");
-  auto stored = checkpointSite(format, name, use.weight->rows, use.weight->columns,
-                               use.weight->scheme, linear ? linear.getInputSchemeAttr() : nullptr);
+  auto stored =
+      checkpointSite(format, name, use.weight->rows, use.weight->columns, use.weight->scheme,
+                     linear ? linear.getInputSchemeAttr() : nullptr, isKept(*use.weight));
   if (!stored)
     return fail() << stored.error().message;
   if (FloatAttr scale = linear ? linear.getInputScaleAttr() : nullptr)

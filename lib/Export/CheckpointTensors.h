@@ -14,6 +14,9 @@
 
 namespace easyquant {
 
+/// Are its codes those of the model's source?
+bool isKept(const equant::ConstantWeight &weight);
+
 /// A linear that is quantized, its weight, and how that is stored.
 struct StoredSite {
   equant::CheckpointSite stored;

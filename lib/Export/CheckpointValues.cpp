@@ -7,6 +7,7 @@
 
 #include "CheckpointValues.h"
 
+#include "easyquant/Formats/Codecs/ConvertedCodes.h"
 #include "easyquant/Formats/NarrowFloats.h"
 
 using namespace easyquant;
@@ -51,7 +52,10 @@ Result<void> easyquant::readWeight(
     const StoredSite &site, const ConstantReader &reader, llvm::ThreadPoolInterface &pool,
     llvm::function_ref<Result<void>(const formats::CodecTensor &, std::span<uint8_t>)> take) {
   const formats::WeightCodec &codec = *site.stored.codec;
-  const numerics::WeightLayout *layout = &codec;
+  const formats::ConvertingLayout converting(site.weight->scheme.toNumerics(), codec);
+  const numerics::WeightLayout *layout = converting.scheme == codec.scheme
+                                             ? static_cast<const numerics::WeightLayout *>(&codec)
+                                             : &converting;
   Result<EvaluatedWeight> evaluated = evaluate(*site.weight, layout, reader, pool);
   if (!evaluated)
     return Unexpected(evaluated.error());

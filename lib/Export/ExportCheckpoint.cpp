@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "CheckpointValues.h"
+#include "CheckpointChange.h"
 #include "GGUFCheckpoint.h"
 #include "OnnxModel.h"
 
@@ -72,6 +72,7 @@ struct ExportCheckpoint : public easyquant::impl::ExportCheckpointBase<ExportChe
 private:
   LogicalResult run();
   LogicalResult exportGraph(const formats::CheckpointFormat &format, const ConstantReader &reader);
+  LogicalResult checkChange(const Checkpoint &checkpoint, const ConstantReader &reader);
   Result<void> writeFolder(const Checkpoint &checkpoint, const ConstantReader &reader);
   /// config.json and what else lies beside the weights.
   Result<void> writeCompanions(const ConstantReader &reader, DType floats,
@@ -187,6 +188,25 @@ LogicalResult ExportCheckpoint::exportGraph(const formats::CheckpointFormat &for
   return success();
 }
 
+/// Fails where codes that are kept do not mean the same there, unless that is accepted.
+LogicalResult ExportCheckpoint::checkChange(const Checkpoint &checkpoint,
+                                            const ConstantReader &reader) {
+  const Location loc = getOperation().getLoc();
+  llvm::DefaultThreadPool pool(llvm::hardware_concurrency(threads));
+  auto change = measureChange(checkpoint, reader, pool);
+  if (!change)
+    return emitError(loc) << change.error().message;
+  if (!change->isAny())
+    return success();
+  if (!closest)
+    return emitError(loc) << checkpoint.format.name << " does not hold the numbers of "
+                          << reader.source().path().filename().string() << ": the closest that it "
+                          << "holds, with which " << change->describe()
+                          << ", are accepted by --closest";
+  emitRemark(loc) << checkpoint.format.name << " holds the closest numbers: " << change->describe();
+  return success();
+}
+
 LogicalResult ExportCheckpoint::run() {
   ModuleOp module = getOperation();
   auto fail = [&] { return emitError(module.getLoc()); };
@@ -206,6 +226,8 @@ LogicalResult ExportCheckpoint::run() {
     return exportGraph(**format, *reader);
   Checkpoint checkpoint(**format);
   if (failed(checkpoint.collect(module, *reader)))
+    return failure();
+  if (failed(checkChange(checkpoint, *reader)))
     return failure();
   if (auto written = writeFolder(checkpoint, *reader); !written)
     return fail() << written.error().message;

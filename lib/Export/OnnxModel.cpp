@@ -79,7 +79,7 @@ FailureOr<const OnnxModel::StoredWeight *> OnnxModel::storedWeight(equant::Linea
     return emitError(op.getLoc()) << "site '" << name << "': " << error.message;
   };
   auto site = checkpointSite(format, name, weight->rows, weight->columns, weight->scheme,
-                             op.getInputSchemeAttr());
+                             op.getInputSchemeAttr(), /*isKept=*/false);
   if (!site)
     return fail(site.error());
   if (auto ok = formats::checkOpset(opset, site->site); !ok)

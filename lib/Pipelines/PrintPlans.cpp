@@ -41,9 +41,9 @@ struct Destination {
   const formats::CheckpointFormat *format = nullptr;
 
   int64_t bytesOf(StringRef site, RankedTensorType weight, equant::SchemeAttr scheme,
-                  equant::SchemeAttr input) const {
+                  equant::SchemeAttr input, bool isKept) const {
     if (format)
-      return equant::checkpointBytes(*format, site, weight, scheme, input);
+      return equant::checkpointBytes(*format, site, weight, scheme, input, isKept);
     int64_t bytes = 0;
     for (const targets::Family *family : families)
       bytes += equant::storedBytes(weight, scheme, input, *family);
@@ -58,7 +58,7 @@ struct Destination {
 };
 } // namespace
 
-static Json describe(StringRef site, RankedTensorType weight, equant::PlanAttr plan,
+static Json describe(Operation *op, StringRef site, RankedTensorType weight, equant::PlanAttr plan,
                      const std::string &reason, const Destination &destination) {
   equant::SchemeAttr scheme = plan ? plan.getWeight() : equant::SchemeAttr();
   equant::SchemeAttr input = plan ? plan.getInput() : equant::SchemeAttr();
@@ -69,7 +69,7 @@ static Json describe(StringRef site, RankedTensorType weight, equant::PlanAttr p
       {"weight", toJson(equant::describeScheme(weight.getContext(), scheme, /*isWeight=*/true))},
       {"input", toJson(equant::describeScheme(weight.getContext(), input, /*isWeight=*/false))},
       {"methods", plan && plan.getMethods() ? toJson(plan.getMethods()) : Json(Json::Array())},
-      {"bytes", destination.bytesOf(site, weight, scheme, input)},
+      {"bytes", destination.bytesOf(site, weight, scheme, input, equant::isKept(op, plan))},
       {"reason", reason.empty() ? Json() : Json(reason)}};
 }
 
@@ -77,7 +77,7 @@ static Json describe(QuantizableOpInterface op, const Destination &destination) 
   equant::PlanAttr plan = equant::getPlan(op);
   std::string reason = plan ? equant::whyNotQuantizable(op, plan) : "";
   const auto [n, k] = op.getFeatures();
-  return describe(op.getSite(),
+  return describe(op, op.getSite(),
                   RankedTensorType::get({n, k}, Builder(op.getContext()).getF32Type()),
                   reason.empty() ? plan : equant::PlanAttr(), reason, destination);
 }
@@ -112,7 +112,7 @@ void PrintPlans::runOnOperation() {
   module.walk([&](QuantizableOpInterface op) { sites.push_back(describe(op, *destination)); });
   module.walk([&](lm::EmbeddingOp op) {
     if (equant::PlanAttr plan = equant::getPlan(op))
-      sites.push_back(describe(equant::embeddingSite(op.getTable()),
+      sites.push_back(describe(op, equant::embeddingSite(op.getTable()),
                                cast<RankedTensorType>(op.getTable().getType()), plan, "",
                                *destination));
   });

@@ -256,7 +256,8 @@ int64_t CandidateFinder::bytesOf(StringRef site, Value weight, PlanAttr plan) co
   auto type = cast<RankedTensorType>(weight.getType());
   auto scheme = plan ? plan.getWeight() : equant::SchemeAttr();
   auto input = plan ? plan.getInput() : equant::SchemeAttr();
-  return checkpoint ? equant::checkpointBytes(*checkpoint, site, type, scheme, input)
+  return checkpoint ? equant::checkpointBytes(*checkpoint, site, type, scheme, input,
+                                              /*isKept=*/false)
                     : equant::storedBytes(type, scheme, input, *request.families.front());
 }
 
@@ -300,7 +301,8 @@ Result<FormatCandidate> CandidateFinder::candidate(const SearchGroup &group, siz
       auto weight = cast<RankedTensorType>(site.weight().getType());
       if (auto stored =
               equant::checkpointSite(*checkpoint, site.name(), weight.getDimSize(0),
-                                     weight.getDimSize(1), own.getWeight(), own.getInput());
+                                     weight.getDimSize(1), own.getWeight(), own.getInput(),
+                                     /*isKept=*/false);
           !stored)
         return Unexpected(stored.error());
     }

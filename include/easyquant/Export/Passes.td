@@ -41,13 +41,17 @@ def ExportCheckpoint : Pass<"equant-export-checkpoint", "::mlir::ModuleOp"> {
     outputs, its weights in model.onnx.data, config.json and the same files beside them. Weights are codes behind DequantizeLinear. Operators
     are of version `opset`, or of the least one that the model needs.
 
+    Codes that are kept (`equant.stored`) lie in the format as they are, their scales once for each of its groups. Where scales have
+    another type there, and with the reciprocal of an outer scale, weights may change: they are read back and compared before anything is
+    written. A change is an error that says how large it is, unless `closest` accepts it.
+
     A scheme, a size or an activation that the format does not hold is an error that names the site and the format, before anything
     is written; so are embeddings that are quantized and linears that the checkpoint keeps transposed (GPT-2's Conv1D).
   }];
   let options = [
     ExportFormat,
     Option<"output", "output", "std::string", "\"\"", "folder of the checkpoint">,
-    Threads, MaxShardBytes, CopyFiles, Vocabulary, Opset,
+    Closest, Threads, MaxShardBytes, CopyFiles, Vocabulary, Opset,
   ];
 }
 

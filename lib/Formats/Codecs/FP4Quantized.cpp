@@ -16,6 +16,7 @@
 #include "BitString.h"
 #include "CompressedTensors.h"
 
+#include <cmath>
 #include <cstring>
 
 using namespace easyquant;
@@ -51,6 +52,15 @@ template <typename Byte> BitString<Byte> nibbles(Byte *data, int64_t n, int64_t 
 }
 
 } // namespace
+
+/// The divisor whose reciprocal, rounded, is the factor; where no float is, the closest one.
+static float divisorOf(float factor) {
+  const float closest = 1 / factor;
+  for (float divisor : {closest, std::nextafter(closest, 0.0f), std::nextafter(closest, INFINITY)})
+    if (1 / divisor == factor)
+      return divisor;
+  return closest;
+}
 
 std::vector<CodecTensor> FP4Codec::tensors() const {
   std::vector<CodecTensor> all = {
@@ -91,7 +101,7 @@ Result<std::vector<uint8_t>> FP4Codec::take(const CodecTensor &tensor,
                        "holds one for all rows",
                        row, outer(row), outer(0));
   std::vector<uint8_t> bytes(4);
-  storeScale(bytes.data(), 0, 1 / outer(0), numerics::ScaleFormat::F32);
+  storeScale(bytes.data(), 0, divisorOf(outer(0)), numerics::ScaleFormat::F32);
   return bytes;
 }
 

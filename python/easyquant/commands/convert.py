@@ -15,7 +15,7 @@ from easyquant.terminal.usage import Command
 
 
 class ConvertCommand(Command):
-    groups = {"What to make": ("--output", "--format", "--dequantize")}
+    groups = {"What to make": ("--output", "--format", "--closest", "--dequantize")}
 
 
 @console.command
@@ -23,14 +23,16 @@ def convert_command(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A Hugging Face folder or a GGUF file that is quantized.")],
     format: Format,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT", help="The folder to write.")],
+    closest: Annotated[bool, typer.Option("--closest", help="Numbers that the format does not hold become the closest that it holds, instead of an error.")] = False,
     dequantize: Annotated[bool, typer.Option("--dequantize", help="Sites whose codes no scheme has become float, instead of an error.")] = False,
     threads: Annotated[int | None, typer.Option(min=0, metavar="N", help="Threads to convert with (default: all CPUs).")] = None,
 ) -> None:
     """Write a quantized checkpoint in another format, its codes as they are.
 
-    Nothing is rounded again: what the other format does not hold is an error.
+    Nothing is rounded again: what the other format does not hold is an error, which says by how much weights would change.
 
     Example: [bold]easyquant convert smol-gptq --format compressed-tensors -o smol-ct[/bold]
     """
     others = {option.field: [] if option.kind == "list" else None for option in OPTIONS.values()}
-    compile_command.__wrapped__(model=model, output=output, **others | {"export": format, "scheme": "keep", "dequantize": dequantize, "threads": threads})
+    given = {"export": format, "scheme": "keep", "closest": closest, "dequantize": dequantize, "threads": threads}
+    compile_command.__wrapped__(model=model, output=output, **others | given)

@@ -7,7 +7,10 @@
 
 #include "easyquant/Dialect/Equant/Analysis/CheckpointSites.h"
 
+#include "easyquant/Formats/Codecs/ConvertedCodes.h"
 #include "easyquant/Formats/ModelTensors.h"
+
+#include "mlir/Dialect/MLProgram/IR/MLProgram.h"
 
 using namespace mlir;
 using namespace easyquant;
@@ -15,7 +18,7 @@ using namespace easyquant::equant;
 
 Result<CheckpointSite> equant::checkpointSite(const formats::CheckpointFormat &format,
                                               StringRef name, int64_t rows, int64_t columns,
-                                              SchemeAttr weight, SchemeAttr input) {
+                                              SchemeAttr weight, SchemeAttr input, bool isKept) {
   if (name == formats::kHeadModule && !format.holdsHead())
     return makeError(ErrorCode::Unsupported, "{} holds a float head; take --head float",
                      format.name);
@@ -27,11 +30,18 @@ Result<CheckpointSite> equant::checkpointSite(const formats::CheckpointFormat &f
   CheckpointSite site{{name.str(), rows, columns, weight.toNumerics()}, {}};
   if (input)
     site.site.input = input.toNumerics();
-  auto codec = format.codecFor(site.site);
+  auto codec = isKept ? formats::codecForCodes(format, site.site) : format.codecFor(site.site);
   if (!codec)
     return Unexpected(codec.error());
   site.codec = std::move(*codec);
   return site;
+}
+
+bool equant::isKept(Operation *site, PlanAttr plan) {
+  if (!plan || !plan.getCodes())
+    return false;
+  auto codes = SymbolTable::lookupNearestSymbolFrom<ml_program::GlobalOp>(site, plan.getCodes());
+  return codes && codes->hasAttr(kStoredAttr);
 }
 
 std::string equant::whyNoEmbedding(const formats::CheckpointFormat &format) {
@@ -40,10 +50,11 @@ std::string equant::whyNoEmbedding(const formats::CheckpointFormat &format) {
 }
 
 int64_t equant::checkpointBytes(const formats::CheckpointFormat &format, StringRef name,
-                                RankedTensorType weight, SchemeAttr scheme, SchemeAttr input) {
+                                RankedTensorType weight, SchemeAttr scheme, SchemeAttr input,
+                                bool isKept) {
   if (scheme)
     if (auto site = checkpointSite(format, name, weight.getDimSize(0), weight.getDimSize(1), scheme,
-                                   input)) {
+                                   input, isKept)) {
       int64_t bytes = 0;
       for (const auto &all : {site->codec->tensors(), format.inputTensors(site->site)})
         for (const formats::CodecTensor &tensor : all)

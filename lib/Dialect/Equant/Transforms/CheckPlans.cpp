@@ -70,7 +70,8 @@ private:
       return "its columns are not in the order of their groups (act-order without static groups), "
              "and " +
              format->name + " is written in that order alone; give a scheme that quantizes anew";
-    auto stored = checkpointSite(*format, site, n, k, plan.getWeight(), plan.getInput());
+    auto stored = checkpointSite(*format, site, n, k, plan.getWeight(), plan.getInput(),
+                                 isKept(op, plan) && !format->isGraph());
     if (!stored)
       return stored.error().message;
     if (!format->isGraph() || opset < 0)

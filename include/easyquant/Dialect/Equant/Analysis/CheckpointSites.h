@@ -25,18 +25,21 @@ struct CheckpointSite {
   std::unique_ptr<formats::WeightCodec> codec;
 };
 
-/// A null input stays float. Unsupported, without the site's name, on what the format does not
-/// hold.
+/// A null input stays float. The codes of a weight that is kept may lie there in another scheme
+/// (codecForCodes). Unsupported, without the site's name, on what the format does not hold.
 Result<CheckpointSite> checkpointSite(const formats::CheckpointFormat &format, llvm::StringRef name,
                                       int64_t rows, int64_t columns, SchemeAttr weight,
-                                      SchemeAttr input);
+                                      SchemeAttr input, bool isKept);
+/// Are the codes of the plan of `site` those of the model's source?
+bool isKept(mlir::Operation *site, PlanAttr plan);
 /// Why an embedding is not quantized there.
 std::string whyNoEmbedding(const formats::CheckpointFormat &format);
 
 /// Bytes of a linear's weight in a checkpoint; a null scheme, and one that the format does not
 /// hold, is float.
 int64_t checkpointBytes(const formats::CheckpointFormat &format, llvm::StringRef name,
-                        mlir::RankedTensorType weight, SchemeAttr scheme, SchemeAttr input);
+                        mlir::RankedTensorType weight, SchemeAttr scheme, SchemeAttr input,
+                        bool isKept);
 
 } // namespace easyquant::equant
 
