@@ -138,7 +138,7 @@ void OnnxCodec::pack(int64_t firstRow, const QuantizedMatrix &block,
       storeScale(out[WeightTensor::Scales].data(), at, block.params.scales[index],
                  numerics::ScaleFormat::F32);
       if (!scheme.symmetric)
-        put(out[WeightTensor::ZeroPoints], at, zeroPointOf(block.params, index));
+        put(out[WeightTensor::ZeroPoints], at, zeroPointOf(scheme, block.params, index));
     }
   }
 }
