@@ -25,7 +25,7 @@ using numerics::Scheme;
 
 static constexpr const char *kModelFile = "model.onnx", *kDataFile = "model.onnx.data";
 /// Floats that are in memory at a time.
-static constexpr int64_t kPiece = int64_t(1) << 20;
+static constexpr int64_t kBlockFloats = int64_t(1) << 20;
 
 //===----------------------------------------------------------------------===//
 // Operands
@@ -368,7 +368,7 @@ LogicalResult OnnxModel::build(ModuleOp module, const ConstantReader &reader) {
 
 Result<void> OnnxModel::writeRope(const Content &content, const formats::OnnxGraph::Take &take) {
   const numerics::RopeParams &params = *content.floats->rope;
-  const int64_t positions = content.floats->type.getDimSize(0), step = kPiece / params.headDim;
+  const int64_t positions = content.floats->type.getDimSize(0), step = kBlockFloats / params.headDim;
   std::vector<float> column;
   for (int64_t first = 0; first < positions; first += step) {
     auto table = numerics::ropeTable(params, std::min(step, positions - first), first);
@@ -388,7 +388,7 @@ Result<void> OnnxModel::writeFloats(const Content &content, const ConstantReader
   std::vector<float> piece;
   for (const ConstantTensor &part : content.floats->parts) {
     const int64_t rows = part.shape.front(), columns = part.columns();
-    const int64_t step = std::clamp<int64_t>(kPiece / columns, 1, rows);
+    const int64_t step = std::clamp<int64_t>(kBlockFloats / columns, 1, rows);
     for (int64_t row = 0; row < rows; row += step) {
       const int64_t count = std::min(step, rows - row);
       piece.resize(count * columns);

@@ -69,7 +69,7 @@ static Json describe(Operation *op, StringRef site, RankedTensorType weight, equ
       {"weight", toJson(equant::describeScheme(weight.getContext(), scheme, /*isWeight=*/true))},
       {"input", toJson(equant::describeScheme(weight.getContext(), input, /*isWeight=*/false))},
       {"methods", plan && plan.getMethods() ? toJson(plan.getMethods()) : Json(Json::Array())},
-      {"bytes", destination.bytesOf(site, weight, scheme, input, equant::isKept(op, plan))},
+      {"bytes", destination.bytesOf(site, weight, scheme, input, plan && equant::isKept(op, plan))},
       {"reason", reason.empty() ? Json() : Json(reason)}};
 }
 

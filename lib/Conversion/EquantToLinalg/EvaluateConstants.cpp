@@ -37,11 +37,11 @@ static SchemeAttr plainScheme(SchemeAttr scheme) {
   return SchemeAttr::get(scheme.getContext(), plain);
 }
 
-static Value scalesConstant(OpBuilder &builder, Location loc, RankedTensorType type,
-                            ArrayRef<float> scales) {
+static Value floatsConstant(OpBuilder &builder, Location loc, RankedTensorType type,
+                            ArrayRef<float> floats) {
   const auto &semantics = cast<FloatType>(type.getElementType()).getFloatSemantics();
-  auto values = llvm::map_to_vector(scales, [&](float scale) {
-    APFloat value(scale);
+  auto values = llvm::map_to_vector(floats, [&](float one) {
+    APFloat value(one);
     bool losesInfo = false; // they are rounded already
     (void)value.convert(semantics, APFloat::rmNearestTiesToEven, &losesInfo);
     return value;
@@ -71,13 +71,16 @@ static LogicalResult evaluate(QuantizeOp op, const ModuleConstant &constant,
   if (RankedTensorType ofZeros = plain.getPart(WeightTensor::ZeroPoints))
     zeroPoints = arith::ConstantOp::create(
         builder, loc, ofZeros, DenseElementsAttr::get(ofZeros, ArrayRef(params.zeroPoints)));
+  Value minima;
+  if (RankedTensorType ofMinima = plain.getPart(WeightTensor::Minima))
+    minima = floatsConstant(builder, loc, ofMinima, params.minima);
   const auto ofCodes = plain.getPart(WeightTensor::Codes).clone(builder.getI8Type());
   Value weight = FromCodesOp::create(
       builder, loc, plain,
       arith::ConstantOp::create(builder, loc,
                                 DenseElementsAttr::get(ofCodes, ArrayRef(quantized->codes))),
-      scalesConstant(builder, loc, plain.getPart(WeightTensor::Scales), params.scales), zeroPoints,
-      /*outer=*/Value());
+      floatsConstant(builder, loc, plain.getPart(WeightTensor::Scales), params.scales), zeroPoints,
+      minima, /*outer=*/Value());
   for (Operation *user : op.getWeight().getUsers())
     if (auto slice = dyn_cast<SliceOp>(user)) {
       WeightType part = slice.getOutput().getType();

@@ -10,8 +10,6 @@
 #include "easyquant/Formats/Codecs/ConvertedCodes.h"
 #include "easyquant/Formats/ModelTensors.h"
 
-#include "mlir/Dialect/MLProgram/IR/MLProgram.h"
-
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::equant;
@@ -35,13 +33,6 @@ Result<CheckpointSite> equant::checkpointSite(const formats::CheckpointFormat &f
     return Unexpected(codec.error());
   site.codec = std::move(*codec);
   return site;
-}
-
-bool equant::isKept(Operation *site, PlanAttr plan) {
-  if (!plan || !plan.getCodes())
-    return false;
-  auto codes = SymbolTable::lookupNearestSymbolFrom<ml_program::GlobalOp>(site, plan.getCodes());
-  return codes && codes->hasAttr(kStoredAttr);
 }
 
 std::string equant::whyNoEmbedding(const formats::CheckpointFormat &format) {

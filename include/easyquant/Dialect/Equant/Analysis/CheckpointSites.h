@@ -30,8 +30,6 @@ struct CheckpointSite {
 Result<CheckpointSite> checkpointSite(const formats::CheckpointFormat &format, llvm::StringRef name,
                                       int64_t rows, int64_t columns, SchemeAttr weight,
                                       SchemeAttr input, bool isKept);
-/// Are the codes of the plan of `site` those of the model's source?
-bool isKept(mlir::Operation *site, PlanAttr plan);
 /// Why an embedding is not quantized there.
 std::string whyNoEmbedding(const formats::CheckpointFormat &format);
 
