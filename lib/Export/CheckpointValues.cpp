@@ -52,10 +52,10 @@ Result<void> easyquant::readWeight(
     const StoredSite &site, const ConstantReader &reader, llvm::ThreadPoolInterface &pool,
     llvm::function_ref<Result<void>(const formats::CodecTensor &, std::span<uint8_t>)> take) {
   const formats::WeightCodec &codec = *site.stored.codec;
-  const formats::ConvertingLayout converting(site.weight->scheme.toNumerics(), codec);
-  const numerics::WeightLayout *layout = converting.scheme == codec.scheme
-                                             ? static_cast<const numerics::WeightLayout *>(&codec)
-                                             : &converting;
+  const formats::ConvertingLayout converting(codec);
+  const bool isSame = site.weight->scheme.toNumerics() == codec.scheme;
+  const numerics::WeightLayout *layout =
+      isSame ? static_cast<const numerics::WeightLayout *>(&codec) : &converting;
   Result<EvaluatedWeight> evaluated = evaluate(*site.weight, layout, reader, pool);
   if (!evaluated)
     return Unexpected(evaluated.error());

@@ -61,8 +61,8 @@ bool formats::mayChange(const Scheme &from, const WeightCodec &codec) {
   return from.outer || (scales != from.scales && scales != ScaleFormat::F32);
 }
 
-ConvertingLayout::ConvertingLayout(const Scheme &from, const WeightCodec &codec)
-    : WeightLayout(from, codec.rows, codec.columns), codec(codec) {}
+ConvertingLayout::ConvertingLayout(const WeightCodec &codec)
+    : WeightLayout(codec.WeightReader::scheme, codec.rows, codec.columns), codec(codec) {}
 
 void ConvertingLayout::pack(int64_t firstRow, const QuantizedMatrix &block,
                             numerics::PackedWeight &out) const {

@@ -28,10 +28,10 @@ Result<std::unique_ptr<WeightCodec>> codecForCodes(const CheckpointFormat &forma
 /// May the numbers of a weight be others behind the codec? Known from schemes alone.
 bool mayChange(const numerics::Scheme &from, const WeightCodec &codec);
 
-/// Takes rows in one scheme to the codec of another.
+/// Takes rows in any scheme with the same codes to a codec.
 class ConvertingLayout final : public numerics::WeightLayout {
 public:
-  ConvertingLayout(const numerics::Scheme &from, const WeightCodec &codec);
+  explicit ConvertingLayout(const WeightCodec &codec);
 
   bool has(numerics::WeightTensor tensor) const override { return codec.has(tensor); }
   std::vector<int64_t> shape(numerics::WeightTensor tensor) const override {
