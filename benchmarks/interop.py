@@ -71,7 +71,7 @@ class Export:
         return self.scheme.endswith("A8") or self.scheme == "FP8_DYNAMIC"
 
     def options(self, group: int) -> list[str]:
-        """Of `export`, and of `compile` for the same weights."""
+        """What `export` is given, and `compile` for the same weights."""
         chosen = [f"--scheme={self.scheme}", "--activation-basis=plain", f"--method={'zeropoint' if self.scheme.endswith('_ASYM') else 'absmax'}"]
         if re.match(r"W[2-7]A", self.scheme):
             chosen.append(f"--group-size={group}")
@@ -128,7 +128,7 @@ class Row:
 
     @property
     def bound(self) -> float:
-        """Of `apart`."""
+        """The largest `apart` that the client's arithmetic explains."""
         return BOUNDS["codes" if self.rounds else self.type]
 
     @property

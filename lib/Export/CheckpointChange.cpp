@@ -31,7 +31,7 @@ public:
     changes[firstRow / blockRows()] = formats::changeOf(block, firstRow, codec, stored);
   }
 
-  /// Of all rows, in their order.
+  /// What changes in all rows, added in their order.
   Result<WeightChange> sum() const {
     WeightChange all;
     for (const Result<WeightChange> &change : changes) {

@@ -368,7 +368,8 @@ LogicalResult OnnxModel::build(ModuleOp module, const ConstantReader &reader) {
 
 Result<void> OnnxModel::writeRope(const Content &content, const formats::OnnxGraph::Take &take) {
   const numerics::RopeParams &params = *content.floats->rope;
-  const int64_t positions = content.floats->type.getDimSize(0), step = kBlockFloats / params.headDim;
+  const int64_t positions = content.floats->type.getDimSize(0),
+                step = kBlockFloats / params.headDim;
   std::vector<float> column;
   for (int64_t first = 0; first < positions; first += step) {
     auto table = numerics::ropeTable(params, std::min(step, positions - first), first);

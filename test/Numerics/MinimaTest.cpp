@@ -143,7 +143,7 @@ TEST(Minima, ConstantGroupsAreTheirMinimum) {
   }
 }
 
-// Of all rules none is behind the range of all values by its own measure.
+// No rule is behind the range of all values by its own measure.
 TEST(Minima, RulesFindBetterRanges) {
   for (int bits : {2, 4, 5}) {
     Weights w(16, 96, 7);

@@ -67,7 +67,7 @@ def windows(x, kernel, strides, dilations):
 
 
 def convolution(weights, kernel, strides, dilations, multiply):
-    """Of x[n, c, ...] and weights[f, c, ...], with the rows of windows."""
+    """A convolution of x[n, c, ...] with weights[f, c, ...], by the rows of windows."""
 
     def compute(x):
         seen = windows(x, kernel, strides, dilations)

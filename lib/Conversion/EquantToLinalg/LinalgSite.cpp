@@ -180,15 +180,15 @@ static Value transposed(TensorBuilder &b, Value tensor, ArrayRef<int64_t> permut
   return linalg::TransposeOp::create(b, tensor, empty, permutation)->getResult(0);
 }
 
-static int64_t positionOf(const Dims &loops, AffineExpr dim) {
+static int64_t loopIndex(const Dims &loops, AffineExpr dim) {
   return std::distance(loops.begin(),
                        llvm::find(loops, int64_t(cast<AffineDimExpr>(dim).getPosition())));
 }
 
 /// Loops of a map, a projected permutation, as positions among `loops`.
-static Dims positionsOf(const Dims &loops, AffineMap map) {
+static Dims loopIndices(const Dims &loops, AffineMap map) {
   return Dims(
-      llvm::map_range(map.getResults(), [&](AffineExpr dim) { return positionOf(loops, dim); }));
+      llvm::map_range(map.getResults(), [&](AffineExpr dim) { return loopIndex(loops, dim); }));
 }
 
 static Dims inverseOf(const Dims &permutation) {
@@ -200,7 +200,7 @@ static Dims inverseOf(const Dims &permutation) {
 
 Value LinalgSite::buildRows(OpBuilder &builder) {
   TensorBuilder b(op.getLoc(), builder);
-  Value w = transposed(b, weight().get(), inverseOf(positionsOf(weightLoops(), mapOf(weight()))));
+  Value w = transposed(b, weight().get(), inverseOf(loopIndices(weightLoops(), mapOf(weight()))));
   return collapseToMatrix(b, w, std::ssize(batch) + std::ssize(outputs));
 }
 
@@ -226,7 +226,7 @@ Value LinalgSite::buildOnFloats(TensorBuilder &b, Value weight) {
     return ofInput.isFunctionOfDim(row);
   });
   if (!isContraction) {
-    values = transposed(b, values, positionsOf(loops, mapOf(this->weight())));
+    values = transposed(b, values, loopIndices(loops, mapOf(this->weight())));
     Operation *same = b.clone(*op.getOperation());
     same->setOperand(weightIndex, values);
     for (StringRef name : {kPlanAttr, kSiteAttr, kInputScaleAttr, kInputZeroPointAttr})
@@ -304,7 +304,7 @@ static bool isZero(Value tensor) {
 Value LinalgSite::addToInit(TensorBuilder &b, Value y, Value init, const Dims &loops) {
   Dims order; // of y, for each dimension of the result
   for (AffineExpr dim : mapOf(this->init()).getResults())
-    if (int64_t at = positionOf(loops, dim); at < std::ssize(loops))
+    if (int64_t at = loopIndex(loops, dim); at < std::ssize(loops))
       order.push_back(at);
   if (isZero(this->init().get())) {
     y = transposed(b, y, order);

@@ -208,7 +208,7 @@ std::optional<ModuleConstant> ModuleConstant::match(Value value) {
 // Values
 //===----------------------------------------------------------------------===//
 
-/// The bytes of a constant of f32: of all elements, or of one where they are equal.
+/// The bytes of a constant of f32, all elements or one where they are equal.
 Result<ArrayRef<char>> ModuleConstant::bytes(const ParameterFiles &parameters) const {
   if (auto parameter = parameterOf(value))
     return parameters.read(parameter->first.str(), parameter->second.str(), type.getShape());

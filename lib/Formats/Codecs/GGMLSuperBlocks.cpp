@@ -124,7 +124,8 @@ void unpackQ2_K(const uint8_t *block, int8_t *codes, float *scales, float *minim
 }
 
 /// d, dmin and scales[12]: six bits a group of each. Those of groups 0 to 3 are the low six bits of
-/// bytes 0-3 and 4-7. Four bits of those of groups 4 to 7 are in bytes 8-11, the top two in the others.
+/// bytes 0-3 and 4-7. Four bits of those of groups 4 to 7 are in bytes 8-11, the top two in the
+/// others.
 void unpackScalesAndMinima(const uint8_t *block, float *scales, float *minima) {
   const float d = halfAt(block), least = halfAt(block + 2);
   const uint8_t *packed = block + 4;

@@ -5,15 +5,13 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "SimtRunner.h"
+#include "RowOpData.h"
 
 #include "easyquant/Numerics/Hadamard.h"
 #include "easyquant/Numerics/Quantize.h"
-#include "easyquant/Numerics/Reference.h"
 
 #include <cmath>
 #include <cstring>
-#include <random>
 
 using namespace easyquant;
 using namespace easyquant::gpu;
@@ -22,115 +20,19 @@ using easyquant::gpu::paddedColumns;
 
 namespace {
 
-constexpr double kEpsilon = 1e-5;
 constexpr RowOp kOps[] = {RowOp::Quantize, RowOp::RmsNorm,  RowOp::LayerNorm,
                           RowOp::SiluMul,  RowOp::GeluTanh, RowOp::GeluErf,
                           RowOp::Add,      RowOp::Copy,     RowOp::Gather};
 /// One warp a row, several warps, a register-resident row of 1024 threads, a row read again.
 constexpr int64_t kColumns[] = {1, 7, 16, 64, 100, 578, 4096, 36868};
 
-/// Random rows, with a row of zeros, one with a huge outlier, one of denormals and one of large
-/// values among them when there are enough; rows a bit apart.
-struct Inputs {
-  Inputs(int64_t rows, int64_t columns)
-      : rows(rows), columns(columns), stride(columns + 16), a((rows - 1) * stride + columns),
-        b(a.size()), weight(columns), bias(columns), order(columns) {
-    std::mt19937 random(static_cast<unsigned>(rows * 1000 + columns));
-    std::normal_distribution<float> normal;
-    for (int64_t i = 0; i < std::ssize(a); ++i) {
-      int64_t row = i / stride;
-      float size = row == 4 ? 1e-41f : row == 5 ? 300.0f : 1.0f;
-      a[i] = row == 2 ? 0.0f : size * normal(random);
-      b[i] = normal(random);
-    }
-    if (rows > 3)
-      a[3 * stride + columns / 2] = -1e6f;
-    for (int64_t i = 0; i < columns; ++i) {
-      weight[i] = normal(random);
-      bias[i] = normal(random);
-      order[i] = static_cast<int32_t>(i);
-    }
-    std::ranges::shuffle(order, random);
-  }
-  ConstMatrix matrix(const std::vector<float> &x) const {
-    return {x.data(), rows, columns, stride};
-  }
-
-  int64_t rows, columns, stride;
-  std::vector<float> a, b, weight, bias;
-  std::vector<int32_t> order;
-};
-
 /// body(inputs, rows, columns), of the widest rows only one.
 template <typename Body> void forInputs(Body body) {
   for (int64_t columns : kColumns)
     for (int64_t rows : {1, 7})
       if (rows == 1 || rows * columns <= 40000)
-        body(Inputs(rows, columns), rows, columns);
+        body(RowInputs(rows, columns), rows, columns);
 }
-
-/// The values of the operation in double precision.
-std::vector<double> expectedOf(RowOp op, const Inputs &in) {
-  std::vector<double> y(in.rows * in.columns);
-  numerics::reference::Output out{y.data(), in.rows, in.columns, in.columns};
-  ConstMatrix a = in.matrix(in.a), b = in.matrix(in.b);
-  switch (op) {
-  case RowOp::Quantize:
-  case RowOp::Copy:
-    for (int64_t m = 0; m < in.rows; ++m)
-      std::copy_n(a.row(m), in.columns, y.begin() + m * in.columns);
-    break;
-  case RowOp::RmsNorm:
-    numerics::reference::rmsNorm(a, in.weight.data(), kEpsilon, out);
-    break;
-  case RowOp::LayerNorm:
-    numerics::reference::layerNorm(a, in.weight.data(), in.bias.data(), kEpsilon, out);
-    break;
-  case RowOp::SiluMul:
-    numerics::reference::siluMul(a, b, out);
-    break;
-  case RowOp::GeluTanh:
-    numerics::reference::geluTanh(a, out);
-    break;
-  case RowOp::GeluErf:
-    numerics::reference::geluErf(a, out);
-    break;
-  case RowOp::Add:
-    numerics::reference::add(a, b, out);
-    break;
-  case RowOp::Gather:
-    for (int64_t m = 0; m < in.rows; ++m)
-      for (int64_t c = 0; c < in.columns; ++c)
-        y[m * in.columns + c] = a(m, in.order[c]);
-    break;
-  }
-  return y;
-}
-
-/// The inputs in device memory, under the names of the parameters.
-struct DeviceInputs {
-  DeviceInputs(simt::Device &device, const Inputs &in, RowOp op)
-      : a(device, in.a), b(device, in.b), weight(device, in.weight), bias(device, in.bias),
-        order(device, in.order) {
-    bool two = op == RowOp::SiluMul || op == RowOp::Add;
-    std::string first = op == RowOp::SiluMul ? "gate" : op == RowOp::Add ? "a" : "x";
-    arguments.emplace(first, a);
-    arguments.emplace(first + "_stride", in.stride);
-    if (two) {
-      arguments.emplace(op == RowOp::SiluMul ? "up" : "b", b);
-      arguments.emplace(op == RowOp::SiluMul ? "up_stride" : "b_stride", in.stride);
-    }
-    if (op == RowOp::RmsNorm || op == RowOp::LayerNorm)
-      arguments.emplace("weight", weight);
-    if (op == RowOp::LayerNorm)
-      arguments.emplace("bias", bias);
-    if (op == RowOp::Gather)
-      arguments.emplace("order", order);
-  }
-  DeviceBuffer<float> a, b, weight, bias;
-  DeviceBuffer<int32_t> order;
-  std::map<std::string, Argument> arguments;
-};
 
 RowSpec specOf(RowOp op, int64_t columns) {
   RowSpec spec;
@@ -141,9 +43,9 @@ RowSpec specOf(RowOp op, int64_t columns) {
 }
 
 /// y of the kernel without quantization.
-std::vector<float> runFloat(KernelLibrary &library, const RowSpec &spec, const Inputs &in) {
+std::vector<float> runFloat(KernelLibrary &library, const RowSpec &spec, const RowInputs &in) {
   simt::Device device;
-  DeviceInputs inputs(device, in, spec.op);
+  DeviceRows inputs(device, in, spec.op);
   DeviceBuffer<float> y(device, in.rows * in.columns, "y");
   inputs.arguments.emplace("y", y);
   inputs.arguments.emplace("y_stride", in.columns);
@@ -158,10 +60,10 @@ struct Codes {
   std::vector<int32_t> sums, zeros;
 };
 
-Codes runQuantized(KernelLibrary &library, const RowSpec &spec, const Inputs &in, float scale = 1,
-                   int32_t zero = 0) {
+Codes runQuantized(KernelLibrary &library, const RowSpec &spec, const RowInputs &in,
+                   float scale = 1, int32_t zero = 0) {
   simt::Device device;
-  DeviceInputs inputs(device, in, spec.op);
+  DeviceRows inputs(device, in, spec.op);
   int64_t groups = groupCount(in.columns, spec.groupSize);
   bool isStatic = spec.quantization == RowQuantization::Static;
   DeviceBuffer<int8_t> codes(device, in.rows * paddedColumns(in.columns), "codes");
@@ -208,7 +110,7 @@ TEST(GPURowOps, FloatsAreWithinBounds) {
     for (RowOp op : kOps)
       if (op != RowOp::Quantize)
         library.add(specOf(op, columns));
-  forInputs([&](const Inputs &in, int64_t rows, int64_t columns) {
+  forInputs([&](const RowInputs &in, int64_t rows, int64_t columns) {
     for (RowOp op : kOps) {
       if (op == RowOp::Quantize)
         continue;
@@ -242,7 +144,7 @@ TEST(GPURowOps, DynamicCodesAreThoseOfTheFloats) {
       if (op != RowOp::Quantize)
         library.add(specOf(op, columns));
     }
-  forInputs([&](const Inputs &in, int64_t rows, int64_t columns) {
+  forInputs([&](const RowInputs &in, int64_t rows, int64_t columns) {
     for (RowOp op : kOps) {
       SCOPED_TRACE(testing::Message() << int(op) << " on " << rows << " x " << columns);
       RowSpec spec = quantized(op, columns);
@@ -265,7 +167,7 @@ TEST(GPURowOps, CodesOfPartsOfRowsAreThoseOfTheRows) {
   for (auto [columns, first] : {std::pair<int64_t, int64_t>{100, 36}, {578, 290}, {4096, 2048}}) {
     SCOPED_TRACE(testing::Message() << first << " of " << columns << " columns");
     constexpr int64_t kRows = 7;
-    const Inputs in(kRows, columns);
+    const RowInputs in(kRows, columns);
     auto whole = quantizeTokens(in.matrix(in.a), 0);
     ASSERT_TRUE(whole) << whole.error().message;
     const std::pair<int64_t, int64_t> parts[] = {{0, first}, {first, columns - first}};
@@ -335,7 +237,7 @@ TEST(GPURowOps, RowsWhosePartsAreElsewhereLeaveStaticRanges) {
   // The part that has no outlier leaves the range with the part that has one.
   constexpr int64_t kRows = 7, kWide = 100, kFirst = 36;
   constexpr float kScale = 0.02f;
-  const Inputs in(kRows, kWide);
+  const RowInputs in(kRows, kWide);
   Scheme scheme{8, true, Granularity::Tensor};
   scheme.sinks = true;
   auto whole = quantizeTokens(in.matrix(in.a), scheme, kScale, 0, 0);
@@ -405,7 +307,7 @@ TEST(GPURowOps, StaticCodesAreThoseOfTheFloats) {
     for (RowOp op : {RowOp::Quantize, RowOp::LayerNorm, RowOp::SiluMul})
       for (const Case &c : cases) {
         SCOPED_TRACE(testing::Message() << int(op) << ", " << columns << ", zero " << c.zero);
-        Inputs in(7, columns);
+        RowInputs in(7, columns);
         std::vector<float> y;
         ConstMatrix values = in.matrix(in.a);
         if (op != RowOp::Quantize) {
@@ -435,7 +337,7 @@ TEST(GPURowOps, HalvesAreReadAndWritten) {
     library.add(specs(type).second);
   }
   for (Float type : {Float::F16, Float::BF16}) {
-    Inputs in(kRows, kWide);
+    RowInputs in(kRows, kWide);
     std::vector<uint16_t> halves;
     for (float &x : in.a) {
       halves.push_back(toHalf(x, type));
@@ -515,7 +417,7 @@ TEST(GPURowOps, RotatedAreTheDefinition) {
           continue;
         SCOPED_TRACE(testing::Message() << int(op) << " on " << rows << " x " << columns);
         const Forms forms = formsOf(op, columns, block);
-        const Inputs in(rows, columns);
+        const RowInputs in(rows, columns);
         const std::vector<float> plain = runFloat(library, forms.plain, in);
         std::vector<float> y = rotated({plain.data(), rows, columns, columns}, block);
         const std::vector<float> stored = runFloat(library, forms.stored, in);
@@ -558,7 +460,7 @@ TEST(GPURowOps, RotatedHalves) {
     for (Float input : kInputs) {
       const RowSpec spec = specOfHalves(columns, block, input);
       SCOPED_TRACE(library.add(spec).name);
-      Inputs in(kRows, columns);
+      RowInputs in(kRows, columns);
       std::vector<uint16_t> halves;
       if (input != Float::F32)
         for (float &x : in.a) {
@@ -590,9 +492,9 @@ TEST(GPURowOps, EachByteCrossesTheBusOnce) {
     RowSpec spec = specOf(RowOp::RmsNorm, kWide);
     spec.quantization = RowQuantization::Dynamic;
     spec.hadamard = block;
-    Inputs in(kRows, kWide);
+    RowInputs in(kRows, kWide);
     simt::Device device;
-    DeviceInputs inputs(device, in, spec.op);
+    DeviceRows inputs(device, in, spec.op);
     DeviceBuffer<int8_t> codes(device, kRows * kWide, "codes");
     DeviceBuffer<float> scales(device, kRows, "scales");
     inputs.arguments.emplace("codes", codes);

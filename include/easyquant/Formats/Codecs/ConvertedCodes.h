@@ -19,9 +19,9 @@
 
 namespace easyquant::formats {
 
-/// The codec of a weight whose codes are there: of its own scheme where the format holds that, else
-/// of the closest with the same codes. `site.weight` becomes the codec's scheme. Errors: those of
-/// CheckpointFormat::codecFor for the scheme that it has.
+/// The codec of a weight whose codes are there, for its own scheme where the format holds that,
+/// else for the closest with the same codes. `site.weight` becomes the codec's scheme. Errors:
+/// those of CheckpointFormat::codecFor for the scheme that it has.
 Result<std::unique_ptr<WeightCodec>> codecForCodes(const CheckpointFormat &format,
                                                    QuantizedSite &site);
 

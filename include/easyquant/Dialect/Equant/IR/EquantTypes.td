@@ -24,7 +24,7 @@ def Equant_WeightType : TypeDef<Equant_Dialect, "Weight"> {
     | codes | tensor<NxKxT> | always |
     | scales | tensor<1x1xT>, tensor<Nx1xT> or tensor<NxGxT> | always |
     | zero points | as scales, i32 | asymmetric schemes without minima |
-    | minima | as scales | schemes with `minima` |
+    | minimum of a group | as scales | schemes with `minima` |
     | outer scales | tensor<Nx1xf32> | schemes with `outer = tensor` |
     | values of a table | | a layout of CPUs, schemes with a codebook |
     | sums of q - z of each row and group | | `sums`: a reader has asymmetric activations |
