@@ -95,8 +95,8 @@ TEST(GGMLType, KnowsBlocks) {
 
 TEST(GGMLType, RefusesWhatItCannotConvert) {
   std::vector<float> out(32);
-  EXPECT_ERROR(dequantize(GGMLType::MXFP4, bytesOf(std::string(17, 0)), out),
-               ErrorCode::Unsupported, "MXFP4");
+  EXPECT_ERROR(dequantize(GGMLType::TQ2_0, bytesOf(std::string(66, 0)), out),
+               ErrorCode::Unsupported, "TQ2_0");
   EXPECT_ERROR(dequantize(GGMLType::I32, bytesOf(std::string(128, 0)), out), ErrorCode::Unsupported,
                "I32");
   EXPECT_ERROR(dequantize(GGMLType::Q8_0, bytesOf(std::string(33, 0)), out),

@@ -47,16 +47,19 @@ Scheme withMinima(int bits, int64_t group = 32) {
   return scheme;
 }
 
-/// Codes of the whole range, scales of the format, and zero points but for the least code, which
-/// GPTQ's version 1 does not hold.
+/// Codes of the whole range but for NaN, scales of the format, and zero points but for the least
+/// code, which GPTQ's version 1 does not hold.
 QuantizedMatrix randomMatrix(const Scheme &scheme, int64_t rows, int64_t columns) {
   std::mt19937 random(static_cast<unsigned>(97 * rows + columns + scheme.bits));
   const CodeRange range = codeRange(scheme);
   std::uniform_int_distribution<int> code(range.min, range.max), zero(range.min + 1, range.max);
   std::uniform_real_distribution<float> scale(0.01f, 4.0f);
   QuantizedMatrix matrix{scheme, rows, columns, {}, {}};
-  for (int64_t i = 0; i < rows * columns; ++i)
-    matrix.codes.push_back(static_cast<int8_t>(code(random)));
+  for (int64_t i = 0; i < rows * columns; ++i) {
+    const int any = code(random);
+    const bool isNaN = scheme.codes == CodeFormat::F8E4M3FN && (any & 0x7f) == 0x7f;
+    matrix.codes.push_back(static_cast<int8_t>(isNaN ? any - 1 : any));
+  }
   matrix.params.rows = rows;
   matrix.params.groups = groupCount(columns, scheme.groupSize);
   if (scheme.outer)
