@@ -48,7 +48,7 @@ let group = "What to make", key = "" in {
     let noun = "format of checkpoints";
     let value = "FORMAT";
   }
-  def Closest : TableOption<"closest", Switch, "closest", "",
+  def Closest : TableOption<"closest", Switch, "closest", "false",
                             "with --export and scheme keep: numbers that the format does not hold become the closest that it "
                             "holds, instead of an error">;
   def Isas : TableListOption<"isas", "isa", "instruction sets to compile for"> {
