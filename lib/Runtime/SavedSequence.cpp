@@ -18,6 +18,7 @@
 #include "easyquant/Numerics/OnlineScales.h"
 #include "easyquant/Support/Checksum.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -178,6 +179,13 @@ static Result<Header> readHeader(std::span<const std::byte> from, const Model &m
   return header;
 }
 
+/// The numbers that bytes of any alignment hold; there may be none.
+template <typename T> static std::vector<T> numbersIn(std::span<const std::byte> bytes) {
+  std::vector<T> numbers(bytes.size() / sizeof(T));
+  std::ranges::copy(bytes, std::as_writable_bytes(std::span(numbers)).begin());
+  return numbers;
+}
+
 Result<int64_t> Batch::restore(std::span<const std::byte> from) {
   if (Result<void> one = requireOneRank(); !one)
     return Unexpected(one.error());
@@ -187,10 +195,11 @@ Result<int64_t> Batch::restore(std::span<const std::byte> from) {
   if (!header)
     return Unexpected(header.error());
   const Layout layout = layOut(sizes, manifest, header->position, header->hasLogits == 1);
-  std::vector<float> logits(static_cast<size_t>(layout.bytes - layout.logits) / sizeof(float));
-  std::memcpy(logits.data(), from.data() + layout.logits, logits.size() * sizeof(float));
-  std::vector<double> state(static_cast<size_t>(layout.logits - layout.state) / sizeof(double));
-  std::memcpy(state.data(), from.data() + layout.state, state.size() * sizeof(double));
+  auto part = [&](int64_t begin, int64_t count) {
+    return from.subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
+  };
+  const auto logits = numbersIn<float>(part(layout.logits, layout.bytes - layout.logits));
+  const auto state = numbersIn<double>(part(layout.state, layout.logits - layout.state));
   if (!std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); }) ||
       (manifest.online && !isState(*manifest.online, state)))
     return makeError(ErrorCode::Corrupt,
@@ -210,9 +219,6 @@ Result<int64_t> Batch::restore(std::span<const std::byte> from) {
   Sequence &sequence = sequences.at(*added);
   sequence.pages = std::move(pages);
   auto fill = [&]() -> Result<void> {
-    auto part = [&](int64_t begin, int64_t count) {
-      return from.subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
-    };
     if (auto written = executor->writeCache(pool->placeOfWindow(sequence.window),
                                             part(layout.window, sizes.windowBytes));
         !written)
