@@ -202,9 +202,11 @@ Result<Rotation> CompressedTensorsWeights::readRotation(const Json &config,
   return rotation;
 }
 
-Result<void> CompressedTensorsWeights::readTransforms(const Json &config,
-                                                      const std::string &place) {
-  FieldReader fields(config, place, {.nullIsAbsent = true});
+/// Checks the fields so far and calls `read` with the name, the object and the place of each of
+/// `config_groups`.
+static Result<void> readGroups(FieldReader &fields, const std::string &place,
+                               const std::function<Result<void>(const std::string &, const Json &,
+                                                                const std::string &)> &read) {
   const Json *configured = fields.find("config_groups");
   fields.check(configured && configured->isObject(), "config_groups",
                configured ? configured->describe() : "nothing", "an object");
@@ -215,12 +217,24 @@ Result<void> CompressedTensorsWeights::readTransforms(const Json &config,
     if (!group.isObject())
       return makeError(ErrorCode::Corrupt, "{}: expected an object, found {}", where,
                        group.describe());
-    auto read = readRotation(group, where);
-    if (!read)
-      return Unexpected(read.error());
-    rotations.push_back(std::move(*read));
+    if (auto done = read(name, group, where); !done)
+      return done;
   }
   return {};
+}
+
+Result<void> CompressedTensorsWeights::readTransforms(const Json &config,
+                                                      const std::string &place) {
+  FieldReader fields(config, place, {.nullIsAbsent = true});
+  return readGroups(
+      fields, place,
+      [&](const std::string &, const Json &group, const std::string &where) -> Result<void> {
+        auto read = readRotation(group, where);
+        if (!read)
+          return Unexpected(read.error());
+        rotations.push_back(std::move(*read));
+        return {};
+      });
 }
 
 Result<int64_t> CompressedTensorsWeights::blockOf(const std::string &site, int64_t columns) const {
@@ -267,21 +281,17 @@ Result<void> CompressedTensorsWeights::read(const Json &config, std::string_view
     notes.emplace_back(
         "quantization_config has a kv_cache_scheme, which is not taken: the cache is "
         "what --kv-scheme says");
-  const Json *configured = fields.find("config_groups");
-  fields.check(configured && configured->isObject(), "config_groups",
-               configured ? configured->describe() : "nothing", "an object");
-  if (fields.failed())
-    return fields.result();
-  for (const auto &[name, group] : configured->members()) {
-    const std::string where = place + ": config_groups: " + Json::describe(name);
-    if (!group.isObject())
-      return makeError(ErrorCode::Corrupt, "{}: expected an object, found {}", where,
-                       group.describe());
-    auto read = readGroup(name, group, where, format);
-    if (!read)
-      return Unexpected(read.error());
-    groups.push_back(std::move(*read));
-  }
+  auto done = readGroups(
+      fields, place,
+      [&](const std::string &name, const Json &group, const std::string &where) -> Result<void> {
+        auto read = readGroup(name, group, where, format);
+        if (!read)
+          return Unexpected(read.error());
+        groups.push_back(std::move(*read));
+        return {};
+      });
+  if (!done)
+    return done;
   if (transforms && transforms->size() != 0)
     return readTransforms(*transforms, place + ": transform_config");
   return {};
