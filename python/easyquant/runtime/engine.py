@@ -3,8 +3,9 @@
 """Answers requests, many in one step of the model: one thread owns a batch, and requests join and leave between steps.
 
 `schedule.py` decides who runs, `prefixes.py` keeps beginnings, `generation.py` makes text of tokens; here they meet the batch. What
-becomes of a request does not depend on the others: the runtime gives each sequence the logits that it has alone, tokens are drawn by
-the request's seed and their positions, and a sequence that steps back where pages run out is kept as bytes.
+becomes of a request does not depend on the others: the runtime gives each sequence the logits that it has alone (beside float linears
+but for rounding), tokens are drawn by the request's seed and their positions, and a sequence that steps back where pages run out is kept
+as bytes.
 """
 
 import itertools
