@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The engine on a compiled model: what requests get in a crowd, with few pages, after a hit in the cache, and when they leave."""
 
-import gc
 import queue
 import random
 import threading
@@ -267,10 +266,8 @@ def test_ends_with_what_runs(bench):
     engine = bench.engine(2)
     answers(engine, [request([5], 3)])
     thread = engine._thread
-    del engine  # who forgets it ends it, too
-    gc.collect()
-    thread.join(timeout=10)
-    assert not thread.is_alive()
+    del engine  # who forgets it ends it, too, in whichever thread the last reference was
+    thread.join()
 
 
 def test_many_threads_submit(bench, alone):

@@ -125,7 +125,8 @@ class Engine:
         entries = KEPT_BEGINNINGS if shares else 0
         self._batch = open_batch(model, BatchSize(size.context, size.sequences + entries, size.tokens), options.threads)
         page_tokens = int(cache["page_tokens"])
-        self._scheduler = Scheduler(self, size.sequences, page_tokens, PIECE_TOKENS, options.step_ms / 1000)
+        # A strong reference back would be a cycle, and who forgets an engine would have to wait for the collector.
+        self._scheduler = Scheduler(weakref.proxy(self), size.sequences, page_tokens, PIECE_TOKENS, options.step_ms / 1000)
         self.prefixes = PrefixCache(self._batch, self._scheduler.piece, entries, options.kept_tokens)
         self._keeps_answers, self._can_save = options.keeps_answers, model.rank_count == 1
         self._page_tokens = page_tokens
