@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The engine on a compiled model: what requests get in a crowd, with few pages, after a hit in the cache, and when they leave."""
 
+import dataclasses
 import queue
 import random
 import threading
@@ -145,6 +146,32 @@ def test_answers_are_beginnings_too(bench):
         assert len(longer) > 128
         answers(engine, [request(longer + [7, 8], 3)])
         assert engine.prefixes.hits == 1 and engine.prefixes.shared_tokens == 128
+
+
+def test_beginnings_belong_to_who_asked(bench):
+    def ask(engine, owner):
+        (completion,) = answers(engine, [dataclasses.replace(request(list(range(3, 93)), 2), owner=owner)])
+        return completion.cached_tokens
+
+    with bench.engine(2) as engine:
+        assert [ask(engine, owner) for owner in (b"", b"one", b"", b"one", b"two")] == [0, 0, 64, 64, 0]
+        assert engine.figures.hits == 2 and engine.figures.shared_tokens == 128 and engine.figures.steps > 10
+
+
+def test_a_prompt_is_scored_and_answered(bench):
+    tokens = list(range(3, 93))
+    with bench.engine(2) as engine:
+        (alone,), (scored,) = answers(engine, [request(tokens, 9)]), answers(engine, [request(tokens, 0, score=2)])
+        (both,) = answers(engine, [request(tokens, 9, score=2)])
+        assert both.text == alone.text and len(both.tokens) == 9 and scored.tokens == []
+        assert np.array_equal(both.prompt_logprobs, scored.prompt_logprobs) and len(both.prompt_logprobs) == 90
+        assert all(map(np.array_equal, both.prompt_best, scored.prompt_best)) and both.prompt_best[0].shape == (90, 2)
+    for reads_again in (False, True):
+        with bench.engine(3, tokens=3 * PAGE) as engine:
+            engine._can_save = not reads_again
+            several = answers(engine, [request(tokens[:50], 60, score=2) for _ in range(3)])
+            assert engine.figures.set_aside > 0
+            assert all(np.array_equal(one.prompt_logprobs, scored.prompt_logprobs[:50]) and one.tokens == several[0].tokens for one in several)
 
 
 def test_what_is_kept_has_a_limit(bench):

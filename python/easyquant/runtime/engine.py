@@ -15,6 +15,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -39,13 +40,26 @@ class EngineOptions:
     step_ms: float = STEP_MS  # that a step with pieces of prompts should take at most, besides its first piece
     kept_tokens: int = 1 << 16  # of beginnings that are kept for requests that begin in the same way, as long as nobody needs the pages; 0: none
     keeps_answers: bool = False  # of answers, too
+    kept_beginnings: int = KEPT_BEGINNINGS  # at most so many
+
+
+class Events(Protocol):
+    """Where a request's events go, such as a queue."""
+
+    def put(self, event: "Event") -> None:
+        """Is called in the engine's thread, and must not wait."""
 
 
 class Handle:
-    """A request that an engine has: its events, as they come."""
+    """A request that an engine has: its events, as they come, unless these go elsewhere."""
 
-    def __init__(self, engine: "Engine", task: "_Task", events: "queue.SimpleQueue"):
+    def __init__(self, engine: "Engine", task: "_Task", events: Events):
         self._engine, self._task, self._events = engine, task, events
+
+    @property
+    def number(self) -> int:
+        """Of the request, as its events have it."""
+        return self._task.number
 
     def cancel(self) -> None:
         """Ends it between two steps. Its completion is then an error, unless it is done already."""
@@ -66,15 +80,33 @@ class Event:
     piece: str  # the text that it adds
     completion: Completion  # so far, and perhaps more; it has a finish_reason once this was its last event
     read: int  # tokens of the prompt that have been read
+    tokens: int  # of the completion, as of this event
     reason: str | None = None  # of its end, in the last event
     error: str | None = None
 
+    def received(self) -> "Event":
+        """The engine is ahead of who reads events, so that a completion ends here."""
+        self.completion.finish_reason, self.completion.error = self.reason, self.error
+        return self
+
+
+@dataclass(frozen=True)
+class Figures:
+    """An engine between two steps."""
+
+    waiting: int = 0  # requests
+    running: int = 0
+    pages: int = 0  # of the KV cache
+    free_pages: int = 0
+    kept_tokens: int = 0  # of beginnings
+    hits: int = 0  # of requests that begin with one of these, so far
+    shared_tokens: int = 0  # that they did not have to read
+    steps: int = 0  # so far
+    set_aside: int = 0  # how often a request had to step back
+
 
 def _received(events: "queue.SimpleQueue[Event]") -> Event:
-    """The next event. The engine is ahead of who reads them, so that a completion ends here."""
-    event = events.get()
-    event.completion.finish_reason, event.completion.error = event.reason, event.error
-    return event
+    return events.get().received()
 
 
 class _Task(Job):
@@ -101,14 +133,19 @@ class _Task(Job):
             return self.answer.completion.tokens[begin - len(prompt) :][:count]
         return self.all_tokens[begin : begin + count]
 
+    @property
+    def is_scored(self) -> bool:
+        """Of what it reads log-probabilities are wanted."""
+        return self.request.score is not None and self.answer.completion.prompt_logprobs is None
+
     def item(self, count: int) -> tuple:
         """What `_runtime.Batch.append` is asked."""
         item = (self.sequence, self.next_tokens(count))
-        return item if self.request.score is None else (*item, self.request.score)
+        return (*item, self.request.score) if self.is_scored else item
 
     def tell(self, piece: str = "") -> None:
-        read = min(self.held, len(self.request.tokens))
-        self.events.put(Event(self.number, piece, self.answer.completion, read, self.answer.reason, self.answer.error))
+        read, completion = min(self.held, len(self.request.tokens)), self.answer.completion
+        self.events.put(Event(self.number, piece, completion, read, len(completion.tokens), self.answer.reason, self.answer.error))
 
 
 class Engine:
@@ -122,14 +159,15 @@ class Engine:
         cache = artifact.cache_pages(model.device)
         # Codes and online scales hold more of a text than its beginning: nothing of it can be shared exactly.
         shares = options.kept_tokens > 0 and not artifact.cache_scheme and "online" not in artifact.manifest
-        entries = KEPT_BEGINNINGS if shares else 0
+        entries = options.kept_beginnings if shares else 0
         self._batch = open_batch(model, BatchSize(size.context, size.sequences + entries, size.tokens), options.threads)
         page_tokens = int(cache["page_tokens"])
         # A strong reference back would be a cycle, and who forgets an engine would have to wait for the collector.
         self._scheduler = Scheduler(weakref.proxy(self), size.sequences, page_tokens, PIECE_TOKENS, options.step_ms / 1000)
         self.prefixes = PrefixCache(self._batch, self._scheduler.piece, entries, options.kept_tokens)
         self._keeps_answers, self._can_save = options.keeps_answers, model.rank_count == 1
-        self._page_tokens = page_tokens
+        self._page_tokens, self._steps, self._set_aside = page_tokens, 0, 0
+        self.figures = self._figures()  # of its thread's last look; any thread may read it
         self._numbers = itertools.count()
         self._orders: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._stopping = threading.Event()
@@ -149,10 +187,10 @@ class Engine:
         """Ends what runs; those requests are errors."""
         self._finalizer()
 
-    def submit(self, request: Request, priority: int = 0, deadline: float | None = None, events: queue.SimpleQueue | None = None) -> Handle:
+    def submit(self, request: Request, priority: int = 0, deadline: float | None = None, events: Events | None = None) -> Handle:
         """priority: a unit is worth ten seconds of waiting. deadline: time.monotonic() at which it ends as an error."""
         events = queue.SimpleQueue() if events is None else events
-        hashes = self.prefixes.hashes(request.tokens) if request.score is None else []  # of one that is scored all logits are needed
+        hashes = self.prefixes.hashes(request.tokens, request.owner) if request.score is None else []  # of one that is scored all logits are needed
         task = _Task(next(self._numbers), request, self.reader, priority, deadline, events, hashes)
         self._post(lambda: self._join(task))
         return Handle(self, task, events)
@@ -170,7 +208,7 @@ class Engine:
         """The events of requests, with the places of these, pieces of prompts that have been read among them."""
         events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         handles = [self.submit(request, events=events) for request in requests]
-        places = {handle._task.number: place for place, handle in enumerate(handles)}
+        places = {handle.number: place for place, handle in enumerate(handles)}
         left = set(places)
         try:
             while left:
@@ -180,7 +218,7 @@ class Engine:
                 yield event, places[event.number]
         finally:
             for handle in handles:
-                if handle._task.number in left:
+                if handle.number in left:
                     handle.cancel()
 
     # ---------------------------------------------------------------------------------------------- the engine's thread
@@ -231,6 +269,7 @@ class Engine:
                 self._end(task, str(error))
             return True
         seconds = time.perf_counter() - begin
+        self._steps += 1
         self._scheduler.measured(items, seconds)
         self.speed.count(len(items), reads_prompts, seconds)
         whole = []
@@ -253,12 +292,14 @@ class Engine:
         for task in tasks:
             if task.hashes and task.held == len(task.request.tokens):
                 self.prefixes.keep(task.sequence, task.hashes)
-        writing = [task for task in tasks if task.request.score is None]
         for task in tasks:
-            if task.request.score is not None:
+            if task.is_scored:
                 task.answer.score(task.scores)
+                task.scores.clear()
+            if task.answer.reason:
                 self._leave(task)
                 task.tell()
+        writing = [task for task in tasks if not task.answer.reason]
         for task, result in zip(writing, self._batch.choose([(task.sequence, task.answer.sampler) for task in writing]), strict=True):
             if isinstance(result, runtime().Error):
                 self._end(task, str(result))
@@ -268,11 +309,16 @@ class Engine:
             self.speed.new_tokens += len(task.answer.completion.tokens) - count
             if task.answer.reason:
                 if self._keeps_answers:
-                    self.prefixes.keep(task.sequence, self.prefixes.hashes(task.all_tokens[: task.held]))
+                    self.prefixes.keep(task.sequence, self.prefixes.hashes(task.all_tokens[: task.held], task.request.owner))
                 self._leave(task)
             else:
                 task.tokens += 1
             task.tell(piece)
+
+    def _figures(self) -> Figures:
+        batch, kept, jobs = self._batch, self.prefixes, self._scheduler
+        pages = (batch.pages, batch.free_pages)
+        return Figures(len(jobs.waiting), len(jobs.running), *pages, kept.tokens, kept.hits, kept.shared_tokens, self._steps, self._set_aside)
 
     def _check(self, *_) -> None:
         if self._stopping.is_set():
@@ -310,10 +356,12 @@ class Engine:
         task.held = self._batch.position(task.sequence)
         if task.fresh:
             task.fresh = False
+            task.answer.completion.cached_tokens = task.held
             self.speed.prompt_tokens += len(task.request.tokens)
 
     def set_aside(self, task: _Task) -> None:
         """As bytes; where ranks share the model, its tokens are read again."""
+        self._set_aside += 1
         if self._can_save and task.held > 0:
             task.saved = self._batch.save(task.sequence)
         else:
@@ -359,5 +407,7 @@ def _run(engine: Engine, orders: queue.SimpleQueue) -> None:
             if order is None:
                 raise _Stopped
             order()
-        if not engine._step():
+        went_on = engine._step()
+        engine.figures = engine._figures()
+        if not went_on:
             return

@@ -27,6 +27,10 @@ class Completion:
     """Each token's, where they were asked for."""
     prompt_logprobs: np.ndarray | None = field(default=None, repr=False, compare=False)
     """Each prompt token's after all before it (0 for the first one), where the prompt was scored."""
+    prompt_best: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False, compare=False)
+    """The most likely tokens in the place of each prompt token, and their log-probabilities, where the prompt was scored."""
+    cached_tokens: int = field(default=0, compare=False)
+    """Tokens of the prompt that were not read, since the engine had kept them."""
     error: str | None = None
     """What went wrong, where something did."""
 
@@ -124,9 +128,11 @@ class Answer:
         return rest
 
     def score(self, parts: list[tuple[np.ndarray, ...]]) -> None:
-        """Ends with what pieces of the prompt were told."""
-        self.completion.prompt_logprobs = np.concatenate([logprobs for logprobs, _, _ in parts])
-        self.reason = "length"
+        """What pieces of the prompt were told. It ends where nothing but that is wanted."""
+        logprobs, tokens, best = (np.concatenate(arrays)[: len(self.request.tokens)] for arrays in zip(*parts, strict=True))
+        self.completion.prompt_logprobs, self.completion.prompt_best = logprobs, (tokens, best)
+        if self.request.max_tokens == 0:
+            self.reason = "length"
 
     def fail(self, error: str) -> None:
         self.reason, self.error = "error", error

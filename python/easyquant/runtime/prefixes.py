@@ -25,11 +25,11 @@ class PrefixCache:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def hashes(self, tokens: Sequence[int]) -> list[bytes]:
-        """One for each whole unit, of all tokens up to its end; none where nothing is kept."""
+    def hashes(self, tokens: Sequence[int], owner: bytes = b"") -> list[bytes]:
+        """One for each whole unit, of all tokens up to its end and their owner; none where nothing is kept."""
         if self._entries == 0:
             return []
-        data, found, last = np.asarray(tokens, "<i4").tobytes(), [], b""
+        data, found, last = np.asarray(tokens, "<i4").tobytes(), [], owner
         for end in range(4 * self._unit, len(data) + 1, 4 * self._unit):
             last = hashlib.blake2b(last + data[end - 4 * self._unit : end], digest_size=16).digest()
             found.append(last)

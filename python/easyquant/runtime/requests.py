@@ -74,16 +74,17 @@ class Request:
     """A prompt that a model can read."""
 
     tokens: np.ndarray  # int32, at least one
-    max_tokens: int  # new ones: what was asked for, or what the context has room for
+    max_tokens: int  # new ones: what was asked for, or what the context has room for; 0: the prompt is scored, and that is all
     settings: Settings
     begins_text: bool  # what follows is a text of its own: SentencePiece then drops its first space
     is_text: bool  # the prompt is a text that is continued as it stands
-    score: int | None = None  # not answered: its tokens get log-probabilities, with so many of the most likely ones in the place of each
+    score: int | None = None  # the prompt's tokens get log-probabilities, with so many of the most likely ones in the place of each
+    owner: bytes = b""  # beginnings are shared with requests of the same owner only
 
     @property
     def positions(self) -> int:
         """Positions of the KV cache that it takes; the last new token is not read any more."""
-        return len(self.tokens) + (self.max_tokens - 1 if self.score is None else 0)
+        return len(self.tokens) + max(0, self.max_tokens - 1)
 
 
 def is_chat(prompt) -> bool:
