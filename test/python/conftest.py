@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
+from easyquant.support.files import cache_folder
 from helpers import DATA, ISA, Runner, compile_model, random_gpt2, random_llama, test_data, write_letters, write_model
 from oracles.checkpoint import read_llama2c
 from oracles.llama2c_tokenizer import read_tokenizer
 
 # Downloads are those of the demo, and kept where it keeps them.
-CACHE = Path(os.environ.get("EASYQUANT_CACHE", Path.home() / ".cache" / "easyquant"))
+CACHE = cache_folder()
 
 
 # They take a minute and more, and begin, the longest first, so that no worker is left alone with one in the end.

@@ -8,6 +8,7 @@ import typer
 
 from easyquant import __version__
 from easyquant.commands.bench import bench_command
+from easyquant.commands.cache import cache_command
 from easyquant.commands.calibrate import calibrate_command
 from easyquant.commands.compare import compare_command
 from easyquant.commands.compile import CompileCommand, compile_command
@@ -43,6 +44,7 @@ app.command("inspect", cls=Command)(inspect_command)
 app.command("compare", cls=Command)(compare_command)
 app.command("search", cls=Command)(search_command)
 app.command("demo", cls=Command)(demo_command)
+app.command("cache", cls=Command)(cache_command)
 app.add_typer(recipe_app, name="recipe")
 
 

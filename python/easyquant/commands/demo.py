@@ -26,7 +26,7 @@ from easyquant.runtime.engine import Engine, EngineOptions
 from easyquant.runtime.generation import Completion
 from easyquant.runtime.requests import PromptReader, Settings
 from easyquant.support.errors import UserError
-from easyquant.support.files import sha256
+from easyquant.support.files import cache_folder, sha256
 from easyquant.support.memory import age_seconds
 from easyquant.terminal import console
 
@@ -128,7 +128,7 @@ def demo_command(
     """
     from easyquant.reports import report  # matplotlib is slow to load, and no other command needs it
 
-    cache = cache or Path.home() / ".cache" / "easyquant"
+    cache = cache or cache_folder()
     title = MODEL_TITLE if model is None else model_name(model)
     with console.err.status("fetching the model and the texts"):
         model = find_model(model or fetch_model(cache))

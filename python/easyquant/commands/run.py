@@ -1,6 +1,6 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""`easyquant run`: an artifact continues a prompt, or a file of prompts."""
+"""`easyquant run`: a model continues a prompt, or a file of prompts."""
 
 import contextlib
 import sys
@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from easyquant.commands import models
 from easyquant.commands.prompts import Way, answer_prompts
 from easyquant.runtime.artifact import Artifact, BatchSize, load_model
 from easyquant.runtime.device import Device, DeviceOption, Placement, SimtChipOption, ThreadsOption
@@ -65,17 +66,18 @@ def _read_bias(entries: list[str]) -> dict[str, float]:
 
 
 class RunCommand(Command):
-    groups = {
+    groups = models.groups({
         "Prompts": ("--prompt", "--prompts", "--output", "--batch", "--chat"),
         "Answers": ("--max-new-tokens", "--stop", "--temperature", "--top-k", "--top-p", "--min-p", "--seed", "--logprobs"),
         "Penalties": ("--repetition-penalty", "--presence-penalty", "--frequency-penalty", "--logit-bias"),
         "Where it runs": ("--threads", "--step-ms", "--device", "--simt-chip"),
-    }
+    })  # fmt: skip
 
 
 @console.command
+@models.takes_models
 def run_command(
-    artifact_path: Annotated[Path, typer.Argument(metavar="OUT", help="An artifact folder.")],
+    model: models.ModelArgument,
     prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="What to continue; - reads it from standard input.")] = None,
     prompts: Annotated[
         Path | None,
@@ -124,8 +126,10 @@ def run_command(
     threads: ThreadsOption = 0,
     device: DeviceOption = Device.auto,
     simt_chip: SimtChipOption = None,
+    calib: models.CalibOption = None,
+    **given,
 ) -> None:
-    """Let an artifact continue a prompt, token by token, or many at once.
+    """Let a model continue a prompt, token by token, or many at once.
 
     Example: [bold]easyquant run smol-w8a8 --prompt "Once upon a time" --max-new-tokens 64[/bold]
 
@@ -136,7 +140,7 @@ def run_command(
     for option, value in (("--output", output), ("--batch", batch), ("--logprobs", logprobs), ("--step-ms", step_ms)):
         if prompts is None and value is not None:
             raise UserError(f"{option}: goes with --prompts")
-    artifact, place = Artifact.open(artifact_path), Placement.of(device, simt_chip)
+    artifact, place = models.artifact_of(model, calib, given), Placement.of(device, simt_chip)
     try:
         settings = Settings(
             max_tokens=max_new_tokens,

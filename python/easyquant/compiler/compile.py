@@ -4,6 +4,7 @@
 
 import contextlib
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,8 +24,10 @@ def help_compile(model: Path, output: Path, options: CompileOptions, ranks: Rank
         run_compiler([str(model_of_rank(model)), *options.arguments(), "-o", str(output)], ranks=ranks)
 
 
-def compile_model(model: Path, output: Path | None, options: CompileOptions, ranks: Ranks = ALONE) -> CompileCost:
-    """Compiles with a progress bar on stderr."""
+def compile_model(
+    model: Path, output: Path | None, options: CompileOptions, ranks: Ranks = ALONE, on_progress: Callable[[str, int, int], None] | None = None
+) -> CompileCost:
+    """Compiles; `on_progress(phase, done, total)` follows it, or a progress bar on stderr."""
     begin = time.monotonic()
     model = find_model(model)
     with contextlib.ExitStack() as stack:
@@ -46,5 +49,5 @@ def compile_model(model: Path, output: Path | None, options: CompileOptions, ran
             arguments.append(f"--tokens={stack.enter_context(tokens_of(model, options.calibration, keep=options.dump_pipeline))}")
         if options.dump_pipeline or options.emit_ir_after:
             return run_compiler(arguments)
-        cost = run_compiler(arguments, stack.enter_context(compiler_progress()), ranks)
+        cost = run_compiler(arguments, on_progress or stack.enter_context(compiler_progress()), ranks)
     return replace(cost, wall_seconds=time.monotonic() - begin)

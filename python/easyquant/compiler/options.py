@@ -96,6 +96,10 @@ TRANSFORMS = frozenset(method["name"] for method in _TABLE["methods"] if method[
 # By scheme, the method that keeps clearly more of a model than round to nearest, where there is text.
 CALIBRATED_METHODS: dict[str, str] = _TABLE["calibrated_methods"]
 OPTIONS = {option.name: option for option in (Option(**row) for row in _TABLE["options"]) if not option.internal}
+# The options in which artifacts that are used at once can differ: they are no checkpoints, lie where the cache puts them, and are as long as the model allows.
+_OTHER = frozenset(("export", "closest", "opset", "context", "tensor-parallel", "threads", "max-shard-bytes", "force", "work"))
+LOOKS = "Look, and stop"  # the group of options that compile nothing
+MODEL_OPTIONS = {name: option for name, option in OPTIONS.items() if option.group != LOOKS and name not in _OTHER}
 # What a command with these options leaves to check_table() where there is no table.
 SETTINGS = {} if OPTIONS else {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -113,17 +117,17 @@ def default_of(name: str) -> str | None:
     return OPTIONS[name].default if name in OPTIONS else None
 
 
-def groups(own: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+def groups(own: dict[str, tuple[str, ...]], options: dict[str, Option] = OPTIONS) -> dict[str, tuple[str, ...]]:
     """Headings of the help and the options below them; `own` are options of the command itself."""
-    titles = dict.fromkeys([*dict.fromkeys(option.group for option in OPTIONS.values()), *own])
-    return {title: (*own.get(title, ()), *(f"--{option.name}" for option in OPTIONS.values() if option.group == title)) for title in titles}
+    titles = dict.fromkeys([*dict.fromkeys(option.group for option in options.values()), *own])
+    return {title: (*own.get(title, ()), *(f"--{option.name}" for option in options.values() if option.group == title)) for title in titles}
 
 
-def takes_options(function):
-    """Gives a command, which takes them as keywords, a parameter for every option."""
+def takes_options(function, options: dict[str, Option] = OPTIONS):
+    """Gives a command, which takes them as keywords, a parameter for each of the options."""
     signature = inspect.signature(function)
     own = [parameter for parameter in signature.parameters.values() if parameter.kind != inspect.Parameter.VAR_KEYWORD]
-    function.__signature__ = signature.replace(parameters=[*own, *(option.parameter for option in OPTIONS.values())])
+    function.__signature__ = signature.replace(parameters=[*own, *(option.parameter for option in options.values())])
     return function
 
 

@@ -26,7 +26,7 @@ class Artifact:
 
     path: Path
     manifest: dict
-    origin: Path | None = None  # the model that it was compiled from for this command alone
+    origin: Path | None = None  # the model that it was compiled from by this command, which named only that
 
     @classmethod
     def open(cls, path: Path, origin: Path | None = None) -> "Artifact":

@@ -15,6 +15,13 @@ from pathlib import Path
 from easyquant.support.errors import UserError
 
 
+def cache_folder() -> Path:
+    """Where is kept what can be made again: $EASYQUANT_CACHE, $XDG_CACHE_HOME/easyquant, or ~/.cache/easyquant."""
+    if chosen := os.environ.get("EASYQUANT_CACHE"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "easyquant"
+
+
 def _check_place(path: Path) -> None:
     if path.is_dir():
         raise UserError(f"{path}: is a folder; give the name of a file")

@@ -1,0 +1,33 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Commands that take a model as they take an artifact: what they are given, and where its artifact is."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from easyquant.compiler import cache, options
+from easyquant.compiler.calibration import CalibrationText
+from easyquant.runtime.artifact import Artifact
+
+ModelArgument = Annotated[
+    Path,
+    typer.Argument(metavar="MODEL", help="An artifact; or a Hugging Face folder, a GGUF file or a name in the Hub's cache, which is compiled once and kept."),
+]
+CalibOption = Annotated[Path | None, typer.Option("--calib", metavar="FILE", help="The text that a model is calibrated on, UTF-8.")]
+
+
+def takes_models(function):
+    """Gives a command, which takes them as keywords, the options of a compilation that is kept; --calib is its own."""
+    return options.takes_options(function, options.MODEL_OPTIONS)
+
+
+def groups(own: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """Headings of the help, those of the command first."""
+    found = options.groups({"Calibration": ("--calib",)}, options.MODEL_OPTIONS)
+    return own | {f"{title}, where MODEL is compiled": names for title, names in found.items()}
+
+
+def artifact_of(model: Path, calib: Path | None, given: dict) -> Artifact:
+    return cache.artifact_of(model, options.CompileOptions(calibration=CalibrationText(calib) if calib else None, **given))
