@@ -97,7 +97,7 @@ def test_a_chat_model_that_ends_at_once_without_its_template(artifact, file, tmp
 BAD = {
     b"{": "is not valid JSON", b'"a': "is not valid JSON", b'"\xff"': "is not UTF-8 (byte 1)", b"3": "the line: found 3, expected a JSON text, or an object",
     b"{}": "has no prompt", b'{"prompt": 3}': "prompt: found 3", b'{"prompt": []}': "prompt: found []", b'{"prompt": [1, 97]}': "token 1: found 97, expected an id from 0 to 96",
-    b'{"prompt": "a", "max_token": 3}': "found the field 'max_token', expected prompt, id, max_tokens, temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty, logit_bias, seed, logprobs, stop, chat; did you mean max_tokens?",
+    b'{"prompt": "a", "max_token": 3}': "found the field 'max_token', expected prompt, id, max_tokens, temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty, logit_bias, seed, logprobs, stop, response_format, chat; did you mean max_tokens?",
     b'{"prompt": "\\ud800", "chat": true}': "lone surrogates", b'{"prompt": "\\ud800"}': "lone surrogates",
     b'{"prompt": "a", "id": []}': "id: found []", b'{"prompt": "a", "max_tokens": "3"}': "max_tokens: found '3', expected a whole number",
     b'{"prompt": "a", "temperature": NaN}': "temperature: found nan", b"[" * 100_000: "is not valid JSON", b'{"prompt": "' + b"a" * 161 + b'"}': "161 tokens, but the context",

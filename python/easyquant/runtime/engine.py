@@ -22,6 +22,7 @@ import numpy as np
 from easyquant.runtime.artifact import Artifact, BatchSize, open_batch
 from easyquant.runtime.extension import runtime
 from easyquant.runtime.generation import Answer, Completion, Speed
+from easyquant.runtime.grammar import Masks
 from easyquant.runtime.prefixes import PrefixCache
 from easyquant.runtime.requests import PromptReader, Request
 from easyquant.runtime.schedule import Job, Scheduler
@@ -165,6 +166,7 @@ class Engine:
         # A strong reference back would be a cycle, and who forgets an engine would have to wait for the collector.
         self._scheduler = Scheduler(weakref.proxy(self), size.sequences, page_tokens, PIECE_TOKENS, options.step_ms / 1000)
         self.prefixes = PrefixCache(self._batch, self._scheduler.piece, entries, options.kept_tokens)
+        self._masks = Masks()
         self._keeps_answers, self._can_save = options.keeps_answers, model.rank_count == 1
         self._page_tokens, self._steps, self._set_aside = page_tokens, 0, 0
         self.figures = self._figures()  # of its thread's last look; any thread may read it
@@ -300,6 +302,7 @@ class Engine:
                 self._leave(task)
                 task.tell()
         writing = [task for task in tasks if not task.answer.reason]
+        self._constrain(writing)
         for task, result in zip(writing, self._batch.choose([(task.sequence, task.answer.sampler) for task in writing]), strict=True):
             if isinstance(result, runtime().Error):
                 self._end(task, str(result))
@@ -314,6 +317,17 @@ class Engine:
             else:
                 task.tokens += 1
             task.tell(piece)
+        self._masks.begin([task.answer.constraint for task in writing if task.answer.constraint and not task.answer.reason])
+
+    def _constrain(self, writing: list[_Task]) -> None:
+        """Tells the samplers what grammars allow. Whose grammar fails leaves `writing`."""
+        self._masks.wait()
+        for task in [task for task in writing if task.answer.constraint]:
+            try:
+                task.answer.sampler.allow(task.answer.constraint.allowed())
+            except UserError as error:
+                writing.remove(task)
+                self._end(task, str(error))
 
     def _figures(self) -> Figures:
         batch, kept, jobs = self._batch, self.prefixes, self._scheduler

@@ -19,7 +19,7 @@ class Completion:
     tokens: list[int] = field(default_factory=list)
     """The new ones, without that which ended the text."""
     finish_reason: str | None = None
-    """"stop": the model ended its text, or one of the texts `stop` came; "length": `max_tokens` or the context was reached; "error"."""
+    """"stop": the model ended its text, its grammar did, or one of the texts `stop` came; "length": `max_tokens` or the context was reached; "error"."""
     prompt_tokens: int = 0
     seed: int | None = None
     """The seed of the random numbers, where tokens were drawn."""
@@ -95,9 +95,12 @@ class Answer:
     """The answer to a request, which grows token by token. Who is told of its end gives the completion its `finish_reason`."""
 
     def __init__(self, request: Request, reader: PromptReader):
-        self.request, self.end_tokens = request, reader.end_tokens
+        self.request = request
         self.sampler = make_sampler(request.settings, request.tokens)
-        self.stream = reader.tokenizer.stream(at_start=request.begins_text)
+        self.constraint = request.grammar.start() if request.grammar else None
+        self.end_tokens = reader.end_tokens | (self.constraint.end_tokens if self.constraint else frozenset())
+        # A grammar says of the first space, too, whether it is there.
+        self.stream = reader.tokenizer.stream(at_start=request.begins_text and self.constraint is None)
         self.stops = StopTexts(request.settings.stop)
         self.completion = Completion(prompt_tokens=len(request.tokens), seed=request.settings.seed if request.settings.temperature > 0 else None)
         self.completion.logprobs = None if request.settings.logprobs is None else []
@@ -115,6 +118,8 @@ class Answer:
         self.completion.text += piece
         if self.stops.found:
             self.reason = "stop"
+        elif self.constraint and self.constraint.take(token):
+            piece += self._end("stop")
         elif len(self.completion.tokens) == self.request.max_tokens:
             piece += self._end("length")
         return piece

@@ -131,6 +131,9 @@ class Model:
             completion says.
         stop: texts before which an answer ends.
         logprobs: the completion has the log-probability of each token, and so many of the most likely tokens in its place.
+        response_format: what the answer looks like, as in OpenAI's API: {"type": "json_object"}, {"type": "json_schema", "json_schema":
+            {"schema": {…}}}; also {"type": "regex", "regex": "…"} and {"type": "grammar", "grammar": "…"} (Lark, as llguidance has it).
+            Only tokens that lead there are chosen. The answer is whole unless `max_tokens` ends it.
         chat: a prompt that is a text is a user's message, which the model's chat template is put around.
 
         An error of one of several prompts is its completion's `error`, and the others go on. An error of a single prompt is raised.

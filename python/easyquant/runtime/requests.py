@@ -11,6 +11,7 @@ from typing import TypedDict
 import numpy as np
 
 from easyquant.runtime.artifact import Artifact
+from easyquant.runtime.grammar import Grammar, GrammarCompiler, check_response_format
 from easyquant.runtime.sampling import check_sampling
 from easyquant.support.errors import UserError, expect, is_whole
 from easyquant.text.tokenizer import load_tokenizer
@@ -35,6 +36,7 @@ class Settings:
     seed: int | None = None  # None: another one for each prompt
     logprobs: int | None = None  # log-probabilities of tokens, with so many of the most likely ones in the place of each; None: none
     stop: str | Sequence[str] = ()  # texts before which the answer ends
+    response_format: Mapping | None = None  # what answers look like: an object of OpenAI's API, of type regex and grammar, too (grammar.py)
     chat: bool = False  # the prompt is a message, which the model's chat template is put around
 
     def __post_init__(self) -> None:
@@ -44,6 +46,7 @@ class Settings:
         expect("stop", self.stop, are_texts, "a text or a list of texts, none of them empty")
         expect("chat", self.chat, isinstance(self.chat, bool), "true or false")
         check_sampling(self)
+        check_response_format(self.response_format)
         object.__setattr__(self, "stop", tuple(stop))
 
     def with_seed(self) -> "Settings":
@@ -66,6 +69,7 @@ class Options(TypedDict, total=False):
     seed: int | None
     stop: str | Sequence[str]
     logprobs: int | None
+    response_format: Mapping | None
     chat: bool
 
 
@@ -80,6 +84,7 @@ class Request:
     is_text: bool  # the prompt is a text that is continued as it stands
     score: int | None = None  # the prompt's tokens get log-probabilities, with so many of the most likely ones in the place of each
     owner: bytes = b""  # beginnings are shared with requests of the same owner only
+    grammar: Grammar | None = None  # that the answer follows
 
     @property
     def positions(self) -> int:
@@ -106,6 +111,7 @@ class PromptReader:
         self.vocabulary = int(artifact.model["vocab_size"])
         self.tokenizer = load_tokenizer(artifact.path, self.vocabulary)
         self.end_tokens = frozenset(int(token) for token in artifact.model.get("eos_token_ids", []))
+        self.grammars = GrammarCompiler(self.tokenizer, self.vocabulary, self.end_tokens)
 
     def tokens(self, prompt: Prompt, chat: bool = False) -> np.ndarray:
         """int32, at least one. `chat`: a text is a message of the user's."""
@@ -133,7 +139,8 @@ class PromptReader:
         tokens = self._checked(self._encode(prompt) if chat is None else chat)
         room = self.context - len(tokens) + 1
         begins_text = chat is not None or isinstance(prompt, str) and not prompt
-        return Request(tokens, min(settings.max_tokens, room), settings.with_seed(), begins_text, chat is None and isinstance(prompt, str))
+        grammar = self.grammars.compile(settings.response_format)
+        return Request(tokens, min(settings.max_tokens, room), settings.with_seed(), begins_text, chat is None and isinstance(prompt, str), grammar=grammar)
 
     def is_unanswered(self, request: Request, text: str) -> bool:
         """Did a chat model end at once, since it saw a text without its template?"""

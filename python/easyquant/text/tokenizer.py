@@ -68,7 +68,7 @@ class Tokenizer:
     """A `tokenizers` tokenizer with the parts that `transformers` would add: BOS, EOS, chat template."""
 
     def __init__(self, tokenizer: HuggingFaceTokenizer, config: Mapping, chat_template: ChatTemplate | None, source: str):
-        self._tokenizer, self._source, self._chat_template = tokenizer, source, chat_template
+        self._tokenizer, self.source, self._chat_template = tokenizer, source, chat_template
         # The same tokenizer to which "<s>" is three characters; a setting of the object, hence a second one.
         self._literal: HuggingFaceTokenizer | None = None
         self._special = dict(tokenizer.get_added_tokens_decoder())
@@ -99,6 +99,10 @@ class Tokenizer:
         """Every token, as tokenizer.json spells it, and its id."""
         return self._tokenizer.get_vocab(with_added_tokens=True)
 
+    def to_json(self) -> str:
+        """As tokenizer.json has it."""
+        return self._tokenizer.to_str()
+
     def encode(self, text: str, *, add_special_tokens: bool = True, parse_special: bool = True) -> list[int]:
         """Token ids of `text`.
 
@@ -110,7 +114,7 @@ class Tokenizer:
             text.encode()
         except UnicodeError:
             raise UserError("the text has lone surrogates, which no encoding allows; read it as UTF-8") from None
-        with _refusals(f"{self._source}: the library tokenizers fails on this text"):
+        with _refusals(f"{self.source}: the library tokenizers fails on this text"):
             return tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
 
     def _literal_tokenizer(self) -> HuggingFaceTokenizer:
@@ -177,7 +181,7 @@ class Tokenizer:
 
     def _render_chats(self, chats: Sequence[Sequence[Mapping[str, str]]], add_generation_prompt: bool) -> list[str | UserError]:
         if self._chat_template is None:
-            return [UserError(f"{self._source}: the model has no chat template; give it plain text")] * len(chats)
+            return [UserError(f"{self.source}: the model has no chat template; give it plain text")] * len(chats)
         variables = {"add_generation_prompt": add_generation_prompt, **self.special_tokens}
         return self._chat_template.render_all([{"messages": list(messages)} | variables for messages in chats])
 
