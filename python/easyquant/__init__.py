@@ -1,6 +1,6 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""EasyQuant's front desk: the class `Model`, the command line, tokenizers, evaluation and reports.
+"""EasyQuant's front desk: the class `Model`, the function `quantize`, the command line, tokenizers, evaluation and reports.
 
 The work is done elsewhere: `easyquant-compile` (C++, MLIR) writes artifacts, and the runtime's C ABI,
 bound as `easyquant._runtime`, executes them. Nothing in this package quantizes or multiplies.
@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from easyquant.compiler.quantize import Quantized, quantize
     from easyquant.runtime.generation import Completion
     from easyquant.runtime.model import Model, Score
     from easyquant.support.errors import UserError
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Imported when they are asked for: the command line is quick to start.
-_PLACES = {"Model": "runtime.model", "Score": "runtime.model", "Completion": "runtime.generation", "UserError": "support.errors"}
+_PLACES = {
+    "Model": "runtime.model", "Score": "runtime.model", "Completion": "runtime.generation", "UserError": "support.errors",
+    "quantize": "compiler.quantize", "Quantized": "compiler.quantize",
+}  # fmt: skip
 __all__ = [*_PLACES, "__version__"]
 
 

@@ -145,7 +145,7 @@ def test_what_cannot_be_opened(folder, options, words):
 
 
 def test_no_artifact(tmp_path):
-    with pytest.raises(UserError, match="manifest.json"):
+    with pytest.raises(UserError, match="has neither manifest.json nor config.json; expected an artifact, a Hugging Face folder or a GGUF file"):
         easyquant.Model(tmp_path)
 
 

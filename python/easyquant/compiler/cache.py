@@ -4,7 +4,7 @@
 
 An artifact's folder is named after the model and a hash of all that it depends on:
 
-- the model's files: of small ones their contents, of weights size, time of the last change and their first megabyte, which has the
+- the model's files: small ones by their contents, weights by size, time of the last change and their first megabyte, which has the
   header. Weights are gigabytes, and to read them all takes longer than to load them; who changes some changes that time;
 - all options, with the contents of the files that they name;
 - EasyQuant's version, size and time of the compiler.
@@ -27,7 +27,6 @@ from pathlib import Path
 from easyquant import __version__
 from easyquant.compiler.calibration import CalibrationText
 from easyquant.compiler.compile import compile_model
-from easyquant.compiler.driver import check_model
 from easyquant.compiler.options import MODEL_OPTIONS, CompileOptions
 from easyquant.formats import hub
 from easyquant.runtime.artifact import Artifact, is_artifact
@@ -58,7 +57,10 @@ def artifact_of(model: Path, options: CompileOptions | None = None, on_progress:
         if given:
             raise UserError(f"{source}: is compiled already, so that {given[0]} does not apply; give the model that it came from")
         return Artifact.open(source)
-    check_model(source)
+    if not source.exists():
+        raise UserError(f"{source}: there is no such file or folder; expected an artifact, a Hugging Face folder or a GGUF file{hub.download_hint(source)}")
+    if source.is_dir() and not (source / "config.json").is_file():
+        raise UserError(f"{source}: has neither manifest.json nor config.json; expected an artifact, a Hugging Face folder or a GGUF file")
     entry = artifacts_folder() / f"{_file_name(hub.model_name(source))}-{_key(source, options)}"
     artifact = _kept(entry)
     if artifact is None:

@@ -141,22 +141,31 @@ def wait_and_watch(process: subprocess.Popen) -> tuple[resource.struct_rusage, i
 def run_compiler(arguments: list[str], on_progress: Callable[[str, int, int], None] | None = None, ranks: Ranks = ALONE) -> CompileCost:
     """Runs easyquant-compile; `on_progress(phase, done, total)` follows it. Among `ranks` it joins those of the other ranks.
 
-    Raises UserError with the tool's own error text. Its warnings go to stderr as they come.
+    What `on_progress` raises, in another thread, ends the compiler and is raised here. Raises UserError with the tool's own error text. Its warnings go to stderr as they come.
     """
     tool = find_tool("easyquant-compile")
     begin = time.monotonic()
     command = [tool, *arguments, *ranks.arguments(), "--progress=json"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace", env=tool_environment(), preexec_fn=ends_with_me())
     messages: list[str] = []
+    failures: list[BaseException] = []  # of on_progress
+
+    def report(phase: str, done: int, total: int) -> None:
+        if on_progress is None or failures:
+            return
+        try:
+            on_progress(phase, done, total)
+        except BaseException as error:
+            failures.append(error)
+            process.terminate()  # it leaves nothing behind
 
     def follow() -> None:
         for line in process.stderr:
             if line.startswith("{"):
                 with contextlib.suppress(ValueError, KeyError, TypeError):
                     event = json.loads(line)
-                    report = (str(event["phase"]), int(event["done"]), int(event["total"]))
-                    if on_progress:
-                        on_progress(*report)
+                    facts = (str(event["phase"]), int(event["done"]), int(event["total"]))
+                    report(*facts)
                     continue
             messages.append(line.rstrip("\n"))
 
@@ -175,6 +184,8 @@ def run_compiler(arguments: list[str], on_progress: Callable[[str, int, int], No
     finally:
         reader.join()
         process.stderr.close()
+    if failures:
+        raise failures[0]
     text = "\n".join(line for line in messages if line.strip())
     if process.returncode == -signal.SIGPIPE:
         raise BrokenPipeError  # nobody reads the IR to its end: `easyquant compile ... | head`

@@ -10,7 +10,9 @@ from typing import Unpack, overload
 
 import numpy as np
 
-from easyquant.runtime.artifact import Artifact, BatchSize, load_model, open_batch
+from easyquant.compiler.cache import artifact_of
+from easyquant.compiler.keywords import KEPT, ModelKeywords, compile_options
+from easyquant.runtime.artifact import BatchSize, load_model, open_batch
 from easyquant.runtime.device import Placement
 from easyquant.runtime.extension import runtime
 from easyquant.runtime.engine import Engine, EngineOptions
@@ -53,20 +55,29 @@ class Model:
     """
 
     def __init__(
-        self, path: str | Path, device: str = "auto", threads: int = 0, context: int = 0, sequences: int = 16, simt_chip: str | None = None
+        self,
+        path: str | Path,
+        device: str = "auto",
+        threads: int = 0,
+        context: int = 0,
+        sequences: int = 16,
+        simt_chip: str | None = None,
+        **options: Unpack[ModelKeywords],
     ):
-        """Loads the artifact at `path`.
+        """Loads the artifact at `path`; or compiles the model there, once, and keeps the artifact in ~/.cache/easyquant.
 
+        path: an artifact, a Hugging Face folder, a GGUF file, or a name in the Hub's cache.
         device: "cpu"; "cuda": an NVIDIA GPU; "simt": a simulated one, of `simt_chip`; "auto": a GPU if the artifact has code for
             one that is there, else the CPU.
         threads: the number of threads of a CPU; 0: one for each CPU.
         context: tokens that a prompt and its answer may have together; 0: as many as the model was made for. Memory for them is
             taken when a call needs it.
         sequences: prompts that one call works on at a time.
+        options: how a model is quantized, those of `easyquant.quantize`: Model("SmolLM2-135M", scheme="W4A8", calib="novels.txt").
         """
         expect("sequences", sequences, is_whole(sequences) and sequences >= 1, "a whole number of at least 1")
         expect("threads", threads, is_whole(threads) and threads >= 0, "a whole number of at least 0 (0 is one a CPU)")
-        self._reader = PromptReader(Artifact.open(Path(path)), context)
+        self._reader = PromptReader(artifact_of(Path(path), compile_options(options, KEPT)), context)
         self._loaded = load_model(self._reader.artifact, place=Placement(device, simt_chip))
         self._threads, self._sequences = threads, sequences
         self._engine: Engine | None = None  # of the calls from now on

@@ -3,6 +3,7 @@
 """What the terminal sees: results on stdout, everything else (progress, speeds, errors) on stderr."""
 
 import contextlib
+import contextvars
 import functools
 import os
 import sys
@@ -34,6 +35,19 @@ out = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
 err = Console(stderr=True, highlight=False)
 
 
+_SHOWS_PROGRESS: contextvars.ContextVar[bool] = contextvars.ContextVar("shows_progress", default=True)
+
+
+@contextlib.contextmanager
+def without_progress() -> Iterator[None]:
+    """Within, no progress is shown: a library is quiet unless it is asked."""
+    token = _SHOWS_PROGRESS.set(False)
+    try:
+        yield
+    finally:
+        _SHOWS_PROGRESS.reset(token)
+
+
 def progress(shown: bool = True) -> Progress:
     """A progress display on stderr that disappears when it is done, so that only results stay."""
     return Progress(
@@ -45,7 +59,7 @@ def progress(shown: bool = True) -> Progress:
         TimeRemainingColumn(),
         console=err,
         transient=True,
-        disable=not (shown and err.is_terminal),
+        disable=not (shown and _SHOWS_PROGRESS.get() and err.is_terminal),
         redirect_stdout=out.is_terminal,  # else results would go where the display is
     )
 
