@@ -20,6 +20,7 @@ from easyquant.commands.inspect import inspect_command
 from easyquant.commands.recipes import app as recipe_app
 from easyquant.commands.run import RunCommand, run_command
 from easyquant.commands.search import search_command
+from easyquant.commands.serve import ServeCommand, serve_command
 from easyquant.compiler.options import SETTINGS
 from easyquant.terminal import console
 from easyquant.terminal.usage import Command, Commands
@@ -38,6 +39,7 @@ app.command("export", cls=ExportCommand, context_settings=SETTINGS)(export_comma
 app.command("convert", cls=ConvertCommand)(convert_command)
 app.command("calibrate", cls=Command)(calibrate_command)
 app.command("run", cls=RunCommand)(run_command)
+app.command("serve", cls=ServeCommand)(serve_command)
 app.command("eval", cls=Command)(eval_command)
 app.command("bench", cls=Command)(bench_command)
 app.command("inspect", cls=Command)(inspect_command)

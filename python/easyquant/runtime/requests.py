@@ -101,6 +101,14 @@ def is_one_prompt(prompt) -> bool:
     return isinstance(prompt, (str, np.ndarray)) or is_chat(prompt) or isinstance(prompt, Sequence) and len(prompt) > 0 and is_whole(prompt[0])
 
 
+class TooLong(UserError):
+    """A prompt has more tokens than the context."""
+
+    def __init__(self, message: str, tokens: int):
+        super().__init__(message)
+        self.tokens = tokens
+
+
 class PromptReader:
     """Makes requests of prompts for an artifact. `context`: tokens that prompt and answer may have; 0: as many as the model can."""
 
@@ -112,6 +120,10 @@ class PromptReader:
         self.tokenizer = load_tokenizer(artifact.path, self.vocabulary)
         self.end_tokens = frozenset(int(token) for token in artifact.model.get("eos_token_ids", []))
         self.grammars = GrammarCompiler(self.tokenizer, self.vocabulary, self.end_tokens)
+
+    def chat_tokens(self, text: str) -> np.ndarray:
+        """Of a chat that its template has made a text of."""
+        return self._checked(self.tokenizer.encode(text, add_special_tokens=False))
 
     def tokens(self, prompt: Prompt, chat: bool = False) -> np.ndarray:
         """int32, at least one. `chat`: a text is a message of the user's."""
@@ -161,7 +173,7 @@ class PromptReader:
         if len(tokens) == 0:
             raise UserError("prompt: the text holds no token; give at least one")
         if len(tokens) > self.context:
-            raise UserError(f"prompt: has {len(tokens)} tokens, but the context of {self.artifact.path} is {self.context}; shorten it")
+            raise TooLong(f"prompt: has {len(tokens)} tokens, but the context of {self.artifact.path} is {self.context}; shorten it", len(tokens))
         return np.asarray(tokens, dtype=np.int32)
 
 

@@ -158,9 +158,9 @@ class Tokenizer:
     def has_chat_template(self) -> bool:
         return self._chat_template is not None
 
-    def render_chat(self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True) -> str:
-        """The text that the model's chat template makes of [{"role": "user", "content": ...}, ...]."""
-        (text,) = self._render_chats([messages], add_generation_prompt)
+    def render_chat(self, messages: Sequence[Mapping], *, add_generation_prompt: bool = True, variables: Mapping = {}) -> str:
+        """The text that the model's chat template makes of [{"role": "user", "content": ...}, ...] and of variables of its own."""
+        (text,) = self._render_chats([messages], add_generation_prompt, variables)
         if isinstance(text, UserError):
             raise text
         return text
@@ -179,11 +179,11 @@ class Tokenizer:
                 results[place] = error
         return results
 
-    def _render_chats(self, chats: Sequence[Sequence[Mapping[str, str]]], add_generation_prompt: bool) -> list[str | UserError]:
+    def _render_chats(self, chats: Sequence[Sequence[Mapping]], add_generation_prompt: bool, own: Mapping = {}) -> list[str | UserError]:
         if self._chat_template is None:
             return [UserError(f"{self.source}: the model has no chat template; give it plain text")] * len(chats)
-        variables = {"add_generation_prompt": add_generation_prompt, **self.special_tokens}
-        return self._chat_template.render_all([{"messages": list(messages)} | variables for messages in chats])
+        variables = {"add_generation_prompt": add_generation_prompt, **self.special_tokens, **own}
+        return self._chat_template.render_all([variables | {"messages": list(messages)} for messages in chats])
 
 
 def _token_text(value) -> str | None:
