@@ -4,7 +4,10 @@
 
 import os
 import subprocess
+import sys
+import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -56,17 +59,67 @@ def test_what_there_is_not_enough_of(template, words, capfd):
     assert time.monotonic() - begin < 60 and capfd.readouterr().err == ""
 
 
-def test_several_are_rendered_in_one_process_and_each_has_its_own_mistake(monkeypatch):
-    template = ChatTemplate("{% if messages[0].content == 'long' %}{{ 'a' * 10**10 }}{% endif %}{{ messages[0].content[0] }}{{ messages[0].role + 1 }}", "file")
-    started = []
-    real = subprocess.run
-    monkeypatch.setattr(subprocess, "run", lambda *arguments, **options: started.append(1) or real(*arguments, **options))
-    chats = [{"messages": [{"role": role, "content": content}]} for role, content in ((1, "a"), ("b", "c"), (3, "d"))]
-    one, two, three = template.render_all(chats)
-    assert (one, three) == ("a2", "d4") and "refuses these messages" in str(two) and len(started) == 1
-    found = template.render_all([chats[0], {"messages": [{"role": 1, "content": "long"}]}, chats[2]])
-    assert (found[0], found[2]) == ("a2", "d4") and "needs more than 512 MB of memory" in str(found[1])
-    assert template.render_all([]) == [] and template.render_all(chats[:1] * 100) == ["a2"] * 100
+@pytest.fixture
+def started(monkeypatch):
+    """The processes that are started."""
+    processes, real = [], subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda *arguments, **options: processes.append(real(*arguments, **options)) or processes[-1])
+    return processes
+
+
+def test_one_process_stays_until_a_limit_is_reached(started):
+    template = ChatTemplate("{% if role == 'long' %}{{ 'a' * 10**10 }}{% elif role == 'ever' %}{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}{% endif %}{{ role[0] + 1 | string }}", "file")
+    assert started == [] and [template.render({"role": name}) for name in "abc"] == ["a1", "b1", "c1"]
+    with pytest.raises(UserError, match="refuses these messages"):
+        template.render({"role": 1})
+    assert template.render({"role": "d"}) == "d1" and len(started) == 1
+    for count, (role, words) in enumerate([("long", "needs more than 512 MB of memory"), ("ever", "takes longer than 2 s")], start=2):
+        with pytest.raises(UserError, match=words):
+            template.render({"role": role})
+        assert [template.render({"role": "e"}) for _ in range(3)] == ["e1"] * 3 and len(started) == count
+    started[-1].kill()
+    started[-1].wait()
+    assert template.render({"role": "f"}) == "f1" and len(started) == 4
+    # Seconds are those of one rendering.
+    busy = ChatTemplate("{% for i in range(90000) %}{% endfor %}{{ 1 }}", "file")
+    while len(started) == 4 or _cpu_seconds(started[-1].pid) < 2.5:
+        assert busy.render({}) == "1" and len(started) == 5
+
+
+def _cpu_seconds(pid):
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_process_ends_with_its_template(started):
+    template = ChatTemplate("{{ 1 }}", "file")
+    template.render({})
+    del template
+    assert started[0].poll() is not None
+    # And with its owner, even where that is killed, and whatever it renders.
+    script = "import os, signal; from easyquant.text.chat import ChatTemplate; t = ChatTemplate('{{ 1 }}', ''); t.render({}); print(t._child._process.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    pid = int(subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True).stdout)
+    end = time.monotonic() + 30
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < end and Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").split()[2] != "Z":
+        time.sleep(0.01)
+    assert time.monotonic() < end
+
+
+def test_threads_share_a_process(started):
+    template = ChatTemplate("{{ name * 1000 }}", "file")
+    found = {}
+    threads = [threading.Thread(target=lambda name=name: found.update({name: [template.render({"name": name}) for _ in range(20)]})) for name in "abcdefgh"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {name: [name * 1000] * 20 for name in "abcdefgh"} and len(started) == 1
+
+
+def test_what_is_no_json_is_refused():
+    for value in ({1, 2}, float("nan"), b"a"):
+        with pytest.raises(UserError, match="hold what is no JSON"):
+            ChatTemplate("{{ a }}", "file").render({"a": value})
 
 
 def test_the_child_sees_no_module_of_ours(tmp_path, monkeypatch):

@@ -208,7 +208,7 @@ def test_without_the_library(model, monkeypatch):
 
 @pytest.mark.parametrize("metadata", [BYTE_LEVEL, SENTENCEPIECE], ids=["gpt2", "llama"])
 def test_tokens_are_the_same_bytes_to_both(tmp_path, metadata):
-    """Of tokenizers that a GGUF carried, too: what llguidance reads and what we write."""
+    """Also where a GGUF carried the tokenizer: what llguidance reads and what we write."""
     write_tokenizer_files(write_gguf(tmp_path / "small.gguf", metadata), tmp_path)
     tokenizer = load_tokenizer(tmp_path)
     tokens = grammar.GrammarCompiler(tokenizer, tokenizer.vocab_size + 7, frozenset([2]))._tokens

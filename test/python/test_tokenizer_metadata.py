@@ -10,6 +10,7 @@ import pytest
 
 from easyquant.support.errors import UserError
 from easyquant.text.gguf_tokenizer import PRE_TOKENIZERS
+from easyquant.text.messages import Conversation
 from easyquant.text.tokenizer import load_tokenizer, tokenizer_from_gguf, write_tokenizer_files
 
 BYTE_LEVEL = {
@@ -135,13 +136,13 @@ def test_chat(tmp_path):
     tokenizer = load_tokenizer(tmp_path)
     messages = [{"role": "user", "content": 'é "a"'}]
     assert tokenizer.render_chat(messages) == '<|end|>[user] "é \\"a\\""\n[assistant]'
-    assert tokenizer.render_chat(messages, add_generation_prompt=False) == '<|end|>[user] "é \\"a\\""\n'
+    assert tokenizer.render_chat(Conversation(messages, add_generation_prompt=False)) == '<|end|>[user] "é \\"a\\""\n'
     assert tokenizer.encode_chat(messages)[0] == 0
     with pytest.raises(UserError, match="no role system"):
         tokenizer.render_chat([{"role": "system", "content": ""}])
     config = {"bos_token": {"content": "<|end|>"}, "chat_template": [{"name": "tools", "template": "t"}, {"name": "default", "template": "{{ bos_token }}d"}]}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    assert load_tokenizer(tmp_path).render_chat([]) == "<|end|>d"
+    assert load_tokenizer(tmp_path).render_chat(messages) == "<|end|>d"
     (tmp_path / "tokenizer_config.json").unlink()
     assert not load_tokenizer(tmp_path).has_chat_template
     with pytest.raises(UserError, match="has no chat template"):

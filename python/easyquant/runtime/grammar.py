@@ -6,7 +6,7 @@ llguidance says which tokens may come next (E. Moskal et al., github.com/guidanc
 that asks, and each answer then has a matcher of its own, its `Constraint`. `Masks` asks those of a step beside it.
 
 The library bounds the work of a mask by what its parser does, but not by how long a text is that a grammar forces. So grammars have
-limits of their own here (grammar_limits.py), and an answer ends as an error once a mask of it has taken SLOWEST_MASK.
+limits of their own here (`grammar_limits.py`), and an answer ends as an error once a mask of it has taken SLOWEST_MASK.
 """
 
 import contextlib

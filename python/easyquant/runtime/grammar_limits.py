@@ -51,7 +51,7 @@ class _Forced:
 
 
 class _Adder:
-    """Adds up what comes part by part. Of alternatives the longest counts."""
+    """Adds up what comes part by part; the longest of alternatives counts."""
 
     def __init__(self):
         self._groups = [(_Forced(), _Forced())]  # (the longest alternative so far, this one), from the outermost group to the open one

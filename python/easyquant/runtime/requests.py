@@ -14,10 +14,11 @@ from easyquant.runtime.artifact import Artifact
 from easyquant.runtime.grammar import Grammar, GrammarCompiler, check_response_format
 from easyquant.runtime.sampling import check_sampling
 from easyquant.support.errors import UserError, expect, is_whole
+from easyquant.text.messages import Conversation
 from easyquant.text.tokenizer import load_tokenizer
 
-Message = Mapping[str, str]  # {"role": "user", "content": "Hi"}
-Prompt = str | Sequence[int] | Sequence[Message]
+Message = Mapping  # {"role": "user", "content": "Hi"}
+Prompt = str | Sequence[int] | Sequence[Message] | Conversation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +94,7 @@ class Request:
 
 
 def is_chat(prompt) -> bool:
-    return isinstance(prompt, Sequence) and len(prompt) > 0 and isinstance(prompt[0], Mapping)
+    return isinstance(prompt, Conversation) or isinstance(prompt, Sequence) and len(prompt) > 0 and isinstance(prompt[0], Mapping)
 
 
 def is_one_prompt(prompt) -> bool:
@@ -127,28 +128,16 @@ class PromptReader:
 
     def tokens(self, prompt: Prompt, chat: bool = False) -> np.ndarray:
         """int32, at least one. `chat`: a text is a message of the user's."""
-        messages = _messages(prompt, chat)
+        messages = _chat(prompt, chat)
         return self._checked(self._encode(prompt) if messages is None else self.tokenizer.encode_chat(messages))
-
-    def request(self, prompt: Prompt, settings: Settings) -> Request:
-        (result,) = self.requests([(prompt, settings)])
-        if isinstance(result, UserError):
-            raise result
-        return result
 
     def requests(self, prompts: Sequence[tuple[Prompt, Settings]]) -> list[Request | UserError]:
         """The requests of several prompts. An error is in the place of its prompt."""
-        results: list = [_or_error(lambda: _messages(prompt, settings.chat)) for prompt, settings in prompts]
-        chats = [place for place, messages in enumerate(results) if messages is not None and not isinstance(messages, UserError)]
-        for place, tokens in zip(chats, self.tokenizer.encode_chats([results[place] for place in chats]), strict=True):
-            results[place] = tokens
-        for place, (prompt, settings) in enumerate(prompts):
-            if not isinstance(results[place], UserError):
-                results[place] = _or_error(lambda: self._request(prompt, results[place], settings))
-        return results
+        return [_or_error(lambda: self.request(prompt, settings)) for prompt, settings in prompts]
 
-    def _request(self, prompt: Prompt, chat: list[int] | None, settings: Settings) -> Request:
-        tokens = self._checked(self._encode(prompt) if chat is None else chat)
+    def request(self, prompt: Prompt, settings: Settings) -> Request:
+        chat = _chat(prompt, settings.chat)
+        tokens = self._checked(self._encode(prompt) if chat is None else self.tokenizer.encode_chat(chat))
         room = self.context - len(tokens) + 1
         begins_text = chat is not None or isinstance(prompt, str) and not prompt
         grammar = self.grammars.compile(settings.response_format)
@@ -177,16 +166,11 @@ class PromptReader:
         return np.asarray(tokens, dtype=np.int32)
 
 
-def _messages(prompt: Prompt, chat: bool) -> Sequence[Message] | None:
+def _chat(prompt: Prompt, chat: bool) -> Conversation | None:
     """Where it is a chat, or to become one."""
     if chat and isinstance(prompt, str):
-        return [{"role": "user", "content": prompt}]
-    if not is_chat(prompt):
-        return None
-    for number, message in enumerate(prompt):
-        are_texts = isinstance(message, Mapping) and all(isinstance(message.get(key), str) for key in ("role", "content"))
-        expect(f"prompt: message {number}", message, are_texts, 'an object with the texts "role" and "content"')
-    return prompt
+        return Conversation([{"role": "user", "content": prompt}])
+    return prompt if isinstance(prompt, Conversation) else Conversation(prompt) if is_chat(prompt) else None
 
 
 def _or_error(make: Callable):

@@ -13,6 +13,7 @@ from easyquant.server.output import OutputParser, PlainText, Thinking
 from easyquant.server.sampling import room_for
 from easyquant.server.served import ServedModel
 from easyquant.support.errors import UserError
+from easyquant.text.messages import Conversation
 
 
 class Asker:
@@ -50,12 +51,12 @@ def read_tokens(served: ServedModel, prompt, param: str) -> np.ndarray:
         raise ApiError(400, served.without_paths(str(error)), param, "invalid_value") from None
 
 
-def render(served: ServedModel, messages: list[dict], variables: Mapping, param: str) -> str:
-    """The text of a chat."""
+def render(served: ServedModel, param: str, messages: list[dict], **more) -> str:
+    """The text of a chat. `more`: fields of a Conversation."""
     if not served.reader.tokenizer.has_chat_template:
         raise ApiError(400, f"{served.name} has no chat template; use /v1/completions", param, "no_chat_template")
     try:
-        return served.reader.tokenizer.render_chat(messages, variables=variables)
+        return served.reader.tokenizer.render_chat(Conversation(messages, **more))
     except UserError as error:
         raise ApiError(400, served.without_paths(str(error)), param, "template_error") from None
 

@@ -116,7 +116,7 @@ def read_chat(value, asker: Asker) -> Chat:
     name = "max_completion_tokens" if body.get("max_completion_tokens") is not None else "max_tokens"
     asked, copies, priority, include_usage = body.whole(name, 1), read_copies(body), read_priority(body), read_stream_options(body)
     settings = read_settings(body, served, asked or served.reader.context, logprobs)
-    rendered = render(served, messages, read_variables(body), "messages")
+    rendered = render(served, "messages", messages, variables=read_variables(body))
     tokens = chat_tokens(served, rendered, "messages")
     request = asker.request(tokens, room_for(served, len(tokens), asked, name), settings, begins_text=True)
     return Chat(served, [request], copies, priority, body.flag("stream"), include_usage, body.labels("metadata"), rendered)

@@ -1,6 +1,6 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The messages of a chat, as chat templates take them."""
+"""The messages of a chat, of which nothing is passed over in silence; text/messages.py makes of them what chat templates take."""
 
 from collections.abc import Mapping
 
@@ -9,32 +9,31 @@ import orjson
 from easyquant.server.errors import ApiError
 from easyquant.server.fields import wrong
 
-# A role, and how templates call it: they know no developer, which is OpenAI's newer word for the system.
-_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
+_ROLES = ("system", "developer", "user", "assistant", "tool")
 _FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning")
 _EMPTY = ("refusal", "annotations", "audio", "function_call")  # of answers that are sent back; nothing is in them here
 _TEXT_PARTS = ("text", "input_text", "output_text")
 MOST_MESSAGES = 10000
 
 
-def read_text(content, where: str) -> str:
-    """Of a text, or of a list of parts."""
+def read_content(content, where: str) -> str | list[dict]:
+    """A text, or parts of type text."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
         raise wrong(where, content, "a text, or a list of parts")
-    texts = []
+    parts = []
     for number, part in enumerate(content):
         kind = part.get("type") if isinstance(part, dict) else None
         if kind == "refusal" and isinstance(part.get("refusal"), str):
-            texts.append(part["refusal"])
+            parts.append({"type": "text", "text": part["refusal"]})
         elif kind in _TEXT_PARTS and isinstance(part.get("text"), str):
-            texts.append(part["text"])
+            parts.append({"type": "text", "text": part["text"]})
         elif isinstance(kind, str) and kind not in (*_TEXT_PARTS, "refusal"):
             raise ApiError(400, f"{where}[{number}]: found a part of type {kind[:80]!r}, but the model reads texts only", where, "unsupported_content")
         else:
             raise wrong(f"{where}[{number}]", part, 'a part such as {"type": "text", "text": "Hi"}')
-    return "".join(texts)
+    return parts
 
 
 def _read_call(call, where: str) -> dict:
@@ -60,12 +59,12 @@ def _read_message(message, where: str) -> dict:
     for name, value in message.items():
         if name not in _FIELDS and (name not in _EMPTY or value not in (None, [], {}, "")):
             raise ApiError(400, f"{where}: found the field {name[:80]!r}, expected {', '.join(_FIELDS)}", where, "unknown_parameter")
-    found = {"role": _ROLES[role]}
+    found = {"role": role}
     calls = message.get("tool_calls") or []
     if not isinstance(calls, list) or calls and role != "assistant":
         raise wrong(f"{where}.tool_calls", calls, "a list, in a message of the assistant")
     content = message.get("content")
-    found["content"] = "" if content is None and calls else read_text(content, f"{where}.content")
+    found["content"] = "" if content is None and calls else read_content(content, f"{where}.content")
     if calls:
         found["tool_calls"] = [_read_call(call, f"{where}.tool_calls[{number}]") for number, call in enumerate(calls)]
     for name in ("name", "tool_call_id", "reasoning_content", "reasoning"):

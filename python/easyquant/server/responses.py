@@ -147,7 +147,7 @@ def read_query(value, asker: Asker) -> Query:
         raise wrong("include", include, f"a list of {', '.join(_INCLUDED)}")
     top, asked, priority = body.whole("top_logprobs", 0, MOST_TOP_LOGPROBS, 0), body.whole("max_output_tokens", 1), read_priority(body)
     settings = read_settings(body, served, asked or served.reader.context, top if _LOGPROBS in include else None)
-    rendered = render(served, messages, _read_variables(body), "input")
+    rendered = render(served, "input", messages, variables=_read_variables(body))
     tokens = chat_tokens(served, rendered, "input")
     request = asker.request(tokens, room_for(served, len(tokens), asked, "max_output_tokens"), settings, begins_text=True)
     echoed = {

@@ -30,8 +30,8 @@ def tokenize(value, asker: Asker) -> dict:
     if messages is None:
         tokens = read_tokens(served, prompt, "prompt")
     else:
-        variables = {**body.object("chat_template_kwargs"), "add_generation_prompt": body.flag("add_generation_prompt", True)}
-        tokens = chat_tokens(served, render(served, read_messages(messages), variables, "messages"), "messages")
+        more = {"variables": body.object("chat_template_kwargs"), "add_generation_prompt": body.flag("add_generation_prompt", True)}
+        tokens = chat_tokens(served, render(served, "messages", read_messages(messages), **more), "messages")
     found = {"count": len(tokens), "max_model_len": served.reader.context, "tokens": tokens.tolist()}
     if body.flag("return_token_strs"):
         found["token_strs"] = [token_text(served.reader.tokenizer, token) for token in tokens]

@@ -4,6 +4,8 @@
 
 import numbers
 
+_LONGEST = 300  # characters of what was found
+
 
 class UserError(Exception):
     """An error whose message is all that the user needs: what was found, what was expected, what to do.
@@ -14,7 +16,8 @@ class UserError(Exception):
 
 def expect(name: str, found, holds: bool, expected: str) -> None:
     if not holds:
-        raise UserError(f"{name}: found {found!r}, expected {expected}")
+        text = repr(found)
+        raise UserError(f"{name}: found {text if len(text) <= _LONGEST else text[:_LONGEST] + '…'}, expected {expected}")
 
 
 def is_whole(value) -> bool:

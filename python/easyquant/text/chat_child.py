@@ -1,15 +1,16 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Renders a chat template, for one chat or several: a script that `easyquant.text.chat` starts, and that imports nothing of EasyQuant.
+"""Renders a chat template: a script that `easyquant.text.chat` starts, and that imports nothing of EasyQuant.
 
 A template is a program by the author of the model. The sandbox keeps it from objects that it was not given. Only the kernel can
-bound its memory and time, so it runs in a process of its own. The process reads JSON, {"template", "variables": [one for each chat],
-"memory", "seconds", "characters"}, and writes a JSON list of {"text"} or {"refuses"}, the reason. The last one may be {"limit"}, the
-limit that was reached.
+bound its memory and time, so it runs in a process of its own. The process reads lines of JSON: first {"template", "memory", "seconds",
+"characters"}, and then variables, of one rendering each. For each it writes a line: {"text"}, {"refuses"}, the reason, or {"limit"},
+the limit that was reached, which it does not outlive.
 """
 
 import json
 import resource
+import signal
 import sys
 from datetime import datetime
 
@@ -46,24 +47,26 @@ def render(template: jinja2.Template, variables: dict, characters: int) -> dict:
 
 
 def main() -> None:
-    request = json.load(sys.stdin)
+    setup = json.loads(sys.stdin.readline())
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (request["memory"], request["memory"]))
-    # Beyond the first limit comes a signal that says why, beyond the second the end.
-    resource.setrlimit(resource.RLIMIT_CPU, (request["seconds"], request["seconds"] + 1))
-    replies, template = [], None
-    for variables in request["variables"]:
+    resource.setrlimit(resource.RLIMIT_AS, (setup["memory"], setup["memory"]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: its owner decides
+    template = None
+    for line in sys.stdin:
+        variables = json.loads(line)
+        # Seconds of the CPU, after which SIGPROF ends the process.
+        signal.setitimer(signal.ITIMER_PROF, setup["seconds"])
         try:
-            template = template or environment().from_string(request["template"])
-            reply = render(template, variables, request["characters"])
+            template = template or environment().from_string(setup["template"])
+            reply = render(template, variables, setup["characters"])
         except MemoryError:
-            reply = {"limit": f"needs more than {request['memory'] >> 20} MB of memory"}
+            reply = {"limit": f"needs more than {setup['memory'] >> 20} MB of memory"}
         except Exception as error:  # whatever a template can raise
             reply = {"refuses": f"{type(error).__name__}: {str(error)[:300]}"}
-        replies.append(reply)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        print(json.dumps(reply), flush=True)
         if "limit" in reply:
-            break
-    json.dump(replies, sys.stdout)
+            return
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 from easyquant.support.errors import UserError
 from easyquant.text.chat import ChatTemplate, chat_template
 from easyquant.text.gguf_tokenizer import tokenizer_from_gguf, write_tokenizer_files
+from easyquant.text.messages import Conversation
 from easyquant.text.tokenizer_checks import LARGEST_VOCABULARY, check_config, check_tokenizer, read_json
 
 __all__ = ["SAME_TOKENS", "TextStream", "Tokenizer", "load_tokenizer", "tokenizer_from_gguf", "write_tokenizer_files"]
@@ -158,32 +159,21 @@ class Tokenizer:
     def has_chat_template(self) -> bool:
         return self._chat_template is not None
 
-    def render_chat(self, messages: Sequence[Mapping], *, add_generation_prompt: bool = True, variables: Mapping = {}) -> str:
-        """The text that the model's chat template makes of [{"role": "user", "content": ...}, ...] and of variables of its own."""
-        (text,) = self._render_chats([messages], add_generation_prompt, variables)
-        if isinstance(text, UserError):
-            raise text
-        return text
+    @property
+    def chat_template(self) -> str | None:
+        """The text of it."""
+        return self._chat_template.text if self._chat_template else None
 
-    def encode_chat(self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True) -> list[int]:
-        """Token ids of a chat; the template itself writes BOS where the model wants it."""
-        return self.encode(self.render_chat(messages, add_generation_prompt=add_generation_prompt), add_special_tokens=False)
-
-    def encode_chats(self, chats: Sequence[Sequence[Mapping[str, str]]]) -> list[list[int] | UserError]:
-        """The same of several, which takes less time than one by one; what is wrong with one is in its place."""
-        results: list = self._render_chats(chats, True)
-        for place, text in enumerate(results):
-            try:
-                results[place] = text if isinstance(text, UserError) else self.encode(text, add_special_tokens=False)
-            except UserError as error:
-                results[place] = error
-        return results
-
-    def _render_chats(self, chats: Sequence[Sequence[Mapping]], add_generation_prompt: bool, own: Mapping = {}) -> list[str | UserError]:
+    def render_chat(self, chat: Conversation | Sequence[Mapping]) -> str:
+        """The text that the model's chat template makes of a chat, or of its messages: [{"role": "user", "content": ...}, ...]."""
         if self._chat_template is None:
-            return [UserError(f"{self.source}: the model has no chat template; give it plain text")] * len(chats)
-        variables = {"add_generation_prompt": add_generation_prompt, **self.special_tokens, **own}
-        return self._chat_template.render_all([variables | {"messages": list(messages)} for messages in chats])
+            raise UserError(f"{self.source}: the model has no chat template; give it plain text")
+        chat = chat if isinstance(chat, Conversation) else Conversation(chat)
+        return chat.cut(self._chat_template.render(chat.given_to(self._chat_template.text, self.special_tokens)))
+
+    def encode_chat(self, chat: Conversation | Sequence[Mapping]) -> list[int]:
+        """Token ids of a chat; the template itself writes BOS where the model wants it."""
+        return self.encode(self.render_chat(chat), add_special_tokens=False)
 
 
 def _token_text(value) -> str | None:
