@@ -120,8 +120,7 @@ def serve_command(
     served = open_all(artifacts, options, metrics, console.note)
     try:
         app, service = make_app(served, limits, access, metrics)
-        server = process.Server(app, service, limits, grace, access_log)
-        tell(host, bound.getsockname()[1], served, bool(keys))
+        server = process.Server(app, service, limits, grace, access_log, lambda: tell(host, bound.getsockname()[1], served, bool(keys)))
         server.run(sockets=[bound])
     finally:
         for model in served.values():

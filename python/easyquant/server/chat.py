@@ -13,7 +13,7 @@ from easyquant.server.asking import Asker, chat_tokens, output_parser, render
 from easyquant.server.fields import Body, Field, Fields, refused, wrong
 from easyquant.server.messages import read_messages
 from easyquant.server.output import OutputParser, parse_whole
-from easyquant.server.sampling import EXTRAS, LABELS, MODEL, PENALTIES, SAMPLING, read_copies, read_priority, read_settings, room_for
+from easyquant.server.sampling import CACHE_LABELS, EXTRAS, MODEL, PENALTIES, SAMPLING, read_copies, read_priority, read_settings, room_for
 from easyquant.server.served import ServedModel
 from easyquant.server.streaming import DONE, Line, line
 from easyquant.server.tokens import chat_logprobs, usage
@@ -37,11 +37,7 @@ FIELDS: Fields = {
     "chat_template_kwargs": Field("an extra: variables of the chat template, such as `enable_thinking`"),
     **EXTRAS,
     "metadata": Field("comes back"),
-    **LABELS,
-    "safety_identifier": Field("taken and not used"),
-    "prompt_cache_key": Field("taken and not used: beginnings that are equal are found without it"),
-    "prompt_cache_retention": refused("beginnings are kept as long as there is room", "in_memory"),
-    "prompt_cache_options": refused("beginnings are kept as long as there is room"),
+    **CACHE_LABELS,
     "service_tier": refused("there is one; `priority` says who comes first", "auto", "default"),
     "store": refused("nothing is stored", False),
     "verbosity": refused("no template knows it", "medium"),

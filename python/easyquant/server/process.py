@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -68,12 +68,13 @@ def listen(host: str, port: int) -> socket.socket:
 class Server(uvicorn.Server):
     """Serves until it is told to end. The first signal lets what runs finish within `grace` seconds; the second ends at once."""
 
-    def __init__(self, app, service: Service, limits: Limits, grace: float, access_log: bool = False):
+    def __init__(self, app, service: Service, limits: Limits, grace: float, access_log: bool = False, tell: Callable[[], None] = lambda: None):
+        """tell: is called once clients can come."""
         super().__init__(uvicorn.Config(
             app, http=_Protocol, ws="none", lifespan="on", log_level="info" if access_log else "warning", access_log=access_log, server_header=False,
             backlog=_BACKLOG, limit_concurrency=limits.connections, h11_max_incomplete_event_size=HEADER_BYTES, timeout_graceful_shutdown=int(grace) + 10,
         ))  # fmt: skip
-        self._service, self._grace = service, grace
+        self._service, self._grace, self._tell = service, grace, tell
 
     def handle_exit(self, number: int, frame) -> None:
         if self.should_exit:
@@ -92,6 +93,10 @@ class Server(uvicorn.Server):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    async def startup(self, sockets=None) -> None:
+        await super().startup(sockets)
+        self._tell()
 
     async def shutdown(self, sockets=None) -> None:
         loop = asyncio.get_running_loop()

@@ -15,7 +15,7 @@ from easyquant.server.errors import ApiError
 from easyquant.server.fields import Body, Field, Fields, refused, wrong
 from easyquant.server.messages import read_messages
 from easyquant.server.output import OutputParser
-from easyquant.server.sampling import EXTRAS, LABELS, MODEL, PENALTIES, SAMPLING, read_priority, read_settings, room_for
+from easyquant.server.sampling import CACHE_LABELS, EXTRAS, MODEL, PENALTIES, SAMPLING, read_priority, read_settings, room_for
 from easyquant.server.served import ServedModel
 from easyquant.server.streaming import line
 from easyquant.server.tokens import chat_logprobs, usage
@@ -39,11 +39,7 @@ FIELDS: Fields = {
     "stream": Field("server-sent events, as OpenAI's responses have them"),
     "stream_options": Field("`include_obfuscation` is taken as false only"),
     "metadata": Field("comes back"),
-    **LABELS,
-    "safety_identifier": Field("taken and not used"),
-    "prompt_cache_key": Field("taken and not used: beginnings that are equal are found without it"),
-    "prompt_cache_retention": refused("beginnings are kept as long as there is room", "in_memory"),
-    "prompt_cache_options": refused("beginnings are kept as long as there is room"),
+    **CACHE_LABELS,
     "store": refused("nothing is stored; leave it out, or say false", False),
     "previous_response_id": refused("nothing is stored; send the whole conversation as input"),
     "conversation": refused("nothing is stored; send the whole conversation as input"),

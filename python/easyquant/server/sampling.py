@@ -5,7 +5,7 @@
 from easyquant.runtime.requests import Settings
 from easyquant.runtime.sampling import MOST_LOGPROBS
 from easyquant.server.errors import ApiError, of_user_error
-from easyquant.server.fields import Body, Field, Fields, wrong
+from easyquant.server.fields import Body, Field, Fields, refused, wrong
 from easyquant.server.limits import LONGEST_STOP, MOST_CHOICES, MOST_STOPS
 from easyquant.server.served import ServedModel
 from easyquant.support.errors import UserError
@@ -29,8 +29,13 @@ EXTRAS: Fields = {
     "priority": Field("an extra: -10 to 10; a unit is worth ten seconds of waiting"),
 }
 # What clients send about themselves; nothing depends on it.
-LABELS: Fields = {
-    "user": Field("taken and not used"),
+LABELS: Fields = {"user": Field("taken and not used")}
+CACHE_LABELS: Fields = {
+    **LABELS,
+    "safety_identifier": Field("taken and not used"),
+    "prompt_cache_key": Field("taken and not used: beginnings that are equal are found without it"),
+    "prompt_cache_retention": refused("beginnings are kept as long as there is room", "in_memory"),
+    "prompt_cache_options": refused("beginnings are kept as long as there is room"),
 }
 
 
@@ -54,6 +59,8 @@ def read_bias(body: Body, served: ServedModel) -> dict:
 
 def read_settings(body: Body, served: ServedModel, max_tokens: int, logprobs: int | None) -> Settings:
     """What the body has, and for the rest what the model's authors say."""
+    for name in CACHE_LABELS:
+        body.text(name)
     found = dict(served.defaults)
     for name, low, high in (("temperature", 0, 100), ("top_p", 0, 1), ("min_p", 0, 1), ("repetition_penalty", 0.01, 100)):
         if (value := body.number(name, low, high)) is not None:

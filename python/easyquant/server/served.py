@@ -54,8 +54,9 @@ class ServedModel:
 
     def _tokens(self, options: ServeOptions, device: str) -> int:
         """That the cache has room for."""
-        cache, longest = self.artifact.cache_pages(device), self.reader.context
+        cache = self.artifact.cache_pages(device)
         page = int(cache["page_tokens"])
+        longest = -(-self.reader.context // page) * page
         most = options.sequences * longest
         if options.cache_tokens:
             most = max(longest, options.cache_tokens)
