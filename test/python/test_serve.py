@@ -10,7 +10,7 @@ import openai
 import pytest
 
 import easyquant
-from serving import serving
+from serve_client import serving
 
 LONG = "0123456789" * 9  # more than a page
 

@@ -20,7 +20,7 @@ from easyquant.server import process
 from easyquant.server.gate import Access, hosts_for
 from easyquant.server.limits import Limits
 from command_line import run_command_line
-from serving import serving
+from serve_client import serving
 
 ENDLESS = {"temperature": 0, "logit_bias": {"2": -100}}  # never its end token
 

@@ -20,7 +20,7 @@ from easyquant.server.fields import read_json
 from easyquant.server.limits import Limits
 from easyquant.server.responses import read_query
 from easyquant.server.text_tools import detokenize, tokenize
-from serving import serving
+from serve_client import serving
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
 CHAT, TEXTS, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
