@@ -75,6 +75,8 @@ Result<void> Batch::choose(std::span<const eq_choice> choices,
                                  : Unexpected(found.error());
     if (!checked)
       results[i] = Unexpected(checked.error());
+    else if (const float *given = choices[i].logits)
+      rows.push_back({i, given, choices[i].position});
     else if (const float *own = logits(choices[i].sequence))
       rows.push_back({i, own, (*found)->position});
     else

@@ -103,6 +103,13 @@ Result<void> easyquant::runtime::checkChoice(const eq_choice &choice, int64_t vo
   if (choice.top_k < 0)
     return makeError(ErrorCode::InvalidArgument,
                      "top_k: found {}, expected at least 0 (0 is all tokens)", choice.top_k);
+  if (choice.logits && choice.position < 0)
+    return makeError(ErrorCode::InvalidArgument, "position: found {}, expected at least 0",
+                     choice.position);
+  if (choice.logits && !std::all_of(choice.logits, choice.logits + vocabulary,
+                                    [](float logit) { return std::isfinite(logit); }))
+    return makeError(ErrorCode::InvalidArgument,
+                     "logits: found a number that is not finite, expected {} that are", vocabulary);
   return checkTokens(choice, vocabulary);
 }
 

@@ -11,6 +11,7 @@
 #include "easyquant/Support/Checksum.h"
 
 #include <gtest/gtest.h>
+#include <limits>
 #include <memory>
 #include <random>
 
@@ -171,6 +172,41 @@ TEST_F(CApiBatchTest, ScoresTokensAndChoosesThem) {
   expectError(choices[3].error, EQ_INVALID_ARGUMENT,
               "sequence: found 7, which is not among the 1 of the batch; add one, and use its id "
               "until it is removed");
+
+  // Rows of the caller's are chosen from as if the sequence ended there.
+  std::vector<float> rows(11 * FIXTURE_VOCAB);
+  eq_batch_item again = {0, tokens.data(), 11, rows.data(), nullptr, nullptr, 0, EQ_OK, nullptr};
+  expectSuccess(eq_batch_add(batch.get(), &again.sequence));
+  expectSuccess(eq_batch_append(batch.get(), &again, 1));
+  for (size_t i = 1; i < 11; ++i) {
+    eq_choice ended = {}, row = {};
+    ended.temperature = row.temperature = 1;
+    ended.top_p = row.top_p = 1;
+    ended.seed = row.seed = 3;
+    expectSuccess(eq_batch_add(batch.get(), &ended.sequence));
+    eq_batch_item shorter = {ended.sequence, tokens.data(), i, nullptr, nullptr, nullptr, 0,
+                             EQ_OK,          nullptr};
+    expectSuccess(eq_batch_append(batch.get(), &shorter, 1));
+    row.sequence = again.sequence;
+    row.logits = rows.data() + (i - 1) * FIXTURE_VOCAB;
+    row.position = static_cast<int64_t>(i);
+    expectSuccess(eq_batch_choose(batch.get(), &ended, 1));
+    expectSuccess(eq_batch_choose(batch.get(), &row, 1));
+    EXPECT_EQ(row.chosen.token, ended.chosen.token);
+    expectSuccess(eq_batch_remove(batch.get(), ended.sequence));
+  }
+  eq_choice refused = {};
+  refused.sequence = again.sequence;
+  refused.logits = rows.data();
+  refused.position = -1;
+  expectSuccess(eq_batch_choose(batch.get(), &refused, 1));
+  expectError(refused.error, EQ_INVALID_ARGUMENT, "position: found -1, expected at least 0");
+  refused.position = 1;
+  rows[3] = std::numeric_limits<float>::infinity();
+  expectSuccess(eq_batch_choose(batch.get(), &refused, 1));
+  expectError(refused.error, EQ_INVALID_ARGUMENT,
+              "logits: found a number that is not finite, expected 19 that are");
+  expectSuccess(eq_batch_remove(batch.get(), again.sequence));
 
   item.best_count = FIXTURE_VOCAB + 1;
   expectSuccess(eq_batch_append(batch.get(), &item, 1));

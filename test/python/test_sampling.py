@@ -160,8 +160,28 @@ def test_what_cannot_be_chosen_fails_alone(model):
     assert batch.choose([]) == []
     with pytest.raises(_runtime.Error, match="one Sampler for two sequences"):
         batch.choose([(own, samplers[1]), (own, samplers[1])])
-    with pytest.raises(TypeError, match="pairs of a sequence's id and its Sampler"):
+    with pytest.raises(TypeError, match="a sequence's id and its Sampler"):
         batch.choose([own])
+    with pytest.raises(_runtime.Error, match="found 96 logits, expected 97"):
+        batch.choose([(own, samplers[1], np.zeros(96, np.float32), 3)])
+    (result,) = batch.choose([(own, samplers[1], np.full(97, np.nan, np.float32), 3)])
+    assert "logits: found a number that is not finite" in result.message
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 1.5, "seed": 7, "top_p": 0.9, "logprobs": 2}, {"temperature": 1.0, "seed": 1, "presence_penalty": 3.0}])
+def test_rows_of_appended_tokens_are_chosen_from_as_if_each_was_the_last(model, options):
+    tokens = np.random.default_rng(1).integers(0, VOCABULARY, 40).astype(np.int32)
+    batch = _runtime.Batch(model, sequences=3, threads=2)
+    one, other, third = (batch.add() for _ in range(3))
+    rows, nothing = batch.append([(one, tokens, None), (third, [4])])
+    assert rows.shape == (40, VOCABULARY) and nothing is None
+    by_rows, by_turns = _runtime.Sampler(**options), _runtime.Sampler(**options)
+    for position in range(1, 41):
+        batch.append([(other, tokens[position - 1 : position])])
+        logits = batch.logits(other)
+        (expected,) = batch.choose([(other, by_turns)])
+        assert batch.choose([(one, by_rows, logits, position)]) == [expected]
+        np.testing.assert_allclose(rows[position - 1], logits, atol=1e-3)
 
 
 @pytest.mark.parametrize("options", [

@@ -45,7 +45,7 @@ extern "C" {
 #define EQ_API __attribute__((visibility("default")))
 
 /** Raised whenever a declaration below changes its meaning. */
-#define EQ_ABI_VERSION 6
+#define EQ_ABI_VERSION 7
 
 /** The version that the library was built with; compare with EQ_ABI_VERSION. */
 EQ_API uint32_t eq_abi_version(void);
@@ -346,8 +346,8 @@ typedef struct eq_bias {
     8. of what is left one is drawn in proportion to the weights, by the place of a random number u
        in 0..1 among their sums in the order of tokens. u is the first 64-bit word of Philox4x64-10
        (J. K. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011) for the key (seed,
-       0) and the counter (tokens that the sequence holds, 0, 0, 0), its upper 53 bits.
-    A structure of zeros is greedy. */
+       0) and the counter (tokens that the sequence holds, or `position`, 0, 0, 0), its upper 53
+   bits. A structure of zeros is greedy. */
 typedef struct eq_choice {
   int64_t sequence;
   double temperature;        /**< at least 0 */
@@ -368,6 +368,12 @@ typedef struct eq_choice {
   const uint32_t *allowed;
   size_t allowed_words;
   uint64_t seed;
+  /** NULL: the logits of the sequence's last token. Else vocab_size logits that are finite, such as
+      a row of those that eq_batch_append gives, and in `position` how many tokens come before what
+      is chosen by them: so that tokens which were guessed and appended are compared with those that
+      would have been chosen, one by one. */
+  const float *logits;
+  int64_t position;
   /** Nonzero: `chosen` gets its log-probability. */
   int32_t with_logprob;
   /** NULL, or where the `best_count` most likely tokens go, whether allowed or not, the most likely

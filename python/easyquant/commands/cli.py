@@ -10,6 +10,7 @@ from easyquant import __version__
 from easyquant.commands.bench import bench_command
 from easyquant.commands.cache import cache_command
 from easyquant.commands.calibrate import calibrate_command
+from easyquant.commands.chat import ChatCommand, chat_command
 from easyquant.commands.compare import compare_command
 from easyquant.commands.compile import CompileCommand, compile_command
 from easyquant.commands.convert import ConvertCommand, convert_command
@@ -39,6 +40,7 @@ app.command("export", cls=ExportCommand, context_settings=SETTINGS)(export_comma
 app.command("convert", cls=ConvertCommand)(convert_command)
 app.command("calibrate", cls=Command)(calibrate_command)
 app.command("run", cls=RunCommand)(run_command)
+app.command("chat", cls=ChatCommand)(chat_command)
 app.command("serve", cls=ServeCommand)(serve_command)
 app.command("eval", cls=Command)(eval_command)
 app.command("bench", cls=Command)(bench_command)

@@ -28,7 +28,7 @@ class Quantized(os.PathLike):
     description: str
     """'SmolLM2-135M, W4A8 in groups of 32 (absmax)'; or the format of a checkpoint"""
     bytes: int
-    """Of all files."""
+    """The size of all files."""
     cost: CompileCost
 
     def __fspath__(self) -> str:

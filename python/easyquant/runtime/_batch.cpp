@@ -12,6 +12,9 @@ using namespace nb::literals;
 
 namespace {
 
+/// Logits that a token is chosen from.
+using GivenRow = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
 /// What an item is told of its tokens.
 class Scores {
 public:
@@ -143,15 +146,30 @@ private:
 nb::list Batch::choose(const nb::sequence &given) {
   std::vector<Sampler *> samplers;
   std::vector<eq_choice> choices;
+  std::vector<GivenRow> rows; // for as long as the choices point to them
   for (nb::handle entry : given) {
     std::pair<int64_t, Sampler *> item;
-    if (!nb::try_cast(entry, item) || !item.second)
-      throw nb::type_error("items: expected pairs of a sequence's id and its Sampler");
+    std::tuple<int64_t, Sampler *, GivenRow, int64_t> behind;
+    const bool hasRow = nb::try_cast(entry, behind, /*convert=*/false);
+    if (hasRow)
+      item = {std::get<0>(behind), std::get<1>(behind)};
+    if ((!hasRow && !nb::try_cast(entry, item)) || !item.second)
+      throw nb::type_error(
+          "items: expected a sequence's id and its Sampler, and where other logits "
+          "than its last ones are meant an array of float32 and a position, too");
     if (std::find(samplers.begin(), samplers.end(), item.second) != samplers.end())
       raise(EQ_INVALID_ARGUMENT,
             "items: found one Sampler for two sequences, expected one for each");
     samplers.push_back(item.second);
-    choices.push_back(item.second->ask(item.first));
+    eq_choice &choice = choices.emplace_back(item.second->ask(item.first));
+    if (!hasRow)
+      continue;
+    const GivenRow &row = rows.emplace_back(std::get<2>(behind));
+    if (row.size() != vocabulary)
+      raise(EQ_INVALID_ARGUMENT, "items: found " + std::to_string(row.size()) +
+                                     " logits, expected " + std::to_string(vocabulary));
+    choice.logits = row.data();
+    choice.position = std::get<3>(behind);
   }
   check(exclusively([&] { return eq_batch_choose(batch.get(), choices.data(), choices.size()); }));
   nb::list results;
@@ -165,21 +183,25 @@ nb::list Batch::append(const nb::sequence &given, bool allLogits, const nb::obje
     std::vector<int32_t> tokens;
     std::unique_ptr<float[]> logits;
     std::optional<Scores> scores;
+    bool wantsLogits = false;
     std::string refused; ///< what is wrong with its tokens
   };
   std::vector<Ask> asks;
   std::vector<eq_batch_item> items;
   for (nb::handle entry : given) {
     std::pair<int64_t, nb::object> item;
-    std::tuple<int64_t, nb::object, size_t> scored;
+    std::tuple<int64_t, nb::object, std::optional<size_t>> scored;
     Ask &ask = asks.emplace_back();
     std::optional<size_t> bestCount;
+    ask.wantsLogits = allLogits;
     if (nb::try_cast(entry, scored)) {
       item = {std::get<0>(scored), std::get<1>(scored)};
       bestCount = std::get<2>(scored);
+      ask.wantsLogits |= !bestCount;
     } else if (!nb::try_cast(entry, item)) {
       throw nb::type_error("items: expected a sequence's id and its tokens, and where they are to "
-                           "be scored how many of the most likely tokens are wanted, too");
+                           "be scored how many of the most likely tokens are wanted, too, or None "
+                           "for the logits of each");
     }
     auto &[id, tokens] = item;
     if (Tokens array; nb::try_cast(tokens, array, /*convert=*/false)) {
@@ -194,7 +216,7 @@ nb::list Batch::append(const nb::sequence &given, bool allLogits, const nb::obje
         ask.tokens.push_back(static_cast<int32_t>(token));
       }
     }
-    if (allLogits)
+    if (ask.wantsLogits)
       ask.logits = makeLogits(ask.tokens.size(), vocabulary);
     if (bestCount)
       ask.scores.emplace(ask.tokens.size(), std::min(*bestCount, vocabulary));
@@ -231,7 +253,7 @@ nb::list Batch::append(const nb::sequence &given, bool allLogits, const nb::obje
       results.append(makeError(eq_error_get_code(error), eq_error_get_message(error)));
     else if (ask.scores)
       results.append(ask.scores->take());
-    else if (allLogits)
+    else if (ask.wantsLogits)
       results.append(nb::cast(adopt<Rows>(std::move(ask.logits), {ask.tokens.size(), vocabulary})));
     else
       results.append(nb::none());
@@ -262,7 +284,8 @@ void easyquant::python::defineBatch(nb::module_ &m) {
       .def("choose", &Batch::choose, "items"_a,
            "Chooses the next token of sequences: items are pairs of id and Sampler. One entry an "
            "item: the token, its log-probability or None, and pairs of the most likely tokens and "
-           "theirs; or an Error, not raised. Nothing is appended.")
+           "theirs; or an Error, not raised. Nothing is appended. An item with an array of float32 "
+           "and a position, too, chooses from these logits as if the sequence ended there.")
       .def("append", &Batch::append, "items"_a, "all_logits"_a = false, "progress"_a = nb::none(),
            "Appends tokens to sequences: items are pairs of id and tokens, a sequence once in a "
            "call. One entry an item: None; with all_logits the logits of every token, float32 of "
@@ -271,7 +294,8 @@ void easyquant::python::defineBatch(nb::module_ &m) {
            "log-probability of each of its tokens after all before it (float64; 0 where nothing "
            "is), "
            "and the N most likely tokens in the place of each with theirs (int32 and float64 of "
-           "(tokens, N)). What ends the call for all of them is raised, and no sequence has "
+           "(tokens, N)). A third entry None is as all_logits for that item. What ends the call "
+           "for all of them is raised, and no sequence has "
            "changed. progress: as of Session.prefill.")
       .def("state", &Batch::state, "id"_a,
            "The online scales that a sequence has come to, as bytes, as Session.state.")

@@ -59,7 +59,7 @@ class Handle:
 
     @property
     def number(self) -> int:
-        """Of the request, as its events have it."""
+        """The request's, as its events have it."""
         return self._task.number
 
     def cancel(self) -> None:
@@ -110,6 +110,34 @@ def _received(events: "queue.SimpleQueue[Event]") -> Event:
     return events.get().received()
 
 
+class Following:
+    """Requests whose events come to one place. As a context it cancels, when it is left, those that are not done."""
+
+    def __init__(self, engine: "Engine", requests: Sequence[Request], priority: int, deadline: float | None, events: Events):
+        self._handles = {}
+        for place, request in enumerate(requests):
+            handle = engine.submit(request, priority, deadline, events)
+            self._handles[handle.number] = handle, place
+
+    def __bool__(self) -> bool:
+        """Are there events to come?"""
+        return bool(self._handles)
+
+    def place(self, event: Event) -> tuple[Event, int]:
+        """An event that has come, and the place of its request."""
+        place = self._handles[event.number][1]
+        if event.reason:
+            del self._handles[event.number]
+        return event, place
+
+    def __enter__(self) -> "Following":
+        return self
+
+    def __exit__(self, *error) -> None:
+        for handle, _ in self._handles.values():
+            handle.cancel()
+
+
 class _Task(Job):
     """A request as a job."""
 
@@ -136,7 +164,7 @@ class _Task(Job):
 
     @property
     def is_scored(self) -> bool:
-        """Of what it reads log-probabilities are wanted."""
+        """Are log-probabilities wanted of what it reads?"""
         return self.request.score is not None and self.answer.completion.prompt_logprobs is None
 
     def item(self, count: int) -> tuple:
@@ -206,22 +234,15 @@ class Engine:
             if event.piece or event.reason or event.completion.tokens:
                 yield number, event.piece, event.completion
 
-    def follow(self, requests: Sequence[Request]) -> Iterator[tuple[Event, int]]:
-        """The events of requests, with the places of these, pieces of prompts that have been read among them."""
+    def follow(self, requests: Sequence[Request], priority: int = 0, deadline: float | None = None) -> Iterator[tuple[Event, int]]:
+        """The events of requests, with the places of these, pieces of prompts that have been read among them.
+
+        priority, deadline: as of submit(). Who leaves the iterator cancels what is left.
+        """
         events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        handles = [self.submit(request, events=events) for request in requests]
-        places = {handle.number: place for place, handle in enumerate(handles)}
-        left = set(places)
-        try:
-            while left:
-                event = _received(events)
-                if event.reason:
-                    left.discard(event.number)
-                yield event, places[event.number]
-        finally:
-            for handle in handles:
-                if handle.number in left:
-                    handle.cancel()
+        with Following(self, requests, priority, deadline, events) as following:
+            while following:
+                yield following.place(_received(events))
 
     # ---------------------------------------------------------------------------------------------- the engine's thread
 
@@ -243,6 +264,8 @@ class Engine:
         """From the batch and the schedule."""
         self._tasks.discard(task)
         if task.sequence is not None:
+            if task.request.keeps_answer or self._keeps_answers and task.answer.reason != "error":
+                self.prefixes.keep(task.sequence, self.prefixes.hashes(task.all_tokens[: task.held], task.request.owner))
             self._batch.remove(task.sequence)
             task.sequence = None
         if task in self._scheduler.waiting or task in self._scheduler.running:
@@ -251,8 +274,8 @@ class Engine:
     def _end(self, task: _Task, error: str) -> None:
         if task not in self._tasks:
             return  # it was done
-        self._leave(task)
         task.answer.fail(error)
+        self._leave(task)
         task.tell()
 
     def _step(self) -> bool:
@@ -311,8 +334,6 @@ class Engine:
             piece = task.answer.take(*result)
             self.speed.new_tokens += len(task.answer.completion.tokens) - count
             if task.answer.reason:
-                if self._keeps_answers:
-                    self.prefixes.keep(task.sequence, self.prefixes.hashes(task.all_tokens[: task.held], task.request.owner))
                 self._leave(task)
             else:
                 task.tokens += 1

@@ -2,8 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """`easyquant.Model`: a compiled model in Python."""
 
+import asyncio
+import contextlib
+import math
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Unpack, overload
@@ -15,10 +19,17 @@ from easyquant.compiler.keywords import KEPT, ModelKeywords, compile_options
 from easyquant.runtime.artifact import BatchSize, load_model, open_batch
 from easyquant.runtime.device import Placement
 from easyquant.runtime.extension import runtime
-from easyquant.runtime.engine import Engine, EngineOptions
+from easyquant.runtime import asynchronous
+from easyquant.runtime.calls import Call
+from easyquant.runtime.conversation import Chat
+from easyquant.runtime.engine import Engine, EngineOptions, Event
 from easyquant.runtime.generation import Completion
-from easyquant.runtime.requests import Options, Prompt, PromptReader, Request, Settings, is_one_prompt
-from easyquant.support.errors import UserError, expect, is_whole
+from easyquant.runtime.requests import CallOptions, Message, Prompt, PromptReader, Request, Settings, is_one_prompt
+from easyquant.support.errors import UserError, expect, is_number, is_whole
+from easyquant.terminal.usage import did_you_mean
+
+
+LEAST_ROOM = 4096  # positions, for a conversation
 
 
 @dataclass(frozen=True)
@@ -109,6 +120,10 @@ class Model:
         return self._reader.vocabulary
 
     @property
+    def has_chat_template(self) -> bool:
+        return self._reader.tokenizer.has_chat_template
+
+    @property
     def device(self) -> str:
         """"cpu", "NVIDIA H200 (sm_90)", "simulated sm_80"."""
         return self._open().device_name
@@ -122,12 +137,12 @@ class Model:
         return self._reader.tokenizer.decode(tokens)
 
     @overload  # a text is a sequence of texts, too, and one prompt
-    def generate(self, prompt: Prompt, **options: Unpack[Options]) -> Completion: ...  # type: ignore[overload-overlap]
+    def generate(self, prompt: Prompt, **options: Unpack[CallOptions]) -> Completion: ...  # type: ignore[overload-overlap]
 
     @overload
-    def generate(self, prompt: Sequence[Prompt], **options: Unpack[Options]) -> list[Completion]: ...
+    def generate(self, prompt: Sequence[Prompt], **options: Unpack[CallOptions]) -> list[Completion]: ...
 
-    def generate(self, prompt: Prompt | Sequence[Prompt], **options: Unpack[Options]) -> Completion | list[Completion]:
+    def generate(self, prompt: Prompt | Sequence[Prompt], **options: Unpack[CallOptions]) -> Completion | list[Completion]:
         """Continues a prompt, or several at once; their completions come in their order.
 
         max_tokens: new tokens of a prompt at most.
@@ -147,27 +162,44 @@ class Model:
             Only tokens that lead there are chosen. The answer is whole unless `max_tokens` ends it.
         chat: a prompt that is a text is a user's message, which the model's chat template is put around.
 
+        priority: a unit is worth ten seconds of waiting, where more prompts are there than run at a time.
+        timeout: seconds after which a prompt that is not done ends as an error.
+
         An error of one of several prompts is its completion's `error`, and the others go on. An error of a single prompt is raised.
         """
-        settings = _settings(options)
-        if is_one_prompt(prompt):
-            request = self._reader.request(prompt, settings)
-            completion = Completion()
-            for _, _, completion in self._answer([request]):
-                pass
-            return _checked(completion)
-        expect("prompt", prompt, isinstance(prompt, Sequence), "a text, a list of token ids, a list of messages, or a list of these")
-        requests = self._reader.requests([(one, settings) for one in prompt])
-        completions = [Completion(finish_reason="error", error=str(request)) for request in requests]
-        places = [place for place, request in enumerate(requests) if isinstance(request, Request)]
-        for number, _, completion in self._answer([requests[place] for place in places]):
-            completions[places[number]] = completion
-        return completions
+        call = self._call(prompt, options)
+        for event, number in self._follow(call):
+            call.take(event, number)
+        return call.result()
 
-    def stream(self, prompt: Prompt, **options: Unpack[Options]) -> Iterator[str]:
+    async def agenerate(self, prompt: Prompt | Sequence[Prompt], **options: Unpack[CallOptions]) -> Completion | list[Completion]:
+        """`generate` in an event loop, which goes on meanwhile. Where the task is cancelled, what it asked for ends before the next step."""
+        call = await asyncio.to_thread(self._call, prompt, options)
+        async for event, number in self._afollow(call):
+            call.take(event, number)
+        return call.result()
+
+    def stream(self, prompt: Prompt, **options: Unpack[CallOptions]) -> Iterator[str]:
         """The text that `generate` gives a prompt, in pieces, as they come."""
-        self._open()
-        return self._pieces(self._reader.request(prompt, _settings(options)))
+        return self._pieces(self._call(prompt, options, single=True))
+
+    async def astream(self, prompt: Prompt, **options: Unpack[CallOptions]) -> AsyncIterator[str]:
+        """`stream` in an event loop: `async for piece in model.astream(prompt)`."""
+        async for piece in self._apieces(await asyncio.to_thread(self._call, prompt, options, single=True)):
+            yield piece
+
+    def chat(self, system: str | None = None, messages: Sequence[Message] = (), **options: Unpack[CallOptions]) -> Chat:
+        """A conversation, whose turns read only what is new in them.
+
+            chat = model.chat(system="Answer briefly.", temperature=0.7)
+            print(chat.send("What is the capital of France?"))
+            for piece in chat.stream("And of Spain?"):
+                print(piece, end="", flush=True)
+
+        system: a message of the role system, which comes first. messages: those of a conversation that goes on.
+        options: those of `generate`, for each answer unless it has others; max_tokens is 1024 by default.
+        """
+        return Chat(self, system, messages, options)
 
     def logits(self, prompt: Prompt, chat: bool = False) -> np.ndarray:
         """The logits of the token after each of the prompt's tokens: float32 of (tokens, vocabulary)."""
@@ -184,45 +216,97 @@ class Model:
 
     def score(self, prompt: Prompt, chat: bool = False) -> Score:
         """How likely the model finds a text of at least two tokens (a tokenizer may put the first one there)."""
-        tokens = self._reader.tokens(prompt, chat)
-        expect("prompt", tokens.tolist(), len(tokens) > 1, "at least two tokens, since the first one has nothing before it")
-        request = Request(tokens, 0, Settings(), begins_text=False, is_text=False, score=0)
-        ((_, _, completion),) = self._answer([request])
-        return Score(tokens.tolist(), _checked(completion).prompt_logprobs[1:])
+        call = self._scoring(prompt, chat)
+        for event, number in self._follow(call):
+            call.take(event, number)
+        return _score(call)
+
+    async def ascore(self, prompt: Prompt, chat: bool = False) -> Score:
+        """`score` in an event loop."""
+        call = await asyncio.to_thread(self._scoring, prompt, chat)
+        async for event, number in self._afollow(call):
+            call.take(event, number)
+        return _score(call)
 
     def _open(self):
         if self._loaded is None:
             raise UserError(f"{self._reader.artifact.path}: the model was closed; make another one")
         return self._loaded
 
-    def _answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, str, Completion]]:
-        if not requests:
-            return
+    def _call(self, prompt: Prompt | Sequence[Prompt], options: CallOptions, single: bool = False) -> Call:
+        """What is asked of the engine; an error is raised where there is one prompt, or has to be (`single`)."""
+        self._open()
+        settings, priority, deadline = _settings(options)
+        if single or is_one_prompt(prompt):
+            request = self._reader.request(prompt, settings)
+            return Call([request], [Completion()], [0], True, priority, deadline)
+        expect("prompt", prompt, isinstance(prompt, Sequence), "a text, a list of token ids, a list of messages, or a list of these")
+        requests = self._reader.requests([(one, settings) for one in prompt])
+        completions = [Completion(finish_reason="error", error=str(request)) for request in requests]
+        places = [place for place, request in enumerate(requests) if isinstance(request, Request)]
+        return Call([requests[place] for place in places], completions, places, False, priority, deadline)
+
+    def _scoring(self, prompt: Prompt, chat: bool) -> Call:
+        self._open()
+        tokens = self._reader.tokens(prompt, chat)
+        expect("prompt", tokens.tolist(), len(tokens) > 1, "at least two tokens, since the first one has nothing before it")
+        return Call([Request(tokens, 0, Settings(), begins_text=False, is_text=False, score=0)], [Completion()], [0], True)
+
+    def _engine_for(self, requests: Sequence[Request]) -> Engine:
         model, artifact = self._open(), self._reader.artifact
-        size = replace(BatchSize.of(artifact, model.device, [request.positions for request in requests], self._sequences), sequences=self._sequences)
+        positions = [min(self.context, _roomy(request.positions)) if request.keeps_answer else request.positions for request in requests]
+        size = replace(BatchSize.of(artifact, model.device, positions, self._sequences), sequences=self._sequences)
         with self._lock:
             engine = self._engine
             if engine is None or not engine.size.holds(size):
                 # What the one before it still has to do it does: it ends with the last call that uses it.
                 size = size if engine is None else size.union(engine.size)
                 engine = self._engine = Engine(model, artifact, self._reader, size, EngineOptions(self._threads))
-        yield from engine.complete(requests)
+        return engine
 
-    def _pieces(self, request: Request) -> Iterator[str]:
-        for _, piece, completion in self._answer([request]):
-            if piece:
-                yield piece
-            _checked(completion)
+    def _follow(self, call: Call) -> Iterator[tuple[Event, int]]:
+        if call.requests:
+            yield from self._engine_for(call.requests).follow(call.requests, call.priority, call.deadline)
+
+    async def _afollow(self, call: Call) -> AsyncIterator[tuple[Event, int]]:
+        if call.requests:
+            engine = await asyncio.to_thread(self._engine_for, call.requests)
+            async with contextlib.aclosing(asynchronous.follow(engine, call.requests, call.priority, call.deadline)) as events:
+                async for found in events:
+                    yield found
+
+    def _pieces(self, call: Call) -> Iterator[str]:
+        for event, number in self._follow(call):
+            call.take(event, number)
+            if event.piece:
+                yield event.piece
+        call.result()
+
+    async def _apieces(self, call: Call) -> AsyncIterator[str]:
+        async with contextlib.aclosing(self._afollow(call)) as events:
+            async for event, number in events:
+                call.take(event, number)
+                if event.piece:
+                    yield event.piece
+        call.result()
 
 
-def _settings(options: Options) -> Settings:
+def _settings(options: CallOptions) -> tuple[Settings, int, float | None]:
+    """And priority and deadline."""
     for name in options:
-        if name not in Options.__annotations__:
-            raise UserError(f"found the option {name!r}, expected {', '.join(Options.__annotations__)}")
-    return Settings(**options)
+        if name not in CallOptions.__annotations__:
+            raise UserError(f"found the option {name!r}, expected {', '.join(CallOptions.__annotations__)}{did_you_mean(name, CallOptions.__annotations__)}")
+    options = dict(options)
+    priority, timeout = options.pop("priority", 0), options.pop("timeout", None)
+    expect("priority", priority, is_whole(priority), "a whole number")
+    expect("timeout", timeout, timeout is None or is_number(timeout) and 0 < timeout < math.inf, "a number of seconds above 0, or None")
+    return Settings(**options), int(priority), None if timeout is None else time.monotonic() + timeout
 
 
-def _checked(completion: Completion) -> Completion:
-    if completion.error:
-        raise UserError(completion.error)
-    return completion
+def _roomy(positions: int) -> int:
+    """So many and more, so that a conversation that grows seldom needs another batch, which knows nothing of it."""
+    return max(LEAST_ROOM, 1 << (positions - 1).bit_length())
+
+
+def _score(call: Call) -> Score:
+    return Score(call.requests[0].tokens.tolist(), call.result().prompt_logprobs[1:])

@@ -74,6 +74,13 @@ class Options(TypedDict, total=False):
     chat: bool
 
 
+class CallOptions(Options, total=False):
+    """And what a call says of all of its prompts."""
+
+    priority: int
+    timeout: float | None
+
+
 @dataclass(frozen=True)
 class Request:
     """A prompt that a model can read."""
@@ -86,6 +93,7 @@ class Request:
     score: int | None = None  # the prompt's tokens get log-probabilities, with so many of the most likely ones in the place of each
     owner: bytes = b""  # beginnings are shared with requests of the same owner only
     grammar: Grammar | None = None  # that the answer follows
+    keeps_answer: bool = False  # for a request that begins with this one and its answer
 
     @property
     def positions(self) -> int:
