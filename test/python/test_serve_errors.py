@@ -71,7 +71,7 @@ BAD_CHATS = [
     ({"stream": True, "stream_options": {"every": 1}}, "stream_options"), ({"stream": True, "stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation"),
     ({"metadata": {"a": 1}}, "metadata"), ({"user": 5}, "user"), ({"priority": 11}, "priority"), ({"chat_template_kwargs": []}, "chat_template_kwargs"),
     ({"reasoning_effort": "much"}, "reasoning_effort"), ({"top_k": -2}, "top_k"), ({"min_p": 2}, "min_p"), ({"repetition_penalty": 0}, "repetition_penalty"),
-    ({"best_of": 2}, "best_of"), ({"temprature": 1}, "temprature"), ({"safety_identifier": 7}, "safety_identifier"), ({"prompt_cache_key": {}}, "prompt_cache_key"),
+    ({"best_of": 2}, "best_of"), ({"tempo": 1}, "tempo"), ({"safety_identifier": 7}, "safety_identifier"), ({"prompt_cache_key": {}}, "prompt_cache_key"),
 ]  # fmt: skip
 
 

@@ -20,7 +20,7 @@ KEYS_VARIABLE = "EASYQUANT_API_KEYS"
 
 
 def read_keys(given: list[str], file: Path | None) -> list[str]:
-    """Of the command line, of a file with one a line, and of the environment, joined by commas."""
+    """The command line's, those of a file with one a line, and those of the environment, joined by commas."""
     keys = [*given, *os.environ.get(KEYS_VARIABLE, "").split(",")]
     if file is not None:
         keys += file.read_text(encoding="utf-8").splitlines()

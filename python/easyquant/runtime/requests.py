@@ -131,7 +131,7 @@ class PromptReader:
         self.grammars = GrammarCompiler(self.tokenizer, self.vocabulary, self.end_tokens)
 
     def chat_tokens(self, text: str) -> np.ndarray:
-        """Of a chat that its template has made a text of."""
+        """The tokens of a chat that its template has made a text of."""
         return self._checked(self.tokenizer.encode(text, add_special_tokens=False))
 
     def tokens(self, prompt: Prompt, chat: bool = False) -> np.ndarray:

@@ -150,7 +150,7 @@ class _Sender:
 
 
 class _Timing:
-    """Of a choice: when its tokens come."""
+    """When the tokens of a choice come."""
 
     def __init__(self, metrics, begin: float):
         self._metrics, self._last, self._tokens = metrics, begin, 0

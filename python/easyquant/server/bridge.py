@@ -9,7 +9,7 @@ from easyquant.runtime.engine import Event
 
 
 class Bridge:
-    """Wakes the loop once for all that a step tells, whoever it is for."""
+    """Wakes the loop once for all that a step tells."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop):
         self.loop = loop

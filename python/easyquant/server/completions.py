@@ -98,7 +98,7 @@ def _scored(texts: Texts, answers: Answers, index: int) -> Completion | None:
 
 
 def _logprobs(texts: Texts, answers: Answers, index: int, begin: int, end: int, written: int, with_prompt: bool) -> dict | None:
-    """Of tokens of a choice. written: characters of it before these."""
+    """What is told of tokens of a choice. written: characters of it before these."""
     completion = answers.completions[index]
     if texts.requests[0].settings.logprobs is None:
         return None

@@ -19,7 +19,7 @@ _shown.maxstring = _shown.maxother = 80
 
 @dataclass(frozen=True)
 class Field:
-    meaning: str  # for the documentation; of one that is refused, why
+    meaning: str  # for the documentation; or why it is refused
     refused: bool = False
     harmless: tuple = ()  # values of a refused one that ask for nothing; null is one always
 

@@ -39,7 +39,7 @@ class Metrics:
 
 
 class ModelMetrics:
-    """Those of a model."""
+    """The figures of a model."""
 
     def __init__(self, metrics: Metrics, name: str):
         self._metrics, self._name = metrics, name

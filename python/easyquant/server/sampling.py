@@ -26,7 +26,7 @@ EXTRAS: Fields = {
     "top_k": Field("an extra: draws from so many of the most likely tokens; 0: from all"),
     "min_p": Field("an extra: draws from tokens that are at least so likely beside the most likely one"),
     "repetition_penalty": Field("an extra: above 1, tokens of prompt and answer become less likely"),
-    "priority": Field("an extra: -10 to 10; a unit is worth ten seconds of waiting"),
+    "priority": Field("an extra: -10 to 10, low ones come first; a unit is worth ten seconds of waiting"),
 }
 # What clients send about themselves; nothing depends on it.
 LABELS: Fields = {"user": Field("taken and not used")}
@@ -90,7 +90,8 @@ def read_copies(body: Body, prompts: int = 1) -> int:
 
 
 def read_priority(body: Body) -> int:
-    return body.whole("priority", -10, 10, 0)
+    """The engine's, for which high ones come first."""
+    return -body.whole("priority", -10, 10, 0)
 
 
 def check_logprobs(name: str, count: int) -> int:

@@ -30,7 +30,7 @@ def chat_logprobs(tokenizer: Tokenizer, logprobs: Sequence[TokenLogprob]) -> lis
 
 
 def text_logprobs(tokenizer: Tokenizer, entries: Sequence[tuple[int, float | None, Sequence[tuple[int, float]]]], offset: int, begins: bool) -> dict:
-    """Of /v1/completions. entries: tokens, theirs, and the most likely ones in the place of each. begins: the first has nothing before it.
+    """As /v1/completions has them. entries: tokens, theirs, and the most likely ones in the place of each. begins: the first has nothing before it.
 
     offset: where in the text of the choice the first one is. Texts of tokens that end within a character count none of it.
     """
@@ -47,14 +47,14 @@ def text_logprobs(tokenizer: Tokenizer, entries: Sequence[tuple[int, float | Non
 
 
 def prompt_entries(tokens: Sequence[int], completion: Completion) -> list:
-    """Of a prompt that was scored, for `text_logprobs`."""
+    """What `text_logprobs` is told of a prompt that was scored."""
     likely, values = completion.prompt_best
     best = (list(zip(row.tolist(), logprobs.tolist(), strict=True)) for row, logprobs in zip(likely, values, strict=True))
     return list(zip(map(int, tokens), completion.prompt_logprobs.tolist(), best, strict=True))
 
 
 def usage(prompts: Sequence[Completion], completions: Sequence[Completion]) -> dict:
-    """prompts: of each prompt its first answer."""
+    """prompts: the first answer to each."""
     read, new = sum(one.prompt_tokens for one in prompts), sum(len(one.tokens) for one in completions)
     cached = sum(one.cached_tokens for one in prompts)
     return {"prompt_tokens": read, "completion_tokens": new, "total_tokens": read + new, "prompt_tokens_details": {"cached_tokens": cached}}
