@@ -69,10 +69,13 @@ def test_help_has_an_example(command):
 @pytest.mark.parametrize("command", [("run", "--prompt", "x"), ("eval", "--text", "x"), ("bench",)])
 class TestArtifactErrors:
     def test_missing(self, command, tmp_path):
-        expect_error(easyquant(command[0], tmp_path / "none", *command[1:]), "none", "no such folder", "easyquant compile")
+        takes_models = command[0] == "run"
+        expected = ("no such file or folder; expected an artifact, a Hugging Face folder",) if takes_models else ("no such folder", "easyquant compile")
+        expect_error(easyquant(command[0], tmp_path / "none", *command[1:]), "none", *expected)
 
     def test_no_artifact(self, command, tmp_path):
-        expect_error(easyquant(command[0], tmp_path, *command[1:]), "holds no manifest.json")
+        expected = "has neither manifest.json nor config.json" if command[0] == "run" else "holds no manifest.json"
+        expect_error(easyquant(command[0], tmp_path, *command[1:]), expected)
 
     def test_damaged_manifest(self, command, tmp_path):
         write_manifest(tmp_path)
@@ -140,7 +143,7 @@ def test_eval_of_a_missing_text(tmp_path):
 
 def test_eval_needs_one_thing_to_score(tmp_path):
     write_manifest(tmp_path)
-    expect_error(easyquant("eval", tmp_path), "either --text FILE or --choices FILE.jsonl")
+    expect_error(easyquant("eval", tmp_path), "give one of --text FILE, --choices FILE.jsonl and --tasks NAMES")
     expect_error(easyquant("eval", tmp_path, "--choices", tmp_path / "none"), "no such file")
 
 

@@ -1,8 +1,9 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""`easyquant eval`: figures of an artifact on a text or on questions, and how they were found."""
+"""`easyquant eval`: figures of an artifact on a text, on questions or on tasks of lm-eval, and how they were found."""
 
 import contextlib
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -53,11 +54,46 @@ def print_result(result: dict) -> None:
     console.out.print(stamp)
 
 
+def evaluate_tasks(artifact: Path, tasks: str, include: list[Path], shots: int | None, limit: int | None, chat: bool, context: int, threads: int, place: Placement) -> dict:
+    """What lm-eval says of an artifact, with nothing fetched."""
+    for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):  # before the libraries look for them
+        os.environ.setdefault(name, "1")
+    try:
+        from easyquant.evaluation.lm_eval_model import run_tasks
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] not in ("lm_eval", "datasets"):
+            raise
+        raise UserError("--tasks: needs lm-eval; install the extra lm-eval (pip install 'easyquant-compiler[lm-eval]')") from None
+    names = [name for name in tasks.split(",") if name]
+    for name in names:
+        if name.endswith((".yaml", ".yml")) and not Path(name).is_file():
+            raise UserError(f"--tasks {name}: there is no such file")
+    return run_tasks(artifact, names, include, shots, limit, chat, context=context, threads=threads, device=place.device)
+
+
+def print_tasks(found: dict) -> None:
+    table = console.table("")
+    for heading in ("task", "metric", "value"):
+        table.add_column(heading)
+    for task, figures in found["results"].items():
+        for name, value in figures.items():
+            metric, _, kind = name.partition(",")
+            if kind and not metric.endswith("_stderr") and isinstance(value, (int, float)):
+                error = figures.get(f"{metric}_stderr,{kind}")
+                table.add_row(task, metric if kind == "none" else f"{metric} ({kind})", with_error(value, error if isinstance(error, (int, float)) else None))
+    console.out.print(table)
+
+
 @console.command
 def eval_command(
     artifact_path: Annotated[Path, typer.Argument(metavar="OUT", help="An artifact folder.")],
     text: Annotated[Path | None, typer.Option(metavar="FILE", help="The text to be scored, UTF-8.")] = None,
     choices: Annotated[Path | None, typer.Option(metavar="FILE.jsonl", help="Multiple-choice questions instead: context, choices, answer a line.")] = None,
+    tasks: Annotated[str | None, typer.Option(metavar="TASKS", help="Tasks of lm-eval instead, with commas between: names, or YAML files of your own.")] = None,
+    include_path: Annotated[list[Path] | None, typer.Option(metavar="DIR", help="With --tasks: a folder of tasks' YAML files; may be given several times.")] = None,
+    num_fewshot: Annotated[int | None, typer.Option(min=0, metavar="N", help="With --tasks: examples in the prompt. (default: the task's)")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="With --tasks: only the first N questions of each.")] = None,
+    apply_chat_template: Annotated[bool, typer.Option("--apply-chat-template", help="With --tasks: put the model's chat template around prompts.")] = False,
     context: Annotated[int | None, typer.Option(metavar="N", help="Tokens a window. (default: 1024 for GPT-2, else 2048, or what the model supports)")] = None,
     max_windows: Annotated[int | None, typer.Option(min=1, metavar="N", help="Score only the first N windows.")] = None,
     reference: Annotated[Path | None, typer.Option(metavar="MODEL_OR_ARTIFACT", help="Compare with an artifact, or with the float form of a model.")] = None,
@@ -72,11 +108,27 @@ def eval_command(
     comm: CommOption = Comm.auto,
     comm_timeout: CommTimeoutOption = None,
 ) -> None:
-    """Measure perplexity, and how far quantization moved the model from its reference.
+    """Measure perplexity, accuracy, and how far quantization moved the model from its reference.
 
     Example: [bold]easyquant eval smol-w8a8 --text novels.txt --reference SmolLM2-135M --json w8a8.json[/bold]
     """
     ranks = Ranks(comm, comm_timeout)
+    given = {"--include-path": include_path, "--num-fewshot": num_fewshot, "--limit": limit, "--apply-chat-template": apply_chat_template or None}
+    if tasks is not None:
+        others = {"--text": text, "--choices": choices, "--max-windows": max_windows, "--reference": reference, "--bos": bos or None}
+        for option, value in others.items():
+            if value is not None:
+                raise UserError(f"{option}: does not go with --tasks")
+        if not ranks.rank:
+            check_writable(json_file)
+            found = evaluate_tasks(artifact_path, tasks, include_path or [], num_fewshot, limit, apply_chat_template, context or 0, threads, Placement.of(device, simt_chip))
+            if json_file:
+                write_json(json_file, found)
+            print_tasks(found)
+        return
+    for option, value in given.items():
+        if value is not None:
+            raise UserError(f"{option}: goes with --tasks")
     if choices is not None:  # they are few: rank 0 answers them
         if ranks.rank:
             return
@@ -88,7 +140,7 @@ def eval_command(
             check_writable(json_file)
         check_context(artifact, context)
         if (text is None) == (choices is None):
-            raise UserError("give either --text FILE or --choices FILE.jsonl")
+            raise UserError("give one of --text FILE, --choices FILE.jsonl and --tasks NAMES")
         if kv_chunk != 1 and kv_protocol != KVProtocol.decode:
             raise UserError("--kv-chunk: goes with --kv-protocol decode")
         if choices is not None and kv_protocol != KVProtocol.prefill:

@@ -7,13 +7,13 @@ index of the right one): the form that the field's question sets are commonly br
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from easyquant.evaluation.metrics import wilson_interval
-from easyquant.runtime.logits import token_losses
 from easyquant.support.errors import UserError
 from easyquant.support.files import read_text
 
@@ -82,34 +82,28 @@ def split_tokens(encode, context: str, choice: str) -> tuple[list[int], list[int
     return whole[:border], whole[border:]
 
 
-def answer_questions(session, logits_of, encode, questions: list[Question], first_token: int | None, context: int, advance=lambda: None) -> Tally:
-    """`first_token` stands where a question has no context of its own (usually the beginning-of-text token)."""
-    tally, held = Tally(), None
-    for number, question in enumerate(questions, 1):
-        scores = []
-        for choice in question.choices:
-            prefix, continuation = split_tokens(encode, question.context, choice)
-            if not prefix:
-                if first_token is None:
-                    raise UserError(f"question {number}: its context holds no token, and the model has no beginning-of-text token")
-                prefix = [first_token]
-            if len(prefix) + len(continuation) > context:
-                raise UserError(f"question {number}: {len(prefix) + len(continuation)} tokens, but the context is {context}")
-            tokens = np.asarray(prefix + continuation, dtype=np.int32)
-            # All but the last token of the context is computed once for all choices.
-            if prefix == held:
-                session.truncate(len(prefix) - 1)
-            else:
-                session.reset()
-                if len(prefix) > 1:
-                    session.prefill(tokens[: len(prefix) - 1])
-                held = prefix
-            logits = logits_of(tokens[len(prefix) - 1 : -1])
-            scores.append(-float(token_losses(logits, tokens[len(prefix) :]).sum()))
-            tally.tokens_scored += len(continuation)
+def _pair(number: int, question: Question, choice: str, encode, first_token: int | None, context: int) -> tuple[list[int], list[int]]:
+    prefix, continuation = split_tokens(encode, question.context, choice)
+    if not prefix:
+        if first_token is None:
+            raise UserError(f"question {number}: its context holds no token, and the model has no beginning-of-text token")
+        prefix = [first_token]
+    if len(prefix) + len(continuation) > context:
+        raise UserError(f"question {number}: {len(prefix) + len(continuation)} tokens, but the context is {context}")
+    return prefix, continuation
+
+
+def answer_questions(likelihoods: Callable, encode: Callable[[str], list[int]], questions: list[Question], first_token: int | None, context: int) -> Tally:
+    """`likelihoods(pairs)`: those of Scorer. `first_token` stands where a question has no context of its own (usually the beginning-of-text token)."""
+    pairs = [
+        _pair(number, question, choice, encode, first_token, context) for number, question in enumerate(questions, 1) for choice in question.choices
+    ]
+    totals = iter(found.total for found in likelihoods(pairs))
+    tally = Tally(tokens_scored=sum(len(continuation) for _, continuation in pairs))
+    for question in questions:
+        scores = np.array([next(totals) for _ in question.choices])
         lengths = [len(choice.encode()) for choice in question.choices]
         tally.questions += 1
         tally.right += int(np.argmax(scores)) == question.answer
-        tally.right_normalized += int(np.argmax(np.array(scores) / lengths)) == question.answer
-        advance()
+        tally.right_normalized += int(np.argmax(scores / lengths)) == question.answer
     return tally

@@ -3,6 +3,7 @@
 """`easyquant eval`: what the compiled artifact makes of a text, alone and against a reference."""
 
 import contextlib
+import functools
 import hashlib
 import pickle
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import numpy as np
 from easyquant.compiler.compile import compile_model
 from easyquant.compiler.options import CompileOptions
 from easyquant.evaluation.choices import answer_questions, read_questions
+from easyquant.evaluation.likelihoods import Scorer
 from easyquant.evaluation.metrics import Scores, compare
 from easyquant.evaluation.protocol import Corpus, check_context, evaluation_stamp, machine_stamp, source_stamp
 from easyquant.runtime.artifact import Artifact, is_artifact, load_model, open_session
@@ -235,20 +237,13 @@ def evaluate_choices(
     """Accuracy on multiple-choice questions, with the protocol's stamp."""
     context = artifact.max_context if context is None else check_context(artifact, context)
     questions = read_questions(file)
-    tokenizer = load_tokenizer(artifact.path, artifact.model["vocab_size"])
-    subject = Evaluated.open(artifact, context, threads, place=place)
-    bos = artifact.model.get("bos_token_id")
-
-    def encode(text: str) -> list[int]:
-        return tokenizer.encode(text, add_special_tokens=False)
-
-    with console.progress() as bar:
-        task = bar.add_task("answering", total=len(questions))
-        try:
-            tally = answer_questions(subject.session, subject.logits, encode, questions, bos, context, lambda: bar.advance(task))
-        except runtime().Error as error:
-            raise UserError(str(error)) from None
-    stamp = machine_stamp(artifact, subject.model, threads) | source_stamp(artifact) | {
+    scorer = Scorer(artifact, context, threads, place)
+    encode = functools.partial(scorer.reader.tokenizer.encode, add_special_tokens=False)
+    with contextlib.closing(scorer), console.progress() as bar:
+        task = bar.add_task("answering", total=sum(len(question.choices) for question in questions))
+        likelihoods = functools.partial(scorer.likelihoods, advance=lambda: bar.advance(task))
+        tally = answer_questions(likelihoods, encode, questions, artifact.model.get("bos_token_id"), context)
+    stamp = machine_stamp(artifact, scorer.model, threads) | source_stamp(artifact) | {
         "corpus": file.name,
         "corpus_sha256": sha256(file),
         "split": split,

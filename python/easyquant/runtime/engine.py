@@ -170,7 +170,7 @@ class _Task(Job):
     def item(self, count: int) -> tuple:
         """What `_runtime.Batch.append` is asked."""
         item = (self.sequence, self.next_tokens(count))
-        return (*item, self.request.score) if self.is_scored else item
+        return (*item, self.request.score) if self.is_scored and self.held + count > self.request.score_from else item
 
     def tell(self, piece: str = "") -> None:
         read, completion = min(self.held, len(self.request.tokens)), self.answer.completion
@@ -220,7 +220,9 @@ class Engine:
     def submit(self, request: Request, priority: int = 0, deadline: float | None = None, events: Events | None = None) -> Handle:
         """priority: a unit is worth ten seconds of waiting. deadline: time.monotonic() at which it ends as an error."""
         events = queue.SimpleQueue() if events is None else events
-        hashes = self.prefixes.hashes(request.tokens, request.owner) if request.score is None else []  # of one that is scored all logits are needed
+        # The logits behind tokens that are scored, and behind the one before them, are to be computed.
+        shared = request.tokens if request.score is None else request.tokens[: max(0, request.score_from - 1)]
+        hashes = self.prefixes.hashes(shared, request.owner)
         task = _Task(next(self._numbers), request, self.reader, priority, deadline, events, hashes)
         self._post(lambda: self._join(task))
         return Handle(self, task, events)

@@ -134,7 +134,14 @@ class Answer:
 
     def score(self, parts: list[tuple[np.ndarray, ...]]) -> None:
         """What pieces of the prompt were told. It ends where nothing but that is wanted."""
-        logprobs, tokens, best = (np.concatenate(arrays)[: len(self.request.tokens)] for arrays in zip(*parts, strict=True))
+        count = len(self.request.tokens)
+        logprobs, tokens, best = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        before = count - len(logprobs)  # tokens whose scores nobody wants
+        if before > 0:
+            logprobs = np.concatenate([np.zeros(before), logprobs])
+            tokens = np.concatenate([np.full((before, tokens.shape[1]), -1, np.int32), tokens])
+            best = np.concatenate([np.zeros((before, best.shape[1])), best])
+        logprobs, tokens, best = logprobs[:count], tokens[:count], best[:count]
         self.completion.prompt_logprobs, self.completion.prompt_best = logprobs, (tokens, best)
         if self.request.max_tokens == 0:
             self.reason = "length"

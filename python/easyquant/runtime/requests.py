@@ -91,6 +91,7 @@ class Request:
     begins_text: bool  # what follows is a text of its own: SentencePiece then drops its first space
     is_text: bool  # the prompt is a text that is continued as it stands
     score: int | None = None  # the prompt's tokens get log-probabilities, with so many of the most likely ones in the place of each
+    score_from: int = 0  # the first token whose log-probability is wanted; what is before it may be known already, and is 0 then
     owner: bytes = b""  # beginnings are shared with requests of the same owner only
     grammar: Grammar | None = None  # that the answer follows
     keeps_answer: bool = False  # for a request that begins with this one and its answer
