@@ -116,7 +116,9 @@ class Tokenizer:
         except UnicodeError:
             raise UserError("the text has lone surrogates, which no encoding allows; read it as UTF-8") from None
         with _refusals(f"{self.source}: the library tokenizers fails on this text"):
-            return tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+            # Batches of the library let other threads of Python run meanwhile; the fast ones leave out where tokens are in the text.
+            (found,) = tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        return found.ids
 
     def _literal_tokenizer(self) -> HuggingFaceTokenizer:
         if self._literal is None:
