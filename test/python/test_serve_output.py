@@ -7,10 +7,12 @@ import random
 import pytest
 
 from easyquant.runtime.sampling import TokenLogprob
+from easyquant.server.app import ENDPOINTS
 from easyquant.server.output import PlainText, Thinking, merge_calls, parse_whole
+from easyquant.server.pages import fields_page
 from easyquant.server.tokens import chat_logprobs, text_logprobs
 from easyquant.text.tokenizer import load_tokenizer
-from helpers import write_byte_level
+from helpers import REPO, write_byte_level
 
 
 @pytest.mark.parametrize("begun, text, thought, said", [
@@ -53,3 +55,9 @@ def test_tokens_that_are_no_characters(tmp_path):
     assert found["token_logprobs"][:2] == [None, -1.0] and found["top_logprobs"][1] == {"bytes:\\xe2": -1.0}
     entries = chat_logprobs(tokenizer, [TokenLogprob(token, -1.0, []) for token in tokens])
     assert bytes(byte for entry in entries for byte in entry["bytes"]).decode() == "a€b" and entries[1]["token"] == "\ufffd"
+
+
+def test_the_guide_has_every_field():
+    page = REPO / "docs" / "guide" / "serve-fields.md"
+    remedy = "python -c 'from easyquant.server import app, pages; print(pages.fields_page(app.ENDPOINTS), end=str())' > docs/guide/serve-fields.md"
+    assert page.read_text() == fields_page(ENDPOINTS), f"write it again: {remedy}"

@@ -1,10 +1,12 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The page /docs: every endpoint, and every field with what becomes of it. Nothing on it comes from elsewhere."""
+"""What there is, as a page: every endpoint, and every field with what becomes of it. Nothing on the page /docs comes from elsewhere."""
 
 import re
 from collections.abc import Mapping
 from html import escape
+
+import orjson
 
 from easyquant.server.fields import Field, Fields
 
@@ -16,23 +18,41 @@ td { border-top: 1px solid #ddd; padding: 0.25rem 0.75rem 0.25rem 0; vertical-al
 """
 
 
+def _what(field: Field) -> str:
+    """What becomes of it, in Markdown."""
+    if not field.refused:
+        return field.meaning
+    harmless = f" (taken: `{orjson.dumps(field.harmless).decode()[1:-1]}`)" if field.harmless else ""
+    return f"refused: {field.meaning}{harmless}"
+
+
+def _sorted(fields: Fields) -> list[tuple[str, Field]]:
+    """Those that are refused last."""
+    return sorted(fields.items(), key=lambda item: item[1].refused)
+
+
+def fields_page(endpoints: Mapping[str, tuple[Fields, str]]) -> str:
+    """docs/guide/serve-fields.md"""
+    parts = ["# The fields of requests\n\nWhat `easyquant serve` makes of each. `/docs` of a server has the same. A field that is null counts as absent; one that is not listed is an error.\n"]
+    for path, (fields, title) in endpoints.items():
+        rows = "".join(f"| `{name}` | {_what(field)} |\n" for name, field in _sorted(fields))
+        parts.append(f"\n## POST {path}\n\n{title}.\n\n| field | |\n|---|---|\n{rows}")
+    return "".join(parts)
+
+
 def _text(meaning: str) -> str:
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(meaning))
 
 
 def _row(name: str, field: Field) -> str:
-    what = _text(field.meaning)
-    if field.refused:
-        harmless = f" Taken: <code>{escape(', '.join(map(repr, field.harmless)))}</code>." if field.harmless else ""
-        what = f"refused: {what}.{harmless}"
-    return f'<tr{" class=refused" if field.refused else ""}><td><code>{escape(name)}</code></td><td>{what}</td></tr>'
+    return f'<tr{" class=refused" if field.refused else ""}><td><code>{escape(name)}</code></td><td>{_text(_what(field))}</td></tr>'
 
 
 def docs_page(endpoints: Mapping[str, tuple[Fields, str]], others: Mapping[str, str]) -> str:
     parts = [f"<!doctype html><html lang=en><meta charset=utf-8><title>EasyQuant</title><style>{_STYLE}</style><h1>EasyQuant</h1>"]
     parts.append("<p>OpenAI's API, on models that were compiled with EasyQuant. A field that is null is not there; one that is not listed is an error.</p>")
     for path, (fields, title) in endpoints.items():
-        rows = "".join(_row(name, field) for name, field in sorted(fields.items(), key=lambda item: item[1].refused))
+        rows = "".join(_row(name, field) for name, field in _sorted(fields))
         parts.append(f"<h2><code>POST {escape(path)}</code></h2><p>{_text(title)}.</p><table>{rows}</table>")
     parts.append("<h2>Others</h2><table>" + "".join(f"<tr><td><code>GET {escape(path)}</code></td><td>{_text(title)}</td></tr>" for path, title in others.items()))
     return "".join(parts) + "</table></html>"
