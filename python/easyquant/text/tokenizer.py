@@ -49,13 +49,13 @@ def _decoder_steps(decoder: Mapping | None) -> list[Mapping]:
 class TextStream:
     """Text of tokens that come one by one: never half a character, and together exactly what decode gives."""
 
-    def __init__(self, tokenizer: "Tokenizer", skip_special_tokens: bool, strip_space: bool):
-        self._tokenizer, self._skip, self._strip = tokenizer, skip_special_tokens, strip_space
+    def __init__(self, tokenizer: "Tokenizer", skip_special_tokens: bool, strip_space: bool, shown: frozenset[int] = frozenset()):
+        self._tokenizer, self._skip, self._strip, self._shown = tokenizer, skip_special_tokens, strip_space, shown
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def push(self, token: int) -> str:
         """The text that is certain once `token` has come; often empty inside a character."""
-        piece = self._tokenizer.token_bytes(token, self._skip)
+        piece = self._tokenizer.token_bytes(token, self._skip and token not in self._shown)
         if self._strip and piece:
             piece, self._strip = piece.removeprefix(b" "), False
         return self._decoder.decode(piece)
@@ -153,9 +153,19 @@ class Tokenizer:
         stream = TextStream(self, skip_special_tokens, self._strips_space)
         return "".join([stream.push(token) for token in tokens] + [stream.finish()])
 
-    def stream(self, *, skip_special_tokens: bool = True, at_start: bool = False) -> TextStream:
-        """For tokens that continue a text. `at_start`: they begin one (SentencePiece then drops the first space)."""
-        return TextStream(self, skip_special_tokens, at_start and self._strips_space)
+    def stream(self, *, skip_special_tokens: bool = True, at_start: bool = False, shown: frozenset[int] = frozenset()) -> TextStream:
+        """For tokens that continue a text. `at_start`: they begin one (SentencePiece then drops the first space). `shown`: special ones that are not skipped."""
+        return TextStream(self, skip_special_tokens, at_start and self._strips_space, shown)
+
+    def token_id(self, text: str) -> int | None:
+        """The token that is spelled so in tokenizer.json, of added ones their text."""
+        return self._tokenizer.token_to_id(text)
+
+    def special_token(self, text: str) -> int | None:
+        """The id of a special token, by its text."""
+        token = self.token_id(text)
+        added = None if token is None else self._special.get(token)
+        return token if added is not None and added.special else None
 
     @property
     def has_chat_template(self) -> bool:
