@@ -260,6 +260,15 @@ def test_the_command_serves_and_ends_when_it_is_told(folder):
         command.process.kill()
 
 
+def test_models_are_compiled_at_first(letters_model, tmp_path):
+    command = Command(letters_model, "--scheme", "W8A8", "--context", "100", EASYQUANT_CACHE=str(tmp_path))
+    try:
+        done = subprocess.run(command.curl, shell=True, capture_output=True, text=True, timeout=60, check=True)
+        assert json.loads(done.stdout)["model"] == "letters" and "context 100" in command.lines[0] and list(tmp_path.glob("artifacts/letters-*"))
+    finally:
+        command.process.kill()
+
+
 @pytest.mark.parametrize("signals, grace, status", [([signal.SIGINT], 0, 0), ([signal.SIGTERM, signal.SIGTERM], 60, 128 + signal.SIGTERM)])
 def test_what_does_not_finish_in_time(folder, signals, grace, status):
     """It is told so, or a second signal ends it all at once."""

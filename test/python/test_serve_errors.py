@@ -12,6 +12,7 @@ from openai.resources.chat.completions import Completions as ChatCompletions
 from openai.resources.completions import Completions
 from openai.resources.responses import Responses
 
+from easyquant.runtime.generation import Answer
 from easyquant.server.app import ENDPOINTS
 from easyquant.server.asking import Asker
 from easyquant.server.completions import read_texts
@@ -170,7 +171,9 @@ def test_bodies_that_nobody_thought_of(client, path, read, count):
     for _ in range(count):
         raw = mutator.body(needed)
         try:
-            read(read_json(raw), asker)
+            found = read(read_json(raw), asker)
+            for request in getattr(found, "requests", []):
+                Answer(request, client.served.reader)  # as the engine begins it
         except ApiError as error:
             refused += 1
             assert 400 <= error.status < 500 and 0 < len(error.message) < 2000, (raw, error.message)
@@ -184,4 +187,7 @@ def test_a_server_that_was_asked_nonsense_goes_on(client):
         reply = client.post(TEXTS, mutator.body({"prompt": "abc", "max_tokens": 2}))
         assert reply.status in (200, 400, 404, 429), reply
     assert client.complete().status == 200
+    for fields in ({"temperature": 1e-300}, {"temperature": 100, "top_p": 1e-300}, {"top_k": 2**31 - 1}, {"logit_bias": {"5": 1e6, "6": -1e6}}, {"repetition_penalty": 0.01}, {"seed": -(2**63)}):
+        reply = client.complete(**{"temperature": 1} | fields)
+        assert reply.status == 200 and len(reply.json["choices"][0]["text"]) > 0, (fields, reply)
     client.settle()

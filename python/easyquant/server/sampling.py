@@ -67,7 +67,7 @@ def read_settings(body: Body, served: ServedModel, max_tokens: int, logprobs: in
             found[name] = value
     for name in ("presence_penalty", "frequency_penalty"):
         found[name] = body.number(name, -2, 2, 0.0)
-    if (top_k := body.whole("top_k", -1)) is not None:
+    if (top_k := body.whole("top_k", -1, 2**31 - 1)) is not None:
         found["top_k"] = max(0, top_k)  # -1 is all tokens in vLLM
     if found.get("top_p") == 0:
         found["top_p"], found["top_k"] = 1.0, 1  # the most likely token alone, as OpenAI's API has it

@@ -17,7 +17,7 @@ from easyquant.server.errors import ApiError
 from easyquant.server.limits import Limits
 from easyquant.server.metrics import Metrics, ModelMetrics
 
-KEPT_BEGINNINGS = 64
+KEPT_BEGINNINGS = 32  # each has a row of logits, as a sequence that runs
 
 
 @dataclass(frozen=True)
