@@ -23,7 +23,7 @@ from easyquant.server.fields import Fields, read_json
 from easyquant.server.gate import Access, Gate
 from easyquant.server.limits import HEADER_SECONDS, Limits
 from easyquant.server.metrics import Metrics
-from easyquant.server.pages import docs_page
+from easyquant.server.pages import chat_page, docs_page
 from easyquant.server.served import ServedModel
 from easyquant.server.streaming import EventStream, watched
 
@@ -41,6 +41,7 @@ _TEXT = {
 }
 ENDPOINTS: Mapping[str, tuple[Fields, str]] = {path: (fields, title) for path, (fields, *_, title) in (_WRITING | _TEXT).items()}
 OTHERS = {
+    "/": "A page to chat",
     "/v1/models": "The models that are served",
     "/v1/models/{model}": "One of them",
     "/health": "Whether requests are taken",
@@ -179,7 +180,12 @@ def make_app(models: Mapping[str, ServedModel], limits: Limits, access: Access, 
     async def docs():
         return HTMLResponse(docs_page(ENDPOINTS, OTHERS))
 
-    for path, handle in (("/v1/models", list_models), ("/v1/models/{model:path}", one_model), ("/health", health), ("/metrics", figures), ("/docs", docs)):
+    page, page_headers = chat_page()
+
+    async def chatting():
+        return HTMLResponse(page, headers=page_headers)
+
+    for path, handle in (("/", chatting), ("/v1/models", list_models), ("/v1/models/{model:path}", one_model), ("/health", health), ("/metrics", figures), ("/docs", docs)):
         add(path, "GET", OTHERS[path.replace(":path", "")], handle)
 
     @app.exception_handler(ApiError)

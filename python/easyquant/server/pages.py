@@ -1,10 +1,16 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What there is, as a page: every endpoint, and every field with what becomes of it. Nothing on the page /docs comes from elsewhere."""
+"""The pages for people: / is a chat; /docs, and docs/guide/serve-fields.md, have every endpoint, and every field with what becomes of it.
 
+Nothing on them comes from elsewhere.
+"""
+
+import base64
+import hashlib
 import re
 from collections.abc import Mapping
 from html import escape
+from pathlib import Path
 
 import orjson
 
@@ -46,6 +52,18 @@ def _text(meaning: str) -> str:
 
 def _row(name: str, field: Field) -> str:
     return f'<tr{" class=refused" if field.refused else ""}><td><code>{escape(name)}</code></td><td>{_text(_what(field))}</td></tr>'
+
+
+def chat_page() -> tuple[str, dict[str, str]]:
+    """The page and its headers, by which it runs its own script, has its own style, and talks to its own server."""
+    page = Path(__file__).with_name("chat_page.html").read_text(encoding="utf-8")
+    allowed = {}
+    for kind in ("style", "script"):
+        (text,) = re.findall(f"<{kind}>(.*?)</{kind}>", page, re.DOTALL)
+        allowed[kind] = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    rules = [f"{kind}-src 'sha256-{value}'" for kind, value in allowed.items()]
+    rules += ["default-src 'none'", "connect-src 'self'", "img-src data:", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"]
+    return page, {"content-security-policy": "; ".join(rules), "x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
 
 
 def docs_page(endpoints: Mapping[str, tuple[Fields, str]], others: Mapping[str, str]) -> str:
