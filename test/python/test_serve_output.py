@@ -8,9 +8,9 @@ import pytest
 
 from easyquant.runtime.sampling import TokenLogprob
 from easyquant.server.app import ENDPOINTS
-from easyquant.server.output import PlainText, Thinking, merge_calls, parse_whole
 from easyquant.server.pages import fields_page
 from easyquant.server.tokens import chat_logprobs, text_logprobs
+from easyquant.text.output import PlainText, Thinking, merge_calls, parse_whole
 from easyquant.text.tokenizer import load_tokenizer
 from helpers import REPO, write_byte_level
 

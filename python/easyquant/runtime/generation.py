@@ -100,7 +100,7 @@ class Answer:
         self.constraint = request.grammar.start() if request.grammar else None
         self.end_tokens = reader.end_tokens | (self.constraint.end_tokens if self.constraint else frozenset())
         # A grammar says of the first space, too, whether it is there.
-        self.stream = reader.tokenizer.stream(at_start=request.begins_text and self.constraint is None)
+        self.stream = reader.tokenizer.stream(at_start=request.begins_text and self.constraint is None, shown=request.shown)
         self.stops = StopTexts(request.settings.stop)
         self.completion = Completion(prompt_tokens=len(request.tokens), seed=request.settings.seed if request.settings.temperature > 0 else None)
         self.completion.logprobs = None if request.settings.logprobs is None else []

@@ -11,6 +11,7 @@ limits of their own here (`grammar_limits.py`), and an answer ends as an error o
 
 import contextlib
 import functools
+import json
 import threading
 import time
 from collections import OrderedDict
@@ -66,12 +67,37 @@ def _llguidance():
     return llguidance
 
 
-def schema_options() -> dict:
-    """What a schema within a Lark grammar (`%json`) gets, so that it is compiled as one alone."""
-    return {"x-guidance": {"whitespace_pattern": WHITESPACE}}
+def lark_schema(schema: Mapping, what: str) -> str:
+    """A schema within a Lark grammar, compiled as one alone would be."""
+    check_schema(schema, what)
+    return "%json " + json.dumps({**schema, "x-guidance": {"whitespace_pattern": WHITESPACE}})
 
 
-def _source(value: Mapping) -> str | None:
+@dataclass(frozen=True)
+class Form:
+    """What an answer looks like: by its format, or calls of functions, or either; and what may be before it."""
+
+    response_format: Mapping | None = None  # that has been checked; None: any text, unless there are calls
+    calls: str | None = None  # a Lark grammar, whose errors are those of the field `tools`
+    before: str = ""  # what comes before it, thoughts: Lark rules, the first of them called `before`
+
+    def source(self) -> tuple[str, str] | None:
+        """As llguidance takes it, and the field that is to blame where it does not. None: any text."""
+        answer = None if self.response_format is None else _part(self.response_format)
+        parts = {"answer": answer, "calls": None if self.calls is None else {"lark_grammar": self.calls}}
+        named = [{"name": name, **part} for name, part in parts.items() if part is not None]
+        if not named:
+            return None
+        if len(named) > 1 or self.before:
+            named.insert(0, {"name": "top", "lark_grammar": self._top([part["name"] for part in named])})
+        return json.dumps({"grammars": named}), "response_format" if answer else "tools"
+
+    def _top(self, names: Sequence[str]) -> str:
+        one = " | ".join(f"@{name}" for name in names)
+        return f"start: before ({one})\n{self.before}" if self.before else f"start: {one}"
+
+
+def _part(value: Mapping) -> dict | None:
     """A response format as llguidance takes it; None: any text."""
     matcher = _llguidance().LLMatcher
     kind = value["type"]
@@ -79,13 +105,18 @@ def _source(value: Mapping) -> str | None:
         return None
     if kind == "grammar":
         check_lark(value["grammar"])
-        return matcher.grammar_from_lark(value["grammar"])
+        return {"lark_grammar": value["grammar"]}
     if kind == "regex":
         check_regex("response_format: regex", value["regex"])
-        return matcher.grammar_from_regex(value["regex"])
+        return _only_part(matcher.grammar_from_regex(value["regex"]))
     schema = {"type": "object"} if kind == "json_object" else value["json_schema"]["schema"]
-    text = check_schema(schema)
-    return matcher.grammar_from_json_schema(text, overrides={"whitespace_pattern": WHITESPACE})
+    text = check_schema(schema, "response_format: schema")
+    return _only_part(matcher.grammar_from_json_schema(text, overrides={"whitespace_pattern": WHITESPACE}))
+
+
+def _only_part(source: str) -> dict:
+    (part,) = json.loads(source)["grammars"]
+    return part
 
 
 @dataclass(frozen=True)
@@ -93,18 +124,20 @@ class Grammar:
     """A compiled grammar."""
 
     matcher: object  # an LLMatcher that has seen nothing
+    what: str  # the field that says it
     vocabulary: int
     end_tokens: frozenset[int]
 
     def start(self) -> "Constraint":
-        return Constraint(self.matcher.deep_copy(), self.vocabulary, self.end_tokens)
+        return Constraint(self.matcher.deep_copy(), self.what, self.vocabulary, self.end_tokens)
 
 
 class Constraint:
     """Where an answer is in its grammar."""
 
-    def __init__(self, matcher, vocabulary: int, end_tokens: frozenset[int]):
+    def __init__(self, matcher, what: str, vocabulary: int, end_tokens: frozenset[int]):
         self.end_tokens = end_tokens  # which end the answer
+        self._what = what
         self._matcher, self._bits = matcher, np.empty(-(-vocabulary // 32), np.uint32)
         self._is_known, self._error = False, ""
 
@@ -118,7 +151,7 @@ class Constraint:
             if not self._error and seconds > SLOWEST_MASK:
                 self._error = f"finding the next tokens took {seconds:.1f} s, expected at most {SLOWEST_MASK:.0f} s"
         if self._error:
-            raise UserError(f"response_format: the answer cannot go on within its grammar ({self._error}); make the grammar simpler")
+            raise UserError(f"{self._what}: the answer cannot go on within its grammar ({self._error}); make the grammar simpler")
         return self._bits
 
     def take(self, token: int) -> bool:
@@ -136,29 +169,40 @@ class GrammarCompiler:
         self._kept: OrderedDict[str, Grammar] = OrderedDict()
         self._lock = threading.Lock()
 
-    def compile(self, response_format: Mapping | None) -> Grammar | None:
-        """None: any text. `response_format` has been checked."""
-        source = None if response_format is None else _source(response_format)
-        if source is None:
+    def compile(self, form: Form) -> Grammar | None:
+        """None: any text."""
+        found = form.source()
+        if found is None:
             return None
+        source, what = found
         with self._lock:
             if source in self._kept:
                 self._kept.move_to_end(source)
                 return self._kept[source]
-        grammar = self._make(source)
+        grammar = self._make(source, what)
         with self._lock:
             self._kept[source] = grammar
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
         return grammar
 
-    def _make(self, source: str) -> Grammar:
+    def token(self, text: str) -> int | None:
+        """The token of a text that llguidance takes for none: a special one, or another that looks like a mark, such as <think>."""
+        token = self._tokenizer.token_id(text)
+        return token if token is not None and self._tokens.is_special_token(token) else None
+
+    def mark(self, text: str) -> str:
+        """A text in a Lark grammar that may be such a token."""
+        token = self.token(text)
+        return f"<[{token}]>" if token is not None else json.dumps(text)
+
+    def _make(self, source: str, what: str) -> Grammar:
         library, tokens = _llguidance(), self._tokens
         limits = library.LLParserLimits(verbose_errors=False, max_lexer_states=LEXER_STATES)
         matcher = library.LLMatcher(tokens, source, log_level=0, limits=limits)
         if matcher.is_error():
-            raise UserError(f"response_format: cannot be compiled ({_line(matcher.get_error())}); change it")
-        grammar = Grammar(matcher, self._vocabulary, frozenset(tokens.eos_tokens))
+            raise UserError(f"{what}: cannot be compiled ({_line(matcher.get_error())}); change it")
+        grammar = Grammar(matcher, what, self._vocabulary, frozenset(tokens.eos_tokens))
         grammar.start().allowed()  # what is too much at once is not left to the engine
         return grammar
 

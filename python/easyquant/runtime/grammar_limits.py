@@ -164,9 +164,8 @@ def check_lark(text: str) -> None:
         _check_forced(f"response_format: grammar: rule {name[:80]}", forced)
 
 
-def check_schema(schema: Mapping) -> str:
+def check_schema(schema: Mapping, what: str) -> str:
     """Its text. What it says is llguidance's to understand."""
-    what = "response_format: schema"
     try:
         text = json.dumps(schema, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:

@@ -11,7 +11,7 @@ from typing import TypedDict
 import numpy as np
 
 from easyquant.runtime.artifact import Artifact
-from easyquant.runtime.grammar import Grammar, GrammarCompiler, check_response_format
+from easyquant.runtime.grammar import Form, Grammar, GrammarCompiler, check_response_format
 from easyquant.runtime.sampling import check_sampling
 from easyquant.support.errors import UserError, expect, is_whole
 from easyquant.text.messages import Conversation
@@ -95,6 +95,7 @@ class Request:
     owner: bytes = b""  # beginnings are shared with requests of the same owner only
     grammar: Grammar | None = None  # that the answer follows
     keeps_answer: bool = False  # for a request that begins with this one and its answer
+    shown: frozenset[int] = frozenset()  # special tokens that are text of the answer
 
     @property
     def positions(self) -> int:
@@ -149,7 +150,7 @@ class PromptReader:
         tokens = self._checked(self._encode(prompt) if chat is None else self.tokenizer.encode_chat(chat))
         room = self.context - len(tokens) + 1
         begins_text = chat is not None or isinstance(prompt, str) and not prompt
-        grammar = self.grammars.compile(settings.response_format)
+        grammar = self.grammars.compile(Form(settings.response_format))
         return Request(tokens, min(settings.max_tokens, room), settings.with_seed(), begins_text, chat is None and isinstance(prompt, str), grammar=grammar)
 
     def is_unanswered(self, request: Request, text: str) -> bool:

@@ -9,7 +9,6 @@ import numpy as np
 from easyquant.runtime.requests import Request, Settings, TooLong
 from easyquant.server.errors import ApiError, of_user_error
 from easyquant.server.fields import Body
-from easyquant.server.output import OutputParser, PlainText, Thinking
 from easyquant.server.sampling import room_for
 from easyquant.server.served import ServedModel
 from easyquant.support.errors import UserError
@@ -36,8 +35,8 @@ class Asker:
             raise ApiError(404, f"model: there is no {name[:80]!r} here; this server has {', '.join(self.models)}", "model", "model_not_found")
         return served
 
-    def request(self, tokens: np.ndarray, max_tokens: int, settings: Settings, begins_text: bool, score: int | None = None) -> Request:
-        return Request(tokens, max_tokens, settings, begins_text, is_text=False, score=score, owner=self.owner)
+    def request(self, tokens: np.ndarray, max_tokens: int, settings: Settings, begins_text: bool, **more) -> Request:
+        return Request(tokens, max_tokens, settings, begins_text, is_text=False, owner=self.owner, **more)
 
 
 def read_tokens(served: ServedModel, prompt, param: str) -> np.ndarray:
@@ -69,8 +68,3 @@ def chat_tokens(served: ServedModel, text: str, param: str) -> np.ndarray:
         raise
     except UserError as error:
         raise of_user_error(error, param) from None
-
-
-def output_parser(served: ServedModel, rendered: str) -> OutputParser:
-    """For the answer to a chat."""
-    return Thinking(rendered.rstrip().endswith("<think>"), PlainText()) if served.thinks else PlainText()

@@ -9,14 +9,15 @@ from dataclasses import dataclass, field
 
 from easyquant.runtime.requests import Request
 from easyquant.server.answers import Answers
-from easyquant.server.asking import Asker, chat_tokens, output_parser, render
+from easyquant.server.asking import Asker, chat_tokens, render
 from easyquant.server.fields import Body, Field, Fields, refused, wrong
+from easyquant.server.forms import TOOLS, AnswerForm, read_form
 from easyquant.server.messages import read_messages
-from easyquant.server.output import OutputParser, parse_whole
 from easyquant.server.sampling import CACHE_LABELS, EXTRAS, MODEL, PENALTIES, SAMPLING, read_copies, read_priority, read_settings, room_for
 from easyquant.server.served import ServedModel
 from easyquant.server.streaming import DONE, Line, line
 from easyquant.server.tokens import chat_logprobs, usage
+from easyquant.text.output import OutputParser, parse_whole
 
 MOST_TOP_LOGPROBS = 20
 _MARK = "\ue000"  # where a text goes in a line that is prepared
@@ -48,10 +49,8 @@ FIELDS: Fields = {
     "web_search_options": refused("the server reads nothing from elsewhere"),
     "functions": refused("deprecated by OpenAI; use tools"),
     "function_call": refused("deprecated by OpenAI; use tool_choice", "none", "auto"),
-    "tools": refused("tools are not there", []),
-    "tool_choice": refused("tools are not there", "none", "auto"),
-    "parallel_tool_calls": refused("tools are not there", True, False),
-    "response_format": refused("answers are texts", {"type": "text"}),
+    **TOOLS,
+    "response_format": Field("text, json_object or json_schema; extras: `regex` and `grammar` (Lark)"),
 }
 
 
@@ -67,11 +66,12 @@ class Chat:
     include_usage: bool
     metadata: dict
     rendered: str  # the chat as a text
+    form: AnswerForm
     id: str = field(default_factory=lambda: f"chatcmpl-{secrets.token_hex(12)}")
     created: int = field(default_factory=lambda: int(time.time()))
 
     def parser(self) -> OutputParser:
-        return output_parser(self.served, self.rendered)
+        return self.form.parser(self.rendered)
 
     def head(self, kind: str) -> dict:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.served.name, "system_fingerprint": self.served.fingerprint}
@@ -112,10 +112,11 @@ def read_chat(value, asker: Asker) -> Chat:
     name = "max_completion_tokens" if body.get("max_completion_tokens") is not None else "max_tokens"
     asked, copies, priority, include_usage = body.whole(name, 1), read_copies(body), read_priority(body), read_stream_options(body)
     settings = read_settings(body, served, asked or served.reader.context, logprobs)
-    rendered = render(served, "messages", messages, variables=read_variables(body))
+    form = read_form(body, served)
+    rendered = render(served, "messages", messages, variables=read_variables(body), tools=form.tools.for_template)
     tokens = chat_tokens(served, rendered, "messages")
-    request = asker.request(tokens, room_for(served, len(tokens), asked, name), settings, begins_text=True)
-    return Chat(served, [request], copies, priority, body.flag("stream"), include_usage, body.labels("metadata"), rendered)
+    request = asker.request(tokens, room_for(served, len(tokens), asked, name), settings, begins_text=True, grammar=form.grammar(rendered), shown=form.shown)
+    return Chat(served, [request], copies, priority, body.flag("stream"), include_usage, body.labels("metadata"), rendered, form)
 
 
 async def whole(chat: Chat, answers: Answers) -> dict:

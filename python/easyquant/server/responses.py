@@ -9,16 +9,17 @@ from dataclasses import dataclass, field
 
 from easyquant.runtime.requests import Request
 from easyquant.server.answers import Answers
-from easyquant.server.asking import Asker, chat_tokens, output_parser, render
+from easyquant.server.asking import Asker, chat_tokens, render
 from easyquant.server.chat import MOST_TOP_LOGPROBS
 from easyquant.server.errors import ApiError
 from easyquant.server.fields import Body, Field, Fields, refused, wrong
+from easyquant.server.forms import TOOLS, AnswerForm, read_text_form
 from easyquant.server.messages import read_messages
-from easyquant.server.output import OutputParser
 from easyquant.server.sampling import CACHE_LABELS, EXTRAS, MODEL, PENALTIES, SAMPLING, read_priority, read_settings, room_for
 from easyquant.server.served import ServedModel
 from easyquant.server.streaming import line
 from easyquant.server.tokens import chat_logprobs, usage
+from easyquant.text.output import OutputParser
 
 _LOGPROBS = "message.output_text.logprobs"
 _INCLUDED = (_LOGPROBS, "reasoning.encrypted_content")
@@ -34,7 +35,7 @@ FIELDS: Fields = {
     "top_logprobs": Field(f"so many of the most likely tokens in the place of each, up to {MOST_TOP_LOGPROBS}; with `include`"),
     "include": Field(f"`{_LOGPROBS}`; `reasoning.encrypted_content` is taken: what the model thought comes back as it is"),
     "reasoning": Field("`effort`, which is given to the chat template, with `enable_thinking`; `summary` is taken and not used"),
-    "text": Field("`format` of type text; `verbosity` medium"),
+    "text": Field("`format` of type text, json_object or json_schema, or of the extras `regex` and `grammar`; `verbosity` medium"),
     "chat_template_kwargs": Field("an extra: variables of the chat template"),
     "stream": Field("server-sent events, as OpenAI's responses have them"),
     "stream_options": Field("`include_obfuscation` is taken as false only"),
@@ -53,9 +54,7 @@ FIELDS: Fields = {
     "access_programs": refused("there are none"),
     "image": refused("the model reads texts"),
     "max_tool_calls": refused("the server has no tools of its own"),
-    "tools": refused("tools are not there", []),
-    "tool_choice": refused("tools are not there", "none", "auto"),
-    "parallel_tool_calls": refused("tools are not there", True, False),
+    **TOOLS,
 }
 
 
@@ -69,13 +68,14 @@ class Query:
     stream: bool
     has_logprobs: bool
     rendered: str
+    form: AnswerForm
     echoed: dict  # what a response repeats of the request
     copies: int = 1
     id: str = field(default_factory=lambda: f"resp_{secrets.token_hex(12)}")
     created: float = field(default_factory=time.time)
 
     def parser(self) -> OutputParser:
-        return output_parser(self.served, self.rendered)
+        return self.form.parser(self.rendered)
 
     def response(self, status: str, output: list, **more) -> dict:
         found = {"id": self.id, "object": "response", "created_at": int(self.created), "status": status, "error": None, "incomplete_details": None}
@@ -111,7 +111,18 @@ def _read_input(body: Body) -> list[dict]:
     items = [_read_item(item, f"input[{number}]") for number, item in enumerate(given)]
     instructions = body.text("instructions")
     first = [] if instructions is None else [{"role": "system", "content": instructions}]
-    return read_messages(first + [item for item in items if item is not None], "input")
+    return read_messages(_joined(first + [item for item in items if item is not None]), "input")
+
+
+def _joined(messages: list[dict]) -> list[dict]:
+    """Calls are items of their own here; templates want those of one answer in its message."""
+    found: list[dict] = []
+    for message in messages:
+        if message.get("tool_calls") and found and found[-1].get("role") == "assistant":
+            found[-1] = found[-1] | {"tool_calls": found[-1].get("tool_calls", []) + message["tool_calls"]}
+        else:
+            found.append(message)
+    return found
 
 
 def _read_variables(body: Body) -> dict:
@@ -125,8 +136,6 @@ def _read_variables(body: Body) -> dict:
 
 def _check_text(body: Body) -> None:
     text = body.object("text", ("format", "verbosity"))
-    if text.get("format") not in (None, {"type": "text"}):
-        raise ApiError(400, 'text.format: answers are texts; expected {"type": "text"}', "text.format", "unsupported_parameter")
     if text.get("verbosity") not in (None, "medium"):
         raise ApiError(400, "text.verbosity: no template knows it; expected medium", "text.verbosity", "unsupported_parameter")
     if body.object("stream_options", ("include_obfuscation",)).get("include_obfuscation"):
@@ -143,16 +152,17 @@ def read_query(value, asker: Asker) -> Query:
         raise wrong("include", include, f"a list of {', '.join(_INCLUDED)}")
     top, asked, priority = body.whole("top_logprobs", 0, MOST_TOP_LOGPROBS, 0), body.whole("max_output_tokens", 1), read_priority(body)
     settings = read_settings(body, served, asked or served.reader.context, top if _LOGPROBS in include else None)
-    rendered = render(served, "input", messages, variables=_read_variables(body))
+    form = read_text_form(body, served)
+    rendered = render(served, "input", messages, variables=_read_variables(body), tools=form.tools.for_template)
     tokens = chat_tokens(served, rendered, "input")
-    request = asker.request(tokens, room_for(served, len(tokens), asked, "max_output_tokens"), settings, begins_text=True)
+    request = asker.request(tokens, room_for(served, len(tokens), asked, "max_output_tokens"), settings, begins_text=True, grammar=form.grammar(rendered), shown=form.shown)
     echoed = {
-        "instructions": body.text("instructions"), "max_output_tokens": asked, "metadata": body.labels("metadata"), "parallel_tool_calls": True,
+        "instructions": body.text("instructions"), "max_output_tokens": asked, "metadata": body.labels("metadata"), "parallel_tool_calls": form.tools.several,
         "previous_response_id": None, "reasoning": body.object("reasoning"), "store": False, "temperature": settings.temperature,
-        "text": {"format": {"type": "text"}}, "tool_choice": "auto", "tools": [], "top_logprobs": top, "top_p": settings.top_p,
+        "text": {"format": body.object("text").get("format") or {"type": "text"}}, "tool_choice": form.tools.choice, "tools": body.get("tools") or [], "top_logprobs": top, "top_p": settings.top_p,
         "truncation": "disabled", "user": body.text("user"),
     }  # fmt: skip
-    return Query(served, [request], priority, body.flag("stream"), _LOGPROBS in include, rendered, echoed)
+    return Query(served, [request], priority, body.flag("stream"), _LOGPROBS in include, rendered, form, echoed)
 
 
 class _Output:
@@ -189,6 +199,11 @@ class _Output:
         if not self.items or self.items[-1]["status"] != "in_progress":
             return []
         item = self.items[-1]
+        if item["type"] == "function_call":
+            item["status"] = status
+            place = {"item_id": item["id"], "output_index": len(self.items) - 1}
+            told = [self.event("response.function_call_arguments.done", **place, name=item["name"], arguments=item["arguments"])]
+            return [*told, self.event("response.output_item.done", output_index=len(self.items) - 1, item=item)]
         part = item["content"][0]
         place, item["status"] = self._place(), status
         if item["type"] == "reasoning":
@@ -202,6 +217,9 @@ class _Output:
         """logprobs: of the tokens that have come with them."""
         told = []
         for name, text in deltas:
+            if name == "tool_calls":
+                told += [line for call in text for line in self._add_call(call)]
+                continue
             kind = "reasoning" if name == "reasoning_content" else "message"
             if not self.items or self.items[-1]["type"] != kind:
                 told += self.close("completed") + self._open(kind)
@@ -215,6 +233,20 @@ class _Output:
                 logprobs = []
         return told
 
+    def _add_call(self, call: dict) -> list[bytes]:
+        """What streaming says of a call: first its name, then pieces of its arguments."""
+        told, arguments = [], call["function"]["arguments"]
+        if "id" in call:
+            told += self.close("completed")
+            item = {"id": f"fc_{secrets.token_hex(12)}", "type": "function_call", "call_id": call["id"], "name": call["function"]["name"], "arguments": "", "status": "in_progress"}
+            self.items.append(item)
+            told.append(self.event("response.output_item.added", output_index=len(self.items) - 1, item=item))
+        if arguments:
+            item = self.items[-1]
+            item["arguments"] += arguments
+            told.append(self.event("response.function_call_arguments.delta", item_id=item["id"], output_index=len(self.items) - 1, delta=arguments))
+        return told
+
     def take(self, parser: OutputParser, event, completion) -> list[bytes]:
         """What an event of the engine adds."""
         deltas, logprobs = parser.push(event.piece), []
@@ -225,7 +257,7 @@ class _Output:
             logprobs, self._told = chat_logprobs(self.query.served.reader.tokenizer, new), event.tokens
         told = self.add(deltas, logprobs)
         if event.reason:
-            if not any(item["type"] == "message" for item in self.items) and event.reason == "stop":
+            if not any(item["type"] in ("message", "function_call") for item in self.items) and event.reason == "stop":
                 told += self.close("completed") + self._open("message")
             told += self.close("incomplete" if event.reason == "length" else "completed")
         return told
