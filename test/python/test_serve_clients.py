@@ -4,6 +4,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,12 +16,13 @@ import numpy as np
 import openai
 import pytest
 
+import easyquant
 from easyquant.runtime.extension import runtime
 from easyquant.server import process
 from easyquant.server.gate import Access, hosts_for
 from easyquant.server.limits import Limits
 from command_line import run_command_line
-from helpers import REPO
+from helpers import REPO, random_llama, ranks_below, write_letters, write_model
 from serve_client import serving
 
 ENDLESS = {"temperature": 0, "logit_bias": {"2": -100}}  # never its end token
@@ -215,9 +217,9 @@ def test_two_models(folder, letters):
 class Command:
     """`easyquant serve` in a process."""
 
-    def __init__(self, *arguments, **environment):
+    def __init__(self, *arguments, start=(sys.executable, "-m", "easyquant", "serve"), **environment):
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "easyquant", "serve", *map(str, arguments), "--port", "0", "--threads", "2"],
+            [*start, *map(str, arguments), "--port", "0", "--threads", "2"],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"} | environment,
         )  # fmt: skip
         self.lines = []
@@ -282,6 +284,29 @@ def test_what_does_not_finish_in_time(folder, signals, grace, status):
         assert found == status or found == 0  # where it was done before the second came
         for connection in connections:
             connection.close()
+    finally:
+        command.process.kill()
+
+
+@pytest.mark.skipif(not shutil.which("mpirun"), reason="unsupported: no mpirun")
+def test_rank_0_serves_what_ranks_share(artifact, workspace, monkeypatch):
+    model = write_letters(write_model(workspace / "served-by-ranks", *random_llama(3, hidden=64, ffn=128, heads=8, kv_heads=4, context=160)))
+    files = [f"--copy-file={model / name}" for name in ("tokenizer.json", "tokenizer_config.json")]
+    single, shared = (artifact(model, "--scheme=W8A8", "--hadamard-block=16", f"--tensor-parallel={ranks}", *files) for ranks in (1, 2))
+    with easyquant.Model(single, threads=1) as alone:
+        expected = alone.generate("abc", max_tokens=8).text
+    for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
+        monkeypatch.setenv(name, "1")
+    # Ranks hear of each other while nobody asks for anything, too.
+    script = "from easyquant.runtime import engine; engine.BEAT_SECONDS = 0.2; from easyquant.commands.cli import main; main()"
+    command = Command(shared, start=["mpirun", "--oversubscribe", "-n", "2", sys.executable, "-c", script, "serve"])
+    try:
+        time.sleep(1)
+        with socket.create_connection(("127.0.0.1", command.port), timeout=60) as connection:
+            connection.sendall(request("/v1/completions", {"prompt": "abc", "max_tokens": 8, "temperature": 0}, Connection="close"))
+            assert json.loads(read_all(connection).partition(b"\r\n\r\n")[2])["choices"][0]["text"] == expected
+        os.kill(ranks_below(command.process, 2)[0], signal.SIGTERM)
+        assert command.process.wait(60) == 0, command.process.stderr.read()
     finally:
         command.process.kill()
 

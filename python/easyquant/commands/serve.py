@@ -3,15 +3,18 @@
 """`easyquant serve`: models behind OpenAI's API."""
 
 import os
+import signal
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from easyquant.commands import models as commands_models
-from easyquant.runtime.device import Device, DeviceOption, Placement, SimtChipOption, ThreadsOption
 from easyquant.formats import hub
+from easyquant.runtime.artifact import load_model_on_ranks
+from easyquant.runtime.device import Device, DeviceOption, Placement, SimtChipOption, ThreadsOption
 from easyquant.runtime.engine import STEP_MS
+from easyquant.runtime.ranks import Comm, Ranks
 from easyquant.support.errors import UserError
 from easyquant.terminal import console
 from easyquant.terminal.usage import Command
@@ -115,8 +118,10 @@ def serve_command(
     options = ServeOptions(context, sequences, cache_tokens, threads, step_ms, Placement.of(device, simt_chip), limits)
     access = Access(tuple(keys), share_cache, tuple(cors_origin or ()), hosts_for(host, keys))
     metrics = Metrics()
-    bound = process.listen(host, port)
     artifacts = [(commands_models.artifact_of(path, calib, given), name) for path, name in pairs]
+    if follows(artifacts, options):
+        return
+    bound = process.listen(host, port)
     served = open_all(artifacts, options, metrics, console.note)
     try:
         app, service = make_app(served, limits, access, metrics)
@@ -125,6 +130,19 @@ def serve_command(
     finally:
         for model in served.values():
             model.close()
+
+
+def follows(artifacts: list, options) -> bool:
+    """Does what rank 0 wants until it ends, where this is another one of those that share the artifact."""
+    shared = [artifact for artifact, _ in artifacts if artifact.ranks > 1]
+    if shared and len(artifacts) > 1:
+        raise UserError(f"{shared[0].path}: is shared by {shared[0].ranks} ranks, which serve one model; start another server for the others")
+    if not shared or Ranks(Comm.auto).rank == 0:
+        return False
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # rank 0 may have answers to finish, and ends all when it has
+    load_model_on_ranks(shared[0], options.threads, options.place)
+    return True
 
 
 def tell(host: str, port: int, served: dict, has_keys: bool) -> None:

@@ -30,6 +30,7 @@ from easyquant.support.errors import UserError
 
 STEP_MS = 50
 PIECE_TOKENS = 64  # of a prompt, in a step
+BEAT_SECONDS = 60.0  # ranks that share a model give up one that they have not heard of for ten minutes
 KEPT_BEGINNINGS = 16
 
 
@@ -196,6 +197,7 @@ class Engine:
         self.prefixes = PrefixCache(self._batch, self._scheduler.piece, entries, options.kept_tokens)
         self._masks = Masks()
         self._keeps_answers, self._can_save = options.keeps_answers, model.rank_count == 1
+        self.is_shared = model.rank_count > 1
         self._page_tokens, self._steps, self._set_aside = page_tokens, 0, 0
         self.figures = self._figures()  # of its thread's last look; any thread may read it
         self._numbers = itertools.count()
@@ -357,6 +359,12 @@ class Engine:
         pages = (batch.pages, batch.free_pages)
         return Figures(len(jobs.waiting), len(jobs.running), *pages, kept.tokens, kept.hits, kept.shared_tokens, self._steps, self._set_aside)
 
+    def beat(self) -> None:
+        """A step, which ranks that share the model take part in, so that they know that this one is there."""
+        sequence = self._batch.add()
+        self._batch.append([(sequence, [0])])
+        self._batch.remove(sequence)
+
     def _check(self, *_) -> None:
         if self._stopping.is_set():
             raise _Stopped
@@ -420,7 +428,7 @@ def _stop(stopping: threading.Event, orders: queue.SimpleQueue, thread: threadin
 
 def _work(engine: "weakref.ref[Engine]", orders: queue.SimpleQueue) -> None:
     """The engine's thread: waits for orders, and makes steps while there is something to do."""
-    while (order := orders.get()) is not None:
+    while (order := _next_order(engine, orders)) is not None:
         own = engine()
         if own is None:
             return
@@ -435,6 +443,19 @@ def _work(engine: "weakref.ref[Engine]", orders: queue.SimpleQueue) -> None:
         del own, order
     if own := engine():
         own._fail_all("the engine was closed")
+
+
+def _next_order(engine: "weakref.ref[Engine]", orders: queue.SimpleQueue) -> Callable[[], None] | None:
+    own = engine()
+    pause = BEAT_SECONDS if own is not None and own.is_shared else None
+    del own
+    while True:
+        try:
+            return orders.get(timeout=pause)
+        except queue.Empty:
+            if own := engine():
+                own.beat()
+            del own
 
 
 def _run(engine: Engine, orders: queue.SimpleQueue) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from easyquant.runtime.artifact import Artifact, BatchSize, load_model
+from easyquant.runtime.artifact import Artifact, BatchSize, load_model_on_ranks
 from easyquant.runtime.device import AUTO, Placement
 from easyquant.runtime.engine import STEP_MS, Engine, EngineOptions
 from easyquant.runtime.requests import PromptReader
@@ -43,7 +43,7 @@ class ServedModel:
         self.created = int((artifact.path / "manifest.json").stat().st_mtime)
         self.fingerprint = f"eq-{(artifact.path / 'manifest.xxh128').read_text()[:12]}"
         self.thinks = "<think>" in self.reader.tokenizer.vocabulary()
-        model = load_model(artifact, place=options.place)
+        model = load_model_on_ranks(artifact, options.threads, options.place)
         self.size = BatchSize(self.reader.context, options.sequences, self._tokens(options, model.device))
         settings = EngineOptions(options.threads, options.step_ms, kept_tokens=self.size.tokens, kept_beginnings=KEPT_BEGINNINGS)
         self.engine = Engine(model, artifact, self.reader, self.size, settings)
@@ -92,7 +92,9 @@ class ServedModel:
         return message.replace(f"{path}/", "").replace(path, self.name)
 
     def close(self) -> None:
+        """Nothing refers to the model then, of which ranks that share it are told."""
         self.engine.close()
+        del self.engine
 
 
 def open_all(artifacts: list[tuple[Artifact, str]], options: ServeOptions, metrics: Metrics, tell: Callable[[str], None]) -> dict[str, ServedModel]:
