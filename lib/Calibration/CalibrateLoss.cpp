@@ -107,7 +107,7 @@ LogicalResult CalibrateLoss::run() {
   FailureOr<std::string> work = equant::getWorkFolder(module, workFolder);
   if (failed(stamp) || failed(work))
     return failure();
-  (*stamp)["statistics"] = "loss 2";
+  (*stamp)["statistics"] = "loss 3";
   FailureOr<std::optional<Journal>> journalOrDone =
       openJournal(module, *runner, ranks, statistics.getValue(), *work, *stamp);
   if (failed(journalOrDone))

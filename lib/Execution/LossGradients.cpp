@@ -20,7 +20,7 @@ using numerics::Matrix;
 /// Tokens whose logits are in memory.
 static constexpr int64_t kLogitRows = 64;
 
-/// Labels are drawn from here on.
+/// Signs are drawn from here on.
 static constexpr uint64_t kSeed = 0x5eed;
 
 /// What @forward computes of the last layer's output for every token, as a function of it.

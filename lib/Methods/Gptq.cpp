@@ -278,7 +278,7 @@ LogicalResult Gptq::run() {
   // Hessians that a file gives in another basis differ in their last bits.
   FailureOr<MethodRun> opened =
       MethodRun::open(module, {.method = kGptq,
-                               .revision = lossStatistics.empty() ? "3" : "3 from a file",
+                               .revision = lossStatistics.empty() ? "4" : "4 from a file",
                                .options = optionValues(),
                                .sharesSamples = true});
   if (failed(opened))

@@ -18,6 +18,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <random>
 #include <vector>
 
@@ -136,24 +137,26 @@ Result<double> crossEntropy(ConstMatrix logits, std::span<const int32_t> targets
 }
 
 void sampledLossGradient(Matrix logits, uint64_t seed, int64_t first, unsigned threads) {
+  const int64_t columns = logits.columns;
   parallelFor(logits.rows, threads, [&](int64_t row) {
     float *x = logits.row(row);
-    exponentiate(x, logits.columns);
+    exponentiate(x, columns);
     double sum = 0;
-    for (int64_t i = 0; i < logits.columns; ++i)
-      sum += x[i];
+    for (int64_t j = 0; j < columns; ++j)
+      sum += x[j];
+    scaleRow(x, columns, static_cast<float>(1 / sum));
     std::mt19937_64 random(seed + static_cast<uint64_t>(first + row));
-    const double drawn = static_cast<double>(random() >> 11) * 0x1p-53 * sum;
-    int64_t label = 0, likely = 0;
-    for (double below = x[0]; below <= drawn && label + 1 < logits.columns;) {
-      ++label;
-      likely = x[label] > 0 ? label : likely;
-      below += x[label];
-    }
-    // Where rounding took the draw beyond the last sum, the last label that can be.
-    label = x[label] > 0 ? label : likely;
-    scaleRow(x, logits.columns, static_cast<float>(1 / sum));
-    x[label] -= 1;
+    std::vector<uint64_t> signs((columns + 63) / 64);
+    std::generate(signs.begin(), signs.end(), std::ref(random));
+    auto signedRoot = [&](int64_t j) {
+      const float root = std::sqrt(x[j]);
+      return signs[j / 64] >> (j % 64) & 1 ? root : -root;
+    };
+    double share = 0;
+    for (int64_t j = 0; j < columns; ++j)
+      share += signedRoot(j);
+    for (int64_t j = 0; j < columns; ++j)
+      x[j] = signedRoot(j) - x[j] * static_cast<float>(share);
   });
 }
 

@@ -83,6 +83,30 @@ TEST(LogitMetrics, TellSmallDivergences) {
   EXPECT_NEAR(*found, double(expected), 1e-2 * double(expected));
 }
 
+TEST(LogitMetrics, SampledGradientsHaveTheCovarianceOfTheNextToken) {
+  // Two words of signs; each row is drawn anew.
+  const int64_t rows = 8192, vocabulary = 70;
+  std::vector<float> row = gaussian(vocabulary, 5), x;
+  for (float &logit : row)
+    logit *= 2;
+  for (int64_t i = 0; i < rows; ++i)
+    x.insert(x.end(), row.begin(), row.end());
+  std::vector<float> again = x;
+  sampledLossGradient({x.data(), rows, vocabulary}, 1, 0, 1);
+  sampledLossGradient({again.data(), rows, vocabulary}, 1, 0, 3);
+  EXPECT_EQ(x, again);
+  const auto logs = logSoftmax(row.data(), vocabulary);
+  for (int64_t a : {0, 31, 63, 64, 69})
+    for (int64_t b = 0; b < vocabulary; ++b) {
+      double mean = 0;
+      for (int64_t i = 0; i < rows; ++i)
+        mean += double(x[i * vocabulary + a]) * x[i * vocabulary + b] / rows;
+      const double p = double(std::exp(logs[a])), q = double(std::exp(logs[b]));
+      const double expected = (a == b ? p : 0) - p * q;
+      EXPECT_NEAR(mean, expected, 5 * std::sqrt(2 * p * q / rows)) << a << " " << b;
+    }
+}
+
 TEST(LogitMetrics, RefuseWhatDoesNotFit) {
   std::vector<float> x(12);
   EXPECT_FALSE(klDivergence({x.data(), 3, 4}, {x.data(), 4, 3}));

@@ -48,10 +48,12 @@ def log_softmax(logits):
     return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
 
 
-def drawn_labels(logits, first):
-    sums = np.cumsum(np.exp(log_softmax(logits)), axis=1)
-    drawn = np.array([(first_of_mt19937_64(SEED + first + row) >> 11) / 2**53 for row in range(len(logits))])
-    return np.minimum((sums <= drawn[:, None] * sums[:, -1:]).sum(1), logits.shape[1] - 1)
+def drawn_gradients(logits, first):
+    """At the logits, of up to 64 tokens of the vocabulary: the mean of their outer products is the covariance of the next token, one-hot."""
+    p = np.exp(log_softmax(logits))
+    bits = np.array([[first_of_mt19937_64(SEED + first + row) >> token & 1 for token in range(logits.shape[1])] for row in range(len(logits))])
+    signed = np.sqrt(p) * (2 * bits - 1)
+    return signed - p * signed.sum(1, keepdims=True)
 
 
 def expected_hessians(config, tensors, samples, first=0):
@@ -64,11 +66,11 @@ def expected_hessians(config, tensors, samples, first=0):
             layer[name] = linears[f"model.layers.{index}.{short}"] = Shifted(layer[name])
     length, rows = max(map(len, samples)), {site: ([], []) for site in linears}
     for number, sample in list(enumerate(samples))[first:]:
-        labels = drawn_labels(model.logits(sample), number * length)
+        slopes = drawn_gradients(model.logits(sample), number * length)
         inputs = {site: linear.input for site, linear in linears.items()}
 
-        def loss(sample=sample, labels=labels):
-            return -log_softmax(model.logits(sample))[np.arange(len(labels)), labels].sum()
+        def loss(sample=sample, slopes=slopes):
+            return (model.logits(sample) * slopes).sum()
 
         for site, linear in linears.items():
             gradient = np.empty((len(sample), len(tensors[site + ".weight"])))

@@ -47,7 +47,8 @@ def Calibrate : Pass<"equant-calibrate", "::mlir::ModuleOp"> {
 def CalibrateLoss : Pass<"equant-calibrate-loss", "::mlir::ModuleOp"> {
   let summary = "Run the model forward and backward on calibration text and write what errors of weights cost it";
   let description = [{
-    The loss is that of labels which are drawn from what the model itself predicts. With x what a linear reads and g the
+    What goes back from the logits is drawn so that its products have the mean of those of the loss's gradients, labels being what the
+    model itself predicts: √p e − p Σ √p e with p the softmax and e random signs. With x what a linear reads and g the
     gradient of the loss at its output, the statistics file gets for every linear of the layers
 
     | tensor | shape | what it is |

@@ -6,8 +6,9 @@
 //===----------------------------------------------------------------------===//
 //
 // The float model is run forward on calibration text, which keeps the hidden states before every
-// layer, and backward, one layer at a time. The loss of a token is that of a label that is drawn
-// from what the model itself predicts: with x what a linear reads and g the gradient at its output,
+// layer, and backward, one layer at a time. What goes back from the logits is drawn so that the
+// mean of its products is that of the loss's gradients by what the model itself predicts
+// (numerics::sampledLossGradient): with x what a linear reads and g the gradient at its output,
 // E[(g^T dW x)^2] is then twice the KL divergence, to second order, that a change dW of its weight
 // makes (the Fisher information; Tseng, Sun, De Sa, 2025, https://arxiv.org/abs/2505.22988).
 //

@@ -30,9 +30,12 @@ Result<double> klDivergence(ConstMatrix reference, ConstMatrix logits, unsigned 
 Result<double> crossEntropy(ConstMatrix logits, std::span<const int32_t> targets,
                             unsigned threads = 0);
 
-/// Makes of the logits of each row the gradient of the loss of a label that is drawn from them:
-/// softmax(logits), less one at the label. Means of products of such gradients are the Fisher
-/// information of the model. The label of row i follows from `seed`, `first` + i and the logits.
+/// Makes of the logits of each row a gradient whose products with itself have the Fisher
+/// information of the next token as their mean, diag(p) - p p^T with p = softmax(logits):
+///   sqrt(p) e - p sum(sqrt(p) e), e random signs.
+/// The gradient of the loss of a label that is drawn from p has the same mean, but is mostly next
+/// to nothing and seldom large. The signs of row i follow from `seed` and `first` + i: bit j % 64
+/// of number j / 64 of mt19937_64 is set where that of logit j is positive.
 void sampledLossGradient(Matrix logits, uint64_t seed, int64_t first, unsigned threads = 0);
 
 } // namespace easyquant::numerics
