@@ -9,7 +9,7 @@
 
 `speed`: each client asks for one streamed completion of a prompt of random tokens per round, all at once. Printed are new tokens a second
 from the first request to the last token, the time to the first token (median and 95th percentile), and the time per token after it (median
-and 99th percentile), over all rounds. With --arrivals a further client sends prompts of --longest tokens meanwhile. With an artifact the
+and 99th percentile), over all rounds; and of a server that the script has started the CPU time of the event loop for each token. With --arrivals a further client sends prompts of --longest tokens meanwhile. With an artifact the
 script starts `easyquant serve` itself; --url names any other server, a peer's, too. --extra is put into bodies: it is how a peer is told
 to go on behind an end token, which the artifact's end tokens are forbidden for here.
 
@@ -25,6 +25,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import random
 import statistics
 import subprocess
@@ -136,10 +137,18 @@ async def arrivals(asked, client: Client, facts: dict, choice: random.Random) ->
         await client.post("/completions", speed_body(asked, facts, choice, asked.longest, 1))
 
 
-async def speed(asked, client: Client, facts: dict) -> dict:
+def loop_seconds(pid: int | None) -> float:
+    """The CPU time of the server's first thread, which has its event loop."""
+    if pid is None:
+        return 0.0
+    fields = Path(f"/proc/{pid}/task/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def speed(asked, client: Client, pid: int | None, facts: dict) -> dict:
     choice = random.Random(1)
     await client.post("/completions", speed_body(asked, facts, choice, 16, 8))
-    first, following, rates = [], [], []
+    first, following, rates, begun = [], [], [], loop_seconds(pid)
     for _ in range(asked.rounds):
         bodies = [speed_body(asked, facts, choice, asked.prompt, asked.new) for _ in range(asked.clients)]
         meanwhile = asyncio.create_task(arrivals(asked, client, facts, choice)) if asked.arrivals else None
@@ -155,10 +164,12 @@ async def speed(asked, client: Client, facts: dict) -> dict:
             first.append(times[0])
             following += [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
         rates.append(asked.clients * asked.new / seconds)
+    loop = 1e6 * (loop_seconds(pid) - begun) / (asked.rounds * asked.clients * asked.new)
     return {
         "clients": asked.clients, "prompt": asked.prompt, "new": asked.new, "rounds": asked.rounds, "temperature": asked.temperature,
         "tokens_per_second": statistics.median(rates), "first_token_p50": quantile(first, 0.5), "first_token_p95": quantile(first, 0.95),
         "per_token_p50": quantile(following, 0.5), "per_token_p99": quantile(following, 0.99),
+        **({"loop_us_per_token": loop} if pid else {}),
     }  # fmt: skip
 
 
@@ -287,7 +298,7 @@ def main() -> int:
     asked.clients = asked.clients or {"speed": 16, "soak": 64}[asked.mode]
     asked.new = asked.new or {"speed": 128, "soak": 32}[asked.mode]
     with served(asked) as (client, pid, facts):
-        result = asyncio.run(speed(asked, client, facts) if asked.mode == "speed" else Soak(asked, client, pid, facts).run())
+        result = asyncio.run(speed(asked, client, pid, facts) if asked.mode == "speed" else Soak(asked, client, pid, facts).run())
     for name, value in result.items():
         print(f"{name}: {value:.4g}" if isinstance(value, float) else f"{name}: {value}")
     if asked.json:

@@ -148,6 +148,17 @@ def test_slow_clients(folder, monkeypatch):
             client.settle()
 
 
+def test_more_connections_than_there_may_be(folder):
+    with serving({"letters": folder}, limits=Limits(connections=4)) as client:
+        idle = [socket.create_connection(("127.0.0.1", client.port)) for _ in range(4)]
+        assert client.get("/health").status == 503
+        for connection in idle:
+            connection.close()
+        until = time.monotonic() + 20
+        while client.get("/health").status != 200:
+            assert time.monotonic() < until
+
+
 @pytest.mark.parametrize("data", [
     b"\x16\x03\x01\x02\x00\x01", b"GET / HTTP/9.9\r\n\r\n", b"GET /" + b"a" * 70000, b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
     b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\nX\r\n\r\n",

@@ -4,6 +4,7 @@
 
 import asyncio
 import dataclasses
+import logging
 import time
 from collections.abc import AsyncIterator, Callable
 
@@ -12,6 +13,8 @@ from easyquant.runtime.generation import Completion
 from easyquant.runtime.requests import Request
 from easyquant.server.errors import ApiError
 from easyquant.server.served import ServedModel
+
+_LOGGER = logging.getLogger("uvicorn.error")
 
 
 def with_copies(requests: list[Request], copies: int) -> list[list[Request]]:
@@ -115,6 +118,7 @@ class Answers:
             return ApiError(503, "the server is ending; ask again", None, "server_ending", {"retry-after": "5"})
         if time.monotonic() >= self._deadline:
             return ApiError(504, f"the answer was not done after {self.served.limits.seconds:g} s, which is the server's limit", None, "timeout")
+        _LOGGER.error("%s: %s", self.served.name, event.error)
         return ApiError(500, self.served.without_paths(event.error), None, "engine_error")
 
     def when_over(self, call: Callable[[], None]) -> None:

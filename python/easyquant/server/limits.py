@@ -18,4 +18,4 @@ class Limits:
     max_tokens: int = 0  # of an answer; 0: what the context holds
     waiting: int = 64  # answers that wait for a sequence to become free
     seconds: float = 600.0  # of a request, from its body to its last byte
-    connections: int = 1024
+    connections: int = 512  # half of the files that a process may usually have
