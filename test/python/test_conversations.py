@@ -23,7 +23,7 @@ def model(tmp_path_factory, artifact):
 
 
 def figures(model):
-    """Those of its engine, once it has nothing to do."""
+    """What its engine says of itself, once it has nothing to do."""
     end = time.monotonic() + 20
     while model._engine.figures.running and time.monotonic() < end:
         time.sleep(0.005)

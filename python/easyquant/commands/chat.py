@@ -191,7 +191,7 @@ class ChatCommand(Command):
     groups = models.groups({
         "Conversation": ("--system", "--load", "--max-new-tokens"),
         "Answers": ("--temperature", "--top-k", "--top-p", "--min-p", "--repetition-penalty", "--seed"),
-        "Where it runs": ("--context", "--threads", "--device", "--simt-chip"),
+        "Where it runs": ("--speculate", "--draft-tokens", "--context", "--threads", "--device", "--simt-chip"),
     })  # fmt: skip
 
 
@@ -212,6 +212,8 @@ def chat_command(
         float, typer.Option(metavar="F", help="Above 1: tokens of the conversation become less likely (logits above 0 are divided by it).")
     ] = Settings.repetition_penalty,
     seed: Annotated[int | None, typer.Option(min=0, metavar="S", help="Equal seeds give equal answers. (default: random)")] = Settings.seed,
+    speculate: models.SpeculateOption = None,
+    draft_tokens: models.DraftTokensOption = None,
     context: Annotated[int, typer.Option(min=0, metavar="TOKENS", help="Tokens that a conversation may have; 0: as many as the model can.")] = 0,
     threads: ThreadsOption = 0,
     device: DeviceOption = Device.auto,
@@ -226,8 +228,10 @@ def chat_command(
     messages = read_messages(load) if load is not None else []
     if system and messages[:1] and messages[0]["role"] == "system":
         raise UserError(f"--system: {load} begins with a system message; give one of them")
+    models.speculation(speculate, draft_tokens)  # what is wrong with it
     artifact = models.artifact_of(model, calib, given)
-    with Model(artifact.path, device.value, threads, context, sequences=1, simt_chip=simt_chip) as loaded:
+    place = {"device": device.value, "threads": threads, "context": context, "simt_chip": simt_chip}
+    with Model(artifact.path, **place, sequences=1, speculate=speculate, draft_tokens=draft_tokens) as loaded:
         if not loaded.has_chat_template:
             raise UserError(f"{artifact.shown}: the model has no chat template; `easyquant run --prompt` continues plain text")
         options = {"max_tokens": max_new_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed}

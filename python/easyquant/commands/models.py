@@ -10,12 +10,30 @@ import typer
 from easyquant.compiler import cache, options
 from easyquant.compiler.calibration import CalibrationText
 from easyquant.runtime.artifact import Artifact
+from easyquant.runtime.drafts import DRAFT_TOKENS, MOST_DRAFT_TOKENS, Speculation
+from easyquant.support.errors import UserError
 
 ModelArgument = Annotated[
     Path,
     typer.Argument(metavar="MODEL", help="An artifact; or a Hugging Face folder, a GGUF file or a name in the Hub's cache, which is compiled once and kept."),
 ]
 CalibOption = Annotated[Path | None, typer.Option("--calib", metavar="FILE", help="The text that a model is calibrated on, UTF-8.")]
+SpeculateOption = Annotated[
+    str | None,
+    typer.Option(
+        "--speculate", metavar="ngram|ARTIFACT",
+        help="Guess tokens and verify them in one step, with the same answers: ngram: from the text itself; or by a smaller artifact of the same tokenizer.",
+    ),
+]
+DraftTokensOption = Annotated[
+    int | None, typer.Option("--draft-tokens", min=1, max=MOST_DRAFT_TOKENS, metavar="N", help=f"With --speculate: tokens guessed in a step, at most. (default: {DRAFT_TOKENS})")
+]
+
+
+def speculation(source: str | None, draft_tokens: int | None) -> Speculation | None:
+    if source is None and draft_tokens is not None:
+        raise UserError("--draft-tokens: goes with --speculate")
+    return Speculation.of(source, draft_tokens)
 
 
 def takes_models(function):

@@ -100,8 +100,7 @@ class Way:
 
     sequences: int  # at a time
     placement: Placement
-    threads: int
-    step_ms: float
+    engine: EngineOptions
 
 
 def results(reader: PromptReader, lines: list[Line], way: Way, speed: Speed) -> Iterator[tuple[int, dict]]:
@@ -115,7 +114,7 @@ def results(reader: PromptReader, lines: list[Line], way: Way, speed: Speed) -> 
     requests = [lines[place].request for place in places]
     model = load_model(reader.artifact, place=way.placement)
     size = BatchSize.of(reader.artifact, model.device, [request.positions for request in requests], way.sequences)
-    with Engine(model, reader.artifact, reader, size, EngineOptions(way.threads, way.step_ms)) as engine:
+    with Engine(model, reader.artifact, reader, size, way.engine) as engine:
         engine.speed = speed
         for number, _, completion in engine.complete(requests):
             if completion.finish_reason:

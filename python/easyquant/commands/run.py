@@ -21,7 +21,7 @@ from easyquant.terminal import console
 from easyquant.terminal.usage import Command
 
 
-def continue_prompt(artifact: Artifact, prompt: str, settings: Settings, place: Placement, threads: int) -> None:
+def continue_prompt(artifact: Artifact, prompt: str, settings: Settings, place: Placement, options: EngineOptions) -> None:
     """Writes it and what comes after it to standard output, as it comes."""
     reader = PromptReader(artifact)
     request = reader.request(prompt, settings)
@@ -31,7 +31,7 @@ def continue_prompt(artifact: Artifact, prompt: str, settings: Settings, place: 
     size, completion = BatchSize.of(artifact, model.device, [request.positions], 1), Completion()
     # A prompt that is continued is written with the first token: its progress has the line until then.
     unwritten = "" if settings.chat else prompt
-    with Engine(model, artifact, reader, size, EngineOptions(threads, kept_tokens=0)) as engine, contextlib.ExitStack() as reading:
+    with Engine(model, artifact, reader, size, options) as engine, contextlib.ExitStack() as reading:
         progress = reading.enter_context(console.late_progress("reading the prompt"))
         for event, _ in engine.follow([request]):
             completion = event.completion
@@ -70,7 +70,7 @@ class RunCommand(Command):
         "Prompts": ("--prompt", "--prompts", "--output", "--batch", "--chat"),
         "Answers": ("--max-new-tokens", "--stop", "--temperature", "--top-k", "--top-p", "--min-p", "--seed", "--logprobs"),
         "Penalties": ("--repetition-penalty", "--presence-penalty", "--frequency-penalty", "--logit-bias"),
-        "Where it runs": ("--threads", "--step-ms", "--device", "--simt-chip"),
+        "Where it runs": ("--speculate", "--draft-tokens", "--threads", "--step-ms", "--device", "--simt-chip"),
     })  # fmt: skip
 
 
@@ -123,6 +123,8 @@ def run_command(
     step_ms: Annotated[
         float | None, typer.Option(min=0.0, metavar="MS", help=f"With --prompts: read prompts in pieces that let a step take so long. (default: {STEP_MS})")
     ] = None,
+    speculate: models.SpeculateOption = None,
+    draft_tokens: models.DraftTokensOption = None,
     threads: ThreadsOption = 0,
     device: DeviceOption = Device.auto,
     simt_chip: SimtChipOption = None,
@@ -160,7 +162,8 @@ def run_command(
     except UserError as error:
         field, _, rest = str(error).partition(":")
         raise UserError(f"--{field.replace('_', '-')}:{rest}") from None
+    speculation = models.speculation(speculate, draft_tokens)
     if prompts is not None:
-        answer_prompts(artifact, prompts, output, settings, Way(batch or 16, place, threads, STEP_MS if step_ms is None else step_ms))
+        answer_prompts(artifact, prompts, output, settings, Way(batch or 16, place, EngineOptions(threads, STEP_MS if step_ms is None else step_ms, speculation=speculation)))
     else:
-        continue_prompt(artifact, sys.stdin.read() if prompt == "-" else prompt, settings, place, threads)
+        continue_prompt(artifact, sys.stdin.read() if prompt == "-" else prompt, settings, place, EngineOptions(threads, kept_tokens=0, speculation=speculation))

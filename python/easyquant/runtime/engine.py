@@ -20,6 +20,8 @@ from typing import Protocol
 import numpy as np
 
 from easyquant.runtime.artifact import Artifact, BatchSize, open_batch
+from easyquant.runtime.device import Placement
+from easyquant.runtime.drafts import Pace, RowCost, Speculation
 from easyquant.runtime.extension import runtime
 from easyquant.runtime.generation import Answer, Completion, Speed
 from easyquant.runtime.grammar import Masks
@@ -43,6 +45,7 @@ class EngineOptions:
     kept_tokens: int = 1 << 16  # of beginnings that are kept for requests that begin in the same way, as long as nobody needs the pages; 0: none
     keeps_answers: bool = False  # of answers, too
     kept_beginnings: int = KEPT_BEGINNINGS  # at most so many
+    speculation: Speculation | None = None
 
 
 class Events(Protocol):
@@ -149,6 +152,11 @@ class _Task(Job):
         self.sequence: int | None = None
         self.saved: bytes | None = None  # while it stands aside
         self.fresh = True  # has not begun
+        self.pace: Pace | None = None  # where tokens are guessed
+        self.guessed: Sequence[int] = ()  # for the next step; `guesses` of them are in it
+        self.guessing = True
+        self.known = self.settled = 0  # tokens of the answer that the source of guesses knows, and what was held before this step
+        self.rows: np.ndarray | None = None  # logits behind the last token and behind each guess, until all of them are verified
         self.scores: list[tuple[np.ndarray, ...]] = []
 
     @property
@@ -170,8 +178,23 @@ class _Task(Job):
 
     def item(self, count: int) -> tuple:
         """What `_runtime.Batch.append` is asked."""
+        if self.guesses:
+            return self.sequence, [*self.next_tokens(1), *self.guessed[: self.guesses]], None
         item = (self.sequence, self.next_tokens(count))
         return (*item, self.request.score) if self.is_scored and self.held + count > self.request.score_from else item
+
+    def place(self) -> tuple:
+        """What `_runtime.Batch.choose` is asked."""
+        item = (self.sequence, self.answer.sampler)
+        return item if self.rows is None else (*item, self.rows[self.held - self.settled - 1], self.held)
+
+    def take_guess(self, token: int) -> bool:
+        """Was the next guess this token, which its sequence then holds already?"""
+        place = self.held - self.settled - 1
+        if self.rows is None or place >= self.guesses or self.guessed[place] != token:
+            return False
+        self.held += 1
+        return True
 
     def tell(self, piece: str = "") -> None:
         read, completion = min(self.held, len(self.request.tokens)), self.answer.completion
@@ -196,6 +219,10 @@ class Engine:
         self._scheduler = Scheduler(weakref.proxy(self), size.sequences, page_tokens, PIECE_TOKENS, options.step_ms / 1000)
         self.prefixes = PrefixCache(self._batch, self._scheduler.piece, entries, options.kept_tokens)
         self._masks = Masks()
+        self._speculation, self._drafts, self._row_cost = options.speculation, None, RowCost()
+        if self._speculation is not None:
+            self._speculation.check(reader)
+            self._drafts = self._speculation.open(reader, size, options.threads, Placement("auto" if model.device == "cuda" else "cpu"))
         self._keeps_answers, self._can_save = options.keeps_answers, model.rank_count == 1
         self.is_shared = model.rank_count > 1
         self._page_tokens, self._steps, self._set_aside = page_tokens, 0, 0
@@ -267,6 +294,8 @@ class Engine:
     def _leave(self, task: _Task) -> None:
         """From the batch and the schedule."""
         self._tasks.discard(task)
+        if task.pace is not None:
+            self._drafts.end(task.number)
         if task.sequence is not None:
             if task.request.keeps_answer or self._keeps_answers and task.answer.reason != "error":
                 self.prefixes.keep(task.sequence, self.prefixes.hashes(task.all_tokens[: task.held], task.request.owner))
@@ -286,6 +315,7 @@ class Engine:
         """One step; False: there is nothing to do."""
         for job in self._scheduler.expired(time.monotonic()):
             self._end(job, "the request was not done by its deadline")
+        self._guess()
         items = self._scheduler.plan()
         if not items:
             return False
@@ -301,14 +331,22 @@ class Engine:
         self._steps += 1
         self._scheduler.measured(items, seconds)
         self.speed.count(len(items), reads_prompts, seconds)
+        if not reads_prompts:
+            self._row_cost.measured(sum(count for _, count in items), seconds)
         whole = []
         for (task, count), result in zip(items, results, strict=True):
             if isinstance(result, runtime().Error):
-                self._end(task, str(result))
+                if task.guesses:  # which it may be the fault of
+                    task.guesses, task.guessing = 0, False
+                else:
+                    self._end(task, str(result))
                 continue
-            task.held += count
-            if result is not None:
-                task.scores.append(result)
+            if task.guesses:
+                task.held, task.rows = task.held + 1, result
+            else:
+                task.held += count
+                if result is not None:
+                    task.scores.append(result)
             if task.unread == 0:
                 whole.append(task)
             else:
@@ -329,8 +367,18 @@ class Engine:
                 self._leave(task)
                 task.tell()
         writing = [task for task in tasks if not task.answer.reason]
+        written = list(writing)
+        while writing:
+            writing = self._write(writing)
+        for task in written:
+            self._settle(task)
+        self._masks.begin([task.answer.constraint for task in written if task.answer.constraint and not task.answer.reason])
+
+    def _write(self, writing: list[_Task]) -> list[_Task]:
+        """A token of each; those whose token was guessed, so that the next one can be chosen, too."""
         self._constrain(writing)
-        for task, result in zip(writing, self._batch.choose([(task.sequence, task.answer.sampler) for task in writing]), strict=True):
+        goes_on = []
+        for task, result in zip(writing, self._batch.choose([task.place() for task in writing]), strict=True):
             if isinstance(result, runtime().Error):
                 self._end(task, str(result))
                 continue
@@ -341,8 +389,44 @@ class Engine:
                 self._leave(task)
             else:
                 task.tokens += 1
+                if task.take_guess(result[0]):
+                    goes_on.append(task)
             task.tell(piece)
-        self._masks.begin([task.answer.constraint for task in writing if task.answer.constraint and not task.answer.reason])
+        return goes_on
+
+    def _guess(self) -> None:
+        """What the next step verifies, of those that continue an answer."""
+        if self._drafts is None:
+            return
+        asked, running = {}, [task for task in self._scheduler.running if task.unread == 1 and task.answer.completion.tokens and task.guessing]
+        share = self._row_cost.share(len(running)) if running else 0.0
+        for task in running:
+            if task.pace is None:
+                task.pace = Pace(self._speculation.draft_tokens)
+                self._drafts.begin(task.number, task.all_tokens)
+            most = min(task.pace.length(share), task.request.max_tokens - 1 - len(task.answer.completion.tokens))
+            if most > 0:
+                asked[task.number] = most
+        try:
+            found = self._drafts.propose(asked) if asked else {}
+        except runtime().Error:  # no memory, or its device failed: it goes without
+            found = {}
+        for task in running:
+            task.guessed = found.get(task.number, ())
+            task.guesses = len(task.guessed)
+
+    def _settle(self, task: _Task) -> None:
+        """Forgets guesses that were wrong, and tells what was right."""
+        if task.rows is not None:
+            right = task.held - task.settled - 1
+            task.pace.tell(task.guesses, right)
+            self.speed.count_guesses(task.guesses, right)
+            task.rows, task.guesses = None, 0
+            if task.sequence is not None and self._batch.position(task.sequence) > task.held:
+                self._batch.truncate(task.sequence, task.held)
+        if task.pace is not None and task in self._tasks:
+            self._drafts.accept(task.number, task.answer.completion.tokens[task.known :])
+        task.known, task.settled = len(task.answer.completion.tokens), task.held
 
     def _constrain(self, writing: list[_Task]) -> None:
         """Tells the samplers what grammars allow. Whose grammar fails leaves `writing`."""

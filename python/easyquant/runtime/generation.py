@@ -47,6 +47,8 @@ class Speed:
     new_tokens: int = 0
     decoded_tokens: int = 0
     decode_seconds: float = 0.0  # of all other steps
+    guessed_tokens: int = 0
+    right_tokens: int = 0  # of these
 
     def count(self, sequences: int, reads_prompts: bool, seconds: float) -> None:
         """A step of so many sequences."""
@@ -56,6 +58,11 @@ class Speed:
             self.decode_seconds += seconds
             self.decoded_tokens += sequences
 
+    def count_guesses(self, guessed: int, right: int) -> None:
+        self.guessed_tokens += guessed
+        self.right_tokens += right
+        self.decoded_tokens += right
+
     def __str__(self) -> str:
         text = f"{self.prompt_tokens} prompt tokens"
         if self.prefill_seconds > 0:
@@ -63,6 +70,8 @@ class Speed:
         text += f", {self.new_tokens} new"
         if self.decoded_tokens and self.decode_seconds > 0:
             text += f" at {self.decoded_tokens / self.decode_seconds:.1f} tokens/s"
+        if self.guessed_tokens:
+            text += f", {self.right_tokens} of {self.guessed_tokens} guesses right"
         return text
 
 

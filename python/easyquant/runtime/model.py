@@ -22,6 +22,7 @@ from easyquant.runtime.extension import runtime
 from easyquant.runtime import asynchronous
 from easyquant.runtime.calls import Call
 from easyquant.runtime.conversation import Chat
+from easyquant.runtime.drafts import Speculation
 from easyquant.runtime.engine import Engine, EngineOptions, Event
 from easyquant.runtime.generation import Completion
 from easyquant.runtime.requests import CallOptions, Message, Prompt, PromptReader, Request, Settings, is_one_prompt
@@ -73,6 +74,8 @@ class Model:
         context: int = 0,
         sequences: int = 16,
         simt_chip: str | None = None,
+        speculate: str | Path | None = None,
+        draft_tokens: int | None = None,
         **options: Unpack[ModelKeywords],
     ):
         """Loads the artifact at `path`; or compiles the model there, once, and keeps the artifact in ~/.cache/easyquant.
@@ -84,11 +87,17 @@ class Model:
         context: tokens that a prompt and its answer may have together; 0: as many as the model was made for. Memory for them is
             taken when a call needs it.
         sequences: prompts that one call works on at a time.
+        speculate: "ngram": tokens are guessed from the text itself, and verified many in a step; or a smaller artifact of the same
+            tokenizer, which guesses them. Answers are the same as without.
+        draft_tokens: so many are guessed in a step at most; None: 8.
         options: how a model is quantized, those of `easyquant.quantize`: Model("SmolLM2-135M", scheme="W4A8", calib="novels.txt").
         """
         expect("sequences", sequences, is_whole(sequences) and sequences >= 1, "a whole number of at least 1")
         expect("threads", threads, is_whole(threads) and threads >= 0, "a whole number of at least 0 (0 is one a CPU)")
         self._reader = PromptReader(artifact_of(Path(path), compile_options(options, KEPT)), context)
+        self._speculation = Speculation.of(speculate, draft_tokens)
+        if self._speculation is not None:
+            self._speculation.check(self._reader)
         self._loaded = load_model(self._reader.artifact, place=Placement(device, simt_chip))
         self._threads, self._sequences = threads, sequences
         self._engine: Engine | None = None  # of the calls from now on
@@ -261,7 +270,7 @@ class Model:
             if engine is None or not engine.size.holds(size):
                 # What the one before it still has to do it does: it ends with the last call that uses it.
                 size = size if engine is None else size.union(engine.size)
-                engine = self._engine = Engine(model, artifact, self._reader, size, EngineOptions(self._threads))
+                engine = self._engine = Engine(model, artifact, self._reader, size, EngineOptions(self._threads, speculation=self._speculation))
         return engine
 
     def _follow(self, call: Call) -> Iterator[tuple[Event, int]]:

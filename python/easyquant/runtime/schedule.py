@@ -25,6 +25,7 @@ class Job:
         self.deadline = deadline
         self.tokens = tokens  # that there are, the prompt and then the answer
         self.held = 0  # of them, by its sequence
+        self.guesses = 0  # tokens behind them that its next step verifies, where there is room
         self.is_done = False
 
     @property
@@ -77,6 +78,11 @@ class Scheduler:
         self._admit()
         items = self._choose()
         while self._pages(items) > self.place.free_pages():
+            if any(job.guesses for job in self.running):
+                for job in self.running:
+                    job.guesses = 0
+                items = self._choose()
+                continue
             if self.place.evict():
                 continue
             if len(self.running) == 1:
@@ -87,7 +93,7 @@ class Scheduler:
 
     def measured(self, items: list[tuple[Job, int]], seconds: float) -> None:
         """What a step has taken; `items` as planned, before their jobs have moved on."""
-        rows = sum(count for job, count in items if count > 1)
+        rows = sum(count for job, count in items if job.unread > 1)
         if rows == 0:
             self._base += (seconds - self._base) * (_FORGETTING if self._base else 1)
         else:
@@ -122,7 +128,7 @@ class Scheduler:
         self.add(job)
 
     def _choose(self) -> list[tuple[Job, int]]:
-        items = [(job, 1) for job in self.running if job.unread == 1]
+        items = [(job, 1 + job.guesses) for job in self.running if job.unread == 1]
         rows, has_piece = 0, False
         most = (self.step_seconds - self._base) / self._row if self._row else self.piece
         for job in self.running:
