@@ -16,6 +16,7 @@ from easyquant.runtime.requests import PromptReader, Settings
 from easyquant.support.errors import UserError
 from command_line import run_command_line
 from helpers import random_llama, write_letters, write_model
+from serve_client import serving
 
 PROMPTS = ["abcabcabcabc", "the-cat-sat-on-the-mat-the-cat-sat", "x", "01234567890123456789", "Zebra!"]
 SETTINGS = [{}, {"temperature": 1.0, "seed": 3}, {"temperature": 0.6, "seed": 5, "top_p": 0.9, "frequency_penalty": 0.5}, {"repetition_penalty": 1.3, "logit_bias": {40: 3.0}}]
@@ -225,3 +226,12 @@ def test_commands_speculate(folders, tmp_path):
     assert several[0] == several[1] and len(several[0].splitlines()) == len(PROMPTS)
     refused = run_command_line("run", folder, "--prompt", "a", "--draft-tokens", 4)
     assert refused.returncode == 1 and refused.stderr == "error: --draft-tokens: goes with --speculate\n"
+
+
+def test_a_server_speculates(folders):
+    folder = folders(11, "--scheme=W8A8")
+    with easyquant.Model(folder, threads=2) as model, serving({"letters": folder}, speculation=Speculation("ngram")) as client:
+        expected = model.generate(PROMPTS[0], max_tokens=40, logprobs=1)
+        reply = client.complete(PROMPTS[0], max_tokens=40, temperature=0, logprobs=1).json()["choices"][0]
+        assert reply["text"] == expected.text and len(reply["logprobs"]["tokens"]) == 40
+        assert client.served.engine.speed.right_tokens > 0

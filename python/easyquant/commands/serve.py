@@ -50,7 +50,7 @@ class ServeCommand(Command):
     groups = commands_models.groups({
         "Where it listens": ("--host", "--port", "--cors-origin", "--access-log", "--grace"),
         "Who may call": ("--api-key", "--api-key-file", "--insecure", "--share-cache"),
-        "Models": ("--served-name", "--context", "--sequences", "--cache-tokens", "--threads", "--step-ms", "--device", "--simt-chip"),
+        "Models": ("--served-name", "--context", "--sequences", "--cache-tokens", "--speculate", "--draft-tokens", "--threads", "--step-ms", "--device", "--simt-chip"),
         "Limits": ("--max-body", "--max-prompt-tokens", "--max-tokens", "--max-waiting", "--timeout"),
     })  # fmt: skip
 
@@ -81,6 +81,8 @@ def serve_command(
     cache_tokens: Annotated[
         int, typer.Option(min=0, metavar="N", help="Tokens that the KV cache has room for; 0: what all sequences can use, and half of the free memory holds.")
     ] = 0,
+    speculate: commands_models.SpeculateOption = None,
+    draft_tokens: commands_models.DraftTokensOption = None,
     threads: ThreadsOption = 0,
     step_ms: Annotated[float, typer.Option(min=0.0, metavar="MS", help="Read prompts in pieces that let a step take so long.")] = STEP_MS,
     device: DeviceOption = Device.auto,
@@ -115,7 +117,8 @@ def serve_command(
         raise UserError(f"--host {host}: others can reach the server there; give --api-key KEY or --api-key-file FILE, or --insecure to let everybody in")
     pairs = named(models, served_name or [])
     limits = Limits(max_body, max_prompt_tokens, max_tokens, max_waiting, timeout)
-    options = ServeOptions(context, sequences, cache_tokens, threads, step_ms, Placement.of(device, simt_chip), limits)
+    speculation = commands_models.speculation(speculate, draft_tokens)
+    options = ServeOptions(context, sequences, cache_tokens, threads, step_ms, Placement.of(device, simt_chip), limits, speculation)
     access = Access(tuple(keys), share_cache, tuple(cors_origin or ()), hosts_for(host, keys))
     metrics = Metrics()
     artifacts = [(commands_models.artifact_of(path, calib, given), name) for path, name in pairs]

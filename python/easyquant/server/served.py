@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from easyquant.runtime.artifact import Artifact, BatchSize, load_model_on_ranks
 from easyquant.runtime.device import AUTO, Placement
+from easyquant.runtime.drafts import Speculation
 from easyquant.runtime.engine import STEP_MS, Engine, EngineOptions
 from easyquant.runtime.requests import PromptReader
 from easyquant.server.bridge import Bridge
@@ -29,6 +30,7 @@ class ServeOptions:
     step_ms: float = STEP_MS
     place: Placement = AUTO
     limits: Limits = field(default_factory=Limits)
+    speculation: Speculation | None = None
 
 
 class ServedModel:
@@ -45,7 +47,8 @@ class ServedModel:
         self.thinks = "<think>" in self.reader.tokenizer.vocabulary()
         model = load_model_on_ranks(artifact, options.threads, options.place)
         self.size = BatchSize(self.reader.context, options.sequences, self._tokens(options, model.device))
-        settings = EngineOptions(options.threads, options.step_ms, kept_tokens=self.size.tokens, kept_beginnings=KEPT_BEGINNINGS)
+        kept = {"kept_tokens": self.size.tokens, "kept_beginnings": KEPT_BEGINNINGS}
+        settings = EngineOptions(options.threads, options.step_ms, **kept, speculation=options.speculation)
         self.engine = Engine(model, artifact, self.reader, self.size, settings)
         self.metrics: ModelMetrics = metrics.of(self)
         self.is_ending = False
