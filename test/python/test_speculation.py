@@ -232,6 +232,6 @@ def test_a_server_speculates(folders):
     folder = folders(11, "--scheme=W8A8")
     with easyquant.Model(folder, threads=2) as model, serving({"letters": folder}, speculation=Speculation("ngram")) as client:
         expected = model.generate(PROMPTS[0], max_tokens=40, logprobs=1)
-        reply = client.complete(PROMPTS[0], max_tokens=40, temperature=0, logprobs=1).json()["choices"][0]
+        reply = client.complete(PROMPTS[0], max_tokens=40, temperature=0, logprobs=1).json["choices"][0]
         assert reply["text"] == expected.text and len(reply["logprobs"]["tokens"]) == 40
         assert client.served.engine.speed.right_tokens > 0
