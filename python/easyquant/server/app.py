@@ -11,6 +11,7 @@ import orjson
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
 from starlette.responses import HTMLResponse, Response
 
 from easyquant import __version__
@@ -64,6 +65,8 @@ async def read_body(request: Request, limits: Limits) -> bytes:
                 data += chunk
                 if len(data) > limits.body_bytes:
                     raise ApiError(413, f"the body has more than {limits.body_bytes} bytes", None, "body_too_large", {"connection": "close"})
+    except ClientDisconnect:
+        raise ApiError(499, "the client has left", None, "client_left") from None
     except TimeoutError:
         raise ApiError(408, f"the body did not come within {HEADER_SECONDS:g} s", None, "timeout", {"connection": "close"}) from None
     return bytes(data)
