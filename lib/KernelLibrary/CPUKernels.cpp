@@ -7,8 +7,6 @@
 
 #include "RowLaunches.h"
 
-#include "easyquant/Dialect/Equant/IR/TensorParallel.h"
-
 using namespace mlir;
 using namespace easyquant;
 
@@ -340,7 +338,6 @@ LogicalResult CPULauncher::attention(LaunchBuilder &b, AttentionLike op, cpu::At
   spec.scale = op.getScale().convertToDouble();
   spec.window = op.getWindow();
   spec.halfCache = halfCache;
-  spec.ranks = equant::degreeOf(module);
   cpu::CacheBytes bytes = cpu::cacheBytes(spec);
   if (failed(b.setCache(op, {bytes.pageTokens, bytes.page, bytes.window},
                         /*rotatesKeys=*/spec.kv && spec.kv->ropePositions > 0)))

@@ -8,13 +8,14 @@
 // The threads rotate their shares of a step's tokens, if the kernel is to, and append them to the
 // cache, meet, and share out tiles (AttentionTile.h) of each sequence:
 //
-//   one token     a tile per kv head and stretch of cached tokens ("flash decoding"), whose results
-//                 are combined at the end; the stretches depend on the position alone
-//   more tokens   a tile per kv head and few tokens, over all that they see
+//   one token     a tile per kv head and part of the cached tokens ("flash decoding"), so many
+//   parts
+//                 a round, whose results are then added up
+//   more tokens   a tile per kv head and few tokens, over all that they see, part by part
 //
 // All threads together attend to few sequences, one after the other. With many sequences, whole
-// heads and tiles are dealt out in turn, so that threads need not meet. The results of a tile do
-// not depend on the thread: the bits are those of one thread and of one sequence.
+// heads and tiles are dealt out in turn, so that threads need not meet. The order of sums is that
+// of AttentionTile.h in all of them.
 //
 //===----------------------------------------------------------------------===//
 
@@ -31,7 +32,7 @@ namespace easyquant::cpu {
 struct FloatTiling : AttentionTiling<AttentionTile> {
   using AttentionTiling::AttentionTiling;
   /// Bytes of scratch for a thread. All threads together use the first one's share for one token.
-  int64_t bytes() const { return std::max(prefill.bytes, decode.bytes * heads * parts); }
+  int64_t bytes() const { return std::max(2 * prefill.bytes, decode.bytes * decodeTiles()); }
 };
 
 std::string symbolName(const AttentionSpec &spec) {
@@ -42,8 +43,6 @@ std::string symbolName(const AttentionSpec &spec) {
     name += llvm::formatv("_window{0}", spec.window);
   if (spec.positions > 0)
     name += llvm::formatv("_rotate{0}", spec.positions);
-  if (spec.ranks > 1)
-    name += llvm::formatv("_of{0}ranks", spec.ranks);
   name += spec.halfCache ? "_f16" : "_f32";
   if (const std::optional<KVQuantization> &kv = spec.kv) {
     name += llvm::formatv("_kv{0}_group{1}_residual{2}_sinks{3}", kv->bits, kv->group, kv->residual,
@@ -177,9 +176,8 @@ public:
   FloatSequence(KernelBuilder &b, ModuleOp module, const FloatTiling &tiling,
                 const KernelArguments &in, const Team &team, const Sequence &sequence)
       : AttentionSequence(b, module, in, team, sequence, tiling.prefill, tiling.decode,
-                          tiling.heads, tiling.bytes()),
-        mostParts(tiling.parts), cache(in["cache"]), pages(pagesOf(b, in["pages"], sequence)),
-        layer(in["layer"]) {
+                          tiling.heads, tiling.parts, tiling.bytes()),
+        cache(in["cache"]), pages(pagesOf(b, in["pages"], sequence)), layer(in["layer"]) {
     y = sequence.rowsOf(b, in["y"]);
   }
 
@@ -192,30 +190,26 @@ public:
   Value attendInTurn(Value turn);
 
 private:
-  Parts cut() override;
-  void attend(const AttentionTile &tile, Value offset, Value first, Value head, Value begin,
-              Value end) {
+  /// The parts that tokens first .. of a tile see.
+  Parts partsOf(const AttentionTile &tile, Value first);
+  void attend(const AttentionTile &tile, const Parts &parts, Value offset, Value first, Value head,
+              Value number) {
+    auto [begin, end] = part(parts, number);
     emitAttendTile(
         b, module, tile,
         {q, cache, pages, layer, sequence.position, scratch, offset, first, head, begin, end});
   }
-  void attendItem(const Parts &parts, Value offset, Value head, Value part) override {
-    Value start = b.add(parts.begin, b.mul(part, parts.size));
-    attend(decode, offset, b.index(0), head, start, b.min(b.add(start, parts.size), parts.end));
+  Parts decodeParts() override { return partsOf(decode, b.index(0)); }
+  Value itemsOf(const Parts &parts) override { return parts.count; }
+  void attendItem(const Parts &parts, Value offset, Value head, Value item) override {
+    attend(decode, parts, offset, b.index(0), head, item);
   }
   void prefillTile(Value tiles, Value item);
 
-  const int64_t mostParts;
   Value cache, pages, layer;
 };
 
 } // namespace
-
-/// The oldest cached token that the token at `position` sees, rounded down to a block.
-static Value firstSeen(KernelBuilder &b, const AttentionSpec &spec, Value position) {
-  Value oldest = oldestSeen(b, spec, position);
-  return spec.window == 0 ? oldest : b.mul(b.div(oldest, kCacheBlock), kCacheBlock);
-}
 
 void FloatSequence::append(Value begin, Value end) {
   auto [from, to] = sequence.part(b, begin, end);
@@ -225,21 +219,19 @@ void FloatSequence::append(Value begin, Value end) {
   emitAppend(b, module, decode.spec, operands);
 }
 
-FloatSequence::Parts FloatSequence::cut() {
-  Value begin = firstSeen(b, decode.spec, sequence.position);
-  Value end = b.add(sequence.position, 1), tokens = b.sub(end, begin);
-  Value size = sizeOfParts(tokens, mostParts), one = b.index(1);
-  Value count = b.add(arith::DivUIOp::create(b, b.sub(tokens, one), size).getResult(), one);
-  return {begin, end, size, count, count};
+FloatSequence::Parts FloatSequence::partsOf(const AttentionTile &tile, Value first) {
+  Value oldest = oldestSeen(b, tile.spec, b.add(sequence.position, first));
+  Value end = b.add(sequence.position, b.min(b.add(first, tile.tokens), sequence.rows));
+  return cut(b.mul(b.div(oldest, AttentionTile::kStep), AttentionTile::kStep), end);
 }
 
 void FloatSequence::prefillTile(Value tiles, Value item) {
-  Value head = arith::DivUIOp::create(b, item, tiles), offset = ownScratch();
+  Value head = arith::DivUIOp::create(b, item, tiles);
   Value first = b.mul(b.sub(item, b.mul(head, tiles)), prefill.tokens);
-  Value begin = firstSeen(b, prefill.spec, b.add(sequence.position, first));
-  Value end = b.add(sequence.position, b.min(b.add(first, prefill.tokens), sequence.rows));
-  attend(prefill, offset, first, head, begin, end);
-  finish(prefill, offset, b.index(1), first, head);
+  Parts parts = partsOf(prefill, first);
+  attendAlone(prefill, parts.count, first, head, [&](Value offset, Value number) {
+    attend(prefill, parts, offset, first, head, number);
+  });
 }
 
 void FloatSequence::attendTogether() {

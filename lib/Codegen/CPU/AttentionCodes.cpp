@@ -95,7 +95,7 @@ private:
   void emitPanelScores(Value token, Value count) {
     if (in.table)
       panels.emitRope(in.table, token, count);
-    step.emitScores({panels.keys, b.index(0)}, count);
+    step.emitScores({panels.keys, b.index(0)}, 0, count);
   }
   /// A step of codes, number i .., and where the keys of the one behind it begin.
   struct Codes {

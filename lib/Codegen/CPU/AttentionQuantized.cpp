@@ -9,9 +9,9 @@
 // own tokens as they come. One token is appended first and then finds itself in the window; more
 // attend first, for what they push out of the window they still see in float.
 //
-// Work is cut up as in Attention.cpp: one token into stretches of codes, and one more item a head
-// for the float rows; more tokens into tiles over all that they see. Few sequences are attended to
-// by all threads together, of many heads and tiles are dealt out in turn.
+// Work is cut up as in Attention.cpp: one token into parts of codes, and one more item a head for
+// the float rows; more tokens into tiles over all that they see. Few sequences are attended to by
+// all threads together, of many heads and tiles are dealt out in turn.
 //
 //===----------------------------------------------------------------------===//
 
@@ -27,7 +27,7 @@ namespace {
 
 struct CodesTiling : AttentionTiling<CodesTile> {
   CodesTiling(const AttentionSpec &spec, const Target &target) : AttentionTiling(spec, target) {
-    panels = std::max(prefill.tile.bytes, decode.tile.bytes * heads * (parts + 1));
+    panels = std::max(prefill.tile.bytes, decode.tile.bytes * decodeTiles());
     bytes = panels + std::max(prefill.bytes, decode.bytes);
   }
   int64_t panels; ///< where a thread's panels begin in its scratch
@@ -99,7 +99,8 @@ private:
   }
 
   /// The last of the items of a head is its float rows, the others are parts of the codes.
-  Parts cut() override;
+  Parts decodeParts() override;
+  Value itemsOf(const Parts &parts) override { return b.add(parts.count, 1); }
   void attendItem(const Parts &parts, Value offset, Value head, Value item) override;
   void prefillTile(Value tiles, Value item);
 
@@ -115,7 +116,7 @@ private:
 CodesSequence::CodesSequence(KernelBuilder &b, ModuleOp module, const CodesTiling &tiling,
                              const KernelArguments &in, const Team &team, const Sequence &sequence)
     : AttentionSequence(b, module, in, team, sequence, tiling.prefill.tile, tiling.decode.tile,
-                        tiling.heads, tiling.bytes),
+                        tiling.heads, tiling.parts, tiling.bytes),
       tiling(tiling), layout(tiling.decode.layout), panels(tiling.panels),
       place({in["cache"], pagesOf(b, in["pages"], sequence), in["layer"],
              b.add(b.mul(sequence.window, in["windows"]), in["window"])}) {
@@ -178,14 +179,11 @@ Value CodesSequence::end(Value turn) {
   return nextTurn(b, items, turn, team);
 }
 
-CodesSequence::Parts CodesSequence::cut() {
+CodesSequence::Parts CodesSequence::decodeParts() {
   Value oldest = oldestSeen(sequence.position);
   Value oldestNumber = b.sub(b.max(oldest, layout.kv.sinks), layout.kv.sinks);
   Value begin = stepOf(b.index(0), oldestNumber);
-  Value count = b.sub(b.max(keys, begin), begin);
-  Value size = sizeOfParts(count, tiling.parts);
-  Value parts = arith::DivUIOp::create(b, b.sub(b.add(count, size), b.index(1)), size);
-  return {begin, keys, size, parts, b.add(parts, 1)};
+  return cut(begin, b.max(keys, begin));
 }
 
 void CodesSequence::attendItem(const Parts &parts, Value offset, Value head, Value item) {
@@ -195,10 +193,8 @@ void CodesSequence::attendItem(const Parts &parts, Value offset, Value head, Val
   b.ifThenElse(
       b.less(item, parts.count),
       [&] {
-        Value first = b.add(parts.begin, b.mul(item, parts.size));
-        emitAttendCodes(
-            b, module, tile,
-            onTile(offset, none, head, {first, b.min(b.add(first, parts.size), parts.end)}));
+        auto [first, last] = part(parts, item);
+        emitAttendCodes(b, module, tile, onTile(offset, none, head, {first, last}));
       },
       [&] {
         callFloatRows(tile, offset, none, head, oldestSeen(sequence.position),
@@ -219,7 +215,7 @@ void CodesSequence::prefillTile(Value tiles, Value item) {
   emitAttendCodes(b, module, tile, onTile(offset, first, head, {stepOf(none, oldestNumber), keys}));
   emitAttendRows(b, module, tile, /*ofCall=*/true,
                  onTile(offset, first, head, {stepOf(sequence.position, oldest), end}));
-  finish(prefill, offset, b.index(1), first, head);
+  finish(prefill, offset, first, head);
 }
 
 int64_t quantizedScratchBytes(const AttentionSpec &spec, const Target &target) {

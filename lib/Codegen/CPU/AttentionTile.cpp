@@ -195,20 +195,16 @@ TileEmitter::Values TileEmitter::emitOuterProduct(ValueRange sums, int64_t vecto
   return next;
 }
 
-void TileEmitter::emitScores(Source keys, Value count) {
+void TileEmitter::emitScores(Source keys, Index begin, Value count) {
   int64_t width = tile.scoreVectors * lanes;
   int64_t blockSize = columns * kCacheBlock;
-  b.forLoop(0, count, width, [&](Value column) {
+  b.forLoop(b.mul(b.div(begin, width), width), count, width, [&](Value column) {
     Value firstBlock = b.div(column, kCacheBlock);
     SmallVector<Value> starts;
     for (int64_t v = 0; v < tile.scoreVectors; ++v) {
       int64_t token = v * lanes;
-      Value block = b.add(firstBlock, token / kCacheBlock), start = keys.start;
-      if (keys.turn) { // behind the last token there may be no page
-        block = b.min(block, b.div(keys.last, kCacheBlock));
-        start = b.select(b.less(b.mul(block, kCacheBlock), keys.turn), start, keys.next);
-      }
-      starts.push_back(b.add(b.add(start, b.mul(block, blockSize)), token % kCacheBlock));
+      Value block = b.add(firstBlock, token / kCacheBlock);
+      starts.push_back(b.add(b.add(keys.start, b.mul(block, blockSize)), token % kCacheBlock));
     }
     b.forLoop(0, tile.rows, tile.microRows, [&](Value row) {
       Value queryStart = b.mul(row, columns);
@@ -336,33 +332,20 @@ void TileEmitter::emitValueBlock(Source values, Index begin, Value count, Value 
     }
   }
   Value scoreStart = b.mul(row, AttentionTile::kStep);
-  auto addTokens = [&](Value start, Index begin, Index end, ValueRange sums) {
-    Value valueStart = b.add(start, column);
-    return b.forLoop(begin, end, 1, sums, [&](Value token, ValueRange carried) {
-      Value from = b.add(valueStart, b.mul(token, columns));
-      return emitOuterProduct(
-          carried, vectors,
-          [&](int64_t r) {
-            return b.load(at.scores, {b.add(b.add(scoreStart, token), r * AttentionTile::kStep)});
-          },
-          [&](int64_t v) {
-            Value index = b.add(from, v * lanes);
-            prefetch(values, index, v);
-            return fromCache(b, b.loadVector(widths[v], values.elements, {index}));
-          });
-    });
-  };
-  if (values.turn) {
-    Value turn = b.min(values.turn, count);
-    sums = b.forLoop(0, 2, 1, sums, [&](Value page, ValueRange carried) {
-      Value isFirst = b.equal(page, 0);
-      auto choose = [&](Value first, Value second) { return b.select(isFirst, first, second); };
-      return addTokens(choose(values.start, values.next), choose(b.index(begin), turn),
-                       choose(turn, count), carried);
-    });
-  } else {
-    sums = addTokens(values.start, begin, count, sums);
-  }
+  Value valueStart = b.add(values.start, column);
+  sums = b.forLoop(begin, count, 1, sums, [&](Value token, ValueRange carried) {
+    Value from = b.add(valueStart, b.mul(token, columns));
+    return emitOuterProduct(
+        carried, vectors,
+        [&](int64_t r) {
+          return b.load(at.scores, {b.add(b.add(scoreStart, token), r * AttentionTile::kStep)});
+        },
+        [&](int64_t v) {
+          Value index = b.add(from, v * lanes);
+          prefetch(values, index, v);
+          return fromCache(b, b.loadVector(widths[v], values.elements, {index}));
+        });
+  });
   for (int64_t r = 0; r < tile.microRows; ++r)
     for (int64_t v = 0; v < vectors; ++v)
       b.storeVector(sums[r * vectors + v], at.output, {outputAt(r, v)});
@@ -374,9 +357,10 @@ void emitAttendTile(KernelBuilder &b, ModuleOp module, const AttentionTile &tile
     Value begin = args[9], end = args[10];
     TileEmitter emitter(b, tile, args[0], args[4], args[5], args[6], args[7], args[8]);
     FloatPages pages(b, tile.spec, args[1], args[2], args[3]);
-    int64_t columns = tile.spec.headDim, valuesBehind = pages.valuesBehind();
+    int64_t valuesBehind = pages.valuesBehind();
     emitter.emitQueries();
     Value last = b.sub(end, 1);
+    Value oldest = oldestSeen(b, tile.spec, b.add(emitter.position, emitter.first));
     auto touch = [&](Value token) { // of one token's queries, which stream through
       if (tile.tokens == 1)
         pages.touch(emitter.kvHead, b.min(token, last));
@@ -391,22 +375,16 @@ void emitAttendTile(KernelBuilder &b, ModuleOp module, const AttentionTile &tile
       // of both those of the next step.
       TileEmitter::Source keys{pages.elements, page, b.index(valuesBehind)};
       TileEmitter::Source values{pages.elements, b.add(page, valuesBehind)};
-      if (tile.spec.window > 0) {
-        Value before = b.rem(step, AttentionTile::kStep);
-        keys.start = b.add(page, b.mul(before, columns));
-        keys.turn = b.sub(AttentionTile::kStep, before);
-        keys.next = b.sub(next, b.mul(keys.turn, columns));
-        keys.last = b.sub(last, step);
-        values.start = b.add(keys.start, valuesBehind);
-        values.turn = keys.turn;
-        values.next = b.add(keys.next, valuesBehind);
-      }
+      // Nothing before the first query's oldest token is seen.
+      Index seen = 0;
+      if (tile.spec.window > 0)
+        seen = b.sub(b.max(step, oldest), step);
       values.distance = b.sub(next, b.add(page, valuesBehind));
       keys.later = values.later = b.sub(next, page);
-      emitter.emitScores(keys, count);
+      emitter.emitScores(keys, seen, count);
       emitter.emitMask(step, end);
       emitter.emitSoftmax();
-      emitter.emitValues(values, 0, count);
+      emitter.emitValues(values, seen, count);
     });
   };
   std::string name = llvm::formatv("{0}_attend{1}", symbolName(tile.spec), tile.tokens);
@@ -418,78 +396,117 @@ void emitAttendTile(KernelBuilder &b, ModuleOp module, const AttentionTile &tile
 // A sequence
 //===----------------------------------------------------------------------===//
 
-Value AttentionSequence::sizeOfParts(Value count, int64_t most) {
-  constexpr int64_t step = AttentionTile::kStep;
-  Value steps = b.div(b.add(count, most * step - 1), most * step);
-  return b.max(b.mul(steps, step), kShortestPart);
+AttentionSequence::Parts AttentionSequence::cut(Value begin, Value end) {
+  Value first = b.div(begin, kPart);
+  return {begin, end, first, b.sub(b.div(b.add(end, kPart - 1), kPart), first)};
+}
+
+std::pair<Value, Value> AttentionSequence::part(const Parts &parts, Value number) {
+  Value start = b.mul(b.add(parts.first, number), kPart);
+  return {b.max(start, parts.begin), b.min(b.add(start, kPart), parts.end)};
 }
 
 void AttentionSequence::decodeTogether() {
-  Parts parts = cut();
-  auto [from, to] = shareOf(b, b.mul(parts.items, heads), team);
-  b.forLoop(from, to, 1, [&](Value item) {
-    Value head = arith::DivUIOp::create(b, item, parts.items);
-    attendItem(parts, b.mul(item, decode.bytes), head, b.sub(item, b.mul(head, parts.items)));
-  });
-  // A head in one item is finished by the thread that attended.
-  b.ifThen(b.less(1, parts.items), [&] { emitBarrier(b, module, team); });
-  auto [first, last] = shareOf(b, heads, team);
-  b.forLoop(first, last, 1, [&](Value head) {
-    finish(decode, b.mul(b.mul(head, parts.items), decode.bytes), parts.items, b.index(0), head);
+  Parts parts = decodeParts();
+  Value items = itemsOf(parts);
+  // A head has a tile for the sum of its items so far, in the first round the first item, and tiles
+  // for those of a round.
+  const int64_t headBytes = decode.bytes * (mostParts + 1);
+  Value rounds = b.max(b.div(b.add(items, mostParts - 2), mostParts), 1);
+  b.forLoop(0, rounds, 1, [&](Value round) {
+    Value before = b.mul(round, mostParts); // items that the numbers of tiles do not count
+    Value firstTile = b.min(round, 1);
+    Value tiles = b.min(b.sub(items, before), mostParts + 1), fresh = b.sub(tiles, firstTile);
+    auto [from, to] = shareOf(b, b.mul(fresh, heads), team);
+    b.forLoop(from, to, 1, [&](Value n) {
+      Value head = arith::DivUIOp::create(b, n, fresh);
+      Value tile = b.add(b.sub(n, b.mul(head, fresh)), firstTile);
+      Value offset = b.add(b.mul(head, headBytes), b.mul(tile, decode.bytes));
+      attendItem(parts, offset, head, b.add(before, tile));
+    });
+    // A head in one item is finished by the thread that attended.
+    b.ifThen(b.less(1, items), [&] { emitBarrier(b, module, team); });
+    Value isLast = b.equal(b.add(round, 1), rounds);
+    auto [first, last] = shareOf(b, heads, team);
+    b.forLoop(first, last, 1, [&](Value head) {
+      Value offset = b.mul(head, headBytes);
+      addUp(decode, offset, tiles);
+      b.ifThen(isLast, [&] { finish(decode, offset, b.index(0), head); });
+    });
+    b.ifThenElse(isLast, [] {}, [&] { emitBarrier(b, module, team); });
   });
 }
 
 void AttentionSequence::decodeHead(Value head) {
-  Parts parts = cut();
-  Value offset = ownScratch();
-  b.forLoop(0, parts.items, 1, [&](Value item) {
-    attendItem(parts, b.add(offset, b.mul(item, decode.bytes)), head, item);
-  });
-  finish(decode, offset, parts.items, b.index(0), head);
+  Parts parts = decodeParts();
+  attendAlone(decode, itemsOf(parts), b.index(0), head,
+              [&](Value offset, Value item) { attendItem(parts, offset, head, item); });
 }
 
-void AttentionSequence::finish(const AttentionTile &tile, Value offset, Value parts, Value first,
-                               Value head) {
+void AttentionSequence::attendAlone(const AttentionTile &tile, Value items, Value first, Value head,
+                                    llvm::function_ref<void(Value, Value)> attend) {
+  Value offset = ownScratch();
+  b.forLoop(0, items, 1, [&](Value item) {
+    Value place = b.min(item, 1);
+    attend(b.add(offset, b.mul(place, tile.bytes)), item);
+    addUp(tile, offset, b.add(place, 1));
+  });
+  finish(tile, offset, first, head);
+}
+
+void AttentionSequence::addUp(const AttentionTile &tile, Value offset, Value count) {
   int64_t columns = tile.spec.headDim, lanes = b.target.lanes();
   auto build = [&](KernelBuilder &b, ValueRange args) {
-    Value y = args[0], scratch = args[1], offset = args[2], parts = args[3], first = args[4],
-          head = args[5];
-    auto partAt = [&](Value part) {
-      return TileViews(b, tile, scratch, b.add(offset, b.mul(part, tile.bytes)));
-    };
+    Value scratch = args[0], offset = args[1], count = args[2];
+    TileViews sum(b, tile, scratch, offset);
+    b.forLoop(1, count, 1, [&](Value n) {
+      TileViews part(b, tile, scratch, b.add(offset, b.mul(n, tile.bytes)));
+      b.forLoop(0, tile.rows, 1, [&](Value row) {
+        Value before = b.load(sum.maxima, {row}), own = b.load(part.maxima, {row});
+        Value maximum = b.larger(own, before);
+        b.store(maximum, sum.maxima, {row});
+        auto weightOf = [&](Value x) {
+          return exp2NonPositive(b, b.broadcast(b.subf(x, maximum), lanes));
+        };
+        Value decay = weightOf(before), weight = weightOf(own);
+        auto add = [&](Value to, Value from, Value at, int64_t width) {
+          auto cut = [&](Value x) { return width == lanes ? x : b.slice(x, 0, width); };
+          Value so = b.mulf(b.loadVector(width, to, {at}), cut(decay));
+          b.storeVector(b.fma(b.loadVector(width, from, {at}), cut(weight), so), to, {at});
+        };
+        add(sum.sums, part.sums, b.mul(row, lanes), lanes);
+        forColumns(b, 0, columns, lanes, [&](Value column, int64_t width) {
+          add(sum.output, part.output, b.add(b.mul(row, columns), column), width);
+        });
+      });
+    });
+  };
+  std::string name = llvm::formatv("{0}_add{1}", symbolName(tile.spec), tile.tokens);
+  SmallVector<Value> operands = {scratch, offset, count};
+  func::CallOp::create(b, getOrEmitFunction(module, name, b.target, TypeRange(operands), build),
+                       operands);
+}
+
+void AttentionSequence::finish(const AttentionTile &tile, Value offset, Value first, Value head) {
+  int64_t columns = tile.spec.headDim, lanes = b.target.lanes();
+  auto build = [&](KernelBuilder &b, ValueRange args) {
+    Value y = args[0], first = args[3], head = args[4];
+    TileViews at(b, tile, args[1], args[2]);
     Value tokens = b.min(b.sub(b.size(y, 0), first), tile.tokens);
     b.forLoop(0, b.mul(tokens, tile.heads), 1, [&](Value row) {
-      Value lowest = b.constant(b.f32(), double{std::numeric_limits<float>::lowest()});
-      Value maximum = b.forLoop(0, parts, 1, lowest, [&](Value part, ValueRange carried) {
-        return Values{b.larger(b.load(partAt(part).maxima, {row}), carried[0])};
-      })[0];
-      Value zero = b.constant(b.f32(), 0.0);
-      Value total = b.forLoop(0, parts, 1, zero, [&](Value part, ValueRange carried) {
-        TileViews at = partAt(part);
-        Value behind = b.subf(b.load(at.maxima, {row}), maximum);
-        Value weights = exp2NonPositive(b, b.broadcast(behind, lanes));
-        b.store(b.extract(weights, 0), at.decays, {row});
-        Value sums = b.mulf(b.loadVector(lanes, at.sums, {b.mul(row, lanes)}), weights);
-        return Values{b.addf(carried[0], b.sumLanes(sums))};
-      })[0];
+      Value total = b.sumLanes(b.loadVector(lanes, at.sums, {b.mul(row, lanes)}));
       Value inverse = b.divf(b.constant(b.f32(), 1.0), total);
       Value token = b.add(first, b.div(row, tile.heads));
       Value rowHead = b.add(b.mul(head, tile.heads), b.rem(row, tile.heads));
       forColumns(b, 0, columns, lanes, [&](Value column, int64_t width) {
-        Value none = b.zero(b.vec(width, b.f32()));
-        Value sum = b.forLoop(0, parts, 1, none, [&](Value part, ValueRange carried) {
-          TileViews at = partAt(part);
-          Value weight = b.broadcast(b.load(at.decays, {row}), width);
-          Value output = b.loadVector(width, at.output, {b.add(b.mul(row, columns), column)});
-          return Values{b.fma(output, weight, carried[0])};
-        })[0];
+        Value sum = b.loadVector(width, at.output, {b.add(b.mul(row, columns), column)});
         b.storeVector(b.mulf(sum, b.broadcast(inverse, width)), y,
                       {token, b.add(b.mul(rowHead, columns), column)});
       });
     });
   };
   std::string name = llvm::formatv("{0}_finish{1}", symbolName(tile.spec), tile.tokens);
-  SmallVector<Value> operands = {y, scratch, offset, parts, first, head};
+  SmallVector<Value> operands = {y, scratch, offset, first, head};
   func::CallOp::create(b, getOrEmitFunction(module, name, b.target, TypeRange(operands), build),
                        operands);
 }

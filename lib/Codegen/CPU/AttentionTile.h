@@ -14,8 +14,18 @@
 //   P = 2^(S - m')       Q carries scale * log2(e), so that exponentials are powers of two
 //   l = l 2^(m - m') + sum P;   O = O 2^(m - m') + P V
 //
-// leaves O, m and l of these tokens in scratch. `finish` combines the O, m and l of several
-// stretches of tokens, weighted by 2^(m - max m), and writes O / l.
+// leaves O, m and l of these tokens in scratch.
+//
+// The order of these sums is fixed. A sequence's tokens are cut, from its first one on, into parts
+// of kPart and these into steps of kStep. A score is one chain of FMAs over dimensions. In a step,
+// the sum over P has a lane for tokens that are as many lanes apart, and O one chain of FMAs over
+// tokens. Parts begin with O = l = 0, and are added up from the first one on:
+//
+//   m' = max(m, m_i);  l = l 2^(m - m') + l_i 2^(m_i - m');  O = O 2^(m - m') + O_i 2^(m_i - m')
+//
+// Tokens that a row must not see add nothing. So its bits follow from its own tokens, whatever
+// other rows are in its tile or call, and whatever threads there are. A cache of codes keeps that
+// order for one token; a call of more also has float rows, which later calls see as codes.
 //
 //===----------------------------------------------------------------------===//
 
@@ -34,11 +44,11 @@ namespace easyquant::cpu {
 /// is loaded serves many products, few enough for scores and output to stay in the first-level
 /// cache.
 constexpr int64_t kPrefillRows = 24;
-/// Stretches of tokens that one token's heads are cut into, all heads together (at least one each):
-/// work for many threads.
+/// Cached tokens whose sums are added up before those of others.
+constexpr int64_t kPart = 256;
+/// Parts of one token's heads, all heads together (at least one each), that are in scratch at a
+/// time: work for many threads.
 constexpr int64_t kDecodeTiles = 48;
-/// Tokens that a stretch has at least.
-constexpr int64_t kShortestPart = 256;
 
 /// The extents of a tile and of its register blocks.
 struct AttentionTile {
@@ -69,10 +79,12 @@ template <typename Tile> struct AttentionTiling {
   AttentionTiling(const AttentionSpec &spec, const Target &target)
       : prefill(spec, target, std::max<int64_t>(1, kPrefillRows / AttentionTile::headsOf(spec))),
         decode(spec, target, 1), heads(spec.heads / AttentionTile::headsOf(spec)),
-        parts(llvm::divideCeil(kDecodeTiles, heads * spec.ranks)) {}
+        parts(llvm::divideCeil(kDecodeTiles, heads)) {}
+  /// Tiles that decode in scratch: the sum of the parts so far is one a head.
+  int64_t decodeTiles() const { return heads * (parts + 1); }
   Tile prefill, decode;
   int64_t heads; ///< tiles side by side
-  int64_t parts; ///< stretches of cached tokens when decoding, at most
+  int64_t parts; ///< of a head when decoding that all threads attend to at a time
 };
 
 /// What a tile has in scratch: dense matrices as flat memrefs, so that the distance between rows of
@@ -109,16 +121,13 @@ public:
     /// that, which is brought but to the second level: hardware sees no stream across pages. Null:
     /// nothing.
     mlir::Value distance = nullptr, later = nullptr;
-    /// For a step in two pages: tokens from `turn` on lie as if the first one's were at `next`.
-    /// `last` is the last token of the step. Null: the step is in one page.
-    mlir::Value turn = nullptr, next = nullptr, last = nullptr;
   };
 
   /// Q times scale * log2(e), and O, m and l of no tokens.
   void emitQueries();
-  /// S of `count` tokens, in blocks of 16 x columns transposed, and of some behind them: mask
-  /// those.
-  void emitScores(Source keys, mlir::Value count);
+  /// S of the step's tokens begin .. count, in blocks of 16 x columns transposed, and of some
+  /// before and behind them: mask those.
+  void emitScores(Source keys, Index begin, mlir::Value count);
   /// Masks the step's tokens, the first of which is `token`, where they must not be seen or lie
   /// behind `end`.
   void emitMask(mlir::Value token, mlir::Value end);
@@ -150,8 +159,8 @@ private:
 
 /// Calls attend(q, cache, pages, layer, position, scratch, offset, first, head, begin, end): the
 /// queries of tokens first .. of the tile's heads head * heads .. against the cached tokens [begin,
-/// end). begin is a multiple of kStep, with a window of 16; end may cut off only tokens that some
-/// query must not see, or lie a multiple of kStep behind begin.
+/// end). begin is a multiple of kStep; end may cut off only tokens that some query must not see, or
+/// be a multiple of kStep.
 void emitAttendTile(KernelBuilder &b, mlir::ModuleOp module, const AttentionTile &tile,
                     mlir::ValueRange operands);
 
@@ -160,30 +169,39 @@ class AttentionSequence {
 public:
   AttentionSequence(KernelBuilder &b, mlir::ModuleOp module, const KernelArguments &in,
                     const Team &team, const Sequence &sequence, const AttentionTile &prefill,
-                    const AttentionTile &decode, int64_t heads, int64_t threadBytes)
+                    const AttentionTile &decode, int64_t heads, int64_t parts, int64_t threadBytes)
       : b(b), module(module), team(team), sequence(sequence), prefill(prefill), decode(decode),
-        heads(heads), threadBytes(threadBytes), q(sequence.rowsOf(b, in["q"])),
+        heads(heads), mostParts(parts), threadBytes(threadBytes), q(sequence.rowsOf(b, in["q"])),
         k(sequence.rowsOf(b, in["k"])), v(sequence.rowsOf(b, in["v"])), scratch(in["scratch"]),
         table(in.find("table")) {}
   virtual ~AttentionSequence() = default;
 
 protected:
-  /// How what a sequence of one token sees is cut into parts, and the items of work of a head.
+  /// The tokens [begin, end) in parts: `count` of them, the first of which is number `first` of the
+  /// sequence.
   struct Parts {
-    mlir::Value begin, end, size, count, items;
+    mlir::Value begin, end, first, count;
   };
-  virtual Parts cut() = 0;
+  Parts cut(mlir::Value begin, mlir::Value end);
+  /// Where part 0 .. count - 1 begins and ends.
+  std::pair<mlir::Value, mlir::Value> part(const Parts &parts, mlir::Value number);
+
+  /// What a sequence of one token sees, in parts and items of work, of each head so many; items are
+  /// added up in their order.
+  virtual Parts decodeParts() = 0;
+  virtual mlir::Value itemsOf(const Parts &parts) = 0;
   virtual void attendItem(const Parts &parts, mlir::Value offset, mlir::Value head,
                           mlir::Value item) = 0;
-  /// The size of at most `most` parts of `count` tokens; all but the last are a whole number of
-  /// steps.
-  mlir::Value sizeOfParts(mlir::Value count, int64_t most);
   /// All threads attend, and meet in the midst of it.
   void decodeTogether();
   void decodeHead(mlir::Value head);
-  /// Combines `parts` tiles that lie behind each other in scratch and writes their rows of y.
-  void finish(const AttentionTile &tile, mlir::Value offset, mlir::Value parts, mlir::Value first,
-              mlir::Value head);
+  /// The calling thread does all items of a tile: attend(offset, item), then finish.
+  void attendAlone(const AttentionTile &tile, mlir::Value items, mlir::Value first,
+                   mlir::Value head, llvm::function_ref<void(mlir::Value, mlir::Value)> attend);
+  /// Adds the `count` - 1 tiles behind the one at `offset` to it.
+  void addUp(const AttentionTile &tile, mlir::Value offset, mlir::Value count);
+  /// Writes a tile's rows of y.
+  void finish(const AttentionTile &tile, mlir::Value offset, mlir::Value first, mlir::Value head);
   mlir::Value prefillTiles() {
     return b.div(b.add(sequence.rows, prefill.tokens - 1), prefill.tokens);
   }
@@ -195,7 +213,7 @@ protected:
   const Team &team;
   const Sequence &sequence;
   const AttentionTile &prefill, &decode;
-  const int64_t heads, threadBytes; ///< tiles side by side; scratch of a thread
+  const int64_t heads, mostParts, threadBytes; ///< as AttentionTiling has; scratch of a thread
   mlir::Value q, k, v, y, scratch, table;
 };
 

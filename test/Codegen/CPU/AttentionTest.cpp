@@ -330,6 +330,49 @@ TEST(Attention, ManySequences) {
     }
 }
 
+// A prompt at once, in pieces and token by token: all of them are the same bits, with any number of
+// threads.
+TEST(Attention, PiecesAreTheSameBits) {
+  constexpr int64_t kTokens = 600;
+  for (const Target &target : testTargets())
+    for (AttentionSpec spec :
+         {AttentionSpec{9, 3, 64, 0.125, 0, true}, AttentionSpec{3, 3, 12, 0.25, 5, false},
+          AttentionSpec{6, 2, 32, 0.25, 300, true}, AttentionSpec{40, 1, 8, 0.5, 0, false}}) {
+      KernelRunner run(target,
+                       [&](ModuleOp module) { return getOrEmitAttention(module, spec, target); });
+      std::mt19937 random(6);
+      Rows q(kTokens, spec.heads * spec.headDim, 3, 2.0f, random),
+          k(kTokens, spec.kvHeads * spec.headDim, 1, 2.0f, random),
+          v(kTokens, spec.kvHeads * spec.headDim, 2, 1.0f, random);
+      auto inPieces = [&](int64_t piece, int64_t threads) {
+        PagedMemory memory(cacheBytes(spec), (kTokens + 63) / 64, Pages::Shuffled, -1);
+        int64_t bytes = threads * scratchBytes(spec, target);
+        GuardedBuffer<int8_t> scratch(bytes, -1);
+        MemRef<int8_t, 1> scratchView(scratch.data(), {bytes}), cache = memory.view();
+        auto pages = memory.pages();
+        std::vector<float> y(kTokens * q.columns);
+        for (int64_t first = 0; first < kTokens; first += piece) {
+          const int64_t count = std::min(piece, kTokens - first);
+          SequenceTable table(count, first);
+          auto sequences = table.view();
+          auto qView = q.view(first, count), kView = k.view(first, count),
+               vView = v.view(first, count);
+          MemRef<float, 2> yView(y.data() + first * q.columns, {count, q.columns});
+          run(qView, kView, vView, cache, pages, sequences, memory.layer(), yView, scratchView,
+              threads);
+        }
+        return y;
+      };
+      const std::vector<float> atOnce = inPieces(kTokens, 1);
+      for (auto [piece, threads] : {std::pair<int64_t, int64_t>(1, 2), {64, 2}, {3, 1}, {97, 3}})
+        EXPECT_EQ(std::memcmp(inPieces(piece, threads).data(), atOnce.data(),
+                              atOnce.size() * sizeof(float)),
+                  0)
+            << target.name().str() << " " << symbolName(spec) << ", pieces of " << piece << ", "
+            << threads << " threads";
+    }
+}
+
 // What is not yet rotated: the bits of the rotation of queries and of keys, then attention.
 TEST(Attention, RotatesWhatItAppends) {
   constexpr int64_t kPositions = 800;

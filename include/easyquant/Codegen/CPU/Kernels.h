@@ -347,7 +347,10 @@ mlir::func::FuncOp getOrEmitRowGradient(mlir::ModuleOp module, const RowGradient
 
 /// Appends k and v (of each sequence M tokens at its `position`) to one layer's cache, then attends
 /// causally: row m of a sequence sees its tokens 0 .. position + m (with a window W > 0 only the
-/// last W of them). What else is in a step changes no bit of what a sequence gets.
+/// last W of them). What else is in a step changes no bit of what a sequence gets. With a float
+/// cache nothing does but its tokens: a row's bits are those of a call of that row alone, behind
+/// calls of any lengths (lib/Codegen/CPU/AttentionTile.h has the order of sums). With codes a row
+/// of a call of several sees in float what it sees as codes when it comes alone.
 /// q and y are rows<heads*D>, k and v rows<kvHeads*D>, cache is memref<?xi8>, pages memref<?xi64>,
 /// layer an index; table rotates, as RopeSpec has it.
 /// Query head h reads kv head h / (heads / kvHeads). Finite values beyond the range of the cache's
@@ -389,8 +392,6 @@ struct AttentionSpec {
   /// For a float cache. If > 0, queries and keys come before their rotation. The kernel rotates
   /// them in place, by a table of so many positions, before it appends keys.
   int64_t positions = 0;
-  /// That have as many heads each: work is cut as if all were here, so that bits are the same.
-  int64_t ranks = 1;
 };
 
 /// One layer's part of a cache, in bytes that are multiples of 64.
