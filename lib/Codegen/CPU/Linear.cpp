@@ -80,14 +80,24 @@ LinearTiling::LinearTiling(const LinearSpec &spec, const Target &target) {
     tileRows = kGroupedVnniRows;
 
   int64_t padded = paddedColumns(spec.k);
-  slabColumns = padded;
+  slabColumns = chainColumns = padded;
+  paramsBytes = 0;
   chunkPanels = 1;
   activationBytes = 0;
   switch (dot) {
   case Dot::Float: {
-    int64_t slabs = llvm::divideCeil(padded * tileColumns * 4, kSlabTileBytes);
-    slabColumns = paddedColumns(llvm::divideCeil(spec.k, slabs));
+    // Slabs of about the same number of groups, or columns.
+    const bool hasGroups = groupCount(spec.k, spec.groupSize) > 1;
+    const int64_t unit = hasGroups ? spec.groupSize : 8;
+    const int64_t most = std::max<int64_t>(kSlabTileBytes / (tileColumns * 4) / unit, 1);
+    const int64_t units = llvm::divideCeil(padded, unit);
+    slabColumns = unit * llvm::divideCeil(units, llvm::divideCeil(units, most));
+    chainColumns = hasGroups ? unit : slabColumns;
     panelBytes = slabColumns * kPanelRows * 4;
+    const int64_t params = spec.weights == WeightFormat::F32 ? 0 : spec.numbers.minima ? 2 : 1;
+    paramsBytes = params * chainsPerSlab() * kPanelRows * 4;
+    if (spec.numbers.minima)
+      activationBytes = llvm::alignTo(tileRows * chainsPerSlab() * 4, 64);
     break;
   }
   case Dot::Widened:
@@ -118,7 +128,7 @@ LinearTiling::LinearTiling(const LinearSpec &spec, const Target &target) {
 }
 
 int64_t LinearTiling::scratchBytes() const {
-  return llvm::alignTo(chunkPanels * (panelBytes + sumsBytes) + activationBytes, 64);
+  return llvm::alignTo(chunkPanels * (panelBytes + sumsBytes) + activationBytes + paramsBytes, 64);
 }
 
 int64_t scratchBytes(const LinearSpec &spec, const Target &target) {
@@ -196,6 +206,17 @@ static void bindArguments(LinearKernel &k, const KernelArguments &in) {
   case Dot::Float:
     k.unpacked = b.view(scratch, base,
                         b.memref({1, tiles, tiling.slabColumns, tiling.tileColumns}, b.f32()));
+    if (tiling.paramsBytes) {
+      const int64_t chains = tiling.chainsPerSlab();
+      Value params = b.add(base, tiling.panelBytes);
+      k.slabScales = b.view(scratch, params, b.memref({chains, kPanelRows}, b.f32()));
+      if (k.wMinima) {
+        k.slabMinima = b.view(scratch, b.add(params, chains * kPanelRows * 4),
+                              b.memref({chains, kPanelRows}, b.f32()));
+        k.rowSums = b.view(scratch, b.add(params, tiling.paramsBytes),
+                           b.memref({tiling.tileRows, chains}, b.f32()));
+      }
+    }
     break;
   case Dot::Widened:
     k.unpacked =
@@ -270,10 +291,35 @@ static void emitFloatGemm(LinearKernel &k, Value count, Value begin, Value end) 
       Value columns = b.min(b.sub(k.spec.k, slab), k.tiling.slabColumns);
       emitUnpack(k, panel, b.index(0), slab, columns);
       forRowTiles(k, count, [&](int64_t rows, Value firstRow) {
+        emitPrepareRows(k, rows, firstRow, slab, columns);
         b.forLoop(0, tilesOf(k, panel), 1, [&](Value tile) {
           emitFloatTile(k, rows, firstRow, panel, tile, slab, columns);
         });
       });
+    });
+  });
+}
+
+/// Few rows: panels are streamed.
+static void emitFewRows(LinearKernel &k, Value count, Value begin, Value end) {
+  KernelBuilder &b = k.b;
+  if (k.tiling.dot != Dot::Float)
+    return b.forLoop(begin, end, 1, [&](Value panel) {
+      k.wSumsAt = k.tiling.sumsBytes ? b.index(0) : panel;
+      emitWeightSums(k, panel, k.wSumsAt);
+      b.forLoop(0, count, 1, [&](Value row) { emitGemv(k, 1, 1, panel, row); });
+    });
+  b.switchOn(count, 1, k.tiling.gemvRows, [&](int64_t rows) {
+    // One row meets two panels together where one has too few chains of sums, or is quickly
+    // unpacked (easyquant-kernel-bench).
+    const bool pairs = b.target.lanes() == 16 || k.spec.weights == WeightFormat::I8;
+    const bool isPacked = k.spec.weights != WeightFormat::F32;
+    const int64_t together = rows == 1 && pairs && isPacked ? 2 : 1;
+    b.forLoop(begin, end, together, [&](Value panel) {
+      auto emit = [&](int64_t panels) { emitGemv(k, panels, rows, panel, b.index(0)); };
+      if (together == 1)
+        return emit(1);
+      b.ifThenElse(b.less(b.add(panel, 1), end), [&] { emit(2); }, [&] { emit(1); });
     });
   });
 }
@@ -306,14 +352,7 @@ func::FuncOp getOrEmitLinear(ModuleOp module, const LinearSpec &spec, const Targ
                                  else
                                    emitFloatGemm(k, count, first, last);
                                },
-                               [&] {
-                                 b.forLoop(first, last, 1, [&](Value panel) {
-                                   k.wSumsAt = k.tiling.sumsBytes ? b.index(0) : panel;
-                                   emitWeightSums(k, panel, k.wSumsAt);
-                                   b.forLoop(0, count, 1,
-                                             [&](Value row) { emitGemv(k, panel, row); });
-                                 });
-                               });
+                               [&] { emitFewRows(k, count, first, last); });
                          });
 }
 

@@ -8,7 +8,15 @@
 // A linear kernel gives every thread a contiguous range of weight panels. With few rows of x each
 // panel is streamed from memory once and met by every row (LinearGemv.cpp). With more rows it is
 // unpacked once into scratch (LinearUnpack.cpp), in the order in which the register tiles of
-// LinearTile.cpp read it. Linear.cpp drives both.
+// LinearTile.cpp read it. Linear.cpp drives both, and both give the same bits: integer sums are
+// exact, and floats are added up in one order.
+//
+//   * K is cut into slabs, whole groups or, where rows are no groups, about as many columns as a
+//     tile may have; how long they are follows from the spec and the target.
+//   * In a slab, products of a group are one chain of FMAs over its columns, of x and of codes less
+//     their zero points. Groups follow each other: sum = sw * chain + sum, with minima then
+//     sum = m * (sum of x) + sum, the latter in lanes.
+//   * y = ((first slab + bias) + y) + second slab + ..., each times its outer scale.
 //
 //===----------------------------------------------------------------------===//
 
@@ -40,18 +48,21 @@ struct LinearTiling {
   LinearTiling(const LinearSpec &spec, const Target &target);
 
   Dot dot;
-  int64_t tileRows;    ///< rows of x in a register tile
-  int64_t tileColumns; ///< output columns in a register tile; divides kPanelRows
-  int64_t gemvRows;    ///< up to this many rows of x panels are streamed instead of unpacked
-  int64_t slabColumns; ///< columns of x (K) that are unpacked at a time; Kp but for Float
-  int64_t chunkPanels; ///< panels that meet the rows of a tile before the next rows come
+  int64_t tileRows;     ///< rows of x in a register tile
+  int64_t tileColumns;  ///< output columns in a register tile; divides kPanelRows
+  int64_t gemvRows;     ///< up to this many rows of x panels are streamed instead of unpacked
+  int64_t slabColumns;  ///< columns of x (K) that are unpacked at a time; Kp but for Float
+  int64_t chainColumns; ///< Float: columns whose products are one sum, a group or a slab
+  int64_t chunkPanels;  ///< panels that meet the rows of a tile before the next rows come
 
   int64_t panelBytes;      ///< of one unpacked panel (0: tiles read the packed panel)
-  int64_t activationBytes; ///< of what is prepared from the codes of a tile's rows
+  int64_t paramsBytes;     ///< Float: scales and minima of a slab
+  int64_t activationBytes; ///< of what is prepared from a tile's rows
   int64_t sumsBytes; ///< of the sums of an unpacked panel's codes, where the kernel takes them
   int64_t scratchBytes() const;
 
   int64_t tilesPerPanel() const { return kPanelRows / tileColumns; }
+  int64_t chainsPerSlab() const { return (slabColumns + chainColumns - 1) / chainColumns; }
 };
 
 /// The kernel under construction: its arguments and what is known about them.
@@ -81,6 +92,9 @@ struct LinearKernel {
 
   /// Bytes, unpacked: chunkPanels x tilesPerPanel x steps (or columns) x tileColumns x ...
   mlir::Value unpacked = {};
+  /// Float: scales, and minima if there are any, of a slab's chains, chainsPerSlab x 32 each; sums
+  /// of x over them for the rows of a tile, tileRows x chainsPerSlab.
+  mlir::Value slabScales = {}, slabMinima = {}, rowSums = {};
   /// Widened codes of a tile's rows: tileRows x Kp/4 x i64, four i16 each.
   mlir::Value widened = {};
   /// Saturated: what a 16-bit accumulator starts from so that it ends as the sum of code * x less
@@ -131,6 +145,16 @@ llvm::SmallVector<mlir::Value> emitGroupSums(
                                                       llvm::ArrayRef<mlir::Value> starts)>
         body);
 
+/// Float: body(chain, first, count) gives a slab's sums of the columns [first, first + count) of x,
+/// a vector per (row, vector of columns), by all that came before it, for each chain in its order.
+llvm::SmallVector<mlir::Value> emitChains(
+    LinearKernel &k, mlir::Value slab, mlir::Value columns, int64_t sums,
+    llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value chain, mlir::Value first,
+                                                      mlir::Value count, mlir::ValueRange sums)>
+        body);
+/// The sum of `count` columns of a row of x.
+mlir::Value columnSum(LinearKernel &k, mlir::Value row, mlir::Value firstColumn, mlir::Value count);
+
 /// Writes a tile of y: values are rows x vectors of f32, row-major. Applies the outer scales of the
 /// weights and the row scale of quantized input, then the bias, then what accumulates. Where the
 /// condition `later` is given and holds, an earlier slab has done that: then the values are added
@@ -144,9 +168,10 @@ void emitUnpack(LinearKernel &k, mlir::Value panel, mlir::Value slot, mlir::Valu
 /// Takes the sums of a panel's codes less their zero points, over the groups of the input, into
 /// slot `slot` of the scratch, if the kernel is to.
 void emitWeightSums(LinearKernel &k, mlir::Value panel, mlir::Value slot);
-/// Prepares the codes of `rows` rows from `firstRow` on for their tiles: `widened` or
-/// `corrections`.
-void emitPrepareRows(LinearKernel &k, int64_t rows, mlir::Value firstRow);
+/// Prepares `rows` rows from `firstRow` on for their tiles: `widened`, `corrections`, or with
+/// minima `rowSums` of columns [slab, slab + count).
+void emitPrepareRows(LinearKernel &k, int64_t rows, mlir::Value firstRow, mlir::Value slab = {},
+                     mlir::Value count = {});
 
 /// One register tile: `tile` of `panel`, which lies unpacked in `slot`.
 void emitIntegerTile(LinearKernel &k, int64_t rows, mlir::Value firstRow, mlir::Value panel,
@@ -154,8 +179,9 @@ void emitIntegerTile(LinearKernel &k, int64_t rows, mlir::Value firstRow, mlir::
 void emitFloatTile(LinearKernel &k, int64_t rows, mlir::Value firstRow, mlir::Value panel,
                    mlir::Value tile, mlir::Value slab, mlir::Value count);
 
-/// y[row, columns of panel], straight from the packed panel.
-void emitGemv(LinearKernel &k, mlir::Value panel, mlir::Value row);
+/// y[rows, columns of panels], straight from the packed panels. Quantized input takes one row and
+/// one panel.
+void emitGemv(LinearKernel &k, int64_t panels, int64_t rows, mlir::Value panel, mlir::Value row);
 
 /// Scales and minima (f32) and zero points (i32) of packed weights: `lanes` columns of `panel` from
 /// `column` on, of a group.

@@ -1,12 +1,12 @@
-//===- LinearGemv.cpp - One row of x against a streamed panel -------------===//
+//===- LinearGemv.cpp - Few rows of x against streamed panels -------------===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 //
-// One row of x is bound by the bytes of the weights: a packed panel is one contiguous stream, read
-// in order and unpacked in registers. The sums of all 32 columns stay in registers.
+// A few rows of x are bound by the bytes of the weights: a packed panel is one contiguous stream,
+// read in order and unpacked in registers. The sums of all 32 columns stay in registers.
 //
 //===----------------------------------------------------------------------===//
 
@@ -189,130 +189,167 @@ struct Gemv {
                                 });
     emitStore(k, 1, row, b.mul(panel, kPanelRows), sums);
   }
+};
+
+/// The same of float input.
+struct FloatGemv {
+  LinearKernel &k;
+  int64_t panels, rows;
+  Value panel, row; ///< the first ones
+  KernelBuilder &b = k.b;
+  const int64_t lanes = b.target.lanes(), panelVectors = kPanelRows / lanes,
+                vectors = panels * panelVectors;
+
+  Value rowAt(int64_t r) { return b.add(row, r); }
+  Value panelAt(int64_t p) { return b.add(panel, p); }
+  /// Columns behind the last whole block of 8.
+  int64_t rest() const { return k.spec.k % 8; }
+
+  /// body(slab, columns, later), which stores what it has.
+  void forSlabs(llvm::function_ref<void(Value slab, Value columns, Value later)> body) {
+    const int64_t size = k.tiling.slabColumns;
+    if (size >= k.spec.k)
+      return body(b.index(0), b.index(k.spec.k), Value());
+    b.forLoop(0, k.spec.k, size,
+              [&](Value slab) { body(slab, b.min(b.sub(k.spec.k, slab), size), b.less(0, slab)); });
+  }
+
+  /// block(column, count, sums) for the blocks of 8 columns of a chain, the last of which may be
+  /// short.
+  Values forBlocks(Value first, Value count, Values sums,
+                   llvm::function_ref<Values(Value column, int64_t count, Values sums)> block) {
+    Value whole = rest() ? b.mul(b.div(count, 8), 8) : count;
+    sums = b.forLoop(0, whole, 8, sums, [&](Value i, ValueRange carried) {
+      return block(b.add(first, i), 8, Values(carried));
+    });
+    if (!rest())
+      return sums;
+    return b.forLoop(whole, count, 8, sums, [&](Value i, ValueRange carried) {
+      return block(b.add(first, i), rest(), Values(carried));
+    });
+  }
 
   /// acc += x[column + i] * (code - zero point) for the first `count` columns of a block of 8.
-  void codesBlock(Value column, int64_t count, ArrayRef<Value> wZeros, MutableArrayRef<Value> acc) {
+  Values codesBlock(Value column, int64_t count, ArrayRef<Value> wZeros, Values acc) {
     Value offset = b.mul(column, PackedBlock::bytesOf(k.spec.weights) / 8);
-    PackedBlock block = blockAt(offset);
-    prefetch(offset);
+    SmallVector<PackedBlock, 2> blocks;
+    for (int64_t p = 0; p < panels; ++p) {
+      blocks.push_back(k.block(panelAt(p), offset, lanes));
+      for (int64_t line = 0; line < PackedBlock::bytesOf(k.spec.weights); line += 64)
+        b.prefetch(k.weights, {panelAt(p), b.add(offset, kPrefetchBytes + line)});
+    }
     for (int64_t i = 0; i < count; ++i) {
       if (i % 4 == 0)
-        block.loadCodes(i / 4);
-      Value x = b.broadcast(b.load(k.x, {row, b.add(column, i)}), b.target.lanes());
-      for (int64_t v = 0; v < block.vectors(); ++v) {
-        Value &sum = acc[i % 2 * block.vectors() + v];
-        sum = b.fma(block.code(i, v, wZeros), x, sum);
+        for (PackedBlock &block : blocks)
+          block.loadCodes(i / 4);
+      Values x;
+      for (int64_t r = 0; r < rows; ++r)
+        x.push_back(b.broadcast(b.load(k.x, {rowAt(r), b.add(column, i)}), lanes));
+      for (int64_t v = 0; v < vectors; ++v) {
+        const int64_t p = v / panelVectors;
+        ArrayRef<Value> zeros = wZeros;
+        if (!zeros.empty())
+          zeros = zeros.slice(p * panelVectors, panelVectors);
+        Value code = blocks[p].code(i, v % panelVectors, zeros);
+        for (int64_t r = 0; r < rows; ++r) {
+          Value &sum = acc[r * vectors + v];
+          sum = b.fma(x[r], code, sum);
+        }
       }
     }
-  }
-
-  /// Sums of x * (code - zero point) over a group of `count` columns.
-  Values codesGroup(Value firstColumn, int64_t count, ArrayRef<Value> wZeros) {
-    int64_t lanes = b.target.lanes(), vectors = kPanelRows / lanes;
-    Values acc(2 * vectors, b.zero(b.vec(lanes, b.f32())));
-    if (count >= 8)
-      acc = b.forLoop(0, count / 8 * 8, 8, acc, [&](Value i, ValueRange carried) {
-        Values next(carried);
-        codesBlock(b.add(firstColumn, i), 8, wZeros, next);
-        return next;
-      });
-    if (count % 8)
-      codesBlock(b.add(firstColumn, count / 8 * 8), count % 8, wZeros, acc);
-    Values sums;
-    for (int64_t v = 0; v < vectors; ++v)
-      sums.push_back(b.addf(acc[v], acc[vectors + v]));
-    return sums;
-  }
-
-  /// The sum of `count` columns of x, in every lane.
-  Value columnSum(Value firstColumn, int64_t count) {
-    const int64_t lanes = b.target.lanes(), whole = count / lanes * lanes;
-    Value sum = b.zero(b.vec(lanes, b.f32()));
-    if (whole)
-      sum = b.forLoop(0, whole, lanes, Values{sum}, [&](Value i, ValueRange carried) -> Values {
-        return {b.addf(carried[0], b.loadVector(lanes, k.x, {row, b.add(firstColumn, i)}))};
-      })[0];
-    if (count > whole)
-      sum = b.addf(sum, b.loadFirst(count - whole, lanes, k.x, {row, b.add(firstColumn, whole)}));
-    return b.broadcast(b.sumLanes(sum), lanes);
+    return acc;
   }
 
   void codes() {
-    int64_t lanes = b.target.lanes(), vectors = kPanelRows / lanes;
-    int64_t size = k.spec.groupSize ? k.spec.groupSize : k.spec.k;
-    auto group = [&](Value g, int64_t count, ValueRange sums) {
-      Values result, wZeros;
+    auto chain = [&](Value, Value first, Value count, ValueRange before) {
+      Value g = k.spec.groupSize ? b.div(first, k.spec.groupSize) : b.index(0);
+      using Load = Value(LinearKernel &, Value, Index, Index, int64_t);
+      auto paramAt = [&](Load &load, int64_t v) {
+        return load(k, panelAt(v / panelVectors), g, v % panelVectors * lanes, lanes);
+      };
+      Values wZeros;
       for (int64_t v = 0; k.wZeros && v < vectors; ++v)
-        wZeros.push_back(b.toFloat(loadZeroPoints(k, panel, g, v * lanes, lanes)));
-      Value ones;
-      if (k.wMinima) {
+        wZeros.push_back(b.toFloat(paramAt(loadZeroPoints, v)));
+      if (k.wMinima)
         wZeros.assign(vectors, b.constant(b.vec(lanes, b.f32()), double(k.commonZero())));
-        ones = columnSum(b.mul(g, size), count);
+      Values sums = forBlocks(first, count, Values(rows * vectors, b.zero(b.vec(lanes, b.f32()))),
+                              [&](Value column, int64_t count, Values acc) {
+                                return codesBlock(column, count, wZeros, std::move(acc));
+                              });
+      Values ofX;
+      for (int64_t r = 0; k.wMinima && r < rows; ++r)
+        ofX.push_back(b.broadcast(columnSum(k, rowAt(r), first, count), lanes));
+      for (int64_t v = 0; v < vectors; ++v) {
+        Value scale = paramAt(loadScales, v);
+        Value minimum = k.wMinima ? paramAt(loadMinima, v) : Value();
+        for (int64_t r = 0; r < rows; ++r) {
+          Value &sum = sums[r * vectors + v];
+          sum = b.fma(scale, sum, before[r * vectors + v]);
+          if (minimum)
+            sum = b.fma(minimum, ofX[r], sum);
+        }
       }
-      for (auto [v, sum] : llvm::enumerate(codesGroup(b.mul(g, size), count, wZeros))) {
-        Value scale = loadScales(k, panel, g, v * lanes, lanes);
-        result.push_back(b.fma(scale, sum, sums[v]));
-        if (k.wMinima)
-          result[v] = b.fma(loadMinima(k, panel, g, v * lanes, lanes), ones, result[v]);
-      }
-      return result;
+      return sums;
     };
-    Values sums(vectors, b.zero(b.vec(lanes, b.f32())));
-    int64_t full = k.spec.k / size, rest = k.spec.k % size;
-    if (full)
-      sums = b.forLoop(0, full, 1, sums,
-                       [&](Value g, ValueRange carried) { return group(g, size, carried); });
-    if (rest)
-      sums = group(b.index(full), rest, sums);
-    emitStore(k, 1, row, b.mul(panel, kPanelRows), sums);
+    forSlabs([&](Value slab, Value columns, Value later) {
+      emitStore(k, rows, row, b.mul(panel, kPanelRows),
+                emitChains(k, slab, columns, rows * vectors, chain), later);
+    });
   }
 
-  /// 8 rows of float weights a time, one accumulator each.
+  /// 16 rows of float weights a time, transposed in registers: a lane is a column of y, as in
+  /// tiles.
   void floats() {
-    int64_t lanes = b.target.lanes(), n = k.spec.n, whole = k.spec.k / lanes * lanes;
+    constexpr int64_t kBlocks = 2, kLanes = 8, kAhead = 64;
+    const int64_t n = k.spec.n;
     Value columns = n % kPanelRows ? b.min(b.sub(n, b.mul(panel, kPanelRows)), kPanelRows)
                                    : b.index(kPanelRows);
-    b.forLoop(0, columns, 8, [&](Value c) {
+    b.forLoop(0, columns, kBlocks * kLanes, [&](Value c) {
       Value firstColumn = b.add(b.mul(panel, kPanelRows), c);
-      Values rows;
-      for (int64_t r = 0; r < 8; ++r) {
+      Values wRows;
+      for (int64_t r = 0; r < kBlocks * kLanes; ++r) {
         Value wRow = b.add(firstColumn, r);
-        rows.push_back(n % kPanelRows ? b.min(wRow, n - 1) : wRow);
+        wRows.push_back(n % kPanelRows ? b.min(wRow, n - 1) : wRow);
       }
-      Values acc(8, b.zero(b.vec(lanes, b.f32())));
-      if (whole)
-        acc = b.forLoop(0, whole, lanes, acc, [&](Value i, ValueRange carried) {
-          Value x = b.loadVector(lanes, k.x, {row, i});
-          Values next;
-          for (int64_t r = 0; r < 8; ++r)
-            next.push_back(b.fma(b.loadVector(lanes, k.weights, {rows[r], i}), x, carried[r]));
-          return next;
-        });
-      if (int64_t rest = k.spec.k - whole) {
-        Value x = b.loadFirst(rest, lanes, k.x, {row, whole});
-        for (int64_t r = 0; r < 8; ++r)
-          acc[r] = b.fma(b.loadFirst(rest, lanes, k.weights, {rows[r], whole}), x, acc[r]);
-      }
-      if (lanes == 16)
-        for (Value &sum : acc)
-          sum = b.addf(b.slice(sum, 0, 8), b.slice(sum, 8, 8));
-      Values parts = b.transpose8(acc);
-      for (int64_t width = 4; width > 0; width /= 2)
-        for (int64_t i = 0; i < width; ++i)
-          parts[i] = b.addf(parts[i], parts[width + i]);
-      emitStore(k, 1, row, firstColumn, parts[0]);
+      auto block = [&](Value column, int64_t count, Values acc) {
+        // So many streams are more than hardware follows. Behind their end come the next rows.
+        Value ahead = b.add(column, kAhead);
+        Value behindEnd = b.index((kBlocks * kLanes - 1) * k.spec.k);
+        ahead = b.add(ahead, b.select(b.less(ahead, k.spec.k), b.index(0), behindEnd));
+        for (Value wRow : wRows)
+          b.prefetch(k.weights, {wRow, ahead});
+        for (int64_t at = 0; at < kBlocks; ++at) {
+          Values weights;
+          for (Value wRow : ArrayRef<Value>(wRows).slice(at * kLanes, kLanes))
+            weights.push_back(count == kLanes
+                                  ? b.loadVector(kLanes, k.weights, {wRow, column})
+                                  : b.loadFirst(count, kLanes, k.weights, {wRow, column}));
+          weights = b.transpose8(weights);
+          for (int64_t i = 0; i < count; ++i)
+            for (int64_t r = 0; r < rows; ++r) {
+              Value x = b.broadcast(b.load(k.x, {rowAt(r), b.add(column, i)}), kLanes);
+              Value &sum = acc[r * kBlocks + at];
+              sum = b.fma(x, weights[i], sum);
+            }
+        }
+        return acc;
+      };
+      forSlabs([&](Value slab, Value columns, Value later) {
+        Values zeros(rows * kBlocks, b.zero(b.vec(kLanes, b.f32())));
+        emitStore(k, rows, row, firstColumn, forBlocks(slab, columns, zeros, block), later);
+      });
     });
   }
 };
 } // namespace
 
-void emitGemv(LinearKernel &k, Value panel, Value row) {
-  Gemv gemv{k, panel, row};
+void emitGemv(LinearKernel &k, int64_t panels, int64_t rows, Value panel, Value row) {
   if (k.spec.quantizedInput)
-    return gemv.quantized();
+    return Gemv{k, panel, row}.quantized();
+  FloatGemv gemv{k, panels, rows, panel, row};
   if (k.spec.weights == WeightFormat::F32)
     return gemv.floats();
-  return gemv.codes();
+  gemv.codes();
 }
 
 } // namespace easyquant::cpu

@@ -365,24 +365,72 @@ void emitIntegerTile(LinearKernel &k, int64_t rows, Value firstRow, Value panel,
 
 //===- Float tiles --------------------------------------------------------===//
 
+Values emitChains(
+    LinearKernel &k, Value slab, Value columns, int64_t sums,
+    llvm::function_ref<Values(Value chain, Value first, Value count, ValueRange sums)> body) {
+  KernelBuilder &b = k.b;
+  Values zeros(sums, b.zero(b.vec(b.target.lanes(), b.f32())));
+  const int64_t size = k.tiling.chainColumns;
+  if (size == k.tiling.slabColumns)
+    return body(b.index(0), slab, columns, zeros);
+  return b.forLoop(0, columns, size, zeros, [&](Value at, ValueRange carried) {
+    return body(b.div(at, size), b.add(slab, at), b.min(b.sub(columns, at), size), carried);
+  });
+}
+
+Value columnSum(LinearKernel &k, Value row, Value firstColumn, Value count) {
+  KernelBuilder &b = k.b;
+  const int64_t lanes = b.target.lanes();
+  Value whole = b.mul(b.div(count, lanes), lanes);
+  auto add = [&](ValueRange sum, Value x) { return Values{b.addf(sum[0], x)}; };
+  Values sum = b.forLoop(0, whole, lanes, Values{b.zero(b.vec(lanes, b.f32()))},
+                         [&](Value i, ValueRange carried) {
+                           Value column = b.add(firstColumn, i);
+                           return add(carried, b.loadVector(lanes, k.x, {row, column}));
+                         });
+  sum = b.forLoop(whole, count, lanes, sum, [&](Value i, ValueRange carried) {
+    return add(carried, b.loadFirst(b.sub(count, i), lanes, k.x, {row, b.add(firstColumn, i)}));
+  });
+  return b.sumLanes(sum[0]);
+}
+
 void emitFloatTile(LinearKernel &k, int64_t rows, Value firstRow, Value panel, Value tile,
                    Value slab, Value count) {
   KernelBuilder &b = k.b;
-  int64_t lanes = b.target.lanes(), vectors = k.tiling.tileColumns / lanes;
-  Values zeros(rows * vectors, b.zero(b.vec(lanes, b.f32())));
-  Values sums = b.forLoop(0, count, 1, zeros, [&](Value i, ValueRange carried) {
-    Values acc(carried), weights;
-    for (int64_t v = 0; v < vectors; ++v)
-      weights.push_back(b.loadVector(lanes, k.unpacked, {0, tile, i, v * lanes}));
-    Value column = b.add(slab, i);
-    for (int64_t r = 0; r < rows; ++r) {
-      Value x = b.broadcast(b.load(k.x, {b.add(firstRow, r), column}), lanes);
+  const int64_t lanes = b.target.lanes(), vectors = k.tiling.tileColumns / lanes;
+  Value firstColumn = b.mul(tile, k.tiling.tileColumns);
+  auto products = [&](Value chain, Value first, Value count, ValueRange before) {
+    Value from = b.sub(first, slab);
+    Values zeros(rows * vectors, b.zero(b.vec(lanes, b.f32())));
+    Values sums = b.forLoop(0, count, 1, zeros, [&](Value i, ValueRange carried) {
+      Values acc(carried), weights;
       for (int64_t v = 0; v < vectors; ++v)
-        acc[r * vectors + v] = b.fma(x, weights[v], acc[r * vectors + v]);
+        weights.push_back(b.loadVector(lanes, k.unpacked, {0, tile, b.add(from, i), v * lanes}));
+      Value column = b.add(first, i);
+      for (int64_t r = 0; r < rows; ++r) {
+        Value x = b.broadcast(b.load(k.x, {b.add(firstRow, r), column}), lanes);
+        for (int64_t v = 0; v < vectors; ++v)
+          acc[r * vectors + v] = b.fma(x, weights[v], acc[r * vectors + v]);
+      }
+      return acc;
+    });
+    auto paramAt = [&](Value params, int64_t v) {
+      return b.loadVector(lanes, params, {chain, b.add(firstColumn, v * lanes)});
+    };
+    for (int64_t v = 0; k.slabScales && v < vectors; ++v) {
+      Value scale = paramAt(k.slabScales, v);
+      Value minimum = k.slabMinima ? paramAt(k.slabMinima, v) : Value();
+      for (int64_t r = 0; r < rows; ++r) {
+        Value &sum = sums[r * vectors + v];
+        sum = b.fma(scale, sum, before[r * vectors + v]);
+        if (minimum)
+          sum = b.fma(minimum, b.broadcast(b.load(k.rowSums, {r, chain}), lanes), sum);
+      }
     }
-    return acc;
-  });
-  Value column = b.add(b.mul(panel, kPanelRows), b.mul(tile, k.tiling.tileColumns));
+    return sums;
+  };
+  Values sums = emitChains(k, slab, count, rows * vectors, products);
+  Value column = b.add(b.mul(panel, kPanelRows), firstColumn);
   Value later = k.tiling.slabColumns < k.spec.k ? b.less(0, slab) : Value();
   emitStore(k, rows, firstRow, column, sums, later);
 }

@@ -9,7 +9,7 @@
 //   Widened    i16 [Kp/4][C][4]: the codes themselves, or the values of a table
 //   Saturated  u8  [Kp/4][C][4]: code + 2^(b-1)
 //   Vnni       u8  [Kp/4][C][4]: code + 2^(b-1) (int8 panels are used as they are packed)
-//   Float      f32 [slab][C]:    scale * (code - zero point), with the minimum, or the weight
+//   Float      f32 [slab][C]:    code - zero point, what else codes stand for, or the weight
 //
 //===----------------------------------------------------------------------===//
 
@@ -65,31 +65,34 @@ static void unpackBytes(LinearKernel &k, Value panel, Value slot) {
 static void unpackFloatCodes(LinearKernel &k, Value panel, Value slab, Value count) {
   KernelBuilder &b = k.b;
   int64_t columns = k.tiling.tileColumns;
-  // Slabs are multiples of 8 columns and so are groups: a block has one scale per column.
+  auto groupOf = [&](Value column) {
+    return k.spec.groupSize ? b.div(column, k.spec.groupSize) : b.index(0);
+  };
+  b.forLoop(0, count, k.tiling.chainColumns, [&](Value at) {
+    Value group = groupOf(b.add(slab, at)), chain = b.div(at, k.tiling.chainColumns);
+    for (int64_t c = 0; c < kPanelRows; c += kPackedColumns) {
+      b.storeVector(loadScales(k, panel, group, c, kPackedColumns), k.slabScales, {chain, c});
+      if (k.slabMinima)
+        b.storeVector(loadMinima(k, panel, group, c, kPackedColumns), k.slabMinima, {chain, c});
+    }
+  });
+  // Slabs are multiples of 8 columns and so are groups: a block has one zero point per column.
   b.forLoop(0, count, 8, [&](Value at) {
     Value first = b.add(slab, at);
-    Value group = k.spec.groupSize ? b.div(first, k.spec.groupSize) : b.index(0);
     PackedBlock block =
         k.block(panel, b.mul(first, PackedBlock::bytesOf(k.spec.weights) / 8), kPackedColumns);
-    SmallVector<Value> scales, zeros, minima;
-    for (int64_t c = 0; c < kPanelRows; c += kPackedColumns) {
-      scales.push_back(loadScales(k, panel, group, c, kPackedColumns));
-      if (k.wZeros)
-        zeros.push_back(b.toFloat(loadZeroPoints(k, panel, group, c, kPackedColumns)));
-      if (!k.wMinima)
-        continue;
-      minima.push_back(loadMinima(k, panel, group, c, kPackedColumns));
-      zeros.push_back(b.constant(b.vec(kPackedColumns, b.f32()), double(k.commonZero())));
-    }
+    SmallVector<Value> zeros;
+    for (int64_t c = 0; c < kPanelRows && (k.wZeros || k.wMinima); c += kPackedColumns)
+      zeros.push_back(k.wZeros
+                          ? b.toFloat(loadZeroPoints(k, panel, groupOf(first), c, kPackedColumns))
+                          : b.constant(b.vec(kPackedColumns, b.f32()), double(k.commonZero())));
     for (int64_t i = 0; i < 8; ++i) {
       if (i % 4 == 0)
         block.loadCodes(i / 4);
       for (int64_t v = 0; v < block.vectors(); ++v) {
         int64_t c = v * kPackedColumns;
-        Value value = b.mulf(block.code(i, v, zeros), scales[v]);
-        if (k.wMinima)
-          value = b.addf(value, minima[v]);
-        b.storeVector(value, k.unpacked, {0, c / columns, b.add(at, i), c % columns});
+        b.storeVector(block.code(i, v, zeros), k.unpacked,
+                      {0, c / columns, b.add(at, i), c % columns});
       }
     }
   });
@@ -197,11 +200,19 @@ static void correctRows(LinearKernel &k, int64_t rows, Value firstRow) {
     group(b.index(k.fullGroups()), k.lastSteps());
 }
 
-void emitPrepareRows(LinearKernel &k, int64_t rows, Value firstRow) {
+void emitPrepareRows(LinearKernel &k, int64_t rows, Value firstRow, Value slab, Value count) {
+  KernelBuilder &b = k.b;
   if (k.tiling.dot == Dot::Widened)
     widenRows(k, rows, firstRow);
   if (k.tiling.dot == Dot::Saturated)
     correctRows(k, rows, firstRow);
+  if (k.rowSums)
+    b.forLoop(0, count, k.tiling.chainColumns, [&](Value at) {
+      Value columns = b.min(b.sub(count, at), k.tiling.chainColumns);
+      for (int64_t r = 0; r < rows; ++r)
+        b.store(columnSum(k, b.add(firstRow, r), b.add(slab, at), columns), k.rowSums,
+                {r, b.div(at, k.tiling.chainColumns)});
+    });
 }
 
 } // namespace easyquant::cpu

@@ -7,8 +7,9 @@
 //
 // Quantized input: the bits of reference::integerLinear. Float input: kernels may add in any order,
 // so each output must lie within the bound of recursive summation, gamma_{K+8} * sum |x w|
-// (+ |bias| + |y|), of the double-precision reference; both also the same bits for every number of
-// threads. Buffers end at a page that must not be touched.
+// (+ |bias| + |y|), of the double-precision reference, and be the same bits for every number of
+// rows; both also the same bits for every number of threads. Buffers end at a page that must not be
+// touched.
 //
 //===----------------------------------------------------------------------===//
 
@@ -80,6 +81,34 @@ void check(const LinearSpec &spec, const Target &target, const Kernel &run, int6
                 else
                   expectFloatLinear(p, x, m, initial, actual);
               });
+}
+
+/// Each of 13 rows of floats gets the bits that it gets alone, or with one or two others.
+void checkRows(const LinearSpec &spec, const Target &target, const Kernel &run) {
+  SCOPED_TRACE(target.name().str() + " " + symbolName(spec));
+  constexpr int64_t kRows = 13;
+  Problem p(spec, 5, /*extreme=*/false);
+  const std::vector<float> x = p.makeX(kRows, Inputs::Gaussian);
+  std::vector<float> initial(kRows * spec.n);
+  for (size_t i = 0; i < initial.size(); ++i)
+    initial[i] = static_cast<float>(i % 13) - 6.0f;
+  Call call(p, target, run);
+  auto rows = [&](int64_t first, int64_t count) {
+    auto of = [&](const std::vector<float> &matrix, int64_t columns) {
+      return std::vector<float>(matrix.begin() + first * columns,
+                                matrix.begin() + (first + count) * columns);
+    };
+    const std::vector<float> part = of(x, spec.k);
+    return call(part, p.makeTokens(part, count, Inputs::Gaussian), of(initial, spec.n), 1);
+  };
+  const std::vector<float> together = rows(0, kRows);
+  for (int64_t count : {1, 2, 3})
+    for (int64_t first = 0; first + count <= kRows; first += count) {
+      const std::vector<float> alone = rows(first, count);
+      ASSERT_EQ(std::memcmp(alone.data(), &together[first * spec.n], alone.size() * sizeof(float)),
+                0)
+          << count << " rows from " << first << " on";
+    }
 }
 
 /// Minima in place of zero points, those of the weights of Q4_1, Q5_1 and the K types among them.
@@ -206,6 +235,8 @@ TEST_P(Linear, ShapesRowCountsAndInputs) {
     Kernel run = library.kernel(symbolName(spec));
     for (int64_t m : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 17, 25, 40})
       check(spec, target(), run, m, Inputs::Gaussian);
+    if (!spec.quantizedInput)
+      checkRows(spec, target(), run);
     for (int64_t m : {1, 3, 17})
       for (Inputs kind : {Inputs::ZeroRows, Inputs::Outliers, Inputs::Extreme})
         check(spec, target(), run, m, kind);
@@ -223,6 +254,8 @@ TEST_P(Linear, LongRows) {
   for (int64_t m : {1, 3, 13})
     for (Inputs kind : {Inputs::Outliers, Inputs::Extreme})
       check(spec, target(), library.kernel(symbolName(spec)), m, kind);
+  if (!spec.quantizedInput)
+    checkRows(spec, target(), library.kernel(symbolName(spec)));
 }
 
 /// The disassembly of a kernel, which this CPU need not be able to run.
