@@ -9,6 +9,7 @@
 
 #include "easyquant/Numerics/Exponential.h"
 
+#include <algorithm>
 #include <bit>
 #include <limits>
 
@@ -18,10 +19,16 @@ namespace {
 constexpr int64_t kSumLanes = 16;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 static_assert(kLogitBlock % kSumLanes == 0);
+constexpr int64_t kBits = 32; ///< of a word
+static_assert(kLogitBlock == 2 * kBits);
+
+EASYQUANT_INLINE bool isWeightless(float x, const Weighing &weighing) {
+  return (x - weighing.top) * weighing.scale < weighing.least;
+}
 
 EASYQUANT_INLINE float weightOf(float x, const Weighing &weighing) {
   const float z = (x - weighing.top) * weighing.scale;
-  return z < weighing.least ? 0.0f : numerics::exponential(z);
+  return z < weighing.least ? 0.0f : numerics::exponentialInRange(z);
 }
 
 EASYQUANT_INLINE float greatestOfBlock(const float *x, int64_t count) {
@@ -41,17 +48,13 @@ EASYQUANT_INLINE float greatestOfBlock(const float *x, int64_t count) {
 }
 
 EASYQUANT_INLINE float sumOfBlock(const float *x, int64_t count, const Weighing &weighing) {
-  float lanes[kSumLanes] = {};
-  const int64_t whole = count - count % kSumLanes;
-  for (int64_t i = 0; i < whole; i += kSumLanes)
-    for (int64_t lane = 0; lane < kSumLanes; ++lane)
-      lanes[lane] += weightOf(x[i + lane], weighing);
-  for (int64_t i = whole; i < count; ++i)
-    lanes[i - whole] += weightOf(x[i], weighing);
-  float sum = 0;
-  for (float lane : lanes)
-    sum += lane;
-  return sum;
+  float weights[kLogitBlock] = {};
+  for (int64_t i = 0; i < count; ++i)
+    weights[i] = weightOf(x[i], weighing);
+  for (int64_t half = kLogitBlock / 2; half > 0; half /= 2)
+    for (int64_t i = 0; i < half; ++i)
+      weights[i] += weights[half + i];
+  return weights[0];
 }
 
 // Whole blocks apart from what is left, so that their loops have a count that the compiler knows.
@@ -66,20 +69,51 @@ void greatestLoop(const float *x, int64_t count, float *greatest) {
 }
 
 EASYQUANT_VECTOR_CLONES
-void leaveOutLoop(const uint32_t *allowed, int64_t count, float *x) {
-  constexpr int64_t bits = 32;
+void copyAllowedLoop(const uint32_t *allowed, const float *x, int64_t count, float *to) {
   int64_t word = 0;
-  for (; (word + 1) * bits <= count; ++word) {
+  for (; (word + 1) * kBits <= count; ++word) {
     const uint32_t own = allowed[word];
-    float *values = x + word * bits;
-    for (uint32_t bit = 0; bit < bits; ++bit) {
+    const float *values = x + word * kBits;
+    float kept[kBits]; // as `to` may be x
+    for (uint32_t bit = 0; bit < kBits; ++bit) {
       const uint32_t keep = 0 - (own >> bit & 1), out = std::bit_cast<uint32_t>(-kInfinity);
-      values[bit] =
+      kept[bit] =
           std::bit_cast<float>((std::bit_cast<uint32_t>(values[bit]) & keep) | (out & ~keep));
     }
+    std::copy_n(kept, kBits, to + word * kBits);
   }
-  for (int64_t i = word * bits; i < count; ++i)
-    x[i] = (allowed[word] >> i % bits & 1) != 0 ? x[i] : -kInfinity;
+  for (int64_t i = word * kBits; i < count; ++i)
+    to[i] = (allowed[word] >> i % kBits & 1) != 0 ? x[i] : -kInfinity;
+}
+
+/// A bit for each of 32 logits that reaches `least`.
+EASYQUANT_INLINE uint32_t reachingBits(const float *x, float least) {
+  uint32_t bits = 0;
+  for (uint32_t bit = 0; bit < kBits; ++bit)
+    bits |= x[bit] >= least ? uint32_t(1) << bit : 0;
+  return bits;
+}
+
+EASYQUANT_VECTOR_CLONES
+int64_t reachingLoop(const float *x, int64_t count, const float *greatest, float least,
+                     int32_t *which) {
+  int32_t *next = which;
+  for (int64_t block = 0; block < logitBlocks(count); ++block) {
+    if (!(greatest[block] >= least))
+      continue;
+    const int64_t first = block * kLogitBlock;
+    if (first + kLogitBlock > count) {
+      for (int64_t i = first; i < count; ++i)
+        if (x[i] >= least)
+          *next++ = static_cast<int32_t>(i);
+      break;
+    }
+    uint64_t bits =
+        reachingBits(x + first, least) | uint64_t(reachingBits(x + first + kBits, least)) << kBits;
+    for (; bits != 0; bits &= bits - 1)
+      *next++ = static_cast<int32_t>(first + std::countr_zero(bits));
+  }
+  return next - which;
 }
 
 EASYQUANT_VECTOR_CLONES
@@ -90,11 +124,14 @@ void weighLoop(const float *x, int64_t count, const Weighing &weighing, float *w
 }
 
 EASYQUANT_VECTOR_CLONES
-void sumLoop(const float *x, int64_t count, const Weighing &weighing, float *sums) {
+void sumLoop(const float *x, int64_t count, const float *greatest, const Weighing &weighing,
+             float *sums) {
   const Weighing own = weighing;
   const int64_t whole = count / kLogitBlock;
   for (int64_t block = 0; block < whole; ++block)
-    sums[block] = sumOfBlock(x + block * kLogitBlock, kLogitBlock, own);
+    sums[block] = isWeightless(greatest[block], own)
+                      ? 0.0f
+                      : sumOfBlock(x + block * kLogitBlock, kLogitBlock, own);
   if (whole * kLogitBlock < count)
     sums[whole] = sumOfBlock(x + whole * kLogitBlock, count - whole * kLogitBlock, own);
 }
@@ -105,14 +142,22 @@ void greatestOfBlocks(const float *x, int64_t count, float *greatest) {
   greatestLoop(x, count, greatest);
 }
 
-void leaveOut(const uint32_t *allowed, int64_t count, float *x) { leaveOutLoop(allowed, count, x); }
+void copyAllowed(const uint32_t *allowed, const float *x, int64_t count, float *to) {
+  copyAllowedLoop(allowed, x, count, to);
+}
+
+int64_t reaching(const float *x, int64_t count, const float *greatest, float least,
+                 int32_t *which) {
+  return reachingLoop(x, count, greatest, least, which);
+}
 
 void weigh(const float *x, int64_t count, const Weighing &weighing, float *weights) {
   weighLoop(x, count, weighing, weights);
 }
 
-void sumBlocks(const float *x, int64_t count, const Weighing &weighing, float *sums) {
-  sumLoop(x, count, weighing, sums);
+void sumBlocks(const float *x, int64_t count, const float *greatest, const Weighing &weighing,
+               float *sums) {
+  sumLoop(x, count, greatest, weighing, sums);
 }
 
 } // namespace easyquant::runtime

@@ -7,7 +7,8 @@
 //
 // The passes over a vocabulary that choosing a token makes. Blocks have kLogitBlock logits, the
 // last one what is left. The weight of a logit x is e^z with z = (x - top) * scale, and 0 where
-// z < least; `top` is the greatest logit, so that no weight is above 1. Logits may be -infinity.
+// z < least, which is at least -87; `top` is the greatest logit, so that no weight is above 1.
+// Logits may be -infinity.
 // All CPUs compute the same bits. Private to the runtime.
 //
 //===----------------------------------------------------------------------===//
@@ -26,8 +27,12 @@ constexpr int64_t logitBlocks(int64_t count) { return (count + kLogitBlock - 1) 
 /// The greatest logit of each block.
 void greatestOfBlocks(const float *x, int64_t count, float *greatest);
 
-/// Makes logits -infinity whose bit (i % 32 of word i / 32) is 0.
-void leaveOut(const uint32_t *allowed, int64_t count, float *x);
+/// Copies logits, which may lie where they are copied to, but -infinity where the bit (i % 32 of
+/// word i / 32) is 0.
+void copyAllowed(const uint32_t *allowed, const float *x, int64_t count, float *to);
+
+/// The logits that reach `least`, by their numbers and in their order, and how many they are.
+int64_t reaching(const float *x, int64_t count, const float *greatest, float least, int32_t *which);
 
 struct Weighing {
   float top = 0, scale = 1, least = -87;
@@ -36,7 +41,8 @@ struct Weighing {
 void weigh(const float *x, int64_t count, const Weighing &weighing, float *weights);
 
 /// The sum of each block's weights: f32 within a block.
-void sumBlocks(const float *x, int64_t count, const Weighing &weighing, float *sums);
+void sumBlocks(const float *x, int64_t count, const float *greatest, const Weighing &weighing,
+               float *sums);
 
 } // namespace easyquant::runtime
 

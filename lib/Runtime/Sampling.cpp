@@ -121,7 +121,8 @@ RowReader::RowReader(int64_t vocabulary) : vocabulary(vocabulary), blocks(logitB
   const auto tokens = static_cast<size_t>(vocabulary);
   changed.resize(tokens);
   counts.resize(tokens);
-  candidates.reserve(tokens + kLogitBlock);
+  which.resize(tokens);
+  candidates.reserve(tokens);
   ordered.reserve(tokens);
   for (std::vector<float> *each : {&greatest, &selected, &sums})
     each->resize(static_cast<size_t>(blocks));
@@ -155,16 +156,18 @@ const float *RowReader::change(const float *logits, const eq_choice &choice) noe
   const bool hasPenalty = choice.token_count > 0 &&
                           ((choice.repetition_penalty != 0 && choice.repetition_penalty != 1) ||
                            choice.presence_penalty != 0 || choice.frequency_penalty != 0);
-  if (!hasPenalty && choice.bias_count == 0 && !choice.allowed)
-    return logits;
-  std::copy_n(logits, vocabulary, changed.data());
+  const float *scores = logits;
+  if (hasPenalty || choice.bias_count > 0) {
+    std::copy_n(logits, vocabulary, changed.data());
+    scores = changed.data();
+  }
   if (hasPenalty)
     penalize(choice);
   for (const auto &[token, bias] : std::span(choice.bias, choice.bias_count))
     changed[static_cast<size_t>(token)] += bias;
   if (!choice.allowed)
-    return changed.data();
-  leaveOut(choice.allowed, vocabulary, changed.data());
+    return scores;
+  copyAllowed(choice.allowed, scores, vocabulary, changed.data());
   return changed.data();
 }
 
@@ -193,25 +196,30 @@ float RowReader::reachedBy(int64_t count) noexcept {
 
 void RowReader::collect(const float *scores, float least) noexcept {
   least = std::max(least, std::numeric_limits<float>::lowest()); // what is out stays out
+  const int64_t count = reaching(scores, vocabulary, greatest.data(), least, which.data());
   candidates.clear();
-  for (int64_t block = 0; block < blocks; ++block) {
-    if (greatest[static_cast<size_t>(block)] < least)
-      continue;
-    // Without branches, which no one could foresee: a token is written, and the next one over it
-    // unless it stays.
-    const int64_t end = std::min((block + 1) * kLogitBlock, vocabulary);
-    size_t size = candidates.size();
-    candidates.resize(size + kLogitBlock);
-    for (int64_t token = block * kLogitBlock; token < end; ++token) {
-      candidates[size] = {scores[token], static_cast<int32_t>(token), 0};
-      size += scores[token] >= least ? 1 : 0;
-    }
-    candidates.resize(size);
+  for (int32_t token : std::span(which).first(static_cast<size_t>(count)))
+    candidates.push_back({scores[token], token, 0});
+}
+
+/// Copies what is to stay to `to`, where it may be already. Without branches, which no one could
+/// foresee: each is written, and the next one over it unless it stays.
+template <typename Candidates, typename Stays>
+static void filter(const Candidates &from, Candidates &to, const Stays &stays) {
+  size_t size = 0;
+  to.resize(from.size());
+  for (size_t i = 0; i < from.size(); ++i) {
+    const auto each = from[i];
+    to[size] = each;
+    size += stays(each) ? 1 : 0;
   }
+  to.resize(size);
 }
 
 void RowReader::keepUpTo(const Candidate &last) noexcept {
-  std::erase_if(candidates, [&](const Candidate &candidate) { return isBefore(last, candidate); });
+  filter(candidates, candidates, [last](const Candidate &each) {
+    return (each.score > last.score) | ((each.score == last.score) & (each.token <= last.token));
+  });
 }
 
 void RowReader::keepFirst(int64_t count) noexcept {
@@ -242,10 +250,7 @@ void RowReader::keepNucleus(const Weighing &weighing, double weight) noexcept {
       reached = bucket;
       before = sum;
     }
-  ordered.clear();
-  for (const Candidate &candidate : candidates)
-    if (bucketOf(candidate) == reached)
-      ordered.push_back(candidate);
+  filter(candidates, ordered, [&](const Candidate &each) { return bucketOf(each) == reached; });
   std::sort(ordered.begin(), ordered.end(), isBefore);
   for (before += ordered[0].weight; before < weight && last + 1 < ordered.size();
        before += ordered[last].weight)
@@ -258,7 +263,7 @@ void RowReader::keepNucleus(const Weighing &weighing, double weight) noexcept {
 //===----------------------------------------------------------------------===//
 
 double RowReader::sumBlocks(const float *scores, const Weighing &weighing) noexcept {
-  runtime::sumBlocks(scores, vocabulary, weighing, sums.data());
+  runtime::sumBlocks(scores, vocabulary, greatest.data(), weighing, sums.data());
   double total = 0;
   for (float sum : sums)
     total += sum;
@@ -305,6 +310,11 @@ int32_t RowReader::drawOfCandidates(double u) const noexcept {
   return token;
 }
 
+/// The score of a weight, or a little less.
+static float scoreOf(double weight, const Weighing &weighing) {
+  return static_cast<float>(weighing.top + (std::log(weight) - 1e-3) / weighing.scale);
+}
+
 double RowReader::weighCandidates(const Weighing &weighing) noexcept {
   double total = 0;
   for (size_t begin = 0; begin < candidates.size(); begin += kLogitBlock) {
@@ -321,17 +331,17 @@ double RowReader::weighCandidates(const Weighing &weighing) noexcept {
 
 void RowReader::collectNucleus(const float *scores, const Weighing &weighing, double share,
                                double total) noexcept {
-  // Most often few tokens have the weight.
-  for (int64_t count : {int64_t(32), blocks / 4, blocks})
-    if (count > 0 && count <= blocks) {
-      collect(scores, reachedBy(count));
-      if (weighCandidates(weighing) >= share * total)
-        return;
-    }
-  // All tokens of less than this weight have less than 1 - share of the total together. The nearest
-  // float below, and one more for the rounding of what is compared.
-  const double least = std::log((1 - share) * total / static_cast<double>(vocabulary)) - 1e-3;
-  const auto bound = static_cast<float>(weighing.top + least / weighing.scale);
+  // A token whose weight is below so much of what may be missing, of so many tokens an equal part.
+  // Where these are all, no more can be missing; most often it is few that are.
+  for (double count : {64.0, 1024.0, 16384.0}) {
+    if (count >= static_cast<double>(vocabulary))
+      break;
+    collect(scores, scoreOf((1 - share) * total / count, weighing));
+    if (weighCandidates(weighing) >= share * total)
+      return;
+  }
+  // The nearest float below, and one more for the rounding of what is compared.
+  const float bound = scoreOf((1 - share) * total / static_cast<double>(vocabulary), weighing);
   collect(scores, std::nextafter(std::nextafter(bound, -kInfinity), -kInfinity));
   weighCandidates(weighing);
 }
@@ -366,9 +376,10 @@ int32_t RowReader::choose(const float *logits, const eq_choice &choice, int64_t 
   }
   if (choice.top_p < 1)
     keepNucleus(weighing, choice.top_p * total);
-  std::erase_if(candidates, [&](const Candidate &candidate) {
-    return (candidate.score - weighing.top) * weighing.scale < leastOfMinP;
-  });
+  if (choice.min_p > 0)
+    filter(candidates, candidates, [&](const Candidate &candidate) {
+      return (candidate.score - weighing.top) * weighing.scale >= leastOfMinP;
+    });
   return drawOfCandidates(u);
 }
 

@@ -43,7 +43,7 @@ public:
   void describe(const float *logits, int32_t token, double *logprob,
                 std::span<eq_logprob> best) noexcept;
 
-  int64_t bytes() const { return vocabulary * int64_t(2 * sizeof(Candidate) + 2 * sizeof(float)); }
+  int64_t bytes() const { return vocabulary * int64_t(2 * sizeof(Candidate) + 3 * sizeof(float)); }
 
 private:
   struct Candidate {
@@ -84,6 +84,7 @@ private:
   std::vector<float> changed, greatest, selected, sums;
   std::vector<Candidate> candidates, ordered;
   std::vector<int32_t> counts; ///< of tokens; all 0 between calls
+  std::vector<int32_t> which; ///< tokens, while candidates are made of them
 };
 
 } // namespace easyquant::runtime
