@@ -3,9 +3,9 @@
 """Answers requests, many in one step of the model: one thread owns a batch, and requests join and leave between steps.
 
 `schedule.py` decides who runs, `prefixes.py` keeps beginnings, `generation.py` makes text of tokens; here they meet the batch. What
-becomes of a request does not depend on the others: the runtime gives each sequence the logits that it has alone (beside float linears
-but for rounding), tokens are drawn by the request's seed and their positions, and a sequence that steps back where pages run out is kept
-as bytes.
+becomes of a request does not depend on the others: the runtime gives each sequence the logits that it has alone, tokens are drawn by the
+request's seed and their positions, and a sequence that steps back where pages run out is kept as bytes. On CPUs logits are the same bits
+even where a text is read in other pieces, so that an answer is the same bytes after a beginning that is kept, too.
 """
 
 import itertools
@@ -43,7 +43,7 @@ class EngineOptions:
     threads: int = 0
     step_ms: float = STEP_MS  # that a step with pieces of prompts should take at most, besides its first piece
     kept_tokens: int = 1 << 16  # of beginnings that are kept for requests that begin in the same way, as long as nobody needs the pages; 0: none
-    keeps_answers: bool = False  # of answers, too
+    keeps_answers: bool | None = None  # of answers, too; None: on CPUs, where what was read token by token has the bits of a prompt
     kept_beginnings: int = KEPT_BEGINNINGS  # at most so many
     speculation: Speculation | None = None
 
@@ -223,7 +223,8 @@ class Engine:
         if self._speculation is not None:
             self._speculation.check(reader)
             self._drafts = self._speculation.open(reader, size, options.threads, Placement("auto" if model.device == "cuda" else "cpu"))
-        self._keeps_answers, self._can_save = options.keeps_answers, model.rank_count == 1
+        self._keeps_answers = model.device == "cpu" if options.keeps_answers is None else options.keeps_answers
+        self._can_save = model.rank_count == 1
         self.is_shared = model.rank_count > 1
         self._page_tokens, self._steps, self._set_aside = page_tokens, 0, 0
         self.figures = self._figures()  # of its thread's last look; any thread may read it
