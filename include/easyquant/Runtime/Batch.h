@@ -50,8 +50,8 @@ struct BatchOptions {
   bool measure = false; ///< costs() and siteCosts() will be asked for
 };
 
-/// Sequences have the bits that each would have alone (of float weights: within the rounding of
-/// linears over other numbers of rows), whatever else is in the batch. Full pages that a fork has
+/// Sequences have the bits that each would have alone (on GPUs, of float weights: within the
+/// rounding of linears over other numbers of rows), whatever else is in the batch. Full pages that a fork has
 /// in common with its origin are there once, until either comes to write one.
 class Batch {
 public:

@@ -314,7 +314,7 @@ typedef struct eq_batch_item {
 
 /** Appends the tokens of each item to its sequence, a sequence once in a call, in as few steps as
     they fit in, and computes the logits of the last token of each. A sequence gets the logits that
-    a session would give; with float weights or activations, but for rounding.
+    a session would give: on CPUs the same bits, with float weights or activations, too.
 
     An item that cannot be (a sequence that is not there, a token out of range, a full context, no
     page left for it) or whose logits are not finite fails alone: its error is in the item, its
