@@ -84,7 +84,7 @@ private:
   std::vector<float> changed, greatest, selected, sums;
   std::vector<Candidate> candidates, ordered;
   std::vector<int32_t> counts; ///< of tokens; all 0 between calls
-  std::vector<int32_t> which; ///< tokens, while candidates are made of them
+  std::vector<int32_t> which;  ///< tokens, while candidates are made of them
 };
 
 } // namespace easyquant::runtime

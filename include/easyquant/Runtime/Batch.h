@@ -51,8 +51,8 @@ struct BatchOptions {
 };
 
 /// Sequences have the bits that each would have alone (on GPUs, of float weights: within the
-/// rounding of linears over other numbers of rows), whatever else is in the batch. Full pages that a fork has
-/// in common with its origin are there once, until either comes to write one.
+/// rounding of linears over other numbers of rows), whatever else is in the batch. Full pages that
+/// a fork has in common with its origin are there once, until either comes to write one.
 class Batch {
 public:
   /// Errors: InvalidArgument (an option out of its range, those of chooseThreads), OutOfRange
