@@ -88,6 +88,13 @@ Result<CalibrationTokens> CalibrationTokens::readOnAll(const Ranks &ranks,
   return read(path, vocabularySize);
 }
 
+int64_t CalibrationTokens::samplesHolding(int64_t tokens) const {
+  int64_t samples = 0;
+  for (int64_t held = 0; held < tokens && samples < allSamples(); ++samples)
+    held += lengths[samples];
+  return samples;
+}
+
 void CalibrationTokens::keepFirst(int64_t count) {
   if (count >= allSamples())
     return;

@@ -161,8 +161,12 @@ LogicalResult Awq::run() {
   if (searchSamples < 1)
     return emitError(module.getLoc())
            << "search-samples must be at least 1, found " << searchSamples.getValue();
-  FailureOr<MethodRun> opened = MethodRun::open(
-      module, {.method = kAwq, .revision = "4", .options = optionValues(), .sharesSamples = true});
+  FailureOr<MethodRun> opened = MethodRun::open(module, {.method = kAwq,
+                                                         .revision = "5",
+                                                         .options = optionValues(),
+                                                         .samples = searchSamples,
+                                                         .tokens = kTokensOfMeans,
+                                                         .sharesSamples = true});
   if (failed(opened))
     return failure();
   MethodRun &run = *opened;

@@ -20,6 +20,9 @@ using equant::QuantizableOpInterface;
 using numerics::ConstMatrix;
 using numerics::Matrix;
 
+/// Tokens of a sample that candidates are compared on, the first ones: attention looks back alone.
+static constexpr int64_t kComparedTokens = 512;
+
 static Operation *firstReader(const FoldPoint &point) {
   return QuantizableOpInterface(point.readers.front());
 }
@@ -69,7 +72,8 @@ LogicalResult AwqSearch::runLayer(HiddenStates &states, bool gather) {
   auto keep = [&](Value value, int64_t sample, Matrix from) {
     const int64_t ofAll = runner.tokens().firstSample() + sample;
     if (gather && ofAll < kept)
-      rows[value].samples[ofAll].assign(from.data, from.data + from.rows * from.columns);
+      rows[value].samples[ofAll].assign(
+          from.data, from.data + std::min(from.rows, kComparedTokens) * from.columns);
   };
   auto visit = [&](int64_t i, ArrayRef<Matrix> outputs) {
     Matrix in = states.sample(i);
@@ -109,7 +113,8 @@ Result<void> AwqSearch::shareActivations() {
   }
   for (auto &[value, found] : rows)
     for (int64_t i = 0; i < kept; ++i) {
-      found.samples[i].resize(runner.tokens().sampleOfAll(i).size() * found.columns);
+      const int64_t tokens = std::ssize(runner.tokens().sampleOfAll(i));
+      found.samples[i].resize(std::min(tokens, kComparedTokens) * found.columns);
       if (auto done = ranks.broadcast(found.samples[i], runner.tokens().shareOf(i, ranks.size()));
           !done)
         return done;

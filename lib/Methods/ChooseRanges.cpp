@@ -181,8 +181,11 @@ LogicalResult ChooseRanges::run() {
   if (llvm::all_of(functions,
                    [](func::FuncOp f) { return f.isExternal() || openSites(f).empty(); }))
     return success();
-  FailureOr<MethodRun> opened = MethodRun::open(
-      module, {.method = kName, .revision = "2", .options = optionValues(), .sharesSamples = true});
+  FailureOr<MethodRun> opened = MethodRun::open(module, {.method = kName,
+                                                         .revision = "3",
+                                                         .options = optionValues(),
+                                                         .tokens = kTokensOfMeans,
+                                                         .sharesSamples = true});
   if (failed(opened))
     return failure();
   MethodRun &run = *opened;

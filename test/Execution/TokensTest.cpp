@@ -73,6 +73,14 @@ TEST_F(TokensTest, SplitTakesTheFirstPartsOfAllSamplesFirst) {
   EXPECT_EQ(split("1", 3), (Parts{{1, 2, 3}, {1, 8, 9}, {1, 4, 5}}));
 }
 
+TEST_F(TokensTest, TheFirstSamplesHoldSoManyTokens) {
+  auto tokens = read({1, 2, 3, 1, 4, -1, 1, 5, 6}, 3); // 3, 2 and 3
+  EXPECT_EQ(tokens->samplesHolding(0), 0);
+  EXPECT_EQ(tokens->samplesHolding(3), 1);
+  EXPECT_EQ(tokens->samplesHolding(4), 2);
+  EXPECT_EQ(tokens->samplesHolding(100), 3);
+}
+
 TEST_F(TokensTest, HashIsThatOfTheTokens) {
   auto hash = [&](const std::vector<int32_t> &ids, int64_t samples) {
     return read(ids, samples)->hash();

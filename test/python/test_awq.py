@@ -230,6 +230,19 @@ def test_bytes_do_not_depend_on_threads(searched, tmp_path):
     assert text.replace(str(tmp_path / "work"), "") == searched.text.replace(str(searched.work), "")
 
 
+def test_means_are_over_the_first_samples_that_hold_16384_tokens(tiny_llama, tmp_path):
+    samples, found = [random_tokens(seed, 96, 97) for seed in range(173)], {}
+    for count in (173, 171, 170):  # 171 x 96 is the first multiple that is no less
+        work = tmp_path / str(count)
+        work.mkdir()
+        tokens = write_tokens(tmp_path / f"tokens-{count}", samples[:count])
+        module = planned_module(tiny_llama, work, lambda site: None if site == "lm_head" else plan(["awq"], f"<i4, symmetric, group = {GROUP}>", "hessian_diagonal"))
+        result = run_pass(module, f"--equant-awq=tokens={tokens} search-samples=1 clip=false")
+        assert result.returncode == 0, result.stderr
+        found[count] = {file.name: {name: tensor.tobytes() for name, tensor in load_file(file).items()} for file in work.glob("awq_*")}
+    assert found[173] and found[173] == found[171] != found[170]
+
+
 @pytest.mark.parametrize("lost", [["awq_0.safetensors"], ["awq_1.safetensors", "awq_clip_0.safetensors"]])
 def test_an_ended_run_goes_on_and_ends_with_the_same_bytes(searched, tmp_path, lost):
     work = tmp_path / "work"

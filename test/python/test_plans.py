@@ -86,8 +86,9 @@ def test_a_dry_run_shows_sites_and_writes_nothing(tiny_llama, tmp_path):
 
 
 def test_prediction_knows_how_long_awq_searches_and_lkd_learns():
-    assert forwards("equant-awq", 64, 1024, CompileOptions()) == forwards("equant-awq", 64, 1024, CompileOptions(search_samples=4)) == 1 + 21 * 4 / 64
-    assert forwards("equant-awq", 64, 1024, CompileOptions(search_samples=128)) == 22, "no more samples than there are"
+    assert forwards("equant-awq", 64, 1024, CompileOptions()) == forwards("equant-awq", 64, 1024, CompileOptions(search_samples=4)) == 1 / 4 + 21 * 4 / 64 / 2
+    assert forwards("equant-awq", 64, 1024, CompileOptions(search_samples=128)) == 1 + 21 / 2, "no more samples than there are"
+    assert forwards("equant-choose-ranges", 64, 1024, CompileOptions()) == 1 / 4 and forwards("equant-choose-ranges", 8, 1024, CompileOptions()) == 1
     assert forwards("equant-lkd", 64, 1024, CompileOptions(epochs=8)) == 2 * forwards("equant-lkd", 64, 1024, CompileOptions())
     learned = forwards("equant-signround", 8, 1024, CompileOptions())
     assert 0 < learned <= 15 and forwards("equant-signround", 64, 1024, CompileOptions(steps=400)) == learned / 4, "steps are of as many tokens whatever the text"

@@ -37,6 +37,8 @@ public:
   static Result<CalibrationTokens> readOnAll(const Ranks &ranks, const std::filesystem::path &path,
                                              int64_t vocabularySize);
 
+  /// How many samples, the first ones, hold `tokens` tokens; all where these are fewer.
+  int64_t samplesHolding(int64_t tokens) const;
   /// Forgets all samples but the first `count`.
   void keepFirst(int64_t count);
   /// Makes sequences of `length` tokens of the samples, of which one must count: the first of each,

@@ -26,6 +26,9 @@ using namespace execution;
 /// Does the plan of any site name the method?
 bool isPlanned(mlir::ModuleOp module, llvm::StringRef method);
 
+/// What means of activations are over: more tokens move them by less than texts differ.
+inline constexpr int64_t kTokensOfMeans = 16384;
+
 class MethodRun {
 public:
   struct Request {
@@ -36,6 +39,7 @@ public:
     int64_t samples = 0;          ///< the first ones alone; 0: all
     int64_t length = 0;           ///< of sequences that samples are split into; 0: they are not
     int64_t sequences = 0;        ///< so many of these, at most
+    int64_t tokens = 0;           ///< the first samples that hold so many, or `samples` if more
     bool sharesSamples = false;   ///< the runner has those of this rank alone; else all
   };
 

@@ -30,8 +30,8 @@ def Awq : Pass<"equant-awq", "::mlir::ModuleOp"> {
     Where the rule is `hessian_diagonal`, candidates are rounded in ranges of small Σⱼ E[xⱼ²] (wⱼ − ŵⱼ)², and ranges are refined, scale
     and codes in turn, as long as the error of their part of the output falls.
 
-    Layers see activations of the float model. Means are over all calibration tokens, losses over the first `search-samples`
-    samples. `easyquant/Numerics/Awq.h` has the formulas. What is computed for layer i goes into `awq_<i>.safetensors` and
+    Layers see activations of the float model. Means are over the first samples that hold 16384 tokens, losses over the first 512 tokens
+    of the first `search-samples` samples. `easyquant/Numerics/Awq.h` has the formulas. What is computed for layer i goes into `awq_<i>.safetensors` and
     `awq_clip_<i>.safetensors` in the module's work folder (`equant.work`), and is not computed again when it is there with
     the right stamp.
 
@@ -95,7 +95,8 @@ def ChooseRanges : Pass<"equant-choose-ranges", "::mlir::ModuleOp"> {
   let summary = "Choose ranges of weights by what they are multiplied by";
   let description = [{
     The rule `hessian_diagonal` of `equant.plan`: scales and zero points of small Σⱼ E[xⱼ²] (wⱼ − ŵⱼ)², x being what the linear
-    reads in the float model, methods that transform weights included. `easyquant/Numerics/ScaleRules.h` has the search. Sites
+    reads in the float model, methods that transform weights included, E over the first samples that hold 16384 tokens.
+    `easyquant/Numerics/ScaleRules.h` has the search. Sites
     whose ranges a method has chosen already are left as they are, and so are those whose plan names `gptq`, which has weights
     of its own. A module without such sites needs no tokens.
 

@@ -30,8 +30,10 @@ BASE_BYTES = 210e6
 FORWARDS, LAYER_COPIES, STATE_COPIES = range(3)
 COSTS = {"equant-calibrate": (1.0, 1, 1), "equant-choose-ranges": (1.0, 1, 1), "equant-gptq": (2.0, 3, 2), "equant-awq": (1.0, 3, 2),
          "equant-lkd": (10.4, 7, 2), "equant-signround": (13.0, 7, 2)}
-# AWQ takes candidates for each block through some of the samples besides.
-AWQ_CANDIDATES = 21
+# AWQ and the choice of ranges take means over so many tokens, those of the first samples.
+TOKENS_OF_MEANS = 16384
+# AWQ takes candidates for each block through the first tokens of some of the samples besides.
+AWQ_CANDIDATES, AWQ_TOKENS = 21, 512
 LKD_EPOCHS = 4  # those of the figure above, which benchmarks/method_costs.py measured
 # In the metric of the loss GPTQ runs the model forward, and forward and backward again, and keeps the hidden states before every layer.
 GPTQ_BY_LOSS = 7.0
@@ -142,8 +144,12 @@ def is_by_loss(options) -> bool:
 def forwards(name: str, samples: int, length: int, options) -> float:
     """How many times a pass takes the text through the model."""
     passes = COSTS[name][FORWARDS]
+    of_means = min(1, TOKENS_OF_MEANS / (samples * length))
+    if name == "equant-choose-ranges":
+        return passes * of_means
     if name == "equant-awq":
-        return passes + AWQ_CANDIDATES * min(options.search_samples or int(default_of("search-samples")), samples) / samples
+        compared = min(options.search_samples or int(default_of("search-samples")), samples) / samples
+        return passes * max(of_means, compared) + AWQ_CANDIDATES * compared * min(length, AWQ_TOKENS) / length
     if name == "equant-gptq" and is_by_loss(options):
         return 0 if options.statistics else GPTQ_BY_LOSS
     if name == "equant-lkd":
