@@ -54,8 +54,8 @@ GroupGram gramOf(ConstMatrix inputs, ColumnRange columns) {
 template <typename Codec> class GroupClip {
 public:
   GroupClip(const Codec &codec, ConstMatrix w, const GroupGram &gram, const Scheme &scheme,
-            std::span<const float> outer)
-      : codec(codec), w(w), gram(gram), scheme(scheme), outer(outer),
+            std::span<const ScaleUnits> units)
+      : codec(codec), w(w), gram(gram), scheme(scheme), units(units),
         difference(w.rows * gram.columns.count), product(difference.size()), errors(w.rows),
         best(w.rows), least(w.rows, std::numeric_limits<double>::infinity()) {}
 
@@ -74,7 +74,7 @@ public:
         const ValueRange range = scheme.minima
                                      ? shrunken({*lo, *hi}, factor, scheme)
                                      : ValueRange{std::max(*lo, -limit), std::min(*hi, limit)};
-        params[i] = paramsOfRange(range.min, range.max, scheme, outer[i]);
+        params[i] = paramsOfRange(range.min, range.max, scheme, units[i]);
       }
       measure(params);
       for (int64_t i = 0; i < w.rows; ++i)
@@ -112,7 +112,7 @@ public:
       params[i] = (double(all.max) - all.min) / 2 < kMinAbsMax
                       ? best[i]
                       : leastWeightedError({row, 1, count}, weights, /*coarse=*/false, all, scheme,
-                                           outer[i]);
+                                           units[i]);
     }
     tryFits(params, kFits);
     if (scheme.hasZeroPoints()) {
@@ -179,17 +179,17 @@ private:
     if (!(determinant > 0) || (scheme.minima && !(ones > 0)))
       return params;
     const double step = (scheme.minima ? cross * ones - mixed * level : cross) / determinant;
-    const double exact = (params.scale + step) / outer[i];
-    if (!(exact >= 0x1p-126 && exact <= FLT_MAX))
+    const double exact = (params.scale + step) / units[i].scale;
+    const bool isTurned = exact < 0 && !scheme.hasSignedScales();
+    if (!(std::fabs(exact) >= 0x1p-126 && std::fabs(exact) <= FLT_MAX) || isTurned)
       return params;
     SliceParams found = params;
-    const float rounded = roundScale(static_cast<float>(exact), scheme.scales);
-    found.scale = rounded * outer[i];
-    if (!isScale(rounded, scheme.scales) || !isScale(found.scale, ScaleFormat::F32))
+    found.scale = nearestScale(static_cast<float>(exact), scheme, units[i]);
+    if (found.scale == 0)
       return params;
     if (scheme.minima) {
       const double change = (level - (double(found.scale) - params.scale) * mixed) / ones;
-      found.minimum = roundScale(static_cast<float>(params.minimum + change), scheme.scales);
+      found.minimum = nearestMinimum(static_cast<float>(params.minimum + change), scheme, units[i]);
     }
     return std::isfinite(found.minimum) ? found : params;
   }
@@ -198,7 +198,7 @@ private:
     for (int step = 0; step <= fits; ++step) {
       measure(params);
       for (int64_t i = 0; i < w.rows; ++i) {
-        if (errors[i] < least[i] && isScale(params[i].scale / outer[i], scheme.scales))
+        if (errors[i] < least[i] && isScale(params[i].scale, scheme, units[i]))
           take(i, params[i]);
         params[i] = fit(i, params[i]);
       }
@@ -209,7 +209,7 @@ private:
   ConstMatrix w;
   const GroupGram &gram;
   const Scheme &scheme;
-  std::span<const float> outer;
+  std::span<const ScaleUnits> units;
   /// d, d G and d G d^T of the last measurement.
   std::vector<float> difference, product;
   std::vector<double> errors;
@@ -266,12 +266,12 @@ Result<AwqClipResult> searchAwqClip(ConstMatrix w, ConstMatrix inputs, const Sch
     std::fill(params.scales.begin(), params.scales.end(), 1.0f);
     return result;
   }
-  std::vector<float> supers;
-  if (scheme.scales == ScaleFormat::UI6) {
+  std::vector<ScaleUnits> shared;
+  if (scheme.isTwoLevel()) {
     auto wide = searchAwqClip(w, inputs, withWideScales(scheme), refines, threads);
     if (!wide)
       return wide;
-    supers = superScales(w, scheme, wide->params.scales);
+    shared = chooseUnits(w, scheme, wide->params);
   }
   const int64_t blocks = (w.rows + kClippedRows - 1) / kClippedRows;
   // A group at a time: the memory is that of one Gram matrix for each thread.
@@ -279,11 +279,11 @@ Result<AwqClipResult> searchAwqClip(ConstMatrix w, ConstMatrix inputs, const Sch
   auto clip = [&](int64_t g, const GroupGram &gram, int64_t b, int64_t &count) {
     const int64_t first = b * kClippedRows, rows = std::min(kClippedRows, w.rows - first);
     std::vector<SliceParams> best(rows);
-    std::vector<float> outer(rows, params.outerOf(0));
-    for (int64_t i = 0; i < rows && !supers.empty(); ++i)
-      outer[i] = supers[(first + i) * superGroupCount(params.groups) + g / kSuperGroups];
+    std::vector<ScaleUnits> units(rows, {params.outerOf(0)});
+    for (int64_t i = 0; i < rows && !shared.empty(); ++i)
+      units[i] = shared[(first + i) * params.groups + g];
     withCodec(scheme, [&](const auto &codec) {
-      GroupClip search(codec, w.middleRows(first, rows), gram, scheme, outer);
+      GroupClip search(codec, w.middleRows(first, rows), gram, scheme, units);
       count += search.clip();
       if (refines)
         search.refine();

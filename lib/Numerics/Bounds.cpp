@@ -70,7 +70,9 @@ double quantizationErrorBound(double lo, double hi, const SliceParams &params,
   double scale = params.scale;
   double least = scale * (values.least - params.zeroPoint) + params.minimum;
   double greatest = scale * (values.greatest - params.zeroPoint) + params.minimum;
-  return std::max({roundingErrorBound(scale) * values.gap, least - lo, hi - greatest});
+  if (scale < 0)
+    std::swap(least, greatest);
+  return std::max({roundingErrorBound(std::fabs(scale)) * values.gap, least - lo, hi - greatest});
 }
 
 double simQuantErrorBound(std::span<const float> minima, std::span<const float> maxima, int bits) {

@@ -397,9 +397,9 @@ Result<GptqResult> gptq(ConstMatrix w, const GptqFactor &factor, const Scheme &s
         .factor = factor,
         .scheme = scheme,
         .rule = rule,
-        .staticGroups =
-            !natural || options.staticGroups || scheme.granularity == Granularity::Tensor ||
-            scheme.scales == ScaleFormat::UI6, // groups share what their scales are in units of
+        .staticGroups = !natural || options.staticGroups ||
+                        scheme.granularity == Granularity::Tensor ||
+                        scheme.isTwoLevel(), // groups share what their scales are in units of
         .firstRow = first,
         .w = Matrix(values.data() + first * w.columns, rows, w.columns),
         .out = result.weight,

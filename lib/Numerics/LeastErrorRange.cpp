@@ -81,10 +81,10 @@ template <typename Error> ValueRange leastOf(ValueRange all, const Scheme &schem
 } // namespace
 
 ValueRange leastErrorRange(ConstMatrix slice, ValueRange all, const Scheme &scheme, double norm,
-                           float outer) {
+                           ScaleUnits units) {
   return withCodec(scheme, [&](const auto &codec) {
     return leastOf(all, scheme, [&](ValueRange range) {
-      ErrorPower error(codec, paramsOfRange(range.min, range.max, scheme, outer), all.absMax());
+      ErrorPower error(codec, paramsOfRange(range.min, range.max, scheme, units), all.absMax());
       double sum = 0;
       for (int64_t i = 0; i < slice.rows; ++i)
         sum += norm == 2 ? sumOf<true>(error, slice.row(i), slice.columns)
@@ -95,10 +95,10 @@ ValueRange leastErrorRange(ConstMatrix slice, ValueRange all, const Scheme &sche
 }
 
 ValueRange leastErrorRange(const Histogram &values, ValueRange all, const Scheme &scheme,
-                           double norm, float outer) {
+                           double norm, ScaleUnits units) {
   return withCodec(scheme, [&](const auto &codec) {
     return leastOf(all, scheme, [&](ValueRange range) {
-      ErrorPower error(codec, paramsOfRange(range.min, range.max, scheme, outer), all.absMax());
+      ErrorPower error(codec, paramsOfRange(range.min, range.max, scheme, units), all.absMax());
       double sum = 0;
       for (int64_t i = -Histogram::kBins; i < Histogram::kBins; ++i)
         if (int64_t count = values.count(i))

@@ -16,6 +16,7 @@
 #include "RangeRules.h"
 
 #include <cfloat>
+#include <cmath>
 #include <optional>
 #include <vector>
 
@@ -123,7 +124,7 @@ struct Candidate {
 struct WeightedSearch {
   const WeightedSlice &slice;
   const Scheme &scheme;
-  float outer;
+  ScaleUnits units;
   bool coarse;
   Effort effort = coarse ? kCoarse : kFine;
 
@@ -132,14 +133,15 @@ struct WeightedSearch {
   /// The scale of the candidate's codes, in the format of scales; 0 where there is none.
   float fittedScale(const Candidate &candidate) const {
     const WeightedSums &sums = candidate.sums;
-    if (scheme.minima ? !(sums.slope() > 0) : !(sums.square > 0 && sums.cross > 0))
+    const bool isSigned = scheme.hasSignedScales();
+    if (scheme.minima ? !(sums.slope() > 0)
+                      : !(sums.square > 0 && (isSigned ? sums.cross != 0 : sums.cross > 0)))
       return 0;
-    const double exact = scheme.minima ? *sums.slope() : sums.cross / sums.square / outer;
-    if (!(exact >= 0x1p-126 && exact <= FLT_MAX))
+    const double fitted = scheme.minima ? *sums.slope() : sums.cross / sums.square;
+    const double exact = fitted / units.scale;
+    if (!(std::fabs(exact) >= 0x1p-126 && std::fabs(exact) <= FLT_MAX))
       return 0;
-    const float rounded = roundScale(static_cast<float>(exact), scheme.scales);
-    const float scale = rounded * outer;
-    return isScale(rounded, scheme.scales) && isScale(scale, ScaleFormat::F32) ? scale : 0;
+    return nearestScale(static_cast<float>(exact), scheme, units);
   }
 
   /// That scale with the candidate's zero point, or the minimum that belongs to it. Nothing where
@@ -150,7 +152,7 @@ struct WeightedSearch {
     if (scheme.minima && params.scale != 0) {
       const WeightedSums &sums = candidate.sums;
       const double minimum = (sums.weights - params.scale * sums.values) / sums.ones;
-      params.minimum = roundScale(static_cast<float>(minimum), scheme.scales);
+      params.minimum = nearestMinimum(static_cast<float>(minimum), scheme, units);
       if (!std::isfinite(params.minimum))
         return std::nullopt;
     }
@@ -174,22 +176,25 @@ struct WeightedSearch {
   }
 
   SliceParams run(ValueRange all) const {
-    const Candidate widest = at(paramsOfRange(all.min, all.max, scheme, outer));
+    const Candidate widest = at(paramsOfRange(all.min, all.max, scheme, units));
     Candidate promising = widest;
     // Where the format does not hold this scale, it does not hold smaller ones either.
-    const bool isHeld = isScale(widest.params.scale / outer, scheme.scales);
+    const bool isHeld = isScale(widest.params.scale, scheme, units);
     const std::vector<double> anchors =
         scheme.minima ? std::vector{0.5, 0.0, 1.0} : std::vector{0.5};
     for (double anchor : anchors)
       for (int step = 1; step <= effort.shrinks && isHeld; ++step) {
         const float factor = static_cast<float>(1 - 0.8 * step / effort.shrinks);
         const ValueRange range = shrunken(all, factor, scheme, anchor);
-        SliceParams params = paramsOfRange(range.min, range.max, scheme, outer);
-        if (!isScale(params.scale / outer, scheme.scales))
+        SliceParams params = paramsOfRange(range.min, range.max, scheme, units);
+        if (!isScale(params.scale, scheme, units))
           break;
-        Candidate next = at(params);
-        if (next.sums.gain(scheme.minima) > promising.sums.gain(scheme.minima))
-          promising = next;
+        for (int side = 0; side < (scheme.hasSignedScales() ? 2 : 1); ++side) {
+          Candidate next = at(params);
+          if (next.sums.gain(scheme.minima) > promising.sums.gain(scheme.minima))
+            promising = next;
+          params.scale = -params.scale;
+        }
       }
     if (!isHeld)
       return widest.params;
@@ -218,11 +223,11 @@ struct WeightedSearch {
 } // namespace
 
 SliceParams leastWeightedError(ConstMatrix slice, std::span<const float> weights, bool coarse,
-                               ValueRange all, const Scheme &scheme, float outer) {
+                               ValueRange all, const Scheme &scheme, ScaleUnits units) {
   const bool isWeighted =
       std::any_of(weights.begin(), weights.end(), [](float h) { return h > 0; });
   const WeightedSlice weighted{slice, isWeighted ? weights.data() : nullptr};
-  return WeightedSearch{weighted, scheme, outer, coarse}.run(all);
+  return WeightedSearch{weighted, scheme, units, coarse}.run(all);
 }
 
 } // namespace easyquant::numerics

@@ -133,7 +133,8 @@ Result<TrainedWeights> Distiller::run(std::span<const TrainedSite> sites) {
     return Unexpected(ok.error());
   for (Trained &weight : trained) {
     const std::vector<float> &scales = weight.codes.params.scales;
-    weight.step = std::accumulate(scales.begin(), scales.end(), 0.0) /
+    weight.step = std::accumulate(scales.begin(), scales.end(), 0.0,
+                                  [](double sum, float s) { return sum + std::fabs(s); }) /
                   static_cast<double>(std::max<size_t>(scales.size(), 1));
   }
   std::optional<TrainedWeights> best;

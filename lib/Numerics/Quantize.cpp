@@ -32,7 +32,8 @@ Result<void> checkParams(ConstMatrix x, const Scheme &scheme, const QParams &par
                      toString(scheme), scheme.minima ? "such a" : "a symmetric");
   CodeRange range = codeRange(scheme);
   for (size_t i = 0; i < count; ++i) {
-    if (!std::isfinite(params.scales[i]) || params.scales[i] <= 0.0f)
+    const float scale = scheme.hasSignedScales() ? std::fabs(params.scales[i]) : params.scales[i];
+    if (!std::isfinite(scale) || scale <= 0.0f)
       return makeError(ErrorCode::InvalidArgument,
                        "scale [{}, {}] is {}: expected a finite positive number", i / groups,
                        i % groups, params.scales[i]);

@@ -143,7 +143,7 @@ bool canQuantizeAbsMax(const Scheme &scheme) {
       scheme.granularity == Granularity::Channel || scheme.granularity == Granularity::Group;
   bool isFloat = scheme.scales == ScaleFormat::F32 || scheme.scales == ScaleFormat::F16;
   return perRow && isFloat && scheme.isInteger() && scheme.symmetric && !scheme.fullRange &&
-         !scheme.outer;
+         !scheme.outer && !scheme.superBlocks;
 }
 
 Result<QuantizedMatrix> quantizeAbsMax(ConstMatrix w, const Scheme &scheme, int64_t firstRow,

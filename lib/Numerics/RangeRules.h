@@ -39,13 +39,13 @@ ValueRange percentileRange(ConstMatrix slice, const Scheme &scheme, double perce
 ValueRange percentileRange(const Histogram &values, const Scheme &scheme, double percentile);
 
 ValueRange leastErrorRange(ConstMatrix slice, ValueRange all, const Scheme &scheme, double norm,
-                           float outer);
+                           ScaleUnits units);
 ValueRange leastErrorRange(const Histogram &values, ValueRange all, const Scheme &scheme,
-                           double norm, float outer);
+                           double norm, ScaleUnits units);
 
 /// Scale and zero point or minimum themselves, which no range need have; `weights` by column.
 SliceParams leastWeightedError(ConstMatrix slice, std::span<const float> weights, bool coarse,
-                               ValueRange all, const Scheme &scheme, float outer);
+                               ValueRange all, const Scheme &scheme, ScaleUnits units);
 
 ValueRange leastEntropyRange(ConstMatrix slice, ValueRange all, const Scheme &scheme);
 ValueRange leastEntropyRange(const Histogram &values, ValueRange all, const Scheme &scheme);

@@ -10,6 +10,8 @@
 #include "RangeRules.h"
 #include "RowQuantize.h"
 
+#include "easyquant/Numerics/SuperBlocks.h"
+
 #include <fmt/ranges.h>
 
 namespace easyquant::numerics {
@@ -62,23 +64,22 @@ float powerOfRange(ValueRange range, const Scheme &scheme) {
 /// Slice: ConstMatrix or Histogram.
 template <typename Slice>
 SliceParams chooseParams(const Slice &slice, const Scheme &scheme, const ScaleRule &rule,
-                         float outer = 1) {
+                         ScaleUnits units = {}) {
   ValueRange all = rangeOf(slice, scheme.minima), range = all;
   if (!isZero(all, scheme)) {
     if constexpr (std::is_same_v<Slice, ConstMatrix>)
       if (rule.kind == ScaleRuleKind::HessianDiagonal)
-        return leastWeightedError(slice, rule.weights, rule.coarse, all, scheme, outer);
+        return leastWeightedError(slice, rule.weights, rule.coarse, all, scheme, units);
     if (rule.kind == ScaleRuleKind::Percentile)
       range = percentileRange(slice, scheme, rule.percentile);
     else if (rule.kind == ScaleRuleKind::Mse)
-      range = leastErrorRange(slice, all, scheme, rule.norm, outer);
+      range = leastErrorRange(slice, all, scheme, rule.norm, units);
     else if (rule.kind == ScaleRuleKind::Entropy)
-      range = leastEntropyRange(
-          slice, all, scheme.scales == ScaleFormat::UI6 ? withWideScales(scheme) : scheme);
+      range = leastEntropyRange(slice, all, scheme.isTwoLevel() ? withWideScales(scheme) : scheme);
     if (isZero(range, scheme))
       range = all;
   }
-  return paramsOfRange(range.min, range.max, scheme, outer);
+  return paramsOfRange(range.min, range.max, scheme, units);
 }
 
 Result<void> checkWeights(const ScaleRule &rule, int64_t columns) {
@@ -149,8 +150,62 @@ static float scaleOfZeros(const Scheme &scheme, ScaleFormat format) {
   return scheme.table && !scheme.table->hasZero() ? leastScale(format) : roundScale(1, format);
 }
 
-SliceParams paramsOfRange(float lo, float hi, const Scheme &scheme, float outer) {
+/// Never 0: codes have that.
+static float superScale(float x, const Scheme &scheme, ScaleUnits units) {
+  const CodeRange range = superIntegers(scheme)->scales;
+  const float integer =
+      std::nearbyint(std::clamp(x, static_cast<float>(range.min), static_cast<float>(range.max)));
+  return (integer != 0 ? integer : std::copysign(1.0f, x)) * units.scale;
+}
+
+float nearestScale(float x, const Scheme &scheme, ScaleUnits units) {
+  if (scheme.superBlocks)
+    return superScale(x, scheme, units);
+  const float rounded = roundScale(x, scheme.scales), scale = rounded * units.scale;
+  return isScale(rounded, scheme.scales) && isScale(scale, ScaleFormat::F32) ? scale : 0;
+}
+
+bool isScale(float scale, const Scheme &scheme, ScaleUnits units) {
+  return isScale(scheme.superBlocks ? std::fabs(scale) : scale / units.scale, scheme.scales);
+}
+
+float nearestMinimum(float x, const Scheme &scheme, ScaleUnits units) {
+  if (!scheme.superBlocks)
+    return roundScale(x, scheme.scales);
+  if (units.minimum == 0)
+    return 0;
+  const auto greatest = static_cast<float>(superIntegers(scheme)->minima.max);
+  return -(std::nearbyint(std::clamp(-x / units.minimum, 0.0f, greatest)) * units.minimum);
+}
+
+/// In signed codes of the full range.
+static float signedScaleOfRange(ValueRange range, const Scheme &scheme) {
+  const CodeValues values = codeValues(scheme);
+  const float far = range.absMax(), near = std::min(range.max, -range.min);
+  const float scale = std::max(far / -values.least, near / (values.greatest + 0.5f));
+  return range.max > -range.min ? -scale : scale;
+}
+
+/// Super-blocks: with minima the range need not have 0 in it.
+static SliceParams superParams(ValueRange range, const Scheme &scheme, ScaleUnits units) {
+  SliceParams params{units.scale, scheme.minima ? codeRange(scheme).min : 0};
+  if (scheme.minima) {
+    params.minimum = nearestMinimum(range.min, scheme, units);
+    range = {params.minimum, std::max(range.max, params.minimum)};
+  }
+  if (isZero(range, scheme))
+    return params;
+  const float scale =
+      scheme.hasSignedScales() ? signedScaleOfRange(range, scheme) : scaleOfRange(range, scheme);
+  params.scale = superScale(scale / units.scale, scheme, units);
+  return params;
+}
+
+SliceParams paramsOfRange(float lo, float hi, const Scheme &scheme, ScaleUnits units) {
   ValueRange range{std::min(lo, 0.0f), std::max(hi, 0.0f)};
+  if (scheme.superBlocks)
+    return superParams(scheme.minima ? ValueRange{lo, hi} : range, scheme, units);
+  const float outer = units.scale;
   if (scheme.minima) {
     range = {lo, hi};
     const float scale =
@@ -189,43 +244,126 @@ float outerScale(float absMax, const Scheme &scheme) {
 Scheme withWideScales(const Scheme &scheme) {
   Scheme wide = scheme;
   wide.scales = ScaleFormat::F32;
+  wide.superBlocks = false;
   return wide;
 }
 
-static Result<void> checkSuperScales(const QParams &params) {
-  for (int64_t row = 0; row < params.rows; ++row)
-    for (int64_t g = 0; g < params.groups; g += kSuperGroups) {
-      const int64_t count = std::min(kSuperGroups, params.groups - g);
-      std::span scales(params.scales.data() + row * params.groups + g, count);
-      if (!superScaleOf(scales))
-        return makeError(ErrorCode::OutOfRange,
-                         "scales [{}, {}] to [{}, {}], as ui6 in units of an f16 the largest of "
-                         "them {}, are not held; take scales of f32 (--scale-type f32)",
-                         row, g, row, g + count - 1, *std::ranges::max_element(scales));
-    }
-  return {};
+namespace {
+/// Groups of a row that share their units.
+struct SharingGroups {
+  int64_t row, first, count;
+};
+} // namespace
+
+/// body(groups) for all of them, row by row, as long as it gives true.
+template <typename Body>
+static void forSharingGroups(int64_t rows, int64_t groups, const Scheme &scheme, Body &&body) {
+  const int64_t sharing = scheme.sharingGroups();
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t g = 0; g < groups; g += sharing)
+      if (!body(SharingGroups{row, g, std::min(sharing, groups - g)}))
+        return;
 }
 
-std::vector<float> superScales(ConstMatrix x, const Scheme &scheme, std::span<const float> scales) {
-  const int64_t groups = groupCount(x.columns, scheme.groupSize), supers = superGroupCount(groups);
-  std::vector<float> largest(x.rows * supers);
-  for (int64_t i = 0; i < x.rows; ++i)
-    for (int64_t g = 0; g < groups; ++g) {
+/// Nothing where they have none.
+static std::optional<ScaleUnits> findUnits(const QParams &params, const Scheme &scheme,
+                                           SharingGroups groups) {
+  const int64_t at = groups.row * params.groups + groups.first;
+  const std::span scales(params.scales.data() + at, groups.count);
+  if (!scheme.superBlocks) {
+    const std::optional<float> unit = superScaleOf(scales);
+    return unit ? std::optional(ScaleUnits{*unit}) : std::nullopt;
+  }
+  const SuperIntegers &integers = *superIntegers(scheme);
+  ScaleUnits units;
+  std::optional<float> unit = superUnitOf(scales, integers.scales);
+  units.scale = unit.value_or(0);
+  if (unit && scheme.minima) {
+    std::vector<float> subtracted(params.minima.begin() + at,
+                                  params.minima.begin() + at + groups.count);
+    for (float &minimum : subtracted)
+      minimum = -minimum;
+    unit = superUnitOf(subtracted, integers.minima);
+    units.minimum = unit.value_or(0);
+  }
+  return unit ? std::optional(units) : std::nullopt;
+}
+
+static Result<void> checkSharedUnits(const QParams &params, const Scheme &scheme) {
+  Result<void> held;
+  forSharingGroups(params.rows, params.groups, scheme, [&](SharingGroups groups) {
+    if (findUnits(params, scheme, groups))
+      return true;
+    const int64_t at = groups.row * params.groups + groups.first;
+    const float largest =
+        *std::ranges::max_element(std::span(params.scales.data() + at, groups.count));
+    held = makeError(
+        ErrorCode::OutOfRange,
+        "scales{} [{}, {}] to [{}, {}], as {} in units of an f16 the largest of them {}, are not "
+        "held; {}",
+        scheme.minima ? " and minima" : "", groups.row, groups.first, groups.row,
+        groups.first + groups.count - 1, scheme.superBlocks ? "integers" : "ui6", largest,
+        scheme.superBlocks ? "take a scheme without super-blocks, such as W4A16"
+                           : "take scales of f32 (--scale-type f32)");
+    return false;
+  });
+  return held;
+}
+
+std::vector<ScaleUnits> unitsOf(const QParams &params, const Scheme &scheme) {
+  std::vector<ScaleUnits> units;
+  if (!scheme.isTwoLevel())
+    for (int64_t i = 0; i < params.rows; ++i)
+      units.insert(units.end(), params.groups, {params.outerOf(i)});
+  else
+    forSharingGroups(params.rows, params.groups, scheme, [&](SharingGroups groups) {
+      units.insert(units.end(), groups.count,
+                   findUnits(params, scheme, groups).value_or(ScaleUnits()));
+      return true;
+    });
+  return units;
+}
+
+/// What the largest scale and the least minimum, 0 where there is none, are in units of.
+static ScaleUnits unitsOfExtremes(float scale, float minimum, const Scheme &scheme) {
+  if (!scheme.superBlocks)
+    return {scale == 0 ? scaleOfZeros(scheme, ScaleFormat::F16) : superScale(scale)};
+  const SuperIntegers &integers = *superIntegers(scheme);
+  ScaleUnits units{scaleOfZeros(scheme, ScaleFormat::F16)};
+  if (scale != 0)
+    units.scale = superUnit(scale, integers.scales.max);
+  if (minimum < 0)
+    units.minimum = superUnit(-minimum, integers.minima.max);
+  return units;
+}
+
+std::vector<ScaleUnits> chooseUnits(ConstMatrix x, const Scheme &scheme, const QParams &wide) {
+  std::vector<ScaleUnits> units;
+  const float codes = codeValues(scheme).greatest - codeValues(scheme).least;
+  forSharingGroups(x.rows, wide.groups, scheme, [&](SharingGroups groups) {
+    float scale = 0, minimum = 0;
+    for (int64_t g = groups.first; g < groups.first + groups.count; ++g) {
       auto [begin, count] = groupColumns(g, scheme.groupSize, x.columns);
-      float &most = largest[i * supers + g / kSuperGroups];
-      if (!isZero(rangeOf(ConstMatrix(x.row(i) + begin, 1, count)), scheme))
-        most = std::max(most, scales[i * groups + g]);
+      const ConstMatrix slice(x.row(groups.row) + begin, 1, count);
+      const int64_t at = groups.row * wide.groups + g;
+      const float least = scheme.minima ? wide.minima[at] : 0;
+      // A minimum above 0 becomes 0, and the codes have to reach as far.
+      const float reach = std::max(least, 0.0f) / codes;
+      const bool isConstant = isZero(rangeOf(slice, scheme.minima), scheme);
+      scale = std::max(scale, isConstant ? reach : wide.scales[at] + reach);
+      minimum = std::min(minimum, least);
     }
-  for (float &most : largest)
-    most = most == 0 ? scaleOfZeros(scheme, ScaleFormat::F16) : superScale(most);
-  return largest;
+    units.insert(units.end(), groups.count, unitsOfExtremes(scale, minimum, scheme));
+    return true;
+  });
+  return units;
 }
 
 Result<void> checkScales(const QParams &params, const Scheme &scheme) {
+  if (scheme.isTwoLevel())
+    return checkSharedUnits(params, scheme);
   if (scheme.scales == ScaleFormat::F32)
     return {};
-  if (scheme.scales == ScaleFormat::UI6)
-    return checkSuperScales(params);
   for (int64_t i = 0; i < std::ssize(params.minima); ++i)
     if (!std::isfinite(params.minima[i]))
       return makeError(ErrorCode::OutOfRange,
@@ -279,27 +417,25 @@ Result<QParams> chooseQParams(ConstMatrix x, const Scheme &scheme, const ScaleRu
   params.zeroPoints.resize(scheme.hasZeroPoints() ? count : 0);
   params.minima.resize(scheme.minima ? count : 0);
   int64_t index = 0;
+  std::vector<ScaleUnits> shared;
   auto add = [&](ConstMatrix slice, int64_t firstColumn = 0) {
     ScaleRule own = rule;
     if (rule.kind == ScaleRuleKind::HessianDiagonal)
       own.weights = rule.weights.subspan(firstColumn, slice.columns);
-    setSlice(params, index++, chooseParams(slice, scheme, own, outer));
+    const ScaleUnits units = shared.empty() ? ScaleUnits{outer} : shared[index];
+    setSlice(params, index++, chooseParams(slice, scheme, own, units));
   };
-  const bool isTwoLevel = scheme.scales == ScaleFormat::UI6;
-  std::vector<float> supers;
-  if (isTwoLevel) {
+  if (scheme.isTwoLevel()) {
     auto wide = chooseQParams(x, withWideScales(scheme), rule, 1);
     if (!wide)
       return Unexpected(wide.error());
-    supers = superScales(x, scheme, wide->scales);
+    shared = chooseUnits(x, scheme, *wide);
   }
   if (scheme.granularity == Granularity::Tensor)
     add(x);
   for (int64_t i = 0; i < x.rows && scheme.granularity != Granularity::Tensor; ++i)
     for (int64_t g = 0; g < params.groups; ++g) {
       auto [begin, count] = groupColumns(g, scheme.groupSize, x.columns);
-      if (isTwoLevel)
-        outer = supers[i * superGroupCount(params.groups) + g / kSuperGroups];
       add({x.row(i) + begin, 1, count}, begin);
     }
   if (auto ok = checkScales(params, scheme); !ok)

@@ -8,6 +8,7 @@
 #include "easyquant/Numerics/Scheme.h"
 
 #include "easyquant/Numerics/Hadamard.h"
+#include "easyquant/Numerics/SuperBlocks.h"
 
 #include <algorithm>
 
@@ -93,6 +94,14 @@ Result<void> checkScheme(const Scheme &scheme) {
                      scheme.dynamic ? "dynamic" : "static",
                      scheme.symmetric ? "symmetric" : "asymmetric", toString(scheme.granularity),
                      toString(scheme.scales));
+  if (scheme.superBlocks && !superIntegers(scheme))
+    return makeError(
+        ErrorCode::InvalidArgument,
+        "super-blocks of {}-bit {} codes{} in groups of {} with {} scales: no type has "
+        "them; those of 2 bits with minima, 3 and 6 bits have groups of 16, those of 4 "
+        "and 5 bits with minima and of the table iq4_nl groups of 32, with f32 scales",
+        scheme.bits, toString(scheme.codes), scheme.minima ? " with minima" : "", scheme.groupSize,
+        toString(scheme.scales));
   if (scheme.granularity == Granularity::Token && !scheme.dynamic)
     return makeError(ErrorCode::InvalidArgument,
                      "static scheme with a scale per token: tokens are known only at run time; "
@@ -151,6 +160,8 @@ std::string toString(const Scheme &scheme) {
     text += fmt::format(", {} scales", toString(scheme.scales));
   if (scheme.outer)
     text += ", scaled";
+  if (scheme.superBlocks)
+    text += ", super-blocks";
   if (scheme.hadamard)
     text += fmt::format(", behind H{}", scheme.hadamard);
   return text;

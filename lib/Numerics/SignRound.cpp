@@ -28,7 +28,7 @@ struct Learned {
   std::vector<float> factors;                  ///< a, by slice
   QuantizedMatrix codes;                       ///< of round to nearest at first
   std::vector<float> scales;                   ///< s
-  std::vector<float> units; ///< by slice: what scales are in units of as their format holds them
+  std::vector<ScaleUnits> units;               ///< by slice
 };
 
 /// One slice: a step of the given rate (0: none), then its codes and what they stand for.
@@ -106,6 +106,7 @@ template <typename Placer>
 EASYQUANT_INLINE double moveOffsetsBy(const Placer &placer, const SliceStep &slice, float rate) {
   constexpr int64_t lanes = 8, chunk = 64;
   double sums[lanes] = {};
+  const float up = slice.scale < 0 ? -1.0f : 1.0f; // where a code more takes the weight
   // Sums apart from the rest, and nothing that may overlap: both loops become vector code.
   float ofFactor[chunk];
   for (int64_t first = 0; first < slice.count; first += chunk) {
@@ -116,7 +117,7 @@ EASYQUANT_INLINE double moveOffsetsBy(const Placer &placer, const SliceStep &sli
       const float steps = (w[i] - slice.minimum) / slice.scale;
       const auto [rounded, inside] = placer.place(steps, v[i]);
       ofFactor[i] = rounded.value - (inside ? steps : 0.0f);
-      const float sign = gradient[i] > 0 ? 1.0f : gradient[i] < 0 ? -1.0f : 0.0f;
+      const float sign = gradient[i] > 0 ? up : gradient[i] < 0 ? -up : 0.0f;
       const float moved = v[i] - (inside ? rate * sign : 0.0f);
       v[i] = moved < -0.5f ? -0.5f : moved > 0.5f ? 0.5f : moved;
     }
@@ -130,7 +131,7 @@ EASYQUANT_INLINE double moveOffsetsBy(const Placer &placer, const SliceStep &sli
   double total = 0;
   for (double sum : sums)
     total += sum;
-  return total;
+  return total * up;
 }
 
 EASYQUANT_VECTOR_CLONES
@@ -158,21 +159,6 @@ EASYQUANT_VECTOR_CLONES
 void roundSlice(const SliceStep &slice) {
   withPlacer(slice, [&](const auto &placer)
                         __attribute__((always_inline)) { roundSliceBy(placer, slice); });
-}
-
-/// By slice: the outer scale, or the f16 that groups share.
-std::vector<float> unitsOf(const QParams &params, const Scheme &scheme) {
-  std::vector<float> units;
-  for (int64_t i = 0; i < params.rows; ++i)
-    for (int64_t g = 0; g < params.groups; g += kSuperGroups) {
-      const int64_t count = std::min(kSuperGroups, params.groups - g);
-      float unit = params.outerOf(i);
-      if (scheme.scales == ScaleFormat::UI6) // checkScales lets no others through
-        unit = superScaleOf({&params.scales[i * params.groups + g], static_cast<size_t>(count)})
-                   .value_or(1);
-      units.insert(units.end(), count, unit);
-    }
-  return units;
 }
 
 class RoundingLearner {
@@ -251,10 +237,11 @@ void RoundingLearner::step(Learned &weight, float rate) const {
           const double slope = moveOffsets(slice, rate);
           const float sign = static_cast<float>((slope > 0) - (slope < 0));
           factor = std::clamp(factor - rate / 4 * sign, kLeastFactor, kLargestFactor);
-          const float unit = weight.units[p];
-          const float rounded = roundScale(factor * weight.scales[p] / unit, q.scheme.scales);
-          if (isScale(rounded, q.scheme.scales))
-            slice.scale = scale = rounded * unit;
+          const ScaleUnits units = weight.units[p];
+          const float nearest =
+              nearestScale(factor * weight.scales[p] / units.scale, q.scheme, units);
+          if (nearest != 0)
+            slice.scale = scale = nearest;
         }
         roundSlice(slice);
       }

@@ -88,10 +88,9 @@ Result<MethodExpression> recipe::parseMethod(StringRef text, StringRef scheme) {
     names.erase(names.begin());
   } else {
     std::optional<Preset> preset = findPreset(scheme);
-    bool asymmetric = findMix(scheme) || (preset && preset->asymmetric);
     bool mayClip = llvm::is_contained(names, "awq") &&
                    (!preset || (preset->isInteger() && !preset->withoutZeroPoints));
-    base = asymmetric || mayClip ? "zeropoint" : "absmax";
+    base = findMix(scheme) || mayClip ? "zeropoint" : preset ? preset->base() : "absmax";
   }
   for (StringRef name : names)
     if (findMethod(name)->stage == Stage::Base)

@@ -37,6 +37,23 @@ static constexpr Preset llamaCppMinimaPreset(int bits) {
   return preset;
 }
 
+/// One of llama.cpp's types whose blocks of 256 have groups.
+static constexpr Preset superBlockPreset(int bits, int64_t group, std::string_view fallback) {
+  return {.weightBits = bits,
+          .scales = ScaleFormat::F32,
+          .groupSize = group,
+          .withoutZeroPoints = true,
+          .superBlocks = true,
+          .fallback = fallback};
+}
+
+/// The same with minima.
+static constexpr Preset superMinimaPreset(int bits, int64_t group, std::string_view fallback) {
+  Preset preset = superBlockPreset(bits, group, fallback);
+  preset.asymmetric = preset.minima = true;
+  return preset;
+}
+
 /// Beside int8 activations, the table of a name that is int8, too.
 static Preset int8TablePreset(std::string_view table) {
   return tablePreset(Codebook::named(table), InputCodes::Int8);
@@ -76,6 +93,12 @@ std::span<const NamedScheme> namedSchemes() {
     preset.groupSize = 32;
     return preset;
   }();
+  static const Preset kIQ4XS = [] {
+    Preset preset = superBlockPreset(4, 32, "IQ4_NL");
+    preset.codes = CodeFormat::Table;
+    preset.table = Codebook::iq4nl();
+    return preset;
+  }();
   static constexpr const char *kFP8Rows = "FP8 (E4M3), a scale per output channel";
   static constexpr const char *kNVFP4Groups = "FP4 (E2M1) in groups of 16 with scales of FP8 "
                                               "(E4M3), these in units of one f32 of the tensor";
@@ -96,6 +119,20 @@ std::span<const NamedScheme> namedSchemes() {
        "5 bits in groups of 32, each with a scale and a minimum in f16 (llama.cpp)"},
       {"Q4_1", llamaCppMinimaPreset(4), "the same with 4 bits"},
       {"IQ4_NL", kIQ4NL, "the 16 values of IQ4_NL in groups of 32 with f16 scales (llama.cpp)"},
+      {"Q6_K", superBlockPreset(6, 16, "Q8_0"),
+       "6 bits in groups of 16 with scales of 8 bits, in units of an f16 for 256 columns "
+       "(llama.cpp); where 256 does not divide the columns, `Q8_0`"},
+      {"Q5_K", superMinimaPreset(5, 32, "Q5_1"),
+       "5 bits in groups of 32 with scales and minima of 6 bits, these in units of two f16 for 256 "
+       "columns (llama.cpp); else `Q5_1`"},
+      {"Q4_K", superMinimaPreset(4, 32, "Q5_0"), "the same with 4 bits; else `Q5_0`"},
+      {"Q3_K", superBlockPreset(3, 16, "IQ4_NL"),
+       "as `Q6_K`, with 3 bits and scales of 6; else `IQ4_NL`"},
+      {"Q2_K", superMinimaPreset(2, 16, "IQ4_NL"),
+       "as `Q4_K`, with 2 bits in groups of 16, scales and minima of 4; else `IQ4_NL`"},
+      {"IQ4_XS", kIQ4XS,
+       "the 16 values of IQ4_NL in groups of 32, with scales of 6 bits as those of `Q3_K`; else "
+       "`IQ4_NL`"},
       {"NF4A16", tablePreset(Codebook::nf4()), "the 16 values of NF4 (QLoRA), a scale per group"},
       {"IQ4NLA16", tablePreset(Codebook::iq4nl()),
        "the 16 values of IQ4_NL (llama.cpp), a scale per group"},

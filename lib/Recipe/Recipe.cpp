@@ -7,6 +7,7 @@
 
 #include "easyquant/Recipe/Recipe.h"
 
+#include "easyquant/Numerics/Scheme.h"
 #include "easyquant/Numerics/SiteStatistics.h"
 #include "easyquant/Recipe/Mixes.h"
 #include "easyquant/Recipe/Presets.h"
@@ -62,6 +63,13 @@ void SiteRequest::resetActivationGroups() {
   options.reset(option::activationZeroPoints);
 }
 
+/// Another scheme has another base where its codes need that.
+static void takeBaseOf(const Preset &preset, SiteRequest &request) {
+  const bool losesZeroPoints = preset.withoutZeroPoints && request.method.base == "zeropoint";
+  if (preset.asymmetric || !preset.isInteger() || preset.superBlocks || losesZeroPoints)
+    request.method.base = preset.base();
+}
+
 SiteRequest recipe::headRequest(const SiteRequest &request) {
   SiteRequest head = request;
   head.method.methods.clear();
@@ -96,10 +104,21 @@ SiteRequest recipe::headRequest(const SiteRequest &request) {
   const Preset preset = findPreset(head.scheme()).value_or(Preset());
   if (preset.scales || head.groupSize() == 0)
     head.options.reset(option::scaleType);
-  const bool losesZeroPoints = preset.withoutZeroPoints && head.method.base == "zeropoint";
-  if (preset.asymmetric || !preset.isInteger() || losesZeroPoints)
-    head.method.base = preset.asymmetric ? "zeropoint" : "absmax";
+  takeBaseOf(preset, head);
   return withItsGroups();
+}
+
+SiteRequest recipe::requestForColumns(SiteRequest request, int64_t columns) {
+  const Preset preset = findPreset(request.scheme()).value_or(Preset());
+  if (!preset.superBlocks || columns % numerics::kSuperBlock == 0)
+    return request;
+  request.options.set(option::scheme, std::string(preset.fallback));
+  request.options.reset(option::groupSize); // the scheme's own, if any
+  const Preset fallback = *findPreset(preset.fallback);
+  if (request.method.base == preset.base())
+    request.method.base = fallback.base();
+  takeBaseOf(fallback, request);
+  return request;
 }
 
 std::vector<std::string> Recipe::methods() const {

@@ -146,8 +146,9 @@ static Result<SiteRequest> withFormat(const SiteRequest &base, const SearchForma
 //===----------------------------------------------------------------------===//
 
 /// All schemes whose activations are those of the recipe's, with two-level scales, too, where the
-/// recipe does not say what scales are.
-static std::vector<std::string> schemesLike(const SiteRequest &base) {
+/// recipe does not say what scales are. Those of super-blocks are for files: in artifacts their
+/// scales are f32.
+static std::vector<std::string> schemesLike(const SiteRequest &base, bool isCheckpoint) {
   const std::string scheme = base.scheme();
   auto input = [](std::string_view name) {
     auto preset = recipe::findPreset(name);
@@ -156,7 +157,8 @@ static std::vector<std::string> schemesLike(const SiteRequest &base) {
   };
   std::vector<std::string> names;
   for (const std::string &name : recipe::schemeNames())
-    if (input(name) && input(name) == input(scheme)) {
+    if (input(name) && input(name) == input(scheme) &&
+        (isCheckpoint || !recipe::findPreset(name)->superBlocks)) {
       names.push_back(name);
       if (!recipe::findPreset(name)->scales && !base.options.has(option::scaleType))
         names.push_back(name + kTwoLevelSuffix.str());
@@ -297,12 +299,16 @@ Result<FormatCandidate> CandidateFinder::candidate(const SearchGroup &group, siz
       if (std::string reason = whyNot(site, own, *family); !reason.empty())
         return makeError(ErrorCode::Unsupported, "site '{}': {}; take it out of the formats",
                          site.name(), reason);
+    auto weight = cast<RankedTensorType>(site.weight().getType());
+    const int64_t rows = weight.getDimSize(0), columns = weight.getDimSize(1);
+    if (own.getWeight().getSuperBlocks() && columns % numerics::kSuperBlock != 0)
+      return makeError(
+          ErrorCode::Unsupported,
+          "site '{}': its {} columns are no multiple of {}; take it out of the formats",
+          site.name(), columns, numerics::kSuperBlock);
     if (checkpoint) {
-      auto weight = cast<RankedTensorType>(site.weight().getType());
-      if (auto stored =
-              equant::checkpointSite(*checkpoint, site.name(), weight.getDimSize(0),
-                                     weight.getDimSize(1), own.getWeight(), own.getInput(),
-                                     /*isKept=*/false);
+      if (auto stored = equant::checkpointSite(*checkpoint, site.name(), rows, columns,
+                                               own.getWeight(), own.getInput(), /*isKept=*/false);
           !stored)
         return Unexpected(stored.error());
     }
@@ -353,7 +359,7 @@ FailureOr<SearchSpace> easyquant::search::findSearchSpace(ModuleOp module,
   const bool isCheckpoint = checkpointOf(request);
   const bool isAll = isCheckpoint || llvm::is_contained(schemes, kAll);
   if (isAll)
-    schemes = schemesLike(*base);
+    schemes = schemesLike(*base, isCheckpoint);
   if (isCheckpoint) { // the first of several names of one plan stays: the format's own
     std::vector<std::string> ordered;
     for (const bool fixesGroups : {true, false})

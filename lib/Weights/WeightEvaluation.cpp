@@ -146,7 +146,9 @@ Result<void> Evaluation::chooseParams(const RowRange &range, numerics::ConstMatr
   using Limits = std::numeric_limits<float>;
   auto readScales = [&](const ConstantTensor &tensor, std::vector<float> &scales) {
     return readComputed(reader, tensor, range, scales,
-                        tensor.isStored ? Limits::lowest() : Limits::min(), Limits::max());
+                        tensor.isStored || scheme.hasSignedScales() ? Limits::lowest()
+                                                                    : Limits::min(),
+                        Limits::max());
   };
   if (auto done = readScales(*part.scale, params.scales); !done)
     return done;
@@ -154,8 +156,13 @@ Result<void> Evaluation::chooseParams(const RowRange &range, numerics::ConstMatr
     if (auto done = readScales(*part.outer, params.outer); !done)
       return done;
   if (part.minimum)
-    return readComputed(reader, *part.minimum, range, params.minima, Limits::lowest(),
-                        Limits::max());
+    if (auto done = readComputed(reader, *part.minimum, range, params.minima, Limits::lowest(),
+                                 Limits::max());
+        !done)
+      return done;
+  // Files have the integers of super-blocks.
+  if (scheme.superBlocks)
+    return numerics::checkScales(params, scheme);
   if (!part.zeroPoint)
     return {};
   const numerics::CodeRange codes = numerics::codeRange(scheme);

@@ -65,6 +65,9 @@ Attribute easyquant::equant::describeScheme(MLIRContext *context, SchemeAttr sch
   return entry.getDictionary(context);
 }
 
+/// Are its codes the source's?
+static bool hasStoredCodes(const WeightPart &part) { return part.codes && part.codes->isStored; }
+
 ArrayAttr easyquant::equant::describeSites(const TargetWeights &target) {
   ModuleOp module = target.module;
   Builder b(module.getContext());
@@ -121,8 +124,7 @@ ArrayAttr easyquant::equant::describeSites(const TargetWeights &target) {
            llvm::zip_equal(weight.parts, target.errors.find(&weight)->second,
                            linear.getSites().getAsValueRange<StringAttr>())) {
         add(site, linear.getWeight(), row, part.rows, weight.columns, part.rows * rowBytes, error,
-            &part.weight, weight.scheme, linear.getInputSchemeAttr(),
-            part.codes && part.codes->isStored,
+            &part.weight, weight.scheme, linear.getInputSchemeAttr(), hasStoredCodes(part),
             gather ? gather.getOrder().getDefiningOp<GlobalLoadConstOp>() : GlobalLoadConstOp());
         row += part.rows;
       }
@@ -131,7 +133,8 @@ ArrayAttr easyquant::equant::describeSites(const TargetWeights &target) {
       if (!ofLinears.contains(weight))
         add(embeddingSite(embedding.getTable()), embedding.getTable(), /*row=*/0, weight->rows,
             weight->columns, weight->rows * embedding.getTable().getType().getRowBytes(),
-            target.errors.find(weight)->second.front(), /*constant=*/nullptr, weight->scheme, {});
+            target.errors.find(weight)->second.front(), /*constant=*/nullptr, weight->scheme, {},
+            hasStoredCodes(weight->parts.front()));
     } else if (auto site = dyn_cast<QuantizableOpInterface>(op)) {
       const OpOperand &weight = site.getWeightOperand();
       const auto [n, k] = site.getFeatures();

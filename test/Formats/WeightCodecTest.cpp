@@ -13,6 +13,7 @@
 #include "easyquant/Formats/Codecs/CheckpointFormat.h"
 #include "easyquant/Formats/Codecs/GGMLBlocks.h"
 #include "easyquant/Formats/Codecs/OnnxWeight.h"
+#include "easyquant/Numerics/SuperBlocks.h"
 
 #include <gtest/gtest.h>
 
@@ -47,6 +48,40 @@ Scheme withMinima(int bits, int64_t group = 32) {
   return scheme;
 }
 
+/// The K types and IQ4_XS.
+Scheme superBlocks(int bits, int64_t group, bool minima, const Codebook *table = nullptr) {
+  Scheme scheme = integers(bits, !minima, group, ScaleFormat::F32);
+  scheme.codes = table ? CodeFormat::Table : CodeFormat::Integer;
+  scheme.table = table;
+  scheme.fullRange = !minima && !table;
+  scheme.minima = minima;
+  scheme.superBlocks = true;
+  return scheme;
+}
+
+/// Integers of the whole range in units of an f16 of either sign, the farthest one in each block.
+void addSuperBlocks(QParams &params, const Scheme &scheme, std::mt19937 &random) {
+  const int64_t shared = kSuperBlock / scheme.groupSize;
+  std::uniform_real_distribution<float> unit(-0.1f, 0.1f);
+  float scaleUnit = 0, minimumUnit = 0;
+  auto integer = [&](CodeRange range, bool isFirst) {
+    return static_cast<float>(isFirst
+                                  ? (range.min < 0 ? range.min : range.max)
+                                  : std::uniform_int_distribution(range.min, range.max)(random));
+  };
+  for (int64_t i = 0; i < params.rows * params.groups; ++i) {
+    const bool isFirst = i % shared == 0;
+    if (isFirst) {
+      scaleUnit = roundScale(unit(random), ScaleFormat::F16);
+      minimumUnit = roundScale(unit(random), ScaleFormat::F16);
+    }
+    const SuperIntegers &integers = *superIntegers(scheme);
+    params.scales.push_back(integer(integers.scales, isFirst) * scaleUnit);
+    if (scheme.minima)
+      params.minima.push_back(-(integer(integers.minima, isFirst) * minimumUnit));
+  }
+}
+
 /// Codes of the whole range but for NaN, scales of the format, and zero points but for the least
 /// code, which GPTQ's version 1 does not hold.
 QuantizedMatrix randomMatrix(const Scheme &scheme, int64_t rows, int64_t columns) {
@@ -64,6 +99,10 @@ QuantizedMatrix randomMatrix(const Scheme &scheme, int64_t rows, int64_t columns
   matrix.params.groups = groupCount(columns, scheme.groupSize);
   if (scheme.outer)
     matrix.params.outer = {0.125f};
+  if (scheme.superBlocks) {
+    addSuperBlocks(matrix.params, scheme, random);
+    return matrix;
+  }
   for (int64_t i = 0; i < rows * matrix.params.groups; ++i) {
     matrix.params.scales.push_back(roundScale(scale(random), scheme.scales) *
                                    matrix.params.outerOf(0));
@@ -336,8 +375,34 @@ TEST(WeightCodec, GGMLBlocksAreDequantizedAsTheyWereMeant) {
   }
 }
 
+TEST(WeightCodec, GGMLSuperBlocksHoldTheirSchemes) {
+  for (const auto &[scheme, type] :
+       {std::pair(superBlocks(2, 16, true), GGMLType::Q2_K),
+        {superBlocks(3, 16, false), GGMLType::Q3_K},
+        {superBlocks(4, 32, true), GGMLType::Q4_K},
+        {superBlocks(5, 32, true), GGMLType::Q5_K},
+        {superBlocks(6, 16, false), GGMLType::Q6_K},
+        {superBlocks(4, 32, false, Codebook::iq4nl()), GGMLType::IQ4_XS}}) {
+    ASSERT_TRUE(ggmlTypeOf(scheme));
+    EXPECT_EQ(ggmlTypeOf(scheme)->type, type);
+    EXPECT_EQ(*schemeOf(type), scheme);
+    expectRoundTrip(ggmlCodec, scheme, 37, 768);
+    const QuantizedMatrix matrix = randomMatrix(scheme, 3, 512);
+    auto codec = ggmlCodec(scheme, 3, 512);
+    ASSERT_TRUE(codec) << codec.error().message;
+    PackedWeight packed = pack(**codec, matrix);
+    std::vector<float> values(3 * 512), expected(values.size());
+    ASSERT_TRUE(dequantize(type, std::as_bytes(std::span(packed[WeightTensor::Codes])), values));
+    dequantize(matrix, {expected.data(), 3, 512});
+    EXPECT_EQ(values, expected);
+    EXPECT_NE(refusal(ggmlCodec(scheme, 4, 576)).find("whole blocks of 256 columns"),
+              std::string::npos);
+  }
+}
+
 TEST(WeightCodec, GGUFRefusesOtherSchemes) {
-  const char *held = "gguf holds the schemes Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL and MXFP4A16";
+  const char *held = "gguf holds the schemes Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, MXFP4A16, Q2_K, "
+                     "Q3_K, Q4_K, Q5_K, Q6_K and IQ4_XS";
   for (const Scheme &scheme :
        {integers(6, true, 32), integers(4, false, 32), withMinima(3), integers(4, true, 64),
         integers(4, true, 32, ScaleFormat::F32),

@@ -242,6 +242,31 @@ TEST(SignRound, ScalesOfTwoLevelsKeepTheUpperOne) {
   }
 }
 
+TEST(SignRound, SuperBlocksKeepTheirUnitsAndSigns) {
+  for (bool minima : {false, true}) {
+    Scheme scheme = grouped(minima ? 4 : 3, minima ? 32 : 16);
+    scheme.scales = ScaleFormat::F32;
+    scheme.symmetric = !minima;
+    scheme.fullRange = !minima;
+    scheme.minima = minima;
+    scheme.superBlocks = true;
+    Toy toy;
+    const QParams start = paramsOf(toy, scheme);
+    auto result = toy.learned(scheme, {.steps = 100});
+    ASSERT_TRUE(result) << result.error().message;
+    EXPECT_LT(result->after, 0.95 * result->before) << toString(scheme);
+    const QParams &params = result->weights[0].params;
+    EXPECT_TRUE(checkScales(params, scheme));
+    EXPECT_EQ(params.minima, start.minima);
+    int64_t turned = 0;
+    for (size_t p = 0; p < start.scales.size(); ++p) {
+      EXPECT_EQ(params.scales[p] < 0, start.scales[p] < 0);
+      turned += params.scales[p] < 0;
+    }
+    EXPECT_EQ(turned > 0, !minima);
+  }
+}
+
 TEST(SignRound, LowersTheErrorAndNeverEndsWorse) {
   std::vector<Scheme> schemes = tableSchemes();
   schemes.insert(schemes.end(),

@@ -110,8 +110,35 @@ def test_nvfp4_comes_back_with_its_outer_scales(model, tmp_path):
         np.testing.assert_array_equal(np.float32(1) / linear.global_scale, np.float32(1) / before[site].global_scale)
 
 
-def test_codes_that_the_other_format_lacks_are_refused(model, tmp_path):
+def test_zero_points_become_minima(model, tmp_path):
+    """AWQ in Q4_1 has s · (lowest - z), rounded to f16, which is a change that --closest accepts."""
     folder = export(model, tmp_path / "awq", "awq", "--scheme=W4A16_ASYM", f"--group-size={GROUP}")
+    assert_refused(easyquant("convert", folder, "--format", "gguf", "-o", tmp_path / "out"), "with which weights change by up to", "are accepted by --closest")
+    assert not (tmp_path / "out").exists()
+    done = convert(folder, tmp_path / "out", "gguf", "--closest")
+    found = re.search(r"by up to \S+ % \(site '\S+'\) and by (\S+) altogether", " ".join(done.stderr.split()))
+    tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(tmp_path / "out" / "model.gguf").tensors}
+    moved = whole = 0.0
+    for site, linear in linears(folder).items():
+        _, _, layer, part = site.split(".", 3)
+        tensor = tensors[f"blk.{layer}.{NAMES[part.rpartition('.')[2]]}.weight"]
+        assert tensor.tensor_type.name == "Q4_1"
+        scales, zero_points = (values.astype(np.float32) for values in (linear.scales, linear.zero_points))
+        minima = (scales * -zero_points).astype(np.float16).astype(np.float32)
+        scales, zero_points, minima = (np.repeat(values, GROUP, axis=1) for values in (scales, zero_points, minima))
+        expected = scales * linear.codes.astype(np.float32) + minima
+        exact = scales.astype(np.float64) * (linear.codes - zero_points)
+        moved, whole = moved + np.sum((expected - exact) ** 2), whole + np.sum(exact**2)
+        if part in ("self_attn.q_proj", "self_attn.k_proj"):  # llama.cpp's order of rows
+            heads = SIZES["heads" if "q" in part else "kv_heads"]
+            expected = expected.reshape(heads, 2, -1, expected.shape[1]).swapaxes(1, 2).reshape(expected.shape)
+        np.testing.assert_array_equal(gguf.quants.dequantize(tensor.data, tensor.tensor_type), expected)
+    np.testing.assert_allclose(float(found[1]), np.sqrt(moved / whole), rtol=0.06)  # of two digits
+    assert 1e-5 < float(found[1]) < 1e-3
+
+
+def test_codes_that_the_other_format_lacks_are_refused(model, tmp_path):
+    folder = export(model, tmp_path / "gptq", "gptq_v2", "--scheme=W3A16_ASYM", f"--group-size={GROUP}")
     for closest in ([], ["--closest"]):
         assert_refused(easyquant("convert", folder, "--format", "gguf", "-o", tmp_path / "out", *closest),
                        "site 'model.layers.0.self_attn.q_proj': gguf holds the schemes")  # fmt: skip

@@ -226,7 +226,7 @@ def test_codes_without_a_kernel_become_float(tmp_path):
     file, options = tmp_path / "model.gguf", ["--target=sm_80,cpu"]
     write_model(file, Type.Q6_K)
     done = run_tool("easyquant-compile", file, "-o", tmp_path / "out", *options)
-    assert_refused(done, "site 'model.layers.0.self_attn.q_proj': weights as int6 symmetric full range, groups of 16: the GPU kernels take 2, 3, 4 or 8 bits",
+    assert_refused(done, "site 'model.layers.0.self_attn.q_proj': weights as int6 symmetric full range, groups of 16, super-blocks: the GPU kernels take 2, 3, 4 or 8 bits",
                    "compile it with --target cpu; --dequantize makes such sites float")  # fmt: skip
     assert not (tmp_path / "out").exists()
     done = run_tool("easyquant-compile", file, "-o", tmp_path / "out", "--dequantize", *options)

@@ -7,6 +7,7 @@ import json
 import gguf
 import numpy as np
 import pytest
+import yaml
 from oracles.checkpoint import read_folder
 
 from command_line import run_command_line as easyquant
@@ -22,6 +23,8 @@ MODELS = {
     "gpt2": random_gpt2(seed=5, width=64, vocab=330),
 }  # fmt: skip
 BLOCKS = {"Q4_0": "Q4_0", "Q4_1": "Q4_1", "Q5_0": "Q5_0", "Q5_1": "Q5_1", "Q8_0": "Q8_0", "IQ4_NL": "IQ4_NL", "MXFP4A16": "MXFP4"}
+WIDE = random_llama(seed=6, hidden=256, ffn=512, heads=4, kv_heads=2, layers=2, vocab=330, tied=False)
+SUPER_BLOCKS = {"Q2_K": "IQ4_NL", "Q3_K": "IQ4_NL", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "IQ4_XS": "IQ4_NL"}  # and what other columns have
 NAMES = {"q_proj": "attn_q", "k_proj": "attn_k", "v_proj": "attn_v", "o_proj": "attn_output", "gate_proj": "ffn_gate", "up_proj": "ffn_up",
          "down_proj": "ffn_down"}  # fmt: skip
 
@@ -33,7 +36,14 @@ def models(tmp_path_factory):
     for _, tensors in MODELS.values():
         for name, value in tensors.items():
             tensors[name] = value.astype(np.float16).astype(np.float32) if value.ndim == 2 else value
-    return {name: write_byte_level(write_model(folder / name, *model), vocabulary=320) for name, model in MODELS.items()}
+    return {name: write_byte_level(write_model(folder / name, *model), vocabulary=320) for name, model in [*MODELS.items(), ("wide", WIDE)]}
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    file = tmp_path_factory.mktemp("text") / "text.txt"
+    file.write_text("Some words to learn from, and some more of them. " * 80)
+    return file
 
 
 def export(model, out, *options):
@@ -117,9 +127,7 @@ def test_the_file_is_the_model(models, tmp_path, name):
     np.testing.assert_allclose(logits["again"], logits["artifact"], atol=1e-4 * spread)
 
 
-def test_methods_and_threads(models, tmp_path):
-    text = tmp_path / "text.txt"
-    text.write_text("Some words to learn from, and some more of them. " * 80)
+def test_methods_and_threads(models, tmp_path, text):
     options = ("--method=awq", f"--calib={text}", "--nsamples=2", "--seqlen=24")
     one = export(models["qwen2"], tmp_path / "one", *options, "--threads=1")
     two = export(models["qwen2"], tmp_path / "two", *options, "--threads=2")
@@ -133,10 +141,8 @@ def test_methods_and_threads(models, tmp_path):
 
 
 @pytest.mark.parametrize("method", ["zeropoint", "zeropoint --weight-observer=mse", "awq", "gptq", "awq+signround"])
-def test_minima_by_methods(models, tmp_path, method):
+def test_minima_by_methods(models, tmp_path, text, method):
     """The file has the weights of the artifact, and its minima are no multiples of its scales."""
-    text = tmp_path / "text.txt"
-    text.write_text("Some words to learn from, and some more of them. " * 80)
     learning = [] if method.startswith("zeropoint") else [f"--calib={text}", "--nsamples=4", "--seqlen=24"]
     options = ["--scheme=Q4_1", *f"--method={method}".split(), *learning]
     file = export(models["qwen2"], tmp_path / "out", *options)
@@ -164,6 +170,71 @@ def test_minima_are_kept_and_converted(models, tmp_path):
     assert_refused(easyquant("convert", file, "--format=gptq", "-o", tmp_path / "no"), "gptq holds zero points, which are codes, and no minima")
 
 
+@pytest.mark.parametrize("scheme, method", [
+    ("Q6_K", ""), ("IQ4_XS", ""), ("Q4_K", "gptq --act-order"), ("Q2_K", "awq"), ("Q3_K", "awq+signround"), ("Q5_K", "zeropoint --weight-observer=mse"),
+])  # fmt: skip
+def test_super_blocks_are_the_weights_of_an_artifact(models, tmp_path, text, scheme, method):
+    learns = any(name in method for name in ("gptq", "awq", "signround"))
+    options = [f"--scheme={scheme}", f"--head={scheme}", *(f"--method={method}".split() if method else []),
+               *([f"--calib={text}", "--nsamples=4", "--seqlen=24"] if learns else [])]  # fmt: skip
+    tensors = tensors_of(export(models["wide"], tmp_path / "out", *options))
+    done = easyquant("compile", models["wide"], "-o", tmp_path / "artifact", *options, "--activation-basis=plain")
+    assert done.returncode == 0, done.stderr
+    artifact = Artifact.open(tmp_path / "artifact")
+    for layer in (0, 1):
+        for module, name in NAMES.items():
+            kind, values = tensors[f"blk.{layer}.{name}.weight"]
+            part = "mlp" if module.split("_")[0] in ("gate", "up", "down") else "self_attn"
+            weight = read_site(artifact, f"model.layers.{layer}.{part}.{module}")
+            heads = {"q_proj": 4, "k_proj": 2}.get(module)
+            ordered = weight if heads is None else weight.reshape(heads, 2, -1, 256).swapaxes(1, 2).reshape(weight.shape)
+            assert kind == scheme
+            np.testing.assert_array_equal(values, ordered)
+    assert tensors["output.weight"][0] == scheme
+    np.testing.assert_array_equal(tensors["output.weight"][1], read_site(artifact, "lm_head"))
+
+
+def test_super_blocks_are_as_good_as_they_can_be(models, tmp_path):
+    """No scheme is farther from the weights than a step of its codes, and each bit halves the distance."""
+    source = read_folder(models["wide"])[1]["model.layers.0.mlp.up_proj.weight"]
+    errors = {}
+    for scheme in SUPER_BLOCKS:
+        _, values = tensors_of(export(models["wide"], tmp_path / scheme, f"--scheme={scheme}", "--weight-observer=mse"))["blk.0.ffn_up.weight"]
+        errors[scheme] = np.sqrt(np.mean((values - source) ** 2) / np.mean(source**2))
+    assert errors["Q6_K"] < 0.02 < errors["Q5_K"] < 0.04 < errors["Q4_K"] < 0.08 < errors["Q3_K"] < 0.18 < errors["Q2_K"] < 0.33
+    assert abs(errors["IQ4_XS"] - errors["Q4_K"]) < 0.02
+
+
+def test_search_mixes_them(models, tmp_path, text):
+    learning = [f"--calib={text}", "--nsamples=4", "--seqlen=24"]
+    done = easyquant("search", models["wide"], "--formats=gguf", "--avg-bits=4.4", "--search-samples=2", *learning, "-o", tmp_path / "types.yaml")
+    assert done.returncode == 0, done.stderr
+    recipe = yaml.safe_load((tmp_path / "types.yaml").read_text())
+    used = {recipe["scheme"], *(rule["scheme"] for rule in recipe["sites"])}
+    assert used & set(SUPER_BLOCKS)
+    tensors = tensors_of(export(models["wide"], tmp_path / "out", f"--recipe={tmp_path / 'types.yaml'}", *learning))
+    assert {kind for kind, values in tensors.values()} & set(SUPER_BLOCKS)
+
+
+@pytest.mark.parametrize("scheme", ["Q3_K", "Q4_K"])
+def test_super_blocks_are_kept_and_converted(models, tmp_path, scheme):
+    file = export(models["wide"], tmp_path / "first", f"--scheme={scheme}", f"--head={scheme}")
+    done = easyquant("convert", file, "--format=gguf", "-o", tmp_path / "again")
+    assert done.returncode == 0, done.stderr
+    first, again = ({tensor.name: (tensor.tensor_type, tensor.data.tobytes()) for tensor in gguf.GGUFReader(path).tensors}
+                    for path in (file, tmp_path / "again" / "model.gguf"))  # fmt: skip
+    assert first == again and {kind.name for kind, _ in first.values()} == {"F32", "F16", scheme}
+
+
+@pytest.mark.parametrize("scheme", ["Q6_K", "Q4_K", "Q3_K"])
+def test_other_columns_have_what_llama_cpp_gives_them(models, tmp_path, scheme):
+    done = easyquant("export", models["qwen2"], "--format", "gguf", "-o", tmp_path / "out", f"--scheme={scheme}", f"--head={scheme}")
+    assert done.returncode == 0, done.stderr
+    fallback = SUPER_BLOCKS[scheme]
+    assert f"have the scheme {fallback}: the blocks of {scheme} are of 256 columns, which do not divide theirs" in done.stderr
+    assert {kind for name, (kind, values) in tensors_of(tmp_path / "out" / "model.gguf").items() if values.ndim == 2} == {fallback}
+
+
 def test_a_gguf_file_keeps_its_tokenizer(models, tmp_path):
     first = export(models["qwen2"], tmp_path / "first", "--scheme=Q8_0")
     second = export(first, tmp_path / "second", "--scheme=Q4_0")
@@ -175,7 +246,7 @@ def test_a_gguf_file_keeps_its_tokenizer(models, tmp_path):
 
 
 @pytest.mark.parametrize("options, parts", [
-    (["--scheme=W6A16"], ["model.layers.0.self_attn.q_proj", "gguf holds the schemes Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL and MXFP4A16"]),
+    (["--scheme=W6A16"], ["model.layers.0.self_attn.q_proj", "gguf holds the schemes Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, MXFP4A16, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K and IQ4_XS"]),
     (["--scheme=W4A16_ASYM", "--group-size=32"], ["gguf holds the schemes"]),
     (["--scheme=W8A8"], ["float activations"]),
     (["--activation-basis=hadamard", "--scheme=W8A8"], ["float activations"]),

@@ -18,7 +18,8 @@
 //
 //      q = clamp(rne((x - m) / s) + min, min, max)     xhat = s * float(q - min) + m
 //
-//    Scales are those of their format: rounded to it before codes are chosen.
+//    Scales are those of their format: rounded to it before codes are chosen. They are positive,
+//    but for symmetric codes of the full range in super-blocks.
 //
 // 2. Activations, dynamic, per token (a row), int8 symmetric; what kernels do at run time:
 //

@@ -27,7 +27,11 @@
 // Scales of two levels (ui6) are the same in every super-group of a row, the kSuperGroups groups
 // from a multiple of kSuperGroups on: o is 64/63 of the largest scale that the rule chooses in f32,
 // rounded to f16, and the rule then chooses again in units of it. A group of zeros has s = 63/64 o,
-// and o = 1 where all are.
+// and o = 1 where all are. Those of super-blocks (SuperBlocks.h) are chosen likewise, with the
+// largest integer for the largest scale; a group of zeros has o. Minima are 0 or less there,
+// rounded to integers in units of the largest of them, and scales are those of what is above the
+// minimum. Symmetric codes of the full range have the lowest code on the side of the largest
+// magnitude t, s = +-max(t / 2^(b-1), t' / (2^(b-1) - 0.5)), t' the magnitude of the other end.
 //
 // and a rule gives
 //
@@ -131,23 +135,40 @@ inline SliceParams sliceParams(const Scheme &scheme, const QParams &params, int6
 /// Puts the parameters of slice `index`, for which there is room.
 void setSlice(QParams &params, int64_t index, const SliceParams &slice);
 
+/// What the scale of a slice is in units of: an outer scale, the f16 that groups share, or 1; and
+/// its minimum in super-blocks.
+struct ScaleUnits {
+  float scale = 1, minimum = 0;
+};
+
+/// The nearest scale of the scheme to units.scale * x, x not 0 and, but for signed scales, of the
+/// sign of its unit; 0 where the scheme does not hold it
+/// with all its bits.
+float nearestScale(float x, const Scheme &scheme, ScaleUnits units);
+/// Is a scale that was rounded to those of the scheme one that it holds with all its bits?
+bool isScale(float scale, const Scheme &scheme, ScaleUnits units);
+/// The nearest minimum of the scheme to x.
+float nearestMinimum(float x, const Scheme &scheme, ScaleUnits units);
+
 /// The parameters of the range from min(lo, 0) to max(hi, 0), with minima from lo to hi; it is
-/// finite. `outer`: the outer scale, where the scheme has one.
-SliceParams paramsOfRange(float lo, float hi, const Scheme &scheme, float outer = 1);
+/// finite.
+SliceParams paramsOfRange(float lo, float hi, const Scheme &scheme, ScaleUnits units = {});
 
 /// The outer scale of a tensor whose largest magnitude is absMax; 1 without one, and of zeros.
 float outerScale(float absMax, const Scheme &scheme);
-/// The f16 of each super-group of x, row by row, for scales of ui6. `scales` are those that a rule
+/// The units of each slice of x, row by row, for a scheme that isTwoLevel. `wide` is what a rule
 /// chooses for x withWideScales.
-std::vector<float> superScales(ConstMatrix x, const Scheme &scheme, std::span<const float> scales);
+std::vector<ScaleUnits> chooseUnits(ConstMatrix x, const Scheme &scheme, const QParams &wide);
+/// The units that parameters of a scheme are in, slice by slice. checkScales lets them through.
+std::vector<ScaleUnits> unitsOf(const QParams &params, const Scheme &scheme);
 /// The largest magnitude; not finite where a value is not.
 float absMaxOf(ConstMatrix x);
 
 /// Are all scales such as their format holds with all its bits, and minima finite in it?
-/// OutOfRange, saying which is not and that f32 holds it.
+/// OutOfRange, saying which is not and what holds it.
 Result<void> checkScales(const QParams &params, const Scheme &scheme);
 
-/// The same scheme with scales of f32, which holds every scale.
+/// The same scheme with scales of f32, each for itself, which hold every scale.
 Scheme withWideScales(const Scheme &scheme);
 
 /// Scales and zero points of an N x K matrix. Fails with InvalidArgument like checkScheme and

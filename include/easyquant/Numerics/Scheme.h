@@ -37,6 +37,9 @@ struct CodeRange {
   friend bool operator==(const CodeRange &, const CodeRange &) = default;
 };
 
+/// Columns whose groups share an f16 in the K types of llama.cpp (SuperBlocks.h).
+inline constexpr int64_t kSuperBlock = 256;
+
 /// Integer codes have 2, 3, 4, 5, 6 or 8 bits.
 constexpr bool isCodeWidth(int64_t bits) { return (bits >= 2 && bits <= 6) || bits == 8; }
 
@@ -67,7 +70,17 @@ struct Scheme {
   /// Asymmetric integers in groups only: in place of a zero point, a group has the float that its
   /// lowest code stands for, in the format of the scales.
   bool minima = false;
+  /// Scales, and minima, are integers in units of an f16 that groups share (SuperBlocks.h); as the
+  /// products that they are, they are f32.
+  bool superBlocks = false;
 
+  /// Scales of either sign: the lowest code is farther from 0 than the highest one, and a negative
+  /// scale turns it to the other side.
+  bool hasSignedScales() const { return superBlocks && fullRange; }
+  /// Do several groups share what their scales are in units of?
+  bool isTwoLevel() const { return superBlocks || scales == ScaleFormat::UI6; }
+  /// How many do, where several do.
+  int64_t sharingGroups() const { return superBlocks ? kSuperBlock / groupSize : kSuperGroups; }
   bool isInteger() const { return codes == CodeFormat::Integer; }
   bool hasZeroPoints() const { return !symmetric && !minima; }
   /// Are codes integers, or indices of int8 values, so that int8 activations can be multiplied?
@@ -122,13 +135,15 @@ constexpr bool fitsGroups(int64_t tokenGroup, int64_t weightGroup) {
 /// 8 bits, dynamic scales of weights, an asymmetric scheme with `fullRange` (it has that range
 /// anyway), zero points or `fullRange` of codes that are no integers, `sinks` of anything but int8
 /// with one static scale, a block that is no isHadamardBlock, minima of anything but static
-/// asymmetric groups with scales of f32 or f16. A group size need not divide K, nor be below it.
+/// asymmetric groups with scales of f32 or f16, super-blocks of codes and groups that no type has.
+/// A group size need not divide K, nor be below it.
 Result<void> checkScheme(const Scheme &scheme);
 
 /// For people: "int4 symmetric, groups of 128, f16 scales", "int8 symmetric, per token, dynamic",
 /// "int8 symmetric, per token in groups of 32, dynamic",
-/// "int4 with minima, groups of 32, f16 scales", "int8 symmetric full range, per channel", "int8
-/// symmetric, per tensor, sinks apart", "f4E2M1FN, groups of 16, f8E4M3FN scales, scaled".
+/// "int4 with minima, groups of 32, f16 scales", "int6 symmetric, groups of 16, super-blocks",
+/// "int8 symmetric full range, per channel", "int8 symmetric, per tensor, sinks apart", "f4E2M1FN,
+/// groups of 16, f8E4M3FN scales, scaled".
 std::string toString(const Scheme &scheme);
 /// "tensor", "channel", "group" or "token": the name in manifests and in IR.
 const char *toString(Granularity granularity);

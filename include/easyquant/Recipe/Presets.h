@@ -47,7 +47,15 @@ struct Preset {
   bool withoutZeroPoints = false; ///< whichever method does not ask for them by name
   bool minima = false;            ///< asymmetric, with minima in place of zero points
   bool outer = false;             ///< scales of groups, of activations too, have one of the tensor
+  /// Scales are integers in units of an f16 of 256 columns; weights of other columns have the
+  /// scheme `fallback`, as llama.cpp gives it to them.
+  bool superBlocks = false;
+  std::string_view fallback = {};
 
+  /// The base method that chooses such codes, where none is asked for.
+  const char *base() const {
+    return asymmetric ? "zeropoint" : superBlocks && isInteger() ? "symmetric" : "absmax";
+  }
   bool isFloat() const { return weightBits == 0; }
   bool isInteger() const { return codes == numerics::CodeFormat::Integer; }
 };

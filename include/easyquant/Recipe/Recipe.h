@@ -56,6 +56,10 @@ struct SiteRequest {
 /// float. Beside gptq, int8 has no ranges by weighted error.
 SiteRequest headRequest(const SiteRequest &request);
 
+/// The request of a weight of so many columns: where the scheme has super-blocks that do not divide
+/// them, its fallback, with a base that this has.
+SiteRequest requestForColumns(SiteRequest request, int64_t columns);
+
 /// A rule of a recipe: a request for the sites that `match` names.
 struct SiteRule {
   std::string match; ///< a site's name, or re: and a regular expression

@@ -27,6 +27,7 @@ static std::vector<Scheme> closestSchemes(const Scheme &scheme, int64_t columns)
   std::vector<Scheme> closest;
   for (ScaleFormat scales : {scheme.scales, ScaleFormat::F32, ScaleFormat::F16}) {
     Scheme other = scheme;
+    other.superBlocks = false;
     other.scales = scales;
     closest.push_back(other);
     other.granularity = Granularity::Group;
@@ -37,6 +38,12 @@ static std::vector<Scheme> closestSchemes(const Scheme &scheme, int64_t columns)
         closest.push_back(other);
       }
   }
+  // A minimum holds any zero point, rounded once.
+  for (size_t i = 0, count = closest.size(); scheme.hasZeroPoints() && i < count; ++i)
+    if (closest[i].groupSize != 0 && closest[i].scales != ScaleFormat::BF16) {
+      closest.push_back(closest[i]);
+      closest.back().minima = true;
+    }
   return closest;
 }
 
@@ -57,8 +64,9 @@ Result<std::unique_ptr<WeightCodec>> formats::codecForCodes(const CheckpointForm
 }
 
 bool formats::mayChange(const Scheme &from, const WeightCodec &codec) {
-  const ScaleFormat scales = codec.WeightReader::scheme.scales;
-  return from.outer || (scales != from.scales && scales != ScaleFormat::F32);
+  const Scheme &to = codec.WeightReader::scheme;
+  return from.outer || from.minima != to.minima ||
+         (to.scales != from.scales && to.scales != ScaleFormat::F32);
 }
 
 ConvertingLayout::ConvertingLayout(const WeightCodec &codec)
@@ -81,6 +89,13 @@ void ConvertingLayout::pack(int64_t firstRow, const QuantizedMatrix &block,
   repeat(converted.params.scales);
   repeat(converted.params.zeroPoints);
   repeat(converted.params.minima);
+  if (to.minima && block.scheme.hasZeroPoints())
+    for (int64_t i = 0; i < std::ssize(converted.params.scales); ++i)
+      converted.params.minima.push_back(
+          converted.params.scales[i] *
+          static_cast<float>(numerics::codeRange(to).min - converted.params.zeroPoints[i]));
+  if (to.minima)
+    converted.params.zeroPoints.clear();
   for (std::vector<float> *values : {&converted.params.scales, &converted.params.minima})
     for (float &value : *values)
       value = numerics::roundScale(value, to.scales);

@@ -133,6 +133,8 @@ void GGMLCodec::unpackRows(int64_t firstRow, const StoredParts &stored,
 }
 
 const GGMLTypeInfo *formats::ggmlTypeOf(const Scheme &scheme) {
+  if (scheme.superBlocks && scheme.hadamard == 0)
+    return superBlockTypeOf(scheme);
   if (scheme.hasZeroPoints() || scheme.outer || scheme.hadamard != 0 ||
       scheme.groupSize != kBlock || (scheme.table && scheme.table != numerics::Codebook::iq4nl()))
     return nullptr;
@@ -163,8 +165,6 @@ Result<std::unique_ptr<WeightReader>> formats::ggmlReader(GGMLType type, int64_t
                                                           int64_t columns) {
   if (type == GGMLType::NVFP4)
     return nvfp4BlockReader(rows, columns);
-  if (superBlockScheme(type))
-    return superBlockReader(type, rows, columns);
   auto codec = ggmlCodec(*schemeOf(type), rows, columns);
   if (!codec)
     return Unexpected(codec.error());
@@ -181,8 +181,11 @@ Result<std::unique_ptr<WeightCodec>> formats::ggmlCodec(const Scheme &scheme, in
   if (!type)
     return makeError(
         ErrorCode::Unsupported,
-        "{} holds the schemes Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL and MXFP4A16, found {}", kName,
-        numerics::toString(scheme));
+        "{} holds the schemes Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, MXFP4A16, Q2_K, Q3_K, Q4_K, "
+        "Q5_K, Q6_K and IQ4_XS, found {}",
+        kName, numerics::toString(scheme));
+  if (scheme.superBlocks)
+    return superBlockCodec(scheme, rows, columns);
   return std::make_unique<GGMLCodec>(scheme, rows, columns, *type);
 }
 

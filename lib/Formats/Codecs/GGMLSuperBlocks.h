@@ -14,9 +14,10 @@ namespace easyquant::formats {
 
 /// Nothing where the type is none of them.
 std::optional<numerics::Scheme> superBlockScheme(GGMLType type);
-/// The type has a scheme. Unsupported: columns that are no whole blocks.
-Result<std::unique_ptr<WeightReader>> superBlockReader(GGMLType type, int64_t rows,
-                                                       int64_t columns);
+/// The type of a scheme of super-blocks, if there is one.
+const GGMLTypeInfo *superBlockTypeOf(const numerics::Scheme &scheme);
+/// The scheme has a type. Unsupported: columns that are no whole blocks.
+WeightCodecMaker superBlockCodec;
 
 /// The scheme of NVFP4, and its reader: beside the blocks there is a "scale" of the tensor.
 /// Errors: Corrupt, on columns that are no whole blocks.

@@ -52,7 +52,7 @@
 // RUN: echo '{"method": "zeroquant", "scheme": "W4A16", "mixed": true}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=MIXED4
 // MIXED4: error: {{.*}}a.json: mixed means MLP weights of 4 bits beside attention weights of 8: give scheme W8A8 or W8A16, found W4A16
 // RUN: echo '{"head": "8tni"}' > %t/a.json && not easyquant-opt %s --equant-recipe=file=%t/a.json 2>&1 | FileCheck %s --check-prefix=HEAD
-// HEAD: error: {{.*}}a.json: unknown head '8tni'; legal are int8, float, keep, W8A8, W8A16, W6A8, W6A16, W5A8, W5A16, W4A8, W4A16, W3A8, W3A16, W2A8, W2A16, W8A8_ASYM, W8A16_ASYM, W6A8_ASYM, W6A16_ASYM, W5A8_ASYM, W5A16_ASYM, W4A8_ASYM, W4A16_ASYM, W3A8_ASYM, W3A16_ASYM, W2A8_ASYM, W2A16_ASYM, MXFP4A16, NVFP4A16, Q8_0, Q5_0, Q4_0, Q5_1, Q4_1, IQ4_NL, NF4A16, IQ4NLA16, T4A16, T3A16, T2A16, NF4A8, IQ4NLA8, T4A8, T3A8 and T2A8; without the option it is int8, or float where the scheme is none
+// HEAD: error: {{.*}}a.json: unknown head '8tni'; legal are int8, float, keep, W8A8, W8A16, W6A8, W6A16, W5A8, W5A16, W4A8, W4A16, W3A8, W3A16, W2A8, W2A16, W8A8_ASYM, W8A16_ASYM, W6A8_ASYM, W6A16_ASYM, W5A8_ASYM, W5A16_ASYM, W4A8_ASYM, W4A16_ASYM, W3A8_ASYM, W3A16_ASYM, W2A8_ASYM, W2A16_ASYM, MXFP4A16, NVFP4A16, Q8_0, Q5_0, Q4_0, Q5_1, Q4_1, IQ4_NL, Q6_K, Q5_K, Q4_K, Q3_K, Q2_K, IQ4_XS, NF4A16, IQ4NLA16, T4A16, T3A16, T2A16, NF4A8, IQ4NLA8, T4A8, T3A8 and T2A8; without the option it is int8, or float where the scheme is none
 func.func @forward(%x: tensor<?x16xf32>, %w: tensor<16x16xf32>) {
   lm.linear %x, %w {site = "up"} : (tensor<?x16xf32>, tensor<16x16xf32>) -> tensor<?x16xf32>
   lm.linear %x, %w {site = "lm_head"} : (tensor<?x16xf32>, tensor<16x16xf32>) -> tensor<?x16xf32>

@@ -27,6 +27,7 @@
 // CHECK-SAME:    w = #equant.scheme<i4, codebook = nf4_int8, group = 32, scale = f16>
 // CHECK-SAME:    x = #equant.codebook<learned3_int8>
 // CHECK-SAME:    y = #equant.scheme<i4, asymmetric, minima, group = 32, scale = f16>
+// CHECK-SAME:    z = #equant.scheme<i6, symmetric, full, group = 16, super>
 func.func private @schemes() attributes {
   a = #equant.scheme<i8, symmetric, channel>,
   b = #equant.scheme<i8, symmetric, full, channel>,
@@ -52,7 +53,8 @@ func.func private @schemes() attributes {
   v = #equant.scheme<i8, symmetric, tensor, online, sinks>,
   w = #equant.scheme<i4, codebook = nf4_int8, group = 32, scale = f16>,
   x = #equant.codebook<learned3_int8>,
-  y = #equant.scheme<i4, asymmetric, minima, group = 32, scale = f16>
+  y = #equant.scheme<i4, asymmetric, minima, group = 32, scale = f16>,
+  z = #equant.scheme<i6, symmetric, full, group = 16, super>
 }
 
 // -----
@@ -79,6 +81,11 @@ func.func private @full() attributes {a = #equant.scheme<i8, asymmetric, full, c
 
 // expected-error @below {{static minima of asymmetric codes per channel with f32 scales: they are those of asymmetric integers in groups, static, with scales of f32 or f16; leave them out}}
 func.func private @minima_of_rows() attributes {a = #equant.scheme<i8, asymmetric, minima, channel>}
+
+// -----
+
+// expected-error @below {{super-blocks of 4-bit integer codes in groups of 16 with f32 scales: no type has them; those of 2 bits with minima}}
+func.func private @super_blocks_of_no_type() attributes {a = #equant.scheme<i4, symmetric, group = 16, super>}
 
 // -----
 
@@ -117,12 +124,12 @@ func.func private @coarser() attributes {a = #equant.scheme<i8, symmetric, tenso
 
 // -----
 
-// expected-error @below {{expected 'dynamic' or 'online', 'sinks', 'hadamard = SIZE', 'scale = TYPE' and 'outer = tensor', in this order, found 'sometimes'}}
+// expected-error @below {{expected 'dynamic' or 'online', 'sinks', 'hadamard = SIZE', 'scale = TYPE', 'outer = tensor' and 'super', in this order, found 'sometimes'}}
 func.func private @trailer() attributes {a = #equant.scheme<i8, symmetric, tensor, sometimes>}
 
 // -----
 
-// expected-error @below {{expected 'group = SIZE', 'dynamic' or 'online', 'sinks', 'hadamard = SIZE', 'scale = TYPE' and 'outer = tensor', in this order, found 'dynamic'}}
+// expected-error @below {{expected 'group = SIZE', 'dynamic' or 'online', 'sinks', 'hadamard = SIZE', 'scale = TYPE', 'outer = tensor' and 'super', in this order, found 'dynamic'}}
 func.func private @order() attributes {a = #equant.scheme<i8, symmetric, token, scale = f16, dynamic>}
 
 // -----

@@ -30,7 +30,7 @@ func.func private @online() attributes {a = #equant.scheme<i8, symmetric, token,
 
 // -----
 
-// expected-error @below {{expected 'group = SIZE', 'dynamic' or 'online', 'sinks', 'hadamard = SIZE', 'scale = TYPE' and 'outer = tensor', in this order, found 'group'}}
+// expected-error @below {{expected 'group = SIZE', 'dynamic' or 'online', 'sinks', 'hadamard = SIZE', 'scale = TYPE', 'outer = tensor' and 'super', in this order, found 'group'}}
 func.func private @order() attributes {a = #equant.scheme<i8, symmetric, token, dynamic, group = 32>}
 
 // -----

@@ -16,14 +16,12 @@ namespace easyquant::formats {
 /// The type whose blocks hold the codes and scales of a scheme; null where none does.
 const GGMLTypeInfo *ggmlTypeOf(const numerics::Scheme &scheme);
 
-/// The scheme of a type's blocks, with all codes; nothing where none is theirs. The scales and
-/// minima of super-blocks, products of an f16 and an integer, are f32.
+/// The scheme of a type's blocks, with all codes; nothing where none is theirs.
 std::optional<numerics::Scheme> schemeOf(GGMLType type);
 
 /// A codec of one tensor, the blocks.
 WeightCodecMaker ggmlCodec;
-/// The same of any type that schemeOf knows, to be read. Those of super-blocks, whose scales are
-/// products, are read only.
+/// The same of any type that schemeOf knows, to be read.
 Result<std::unique_ptr<WeightReader>> ggmlReader(GGMLType type, int64_t rows, int64_t columns);
 
 } // namespace easyquant::formats

@@ -197,6 +197,11 @@ Result<PlanAttr> easyquant::equant::makePlan(MLIRContext *context, const SiteReq
                    (preset->minima ? "minima" : "zero points") + ", but " + base +
                    " chooses none; take method zeropoint");
 
+  if (preset->superBlocks && !preset->asymmetric && base == "zeropoint")
+    return invalid("scheme " + Twine(request.scheme()) +
+                   " has no zero points, which method zeropoint chooses; take method symmetric or "
+                   "absmax");
+
   numerics::Scheme weight;
   weight.bits = preset->weightBits;
   weight.codes = preset->codes;
@@ -209,6 +214,7 @@ Result<PlanAttr> easyquant::equant::makePlan(MLIRContext *context, const SiteReq
   weight.groupSize = groupSize;
   weight.outer = preset->outer;
   weight.minima = preset->minima;
+  weight.superBlocks = preset->superBlocks;
   const int64_t block = request.options[option::hadamardBlock];
   if (!numerics::isHadamardBlock(block))
     return invalid("hadamard-block must be a power of two from " + Twine(numerics::kLeastHadamard) +

@@ -170,7 +170,7 @@ SchemeAttr SchemeAttr::get(MLIRContext *context, const numerics::Scheme &scheme)
              scheme.symmetric, scheme.fullRange, static_cast<Granularity>(scheme.granularity),
              scheme.groupSize, scaleType(context, scheme.scales),
              scheme.dynamic ? ScaleOrigin::Dynamic : ScaleOrigin::Static, scheme.outer,
-             scheme.sinks, scheme.hadamard, scheme.minima);
+             scheme.sinks, scheme.hadamard, scheme.minima, scheme.superBlocks);
 }
 
 SchemeAttr SchemeAttr::perToken(MLIRContext *context, unsigned bits) {
@@ -184,20 +184,20 @@ SchemeAttr SchemeAttr::perTensorOnline(MLIRContext *context, bool sinks) {
   return get(context, scheme.getCode(), scheme.getCodebook(), scheme.getSymmetric(),
              scheme.getFullRange(), scheme.getGranularity(), scheme.getGroupSize(),
              scheme.getScale(), ScaleOrigin::Online, scheme.getOuter(), scheme.getSinks(),
-             scheme.getHadamard(), scheme.getMinima());
+             scheme.getHadamard(), scheme.getMinima(), scheme.getSuperBlocks());
 }
 
 SchemeAttr SchemeAttr::inBasis(int64_t hadamard) const {
   return get(getContext(), getCode(), getCodebook(), getSymmetric(), getFullRange(),
              getGranularity(), getGroupSize(), getScale(), getOrigin(), getOuter(), getSinks(),
-             hadamard, getMinima());
+             hadamard, getMinima(), getSuperBlocks());
 }
 
 /// The scheme of the parameters, of which code and scale are types of their kinds.
 static numerics::Scheme toScheme(Type code, CodebookAttr codebook, bool symmetric, bool fullRange,
                                  Granularity granularity, int64_t groupSize, Type scale,
                                  ScaleOrigin origin, bool outer, bool sinks, int64_t hadamard,
-                                 bool minima) {
+                                 bool minima, bool superBlocks) {
   numerics::Scheme scheme{.bits = static_cast<int>(code.getIntOrFloatBitWidth()),
                           .symmetric = symmetric,
                           .granularity = static_cast<numerics::Granularity>(granularity),
@@ -208,7 +208,8 @@ static numerics::Scheme toScheme(Type code, CodebookAttr codebook, bool symmetri
                           .outer = outer,
                           .sinks = sinks,
                           .hadamard = hadamard,
-                          .minima = minima};
+                          .minima = minima,
+                          .superBlocks = superBlocks};
   if (codebook) {
     scheme.codes = numerics::CodeFormat::Table;
     scheme.table = codebook.toNumerics();
@@ -223,7 +224,7 @@ static numerics::Scheme toScheme(Type code, CodebookAttr codebook, bool symmetri
 numerics::Scheme SchemeAttr::toNumerics() const {
   return toScheme(getCode(), getCodebook(), getSymmetric(), getFullRange(), getGranularity(),
                   getGroupSize(), getScale(), getOrigin(), getOuter(), getSinks(), getHadamard(),
-                  getMinima());
+                  getMinima(), getSuperBlocks());
 }
 
 unsigned SchemeAttr::getBits() const { return getCode().getIntOrFloatBitWidth(); }
@@ -250,7 +251,7 @@ LogicalResult SchemeAttr::verify(function_ref<InFlightDiagnostic()> emitError, T
                                  CodebookAttr codebook, bool symmetric, bool fullRange,
                                  Granularity granularity, int64_t groupSize, Type scale,
                                  ScaleOrigin origin, bool outer, bool sinks, int64_t hadamard,
-                                 bool minima) {
+                                 bool minima, bool superBlocks) {
   if (!isCodeType(code))
     return emitError() << "codes must be " << kCodeTypes << ", found " << code;
   if (!isScaleType(scale))
@@ -275,7 +276,7 @@ LogicalResult SchemeAttr::verify(function_ref<InFlightDiagnostic()> emitError, T
     return emitError() << "an outer scale per tensor is not coarser than scales per "
                        << stringifyGranularity(granularity);
   numerics::Scheme scheme = toScheme(code, codebook, symmetric, fullRange, granularity, groupSize,
-                                     scale, origin, outer, sinks, hadamard, minima);
+                                     scale, origin, outer, sinks, hadamard, minima, superBlocks);
   if (sinks && origin == ScaleOrigin::Dynamic)
     return emitError() << "sinks are kept apart from a static or online scale, found dynamic ones";
   scheme.dynamic = granularity == Granularity::Token; // weights are the ops' to check
@@ -295,7 +296,7 @@ struct SchemeTail {
   int64_t tokenGroup = 0;
   ScaleOrigin origin = ScaleOrigin::Static;
   Type scale;
-  bool outer = false, sinks = false;
+  bool outer = false, sinks = false, superBlocks = false;
   int64_t hadamard = 0;
 };
 } // namespace
@@ -306,7 +307,7 @@ static ParseResult parseTail(AsmParser &parser, bool isToken, SchemeTail &tail) 
     StringRef word;
     if (parser.parseKeyword(&word))
       return failure();
-    bool isFirst = !tail.sinks && !tail.hadamard && !tail.scale && !tail.outer;
+    bool isFirst = !tail.sinks && !tail.hadamard && !tail.scale && !tail.outer && !tail.superBlocks;
     if (isToken && word == "group" && isFirst && tail.origin == ScaleOrigin::Static &&
         !tail.tokenGroup) {
       if (parseNumber(parser, tail.tokenGroup))
@@ -318,23 +319,26 @@ static ParseResult parseTail(AsmParser &parser, bool isToken, SchemeTail &tail) 
     } else if ((word == "dynamic" || word == "online") && isFirst &&
                tail.origin == ScaleOrigin::Static) {
       tail.origin = *symbolizeScaleOrigin(word);
-    } else if (word == "hadamard" && !tail.hadamard && !tail.scale && !tail.outer) {
+    } else if (word == "hadamard" && !tail.hadamard && !tail.scale && !tail.outer &&
+               !tail.superBlocks) {
       if (parseNumber(parser, tail.hadamard))
         return failure();
       if (tail.hadamard == 0)
         return parser.emitError(at) << "a basis that is not rotated says nothing of 'hadamard'";
-    } else if (word == "scale" && !tail.scale && !tail.outer) {
+    } else if (word == "scale" && !tail.scale && !tail.outer && !tail.superBlocks) {
       if (parser.parseEqual() || parser.parseType(tail.scale))
         return failure();
-    } else if (word == "outer" && !tail.outer) {
+    } else if (word == "outer" && !tail.outer && !tail.superBlocks) {
       if (parser.parseEqual() || parser.parseKeyword("tensor"))
         return failure();
       tail.outer = true;
+    } else if (word == "super" && !tail.superBlocks) {
+      tail.superBlocks = true;
     } else {
       return parser.emitError(at)
              << "expected " << (isToken ? "'group = SIZE', " : "")
-             << "'dynamic' or 'online', 'sinks', 'hadamard = SIZE', 'scale = TYPE' and "
-                "'outer = tensor', in this order, found '"
+             << "'dynamic' or 'online', 'sinks', 'hadamard = SIZE', 'scale = TYPE', "
+                "'outer = tensor' and 'super', in this order, found '"
              << word << "'";
     }
   }
@@ -399,7 +403,8 @@ Attribute SchemeAttr::parse(AsmParser &parser, Type) {
     tail.scale = Float32Type::get(parser.getContext());
   return getChecked([&] { return parser.emitError(start); }, parser.getContext(), code, codebook,
                     symmetric, fullRange, *granularity, isToken ? tail.tokenGroup : groupSize,
-                    tail.scale, tail.origin, tail.outer, tail.sinks, tail.hadamard, minima);
+                    tail.scale, tail.origin, tail.outer, tail.sinks, tail.hadamard, minima,
+                    tail.superBlocks);
 }
 
 void SchemeAttr::print(AsmPrinter &printer) const {
@@ -427,6 +432,8 @@ void SchemeAttr::print(AsmPrinter &printer) const {
     printer << ", scale = " << getScale();
   if (getOuter())
     printer << ", outer = tensor";
+  if (getSuperBlocks())
+    printer << ", super";
   printer << ">";
 }
 

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "easyquant/Dialect/Equant/IR/Equant.h"
+#include "easyquant/Numerics/ScaleRules.h"
 #include "easyquant/Recipe/Options.h"
 
 #include "mlir/IR/Builders.h"
@@ -46,9 +47,7 @@ PlannedParts PlanAttr::getPlannedParts() const {
 }
 
 PlanAttr PlanAttr::withWideScales() const {
-  numerics::Scheme weight = getWeight().toNumerics();
-  weight.scales = numerics::ScaleFormat::F32;
-  return withWeight(*this, weight);
+  return withWeight(*this, numerics::withWideScales(getWeight().toNumerics()));
 }
 
 PlanAttr PlanAttr::inBasis(int64_t hadamard) const {

@@ -17,6 +17,8 @@
 
 #include "llvm/ADT/SetVector.h"
 
+#include <map>
+
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::equant;
@@ -65,6 +67,9 @@ private:
   /// What a rule asks of a site outside the layers.
   SiteRequest requestOutside(const SiteRequest &rule) const;
   LogicalResult planEmbedding(lm::EmbeddingOp op);
+  /// The plan of a site of so many columns, whose scheme may be another one then.
+  Result<PlanAttr> planFor(StringRef site, const SiteRequest &request, int64_t columns);
+  void reportFallbacks();
 
   ModuleOp module;
   Recipe recipe;
@@ -73,6 +78,8 @@ private:
   SmallVector<StringRef> sites;            ///< of both
   llvm::StringMap<size_t> ruleOf;          ///< index in recipe.sites
   SiteKinds kinds;
+  /// Sites whose scheme has super-blocks that do not fit, by both schemes.
+  std::map<std::pair<std::string, std::string>, SmallVector<StringRef>> fallbacks;
 };
 
 } // namespace
@@ -208,6 +215,26 @@ void SitePlanner::expandMixes(const SitePatterns &ignored, const SitePatterns &t
   ruleOf = std::move(ruleAfter);
 }
 
+Result<PlanAttr> SitePlanner::planFor(StringRef site, const SiteRequest &request, int64_t columns) {
+  const SiteRequest fitting = recipe::requestForColumns(request, columns);
+  if (fitting.scheme() != request.scheme())
+    fallbacks[{request.scheme(), fitting.scheme()}].push_back(site);
+  return makePlan(module.getContext(), fitting);
+}
+
+/// As llama.cpp does, and says.
+void SitePlanner::reportFallbacks() {
+  for (const auto &[schemes, sites] : fallbacks) {
+    InFlightDiagnostic remark = emitRemark(module.getLoc());
+    remark << "site '" << sites.front() << "'";
+    if (sites.size() > 1)
+      remark << " and " << sites.size() - 1 << " more";
+    remark << (sites.size() > 1 ? " have" : " has") << " the scheme " << schemes.second
+           << ": the blocks of " << schemes.first << " are of " << numerics::kSuperBlock
+           << " columns, which do not divide theirs";
+  }
+}
+
 /// Says which sites stay in the plain basis though their plans had another.
 static void reportPlain(ModuleOp module, ArrayRef<QuantizableOpInterface> plain) {
   if (plain.empty())
@@ -287,7 +314,8 @@ LogicalResult SitePlanner::planEmbedding(lm::EmbeddingOp op) {
     return emitError(op.getLoc()) << "site '" << site << "' is an embedding, and method "
                                   << request.method.methods.front()
                                   << " works on linears; take it out of the site's rule";
-  Result<PlanAttr> plan = makePlan(module.getContext(), request);
+  Result<PlanAttr> plan =
+      planFor(site, request, cast<RankedTensorType>(op.getTable().getType()).getDimSize(1));
   if (!plan)
     return emitError(op.getLoc()) << "site '" << site << "': " << plan.error().message;
   // It reads tokens, no activations.
@@ -335,7 +363,7 @@ LogicalResult SitePlanner::run(StringRef pass, bool requireSites) {
       isAnyPlanned |= *isCodes;
       continue;
     }
-    Result<PlanAttr> plan = makePlan(module.getContext(), asked);
+    Result<PlanAttr> plan = planFor(site, asked, op.getFeatures().inputs);
     if (!plan)
       return emitError(op.getLoc()) << "site '" << site << "': " << plan.error().message;
     if (!*plan)
@@ -358,6 +386,7 @@ LogicalResult SitePlanner::run(StringRef pass, bool requireSites) {
     if (failed(isKept ? kept.planEmbedding(op) : planEmbedding(op)))
       return failure();
   }
+  reportFallbacks();
   if (!isAnyPlanned &&
       failed(reportNothingToDo(
           module, pass, "a quantizable op that is a target, is not ignored and stays no float",

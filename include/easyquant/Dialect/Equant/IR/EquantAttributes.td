@@ -109,6 +109,7 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
     | `hadamard = B` | codes of rows in a rotated basis, in blocks of B columns (`easyquant/Numerics/Hadamard.h`) |
     | `scale = T` | the type of scales: `f16`, `bf16`, `f8E4M3FN`, `f8E8M0FNU`, `ui6`; `f32` when absent. `ui6`: two levels, n/64 in units of one f16 for every 8 groups of a row |
     | `outer = tensor` | the scales are themselves scaled, by one f32 a tensor |
+    | `super` | scales, and minima, are products of an integer and an f16 that the groups of 256 columns share, as in the K types of llama.cpp (`easyquant/Numerics/SuperBlocks.h`) |
 
     `lib/Numerics` defines every format to the bit (`easyquant/Numerics/NumberFormats.h`).
 
@@ -126,12 +127,13 @@ def Equant_SchemeAttr : Equant_Attr<"Scheme", "scheme"> {
     #equant.scheme<f8E4M3FN, channel>
     #equant.scheme<f4E2M1FN, group = 32, scale = f8E8M0FNU>
     #equant.scheme<f4E2M1FN, group = 16, scale = f8E4M3FN, outer = tensor>
+    #equant.scheme<i4, asymmetric, minima, group = 32, super>
     ```
   }];
   let parameters = (ins "::mlir::Type":$code, "::easyquant::equant::CodebookAttr":$codebook, "bool":$symmetric,
                         "bool":$full_range, "::easyquant::equant::Granularity":$granularity, "int64_t":$group_size,
                         "::mlir::Type":$scale, "::easyquant::equant::ScaleOrigin":$origin, "bool":$outer,
-                        "bool":$sinks, "int64_t":$hadamard, "bool":$minima);
+                        "bool":$sinks, "int64_t":$hadamard, "bool":$minima, "bool":$super_blocks);
   let extraClassDeclaration = [{
     /// A scheme of lib/Numerics, which is a scheme (numerics::checkScheme).
     static SchemeAttr get(::mlir::MLIRContext *context, const ::easyquant::numerics::Scheme &scheme);
