@@ -108,6 +108,7 @@ def main():
             ("prose", ["scripts/lint.sh", "--prose"]),
             ("format", ["clang-format-22", "--dry-run", "-Werror", *sources.stdout.split()]),
             ("generated docs", ["scripts/generate-docs.sh", "--check"]),
+            ("site", ["scripts/build-site.sh"]),
         ]
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             for done in [pool.submit(run, title, command, totals, *more) for title, command, *more in suites]:

@@ -43,7 +43,7 @@ stamp=.venv/.easyquant-$(sha256sum pyproject.toml | cut -c1-16)
 if [[ ! -e $stamp ]]; then
   say "Creating .venv"
   [[ -x .venv/bin/python ]] || python3 -m venv .venv
-  .venv/bin/python -m pip install -q --disable-pip-version-check -e '.[dev,gpu,serve]'
+  .venv/bin/python -m pip install -q --disable-pip-version-check -e '.[dev,gpu,serve,site]'
   rm -f .venv/.easyquant-*
   touch "$stamp"
 fi

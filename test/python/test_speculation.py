@@ -69,7 +69,7 @@ def alone(bench):
 
 
 class Foresight:
-    """Guesses that are right, wrong and half right, by chance: of a source that knows the answers."""
+    """A source that knows the answers, and gives right guesses with some probability, else any."""
 
     def __init__(self, bench, alone, chance):
         self.answers = {tuple(request.tokens) + (request.settings.seed, request.settings.repetition_penalty): answer.tokens for request, answer in zip(bench.requests, alone)}

@@ -45,7 +45,7 @@ class Scorer:
         return self._engine
 
     def likelihoods(self, pairs: Sequence[tuple[list[int], list[int]]], advance: Callable[[], None] = lambda: None) -> list[Likelihood]:
-        """Those of continuations, each behind its beginning, both as tokens and at least one. UserError where one cannot be had."""
+        """How likely continuations are, each behind its beginning, both as tokens and at least one. UserError where one cannot be had."""
         requests = []
         for number, (beginning, continuation) in enumerate(pairs, 1):
             tokens = np.asarray(beginning + continuation, np.int32)

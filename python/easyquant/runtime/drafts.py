@@ -161,7 +161,7 @@ class DraftModel:
         return [number for number in self._append(parts) if number in whole]
 
     def _append(self, parts: Mapping[int, list[int]]) -> list[int]:
-        """Those that there was room for."""
+        """The sequences that there was room for."""
         if not parts:
             return []
         results = self._batch.append([(self._copies[number].sequence, tokens) for number, tokens in parts.items()])

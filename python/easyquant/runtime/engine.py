@@ -497,7 +497,7 @@ class Engine:
         else:
             task.scores.clear()
         self._batch.remove(task.sequence)
-        task.sequence, task.held = None, 0
+        task.sequence, task.held, task.guesses = None, 0, 0
 
 
 class _Stopped(Exception):
