@@ -60,7 +60,7 @@ def test_goes_on_with_a_conversation(folder, tmp_path):
 
 
 @pytest.mark.parametrize("lines, options, message", [
-    ("/sav x\n", (), "unknown command /sav; did you mean /save?"),
+    ("/savee x\n", (), "unknown command /savee; did you mean /save?"),
     ("/quit\n", (), "unknown command /quit; there are /reset, /system, /save, /load, /stats, /help; a message that begins with / is written with //"),
     ("/save\n", (), "the name of a file is missing"),
     ("/load none.json\n", (), "none.json: there is no such file"),
@@ -114,7 +114,7 @@ def test_at_a_terminal(folder, tmp_path):
     try:
         terminal.wait_for("/help shows")
         terminal.wait_for("> ")
-        terminal.type("/hel\n")
+        terminal.type("/helpp\n")
         terminal.wait_for("did you mean /help?")
         terminal.wait_for("> ")
         terminal.type("/help\n")

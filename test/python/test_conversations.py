@@ -81,7 +81,7 @@ def test_errors_and_limits_of_a_call(model):
     asyncio.run(refused("temperature: found -1", "abc", temperature=-1))
     asyncio.run(refused("priority: found 'high', expected a whole number", "abc", priority="high"))
     asyncio.run(refused("timeout: found 0, expected a number of seconds above 0", "abc", timeout=0))
-    asyncio.run(refused("found the option 'temprature', expected max_tokens, .*; did you mean temperature?", "abc", temprature=1))
+    asyncio.run(refused("found the option 'temperatures', expected max_tokens, .*; did you mean temperature?", "abc", temperatures=1))
     asyncio.run(refused("was not done by its deadline", "abc", timeout=1e-6, max_tokens=450))
     with pytest.raises(UserError, match="was not done by its deadline"):
         list(model.stream("abc", timeout=1e-6, max_tokens=450, priority=3))
