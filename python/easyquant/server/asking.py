@@ -40,7 +40,7 @@ class Asker:
 
 
 def read_tokens(served: ServedModel, prompt, param: str) -> np.ndarray:
-    """Of a text or a list of token ids."""
+    """The tokens of a text, or of a list of their ids."""
     try:
         return served.reader.tokens(prompt)
     except TooLong as error:

@@ -91,7 +91,7 @@ def read_stream_options(body: Body) -> bool:
 
 
 def read_variables(body: Body) -> dict:
-    """Of the chat template."""
+    """The variables that the chat template is given."""
     variables = dict(body.object("chat_template_kwargs"))
     effort = body.text("reasoning_effort")
     if effort is not None:

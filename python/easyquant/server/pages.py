@@ -33,7 +33,7 @@ def _what(field: Field) -> str:
 
 
 def _sorted(fields: Fields) -> list[tuple[str, Field]]:
-    """Those that are refused last."""
+    """The refused ones come last."""
     return sorted(fields.items(), key=lambda item: item[1].refused)
 
 

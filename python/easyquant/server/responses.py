@@ -214,7 +214,7 @@ class _Output:
         return [*told, self.event("response.output_item.done", output_index=len(self.items) - 1, item=item)]
 
     def add(self, deltas: list, logprobs: list[dict]) -> list[bytes]:
-        """logprobs: of the tokens that have come with them."""
+        """logprobs: those of the tokens that have come with them."""
         told = []
         for name, text in deltas:
             if name == "tool_calls":

@@ -12,7 +12,7 @@ from easyquant.support.errors import UserError
 
 MODEL: Fields = {"model": Field("a name of `/v1/models`; may be left out where one model is served")}
 SAMPLING: Fields = {
-    "temperature": Field("0 takes the most likely token; default: of the model's `generation_config.json`, else 1"),
+    "temperature": Field("0 takes the most likely token; default: what the model's `generation_config.json` says, else 1"),
     "top_p": Field("draws from the most likely tokens of this total probability"),
 }
 PENALTIES: Fields = {
