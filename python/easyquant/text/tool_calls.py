@@ -39,7 +39,7 @@ class Family:
         return [mark for mark in (self.opens, self.closes, self.names_first, "<escape>" if self.read is read_escaped_call else "") if mark]
 
 
-HERMES = Family("hermes", "<tool_call>", "</tool_call>")
+HERMES = Family("hermes", "<tool_call>", "</tool_call>", also_bare="{")  # Qwen2.5-Coder leaves the marks out
 LLAMA = Family("llama", "<|python_tag|>", arguments="parameters", separators=";", also_bare="{")
 MISTRAL = Family("mistral", "[TOOL_CALLS]", separators=",", ends="]", short_id=True)
 MISTRAL_ARGS = Family("mistral with [ARGS]", "[TOOL_CALLS]", names_first="[ARGS]", short_id=True)
@@ -163,8 +163,8 @@ class ToolCalls:
             self._tell_whole(calls)  # a stop text may have taken its end away
         elif self._take == self._text and not (self.calls and self._held.isspace()):
             self._say(self._held)
-        elif self._take in (self._open, self._block, self._named) or self._take == self._json and self._call.name is None:
-            self._fail()
+        elif not self.calls and (self._take in (self._open, self._block, self._named) or self._take == self._json and self._call.name is None):
+            self._fail()  # behind calls it is one more that was cut
         self._held, self._take = "", self._text
         return self._told()
 
@@ -266,7 +266,10 @@ class ToolCalls:
         bare = self._held.strip()
         if not bare:
             return
-        if bare == family.separators:
+        if self._is_bare and bare == "{":
+            self._blanks, self._held = self._held[:-1], ""
+            self._begin_call(c)
+        elif bare == family.separators:
             self._held, self._take = "", self._open
         elif bare in (family.ends, family.closes):
             self._held, self._take = "", self._text

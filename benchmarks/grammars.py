@@ -1,0 +1,83 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""How long a grammar takes for a token, and a chat template for a chat, with a model's own tokenizer and template.
+
+    benchmarks/grammars.py OUT [--answers 20] [--tokens 200]
+
+An answer takes random ones of the tokens that its grammar allows, which is harder than a model's: these go wherever they can. Printed are the
+compilation, and of a token the median, the 99th percentile and the greatest time, of the CPU in the calling thread: the mask of all tokens and
+what the chosen one changes. Then the first rendering of a chat, which starts a process, and the median and the greatest of those after it.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+
+from easyquant.runtime.artifact import Artifact
+from easyquant.runtime.grammar import Form
+from easyquant.runtime.requests import PromptReader
+from easyquant.text.messages import Conversation
+
+_PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"}, "age": {"type": "integer"}, "kind": {"enum": ["human", "robot", "cat"]},
+        "hobbies": {"type": "array", "items": {"type": "string"}}, "address": {"type": "object", "properties": {"city": {"type": "string"}}},
+    },
+    "required": ["name", "age", "kind", "hobbies"],
+    "additionalProperties": False,
+}  # fmt: skip
+FORMATS = {
+    "json_object": {"type": "json_object"},
+    "a schema of five fields": {"type": "json_schema", "json_schema": {"schema": _PERSON}},
+    "regex, a date and a name": {"type": "regex", "regex": r"\d{4}-\d{2}-\d{2}: [A-Z][a-z]+( [A-Z][a-z]+)*"},
+    "lark, arithmetic": {"type": "grammar", "grammar": 'start: sum\nsum: product ("+" product)*\nproduct: atom ("*" atom)*\natom: /[0-9]+/ | "(" sum ")"'},
+}
+CHAT = [{"role": "system", "content": "You are helpful."}, *[{"role": role, "content": "Some words. " * 20} for _ in range(5) for role in ("user", "assistant")], {"role": "user", "content": "Hi"}]
+
+
+def answer_times(grammar, vocabulary: int, tokens: int, random: np.random.Generator) -> list[float]:
+    constraint, times = grammar.start(), []
+    for _ in range(tokens):
+        begin = time.thread_time()
+        bits = constraint.allowed()
+        seconds = time.thread_time() - begin
+        token = int(random.choice(np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little")[:vocabulary])))
+        begin = time.thread_time()
+        is_done = token in constraint.end_tokens or constraint.take(token)
+        times.append(seconds + time.thread_time() - begin)
+        if is_done:
+            break
+    return times
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("artifact", type=Path)
+    parser.add_argument("--answers", type=int, default=20)
+    parser.add_argument("--tokens", type=int, default=200)
+    asked = parser.parse_args()
+    reader, random = PromptReader(Artifact.open(asked.artifact)), np.random.default_rng(0)
+    begin = time.perf_counter()
+    reader.grammars.compile(Form({"type": "regex", "regex": "a"}))
+    print(f"vocabulary of {reader.vocabulary}: the tokenizer is read for grammars in {time.perf_counter() - begin:.2f} s, once")
+    print(f"{'':28} {'compiled, ms':>12} {'median, µs':>10} {'p99':>8} {'greatest':>8}")
+    for name, kind in FORMATS.items():
+        begin = time.perf_counter()
+        grammar = reader.grammars.compile(Form(kind))
+        compiled = 1e3 * (time.perf_counter() - begin)
+        times = 1e6 * np.array([value for _ in range(asked.answers) for value in answer_times(grammar, reader.vocabulary, asked.tokens, random)])
+        print(f"{name:28} {compiled:12.1f} {np.median(times):10.1f} {np.quantile(times, 0.99):8.1f} {times.max():8.1f}")
+    if reader.tokenizer.has_chat_template:
+        times = []
+        for _ in range(200):
+            begin = time.perf_counter()
+            reader.tokenizer.render_chat(Conversation(CHAT))
+            times.append(1e3 * (time.perf_counter() - begin))
+        print(f"a chat of {len(CHAT)} messages: first {times[0]:.0f} ms, then {np.median(times[1:]):.2f} ms (greatest {max(times[1:]):.2f})")
+
+
+if __name__ == "__main__":
+    main()
