@@ -6,10 +6,12 @@
 
 An answer takes random ones of the tokens that its grammar allows, which is harder than a model's: these go wherever they can. Printed are the
 compilation, and of a token the median, the 99th percentile and the greatest time, of the CPU in the calling thread: the mask of all tokens and
-what the chosen one changes. Then the first rendering of a chat, which starts a process, and the median and the greatest of those after it.
+what the chosen one changes. Then of a chat's rendering the median time that passes once its process runs, and the CPU's in both processes.
 """
 
 import argparse
+import os
+import threading
 import time
 from pathlib import Path
 
@@ -35,7 +37,15 @@ FORMATS = {
     "regex, a date and a name": {"type": "regex", "regex": r"\d{4}-\d{2}-\d{2}: [A-Z][a-z]+( [A-Z][a-z]+)*"},
     "lark, arithmetic": {"type": "grammar", "grammar": 'start: sum\nsum: product ("+" product)*\nproduct: atom ("*" atom)*\natom: /[0-9]+/ | "(" sum ")"'},
 }
+RENDERINGS = 1000
 CHAT = [{"role": "system", "content": "You are helpful."}, *[{"role": role, "content": "Some words. " * 20} for _ in range(5) for role in ("user", "assistant")], {"role": "user", "content": "Hi"}]
+
+
+def cpu_of_children() -> float:
+    """Seconds of those that run."""
+    (children,) = Path(f"/proc/{os.getpid()}/task/{threading.get_native_id()}").glob("children")
+    fields = [Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split() for pid in children.read_text(encoding="utf-8").split()]
+    return sum(int(own[11]) + int(own[12]) for own in fields) / os.sysconf("SC_CLK_TCK")
 
 
 def answer_times(grammar, vocabulary: int, tokens: int, random: np.random.Generator) -> list[float]:
@@ -71,12 +81,15 @@ def main() -> None:
         times = 1e6 * np.array([value for _ in range(asked.answers) for value in answer_times(grammar, reader.vocabulary, asked.tokens, random)])
         print(f"{name:28} {compiled:12.1f} {np.median(times):10.1f} {np.quantile(times, 0.99):8.1f} {times.max():8.1f}")
     if reader.tokenizer.has_chat_template:
-        times = []
-        for _ in range(200):
+        chat, times = Conversation(CHAT), []
+        reader.tokenizer.render_chat(chat)
+        begin_cpu, begin_child = time.thread_time(), cpu_of_children()
+        for _ in range(RENDERINGS):
             begin = time.perf_counter()
-            reader.tokenizer.render_chat(Conversation(CHAT))
+            reader.tokenizer.render_chat(chat)
             times.append(1e3 * (time.perf_counter() - begin))
-        print(f"a chat of {len(CHAT)} messages: first {times[0]:.0f} ms, then {np.median(times[1:]):.2f} ms (greatest {max(times[1:]):.2f})")
+        of_cpu = 1e3 * (time.thread_time() - begin_cpu + cpu_of_children() - begin_child) / RENDERINGS
+        print(f"a chat of {len(CHAT)} messages: {np.median(times):.2f} ms, {of_cpu:.2f} ms of the CPU")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Messages of OpenAI's API, as the chat templates of models want them."""
 
+import functools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -71,9 +72,14 @@ def _message(number: int, message, template: str) -> dict:
     return result
 
 
+@functools.lru_cache(16)
+def _takes_parts(template: str) -> bool:
+    return _LOOP_OVER_PARTS.search(template) is not None
+
+
 def _content(what: str, content, template: str) -> str | list:
     """Templates that loop over parts get parts, others a text."""
-    takes_parts = _LOOP_OVER_PARTS.search(template) is not None
+    takes_parts = _takes_parts(template)
     if content is None:
         return ""
     if isinstance(content, str):
