@@ -10,17 +10,17 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from easyquant.compiler.quantize import Quantized, quantize
+    from easyquant.api.model import Model, Score
+    from easyquant.api.quantize import Quantized, quantize
     from easyquant.runtime.generation import Completion
-    from easyquant.runtime.model import Model, Score
     from easyquant.support.errors import UserError
 
 __version__ = "0.1.0"
 
 # Imported when they are asked for: the command line is quick to start.
 _PLACES = {
-    "Model": "runtime.model", "Score": "runtime.model", "Completion": "runtime.generation", "UserError": "support.errors",
-    "quantize": "compiler.quantize", "Quantized": "compiler.quantize",
+    "Model": "api.model", "Score": "api.model", "Completion": "runtime.generation", "UserError": "support.errors",
+    "quantize": "api.quantize", "Quantized": "api.quantize",
 }  # fmt: skip
 __all__ = [*_PLACES, "__version__"]
 

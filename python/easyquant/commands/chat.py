@@ -15,9 +15,9 @@ import typer
 from easyquant.commands import models
 from easyquant.formats import hub
 from easyquant.formats.model_files import read_json
-from easyquant.runtime.conversation import MAX_TOKENS, Chat
+from easyquant.api.conversation import MAX_TOKENS, Chat
 from easyquant.runtime.device import Device, DeviceOption, SimtChipOption, ThreadsOption
-from easyquant.runtime.model import Model
+from easyquant.api.model import Model
 from easyquant.runtime.requests import Settings
 from easyquant.support.errors import UserError
 from easyquant.support.files import cache_folder, check_writable, write_json

@@ -15,19 +15,18 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
-
-import numpy as np
 
 from easyquant.runtime.artifact import Artifact, BatchSize, open_batch
 from easyquant.runtime.device import Placement
 from easyquant.runtime.drafts import Pace, RowCost, Speculation
+from easyquant.runtime.events import Event, Events, Handle, received
 from easyquant.runtime.extension import runtime
-from easyquant.runtime.generation import Answer, Completion, Speed
+from easyquant.runtime.generation import Completion, Speed
 from easyquant.runtime.grammar import Masks
 from easyquant.runtime.prefixes import PrefixCache
 from easyquant.runtime.requests import PromptReader, Request
-from easyquant.runtime.schedule import Job, Scheduler
+from easyquant.runtime.schedule import Scheduler
+from easyquant.runtime.tasks import Task
 from easyquant.support.errors import UserError
 
 STEP_MS = 50
@@ -48,53 +47,6 @@ class EngineOptions:
     speculation: Speculation | None = None
 
 
-class Events(Protocol):
-    """Where a request's events go, such as a queue."""
-
-    def put(self, event: "Event") -> None:
-        """Is called in the engine's thread, and must not wait."""
-
-
-class Handle:
-    """A request that an engine has: its events, as they come, unless these go elsewhere."""
-
-    def __init__(self, engine: "Engine", task: "_Task", events: Events):
-        self._engine, self._task, self._events = engine, task, events
-
-    @property
-    def number(self) -> int:
-        """The request's, as its events have it."""
-        return self._task.number
-
-    def cancel(self) -> None:
-        """Ends it between two steps. Its completion is then an error, unless it is done already."""
-        if not self._engine._stopping.is_set():
-            self._engine._post(lambda: self._engine._end(self._task, "the request was cancelled"))
-
-    def __iter__(self) -> Iterator["Event"]:
-        while True:
-            event = _received(self._events)
-            yield event
-            if event.reason:
-                return
-
-
-@dataclass(frozen=True)
-class Event:
-    number: int  # of the request, among those of its engine
-    piece: str  # the text that it adds
-    completion: Completion  # so far, and perhaps more; it has a finish_reason once this was its last event
-    read: int  # tokens of the prompt that have been read
-    tokens: int  # of the completion, as of this event
-    reason: str | None = None  # of its end, in the last event
-    error: str | None = None
-
-    def received(self) -> "Event":
-        """The engine is ahead of who reads events, so that a completion ends here."""
-        self.completion.finish_reason, self.completion.error = self.reason, self.error
-        return self
-
-
 @dataclass(frozen=True)
 class Figures:
     """An engine between two steps."""
@@ -108,97 +60,6 @@ class Figures:
     shared_tokens: int = 0  # that they did not have to read
     steps: int = 0  # so far
     set_aside: int = 0  # how often a request had to step back
-
-
-def _received(events: "queue.SimpleQueue[Event]") -> Event:
-    return events.get().received()
-
-
-class Following:
-    """Requests whose events come to one place. As a context it cancels, when it is left, those that are not done."""
-
-    def __init__(self, engine: "Engine", requests: Sequence[Request], priority: int, deadline: float | None, events: Events):
-        self._handles = {}
-        for place, request in enumerate(requests):
-            handle = engine.submit(request, priority, deadline, events)
-            self._handles[handle.number] = handle, place
-
-    def __bool__(self) -> bool:
-        """Are there events to come?"""
-        return bool(self._handles)
-
-    def place(self, event: Event) -> tuple[Event, int]:
-        """An event that has come, and the place of its request."""
-        place = self._handles[event.number][1]
-        if event.reason:
-            del self._handles[event.number]
-        return event, place
-
-    def __enter__(self) -> "Following":
-        return self
-
-    def __exit__(self, *error) -> None:
-        for handle, _ in self._handles.values():
-            handle.cancel()
-
-
-class _Task(Job):
-    """A request as a job."""
-
-    def __init__(self, number: int, request: Request, reader: PromptReader, priority: int, deadline: float | None, events, hashes):
-        super().__init__(number, time.monotonic(), len(request.tokens), priority, deadline)
-        self.number, self.request, self.events, self.hashes = number, request, events, hashes
-        self.answer = Answer(request, reader)
-        self.sequence: int | None = None
-        self.saved: bytes | None = None  # while it stands aside
-        self.fresh = True  # has not begun
-        self.pace: Pace | None = None  # where tokens are guessed
-        self.guessed: Sequence[int] = ()  # for the next step; `guesses` of them are in it
-        self.guessing = True
-        self.known = self.settled = 0  # tokens of the answer that the source of guesses knows, and what was held before this step
-        self.rows: np.ndarray | None = None  # logits behind the last token and behind each guess, until all of them are verified
-        self.scores: list[tuple[np.ndarray, ...]] = []
-
-    @property
-    def all_tokens(self) -> np.ndarray:
-        return np.concatenate([self.request.tokens, np.asarray(self.answer.completion.tokens, np.int32)])
-
-    def next_tokens(self, count: int) -> Sequence[int]:
-        begin, prompt = self.held, self.request.tokens
-        if begin + count <= len(prompt):
-            return prompt[begin : begin + count]
-        if begin >= len(prompt):
-            return self.answer.completion.tokens[begin - len(prompt) :][:count]
-        return self.all_tokens[begin : begin + count]
-
-    @property
-    def is_scored(self) -> bool:
-        """Are log-probabilities wanted of what it reads?"""
-        return self.request.score is not None and self.answer.completion.prompt_logprobs is None
-
-    def item(self, count: int) -> tuple:
-        """What `_runtime.Batch.append` is asked."""
-        if self.guesses:
-            return self.sequence, [*self.next_tokens(1), *self.guessed[: self.guesses]], None
-        item = (self.sequence, self.next_tokens(count))
-        return (*item, self.request.score) if self.is_scored and self.held + count > self.request.score_from else item
-
-    def place(self) -> tuple:
-        """What `_runtime.Batch.choose` is asked."""
-        item = (self.sequence, self.answer.sampler)
-        return item if self.rows is None else (*item, self.rows[self.held - self.settled - 1], self.held)
-
-    def take_guess(self, token: int) -> bool:
-        """Was the next guess this token, which its sequence then holds already?"""
-        place = self.held - self.settled - 1
-        if self.rows is None or place >= self.guesses or self.guessed[place] != token:
-            return False
-        self.held += 1
-        return True
-
-    def tell(self, piece: str = "") -> None:
-        read, completion = min(self.held, len(self.request.tokens)), self.answer.completion
-        self.events.put(Event(self.number, piece, completion, read, len(completion.tokens), self.answer.reason, self.answer.error))
 
 
 class Engine:
@@ -231,7 +92,7 @@ class Engine:
         self._numbers = itertools.count()
         self._orders: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._stopping = threading.Event()
-        self._tasks: set[_Task] = set()
+        self._tasks: set[Task] = set()
         # The thread refers to the engine only while it has something to do, so that one that is forgotten ends.
         self._thread = threading.Thread(target=_work, args=(weakref.ref(self), self._orders), name="easyquant engine", daemon=True)
         self._finalizer = weakref.finalize(self, _stop, self._stopping, self._orders, self._thread)
@@ -253,9 +114,9 @@ class Engine:
         # The logits behind tokens that are scored, and behind the one before them, are to be computed.
         shared = request.tokens if request.score is None else request.tokens[: max(0, request.score_from - 1)]
         hashes = self.prefixes.hashes(shared, request.owner)
-        task = _Task(next(self._numbers), request, self.reader, priority, deadline, events, hashes)
+        task = Task(next(self._numbers), request, self.reader, priority, deadline, events, hashes)
         self._post(lambda: self._join(task))
-        return Handle(self, task, events)
+        return Handle(task.number, lambda: self._cancel(task), events)
 
     def complete(self, requests: Sequence[Request]) -> Iterator[tuple[int, str, Completion]]:
         """Answers requests: for each new token the number of its request, the text that it adds, and the completion so far.
@@ -274,7 +135,7 @@ class Engine:
         events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         with Following(self, requests, priority, deadline, events) as following:
             while following:
-                yield following.place(_received(events))
+                yield following.place(received(events))
 
     # ---------------------------------------------------------------------------------------------- the engine's thread
 
@@ -283,7 +144,11 @@ class Engine:
             raise UserError("the engine was closed; make another one")
         self._orders.put(order)
 
-    def _join(self, task: _Task) -> None:
+    def _cancel(self, task: Task) -> None:
+        if not self._stopping.is_set():
+            self._post(lambda: self._end(task, "the request was cancelled"))
+
+    def _join(self, task: Task) -> None:
         pages = -(-task.request.positions // self._page_tokens)
         self._tasks.add(task)
         if pages > self._batch.pages or task.request.positions > self.size.context:
@@ -292,7 +157,7 @@ class Engine:
             return
         self._scheduler.add(task)
 
-    def _leave(self, task: _Task) -> None:
+    def _leave(self, task: Task) -> None:
         """From the batch and the schedule."""
         self._tasks.discard(task)
         if task.pace is not None:
@@ -305,7 +170,7 @@ class Engine:
         if task in self._scheduler.waiting or task in self._scheduler.running:
             self._scheduler.remove(task)
 
-    def _end(self, task: _Task, error: str) -> None:
+    def _end(self, task: Task, error: str) -> None:
         if task not in self._tasks:
             return  # it was done
         task.answer.fail(error)
@@ -355,7 +220,7 @@ class Engine:
         self._choose(whole)
         return True
 
-    def _choose(self, tasks: list[_Task]) -> None:
+    def _choose(self, tasks: list[Task]) -> None:
         """The next tokens of those that have read all of theirs."""
         for task in tasks:
             if task.hashes and task.held == len(task.request.tokens):
@@ -375,7 +240,7 @@ class Engine:
             self._settle(task)
         self._masks.begin([task.answer.constraint for task in written if task.answer.constraint and not task.answer.reason])
 
-    def _write(self, writing: list[_Task]) -> list[_Task]:
+    def _write(self, writing: list[Task]) -> list[Task]:
         """A token of each; those whose token was guessed, so that the next one can be chosen, too."""
         self._constrain(writing)
         goes_on = []
@@ -416,7 +281,7 @@ class Engine:
             task.guessed = found.get(task.number, ())
             task.guesses = len(task.guessed)
 
-    def _settle(self, task: _Task) -> None:
+    def _settle(self, task: Task) -> None:
         """Forgets guesses that were wrong, and tells what was right."""
         if task.rows is not None:
             right = task.held - task.settled - 1
@@ -429,7 +294,7 @@ class Engine:
             self._drafts.accept(task.number, task.answer.completion.tokens[task.known :])
         task.known, task.settled = len(task.answer.completion.tokens), task.held
 
-    def _constrain(self, writing: list[_Task]) -> None:
+    def _constrain(self, writing: list[Task]) -> None:
         """Tells the samplers what grammars allow. Whose grammar fails leaves `writing`."""
         self._masks.wait()
         for task in [task for task in writing if task.answer.constraint]:
@@ -466,17 +331,17 @@ class Engine:
     def evict(self) -> bool:
         return self.prefixes.evict()
 
-    def shared_tokens(self, task: _Task) -> int:
+    def shared_tokens(self, task: Task) -> int:
         place = self._known(task)
         return place[1] if place else 0
 
-    def _known(self, task: _Task) -> tuple[int, int] | None:
+    def _known(self, task: Task) -> tuple[int, int] | None:
         """A beginning that is kept, without the last token, whose logits are to be computed."""
         if task.saved is not None:
             return None
         return self.prefixes.longest(task.hashes[: (len(task.request.tokens) - 1) // self._scheduler.piece])
 
-    def start(self, task: _Task) -> None:
+    def start(self, task: Task) -> None:
         if task.saved is not None:
             task.sequence, task.saved = self._batch.restore(task.saved), None
         elif place := self._known(task):
@@ -489,7 +354,7 @@ class Engine:
             task.answer.completion.cached_tokens = task.held
             self.speed.prompt_tokens += len(task.request.tokens)
 
-    def set_aside(self, task: _Task) -> None:
+    def set_aside(self, task: Task) -> None:
         """As bytes; where ranks share the model, its tokens are read again."""
         self._set_aside += 1
         if self._can_save and task.held > 0:
@@ -498,6 +363,34 @@ class Engine:
             task.scores.clear()
         self._batch.remove(task.sequence)
         task.sequence, task.held, task.guesses = None, 0, 0
+
+
+class Following:
+    """Requests whose events come to one place. As a context it cancels, when it is left, those that are not done."""
+
+    def __init__(self, engine: Engine, requests: Sequence[Request], priority: int, deadline: float | None, events: Events):
+        self._handles = {}
+        for place, request in enumerate(requests):
+            handle = engine.submit(request, priority, deadline, events)
+            self._handles[handle.number] = handle, place
+
+    def __bool__(self) -> bool:
+        """Are there events to come?"""
+        return bool(self._handles)
+
+    def place(self, event: Event) -> tuple[Event, int]:
+        """An event that has come, and the place of its request."""
+        place = self._handles[event.number][1]
+        if event.reason:
+            del self._handles[event.number]
+        return event, place
+
+    def __enter__(self) -> "Following":
+        return self
+
+    def __exit__(self, *error) -> None:
+        for handle, _ in self._handles.values():
+            handle.cancel()
 
 
 class _Stopped(Exception):

@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable
 
-from easyquant.runtime.engine import Event, Handle
+from easyquant.runtime.events import Event, Handle
 from easyquant.runtime.generation import Completion
 from easyquant.runtime.requests import Request
 from easyquant.server.errors import ApiError

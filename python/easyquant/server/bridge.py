@@ -5,7 +5,7 @@
 import asyncio
 from collections import deque
 
-from easyquant.runtime.engine import Event
+from easyquant.runtime.events import Event
 
 
 class Bridge:

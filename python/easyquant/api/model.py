@@ -14,16 +14,17 @@ from typing import Unpack, overload
 
 import numpy as np
 
+from easyquant.api import asynchronous
+from easyquant.api.calls import Call
+from easyquant.api.conversation import Chat
 from easyquant.compiler.cache import artifact_of
 from easyquant.compiler.keywords import KEPT, ModelKeywords, compile_options
 from easyquant.runtime.artifact import BatchSize, load_model, open_batch
 from easyquant.runtime.device import Placement
-from easyquant.runtime.extension import runtime
-from easyquant.runtime import asynchronous
-from easyquant.runtime.calls import Call
-from easyquant.runtime.conversation import Chat
 from easyquant.runtime.drafts import Speculation
-from easyquant.runtime.engine import Engine, EngineOptions, Event
+from easyquant.runtime.engine import Engine, EngineOptions
+from easyquant.runtime.events import Event
+from easyquant.runtime.extension import runtime
 from easyquant.runtime.generation import Completion
 from easyquant.runtime.requests import CallOptions, Message, Prompt, PromptReader, Request, Settings, is_one_prompt
 from easyquant.support.errors import UserError, expect, is_number, is_whole

@@ -11,23 +11,28 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Unpack
+from typing import Protocol, Unpack
 
-from easyquant.runtime.calls import Call
+from easyquant.api.calls import Call
 from easyquant.runtime.generation import Completion
 from easyquant.runtime.requests import CallOptions, Message
 from easyquant.support.errors import expect
 
-if TYPE_CHECKING:
-    from easyquant.runtime.model import Model
-
 MAX_TOKENS = 1024
+
+
+class Answering(Protocol):
+    """What a conversation asks of a `Model`: to read its messages as a call, and to answer it piece by piece."""
+
+    def _call(self, prompt: list[Message], options: CallOptions, single: bool) -> Call: ...
+    def _pieces(self, call: Call) -> Iterator[str]: ...
+    def _apieces(self, call: Call) -> AsyncIterator[str]: ...
 
 
 class Chat:
     """A conversation with a model: `messages`, a list of {"role": …, "content": …} that may be changed between turns."""
 
-    def __init__(self, model: "Model", system: str | None, messages: Sequence[Message], options: CallOptions):
+    def __init__(self, model: Answering, system: str | None, messages: Sequence[Message], options: CallOptions):
         expect("system", system, system is None or isinstance(system, str), "a text")
         self.messages: list[Message] = [{"role": "system", "content": system}] if system else []
         self.messages += messages

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 
-from easyquant.runtime.engine import Engine, Event, Following
+from easyquant.runtime.engine import Engine, Following
+from easyquant.runtime.events import Event
 from easyquant.runtime.requests import Request
 
 

@@ -4,7 +4,7 @@
 
 from dataclasses import dataclass
 
-from easyquant.runtime.engine import Event
+from easyquant.runtime.events import Event
 from easyquant.runtime.generation import Completion
 from easyquant.runtime.requests import Request
 from easyquant.support.errors import UserError
