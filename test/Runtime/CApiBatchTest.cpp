@@ -126,7 +126,7 @@ TEST_F(CApiBatchTest, ItemsHaveErrorsOfTheirOwn) {
 }
 
 TEST_F(CApiBatchTest, ScoresTokensAndChoosesThem) {
-  Owned<eq_batch> batch = create({0, 2, 0, 2, 0});
+  Owned<eq_batch> batch = create({0, 3, 0, 2, 0});
   const std::vector<int32_t> tokens = randomTokens(11, 1); // three steps
   std::vector<double> logprobs(11), expected;
   std::vector<eq_logprob> best(2 * 11);
@@ -222,8 +222,8 @@ TEST_F(CApiBatchTest, ScoresTokensAndChoosesThem) {
   choices[0].sequence = bad.sequence;
   expectSuccess(eq_batch_choose(batch.get(), choices, 1));
   expectError(choices[0].error, EQ_INVALID_ARGUMENT,
-              "sequence: 1 has no logits, expected a token behind which another is chosen; append "
-              "one");
+              "sequence: " + std::to_string(bad.sequence) +
+                  " has no logits, expected a token behind which another is chosen; append one");
 }
 
 TEST_F(CApiBatchTest, SavesAndRestoresSequences) {
