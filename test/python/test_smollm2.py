@@ -92,7 +92,7 @@ def test_both_ways_in_give_one_model(float_artifacts):
 
 
 def test_prefill_in_chunks(artifact, smollm2, wikitext):
-    """700 tokens are more than one call of the program takes; however they are cut, the logits are the same."""
+    """700 tokens are more than one call of the program takes; however they are cut, the logits are the same bits."""
     tokens = np.asarray(wikitext[0][:700], np.int32)
     runner = Runner(artifact(smollm2, "--scheme=W8A8"), context=704)
     runner.session.prefill(tokens)
@@ -100,10 +100,7 @@ def test_prefill_in_chunks(artifact, smollm2, wikitext):
     runner.session.reset()
     for start, stop in ((0, 300), (300, 699), (699, 700)):
         runner.session.prefill(tokens[start:stop])
-    pieces = np.array(runner.session.logits)
-    assert pieces.argmax() == whole.argmax()
-    # A rounding difference in the last bit of an activation can move an int8 code by one step.
-    assert np.abs(pieces - whole).max() < 0.02 * np.abs(whole).max()
+    assert np.array_equal(runner.session.logits, whole)
 
 
 # ------------------------------------------------------------------------------------------------------ quantized models
@@ -116,13 +113,14 @@ def test_w8a16_perplexity(artifact, smollm2, wikitext):
 
 
 def test_w8a8_perplexity(artifact, smollm2, wikitext):
-    """Within 0.005 nats of the simulation, and visibly worse than float: this model has outliers.
+    """Within 0.01 nats of the simulation, and visibly worse than float: this model has outliers.
 
     A rounding difference in the last bit of an activation can move an int8 code by one step, and such steps add up to some
     0.01 nats in the mean of one window, either way: two correct programs agree in the mean of many windows, not in each.
+    The mean of these eight has a standard error of 0.0035.
     """
     losses = mean_losses(Runner(artifact(smollm2, "--scheme=W8A8", "--activation-basis=plain"), context=2048), wikitext[: len(W8A8_LOSSES)])
-    assert np.mean(losses) == pytest.approx(np.mean(W8A8_LOSSES), abs=0.005)
+    assert np.mean(losses) == pytest.approx(np.mean(W8A8_LOSSES), abs=0.01)
     assert losses == pytest.approx(W8A8_LOSSES, abs=0.03)
     assert np.exp(np.mean(losses[:2]) - np.mean(FLOAT_LOSSES)) > 1.02
 
