@@ -202,7 +202,7 @@ def test_a_grammar_is_compiled_once(model, monkeypatch):
 
 def test_without_the_library(model, monkeypatch):
     monkeypatch.setitem(sys.modules, "llguidance", None)
-    with pytest.raises(UserError, match=r"needs the package llguidance; install the extra serve .pip install 'easyquant-compiler.serve.'"):
+    with pytest.raises(UserError, match=r"needs the package llguidance; install the extra serve .pip install '..serve.'"):
         answer(model, {"type": "json_object"})
 
 

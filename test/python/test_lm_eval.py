@@ -9,7 +9,7 @@ import pytest
 
 from command_line import run_command_line as easyquant
 
-needs_lm_eval = pytest.mark.skipif(importlib.util.find_spec("lm_eval") is None, reason="needs lm-eval: pip install 'easyquant-compiler[lm-eval]'")
+needs_lm_eval = pytest.mark.skipif(importlib.util.find_spec("lm_eval") is None, reason="needs lm-eval: pip install '.[lm-eval]'")
 TASK = """
 task: letters
 dataset_path: json
@@ -74,7 +74,7 @@ def test_the_model_generates_and_rolls(letters, letters_model):
 @pytest.mark.skipif(importlib.util.find_spec("lm_eval") is not None, reason="lm-eval is installed")
 def test_without_lm_eval_it_says_what_to_install(letters):
     done = easyquant("eval", letters("--scheme=W8A8"), "--tasks", "hellaswag")
-    assert done.returncode == 1 and done.stderr == "error: --tasks: needs lm-eval; install the extra lm-eval (pip install 'easyquant-compiler[lm-eval]')\n"
+    assert done.returncode == 1 and done.stderr == "error: --tasks: needs lm-eval; install the extra lm-eval (pip install '.[lm-eval]' in a checkout of EasyQuant)\n"
 
 
 @pytest.mark.parametrize("arguments, message", [

@@ -342,7 +342,7 @@ def test_the_command_line(folder, tmp_path):
 def test_what_the_server_needs_is_named_where_it_is_missing(folder):
     script = "import sys; sys.modules['uvicorn'] = None; from easyquant.commands.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", script, "serve", folder], capture_output=True, text=True)
-    assert done.returncode == 1 and "uvicorn is not installed, which the server needs; pip install 'easyquant-compiler[serve]'" in done.stderr
+    assert done.returncode == 1 and "uvicorn is not installed, which the server needs; pip install '.[serve]'" in done.stderr
 
 
 def test_a_crowd_that_misbehaves(folder):

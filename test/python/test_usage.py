@@ -29,7 +29,7 @@ def refusal(*arguments) -> str:
 
 @pytest.mark.parametrize("arguments, message", [
     (("compile", "m", "--scheme", "w8a8"), r"--scheme w8a8: expected one of none, keep, keepA8, W8A8, .*; did you mean W8A8\?"),
-    (("compile", "m", "--scheme", "Q4_K_M"), r"--scheme Q4_K_M: expected one of .*; did you mean Q4\?"),
+    (("compile", "m", "--scheme", "Q4_K_M"), r"--scheme Q4_K_M: expected one of .*; did you mean Q4_K\?"),
     (("compile", "m", "--scheme", "W7A8"), r"--scheme W7A8: expected one of .*, T2A8, Q3, Q4, Q5, Q6"),
     (("compile", "m", "--observer", "minmix"), r"--observer minmix: expected one of .*; did you mean minmax\?"),
     (("calibrate", "m", "--calib", "t", "-o", "s", "--statistic", "absmx"), r"--statistic absmx: .*; did you mean absmax\?"),

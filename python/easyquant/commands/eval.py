@@ -63,7 +63,7 @@ def evaluate_tasks(artifact: Path, tasks: str, include: list[Path], shots: int |
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in ("lm_eval", "datasets"):
             raise
-        raise UserError("--tasks: needs lm-eval; install the extra lm-eval (pip install 'easyquant-compiler[lm-eval]')") from None
+        raise UserError("--tasks: needs lm-eval; install the extra lm-eval (pip install '.[lm-eval]' in a checkout of EasyQuant)") from None
     names = [name for name in tasks.split(",") if name]
     for name in names:
         if name.endswith((".yaml", ".yml")) and not Path(name).is_file():

@@ -111,7 +111,7 @@ def serve_command(
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("easyquant"):
             raise
-        raise UserError(f"{error.name} is not installed, which the server needs; pip install 'easyquant-compiler[serve]'") from None
+        raise UserError(f"{error.name} is not installed, which the server needs; pip install '.[serve]' in a checkout of EasyQuant") from None
     keys = read_keys(api_key or [], api_key_file)
     if not (keys or insecure or is_loopback(host)):
         raise UserError(f"--host {host}: others can reach the server there; give --api-key KEY or --api-key-file FILE, or --insecure to let everybody in")

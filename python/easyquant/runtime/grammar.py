@@ -63,7 +63,7 @@ def _llguidance():
     try:
         import llguidance
     except ImportError:
-        raise UserError("response_format: needs the package llguidance; install the extra serve (pip install 'easyquant-compiler[serve]')") from None
+        raise UserError("response_format: needs the package llguidance; install the extra serve (pip install '.[serve]' in a checkout of EasyQuant)") from None
     return llguidance
 
 
