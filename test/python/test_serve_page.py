@@ -31,7 +31,7 @@ def test_nothing_comes_from_elsewhere(client):
         assert re.search(rf'<label[^>]*>[^<]*<\w+ id="{name}"', page) or f'<label class="hidden" for="{name}">' in page, name
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
+@pytest.mark.skipif(CHROMIUM is None, reason="needs a browser: apt-get install chromium")
 def test_a_chat_in_a_browser(client, tmp_path):
     with browsing(tmp_path, f"http://127.0.0.1:{client.port}/") as page:
         page.wait("document.getElementById('error').textContent.includes('API key')")

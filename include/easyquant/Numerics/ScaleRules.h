@@ -142,8 +142,7 @@ struct ScaleUnits {
 };
 
 /// The nearest scale of the scheme to units.scale * x, x not 0 and, but for signed scales, of the
-/// sign of its unit; 0 where the scheme does not hold it
-/// with all its bits.
+/// sign of its unit; 0 where the scheme does not hold it with all its bits.
 float nearestScale(float x, const Scheme &scheme, ScaleUnits units);
 /// Is a scale that was rounded to those of the scheme one that it holds with all its bits?
 bool isScale(float scale, const Scheme &scheme, ScaleUnits units);

@@ -30,7 +30,6 @@ from easyquant.runtime.requests import CallOptions, Message, Prompt, PromptReade
 from easyquant.support.errors import UserError, expect, is_number, is_whole
 from easyquant.terminal.usage import did_you_mean
 
-
 LEAST_ROOM = 4096  # positions, for a conversation
 
 
