@@ -17,6 +17,7 @@ from easyquant.runtime.engine import Engine, EngineOptions
 from easyquant.runtime.requests import Settings
 from easyquant.support.errors import UserError
 from easyquant.text.tokenizer import load_tokenizer, write_tokenizer_files
+from command_line import run_command_line
 from helpers import random_llama, write_byte_level, write_model
 from schemas import PICKED, random_schema
 from test_tokenizer_metadata import BYTE_LEVEL, SENTENCEPIECE, write_gguf
@@ -133,6 +134,42 @@ def test_what_is_refused(model, kind, message):
     with pytest.raises(UserError, match=message) as error:
         answer(model, kind)
     assert str(error.value).isprintable()
+
+
+def test_the_command_line(folder, tmp_path):
+    schema = {"type": "object", "properties": {"kind": {"enum": ["cat", "dog"]}, "age": {"type": "integer", "minimum": 0, "maximum": 9}}, "required": ["kind", "age"], "additionalProperties": False}
+    file, lines = tmp_path / "schema.json", tmp_path / "prompts.jsonl"
+    file.write_text(json.dumps(schema))
+    lines.write_text('"a"\n{"prompt": "a", "response_format": {"type": "regex", "regex": "[xy]{2}"}}\n')
+
+    def run(*options, prompt="--prompt=a", status=0):
+        done = run_command_line("run", folder, prompt, *options)
+        assert done.returncode == status, done
+        return done.stdout if status == 0 else done.stderr
+
+    answers = [run("--json-schema", given, "--temperature", 1, "--seed", 1) for given in (file, f" {json.dumps(schema)}")]
+    jsonschema.validate(json.loads(answers[0]), schema)
+    assert answers[0] == answers[1], "the answer alone, without the prompt"
+    assert re.fullmatch("(ab|cd){3}\n", run("--regex", "(ab|cd){3}"))
+    one, other = map(json.loads, run("--json-schema", file, prompt=f"--prompts={lines}").splitlines())
+    jsonschema.validate(json.loads(one["text"]), schema)
+    assert re.fullmatch("[xy]{2}", other["text"])
+    cut = run_command_line("run", folder, "--prompt", "a", "--regex", "a{9}", "--max-new-tokens", 2)
+    assert cut.stdout == "aa\n" and "warning: the answer is not whole: it was cut after 2 tokens; --max-new-tokens allows more" in cut.stderr
+    file.write_text("[]")
+    for options, message in (
+        (("--json-schema", "{"), "--json-schema: is not valid JSON"),
+        (("--json-schema", tmp_path / "none"), f"--json-schema {tmp_path / 'none'}: No such file or directory; give a file, or a schema that begins with {{"),
+        (("--json-schema", file), f"--json-schema {file}: found JSON that is no object, expected a JSON schema"),
+        (("--json-schema", '{"type": "thing"}'), "--json-schema: cannot be compiled (Invalid type: thing"),
+        (("--json-schema", '{"not": {}}'), "--json-schema: cannot be compiled"),
+        (("--json-schema", json.dumps({"const": "a" * 20000})), "--json-schema: found "),
+        (("--regex", "("), "--regex: cannot be compiled"),
+        (("--regex", ""), "--regex: found an empty text, expected a regular expression"),
+        (("--regex", "a", "--json-schema", "{}"), "--json-schema and --regex: an answer has one form; give one of them"),
+    ):
+        assert run(*options, status=1).startswith(f"error: {message}"), message
+    assert run("--regex", "(", prompt=f"--prompts={lines}", status=1).startswith("error: --regex: cannot be compiled"), "not an error of each line"
 
 
 def _deep(levels):

@@ -141,14 +141,14 @@ def job_stamp(artifact: Artifact, data: bytes, settings: Settings) -> dict:
     }
 
 
-def answer_prompts(artifact: Artifact, file: Path, output: Path | None, settings: Settings, way: Way) -> None:
+def answer_prompts(reader: PromptReader, file: Path, output: Path | None, settings: Settings, way: Way) -> None:
     """UserError at the end, when everything is written, if a prompt failed."""
     check_writable(output)
     name, data = ("standard input", sys.stdin.buffer.read()) if str(file) == "-" else (str(file), file.read_bytes())
     raw = [(number, text) for number, text in enumerate(data.split(b"\n"), 1) if text.strip()]
     if not raw:
         raise UserError(f"{name}: holds no prompt; expected a JSON text, or an object with a prompt, in each line")
-    reader = PromptReader(artifact)
+    artifact = reader.artifact
     with contextlib.ExitStack() as stack:
         journal = stack.enter_context(Journal(output, job_stamp(artifact, data, settings))) if output is not None else None
         done = [json.loads(line) for line in journal.lines] if journal else []

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from easyquant.commands import models
+from easyquant.commands import forms, models
 from easyquant.commands.prompts import Way, answer_prompts
-from easyquant.runtime.artifact import Artifact, BatchSize, load_model
+from easyquant.runtime.artifact import BatchSize, load_model
 from easyquant.runtime.device import Device, DeviceOption, Placement, SimtChipOption, ThreadsOption
 from easyquant.runtime.engine import STEP_MS, Engine, EngineOptions
 from easyquant.runtime.generation import Completion
@@ -21,16 +21,15 @@ from easyquant.terminal import console
 from easyquant.terminal.usage import Command
 
 
-def continue_prompt(artifact: Artifact, prompt: str, settings: Settings, place: Placement, options: EngineOptions) -> None:
-    """Writes it and what comes after it to standard output, as it comes."""
-    reader = PromptReader(artifact)
-    request = reader.request(prompt, settings)
+def continue_prompt(reader: PromptReader, prompt: str, settings: Settings, place: Placement, options: EngineOptions) -> None:
+    """Writes it and what comes after it to standard output, as it comes; an answer within a grammar alone."""
+    artifact, request = reader.artifact, reader.request(prompt, settings)
     if settings.temperature > 0 and settings.seed is None:
         console.note(f"seed {request.settings.seed}")
     model = load_model(artifact, place=place)
     size, completion = BatchSize.of(artifact, model.device, [request.positions], 1), Completion()
     # A prompt that is continued is written with the first token: its progress has the line until then.
-    unwritten = "" if settings.chat else prompt
+    unwritten = "" if settings.chat or request.grammar else prompt
     with Engine(model, artifact, reader, size, options) as engine, contextlib.ExitStack() as reading:
         progress = reading.enter_context(console.late_progress("reading the prompt"))
         for event, _ in engine.follow([request]):
@@ -47,6 +46,8 @@ def continue_prompt(artifact: Artifact, prompt: str, settings: Settings, place: 
     sys.stdout.write("\n")
     if len(completion.tokens) == request.max_tokens < settings.max_tokens:
         console.warn(f"stopped after {request.max_tokens} tokens: the context of {reader.context} tokens is full")
+    elif request.grammar and completion.finish_reason == "length":
+        console.warn(f"the answer is not whole: it was cut after {request.max_tokens} tokens; --max-new-tokens allows more")
     if reader.is_unanswered(request, completion.text):
         console.warn(f"the prompt got no answer: {artifact.path} is a chat model, and saw it without its template; --chat puts it around the prompt")
     console.note(str(engine.speed))
@@ -69,6 +70,7 @@ class RunCommand(Command):
     groups = models.groups({
         "Prompts": ("--prompt", "--prompts", "--output", "--batch", "--chat"),
         "Answers": ("--max-new-tokens", "--stop", "--temperature", "--top-k", "--top-p", "--min-p", "--seed", "--logprobs"),
+        "Form of answers": ("--json-schema", "--regex"),
         "Penalties": ("--repetition-penalty", "--presence-penalty", "--frequency-penalty", "--logit-bias"),
         "Where it runs": ("--speculate", "--draft-tokens", "--threads", "--step-ms", "--device", "--simt-chip"),
     })  # fmt: skip
@@ -119,6 +121,8 @@ def run_command(
     ] = Settings.logprobs,
     seed: Annotated[int | None, typer.Option(min=0, metavar="S", help="Equal seeds give equal texts. (default: random, each prompt another one)")] = Settings.seed,
     stop: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="End before this text; may be given several times.")] = None,
+    json_schema: forms.JsonSchemaOption = None,
+    regex: forms.RegexOption = None,
     chat: Annotated[bool, typer.Option("--chat", help="The prompt is a message; use the model's chat template.")] = Settings.chat,
     step_ms: Annotated[
         float | None, typer.Option(min=0.0, metavar="MS", help=f"With --prompts: read prompts in pieces that let a step take so long. (default: {STEP_MS})")
@@ -136,13 +140,17 @@ def run_command(
     Example: [bold]easyquant run smol-w8a8 --prompt "Once upon a time" --max-new-tokens 64[/bold]
 
     Example: [bold]easyquant run smol-w8a8 --prompts questions.jsonl --chat -o answers.jsonl[/bold]
+
+    Example: [bold]easyquant run smol-w8a8 --chat --prompt "Invent a person." --json-schema person.json[/bold]
     """
     if (prompt is None) == (prompts is None):
         raise UserError("give either --prompt TEXT or --prompts FILE.jsonl")
     for option, value in (("--output", output), ("--batch", batch), ("--logprobs", logprobs), ("--step-ms", step_ms)):
         if prompts is None and value is not None:
             raise UserError(f"{option}: goes with --prompts")
-    artifact, place = models.artifact_of(model, calib, given), Placement.of(device, simt_chip)
+    form = forms.response_format(json_schema, regex)
+    reader, place = PromptReader(models.artifact_of(model, calib, given)), Placement.of(device, simt_chip)
+    forms.check_form(reader, form)
     try:
         settings = Settings(
             max_tokens=max_new_tokens,
@@ -157,6 +165,7 @@ def run_command(
             seed=seed,
             stop=tuple(stop or ()),
             logprobs=logprobs,
+            response_format=form,
             chat=chat,
         )
     except UserError as error:
@@ -164,6 +173,6 @@ def run_command(
         raise UserError(f"--{field.replace('_', '-')}:{rest}") from None
     speculation = models.speculation(speculate, draft_tokens)
     if prompts is not None:
-        answer_prompts(artifact, prompts, output, settings, Way(batch or 16, place, EngineOptions(threads, STEP_MS if step_ms is None else step_ms, speculation=speculation)))
+        answer_prompts(reader, prompts, output, settings, Way(batch or 16, place, EngineOptions(threads, STEP_MS if step_ms is None else step_ms, speculation=speculation)))
     else:
-        continue_prompt(artifact, sys.stdin.read() if prompt == "-" else prompt, settings, place, EngineOptions(threads, kept_tokens=0, speculation=speculation))
+        continue_prompt(reader, sys.stdin.read() if prompt == "-" else prompt, settings, place, EngineOptions(threads, kept_tokens=0, speculation=speculation))
