@@ -242,9 +242,10 @@ def chosen(ours: dict[str, tuple[str, ...]], args: argparse.Namespace) -> dict[s
     return {name: options for name, options in (ours | recipes_of(args.recipes)).items() if re.search(args.ours, name)}
 
 
-def add_protocol(parser: argparse.ArgumentParser, output: Path) -> None:
-    """What is judged, and on what."""
-    parser.add_argument("model", type=Path, metavar="MODEL", help="a Hugging Face folder of the llama architecture, or a GGUF file; best off any grid")
+def add_protocol(parser: argparse.ArgumentParser, output: Path, several: bool = False) -> None:
+    """What is judged, and on what. `several`: `args.models`, one or more, in the place of `args.model`."""
+    models = {"dest": "models", "nargs": "+"} if several else {"dest": "model"}
+    parser.add_argument(**models, type=Path, metavar="MODEL", help="a Hugging Face folder of the llama architecture, or a GGUF file; best off any grid")
     parser.add_argument("--calib", type=Path, required=True, metavar="FILE", help="calibration text, of both sides")
     parser.add_argument("--text", type=Path, required=True, action="append", metavar="FILE", help="a text to judge on; repeatable")
     parser.add_argument("--ours", metavar="REGEX", default="", help="of our points only those whose name matches")
