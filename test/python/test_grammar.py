@@ -13,6 +13,7 @@ import pytest
 import easyquant
 from easyquant.runtime import grammar
 from easyquant.runtime.artifact import BatchSize
+from easyquant.runtime.drafts import Speculation
 from easyquant.runtime.engine import Engine, EngineOptions
 from easyquant.runtime.requests import Settings
 from easyquant.support.errors import UserError
@@ -112,6 +113,43 @@ def test_each_is_in_a_crowd_what_it_is_alone(model):
         with Engine(model._open(), model._reader.artifact, model._reader, BatchSize(128, sequences, tokens), EngineOptions(2)) as engine:
             found.append({number: (completion.tokens, completion.finish_reason) for number, _, completion in engine.complete(requests)})
     assert found[0] == found[1] and len(found[0]) == len(formats)
+
+
+FORCING = [
+    schema_format({"type": "object", "properties": {"first_name": {"type": "string", "maxLength": 5}, "year_of_birth": {"type": "integer"}, "kind": {"enum": ["human being", "machine"]}}, "required": ["first_name", "year_of_birth", "kind"], "additionalProperties": False}),
+    {"type": "regex", "regex": "It is (a cat that sleeps|a dog that barks at night), or so they say[.!]"},
+    {"type": "grammar", "grammar": 'start: "begin\\n" line{3} "the end of it"\nline: /[a-c]{1,3}/ " is one of them\\n"'},
+    {"type": "regex", "regex": "x" * 70 + "[yz]"},  # longer than what a step reads
+]  # fmt: skip
+
+
+def test_forced_tokens_are_read_in_one_step(model):
+    """And the answers are those of one token a step: alone, in a crowd where some step back, behind what is kept, and where tokens are guessed."""
+    ways = [{}, {"temperature": 1.0, "seed": 2, "logprobs": 2, "presence_penalty": 0.5}, {"max_tokens": 13, "logprobs": 0}, {"stop": "is"}]
+    settings = [Settings(**{"max_tokens": 90} | way, response_format=kind) for kind in FORCING for way in ways]
+    requests = model._reader.requests([("a b c d " * 5, own) for own in settings])
+
+    def answers(sequences, tokens, speculation=None, is_exact=True, times=1):
+        found, options = {}, EngineOptions(2, speculation=speculation)
+        with Engine(model._open(), model._reader.artifact, model._reader, BatchSize(256, sequences, tokens), options) as engine:
+            engine._is_exact = is_exact
+            for _ in range(times):
+                found |= {number: completion for number, _, completion in engine.complete(requests)}
+            return [found[number] for number in range(len(requests))], engine
+
+    slow, one_by_one = answers(1, 256, is_exact=False)
+    assert [one.error for one in slow] == [None] * len(requests) and one_by_one.speed.forced_tokens == 0
+    for way in ({"sequences": 1, "tokens": 256}, {"sequences": 4, "tokens": 384}, {"sequences": 8, "tokens": 2048, "times": 2}, {"sequences": 4, "tokens": 384, "speculation": Speculation("ngram", 4)}):
+        found, engine = answers(**way)
+        for asked, one, other in zip(settings, slow, found, strict=True):
+            assert (one.text, one.tokens, one.finish_reason, one.logprobs) == (other.text, other.tokens, other.finish_reason, other.logprobs), (way, asked)
+            assert other.logprobs is None or [entry.token for entry in other.logprobs] == other.tokens
+        assert engine.speed.forced_tokens > 0.2 * engine.speed.new_tokens
+        assert engine._set_aside > 0 or way["tokens"] != 384
+        if way["sequences"] == 1:
+            assert engine._steps == one_by_one._steps - engine.speed.forced_tokens
+    assert [one.finish_reason for one in slow[2::4]] == ["length"] * 4
+    assert all("is" not in one.text for one in slow[3::4])
 
 
 @pytest.mark.parametrize("kind, message", [

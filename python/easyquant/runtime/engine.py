@@ -71,9 +71,10 @@ class Engine:
     def __init__(self, model, artifact: Artifact, reader: PromptReader, size: BatchSize, options: EngineOptions = EngineOptions()):
         self.reader, self.size, self.speed = reader, size, Speed()
         cache = artifact.cache_pages(model.device)
-        # Codes and online scales hold more of a text than its beginning: nothing of it can be shared exactly.
-        shares = options.kept_tokens > 0 and not artifact.cache_scheme and "online" not in artifact.manifest
-        entries = options.kept_beginnings if shares else 0
+        # Codes and online scales hold more of a text than its beginning: nothing of it can be shared exactly, and steps of one token are
+        # others than one of several.
+        self._is_exact = not artifact.cache_scheme and "online" not in artifact.manifest
+        entries = options.kept_beginnings if self._is_exact and options.kept_tokens > 0 else 0
         self._batch = open_batch(model, BatchSize(size.context, size.sequences + entries, size.tokens), options.threads)
         page_tokens = int(cache["page_tokens"])
         # A strong reference back would be a cycle, and who forgets an engine would have to wait for the collector.
@@ -262,11 +263,18 @@ class Engine:
 
     def _guess(self) -> None:
         """What the next step verifies, of those that continue an answer."""
-        if self._drafts is None:
-            return
-        asked, running = {}, [task for task in self._scheduler.running if task.unread == 1 and task.answer.completion.tokens and task.guessing]
-        share = self._row_cost.share(len(running)) if running else 0.0
-        for task in running:
+        going = [task for task in self._scheduler.running if task.unread == 1 and task.answer.completion.tokens and task.guessing]
+        forced = [task for task in going if task.answer.forced] if self._is_exact else []
+        for task in forced:
+            most = min(PIECE_TOKENS // len(forced), task.request.max_tokens - 1 - len(task.answer.completion.tokens))
+            task.guess(tuple(itertools.islice(task.answer.forced, max(0, most))), is_certain=True)
+        if self._drafts is not None:
+            self._draft([task for task in going if not (self._is_exact and task.answer.forced)])
+
+    def _draft(self, going: list[Task]) -> None:
+        """What the source of guesses proposes."""
+        asked, share = {}, self._row_cost.share(len(going)) if going else 0.0
+        for task in going:
             if task.pace is None:
                 task.pace = Pace(self._speculation.draft_tokens)
                 self._drafts.begin(task.number, task.all_tokens)
@@ -277,16 +285,18 @@ class Engine:
             found = self._drafts.propose(asked) if asked else {}
         except runtime().Error:  # no memory, or its device failed: it goes without
             found = {}
-        for task in running:
-            task.guessed = found.get(task.number, ())
-            task.guesses = len(task.guessed)
+        for task in going:
+            task.guess(found.get(task.number, ()))
 
     def _settle(self, task: Task) -> None:
         """Forgets guesses that were wrong, and tells what was right."""
         if task.rows is not None:
             right = task.held - task.settled - 1
-            task.pace.tell(task.guesses, right)
-            self.speed.count_guesses(task.guesses, right)
+            if task.is_certain:
+                self.speed.count_forced(right)
+            else:
+                task.pace.tell(task.guesses, right)
+                self.speed.count_guesses(task.guesses, right)
             task.rows, task.guesses = None, 0
             if task.sequence is not None and self._batch.position(task.sequence) > task.held:
                 self._batch.truncate(task.sequence, task.held)

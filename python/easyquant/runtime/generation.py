@@ -49,6 +49,7 @@ class Speed:
     decode_seconds: float = 0.0  # of all other steps
     guessed_tokens: int = 0
     right_tokens: int = 0  # of these
+    forced_tokens: int = 0  # by grammars, which were read beside the token before them
 
     def count(self, sequences: int, reads_prompts: bool, seconds: float) -> None:
         """A step of so many sequences."""
@@ -63,6 +64,10 @@ class Speed:
         self.right_tokens += right
         self.decoded_tokens += right
 
+    def count_forced(self, tokens: int) -> None:
+        self.forced_tokens += tokens
+        self.decoded_tokens += tokens
+
     def __str__(self) -> str:
         text = f"{self.prompt_tokens} prompt tokens"
         if self.prefill_seconds > 0:
@@ -72,6 +77,8 @@ class Speed:
             text += f" at {self.decoded_tokens / self.decode_seconds:.1f} tokens/s"
         if self.guessed_tokens:
             text += f", {self.right_tokens} of {self.guessed_tokens} guesses right"
+        if self.forced_tokens:
+            text += f", {self.forced_tokens} forced by grammars"
         return text
 
 
@@ -115,6 +122,11 @@ class Answer:
         self.completion.logprobs = None if request.settings.logprobs is None else []
         self.reason: str | None = None  # why it has ended
         self.error: str | None = None
+
+    @property
+    def forced(self) -> Sequence[int]:
+        """Tokens that come next, whatever the model finds likely."""
+        return self.constraint.forced if self.constraint else ()
 
     def take(self, token: int, logprob: float | None, best: list[tuple[int, float]]) -> str:
         """Appends a token, or ends; the text that is certain by it."""

@@ -14,7 +14,7 @@ import functools
 import json
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -133,32 +133,61 @@ class Grammar:
 
 
 class Constraint:
-    """Where an answer is in its grammar."""
+    """Where an answer is in its grammar.
+
+    Where only one text can come next, its tokens are those that the tokenizer makes of it: they are `forced`, and no others are allowed
+    in their places. So an answer is the same whether they are chosen one by one or read in one step.
+    """
 
     def __init__(self, matcher, what: str, vocabulary: int, end_tokens: frozenset[int]):
         self.end_tokens = end_tokens  # which end the answer
+        self.forced: deque[int] = deque()  # that come next
         self._what = what
-        self._matcher, self._bits = matcher, np.empty(-(-vocabulary // 32), np.uint32)
+        self._matcher, self._bits = matcher, np.empty(-(-vocabulary // 32), np.uint32)  # what may come behind those that are forced
         self._is_known, self._error = False, ""
+        with self._timed():
+            self._force()
 
     def allowed(self) -> np.ndarray:
         """The tokens that may come next, as bits: valid until one is taken. UserError where they cannot be found."""
         if not self._is_known:
-            self._is_known, begin = True, time.thread_time()
-            self._matcher.unsafe_compute_mask_ptr(self._bits.ctypes.data, self._bits.nbytes)
-            seconds = time.thread_time() - begin
-            self._error = _line(self._matcher.get_error())
-            if not self._error and seconds > SLOWEST_MASK:
-                self._error = f"finding the next tokens took {seconds:.1f} s, expected at most {SLOWEST_MASK:.0f} s"
+            self._is_known = True
+            with self._timed():
+                self._matcher.unsafe_compute_mask_ptr(self._bits.ctypes.data, self._bits.nbytes)
         if self._error:
             raise UserError(f"{self._what}: the answer cannot go on within its grammar ({self._error}); make the grammar simpler")
-        return self._bits
+        if not self.forced:
+            return self._bits
+        only = np.zeros_like(self._bits)
+        only[self.forced[0] // 32] = 1 << self.forced[0] % 32
+        return only
 
     def take(self, token: int) -> bool:
         """One of them; True: nothing may follow it."""
-        self._matcher.consume_token(token)
-        self._is_known = False
-        return self._matcher.is_stopped()
+        if self.forced:
+            self.forced.popleft()
+        else:
+            self._is_known = False
+            with self._timed():
+                self._matcher.consume_token(token)
+                self._force()
+        return not self.forced and self._matcher.is_stopped()
+
+    def _force(self) -> None:
+        """The matcher takes what is forced at once, so that the mask behind it is found while the model reads it."""
+        if not self._matcher.is_stopped() and (forced := self._matcher.compute_ff_tokens()):
+            self._matcher.consume_tokens(forced)
+            self.forced.extend(forced)
+
+    @contextlib.contextmanager
+    def _timed(self):
+        """Work of the library, whose errors are kept."""
+        begin = time.thread_time()
+        yield
+        seconds = time.thread_time() - begin
+        self._error = self._error or _line(self._matcher.get_error())
+        if not self._error and seconds > SLOWEST_MASK:
+            self._error = f"finding the next tokens took {seconds:.1f} s, expected at most {SLOWEST_MASK:.0f} s"
 
 
 class GrammarCompiler:

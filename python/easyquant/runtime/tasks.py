@@ -26,6 +26,7 @@ class Task(Job):
         self.fresh = True  # has not begun
         self.pace: Pace | None = None  # where tokens are guessed
         self.guessed: Sequence[int] = ()  # for the next step; `guesses` of them are in it
+        self.is_certain = False  # they are what a grammar forces
         self.guessing = True
         self.known = self.settled = 0  # tokens of the answer that the source of guesses knows, and what was held before this step
         self.rows: np.ndarray | None = None  # logits behind the last token and behind each guess, until all of them are verified
@@ -59,6 +60,10 @@ class Task(Job):
         """What `_runtime.Batch.choose` is asked."""
         item = (self.sequence, self.answer.sampler)
         return item if self.rows is None else (*item, self.rows[self.held - self.settled - 1], self.held)
+
+    def guess(self, tokens: Sequence[int], is_certain: bool = False) -> None:
+        """What the next step is to verify."""
+        self.guessed, self.guesses, self.is_certain = tokens, len(tokens), is_certain
 
     def take_guess(self, token: int) -> bool:
         """Was the next guess this token, which its sequence then holds already?"""
