@@ -20,7 +20,8 @@ LIBRARIES = [(TOOLS / ".." / "lib").resolve() / f"libmlir_{name}runner_utils.so"
 LOWERING = (
     "builtin.module(convert-elementwise-to-linalg,one-shot-bufferize{bufferize-function-boundaries function-boundary-type-conversion=identity-layout-map},"
     "buffer-deallocation-pipeline,convert-bufferization-to-memref,convert-linalg-to-loops,expand-strided-metadata,lower-affine,"
-    "convert-scf-to-cf,convert-math-to-llvm,convert-math-to-libm,arith-expand,convert-arith-to-llvm,convert-index-to-llvm,"
+    "convert-scf-to-cf,arith-emulate-unsupported-floats{source-types=bf16},convert-math-to-llvm,convert-math-to-libm,arith-expand{include-bf16},"
+    "convert-arith-to-llvm,convert-index-to-llvm,"
     "convert-cf-to-llvm,finalize-memref-to-llvm,convert-func-to-llvm,reconcile-unrealized-casts)"
 )
 TYPES = {"i8": np.int8, "i32": np.int32, "i64": np.int64, "f32": np.float32}

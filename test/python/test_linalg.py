@@ -34,6 +34,7 @@ def logits(text, tokens):
 # -------------------------------------------------------------------------------------------------------- whole models
 
 LLAMA = {"layers": 1, "heads": 4, "kv_heads": 2}
+WIDE = LLAMA | {"hidden": 256, "ffn": 256, "vocab": 97}  # blocks of 256 columns
 CASES = {
     "W8A8": (random_llama, LLAMA | {"hidden": 64, "ffn": 96}, ("--scheme=W8A8",)),  # in the rotated basis
     "W8A8, plain basis": (random_llama, LLAMA, ("--scheme=W8A8", "--activation-basis=plain")),
@@ -51,6 +52,13 @@ CASES = {
     "MXFP4": (random_llama, LLAMA, ("--scheme=MXFP4A16",)),
     "NVFP4": (random_llama, LLAMA, ("--scheme=NVFP4A16",)),
     "FP8": (random_llama, LLAMA, ("--scheme=FP8_DYNAMIC",)),
+    "Q4_1": (random_llama, LLAMA, ("--scheme=Q4_1",)),
+    "Q2_K": (random_llama, WIDE, ("--scheme=Q2_K",)),
+    "Q3_K": (random_llama, WIDE, ("--scheme=Q3_K",)),
+    "Q4_K": (random_llama, WIDE, ("--scheme=Q4_K",)),
+    "Q5_K beside int8": (random_llama, WIDE, ("--scheme=Q5_K", "--activations=dynamic")),
+    "Q6_K": (random_llama, WIDE, ("--scheme=Q6_K",)),
+    "IQ4_XS": (random_llama, WIDE, ("--scheme=IQ4_XS",)),
     "float": (random_llama, LLAMA, ("--scheme=none",)),
     "Mistral": (random_llama, LLAMA | {"arch": "mistral", "sliding_window": 5}, ("--scheme=W8A8",)),
     "Qwen3": (random_llama, LLAMA | {"arch": "qwen3"}, ("--scheme=W8A16",)),
@@ -141,7 +149,12 @@ ROWS = {
     "sinks": ("symmetric, tensor, sinks", "{scale = 0.04 : f32}", lambda x: with_sinks(x, f32(0.04), 0), 0),
     "sinks with zero point": ("asymmetric, tensor, sinks", "{scale = 0.04 : f32, zero_point = -20 : i32}", lambda x: with_sinks(x, f32(0.04), -20), 0),
 }  # fmt: skip
-WEIGHTS = {"channel": "i8, symmetric, channel", "group": "i4, symmetric, group = 64", "zero points": "i5, asymmetric, group = 32"}
+WEIGHTS = {
+    "channel": "i8, symmetric, channel",
+    "group": "i4, symmetric, group = 64",
+    "zero points": "i5, asymmetric, group = 32",
+    "minima": "i4, asymmetric, minima, group = 32",
+}
 COLUMNS, OUT = 104, 7  # no whole groups
 
 
@@ -185,13 +198,13 @@ def test_codes_of_activations():
 
 
 def linear_function(name, weight, bits, groups, input_scheme, parameters):
-    """A linear on activations, codes as i8, scales and, of asymmetric schemes, zero points."""
+    """A linear on activations, codes as i8, scales and, of asymmetric schemes, zero points or minima."""
     kind, codes = f"!equant.weight<{OUT}x{COLUMNS}, #equant.scheme<{weight}>>", f"tensor<{OUT}x{COLUMNS}xi{bits}>"
     arguments = {"%c": f"tensor<{OUT}x{COLUMNS}xi8>", "%s": f"tensor<{OUT}x{groups}xf32>"}
     if "asymmetric" in weight:
-        arguments["%z"] = f"tensor<{OUT}x{groups}xi32>"
+        arguments["%z"] = f"tensor<{OUT}x{groups}x{'f32' if 'minima' in weight else 'i32'}>"
     narrow = f"%n = arith.trunci %c : {arguments['%c']} to {codes}" if bits < 8 else ""
-    zeros = "zero_point(%z) " if "%z" in arguments else ""
+    zeros = "" if "%z" not in arguments else "minimum(%z) " if "minima" in weight else "zero_point(%z) "
     attributes = f"input_scheme = {input_scheme}, {parameters + ', ' if parameters else ''}sites = [\"a\"]"
     return f"""
 func.func @{name}(%x: tensor<?x{COLUMNS}xf32>, {", ".join(f"{value}: {kind}" for value, kind in arguments.items())}) -> tensor<?x{OUT}xf32> {{
@@ -212,14 +225,18 @@ def test_integer_sums_and_scales():
             if group and width % group:
                 continue
             groups = -(-COLUMNS // width) if width else 1
-            bits, has_zeros = int(weight[1]), "asymmetric" in weight
+            bits, has_zeros, has_minima = int(weight[1]), "asymmetric" in weight, "minima" in weight
             codes = random.integers(-(2 ** (bits - 1)) + 1, 2 ** (bits - 1), (OUT, COLUMNS)).astype(np.int8)
             scales = random.uniform(0.01, 0.02, (OUT, groups)).astype(f32)
             zeros = random.integers(-8, 8, (OUT, groups)).astype(np.int32)
+            minima = random.uniform(-0.2, 0.05, (OUT, groups)).astype(f32)
             index, inner = len(functions), parameters.strip("{}").replace("scale", "input_scale").replace("zero_point", "input_zero_point")
             functions.append(linear_function(f"f{index}", weight, bits, groups, f"#equant.scheme<i8, {scheme}>", inner))
-            calls.append((f"f{index}", [x, codes, scales] + [zeros] * has_zeros))
-            expected.append((name, weight, reference(x, define, group, codes, scales, zeros * has_zeros, width, "dynamic" in scheme or "sinks" in scheme)))
+            calls.append((f"f{index}", [x, codes, scales] + [minima if has_minima else zeros] * has_zeros))
+            if has_minima:
+                zeros = np.full((OUT, groups), -(2 ** (bits - 1)))  # what a minimum is added to is counted from the lowest code on
+            params = zeros * has_zeros, minima if has_minima else None
+            expected.append((name, weight, reference(x, define, group, codes, scales, *params, width, "dynamic" in scheme or "sinks" in scheme)))
     for (name, weight, wanted), (found,) in zip(expected, call(lower("\n".join(functions)), calls), strict=True):
         np.testing.assert_array_equal(found, wanted, err_msg=f"{name} beside {weight}")
 
@@ -229,7 +246,7 @@ def fma(a, b, c):
     return (a.astype(np.longdouble) * b + c).astype(f32)
 
 
-def reference(x, define, token_group, codes, scales, zeros, width, has_zero_rows):
+def reference(x, define, token_group, codes, scales, zeros, minima, width, has_zero_rows):
     """reference::integerLinear, in numpy."""
     token_group, width = token_group or COLUMNS, width or COLUMNS
     step = min(token_group, width)
@@ -241,7 +258,7 @@ def reference(x, define, token_group, codes, scales, zeros, width, has_zero_rows
         zero = (~np.isfinite(s) | (s == 0)) if has_zero_rows else np.zeros(s.shape, bool)
         params[start] = np.where(zero, 0, q).astype(np.int64), np.where(zero, f32(1), s), np.where(zero, 0, z).astype(np.int64)
     for first in range(0, COLUMNS, width):
-        group, inner = first // width, np.zeros((len(x), OUT), f32)
+        group, inner, ones = first // width, np.zeros((len(x), OUT), f32), np.zeros((len(x), 1), f32)
         for start in range(first, min(first + width, COLUMNS), step):
             end = min(start + step, COLUMNS)
             of = start // token_group * token_group
@@ -249,7 +266,11 @@ def reference(x, define, token_group, codes, scales, zeros, width, has_zero_rows
             dots = (q[:, start - of : end - of] - z) @ (codes[:, start:end].astype(np.int64) - zeros[:, group : group + 1]).T
             dots = dots.astype(f32)
             inner = fma(s, dots, inner) if token_group < COLUMNS else dots
+            total = (q[:, start - of : end - of] - z).sum(axis=1, keepdims=True).astype(f32)
+            ones = fma(s, total, ones) if token_group < COLUMNS else total
         y = fma(scales[:, group], inner, y)
+        if minima is not None:
+            y = fma(minima[:, group], ones, y)
     return y if token_group < COLUMNS else params[0][1] * y
 
 

@@ -37,10 +37,6 @@ static std::string whyNotWeight(WeightType type) {
       layout && layout.getName() != StringRef(numerics::kPlainLayout))
     return "reads a weight packed as " + inWords(layout) +
            " for kernels; run equant-plain-weights instead of equant-materialize-weights";
-  if (type.getScheme().getMinima())
-    return "has a weight with minima, " + inWords(type.getScheme()) +
-           ", for which upstream ops have no form yet; quantize it anew with zero points "
-           "(--scheme W4A16_ASYM), or leave it float (--scheme none)";
   return "";
 }
 
@@ -90,7 +86,7 @@ static std::string whyNotYet(Operation *op) {
 /// The type of a part in the weights file; null where the conversion does not read it.
 static RankedTensorType storedType(WeightType type, WeightTensor part) {
   const bool isRead = part == WeightTensor::Codes || part == WeightTensor::Scales ||
-                      part == WeightTensor::ZeroPoints;
+                      part == WeightTensor::ZeroPoints || part == WeightTensor::Minima;
   return isRead ? type.getPart(part) : RankedTensorType();
 }
 
@@ -146,9 +142,10 @@ struct ConvertLoad : OpConversionPattern<GlobalLoadConstOp> {
     auto found = names.find(op.getGlobal().getLeafReference().getValue());
     if (found == names.end())
       return rewriter.notifyMatchFailure(op, "loads no plain weight");
-    for (auto [part, stored, name] :
-         llvm::zip(llvm::index_range(0, 3), partTypes(type), found->second)) {
-      auto element = part == 2 ? b.getI8Type() : cast<RankedTensorType>(stored).getElementType();
+    for (auto [stored, name] : llvm::zip_equal(partTypes(type), found->second)) {
+      Type element = cast<RankedTensorType>(stored).getElementType();
+      if (element.isInteger(32)) // zero points
+        element = b.getI8Type();
       Value value = GlobalLoadConstOp::create(b, cast<RankedTensorType>(stored).clone(element),
                                               SymbolRefAttr::get(getContext(), name));
       if (value.getType() != stored)

@@ -41,8 +41,17 @@ static Value centred(TensorBuilder &b, Value codes, int64_t group, Value zeroPoi
                    });
 }
 
-/// What int8 activations are multiplied by: q - z, or the int8 value of a table.
+/// What int8 activations are multiplied by: q - z, or the int8 value of a table. A minimum is added
+/// to what its lowest code stands for, which is 0.
 static Value factors(TensorBuilder &b, SchemeAttr scheme, const WeightParts &weight) {
+  if (weight.minima) {
+    Type element = scheme.getBits() < 8 ? b.getI8Type() : b.getI16Type();
+    return b.map(weight.codes, element, [&](TensorBuilder &in, ValueRange x) -> Value {
+      Value code = arith::ExtSIOp::create(in, in.getI32Type(), x[0]);
+      Value steps = arith::SubIOp::create(in, code, in.i32(lowestCode(scheme)));
+      return arith::TruncIOp::create(in, element, steps);
+    });
+  }
   if (scheme.isInteger())
     return centred(b, weight.codes, scheme.getGroupSize(), weight.zeroPoints, scheme.getBits());
   const numerics::Scheme plain = scheme.toNumerics();
@@ -113,6 +122,23 @@ static Value integerDots(TensorBuilder &b, Value x, Value w, const Groups &group
                     b.getI32Type());
 }
 
+/// What minima are multiplied by: the sum of the activations' codes less their zero points, of each
+/// group, in i32.
+static Value sumsOfCodes(TensorBuilder &b, Value x, const Groups &groups) {
+  Value grouped = groups.split(b, x);
+  Sizes sizes = b.sizesOf(grouped);
+  sizes.pop_back();
+  Dims all, kept;
+  for (int64_t dim = 0; dim <= std::ssize(sizes); ++dim)
+    all.push_back(dim);
+  kept.append(all.begin(), all.end() - 1);
+  return b.reduce(std::ssize(all), kept, sizes, b.i32(0), {{grouped, all}},
+                  [](TensorBuilder &in, ValueRange v) -> Value {
+                    Value code = arith::ExtSIOp::create(in, in.getI32Type(), v[0]);
+                    return arith::AddIOp::create(in, code, v[1]);
+                  });
+}
+
 static Value asFloat(TensorBuilder &b, Value x) {
   return x.getType().isF32() ? x : arith::SIToFPOp::create(b, b.getF32Type(), x).getResult();
 }
@@ -131,10 +157,25 @@ static Value sumScaled(TensorBuilder &b, Value x, Value scales, const Dims &ofSc
                   });
 }
 
-/// Scales of the weight, then of rows, then the bias.
-static Value scaleDots(TensorBuilder &b, Value sums, const Groups &groups, const RowParts &x,
-                       const WeightParts &w, SchemeAttr weight, Value bias) {
+/// The same for a weight with minima: each group adds its scale times x, then its minimum times the
+/// sum of the activations.
+static Value sumAbove(TensorBuilder &b, Value x, Value sums, const WeightParts &w) {
+  Sizes sizes = b.sizesOf(x);
+  sizes.pop_back();
+  return b.reduce(3, {0, 1}, sizes, b.f32(0),
+                  {{x, {0, 1, 2}}, {w.scales, {1, 2}}, {sums, {0, 2}}, {w.minima, {1, 2}}},
+                  [](TensorBuilder &in, ValueRange v) -> Value {
+                    Value sum = math::FmaOp::create(in, v[1], asFloat(in, v[0]), v[4]);
+                    return math::FmaOp::create(in, v[3], asFloat(in, v[2]), sum);
+                  });
+}
+
+/// Scales of the weight, then of rows, then the bias. `codes` are those of the rows less their zero
+/// points.
+static Value scaleDots(TensorBuilder &b, Value sums, Value codes, const Groups &groups,
+                       const RowParts &x, const WeightParts &w, SchemeAttr weight, Value bias) {
   const Dims counts = groups.counts();
+  Value ones = w.minima ? sumsOfCodes(b, codes, groups) : Value();
   if (groups.token) {
     int64_t all = 1;
     for (int64_t count : counts)
@@ -143,9 +184,11 @@ static Value scaleDots(TensorBuilder &b, Value sums, const Groups &groups, const
     if (groups.weight)
       scales = b.split(scales, 1, counts);
     sums = sumScaled(b, sums, scales, groups.weight ? Dims{0, 2, 3} : Dims{0, 2});
+    if (ones) // in groups of the weight, which alone have minima
+      ones = sumScaled(b, ones, scales, {0, 1, 2});
   }
   if (groups.weight)
-    sums = sumScaled(b, sums, w.scales, {1, 2});
+    sums = ones ? sumAbove(b, sums, ones, w) : sumScaled(b, sums, w.scales, {1, 2});
   SmallVector<Indexed> inputs = {{sums, {0, 1}}};
   if (!groups.weight)
     inputs.push_back({b.merge(w.scales, 0, 2), {1}});
@@ -183,20 +226,24 @@ static Value columnsOf(TensorBuilder &b, Value params, int64_t group) {
   return group || !params ? params : b.split(params, 0, {ShapedType::kDynamic, 1});
 }
 
+static Value centredRows(TensorBuilder &b, const RowParts &x, SchemeAttr input) {
+  const int64_t tokenGroup = input.getTokenGroup();
+  return centred(b, x.codes, tokenGroup, columnsOf(b, x.zeroPoints, tokenGroup), 8);
+}
+
 static Value integerLinear(TensorBuilder &b, const RowParts &x, SchemeAttr input,
                            const WeightParts &w, SchemeAttr weight, Value bias, bool leavesSums) {
   const Groups groups(TensorBuilder::typeOf(x.codes).getDimSize(1), weight, input);
-  const int64_t tokenGroup = input.getTokenGroup();
-  Value codes = centred(b, x.codes, tokenGroup, columnsOf(b, x.zeroPoints, tokenGroup), 8);
+  Value codes = centredRows(b, x, input);
   Value dots = integerDots(b, codes, factors(b, weight, w), groups);
-  return leavesSums ? dots : scaleDots(b, dots, groups, x, w, weight, bias);
+  return leavesSums ? dots : scaleDots(b, dots, codes, groups, x, w, weight, bias);
 }
 
 template <typename Op>
 static SmallVector<Value> lowerLinear(TensorBuilder &b, Op op,
                                       typename FunctionPattern<Op>::Adaptor adaptor) {
-  const WeightParts w(adaptor.getWeight());
   SchemeAttr weight = op.getWeight().getType().getScheme(), input = op.getInputSchemeAttr();
+  const WeightParts w(weight, adaptor.getWeight());
   Value bias = oneOrNone(adaptor.getBias());
   const bool leavesSums = !op.getOutput().getType().getElementType().isF32();
   if (auto type = dyn_cast<RowsType>(Type(op.getInput().getType())))
@@ -219,8 +266,10 @@ static SmallVector<Value> lowerRescale(TensorBuilder &b, RescaleOp op,
   RowsType rows = op.getRows().getType();
   SchemeAttr weight = op.getWeight().getType().getScheme();
   const Groups groups(rows.getColumns(), weight, rows.getScheme());
-  return {scaleDots(b, one(adaptor.getSums()), groups, RowParts(rows, adaptor.getRows()),
-                    WeightParts(adaptor.getWeight()), weight, oneOrNone(adaptor.getBias()))};
+  const RowParts x(rows, adaptor.getRows());
+  return {scaleDots(b, one(adaptor.getSums()), centredRows(b, x, rows.getScheme()), groups, x,
+                    WeightParts(weight, adaptor.getWeight()), weight,
+                    oneOrNone(adaptor.getBias()))};
 }
 
 static SmallVector<Value> lowerEmbedding(TensorBuilder &b, equant::EmbeddingOp op,
@@ -228,7 +277,8 @@ static SmallVector<Value> lowerEmbedding(TensorBuilder &b, equant::EmbeddingOp o
   SmallVector<Value> rows;
   for (Value part : adaptor.getTable())
     rows.push_back(b.gather(part, one(adaptor.getTokens())));
-  return {dequantize(b, op.getTable().getType().getScheme(), WeightParts(rows))};
+  SchemeAttr scheme = op.getTable().getType().getScheme();
+  return {dequantize(b, scheme, WeightParts(scheme, rows))};
 }
 
 void linalgform::addLinearPatterns(RewritePatternSet &patterns, const TypeConverter &converter) {

@@ -56,15 +56,18 @@ mlir::Value floatLinear(TensorBuilder &b, mlir::Value x, mlir::Value weight);
 
 namespace linalgform {
 
-/// A weight as upstream ops have it: codes NxK of i8, scales NxG of f32, zero points NxG of i32 of
-/// asymmetric schemes.
+/// A weight as upstream ops have it: codes NxK of i8, scales NxG of f32 and, of asymmetric schemes,
+/// zero points NxG of i32 or minima NxG of f32.
 struct WeightParts {
-  mlir::Value codes, scales, zeroPoints;
+  mlir::Value codes, scales, zeroPoints, minima;
 
-  explicit WeightParts(mlir::ValueRange parts)
-      : codes(parts[0]), scales(parts[1]), zeroPoints(parts.size() > 2 ? parts[2] : nullptr) {}
+  WeightParts(equant::SchemeAttr scheme, mlir::ValueRange parts)
+      : codes(parts[0]), scales(parts[1]), zeroPoints(scheme.hasZeroPoints() ? parts[2] : nullptr),
+        minima(scheme.getMinima() ? parts[2] : nullptr) {}
 };
 llvm::SmallVector<mlir::Type> partTypes(equant::WeightType type);
+/// The code that a minimum stands for.
+int32_t lowestCode(equant::SchemeAttr scheme);
 
 /// Activations in codes: codes MxK of i8, scales M or MxG of f32, sums MxG of i32 where the type
 /// asks for them, zero points as scales, of i32, of asymmetric schemes.
@@ -96,7 +99,7 @@ mlir::Value mapGroups(TensorBuilder &b, mlir::Value values, int64_t group,
                       llvm::ArrayRef<mlir::Value> params, mlir::Type element,
                       TensorBuilder::Body body);
 
-/// s (q - z), or s times the value of the code, of rows of codes.
+/// s (q - z), s (q - lowest code) + m, or s times the value of the code, of rows of codes.
 mlir::Value dequantize(TensorBuilder &b, equant::SchemeAttr scheme, const WeightParts &weight);
 
 void addWeightPatterns(mlir::RewritePatternSet &patterns, const mlir::TypeConverter &converter);

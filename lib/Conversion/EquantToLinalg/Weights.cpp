@@ -31,9 +31,14 @@ SmallVector<Type> linalgform::partTypes(WeightType type) {
   const int64_t groups = groupCount(columns, type.getScheme().getGroupSize());
   SmallVector<Type> types = {RankedTensorType::get({rows, columns}, b.getI8Type()),
                              RankedTensorType::get({rows, groups}, b.getF32Type())};
-  if (!type.getScheme().getSymmetric())
-    types.push_back(RankedTensorType::get({rows, groups}, b.getI32Type()));
+  if (!type.getScheme().getSymmetric()) // zero points or minima
+    types.push_back(RankedTensorType::get(
+        {rows, groups}, type.getScheme().getMinima() ? Type(b.getF32Type()) : b.getI32Type()));
   return types;
+}
+
+int32_t linalgform::lowestCode(SchemeAttr scheme) {
+  return numerics::codeRange(scheme.toNumerics()).min;
 }
 
 //===----------------------------------------------------------------------===//
@@ -93,6 +98,8 @@ static SmallVector<Value> lowerFromCodes(TensorBuilder &b, FromCodesOp op,
       scalesOf(b, one(adaptor.getScale()), oneOrNone(adaptor.getOuter()), rows)};
   if (Value zeroPoint = oneOrNone(adaptor.getZeroPoint()))
     parts.push_back(forRows(b, zeroPoint, rows));
+  if (Value minimum = oneOrNone(adaptor.getMinimum()))
+    parts.push_back(scalesOf(b, minimum, /*outer=*/nullptr, rows));
   return parts;
 }
 
@@ -145,44 +152,51 @@ static Value absMaxScales(TensorBuilder &b, Value x, SchemeAttr scheme) {
   });
 }
 
-/// Definition 1 of easyquant/Numerics/Quantize.h.
+/// Definition 1 of easyquant/Numerics/Quantize.h: the codes of values, whose parameters are scales
+/// and, of asymmetric schemes, zero points or minima.
+static Value roundToCodes(TensorBuilder &b, Value x, SchemeAttr scheme, ArrayRef<Value> params) {
+  const numerics::CodeRange range = numerics::codeRange(scheme.toNumerics());
+  return mapGroups(b, x, scheme.getGroupSize(), params, b.getI8Type(),
+                   [&](TensorBuilder &in, ValueRange v) -> Value {
+                     Value value = v[0], zero; // a code, in i32
+                     if (scheme.getMinima()) {
+                       value = arith::SubFOp::create(in, value, v[2]);
+                       zero = in.i32(range.min);
+                     } else if (scheme.hasZeroPoints()) {
+                       zero = v[2];
+                     }
+                     auto end = [&](int32_t code) -> Value {
+                       if (!scheme.hasZeroPoints())
+                         return in.f32(scheme.getMinima() ? code - range.min : code);
+                       Value steps = arith::SubIOp::create(in, in.i32(code), zero);
+                       return arith::SIToFPOp::create(in, in.getF32Type(), steps);
+                     };
+                     Value steps = arith::DivFOp::create(in, value, v[1]);
+                     steps = arith::MaximumFOp::create(in, steps, end(range.min));
+                     steps = arith::MinimumFOp::create(in, steps, end(range.max));
+                     steps = math::RoundEvenOp::create(in, steps);
+                     Value code = arith::FPToSIOp::create(in, in.getI32Type(), steps);
+                     if (zero)
+                       code = arith::AddIOp::create(in, code, zero);
+                     return arith::TruncIOp::create(in, in.getI8Type(), code);
+                   });
+}
+
 static SmallVector<Value> lowerQuantize(TensorBuilder &b, QuantizeOp op,
                                         FunctionPattern<QuantizeOp>::Adaptor adaptor) {
   WeightType type = op.getWeight().getType();
   SchemeAttr scheme = type.getScheme();
-  Value x = one(adaptor.getInput()), zeroPoints = oneOrNone(adaptor.getZeroPoint());
-  Value given = oneOrNone(adaptor.getScale());
-  Value scales = given ? scalesOf(b, given, oneOrNone(adaptor.getOuter()), type.getRows())
-                       : absMaxScales(b, x, scheme);
-  SmallVector<Value> params = {scales};
-  if (zeroPoints)
-    params.push_back(zeroPoints = forRows(b, zeroPoints, type.getRows()));
+  Value x = one(adaptor.getInput()), given = oneOrNone(adaptor.getScale());
+  SmallVector<Value> params = {
+      given ? scalesOf(b, given, oneOrNone(adaptor.getOuter()), type.getRows())
+            : absMaxScales(b, x, scheme)};
+  if (Value zeroPoints = oneOrNone(adaptor.getZeroPoint()))
+    params.push_back(forRows(b, zeroPoints, type.getRows()));
+  if (Value minima = oneOrNone(adaptor.getMinimum()))
+    params.push_back(scalesOf(b, minima, /*outer=*/nullptr, type.getRows()));
   Value codes = oneOrNone(adaptor.getRounded());
-  if (codes) {
-    codes = codesAsI8(b, codes);
-  } else {
-    const numerics::CodeRange range = numerics::codeRange(scheme.toNumerics());
-    codes = mapGroups(b, x, scheme.getGroupSize(), params, b.getI8Type(),
-                      [&](TensorBuilder &in, ValueRange v) -> Value {
-                        auto end = [&](int32_t code) -> Value {
-                          if (!zeroPoints)
-                            return in.f32(code);
-                          Value steps = arith::SubIOp::create(in, in.i32(code), v[2]);
-                          return arith::SIToFPOp::create(in, in.getF32Type(), steps);
-                        };
-                        Value steps = arith::DivFOp::create(in, v[0], v[1]);
-                        steps = arith::MaximumFOp::create(in, steps, end(range.min));
-                        steps = arith::MinimumFOp::create(in, steps, end(range.max));
-                        steps = math::RoundEvenOp::create(in, steps);
-                        Value code = arith::FPToSIOp::create(in, in.getI32Type(), steps);
-                        if (zeroPoints)
-                          code = arith::AddIOp::create(in, code, v[2]);
-                        return arith::TruncIOp::create(in, in.getI8Type(), code);
-                      });
-  }
-  SmallVector<Value> parts = {codes, scales};
-  if (zeroPoints)
-    parts.push_back(zeroPoints);
+  SmallVector<Value> parts = {codes ? codesAsI8(b, codes) : roundToCodes(b, x, scheme, params)};
+  llvm::append_range(parts, params);
   return parts;
 }
 
@@ -198,8 +212,8 @@ static Value valueTable(TensorBuilder &b, SchemeAttr scheme) {
 
 Value linalgform::dequantize(TensorBuilder &b, SchemeAttr scheme, const WeightParts &weight) {
   SmallVector<Value> params = {weight.scales};
-  if (weight.zeroPoints)
-    params.push_back(weight.zeroPoints);
+  if (weight.zeroPoints || weight.minima)
+    params.push_back(weight.zeroPoints ? weight.zeroPoints : weight.minima);
   Value table = scheme.isInteger() ? Value() : valueTable(b, scheme);
   return mapGroups(b, weight.codes, scheme.getGroupSize(), params, b.getF32Type(),
                    [&](TensorBuilder &in, ValueRange x) -> Value {
@@ -210,9 +224,13 @@ Value linalgform::dequantize(TensorBuilder &b, SchemeAttr scheme, const WeightPa
                      } else {
                        if (weight.zeroPoints)
                          code = arith::SubIOp::create(in, code, x[2]);
+                       if (weight.minima)
+                         code = arith::SubIOp::create(in, code, in.i32(lowestCode(scheme)));
                        value = arith::SIToFPOp::create(in, in.getF32Type(), code);
                      }
-                     return arith::MulFOp::create(in, x[1], value);
+                     value = arith::MulFOp::create(in, x[1], value);
+                     return weight.minima ? arith::AddFOp::create(in, value, x[2]).getResult()
+                                          : value;
                    });
 }
 
@@ -227,7 +245,7 @@ static SmallVector<Value> lowerSlice(TensorBuilder &b, SliceOp op,
   SmallVector<Value> parts;
   for (auto [index, part] : llvm::enumerate(adaptor.getInput())) {
     int64_t offset = offsets[1], count = sizes[1];
-    if (index != 0) { // scales, zero points
+    if (index != 0) { // scales, zero points, minima
       offset = group ? offset / group : 0;
       count = groupCount(count, group);
     }
@@ -238,7 +256,8 @@ static SmallVector<Value> lowerSlice(TensorBuilder &b, SliceOp op,
 
 static SmallVector<Value> lowerDequantize(TensorBuilder &b, DequantizeOp op,
                                           FunctionPattern<DequantizeOp>::Adaptor adaptor) {
-  return {dequantize(b, op.getWeight().getType().getScheme(), WeightParts(adaptor.getWeight()))};
+  SchemeAttr scheme = op.getWeight().getType().getScheme();
+  return {dequantize(b, scheme, WeightParts(scheme, adaptor.getWeight()))};
 }
 
 static SmallVector<Value> lowerConcat(TensorBuilder &b, equant::ConcatOp,

@@ -109,6 +109,21 @@ func.func @int8_table(%x: tensor<?x64xf32>, %w: !iq4) -> tensor<?x6xf32> {
   return %y : tensor<?x6xf32>
 }
 
+// A minimum is multiplied by the sum of the activations' codes of its group, behind the scale.
+
+// CHECK-LABEL: func.func @minima(
+// CHECK-SAME:    %[[MINIMA:[a-z0-9]+]]: tensor<6x2xf32>)
+// CHECK:         %[[DOTS:.*]] = linalg.contract {{.*}} -> tensor<?x6x2xi32>
+// CHECK:         %[[SUMS:.*]] = linalg.generic {{.*}} iterator_types = ["parallel", "parallel", "reduction"]} {{.*}} outs(%{{.*}} : tensor<?x2xi32>)
+// CHECK:         linalg.generic {{.*}} iterator_types = ["parallel", "parallel", "reduction"]} ins(%[[DOTS]], %{{.*}}, %[[SUMS]], %[[MINIMA]]
+// CHECK-COUNT-2:   math.fma
+!minima = !equant.weight<6x64, #equant.scheme<i4, asymmetric, minima, group = 32>>
+func.func @minima(%x: tensor<?x64xf32>, %w: !minima) -> tensor<?x6xf32> {
+  %y = equant.linear %x, %w {input_scheme = #equant.scheme<i8, symmetric, token, dynamic>, sites = ["a"]}
+         : (tensor<?x64xf32>, !minima) -> tensor<?x6xf32>
+  return %y : tensor<?x6xf32>
+}
+
 // Sums in i32 and what becomes of them, as ranks have it; a fusion is its ops.
 
 // CHECK-LABEL: func.func @sums_and_scales(

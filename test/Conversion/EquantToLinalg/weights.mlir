@@ -132,3 +132,57 @@ func.func @rounded(%x: tensor<4x32xf32>, %scale: tensor<4x2xf32>, %zero: tensor<
          : (tensor<4x32xf32>, tensor<4x2xf32>, tensor<4x2xi32>, tensor<4x32xi3>) -> !rounded
   return %w : !rounded
 }
+
+// Minima are floats, beside scales of either level.
+
+!minima = !equant.weight<4x32, #equant.scheme<i4, asymmetric, minima, group = 16, scale = f16>>
+// CHECK-LABEL: func.func @minima(
+// CHECK-SAME:    -> (tensor<4x32xi8>, tensor<4x2xf32>, tensor<4x2xf32>)
+// CHECK-COUNT-2:   arith.extf %{{.*}} : f16 to f32
+func.func @minima(%codes: tensor<4x32xi8>, %scale: tensor<4x2xf16>, %minimum: tensor<4x2xf16>) -> !minima {
+  %w = equant.from_codes %codes scale(%scale) minimum(%minimum) : (tensor<4x32xi8>, tensor<4x2xf16>, tensor<4x2xf16>) -> !minima
+  return %w : !minima
+}
+
+// Codes count from the minimum on: (x - m) / s between 0 and 15, less 8.
+
+// CHECK-LABEL: func.func @rounded_above(
+// CHECK-DAG:     %[[LEAST:.*]] = arith.constant 0.000000e+00 : f32
+// CHECK-DAG:     %[[GREATEST:.*]] = arith.constant 1.500000e+01 : f32
+// CHECK-DAG:     %[[FIRST:.*]] = arith.constant -8 : i32
+// CHECK:           arith.subf
+// CHECK-NEXT:      arith.divf
+// CHECK-NEXT:      arith.maximumf %{{.*}}, %[[LEAST]]
+// CHECK-NEXT:      arith.minimumf %{{.*}}, %[[GREATEST]]
+// CHECK-NEXT:      math.roundeven
+// CHECK-NEXT:      arith.fptosi
+// CHECK-NEXT:      arith.addi %{{.*}}, %[[FIRST]]
+func.func @rounded_above(%x: tensor<4x32xf32>, %scale: tensor<4x2xf16>, %minimum: tensor<4x2xf16>) -> !minima {
+  %w = equant.quantize %x scale(%scale) minimum(%minimum) : (tensor<4x32xf32>, tensor<4x2xf16>, tensor<4x2xf16>) -> !minima
+  return %w : !minima
+}
+
+// CHECK-LABEL: func.func @above_minima(
+// CHECK:           arith.subi %{{.*}}, %{{.*}} : i32
+// CHECK-NEXT:      arith.sitofp
+// CHECK-NEXT:      arith.mulf
+// CHECK-NEXT:      arith.addf
+func.func @above_minima(%w: !minima) -> tensor<4x32xf32> {
+  %f = equant.dequantize %w : !minima -> tensor<4x32xf32>
+  return %f : tensor<4x32xf32>
+}
+
+// -----
+
+// Globals of plain weights have minima in f32.
+
+!super = !equant.weight<4x256, #equant.scheme<i4, asymmetric, minima, group = 32, super>, #equant.layout<plain>>
+// CHECK-DAG:   ml_program.global private @a.weight_minimum({{.*}}) : tensor<4x8xf32>
+ml_program.global private @w(#ml_program.extern : !super) : !super {equant.tensors = ["a.weight", "a.weight_scale", "a.weight_minimum"]}
+// CHECK-LABEL: func.func @load_minima(
+// CHECK:         ml_program.global_load_const @a.weight_minimum : tensor<4x8xf32>
+func.func @load_minima(%x: tensor<?x256xf32>) -> tensor<?x4xf32> {
+  %w = ml_program.global_load_const @w : !super
+  %y = equant.packed_linear %x, %w {sites = ["a"]} : (tensor<?x256xf32>, !super) -> tensor<?x4xf32>
+  return %y : tensor<?x4xf32>
+}
