@@ -67,6 +67,25 @@ def test_compile_exports_the_same(model, tmp_path):
     assert (tmp_path / "export" / "model.safetensors").read_bytes() == (tmp_path / "compile" / "model.safetensors").read_bytes()
 
 
+@pytest.mark.parametrize("format", ["gptq", "compressed-tensors"])
+def test_an_artifact_names_the_command_that_makes_its_codes_again(model, plain, tmp_path, format):
+    """That command, with the model in its place, writes the bytes that the artifact's options write."""
+    done = easyquant("export", plain.path, "--format", format, "-o", tmp_path / "out")
+    assert done.returncode == 1 and not (tmp_path / "out").exists()
+    message = " ".join(done.stderr.split())
+    assert f"{plain.path}: is compiled already, and its codes are packed for kernels; give the model that it came from, model" in message
+    command = re.search(r"easyquant (export MODEL --format .*)", message)[1].replace("MODEL", str(model)).split()
+    assert easyquant(*command).returncode == 0
+    options = ("--scheme=W4A16", "--activation-basis=plain", "--head=float", "--group-size=32", "--scale-type=f16")
+    assert easyquant("export", model, "--format", format, *options, "-o", tmp_path / "same").returncode == 0
+    files = sorted(file.name for file in (tmp_path / "same").iterdir())
+    assert files == sorted(file.name for file in (tmp_path / "out").iterdir())
+    for name in files:
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "same" / name).read_bytes()
+    again = easyquant("compile", plain.path, "-o", tmp_path / "again")
+    assert again.returncode == 1 and "easyquant compile MODEL --recipe" in " ".join(again.stderr.split())
+
+
 def test_a_gguf_file_becomes_a_folder_with_a_tokenizer(llama, tmp_path):
     gguf = write_gguf(tmp_path / "model.gguf", *llama)
     out = tmp_path / "out"

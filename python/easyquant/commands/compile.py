@@ -3,7 +3,7 @@
 """`easyquant compile`: hands a model to the C++ compiler and shows how far it is."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -12,7 +12,7 @@ from easyquant.compiler.calibration import CalibrationText
 from easyquant.compiler.compile import compile_model, help_compile
 from easyquant.compiler.options import CompileOptions, check_table, choices_of, groups, takes_options
 from easyquant.compiler.plans import plans_of, print_dry_run
-from easyquant.runtime.artifact import Artifact
+from easyquant.runtime.artifact import Artifact, is_artifact
 from easyquant.runtime.ranks import Comm, CommOption, CommTimeoutOption, Ranks
 from easyquant.support.errors import UserError
 from easyquant.support.memory import age_seconds, peak_rss_bytes
@@ -25,6 +25,17 @@ class CompileCommand(Command):
         "What to make": ("--output",), "Calibration": ("--calib", "--nsamples", "--seqlen", "--seed", "--calib-bos"), "Options of methods": ("--lkd",),
         "Ranks": ("--comm", "--comm-timeout"),
     })  # fmt: skip
+
+
+def _refuse_artifact(path: Path, output: Path | None, format: str | None) -> NoReturn:
+    """Codes of an artifact are packed for kernels, and it does not say all that config.json does. Its recipe makes them again."""
+    artifact = Artifact.open(path)
+    command = f"easyquant export MODEL --format {format}" if format else "easyquant compile MODEL"
+    text = " --calib TEXT" if artifact.manifest["quantization"].get("calibration") else ""
+    raise UserError(
+        f"{path}: is compiled already, and its codes are packed for kernels; give the model that it came from, {artifact.manifest['source']['name']}, "
+        f"with the artifact's recipe, which makes the same codes: {command} --recipe {path / 'recipe.json'}{text} -o {output or 'OUT'}"
+    )
 
 
 @console.command
@@ -47,6 +58,8 @@ def compile_command(
     Example: [bold]easyquant compile SmolLM2-135M -o smol-w8a8[/bold]
     """
     check_table()
+    if is_artifact(model):
+        _refuse_artifact(model, output, given.get("export"))
     options = CompileOptions(calibration=CalibrationText(calib, nsamples, seqlen, seed, calib_bos) if calib else None, **given)
     if mistaken := [name for name in options.targets if set(name.split(",")) <= set(choices_of("target"))]:
         raise UserError(f"--targets {mistaken[0]}: names sites to quantize; did you mean --target {mistaken[0]}?")
