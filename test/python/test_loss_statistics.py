@@ -8,6 +8,8 @@ from safetensors.numpy import load_file
 
 from calibrating import calibrate, write_tokens
 from command_line import run_command_line as easyquant
+from easyquant.compiler.loss_memory import LossMemory
+from easyquant.compiler.statistics import plans_of_float
 from helpers import assert_refused, folder_contents, random_llama, random_tokens, run_tool, write_letters, write_model
 from oracles.llama import Llama
 from planning import SITES, dequantized, plan, planned_module, run_pass
@@ -300,6 +302,29 @@ def test_a_file_from_the_command_line(tmp_path):
     other = easyquant("compile", model, "-o", out, "--method=gptq", "--scheme=W4A16", "--hessian=loss", *calib, "--seed=1", f"--statistics={file}")
     assert_refused(other, "statistics of another text", "seed 0", "seed 1")
     assert not out.exists()
+
+
+def test_memory_is_foretold(tmp_path):
+    """What 10 million windows would take, no machine has: nothing runs, and the text is not read."""
+    model = write_letters(write_model(tmp_path / "model", *random_llama(seed=7)))
+    text = tmp_path / "text.txt"
+    text.write_text("a")
+    many = (f"--calib={text}", "--nsamples=100000000", "--seqlen=48")
+    calibrate_fisher = ("calibrate", model, "--statistic=fisher")
+    shown = easyquant(*calibrate_fisher, f"--calib={text}", "--nsamples=100", "--seqlen=48", "--dry-run")
+    assert shown.returncode == 0, shown.stderr
+    states = 100 * 48 * 40 * 4 * 3
+    assert f"{states / 1e6:.1f} MB for hidden states before every layer" in shown.stdout and "100 x 48 tokens" in shown.stdout and "available" in shown.stdout
+    assert easyquant("calibrate", model, *many, "--dry-run").returncode == 0
+    sides = [size for rows, columns in ((40, 40), (8, 40), (8, 40), (40, 40), (52, 40), (52, 40), (40, 52)) for size in (rows, columns)]
+    layer = sum(size * size for size in sides)
+    memory = LossMemory.of(plans_of_float(model).sites, plans_of_float(model).model, 1000, 100, 48)
+    assert memory.hessians == 4 * layer * 5 and memory.file == 4 * layer * 2
+    compile_by_loss = ("compile", model, "--method=gptq", "--scheme=W4A16", "--hessian=loss")
+    for command in (calibrate_fisher, compile_by_loss):
+        assert_refused(easyquant(*command, *many, "-o", tmp_path / "out"), "the Hessians of the loss take about", "100,000,000 x 48 tokens", "available", "fewer or shorter samples")
+    assert not (tmp_path / "out").exists()
+    assert_refused(easyquant(*calibrate_fisher, f"--calib={text}"), "-o STATISTICS is missing")
 
 
 def test_what_cannot_be_is_refused(tiny_llama, tmp_path):

@@ -10,9 +10,10 @@ import typer
 
 from easyquant.compiler.calibration import CalibrationText
 from easyquant.compiler.options import STATISTICS
-from easyquant.compiler.statistics import FISHER, calibrate
+from easyquant.compiler.statistics import FISHER, calibrate, print_dry_run
 from easyquant.runtime.device import ThreadsOption
 from easyquant.runtime.ranks import Comm, CommOption, CommTimeoutOption, Ranks
+from easyquant.support.errors import UserError
 from easyquant.terminal import console
 
 
@@ -23,7 +24,7 @@ Statistic = Enum("Statistic", {name: name for name in (*STATISTICS, FISHER)}, ty
 def calibrate_command(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A Hugging Face folder (safetensors, config.json) or a GGUF file.")],
     calib: Annotated[Path, typer.Option("--calib", metavar="FILE", help="The text to calibrate on, UTF-8.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="STATISTICS", help="The statistics file to write (safetensors).")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="STATISTICS", help="The statistics file to write (safetensors).")] = None,
     nsamples: Annotated[int, typer.Option(min=1, metavar="N", help="Windows of the text.")] = 64,
     seqlen: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens of a window.")] = 1024,
     seed: Annotated[int, typer.Option(min=0, metavar="S", help="Chooses the windows.")] = 0,
@@ -32,6 +33,7 @@ def calibrate_command(
     sites: Annotated[list[str], typer.Option("--site", metavar="P", help="Observe only these sites: a name or re:PATTERN. Repeatable.")] = [],
     work: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the journal here: a run that was ended goes on from it.")] = None,
     threads: ThreadsOption = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the memory and the time that it would take, and stop.")] = False,
     comm: CommOption = Comm.auto,
     comm_timeout: CommTimeoutOption = None,
 ) -> None:
@@ -41,7 +43,12 @@ def calibrate_command(
     """
     calibration = CalibrationText(calib, nsamples, seqlen, seed, bos)
     ranks = Ranks(comm, comm_timeout)
-    calibrate(model, calibration, output, [item.value for item in statistics], sites, work, threads, ranks)
+    names = [item.value for item in statistics]
+    if dry_run:
+        return None if ranks.rank else print_dry_run(model, calibration, names, sites)
+    if output is None:
+        raise UserError("-o STATISTICS is missing: the file to write")
+    calibrate(model, calibration, output, names, sites, work, threads, ranks)
     if ranks.rank:
         return
     console.out.print(f"{output}: {console.human_bytes(output.stat().st_size)} of statistics on {nsamples} x {seqlen} tokens", markup=False)

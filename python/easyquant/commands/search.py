@@ -19,7 +19,7 @@ from easyquant.commands.search_fits import ROUNDS, Fit, measure_fits
 from easyquant.compiler.calibration import CalibrationText, tokens_of
 from easyquant.compiler.driver import compiler_progress, find_model, run_compiler
 from easyquant.compiler.options import OPTIONS, TRANSFORMS, CompileOptions, check_table, choices_of
-from easyquant.compiler.plans import Plans, machine_speed, plans_of
+from easyquant.compiler.plans import Plans, forward_seconds, plans_of
 from easyquant.compiler.statistics import calibrate, quoted
 from easyquant.evaluation import llama_cpp_speed
 from easyquant.evaluation.search_peers import Peer, as_json, check_peers, measure_peers, with_speeds
@@ -239,13 +239,12 @@ def closing_line(model: Path, recipe: Path, text: CalibrationText | None, export
 
 def print_dry_run(plans: Plans, options: CompileOptions, samples: int, length: int, formats: str, group_sizes: str) -> None:
     layers = plans.model["num_layers"]
-    forward = 2 * samples * length * sum(site["out_features"] * site["in_features"] for site in plans.sites) / (0.7 * machine_speed())
     table = console.pairs()
     table.add_row("sites", str(len(plans.sites)))
     table.add_row("formats", f"{formats} in groups of {group_sizes}")
     table.add_row("losses of blocks", f"about {ENDS_PER_LAYER * layers:.0f} forward passes")
     table.add_row("a format everywhere", "about 2 forward passes, and rounding the model")
-    table.add_row("a forward pass", f"about {forward:.1f} s on this machine")
+    table.add_row("a forward pass", f"about {forward_seconds(plans, samples * length):.1f} s on this machine")
     console.out.print(table)
 
 

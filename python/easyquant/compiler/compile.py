@@ -11,7 +11,7 @@ from pathlib import Path
 from easyquant.compiler.calibration import tokens_of
 from easyquant.compiler.driver import CompileCost, compiler_progress, find_model, gguf_vocabulary, run_compiler, tokenizer_files, warn_without_tokenizer
 from easyquant.compiler.options import CompileOptions
-from easyquant.compiler.plans import plans_of
+from easyquant.compiler.plans import gathers_loss, loss_memory, plans_of
 from easyquant.compiler.recipe import recipe_as_json
 from easyquant.runtime.ranks import ALONE, Ranks, model_of_rank
 
@@ -45,7 +45,9 @@ def compile_model(
             warn_without_tokenizer(model, files)
         if options.calibration is not None:
             # What is wrong with the options is said before the text is read.
-            plans_of(model, replace(options, dump_pipeline=False, emit_ir_after=None))
+            plans = plans_of(model, replace(options, dump_pipeline=False, emit_ir_after=None))
+            if gathers_loss(plans, options) and not (options.dump_pipeline or options.emit_ir_after):
+                loss_memory(plans, options, ranks.size).check()
             arguments.append(f"--tokens={stack.enter_context(tokens_of(model, options.calibration, keep=options.dump_pipeline))}")
         if options.dump_pipeline or options.emit_ir_after:
             return run_compiler(arguments)

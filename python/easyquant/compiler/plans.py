@@ -15,16 +15,16 @@ from rich.table import Table
 
 from easyquant.compiler.calibration import CalibrationText
 from easyquant.compiler.driver import find_model
+from easyquant.compiler.loss_memory import BASE_BYTES, LossMemory
 from easyquant.compiler.options import default_of
 from easyquant.compiler.recipe import recipe_as_json
 from easyquant.runtime.sites import describe_operand, pattern_of
 from easyquant.support.children import ends_with_me
 from easyquant.support.errors import UserError
+from easyquant.support.memory import available_bytes
 from easyquant.support.tools import explain, find_tool, tool_environment
 from easyquant.terminal import console
 
-# Rough: what the compiler takes without any method was measured by benchmarks/width.py, the rest follows from what methods do.
-BASE_BYTES = 210e6
 # The passes that read calibration text: multiples of one float forward over its tokens, and what each holds at a time, as
 # multiples of the floats of one layer and of the hidden states of all samples.
 FORWARDS, LAYER_COPIES, STATE_COPIES = range(3)
@@ -35,8 +35,8 @@ TOKENS_OF_MEANS = 16384
 # AWQ takes candidates for each block through the first tokens of some of the samples besides.
 AWQ_CANDIDATES, AWQ_TOKENS = 21, 512
 LKD_EPOCHS = 4  # those of the figure above, which benchmarks/method_costs.py measured
-# In the metric of the loss GPTQ runs the model forward, and forward and backward again, and keeps the hidden states before every layer.
-GPTQ_BY_LOSS = 7.0
+# In the metric of the loss GPTQ runs the model forward, and forward and backward again.
+LOSS_FORWARDS = 7.0
 # Learned rounding takes as many steps of as many tokens whatever the text: its figure is of so many steps, over so many tokens.
 SIGNROUND_STEPS, SIGNROUND_TOKENS = 200, 8 * 1024
 
@@ -110,6 +110,10 @@ def plans_table(plans: Plans) -> Table:
     return table
 
 
+def describe_time(seconds: float) -> str:
+    return f"about {seconds:.0f} s" if seconds < 120 else f"about {seconds / 60:.0f} min"
+
+
 @dataclass(frozen=True)
 class Prediction:
     """What a compilation will take, roughly."""
@@ -120,7 +124,7 @@ class Prediction:
 
     @property
     def time(self) -> str:
-        return f"about {self.seconds:.0f} s" if self.seconds < 120 else f"about {self.seconds / 60:.0f} min"
+        return describe_time(self.seconds)
 
 
 def flops_per_second() -> float:
@@ -137,8 +141,33 @@ def flops_per_second() -> float:
 machine_speed = cache(flops_per_second)
 
 
+def forward_seconds(plans: Plans, tokens: int) -> float:
+    """What so many tokens take through the float model."""
+    return 2 * tokens * sum(site["out_features"] * site["in_features"] for site in plans.sites) / (0.7 * machine_speed())
+
+
 def is_by_loss(options) -> bool:
     return (options.hessian or default_of("hessian")).startswith("loss")
+
+
+def walk_bytes(plans: Plans, tokens: int) -> float:
+    """What a walk through the layers takes that gathers nothing."""
+    return BASE_BYTES + 4 * (plans.layer_floats + tokens * plans.model["hidden_size"])
+
+
+def gathers_loss(plans: Plans, options) -> bool:
+    """Is the model run backward for GPTQ?"""
+    return "equant-gptq" in plans.text_passes and is_by_loss(options) and options.statistics is None
+
+
+def loss_memory(plans: Plans, options, ranks: int = 1) -> LossMemory:
+    """What that takes on one of so many ranks."""
+    text = options.calibration or CalibrationText
+    return loss_memory_of_text(plans, text, ranks, rows=(options.hessian or default_of("hessian")) == "loss-both")
+
+
+def loss_memory_of_text(plans: Plans, text, ranks: int, rows: bool = True) -> LossMemory:
+    return LossMemory.of(plans.sites, plans.model, plans.layer_floats, -(-text.samples // ranks), text.length, rows)
 
 
 def forwards(name: str, samples: int, length: int, options) -> float:
@@ -151,7 +180,7 @@ def forwards(name: str, samples: int, length: int, options) -> float:
         compared = min(options.search_samples or int(default_of("search-samples")), samples) / samples
         return passes * max(of_means, compared) + AWQ_CANDIDATES * compared * min(length, AWQ_TOKENS) / length
     if name == "equant-gptq" and is_by_loss(options):
-        return 0 if options.statistics else GPTQ_BY_LOSS
+        return 0 if options.statistics else LOSS_FORWARDS
     if name == "equant-lkd":
         return passes * (options.epochs or int(default_of("epochs"))) / LKD_EPOCHS
     if name == "equant-signround":
@@ -169,12 +198,10 @@ def prediction(plans: Plans, options) -> Prediction:
         text = options.calibration or CalibrationText
         tokens = text.samples * text.length
         states = tokens * plans.model["hidden_size"] * 4
-        kept = {name: COSTS[name][STATE_COPIES] for name in work}
-        if "equant-gptq" in kept and is_by_loss(options) and not options.statistics:
-            kept["equant-gptq"] = plans.model["num_layers"] + 1
-        memory += max(plans.layer_floats * 4 * COSTS[name][LAYER_COPIES] + states * copies for name, copies in kept.items())
-        forward = 2 * tokens * sum(site["out_features"] * site["in_features"] for site in plans.sites) / (0.7 * machine_speed())
-        seconds += forward * sum(forwards(name, text.samples, text.length, options) for name in work)
+        memory += max(plans.layer_floats * 4 * COSTS[name][LAYER_COPIES] + states * COSTS[name][STATE_COPIES] for name in work)
+        if gathers_loss(plans, options):
+            memory = max(memory, loss_memory(plans, options).needed)
+        seconds += forward_seconds(plans, tokens) * sum(forwards(name, text.samples, text.length, options) for name in work)
     return Prediction(plans.weight_bytes, memory, seconds)
 
 
@@ -196,6 +223,8 @@ def print_dry_run(plans: Plans, options) -> None:
     if not options.export:
         table.add_row("KV cache", describe_cache(plans, options))
     table.add_row("memory", f"about {console.human_bytes(predicted.memory_bytes)} beside the model's own pages")
+    if (available := available_bytes()) is not None:
+        table.add_row("available", console.human_bytes(available))
     table.add_row("time", f"{predicted.time} on this machine")
     console.out.print(table)
     for site in plans.fallbacks:

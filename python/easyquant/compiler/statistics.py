@@ -7,9 +7,12 @@ from pathlib import Path
 
 from easyquant.compiler.calibration import CalibrationText, tokens_of
 from easyquant.compiler.driver import compiler_progress, find_model, run_compiler
+from easyquant.compiler.plans import LOSS_FORWARDS, Plans, describe_time, forward_seconds, loss_memory_of_text, read_plans, walk_bytes
 from easyquant.runtime.ranks import ALONE, Ranks, model_of_rank
 from easyquant.support.errors import UserError
 from easyquant.support.files import check_writable, scratch_folder
+from easyquant.support.memory import available_bytes
+from easyquant.terminal import console
 
 
 # What the loss says of weights: gathered by a pass of its own, which runs the model backward.
@@ -23,17 +26,50 @@ def quoted(value: Path | str) -> str:
     return f'"{value}"'
 
 
+def check_statistics(statistics: list[str], sites: list[str]) -> None:
+    if FISHER in statistics and (len(statistics) > 1 or sites):
+        raise UserError(f"--statistic {FISHER} is of all linears and in a file of its own; leave out --site and other statistics, and gather those in another run")
+
+
+def plans_of_float(model: Path) -> Plans:
+    return read_plans(model, ["--scheme=none"])
+
+
+def print_dry_run(model: Path, calibration: CalibrationText, statistics: list[str], sites: list[str]) -> None:
+    """What `calibrate` would take, with nothing run."""
+    check_statistics(statistics, sites)
+    plans = plans_of_float(model)
+    tokens = calibration.samples * calibration.length
+    table = console.pairs()
+    table.add_row("text", f"{calibration.samples:,} x {calibration.length:,} tokens")
+    if FISHER in statistics:
+        memory = loss_memory_of_text(plans, calibration, ranks=1)
+        table.add_row("memory", f"about {console.human_bytes(memory.needed)}, beside pages of the model's file and of statistics")
+        for part, size in memory.parts.items():
+            table.add_row("", f"{console.human_bytes(size)} for {part}")
+        table.add_row("statistics", f"about {console.human_bytes(memory.file)}, and as much in the journal until they are whole")
+        seconds = LOSS_FORWARDS * forward_seconds(plans, tokens)
+    else:
+        table.add_row("memory", f"about {console.human_bytes(walk_bytes(plans, tokens))} and what statistics take, beside pages of the model's file")
+        seconds = forward_seconds(plans, tokens)
+    if (available := available_bytes()) is not None:
+        table.add_row("available", console.human_bytes(available))
+    table.add_row("time", f"{describe_time(seconds)} on this machine")
+    console.out.print(table)
+
+
 def calibrate(
     model: Path, calibration: CalibrationText, output: Path, statistics: list[str], sites: list[str], work: Path | None, threads: int, ranks: Ranks = ALONE
 ) -> None:
     """Writes the statistics file `output`; shows its progress on stderr. With several ranks the first one does."""
+    check_statistics(statistics, sites)
     is_fisher = FISHER in statistics
-    if is_fisher and (len(statistics) > 1 or sites):
-        raise UserError(f"--statistic {FISHER} is of all linears and in a file of its own; leave out --site and other statistics, and gather those in another run")
     with contextlib.ExitStack() as stack:
         if ranks.rank == 0:
             model = find_model(model)
             check_writable(output)
+            if is_fisher:
+                loss_memory_of_text(plans_of_float(model), calibration, ranks.size).check()
             follow = stack.enter_context(compiler_progress())
             follow("tokenizing", 0, 0)
             tokens = stack.enter_context(tokens_of(model, calibration))
