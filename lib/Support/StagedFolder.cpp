@@ -163,21 +163,16 @@ StagedFolder::StagedFolder(FolderClaim taken, std::string destination, Replace r
 
 Result<StagedFolder> StagedFolder::make(FolderClaim claim, std::string destination,
                                         Replace replace) {
-  const std::string &folder = claim.folder().native();
+  const std::string folder = claim.folder().native();
   std::error_code code;
   // These are left by a process that was killed: the claim says that nobody works there any more.
   for (const std::string &left : {stagingIn(folder), replacedIn(folder)})
     if (fs::remove_all(left, code); code)
       return failure("{}: cannot be removed: {}", left, code.message());
-  // Made before the lock and so destroyed behind it: the destructor takes it, too.
-  StagedFolder staged(std::move(claim), std::move(destination), std::move(replace));
-  std::lock_guard lock(registry().mutex);
-  if (fs::create_directory(staged.staging, code); code) {
-    std::string path = std::exchange(staged.staging, "");
-    return failure("{}: cannot be created: {}", path, code.message());
-  }
-  registry().claims.insert(staged.claim.folder().native());
-  return staged;
+  if (fs::create_directory(stagingIn(folder), code); code)
+    return failure("{}: cannot be created: {}", stagingIn(folder), code.message());
+  registry().claims.insert(folder);
+  return StagedFolder(std::move(claim), std::move(destination), std::move(replace));
 }
 
 Result<StagedFolder> StagedFolder::create(std::string named, Replace replace) {
@@ -194,6 +189,8 @@ Result<StagedFolder> StagedFolder::create(std::string named, Replace replace) {
   if (Result<void> made = makeFolders(parent); !made)
     return Unexpected(made.error());
   const std::string folder = *destination + ".partial";
+  // Held until the claim is registered: a signal between the two would leave its folder.
+  std::lock_guard lock(registry().mutex);
   Result<std::optional<FolderClaim>> claim = FolderClaim::take(folder);
   if (!claim)
     return Unexpected(claim.error());
@@ -216,6 +213,7 @@ Result<StagedFolder> StagedFolder::create(std::string named, Replace replace) {
 }
 
 Result<StagedFolder> StagedFolder::scratch() {
+  std::lock_guard lock(registry().mutex); // as above
   for (int number = 1;; ++number) {
     Result<std::optional<FolderClaim>> claim =
         FolderClaim::take("easyquant-ir-" + std::to_string(number) + ".partial");
@@ -237,8 +235,10 @@ StagedFolder::~StagedFolder() {
   std::error_code ignored;
   if (!staging.empty())
     fs::remove_all(staging, ignored);
+  // The claim goes before the lock does, for the same reason as in create().
   std::lock_guard lock(registry().mutex);
   registry().claims.erase(claim.folder().native());
+  FolderClaim ended(std::move(claim));
 }
 
 static std::error_code renameWith(unsigned flags, const std::string &from, const std::string &to) {

@@ -240,12 +240,13 @@ def test_ended_compile(tiny_llama, tmp_path, number):
         time.sleep(delay)
         process.send_signal(number)
         status = process.wait(timeout=30)
-        if status == 0:
-            break  # it was done before the signal came: a whole artifact
-        assert not out.exists(), f"an artifact after {delay} s"
+        if status == 0 or out.exists():
+            break  # the artifact was there before the signal came, perhaps not yet the end of the process: it is whole
         if number != signal.SIGKILL:
             assert list(tmp_path.iterdir()) == [], "a signal that can be handled leaves nothing behind"
     assert seen_temporary
+    if out.exists():
+        assert np.isfinite(Runner(out).score(random_tokens(0, 8, 97))).all()
     compile_model(tiny_llama, out, "--force")
     assert [path.name for path in tmp_path.iterdir()] == ["out"], "what a killed compilation left is removed by the next"
     assert np.isfinite(Runner(out).score(random_tokens(0, 8, 97))).all()

@@ -19,7 +19,10 @@ PROJECT = PYPROJECT["project"]
 def test_distribution_package_and_command():
     installed = importlib.metadata.distribution(PROJECT["name"])
     assert PROJECT["name"] == "easyquant-compiler" and installed.version == __version__
-    assert [(entry.name, entry.value) for entry in installed.entry_points] == [("easyquant", "easyquant.__main__:main")]
+    assert {(entry.group, entry.name, entry.value) for entry in installed.entry_points} == {
+        ("console_scripts", "easyquant", "easyquant.__main__:main"),
+        ("lm_eval.models", "easyquant", "easyquant.evaluation.lm_eval_model:EasyQuant"),
+    }
     assert "gpu" in PROJECT["optional-dependencies"]
 
 

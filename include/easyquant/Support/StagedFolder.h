@@ -52,6 +52,7 @@ public:
 
 private:
   StagedFolder(FolderClaim claim, std::string destination, Replace replace);
+  /// The lock of the registry is held.
   static Result<StagedFolder> make(FolderClaim claim, std::string destination, Replace replace);
   Result<void> flushFiles();
 
