@@ -1,6 +1,6 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""llama.cpp beside EasyQuant: an environment of its own, and workers, which are processes in either environment."""
+"""Peers of EasyQuant: llama.cpp and openvino-genai in environments of their own, and workers, which are processes in either one."""
 
 import json
 import os
@@ -13,6 +13,7 @@ WORKERS = FOLDER / "workers"
 # How llama.cpp is built: for the CPU that it runs on, or as for one without AVX-512.
 BUILDS = {None: ("llama-cpp-python", "-DGGML_NATIVE=ON"),
           "avx2": ("llama-cpp-python-avx2", "-DGGML_NATIVE=OFF -DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON")}
+OPENVINO_PACKAGES = ("openvino-genai==2026.4.1.0", "numpy==2.4.6")
 PEER_PACKAGES = ("llama-cpp-python==0.3.36", "gguf==0.19.0", "safetensors==0.8.0", "numpy==2.4.6")
 
 
@@ -29,28 +30,58 @@ def cache_folder(given):
 
 
 def environment_of(cache, isa=None):
-    """The interpreter of the environment that an earlier run made; None where none did, or of other packages."""
-    folder = cache / BUILDS[isa][0]
+    """The interpreter of the environment with llama-cpp-python that an earlier run made; None where none did, or of other packages."""
+    return made_environment(cache / BUILDS[isa][0], PEER_PACKAGES)
+
+
+def made_environment(folder, packages):
     stamp = folder / "packages"
-    return folder / "bin" / "python" if stamp.is_file() and stamp.read_text().split() == list(PEER_PACKAGES) else None
+    return folder / "bin" / "python" if stamp.is_file() and stamp.read_text().split() == list(packages) else None
+
+
+def make_environment(folder, packages, variables=None):
+    """The interpreter of an environment in `folder` with these packages of PyPI, made if need be."""
+    if (python := made_environment(folder, packages)) is not None:
+        return python
+    python = folder / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
+    # pip would take a wheel that it has built with other flags.
+    if subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-cache-dir", *packages], env=os.environ | (variables or {})).returncode != 0:
+        fail(f"{', '.join(packages)} could not be installed into {folder}")
+    (folder / "packages").write_text("\n".join(packages) + "\n")
+    return python
 
 
 def peer_environment(cache, isa=None):
     """The interpreter of an environment that holds llama-cpp-python, made if need be: one of BUILDS."""
-    if (python := environment_of(cache, isa)) is not None:
-        return python
     name, flags = BUILDS[isa]
-    folder = cache / name
-    python = folder / "bin" / "python"
-    print(f"installing {', '.join(PEER_PACKAGES)} into {folder} (builds llama.cpp: some minutes)", file=sys.stderr)
-    subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-    environment = os.environ | {"CMAKE_ARGS": flags, "CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count() or 1)}
-    # pip would take a wheel that it has built with other flags.
-    if subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-cache-dir", *PEER_PACKAGES], env=environment).returncode != 0:
-        fail(f"{PEER_PACKAGES[0]} could not be installed into {folder}; it needs a C++ compiler and PyPI. "
-             "--peer-python names the interpreter of an environment that has it")
-    (folder / "packages").write_text("\n".join(PEER_PACKAGES) + "\n")
-    return python
+    if environment_of(cache, isa) is None:
+        print(f"installing {', '.join(PEER_PACKAGES)} into {cache / name} (builds llama.cpp, which needs a C++ compiler: some minutes)", file=sys.stderr)
+    return make_environment(cache / name, PEER_PACKAGES, {"CMAKE_ARGS": flags, "CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count() or 1)})
+
+
+def openvino_environment(cache):
+    """The interpreter of an environment that holds openvino-genai, made if need be."""
+    return make_environment(cache / "openvino-genai", OPENVINO_PACKAGES)
+
+
+def llama_server(cache):
+    """llama.cpp's server, built for this CPU from the sources in the sdist of llama-cpp-python, if need be."""
+    folder = cache / PEER_PACKAGES[0].replace("==", "-")
+    program = folder / "build" / "bin" / "llama-server"
+    if program.is_file():
+        return program
+    print(f"building llama-server in {folder} (some minutes)", file=sys.stderr)
+    folder.mkdir(parents=True, exist_ok=True)
+    for command in (
+        [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:", "-d", folder, PEER_PACKAGES[0]],
+        ["bash", "-c", 'tar -xzf *.tar.gz --strip-components=1'],
+        ["cmake", "-G", "Ninja", "-S", folder / "vendor/llama.cpp", "-B", folder / "build", "-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON", "-DLLAMA_CURL=OFF"],
+        ["ninja", "-C", folder / "build", "llama-server"],
+    ):
+        if subprocess.run([str(part) for part in command], cwd=folder, stdout=sys.stderr).returncode != 0:
+            fail(f"llama-server could not be built in {folder}: {command[0]} failed")
+    return program
 
 
 class Worker:

@@ -12,6 +12,8 @@
 #include "easyquant/Formats/Codecs/GGMLBlocks.h"
 #include "easyquant/Formats/GGUFWriter.h"
 
+#include <map>
+
 using namespace easyquant;
 using namespace easyquant::equant;
 using formats::ExpectedTensor;
@@ -91,6 +93,54 @@ std::vector<GGUFWriter::Tensor> GGUFExport::declarations() const {
   return declared;
 }
 
+/// llama.cpp's name of a type as that of a file (llama_ftype of llama.h).
+static uint32_t fileTypeOf(GGMLType type) {
+  switch (type) {
+  case GGMLType::F32:
+    return 0;
+  case GGMLType::F16:
+    return 1;
+  case GGMLType::Q4_0:
+    return 2;
+  case GGMLType::Q4_1:
+    return 3;
+  case GGMLType::Q8_0:
+    return 7;
+  case GGMLType::Q5_0:
+    return 8;
+  case GGMLType::Q5_1:
+    return 9;
+  case GGMLType::Q2_K:
+    return 10;
+  case GGMLType::Q3_K:
+    return 11; // S: no site has more bits
+  case GGMLType::Q4_K:
+    return 14;
+  case GGMLType::Q5_K:
+    return 16;
+  case GGMLType::Q6_K:
+    return 18;
+  case GGMLType::IQ4_NL:
+    return 25;
+  case GGMLType::IQ4_XS:
+    return 30;
+  case GGMLType::MXFP4:
+    return 38;
+  case GGMLType::NVFP4:
+    return 39;
+  default:
+    return 1024; // "guessed"
+  }
+}
+
+/// The type that most weights have: readers such as OpenVINO's choose their types of numbers by it.
+static uint32_t fileType(llvm::ArrayRef<GGUFWriter::Tensor> tensors) {
+  std::map<GGMLType, int64_t> weights;
+  for (const GGUFWriter::Tensor &tensor : tensors)
+    weights[tensor.type] += llvm::product_of(tensor.shape);
+  return fileTypeOf(llvm::max_element(weights, llvm::less_second())->first);
+}
+
 /// `rows` are all of the tensor, in the order of Hugging Face.
 Result<void> GGUFExport::append(size_t index, std::span<const std::byte> rows) {
   const ExpectedTensor &tensor = expected[index];
@@ -150,7 +200,9 @@ Result<void> GGUFExport::write(const GGUFPaths &paths, llvm::ThreadPoolInterface
       return Unexpected(divisors.error());
     ropeDivisors = std::move(*divisors);
   }
-  Result<GGUFWriter> writer = GGUFWriter::create(paths.file, metadata, declarations());
+  const std::vector<GGUFWriter::Tensor> tensors = declarations();
+  metadata.add("general.file_type", fileType(tensors));
+  Result<GGUFWriter> writer = GGUFWriter::create(paths.file, metadata, tensors);
   if (!writer)
     return Unexpected(writer.error());
   file.emplace(std::move(*writer));

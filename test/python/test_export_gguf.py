@@ -71,7 +71,9 @@ def in_llama_order(weight, name):
 @pytest.mark.parametrize("scheme", BLOCKS)
 @pytest.mark.parametrize("name", ["llama", "qwen2"])
 def test_blocks_are_the_weights_of_an_artifact(models, tmp_path, name, scheme):
-    tensors = tensors_of(export(models[name], tmp_path / "out", f"--scheme={scheme}"))
+    file = export(models[name], tmp_path / "out", f"--scheme={scheme}")
+    tensors, whole = tensors_of(file), gguf.GGUFReader(file).fields["general.file_type"].contents()
+    assert gguf.LlamaFileType(whole).name.removeprefix("MOSTLY_").removesuffix("_MOE") == BLOCKS[scheme]
     artifact = Artifact.open(compile_model(models[name], tmp_path / "artifact", f"--scheme={scheme}", "--activation-basis=plain", "--head=Q8_0", ISA))
     seen = 0
     for site in artifact.manifest["sites"]:
