@@ -5,9 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Feeds damaged safetensors headers, GGUF headers and configurations to their readers. Nothing may
-// crash, hang or allocate by a number that was not checked, and a header that is accepted must
-// describe bytes that are there. Built with sanitizers this is a test of memory safety.
+// Feeds damaged headers of safetensors, GGUF and .npy files and configurations to their readers.
+// Nothing may crash, hang or allocate by a number that was not checked, and a header that is
+// accepted must describe bytes that are there. Built with sanitizers this is a test of memory
+// safety.
 //
 //   FuzzHeaders [--seconds N] [--seed N]    mutates good files by the clock
 //   LibFuzzHeaders [CORPUS]                 under libFuzzer: the first byte chooses the reader
@@ -15,6 +16,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "easyquant/Formats/ModelConfig.h"
+#include "easyquant/Formats/Npy.h"
 #include "easyquant/Formats/Safetensors.h"
 
 #include "TestFiles.h"
@@ -193,6 +195,16 @@ bool readModelOptConfig(std::span<const std::byte> file) {
                               {"input_scale", {"F32", {}, some.first(4)}}});
 }
 
+bool readNpy(std::span<const std::byte> file) {
+  Result<NpyHeader> header = parseNpyHeader(file, "fuzz");
+  if (!header) {
+    checkMessage(header.error());
+    return false;
+  }
+  touch(file.subspan(header->dataOffset, *tensorBytes(header->dtype, header->shape)));
+  return true;
+}
+
 struct Target {
   const char *name;
   bool (*run)(std::span<const std::byte>);
@@ -203,7 +215,8 @@ constexpr Target kTargets[] = {{"safetensors", readSafetensors},
                                {"gptq", readGptqConfig},
                                {"compressed-tensors", readCompressedTensorsConfig},
                                {"fp8", readFP8Config},
-                               {"modelopt", readModelOptConfig}};
+                               {"modelopt", readModelOptConfig},
+                               {"npy", readNpy}};
 
 } // namespace
 
@@ -284,6 +297,10 @@ std::string goodFP8Config() {
 std::string goodModelOptConfig() {
   return R"({"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16,
     "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]})";
+}
+
+std::string goodNpy() {
+  return npy("{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }", std::string(48, 'x'));
 }
 
 /// Damages a file in one to four places.
@@ -406,7 +423,8 @@ int main(int argc, char **argv) {
                               goodGptqConfig(),
                               goodCompressedTensorsConfig(),
                               goodFP8Config(),
-                              goodModelOptConfig()};
+                              goodModelOptConfig(),
+                              goodNpy()};
   for (size_t t = 0; t < std::size(kTargets); ++t) {
     current.target = kTargets[t].name;
     if (!kTargets[t].run(bytesOf(good[t])))

@@ -48,6 +48,12 @@ inline std::string safetensors(std::string_view header, std::string_view data) {
   return raw<uint64_t>(header.size()) + std::string(header) + std::string(data);
 }
 
+/// A .npy file of version 1.0 out of a header, as it stands, and elements.
+inline std::string npy(std::string_view header, std::string_view data) {
+  return "\x93NUMPY\x01" + std::string(1, '\0') + raw<uint16_t>(header.size()) +
+         std::string(header) + std::string(data);
+}
+
 /// Writes GGUF files, good ones and bad ones.
 class GGUFBuilder {
 public:

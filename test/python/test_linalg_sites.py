@@ -142,6 +142,19 @@ def cases():
     found["conv_2d_ngchw_gfchw"] = Case(
         "linalg.conv_2d_ngchw_gfchw", normal(2, 2, 4, 5, 6), g, (2, 2, 3, 3, 5),
         lambda m: lambda x: np.stack([convolution(g[i], (3, 2), (1, 1), (1, 1), m)(x[:, i]) for i in range(2)], axis=1))  # fmt: skip
+    # Depthwise: d[c, m] is the window by which channel c of the input makes channel (c, m) of the output.
+    d = normal(3, 2, 3, 2)
+    by_channel = lambda multiply, weights, x: np.stack(  # noqa: E731
+        [convolution(weights[c][:, None], (3, 2), (1, 1), (1, 1), multiply)(x[:, c : c + 1]) for c in range(3)], axis=1)  # fmt: skip
+    found["depthwise_conv_2d_nchw_chw"] = Case(
+        "linalg.depthwise_conv_2d_nchw_chw", normal(2, 3, 5, 6), d[:, 0].copy(), (2, 3, 3, 5),
+        lambda m: lambda x: by_channel(m, d[:, :1], x)[:, :, 0], dynamic=True)  # fmt: skip
+    found["depthwise_conv_2d_nhwc_hwc"] = Case(
+        "linalg.depthwise_conv_2d_nhwc_hwc", normal(2, 5, 6, 3), d[:, 0].transpose(1, 2, 0).copy(), (2, 3, 5, 3),
+        lambda m: lambda x: by_channel(m, d[:, :1], x.transpose(0, 3, 1, 2))[:, :, 0].transpose(0, 2, 3, 1))  # fmt: skip
+    found["depthwise_conv_2d_nhwc_hwcm"] = Case(
+        "linalg.depthwise_conv_2d_nhwc_hwcm", normal(2, 5, 6, 3), d.transpose(2, 3, 0, 1).copy(), (2, 3, 5, 3, 2),
+        lambda m: lambda x: by_channel(m, d, x.transpose(0, 3, 1, 2)).transpose(0, 3, 4, 1, 2))  # fmt: skip
     return found
 
 
@@ -178,6 +191,50 @@ def test_weights_alone(scheme, bits, group):
     """Against products in double precision."""
     for name, found, wanted, init in run_cases(f"equant-absmax{{scheme={scheme}}}", lambda x, w: x.astype(float) @ dequantized(w, bits, group).T.astype(float)):
         np.testing.assert_allclose(found, init + wanted, rtol=0, atol=1e-5, err_msg=name)
+
+
+# -------------------------------------------------------------------------------------------------------- half precision
+
+
+def to_bf16(x):
+    """The nearest bf16, ties to even."""
+    bits = x.astype(f32).view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(f32)
+
+
+HALVES = {"f16": (lambda x: x.astype(np.float16).astype(f32), lambda x: x.astype(np.float16).tobytes()),
+          "bf16": (to_bf16, lambda x: (x.view(np.uint32) >> 16).astype(np.uint16).tobytes())}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", HALVES)
+def test_half_precision(kind):
+    """A product of halves, and one of floats whose weight is stored in halves: in integers to the bit, one rounding at the end."""
+    to_half, pack = HALVES[kind]
+    random = np.random.default_rng(14)
+    w, x, init = (to_half(random.normal(0, 1, shape).astype(f32)) for shape in ((16, 6), (5, 16), (5, 6)))
+    body = f"""
+  %c = arith.constant dense<"0x{pack(w).hex()}"> : tensor<16x6x{kind}>
+  %h = arith.truncf %x : tensor<5x16xf32> to tensor<5x16x{kind}>
+  %j = arith.truncf %i : tensor<5x6xf32> to tensor<5x6x{kind}>
+  %y = linalg.matmul ins(%h, %c : tensor<5x16x{kind}>, tensor<16x6x{kind}>) outs(%j : tensor<5x6x{kind}>) -> tensor<5x6x{kind}>
+  %f = arith.extf %y : tensor<5x6x{kind}> to tensor<5x6xf32>
+  %w = arith.extf %c : tensor<16x6x{kind}> to tensor<16x6xf32>
+  %z = linalg.matmul ins(%x, %w : tensor<5x16xf32>, tensor<16x6xf32>) outs(%i : tensor<5x6xf32>) -> tensor<5x6xf32>
+  return %f, %z : tensor<5x6xf32>, tensor<5x6xf32>
+"""
+    text = f"func.func @f(%x: tensor<5x16xf32>, %i: tensor<5x6xf32>) -> (tensor<5x6xf32>, tensor<5x6xf32>) {{{body}}}"
+    sums = linear(x, w.T.copy()).astype(f32)
+    half, whole = call(quantize(text, "equant-absmax{scheme=W8A8}"), [("f", [x, init])])[0]
+    np.testing.assert_array_equal(half, to_half(init + sums))
+    np.testing.assert_array_equal(whole, init + sums)
+    # Beside floats the op stays one of halves, on weights that are rounded to them.
+    rounded, wide = dequantized(w.T.copy()).T, x.astype(float)
+    half, whole = call(quantize(text, "equant-absmax{scheme=W8A16}"), [("f", [x, init])])[0]
+    np.testing.assert_allclose(whole, init + wide @ rounded, rtol=0, atol=1e-5)
+    expected, product = init.copy(), to_half if kind == "f16" else lambda x: x  # upstream's emulation of bf16 rounds sums alone
+    for k in range(16):
+        expected = to_half(expected + product(x[:, k : k + 1] * to_half(rounded[k])))
+    np.testing.assert_array_equal(half, expected)
 
 
 # -------------------------------------------------------------------------------------------------------------- networks
@@ -315,6 +372,135 @@ def test_zero_points_and_scales_of_static_activations():
     exact = call(pretty(text), [("forward", [x])])[0][0]
     (found,) = call(quantize(text, "equant-zeropoint{scheme=W8A16}"), [("forward", [x])])[0]
     assert 1e-5 < np.abs(found - exact).max() < 2e-2
+
+
+# ---------------------------------------------------------------------------------------------------------- static ranges
+
+
+def calibrate(text, *inputs, options="", before=""):
+    """The result of easyquant-opt, which has run the module on files."""
+    pipeline = f"builtin.module(equant-name-sites,{before}equant-calibrate-sites{{inputs={','.join(map(str, inputs))} {options}}})"
+    return run_tool("easyquant-opt", f"--pass-pipeline={pipeline}", "-", input=text)
+
+
+def scales_of(result):
+    assert result.returncode == 0, result.stderr
+    return [f32(value) for value in re.findall(r"equant\.input_scale = (\S+) : f32", result.stdout)]
+
+
+def saved(folder, **arrays):
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
+    return [folder / f"{name}.npy" for name in arrays]
+
+
+def hidden_of_mlp(x, values):
+    return np.maximum(x @ values["torch_tensor_32_16_torch.float32"].T + values["torch_tensor_32_torch.float32"], 0)
+
+
+def test_ranges_are_those_of_all_inputs(tmp_path):
+    """Two runs with other numbers of rows: the range of the activations that numpy computes, by observers of extrema and of the tensor as a whole."""
+    text, a, b = network("mlp"), NETWORKS["mlp"], 2 * NETWORKS["mlp"][:3]
+    files, values = saved(tmp_path, a=a, b=b), constants(text)
+    seen = np.concatenate([a, b]), np.concatenate([hidden_of_mlp(a, values), hidden_of_mlp(b, values)])
+    expected = [np.abs(x).max() / 127 for x in seen]
+    np.testing.assert_allclose(scales_of(calibrate(text, *files)), expected, rtol=1e-6)
+    np.testing.assert_allclose(scales_of(calibrate(text, *files, options="observer=absmax")), expected, rtol=1e-6)
+    assert scales_of(calibrate(text, *files[:1]))[0] == np.abs(a).max() / f32(127)
+    cut = scales_of(calibrate(text, *files, options="observer=percentile observer-percentile=90"))
+    for x, scale in zip(seen, cut):
+        np.testing.assert_allclose(scale * 127, np.quantile(np.abs(x), 0.9), rtol=0.1)
+    result = calibrate(text, *files, options="zero-points=true")
+    np.testing.assert_allclose(scales_of(result), [(max(x.max(), 0) - min(x.min(), 0)) / 255 for x in seen], rtol=1e-6)
+    zeros = [int(value) for value in re.findall(r"equant\.input_zero_point = (-?\d+) : i32", result.stdout)]
+    assert zeros[1] == -128 and abs(zeros[0]) < 40  # behind a ReLU all is above 0
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_static_networks(tmp_path, name):
+    """From a float network to static W8A8 in one pipeline, whose results are near the floats'."""
+    (file,) = saved(tmp_path, x=NETWORKS[name])
+    plan = f"equant-calibrate-sites{{inputs={file}}},equant-absmax{{scheme=W8A8 activations=static sinks=none}}"
+    (exact,) = call(pretty(network(name)), [("forward", [NETWORKS[name]])])[0]
+    (found,) = call(quantize(network(name), plan), [("forward", [NETWORKS[name]])])[0]
+    assert 1e-5 < np.linalg.norm(found - exact) / np.linalg.norm(exact) < 3e-2
+    if name == "mlp":
+        scales, values = scales_of(calibrate(network(name), file)), constants(network(name))
+
+        def static(x, w, scale):
+            codes, weights = weight_codes(w)
+            q = np.clip(np.rint(x * (f32(1) / scale)), -127, 127).astype(np.int64)
+            return scale * (weights[:, 0] * (q @ codes.T).astype(f32))
+
+        hidden = np.maximum(static(NETWORKS[name], values["torch_tensor_32_16_torch.float32"], scales[0]) + values["torch_tensor_32_torch.float32"], 0)
+        expected = static(hidden, values["torch_tensor_8_32_torch.float32"], scales[1]) + values["torch_tensor_8_torch.float32"]
+        np.testing.assert_array_equal(found, expected)
+
+
+BRANCHES = """
+func.func private @inner(%x: tensor<2x4xf16>) -> tensor<2x4xf16> {
+  %w = arith.constant dense<0.5> : tensor<4x4xf16>
+  %i = arith.constant dense<0.0> : tensor<2x4xf16>
+  %y = linalg.matmul ins(%x, %w : tensor<2x4xf16>, tensor<4x4xf16>) outs(%i : tensor<2x4xf16>) -> tensor<2x4xf16>
+  return %y : tensor<2x4xf16>
+}
+func.func @main(%x: tensor<2x4xf16>, %b: tensor<i1>) -> tensor<2x4xf16> {
+  %c = tensor.extract %b[] : tensor<i1>
+  %w = arith.constant dense<0.25> : tensor<4x4xf16>
+  %i = arith.constant dense<0.0> : tensor<2x4xf16>
+  %y = scf.if %c -> tensor<2x4xf16> {
+    %z = func.call @inner(%x) : (tensor<2x4xf16>) -> tensor<2x4xf16>
+    scf.yield %z : tensor<2x4xf16>
+  } else {
+    %z = linalg.matmul ins(%x, %w : tensor<2x4xf16>, tensor<4x4xf16>) outs(%i : tensor<2x4xf16>) -> tensor<2x4xf16>
+    scf.yield %z : tensor<2x4xf16>
+  }
+  return %y : tensor<2x4xf16>
+}"""
+
+
+def test_sites_in_branches_and_in_other_functions(tmp_path):
+    """Arguments of several types in safetensors files; each run takes another way."""
+    x = np.random.default_rng(5).normal(0, 1, (2, 4)).astype(np.float16)
+    files = [tmp_path / "yes.safetensors", tmp_path / "no.safetensors"]
+    for file, value, scaled in zip(files, (True, False), (x, 3 * x)):
+        save_file({"0": scaled, "1": np.array(value)}, file)
+    np.testing.assert_allclose(scales_of(calibrate(BRANCHES, *files)), [np.abs(part.astype(f32)).max() / 127 for part in (x, 3 * x)], rtol=1e-6)
+    result = calibrate(BRANCHES, files[0])
+    assert result.returncode != 0 and "site 'main.matmul_0' was not reached by any input of function 'main'; leave equant.site out" in result.stderr
+
+
+def test_what_cannot_be_calibrated(tmp_path):
+    random = np.random.default_rng(6)
+    text, x = network("mlp"), NETWORKS["mlp"]
+    far = np.array([[3, 9, 1, 30, 22, 700000000]])
+    infinite = x.copy()
+    infinite[1, 2] = np.inf
+    files = dict(zip(["good", "wide", "double", "infinite", "far", "empty"],
+                     saved(tmp_path, good=x, wide=random.normal(0, 1, (5, 17)).astype(f32), double=x.astype(float), infinite=infinite, far=far, empty=x[:0])))  # fmt: skip
+    save_file({"0": x}, tmp_path / "named.safetensors")
+    (tmp_path / "text.npy").write_text("no array")
+    (tmp_path / "x.csv").write_text("1,2")
+    for module, inputs, options, expected in (
+        (text, [], "", "option inputs is missing: files of arguments that the module is run on"),
+        (text, [tmp_path / "none.npy"], "", "none.npy"),
+        (text, [tmp_path / "text.npy"], "", "no .npy file, as numpy.save writes it"),
+        (text, [tmp_path / "x.csv"], "", "x.csv' is neither a .npy nor a .safetensors file"),
+        (text, [files["wide"]], "", "F32 of shape [5, 17] for an argument of tensor<?x16xf32>; expected F32 of that shape"),
+        (text, [files["double"]], "", "F64 of shape [5, 16] for an argument of tensor<?x16xf32>; expected F32"),
+        (text, [files["empty"]], "", "F32 of shape [0, 16] for an argument of tensor<?x16xf32>; expected F32 of that shape, with elements"),
+        (text, [files["infinite"]], "", "infinite.npy: site 'forward.matmul_0': its activations: "),
+        (text, [files["good"]], "observer=best", "observer"),
+        (text, [files["good"]], "observer=percentile observer-percentile=120", "120"),
+        (text, [files["good"]], "function=backward", "option function: the module has no function 'backward' with a body"),
+        (text.replace('"forward"', '"a"') + "", [files["good"]], "function=forward", "the module has no function 'forward'"),
+        (network("llama"), [files["far"]], "", "the program ended itself: an assertion of it failed, or an index lies beyond a tensor"),
+        (BRANCHES, [files["good"]], "", "good.npy: a .npy file is one argument, and the function has 2; expected a .safetensors file"),
+        (BRANCHES, [tmp_path / "named.safetensors"], "", "tensor '0': F32 of shape [5, 16] for an argument of tensor<2x4xf16>"),
+        (BRANCHES.replace("private ", ""), [files["good"]], "", "the module has 2 public functions; expected one, or the option function=NAME"),
+    ):  # fmt: skip
+        result = calibrate(module, *inputs, options=options)
+        assert result.returncode == 1 and expected in result.stderr, (expected, result.stderr)
 
 
 # ------------------------------------------------------------------------------------------------------------------ IREE

@@ -59,6 +59,9 @@ void easyquant::registerLinalgModels(DialectRegistry &registry) {
     using namespace linalg;
     attach<MatmulOp, BatchMatmulOp, ContractOp, Conv1DNcwFcwOp, Conv1DNwcWcfOp, Conv2DNchwFchwOp,
            Conv2DNhwcFhwcOp, Conv2DNhwcHwcfOp, Conv2DNgchwFgchwOp, Conv2DNgchwGfchwOp,
-           Conv2DNhwgcGfhwcOp, Conv3DNcdhwFcdhwOp, Conv3DNdhwcDhwcfOp>(context);
+           Conv2DNhwgcGfhwcOp, Conv3DNcdhwFcdhwOp, Conv3DNdhwcDhwcfOp, DepthwiseConv1DNcwCwOp,
+           DepthwiseConv1DNwcWcOp, DepthwiseConv1DNwcWcmOp, DepthwiseConv2DNchwChwOp,
+           DepthwiseConv2DNhwcHwcOp, DepthwiseConv2DNhwcHwcmOp, DepthwiseConv3DNcdhwCdhwOp,
+           DepthwiseConv3DNdhwcDhwcOp, DepthwiseConv3DNdhwcDhwcmOp>(context);
   });
 }

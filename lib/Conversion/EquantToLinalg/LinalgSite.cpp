@@ -41,11 +41,10 @@ bool LinalgSite::hasConstant(linalg::LinalgOp op) {
 
 Result<LinalgSite> LinalgSite::match(linalg::LinalgOp op) {
   for (Type type : op->getOperandTypes())
-    if (auto tensor = dyn_cast<RankedTensorType>(type); !tensor || !tensor.getElementType().isF32())
+    if (auto tensor = dyn_cast<RankedTensorType>(type);
+        !tensor || !ModuleConstant::isReadable(tensor.getElementType()))
       return makeError(ErrorCode::Unsupported,
-                       "computes with {}; expected tensors of f32 (a module in half precision has "
-                       "to be converted before)",
-                       inWords(type));
+                       "computes with {}; expected tensors of f32, f16 or bf16", inWords(type));
   if (op->getNumOperands() != 3 || op->getNumResults() != 1)
     return makeError(ErrorCode::Unsupported, "has {} operands; expected two factors and a sum",
                      op->getNumOperands());
@@ -91,7 +90,8 @@ Result<void> LinalgSite::sortLoops() {
       return makeError(ErrorCode::Unsupported, "has a weight for each place of a window");
     }
   }
-  if (outputs.empty() || inputs.empty())
+  // A depthwise convolution has one output feature for each channel of its batch.
+  if (inputs.empty() || (outputs.empty() && (batch.empty() || rows.empty())))
     return makeError(
         ErrorCode::Unsupported,
         "multiplies channel by channel; expected a weight of output by input features");
@@ -141,21 +141,20 @@ static SmallVector<int64_t> shapeOf(const Sizes &sizes) {
   });
 }
 
-/// A matrix whose rows and columns become several dimensions each.
+/// A matrix whose rows and columns become several dimensions each; one row or one column may become
+/// none.
 static Value expandMatrix(TensorBuilder &b, Value matrix, const Sizes &ofRows,
                           const Sizes &ofColumns) {
-  if (ofRows.size() == 1 && ofColumns.size() == 1)
-    return matrix;
   Sizes sizes = ofRows;
   llvm::append_range(sizes, ofColumns);
   SmallVector<ReassociationIndices> groups = {indices(0, std::ssize(ofRows)),
                                               indices(std::ssize(ofRows), std::ssize(ofColumns))};
-  if (ofRows.empty()) { // one row
+  if (ofRows.empty() || ofColumns.empty()) {
     matrix = b.merge(matrix, 0, 2);
-    groups.erase(groups.begin());
-    if (ofColumns.size() == 1)
-      return matrix;
+    llvm::erase_if(groups, [](const ReassociationIndices &group) { return group.empty(); });
   }
+  if (sizes.size() == groups.size())
+    return matrix;
   auto type = RankedTensorType::get(shapeOf(sizes), TensorBuilder::elementOf(matrix));
   return tensor::ExpandShapeOp::create(b, type, matrix, groups, sizes);
 }
@@ -180,6 +179,19 @@ static Value transposed(TensorBuilder &b, Value tensor, ArrayRef<int64_t> permut
   return linalg::TransposeOp::create(b, tensor, empty, permutation)->getResult(0);
 }
 
+/// Floats in another type: wider as they are, narrower to the nearest.
+static Value asType(TensorBuilder &b, Value x, Type element) {
+  Type from = getElementTypeOrSelf(x.getType());
+  if (from == element)
+    return x;
+  Type type = element;
+  if (auto tensor = dyn_cast<RankedTensorType>(x.getType()))
+    type = tensor.clone(element);
+  if (from.getIntOrFloatBitWidth() < element.getIntOrFloatBitWidth())
+    return arith::ExtFOp::create(b, type, x);
+  return arith::TruncFOp::create(b, type, x);
+}
+
 static int64_t loopIndex(const Dims &loops, AffineExpr dim) {
   return std::distance(loops.begin(),
                        llvm::find(loops, int64_t(cast<AffineDimExpr>(dim).getPosition())));
@@ -201,7 +213,8 @@ static Dims inverseOf(const Dims &permutation) {
 Value LinalgSite::buildRows(OpBuilder &builder) {
   TensorBuilder b(op.getLoc(), builder);
   Value w = transposed(b, weight().get(), inverseOf(loopIndices(weightLoops(), mapOf(weight()))));
-  return collapseToMatrix(b, w, std::ssize(batch) + std::ssize(outputs));
+  w = collapseToMatrix(b, w, std::ssize(batch) + std::ssize(outputs));
+  return asType(b, w, b.getF32Type());
 }
 
 //===----------------------------------------------------------------------===//
@@ -213,6 +226,7 @@ Value LinalgSite::buildOnFloats(TensorBuilder &b, Value weight) {
   const auto [n, k] = features();
   Value values = DequantizeOp::create(b, RankedTensorType::get({n, k}, b.getF32Type()),
                                       cast<TypedValue<WeightType>>(weight));
+  values = asType(b, values, TensorBuilder::elementOf(this->weight().get()));
   Sizes ofRows, ofColumns;
   for (int64_t loop : llvm::concat<const int64_t>(batch, outputs))
     ofRows.push_back(b.size(extentOf(loop)));
@@ -264,13 +278,17 @@ Value LinalgSite::gatherRows(TensorBuilder &b, Value x, AffineMap map, const Siz
     sizes.push_back(b.size(extentOf(loop)));
   }
   AffineMap read = map.replaceDimsAndSymbols(dims, {}, rank, 0);
-  if (!read.isIdentity()) {
+  if (read.isIdentity()) {
+    x = asType(b, x, b.getF32Type());
+  } else {
     Value empty = tensor::EmptyOp::create(b, sizes, b.getF32Type());
     const SmallVector<AffineMap> maps = {read, b.getMultiDimIdentityMap(rank)};
     const SmallVector<IteratorType> iterators(rank, IteratorType::parallel);
     x = linalg::GenericOp::create(b, empty.getType(), x, empty, maps, iterators,
-                                  [](OpBuilder &in, Location loc, ValueRange elements) {
-                                    linalg::YieldOp::create(in, loc, elements.front());
+                                  [](OpBuilder &builder, Location loc, ValueRange elements) {
+                                    TensorBuilder in(loc, builder);
+                                    Value element = asType(in, elements.front(), in.getF32Type());
+                                    linalg::YieldOp::create(in, element);
                                   })
             .getResult(0);
   }
@@ -300,20 +318,23 @@ static bool isZero(Value tensor) {
   return matchPattern(tensor, m_AnyZeroFloat());
 }
 
-/// init + y, whose dimensions are `loops`, in the order of the result.
+/// init + y, whose dimensions are `loops`, in the order of the result. The sum is one of f32, then
+/// of the type of the result.
 Value LinalgSite::addToInit(TensorBuilder &b, Value y, Value init, const Dims &loops) {
   Dims order; // of y, for each dimension of the result
   for (AffineExpr dim : mapOf(this->init()).getResults())
     if (int64_t at = loopIndex(loops, dim); at < std::ssize(loops))
       order.push_back(at);
+  Type element = TensorBuilder::elementOf(init);
   if (isZero(this->init().get())) {
-    y = transposed(b, y, order);
+    y = asType(b, transposed(b, y, order), element);
   } else {
     Dims all(order.size());
     std::iota(all.begin(), all.end(), 0);
-    y = b.map(b.sizesOf(init), b.getF32Type(), {{y, inverseOf(order)}, {init, all}},
-              [](TensorBuilder &in, ValueRange v) -> Value {
-                return arith::AddFOp::create(in, v[1], v[0]);
+    y = b.map(b.sizesOf(init), element, {{y, inverseOf(order)}, {init, all}},
+              [&](TensorBuilder &in, ValueRange v) -> Value {
+                Value before = asType(in, v[1], in.getF32Type());
+                return asType(in, arith::AddFOp::create(in, before, v[0]), element);
               });
   }
   // The result may know less of its shape than the weight tells.

@@ -8,10 +8,11 @@
 // A contraction or a convolution multiplies rows of activations with a weight, whatever the order
 // of their dimensions. Its indexing maps say which of its loops are what:
 //
-//   batch     index both operands and the result: linears side by side, each with rows of the
-//   weight rows      index the result and not the weight: tokens, images, places in them outputs
-//   index the weight and the result: output features inputs    are summed over: input features, and
-//   the window of a convolution
+//   batch    index both operands and the result: linears side by side, each with rows of the
+//            weight, and the channels of depthwise convolutions
+//   rows     index the result and not the weight: tokens, images, places in them
+//   outputs  index the weight and the result: output features
+//   inputs   are summed over: input features, and the window of a convolution
 //
 //===----------------------------------------------------------------------===//
 

@@ -15,6 +15,7 @@
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/DialectResourceBlobManager.h"
 
+#include <bit>
 #include <fmt/ranges.h>
 
 using namespace mlir;
@@ -41,8 +42,15 @@ Result<ParameterFiles> ParameterFiles::open(ArrayRef<std::string> named) {
   return opened;
 }
 
+/// As files have it.
+static formats::DType dtypeInFiles(Type element) {
+  return element.isF16()    ? formats::DType::F16
+         : element.isBF16() ? formats::DType::BF16
+                            : formats::DType::F32;
+}
+
 Result<ArrayRef<char>> ParameterFiles::read(const std::string &scope, const std::string &key,
-                                            ArrayRef<int64_t> shape) const {
+                                            RankedTensorType type) const {
   const std::string named = oneLine("#flow.parameter.named<\"" + scope + "\"::\"" + key + "\">");
   auto found = files.find(scope);
   if (found == files.end())
@@ -53,10 +61,11 @@ Result<ArrayRef<char>> ParameterFiles::read(const std::string &scope, const std:
   const formats::SafetensorsTensor *tensor = file.find(key);
   if (!tensor)
     return makeError(ErrorCode::NotFound, "{}: there is no tensor for {}", path, named);
-  if (tensor->dtype != formats::DType::F32 || ArrayRef(tensor->shape) != shape)
-    return makeError(ErrorCode::InvalidArgument, "{}: {} must be F32 of {}, found {} of {}", path,
-                     named, fmt::join(shape, "x"), formats::dtypeName(tensor->dtype),
-                     fmt::join(tensor->shape, "x"));
+  const formats::DType expected = dtypeInFiles(type.getElementType());
+  if (tensor->dtype != expected || ArrayRef(tensor->shape) != type.getShape())
+    return makeError(ErrorCode::InvalidArgument, "{}: {} must be {} of {}, found {} of {}", path,
+                     named, formats::dtypeName(expected), fmt::join(type.getShape(), "x"),
+                     formats::dtypeName(tensor->dtype), fmt::join(tensor->shape, "x"));
   auto bytes = file.data(*tensor);
   return ArrayRef(reinterpret_cast<const char *>(bytes.data()), bytes.size());
 }
@@ -170,7 +179,7 @@ std::optional<ModuleConstant> ModuleConstant::match(Value value) {
   while (!(found = constantOf(value))) {
     Operation *op = value.getDefiningOp();
     if (!isa_and_present<linalg::TransposeOp, linalg::BroadcastOp, tensor::CollapseShapeOp,
-                         tensor::ExpandShapeOp>(op))
+                         tensor::ExpandShapeOp, arith::ExtFOp>(op))
       return {};
     chain.push_back(op);
     value = op->getOperand(0);
@@ -197,6 +206,7 @@ std::optional<ModuleConstant> ModuleConstant::match(Value value) {
             .Case([&](tensor::ExpandShapeOp e) {
               return constant.expand(e.getReassociationIndices(), result.getShape());
             })
+            .Case([&](arith::ExtFOp) { return true; })
             .Default([](Operation *) { return false; });
     if (!isView)
       return {};
@@ -208,10 +218,14 @@ std::optional<ModuleConstant> ModuleConstant::match(Value value) {
 // Values
 //===----------------------------------------------------------------------===//
 
-/// The bytes of a constant of f32, all elements or one where they are equal.
+bool ModuleConstant::isReadable(Type element) {
+  return element.isF32() || element.isF16() || element.isBF16();
+}
+
+/// The bytes of a constant, all elements or one where they are equal.
 Result<ArrayRef<char>> ModuleConstant::bytes(const ParameterFiles &parameters) const {
   if (auto parameter = parameterOf(value))
-    return parameters.read(parameter->first.str(), parameter->second.str(), type.getShape());
+    return parameters.read(parameter->first.str(), parameter->second.str(), type);
   if (auto dense = dyn_cast<DenseElementsAttr>(value))
     return dense.getRawData();
   auto resource = dyn_cast<DenseResourceElementsAttr>(value);
@@ -225,10 +239,11 @@ Result<ArrayRef<char>> ModuleConstant::bytes(const ParameterFiles &parameters) c
                      "dialect_resources at its end",
                      name);
   const int64_t count = type.getNumElements();
-  if (std::ssize(blob->getData()) != count * int64_t(sizeof(float)))
+  const int64_t expected = count * type.getElementTypeBitWidth() / 8;
+  if (std::ssize(blob->getData()) != expected)
     return makeError(ErrorCode::InvalidArgument,
-                     "dense_resource<{}> has {} bytes, but {} elements of f32 are {}", name,
-                     blob->getData().size(), count, count * sizeof(float));
+                     "dense_resource<{}> has {} bytes, but {} elements of {} bits are {}", name,
+                     blob->getData().size(), count, type.getElementTypeBitWidth(), expected);
   return blob->getData();
 }
 
@@ -236,7 +251,11 @@ Result<std::vector<float>> ModuleConstant::read(const ParameterFiles &parameters
   Result<ArrayRef<char>> bytes = this->bytes(parameters);
   if (!bytes)
     return Unexpected(bytes.error());
-  const bool isSplat = bytes->size() == sizeof(float);
+  const Type element = type.getElementType();
+  if (!isReadable(element))
+    return makeError(ErrorCode::Unsupported, "expected elements of f32, f16 or bf16");
+  const size_t width = element.getIntOrFloatBitWidth() / 8;
+  const bool isSplat = bytes->size() == width;
   SmallVector<Digit> digits;
   int64_t count = 1;
   for (const Dimension &dim : dims)
@@ -248,7 +267,12 @@ Result<std::vector<float>> ModuleConstant::read(const ParameterFiles &parameters
   SmallVector<int64_t> index(digits.size(), 0);
   int64_t from = 0;
   for (float &value : values) {
-    std::memcpy(&value, bytes->data() + (isSplat ? 0 : from * sizeof(float)), sizeof(float));
+    const char *at = bytes->data() + (isSplat ? 0 : from * width);
+    uint16_t half = 0;
+    std::memcpy(element.isF32() ? static_cast<void *>(&value) : &half, at, width);
+    if (!element.isF32())
+      value = element.isF16() ? static_cast<float>(std::bit_cast<_Float16>(half))
+                              : std::bit_cast<float>(uint32_t(half) << 16);
     for (size_t i = digits.size(); i-- > 0;) {
       from += digits[i].stride;
       if (++index[i] < digits[i].extent)

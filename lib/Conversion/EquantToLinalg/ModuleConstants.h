@@ -32,23 +32,25 @@ class ParameterFiles {
 public:
   /// `named`: SCOPE=FILE each. InvalidArgument for another text, else errors of SafetensorsFile.
   static Result<ParameterFiles> open(llvm::ArrayRef<std::string> named);
-  /// The bytes of a tensor of f32. Errors name the scope or the file, what is there and what to do.
+  /// The bytes of a tensor. Errors name the scope or the file, what is there and what to do.
   Result<llvm::ArrayRef<char>> read(const std::string &scope, const std::string &key,
-                                    llvm::ArrayRef<int64_t> shape) const;
+                                    mlir::RankedTensorType type) const;
 
 private:
   std::map<std::string, std::pair<std::string, formats::SafetensorsFile>> files;
 };
 
-/// A constant, seen through linalg.transpose, linalg.broadcast, tensor.collapse_shape and
-/// tensor.expand_shape.
+/// A constant, seen through linalg.transpose, linalg.broadcast, tensor.collapse_shape,
+/// tensor.expand_shape and arith.extf.
 class ModuleConstant {
 public:
   /// None where the value is no constant, or other ops compute it.
   static std::optional<ModuleConstant> match(mlir::Value value);
 
-  /// All elements of a constant of f32, in the order of the value that was matched. InvalidArgument
-  /// for a resource without data, or with too few bytes; errors of ParameterFiles.
+  /// Are elements of this type read? f32, f16 and bf16.
+  static bool isReadable(mlir::Type element);
+  /// All elements of a constant of such a type, in the order of the value that was matched.
+  /// InvalidArgument for a resource without data, or with too few bytes; errors of ParameterFiles.
   Result<std::vector<float>> read(const ParameterFiles &parameters) const;
 
 private:

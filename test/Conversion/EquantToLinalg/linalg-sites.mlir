@@ -72,6 +72,42 @@ func.func @dynamic(%x: tensor<?x?xf32>, %i: tensor<?x?xf32>) -> tensor<?x?xf32> 
 
 // -----
 
+// The weight of a depthwise convolution has a row for each channel; each is a linear beside codes, and one op beside floats.
+// CHECK-LABEL: func @depthwise
+// CHECK: equant.quantize %{{.*}} rule absmax : (tensor<2x9xf32>) -> !equant.weight<2x9, #equant.scheme<i8, symmetric, channel>>
+// A8: equant.slice %{{.*}} [0, 0] [1, 9]
+// A8: equant.linear
+// A8: equant.slice %{{.*}} [1, 0] [1, 9]
+// A8: equant.linear
+// A16: linalg.depthwise_conv_2d_nhwc_hwc {dilations = dense<1> : tensor<2xi64>, strides = dense<1> : tensor<2xi64>} ins(%arg0, %{{.*}} : tensor<1x4x4x2xf32>, tensor<3x3x2xf32>) outs(%arg1 :
+func.func @depthwise(%x: tensor<1x4x4x2xf32>, %i: tensor<1x2x2x2xf32>) -> tensor<1x2x2x2xf32> {
+  %w = arith.constant dense<0.5> : tensor<3x3x2xf32>
+  %y = linalg.depthwise_conv_2d_nhwc_hwc {dilations = dense<1> : tensor<2xi64>, strides = dense<1> : tensor<2xi64>}
+         ins(%x, %w : tensor<1x4x4x2xf32>, tensor<3x3x2xf32>) outs(%i : tensor<1x2x2x2xf32>) -> tensor<1x2x2x2xf32>
+  return %y : tensor<1x2x2x2xf32>
+}
+
+// -----
+
+// In half precision codes are those of f32, and what they stand for is rounded to the type of the factors.
+// CHECK-LABEL: func @half
+// CHECK: arith.extf %{{.*}} : tensor<2x4xf16> to tensor<2x4xf32>
+// CHECK: equant.quantize
+// A8: arith.extf %arg0 : tensor<?x4xf16> to tensor<?x4xf32>
+// A8: %[[Y:.*]] = equant.linear
+// A8: arith.truncf %[[Y]] : tensor<?x2xf32> to tensor<?x2xf16>
+// A16: arith.truncf %{{.*}} : tensor<2x4xf32> to tensor<2x4xf16>
+// A16: linalg.contract {{.*}} : tensor<?x4xf16>, tensor<2x4xf16>) outs(%{{.*}} : tensor<?x2xf16>)
+func.func @half(%x: tensor<?x4xf16>, %i: tensor<?x2xf16>) -> tensor<?x2xf16> {
+  %w = arith.constant dense<0.5> : tensor<4x2xf16>
+  %zero = arith.constant 0.0 : f16
+  %init = linalg.fill ins(%zero : f16) outs(%i : tensor<?x2xf16>) -> tensor<?x2xf16>
+  %y = linalg.matmul ins(%x, %w : tensor<?x4xf16>, tensor<4x2xf16>) outs(%init : tensor<?x2xf16>) -> tensor<?x2xf16>
+  return %y : tensor<?x2xf16>
+}
+
+// -----
+
 // A product of two activations stays as it is.
 // CHECK-LABEL: func @plain
 // CHECK: linalg.matmul ins

@@ -29,16 +29,16 @@ func.func @twice(%x: tensor<1x4xf32>, %i: tensor<1x2xf32>) -> (tensor<1x2xf32>, 
 
 // -----
 
-func.func @half(%x: tensor<1x4xbf16>, %i: tensor<1x2xbf16>) -> tensor<1x2xbf16> {
-  %c = arith.constant dense<0.5> : tensor<4x2xbf16>
-  // expected-error @below {{is site 'up', but it computes with tensor<1x4xbf16>; expected tensors of f32 (a module in half precision has to be converted before)}}
-  %0 = linalg.matmul {equant.site = "up"} ins(%x, %c : tensor<1x4xbf16>, tensor<4x2xbf16>) outs(%i : tensor<1x2xbf16>) -> tensor<1x2xbf16>
-  return %0 : tensor<1x2xbf16>
+func.func @double(%x: tensor<1x4xf64>, %i: tensor<1x2xf64>) -> tensor<1x2xf64> {
+  %c = arith.constant dense<0.5> : tensor<4x2xf64>
+  // expected-error @below {{is site 'up', but it computes with tensor<1x4xf64>; expected tensors of f32, f16 or bf16}}
+  %0 = linalg.matmul {equant.site = "up"} ins(%x, %c : tensor<1x4xf64>, tensor<4x2xf64>) outs(%i : tensor<1x2xf64>) -> tensor<1x2xf64>
+  return %0 : tensor<1x2xf64>
 }
 
 // -----
 
-func.func @depthwise(%x: tensor<2x5xf32>, %i: tensor<2xf32>) -> tensor<2xf32> {
+func.func @no_rows(%x: tensor<2x5xf32>, %i: tensor<2xf32>) -> tensor<2xf32> {
   %c = arith.constant dense<0.5> : tensor<2x5xf32>
   // expected-error @below {{is site 'a', but it multiplies channel by channel; expected a weight of output by input features}}
   %0 = linalg.contract indexing_maps = [affine_map<(c, k) -> (c, k)>, affine_map<(c, k) -> (c, k)>, affine_map<(c, k) -> (c)>] {equant.site = "a"}
@@ -89,3 +89,14 @@ func.func @infinite(%x: tensor<1x4xf32>, %i: tensor<1x2xf32>) -> tensor<1x2xf32>
   %0 = linalg.matmul ins(%x, %c : tensor<1x4xf32>, tensor<4x2xf32>) outs(%i : tensor<1x2xf32>) -> tensor<1x2xf32>
   return %0 : tensor<1x2xf32>
 }
+
+// -----
+
+func.func @short(%x: tensor<1x4xf32>, %i: tensor<1x2xf32>) -> tensor<1x2xf32> {
+  %c = arith.constant dense_resource<short> : tensor<4x2xf16>
+  %w = arith.extf %c : tensor<4x2xf16> to tensor<4x2xf32>
+  // expected-error @below {{of a constant: dense_resource<short> has 4 bytes, but 8 elements of 16 bits are 16}}
+  %0 = linalg.matmul ins(%x, %w : tensor<1x4xf32>, tensor<4x2xf32>) outs(%i : tensor<1x2xf32>) -> tensor<1x2xf32>
+  return %0 : tensor<1x2xf32>
+}
+{-# dialect_resources: { builtin: { short: "0x0400000000000000" } } #-}

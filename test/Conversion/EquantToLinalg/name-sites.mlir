@@ -33,20 +33,39 @@ func.func @f(%x: tensor<1x4xf32>, %i: tensor<1x2xf32>) -> (tensor<1x2xf32>, tens
 
 // -----
 
-// What has a weight and is no linear says why. Groups of channels are linears side by side.
-// CHECK-LABEL: func @float
+// What has a weight and is no linear says why. Groups of channels are linears side by side, and so are the channels of a depthwise convolution.
+// CHECK-LABEL: func @others
 // CHECK: linalg.matmul ins
-func.func @float(%x: tensor<1x4xf16>, %i: tensor<1x2xf16>, %y: tensor<1x2x4x4xf32>, %j: tensor<1x2x2x2xf32>) -> (tensor<1x2xf16>, tensor<1x2x2x2xf32>) {
-  %c = arith.constant dense<0.5> : tensor<4x2xf16>
-  // expected-remark @below {{linalg.matmul stays float: it computes with tensor<1x4xf16>; expected tensors of f32}}
-  %0 = linalg.matmul ins(%x, %c : tensor<1x4xf16>, tensor<4x2xf16>) outs(%i : tensor<1x2xf16>) -> tensor<1x2xf16>
+func.func @others(%x: tensor<1x4xf64>, %i: tensor<1x2xf64>, %y: tensor<1x2x4x4xf32>, %j: tensor<1x2x2x2xf32>)
+    -> (tensor<1x2xf64>, tensor<1x2x2x2xf32>, tensor<1x2x2x2xf32>) {
+  %c = arith.constant dense<0.5> : tensor<4x2xf64>
+  // expected-remark @below {{linalg.matmul stays float: it computes with tensor<1x4xf64>; expected tensors of f32, f16 or bf16}}
+  %0 = linalg.matmul ins(%x, %c : tensor<1x4xf64>, tensor<4x2xf64>) outs(%i : tensor<1x2xf64>) -> tensor<1x2xf64>
   %d = arith.constant dense<0.5> : tensor<2x1x1x3x3xf32>
   %g = tensor.expand_shape %y [[0], [1, 2], [3], [4]] output_shape [1, 2, 1, 4, 4] : tensor<1x2x4x4xf32> into tensor<1x2x1x4x4xf32>
   %k = tensor.expand_shape %j [[0], [1, 2], [3], [4]] output_shape [1, 2, 1, 2, 2] : tensor<1x2x2x2xf32> into tensor<1x2x1x2x2xf32>
-  // CHECK: equant.site = "float.conv_2d_ngchw_gfchw_0"
+  // CHECK: equant.site = "others.conv_2d_ngchw_gfchw_0"
   %1 = linalg.conv_2d_ngchw_gfchw ins(%g, %d : tensor<1x2x1x4x4xf32>, tensor<2x1x1x3x3xf32>) outs(%k : tensor<1x2x1x2x2xf32>) -> tensor<1x2x1x2x2xf32>
   %2 = tensor.collapse_shape %1 [[0], [1, 2], [3], [4]] : tensor<1x2x1x2x2xf32> into tensor<1x2x2x2xf32>
-  return %0, %2 : tensor<1x2xf16>, tensor<1x2x2x2xf32>
+  %e = arith.constant dense<0.5> : tensor<2x3x3xf32>
+  // CHECK: equant.site = "others.depthwise_conv_2d_nchw_chw_0"
+  %3 = linalg.depthwise_conv_2d_nchw_chw ins(%y, %e : tensor<1x2x4x4xf32>, tensor<2x3x3xf32>) outs(%j : tensor<1x2x2x2xf32>) -> tensor<1x2x2x2xf32>
+  return %0, %2, %3 : tensor<1x2xf64>, tensor<1x2x2x2xf32>, tensor<1x2x2x2xf32>
+}
+
+// -----
+
+// Half precision, and a constant that is widened.
+// CHECK-LABEL: func @half
+func.func @half(%x: tensor<1x4xf16>, %i: tensor<1x2xf16>, %y: tensor<1x4xf32>, %j: tensor<1x2xf32>) -> (tensor<1x2xf16>, tensor<1x2xf32>) {
+  %c = arith.constant dense<0.5> : tensor<4x2xf16>
+  // CHECK: equant.site = "half.matmul_0"
+  %0 = linalg.matmul ins(%x, %c : tensor<1x4xf16>, tensor<4x2xf16>) outs(%i : tensor<1x2xf16>) -> tensor<1x2xf16>
+  %d = arith.constant dense<0.5> : tensor<4x2xbf16>
+  %w = arith.extf %d : tensor<4x2xbf16> to tensor<4x2xf32>
+  // CHECK: equant.site = "half.matmul_1"
+  %1 = linalg.matmul ins(%y, %w : tensor<1x4xf32>, tensor<4x2xf32>) outs(%j : tensor<1x2xf32>) -> tensor<1x2xf32>
+  return %0, %1 : tensor<1x2xf16>, tensor<1x2xf32>
 }
 
 // -----

@@ -8,6 +8,8 @@
 #ifndef EASYQUANT_CONVERSION_EQUANTTOLINALG_EQUANTTOLINALG_H
 #define EASYQUANT_CONVERSION_EQUANTTOLINALG_EQUANTTOLINALG_H
 
+#include "easyquant/Support/Real.h"
+
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/Pass/Pass.h"
 

@@ -17,13 +17,13 @@ def NameSites : Pass<"equant-name-sites", "::mlir::ModuleOp"> {
   let summary = "Name the ops of linalg that have a weight";
   let description = [{
     A program that comes from elsewhere, such as torch-mlir, has no names of sites. Each `linalg.matmul`, `linalg.batch_matmul`,
-    `linalg.contract` and convolution (`conv_1d_*`, `conv_2d_*`, `conv_3d_*`) one of whose factors is a constant of the module gets one,
+    `linalg.contract` and convolution (`conv_*`, `depthwise_conv_*`) one of whose factors is a constant of the module gets one,
     the attribute `equant.site`, and is a quantizable op from then on: plan passes find it, and `ignore`, `targets` and recipes speak of it.
     The name is that of its location (`loc("up"(…))`), else function, op and a counter: `forward.matmul_0`. A name that is there stays.
 
     The constant is `dense<>`, `dense_resource<>`, an immutable `ml_program.global` or a parameter of IREE (`#flow.parameter.named`), behind `linalg.transpose`, `linalg.broadcast`,
-    `tensor.collapse_shape` and `tensor.expand_shape` at most. Products of two activations, as in attention, get no name. What has a
-    weight and cannot be quantized (half precision, depthwise convolutions) stays float, with a remark that says why. A name that
+    `tensor.collapse_shape`, `tensor.expand_shape` and `arith.extf` at most. Products of two activations, as in attention, get no name. What has a
+    weight and cannot be quantized (one of integers or f64, for example) stays float, with a remark that says why. A name that
     somebody gave to such an op is an error.
 
     ```mlir
@@ -37,6 +37,34 @@ def NameSites : Pass<"equant-name-sites", "::mlir::ModuleOp"> {
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::linalg::LinalgDialect"];
 }
 
+def CalibrateSites : Pass<"equant-calibrate-sites", "::mlir::ModuleOp"> {
+  let summary = "Give sites of linalg their static ranges, by running the module on inputs";
+  let description = [{
+    Runs a function of the module, in floats and on this machine, once for each file of `inputs`, and gives each op with a name
+    (`equant-name-sites`) what static activations need: `equant.input_scale`, and with `zero-points` an `equant.input_zero_point`. The
+    range is that of all values that its activations had, by the observer; `zero-points` belongs to plans that have them, as those of
+    `equant-zeropoint`. `sinks=none` belongs to the plan: values are seen without their rows.
+
+    A file is an array of NumPy (`FILE.npy`), for a function of one argument, or `FILE.safetensors` with the tensors `0`, `1`, … for its
+    arguments. Types and static extents must be those of the function, whose dynamic ones the file gives. Upstream passes compile
+    the module to loops over buffers. A site that no input reaches is an error, as are values that are not finite.
+
+    ```mlir
+    %1 = linalg.matmul {equant.site = "forward.matmul_0"} ins(%x, %w : tensor<4x16xf32>, tensor<16x32xf32>) outs(%0 : tensor<4x32xf32>) -> tensor<4x32xf32>
+    ```
+    becomes
+    ```mlir
+    %1 = linalg.matmul {equant.input_scale = 2.2e-02 : f32, equant.site = "forward.matmul_0"} ins(%x, %w : …
+    ```
+  }];
+  let options = [
+    ListOption<"inputs", "inputs", "std::string", "files of arguments, .npy or .safetensors; the function is called once for each">,
+    Option<"function", "function", "std::string", "\"\"", "the function to call; by default the only public one">,
+    NumberOption<"zeroPoints", "zero-points", "bool", "false", "also choose zero points">,
+    Observer, ObserverPercentile,
+  ];
+}
+
 def EvaluateConstants : Pass<"equant-evaluate-constants", "::mlir::ModuleOp"> {
   let summary = "Evaluate quantize on constants that stand in the module";
   let description = [{
@@ -46,7 +74,7 @@ def EvaluateConstants : Pass<"equant-evaluate-constants", "::mlir::ModuleOp"> {
     is in memory as floats at a time.
 
     Weights that are IREE's parameters, `#flow.parameter.named<"SCOPE"::"KEY">` of `flow.tensor.constant` or of an immutable `util.global`, are
-    F32 tensors of the safetensors files that `parameters` names.
+    tensors of the safetensors files that `parameters` names.
 
     What `equant` and `lm` say of the module (`equant.recipe`) and the names of sites go, too: the pass is the last one before
     `convert-equant-to-linalg`.
@@ -74,7 +102,7 @@ def PlainWeights : Pass<"equant-plain-weights", "::mlir::ModuleOp"> {
     What `equant-materialize-weights` does for kernels, for those who read codes as they are: every quantized weight becomes a
     global in the layout `plain`, whose parts are tensors of `weights.safetensors` in the folder `output`: codes as `I8`, one a
     byte, under the name of the checkpoint's tensor, scales as `F32` (`_scale`; products where a scale has one above it), zero points
-    as `I8` (`_zero_point`). Their names are the global's `equant.tensors`. Every other constant that the model reads is an `F32`
+    as `I8` (`_zero_point`), minima as `F32` (`_minimum`). Their names are the global's `equant.tensors`. Every other constant that the model reads is an `F32`
     tensor under the name of its global. Values are those of the artifact, to the bit: the same `lib/Numerics` makes them.
 
     Weights need scales per channel or per group. One is in memory at a time.
@@ -102,13 +130,13 @@ def ConvertEquantToLinalg : Pass<"convert-equant-to-linalg", "::mlir::ModuleOp">
   let summary = "Say what every equant op means in upstream ops";
   let description = [{
     A weight becomes its parts: codes `tensor<NxKxi8>`, scales `tensor<NxGxf32>` and, of asymmetric schemes, zero points
-    `tensor<NxGxi32>`; activations in codes likewise. Groups are a dimension of the loops; where they do not divide the columns, zeros
+    `tensor<NxGxi32>` or minima `tensor<NxGxf32>`; activations in codes likewise. Groups are a dimension of the loops; where they do not divide the columns, zeros
     follow these.
 
     - Activations are rounded as `easyquant/Numerics/Quantize.h` says, step by step (`math.roundeven`), to the same codes.
     - Products of codes less their zero points are summed by `linalg.contract` to i32: the sums of `reference::integerDots`, to the bit.
-      Scales follow in f32, in the order of `reference::integerLinear`.
-    - With float activations a weight is dequantized, s (q − z), and `linalg.contract` multiplies floats.
+      Scales follow in f32, in the order of `reference::integerLinear`, and minima with the sums of the activations' codes.
+    - With float activations a weight is dequantized, s (q − z) or s (q − q₀) + m from the lowest code q₀ on, and `linalg.contract` multiplies floats.
     - Codes that are no integers (FP8, FP4, tables) are looked up in a constant table of their values.
     - `equant.hadamard` is additions and subtractions of halves, in the order of kernels: the same bits. Constants are rotated in f64.
 
