@@ -25,7 +25,7 @@ from easyquant.runtime.grammar import Form, lark_schema
 from easyquant.runtime.requests import PromptReader, Settings
 from easyquant.text.messages import Conversation
 from easyquant.text.tool_calls import HERMES
-from easyquant.text.tool_grammars import forced_calls
+from easyquant.text.tool_grammars import Marks, forced_calls
 
 _PERSON = {
     "type": "object",
@@ -43,7 +43,7 @@ FORMATS = {
     "lark, arithmetic": {"type": "grammar", "grammar": 'start: sum\nsum: product ("+" product)*\nproduct: atom ("*" atom)*\natom: /[0-9]+/ | "(" sum ")"'},
 }
 _CITY = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city", "days"], "additionalProperties": False}
-_CALLS = forced_calls(HERMES, [{"name": "get_weather_forecast", "parameters": _CITY}, {"name": "search_the_web"}], False, json.dumps, lark_schema)
+_CALLS = forced_calls(HERMES, [{"name": "get_weather_forecast", "parameters": _CITY}, {"name": "search_the_web"}], False, Marks(json.dumps, lambda text: False), lark_schema)
 ASKED = {
     "a schema of five fields": ("Invent a person.", FORMATS["a schema of five fields"]),
     "a call of one of two functions": ("What will the weather be in Paris tomorrow?", {"type": "grammar", "grammar": _CALLS}),

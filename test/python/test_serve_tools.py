@@ -27,7 +27,15 @@ HERMES = """{% if tools %}<s>system
 LLAMA = '{{ tools | tojson if tools }}{"name": function name, "parameters": dictionary of argument name and its value}' + HERMES
 MISTRAL = "{% if tools %}[AVAILABLE_TOOLS]{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.role[0] }}{{ m.content }}{% if m.tool_calls %}[TOOL_CALLS]{{ m.tool_calls | length }}{% endif %}{% endfor %}"
 PYTHONIC = "{{ tools }} [func_name1(params_name1=params_value1)]" + MISTRAL.replace("[TOOL_CALLS]", "")
-TEMPLATES = {"hermes": HERMES, "llama": LLAMA, "mistral": MISTRAL, "pythonic": PYTHONIC, "none": "{{ messages[0].content }}", "thinking": HERMES + "<think>\n"}
+CODER = """{% if tools %}<tools>{{ tools | tojson }}</tools> <tool_call><function=name>{% endif %}{% for message in messages %}<s>{{ message.role }}
+{{ message.content }}{% for call in message.tool_calls or [] %}<tool_call>
+<function={{ call.function.name }}>{% for key, value in call.function.arguments | items %}<parameter={{ key }}>
+{{ value }}
+</parameter>{% endfor %}</function>
+</tool_call>{% endfor %}
+{% endfor %}{% if add_generation_prompt %}<s>assistant
+{% endif %}"""
+TEMPLATES = {"coder": CODER, "hermes": HERMES, "tokens": HERMES, "llama": LLAMA, "mistral": MISTRAL, "pythonic": PYTHONIC, "none": "{{ messages[0].content }}", "thinking": HERMES + "<think>\n"}
 WEATHER = {
     "type": "function",
     "function": {
@@ -53,13 +61,13 @@ def folders(artifact, workspace):
     """One model with the templates of several families. Artifacts do not say what is in their tokenizer's files."""
     model = write_byte_level(write_model(workspace / "tools-model", *random_llama(seed=11, vocab=340, context=2048, bos_token_id=0, eos_token_id=0)))
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
-    tokenizer.add_tokens(["<think>", "</think>"])
-    (workspace / "thinking").mkdir()
-    tokenizer.save(str(workspace / "thinking" / "tokenizer.json"))
-    plain, thinking = (artifact(model, "--scheme=W8A8", f"--copy-file={folder / 'tokenizer.json'}") for folder in (model, workspace / "thinking"))
+    tokenizer.add_tokens(["<think>", "</think>", "<tool_call>", "</tool_call>"])
+    (workspace / "marks").mkdir()
+    tokenizer.save(str(workspace / "marks" / "tokenizer.json"))
+    plain, marks = (artifact(model, "--scheme=W8A8", f"--copy-file={folder / 'tokenizer.json'}") for folder in (model, workspace / "marks"))
     made = {name: workspace / f"tools-{name}" for name in TEMPLATES}
     for name, folder in made.items():
-        shutil.copytree(thinking if name == "thinking" else plain, folder)
+        shutil.copytree(marks if name in ("thinking", "tokens") else plain, folder)
         (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "<s>", "chat_template": TEMPLATES[name]}))
     return made
 
@@ -88,7 +96,7 @@ def streamed(api, **asked):
     return content, [calls[index] for index in sorted(calls)], reason
 
 
-@pytest.mark.parametrize("name", ["hermes", "llama", "mistral", "pythonic"])
+@pytest.mark.parametrize("name", ["hermes", "llama", "mistral", "pythonic", "coder"])
 @pytest.mark.parametrize("choice, names", [("required", {"get_weather", "now"}), ({"type": "function", "function": {"name": "get_weather"}}, {"get_weather"}),
     ({"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "now"}}]}}, {"now"})])  # fmt: skip
 def test_forced_calls_there_and_back(api, client, name, choice, names):
@@ -119,6 +127,34 @@ def test_several_calls(api):
         done = api.chat.completions.create(model="hermes", messages=HI, tools=[NOW], tool_choice="required", temperature=1.0, seed=seed, max_tokens=1500)
         counts.add(len(done.choices[0].message.tool_calls))
     assert max(counts) > 1
+
+
+def test_strict_tools_that_may_be_called(api, client):
+    """Text is free; a call that begins follows its schema, and the others are as the model likes."""
+    (opens,) = client.models["tokens"].reader.tokenizer.encode("<tool_call>", add_special_tokens=False)
+    loose = {"type": "function", "function": {**WEATHER["function"], "strict": False}}
+    asked = {"model": "tokens", "messages": HI, "temperature": 1.0, "max_tokens": 250, "logit_bias": {opens: 100}}
+    called, texts = 0, 0
+    for seed in range(3):
+        for several in (False, True):  # with several the bias makes one call after the other
+            own = asked | {"seed": seed, "parallel_tool_calls": several, "tools": [WEATHER]}
+            (choice,) = api.chat.completions.create(**own).choices
+            calls = choice.message.tool_calls or []
+            assert {call.function.name for call in calls} <= {"get_weather"}
+            if calls and choice.finish_reason == "length" and not calls[-1].function.arguments.endswith("}"):
+                calls = calls[:-1]  # max_tokens has cut it
+            for call in calls:
+                jsonschema.validate(json.loads(call.function.arguments), WEATHER["function"]["parameters"])
+                called += 1
+            texts += bool(choice.message.content)
+            content, others, _ = streamed(api, **own)
+            assert content == (choice.message.content or "") and [other["arguments"] for other in others][: len(calls)] == [call.function.arguments for call in calls]
+    assert called >= 3 and texts > 0
+    free = api.chat.completions.create(**asked | {"seed": 1, "tools": [loose]}).choices[0]
+    assert not free.message.tool_calls and "<tool_call>" in free.message.content, "one that is not strict is not held to anything"
+    flat = [{"type": "function", **WEATHER["function"]}]
+    done = api.responses.create(model="tokens", input="Hi", tools=flat, parallel_tool_calls=False, temperature=1.0, max_output_tokens=300, extra_body={"seed": 2})
+    assert all(json.loads(item.arguments).keys() == {"city", "days"} for item in done.output if item.type == "function_call" and item.status == "completed")
 
 
 def test_tools_are_shown_to_the_template(client):

@@ -8,12 +8,26 @@ import random
 import pytest
 
 from easyquant.text.output import PlainText, Thinking, merge_calls, parse_whole
-from easyquant.text.tool_calls import FUNCTION_GEMMA, HERMES, LLAMA, MISTRAL, MISTRAL_ARGS, PYTHONIC, TOOL_CODE, ToolCalls, family_of
+from easyquant.text.tool_calls import FUNCTION_GEMMA, HERMES, LLAMA, MISTRAL, MISTRAL_ARGS, PYTHONIC, QWEN_CODER, TOOL_CODE, ToolCalls, family_of
 
 NAMES = ("f", "get_weather", "a.b")
 PARIS = '{"city": "Paris \\"}{[", "days": [1, {"x": null}]}'
 WEATHER = ("get_weather", {"city": 'Paris "}{[', "days": [1, {"x": None}]})
 F = ("f", {})
+SCHEMAS = {
+    "get_weather": {
+        "properties": {
+            "city": {"type": "string"}, "days": {"type": "array"}, "count": {"$ref": "#/$defs/count"}, "exact": {"type": "boolean"}, "id": {"type": ["string", "integer"]},
+            "note": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "unit": {"enum": ["C", "F"]},
+        },
+        "$defs": {"count": {"type": "integer"}},
+    }
+}  # fmt: skip
+
+
+def xml(name, *parameters):
+    return f"<function={name}>\n" + "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in parameters) + "</function>"
+
 
 CASES = [
     (HERMES, f'<tool_call>\n{{"name": "get_weather", "arguments": {PARIS}}}\n</tool_call>', None, [WEATHER]),
@@ -40,6 +54,13 @@ CASES = [
     (PYTHONIC, "[f(x=[1])]", None, [("f", {"x": [1]})]), (PYTHONIC, "[f(x=__import__('os').system('x'))]", "[f(x=__import__('os').system('x'))]", []),
     (FUNCTION_GEMMA, '<start_function_call>call:get_weather{city:<escape>Paris "}{[<escape>,days:[1,{x:null}]}<end_function_call>', None, [WEATHER]),
     (FUNCTION_GEMMA, "<start_function_call>call:f{}<end_function_call><start_function_call>call:f{a:-1.5,b:true}<end_function_call>", None, [F, ("f", {"a": -1.5, "b": True})]),
+    (QWEN_CODER, f"I look.\n<tool_call>\n{xml('get_weather', ('city', 'Paris'), ('days', '[1, 2]'), ('count', '3'), ('exact', 'True'))}\n</tool_call>\n<tool_call>\n{xml('f')}\n</tool_call>", "I look.",
+     [("get_weather", {"city": "Paris", "days": [1, 2], "count": 3, "exact": True}), F]),
+    (QWEN_CODER, f"{xml('get_weather', ('city', '5'), ('id', '5'), ('note', 'null'), ('unit', 'C'))}\n</tool_call>", None, [("get_weather", {"city": "5", "id": 5, "note": None, "unit": "C"})]),
+    (QWEN_CODER, xml("get_weather", ("city", 'a "quote"\n\n\t<b>\\</b></function>\n'), ("id", "x"), ("note", "nullable"), ("days", "none of them [")), None,
+     [("get_weather", {"city": 'a "quote"\n\n\t<b>\\</b></function>\n', "id": "x", "note": "nullable", "days": "none of them ["})]),
+    (QWEN_CODER, "<tool_call><function=f><parameter=other>1</parameter></function></tool_call> then", " then", [("f", {"other": "1"})]),
+    (QWEN_CODER, '<tool_call>\n{"name": "f"}', '<tool_call>\n{"name": "f"}', []), (QWEN_CODER, "a <function=\n", "a <function=\n", []), (QWEN_CODER, "a < b <func", "a < b <func", []),
     (FUNCTION_GEMMA, "<start_function_call>call:f{a:}<end_function_call>", "<start_function_call>call:f{a:}<end_function_call>", []),
 ]  # fmt: skip
 
@@ -76,7 +97,7 @@ def assert_same_in_pieces(make, text, seed=0):
 
 @pytest.mark.parametrize("family, text, content, calls", CASES)
 def test_forms(family, text, content, calls):
-    (message, found), reason = assert_same_in_pieces(lambda: ToolCalls(family, NAMES), text)
+    (message, found), reason = assert_same_in_pieces(lambda: ToolCalls(family, NAMES, schemas=SCHEMAS), text)
     assert [(name, json.loads(arguments)) for name, arguments in found] == calls
     assert message == ({} if content is None else {"content": content}) and reason == ("tool_calls" if calls else "stop")
 
@@ -89,6 +110,20 @@ def test_arguments_are_told_as_they_come():
     assert parser.push(': 1') == [("tool_calls", [{"index": 0, "function": {"arguments": ": 1"}}])]
     assert parser.push("}}\n</tool_call>") == [("tool_calls", [{"index": 0, "function": {"arguments": "}"}}])] and parser.finish() == []
     assert parser.finish_reason("length") == "length"
+
+
+def test_texts_of_xml_are_told_as_they_come():
+    parser = ToolCalls(QWEN_CODER, NAMES, schemas=SCHEMAS)
+
+    def told(piece):
+        return "".join(call["function"]["arguments"] for name, calls in parser.push(piece) for call in calls)
+
+    assert parser.push("<tool_call>\n<function=get_") == []
+    ((_, (call,)),) = parser.push("weather>")
+    assert call["function"] == {"name": "get_weather", "arguments": "{"}
+    assert [told(piece) for piece in ("\n<parameter=city>\nNew", ' "Y', "ork\n", "</para", "meter>", "<parameter=count>\n1", "2\n</parameter>\n</function>")] == [
+        '"city": "New', ' \\"Y', "ork", "", '"', ', "count": ', "12}",
+    ]  # fmt: skip
 
 
 def test_ids_of_mistral_have_nine_characters():
@@ -110,20 +145,20 @@ def test_thoughts_before_calls():
 
 
 PARTS = ["<tool_call>", "</tool_call>", '{"name": "f", "arguments": ', "{}", "}", '{"a": "}"}', " \n", "text", "[TOOL_CALLS]", "[", "]", ",", ";", "[ARGS]", "f", "<|python_tag|>", '{"name": "f", "parameters": ',
-         "```tool_code\n", "```", "f(a=1)", "<start_function_call>", "<end_function_call>", "call:f{", "<escape>", "a:", "\\", '"', "<", "é"]  # fmt: skip
+         "```tool_code\n", "```", "f(a=1)", "<start_function_call>", "<end_function_call>", "call:f{", "<function=f>", "<parameter=a>", "</parameter>", "</function>", "<escape>", "a:", "\\", '"', "<", "é"]  # fmt: skip
 
 
-@pytest.mark.parametrize("family", [HERMES, LLAMA, MISTRAL, MISTRAL_ARGS, TOOL_CODE, PYTHONIC, FUNCTION_GEMMA], ids=lambda family: family.name)
+@pytest.mark.parametrize("family", [HERMES, LLAMA, MISTRAL, MISTRAL_ARGS, TOOL_CODE, PYTHONIC, FUNCTION_GEMMA, QWEN_CODER], ids=lambda family: family.name)
 def test_anything_is_the_same_in_pieces(family):
     for seed in range(50):
         choice = random.Random(seed)
         text = "".join(choice.choices(PARTS, k=choice.randint(1, 9)))
-        (message, calls), _ = assert_same_in_pieces(lambda: ToolCalls(family, NAMES), text, seed)
+        (message, calls), _ = assert_same_in_pieces(lambda: ToolCalls(family, NAMES, schemas=SCHEMAS), text, seed)
         assert calls or message.get("content", "") == text  # nothing is lost
 
 
 @pytest.mark.parametrize("template, family", [
-    ("{% for tool in tools %}<tool_call>", HERMES), ("{{ tools }}<tool_call><function=name>", None), ('{{ tools }}{"name": function name, "parameters": dictionary of', LLAMA),
+    ("{% for tool in tools %}<tool_call>", HERMES), ("{{ tools }}<tool_call><function=name>", QWEN_CODER), ('{{ tools }}{"name": function name, "parameters": dictionary of', LLAMA),
     ("{{ tools }} <|python_tag|>", LLAMA), ("{% if tools %}[AVAILABLE_TOOLS][TOOL_CALLS] [", MISTRAL), ("{% if tools %}[TOOL_CALLS]{{ name }}[ARGS]", MISTRAL_ARGS),
     ("{{ tools }}<start_function_call>call:", FUNCTION_GEMMA), ("{{ tools }} in ```tool_code", TOOL_CODE), ("{{ tools }} [func_name1(params_name1=params_value1)]", PYTHONIC),
     ("{{ messages }}<tool_call>", None), ("{{ tools }}", None),

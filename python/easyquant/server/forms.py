@@ -13,7 +13,7 @@ from easyquant.server.served import ServedModel
 from easyquant.support.errors import UserError
 from easyquant.text.output import OutputParser, PlainText, Thinking
 from easyquant.text.tool_calls import Family, ToolCalls, family_of
-from easyquant.text.tool_grammars import forced_calls
+from easyquant.text.tool_grammars import Marks, calls_in_text, forced_calls
 
 MOST_TOOLS = 128
 TOOLS: Fields = {
@@ -180,12 +180,14 @@ class AnswerForm:
 
     def grammar(self, rendered: str) -> Grammar | None:
         """rendered: the prompt as a text."""
-        tools, calls = self.tools, None
+        tools, calls, grammars = self.tools, None, self.served.reader.grammars
+        is_alone = tools.is_forced or bool(self.response_format)  # calls without text around them
         try:
-            if self.family and (tools.is_forced or self.response_format):
-                calls = forced_calls(self.family, tools.functions, tools.several, self.served.reader.grammars.mark, lark_schema)
+            if self.family and (is_alone or any(function.get("strict") for function in tools.functions)):
+                marks = Marks(grammars.mark, lambda text: grammars.token(text) is not None)
+                calls = (forced_calls if is_alone else calls_in_text)(self.family, tools.functions, tools.several, marks, lark_schema)
             form = Form(None if tools.is_forced else self.response_format, calls, self._thoughts(rendered))
-            return self.served.reader.grammars.compile(form)
+            return grammars.compile(form)
         except UserError as error:
             raise of_user_error(error, "tools" if calls else "response_format") from None
 
@@ -197,8 +199,8 @@ class AnswerForm:
         return frozenset(token for token in ids if token is not None)
 
     def parser(self, rendered: str) -> OutputParser:
-        names = [function["name"] for function in self.tools.functions]
-        said: OutputParser = ToolCalls(self.family, names, self.tools.several) if self.family else PlainText()
+        schemas = {function["name"]: function.get("parameters") or {} for function in self.tools.functions}
+        said: OutputParser = ToolCalls(self.family, schemas, self.tools.several, schemas) if self.family else PlainText()
         return Thinking(rendered.rstrip().endswith("<think>"), said) if self.served.thinks else said
 
 

@@ -9,11 +9,12 @@ character, so that how it was cut into pieces makes no difference. What turns ou
 import json
 import re
 import secrets
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from easyquant.text.call_forms import Call, read_escaped_call, read_python_calls
 from easyquant.text.output import Delta, held_back
+from easyquant.text.xml_calls import FUNCTION, XmlCall
 
 LONGEST_BLOCK = 1 << 16  # characters of calls that are read once they are whole
 
@@ -30,6 +31,7 @@ class Family:
     ends: str = ""  # the character behind the last object of a list
     names_first: str = ""  # the name of a function is text, up to this mark, and its arguments are the object
     also_bare: str = ""  # a character that begins a call without the mark, at the beginning of an answer
+    also_opens: str = ""  # a mark that begins a call without the first one
     read: Callable[[str], list[Call] | None] | None = None
     short_id: bool = False
 
@@ -45,6 +47,7 @@ MISTRAL = Family("mistral", "[TOOL_CALLS]", separators=",", ends="]", short_id=T
 MISTRAL_ARGS = Family("mistral with [ARGS]", "[TOOL_CALLS]", names_first="[ARGS]", short_id=True)
 FUNCTION_GEMMA = Family("functiongemma", "<start_function_call>", "<end_function_call>", read=read_escaped_call)
 TOOL_CODE = Family("tool_code", "```tool_code", "```", read=read_python_calls)
+QWEN_CODER = Family("qwen3-coder", "<tool_call>", "</tool_call>", also_opens=FUNCTION)  # it leaves the first mark out now and then
 PYTHONIC = Family("pythonic", also_bare="[", read=read_python_calls)
 
 
@@ -56,8 +59,8 @@ def family_of(template: str) -> Family | None:
         return FUNCTION_GEMMA
     if "[TOOL_CALLS]" in template:
         return MISTRAL_ARGS if "[ARGS]" in template else MISTRAL
-    if "<tool_call>" in template and "<function=" not in template:
-        return HERMES
+    if "<tool_call>" in template:
+        return QWEN_CODER if FUNCTION in template else HERMES
     if "```tool_code" in template:
         return TOOL_CODE
     if re.search(r"\[func_name1?\(", template):
@@ -139,14 +142,18 @@ def _loaded(text: str):
 
 
 class ToolCalls:
-    """Content and calls of an answer. names: the functions that there are; parallel: more than the first call counts."""
+    """Content and calls of an answer. names: the functions that there are; parallel: more than the first call counts.
 
-    def __init__(self, family: Family, names: Collection[str], parallel: bool = True):
-        self._family, self._names, self._parallel = family, names, parallel
+    schemas: the functions' parameters, by which values are read that are not written as JSON.
+    """
+
+    def __init__(self, family: Family, names: Collection[str], parallel: bool = True, schemas: Mapping[str, Mapping] | None = None):
+        self._family, self._names, self._parallel, self._schemas = family, names, parallel, schemas or {}
+        self._opens = [mark for mark in (family.opens, family.also_opens) if mark]
         self._take = self._text  # what the next character is for
         self._held = ""  # characters of which it is not known yet what they are
         self._blanks = ""  # between content and what may be a call
-        self._call: _JsonCall | _Value | None = None
+        self._call: _JsonCall | _Value | XmlCall | None = None
         self._name = ""
         self._is_bare = False  # the call has begun without a mark
         self._may_be_bare = bool(family.also_bare)
@@ -163,7 +170,7 @@ class ToolCalls:
             self._tell_whole(calls)  # a stop text may have taken its end away
         elif self._take == self._text and not (self.calls and self._held.isspace()):
             self._say(self._held)
-        elif not self.calls and (self._take in (self._open, self._block, self._named) or self._take == self._json and self._call.name is None):
+        elif not self.calls and (self._take in (self._open, self._block, self._named) or self._take in (self._json, self._xml) and self._call.name is None):
             self._fail()  # behind calls it is one more that was cut
         self._held, self._take = "", self._text
         return self._told()
@@ -182,13 +189,15 @@ class ToolCalls:
                 self._is_bare, self._blanks, self._held = True, self._held[:-1], ""
                 self._begin_call(c)
                 return
-        if family.opens and self._held.endswith(family.opens):
-            before = self._held[: -len(family.opens)]
+        if opens := next((mark for mark in self._opens if self._held.endswith(mark)), ""):
+            before = self._held[: -len(opens)]
             self._say(before.rstrip())
-            self._blanks, self._held, self._is_bare = before[len(before.rstrip()) :], family.opens, False
+            self._blanks, self._held, self._is_bare = before[len(before.rstrip()) :], opens, False
             self._take = self._block if family.read else self._open
+            if opens == family.also_opens:
+                self._call, self._take = XmlCall(self._schemas), self._xml
             return
-        end = len(self._held) - (held_back(self._held, [family.opens]) if family.opens else 0)
+        end = len(self._held) - (held_back(self._held, self._opens) if self._opens else 0)
         end = len(self._held[:end].rstrip())  # blanks before a call are none of the content
         self._say(self._held[:end])
         self._held = self._held[end:]
@@ -203,11 +212,17 @@ class ToolCalls:
     def _open(self, c: str) -> None:
         """Behind a mark, or between two objects."""
         family = self._family
-        if c == "{" and not family.names_first:
+        if c == "{" and not (family.names_first or family.also_opens):
             self._begin_call(c)
             return
         self._held += c
-        if family.names_first and not c.isspace():
+        if family.also_opens:
+            behind = self._held[len(family.opens) :].lstrip()
+            if behind == family.also_opens:
+                self._call, self._take = XmlCall(self._schemas), self._xml
+            elif not family.also_opens.startswith(behind):
+                self._fail()
+        elif family.names_first and not c.isspace():
             self._take, self._name = self._named, ""
             self._named_more(c)
         elif not c.isspace() and not (c == "[" and family.ends and self._held.count("[") <= 1 + family.opens.count("[")):
@@ -258,6 +273,21 @@ class ToolCalls:
                 self._held, self._take = "", self._after
         elif call.name is None and len(self._held) > LONGEST_BLOCK:
             self._fail()
+
+    def _xml(self, c: str) -> None:
+        call, was_known = self._call, self._call.name is not None
+        if not was_known:
+            self._held += c
+        added = call.push(c)
+        if call.is_none:
+            self._fail()
+            return
+        if call.name is not None and not was_known:
+            self._tell(call.name)
+        if added:
+            self._tell_more(added)
+        if call.is_done:
+            self._held, self._take = "", self._after
 
     def _after(self, c: str) -> None:
         """Behind an object: another one, the end of the list, or the mark that closes."""
