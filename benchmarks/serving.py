@@ -5,7 +5,8 @@
 
     benchmarks/serving.py speed ARTIFACT [--clients 16] [--prompt 256] [--new 128] [--rounds 3] [--threads 2] [--json FILE]
     benchmarks/serving.py speed --url http://127.0.0.1:8080/v1 --model NAME --vocabulary 49152 --extra '{"ignore_eos": true}'
-    benchmarks/serving.py soak ARTIFACT [--clients 64] [--seconds 3600] [--longest 4000]
+    benchmarks/serving.py soak ARTIFACT [--clients 64] [--seconds 3600] [--longest 4000] [--pause 0]
+    benchmarks/serving.py fuzz ARTIFACT [--bodies 100000] [--clients 8]
 
 `speed`: each client asks for one streamed completion of a prompt of random tokens per round, all at once. Printed are new tokens a second
 from the first request to the last token, the time to the first token (median and 95th percentile), and the time per token after it (median
@@ -15,108 +16,26 @@ to go on behind an end token, which the artifact's end tokens are forbidden for 
 
 `soak`: clients ask for answers to prompts of 1 to --longest tokens, whole and streamed, greedy and seeded, and a third of them leave before
 the end; others send what is no request. Every request is one of a fixed list, and every whole answer must be the one that its request
-got the first time. The server's memory and its figures are read each second; it must bear no error of its own, keep no page in the end,
-and have grown by less than --growth MB after the first quarter of the time.
+got the first time. With --pause clients wait so many seconds between two requests, in the mean. The server's memory and its figures are
+read each second; it must bear no error of its own, keep no page in the end, and have grown by less than --growth MB after the first quarter
+of the time.
 
-The client is one asyncio loop that looks for events and reads no JSON but whole answers.
+`fuzz`: bodies that are nearly right (fuzzed_bodies.py), for all endpoints. Each is answered, or gets an error object of a status from 400
+to 499; then the server must answer as before, and what holds of a soak's memory holds here.
 """
 
 import argparse
 import asyncio
-import contextlib
 import json
 import os
 import random
 import statistics
-import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
 
-CHUNKS = b"transfer-encoding: chunked"
-
-
-@dataclass
-class Reply:
-    status: int
-    body: bytes = b""
-    times: list[float] = field(default_factory=list)  # of events that came, seconds after the request
-
-
-class Client:
-    """Requests to one server, a connection each."""
-
-    def __init__(self, url: str, key: str | None):
-        parts = urlsplit(url)
-        self.host, self.port, self.path = parts.hostname, parts.port or 80, parts.path.rstrip("/")
-        self._key = f"Authorization: Bearer {key}\r\n" if key else ""
-
-    def request(self, path: str, body: bytes | None) -> bytes:
-        method = "GET" if body is None else "POST"
-        head = f"{method} {path} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\nConnection: close\r\n{self._key}"
-        return f"{head}Content-Type: application/json\r\nContent-Length: {len(body or b'')}\r\n\r\n".encode() + (body or b"")
-
-    async def send(self, data: bytes, leave_after: int | None = None) -> Reply:
-        """`leave_after`: events, after which the connection is closed."""
-        reader, writer = await asyncio.open_connection(self.host, self.port, limit=1 << 22)
-        begin, reply = time.perf_counter(), Reply(0)
-        try:
-            writer.write(data)
-            if leave_after == 0:
-                await asyncio.sleep(0.05)
-                return reply
-            head = await reader.readuntil(b"\r\n\r\n")
-            reply.status = int(head[9:12])
-            is_chunked = CHUNKS in head.lower()
-            while True:
-                piece = await (self._chunk(reader) if is_chunked else reader.read(1 << 16))
-                if not piece:
-                    return reply
-                reply.body += piece
-                if is_chunked:
-                    reply.times += [time.perf_counter() - begin] * piece.count(b"data: {")
-                if leave_after is not None and len(reply.times) >= leave_after:
-                    return reply
-        except (asyncio.IncompleteReadError, ConnectionError):
-            return reply
-        finally:
-            writer.close()
-
-    @staticmethod
-    async def _chunk(reader: asyncio.StreamReader) -> bytes:
-        size = int(await reader.readline(), 16)
-        piece = await reader.readexactly(size + 2)
-        return piece[:-2]
-
-    async def post(self, path: str, body: dict, leave_after: int | None = None) -> Reply:
-        return await self.send(self.request(self.path + path, json.dumps(body).encode()), leave_after)
-
-    async def get(self, path: str) -> bytes:
-        return (await self.send(self.request(path, None))).body
-
-
-@contextlib.contextmanager
-def served(asked):
-    """A Client, the id of the server's process or None, and facts: the model's name, its vocabulary and what bodies have besides."""
-    if asked.url:
-        yield Client(asked.url, asked.key), None, {"model": asked.model, "vocabulary": asked.vocabulary, "extra": json.loads(asked.extra)}
-        return
-    model = json.loads((asked.artifact / "manifest.json").read_text())["model"]
-    extra = {"logit_bias": {str(token): -100 for token in model.get("eos_token_ids", [])}} | json.loads(asked.extra)
-    options = [*asked.options.split(), f"--threads={asked.threads}", "--port=0", f"--sequences={asked.sequences}", f"--max-waiting={asked.waiting}", "--served-name=model"]
-    process = subprocess.Popen([sys.executable, "-m", "easyquant", "serve", asked.artifact, *options], stdout=subprocess.PIPE, text=True)
-    try:
-        url = next((line.split()[0] for line in process.stdout if line.startswith("http")), None)
-        if url is None:
-            raise SystemExit("error: the server did not start")
-        yield Client(url, None), process.pid, {"model": "model", "vocabulary": int(model["vocab_size"]), "extra": extra}
-        process.terminate()
-        if process.wait(60) != 0:
-            raise SystemExit(f"error: the server ended with status {process.returncode}")
-    finally:
-        process.kill()
+from crowds import Client, Reply, Watched, served
+from fuzzed_bodies import Fuzz
 
 
 def quantile(values: list[float], share: float) -> float:
@@ -176,19 +95,17 @@ async def speed(asked, client: Client, pid: int | None, facts: dict) -> dict:
 # ------------------------------------------------------------------------------------------------------------------ soak
 
 
-class Soak:
+class Soak(Watched):
     """A crowd, and what is found out of it."""
 
     GARBAGE = (b"", b"\x00" * 100, b"GET /\r\n", b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999\r\n\r\n{", b"HELP / HTTP/1.1\r\nHost: localhost\r\n\r\n")
 
     def __init__(self, asked, client: Client, pid: int | None, facts: dict):
-        self.asked, self.client, self.pid = asked, client, pid
+        super().__init__(asked, client, pid)
         choice = random.Random(asked.seed)
         self.bodies = [self._body(choice, facts) for _ in range(asked.requests)]
         self.known: dict[int, str] = {}
         self.counts = dict.fromkeys(("whole", "left", "refused", "garbage", "compared"), 0)
-        self.memory: list[int] = []
-        self.wrong: list[str] = []
         self.until = time.monotonic() + asked.seconds
 
     def _body(self, choice: random.Random, facts: dict) -> dict:
@@ -199,6 +116,7 @@ class Soak:
     async def _client(self, number: int) -> None:
         choice = random.Random(number)
         while time.monotonic() < self.until:
+            await asyncio.sleep(choice.uniform(0, 2 * self.asked.pause))
             kind = choice.random()
             if kind < 0.05:
                 await self.client.send(choice.choice(self.GARBAGE), leave_after=0)
@@ -241,35 +159,14 @@ class Soak:
         if self.known.setdefault(place, text) != text:
             self.wrong.append(f"request {place} has got another answer: {text[:100]} for {self.known[place][:100]}")
 
-    async def _watch(self) -> None:
-        while time.monotonic() < self.until:
-            await asyncio.sleep(1)
-            if self.pid:
-                status = Path(f"/proc/{self.pid}/status").read_text()
-                self.memory.append(int(status.partition("VmRSS:")[2].split()[0]) // 1024)
-
-    async def _settled(self) -> None:
-        """Nothing runs, and no page is taken but by what is kept."""
-        for _ in range(300):
-            figures = {line.partition("{")[0]: float(line.split()[-1]) for line in (await self.client.get("/metrics")).decode().split("\r\n\r\n")[-1].splitlines() if line and line[0] != "#"}
-            if figures["easyquant_requests_running"] == figures["easyquant_requests_waiting"] == 0:
-                return
-            await asyncio.sleep(0.1)
-        self.wrong.append("requests of clients that have left still run")
-
     async def run(self) -> dict:
-        await asyncio.gather(self._watch(), *(self._client(number) for number in range(self.asked.clients)))
-        if self.pid:
-            await self._settled()
-        growth = max(self.memory[len(self.memory) // 4 :], default=0) - max(self.memory[: len(self.memory) // 4 + 1], default=0)
-        if growth > self.asked.growth:
-            self.wrong.append(f"memory has grown by {growth} MB: {self.memory[:: max(1, len(self.memory) // 20)]}")
-        return self.counts | {"memory": (self.memory[:1] + self.memory[-1:]), "growth_mb": growth, "wrong": self.wrong}
+        await self.watch(asyncio.gather(*(self._client(number) for number in range(self.asked.clients))))
+        return self.counts | {"memory": (self.memory[:1] + self.memory[-1:]), "growth_mb": self.growth, "wrong": self.wrong}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("mode", choices=("speed", "soak"))
+    parser.add_argument("mode", choices=("speed", "soak", "fuzz"))
     parser.add_argument("artifact", type=Path, nargs="?")
     parser.add_argument("--url", help="of a server that runs, with /v1")
     parser.add_argument("--key")
@@ -288,6 +185,8 @@ def main() -> int:
     parser.add_argument("--arrivals", action="store_true")
     parser.add_argument("--longest", type=int, default=4000)
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--pause", type=float, default=0)
+    parser.add_argument("--bodies", type=int, default=100_000)
     parser.add_argument("--requests", type=int, default=200, help="different ones of a soak")
     parser.add_argument("--growth", type=int, default=64)
     parser.add_argument("--seed", type=int, default=1)
@@ -295,10 +194,11 @@ def main() -> int:
     asked = parser.parse_args()
     if (asked.artifact is None) == (asked.url is None):
         parser.error("give either an artifact or --url")
-    asked.clients = asked.clients or {"speed": 16, "soak": 64}[asked.mode]
-    asked.new = asked.new or {"speed": 128, "soak": 32}[asked.mode]
+    asked.clients = asked.clients or {"speed": 16, "soak": 64, "fuzz": 8}[asked.mode]
+    asked.new = asked.new or {"speed": 128, "soak": 32, "fuzz": 4}[asked.mode]
     with served(asked) as (client, pid, facts):
-        result = asyncio.run(speed(asked, client, pid, facts) if asked.mode == "speed" else Soak(asked, client, pid, facts).run())
+        way = {"speed": lambda: speed(asked, client, pid, facts), "soak": lambda: Soak(asked, client, pid, facts).run(), "fuzz": lambda: Fuzz(asked, client, pid).run()}
+        result = asyncio.run(way[asked.mode]())
     for name, value in result.items():
         print(f"{name}: {value:.4g}" if isinstance(value, float) else f"{name}: {value}")
     if asked.json:

@@ -24,7 +24,7 @@ CACHE = cache_folder()
 
 # They take a minute and more, and begin, the longest first, so that no worker is left alone with one in the end.
 LONG = (
-    "test_quality.py", "test_defaults.py", "test_tensor_parallel.py", "test_gpu.py", "test_mixes.py", "test_kv_cache.py", "test_search.py", "test_smollm2.py", "test_rotated_basis.py",
+    "test_soak.py", "test_quality.py", "test_defaults.py", "test_tensor_parallel.py", "test_gpu.py", "test_mixes.py", "test_kv_cache.py", "test_search.py", "test_smollm2.py", "test_rotated_basis.py",
     "test_gpu_batch.py", "test_learned_tables.py", "test_rotated_ranges.py", "test_formats.py", "test_llama.py", "test_sinks.py", "test_ranks.py", "test_methods.py", "test_online.py", "test_linalg.py",
     "test_gpu_all.py", "test_gpu_sass.py", "test_notebook.py",
 )  # fmt: skip

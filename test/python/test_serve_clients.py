@@ -22,7 +22,7 @@ from easyquant.server import process
 from easyquant.server.gate import Access, hosts_for
 from easyquant.server.limits import Limits
 from command_line import run_command_line
-from helpers import REPO, random_llama, ranks_below, write_letters, write_model
+from helpers import random_llama, ranks_below, write_letters, write_model
 from serve_client import serving
 
 ENDLESS = {"temperature": 0, "logit_bias": {"2": -100}}  # never its end token
@@ -343,13 +343,3 @@ def test_what_the_server_needs_is_named_where_it_is_missing(folder):
     script = "import sys; sys.modules['uvicorn'] = None; from easyquant.commands.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", script, "serve", folder], capture_output=True, text=True)
     assert done.returncode == 1 and "uvicorn is not installed, which the server needs; pip install '.[serve]'" in done.stderr
-
-
-def test_a_crowd_that_misbehaves(folder):
-    """A short one; benchmarks/serving.py says what it asks of the server."""
-    script = REPO / "benchmarks" / "serving.py"
-    options = ["--seconds=8", "--clients=32", "--longest=140", "--new=20", "--requests=40", "--sequences=8", "--waiting=40", "--options=--cache-tokens=640"]
-    done = subprocess.run([sys.executable, script, "soak", folder, *options], capture_output=True, text=True)
-    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stdout + done.stderr
-    counts = dict(line.split(": ", 1) for line in done.stdout.splitlines())
-    assert all(int(counts[name]) > 0 for name in ("whole", "left", "garbage")) and counts["wrong"] == "[]", counts

@@ -4,7 +4,6 @@
 
 import inspect
 import json
-import random
 
 import openai
 import pytest
@@ -21,6 +20,7 @@ from easyquant.server.fields import read_json
 from easyquant.server.limits import Limits
 from easyquant.server.responses import read_query
 from easyquant.server.text_tools import detokenize, tokenize
+from fuzzed_bodies import Mutator
 from serve_client import serving
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
@@ -133,32 +133,6 @@ def test_paths_and_methods(client):
             continue
         reply = client.get(path)
         assert reply.status == 404 and b"root:" not in reply.body and len(reply.body) < 1000
-
-
-class Mutator:
-    """Bodies that are nearly right, from a seed."""
-
-    VALUES = [None, True, False, 0, -1, 1, 2**31, 2**63, -(2**63), 0.5, 1e308, "", "a", "\x00", "💣" * 20, "a" * 300, [], {}, [[]], [None], {"a": None}, {"type": "text"}, [[[[1]]]], "auto", ["a"], [5, 6], "NaN"]
-
-    def __init__(self, seed: int, fields):
-        self.choice, self.names = random.Random(seed), [*fields, "__proto__", "", "stream", "n"]
-
-    def value(self, depth: int = 0):
-        if depth < 3 and self.choice.random() < 0.3:
-            if self.choice.random() < 0.5:
-                return [self.value(depth + 1) for _ in range(self.choice.randrange(3))]
-            return {self.choice.choice(["type", "role", "content", "text", "name", "5", "x"]): self.value(depth + 1) for _ in range(self.choice.randrange(3))}
-        return self.choice.choice(self.VALUES)
-
-    def body(self, needed: dict) -> bytes:
-        body = dict(needed)
-        for _ in range(self.choice.randint(1, 3)):
-            body[self.choice.choice(self.names)] = self.value()
-        raw = json.dumps(body).encode()
-        if self.choice.random() < 0.1:  # not JSON any more
-            place = self.choice.randrange(len(raw))
-            raw = raw[:place] + self.choice.choice([b"", b"\xff", b'"', b"}", b"\\u12"]) + raw[place + 1 :]
-        return raw
 
 
 @pytest.mark.parametrize("path, read, count", [(TEXTS, read_texts, 2000), (RESPONSES, read_query, 2000), ("/tokenize", tokenize, 500), ("/detokenize", detokenize, 500)])
