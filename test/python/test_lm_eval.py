@@ -4,12 +4,16 @@
 
 import importlib.util
 import json
+import shutil
 
 import pytest
 
 from command_line import run_command_line as easyquant
 
 needs_lm_eval = pytest.mark.skipif(importlib.util.find_spec("lm_eval") is None, reason="needs lm-eval: pip install '.[lm-eval]'")
+needs_http = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("lm_eval", "aiohttp", "tenacity", "transformers")), reason="needs lm-eval's client: pip install 'lm_eval[api]' transformers"
+)
 TASK = """
 task: letters
 dataset_path: json
@@ -44,6 +48,29 @@ def test_figures_are_those_of_choices(letters, questions, tmp_path):
     found = json.loads((tmp_path / "tasks.json").read_text())["results"]["letters"]
     expected = json.loads((tmp_path / "choices.json").read_text())
     assert (found["acc,none"], found["acc_norm,none"]) == (expected["accuracy"], expected["accuracy_normalized"]) and "letters" in done.stdout
+
+
+@needs_http
+def test_figures_over_http_are_those_of_choices(letters, questions, tmp_path):
+    """lm-eval's own client of OpenAI's API, which asks for the log-probabilities of prompts."""
+    from lm_eval.evaluator import simple_evaluate
+    from lm_eval.models.openai_completions import LocalCompletionsAPI
+    from lm_eval.tasks import TaskManager
+    from serve_client import serving
+
+    folder = letters("--scheme=W8A8")
+    (tmp_path / "letters.yaml").write_text(TASK.format(file=questions))
+    tokenizer = tmp_path / "tokenizer"
+    tokenizer.mkdir()
+    shutil.copy(folder / "tokenizer.json", tokenizer)
+    (tokenizer / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    own = easyquant("eval", folder, "--choices", questions, "--json", tmp_path / "choices.json")
+    assert own.returncode == 0, own.stderr
+    with serving({"letters": folder}) as client:
+        subject = LocalCompletionsAPI(base_url=f"{client.url}/completions", model="letters", tokenizer=str(tokenizer), tokenizer_backend="huggingface", num_concurrent=3)
+        found = simple_evaluate(subject, tasks=["letters"], task_manager=TaskManager(include_path=str(tmp_path)))["results"]["letters"]
+    expected = json.loads((tmp_path / "choices.json").read_text())
+    assert (found["acc,none"], found["acc_norm,none"]) == (expected["accuracy"], expected["accuracy_normalized"])
 
 
 @needs_lm_eval
