@@ -6,7 +6,7 @@
 
 Requests, greedy and seeded, begin at places of TEXT, some of them at the same. Each artifact answers them one by one without a cache of
 beginnings; then so many clients at a time, with a quarter of the pages that these would take and others that leave midway, with the cache
-off and on; then, with it on, all of them once more, and as a next turn behind their answers. Printed are the answers that differ: 0.
+off and on; then, with it on, all of them once more, and as a next turn behind their answers; then with speculation from the text. Printed are the answers that differ: 0.
 """
 
 import argparse
@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from easyquant.runtime.artifact import Artifact, BatchSize, load_model
+from easyquant.runtime.drafts import NGRAM, Speculation
 from easyquant.runtime.engine import Engine, EngineOptions
 from easyquant.runtime.generation import Completion
 from easyquant.runtime.requests import PromptReader, Request, Settings
@@ -67,9 +68,9 @@ def main() -> None:
         reader, model = PromptReader(artifact), load_model(artifact)
         tokens = np.asarray(reader.tokenizer.encode(asked.text.read_text()[:100_000]), np.int32)
 
-        def engine(clients: int, part: int, kept: int, model=model, artifact=artifact, reader=reader) -> Engine:
+        def engine(clients: int, part: int, kept: int, speculation: Speculation | None = None, model=model, artifact=artifact, reader=reader) -> Engine:
             size = BatchSize(asked.context, clients, max(clients * asked.context // part, 2 * asked.context))
-            return Engine(model, artifact, reader, size, EngineOptions(threads=asked.threads, kept_tokens=kept))
+            return Engine(model, artifact, reader, size, EngineOptions(threads=asked.threads, kept_tokens=kept, speculation=speculation))
 
         requests = make_requests(tokens, asked.requests)
         with engine(1, 1, 0) as alone:
@@ -87,6 +88,9 @@ def main() -> None:
             found["once more"] = differing(answer(crowd, requests, asked.clients), expected)
             found["next turns"] = differing(answer(crowd, turns, asked.clients), expected_turns)
             hits, aside = crowd.figures.hits, aside + crowd.figures.set_aside
+        with engine(asked.clients, 4, 1 << 16, Speculation(NGRAM)) as crowd:
+            found["with guesses of the text"] = differing(answer(crowd, requests, asked.clients), expected)
+            aside += crowd.figures.set_aside
         total = sum(len(one.tokens) for one in expected)
         print(f"{folder.name}: {len(requests)} requests, {total} tokens; differing: {found}; {aside} set aside, {hits} hits, {time.monotonic() - begin:.0f} s", flush=True)
 
