@@ -551,6 +551,39 @@ func.func @f(%x: tensor<5x16xf32>, %i: tensor<5x6xf32>) -> tensor<5x6xf32> {{
     assert "must be F32 of 6x16, found F32 of 16x6" in result.stderr
 
 
+@pytest.mark.parametrize("scheme", ["W8A16", "W8A8"])
+@pytest.mark.parametrize("name", ["depthwise_conv_2d_nhwc_hwc", "depthwise_conv_2d_nchw_chw"])
+def test_iree_runs_depthwise_convolutions(tmp_path, name, scheme):
+    iree("iree-compile")
+    text, init = CASES[name].function("f", transposed=False), np.ones(CASES[name].out, f32)
+    (expected,) = call(quantize(text, f"equant-absmax{{scheme={scheme}}}"), [("f", [CASES[name].x, init])])[0]
+    found = call_iree(quantize(text, f"equant-absmax{{scheme={scheme}}}", "--mlir-print-op-generic"), tmp_path, "f", [CASES[name].x, init])
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6)
+
+
+def test_iree_runs_halves(tmp_path):
+    iree("iree-compile")
+    w, x = (np.random.default_rng(seed).normal(0, 1, shape).astype(np.float16) for seed, shape in ((3, (16, 6)), (4, (5, 16))))
+    text = f"""func.func @f(%x: tensor<5x16xf16>, %i: tensor<5x6xf16>) -> tensor<5x6xf16> {{
+  %c = arith.constant dense<"0x{w.tobytes().hex()}"> : tensor<16x6xf16>
+  %y = linalg.matmul ins(%x, %c : tensor<5x16xf16>, tensor<16x6xf16>) outs(%i : tensor<5x6xf16>) -> tensor<5x6xf16>
+  return %y : tensor<5x6xf16>
+}}"""
+    quantized = quantize(text, "equant-absmax{scheme=W8A8}", "--mlir-print-op-generic")
+    found = call_iree(quantized, tmp_path, "f", [x, np.zeros((5, 6), np.float16)])
+    expected = linear(x.astype(f32), w.T.astype(f32)).astype(np.float16)
+    np.testing.assert_allclose(found, expected, rtol=2e-3, atol=0)  # a unit in the last place of f16, where IREE rounds otherwise
+
+
+def test_iree_runs_static_networks(tmp_path):
+    iree("iree-compile")
+    (file,) = saved(tmp_path, x=NETWORKS["convolutions"])
+    plan = f"equant-calibrate-sites{{inputs={file}}},equant-absmax{{scheme=W8A8 activations=static sinks=none}}"
+    (expected,) = call(quantize(network("convolutions"), plan), [("forward", [NETWORKS["convolutions"]])])[0]
+    found = call_iree(quantize(network("convolutions"), plan, "--mlir-print-op-generic"), tmp_path, "forward", [NETWORKS["convolutions"]])
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-2)  # as below
+
+
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("scheme", ["W8A16", "W4A16 group-size=8", "W8A8"])
 def test_iree_runs_networks(tmp_path, name, scheme):
