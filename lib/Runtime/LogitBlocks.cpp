@@ -47,14 +47,31 @@ EASYQUANT_INLINE float greatestOfBlock(const float *x, int64_t count) {
   return greatest;
 }
 
-EASYQUANT_INLINE float sumOfBlock(const float *x, int64_t count, const Weighing &weighing) {
-  float weights[kLogitBlock] = {};
-  for (int64_t i = 0; i < count; ++i)
-    weights[i] = weightOf(x[i], weighing);
+/// Spoils the weights.
+EASYQUANT_INLINE float sumOfWeights(float (&weights)[kLogitBlock]) {
   for (int64_t half = kLogitBlock / 2; half > 0; half /= 2)
     for (int64_t i = 0; i < half; ++i)
       weights[i] += weights[half + i];
   return weights[0];
+}
+
+EASYQUANT_INLINE float sumOfBlock(const float *x, int64_t count, const Weighing &weighing) {
+  float weights[kLogitBlock] = {};
+  for (int64_t i = 0; i < count; ++i)
+    weights[i] = weightOf(x[i], weighing);
+  return sumOfWeights(weights);
+}
+
+EASYQUANT_INLINE float keepOfBlock(const float *x, int64_t count, int64_t first, float score,
+                                   int32_t token, const Weighing &weighing, float *weights) {
+  float kept[kLogitBlock] = {};
+  for (int64_t i = 0; i < count; ++i) {
+    const bool isBefore = (x[i] > score) | ((x[i] == score) & (first + i <= token));
+    const bool stays = isBefore & !isWeightless(x[i], weighing);
+    kept[i] = stays ? weights[i] : 0.0f;
+  }
+  std::copy_n(kept, count, weights);
+  return sumOfWeights(kept);
 }
 
 // Whole blocks apart from what is left, so that their loops have a count that the compiler knows.
@@ -136,6 +153,29 @@ void sumLoop(const float *x, int64_t count, const float *greatest, const Weighin
     sums[whole] = sumOfBlock(x + whole * kLogitBlock, count - whole * kLogitBlock, own);
 }
 
+EASYQUANT_VECTOR_CLONES
+void bucketLoop(const float *x, int64_t count, float top, float scale, int32_t last,
+                int32_t *buckets) {
+  const auto most = static_cast<float>(last);
+  for (int64_t i = 0; i < count; ++i) {
+    const float place = (top - x[i]) * scale;
+    buckets[i] = static_cast<int32_t>(place < most ? place : most);
+  }
+}
+
+EASYQUANT_VECTOR_CLONES
+void keepLoop(const float *x, int64_t count, float score, int32_t token, const Weighing &weighing,
+              float *weights, float *sums) {
+  const Weighing own = weighing;
+  const int64_t whole = count / kLogitBlock;
+  for (int64_t block = 0; block < whole; ++block) {
+    const int64_t first = block * kLogitBlock;
+    sums[block] = keepOfBlock(x + first, kLogitBlock, first, score, token, own, weights + first);
+  }
+  if (const int64_t first = whole * kLogitBlock; first < count)
+    sums[whole] = keepOfBlock(x + first, count - first, first, score, token, own, weights + first);
+}
+
 } // namespace
 
 void greatestOfBlocks(const float *x, int64_t count, float *greatest) {
@@ -158,6 +198,16 @@ void weigh(const float *x, int64_t count, const Weighing &weighing, float *weigh
 void sumBlocks(const float *x, int64_t count, const float *greatest, const Weighing &weighing,
                float *sums) {
   sumLoop(x, count, greatest, weighing, sums);
+}
+
+void bucketsOf(const float *x, int64_t count, float top, float scale, int32_t last,
+               int32_t *buckets) {
+  bucketLoop(x, count, top, scale, last, buckets);
+}
+
+void keepFirstWeights(const float *x, int64_t count, float score, int32_t token,
+                      const Weighing &weighing, float *weights, float *sums) {
+  keepLoop(x, count, score, token, weighing, weights, sums);
 }
 
 } // namespace easyquant::runtime

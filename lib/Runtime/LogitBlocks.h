@@ -44,6 +44,16 @@ void weigh(const float *x, int64_t count, const Weighing &weighing, float *weigh
 void sumBlocks(const float *x, int64_t count, const float *greatest, const Weighing &weighing,
                float *sums);
 
+/// (top - x) * scale without its fraction, at most `last`: no logit is in a bucket before that of a
+/// greater one.
+void bucketsOf(const float *x, int64_t count, float top, float scale, int32_t last,
+               int32_t *buckets);
+
+/// Takes the weight of what comes behind logit number `token`, whose value is `score`, and of what
+/// is below `weighing.least`; then sums as sumBlocks.
+void keepFirstWeights(const float *x, int64_t count, float score, int32_t token,
+                      const Weighing &weighing, float *weights, float *sums);
+
 } // namespace easyquant::runtime
 
 #endif // EASYQUANT_LIB_RUNTIME_LOGITBLOCKS_H

@@ -122,6 +122,7 @@ RowReader::RowReader(int64_t vocabulary) : vocabulary(vocabulary), blocks(logitB
   changed.resize(tokens);
   counts.resize(tokens);
   which.resize(tokens);
+  weights.resize(tokens);
   candidates.reserve(tokens);
   ordered.reserve(tokens);
   for (std::vector<float> *each : {&greatest, &selected, &sums})
@@ -194,12 +195,15 @@ float RowReader::reachedBy(int64_t count) noexcept {
   return *place;
 }
 
-void RowReader::collect(const float *scores, float least) noexcept {
+bool RowReader::collect(const float *scores, float least, int64_t most) noexcept {
   least = std::max(least, std::numeric_limits<float>::lowest()); // what is out stays out
   const int64_t count = reaching(scores, vocabulary, greatest.data(), least, which.data());
+  if (count > most)
+    return false;
   candidates.clear();
   for (int32_t token : std::span(which).first(static_cast<size_t>(count)))
     candidates.push_back({scores[token], token, 0});
+  return true;
 }
 
 /// Copies what is to stay to `to`, where it may be already. Without branches, which no one could
@@ -231,47 +235,88 @@ void RowReader::keepFirst(int64_t count) noexcept {
   keepUpTo(Candidate(*last));
 }
 
-void RowReader::keepNucleus(const Weighing &weighing, double weight) noexcept {
-  // Buckets of weights within 6 % of each other; only that in which the weight is reached is
-  // sorted.
-  constexpr float perUnit = 16;
-  constexpr size_t count = 1 + static_cast<size_t>(87 * perUnit);
-  auto bucketOf = [&](const Candidate &candidate) {
-    const float z = (weighing.top - candidate.score) * weighing.scale;
-    return z < 87 ? static_cast<size_t>(z * perUnit) : count - 1;
+namespace {
+/// Sums of weights by bucket, in two parts, since neighbours often are of one bucket.
+class Buckets {
+public:
+  static constexpr size_t kCount = 1024;
+
+  void add(size_t bucket, float weight, size_t part) { sums[part % 2][bucket] += weight; }
+
+  struct Reached {
+    size_t bucket;
+    double before; ///< the sum of those before it
   };
-  std::array<double, count> sums = {};
-  for (const Candidate &candidate : candidates)
-    sums[bucketOf(candidate)] += candidate.weight;
-  size_t reached = 0, last = 0;
-  double before = 0, sum = 0;
-  for (size_t bucket = 0; bucket < count && sum < weight; sum += sums[bucket++])
-    if (sums[bucket] > 0) {
-      reached = bucket;
-      before = sum;
-    }
-  filter(candidates, ordered, [&](const Candidate &each) { return bucketOf(each) == reached; });
-  std::sort(ordered.begin(), ordered.end(), isBefore);
-  for (before += ordered[0].weight; before < weight && last + 1 < ordered.size();
-       before += ordered[last].weight)
-    ++last;
-  keepUpTo(Candidate(ordered[last]));
+  /// The bucket in which a sum is reached; the last one that has any where rounding keeps it below.
+  Reached find(double weight) const {
+    Reached reached = {0, 0};
+    double sum = 0;
+    for (size_t bucket = 0; bucket < kCount && sum < weight; ++bucket)
+      if (const double own = sums[0][bucket] + sums[1][bucket]; own > 0) {
+        reached = {bucket, sum};
+        sum += own;
+      }
+    return reached;
+  }
+
+private:
+  std::array<double, kCount> sums[2] = {};
+};
+} // namespace
+
+RowReader::Candidate RowReader::lastNeeded(double weight) noexcept {
+  constexpr size_t few = 64;
+  const auto isBelow = [](const Candidate &one, const Candidate &other) {
+    return one.score < other.score;
+  };
+  while (ordered.size() > few) {
+    const auto [least, most] = std::minmax_element(ordered.begin(), ordered.end(), isBelow);
+    const double top = most->score, range = top - least->score;
+    if (range == 0)
+      break;
+    // At least one end is in another bucket than the rest, so that this comes to an end.
+    const double scale = (Buckets::kCount - 1) / range;
+    auto bucketOf = [&](const Candidate &each) {
+      return static_cast<size_t>((top - each.score) * scale);
+    };
+    Buckets buckets;
+    for (size_t i = 0; i < ordered.size(); ++i)
+      buckets.add(bucketOf(ordered[i]), ordered[i].weight, i);
+    const auto [reached, before] = buckets.find(weight);
+    filter(ordered, ordered, [&](const Candidate &each) { return bucketOf(each) == reached; });
+    weight -= before;
+  }
+  if (ordered.size() <= few) // else equal, in the order of tokens
+    std::sort(ordered.begin(), ordered.end(), isBefore);
+  size_t last = 0;
+  for (double sum = ordered[0].weight; sum < weight && last + 1 < ordered.size();)
+    sum += ordered[++last].weight;
+  return ordered[last];
+}
+
+void RowReader::keepNucleus(double weight) noexcept {
+  ordered = candidates;
+  keepUpTo(lastNeeded(weight));
 }
 
 //===----------------------------------------------------------------------===//
 // Drawing
 //===----------------------------------------------------------------------===//
 
-double RowReader::sumBlocks(const float *scores, const Weighing &weighing) noexcept {
-  runtime::sumBlocks(scores, vocabulary, greatest.data(), weighing, sums.data());
+static double sumOf(std::span<const float> sums) {
   double total = 0;
   for (float sum : sums)
     total += sum;
   return total;
 }
 
-int32_t RowReader::drawOfRow(const float *scores, const Weighing &weighing, double u) noexcept {
-  const double reached = u * sumBlocks(scores, weighing);
+double RowReader::sumBlocks(const float *scores, const Weighing &weighing) noexcept {
+  runtime::sumBlocks(scores, vocabulary, greatest.data(), weighing, sums.data());
+  return sumOf(sums);
+}
+
+template <typename WeightsOf>
+int32_t RowReader::drawOfBlocks(double reached, const WeightsOf &weightsOf) const noexcept {
   // Where rounding leaves nothing behind `reached`, the last token that may be drawn is.
   size_t chosen = 0;
   double before = 0, sum = 0;
@@ -285,15 +330,22 @@ int32_t RowReader::drawOfRow(const float *scores, const Weighing &weighing, doub
   }
   const auto first = static_cast<int64_t>(chosen) * kLogitBlock;
   const int64_t count = std::min(kLogitBlock, vocabulary - first);
-  float weights[kLogitBlock];
-  weigh(scores + first, count, weighing, weights);
+  float own[kLogitBlock];
+  weightsOf(first, count, own);
   int64_t token = first;
   for (int64_t i = 0; i < count && before <= reached; ++i)
-    if (weights[i] > 0) {
+    if (own[i] > 0) {
       token = first + i;
-      before += weights[i];
+      before += own[i];
     }
   return static_cast<int32_t>(token);
+}
+
+int32_t RowReader::drawOfRow(const float *scores, const Weighing &weighing, double u) noexcept {
+  const double reached = u * sumBlocks(scores, weighing);
+  return drawOfBlocks(reached, [&](int64_t first, int64_t count, float *own) {
+    weigh(scores + first, count, weighing, own);
+  });
 }
 
 int32_t RowReader::drawOfCandidates(double u) const noexcept {
@@ -329,21 +381,47 @@ double RowReader::weighCandidates(const Weighing &weighing) noexcept {
   return total;
 }
 
-void RowReader::collectNucleus(const float *scores, const Weighing &weighing, double share,
+bool RowReader::collectNucleus(const float *scores, const Weighing &weighing, double share,
                                double total) noexcept {
   // A token whose weight is below so much of what may be missing, of so many tokens an equal part.
   // Where these are all, no more can be missing; most often it is few that are.
+  constexpr int64_t few = 1 << 14;
   for (double count : {64.0, 1024.0, 16384.0}) {
-    if (count >= static_cast<double>(vocabulary))
-      break;
-    collect(scores, scoreOf((1 - share) * total / count, weighing));
+    if (!collect(scores, scoreOf((1 - share) * total / count, weighing), few))
+      return false;
     if (weighCandidates(weighing) >= share * total)
-      return;
+      return true;
   }
-  // The nearest float below, and one more for the rounding of what is compared.
-  const float bound = scoreOf((1 - share) * total / static_cast<double>(vocabulary), weighing);
-  collect(scores, std::nextafter(std::nextafter(bound, -kInfinity), -kInfinity));
-  weighCandidates(weighing);
+  return false;
+}
+
+int32_t RowReader::drawOfNucleus(const float *scores, Weighing weighing, float leastOfMinP,
+                                 double share, double total, double u) noexcept {
+  // Buckets down to the weight that even all tokens together do not miss; what is below it, or its
+  // rounding, is in the last one.
+  const double weight = share * total;
+  const float least = scoreOf((1 - share) * total / static_cast<double>(vocabulary), weighing);
+  constexpr auto last = static_cast<int32_t>(Buckets::kCount - 1);
+  const double range = static_cast<double>(weighing.top) - least;
+  const auto scale = static_cast<float>(
+      range > 0 ? std::min<double>(last / range, std::numeric_limits<float>::max()) : 1.0);
+  bucketsOf(scores, vocabulary, weighing.top, scale, last, which.data());
+  weigh(scores, vocabulary, weighing, weights.data());
+  Buckets buckets;
+  for (size_t i = 0; i < which.size(); ++i)
+    buckets.add(static_cast<size_t>(which[i]), weights[i], i);
+  const auto [reached, before] = buckets.find(weight);
+  ordered.clear();
+  for (size_t i = 0; i < which.size(); ++i)
+    if (which[i] == static_cast<int32_t>(reached) && weights[i] > 0)
+      ordered.push_back({scores[i], static_cast<int32_t>(i), weights[i]});
+  const Candidate border = lastNeeded(weight - before);
+  weighing.least = leastOfMinP;
+  keepFirstWeights(scores, vocabulary, border.score, border.token, weighing, weights.data(),
+                   sums.data());
+  return drawOfBlocks(u * sumOf(sums), [&](int64_t first, int64_t count, float *own) {
+    std::copy_n(weights.data() + first, count, own);
+  });
 }
 
 int32_t RowReader::choose(const float *logits, const eq_choice &choice, int64_t position) noexcept {
@@ -367,15 +445,16 @@ int32_t RowReader::choose(const float *logits, const eq_choice &choice, int64_t 
 
   double total = 0;
   if (isTopK) {
-    collect(scores, reachedBy(choice.top_k));
+    collect(scores, reachedBy(choice.top_k), vocabulary);
     keepFirst(choice.top_k);
     total = weighCandidates(weighing);
   } else {
     total = sumBlocks(scores, weighing);
-    collectNucleus(scores, weighing, choice.top_p, total);
+    if (!collectNucleus(scores, weighing, choice.top_p, total))
+      return drawOfNucleus(scores, weighing, leastOfMinP, choice.top_p, total, u);
   }
   if (choice.top_p < 1)
-    keepNucleus(weighing, choice.top_p * total);
+    keepNucleus(choice.top_p * total);
   if (choice.min_p > 0)
     filter(candidates, candidates, [&](const Candidate &candidate) {
       return (candidate.score - weighing.top) * weighing.scale >= leastOfMinP;
@@ -392,7 +471,7 @@ void RowReader::describe(const float *logits, int32_t token, double *logprob,
     *logprob = logits[token] - logTotal;
   if (best.empty())
     return;
-  collect(logits, reachedBy(std::ssize(best)));
+  collect(logits, reachedBy(std::ssize(best)), vocabulary);
   std::partial_sort(candidates.begin(), candidates.begin() + std::ssize(best), candidates.end(),
                     isBefore);
   for (size_t i = 0; i < best.size(); ++i)

@@ -43,7 +43,7 @@ public:
   void describe(const float *logits, int32_t token, double *logprob,
                 std::span<eq_logprob> best) noexcept;
 
-  int64_t bytes() const { return vocabulary * int64_t(2 * sizeof(Candidate) + 3 * sizeof(float)); }
+  int64_t bytes() const { return vocabulary * int64_t(2 * sizeof(Candidate) + 4 * sizeof(float)); }
 
 private:
   struct Candidate {
@@ -64,24 +64,35 @@ private:
   int32_t firstOf(const float *scores, float score) const noexcept;
   /// A score that at least `count` tokens reach.
   float reachedBy(int64_t count) noexcept;
-  /// Fills `candidates`, in the order of tokens, with those that reach a score.
-  void collect(const float *scores, float least) noexcept;
+  /// Fills `candidates`, in the order of tokens, with those that reach a score; false if there are
+  /// more than `most`.
+  bool collect(const float *scores, float least, int64_t most) noexcept;
   /// With the weights of candidates; their sum.
   double weighCandidates(const Weighing &weighing) noexcept;
-  /// Collects and weighs tokens among which the fewest are that have a share of the total weight.
-  void collectNucleus(const float *scores, const Weighing &weighing, double share,
+  /// Collects and weighs tokens among which the fewest are that have a share of the total weight;
+  /// false if these may be many.
+  bool collectNucleus(const float *scores, const Weighing &weighing, double share,
                       double total) noexcept;
   /// Keeps only the first `count` candidates by isBefore, in the order of tokens.
   void keepFirst(int64_t count) noexcept;
   /// Keeps only the fewest candidates that have so much weight.
-  void keepNucleus(const Weighing &weighing, double weight) noexcept;
+  void keepNucleus(double weight) noexcept;
+  /// The last by isBefore of the fewest that have so much weight, of the candidates in `ordered`,
+  /// which are in the order of tokens. Spoils them.
+  Candidate lastNeeded(double weight) noexcept;
   void keepUpTo(const Candidate &last) noexcept;
   double sumBlocks(const float *scores, const Weighing &weighing) noexcept;
+  /// weightsOf(first, count, to) gives the weights of a block, whose sums are in `sums`.
+  template <typename WeightsOf>
+  int32_t drawOfBlocks(double reached, const WeightsOf &weightsOf) const noexcept;
   int32_t drawOfRow(const float *scores, const Weighing &weighing, double u) noexcept;
+  /// Draws from the fewest tokens, which may be many, that have a share of the total weight.
+  int32_t drawOfNucleus(const float *scores, Weighing weighing, float leastOfMinP, double share,
+                        double total, double u) noexcept;
   int32_t drawOfCandidates(double u) const noexcept;
 
   const int64_t vocabulary, blocks;
-  std::vector<float> changed, greatest, selected, sums;
+  std::vector<float> changed, greatest, selected, sums, weights;
   std::vector<Candidate> candidates, ordered;
   std::vector<int32_t> counts; ///< of tokens; all 0 between calls
   std::vector<int32_t> which;  ///< tokens, while candidates are made of them

@@ -14,6 +14,7 @@
 
 #include <gtest/gtest.h>
 #include <numeric>
+#include <random>
 
 // Members that a choice does not name are zero, which is what it means.
 #pragma clang diagnostic ignored "-Wmissing-designated-field-initializers"
@@ -163,6 +164,65 @@ TEST(SamplingTest, DrawsAreThoseOfTheDefinition) {
       EXPECT_TRUE(drawn);
     }
   }
+}
+
+/// Rows of many tokens, none of which can be left out beforehand, and such as have all their ties,
+/// outliers or gaps where top-p ends.
+std::vector<std::pair<std::string, std::vector<float>>> hardRows(int64_t count) {
+  constexpr float huge = std::numeric_limits<float>::max();
+  const auto size = static_cast<size_t>(count);
+  std::vector<std::pair<std::string, std::vector<float>>> rows = {
+      {"equal", std::vector<float>(size, 1.5f)},      {"flat", randomLogits(count, 0.1f, 1)},
+      {"wide", randomLogits(count, 30, 2)},           {"two values", {}},
+      {"one outlier", randomLogits(count, 1e-3f, 3)}, {"neighbours", {}},
+      {"both ends", std::vector<float>(size, 0.0f)}};
+  for (int64_t i = 0; i < count; ++i) {
+    rows[3].second.push_back(i % 3 == 0 ? 1.0f : -2.0f);
+    rows[5].second.push_back(i % 2 == 0 ? 1.0f : std::nextafter(1.0f, 2.0f));
+  }
+  rows[4].second[size / 2] = 9;
+  rows[6].second[0] = huge;
+  rows[6].second[size - 1] = -huge;
+  return rows;
+}
+
+TEST(SamplingTest, ManyTokensMatter) {
+  for (int64_t vocabulary : {1000, 20001})
+    for (const auto &[name, logits] : hardRows(vocabulary)) {
+      RowReader reader(vocabulary);
+      std::vector<uint32_t> odd((vocabulary + 31) / 32, 0xaaaaaaaa);
+      odd.back() &= (uint32_t(1) << vocabulary % 32) - 1;
+      for (double topP : {0.999999, 0.95, 0.3})
+        for (double temperature : {1.0, 20.0})
+          for (auto [topK, minP, isOdd] : {std::tuple(int64_t(0), 0.0, false),
+                                           {0, 0.2, false},
+                                           {0, 0.0, true},
+                                           {vocabulary - 1, 0.0, false}}) {
+            SCOPED_TRACE(name + " of " + std::to_string(vocabulary) + ", top-p " +
+                         std::to_string(topP) + ", temperature " + std::to_string(temperature) +
+                         ", top-k " + std::to_string(topK) + ", min-p " + std::to_string(minP));
+            eq_choice choice = {.temperature = temperature, .top_k = topK, .top_p = topP};
+            choice.min_p = minP;
+            if (isOdd) {
+              choice.allowed = odd.data();
+              choice.allowed_words = odd.size();
+            }
+            const std::vector<double> exact = distribution(logits, choice);
+            for (uint64_t seed = 0; seed < 4; ++seed) {
+              choice.seed = seed;
+              const int32_t token = reader.choose(logits.data(), choice, 1);
+              const double u = uniformAt(seed, 1);
+              testing::AssertionResult drawn = isDrawn(exact, u, token);
+              for (double shift : {1 - 2e-6, 1 + 2e-6})
+                if (eq_choice near = choice; !drawn) {
+                  near.top_p = std::min(1.0, topP * shift);
+                  near.min_p = minP * (2 - shift);
+                  drawn = isDrawn(distribution(logits, near), u, token);
+                }
+              EXPECT_TRUE(drawn);
+            }
+          }
+    }
 }
 
 TEST(SamplingTest, FrequenciesAreTheProbabilities) {
