@@ -13,6 +13,7 @@ from easyquant.runtime.artifact import Artifact
 from exporting import GROUP, export, write_models
 from helpers import ISA, Runner, assert_refused, compile_model, random_tokens, run_tool, sites_of, write_model
 from test_kept_codes import SITES, assert_same_logits, dequantized, random_gptq, rewritten
+from test_linalg import convert, logits
 
 
 def random_order(columns):
@@ -87,6 +88,17 @@ def test_int8_activations_are_gathered_as_they_are_rounded(tmp_path, group):
     assert 1e-4 < error < 0.1
 
 
+@pytest.mark.parametrize("options", [(), ("--scheme=keepA8", "--activation-group-size=0")])
+def test_upstream_ops_gather_too(tmp_path, options):
+    """In mlir-runner, where orders of columns are constants of i32."""
+    config, tensors = random_gptq(67, order=random_orders(4), desc_act=True)
+    folder, tokens = write_model(tmp_path / "folder", config, tensors), random_tokens(3, 9, 97)
+    text = convert(folder, tmp_path / "out", *options)
+    expected = Runner(compile_model(folder, tmp_path / "artifact", *options, "--kv-cache=f32", ISA)).score(tokens)
+    rows = np.linalg.norm(expected - logits(text, tokens), axis=1) / np.linalg.norm(expected, axis=1)
+    assert np.median(rows) < 1e-6 and rows.max() < 2e-2
+
+
 @pytest.mark.parametrize("options", [["--target=sm_80,cpu"], ["--target=sm_80,cpu", "--scheme=keepA8", "--activation-group-size=0"]])
 def test_gpus_gather_too(tmp_path, options):
     """In the simulator."""
@@ -147,22 +159,3 @@ def test_what_has_no_order_says_so(tmp_path, options, expected):
     folder, out = write_model(tmp_path / "folder", config, tensors), tmp_path / "out"
     assert_refused(run_tool("easyquant-compile", folder, "-o", out, *options, *([] if "--export" in options[0] else [ISA])), expected)
     assert not out.exists()
-
-
-def test_upstream_ops_say_so(tmp_path):
-    config, tensors = random_gptq(67, order=random_order, desc_act=True)
-    folder = write_model(tmp_path / "folder", config, tensors)
-    text = tmp_path / "quantized.mlir"
-    text.write_text(printed(folder))
-    assert_refused(run_tool("easyquant-opt", text, "--convert-equant-to-linalg", "-o", tmp_path / "out.mlir"),
-                   "reads columns in an order of their own (act-order without static groups), which is not converted yet")  # fmt: skip
-
-
-def test_the_configuration_is_recorded(tmp_path):
-    """What is recorded compiles the same again."""
-    config, tensors = random_gptq(71, order=random_order, desc_act=True)
-    folder = write_model(tmp_path / "folder", config, tensors)
-    artifact = compile_model(folder, tmp_path / "a", ISA)
-    again = compile_model(folder, tmp_path / "b", f"--recipe={artifact / 'recipe.json'}", ISA)
-    assert (artifact / "weights.safetensors").read_bytes() == (again / "weights.safetensors").read_bytes()
-    assert json.loads((artifact / "recipe.json").read_text())["scheme"] == "keep"

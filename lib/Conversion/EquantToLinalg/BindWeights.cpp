@@ -122,6 +122,8 @@ static RankedTensorType typeOf(MLIRContext *context, const formats::SafetensorsT
   switch (tensor.dtype) {
   case formats::DType::I8:
     return RankedTensorType::get(tensor.shape, b.getI8Type());
+  case formats::DType::I32: // orders of columns
+    return RankedTensorType::get(tensor.shape, b.getI32Type());
   case formats::DType::F32:
     return RankedTensorType::get(tensor.shape, b.getF32Type());
   default:

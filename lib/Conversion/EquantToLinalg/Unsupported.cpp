@@ -59,10 +59,6 @@ std::string linalgform::whyNotEquant(Operation *op) {
         return "keeps scales from step to step, of which one forward pass has none; take dynamic "
                "or static activations";
       })
-      .Case<GatherColumnsOp>([](Operation *) {
-        return "reads columns in an order of their own (act-order without static groups), which is "
-               "not converted yet; give a scheme that quantizes anew";
-      })
       .Case<AllSliceOp>(
           [](Operation *) { return "is of a rank's share; compile without --tensor-parallel"; })
       .Case<ObserveOp, RoundActivationOp>([](Operation *) {

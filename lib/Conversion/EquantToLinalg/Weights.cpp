@@ -313,6 +313,16 @@ static SmallVector<Value> lowerHadamard(TensorBuilder &b, HadamardOp op,
   return {b.concat(rows)};
 }
 
+static SmallVector<Value> lowerGatherColumns(TensorBuilder &b, GatherColumnsOp,
+                                             FunctionPattern<GatherColumnsOp>::Adaptor adaptor) {
+  Value x = one(adaptor.getInput());
+  return {b.map(b.sizesOf(x), b.getF32Type(), {{one(adaptor.getOrder()), {1}}},
+                [&](TensorBuilder &in, ValueRange column) -> Value {
+                  Value at[] = {in.index(0), in.asIndex(column[0])};
+                  return tensor::ExtractOp::create(in, x, at);
+                })};
+}
+
 void linalgform::addWeightPatterns(RewritePatternSet &patterns, const TypeConverter &converter) {
   addPattern<QuantizeOp>(patterns, converter, lowerQuantize);
   addPattern<FromCodesOp>(patterns, converter, lowerFromCodes);
@@ -321,4 +331,5 @@ void linalgform::addWeightPatterns(RewritePatternSet &patterns, const TypeConver
   addPattern<equant::ConcatOp>(patterns, converter, lowerConcat);
   addPattern<ScaleOp>(patterns, converter, lowerScale);
   addPattern<HadamardOp>(patterns, converter, lowerHadamard);
+  addPattern<GatherColumnsOp>(patterns, converter, lowerGatherColumns);
 }

@@ -57,6 +57,19 @@ func.func @scale(%x: tensor<4x32xf32>, %s: tensor<32xf32>) -> tensor<4x32xf32> {
   return %y : tensor<4x32xf32>
 }
 
+// Columns in the order of the groups of a weight.
+
+// CHECK-LABEL: func.func @gather_columns(
+// CHECK-SAME:    %[[X:.*]]: tensor<?x32xf32>, %[[ORDER:.*]]: tensor<32xi32>)
+// CHECK:         linalg.generic {{.*}} ins(%[[ORDER]] : tensor<32xi32>) outs({{.*}} : tensor<?x32xf32>)
+// CHECK:           %[[ROW:.*]] = linalg.index 0
+// CHECK:           %[[COLUMN:.*]] = arith.index_cast %{{.*}} : i32 to index
+// CHECK:           tensor.extract %[[X]][%[[ROW]], %[[COLUMN]]]
+func.func @gather_columns(%x: tensor<?x32xf32>, %order: tensor<32xi32>) -> tensor<?x32xf32> {
+  %y = equant.gather_columns %x by %order : tensor<?x32xf32>, tensor<32xi32>
+  return %y : tensor<?x32xf32>
+}
+
 // Constants are rotated in f64 and rounded once; rows before `first` stay.
 
 // CHECK-LABEL: func.func @rotated_rows(
