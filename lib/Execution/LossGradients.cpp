@@ -133,9 +133,9 @@ LogicalResult LossGradients::backward(ArrayRef<Value> weights, Visitor visit) {
     auto rows = program->backwardRows(x, dy, dx);
     if (!rows)
       return emitError(layer.getLoc()) << rows.error().message;
-    done = runner->checkFinite(name, sample, dx);
+    done = visit(sample, *rows); // names sites, where it refuses what dx has become of
     if (done)
-      done = visit(sample, *rows);
+      done = runner->checkFinite(name, sample, dx);
     if (!done)
       return emitError(layer.getLoc()) << done.error().message;
     std::copy_n(dx.data, x.rows * width, dy.data);

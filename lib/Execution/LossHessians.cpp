@@ -7,11 +7,35 @@
 
 #include "easyquant/Execution/LossHessians.h"
 
+#include "easyquant/Numerics/Gradients.h"
 #include "easyquant/Support/Parallel.h"
 
 using namespace easyquant;
 using namespace easyquant::execution;
 using numerics::ConstMatrix;
+using numerics::Matrix;
+
+double easyquant::execution::costOf(const HessianPair &hessians, ConstMatrix error,
+                                    unsigned threads) {
+  const int64_t rows = error.rows, columns = error.columns;
+  std::vector<float> left(rows * columns), right(rows * columns);
+  numerics::linearInputGradient(error, {hessians.inputs.data(), columns, columns},
+                                Matrix(left.data(), rows, columns), threads);
+  numerics::linearInputGradient({hessians.outputs.data(), rows, rows}, error,
+                                Matrix(right.data(), rows, columns), threads);
+  double cost = 0;
+  for (int64_t i = 0; i < rows * columns; ++i)
+    cost += static_cast<double>(left[i]) * right[i];
+  return cost;
+}
+
+double easyquant::execution::divergenceOf(const HessianPair &hessians, ConstMatrix error,
+                                          unsigned threads) {
+  double trace = 0;
+  for (int64_t i = 0; i < error.rows; ++i)
+    trace += hessians.outputs[i * error.rows + i];
+  return costOf(hessians, error, threads) / (4 * trace);
+}
 
 LossHessians::LossHessians(llvm::ArrayRef<equant::QuantizableOpInterface> ops, bool rows)
     : hasRows(rows) {

@@ -46,6 +46,14 @@ HessianPair SiteLoss::used() const {
 // Gathered
 //===----------------------------------------------------------------------===//
 
+/// Errors: Corrupt, naming site, sample, token and channel.
+static Result<void> checkGradients(const LayerRunner &runner, QuantizableOpInterface site,
+                                   int64_t sample, numerics::ConstMatrix gradient) {
+  return runner.checkFinite(
+      fmt::format("the gradient of the loss at the output of site '{}'", site.getSite().str()),
+      sample, gradient);
+}
+
 FailureOr<std::vector<SiteLoss>>
 easyquant::execution::gatherLoss(LossGradients &gradients, const Ranks &ranks,
                                  const LayerRunner &runner, ArrayRef<QuantizableOpInterface> sites,
@@ -57,7 +65,10 @@ easyquant::execution::gatherLoss(LossGradients &gradients, const Ranks &ranks,
   const int64_t heldOut = request.heldOut ? heldOutSamples(tokens.allSamples()) : 0;
   auto nothing = [&] { return LossHessians(sites, request.rows); };
   SampleSum<LossHessians> used(ranks, tokens, nothing), kept(ranks, tokens, nothing);
-  auto visit = [&](int64_t sample, ArrayRef<TrainedLayer::Rows> rows) {
+  auto visit = [&](int64_t sample, ArrayRef<TrainedLayer::Rows> rows) -> Result<void> {
+    for (auto [site, row] : llvm::reverse(llvm::zip_equal(sites, rows)))
+      if (auto finite = checkGradients(runner, site, sample, row.gradient); !finite)
+        return finite;
     const bool isHeldOut = tokens.firstSample() + sample >= tokens.allSamples() - heldOut;
     return (isHeldOut ? kept : used).of(sample).add(rows, threads);
   };

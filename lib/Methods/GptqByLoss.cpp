@@ -10,7 +10,6 @@
 
 #include "easyquant/Execution/LossStatistics.h"
 #include "easyquant/Methods/RoundedSites.h"
-#include "easyquant/Numerics/Gradients.h"
 #include "easyquant/Support/Parallel.h"
 #include "easyquant/Support/ProgressAction.h"
 
@@ -114,20 +113,6 @@ LossRounder::solve(std::vector<SiteProblem> &problems) {
   return rounded;
 }
 
-/// tr(Hout E H E^T)
-static double lossOf(const HessianPair &hessians, ConstMatrix error, unsigned threads) {
-  const int64_t rows = error.rows, columns = error.columns;
-  std::vector<float> left(rows * columns), right(rows * columns);
-  numerics::linearInputGradient(error, {hessians.inputs.data(), columns, columns},
-                                Matrix(left.data(), rows, columns), threads);
-  numerics::linearInputGradient({hessians.outputs.data(), rows, rows}, error,
-                                Matrix(right.data(), rows, columns), threads);
-  double loss = 0;
-  for (int64_t i = 0; i < rows * columns; ++i)
-    loss += static_cast<double>(left[i]) * right[i];
-  return loss;
-}
-
 FailureOr<std::vector<double>> LossRounder::chooseDampings(ArrayRef<PlannedSite> sites,
                                                            ArrayRef<SiteLoss> losses) {
   std::vector<HessianPair> hessians;
@@ -150,7 +135,7 @@ FailureOr<std::vector<double>> LossRounder::chooseDampings(ArrayRef<PlannedSite>
       for (size_t at = 0; at < error.size(); ++at)
         error[at] = weight.values[at] - error[at];
       const double cost =
-          lossOf(losses[i].heldOut, {error.data(), weight.rows, weight.columns}, threads);
+          costOf(losses[i].heldOut, {error.data(), weight.rows, weight.columns}, threads);
       if (chosen[i] == 0 || cost < least[i])
         chosen[i] = damping, least[i] = cost;
     }

@@ -6,12 +6,14 @@
 //===----------------------------------------------------------------------===//
 
 #include "KernelTimes.h"
+#include "LossSensitivity.h"
 #include "SearchEntropy.h"
 #include "SearchReport.h"
 
 #include "easyquant/Execution/SubgraphPass.h"
 #include "easyquant/Search/Passes.h"
 #include "easyquant/Support/AttributeJson.h"
+#include "easyquant/Support/Checksum.h"
 #include "easyquant/Support/ProgressAction.h"
 #include "easyquant/Support/WriteFile.h"
 
@@ -59,6 +61,7 @@ private:
   LogicalResult readTimes(SearchSpace &space, const MethodRun *run);
   LogicalResult checkTimes(const SearchSpace &space, const SearchPoint &point);
   Result<void> agree(const MethodRun &run) const;
+  bool isByLoss() const { return sensitivity == "loss"; }
   double limitOf(Stage stage) const { return stage == Stage::Decode ? maxDecodeMs : maxPrefillMs; }
   SmallVector<Stage> timedStages() const;
   Milliseconds allowedMilliseconds(const SearchSpace &space) const;
@@ -264,6 +267,15 @@ LogicalResult SearchBitwidths::readOptions() {
   if (way == Strategy::Learned && aim == Objective::Loss)
     return fail() << "strategy learned fits relative errors, and a loss less the float model's may "
                      "be 0: take objective kl";
+  if (sensitivity != "blocks" && sensitivity != "loss")
+    return fail() << "unknown sensitivity '" << sensitivity.getValue()
+                  << "'; expected blocks or loss";
+  if (isByLoss() && (way == Strategy::Entropy || aim == Objective::Loss))
+    return fail() << "sensitivity=loss predicts the divergence of the model: give objective=kl, "
+                     "and a strategy other than entropy";
+  if (isByLoss() && Ranks::of(&getContext()).size() > 1)
+    return fail() << "sensitivity=loss is computed by one rank; found "
+                  << Ranks::of(&getContext()).size() << " ranks: start it without a launcher";
   if (searchHead && !avgBits.empty())
     return fail() << "avg-bits counts the layers' weights alone, so that it says nothing about the "
                      "output head: give max-bytes or lambda, or search-head=false";
@@ -435,9 +447,11 @@ std::string SearchBitwidths::stampText() const {
   };
   for (const targets::Family *family : families)
     familyNames += (familyNames.empty() ? "" : " ") + family->name;
-  std::string timed; // what is faster is measured, too
+  std::string timed; // what is faster is measured, too; and how losses are
   for (Stage stage : timedStages())
     timed += fmt::format(" timed={}", numerics::rowsOf(stage));
+  if (isByLoss())
+    timed += " sensitivity=loss 1";
   return fmt::format("3 samples={} formats={} group-sizes={} bases={} activation-group-sizes={} "
                      "targets={} objective={} per-site={} search-head={}{}",
                      searchSamples.getValue(), llvm::join(request.schemes, " "),
@@ -561,11 +575,13 @@ LogicalResult SearchBitwidths::run() {
   if (failed(opened))
     return failure();
   FailureOr<SearchSpace> space = findSearchSpace(module, opened->runner().layers(), spaceRequest());
-  if (failed(space) || failed(readBudgets(*space)) || failed(readTimes(*space, &*opened)))
+  if (failed(space) || failed(readBudgets(*space)) ||
+      (isByLoss() && failed(checkFloatActivations(*space))) || failed(readTimes(*space, &*opened)))
     return failure();
   if (auto same = agree(*opened); !same)
     return fail() << same.error().message;
-  SearchRun measured(*opened, *space, aim, threads);
+  SearchRun measured(*opened, *space, aim, {isByLoss(), isByLoss() ? statistics.getValue() : ""},
+                     threads);
   if (way == Strategy::Entropy) {
     FailureOr<SearchTable> table = tableOfEntropy(*space);
     if (failed(table) || failed(choose(*space, *table, &measured)))

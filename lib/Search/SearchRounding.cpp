@@ -53,7 +53,13 @@ std::span<const float> GroupInputs::meanSquares(int64_t hadamard) {
   std::vector<float> &known = squares[hadamard];
   if (!known.empty())
     return known;
-  std::vector<double> sums(rows->columns());
+  if (!rows) {
+    const std::vector<float> &found = **hessian(hadamard); // rotating cannot fail
+    for (int64_t i = 0; i < columns; ++i)
+      known.push_back(found[i * columns + i] / 2);
+    return known;
+  }
+  std::vector<double> sums(columns);
   int64_t count = 0;
   auto add = [&](ConstMatrix sample) -> Result<void> {
     count += sample.rows;
@@ -68,21 +74,32 @@ std::span<const float> GroupInputs::meanSquares(int64_t hadamard) {
   return known;
 }
 
+Result<const std::vector<float> *> GroupInputs::hessian(int64_t hadamard) {
+  std::vector<float> &known = hessians[hadamard];
+  if (!known.empty())
+    return &known;
+  if (!rows) {
+    known = hessians[0];
+    numerics::rotateConstant(known, columns, hadamard, hadamard, /*firstRow=*/0);
+    return &known;
+  }
+  numerics::Gram gram(columns);
+  auto add = [&](ConstMatrix sample) { return gram.update(sample, threads); };
+  if (auto done = forRows(hadamard, add); !done)
+    return Unexpected(done.error());
+  known = std::move(gram).takeHessian();
+  return &known;
+}
+
 Result<const numerics::GptqFactor *> GroupInputs::factor(const numerics::GptqOptions &options,
                                                          int64_t hadamard) {
   const std::tuple key(hadamard, options.actOrder, options.damping);
-  if (auto known = factors.find(key); known != factors.end())
-    return &known->second;
-  std::vector<float> &hessian = hessians[hadamard];
-  if (hessian.empty()) {
-    numerics::Gram gram(rows->columns());
-    if (auto done =
-            forRows(hadamard, [&](ConstMatrix sample) { return gram.update(sample, threads); });
-        !done)
-      return Unexpected(done.error());
-    hessian = std::move(gram).takeHessian();
-  }
-  auto found = numerics::factorHessian({hessian.data(), rows->columns(), rows->columns()}, options);
+  if (auto factored = factors.find(key); factored != factors.end())
+    return &factored->second;
+  Result<const std::vector<float> *> known = hessian(hadamard);
+  if (!known)
+    return Unexpected(known.error());
+  auto found = numerics::factorHessian({(*known)->data(), columns, columns}, options);
   if (!found)
     return Unexpected(found.error());
   return &factors.emplace(key, std::move(*found)).first->second;
@@ -179,9 +196,9 @@ static Result<void> roundRows(const PlannedSite &site, ConstMatrix weight, Group
   return all;
 }
 
-LogicalResult easyquant::search::roundInto(const ModelConstants &constants, const PlannedSite &site,
-                                           PlanAttr plan, GroupInputs *inputs, unsigned threads,
-                                           CompiledSubgraph &program) {
+LogicalResult easyquant::search::roundWeight(const ModelConstants &constants,
+                                             const PlannedSite &site, PlanAttr plan,
+                                             GroupInputs *inputs, unsigned threads, Matrix out) {
   const PlannedSite planned{site.op, plan};
   FailureOr<WeightValues> weight = readWeight(constants, site);
   if (failed(weight))
@@ -189,18 +206,23 @@ LogicalResult easyquant::search::roundInto(const ModelConstants &constants, cons
   const int64_t block = plan.getWeight().getHadamard();
   if (block != 0)
     numerics::rotateConstant(weight->values, block);
-  for (const SubgraphWeight &place : program.weights()) {
-    if (place.value != site.weight())
-      continue;
-    const Matrix out = program.weight(place.global);
-    Result<void> done = plan.names("gptq")
-                            ? roundByGptq(planned, weight->view(), *inputs, threads, out)
-                            : roundRows(planned, weight->view(), inputs, threads, out);
-    if (!done)
-      return emitError(site.loc()) << "site '" << site.name() << "': " << done.error().message;
-    if (block != 0)
-      numerics::rotateConstant({out.data, weight->values.size()}, block);
-  }
+  Result<void> done = plan.names("gptq")
+                          ? roundByGptq(planned, weight->view(), *inputs, threads, out)
+                          : roundRows(planned, weight->view(), inputs, threads, out);
+  if (!done)
+    return emitError(site.loc()) << "site '" << site.name() << "': " << done.error().message;
+  if (block != 0)
+    numerics::rotateConstant({out.data, weight->values.size()}, block);
+  return success();
+}
+
+LogicalResult easyquant::search::roundInto(const ModelConstants &constants, const PlannedSite &site,
+                                           PlanAttr plan, GroupInputs *inputs, unsigned threads,
+                                           CompiledSubgraph &program) {
+  for (const SubgraphWeight &place : program.weights())
+    if (place.value == site.weight() &&
+        failed(roundWeight(constants, site, plan, inputs, threads, program.weight(place.global))))
+      return failure();
   return success();
 }
 

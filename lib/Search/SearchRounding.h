@@ -31,7 +31,12 @@ public:
     Fine,
   };
   GroupInputs(const HiddenStates &rows, int64_t skipped, Ranges ranges, unsigned threads)
-      : rows(&rows), skipped(skipped), ranges(ranges), threads(threads) {}
+      : rows(&rows), columns(rows.columns()), skipped(skipped), ranges(ranges), threads(threads) {}
+  /// The same from H = (2/n) sum c x x^T, K x K and in the plain basis, which counts tokens by c.
+  GroupInputs(std::vector<float> hessian, int64_t columns, Ranges ranges, unsigned threads)
+      : columns(columns), ranges(ranges), threads(threads) {
+    hessians[0] = std::move(hessian);
+  }
 
   bool areRangesCoarse() const { return ranges == Ranges::Coarse; }
   /// E[x_j^2] of every channel in a basis (0: the plain one); computed once.
@@ -48,8 +53,12 @@ private:
   Result<void> forRows(int64_t hadamard,
                        llvm::function_ref<Result<void>(numerics::ConstMatrix)> use) const;
 
-  const HiddenStates *rows;
-  int64_t skipped;
+  /// H in a basis; computed once.
+  Result<const std::vector<float> *> hessian(int64_t hadamard);
+
+  const HiddenStates *rows = nullptr; ///< null: of H alone
+  int64_t columns;
+  int64_t skipped = 0;
   Ranges ranges;
   unsigned threads;
   std::map<int64_t, std::vector<float>> squares, hessians; ///< by the basis
@@ -74,6 +83,13 @@ equant::SchemeAttr activationsOf(equant::PlanAttr plan);
 /// nothing is taken from them. Errors: those of numerics::quantize.
 Result<numerics::QuantizedMatrix> roundToNearest(const PlannedSite &site, equant::PlanAttr plan,
                                                  numerics::ConstMatrix rows, GroupInputs *inputs);
+
+/// The weight of a site as `plan` will round it: what the codes stand for, in the plain basis, into
+/// `out`, N x K. `inputs` may be null where nothing is taken from them. Fails with a diagnostic
+/// that names the site.
+mlir::LogicalResult roundWeight(const ModelConstants &constants, const PlannedSite &site,
+                                equant::PlanAttr plan, GroupInputs *inputs, unsigned threads,
+                                numerics::Matrix out);
 
 /// Rounds the weight of a site as `plan` will, and puts what the codes stand for in its place in a
 /// program, if that reads it. `inputs` may be null where nothing is taken from them. Fails with a

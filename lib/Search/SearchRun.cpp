@@ -14,6 +14,7 @@
 #include "SearchRun.h"
 
 #include "HeadSensitivity.h"
+#include "LossSensitivity.h"
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -33,8 +34,9 @@ std::vector<size_t> SearchTable::candidatesOf(std::span<const size_t> formats) c
 }
 
 SearchRun::SearchRun(MethodRun &run, const SearchSpace &space, Objective objective,
-                     unsigned threads)
-    : run(run), space(space), objective(objective), threads(threads) {
+                     Sensitivity sensitivity, unsigned threads)
+    : run(run), space(space), objective(objective), sensitivity(std::move(sensitivity)),
+      threads(threads) {
   auto module = run.layer(0)->getParentOfType<ModuleOp>();
   module.walk([&](equant::QuantizableOpInterface op) {
     oneForward += static_cast<double>(
@@ -140,7 +142,7 @@ LogicalResult SearchRun::measure(llvm::function_ref<void(int64_t)> progress) {
   for (int64_t i = 0; i < places; ++i)
     if (!groupsOf(i).empty() && !run.has(run.file(i), stampOf(i)))
       open.push_back(i);
-  if (failed(measureOwn(open, progress)))
+  if (failed(sensitivity.isByLoss ? measureByLoss(open, progress) : measureOwn(open, progress)))
     return failure();
   for (int64_t i = 0; i < places; ++i) {
     if (llvm::is_contained(open, i) && !run.has(run.file(i), stampOf(i)))
@@ -179,6 +181,42 @@ LogicalResult SearchRun::measureOwn(ArrayRef<int64_t> places,
       return failure();
   }
   return success();
+}
+
+/// Gradients come from behind: the last layer is the first one. The head's losses are measured.
+LogicalResult SearchRun::measureByLoss(ArrayRef<int64_t> places,
+                                       llvm::function_ref<void(int64_t)> progress) {
+  if (places.empty())
+    return success();
+  const int64_t last = run.layerCount() - 1;
+  if (places.front() <= last) {
+    FailureOr<LossSource> source =
+        LossSource::open(run.runner(), run.ranks(), sensitivity.hessians, threads);
+    if (failed(source))
+      return failure();
+    for (int64_t layer = last; layer >= places.front(); --layer) {
+      progress(last - layer);
+      std::vector<const SearchGroup *> groups;
+      if (llvm::is_contained(places, layer))
+        groups = groupsOf(layer);
+      FailureOr<std::vector<SiteLoss>> losses =
+          source->of(opsOf(groups), {.rows = true, .heldOut = false});
+      if (failed(losses))
+        return failure();
+      if (groups.empty())
+        continue;
+      FailureOr<LayerFindings> found =
+          findingsByLoss(run.runner().constants(), groups, *losses, threads);
+      if (failed(found) || failed(write(layer, *found)))
+        return failure();
+    }
+  }
+  if (places.back() <= last)
+    return success();
+  if (failed(modelLoss()))
+    return failure();
+  FailureOr<LayerFindings> found = measureHead();
+  return success(succeeded(found) && succeeded(write(places.back(), *found)));
 }
 
 FailureOr<LayerFindings> SearchRun::measureHead() {

@@ -36,10 +36,16 @@ struct CheckedPair {
   double predicted, measured;
 };
 
+/// Where the errors of layers come from.
+struct Sensitivity {
+  bool isByLoss = false; ///< from the Hessians of the loss; else from blocks that are run
+  std::string hessians;  ///< the file that has them; empty: the model is run backward
+};
+
 class SearchRun {
 public:
   SearchRun(methods::MethodRun &run, const SearchSpace &space, Objective objective,
-            unsigned threads);
+            Sensitivity sensitivity, unsigned threads);
 
   /// Measures what no earlier run has. `progress` is called before each layer. Fails with a
   /// diagnostic.
@@ -63,6 +69,8 @@ private:
   mlir::FailureOr<LayerFindings> measureHead();
   mlir::LogicalResult measureOwn(llvm::ArrayRef<int64_t> places,
                                  llvm::function_ref<void(int64_t layer)> progress);
+  mlir::LogicalResult measureByLoss(llvm::ArrayRef<int64_t> places,
+                                    llvm::function_ref<void(int64_t layer)> progress);
   bool isOwn(size_t turn) const { return run.ranks().inTurn(turn) == run.ranks().rank(); }
   std::string stampOf(int64_t layer) const;
   const std::string &stamp() const { return run.stamp(run.layerCount() - 1); }
@@ -72,6 +80,7 @@ private:
   methods::MethodRun &run;
   const SearchSpace &space;
   Objective objective;
+  Sensitivity sensitivity;
   unsigned threads;
   double oneForward = 0; ///< multiplications
   std::optional<ModelLoss> loss;

@@ -169,6 +169,9 @@ static constexpr Pipeline kPipelines[] = {
     {"equant-search-bitwidths{tokens=tokens.safetensors work=work threads=1 formats=W8A16 "
      "avg-bits=9}",
      1},
+    {"equant-search-bitwidths{tokens=tokens.safetensors work=work threads=1 formats=W8A16 "
+     "avg-bits=9 sensitivity=loss}",
+     1},
     {"equant-measure-bounds{tokens=tokens.safetensors threads=1 samples=1 rows=4 output=b.json}",
      1},
 };

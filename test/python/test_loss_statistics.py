@@ -339,3 +339,35 @@ def test_what_cannot_be_is_refused(tiny_llama, tmp_path):
     result = run_tool("easyquant-compile", tiny_llama, f'--pipeline=equant-calibrate-loss{{tokens="{one}" work="{work}" statistics="{work}/loss"}}')
     assert_refused(result, "q_proj", "does not depend on it")
     assert not (work / "loss").exists() and not list(work.glob("gptq_*"))
+
+
+def test_gradients_that_are_not_finite_are_refused(tmp_path):
+    """Embeddings of zeros: forward everything is 0, whatever the weights are. Backward the last layer's down_proj, or the head before it, overflows."""
+    config, tensors = random_llama(seed=5, tied=False)
+    tensors["model.embed_tokens.weight"] *= 0
+    down = "model.layers.1.mlp.down_proj.weight"
+    samples = [random_tokens(1, 30, 97), random_tokens(2, 20, 97)]
+    tokens = write_tokens(tmp_path / "tokens", samples)
+    work = tmp_path / "work"
+    work.mkdir()
+    cases = {"layer": ({"lm_head.weight": 1e18, down: 1e22}, "the gradient of the loss at the output of site 'model.layers.1.mlp.up_proj'"),
+             "head": ({"lm_head.weight": 1e37}, "the gradients behind the last layer")}  # fmt: skip
+    for name, (factors, place) in cases.items():
+        grown = {key: (tensor * factors.get(key, 1)).astype(np.float32) for key, tensor in tensors.items()}
+        assert all(np.isfinite(tensor).all() for tensor in grown.values())
+        model = write_model(tmp_path / name, config, grown)
+        words = (place, "token 0 of sample 0", "expected a finite number", "Calibrate on other text")
+        pipeline = f'--pipeline=equant-calibrate-loss{{tokens="{tokens}" work="{work}" statistics="{tmp_path}/loss"}}'
+        assert_refused(run_tool("easyquant-compile", model, pipeline), *words)
+        module = planned_module(model, work, lambda site: None if site == "lm_head" else plan(["gptq"]))
+        assert_refused(run_pass(module, f"--equant-gptq=tokens={tokens} hessian=loss"), *words)
+        assert not (tmp_path / "loss").exists() and not list(work.glob("gptq_*"))
+
+
+def test_only_the_basis_of_the_model_is_gathered_in(tmp_path):
+    model = write_model(tmp_path / "model", *random_llama(seed=5, hidden=64, ffn=96, heads=4, kv_heads=2))
+    tokens = write_tokens(tmp_path / "tokens", [random_tokens(1, 30, 97)])
+    module = planned_module(model, tmp_path, lambda site: None if site == "lm_head" else plan([], "<i4, symmetric, group = 16, hadamard = 16>"))
+    result = run_pass(module, "--equant-rotate", f"--equant-calibrate-loss=tokens={tokens} work={tmp_path} statistics={tmp_path}/loss")
+    assert_refused(result, "model.layers.0.self_attn.q_proj", "has gone through equant.hadamard", "before what transforms weights")
+    assert not (tmp_path / "loss").exists()

@@ -22,6 +22,7 @@ from oracles.llama import Llama
 from oracles.schemes import Scheme
 from page_structure import Structure
 from searching import COMMON, TEXT, Searched, command, kl_of, rounded
+from test_loss_statistics import gather
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +48,34 @@ def test_the_choice_is_the_best_of_all_by_the_table(report):
 def test_the_verified_loss_is_that_of_the_recipe(searched, report, tmp_path):
     for point in report["points"]:
         assert point["verified"] == pytest.approx(searched.loss_of(point["recipe"], tmp_path), rel=2e-3)
+
+
+def test_losses_by_the_hessians_of_the_loss(searched, report):
+    """tr(Hout E H E^T) / (4 tr(Hout)) of every format, from Hessians in a file and E of an oracle; from a file or a pass backward alike."""
+    found = searched.search("by-loss", "avg-bits=6,4.5 sensitivity=loss")
+    hessians, file = gather(searched.folder / "model", searched.folder / "loss", searched.tokens)
+    again = searched.search("by-loss-of-a-file", f'avg-bits=6,4.5 sensitivity=loss statistics="{file}"')
+    assert found["groups"] == again["groups"] and found["forwards"] > again["forwards"]
+    for group in found["groups"]:
+        for choice in group["choices"]:
+            if "loss" not in choice:
+                continue
+            scheme, expected = found["formats"][choice["format"]], 0
+            for site in group["sites"]:
+                weight = searched.tensors[f"{site}.weight"]
+                error = weight.astype(np.float64) - rounded(weight, {"bits": int(scheme["scheme"][1]), "group_size": scheme["group_size"]})
+                inputs, outputs = (hessians[f"{site}/loss_{side}"].astype(np.float64) for side in ("inputs", "outputs"))
+                expected += np.trace(outputs @ error @ inputs @ error.T) / (4 * np.trace(outputs))
+            assert choice["loss"] == pytest.approx(expected, rel=1e-3), (group["name"], scheme["name"])
+    for point, measured in zip(found["points"], report["points"]):
+        assert point["predicted"] == pytest.approx(point["verified"], rel=0.5), "nats of the whole model"
+        assert point["verified"] < 1.5 * measured["verified"]
+
+
+def test_the_hessians_of_the_loss_know_weights_alone(searched):
+    assert_refused(searched.run("by-loss-refused", "avg-bits=6 sensitivity=loss", formats="W4A8"), "sensitivity=loss", "W4A8", "rounds activations", "q_proj")
+    assert_refused(searched.run("by-loss-refused", "avg-bits=6 sensitivity=loss objective=loss"), "sensitivity=loss predicts the divergence", "objective=kl")
+    assert_refused(searched.run("by-loss-refused", "avg-bits=6 sensitivity=fisher"), "unknown sensitivity 'fisher'", "blocks or loss")
 
 
 def test_the_float_perplexity_is_that_of_the_model(searched, report):
@@ -409,6 +438,16 @@ def test_a_front(stories, folder):
     assert sorted(path.name for path in (folder / "front").iterdir()) == ["recipe-5.yaml", "recipe-6.yaml", "search.json"]
     points = json.loads((folder / "front" / "search.json").read_text())["points"]
     assert points[0]["predicted"] > points[1]["predicted"]
+
+
+def test_a_recipe_by_the_hessians_of_the_loss(stories, folder):
+    by_loss = ("--avg-bits", "5.5", *COMMON, "--fit", "none", "--sensitivity", "loss")
+    done = command(stories, *by_loss, "--calib", folder / "text.txt", "-o", folder / "by-loss.yaml", "--report", folder / "by-loss")
+    assert done.returncode == 0, done.stderr
+    assert "verified KL" in done.stdout and yaml.safe_load((folder / "by-loss.yaml").read_text())["sites"]
+    Structure((folder / "by-loss" / "index.html").read_text()).check_elements_are_closed()
+    shown = command(stories, *by_loss, "--dry-run")
+    assert shown.returncode == 0 and "Hessians of the loss" in shown.stdout and "of memory" in shown.stdout and "losses of blocks" not in shown.stdout, shown.stderr
 
 
 @pytest.mark.parametrize("options, expected", [

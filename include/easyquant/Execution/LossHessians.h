@@ -30,6 +30,14 @@ struct HessianPair {
   std::vector<float> inputs, outputs;
 };
 
+/// tr(Hout E H E^T), E an error (N x K) of the weight, in double from products in float.
+double costOf(const HessianPair &hessians, numerics::ConstMatrix error, unsigned threads);
+
+/// What that error adds to the mean KL divergence of a token, in nats, to second order. With
+/// A = E[|g|^2 x x^T] = H / 2 and G = E[g g^T] = Hout / 2 the Fisher information is G (x) A /
+/// tr(G), and KL is half its quadratic form: tr(Hout E H E^T) / (4 tr(Hout)).
+double divergenceOf(const HessianPair &hessians, numerics::ConstMatrix error, unsigned threads);
+
 /// The Hessians of the sites of a layer; SampleSum sums them.
 class LossHessians {
 public:

@@ -34,6 +34,10 @@ def SearchBitwidths : Pass<"equant-search-bitwidths", "::mlir::ModuleOp"> {
       * of one pair in twenty, at most one a layer: the objective of the whole model with it. The report has the rank correlation
         with what is predicted.
 
+    With `sensitivity=loss` no block is run: a candidate's loss is tr(Hout E H Eᵀ) / (4 tr(Hout)), E being the error of its weight and H and Hout the Hessians of
+    the model's loss (`easyquant/Execution/LossHessians.h`), which a pass backward gathers or `statistics` has. Weights are then weighed by H, too. It knows nothing of activations that are
+    rounded, and runs on one rank. The head is measured as before.
+
     With `search-head` the output head, if it has a plan, is a group as well, and an embedding tied to it has its format; its formats'
     losses are measured on the whole model, and it is rounded by the base of the method alone.
 
@@ -68,6 +72,7 @@ def SearchBitwidths : Pass<"equant-search-bitwidths", "::mlir::ModuleOp"> {
     TargetsOption<"what has to have kernels">,
     TextOption<"strategy", "strategy", "grid", "grid, entropy, greedy or learned">,
     TextOption<"objective", "objective", "kl", "kl or loss">,
+    TextOption<"sensitivity", "sensitivity", "blocks", "where losses of layers come from: blocks, which are run, or the Hessians of the loss">,
     ListOption<"avgBits", "avg-bits", "double", "budgets: bits a weight of the layers">,
     ListOption<"maxBytes", "max-bytes", "int64_t", "budgets: bytes of all weights">,
     ListOption<"lambdas", "lambda", "double", "budgets: nats that an average bit is worth">,
@@ -77,7 +82,7 @@ def SearchBitwidths : Pass<"equant-search-bitwidths", "::mlir::ModuleOp"> {
     NumberOption<"searchHead", "search-head", "bool", "false", "the format of the output head, too, and of an embedding tied to it">,
     ListOption<"fit", "fit", "std::string", "methods that fit the weights of what was chosen when it is compiled, in order; losses are those of weights before">,
     NumberOption<"evaluations", "evaluations", "int64_t", "64", "whole models that greedy and learned may run for each budget">,
-    Option<"statistics", "statistics", "std::string", "\"\"", "the statistics file of entropy; by default that of the module">,
+    Option<"statistics", "statistics", "std::string", "\"\"", "the statistics file of entropy; by default that of the module. With sensitivity=loss that of the Hessians, of this very text; by default the model is run backward">,
     Option<"output", "output", "std::string", "\"\"", "the recipe to write, JSON">,
     Option<"report", "report", "std::string", "\"\"", "the report to write, JSON">,
   ];

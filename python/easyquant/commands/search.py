@@ -18,8 +18,9 @@ import yaml
 from easyquant.commands.search_fits import ROUNDS, Fit, measure_fits
 from easyquant.compiler.calibration import CalibrationText, tokens_of
 from easyquant.compiler.driver import compiler_progress, find_model, run_compiler
+from easyquant.compiler.loss_memory import LossMemory
 from easyquant.compiler.options import OPTIONS, TRANSFORMS, CompileOptions, check_table, choices_of
-from easyquant.compiler.plans import Plans, forward_seconds, plans_of
+from easyquant.compiler.plans import LOSS_FORWARDS, Plans, forward_seconds, loss_memory_of_text, plans_of
 from easyquant.compiler.statistics import calibrate, quoted
 from easyquant.evaluation import llama_cpp_speed
 from easyquant.evaluation.search_peers import Peer, as_json, check_peers, measure_peers, with_speeds
@@ -45,6 +46,11 @@ class Strategy(str, Enum):
 
 class Objective(str, Enum):
     kl = "kl"
+    loss = "loss"
+
+
+class Sensitivity(str, Enum):
+    blocks = "blocks"
     loss = "loss"
 
 
@@ -237,12 +243,16 @@ def closing_line(model: Path, recipe: Path, text: CalibrationText | None, export
     return f"{verb} with `{shlex.join(command)}`{reason}"
 
 
-def print_dry_run(plans: Plans, options: CompileOptions, samples: int, length: int, formats: str, group_sizes: str) -> None:
+def print_dry_run(plans: Plans, options: CompileOptions, samples: int, length: int, formats: str, group_sizes: str, hessians: LossMemory | None) -> None:
+    """`hessians`: those of the loss, where they are gathered in the place of losses of blocks."""
     layers = plans.model["num_layers"]
     table = console.pairs()
     table.add_row("sites", str(len(plans.sites)))
     table.add_row("formats", f"{formats} in groups of {group_sizes}")
-    table.add_row("losses of blocks", f"about {ENDS_PER_LAYER * layers:.0f} forward passes")
+    if hessians is None:
+        table.add_row("losses of blocks", f"about {ENDS_PER_LAYER * layers:.0f} forward passes")
+    else:
+        table.add_row("Hessians of the loss", f"about {LOSS_FORWARDS:.0f} forward passes, and {console.human_bytes(hessians.needed)} of memory")
     table.add_row("a format everywhere", "about 2 forward passes, and rounding the model")
     table.add_row("a forward pass", f"about {forward_seconds(plans, samples * length):.1f} s on this machine")
     console.out.print(table)
@@ -265,6 +275,7 @@ def search_command(
     activation_group_sizes: Annotated[str | None, typer.Option("--activation-group-sizes", metavar="LIST", help="Columns of a token that share a scale, to choose from: 32, 64, 128; 0: a whole token. (default: 0, or 0,32 with a limit of time)", show_default=False)] = None,
     strategy: Annotated[Strategy, typer.Option(help="How to choose: grid is optimal if losses add up, greedy and learned run whole models, entropy runs nothing.")] = Strategy.grid,
     objective: Annotated[Objective, typer.Option(help="What is lost: KL divergence from the float model, or loss of the next token.")] = Objective.kl,
+    sensitivity: Annotated[Sensitivity, typer.Option(help="Where losses of layers come from: blocks that are run, or the Hessians of the model's loss, with float activations alone.")] = Sensitivity.blocks,
     scheme: Annotated[str | None, typer.Option(metavar="SCHEME", help="The scheme at which errors are turned into losses: one near the sizes wanted. (default: W4A8, with float activations W4A16; that of a format of export)", show_default=False)] = None,
     method: Annotated[str | None, typer.Option(metavar="METHOD", help="What transforms and rounds weights, in the search and when the recipe is compiled, as for compile.")] = None,
     fit: Annotated[str | None, typer.Option(metavar="METHOD", help=f"What fits weights only when the recipe is compiled; none: nothing. (default: {FIT}, with --method none)", show_default=False)] = None,
@@ -280,7 +291,7 @@ def search_command(
     seqlen: Annotated[int, typer.Option(min=2, metavar="N", help="Tokens of a window.")] = 1024,
     seed: Annotated[int, typer.Option(min=0, metavar="S", help="Chooses the windows.")] = 0,
     calib_bos: Annotated[bool, typer.Option("--calib-bos", help="Begin every window with the beginning-of-text token.")] = False,
-    statistics: Annotated[Path | None, typer.Option(metavar="FILE", help="Histograms for entropy, of `easyquant calibrate --statistic histogram`.")] = None,
+    statistics: Annotated[Path | None, typer.Option(metavar="FILE", help="Histograms for entropy, of `easyquant calibrate --statistic histogram`; for --sensitivity loss those of fisher, of the same windows.")] = None,
     artifacts: Annotated[bool, typer.Option("--artifacts", help="With --front: also compile each recipe, with what fits it, into a folder beside it, and measure what it loses and how fast it is.")] = False,
     report: Annotated[Path | None, typer.Option(metavar="DIR", help="A folder for a page with figures, and search.json.")] = None,
     peers: Annotated[list[Path], typer.Option("--peer", metavar="FILE.gguf", help="With --report: files of other tools, of the same model, whose sizes and losses are shown beside. Repeatable.")] = [],
@@ -303,8 +314,11 @@ def search_command(
         raise UserError("give -o RECIPE, or --front OUT for several budgets")
     if calib is None and statistics is None and not dry_run:
         raise UserError("a search needs text to measure on: give --calib FILE" + (", or --statistics FILE" if strategy == Strategy.entropy else ""))
-    if statistics is not None and strategy != Strategy.entropy:
-        raise UserError("--statistics: goes with --strategy entropy")
+    by_loss = sensitivity == Sensitivity.loss
+    if statistics is not None and strategy != Strategy.entropy and not by_loss:
+        raise UserError("--statistics: goes with --strategy entropy or --sensitivity loss")
+    if by_loss and calib is None and not dry_run:
+        raise UserError("--sensitivity loss: give --calib FILE, which choices are verified on")
     if artifacts and (front is None or calib is None):
         raise UserError("--artifacts: give --front OUT, where artifacts go, and --calib FILE, which weights are fitted on")
     sizes = parse_numbers("--group-sizes", group_sizes, int)
@@ -331,7 +345,7 @@ def search_command(
     # Average bits are of the layers alone, and entropy has no losses of the head.
     search_head = head is None and not budgets.avg_bits and strategy != Strategy.entropy
     request = [
-        f"formats={formats}", f"group-sizes={','.join(map(str, sizes))}", f"target={target}", f"strategy={strategy.value}", f"objective={objective.value}",
+        f"formats={formats}", f"group-sizes={','.join(map(str, sizes))}", f"target={target}", f"strategy={strategy.value}", f"objective={objective.value}", f"sensitivity={sensitivity.value}",
         f"activation-group-sizes={','.join(map(str, activation_sizes))}", f"search-samples={search_samples}", f"evaluations={evaluations}",
         f"per-site={str(per_site).lower()}", f"search-head={str(search_head).lower()}", *budgets.arguments(), *limits,
     ]  # fmt: skip
@@ -348,8 +362,12 @@ def search_command(
         return
     plans = plans_of(model, options)
     known_peers = check_peers(peers, model, plans)
+    gathers = by_loss and statistics is None
+    hessians = loss_memory_of_text(plans, CalibrationText(calib, search_samples, seqlen), ranks=1) if gathers else None
     if dry_run:
-        return print_dry_run(plans, options, search_samples, seqlen, formats, group_sizes)
+        return print_dry_run(plans, options, search_samples, seqlen, formats, group_sizes, hessians)
+    if hessians is not None:
+        hessians.check()
     console.note_new_folder(place.parent)
     folder.mkdir(parents=True, exist_ok=True)
     if strategy == Strategy.entropy and statistics is None:
