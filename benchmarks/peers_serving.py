@@ -34,9 +34,10 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from crowds import Client
 from peer import Worker, cache_folder, fail, llama_server, openvino_environment
 from peers_llama_cpp import PAUSE_S, compile_ours, cpu_model
-from serving import Client, quantile
+from serving import quantile
 
 OURS = {"W8A8": ("--scheme=W8A8",), "Q4": ("--scheme=Q4",)}
 PEER_TYPES = ("Q4_0", "Q8_0")
