@@ -7,10 +7,11 @@
 
 MODEL is a Hugging Face folder of the llama architecture, best off any grid. The script makes an environment for each client from PyPI (in --cache).
 
-Out: for every row of EXPORTS it exports MODEL and compiles two artifacts, of MODEL with the same options and of what was exported. Each client loads
-the folder and is asked for what it dequantizes, which has to be the weights of the first artifact, rounded once to the client's type. The second one
-continues a prompt greedily by 64 tokens; the client's logits of the same tokens have to be within the bound of its arithmetic (BOUNDS), and, where
-activations stay float, have to like the same token best at each of the 64 steps, so that it would have continued the prompt alike.
+Out: for every row of EXPORTS it exports MODEL and compiles two artifacts, of MODEL with the same options and of what was exported (ONNX and upstream
+ops do not come back: the first is the second). Each client loads the folder and is asked for what it dequantizes, which has to be the weights of the first
+artifact, rounded once to the client's type. The second one continues a prompt greedily by 64 tokens; the client's logits of the same tokens have to be
+within the bound of its arithmetic (BOUNDS), and, where activations stay float, have to like the same token best at each of the 64 steps, so that it would
+have continued the prompt alike.
 
 In: for every row of IMPORTS the library quantizes MODEL by itself, to nearest. `easyquant compile` takes the checkpoint by its defaults. The artifact's
 weights have to be those that the library dequantizes, and the mean KL divergence from the library's own logits on windows of --text below 1e-4.
@@ -35,13 +36,14 @@ from pathlib import Path
 
 import numpy as np
 from interop_clients import Environments, Unavailable, ask
-from peer import cache_folder, fail
+from peer import Worker, cache_folder, fail
 from safetensors.numpy import save_file
 
 import easyquant
 from easyquant.evaluation.protocol import Corpus, cpu_name, version
 from easyquant.evaluation.weights import read_site
 from easyquant.runtime.artifact import Artifact
+from easyquant.support.tools import find_tool
 from easyquant.text.tokenizer import load_tokenizer
 
 PROMPT = "The lighthouse stood on the rock, and every evening the keeper climbed the stairs to"
@@ -49,7 +51,8 @@ STEPS = 64
 WINDOWS, WINDOW = 4, 256  # of --text
 # ‖difference of logits‖ / ‖logits‖, by the type that a client dequantizes to. One that computes in f32 differs in the order of sums; f16 and bf16 round
 # every weight and most activations, to 11 and 8 bits. Where activations are codes, they are other codes: compressed-tensors has absmax / 127.5 as their
-# scale where an artifact has absmax / 127. Logits are apart by the noise of that.
+# scale where an artifact has absmax / 127, and llama.cpp rounds them in blocks of 32 or 256 where an artifact leaves floats. Logits are apart by the
+# noise of that.
 BOUNDS = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1, "codes": 2e-1}
 # NVFP4's outer scale: the file has its reciprocal, rounded to f32, by which the client divides.
 RECIPROCAL = 2.0**-22
@@ -72,6 +75,8 @@ class Export:
 
     def options(self, group: int) -> list[str]:
         """What `export` is given, and `compile` for the same weights."""
+        if self.format == "gguf":
+            return [f"--scheme={self.scheme}", "--activation-basis=plain", "--head=Q8_0"]
         chosen = [f"--scheme={self.scheme}", "--activation-basis=plain", f"--method={'zeropoint' if self.scheme.endswith('_ASYM') else 'absmax'}"]
         if re.match(r"W[2-7]A", self.scheme):
             chosen.append(f"--group-size={group}")
@@ -81,13 +86,19 @@ class Export:
 
 
 _CT = ("compressed-tensors", "transformers")
+_GGUF = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4A16", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS")
 EXPORTS = (
     *(Export("compressed-tensors", scheme, _CT) for scheme in ("W4A16", "W3A16", "W4A16_ASYM", "W8A8", "FP8_DYNAMIC", "NVFP4A16", "MXFP4A16")),
-    *(Export("gptq", f"W{bits}A16", ("gptqmodel",)) for bits in (3, 8)),
-    *(Export("gptq", scheme, ("gptqmodel",)) for scheme in ("W4A16", "W4A16_ASYM")),
+    Export("gptq", "W3A16", ("gptqmodel",)),
+    *(Export("gptq", scheme, ("gptqmodel", "genai")) for scheme in ("W8A16", "W4A16", "W4A16_ASYM")),
     Export("gptq_v2", "W4A16_ASYM", ("gptqmodel",)),
-    Export("awq", "W4A16_ASYM", ("gptqmodel",)),
+    Export("awq", "W4A16_ASYM", ("autoawq", "gptqmodel", "genai")),
+    *(Export("gguf", scheme, ("llama.cpp", "llama.cpp, floats")) for scheme in _GGUF),
+    *(Export("onnx", scheme, ("onnxruntime",)) for scheme in ("W8A16", "W4A16", "W4A16_ASYM", "W8A8")),
+    *(Export("linalg", scheme, ("iree",)) for scheme in ("W4A16", "W8A8")),
 )  # fmt: skip
+# The environments of clients that are not called as theirs.
+ENVIRONMENTS = {"transformers": "compressed-tensors", "llama.cpp, floats": "llama.cpp", "onnxruntime": "genai"}
 
 
 @dataclass(frozen=True)
@@ -123,8 +134,8 @@ class Row:
 
     @property
     def rounds(self) -> bool:
-        """Are activations rounded to codes?"""
-        return bool(re.search(r"A8$|FP8", self.name))
+        """Are activations rounded to codes? llama.cpp does that beside its own."""
+        return self.client == "llama.cpp" or bool(re.search(r"A8$|FP8", self.name))
 
     @property
     def bound(self) -> float:
@@ -149,11 +160,24 @@ class Row:
         return f"{self.apart:.1e}, bound {self.bound:.0e}; {self.alike} of {self.steps}"
 
 
+def slug(name: str) -> str:
+    """A name as a file's."""
+    return re.sub(r"[^A-Za-z0-9_.]+", "-", name)
+
+
 def easyquant_command(*arguments: object) -> str:
     """What the command prints; Unavailable, with its message, where it refuses."""
     done = subprocess.run([sys.executable, "-m", "easyquant", *map(str, arguments)], capture_output=True, text=True)
     if done.returncode != 0:
         raise Unavailable(" ".join(done.stderr.split())[-400:])
+    return done.stdout
+
+
+def run_tool(name: str, *arguments: object, read: bytes = b"") -> bytes:
+    """What one of the compiler's tools prints."""
+    done = subprocess.run([find_tool(name), *map(str, arguments)], input=read, capture_output=True)
+    if done.returncode != 0:
+        raise Unavailable(f"{name}: {' '.join(done.stderr.decode(errors='replace').split())[-400:]}")
     return done.stdout
 
 
@@ -195,15 +219,18 @@ class Bench:
         easyquant_command("compile", model, "-o", self.scratch / name, "--kv-cache=f32", *options)
         return self.scratch / name
 
-    def weights_of(self, path: Path) -> Path:
+    def worker(self, client: str) -> Worker:
+        return self.environments.worker(ENVIRONMENTS.get(client, client))
+
+    def weights_of(self, path: Path, head: bool) -> Path:
         """A file of the weights of quantized linears, as the artifact multiplies with them."""
         artifact = Artifact.open(path)
-        sites = [site["name"] for site in artifact.manifest["sites"] if site["weight"] and site["name"] != "lm_head"]
+        sites = [site["name"] for site in artifact.manifest["sites"] if site["weight"] and (head or site["name"] != "lm_head")]
         save_file({name: np.ascontiguousarray(read_site(artifact, name)) for name in sites}, self.scratch / "ours.safetensors")
         return self.scratch / "ours.safetensors"
 
     def client_logits(self, client: str, sequences: list[list[int]]) -> np.ndarray:
-        ask(self.environments.worker(client), "logits", sequences=sequences, out=str(self.scratch / "logits.npy"))
+        ask(self.worker(client), "logits", sequences=sequences, out=str(self.scratch / "logits.npy"))
         return np.load(self.scratch / "logits.npy")
 
     def attempt(self, name: str, client: str, work: Callable[[], None]) -> None:
@@ -215,15 +242,16 @@ class Bench:
 
     def rows(self, name: str, client: str, work: Callable[[], None]) -> list[Row]:
         """What was found of one row of a table, now or by an earlier run."""
-        kept = self.args.output / f"{re.sub(r'[^A-Za-z0-9_.]+', '-', name)}.json"
+        kept = self.args.output / f"{slug(name)}.json"
         if not kept.exists():
             if not re.search(self.args.only, name):
                 return [Row(name, client, reason="not asked for by --only")]
             print(name, file=sys.stderr)
             self.found = []
+            self.environments.used.clear()
             self.attempt(name, client, work)  # what goes wrong before there is a client is all of theirs
             numbers = {f"EasyQuant {version()}"}
-            for one in {"compressed-tensors" if row.client == "transformers" else row.client for row in self.found} & set(self.environments.workers):
+            for one in set(self.environments.used):
                 with contextlib.suppress(Unavailable):
                     numbers |= {f"{package} {number}" for package, number in self.environments.versions(one).items()}
             kept.write_text(json.dumps({"versions": sorted(numbers), "date": str(date.today()), "rows": [asdict(row) for row in self.found]}, indent=1))
@@ -238,25 +266,39 @@ class Bench:
     def export(self, row: Export) -> None:
         options = row.options(self.group)
         folder = self.scratch / "folder"
-        artifact = self.compile("artifact", self.args.model, *options)
-        easyquant_command("export", self.args.model, "--format", row.format, "-o", folder, *options)
-        kept = self.compile("kept", folder)
-        ours = self.weights_of(artifact)
+        artifact = kept = self.compile("artifact", self.args.model, *options)
+        if row.format == "linalg":
+            self.lower(folder, options)
+        else:
+            easyquant_command("export", self.args.model, "--format", row.format, "-o", folder, *options)
+            if row.format != "onnx":
+                kept = self.compile("kept", folder / "model.gguf" if row.format == "gguf" else folder)
+        ours = self.weights_of(artifact, head=row.format == "gguf")
         with easyquant.Model(kept) as model:
             tokens = self.prompt + model.generate(self.prompt, max_tokens=STEPS, temperature=0).tokens
             expected = model.logits(tokens)
         for client in row.clients:
             self.attempt(row.name, client, lambda: self.compare(row, client, folder, ours, tokens, expected))
 
+    def lower(self, folder: Path, options: list[str]) -> None:
+        """What docs/guide/linalg.md says: the pipeline of `compile`, up to linears that share an input, then upstream ops."""
+        folder.mkdir()
+        command = ["easyquant-compile", self.args.model, "-o", folder / "unused", *options, "--dump-pipeline"]
+        dumped = run_tool(*command).decode().partition("--pass-pipeline='")[2]
+        needed = "equant-fuse-shared-input)"
+        pipeline = f"{dumped[: dumped.index(needed)]}{needed},easyquant-linalg{{output={folder} weights=iree}})"
+        imported = run_tool("easyquant-translate", "--import-hf", self.args.model)
+        run_tool("easyquant-opt", f"--pass-pipeline={pipeline}", "--allow-unregistered-dialect", "--mlir-print-op-generic", "-o", folder / "model.mlir", read=imported)
+
     def compare(self, row: Export, client: str, folder: Path, ours: Path, tokens: list[int], expected: np.ndarray) -> None:
-        worker = self.environments.worker("compressed-tensors" if client == "transformers" else client)
+        worker = self.worker(client)
         ask(worker, "load", library=client, folder=str(folder))
         found = ask(worker, "weights", ours=str(ours))
         # The library of compressed-tensors gives weights; what its schemes do to activations is transformers' part.
         if client == "compressed-tensors" and row.input_is_quantized:
             self.found.append(Row(row.name, client, **found))
             return
-        logits = self.client_logits("compressed-tensors" if client == "transformers" else client, [tokens])
+        logits = self.client_logits(client, [tokens])
         steps = slice(len(self.prompt) - 1, -1)
         alike = int((expected[steps].argmax(axis=1) == logits[steps].argmax(axis=1)).sum())
         self.found.append(Row(row.name, client, apart=distance(expected, logits), alike=alike, steps=len(tokens) - len(self.prompt), **found))
@@ -264,16 +306,15 @@ class Bench:
     # -------------------------------------------------------------------------------------------------------------- in
 
     def take(self, row: Import) -> None:
-        folder = self.args.output / f"{row.maker}-{row.scheme}"
-        worker = self.environments.worker(row.maker)
+        folder, worker = self.args.output / slug(row.name), self.worker(row.maker)
         if not folder.exists():
-            ask(worker, "make", model=str(self.args.model), out=str(folder), scheme=row.scheme, group=self.group)
+            ask(worker, "make", model=str(self.args.model.absolute()), out=str(folder.absolute()), scheme=row.scheme, group=self.group)
         windows = Corpus.read(self.args.text, self.tokenizer, None).windows(WINDOW, WINDOWS).tolist()
-        ask(worker, "load", library=row.maker, folder=str(folder))
+        ask(worker, "load", library=row.maker, folder=str(folder.absolute()))
         artifact = self.compile("imported", folder)
         sites = [site for site in Artifact.open(artifact).manifest["sites"] if site["weight"] and site["name"] != "lm_head"]
         kept = sum(bool(site.get("kept")) for site in sites)
-        found = ask(worker, "weights", ours=str(self.weights_of(artifact)))
+        found = ask(worker, "weights", ours=str(self.weights_of(artifact, head=False)))
         with easyquant.Model(artifact) as model:
             logits = np.concatenate([model.logits(window) for window in windows])
         lost = divergence(self.client_logits(row.maker, windows), logits)

@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from peer import Worker
+from peer import PEER_PACKAGES, Worker, peer_environment
 
 TORCH = "torch==2.15.0"
 
@@ -31,17 +31,24 @@ class Client:
     @property
     def versions(self) -> list[str]:
         """The packages whose versions a reader wants."""
-        named = [package.partition("==")[0] for package in (*self.alone, *self.packages) if "==" in package]
+        named = [package.partition("==")[0] for package in (*self.alone, *self.packages) if "==" in package and not package.startswith(("numpy", "safetensors"))]
         return [*named, "torch"] if self.torch else named
 
 
 _HUGGING_FACE = ("transformers==5.24.0", "accelerate==1.15.0")
+# AutoAWQ has no other arithmetic than GPUs' where triton is there, which its metadata ask for.
 CLIENTS = {client.name: client for client in (
     Client("compressed-tensors", "torch_clients.py", (*_HUGGING_FACE, "pydantic", "loguru", "psutil"), ("compressed-tensors==0.20.0",)),
     Client("gptqmodel", "torch_clients.py",
            (*_HUGGING_FACE, "setuptools>=80", "wheel", "ninja", "maturin", "threadpoolctl", "packaging", "device-smi", "protobuf", "pillow", "requests",
             "pypcre", "tokenicer", "logbar", "datasets", "dill", "defuser"),
            ("torchao", "gptqmodel==7.7.0"), variables={"BUILD_CUDA_EXT": "0"}),
+    Client("autoawq", "torch_clients.py", ("transformers==4.47.1", "accelerate", "datasets", "zstandard", "setuptools>=80", "wheel"),
+           ("autoawq==0.2.7.post3",)),
+    Client("genai", "onnx_client.py", ("transformers==5.24.0", "onnxruntime==1.31.1", "onnx==1.23.2", "onnx-ir", "accelerate==1.15.0"),
+           ("onnxruntime-genai==0.18.0",)),
+    Client("llama.cpp", "llama_cpp_client.py", PEER_PACKAGES, torch=False),
+    Client("iree", "iree_client.py", ("iree-base-compiler==3.13.0", "iree-base-runtime==3.13.0", "numpy", "safetensors"), torch=False),
 )}  # fmt: skip
 
 
@@ -59,6 +66,7 @@ class Environments:
     def __init__(self, cache: Path, torch: Path | None):
         self.cache, self.torch = cache, torch
         self.workers: dict[str, Worker | Unavailable] = {}
+        self.used: set[str] = set()  # whose versions a row has; the caller empties it
 
     def worker(self, name: str) -> Worker:
         """The one process of a client. Unavailable where it cannot be installed or started."""
@@ -71,6 +79,7 @@ class Environments:
                 self.versions(name)
             except Unavailable as error:
                 self.workers[name] = error
+        self.used.add(name)
         found = self.workers[name]
         if isinstance(found, Unavailable):
             raise found
@@ -102,6 +111,11 @@ class Environments:
         return python
 
     def _python(self, client: Client) -> Path:
+        if client.packages == PEER_PACKAGES:
+            try:
+                return peer_environment(self.cache)  # it is built for this CPU
+            except SystemExit as error:
+                raise Unavailable(str(error)) from None
         if client.torch and not self.torch:
             self.torch = self._make("torch", (TORCH, "numpy"), (), None, {})
         return self._make(client.name, client.packages, client.alone, self.torch if client.torch else None, client.variables)

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Libraries that are built on torch, as clients and as makers of checkpoints (interop.py); runs in the environment of one of them.
 
-Its requests, as serving.py reads them; LIBRARY is compressed-tensors, transformers or gptqmodel:
+Its requests, as serving.py reads them; LIBRARY is compressed-tensors, transformers, gptqmodel or autoawq:
 
     {"op": "load", "library": LIBRARY, "folder": PATH}              a checkpoint, by the library's own loader
     {"op": "weights", "ours": PATH}                                 what it dequantizes beside the f32 weights of a safetensors file
@@ -85,28 +85,6 @@ def decompressed(folder):
         yield site, BaseCompressor.get_value_from_registry(scheme.format or config.format).decompress(own, scheme)["weight"]
 
 
-class CompressedTensors(Client):
-    """The library's own numbers in a float model: transformers does not load all of its formats."""
-
-    def __init__(self, folder):
-        from transformers import AutoConfig, AutoModelForCausalLM
-
-        self.weights = dict(decompressed(folder))
-        config = AutoConfig.from_pretrained(folder)
-        del config.quantization_config
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-        state = {name: tensor for name, tensor in read_tensors(folder).items() if name in model.state_dict()}
-        state |= {f"{site}.weight": weight for site, weight in self.weights.items()}
-        missing = set(model.load_state_dict(state, strict=False).missing_keys) - {"lm_head.weight"}
-        if missing:
-            raise ValueError(f"the checkpoint lacks {sorted(missing)[:3]}")
-        model.tie_weights()
-        super().__init__(model)
-
-    def linears(self):
-        return self.weights.items()
-
-
 class GPTQModelClient(Client):
     def __init__(self, folder):
         from gptqmodel import BACKEND, GPTQModel
@@ -127,7 +105,52 @@ class GPTQModelClient(Client):
                 yield name, module.dequantize_weight().T
 
 
-CLIENTS = {"compressed-tensors": CompressedTensors, "transformers": Transformers, "gptqmodel": GPTQModelClient}
+def load_float(folder, weights, kind):
+    """A float model of the type `kind` with these weights of linears, and the rest of the checkpoint."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(folder)
+    del config.quantization_config
+    model = AutoModelForCausalLM.from_config(config, torch_dtype=kind)  # transformers 4.47 has no other name
+    state = {name: tensor for name, tensor in read_tensors(folder).items() if name in model.state_dict()}
+    state |= {f"{site}.weight": weight for site, weight in weights.items()}
+    missing = set(model.load_state_dict(state, strict=False).missing_keys) - {"lm_head.weight"}
+    if missing:
+        raise ValueError(f"the checkpoint lacks {sorted(missing)[:3]}")
+    model.tie_weights()
+    return model
+
+
+class CompressedTensors(Client):
+    """The library's own numbers in a float model: transformers does not load all of its formats."""
+
+    def __init__(self, folder):
+        self.weights = dict(decompressed(folder))
+        super().__init__(load_float(folder, self.weights, torch.float32))
+
+    def linears(self):
+        return self.weights.items()
+
+
+class AutoAWQClient(Client):
+    """The library's own numbers in a float16 model. Its loader wants intel-extension-for-pytorch on CPUs, and what its linears do without kernels ends in
+    an UnboundLocalError before the product that this is."""
+
+    def __init__(self, folder):
+        from awq.utils.packing_utils import dequantize_gemm
+
+        tensors, settings = read_tensors(folder), read_config(folder)
+        self.weights = {
+            site: dequantize_gemm(*(tensors[f"{site}.{part}"] for part in ("qweight", "qzeros", "scales")), settings["bits"], settings["group_size"]).T
+            for site in sites_with(tensors, ".qweight")
+        }
+        super().__init__(load_float(folder, self.weights, torch.float16))
+
+    def linears(self):
+        return self.weights.items()
+
+
+CLIENTS = {"compressed-tensors": CompressedTensors, "transformers": Transformers, "gptqmodel": GPTQModelClient, "autoawq": AutoAWQClient}
 loaded = None  # the one checkpoint that is in memory
 
 

@@ -2,16 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """benchmarks/interop.py without its clients, which need packages of PyPI: its figures, its page, and what it says of a client that fails."""
 
+import importlib.util
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import interop
 import interop_clients
 import numpy as np
 import pytest
-from peer import Worker
+from peer import Worker, cache_folder, environment_of
+from safetensors.numpy import load_file, save_file
 
 from helpers import random_llama, write_byte_level, write_model
 
@@ -58,8 +61,49 @@ def test_what_holds():
     assert not replace(out, type="float32").ok
     assert replace(out, name="compressed-tensors W8A8", client="transformers", apart=1.5e-1, alike=60).ok
     assert replace(out, name="compressed-tensors NVFP4A16", equal=0, largest=1e-7).ok
+    # llama.cpp rounds activations beside codes of its own accord.
+    rounded = replace(out, name="gguf Q4_K", client="llama.cpp", type="float32", alike=60)
+    assert rounded.ok and not replace(rounded, client="llama.cpp, floats").ok and not replace(rounded, apart=0.3).ok
     back = interop.Row("in gptqmodel W4A16", "gptqmodel", linears=7, equal=7, type="float16", kept=7, sites=7, kl=9e-5)
     assert back.ok and not replace(back, kept=6).ok and not replace(back, kl=1.1e-4).ok
+
+
+def test_each_row_has_an_environment():
+    named = {client for row in interop.EXPORTS for client in row.clients} | {row.maker for row in interop.IMPORTS}
+    assert {interop.ENVIRONMENTS.get(name, name) for name in named} == set(interop_clients.CLIENTS)
+
+
+def client_worker(client):
+    """A client without an environment of its own where the tests' has it: its worker."""
+    if client == "iree" and not importlib.util.find_spec("iree"):
+        pytest.skip("needs iree-base-compiler and iree-base-runtime of PyPI")
+    if client == "llama.cpp" and environment_of(cache_folder(None)) is None:
+        pytest.skip("needs llama-cpp-python as benchmarks/peers_llama_cpp.py installs it")
+    return Worker(environment_of(cache_folder(None)) if client == "llama.cpp" else sys.executable, interop_clients.CLIENTS[client].worker)
+
+
+@pytest.mark.parametrize("row, client", [
+    (interop.Export("onnx", "W4A16_ASYM", ("onnxruntime",)), "genai"),
+    (interop.Export("linalg", "W4A16", ("iree",)), "iree"),
+    (interop.Export("gguf", "Q4_0", ("llama.cpp, floats", "llama.cpp")), "llama.cpp"),
+])  # fmt: skip
+def test_a_client_beside_an_artifact(model, tmp_path, monkeypatch, row, client):
+    """What differs is seen, too."""
+    args = SimpleNamespace(model=model, cache=tmp_path / "cache", torch=None, output=tmp_path)
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr(interop, "PROMPT", "A short text")
+    bench = interop.Bench(args, tmp_path / "scratch")
+    worker = bench.environments.workers[client] = client_worker(client)
+    bench.export(row)
+    linears = 8 if row.format == "gguf" else 7  # with the head
+    assert [(found.client, found.linears, found.steps, found.type) for found in bench.found] == [(name, linears, interop.STEPS, "float32") for name in row.clients]
+    assert all(found.ok for found in bench.found) and bench.found[0].apart < 1e-5, bench.found
+    tensors = load_file(tmp_path / "scratch" / "ours.safetensors")
+    tensors["model.layers.0.self_attn.q_proj"][3, 5] += 0.5
+    save_file(tensors, tmp_path / "other.safetensors")
+    found = worker.ask("weights", ours=str(tmp_path / "other.safetensors"))
+    assert found["equal"] == linears - 1 and found["largest"] > 0.05
+    bench.environments.close()
 
 
 def test_a_client_that_fails_says_why():
