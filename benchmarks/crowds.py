@@ -81,12 +81,8 @@ class Client:
 
 @contextlib.contextmanager
 def served(asked):
-    """A Client, the id of the server's process or None, and facts: the model's name, its vocabulary and what bodies have besides."""
-    if asked.url:
-        yield Client(asked.url, asked.key), None, {"model": asked.model, "vocabulary": asked.vocabulary, "extra": json.loads(asked.extra)}
-        return
-    model = json.loads((asked.artifact / "manifest.json").read_text())["model"]
-    extra = {"logit_bias": {str(token): -100 for token in model.get("eos_token_ids", [])}} | json.loads(asked.extra)
+    """A Client, the id of the server's process, and facts: the model's name, and its vocabulary."""
+    vocabulary = json.loads((asked.artifact / "manifest.json").read_text())["model"]["vocab_size"]
     options = [*asked.options.split(), f"--threads={asked.threads}", "--port=0", f"--sequences={asked.sequences}", f"--max-waiting={asked.waiting}", "--served-name=model"]
     notes = tempfile.TemporaryFile("w+")
     process = subprocess.Popen([sys.executable, "-m", "easyquant", "serve", asked.artifact, *options], stdout=subprocess.PIPE, stderr=notes, text=True)
@@ -94,7 +90,7 @@ def served(asked):
         url = next((line.split()[0] for line in process.stdout if line.startswith("http")), None)
         if url is None:
             raise SystemExit("error: the server did not start")
-        yield Client(url, None), process.pid, {"model": "model", "vocabulary": int(model["vocab_size"]), "extra": extra}
+        yield Client(url, None), process.pid, {"model": "model", "vocabulary": int(vocabulary)}
         process.terminate()
         if process.wait(300) != 0:
             raise SystemExit(f"error: the server ended with status {process.returncode}")
@@ -110,7 +106,7 @@ def served(asked):
 class Watched:
     """A server that is asked much: what its memory does, and what is wrong."""
 
-    def __init__(self, asked, client: Client, pid: int | None):
+    def __init__(self, asked, client: Client, pid: int):
         self.asked, self.client, self.pid = asked, client, pid
         self.memory: list[int] = []  # MB, each second
         self.wrong: list[str] = []
@@ -120,12 +116,10 @@ class Watched:
         work = asyncio.ensure_future(work)
         while not work.done():
             await asyncio.wait([work], timeout=1)
-            if self.pid:
-                status = Path(f"/proc/{self.pid}/status").read_text()
-                self.memory.append(int(status.partition("VmRSS:")[2].split()[0]) // 1024)
+            status = Path(f"/proc/{self.pid}/status").read_text()
+            self.memory.append(int(status.partition("VmRSS:")[2].split()[0]) // 1024)
         await work
-        if self.pid:
-            await self._settled()
+        await self._settled()
         if self.growth > self.asked.growth:
             self.wrong.append(f"memory has grown by {self.growth} MB: {self.memory[:: max(1, len(self.memory) // 20)]}")
 

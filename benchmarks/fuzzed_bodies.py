@@ -78,7 +78,7 @@ class Mutator:
 class Fuzz(Watched):
     """Clients that send such bodies, in turn to all endpoints."""
 
-    def __init__(self, asked, client: Client, pid: int | None):
+    def __init__(self, asked, client: Client, pid: int):
         super().__init__(asked, client, pid)
         self.statuses: dict[int, int] = {}
 

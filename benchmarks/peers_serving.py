@@ -37,12 +37,15 @@ from pathlib import Path
 from crowds import Client
 from peer import Worker, cache_folder, fail, llama_server, openvino_environment
 from peers_llama_cpp import PAUSE_S, compile_ours, cpu_model
-from serving import quantile
 
 OURS = {"W8A8": ("--scheme=W8A8",), "Q4": ("--scheme=Q4",)}
 PEER_TYPES = ("Q4_0", "Q8_0")
 SCHEMA = {"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}, "required": ["name", "age"], "additionalProperties": False}, "minItems": 500}
 PARTS = ("crowd", "streams", "arrivals", "beginnings")
+
+
+def quantile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
 @dataclass

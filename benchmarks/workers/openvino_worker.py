@@ -27,7 +27,7 @@ def load(id, path, threads, sequences, tokens):
 
 
 def crowd(id, prompts, new):
-    """{"times": of each request the seconds after the first one's sending at which its tokens came}."""
+    """{"times": when the tokens of each request came, in seconds after the first one was sent}."""
     pipeline = pipelines[id]
     config = openvino_genai.GenerationConfig(max_new_tokens=new, ignore_eos=True, do_sample=False)
     begin = time.perf_counter()
