@@ -3,16 +3,20 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """GGUF files that EasyQuant exports beside those of llama.cpp's quantizer, all judged by llama.cpp.
 
-    .venv/bin/python benchmarks/gguf_files.py MODEL --calib FILE --text FILE [--text FILE] -o FOLDER [--ours REGEX] [--recipes FOLDER]
+    .venv/bin/python benchmarks/gguf_files.py MODEL --calib FILE --text FILE [--text FILE] -o FOLDER [--search] [--theirs REGEX] [--ours REGEX]
 
 MODEL is a Hugging Face folder of the llama architecture, or a GGUF file; best off any grid. The script exports MODEL by `easyquant export --format gguf`
-as every type of OURS and by every recipe in the folders that --recipes names, such as `easyquant search --formats gguf --front FOLDER` writes, has
-llama.cpp's quantizer make files of PEERS with an importance matrix from the same windows of the calibration text, and has llama.cpp judge all of them by
-its f32 logits. It prints what quality_per_byte.py prints of artifacts, draws FOLDER/gguf-files.svg, and ends with status 1 where a goal is missed.
-Files and figures are kept in FOLDER, and the same command goes on from there.
+as every type of OURS and by every recipe in the folders that --recipes names, has llama.cpp's quantizer make files of PEERS with an importance matrix from
+the same windows of the calibration text, and has llama.cpp judge all of them by its f32 logits. It prints what quality_per_byte.py prints of artifacts,
+draws FOLDER/gguf-files.svg, and ends with status 1 where a goal is missed. Files and figures are kept in FOLDER, and the same command goes on from there.
+
+With --search the whole comparison is this one command: for the bytes of each of llama.cpp's files but Q4_0 it searches a mix of types (`easyquant search
+--formats gguf --front`, one set of measurements for all), whose recipes are points as well. It takes long; `--theirs Q4_K_M --ours none`
+compares one size.
 """
 
 import argparse
+import re
 import sys
 import tempfile
 from hashlib import sha256
@@ -22,12 +26,15 @@ import gguf
 import quality_per_byte
 from peer import fail
 from quality_fronts import Point, draw, show
-from quality_per_byte import Bench, add_protocol, check_protocol, chosen, easyquant, slug
+from quality_per_byte import Bench, add_protocol, check_protocol, chosen, easyquant, recipes_of, slug
 
 # File types of llama.cpp, and whether their quantizer gets an importance matrix.
 PEERS = quality_per_byte.PEERS | {"Q4_0": True}
 # Options of `easyquant export`, beside the calibration text.
 OURS = {kind: (f"--scheme={kind}", "--method=awq+signround") for kind in ("Q4_0", "IQ4_NL", "Q5_0")} | {"Q8_0": ("--scheme=Q8_0", "--method=absmax")}
+# Of theirs, what is no size to search for: it has a type of its own in OURS.
+PLAIN = ("Q4_0",)
+SEARCH_SAMPLES = 4
 
 
 class GGUFBench(Bench):
@@ -36,6 +43,17 @@ class GGUFBench(Bench):
         if not folder.exists():
             easyquant("export", self.args.model, "--format=gguf", "-o", folder, *arguments, "--calib", self.args.calib, *self.samples)
         return folder / "model.gguf"
+
+    def searched(self, theirs: list[Point]) -> Path:
+        """The folder of recipes for the bytes of files of the peer, the smallest first."""
+        sizes = sorted({point.bytes for point in theirs})
+        source = [self.setting, self.compiler, self.samples, sizes]
+        folder = self.args.output / f"recipes-{sha256(repr(source).encode()).hexdigest()[:12]}"
+        if not (folder / "search.json").exists():  # which is written last
+            print(f"search for {', '.join(f'{size / 1e6:.1f} MB' for size in sizes)}", file=sys.stderr)
+            easyquant("search", self.args.model, "--formats=gguf", "--front", folder, f"--max-size={','.join(f'{size}B' for size in sizes)}", "--calib",
+                      self.args.calib, *self.samples, f"--search-samples={SEARCH_SAMPLES}")  # fmt: skip
+        return folder
 
     def our_points(self, ours: dict[str, tuple[str, ...]]) -> list[Point]:
         """Files that are missing are judged together, as those of the peer are."""
@@ -58,15 +76,23 @@ class GGUFBench(Bench):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_protocol(parser, Path("gguf-files"))
+    parser.add_argument("--search", action="store_true", help="search a mix of types for the bytes of each of llama.cpp's files")
+    parser.add_argument("--theirs", metavar="REGEX", default="", help="of llama.cpp's files only those whose type matches")
     args = parser.parse_args()
     check_protocol(args)
+    peers = {kind: matrix for kind, matrix in PEERS.items() if re.search(args.theirs, kind)}
+    if not peers:
+        fail(f"--theirs {args.theirs}: matches none of {', '.join(PEERS)}")
     ours = chosen(OURS, args)
-    if not ours:
+    if not ours and not args.search:
         fail(f"--ours {args.ours}: matches none of {', '.join(OURS)}")
     args.output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=args.output, prefix=".scratch-") as scratch:
-        bench = GGUFBench(args, Path(scratch), PEERS)
-        points = bench.peer_points() + bench.our_points(ours)
+        bench = GGUFBench(args, Path(scratch), peers)
+        points = bench.peer_points()
+        if args.search and (sizes := [point for kind, point in zip(peers, points) if kind not in PLAIN]):
+            ours |= recipes_of([bench.searched(sizes)])
+        points += bench.our_points(ours)
     names = [text.name for text in args.text]
     draw(points, names, args.output / "gguf-files.svg")
     sys.exit(1 if show(points, names) else 0)

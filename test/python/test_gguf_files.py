@@ -15,9 +15,9 @@ from helpers import REPO, random_llama, write_byte_level, write_model
 TEXT = "text.txt"
 
 
-def run(tmp_path, model, kinds):
+def run(tmp_path, model, kinds, *more):
     command = [sys.executable, REPO / "benchmarks" / "gguf_files.py", model, f"--calib={tmp_path / TEXT}", f"--text={tmp_path / TEXT}", f"--output={tmp_path / 'out'}",
-               "--nsamples=2", "--seqlen=32", "--context=32", "--windows=2", f"--ours={kinds}"]  # fmt: skip
+               "--nsamples=2", "--seqlen=32", "--context=32", "--windows=2", f"--ours={kinds}", *more]  # fmt: skip
     return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=300)
 
 
@@ -32,6 +32,13 @@ def test_beside_llama_cpp(tmp_path):
     assert (tmp_path / "out" / "gguf-files.svg").exists()
     again = run(tmp_path, model, "Q8_0")
     assert again.stdout == done.stdout and "Q8_0: " not in again.stderr, "it judged again what was kept"
+
+
+def test_no_file_of_theirs_that_matches_is_an_error(tmp_path):
+    for name in ("model.gguf", TEXT):
+        (tmp_path / name).write_text("text")
+    done = run(tmp_path, tmp_path / "model.gguf", "Q8_0", "--theirs=Q7")
+    assert done.returncode != 0 and "--theirs Q7: matches none of Q2_K, IQ4_XS, Q3_K_M" in done.stderr
 
 
 def test_no_type_that_matches_is_an_error(tmp_path):
