@@ -16,6 +16,9 @@
 //   * In a slab, products of a group are one chain of FMAs over its columns, of x and of codes less
 //     their zero points. Groups follow each other: sum = sw * chain + sum, with minima then
 //     sum = m * (sum of x) + sum, the latter in lanes.
+//   * In a slab of float weights, columns whose index modulo 8 is below 4 are one chain and the
+//     others a second one, whose sum is added to that of the first: where rows are streamed, they
+//     are transposed by halves.
 //   * y = ((first slab + bias) + y) + second slab + ..., each times its outer scale.
 //
 //===----------------------------------------------------------------------===//

@@ -297,46 +297,92 @@ struct FloatGemv {
     });
   }
 
-  /// 16 rows of float weights a time, transposed in registers: a lane is a column of y, as in
-  /// tiles.
+  /// The x of a block that meets column i of four transposed rows: x[i] in the lanes of the first
+  /// chain, x[i + 4] in those of the second.
+  Value inChains(Value x, int64_t i) {
+    return b.shuffle(x, x, {i, i, i, i, i + 4, i + 4, i + 4, i + 4});
+  }
+
+  /// Four rows of a block transposed: vector i has column i of each, then column i + 4.
+  Values transpose4(ArrayRef<Value> in) {
+    Values pairs, out;
+    for (int64_t r = 0; r < 4; r += 2) {
+      pairs.push_back(b.shuffle(in[r], in[r + 1], {0, 8, 1, 9, 4, 12, 5, 13}));
+      pairs.push_back(b.shuffle(in[r], in[r + 1], {2, 10, 3, 11, 6, 14, 7, 15}));
+    }
+    for (int64_t i = 0; i < 2; ++i) {
+      out.push_back(b.shuffle(pairs[i], pairs[i + 2], {0, 1, 8, 9, 4, 5, 12, 13}));
+      out.push_back(b.shuffle(pairs[i], pairs[i + 2], {2, 3, 10, 11, 6, 7, 14, 15}));
+    }
+    return out;
+  }
+
+  /// Rows of float weights in fours: the lanes of a vector are the two chains of four columns of y.
   void floats() {
-    constexpr int64_t kBlocks = 2, kLanes = 8, kAhead = 64;
-    const int64_t n = k.spec.n;
+    // Short rows are read 16 a time, in one piece of memory. Long ones would be more streams than
+    // hardware follows, and those of a large power of two more than a set of the first-level cache
+    // holds (easyquant-kernel-bench).
+    const bool isShort = k.spec.k < 1024 && rows == 1;
+    constexpr int64_t kLanes = 8;
+    const int64_t n = k.spec.n, quads = isShort ? 4 : 2, step = isShort ? kLanes : 2 * kLanes,
+                  distance = 8 * step;
     Value columns = n % kPanelRows ? b.min(b.sub(n, b.mul(panel, kPanelRows)), kPanelRows)
                                    : b.index(kPanelRows);
-    b.forLoop(0, columns, kBlocks * kLanes, [&](Value c) {
+    b.forLoop(0, columns, 4 * quads, [&](Value c) {
       Value firstColumn = b.add(b.mul(panel, kPanelRows), c);
       Values wRows;
-      for (int64_t r = 0; r < kBlocks * kLanes; ++r) {
+      for (int64_t r = 0; r < 4 * quads; ++r) {
         Value wRow = b.add(firstColumn, r);
         wRows.push_back(n % kPanelRows ? b.min(wRow, n - 1) : wRow);
       }
-      auto block = [&](Value column, int64_t count, Values acc) {
-        // So many streams are more than hardware follows. Behind their end come the next rows.
-        Value ahead = b.add(column, kAhead);
-        Value behindEnd = b.index((kBlocks * kLanes - 1) * k.spec.k);
+      auto prefetch = [&](Value column) {
+        // Behind the end of rows come the next ones.
+        Value ahead = b.add(column, distance);
+        Value behindEnd = b.index((4 * quads - 1) * k.spec.k);
         ahead = b.add(ahead, b.select(b.less(ahead, k.spec.k), b.index(0), behindEnd));
         for (Value wRow : wRows)
           b.prefetch(k.weights, {wRow, ahead});
-        for (int64_t at = 0; at < kBlocks; ++at) {
-          Values weights;
-          for (Value wRow : ArrayRef<Value>(wRows).slice(at * kLanes, kLanes))
-            weights.push_back(count == kLanes
-                                  ? b.loadVector(kLanes, k.weights, {wRow, column})
-                                  : b.loadFirst(count, kLanes, k.weights, {wRow, column}));
-          weights = b.transpose8(weights);
-          for (int64_t i = 0; i < count; ++i)
-            for (int64_t r = 0; r < rows; ++r) {
-              Value x = b.broadcast(b.load(k.x, {rowAt(r), b.add(column, i)}), kLanes);
-              Value &sum = acc[r * kBlocks + at];
-              sum = b.fma(x, weights[i], sum);
+      };
+      auto block = [&](Value column, int64_t count, Values acc) {
+        auto load = [&](Value memref, Value own) {
+          return count == kLanes ? b.loadVector(kLanes, memref, {own, column})
+                                 : b.loadFirst(count, kLanes, memref, {own, column});
+        };
+        Values weights, x;
+        for (Value wRow : wRows)
+          weights.push_back(load(k.weights, wRow));
+        for (int64_t r = 0; r < rows; ++r)
+          x.push_back(load(k.x, rowAt(r)));
+        SmallVector<Values> transposed;
+        for (int64_t q = 0; q < quads; ++q)
+          transposed.push_back(transpose4(ArrayRef<Value>(weights).slice(4 * q, 4)));
+        for (int64_t r = 0; r < rows; ++r)
+          for (int64_t i = 0; i < std::min<int64_t>(count, 4); ++i)
+            for (int64_t q = 0; q < quads; ++q) {
+              Value &sum = acc[r * quads + q];
+              Value next = b.fma(inChains(x[r], i), transposed[q][i], sum);
+              // The second chain ends before the first one.
+              sum = i + 4 < count ? next : b.shuffle(next, sum, {0, 1, 2, 3, 12, 13, 14, 15});
             }
-        }
         return acc;
       };
       forSlabs([&](Value slab, Value columns, Value later) {
-        Values zeros(rows * kBlocks, b.zero(b.vec(kLanes, b.f32())));
-        emitStore(k, rows, row, firstColumn, forBlocks(slab, columns, zeros, block), later);
+        Value wide = b.mul(b.div(columns, step), step);
+        Values sums(rows * quads, b.zero(b.vec(kLanes, b.f32())));
+        sums = b.forLoop(0, wide, step, sums, [&](Value i, ValueRange carried) {
+          Value column = b.add(slab, i);
+          prefetch(column);
+          Values acc(carried);
+          for (int64_t at = 0; at < step; at += kLanes)
+            acc = block(b.add(column, at), kLanes, std::move(acc));
+          return acc;
+        });
+        sums = forBlocks(b.add(slab, wide), b.sub(columns, wide), sums, block);
+        Values y;
+        for (size_t q = 0; q < sums.size(); q += 2)
+          y.push_back(b.addf(b.shuffle(sums[q], sums[q + 1], {0, 1, 2, 3, 8, 9, 10, 11}),
+                             b.shuffle(sums[q], sums[q + 1], {4, 5, 6, 7, 12, 13, 14, 15})));
+        emitStore(k, rows, row, firstColumn, y, later);
       });
     });
   }

@@ -401,19 +401,44 @@ void emitFloatTile(LinearKernel &k, int64_t rows, Value firstRow, Value panel, V
   Value firstColumn = b.mul(tile, k.tiling.tileColumns);
   auto products = [&](Value chain, Value first, Value count, ValueRange before) {
     Value from = b.sub(first, slab);
-    Values zeros(rows * vectors, b.zero(b.vec(lanes, b.f32())));
-    Values sums = b.forLoop(0, count, 1, zeros, [&](Value i, ValueRange carried) {
-      Values acc(carried), weights;
+    /// acc += the products of column i of the chain.
+    auto column = [&](Value i, Values acc) {
+      Values weights;
       for (int64_t v = 0; v < vectors; ++v)
         weights.push_back(b.loadVector(lanes, k.unpacked, {0, tile, b.add(from, i), v * lanes}));
-      Value column = b.add(first, i);
+      Value own = b.add(first, i);
       for (int64_t r = 0; r < rows; ++r) {
-        Value x = b.broadcast(b.load(k.x, {b.add(firstRow, r), column}), lanes);
+        Value x = b.broadcast(b.load(k.x, {b.add(firstRow, r), own}), lanes);
         for (int64_t v = 0; v < vectors; ++v)
           acc[r * vectors + v] = b.fma(x, weights[v], acc[r * vectors + v]);
       }
       return acc;
-    });
+    };
+    Values zeros(rows * vectors, b.zero(b.vec(lanes, b.f32())));
+    auto columns = [&](Value begin, Value end, int64_t step, Values sums, int64_t together) {
+      return b.forLoop(begin, end, step, sums, [&](Value i, ValueRange carried) {
+        Values acc(carried);
+        for (int64_t more = 0; more < together; ++more)
+          acc = column(b.add(i, more), std::move(acc));
+        return acc;
+      });
+    };
+    if (k.spec.weights == WeightFormat::F32) {
+      // The two chains of a slab, one behind the other. What is added to -0 is itself.
+      Value whole = b.mul(b.div(count, 8), 8);
+      Values nothing(rows * vectors, b.constant(b.vec(lanes, b.f32()), -0.0));
+      return b.forLoop(0, 8, 4, nothing, [&](Value at, ValueRange carried) {
+        Values sums = columns(at, whole, 8, zeros, 4);
+        if (k.spec.k % 8) {
+          Value rest = b.add(whole, at);
+          sums = columns(rest, b.min(count, b.add(rest, 4)), 1, sums, 1);
+        }
+        for (auto [sum, before] : llvm::zip(sums, carried))
+          sum = b.addf(before, sum);
+        return sums;
+      });
+    }
+    Values sums = columns(b.index(0), count, 1, zeros, 1);
     auto paramAt = [&](Value params, int64_t v) {
       return b.loadVector(lanes, params, {chain, b.add(firstColumn, v * lanes)});
     };
@@ -430,9 +455,9 @@ void emitFloatTile(LinearKernel &k, int64_t rows, Value firstRow, Value panel, V
     return sums;
   };
   Values sums = emitChains(k, slab, count, rows * vectors, products);
-  Value column = b.add(b.mul(panel, kPanelRows), firstColumn);
+  Value output = b.add(b.mul(panel, kPanelRows), firstColumn);
   Value later = k.tiling.slabColumns < k.spec.k ? b.less(0, slab) : Value();
-  emitStore(k, rows, firstRow, column, sums, later);
+  emitStore(k, rows, firstRow, output, sums, later);
 }
 
 //===- Results ------------------------------------------------------------===//
