@@ -32,7 +32,7 @@ from quality_per_byte import Bench, add_protocol, check_protocol, chosen, easyqu
 PEERS = quality_per_byte.PEERS | {"Q4_0": True}
 # Options of `easyquant export`, beside the calibration text.
 OURS = {kind: (f"--scheme={kind}", "--method=awq+signround") for kind in ("Q4_0", "IQ4_NL", "Q5_0")} | {"Q8_0": ("--scheme=Q8_0", "--method=absmax")}
-# Of theirs, what is no size to search for: it has a type of its own in OURS.
+# A type of theirs that is no size to search for: OURS has one for it.
 PLAIN = ("Q4_0",)
 SEARCH_SAMPLES = 4
 

@@ -5,15 +5,15 @@
 
     benchmarks/peers_serving.py MODEL [--parts crowd,streams,arrivals,beginnings] [--threads 2] [--rounds 5] [--json FILE]
 
-MODEL is a Hugging Face folder of the llama architecture. EasyQuant compiles it as W8A8 and Q4, and exports
-it as GGUF in Q4_0 and Q8_0 (embedding and head as Q8_0) for the peers. They are llama.cpp's `llama-server`, built for this CPU from the sources in the sdist of
+MODEL is a Hugging Face folder of the llama architecture. EasyQuant compiles it as W8A8 and Q4, and exports it as GGUF in Q4_0 and Q8_0
+(embedding and head as Q8_0) for the peers. They are llama.cpp's `llama-server`, built for this CPU from the sources in the sdist of
 llama-cpp-python, and openvino-genai's continuous batching in a process of its own, which reads the same files and is asked without HTTP.
 
   crowd       16 clients at once ask for --new tokens after a prompt of --prompt random ones: new tokens a second, and the time to
               the first token; the ratio of each of ours to the best peer of the same round.
   streams     16 streams, and one, beside `easyquant bench`'s steps of as many sequences (by the same calls): greedy, at
               temperature 1, and with a JSON schema at temperature 1. Only tokens count that came while all streams ran.
-  arrivals    the same 16 streams, while one more client sends prompts of --longest tokens: time per token, median and p99.
+  arrivals    15 of these streams, while one more client sends prompts of --longest tokens: time per token, median and p99.
   beginnings  a prompt of --longest tokens, read, and asked for again from the cache: time to the first token.
 
 Every server gets the same bodies in a round, one server after the other, in an order that turns around from round to round. Medians of
@@ -40,7 +40,7 @@ from peers_llama_cpp import PAUSE_S, compile_ours, cpu_model
 
 OURS = {"W8A8": ("--scheme=W8A8",), "Q4": ("--scheme=Q4",)}
 PEER_TYPES = ("Q4_0", "Q8_0")
-SCHEMA = {"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}, "required": ["name", "age"], "additionalProperties": False}, "minItems": 500}
+SCHEMA = {"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}, "required": ["name", "age"], "additionalProperties": False}, "minItems": 20}
 PARTS = ("crowd", "streams", "arrivals", "beginnings")
 
 
@@ -91,10 +91,12 @@ class Server:
         return Crowd(replies, new)
 
     async def _one(self, prompt: list[int], new: int, begin: float, more: dict) -> list[float]:
-        body = {"model": self.name, "prompt": prompt, "max_tokens": new, "temperature": 0, "stream": True, **self.extra, **more}
+        body = {"model": self.name, "max_tokens": new, "temperature": 0, "stream": True, **self.extra, **more}
+        is_chat = "response_format" in more  # which texts alone have not
+        body |= {"messages": [{"role": "user", "content": f"Invent people. {prompt[:4]}"}]} if is_chat else {"prompt": prompt}
         sent = time.perf_counter() - begin
-        reply = await self.client.post("/completions", body)
-        times = [sent + moment for moment in reply.times[:new]]
+        reply = await self.client.post("/chat/completions" if is_chat else "/completions", body)
+        times = [sent + moment for moment in reply.times[is_chat : new + is_chat]]  # a chat's first event names the role
         if reply.status != 200 or len(times) < new // 4:
             fail(f"{self.client.host}:{self.client.port}: status {reply.status}, {len(times)} events for {new} tokens: {reply.body[:300]!r}")
         return times
@@ -218,7 +220,7 @@ def streams_part(asked, servers: dict, artifacts: dict, make) -> dict:
             variants[name, count, "greedy"] = streams
             if count > 1:
                 variants[name, count, "temperature 1"] = lambda prompts, run=streams: run(prompts, more={"temperature": 1, "seed": 1})
-                variants[name, count, "schema"] = lambda prompts, run=streams: run(prompts, more={"temperature": 1, "seed": 1, "structured_outputs": {"json": SCHEMA}})
+                variants[name, count, "schema"] = lambda prompts, run=streams: run(prompts, more={"temperature": 1, "seed": 1, "response_format": {"type": "json_schema", "json_schema": {"name": "people", "schema": SCHEMA}}})
     measured = rounds_of(asked, variants, make)
     engine.close()
     report = {}

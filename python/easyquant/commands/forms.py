@@ -48,6 +48,8 @@ def _read_schema(given: str) -> dict:
 
 def check_form(reader: PromptReader, given: dict | None) -> None:
     """Compiles it, once for all prompts. UserError, by the name of the option, where that cannot be done."""
+    if given is None:
+        return
     try:
         reader.grammars.compile(Form(given))
     except UserError as error:

@@ -149,8 +149,6 @@ def run_command(
         if prompts is None and value is not None:
             raise UserError(f"{option}: goes with --prompts")
     form = forms.response_format(json_schema, regex)
-    reader, place = PromptReader(models.artifact_of(model, calib, given)), Placement.of(device, simt_chip)
-    forms.check_form(reader, form)
     try:
         settings = Settings(
             max_tokens=max_new_tokens,
@@ -171,6 +169,8 @@ def run_command(
     except UserError as error:
         field, _, rest = str(error).partition(":")
         raise UserError(f"--{field.replace('_', '-')}:{rest}") from None
+    reader, place = PromptReader(models.artifact_of(model, calib, given)), Placement.of(device, simt_chip)
+    forms.check_form(reader, form)
     speculation = models.speculation(speculate, draft_tokens)
     if prompts is not None:
         answer_prompts(reader, prompts, output, settings, Way(batch or 16, place, EngineOptions(threads, STEP_MS if step_ms is None else step_ms, speculation=speculation)))
