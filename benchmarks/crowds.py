@@ -80,17 +80,16 @@ class Client:
 
 
 @contextlib.contextmanager
-def served(asked):
-    """A Client, the id of the server's process, and facts: the model's name, and its vocabulary."""
-    vocabulary = json.loads((asked.artifact / "manifest.json").read_text())["model"]["vocab_size"]
-    options = [*asked.options.split(), f"--threads={asked.threads}", "--port=0", f"--sequences={asked.sequences}", f"--max-waiting={asked.waiting}", "--served-name=model"]
+def served(artifact: Path, options: list[str]):
+    """A Client of `easyquant serve ARTIFACT` with these options and any free port, and the id of its process; the model's name is "model"."""
+    options = [*options, "--port=0", "--served-name=model"]
     notes = tempfile.TemporaryFile("w+")
-    process = subprocess.Popen([sys.executable, "-m", "easyquant", "serve", asked.artifact, *options], stdout=subprocess.PIPE, stderr=notes, text=True)
+    process = subprocess.Popen([sys.executable, "-m", "easyquant", "serve", artifact, *options], stdout=subprocess.PIPE, stderr=notes, text=True)
     try:
         url = next((line.split()[0] for line in process.stdout if line.startswith("http")), None)
         if url is None:
             raise SystemExit("error: the server did not start")
-        yield Client(url, None), process.pid, {"model": "model", "vocabulary": int(vocabulary)}
+        yield Client(url, None), process.pid
         process.terminate()
         if process.wait(300) != 0:
             raise SystemExit(f"error: the server ended with status {process.returncode}")

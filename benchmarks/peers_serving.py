@@ -34,7 +34,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from crowds import Client
+from crowds import Client, served
 from peer import Worker, cache_folder, fail, llama_server, openvino_environment
 from peers_llama_cpp import PAUSE_S, compile_ours, cpu_model
 
@@ -114,13 +114,11 @@ class Engine:
 
 
 @contextlib.contextmanager
-def started(command: list, url: str | None):
-    """A Client of the server; None: its address is the first word of a line that it prints."""
-    process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE if url is None else subprocess.DEVNULL, stderr=None if url is None else subprocess.DEVNULL, text=True)
+def started(command: list, url: str):
+    """A Client of a server of others, once it answers."""
+    process = subprocess.Popen([str(part) for part in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        if url is None:
-            url = next((line.split()[0] for line in process.stdout if line.startswith("http")), None)
-        client = Client(url, None) if url else fail(f"{command[0]} did not start")
+        client = Client(url, None)
         for _ in range(600):
             with contextlib.suppress(OSError):
                 if asyncio.run(client.send(client.request("/health", None))).status == 200:
@@ -136,7 +134,7 @@ def started(command: list, url: str | None):
 
 def export_theirs(model: Path, kind: str, folder: Path) -> Path:
     """A GGUF file with a tokenizer; embedding and head are Q8_0."""
-    out = folder / f"{kind}"
+    out = folder / kind
     shutil.rmtree(out, ignore_errors=True)
     command = [sys.executable, "-m", "easyquant", "export", model, "--format=gguf", f"--scheme={kind}", "-o", out]
     if subprocess.run([str(part) for part in command], stdout=sys.stderr).returncode != 0:
@@ -146,8 +144,7 @@ def export_theirs(model: Path, kind: str, folder: Path) -> Path:
 
 def ours_served(asked, artifact: Path):
     context = asked.longest + 256
-    options = [f"--threads={asked.threads}", "--port=0", f"--sequences={asked.clients}", "--served-name=model", f"--context={context}", f"--cache-tokens={(asked.clients + 4) * context // 2}"]
-    return started([sys.executable, "-m", "easyquant", "serve", artifact, *options], None)
+    return served(artifact, [f"--threads={asked.threads}", f"--sequences={asked.clients}", f"--context={context}", f"--cache-tokens={(asked.clients + 4) * context // 2}"])
 
 
 def forbidden_ends(artifact: Path) -> dict:
@@ -296,7 +293,7 @@ def main():
     artifacts = {name: compile_ours(asked.model, name, options, models) for name, options in OURS.items()}
     report = {"cpu": cpu_model(), "threads": asked.threads, "clients": asked.clients, "prompt": asked.prompt, "new": asked.new, "rounds": asked.rounds, "model": asked.model.name}
     with contextlib.ExitStack() as stack:
-        servers = {name: Server(stack.enter_context(ours_served(asked, artifact)), "model", forbidden_ends(artifact)) for name, artifact in artifacts.items()}
+        servers = {name: Server(stack.enter_context(ours_served(asked, artifact))[0], "model", forbidden_ends(artifact)) for name, artifact in artifacts.items()}
         peers = {}
         if "crowd" in parts and not asked.no_peers:
             files = {kind: export_theirs(asked.model, kind, models) for kind in PEER_TYPES}

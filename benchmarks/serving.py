@@ -36,18 +36,18 @@ class Soak(Watched):
 
     GARBAGE = (b"", b"\x00" * 100, b"GET /\r\n", b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999\r\n\r\n{", b"HELP / HTTP/1.1\r\nHost: localhost\r\n\r\n")
 
-    def __init__(self, asked, client: Client, pid: int, facts: dict):
+    def __init__(self, asked, client: Client, pid: int, vocabulary: int):
         super().__init__(asked, client, pid)
         choice = random.Random(asked.seed)
-        self.bodies = [self._body(choice, facts) for _ in range(asked.requests)]
+        self.bodies = [self._body(choice, vocabulary) for _ in range(asked.requests)]
         self.known: dict[int, str] = {}
         self.counts = dict.fromkeys(("whole", "left", "refused", "garbage", "compared"), 0)
         self.until = time.monotonic() + asked.seconds
 
-    def _body(self, choice: random.Random, facts: dict) -> dict:
-        tokens = [choice.randrange(3, facts["vocabulary"]) for _ in range(round(self.asked.longest ** choice.random()))]
+    def _body(self, choice: random.Random, vocabulary: int) -> dict:
+        tokens = [choice.randrange(3, vocabulary) for _ in range(round(self.asked.longest ** choice.random()))]
         way = choice.choice([{"temperature": 0}, {"temperature": 1.0, "seed": choice.randrange(1000)}, {"temperature": 0.8, "top_p": 0.9, "seed": 5, "n": 2}])
-        return {"model": facts["model"], "prompt": tokens, "max_tokens": choice.randint(1, self.asked.new), **way}
+        return {"model": "model", "prompt": tokens, "max_tokens": choice.randint(1, self.asked.new), **way}
 
     async def _client(self, number: int) -> None:
         choice = random.Random(number)
@@ -121,8 +121,10 @@ def main() -> int:
     asked = parser.parse_args()
     asked.clients = asked.clients or {"soak": 64, "fuzz": 8}[asked.mode]
     asked.new = asked.new or {"soak": 32, "fuzz": 4}[asked.mode]
-    with served(asked) as (client, pid, facts):
-        way = {"soak": lambda: Soak(asked, client, pid, facts).run(), "fuzz": lambda: Fuzz(asked, client, pid).run()}
+    vocabulary = json.loads((asked.artifact / "manifest.json").read_text())["model"]["vocab_size"]
+    options = [*asked.options.split(), f"--threads={asked.threads}", f"--sequences={asked.sequences}", f"--max-waiting={asked.waiting}"]
+    with served(asked.artifact, options) as (client, pid):
+        way = {"soak": lambda: Soak(asked, client, pid, int(vocabulary)).run(), "fuzz": lambda: Fuzz(asked, client, pid).run()}
         result = asyncio.run(way[asked.mode]())
     for name, value in result.items():
         print(f"{name}: {value:.4g}" if isinstance(value, float) else f"{name}: {value}")

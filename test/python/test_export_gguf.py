@@ -179,7 +179,9 @@ def test_super_blocks_are_the_weights_of_an_artifact(models, tmp_path, text, sch
     learns = any(name in method for name in ("gptq", "awq", "signround"))
     options = [f"--scheme={scheme}", f"--head={scheme}", *(f"--method={method}".split() if method else []),
                *([f"--calib={text}", "--nsamples=4", "--seqlen=24"] if learns else [])]  # fmt: skip
-    tensors = tensors_of(export(models["wide"], tmp_path / "out", *options))
+    file = export(models["wide"], tmp_path / "out", *options)
+    tensors, whole = tensors_of(file), gguf.GGUFReader(file).fields["general.file_type"].contents()
+    assert gguf.LlamaFileType(whole).name.removeprefix("MOSTLY_").removesuffix("_S" if scheme in ("Q3_K", "Q4_K", "Q5_K") else "") == scheme
     done = easyquant("compile", models["wide"], "-o", tmp_path / "artifact", *options, "--activation-basis=plain")
     assert done.returncode == 0, done.stderr
     artifact = Artifact.open(tmp_path / "artifact")
