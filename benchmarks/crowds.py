@@ -68,7 +68,7 @@ class Client:
 
     @staticmethod
     async def _chunk(reader: asyncio.StreamReader) -> bytes:
-        size = int(await reader.readline(), 16)
+        size = int(await reader.readuntil(b"\r\n"), 16)
         piece = await reader.readexactly(size + 2)
         return piece[:-2]
 

@@ -68,11 +68,13 @@ def main() -> None:
         reader, model = PromptReader(artifact), load_model(artifact)
         tokens = np.asarray(reader.tokenizer.encode(asked.text.read_text()[:100_000]), np.int32)
 
-        def engine(clients: int, part: int, kept: int, speculation: Speculation | None = None, model=model, artifact=artifact, reader=reader) -> Engine:
-            size = BatchSize(asked.context, clients, max(clients * asked.context // part, 2 * asked.context))
+        requests = make_requests(tokens, asked.requests)
+        taken = sum(request.positions for request in requests) * asked.clients // len(requests)  # by so many at a time, in the mean
+
+        def engine(clients: int, part: int, kept: int, speculation: Speculation | None = None, model=model, artifact=artifact, reader=reader, taken=taken) -> Engine:
+            size = BatchSize(asked.context, clients, max(taken // part, 2 * asked.context))
             return Engine(model, artifact, reader, size, EngineOptions(threads=asked.threads, kept_tokens=kept, speculation=speculation))
 
-        requests = make_requests(tokens, asked.requests)
         with engine(1, 1, 0) as alone:
             expected = answer(alone, requests, 1)
             turns = [

@@ -50,7 +50,7 @@ def quantile(values: list[float], share: float) -> float:
 
 @dataclass
 class Crowd:
-    """Seconds after the first request at which each answer's events came: one a token, but for those that end no character."""
+    """Seconds after the first request at which each answer's events came: one a token, but for tokens that end no character, which share one."""
 
     times: list[list[float]]
     new: int  # tokens of each answer
@@ -67,7 +67,8 @@ class Crowd:
         begin, end = max(times[0] for times in self.times), min(times[-1] for times in self.times)
         if end <= begin:
             fail("no answer was left when the last began: ask for more --new tokens")
-        return sum(begin < moment <= end for times in self.times for moment in times) / (end - begin)
+        tokens = sum(self.new / len(times) * sum(begin < moment <= end for moment in times) for times in self.times)
+        return tokens / (end - begin)
 
     def gaps(self) -> list[float]:
         """Between one token of an answer and its next."""
@@ -96,7 +97,7 @@ class Server:
         body |= {"messages": [{"role": "user", "content": f"Invent people. {prompt[:4]}"}]} if is_chat else {"prompt": prompt}
         sent = time.perf_counter() - begin
         reply = await self.client.post("/chat/completions" if is_chat else "/completions", body)
-        times = [sent + moment for moment in reply.times[is_chat : new + is_chat]]  # a chat's first event names the role
+        times = [sent + moment for moment in reply.times[is_chat:-1]]  # a chat's first event names the role; the last one of all says why it ended
         if reply.status != 200 or len(times) < new // 4:
             fail(f"{self.client.host}:{self.client.port}: status {reply.status}, {len(times)} events for {new} tokens: {reply.body[:300]!r}")
         return times

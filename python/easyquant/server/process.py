@@ -71,7 +71,7 @@ class Server(uvicorn.Server):
     def __init__(self, app, service: Service, limits: Limits, grace: float, access_log: bool = False, tell: Callable[[], None] = lambda: None):
         """tell: is called once clients can come."""
         super().__init__(uvicorn.Config(
-            app, http=_Protocol, ws="none", lifespan="on", log_level="info" if access_log else "error", access_log=access_log, server_header=False,
+            app, http=_Protocol, loop="uvloop", ws="none", lifespan="on", log_level="info" if access_log else "error", access_log=access_log, server_header=False,
             backlog=_BACKLOG, limit_concurrency=limits.connections, h11_max_incomplete_event_size=HEADER_BYTES, timeout_graceful_shutdown=int(grace) + 10,
         ))  # fmt: skip
         self._service, self._grace, self._tell = service, grace, tell
