@@ -13,8 +13,9 @@ artifact, rounded once to the client's type. The second one continues a prompt g
 within the bound of its arithmetic (BOUNDS), and, where activations stay float, have to like the same token best at each of the 64 steps, so that it would
 have continued the prompt alike.
 
-In: for every row of IMPORTS the library quantizes MODEL by itself, to nearest. `easyquant compile` takes the checkpoint by its defaults. The artifact's
-weights have to be those that the library dequantizes, and the mean KL divergence from the library's own logits on windows of --text below 1e-4.
+In: for every row of IMPORTS a library, the maker, quantizes MODEL by itself, to nearest or on a few windows of --text. `easyquant compile` takes the
+checkpoint by its defaults and has to keep the codes of all sites. The artifact's weights have to be those that the reader of the row dequantizes, and
+the mean KL divergence from the reader's logits on other windows of --text below 1e-4.
 
 What was found is kept in FOLDER, and the same command goes on from there. It prints a page and writes it to --page (default FOLDER/interop.md). What
 cannot be installed, made or run is on the page with the reason. It ends with status 1 where something is not equal or beyond its bound.
@@ -49,6 +50,7 @@ from easyquant.text.tokenizer import load_tokenizer
 PROMPT = "The lighthouse stood on the rock, and every evening the keeper climbed the stairs to"
 STEPS = 64
 WINDOWS, WINDOW = 4, 256  # of --text
+SAMPLES = 2  # windows behind them, that libraries quantize with
 # ‖difference of logits‖ / ‖logits‖, by the type that a client dequantizes to. One that computes in f32 differs in the order of sums; f16 and bf16 round
 # every weight and most activations, to 11 and 8 bits. Where activations are codes, they are other codes: compressed-tensors has absmax / 127.5 as their
 # scale where an artifact has absmax / 127, and llama.cpp rounds them in blocks of 32 or 256 where an artifact leaves floats. Logits are apart by the
@@ -98,20 +100,34 @@ EXPORTS = (
     *(Export("linalg", scheme, ("iree",)) for scheme in ("W4A16", "W8A8")),
 )  # fmt: skip
 # The environments of clients that are not called as theirs.
-ENVIRONMENTS = {"transformers": "compressed-tensors", "llama.cpp, floats": "llama.cpp", "onnxruntime": "genai"}
+ENVIRONMENTS = {"transformers": "compressed-tensors", "llama.cpp, floats": "llama.cpp", "onnxruntime": "genai", "auto-round as gptq": "auto-round",
+                "auto-round as awq": "auto-round"}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Import:
     maker: str
     scheme: str
+    reader: str = ""  # the client that reads what was made; default: the maker
 
     @property
     def name(self) -> str:
         return f"{self.maker} {self.scheme}"
 
+    @property
+    def client(self) -> str:
+        return self.reader or self.maker
 
-IMPORTS = tuple(Import("compressed-tensors", scheme) for scheme in ("W4A16", "W4A16_ASYM", "NVFP4A16", "MXFP4A16"))
+
+IMPORTS = (
+    *(Import("compressed-tensors", scheme) for scheme in ("W4A16", "W4A16_ASYM", "NVFP4A16", "MXFP4A16")),
+    *(Import("llm-compressor", scheme, "compressed-tensors") for scheme in ("W4A16", "W4A16_ASYM")),
+    *(Import("gptqmodel", scheme) for scheme in ("W4A16", "W4A16_ASYM")),
+    Import("autoawq", "W4A16_ASYM"),
+    Import("auto-round as gptq", "W4A16", "gptqmodel"),
+    Import("auto-round as awq", "W4A16_ASYM", "autoawq"),
+    *(Import("llama.cpp", kind, "llama.cpp, floats") for kind in ("Q4_K_M", "Q4_0", "Q6_K")),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -306,19 +322,28 @@ class Bench:
     # -------------------------------------------------------------------------------------------------------------- in
 
     def take(self, row: Import) -> None:
-        folder, worker = self.args.output / slug(row.name), self.worker(row.maker)
+        folder = self.args.output / slug(row.name)
+        windows = Corpus.read(self.args.text, self.tokenizer, None).windows(WINDOW, WINDOWS + SAMPLES).tolist()
+        windows, samples = windows[:WINDOWS], windows[WINDOWS:]
+        is_gguf = row.maker == "llama.cpp"
         if not folder.exists():
-            ask(worker, "make", model=str(self.args.model.absolute()), out=str(folder.absolute()), scheme=row.scheme, group=self.group)
-        windows = Corpus.read(self.args.text, self.tokenizer, None).windows(WINDOW, WINDOWS).tolist()
-        ask(worker, "load", library=row.maker, folder=str(folder.absolute()))
-        artifact = self.compile("imported", folder)
-        sites = [site for site in Artifact.open(artifact).manifest["sites"] if site["weight"] and site["name"] != "lm_head"]
+            model = self.args.model.absolute()
+            if is_gguf:  # its quantizer reads files of floats, with vocabularies
+                easyquant_command("export", model, "--format=gguf", "--scheme=none", "-o", self.scratch / "floats")
+                model = self.scratch / "floats" / "model.gguf"
+            ask(self.worker(row.maker), "make", library=row.maker, model=str(model), out=str(folder.absolute()), scheme=row.scheme, group=self.group,
+                windows=samples)  # fmt: skip
+            self.environments.stop(ENVIRONMENTS.get(row.maker, row.maker))  # quantizers keep memory
+        worker = self.worker(row.client)
+        ask(worker, "load", library=row.client, folder=str(folder.absolute()))
+        artifact = self.compile("imported", folder / "model.gguf" if is_gguf else folder)
+        sites = [site for site in Artifact.open(artifact).manifest["sites"] if site["weight"] and (is_gguf or site["name"] != "lm_head")]
         kept = sum(bool(site.get("kept")) for site in sites)
-        found = ask(worker, "weights", ours=str(self.weights_of(artifact, head=False)))
+        found = ask(worker, "weights", ours=str(self.weights_of(artifact, head=is_gguf)))
         with easyquant.Model(artifact) as model:
             logits = np.concatenate([model.logits(window) for window in windows])
-        lost = divergence(self.client_logits(row.maker, windows), logits)
-        self.found.append(Row(f"in {row.name}", row.maker, kept=kept, sites=len(sites), kl=lost, **found))
+        lost = divergence(self.client_logits(row.client, windows), logits)
+        self.found.append(Row(f"in {row.name}", row.client, kept=kept, sites=len(sites), kl=lost, **found))
 
     # ------------------------------------------------------------------------------------------------------------ page
 
@@ -337,9 +362,10 @@ class Bench:
             "| format, scheme | client | linears equal to ours, rounded once to its type | logits, ‖difference‖ / ‖logits‖; greedy steps alike | holds |",
             "|---|---|---|---|---|",
             *(f"| {row.name} | {row.client} | {row.weights} | {row.logits} | {mark[row.ok]} |" for row in out if not row.reason),
-            "", "## In", "", "| made by | scheme | linears equal to the library's | sites kept | KL divergence from its logits | holds |", "|---|---|---|---|---|---|",
-            *(f"| {row.client} | {row.name.rpartition(' ')[2]} | {row.weights} | {row.kept} of {row.sites} | {row.kl:.1e} | {mark[row.ok]} |"
-              for row in back if not row.reason),
+            "", "## In", "", "| made by | scheme | read by | linears equal to what it dequantizes | sites kept | KL divergence from its logits | holds |",
+            "|---|---|---|---|---|---|---|",
+            *(f"| {' | '.join(row.name.removeprefix('in ').rsplit(' ', 1))} | {row.client} | {row.weights} | {row.kept} of {row.sites} | {row.kl:.1e} | "
+              f"{mark[row.ok]} |" for row in back if not row.reason),
             "", "## What was not run", "",
             *(f"- {', '.join(names)}: {reason}" for reason, names in reasons.items()), "",
         ]  # fmt: skip
@@ -363,7 +389,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=args.output, prefix=".scratch-") as scratch:
         bench = Bench(args, Path(scratch))
         out = [row for one in EXPORTS for row in bench.rows(one.name, ", ".join(one.clients), lambda: bench.export(one))]
-        back = [row for one in IMPORTS for row in bench.rows(f"in {one.name}", one.maker, lambda: bench.take(one))]
+        back = [row for one in IMPORTS for row in bench.rows(f"in {one.name}", one.client, lambda: bench.take(one))]
         page = bench.page(out, back)
         bench.environments.close()
     (args.page or args.output / "interop.md").write_text(page)

@@ -45,6 +45,10 @@ CLIENTS = {client.name: client for client in (
            ("torchao", "gptqmodel==7.7.0"), variables={"BUILD_CUDA_EXT": "0"}),
     Client("autoawq", "torch_clients.py", ("transformers==4.47.1", "accelerate", "datasets", "zstandard", "setuptools>=80", "wheel"),
            ("autoawq==0.2.7.post3",)),
+    Client("auto-round", "torch_clients.py", (*_HUGGING_FACE, "datasets", "py-cpuinfo", "pydantic", "requests"), ("auto-round==0.16.1",)),
+    Client("llm-compressor", "torch_clients.py",
+           ("transformers==5.17.0", "accelerate==1.15.0", "loguru", "pydantic", "datasets", "pillow", "nvidia-ml-py", "py-cpuinfo", "psutil", "requests"),
+           ("auto-round==0.15.1", "compressed-tensors==0.19.0", "llmcompressor==0.14.0.1")),
     Client("genai", "onnx_client.py", ("transformers==5.24.0", "onnxruntime==1.31.1", "onnx==1.23.2", "onnx-ir", "accelerate==1.15.0"),
            ("onnxruntime-genai==0.18.0",)),
     Client("llama.cpp", "llama_cpp_client.py", PEER_PACKAGES, torch=False),
@@ -66,6 +70,7 @@ class Environments:
     def __init__(self, cache: Path, torch: Path | None):
         self.cache, self.torch = cache, torch
         self.workers: dict[str, Worker | Unavailable] = {}
+        self.numbers: dict[str, dict[str, str]] = {}
         self.used: set[str] = set()  # whose versions a row has; the caller empties it
 
     def worker(self, name: str) -> Worker:
@@ -86,7 +91,14 @@ class Environments:
         return found
 
     def versions(self, name: str) -> dict[str, str]:
-        return ask(self.worker(name), "describe", packages=CLIENTS[name].versions)
+        if name not in self.numbers:
+            self.numbers[name] = ask(self.worker(name), "describe", packages=CLIENTS[name].versions)
+        return self.numbers[name]
+
+    def stop(self, name: str) -> None:
+        """Ends the process of a client. The next request starts another one."""
+        if isinstance(self.workers.get(name), Worker):
+            self.workers.pop(name).close()
 
     def close(self) -> None:
         for worker in self.workers.values():

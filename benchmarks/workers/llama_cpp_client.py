@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""llama.cpp as a client of GGUF files (interop.py); runs in its own environment. Its requests are those of torch_clients.py, where a
-checkpoint is a folder with a GGUF file and what is dequantized is that of the package gguf.
+"""llama.cpp as a client of GGUF files and as their maker (interop.py); runs in its own environment. Its requests are those of torch_clients.py, where a
+checkpoint is a folder with a GGUF file, what is dequantized is that of the package gguf, and a scheme is a file type of llama.cpp's quantizer.
 
 LIBRARY is llama.cpp, which rounds activations to 8 bits beside codes, or `llama.cpp, floats`: it runs the file after its tensors were dequantized to f32."""
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 from llama_cpp_judge import ROWS, Judged
-from llama_cpp_models import name_of, start, write_f32
+from llama_cpp_models import name_of, quantize, start, write_f32
 from numpy_clients import compare, describe
 from safetensors import safe_open
 from serving import serve
@@ -67,6 +67,14 @@ def logits(sequences, out):
     return {}
 
 
+def make(library, model, out, scheme, group, windows):
+    part = Path(f"{out}.part")
+    part.mkdir(parents=True, exist_ok=True)
+    quantize(model, part / "model.gguf", scheme)
+    part.rename(out)
+    return {}
+
+
 if __name__ == "__main__":
     start()
-    serve(load=load, weights=weights, logits=logits, describe=describe)
+    serve(load=load, weights=weights, logits=logits, make=make, describe=describe)

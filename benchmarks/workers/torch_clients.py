@@ -3,24 +3,27 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Libraries that are built on torch, as clients and as makers of checkpoints (interop.py); runs in the environment of one of them.
 
-Its requests, as serving.py reads them; LIBRARY is compressed-tensors, transformers, gptqmodel or autoawq:
+Its requests, as serving.py reads them; LIBRARY is compressed-tensors, transformers, gptqmodel or autoawq, of makers also auto-round and llm-compressor:
 
     {"op": "load", "library": LIBRARY, "folder": PATH}              a checkpoint, by the library's own loader
     {"op": "weights", "ours": PATH}                                 what it dequantizes beside the f32 weights of a safetensors file
     {"op": "logits", "sequences": [[ids], ...], "out": PATH}        of every token, f32 [tokens, vocabulary] (.npy of all sequences)
-    {"op": "make", "model": PATH, "out": PATH, "scheme": NAME,
-     "group": 64}                                                   a checkpoint that compressed-tensors quantizes by itself
+    {"op": "make", "library": LIBRARY, "model": PATH, "out": PATH,
+     "scheme": NAME, "group": 64, "windows": [[ids], ...]}          a checkpoint that the library quantizes by itself
     {"op": "describe", "packages": [NAME, ...]}                     their versions
 """
 
 import importlib.metadata
 import json
 import os
+import re
 import shutil
+import tempfile
+from functools import partial
 from pathlib import Path
 
-# gptqmodel would compile what is run once.
-os.environ["TORCHDYNAMO_DISABLE"] = "1"
+# gptqmodel would compile what is run once, and its pools want more workers than a machine of two CPUs gives them.
+os.environ |= {"TORCHDYNAMO_DISABLE": "1", "GPTQMODEL_CPU_WORKERS": "4"}
 
 import numpy as np
 import torch
@@ -191,7 +194,7 @@ def copy_tokenizer(model, out):
         shutil.copy(path, out)
 
 
-def make_compressed(model, out, scheme, group):
+def make_compressed(model, out, scheme, group, windows):
     """Round to nearest with the library's own ranges, scales and packing."""
     from compressed_tensors.compressors import ModelCompressor
     from compressed_tensors.quantization import QuantizationConfig, apply_quantization_config, preset_name_to_scheme
@@ -222,10 +225,76 @@ def make_compressed(model, out, scheme, group):
     compressor.update_config(out)
 
 
-def make(model, out, scheme, group):
+def bits_of(scheme):
+    """Bits, and whether zero points are in the middle."""
+    bits, zeros = re.fullmatch(r"W(\d)A16(_ASYM)?", scheme).groups()
+    return int(bits), not zeros
+
+
+def with_masks(windows):
+    return [{"input_ids": window, "attention_mask": [1] * len(window)} for window in windows]
+
+
+def make_gptqmodel(model, out, scheme, group, windows):
+    from gptqmodel import GPTQModel, QuantizeConfig
+
+    bits, symmetric = bits_of(scheme)
+    quantizer = GPTQModel.load(str(model), QuantizeConfig(bits=bits, group_size=group, sym=symmetric, desc_act=False, offload_to_disk=False), device="cpu")
+    quantizer.quantize(with_masks(windows), batch_size=1)
+    quantizer.save(str(out))
+
+
+def make_autoawq(model, out, scheme, group, windows):
+    from awq import AutoAWQForCausalLM
+    from transformers import AutoTokenizer
+
+    bits, symmetric = bits_of(scheme)
+    quantizer = AutoAWQForCausalLM.from_pretrained(str(model), device_map="cpu", torch_dtype=torch.float32)
+    quantizer.quantize(AutoTokenizer.from_pretrained(model), quant_config={"zero_point": not symmetric, "q_group_size": group, "w_bit": bits, "version": "GEMM"},
+                       calib_data=windows, max_calib_samples=len(windows), max_calib_seq_len=len(windows[0]), apply_clip=False)  # fmt: skip
+    quantizer.save_quantized(str(out))
+
+
+def make_auto_round(export, model, out, scheme, group, windows):
+    from auto_round import AutoRound
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    bits, symmetric = bits_of(scheme)
+    quantizer = AutoRound(AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32), AutoTokenizer.from_pretrained(model), bits=bits, group_size=group,
+                          sym=symmetric, iters=10, dataset=[torch.tensor([window]) for window in windows], seqlen=len(windows[0]), nsamples=len(windows),
+                          batch_size=1, device_map="cpu")  # fmt: skip
+    with tempfile.TemporaryDirectory(dir=out.parent) as folder, torch.enable_grad():
+        quantizer.quantize_and_save(folder, format=export)
+        next(Path(folder).iterdir()).rename(out)  # which it names after the model
+
+
+def make_llm_compressor(model, out, scheme, group, windows):
+    from compressed_tensors.quantization import preset_name_to_scheme
+    from datasets import Dataset
+    from llmcompressor import oneshot
+    from llmcompressor.modifiers.gptq import GPTQModifier
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    made = preset_name_to_scheme(scheme, ["Linear"])
+    made.weights.group_size = group
+    quantized = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    oneshot(model=quantized, tokenizer=AutoTokenizer.from_pretrained(model), dataset=Dataset.from_list(with_masks(windows)),
+            recipe=GPTQModifier(config_groups={"group_0": made}, ignore=["lm_head"]), max_seq_length=len(windows[0]),
+            num_calibration_samples=len(windows))  # fmt: skip
+    quantized.save_pretrained(out, save_compressed=True)
+
+
+MAKERS = {
+    "compressed-tensors": make_compressed, "gptqmodel": make_gptqmodel, "autoawq": make_autoawq, "llm-compressor": make_llm_compressor,
+    "auto-round as gptq": partial(make_auto_round, "auto_gptq"), "auto-round as awq": partial(make_auto_round, "auto_awq"),
+}  # fmt: skip
+
+
+def make(library, model, out, scheme, group, windows):
     part = Path(f"{out}.part")
     shutil.rmtree(part, ignore_errors=True)
-    make_compressed(model, part, scheme, group)
+    os.chdir(part.parent)  # gptqmodel and auto-round leave logs in the working folder
+    MAKERS[library](model, part, scheme, group, windows)
     copy_tokenizer(model, part)
     part.rename(out)
     return {}

@@ -36,7 +36,7 @@ def test_the_page_says_what_was_not_run(model, tmp_path):
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "out" / "interop.md").read_text()
     assert page == done.stdout.removesuffix("\n")
-    names = [f"{row.name} ({', '.join(row.clients)})" for row in interop.EXPORTS] + [f"in {row.name} ({row.maker})" for row in interop.IMPORTS]
+    names = [f"{row.name} ({', '.join(row.clients)})" for row in interop.EXPORTS] + [f"in {row.name} ({row.client})" for row in interop.IMPORTS]
     assert f"\n- {', '.join(names)}: not asked for by --only\n" in page
     assert str(tmp_path) not in page and not list((tmp_path / "cache").iterdir())
 
@@ -69,7 +69,7 @@ def test_what_holds():
 
 
 def test_each_row_has_an_environment():
-    named = {client for row in interop.EXPORTS for client in row.clients} | {row.maker for row in interop.IMPORTS}
+    named = {client for row in interop.EXPORTS for client in row.clients} | {name for row in interop.IMPORTS for name in (row.maker, row.client)}
     assert {interop.ENVIRONMENTS.get(name, name) for name in named} == set(interop_clients.CLIENTS)
 
 

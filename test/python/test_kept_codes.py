@@ -7,14 +7,18 @@ import json
 import re
 import shutil
 
+import gguf
 import numpy as np
 import pytest
 from oracles import clients
 from oracles.checkpoint import read_folder, read_safetensors
 from oracles.llama import Llama
 
+from easyquant.evaluation.weights import read_site
+from easyquant.runtime.artifact import Artifact
+from command_line import run_command_line
 from exporting import GROUP, SIZES, assert_same_weight, export, write_models
-from helpers import ISA, Runner, assert_refused, compile_model, random_llama, random_tokens, run_tool, sites_of, write_model
+from helpers import ISA, Runner, assert_refused, compile_model, random_llama, random_tokens, run_tool, sites_of, write_byte_level, write_model
 
 SITES = [f"model.layers.{i}.{name}" for i in range(2) for name in (*(f"self_attn.{x}_proj" for x in "qkvo"), *(f"mlp.{x}_proj" for x in ("gate", "up", "down")))]
 GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "sym": False, "desc_act": False, "checkpoint_format": "gptq_v2"}
@@ -116,6 +120,31 @@ def test_any_words_and_scales_are_taken(tmp_path, bits):
             assert_same_weight(linear, kept.tensors, site, "gptq")
     assert_same_logits(compile_model(folder, tmp_path / "out", "--kv-cache=f32", ISA), *dequantized(config, tensors))
     assert_same_logits(compile_model(folder, tmp_path / "float", "--scheme=none", "--kv-cache=f32", ISA), *dequantized(config, tensors))
+
+
+@pytest.mark.parametrize("format, scheme", [("gptq", "W4A16"), ("awq", "W4A16_ASYM"), ("compressed-tensors", "W4A16"), ("gguf", "Q4_0")])
+def test_a_float_head_of_its_own_stays_float(tmp_path, format, scheme):
+    """Embeddings that are not tied, beside a head that is not quantized: both are the file's floats, and all other codes are kept."""
+    model = write_byte_level(write_model(tmp_path / "model", *random_llama(seed=3, **SIZES, vocab=330, tied=False)))
+    group = [] if format == "gguf" else [f"--group-size={GROUP}"]
+    done = run_command_line("export", model, "--format", format, "-o", tmp_path / "folder", "--scheme", scheme, *group, "--head=float")
+    assert done.returncode == 0, done.stderr
+    file = tmp_path / "folder" / "model.gguf" if format == "gguf" else tmp_path / "folder"
+    artifact = compile_model(file, tmp_path / "out", "--scheme=keep", "--kv-cache=f32", ISA)
+    sites = sites_of(artifact)
+    assert sites["lm_head"]["weight"] is None and not sites["lm_head"].get("kept")
+    assert sorted(name for name, site in sites.items() if site.get("kept")) == sorted(SITES)
+    config, floats = read_folder(model)
+    floats |= {f"{name}.weight": read_site(Artifact.open(artifact), name) for name in SITES}
+    if format == "gguf":
+        tensors = {tensor.name: gguf.quants.dequantize(tensor.data, tensor.tensor_type) for tensor in gguf.GGUFReader(file).tensors}
+        stored = {"lm_head.weight": tensors["output.weight"], "model.embed_tokens.weight": tensors["token_embd.weight"]}
+    else:
+        stored = {name: weight.astype(np.float32) for name, weight in read_folder(file)[1].items() if name in floats}
+        assert not any(f"{name}.weight" in stored for name in SITES)
+    for name in ("lm_head.weight", "model.embed_tokens.weight"):
+        np.testing.assert_allclose(stored[name], floats[name], rtol=2**-11, atol=2**-24)  # that very matrix, in f16
+    assert_same_logits(artifact, config, floats | stored)
 
 
 @pytest.mark.parametrize("options, groups", [([], (32, 32)), (["--activation-group-size=0"], (0, 0)), (["--activation-group-size=64"], (0, 0))])
