@@ -106,6 +106,21 @@ def test_a_client_beside_an_artifact(model, tmp_path, monkeypatch, row, client):
     bench.environments.close()
 
 
+def test_a_checkpoint_that_a_library_made(model, tmp_path, monkeypatch):
+    """What the artifact keeps are the numbers that the library reads."""
+    if environment_of(cache_folder(None)) is None:
+        pytest.skip("needs llama-cpp-python as benchmarks/peers_llama_cpp.py installs it")
+    (tmp_path / "text.txt").write_text("The quick brown fox jumps over the lazy dog. " * 20)
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr(interop, "WINDOW", 16)
+    bench = interop.Bench(SimpleNamespace(model=model, cache=None, torch=None, output=tmp_path, text=tmp_path / "text.txt"), tmp_path / "scratch")
+    bench.take(interop.Import("llama.cpp", "Q4_0", "llama.cpp, floats"))
+    [found] = bench.found
+    assert (found.name, found.client, found.linears, found.sites) == ("in llama.cpp Q4_0", "llama.cpp, floats", 8, 8)
+    assert found.ok and found.kl < 1e-8, found
+    bench.environments.close()
+
+
 def test_a_client_that_fails_says_why():
     """By its own words, or by the status of its process."""
     worker = Worker(sys.executable, "easyquant_worker.py")
