@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """`easyquant serve` and clients that leave, wait, crowd or may not come in; and how it ends."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -271,6 +272,28 @@ def test_the_command_serves_and_ends_when_it_is_told(folder):
             socket.create_connection(("127.0.0.1", command.port))
     finally:
         command.process.kill()
+
+
+def test_full_disks_behind_its_logs(folder):
+    """It answers all the same."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    with open("/dev/full", "w") as full:
+        server = subprocess.Popen([sys.executable, "-m", "easyquant", "serve", folder, "--port", str(port), "--threads", "1", "--access-log"], stdout=full, stderr=full)
+    try:
+        for _ in range(600):
+            assert server.poll() is None
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            time.sleep(0.1)
+        for _ in range(3):
+            answer = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none").completions.create(model="0", prompt="abc", max_tokens=2)
+            assert answer.usage.completion_tokens > 0
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(30) == 0
+    finally:
+        server.kill()
 
 
 def test_models_are_compiled_at_first(letters_model, tmp_path):

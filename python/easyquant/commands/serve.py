@@ -149,12 +149,12 @@ def follows(artifacts: list, options) -> bool:
 
 
 def tell(host: str, port: int, served: dict, has_keys: bool) -> None:
-    """What is served, where, and how to call it."""
+    """What is served, where, and how to call it. Where that cannot be written the server goes on."""
     url = f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else f'[{host}]' if ':' in host else host}:{port}"
-    for name, model in served.items():
-        size = model.size
-        console.out.print(f"{name}: context {size.context}, {size.sequences} at a time, room for {size.tokens} tokens", markup=False)
-    console.out.print(f"{url}/v1  (endpoints and fields: {url}/docs, figures: {url}/metrics)", markup=False, soft_wrap=True)
+    lines = [f"{name}: context {model.size.context}, {model.size.sequences} at a time, room for {model.size.tokens} tokens" for name, model in served.items()]
+    lines.append(f"{url}/v1  (endpoints and fields: {url}/docs, figures: {url}/metrics)")
     key = ' -H "Authorization: Bearer $KEY"' if has_keys else ""
     body = f'{{"model": "{next(iter(served))}", "messages": [{{"role": "user", "content": "Hi"}}]}}'
-    console.out.print(f"curl {url}/v1/chat/completions{key} -H 'Content-Type: application/json' -d '{body}'", markup=False, soft_wrap=True)
+    lines.append(f"curl {url}/v1/chat/completions{key} -H 'Content-Type: application/json' -d '{body}'")
+    with console.may_be_lost():
+        console.out.print("\n".join(lines), markup=False, soft_wrap=True)

@@ -102,9 +102,21 @@ def pairs(style: str = "") -> Table:
     return result
 
 
+@contextlib.contextmanager
+def may_be_lost() -> Iterator[None]:
+    """Within, words that cannot be written end nothing: the disk of a log may be full."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError:
+        pass
+
+
 def note(message: str) -> None:
     """A remark that is not part of the result."""
-    err.print(message, style="dim", markup=False, soft_wrap=True)
+    with may_be_lost():
+        err.print(message, style="dim", markup=False, soft_wrap=True)
 
 
 def note_new_folder(folder: Path) -> None:
@@ -114,12 +126,14 @@ def note_new_folder(folder: Path) -> None:
 
 
 def warn(message: str) -> None:
-    err.print(f"[yellow]warning:[/yellow] {escape(message)}", soft_wrap=True)
+    with may_be_lost():
+        err.print(f"[yellow]warning:[/yellow] {escape(message)}", soft_wrap=True)
 
 
 def fail(message: str) -> None:
     # No wrapping at the terminal's width: a message is one line for those who search logs for it.
-    err.print(f"[bold red]error:[/bold red] {escape(message)}", soft_wrap=True)
+    with may_be_lost():
+        err.print(f"[bold red]error:[/bold red] {escape(message)}", soft_wrap=True)
 
 
 def command(function):
