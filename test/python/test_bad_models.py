@@ -213,6 +213,18 @@ def test_full_disk(tiny_llama, tmp_path):
     assert left == []
 
 
+def test_a_full_disk_behind_remarks(tiny_llama, tmp_path):
+    """Notes and errors are lost, results are not, nor the status."""
+
+    def status(*arguments):
+        with open("/dev/full", "w") as full:
+            return subprocess.run([sys.executable, "-m", "easyquant", *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=full).returncode
+
+    assert status("compile", tiny_llama, "-o", tmp_path / "out", "--scheme=W8A8") == 0
+    assert (tmp_path / "out" / "manifest.json").exists()
+    assert status("inspect", tmp_path / "nothing") == 1
+
+
 def test_write_that_fails(tiny_llama, tmp_path):
     """A limit on file sizes stands for a disk that fills up: writes fail with an error."""
 

@@ -30,9 +30,27 @@ from rich.text import Text
 from easyquant.support.errors import UserError
 from easyquant.terminal.interrupts import AsException, Interrupted
 
+
+@contextlib.contextmanager
+def may_be_lost() -> Iterator[None]:
+    """Within, words that cannot be written end nothing: the disk of a log may be full."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError:
+        pass
+
+
+class _Remarks(Console):
+    def print(self, *objects, **options) -> None:
+        with may_be_lost():
+            super().print(*objects, **options)
+
+
 # A table that is piped into a file or a pager need not fit a terminal of 80 columns.
 out = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
-err = Console(stderr=True, highlight=False)
+err = _Remarks(stderr=True, highlight=False)
 
 
 _SHOWS_PROGRESS: contextvars.ContextVar[bool] = contextvars.ContextVar("shows_progress", default=True)
@@ -102,21 +120,9 @@ def pairs(style: str = "") -> Table:
     return result
 
 
-@contextlib.contextmanager
-def may_be_lost() -> Iterator[None]:
-    """Within, words that cannot be written end nothing: the disk of a log may be full."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError:
-        pass
-
-
 def note(message: str) -> None:
     """A remark that is not part of the result."""
-    with may_be_lost():
-        err.print(message, style="dim", markup=False, soft_wrap=True)
+    err.print(message, style="dim", markup=False, soft_wrap=True)
 
 
 def note_new_folder(folder: Path) -> None:
@@ -126,14 +132,12 @@ def note_new_folder(folder: Path) -> None:
 
 
 def warn(message: str) -> None:
-    with may_be_lost():
-        err.print(f"[yellow]warning:[/yellow] {escape(message)}", soft_wrap=True)
+    err.print(f"[yellow]warning:[/yellow] {escape(message)}", soft_wrap=True)
 
 
 def fail(message: str) -> None:
     # No wrapping at the terminal's width: a message is one line for those who search logs for it.
-    with may_be_lost():
-        err.print(f"[bold red]error:[/bold red] {escape(message)}", soft_wrap=True)
+    err.print(f"[bold red]error:[/bold red] {escape(message)}", soft_wrap=True)
 
 
 def command(function):
