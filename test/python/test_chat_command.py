@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -100,6 +101,14 @@ class Terminal:
         before, _, self.seen = self.seen.partition(text)
         return before
 
+    def interrupt(self):
+        """Presses Ctrl-C at a prompt, once the process waits for a key: Python loses a signal between the prompt and that wait."""
+        end = time.monotonic() + 60
+        while Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":  # asleep
+            assert time.monotonic() < end, "the process does not wait for a key"
+            time.sleep(0.01)
+        self.type("\x03")
+
     def ends(self):
         while True:  # until it is closed
             try:
@@ -120,7 +129,7 @@ def test_at_a_terminal(folder, tmp_path):
         terminal.type("/help\n")
         terminal.wait_for("Ctrl-C stops an answer")
         terminal.wait_for("> ")
-        terminal.type("\x03")
+        terminal.interrupt()
         terminal.wait_for("(Ctrl-D ends)")
         terminal.wait_for("> ")
         terminal.type("abcd\n")  # which it answers with the same letter again and again
