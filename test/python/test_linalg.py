@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Models and ops as upstream ops, run by mlir-runner: codes and integer sums to the bit, floats within rounding."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -51,6 +52,7 @@ CASES = {
     "IQ4_NL beside int8": (random_llama, LLAMA, ("--scheme=IQ4NLA8", "--group-size=32")),
     "MXFP4": (random_llama, LLAMA, ("--scheme=MXFP4A16",)),
     "NVFP4": (random_llama, LLAMA, ("--scheme=NVFP4A16",)),
+    "NVFP4 beside FP4": (random_llama, LLAMA, ("--scheme=NVFP4",)),
     "FP8": (random_llama, LLAMA, ("--scheme=FP8_DYNAMIC",)),
     "Q4_1": (random_llama, LLAMA, ("--scheme=Q4_1",)),
     "Q2_K": (random_llama, WIDE, ("--scheme=Q2_K",)),
@@ -71,7 +73,7 @@ CASES = {
 def test_logits_are_those_of_the_artifact(runner, workspace, tmp_path, name):
     make, fields, options = CASES[name]
     model = write_model(workspace / f"linalg-{name.replace(' ', '-')}", *make(31, **fields))
-    if "--activations=static" in options:
+    if {"--activations=static", "--scheme=NVFP4"} & set(options):
         options += (f"--tokens={write_tokens(workspace / 'linalg-tokens.safetensors', [random_tokens(seed, 40, 97) for seed in range(3)])}",)
     tokens = random_tokens(5, 11, 97)
     found = logits(convert(model, tmp_path, *options), tokens)
@@ -195,6 +197,52 @@ def test_codes_of_activations():
         if "asymmetric" in scheme:
             zeros = np.concatenate([np.where(is_zero, 0, zeros) for is_zero, (_, _, zeros) in zip(zero, parts)], axis=1)
             np.testing.assert_array_equal(found[3].reshape(zeros.shape), zeros, err_msg=name)
+
+
+def nearest(steps, kind):
+    return np.clip(steps, -largest(kind), largest(kind)).astype(kind).astype(f32)
+
+
+def largest(kind):
+    return f32(ml_dtypes.finfo(kind).max)
+
+
+FP8, FP4 = ml_dtypes.float8_e4m3fn, ml_dtypes.float4_e2m1fn
+ROUNDED = {
+    "FP8, token": ("f8E4M3FN, token, dynamic", None, FP8, 0),
+    "FP8, groups": ("f8E4M3FN, token, group = 32, dynamic", None, FP8, 32),
+    "FP8, static": ("f8E4M3FN, tensor", 0.015625, FP8, 0),
+    "FP4, token": ("f4E2M1FN, token, dynamic", None, FP4, 0),
+    "FP4, static": ("f4E2M1FN, tensor", 0.5, FP4, 0),
+    "NVFP4": ("f4E2M1FN, group = 16, dynamic, scale = f8E4M3FN, outer = tensor", 2.5e-3, FP4, 16),
+}
+
+
+def scales_of(x, dynamic, scale, kind):
+    """One a row, of its own, or in steps of FP8 of the one that is given."""
+    if not dynamic:
+        return np.full((len(x), 1), scale, f32)
+    top = np.abs(x).max(axis=1, keepdims=True)
+    if scale is None:
+        return np.where(top == 0, f32(1), top / largest(kind))
+    steps = np.maximum(nearest(top / largest(kind) / f32(scale), FP8), f32(2**-9))
+    return np.where(top == 0, f32(1), steps) * f32(scale)
+
+
+def test_activations_in_floats_of_few_bits():
+    """Against ml_dtypes."""
+    x, functions = activations(), []
+    x[6] = np.arange(COLUMNS) * 0.125  # many ties
+    for index, (scheme, scale, _, _) in enumerate(ROUNDED.values()):
+        attributes = f"scheme = #equant.scheme<{scheme}>" + ("" if scale is None else f", scale = {scale:e} : f32")
+        functions.append(f"func.func @f{index}(%x: tensor<?x{COLUMNS}xf32>) -> tensor<?x{COLUMNS}xf32> {{\n"
+                         f"%y = equant.fake_quantize %x {{{attributes}}} : tensor<?x{COLUMNS}xf32>\nreturn %y : tensor<?x{COLUMNS}xf32>\n}}")  # fmt: skip
+    found = call(lower("\n".join(functions)), [(f"f{index}", [x]) for index in range(len(functions))])
+    for (name, (scheme, scale, kind, group)), (values,) in zip(ROUNDED.items(), found, strict=True):
+        parts = [x[:, start : start + (group or COLUMNS)] for start in range(0, COLUMNS, group or COLUMNS)]
+        scales = [scales_of(part, "dynamic" in scheme, scale, kind) for part in parts]
+        wanted = np.concatenate([s * nearest(part / s, kind) for s, part in zip(scales, parts)], axis=1)
+        np.testing.assert_array_equal(values, wanted, err_msg=name)
 
 
 def linear_function(name, weight, bits, groups, input_scheme, parameters):

@@ -57,8 +57,7 @@ static std::string whyNotQuantize(QuantizeOp op) {
   }
   const bool isNarrow = scheme.isInteger() && scheme.getSymmetric() && !scheme.getFullRange();
   Type scale = scheme.getScale();
-  if (op.getRule() == ScaleRule::AbsMax && isNarrow &&
-      scheme.getGranularity() != Granularity::Tensor && !scheme.getOuter() &&
+  if (op.getRule() == ScaleRule::AbsMax && isNarrow && !scheme.getOuter() &&
       (scale.isF32() || scale.isF16() || scale.isBF16()))
     return "";
   return "chooses scales of " + inWords(scheme) + " by a rule that has no form in upstream ops" +

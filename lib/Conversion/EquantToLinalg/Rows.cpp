@@ -12,6 +12,7 @@
 
 #include "Patterns.h"
 
+#include "easyquant/Numerics/NumberFormats.h"
 #include "easyquant/Numerics/Quantize.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -23,6 +24,7 @@ using namespace easyquant;
 using namespace easyquant::equant;
 using namespace easyquant::linalgform;
 using arith::CmpFPredicate;
+using numerics::FloatFormat;
 
 //===----------------------------------------------------------------------===//
 // Elements
@@ -77,6 +79,7 @@ public:
   Steps asymmetric();
   Steps withSinks(Steps steps, numerics::CodeRange range, const RowScales &given);
   Value codes(const Steps &steps, numerics::CodeRange range);
+  Value rounded(Value scales, const FloatFormat &format);
 
   /// One value for every row.
   Value fill(Value scalar) {
@@ -233,40 +236,66 @@ RowParts linalgform::quantizeRows(TensorBuilder &b, Value x, const RowScales &gi
 // Codes that are no integers
 //===----------------------------------------------------------------------===//
 
-/// The value of f8E4M3FN that is nearest to a magnitude, as numerics::F8E4M3FNCodec finds it.
-static Value nearestF8(TensorBuilder &b, Value magnitude) {
-  magnitude = arith::MinimumFOp::create(b, magnitude, b.f32(448));
-  Value small = arith::MulFOp::create(b, magnitude, b.f32(0x1p9));
+/// The value of the format that is nearest to a magnitude, as its codec in lib/Numerics finds it.
+static Value nearest(TensorBuilder &b, const FloatFormat &format, Value magnitude) {
+  const int32_t dropped = 23 - format.mantissaBits;
+  magnitude = arith::MinimumFOp::create(b, magnitude, b.f32(format.largest));
+  Value small = arith::MulFOp::create(b, magnitude, b.f32(1 / format.step()));
   small = math::RoundEvenOp::create(b, small);
-  small = arith::MulFOp::create(b, small, b.f32(0x1p-9));
+  small = arith::MulFOp::create(b, small, b.f32(format.step()));
   // Half of the last bit kept is added to the bits below it, a little less where that is even.
   Value bits = arith::BitcastOp::create(b, b.getI32Type(), magnitude);
-  Value last = arith::ShRUIOp::create(b, bits, b.i32(20));
+  Value last = arith::ShRUIOp::create(b, bits, b.i32(dropped));
   last = arith::AndIOp::create(b, last, b.i32(1));
-  bits = arith::AddIOp::create(b, bits, b.i32(0x7ffff));
+  bits = arith::AddIOp::create(b, bits, b.i32((1 << (dropped - 1)) - 1));
   bits = arith::AddIOp::create(b, bits, last);
-  bits = arith::AndIOp::create(b, bits, b.i32(-0x100000));
+  bits = arith::AndIOp::create(b, bits, b.i32(-(1 << dropped)));
   Value normal = arith::BitcastOp::create(b, b.getF32Type(), bits);
-  return select(b, isLess(b, magnitude, 0x1p-6), small, normal);
+  return select(b, isLess(b, magnitude, format.leastNormal), small, normal);
+}
+
+/// A scale for a largest magnitude, in whole steps of f8E4M3FN of the one above it, if any.
+static Value scaleOf(TensorBuilder &b, Value absMax, const FloatFormat &format, FloatAttr outer) {
+  const FloatFormat &scales = *numerics::floatFormat(numerics::CodeFormat::F8E4M3FN);
+  Value scale = arith::DivFOp::create(b, absMax, b.f32(format.largest)), ofZeros = b.f32(1);
+  if (outer) {
+    ofZeros = b.f32(outer.getValueAsDouble());
+    scale = nearest(b, scales, arith::DivFOp::create(b, scale, ofZeros));
+    scale = arith::MaximumFOp::create(b, scale, b.f32(scales.step())); // 0 would make codes values
+    scale = arith::MulFOp::create(b, scale, ofZeros);
+  }
+  return select(b, isBelow(b, absMax), ofZeros, scale);
+}
+
+/// s · value(nearest(x / s))
+Value Rows::rounded(Value scales, const FloatFormat &format) {
+  return b.map(b.sizesOf(values), b.getF32Type(), {{values, all}, {scales, slices}},
+               [&](TensorBuilder &in, ValueRange x) {
+                 Value steps = arith::DivFOp::create(in, x[0], x[1]);
+                 Value value = nearest(in, format, math::AbsFOp::create(in, steps));
+                 value = math::CopySignOp::create(in, value, steps);
+                 return arith::MulFOp::create(in, x[1], value).getResult();
+               });
 }
 
 Value linalgform::roundRows(TensorBuilder &b, Value x, SchemeAttr scheme, FloatAttr scale) {
-  Rows rows(b, x);
+  const FloatFormat &format = *numerics::floatFormat(scheme.toNumerics().codes);
+  const int64_t columns = TensorBuilder::typeOf(x).getDimSize(1), group = scheme.getGroupSize();
+  const int64_t groups = numerics::groupCount(columns, group);
+  Rows rows(b, group ? b.split(b.pad(x, groups * group), 1, {groups, group}) : x);
   Value scales;
   if (scheme.getDynamic())
-    scales = rows.perSlice({rows.absMax()}, b.getF32Type(), [](TensorBuilder &in, ValueRange a) {
-      Value quotient = arith::DivFOp::create(in, a[0], in.f32(448));
-      return select(in, isBelow(in, a[0]), in.f32(1), quotient);
-    });
+    scales =
+        rows.perSlice({rows.absMax()}, b.getF32Type(), [&](TensorBuilder &in, ValueRange absMax) {
+          return scaleOf(in, absMax[0], format, scale);
+        });
   else
     scales = rows.fill(b.f32(scale.getValueAsDouble()));
-  return b.map(b.sizesOf(x), b.getF32Type(), {{x, {0, 1}}, {scales, {0}}},
-               [](TensorBuilder &in, ValueRange v) {
-                 Value steps = arith::DivFOp::create(in, v[0], v[1]);
-                 Value nearest = nearestF8(in, math::AbsFOp::create(in, steps));
-                 nearest = math::CopySignOp::create(in, nearest, steps);
-                 return arith::MulFOp::create(in, v[1], nearest).getResult();
-               });
+  Value rounded = rows.rounded(scales, format);
+  if (!group)
+    return rounded;
+  rounded = b.merge(rounded, 1, 2);
+  return groups * group == columns ? rounded : b.slice(rounded, 1, 0, b.size(columns));
 }
 
 //===----------------------------------------------------------------------===//

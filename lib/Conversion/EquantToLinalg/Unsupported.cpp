@@ -8,6 +8,7 @@
 #include "Patterns.h"
 
 #include "easyquant/Dialect/LM/IR/LM.h"
+#include "easyquant/Numerics/NumberFormats.h"
 
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -25,14 +26,14 @@ std::string linalgform::inWords(Attribute attribute) {
 static std::string whyNotRounded(SchemeAttr scheme) {
   if (!scheme || scheme.isInteger())
     return "";
-  const bool isF8 = scheme.toNumerics().codes == numerics::CodeFormat::F8E4M3FN;
-  if (isF8 && !scheme.getOuter() && !scheme.getTokenGroup() && scheme.getScale().isF32() &&
-      !scheme.isOnline() &&
-      (scheme.getGranularity() == Granularity::Token ||
-       scheme.getGranularity() == Granularity::Tensor))
+  const bool isFloat = numerics::floatFormat(scheme.toNumerics().codes);
+  const bool isScaled =
+      scheme.getOuter() ? isa<Float8E4M3FNType>(scheme.getScale()) : scheme.getScale().isF32();
+  if (isFloat && isScaled && !scheme.isOnline())
     return "";
   return "rounds activations to " + linalgform::inWords(scheme) +
-         "; expected i8, or f8E4M3FN with a scale a token or one a tensor";
+         "; expected i8, or f8E4M3FN or f4E2M1FN with scales of f32, or of f8E4M3FN in units of "
+         "one a tensor";
 }
 
 std::string linalgform::whyNotEquant(Operation *op) {

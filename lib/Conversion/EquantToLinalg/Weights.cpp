@@ -126,8 +126,18 @@ Value linalgform::mapGroups(TensorBuilder &b, Value values, int64_t group, Array
   return groups * group == columns ? result : b.slice(result, 1, 0, b.size(columns));
 }
 
-/// Rule absmax: the largest magnitude of each group over the largest code, rounded to the type of
-/// scales.
+/// The largest of all rows in each of them.
+static Value overRows(TensorBuilder &b, Value params) {
+  Value largest = b.reduce(2, {1}, {b.sizeOf(params, 1)}, b.f32(0), {{params, {0, 1}}},
+                           [](TensorBuilder &in, ValueRange v) -> Value {
+                             return arith::MaximumFOp::create(in, v[0], v[1]);
+                           });
+  return b.map(b.sizesOf(params), b.getF32Type(), {{largest, {1}}},
+               [](TensorBuilder &, ValueRange x) { return x[0]; });
+}
+
+/// Rule absmax: the largest magnitude of each group, or of all, over the largest code, rounded to
+/// the type of scales.
 static Value absMaxScales(TensorBuilder &b, Value x, SchemeAttr scheme) {
   const int64_t columns = TensorBuilder::typeOf(x).getDimSize(1);
   const int64_t group = scheme.getGroupSize() ? scheme.getGroupSize() : columns;
@@ -139,6 +149,8 @@ static Value absMaxScales(TensorBuilder &b, Value x, SchemeAttr scheme) {
                             Value magnitude = math::AbsFOp::create(in, v[0]);
                             return arith::MaximumFOp::create(in, magnitude, v[1]);
                           });
+  if (scheme.getGranularity() == Granularity::Tensor)
+    absMax = overRows(b, absMax);
   const int32_t largest = numerics::codeRange(scheme.toNumerics()).max;
   return b.map(absMax, b.getF32Type(), [&](TensorBuilder &in, ValueRange a) -> Value {
     Value isZero =

@@ -36,9 +36,9 @@ func.func @two_levels(%c: tensor<8x32xi4>, %s: tensor<8x2xui6>) -> !w {
 
 // -----
 
-func.func @fp4(%x: tensor<?x32xf32>) -> tensor<?x32xf32> {
-  // expected-error @below {{rounds activations to #equant.scheme<f4E2M1FN, group = 16, dynamic, scale = f8E4M3FN, outer = tensor>; expected i8, or f8E4M3FN with a scale a token or one a tensor}}
-  %y = equant.fake_quantize %x {scheme = #equant.scheme<f4E2M1FN, group = 16, dynamic, scale = f8E4M3FN, outer = tensor>, scale = 2.5e-03 : f32} : tensor<?x32xf32>
+func.func @table_rows(%x: tensor<?x32xf32>) -> tensor<?x32xf32> {
+  // expected-error @below {{rounds activations to #equant.scheme<i4, codebook = nf4, token, dynamic>; expected i8, or f8E4M3FN or f4E2M1FN with scales of f32, or of f8E4M3FN in units of one a tensor}}
+  %y = equant.fake_quantize %x {scheme = #equant.scheme<i4, codebook = nf4, token, dynamic>} : tensor<?x32xf32>
   return %y : tensor<?x32xf32>
 }
 

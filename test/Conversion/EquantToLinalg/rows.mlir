@@ -50,6 +50,21 @@ func.func @fp8(%x: tensor<?x40xf32>) -> tensor<?x40xf32> {
   return %y : tensor<?x40xf32>
 }
 
+// FP4 in groups of 16: scales in steps of FP8 of the one that calibration has found.
+
+// CHECK-LABEL: func.func @fp4(
+// CHECK-DAG:     %[[OUTER:.*]] = arith.constant 2.500000e-03 : f32
+// CHECK:         tensor.pad
+// CHECK:         tensor.expand_shape {{.*}} : tensor<?x48xf32> into tensor<?x3x16xf32>
+// CHECK:           %[[SCALE:.*]] = arith.mulf %{{.*}}, %[[OUTER]]
+// CHECK:           arith.select %{{.*}}, %[[OUTER]], %[[SCALE]]
+// CHECK:           math.copysign
+// CHECK:         tensor.extract_slice {{.*}} : tensor<?x48xf32> to tensor<?x40xf32>
+func.func @fp4(%x: tensor<?x40xf32>) -> tensor<?x40xf32> {
+  %y = equant.fake_quantize %x {scheme = #equant.scheme<f4E2M1FN, group = 16, dynamic, scale = f8E4M3FN, outer = tensor>, scale = 2.5e-03 : f32} : tensor<?x40xf32>
+  return %y : tensor<?x40xf32>
+}
+
 // Four stages, each of additions and subtractions of halves.
 
 // CHECK-LABEL: func.func @hadamard(

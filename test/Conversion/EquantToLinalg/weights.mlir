@@ -27,6 +27,19 @@ func.func @absmax(%x: tensor<4x32xf32>) -> !w {
   return %w : !w
 }
 
+// One scale for a whole weight: the largest of all rows, for each of them.
+
+// CHECK-LABEL: func.func @whole(
+// CHECK-SAME:    %[[X:.*]]: tensor<4x32xf32>) -> (tensor<4x32xi8>, tensor<4x1xf32>)
+// CHECK:         linalg.generic {{.*}} iterator_types = ["reduction", "parallel"]} ins(%{{.*}} : tensor<4x1xf32>) outs(%{{.*}} : tensor<1xf32>)
+// CHECK:           arith.maximumf
+// CHECK:         arith.divf
+!whole = !equant.weight<4x32, #equant.scheme<i8, symmetric, tensor>>
+func.func @whole(%x: tensor<4x32xf32>) -> !whole {
+  %w = equant.quantize %x rule absmax : (tensor<4x32xf32>) -> !whole
+  return %w : !whole
+}
+
 // Two rows and the last group.
 
 // CHECK-LABEL: func.func @slice(

@@ -141,7 +141,7 @@ def ConvertEquantToLinalg : Pass<"convert-equant-to-linalg", "::mlir::ModuleOp">
     - `equant.hadamard` is additions and subtractions of halves, in the order of kernels: the same bits. Constants are rotated in f64.
 
     Globals of plain weights become globals of their parts. Ops that have no such form are errors that say what to do, before anything
-    is changed: caches of codes, online scales, ops of calibration and of ranks, packed layouts of kernels, FP4 activations,
+    is changed: caches of codes, online scales, ops of calibration and of ranks, packed layouts of kernels,
     and on weights that are not evaluated yet (`equant-plain-weights`) rules other than `absmax`.
 
     ```mlir
