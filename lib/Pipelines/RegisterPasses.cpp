@@ -10,6 +10,7 @@
 #include "easyquant/Calibration/Passes.h"
 #include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
 #include "easyquant/Conversion/EquantToLinalg/EquantToLinalg.h"
+#include "easyquant/Conversion/LinalgToLM/LinalgToLM.h"
 #include "easyquant/Conversion/GPUToNVVM/GPUToNVVM.h"
 #include "easyquant/Conversion/LaunchesToLLVM/LaunchesToLLVM.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
@@ -102,6 +103,7 @@ void registerPasses() {
   methods::registerMethodsPasses();
   registerEquantToLaunchesPasses();
   registerEquantToLinalgPasses();
+  registerLinalgToLMPasses();
   registerLaunchesToLLVMPasses();
   launch::registerLaunchPasses();
   mlir::registerInlinerPass();

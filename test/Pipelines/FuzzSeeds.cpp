@@ -160,6 +160,7 @@ static constexpr Pipeline kPipelines[] = {
     {"equant-name-sites,equant-absmax{scheme=NVFP4A16},equant-quantize,convert-equant-to-linalg"},
     // No such file: damaged programs are not run.
     {"equant-name-sites,equant-calibrate-sites{inputs=none.npy},equant-absmax{scheme=W8A8}"},
+    {"convert-linalg-to-lm{output=raised}"},
     {"equant-gptq{tokens=tokens.safetensors work=work threads=1}", 1},
     {"equant-gptq{tokens=tokens.safetensors work=work threads=1 hessian=sinks}", 1},
     {"equant-gptq{tokens=tokens.safetensors work=work threads=1 hessian=loss-both}", 1},

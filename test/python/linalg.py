@@ -8,11 +8,14 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from helpers import BUILD
+
+INPUTS = Path(__file__).parents[1] / "Inputs" / "torch-mlir"  # what networks.py there has written
 
 TOOLS = BUILD / "llvm-tools"
 LIBRARIES = [(TOOLS / ".." / "lib").resolve() / f"libmlir_{name}runner_utils.so" for name in ("", "c_")]
@@ -112,3 +115,16 @@ def call_iree(text, folder, function, arrays, *options):
     subprocess.run([run, f"--module={folder / 'model.vmfb'}", "--device=local-task", f"--function={function}", *inputs, *options,
                     f"--output=@{folder / 'output.npy'}"], check=True, timeout=300)  # fmt: skip
     return np.load(folder / "output.npy")
+
+
+def network(name):
+    return (INPUTS / f"{name}.mlir").read_text()
+
+
+def constants(text):
+    """The resources of a module by their names; their shapes are in these, as torch-mlir writes them."""
+    found = {}
+    for name, digits in re.findall(r"(torch_tensor_\S+): \"0x04000000([0-9A-F]*)\"", text):
+        sizes = re.match(r"torch_tensor_((?:\d+_)*)torch", name)[1]
+        found[name] = np.frombuffer(bytes.fromhex(digits), np.float32).reshape([int(size) for size in sizes.split("_") if size])
+    return found

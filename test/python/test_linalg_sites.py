@@ -4,16 +4,14 @@
 
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
 from helpers import run_tool
-from linalg import call, call_iree, iree
+from linalg import INPUTS, call, call_iree, constants, iree, network
 
-INPUTS = Path(__file__).parents[1] / "Inputs" / "torch-mlir"
 PIPELINE = "builtin.module(equant-name-sites,{plan},equant-quantize,equant-evaluate-constants,convert-equant-to-linalg,canonicalize,cse)"
 f32 = np.float32
 
@@ -238,19 +236,6 @@ def test_half_precision(kind):
 
 
 # -------------------------------------------------------------------------------------------------------------- networks
-
-
-def network(name):
-    return (INPUTS / f"{name}.mlir").read_text()
-
-
-def constants(text):
-    """The resources of a module by their names; their shapes are in these, as torch-mlir writes them."""
-    found = {}
-    for name, digits in re.findall(r"(torch_tensor_\S+): \"0x04000000([0-9A-F]*)\"", text):
-        sizes = re.match(r"torch_tensor_((?:\d+_)*)torch", name)[1]
-        found[name] = np.frombuffer(bytes.fromhex(digits), f32).reshape([int(size) for size in sizes.split("_") if size])
-    return found
 
 
 def with_constants(text, values):

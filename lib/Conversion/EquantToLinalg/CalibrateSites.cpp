@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "CompiledModule.h"
+#include "easyquant/Conversion/EquantToLinalg/CompiledModule.h"
 #include "LinalgSite.h"
 
 #include "easyquant/Conversion/EquantToLinalg/EquantToLinalg.h"

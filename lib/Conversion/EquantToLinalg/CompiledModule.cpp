@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "CompiledModule.h"
+#include "easyquant/Conversion/EquantToLinalg/CompiledModule.h"
 
 #include "TensorBuilder.h"
 

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "ModuleConstants.h"
+#include "easyquant/Conversion/EquantToLinalg/ModuleConstants.h"
 
 #include "easyquant/Conversion/EquantToLinalg/EquantToLinalg.h"
 

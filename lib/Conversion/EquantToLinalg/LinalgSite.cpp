@@ -7,7 +7,7 @@
 
 #include "LinalgSite.h"
 
-#include "ModuleConstants.h"
+#include "easyquant/Conversion/EquantToLinalg/ModuleConstants.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/Matchers.h"

@@ -81,6 +81,21 @@ class Llama(nn.Module):
         return self.head(self.norm(self.layer(self.embedding(tokens))))
 
 
+class TiedLlama(nn.Module):
+    """Two layers, of which no heads share k and v; the head is the embedding."""
+
+    def __init__(self, vocabulary=24, width=16, tokens=5):
+        super().__init__()
+        self.embedding, self.norm = nn.Embedding(vocabulary, width), Norm(width)
+        self.layers = nn.ModuleList(Layer(width, 2, 2, 8, tokens) for _ in range(2))
+
+    def forward(self, tokens):
+        x = self.embedding(tokens)
+        for layer in self.layers:
+            x = layer(x)
+        return nn.functional.linear(self.norm(x), self.embedding.weight)
+
+
 def write(name, seed, make, x, **options):
     torch.manual_seed(seed)
     model = make().eval()
@@ -98,3 +113,4 @@ if __name__ == "__main__":
     write("mlp", 7, MLP, normal(1, 5, 16), dynamic_shapes={"x": {0: torch.export.Dim("rows", min=2, max=64)}})
     write("convolutions", 8, Convolutions, normal(2, 2, 3, 12, 12))
     write("llama", 5, Llama, torch.tensor([[3, 9, 1, 30, 22, 7]]))
+    write("tied_llama", 9, TiedLlama, torch.tensor([[3, 9, 1, 20, 7]]))

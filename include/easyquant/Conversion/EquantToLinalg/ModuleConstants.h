@@ -11,8 +11,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef EASYQUANT_LIB_CONVERSION_EQUANTTOLINALG_MODULECONSTANTS_H
-#define EASYQUANT_LIB_CONVERSION_EQUANTTOLINALG_MODULECONSTANTS_H
+#ifndef EASYQUANT_CONVERSION_EQUANTTOLINALG_MODULECONSTANTS_H
+#define EASYQUANT_CONVERSION_EQUANTTOLINALG_MODULECONSTANTS_H
 
 #include "easyquant/Formats/Safetensors.h"
 #include "easyquant/Support/Result.h"
@@ -47,6 +47,8 @@ public:
   /// None where the value is no constant, or other ops compute it.
   static std::optional<ModuleConstant> match(mlir::Value value);
 
+  /// The constant itself.
+  mlir::Attribute seen() const { return value; }
   /// Are elements of this type read? f32, f16 and bf16.
   static bool isReadable(mlir::Type element);
   /// All elements of a constant of such a type, in the order of the value that was matched.
@@ -77,4 +79,4 @@ private:
 
 } // namespace easyquant
 
-#endif // EASYQUANT_LIB_CONVERSION_EQUANTTOLINALG_MODULECONSTANTS_H
+#endif // EASYQUANT_CONVERSION_EQUANTTOLINALG_MODULECONSTANTS_H
