@@ -36,8 +36,16 @@ func.func @two_levels(%c: tensor<8x32xi4>, %s: tensor<8x2xui6>) -> !w {
 
 // -----
 
+func.func @narrow_scales(%x: tensor<?x32xf32>) -> tensor<?x32xf32> {
+  // expected-error @below {{rounds activations to #equant.scheme<f8E4M3FN, token, dynamic, scale = bf16>; expected i8, or f8E4M3FN or f4E2M1FN with scales of f32, or of f8E4M3FN in units of one a tensor}}
+  %y = equant.fake_quantize %x {scheme = #equant.scheme<f8E4M3FN, token, dynamic, scale = bf16>} : tensor<?x32xf32>
+  return %y : tensor<?x32xf32>
+}
+
+// -----
+
 func.func @table_rows(%x: tensor<?x32xf32>) -> tensor<?x32xf32> {
-  // expected-error @below {{rounds activations to #equant.scheme<i4, codebook = nf4, token, dynamic>; expected i8, or f8E4M3FN or f4E2M1FN with scales of f32, or of f8E4M3FN in units of one a tensor}}
+  // expected-error @below {{input must be quantized to integers, FP8 or FP4, found #equant.scheme<i4, codebook = nf4, token, dynamic>}}
   %y = equant.fake_quantize %x {scheme = #equant.scheme<i4, codebook = nf4, token, dynamic>} : tensor<?x32xf32>
   return %y : tensor<?x32xf32>
 }

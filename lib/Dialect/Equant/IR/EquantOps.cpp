@@ -10,6 +10,7 @@
 #include "easyquant/Dialect/LM/IR/Attention.h"
 #include "easyquant/Numerics/Bounds.h"
 #include "easyquant/Numerics/Hadamard.h"
+#include "easyquant/Numerics/NumberFormats.h"
 #include "easyquant/Numerics/OnlineScales.h"
 #include "easyquant/Numerics/SiteStatistics.h"
 
@@ -237,10 +238,12 @@ std::string easyquant::equant::whyNoInputScheme(SchemeAttr scheme) {
   bool isStatic = !scheme.getDynamic();
   bool isGrouped = scheme.getOuter() && scheme.getGranularity() == Granularity::Group &&
                    !isStatic && !scheme.isInteger();
-  if (!isGrouped &&
-      (scheme.getOuter() ||
-       scheme.getGranularity() != (isStatic ? Granularity::Tensor : Granularity::Token) ||
-       (!isStatic && !scheme.getSymmetric() && !scheme.getTokenGroup())))
+  if (!scheme.isInteger() && !numerics::floatFormat(scheme.toNumerics().codes))
+    os << "input must be quantized to integers, FP8 or FP4, found " << scheme;
+  else if (!isGrouped &&
+           (scheme.getOuter() ||
+            scheme.getGranularity() != (isStatic ? Granularity::Tensor : Granularity::Token) ||
+            (!isStatic && !scheme.getSymmetric() && !scheme.getTokenGroup())))
     os << "input must be quantized per token, dynamic and symmetric but for groups, per tensor "
           "with a constant "
           "scale, or, of codes that are no integers, in groups with dynamic and outer scales, "
