@@ -77,9 +77,8 @@ class Environments:
         """The one process of a client. Unavailable where it cannot be installed or started."""
         ended = isinstance(self.workers.get(name), Worker) and self.workers[name].process.poll() is not None
         if ended or name not in self.workers:
-            client = CLIENTS[name]
             try:
-                worker = Worker(self._python(client), client.worker)
+                worker = Worker(self.python(name), CLIENTS[name].worker)
                 self.workers[name] = worker
                 self.versions(name)
             except Unavailable as error:
@@ -122,7 +121,9 @@ class Environments:
         stamp.write_text(wanted)
         return python
 
-    def _python(self, client: Client) -> Path:
+    def python(self, name: str) -> Path:
+        """The interpreter of a client's environment. Unavailable where it cannot be made."""
+        client = CLIENTS[name]
         if client.packages == PEER_PACKAGES:
             try:
                 return peer_environment(self.cache)  # it is built for this CPU
