@@ -6,7 +6,8 @@
 Its requests, as serving.py reads them; LIBRARY is compressed-tensors, transformers, gptqmodel or autoawq, of makers also auto-round and llm-compressor:
 
     {"op": "load", "library": LIBRARY, "folder": PATH}              a checkpoint, by the library's own loader
-    {"op": "weights", "ours": PATH}                                 what it dequantizes beside the f32 weights of a safetensors file
+    {"op": "weights", "ours": PATH, "slack": 0}                     what it dequantizes beside the f32 weights of a safetensors file, which may be
+                                                                    off by so much, relatively, before they are rounded
     {"op": "logits", "sequences": [[ids], ...], "out": PATH}        of every token, f32 [tokens, vocabulary] (.npy of all sequences)
     {"op": "make", "library": LIBRARY, "model": PATH, "out": PATH,
      "scheme": NAME, "group": 64, "windows": [[ids], ...]}          a checkpoint that the library quantizes by itself
@@ -114,6 +115,8 @@ def load_float(folder, weights, kind):
 
     config = AutoConfig.from_pretrained(folder)
     del config.quantization_config
+    if not hasattr(config, "rope_parameters"):  # as transformers 5 writes what 4 reads by itself
+        config.rope_theta = json.loads((Path(folder) / "config.json").read_text()).get("rope_parameters", {}).get("rope_theta", config.rope_theta)
     model = AutoModelForCausalLM.from_config(config, torch_dtype=kind)  # transformers 4.47 has no other name
     state = {name: tensor for name, tensor in read_tensors(folder).items() if name in model.state_dict()}
     state |= {f"{site}.weight": weight for site, weight in weights.items()}
@@ -136,8 +139,8 @@ class CompressedTensors(Client):
 
 
 class AutoAWQClient(Client):
-    """The library's own numbers in a float16 model. Its loader wants intel-extension-for-pytorch on CPUs, and what its linears do without kernels ends in
-    an UnboundLocalError before the product that this is."""
+    """The library's own numbers, of float16, in a float32 model. Its loader wants intel-extension-for-pytorch on CPUs, and what its linears do without
+    kernels ends in an UnboundLocalError before the product that this is."""
 
     def __init__(self, folder):
         from awq.utils.packing_utils import dequantize_gemm
@@ -147,7 +150,7 @@ class AutoAWQClient(Client):
             site: dequantize_gemm(*(tensors[f"{site}.{part}"] for part in ("qweight", "qzeros", "scales")), settings["bits"], settings["group_size"]).T
             for site in sites_with(tensors, ".qweight")
         }
-        super().__init__(load_float(folder, self.weights, torch.float16))
+        super().__init__(load_float(folder, self.weights, torch.float32))
 
     def linears(self):
         return self.weights.items()
@@ -165,7 +168,7 @@ def load(library, folder):
 
 
 @torch.inference_mode()
-def weights(ours):
+def weights(ours, slack=0):
     """How many linears are ours, rounded once to the client's type, and by how much of the weight the others are off at most."""
     equal, largest, kinds, found = 0, 0.0, set(), set()
     with safe_open(ours, "pt") as file:
@@ -173,7 +176,8 @@ def weights(ours):
             expected = file.get_tensor(site)
             kinds.add(str(weight.dtype).removeprefix("torch."))
             found.add(site)
-            equal += torch.equal(expected.to(weight.dtype), weight)
+            near = [(expected.double() * (1 + off)).to(weight.dtype) == weight for off in {0, slack, -slack}]
+            equal += bool(torch.stack(near).any(0).all())
             largest = max(largest, float((weight.double() - expected.double()).abs().max() / expected.double().abs().max()))
         missing = sorted(set(file.keys()) - found)
     if missing:
