@@ -8,7 +8,7 @@ Its request, as serving.py reads it; windows are .npy files, int32 [windows, tok
     {"op": "tune", "model": PATH, "rounded": PATH, "steps": PATH,     folders: float, and compressed-tensors' of integers; a step a window of `steps`
      "held_out": PATH, "texts": {NAME: PATH}, "rates": [1e-3, ...],   the rate is the one that leaves least on `held_out`
      "threads": 2}
-    -> {"before": {NAME: [KL of each window]}, "rates": [[rate, KL on held_out], ...], "rate": R, "after": {NAME: ...}, "seconds": of a run of steps}
+    -> {"before": {NAME: [KL of each window]}, "rates": [[rate, KL on held_out], ...], "rate": R, "after": {NAME: ...}, "seconds": 150.0}
 """
 
 import math
