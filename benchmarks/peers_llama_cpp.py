@@ -16,8 +16,9 @@ MODEL is a Hugging Face folder of the llama architecture, or a GGUF file. The sc
   * prints medians with their range, and for each EasyQuant variant the median over rounds of its speed over the peer's best
     variant in the same round, and over the best of each of the peer's types.
 
-With --same-files, for which MODEL is a GGUF file with a tokenizer, both sides run the peer's files: easyquant compiles them as
-they are, with int8 activations in groups of 32, as the peer has (`--scheme keepA8`).
+With --same-files, for which MODEL is a GGUF file with a tokenizer, both sides run the peer's files (Q4_0, Q4_K_M and Q8_0), or
+MODEL itself where it is quantized: easyquant compiles them as they are, with int8 activations in groups of 32, as the peer has
+(`--scheme keepA8`).
 
 With --batch the same for so many sequences at a time, each with a prompt of its own: tokens/s are those of all together, and
 each variant is also compared with itself on one sequence. Steps of the peer are calls of its batch interface.
@@ -38,9 +39,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import gguf
 from peer import Worker, cache_folder, fail, peer_environment
 
 PEER_TYPES = ("Q4_0", "Q8_0")
+SAME_FILES = ("Q4_0", "Q4_K_M", "Q8_0")
+AS_IT_IS = "as it is"
 OUR_VARIANTS = {"W8A8": ("--scheme=W8A8", "--method=absmax"), "W4A8": ("--scheme=W4A8", "--group-size=32")}
 PHASES = ("prefill", "decode")
 PAUSE_S = 0.4  # libomp's threads spin for 0.2 s after their last work
@@ -98,7 +102,7 @@ def references(name, variants):
     ours = variants[name]
     peers = {other: variant for other, variant in variants.items() if variant.is_peer and variant.sequences == ours.sequences}
     found = {"the best peer": list(peers)}
-    found |= {f"llama.cpp {kind}": [other for other, variant in peers.items() if variant.kind == kind] for kind in PEER_TYPES}
+    found |= {f"llama.cpp {kind}": [other for other, variant in peers.items() if variant.kind == kind] for kind in dict.fromkeys(peer.kind for peer in peers.values())}
     if ours.sequences > 1:
         found["one sequence"] = [other for other, variant in variants.items() if (variant.kind, variant.sequences) == (ours.kind, 1)]
     return {what: names for what, names in found.items() if names}
@@ -152,6 +156,10 @@ def read_counts(text):
     return sorted({int(count) for count in counts})
 
 
+def is_quantized(model):
+    return model.suffix == ".gguf" and any(tensor.tensor_type.name not in ("F32", "F16", "BF16") for tensor in gguf.GGUFReader(model).tensors)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, help="a Hugging Face folder of the llama architecture, or a GGUF file")
@@ -185,21 +193,25 @@ def main():
               "rounds": args.rounds, "model": args.model.name, "peer": peer.ask("describe"), "bytes": {}}
     models = cache / "models" / args.model.name
     models.mkdir(parents=True, exist_ok=True)
-    for kind in PEER_TYPES:
-        out = models / f"llama-cpp-{kind}.gguf"
-        out.unlink(missing_ok=True)
-        made = peer.ask("make", source=str(args.model.absolute()), out=str(out), type=kind)
-        report["bytes"][kind] = made["bytes"]
+    if args.same_files and is_quantized(args.model):
+        files = {AS_IT_IS: args.model}
+    else:
+        files = {kind: models / f"llama-cpp-{kind}.gguf" for kind in (SAME_FILES if args.same_files else PEER_TYPES)}
+        for kind, out in files.items():
+            out.unlink(missing_ok=True)
+            peer.ask("make", source=str(args.model.absolute()), out=str(out), type=kind)
+    for kind, file in files.items():
+        report["bytes"][kind] = file.stat().st_size
         for count, flash in itertools.product(counts, (True, False)):
             name = named(f"llama.cpp {kind}, flash attention {'on' if flash else 'off'}", count)
-            loaded = peer.ask("load", id=name, path=str(out), flash=flash, sequences=count, **loads)
+            loaded = peer.ask("load", id=name, path=str(file.absolute()), flash=flash, sequences=count, **loads)
             variants[name] = Variant(peer, kind, count, is_peer=True)
     if not args.peer_only:
         us = Worker(sys.executable, "easyquant_worker.py")
         report["easyquant"] = us.ask("describe")
         own = {scheme: (args.model, options) for scheme, options in OUR_VARIANTS.items()}
         if args.same_files:
-            own = {f"its {kind}": (models / f"llama-cpp-{kind}.gguf", ("--scheme=keepA8",)) for kind in PEER_TYPES}
+            own = {f"its {kind}": (file, ("--scheme=keepA8",)) for kind, file in files.items()}
         for kind, (model, options) in own.items():
             artifact = compile_ours(model, kind, options, models)
             report["bytes"][kind] = sum(file.stat().st_size for file in artifact.glob("weights*.safetensors"))
