@@ -115,8 +115,9 @@ def load_float(folder, weights, kind):
 
     config = AutoConfig.from_pretrained(folder)
     del config.quantization_config
-    if not hasattr(config, "rope_parameters"):  # as transformers 5 writes what 4 reads by itself
-        config.rope_theta = json.loads((Path(folder) / "config.json").read_text()).get("rope_parameters", {}).get("rope_theta", config.rope_theta)
+    rope = getattr(config, "rope_parameters", None) or {}
+    if hasattr(config, "rope_theta") and "rope_theta" in rope:
+        config.rope_theta = rope["rope_theta"]  # which transformers 5 writes and 4 keeps without reading it
     model = AutoModelForCausalLM.from_config(config, torch_dtype=kind)  # transformers 4.47 has no other name
     state = {name: tensor for name, tensor in read_tensors(folder).items() if name in model.state_dict()}
     state |= {f"{site}.weight": weight for site, weight in weights.items()}
@@ -252,6 +253,8 @@ def make_autoawq(model, out, scheme, group, windows):
     from awq import AutoAWQForCausalLM
     from transformers import AutoTokenizer
 
+    # It keeps weights aside by .cpu() while it tries scales, which copies those of a GPU alone: here it would go on with what it has scaled.
+    torch.Tensor.cpu = lambda tensor: tensor.clone()
     bits, symmetric = bits_of(scheme)
     quantizer = AutoAWQForCausalLM.from_pretrained(str(model), device_map="cpu", torch_dtype=torch.float32)
     quantizer.quantize(AutoTokenizer.from_pretrained(model), quant_config={"zero_point": not symmetric, "q_group_size": group, "w_bit": bits, "version": "GEMM"},
