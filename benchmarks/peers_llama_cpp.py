@@ -157,7 +157,9 @@ def read_counts(text):
 
 
 def is_quantized(model):
-    return model.suffix == ".gguf" and any(tensor.tensor_type.name not in ("F32", "F16", "BF16") for tensor in gguf.GGUFReader(model).tensors)
+    """Are linears of layers codes? `easyquant export --format gguf --scheme none` writes the head alone as codes."""
+    layers = [tensor for tensor in gguf.GGUFReader(model).tensors if tensor.name.startswith("blk.")] if model.suffix == ".gguf" else []
+    return any(tensor.tensor_type.name not in ("F32", "F16", "BF16") for tensor in layers)
 
 
 def main():
