@@ -201,7 +201,7 @@ def main():
         files = {kind: models / f"llama-cpp-{kind}.gguf" for kind in (SAME_FILES if args.same_files else PEER_TYPES)}
         for kind, out in files.items():
             out.unlink(missing_ok=True)
-            peer.ask("make", source=str(args.model.absolute()), out=str(out), type=kind)
+            peer.ask("make", source=str(args.model.absolute()), out=str(out), type=kind, itself=args.same_files)
     for kind, file in files.items():
         report["bytes"][kind] = file.stat().st_size
         for count, flash in itertools.product(counts, (True, False)):

@@ -5,7 +5,8 @@
 
 Its requests, as serving.py reads them:
 
-    {"op": "make", "source": PATH, "out": PATH, "type": "Q4_0"}        quantize a model file or folder
+    {"op": "make", "source": PATH, "out": PATH, "type": "Q4_0"}        quantize a model file or folder, without its tokenizer; of a file
+                                                                       with "itself": true that too
     {"op": "load", "id": ID, "path": PATH, "threads": 2, "flash": true, "context": 1024,
      "sequences": 16}                                                  tokens of a sequence; sequences of a batch
     {"op": "measure", "id": ID, "prompts": [[ids] of each sequence],
@@ -24,10 +25,12 @@ from llama_cpp_models import load_model, open_context, quantize, start, write_f3
 from serving import serve_models, timed
 
 
-def make(source, out, type):
+def make(source, out, type, itself=False):
     """Quantizes with llama.cpp's own quantizer: linears in `type`, embedding and head in int8 (Q8_0) in every variant."""
     if Path(out).exists():
         return {"bytes": Path(out).stat().st_size}
+    if itself:
+        return quantize(source, out, type, head_type=llama_cpp.GGML_TYPE_Q8_0)
     full = Path(f"{out}.f32.{os.getpid()}")
     try:
         write_f32(source, full)
