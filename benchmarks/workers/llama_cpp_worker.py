@@ -5,8 +5,8 @@
 
 Its requests, as serving.py reads them:
 
-    {"op": "make", "source": PATH, "out": PATH, "type": "Q4_0"}        quantize a model file or folder, without its tokenizer; of a file
-                                                                       with "itself": true that too
+    {"op": "make", "source": PATH, "out": PATH, "type": "Q4_0"}        quantize a model file or folder, without its tokenizer; with
+                                                                       "itself": true a file with its tokenizer
     {"op": "load", "id": ID, "path": PATH, "threads": 2, "flash": true, "context": 1024,
      "sequences": 16}                                                  tokens of a sequence; sequences of a batch
     {"op": "measure", "id": ID, "prompts": [[ids] of each sequence],
