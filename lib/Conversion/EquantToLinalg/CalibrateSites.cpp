@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Conversion/EquantToLinalg/CompiledModule.h"
 #include "LinalgSite.h"
+#include "easyquant/Conversion/EquantToLinalg/CompiledModule.h"
 
 #include "easyquant/Conversion/EquantToLinalg/EquantToLinalg.h"
 
