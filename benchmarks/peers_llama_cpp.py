@@ -44,7 +44,7 @@ from peer import Worker, cache_folder, fail, peer_environment
 
 PEER_TYPES = ("Q4_0", "Q8_0")
 SAME_FILES = ("Q4_0", "Q4_K_M", "Q8_0")
-AS_IT_IS = "as it is"
+ITSELF = "file"  # which MODEL is
 OUR_VARIANTS = {"W8A8": ("--scheme=W8A8", "--method=absmax"), "W4A8": ("--scheme=W4A8", "--group-size=32")}
 PHASES = ("prefill", "decode")
 PAUSE_S = 0.4  # libomp's threads spin for 0.2 s after their last work
@@ -102,7 +102,8 @@ def references(name, variants):
     ours = variants[name]
     peers = {other: variant for other, variant in variants.items() if variant.is_peer and variant.sequences == ours.sequences}
     found = {"the best peer": list(peers)}
-    found |= {f"llama.cpp {kind}": [other for other, variant in peers.items() if variant.kind == kind] for kind in dict.fromkeys(peer.kind for peer in peers.values())}
+    kinds = dict.fromkeys(peer.kind for peer in peers.values())
+    found |= {f"llama.cpp {kind}": [other for other, variant in peers.items() if variant.kind == kind] for kind in kinds}
     if ours.sequences > 1:
         found["one sequence"] = [other for other, variant in variants.items() if (variant.kind, variant.sequences) == (ours.kind, 1)]
     return {what: names for what, names in found.items() if names}
@@ -196,7 +197,7 @@ def main():
     models = cache / "models" / args.model.name
     models.mkdir(parents=True, exist_ok=True)
     if args.same_files and is_quantized(args.model):
-        files = {AS_IT_IS: args.model}
+        files = {ITSELF: args.model}
     else:
         files = {kind: models / f"llama-cpp-{kind}.gguf" for kind in (SAME_FILES if args.same_files else PEER_TYPES)}
         for kind, out in files.items():

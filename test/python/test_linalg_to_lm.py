@@ -72,6 +72,7 @@ MISTAKES = {
     "no mask": (TABLE, rf'\g<1>{np.zeros((6, 6), np.float32).tobytes().hex().upper()}"', "expected a causal mask: 0 up to the token, -1e4 or less behind it; found 0.000000 at 0, 1"),
     "other rotations": (ROTATIONS, rf'\g<1>{np.ones((6, 8), np.float32).tobytes().hex().upper()}"', "expected a table of cosines and sines of p theta^(-2i/8)"),
     "quotients the other way round": (r"\"arith\.divf\"\((%arg\d+), (%\d+)\)", r'"arith.divf"(\2, \1)', "has no place in a LLaMA: expected the mean over 16 columns"),
+    "an interleaved half": (r"static_offsets = array<i64: 0, 0, 0, 0>, static_sizes = array<i64: 1, 2, 6, 4>, static_strides = array<i64: 1, 1, 1, 1>", "static_offsets = array<i64: 0, 0, 0, 0>, static_sizes = array<i64: 1, 2, 6, 4>, static_strides = array<i64: 1, 1, 1, 2>", "expected the second half of each head, negative, before the first one"),
     "another scale": (r"2\.8284271247461903", "2.5", "expected products over sqrt(8), the dimension of a head"),
 }  # fmt: skip
 

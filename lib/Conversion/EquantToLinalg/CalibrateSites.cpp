@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "LinalgSite.h"
-#include "easyquant/Conversion/EquantToLinalg/CompiledModule.h"
 
+#include "easyquant/Conversion/EquantToLinalg/CompiledModule.h"
 #include "easyquant/Conversion/EquantToLinalg/EquantToLinalg.h"
 
 #include "easyquant/Formats/Npy.h"

@@ -5,9 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Conversion/EquantToLinalg/ModuleConstants.h"
-
 #include "easyquant/Conversion/EquantToLinalg/EquantToLinalg.h"
+#include "easyquant/Conversion/EquantToLinalg/ModuleConstants.h"
 
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 #include "easyquant/Numerics/Quantize.h"

@@ -110,6 +110,11 @@ ModuleConstant::ModuleConstant(Attribute value, RankedTensorType type) : value(v
   }
 }
 
+bool ModuleConstant::isTransposeOf(const ModuleConstant &other) const {
+  return value == other.value && dims.size() == 2 && other.dims.size() == 2 &&
+         dims[0] == other.dims[1] && dims[1] == other.dims[0];
+}
+
 bool ModuleConstant::transpose(ArrayRef<int64_t> permutation) {
   dims = llvm::map_to_vector(permutation, [&](int64_t from) { return dims[from]; });
   return true;

@@ -8,7 +8,6 @@
 #include "Patterns.h"
 
 #include "easyquant/Dialect/LM/IR/LM.h"
-#include "easyquant/Numerics/NumberFormats.h"
 
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -26,10 +25,9 @@ std::string linalgform::inWords(Attribute attribute) {
 static std::string whyNotRounded(SchemeAttr scheme) {
   if (!scheme || scheme.isInteger())
     return "";
-  const bool isFloat = numerics::floatFormat(scheme.toNumerics().codes);
   const bool isScaled =
       scheme.getOuter() ? isa<Float8E4M3FNType>(scheme.getScale()) : scheme.getScale().isF32();
-  if (isFloat && isScaled && !scheme.isOnline())
+  if (isScaled && !scheme.isOnline())
     return "";
   return "rounds activations to " + linalgform::inWords(scheme) +
          "; expected i8, or f8E4M3FN or f4E2M1FN with scales of f32, or of f8E4M3FN in units of "

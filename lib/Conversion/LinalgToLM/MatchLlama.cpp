@@ -19,6 +19,7 @@
 
 #include "mlir/Analysis/SliceAnalysis.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/IRMapping.h"
@@ -39,6 +40,23 @@ static bool isNear(double found, double wanted) {
   return std::fabs(found - wanted) <= 1e-6 * std::fabs(wanted);
 }
 
+/// Loops of these dialects on static shapes end, and write nowhere else.
+static bool followsFromConstants(Operation *op) {
+  auto isFree = [](Operation *inner) {
+    return isa_and_present<linalg::LinalgDialect, arith::ArithDialect, math::MathDialect,
+                           tensor::TensorDialect>(inner->getDialect()) ||
+           isa<cf::AssertOp>(inner);
+  };
+  auto isArgument = [](Value operand) {
+    auto argument = dyn_cast<BlockArgument>(operand);
+    return argument && isa<func::FuncOp>(argument.getOwner()->getParentOp());
+  };
+  return !op->walk([&](Operation *inner) {
+              return WalkResult(
+                  failure(!isFree(inner) || llvm::any_of(inner->getOperands(), isArgument)));
+            }).wasInterrupted();
+}
+
 /// What constants alone decide: one of them, or what the ops behind it give as they run here.
 static FailureOr<std::vector<float>> valuesOf(Value value) {
   if (auto constant = ModuleConstant::match(value)) {
@@ -51,16 +69,9 @@ static FailureOr<std::vector<float>> valuesOf(Value value) {
   BackwardSliceOptions options;
   options.inclusive = true;
   options.omitUsesFromAbove = false;
-  bool isConstant = !isa<BlockArgument>(value);
   options.filter = [](Operation *op) { return !isa<func::FuncOp>(op); };
-  if (!isConstant || failed(getBackwardSlice(value, &ops, options)))
-    isConstant = false;
-  // Loops of upstream ops on static shapes end, and they write nowhere else.
-  for (Operation *op : ops)
-    isConstant &= llvm::none_of(op->getOperands(), llvm::IsaPred<BlockArgument>) &&
-                  isa_and_present<linalg::LinalgDialect, arith::ArithDialect, math::MathDialect,
-                                  tensor::TensorDialect>(op->getDialect());
-  if (!isConstant)
+  const bool isKnown = value.getDefiningOp() && succeeded(getBackwardSlice(value, &ops, options));
+  if (!isKnown || !llvm::all_of(ops, followsFromConstants))
     return emitError(value.getLoc())
            << "a table that depends on the tokens, or on ops beside linalg, arith, math and "
               "tensor, "
@@ -100,7 +111,8 @@ private:
   LogicalResult fail(Value at, const Twine &expected);
   FailureOr<Value> linear(Value y, const std::string &name);
   FailureOr<Value> norm(Value y, const std::string &name);
-  FailureOr<Value> residual(Value y, const std::string &name, Value &update);
+  FailureOr<Value> residual(Value y, const std::string &projection, const std::string &gain,
+                            FailureOr<Value> (Matcher::*inner)(Value));
   FailureOr<Value> gated(Value y);
   FailureOr<Value> attention(Value y);
   FailureOr<Value> softmax(Value y);
@@ -135,6 +147,7 @@ private:
   FoundModel model;
   formats::ModelConfig &config = model.config;
   Layer layer;
+  std::optional<double> normEpsilon;
   std::vector<float> cosines, sines;
 };
 } // namespace
@@ -212,9 +225,9 @@ FailureOr<Value> Matcher::norm(Value y, const std::string &name) {
   if (!above)
     return fail(inverse, "1 / sqrt(mean of squares + epsilon)");
   const double epsilon = (*above)[1].number;
-  if (config.normEpsilon != 0 && config.normEpsilon != epsilon)
-    return fail(inverse, "the epsilon of the other norms, " + std::to_string(config.normEpsilon));
-  config.normEpsilon = epsilon;
+  if (normEpsilon.value_or(epsilon) != epsilon)
+    return fail(inverse, "the epsilon of the other norms, " + std::to_string(*normEpsilon));
+  normEpsilon = epsilon;
 
   const int64_t columns = typeOf(input).getShape().back();
   Value mean = (*above)[0].tensor;
@@ -239,35 +252,38 @@ FailureOr<Value> Matcher::norm(Value y, const std::string &name) {
   return reshaped(input);
 }
 
-/// x + update, where a linear gives the update.
-FailureOr<Value> Matcher::residual(Value y, const std::string &name, Value &update) {
+/// x + linear(inner(norm(x))); gives x.
+FailureOr<Value> Matcher::residual(Value y, const std::string &projection, const std::string &gain,
+                                   FailureOr<Value> (Matcher::*inner)(Value)) {
   auto isProduct = [](const Term &term) {
     return term.isWhole() && reshaped(term.tensor).getDefiningOp<linalg::MatmulOp>();
   };
   auto terms = inOrder<arith::AddFOp>(y, isWhole, isProduct);
   if (!terms)
-    return fail(y, "the sum of a residual and '" + name + "'");
-  update = (*terms)[1].tensor;
-  return reshaped((*terms)[0].tensor);
+    return fail(y, "the sum of a residual and '" + projection + "'");
+  FailureOr<Value> x = linear((*terms)[1].tensor, projection);
+  x = failed(x) ? x : (this->*inner)(*x);
+  x = failed(x) ? x : norm(*x, gain);
+  if (succeeded(x) && *x != reshaped((*terms)[0].tensor))
+    return fail(*x, "the residual that '" + projection + "' is added to, read by '" + gain + "'");
+  return x;
 }
 
 /// silu(gate) times up; gives what both read.
 FailureOr<Value> Matcher::gated(Value y) {
-  auto isSilu = [&](const Term &term) {
-    auto terms = term.isWhole() ? arithmetic<arith::MulFOp>(term.tensor) : std::nullopt;
+  auto gateOf = [&](const Term &silu) {
+    auto terms = silu.isWhole() ? arithmetic<arith::MulFOp>(silu.tensor) : std::nullopt;
     for (int i : {0, 1})
       if (Value x = terms ? sigmoidOf(reshaped((*terms)[i].tensor)) : Value();
           x && reshaped(x) == reshaped((*terms)[1 - i].tensor))
-        return true;
-    return false;
+        return x;
+    return Value();
   };
+  auto isSilu = [&](const Term &term) { return bool(gateOf(term)); };
   auto terms = inOrder<arith::MulFOp>(y, isSilu, isWhole);
   if (!terms)
     return fail(y, "silu of the gate times another linear");
-  auto silu = arithmetic<arith::MulFOp>((*terms)[0].tensor);
-  Value gate = sigmoidOf(reshaped((*silu)[0].tensor));
-  gate = gate ? gate : sigmoidOf(reshaped((*silu)[1].tensor));
-  FailureOr<Value> ofGate = linear(gate, "mlp.gate_proj.weight");
+  FailureOr<Value> ofGate = linear(gateOf((*terms)[0]), "mlp.gate_proj.weight");
   FailureOr<Value> ofUp =
       failed(ofGate) ? ofGate : linear((*terms)[1].tensor, "mlp.up_proj.weight");
   if (succeeded(ofUp) && *ofUp != *ofGate)
@@ -361,11 +377,13 @@ FailureOr<Value> Matcher::rotated(Value y) {
     Value x = straight ? reshaped((*straight)[0].tensor) : Value();
     if (!concat || !x || typeOf(x).getRank() != 4)
       continue;
+    const ArrayRef<int64_t> shape = typeOf(x).getShape();
     auto isPart = [&](Value part, int64_t first) {
       auto slice = part.getDefiningOp<tensor::ExtractSliceOp>();
-      return slice && reshaped(slice.getSource()) == x &&
+      return slice && reshaped(slice.getSource()) == x && hasShape(slice.getSource(), shape) &&
+             llvm::all_of(slice.getStaticStrides(), [](int64_t stride) { return stride == 1; }) &&
              slice.getStaticOffsets() == ArrayRef<int64_t>{0, 0, 0, first} &&
-             slice.getStaticSizes() == ArrayRef<int64_t>{1, typeOf(x).getDimSize(1), tokens, half};
+             slice.getStaticSizes() == ArrayRef<int64_t>{1, shape[1], tokens, half};
     };
     std::optional<Elementwise> negative = Elementwise::match(concat.getInputs().front());
     std::optional<Term> behind = negative ? unary<arith::NegFOp>(*negative) : std::nullopt;
@@ -505,24 +523,11 @@ LogicalResult Matcher::embedding(Value y, Value tokenIds) {
 
 /// A layer; gives the residual that it reads.
 FailureOr<Value> Matcher::block(Value y) {
-  Value update;
-  FailureOr<Value> middle = residual(y, "mlp.down_proj.weight", update);
-  FailureOr<Value> x = failed(middle) ? middle : linear(update, "mlp.down_proj.weight");
-  x = failed(x) ? x : gated(*x);
-  x = failed(x) ? x : norm(*x, "post_attention_layernorm.weight");
-  if (failed(x))
-    return failure();
-  if (*x != *middle)
-    return fail(*x, "the norm before the gate to read the residual that its layer adds to");
-  FailureOr<Value> first = residual(*middle, "self_attn.o_proj.weight", update);
-  x = failed(first) ? first : linear(update, "self_attn.o_proj.weight");
-  x = failed(x) ? x : attention(*x);
-  x = failed(x) ? x : norm(*x, "input_layernorm.weight");
-  if (failed(x))
-    return failure();
-  if (*x != *first)
-    return fail(*x, "the norm before attention to read the residual that its layer adds to");
-  return first;
+  FailureOr<Value> middle =
+      residual(y, "mlp.down_proj.weight", "post_attention_layernorm.weight", &Matcher::gated);
+  return failed(middle) ? middle
+                        : residual(*middle, "self_attn.o_proj.weight", "input_layernorm.weight",
+                                   &Matcher::attention);
 }
 
 FailureOr<FoundModel> Matcher::run(Value tokenIds, Value logits) {
@@ -555,10 +560,11 @@ FailureOr<FoundModel> Matcher::run(Value tokenIds, Value logits) {
   config.architecture = formats::findArchitecture("llama");
   config.vocabSize = rows.shape[0];
   config.hiddenSize = rows.shape[1];
-  config.tieWordEmbeddings = head.constant.seen() == rows.constant.seen();
+  config.tieWordEmbeddings = head.constant.isTransposeOf(rows.constant);
   config.intermediateSize = layers.front().at("mlp.down_proj.weight").shape[0];
   config.numLayers = std::ssize(layers);
   config.maxContext = tokens;
+  config.normEpsilon = *normEpsilon;
   return std::move(model);
 }
 

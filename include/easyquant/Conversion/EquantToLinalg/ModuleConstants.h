@@ -47,8 +47,8 @@ public:
   /// None where the value is no constant, or other ops compute it.
   static std::optional<ModuleConstant> match(mlir::Value value);
 
-  /// The constant itself.
-  mlir::Attribute seen() const { return value; }
+  /// The same elements of the same constant, rows for columns?
+  bool isTransposeOf(const ModuleConstant &other) const;
   /// Are elements of this type read? f32, f16 and bf16.
   static bool isReadable(mlir::Type element);
   /// All elements of a constant of such a type, in the order of the value that was matched.
@@ -60,6 +60,7 @@ private:
   /// many elements of the constant one step of it goes.
   struct Digit {
     int64_t extent, stride;
+    bool operator==(const Digit &) const = default;
   };
   using Dimension = llvm::SmallVector<Digit, 2>;
 
