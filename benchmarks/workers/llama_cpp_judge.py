@@ -10,6 +10,10 @@ Its requests, as serving.py reads them:
      "statistics": PATH or null}                                         a file of the quantizer, with an importance matrix or without
     {"op": "judge", "paths": [PATH, ...], "reference": PATH,
      "windows": PATH, "threads": 2}                                      figures of files against their f32 on int32 [windows, tokens] (.npy)
+    {"op": "logits", "path": PATH, "windows": PATH, "out": PATH,
+     "threads": 2}                                                       f32 [windows, tokens, vocabulary] (.npy) of all tokens of each window
+    {"op": "continue", "path": PATH, "tokens": [IDS], "count": 64,
+     "threads": 2}                                                       so many tokens behind these, each the likeliest one
     {"op": "describe"}                                                   version and CPU features of the build
 
 Figures are those of `easyquant eval --reference`, by the code that makes them there (easyquant.evaluation.metrics).
@@ -88,6 +92,32 @@ def judge(paths, reference, windows, threads):
     return {"figures": [score.figures() for score in scores]}
 
 
+def all_logits(path, windows, out, threads):
+    windows = np.load(windows)
+    model = Judged(path, windows.shape[1], threads)
+    found = np.lib.format.open_memmap(out, "w+", np.float32, (*windows.shape, model.vocab))
+    for number, window in enumerate(windows):
+        model.reset()
+        for begin in range(0, len(window), ROWS):
+            found[number, begin : begin + ROWS] = model.logits(window[begin : begin + ROWS], begin)
+    found.flush()
+    model.close()
+    return {}
+
+
+def go_on(path, tokens, count, threads):
+    model = Judged(path, len(tokens) + count, threads)
+    model.reset()
+    found = []
+    for begin in range(0, len(tokens), ROWS):
+        logits = model.logits(tokens[begin : begin + ROWS], begin)
+    while len(found) < count:
+        found.append(int(logits[-1].argmax()))
+        logits = model.logits(found[-1:], len(tokens) + len(found) - 1)
+    model.close()
+    return {"tokens": found}
+
+
 def full(source, out):
     part = Path(f"{out}.part")
     write_f32(source, part)
@@ -101,4 +131,4 @@ def describe():
 
 if __name__ == "__main__":
     start()
-    serve(full=full, quantize=quantize, judge=judge, describe=describe)
+    serve(full=full, quantize=quantize, judge=judge, describe=describe, logits=all_logits, **{"continue": go_on})

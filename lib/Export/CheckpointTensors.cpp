@@ -71,7 +71,8 @@ LogicalResult Checkpoint::collectFloat(const FloatConstant &constant) {
 }
 
 LogicalResult Checkpoint::collectTensor(ModuleOp module, const formats::ExpectedTensor &expected) {
-  CheckpointTensor tensor{expected.name, expected.shape};
+  CheckpointTensor tensor{.name = expected.name, .shape = expected.shape};
+  tensor.offset = expected.offset;
   if (const StoredSite *site = siteOf.lookup(expected.name)) {
     tensor.site = site;
     siteOf.erase(expected.name);

@@ -33,6 +33,8 @@ struct CheckpointTensor {
   std::vector<int64_t> shape;
   const equant::ConstantTensor *floats = nullptr;
   const StoredSite *site = nullptr;
+  /// Hugging Face checkpoints hold the floats less this.
+  float offset = 0.0f;
 };
 
 /// All of a quantized module that a checkpoint of a format holds.

@@ -29,6 +29,8 @@ Result<void> easyquant::readFloats(const Checkpoint &checkpoint, const Checkpoin
     narrow.resize(piece.size());
     if (auto done = reader.readRows(constant, row, std::ssize(piece) / columns, piece); !done)
       return done;
+    for (float &value : piece)
+      value -= tensor.offset;
     std::transform(piece.begin(), piece.end(), narrow.begin(),
                    isHalf ? formats::toHalf : formats::toBFloat);
     // The largest numbers of f16 are 65504, and an infinity.

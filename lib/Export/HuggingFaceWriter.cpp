@@ -14,6 +14,7 @@
 #include "easyquant/Support/WriteFile.h"
 
 #include <algorithm>
+#include <cmath>
 
 using namespace easyquant;
 using namespace easyquant::formats;
@@ -47,7 +48,7 @@ Result<void> writeTransposed(const ModelSource &source, const ModelTensor &tenso
   return writer.write(tensor.name, std::as_bytes(std::span(transposed)));
 }
 
-Result<void> writeRows(const ModelSource &source, const ModelTensor &tensor,
+Result<void> writeRows(const ModelSource &source, const ModelTensor &tensor, float offset,
                        ShardedSafetensorsWriter &writer) {
   const int64_t rows = tensor.shape.front(), columns = tensor.elements() / rows;
   const int64_t step = std::clamp<int64_t>(kPiece / columns, 1, rows);
@@ -57,6 +58,8 @@ Result<void> writeRows(const ModelSource &source, const ModelTensor &tensor,
     std::span<float> piece = std::span(values).first(static_cast<size_t>(count * columns));
     if (Result<void> done = source.readRows(tensor.name, row, count, piece); !done)
       return done;
+    for (float &value : piece)
+      value -= offset;
     if (Result<void> done = writer.write(tensor.name, std::as_bytes(piece)); !done)
       return done;
   }
@@ -64,13 +67,13 @@ Result<void> writeRows(const ModelSource &source, const ModelTensor &tensor,
 }
 
 Result<void> writeWeights(const ModelSource &source, const fs::path &folder) {
-  std::unordered_map<std::string, bool> isConv1D;
-  for (const ExpectedTensor &plan : expectedTensors(source.config()))
-    isConv1D[plan.name] = plan.isConv1D;
+  std::unordered_map<std::string, ExpectedTensor> expected;
+  for (const ExpectedTensor &tensor : expectedTensors(source.config()))
+    expected[tensor.name] = tensor;
   std::vector<SafetensorsWriter::Tensor> declarations;
   for (const ModelTensor &tensor : source.tensors()) {
     std::vector<int64_t> shape = tensor.shape;
-    if (isConv1D[tensor.name])
+    if (expected[tensor.name].isConv1D)
       std::reverse(shape.begin(), shape.end());
     declarations.push_back({tensor.name, "F32", std::move(shape)});
   }
@@ -79,11 +82,13 @@ Result<void> writeWeights(const ModelSource &source, const fs::path &folder) {
       folder, "model", std::move(declarations), kDefaultShardBytes, {{"format", "pt"}});
   if (!writer)
     return Unexpected(writer.error());
-  for (const ModelTensor &tensor : source.tensors())
-    if (Result<void> done = isConv1D[tensor.name] ? writeTransposed(source, tensor, *writer)
-                                                  : writeRows(source, tensor, *writer);
+  for (const ModelTensor &tensor : source.tensors()) {
+    const ExpectedTensor &like = expected[tensor.name];
+    if (Result<void> done = like.isConv1D ? writeTransposed(source, tensor, *writer)
+                                          : writeRows(source, tensor, like.offset, *writer);
         !done)
       return done;
+  }
   return writer->finish();
 }
 
@@ -120,6 +125,7 @@ static void addWindow(Json::Object &json, const ModelConfig &config) {
   const WindowKind kind = config.architecture->window;
   if (kind == WindowKind::None)
     return;
+  const bool namesLayers = kind == WindowKind::SomeLayers || kind == WindowKind::Pattern;
   if (kind == WindowKind::SomeLayers)
     json["use_sliding_window"] = config.slidingWindow != 0;
   if (config.slidingWindow == 0) {
@@ -127,16 +133,37 @@ static void addWindow(Json::Object &json, const ModelConfig &config) {
     return;
   }
   json["sliding_window"] = config.slidingWindow;
-  if (kind != WindowKind::SomeLayers)
+  if (!namesLayers)
     return;
   std::vector<std::string> types;
   types.reserve(config.numLayers);
   for (int64_t layer = 0; layer < config.numLayers; ++layer)
     types.push_back(config.windowOf(layer) != 0 ? "sliding_attention" : "full_attention");
   // Read where there are no layer_types: layers from this one on have the window.
-  json["max_window_layers"] =
-      std::find(types.begin(), types.end(), "sliding_attention") - types.begin();
+  if (kind == WindowKind::SomeLayers)
+    json["max_window_layers"] =
+        std::find(types.begin(), types.end(), "sliding_attention") - types.begin();
   json["layer_types"] = types;
+}
+
+/// The factors and bounds for which the architecture has fields.
+static void addFactors(Json::Object &json, const ModelConfig &config) {
+  const Architecture &architecture = *config.architecture;
+  // Where it was an integer, as it is in models, it is one again.
+  const double inexact = 1.0 / (config.attentionScale * config.attentionScale);
+  const bool isWhole = std::abs(inexact - std::round(inexact)) < 1e-12 * inexact;
+  const double width = isWhole ? std::round(inexact) : inexact;
+  for (auto [field, value] : {std::pair(&architecture.embeddingFactor, config.embeddingFactor),
+                              std::pair(&architecture.residualFactor, config.residualFactor),
+                              std::pair(&architecture.logitDivisor, config.logitDivisor),
+                              std::pair(&architecture.attentionFactor, config.attentionScale),
+                              std::pair(&architecture.attentionWidth, width)})
+    if (*field)
+      json[field->key] = value;
+  for (auto [field, value] : {std::pair(&architecture.attentionBound, config.attentionBound),
+                              std::pair(&architecture.logitBound, config.logitBound)})
+    if (*field)
+      json[field->key] = value == 0.0 ? Json(nullptr) : Json(value);
 }
 
 /// The name that torch has for a type of floats.
@@ -159,6 +186,9 @@ std::string formats::huggingFaceConfigText(const ModelConfig &config, DType floa
     json["rope_theta"] = config.rope.theta;
     json["rope_scaling"] = ropeScalingJson(config.rope);
   }
+  if (config.windowedRope)
+    json[architecture.windowedRopeTheta.key] = config.windowedRope->theta;
+  addFactors(json, config);
   if (architecture.unrotatedEvery != 0) {
     std::vector<int> rotated;
     for (int64_t layer = 0; layer < config.numLayers; ++layer)

@@ -120,22 +120,25 @@ Name OnnxBuilder::layerNorm(const Name &x, const Name &weight, const Name &bias,
   return add("LayerNormalization", {x, weight, bias}, {{"epsilon", static_cast<float>(epsilon)}});
 }
 
-Name OnnxBuilder::siluMul(const Name &gate, const Name &up) {
-  return add("Mul", {add("Mul", {gate, add("Sigmoid", {gate})}), up});
+Name OnnxBuilder::silu(const Name &x) { return add("Mul", {x, add("Sigmoid", {x})}); }
+
+Name OnnxBuilder::multiply(const Name &x, double factor) {
+  return add("Mul", {x, real(static_cast<float>(factor))});
+}
+
+Name OnnxBuilder::softCap(const Name &x, double bound) {
+  return multiply(add("Tanh", {multiply(x, 1 / bound)}), bound);
 }
 
 Name OnnxBuilder::gelu(const Name &x, lm::GeluApproximation approximation) {
-  auto times = [&](const Name &a, double factor) {
-    return add("Mul", {a, real(static_cast<float>(factor))});
-  };
   Name inner;
   if (approximation == lm::GeluApproximation::Tanh) {
-    Name cube = times(add("Pow", {x, real(3)}), 0.044715);
-    inner = add("Tanh", {times(add("Add", {x, cube}), std::sqrt(2 / std::numbers::pi))});
+    Name cube = multiply(add("Pow", {x, real(3)}), 0.044715);
+    inner = add("Tanh", {multiply(add("Add", {x, cube}), std::sqrt(2 / std::numbers::pi))});
   } else {
-    inner = add("Erf", {times(x, 1 / std::numbers::sqrt2)});
+    inner = add("Erf", {multiply(x, 1 / std::numbers::sqrt2)});
   }
-  return add("Mul", {times(x, 0.5), add("Add", {inner, real(1)})});
+  return add("Mul", {multiply(x, 0.5), add("Add", {inner, real(1)})});
 }
 
 OnnxBuilder::Names OnnxBuilder::split(const Name &x, const std::vector<int64_t> &widths) {
@@ -227,6 +230,8 @@ Name OnnxBuilder::attention(const Name &q, const Name &k, const Name &v, lm::Att
   query = reshape(query, {0, kvHeads, -1, headDim});
   Name keysAcross = add("Transpose", {keys}, {{"perm", std::vector<int64_t>{0, 1, 3, 2}}});
   Name scores = reshape(add("MatMul", {query, keysAcross}), {0, heads, -1, 0});
+  if (const double bound = op.getBound().convertToDouble(); bound > 0)
+    scores = softCap(scores, bound);
   const Name mask = maskOf(static_cast<int64_t>(op.getWindow()));
   Name shares = add("Softmax", {add("Add", {scores, mask})}, {{"axis", int64_t(-1)}});
   Name attended = add("MatMul", {reshape(shares, {0, kvHeads, -1, 0}), values});

@@ -56,7 +56,10 @@ public:
   /// Norms the last dimension.
   Name rmsNorm(const Name &x, const Name &weight, double epsilon);
   Name layerNorm(const Name &x, const Name &weight, const Name &bias, double epsilon);
-  Name siluMul(const Name &gate, const Name &up);
+  Name silu(const Name &x);
+  Name multiply(const Name &x, double factor);
+  /// bound * tanh(x / bound)
+  Name softCap(const Name &x, double bound);
   Name gelu(const Name &x, lm::GeluApproximation approximation);
   Names split(const Name &x, const std::vector<int64_t> &widths);
   /// Tables of cosines and sines, positions x D/2.

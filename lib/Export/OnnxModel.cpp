@@ -255,8 +255,18 @@ LogicalResult OnnxModel::addOp(Operation *op, Scope &values) {
             return b.attention(value(attention.getQuery()), value(attention.getKey()),
                                value(attention.getValue()), attention);
           })
-          .Case([&](lm::SiluMulOp gate) {
-            return b.siluMul(value(gate.getGate()), value(gate.getUp()));
+          .Case([&](lm::GluOp gate) {
+            const Name x = value(gate.getGate());
+            const Name activated = gate.getActivation() == lm::GluActivation::Silu
+                                       ? b.silu(x)
+                                       : b.gelu(x, lm::GeluApproximation::Tanh);
+            return b.add("Mul", {activated, value(gate.getUp())});
+          })
+          .Case([&](lm::MultiplyOp product) {
+            return b.multiply(value(product.getInput()), product.getFactor().convertToDouble());
+          })
+          .Case([&](lm::SoftCapOp cap) {
+            return b.softCap(value(cap.getInput()), cap.getBound().convertToDouble());
           })
           .Case([&](lm::GeluOp gelu) {
             return b.gelu(value(gelu.getInput()), gelu.getApproximate());

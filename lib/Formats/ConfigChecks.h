@@ -26,6 +26,20 @@ int64_t defaultSize(int64_t rule, const ModelConfig &config);
 /// ModelConfig::rotatedLayers where every `unrotatedEvery`-th layer is not rotated; 0: none.
 std::vector<bool> rotatedLayers(int64_t unrotatedEvery, int64_t layers);
 
+/// ModelConfig::windowedLayers where every `pattern`-th layer sees all tokens; 0: all have the
+/// window.
+std::vector<bool> windowedLayers(int64_t pattern, int64_t layers);
+
+/// ModelConfig::embeddingFactor of an architecture that has no field for it, in f32 as transformers
+/// and llama.cpp compute it.
+double embeddingFactor(const ModelConfig &config);
+
+/// What products of queries and keys are divided by the root of, where GGUF does not say it.
+double ggufAttentionWidth(const ModelConfig &config);
+
+/// One form for each meaning: no window where no layer has it, and no list where all have it.
+void normalizeWindows(ModelConfig &config);
+
 /// "config.json: architecture "mistrall" is not supported; supported: …; did you mean 'mistral'?":
 /// `names` is what files of the kind call an architecture.
 Error unsupportedArchitecture(std::string_view fileName, std::string_view name,

@@ -120,6 +120,10 @@ static void readRope(Metadata &metadata, const GGUFHeader &header, const std::st
   rope.headDim = config.headDim;
   rope.theta = metadata.positive(prefix + "rope.freq_base", 10000.0);
   config.rotatedLayers = rotatedLayers(config.architecture->unrotatedEvery, config.numLayers);
+  if (const NumberField &theta = config.architecture->windowedRopeTheta) {
+    config.windowedRope = numerics::RopeParams{.headDim = config.headDim};
+    config.windowedRope->theta = metadata.positive(prefix + theta.gguf, theta.otherwise);
+  }
   const std::string dimensions = prefix + "rope.dimension_count";
   int64_t rotated = metadata.integer(dimensions, kLargestWidth, config.headDim);
   if (rotated != config.headDim)
@@ -245,9 +249,40 @@ static void readWindow(Metadata &metadata, const std::string &prefix, ModelConfi
   if (config.architecture->window == WindowKind::None)
     metadata.fail(ErrorCode::Unsupported, "metadata {} is not supported for {}", quote(window),
                   config.architecture->name);
-  if (metadata.find(window + "_pattern"))
-    metadata.fail(ErrorCode::Unsupported, "metadata {} is not supported",
-                  quote(window + "_pattern"));
+  const std::string key = window + "_pattern";
+  if (config.architecture->window != WindowKind::Pattern) {
+    if (metadata.find(key))
+      metadata.fail(ErrorCode::Unsupported, "metadata {} is not supported", quote(key));
+    return;
+  }
+  config.windowedLayers = windowedLayers(config.architecture->windowPattern, config.numLayers);
+  if (const GGUFValue *value = metadata.find(key); value && value->asArray()) {
+    // Whether each layer has the window.
+    std::optional<std::vector<int64_t>> values = integersOf(*value->asArray());
+    if (!values || values->size() != config.windowedLayers.size())
+      metadata.fail(ErrorCode::Corrupt, "metadata {}: expected a number for each of {} layers",
+                    quote(key), config.numLayers);
+    else
+      config.windowedLayers.assign(values->begin(), values->end());
+  } else if (value) {
+    config.windowedLayers = windowedLayers(metadata.integer(key, kMostLayers), config.numLayers);
+  }
+  normalizeWindows(config);
+}
+
+/// The factors and bounds of values and of products of queries and keys.
+static void readFactors(Metadata &metadata, const std::string &prefix, ModelConfig &config) {
+  const Architecture &architecture = *config.architecture;
+  auto number = [&](const NumberField &field, double otherwise) {
+    return field ? metadata.positive(prefix + field.gguf, field.otherwise) : otherwise;
+  };
+  config.embeddingFactor = number(architecture.embeddingFactor, embeddingFactor(config));
+  config.residualFactor = number(architecture.residualFactor, 1.0);
+  config.logitDivisor = number(architecture.logitDivisor, 1.0);
+  config.attentionScale =
+      number(architecture.attentionFactor, 1.0 / std::sqrt(ggufAttentionWidth(config)));
+  config.attentionBound = number(architecture.attentionBound, 0.0);
+  config.logitBound = number(architecture.logitBound, 0.0);
 }
 
 Result<ModelConfig> formats::parseGGUFConfig(const GGUFHeader &header, std::string_view fileName) {
@@ -284,6 +319,7 @@ Result<ModelConfig> formats::parseGGUFConfig(const GGUFHeader &header, std::stri
     metadata.fail(ErrorCode::Unsupported, "mixtures of experts are not supported");
   readBiases(header, config);
   readWindow(metadata, prefix, config);
+  readFactors(metadata, prefix, config);
 
   config.bosTokenId = metadata.token("tokenizer.ggml.bos_token_id");
   for (const char *key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"})

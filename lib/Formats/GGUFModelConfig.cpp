@@ -19,6 +19,9 @@ using namespace easyquant;
 using namespace easyquant::formats;
 using numerics::RopeScaling;
 
+/// Equal in f32, which is what GGUF has.
+static bool isClose(double a, double b) { return std::abs(a - b) <= 1e-7 * std::abs(b); }
+
 /// What a model has that the keys of its architecture cannot say; empty: nothing.
 static std::string unsaidBy(const ModelConfig &config) {
   const Architecture &architecture = *config.architecture;
@@ -26,6 +29,16 @@ static std::string unsaidBy(const ModelConfig &config) {
     return fmt::format("another activation than {}", architecture.activations.front().name);
   if (config.slidingWindow != 0 && architecture.window == WindowKind::SomeLayers)
     return "windows of attention in some layers";
+  ModelConfig usual = config;
+  usual.windowedLayers = windowedLayers(architecture.windowPattern, config.numLayers);
+  normalizeWindows(usual);
+  if (architecture.window == WindowKind::Pattern && config.windowedLayers != usual.windowedLayers)
+    return "windows of attention in other layers than its architecture has by default";
+  if (!architecture.attentionFactor &&
+      !isClose(config.attentionScale, 1.0 / std::sqrt(ggufAttentionWidth(config))))
+    return fmt::format("products of queries and keys times {}", config.attentionScale);
+  if (config.windowedRope && config.windowedRope->theta != architecture.windowedRopeTheta.otherwise)
+    return "another base of rotations in layers with a window than its architecture has by default";
   if (config.rotatedLayers != rotatedLayers(architecture.unrotatedEvery, config.numLayers))
     return "other layers without rotary positions than its architecture has by default";
   if (config.rope.scaling == RopeScaling::Yarn && !config.rope.truncate)
@@ -79,5 +92,13 @@ Result<void> formats::addModelConfig(GGUFMetadata &metadata, const ModelConfig &
     metadata.add(prefix + "attention.sliding_window", static_cast<uint32_t>(config.slidingWindow));
   if (architecture.isRotary())
     addRope(metadata, prefix, config);
+  for (auto [field, value] : {std::pair(&architecture.embeddingFactor, config.embeddingFactor),
+                              std::pair(&architecture.residualFactor, config.residualFactor),
+                              std::pair(&architecture.logitDivisor, config.logitDivisor),
+                              std::pair(&architecture.attentionFactor, config.attentionScale),
+                              std::pair(&architecture.attentionBound, config.attentionBound),
+                              std::pair(&architecture.logitBound, config.logitBound)})
+    if (*field)
+      metadata.add(prefix + field->gguf, static_cast<float>(value));
   return {};
 }

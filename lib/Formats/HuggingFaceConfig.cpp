@@ -150,17 +150,44 @@ static void readRopeScaling(FieldReader &scaling, ModelConfig &config) {
   refusePartialRotation(scaling);
 }
 
+/// rope_parameters of transformers 5 where kinds of layers have their own.
+static void readRopeOfKinds(FieldReader &kinds, ModelConfig &config) {
+  if (kinds.find("full_attention"))
+    kinds.object("full_attention", [&](FieldReader &found) { readRopeScaling(found, config); });
+  if (!kinds.find("sliding_attention"))
+    return;
+  kinds.object("sliding_attention", [&](FieldReader &found) {
+    const std::string kind = word(found, "rope_type", "default");
+    if (kind != "default")
+      found.failInWords(ErrorCode::Unsupported,
+                        "RoPE scaling {} in layers with a window is not supported; expected "
+                        "\"default\"",
+                        quote(kind));
+    config.windowedRope->theta = positive(found, "rope_theta", config.windowedRope->theta);
+    refusePartialRotation(found);
+  });
+}
+
 static void readRope(FieldReader &fields, ModelConfig &config) {
+  const Architecture &architecture = *config.architecture;
   config.rope.headDim = config.headDim;
-  config.rope.theta = positive(fields, "rope_theta", config.architecture->ropeTheta);
+  config.rope.theta = positive(fields, "rope_theta", architecture.ropeTheta);
   refusePartialRotation(fields);
+  if (const NumberField &theta = architecture.windowedRopeTheta) {
+    config.windowedRope = numerics::RopeParams{.headDim = config.headDim};
+    config.windowedRope->theta = positive(fields, theta.key, theta.otherwise);
+  }
   const Json *scaling = fields.find("rope_scaling"), *parameters = fields.find("rope_parameters");
   if (scaling && parameters && *scaling != *parameters)
     return fields.failInWords(ErrorCode::Corrupt,
                               "rope_scaling and rope_parameters say different things; remove one");
   if (parameters || scaling)
-    fields.object(parameters ? "rope_parameters" : "rope_scaling",
-                  [&](FieldReader &found) { readRopeScaling(found, config); });
+    fields.object(parameters ? "rope_parameters" : "rope_scaling", [&](FieldReader &found) {
+      if (config.windowedRope && (found.find("full_attention") || found.find("sliding_attention")))
+        readRopeOfKinds(found, config);
+      else
+        readRopeScaling(found, config);
+    });
 }
 
 /// In all layers, 4096 tokens if nothing is said, none if null.
@@ -168,6 +195,39 @@ static void readWindow(FieldReader &fields, ModelConfig &config) {
   if (fields.names("sliding_window") && !fields.find("sliding_window"))
     return;
   config.slidingWindow = integer(fields, "sliding_window", kLargestContext, 4096);
+}
+
+/// layer_types, where it is there.
+static void readLayerTypes(FieldReader &fields, ModelConfig &config) {
+  const Json *types = fields.find("layer_types");
+  if (!types)
+    return;
+  if (!types->isArray() || types->size() != static_cast<size_t>(config.numLayers))
+    return fields.failInWords(
+        ErrorCode::Corrupt, "layer_types: expected a list of {} kinds of layers", config.numLayers);
+  config.windowedLayers.resize(types->size());
+  for (size_t layer = 0; layer < types->size(); ++layer) {
+    const Json &type = (*types)[layer];
+    if (!type.is("full_attention") && !type.is("sliding_attention"))
+      return fields.failInWords(
+          ErrorCode::Unsupported,
+          "layer_types: expected \"full_attention\" or \"sliding_attention\", "
+          "found {}",
+          type.describe());
+    config.windowedLayers[layer] = type.is("sliding_attention");
+  }
+}
+
+/// In the layers that layer_types names, else in all but every sliding_window_pattern-th.
+static void readWindowPattern(FieldReader &fields, ModelConfig &config) {
+  readWindow(fields, config);
+  int64_t pattern = config.architecture->windowPattern;
+  // The second name is that of files that transformers 4.5x wrote.
+  for (const char *key : {"sliding_window_pattern", "_sliding_window_pattern"})
+    pattern = integer(fields, key, kMostLayers, pattern);
+  config.windowedLayers = windowedLayers(pattern, config.numLayers);
+  readLayerTypes(fields, config);
+  normalizeWindows(config);
 }
 
 /// In the layers that layer_types names, else in those from max_window_layers on, and only if
@@ -181,28 +241,27 @@ static void readWindowOfSomeLayers(FieldReader &fields, ModelConfig &config) {
   const int64_t first = count(fields, "max_window_layers", kMostLayers, 28);
   for (int64_t layer = 0; layer < config.numLayers; ++layer)
     config.windowedLayers.push_back(layer >= first);
-  if (const Json *types = fields.find("layer_types")) {
-    if (!types->isArray() || types->size() != config.windowedLayers.size())
-      return fields.failInWords(ErrorCode::Corrupt,
-                                "layer_types: expected a list of {} kinds of layers",
-                                config.numLayers);
-    for (size_t layer = 0; layer < types->size(); ++layer) {
-      const Json &type = (*types)[layer];
-      if (!type.is("full_attention") && !type.is("sliding_attention"))
-        return fields.failInWords(
-            ErrorCode::Unsupported,
-            "layer_types: expected \"full_attention\" or \"sliding_attention\", "
-            "found {}",
-            type.describe());
-      config.windowedLayers[layer] = type.is("sliding_attention");
-    }
-  }
-  // One form for each meaning.
-  if (std::ranges::find(config.windowedLayers, true) == config.windowedLayers.end())
-    config.slidingWindow = 0;
-  if (config.slidingWindow == 0 ||
-      std::ranges::find(config.windowedLayers, false) == config.windowedLayers.end())
-    config.windowedLayers.clear();
+  readLayerTypes(fields, config);
+  normalizeWindows(config);
+}
+
+/// The factors and bounds of values and of products of queries and keys.
+static void readFactors(FieldReader &fields, ModelConfig &config) {
+  const Architecture &architecture = *config.architecture;
+  auto number = [&](const NumberField &field, double otherwise) {
+    return field ? positive(fields, field.key, field.otherwise) : otherwise;
+  };
+  auto bound = [&](const NumberField &field) { // null: none
+    return field && fields.names(field.key) && !fields.find(field.key) ? 0.0 : number(field, 0.0);
+  };
+  config.embeddingFactor = number(architecture.embeddingFactor, embeddingFactor(config));
+  config.residualFactor = number(architecture.residualFactor, 1.0);
+  config.logitDivisor = number(architecture.logitDivisor, 1.0);
+  config.attentionScale = number(
+      architecture.attentionFactor,
+      1.0 / std::sqrt(number(architecture.attentionWidth, static_cast<double>(config.headDim))));
+  config.attentionBound = bound(architecture.attentionBound);
+  config.logitBound = bound(architecture.logitBound);
 }
 
 static void readSizes(FieldReader &fields, ModelConfig &config) {
@@ -279,6 +338,10 @@ static void readModel(FieldReader &fields, ModelConfig &config) {
     if (flag(fields, fixed.key, fixed.value) != fixed.value)
       fields.failInWords(ErrorCode::Unsupported, "{}: {} is not supported for {}", fixed.key,
                          !fixed.value, architecture.name);
+  for (const char *key : architecture.fixedNulls)
+    if (const Json *found = fields.find(key))
+      fields.failInWords(ErrorCode::Unsupported, "{}: {} is not supported for {}; expected null",
+                         key, found->describe(), architecture.name);
   config.tieWordEmbeddings = flag(fields, "tie_word_embeddings", architecture.tiesHead);
   auto hasBias = [&](const BiasRule &rule) {
     return rule.key ? flag(fields, rule.key, false) : rule.always;
@@ -290,6 +353,9 @@ static void readModel(FieldReader &fields, ModelConfig &config) {
     readWindow(fields, config);
   else if (architecture.window == WindowKind::SomeLayers)
     readWindowOfSomeLayers(fields, config);
+  else if (architecture.window == WindowKind::Pattern)
+    readWindowPattern(fields, config);
+  readFactors(fields, config);
 }
 
 Result<ModelConfig> formats::parseHuggingFaceConfig(std::string_view text,

@@ -13,6 +13,7 @@
 #include "Text.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/ranges.h>
 
@@ -82,6 +83,34 @@ Result<void> formats::checkConsistency(const ModelConfig &config, std::string_vi
     if (Result<void> checked = checkToken(id, "end-of-text"); !checked)
       return checked;
   return {};
+}
+
+double formats::embeddingFactor(const ModelConfig &config) {
+  return config.architecture->scalesEmbedding ? std::sqrt(static_cast<float>(config.hiddenSize))
+                                              : 1.0;
+}
+
+double formats::ggufAttentionWidth(const ModelConfig &config) {
+  const bool isWide = config.numLayers == config.architecture->wideAttentionLayers;
+  return static_cast<double>(isWide ? config.hiddenSize : config.headDim) /
+         static_cast<double>(isWide ? config.numHeads : 1);
+}
+
+std::vector<bool> formats::windowedLayers(int64_t pattern, int64_t layers) {
+  std::vector<bool> windowed;
+  for (int64_t layer = 1; pattern > 0 && layer <= layers; ++layer)
+    windowed.push_back(layer % pattern != 0);
+  return windowed;
+}
+
+void formats::normalizeWindows(ModelConfig &config) {
+  std::vector<bool> &windowed = config.windowedLayers;
+  if (!windowed.empty() && std::ranges::find(windowed, true) == windowed.end())
+    config.slidingWindow = 0;
+  if (config.slidingWindow == 0 || std::ranges::find(windowed, false) == windowed.end())
+    windowed.clear();
+  if (config.slidingWindow == 0)
+    config.windowedRope.reset();
 }
 
 std::vector<bool> formats::rotatedLayers(int64_t unrotatedEvery, int64_t layers) {

@@ -31,6 +31,8 @@ struct Weight {
   bool transposed = false;
   /// If not 0: rows are to be looked up with ggufRow() and this head dimension.
   int64_t permutedHeadDim = 0;
+  /// Added to what is stored.
+  float offset = 0.0f;
   /// Codes; where they lie in several tensors, `stored` has no type.
   std::optional<StoredWeight> codes = {};
 };
@@ -282,6 +284,9 @@ Result<void> ModelSource::Impl::addWeight(ExpectedTensor &tensor, const std::str
   if (tensor.ropeHeads != 0 && kind == Kind::GGUF)
     weight.permutedHeadDim = tensor.shape.front() / tensor.ropeHeads;
 
+  if (kind == Kind::HuggingFace)
+    weight.offset = tensor.offset;
+
   indexByName.emplace(tensor.name, tensors.size());
   tensors.push_back({std::move(tensor.name), std::move(tensor.shape), weight.stored.typeName});
   weights.push_back(std::move(weight));
@@ -365,6 +370,10 @@ Result<void> ModelSource::readRows(std::string_view name, int64_t firstRow, int6
                      impl->where(tensor.name), out.size(), rows, columns);
   if (Result<void> done = impl->convert(found->second, firstRow, rows, out); !done)
     return done;
+
+  if (const float offset = impl->weights[found->second].offset; offset != 0.0f)
+    for (float &value : out)
+      value += offset;
 
   const StoredTensor &stored = impl->weights[found->second].stored;
   if (stored.file && out.size_bytes() >= MappedFile::kReleaseBytes)

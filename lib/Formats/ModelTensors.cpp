@@ -30,6 +30,7 @@ public:
     if (!module)
       return;
     add(module, ".weight", {width});
+    tensors.back().offset = config.architecture->normOffset;
     if (config.architecture->norm == NormKind::Layer)
       add(module, ".bias", {width});
   }

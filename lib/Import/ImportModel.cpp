@@ -84,7 +84,8 @@ static Value buildAttention(ModelBuilder &b, Value input, func::FuncOp layer, in
     k = b.norm(k, prefix, modules.kNorm);
   }
   if (config.rotates(index)) {
-    Value table = b.load(kRopeTableName.str());
+    Value table =
+        b.load((config.hasWindowedRope(index) ? kWindowedRopeTableName : kRopeTableName).str());
     for (Value *rows : {&q, &k})
       *rows =
           lm::RopeOp::create(b, b.at(place), *rows, table, layer.getArgument(1), config.headDim);
@@ -101,7 +102,11 @@ static Value buildMlp(ModelBuilder &b, Value input, const std::string &prefix) {
   if (modules.gate) {
     Value gate = b.linear(input, prefix, modules.gate, config.mlpBias);
     Value up = b.linear(input, prefix, modules.up, config.mlpBias);
-    activated = lm::SiluMulOp::create(b, b.at(place), gate, up);
+    activated = lm::GluOp::create(b, b.at(place),
+                                  config.activation == formats::Activation::SiLU
+                                      ? lm::GluActivation::Silu
+                                      : lm::GluActivation::GeluTanh,
+                                  gate, up);
   } else {
     Value up = b.linear(input, prefix, modules.up, config.mlpBias);
     activated = lm::GeluOp::create(b, b.at(place), up,
@@ -122,11 +127,13 @@ static void buildLayer(ModelBuilder &b, int64_t index) {
   Value normed = b.norm(x, prefix, modules.attentionNorm);
   Value attended = buildAttention(b, normed, layer, index, prefix);
   attended = b.norm(attended, prefix, modules.attentionOutputNorm);
+  attended = b.multiply(attended, b.config.residualFactor, prefix + partOf(modules.o));
   x = b.add(x, attended, prefix + partOf(modules.o));
 
   normed = b.norm(x, prefix, modules.mlpNorm);
   Value down = buildMlp(b, normed, prefix);
   down = b.norm(down, prefix, modules.mlpOutputNorm);
+  down = b.multiply(down, b.config.residualFactor, prefix + partOf(modules.down));
   b.finishLayer(b.add(x, down, prefix + partOf(modules.down)));
 }
 
@@ -146,6 +153,7 @@ static func::FuncOp buildForward(ModelBuilder &b, ModuleOp module) {
   const std::string embedding = architecture.embedding.name;
   Value embeddingTable = b.load(embedding + ".weight");
   Value x = lm::EmbeddingOp::create(b, b.at(embedding), tokens, embeddingTable);
+  x = b.multiply(x, config.embeddingFactor, embedding);
   if (architecture.positions) {
     const std::string positions = architecture.positions.name;
     Value table = b.rowsOfContext(b.load(positions + ".weight"));
@@ -160,6 +168,10 @@ static func::FuncOp buildForward(ModelBuilder &b, ModuleOp module) {
   x = b.norm(x, "", architecture.finalNorm);
   Value head = b.load((config.tieWordEmbeddings ? embedding : "lm_head") + ".weight");
   Value logits = lm::LinearOp::create(b, b.at("lm_head"), x, head, /*bias=*/Value(), "lm_head");
+  logits = b.multiply(logits, 1.0 / config.logitDivisor, "lm_head");
+  if (config.logitBound != 0.0)
+    logits =
+        lm::SoftCapOp::create(b, b.at("lm_head"), logits, b.getF64FloatAttr(config.logitBound));
   func::ReturnOp::create(b, b.at("forward"), logits);
   return forward;
 }
@@ -180,12 +192,14 @@ static LogicalResult check(MLIRContext &context, const ModelSource &source,
     return success();
   if (auto legal = numerics::checkRope(config.rope, config.maxContext); !legal)
     return error() << legal.error().message;
-  const int64_t bytes = config.maxContext * config.headDim * int64_t(sizeof(float));
+  const int64_t tables = config.windowedRope ? 2 : 1;
+  const int64_t bytes = tables * config.maxContext * config.headDim * int64_t(sizeof(float));
   if (longestContext == 0 && bytes > kLargeRopeTable)
     emitRemark(UnknownLoc::get(&context))
-        << source.path().string() << ": the rotary table of " << config.maxContext
-        << " positions takes " << bytes / 1000000
-        << " MB; --context TOKENS makes it for shorter sequences";
+        << source.path().string() << ": the rotary table" << (tables == 1 ? "" : "s") << " of "
+        << config.maxContext << " positions take" << (tables == 1 ? "s " : " ") << bytes / 1000000
+        << " MB; --context TOKENS makes " << (tables == 1 ? "it" : "them")
+        << " for shorter sequences";
   return success();
 }
 
@@ -206,7 +220,7 @@ OwningOpRef<ModuleOp> easyquant::importModel(MLIRContext &context, const ModelSo
   b.setInsertionPointToEnd(module->getBody());
   b.declareWeights();
   if (b.config.architecture->isRotary())
-    b.declareRopeTable();
+    b.declareRopeTables();
   for (int64_t layer = 0; layer < b.config.numLayers; ++layer)
     buildLayer(b, layer);
   buildForward(b, *module);

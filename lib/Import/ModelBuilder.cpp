@@ -14,8 +14,6 @@
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 
-#include <cmath>
-
 using namespace mlir;
 using namespace easyquant;
 
@@ -51,9 +49,14 @@ void ModelBuilder::declareWeights() {
     declare(tensor.name, tensor.shape, {});
 }
 
-void ModelBuilder::declareRopeTable() {
-  declare(kRopeTableName, {config.maxContext, config.headDim / 2, 2},
-          lm::ropeTableAttr(getContext(), config.rope));
+void ModelBuilder::declareRopeTables() {
+  auto declareTable = [&](StringRef name, const numerics::RopeParams &rope) {
+    declare(name, {config.maxContext, config.headDim / 2, 2},
+            lm::ropeTableAttr(getContext(), rope));
+  };
+  declareTable(kRopeTableName, config.rope);
+  if (config.windowedRope)
+    declareTable(kWindowedRopeTableName, *config.windowedRope);
 }
 
 Value ModelBuilder::load(const std::string &name) {
@@ -117,11 +120,17 @@ Value ModelBuilder::headNorm(Value input, const std::string &prefix,
 
 Value ModelBuilder::attention(Value query, Value key, Value value, func::FuncOp layer,
                               int64_t index, const std::string &name) {
-  double scale = 1.0 / std::sqrt(static_cast<double>(config.headDim));
   return lm::AttentionOp::create(*this, at(name), query, key, value,
                                  /*cache=*/layer.getArgument(2), /*batch=*/layer.getArgument(1),
                                  index, config.numHeads, config.numKVHeads, config.headDim,
-                                 llvm::APFloat(scale), config.windowOf(index));
+                                 llvm::APFloat(config.attentionScale), config.windowOf(index),
+                                 llvm::APFloat(config.attentionBound));
+}
+
+Value ModelBuilder::multiply(Value input, double factor, const std::string &name) {
+  if (factor == 1.0)
+    return input;
+  return lm::MultiplyOp::create(*this, at(name), input, getF64FloatAttr(factor));
 }
 
 Value ModelBuilder::add(Value a, Value b, const std::string &name) {

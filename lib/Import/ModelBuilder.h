@@ -33,8 +33,8 @@ public:
 
   /// Declares a global for every weight of the source, in its order.
   void declareWeights();
-  /// Declares the rotation table.
-  void declareRopeTable();
+  /// Declares the rotation tables.
+  void declareRopeTables();
 
   mlir::Location at(const std::string &name);
   mlir::RankedTensorType activations(int64_t columns);
@@ -59,10 +59,12 @@ public:
   /// The RMS norm of each head of each row.
   mlir::Value headNorm(mlir::Value input, const std::string &prefix,
                        const formats::ModuleName &module);
-  /// lm.attention of layer `index` with scale 1/sqrt(D), in the window that the layer has.
+  /// lm.attention of layer `index`, in the window that the layer has.
   mlir::Value attention(mlir::Value query, mlir::Value key, mlir::Value value,
                         mlir::func::FuncOp layer, int64_t index, const std::string &name);
   mlir::Value add(mlir::Value a, mlir::Value b, const std::string &name);
+  /// The input itself where the factor is 1.
+  mlir::Value multiply(mlir::Value input, double factor, const std::string &name);
 
 private:
   void declare(llvm::StringRef name, llvm::ArrayRef<int64_t> shape, mlir::DictionaryAttr ropeTable);

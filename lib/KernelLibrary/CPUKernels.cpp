@@ -35,7 +35,7 @@ struct CPULauncher {
 
   LogicalResult copy(LaunchBuilder &b, Value from, Value to) const;
   LogicalResult advance(LaunchBuilder &b, equant::AdvanceOp op) const;
-  LogicalResult rowOp(LaunchBuilder &b, const KernelOps &kernel, RowOp op, double epsilon,
+  LogicalResult rowOp(LaunchBuilder &b, const KernelOps &kernel, RowOp op, double constant,
                       Arguments &arguments) const;
   LogicalResult linear(LaunchBuilder &b, const KernelOps &kernel, cpu::LinearSpec spec,
                        Arguments &arguments) const;
@@ -80,8 +80,8 @@ LogicalResult CPULauncher::launch(LaunchBuilder &b, Operation *op, func::FuncOp 
 //===----------------------------------------------------------------------===//
 
 LogicalResult CPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel, RowOp op,
-                                 double epsilon, Arguments &arguments) const {
-  cpu::RowSpec spec{op, lm::columns(rowsOf(kernel)), epsilon};
+                                 double constant, Arguments &arguments) const {
+  cpu::RowSpec spec{op, lm::columns(rowsOf(kernel)), constant};
   auto quantize = kernel.find<equant::QuantizeRowsOp>();
   Operation *result = kernel.first();
   if (auto hadamard = kernel.find<equant::HadamardOp>()) {
@@ -130,8 +130,8 @@ LogicalResult CPULauncher::copy(LaunchBuilder &b, Value from, Value to) const {
 
 void CPULauncher::addRowOps(KernelLibrary &library) const {
   easyquant::addRowOps(
-      library, [*this](LaunchBuilder &b, const KernelOps &kernel, RowOp op, double epsilon,
-                       Arguments &arguments) { return rowOp(b, kernel, op, epsilon, arguments); });
+      library, [*this](LaunchBuilder &b, const KernelOps &kernel, RowOp op, double constant,
+                       Arguments &arguments) { return rowOp(b, kernel, op, constant, arguments); });
   library.add<equant::AdvanceOp>(
       [*this](auto &b, auto op, const KernelOps &) { return advance(b, op); });
   library.add<equant::TokenAbsMaxOp>([*this](auto &b, auto op, const KernelOps &) {
@@ -337,6 +337,7 @@ LogicalResult CPULauncher::attention(LaunchBuilder &b, AttentionLike op, cpu::At
   spec.headDim = op.getHeadDim();
   spec.scale = op.getScale().convertToDouble();
   spec.window = op.getWindow();
+  spec.bound = op.getBound().convertToDouble();
   spec.halfCache = halfCache;
   cpu::CacheBytes bytes = cpu::cacheBytes(spec);
   if (failed(b.setCache(op, {bytes.pageTokens, bytes.page, bytes.window},
@@ -451,8 +452,13 @@ void CPULauncher::addGradients(KernelLibrary &library) const {
       [norm](auto &b, auto op, const KernelOps &) { return norm(b, RowOp::RmsNorm, op); });
   library.add<lm::LayerNormGradientOp>(
       [norm](auto &b, auto op, const KernelOps &) { return norm(b, RowOp::LayerNorm, op); });
-  library.add<lm::SiluMulGradientOp>([*this](auto &b, auto op, const KernelOps &) {
-    return rowGradient(b, op, {RowOp::SiluMul}, {"dy", "gate", "up", "dgate", "dup"});
+  library.add<lm::GluGradientOp>([*this](auto &b, auto op, const KernelOps &) {
+    const RowOp kind = rowOpOf(op.getActivation());
+    return rowGradient(b, op, {kind}, {"dy", "gate", "up", "dgate", "dup"});
+  });
+  library.add<lm::SoftCapGradientOp>([*this](auto &b, auto op, const KernelOps &) {
+    return rowGradient(b, op, {RowOp::SoftCap, 0, 0, op.getBound().convertToDouble()},
+                       {"dy", "x", "dx"});
   });
   library.add<lm::GeluGradientOp>([*this](auto &b, auto op, const KernelOps &) {
     bool tanh = op.getApproximate() == lm::GeluApproximation::Tanh;

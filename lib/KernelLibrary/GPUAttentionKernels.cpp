@@ -151,6 +151,7 @@ template <typename AttentionLike> static easyquant::gpu::AttentionSpec specOf(At
   spec.headDim = op.getHeadDim();
   spec.scale = op.getScale().convertToDouble();
   spec.window = op.getWindow();
+  spec.bound = op.getBound().convertToDouble();
   spec.ranks = equant::degreeOf(op->template getParentOfType<ModuleOp>());
   return spec;
 }

@@ -56,10 +56,10 @@ LogicalResult GPULauncher::copy(LaunchBuilder &b, Value from, Value to) const {
 }
 
 LogicalResult GPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel, RowOp rowOp,
-                                 double epsilon, Arguments &arguments) const {
+                                 double constant, Arguments &arguments) const {
   easyquant::gpu::RowSpec spec;
   spec.op = rowOp;
-  spec.epsilon = epsilon;
+  spec.constant = constant;
   spec.columns = lm::columns(rowsOf(kernel));
   if (auto hadamard = kernel.find<equant::HadamardOp>())
     spec.hadamard = hadamard.getBlockAttr().getInt();
@@ -107,8 +107,8 @@ LogicalResult GPULauncher::advance(LaunchBuilder &b, equant::AdvanceOp op) const
 }
 
 void GPULauncher::addRowOps(KernelLibrary &library) const {
-  auto row = [*this](LaunchBuilder &b, const KernelOps &kernel, RowOp op, double epsilon,
-                     Arguments &arguments) { return rowOp(b, kernel, op, epsilon, arguments); };
+  auto row = [*this](LaunchBuilder &b, const KernelOps &kernel, RowOp op, double constant,
+                     Arguments &arguments) { return rowOp(b, kernel, op, constant, arguments); };
   easyquant::addRowOps(library, row);
   library.add<equant::AdvanceOp>(
       [*this](auto &b, auto op, const KernelOps &) { return advance(b, op); });

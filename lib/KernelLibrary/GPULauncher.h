@@ -48,7 +48,7 @@ struct GPULauncher {
   }
 
   mlir::LogicalResult copy(LaunchBuilder &b, mlir::Value from, mlir::Value to) const;
-  mlir::LogicalResult rowOp(LaunchBuilder &b, const KernelOps &kernel, RowOp op, double epsilon,
+  mlir::LogicalResult rowOp(LaunchBuilder &b, const KernelOps &kernel, RowOp op, double constant,
                             Arguments &arguments) const;
   mlir::LogicalResult advance(LaunchBuilder &b, equant::AdvanceOp op) const;
   mlir::LogicalResult linear(LaunchBuilder &b, equant::PackedLinearOp op,

@@ -10,6 +10,10 @@
 using namespace mlir;
 using namespace easyquant;
 
+RowOp easyquant::rowOpOf(lm::GluActivation activation) {
+  return activation == lm::GluActivation::Silu ? RowOp::SiluMul : RowOp::GeluMul;
+}
+
 Value easyquant::rowsOf(const KernelOps &kernel) {
   if (isa<equant::OnlineScaleOp>(kernel.first()))
     return kernel.find<equant::QuantizeRowsOp>().getInput();
@@ -88,9 +92,17 @@ void easyquant::addRowOps(KernelLibrary &library, const RowLaunch &launch) {
           return failure();
         return launch(b, kernel, RowOp::LayerNorm, op.getEpsilon().convertToDouble(), arguments);
       });
-  library.add<lm::SiluMulOp>([launch](auto &b, auto op, const KernelOps &kernel) {
+  library.add<lm::GluOp>([launch](auto &b, auto op, const KernelOps &kernel) {
     Arguments arguments(b, {{"gate", b[op.getGate()]}, {"up", b[op.getUp()]}});
-    return launch(b, kernel, RowOp::SiluMul, 0, arguments);
+    return launch(b, kernel, rowOpOf(op.getActivation()), 0, arguments);
+  });
+  library.add<lm::MultiplyOp>([launch](auto &b, auto op, const KernelOps &kernel) {
+    Arguments arguments(b, {{"x", b[op.getInput()]}});
+    return launch(b, kernel, RowOp::Multiply, op.getFactor().convertToDouble(), arguments);
+  });
+  library.add<lm::SoftCapOp>([launch](auto &b, auto op, const KernelOps &kernel) {
+    Arguments arguments(b, {{"x", b[op.getInput()]}});
+    return launch(b, kernel, RowOp::SoftCap, op.getBound().convertToDouble(), arguments);
   });
   library.add<lm::AddOp>([launch](auto &b, auto op, const KernelOps &kernel) {
     Arguments arguments(b, {{"a", b[op.getLhs()]}, {"b", b[op.getRhs()]}});

@@ -22,9 +22,12 @@ namespace easyquant {
 
 /// Launches a row-wise operation; the arguments are what it reads.
 using RowLaunch = std::function<mlir::LogicalResult(LaunchBuilder &, const KernelOps &, RowOp,
-                                                    double epsilon, Arguments &)>;
+                                                    double constant, Arguments &)>;
 /// Row-wise ops, alone or followed by what makes codes.
 void addRowOps(KernelLibrary &library, const RowLaunch &launch);
+
+/// The kernels of a gate.
+RowOp rowOpOf(lm::GluActivation activation);
 
 /// The rows that the operation is on.
 mlir::Value rowsOf(const KernelOps &kernel);

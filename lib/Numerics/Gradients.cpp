@@ -64,8 +64,9 @@ void normWeightGradient(ConstMatrix dy, ConstMatrix x, double epsilon, bool cent
 class HeadGradient {
 public:
   HeadGradient(const reference::AttentionParams &params, int64_t tokens)
-      : scale(static_cast<float>(params.scale)), window(params.window), p(kQueries * tokens),
-        ds(kQueries * tokens) {}
+      : scale(static_cast<float>(params.scale)), bound(static_cast<float>(params.bound)),
+        window(params.window), p(kQueries * tokens), ds(kQueries * tokens),
+        slopes(bound > 0 ? kQueries * tokens : 0) {}
 
   void run(ConstMatrix dy, ConstMatrix q, ConstMatrix k, ConstMatrix v, Matrix dq, Matrix dk,
            Matrix dv);
@@ -76,9 +77,10 @@ private:
   void tile(int64_t first, ConstMatrix dy, ConstMatrix q, ConstMatrix k, ConstMatrix v, Matrix dq,
             Matrix dk, Matrix dv);
 
-  float scale;
+  float scale, bound;
   int64_t window;
   std::vector<float> p, ds;
+  std::vector<float> slopes; ///< of the bounded scores, if they are
 };
 
 } // namespace
@@ -104,6 +106,12 @@ void HeadGradient::tile(int64_t first, ConstMatrix dy, ConstMatrix q, ConstMatri
   for (int64_t i = 0; i < q.rows; ++i) {
     float *score = probability.row(i), *d = slope.row(i);
     const int64_t end = first + i + 1, begin = window > 0 ? std::max<int64_t>(0, end - window) : 0;
+    float *ofBound = bound > 0 ? slopes.data() + i * k.rows : nullptr;
+    for (int64_t j = begin; ofBound && j < end; ++j) {
+      const float t = std::tanh(score[j] / bound);
+      score[j] = bound * t;
+      ofBound[j] = 1 - t * t;
+    }
     const float most = *std::max_element(score + begin, score + end);
     double sum = 0, along = 0;
     for (int64_t j = begin; j < end; ++j)
@@ -113,7 +121,7 @@ void HeadGradient::tile(int64_t first, ConstMatrix dy, ConstMatrix q, ConstMatri
       along += static_cast<double>(d[j]) * score[j];
     }
     for (int64_t j = begin; j < end; ++j)
-      d[j] = score[j] * (d[j] - static_cast<float>(along));
+      d[j] = score[j] * (d[j] - static_cast<float>(along)) * (ofBound ? ofBound[j] : 1.0f);
     for (float *row : {score, d}) {
       std::fill(row, row + begin, 0.0f);
       std::fill(row + end, row + k.rows, 0.0f);

@@ -54,11 +54,19 @@ void siluMul(ConstMatrix gate, ConstMatrix up, Output y) {
     }
 }
 
+static double geluTanh(double v) {
+  double inner = std::sqrt(2 / std::numbers::pi) * (v + 0.044715 * v * v * v);
+  return 0.5 * v * (1 + std::tanh(inner));
+}
+
+void geluMul(ConstMatrix gate, ConstMatrix up, Output y) {
+  for (int64_t i = 0; i < gate.rows; ++i)
+    for (int64_t j = 0; j < gate.columns; ++j)
+      y(i, j) = geluTanh(gate(i, j)) * up(i, j);
+}
+
 void geluTanh(ConstMatrix x, Output y) {
-  map(x, y, [](double v) {
-    double inner = std::sqrt(2 / std::numbers::pi) * (v + 0.044715 * v * v * v);
-    return 0.5 * v * (1 + std::tanh(inner));
-  });
+  map(x, y, [](double v) { return geluTanh(v); });
 }
 
 void geluErf(ConstMatrix x, Output y) {
@@ -70,6 +78,14 @@ void add(ConstMatrix a, ConstMatrix b, Output y) {
   for (int64_t i = 0; i < a.rows; ++i)
     for (int64_t j = 0; j < a.columns; ++j)
       y(i, j) = static_cast<double>(a(i, j)) + static_cast<double>(b(i, j));
+}
+
+void multiply(ConstMatrix x, double factor, Output y) {
+  map(x, y, [factor](double v) { return factor * v; });
+}
+
+void softCap(ConstMatrix x, double bound, Output y) {
+  map(x, y, [bound](double v) { return bound * std::tanh(v / bound); });
 }
 
 void rope(ConstMatrix x, std::span<const float> table, int64_t headDim, int64_t position,
@@ -102,6 +118,8 @@ void attention(ConstMatrix q, ConstMatrix k, ConstMatrix v, const AttentionParam
         for (int64_t i = 0; i < dim; ++i)
           dot += static_cast<double>(q(m, h * dim + i)) * static_cast<double>(k(t, kv * dim + i));
         weights[t] = dot * params.scale;
+        if (params.bound > 0)
+          weights[t] = params.bound * std::tanh(weights[t] / params.bound);
         largest = std::max(largest, weights[t]);
       }
       double total = 0;

@@ -77,7 +77,7 @@ std::string layerText(const std::string &p, int layer) {
           "%h2 = lm.rms_norm %y, %norm2w {epsilon = 1.0e-05 : f64} : tensor<?x24xf32>\n";
   linear("up", "h2", 40, 24);
   linear("gate", "h2", 40, 24);
-  text += "%m = lm.silu_mul %gate, %up : tensor<?x40xf32>\n";
+  text += "%m = lm.glu silu %gate, %up : tensor<?x40xf32>\n";
   observe("m", 40, "down");
   linear("down", "m", 24, 40);
   return text + "%z = lm.add %y, %down : tensor<?x24xf32>\nreturn %z : tensor<?x24xf32>\n}\n";

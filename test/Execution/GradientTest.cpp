@@ -64,12 +64,12 @@ std::vector<float> normal(int64_t count, float spread, unsigned seed) {
 
 const std::string kSplit3 = "%q, %k, %v = lm.split %x : tensor<?x32xf32> -> tensor<?x16xf32>, "
                             "tensor<?x8xf32>, tensor<?x8xf32>\n";
-std::string attention(const std::string &window) {
+std::string attention(const std::string &window, const std::string &bound = "0.0") {
   return kSplit3 +
          "%a = lm.attention %q, %k, %v, %cache, %batch {layer = 0 : i64, num_heads = 4 : i64, "
          "num_kv_heads = 2 : i64, head_dim = 4 : i64, scale = 0.5 : f64, window = " +
-         window +
-         " : i64} : tensor<?x16xf32>, tensor<?x8xf32>, !lm.kv_cache<layers = 1, kv_heads = 2, "
+         window + " : i64, bound = " + bound +
+         " : f64} : tensor<?x16xf32>, tensor<?x8xf32>, !lm.kv_cache<layers = 1, kv_heads = 2, "
          "head_dim = 4>\n"
          "%y = lm.linear %a, %w {site = \"o\"} : (tensor<?x16xf32>, tensor<32x16xf32>) -> "
          "tensor<?x32xf32>\n";
@@ -99,9 +99,18 @@ const Case kCases[] = {
      22,
      {{"w", "22x11"}},
      "%gate, %up = lm.split %x : tensor<?x22xf32> -> tensor<?x11xf32>, tensor<?x11xf32>\n"
-     "%m = lm.silu_mul %gate, %up : tensor<?x11xf32>\n"
+     "%m = lm.glu silu %gate, %up : tensor<?x11xf32>\n"
      "%y = lm.linear %m, %w {site = \"w\"} : (tensor<?x11xf32>, tensor<22x11xf32>) -> "
      "tensor<?x22xf32>\n"},
+    {"GeluMul",
+     22,
+     {{"w", "22x11"}},
+     "%gate, %up = lm.split %x : tensor<?x22xf32> -> tensor<?x11xf32>, tensor<?x11xf32>\n"
+     "%m = lm.glu gelu_tanh %gate, %up : tensor<?x11xf32>\n"
+     "%y = lm.linear %m, %w {site = \"w\"} : (tensor<?x11xf32>, tensor<22x11xf32>) -> "
+     "tensor<?x22xf32>\n"},
+    {"Multiply", 19, {}, "%y = lm.multiply %x {factor = 1.7 : f64} : tensor<?x19xf32>\n"},
+    {"SoftCap", 19, {}, "%y = lm.soft_cap %x {bound = 0.9 : f64} : tensor<?x19xf32>\n"},
     {"GeluTanh", 19, {}, "%y = lm.gelu %x approximate tanh : tensor<?x19xf32>\n"},
     {"GeluErf", 19, {}, "%y = lm.gelu %x approximate none : tensor<?x19xf32>\n"},
     {"SumOverReaders",
@@ -110,7 +119,7 @@ const Case kCases[] = {
      "%g = lm.gelu %x approximate tanh : tensor<?x6xf32>\n"
      "%h = lm.linear %g, %w {site = \"w\"} : (tensor<?x6xf32>, tensor<6x6xf32>) -> "
      "tensor<?x6xf32>\n"
-     "%s = lm.silu_mul %h, %g : tensor<?x6xf32>\n"
+     "%s = lm.glu silu %h, %g : tensor<?x6xf32>\n"
      "%t = lm.add %x, %s : tensor<?x6xf32>\n"
      "%y = lm.add %t, %t : tensor<?x6xf32>\n"},
     {"Rope",
@@ -124,6 +133,7 @@ const Case kCases[] = {
      "%y = lm.position_embedding %x, %w, %batch : tensor<?x6xf32>, tensor<90x6xf32>\n"},
     {"Attention", 32, {{"w", "32x16"}}, attention("0")},
     {"SlidingWindow", 32, {{"w", "32x16"}}, attention("7")},
+    {"BoundedAttention", 32, {{"w", "32x16"}}, attention("7", "0.8")},
 };
 
 class Gradients : public testing::TestWithParam<Case> {

@@ -56,7 +56,7 @@ public:
     body += "%m = lm.add %x, %" + linear(kOutput, "a") + " : " + x + "\n";
     const std::string again = norm("m", 1), up = linear(kUp, again), inner = rows(s.intermediate);
     if (s.activation == DecoderActivation::SiluMul)
-      body += "%act = lm.silu_mul %" + linear(kGate, again) + ", %" + up + " : " + inner + "\n";
+      body += "%act = lm.glu silu %" + linear(kGate, again) + ", %" + up + " : " + inner + "\n";
     else
       body += "%act = lm.gelu %" + up + " approximate " +
               (s.activation == DecoderActivation::GeluTanh ? "tanh" : "none") + " : " + inner +

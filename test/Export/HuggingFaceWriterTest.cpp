@@ -80,6 +80,7 @@ TEST(HuggingFaceWriter, ConfigurationsComeBack) {
                        .slidingWindow = 0,
                        .windowedLayers = {},
                        .activation = Activation::SiLU,
+                       .attentionScale = 1 / std::sqrt(32.0),
                        .tieWordEmbeddings = true,
                        .qkvBias = true,
                        .outputBias = true,
@@ -101,6 +102,7 @@ TEST(HuggingFaceWriter, ConfigurationsComeBack) {
                       .slidingWindow = 0,
                       .windowedLayers = {},
                       .activation = Activation::GeluErf,
+                      .attentionScale = 0.25,
                       .tieWordEmbeddings = false,
                       .qkvBias = true,
                       .outputBias = true,
@@ -131,8 +133,29 @@ TEST(HuggingFaceWriter, ConfigurationsComeBack) {
   smolLM3.rotatedLayers = {true, false, true};
   olmo2.architecture = findArchitecture("olmo2");
   olmo2.mlpBias = false;
-  for (const ModelConfig &config : {llama, gpt2, linear, llama3, yarn, mistral, noWindow, qwen2,
-                                    someLayers, allLayers, qwen3, smolLM3, olmo2}) {
+  ModelConfig gemma2 = llama;
+  gemma2.architecture = findArchitecture("gemma2");
+  gemma2.activation = Activation::GeluTanh;
+  gemma2.mlpBias = false;
+  gemma2.slidingWindow = 9;
+  gemma2.windowedLayers = {true, false, true};
+  gemma2.embeddingFactor = 8;
+  gemma2.attentionScale = 1 / std::sqrt(7.0);
+  gemma2.attentionBound = 11;
+  ModelConfig gemma3 = gemma2, granite = llama;
+  gemma3.architecture = findArchitecture("gemma3_text");
+  gemma3.attentionBound = 0;
+  gemma3.rope.scaling = numerics::RopeScaling::Linear;
+  gemma3.rope.factor = 8;
+  gemma3.windowedRope = {.headDim = 32, .theta = 777};
+  granite.architecture = findArchitecture("granite");
+  granite.embeddingFactor = 12;
+  granite.residualFactor = 0.22;
+  granite.attentionScale = 0.015625;
+  granite.logitDivisor = 7;
+  for (const ModelConfig &config :
+       {llama, gpt2, linear, llama3, yarn, mistral, noWindow, qwen2, someLayers, allLayers, qwen3,
+        smolLM3, olmo2, gemma2, gemma3, granite}) {
     SCOPED_TRACE(huggingFaceConfigText(config));
     Result<ModelConfig> back = parseHuggingFaceConfig(huggingFaceConfigText(config), "config.json");
     ASSERT_VALUE(back);
@@ -151,6 +174,13 @@ TEST(HuggingFaceWriter, ConfigurationsComeBack) {
     EXPECT_EQ(back->slidingWindow, config.slidingWindow);
     EXPECT_EQ(back->windowedLayers, config.windowedLayers);
     EXPECT_EQ(back->activation, config.activation);
+    EXPECT_TRUE(back->windowedRope == config.windowedRope);
+    EXPECT_EQ(back->embeddingFactor, config.embeddingFactor);
+    EXPECT_EQ(back->residualFactor, config.residualFactor);
+    EXPECT_EQ(back->attentionScale, config.attentionScale);
+    EXPECT_EQ(back->attentionBound, config.attentionBound);
+    EXPECT_EQ(back->logitDivisor, config.logitDivisor);
+    EXPECT_EQ(back->logitBound, config.logitBound);
     EXPECT_EQ(back->tieWordEmbeddings, config.tieWordEmbeddings);
     EXPECT_EQ(back->qkvBias, config.qkvBias);
     EXPECT_EQ(back->outputBias, config.outputBias);

@@ -175,7 +175,13 @@ static void expectTheSame(const ModelConfig &found, const ModelConfig &expected)
   EXPECT_EQ(found.rope, expected.rope);
   EXPECT_EQ(found.rotatedLayers, expected.rotatedLayers);
   EXPECT_EQ(found.slidingWindow, expected.slidingWindow);
+  EXPECT_EQ(found.windowedLayers, expected.windowedLayers);
+  EXPECT_EQ(found.windowedRope, expected.windowedRope);
   EXPECT_EQ(found.activation, expected.activation);
+  EXPECT_EQ(std::tie(found.embeddingFactor, found.residualFactor, found.attentionScale,
+                     found.attentionBound, found.logitDivisor, found.logitBound),
+            std::tie(expected.embeddingFactor, expected.residualFactor, expected.attentionScale,
+                     expected.attentionBound, expected.logitDivisor, expected.logitBound));
   EXPECT_EQ(found.tieWordEmbeddings, expected.tieWordEmbeddings);
   EXPECT_EQ(std::tie(found.qkvBias, found.outputBias, found.mlpBias),
             std::tie(expected.qkvBias, expected.outputBias, expected.mlpBias));

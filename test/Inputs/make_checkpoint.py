@@ -30,7 +30,13 @@ QWEN2 = LLAMA | {"model_type": "qwen2", "use_sliding_window": False}
 QWEN3 = LLAMA | {"model_type": "qwen3", "head_dim": 6, "attention_bias": False}
 OLMO2 = LLAMA | {"model_type": "olmo2", "attention_bias": False}
 SMOLLM3 = LLAMA | {"model_type": "smollm3", "num_hidden_layers": 4, "no_rope_layers": [1, 1, 1, 0]}  # a GGUF file cannot say others
-CONFIGS = {config["model_type"]: config for config in (LLAMA, GPT2, MISTRAL, QWEN2, QWEN3, OLMO2, SMOLLM3)}
+GEMMA2 = LLAMA | {"model_type": "gemma2", "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 5, "query_pre_attn_scalar": 4,
+                  "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
+GEMMA3 = LLAMA | {"model_type": "gemma3_text", "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 5, "query_pre_attn_scalar": 4,
+                  "num_hidden_layers": 6, "rope_theta": 1000000.0}
+GRANITE = LLAMA | {"model_type": "granite", "embedding_multiplier": 12.0, "residual_multiplier": 0.25, "attention_multiplier": 0.125,
+                   "logits_scaling": 8.0}
+CONFIGS = {config["model_type"]: config for config in (LLAMA, GPT2, MISTRAL, QWEN2, QWEN3, OLMO2, SMOLLM3, GEMMA2, GEMMA3, GRANITE)}
 DEFECTS = {
     "missing-tensor": "one weight is not in the file",
     "extra-tensor": "a bias that the configuration does not speak of",
@@ -52,10 +58,16 @@ GGUF_NAMES = {
     "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down", "ln_1": "attn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "ln_2": "ffn_norm", "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down",
-    "post_feedforward_layernorm": "post_ffw_norm",
+    "post_feedforward_layernorm": "post_ffw_norm", "pre_feedforward_layernorm": "ffn_norm",
+}
+# Key of config.json to key of GGUF, where they are not sizes.
+GGUF_KEYS = {
+    "sliding_window": "attention.sliding_window", "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping", "embedding_multiplier": "embedding_scale", "residual_multiplier": "residual_scale",
+    "attention_multiplier": "attention.scale", "logits_scaling": "logit_scale",
 }
 # Architectures whose q and k rows llama.cpp permutes.
-PERMUTED = ("llama", "mistral", "smollm3")
+PERMUTED = ("llama", "mistral", "smollm3", "granite")
 CONV1D = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
 
 
@@ -77,13 +89,15 @@ def shapes(config):
         q, kv = (config[key] * config["head_dim"] for key in ("num_attention_heads", "num_key_value_heads"))
         result["model.embed_tokens.weight"] = (config["vocab_size"], d)
         kind = config["model_type"]
-        qk_norms = {"qwen3": (config["head_dim"],) * 2, "olmo2": (q, kv)}.get(kind)
+        qk_norms = {"qwen3": (config["head_dim"],) * 2, "gemma3_text": (config["head_dim"],) * 2, "olmo2": (q, kv)}.get(kind)
+        left_out = {"olmo2": ("input_layernorm", "pre_feedforward_layernorm"), "gemma2": (), "gemma3_text": ()}.get(
+            kind, ("pre_feedforward_layernorm", "post_feedforward_layernorm"))
         for layer in range(config["num_hidden_layers"]):
             for part, shape in (("input_layernorm", (d,)), ("self_attn.q_proj", (q, d)), ("self_attn.k_proj", (kv, d)),
                                 ("self_attn.v_proj", (kv, d)), ("self_attn.o_proj", (d, q)),
-                                ("post_attention_layernorm", (d,)), ("mlp.gate_proj", (inner, d)),
+                                ("post_attention_layernorm", (d,)), ("pre_feedforward_layernorm", (d,)), ("mlp.gate_proj", (inner, d)),
                                 ("mlp.up_proj", (inner, d)), ("mlp.down_proj", (d, inner)), ("post_feedforward_layernorm", (d,))):
-                if part == ("input_layernorm" if kind == "olmo2" else "post_feedforward_layernorm"):
+                if part in left_out:
                     continue
                 result[f"model.layers.{layer}.{part}.weight"] = shape
                 if "self_attn" in part and (config.get("attention_bias") or kind == "qwen2" and "o_proj" not in part):
@@ -186,7 +200,7 @@ def write_folder(out, config, weights, dtype, shards, defect):
 
 def gguf_name(name, arch):
     module, _, kind = name.rpartition(".")
-    if arch == "olmo2" and module.endswith("post_attention_layernorm"):  # behind the attention, not before the MLP
+    if arch in ("olmo2", "gemma2", "gemma3_text") and module.endswith("post_attention_layernorm"):  # behind the attention, not before the MLP
         return f"blk.{module.split('.')[2]}.post_attention_norm.{kind}"
     if module in GGUF_NAMES:
         return f"{GGUF_NAMES[module]}.{kind}"
@@ -231,9 +245,11 @@ def write_gguf(out, config, weights, dtype):
                  "rope.dimension_count": config["head_dim"]}
         if config["head_dim"] * config["num_attention_heads"] != config["hidden_size"]:
             pairs |= {"attention.key_length": config["head_dim"], "attention.value_length": config["head_dim"]}
-        if arch == "mistral":  # to llama.cpp, a llama
-            arch = "llama"
-            pairs["attention.sliding_window"] = config["sliding_window"]
+        if arch in ("mistral", "gemma2", "gemma3_text", "granite"):
+            pairs |= {gguf: config[key] for key, gguf in GGUF_KEYS.items() if key in config}
+        if arch.startswith("gemma"):  # the file has norms as they are
+            weights = {name: (shape, [value + 1 for value in values] if "norm" in name else values) for name, (shape, values) in weights.items()}
+        arch = {"mistral": "llama", "gemma3_text": "gemma3"}.get(arch, arch)  # llama.cpp's names
         if (scaling := config.get("rope_scaling")) and scaling["rope_type"] == "llama3":  # the metadata say nothing of it
             factors = rope_factors(config)
             weights = {"rope_freqs.weight": ((len(factors),), factors)} | weights

@@ -190,8 +190,10 @@ def random_llama(seed=0, *, arch="llama", hidden=40, ffn=52, layers=2, heads=5, 
     def matrix(rows, columns, gain=1.0):
         return (random.normal(0, gain / np.sqrt(columns), (rows, columns))).astype(np.float32)
 
+    is_gemma = arch.startswith("gemma")
+
     def norm(width=hidden):
-        return random.uniform(0.5, 1.5, width).astype(np.float32)
+        return random.uniform(0.5, 1.5, width).astype(np.float32) - np.float32(is_gemma)
 
     tensors = {"model.embed_tokens.weight": random.normal(0, 1, (vocab, hidden)).astype(np.float32), "model.norm.weight": norm()}
     if not tied:
@@ -208,19 +210,21 @@ def random_llama(seed=0, *, arch="llama", hidden=40, ffn=52, layers=2, heads=5, 
             at + "mlp.down_proj.weight": matrix(hidden, ffn),
         }
         biased = ["q_proj", "k_proj", "v_proj"] if arch == "qwen2" else []
-        if arch in ("llama", "qwen3", "olmo2", "smollm3") and fields.get("attention_bias"):
+        if arch in ("llama", "qwen3", "olmo2", "smollm3", "gemma2", "gemma3_text", "granite") and fields.get("attention_bias"):
             biased = ["q_proj", "k_proj", "v_proj", "o_proj"]
-        if arch in ("llama", "smollm3") and fields.get("mlp_bias"):
+        if arch in ("llama", "smollm3", "granite") and fields.get("mlp_bias"):
             biased += ["gate_proj", "up_proj", "down_proj"]
         for name in biased:
             site = at + ("self_attn." if name[0] in "qkvo" else "mlp.") + name
             tensors[site + ".bias"] = random.normal(0, 0.5, len(tensors[site + ".weight"])).astype(np.float32)
-        if arch == "qwen3":
+        if arch in ("qwen3", "gemma3_text"):
             tensors |= {at + f"self_attn.{name}.weight": norm(head_dim) for name in ("q_norm", "k_norm")}
         if arch == "olmo2":
             tensors |= {at + "self_attn.q_norm.weight": norm(heads * head_dim), at + "self_attn.k_norm.weight": norm(kv_heads * head_dim),
                         at + "post_feedforward_layernorm.weight": norm()}
             del tensors[at + "input_layernorm.weight"]
+        if is_gemma:
+            tensors |= {at + f"{name}_feedforward_layernorm.weight": norm() for name in ("pre", "post")}
     config = {
         "architectures": [f"{arch.capitalize()}ForCausalLM"], "model_type": arch, "hidden_act": "silu", "hidden_size": hidden,
         "intermediate_size": ffn, "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": kv_heads,
@@ -228,6 +232,10 @@ def random_llama(seed=0, *, arch="llama", hidden=40, ffn=52, layers=2, heads=5, 
         "rope_theta": 10000.0, "rope_scaling": None, "attention_bias": False, "mlp_bias": False,
         "tie_word_embeddings": tied, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float32",
     }
+    if is_gemma:
+        config |= {"hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": head_dim, "sliding_window": 20}
+    if arch == "gemma2":
+        config |= {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
     return config | fields, tensors
 
 

@@ -40,6 +40,15 @@ MODELS = {
     "smollm3": {"arch": "smollm3", "layers": 4, "heads": 4, "kv_heads": 2, "rope_theta": 2e6},
     "smollm3, every other layer, biases": {"arch": "smollm3", "no_rope_layer_interval": 2, "attention_bias": True, "mlp_bias": True},
     "smollm3, listed layers": {"arch": "smollm3", "no_rope_layers": [0, 1], "tied": False},
+    "gemma2": {"arch": "gemma2", "heads": 4, "kv_heads": 2, "attn_logit_softcapping": 1.5, "final_logit_softcapping": 3.0},
+    "gemma2, wide scale, no soft caps, layer_types, biases": {
+        "arch": "gemma2", "head_dim": 12, "query_pre_attn_scalar": 40, "attn_logit_softcapping": None, "final_logit_softcapping": None,
+        "layer_types": ["full_attention", "sliding_attention"], "attention_bias": True, "tied": False},
+    "gemma3": {"arch": "gemma3_text", "layers": 4, "heads": 4, "kv_heads": 1, "head_dim": 16, "sliding_window_pattern": 3, "sliding_window": 9,
+               "rope_theta": 1e6, "rope_local_base_freq": 500.0, "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+    "gemma3, as GGUF has it": {"arch": "gemma3_text", "layers": 7, "head_dim": 8, "sliding_window": 9, "rope_theta": 1e6},
+    "granite": {"arch": "granite", "heads": 4, "kv_heads": 2, "embedding_multiplier": 3.5, "residual_multiplier": 0.4,
+                "attention_multiplier": 0.6, "logits_scaling": 0.3, "mlp_bias": True, "tied": False},
     "dynamic scaling": {"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}},
 }
 
@@ -74,6 +83,14 @@ def test_float_logits(artifact, model, name):
 
 def without(config, tensors, name):
     """The model without what sets it apart."""
+    if name.startswith("gemma3"):
+        return config | {"rope_local_base_freq": config["rope_theta"]}, tensors
+    if name == "gemma2":
+        return config | {"attn_logit_softcapping": None}, tensors
+    if "wide scale" in name:
+        return config | {"query_pre_attn_scalar": config["head_dim"]}, tensors
+    if name == "granite":
+        return config | {"residual_multiplier": 1.0}, tensors
     if "window" in name:
         return config | {"sliding_window": None, "use_sliding_window": False}, tensors
     if config["model_type"] == "smollm3":
@@ -94,7 +111,7 @@ def test_the_oracle_sees_the_difference(model, name):
     assert np.abs(Llama(*without(config, tensors, name if name != "mistral" else "window"), dtype=np.float64).logits(tokens) - expected).max() > 0.05
 
 
-@pytest.mark.parametrize("name", ["mistral", "qwen2", "qwen3", "olmo2", "smollm3"])
+@pytest.mark.parametrize("name", ["mistral", "qwen2", "qwen3", "olmo2", "smollm3", "gemma2", "gemma3", "granite"])
 def test_w8a8(artifact, model, name):
     tokens = random_tokens(6, 96, 97)
     config, tensors = read_folder(model(name))
@@ -105,7 +122,7 @@ def test_w8a8(artifact, model, name):
     assert error < 5e-3 and np.linalg.norm(expected - plain) > 3 * np.linalg.norm(found - expected)
 
 
-@pytest.mark.parametrize("name", ["llama", "llama 3.1", "olmo2", "smollm3"])
+@pytest.mark.parametrize("name", ["llama", "llama 3.1", "olmo2", "smollm3", "gemma2", "gemma3, as GGUF has it", "granite"])
 def test_gguf_is_the_same_model(artifact, model, workspace, name):
     """Factors of the frequencies in a tensor, permuted rows of q and k, layers that the file does not list."""
     folder = model(name)
@@ -132,7 +149,7 @@ def rounded(out, config, tensors):
     return tensors | {f"{name_of(site['name'])}.weight": read_site(made, site["name"]) for site in made.manifest["sites"]}
 
 
-@pytest.mark.parametrize("name", ["llama 3.1", "olmo2", "smollm3"])
+@pytest.mark.parametrize("name", ["llama 3.1", "olmo2", "smollm3", "gemma2", "gemma3", "granite"])
 @pytest.mark.parametrize("options", [["--scheme=W4A8", "--group-size=8"], ["--scheme=Q4", "--activations=float"], LKD])
 def test_schemes_and_methods(artifact, model, calibration, name, options):
     """The program is the model of the weights that the artifact has, and no other one. Which weights these are, other tests say."""
@@ -161,7 +178,7 @@ def test_distillation_brings_a_model_nearer_to_the_float_one(artifact, model, ca
     assert learned < 0.92 * nearest  # measured: 0.78, 0.89 and 0.84
 
 
-@pytest.mark.parametrize("name", ["olmo2", "smollm3"])
+@pytest.mark.parametrize("name", ["olmo2", "smollm3", "gemma3", "granite"])
 def test_on_a_gpu(artifact, model, name):
     """Simulated, with the codes of the CPU: floats differ by the order of sums."""
     out = artifact(model(name), "--scheme=W8A8", "--target=sm_80,cpu", "--isa=avx2")

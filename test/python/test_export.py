@@ -73,7 +73,7 @@ def test_floats_are_bf16_where_the_source_is_and_no_scale_is_half(tmp_path):
         np.testing.assert_array_equal(embedding, tensors["model.embed_tokens.weight"].astype(ml_dtypes.bfloat16).astype(dtype))
 
 
-@pytest.mark.parametrize("arch", ["mistral", "qwen3", "olmo2", "smollm3"])
+@pytest.mark.parametrize("arch", ["mistral", "qwen3", "olmo2", "smollm3", "gemma3_text", "granite"])
 def test_every_architecture_of_linears_goes_out(tmp_path, arch):
     """With its own names, norms and sizes: what a client computes is the model, but for 8 bits of each weight."""
     fields = {"mistral": {"sliding_window": 8}, "smollm3": {"no_rope_layers": [1, 0]}}.get(arch, {})

@@ -12,7 +12,23 @@ namespace easyquant {
 
 /// Copy rounds to the type of the output, where that is another one than the input's. Gather reads
 /// the columns of a row in an order that is given.
-enum class RowOp { Quantize, RmsNorm, LayerNorm, SiluMul, GeluTanh, GeluErf, Add, Copy, Gather };
+enum class RowOp {
+  Quantize,
+  RmsNorm,
+  LayerNorm,
+  SiluMul,
+  GeluMul, ///< with the tanh approximation
+  GeluTanh,
+  GeluErf,
+  Add,
+  Multiply,
+  SoftCap,
+  Copy,
+  Gather
+};
+
+/// Whether it reads gate and up.
+constexpr bool isGated(RowOp op) { return op == RowOp::SiluMul || op == RowOp::GeluMul; }
 
 /// The operation in the names of kernels.
 constexpr const char *nameOf(RowOp op) {
@@ -25,12 +41,18 @@ constexpr const char *nameOf(RowOp op) {
     return "layer_norm";
   case RowOp::SiluMul:
     return "silu_mul";
+  case RowOp::GeluMul:
+    return "gelu_mul";
   case RowOp::GeluTanh:
     return "gelu_tanh";
   case RowOp::GeluErf:
     return "gelu_erf";
   case RowOp::Add:
     return "add";
+  case RowOp::Multiply:
+    return "multiply";
+  case RowOp::SoftCap:
+    return "soft_cap";
   case RowOp::Copy:
     return "copy";
   case RowOp::Gather:

@@ -92,7 +92,8 @@ template <typename Attention> numerics::reference::AttentionParams attentionPara
           .kvHeads = static_cast<int64_t>(op.getNumKvHeads()),
           .headDim = static_cast<int64_t>(op.getHeadDim()),
           .scale = op.getScale().convertToDouble(),
-          .window = static_cast<int64_t>(op.getWindow())};
+          .window = static_cast<int64_t>(op.getWindow()),
+          .bound = op.getBound().convertToDouble()};
 }
 
 /// Cuts a subgraph out of the model, for sequences of at most `length` tokens. Fails with a

@@ -84,8 +84,17 @@ enum class QKNorm {
 /// How config.json speaks of a window of attention.
 enum class WindowKind {
   None,
-  AllLayers, ///< sliding_window
-  SomeLayers ///< use_sliding_window, sliding_window, max_window_layers, layer_types
+  AllLayers,  ///< sliding_window
+  SomeLayers, ///< use_sliding_window, sliding_window, max_window_layers, layer_types
+  Pattern     ///< sliding_window, layer_types, sliding_window_pattern
+};
+
+/// A number in config.json, and its key in GGUF behind the architecture's name.
+struct NumberField {
+  const char *key = nullptr; ///< null: there is none
+  double otherwise = 0.0;    ///< where the field is missing
+  const char *gguf = nullptr;
+  constexpr explicit operator bool() const { return key != nullptr; }
 };
 
 /// The modules of a layer, in the order of execution:
@@ -127,16 +136,36 @@ struct Architecture {
   /// The first is meant where the field is missing; files are written with the first that fits.
   std::span<const ActivationName> activations = {};
   std::span<const FixedFlag> fixedFlags = {};
+  /// Fields that have to be missing or null.
+  std::span<const char *const> fixedNulls = {};
   BiasRule qkvBias = {}, outputBias = {}, mlpBias = {};
   WindowKind window = WindowKind::None;
   bool tiesHead = false; ///< where tie_word_embeddings is missing
   double ropeTheta = 10000.0;
+  /// Pattern: of so many layers, one after the other, the last one sees all tokens.
+  int64_t windowPattern = 0;
+  /// Layers with a window rotate by angles of their own, of this base and not scaled: its field.
+  NumberField windowedRopeTheta = {};
+  /// Embeddings are multiplied by the root of their width.
+  bool scalesEmbedding = false;
+  // Factors of embeddings, of what a block adds to the residual stream and of products of queries
+  // and keys, and what logits are divided by.
+  NumberField embeddingFactor = {}, residualFactor = {}, attentionFactor = {}, logitDivisor = {};
+  /// Products of queries and keys are divided by its root, not by that of the head's dimension.
+  NumberField attentionWidth = {};
+  /// GGUF does not say attentionWidth: it is the head's dimension but in models of so many layers,
+  /// where it is the embedding's for each head.
+  int64_t wideAttentionLayers = 0;
+  /// Soft caps of products of queries and keys, and of logits; null in config.json: none.
+  NumberField attentionBound = {}, logitBound = {};
   /// If not 0: q and k of every so many-th layer are not rotated, where no_rope_layers is missing,
   /// and always in GGUF, which does not say it.
   int64_t unrotatedEvery = 0;
 
   //===- Modules ----------------------------------------------------------===//
   NormKind norm = NormKind::RMS;
+  /// Hugging Face checkpoints have the weights of RMS norms less this, GGUF has them as they are.
+  float normOffset = 0.0f;
   QKNorm qkNorm = QKNorm::None;
   Module<"token_embd"> embedding = {};
   Module<"position_embd"> positions = {}; ///< learned ones; without them, q and k are rotated

@@ -39,6 +39,8 @@ struct ModelConfig {
   double normEpsilon = 0.0;
   /// Angles of rotary positions.
   numerics::RopeParams rope;
+  /// The same in layers with a window, where it is another.
+  std::optional<numerics::RopeParams> windowedRope = {};
   /// Which layers rotate q and k; empty: all.
   std::vector<bool> rotatedLayers;
   /// Tokens that a layer's attention sees, itself included; 0: all.
@@ -46,6 +48,12 @@ struct ModelConfig {
   /// Which layers have the window; empty: all, if there is one.
   std::vector<bool> windowedLayers;
   Activation activation = Activation::SiLU;
+  /// Factors of embeddings and of what a block adds to the residual stream, divisor of logits.
+  double embeddingFactor = 1.0, residualFactor = 1.0, logitDivisor = 1.0;
+  /// Factor of products of queries and keys.
+  double attentionScale = 0.0;
+  /// Soft caps of these products, and of logits: bound * tanh(x / bound); 0: none.
+  double attentionBound = 0.0, logitBound = 0.0;
   /// The output head uses the embedding's weights.
   bool tieWordEmbeddings = false;
   /// Biases of q, k and v, of o, and of gate, up and down.
@@ -61,6 +69,8 @@ struct ModelConfig {
   int64_t windowOf(int64_t layer) const {
     return windowedLayers.empty() || windowedLayers[layer] ? slidingWindow : 0;
   }
+  /// Whether a layer rotates by `windowedRope`.
+  bool hasWindowedRope(int64_t layer) const { return windowedRope && windowOf(layer) != 0; }
 };
 
 /// A size of ModelConfig, its field in an architecture's config.json, what it may be, and its key

@@ -31,6 +31,8 @@ struct ExpectedTensor {
   /// If not 0: the rows are those of so many heads, which this model's GGUF keeps in another order
   /// (see ggufRow()).
   int64_t ropeHeads = 0;
+  /// Hugging Face checkpoints hold the weight less this (Architecture::normOffset).
+  float offset = 0.0f;
 };
 
 /// All weights in the order of execution.

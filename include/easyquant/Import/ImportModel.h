@@ -17,6 +17,8 @@ namespace easyquant {
 
 /// The global of the rotation table, which is computed rather than read.
 constexpr llvm::StringLiteral kRopeTableName = "rope.cos_sin";
+/// That of layers with a window, where they have one of their own.
+constexpr llvm::StringLiteral kWindowedRopeTableName = "rope.windowed.cos_sin";
 
 /// Writes the model as `lm` IR, by the conventions of docs/Architecture.md. No weight is read: the
 /// globals name them, and `lm.source` is the source's path. Same source, same IR.

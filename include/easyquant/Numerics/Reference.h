@@ -62,11 +62,17 @@ void rmsNorm(ConstMatrix x, const float *weight, double epsilon, Output y);
 void layerNorm(ConstMatrix x, const float *weight, const float *bias, double epsilon, Output y);
 /// silu(gate) * up, silu(v) = v / (1 + exp(-v)).
 void siluMul(ConstMatrix gate, ConstMatrix up, Output y);
+/// geluTanh(gate) * up.
+void geluMul(ConstMatrix gate, ConstMatrix up, Output y);
 /// 0.5 v (1 + tanh(sqrt(2 / pi) (v + 0.044715 v^3))): "gelu_new", "gelu_pytorch_tanh".
 void geluTanh(ConstMatrix x, Output y);
 /// 0.5 v (1 + erf(v / sqrt 2)): "gelu".
 void geluErf(ConstMatrix x, Output y);
 void add(ConstMatrix a, ConstMatrix b, Output y);
+/// factor * x.
+void multiply(ConstMatrix x, double factor, Output y);
+/// bound * tanh(x / bound).
+void softCap(ConstMatrix x, double bound, Output y);
 
 //===- Positions, attention, embedding ------------------------------------===//
 
@@ -79,6 +85,7 @@ struct AttentionParams {
   int64_t heads = 0, kvHeads = 0, headDim = 0;
   double scale = 0.0; ///< usually 1 / sqrt(headDim)
   int64_t window = 0; ///< tokens that a token sees, itself included; 0: all before it
+  double bound = 0.0; ///< > 0: scaled products s are bound * tanh(s / bound)
 };
 
 /// Causal softmax attention of the newest M tokens. q, y: M x heads*D; k, v: (position + M) x

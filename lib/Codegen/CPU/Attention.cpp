@@ -41,6 +41,8 @@ std::string symbolName(const AttentionSpec &spec) {
                     llvm::bit_cast<uint32_t>(static_cast<float>(spec.scale)));
   if (spec.window > 0)
     name += llvm::formatv("_window{0}", spec.window);
+  if (spec.bound > 0)
+    name += llvm::formatv("_bound{0:x-}", llvm::bit_cast<uint32_t>(static_cast<float>(spec.bound)));
   if (spec.positions > 0)
     name += llvm::formatv("_rotate{0}", spec.positions);
   name += spec.halfCache ? "_f16" : "_f32";

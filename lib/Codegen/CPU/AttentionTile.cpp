@@ -230,9 +230,20 @@ void TileEmitter::emitScores(Source keys, Index begin, Value count) {
   });
 }
 
+/// The scores of a step, which carry a factor log2(e), within the bound of the spec.
+void TileEmitter::emitBound() {
+  const int64_t width = 2 * lanes;
+  b.forLoop(0, tile.rows * AttentionTile::kStep, width, [&](Value index) {
+    Value score = b.loadVector(width, at.scores, {index});
+    b.storeVector(softCap(b, score, tile.spec.bound * std::numbers::log2e), at.scores, {index});
+  });
+}
+
 /// Scores of tokens that a row must not see become -inf, whatever they are: cache elements that
 /// were never written may have made them NaN.
 void TileEmitter::emitMask(Value step, Value end) {
+  if (tile.spec.bound > 0)
+    emitBound();
   // The first query sees no token from here on; the last one none before its oldest.
   Value firstLimit = b.min(b.add(b.add(position, first), 1), end);
   Value masked = b.less(firstLimit, b.add(step, AttentionTile::kStep));

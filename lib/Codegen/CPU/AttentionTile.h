@@ -128,8 +128,8 @@ public:
   /// S of the step's tokens begin .. count, in blocks of 16 x columns transposed, and of some
   /// before and behind them: mask those.
   void emitScores(Source keys, Index begin, mlir::Value count);
-  /// Masks the step's tokens, the first of which is `token`, where they must not be seen or lie
-  /// behind `end`.
+  /// Bounds the scores, if the spec says so, and masks the step's tokens, the first of which is
+  /// `token`, where they must not be seen or lie behind `end`.
   void emitMask(mlir::Value token, mlir::Value end);
   void emitSoftmax();
   /// O = O 2^(m - m') + P V over the step's tokens begin .. count, values lying in rows of
@@ -151,6 +151,7 @@ public:
   mlir::Value lastToken, kvHead;
 
 private:
+  void emitBound();
   void emitValueBlock(Source values, Index begin, mlir::Value count, mlir::Value row,
                       mlir::Value column, llvm::ArrayRef<int64_t> widths, bool decayed);
   void prefetch(const Source &source, mlir::Value index, int64_t v);

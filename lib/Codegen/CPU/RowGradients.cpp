@@ -27,7 +27,9 @@ std::string symbolName(const RowGradientSpec &spec) {
   std::string name = llvm::formatv("{0}_gradient_{1}", nameOf(spec.op), spec.columns);
   if (isNorm(spec.op))
     name += llvm::formatv("_by{0}_eps{1:x-}", spec.width,
-                          llvm::bit_cast<uint32_t>(static_cast<float>(spec.epsilon)));
+                          llvm::bit_cast<uint32_t>(static_cast<float>(spec.constant)));
+  if (spec.op == RowOp::SoftCap)
+    name += llvm::formatv("_by{0:x-}", llvm::bit_cast<uint32_t>(static_cast<float>(spec.constant)));
   return name;
 }
 
@@ -52,9 +54,15 @@ private:
   /// The mean over the columns of a norm.
   Value mean(llvm::function_ref<Value(Value, int64_t)> term);
   void emitNorm(Value first);
-  void emitSiluMul(Value column, int64_t lanes);
-  void emitGelu(Value column, int64_t lanes);
-  Value geluSlope(Value x);
+  void emitGated(Value column, int64_t lanes);
+  void emitUnary(Value column, int64_t lanes);
+  /// What an activation is at x, and its slope there.
+  struct Point {
+    Value value, slope;
+  };
+  Point silu(Value x);
+  Point gelu(Value x);
+  Value softCapSlope(Value x);
 
   KernelBuilder &b;
   const RowGradientSpec &spec;
@@ -88,7 +96,7 @@ void RowGradientEmitter::emitNorm(Value first) {
     Value x = centred(column, lanes);
     return b.mulf(x, x);
   });
-  Value shifted = b.addf(square, b.constant(b.f32(), spec.epsilon));
+  Value shifted = b.addf(square, b.constant(b.f32(), spec.constant));
   Value rate = b.divf(b.constant(b.f32(), 1.0), math::SqrtOp::create(b, shifted));
   Value along = mean([&](Value column, int64_t lanes) {
     return b.mulf(weighted(column, lanes), centred(column, lanes));
@@ -104,33 +112,47 @@ void RowGradientEmitter::emitNorm(Value first) {
   });
 }
 
-void RowGradientEmitter::emitSiluMul(Value column, int64_t lanes) {
+void RowGradientEmitter::emitGated(Value column, int64_t lanes) {
   Value dy = load("dy", column, lanes), gate = load("gate", column, lanes);
   Value up = load("up", column, lanes);
-  Value s = logistic(b, gate), one = b.constant(s.getType(), 1.0);
-  Value slope = b.mulf(s, b.fma(gate, b.subf(one, s), one));
-  store(b.mulf(b.mulf(dy, up), slope), "dgate", column);
-  store(b.mulf(dy, b.mulf(gate, s)), "dup", column);
+  Point point = spec.op == RowOp::SiluMul ? silu(gate) : gelu(gate);
+  store(b.mulf(b.mulf(dy, up), point.slope), "dgate", column);
+  store(b.mulf(dy, point.value), "dup", column);
 }
 
-Value RowGradientEmitter::geluSlope(Value x) {
+RowGradientEmitter::Point RowGradientEmitter::silu(Value x) {
+  Value s = logistic(b, x), one = b.constant(s.getType(), 1.0);
+  return {b.mulf(x, s), b.mulf(s, b.fma(x, b.subf(one, s), one))};
+}
+
+RowGradientEmitter::Point RowGradientEmitter::gelu(Value x) {
   Type type = x.getType();
   Value square = b.mulf(x, x);
   if (spec.op == RowOp::GeluErf) {
     Value power = exp(b, b.mulf(square, b.constant(type, -0.5)));
     double density = 1 / std::sqrt(2 * std::numbers::pi);
-    return b.fma(b.mulf(x, b.constant(type, density)), power, normalCdf(b, x));
+    Value part = normalCdf(b, x);
+    return {b.mulf(x, part), b.fma(b.mulf(x, b.constant(type, density)), power, part)};
   }
   // x logistic(v) for v = x (rate + cubic x^2), whose slope is rate + 3 cubic x^2.
   double rate = 2 * std::sqrt(2 / std::numbers::pi), cubic = 0.044715 * rate;
   Value v = b.mulf(x, b.fma(square, b.constant(type, cubic), b.constant(type, rate)));
   Value s = logistic(b, v), rest = b.subf(b.constant(type, 1.0), s);
   Value inner = b.fma(square, b.constant(type, 3 * cubic), b.constant(type, rate));
-  return b.fma(b.mulf(b.mulf(x, inner), s), rest, s);
+  return {b.mulf(x, s), b.fma(b.mulf(b.mulf(x, inner), s), rest, s)};
 }
 
-void RowGradientEmitter::emitGelu(Value column, int64_t lanes) {
-  store(b.mulf(load("dy", column, lanes), geluSlope(load("x", column, lanes))), "dx", column);
+Value RowGradientEmitter::softCapSlope(Value x) {
+  // 1 - tanh^2(u) = 4 s (1 - s), s = logistic(2u)
+  Type type = x.getType();
+  Value s = logistic(b, b.mulf(x, b.constant(type, 2 / spec.constant)));
+  return b.mulf(b.mulf(s, b.constant(type, 4.0)), b.subf(b.constant(type, 1.0), s));
+}
+
+void RowGradientEmitter::emitUnary(Value column, int64_t lanes) {
+  Value x = load("x", column, lanes);
+  Value slope = spec.op == RowOp::SoftCap ? softCapSlope(x) : gelu(x).slope;
+  store(b.mulf(load("dy", column, lanes), slope), "dx", column);
 }
 
 void RowGradientEmitter::emit() {
@@ -139,10 +161,10 @@ void RowGradientEmitter::emit() {
     return;
   }
   forColumns(b, 0, spec.columns, 2 * b.target.lanes(), [&](Value column, int64_t lanes) {
-    if (spec.op == RowOp::SiluMul)
-      emitSiluMul(column, lanes);
+    if (isGated(spec.op))
+      emitGated(column, lanes);
     else
-      emitGelu(column, lanes);
+      emitUnary(column, lanes);
   });
 }
 
@@ -150,7 +172,7 @@ Description describe(const RowGradientSpec &spec, MLIRContext *context) {
   Describer d(context, symbolName(spec), Describer::Over::Rows);
   Type rows = d.rows(spec.columns);
   d.reads("dy", rows);
-  if (spec.op == RowOp::SiluMul) {
+  if (isGated(spec.op)) {
     d.reads("gate", rows);
     d.reads("up", rows);
     d.writes("dgate", rows);

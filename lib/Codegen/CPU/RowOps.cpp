@@ -44,7 +44,10 @@ static numerics::CodeRange staticRange(const RowSpec &spec) {
 std::string symbolName(const RowSpec &spec) {
   std::string name = llvm::formatv("{0}_{1}", nameOf(spec.op), spec.columns);
   if (spec.op == RowOp::RmsNorm || spec.op == RowOp::LayerNorm)
-    name += llvm::formatv("_eps{0:x-}", llvm::bit_cast<uint32_t>(static_cast<float>(spec.epsilon)));
+    name +=
+        llvm::formatv("_eps{0:x-}", llvm::bit_cast<uint32_t>(static_cast<float>(spec.constant)));
+  if (spec.op == RowOp::Multiply || spec.op == RowOp::SoftCap)
+    name += llvm::formatv("_by{0:x-}", llvm::bit_cast<uint32_t>(static_cast<float>(spec.constant)));
   if (spec.hadamard)
     name += llvm::formatv("_h{0}", spec.hadamard);
   if (quantizes(spec))
@@ -128,8 +131,8 @@ private:
   /// Vectors worked on together: enough to hide latencies, few enough for their temporaries to
   /// stay in registers.
   int64_t wide() const {
-    bool transcendental =
-        spec.op == RowOp::SiluMul || spec.op == RowOp::GeluTanh || spec.op == RowOp::GeluErf;
+    bool transcendental = isGated(spec.op) || spec.op == RowOp::GeluTanh ||
+                          spec.op == RowOp::GeluErf || spec.op == RowOp::SoftCap;
     return (transcendental ? 2 : 4) * b.target.lanes();
   }
 
@@ -147,7 +150,7 @@ private:
 
 Value RowEmitter::reciprocalDeviation(Value sumOfSquares) {
   Value variance = b.divf(sumOfSquares, b.constant(b.f32(), static_cast<double>(spec.columns)));
-  Value shifted = b.addf(variance, b.constant(b.f32(), spec.epsilon));
+  Value shifted = b.addf(variance, b.constant(b.f32(), spec.constant));
   return b.divf(b.constant(b.f32(), 1.0), math::SqrtOp::create(b, shifted));
 }
 
@@ -208,9 +211,15 @@ Value RowEmitter::emitOperation(Value column, int64_t lanes) {
   }
   case RowOp::SiluMul:
     return b.mulf(b.mulf(x, logistic(b, x)), loadRow(in["up"], column, lanes));
+  case RowOp::GeluMul:
+    return b.mulf(gelu(x), loadRow(in["up"], column, lanes));
   case RowOp::GeluTanh:
   case RowOp::GeluErf:
     return gelu(x);
+  case RowOp::Multiply:
+    return b.mulf(x, b.constant(x.getType(), spec.constant));
+  case RowOp::SoftCap:
+    return softCap(b, x, spec.constant);
   case RowOp::Add:
     return b.addf(x, loadRow(in["b"], column, lanes));
   case RowOp::Gather:
@@ -458,7 +467,7 @@ static void describeOutputs(Describer &d, const RowSpec &spec) {
 Description describe(const RowSpec &spec, MLIRContext *context) {
   Describer d(context, symbolName(spec), Describer::Over::Rows);
   Type rows = d.rows(spec.columns), columns = d.memory({spec.columns}, d.getF32Type());
-  if (spec.op == RowOp::SiluMul) {
+  if (isGated(spec.op)) {
     d.reads("gate", rows);
     d.reads("up", rows);
   } else if (spec.op == RowOp::Add) {

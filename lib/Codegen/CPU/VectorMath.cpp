@@ -13,6 +13,7 @@
 #include "VectorMath.h"
 
 #include "../NormalCdf.h"
+#include "../TanhSeries.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -85,6 +86,19 @@ Value logistic(KernelBuilder &b, Value x) {
   Value one = b.constant(type, 1.0);
   Value decay = exp(b, b.negate(x));
   return b.divf(one, b.addf(one, decay));
+}
+
+Value softCap(KernelBuilder &b, Value x, double bound) {
+  // tanh(u) = 2 logistic(2u) - 1, which cancels where u is small: there by its series.
+  Type type = x.getType();
+  Value u = b.mulf(x, b.constant(type, 1 / bound));
+  Value s = logistic(b, b.mulf(u, b.constant(type, 2.0)));
+  Value far = b.fma(s, b.constant(type, 2 * bound), b.constant(type, -bound));
+  Value near = b.mulf(x, polynomial(b, b.mulf(u, u), kTanhSeries));
+  Value magnitude = math::AbsFOp::create(b, u);
+  return b.select(arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, magnitude,
+                                        b.constant(type, kTanhSeriesEnd)),
+                  near, far);
 }
 
 Value normalCdf(KernelBuilder &b, Value x) {

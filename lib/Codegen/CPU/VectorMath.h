@@ -30,6 +30,9 @@ mlir::Value exp2NonPositive(KernelBuilder &b, mlir::Value x);
 /// 1 / (1 + e^-x), within 3 ulp.
 mlir::Value logistic(KernelBuilder &b, mlir::Value x);
 
+/// bound * tanh(x / bound), within 2^-20 of it.
+mlir::Value softCap(KernelBuilder &b, mlir::Value x, double bound);
+
 /// The distribution function of the standard normal, (1 + erf(x / sqrt(2))) / 2; its relative error
 /// is at most 2^-20 + x^2 2^-23.
 mlir::Value normalCdf(KernelBuilder &b, mlir::Value x);

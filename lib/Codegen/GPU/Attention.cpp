@@ -203,6 +203,10 @@ Result<std::vector<AttentionKernel>> attentionKernels(const AttentionSpec &spec,
     return makeError(ErrorCode::Unsupported,
                      "no GPU kernel for attention with heads of {} dimensions; expected at most {}",
                      spec.headDim, kMostHeadDim);
+  if (spec.bound > 0)
+    return makeError(ErrorCode::Unsupported,
+                     "no GPU kernel for attention whose products are held within {} by a soft cap",
+                     spec.bound);
   std::vector<AttentionKernel> kernels;
   for (auto form : {AttentionKernel::Split, AttentionKernel::Blocked}) {
     AttentionKernel kernel;

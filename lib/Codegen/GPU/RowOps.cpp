@@ -66,6 +66,7 @@ private:
   /// The result of the operation for the elements of a piece.
   Values compute(const Piece &piece);
   Values activation(const Values &x, llvm::function_ref<Value(Value)> function);
+  Value geluTanh(Value x);
   /// body for every piece of the thread, the carried value going from one to the next.
   Value forPieces(Value init, llvm::function_ref<Value(int64_t, const Piece &, Value)> body);
   /// The values of the operation, rotated: those of a kept piece, which are kept likewise.
@@ -170,7 +171,7 @@ RowEmitter::Piece RowEmitter::piece(Int run, int64_t i) {
   bool certain = !run.value && (run.constant + 1) * vectorsOfRun * shape.vector <= spec.columns;
   if (!certain)
     piece.inside = b.less(piece.column, spec.columns);
-  StringRef name = spec.op == RowOp::SiluMul ? "gate" : spec.op == RowOp::Add ? "a" : "x";
+  StringRef name = isGated(spec.op) ? "gate" : spec.op == RowOp::Add ? "a" : "x";
   piece.values = spec.op == RowOp::Gather ? gatherRow(piece) : readRow(name, spec.input, piece);
   return piece;
 }
@@ -223,6 +224,13 @@ RowEmitter::Values RowEmitter::activation(const Values &x,
   return llvm::map_to_vector(x, function);
 }
 
+Value RowEmitter::geluTanh(Value x) {
+  // (1 + tanh(u)) / 2 = logistic(2u), u = sqrt(2 / pi) (x + 0.044715 x^3).
+  Value inner = b.fma(b.mulf(x, x), b.constant(b.f32(), 0.044715 * 1.5957691216057308),
+                      b.constant(b.f32(), 1.5957691216057308));
+  return b.mulf(x, logistic(b, b.mulf(x, inner)));
+}
+
 RowEmitter::Values RowEmitter::compute(const Piece &piece) {
   const Values &x = piece.values;
   Values y;
@@ -249,13 +257,18 @@ RowEmitter::Values RowEmitter::compute(const Piece &piece) {
       y.push_back(b.mulf(b.mulf(v, logistic(b, v)), u));
     return y;
   }
+  case RowOp::GeluMul: {
+    Values up = readRow("up", spec.input, piece);
+    for (auto [v, u] : llvm::zip_equal(x, up))
+      y.push_back(b.mulf(geluTanh(v), u));
+    return y;
+  }
   case RowOp::GeluTanh:
-    return activation(x, [&](Value v) {
-      // (1 + tanh(u)) / 2 = logistic(2u), u = sqrt(2 / pi) (v + 0.044715 v^3).
-      Value inner = b.fma(b.mulf(v, v), b.constant(b.f32(), 0.044715 * 1.5957691216057308),
-                          b.constant(b.f32(), 1.5957691216057308));
-      return b.mulf(v, logistic(b, b.mulf(v, inner)));
-    });
+    return activation(x, [&](Value v) { return geluTanh(v); });
+  case RowOp::Multiply:
+    return activation(x, [&](Value v) { return b.mulf(v, b.constant(b.f32(), spec.constant)); });
+  case RowOp::SoftCap:
+    return activation(x, [&](Value v) { return softCap(b, v, spec.constant); });
   case RowOp::GeluErf:
     return activation(x, [&](Value v) { return b.mulf(v, normalCdf(b, v)); });
   case RowOp::Add: {
@@ -309,7 +322,7 @@ Value RowEmitter::sum(llvm::function_ref<Value(Value)> term) {
 
 Value RowEmitter::reciprocalDeviation(Value sumOfSquares) {
   Value variance = b.divf(sumOfSquares, b.constant(b.f32(), static_cast<double>(spec.columns)));
-  Value shifted = b.addf(variance, b.constant(b.f32(), spec.epsilon));
+  Value shifted = b.addf(variance, b.constant(b.f32(), spec.constant));
   // Exact roots and quotients are calls, around which ptxas may spill the row.
   return b.reciprocalRootApproximate(shifted);
 }

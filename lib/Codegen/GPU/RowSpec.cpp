@@ -25,7 +25,9 @@ std::string nameOf(int bits, ScaleFormat scales) {
 static std::string symbolName(const RowSpec &spec) {
   std::string name = fmt::format("{}_{}", nameOf(spec.op), spec.columns);
   if (spec.op == RowOp::RmsNorm || spec.op == RowOp::LayerNorm)
-    name += fmt::format("_eps{:x}", std::bit_cast<uint32_t>(static_cast<float>(spec.epsilon)));
+    name += fmt::format("_eps{:x}", std::bit_cast<uint32_t>(static_cast<float>(spec.constant)));
+  if (spec.op == RowOp::Multiply || spec.op == RowOp::SoftCap)
+    name += fmt::format("_by{:x}", std::bit_cast<uint32_t>(static_cast<float>(spec.constant)));
   if (spec.hadamard)
     name += fmt::format("_h{}", spec.hadamard);
   name += fmt::format("_{}", nameOf(spec.input));
@@ -87,12 +89,12 @@ Description describe(const RowSpec &spec) {
   constexpr int64_t kThreads = 1024;
   description.blocksPerSM = divideCeil(kThreads, int64_t{description.threads});
 
-  const bool isSiluMul = spec.op == RowOp::SiluMul, isAdd = spec.op == RowOp::Add;
+  const bool hasGate = isGated(spec.op), isAdd = spec.op == RowOp::Add;
   const bool isLayerNorm = spec.op == RowOp::LayerNorm;
   Parameters parameters;
-  parameters.readsRows("gate", isSiluMul).readsRows("up", isSiluMul);
+  parameters.readsRows("gate", hasGate).readsRows("up", hasGate);
   parameters.readsRows("a", isAdd).readsRows("b", isAdd);
-  parameters.readsRows("x", !isSiluMul && !isAdd);
+  parameters.readsRows("x", !hasGate && !isAdd);
   parameters.constants("weight", isLayerNorm || spec.op == RowOp::RmsNorm)
       .constants("bias", isLayerNorm)
       .constants("order", spec.op == RowOp::Gather);

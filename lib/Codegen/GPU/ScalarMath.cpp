@@ -8,6 +8,7 @@
 #include "ScalarMath.h"
 
 #include "../NormalCdf.h"
+#include "../TanhSeries.h"
 
 using namespace mlir;
 
@@ -20,6 +21,19 @@ Value exp(KernelBuilder &b, Value x) {
 Value logistic(KernelBuilder &b, Value x) {
   Value decay = b.exp2Approximate(b.mulf(x, b.constant(b.f32(), -0x1.715476p+0)));
   return b.reciprocalApproximate(b.addf(decay, b.constant(b.f32(), 1.0)));
+}
+
+Value softCap(KernelBuilder &b, Value x, double bound) {
+  // tanh(u) = 2 logistic(2u) - 1, which cancels where u is small: there by its series.
+  Value u = b.mulf(x, b.constant(b.f32(), 1 / bound));
+  Value s = logistic(b, b.mulf(u, b.constant(b.f32(), 2.0)));
+  Value far = b.fma(s, b.constant(b.f32(), 2 * bound), b.constant(b.f32(), -bound));
+  Value square = b.mulf(u, u), series = b.constant(b.f32(), std::end(kTanhSeries)[-1]);
+  for (double c : llvm::reverse(ArrayRef(kTanhSeries).drop_back()))
+    series = b.fma(series, square, b.constant(b.f32(), c));
+  Value isNear = arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, b.magnitude(u),
+                                       b.constant(b.f32(), kTanhSeriesEnd));
+  return b.select(isNear, b.mulf(x, series), far);
 }
 
 Value normalCdf(KernelBuilder &b, Value x) {

@@ -16,6 +16,8 @@ namespace easyquant::gpu {
 mlir::Value exp(KernelBuilder &b, mlir::Value x);
 /// 1 / (1 + e^-x).
 mlir::Value logistic(KernelBuilder &b, mlir::Value x);
+/// bound * tanh(x / bound)
+mlir::Value softCap(KernelBuilder &b, mlir::Value x, double bound);
 /// The distribution function of the standard normal distribution.
 mlir::Value normalCdf(KernelBuilder &b, mlir::Value x);
 

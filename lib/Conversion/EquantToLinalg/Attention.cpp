@@ -36,7 +36,7 @@ static SmallVector<Value> lowerAttention(TensorBuilder &b, lm::AttentionOp op,
   const auto kvHeads = static_cast<int64_t>(op.getNumKvHeads());
   const auto headDim = static_cast<int64_t>(op.getHeadDim());
   const auto window = static_cast<int64_t>(op.getWindow());
-  const double scale = op.getScale().convertToDouble();
+  const double scale = op.getScale().convertToDouble(), bound = op.getBound().convertToDouble();
   Type f32 = b.getF32Type();
   Value q = b.split(one(adaptor.getQuery()), 1, {kvHeads, heads / kvHeads, headDim});
   Value k = b.split(one(adaptor.getKey()), 1, {kvHeads, headDim});
@@ -51,6 +51,8 @@ static SmallVector<Value> lowerAttention(TensorBuilder &b, lm::AttentionOp op,
   Value scores =
       b.map(pairs, f32, {{dots, {H, R, M, T}}}, [&](TensorBuilder &in, ValueRange x) -> Value {
         Value score = arith::MulFOp::create(in, x[0], in.f32(scale));
+        if (bound > 0)
+          score = in.softCap(score, bound);
         Value isSeen = sees(in, in.index(M), in.index(T), window);
         Value none = in.f32(-std::numeric_limits<double>::infinity());
         return arith::SelectOp::create(in, isSeen, score, none);

@@ -177,36 +177,60 @@ static SmallVector<Value> lowerLayerNorm(TensorBuilder &b, LayerNormOp op,
 // Element by element
 //===----------------------------------------------------------------------===//
 
-static SmallVector<Value> lowerSiluMul(TensorBuilder &b, SiluMulOp,
-                                       FunctionPattern<SiluMulOp>::Adaptor adaptor) {
+static Value silu(TensorBuilder &in, Value x) {
+  Value power = math::ExpOp::create(in, arith::NegFOp::create(in, x));
+  return arith::DivFOp::create(in, x, arith::AddFOp::create(in, in.f32(1), power));
+}
+
+static Value gelu(TensorBuilder &in, Value x, GeluApproximation approximation) {
+  Value inner;
+  auto times = [&](Value a, Value c) -> Value { return arith::MulFOp::create(in, a, c); };
+  if (approximation == GeluApproximation::Tanh) {
+    Value cube = times(times(x, x), times(x, in.f32(0.044715)));
+    inner = arith::AddFOp::create(in, x, cube);
+    inner = times(inner, in.f32(std::sqrt(2 / std::numbers::pi)));
+    inner = math::TanhOp::create(in, inner);
+  } else {
+    inner = math::ErfOp::create(in, times(x, in.f32(1 / std::numbers::sqrt2)));
+  }
+  inner = arith::AddFOp::create(in, inner, in.f32(1));
+  return times(times(x, in.f32(0.5)), inner);
+}
+
+static SmallVector<Value> lowerGlu(TensorBuilder &b, GluOp op,
+                                   FunctionPattern<GluOp>::Adaptor adaptor) {
   Value gate = one(adaptor.getGate());
   return {b.map(b.sizesOf(gate), b.getF32Type(), {{gate, {0, 1}}, {one(adaptor.getUp()), {0, 1}}},
-                [](TensorBuilder &in, ValueRange v) -> Value {
-                  Value power = math::ExpOp::create(in, arith::NegFOp::create(in, v[0]));
-                  Value divisor = arith::AddFOp::create(in, in.f32(1), power);
-                  Value silu = arith::DivFOp::create(in, v[0], divisor);
-                  return arith::MulFOp::create(in, silu, v[1]);
+                [&](TensorBuilder &in, ValueRange v) -> Value {
+                  Value activated = op.getActivation() == GluActivation::Silu
+                                        ? silu(in, v[0])
+                                        : gelu(in, v[0], GeluApproximation::Tanh);
+                  return arith::MulFOp::create(in, activated, v[1]);
                 })};
 }
 
 static SmallVector<Value> lowerGelu(TensorBuilder &b, GeluOp op,
                                     FunctionPattern<GeluOp>::Adaptor adaptor) {
-  const bool isTanh = op.getApproximate() == GeluApproximation::Tanh;
   return {
       b.map(one(adaptor.getInput()), b.getF32Type(), [&](TensorBuilder &in, ValueRange v) -> Value {
-        Value x = v[0], inner;
-        auto times = [&](Value a, Value c) -> Value { return arith::MulFOp::create(in, a, c); };
-        if (isTanh) {
-          Value cube = times(times(x, x), times(x, in.f32(0.044715)));
-          inner = arith::AddFOp::create(in, x, cube);
-          inner = times(inner, in.f32(std::sqrt(2 / std::numbers::pi)));
-          inner = math::TanhOp::create(in, inner);
-        } else {
-          inner = math::ErfOp::create(in, times(x, in.f32(1 / std::numbers::sqrt2)));
-        }
-        inner = arith::AddFOp::create(in, inner, in.f32(1));
-        return times(times(x, in.f32(0.5)), inner);
+        return gelu(in, v[0], op.getApproximate());
       })};
+}
+
+static SmallVector<Value> lowerMultiply(TensorBuilder &b, MultiplyOp op,
+                                        FunctionPattern<MultiplyOp>::Adaptor adaptor) {
+  const double factor = op.getFactor().convertToDouble();
+  return {
+      b.map(one(adaptor.getInput()), b.getF32Type(), [&](TensorBuilder &in, ValueRange v) -> Value {
+        return arith::MulFOp::create(in, v[0], in.f32(factor));
+      })};
+}
+
+static SmallVector<Value> lowerSoftCap(TensorBuilder &b, SoftCapOp op,
+                                       FunctionPattern<SoftCapOp>::Adaptor adaptor) {
+  const double bound = op.getBound().convertToDouble();
+  return {b.map(one(adaptor.getInput()), b.getF32Type(),
+                [&](TensorBuilder &in, ValueRange v) -> Value { return in.softCap(v[0], bound); })};
 }
 
 static SmallVector<Value> lowerAdd(TensorBuilder &b, AddOp,
@@ -247,8 +271,10 @@ void linalgform::addModelPatterns(RewritePatternSet &patterns, const TypeConvert
   addPattern<RmsNormOp>(patterns, converter, lowerRmsNorm);
   addPattern<HeadRmsNormOp>(patterns, converter, lowerHeadRmsNorm);
   addPattern<LayerNormOp>(patterns, converter, lowerLayerNorm);
-  addPattern<SiluMulOp>(patterns, converter, lowerSiluMul);
+  addPattern<GluOp>(patterns, converter, lowerGlu);
   addPattern<GeluOp>(patterns, converter, lowerGelu);
+  addPattern<MultiplyOp>(patterns, converter, lowerMultiply);
+  addPattern<SoftCapOp>(patterns, converter, lowerSoftCap);
   addPattern<AddOp>(patterns, converter, lowerAdd);
   patterns.add<ConvertSplit>(converter, patterns.getContext());
 }

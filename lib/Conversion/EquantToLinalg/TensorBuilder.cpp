@@ -26,6 +26,11 @@ Value TensorBuilder::scalar(Type type, double value) {
              : arith::ConstantOp::create(*this, getIntegerAttr(type, static_cast<int64_t>(value)));
 }
 Value TensorBuilder::f32(double value) { return scalar(getF32Type(), value); }
+
+Value TensorBuilder::softCap(Value x, double bound) {
+  Value part = arith::MulFOp::create(*this, x, f32(1 / bound));
+  return arith::MulFOp::create(*this, math::TanhOp::create(*this, part), f32(bound));
+}
 Value TensorBuilder::i32(int32_t value) { return scalar(getI32Type(), value); }
 
 Value TensorBuilder::table(ArrayRef<float> values) {

@@ -36,6 +36,8 @@ public:
   using Body = llvm::function_ref<mlir::Value(TensorBuilder &, mlir::ValueRange)>;
 
   mlir::Value f32(double value);
+  /// bound * tanh(x / bound) of an f32.
+  mlir::Value softCap(mlir::Value x, double bound);
   mlir::Value i32(int32_t value);
   /// A constant of the type of a scalar.
   mlir::Value scalar(mlir::Type type, double value);

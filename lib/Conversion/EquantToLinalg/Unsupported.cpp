@@ -78,7 +78,8 @@ std::string linalgform::whyNotModel(Operation *op) {
                ? ""
                : "reads bf16; convert the model before equant-legalize-activations";
   if (isa<lm::PositionEmbeddingOp, lm::RopeOp, lm::RmsNormOp, lm::HeadRmsNormOp, lm::LayerNormOp,
-          lm::AttentionOp, lm::SiluMulOp, lm::GeluOp, lm::AddOp, lm::SplitOp, lm::RowsOp>(op))
+          lm::AttentionOp, lm::GluOp, lm::GeluOp, lm::MultiplyOp, lm::SoftCapOp, lm::AddOp,
+          lm::SplitOp, lm::RowsOp>(op))
     return "";
   return "has no form in upstream ops: gradients are not converted";
 }

@@ -136,8 +136,8 @@ void check(const Target &target, const AttentionSpec &spec, const KernelRunner &
         for (int64_t c = 0; c < x->columns; ++c)
           x->row(t)[c] = static_cast<float>(toCache<T>(x->row(t)[c]));
     std::vector<double> expected(test.tokens * q.columns);
-    numerics::reference::AttentionParams params{spec.heads, spec.kvHeads, spec.headDim, spec.scale,
-                                                spec.window};
+    numerics::reference::AttentionParams params{spec.heads, spec.kvHeads, spec.headDim,
+                                                spec.scale, spec.window,  spec.bound};
     numerics::reference::attention(q.matrix(), k.matrix(), v.matrix(), params, test.position,
                                    {expected.data(), test.tokens, q.columns});
     // Scores s carry an error of D 2^-24 |q| |k| scale at most, and e^s passes it on: with |q_i|,
@@ -193,6 +193,12 @@ TEST(Attention, WindowAndHalfCache) { checkAll({4, 2, 96, 0, 40, true}, kShapes)
 TEST(Attention, EveryHeadItsOwn) { checkAll({3, 3, 64, 0, 0, false}, kShapes); }
 TEST(Attention, SmallHeads) { checkAll({8, 4, 8, 0, 0, false}, kShapes); }
 TEST(Attention, HeadsThatNoVectorDivides) { checkAll({4, 2, 12, 0, 7, false}, kShapes); }
+TEST(Attention, Bounded) {
+  AttentionSpec spec{9, 3, 64, 0, 40, true}, wide{4, 1, 256, 0, 0, false};
+  spec.bound = wide.bound = 0.75;
+  checkAll(spec, kShapes);
+  checkAll(wide, kShapes);
+}
 TEST(Attention, SmallestHeads) { checkAll({2, 1, 2, 0, 0, true}, kShapes); }
 TEST(Attention, SevenHeadsShare) { checkAll({14, 2, 50, 0, 0, false}, kShapes); }
 TEST(Attention, ManyHeadsShare) { checkAll({34, 1, 16, 0, 0, true}, kShapes); }

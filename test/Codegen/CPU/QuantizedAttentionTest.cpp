@@ -237,8 +237,8 @@ private:
     if (spec.kv->ropePositions > 0)
       rotate(std::vector<float>(seenK), spec.kvHeads, seenK);
     std::vector<double> expected(tokens * qColumns);
-    numerics::reference::AttentionParams params{spec.heads, spec.kvHeads, spec.headDim, spec.scale,
-                                                spec.window};
+    numerics::reference::AttentionParams params{spec.heads, spec.kvHeads, spec.headDim,
+                                                spec.scale, spec.window,  spec.bound};
     numerics::reference::attention({queries.data() + position * qColumns, tokens, qColumns},
                                    {seenK.data(), total, columns}, {seenV.data(), total, columns},
                                    params, position, {expected.data(), tokens, qColumns});

@@ -24,9 +24,13 @@ using namespace easyquant::numerics;
 
 namespace {
 
-constexpr double kEpsilon = 1e-5;
-constexpr RowOp kOps[] = {RowOp::Quantize, RowOp::RmsNorm, RowOp::LayerNorm, RowOp::SiluMul,
-                          RowOp::GeluTanh, RowOp::GeluErf, RowOp::Add,       RowOp::Gather};
+constexpr double kEpsilon = 1e-5, kConstant = 2.5;
+constexpr double constantOf(RowOp op) {
+  return op == RowOp::Multiply || op == RowOp::SoftCap ? kConstant : kEpsilon;
+}
+constexpr RowOp kOps[] = {RowOp::Quantize, RowOp::RmsNorm,  RowOp::LayerNorm, RowOp::SiluMul,
+                          RowOp::GeluMul,  RowOp::GeluTanh, RowOp::GeluErf,   RowOp::Add,
+                          RowOp::Multiply, RowOp::SoftCap,  RowOp::Gather};
 
 /// Random rows, with a row of zeros, one with a huge outlier, one of denormals and one of large
 /// values among them when there are enough.
@@ -74,7 +78,7 @@ void call(const Kernel &run, RowOp op, const Inputs &in, int64_t threads, Out &&
     run(a, weight, bias, out..., threads);
   else if (op == RowOp::Gather)
     run(a, order, out..., threads);
-  else if (op == RowOp::SiluMul || op == RowOp::Add)
+  else if (isGated(op) || op == RowOp::Add)
     run(a, b, out..., threads);
   else
     run(a, out..., threads);
@@ -161,12 +165,18 @@ void evaluateReference(RowOp op, const Inputs &in, reference::Output y) {
     return reference::layerNorm(a, in.weight.data(), in.bias.data(), kEpsilon, y);
   case RowOp::SiluMul:
     return reference::siluMul(a, b, y);
+  case RowOp::GeluMul:
+    return reference::geluMul(a, b, y);
   case RowOp::GeluTanh:
     return reference::geluTanh(a, y);
   case RowOp::GeluErf:
     return reference::geluErf(a, y);
   case RowOp::Add:
     return reference::add(a, b, y);
+  case RowOp::Multiply:
+    return reference::multiply(a, kConstant, y);
+  case RowOp::SoftCap:
+    return reference::softCap(a, kConstant, y);
   case RowOp::Gather:
     for (int64_t m = 0; m < in.rows; ++m)
       for (int64_t c = 0; c < in.columns; ++c)
@@ -184,13 +194,13 @@ KernelLibrary compile(const Target &target, const std::vector<RowSpec> &specs) {
 /// The quantized forms of an operation, without sinks and with them.
 std::vector<RowSpec> quantizedForms(RowOp op, int64_t columns, int64_t groupSize) {
   constexpr auto fixed = RowQuantization::Static;
-  return {{op, columns, kEpsilon, RowQuantization::Dynamic, groupSize},
-          {op, columns, kEpsilon, fixed, groupSize},
-          {op, columns, kEpsilon, fixed, groupSize, false, true},
-          {op, columns, kEpsilon, fixed, groupSize, false, false, true},
-          {op, columns, kEpsilon, fixed, groupSize, false, true, true},
-          {op, columns, kEpsilon, fixed, groupSize, true, false, true},
-          {op, columns, kEpsilon, fixed, groupSize, true}};
+  return {{op, columns, constantOf(op), RowQuantization::Dynamic, groupSize},
+          {op, columns, constantOf(op), fixed, groupSize},
+          {op, columns, constantOf(op), fixed, groupSize, false, true},
+          {op, columns, constantOf(op), fixed, groupSize, false, false, true},
+          {op, columns, constantOf(op), fixed, groupSize, false, true, true},
+          {op, columns, constantOf(op), fixed, groupSize, true, false, true},
+          {op, columns, constantOf(op), fixed, groupSize, true}};
 }
 
 /// Each form of quantization against its definition applied to `values`.
@@ -241,7 +251,7 @@ TEST_P(RowOps, MatchReference) {
     std::vector<RowSpec> specs;
     for (auto [columns, groupSize] : shapes) {
       if (op != RowOp::Quantize)
-        specs.push_back({op, columns, kEpsilon});
+        specs.push_back({op, columns, constantOf(op)});
       for (const RowSpec &spec : quantizedForms(op, columns, groupSize))
         specs.push_back(spec);
     }
@@ -254,7 +264,7 @@ TEST_P(RowOps, MatchReference) {
         FloatOutput output(in);
         if (op != RowOp::Quantize) {
           auto y = output.view();
-          call(library.kernel(symbolName(RowSpec{op, columns, kEpsilon})), op, in, 1, y);
+          call(library.kernel(symbolName(RowSpec{op, columns, constantOf(op)})), op, in, 1, y);
           std::vector<double> expected(rows * columns);
           evaluateReference(op, in, {expected.data(), rows, columns});
           expectNear(output, expected);
@@ -274,7 +284,7 @@ TEST_P(RowOps, RotatedMatchDefinition) {
   for (const Target &target : testTargets()) {
     auto formsOf = [&](int64_t columns, int64_t block) {
       std::vector<RowSpec> forms = quantizedForms(op, columns, 64);
-      forms.push_back({op == RowOp::Quantize ? RowOp::Copy : op, columns, kEpsilon});
+      forms.push_back({op == RowOp::Quantize ? RowOp::Copy : op, columns, constantOf(op)});
       for (RowSpec &spec : forms)
         spec.hadamard = block;
       return forms;
@@ -282,7 +292,7 @@ TEST_P(RowOps, RotatedMatchDefinition) {
     std::vector<RowSpec> specs;
     for (auto [columns, block] : shapes) {
       if (op != RowOp::Quantize)
-        specs.push_back({op, columns, kEpsilon});
+        specs.push_back({op, columns, constantOf(op)});
       llvm::append_range(specs, formsOf(columns, block));
     }
     KernelLibrary library = compile(target, specs);
@@ -292,7 +302,7 @@ TEST_P(RowOps, RotatedMatchDefinition) {
       FloatOutput plain(in), stored(in);
       auto y = plain.view(), z = stored.view();
       if (op != RowOp::Quantize)
-        call(library.kernel(symbolName(RowSpec{op, columns, kEpsilon})), op, in, 1, y);
+        call(library.kernel(symbolName(RowSpec{op, columns, constantOf(op)})), op, in, 1, y);
       std::vector<float> rotated;
       ConstMatrix values = op == RowOp::Quantize ? in.matrix(in.a) : plain.matrix();
       for (int64_t m = 0; m < in.rows; ++m)
@@ -372,7 +382,7 @@ TEST_P(RowOps, RowsThatAreNotFiniteStayAlone) {
 }
 
 static std::string opName(const ::testing::TestParamInfo<RowOp> &info) {
-  std::string name = symbolName(RowSpec{info.param, 1, kEpsilon});
+  std::string name = symbolName(RowSpec{info.param, 1, constantOf(info.param)});
   return name.substr(0, name.find("_1"));
 }
 INSTANTIATE_TEST_SUITE_P(All, RowOps, ::testing::ValuesIn(kOps), opName);
@@ -396,7 +406,7 @@ TEST(RowSpec, SpecsHaveNamesOfTheirOwn) {
   for (double epsilon : {1e-5, 1e-6})
     for (int64_t groupSize : {0, 32})
       for (RowSpec spec : quantizedForms(RowOp::RmsNorm, 64, groupSize)) {
-        spec.epsilon = epsilon;
+        spec.constant = epsilon;
         names.insert(symbolName(spec));
       }
   RowSpec plain{RowOp::RmsNorm, 64, 1e-5}, rotated = plain;

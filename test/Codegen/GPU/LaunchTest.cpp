@@ -39,7 +39,7 @@ std::vector<Launched> addAll(KernelLibrary &library) {
     RowSpec spec;
     spec.op = op;
     spec.columns = 100;
-    spec.epsilon = 1e-5;
+    spec.constant = 1e-5;
     if (op != RowOp::Quantize)
       add(library.add(spec));
     if (op == RowOp::Add || op == RowOp::Copy)

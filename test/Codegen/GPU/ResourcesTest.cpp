@@ -67,7 +67,7 @@ std::vector<RowSpec> rowOps() {
     RowSpec spec;
     spec.op = op;
     spec.columns = op == RowOp::SiluMul ? 11008 : 4096;
-    spec.epsilon = 1e-5;
+    spec.constant = 1e-5;
     spec.quantization = RowQuantization::Dynamic;
     specs.push_back(spec);
     spec.hadamard = numerics::hadamardBlock(spec.columns);

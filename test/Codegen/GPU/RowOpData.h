@@ -16,7 +16,7 @@
 
 namespace easyquant::gpu {
 
-inline constexpr double kEpsilon = 1e-5;
+inline constexpr double kEpsilon = 1e-5, kConstant = 2.5;
 
 /// Random rows, with a row of zeros, one with a huge outlier, one of denormals and one of large
 /// values among them when there are enough; rows a bit apart.
@@ -70,6 +70,9 @@ inline std::vector<double> expectedOf(RowOp op, const RowInputs &in) {
   case RowOp::SiluMul:
     numerics::reference::siluMul(a, b, out);
     break;
+  case RowOp::GeluMul:
+    numerics::reference::geluMul(a, b, out);
+    break;
   case RowOp::GeluTanh:
     numerics::reference::geluTanh(a, out);
     break;
@@ -78,6 +81,12 @@ inline std::vector<double> expectedOf(RowOp op, const RowInputs &in) {
     break;
   case RowOp::Add:
     numerics::reference::add(a, b, out);
+    break;
+  case RowOp::Multiply:
+    numerics::reference::multiply(a, kConstant, out);
+    break;
+  case RowOp::SoftCap:
+    numerics::reference::softCap(a, kConstant, out);
     break;
   case RowOp::Gather:
     for (int64_t m = 0; m < in.rows; ++m)
@@ -93,13 +102,13 @@ struct DeviceRows {
   DeviceRows(simt::Device &device, const RowInputs &in, RowOp op)
       : a(device, in.a), b(device, in.b), weight(device, in.weight), bias(device, in.bias),
         order(device, in.order) {
-    bool two = op == RowOp::SiluMul || op == RowOp::Add;
-    std::string first = op == RowOp::SiluMul ? "gate" : op == RowOp::Add ? "a" : "x";
+    bool two = isGated(op) || op == RowOp::Add;
+    std::string first = isGated(op) ? "gate" : op == RowOp::Add ? "a" : "x";
     arguments.emplace(first, a);
     arguments.emplace(first + "_stride", in.stride);
     if (two) {
-      arguments.emplace(op == RowOp::SiluMul ? "up" : "b", b);
-      arguments.emplace(op == RowOp::SiluMul ? "up_stride" : "b_stride", in.stride);
+      arguments.emplace(isGated(op) ? "up" : "b", b);
+      arguments.emplace(isGated(op) ? "up_stride" : "b_stride", in.stride);
     }
     if (op == RowOp::RmsNorm || op == RowOp::LayerNorm)
       arguments.emplace("weight", weight);

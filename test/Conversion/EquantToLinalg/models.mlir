@@ -55,8 +55,11 @@ func.func @norms(%x: tensor<?x32xf32>, %w: tensor<32xf32>, %b: tensor<32xf32>, %
 // CHECK:         tensor.extract_slice %{{.*}}[0, 0] [%{{.*}}, 32] [1, 1] : tensor<64x32xf32> to tensor<?x32xf32>
 func.func @elements(%x: tensor<?x32xf32>, %w: tensor<32x32xf32>, %b: tensor<32xf32>, %p: tensor<64x32xf32>, %batch: !lm.batch) -> tensor<?x32xf32> {
   %a = lm.linear %x, %w bias(%b) {site = "a"} : (tensor<?x32xf32>, tensor<32x32xf32>, tensor<32xf32>) -> tensor<?x32xf32>
-  %c = lm.silu_mul %a, %x : tensor<?x32xf32>
-  %d = lm.gelu %c approximate tanh : tensor<?x32xf32>
+  %c = lm.glu silu %a, %x : tensor<?x32xf32>
+  %h = lm.glu gelu_tanh %c, %x : tensor<?x32xf32>
+  %i = lm.multiply %h {factor = 2.5 : f64} : tensor<?x32xf32>
+  %j = lm.soft_cap %i {bound = 30.0 : f64} : tensor<?x32xf32>
+  %d = lm.gelu %j approximate tanh : tensor<?x32xf32>
   %e = lm.gelu %d approximate none : tensor<?x32xf32>
   %f = lm.add %e, %x : tensor<?x32xf32>
   %g = lm.position_embedding %f, %p, %batch : tensor<?x32xf32>, tensor<64x32xf32>

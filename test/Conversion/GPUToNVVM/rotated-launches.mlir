@@ -45,7 +45,7 @@ func.func @forward(%tokens: tensor<?xi32>, %one: tensor<576xf32>) -> tensor<?x57
   %g = equant.packed_linear %r, %up {sites = ["gate", "up"], input_scheme = #equant.scheme<i8, symmetric, token, dynamic, hadamard = 64>}
          : (tensor<?x576xf32>, !up) -> tensor<?x3072xf32>
   %gate, %u = lm.split %g : tensor<?x3072xf32> -> tensor<?x1536xf32>, tensor<?x1536xf32>
-  %s = lm.silu_mul %gate, %u : tensor<?x1536xf32>
+  %s = lm.glu silu %gate, %u : tensor<?x1536xf32>
   %t = equant.hadamard %s {block = 512 : i64} : tensor<?x1536xf32>
   %y = equant.packed_linear %t, %down {sites = ["down"]} : (tensor<?x1536xf32>, !down) -> tensor<?x576xf32>
   return %y : tensor<?x576xf32>

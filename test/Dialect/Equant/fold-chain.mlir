@@ -10,7 +10,7 @@
 #plan = #equant.plan<methods = ["smoothquant"], rule = absmax, weight = <i8, symmetric, channel>>
 
 // CHECK:      equant.transforms = [
-// CHECK-SAME:   {method = "smoothquant", sites = ["other"], skipped = "its input is made by lm.silu_mul of what others read too"},
+// CHECK-SAME:   {method = "smoothquant", sites = ["other"], skipped = "its input is made by lm.glu of what others read too"},
 // CHECK-SAME:   {alpha = 5.000000e-01 : f64, method = "smoothquant", sites = ["second"]},
 // CHECK-SAME:   {alpha = 5.000000e-01 : f64, method = "smoothquant", sites = ["down"]}]
 module attributes {lm.source = "MODEL", equant.work = "WORK"} {
@@ -41,14 +41,14 @@ module attributes {lm.source = "MODEL", equant.work = "WORK"} {
     %up = lm.linear %b, %wu {site = "up"} : (tensor<?x16xf32>, tensor<24x16xf32>) -> tensor<?x24xf32>
     %g = lm.rows %gate at %rows : tensor<?x24xf32>, tensor<?xi32>
     %u = lm.rows %up at %rows : tensor<?x24xf32>, tensor<?xi32>
-    %h = lm.silu_mul %g, %u : tensor<?x24xf32>
+    %h = lm.glu silu %g, %u : tensor<?x24xf32>
     %d = lm.linear %h, %wd {equant.plan = #plan, site = "down"} : (tensor<?x24xf32>, tensor<16x24xf32>) -> tensor<?x16xf32>
     return %d : tensor<?x16xf32>
   }
 
   func.func @left(%x: tensor<?x16xf32>) -> (tensor<?x16xf32>, tensor<?x16xf32>) {
     %w = ml_program.global_load_const @model.layers.1.self_attn.o_proj.weight : tensor<16x16xf32>
-    %h = lm.silu_mul %x, %x : tensor<?x16xf32>
+    %h = lm.glu silu %x, %x : tensor<?x16xf32>
     %y = lm.linear %h, %w {equant.plan = #plan, site = "other"} : (tensor<?x16xf32>, tensor<16x16xf32>) -> tensor<?x16xf32>
     return %x, %y : tensor<?x16xf32>, tensor<?x16xf32>
   }

@@ -9,7 +9,7 @@
 // The kernel that makes rows rotates and quantizes them; rows that others read, too, are rotated by the kernel that quantizes.
 // CHECK-LABEL: func.func @codes(
 // CHECK:       %[[S:.*]] = equant.fusion {
-// CHECK-NEXT:    lm.silu_mul
+// CHECK-NEXT:    lm.glu
 // CHECK-NEXT:    equant.hadamard
 // CHECK-NEXT:    equant.quantize_rows
 // CHECK-NEXT:    equant.yield
@@ -20,7 +20,7 @@
 // CHECK-NEXT:    equant.yield
 // CHECK:       return %[[S]], %[[R]], %[[G]]
 func.func @codes(%x: !x, %u: !x) -> (!rows, !rows, !x) {
-  %s = lm.silu_mul %x, %u : !x
+  %s = lm.glu silu %x, %u : !x
   %h = equant.hadamard %s {block = 64 : i64} : !x
   %c = equant.quantize_rows %h : !x -> !rows
   %g = lm.gelu %x approximate none : !x

@@ -12,10 +12,10 @@ func.func @mlp(%x: tensor<?x8xf32>, %wg: tensor<16x8xf32>, %wu: tensor<16x8xf32>
   // SOME: equant.observe %{{.*}} {sites = ["up"], statistics = ["absmax", "minmax"]} : tensor<?x8xf32>
   %g = lm.linear %x, %wg {site = "gate"} : (tensor<?x8xf32>, tensor<16x8xf32>) -> tensor<?x16xf32>
   %u = lm.linear %x, %wu {site = "up"} : (tensor<?x8xf32>, tensor<16x8xf32>) -> tensor<?x16xf32>
-  // CHECK-NEXT: %[[M:.*]] = lm.silu_mul %[[G]], %[[U]]
+  // CHECK-NEXT: %[[M:.*]] = lm.glu silu %[[G]], %[[U]]
   // CHECK-NEXT: equant.observe %[[M]] {sites = ["down"], statistics = ["absmax", "mean_abs"]} : tensor<?x16xf32>
   // SOME-NOT: sites = ["down"]
-  %m = lm.silu_mul %g, %u : tensor<?x16xf32>
+  %m = lm.glu silu %g, %u : tensor<?x16xf32>
   %d = lm.linear %m, %wd {site = "down"} : (tensor<?x16xf32>, tensor<8x16xf32>) -> tensor<?x8xf32>
   return %d : tensor<?x8xf32>
 }

@@ -19,7 +19,7 @@
 // CHECK-NEXT:    equant.linear %[[X]], %{{.*}} online(%[[S]]) {input_scheme = #equant.scheme<i8, symmetric, tensor, online>, sites = ["gate"]
 // CHECK-NOT:     equant.track
 // CHECK:         equant.linear %[[X]], %{{.*}} online(%[[S]]) {{.*}}sites = ["up"]
-// CHECK:         %[[H:.*]] = lm.silu_mul
+// CHECK:         %[[H:.*]] = lm.glu
 // CHECK:         equant.track %[[H]] in %[[STATE]] {index = 1 : i64}
 
 // Behind lm.rows scales are per token; all sites advance at the end.
@@ -37,7 +37,7 @@
 // FUSED-NEXT:      equant.track %{{.*}} {index = 0 : i64}
 // FUSED-NEXT:      equant.quantize_rows %{{.*}} online(%[[S]] : tensor<?xf32>) : {{.*}} -> !equant.rows<?x8, #equant.scheme<i8, symmetric, tensor, online>, sums = 0>
 // FUSED:         equant.fusion {
-// FUSED-NEXT:      lm.silu_mul
+// FUSED-NEXT:      lm.glu
 // FUSED-NEXT:      equant.online_scale %{{.*}} {index = 1 : i64}
 // FUSED-NEXT:      equant.track
 // FUSED-NEXT:      equant.quantize_rows
@@ -47,7 +47,7 @@ module attributes {equant.recipe = {activation_basis = "plain", activations = "o
   func.func private @layer_0(%x: tensor<?x8xf32>, %batch: !lm.batch, %c: !equant.weight<8x8, #w>) -> tensor<?x8xf32> {
     %g = equant.linear %x, %c {sites = ["gate"], input_scheme = #online, input_scale = 0.5 : f32} : (tensor<?x8xf32>, !equant.weight<8x8, #w>) -> tensor<?x8xf32>
     %u = equant.linear %x, %c {sites = ["up"], input_scheme = #online, input_scale = 0.5 : f32} : (tensor<?x8xf32>, !equant.weight<8x8, #w>) -> tensor<?x8xf32>
-    %h = lm.silu_mul %g, %u : tensor<?x8xf32>
+    %h = lm.glu silu %g, %u : tensor<?x8xf32>
     %d = equant.linear %h, %c {sites = ["down"], input_scheme = #online, input_scale = 0.25 : f32} : (tensor<?x8xf32>, !equant.weight<8x8, #w>) -> tensor<?x8xf32>
     return %d : tensor<?x8xf32>
   }

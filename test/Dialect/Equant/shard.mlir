@@ -34,8 +34,8 @@ func.func @layer(%x: tensor<?x8xf32>, %batch: !lm.batch, %cache: !lm.kv_cache<la
   %h = lm.add %x, %ox : tensor<?x8xf32>
   %g = lm.linear %h, %gate {site = "gate_proj"} : (tensor<?x8xf32>, tensor<16x8xf32>) -> tensor<?x16xf32>
   %u = lm.linear %h, %up {site = "up_proj"} : (tensor<?x8xf32>, tensor<16x8xf32>) -> tensor<?x16xf32>
-  // CHECK: lm.silu_mul %{{.*}}, %{{.*}} : tensor<?x8xf32>
-  %m = lm.silu_mul %g, %u : tensor<?x16xf32>
+  // CHECK: lm.glu silu %{{.*}}, %{{.*}} : tensor<?x8xf32>
+  %m = lm.glu silu %g, %u : tensor<?x16xf32>
   // Groups go with their columns.
   // CHECK: equant.all_slice %{{.*}} axis 1 : !equant.weight<8x16, {{.*}}> -> !equant.weight<8x8, {{.*}}>
   // CHECK: shard.all_reduce

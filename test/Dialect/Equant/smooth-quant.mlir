@@ -93,7 +93,7 @@ module attributes {lm.source = "MODEL", equant.work = "WORK"} {
     %dw = ml_program.global_load_const @model.layers.0.mlp.down_proj.weight : tensor<16x24xf32>
     %g = lm.linear %m, %gw {equant.plan = #plan, site = "gate"} : (tensor<?x16xf32>, tensor<24x16xf32>) -> tensor<?x24xf32>
     %u = lm.linear %m, %uw {equant.plan = #plan, site = "up"} : (tensor<?x16xf32>, tensor<24x16xf32>) -> tensor<?x24xf32>
-    %h = lm.silu_mul %g, %u : tensor<?x24xf32>
+    %h = lm.glu silu %g, %u : tensor<?x24xf32>
     %d = lm.linear %h, %dw {equant.plan = #plan, site = "down"} : (tensor<?x24xf32>, tensor<16x24xf32>) -> tensor<?x16xf32>
     return %d : tensor<?x16xf32>
   }

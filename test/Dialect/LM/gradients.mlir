@@ -22,8 +22,10 @@ func.func @all(%dy: tensor<?x16xf32>, %x: tensor<?x16xf32>, %kv: tensor<?x8xf32>
            : tensor<?x16xf32>, tensor<?x8xf32>
   // CHECK: lm.rope_gradient
   %8 = lm.rope_gradient %dy, %table, %batch {head_dim = 4} : tensor<?x16xf32>, tensor<10x2x2xf32>
-  // CHECK: lm.silu_mul_gradient %{{.*}}, %{{.*}}, %{{.*}} : tensor<?x16xf32>
-  %9:2 = lm.silu_mul_gradient %dy, %x, %x : tensor<?x16xf32>
+  // CHECK: lm.glu_gradient silu %{{.*}}, %{{.*}}, %{{.*}} : tensor<?x16xf32>
+  %9:2 = lm.glu_gradient silu %dy, %x, %x : tensor<?x16xf32>
+  // CHECK: lm.soft_cap_gradient %{{.*}}, %{{.*}} {bound = 3.000000e+01 : f64} : tensor<?x16xf32>
+  %15 = lm.soft_cap_gradient %dy, %x {bound = 30.0 : f64} : tensor<?x16xf32>
   // CHECK: lm.gelu_gradient %{{.*}}, %{{.*}} approximate none : tensor<?x16xf32>
   %10 = lm.gelu_gradient %dy, %x approximate none : tensor<?x16xf32>
   // CHECK: lm.concat %{{.*}}, %{{.*}} : tensor<?x16xf32>, tensor<?x8xf32> -> tensor<?x24xf32>

@@ -63,3 +63,14 @@ func.func @scale(%q: tensor<?x16xf32>, %k: tensor<?x8xf32>, %cache: !cache, %bat
     {layer = 0, num_heads = 4, num_kv_heads = 2, head_dim = 4, scale = 0.0 : f64} : tensor<?x16xf32>, tensor<?x8xf32>, !cache
   return
 }
+
+// -----
+
+!cache = !lm.kv_cache<layers = 2, kv_heads = 2, head_dim = 4>
+
+func.func @bound(%q: tensor<?x16xf32>, %k: tensor<?x8xf32>, %cache: !cache, %batch: !lm.batch) {
+  // expected-error @below {{bound must be a positive number that f32 holds, found -1}}
+  lm.attention %q, %k, %k, %cache, %batch {layer = 0, num_heads = 4, num_kv_heads = 2, head_dim = 4, scale = 0.5 : f64, bound = -1.0 : f64}
+    : tensor<?x16xf32>, tensor<?x8xf32>, !cache
+  return
+}

@@ -130,3 +130,19 @@ func.func @head_norm_epsilon(%x: tensor<?x12xf32>, %w: tensor<4xf32>) {
   lm.head_rms_norm %x, %w {epsilon = -1.0 : f64} : tensor<?x12xf32>, tensor<4xf32>
   return
 }
+
+// -----
+
+func.func @factor(%x: tensor<?x12xf32>) {
+  // expected-error @below {{factor must be a positive number that f32 holds, found}}
+  lm.multiply %x {factor = 1.0e300 : f64} : tensor<?x12xf32>
+  return
+}
+
+// -----
+
+func.func @soft_cap(%x: tensor<?x12xf32>) {
+  // expected-error @below {{bound must be a positive number that f32 holds, found 0}}
+  lm.soft_cap %x {bound = 0.0 : f64} : tensor<?x12xf32>
+  return
+}

@@ -58,7 +58,7 @@ func.func @attention(%qkv: tensor<?x960xf32>, %table: tensor<128x32x2xf32>, %bat
          : tensor<?x576xf32>, tensor<?x192xf32>, !cache
   // CHECK: lm.attention %[[Y]], {{.*}} window = 16 : i64}
   %z = lm.attention %y, %k, %v, %cache, %batch
-         {layer = 0, num_heads = 9, num_kv_heads = 3, head_dim = 64, scale = 0.125 : f64, window = 16}
+         {layer = 0, num_heads = 9, num_kv_heads = 3, head_dim = 64, scale = 0.125 : f64, bound = 50.0 : f64, window = 16}
          : tensor<?x576xf32>, tensor<?x192xf32>, !cache
   return %z : tensor<?x576xf32>
 }
@@ -66,15 +66,21 @@ func.func @attention(%qkv: tensor<?x960xf32>, %table: tensor<128x32x2xf32>, %bat
 // CHECK-LABEL: func.func @elementwise(
 // CHECK-SAME:    %[[A:[^:]*]]: tensor<?x8xf32>, %[[B:[^:]*]]: tensor<?x8xf32>, %[[ROWS:.*]]: tensor<?xi32>)
 func.func @elementwise(%a: tensor<?x8xf32>, %b: tensor<?x8xf32>, %rows: tensor<?xi32>) -> tensor<?x8xf32> {
-  // CHECK: %[[C:.*]] = lm.silu_mul %[[A]], %[[B]] : tensor<?x8xf32>
-  %c = lm.silu_mul %a, %b : tensor<?x8xf32>
+  // CHECK: %[[C:.*]] = lm.glu silu %[[A]], %[[B]] : tensor<?x8xf32>
+  %c = lm.glu silu %a, %b : tensor<?x8xf32>
   // CHECK: %[[D:.*]] = lm.gelu %[[C]] approximate tanh : tensor<?x8xf32>
   %d = lm.gelu %c approximate tanh : tensor<?x8xf32>
   // CHECK: %[[E:.*]] = lm.gelu %[[D]] approximate none : tensor<?x8xf32>
   %e = lm.gelu %d approximate none : tensor<?x8xf32>
   // CHECK: %[[F:.*]] = lm.add %[[E]], %[[A]] : tensor<?x8xf32>
   %f = lm.add %e, %a : tensor<?x8xf32>
-  // CHECK: lm.rows %[[F]] at %[[ROWS]] : tensor<?x8xf32>, tensor<?xi32>
-  %g = lm.rows %f at %rows : tensor<?x8xf32>, tensor<?xi32>
+  // CHECK: %[[H:.*]] = lm.glu gelu_tanh %[[F]], %[[B]] : tensor<?x8xf32>
+  %h = lm.glu gelu_tanh %f, %b : tensor<?x8xf32>
+  // CHECK: %[[I:.*]] = lm.multiply %[[H]] {factor = 2.500000e+00 : f64} : tensor<?x8xf32>
+  %i = lm.multiply %h {factor = 2.5 : f64} : tensor<?x8xf32>
+  // CHECK: %[[J:.*]] = lm.soft_cap %[[I]] {bound = 3.000000e+01 : f64} : tensor<?x8xf32>
+  %j = lm.soft_cap %i {bound = 30.0 : f64} : tensor<?x8xf32>
+  // CHECK: lm.rows %[[J]] at %[[ROWS]] : tensor<?x8xf32>, tensor<?xi32>
+  %g = lm.rows %j at %rows : tensor<?x8xf32>, tensor<?xi32>
   return %g : tensor<?x8xf32>
 }

@@ -3,7 +3,9 @@
 """The llama architecture: RMSNorm, rotary positions (a dimension pairs with the one half a head away), grouped-query
 attention, SwiGLU, optionally tied head; and its descendants mistral (attention in a window), qwen2 (biases on q, k and v),
 qwen3 (RMSNorm of every head of q and k), olmo2 (RMSNorm of all of q and of all of k; norms behind attention and MLP, none
-before) and smollm3 (layers whose q and k are not rotated). Tensor names and layouts are those of a Hugging Face checkpoint."""
+before), smollm3 (layers whose q and k are not rotated), gemma2 and gemma3_text (norms of 1 + w before and behind attention and MLP, GeGLU,
+scaled embeddings, windows by a pattern, another scale and soft caps of attention, or norms of heads and angles of their own where there is
+a window) and granite (multipliers). Tensor names and layouts are those of a Hugging Face checkpoint."""
 
 import numpy as np
 
@@ -20,18 +22,28 @@ def silu(x):
         return x / (1 + np.exp(-x))
 
 
-def causal_attention(q, k, v, window=None, rows=256, first=0):
-    """softmax(q k^T / sqrt(d)) v of one head, each token seeing itself and what came before; all are (tokens, d).
+def gelu(x):
+    """The approximation by tanh."""
+    return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi, dtype=x.dtype) * (x + x.dtype.type(0.044715) * x**3)))
+
+
+def soft_cap(x, bound):
+    return x if bound is None else bound * np.tanh(x / bound)
+
+
+def causal_attention(q, k, v, window=None, rows=256, first=0, scale=None, bound=None):
+    """softmax(q k^T scale) v of one head, each token seeing itself and what came before; all are (tokens, d), and the scale is 1 / sqrt(d) if
+    none is given. With a bound, products are soft_cap of what they are.
 
     With a window, only so many tokens, itself included. Rows before `first` are not computed. Blocks of rows meet only the
     keys that they may see, which halves the work and bounds the memory.
     """
-    q = q * q.dtype.type(q.shape[-1] ** -0.5)
+    q = q * q.dtype.type(scale or q.shape[-1] ** -0.5)
     out = np.empty_like(v, shape=(len(q), v.shape[-1]))
     for start in range(first, len(q), rows):
         stop = min(start + rows, len(q))
         oldest = max(0, start + 1 - window) if window else 0
-        scores = q[start:stop] @ k[oldest:stop].T
+        scores = soft_cap(q[start:stop] @ k[oldest:stop].T, bound)
         age = np.arange(start, stop)[:, None] - np.arange(oldest, stop)
         scores[(age < 0) | (age >= (window or stop))] = -np.inf
         scores -= scores.max(axis=-1, keepdims=True)
@@ -40,11 +52,19 @@ def causal_attention(q, k, v, window=None, rows=256, first=0):
     return out
 
 
+def is_gemma(config):
+    return config["model_type"].startswith("gemma")
+
+
 def window_of(config, layer):
     """Tokens that a layer's attention sees, itself included; None: all."""
     kind = config["model_type"]
     if kind == "mistral":
         return config["sliding_window"]
+    if is_gemma(config):
+        pattern = config.get("sliding_window_pattern", 2 if kind == "gemma2" else 6)
+        types = config.get("layer_types") or ["full_attention" if (at + 1) % pattern == 0 else "sliding_attention" for at in range(layer + 1)]
+        return config["sliding_window"] if types[layer] == "sliding_attention" else None
     if not kind.startswith("qwen") or not config.get("use_sliding_window"):
         return None
     if types := config.get("layer_types"):
@@ -75,6 +95,13 @@ class Llama:
         def vector(name):
             return np.asarray(tensors[name], self.dtype)
 
+        def norm(name):
+            weight = vector(name + ".weight") + self.dtype.type(is_gemma(config))
+            return lambda rows: rms_norm(rows, weight, self.epsilon)
+
+        def same(rows):
+            return rows
+
         block = scheme.value_block(self.head_dim)
 
         def linear(name):
@@ -92,27 +119,36 @@ class Llama:
         tied = config.get("tie_word_embeddings", "lm_head.weight" not in tensors)
         self.head = scheme.head(embedding if tied else tensors["lm_head.weight"], self.dtype)
         self.embedding = self.head if tied else scheme.table(embedding, self.dtype)
-        self.norm = vector("model.norm.weight")
+        self.norm = norm("model.norm")
+        self.activation = gelu if is_gemma(config) else silu
+        self.embedding_factor = config["hidden_size"] ** 0.5 if is_gemma(config) else config.get("embedding_multiplier", 1.0)
+        self.scale = config["query_pre_attn_scalar"] ** -0.5 if is_gemma(config) else config.get("attention_multiplier")
         self.layers = []
         for index in range(config["num_hidden_layers"]):
             at = f"model.layers.{index}."
             layer = {name: linear(at + "self_attn." + name) for name in ("q_proj", "k_proj", "v_proj", "o_proj")}
             layer |= {name: linear(at + "mlp." + name) for name in ("gate_proj", "up_proj", "down_proj")}
             kind = config["model_type"]
-            layer["post_norm"] = vector(at + "post_attention_layernorm.weight")
+            names = {"input_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
             if kind == "olmo2":
-                layer["post_mlp_norm"] = vector(at + "post_feedforward_layernorm.weight")
-            else:
-                layer["input_norm"] = vector(at + "input_layernorm.weight")
-            for name in ("q_norm", "k_norm"):
-                layer[name] = vector(f"{at}self_attn.{name}.weight") if kind in ("qwen3", "olmo2") else None
+                names = {"attention_output_norm": "post_attention_layernorm", "mlp_output_norm": "post_feedforward_layernorm"}
+            if is_gemma(config):
+                names = {"input_norm": "input_layernorm", "attention_output_norm": "post_attention_layernorm",
+                         "mlp_norm": "pre_feedforward_layernorm", "mlp_output_norm": "post_feedforward_layernorm"}
+            if kind in ("qwen3", "olmo2", "gemma3_text"):
+                names |= {name: f"self_attn.{name}" for name in ("q_norm", "k_norm")}
+            layer |= dict.fromkeys(("input_norm", "attention_output_norm", "mlp_norm", "mlp_output_norm", "q_norm", "k_norm"), same)
+            layer |= {role: norm(at + name) for role, name in names.items()}
             layer["window"], layer["rotated"] = window_of(config, index), is_rotated(config, index)
             self.layers.append(layer)
 
-    def rope(self, x, position):
+    def rope(self, x, position, window):
         """x: (tokens, heads, head_dim)."""
         half = self.head_dim // 2
-        cos, sin = (part.astype(self.dtype)[:, None] for part in rotations(self.config, self.head_dim, position, len(x)))
+        config = self.config
+        if config["model_type"] == "gemma3_text" and window:
+            config = {"rope_theta": config.get("rope_local_base_freq", 10000.0)}
+        cos, sin = (part.astype(self.dtype)[:, None] for part in rotations(config, self.head_dim, position, len(x)))
         a, b = x[..., :half], x[..., half:]
         return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
 
@@ -121,39 +157,35 @@ class Llama:
         count = len(x)
         q, k = layer["q_proj"](x), layer["k_proj"](x)
         if self.config["model_type"] == "olmo2":
-            q, k = rms_norm(q, layer["q_norm"], self.epsilon), rms_norm(k, layer["k_norm"], self.epsilon)
+            q, k = layer["q_norm"](q), layer["k_norm"](k)
         q, k = q.reshape(count, self.heads, self.head_dim), k.reshape(count, self.kv_heads, self.head_dim)
-        if self.config["model_type"] == "qwen3":
-            q, k = rms_norm(q, layer["q_norm"], self.epsilon), rms_norm(k, layer["k_norm"], self.epsilon)
+        if self.config["model_type"] != "olmo2":
+            q, k = layer["q_norm"](q), layer["k_norm"](k)
         if layer["rotated"]:
-            q, k = self.rope(q, 0), self.rope(k, 0)
+            q, k = self.rope(q, 0, layer["window"]), self.rope(k, 0, layer["window"])
         v = layer["v_proj"](x).reshape(count, self.kv_heads, self.head_dim)
         out = np.empty((count, self.heads, self.head_dim), self.dtype)
         share = self.heads // self.kv_heads
         for head in range(self.heads):
-            out[:, head] = causal_attention(q[:, head], k[:, head // share], v[:, head // share], layer["window"], first=first)
+            out[:, head] = causal_attention(q[:, head], k[:, head // share], v[:, head // share], layer["window"], first=first,
+                                            scale=self.scale, bound=self.config.get("attn_logit_softcapping"))
         return layer["o_proj"](out.reshape(count, -1)[first:])
 
     def hidden(self, tokens, last=None):
         """Normalized hidden states (tokens, hidden_size) of one sequence that starts at position 0. With `last`, those of the last tokens
         only, which spares the last layer its other rows."""
-        x = self.embedding.rows(np.asarray(tokens)).astype(self.dtype)
+        x = self.embedding.rows(np.asarray(tokens)).astype(self.dtype) * self.dtype.type(self.embedding_factor)
+        factor = self.dtype.type(self.config.get("residual_multiplier", 1.0))
         for layer in self.layers:
             first = len(x) - last if last and layer is self.layers[-1] else 0
-            def norm(rows, name, layer=layer):
-                return rms_norm(rows, layer[name], self.epsilon)
-
-            def mlp(rows, layer=layer):
-                return layer["down_proj"](silu(layer["gate_proj"](rows)) * layer["up_proj"](rows))
-
-            if self.config["model_type"] == "olmo2":
-                x = x[first:] + norm(self.attention(layer, x, first), "post_norm")
-                x = x + norm(mlp(x), "post_mlp_norm")
-            else:
-                x = x[first:] + self.attention(layer, norm(x, "input_norm"), first)
-                x = x + mlp(norm(x, "post_norm"))
-        return rms_norm(x, self.norm, self.epsilon)
+            attended = self.attention(layer, layer["input_norm"](x), first)
+            x = x[first:] + factor * layer["attention_output_norm"](attended)
+            rows = layer["mlp_norm"](x)
+            rows = layer["down_proj"](self.activation(layer["gate_proj"](rows)) * layer["up_proj"](rows))
+            x = x + factor * layer["mlp_output_norm"](rows)
+        return self.norm(x)
 
     def logits(self, tokens, last=None):
         """(tokens, vocab_size), or (last, vocab_size)."""
-        return self.head(self.hidden(tokens, last))
+        logits = self.head(self.hidden(tokens, last)) / self.dtype.type(self.config.get("logits_scaling", 1.0))
+        return soft_cap(logits, self.config.get("final_logit_softcapping"))

@@ -232,7 +232,8 @@ mlir::func::FuncOp getOrEmitTokenAbsMax(mlir::ModuleOp module, const TokenAbsMax
 struct RowSpec {
   RowOp op = RowOp::Quantize;
   int64_t columns = 0;
-  double epsilon = 0.0; ///< of the norms
+  /// The epsilon of a norm, the factor of Multiply, the bound of SoftCap.
+  double constant = 0.0;
   RowQuantization quantization = RowQuantization::None;
   int64_t groupSize = 0;    ///< groups of the sums, when quantized
   bool zeroPoints = false;  ///< static, or with scaleGroup: asymmetric
@@ -331,14 +332,14 @@ Description describe(const HeadNormSpec &spec, mlir::MLIRContext *context);
 mlir::func::FuncOp getOrEmitHeadNorm(mlir::ModuleOp module, const HeadNormSpec &spec,
                                      const Target &target);
 
-/// The gradient of a norm, of rows or of heads, of SiluMul or of Gelu; dy is that of the result.
-/// It is dx of norms, by x and the weight, memref<Dxf32>, and of Gelu, by x; dgate and dup of
-/// SiluMul, by gate and up.
+/// The gradient of a norm, of rows or of heads, of SiluMul or GeluMul, of Gelu, or of SoftCap; dy
+/// is that of the result. It is dx of norms, by x and the weight, memref<Dxf32>, and of Gelu and
+/// SoftCap, by x; dgate and dup of the others, by gate and up.
 struct RowGradientSpec {
   RowOp op = RowOp::RmsNorm;
   int64_t columns = 0;
-  int64_t width = 0;    ///< D: every D columns are normalized by themselves
-  double epsilon = 0.0; ///< of the norms
+  int64_t width = 0;     ///< D: every D columns are normalized by themselves
+  double constant = 0.0; ///< as RowSpec has it
 };
 std::string symbolName(const RowGradientSpec &spec);
 Description describe(const RowGradientSpec &spec, mlir::MLIRContext *context);
@@ -392,6 +393,7 @@ struct AttentionSpec {
   /// For a float cache. If > 0, queries and keys come before their rotation. The kernel rotates
   /// them in place, by a table of so many positions, before it appends keys.
   int64_t positions = 0;
+  double bound = 0.0; ///< > 0: scaled products are bound * tanh(product / bound)
 };
 
 /// One layer's part of a cache, in bytes that are multiples of 64.

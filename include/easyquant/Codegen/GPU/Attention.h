@@ -82,6 +82,7 @@ struct AttentionSpec {
   int64_t heads = 0, kvHeads = 0, headDim = 0;
   double scale = 0.0; ///< usually 1 / sqrt(headDim)
   int64_t window = 0; ///< 0: none
+  double bound = 0.0; ///< of scaled products; 0: none, which is all that there are kernels for
   Float output = Float::F32;
   /// Codes, if there. numerics::checkKVScheme says what is legal. Queries and keys come in the
   /// basis of its keys (HeadsSpec::hadamard), and nothing more is done about it.
@@ -141,7 +142,7 @@ struct AttentionKernel {
 inline constexpr int64_t kMostHeadDim = 512;
 
 /// The ways of a spec, for ever more rows; the last one takes any number. Unsupported for heads of
-/// more than kMostHeadDim dimensions.
+/// more than kMostHeadDim dimensions, and with a bound.
 Result<std::vector<AttentionKernel>> attentionKernels(const AttentionSpec &spec, const Chip &chip);
 /// All launches of `kernel`, in their order.
 std::vector<Description> getOrEmit(mlir::gpu::GPUModuleOp module, const AttentionSpec &spec,

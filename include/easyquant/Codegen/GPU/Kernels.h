@@ -117,8 +117,8 @@ const Kernel &kernelFor(const std::vector<Kernel> &kernels, int64_t rows) {
 
 /// Row-wise operations, optionally followed by quantization of the result. Parameters:
 ///   Quantize:  x, x_stride               RmsNorm: x, x_stride, weight
-///   LayerNorm: x, x_stride, weight, bias SiluMul: gate, gate_stride, up, up_stride
-///   Gelu:      x, x_stride               Add:     a, a_stride, b, b_stride
+///   LayerNorm: x, x_stride, weight, bias SiluMul, GeluMul: gate, gate_stride, up, up_stride
+///   Gelu, Multiply, SoftCap: x, x_stride Add:     a, a_stride, b, b_stride
 ///   Copy:      x, x_stride: as it is, or rounded to the output's type
 ///   Gather:    x, x_stride, order: column c of the result is column order[c], C int32s below C
 /// then (y, y_stride), or when quantized ([scale, [zero]], [states, row_states, first], [absmax],
@@ -139,7 +139,7 @@ struct RowSpec {
   RowOp op = RowOp::Quantize;
   int64_t columns = 0;
   Float input = Float::F32, output = Float::F32; ///< output: when not quantized
-  double epsilon = 0.0;                          ///< of the norms
+  double constant = 0.0; ///< the epsilon of a norm, the factor of Multiply, the bound of SoftCap
   RowQuantization quantization = RowQuantization::None;
   bool sums = false;           ///< write sums of codes
   int64_t groupSize = 0;       ///< groups of the sums; 0 (one group) or a multiple of 16

@@ -71,7 +71,7 @@ static bool mayGoOn(Operation *op, unsigned readers) {
 /// The norm or activation function that makes rows, where a kernel may go on with them, or null.
 static Operation *makerOf(Value rows, unsigned readers = 1) {
   Operation *op = rows.getDefiningOp();
-  return isa_and_present<lm::RmsNormOp, lm::LayerNormOp, lm::SiluMulOp, lm::GeluOp>(op) &&
+  return isa_and_present<lm::RmsNormOp, lm::LayerNormOp, lm::GluOp, lm::GeluOp>(op) &&
                  mayGoOn(op, readers)
              ? op
              : nullptr;
@@ -255,7 +255,7 @@ struct FuseKernels : easyquant::equant::impl::FuseKernelsBase<FuseKernels> {
 
   template <typename Consumer> static void addRowOps(RewritePatternSet &patterns) {
     patterns.add<FuseConversion<lm::RmsNormOp, Consumer>, FuseConversion<lm::LayerNormOp, Consumer>,
-                 FuseConversion<lm::SiluMulOp, Consumer>, FuseConversion<lm::GeluOp, Consumer>,
+                 FuseConversion<lm::GluOp, Consumer>, FuseConversion<lm::GeluOp, Consumer>,
                  FuseConversion<GatherColumnsOp, Consumer>>(patterns.getContext());
   }
 

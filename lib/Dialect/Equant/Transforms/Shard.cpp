@@ -161,7 +161,7 @@ void FunctionSharder::run() {
     llvm::TypeSwitch<Operation *>(op)
         .Case<lm::EmbeddingOp, equant::EmbeddingOp>([&](auto op) { shardEmbedding(op); })
         .Case<lm::AttentionOp, equant::AttentionOp>([&](auto op) { shardAttention(op); })
-        .Case<lm::RopeOp, lm::HeadRmsNormOp, lm::SiluMulOp, lm::GeluOp, HadamardOp>(
+        .Case<lm::RopeOp, lm::HeadRmsNormOp, lm::GluOp, lm::GeluOp, HadamardOp>(
             [&](Operation *op) { op->getResult(0).setType(op->getOperand(0).getType()); });
   }
 }

@@ -130,7 +130,7 @@ LogicalResult Analysis::follow(Operation *op) {
         followAttention(op);
         return success();
       })
-      .Case<lm::RopeOp, lm::HeadRmsNormOp, lm::SiluMulOp, lm::GeluOp>([&](Operation *op) {
+      .Case<lm::RopeOp, lm::HeadRmsNormOp, lm::GluOp, lm::GeluOp>([&](Operation *op) {
         sharded.insert(op->getResult(0));
         return success();
       })

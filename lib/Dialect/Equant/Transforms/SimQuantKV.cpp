@@ -103,7 +103,7 @@ LogicalResult SimQuantKV::quantize(lm::AttentionOp op, KVSchemeAttr kvScheme) {
   auto quantized = equant::AttentionOp::create(
       builder, op.getLoc(), op.getOutput().getType(), op.getQuery(), key, op.getValue(),
       op.getCache(), op.getBatch(), table, op.getLayer(), op.getNumHeads(), op.getNumKvHeads(),
-      op.getHeadDim(), op.getScale(), op.getWindow(), kvScheme);
+      op.getHeadDim(), op.getScale(), op.getWindow(), op.getBound(), kvScheme);
   op.replaceAllUsesWith(quantized.getOutput());
   op.erase();
   if (table && rope.use_empty())

@@ -166,10 +166,10 @@ FailureOr<Gradients> AttentionOp::buildGradients(OpBuilder &b, ArrayRef<Value> r
                                                  const BitVector &wanted) {
   if (failed(refuse(*this, wanted, {0, 1, 2})))
     return failure();
-  auto op = AttentionGradientOp::create(b, getLoc(), getQuery().getType(), getKey().getType(),
-                                        getKey().getType(), results[0], getQuery(), getKey(),
-                                        getValue(), getNumHeadsAttr(), getNumKvHeadsAttr(),
-                                        getHeadDimAttr(), getScaleAttr(), getWindowAttr());
+  auto op = AttentionGradientOp::create(
+      b, getLoc(), getQuery().getType(), getKey().getType(), getKey().getType(), results[0],
+      getQuery(), getKey(), getValue(), getNumHeadsAttr(), getNumKvHeadsAttr(), getHeadDimAttr(),
+      getScaleAttr(), getWindowAttr(), getBoundAttr());
   return Gradients{op.getQueryGradient(), op.getKeyGradient(), op.getValueGradient(), nullptr,
                    nullptr};
 }
@@ -177,17 +177,18 @@ FailureOr<Gradients> AttentionOp::buildGradients(OpBuilder &b, ArrayRef<Value> r
 LogicalResult AttentionGradientOp::verify() {
   return verifyHeads(*this, getQuery(), getKey(), static_cast<int64_t>(getNumHeads()),
                      static_cast<int64_t>(getNumKvHeads()), static_cast<int64_t>(getHeadDim()),
-                     getScale().convertToDouble());
+                     getScale().convertToDouble(), getBound().convertToDouble());
 }
 
 //===----------------------------------------------------------------------===//
 // Activations, residuals and views
 //===----------------------------------------------------------------------===//
 
-FailureOr<Gradients> SiluMulOp::buildGradients(OpBuilder &b, ArrayRef<Value> results,
-                                               const BitVector &) {
+FailureOr<Gradients> GluOp::buildGradients(OpBuilder &b, ArrayRef<Value> results,
+                                           const BitVector &) {
   Type type = getGate().getType();
-  auto op = SiluMulGradientOp::create(b, getLoc(), type, type, results[0], getGate(), getUp());
+  auto op = GluGradientOp::create(b, getLoc(), type, type, getActivationAttr(), results[0],
+                                  getGate(), getUp());
   return Gradients{op.getGateGradient(), op.getUpGradient()};
 }
 
@@ -195,6 +196,21 @@ FailureOr<Gradients> GeluOp::buildGradients(OpBuilder &b, ArrayRef<Value> result
                                             const BitVector &) {
   return Gradients{GeluGradientOp::create(b, getLoc(), getInput().getType(), results[0], getInput(),
                                           getApproximateAttr())};
+}
+
+FailureOr<Gradients> MultiplyOp::buildGradients(OpBuilder &b, ArrayRef<Value> results,
+                                                const BitVector &) {
+  return Gradients{MultiplyOp::create(b, getLoc(), results[0], getFactorAttr())};
+}
+
+FailureOr<Gradients> SoftCapOp::buildGradients(OpBuilder &b, ArrayRef<Value> results,
+                                               const BitVector &) {
+  return Gradients{SoftCapGradientOp::create(b, getLoc(), getInput().getType(), results[0],
+                                             getInput(), getBoundAttr())};
+}
+
+LogicalResult SoftCapGradientOp::verify() {
+  return verifyPositive(*this, "bound", getBound().convertToDouble());
 }
 
 FailureOr<Gradients> AddOp::buildGradients(OpBuilder &, ArrayRef<Value> results,

@@ -139,7 +139,8 @@ LogicalResult LinearOp::verify() {
 //===----------------------------------------------------------------------===//
 
 LogicalResult easyquant::lm::verifyHeads(Operation *op, Value query, Value key, int64_t heads,
-                                         int64_t kvHeads, int64_t headDim, double scale) {
+                                         int64_t kvHeads, int64_t headDim, double scale,
+                                         double bound) {
   if (heads % kvHeads != 0)
     return op->emitOpError("num_heads ") << heads << " is no multiple of num_kv_heads " << kvHeads;
   // Divisions rather than products: a hostile head_dim must not overflow.
@@ -155,13 +156,14 @@ LogicalResult easyquant::lm::verifyHeads(Operation *op, Value query, Value key, 
            << " dimensions";
   if (!std::isfinite(scale) || scale <= 0.0)
     return op->emitOpError("scale must be finite and positive, found ") << scale;
-  return success();
+  return bound == 0.0 ? success() : verifyPositive(op, "bound", bound);
 }
 
 LogicalResult easyquant::lm::verifyAttention(Operation *op, Value query, Value key,
                                              KVCacheType cache, int64_t layer, int64_t heads,
-                                             int64_t kvHeads, int64_t headDim, double scale) {
-  if (failed(verifyHeads(op, query, key, heads, kvHeads, headDim, scale)))
+                                             int64_t kvHeads, int64_t headDim, double scale,
+                                             double bound) {
+  if (failed(verifyHeads(op, query, key, heads, kvHeads, headDim, scale, bound)))
     return failure();
   if (layer >= cache.getLayers())
     return op->emitOpError("layer ")
@@ -174,6 +176,25 @@ LogicalResult easyquant::lm::verifyAttention(Operation *op, Value query, Value k
 }
 
 LogicalResult AttentionOp::verify() { return verifyAttention(*this); }
+
+//===----------------------------------------------------------------------===//
+// Activations
+//===----------------------------------------------------------------------===//
+
+LogicalResult easyquant::lm::verifyPositive(Operation *op, StringRef name, double value) {
+  const auto rounded = static_cast<float>(value);
+  if (!std::isnormal(rounded) || rounded <= 0.0f)
+    return op->emitOpError() << name << " must be a positive number that f32 holds, found "
+                             << value;
+  return success();
+}
+
+LogicalResult MultiplyOp::verify() {
+  return verifyPositive(*this, "factor", getFactor().convertToDouble());
+}
+LogicalResult SoftCapOp::verify() {
+  return verifyPositive(*this, "bound", getBound().convertToDouble());
+}
 
 //===----------------------------------------------------------------------===//
 // Parts
@@ -262,6 +283,6 @@ ScaleFolding AttentionOp::getScaleFolding() {
 }
 
 /// The gate goes through an activation function, `up` does not.
-ScaleFolding SiluMulOp::getScaleFolding() { return {.activation = &getUpMutable()}; }
+ScaleFolding GluOp::getScaleFolding() { return {.activation = &getUpMutable()}; }
 
 ScaleFolding RowsOp::getScaleFolding() { return {.activation = &getInputMutable()}; }

@@ -31,9 +31,12 @@ bool addUpTo(int64_t width, mlir::ValueRange parts);
 /// Columns that are heads of `headDim`, and a table for them.
 mlir::LogicalResult verifyRope(mlir::Operation *op, mlir::Value rows, mlir::Value table,
                                int64_t headDim);
-/// Heads that fit the operands, a finite and positive scale.
+/// Heads that fit the operands, a finite and positive scale, a bound that is such or 0.
 mlir::LogicalResult verifyHeads(mlir::Operation *op, mlir::Value query, mlir::Value key,
-                                int64_t heads, int64_t kvHeads, int64_t headDim, double scale);
+                                int64_t heads, int64_t kvHeads, int64_t headDim, double scale,
+                                double bound);
+/// A positive number of f32.
+mlir::LogicalResult verifyPositive(mlir::Operation *op, llvm::StringRef name, double value);
 
 } // namespace easyquant::lm
 

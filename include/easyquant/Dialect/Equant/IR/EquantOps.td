@@ -526,7 +526,7 @@ def Equant_AttentionOp
                        ConfinedAttr<I64Attr, [IntPositive]>:$num_kv_heads,
                        ConfinedAttr<I64Attr, [IntPositive]>:$head_dim, F64Attr:$scale,
                        DefaultValuedAttr<ConfinedAttr<I64Attr, [IntNonNegative]>, "0">:$window,
-                       Equant_KVSchemeAttr:$kv_scheme);
+                       DefaultValuedAttr<F64Attr, "0.0">:$bound, Equant_KVSchemeAttr:$kv_scheme);
   let results = (outs LM_Activation:$output);
   let assemblyFormat = [{
     $query `,` $key `,` $value `,` $cache `,` $batch (`rope` `(` $table^ `:` type($table) `)`)? attr-dict `:`

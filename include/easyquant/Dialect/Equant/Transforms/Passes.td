@@ -452,7 +452,7 @@ def SmoothQuant : Pass<"equant-smooth-quant", "::mlir::ModuleOp"> {
     weights and factors are at least 1e-5.
 
     The division costs nothing where it can go into the weights of the norm before (and its bias), of up_proj for the input of
-    down_proj (through `lm.silu_mul`), or of v_proj for the input of o_proj if every head has values of its own. Anything else
+    down_proj (through `lm.glu`), or of v_proj for the input of o_proj if every head has values of its own. Anything else
     (c_proj behind a GELU, o_proj under grouped queries) stays as it is; that is no fallback.
 
     Only what a site reads whose plan names the method `smoothquant` is scaled. Factors go into the work folder

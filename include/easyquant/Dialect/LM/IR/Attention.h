@@ -12,15 +12,16 @@
 
 namespace easyquant::lm {
 
-/// Heads that fit the operands, a layer that is in the cache, a finite and positive scale.
+/// Heads that fit the operands, a layer that is in the cache, a finite and positive scale, a bound
+/// that is such or 0.
 mlir::LogicalResult verifyAttention(mlir::Operation *op, mlir::Value query, mlir::Value key,
                                     KVCacheType cache, int64_t layer, int64_t heads,
-                                    int64_t kvHeads, int64_t headDim, double scale);
+                                    int64_t kvHeads, int64_t headDim, double scale, double bound);
 /// Verifies an op with the operands and attributes of AttentionOp.
 template <typename AttentionLike> mlir::LogicalResult verifyAttention(AttentionLike op) {
   return verifyAttention(op, op.getQuery(), op.getKey(), op.getCache().getType(), op.getLayer(),
                          op.getNumHeads(), op.getNumKvHeads(), op.getHeadDim(),
-                         op.getScale().convertToDouble());
+                         op.getScale().convertToDouble(), op.getBound().convertToDouble());
 }
 
 } // namespace easyquant::lm

@@ -171,7 +171,7 @@ def LM_AttentionGradientOp
         dP = dy vᵀ          dS = P ∘ (dP − rowsum(P ∘ dP))
         dv = Pᵀ dy          dq = scale · dS k          dk = scale · dSᵀ q
 
-    where dk and dv are summed over the heads that read one key. P is computed again, tile by tile, so that memory grows
+    where dk and dv are summed over the heads that read one key. With a `bound` c, S is c tanh(S / c) and dS that times 1 − tanh²(S / c). P is computed again, tile by tile, so that memory grows
     with the tokens and not with their square.
 
     ```mlir
@@ -188,7 +188,8 @@ def LM_AttentionGradientOp
                        ConfinedAttr<I64Attr, [IntPositive]>:$num_heads,
                        ConfinedAttr<I64Attr, [IntPositive]>:$num_kv_heads,
                        ConfinedAttr<I64Attr, [IntPositive]>:$head_dim, F64Attr:$scale,
-                       DefaultValuedAttr<ConfinedAttr<I64Attr, [IntNonNegative]>, "0">:$window);
+                       DefaultValuedAttr<ConfinedAttr<I64Attr, [IntNonNegative]>, "0">:$window,
+                       DefaultValuedAttr<F64Attr, "0.0">:$bound);
   let results = (outs LM_Activation:$query_gradient, LM_Activation:$key_gradient, LM_Activation:$value_gradient);
   let assemblyFormat = [{
     $gradient `,` $query `,` $key `,` $value attr-dict `:` type($query) `,` type($key)
@@ -219,22 +220,23 @@ def LM_RopeGradientOp : LM_GradientOp<"rope_gradient", [LM_InPlace, AllTypesMatc
 // Activation functions
 //===----------------------------------------------------------------------===//
 
-def LM_SiluMulGradientOp
-    : LM_GradientOp<"silu_mul_gradient", [LM_RowWise, SameOperandsAndResultType]> {
+def LM_GluGradientOp
+    : LM_GradientOp<"glu_gradient", [LM_RowWise, SameOperandsAndResultType]> {
   let summary = "the gradients of gate and up";
   let description = [{
-    With s = 1 / (1 + exp(−gate)): dup = dy gate s, dgate = dy up s (1 + gate (1 − s)).
+    With the activation a: dup = dy a(gate), dgate = dy up a'(gate). silu'(x) = s (1 + x (1 − s)) with s = 1 / (1 + exp(−x)); that of
+    `gelu_tanh` has `lm.gelu_gradient`.
 
     ```mlir
     // Before
-    %y = lm.silu_mul %gate, %up : tensor<?x1536xf32>
+    %y = lm.glu silu %gate, %up : tensor<?x1536xf32>
     // After
-    %dgate, %dup = lm.silu_mul_gradient %dy, %gate, %up : tensor<?x1536xf32>
+    %dgate, %dup = lm.glu_gradient silu %dy, %gate, %up : tensor<?x1536xf32>
     ```
   }];
-  let arguments = (ins LM_Activation:$gradient, LM_Activation:$gate, LM_Activation:$up);
+  let arguments = (ins LM_GluActivationAttr:$activation, LM_Activation:$gradient, LM_Activation:$gate, LM_Activation:$up);
   let results = (outs LM_Activation:$gate_gradient, LM_Activation:$up_gradient);
-  let assemblyFormat = "$gradient `,` $gate `,` $up attr-dict `:` type($gate)";
+  let assemblyFormat = "$activation $gradient `,` $gate `,` $up attr-dict `:` type($gate)";
 }
 
 def LM_GeluGradientOp : LM_GradientOp<"gelu_gradient", [LM_RowWise, SameOperandsAndResultType]> {
@@ -253,6 +255,24 @@ def LM_GeluGradientOp : LM_GradientOp<"gelu_gradient", [LM_RowWise, SameOperands
   let arguments = (ins LM_Activation:$gradient, LM_Activation:$input, LM_GeluApproximationAttr:$approximate);
   let results = (outs LM_Activation:$output);
   let assemblyFormat = "$gradient `,` $input `approximate` `` $approximate attr-dict `:` type($output)";
+}
+
+def LM_SoftCapGradientOp : LM_GradientOp<"soft_cap_gradient", [LM_RowWise, SameOperandsAndResultType]> {
+  let summary = "the gradient of what a soft cap reads";
+  let description = [{
+    dx = dy (1 − tanh²(x / bound)).
+
+    ```mlir
+    // Before
+    %y = lm.soft_cap %x {bound = 3.000000e+01 : f64} : tensor<?x256xf32>
+    // After
+    %dx = lm.soft_cap_gradient %dy, %x {bound = 3.000000e+01 : f64} : tensor<?x256xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$gradient, LM_Activation:$input, F64Attr:$bound);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = "$gradient `,` $input attr-dict `:` type($output)";
+  let hasVerifier = 1;
 }
 
 //===----------------------------------------------------------------------===//

@@ -157,7 +157,8 @@ def LM_AttentionOp
     Appends each row of `key` and `value` to layer `layer` of its sequence's cache, at its position. Then row m of the
     result, at position p of its sequence, is for every head h the softmax over the tokens t ≤ p of that sequence of
     scale · ⟨q[m, h], k[t, h']⟩ applied to v[t, h'], h' = ⌊h · num_kv_heads / num_heads⌋ (Vaswani et al., 2017; Ainslie et
-    al., 2023). With `window` W > 0 only the newest W of those tokens are seen.
+    al., 2023). With `window` W > 0 only the newest W of those tokens are seen. With `bound` c > 0 a product s = scale · ⟨q, k⟩ is
+    c · tanh(s / c) before the softmax (Gemma 2).
 
     It reads and writes the cache, so nothing may drop it or move another op that uses the cache across it.
 
@@ -173,7 +174,8 @@ def LM_AttentionOp
                        ConfinedAttr<I64Attr, [IntPositive]>:$num_heads,
                        ConfinedAttr<I64Attr, [IntPositive]>:$num_kv_heads,
                        ConfinedAttr<I64Attr, [IntPositive]>:$head_dim, F64Attr:$scale,
-                       DefaultValuedAttr<ConfinedAttr<I64Attr, [IntNonNegative]>, "0">:$window);
+                       DefaultValuedAttr<ConfinedAttr<I64Attr, [IntNonNegative]>, "0">:$window,
+                       DefaultValuedAttr<F64Attr, "0.0">:$bound);
   let results = (outs LM_Activation:$output);
   let assemblyFormat = [{
     $query `,` $key `,` $value `,` $cache `,` $batch attr-dict `:` type($query) `,` type($key) `,` qualified(type($cache))
@@ -185,18 +187,18 @@ def LM_AttentionOp
 // Activations and residuals
 //===----------------------------------------------------------------------===//
 
-def LM_SiluMulOp : LM_Op<"silu_mul", [LM_Differentiable, Pure, LM_RowWise, LM_ScaleFoldable, SameOperandsAndResultType]> {
-  let summary = "silu(gate) · up";
+def LM_GluOp : LM_Op<"glu", [LM_Differentiable, Pure, LM_RowWise, LM_ScaleFoldable, SameOperandsAndResultType]> {
+  let summary = "activation(gate) · up";
   let description = [{
-    y = gate / (1 + exp(−gate)) · up: the gate of SwiGLU (Shazeer, 2020).
+    The gated linear units SwiGLU (`silu`) and GeGLU (`gelu_tanh`) behind their linears (Shazeer, 2020).
 
     ```mlir
-    %y = lm.silu_mul %gate, %up : tensor<?x1536xf32>
+    %y = lm.glu silu %gate, %up : tensor<?x1536xf32>
     ```
   }];
-  let arguments = (ins LM_Activation:$gate, LM_Activation:$up);
+  let arguments = (ins LM_GluActivationAttr:$activation, LM_Activation:$gate, LM_Activation:$up);
   let results = (outs LM_Activation:$output);
-  let assemblyFormat = "$gate `,` $up attr-dict `:` type($output)";
+  let assemblyFormat = "$activation $gate `,` $up attr-dict `:` type($output)";
 }
 
 def LM_GeluOp : LM_Op<"gelu", [LM_Differentiable, Pure, LM_RowWise, SameOperandsAndResultType]> {
@@ -211,6 +213,37 @@ def LM_GeluOp : LM_Op<"gelu", [LM_Differentiable, Pure, LM_RowWise, SameOperands
   let arguments = (ins LM_Activation:$input, LM_GeluApproximationAttr:$approximate);
   let results = (outs LM_Activation:$output);
   let assemblyFormat = "$input `approximate` `` $approximate attr-dict `:` type($output)";
+}
+
+def LM_MultiplyOp : LM_RowOp<"multiply", [LM_Differentiable, LM_RowWise]> {
+  let summary = "times a number";
+  let description = [{
+    y = factor · x, the factor in f32: what Gemma does to embeddings, and Granite to embeddings, to what a block adds to the residual
+    stream, and to logits.
+
+    ```mlir
+    %y = lm.multiply %x {factor = 2.400000e+01 : f64} : tensor<?x576xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$input, F64Attr:$factor);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = "$input attr-dict `:` type($input)";
+  let hasVerifier = 1;
+}
+
+def LM_SoftCapOp : LM_RowOp<"soft_cap", [LM_Differentiable, LM_RowWise]> {
+  let summary = "values held softly within a bound";
+  let description = [{
+    y = bound · tanh(x / bound): what Gemma 2 and 4 do to logits (Bello et al., 2016).
+
+    ```mlir
+    %y = lm.soft_cap %x {bound = 3.000000e+01 : f64} : tensor<?x256000xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$input, F64Attr:$bound);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = "$input attr-dict `:` type($input)";
+  let hasVerifier = 1;
 }
 
 def LM_AddOp : LM_Op<"add", [LM_Differentiable, Pure, LM_RowWise, Commutative, SameOperandsAndResultType]> {
