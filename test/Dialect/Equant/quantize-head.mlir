@@ -31,9 +31,11 @@ func.func @tied(%tokens: tensor<?xi32>) -> tensor<?x50xf32> {
   return %z : tensor<?x50xf32>
 }
 
-// A table of its own stays float.
+// A table of its own goes the way of the head.
 // CHECK-LABEL: func.func @untied(
-// CHECK:         lm.embedding
+// INT8:  equant.embedding {{.*}}, !equant.weight<50x128, #equant.scheme<i8, symmetric, channel>>)
+// A16:   equant.embedding {{.*}}, !equant.weight<50x128, #equant.scheme<i8, symmetric, channel>>)
+// OWN:   equant.embedding {{.*}}, !equant.weight<50x128, #equant.scheme<i5, symmetric, group = 32, scale = f16>>)
 func.func @untied(%tokens: tensor<?xi32>) -> tensor<?x128xf32> {
   %table = ml_program.global_load_const @other : tensor<50x128xf32>
   %x = lm.embedding %tokens, %table : tensor<?xi32>, tensor<50x128xf32> -> tensor<?x128xf32>
