@@ -239,10 +239,11 @@ static constexpr Architecture gemma3() {
   a.name = "gemma3_text";
   a.className = "Gemma3ForCausalLM";
   a.gguf = "gemma3";
+  a.withOtherParts = "gemma3";
   a.summary = "gemma2 without its soft caps, with an RMSNorm of every head of q and k, windows in "
               "five of six layers, and angles of their own there (`rope_local_base_freq`)";
-  a.refused = "soft caps; `use_bidirectional_attention`; models with a part for pictures "
-              "(`gemma3`)";
+  a.refused = "soft caps; `use_bidirectional_attention`; the part for pictures of `gemma3`, which "
+              "is left out";
   a.proof = "the oracle; Gemma 3 270M";
   a.maxContext.otherwise = 131072;
   a.windowPattern = 6;

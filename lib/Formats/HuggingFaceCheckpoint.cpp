@@ -12,6 +12,7 @@
 #include "easyquant/Support/FieldReader.h"
 
 #include <map>
+#include <optional>
 
 using namespace easyquant;
 using namespace easyquant::formats;
@@ -94,14 +95,32 @@ const GGMLTypeInfo *weightType(DType dtype) {
   return nullptr;
 }
 
+/// The name in the text part of a tensor of a model that has other parts, too; nothing if it is
+/// theirs. transformers 5 writes the first form, 4 the second one.
+std::optional<std::string> nameInTextPart(std::string_view name) {
+  constexpr std::pair<std::string_view, std::string_view> forms[] = {
+      {"model.language_model.", "model."},
+      {"language_model.model.", "model."},
+      {"language_model.lm_head.", "lm_head."},
+      {"lm_head.", "lm_head."}};
+  for (auto [form, text] : forms)
+    if (name.starts_with(form))
+      return std::string(text).append(name.substr(form.size()));
+  return std::nullopt;
+}
+
 Result<void> addTensor(Checkpoint &checkpoint, const SafetensorsFile &shard,
                        const SafetensorsTensor &tensor) {
   std::string_view name = tensor.name;
   const std::string_view prefix = checkpoint.config.architecture->optionalPrefix;
   if (name.starts_with(prefix))
     name.remove_prefix(prefix.size());
+  const std::optional<std::string> ofText =
+      checkpoint.config.isTextPart ? nameInTextPart(name) : std::string(name);
+  if (!ofText)
+    return {};
   bool added = checkpoint.tensors
-                   .emplace(name, StoredTensor{&shard.mapping(), shard.data(tensor), tensor.shape,
+                   .emplace(*ofText, StoredTensor{&shard.mapping(), shard.data(tensor), tensor.shape,
                                                std::string(dtypeName(tensor.dtype)),
                                                weightType(tensor.dtype)})
                    .second;

@@ -358,6 +358,42 @@ static void readModel(FieldReader &fields, ModelConfig &config) {
   readFactors(fields, config);
 }
 
+/// What configurations say of parts that no architecture here has.
+struct NewField {
+  const char *key, *meaning;
+};
+static constexpr NewField kNewFields[] = {
+    {"num_experts", "a mixture of experts"},
+    {"num_local_experts", "a mixture of experts"},
+    {"n_routed_experts", "a mixture of experts"},
+    {"linear_conv_kernel_dim", "gated delta nets"},
+    {"conv_L_cache", "short convolutions"},
+    {"mamba_d_state", "state spaces"},
+    {"state_size", "state spaces"},
+    {"kv_lora_rank", "latent attention"},
+    {"hidden_size_per_layer_input", "embeddings of layers"},
+    {"mtp_num_hidden_layers", "a head that drafts"},
+    {"num_nextn_predict_layers", "a head that drafts"},
+    {"vision_config", "a part for pictures"},
+    {"audio_config", "a part for sound"},
+};
+
+/// What is new in a configuration of an unknown architecture: "; new in it: num_experts (a mixture
+/// of experts)"; empty if nothing is known to be. The text part of a model has its own object.
+static std::string newFields(FieldReader &fields) {
+  std::string found;
+  auto look = [&](FieldReader &part) {
+    for (const NewField &field : kNewFields)
+      if (part.find(field.key))
+        found += fmt::format("{}{} ({})", found.empty() ? "; new in it: " : ", ", field.key,
+                             field.meaning);
+  };
+  look(fields);
+  if (const Json *text = fields.find("text_config"); text && text->isObject())
+    fields.object("text_config", look);
+  return found;
+}
+
 Result<ModelConfig> formats::parseHuggingFaceConfig(std::string_view text,
                                                     std::string_view fileName) {
   Result<Json> object = Json::parseObject(text, fileName);
@@ -370,15 +406,35 @@ Result<ModelConfig> formats::parseHuggingFaceConfig(std::string_view text,
   if (fields.failed())
     return Unexpected(fields.result().error());
   const Architecture *architecture = findArchitecture(modelType);
-  if (!architecture)
-    return Unexpected(unsupportedArchitecture(fileName, modelType, &Architecture::name));
+  const auto multimodal = std::ranges::find_if(architectures(), [&](const Architecture &known) {
+    return known.withOtherParts && modelType == known.withOtherParts;
+  });
+  const bool isTextPart = multimodal != architectures().end();
+  if (isTextPart)
+    architecture = &*multimodal;
+  if (!architecture) {
+    Error error = unsupportedArchitecture(fileName, modelType, &Architecture::name);
+    error.message += newFields(fields);
+    return Unexpected(std::move(error));
+  }
 
   ModelConfig config;
   config.architecture = architecture;
-  readModel(fields, config);
-  if (std::vector<int64_t> bos = tokens(fields, "bos_token_id"); !bos.empty())
-    config.bosTokenId = bos.front();
-  config.eosTokenIds = tokens(fields, "eos_token_id");
+  config.isTextPart = isTextPart;
+  auto readTokens = [&](FieldReader &part) {
+    if (std::vector<int64_t> bos = tokens(part, "bos_token_id"); !bos.empty())
+      config.bosTokenId = bos.front();
+    if (std::vector<int64_t> eos = tokens(part, "eos_token_id"); !eos.empty())
+      config.eosTokenIds = std::move(eos);
+  };
+  if (isTextPart)
+    fields.object("text_config", [&](FieldReader &part) {
+      readModel(part, config);
+      readTokens(part);
+    });
+  else
+    readModel(fields, config);
+  readTokens(fields);
   if (fields.failed())
     return Unexpected(fields.result().error());
   if (Result<void> checked = checkConsistency(config, fileName); !checked)

@@ -421,10 +421,13 @@ const StoredWeight *ModelSource::storedWeight(std::string_view site) const {
   return &*impl->weights[found->second].codes;
 }
 
-std::span<const std::string> ModelSource::notes() const {
-  const auto &quantization = impl->checkpoint.quantization;
-  return quantization ? std::span<const std::string>(quantization->notes)
-                      : std::span<const std::string>();
+std::vector<std::string> ModelSource::notes() const {
+  std::vector<std::string> notes;
+  if (impl->checkpoint.config.isTextPart)
+    notes.emplace_back("the parts for pictures and sound are left out");
+  if (const auto &quantization = impl->checkpoint.quantization)
+    notes.insert(notes.end(), quantization->notes.begin(), quantization->notes.end());
+  return notes;
 }
 
 bool ModelSource::isQuantized() const {

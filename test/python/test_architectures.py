@@ -134,6 +134,22 @@ def test_gguf_is_the_same_model(artifact, model, workspace, name):
     assert np.abs(found - expected).max() < 1e-4
 
 
+def test_the_text_part_of_a_model_with_pictures(artifact, model, workspace):
+    """gemma3, as transformers 5 and 4 write it: the same logits as gemma3_text; parts for pictures are left out, and said so."""
+    config, tensors = read_folder(model("gemma3"))
+    tokens = random_tokens(5, 96, 97)
+    expected = Runner(artifact(model("gemma3"), "--scheme=none", "--isa=avx2")).score(tokens)
+    outer = {"model_type": "gemma3", "text_config": config, "vision_config": {"hidden_size": 8}, "eos_token_id": [2, 3]}
+    for prefix in ("model.language_model.", "language_model.model."):
+        named = {prefix + name.removeprefix("model."): value for name, value in tensors.items()}
+        folder = write_model(workspace / f"pictures-{prefix[0]}", outer, named | {"vision_tower.patch.weight": np.ones((4, 4), np.float32)})
+        out = artifact(folder, "--scheme=none", "--isa=avx2")
+        assert np.array_equal(Runner(out).score(tokens), expected)
+        assert Artifact.open(out).model["eos_token_ids"] == [2, 3]
+    result = run_tool("easyquant-compile", folder, "-o", workspace / "said", "--scheme=none", "--isa=avx2", "--dry-run")
+    assert "the parts for pictures and sound are left out" in result.stderr
+
+
 LKD = ["--scheme=W4A16", "--group-size=8", "--method=lkd", "--epochs=8"]
 
 

@@ -124,6 +124,9 @@ struct Architecture {
   const char *name = "";      ///< `model_type` of config.json, and what the manifest says
   const char *className = ""; ///< in `architectures` of config.json
   const char *gguf = "";      ///< `general.architecture`
+  /// `model_type` of models that also have a part for pictures or sound, and have this one in
+  /// `text_config`. Null: there are none.
+  const char *withOtherParts = nullptr;
   // What docs/guide/models.md says of it.
   const char *summary = "", *refused = "", *proof = "";
 

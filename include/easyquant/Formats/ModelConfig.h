@@ -25,6 +25,8 @@ namespace easyquant::formats {
 /// for range and for consistency with the others.
 struct ModelConfig {
   const Architecture *architecture = nullptr;
+  /// The checkpoint also has parts for pictures or sound, which are left out.
+  bool isTextPart = false;
   int64_t vocabSize = 0;
   int64_t hiddenSize = 0;
   int64_t intermediateSize = 0;

@@ -81,8 +81,8 @@ public:
   /// The weight of a linear ("model.layers.0.mlp.up_proj") that the file has in codes; null where
   /// it has floats.
   const StoredWeight *storedWeight(std::string_view site) const;
-  /// What the user should know of how codes are taken: sentences without a period.
-  std::span<const std::string> notes() const;
+  /// What the user should know of what is taken, and how: sentences without a period.
+  std::vector<std::string> notes() const;
   /// Is the model one whose codes are to be kept: are some of its linears in codes of a scheme, and
   /// no weight in others, as types of GGUF may be?
   bool isQuantized() const;
