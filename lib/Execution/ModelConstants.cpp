@@ -41,7 +41,7 @@ static Result<void> readRopeTable(GlobalOp global, DictionaryAttr attribute, std
   if (!params)
     return Unexpected(params.error());
   Result<std::vector<float>> table =
-      numerics::ropeTable(*params, static_cast<int64_t>(out.size()) / params->headDim);
+      numerics::ropeTable(*params, static_cast<int64_t>(out.size()) / params->dims);
   if (!table)
     return Unexpected(table.error());
   std::copy(table->begin(), table->end(), out.begin());

@@ -38,6 +38,7 @@ public:
                      llvm::function_ref<void(int64_t)> progress);
 
 private:
+  Result<void> findRopeDivisors();
   Result<void> addVocabulary(GGUFMetadata &metadata, std::filesystem::path path) const;
   std::vector<GGUFWriter::Tensor> declarations() const;
   Result<void> writeTensor(size_t index, llvm::ThreadPoolInterface &pool);
@@ -48,11 +49,27 @@ private:
   const ConstantReader &reader;
   const ModelConfig &config;
   const std::vector<ExpectedTensor> expected; ///< as those of the checkpoint, one for one
-  std::vector<float> ropeDivisors;
+  /// Tensors of divisors of frequencies, by their names.
+  std::vector<std::pair<const char *, std::vector<float>>> ropeDivisors;
   std::optional<GGUFWriter> file;
 };
 
 } // namespace
+
+Result<void> GGUFExport::findRopeDivisors() {
+  if (!config.architecture->isRotary())
+    return {};
+  if (config.rope.scaling == numerics::RopeScaling::Llama3) {
+    auto divisors = numerics::ropeDivisors(config.rope);
+    if (!divisors)
+      return Unexpected(divisors.error());
+    ropeDivisors.emplace_back(formats::kGGUFRopeFactors, std::move(*divisors));
+  } else if (config.rope.scaling == numerics::RopeScaling::LongRope) {
+    ropeDivisors.emplace_back(formats::kGGUFShortRopeFactors, config.rope.divisors);
+    ropeDivisors.emplace_back(formats::kGGUFLongRopeFactors, config.longDivisors);
+  }
+  return {};
+}
 
 Result<void> GGUFExport::addVocabulary(GGUFMetadata &metadata, std::filesystem::path path) const {
   if (path.empty() && reader.source().kind() == formats::ModelSource::Kind::GGUF)
@@ -87,9 +104,8 @@ std::vector<GGUFWriter::Tensor> GGUFExport::declarations() const {
       type = formats::ggmlTypeOf(tensor.site->stored.site.weight)->type;
     declared.push_back({like.ggufName, type, like.shape});
   }
-  if (!ropeDivisors.empty())
-    declared.push_back(
-        {formats::kGGUFRopeFactors, GGMLType::F32, {static_cast<int64_t>(ropeDivisors.size())}});
+  for (const auto &[name, divisors] : ropeDivisors)
+    declared.push_back({name, GGMLType::F32, {std::ssize(divisors)}});
   return declared;
 }
 
@@ -194,12 +210,8 @@ Result<void> GGUFExport::write(const GGUFPaths &paths, llvm::ThreadPoolInterface
   metadata.add("general.quantization_version", kQuantizationVersion);
   if (auto done = addVocabulary(metadata, paths.vocabulary); !done)
     return done;
-  if (config.architecture->isRotary() && config.rope.scaling == numerics::RopeScaling::Llama3) {
-    auto divisors = numerics::ropeDivisors(config.rope);
-    if (!divisors)
-      return Unexpected(divisors.error());
-    ropeDivisors = std::move(*divisors);
-  }
+  if (auto done = findRopeDivisors(); !done)
+    return done;
   const std::vector<GGUFWriter::Tensor> tensors = declarations();
   metadata.add("general.file_type", fileType(tensors));
   Result<GGUFWriter> writer = GGUFWriter::create(paths.file, metadata, tensors);
@@ -211,9 +223,8 @@ Result<void> GGUFExport::write(const GGUFPaths &paths, llvm::ThreadPoolInterface
       return done;
     progress(static_cast<int64_t>(i) + 1);
   }
-  if (!ropeDivisors.empty())
-    if (auto done = file->write(formats::kGGUFRopeFactors, std::as_bytes(std::span(ropeDivisors)));
-        !done)
+  for (const auto &[name, divisors] : ropeDivisors)
+    if (auto done = file->write(name, std::as_bytes(std::span(divisors))); !done)
       return done;
   return file->finish();
 }

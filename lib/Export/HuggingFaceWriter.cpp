@@ -94,12 +94,38 @@ Result<void> writeWeights(const ModelSource &source, const fs::path &folder) {
 
 } // namespace
 
+/// The least factor whose product with the head's dimension, rounded down, is what is rotated.
+static double partialRotaryFactor(const ModelConfig &config) {
+  const auto dims = static_cast<double>(config.rope.dims),
+             all = static_cast<double>(config.headDim);
+  double factor = dims / all;
+  while (factor * all < dims)
+    factor = std::nextafter(factor, 1.0);
+  return factor;
+}
+
+/// rope_scaling of LongRope. transformers 4 insists on three fields and these names where they say
+/// all.
+static Json longRopeJson(const ModelConfig &config) {
+  const numerics::RopeParams &rope = config.rope;
+  Json::Object json = {
+      {"type", "longrope"}, {"short_factor", rope.divisors}, {"long_factor", config.longDivisors}};
+  const double factor =
+      static_cast<double>(config.maxContext) / static_cast<double>(rope.originalPositions);
+  if (rope.attentionFactor != numerics::longRopeAttentionFactor(factor, rope.originalPositions))
+    json["attention_factor"] = rope.attentionFactor;
+  return json;
+}
+
 /// rope_scaling; null where positions are not scaled.
-static Json ropeScalingJson(const numerics::RopeParams &rope) {
+static Json ropeScalingJson(const ModelConfig &config) {
+  const numerics::RopeParams &rope = config.rope;
   Json::Object json;
   switch (rope.scaling) {
   case numerics::RopeScaling::None:
     return nullptr;
+  case numerics::RopeScaling::LongRope:
+    return longRopeJson(config);
   case numerics::RopeScaling::Linear:
     return Json::Object{{"rope_type", "linear"}, {"factor", rope.factor}};
   case numerics::RopeScaling::Llama3:
@@ -118,6 +144,18 @@ static Json ropeScalingJson(const numerics::RopeParams &rope) {
   json["factor"] = rope.factor;
   json["original_max_position_embeddings"] = rope.originalPositions;
   return json;
+}
+
+/// The same, of layers of each kind, where they have bases of their own.
+static void nameRopeOfKinds(Json::Object &json, const ModelConfig &config) {
+  const Json scaling = ropeScalingJson(config);
+  Json::Object full = scaling.isNull() ? Json::Object{{"rope_type", "default"}} : scaling.members();
+  full["rope_theta"] = config.rope.theta;
+  json.erase("rope_scaling");
+  json["rope_parameters"] =
+      Json::Object{{"full_attention", full},
+                   {"sliding_attention", Json::Object{{"rope_type", "default"},
+                                                      {"rope_theta", config.windowedRope->theta}}}};
 }
 
 /// The window as the architecture's configuration speaks of it.
@@ -186,10 +224,16 @@ std::string formats::huggingFaceConfigText(const ModelConfig &config, DType floa
   json[architecture.epsilonKey] = config.normEpsilon;
   if (architecture.isRotary()) {
     json["rope_theta"] = config.rope.theta;
-    json["rope_scaling"] = ropeScalingJson(config.rope);
+    json["rope_scaling"] = ropeScalingJson(config);
+    if (architecture.rotatesPart)
+      json["partial_rotary_factor"] = partialRotaryFactor(config);
+    if (config.rope.scaling == numerics::RopeScaling::LongRope)
+      json["original_max_position_embeddings"] = config.rope.originalPositions;
   }
-  if (config.windowedRope)
+  if (config.windowedRope && architecture.windowedRopeTheta)
     json[architecture.windowedRopeTheta.key] = config.windowedRope->theta;
+  else if (config.windowedRope && config.windowedRope->theta != config.rope.theta)
+    nameRopeOfKinds(json, config);
   addFactors(json, config);
   if (architecture.unrotatedEvery != 0) {
     std::vector<int> rotated;

@@ -162,7 +162,7 @@ Name OnnxBuilder::perHead(const Name &x, int64_t heads, int64_t columns) {
 }
 
 Name OnnxBuilder::rope(const Name &x, const Name &cosines, const Name &sines, int64_t heads,
-                       int64_t headDim) {
+                       int64_t headDim, int64_t rotated) {
   auto turns = [&](const Name &table) {
     return once("turns " + table, [&] {
       return add("Unsqueeze", {add("Gather", {table, kPositions}), integers({2})});
@@ -170,13 +170,20 @@ Name OnnxBuilder::rope(const Name &x, const Name &cosines, const Name &sines, in
   };
   const Name cosine = turns(cosines), sine = turns(sines);
   const Name x4 = perHead(x, heads, headDim);
-  const std::vector<Name> halves = {graph.uniqueName(scope + "/Split"),
-                                    graph.uniqueName(scope + "/Split")};
-  graph.node("Split", {x4}, halves, {{"axis", int64_t(-1)}, {"num_outputs", int64_t(2)}});
+  std::vector<Name> parts = {graph.uniqueName(scope + "/Split"),
+                             graph.uniqueName(scope + "/Split")};
+  if (rotated == headDim) {
+    graph.node("Split", {x4}, parts, {{"axis", int64_t(-1)}, {"num_outputs", int64_t(2)}});
+  } else {
+    parts.push_back(graph.uniqueName(scope + "/Split"));
+    const Name widths = integers({rotated / 2, rotated / 2, headDim - rotated});
+    graph.node("Split", {x4, widths}, parts, {{"axis", int64_t(-1)}});
+  }
   auto product = [&](const Name &a, const Name &b) { return add("Mul", {a, b}); };
-  Name first = add("Sub", {product(halves[0], cosine), product(halves[1], sine)});
-  Name second = add("Add", {product(halves[1], cosine), product(halves[0], sine)});
-  Name turned = add("Concat", {first, second}, {{"axis", int64_t(-1)}});
+  const Name low = parts[0], high = parts[1];
+  parts[0] = add("Sub", {product(low, cosine), product(high, sine)});
+  parts[1] = add("Add", {product(high, cosine), product(low, sine)});
+  Name turned = add("Concat", parts, {{"axis", int64_t(-1)}});
   return reshape(turned, {-1, heads * headDim});
 }
 

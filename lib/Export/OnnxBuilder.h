@@ -63,7 +63,9 @@ public:
   Name gelu(const Name &x, lm::GeluApproximation approximation);
   Names split(const Name &x, const std::vector<int64_t> &widths);
   /// Tables of cosines and sines, positions x D/2.
-  Name rope(const Name &x, const Name &cosines, const Name &sines, int64_t heads, int64_t headDim);
+  /// The first `rotated` dimensions of each head turn.
+  Name rope(const Name &x, const Name &cosines, const Name &sines, int64_t heads, int64_t headDim,
+            int64_t rotated);
   Name attention(const Name &q, const Name &k, const Name &v, lm::AttentionOp op);
 
 private:

@@ -246,8 +246,8 @@ LogicalResult OnnxModel::addOp(Operation *op, Scope &values) {
           .Case([&](lm::RopeOp rope) {
             const auto headDim = static_cast<int64_t>(rope.getHeadDim());
             return b.rope(value(rope.getInput()), constant(rope.getTable(), 0),
-                          constant(rope.getTable(), 1), columns(rope.getInput()) / headDim,
-                          headDim);
+                          constant(rope.getTable(), 1), columns(rope.getInput()) / headDim, headDim,
+                          lm::rotatedDims(rope.getTable()));
           })
           .Case([&](lm::AttentionOp attention) -> std::optional<Name> {
             if (!cachedLayers.insert(static_cast<int64_t>(attention.getLayer())).second)
@@ -378,8 +378,7 @@ LogicalResult OnnxModel::build(ModuleOp module, const ConstantReader &reader) {
 
 Result<void> OnnxModel::writeRope(const Content &content, const formats::OnnxGraph::Take &take) {
   const numerics::RopeParams &params = *content.floats->rope;
-  const int64_t positions = content.floats->type.getDimSize(0),
-                step = kBlockFloats / params.headDim;
+  const int64_t positions = content.floats->type.getDimSize(0), step = kBlockFloats / params.dims;
   std::vector<float> column;
   for (int64_t first = 0; first < positions; first += step) {
     auto table = numerics::ropeTable(params, std::min(step, positions - first), first);

@@ -161,7 +161,7 @@ static constexpr Architecture olmo2() {
   a.className = "Olmo2ForCausalLM";
   a.summary = "llama with RMSNorms behind attention and MLP in place of those before them, and of "
               "all of q and all of k; biases by `attention_bias`";
-  a.refused = "windows (OLMo 3); more than one rank";
+  a.refused = "more than one rank";
   a.proof = "the oracle";
   a.epsilon = 1e-5;
   a.mlpBias = {};
@@ -275,8 +275,63 @@ static constexpr Architecture granite() {
   return a;
 }
 
+/// Abdin et al., 2024 (https://arxiv.org/abs/2404.14219); with partial rotation, Phi-4-mini.
+static constexpr Architecture phi3() {
+  Architecture a = kLLaMA;
+  a.name = a.gguf = "phi3";
+  a.className = "Phi3ForCausalLM";
+  a.summary =
+      "llama with one linear for q, k and v and one for gate and up; `sliding_window` in all "
+      "layers; the first part of each head rotated, by `partial_rotary_factor`; `longrope`";
+  a.refused = "more than one rank";
+  a.proof = "the oracle";
+  a.maxContext.otherwise = 4096;
+  a.epsilon = 1e-5;
+  a.qkvBias = a.outputBias = a.mlpBias = {};
+  a.window = WindowKind::AllLayers;
+  a.windowOtherwise = 0;
+  a.rotatesPart = true;
+  a.layer.q = {};
+  a.layer.k = {};
+  a.layer.v = {};
+  a.layer.gate = {};
+  a.layer.up = {};
+  a.layer.qkv = "self_attn.qkv_proj";
+  a.layer.gateUp = "mlp.gate_up_proj";
+  a.rotatesNeighbours = false;
+  return a;
+}
+
+/// Mistral AI, 2024. To llama.cpp a llama.
+static constexpr Architecture ministral() {
+  Architecture a = mistral();
+  a.name = "ministral";
+  a.className = "MinistralForCausalLM";
+  a.summary = "mistral with its window in the layers that `layer_types` names; without it, in all";
+  a.refused = "`ministral3`";
+  a.epsilon = 1e-6;
+  a.window = WindowKind::Pattern;
+  return a;
+}
+
+/// OLMo Team, 2025 (https://arxiv.org/abs/2512.13961). To llama.cpp an olmo2.
+static constexpr Architecture olmo3() {
+  Architecture a = olmo2();
+  a.name = "olmo3";
+  a.className = "Olmo3ForCausalLM";
+  a.summary = "olmo2 with windows in three of four layers or by `layer_types`, whose positions are "
+              "not scaled";
+  a.refused = "more than one rank";
+  a.ropeTheta = 500000.0;
+  a.window = WindowKind::Pattern;
+  a.windowPattern = 4;
+  a.scalesUnwindowedRope = true;
+  return a;
+}
+
 static constexpr Architecture kArchitectures[] = {
-    kLLaMA, kGPT2, mistral(), qwen2(), qwen3(), olmo2(), smolLM3(), gemma2(), gemma3(), granite()};
+    kLLaMA,   kGPT2,    mistral(), qwen2(), qwen3(),     olmo2(), smolLM3(),
+    gemma2(), gemma3(), granite(), phi3(),  ministral(), olmo3()};
 
 std::span<const Architecture> formats::architectures() { return kArchitectures; }
 
@@ -288,10 +343,13 @@ const Architecture *formats::findArchitecture(std::string_view name) {
 std::string formats::architectureTable() {
   std::string table = "| `model_type` | GGUF architecture | what it has | refused | proven against "
                       "|\n|---|---|---|---|---|\n";
-  for (const Architecture &a : kArchitectures)
-    table +=
-        fmt::format("| `{}` | `{}`{} | {} | {} | {} |\n", a.name, a.gguf,
-                    a.window == WindowKind::AllLayers ? " with `attention.sliding_window`" : "",
-                    a.summary, a.refused, a.proof);
+  for (const Architecture &a : kArchitectures) {
+    const bool isOwnName =
+        std::ranges::count(kArchitectures, std::string_view(a.gguf), &Architecture::gguf) == 1;
+    table += fmt::format(
+        "| `{}` | `{}`{} | {} | {} | {} |\n", a.name, a.gguf,
+        isOwnName || a.window == WindowKind::None ? "" : " with `attention.sliding_window`",
+        a.summary, a.refused, a.proof);
+  }
   return table;
 }

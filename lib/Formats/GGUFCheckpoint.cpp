@@ -19,13 +19,10 @@
 using namespace easyquant;
 using namespace easyquant::formats;
 
-/// Finds the scaling "llama3" that the factors of the frequencies were computed from, so that the
-/// model is the one of the Hugging Face checkpoint. All models that have it agree on its
-/// parameters but the factor of the lowest frequencies.
-static Result<void> readRopeFactors(const GGUFFile &gguf, const GGUFTensor &tensor,
-                                    ModelConfig &config, const std::string &path) {
-  numerics::RopeParams &rope = config.rope;
-  const std::vector<int64_t> expected = {rope.headDim / 2};
+/// The numbers of such a tensor, one for each pair that is rotated.
+static Result<std::vector<float>> readFactors(const GGUFFile &gguf, const GGUFTensor &tensor,
+                                              const ModelConfig &config, const std::string &path) {
+  const std::vector<int64_t> expected = {config.rope.dims / 2};
   if (tensor.type != GGMLType::F32 || tensor.shape != expected)
     return makeError(ErrorCode::Corrupt, "{}: tensor {}: expected F32 of shape {}, found {} of {}",
                      path, quote(tensor.name), shapeText(expected),
@@ -33,6 +30,36 @@ static Result<void> readRopeFactors(const GGUFFile &gguf, const GGUFTensor &tens
                      shapeText(tensor.shape));
   std::vector<float> factors(static_cast<size_t>(expected.front()));
   std::memcpy(factors.data(), gguf.data(tensor).data(), factors.size() * sizeof(float));
+  return factors;
+}
+
+/// The divisors of LongRope.
+static Result<std::vector<float>> readDivisors(const GGUFFile &gguf, const char *name,
+                                               const ModelConfig &config, const std::string &path) {
+  auto found = gguf.contents().indexByName.find(name);
+  if (found == gguf.contents().indexByName.end())
+    return makeError(ErrorCode::NotFound,
+                     "{}: tensor {} is missing; RoPE scaling \"longrope\" needs it", path,
+                     quote(name));
+  auto divisors = readFactors(gguf, gguf.tensors()[found->second], config, path);
+  for (size_t i = 0; divisors && i < divisors->size(); ++i)
+    if (!std::isnormal((*divisors)[i]) || (*divisors)[i] < 0)
+      return makeError(ErrorCode::Corrupt,
+                       "{}: tensor {}: element {}: expected a positive number, found {}", path,
+                       quote(name), i, (*divisors)[i]);
+  return divisors;
+}
+
+/// Finds the scaling "llama3" that the factors of the frequencies were computed from, so that the
+/// model is the one of the Hugging Face checkpoint. All models that have it agree on its
+/// parameters but the factor of the lowest frequencies.
+static Result<void> readRopeFactors(const GGUFFile &gguf, const GGUFTensor &tensor,
+                                    ModelConfig &config, const std::string &path) {
+  numerics::RopeParams &rope = config.rope;
+  auto read = readFactors(gguf, tensor, config, path);
+  if (!read)
+    return Unexpected(read.error());
+  const std::vector<float> &factors = *read;
   rope.scaling = numerics::RopeScaling::Llama3;
   rope.factor = *std::ranges::max_element(factors);
   rope.lowFrequencyFactor = 1.0;
@@ -41,7 +68,7 @@ static Result<void> readRopeFactors(const GGUFFile &gguf, const GGUFTensor &tens
   for (size_t i = 0; i < factors.size(); ++i) {
     const double turns =
         static_cast<double>(rope.originalPositions) / (2 * std::numbers::pi) *
-        std::pow(rope.theta, -2.0 * static_cast<double>(i) / static_cast<double>(rope.headDim));
+        std::pow(rope.theta, -2.0 * static_cast<double>(i) / static_cast<double>(rope.dims));
     const double kept = std::clamp((turns - rope.lowFrequencyFactor) /
                                        (rope.highFrequencyFactor - rope.lowFrequencyFactor),
                                    0.0, 1.0);
@@ -68,7 +95,19 @@ Result<Checkpoint> formats::openGGUF(const std::filesystem::path &path) {
     return Unexpected(config.error());
   checkpoint.config = std::move(*config);
   checkpoint.files = {&gguf.mapping()};
+  const bool isLongRope = checkpoint.config.rope.scaling == numerics::RopeScaling::LongRope;
+  if (isLongRope)
+    for (auto [name, divisors] :
+         {std::pair(kGGUFShortRopeFactors, &checkpoint.config.rope.divisors),
+          std::pair(kGGUFLongRopeFactors, &checkpoint.config.longDivisors)}) {
+      auto read = readDivisors(gguf, name, checkpoint.config, path.string());
+      if (!read)
+        return Unexpected(read.error());
+      *divisors = std::move(*read);
+    }
   for (const GGUFTensor &tensor : gguf.tensors()) {
+    if (isLongRope && (tensor.name == kGGUFShortRopeFactors || tensor.name == kGGUFLongRopeFactors))
+      continue;
     if (tensor.name == kGGUFRopeFactors && checkpoint.config.architecture->isRotary()) {
       if (Result<void> read = readRopeFactors(gguf, tensor, checkpoint.config, path.string());
           !read)

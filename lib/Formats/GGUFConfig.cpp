@@ -117,22 +117,31 @@ private:
 static void readRope(Metadata &metadata, const GGUFHeader &header, const std::string &prefix,
                      ModelConfig &config) {
   numerics::RopeParams &rope = config.rope;
-  rope.headDim = config.headDim;
   rope.theta = metadata.positive(prefix + "rope.freq_base", 10000.0);
   config.rotatedLayers = rotatedLayers(config.architecture->unrotatedEvery, config.numLayers);
   if (const NumberField &theta = config.architecture->windowedRopeTheta) {
-    config.windowedRope = numerics::RopeParams{.headDim = config.headDim};
+    config.windowedRope = numerics::RopeParams{.dims = config.headDim};
     config.windowedRope->theta = metadata.positive(prefix + theta.gguf, theta.otherwise);
   }
   const std::string dimensions = prefix + "rope.dimension_count";
-  int64_t rotated = metadata.integer(dimensions, kLargestWidth, config.headDim);
-  if (rotated != config.headDim)
+  rope.dims = metadata.integer(dimensions, kLargestWidth, config.headDim);
+  if (rope.dims != config.headDim && !config.architecture->rotatesPart)
     metadata.fail(ErrorCode::Unsupported,
-                  "metadata {}: rotating {} of {} dimensions is not supported", quote(dimensions),
-                  rotated, config.headDim);
+                  "metadata {}: rotating {} of {} dimensions is not supported for {}",
+                  quote(dimensions), rope.dims, config.headDim, config.architecture->name);
+  if (rope.dims > config.headDim)
+    metadata.fail(ErrorCode::Corrupt,
+                  "metadata {}: expected at most the {} dimensions of a head, found {}",
+                  quote(dimensions), config.headDim, rope.dims);
+  if (config.architecture->scalesUnwindowedRope)
+    config.windowedRope = rope;
   const std::string scaling = prefix + "rope.scaling.";
   const GGUFValue *type = metadata.find(scaling + "type");
-  const auto kind = type ? type->asString().value_or("") : std::string_view("none");
+  auto kind = type ? type->asString().value_or("") : std::string_view("none");
+  // Some writers give the tensors alone.
+  if (kind == "none" && header.indexByName.contains(kGGUFShortRopeFactors))
+    kind = "longrope";
+  const double attentionFactor = metadata.positive(scaling + "attn_factor", 1.0);
   if (kind == "linear") {
     rope.scaling = numerics::RopeScaling::Linear;
     rope.factor = metadata.positive(scaling + "factor");
@@ -143,18 +152,26 @@ static void readRope(Metadata &metadata, const GGUFHeader &header, const std::st
         metadata.integer(scaling + "original_context_length", kLargestContext, config.maxContext);
     rope.betaFast = metadata.positive(scaling + "yarn_beta_fast", 32.0);
     rope.betaSlow = metadata.positive(scaling + "yarn_beta_slow", 1.0);
-    rope.attentionFactor = numerics::yarnAttentionFactor(rope.factor) *
-                           metadata.positive(scaling + "attn_factor", 1.0);
+    rope.attentionFactor = numerics::yarnAttentionFactor(rope.factor) * attentionFactor;
     if (rope.betaSlow >= rope.betaFast || rope.theta <= 1.0)
       metadata.fail(
           ErrorCode::Corrupt,
           "YaRN with betas {} and {} and base {}: expected a fast beta above the slow one "
           "and a base above 1",
           rope.betaFast, rope.betaSlow, rope.theta);
+  } else if (kind == "longrope") { // the tensors say how
+    rope.scaling = numerics::RopeScaling::LongRope;
+    rope.originalPositions =
+        metadata.integer(scaling + "original_context_length", kLargestContext, config.maxContext);
+    rope.attentionFactor = attentionFactor;
   } else if (kind != "none") {
     metadata.fail(ErrorCode::Unsupported,
-                  "RoPE scaling {} is not supported; expected none, linear or yarn", quote(kind));
+                  "RoPE scaling {} is not supported; expected none, linear, yarn or longrope",
+                  quote(kind));
   }
+  if ((kind == "none" || kind == "linear") && attentionFactor != 1.0)
+    metadata.fail(ErrorCode::Unsupported, "metadata {}: {} with RoPE scaling {} is not supported",
+                  quote(scaling + "attn_factor"), attentionFactor, quote(kind));
   if (rope.factor < 1.0)
     metadata.fail(ErrorCode::Corrupt, "metadata {}: expected a number from 1 on, found {}",
                   quote(scaling + "factor"), rope.factor);
@@ -164,10 +181,17 @@ static void readRope(Metadata &metadata, const GGUFHeader &header, const std::st
   if (metadata.find(prefix + "rope.scale_linear"))
     metadata.fail(ErrorCode::Unsupported, "metadata {} is not supported",
                   quote(prefix + "rope.scale_linear"));
-  if (header.indexByName.contains(kGGUFRopeFactors) && rope.scaling != numerics::RopeScaling::None)
-    metadata.fail(ErrorCode::Unsupported,
-                  "RoPE scaling {} together with tensor {} is not supported", quote(kind),
-                  quote(kGGUFRopeFactors));
+  auto refuseBeside = [&](const char *tensor, numerics::RopeScaling expected) {
+    if (header.indexByName.contains(tensor) && rope.scaling != expected)
+      metadata.fail(ErrorCode::Unsupported,
+                    "RoPE scaling {} together with tensor {} is not supported", quote(kind),
+                    quote(tensor));
+  };
+  refuseBeside(kGGUFRopeFactors, numerics::RopeScaling::None);
+  for (const char *tensor : {kGGUFShortRopeFactors, kGGUFLongRopeFactors})
+    refuseBeside(tensor, numerics::RopeScaling::LongRope);
+  if (config.architecture->scalesUnwindowedRope && config.windowedRope == rope)
+    config.windowedRope.reset();
 }
 
 /// The architecture that the file names. llama.cpp has one name for some that differ in whether
@@ -182,7 +206,8 @@ static Result<const Architecture *> namedArchitecture(const Metadata &metadata,
   const bool hasWindow = metadata.find(name + ".attention.sliding_window");
   const Architecture *found = nullptr;
   for (const Architecture &known : architectures())
-    if (name == known.gguf && (!found || (hasWindow && known.window != WindowKind::None)))
+    if (name == known.gguf && (!found || (hasWindow && found->window == WindowKind::None &&
+                                          known.window != WindowKind::None)))
       found = &known;
   if (found)
     return found;
@@ -238,12 +263,14 @@ static void readBiases(const GGUFHeader &header, ModelConfig &config) {
                               architecture.outputBias.key // one flag for both
                           ? config.qkvBias
                           : hasBias(architecture.outputBias, layer.o);
-  config.mlpBias = hasBias(architecture.mlpBias, layer.up);
+  config.mlpBias = layer.gateUp ? hasBias(architecture.mlpBias, layer.gateUp)
+                                : hasBias(architecture.mlpBias, layer.up);
 }
 
 static void readWindow(Metadata &metadata, const std::string &prefix, ModelConfig &config) {
   const std::string window = prefix + "attention.sliding_window";
-  if (!metadata.find(window))
+  const GGUFValue *value = metadata.find(window);
+  if (!value || value->asInteger() == 0) // 0: llama.cpp's converter says so of a model without one
     return;
   config.slidingWindow = metadata.integer(window, kLargestContext);
   if (config.architecture->window == WindowKind::None)

@@ -37,7 +37,10 @@ static std::string unsaidBy(const ModelConfig &config) {
   if (!architecture.attentionFactor &&
       !isClose(config.attentionScale, 1.0 / std::sqrt(ggufAttentionWidth(config))))
     return fmt::format("products of queries and keys times {}", config.attentionScale);
-  if (config.windowedRope && config.windowedRope->theta != architecture.windowedRopeTheta.otherwise)
+  const double windowedTheta = architecture.scalesUnwindowedRope
+                                   ? config.rope.theta
+                                   : architecture.windowedRopeTheta.otherwise;
+  if (config.windowedRope && config.windowedRope->theta != windowedTheta)
     return "another base of rotations in layers with a window than its architecture has by default";
   if (config.rotatedLayers != rotatedLayers(architecture.unrotatedEvery, config.numLayers))
     return "other layers without rotary positions than its architecture has by default";
@@ -49,11 +52,17 @@ static std::string unsaidBy(const ModelConfig &config) {
 static void addRope(GGUFMetadata &metadata, const std::string &prefix, const ModelConfig &config) {
   const numerics::RopeParams &rope = config.rope;
   const std::string scaling = prefix + "rope.scaling.";
-  metadata.add(prefix + "rope.dimension_count", static_cast<uint32_t>(rope.headDim));
+  metadata.add(prefix + "rope.dimension_count", static_cast<uint32_t>(rope.dims));
   metadata.add(prefix + "rope.freq_base", static_cast<float>(rope.theta));
   switch (rope.scaling) {
   case RopeScaling::None:
   case RopeScaling::Llama3: // the tensor says it
+    return;
+  case RopeScaling::LongRope: // and two tensors
+    metadata.add(scaling + "type", std::string_view("longrope"));
+    metadata.add(scaling + "original_context_length",
+                 static_cast<uint32_t>(rope.originalPositions));
+    metadata.add(scaling + "attn_factor", static_cast<float>(rope.attentionFactor));
     return;
   case RopeScaling::Linear:
     metadata.add(scaling + "type", std::string_view("linear"));

@@ -72,32 +72,95 @@ static std::vector<int64_t> tokens(FieldReader &fields, const char *key) {
   return ids;
 }
 
-static void refusePartialRotation(FieldReader &fields) {
-  if (positive(fields, "partial_rotary_factor", 1.0) != 1.0)
-    fields.failInWords(ErrorCode::Unsupported,
-                       "partial_rotary_factor other than 1 is not supported");
+/// How many dimensions of a head are rotated. transformers rounds down.
+static void readPartialRotation(FieldReader &fields, ModelConfig &config) {
+  if (!fields.find("partial_rotary_factor"))
+    return;
+  const double factor = positive(fields, "partial_rotary_factor", 1.0);
+  if (factor != 1.0 && !config.architecture->rotatesPart)
+    return fields.failInWords(ErrorCode::Unsupported,
+                              "partial_rotary_factor: {} is not supported for {}; expected 1",
+                              factor, config.architecture->name);
+  const double dims = factor * static_cast<double>(config.headDim);
+  if (factor > 1.0 || dims < 2.0)
+    return fields.failInWords(
+        ErrorCode::Corrupt,
+        "partial_rotary_factor: expected a part of 1 that gives at least 2 of "
+        "the {} dimensions of a head, found {}",
+        config.headDim, factor);
+  config.rope.dims = static_cast<int64_t>(dims);
+}
+
+/// A divisor for each pair that is rotated.
+static std::vector<float> readDivisors(FieldReader &scaling, const char *name,
+                                       const ModelConfig &config) {
+  std::vector<double> numbers;
+  scaling.required(name, numbers, Numbers::Positive);
+  if (!scaling.failed() && std::ssize(numbers) != config.rope.dims / 2)
+    scaling.failInWords(ErrorCode::Corrupt,
+                        "{}: found {} numbers, expected one for each of {} pairs of rotated "
+                        "dimensions",
+                        name, numbers.size(), config.rope.dims / 2);
+  const std::vector<float> divisors(numbers.begin(), numbers.end());
+  for (size_t i = 0; i < divisors.size(); ++i)
+    if (!std::isnormal(divisors[i]))
+      scaling.failInWords(ErrorCode::Corrupt,
+                          "{}: expected positive numbers in the range of f32, "
+                          "found {}",
+                          name, numbers[i]);
+  return divisors;
+}
+
+/// "longrope": the lists are for contexts of up to `original` tokens, and for longer ones.
+static void readLongRope(FieldReader &scaling, int64_t original, ModelConfig &config) {
+  numerics::RopeParams &rope = config.rope;
+  rope.scaling = numerics::RopeScaling::LongRope;
+  rope.originalPositions = original;
+  rope.divisors = readDivisors(scaling, "short_factor", config);
+  config.longDivisors = readDivisors(scaling, "long_factor", config);
+  const double factor = positive(
+      scaling, "factor", static_cast<double>(config.maxContext) / static_cast<double>(original));
+  if (factor > 1.0 && original < 2)
+    return scaling.failInWords(ErrorCode::Corrupt,
+                               "original_max_position_embeddings: expected at least 2, found {}",
+                               original);
+  rope.attentionFactor =
+      positive(scaling, "attention_factor", numerics::longRopeAttentionFactor(factor, original));
 }
 
 /// The frequencies that rope_scaling of transformers 4, or rope_parameters of 5, asks for.
-static void readRopeScaling(FieldReader &scaling, ModelConfig &config) {
+/// `outside`: the original_max_position_embeddings beside it, which comes before that in it.
+static void readRopeScaling(FieldReader &scaling, std::optional<int64_t> outside,
+                            ModelConfig &config) {
   numerics::RopeParams &rope = config.rope;
   rope.theta = positive(scaling, "rope_theta", rope.theta);
-  const std::string kind =
+  readPartialRotation(scaling, config);
+  std::string kind =
       word(scaling, "rope_type", word(scaling, "type", "default")); // "type" of old files
+  auto original = [&] {
+    return outside ? *outside
+                   : integer(scaling, "original_max_position_embeddings", kLargestContext,
+                             config.maxContext);
+  };
+  // The first files of Phi-3 called it so.
+  if (kind == "su" || (kind == "yarn" && scaling.find("short_factor")))
+    kind = "longrope";
   auto need = [&](const char *name) {
     if (!scaling.find(name))
       scaling.failInWords(ErrorCode::Corrupt, "{}: missing; RoPE scaling {} needs it", name,
                           quote(kind));
     return positive(scaling, name, 1.0);
   };
-  constexpr std::array<std::string_view, 5> kinds = {"default", "linear", "dynamic", "llama3",
-                                                     "yarn"};
+  constexpr std::array<std::string_view, 6> kinds = {"default", "linear", "dynamic",
+                                                     "llama3",  "yarn",   "longrope"};
   if (std::ranges::find(kinds, kind) == kinds.end())
     return scaling.failInWords(
         ErrorCode::Unsupported,
         "RoPE scaling {} is not supported; expected \"default\", \"linear\", "
-        "\"dynamic\", \"llama3\" or \"yarn\"",
+        "\"dynamic\", \"llama3\", \"yarn\" or \"longrope\"",
         quote(kind));
+  if (kind == "longrope")
+    return readLongRope(scaling, original(), config);
   // "dynamic" (NTK) changes the base beyond max_position_embeddings tokens, where no context goes.
   if (kind != "default" && kind != "dynamic")
     rope.factor = need("factor");
@@ -111,15 +174,15 @@ static void readRopeScaling(FieldReader &scaling, ModelConfig &config) {
     rope.scaling = numerics::RopeScaling::Llama3;
     rope.lowFrequencyFactor = need("low_freq_factor");
     rope.highFrequencyFactor = need("high_freq_factor");
-    rope.originalPositions = static_cast<int64_t>(need("original_max_position_embeddings"));
+    rope.originalPositions =
+        outside ? *outside : static_cast<int64_t>(need("original_max_position_embeddings"));
     if (rope.lowFrequencyFactor >= rope.highFrequencyFactor)
       scaling.failInWords(ErrorCode::Corrupt,
                           "low_freq_factor {} must be below high_freq_factor {}",
                           rope.lowFrequencyFactor, rope.highFrequencyFactor);
   } else if (kind == "yarn") {
     rope.scaling = numerics::RopeScaling::Yarn;
-    rope.originalPositions =
-        integer(scaling, "original_max_position_embeddings", kLargestContext, config.maxContext);
+    rope.originalPositions = original();
     rope.betaFast = positive(scaling, "beta_fast", 32.0);
     rope.betaSlow = positive(scaling, "beta_slow", 1.0);
     rope.truncate = flag(scaling, "truncate", true);
@@ -139,21 +202,22 @@ static void readRopeScaling(FieldReader &scaling, ModelConfig &config) {
     if (extended <= static_cast<double>(kLargestContext))
       config.maxContext = std::max(config.maxContext, static_cast<int64_t>(std::llround(extended)));
   }
-  if (kind == "dynamic" && integer(scaling, "original_max_position_embeddings", kLargestContext,
-                                   config.maxContext) != config.maxContext)
+  if (kind == "dynamic" && original() != config.maxContext)
     scaling.failInWords(ErrorCode::Unsupported,
                         "RoPE scaling \"dynamic\" with original_max_position_embeddings other than "
                         "max_position_embeddings is not supported");
   for (const char *name : {"mrope_section", "short_factor", "long_factor"})
     if (scaling.find(name))
-      scaling.failInWords(ErrorCode::Unsupported, "{} is not supported", name);
-  refusePartialRotation(scaling);
+      scaling.failInWords(ErrorCode::Unsupported, "{} is not supported with rope_type {}", name,
+                          quote(kind));
 }
 
 /// rope_parameters of transformers 5 where kinds of layers have their own.
-static void readRopeOfKinds(FieldReader &kinds, ModelConfig &config) {
+static void readRopeOfKinds(FieldReader &kinds, std::optional<int64_t> original,
+                            ModelConfig &config) {
   if (kinds.find("full_attention"))
-    kinds.object("full_attention", [&](FieldReader &found) { readRopeScaling(found, config); });
+    kinds.object("full_attention",
+                 [&](FieldReader &found) { readRopeScaling(found, original, config); });
   if (!kinds.find("sliding_attention"))
     return;
   kinds.object("sliding_attention", [&](FieldReader &found) {
@@ -164,18 +228,23 @@ static void readRopeOfKinds(FieldReader &kinds, ModelConfig &config) {
                         "\"default\"",
                         quote(kind));
     config.windowedRope->theta = positive(found, "rope_theta", config.windowedRope->theta);
-    refusePartialRotation(found);
+    readPartialRotation(found, config);
   });
 }
 
 static void readRope(FieldReader &fields, ModelConfig &config) {
   const Architecture &architecture = *config.architecture;
-  config.rope.headDim = config.headDim;
+  config.rope.dims = config.headDim;
   config.rope.theta = positive(fields, "rope_theta", architecture.ropeTheta);
-  refusePartialRotation(fields);
+  readPartialRotation(fields, config);
+  std::optional<int64_t> original;
+  if (const char *key = "original_max_position_embeddings"; fields.find(key))
+    original = integer(fields, key, kLargestContext);
   if (const NumberField &theta = architecture.windowedRopeTheta) {
-    config.windowedRope = numerics::RopeParams{.headDim = config.headDim};
+    config.windowedRope = numerics::RopeParams{.dims = config.headDim};
     config.windowedRope->theta = positive(fields, theta.key, theta.otherwise);
+  } else if (architecture.scalesUnwindowedRope) {
+    config.windowedRope = numerics::RopeParams{.dims = config.headDim, .theta = config.rope.theta};
   }
   const Json *scaling = fields.find("rope_scaling"), *parameters = fields.find("rope_parameters");
   if (scaling && parameters && *scaling != *parameters)
@@ -184,17 +253,22 @@ static void readRope(FieldReader &fields, ModelConfig &config) {
   if (parameters || scaling)
     fields.object(parameters ? "rope_parameters" : "rope_scaling", [&](FieldReader &found) {
       if (config.windowedRope && (found.find("full_attention") || found.find("sliding_attention")))
-        readRopeOfKinds(found, config);
+        readRopeOfKinds(found, original, config);
       else
-        readRopeScaling(found, config);
+        readRopeScaling(found, original, config);
     });
+  // One form for each meaning.
+  if (architecture.scalesUnwindowedRope && config.windowedRope == config.rope)
+    config.windowedRope.reset();
 }
 
-/// In all layers, 4096 tokens if nothing is said, none if null.
+/// In all layers; what the architecture has if nothing is said, none if null.
 static void readWindow(FieldReader &fields, ModelConfig &config) {
-  if (fields.names("sliding_window") && !fields.find("sliding_window"))
+  const int64_t otherwise = config.architecture->windowOtherwise;
+  const bool isThere = fields.find("sliding_window");
+  if (!isThere && (fields.names("sliding_window") || otherwise == 0))
     return;
-  config.slidingWindow = integer(fields, "sliding_window", kLargestContext, 4096);
+  config.slidingWindow = integer(fields, "sliding_window", kLargestContext, otherwise);
 }
 
 /// layer_types, where it is there.

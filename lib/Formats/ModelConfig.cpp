@@ -61,12 +61,12 @@ Result<void> formats::checkConsistency(const ModelConfig &config, std::string_vi
     return makeError(ErrorCode::Corrupt,
                      "{}: {} attention heads cannot share {} key-value heads: expected a divisor",
                      fileName, config.numHeads, config.numKVHeads);
-  if (config.architecture->isRotary() && config.headDim % 2 != 0)
+  if (config.architecture->isRotary() && config.rope.dims % 2 != 0)
     return makeError(
         ErrorCode::Corrupt,
-        "{}: head dimension {}: rotary position embedding turns pairs, so that it must "
-        "be even",
-        fileName, config.headDim);
+        "{}: {} rotated dimensions of a head of {}: rotary position embedding turns pairs, so that "
+        "their number must be even",
+        fileName, config.rope.dims, config.headDim);
   if (config.numHeads * config.headDim > kLargestWidth)
     return makeError(ErrorCode::Corrupt, "{}: {} heads of dimension {} are too wide", fileName,
                      config.numHeads, config.headDim);

@@ -77,6 +77,7 @@ void TensorList::layer(int64_t index) {
   linear(layer.o, hidden, q, config.outputBias);
   norm(layer.attentionOutputNorm, hidden);
   norm(layer.mlpNorm, hidden);
+  linear(layer.gateUp, 2 * inner, hidden, config.mlpBias);
   linear(layer.gate, inner, hidden, config.mlpBias);
   linear(layer.up, inner, hidden, config.mlpBias);
   linear(layer.down, hidden, inner, config.mlpBias);

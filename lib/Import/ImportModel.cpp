@@ -98,15 +98,19 @@ static Value buildMlp(ModelBuilder &b, Value input, const std::string &prefix) {
   const ModelConfig &config = b.config;
   const LayerModules &modules = config.architecture->layer;
   const std::string place = prefix + partOf(modules.down);
+  const auto kind = config.activation == formats::Activation::SiLU ? lm::GluActivation::Silu
+                                                                   : lm::GluActivation::GeluTanh;
   Value activated;
-  if (modules.gate) {
+  if (modules.gateUp) {
+    Value both = b.linear(input, prefix, modules.gateUp, config.mlpBias);
+    auto parts =
+        lm::SplitOp::create(b, b.at(prefix + partOf(modules.gateUp)), both,
+                            ArrayRef<int64_t>{config.intermediateSize, config.intermediateSize});
+    activated = lm::GluOp::create(b, b.at(place), kind, parts.getResult(0), parts.getResult(1));
+  } else if (modules.gate) {
     Value gate = b.linear(input, prefix, modules.gate, config.mlpBias);
     Value up = b.linear(input, prefix, modules.up, config.mlpBias);
-    activated = lm::GluOp::create(b, b.at(place),
-                                  config.activation == formats::Activation::SiLU
-                                      ? lm::GluActivation::Silu
-                                      : lm::GluActivation::GeluTanh,
-                                  gate, up);
+    activated = lm::GluOp::create(b, b.at(place), kind, gate, up);
   } else {
     Value up = b.linear(input, prefix, modules.up, config.mlpBias);
     activated = lm::GeluOp::create(b, b.at(place), up,
@@ -190,10 +194,16 @@ static LogicalResult check(MLIRContext &context, const ModelSource &source,
     return failure();
   if (!config.architecture->isRotary())
     return success();
-  if (auto legal = numerics::checkRope(config.rope, config.maxContext); !legal)
+  const numerics::RopeParams rope = config.ropeIn(config.maxContext);
+  if (auto legal = numerics::checkRope(rope, config.maxContext); !legal)
     return error() << legal.error().message;
+  if (longestContext == 0 && rope.divisors != config.rope.divisors)
+    emitRemark(UnknownLoc::get(&context))
+        << source.path().string() << ": the context of " << config.maxContext
+        << " tokens takes the long factors of the rotary positions, in short texts, too; --context "
+        << rope.originalPositions << " or less takes the short ones";
   const int64_t tables = config.windowedRope ? 2 : 1;
-  const int64_t bytes = tables * config.maxContext * config.headDim * int64_t(sizeof(float));
+  const int64_t bytes = tables * config.maxContext * rope.dims * int64_t(sizeof(float));
   if (longestContext == 0 && bytes > kLargeRopeTable)
     emitRemark(UnknownLoc::get(&context))
         << source.path().string() << ": the rotary table" << (tables == 1 ? "" : "s") << " of "

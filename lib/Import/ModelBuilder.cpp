@@ -51,10 +51,9 @@ void ModelBuilder::declareWeights() {
 
 void ModelBuilder::declareRopeTables() {
   auto declareTable = [&](StringRef name, const numerics::RopeParams &rope) {
-    declare(name, {config.maxContext, config.headDim / 2, 2},
-            lm::ropeTableAttr(getContext(), rope));
+    declare(name, {config.maxContext, rope.dims / 2, 2}, lm::ropeTableAttr(getContext(), rope));
   };
-  declareTable(kRopeTableName, config.rope);
+  declareTable(kRopeTableName, config.ropeIn(config.maxContext));
   if (config.windowedRope)
     declareTable(kWindowedRopeTableName, *config.windowedRope);
 }

@@ -316,7 +316,8 @@ template <typename RopeLike>
 LogicalResult CPULauncher::rope(LaunchBuilder &b, RopeLike op, bool inverse) const {
   int64_t headDim = op.getHeadDim();
   cpu::RopeSpec spec{lm::columns(op.getOutput()) / headDim, headDim,
-                     cast<RankedTensorType>(op.getTable().getType()).getDimSize(0), inverse};
+                     cast<RankedTensorType>(op.getTable().getType()).getDimSize(0), inverse,
+                     lm::rotatedDims(op.getTable())};
   FailureOr<Value> rows =
       b.inPlace(op.getOutput(), op->getOperand(0),
                 [this](auto &b, Value from, Value to) { return copy(b, from, to); });
@@ -371,6 +372,7 @@ LogicalResult CPULauncher::attention(LaunchBuilder &b, lm::AttentionOp op,
     b.overwrite(queries.getOutput(), queries.getInput());
     b.overwrite(keys.getOutput(), keys.getInput());
     spec.positions = cast<RankedTensorType>(queries.getTable().getType()).getDimSize(0);
+    spec.rotatedDims = lm::rotatedDims(queries.getTable());
     if (failed(arguments.setWeight("table", queries.getTable())))
       return failure();
   }
@@ -390,8 +392,10 @@ LogicalResult CPULauncher::attention(LaunchBuilder &b, equant::AttentionOp op) c
                                 /*ropePositions=*/0,
                                 scheme.getHadamard()};
   Arguments arguments(b);
-  if (op.getTable())
+  if (op.getTable()) {
     spec.kv->ropePositions = cast<RankedTensorType>(op.getTable().getType()).getDimSize(0);
+    spec.rotatedDims = lm::rotatedDims(op.getTable());
+  }
   if (failed(arguments.setWeight("table", op.getTable())))
     return failure();
   return attention(b, op, spec, arguments);

@@ -34,6 +34,7 @@ static easyquant::gpu::HeadsSpec rotationOf(lm::RopeOp op) {
   spec.headDim = op.getHeadDim();
   spec.heads = lm::columns(op.getInput()) / spec.headDim;
   spec.positions = cast<RankedTensorType>(op.getTable().getType()).getDimSize(0);
+  spec.dims = lm::rotatedDims(op.getTable());
   return spec;
 }
 
@@ -160,8 +161,10 @@ template <typename AttentionLike> static easyquant::gpu::AttentionSpec specOf(At
 static easyquant::gpu::AttentionSpec quantizedSpecOf(equant::AttentionOp op) {
   easyquant::gpu::AttentionSpec spec = specOf(op);
   spec.kv = op.getKvScheme().toNumerics();
-  if (op.getTable())
+  if (op.getTable()) {
     spec.keyPositions = cast<RankedTensorType>(op.getTable().getType()).getDimSize(0);
+    spec.rotatedDims = lm::rotatedDims(op.getTable());
+  }
   return spec;
 }
 

@@ -60,6 +60,15 @@ Result<void> checkKVScheme(const KVScheme &scheme, int64_t headDim) {
   return {};
 }
 
+Result<void> checkKeysBeforeRotation(int64_t dims) {
+  if (dims % 8 != 0)
+    return makeError(ErrorCode::InvalidArgument,
+                     "{} dimensions of a head are rotated: a quantized KV cache of keys before "
+                     "their rotation needs a multiple of 8; keep keys behind it",
+                     dims);
+  return {};
+}
+
 float roundToCache(float x, CacheFloat type) {
   if (type == CacheFloat::F32)
     return x;

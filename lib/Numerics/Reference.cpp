@@ -88,18 +88,22 @@ void softCap(ConstMatrix x, double bound, Output y) {
   map(x, y, [bound](double v) { return bound * std::tanh(v / bound); });
 }
 
-void rope(ConstMatrix x, std::span<const float> table, int64_t headDim, int64_t position,
-          Output y) {
-  int64_t half = headDim / 2;
+void rope(ConstMatrix x, std::span<const float> table, int64_t headDim, int64_t position, Output y,
+          int64_t dims) {
+  dims = dims > 0 ? dims : headDim;
+  int64_t half = dims / 2;
   for (int64_t m = 0; m < x.rows; ++m) {
-    const float *turn = table.data() + (position + m) * headDim;
-    for (int64_t head = 0; head < x.columns; head += headDim)
+    const float *turn = table.data() + (position + m) * dims;
+    for (int64_t head = 0; head < x.columns; head += headDim) {
       for (int64_t i = 0; i < half; ++i) {
         double a = x(m, head + i), b = x(m, head + half + i);
         double cosine = turn[2 * i], sine = turn[2 * i + 1];
         y(m, head + i) = a * cosine - b * sine;
         y(m, head + half + i) = b * cosine + a * sine;
       }
+      for (int64_t i = dims; i < headDim; ++i)
+        y(m, head + i) = x(m, head + i);
+    }
   }
 }
 

@@ -38,17 +38,33 @@ Result<void> checkYarn(const RopeParams &params) {
   return {};
 }
 
+Result<void> checkLongRope(const RopeParams &params) {
+  if (auto ok = checkPositive("attention_factor", params.attentionFactor); !ok)
+    return ok;
+  if (std::ssize(params.divisors) != params.dims / 2)
+    return makeError(ErrorCode::InvalidArgument,
+                     "rotary embedding of {} dimensions with {} divisors of their frequencies: "
+                     "expected {}",
+                     params.dims, params.divisors.size(), params.dims / 2);
+  for (float divisor : params.divisors)
+    if (auto ok = checkPositive("a divisor", divisor); !ok)
+      return ok;
+  return {};
+}
+
 Result<void> check(const RopeParams &params) {
-  if (params.headDim < 2 || params.headDim % 2 != 0 || params.headDim > kMaxHeadDim)
+  if (params.dims < 2 || params.dims % 2 != 0 || params.dims > kMaxHeadDim)
     return makeError(
         ErrorCode::InvalidArgument,
-        "rotary embedding of heads of dimension {}: expected a positive even number of "
+        "rotary embedding of {} dimensions of a head: expected a positive even number of "
         "at most {}",
-        params.headDim, kMaxHeadDim);
+        params.dims, kMaxHeadDim);
   if (auto ok = checkPositive("rope_theta", params.theta); !ok)
     return ok;
   if (params.scaling == RopeScaling::None)
     return {};
+  if (params.scaling == RopeScaling::LongRope)
+    return checkLongRope(params);
   if (auto ok = checkPositive("factor", params.factor); !ok)
     return ok;
   if (params.scaling == RopeScaling::Linear)
@@ -73,7 +89,7 @@ Result<void> check(const RopeParams &params) {
 
 /// How far pair `index` is interpolated: 0 for the fast ones, 1 for the slow ones.
 double yarnRamp(int64_t index, const RopeParams &params) {
-  const auto dim = static_cast<double>(params.headDim);
+  const auto dim = static_cast<double>(params.dims);
   auto pairThatTurns = [&](double times) {
     double length = static_cast<double>(params.originalPositions);
     return dim * std::log(length / (2 * std::numbers::pi * times)) / (2 * std::log(params.theta));
@@ -100,6 +116,8 @@ double scaleFrequency(double frequency, int64_t index, const RopeParams &params)
     double ramp = yarnRamp(index, params);
     return ramp * frequency / params.factor + (1 - ramp) * frequency;
   }
+  case RopeScaling::LongRope:
+    return frequency / static_cast<double>(params.divisors[index]);
   case RopeScaling::Llama3:
     break;
   }
@@ -118,21 +136,21 @@ double scaleFrequency(double frequency, int64_t index, const RopeParams &params)
 Result<void> checkRope(const RopeParams &params, int64_t positions) {
   if (auto ok = check(params); !ok)
     return ok;
-  if (positions < 0 || positions > kMaxRopeTableFloats / params.headDim)
-    return makeError(ErrorCode::InvalidArgument,
-                     "rotary table of {} positions for heads of {}: expected at most {} floats, {} "
-                     "positions",
-                     positions, params.headDim, kMaxRopeTableFloats,
-                     kMaxRopeTableFloats / params.headDim);
+  if (positions < 0 || positions > kMaxRopeTableFloats / params.dims)
+    return makeError(
+        ErrorCode::InvalidArgument,
+        "rotary table of {} positions for {} dimensions: expected at most {} floats, {} "
+        "positions",
+        positions, params.dims, kMaxRopeTableFloats, kMaxRopeTableFloats / params.dims);
   return {};
 }
 
 Result<std::vector<double>> ropeFrequencies(const RopeParams &params) {
   if (auto ok = check(params); !ok)
     return Unexpected(ok.error());
-  std::vector<double> frequencies(params.headDim / 2);
+  std::vector<double> frequencies(params.dims / 2);
   for (size_t i = 0; i < frequencies.size(); ++i) {
-    double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(params.headDim);
+    double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(params.dims);
     frequencies[i] =
         scaleFrequency(std::pow(params.theta, exponent), static_cast<int64_t>(i), params);
   }
@@ -156,9 +174,11 @@ Result<std::vector<float>> ropeTable(const RopeParams &params, int64_t positions
   if (auto ok = checkRope(params, positions); !ok)
     return Unexpected(ok.error());
   auto frequencies = ropeFrequencies(params);
-  const double gain = params.scaling == RopeScaling::Yarn ? params.attentionFactor : 1.0;
+  const bool isScaled =
+      params.scaling == RopeScaling::Yarn || params.scaling == RopeScaling::LongRope;
+  const double gain = isScaled ? params.attentionFactor : 1.0;
   std::vector<float> table;
-  table.reserve(positions * params.headDim);
+  table.reserve(positions * params.dims);
   for (int64_t p = first; p < first + positions; ++p)
     for (double frequency : *frequencies) {
       double angle = static_cast<double>(p) * frequency;

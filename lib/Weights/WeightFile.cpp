@@ -137,8 +137,7 @@ Result<void> WeightFile::writeBF16(const FileTensor &tensor) {
 
 Result<void> WeightFile::writeRopeTable(const FileTensor &tensor) {
   const numerics::RopeParams &params = *tensor.constant->rope;
-  const int64_t positions = tensor.constant->type.getDimSize(0),
-                step = kPieceFloats / params.headDim;
+  const int64_t positions = tensor.constant->type.getDimSize(0), step = kPieceFloats / params.dims;
   for (int64_t first = 0; first < positions; first += step) {
     auto piece = numerics::ropeTable(params, std::min(step, positions - first), first);
     if (!piece)
@@ -146,7 +145,7 @@ Result<void> WeightFile::writeRopeTable(const FileTensor &tensor) {
     if (auto done = append(tensor, *piece); !done)
       return done;
   }
-  return pad(tensor, positions * params.headDim);
+  return pad(tensor, positions * params.dims);
 }
 
 /// Kernels read rows at these places.

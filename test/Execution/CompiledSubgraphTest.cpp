@@ -144,7 +144,7 @@ protected:
         place.data[i] = normal(random);
       if (weight.global.find("rope") != std::string::npos) {
         numerics::RopeParams params;
-        params.headDim = kHeadDim;
+        params.dims = kHeadDim;
         std::vector<float> table = *numerics::ropeTable(params, weight.type.getDimSize(0));
         std::copy(table.begin(), table.end(), place.data);
       }

@@ -127,6 +127,11 @@ const Case kCases[] = {
      {{"table", "128x4x2"}},
      "%y = lm.rope %x, %table, %batch {head_dim = 8 : i64} : tensor<?x16xf32>, "
      "tensor<128x4x2xf32>\n"},
+    {"RopeOfAPart",
+     16,
+     {{"table", "128x3x2"}},
+     "%y = lm.rope %x, %table, %batch {head_dim = 8 : i64} : tensor<?x16xf32>, "
+     "tensor<128x3x2xf32>\n"},
     {"PositionEmbedding",
      6,
      {{"w", "90x6"}},
@@ -180,10 +185,10 @@ TEST_P(Gradients, AreLimitsOfDifferences) {
     for (const SubgraphWeight &weight : trained->weights())
       if (weight.global == "table") {
         numerics::RopeParams params;
-        params.headDim = 8;
+        params.dims = 2 * weight.type.getDimSize(1);
         std::vector<float> table = *numerics::ropeTable(params, weight.type.getDimSize(0));
         ASSERT_TRUE(trained->setWeight(
-            "table", ConstMatrix(table.data(), weight.type.getDimSize(0), params.headDim)));
+            "table", ConstMatrix(table.data(), weight.type.getDimSize(0), params.dims)));
       }
     for (size_t i = 1; i < wanted.size(); ++i) {
       auto type = cast<RankedTensorType>(wanted[i].getType());

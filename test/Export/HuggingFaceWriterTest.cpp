@@ -75,7 +75,8 @@ TEST(HuggingFaceWriter, ConfigurationsComeBack) {
                        .headDim = 32,
                        .maxContext = 77,
                        .normEpsilon = 1e-5,
-                       .rope = {.headDim = 32, .theta = 123456.5},
+                       .rope = {.dims = 32, .theta = 123456.5},
+                       .longDivisors = {},
                        .rotatedLayers = {},
                        .slidingWindow = 0,
                        .windowedLayers = {},
@@ -98,6 +99,7 @@ TEST(HuggingFaceWriter, ConfigurationsComeBack) {
                       .maxContext = 77,
                       .normEpsilon = 1e-3,
                       .rope = {},
+                      .longDivisors = {},
                       .rotatedLayers = {},
                       .slidingWindow = 0,
                       .windowedLayers = {},
@@ -147,15 +149,26 @@ TEST(HuggingFaceWriter, ConfigurationsComeBack) {
   gemma3.attentionBound = 0;
   gemma3.rope.scaling = numerics::RopeScaling::Linear;
   gemma3.rope.factor = 8;
-  gemma3.windowedRope = {.headDim = 32, .theta = 777};
+  gemma3.windowedRope = {.dims = 32, .theta = 777};
   granite.architecture = findArchitecture("granite");
   granite.embeddingFactor = 12;
   granite.residualFactor = 0.22;
   granite.attentionScale = 0.015625;
   granite.logitDivisor = 7;
+  ModelConfig phi3 = llama;
+  phi3.architecture = findArchitecture("phi3");
+  phi3.qkvBias = phi3.outputBias = phi3.mlpBias = false;
+  phi3.headDim = 22; // 6 / 22 * 22 is less than 6
+  phi3.rope = {.dims = 6, .scaling = numerics::RopeScaling::LongRope};
+  phi3.rope.originalPositions = 40;
+  phi3.rope.attentionFactor = numerics::longRopeAttentionFactor(77.0 / 40, 40);
+  phi3.rope.divisors = {1.0f, 1.1f, 1e-3f};
+  phi3.longDivisors = {1.0f, 30.7f, 1e6f};
+  ModelConfig louder = phi3;
+  louder.rope.attentionFactor = 1.5;
   for (const ModelConfig &config :
        {llama, gpt2, linear, llama3, yarn, mistral, noWindow, qwen2, someLayers, allLayers, qwen3,
-        smolLM3, olmo2, gemma2, gemma3, granite}) {
+        smolLM3, olmo2, gemma2, gemma3, granite, phi3, louder}) {
     SCOPED_TRACE(huggingFaceConfigText(config));
     Result<ModelConfig> back = parseHuggingFaceConfig(huggingFaceConfigText(config), "config.json");
     ASSERT_VALUE(back);

@@ -258,8 +258,8 @@ TEST(ModelConfig, RefusesGGUFThatIsWrong) {
                ErrorCode::Unsupported, "16", "8");
   EXPECT_ERROR(parseConfig(ggufLlama().u32("llama.expert_count", 8)), ErrorCode::Unsupported,
                "experts");
-  EXPECT_ERROR(parseConfig(ggufLlama().text("llama.rope.scaling.type", "longrope")),
-               ErrorCode::Unsupported, "\"longrope\"", "expected none, linear or yarn");
+  EXPECT_ERROR(parseConfig(ggufLlama().text("llama.rope.scaling.type", "mrope")),
+               ErrorCode::Unsupported, "\"mrope\"", "expected none, linear, yarn or longrope");
   EXPECT_ERROR(parseConfig(ggufLlama().text("llama.rope.scaling.type", "linear")),
                ErrorCode::Corrupt, "llama.rope.scaling.factor", "missing");
   EXPECT_ERROR(parseConfig(ggufLlama().u32("llama.attention.sliding_window", 0)),

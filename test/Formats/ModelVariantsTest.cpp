@@ -144,6 +144,51 @@ TEST(ModelVariants, ScaledPositions) {
   EXPECT_EQ(config->rope.scaling, RopeScaling::None);
 }
 
+TEST(ModelVariants, Phi3) {
+  Result<ModelConfig> config = parseVariant("phi3");
+  ASSERT_VALUE(config);
+  EXPECT_EQ(config->windowOf(0), 0) << "Phi3Config has none by default";
+  EXPECT_EQ(config->rope.dims, 8);
+  EXPECT_EQ(parseVariant("phi3", R"({"sliding_window": 7})")->windowOf(3), 7);
+
+  auto dims = [](const char *fields) { return parseVariant("phi3", fields)->rope.dims; };
+  EXPECT_EQ(dims(R"({"partial_rotary_factor": 0.5})"), 4);
+  EXPECT_EQ(dims(R"({"rope_parameters": {"partial_rotary_factor": 0.25}})"), 2);
+  EXPECT_EQ(dims(R"({"head_dim": 24, "partial_rotary_factor": 0.7})"), 16) << "rounded down";
+  for (auto [factor, word] : {std::pair("0.125", "at least 2"), {"0.4", "even"}, {"1.5", "a part"}})
+    EXPECT_ERROR(
+        parseVariant("phi3", fmt::format(R"({{"partial_rotary_factor": {}}})", factor).c_str()),
+        ErrorCode::Corrupt, word);
+  EXPECT_ERROR(parseVariant("qwen3", R"({"partial_rotary_factor": 0.5})"), ErrorCode::Unsupported,
+               "partial_rotary_factor: 0.5 is not supported for qwen3");
+}
+
+TEST(ModelVariants, LongRope) {
+  const char *lists = R"("short_factor": [1, 1, 1.5, 2], "long_factor": [1, 2, 4, 8])";
+  auto parse = [&](const char *scaling, const char *fields) {
+    return parseVariant(
+        "phi3", fmt::format(R"({{"rope_scaling": {{{}, {}}}{}}})", lists, scaling, fields).c_str());
+  };
+  Result<ModelConfig> config =
+      parse(R"("type": "longrope")", R"(, "original_max_position_embeddings": 16)");
+  ASSERT_VALUE(config);
+  numerics::RopeParams expected{.dims = 8, .scaling = RopeScaling::LongRope};
+  expected.originalPositions = 16;
+  expected.attentionFactor = std::sqrt(1 + std::log(4.0) / std::log(16.0));
+  expected.divisors = {1, 1, 1.5, 2};
+  EXPECT_TRUE(config->ropeIn(16) == expected);
+  expected.divisors = {1, 2, 4, 8};
+  EXPECT_TRUE(config->ropeIn(17) == expected);
+  // Other names of files of old; what stands beside comes first.
+  for (const char *type : {R"("type": "su")", R"("type": "yarn")",
+                           R"("rope_type": "longrope", "original_max_position_embeddings": 32)"})
+    EXPECT_TRUE(parse(type, R"(, "original_max_position_embeddings": 16)")->ropeIn(17) == expected)
+        << type;
+  EXPECT_EQ(parse(R"("type": "longrope", "factor": 1)", "")->rope.attentionFactor, 1);
+  EXPECT_EQ(parse(R"("type": "longrope", "attention_factor": 1.5)", "")->rope.attentionFactor, 1.5);
+  EXPECT_EQ(parse(R"("type": "longrope")", "")->rope.originalPositions, 64);
+}
+
 TEST(ModelVariants, RefusesScalingThatIsWrong) {
   struct Case {
     const char *scaling;
@@ -152,7 +197,22 @@ TEST(ModelVariants, RefusesScalingThatIsWrong) {
   };
   for (const Case &wrong : std::initializer_list<Case>{
            {R"(4.0)", ErrorCode::Corrupt, "rope_scaling", "an object"},
-           {R"({"type": "su"})", ErrorCode::Unsupported, "\"su\"", "\"yarn\""},
+           {R"({"type": "mrope"})", ErrorCode::Unsupported, "\"mrope\"", "\"longrope\""},
+           {R"({"type": "su", "long_factor": [1, 1, 1, 1]})", ErrorCode::Corrupt, "short_factor",
+            "missing"},
+           {R"({"type": "longrope", "short_factor": [1, 1, 1, 1], "long_factor": [1, 1]})",
+            ErrorCode::Corrupt, "long_factor", "found 2 numbers, expected one for each of 4 pairs"},
+           {R"({"type": "longrope", "short_factor": [1, 1, 0, 1]})", ErrorCode::Corrupt,
+            "short_factor", "positive"},
+           {R"({"type": "longrope", "short_factor": [1, 1, "2", 1]})", ErrorCode::Corrupt,
+            "short_factor", "positive"},
+           {R"({"type": "longrope", "short_factor": [1, 1, 1e300, 1]})", ErrorCode::Corrupt,
+            "short_factor", "in the range of f32"},
+           {R"({"type": "longrope", "short_factor": [1, 1, 1, 1], "long_factor": [1, 1, 1, 1],
+                "original_max_position_embeddings": 1})",
+            ErrorCode::Corrupt, "original_max_position_embeddings", "at least 2"},
+           {R"({"type": "linear", "factor": 2, "short_factor": [1, 1, 1, 1]})",
+            ErrorCode::Unsupported, "short_factor", "with rope_type \"linear\""},
            {R"({"rope_type": 3})", ErrorCode::Corrupt, "rope_type", "a string"},
            {R"({"type": "linear"})", ErrorCode::Corrupt, "factor", "missing"},
            {R"({"type": "linear", "factor": -2})", ErrorCode::Corrupt, "factor", "positive"},

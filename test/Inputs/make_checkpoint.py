@@ -36,7 +36,17 @@ GEMMA3 = LLAMA | {"model_type": "gemma3_text", "hidden_activation": "gelu_pytorc
                   "num_hidden_layers": 6, "rope_theta": 1000000.0}
 GRANITE = LLAMA | {"model_type": "granite", "embedding_multiplier": 12.0, "residual_multiplier": 0.25, "attention_multiplier": 0.125,
                    "logits_scaling": 8.0}
-CONFIGS = {config["model_type"]: config for config in (LLAMA, GPT2, MISTRAL, QWEN2, QWEN3, OLMO2, SMOLLM3, GEMMA2, GEMMA3, GRANITE)}
+PHI3 = LLAMA | {
+    "model_type": "phi3", "head_dim": 8, "num_attention_heads": 2, "num_key_value_heads": 1, "sliding_window": None, "partial_rotary_factor": 0.75,
+    "original_max_position_embeddings": 16,
+    "rope_scaling": {"type": "longrope", "short_factor": [1.0, 1.25, 1.5], "long_factor": [1.5, 2.0, 4.0], "attention_factor": 1.25},
+}
+# The default of every fourth layer that sees all tokens, which alone scales its positions.
+OLMO3 = OLMO2 | {"model_type": "olmo3", "num_hidden_layers": 4, "sliding_window": 5, "rope_theta": 500000.0,
+                 "rope_scaling": {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 16}}
+MINISTRAL = MISTRAL | {"model_type": "ministral", "layer_types": ["full_attention", "sliding_attention"]}
+CONFIGS = {config["model_type"]: config for config in (
+    LLAMA, GPT2, MISTRAL, QWEN2, QWEN3, OLMO2, SMOLLM3, GEMMA2, GEMMA3, GRANITE, PHI3, OLMO3, MINISTRAL)}
 DEFECTS = {
     "missing-tensor": "one weight is not in the file",
     "extra-tensor": "a bias that the configuration does not speak of",
@@ -44,7 +54,7 @@ DEFECTS = {
     "integer-dtype": "a weight is stored as I32",
     "nan": "a weight is not a number",
     "unknown-architecture": "model_type is bert",
-    "rope-scaling": "rope_scaling is longrope",
+    "rope-scaling": "rope_scaling is mrope",
     "wrong-norm-shape": "q_norm has an element too many",
     "quantized": "config.json has a quantization_config",
     "missing-shard": "the index names a file that is not there",
@@ -58,7 +68,8 @@ GGUF_NAMES = {
     "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down", "ln_1": "attn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "ln_2": "ffn_norm", "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down",
-    "post_feedforward_layernorm": "post_ffw_norm", "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm", "pre_feedforward_layernorm": "ffn_norm", "self_attn.qkv_proj": "attn_qkv",
+    "mlp.gate_up_proj": "ffn_up",
 }
 # Key of config.json to key of GGUF, where they are not sizes.
 GGUF_KEYS = {
@@ -89,8 +100,9 @@ def shapes(config):
         q, kv = (config[key] * config["head_dim"] for key in ("num_attention_heads", "num_key_value_heads"))
         result["model.embed_tokens.weight"] = (config["vocab_size"], d)
         kind = config["model_type"]
-        qk_norms = {"qwen3": (config["head_dim"],) * 2, "gemma3_text": (config["head_dim"],) * 2, "olmo2": (q, kv)}.get(kind)
-        left_out = {"olmo2": ("input_layernorm", "pre_feedforward_layernorm"), "gemma2": (), "gemma3_text": ()}.get(
+        joined = {"self_attn.q_proj": ("self_attn.qkv_proj", (q + 2 * kv, d)), "mlp.gate_proj": ("mlp.gate_up_proj", (2 * inner, d))}
+        qk_norms = {"qwen3": (config["head_dim"],) * 2, "gemma3_text": (config["head_dim"],) * 2, "olmo2": (q, kv), "olmo3": (q, kv)}.get(kind)
+        left_out = {**dict.fromkeys(("olmo2", "olmo3"), ("input_layernorm", "pre_feedforward_layernorm")), "gemma2": (), "gemma3_text": ()}.get(
             kind, ("pre_feedforward_layernorm", "post_feedforward_layernorm"))
         for layer in range(config["num_hidden_layers"]):
             for part, shape in (("input_layernorm", (d,)), ("self_attn.q_proj", (q, d)), ("self_attn.k_proj", (kv, d)),
@@ -99,6 +111,10 @@ def shapes(config):
                                 ("mlp.up_proj", (inner, d)), ("mlp.down_proj", (d, inner)), ("post_feedforward_layernorm", (d,))):
                 if part in left_out:
                     continue
+                if kind == "phi3":
+                    if part in ("self_attn.k_proj", "self_attn.v_proj", "mlp.up_proj"):
+                        continue
+                    part, shape = joined.get(part, (part, shape))
                 result[f"model.layers.{layer}.{part}.weight"] = shape
                 if "self_attn" in part and (config.get("attention_bias") or kind == "qwen2" and "o_proj" not in part):
                     result[f"model.layers.{layer}.{part}.bias"] = shape[:1]
@@ -157,7 +173,7 @@ def write_folder(out, config, weights, dtype, shards, defect):
         if name.endswith(CONV1D):
             shape, values = transpose(shape, values)
         tensors[name] = (dtype, shape, encode(values, dtype))
-    victim = "h.1.mlp.c_fc.weight" if config["model_type"] == "gpt2" else "model.layers.1.mlp.up_proj.weight"
+    victim = {"gpt2": "h.1.mlp.c_fc.weight", "phi3": "model.layers.1.mlp.gate_up_proj.weight"}.get(config["model_type"], "model.layers.1.mlp.up_proj.weight")
     shape = tensors[victim][1]
     if defect == "missing-tensor":
         del tensors[victim]
@@ -172,7 +188,7 @@ def write_folder(out, config, weights, dtype, shards, defect):
     elif defect == "unknown-architecture":
         config = config | {"model_type": "bert"}
     elif defect == "rope-scaling":
-        config = config | {"rope_scaling": {"rope_type": "longrope", "factor": 4.0}}
+        config = config | {"rope_scaling": {"rope_type": "mrope", "factor": 4.0}}
     elif defect == "wrong-norm-shape":
         tensors["model.layers.1.self_attn.q_norm.weight"] = (dtype, (7,), encode([1.0] * 7, dtype))
     elif defect == "quantized":
@@ -200,7 +216,7 @@ def write_folder(out, config, weights, dtype, shards, defect):
 
 def gguf_name(name, arch):
     module, _, kind = name.rpartition(".")
-    if arch in ("olmo2", "gemma2", "gemma3_text") and module.endswith("post_attention_layernorm"):  # behind the attention, not before the MLP
+    if arch in ("olmo2", "olmo3", "gemma2", "gemma3_text") and module.endswith("post_attention_layernorm"):  # behind the attention, not before the MLP
         return f"blk.{module.split('.')[2]}.post_attention_norm.{kind}"
     if module in GGUF_NAMES:
         return f"{GGUF_NAMES[module]}.{kind}"
@@ -242,19 +258,31 @@ def write_gguf(out, config, weights, dtype):
                  "attention.head_count": config["num_attention_heads"],
                  "attention.head_count_kv": config["num_key_value_heads"], "rope.freq_base": config["rope_theta"],
                  "attention.layer_norm_rms_epsilon": config["rms_norm_eps"],
-                 "rope.dimension_count": config["head_dim"]}
+                 "rope.dimension_count": int(config["head_dim"] * config.get("partial_rotary_factor", 1))}
         if config["head_dim"] * config["num_attention_heads"] != config["hidden_size"]:
             pairs |= {"attention.key_length": config["head_dim"], "attention.value_length": config["head_dim"]}
-        if arch in ("mistral", "gemma2", "gemma3_text", "granite"):
+        if arch in ("mistral", "ministral", "gemma2", "gemma3_text", "granite", "olmo3"):
             pairs |= {gguf: config[key] for key, gguf in GGUF_KEYS.items() if key in config}
         if arch.startswith("gemma"):  # the file has norms as they are
             weights = {name: (shape, [value + 1 for value in values] if "norm" in name else values) for name, (shape, values) in weights.items()}
-        arch = {"mistral": "llama", "gemma3_text": "gemma3"}.get(arch, arch)  # llama.cpp's names
-        if (scaling := config.get("rope_scaling")) and scaling["rope_type"] == "llama3":  # the metadata say nothing of it
+        arch = {"mistral": "llama", "ministral": "llama", "gemma3_text": "gemma3", "olmo3": "olmo2"}.get(arch, arch)  # llama.cpp's names
+        if arch == "phi3":
+            pairs["attention.sliding_window"] = config.get("sliding_window") or 0
+        scaling = config.get("rope_scaling") or {}
+        kind = scaling.get("rope_type", scaling.get("type"))
+        if kind == "llama3":  # the metadata say nothing of it
             factors = rope_factors(config)
             weights = {"rope_freqs.weight": ((len(factors),), factors)} | weights
+        elif kind == "longrope":  # nor, but for the factor of rotations
+            original = config["original_max_position_embeddings"]
+            longer = config["max_position_embeddings"] / original
+            pairs |= {"rope.scaling.original_context_length": original,
+                      "rope.scaling.attn_factor": scaling.get("attention_factor", math.sqrt(1 + math.log(longer) / math.log(original)))}
+            for which in ("long", "short"):
+                factors = scaling[f"{which}_factor"]
+                weights = {f"rope_factors_{which}.weight": ((len(factors),), factors)} | weights
         elif scaling:
-            pairs |= {"rope.scaling.type": scaling["rope_type"], "rope.scaling.factor": float(scaling["factor"])}
+            pairs |= {"rope.scaling.type": kind, "rope.scaling.factor": float(scaling["factor"])}
             if "original_max_position_embeddings" in scaling:
                 pairs["rope.scaling.original_context_length"] = scaling["original_max_position_embeddings"]
         eos = config["eos_token_id"]
@@ -271,7 +299,7 @@ def write_gguf(out, config, weights, dtype):
         elif permuted and ".k_proj." in name:
             shape, values = permute(config["num_key_value_heads"], shape, values)
         stored = dtype if len(shape) > 1 else "F32"
-        header += string(name if name == "rope_freqs.weight" else gguf_name(name, config["model_type"])) + struct.pack("<I", len(shape))
+        header += string(name if name.startswith("rope_f") else gguf_name(name, config["model_type"])) + struct.pack("<I", len(shape))
         header += b"".join(struct.pack("<Q", n) for n in reversed(shape))
         header += struct.pack("<IQ", {"F32": 0, "F16": 1, "BF16": 30}[stored], len(data))
         data += encode(values, stored)

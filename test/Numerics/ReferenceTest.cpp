@@ -103,7 +103,7 @@ TEST(Activations, TabulatedValues) {
 
 TEST(Rope, TurnsComplexNumbers) {
   const int64_t D = 8, heads = 3, position = 11, M = 2;
-  auto table = ropeTable({.headDim = D, .theta = 10000}, 20);
+  auto table = ropeTable({.dims = D, .theta = 10000}, 20);
   ASSERT_TRUE(table);
   ASSERT_EQ(table->size(), size_t(20 * D));
   std::vector<float> x = gaussian(M * heads * D, 1);
@@ -124,10 +124,43 @@ TEST(Rope, TurnsComplexNumbers) {
     EXPECT_EQ(y[i], x[i]);
 }
 
+TEST(Rope, TurnsAPartOfAHead) {
+  const int64_t D = 10, R = 4, position = 3;
+  auto table = ropeTable({.dims = R, .theta = 100}, 20);
+  ASSERT_TRUE(table);
+  std::vector<float> x = gaussian(2 * D, 1);
+  Values y(x.size());
+  reference::rope({x.data(), 1, 2 * D}, *table, D, position, {y.data(), 1, 2 * D}, R);
+  for (int64_t at = 0; at < 2 * D; at += D) {
+    for (int64_t i = 0; i < R / 2; ++i) { // frequencies 1 and 1/10
+      std::complex<double> before(x[at + i], x[at + i + R / 2]);
+      auto after = before * std::polar(1.0, position * std::pow(10.0, -double(i)));
+      EXPECT_NEAR(y[at + i], after.real(), 1e-6);
+      EXPECT_NEAR(y[at + i + R / 2], after.imag(), 1e-6);
+    }
+    for (int64_t i = R; i < D; ++i)
+      EXPECT_EQ(y[at + i], x[at + i]);
+  }
+}
+
+TEST(Rope, LongRopeDividesEachFrequency) {
+  RopeParams params{.dims = 6, .theta = 1000, .scaling = RopeScaling::LongRope};
+  params.attentionFactor = longRopeAttentionFactor(32, 4096);
+  params.divisors = {1.0f, 1.5f, 40.0f};
+  EXPECT_NEAR(params.attentionFactor, 1.1902380714238083, 1e-15); // of Phi-3-mini-128k
+  auto frequencies = ropeFrequencies(params);
+  ASSERT_TRUE(frequencies);
+  for (size_t i = 0; i < 3; ++i)
+    EXPECT_NEAR((*frequencies)[i], std::pow(10.0, -double(i)) / params.divisors[i], 1e-15);
+  auto table = ropeTable(params, 8);
+  EXPECT_EQ((*table)[7 * 6 + 2], float(params.attentionFactor * std::cos(0.7 / 1.5)));
+  EXPECT_EQ(longRopeAttentionFactor(1, 4096), 1);
+}
+
 TEST(Rope, LinearScalingInterpolatesPositions) {
-  auto plain = ropeTable({.headDim = 16, .theta = 5e5}, 64);
+  auto plain = ropeTable({.dims = 16, .theta = 5e5}, 64);
   auto scaled =
-      ropeTable({.headDim = 16, .theta = 5e5, .scaling = RopeScaling::Linear, .factor = 4}, 256);
+      ropeTable({.dims = 16, .theta = 5e5, .scaling = RopeScaling::Linear, .factor = 4}, 256);
   ASSERT_TRUE(plain && scaled);
   for (int64_t p = 0; p < 64; ++p)
     for (int64_t i = 0; i < 16; ++i)
@@ -135,7 +168,7 @@ TEST(Rope, LinearScalingInterpolatesPositions) {
 }
 
 TEST(Rope, Llama3ScalingByWavelength) {
-  RopeParams params{.headDim = 128,
+  RopeParams params{.dims = 128,
                     .theta = 500000,
                     .scaling = RopeScaling::Llama3,
                     .factor = 8,
@@ -170,7 +203,7 @@ TEST(Rope, Llama3ScalingByWavelength) {
 }
 
 TEST(Rope, YarnInterpolatesThePairsThatTurnSlowly) {
-  RopeParams params{.headDim = 128,
+  RopeParams params{.dims = 128,
                     .theta = 1e6,
                     .scaling = RopeScaling::Yarn,
                     .factor = 4,
@@ -180,7 +213,7 @@ TEST(Rope, YarnInterpolatesThePairsThatTurnSlowly) {
   for (bool truncate : {true, false}) {
     params.truncate = truncate;
     auto scaled = ropeFrequencies(params);
-    RopeParams unscaled{.headDim = 128, .theta = 1e6};
+    RopeParams unscaled{.dims = 128, .theta = 1e6};
     auto plain = ropeFrequencies(unscaled);
     ASSERT_TRUE(scaled && plain);
     // Pair i turns 32768 f_i / 2 pi times: 32 times at i = 23.6, once at i = 39.6.
@@ -206,17 +239,21 @@ TEST(Rope, Refuses) {
     ASSERT_FALSE(result);
     EXPECT_NE(result.error().message.find(word), std::string::npos) << result.error().message;
   };
-  refused({.headDim = 7}, "dimension 7");
-  refused({.headDim = 0}, "dimension 0");
-  refused({.headDim = 8, .theta = 0}, "rope_theta");
-  refused({.headDim = 8, .theta = NAN}, "rope_theta");
-  refused({.headDim = 8, .scaling = RopeScaling::Linear, .factor = -2}, "factor");
-  refused({.headDim = 8, .scaling = RopeScaling::Llama3, .lowFrequencyFactor = 4}, "below");
-  refused({.headDim = 8, .scaling = RopeScaling::Yarn, .betaFast = 1}, "beta_slow = 1");
-  refused({.headDim = 8, .theta = 1, .scaling = RopeScaling::Yarn}, "rope_theta = 1");
-  refused({.headDim = 8, .scaling = RopeScaling::Yarn, .attentionFactor = NAN}, "attention_factor");
-  refused({.headDim = 8, .scaling = RopeScaling::Yarn, .originalPositions = 0}, "original_max");
-  EXPECT_FALSE(ropeTable({.headDim = 8}, -1));
+  refused({.dims = 7}, "7 dimensions");
+  refused({.dims = 0}, "0 dimensions");
+  refused({.dims = 4, .scaling = RopeScaling::LongRope, .divisors = {1}}, "with 1 divisors");
+  refused({.dims = 4, .scaling = RopeScaling::LongRope, .divisors = {1, NAN}}, "a divisor = nan");
+  refused({.dims = 2, .scaling = RopeScaling::LongRope, .attentionFactor = 0, .divisors = {1}},
+          "attention_factor");
+  refused({.dims = 8, .theta = 0}, "rope_theta");
+  refused({.dims = 8, .theta = NAN}, "rope_theta");
+  refused({.dims = 8, .scaling = RopeScaling::Linear, .factor = -2}, "factor");
+  refused({.dims = 8, .scaling = RopeScaling::Llama3, .lowFrequencyFactor = 4}, "below");
+  refused({.dims = 8, .scaling = RopeScaling::Yarn, .betaFast = 1}, "beta_slow = 1");
+  refused({.dims = 8, .theta = 1, .scaling = RopeScaling::Yarn}, "rope_theta = 1");
+  refused({.dims = 8, .scaling = RopeScaling::Yarn, .attentionFactor = NAN}, "attention_factor");
+  refused({.dims = 8, .scaling = RopeScaling::Yarn, .originalPositions = 0}, "original_max");
+  EXPECT_FALSE(ropeTable({.dims = 8}, -1));
 }
 
 struct Attention : testing::Test {

@@ -210,7 +210,7 @@ def random_llama(seed=0, *, arch="llama", hidden=40, ffn=52, layers=2, heads=5, 
             at + "mlp.down_proj.weight": matrix(hidden, ffn),
         }
         biased = ["q_proj", "k_proj", "v_proj"] if arch == "qwen2" else []
-        if arch in ("llama", "qwen3", "olmo2", "smollm3", "gemma2", "gemma3_text", "granite") and fields.get("attention_bias"):
+        if arch in ("llama", "qwen3", "olmo2", "olmo3", "smollm3", "gemma2", "gemma3_text", "granite") and fields.get("attention_bias"):
             biased = ["q_proj", "k_proj", "v_proj", "o_proj"]
         if arch in ("llama", "smollm3", "granite") and fields.get("mlp_bias"):
             biased += ["gate_proj", "up_proj", "down_proj"]
@@ -219,12 +219,16 @@ def random_llama(seed=0, *, arch="llama", hidden=40, ffn=52, layers=2, heads=5, 
             tensors[site + ".bias"] = random.normal(0, 0.5, len(tensors[site + ".weight"])).astype(np.float32)
         if arch in ("qwen3", "gemma3_text"):
             tensors |= {at + f"self_attn.{name}.weight": norm(head_dim) for name in ("q_norm", "k_norm")}
-        if arch == "olmo2":
+        if arch in ("olmo2", "olmo3"):
             tensors |= {at + "self_attn.q_norm.weight": norm(heads * head_dim), at + "self_attn.k_norm.weight": norm(kv_heads * head_dim),
                         at + "post_feedforward_layernorm.weight": norm()}
             del tensors[at + "input_layernorm.weight"]
         if is_gemma:
             tensors |= {at + f"{name}_feedforward_layernorm.weight": norm() for name in ("pre", "post")}
+        if arch == "phi3":
+            for joined, parts in (("self_attn.qkv_proj", ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")),
+                                  ("mlp.gate_up_proj", ("mlp.gate_proj", "mlp.up_proj"))):
+                tensors[f"{at}{joined}.weight"] = np.concatenate([tensors.pop(f"{at}{part}.weight") for part in parts])
     config = {
         "architectures": [f"{arch.capitalize()}ForCausalLM"], "model_type": arch, "hidden_act": "silu", "hidden_size": hidden,
         "intermediate_size": ffn, "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": kv_heads,

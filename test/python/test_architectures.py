@@ -17,6 +17,8 @@ from oracles.schemes import FLOAT, W8A8, w4a8
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 24, "beta_fast": 4, "beta_slow": 0.5}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
+LONGROPE = {"type": "longrope", "short_factor": [1.0, 1.1, 1.3, 1.6, 2.0, 2.2], "long_factor": [1.0, 1.5, 2.0, 4.0, 8.0, 16.0]}
+PHI = {"arch": "phi3", "hidden": 64, "heads": 4, "kv_heads": 2}  # heads of 16
 MODELS = {
     "llama": {},
     "llama with every bias": {"attention_bias": True, "mlp_bias": True, "tied": False},
@@ -49,6 +51,18 @@ MODELS = {
     "gemma3, as GGUF has it": {"arch": "gemma3_text", "layers": 7, "head_dim": 8, "sliding_window": 9, "rope_theta": 1e6},
     "granite": {"arch": "granite", "heads": 4, "kv_heads": 2, "embedding_multiplier": 3.5, "residual_multiplier": 0.4,
                 "attention_multiplier": 0.6, "logits_scaling": 0.3, "mlp_bias": True, "tied": False},
+    "phi3": {"arch": "phi3", "hidden": 48, "heads": 4, "kv_heads": 4, "tied": False},
+    "phi3, a window": {"arch": "phi3", "sliding_window": 17},
+    "phi3, a part of each head": PHI | {"partial_rotary_factor": 0.75},
+    "phi3, two dimensions of each head": PHI | {"rope_parameters": {"rope_type": "default", "rope_theta": 50.0, "partial_rotary_factor": 0.15}},
+    "phi3, longrope": PHI | {"partial_rotary_factor": 0.75, "rope_scaling": LONGROPE, "original_max_position_embeddings": 24},
+    "longrope, other parameters": {"hidden": 60, "rope_parameters": LONGROPE | {"original_max_position_embeddings": 40, "factor": 3.0}},
+    "ministral": {"arch": "ministral", "heads": 4, "kv_heads": 2, "sliding_window": 17, "layer_types": ["full_attention", "sliding_attention"]},
+    "ministral, a window in all layers": {"arch": "ministral", "sliding_window": 17},
+    "olmo3": {"arch": "olmo3", "layers": 4, "heads": 4, "kv_heads": 2, "sliding_window": 17, "rope_theta": 5e5, "tied": False,
+              "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 24}},
+    "olmo3, other bases": {"arch": "olmo3", "sliding_window": 9, "layer_types": ["sliding_attention", "full_attention"], "rope_parameters": {
+        "full_attention": {"rope_type": "linear", "factor": 3.0, "rope_theta": 2e4}, "sliding_attention": {"rope_type": "default", "rope_theta": 300.0}}},
     "dynamic scaling": {"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}},
 }
 
@@ -91,7 +105,7 @@ def without(config, tensors, name):
         return config | {"query_pre_attn_scalar": config["head_dim"]}, tensors
     if name == "granite":
         return config | {"residual_multiplier": 1.0}, tensors
-    if "window" in name:
+    if "window" in name or name == "ministral":
         return config | {"sliding_window": None, "use_sliding_window": False}, tensors
     if config["model_type"] == "smollm3":
         return config | {"no_rope_layers": None, "no_rope_layer_interval": 100}, tensors
@@ -99,10 +113,12 @@ def without(config, tensors, name):
         return config, {key: np.ones_like(value) if "_norm.weight" in key and "self_attn" in key else value for key, value in tensors.items()}
     if "bias" in name or config["model_type"] == "qwen2":
         return config, {key: value for key, value in tensors.items() if not key.endswith(".bias")}
+    if "of each head" in name:
+        return config | {"partial_rotary_factor": 1.0, "rope_parameters": None}, tensors
     return config | {"rope_scaling": None, "rope_parameters": None}, tensors
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in ("llama", "mistral, no window", "dynamic scaling", "mistral, heads wider than the model")])
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in ("llama", "mistral, no window", "dynamic scaling", "mistral, heads wider than the model", "phi3")])
 def test_the_oracle_sees_the_difference(model, name):
     """What an architecture adds changes the logits: the comparison above could fail."""
     tokens = random_tokens(5, 96, 97)
@@ -111,7 +127,7 @@ def test_the_oracle_sees_the_difference(model, name):
     assert np.abs(Llama(*without(config, tensors, name if name != "mistral" else "window"), dtype=np.float64).logits(tokens) - expected).max() > 0.05
 
 
-@pytest.mark.parametrize("name", ["mistral", "qwen2", "qwen3", "olmo2", "smollm3", "gemma2", "gemma3", "granite"])
+@pytest.mark.parametrize("name", ["mistral", "qwen2", "qwen3", "olmo2", "smollm3", "gemma2", "gemma3", "granite", "phi3, longrope", "olmo3"])
 def test_w8a8(artifact, model, name):
     tokens = random_tokens(6, 96, 97)
     config, tensors = read_folder(model(name))
@@ -122,7 +138,7 @@ def test_w8a8(artifact, model, name):
     assert error < 5e-3 and np.linalg.norm(expected - plain) > 3 * np.linalg.norm(found - expected)
 
 
-@pytest.mark.parametrize("name", ["llama", "llama 3.1", "olmo2", "smollm3", "gemma2", "gemma3, as GGUF has it", "granite"])
+@pytest.mark.parametrize("name", ["llama", "llama 3.1", "olmo2", "smollm3", "gemma2", "gemma3, as GGUF has it", "granite", "phi3, a window", "phi3, longrope", "olmo3"])
 def test_gguf_is_the_same_model(artifact, model, workspace, name):
     """Factors of the frequencies in a tensor, permuted rows of q and k, layers that the file does not list."""
     folder = model(name)
@@ -150,6 +166,20 @@ def test_the_text_part_of_a_model_with_pictures(artifact, model, workspace):
     assert "the parts for pictures and sound are left out" in result.stderr
 
 
+def test_the_context_of_the_artifact_chooses_the_factors(artifact, model, tmp_path):
+    """The short ones up to the original length, the long ones, also in short texts, beyond it."""
+    folder = model("phi3, longrope")
+    config, tensors = read_folder(folder)
+    tokens = random_tokens(5, 24, 97)
+    of = {context: Llama(config, tensors, dtype=np.float64, context=context).logits(tokens) for context in (24, 25)}
+    assert np.abs(of[24] - of[25]).max() > 0.05
+    for context, expected in of.items():
+        out = artifact(folder, "--scheme=none", "--isa=avx2", f"--context={context}")
+        assert np.abs(Runner(out).score(tokens) - expected).max() < 1e-4
+    told = run_tool("easyquant-compile", folder, "-o", tmp_path / "out", "--scheme=none", "--isa=avx2")
+    assert told.returncode == 0 and "the long factors of the rotary positions" in told.stderr and "--context 24 or less" in told.stderr
+
+
 LKD = ["--scheme=W4A16", "--group-size=8", "--method=lkd", "--epochs=8"]
 
 
@@ -165,7 +195,7 @@ def rounded(out, config, tensors):
     return tensors | {f"{name_of(site['name'])}.weight": read_site(made, site["name"]) for site in made.manifest["sites"]}
 
 
-@pytest.mark.parametrize("name", ["llama 3.1", "olmo2", "smollm3", "gemma2", "gemma3", "granite"])
+@pytest.mark.parametrize("name", ["llama 3.1", "olmo2", "smollm3", "gemma2", "gemma3", "granite", "phi3, longrope", "olmo3"])
 @pytest.mark.parametrize("options", [["--scheme=W4A8", "--group-size=8"], ["--scheme=Q4", "--activations=float"], LKD])
 def test_schemes_and_methods(artifact, model, calibration, name, options):
     """The program is the model of the weights that the artifact has, and no other one. Which weights these are, other tests say."""
@@ -194,7 +224,7 @@ def test_distillation_brings_a_model_nearer_to_the_float_one(artifact, model, ca
     assert learned < 0.92 * nearest  # measured: 0.78, 0.89 and 0.84
 
 
-@pytest.mark.parametrize("name", ["olmo2", "smollm3", "gemma3", "granite"])
+@pytest.mark.parametrize("name", ["olmo2", "smollm3", "gemma3", "granite", "phi3, longrope", "olmo3"])
 def test_on_a_gpu(artifact, model, name):
     """Simulated, with the codes of the CPU: floats differ by the order of sums."""
     out = artifact(model(name), "--scheme=W8A8", "--target=sm_80,cpu", "--isa=avx2")

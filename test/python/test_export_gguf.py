@@ -20,6 +20,8 @@ MODELS = {
     "llama": random_llama(seed=3, **SIZES, tied=False, attention_bias=True, rope_scaling={
         "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}),
     "qwen2": random_llama(seed=4, **SIZES, arch="qwen2", tied=True),
+    "phi3": random_llama(seed=7, **SIZES, arch="phi3", partial_rotary_factor=0.75, original_max_position_embeddings=24, rope_scaling={
+        "type": "longrope", "short_factor": [1.0, 1.1, 1.3, 1.6, 2.0, 2.2], "long_factor": [1.0, 1.5, 2.0, 4.0, 8.0, 16.0]}),
     "gpt2": random_gpt2(seed=5, width=64, vocab=330),
 }  # fmt: skip
 BLOCKS = {"Q4_0": "Q4_0", "Q4_1": "Q4_1", "Q5_0": "Q5_0", "Q5_1": "Q5_1", "Q8_0": "Q8_0", "IQ4_NL": "IQ4_NL", "MXFP4A16": "MXFP4"}

@@ -30,6 +30,7 @@ MODELS = {
     "smollm3": random_llama(9, **SIZES, arch="smollm3", no_rope_layers=[1, 0]),
     "gemma2": random_llama(10, **SIZES, arch="gemma2", attn_logit_softcapping=1.5, final_logit_softcapping=3.0, sliding_window=5),
     "granite": random_llama(11, **SIZES, arch="granite", residual_multiplier=0.4, embedding_multiplier=3.0, logits_scaling=2.0),
+    "phi3": random_llama(10, **SIZES, arch="phi3", partial_rotary_factor=0.75),
     "gpt2": random_gpt2(5, width=64),
 }
 PLAIN, GROUPS = "--activation-basis=plain", "--group-size=32"

@@ -68,6 +68,20 @@ def test_rotated_keys_match_a_numpy_decoder(runner, workspace, bits, head_dim):
     assert moved < kl(plain, per_token)
 
 
+@pytest.mark.parametrize("options", [{}, {"pre_rope": True}], ids=["post-rope", "pre-rope"])
+def test_a_part_of_each_head_is_rotated(runner, workspace, options):
+    folder = workspace / f"part-{len(options)}"
+    write_model(folder, *random_llama(28, arch="phi3", hidden=96, ffn=64, heads=4, kv_heads=2, context=160, partial_rotary_factor=0.67))
+    # Heads of 24, of which 16 turn.
+    tokens, kv = random_tokens(4, 120, 97), {"bits": 4, "group": 32, "residual": 32, "sinks": 4, **options}
+    flags = ["--kv-group=32", "--kv-residual=32", "--kv-sinks=4", *(["--kv-keys=pre-rope"] if options else [])]
+    found = decode(runner(folder, "--scheme=none", "--kv-cache=f32", "--kv-scheme=int4", *flags), tokens)
+    expected = QuantizedCacheLlama(*read_folder(folder), kv=kv, dtype=np.float64).logits(tokens)
+    moved, apart = kl(Llama(*read_folder(folder), dtype=np.float64).logits(tokens), expected), kl(expected, found)
+    assert moved > 1e-7
+    assert apart < 0.02 * moved + 1e-9, (moved, apart)
+
+
 @pytest.mark.parametrize("inputs, step, read", [(48, 1, 12), (48, 16, 0), (52, 16, 4), (160, 7, 160 - 42)])
 def test_who_attends_to_codes_is_known(runner, stories, story, inputs, step, read):
     """Caches of 2 and of 8 bits differ by their codes alone: in the logits of the tokens that see them, and of no other."""
@@ -149,6 +163,14 @@ def test_truncated_sessions_go_on(runner, stories, story):
 def test_refuses_what_is_no_scheme(stories, tmp_path, arguments, message):
     assert_refused(run_tool("easyquant-compile", stories, "-o", tmp_path / "out", "--scheme=none", *arguments), message)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_refuses_keys_before_a_rotation_that_is_no_multiple(tmp_path):
+    model = write_model(tmp_path / "phi3", *random_llama(28, arch="phi3", hidden=64, heads=4, kv_heads=2, partial_rotary_factor=0.75))
+    arguments = ["--scheme=none", "--kv-scheme=int4", "--kv-keys=pre-rope"]
+    assert_refused(run_tool("easyquant-compile", model, "-o", tmp_path / "out", *arguments),
+                   "keys=pre-rope: layer 0: 12 dimensions of a head are rotated", "needs a multiple of 8", "keep keys behind it")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("width, message", [(48, "heads of 12 dimensions"), (64, "no keys that lm.rope rotates")])

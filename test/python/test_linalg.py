@@ -65,6 +65,7 @@ CASES = {
     "Mistral": (random_llama, LLAMA | {"arch": "mistral", "sliding_window": 5}, ("--scheme=W8A8",)),
     "Qwen3": (random_llama, LLAMA | {"arch": "qwen3"}, ("--scheme=W8A16",)),
     "Qwen2": (random_llama, LLAMA | {"arch": "qwen2"}, ("--scheme=W8A8",)),
+    "Phi-3": (random_llama, LLAMA | {"arch": "phi3", "hidden": 64, "partial_rotary_factor": 0.75}, ("--scheme=W8A8",)),
     "GPT-2": (random_gpt2, {"layers": 1}, ("--scheme=W8A16",)),
 }  # fmt: skip
 

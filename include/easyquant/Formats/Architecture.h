@@ -114,6 +114,7 @@ struct LayerModules {
   Module<"attn_output"> o = {};
   Module<"post_attention_norm"> attentionOutputNorm = {};
   Module<"ffn_norm"> mlpNorm = {};
+  Module<"ffn_up"> gateUp = {}; ///< in place of gate and up: one linear for both, gate first
   Module<"ffn_gate"> gate = {};
   Module<"ffn_up"> up = {};
   Module<"ffn_down"> down = {};
@@ -149,6 +150,8 @@ struct Architecture {
   int64_t windowPattern = 0;
   /// Layers with a window rotate by angles of their own, of this base and not scaled: its field.
   NumberField windowedRopeTheta = {};
+  /// The same where they rotate by the base of the others: what is scaled is what sees all tokens.
+  bool scalesUnwindowedRope = false;
   /// Embeddings are multiplied by the root of their width.
   bool scalesEmbedding = false;
   // Factors of embeddings, of what a block adds to the residual stream and of products of queries
@@ -164,6 +167,10 @@ struct Architecture {
   /// If not 0: q and k of every so many-th layer are not rotated, where no_rope_layers is missing,
   /// and always in GGUF, which does not say it.
   int64_t unrotatedEvery = 0;
+  /// partial_rotary_factor is heeded: only so much of each head is rotated.
+  bool rotatesPart = false;
+  /// AllLayers: where sliding_window is missing; 0: there is none then.
+  int64_t windowOtherwise = 4096;
 
   //===- Modules ----------------------------------------------------------===//
   NormKind norm = NormKind::RMS;

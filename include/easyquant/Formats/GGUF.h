@@ -86,6 +86,9 @@ std::optional<std::vector<std::string_view>> stringsOf(const GGUFArray &array);
 /// The tensor of a GGUF file whose elements divide the frequencies of the rotation: what
 /// llama.cpp's converter makes of the scaling "llama3" of Llama 3.1, 3.2 and 3.3.
 constexpr const char *kGGUFRopeFactors = "rope_freqs.weight";
+/// The same of LongRope, in contexts of up to the original length and in longer ones.
+constexpr const char *kGGUFShortRopeFactors = "rope_factors_short.weight";
+constexpr const char *kGGUFLongRopeFactors = "rope_factors_long.weight";
 
 struct GGUFTensor {
   std::string name;

@@ -39,10 +39,12 @@ struct ModelConfig {
   int64_t maxContext = 0;
   /// Epsilon of RMSNorm or LayerNorm.
   double normEpsilon = 0.0;
-  /// Angles of rotary positions.
+  /// Angles of rotary positions; of LongRope in contexts of up to rope.originalPositions tokens.
   numerics::RopeParams rope;
   /// The same in layers with a window, where it is another.
   std::optional<numerics::RopeParams> windowedRope = {};
+  /// LongRope: rope.divisors in longer contexts.
+  std::vector<float> longDivisors;
   /// Which layers rotate q and k; empty: all.
   std::vector<bool> rotatedLayers;
   /// Tokens that a layer's attention sees, itself included; 0: all.
@@ -63,6 +65,13 @@ struct ModelConfig {
   std::optional<int64_t> bosTokenId;
   std::vector<int64_t> eosTokenIds;
 
+  /// The angles of rotary positions in contexts of so many tokens.
+  numerics::RopeParams ropeIn(int64_t context) const {
+    numerics::RopeParams params = rope;
+    if (rope.scaling == numerics::RopeScaling::LongRope && context > rope.originalPositions)
+      params.divisors = longDivisors;
+    return params;
+  }
   /// Whether a layer rotates q and k.
   bool rotates(int64_t layer) const {
     return architecture->isRotary() && (rotatedLayers.empty() || rotatedLayers[layer]);

@@ -73,6 +73,9 @@ struct KVScheme {
 /// Is this a scheme for heads of `headDim` dimensions? InvalidArgument otherwise, saying what is
 /// possible. headDim must be a multiple of 8, and of the group where it is larger than that.
 Result<void> checkKVScheme(const KVScheme &scheme, int64_t headDim);
+/// Can keys be kept before their rotation, which turns so many dimensions of a head?
+/// InvalidArgument if not.
+Result<void> checkKeysBeforeRotation(int64_t dims);
 
 /// Slices of one head of one token: D / min(G, D).
 constexpr int64_t kvSlices(const KVScheme &scheme, int64_t headDim) {

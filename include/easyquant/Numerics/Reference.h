@@ -76,10 +76,11 @@ void softCap(ConstMatrix x, double bound, Output y);
 
 //===- Positions, attention, embedding ------------------------------------===//
 
-/// Turns every head of x (M x heads*D) by its row of the table (see ropeTable): row m is at
-/// position `position` + m. y[i] = x[i] cos - x[i + D/2] sin; y[i + D/2] = x[i + D/2] cos + x[i]
-/// sin.
-void rope(ConstMatrix x, std::span<const float> table, int64_t headDim, int64_t position, Output y);
+/// Turns the first R = `dims` dimensions of every head of x (M x heads*D; 0: all) by its row of the
+/// table (see ropeTable): row m is at position `position` + m. y[i] = x[i] cos - x[i + R/2] sin;
+/// y[i + R/2] = x[i + R/2] cos + x[i] sin. The other dimensions are those of x.
+void rope(ConstMatrix x, std::span<const float> table, int64_t headDim, int64_t position, Output y,
+          int64_t dims = 0);
 
 struct AttentionParams {
   int64_t heads = 0, kvHeads = 0, headDim = 0;

@@ -44,7 +44,8 @@ std::string symbolName(const AttentionSpec &spec) {
   if (spec.bound > 0)
     name += llvm::formatv("_bound{0:x-}", llvm::bit_cast<uint32_t>(static_cast<float>(spec.bound)));
   if (spec.positions > 0)
-    name += llvm::formatv("_rotate{0}", spec.positions);
+    name += llvm::formatv("_rotate{0}", spec.positions).str() +
+            partOfHead(spec.rotated(), spec.headDim);
   name += spec.halfCache ? "_f16" : "_f32";
   if (const std::optional<KVQuantization> &kv = spec.kv) {
     name += llvm::formatv("_kv{0}_group{1}_residual{2}_sinks{3}", kv->bits, kv->group, kv->residual,
@@ -52,7 +53,8 @@ std::string symbolName(const AttentionSpec &spec) {
     if (kv->keysPerToken)
       name += "_token";
     if (kv->ropePositions > 0)
-      name += llvm::formatv("_rope{0}", kv->ropePositions);
+      name += llvm::formatv("_rope{0}", kv->ropePositions).str() +
+              partOfHead(spec.rotated(), spec.headDim);
     if (kv->hadamard > 0)
       name += llvm::formatv("_h{0}", kv->hadamard);
   }
@@ -155,8 +157,9 @@ static void emitAppend(KernelBuilder &b, ModuleOp module, const AttentionSpec &s
   auto build = [&](KernelBuilder &b, ValueRange args) {
     Value position = args[5], begin = args[6], end = args[7];
     if (spec.positions > 0) {
-      RopeSpec queries{spec.heads, spec.headDim, spec.positions};
-      RopeSpec keys{spec.kvHeads, spec.headDim, spec.positions};
+      RopeSpec queries{spec.heads, spec.headDim, spec.positions, false, spec.rotated()};
+      RopeSpec keys = queries;
+      keys.heads = spec.kvHeads;
       b.forLoop(begin, end, 1, [&](Value token) {
         emitRotation(b, queries, args[8], args[9], token, b.add(position, token));
         emitRotation(b, keys, args[0], args[9], token, b.add(position, token));
@@ -270,7 +273,7 @@ Description describe(const AttentionSpec &spec, MLIRContext *context) {
     d.reads("windows", index);
   }
   if (int64_t positions = spec.kv ? spec.kv->ropePositions : spec.positions)
-    d.reads("table", rotationTable(d, positions, spec.headDim));
+    d.reads("table", rotationTable(d, positions, spec.rotated()));
   d.writes("y", queries);
   d.writes("scratch", bytes);
   if (spec.kv)

@@ -123,7 +123,7 @@ void PanelEmitter::emitKeyBasis(Value count) {
 }
 
 void PanelEmitter::emitRope(Value table, Value token, Value count) {
-  int64_t half = columns / 2, last = tile.layout.kv.ropePositions - 1;
+  int64_t half = tile.layout.spec.rotated() / 2, last = tile.layout.kv.ropePositions - 1;
   b.forLoop(0, count, kBlock, [&](Value t) {
     b.forLoop(0, half, kBlock / 2, [&](Value dim) {
       // (cos, sin) of four pairs for eight tokens, then eight tokens for each of them.

@@ -16,17 +16,21 @@ using namespace mlir;
 namespace easyquant::cpu {
 
 std::string symbolName(const RopeSpec &spec) {
-  return llvm::formatv("rope_{0}x{1}_{2}{3}", spec.heads, spec.headDim, spec.positions,
-                       spec.inverse ? "_inverse" : "");
+  return llvm::formatv("rope_{0}x{1}_{2}{3}{4}", spec.heads, spec.headDim, spec.positions,
+                       partOfHead(spec.rotated(), spec.headDim), spec.inverse ? "_inverse" : "");
 }
 
-Type rotationTable(Builder &b, int64_t positions, int64_t headDim) {
-  return MemRefType::get({positions, headDim / 2, 2}, b.getF32Type());
+std::string partOfHead(int64_t rotated, int64_t headDim) {
+  return rotated == headDim ? "" : llvm::formatv("_first{0}", rotated).str();
+}
+
+Type rotationTable(Builder &b, int64_t positions, int64_t rotated) {
+  return MemRefType::get({positions, rotated / 2, 2}, b.getF32Type());
 }
 
 void emitRotation(KernelBuilder &b, const RopeSpec &spec, Value x, Value table, Value row,
                   Value position) {
-  int64_t half = spec.headDim / 2;
+  int64_t half = spec.rotated() / 2;
   forColumns(b, 0, half, b.target.lanes(), [&](Value column, int64_t lanes) {
     // Pairs (cos, sin), taken apart once for all heads.
     Value pairs = b.loadVector(2 * lanes, table, {position, column, 0});
@@ -52,7 +56,7 @@ void emitRotation(KernelBuilder &b, const RopeSpec &spec, Value x, Value table, 
 Description describe(const RopeSpec &spec, MLIRContext *context) {
   Describer d(context, symbolName(spec), Describer::Over::Rows);
   d.writes("x", d.rows(spec.heads * spec.headDim));
-  d.reads("table", rotationTable(d, spec.positions, spec.headDim));
+  d.reads("table", rotationTable(d, spec.positions, spec.rotated()));
   d.reads("sequences", sequencesType(d));
   return std::move(d.kernel);
 }

@@ -50,8 +50,10 @@ mlir::Value padWithZeros(KernelBuilder &b, mlir::Value vector, int64_t lanes);
 /// Rotates one row of x in place, by the angles that the table has for `position`.
 void emitRotation(KernelBuilder &b, const RopeSpec &spec, mlir::Value x, mlir::Value table,
                   mlir::Value row, mlir::Value position);
-/// memref<positions x D/2 x 2 x f32>, of (cos, sin).
-mlir::Type rotationTable(mlir::Builder &b, int64_t positions, int64_t headDim);
+/// memref<positions x rotated/2 x 2 x f32>, of (cos, sin).
+mlir::Type rotationTable(mlir::Builder &b, int64_t positions, int64_t rotated);
+/// What the name of a kernel says where it rotates a part of a head: "_first48".
+std::string partOfHead(int64_t rotated, int64_t headDim);
 
 } // namespace easyquant::cpu
 

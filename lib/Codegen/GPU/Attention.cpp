@@ -112,6 +112,8 @@ static std::string symbolName(const AttentionSpec &spec) {
     name += "_" + schemeName(spec);
   if (spec.keyPositions > 0)
     name += fmt::format("_rope{}", spec.keyPositions);
+  if (spec.keyPositions > 0 && spec.rotated() != spec.headDim)
+    name += fmt::format("_first{}", spec.rotated());
   return name;
 }
 

@@ -183,10 +183,10 @@ void KeyValueTiles::convertCodes(bool keys, Value page, Value firstToken, Value 
 
 /// The keys of a tile, by the angles of their tokens.
 void KeyValueTiles::rotate(Value firstToken) {
-  const int64_t headDim = block.spec.headDim, threads = block.kernel.tile.threads();
+  const int64_t rotated = block.spec.rotated(), threads = block.kernel.tile.threads();
   const bool matrix = block.kernel.tile.matrix;
   const int64_t width = matrix ? 2 : 1; // dimensions of a thread: a word of either form
-  const int64_t perRow = headDim / 2 / width;
+  const int64_t perRow = rotated / 2 / width;
   Value keys = b.advance(shared, places.keys, b.i8());
   Type element = b.type(matrix ? Float::F16 : Float::F32);
   Type word = matrix ? Type(b.vec(2, element)) : element;
@@ -194,11 +194,11 @@ void KeyValueTiles::rotate(Value firstToken) {
     Value row = b.div(unit, perRow), dim = b.mul(b.rem(unit, perRow), width);
     Value token = b.add(firstToken, row);
     b.ifThen(b.both(b.less(token, block.end), b.less(-1, token)), [&] {
-      Value table = b.rowOf(block.arguments["table"], token, headDim, b.f32());
+      Value table = b.rowOf(block.arguments["table"], token, rotated, b.f32());
       Value turns = b.load(b.advance(table, b.mul(dim, 2), b.f32()), b.vec(2 * width, b.f32()),
                            /*constant=*/true);
       Value left = b.advance(b.advance(keys, b.mul(row, places.rowBytes), b.i8()), dim, element);
-      Value right = b.advance(left, headDim / 2, element);
+      Value right = b.advance(left, rotated / 2, element);
       Value u = b.load(left, word), v = b.load(right, word);
       KernelBuilder::Values x, y;
       for (int64_t i = 0; i < width; ++i) {

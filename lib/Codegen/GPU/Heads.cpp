@@ -6,11 +6,11 @@
 //===----------------------------------------------------------------------===//
 //
 // A warp has one head of one token in registers. Where the number of dimensions is even, a lane has
-// pairs (i, i + D/2), which are rotated together. Heads of values go to the cache as they are.
+// pairs (i, i + D/2), which are rotated together; where the first R dimensions are rotated, pairs
+// (i, i + R/2) of them, and such pairs of the others. Heads of values go to the cache as they are.
 //
 // For a basis of the head, so many lanes have columns as divide D/2: those of each lane are then as
 // many apart throughout the head, and stages of the basis are between lanes, then in registers.
-//
 //
 //===----------------------------------------------------------------------===//
 
@@ -29,15 +29,17 @@ class HeadsEmitter {
 public:
   HeadsEmitter(KernelBuilder &b, const HeadsSpec &spec, const KernelArguments &arguments)
       : b(b), spec(spec), arguments(arguments), parts(spec.headDim % 2 == 0 ? 2 : 1),
-        span(spec.headDim / parts), lanes(lanesOf(spec)) {}
+        lanes(lanesOf(spec)) {}
 
   void emit(int64_t threads);
 
 private:
   using Values = KernelBuilder::Values;
-  /// One column of each part of the head: first + i, and first + i + D/2.
+  /// One column of each part of the head, or of its rotated or its other dimensions.
   struct Piece {
     Value column, inside; ///< inside: i1, null: certainly
+    int64_t span = 0;     ///< the columns of the parts are so many apart
+    bool turns = false;   ///< are its columns rotated?
     Values values;
   };
   static constexpr int64_t kWarp = 32; ///< lanes
@@ -45,6 +47,8 @@ private:
   static int64_t lanesOf(const HeadsSpec &spec) {
     return spec.hadamard ? std::gcd(kWarp, spec.headDim / 2) : kWarp;
   }
+  /// Loads the columns [begin, end) of the head at `x`.
+  void load(SmallVectorImpl<Piece> &pieces, Value x, Value lane, int64_t begin, int64_t end);
   void normalize(SmallVectorImpl<Piece> &pieces, Value head);
   void rotate(Piece &piece, Value row);
   void takeToBasis(MutableArrayRef<Piece> pieces, Value lane);
@@ -54,10 +58,29 @@ private:
   KernelBuilder &b;
   const HeadsSpec &spec;
   const KernelArguments &arguments;
-  const int64_t parts, span, lanes;
+  const int64_t parts, lanes;
 };
 
 } // namespace
+
+void HeadsEmitter::load(SmallVectorImpl<Piece> &pieces, Value x, Value lane, int64_t begin,
+                        int64_t end) {
+  const int64_t span = (end - begin) / parts;
+  for (int64_t first = 0; first < span; first += lanes) {
+    Piece piece;
+    piece.column = b.add(lane, begin + first);
+    piece.span = span;
+    piece.turns = spec.positions > 0 && begin == 0;
+    const int64_t some = std::min(lanes, span - first);
+    if (some < kWarp)
+      piece.inside = b.less(lane, some);
+    for (int64_t part = 0; part < parts; ++part)
+      piece.values.push_back(b.guarded(piece.inside, b.zero(b.f32()), [&] {
+        return b.load(b.advance(x, b.add(piece.column, part * span), b.f32()), b.f32());
+      }));
+    pieces.push_back(piece);
+  }
+}
 
 void HeadsEmitter::normalize(SmallVectorImpl<Piece> &pieces, Value head) {
   Value squares;
@@ -71,7 +94,7 @@ void HeadsEmitter::normalize(SmallVectorImpl<Piece> &pieces, Value head) {
     weight = b.select(b.less(head, spec.heads), weight, arguments["key_weight"]);
   for (Piece &piece : pieces)
     for (auto [part, x] : llvm::enumerate(piece.values)) {
-      Value column = b.add(piece.column, static_cast<int64_t>(part) * span);
+      Value column = b.add(piece.column, static_cast<int64_t>(part) * piece.span);
       Value w = b.guarded(piece.inside, b.zero(b.f32()), [&] {
         return b.load(b.advance(weight, column, b.f32()), b.f32(), true);
       });
@@ -104,7 +127,7 @@ void HeadsEmitter::store(ArrayRef<Piece> pieces, Value to, Type type) {
   for (const Piece &piece : pieces)
     b.ifThen(piece.inside, [&] {
       for (auto [part, value] : llvm::enumerate(piece.values)) {
-        Value column = b.add(piece.column, static_cast<int64_t>(part) * span);
+        Value column = b.add(piece.column, static_cast<int64_t>(part) * piece.span);
         Value element = type == b.f32() ? value : b.fromF32(saturateToHalf(b, value), Float::F16);
         b.store(element, b.advance(to, column, type));
       }
@@ -128,18 +151,8 @@ void HeadsEmitter::emit(int64_t threads) {
     Value x = b.rowOf(arguments["x"], row, arguments["x_stride"], b.f32());
     x = b.advance(x, b.mul(head, spec.headDim), b.f32());
     SmallVector<Piece> pieces;
-    for (int64_t first = 0; first < span; first += lanes) {
-      Piece piece;
-      piece.column = b.add(lane, first);
-      const int64_t some = std::min(lanes, span - first);
-      if (some < kWarp)
-        piece.inside = b.less(lane, some);
-      for (int64_t part = 0; part < parts; ++part)
-        piece.values.push_back(b.guarded(piece.inside, b.zero(b.f32()), [&] {
-          return b.load(b.advance(x, b.add(piece.column, part * span), b.f32()), b.f32());
-        }));
-      pieces.push_back(piece);
-    }
+    load(pieces, x, lane, 0, spec.rotated());
+    load(pieces, x, lane, spec.rotated(), spec.headDim);
     if (spec.norm)
       normalize(pieces, head);
     Value position;
@@ -148,9 +161,10 @@ void HeadsEmitter::emit(int64_t threads) {
     auto rotated = [&] {
       SmallVector<Piece> turned = pieces;
       if (spec.positions > 0) {
-        Value table = b.rowOf(arguments["table"], position, spec.headDim, b.f32());
+        Value table = b.rowOf(arguments["table"], position, spec.rotated(), b.f32());
         for (Piece &piece : turned)
-          rotate(piece, table);
+          if (piece.turns)
+            rotate(piece, table);
       }
       if (spec.hadamard)
         takeToBasis(turned, lane);
@@ -170,6 +184,7 @@ void HeadsEmitter::emit(int64_t threads) {
 
 Description getOrEmit(mlir::gpu::GPUModuleOp module, const HeadsSpec &spec, const Chip &) {
   assert((!spec.hadamard || spec.headDim % spec.hadamard == 0) && "blocks are within a head");
+  assert((!spec.hadamard || spec.rotated() == spec.headDim) && "a basis needs columns as they are");
   constexpr int64_t kWarps = 4;
   Description kernel;
   std::string &name = kernel.name;
@@ -181,6 +196,8 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const HeadsSpec &spec, cons
     name += fmt::format("_norm{:x}", std::bit_cast<uint32_t>(static_cast<float>(spec.epsilon)));
   if (spec.positions > 0)
     name += fmt::format("_rope{}", spec.positions);
+  if (spec.rotated() != spec.headDim)
+    name += fmt::format("_first{}", spec.rotated());
   if (spec.hadamard)
     name += fmt::format("_h{}", spec.hadamard);
   if (spec.append)

@@ -77,7 +77,14 @@ static SmallVector<Value> lowerRope(TensorBuilder &b, RopeOp op,
   Value x = one(adaptor.getInput());
   const auto headDim = static_cast<int64_t>(op.getHeadDim());
   const int64_t heads = TensorBuilder::typeOf(x).getDimSize(1) / headDim;
-  Value halves = b.split(x, 1, {heads, 2, headDim / 2});
+  const int64_t rotated = rotatedDims(op.getTable());
+  Value all, halves; // all: where a part of each head turns
+  if (rotated == headDim) {
+    halves = b.split(x, 1, {heads, 2, headDim / 2});
+  } else {
+    all = b.split(x, 1, {heads, headDim});
+    halves = b.split(b.slice(all, 2, 0, b.size(rotated)), 2, {2, rotated / 2});
+  }
   Value turns = b.slice(one(adaptor.getTable()), 0, 0, b.sizeOf(x, 0));
   const Indexed low = {b.pick(halves, 2, 0), {0, 1, 3}}, high = {b.pick(halves, 2, 1), {0, 1, 3}};
   const Indexed cosine = {b.pick(turns, 2, 0), {0, 3}}, sine = {b.pick(turns, 2, 1), {0, 3}};
@@ -91,7 +98,13 @@ static SmallVector<Value> lowerRope(TensorBuilder &b, RopeOp op,
         Value isLow = arith::CmpIOp::create(in, arith::CmpIPredicate::eq, in.index(2), zero);
         return arith::SelectOp::create(in, isLow, first, second);
       });
-  return {b.merge(turned, 1, 3)};
+  if (!all)
+    return {b.merge(turned, 1, 3)};
+  turned = b.merge(turned, 2, 2);
+  const Sizes sizes = b.sizesOf(turned);
+  Value put = tensor::InsertSliceOp::create(b, turned, all, Sizes(3, b.size(0)), sizes,
+                                            Sizes(3, b.size(1)));
+  return {b.merge(put, 1, 2)};
 }
 
 //===----------------------------------------------------------------------===//

@@ -453,7 +453,7 @@ FailureOr<Value> Matcher::attention(Value y) {
     return fail(transpose.getInput(),
                 "attention of one sequence of " + Twine(tokens) + " tokens, alike in all layers");
   config.numHeads = shape[1];
-  config.headDim = config.rope.headDim = shape[3];
+  config.headDim = config.rope.dims = shape[3];
   config.attentionScale = 1.0 / std::sqrt(static_cast<double>(config.headDim));
   auto product = [&](Value of, ArrayRef<int64_t> lhs) -> linalg::BatchMatmulOp {
     auto op = reshaped(of).getDefiningOp<linalg::BatchMatmulOp>();

@@ -384,10 +384,11 @@ TEST(Attention, RotatesWhatItAppends) {
   constexpr int64_t kPositions = 800;
   for (const Target &target : testTargets())
     for (AttentionSpec spec :
-         {AttentionSpec{9, 3, 64, 0.125, 0, true}, AttentionSpec{4, 2, 12, 0.25, 40, false}}) {
+         {AttentionSpec{9, 3, 64, 0.125, 0, true}, AttentionSpec{4, 2, 12, 0.25, 40, false},
+          AttentionSpec{4, 1, 20, 0.25, 0, false, std::nullopt, 0, 14}}) {
       AttentionSpec rotating = spec;
       rotating.positions = kPositions;
-      RopeSpec queries{spec.heads, spec.headDim, kPositions}, keys = queries;
+      RopeSpec queries{spec.heads, spec.headDim, kPositions, false, spec.rotated()}, keys = queries;
       keys.heads = spec.kvHeads;
       KernelRunner rotateQueries(
           target, [&](ModuleOp module) { return getOrEmitRope(module, queries, target); });
@@ -397,8 +398,8 @@ TEST(Attention, RotatesWhatItAppends) {
           target, [&](ModuleOp module) { return getOrEmitAttention(module, spec, target); });
       KernelRunner together(
           target, [&](ModuleOp module) { return getOrEmitAttention(module, rotating, target); });
-      std::vector<float> angles = *numerics::ropeTable({.headDim = spec.headDim}, kPositions);
-      MemRef<float, 3> angleView(angles.data(), {kPositions, spec.headDim / 2, 2});
+      std::vector<float> angles = *numerics::ropeTable({.dims = spec.rotated()}, kPositions);
+      MemRef<float, 3> angleView(angles.data(), {kPositions, spec.rotated() / 2, 2});
 
       auto outcome = [&](bool isFused, int64_t threads) {
         std::mt19937 random(9);

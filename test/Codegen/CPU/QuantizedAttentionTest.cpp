@@ -125,8 +125,7 @@ public:
     if (sizeof(T) == 2)
       k[total / 3 * columns + 2] = 1e6f; // saturates
     if (kv.ropePositions > 0) {
-      auto made =
-          numerics::ropeTable({.headDim = spec.headDim, .theta = 10000.0}, kv.ropePositions);
+      auto made = numerics::ropeTable({.dims = spec.rotated(), .theta = 10000.0}, kv.ropePositions);
       table = std::move(*made);
     }
     given = k;
@@ -204,7 +203,7 @@ private:
     GuardedBuffer<int8_t> scratch(scratchSize, -1); // NaN where it is read as float
     MemRef<int8_t, 1> scratchView(scratch.data(), {scratchSize});
     if (spec.kv->ropePositions > 0) {
-      MemRef<float, 3> tableView(table.data(), {spec.kv->ropePositions, spec.headDim / 2, 2});
+      MemRef<float, 3> tableView(table.data(), {spec.kv->ropePositions, spec.rotated() / 2, 2});
       run(qView, kView, vView, bytes, pages, sequences, layer, window, windows, tableView, yView,
           scratchView, threads);
     } else {
@@ -223,7 +222,7 @@ private:
     int64_t width = heads * spec.headDim, rows = int64_t(x.size()) / width;
     std::vector<double> exact(x.size());
     numerics::reference::rope({x.data(), rows, width}, table, spec.headDim, 0,
-                              {exact.data(), rows, width});
+                              {exact.data(), rows, width}, spec.rotated());
     out.assign(exact.begin(), exact.end());
   }
 
@@ -358,6 +357,9 @@ TEST(QuantizedAttention, KeysPerToken) {
 TEST(QuantizedAttention, KeysBeforeTheirRotation) {
   checkAll({9, 3, 64, 0, 0, true, kv(4, 32, 32, 4, false, 200)}, {{{17, 2, 1, 90, 1, 1}}});
   checkAll({2, 1, 8, 0, 0, false, kv(8, 16, 16, 0, true, 50)}, {{{40, 1, 1, 8}}});
+  AttentionSpec part{4, 2, 64, 0, 0, true, kv(4, 32, 32, 4, false, 200)};
+  part.rotatedDims = 24;
+  checkAll(part, {{{17, 2, 1, 90, 1, 1}}});
 }
 TEST(QuantizedAttention, RotatedKeys) {
   checkAll({9, 3, 64, 0, 0, true, rotated(4, 64, 64, 4, 64)},

@@ -29,24 +29,28 @@ constexpr float kBetween = -3.0f;
 // An element of the result is within two roundings of products of elements below 8 in magnitude.
 TEST(Rope, MatchesReference) {
   for (const Target &target : testTargets())
-    for (auto [heads, headDim] : {std::pair<int64_t, int64_t>{8, 8},
-                                  {9, 64},
-                                  {1, 128},
-                                  {3, 96},
-                                  {2, 12},
-                                  {5, 2},
-                                  {4, 50}}) {
-      SCOPED_TRACE(symbolName(RopeSpec{heads, headDim, kPositions}));
+    for (RopeSpec spec : {RopeSpec{8, 8},
+                          {9, 64},
+                          {1, 128},
+                          {3, 96},
+                          {2, 12},
+                          {5, 2},
+                          {4, 50},
+                          {3, 128, 0, false, 96},
+                          {4, 20, 0, false, 6},
+                          {2, 7, 0, false, 2}}) {
+      spec.positions = kPositions;
+      const int64_t heads = spec.heads, headDim = spec.headDim;
+      SCOPED_TRACE(symbolName(spec));
       numerics::RopeParams params;
-      params.headDim = headDim;
+      params.dims = spec.rotated();
       auto values = numerics::ropeTable(params, kPositions);
       ASSERT_TRUE(values.has_value()) << values.error().message;
       GuardedBuffer<float> table(values->size());
       std::copy(values->begin(), values->end(), table.data());
-      MemRef<float, 3> tableView(table.data(), {kPositions, headDim / 2, 2});
-      KernelRunner run(target, [&](ModuleOp module) {
-        return getOrEmitRope(module, RopeSpec{heads, headDim, kPositions}, target);
-      });
+      MemRef<float, 3> tableView(table.data(), {kPositions, spec.rotated() / 2, 2});
+      KernelRunner run(target,
+                       [&](ModuleOp module) { return getOrEmitRope(module, spec, target); });
 
       int64_t columns = heads * headDim, stride = columns + 7;
       std::mt19937 random(7);
@@ -59,7 +63,7 @@ TEST(Rope, MatchesReference) {
               x[m * stride + c] = uniform(random);
           std::vector<double> expected(rows * columns);
           numerics::reference::rope({x.data(), rows, columns, stride}, *values, headDim, position,
-                                    {expected.data(), rows, columns});
+                                    {expected.data(), rows, columns}, spec.rotated());
           std::vector<float> input(x.data(), x.data() + x.elementCount()), first;
           for (int64_t threads : {1, 2, 3}) {
             std::copy(input.begin(), input.end(), x.data());

@@ -179,11 +179,9 @@ private:
   ConstMatrix matrix(const std::vector<float> &x) const {
     return {x.data(), std::ssize(x) / columns(), columns(), columns()};
   }
-  static std::vector<float> rotationsOf(int64_t headDim) {
-    return *ropeTable({.headDim = headDim}, kPositions);
-  }
   static std::vector<float> rotationsOf(const AttentionSpec &spec) {
-    return spec.keyPositions > 0 ? rotationsOf(spec.headDim) : std::vector<float>(4);
+    return spec.keyPositions > 0 ? *ropeTable({.dims = spec.rotated()}, kPositions)
+                                 : std::vector<float>(4);
   }
 
   std::vector<float> run(const std::vector<float> &qkv, int64_t rows, int64_t before,
@@ -266,8 +264,8 @@ void Session::compare(const std::vector<float> &qkv, int64_t stride, int64_t row
   }
   if (spec.keyPositions > 0) {
     std::vector<double> rotated(seenKeys.size());
-    reference::rope(matrix(seenKeys), rotationsOf(dim), dim, 0,
-                    {rotated.data(), tokens, columns(), columns()});
+    reference::rope(matrix(seenKeys), rotationsOf(spec), dim, 0,
+                    {rotated.data(), tokens, columns(), columns()}, spec.rotated());
     std::copy(rotated.begin(), rotated.end(), seenKeys.begin());
   }
   ConstMatrix q{qkv.data(), rows, width, stride};
@@ -494,11 +492,15 @@ TEST(GPUAttention, CodesByTensorCores) {
   specs.push_back(codesOf(specOf(2, 1, 128), {4, 64, 64, 1, KeySlices::Token}));
   specs.push_back(codesOf(specOf(4, 2, 32, 45), {8, 16, 32, 3, KeySlices::Channel}));
   specs.push_back(codesOf(specOf(2, 2, 48), {4, 16, 16, 5, KeySlices::Channel}, true));
+  specs.push_back(specs.back());
+  specs.back().rotatedDims = 24;
   checkAll(specs, {37, 1, 1, 2, 45, 1, 3, 1}, 96, ChipId::SM87);
 }
 
 TEST(GPUAttention, CodesWithoutTensorCores) {
-  checkAll({codesOf(specOf(8, 4, 8), {8, 16, 32, 2, KeySlices::Channel}),
+  AttentionSpec part = codesOf(specOf(3, 1, 24), {4, 32, 32, 1, KeySlices::Channel}, true);
+  part.rotatedDims = 16;
+  checkAll({part, codesOf(specOf(8, 4, 8), {8, 16, 32, 2, KeySlices::Channel}),
             codesOf(specOf(8, 4, 8), {4, 16, 16, 0, KeySlices::Token}, true),
             codesOf(specOf(3, 3, 24, 40), {2, 32, 32, 1, KeySlices::Channel})},
            {37, 1, 1, 60, 3, 1}, 112);

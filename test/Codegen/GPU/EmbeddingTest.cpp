@@ -266,12 +266,19 @@ TEST(GPUHeads, NormAndRotation) {
   struct Case {
     int64_t heads, keyHeads, headDim;
     bool norm, rope;
+    int64_t dims = 0; ///< 0: all
+
+    int64_t rotated() const { return dims > 0 ? dims : headDim; }
   };
-  const Case cases[] = {{9, 3, 64, false, true}, {8, 4, 8, false, true},   {16, 8, 128, true, true},
-                        {3, 0, 20, true, true},  {5, 1, 256, true, false}, {2, 1, 7, true, false},
-                        {1, 0, 2, false, true},  {71, 1, 100, false, true}};
+  const Case cases[] = {
+      {9, 3, 64, false, true},   {8, 4, 8, false, true},    {16, 8, 128, true, true},
+      {3, 0, 20, true, true},    {5, 1, 256, true, false},  {2, 1, 7, true, false},
+      {1, 0, 2, false, true},    {71, 1, 100, false, true}, {6, 2, 128, false, true, 96},
+      {3, 1, 20, true, true, 6}, {2, 1, 96, true, true, 64}};
   auto specOf = [&](const Case &c) {
-    return HeadsSpec{c.heads, c.keyHeads, c.headDim, c.norm, kEpsilon, c.rope ? kPositions : 0};
+    HeadsSpec spec{c.heads, c.keyHeads, c.headDim, c.norm, kEpsilon, c.rope ? kPositions : 0};
+    spec.dims = c.dims;
+    return spec;
   };
   for (const Case &c : cases)
     library.add(specOf(c));
@@ -284,7 +291,7 @@ TEST(GPUHeads, NormAndRotation) {
         std::vector<float> x = normal((rows - 1) * stride + columns, 5);
         std::vector<float> weights = normal(2 * c.headDim, 6), table(2, 0.0f);
         if (c.rope)
-          table = *ropeTable({.headDim = c.headDim}, kPositions);
+          table = *ropeTable({.dims = c.rotated()}, kPositions);
         simt::Device device;
         DeviceBuffer<float> device_x(device, x), device_table(device, table);
         DeviceBuffer<float> weight(device, {weights.begin(), weights.begin() + c.headDim});
@@ -315,11 +322,11 @@ TEST(GPUHeads, NormAndRotation) {
               for (int64_t d = 0; d < c.headDim; ++d)
                 head[d] *= scale * w[d];
             }
-            for (int64_t i = 0; c.rope && i < c.headDim / 2; ++i) {
-              const float *turn = table.data() + (position + m) * c.headDim + 2 * i;
-              double u = head[i], v = head[i + c.headDim / 2];
+            for (int64_t i = 0; c.rope && i < c.rotated() / 2; ++i) {
+              const float *turn = table.data() + (position + m) * c.rotated() + 2 * i;
+              double u = head[i], v = head[i + c.rotated() / 2];
               head[i] = u * turn[0] - v * turn[1];
-              head[i + c.headDim / 2] = v * turn[0] + u * turn[1];
+              head[i + c.rotated() / 2] = v * turn[0] + u * turn[1];
             }
             for (int64_t d = 0; d < c.headDim; ++d)
               ASSERT_NEAR(found[m * stride + h * c.headDim + d], head[d],
@@ -338,7 +345,8 @@ TEST(GPUHeads, Append) {
   KernelLibrary library(ChipId::SM80);
   constexpr int64_t kPositions = 150, kPage = kPageTokens, kColumnsBetween = 4;
   const HeadsSpec specs[] = {{9, 3, 64, false, 0, kPositions, true},
-                             {4, 1, 20, false, 0, kPositions, true}};
+                             {4, 1, 20, false, 0, kPositions, true},
+                             {4, 2, 64, false, 0, kPositions, true, 0, 48}};
   auto inPlace = [](HeadsSpec spec) {
     spec.append = false;
     return spec;
@@ -356,7 +364,7 @@ TEST(GPUHeads, Append) {
       x[queries + spec.keyHeads * d] = 1e6f; // saturates
       simt::Device device;
       DeviceBuffer<float> appended(device, x), rotated(device, x);
-      DeviceBuffer<float> table(device, *ropeTable({.headDim = d}, kPositions));
+      DeviceBuffer<float> table(device, *ropeTable({.dims = spec.rotated()}, kPositions));
       DeviceBuffer<int32_t> at(device, std::vector<int32_t>{position});
       const int64_t head = 2 * kPage * d, page = spec.keyHeads * head;
       const std::vector<int64_t> places = {4 * page, 0, 2 * page}; // in bytes: two an element
@@ -423,7 +431,7 @@ TEST(GPUHeads, Basis) {
         const std::vector<float> weights = normal(2 * spec.headDim, 6);
         DeviceBuffer<float> weight(device, {weights.begin(), weights.begin() + spec.headDim});
         DeviceBuffer<float> keyWeight(device, {weights.begin() + spec.headDim, weights.end()});
-        DeviceBuffer<float> table(device, *ropeTable({.headDim = spec.headDim}, kPositions));
+        DeviceBuffer<float> table(device, *ropeTable({.dims = spec.headDim}, kPositions));
         DeviceBuffer<int32_t> at(device, std::vector<int32_t>{position});
         auto found = [&](const HeadsSpec &which) {
           DeviceBuffer<float> heads(device, x);

@@ -33,10 +33,23 @@ func.func @head(%q: tensor<?x12xf32>, %p: !lm.batch, %cache: !cache) {
 
 // -----
 
+!cache = !lm.kv_cache<layers = 1, kv_heads = 1, head_dim = 16>
+
+func.func @part(%q: tensor<?x16xf32>, %p: !lm.batch, %table: tensor<40x6x2xf32>, %cache: !cache) {
+  // expected-error @below {{12 dimensions of a head are rotated: a quantized KV cache of keys before their rotation needs a multiple of 8; keep keys behind it}}
+  %y = equant.attention %q, %q, %q, %cache, %p rope(%table : tensor<40x6x2xf32>)
+    {layer = 0, num_heads = 1, num_kv_heads = 1, head_dim = 16, scale = 0.5 : f64,
+     kv_scheme = #equant.kv_scheme<code = i4, group = 16, residual = 32, sinks = 1, keys = channel>}
+    : tensor<?x16xf32>, tensor<?x16xf32>, !cache
+  return
+}
+
+// -----
+
 !cache = !lm.kv_cache<layers = 1, kv_heads = 1, head_dim = 8>
 
 func.func @table(%q: tensor<?x8xf32>, %p: !lm.batch, %table: tensor<40x8x2xf32>, %cache: !cache) {
-  // expected-error @below {{table must be tensor<Px4x2xf32> for head_dim 8}}
+  // expected-error @below {{table must be tensor<PxHx2xf32>, H from 1 to 4 for head_dim 8}}
   %y = equant.attention %q, %q, %q, %cache, %p rope(%table : tensor<40x8x2xf32>)
     {layer = 0, num_heads = 1, num_kv_heads = 1, head_dim = 8, scale = 0.5 : f64,
      kv_scheme = #equant.kv_scheme<code = i4, group = 16, residual = 32, sinks = 1, keys = channel>}

@@ -24,7 +24,7 @@ func.func @cut_group(%x: tensor<?x8xf32>, %up: tensor<16x8xf32>, %down: !equant.
 // -----
 
 func.func @fused(%x: tensor<?x8xf32>, %w: tensor<24x8xf32>) -> tensor<?x8xf32> {
-  // expected-error @below {{site 'c_attn' is one weight for queries, keys and values, which ranks cannot share; legal degrees of tensor parallelism: 1}}
+  // expected-error @below {{site 'c_attn' is one weight for several projections, which ranks cannot share; legal degrees of tensor parallelism: 1}}
   %qkv = lm.linear %x, %w {site = "c_attn"} : (tensor<?x8xf32>, tensor<24x8xf32>) -> tensor<?x24xf32>
   %q, %k, %v = lm.split %qkv : tensor<?x24xf32> -> tensor<?x8xf32>, tensor<?x8xf32>, tensor<?x8xf32>
   %y = lm.add %q, %k : tensor<?x8xf32>

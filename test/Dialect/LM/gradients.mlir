@@ -83,7 +83,7 @@ func.func @attention(%dy: tensor<?x16xf32>, %kv: tensor<?x8xf32>) {
 // -----
 
 func.func @rope(%dy: tensor<?x16xf32>, %table: tensor<10x3x2xf32>, %batch: !lm.batch) {
-  // expected-error @below {{table must be tensor<Px2x2xf32> for head_dim 4}}
+  // expected-error @below {{table must be tensor<PxHx2xf32>, H from 1 to 2 for head_dim 4}}
   lm.rope_gradient %dy, %table, %batch {head_dim = 4} : tensor<?x16xf32>, tensor<10x3x2xf32>
   return
 }

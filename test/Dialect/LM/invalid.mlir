@@ -30,7 +30,7 @@ func.func @position_width(%x: tensor<?x8xf32>, %table: tensor<10x4xf32>, %batch:
 // -----
 
 func.func @rope_odd(%x: tensor<?x9xf32>, %table: tensor<10x1x2xf32>, %batch: !lm.batch) {
-  // expected-error @below {{head_dim must be even, since dimension i pairs with i + head_dim / 2; found 3}}
+  // expected-error @below {{head_dim must be even, since dimensions turn in pairs; found 3}}
   lm.rope %x, %table, %batch {head_dim = 3} : tensor<?x9xf32>, tensor<10x1x2xf32>
   return
 }
@@ -46,7 +46,7 @@ func.func @rope_heads(%x: tensor<?x10xf32>, %table: tensor<10x2x2xf32>, %batch: 
 // -----
 
 func.func @rope_table(%x: tensor<?x8xf32>, %table: tensor<10x4x2xf32>, %batch: !lm.batch) {
-  // expected-error @below {{table must be tensor<Px2x2xf32> for head_dim 4, found 'tensor<10x4x2xf32>'}}
+  // expected-error @below {{table must be tensor<PxHx2xf32>, H from 1 to 2 for head_dim 4, found 'tensor<10x4x2xf32>'}}
   lm.rope %x, %table, %batch {head_dim = 4} : tensor<?x8xf32>, tensor<10x4x2xf32>
   return
 }

@@ -25,7 +25,7 @@ ml_program.global private @t(#ml_program.extern : tensor<8x2x2xf32>) : tensor<8x
 
 // -----
 
-// expected-error @below {{scaling must be "linear", "llama3" or "yarn"}}
+// expected-error @below {{scaling must be "linear", "llama3", "yarn" or "longrope"}}
 ml_program.global private @t(#ml_program.extern : tensor<8x2x2xf32>) : tensor<8x2x2xf32> {lm.rope_table = {theta = 10000.0 : f64, scaling = "ntk"}}
 
 // -----
@@ -62,7 +62,7 @@ ml_program.global private @t(#ml_program.extern : tensor<32x2147483648x2xf32>) :
 
 // -----
 
-// expected-error @below {{rotary table of 2147483648 positions for heads of 64: expected at most 2147483648 floats, 33554432 positions}}
+// expected-error @below {{rotary table of 2147483648 positions for 64 dimensions: expected at most 2147483648 floats, 33554432 positions}}
 ml_program.global private @t(#ml_program.extern : tensor<2147483648x32x2xf32>) : tensor<2147483648x32x2xf32> {lm.rope_table = {theta = 10000.0 : f64}}
 
 // -----
@@ -74,3 +74,18 @@ ml_program.global private @t(#ml_program.extern : tensor<16777216x64x2xf32>) : t
 
 // expected-error @below {{lm.rope_table belongs to an ml_program.global of type tensor<PxHx2xf32>}}
 "ml_program.global"() <{sym_name = "t", sym_visibility = "private"}> {lm.rope_table = {theta = 10000.0 : f64}} : () -> ()
+
+// -----
+
+// expected-error @below {{divisors must be there, an array of f32}}
+ml_program.global private @t(#ml_program.extern : tensor<8x2x2xf32>) : tensor<8x2x2xf32> {lm.rope_table = {theta = 10000.0 : f64, scaling = "longrope", attention_factor = 1.0 : f64}}
+
+// -----
+
+// expected-error @below {{rotary embedding of 4 dimensions with 3 divisors of their frequencies: expected 2}}
+ml_program.global private @t(#ml_program.extern : tensor<8x2x2xf32>) : tensor<8x2x2xf32> {lm.rope_table = {theta = 10000.0 : f64, scaling = "longrope", attention_factor = 1.0 : f64, divisors = array<f32: 1.0, 2.0, 3.0>}}
+
+// -----
+
+// expected-error @below {{rotary embedding with a divisor = 0: expected a finite positive number}}
+ml_program.global private @t(#ml_program.extern : tensor<8x2x2xf32>) : tensor<8x2x2xf32> {lm.rope_table = {theta = 10000.0 : f64, scaling = "longrope", attention_factor = 1.0 : f64, divisors = array<f32: 1.0, 0.0>}}

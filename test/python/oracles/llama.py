@@ -5,11 +5,13 @@ attention, SwiGLU, optionally tied head; and its descendants mistral (attention 
 qwen3 (RMSNorm of every head of q and k), olmo2 (RMSNorm of all of q and of all of k; norms behind attention and MLP, none
 before), smollm3 (layers whose q and k are not rotated), gemma2 and gemma3_text (norms of 1 + w before and behind attention and MLP, GeGLU,
 scaled embeddings, windows by a pattern, another scale and soft caps of attention, or norms of heads and angles of their own where there is
-a window) and granite (multipliers). Tensor names and layouts are those of a Hugging Face checkpoint."""
+a window), granite (multipliers), phi3 (one matrix for q, k and v and one for gate and up; the first part of each head rotated), ministral
+(windows by layer_types) and olmo3 (olmo2 with windows by layer_types or in three of four layers, whose positions are not scaled). Tensor
+names and layouts are those of a Hugging Face checkpoint."""
 
 import numpy as np
 
-from .rope import rotations
+from .rope import rotated_dims, rotations
 from .schemes import FLOAT, rotate
 
 
@@ -59,10 +61,12 @@ def is_gemma(config):
 def window_of(config, layer):
     """Tokens that a layer's attention sees, itself included; None: all."""
     kind = config["model_type"]
-    if kind == "mistral":
+    if kind in ("mistral", "phi3"):
+        return config.get("sliding_window")
+    if kind == "ministral" and "layer_types" not in config:
         return config["sliding_window"]
-    if is_gemma(config):
-        pattern = config.get("sliding_window_pattern", 2 if kind == "gemma2" else 6)
+    if is_gemma(config) or kind in ("olmo3", "ministral"):
+        pattern = config.get("sliding_window_pattern", {"gemma2": 2, "olmo3": 4}.get(kind, 6))
         types = config.get("layer_types") or ["full_attention" if (at + 1) % pattern == 0 else "sliding_attention" for at in range(layer + 1)]
         return config["sliding_window"] if types[layer] == "sliding_attention" else None
     if not kind.startswith("qwen") or not config.get("use_sliding_window"):
@@ -80,16 +84,33 @@ def is_rotated(config, layer):
     return (layer + 1) % config.get("no_rope_layer_interval", 4) != 0
 
 
-class Llama:
-    """config: as in config.json. tensors: name to array. dtype: that of all arithmetic (float32 or float64)."""
+def apart(config, tensors, head_dim):
+    """The tensors of phi3 as those of llama: rows of joined matrices one behind the other."""
+    q = config["num_attention_heads"] * head_dim
+    cuts = {"self_attn.qkv_proj": ([q, q + config["num_key_value_heads"] * head_dim], ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")),
+            "mlp.gate_up_proj": ([config["intermediate_size"]], ("mlp.gate_proj", "mlp.up_proj"))}
+    result = dict(tensors)
+    for index in range(config["num_hidden_layers"]):
+        for joined, (rows, parts) in cuts.items():
+            whole = np.asarray(result.pop(f"model.layers.{index}.{joined}.weight"))
+            result |= {f"model.layers.{index}.{part}.weight": piece for part, piece in zip(parts, np.split(whole, rows))}
+    return result
 
-    def __init__(self, config, tensors, scheme=FLOAT, dtype=np.float32):
+
+class Llama:
+    """config: as in config.json. tensors: name to array. dtype: that of all arithmetic (float32 or float64). context: the longest
+    sequence that the model is for, which longrope heeds; without it, that of the configuration."""
+
+    def __init__(self, config, tensors, scheme=FLOAT, dtype=np.float32, context=None):
         self.dtype = np.dtype(dtype)
         self.heads = config["num_attention_heads"]
         self.kv_heads = config.get("num_key_value_heads") or self.heads
         self.head_dim = config.get("head_dim") or config["hidden_size"] // self.heads
         self.epsilon = config["rms_norm_eps"]
-        self.config = config
+        self.config, self.context = config, context
+        self.rotated = rotated_dims(config, self.head_dim)
+        if config["model_type"] == "phi3":
+            tensors = apart(config, tensors, self.head_dim)
         self.vocab_size = config["vocab_size"]
 
         def vector(name):
@@ -130,12 +151,12 @@ class Llama:
             layer |= {name: linear(at + "mlp." + name) for name in ("gate_proj", "up_proj", "down_proj")}
             kind = config["model_type"]
             names = {"input_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
-            if kind == "olmo2":
+            if kind in ("olmo2", "olmo3"):
                 names = {"attention_output_norm": "post_attention_layernorm", "mlp_output_norm": "post_feedforward_layernorm"}
             if is_gemma(config):
                 names = {"input_norm": "input_layernorm", "attention_output_norm": "post_attention_layernorm",
                          "mlp_norm": "pre_feedforward_layernorm", "mlp_output_norm": "post_feedforward_layernorm"}
-            if kind in ("qwen3", "olmo2", "gemma3_text"):
+            if kind in ("qwen3", "olmo2", "olmo3", "gemma3_text"):
                 names |= {name: f"self_attn.{name}" for name in ("q_norm", "k_norm")}
             layer |= dict.fromkeys(("input_norm", "attention_output_norm", "mlp_norm", "mlp_output_norm", "q_norm", "k_norm"), same)
             layer |= {role: norm(at + name) for role, name in names.items()}
@@ -144,22 +165,29 @@ class Llama:
 
     def rope(self, x, position, window):
         """x: (tokens, heads, head_dim)."""
-        half = self.head_dim // 2
+        half = self.rotated // 2
         config = self.config
         if config["model_type"] == "gemma3_text" and window:
-            config = {"rope_theta": config.get("rope_local_base_freq", 10000.0)}
-        cos, sin = (part.astype(self.dtype)[:, None] for part in rotations(config, self.head_dim, position, len(x)))
-        a, b = x[..., :half], x[..., half:]
-        return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
+            config = {"rope_theta": config.get("rope_local_base_freq", 10000.0), "max_position_embeddings": 0}
+        if config["model_type"] == "olmo3":
+            kinds = config.get("rope_parameters")
+            if window:
+                config = {"rope_theta": (kinds["sliding_attention"] if kinds else config)["rope_theta"], "max_position_embeddings": 0}
+            elif kinds:
+                config = config | {"rope_parameters": kinds["full_attention"]}
+        angles = rotations(config, self.rotated, position, len(x), self.context)
+        cos, sin = (part.astype(self.dtype)[:, None] for part in angles)
+        a, b, rest = x[..., :half], x[..., half:2 * half], x[..., 2 * half:]
+        return np.concatenate([a * cos - b * sin, b * cos + a * sin, rest], axis=-1)
 
     def attention(self, layer, x, first=0):
         """Attention of the rows from `first` on."""
         count = len(x)
         q, k = layer["q_proj"](x), layer["k_proj"](x)
-        if self.config["model_type"] == "olmo2":
+        if self.config["model_type"] in ("olmo2", "olmo3"):
             q, k = layer["q_norm"](q), layer["k_norm"](k)
         q, k = q.reshape(count, self.heads, self.head_dim), k.reshape(count, self.kv_heads, self.head_dim)
-        if self.config["model_type"] != "olmo2":
+        if self.config["model_type"] not in ("olmo2", "olmo3"):
             q, k = layer["q_norm"](q), layer["k_norm"](k)
         if layer["rotated"]:
             q, k = self.rope(q, 0, layer["window"]), self.rope(k, 0, layer["window"])

@@ -1,7 +1,7 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Rotary angles as config.json asks for them, in fp64: "linear" and "yarn" as their papers have them, "llama3" as Meta's
-reference code has it."""
+"""Rotary angles as config.json asks for them, in fp64: "linear", "yarn" and "longrope" as their papers have them, "llama3" as
+Meta's reference code has it."""
 
 import numpy as np
 
@@ -41,12 +41,26 @@ def yarn(frequency, scaling, theta, context):
     return frequency / scaling["factor"] * interpolated + frequency * (1 - interpolated)
 
 
-def rotations(config, head_dim, position, count):
-    """(cos, sin), both (count, head_dim / 2), of the tokens from `position` on."""
+def longrope(frequency, scaling, config, context):
+    """Frequencies for sequences of up to `context` tokens, and the factor of rotations."""
+    original = config.get("original_max_position_embeddings") or scaling["original_max_position_embeddings"]
+    longer = scaling.get("factor") or config["max_position_embeddings"] / original
+    gain = scaling.get("attention_factor") or np.sqrt(1 + np.log(max(longer, 1)) / np.log(original))
+    return frequency / np.array(scaling["long_factor" if context > original else "short_factor"]), gain
+
+
+def rotated_dims(config, head_dim):
+    """How many dimensions of a head turn, the first ones."""
+    scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    return int(head_dim * (scaling.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1))
+
+
+def rotations(config, dims, position, count, context=None):
+    """(cos, sin), both (count, dims / 2), of the tokens from `position` on, where sequences may have `context` tokens."""
     scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     theta = scaling.get("rope_theta") or config.get("rope_theta") or 10000.0
-    half = head_dim // 2
+    half = dims // 2
     frequency, gain = theta ** (-np.arange(half, dtype=np.float64) / half), 1.0
     if kind == "linear":
         frequency = linear(frequency, scaling)
@@ -55,6 +69,8 @@ def rotations(config, head_dim, position, count):
     elif kind == "yarn":
         frequency = yarn(frequency, scaling, theta, config["max_position_embeddings"])
         gain = scaling.get("attention_factor", 0.1 * np.log(scaling["factor"]) + 1)
+    elif kind == "longrope":
+        frequency, gain = longrope(frequency, scaling, config, context or config["max_position_embeddings"])
     elif kind not in ("default", "dynamic"):  # dynamic: equal within the model's context
         raise ValueError(f"no oracle for the RoPE scaling {kind}")
     angle = (position + np.arange(count, dtype=np.float64))[:, None] * frequency

@@ -311,11 +311,14 @@ Description describe(const GatherSpec &spec, mlir::MLIRContext *context);
 mlir::func::FuncOp getOrEmitGather(mlir::ModuleOp module, const GatherSpec &spec,
                                    const Target &target);
 
-/// Rotates every head of x, rows<heads*D>, in place; dimension i pairs with i + D/2 (the Hugging
-/// Face convention). table is memref<PxD/2x2xf32> of (cos, sin).
+/// Rotates the first R dimensions of every head of x, rows<heads*D>, in place; dimension i pairs
+/// with i + R/2 (the Hugging Face convention). table is memref<PxR/2x2xf32> of (cos, sin).
 struct RopeSpec {
   int64_t heads = 0, headDim = 0, positions = 0;
   bool inverse = false; ///< rotates back
+  int64_t dims = 0;     ///< R; 0: all of a head
+
+  int64_t rotated() const { return dims > 0 ? dims : headDim; }
 };
 std::string symbolName(const RopeSpec &spec);
 Description describe(const RopeSpec &spec, mlir::MLIRContext *context);
@@ -394,6 +397,9 @@ struct AttentionSpec {
   /// them in place, by a table of so many positions, before it appends keys.
   int64_t positions = 0;
   double bound = 0.0; ///< > 0: scaled products are bound * tanh(product / bound)
+  int64_t rotatedDims = 0; ///< of a head, the dimensions that a table turns; 0: all
+
+  int64_t rotated() const { return rotatedDims > 0 ? rotatedDims : headDim; }
 };
 
 /// One layer's part of a cache, in bytes that are multiples of 64.

@@ -54,12 +54,12 @@ namespace easyquant::gpu {
 
 /// Prepares queries and keys for attention, in place. Every head (headDim consecutive columns of x)
 /// is divided by its root mean square and multiplied with a weight (`norm`: headDim floats). Then
-/// it is rotated by the angles of its token's position (`positions` > 0: table is positions x D/2 x
-/// 2 floats (cos, sin); dimension i pairs with i + D/2). Keys that lie behind the queries in the
-/// row can go along: `keyHeads` more heads, with a weight of their own. With `hadamard` it is then
-/// rotated in blocks of so many columns, to the bit of numerics::rotateActivation. With `append`
-/// the keys go to a float cache instead (AttentionSpec), and so do as many heads of values behind
-/// them. Parameters:
+/// its first R dimensions are rotated by the angles of its token's position (`positions` > 0: table
+/// is positions x R/2 x 2 floats (cos, sin); dimension i pairs with i + R/2). Keys that lie behind
+/// the queries in the row can go along: `keyHeads` more heads, with a weight of their own. With
+/// `hadamard` it is then rotated in blocks of so many columns, to the bit of
+/// numerics::rotateActivation. With `append` the keys go to a float cache instead (AttentionSpec),
+/// and so do as many heads of values behind them. Parameters:
 ///   x, x_stride, [weight, [key_weight]], [table], [position], [cache, pages], rows
 struct HeadsSpec {
   int64_t heads = 0, keyHeads = 0, headDim = 0;
@@ -68,7 +68,9 @@ struct HeadsSpec {
   int64_t positions = 0; ///< of the rotation table; 0: no rotation
   bool append = false;
   int64_t hadamard = 0; ///< columns of a block of Numerics/Hadamard.h; 0: no basis of heads
+  int64_t dims = 0;     ///< R; 0: all of a head, as a basis of heads needs it
 
+  int64_t rotated() const { return dims > 0 ? dims : headDim; }
   int64_t allHeads() const { return heads + (append ? 2 : 1) * keyHeads; }
 };
 Description getOrEmit(mlir::gpu::GPUModuleOp module, const HeadsSpec &spec, const Chip &chip);
@@ -95,6 +97,9 @@ struct AttentionSpec {
   /// Ranks that have as many heads each. Tokens are cut as they are for one rank with all heads, so
   /// that sums are the same.
   int64_t ranks = 1;
+  int64_t rotatedDims = 0; ///< of a head, the dimensions that the table turns; 0: all
+
+  int64_t rotated() const { return rotatedDims > 0 ? rotatedDims : headDim; }
 };
 
 /// One layer's part of a cache, in bytes that are multiples of 64.
@@ -118,7 +123,7 @@ struct AttentionTile {
 ///   q, q_stride, k, k_stride, v, v_stride   f32; strides in elements
 ///   cache, pages                            of this layer, of the sequence
 ///   windows, window                         the same, for a cache of codes
-///   table                                   keyPositions x D/2 x 2 floats; if keyPositions > 0
+///   table                                   keyPositions x R/2 x 2 floats; if keyPositions > 0
 ///   position                                pointer to an int32
 ///   scratch                                 rows * scratchBytesPerRow bytes, contents undefined
 ///   y, y_stride                             M x heads * D of `output`

@@ -535,9 +535,9 @@ LogicalResult equant::AttentionOp::verify() {
     return emitOpError("keys that are rotated in blocks of ")
            << getKvScheme().getHadamard()
            << " dimensions come behind their rotary rotation; found a table of its angles";
-  RankedTensorType table = tensorType(getTable());
-  if (table.getDimSize(1) != headDim / 2 || table.getDimSize(2) != 2)
-    return emitOpError("table must be tensor<Px")
-           << headDim / 2 << "x2xf32> for head_dim " << headDim << ", found " << table;
+  if (failed(lm::verifyRotationTable(*this, getTable(), headDim)))
+    return failure();
+  if (auto ok = numerics::checkKeysBeforeRotation(lm::rotatedDims(getTable())); !ok)
+    return emitOpError() << ok.error().message;
   return success();
 }

@@ -192,8 +192,10 @@ const char *whyNotAppended(lm::AttentionOp op, lm::RopeOp queries, lm::RopeOp ke
 }
 
 /// The same for a cache of codes, in whose basis they have to be.
-const char *whyNotAppended(AttentionOp op, lm::RopeOp /*queries*/, lm::RopeOp /*keys*/,
+const char *whyNotAppended(AttentionOp op, lm::RopeOp queries, lm::RopeOp /*keys*/,
                            const targets::Fusions &fusions) {
+  if (lm::rotatedDims(queries.getTable()) != static_cast<int64_t>(queries.getHeadDim()))
+    return "the kernel of a basis turns whole heads";
   if (!fusions.keyBasis || !op.getKvScheme().getHadamard())
     return "its own kernels do with keys what is to be done";
   return nullptr;

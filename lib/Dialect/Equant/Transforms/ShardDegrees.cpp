@@ -160,7 +160,7 @@ LogicalResult Analysis::follow(Operation *op) {
           return success();
         return emitError(linear->getLoc())
                << "site '" << siteOf(linear)
-               << "' is one weight for queries, keys and values, which ranks cannot share; legal "
+               << "' is one weight for several projections, which ranks cannot share; legal "
                   "degrees of tensor parallelism: 1";
       })
       .Default([&](Operation *op) -> LogicalResult {

@@ -98,6 +98,9 @@ LogicalResult SimQuantKV::quantize(lm::AttentionOp op, KVSchemeAttr kvScheme) {
              << " has no keys that lm.rope rotates by their position; take keys=post-rope";
     key = rope.getInput();
     table = rope.getTable();
+    if (auto ok = numerics::checkKeysBeforeRotation(lm::rotatedDims(table)); !ok)
+      return emitError(op.getLoc())
+             << "keys=pre-rope: layer " << op.getLayer() << ": " << ok.error().message;
   }
   OpBuilder builder(op);
   auto quantized = equant::AttentionOp::create(

@@ -43,6 +43,10 @@ int64_t easyquant::lm::columns(Value matrix) {
   return cast<RankedTensorType>(matrix.getType()).getDimSize(1);
 }
 
+int64_t easyquant::lm::rotatedDims(Value table) {
+  return 2 * cast<RankedTensorType>(table.getType()).getDimSize(1);
+}
+
 LogicalResult easyquant::lm::verifyEpsilon(Operation *op, APFloat epsilon) {
   double value = epsilon.convertToDouble();
   if (!(value >= 0.0) || !std::isfinite(value))
@@ -75,16 +79,19 @@ LogicalResult PositionEmbeddingOp::verify() {
 LogicalResult easyquant::lm::verifyRope(Operation *op, Value rows, Value rotation,
                                         int64_t headDim) {
   if (headDim % 2 != 0)
-    return op->emitOpError(
-               "head_dim must be even, since dimension i pairs with i + head_dim / 2; found ")
+    return op->emitOpError("head_dim must be even, since dimensions turn in pairs; found ")
            << headDim;
   if (columns(rows) % headDim != 0)
     return op->emitOpError("input has ")
            << columns(rows) << " columns, which is no multiple of head_dim " << headDim;
+  return verifyRotationTable(op, rotation, headDim);
+}
+
+LogicalResult easyquant::lm::verifyRotationTable(Operation *op, Value rotation, int64_t headDim) {
   auto table = cast<RankedTensorType>(rotation.getType());
-  if (table.getDimSize(1) != headDim / 2 || table.getDimSize(2) != 2)
-    return op->emitOpError("table must be tensor<Px")
-           << headDim / 2 << "x2xf32> for head_dim " << headDim << ", found " << table;
+  if (table.getDimSize(1) < 1 || table.getDimSize(1) > headDim / 2 || table.getDimSize(2) != 2)
+    return op->emitOpError("table must be tensor<PxHx2xf32>, H from 1 to ")
+           << headDim / 2 << " for head_dim " << headDim << ", found " << table;
   return success();
 }
 

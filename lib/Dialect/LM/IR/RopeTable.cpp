@@ -16,7 +16,7 @@ using numerics::RopeParams;
 using numerics::RopeScaling;
 
 static constexpr llvm::StringLiteral kScaling = "scaling", kPositions = "original_positions",
-                                     kTruncate = "truncate";
+                                     kTruncate = "truncate", kDivisors = "divisors";
 
 /// The value of `scaling`; empty where there is none.
 static StringRef nameOf(RopeScaling scaling) {
@@ -29,6 +29,8 @@ static StringRef nameOf(RopeScaling scaling) {
     return "llama3";
   case RopeScaling::Yarn:
     return "yarn";
+  case RopeScaling::LongRope:
+    return "longrope";
   }
   llvm_unreachable("every scaling is named");
 }
@@ -43,7 +45,9 @@ struct Number {
 /// The numbers that a table of this scaling has.
 static SmallVector<Number> numbersOf(RopeScaling scaling) {
   SmallVector<Number> numbers = {{"theta", &RopeParams::theta}};
-  if (scaling != RopeScaling::None)
+  if (scaling == RopeScaling::LongRope)
+    numbers.push_back({"attention_factor", &RopeParams::attentionFactor});
+  else if (scaling != RopeScaling::None)
     numbers.push_back({"factor", &RopeParams::factor});
   if (scaling == RopeScaling::Llama3)
     numbers.append({{"low_freq_factor", &RopeParams::lowFrequencyFactor},
@@ -70,6 +74,8 @@ DictionaryAttr lm::ropeTableAttr(MLIRContext *context, const RopeParams &params)
     fields.set(kPositions, b.getI64IntegerAttr(params.originalPositions));
   if (params.scaling == RopeScaling::Yarn)
     fields.set(kTruncate, b.getBoolAttr(params.truncate));
+  if (params.scaling == RopeScaling::LongRope)
+    fields.set(kDivisors, b.getDenseF32ArrayAttr(params.divisors));
   return fields.getDictionary(context);
 }
 
@@ -81,15 +87,16 @@ Result<RopeParams> lm::ropeParams(DictionaryAttr attribute, RankedTensorType tab
                      "found {}",
                      numerics::kMaxHeadDim, numerics::kMaxHeadDim / 2, pairs);
   RopeParams params;
-  params.headDim = 2 * pairs;
+  params.dims = 2 * pairs;
   if (Attribute scaling = attribute.get(kScaling)) {
     auto name = dyn_cast<StringAttr>(scaling);
-    for (RopeScaling kind : {RopeScaling::Linear, RopeScaling::Llama3, RopeScaling::Yarn})
+    for (RopeScaling kind :
+         {RopeScaling::Linear, RopeScaling::Llama3, RopeScaling::Yarn, RopeScaling::LongRope})
       if (name && name.getValue() == nameOf(kind))
         params.scaling = kind;
     if (params.scaling == RopeScaling::None)
       return makeError(ErrorCode::InvalidArgument,
-                       "scaling must be \"linear\", \"llama3\" or \"yarn\"");
+                       "scaling must be \"linear\", \"llama3\", \"yarn\" or \"longrope\"");
   }
   size_t expected = params.scaling == RopeScaling::None ? 0 : 1;
   for (Number number : numbersOf(params.scaling)) {
@@ -111,6 +118,14 @@ Result<RopeParams> lm::ropeParams(DictionaryAttr attribute, RankedTensorType tab
     if (!value)
       return makeError(ErrorCode::InvalidArgument, "{} must be there, a bool", kTruncate.str());
     params.truncate = value.getValue();
+    ++expected;
+  }
+  if (params.scaling == RopeScaling::LongRope) {
+    auto value = attribute.getAs<DenseF32ArrayAttr>(kDivisors);
+    if (!value)
+      return makeError(ErrorCode::InvalidArgument, "{} must be there, an array of f32",
+                       kDivisors.str());
+    params.divisors.assign(value.asArrayRef().begin(), value.asArrayRef().end());
     ++expected;
   }
   if (attribute.size() != expected)

@@ -17,6 +17,8 @@ namespace easyquant::lm {
 mlir::LogicalResult verifyAttention(mlir::Operation *op, mlir::Value query, mlir::Value key,
                                     KVCacheType cache, int64_t layer, int64_t heads,
                                     int64_t kvHeads, int64_t headDim, double scale, double bound);
+/// A rotation table of no more dimensions than a head has.
+mlir::LogicalResult verifyRotationTable(mlir::Operation *op, mlir::Value rotation, int64_t headDim);
 /// Verifies an op with the operands and attributes of AttentionOp.
 template <typename AttentionLike> mlir::LogicalResult verifyAttention(AttentionLike op) {
   return verifyAttention(op, op.getQuery(), op.getKey(), op.getCache().getType(), op.getLayer(),

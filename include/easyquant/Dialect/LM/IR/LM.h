@@ -72,6 +72,9 @@ mlir::Type columnVectorType(mlir::Type matrix);
 /// The number of columns of activations or of a matrix.
 int64_t columns(mlir::Value matrix);
 
+/// The dimensions of a head, the first ones, that a rotation table tensor<PxHx2xf32> turns: 2 H.
+int64_t rotatedDims(mlir::Value table);
+
 /// What takes a factor on the columns of an op's result: constants, an activation, or nothing.
 struct ScaleFolding {
   /// Every row of them (an element of a vector) takes the factor of the column that it makes.

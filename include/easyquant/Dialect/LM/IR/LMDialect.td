@@ -23,9 +23,9 @@ def LM_Dialect : Dialect {
     The module attribute `lm.source` is the path of the checkpoint, `lm.model` a dictionary of the model's sizes. A global
     `tensor<PxHx2xf32>` with the attribute `lm.rope_table = {theta = T}` is computed rather than read: its element [p, i] is the
     (cos, sin) of p · T^(−i/H). Models of longer contexts scale these frequencies: `scaling` is then `"linear"` (with
-    `factor`), `"llama3"` (with `factor`, `low_freq_factor`, `high_freq_factor` and `original_positions`) or `"yarn"` (with
-    `factor`, `beta_fast`, `beta_slow`, `attention_factor`, `original_positions` and `truncate`); `easyquant/Numerics/Rope.h` has
-    the formulas.
+    `factor`), `"llama3"` (with `factor`, `low_freq_factor`, `high_freq_factor` and `original_positions`), `"yarn"` (with
+    `factor`, `beta_fast`, `beta_slow`, `attention_factor`, `original_positions` and `truncate`) or `"longrope"` (with `divisors`,
+    one for each pair, and `attention_factor`); `easyquant/Numerics/Rope.h` has the formulas.
 
     `docs/rationale/LM.md` says why.
   }];

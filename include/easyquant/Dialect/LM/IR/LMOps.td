@@ -50,11 +50,14 @@ def LM_PositionEmbeddingOp : LM_RowOp<"position_embedding", [LM_Differentiable, 
 def LM_RopeOp : LM_RowOp<"rope", [LM_Differentiable, LM_InPlace]> {
   let summary = "rotary position embedding";
   let description = [{
-    Rotates every head (D = head_dim consecutive columns) of row m by the angles of its position p in its sequence; dimension
-    i pairs with i + D/2, and table[p, i] = (cos, sin) (Su et al., 2021, in the arrangement of Hugging Face):
+    Rotates every head (head_dim consecutive columns) of row m by the angles of its position p in its sequence. With a table of
+    R/2 pairs a position, dimension i pairs with i + R/2, and table[p, i] = (cos, sin) (Su et al., 2021, in the arrangement of
+    Hugging Face):
 
-        y[i]       = x[i] cos − x[i + D/2] sin
-        y[i + D/2] = x[i + D/2] cos + x[i] sin
+        y[i]       = x[i] cos − x[i + R/2] sin
+        y[i + R/2] = x[i + R/2] cos + x[i] sin
+
+    R is at most head_dim. The dimensions behind the first R pass as they are.
 
     ```mlir
     %y = lm.rope %x, %table, %batch {head_dim = 64 : i64} : tensor<?x576xf32>, tensor<8192x32x2xf32>

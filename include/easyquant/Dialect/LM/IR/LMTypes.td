@@ -79,6 +79,6 @@ class LM_Constant<int rank, string summary>
     : LM_TensorOf<rank, "isF32()", "::llvm::all_of($t.getShape(), [](int64_t extent) { return extent > 0; })", summary>;
 def LM_Vector : LM_Constant<1, "vector tensor<Cxf32>">;
 def LM_Matrix : LM_Constant<2, "matrix tensor<NxKxf32>">;
-def LM_RopeTable : LM_Constant<3, "rotation table tensor<PxD/2x2xf32>">;
+def LM_RopeTable : LM_Constant<3, "rotation table tensor<PxHx2xf32>">;
 
 #endif // EASYQUANT_DIALECT_LM_IR_LMTYPES

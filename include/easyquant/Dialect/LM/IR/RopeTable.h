@@ -19,7 +19,7 @@ namespace easyquant::lm {
 /// `lm.rope_table` of a table with these parameters.
 mlir::DictionaryAttr ropeTableAttr(mlir::MLIRContext *context, const numerics::RopeParams &params);
 
-/// The parameters that `lm.rope_table` of a tensor<P x headDim/2 x 2 x f32> states.
+/// The parameters that `lm.rope_table` of a tensor<P x R/2 x 2 x f32> states, R dimensions turning.
 /// InvalidArgument, saying what is wrong, on anything that ropeTableAttr() does not make, and on a
 /// table larger than numerics::checkRope allows. Computes none of it.
 Result<numerics::RopeParams> ropeParams(mlir::DictionaryAttr attribute,
