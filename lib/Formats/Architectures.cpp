@@ -284,7 +284,7 @@ static constexpr Architecture phi3() {
       "llama with one linear for q, k and v and one for gate and up; `sliding_window` in all "
       "layers; the first part of each head rotated, by `partial_rotary_factor`; `longrope`";
   a.refused = "more than one rank";
-  a.proof = "the oracle";
+  a.proof = "the oracle, transformers, llama.cpp";
   a.maxContext.otherwise = 4096;
   a.epsilon = 1e-5;
   a.qkvBias = a.outputBias = a.mlpBias = {};
@@ -308,6 +308,7 @@ static constexpr Architecture ministral() {
   a.name = "ministral";
   a.className = "MinistralForCausalLM";
   a.summary = "mistral with its window in the layers that `layer_types` names; without it, in all";
+  a.proof = "the oracle, transformers";
   a.refused = "`ministral3`";
   a.epsilon = 1e-6;
   a.window = WindowKind::Pattern;
@@ -321,6 +322,7 @@ static constexpr Architecture olmo3() {
   a.className = "Olmo3ForCausalLM";
   a.summary = "olmo2 with windows in three of four layers or by `layer_types`, whose positions are "
               "not scaled";
+  a.proof = "the oracle, transformers, llama.cpp";
   a.refused = "more than one rank";
   a.ropeTheta = 500000.0;
   a.window = WindowKind::Pattern;

@@ -267,6 +267,21 @@ static void readBiases(const GGUFHeader &header, ModelConfig &config) {
                                 : hasBias(architecture.mlpBias, layer.up);
 }
 
+/// One flag a layer, as booleans or integers.
+static std::optional<std::vector<bool>> flagsOf(const GGUFArray &array) {
+  std::vector<bool> flags;
+  if (array.elementType == GGUFType::Bool) {
+    for (std::byte flag : array.raw)
+      flags.push_back(flag != std::byte(0));
+    return flags;
+  }
+  const std::optional<std::vector<int64_t>> integers = integersOf(array);
+  if (!integers)
+    return std::nullopt;
+  flags.assign(integers->begin(), integers->end());
+  return flags;
+}
+
 static void readWindow(Metadata &metadata, const std::string &prefix, ModelConfig &config) {
   const std::string window = prefix + "attention.sliding_window";
   const GGUFValue *value = metadata.find(window);
@@ -285,12 +300,12 @@ static void readWindow(Metadata &metadata, const std::string &prefix, ModelConfi
   config.windowedLayers = windowedLayers(config.architecture->windowPattern, config.numLayers);
   if (const GGUFValue *value = metadata.find(key); value && value->asArray()) {
     // Whether each layer has the window.
-    std::optional<std::vector<int64_t>> values = integersOf(*value->asArray());
-    if (!values || values->size() != config.windowedLayers.size())
-      metadata.fail(ErrorCode::Corrupt, "metadata {}: expected a number for each of {} layers",
+    const std::optional<std::vector<bool>> flags = flagsOf(*value->asArray());
+    if (!flags || std::ssize(*flags) != config.numLayers)
+      metadata.fail(ErrorCode::Corrupt, "metadata {}: expected a flag for each of {} layers",
                     quote(key), config.numLayers);
     else
-      config.windowedLayers.assign(values->begin(), values->end());
+      config.windowedLayers = *flags;
   } else if (value) {
     config.windowedLayers = windowedLayers(metadata.integer(key, kMostLayers), config.numLayers);
   }

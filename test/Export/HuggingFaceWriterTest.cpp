@@ -164,11 +164,22 @@ TEST(HuggingFaceWriter, ConfigurationsComeBack) {
   phi3.rope.attentionFactor = numerics::longRopeAttentionFactor(77.0 / 40, 40);
   phi3.rope.divisors = {1.0f, 1.1f, 1e-3f};
   phi3.longDivisors = {1.0f, 30.7f, 1e6f};
+  ModelConfig ministral = mistral, olmo3 = linear;
+  ministral.architecture = findArchitecture("ministral");
+  ministral.windowedLayers = {true, false, true};
+  olmo3.architecture = findArchitecture("olmo3");
+  olmo3.mlpBias = false;
+  olmo3.slidingWindow = 9;
+  olmo3.windowedLayers = {true, false, true};
+  olmo3.windowedRope = {.dims = 32, .theta = olmo3.rope.theta};
+  ModelConfig otherBase = olmo3;
+  otherBase.windowedRope->theta = 777;
   ModelConfig louder = phi3;
   louder.rope.attentionFactor = 1.5;
   for (const ModelConfig &config :
-       {llama, gpt2, linear, llama3, yarn, mistral, noWindow, qwen2, someLayers, allLayers, qwen3,
-        smolLM3, olmo2, gemma2, gemma3, granite, phi3, louder}) {
+       {llama,  gpt2,       linear,    llama3, yarn,      mistral, noWindow,
+        qwen2,  someLayers, allLayers, qwen3,  smolLM3,   olmo2,   gemma2,
+        gemma3, granite,    phi3,      louder, ministral, olmo3,   otherBase}) {
     SCOPED_TRACE(huggingFaceConfigText(config));
     Result<ModelConfig> back = parseHuggingFaceConfig(huggingFaceConfigText(config), "config.json");
     ASSERT_VALUE(back);

@@ -216,7 +216,8 @@ constexpr Target kTargets[] = {{"safetensors", readSafetensors},
                                {"compressed-tensors", readCompressedTensorsConfig},
                                {"fp8", readFP8Config},
                                {"modelopt", readModelOptConfig},
-                               {"npy", readNpy}};
+                               {"npy", readNpy},
+                               {"longrope", readConfig}};
 
 } // namespace
 
@@ -270,6 +271,13 @@ std::string goodConfig() {
     "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
     "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "rope_scaling": null, "tie_word_embeddings": true,
     "bos_token_id": 1, "eos_token_id": [2, 3], "hidden_act": "silu", "attention_bias": false})";
+}
+
+std::string goodLongRopeConfig() {
+  return R"({"model_type": "phi3", "vocab_size": 100, "hidden_size": 64, "intermediate_size": 96,
+    "num_hidden_layers": 3, "num_attention_heads": 4, "partial_rotary_factor": 0.5, "rope_scaling":
+    {"type": "longrope", "short_factor": [1, 1.1, 2, 2.5], "long_factor": [1, 4, 8.5, 16]},
+    "original_max_position_embeddings": 1024, "sliding_window": 512, "max_position_embeddings": 8192})";
 }
 
 std::string goodGptqConfig() {
@@ -424,7 +432,8 @@ int main(int argc, char **argv) {
                               goodCompressedTensorsConfig(),
                               goodFP8Config(),
                               goodModelOptConfig(),
-                              goodNpy()};
+                              goodNpy(),
+                              goodLongRopeConfig()};
   for (size_t t = 0; t < std::size(kTargets); ++t) {
     current.target = kTargets[t].name;
     if (!kTargets[t].run(bytesOf(good[t])))

@@ -167,18 +167,19 @@ TEST(ModelConfig, RefusesHostileJson) {
 // GGUF
 //===----------------------------------------------------------------------===//
 
-static GGUFBuilder ggufLlama() {
+static GGUFBuilder ggufOf(const std::string &name) {
   GGUFBuilder builder;
-  builder.text("general.architecture", "llama")
-      .u32("llama.context_length", 128)
-      .u32("llama.embedding_length", 64)
-      .u32("llama.feed_forward_length", 96)
-      .u32("llama.block_count", 3)
-      .u32("llama.attention.head_count", 4)
-      .f32("llama.attention.layer_norm_rms_epsilon", 1e-5f)
+  builder.text("general.architecture", name)
+      .u32(name + ".context_length", 128)
+      .u32(name + ".embedding_length", 64)
+      .u32(name + ".feed_forward_length", 96)
+      .u32(name + ".block_count", 3)
+      .u32(name + ".attention.head_count", 4)
+      .f32(name + ".attention.layer_norm_rms_epsilon", 1e-5f)
       .tensor("token_embd.weight", {64, 100}, GGMLType::F16, std::string(12800, '\0'));
   return builder;
 }
+static GGUFBuilder ggufLlama() { return ggufOf("llama"); }
 
 static Result<ModelConfig> parseConfig(const GGUFBuilder &builder) {
   std::string file = builder.build();
@@ -186,6 +187,38 @@ static Result<ModelConfig> parseConfig(const GGUFBuilder &builder) {
   if (!header)
     return Unexpected(header.error());
   return parseGGUFConfig(*header, "m.gguf");
+}
+
+TEST(ModelConfig, ReadsWindowsOfOlmo3) {
+  EXPECT_EQ(parseConfig(ggufOf("olmo2"))->architecture, findArchitecture("olmo2"));
+  const std::string window = "olmo2.attention.sliding_window";
+  auto flags = [](std::string_view bytes) {
+    return raw(GGUFType::Bool) + raw<uint64_t>(bytes.size()) + std::string(bytes);
+  };
+  auto builder = ggufOf("olmo2").u32(window, 8);
+  EXPECT_EQ(parseConfig(builder)->windowOf(2), 8) << "three of four layers";
+  Result<ModelConfig> config =
+      parseConfig(builder.pair(window + "_pattern", GGUFType::Array, flags({"\1\0\1", 3})));
+  ASSERT_VALUE(config);
+  EXPECT_EQ(config->architecture, findArchitecture("olmo3"));
+  EXPECT_EQ(config->windowedLayers, (std::vector<bool>{true, false, true}));
+  EXPECT_ERROR(parseConfig(ggufOf("olmo2").u32(window, 8).pair(window + "_pattern", GGUFType::Array,
+                                                               flags({"\1\0", 2}))),
+               ErrorCode::Corrupt, "sliding_window_pattern", "a flag for each of 3 layers");
+}
+
+TEST(ModelConfig, ReadsPartsOfHeadsOfPhi3) {
+  Result<ModelConfig> config = parseConfig(
+      ggufOf("phi3").u32("phi3.rope.dimension_count", 12).u32("phi3.attention.sliding_window", 0));
+  ASSERT_VALUE(config);
+  EXPECT_EQ(config->rope.dims, 12);
+  EXPECT_EQ(config->windowOf(0), 0) << "llama.cpp's converter says so of Phi-4";
+  EXPECT_ERROR(parseConfig(ggufOf("phi3").u32("phi3.rope.dimension_count", 18)), ErrorCode::Corrupt,
+               "rope.dimension_count", "at most the 16 dimensions");
+  EXPECT_ERROR(parseConfig(ggufOf("phi3").u32("phi3.rope.dimension_count", 7)), ErrorCode::Corrupt,
+               "7 rotated dimensions", "even");
+  EXPECT_ERROR(parseConfig(ggufOf("phi3").f32("phi3.rope.scaling.attn_factor", 1.5f)),
+               ErrorCode::Unsupported, "attn_factor", "\"none\"");
 }
 
 TEST(ModelConfig, ReadsGGUF) {

@@ -163,6 +163,45 @@ TEST(ModelVariants, Phi3) {
                "partial_rotary_factor: 0.5 is not supported for qwen3");
 }
 
+TEST(ModelVariants, WindowsThatLayerTypesNames) {
+  const char *types = R"("layer_types": ["full_attention", "sliding_attention", "sliding_attention",
+                                        "full_attention"])";
+  auto windows = [](const char *architecture, const std::string &fields) {
+    Result<ModelConfig> config = parseVariant(architecture, ("{" + fields + "}").c_str());
+    EXPECT_TRUE(config) << config.error().message;
+    std::vector<int64_t> result;
+    for (int64_t layer = 0; config && layer < 4; ++layer)
+      result.push_back(config->windowOf(layer));
+    return result;
+  };
+  using Windows = std::vector<int64_t>;
+  EXPECT_EQ(windows("ministral", ""), (Windows(4, 4096)));
+  EXPECT_EQ(windows("ministral", types), (Windows{0, 4096, 4096, 0}));
+  EXPECT_EQ(windows("ministral", R"("sliding_window": null)"), (Windows(4, 0)));
+  EXPECT_EQ(windows("olmo3", R"("sliding_window": 9)"), (Windows{9, 9, 9, 0}));
+  EXPECT_EQ(windows("olmo3", types), (Windows{0, 4096, 4096, 0}));
+}
+
+TEST(ModelVariants, Olmo3ScalesWhatSeesAllTokens) {
+  Result<ModelConfig> plain = parseVariant("olmo3");
+  ASSERT_VALUE(plain);
+  EXPECT_EQ(plain->rope.theta, 5e5) << "the default of Olmo3Config";
+  EXPECT_FALSE(plain->windowedRope) << "one table does for all layers";
+  const char *flat = R"({"rope_theta": 100, "rope_scaling": {"rope_type": "linear", "factor": 4}})";
+  const char *kinds = R"({"rope_parameters": {
+    "full_attention": {"rope_type": "linear", "factor": 4, "rope_theta": 100},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 100}}})";
+  for (const char *fields : {flat, kinds}) {
+    Result<ModelConfig> scaled = parseVariant("olmo3", fields);
+    ASSERT_VALUE(scaled);
+    EXPECT_EQ(scaled->rope, (numerics::RopeParams{8, 100, RopeScaling::Linear, 4}));
+    EXPECT_EQ(scaled->windowedRope, (numerics::RopeParams{8, 100}));
+  }
+  EXPECT_ERROR(parseVariant("olmo3", R"({"rope_parameters": {"full_attention": {},
+                 "sliding_attention": {"rope_type": "yarn", "factor": 4}}})"),
+               ErrorCode::Unsupported, "sliding_attention", "\"yarn\" in layers with a window");
+}
+
 TEST(ModelVariants, LongRope) {
   const char *lists = R"("short_factor": [1, 1, 1.5, 2], "long_factor": [1, 2, 4, 8])";
   auto parse = [&](const char *scaling, const char *fields) {
