@@ -43,7 +43,8 @@ PHI3 = LLAMA | {
 }
 # The default of every fourth layer that sees all tokens, which alone scales its positions.
 OLMO3 = OLMO2 | {"model_type": "olmo3", "num_hidden_layers": 4, "sliding_window": 5, "rope_theta": 500000.0,
-                 "rope_scaling": {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 16}}
+                 "rope_scaling": {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 16, "attention_factor": 0.1 * math.log(2) + 1,
+                                  "beta_fast": 32.0, "beta_slow": 1.0, "truncate": True}}
 MINISTRAL = MISTRAL | {"model_type": "ministral", "layer_types": ["full_attention", "sliding_attention"]}
 CONFIGS = {config["model_type"]: config for config in (
     LLAMA, GPT2, MISTRAL, QWEN2, QWEN3, OLMO2, SMOLLM3, GEMMA2, GEMMA3, GRANITE, PHI3, OLMO3, MINISTRAL)}

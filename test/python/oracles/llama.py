@@ -169,7 +169,7 @@ class Llama:
         config = self.config
         if config["model_type"] == "gemma3_text" and window:
             config = {"rope_theta": config.get("rope_local_base_freq", 10000.0), "max_position_embeddings": 0}
-        if config["model_type"] == "olmo3":
+        if self.config["model_type"] == "olmo3":
             kinds = config.get("rope_parameters")
             if window:
                 config = {"rope_theta": (kinds["sliding_attention"] if kinds else config)["rope_theta"], "max_position_embeddings": 0}
