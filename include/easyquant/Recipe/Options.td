@@ -166,7 +166,7 @@ let group = "Quantization" in {
     }
   }
   let planned = 1 in {
-    def Head : TableOption<"head", Choice, "head", "", "the output head and the embedding"> {
+    def Head : TableOption<"head", Choice, "head", "", "the output head and an embedding tied to it"> {
       let choices = ["int8", "float", "keep"];
       let defaultWords = "int8 in quantized schemes, float in none, keep in keep";
       let value = "TYPE";

@@ -306,13 +306,10 @@ SiteRequest SitePlanner::requestOutside(const SiteRequest &rule) const {
 LogicalResult SitePlanner::planEmbedding(lm::EmbeddingOp op) {
   StringRef site = embeddingSite(op.getTable());
   auto rule = ruleOf.find(site);
-  const bool hasRule = rule != ruleOf.end();
-  SiteRequest request = hasRule ? requestOutside(recipe.sites[rule->second].request)
-                                : headRequest(recipe.request);
+  if (rule == ruleOf.end())
+    return success();
+  SiteRequest request = requestOutside(recipe.sites[rule->second].request);
   llvm::erase(request.method.methods, "smoothquant");
-  // It reads no activations that errors could be weighed by.
-  if (!hasRule && request.options[option::weightObserver] == "hessian-diagonal")
-    request.options.reset(option::weightObserver);
   if (!request.method.methods.empty())
     return emitError(op.getLoc()) << "site '" << site << "' is an embedding, and method "
                                   << request.method.methods.front()
