@@ -119,11 +119,12 @@ Result<void> addTensor(Checkpoint &checkpoint, const SafetensorsFile &shard,
       checkpoint.config.isTextPart ? nameInTextPart(name) : std::string(name);
   if (!ofText)
     return {};
-  bool added = checkpoint.tensors
-                   .emplace(*ofText, StoredTensor{&shard.mapping(), shard.data(tensor), tensor.shape,
-                                               std::string(dtypeName(tensor.dtype)),
-                                               weightType(tensor.dtype)})
-                   .second;
+  bool added =
+      checkpoint.tensors
+          .emplace(*ofText,
+                   StoredTensor{&shard.mapping(), shard.data(tensor), tensor.shape,
+                                std::string(dtypeName(tensor.dtype)), weightType(tensor.dtype)})
+          .second;
   if (!added)
     return makeError(ErrorCode::Corrupt, "{}: tensor {} is there with and without the prefix {}",
                      shard.path().string(), quote(name), quote(prefix));

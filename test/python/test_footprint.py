@@ -60,7 +60,7 @@ def test_bytes_are_those_of_the_artifact(planned, model, artifact, scheme):
     assert found["cache_bytes"] == made.cache_bytes(TOKENS)
     # Angles are the one table here of which a step reads a row: the embedding is the head's weight. Zero points are padded in the file.
     padding = tensor_bytes(file) - SIZES["context"] * 32 * 4 + found["cache_bytes"] - found["step_bytes"]
-    assert padding == 0 or scheme.startswith("Q") and 0 < padding < 0.02 * tensor_bytes(file)
+    assert padding == 0 or scheme.startswith("Q") and 0 < padding < 0.03 * tensor_bytes(file)
 
 
 @pytest.mark.parametrize("kind", ["int8", "int4"])

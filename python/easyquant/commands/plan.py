@@ -29,8 +29,8 @@ _WIDTH_OF_MACHINE, _WIDTH_OF_SPEED = 52, 8
 
 
 def schemes_of(model: Path, chosen: list[str]) -> list[str]:
-    """Those that are asked for, or the usual ones; a checkpoint of codes has these first. Reads the model, whose errors come before all else."""
-    default = read_plans(model, []).recipe["scheme"]
+    """The schemes that are asked for, or the usual ones; a checkpoint of codes has these first. Reads the model, whose errors come before all else."""
+    default = read_plans(model, []).recipe.get("scheme")
     if not chosen:
         return [_KEEP, *SCHEMES] if default == _KEEP else list(SCHEMES)
     known = choices_of("scheme")

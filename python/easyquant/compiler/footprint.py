@@ -41,8 +41,8 @@ class Footprint:
 
     @property
     def step_bytes(self) -> int:
-        """What a decode step of all streams reads: every weight once, and each stream's keys and values. Of embeddings that are not the
-        head's it reads a row a token, which is not counted."""
+        """What a decode step of all streams reads: every weight once, and each stream's keys and values. The row a token that it reads
+        of embeddings that are not the head's is not counted."""
         return self.weight_bytes - self.plans.header_bytes - self.plans.gathered_bytes + self.cache_bytes
 
     @property
