@@ -110,7 +110,7 @@ def plan_command(
     scheme: Annotated[list[str], typer.Option("--scheme", metavar="SCHEME", autocompletion=completes(choices_of("scheme")), help=f"A scheme to plan. Repeatable (default: {', '.join(SCHEMES)}).")] = [],  # noqa: B006
     context: Annotated[int | None, typer.Option("--context", min=1, metavar="TOKENS", help=f"Tokens of each stream in the KV cache (default: {DEFAULT_CONTEXT}, or all that the model takes).")] = None,
     streams: Annotated[int, typer.Option("--batch", min=1, metavar="N", help="Streams that are decoded together, each with its own KV cache.")] = 1,
-    kv_scheme: Annotated[_TYPES_OF_CACHE | None, typer.Option("--kv-scheme", metavar="TYPE", help="How keys and values of the past are kept, none being float (default: none).")] = None,
+    kv_scheme: Annotated[_TYPES_OF_CACHE | None, typer.Option("--kv-scheme", metavar="TYPE", help="How keys and values of the past are kept, none being float. (default: none).")] = None,
     bandwidth: Annotated[float | None, typer.Option("--bandwidth", min=0.001, metavar="GB/S", help="Speed of reading memory, in place of this machine's, which is measured.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the figures here as well.")] = None,
 ) -> None:
