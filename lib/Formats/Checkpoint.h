@@ -48,6 +48,8 @@ struct Checkpoint {
 };
 
 Result<Checkpoint> openHuggingFace(const std::filesystem::path &folder);
+/// A config.json alone: `tensors` is empty.
+Result<Checkpoint> openConfiguration(const std::filesystem::path &path);
 Result<Checkpoint> openGGUF(const std::filesystem::path &path);
 
 } // namespace easyquant::formats

@@ -119,11 +119,12 @@ Result<void> addTensor(Checkpoint &checkpoint, const SafetensorsFile &shard,
       checkpoint.config.isTextPart ? nameInTextPart(name) : std::string(name);
   if (!ofText)
     return {};
-  bool added = checkpoint.tensors
-                   .emplace(*ofText, StoredTensor{&shard.mapping(), shard.data(tensor), tensor.shape,
-                                               std::string(dtypeName(tensor.dtype)),
-                                               weightType(tensor.dtype)})
-                   .second;
+  bool added =
+      checkpoint.tensors
+          .emplace(*ofText,
+                   StoredTensor{&shard.mapping(), shard.data(tensor), tensor.shape,
+                                std::string(dtypeName(tensor.dtype)), weightType(tensor.dtype)})
+          .second;
   if (!added)
     return makeError(ErrorCode::Corrupt, "{}: tensor {} is there with and without the prefix {}",
                      shard.path().string(), quote(name), quote(prefix));
@@ -225,17 +226,32 @@ Result<void> readQuantization(Checkpoint &checkpoint, std::string_view config,
 
 } // namespace
 
+/// Returns the text.
+static Result<std::string_view> addConfig(Checkpoint &checkpoint, const fs::path &path) {
+  Result<std::string_view> text = addDocument(checkpoint, path);
+  if (!text)
+    return text;
+  Result<ModelConfig> config = parseHuggingFaceConfig(*text, path.string());
+  if (!config)
+    return Unexpected(config.error());
+  checkpoint.config = std::move(*config);
+  return text;
+}
+
+Result<Checkpoint> formats::openConfiguration(const fs::path &path) {
+  Checkpoint checkpoint;
+  if (Result<std::string_view> text = addConfig(checkpoint, path); !text)
+    return Unexpected(text.error());
+  return checkpoint;
+}
+
 Result<Checkpoint> formats::openHuggingFace(const fs::path &folder) {
   Checkpoint checkpoint;
   const fs::path configPath = folder / "config.json",
                  generationPath = folder / "generation_config.json";
-  Result<std::string_view> text = addDocument(checkpoint, configPath);
+  Result<std::string_view> text = addConfig(checkpoint, configPath);
   if (!text)
     return Unexpected(text.error());
-  Result<ModelConfig> config = parseHuggingFaceConfig(*text, configPath.string());
-  if (!config)
-    return Unexpected(config.error());
-  checkpoint.config = std::move(*config);
   if (Result<void> read = readQuantization(checkpoint, *text, configPath.string()); !read)
     return Unexpected(read.error());
 

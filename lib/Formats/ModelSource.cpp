@@ -64,6 +64,8 @@ struct ModelSource::Impl {
   }
 
   Result<void> resolve();
+  /// Lists the weights that a configuration alone calls for: nothing is there to read.
+  void expect();
   /// True if the file has the weight in codes; the names of its tensors go into `used`.
   Result<bool> addCodes(const ExpectedTensor &tensor, std::unordered_set<std::string> &used);
   Result<void> addBlocks(size_t index, std::string_view storedName,
@@ -100,16 +102,29 @@ Result<ModelSource> ModelSource::open(const fs::path &path) {
         ErrorCode::InvalidArgument,
         "{}: expected the folder with config.json that holds this file, or a GGUF file",
         path.string());
+  const bool isConfiguration = !isFolder && path.extension() == ".json";
   auto impl = std::make_unique<Impl>();
-  impl->kind = isFolder ? Kind::HuggingFace : Kind::GGUF;
+  impl->kind = isFolder || isConfiguration ? Kind::HuggingFace : Kind::GGUF;
   impl->path = path;
-  Result<Checkpoint> checkpoint = isFolder ? openHuggingFace(path) : openGGUF(path);
+  Result<Checkpoint> checkpoint = isConfiguration ? openConfiguration(path)
+                                  : isFolder      ? openHuggingFace(path)
+                                                  : openGGUF(path);
   if (!checkpoint)
     return Unexpected(checkpoint.error());
   impl->checkpoint = std::move(*checkpoint);
-  if (Result<void> resolved = impl->resolve(); !resolved)
+  if (isConfiguration)
+    impl->expect();
+  else if (Result<void> resolved = impl->resolve(); !resolved)
     return Unexpected(resolved.error());
   return ModelSource(std::move(impl));
+}
+
+void ModelSource::Impl::expect() {
+  for (ExpectedTensor &tensor : expectedTensors(checkpoint.config)) {
+    indexByName.emplace(tensor.name, tensors.size());
+    tensors.push_back({std::move(tensor.name), std::move(tensor.shape), "unknown"});
+    weights.emplace_back();
+  }
 }
 
 /// Some writers of quantized checkpoints give every linear a bias, of zeros where the model has
@@ -326,6 +341,10 @@ Result<void> ModelSource::Impl::convert(size_t index, int64_t firstRow, int64_t 
   const ModelTensor &tensor = tensors[index];
   const Weight &weight = weights[index];
   const int64_t columns = tensor.elements() / tensor.shape.front();
+  if (!weight.stored.file && !weight.codes)
+    return makeError(ErrorCode::NotFound,
+                     "{}: a configuration alone has no weights; give the folder that holds them",
+                     path.string());
   if (!weight.stored.type)
     return rows == 0 ? Result<void>() : weight.codes->dequantize(firstRow, rows, out);
   if (weight.transposed)

@@ -439,6 +439,9 @@ LogicalResult buildSearchPipeline(OpPassManager &pm, const OptionValues &given, 
 void buildDryRunPipeline(OpPassManager &pm, const OptionValues &options) {
   addPlan(pm, options);
   addPlanCheck(pm, options);
+  if (!options.has(option::exportFormat) &&
+      options.get(option::kvScheme).value_or("none") != "none")
+    pm.addPass(equant::createSimQuantKV(passOptions<equant::SimQuantKVOptions>(options)));
   OpPassManager quantize(ModuleOp::getOperationName());
   buildQuantizePipeline(quantize, options);
   auto print = passOptions<PrintPlansOptions>(options);

@@ -5,11 +5,13 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "easyquant/Codegen/CPU/Kernels.h"
 #include "easyquant/Dialect/Equant/Analysis/CheckpointSites.h"
 #include "easyquant/Dialect/Equant/Analysis/StoredBytes.h"
 #include "easyquant/Dialect/LM/IR/LM.h"
 #include "easyquant/Pipelines/Passes.h"
 #include "easyquant/Support/AttributeJson.h"
+#include "easyquant/Target/CPU/CPUTarget.h"
 #include "easyquant/Weights/WeightReport.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -82,6 +84,73 @@ static Json describe(QuantizableOpInterface op, const Destination &destination) 
                   reason.empty() ? plan : equant::PlanAttr(), reason, destination);
 }
 
+/// Bytes of the tables of which a step reads a row a token, and no more: embeddings that no linear
+/// multiplies with, learned positions, angles.
+static int64_t gatheredBytes(ModuleOp module, const Destination &destination) {
+  llvm::DenseSet<Attribute> seen; // globals
+  module.walk([&](QuantizableOpInterface op) {
+    if (auto load = op.getWeightOperand().get().getDefiningOp<GlobalLoadConstOp>())
+      seen.insert(load.getGlobalAttr());
+  });
+  int64_t bytes = 0;
+  auto add = [&](Value table, equant::SchemeAttr scheme, bool isStored) {
+    auto load = table.getDefiningOp<GlobalLoadConstOp>();
+    auto type = dyn_cast<RankedTensorType>(table.getType());
+    if (load && !seen.insert(load.getGlobalAttr()).second)
+      return;
+    if (type && type.hasStaticShape() && isStored)
+      bytes += scheme ? destination.bytesOf("", type, scheme, equant::SchemeAttr(), false)
+                      : type.getNumElements() * static_cast<int64_t>(sizeof(float));
+  };
+  module.walk([&](lm::EmbeddingOp op) {
+    equant::PlanAttr plan = equant::getPlan(op);
+    add(op.getTable(), plan ? plan.getWeight() : equant::SchemeAttr(), true);
+  });
+  module.walk([&](lm::PositionEmbeddingOp op) { add(op.getTable(), equant::SchemeAttr(), true); });
+  module.walk([&](lm::RopeOp op) { add(op.getTable(), equant::SchemeAttr(), true); });
+  return bytes;
+}
+
+/// What CPUs keep of keys and values: the bytes of all layers, as in the manifest. GPUs keep f16.
+static Json describeCache(ModuleOp module, const Destination &destination, StringRef type) {
+  const bool hasCodes =
+      module.walk([](equant::AttentionOp) { return WalkResult::interrupt(); }).wasInterrupted();
+  bool isQuantized = hasCodes;
+  module.walk([&](QuantizableOpInterface op) {
+    equant::PlanAttr plan = equant::getPlan(op);
+    isQuantized |= plan && plan.getWeight() && equant::whyNotQuantizable(op, plan).empty();
+  });
+  const bool isForCPU = llvm::any_of(destination.families, [](const targets::Family *family) {
+    return family->name == cpu::kFamily;
+  });
+  formats::CacheSizes sizes;
+  auto add = [&](auto op, std::optional<cpu::KVQuantization> codes) {
+    cpu::AttentionSpec spec;
+    spec.heads = op.getNumHeads();
+    spec.kvHeads = op.getNumKvHeads();
+    spec.headDim = op.getHeadDim();
+    spec.halfCache = !isForCPU || (type == "auto" ? isQuantized : type == "f16");
+    spec.kv = codes;
+    const cpu::CacheBytes layer = cpu::cacheBytes(spec);
+    sizes.pageTokens = layer.pageTokens;
+    sizes.pageBytes += layer.page;
+    sizes.windowBytes += layer.window;
+  };
+  module.walk([&](lm::AttentionOp op) { add(op, std::nullopt); });
+  module.walk([&](equant::AttentionOp op) {
+    equant::KVSchemeAttr scheme = op.getKvScheme();
+    add(op, cpu::KVQuantization{.bits = static_cast<int>(scheme.getCode().getWidth()),
+                                .group = scheme.getGroup(),
+                                .residual = scheme.getResidual(),
+                                .sinks = scheme.getSinks(),
+                                .keysPerToken = scheme.getKeys() == equant::Granularity::Token,
+                                .hadamard = scheme.getHadamard()});
+  });
+  return Json::Object{{"page_tokens", sizes.pageTokens},
+                      {"page_bytes", sizes.pageBytes},
+                      {"window_bytes", sizes.windowBytes}};
+}
+
 /// Fails with a diagnostic on a name that there is not.
 static FailureOr<Destination> findDestination(ModuleOp module, ArrayRef<std::string> families,
                                               StringRef format) {
@@ -128,13 +197,16 @@ void PrintPlans::runOnOperation() {
       largestLayer = std::max(largestLayer, floats);
   });
   const int64_t headers = destination->format ? 1 : std::ssize(destination->families);
-  const Json plans = Json::Object{{"sites", std::move(sites)},
-                                  {"passes", Json::Array(passes.begin(), passes.end())},
-                                  {"other_bytes", destination->otherBytes(module)},
-                                  {"header_bytes", equant::headerBytes(module) * headers},
-                                  {"layer_floats", largestLayer},
-                                  {"recipe", toJson(module->getAttr(equant::kRecipeAttr))},
-                                  {"model", toJson(module->getAttr(lm::kModelAttr))}};
+  const Json plans =
+      Json::Object{{"sites", std::move(sites)},
+                   {"passes", Json::Array(passes.begin(), passes.end())},
+                   {"other_bytes", destination->otherBytes(module)},
+                   {"header_bytes", equant::headerBytes(module) * headers},
+                   {"gathered_bytes", gatheredBytes(module, *destination)},
+                   {"cache", describeCache(module, *destination, kvCache.getValue())},
+                   {"layer_floats", largestLayer},
+                   {"recipe", toJson(module->getAttr(equant::kRecipeAttr))},
+                   {"model", toJson(module->getAttr(lm::kModelAttr))}};
   llvm::outs() << plans.document();
   markAllAnalysesPreserved();
 }

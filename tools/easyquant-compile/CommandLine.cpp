@@ -96,7 +96,8 @@ CommandLine CommandLine::parse(int argc, char **argv) {
         throw CLI::Success();
       },
       "Print what can be compiled for, and which schemes run there, and stop");
-  app.add_option("model", line.model, "Hugging Face folder or GGUF file")
+  app.add_option("model", line.model,
+                 "Hugging Face folder or GGUF file; of --dry-run a config.json, too")
       ->required()
       ->type_name("MODEL");
   app.add_option("-o", line.output, "Folder to write")->type_name("OUT");

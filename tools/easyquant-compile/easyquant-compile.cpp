@@ -267,6 +267,9 @@ static int run(Session &session) {
   }
   if (auto problem = fitExport(line.options, source->config()))
     return session.fail(oneLine(line.model) + ": " + *problem);
+  if (llvm::StringRef(line.model).ends_with(".json") && !isDryRun)
+    return session.fail(oneLine(line.model) + ": a configuration alone has no weights to compile; "
+                                              "give the folder that holds them, or --dry-run");
   if (auto same = session.ranks.agreeOn(*source); !same)
     return session.fail(same.error().message);
   if (line.options[option::dumpPipeline]) {

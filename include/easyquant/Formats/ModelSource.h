@@ -49,7 +49,8 @@ std::string partName(std::string_view site, numerics::WeightTensor part);
 std::string orderName(std::string_view site);
 
 /// A model on disk: a Hugging Face folder (config.json with model.safetensors, or with
-/// model.safetensors.index.json and its shards) or a GGUF file. Weights stay mapped; reading
+/// model.safetensors.index.json and its shards), a GGUF file, or a config.json alone, which has the
+/// names and shapes of weights and nothing to read (NotFound). Weights stay mapped; reading
 /// converts to f32, and weights that the file has in codes are what these stand for. Opening has
 /// checked that every tensor of the architecture is there with its shape, and that no other is.
 /// Reading is thread-safe.

@@ -14,6 +14,7 @@ from easyquant.compiler.options import CompileOptions
 from easyquant.compiler.plans import gathers_loss, loss_memory, plans_of
 from easyquant.compiler.recipe import recipe_as_json
 from easyquant.runtime.ranks import ALONE, Ranks, model_of_rank
+from easyquant.support.errors import UserError
 
 
 def help_compile(model: Path, output: Path, options: CompileOptions, ranks: Ranks) -> None:
@@ -30,6 +31,8 @@ def compile_model(
     """Compiles; `on_progress(phase, done, total)` follows it, or a progress bar on stderr."""
     begin = time.monotonic()
     model = find_model(model)
+    if model.suffix == ".json":
+        raise UserError(f"{model}: a configuration alone has no weights to compile; give the folder that holds them, or ask `easyquant plan {model}`")
     with contextlib.ExitStack() as stack:
         if options.recipe is not None:
             options = replace(options, recipe=stack.enter_context(recipe_as_json(options.recipe, keep=options.dump_pipeline)))

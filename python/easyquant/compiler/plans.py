@@ -49,6 +49,8 @@ class Plans:
     passes: list[str]  # of quantization
     other_bytes: int
     header_bytes: int  # at most
+    gathered_bytes: int  # of tables of which a step reads a row a token
+    cache: dict  # page_tokens, page_bytes, window_bytes, as in the manifest
     layer_floats: int
     recipe: dict
     model: dict
@@ -56,6 +58,11 @@ class Plans:
     @property
     def weight_bytes(self) -> int:
         return self.header_bytes + self.other_bytes + sum(site["bytes"] for site in self.sites)
+
+    def cache_bytes(self, tokens: int) -> int:
+        """Bytes of the keys and values of a sequence of so many tokens."""
+        pages = -(-tokens // self.cache["page_tokens"])
+        return self.cache["window_bytes"] + pages * self.cache["page_bytes"]
 
     @property
     def methods(self) -> list[str]:
@@ -205,14 +212,10 @@ def prediction(plans: Plans, options) -> Prediction:
     return Prediction(plans.weight_bytes, memory, seconds)
 
 
-def describe_cache(plans: Plans, options) -> str:
+def describe_cache(plans: Plans) -> str:
     """'23.6 MB for a sequence of 1,024 tokens': what keys and values of the longest sequence take."""
-    model = plans.model
-    is_quantized = any(site["weight"] for site in plans.sites) or "equant-simquant-kv" in plans.passes
-    is_short = is_quantized if options.kv_cache in (None, "auto") else options.kv_cache == "f16"
-    numbers = 2 * model["num_layers"] * model["num_kv_heads"] * model["head_dim"] * model["max_context"]
-    less = "less than " if "equant-simquant-kv" in plans.passes else ""
-    return f"{less}{console.human_bytes(numbers * (2 if is_short else 4))} for a sequence of {model['max_context']:,} tokens"
+    tokens = plans.model["max_context"]
+    return f"{console.human_bytes(plans.cache_bytes(tokens))} for a sequence of {tokens:,} tokens"
 
 
 def print_dry_run(plans: Plans, options) -> None:
@@ -221,7 +224,7 @@ def print_dry_run(plans: Plans, options) -> None:
     predicted = prediction(plans, options)
     table.add_row("weights", console.human_bytes(predicted.weight_bytes))
     if not options.export:
-        table.add_row("KV cache", describe_cache(plans, options))
+        table.add_row("KV cache", describe_cache(plans))
     table.add_row("memory", f"about {console.human_bytes(predicted.memory_bytes)} beside the model's own pages")
     if (available := available_bytes()) is not None:
         table.add_row("available", console.human_bytes(available))

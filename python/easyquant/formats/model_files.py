@@ -94,6 +94,18 @@ def read_hugging_face(folder: Path) -> ModelInfo:
     return ModelInfo(folder, "huggingface", properties, sorted(tensors, key=lambda tensor: tensor.name))
 
 
+def lacks_weights(folder: Path) -> bool:
+    """Is a Hugging Face folder one whose weights, or some of them, are not there? What else is wrong with it is for its readers to say."""
+    if (folder / "model.safetensors").is_file():
+        return False
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        return True
+    mapping = read_json(index).get("weight_map")
+    names = mapping.values() if isinstance(mapping, dict) else ()
+    return any(isinstance(name, str) and not (folder / name).is_file() for name in names)
+
+
 def _properties_of_config(config: dict) -> dict[str, object]:
     keys = {
         "architecture": ("model_type",),
