@@ -187,15 +187,17 @@ static void addWindow(Json::Object &json, const ModelConfig &config) {
 /// The factors and bounds for which the architecture has fields.
 static void addFactors(Json::Object &json, const ModelConfig &config) {
   const Architecture &architecture = *config.architecture;
-  // Where it was an integer, as it is in models, it is one again.
-  const double inexact = 1.0 / (config.attentionScale * config.attentionScale);
-  const bool isWhole = std::abs(inexact - std::round(inexact)) < 1e-12 * inexact;
-  const double width = isWhole ? std::round(inexact) : inexact;
+  if (const char *key = architecture.attentionWidth.key) {
+    // An integer in models, and so for transformers.
+    const double width = 1.0 / (config.attentionScale * config.attentionScale);
+    const auto whole = static_cast<int64_t>(std::llround(width));
+    const bool isWhole = std::abs(width - static_cast<double>(whole)) < 1e-12 * width;
+    json[key] = isWhole ? Json(whole) : Json(width);
+  }
   for (auto [field, value] : {std::pair(&architecture.embeddingFactor, config.embeddingFactor),
                               std::pair(&architecture.residualFactor, config.residualFactor),
                               std::pair(&architecture.logitDivisor, config.logitDivisor),
-                              std::pair(&architecture.attentionFactor, config.attentionScale),
-                              std::pair(&architecture.attentionWidth, width)})
+                              std::pair(&architecture.attentionFactor, config.attentionScale)})
     if (*field)
       json[field->key] = value;
   for (auto [field, value] : {std::pair(&architecture.attentionBound, config.attentionBound),

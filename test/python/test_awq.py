@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 from calibrating import write_tokens
 from helpers import assert_refused, folder_contents, random_llama, random_tokens, write_model
-from oracles.llama import Llama, rms_norm, silu
+from oracles.llama import Llama, silu
 from oracles.schemes import QuantizedWeight
 from planning import SITES, plan, planned_module, run_pass
 
@@ -86,10 +86,10 @@ class Searched:
         for index, layer in enumerate(model.layers):
             read = {name: [] for name in READERS}
             for i, x in enumerate(states):
-                read["self_attn.q_proj"].append(rms_norm(x, layer["input_norm"], model.epsilon))
+                read["self_attn.q_proj"].append(layer["input_norm"](x))
                 model.attention(layer | {"o_proj": lambda y: read["self_attn.o_proj"].append(y) or y}, read["self_attn.q_proj"][i])
                 x = x + layer["o_proj"](read["self_attn.o_proj"][i])
-                read["mlp.gate_proj"].append(y := rms_norm(x, layer["post_norm"], model.epsilon))
+                read["mlp.gate_proj"].append(y := layer["mlp_norm"](x))
                 read["mlp.down_proj"].append(silu(layer["gate_proj"](y)) * layer["up_proj"](y))
                 states[i] = x + layer["down_proj"](read["mlp.down_proj"][i])
 

@@ -10,7 +10,7 @@ import pytest
 
 from calibrating import write_tokens
 from helpers import assert_refused, random_gpt2, random_llama, random_tokens, run_tool, write_model
-from oracles.llama import Llama, rms_norm, silu
+from oracles.llama import Llama, silu
 from oracles.schemes import QuantizedWeight
 from planning import SITES, recorded_inputs
 
@@ -104,8 +104,8 @@ def hidden_states(model, tokens):
     """Behind every layer."""
     x, states = model.embedding.rows(np.asarray(tokens)).astype(np.float64), []
     for layer in model.layers:
-        x = x + model.attention(layer, rms_norm(x, layer["input_norm"], model.epsilon))
-        y = rms_norm(x, layer["post_norm"], model.epsilon)
+        x = x + model.attention(layer, layer["input_norm"](x))
+        y = layer["mlp_norm"](x)
         x = x + layer["down_proj"](silu(layer["gate_proj"](y)) * layer["up_proj"](y))
         states.append(x)
     return np.stack(states)

@@ -9,7 +9,7 @@ import pytest
 
 from calibrating import write_tokens
 from helpers import assert_refused, folder_contents, random_gpt2, random_llama, random_tokens, write_model
-from oracles.llama import Llama, rms_norm, silu
+from oracles.llama import Llama, silu
 from oracles.schemes import absmax_scale
 from planning import dequantized, plan, planned_module, run_pass
 
@@ -33,8 +33,8 @@ def distilled(model, work, tokens, options=""):
 
 
 def through_layer(model, layer, x):
-    x = x + model.attention(layer, rms_norm(x, layer["input_norm"], model.epsilon))
-    y = rms_norm(x, layer["post_norm"], model.epsilon)
+    x = x + model.attention(layer, layer["input_norm"](x))
+    y = layer["mlp_norm"](x)
     return x + layer["down_proj"](silu(layer["gate_proj"](y)) * layer["up_proj"](y))
 
 

@@ -10,7 +10,7 @@ import pytest
 from helpers import assert_refused, random_gpt2, random_llama, random_tokens, run_tool, test_data, write_model
 from oracles.checkpoint import read_llama2c
 from oracles.gpt2 import GPT2
-from oracles.llama import Llama, rms_norm, silu
+from oracles.llama import Llama, silu
 from smoothing import Smoothed, formula
 
 ATTENTION = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
@@ -27,18 +27,18 @@ def llama_absmax(model, config, tokens):
 
     x = model.embedding.rows(np.asarray(tokens)).astype(model.dtype)
     for index, layer in enumerate(model.layers):
-        read = rms_norm(x, layer["input_norm"], model.epsilon)
+        read = layer["input_norm"](x)
         note(index, ATTENTION, read)
         attended = []
         model.attention(layer | {"o_proj": lambda y: attended.append(y) or y}, read)
         note(index, ("self_attn.o_proj",), attended[0])
         x = x + layer["o_proj"](attended[0])
-        read = rms_norm(x, layer["post_norm"], model.epsilon)
+        read = layer["mlp_norm"](x)
         note(index, MLP, read)
         gated = silu(layer["gate_proj"](read)) * layer["up_proj"](read)
         note(index, ("mlp.down_proj",), gated)
         x = x + layer["down_proj"](gated)
-    found["lm_head"] = np.abs(rms_norm(x, model.norm, model.epsilon)).max(axis=0)
+    found["lm_head"] = np.abs(model.norm(x)).max(axis=0)
     return found
 
 

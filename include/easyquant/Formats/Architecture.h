@@ -146,7 +146,7 @@ struct Architecture {
   WindowKind window = WindowKind::None;
   bool tiesHead = false; ///< where tie_word_embeddings is missing
   double ropeTheta = 10000.0;
-  /// Pattern: of so many layers, one after the other, the last one sees all tokens.
+  /// Pattern: every so many-th layer sees all tokens, the others have the window.
   int64_t windowPattern = 0;
   /// Layers with a window rotate by angles of their own, of this base and not scaled: its field.
   NumberField windowedRopeTheta = {};

@@ -17,7 +17,7 @@ namespace easyquant {
 
 /// The global of the rotation table, which is computed rather than read.
 constexpr llvm::StringLiteral kRopeTableName = "rope.cos_sin";
-/// That of layers with a window, where they have one of their own.
+/// The table of layers with a window, where they have one of their own.
 constexpr llvm::StringLiteral kWindowedRopeTableName = "rope.windowed.cos_sin";
 
 /// Writes the model as `lm` IR, by the conventions of docs/Architecture.md. No weight is read: the

@@ -163,7 +163,7 @@ class Llama:
             layer["window"], layer["rotated"] = window_of(config, index), is_rotated(config, index)
             self.layers.append(layer)
 
-    def rope(self, x, position, window):
+    def rope(self, x, position, window=None):
         """x: (tokens, heads, head_dim)."""
         half = self.rotated // 2
         config = self.config
