@@ -175,12 +175,6 @@ std::optional<std::string> checkOptions(const OptionValues &options) {
   auto request = requestOf(options);
   if (!request)
     return request.error().message;
-  for (const OptionInfo &option : recipe::options())
-    if (recipe::findMethod(option.owner) && options.find(option) &&
-        !llvm::is_contained(request->methods, option.owner))
-      return ("--" + Twine(option.flag) + " belongs to method " + option.owner +
-              ", which no site has; add it to --method, or leave the option out")
-          .str();
   if (options[option::mixed] && request->base != "zeroquant")
     return "mixed belongs to method zeroquant, found method " + request->base;
   if (options.has(option::weightPercentile) && options[option::weightObserver] != "percentile")

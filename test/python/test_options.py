@@ -94,8 +94,6 @@ def test_recipes_take_every_key_and_only_values_of_its_kind(tiny_llama, tmp_path
     (("--method=awq", "--search-samples=0"), "search samples 0: expected an integer of at least 1"),
     (("--method=smoothquant", "--alpha=1.5"), "alpha '1.5': expected a number from 0 to 1, or search"),
     (("--method=gptq", "--mixed"), "mixed belongs to method zeroquant, found method absmax"),
-    (("--act-order",), "--act-order belongs to method gptq, which no site has; add it to --method, or leave the option out"),
-    (("--method=awq", "--alpha=0.5"), "--alpha belongs to method smoothquant, which no site has"),
     (("--kv-cache=f64",), "unknown type of the KV cache 'f64'; legal are auto, f32 and f16"),
     (("--targets=cpu",), "targets 'cpu': expected names of sites to quantize; did you mean --target cpu?"),
     (("--weight-percentile=99",), "--weight-percentile goes with --weight-observer percentile, found absmax"),

@@ -396,7 +396,7 @@ struct AttentionSpec {
   /// For a float cache. If > 0, queries and keys come before their rotation. The kernel rotates
   /// them in place, by a table of so many positions, before it appends keys.
   int64_t positions = 0;
-  double bound = 0.0; ///< > 0: scaled products are bound * tanh(product / bound)
+  double bound = 0.0;      ///< > 0: scaled products are bound * tanh(product / bound)
   int64_t rotatedDims = 0; ///< of a head, the dimensions that a table turns; 0: all
 
   int64_t rotated() const { return rotatedDims > 0 ? rotatedDims : headDim; }
