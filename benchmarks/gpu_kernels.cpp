@@ -225,9 +225,9 @@ Layer rowOperation(const std::string &family, RowOp op, int64_t columns,
   RowSpec spec;
   spec.op = op;
   spec.columns = columns;
-  spec.epsilon = 1e-5;
+  spec.constant = 1e-5;
   spec.quantization = RowQuantization::Dynamic;
-  Layer layer{family, 0, columns, {{"epsilon", spec.epsilon}}, {}, {}};
+  Layer layer{family, 0, columns, {{"epsilon", spec.constant}}, {}, {}};
   for (int64_t m : rows)
     layer.cases.push_back({describe(spec),
                            m,

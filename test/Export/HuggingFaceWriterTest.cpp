@@ -159,6 +159,7 @@ TEST(HuggingFaceWriter, ConfigurationsComeBack) {
   phi3.architecture = findArchitecture("phi3");
   phi3.qkvBias = phi3.outputBias = phi3.mlpBias = false;
   phi3.headDim = 22; // 6 / 22 * 22 is less than 6
+  phi3.attentionScale = 1 / std::sqrt(22.0);
   phi3.rope = {.dims = 6, .scaling = numerics::RopeScaling::LongRope};
   phi3.rope.originalPositions = 40;
   phi3.rope.attentionFactor = numerics::longRopeAttentionFactor(77.0 / 40, 40);

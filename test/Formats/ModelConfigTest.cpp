@@ -295,8 +295,8 @@ TEST(ModelConfig, RefusesGGUFThatIsWrong) {
                ErrorCode::Unsupported, "\"mrope\"", "expected none, linear, yarn or longrope");
   EXPECT_ERROR(parseConfig(ggufLlama().text("llama.rope.scaling.type", "linear")),
                ErrorCode::Corrupt, "llama.rope.scaling.factor", "missing");
-  EXPECT_ERROR(parseConfig(ggufLlama().u32("llama.attention.sliding_window", 0)),
-               ErrorCode::Corrupt, "sliding_window", "found 0");
+  EXPECT_ERROR(parseConfig(ggufLlama().text("llama.attention.sliding_window", "wide")),
+               ErrorCode::Corrupt, "sliding_window", "found string");
   EXPECT_ERROR(
       parseConfig(ggufLlama()
                       .text("llama.rope.scaling.type", "linear")

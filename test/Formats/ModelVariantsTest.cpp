@@ -238,7 +238,7 @@ TEST(ModelVariants, RefusesScalingThatIsWrong) {
            {R"(4.0)", ErrorCode::Corrupt, "rope_scaling", "an object"},
            {R"({"type": "mrope"})", ErrorCode::Unsupported, "\"mrope\"", "\"longrope\""},
            {R"({"type": "su", "long_factor": [1, 1, 1, 1]})", ErrorCode::Corrupt, "short_factor",
-            "missing"},
+            "found nothing"},
            {R"({"type": "longrope", "short_factor": [1, 1, 1, 1], "long_factor": [1, 1]})",
             ErrorCode::Corrupt, "long_factor", "found 2 numbers, expected one for each of 4 pairs"},
            {R"({"type": "longrope", "short_factor": [1, 1, 0, 1]})", ErrorCode::Corrupt,
