@@ -81,6 +81,8 @@ def test_recipes_take_every_key_and_only_values_of_its_kind(tiny_llama, tmp_path
     file = tmp_path / "recipe.json"
     if row["key"] == "online_decay":  # less than 1
         right = 0.5
+    if key == "kv.keys":  # hadamard takes heads of 16 dimensions at least, which the model lacks
+        right = "pre-rope"
     needs = NEEDS.get(row["key"], {})
     file.write_text(json.dumps(needs | recipe_of(key, right)))
     assert run_tool("easyquant-compile", tiny_llama, f"--recipe={file}", "--dry-run").returncode == 0, row
