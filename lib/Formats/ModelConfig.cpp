@@ -70,6 +70,16 @@ Result<void> formats::checkConsistency(const ModelConfig &config, std::string_vi
   if (config.numHeads * config.headDim > kLargestWidth)
     return makeError(ErrorCode::Corrupt, "{}: {} heads of dimension {} are too wide", fileName,
                      config.numHeads, config.headDim);
+  // What f32 rounds to 0 or infinity would make logits that are not finite.
+  for (auto [what, value] : {std::pair("factor of embeddings", config.embeddingFactor),
+                             std::pair("factor of the residual stream", config.residualFactor),
+                             std::pair("factor of logits", 1.0 / config.logitDivisor),
+                             std::pair("scale of attention", config.attentionScale),
+                             std::pair("soft cap of attention", config.attentionBound),
+                             std::pair("soft cap of logits", config.logitBound)})
+    if (value != 0.0 && !std::isnormal(static_cast<float>(value)))
+      return makeError(ErrorCode::Corrupt, "{}: {} {}: expected a number that f32 holds", fileName,
+                       what, value);
   auto checkToken = [&](int64_t id, const char *what) -> Result<void> {
     if (id < 0 || id >= config.vocabSize)
       return makeError(ErrorCode::Corrupt, "{}: {} token id {} lies outside the vocabulary of {}",

@@ -12,6 +12,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <tuple>
+
 using namespace easyquant;
 using namespace easyquant::formats;
 using namespace easyquant::formats::test;
@@ -148,6 +150,15 @@ TEST(ModelConfig, RefusesWhatIsNotSupported) {
                "scale_attn_weights");
   EXPECT_ERROR(parseConfig(with(gpt2(), "scale_attn_by_inverse_layer_idx", true)),
                ErrorCode::Unsupported, "scale_attn_by_inverse_layer_idx");
+}
+
+TEST(ModelConfig, RefusesFactorsThatF32DoesNotHold) {
+  const json granite = with(llama(), "model_type", "granite");
+  for (auto [key, value, what] : {std::tuple("embedding_multiplier", 1e300, "factor of embeddings"),
+                                  std::tuple("residual_multiplier", 1e-300, "residual stream"),
+                                  std::tuple("logits_scaling", 1e-300, "factor of logits"),
+                                  std::tuple("attention_multiplier", 1e39, "scale of attention")})
+    EXPECT_ERROR(parseConfig(with(granite, key, value)), ErrorCode::Corrupt, what, "f32");
 }
 
 TEST(ModelConfig, RefusesHostileJson) {
