@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """EasyQuant beside llama.cpp on one model, in one run.
 
-    .venv/bin/python benchmarks/peers_llama_cpp.py MODEL [--threads 2] [--batch 1,4,16] [--json FILE]
+    .venv/bin/python benchmarks/peers_llama_cpp.py MODEL [--threads 2] [--batch 1,4,16] [--types Q4_K_M,Q8_0] [--artifact OUT ...] [--json FILE]
 
 MODEL is a Hugging Face folder of the llama architecture, or a GGUF file. The script
 
@@ -19,6 +19,8 @@ MODEL is a Hugging Face folder of the llama architecture, or a GGUF file. The sc
 With --same-files, for which MODEL is a GGUF file with a tokenizer, both sides run the peer's files (Q4_0, Q4_K_M and Q8_0), or
 MODEL itself where it is quantized: easyquant compiles them as they are, with int8 activations in groups of 32, as the peer has
 (`--scheme keepA8`).
+
+--types names other types of the peer, and with --artifact the script measures these artifacts of MODEL and compiles none.
 
 With --batch the same for so many sequences at a time, each with a prompt of its own: tokens/s are those of all together, and
 each variant is also compared with itself on one sequence. Steps of the peer are calls of its batch interface.
@@ -157,6 +159,17 @@ def read_counts(text):
     return sorted({int(count) for count in counts})
 
 
+def artifacts_of(paths):
+    """{name: artifact}; each is told by the name of its folder."""
+    found = {path.name: path for path in paths}
+    if len(found) < len(paths):
+        fail(f"--artifact: {', '.join(map(str, paths))}: expected folders of different names, by which figures are told apart")
+    for path in paths:
+        if not (path / "manifest.json").is_file():
+            fail(f"--artifact {path}: there is no manifest.json in it; expected what `easyquant compile` writes")
+    return found
+
+
 def is_quantized(model):
     """Are linears of layers codes? `easyquant export --format gguf --scheme none` writes the head alone as codes."""
     layers = [tensor for tensor in gguf.GGUFReader(model).tensors if tensor.name.startswith("blk.")] if model.suffix == ".gguf" else []
@@ -173,7 +186,10 @@ def main():
     parser.add_argument("--batch", default="1", metavar="N,...", help="sequences at a time: 1,4,16")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here as well")
     parser.add_argument("--peer-only", action="store_true", help="measure llama.cpp alone")
-    parser.add_argument("--same-files", action="store_true", help="compile the peer's files as they are")
+    parser.add_argument("--types", metavar="TYPE,...", help=f"types of the peer ({','.join(PEER_TYPES)}, with --same-files {','.join(SAME_FILES)})")
+    ours = parser.add_mutually_exclusive_group()
+    ours.add_argument("--artifact", type=Path, action="append", default=[], metavar="FOLDER", help="an artifact of MODEL to measure; repeatable")
+    ours.add_argument("--same-files", action="store_true", help="compile the peer's files as they are")
     parser.add_argument("--isa", choices=("avx2", "avx512vnni"),
                         help="instruction set of EasyQuant (the best of this CPU); beside a peer that is built for the same, see --peer-python")
     parser.add_argument("--peer-python", type=Path, help="interpreter of an environment that has llama-cpp-python and gguf")
@@ -186,6 +202,8 @@ def main():
     cache = cache_folder(args.cache)
     loads = {"threads": args.threads, "context": args.prefill + args.decode}
     counts = read_counts(args.batch)
+    artifacts = artifacts_of(args.artifact)
+    types = args.types.split(",") if args.types else SAME_FILES if args.same_files else PEER_TYPES
 
     def named(name, count):
         return name if counts == [1] else f"{name}, {count} sequence{'s' if count > 1 else ''}"
@@ -199,7 +217,7 @@ def main():
     if args.same_files and is_quantized(args.model):
         files = {ITSELF: args.model}
     else:
-        files = {kind: models / f"llama-cpp-{kind}.gguf" for kind in (SAME_FILES if args.same_files else PEER_TYPES)}
+        files = {kind: models / f"llama-cpp-{kind}.gguf" for kind in types}
         for kind, out in files.items():
             out.unlink(missing_ok=True)
             peer.ask("make", source=str(args.model.absolute()), out=str(out), type=kind, itself=args.same_files)
@@ -215,8 +233,8 @@ def main():
         own = {scheme: (args.model, options) for scheme, options in OUR_VARIANTS.items()}
         if args.same_files:
             own = {f"its {kind}": (file, ("--scheme=keepA8",)) for kind, file in files.items()}
-        for kind, (model, options) in own.items():
-            artifact = compile_ours(model, kind, options, models)
+        artifacts = artifacts or {kind: compile_ours(model, kind, options, models) for kind, (model, options) in own.items()}
+        for kind, artifact in artifacts.items():
             report["bytes"][kind] = sum(file.stat().st_size for file in artifact.glob("weights*.safetensors"))
             for count in counts:
                 name = named(f"EasyQuant {kind}", count)
