@@ -139,6 +139,8 @@ static Json ropeScalingJson(const ModelConfig &config) {
             {"beta_slow", rope.betaSlow},
             {"attention_factor", rope.attentionFactor},
             {"truncate", rope.truncate}};
+    if (rope.lateGain != 0.0)
+      json[config.architecture->lateGain.key] = rope.lateGain;
     break;
   }
   json["factor"] = rope.factor;

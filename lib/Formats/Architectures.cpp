@@ -113,7 +113,9 @@ static constexpr Architecture mistral() {
   Architecture a = kLLaMA;
   a.name = "mistral";
   a.className = "MistralForCausalLM";
-  a.summary = "llama with a window of attention (`sliding_window`; null: none)";
+  a.withOtherParts = "mistral3";
+  a.summary = "llama with a window of attention (`sliding_window`; null: none); also the text part "
+              "of `mistral3`";
   a.proof = "the oracle";
   a.numKVHeads.otherwise = 8;
   a.maxContext.otherwise = 131072;
@@ -307,11 +309,30 @@ static constexpr Architecture ministral() {
   Architecture a = mistral();
   a.name = "ministral";
   a.className = "MinistralForCausalLM";
+  a.withOtherParts = nullptr;
   a.summary = "mistral with its window in the layers that `layer_types` names; without it, in all";
   a.proof = "the oracle, transformers";
-  a.refused = "`ministral3`";
+  a.refused = "";
   a.epsilon = 1e-6;
   a.window = WindowKind::Pattern;
+  return a;
+}
+
+/// Mistral AI, 2025: Ministral 3, whose late queries are scaled as those of Llama 4.
+static constexpr Architecture ministral3() {
+  Architecture a = mistral();
+  a.name = "ministral3";
+  a.className = "Ministral3ForCausalLM";
+  a.gguf = "mistral3";
+  a.summary =
+      "mistral with YaRN, and queries behind its original context times 1 + β ln(1 + ⌊p / L⌋) "
+      "(`llama_4_scaling_beta`); also the text part of `mistral3`";
+  a.proof = "the oracle, llama.cpp";
+  a.maxContext.otherwise = 262144;
+  a.epsilon = 1e-5;
+  a.windowOtherwise = 0;
+  a.ropeTheta = 1000000.0;
+  a.lateGain = {"llama_4_scaling_beta", 0.0, "attention.temperature_scale"};
   return a;
 }
 
@@ -332,8 +353,8 @@ static constexpr Architecture olmo3() {
 }
 
 static constexpr Architecture kArchitectures[] = {
-    kLLaMA,   kGPT2,    mistral(), qwen2(), qwen3(),     olmo2(), smolLM3(),
-    gemma2(), gemma3(), granite(), phi3(),  ministral(), olmo3()};
+    kLLaMA,   kGPT2,    mistral(), qwen2(), qwen3(),     olmo2(),      smolLM3(),
+    gemma2(), gemma3(), granite(), phi3(),  ministral(), ministral3(), olmo3()};
 
 std::span<const Architecture> formats::architectures() { return kArchitectures; }
 

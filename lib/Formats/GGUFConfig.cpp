@@ -153,6 +153,13 @@ static void readRope(Metadata &metadata, const GGUFHeader &header, const std::st
     rope.betaFast = metadata.positive(scaling + "yarn_beta_fast", 32.0);
     rope.betaSlow = metadata.positive(scaling + "yarn_beta_slow", 1.0);
     rope.attentionFactor = numerics::yarnAttentionFactor(rope.factor) * attentionFactor;
+    if (const NumberField &gain = config.architecture->lateGain; gain) {
+      // mscale_all_dim, by which its converter says that rotations are not scaled.
+      rope.attentionFactor /= numerics::yarnAttentionFactor(
+          rope.factor, metadata.positive(scaling + "yarn_log_multiplier", 1.0));
+      if (metadata.find(prefix + gain.gguf))
+        rope.lateGain = metadata.positive(prefix + gain.gguf);
+    }
     if (rope.betaSlow >= rope.betaFast || rope.theta <= 1.0)
       metadata.fail(
           ErrorCode::Corrupt,
@@ -175,8 +182,9 @@ static void readRope(Metadata &metadata, const GGUFHeader &header, const std::st
   if (rope.factor < 1.0)
     metadata.fail(ErrorCode::Corrupt, "metadata {}: expected a number from 1 on, found {}",
                   quote(scaling + "factor"), rope.factor);
-  for (const char *key : {"yarn_ext_factor", "yarn_attn_factor", "yarn_log_multiplier"})
-    if (metadata.find(scaling + key))
+  const bool takesMultiplier = kind == "yarn" && config.architecture->lateGain;
+  for (const std::string key : {"yarn_ext_factor", "yarn_attn_factor", "yarn_log_multiplier"})
+    if (metadata.find(scaling + key) && !(takesMultiplier && key == "yarn_log_multiplier"))
       metadata.fail(ErrorCode::Unsupported, "metadata {} is not supported", quote(scaling + key));
   if (metadata.find(prefix + "rope.scale_linear"))
     metadata.fail(ErrorCode::Unsupported, "metadata {} is not supported",

@@ -73,9 +73,16 @@ static void addRope(GGUFMetadata &metadata, const std::string &prefix, const Mod
                  static_cast<uint32_t>(rope.originalPositions));
     metadata.add(scaling + "yarn_beta_fast", static_cast<float>(rope.betaFast));
     metadata.add(scaling + "yarn_beta_slow", static_cast<float>(rope.betaSlow));
-    metadata.add(
-        scaling + "attn_factor",
-        static_cast<float>(rope.attentionFactor / numerics::yarnAttentionFactor(rope.factor)));
+    if (const NumberField &gain = config.architecture->lateGain) {
+      metadata.add(scaling + "yarn_log_multiplier", 1.0f);
+      metadata.add(scaling + "attn_factor", static_cast<float>(rope.attentionFactor));
+      if (rope.lateGain != 0.0)
+        metadata.add(prefix + gain.gguf, static_cast<float>(rope.lateGain));
+    } else {
+      metadata.add(
+          scaling + "attn_factor",
+          static_cast<float>(rope.attentionFactor / numerics::yarnAttentionFactor(rope.factor)));
+    }
     break;
   }
   metadata.add(scaling + "factor", static_cast<float>(rope.factor));

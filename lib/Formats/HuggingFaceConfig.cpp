@@ -20,6 +20,8 @@
 #include <array>
 #include <cmath>
 
+#include <fmt/ranges.h>
+
 using namespace easyquant;
 using namespace easyquant::formats;
 
@@ -191,6 +193,8 @@ static void readRopeScaling(FieldReader &scaling, std::optional<int64_t> outside
       factor = numerics::yarnAttentionFactor(rope.factor, positive(scaling, "mscale", 1.0)) /
                numerics::yarnAttentionFactor(rope.factor, positive(scaling, "mscale_all_dim", 1.0));
     rope.attentionFactor = positive(scaling, "attention_factor", factor);
+    if (const NumberField &gain = config.architecture->lateGain; gain && scaling.find(gain.key))
+      rope.lateGain = positive(scaling, gain.key, 0.0);
     if (rope.betaSlow >= rope.betaFast)
       scaling.failInWords(ErrorCode::Corrupt, "beta_slow {} must be below beta_fast {}",
                           rope.betaSlow, rope.betaFast);
@@ -210,6 +214,9 @@ static void readRopeScaling(FieldReader &scaling, std::optional<int64_t> outside
     if (scaling.find(name))
       scaling.failInWords(ErrorCode::Unsupported, "{} is not supported with rope_type {}", name,
                           quote(kind));
+  if (const char *key = "llama_4_scaling_beta"; scaling.find(key) && rope.lateGain == 0.0)
+    scaling.failInWords(ErrorCode::Unsupported, "{} is not supported with rope_type {} in {}", key,
+                        quote(kind), config.architecture->name);
 }
 
 /// rope_parameters of transformers 5 where kinds of layers have their own.
@@ -250,6 +257,10 @@ static void readRope(FieldReader &fields, ModelConfig &config) {
   if (scaling && parameters && *scaling != *parameters)
     return fields.failInWords(ErrorCode::Corrupt,
                               "rope_scaling and rope_parameters say different things; remove one");
+  if (architecture.lateGain && !parameters && !scaling)
+    return fields.failInWords(ErrorCode::Corrupt,
+                              "rope_parameters: missing; {} has no positions without it",
+                              architecture.name);
   if (parameters || scaling)
     fields.object(parameters ? "rope_parameters" : "rope_scaling", [&](FieldReader &found) {
       if (config.windowedRope && (found.find("full_attention") || found.find("sliding_attention")))
@@ -468,6 +479,28 @@ static std::string newFields(FieldReader &fields) {
   return found;
 }
 
+/// The architecture of the text part of a model that has other parts, too; null if it has none.
+static const Architecture *textPart(FieldReader &fields, std::string_view modelType) {
+  std::vector<const Architecture *> known;
+  for (const Architecture &architecture : architectures())
+    if (architecture.withOtherParts && modelType == architecture.withOtherParts)
+      known.push_back(&architecture);
+  if (known.empty())
+    return nullptr;
+  std::string name = known.front()->name; // transformers leaves out what is the default
+  fields.object("text_config", [&](FieldReader &part) { name = word(part, "model_type", name); });
+  const auto found = std::ranges::find(known, std::string_view(name), &Architecture::name);
+  if (found != known.end())
+    return *found;
+  std::vector<std::string_view> names;
+  for (const Architecture *architecture : known)
+    names.emplace_back(architecture->name);
+  fields.failInWords(ErrorCode::Unsupported,
+                     "text_config.model_type: found {}, expected of {} one of {}", quote(name),
+                     quote(modelType), fmt::join(names, ", "));
+  return nullptr;
+}
+
 Result<ModelConfig> formats::parseHuggingFaceConfig(std::string_view text,
                                                     std::string_view fileName) {
   Result<Json> object = Json::parseObject(text, fileName);
@@ -479,13 +512,12 @@ Result<ModelConfig> formats::parseHuggingFaceConfig(std::string_view text,
   fields.required("model_type", modelType);
   if (fields.failed())
     return Unexpected(fields.result().error());
-  const Architecture *architecture = findArchitecture(modelType);
-  const auto multimodal = std::ranges::find_if(architectures(), [&](const Architecture &known) {
-    return known.withOtherParts && modelType == known.withOtherParts;
-  });
-  const bool isTextPart = multimodal != architectures().end();
-  if (isTextPart)
-    architecture = &*multimodal;
+  const Architecture *architecture = textPart(fields, modelType);
+  const bool isTextPart = architecture != nullptr;
+  if (fields.failed())
+    return Unexpected(fields.result().error());
+  if (!isTextPart)
+    architecture = findArchitecture(modelType);
   if (!architecture) {
     Error error = unsupportedArchitecture(fileName, modelType, &Architecture::name);
     error.message += newFields(fields);

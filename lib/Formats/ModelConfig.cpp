@@ -75,6 +75,7 @@ Result<void> formats::checkConsistency(const ModelConfig &config, std::string_vi
                              std::pair("factor of the residual stream", config.residualFactor),
                              std::pair("factor of logits", 1.0 / config.logitDivisor),
                              std::pair("scale of attention", config.attentionScale),
+                             std::pair("gain of late queries", config.rope.lateGain),
                              std::pair("soft cap of attention", config.attentionBound),
                              std::pair("soft cap of logits", config.logitBound)})
     if (value != 0.0 && !std::isnormal(static_cast<float>(value)))

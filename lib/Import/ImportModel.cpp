@@ -84,11 +84,12 @@ static Value buildAttention(ModelBuilder &b, Value input, func::FuncOp layer, in
     k = b.norm(k, prefix, modules.kNorm);
   }
   if (config.rotates(index)) {
-    Value table =
-        b.load((config.hasWindowedRope(index) ? kWindowedRopeTableName : kRopeTableName).str());
-    for (Value *rows : {&q, &k})
-      *rows =
-          lm::RopeOp::create(b, b.at(place), *rows, table, layer.getArgument(1), config.headDim);
+    const StringRef keys = config.hasWindowedRope(index) ? kWindowedRopeTableName : kRopeTableName;
+    const bool isLate = config.ropeIn(config.maxContext).lateGain != 0.0;
+    for (auto [rows, name] :
+         {std::pair(&q, isLate ? StringRef(kQueryRopeTableName) : keys), std::pair(&k, keys)})
+      *rows = lm::RopeOp::create(b, b.at(place), *rows, b.load(name.str()), layer.getArgument(1),
+                                 config.headDim);
   }
   Value attended = b.attention(q, k, projections[2], layer, index, place);
   return b.linear(attended, prefix, modules.o, config.outputBias);
@@ -202,7 +203,7 @@ static LogicalResult check(MLIRContext &context, const ModelSource &source,
         << source.path().string() << ": the context of " << config.maxContext
         << " tokens takes the long factors of the rotary positions, in short texts, too; --context "
         << rope.originalPositions << " or less takes the short ones";
-  const int64_t tables = config.windowedRope ? 2 : 1;
+  const int64_t tables = config.windowedRope || rope.lateGain != 0.0 ? 2 : 1;
   const int64_t bytes = tables * config.maxContext * rope.dims * int64_t(sizeof(float));
   if (longestContext == 0 && bytes > kLargeRopeTable)
     emitRemark(UnknownLoc::get(&context))

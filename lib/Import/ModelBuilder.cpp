@@ -53,7 +53,12 @@ void ModelBuilder::declareRopeTables() {
   auto declareTable = [&](StringRef name, const numerics::RopeParams &rope) {
     declare(name, {config.maxContext, rope.dims / 2, 2}, lm::ropeTableAttr(getContext(), rope));
   };
-  declareTable(kRopeTableName, config.ropeIn(config.maxContext));
+  const numerics::RopeParams queries = config.ropeIn(config.maxContext);
+  numerics::RopeParams keys = queries;
+  keys.lateGain = 0.0;
+  declareTable(kRopeTableName, keys);
+  if (queries != keys)
+    declareTable(kQueryRopeTableName, queries);
   if (config.windowedRope)
     declareTable(kWindowedRopeTableName, *config.windowedRope);
 }

@@ -27,6 +27,9 @@ Result<void> checkYarn(const RopeParams &params) {
         std::pair("attention_factor", params.attentionFactor)})
     if (auto ok = checkPositive(name, value); !ok)
       return ok;
+  if (params.lateGain != 0.0)
+    if (auto ok = checkPositive("late_gain", params.lateGain); !ok)
+      return ok;
   if (params.betaSlow >= params.betaFast)
     return makeError(ErrorCode::InvalidArgument,
                      "rotary embedding with beta_slow = {} and beta_fast = {}: the first must be "
@@ -176,15 +179,20 @@ Result<std::vector<float>> ropeTable(const RopeParams &params, int64_t positions
   auto frequencies = ropeFrequencies(params);
   const bool isScaled =
       params.scaling == RopeScaling::Yarn || params.scaling == RopeScaling::LongRope;
-  const double gain = isScaled ? params.attentionFactor : 1.0;
+  const double factor = isScaled ? params.attentionFactor : 1.0;
+  const double late = params.scaling == RopeScaling::Yarn ? params.lateGain : 0.0;
   std::vector<float> table;
   table.reserve(positions * params.dims);
-  for (int64_t p = first; p < first + positions; ++p)
+  for (int64_t p = first; p < first + positions; ++p) {
+    double gain = factor;
+    if (late != 0.0)
+      gain *= 1.0 + late * std::log1p(static_cast<double>(p / params.originalPositions));
     for (double frequency : *frequencies) {
       double angle = static_cast<double>(p) * frequency;
       table.push_back(static_cast<float>(gain * std::cos(angle)));
       table.push_back(static_cast<float>(gain * std::sin(angle)));
     }
+  }
   return table;
 }
 

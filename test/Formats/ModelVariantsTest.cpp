@@ -269,6 +269,8 @@ TEST(ModelVariants, RefusesScalingThatIsWrong) {
             "attention_factor", "positive"},
            {R"({"rope_type": "default", "mrope_section": [1]})", ErrorCode::Unsupported,
             "mrope_section", "not supported"},
+           {R"({"rope_type": "yarn", "factor": 4, "llama_4_scaling_beta": 0.1})",
+            ErrorCode::Unsupported, "llama_4_scaling_beta", "\"yarn\" in llama"},
            {R"({"type": "dynamic", "factor": 2, "original_max_position_embeddings": 32})",
             ErrorCode::Unsupported, "dynamic", "max_position_embeddings"}}) {
     SCOPED_TRACE(wrong.scaling);
@@ -279,4 +281,9 @@ TEST(ModelVariants, RefusesScalingThatIsWrong) {
   EXPECT_ERROR(parseVariant("llama", R"({"rope_scaling": {"type": "linear", "factor": 2},
                                   "rope_parameters": {"rope_type": "default"}})"),
                ErrorCode::Corrupt, "rope_scaling and rope_parameters");
+  EXPECT_ERROR(parseVariant("ministral3", "{}"), ErrorCode::Corrupt, "rope_parameters: missing",
+               "ministral3");
+  EXPECT_ERROR(parseVariant("ministral3", R"({"rope_parameters": {"rope_type": "yarn", "factor": 4,
+                                  "llama_4_scaling_beta": -1}})"),
+               ErrorCode::Corrupt, "llama_4_scaling_beta", "positive");
 }

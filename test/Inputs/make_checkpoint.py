@@ -46,8 +46,13 @@ OLMO3 = OLMO2 | {"model_type": "olmo3", "num_hidden_layers": 4, "sliding_window"
                  "rope_scaling": {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 16, "attention_factor": 0.1 * math.log(2) + 1,
                                   "beta_fast": 32.0, "beta_slow": 1.0, "truncate": True}}
 MINISTRAL = MISTRAL | {"model_type": "ministral", "layer_types": ["full_attention", "sliding_attention"]}
+MINISTRAL3 = MISTRAL | {
+    "model_type": "ministral3", "sliding_window": None, "rope_theta": 1000000.0,
+    "rope_scaling": {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 16, "attention_factor": 1.0, "beta_fast": 32.0,
+                     "beta_slow": 1.0, "truncate": True, "llama_4_scaling_beta": 0.125},
+}
 CONFIGS = {config["model_type"]: config for config in (
-    LLAMA, GPT2, MISTRAL, QWEN2, QWEN3, OLMO2, SMOLLM3, GEMMA2, GEMMA3, GRANITE, PHI3, OLMO3, MINISTRAL)}
+    LLAMA, GPT2, MISTRAL, QWEN2, QWEN3, OLMO2, SMOLLM3, GEMMA2, GEMMA3, GRANITE, PHI3, OLMO3, MINISTRAL, MINISTRAL3)}
 DEFECTS = {
     "missing-tensor": "one weight is not in the file",
     "extra-tensor": "a bias that the configuration does not speak of",
@@ -79,7 +84,7 @@ GGUF_KEYS = {
     "attention_multiplier": "attention.scale", "logits_scaling": "logit_scale",
 }
 # Architectures whose q and k rows llama.cpp permutes.
-PERMUTED = ("llama", "mistral", "smollm3", "granite")
+PERMUTED = ("llama", "mistral", "ministral3", "smollm3", "granite")
 CONV1D = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
 
 
@@ -266,7 +271,7 @@ def write_gguf(out, config, weights, dtype):
             pairs |= {gguf: config[key] for key, gguf in GGUF_KEYS.items() if key in config}
         if arch.startswith("gemma"):  # the file has norms as they are
             weights = {name: (shape, [value + 1 for value in values] if "norm" in name else values) for name, (shape, values) in weights.items()}
-        arch = {"mistral": "llama", "ministral": "llama", "gemma3_text": "gemma3", "olmo3": "olmo2"}.get(arch, arch)  # llama.cpp's names
+        arch = {"mistral": "llama", "ministral": "llama", "ministral3": "mistral3", "gemma3_text": "gemma3", "olmo3": "olmo2"}.get(arch, arch)  # llama.cpp's names
         if arch == "phi3":
             pairs["attention.sliding_window"] = config.get("sliding_window") or 0
         scaling = config.get("rope_scaling") or {}
@@ -286,6 +291,9 @@ def write_gguf(out, config, weights, dtype):
             pairs |= {"rope.scaling.type": kind, "rope.scaling.factor": float(scaling["factor"])}
             if "original_max_position_embeddings" in scaling:
                 pairs["rope.scaling.original_context_length"] = scaling["original_max_position_embeddings"]
+            if "llama_4_scaling_beta" in scaling:
+                pairs |= {"rope.scaling.yarn_beta_fast": float(scaling["beta_fast"]), "rope.scaling.yarn_beta_slow": float(scaling["beta_slow"]),
+                          "rope.scaling.yarn_log_multiplier": 1.0, "attention.temperature_scale": scaling["llama_4_scaling_beta"]}
         eos = config["eos_token_id"]
     pairs = {"general.architecture": arch} | {f"{arch}.{key}": v for key, v in pairs.items()}
     pairs["tokenizer.ggml.bos_token_id"] = config["bos_token_id"]

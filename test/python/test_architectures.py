@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from calibrating import write_tokens
 from easyquant.evaluation.weights import read_site
@@ -17,6 +18,8 @@ from oracles.schemes import FLOAT, W8A8, w4a8
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 24, "beta_fast": 4, "beta_slow": 0.5}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
+# Queries behind the 24 tokens are scaled.
+LATE = YARN | {"attention_factor": 1.0, "llama_4_scaling_beta": 0.7}
 LONGROPE = {"type": "longrope", "short_factor": [1.0, 1.1, 1.3, 1.6, 2.0, 2.2], "long_factor": [1.0, 1.5, 2.0, 4.0, 8.0, 16.0]}
 PHI = {"arch": "phi3", "hidden": 64, "heads": 4, "kv_heads": 2}  # heads of 16
 MODELS = {
@@ -59,6 +62,9 @@ MODELS = {
     "longrope, other parameters": {"hidden": 60, "rope_parameters": LONGROPE | {"original_max_position_embeddings": 40, "factor": 3.0}},
     "ministral": {"arch": "ministral", "heads": 4, "kv_heads": 2, "sliding_window": 17, "layer_types": ["full_attention", "sliding_attention"]},
     "ministral, a window in all layers": {"arch": "ministral", "sliding_window": 17},
+    "ministral3": {"arch": "ministral3", "heads": 4, "kv_heads": 2, "rope_scaling": LATE},
+    "ministral3, one stretch": {"arch": "ministral3", "sliding_window": 17, "tied": False,
+                                "rope_parameters": LATE | {"original_max_position_embeddings": 8192, "rope_theta": 500.0}},
     "olmo3": {"arch": "olmo3", "layers": 4, "heads": 4, "kv_heads": 2, "sliding_window": 17, "rope_theta": 5e5, "tied": False,
               "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 24}},
     "olmo3, other bases": {"arch": "olmo3", "sliding_window": 9, "layer_types": ["sliding_attention", "full_attention"], "rope_parameters": {
@@ -105,6 +111,8 @@ def without(config, tensors, name):
         return config | {"query_pre_attn_scalar": config["head_dim"]}, tensors
     if name == "granite":
         return config | {"residual_multiplier": 1.0}, tensors
+    if name == "ministral3":
+        return config | {"rope_scaling": {key: value for key, value in config["rope_scaling"].items() if key != "llama_4_scaling_beta"}}, tensors
     if "window" in name or name == "ministral":
         return config | {"sliding_window": None, "use_sliding_window": False}, tensors
     if config["model_type"] == "smollm3":
@@ -127,7 +135,7 @@ def test_the_oracle_sees_the_difference(model, name):
     assert np.abs(Llama(*without(config, tensors, name if name != "mistral" else "window"), dtype=np.float64).logits(tokens) - expected).max() > 0.05
 
 
-@pytest.mark.parametrize("name", ["mistral", "qwen2", "qwen3", "olmo2", "smollm3", "gemma2", "gemma3", "granite", "phi3, longrope", "olmo3"])
+@pytest.mark.parametrize("name", ["mistral", "qwen2", "qwen3", "olmo2", "smollm3", "gemma2", "gemma3", "granite", "phi3, longrope", "ministral3", "olmo3"])
 def test_w8a8(artifact, model, name):
     tokens = random_tokens(6, 96, 97)
     config, tensors = read_folder(model(name))
@@ -138,7 +146,7 @@ def test_w8a8(artifact, model, name):
     assert error < 5e-3 and np.linalg.norm(expected - plain) > 3 * np.linalg.norm(found - expected)
 
 
-@pytest.mark.parametrize("name", ["llama", "llama 3.1", "olmo2", "smollm3", "gemma2", "gemma3, as GGUF has it", "granite", "phi3, a window", "phi3, longrope", "olmo3"])
+@pytest.mark.parametrize("name", ["llama", "llama 3.1", "olmo2", "smollm3", "gemma2", "gemma3, as GGUF has it", "granite", "phi3, a window", "phi3, longrope", "ministral3", "olmo3"])
 def test_gguf_is_the_same_model(artifact, model, workspace, name):
     """Factors of the frequencies in a tensor, permuted rows of q and k, layers that the file does not list."""
     folder = model(name)
@@ -164,6 +172,28 @@ def test_the_text_part_of_a_model_with_pictures(artifact, model, workspace):
         assert Artifact.open(out).model["eos_token_ids"] == [2, 3]
     result = run_tool("easyquant-compile", folder, "-o", workspace / "said", "--scheme=none", "--isa=avx2")
     assert "the parts for pictures and sound are left out" in result.stderr
+
+
+def test_the_text_part_names_its_architecture(artifact, model, workspace):
+    """Of mistral3, whose text part may be mistral or ministral3."""
+    tokens = random_tokens(5, 96, 97)
+    for name in ("mistral", "ministral3"):
+        config, tensors = read_folder(model(name))
+        outer = {"model_type": "mistral3", "text_config": config, "vision_config": {"hidden_size": 8}}
+        named = {"language_model." + key: value for key, value in tensors.items()}
+        folder = write_model(workspace / f"text-part-{name}", outer, named)
+        out = artifact(folder, "--scheme=none", "--isa=avx2")
+        assert np.array_equal(Runner(out).score(tokens), Runner(artifact(model(name), "--scheme=none", "--isa=avx2")).score(tokens))
+    folder = write_model(workspace / "text-part-other", outer | {"text_config": config | {"model_type": "llama"}}, named)
+    result = run_tool("easyquant-compile", folder, "-o", workspace / "other", "--scheme=none")
+    assert_refused(result, 'text_config.model_type: found "llama"', 'of "mistral3" one of mistral, ministral3')
+
+
+def test_a_short_context_has_one_table(artifact, model):
+    """Queries within YaRN's original context are not scaled."""
+    for context, queries in (("24", False), ("25", True)):
+        out = artifact(model("ministral3"), "--scheme=none", "--isa=avx2", f"--context={context}")
+        assert ("rope.queries.cos_sin" in load_file(out / "weights.safetensors")) == queries
 
 
 def test_the_context_of_the_artifact_chooses_the_factors(artifact, model, tmp_path):
@@ -195,7 +225,7 @@ def rounded(out, config, tensors):
     return tensors | {f"{name_of(site['name'])}.weight": read_site(made, site["name"]) for site in made.manifest["sites"]}
 
 
-@pytest.mark.parametrize("name", ["llama 3.1", "olmo2", "smollm3", "gemma2", "gemma3", "granite", "phi3, longrope", "olmo3"])
+@pytest.mark.parametrize("name", ["llama 3.1", "olmo2", "smollm3", "gemma2", "gemma3", "granite", "phi3, longrope", "ministral3", "olmo3"])
 @pytest.mark.parametrize("options", [["--scheme=W4A8", "--group-size=8"], ["--scheme=Q4", "--activations=float"], LKD])
 def test_schemes_and_methods(artifact, model, calibration, name, options):
     """The program is the model of the weights that the artifact has, and no other one. Which weights these are, other tests say."""
@@ -224,7 +254,7 @@ def test_distillation_brings_a_model_nearer_to_the_float_one(artifact, model, ca
     assert learned < 0.92 * nearest  # measured: 0.78, 0.89 and 0.84
 
 
-@pytest.mark.parametrize("name", ["olmo2", "smollm3", "gemma3", "granite", "phi3, longrope", "olmo3"])
+@pytest.mark.parametrize("name", ["olmo2", "smollm3", "gemma3", "granite", "phi3, longrope", "ministral3", "olmo3"])
 def test_on_a_gpu(artifact, model, name):
     """Simulated, with the codes of the CPU: floats differ by the order of sums."""
     out = artifact(model(name), "--scheme=W8A8", "--target=sm_80,cpu", "--isa=avx2")

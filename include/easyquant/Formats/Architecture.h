@@ -126,7 +126,7 @@ struct Architecture {
   const char *className = ""; ///< in `architectures` of config.json
   const char *gguf = "";      ///< `general.architecture`
   /// `model_type` of models that also have a part for pictures or sound, and have this one in
-  /// `text_config`. Null: there are none.
+  /// `text_config`, whose own `model_type` tells those that share it. Null: there are none.
   const char *withOtherParts = nullptr;
   // What docs/guide/models.md says of it.
   const char *summary = "", *refused = "", *proof = "";
@@ -169,6 +169,9 @@ struct Architecture {
   int64_t unrotatedEvery = 0;
   /// partial_rotary_factor is heeded: only so much of each head is rotated.
   bool rotatesPart = false;
+  /// Queries of positions behind those of YaRN's original context are scaled: the field in
+  /// rope_parameters; 0: they are not.
+  NumberField lateGain = {};
   /// AllLayers: where sliding_window is missing; 0: there is none then.
   int64_t windowOtherwise = 4096;
 

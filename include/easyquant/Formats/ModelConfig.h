@@ -40,6 +40,7 @@ struct ModelConfig {
   /// Epsilon of RMSNorm or LayerNorm.
   double normEpsilon = 0.0;
   /// Angles of rotary positions; of LongRope in contexts of up to rope.originalPositions tokens.
+  /// Its lateGain is that of queries alone.
   numerics::RopeParams rope;
   /// The same in layers with a window, where it is another.
   std::optional<numerics::RopeParams> windowedRope = {};
@@ -70,6 +71,8 @@ struct ModelConfig {
     numerics::RopeParams params = rope;
     if (rope.scaling == numerics::RopeScaling::LongRope && context > rope.originalPositions)
       params.divisors = longDivisors;
+    if (context <= rope.originalPositions)
+      params.lateGain = 0.0;
     return params;
   }
   /// Whether a layer rotates q and k.

@@ -19,6 +19,8 @@ namespace easyquant {
 constexpr llvm::StringLiteral kRopeTableName = "rope.cos_sin";
 /// The table of layers with a window, where they have one of their own.
 constexpr llvm::StringLiteral kWindowedRopeTableName = "rope.windowed.cos_sin";
+/// The table of queries, where they have another than keys.
+constexpr llvm::StringLiteral kQueryRopeTableName = "rope.queries.cos_sin";
 
 /// Writes the model as `lm` IR, by the conventions of docs/Architecture.md. No weight is read: the
 /// globals name them, and `lm.source` is the source's path. Same source, same IR.

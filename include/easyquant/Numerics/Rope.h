@@ -54,6 +54,10 @@ struct RopeParams {
   double betaSlow = 1.0;            ///< beta_slow
   double attentionFactor = 1.0;     ///< attention_factor
   bool truncate = true;             ///< truncate
+  /// YaRN: rotations at position p are times 1 + lateGain ln(1 + floor(p / L)) as well, which is 1
+  /// in the first L = originalPositions tokens. Queries alone have it, so that products with keys
+  /// of long texts do not flatten (Llama 4; `llama_4_scaling_beta`).
+  double lateGain = 0.0;
   std::vector<float> divisors = {}; ///< short_factor or long_factor: R/2
 
   bool operator==(const RopeParams &) const = default;
@@ -90,9 +94,9 @@ Result<std::vector<double>> ropeFrequencies(const RopeParams &params);
 /// theta^(-2i/R) / f_i: what a scaling divides the frequencies by. InvalidArgument as checkRope.
 Result<std::vector<float>> ropeDivisors(const RopeParams &params);
 
-/// positions x R/2 x 2 floats, (cos, sin) of p * f_i (of YaRN and LongRoPE times attentionFactor)
-/// for p from `first` on, computed in double and rounded once: the table that the rope kernel
-/// reads.
+/// positions x R/2 x 2 floats, (cos, sin) of p * f_i (of YaRN and LongRoPE times attentionFactor,
+/// and by lateGain) for p from `first` on, computed in double and rounded once: the table that the
+/// rope kernel reads.
 Result<std::vector<float>> ropeTable(const RopeParams &params, int64_t positions,
                                      int64_t first = 0);
 

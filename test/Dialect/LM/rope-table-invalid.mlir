@@ -50,6 +50,16 @@ ml_program.global private @t(#ml_program.extern : tensor<8x2x2xf32>) : tensor<8x
 
 // -----
 
+// expected-error @below {{late_gain must be a float that is not 0}}
+ml_program.global private @t(#ml_program.extern : tensor<8x2x2xf32>) : tensor<8x2x2xf32> {lm.rope_table = {theta = 10000.0 : f64, scaling = "yarn", factor = 2.0 : f64, beta_fast = 32.0 : f64, beta_slow = 1.0 : f64, attention_factor = 1.0 : f64, original_positions = 16 : i64, truncate = true, late_gain = 0.0 : f64}}
+
+// -----
+
+// expected-error @below {{late_gain = -1: expected a finite positive number}}
+ml_program.global private @t(#ml_program.extern : tensor<8x2x2xf32>) : tensor<8x2x2xf32> {lm.rope_table = {theta = 10000.0 : f64, scaling = "yarn", factor = 2.0 : f64, beta_fast = 32.0 : f64, beta_slow = 1.0 : f64, attention_factor = 1.0 : f64, original_positions = 16 : i64, truncate = true, late_gain = -1.0 : f64}}
+
+// -----
+
 // expected-error @below {{beta_slow = 32 and beta_fast = 32}}
 ml_program.global private @t(#ml_program.extern : tensor<8x2x2xf32>) : tensor<8x2x2xf32> {lm.rope_table = {theta = 10000.0 : f64, scaling = "yarn", factor = 2.0 : f64, beta_fast = 32.0 : f64, beta_slow = 32.0 : f64, attention_factor = 1.0 : f64, original_positions = 16 : i64, truncate = true}}
 

@@ -6,7 +6,7 @@ qwen3 (RMSNorm of every head of q and k), olmo2 (RMSNorm of all of q and of all 
 before), smollm3 (layers whose q and k are not rotated), gemma2 and gemma3_text (norms of 1 + w before and behind attention and MLP, GeGLU,
 scaled embeddings, windows by a pattern, another scale and soft caps of attention, or norms of heads and angles of their own where there is
 a window), granite (multipliers), phi3 (one matrix for q, k and v and one for gate and up; the first part of each head rotated), ministral
-(windows by layer_types) and olmo3 (olmo2 with windows by layer_types or in three of four layers, whose positions are not scaled). Tensor
+(windows by layer_types), ministral3 (queries scaled behind YaRN's original context) and olmo3 (olmo2 with windows by layer_types or in three of four layers, whose positions are not scaled). Tensor
 names and layouts are those of a Hugging Face checkpoint."""
 
 import numpy as np
@@ -61,7 +61,7 @@ def is_gemma(config):
 def window_of(config, layer):
     """Tokens that a layer's attention sees, itself included; None: all."""
     kind = config["model_type"]
-    if kind in ("mistral", "phi3"):
+    if kind in ("mistral", "ministral3", "phi3"):
         return config.get("sliding_window")
     if kind == "ministral" and "layer_types" not in config:
         return config["sliding_window"]
@@ -74,6 +74,14 @@ def window_of(config, layer):
     if types := config.get("layer_types"):
         return config["sliding_window"] if types[layer] == "sliding_attention" else None
     return config["sliding_window"] if layer >= config["max_window_layers"] else None
+
+
+def late_gain(config, positions):
+    """What queries at the positions are multiplied by."""
+    scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    if not (beta := scaling.get("llama_4_scaling_beta")):
+        return np.ones(len(positions))
+    return 1 + beta * np.log(1 + np.floor(positions / scaling["original_max_position_embeddings"]))
 
 
 def is_rotated(config, layer):
@@ -191,6 +199,7 @@ class Llama:
             q, k = layer["q_norm"](q), layer["k_norm"](k)
         if layer["rotated"]:
             q, k = self.rope(q, 0, layer["window"]), self.rope(k, 0, layer["window"])
+        q = q * late_gain(self.config, np.arange(count)).astype(self.dtype)[:, None, None]
         v = layer["v_proj"](x).reshape(count, self.kv_heads, self.head_dim)
         out = np.empty((count, self.heads, self.head_dim), self.dtype)
         share = self.heads // self.kv_heads

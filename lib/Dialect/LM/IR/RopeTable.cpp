@@ -16,7 +16,8 @@ using numerics::RopeParams;
 using numerics::RopeScaling;
 
 static constexpr llvm::StringLiteral kScaling = "scaling", kPositions = "original_positions",
-                                     kTruncate = "truncate", kDivisors = "divisors";
+                                     kTruncate = "truncate", kDivisors = "divisors",
+                                     kLateGain = "late_gain";
 
 /// The value of `scaling`; empty where there is none.
 static StringRef nameOf(RopeScaling scaling) {
@@ -72,8 +73,11 @@ DictionaryAttr lm::ropeTableAttr(MLIRContext *context, const RopeParams &params)
     fields.set(kScaling, b.getStringAttr(nameOf(params.scaling)));
   if (hasPositions(params.scaling))
     fields.set(kPositions, b.getI64IntegerAttr(params.originalPositions));
-  if (params.scaling == RopeScaling::Yarn)
+  if (params.scaling == RopeScaling::Yarn) {
     fields.set(kTruncate, b.getBoolAttr(params.truncate));
+    if (params.lateGain != 0.0)
+      fields.set(kLateGain, b.getF64FloatAttr(params.lateGain));
+  }
   if (params.scaling == RopeScaling::LongRope)
     fields.set(kDivisors, b.getDenseF32ArrayAttr(params.divisors));
   return fields.getDictionary(context);
@@ -119,6 +123,14 @@ Result<RopeParams> lm::ropeParams(DictionaryAttr attribute, RankedTensorType tab
       return makeError(ErrorCode::InvalidArgument, "{} must be there, a bool", kTruncate.str());
     params.truncate = value.getValue();
     ++expected;
+    if (Attribute gain = attribute.get(kLateGain)) {
+      auto number = dyn_cast<FloatAttr>(gain);
+      if (!number || number.getValueAsDouble() == 0.0)
+        return makeError(ErrorCode::InvalidArgument, "{} must be a float that is not 0",
+                         kLateGain.str());
+      params.lateGain = number.getValueAsDouble();
+      ++expected;
+    }
   }
   if (params.scaling == RopeScaling::LongRope) {
     auto value = attribute.getAs<DenseF32ArrayAttr>(kDivisors);
