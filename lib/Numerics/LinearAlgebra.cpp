@@ -7,7 +7,6 @@
 
 #include "LinearAlgebra.h"
 
-#include "easyquant/Numerics/Blas.h"
 #include "easyquant/Support/Parallel.h"
 
 #include <cblas.h>
@@ -135,7 +134,5 @@ void invertLowerTriangle(const float *l, int64_t n, float *inverse, unsigned thr
 void invertLowerTriangle(const double *l, int64_t n, double *inverse, unsigned threads) {
   invertByTiles(l, n, inverse, threads);
 }
-
-std::string blasKernels() { return openblas_get_config(); }
 
 } // namespace easyquant::numerics

@@ -11,6 +11,7 @@
 #include "easyquant/Formats/Manifest.h"
 #include "easyquant/Formats/ModelSource.h"
 #include "easyquant/Import/ImportModel.h"
+#include "easyquant/Numerics/Blas.h"
 #include "easyquant/Pipelines/Compile.h"
 #include "easyquant/Pipelines/RegisterPasses.h"
 #include "easyquant/Pipelines/WorkFolder.h"
@@ -307,6 +308,7 @@ static int start(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
+  numerics::restartWithFittingBlas(argv);
   llvm::InitLLVM init(argc, argv);
   removeStagedFoldersOnSignal();
   // A file that grows beyond the process's limit is an error of that write, not of this program.

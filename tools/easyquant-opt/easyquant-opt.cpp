@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "easyquant/Numerics/Blas.h"
 #include "easyquant/Pipelines/RegisterPasses.h"
 #include "easyquant/Support/OutOfMemory.h"
 #include "easyquant/Support/Version.h"
@@ -51,5 +52,6 @@ static int start(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
+  easyquant::numerics::restartWithFittingBlas(argv);
   return easyquant::runTool([&] { return start(argc, argv); });
 }
