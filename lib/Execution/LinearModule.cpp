@@ -58,7 +58,7 @@ LinearModule LinearModule::of(Location loc, const TimedLinear &timed) {
   const bool isStatic = input && input.isCalibrated();
   auto linear = equant::PackedLinearOp::create(
       builder, loc, activation(rows), activations, loaded, /*bias=*/Value(),
-      /*online=*/Value(), builder.getStrArrayAttr({"timed"}), input,
+      /*online=*/Value(), /*experts=*/Value(), builder.getStrArrayAttr({"timed"}), input,
       isStatic ? builder.getF32FloatAttr(1) : FloatAttr(),
       isStatic && isAsymmetric ? builder.getI32IntegerAttr(0) : IntegerAttr());
   func::ReturnOp::create(builder, loc, linear.getOutput());

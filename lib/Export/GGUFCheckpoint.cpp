@@ -102,7 +102,7 @@ std::vector<GGUFWriter::Tensor> GGUFExport::declarations() const {
     GGMLType type = like.shape.size() == 1 ? GGMLType::F32 : GGMLType::F16;
     if (tensor.site)
       type = formats::ggmlTypeOf(tensor.site->stored.site.weight)->type;
-    declared.push_back({like.ggufName, type, like.shape});
+    declared.push_back({like.ggufName, type, like.ggufShape()});
   }
   for (const auto &[name, divisors] : ropeDivisors)
     declared.push_back({name, GGMLType::F32, {std::ssize(divisors)}});

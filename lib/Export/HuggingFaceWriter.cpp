@@ -48,20 +48,25 @@ Result<void> writeTransposed(const ModelSource &source, const ModelTensor &tenso
   return writer.write(tensor.name, std::as_bytes(std::span(transposed)));
 }
 
-Result<void> writeRows(const ModelSource &source, const ModelTensor &tensor, float offset,
-                       ShardedSafetensorsWriter &writer) {
-  const int64_t rows = tensor.shape.front(), columns = tensor.elements() / rows;
+/// One tensor, or one for each expert.
+Result<void> writeRows(const ModelSource &source, const ModelTensor &tensor,
+                       const ExpectedTensor &like, ShardedSafetensorsWriter &writer) {
+  const int64_t rows = like.partShape().front(), columns = tensor.elements() / tensor.shape.front();
   const int64_t step = std::clamp<int64_t>(kPiece / columns, 1, rows);
   std::vector<float> values(static_cast<size_t>(step * columns));
-  for (int64_t row = 0; row < rows; row += step) {
-    const int64_t count = std::min(step, rows - row);
-    std::span<float> piece = std::span(values).first(static_cast<size_t>(count * columns));
-    if (Result<void> done = source.readRows(tensor.name, row, count, piece); !done)
-      return done;
-    for (float &value : piece)
-      value -= offset;
-    if (Result<void> done = writer.write(tensor.name, std::as_bytes(piece)); !done)
-      return done;
+  int64_t first = 0;
+  for (const std::string &name : like.parts()) {
+    for (int64_t row = 0; row < rows; row += step) {
+      const int64_t count = std::min(step, rows - row);
+      std::span<float> piece = std::span(values).first(static_cast<size_t>(count * columns));
+      if (Result<void> done = source.readRows(tensor.name, first + row, count, piece); !done)
+        return done;
+      for (float &value : piece)
+        value -= like.offset;
+      if (Result<void> done = writer.write(name, std::as_bytes(piece)); !done)
+        return done;
+    }
+    first += rows;
   }
   return {};
 }
@@ -72,10 +77,9 @@ Result<void> writeWeights(const ModelSource &source, const fs::path &folder) {
     expected[tensor.name] = tensor;
   std::vector<SafetensorsWriter::Tensor> declarations;
   for (const ModelTensor &tensor : source.tensors()) {
-    std::vector<int64_t> shape = tensor.shape;
-    if (expected[tensor.name].isConv1D)
-      std::reverse(shape.begin(), shape.end());
-    declarations.push_back({tensor.name, "F32", std::move(shape)});
+    const ExpectedTensor &like = expected[tensor.name];
+    for (std::string &name : like.parts())
+      declarations.push_back({std::move(name), "F32", like.partShape()});
   }
   // transformers asks for the key "format".
   Result<ShardedSafetensorsWriter> writer = ShardedSafetensorsWriter::create(
@@ -85,7 +89,7 @@ Result<void> writeWeights(const ModelSource &source, const fs::path &folder) {
   for (const ModelTensor &tensor : source.tensors()) {
     const ExpectedTensor &like = expected[tensor.name];
     if (Result<void> done = like.isConv1D ? writeTransposed(source, tensor, *writer)
-                                          : writeRows(source, tensor, like.offset, *writer);
+                                          : writeRows(source, tensor, like, *writer);
         !done)
       return done;
   }
@@ -186,6 +190,18 @@ static void addWindow(Json::Object &json, const ModelConfig &config) {
   json["layer_types"] = types;
 }
 
+static void addExperts(Json::Object &json, const ModelConfig &config) {
+  const ExpertFields &experts = config.architecture->experts;
+  if (!experts)
+    return;
+  json[experts.count.key] = config.experts;
+  json[experts.chosen.key] = config.expertsPerRow;
+  if (experts.size.key)
+    json[experts.size.key] = config.expertSize;
+  if (experts.renormalizesKey)
+    json[experts.renormalizesKey] = config.renormalizesExperts;
+}
+
 /// The factors and bounds for which the architecture has fields.
 static void addFactors(Json::Object &json, const ModelConfig &config) {
   const Architecture &architecture = *config.architecture;
@@ -223,6 +239,7 @@ std::string formats::huggingFaceConfigText(const ModelConfig &config, DType floa
   for (const ConfigSize &size : configSizes())
     if (const char *key = (architecture.*size.field).key)
       json[key] = config.*size.member;
+  addExperts(json, config);
   json[architecture.epsilonKey] = config.normEpsilon;
   if (architecture.isRotary()) {
     json["rope_theta"] = config.rope.theta;

@@ -352,9 +352,61 @@ static constexpr Architecture olmo3() {
   return a;
 }
 
+/// Yang et al., 2025: qwen3 with experts in place of every MLP.
+static constexpr Architecture qwen3Moe() {
+  Architecture a = qwen3();
+  a.name = "qwen3_moe";
+  a.className = "Qwen3MoeForCausalLM";
+  a.gguf = "qwen3moe";
+  a.summary =
+      "qwen3 with a mixture of experts in place of every MLP: softmax over all experts, the "
+      "greatest `num_experts_per_tok`, made to sum to 1 by `norm_topk_prob`";
+  a.refused = "layers without experts (`mlp_only_layers`, `decoder_sparse_step`), "
+              "`use_sliding_window`; GPUs, more than one rank";
+  a.numKVHeads.otherwise = 4;
+  a.headDim.otherwise = SizeField::HiddenPerHead;
+  a.window = WindowKind::None;
+  a.fixedFlags = kSmolLM3Flags;
+  a.experts = {.count = {"num_experts", 128},
+               .chosen = {"num_experts_per_tok", 8},
+               .size = {"moe_intermediate_size", 768},
+               .renormalizesKey = "norm_topk_prob"};
+  a.layer.gate = {};
+  a.layer.up = {};
+  a.layer.down = {};
+  a.layer.router = "mlp.gate";
+  a.layer.expertGate = "mlp.experts.gate_proj";
+  a.layer.expertUp = "mlp.experts.up_proj";
+  a.layer.expertDown = "mlp.experts.down_proj";
+  return a;
+}
+
+/// Jiang et al., 2024 (https://arxiv.org/abs/2401.04088). To llama.cpp a llama.
+static constexpr Architecture mixtral() {
+  Architecture a = mistral();
+  a.name = "mixtral";
+  a.className = "MixtralForCausalLM";
+  a.withOtherParts = nullptr;
+  a.summary = "mistral with a mixture of experts in place of every MLP: the greatest "
+              "`num_experts_per_tok`, whose weights sum to 1";
+  a.refused = "GPUs, more than one rank";
+  a.epsilon = 1e-5;
+  a.ropeTheta = 1000000.0;
+  a.windowOtherwise = 0;
+  a.experts = {.count = {"num_local_experts", 8}, .chosen = {"num_experts_per_tok", 2}};
+  a.layer.gate = {};
+  a.layer.up = {};
+  a.layer.down = {};
+  a.layer.router = "block_sparse_moe.gate";
+  a.layer.expertGate = "block_sparse_moe.experts.w1";
+  a.layer.expertUp = "block_sparse_moe.experts.w3";
+  a.layer.expertDown = "block_sparse_moe.experts.w2";
+  return a;
+}
+
 static constexpr Architecture kArchitectures[] = {
-    kLLaMA,   kGPT2,    mistral(), qwen2(), qwen3(),     olmo2(),      smolLM3(),
-    gemma2(), gemma3(), granite(), phi3(),  ministral(), ministral3(), olmo3()};
+    kLLaMA,   kGPT2,     mistral(), qwen2(),     qwen3(),      olmo2(), smolLM3(),  gemma2(),
+    gemma3(), granite(), phi3(),    ministral(), ministral3(), olmo3(), qwen3Moe(), mixtral()};
 
 std::span<const Architecture> formats::architectures() { return kArchitectures; }
 
@@ -369,10 +421,12 @@ std::string formats::architectureTable() {
   for (const Architecture &a : kArchitectures) {
     const bool isOwnName =
         std::ranges::count(kArchitectures, std::string_view(a.gguf), &Architecture::gguf) == 1;
-    table += fmt::format(
-        "| `{}` | `{}`{} | {} | {} | {} |\n", a.name, a.gguf,
-        isOwnName || a.window == WindowKind::None ? "" : " with `attention.sliding_window`",
-        a.summary, a.refused, a.proof);
+    const char *with = isOwnName                      ? ""
+                       : a.experts                    ? " with `expert_count`"
+                       : a.window == WindowKind::None ? ""
+                                                      : " with `attention.sliding_window`";
+    table += fmt::format("| `{}` | `{}`{} | {} | {} | {} |\n", a.name, a.gguf, with, a.summary,
+                         a.refused, a.proof);
   }
   return table;
 }

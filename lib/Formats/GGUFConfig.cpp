@@ -212,13 +212,20 @@ static Result<const Architecture *> namedArchitecture(const Metadata &metadata,
                      "{}: metadata \"general.architecture\": missing; expected a string", fileName);
   const std::string name(*value->asString());
   const bool hasWindow = metadata.find(name + ".attention.sliding_window");
+  const GGUFValue *experts = metadata.find(name + ".expert_count");
+  const bool hasExperts = experts && experts->asInteger() != 0;
   const Architecture *found = nullptr;
   for (const Architecture &known : architectures())
-    if (name == known.gguf && (!found || (hasWindow && found->window == WindowKind::None &&
-                                          known.window != WindowKind::None)))
+    if (name == known.gguf && hasExperts == bool(known.experts) &&
+        (!found ||
+         (hasWindow && found->window == WindowKind::None && known.window != WindowKind::None)))
       found = &known;
   if (found)
     return found;
+  if (std::ranges::find(architectures(), name, &Architecture::gguf) != architectures().end())
+    return makeError(ErrorCode::Unsupported,
+                     "{}: models of architecture {} {} experts are not supported", fileName,
+                     quote(name), hasExperts ? "with" : "without");
   if (const Architecture *other = formats::findArchitecture(name))
     return makeError(ErrorCode::Unsupported,
                      "{}: architecture {} is not one of GGUF; there it is {}", fileName,
@@ -257,6 +264,30 @@ static void readSizes(Metadata &metadata, const std::string &prefix, ModelConfig
         config.headDim, valueDim);
 }
 
+/// The experts in place of MLPs, as llama.cpp runs them for these architectures: softmax, and
+/// weights that sum to 1. Whatever else a file asks for is no such router.
+static void readExperts(Metadata &metadata, const std::string &prefix, ModelConfig &config) {
+  const ExpertFields &experts = config.architecture->experts;
+  if (!experts)
+    return;
+  config.experts = metadata.integer(prefix + "expert_count", kMostExperts);
+  config.expertsPerRow = metadata.integer(prefix + "expert_used_count", kMostExperts);
+  config.expertSize = experts.size.key
+                          ? metadata.integer(prefix + "expert_feed_forward_length", kLargestWidth)
+                          : config.intermediateSize;
+  constexpr int64_t softmax = 1; // LLAMA_EXPERT_GATING_FUNC_TYPE_SOFTMAX
+  for (auto [name, only] :
+       {std::pair("expert_gating_func", softmax), std::pair("expert_weights_norm", int64_t(1)),
+        std::pair("expert_group_count", int64_t(1)), std::pair("expert_shared_count", int64_t(0)),
+        std::pair("expert_weights_scale", int64_t(1))}) {
+    const GGUFValue *value = metadata.find(prefix + name);
+    const std::optional<double> number = value ? value->asNumber() : std::nullopt;
+    if (number && *number != 0 && *number != static_cast<double>(only))
+      metadata.fail(ErrorCode::Unsupported, "metadata {}: a router with {} is not supported for {}",
+                    quote(prefix + name), *number, config.architecture->name);
+  }
+}
+
 /// A checkpoint has the biases of a kind in all layers or in none.
 static void readBiases(const GGUFHeader &header, ModelConfig &config) {
   const Architecture &architecture = *config.architecture;
@@ -271,8 +302,9 @@ static void readBiases(const GGUFHeader &header, ModelConfig &config) {
                               architecture.outputBias.key // one flag for both
                           ? config.qkvBias
                           : hasBias(architecture.outputBias, layer.o);
-  config.mlpBias = layer.gateUp ? hasBias(architecture.mlpBias, layer.gateUp)
-                                : hasBias(architecture.mlpBias, layer.up);
+  if (!architecture.experts)
+    config.mlpBias = layer.gateUp ? hasBias(architecture.mlpBias, layer.gateUp)
+                                  : hasBias(architecture.mlpBias, layer.up);
 }
 
 /// One flag a layer, as booleans or integers.
@@ -364,9 +396,7 @@ Result<ModelConfig> formats::parseGGUFConfig(const GGUFHeader &header, std::stri
   config.tieWordEmbeddings = !header.indexByName.contains("output.weight");
   if ((*architecture)->isRotary())
     readRope(metadata, header, prefix, config);
-  const GGUFValue *experts = metadata.find(prefix + "expert_count");
-  if (experts && experts->asInteger() != 0)
-    metadata.fail(ErrorCode::Unsupported, "mixtures of experts are not supported");
+  readExperts(metadata, prefix, config);
   readBiases(header, config);
   readWindow(metadata, prefix, config);
   readFactors(metadata, prefix, config);

@@ -29,6 +29,8 @@ static std::string unsaidBy(const ModelConfig &config) {
     return fmt::format("another activation than {}", architecture.activations.front().name);
   if (config.slidingWindow != 0 && architecture.window == WindowKind::SomeLayers)
     return "windows of attention in some layers";
+  if (!config.renormalizesExperts)
+    return "experts whose weights do not sum to 1";
   ModelConfig usual = config;
   usual.windowedLayers = windowedLayers(architecture.windowPattern, config.numLayers);
   normalizeWindows(usual);
@@ -100,6 +102,11 @@ Result<void> formats::addModelConfig(GGUFMetadata &metadata, const ModelConfig &
   metadata.add(prefix + "vocab_size", static_cast<uint32_t>(config.vocabSize));
   for (const ConfigSize &size : configSizes())
     metadata.add(prefix + size.gguf, static_cast<uint32_t>(config.*size.member));
+  if (architecture.experts) {
+    metadata.add(prefix + "expert_count", static_cast<uint32_t>(config.experts));
+    metadata.add(prefix + "expert_used_count", static_cast<uint32_t>(config.expertsPerRow));
+    metadata.add(prefix + "expert_feed_forward_length", static_cast<uint32_t>(config.expertSize));
+  }
   metadata.add(prefix + "attention.value_length", static_cast<uint32_t>(config.headDim));
   metadata.add(prefix + (architecture.norm == NormKind::RMS ? "attention.layer_norm_rms_epsilon"
                                                             : "attention.layer_norm_epsilon"),

@@ -369,6 +369,28 @@ static void readSizes(FieldReader &fields, ModelConfig &config) {
   }
 }
 
+/// The experts in place of MLPs. What some layers alone have is not read as what all have.
+static void readExperts(FieldReader &fields, ModelConfig &config) {
+  const ExpertFields &experts = config.architecture->experts;
+  if (!experts)
+    return;
+  config.experts = integer(fields, experts.count.key, kMostExperts, experts.count.otherwise);
+  config.expertsPerRow =
+      integer(fields, experts.chosen.key, kMostExperts, experts.chosen.otherwise);
+  config.expertSize = experts.size.key
+                          ? integer(fields, experts.size.key, kLargestWidth, experts.size.otherwise)
+                          : config.intermediateSize;
+  config.renormalizesExperts =
+      !experts.renormalizesKey || flag(fields, experts.renormalizesKey, false);
+  const int64_t step = integer(fields, "decoder_sparse_step", kMostLayers, 1);
+  const Json *without = fields.find("mlp_only_layers");
+  if (step != 1 || (without && !(without->isArray() && without->size() == 0)))
+    fields.failInWords(ErrorCode::Unsupported,
+                       "{}: layers without experts are not supported for {}; expected {}",
+                       step != 1 ? "decoder_sparse_step" : "mlp_only_layers",
+                       config.architecture->name, step != 1 ? "1" : "an empty list");
+}
+
 static void readActivation(FieldReader &fields, ModelConfig &config) {
   const Architecture &architecture = *config.architecture;
   const std::string name =
@@ -413,6 +435,7 @@ static void readModel(FieldReader &fields, ModelConfig &config) {
   const Architecture &architecture = *config.architecture;
   config.vocabSize = integer(fields, "vocab_size", kLargestVocabulary);
   readSizes(fields, config);
+  readExperts(fields, config);
   config.normEpsilon = positive(fields, architecture.epsilonKey, architecture.epsilon);
   if (architecture.isRotary())
     readRope(fields, config);

@@ -70,6 +70,14 @@ Result<void> formats::checkConsistency(const ModelConfig &config, std::string_vi
   if (config.numHeads * config.headDim > kLargestWidth)
     return makeError(ErrorCode::Corrupt, "{}: {} heads of dimension {} are too wide", fileName,
                      config.numHeads, config.headDim);
+  if (config.expertsPerRow > config.experts)
+    return makeError(
+        ErrorCode::Corrupt,
+        "{}: each token chooses {} experts, but there are {}; expected at most as many", fileName,
+        config.expertsPerRow, config.experts);
+  if (config.experts * std::max(config.expertSize, config.hiddenSize) > kLargestStack)
+    return makeError(ErrorCode::Corrupt, "{}: {} experts of {} columns are too many", fileName,
+                     config.experts, config.expertSize);
   // What f32 rounds to 0 or infinity would make logits that are not finite.
   for (auto [what, value] : {std::pair("factor of embeddings", config.embeddingFactor),
                              std::pair("factor of the residual stream", config.residualFactor),

@@ -11,7 +11,7 @@
 #include "easyquant/Formats/DType.h"
 #include "easyquant/Support/Checksum.h"
 
-#include "Checkpoint.h"
+#include "StoredRows.h"
 #include "Text.h"
 #include "easyquant/Formats/ModelTensors.h"
 
@@ -26,13 +26,7 @@ namespace fs = std::filesystem;
 namespace {
 /// A weight with the bytes behind it.
 struct Weight {
-  StoredTensor stored;
-  /// The file holds K x N (Conv1D).
-  bool transposed = false;
-  /// If not 0: rows are to be looked up with ggufRow() and this head dimension.
-  int64_t permutedHeadDim = 0;
-  /// Added to what is stored.
-  float offset = 0.0f;
+  StoredRows stored;
   /// Codes; where they lie in several tensors, `stored` has no type.
   std::optional<StoredWeight> codes = {};
 };
@@ -45,9 +39,6 @@ struct Part {
 };
 
 constexpr size_t kHashPiece = size_t(16) << 20;
-/// Stored rows of a transposed weight that are converted before they are scattered: 16 floats are a
-/// cache line of the output.
-constexpr int64_t kTransposeRows = 16;
 } // namespace
 
 struct ModelSource::Impl {
@@ -74,11 +65,10 @@ struct ModelSource::Impl {
   template <typename T>
   Result<void> readPart(std::string_view name, int64_t firstRow, int64_t rows,
                         std::span<T> out) const;
-  Result<void> addWeight(ExpectedTensor &tensor, const std::string &storedName,
-                         std::unordered_set<std::string> &used);
+  Result<void> addWeight(ExpectedTensor &tensor, std::unordered_set<std::string> &used);
+  /// A tensor of the container, if it is of that shape and weights can have its type.
+  Result<StoredTensor> findTensor(const std::string &name, const std::vector<int64_t> &shape) const;
   Result<void> convert(size_t index, int64_t firstRow, int64_t rows, std::span<float> out) const;
-  Result<void> convertTransposed(const Weight &weight, int64_t firstRow, int64_t rows,
-                                 int64_t columns, std::span<float> out) const;
 };
 
 int64_t ModelTensor::elements() const { return elementCount(shape).value_or(0); }
@@ -139,15 +129,13 @@ static bool isEmptyBias(std::string_view name, const StoredTensor &tensor) {
 Result<void> ModelSource::Impl::resolve() {
   std::unordered_set<std::string> used;
   for (ExpectedTensor &tensor : expectedTensors(checkpoint.config)) {
-    std::string storedName = kind == Kind::GGUF ? tensor.ggufName : tensor.name;
     Result<bool> isCodes = addCodes(tensor, used);
     if (!isCodes)
       return makeError(isCodes.error().code, "{}: {}", path.string(), isCodes.error().message);
     if (*isCodes)
       continue;
-    if (Result<void> added = addWeight(tensor, storedName, used); !added)
+    if (Result<void> added = addWeight(tensor, used); !added)
       return added;
-    used.insert(std::move(storedName));
   }
   std::vector<std::string> unexpected;
   for (const auto &[name, stored] : checkpoint.tensors)
@@ -200,6 +188,14 @@ Result<bool> ModelSource::Impl::addCodes(const ExpectedTensor &tensor,
                                          std::unordered_set<std::string> &used) {
   if (!checkpoint.quantization || tensor.shape.size() != 2 || !tensor.name.ends_with(kWeightSuffix))
     return false;
+  if (tensor.experts != 0) {
+    if (!checkpoint.tensors.contains(expertName(tensor.name, 0)))
+      return makeError(ErrorCode::Unsupported,
+                       "experts in codes, as of {}, are not supported; give the float checkpoint, "
+                       "or a GGUF file",
+                       quote(expertName(tensor.name, 0)));
+    return false;
+  }
   const std::string site = tensor.name.substr(0, tensor.name.size() - kWeightSuffix.size());
   auto find = [&](std::string_view name) -> std::optional<FileTensorView> {
     auto found = checkpoint.tensors.find(site + "." + std::string(name));
@@ -226,7 +222,7 @@ Result<bool> ModelSource::Impl::addCodes(const ExpectedTensor &tensor,
 Result<void> ModelSource::Impl::addBlocks(size_t index, std::string_view storedName,
                                           std::unordered_set<std::string> &used) {
   const ModelTensor &tensor = tensors[index];
-  const StoredTensor &stored = weights[index].stored;
+  const StoredTensor &stored = weights[index].stored.parts.front();
   const auto scheme = schemeOf(stored.type->type);
   if (kind != Kind::GGUF || tensor.shape.size() != 2 || !scheme)
     return {};
@@ -258,112 +254,87 @@ Result<void> ModelSource::Impl::addBlocks(size_t index, std::string_view storedN
   if (scheme->outer) {
     for (const char *beside : {".scale", ".input_scale"})
       used.insert(module + beside);
-    weights[index].stored.type = nullptr; // floats are those of the codes, too
+    weights[index].stored.parts.front().type = nullptr; // floats are those of the codes, too
   }
-  codes->permutedHeadDim = weights[index].permutedHeadDim;
+  codes->permutedHeadDim = weights[index].stored.permutedHeadDim;
   setCodes(index, std::move(*codes));
   return {};
 }
 
-Result<void> ModelSource::Impl::addWeight(ExpectedTensor &tensor, const std::string &storedName,
-                                          std::unordered_set<std::string> &used) {
-  auto found = checkpoint.tensors.find(storedName);
+Result<StoredTensor> ModelSource::Impl::findTensor(const std::string &name,
+                                                   const std::vector<int64_t> &shape) const {
+  auto found = checkpoint.tensors.find(name);
   if (found == checkpoint.tensors.end())
-    return makeError(ErrorCode::NotFound, "{} is missing; expected shape {}{}", where(storedName),
-                     shapeText(tensor.shape),
+    return makeError(ErrorCode::NotFound, "{} is missing; expected shape {}{}", where(name),
+                     shapeText(shape),
                      checkpoint.quantization
                          ? ", or the tensors that the quant_method of config.json has in its place"
                          : "");
-  Weight weight;
-  weight.stored = found->second;
-  weight.transposed = tensor.isConv1D && kind == Kind::HuggingFace;
-  std::vector<int64_t> shape = tensor.shape;
-  if (weight.transposed)
-    std::reverse(shape.begin(), shape.end());
-  if (weight.stored.shape != shape)
-    return makeError(ErrorCode::Corrupt, "{}: expected shape {}, found {}", where(storedName),
-                     shapeText(shape), shapeText(weight.stored.shape));
-  if (!weight.stored.type)
+  const StoredTensor &stored = found->second;
+  if (stored.shape != shape)
+    return makeError(ErrorCode::Corrupt, "{}: expected shape {}, found {}", where(name),
+                     shapeText(shape), shapeText(stored.shape));
+  if (!stored.type)
     return makeError(
         ErrorCode::Unsupported, "{}: weights of type {} are not supported; expected {}",
-        where(storedName), weight.stored.typeName,
+        where(name), stored.typeName,
         kind == Kind::GGUF ? "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, "
                              "Q4_K, Q5_K, Q6_K, Q8_K, IQ4_NL, IQ4_XS, MXFP4 or NVFP4"
                            : "F32, F16 or BF16");
   // Rows are converted one by one, and a row of a vector is one element.
-  if (shape.size() == 1 && weight.stored.type->blockElements != 1)
+  if (shape.size() == 1 && stored.type->blockElements != 1)
     return makeError(ErrorCode::Unsupported,
                      "{}: a vector of type {} is not supported; expected F32, "
                      "F16 or BF16",
-                     where(storedName), weight.stored.typeName);
-  if (tensor.ropeHeads != 0 && kind == Kind::GGUF)
-    weight.permutedHeadDim = tensor.shape.front() / tensor.ropeHeads;
+                     where(name), stored.typeName);
+  return stored;
+}
 
-  if (kind == Kind::HuggingFace)
-    weight.offset = tensor.offset;
+Result<void> ModelSource::Impl::addWeight(ExpectedTensor &tensor,
+                                          std::unordered_set<std::string> &used) {
+  const bool isGGUF = kind == Kind::GGUF;
+  const std::vector<std::string> names = isGGUF ? std::vector{tensor.ggufName} : tensor.parts();
+  Weight weight;
+  StoredRows &rows = weight.stored;
+  rows.transposed = tensor.isConv1D && !isGGUF;
+  for (const std::string &name : names) {
+    auto part = findTensor(name, isGGUF ? tensor.ggufShape() : tensor.partShape());
+    if (!part)
+      return Unexpected(part.error());
+    if (!rows.parts.empty() && part->typeName != rows.parts.front().typeName)
+      return makeError(ErrorCode::Unsupported,
+                       "{}: experts of one type are supported, found {} behind {}", where(name),
+                       part->typeName, rows.parts.front().typeName);
+    rows.parts.push_back(std::move(*part));
+    used.insert(name);
+  }
+  if (tensor.ropeHeads != 0 && isGGUF)
+    rows.permutedHeadDim = tensor.shape.front() / tensor.ropeHeads;
+  if (!isGGUF)
+    rows.offset = tensor.offset;
 
   indexByName.emplace(tensor.name, tensors.size());
-  tensors.push_back({std::move(tensor.name), std::move(tensor.shape), weight.stored.typeName});
+  tensors.push_back({std::move(tensor.name), std::move(tensor.shape), rows.parts.front().typeName});
   weights.push_back(std::move(weight));
-  return addBlocks(weights.size() - 1, storedName, used);
+  return addBlocks(weights.size() - 1, names.front(), used);
 }
 
 //===----------------------------------------------------------------------===//
 // Reading
 //===----------------------------------------------------------------------===//
 
-/// Rows of a K x N matrix in the file, as rows of its N x K transpose.
-Result<void> ModelSource::Impl::convertTransposed(const Weight &weight, int64_t firstRow,
-                                                  int64_t rows, int64_t columns,
-                                                  std::span<float> out) const {
-  const int64_t elementBytes = weight.stored.type->blockBytes;
-  const int64_t storedRow = weight.stored.shape[1] * elementBytes;
-  std::vector<float> buffer(static_cast<size_t>(kTransposeRows * rows));
-  for (int64_t k = 0; k < columns; k += kTransposeRows) {
-    const int64_t count = std::min(kTransposeRows, columns - k);
-    for (int64_t i = 0; i < count; ++i)
-      if (Result<void> done =
-              dequantize(weight.stored.type->type,
-                         weight.stored.data.subspan((k + i) * storedRow + firstRow * elementBytes,
-                                                    rows * elementBytes),
-                         std::span(buffer).subspan(i * rows, rows));
-          !done)
-        return done;
-    for (int64_t row = 0; row < rows; ++row)
-      for (int64_t i = 0; i < count; ++i)
-        out[row * columns + k + i] = buffer[i * rows + row];
-  }
-  return {};
-}
-
 Result<void> ModelSource::Impl::convert(size_t index, int64_t firstRow, int64_t rows,
                                         std::span<float> out) const {
   const ModelTensor &tensor = tensors[index];
   const Weight &weight = weights[index];
-  const int64_t columns = tensor.elements() / tensor.shape.front();
-  if (!weight.stored.file && !weight.codes)
+  if (!weight.stored.isThere() && !weight.codes)
     return makeError(ErrorCode::NotFound,
                      "{}: a configuration alone has no weights; give the folder that holds them",
                      path.string());
-  if (!weight.stored.type)
+  if (!weight.stored.isThere() || !weight.stored.parts.front().type)
     return rows == 0 ? Result<void>() : weight.codes->dequantize(firstRow, rows, out);
-  if (weight.transposed)
-    return convertTransposed(weight, firstRow, rows, columns, out);
-
-  const GGMLTypeInfo &type = *weight.stored.type;
-  const int64_t rowBytes = columns / type.blockElements * type.blockBytes;
-  if (weight.permutedHeadDim == 0)
-    return dequantize(type.type, weight.stored.data.subspan(firstRow * rowBytes, rows * rowBytes),
-                      out);
-  for (int64_t row = 0; row < rows; ++row) {
-    const int64_t stored = ggufRow(firstRow + row, weight.permutedHeadDim);
-    if (Result<void> done =
-            dequantize(type.type, weight.stored.data.subspan(stored * rowBytes, rowBytes),
-                       out.subspan(row * columns, columns));
-        !done)
-      return done;
-  }
-  return {};
+  const int64_t all = tensor.shape.front();
+  return weight.stored.read(all, tensor.elements() / all, firstRow, rows, out);
 }
 
 Result<void> ModelSource::read(std::string_view name, std::span<float> out) const {
@@ -390,13 +361,12 @@ Result<void> ModelSource::readRows(std::string_view name, int64_t firstRow, int6
   if (Result<void> done = impl->convert(found->second, firstRow, rows, out); !done)
     return done;
 
-  if (const float offset = impl->weights[found->second].offset; offset != 0.0f)
+  const StoredRows &stored = impl->weights[found->second].stored;
+  if (stored.offset != 0.0f)
     for (float &value : out)
-      value += offset;
-
-  const StoredTensor &stored = impl->weights[found->second].stored;
-  if (stored.file && out.size_bytes() >= MappedFile::kReleaseBytes)
-    stored.file->release(stored.data);
+      value += stored.offset;
+  if (out.size_bytes() >= MappedFile::kReleaseBytes)
+    stored.release();
   auto bad =
       std::find_if(out.begin(), out.end(), [](float value) { return !std::isfinite(value); });
   if (bad != out.end())
@@ -408,11 +378,8 @@ Result<void> ModelSource::readRows(std::string_view name, int64_t firstRow, int6
 }
 
 void ModelSource::release(std::string_view name) const {
-  if (auto found = impl->indexByName.find(std::string(name)); found != impl->indexByName.end()) {
-    const StoredTensor &stored = impl->weights[found->second].stored;
-    if (stored.file)
-      stored.file->release(stored.data);
-  }
+  if (auto found = impl->indexByName.find(std::string(name)); found != impl->indexByName.end())
+    impl->weights[found->second].stored.release();
 }
 
 //===----------------------------------------------------------------------===//

@@ -42,6 +42,12 @@ public:
     if (bias)
       add(module, ".bias", {rows}, false, ropeHeads);
   }
+  void experts(const ModuleName &module, int64_t rows, int64_t columns) {
+    if (!module)
+      return;
+    add(module, ".weight", {config.experts * rows, columns});
+    tensors.back().experts = config.experts;
+  }
   void layer(int64_t index);
 
 private:
@@ -81,6 +87,10 @@ void TensorList::layer(int64_t index) {
   linear(layer.gate, inner, hidden, config.mlpBias);
   linear(layer.up, inner, hidden, config.mlpBias);
   linear(layer.down, hidden, inner, config.mlpBias);
+  linear(layer.router, config.experts, hidden, false);
+  experts(layer.expertGate, config.expertSize, hidden);
+  experts(layer.expertUp, config.expertSize, hidden);
+  experts(layer.expertDown, hidden, config.expertSize);
   norm(layer.mlpOutputNorm, hidden);
   prefix = ggufPrefix = "";
 }
@@ -97,6 +107,35 @@ std::vector<ExpectedTensor> formats::expectedTensors(const ModelConfig &config) 
   if (!config.tieWordEmbeddings)
     list.matrix({kHeadModule, "output"}, config.vocabSize, config.hiddenSize);
   return std::move(list.tensors);
+}
+
+std::vector<int64_t> ExpectedTensor::ggufShape() const {
+  if (experts == 0)
+    return shape;
+  return {experts, shape[0] / experts, shape[1]};
+}
+
+std::vector<int64_t> ExpectedTensor::partShape() const {
+  std::vector<int64_t> part = shape;
+  if (isConv1D)
+    std::ranges::reverse(part);
+  if (experts != 0)
+    part[0] /= experts;
+  return part;
+}
+
+std::vector<std::string> ExpectedTensor::parts() const {
+  if (experts == 0)
+    return {name};
+  std::vector<std::string> names;
+  for (int64_t expert = 0; expert < experts; ++expert)
+    names.push_back(expertName(name, expert));
+  return names;
+}
+
+std::string formats::expertName(std::string_view name, int64_t expert) {
+  const size_t module = name.rfind('.', name.rfind('.') - 1);
+  return fmt::format("{}.{}{}", name.substr(0, module), expert, name.substr(module));
 }
 
 bool formats::isRedundant(const ModelConfig &config, std::string_view name) {

@@ -95,12 +95,34 @@ static Value buildAttention(ModelBuilder &b, Value input, func::FuncOp layer, in
   return b.linear(attended, prefix, modules.o, config.outputBias);
 }
 
+static lm::GluActivation gateOf(const ModelConfig &config) {
+  return config.activation == formats::Activation::SiLU ? lm::GluActivation::Silu
+                                                        : lm::GluActivation::GeluTanh;
+}
+
+/// The experts that each row chooses, on the rows of their own that these choices are.
+static Value buildExperts(ModelBuilder &b, Value input, const std::string &prefix) {
+  const ModelConfig &config = b.config;
+  const LayerModules &modules = config.architecture->layer;
+  const std::string place = prefix + partOf(modules.expertDown);
+  Value logits = b.linear(input, prefix, modules.router, /*bias=*/false);
+  auto route = lm::RouteOp::create(b, b.at(prefix + modules.router.name), logits,
+                                   config.expertsPerRow, config.renormalizesExperts);
+  Value rows = lm::RowsOp::create(b, b.at(place), input, route.getOrder());
+  Value gate = b.experts(rows, prefix, modules.expertGate, route.getOffsets());
+  Value up = b.experts(rows, prefix, modules.expertUp, route.getOffsets());
+  Value activated = lm::GluOp::create(b, b.at(place), gateOf(config), gate, up);
+  Value down = b.experts(activated, prefix, modules.expertDown, route.getOffsets());
+  return lm::CombineOp::create(b, b.at(place), down, route.getPlaces(), route.getWeights());
+}
+
 static Value buildMlp(ModelBuilder &b, Value input, const std::string &prefix) {
   const ModelConfig &config = b.config;
   const LayerModules &modules = config.architecture->layer;
+  if (modules.router)
+    return buildExperts(b, input, prefix);
   const std::string place = prefix + partOf(modules.down);
-  const auto kind = config.activation == formats::Activation::SiLU ? lm::GluActivation::Silu
-                                                                   : lm::GluActivation::GeluTanh;
+  const lm::GluActivation kind = gateOf(config);
   Value activated;
   if (modules.gateUp) {
     Value both = b.linear(input, prefix, modules.gateUp, config.mlpBias);
@@ -137,9 +159,10 @@ static void buildLayer(ModelBuilder &b, int64_t index) {
 
   normed = b.norm(x, prefix, modules.mlpNorm);
   Value down = buildMlp(b, normed, prefix);
+  const std::string mlp = prefix + (modules.router ? partOf(modules.router) : partOf(modules.down));
   down = b.norm(down, prefix, modules.mlpOutputNorm);
-  down = b.multiply(down, b.config.residualFactor, prefix + partOf(modules.down));
-  b.finishLayer(b.add(x, down, prefix + partOf(modules.down)));
+  down = b.multiply(down, b.config.residualFactor, mlp);
+  b.finishLayer(b.add(x, down, mlp));
 }
 
 static func::FuncOp buildForward(ModelBuilder &b, ModuleOp module) {

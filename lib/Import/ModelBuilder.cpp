@@ -101,6 +101,13 @@ Value ModelBuilder::linear(Value input, const std::string &prefix,
                               site);
 }
 
+Value ModelBuilder::experts(Value input, const std::string &prefix,
+                            const formats::ModuleName &module, Value offsets) {
+  const std::string site = prefix + module.name;
+  return lm::LinearOp::create(*this, at(site), input, load(site + ".weight"), /*bias=*/Value(),
+                              site, offsets);
+}
+
 Value ModelBuilder::norm(Value input, const std::string &prefix,
                          const formats::ModuleName &module) {
   if (!module)

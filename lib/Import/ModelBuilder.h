@@ -54,6 +54,9 @@ public:
   /// The linear of the site `prefix` + `module`.
   mlir::Value linear(mlir::Value input, const std::string &prefix,
                      const formats::ModuleName &module, bool bias);
+  /// The linears of all experts, for the rows that `offsets` tells apart.
+  mlir::Value experts(mlir::Value input, const std::string &prefix,
+                      const formats::ModuleName &module, mlir::Value offsets);
   /// The architecture's norm of each row; the input itself where there is no such module.
   mlir::Value norm(mlir::Value input, const std::string &prefix, const formats::ModuleName &module);
   /// The RMS norm of each head of each row.

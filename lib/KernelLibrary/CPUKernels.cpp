@@ -54,6 +54,7 @@ struct CPULauncher {
 
   void addRowOps(KernelLibrary &library) const;
   void addLinears(KernelLibrary &library) const;
+  void addExperts(KernelLibrary &library) const;
   void addHeads(KernelLibrary &library) const;
   void addGradients(KernelLibrary &library) const;
 };
@@ -167,6 +168,11 @@ LogicalResult CPULauncher::linear(LaunchBuilder &b, const KernelOps &kernel, cpu
                                   Arguments &arguments) const {
   Operation *op = kernel.first();
   spec.n = lm::columns(op->getResult(0));
+  if (spec.experts && spec.weights != cpu::WeightFormat::F32 && spec.n % cpu::kPanelRows != 0)
+    return op->emitOpError("of site '")
+           << siteOf(op) << "' has experts of " << spec.n
+           << " outputs; kernels read packed weights "
+           << "of experts in panels of " << cpu::kPanelRows << ", so leave the site float";
   spec.accumulate = bool(kernel.next<lm::AddOp>());
   arguments.set("y", b.linearResult(kernel, b.rows(b[op->getOperand(0)])));
   arguments.set("scratch", b.scratch(cpu::scratchBytes(spec, target), /*perThread=*/true));
@@ -210,7 +216,10 @@ LogicalResult CPULauncher::linear(LaunchBuilder &b, const KernelOps &kernel,
   spec.sums = !lm::isActivationType(op.getType());
   if (!spec.sums)
     spec.numbers = cpu::WeightNumbers::of(scheme);
+  spec.experts = op.getExperts() ? lm::expertCount(op.getExperts()) : 0;
   Arguments arguments(b);
+  if (op.getExperts())
+    arguments.set("offsets", b[op.getExperts()]);
   if (rows)
     arguments.setCodes(op.getInput(), /*scales=*/!spec.sums);
   else
@@ -243,7 +252,10 @@ void CPULauncher::addLinears(KernelLibrary &library) const {
     cpu::LinearSpec spec;
     spec.k = lm::columns(op.getInput());
     spec.bias = bool(op.getBias());
+    spec.experts = op.getExperts() ? lm::expertCount(op.getExperts()) : 0;
     Arguments arguments(b, {{"x", b[op.getInput()]}});
+    if (op.getExperts())
+      arguments.set("offsets", b[op.getExperts()]);
     if (failed(arguments.setWeight("w", op.getWeight())) ||
         failed(arguments.setWeight("bias", op.getBias())))
       return failure();
@@ -306,6 +318,38 @@ void CPULauncher::addLinears(KernelLibrary &library) const {
         return launch(b, op, cpu::getOrEmitPositionEmbedding,
                       {type.getDimSize(0), type.getDimSize(1)}, arguments, Phase::Other);
       });
+}
+
+/// Routing is two launches: each row by itself, then all choices together.
+void CPULauncher::addExperts(KernelLibrary &library) const {
+  library.add<lm::RouteOp>([*this](auto &b, auto op, const KernelOps &) -> LogicalResult {
+    const int64_t experts = lm::columns(op.getLogits()), chosen = op.getTopK();
+    Value rows = b.rows(b[op.getLogits()]);
+    Value places = b.result(op.getPlaces(), rows);
+    Arguments choose(b, {{"logits", b[op.getLogits()]},
+                         {"places", places},
+                         {"weights", b.result(op.getWeights(), rows)}});
+    if (failed(launch(b, op, cpu::getOrEmitChooseExperts, {experts, chosen, op.getRenormalize()},
+                      choose, Phase::Other)))
+      return failure();
+    // Buffers have rows: one, of all offsets.
+    auto offsets = RankedTensorType::get({ShapedType::kDynamic, experts + 1},
+                                         op.getOffsets().getType().getElementType());
+    b.setMemory(op.getOffsets(), b.buffer(offsets, b.index(1)));
+    Arguments sort(b, {{"places", places},
+                       {"order", b.result(op.getOrder(), b.timesRows(rows, chosen))},
+                       {"offsets", b[op.getOffsets()]}});
+    return launch(b, op, cpu::getOrEmitSortChoices, {experts, chosen}, sort, Phase::Other);
+  });
+  library.add<lm::CombineOp>([*this](auto &b, auto op, const KernelOps &) {
+    Arguments arguments(b, {{"places", b[op.getPlaces()]},
+                            {"weights", b[op.getWeights()]},
+                            {"x", b[op.getInput()]},
+                            {"y", b.result(op.getOutput(), b.rows(b[op.getPlaces()]))}});
+    return launch(b, op, cpu::getOrEmitCombine,
+                  {lm::columns(op.getInput()), lm::columns(op.getPlaces())}, arguments,
+                  Phase::Other);
+  });
 }
 
 //===----------------------------------------------------------------------===//
@@ -492,6 +536,7 @@ KernelLibrary easyquant::cpuKernels(ModuleOp module, const cpu::Target &target, 
   library.missing = "has no kernel, nor has any op outside of lm and equant";
   launcher.addRowOps(library);
   launcher.addLinears(library);
+  launcher.addExperts(library);
   launcher.addHeads(library);
   launcher.addGradients(library);
   return library;

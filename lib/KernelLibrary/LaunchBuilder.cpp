@@ -338,9 +338,18 @@ Value LaunchBuilder::result(Value value, Value rows) {
 }
 
 Value LaunchBuilder::buffer(Type type, Value rows) {
-  Value memory = launch::BufferOp::create(b, memoryType(type), rows, IntegerAttr());
+  auto multiple = multiples.find(rows);
+  Value memory = launch::BufferOp::create(
+      b, memoryType(type), rows, IntegerAttr(),
+      b.getI64IntegerAttr(multiple == multiples.end() ? 1 : multiple->second));
   rowCounts[memory] = rows;
   return memory;
+}
+
+Value LaunchBuilder::timesRows(Value rows, int64_t multiple) {
+  Value more = arith::MulIOp::create(b, rows, index(multiple));
+  multiples[more] = multiple;
+  return more;
 }
 
 Value LaunchBuilder::result(Value value, RowsPart part, Value rows) {
@@ -388,7 +397,7 @@ Value LaunchBuilder::extrema(Value state, Value rows) {
   int64_t sites = cast<lm::StateType>(state.getType()).getSites();
   auto type = MemRefType::get({ShapedType::kDynamic, 2 * sites}, b.getF32Type());
   if (!extremaBuffer && rows) {
-    extremaBuffer = launch::BufferOp::create(b, type, rows, IntegerAttr());
+    extremaBuffer = launch::BufferOp::create(b, type, rows, IntegerAttr(), b.getI64IntegerAttr(1));
     rowCounts[extremaBuffer] = rows;
   }
   if (!extremaBuffer || extremaBuffer.getType() != type)

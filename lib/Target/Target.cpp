@@ -25,7 +25,7 @@ WeightForm::~WeightForm() = default;
 Family::Family(Facts facts)
     : WeightForm(std::move(facts.title), std::move(facts.file)), name(std::move(facts.name)),
       names(std::move(facts.names)), isAskedForWhole(facts.isAskedForWhole),
-      runsHere(facts.runsHere), fusions(facts.fusions) {}
+      runsHere(facts.runsHere), fusions(facts.fusions), expertUnit(facts.expertUnit) {}
 
 std::vector<std::string> Family::requests() const {
   return isAskedForWhole ? std::vector{name} : names;
@@ -121,6 +121,17 @@ std::string targets::whyNoKernel(const Family &family, int64_t n, int64_t k, Sch
                                  SchemeAttr input) {
   auto packer = family.layoutFor(weight, Readers::of(input)).getPacker(weight, n, k);
   return packer ? family.whyNotActivations(input) : packer.error().message;
+}
+
+std::string targets::whyNoExperts(const Family &family, int64_t n, bool isPacked) {
+  if (family.expertUnit == 0)
+    return family.title +
+           " have no kernels for mixtures of experts yet; compile it with --target cpu";
+  if (!isPacked || n % family.expertUnit == 0)
+    return "";
+  return "it has experts of " + std::to_string(n) + " outputs, and " + family.title +
+         " read packed weights of experts " + std::to_string(family.expertUnit) +
+         " outputs at a time; leave it float";
 }
 
 std::string targets::otherFamily(const WeightForm &family, int64_t n, int64_t k, SchemeAttr weight,

@@ -114,7 +114,7 @@ void WeightGlobals::load(WeightUse &use) const {
   auto linear = cast<equant::LinearOp>(use.op);
   auto reader = PackedLinearOp::create(
       builder, linear.getLoc(), linear.getType(), linear.getInput(), weight, linear.getBias(),
-      linear.getOnline(), linear.getSites(), linear.getInputSchemeAttr(),
+      linear.getOnline(), linear.getExperts(), linear.getSites(), linear.getInputSchemeAttr(),
       linear.getInputScaleAttr(), linear.getInputZeroPointAttr());
   linear.replaceAllUsesWith(reader.getOutput());
   linear.erase();

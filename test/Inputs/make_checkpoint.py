@@ -51,8 +51,13 @@ MINISTRAL3 = MISTRAL | {
     "rope_scaling": {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 16, "attention_factor": 1.0, "beta_fast": 32.0,
                      "beta_slow": 1.0, "truncate": True, "llama_4_scaling_beta": 0.125},
 }
+# Experts of 32 columns, which a panel of packed weights has.
+QWEN3_MOE = QWEN3 | {"model_type": "qwen3_moe", "hidden_size": 32, "head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+                     "norm_topk_prob": True}
+MIXTRAL = LLAMA | {"model_type": "mixtral", "hidden_size": 32, "head_dim": 8, "intermediate_size": 32, "num_local_experts": 4, "num_experts_per_tok": 2,
+                   "sliding_window": None}
 CONFIGS = {config["model_type"]: config for config in (
-    LLAMA, GPT2, MISTRAL, QWEN2, QWEN3, OLMO2, SMOLLM3, GEMMA2, GEMMA3, GRANITE, PHI3, OLMO3, MINISTRAL, MINISTRAL3)}
+    LLAMA, GPT2, MISTRAL, QWEN2, QWEN3, OLMO2, SMOLLM3, GEMMA2, GEMMA3, GRANITE, PHI3, OLMO3, MINISTRAL, MINISTRAL3, QWEN3_MOE, MIXTRAL)}
 DEFECTS = {
     "missing-tensor": "one weight is not in the file",
     "extra-tensor": "a bias that the configuration does not speak of",
@@ -75,16 +80,21 @@ GGUF_NAMES = {
     "mlp.down_proj": "ffn_down", "ln_1": "attn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "ln_2": "ffn_norm", "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down",
     "post_feedforward_layernorm": "post_ffw_norm", "pre_feedforward_layernorm": "ffn_norm", "self_attn.qkv_proj": "attn_qkv",
-    "mlp.gate_up_proj": "ffn_up",
+    "mlp.gate_up_proj": "ffn_up", "mlp.gate": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp",
 }
+# What a model of experts has in place of an MLP: the router, and gate, up and down of an expert; and GGUF's names of the stacks.
+EXPERTS = {"qwen3_moe": ("mlp.gate", "mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj", "mlp.experts.{}.down_proj"),
+           "mixtral": ("block_sparse_moe.gate", "block_sparse_moe.experts.{}.w1", "block_sparse_moe.experts.{}.w3", "block_sparse_moe.experts.{}.w2")}
+STACKS = ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")
 # Key of config.json to key of GGUF, where they are not sizes.
 GGUF_KEYS = {
     "sliding_window": "attention.sliding_window", "attn_logit_softcapping": "attn_logit_softcapping",
     "final_logit_softcapping": "final_logit_softcapping", "embedding_multiplier": "embedding_scale", "residual_multiplier": "residual_scale",
-    "attention_multiplier": "attention.scale", "logits_scaling": "logit_scale",
+    "attention_multiplier": "attention.scale", "logits_scaling": "logit_scale", "num_experts": "expert_count", "num_local_experts": "expert_count",
+    "num_experts_per_tok": "expert_used_count", "moe_intermediate_size": "expert_feed_forward_length",
 }
 # Architectures whose q and k rows llama.cpp permutes.
-PERMUTED = ("llama", "mistral", "ministral3", "smollm3", "granite")
+PERMUTED = ("llama", "mistral", "ministral3", "smollm3", "granite", "mixtral")
 CONV1D = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
 
 
@@ -107,7 +117,7 @@ def shapes(config):
         result["model.embed_tokens.weight"] = (config["vocab_size"], d)
         kind = config["model_type"]
         joined = {"self_attn.q_proj": ("self_attn.qkv_proj", (q + 2 * kv, d)), "mlp.gate_proj": ("mlp.gate_up_proj", (2 * inner, d))}
-        qk_norms = {"qwen3": (config["head_dim"],) * 2, "gemma3_text": (config["head_dim"],) * 2, "olmo2": (q, kv), "olmo3": (q, kv)}.get(kind)
+        qk_norms = {**dict.fromkeys(("qwen3", "qwen3_moe"), (config["head_dim"],) * 2), "gemma3_text": (config["head_dim"],) * 2, "olmo2": (q, kv), "olmo3": (q, kv)}.get(kind)
         left_out = {**dict.fromkeys(("olmo2", "olmo3"), ("input_layernorm", "pre_feedforward_layernorm")), "gemma2": (), "gemma3_text": ()}.get(
             kind, ("pre_feedforward_layernorm", "post_feedforward_layernorm"))
         for layer in range(config["num_hidden_layers"]):
@@ -115,7 +125,10 @@ def shapes(config):
                                 ("self_attn.v_proj", (kv, d)), ("self_attn.o_proj", (d, q)),
                                 ("post_attention_layernorm", (d,)), ("pre_feedforward_layernorm", (d,)), ("mlp.gate_proj", (inner, d)),
                                 ("mlp.up_proj", (inner, d)), ("mlp.down_proj", (d, inner)), ("post_feedforward_layernorm", (d,))):
-                if part in left_out:
+                if part in left_out or kind in EXPERTS and part in ("mlp.gate_proj", "mlp.up_proj"):
+                    continue
+                if kind in EXPERTS and part == "mlp.down_proj":
+                    result |= {f"model.layers.{layer}.{name}": shape for name, shape in expert_shapes(config).items()}
                     continue
                 if kind == "phi3":
                     if part in ("self_attn.k_proj", "self_attn.v_proj", "mlp.up_proj"):
@@ -130,6 +143,18 @@ def shapes(config):
         result["model.norm.weight"] = (d,)
     if not config.get("tie_word_embeddings", config["model_type"] == "gpt2"):
         result["lm_head.weight"] = (config["vocab_size"], d)
+    return result
+
+
+def expert_shapes(config):
+    """The same of the experts of a layer, behind its prefix."""
+    router, *modules = EXPERTS[config["model_type"]]
+    count = config.get("num_experts") or config["num_local_experts"]
+    d, inner = config["hidden_size"], config.get("moe_intermediate_size") or config["intermediate_size"]
+    result = {f"{router}.weight": (count, d)}
+    for expert in range(count):
+        for module, shape in zip(modules, ((inner, d), (inner, d), (d, inner))):
+            result[f"{module.format(expert)}.weight"] = shape
     return result
 
 
@@ -179,7 +204,8 @@ def write_folder(out, config, weights, dtype, shards, defect):
         if name.endswith(CONV1D):
             shape, values = transpose(shape, values)
         tensors[name] = (dtype, shape, encode(values, dtype))
-    victim = {"gpt2": "h.1.mlp.c_fc.weight", "phi3": "model.layers.1.mlp.gate_up_proj.weight"}.get(config["model_type"], "model.layers.1.mlp.up_proj.weight")
+    victim = {"qwen3_moe": "model.layers.1.mlp.experts.2.up_proj.weight", "mixtral": "model.layers.1.block_sparse_moe.experts.2.w3.weight",
+              "gpt2": "h.1.mlp.c_fc.weight", "phi3": "model.layers.1.mlp.gate_up_proj.weight"}.get(config["model_type"], "model.layers.1.mlp.up_proj.weight")
     shape = tensors[victim][1]
     if defect == "missing-tensor":
         del tensors[victim]
@@ -242,6 +268,23 @@ def rope_factors(config):
     return factors
 
 
+def stacked(config, weights):
+    """The weights of all experts of a module as one, E x N x K, under GGUF's name."""
+    if config["model_type"] not in EXPERTS:
+        return weights
+    modules, count = EXPERTS[config["model_type"]][1:], config.get("num_experts") or config["num_local_experts"]
+    result = {}
+    for name, weight in weights.items():
+        layer = ".".join(name.split(".")[:3])
+        for module, stack in zip(modules, STACKS):
+            if name == f"{layer}.{module.format(0)}.weight":
+                parts = [weights[f"{layer}.{module.format(expert)}.weight"] for expert in range(count)]
+                result[f"blk.{layer.split('.')[2]}.{stack}.weight"] = ((count, *weight[0]), [value for _, values in parts for value in values])
+        if ".experts." not in name:
+            result[name] = weight
+    return result
+
+
 def write_gguf(out, config, weights, dtype):
     def string(text):
         return struct.pack("<Q", len(text)) + text.encode()
@@ -253,6 +296,7 @@ def write_gguf(out, config, weights, dtype):
 
     arch = config["model_type"]
     permuted = arch in PERMUTED
+    weights = stacked(config, weights)
     if arch == "gpt2":
         pairs = {"context_length": config["n_positions"], "embedding_length": config["n_embd"],
                  "feed_forward_length": 4 * config["n_embd"], "block_count": config["n_layer"],
@@ -267,11 +311,12 @@ def write_gguf(out, config, weights, dtype):
                  "rope.dimension_count": int(config["head_dim"] * config.get("partial_rotary_factor", 1))}
         if config["head_dim"] * config["num_attention_heads"] != config["hidden_size"]:
             pairs |= {"attention.key_length": config["head_dim"], "attention.value_length": config["head_dim"]}
-        if arch in ("mistral", "ministral", "gemma2", "gemma3_text", "granite", "olmo3"):
-            pairs |= {gguf: config[key] for key, gguf in GGUF_KEYS.items() if key in config}
+        if arch in ("mistral", "ministral", "gemma2", "gemma3_text", "granite", "olmo3", *EXPERTS):
+            pairs |= {gguf: config[key] for key, gguf in GGUF_KEYS.items() if config.get(key) is not None}
         if arch.startswith("gemma"):  # the file has norms as they are
             weights = {name: (shape, [value + 1 for value in values] if "norm" in name else values) for name, (shape, values) in weights.items()}
-        arch = {"mistral": "llama", "ministral": "llama", "ministral3": "mistral3", "gemma3_text": "gemma3", "olmo3": "olmo2"}.get(arch, arch)  # llama.cpp's names
+        arch = {"mistral": "llama", "ministral": "llama", "ministral3": "mistral3", "mixtral": "llama", "qwen3_moe": "qwen3moe", "gemma3_text": "gemma3",
+                "olmo3": "olmo2"}.get(arch, arch)  # llama.cpp's names
         if arch == "phi3":
             pairs["attention.sliding_window"] = config.get("sliding_window") or 0
         scaling = config.get("rope_scaling") or {}
@@ -308,7 +353,7 @@ def write_gguf(out, config, weights, dtype):
         elif permuted and ".k_proj." in name:
             shape, values = permute(config["num_key_value_heads"], shape, values)
         stored = dtype if len(shape) > 1 else "F32"
-        header += string(name if name.startswith("rope_f") else gguf_name(name, config["model_type"])) + struct.pack("<I", len(shape))
+        header += string(name if name.startswith(("rope_f", "blk.")) else gguf_name(name, config["model_type"])) + struct.pack("<I", len(shape))
         header += b"".join(struct.pack("<Q", n) for n in reversed(shape))
         header += struct.pack("<IQ", {"F32": 0, "F16": 1, "BF16": 30}[stored], len(data))
         data += encode(values, stored)

@@ -179,10 +179,10 @@ def write_model(folder, config, tensors, shards=1):
 
 
 def random_llama(seed=0, *, arch="llama", hidden=40, ffn=52, layers=2, heads=5, kv_heads=1, head_dim=None, vocab=97, context=96,
-                 tied=True, **fields):
+                 tied=True, experts=8, expert_ffn=32, **fields):
     """(config, tensors) of a llama, or of a descendant, whose sizes fit nothing: not the vector, not the group, not the panel.
 
-    `fields` are put into config.json; attention_bias and mlp_bias make biases where the architecture heeds them.
+    `experts` of `expert_ffn` columns are what models of experts have in place of an MLP. `fields` are put into config.json; attention_bias and mlp_bias make biases where the architecture heeds them.
     """
     random = np.random.default_rng(seed)
     head_dim = head_dim or hidden // heads
@@ -206,18 +206,25 @@ def random_llama(seed=0, *, arch="llama", hidden=40, ffn=52, layers=2, heads=5, 
             at + "self_attn.k_proj.weight": matrix(kv_heads * head_dim, hidden, 2.0),
             at + "self_attn.v_proj.weight": matrix(kv_heads * head_dim, hidden),
             at + "self_attn.o_proj.weight": matrix(hidden, heads * head_dim),
-            at + "mlp.gate_proj.weight": matrix(ffn, hidden, 2.0), at + "mlp.up_proj.weight": matrix(ffn, hidden),
-            at + "mlp.down_proj.weight": matrix(hidden, ffn),
         }
+        if arch in make_checkpoint.EXPERTS:
+            router, *modules = (f"{at}{module}.weight" for module in make_checkpoint.EXPERTS[arch])
+            tensors[router] = matrix(experts, hidden, 3.0)
+            for expert in range(experts):
+                parts = (matrix(expert_ffn, hidden, 2.0), matrix(expert_ffn, hidden), matrix(hidden, expert_ffn))
+                tensors |= {module.format(expert): part for module, part in zip(modules, parts)}
+        else:
+            tensors |= {at + "mlp.gate_proj.weight": matrix(ffn, hidden, 2.0), at + "mlp.up_proj.weight": matrix(ffn, hidden),
+                        at + "mlp.down_proj.weight": matrix(hidden, ffn)}
         biased = ["q_proj", "k_proj", "v_proj"] if arch == "qwen2" else []
-        if arch in ("llama", "qwen3", "olmo2", "olmo3", "smollm3", "gemma2", "gemma3_text", "granite") and fields.get("attention_bias"):
+        if arch in ("llama", "qwen3", "qwen3_moe", "olmo2", "olmo3", "smollm3", "gemma2", "gemma3_text", "granite") and fields.get("attention_bias"):
             biased = ["q_proj", "k_proj", "v_proj", "o_proj"]
         if arch in ("llama", "smollm3", "granite") and fields.get("mlp_bias"):
             biased += ["gate_proj", "up_proj", "down_proj"]
         for name in biased:
             site = at + ("self_attn." if name[0] in "qkvo" else "mlp.") + name
             tensors[site + ".bias"] = random.normal(0, 0.5, len(tensors[site + ".weight"])).astype(np.float32)
-        if arch in ("qwen3", "gemma3_text"):
+        if arch in ("qwen3", "qwen3_moe", "gemma3_text"):
             tensors |= {at + f"self_attn.{name}.weight": norm(head_dim) for name in ("q_norm", "k_norm")}
         if arch in ("olmo2", "olmo3"):
             tensors |= {at + "self_attn.q_norm.weight": norm(heads * head_dim), at + "self_attn.k_norm.weight": norm(kv_heads * head_dim),
@@ -238,6 +245,10 @@ def random_llama(seed=0, *, arch="llama", hidden=40, ffn=52, layers=2, heads=5, 
     }
     if is_gemma:
         config |= {"hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": head_dim, "sliding_window": 20}
+    if arch == "qwen3_moe":
+        config |= {"num_experts": experts, "num_experts_per_tok": 2, "moe_intermediate_size": expert_ffn, "norm_topk_prob": True}
+    if arch == "mixtral":
+        config |= {"num_local_experts": experts, "num_experts_per_tok": 2, "intermediate_size": expert_ffn}
     if arch == "gemma2":
         config |= {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
     return config | fields, tensors

@@ -97,12 +97,25 @@ struct NumberField {
   constexpr explicit operator bool() const { return key != nullptr; }
 };
 
+/// What config.json says of a mixture of experts. A router gives each row a number for every
+/// expert; the experts with the greatest of them compute the row, and its result is the sum of
+/// theirs, each times its softmax.
+struct ExpertFields {
+  SizeField count = {};
+  SizeField chosen = {}; ///< by each row
+  SizeField size = {};   ///< columns between up and down; without a key: intermediateSize
+  const char *renormalizesKey = nullptr; ///< a flag, false where it is missing; null: it is true
+  constexpr explicit operator bool() const { return count.key != nullptr; }
+};
+
 /// The modules of a layer, in the order of execution:
 ///
 ///   x = x + outputNorm(o(attention(q, k, v of inputNorm(x)), with q and k normed and rotated))
 ///   x = x + outputNorm(down(activation(gate) * up of inputNorm(x)))
 ///
-/// Where there is no gate, the activation is that of up.
+/// Where there is no gate, the activation is that of up. With a router, gate, up and down are those
+/// of each expert that it chooses, and the sum of what these give is added. Hugging Face has a
+/// tensor for each expert (expertName()), GGUF one for all.
 struct LayerModules {
   Module<"attn_norm"> attentionNorm = {};
   Module<"attn_qkv"> qkv = {}; ///< in place of q, k and v: one linear for all three
@@ -118,6 +131,10 @@ struct LayerModules {
   Module<"ffn_gate"> gate = {};
   Module<"ffn_up"> up = {};
   Module<"ffn_down"> down = {};
+  Module<"ffn_gate_inp"> router = {};
+  Module<"ffn_gate_exps"> expertGate = {};
+  Module<"ffn_up_exps"> expertUp = {};
+  Module<"ffn_down_exps"> expertDown = {};
   Module<"post_ffw_norm"> mlpOutputNorm = {};
 };
 
@@ -143,6 +160,7 @@ struct Architecture {
   /// Fields that have to be missing or null.
   std::span<const char *const> fixedNulls = {};
   BiasRule qkvBias = {}, outputBias = {}, mlpBias = {};
+  ExpertFields experts = {};
   WindowKind window = WindowKind::None;
   bool tiesHead = false; ///< where tie_word_embeddings is missing
   double ropeTheta = 10000.0;

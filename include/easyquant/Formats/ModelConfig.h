@@ -52,6 +52,10 @@ struct ModelConfig {
   int64_t slidingWindow = 0;
   /// Which layers have the window; empty: all, if there is one.
   std::vector<bool> windowedLayers;
+  /// A mixture of experts in place of every MLP: how many, how many of them a row chooses, their
+  /// columns between up and down, and whether the weights of the chosen ones sum to 1. 0: none.
+  int64_t experts = 0, expertsPerRow = 0, expertSize = 0;
+  bool renormalizesExperts = true;
   Activation activation = Activation::SiLU;
   /// Factors of embeddings and of what a block adds to the residual stream, divisor of logits.
   double embeddingFactor = 1.0, residualFactor = 1.0, logitDivisor = 1.0;

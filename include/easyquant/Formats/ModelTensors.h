@@ -33,7 +33,20 @@ struct ExpectedTensor {
   int64_t ropeHeads = 0;
   /// Hugging Face checkpoints hold the weight less this (Architecture::normOffset).
   float offset = 0.0f;
+  /// If not 0: the rows are those of so many experts, one behind the other. Hugging Face
+  /// checkpoints have a tensor for each (expertName()), GGUF one tensor of E x N x K.
+  int64_t experts = 0;
+
+  /// The shape of the tensor in GGUF.
+  std::vector<int64_t> ggufShape() const;
+  /// Tensors of a Hugging Face checkpoint with the weight: their names, and the shape of each.
+  std::vector<std::string> parts() const;
+  std::vector<int64_t> partShape() const;
 };
+
+/// The name in a Hugging Face checkpoint of a weight of one of several experts:
+/// "model.layers.0.mlp.experts.7.up_proj.weight" of "model.layers.0.mlp.experts.up_proj.weight".
+std::string expertName(std::string_view name, int64_t expert);
 
 /// All weights in the order of execution.
 std::vector<ExpectedTensor> expectedTensors(const ModelConfig &config);

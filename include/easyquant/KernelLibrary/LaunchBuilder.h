@@ -119,6 +119,8 @@ public:
   mlir::Value result(mlir::Value value, equant::RowsType::Part part, mlir::Value rows);
   /// Memory for `rows` rows that are no op's result.
   mlir::Value buffer(mlir::Type type, mlir::Value rows);
+  /// `multiple` times as many rows, which buffers may have.
+  mlir::Value timesRows(mlir::Value rows, int64_t multiple);
   /// The memory of `operand` for a result that is an update of it, or a copy if others read it.
   mlir::FailureOr<mlir::Value> inPlace(mlir::Value result, mlir::Value operand, const Copy &copy);
   /// The same where a fusion has seen to it that nobody else reads it.
@@ -190,6 +192,7 @@ private:
   mlir::ImplicitLocOpBuilder b;
   std::string site; ///< of what is being launched
   llvm::DenseMap<mlir::Value, mlir::Value> memories, rowCounts;
+  llvm::DenseMap<mlir::Value, int64_t> multiples;                    ///< of counts of rows
   llvm::DenseMap<std::pair<mlir::Value, int>, mlir::Value> rowParts; ///< of activations in codes
   llvm::DenseMap<mlir::Value, mlir::Value> fused; ///< results in fusions to those of the fusion
   llvm::DenseMap<std::pair<mlir::Value, mlir::Attribute>, mlir::Value> weights;

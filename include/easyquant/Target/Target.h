@@ -94,6 +94,8 @@ public:
   /// Its kernels run, and can be measured, on the machine that compiles.
   const bool runsHere;
   const Fusions fusions;
+  /// Packed weights of experts have a multiple of so many outputs; 0: no kernels take experts.
+  const int64_t expertUnit;
 
   /// What a user may write behind `--target`.
   std::vector<std::string> requests() const;
@@ -128,6 +130,7 @@ protected:
     bool isAskedForWhole = false, runsHere = false;
     WeightsFile file;
     Fusions fusions;
+    int64_t expertUnit = 0;
   };
   explicit Family(Facts facts);
 };
@@ -161,6 +164,10 @@ std::vector<std::string> requestNames();
 /// (null: float); empty if one does.
 std::string whyNoKernel(const Family &family, int64_t n, int64_t k, equant::SchemeAttr weight,
                         equant::SchemeAttr input);
+
+/// Why no kernel of the family takes experts whose weights have `n` outputs, if these are packed;
+/// empty if one does.
+std::string whyNoExperts(const Family &family, int64_t n, bool isPacked);
 
 /// "; compile it with --target cpu", where another family takes what this one does not; or "".
 std::string otherFamily(const WeightForm &family, int64_t n, int64_t k, equant::SchemeAttr weight,

@@ -91,6 +91,18 @@ Value KernelBuilder::gather(Value memref, ArrayRef<Index> at, Value offsets) {
 Value KernelBuilder::view(Value bytes, Index offset, MemRefType type) {
   return memref::ViewOp::create(*this, type, bytes, index(offset), ValueRange());
 }
+Value KernelBuilder::part(Value memref, Index first, Index count) {
+  if (!memref)
+    return {};
+  auto type = cast<MemRefType>(memref.getType());
+  SmallVector<OpFoldResult> offsets(type.getRank(), getIndexAttr(0)), sizes,
+      strides(type.getRank(), getIndexAttr(1));
+  offsets[0] = index(first);
+  sizes.push_back(index(count));
+  for (int64_t extent : type.getShape().drop_front())
+    sizes.push_back(getIndexAttr(extent));
+  return memref::SubViewOp::create(*this, memref, offsets, sizes, strides);
+}
 Value KernelBuilder::collapse(Value memref, int64_t keep) {
   int64_t rank = cast<MemRefType>(memref.getType()).getRank();
   SmallVector<ReassociationIndices> groups;

@@ -60,6 +60,8 @@ public:
   mlir::Value gather(mlir::Value memref, llvm::ArrayRef<Index> at, mlir::Value offsets);
   /// A typed view of scratch bytes.
   mlir::Value view(mlir::Value bytes, Index offset, mlir::MemRefType type);
+  /// The part [first, first + count) of the first dimension; null of null.
+  mlir::Value part(mlir::Value memref, Index first, Index count);
   /// The dimensions after `keep` leading ones made one.
   mlir::Value collapse(mlir::Value memref, int64_t keep);
 

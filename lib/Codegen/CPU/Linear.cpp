@@ -36,6 +36,8 @@ std::string symbolName(const LinearSpec &spec) {
     name += "_acc";
   if (spec.sums)
     name += "_sums";
+  if (spec.experts)
+    name += "_experts" + llvm::utostr(spec.experts);
   return name;
 }
 
@@ -164,11 +166,13 @@ Description describe(const LinearSpec &spec, MLIRContext *context) {
   } else {
     d.reads("x", d.rows(spec.k));
   }
-  readWeight(d, {spec.weights, spec.numbers, spec.n, spec.k, spec.groupSize, spec.zeroPoints,
+  readWeight(d, {spec.weights, spec.numbers, spec.weightRows(), spec.k, spec.groupSize,
+                 spec.zeroPoints,
                  /*scales=*/!spec.sums});
-  d.reads("wsums", d.memory({panelCount(spec.n), groups, kPanelRows}, d.getI32Type()),
+  d.reads("wsums", d.memory({panelCount(spec.weightRows()), groups, kPanelRows}, d.getI32Type()),
           spec.inputZeroPoints && !spec.inputGroup);
-  d.reads("bias", d.memory({spec.n}, d.getF32Type()), spec.bias);
+  d.reads("bias", d.memory({spec.weightRows()}, d.getF32Type()), spec.bias);
+  d.reads("offsets", d.memory({dynamic, spec.experts + 1}, d.getI32Type()), spec.experts != 0);
   d.writes("y", rowsType(d, spec.n, spec.sums ? d.getI32Type() : Type()));
   d.writes("scratch", d.vector(d.getI8Type())).shared = true;
   return std::move(d.kernel);
@@ -197,6 +201,7 @@ static void bindArguments(LinearKernel &k, const KernelArguments &in) {
   }
   k.wSums = in.find("wsums");
   k.bias = in.find("bias");
+  k.offsets = in.find("offsets");
   k.y = in["y"];
   Value scratch = in["scratch"];
   Value base = b.mul(k.thread, k.tiling.scratchBytes());
@@ -324,6 +329,71 @@ static void emitFewRows(LinearKernel &k, Value count, Value begin, Value end) {
   });
 }
 
+/// The panels [begin, end) with all rows of x.
+static void emitPanels(LinearKernel &k, Value begin, Value end) {
+  KernelBuilder &b = k.b;
+  Value count = b.size(k.y, 0);
+  b.ifThenElse(
+      b.less(k.tiling.gemvRows, count),
+      [&] {
+        if (k.spec.quantizedInput)
+          emitIntegerGemm(k, count, begin, end);
+        else
+          emitFloatGemm(k, count, begin, end);
+      },
+      [&] { emitFewRows(k, count, begin, end); });
+}
+
+/// The linear of one expert: its rows of x and y, and its part of the weight.
+static LinearKernel expertOf(const LinearKernel &all, Value expert, Value firstRow, Value rows) {
+  KernelBuilder &b = all.b;
+  LinearKernel k = all;
+  for (Value *memory : {&k.x, &k.xScales, &k.xSums, &k.xZeros, &k.y})
+    *memory = b.part(*memory, firstRow, rows);
+  const bool isFloat = k.spec.weights == WeightFormat::F32;
+  const int64_t pieces = isFloat ? k.spec.n : panelCount(k.spec.n);
+  Value first = b.mul(expert, pieces);
+  for (Value *memory : {&k.weights, &k.wScales, &k.wZeros, &k.wMinima, &k.wOuter})
+    *memory = b.part(*memory, first, pieces);
+  if (!k.tiling.sumsBytes) // else the kernel takes them, in scratch
+    k.wSums = b.part(k.wSums, first, pieces);
+  k.bias = b.part(k.bias, b.mul(expert, k.spec.n), k.spec.n);
+  return k;
+}
+
+/// The panels of all experts that have rows, each as often as it has rows, are shared out in one
+/// piece a thread.
+static void emitExperts(LinearKernel &k, const Team &team) {
+  KernelBuilder &b = k.b;
+  const int64_t panels = panelCount(k.spec.n);
+  auto [begin, end] = shareOf(b, b.mul(b.size(k.y, 0), panels), team);
+  Value firstUnit = begin, lastUnit = end;
+  auto offset = [&](Value expert) -> Value {
+    return arith::IndexCastUIOp::create(b, b.getIndexType(), b.load(k.offsets, {0, expert}));
+  };
+  b.forLoop(0, k.spec.experts, 1, [&](Value expert) {
+    Value row = offset(expert), rows = b.sub(offset(b.add(expert, 1)), row);
+    auto emit = [&] {
+      // Panel p of the expert has the units from `before` + p * rows on; it is that of the thread
+      // that has the first of them.
+      Value before = b.mul(row, panels);
+      auto panelAt = [&](Value unit) {
+        Value units = b.sub(b.max(unit, before), before);
+        return b.min(b.createOrFold<arith::DivUIOp>(b.add(units, b.sub(rows, 1)), rows), panels);
+      };
+      Value first = panelAt(firstUnit), last = panelAt(lastUnit);
+      b.ifThenElse(
+          b.less(first, last),
+          [&] {
+            LinearKernel own = expertOf(k, expert, row, rows);
+            emitPanels(own, first, last);
+          },
+          [] {});
+    };
+    b.ifThenElse(b.less(0, rows), emit, [] {});
+  });
+}
+
 func::FuncOp getOrEmitLinear(ModuleOp module, const LinearSpec &spec, const Target &target) {
   assert(spec.groupSize % 8 == 0 && (!spec.inputZeroPoints || spec.quantizedInput));
   assert(spec.inputGroup == 0 ||
@@ -332,6 +402,7 @@ func::FuncOp getOrEmitLinear(ModuleOp module, const LinearSpec &spec, const Targ
   assert(!spec.sums || (spec.quantizedInput && groupCount(spec.k, spec.groupSize) == 1 &&
                         !spec.bias && !spec.accumulate && !spec.numbers.outer));
   assert(!spec.numbers.minima || (spec.groupSize && !spec.zeroPoints && !spec.sums));
+  assert(spec.experts == 0 || spec.weights == WeightFormat::F32 || spec.n % kPanelRows == 0);
   assert(spec.weights != WeightFormat::F32 || (!spec.quantizedInput && !spec.zeroPoints));
   assert(spec.numbers.codes == CodeFormat::Integer || !spec.zeroPoints);
   assert(spec.numbers.codes == CodeFormat::Integer || !spec.quantizedInput ||
@@ -342,17 +413,10 @@ func::FuncOp getOrEmitLinear(ModuleOp module, const LinearSpec &spec, const Targ
                            k.groups = groupCount(spec.k, spec.dotGroup());
                            k.thread = team.thread;
                            bindArguments(k, in);
+                           if (spec.experts)
+                             return emitExperts(k, team);
                            auto [begin, end] = shareOf(b, panelCount(spec.n), team);
-                           Value count = b.size(k.y, 0), first = begin, last = end;
-                           b.ifThenElse(
-                               b.less(k.tiling.gemvRows, count),
-                               [&] {
-                                 if (spec.quantizedInput)
-                                   emitIntegerGemm(k, count, first, last);
-                                 else
-                                   emitFloatGemm(k, count, first, last);
-                               },
-                               [&] { emitFewRows(k, count, first, last); });
+                           emitPanels(k, begin, end);
                          });
 }
 

@@ -90,6 +90,7 @@ struct LinearKernel {
   mlir::Value wSums = {};    ///< NP x G x 32; or those of chunkPanels panels, as unpacked
   mlir::Value wSumsAt = {};  ///< the index there of the panel that is multiplied
   mlir::Value bias = {};
+  mlir::Value offsets = {}; ///< of experts
   mlir::Value y = {};
   mlir::Value thread = {};
 

@@ -366,9 +366,10 @@ Value LinalgSite::buildOnCodes(TensorBuilder &b, Value weight, const QuantizedIn
   };
   auto multiply = [&](Value part, ArrayRef<int64_t> at) {
     auto [x, map] = pick(activation().get(), ofInput, at);
-    Value y = equant::LinearOp::create(
-        b, lm::activationType(b.getContext(), n), gatherRows(b, x, map, rowSizes), part,
-        /*bias=*/Value(), /*online=*/Value(), sites, input.scheme, input.scale, input.zeroPoint);
+    Value y = equant::LinearOp::create(b, lm::activationType(b.getContext(), n),
+                                       gatherRows(b, x, map, rowSizes), part,
+                                       /*bias=*/Value(), /*online=*/Value(), /*experts=*/Value(),
+                                       sites, input.scheme, input.scale, input.zeroPoint);
     return addToInit(b, scatterRows(b, y, rowSizes), pick(init().get(), ofResult, at).first, loops);
   };
   if (batch.empty())

@@ -21,6 +21,9 @@ std::string linalgform::inWords(Attribute attribute) {
   return text;
 }
 
+static constexpr llvm::StringLiteral kNoExperts =
+    "belongs to a mixture of experts, which has no form in upstream ops yet";
+
 /// Why activations are not rounded to codes that are no integers; empty if they are.
 static std::string whyNotRounded(SchemeAttr scheme) {
   if (!scheme || scheme.isInteger())
@@ -39,8 +42,12 @@ std::string linalgform::whyNotEquant(Operation *op) {
     return "";
   return llvm::TypeSwitch<Operation *, std::string>(op)
       .Case([](FakeQuantizeOp fake) { return whyNotRounded(fake.getScheme()); })
-      .Case([](equant::LinearOp linear) { return whyNotRounded(linear.getInputSchemeAttr()); })
+      .Case([](equant::LinearOp linear) {
+        return linear.getExperts() ? kNoExperts.str() : whyNotRounded(linear.getInputSchemeAttr());
+      })
       .Case([](PackedLinearOp linear) -> std::string {
+        if (linear.getExperts())
+          return kNoExperts.str();
         if (!linear.getRows() && !lm::isActivationType(linear.getInput().getType()))
           return "reads bf16; convert the model before equant-legalize-activations";
         return whyNotRounded(linear.getInputSchemeAttr());
@@ -73,6 +80,10 @@ std::string linalgform::whyNotModel(Operation *op) {
     return embedding.getSharded() ? "has a rank's share of the vocabulary, which is none for one "
                                     "program; compile without --tensor-parallel"
                                   : "";
+  if (isa<lm::RouteOp, lm::CombineOp>(op))
+    return kNoExperts.str();
+  if (auto linear = dyn_cast<lm::LinearOp>(op); linear && linear.getExperts())
+    return kNoExperts.str();
   if (auto linear = dyn_cast<lm::LinearOp>(op))
     return lm::isActivationType(linear.getInput().getType())
                ? ""

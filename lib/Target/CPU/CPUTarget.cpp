@@ -52,7 +52,8 @@ struct CPUFamily final : Family {
                 .isAskedForWhole = true,
                 .runsHere = true,
                 .file = {.stem = formats::kWeightsStem},
-                .fusions = {}}) {}
+                .fusions = {},
+                .expertUnit = numerics::kPanelRows}) {}
 
   LayoutAttr layoutFor(SchemeAttr weight, Readers) const override {
     return LayoutAttr::get(weight.getContext(), numerics::kPanelLayout);

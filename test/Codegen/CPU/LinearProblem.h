@@ -58,6 +58,7 @@ struct Problem {
   std::vector<float> w, bias;     ///< w: for F32
   num::QuantizedMatrix quantized; ///< not for F32, as are the next
   num::PackedWeight packed;
+  std::vector<int32_t> offsets; ///< of experts
   std::mt19937 rng;
 
   /// Codes and zero points are random; with `extreme` codes each is one of the two furthest out.
@@ -165,7 +166,7 @@ public:
         sums(problem.packed[num::WeightTensor::Sums].size()),
         minima(problem.packed[num::WeightTensor::Minima].size()),
         outer(problem.packed[num::WeightTensor::Outer].size()),
-        codebook(problem.packed[num::WeightTensor::Codebook].size()), bias(spec.n) {
+        codebook(problem.packed[num::WeightTensor::Codebook].size()), bias(problem.bias.size()) {
     if (isPacked(spec))
       copyInto(weights, problem.packed[num::WeightTensor::Codes]);
     else
@@ -183,7 +184,8 @@ public:
   /// dense.
   std::vector<float> operator()(const std::vector<float> &x, const num::QuantizedTokens &tokens,
                                 const std::vector<float> &initial, int64_t threads) {
-    int64_t m = tokens.rows, n = spec.n, k = spec.k, padded = paddedColumns(k);
+    int64_t m = tokens.rows, n = spec.n, all = spec.weightRows(), k = spec.k,
+            padded = paddedColumns(k);
     int64_t yStride = n + 3, xStride = k + 5;
     constexpr float guard = -12345.0f;
     GuardedBuffer<float> y(m * yStride - 3), xs(m * xStride - 5);
@@ -207,30 +209,38 @@ public:
 
     auto output = MemRef<float, 2>::strided(y.data(), {m, n}, yStride);
     MemRef<uint8_t, 1> scratchView(scratch.data(), {static_cast<int64_t>(bytes)});
-    auto withBias = [&](auto &...args) {
-      MemRef<float, 1> biasView(bias.data(), {n});
-      if (spec.bias)
-        run(args..., biasView, output, scratchView, threads);
+    auto withOffsets = [&](auto &...args) {
+      std::vector<int32_t> copy = problem.offsets;
+      MemRef<int32_t, 2> offsetsView(copy.data(), {1, spec.experts + 1});
+      if (spec.experts)
+        run(args..., offsetsView, output, scratchView, threads);
       else
         run(args..., output, scratchView, threads);
     };
+    auto withBias = [&](auto &...args) {
+      MemRef<float, 1> biasView(bias.data(), {all});
+      if (spec.bias)
+        withOffsets(args..., biasView);
+      else
+        withOffsets(args...);
+    };
     auto withWeights = [&](auto &...args) {
       if (!isPacked(spec)) {
-        MemRef<float, 2> w(reinterpret_cast<float *>(weights.data()), {n, k});
+        MemRef<float, 2> w(reinterpret_cast<float *>(weights.data()), {all, k});
         return withBias(args..., w);
       }
       const int64_t groups = groupCount(k, spec.groupSize);
       const bool hasSums = spec.inputZeroPoints && !spec.inputGroup;
-      std::array<int64_t, 3> params = {panelCount(n), groups, kPanelRows};
+      std::array<int64_t, 3> params = {panelCount(all), groups, kPanelRows};
       std::array<int64_t, 3> scaleShape = params;
       if (spec.numbers.scales == ScaleFormat::UI6)
-        scaleShape = {panelCount(n), 1, std::ssize(scales.span()) / panelCount(n)};
-      MemRef<uint8_t, 4> w(weights.data(), packedShape(spec.weights, n, k));
-      std::array<int64_t, 3> fields = {panelCount(n), groups, zeroBytes()};
+        scaleShape = {panelCount(all), 1, std::ssize(scales.span()) / panelCount(all)};
+      MemRef<uint8_t, 4> w(weights.data(), packedShape(spec.weights, all, k));
+      std::array<int64_t, 3> fields = {panelCount(all), groups, zeroBytes()};
       // The kernel sees bytes as elements of its own type.
       MemRef<uint8_t, 3> wScales(scales.data(), scaleShape), wZeros(zeros.data(), fields);
       MemRef<uint8_t, 3> wSums(sums.data(), params), wMinima(minima.data(), params);
-      std::array<int64_t, 3> rows = {panelCount(n), 1, kPanelRows};
+      std::array<int64_t, 3> rows = {panelCount(all), 1, kPanelRows};
       MemRef<uint8_t, 3> wOuter(outer.data(), rows);
       MemRef<uint8_t, 1> values(codebook.data(), {std::ssize(codebook.span()) / 4});
       if (spec.numbers.codes == CodeFormat::Table && hasSums)

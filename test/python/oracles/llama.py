@@ -6,11 +6,13 @@ qwen3 (RMSNorm of every head of q and k), olmo2 (RMSNorm of all of q and of all 
 before), smollm3 (layers whose q and k are not rotated), gemma2 and gemma3_text (norms of 1 + w before and behind attention and MLP, GeGLU,
 scaled embeddings, windows by a pattern, another scale and soft caps of attention, or norms of heads and angles of their own where there is
 a window), granite (multipliers), phi3 (one matrix for q, k and v and one for gate and up; the first part of each head rotated), ministral
-(windows by layer_types), ministral3 (queries scaled behind YaRN's original context) and olmo3 (olmo2 with windows by layer_types or in three of four layers, whose positions are not scaled). Tensor
+(windows by layer_types), ministral3 (queries scaled behind YaRN's original context) and olmo3 (olmo2 with windows by layer_types or in three
+of four layers, whose positions are not scaled); qwen3_moe and mixtral are qwen3 and mistral with mixtures of experts (experts.py). Tensor
 names and layouts are those of a Hugging Face checkpoint."""
 
 import numpy as np
 
+from .experts import Experts
 from .rope import rotated_dims, rotations
 from .schemes import FLOAT, rotate
 
@@ -61,7 +63,7 @@ def is_gemma(config):
 def window_of(config, layer):
     """Tokens that a layer's attention sees, itself included; None: all."""
     kind = config["model_type"]
-    if kind in ("mistral", "ministral3", "phi3"):
+    if kind in ("mistral", "ministral3", "mixtral", "phi3"):
         return config.get("sliding_window")
     if kind == "ministral" and "layer_types" not in config:
         return config["sliding_window"]
@@ -156,20 +158,26 @@ class Llama:
         for index in range(config["num_hidden_layers"]):
             at = f"model.layers.{index}."
             layer = {name: linear(at + "self_attn." + name) for name in ("q_proj", "k_proj", "v_proj", "o_proj")}
-            layer |= {name: linear(at + "mlp." + name) for name in ("gate_proj", "up_proj", "down_proj")}
             kind = config["model_type"]
+            if kind in ("qwen3_moe", "mixtral"):
+                layer["mlp"] = Experts(config, at, linear, vector)
+            else:
+                layer["mlp"] = self.mlp(*(linear(f"{at}mlp.{name}") for name in ("gate_proj", "up_proj", "down_proj")))
             names = {"input_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
             if kind in ("olmo2", "olmo3"):
                 names = {"attention_output_norm": "post_attention_layernorm", "mlp_output_norm": "post_feedforward_layernorm"}
             if is_gemma(config):
                 names = {"input_norm": "input_layernorm", "attention_output_norm": "post_attention_layernorm",
                          "mlp_norm": "pre_feedforward_layernorm", "mlp_output_norm": "post_feedforward_layernorm"}
-            if kind in ("qwen3", "olmo2", "olmo3", "gemma3_text"):
+            if kind in ("qwen3", "qwen3_moe", "olmo2", "olmo3", "gemma3_text"):
                 names |= {name: f"self_attn.{name}" for name in ("q_norm", "k_norm")}
             layer |= dict.fromkeys(("input_norm", "attention_output_norm", "mlp_norm", "mlp_output_norm", "q_norm", "k_norm"), same)
             layer |= {role: norm(at + name) for role, name in names.items()}
             layer["window"], layer["rotated"] = window_of(config, index), is_rotated(config, index)
             self.layers.append(layer)
+
+    def mlp(self, gate, up, down):
+        return lambda rows: down(self.activation(gate(rows)) * up(rows))
 
     def rope(self, x, position, window=None):
         """x: (tokens, heads, head_dim)."""
@@ -217,9 +225,7 @@ class Llama:
             first = len(x) - last if last and layer is self.layers[-1] else 0
             attended = self.attention(layer, layer["input_norm"](x), first)
             x = x[first:] + factor * layer["attention_output_norm"](attended)
-            rows = layer["mlp_norm"](x)
-            rows = layer["down_proj"](self.activation(layer["gate_proj"](rows)) * layer["up_proj"](rows))
-            x = x + factor * layer["mlp_output_norm"](rows)
+            x = x + factor * layer["mlp_output_norm"](layer["mlp"](layer["mlp_norm"](x)))
         return self.norm(x)
 
     def logits(self, tokens, last=None):

@@ -170,6 +170,11 @@ std::string nameOf(const WeightNumbers &numbers);
 /// the last sum taken by the kernel: it would be a quarter of the bytes of four-bit weights. A
 /// weight with minima has its lowest code for zw, and each sum over g is followed by that of
 /// m[n,g] * (sums[m,g] - zx[m] * columns of g), as sw[n,g] is multiplied (numerics/Reference.h).
+///
+/// With `experts` E > 0 there are E linears, of N outputs each: weights and bias are those of E *
+/// N, and offsets, memref<?x(E+1)xi32>, say in its first row where the rows of each expert begin
+/// and the last ones end. Weights but F32 need an N of whole panels. Experts without rows are not
+/// read.
 struct LinearSpec {
   int64_t n = 0, k = 0;
   WeightFormat weights = WeightFormat::F32;
@@ -187,7 +192,10 @@ struct LinearSpec {
   /// acc - (offset + zw) * sums - zx * wsums before any scale; there are no scales.
   bool sums = false;
   int64_t inputGroup = 0; ///< columns of quantized input that share a scale: 32, 64, 128; 0: all
+  int64_t experts = 0;    ///< 0: one linear
 
+  /// Rows of the weight.
+  int64_t weightRows() const { return n * (experts ? experts : 1); }
   /// Columns whose products share an accumulator, and whose codes are summed; 0: all.
   int64_t dotGroup() const { return inputGroup ? inputGroup : groupSize; }
 };
@@ -310,6 +318,37 @@ std::string symbolName(const GatherSpec &spec);
 Description describe(const GatherSpec &spec, mlir::MLIRContext *context);
 mlir::func::FuncOp getOrEmitGather(mlir::ModuleOp module, const GatherSpec &spec,
                                    const Target &target);
+
+/// What lm.route says (numerics::route): the experts that each row of logits, rows<E>, chooses, as
+/// places, memref<?xCxi32>, and weights, rows<C>.
+struct ChooseExpertsSpec {
+  int64_t experts = 0, chosen = 0; ///< E, C
+  bool renormalize = false;
+};
+std::string symbolName(const ChooseExpertsSpec &spec);
+Description describe(const ChooseExpertsSpec &spec, mlir::MLIRContext *context);
+mlir::func::FuncOp getOrEmitChooseExperts(mlir::ModuleOp module, const ChooseExpertsSpec &spec,
+                                          const Target &target);
+
+/// The choices of all rows sorted by expert, then by row: places, which have experts, then have
+/// where each choice lies; order, memref<?xi32>, has its row; offsets, memref<?x(E+1)xi32>, in
+/// their first row where those of each expert begin. One thread does it.
+struct SortChoicesSpec {
+  int64_t experts = 0, chosen = 0;
+};
+std::string symbolName(const SortChoicesSpec &spec);
+Description describe(const SortChoicesSpec &spec, mlir::MLIRContext *context);
+mlir::func::FuncOp getOrEmitSortChoices(mlir::ModuleOp module, const SortChoicesSpec &spec,
+                                        const Target &target);
+
+/// y[m] = sum_j weights[m, j] * x[places[m, j]], of C choices j in their order.
+struct CombineSpec {
+  int64_t columns = 0, chosen = 0;
+};
+std::string symbolName(const CombineSpec &spec);
+Description describe(const CombineSpec &spec, mlir::MLIRContext *context);
+mlir::func::FuncOp getOrEmitCombine(mlir::ModuleOp module, const CombineSpec &spec,
+                                    const Target &target);
 
 /// Rotates the first R dimensions of every head of x, rows<heads*D>, in place; dimension i pairs
 /// with i + R/2 (the Hugging Face convention). table is memref<PxR/2x2xf32> of (cos, sin).

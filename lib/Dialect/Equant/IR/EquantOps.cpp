@@ -449,9 +449,14 @@ static LogicalResult verifyProducts(OpT op, int64_t columns, SchemeAttr input) {
                                             [](StringRef site) { return site.empty(); }))
     return op.emitOpError("sites must name the linears that it computes");
   WeightType weight = op.getWeight().getType();
+  const int64_t experts = lm::expertCount(op.getExperts());
   int64_t n = lm::columns(op.getOutput());
-  if (weight.getRows() != n || weight.getColumns() != columns)
-    return op.emitOpError("expected a weight of ") << n << "x" << columns << ", found " << weight;
+  if (weight.getRows() % experts != 0 || weight.getRows() / experts != n ||
+      weight.getColumns() != columns)
+    return op.emitOpError("expected a weight of ")
+           << n << "x" << columns << (op.getExperts() ? " for each expert, found " : ", found ")
+           << weight;
+  n = weight.getRows();
   if (failed(verifyBias(op, op.getBias(), n)))
     return failure();
   SchemeAttr scheme = weight.getScheme();

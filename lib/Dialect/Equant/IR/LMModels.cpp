@@ -39,8 +39,9 @@ struct LinearModel : QuantizableOpInterface::ExternalModel<LinearModel, lm::Line
     auto linear = cast<lm::LinearOp>(op);
     return equant::LinearOp::create(builder, op->getLoc(), op->getResult(0).getType(),
                                     linear.getInput(), weight, linear.getBias(),
-                                    /*online=*/Value(), builder.getStrArrayAttr({linear.getSite()}),
-                                    input.scheme, input.scale, input.zeroPoint);
+                                    /*online=*/Value(), linear.getExperts(),
+                                    builder.getStrArrayAttr({linear.getSite()}), input.scheme,
+                                    input.scale, input.zeroPoint);
   }
 };
 } // namespace

@@ -30,6 +30,9 @@ struct CheckPlans : equant::impl::CheckPlansBase<CheckPlans> {
     if (failed(findReaders()))
       return signalPassFailure();
     auto checked = getOperation().walk([&](Operation *op) {
+      if (auto linear = dyn_cast<lm::LinearOp>(op);
+          linear && linear.getExperts() && checkExperts(linear).wasInterrupted())
+        return WalkResult::interrupt();
       if (auto site = dyn_cast<QuantizableOpInterface>(op)) {
         PlanAttr plan = getPlan(site);
         if (plan && whyNotQuantizable(site, plan).empty())
@@ -83,6 +86,19 @@ private:
   static Features shapeOf(Value table) {
     auto type = cast<RankedTensorType>(table.getType());
     return {type.getDimSize(0), type.getDimSize(1)};
+  }
+
+  /// Linears of experts, planned or not.
+  WalkResult checkExperts(lm::LinearOp op) {
+    const bool isPacked = bool(getPlan(cast<QuantizableOpInterface>(op.getOperation())));
+    for (const targets::Family *family : families) {
+      std::string reason = targets::whyNoExperts(*family, lm::columns(op.getOutput()), isPacked);
+      if (reason.empty())
+        continue;
+      emitError(op.getLoc()) << "site '" << op.getSite() << "': " << reason;
+      return WalkResult::interrupt();
+    }
+    return WalkResult::advance();
   }
 
   WalkResult check(Operation *op, StringRef site, Features weight, PlanAttr plan) {

@@ -57,8 +57,9 @@ static void fuse(RewriterBase &rewriter, ArrayRef<equant::LinearOp> linears) {
         bias = biases.empty() ? Value() : ConcatOp::create(rewriter, loc, biases).getOutput();
   auto fused = equant::LinearOp::create(
       rewriter, loc, lm::activationType(rewriter.getContext(), llvm::sum_of(widths)),
-      first.getInput(), weight, bias, /*online=*/Value(), rewriter.getArrayAttr(sites),
-      first.getInputSchemeAttr(), first.getInputScaleAttr(), first.getInputZeroPointAttr());
+      first.getInput(), weight, bias, /*online=*/Value(), /*experts=*/Value(),
+      rewriter.getArrayAttr(sites), first.getInputSchemeAttr(), first.getInputScaleAttr(),
+      first.getInputZeroPointAttr());
   auto split = lm::SplitOp::create(rewriter, loc, fused.getOutput(), widths);
   for (auto [linear, slice] : llvm::zip_equal(linears, split.getOutputs()))
     rewriter.replaceOp(linear, slice);
@@ -68,8 +69,9 @@ void FuseSharedInput::runOnOperation() {
   // Scales per tensor have no place below each other.
   auto isCandidate = [](equant::LinearOp op) {
     SchemeAttr scheme = op.getWeight().getType().getScheme();
-    return scheme.getGranularity() == Granularity::Group ||
-           scheme.getGranularity() == Granularity::Channel;
+    // Rows of one expert would not lie together.
+    return !op.getExperts() && (scheme.getGranularity() == Granularity::Group ||
+                                scheme.getGranularity() == Granularity::Channel);
   };
   SmallVector<SmallVector<equant::LinearOp>> groups;
   IRRewriter rewriter(&getContext());

@@ -213,6 +213,14 @@ FailureOr<ShardedLinears> easyquant::equant::checkDegree(ModuleOp module, int64_
           });
   if (apart.wasInterrupted())
     return failure();
+  WalkResult routed = module.walk([&](lm::RouteOp route) -> WalkResult {
+    if (degree == 1)
+      return WalkResult::advance();
+    return emitError(route.getLoc())
+           << "a mixture of experts is not shared out among ranks yet; compile it for one rank";
+  });
+  if (routed.wasInterrupted())
+    return failure();
   Analysis analysis(degree);
   for (auto function : module.getOps<func::FuncOp>())
     if (!function.isExternal() && failed(analysis.follow(function)))

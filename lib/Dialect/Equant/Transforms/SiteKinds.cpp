@@ -53,6 +53,9 @@ SiteKind SiteKinds::kindOf(QuantizableOpInterface op) const {
   if (consumers.contains(op))
     return SiteKind::AttentionOutput;
   Operation *made = op.getActivationOperand().get().getDefiningOp();
+  // What experts read, gathered.
+  if (auto rows = dyn_cast_or_null<lm::RowsOp>(made))
+    made = rows.getInput().getDefiningOp();
   // Where norms are behind the blocks, gate and up read the residual sum itself.
   return isa_and_present<lm::RmsNormOp, lm::LayerNormOp, lm::AddOp>(made) ? SiteKind::GateUp
                                                                           : SiteKind::Down;

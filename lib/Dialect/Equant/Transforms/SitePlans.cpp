@@ -162,6 +162,11 @@ const SiteRequest &SitePlanner::askedOf(StringRef site) const {
   return rule == ruleOf.end() ? recipe.request : recipe.sites[rule->second].request;
 }
 
+/// Does it make the numbers by which rows choose experts?
+static bool isRouter(QuantizableOpInterface op) {
+  return isa<lm::LinearOp>(op) && llvm::any_of(op->getUsers(), llvm::IsaPred<lm::RouteOp>);
+}
+
 void SitePlanner::expandMixes(const SitePatterns &ignored, const SitePatterns &targeted) {
   std::vector<recipe::SiteRule> rules;
   llvm::StringMap<size_t> ruleAfter;
@@ -200,7 +205,7 @@ void SitePlanner::expandMixes(const SitePatterns &ignored, const SitePatterns &t
   };
   for (QuantizableOpInterface op : ops)
     if (StringRef site = op.getSite();
-        isMeant(site) && (site != kHeadSite || ruleOf.contains(site)))
+        isMeant(site) && ((site != kHeadSite && !isRouter(op)) || ruleOf.contains(site)))
       expand(site, recipe::resolveMix(askedOf(site), kinds.kindOf(op), kinds.isAtEnd(op)));
   for (lm::EmbeddingOp op : embeddings)
     if (StringRef site = embeddingSite(op.getTable()); isMeant(site)) {
@@ -354,6 +359,10 @@ LogicalResult SitePlanner::run(StringRef pass, bool requireSites) {
     if (ignored->contains(site) || (!targets.empty() && !targeted->contains(site)))
       continue;
     SiteRequest asked = requestFor(op);
+    // A router in codes sends rows to other experts: it stays float unless it is named.
+    const bool isNamed = ruleOf.contains(site) || !targets.empty();
+    if (isRouter(op) && !isNamed && !asked.isKept())
+      continue;
     if (std::string reason = whyNoModel(op, asked); !reason.empty())
       return emitError(op.getLoc()) << "site '" << site << "': " << reason;
     if (asked.isKept()) {

@@ -120,6 +120,9 @@ FailureOr<Gradients> LayerNormOp::buildGradients(OpBuilder &b, ArrayRef<Value> r
 
 FailureOr<Gradients> LinearOp::buildGradients(OpBuilder &b, ArrayRef<Value> results,
                                               const BitVector &wanted) {
+  if (getExperts())
+    return emitOpError("of site '") << getSite() << "' has experts, and linears of experts have no "
+                                    << "gradients yet";
   Gradients gradients(getNumOperands());
   if (wanted[0])
     gradients[0] =

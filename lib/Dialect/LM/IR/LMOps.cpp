@@ -119,26 +119,79 @@ LogicalResult HeadRmsNormOp::verify() {
 
 LogicalResult LayerNormOp::verify() { return verifyEpsilon(*this, getEpsilon()); }
 
+int64_t easyquant::lm::expertCount(Value offsets) { return offsets ? extent(offsets) - 1 : 1; }
+
+bool easyquant::lm::isRowWise(Operation *op) {
+  auto isOffsets = [](Type type) {
+    auto tensor = dyn_cast<RankedTensorType>(type);
+    return tensor && tensor.getRank() == 1 && tensor.hasStaticShape() &&
+           tensor.getElementType().isInteger(32);
+  };
+  return op->hasTrait<OpTrait::RowWise>() && llvm::none_of(op->getOperandTypes(), isOffsets);
+}
+
 void LinearOp::build(OpBuilder &builder, OperationState &state, Value input, Value weight,
-                     Value bias, StringRef site) {
-  build(builder, state, activationType(builder.getContext(), extent(weight)), input, weight, bias,
-        builder.getStringAttr(site));
+                     Value bias, StringRef site, Value experts) {
+  build(builder, state, activationType(builder.getContext(), extent(weight) / expertCount(experts)),
+        input, weight, bias, experts, builder.getStringAttr(site));
 }
 
 LogicalResult LinearOp::verify() {
   if (getSite().empty())
     return emitOpError("site must name the linear");
-  int64_t n = extent(getWeight()), k = columns(getWeight());
+  int64_t all = extent(getWeight()), k = columns(getWeight()), experts = expertCount(getExperts());
+  if (all % experts != 0)
+    return emitOpError("weight of '")
+           << getSite() << "' has " << all << " rows, which " << experts << " experts cannot share";
+  const int64_t n = all / experts;
   if (columns(getInput()) != k)
     return emitOpError("input has ") << columns(getInput()) << " columns, but the weight of '"
                                      << getSite() << "' takes " << k;
   if (columns(getOutput()) != n)
     return emitOpError("result has ") << columns(getOutput()) << " columns, but the weight of '"
                                       << getSite() << "' gives " << n;
-  if (getBias() && extent(getBias()) != n)
-    return emitOpError("bias has ")
-           << extent(getBias()) << " elements, but the weight of '" << getSite() << "' gives " << n;
+  if (getBias() && extent(getBias()) != all)
+    return emitOpError("bias has ") << extent(getBias()) << " elements, but the weight of '"
+                                    << getSite() << "' gives " << all;
   return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Mixtures of experts
+//===----------------------------------------------------------------------===//
+
+void RouteOp::build(OpBuilder &builder, OperationState &state, Value logits, int64_t topK,
+                    bool renormalize) {
+  Type i32 = builder.getI32Type();
+  auto tensor = [&](ArrayRef<int64_t> shape, Type element) {
+    return RankedTensorType::get(shape, element);
+  };
+  build(builder, state, tensor({ShapedType::kDynamic}, i32), tensor({columns(logits) + 1}, i32),
+        tensor({ShapedType::kDynamic, topK}, i32), activationType(builder.getContext(), topK),
+        logits, topK, renormalize);
+}
+
+LogicalResult RouteOp::verify() {
+  const int64_t experts = columns(getLogits()), chosen = static_cast<int64_t>(getTopK());
+  if (experts > kMaxExperts)
+    return emitOpError("routes to at most ") << kMaxExperts << " experts, found " << experts;
+  if (chosen > experts)
+    return emitOpError("top_k is ") << chosen << ", but there are " << experts << " experts";
+  if (expertCount(getOffsets()) != experts)
+    return emitOpError("offsets of ") << experts << " experts are " << experts + 1
+                                      << " numbers, found " << getOffsets().getType();
+  if (columns(getPlaces()) != chosen || columns(getWeights()) != chosen)
+    return emitOpError("places and weights have a column for each of ")
+           << chosen << " choices, found " << getPlaces().getType() << " and "
+           << getWeights().getType();
+  return success();
+}
+
+LogicalResult CombineOp::verify() {
+  if (columns(getPlaces()) == columns(getWeights()))
+    return success();
+  return emitOpError("a choice has a place and a weight, found ")
+         << getPlaces().getType() << " and " << getWeights().getType();
 }
 
 //===----------------------------------------------------------------------===//
@@ -276,6 +329,8 @@ ScaleFolding LayerNormOp::getScaleFolding() {
 }
 
 ScaleFolding LinearOp::getScaleFolding() {
+  if (getExperts())
+    return {.obstacle = "whose experts have columns of their own"};
   ScaleFolding folding{.constants = {&getWeightMutable()}};
   for (OpOperand &bias : getBiasMutable())
     folding.constants.push_back(&bias);

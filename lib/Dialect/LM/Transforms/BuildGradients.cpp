@@ -52,9 +52,7 @@ bool isRows(Value value) {
 }
 
 /// Are its results quickly computed anew?
-bool isCheap(Operation *op) {
-  return op->hasTrait<OpTrait::RowWise>() && !isa<LinearOp, AddOp>(op);
-}
+bool isCheap(Operation *op) { return isRowWise(op) && !isa<LinearOp, AddOp>(op); }
 
 } // namespace
 

@@ -36,10 +36,9 @@ static Value rowsOf(PatternRewriter &rewriter, Location loc, Value value, Value 
 }
 
 /// Ranks have the same rows, so that sums over ranks and gathered columns are row by row, too.
-static bool isRowWise(Operation *op) {
+static bool isByRows(Operation *op) {
   auto gather = dyn_cast<shard::AllGatherOp>(op);
-  return op->hasTrait<OpTrait::RowWise>() || isa<shard::AllReduceOp>(op) ||
-         (gather && gather.getGatherAxis() == 1);
+  return isRowWise(op) || isa<shard::AllReduceOp>(op) || (gather && gather.getGatherAxis() == 1);
 }
 
 namespace {
@@ -51,7 +50,7 @@ struct HoistAboveRowWiseOp : OpRewritePattern<RowsOp> {
 
   LogicalResult matchAndRewrite(RowsOp rows, PatternRewriter &rewriter) const override {
     Operation *producer = rows.getInput().getDefiningOp();
-    if (!producer || !isRowWise(producer))
+    if (!producer || !isByRows(producer))
       return rewriter.notifyMatchFailure(rows, "its operand is not computed row by row");
     Value numbers = rows.getRows();
     if (!isa<BlockArgument>(numbers))

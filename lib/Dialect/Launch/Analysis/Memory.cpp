@@ -46,7 +46,8 @@ Value easyquant::launch::rootOf(Value memory) {
 
 int64_t easyquant::launch::bufferBytes(BufferOp buffer) {
   auto step = buffer->getParentOfType<func::FuncOp>();
-  int64_t rows = step->getAttrOfType<IntegerAttr>(kMaxRowsAttr).getInt();
+  int64_t rows = step->getAttrOfType<IntegerAttr>(kMaxRowsAttr).getInt() *
+                 static_cast<int64_t>(buffer.getMultiple());
   int64_t bytes = rowBytes(cast<MemRefType>(buffer.getMemory().getType()));
   return bytes > kMaxBytes / rows ? kMaxBytes + kAlignment : alignUp(rows * bytes);
 }

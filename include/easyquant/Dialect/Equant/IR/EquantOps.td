@@ -435,7 +435,8 @@ def Equant_LinearOp : Equant_Op<"linear", [AttrSizedOperandSegments, LM_RowWise]
     with `outer = tensor` that is the outer scale. In an online scheme `input_scale` is the scale that a sequence starts with,
     until `equant-online-scales` gives the linear those that its sequence keeps, as `online`.
 
-    `sites` names the linears of the checkpoint, from top to bottom: several after `equant-fuse-shared-input`.
+    `sites` names the linears of the checkpoint, from top to bottom: several after `equant-fuse-shared-input`. With `experts`
+    it is as many linears as there are experts, as in `lm.linear`.
 
     ```mlir
     %y = equant.linear %x, %w {sites = ["model.layers.0.mlp.down_proj"], input_scheme = #equant.scheme<i8, symmetric, token, dynamic>}
@@ -443,11 +444,13 @@ def Equant_LinearOp : Equant_Op<"linear", [AttrSizedOperandSegments, LM_RowWise]
     ```
   }];
   let arguments = (ins LM_Activation:$input, Equant_Weight:$weight, Optional<LM_Vector>:$bias,
-                       Optional<Equant_RowScales>:$online, StrArrayAttr:$sites, OptionalAttr<Equant_SchemeAttr>:$input_scheme,
+                       Optional<Equant_RowScales>:$online, Optional<LM_ExpertOffsets>:$experts, StrArrayAttr:$sites,
+                       OptionalAttr<Equant_SchemeAttr>:$input_scheme,
                        OptionalAttr<F32Attr>:$input_scale, OptionalAttr<I32Attr>:$input_zero_point);
   let results = (outs LM_Activation:$output);
   let assemblyFormat = [{
-    $input `,` $weight (`bias` `(` $bias^ `)`)? (`online` `(` $online^ `)`)? attr-dict `:` functional-type(operands, $output)
+    $input `,` $weight (`bias` `(` $bias^ `)`)? (`online` `(` $online^ `)`)?
+    (`experts` `(` $experts^ `)`)? attr-dict `:` functional-type(operands, $output)
   }];
   let hasVerifier = 1;
 }
@@ -468,11 +471,13 @@ def Equant_PackedLinearOp : Equant_Op<"packed_linear", [AttrSizedOperandSegments
     ```
   }];
   let arguments = (ins Equant_PackedInput:$input, Equant_PackedWeight:$weight, Optional<LM_Vector>:$bias,
-                       Optional<Equant_RowScales>:$online, StrArrayAttr:$sites, OptionalAttr<Equant_SchemeAttr>:$input_scheme,
+                       Optional<Equant_RowScales>:$online, Optional<LM_ExpertOffsets>:$experts, StrArrayAttr:$sites,
+                       OptionalAttr<Equant_SchemeAttr>:$input_scheme,
                        OptionalAttr<F32Attr>:$input_scale, OptionalAttr<I32Attr>:$input_zero_point);
   let results = (outs Equant_LinearOutput:$output);
   let assemblyFormat = [{
-    $input `,` $weight (`bias` `(` $bias^ `)`)? (`online` `(` $online^ `)`)? attr-dict `:` functional-type(operands, $output)
+    $input `,` $weight (`bias` `(` $bias^ `)`)? (`online` `(` $online^ `)`)?
+    (`experts` `(` $experts^ `)`)? attr-dict `:` functional-type(operands, $output)
   }];
   let hasVerifier = 1;
   let extraClassDeclaration = [{

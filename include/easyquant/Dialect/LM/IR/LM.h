@@ -72,6 +72,13 @@ mlir::Type columnVectorType(mlir::Type matrix);
 /// The number of columns of activations or of a matrix.
 int64_t columns(mlir::Value matrix);
 
+/// The experts whose rows offsets tensor<(E + 1)xi32> tell apart: E, or 1 where there are none.
+int64_t expertCount(mlir::Value offsets);
+
+/// Does row m of every result depend on row m of the activation operands alone? Which expert a row
+/// of several meets depends on the other rows.
+bool isRowWise(mlir::Operation *op);
+
 /// The dimensions of a head, the first ones, that a rotation table tensor<PxHx2xf32> turns: 2 H.
 int64_t rotatedDims(mlir::Value table);
 

@@ -124,27 +124,34 @@ def LM_LayerNormOp
   let hasVerifier = 1;
 }
 
-def LM_LinearOp : LM_Op<"linear", [LM_Differentiable, Pure, LM_RowWise, LM_ScaleFoldable]> {
+def LM_LinearOp : LM_Op<"linear", [AttrSizedOperandSegments, LM_Differentiable, Pure, LM_RowWise, LM_ScaleFoldable]> {
   let summary = "y = x Wᵀ + b";
   let description = [{
     The weight is N × K (out × in features), whatever the checkpoint's storage. `site` is the module's name in the
     checkpoint, by which patterns, reports and error messages speak of it. In a quantized model a site is what has a
     scheme.
 
+    With `experts` there are E linears in one: the weight has the N × K of each, one below the other, and rows offsets[e] to
+    offsets[e + 1] of x, which is all of them, meet those of expert e (`lm.route`). The site is that of all experts.
+
     ```mlir
     %y = lm.linear %x, %w {site = "model.layers.0.self_attn.q_proj"}
            : (tensor<?x576xf32>, tensor<576x576xf32>) -> tensor<?x576xf32>
     %z = lm.linear %x, %w bias(%b) {site = "h.0.attn.c_attn"}
            : (tensor<?x768xf32>, tensor<2304x768xf32>, tensor<2304xf32>) -> tensor<?x2304xf32>
+    %u = lm.linear %rows, %all experts(%offsets) {site = "model.layers.0.mlp.experts.up_proj"}
+           : (tensor<?x2048xf32>, tensor<98304x2048xf32>, tensor<129xi32>) -> tensor<?x768xf32>
     ```
   }];
-  let arguments = (ins LM_FloatActivation:$input, LM_Matrix:$weight, Optional<LM_Vector>:$bias, StrAttr:$site);
+  let arguments = (ins LM_FloatActivation:$input, LM_Matrix:$weight, Optional<LM_Vector>:$bias,
+                       Optional<LM_ExpertOffsets>:$experts, StrAttr:$site);
   let results = (outs LM_Activation:$output);
   let assemblyFormat = [{
-    $input `,` $weight (`bias` `(` $bias^ `)`)? attr-dict `:` functional-type(operands, $output)
+    $input `,` $weight (`bias` `(` $bias^ `)`)? (`experts` `(` $experts^ `)`)? attr-dict `:`
+    functional-type(operands, $output)
   }];
   let builders = [OpBuilder<(ins "::mlir::Value":$input, "::mlir::Value":$weight, "::mlir::Value":$bias,
-                                 "::llvm::StringRef":$site)>];
+                                 "::llvm::StringRef":$site, CArg<"::mlir::Value", "{}">:$experts)>];
   let hasVerifier = 1;
 }
 
@@ -296,6 +303,53 @@ def LM_RowsOp : LM_RowOp<"rows", [LM_Differentiable, LM_ScaleFoldable]> {
   let arguments = (ins LM_Activation:$input, LM_RowNumbers:$rows);
   let results = (outs LM_Activation:$output);
   let assemblyFormat = "$input `at` $rows attr-dict `:` type($input) `,` type($rows)";
+}
+
+//===----------------------------------------------------------------------===//
+// Mixtures of experts
+//===----------------------------------------------------------------------===//
+
+def LM_RouteOp : LM_Op<"route", [Pure]> {
+  let summary = "which experts compute which rows";
+  let description = [{
+    Each row chooses the `top_k` experts with its greatest logits, of equal ones those that come first. The weight of a choice
+    is its part of the softmax over all experts, or with `renormalize` over the chosen ones alone (Shazeer et al., 2017; Jiang
+    et al., 2024).
+
+    The choices of all rows, sorted by expert and then by row, are rows of their own, top_k times as many: `order` says of which
+    row each is, `offsets` where those of each expert begin and the last ones end, `places` where the choices of a row lie, and
+    `weights` what they count, both from the greatest logit on. `lm.rows` gathers what experts read, `lm.linear` computes with
+    all of them, and `lm.combine` adds up.
+
+    ```mlir
+    %order, %offsets, %places, %weights = lm.route %logits {top_k = 8 : i64, renormalize}
+      : tensor<?x128xf32> -> tensor<?xi32>, tensor<129xi32>, tensor<?x8xi32>, tensor<?x8xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$logits, ConfinedAttr<I64Attr, [IntPositive]>:$top_k, UnitAttr:$renormalize);
+  let results = (outs LM_RowNumbers:$order, LM_ExpertOffsets:$offsets, LM_RowChoices:$places, LM_Activation:$weights);
+  let assemblyFormat = [{
+    $logits attr-dict `:` type($logits) `->` type($order) `,` type($offsets) `,` type($places) `,` type($weights)
+  }];
+  let builders = [OpBuilder<(ins "::mlir::Value":$logits, "int64_t":$topK, "bool":$renormalize)>];
+  let hasVerifier = 1;
+}
+
+def LM_CombineOp : LM_Op<"combine", [Pure, AllTypesMatch<["input", "output"]>]> {
+  let summary = "adds up what the experts of a row give";
+  let description = [{
+    y[m] = Σ_j weights[m, j] · x[places[m, j]], in the order of j: x has a row for each choice that `lm.route` made.
+
+    ```mlir
+    %y = lm.combine %x, %places, %weights : tensor<?x2048xf32>, tensor<?x8xi32>, tensor<?x8xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$input, LM_RowChoices:$places, LM_Activation:$weights);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = [{
+    $input `,` $places `,` $weights attr-dict `:` type($input) `,` type($places) `,` type($weights)
+  }];
+  let hasVerifier = 1;
 }
 
 #endif // EASYQUANT_DIALECT_LM_IR_LMOPS

@@ -74,6 +74,11 @@ def LM_BF16Activation : LM_TensorOf<2, "isBF16()", "$t.isDynamicDim(0) && $t.get
 def LM_FloatActivation : AnyTypeOf<[LM_Activation, LM_BF16Activation], "", "::mlir::RankedTensorType">;
 def LM_Tokens : LM_TensorOf<1, "isSignlessInteger(32)", "$t.isDynamicDim(0)", "token ids tensor<?xi32>">;
 def LM_RowNumbers : LM_TensorOf<1, "isSignlessInteger(32)", "$t.isDynamicDim(0)", "row numbers tensor<?xi32>">;
+/// Row numbers, several a row.
+def LM_RowChoices : LM_TensorOf<2, "isSignlessInteger(32)", "$t.isDynamicDim(0) && $t.getDimSize(1) > 0",
+                                "row numbers tensor<?xCxi32>, C a row">;
+def LM_ExpertOffsets : LM_TensorOf<1, "isSignlessInteger(32)", "$t.getDimSize(0) > 1",
+                                   "where the rows of each of E experts begin and the last ones end, tensor<(E + 1)xi32>">;
 
 class LM_Constant<int rank, string summary>
     : LM_TensorOf<rank, "isF32()", "::llvm::all_of($t.getShape(), [](int64_t extent) { return extent > 0; })", summary>;

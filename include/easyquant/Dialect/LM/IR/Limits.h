@@ -23,6 +23,8 @@ namespace easyquant::lm {
 inline constexpr int64_t kMaxExtent = (int64_t(1) << 31) - 1;
 /// Most elements of a tensor of static shape: four terabytes of codes.
 inline constexpr int64_t kMaxElements = int64_t(1) << 42;
+/// Most experts that rows are routed to.
+inline constexpr int64_t kMaxExperts = 4096;
 /// Most layers of a KV cache.
 inline constexpr int64_t kMaxLayers = 4096;
 /// Most sites of the state of a sequence, and most numbers of each.

@@ -78,14 +78,15 @@ def Launch_Bytes : MemRefRankOf<[I8], [1]>;
 def Launch_BufferOp : Launch_Op<"buffer"> {
   let summary = "rows of an activation";
   let description = [{
-    Memory for `rows` rows, at most the step's `launch.max_rows`, from byte `offset` of the arena on, which
-    `launch-place-buffers` gives it. Two buffers are two activations, however alike they are.
+    Memory for `rows` rows, at most the step's `launch.max_rows`, or `multiple` times as many, from byte `offset` of the
+    arena on, which `launch-place-buffers` gives it. Two buffers are two activations, however alike they are.
 
     ```mlir
     %b = launch.buffer(%rows) {offset = 4096 : i64} : memref<?x576xf32>
     ```
   }];
-  let arguments = (ins Index:$rows, OptionalAttr<ConfinedAttr<I64Attr, [IntNonNegative]>>:$offset);
+  let arguments = (ins Index:$rows, OptionalAttr<ConfinedAttr<I64Attr, [IntNonNegative]>>:$offset,
+                       DefaultValuedAttr<ConfinedAttr<I64Attr, [IntPositive, IntMaxValue<4096>]>, "1">:$multiple);
   let results = (outs Res<AnyMemRef, "", [MemAlloc]>:$memory);
   let assemblyFormat = "`(` $rows `)` attr-dict `:` type($memory)";
   let hasVerifier = 1;

@@ -1,0 +1,36 @@
+//===- StoredRows.h - Rows of a weight as floats ------------------*- C++ -*-===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef EASYQUANT_LIB_FORMATS_STOREDROWS_H
+#define EASYQUANT_LIB_FORMATS_STOREDROWS_H
+
+#include "Checkpoint.h"
+
+namespace easyquant::formats {
+
+/// The bytes behind the rows of a weight: one tensor, or one for each of several experts, whose
+/// rows come one behind the other.
+struct StoredRows {
+  std::vector<StoredTensor> parts;
+  /// The file holds K x N (Conv1D).
+  bool transposed = false;
+  /// If not 0: rows are to be looked up with ggufRow() and this head dimension.
+  int64_t permutedHeadDim = 0;
+  /// Added to what is stored.
+  float offset = 0.0f;
+
+  bool isThere() const { return !parts.empty() && parts.front().file; }
+  /// Rows [firstRow, firstRow + rows) of `allRows` rows of `columns` values.
+  Result<void> read(int64_t allRows, int64_t columns, int64_t firstRow, int64_t rows,
+                    std::span<float> out) const;
+  /// The pages of all that was read leave memory.
+  void release() const;
+};
+
+} // namespace easyquant::formats
+
+#endif // EASYQUANT_LIB_FORMATS_STOREDROWS_H

@@ -1,0 +1,29 @@
+// Routing is two launches; what experts read and write has top_k rows for each row of the step.
+
+// RUN: easyquant-opt %s --easyquant-launches="target=avx2 max-rows=64" --launch-print | FileCheck %s
+// RUN: not easyquant-opt %s --easyquant-launches=target=sm_80 2>&1 | FileCheck %s --check-prefix=GPU
+
+// CHECK-LABEL: func.func @forward(
+// CHECK:         launch.kernel other @choose_experts_2_of_4_renormalized(
+// CHECK:         %[[ALL:.*]] = arith.muli %{{.*}}, %c2
+// CHECK:         launch.buffer(%[[ALL]]) {multiple = 2 : i64, offset = {{.*}}} : memref<?xi32>
+// CHECK:         launch.kernel other @sort_choices_2_of_4(
+// CHECK:         launch.buffer(%[[ALL]]) {multiple = 2 : i64, offset = {{.*}}} : memref<?x8xf32>
+// CHECK:         launch.kernel other @gather_8(
+// CHECK:         launch.buffer(%[[ALL]]) {multiple = 2 : i64, offset = {{.*}}} : memref<?x8xf32>
+// CHECK:         launch.kernel gemm @linear_8x8_f32_experts4(
+// CHECK:         launch.kernel other @combine_2x8(
+
+// GPU: error: 'lm.route' op has no GPU kernel; compile it with --target cpu
+
+ml_program.global private @w(#ml_program.extern : tensor<32x8xf32>) : tensor<32x8xf32> {equant.offset = 0 : i64}
+
+func.func @forward(%x: tensor<?x8xf32>, %logits: tensor<?x4xf32>) -> tensor<?x8xf32> {
+  %w = ml_program.global_load_const @w : tensor<32x8xf32>
+  %order, %offsets, %places, %weights = lm.route %logits {top_k = 2, renormalize}
+    : tensor<?x4xf32> -> tensor<?xi32>, tensor<5xi32>, tensor<?x2xi32>, tensor<?x2xf32>
+  %rows = lm.rows %x at %order : tensor<?x8xf32>, tensor<?xi32>
+  %d = lm.linear %rows, %w experts(%offsets) {site = "experts.down"} : (tensor<?x8xf32>, tensor<32x8xf32>, tensor<5xi32>) -> tensor<?x8xf32>
+  %y = lm.combine %d, %places, %weights : tensor<?x8xf32>, tensor<?x2xi32>, tensor<?x2xf32>
+  return %y : tensor<?x8xf32>
+}
