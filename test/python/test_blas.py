@@ -4,18 +4,17 @@
 
 import os
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from helpers import find_tool
+from helpers import run_tool
 
 
 def cores(tool, **variables):
     """What OpenBLAS says each time that it is loaded."""
     env = {key: value for key, value in os.environ.items() if key != "OPENBLAS_CORETYPE"} | {"OPENBLAS_VERBOSE": "2"} | variables
-    done = subprocess.run([find_tool(tool), "--version"], capture_output=True, text=True, env=env)
+    done = run_tool(tool, "--version", env=env)
     assert done.returncode == 0 and "LLVM" in done.stdout, done.stderr
     return re.findall(r"^Core: (\w+)", done.stderr + done.stdout, re.MULTILINE)
 
