@@ -108,7 +108,37 @@ LogicalResult Outliner::require(Value value) {
   return success();
 }
 
+/// "'model.layers.0.mlp.experts': ", where its location says so.
+static std::string nameOf(Value value) {
+  auto name = dyn_cast<NameLoc>(value.getLoc());
+  return name ? "'" + name.getName().str() + "': " : "";
+}
+
+/// Has it a row for each choice of an expert, rather than for each token?
+static bool hasRowsOfChoices(Value value) {
+  while (Operation *op = value.getDefiningOp()) {
+    if (auto rows = dyn_cast<lm::RowsOp>(op); rows && rows.getRows().getDefiningOp<lm::RouteOp>())
+      return true;
+    auto linear = dyn_cast<lm::LinearOp>(op);
+    if (linear && linear.getExperts())
+      return true;
+    if (!op->hasTrait<OpTrait::RowWise>() || op->getNumOperands() == 0)
+      return false;
+    value = op->getOperand(0);
+  }
+  return false;
+}
+
 LogicalResult Outliner::collect() {
+  for (ArrayRef<Value> values :
+       {ArrayRef<Value>(subgraph.inputs), ArrayRef<Value>(subgraph.outputs)})
+    for (Value value : values)
+      if (hasRowsOfChoices(value))
+        return emitError(value.getLoc())
+               << nameOf(value)
+               << "what experts read and give has a row for each choice of a token, which nothing "
+                  "that runs the model on text takes yet; leave experts to ranges from their "
+                  "weights";
   if (subgraph.inputs.empty())
     return emitError(subgraph.outputs.front().getLoc()) << "a subgraph without inputs";
   block = Value(subgraph.inputs.front()).getParentBlock();

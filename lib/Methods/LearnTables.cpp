@@ -97,7 +97,10 @@ void LearnTables::runOnOperation() {
   for (auto [done, sites] : llvm::enumerate(groups)) {
     ProgressAction::report(&getContext(), "tables", done, groups.size());
     FailureOr<std::vector<float>> squares = std::vector<float>();
-    if (statistics)
+    equant::QuantizableOpInterface first = sites.front().op;
+    auto linear = dyn_cast<lm::LinearOp>(first.getOperation());
+    const bool isObserved = !linear || !linear.getExperts();
+    if (statistics && isObserved)
       squares = meanSquaresOf(*statistics, sites);
     if (failed(squares))
       return signalPassFailure();

@@ -79,9 +79,18 @@ static Json describe(QuantizableOpInterface op, const Destination &destination) 
   equant::PlanAttr plan = equant::getPlan(op);
   std::string reason = plan ? equant::whyNotQuantizable(op, plan) : "";
   const auto [n, k] = op.getFeatures();
-  return describe(op, op.getSite(),
-                  RankedTensorType::get({n, k}, Builder(op.getContext()).getF32Type()),
-                  reason.empty() ? plan : equant::PlanAttr(), reason, destination);
+  Json site = describe(op, op.getSite(),
+                       RankedTensorType::get({n, k}, Builder(op.getContext()).getF32Type()),
+                       reason.empty() ? plan : equant::PlanAttr(), reason, destination);
+  auto linear = dyn_cast<lm::LinearOp>(op.getOperation());
+  Value offsets = linear ? linear.getExperts() : Value();
+  auto route = offsets ? offsets.getDefiningOp<lm::RouteOp>() : lm::RouteOp();
+  if (!route)
+    return site;
+  Json::Object described(site.members().begin(), site.members().end());
+  described["experts"] = lm::expertCount(offsets);
+  described["experts_per_row"] = static_cast<int64_t>(route.getTopK());
+  return described;
 }
 
 /// Bytes of the tables of which a step reads a row a token, and no more: embeddings that no linear

@@ -155,6 +155,17 @@ TEST(HuggingFaceWriter, ConfigurationsComeBack) {
   granite.residualFactor = 0.22;
   granite.attentionScale = 0.015625;
   granite.logitDivisor = 7;
+  ModelConfig mixtral = llama, qwen3Moe = llama;
+  mixtral.architecture = findArchitecture("mixtral");
+  mixtral.qkvBias = mixtral.outputBias = mixtral.mlpBias = qwen3Moe.mlpBias = false;
+  mixtral.experts = 6;
+  mixtral.expertsPerRow = 2;
+  mixtral.expertSize = mixtral.intermediateSize;
+  qwen3Moe.architecture = findArchitecture("qwen3_moe");
+  qwen3Moe.experts = 12;
+  qwen3Moe.expertsPerRow = 3;
+  qwen3Moe.expertSize = 40;
+  qwen3Moe.renormalizesExperts = false;
   ModelConfig phi3 = llama;
   phi3.architecture = findArchitecture("phi3");
   phi3.qkvBias = phi3.outputBias = phi3.mlpBias = false;
@@ -178,9 +189,9 @@ TEST(HuggingFaceWriter, ConfigurationsComeBack) {
   ModelConfig louder = phi3;
   louder.rope.attentionFactor = 1.5;
   for (const ModelConfig &config :
-       {llama,  gpt2,       linear,    llama3, yarn,      mistral, noWindow,
-        qwen2,  someLayers, allLayers, qwen3,  smolLM3,   olmo2,   gemma2,
-        gemma3, granite,    phi3,      louder, ministral, olmo3,   otherBase}) {
+       {llama,      gpt2,      linear,    llama3,  yarn,      mistral, noWindow, qwen2,
+        someLayers, allLayers, qwen3,     smolLM3, olmo2,     gemma2,  gemma3,   granite,
+        phi3,       louder,    ministral, olmo3,   otherBase, mixtral, qwen3Moe}) {
     SCOPED_TRACE(huggingFaceConfigText(config));
     Result<ModelConfig> back = parseHuggingFaceConfig(huggingFaceConfigText(config), "config.json");
     ASSERT_VALUE(back);
@@ -207,6 +218,10 @@ TEST(HuggingFaceWriter, ConfigurationsComeBack) {
     EXPECT_EQ(back->logitDivisor, config.logitDivisor);
     EXPECT_EQ(back->logitBound, config.logitBound);
     EXPECT_EQ(back->tieWordEmbeddings, config.tieWordEmbeddings);
+    EXPECT_EQ(back->experts, config.experts);
+    EXPECT_EQ(back->expertsPerRow, config.expertsPerRow);
+    EXPECT_EQ(back->expertSize, config.expertSize);
+    EXPECT_EQ(back->renormalizesExperts, config.renormalizesExperts);
     EXPECT_EQ(back->qkvBias, config.qkvBias);
     EXPECT_EQ(back->outputBias, config.outputBias);
     EXPECT_EQ(back->mlpBias, config.mlpBias);

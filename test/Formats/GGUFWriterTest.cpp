@@ -183,6 +183,10 @@ static void expectTheSame(const ModelConfig &found, const ModelConfig &expected)
             std::tie(expected.embeddingFactor, expected.residualFactor, expected.attentionScale,
                      expected.attentionBound, expected.logitDivisor, expected.logitBound));
   EXPECT_EQ(found.tieWordEmbeddings, expected.tieWordEmbeddings);
+  EXPECT_EQ(
+      std::tie(found.experts, found.expertsPerRow, found.expertSize, found.renormalizesExperts),
+      std::tie(expected.experts, expected.expertsPerRow, expected.expertSize,
+               expected.renormalizesExperts));
   EXPECT_EQ(std::tie(found.qkvBias, found.outputBias, found.mlpBias),
             std::tie(expected.qkvBias, expected.outputBias, expected.mlpBias));
 }
@@ -190,9 +194,12 @@ static void expectTheSame(const ModelConfig &found, const ModelConfig &expected)
 TEST(GGUFModelConfig, IsReadBackForEveryArchitecture) {
   for (const Architecture &architecture : architectures()) {
     SCOPED_TRACE(architecture.name);
-    const ModelConfig config =
-        configOf(architecture,
-                 architecture.window == WindowKind::AllLayers ? R"(, "sliding_window": 32)" : "");
+    std::string more;
+    if (architecture.window == WindowKind::AllLayers)
+      more += R"(, "sliding_window": 32)";
+    if (const char *key = architecture.experts.renormalizesKey) // always so in GGUF
+      more += fmt::format(R"(, "{}": true)", key);
+    const ModelConfig config = configOf(architecture, more);
     Result<ModelConfig> read = writtenAndRead(config);
     ASSERT_VALUE(read);
     expectTheSame(*read, config);
@@ -217,6 +224,8 @@ TEST(GGUFModelConfig, ScalesPositions) {
 }
 
 TEST(GGUFModelConfig, RefusesWhatNoKeySays) {
+  EXPECT_ERROR(writtenAndRead(configOf(*findArchitecture("qwen3_moe"))), ErrorCode::Unsupported,
+               "qwen3_moe", "experts whose weights do not sum to 1");
   EXPECT_ERROR(writtenAndRead(configOf(*findArchitecture("qwen2"),
                                        R"(, "use_sliding_window": true, "sliding_window": 32,
                                           "max_window_layers": 2)")),

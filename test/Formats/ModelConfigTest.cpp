@@ -253,6 +253,15 @@ TEST(ModelConfig, ReadsGGUF) {
   ASSERT_VALUE(config);
   EXPECT_EQ(config->headDim, 32);
 
+  GGUFBuilder experts = ggufLlama();
+  experts.u32("llama.expert_count", 8).u32("llama.expert_used_count", 2);
+  config = parseConfig(experts);
+  ASSERT_VALUE(config);
+  EXPECT_STREQ(config->architecture->name, "mixtral");
+  EXPECT_EQ(config->experts, 8);
+  EXPECT_EQ(config->expertsPerRow, 2);
+  EXPECT_EQ(config->expertSize, config->intermediateSize);
+
   GGUFBuilder untied = ggufLlama();
   untied.u32("llama.attention.head_count_kv", 2)
       .u32("tokenizer.ggml.eos_token_id", 2)
@@ -300,8 +309,14 @@ TEST(ModelConfig, RefusesGGUFThatIsWrong) {
                ErrorCode::Unsupported, "rotating 8 of 16");
   EXPECT_ERROR(parseConfig(ggufLlama().u32("llama.attention.value_length", 8)),
                ErrorCode::Unsupported, "16", "8");
-  EXPECT_ERROR(parseConfig(ggufLlama().u32("llama.expert_count", 8)), ErrorCode::Unsupported,
-               "experts");
+  EXPECT_ERROR(parseConfig(ggufLlama().u32("llama.expert_count", 8)), ErrorCode::Corrupt,
+               "llama.expert_used_count", "missing");
+  auto experts = [] { return ggufLlama().u32("llama.expert_count", 8); };
+  EXPECT_ERROR(parseConfig(experts().u32("llama.expert_used_count", 9)), ErrorCode::Corrupt,
+               "chooses 9 experts", "there are 8");
+  EXPECT_ERROR(
+      parseConfig(experts().u32("llama.expert_used_count", 2).u32("llama.expert_gating_func", 2)),
+      ErrorCode::Unsupported, "a router with 2 is not supported for mixtral");
   EXPECT_ERROR(parseConfig(ggufLlama().text("llama.rope.scaling.type", "mrope")),
                ErrorCode::Unsupported, "\"mrope\"", "expected none, linear, yarn or longrope");
   EXPECT_ERROR(parseConfig(ggufLlama().text("llama.rope.scaling.type", "linear")),

@@ -8,10 +8,13 @@ import make_checkpoint
 import numpy as np
 import pytest
 
+from calibrating import write_tokens
 from easyquant import _runtime
+from easyquant.compiler.footprint import footprint_of
+from easyquant.compiler.options import CompileOptions
 from easyquant.evaluation.weights import read_site
 from easyquant.runtime.artifact import Artifact
-from helpers import Runner, assert_refused, random_llama, random_tokens, run_tool, sites_of, write_gguf, write_model
+from helpers import Runner, assert_refused, compile_model, random_llama, random_tokens, run_tool, sites_of, write_gguf, write_model
 from oracles.checkpoint import read_folder
 from oracles.llama import Llama
 from oracles.schemes import FLOAT, W8A8, QuantizedWeight, w4a8
@@ -242,3 +245,39 @@ def test_exported_folder_is_the_model(model, tmp_path, name):
     assert all(np.array_equal(tensors[key], weights[key]) for key in weights)
     tokens = random_tokens(5, 48, 97)
     assert np.array_equal(Llama(config, tensors, dtype=np.float64).logits(tokens), Llama(before, weights, dtype=np.float64).logits(tokens))
+
+
+@pytest.mark.parametrize("options, method", [(["--method=gptq"], "gptq"), (["--method=awq"], "awq"), (["--weight-observer=hessian-diagonal"], "hessian-diagonal")])
+def test_methods_leave_experts_to_ranges_from_their_weights(artifact, model, tmp_path, options, method):
+    """The rest of the model gets the method, which the manifest says, and experts the codes that they have without it."""
+    config, tensors = read_folder(model("qwen3_moe"))
+    text = f"--tokens={write_tokens(tmp_path / 'text.safetensors', [random_tokens(seed, 48, 97) for seed in range(4)])}"
+    scheme = ["--scheme=W4A16", "--group-size=32", "--kv-cache=f32", "--isa=avx2"]
+    out = compile_model(model("qwen3_moe"), tmp_path / "out", *scheme, *options, text)
+    plain = artifact(model("qwen3_moe"), *scheme, *(["--method=symmetric"] if method == "awq" else []))  # the base of both
+    learned, nearest = (expert_weights(made, config, tensors) for made in (out, plain))
+    assert all(np.array_equal(learned[key], nearest[key]) for key in tensors if ".experts." in key)
+    assert any(not np.array_equal(learned[key], nearest[key]) for key in tensors if ".o_proj." in key)
+    transforms = json.loads((out / "manifest.json").read_text())["quantization"]["transforms"]
+    skipped = {entry["method"]: entry["sites"] for entry in transforms if "observed yet" in entry.get("skipped", "")}
+    assert method in skipped and all(len(sites) == 6 for sites in skipped.values())
+    tokens = random_tokens(7, 40, 97)
+    expected = Llama(config, learned, dtype=np.float64).logits(tokens)
+    assert np.linalg.norm(Runner(out).score(tokens) - expected) < 1e-5 * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("options, expected", [
+    (["--scheme=W4A16", "--method=lkd"], "method lkd trains layers by their gradients"),
+    (["--scheme=W4A16", "--method=signround"], "method signround trains layers by their gradients"),
+    (["--scheme=W8A8", "--activations=static"], "what experts read is not observed yet; give experts dynamic activations"),
+])
+def test_refused_methods(model, tmp_path, options, expected):
+    text = write_tokens(tmp_path / "text.safetensors", [random_tokens(seed, 48, 97) for seed in range(2)])
+    assert_refused(run_tool("easyquant-compile", model("qwen3_moe"), "-o", tmp_path / "out", *options, f"--tokens={text}", "--isa=avx2"), expected)
+
+
+def test_a_decode_step_reads_the_experts_that_are_chosen(model):
+    options = CompileOptions(scheme="W8A16")
+    one, many = (footprint_of(model("qwen3_moe"), options, None, streams) for streams in (1, 4))
+    experts = sum(site["bytes"] for site in one.plans.sites if "experts" in site)
+    assert one.step_bytes - one.cache_bytes == many.step_bytes - many.cache_bytes - 3 * experts // 4

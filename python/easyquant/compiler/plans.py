@@ -59,6 +59,10 @@ class Plans:
     def weight_bytes(self) -> int:
         return self.header_bytes + self.other_bytes + sum(site["bytes"] for site in self.sites)
 
+    def unread_bytes(self, rows: int) -> int:
+        """Bytes of experts that a step of so many rows leaves alone, at least where no two rows choose the same ones."""
+        return sum(site["bytes"] * max(0, site["experts"] - rows * site["experts_per_row"]) // site["experts"] for site in self.sites if "experts" in site)
+
     def cache_bytes(self, tokens: int) -> int:
         """Bytes of the keys and values of a sequence of so many tokens."""
         pages = -(-tokens // self.cache["page_tokens"])

@@ -48,8 +48,9 @@ void InsertObservers::runOnOperation() {
   bool observed = false;
   module.walk([&](Operation *op) {
     observed |= isa<ObserveOp>(op);
-    // Others are of no model that text could be run through.
-    if (auto site = dyn_cast<QuantizableOpInterface>(op); site && isa<lm::LinearOp>(op)) {
+    // Others are of no model that text could be run through, and rows of experts are no tokens.
+    auto linear = dyn_cast<lm::LinearOp>(op);
+    if (auto site = dyn_cast<QuantizableOpInterface>(op); site && linear && !linear.getExperts()) {
       ops.push_back(site);
       known.push_back(site.getSite());
     }

@@ -13,6 +13,7 @@
 #include "easyquant/Dialect/Equant/Analysis/NothingToDo.h"
 #include "easyquant/Dialect/Equant/Analysis/RotatedValues.h"
 #include "easyquant/Dialect/Equant/Analysis/SitePatterns.h"
+#include "easyquant/Dialect/Equant/Transforms/FoldScale.h"
 #include "easyquant/Numerics/Hadamard.h"
 
 #include "llvm/ADT/SetVector.h"
@@ -64,6 +65,11 @@ private:
   /// Empty, or what is asked of a site that no model of `lm` has, and needs one; puts the plain
   /// basis in the place of a rotated one that nobody asked for.
   static std::string whyNoModel(QuantizableOpInterface op, SiteRequest &request);
+  /// What is left of it for linears of experts. The text that each expert reads is not observed
+  /// yet, so that ranges follow from the weights alone. Error: activations whose ranges it would
+  /// give.
+  Result<SiteRequest> withoutText(lm::LinearOp experts, SiteRequest request);
+  void reportWithoutText();
   /// What a rule asks of a site outside the layers.
   SiteRequest requestOutside(const SiteRequest &rule) const;
   LogicalResult planEmbedding(lm::EmbeddingOp op);
@@ -80,6 +86,8 @@ private:
   SiteKinds kinds;
   /// Sites whose scheme has super-blocks that do not fit, by both schemes.
   std::map<std::pair<std::string, std::string>, SmallVector<StringRef>> fallbacks;
+  /// Sites of experts, by what they are left without.
+  std::map<std::string, SmallVector<StringRef>> unobserved;
 };
 
 } // namespace
@@ -298,6 +306,44 @@ std::string SitePlanner::whyNoModel(QuantizableOpInterface op, SiteRequest &requ
   return "";
 }
 
+Result<SiteRequest> SitePlanner::withoutText(lm::LinearOp experts, SiteRequest request) {
+  if (!request.isFloat() && request.isCalibrated())
+    return makeError(ErrorCode::Unsupported,
+                     "its plan has activations {}, whose ranges come from calibration text, and "
+                     "what experts read is not observed yet; give experts dynamic activations",
+                     request.activations());
+  auto leaveOut = [&](const std::string &what) { unobserved[what].push_back(experts.getSite()); };
+  llvm::for_each(request.method.methods, leaveOut);
+  request.method.methods.clear();
+  if (request.options[option::weightObserver] == "hessian-diagonal") {
+    leaveOut("hessian-diagonal");
+    request.options.reset(option::weightObserver);
+  }
+  return request;
+}
+
+static constexpr StringLiteral kUnobserved =
+    "what experts read is not observed yet: ranges follow from their weights alone";
+
+void SitePlanner::reportWithoutText() {
+  Builder b(module.getContext());
+  SmallVector<Attribute> entries;
+  for (const auto &[what, sites] : unobserved) {
+    InFlightDiagnostic remark = emitRemark(module.getLoc());
+    remark << "site '" << sites.front() << "'";
+    if (sites.size() > 1)
+      remark << " and " << sites.size() - 1 << " more";
+    remark << (sites.size() > 1 ? " go" : " goes") << " without " << what << ": " << kUnobserved;
+    NamedAttrList entry;
+    entry.set("method", b.getStringAttr(what));
+    entry.set("sites", b.getStrArrayAttr(sites));
+    entry.set("skipped", b.getStringAttr(kUnobserved));
+    entries.push_back(entry.getDictionary(module.getContext()));
+  }
+  if (!entries.empty())
+    module->setAttr(kTransformsAttr, b.getArrayAttr(entries));
+}
+
 /// Methods that all sites have are meant for those in layers, which is where they work; only
 /// SmoothQuant asks no more than a norm before the site.
 SiteRequest SitePlanner::requestOutside(const SiteRequest &rule) const {
@@ -351,6 +397,14 @@ LogicalResult SitePlanner::run(StringRef pass, bool requireSites) {
 
   if (ops.empty())
     return reportNothingToDo(module, pass, "a quantizable op", requireSites);
+  const std::vector<std::string> methods = recipe.methods();
+  const auto trained =
+      llvm::find_if(methods, [](StringRef name) { return name == "lkd" || name == "signround"; });
+  if (const bool hasExperts =
+          llvm::any_of(ops, [](QuantizableOpInterface op) { return isRouter(op); });
+      hasExperts && trained != methods.end())
+    return onModule() << "method " << *trained << " trains layers by their gradients, which "
+                      << "mixtures of experts have none of yet; take gptq or awq";
   SmallVector<QuantizableOpInterface> plain;    // though planned in a rotated basis
   bool isAnyPlanned = recipe.request.isFloat(); // where nothing is asked, nothing is missing
   KeptSites kept(module, recipe.request.options[option::dequantize]);
@@ -371,6 +425,12 @@ LogicalResult SitePlanner::run(StringRef pass, bool requireSites) {
         return failure();
       isAnyPlanned |= *isCodes;
       continue;
+    }
+    if (auto linear = dyn_cast<lm::LinearOp>(op.getOperation()); linear && linear.getExperts()) {
+      Result<SiteRequest> left = withoutText(linear, std::move(asked));
+      if (!left)
+        return emitError(op.getLoc()) << "site '" << site << "': " << left.error().message;
+      asked = std::move(*left);
     }
     Result<PlanAttr> plan = planFor(site, asked, op.getFeatures().inputs);
     if (!plan)
@@ -396,6 +456,7 @@ LogicalResult SitePlanner::run(StringRef pass, bool requireSites) {
       return failure();
   }
   reportFallbacks();
+  reportWithoutText();
   if (!isAnyPlanned &&
       failed(reportNothingToDo(
           module, pass, "a quantizable op that is a target, is not ignored and stays no float",
