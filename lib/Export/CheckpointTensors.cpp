@@ -143,6 +143,10 @@ LogicalResult Checkpoint::collect(ModuleOp module, const ConstantReader &reader)
 
 std::string easyquant::whyNotExportable(const formats::ModelConfig &config,
                                         const formats::CheckpointFormat &format) {
+  if (config.architecture->layerKinds == formats::LayerKinds::Convolution)
+    return fmt::format("models of the architecture {} have short convolutions, which {} "
+                       "checkpoints are not written with yet; compile an artifact instead",
+                       config.architecture->name, format.name);
   if (!config.architecture->conv1D || format.isGGUF() || format.isGraph())
     return {};
   return fmt::format("models of the architecture {} keep the weights of their linears transposed "

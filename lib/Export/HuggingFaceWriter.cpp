@@ -75,6 +75,8 @@ Result<void> writeWeights(const ModelSource &source, const fs::path &folder) {
     std::vector<int64_t> shape = tensor.shape;
     if (expected[tensor.name].isConv1D)
       std::reverse(shape.begin(), shape.end());
+    if (expected[tensor.name].isDepthwise)
+      shape.insert(shape.begin() + 1, 1);
     declarations.push_back({tensor.name, "F32", std::move(shape)});
   }
   // transformers asks for the key "format".
@@ -184,6 +186,20 @@ static void addWindow(Json::Object &json, const ModelConfig &config) {
   json["layer_types"] = types;
 }
 
+/// Which layers convolve. The size of the MLP has been adjusted already.
+static void addConvolutions(Json::Object &json, const ModelConfig &config) {
+  if (config.architecture->layerKinds != LayerKinds::Convolution)
+    return;
+  std::vector<std::string> types;
+  types.reserve(config.numLayers);
+  for (int64_t layer = 0; layer < config.numLayers; ++layer)
+    types.emplace_back(config.convolves(layer) ? "conv" : "full_attention");
+  json["layer_types"] = types;
+  json["conv_L_cache"] = config.convolutionWidth;
+  json["conv_bias"] = config.convolutionBias;
+  json["block_auto_adjust_ff_dim"] = false;
+}
+
 /// The factors and bounds for which the architecture has fields.
 static void addFactors(Json::Object &json, const ModelConfig &config) {
   const Architecture &architecture = *config.architecture;
@@ -250,6 +266,7 @@ std::string formats::huggingFaceConfigText(const ModelConfig &config, DType floa
     if (rule.key)
       json[rule.key] = has;
   addWindow(json, config);
+  addConvolutions(json, config);
   json["tie_word_embeddings"] = config.tieWordEmbeddings;
   json["torch_dtype"] = torchName(floats);
   if (config.bosTokenId)

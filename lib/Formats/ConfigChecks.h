@@ -19,6 +19,7 @@ constexpr int64_t kLargestContext = (int64_t(1) << 31) - 1;
 constexpr int64_t kLargestWidth = int64_t(1) << 24;
 constexpr int64_t kMostLayers = 4096;
 constexpr int64_t kMostHeads = 1 << 16;
+constexpr int64_t kWidestConvolution = 64;
 
 /// A SizeField::Rule or a number, as a number; the sizes that the rule speaks of are known.
 int64_t defaultSize(int64_t rule, const ModelConfig &config);

@@ -280,6 +280,8 @@ Result<void> ModelSource::Impl::addWeight(ExpectedTensor &tensor, const std::str
   std::vector<int64_t> shape = tensor.shape;
   if (weight.transposed)
     std::reverse(shape.begin(), shape.end());
+  if (tensor.isDepthwise && kind == Kind::HuggingFace)
+    shape.insert(shape.begin() + 1, 1);
   if (weight.stored.shape != shape)
     return makeError(ErrorCode::Corrupt, "{}: expected shape {}, found {}", where(storedName),
                      shapeText(shape), shapeText(weight.stored.shape));

@@ -177,6 +177,8 @@ static void expectTheSame(const ModelConfig &found, const ModelConfig &expected)
   EXPECT_EQ(found.slidingWindow, expected.slidingWindow);
   EXPECT_EQ(found.windowedLayers, expected.windowedLayers);
   EXPECT_EQ(found.windowedRope, expected.windowedRope);
+  EXPECT_EQ(found.convolvedLayers, expected.convolvedLayers);
+  EXPECT_EQ(found.convolutionWidth, expected.convolutionWidth);
   EXPECT_EQ(found.activation, expected.activation);
   EXPECT_EQ(std::tie(found.embeddingFactor, found.residualFactor, found.attentionScale,
                      found.attentionBound, found.logitDivisor, found.logitBound),
@@ -190,9 +192,11 @@ static void expectTheSame(const ModelConfig &found, const ModelConfig &expected)
 TEST(GGUFModelConfig, IsReadBackForEveryArchitecture) {
   for (const Architecture &architecture : architectures()) {
     SCOPED_TRACE(architecture.name);
-    const ModelConfig config =
-        configOf(architecture,
-                 architecture.window == WindowKind::AllLayers ? R"(, "sliding_window": 32)" : "");
+    const ModelConfig config = configOf(
+        architecture, architecture.window == WindowKind::AllLayers ? R"(, "sliding_window": 32)"
+                      : architecture.layerKinds == LayerKinds::Convolution
+                          ? R"(, "full_attn_idxs": [1], "conv_L_cache": 4)"
+                          : "");
     Result<ModelConfig> read = writtenAndRead(config);
     ASSERT_VALUE(read);
     expectTheSame(*read, config);

@@ -33,6 +33,8 @@ struct ExpectedTensor {
   int64_t ropeHeads = 0;
   /// Hugging Face checkpoints hold the weight less this (Architecture::normOffset).
   float offset = 0.0f;
+  /// Hugging Face checkpoints hold C x 1 x W.
+  bool isDepthwise = false;
 };
 
 /// All weights in the order of execution.

@@ -93,6 +93,8 @@ public:
   const bool isAskedForWhole;
   /// Its kernels run, and can be measured, on the machine that compiles.
   const bool runsHere;
+  /// Layers may have a recurrent state (!lm.recurrent).
+  const bool hasRecurrentState;
   const Fusions fusions;
 
   /// What a user may write behind `--target`.
@@ -125,7 +127,7 @@ protected:
   struct Facts {
     std::string name, title;
     std::vector<std::string> names;
-    bool isAskedForWhole = false, runsHere = false;
+    bool isAskedForWhole = false, runsHere = false, hasRecurrentState = false;
     WeightsFile file;
     Fusions fusions;
   };
