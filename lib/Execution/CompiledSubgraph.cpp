@@ -65,7 +65,7 @@ FailureOr<CompiledSubgraph> SubgraphCompiler::compile(const Subgraph &subgraph) 
   if (failed(outlined))
     return failure();
   Location loc = subgraph.inputs.front().getLoc();
-  size_t arguments = 9 + subgraph.inputs.size() + subgraph.outputs.size();
+  size_t arguments = 10 + subgraph.inputs.size() + subgraph.outputs.size();
   if (arguments > HostProgram::kMaxArguments)
     return emitError(loc) << "a subgraph of " << subgraph.inputs.size() << " inputs and "
                           << subgraph.outputs.size() << " outputs has too many arguments";
@@ -256,6 +256,14 @@ Result<void> CompiledSubgraph::run(ArrayRef<ConstMatrix> inputs, ArrayRef<Matrix
   for (int64_t page = 0; page < program->cache.pagesOf(*length); ++page)
     table.push_back(page * program->cache.pageBytes);
   auto pages = memRef1D(table.data(), std::ssize(table));
+  // A sequence begins with zeros, and a step reads the slot that the one before it has written.
+  const int64_t values = subgraph.recurrentValues;
+  Result<Buffer> state =
+      values == 0 ? Buffer() : allocateMemory(2 * values * static_cast<int64_t>(sizeof(float)));
+  if (!state)
+    return Unexpected(state.error());
+  auto *slots = state->data<float>();
+  MemRef<float, 2> recurrent{slots, slots, 0, {2, values}, {values, 1}};
   HostContext context{subgraph, observer, 0, options.threads};
   for (int64_t position = 0; position < *length; position += options.maxRows) {
     int64_t count = std::min(options.maxRows, *length - position);
@@ -290,13 +298,17 @@ Result<void> CompiledSubgraph::run(ArrayRef<ConstMatrix> inputs, ArrayRef<Matrix
     sequence.rows = static_cast<int32_t>(count);
     sequence.position = sequence.held = static_cast<int32_t>(position);
     sequence.capacity = static_cast<int32_t>(*length);
+    sequence.next_slot = static_cast<int32_t>(position / options.maxRows % 2);
+    sequence.slot = 1 - sequence.next_slot;
     auto *fields = reinterpret_cast<int32_t *>(&sequence);
     MemRef<int32_t, 2> batch{fields, fields, 0, {1, EQ_SEQUENCE_FIELDS}, {EQ_SEQUENCE_FIELDS, 1}};
     std::vector<int32_t> numbers(static_cast<size_t>(count));
     std::iota(numbers.begin(), numbers.end(), 0);
     auto allRows = memRef1D(numbers.data(), count);
     for (StepArgument argument : subgraph.arguments)
-      argument == StepArgument::Batch ? pass(&batch) : pass(&allRows);
+      pass(argument == StepArgument::Batch       ? static_cast<const void *>(&batch)
+           : argument == StepArgument::Recurrent ? static_cast<const void *>(&recurrent)
+                                                 : static_cast<const void *>(&allRows));
     arguments.push_back(options.threads);
     if (!subgraph.calls.empty()) {
       pass(reinterpret_cast<const void *>(&callHost));

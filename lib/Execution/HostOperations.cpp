@@ -99,6 +99,11 @@ HostOperation easyquant::execution::hostOperation(Operation *op) {
                                       threads);
         };
       })
+      .Case([](lm::Conv1dGradientOp) {
+        return [](Operands o, unsigned) {
+          numerics::convolutionGradient(matrix(o[0]), matrix(o[1]), matrix(o[2]));
+        };
+      })
       .Case([](lm::RowsGradientOp) {
         return [](Operands o, unsigned) {
           numerics::embeddingGradient(matrix(o[0]), integers(o[2]), matrix(o[3]));

@@ -42,6 +42,14 @@ bool areRowNumbers(Value value) {
          llvm::all_of(value.getUsers(), llvm::IsaPred<lm::RowsOp, lm::RowsGradientOp>);
 }
 
+/// The numbers of a sequence's state that are an op's.
+int64_t stateOf(Operation *op) {
+  auto convolution = dyn_cast<lm::Conv1dOp>(op);
+  return convolution
+             ? lm::columns(convolution.getInput()) * (lm::columns(convolution.getWeight()) - 1)
+             : 0;
+}
+
 class Outliner {
 public:
   Outliner(const Subgraph &subgraph, int64_t length) : subgraph(subgraph), length(length) {}
@@ -64,6 +72,7 @@ private:
   llvm::SmallPtrSet<Value, 4> arguments; ///< of the function: batch, rows, cache
   std::optional<uint64_t> layer;         ///< of the attention in it
   int64_t sites = 0;
+  int64_t placed = 0;                             ///< numbers of the state that are an op's already
   llvm::DenseMap<Operation *, size_t> roundingOf; ///< of a linear
   llvm::DenseMap<size_t, Value> rounded;          ///< in the subgraph
   OutlinedSubgraph result;
@@ -82,7 +91,8 @@ LogicalResult Outliner::require(Value value) {
       continue;
     }
     if (isa<BlockArgument>(value) &&
-        (isa<lm::BatchType, lm::KVCacheType>(value.getType()) || areRowNumbers(value))) {
+        (isa<lm::BatchType, lm::KVCacheType, lm::RecurrentType>(value.getType()) ||
+         areRowNumbers(value))) {
       arguments.insert(value);
       continue;
     }
@@ -145,6 +155,12 @@ LogicalResult Outliner::collect() {
   for (Value output : subgraph.outputs)
     if (failed(require(output)))
       return failure();
+  for (Operation *op : ops) {
+    result.recurrentValues += stateOf(op);
+    if (result.recurrentValues > lm::kMaxRecurrentValues)
+      return op->emitOpError("makes the recurrent state of its layer more than ")
+             << lm::kMaxRecurrentValues << " numbers";
+  }
   if (!subgraph.observers)
     return success();
   for (auto observe : block->getOps<ObserveOp>()) {
@@ -214,7 +230,10 @@ void Outliner::anonymize(Operation *op) {
     ++sites;
   } else if (auto attention = dyn_cast<lm::AttentionOp>(op)) {
     attention.setLayer(0);
+  } else if (auto convolution = dyn_cast<lm::Conv1dOp>(op)) {
+    convolution.setFirst(static_cast<uint64_t>(placed));
   }
+  placed += stateOf(op);
 }
 
 /// A linear whose input is to be rounded reads it through an op that those beside it share.
@@ -252,11 +271,15 @@ LogicalResult Outliner::build() {
       continue;
     taken.push_back(argument);
     Type type = argument.getType();
-    if (auto cache = dyn_cast<lm::KVCacheType>(type))
+    if (auto cache = dyn_cast<lm::KVCacheType>(type)) {
       type = lm::KVCacheType::get(context, /*layers=*/1, cache.getKvHeads(), cache.getHeadDim());
-    else
+    } else if (isa<lm::RecurrentType>(type)) {
+      type = lm::RecurrentType::get(context, result.recurrentValues);
+      result.arguments.push_back(StepArgument::Recurrent);
+    } else {
       result.arguments.push_back(isa<lm::BatchType>(type) ? StepArgument::Batch
                                                           : StepArgument::LogitRows);
+    }
     types.push_back(type);
   }
   SmallVector<Type> results(ValueRange(subgraph.outputs).getTypes());

@@ -147,6 +147,10 @@ std::string easyquant::whyNotExportable(const formats::ModelConfig &config,
     return fmt::format("models of the architecture {} have mixtures of experts, which are not "
                        "exported as {} yet; compile an artifact instead",
                        config.architecture->name, format.name);
+  if (config.architecture->layerKinds == formats::LayerKinds::Convolution)
+    return fmt::format("models of the architecture {} have short convolutions, which {} "
+                       "checkpoints are not written with yet; compile an artifact instead",
+                       config.architecture->name, format.name);
   if (!config.architecture->conv1D || format.isGGUF() || format.isGraph())
     return {};
   return fmt::format("models of the architecture {} keep the weights of their linears transposed "

@@ -202,6 +202,20 @@ static void addExperts(Json::Object &json, const ModelConfig &config) {
     json[experts.renormalizesKey] = config.renormalizesExperts;
 }
 
+/// Which layers convolve. The size of the MLP has been adjusted already.
+static void addConvolutions(Json::Object &json, const ModelConfig &config) {
+  if (config.architecture->layerKinds != LayerKinds::Convolution)
+    return;
+  std::vector<std::string> types;
+  types.reserve(config.numLayers);
+  for (int64_t layer = 0; layer < config.numLayers; ++layer)
+    types.emplace_back(config.convolves(layer) ? "conv" : "full_attention");
+  json["layer_types"] = types;
+  json["conv_L_cache"] = config.convolutionWidth;
+  json["conv_bias"] = config.convolutionBias;
+  json["block_auto_adjust_ff_dim"] = false;
+}
+
 /// The factors and bounds for which the architecture has fields.
 static void addFactors(Json::Object &json, const ModelConfig &config) {
   const Architecture &architecture = *config.architecture;
@@ -269,6 +283,7 @@ std::string formats::huggingFaceConfigText(const ModelConfig &config, DType floa
     if (rule.key)
       json[rule.key] = has;
   addWindow(json, config);
+  addConvolutions(json, config);
   json["tie_word_embeddings"] = config.tieWordEmbeddings;
   json["torch_dtype"] = torchName(floats);
   if (config.bosTokenId)

@@ -257,8 +257,9 @@ LogicalResult OnnxModel::addOp(Operation *op, Scope &values) {
           })
           .Case([&](lm::GluOp gate) {
             const Name x = value(gate.getGate());
-            const Name activated = gate.getActivation() == lm::GluActivation::Silu
-                                       ? b.silu(x)
+            const Name activated = gate.getActivation() == lm::GluActivation::Silu ? b.silu(x)
+                                   : gate.getActivation() == lm::GluActivation::None
+                                       ? x
                                        : b.gelu(x, lm::GeluApproximation::Tanh);
             return b.add("Mul", {activated, value(gate.getUp())});
           })

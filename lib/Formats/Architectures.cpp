@@ -404,9 +404,49 @@ static constexpr Architecture mixtral() {
   return a;
 }
 
+/// Liquid AI, 2025 (https://arxiv.org/abs/2511.23404): dense models of LFM2 and LFM2.5.
+static constexpr Architecture lfm2() {
+  Architecture a = kLLaMA;
+  a.name = a.gguf = "lfm2";
+  a.className = "Lfm2ForCausalLM";
+  a.summary = "llama with a gated short convolution in the place of attention in the layers that "
+              "`layer_types` or `full_attn_idxs` names, and an RMSNorm of every head of q and k";
+  a.refused = "GPUs; more than one rank; `lfm2_moe`";
+  a.proof = "the oracle";
+  a.intermediateSize.otherwise = 12288;
+  a.numKVHeads.otherwise = 8;
+  a.maxContext.otherwise = 128000;
+  a.epsilonKey = "norm_eps";
+  a.epsilon = 1e-5;
+  a.qkvBias = a.outputBias = a.mlpBias = {};
+  a.tiesHead = true;
+  a.ropeTheta = 1000000.0;
+  a.layerKinds = LayerKinds::Convolution;
+  a.qkNorm = QKNorm::EachHead;
+  a.layer = {.attentionNorm = "operator_norm",
+             .q = "self_attn.q_proj",
+             .k = "self_attn.k_proj",
+             .v = "self_attn.v_proj",
+             .qNorm = "self_attn.q_layernorm",
+             .kNorm = "self_attn.k_layernorm",
+             .o = "self_attn.out_proj",
+             .convolutionIn = "conv.in_proj",
+             .convolution = "conv.conv",
+             .convolutionOut = "conv.out_proj",
+             .mlpNorm = "ffn_norm",
+             .gate = "feed_forward.w1",
+             .up = "feed_forward.w3",
+             .down = "feed_forward.w2"};
+  a.finalNorm = "model.embedding_norm";
+  a.finalNorm.gguf = "token_embd_norm";
+  a.rotatesNeighbours = false;
+  return a;
+}
+
 static constexpr Architecture kArchitectures[] = {
-    kLLaMA,   kGPT2,     mistral(), qwen2(),     qwen3(),      olmo2(), smolLM3(),  gemma2(),
-    gemma3(), granite(), phi3(),    ministral(), ministral3(), olmo3(), qwen3Moe(), mixtral()};
+    kLLaMA,       kGPT2,    mistral(),  qwen2(),   qwen3(), olmo2(),
+    smolLM3(),    gemma2(), gemma3(),   granite(), phi3(),  ministral(),
+    ministral3(), olmo3(),  qwen3Moe(), mixtral(), lfm2()};
 
 std::span<const Architecture> formats::architectures() { return kArchitectures; }
 

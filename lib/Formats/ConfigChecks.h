@@ -21,6 +21,7 @@ constexpr int64_t kMostLayers = 4096;
 constexpr int64_t kMostHeads = 1 << 16;
 constexpr int64_t kMostExperts = 1 << 12;
 constexpr int64_t kLargestStack = (int64_t(1) << 31) - 1; ///< rows of all experts of a module
+constexpr int64_t kWidestConvolution = 64;
 
 /// A SizeField::Rule or a number, as a number; the sizes that the rule speaks of are known.
 int64_t defaultSize(int64_t rule, const ModelConfig &config);

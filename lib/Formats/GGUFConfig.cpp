@@ -233,9 +233,45 @@ static Result<const Architecture *> namedArchitecture(const Metadata &metadata,
   return Unexpected(unsupportedArchitecture(fileName, name, &Architecture::gguf));
 }
 
+/// A layer that convolves has no key-value heads. The number of those of the others.
+static int64_t readConvolvedLayers(Metadata &metadata, const std::string &prefix,
+                                   const std::string &key, ModelConfig &config) {
+  config.convolutionWidth = metadata.integer(prefix + "shortconv.l_cache", kWidestConvolution);
+  const GGUFValue *value = metadata.find(key);
+  const GGUFArray *array = value ? value->asArray() : nullptr;
+  if (!array)
+    return metadata.integer(key, kMostHeads, config.numHeads);
+  const std::optional<std::vector<int64_t>> heads =
+      array->count == static_cast<uint64_t>(config.numLayers) ? integersOf(*array) : std::nullopt;
+  int64_t most = 0;
+  for (int64_t count : heads.value_or(std::vector<int64_t>()))
+    if (count < 0 || count > kMostHeads || (count != 0 && most != 0 && count != most))
+      most = -1;
+    else if (most >= 0)
+      most = std::max(most, count);
+  if (!heads || most < 1 || config.convolutionWidth < 2) {
+    metadata.fail(
+        ErrorCode::Corrupt,
+        "metadata {}: expected for each of {} layers the same number of heads, or 0 where "
+        "it convolves 2 tokens or more",
+        quote(key), config.numLayers);
+    return 1;
+  }
+  for (int64_t count : *heads)
+    config.convolvedLayers.push_back(count == 0);
+  if (std::ranges::find(config.convolvedLayers, true) == config.convolvedLayers.end())
+    config.convolvedLayers.clear(); // one form for each meaning
+  return most;
+}
+
 static void readSizes(Metadata &metadata, const std::string &prefix, ModelConfig &config) {
   for (const ConfigSize &size : configSizes()) {
     const std::string key = prefix + size.gguf;
+    if (size.field == &Architecture::numKVHeads &&
+        config.architecture->layerKinds == LayerKinds::Convolution) {
+      config.numKVHeads = readConvolvedLayers(metadata, prefix, key, config);
+      continue;
+    }
     std::optional<int64_t> otherwise;
     if (size.field == &Architecture::numKVHeads)
       otherwise = config.numHeads;
@@ -302,6 +338,10 @@ static void readBiases(const GGUFHeader &header, ModelConfig &config) {
                               architecture.outputBias.key // one flag for both
                           ? config.qkvBias
                           : hasBias(architecture.outputBias, layer.o);
+  for (int64_t index = 0; index < config.numLayers && !config.convolutionBias; ++index)
+    config.convolutionBias =
+        config.convolves(index) &&
+        header.indexByName.contains(fmt::format("blk.{}.{}.bias", index, layer.convolution.gguf));
   if (!architecture.experts)
     config.mlpBias = layer.gateUp ? hasBias(architecture.mlpBias, layer.gateUp)
                                   : hasBias(architecture.mlpBias, layer.up);

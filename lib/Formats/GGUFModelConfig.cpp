@@ -90,6 +90,17 @@ static void addRope(GGUFMetadata &metadata, const std::string &prefix, const Mod
   metadata.add(scaling + "factor", static_cast<float>(rope.factor));
 }
 
+/// A layer that convolves has no key-value heads.
+static void addConvolutions(GGUFMetadata &metadata, const std::string &prefix,
+                            const ModelConfig &config) {
+  metadata.add(prefix + "shortconv.l_cache", static_cast<uint32_t>(config.convolutionWidth));
+  std::vector<int32_t> heads;
+  for (bool convolves : config.convolvedLayers)
+    heads.push_back(convolves ? 0 : static_cast<int32_t>(config.numKVHeads));
+  if (!heads.empty())
+    metadata.add(prefix + "attention.head_count_kv", heads);
+}
+
 Result<void> formats::addModelConfig(GGUFMetadata &metadata, const ModelConfig &config) {
   const Architecture &architecture = *config.architecture;
   if (const std::string unsaid = unsaidBy(config); !unsaid.empty())
@@ -101,7 +112,10 @@ Result<void> formats::addModelConfig(GGUFMetadata &metadata, const ModelConfig &
   metadata.add("general.architecture", std::string_view(architecture.gguf));
   metadata.add(prefix + "vocab_size", static_cast<uint32_t>(config.vocabSize));
   for (const ConfigSize &size : configSizes())
-    metadata.add(prefix + size.gguf, static_cast<uint32_t>(config.*size.member));
+    if (size.member != &ModelConfig::numKVHeads || config.convolvedLayers.empty())
+      metadata.add(prefix + size.gguf, static_cast<uint32_t>(config.*size.member));
+  if (architecture.layerKinds == LayerKinds::Convolution)
+    addConvolutions(metadata, prefix, config);
   if (architecture.experts) {
     metadata.add(prefix + "expert_count", static_cast<uint32_t>(config.experts));
     metadata.add(prefix + "expert_used_count", static_cast<uint32_t>(config.expertsPerRow));

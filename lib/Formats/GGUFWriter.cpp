@@ -52,6 +52,16 @@ void GGUFMetadata::add(std::string_view key, std::string_view text) {
   ++count;
 }
 
+void GGUFMetadata::add(std::string_view key, std::span<const int32_t> numbers) {
+  appendText(pairs, key);
+  append(pairs, GGUFType::Array);
+  append(pairs, GGUFType::I32);
+  append(pairs, static_cast<uint64_t>(numbers.size()));
+  for (int32_t number : numbers)
+    append(pairs, number);
+  ++count;
+}
+
 void GGUFMetadata::add(std::string_view key, const GGUFValue &value) {
   appendText(pairs, key);
   append(pairs, value.type);

@@ -273,6 +273,56 @@ static void readRope(FieldReader &fields, ModelConfig &config) {
     config.windowedRope.reset();
 }
 
+/// The layers of LFM2 that have no attention; the width of their convolutions; and the size of the
+/// MLP, which is not the one that the file names but two thirds of it, rounded up.
+static void readConvolutions(FieldReader &fields, ModelConfig &config) {
+  config.convolutionWidth = integer(fields, "conv_L_cache", kWidestConvolution, 3);
+  config.convolutionBias = flag(fields, "conv_bias", false);
+  if (config.convolutionWidth < 2)
+    return fields.failInWords(ErrorCode::Unsupported,
+                              "conv_L_cache: a convolution of one token is not supported; expected "
+                              "2 to {}",
+                              kWidestConvolution);
+  const std::vector<bool> none(static_cast<size_t>(config.numLayers), false);
+  config.convolvedLayers = none;
+  if (fields.find("layer_types")) {
+    std::vector<std::string> types;
+    fields.required("layer_types", types);
+    if (!fields.failed() && types.size() != none.size())
+      fields.failInWords(ErrorCode::Corrupt,
+                         "layer_types: found {} kinds, expected one for each of "
+                         "{} layers",
+                         types.size(), none.size());
+    for (size_t layer = 0; !fields.failed() && layer < types.size(); ++layer) {
+      if (types[layer] != "conv" && types[layer] != "full_attention")
+        return fields.failInWords(ErrorCode::Unsupported,
+                                  "layer_types: expected \"conv\" or \"full_attention\", found {}",
+                                  quote(types[layer]));
+      config.convolvedLayers[layer] = types[layer] == "conv";
+    }
+  } else if (fields.find("full_attn_idxs")) {
+    std::vector<int64_t> attending;
+    fields.required("full_attn_idxs", attending, Bounds{0, config.numLayers - 1});
+    config.convolvedLayers.flip();
+    for (size_t i = 0; !fields.failed() && i < attending.size(); ++i)
+      config.convolvedLayers[static_cast<size_t>(attending[i])] = false;
+  }
+  if (config.convolvedLayers == none)
+    config.convolvedLayers.clear(); // one form for each meaning
+
+  int64_t &inner = config.intermediateSize;
+  inner = integer(fields, "block_ff_dim", kLargestWidth, inner);
+  if (flag(fields, "block_auto_adjust_ff_dim", true)) {
+    const int64_t unit = integer(fields, "block_multiple_of", kLargestWidth, 256);
+    inner = static_cast<int64_t>(positive(fields, "block_ffn_dim_multiplier", 1.0) *
+                                 static_cast<double>(2 * inner / 3));
+    inner = std::max<int64_t>(1, (inner + unit - 1) / unit) * unit;
+    if (inner > kLargestWidth)
+      fields.failInWords(ErrorCode::Corrupt, "block_ff_dim: an MLP of {} is too wide", inner);
+  }
+  config.tieWordEmbeddings = flag(fields, "tie_embedding", config.tieWordEmbeddings);
+}
+
 /// In all layers; what the architecture has if nothing is said, none if null.
 static void readWindow(FieldReader &fields, ModelConfig &config) {
   const int64_t otherwise = config.architecture->windowOtherwise;
@@ -463,6 +513,8 @@ static void readModel(FieldReader &fields, ModelConfig &config) {
     readWindowOfSomeLayers(fields, config);
   else if (architecture.window == WindowKind::Pattern)
     readWindowPattern(fields, config);
+  if (architecture.layerKinds == LayerKinds::Convolution)
+    readConvolutions(fields, config);
   readFactors(fields, config);
 }
 

@@ -67,6 +67,9 @@ Result<void> formats::checkConsistency(const ModelConfig &config, std::string_vi
         "{}: {} rotated dimensions of a head of {}: rotary position embedding turns pairs, so that "
         "their number must be even",
         fileName, config.rope.dims, config.headDim);
+  if (config.convolvedBefore(config.numLayers) == config.numLayers)
+    return makeError(ErrorCode::Unsupported, "{}: no layer has attention; expected one at least",
+                     fileName);
   if (config.numHeads * config.headDim > kLargestWidth)
     return makeError(ErrorCode::Corrupt, "{}: {} heads of dimension {} are too wide", fileName,
                      config.numHeads, config.headDim);

@@ -48,6 +48,8 @@ public:
     add(module, ".weight", {config.experts * rows, columns});
     tensors.back().experts = config.experts;
   }
+  void convolution(int64_t width);
+  void attention();
   void layer(int64_t index);
 
 private:
@@ -63,17 +65,25 @@ private:
 
 } // namespace
 
-void TensorList::layer(int64_t index) {
+void TensorList::convolution(int64_t width) {
+  const LayerModules &layer = config.architecture->layer;
+  const int64_t hidden = config.hiddenSize;
+  linear(layer.convolutionIn, 3 * hidden, hidden, config.convolutionBias);
+  matrix(layer.convolution, hidden, width);
+  tensors.back().isDepthwise = true;
+  if (config.convolutionBias)
+    add(layer.convolution, ".bias", {hidden});
+  linear(layer.convolutionOut, hidden, hidden, config.convolutionBias);
+}
+
+void TensorList::attention() {
   const Architecture &architecture = *config.architecture;
   const LayerModules &layer = architecture.layer;
-  prefix = fmt::format("{}{}.", architecture.layerPrefix, index);
-  ggufPrefix = fmt::format("blk.{}.", index);
-  const int64_t hidden = config.hiddenSize, inner = config.intermediateSize;
+  const int64_t hidden = config.hiddenSize;
   const int64_t q = config.numHeads * config.headDim, kv = config.numKVHeads * config.headDim;
   const int64_t permuted = architecture.rotatesNeighbours;
   const bool wholeNorm = architecture.qkNorm == QKNorm::WholeProjection;
 
-  norm(layer.attentionNorm, hidden);
   linear(layer.qkv, q + 2 * kv, hidden, config.qkvBias);
   linear(layer.q, q, hidden, config.qkvBias, permuted * config.numHeads);
   linear(layer.k, kv, hidden, config.qkvBias, permuted * config.numKVHeads);
@@ -81,6 +91,20 @@ void TensorList::layer(int64_t index) {
   norm(layer.qNorm, wholeNorm ? q : config.headDim);
   norm(layer.kNorm, wholeNorm ? kv : config.headDim);
   linear(layer.o, hidden, q, config.outputBias);
+}
+
+void TensorList::layer(int64_t index) {
+  const Architecture &architecture = *config.architecture;
+  const LayerModules &layer = architecture.layer;
+  prefix = fmt::format("{}{}.", architecture.layerPrefix, index);
+  ggufPrefix = fmt::format("blk.{}.", index);
+  const int64_t hidden = config.hiddenSize, inner = config.intermediateSize;
+
+  norm(layer.attentionNorm, hidden);
+  if (config.convolves(index))
+    convolution(config.convolutionWidth);
+  else
+    attention();
   norm(layer.attentionOutputNorm, hidden);
   norm(layer.mlpNorm, hidden);
   linear(layer.gateUp, 2 * inner, hidden, config.mlpBias);
@@ -119,6 +143,8 @@ std::vector<int64_t> ExpectedTensor::partShape() const {
   std::vector<int64_t> part = shape;
   if (isConv1D)
     std::ranges::reverse(part);
+  if (isDepthwise)
+    part.insert(part.begin() + 1, 1);
   if (experts != 0)
     part[0] /= experts;
   return part;

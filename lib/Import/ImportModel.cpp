@@ -95,6 +95,27 @@ static Value buildAttention(ModelBuilder &b, Value input, func::FuncOp layer, in
   return b.linear(attended, prefix, modules.o, config.outputBias);
 }
 
+/// A gated short convolution: C * convolution(B * y).
+static Value buildConvolution(ModelBuilder &b, Value input, func::FuncOp layer, int64_t index,
+                              const std::string &prefix) {
+  const ModelConfig &config = b.config;
+  const LayerModules &modules = config.architecture->layer;
+  const std::string place = prefix + partOf(modules.convolutionOut);
+  Value all = b.linear(input, prefix, modules.convolutionIn, config.convolutionBias);
+  auto parts = lm::SplitOp::create(b, b.at(place), all, SmallVector<int64_t>(3, config.hiddenSize));
+  Value gated = lm::GluOp::create(b, b.at(place), lm::GluActivation::None, parts.getResult(0),
+                                  parts.getResult(2));
+  const std::string name = prefix + modules.convolution.name;
+  Value bias = config.convolutionBias ? b.load(name + ".bias") : Value();
+  Value convolved = lm::Conv1dOp::create(
+      b, b.at(name), gated.getType(), gated, b.load(name + ".weight"), bias,
+      /*state=*/layer.getArgument(3), /*batch=*/layer.getArgument(1),
+      static_cast<uint64_t>(config.convolvedBefore(index) * config.convolutionState()));
+  Value mixed =
+      lm::GluOp::create(b, b.at(place), lm::GluActivation::None, convolved, parts.getResult(1));
+  return b.linear(mixed, prefix, modules.convolutionOut, config.convolutionBias);
+}
+
 static lm::GluActivation gateOf(const ModelConfig &config) {
   return config.activation == formats::Activation::SiLU ? lm::GluActivation::Silu
                                                         : lm::GluActivation::GeluTanh;
@@ -152,10 +173,14 @@ static void buildLayer(ModelBuilder &b, int64_t index) {
   Value x = layer.getArgument(0);
 
   Value normed = b.norm(x, prefix, modules.attentionNorm);
-  Value attended = buildAttention(b, normed, layer, index, prefix);
+  const bool convolves = b.config.convolves(index);
+  const std::string mixer =
+      prefix + (convolves ? partOf(modules.convolutionOut) : partOf(modules.o));
+  Value attended = convolves ? buildConvolution(b, normed, layer, index, prefix)
+                             : buildAttention(b, normed, layer, index, prefix);
   attended = b.norm(attended, prefix, modules.attentionOutputNorm);
-  attended = b.multiply(attended, b.config.residualFactor, prefix + partOf(modules.o));
-  x = b.add(x, attended, prefix + partOf(modules.o));
+  attended = b.multiply(attended, b.config.residualFactor, mixer);
+  x = b.add(x, attended, mixer);
 
   normed = b.norm(x, prefix, modules.mlpNorm);
   Value down = buildMlp(b, normed, prefix);
@@ -170,8 +195,10 @@ static func::FuncOp buildForward(ModelBuilder &b, ModuleOp module) {
   const formats::Architecture &architecture = *config.architecture;
   b.setInsertionPointToEnd(module.getBody());
   auto numbersType = RankedTensorType::get({ShapedType::kDynamic}, b.getI32Type());
-  auto type = b.getFunctionType({numbersType, b.batchType(), numbersType, b.cacheType()},
-                                {b.activations(config.vocabSize)});
+  SmallVector<Type> inputs = {numbersType, b.batchType(), numbersType, b.cacheType()};
+  if (lm::RecurrentType recurrent = b.recurrentType())
+    inputs.push_back(recurrent);
+  auto type = b.getFunctionType(inputs, {b.activations(config.vocabSize)});
   auto forward = func::FuncOp::create(b, b.at("forward"), "forward", type);
   Block *body = forward.addEntryBlock();
   b.setInsertionPointToStart(body);
@@ -189,8 +216,9 @@ static func::FuncOp buildForward(ModelBuilder &b, ModuleOp module) {
   }
   for (int64_t layer = 0; layer < config.numLayers; ++layer) {
     std::string name = "layer_" + std::to_string(layer);
-    x = func::CallOp::create(b, b.at(name), name, x.getType(), ValueRange{x, batch, cache})
-            .getResult(0);
+    SmallVector<Value> operands = {x, batch, cache};
+    llvm::append_range(operands, body->getArguments().drop_front(4)); // a recurrent state
+    x = func::CallOp::create(b, b.at(name), name, x.getType(), operands).getResult(0);
   }
   x = lm::RowsOp::create(b, b.at("lm_head"), x, logitRows);
   x = b.norm(x, "", architecture.finalNorm);
@@ -214,7 +242,11 @@ static LogicalResult check(MLIRContext &context, const ModelSource &source,
     return error() << "a context of " << longestContext
                    << " tokens is asked for, but the model's is " << source.config().maxContext
                    << "; give a --context up to that, or none for all of it";
-  if (failed(lm::KVCacheType::verify(error, config.numLayers, config.numKVHeads, config.headDim)))
+  const int64_t convolved = config.convolvedBefore(config.numLayers);
+  if (failed(lm::KVCacheType::verify(error, config.numLayers - convolved, config.numKVHeads,
+                                     config.headDim)) ||
+      (convolved > 0 &&
+       failed(lm::RecurrentType::verify(error, convolved * config.convolutionState()))))
     return failure();
   if (!config.architecture->isRotary())
     return success();

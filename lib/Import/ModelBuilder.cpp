@@ -31,7 +31,16 @@ RankedTensorType ModelBuilder::activations(int64_t columns) {
 lm::BatchType ModelBuilder::batchType() { return lm::BatchType::get(getContext()); }
 
 lm::KVCacheType ModelBuilder::cacheType() {
-  return lm::KVCacheType::get(getContext(), config.numLayers, config.numKVHeads, config.headDim);
+  return lm::KVCacheType::get(getContext(),
+                              config.numLayers - config.convolvedBefore(config.numLayers),
+                              config.numKVHeads, config.headDim);
+}
+
+lm::RecurrentType ModelBuilder::recurrentType() {
+  const int64_t convolved = config.convolvedBefore(config.numLayers);
+  return convolved == 0
+             ? nullptr
+             : lm::RecurrentType::get(getContext(), convolved * config.convolutionState());
 }
 
 void ModelBuilder::declare(StringRef name, ArrayRef<int64_t> shape, DictionaryAttr ropeTable) {
@@ -82,8 +91,10 @@ func::FuncOp ModelBuilder::startLayer(int64_t index) {
   setInsertionPointToEnd(module.getBody());
   std::string name = "layer_" + std::to_string(index);
   RankedTensorType hidden = activations(config.hiddenSize);
-  auto layer = func::FuncOp::create(*this, at(name), name,
-                                    getFunctionType({hidden, batchType(), cacheType()}, {hidden}));
+  SmallVector<Type> inputs = {hidden, batchType(), cacheType()};
+  if (lm::RecurrentType recurrent = recurrentType())
+    inputs.push_back(recurrent);
+  auto layer = func::FuncOp::create(*this, at(name), name, getFunctionType(inputs, {hidden}));
   layer.setPrivate();
   setInsertionPointToStart(layer.addEntryBlock());
   return layer;
@@ -133,7 +144,8 @@ Value ModelBuilder::attention(Value query, Value key, Value value, func::FuncOp 
                               int64_t index, const std::string &name) {
   return lm::AttentionOp::create(*this, at(name), query, key, value,
                                  /*cache=*/layer.getArgument(2), /*batch=*/layer.getArgument(1),
-                                 index, config.numHeads, config.numKVHeads, config.headDim,
+                                 index - config.convolvedBefore(index), config.numHeads,
+                                 config.numKVHeads, config.headDim,
                                  llvm::APFloat(config.attentionScale), config.windowOf(index),
                                  llvm::APFloat(config.attentionBound));
 }

@@ -39,15 +39,18 @@ public:
   mlir::Location at(const std::string &name);
   mlir::RankedTensorType activations(int64_t columns);
   lm::BatchType batchType();
+  /// The cache of the layers that have attention.
   lm::KVCacheType cacheType();
+  /// Null where no layer has a recurrent state.
+  lm::RecurrentType recurrentType();
 
   /// The value of a declared weight, or of the rotation table.
   mlir::Value load(const std::string &name);
   /// The rows of a table of positions that the context reaches.
   mlir::Value rowsOfContext(mlir::Value table);
 
-  /// Creates the function of layer `index` with its arguments (%x, %batch, %cache) and moves
-  /// into its body.
+  /// Creates the function of layer `index` with its arguments (%x, %batch, %cache, and a recurrent
+  /// state if any layer has one) and moves into its body.
   mlir::func::FuncOp startLayer(int64_t index);
   void finishLayer(mlir::Value result);
 

@@ -462,6 +462,19 @@ void CPULauncher::addHeads(KernelLibrary &library) const {
         arguments.set("x", *rows);
         return launch(b, op, cpu::getOrEmitHeadNorm, spec, arguments, Phase::Attention);
       });
+  library.add<lm::Conv1dOp>([*this](auto &b, auto op, const KernelOps &) -> LogicalResult {
+    const int64_t width = lm::columns(op.getWeight()),
+                  values = static_cast<int64_t>(op.getState().getType().getValues());
+    cpu::Conv1dSpec spec{lm::columns(op.getInput()), width, values, bool(op.getBias())};
+    Arguments arguments(
+        b, {{"x", b[op.getInput()]}, {"state", b[op.getState()]}, {"sequences", b[op.getBatch()]}});
+    if (failed(arguments.setWeight("w", op.getWeight())) ||
+        failed(arguments.setWeight("bias", op.getBias())))
+      return failure();
+    arguments.set("first", b.index(static_cast<int64_t>(op.getFirst())));
+    arguments.set("y", b.result(op.getOutput(), b.rows(b[op.getInput()])));
+    return launch(b, op, cpu::getOrEmitConv1d, spec, arguments, Phase::Other);
+  });
   library.add<lm::AttentionOp>(
       [*this](auto &b, auto op, const KernelOps &kernel) { return attention(b, op, kernel); });
   library.add<equant::AttentionOp>(

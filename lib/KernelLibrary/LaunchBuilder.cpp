@@ -171,6 +171,9 @@ MemRefType LaunchBuilder::memoryType(Type type) const {
   if (auto state = dyn_cast<lm::StateType>(type))
     return MemRefType::get({ShapedType::kDynamic, state.getSites() * state.getFields()},
                            Float64Type::get(type.getContext()));
+  if (auto state = dyn_cast<lm::RecurrentType>(type))
+    return MemRefType::get({ShapedType::kDynamic, state.getValues()},
+                           Float32Type::get(type.getContext()));
   auto tensor = dyn_cast<RankedTensorType>(type);
   if (!tensor)
     return MemRefType::get({ShapedType::kDynamic}, IntegerType::get(type.getContext(), 8));
@@ -186,7 +189,7 @@ LaunchBuilder::LaunchBuilder(LaunchModule &program, func::FuncOp source, StringR
   auto argumentType = [&](Type type) -> Type {
     MemRefType memory = memoryType(type);
     if (!program.stridedArguments || memory.getRank() != 2 ||
-        isa<lm::BatchType, lm::StateType>(type))
+        isa<lm::BatchType, lm::StateType, lm::RecurrentType>(type))
       return memory;
     auto layout =
         StridedLayoutAttr::get(type.getContext(), ShapedType::kDynamic, {ShapedType::kDynamic, 1});
@@ -216,6 +219,8 @@ LaunchBuilder::LaunchBuilder(LaunchModule &program, func::FuncOp source, StringR
       setName("cache");
     else if (isa<lm::StateType>(value.getType()))
       setName("state");
+    else if (isa<lm::RecurrentType>(value.getType()))
+      setName("recurrent");
     else if (isa<lm::BatchType>(value.getType()))
       setName("sequences");
   }

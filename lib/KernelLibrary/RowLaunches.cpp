@@ -11,7 +11,15 @@ using namespace mlir;
 using namespace easyquant;
 
 RowOp easyquant::rowOpOf(lm::GluActivation activation) {
-  return activation == lm::GluActivation::Silu ? RowOp::SiluMul : RowOp::GeluMul;
+  switch (activation) {
+  case lm::GluActivation::Silu:
+    return RowOp::SiluMul;
+  case lm::GluActivation::GeluTanh:
+    return RowOp::GeluMul;
+  case lm::GluActivation::None:
+    return RowOp::Mul;
+  }
+  llvm_unreachable("every activation of a gate is a row operation");
 }
 
 Value easyquant::rowsOf(const KernelOps &kernel) {

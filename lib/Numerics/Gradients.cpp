@@ -201,6 +201,17 @@ void receivedAttention(const reference::AttentionParams &params, ConstMatrix q, 
   }
 }
 
+void convolutionGradient(ConstMatrix dy, ConstMatrix w, Matrix dx) {
+  const int64_t width = w.columns;
+  for (int64_t t = 0; t < dy.rows; ++t) {
+    float *row = dx.row(t);
+    std::fill_n(row, dy.columns, 0.0f);
+    for (int64_t later = std::min(width - 1, dy.rows - 1 - t); later >= 0; --later)
+      for (int64_t c = 0; c < dy.columns; ++c)
+        row[c] += w(c, width - 1 - later) * dy(t + later, c);
+  }
+}
+
 void embeddingGradient(ConstMatrix dy, std::span<const int32_t> tokens, Matrix table) {
   fillZero(table);
   for (int64_t i = 0; i < dy.rows; ++i)

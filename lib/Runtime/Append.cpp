@@ -141,7 +141,8 @@ int64_t Append::pieceRows(const Work &work) const {
 }
 
 int64_t Append::nextSlot(const Work &work) const {
-  if (!batch.owner->manifest().online)
+  const Manifest &manifest = batch.owner->manifest();
+  if (!manifest.online && !manifest.program.recurrentValues)
     return work.slot;
   int64_t slot = Batch::firstSlot(*work.sequence);
   while (slot == work.slot || slot == work.sequence->slot)

@@ -199,6 +199,7 @@ Result<int64_t> Batch::fork(int64_t id) {
     if (!copied)
       return Unexpected(copied.error());
   }
+  std::ranges::copy(executor->recurrent(origin.slot), executor->recurrent(copy.slot).begin());
   undo.id = -1;
   copy.position = origin.position;
   copy.held = origin.held;
@@ -241,6 +242,12 @@ Result<void> Batch::truncate(int64_t id, int64_t position) {
     return makeError(ErrorCode::InvalidArgument,
                      "position: found {}, expected 0..{} (the tokens held)", position,
                      sequence.position);
+  if (owner->manifest().program.recurrentValues && position != 0 && position != sequence.position)
+    return makeError(ErrorCode::Unsupported,
+                     "position: found {}, expected 0 or {} (the tokens held): layers of the model "
+                     "have a state of all tokens, from which none can be taken; fork the sequence "
+                     "there before it goes on, or append its first tokens to an empty one",
+                     position, sequence.position);
   sequence.position = position;
   sequence.logits = -1;
   trim(sequence);

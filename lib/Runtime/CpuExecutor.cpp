@@ -55,10 +55,11 @@ struct RankContext {
 class CpuExecutor final : public Executor {
 public:
   CpuExecutor(const Artifact &artifact, const Program &program, int32_t threads, Buffer arena,
-              Buffer cache, Buffer state, bool measure, comm::Communicator *communicator)
+              Buffer cache, Buffer state, Buffer recurrents, bool measure,
+              comm::Communicator *communicator)
       : artifact(artifact), program(program), sizes(artifact.manifest().program.cache.sizes),
-        threads(threads), arena(std::move(arena)), cache(std::move(cache)),
-        state(std::move(state)) {
+        threads(threads), arena(std::move(arena)), cache(std::move(cache)), state(std::move(state)),
+        recurrents(std::move(recurrents)) {
     if (measure)
       clock.emplace();
     if (communicator)
@@ -70,7 +71,7 @@ public:
   }
   int64_t rowsPerStep(bool) const override { return artifact.manifest().program.maxRows; }
   int64_t bytes() const override {
-    return arena.size() + cache.size() + state.size() + windowsBefore.size();
+    return arena.size() + cache.size() + state.size() + recurrents.size() + windowsBefore.size();
   }
   Result<void> step(std::span<const SequenceStep> steps, std::span<const int32_t> logitRows,
                     float *logits, const Watch &watch) override;
@@ -93,6 +94,10 @@ public:
   Result<void> writeState(int64_t slot, std::span<const double> from) override {
     std::copy(from.begin(), from.end(), state.data<double>() + slot * std::ssize(from));
     return {};
+  }
+  std::span<float> recurrent(int64_t slot) override {
+    const int64_t values = artifact.manifest().program.recurrentValues.value_or(0);
+    return {recurrents.data<float>() + slot * values, static_cast<size_t>(values)};
   }
   Result<PhaseCosts> costs() override {
     if (!clock)
@@ -118,6 +123,7 @@ private:
   const formats::CacheSizes &sizes;
   int32_t threads;
   Buffer arena, cache, state;
+  Buffer recurrents;           ///< slots of what layers with a recurrent state keep
   std::vector<int32_t> tokens; ///< eq_step.tokens
   std::vector<eq_sequence> sequences;
   std::vector<int64_t> pages;                 ///< eq_step.page
@@ -142,7 +148,7 @@ void CpuExecutor::describe(std::span<const SequenceStep> steps) {
         std::ssize(step.pages) * sizes.pageTokens, std::numeric_limits<int32_t>::max()));
     sequence.first_page = static_cast<int32_t>(pages.size());
     sequence.window = static_cast<int32_t>(step.window);
-    if (state.size() > 0) {
+    if (state.size() > 0 || recurrents.size() > 0) {
       sequence.slot = static_cast<int32_t>(step.slot);
       sequence.next_slot = static_cast<int32_t>(step.nextSlot);
     }
@@ -223,6 +229,7 @@ Result<void> CpuExecutor::step(std::span<const SequenceStep> steps,
   step.arena = arena.data<uint8_t>();
   step.cache = cache.data<uint8_t>();
   step.state = state.size() > 0 ? state.data<uint8_t>() : nullptr;
+  step.recurrent = recurrents.size() > 0 ? recurrents.data<float>() : nullptr;
   step.logits = logits;
   step.services = &services;
   const int32_t status = program.run(step);
@@ -272,6 +279,14 @@ easyquant::runtime::createCpuExecutor(const Artifact &artifact, const Program &p
     if (!state)
       return Unexpected(state.error());
   }
+  Result<Buffer> recurrents = Buffer();
+  if (sizes.recurrentValues) {
+    recurrents = allocate("recurrent state of sequences", pool.sequences * kStateSlots,
+                          *sizes.recurrentValues * int64_t(sizeof(float)), 0);
+    if (!recurrents)
+      return Unexpected(recurrents.error());
+  }
   return std::make_unique<CpuExecutor>(artifact, program, threads, std::move(*arena),
-                                       std::move(*cache), std::move(*state), measure, communicator);
+                                       std::move(*cache), std::move(*state), std::move(*recurrents),
+                                       measure, communicator);
 }

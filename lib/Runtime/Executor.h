@@ -87,6 +87,9 @@ public:
   /// has no slots.
   virtual Result<void> readState(int64_t slot, std::span<double> state) = 0;
   virtual Result<void> writeState(int64_t slot, std::span<const double> state) = 0;
+  /// What layers with a recurrent state have in a slot, in memory of this machine; empty where the
+  /// model has no such layers.
+  virtual std::span<float> recurrent(int64_t /*slot*/) { return {}; }
   virtual int64_t bytes() const = 0;
   virtual Result<PhaseCosts> costs() = 0;
   virtual Result<std::vector<SiteCost>> siteCosts() = 0;

@@ -5,9 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// The bytes are a Header, the window, the pages, the state as doubles, and a row of logits where
-// the sequence has any. The header has a checksum of what it says and of all behind it, so that
-// damage is found, and one of the artifact; what it says is checked all the same.
+// The bytes are a Header, the window, the pages, the state as doubles, the recurrent state as
+// floats, and a row of logits where the sequence has any. The header has a checksum of what it says
+// and of all behind it, so that damage is found, and one of the artifact; what it says is checked
+// all the same.
 //
 //===----------------------------------------------------------------------===//
 
@@ -38,7 +39,7 @@ struct Header {
 };
 
 struct Layout {
-  int64_t window, pages, state, logits; ///< where they begin
+  int64_t window, pages, state, recurrent, logits; ///< where they begin
   int64_t bytes;
 };
 
@@ -51,7 +52,9 @@ static Layout layOut(const formats::CacheSizes &sizes, const Manifest &manifest,
   layout.pages = layout.window + sizes.windowBytes;
   layout.state = layout.pages + sizes.pagesOf(position) * sizes.pageBytes;
   const int64_t fields = manifest.online ? stateFields(*manifest.online) : 0;
-  layout.logits = layout.state + fields * static_cast<int64_t>(sizeof(double));
+  layout.recurrent = layout.state + fields * static_cast<int64_t>(sizeof(double));
+  layout.logits = layout.recurrent + manifest.program.recurrentValues.value_or(0) *
+                                         static_cast<int64_t>(sizeof(float));
   layout.bytes = layout.logits +
                  (hasLogits ? manifest.model.vocabSize : 0) * static_cast<int64_t>(sizeof(float));
   return layout;
@@ -123,6 +126,8 @@ Result<void> Batch::save(int64_t id, std::span<std::byte> to) const {
       return read;
     std::memcpy(to.data() + layout.state, state.data(), state.size() * sizeof(double));
   }
+  std::ranges::copy(std::as_bytes(executor->recurrent(sequence.slot)),
+                    to.begin() + layout.recurrent);
   if (hasLogits)
     std::memcpy(to.data() + layout.logits, logitsRow(current, sequence.logits),
                 static_cast<size_t>(layout.bytes - layout.logits));
@@ -199,8 +204,10 @@ Result<int64_t> Batch::restore(std::span<const std::byte> from) {
     return from.subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
   };
   const auto logits = numbersIn<float>(part(layout.logits, layout.bytes - layout.logits));
-  const auto state = numbersIn<double>(part(layout.state, layout.logits - layout.state));
-  if (!std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); }) ||
+  const auto state = numbersIn<double>(part(layout.state, layout.recurrent - layout.state));
+  const auto recurrent = numbersIn<float>(part(layout.recurrent, layout.logits - layout.recurrent));
+  auto isFinite = [](float x) { return std::isfinite(x); };
+  if (!std::ranges::all_of(logits, isFinite) || !std::ranges::all_of(recurrent, isFinite) ||
       (manifest.online && !isState(*manifest.online, state)))
     return makeError(ErrorCode::Corrupt,
                      "bytes: found numbers that no sequence has, expected a saved sequence as it "
@@ -243,6 +250,7 @@ Result<int64_t> Batch::restore(std::span<const std::byte> from) {
     (void)remove(*added);
     return Unexpected(filled.error());
   }
+  std::ranges::copy(recurrent, executor->recurrent(sequence.slot).begin());
   sequence.position = header->position;
   sequence.held = header->held;
   if (header->hasLogits == 1) {

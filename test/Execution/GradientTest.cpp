@@ -31,7 +31,8 @@ namespace {
 
 using Globals = std::vector<std::pair<std::string, std::string>>; // name, shape
 
-/// A layer of `columns` on weights %name; %batch is a value, %cache has two heads of 4.
+/// A layer of `columns` on weights %name; %batch is a value, %cache has two heads of 4. Tables and
+/// kernels have no gradient.
 struct Case {
   const char *name;
   int64_t columns;
@@ -45,7 +46,8 @@ std::string moduleText(const Case &c) {
     text += "ml_program.global private @" + name + "(#ml_program.extern : tensor<" + shape +
             "xf32>) : tensor<" + shape + "xf32>\n";
   text += "func.func private @layer(%x: " + type +
-          ", %batch: !lm.batch, %cache: !lm.kv_cache<layers = 1, kv_heads = 2, head_dim = 4>) -> " +
+          ", %batch: !lm.batch, %cache: !lm.kv_cache<layers = 1, kv_heads = 2, head_dim = 4>, "
+          "%state: !lm.recurrent<values = 64>) -> " +
           type + " {\n";
   for (auto &[name, shape] : c.weights)
     text +=
@@ -109,6 +111,20 @@ const Case kCases[] = {
      "%m = lm.glu gelu_tanh %gate, %up : tensor<?x11xf32>\n"
      "%y = lm.linear %m, %w {site = \"w\"} : (tensor<?x11xf32>, tensor<22x11xf32>) -> "
      "tensor<?x22xf32>\n"},
+    {"Mul",
+     22,
+     {{"w", "22x11"}},
+     "%gate, %up = lm.split %x : tensor<?x22xf32> -> tensor<?x11xf32>, tensor<?x11xf32>\n"
+     "%m = lm.glu none %gate, %up : tensor<?x11xf32>\n"
+     "%y = lm.linear %m, %w {site = \"w\"} : (tensor<?x11xf32>, tensor<22x11xf32>) -> "
+     "tensor<?x22xf32>\n"},
+    {"Conv1d",
+     11,
+     {{"kernel", "11x4"}, {"w", "11x11"}},
+     "%c = lm.conv1d %x, %kernel, %state, %batch {first = 7 : i64} : (tensor<?x11xf32>, "
+     "tensor<11x4xf32>, !lm.recurrent<values = 64>, !lm.batch) -> tensor<?x11xf32>\n"
+     "%y = lm.linear %c, %w {site = \"w\"} : (tensor<?x11xf32>, tensor<11x11xf32>) -> "
+     "tensor<?x11xf32>\n"},
     {"Multiply", 19, {}, "%y = lm.multiply %x {factor = 1.7 : f64} : tensor<?x19xf32>\n"},
     {"SoftCap", 19, {}, "%y = lm.soft_cap %x {bound = 0.9 : f64} : tensor<?x19xf32>\n"},
     {"GeluTanh", 19, {}, "%y = lm.gelu %x approximate tanh : tensor<?x19xf32>\n"},
@@ -170,7 +186,7 @@ TEST_P(Gradients, AreLimitsOfDifferences) {
   auto layer = module->lookupSymbol<func::FuncOp>("layer");
   SmallVector<Value> wanted = {layer.getArgument(0)};
   for (auto load : layer.getOps<ml_program::GlobalLoadConstOp>())
-    if (load.getGlobal().getLeafReference() != "table")
+    if (!llvm::is_contained({"table", "kernel"}, load.getGlobal().getLeafReference()))
       wanted.push_back(load.getResult());
   const int64_t tokens = 70;
   std::vector<std::vector<float>> results;
@@ -183,7 +199,12 @@ TEST_P(Gradients, AreLimitsOfDifferences) {
     SmallVector<Matrix> places = {{values[0].data(), tokens, c.columns}};
     SmallVector<Matrix> gradients = {{memory[0].data(), tokens, c.columns}};
     for (const SubgraphWeight &weight : trained->weights())
-      if (weight.global == "table") {
+      if (weight.global == "kernel") {
+        const auto kernel = normal(weight.type.getNumElements(), 0.5, 5);
+        ASSERT_TRUE(
+            trained->setWeight("kernel", ConstMatrix(kernel.data(), weight.type.getDimSize(0),
+                                                     weight.type.getDimSize(1))));
+      } else if (weight.global == "table") {
         numerics::RopeParams params;
         params.dims = 2 * weight.type.getDimSize(1);
         std::vector<float> table = *numerics::ropeTable(params, weight.type.getDimSize(0));

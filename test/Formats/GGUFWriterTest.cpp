@@ -177,6 +177,8 @@ static void expectTheSame(const ModelConfig &found, const ModelConfig &expected)
   EXPECT_EQ(found.slidingWindow, expected.slidingWindow);
   EXPECT_EQ(found.windowedLayers, expected.windowedLayers);
   EXPECT_EQ(found.windowedRope, expected.windowedRope);
+  EXPECT_EQ(found.convolvedLayers, expected.convolvedLayers);
+  EXPECT_EQ(found.convolutionWidth, expected.convolutionWidth);
   EXPECT_EQ(found.activation, expected.activation);
   EXPECT_EQ(std::tie(found.embeddingFactor, found.residualFactor, found.attentionScale,
                      found.attentionBound, found.logitDivisor, found.logitBound),
@@ -197,6 +199,8 @@ TEST(GGUFModelConfig, IsReadBackForEveryArchitecture) {
     std::string more;
     if (architecture.window == WindowKind::AllLayers)
       more += R"(, "sliding_window": 32)";
+    if (architecture.layerKinds == LayerKinds::Convolution)
+      more += R"(, "full_attn_idxs": [1], "conv_L_cache": 4)";
     if (const char *key = architecture.experts.renormalizesKey) // always so in GGUF
       more += fmt::format(R"(, "{}": true)", key);
     const ModelConfig config = configOf(architecture, more);

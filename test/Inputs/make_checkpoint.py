@@ -56,8 +56,11 @@ QWEN3_MOE = QWEN3 | {"model_type": "qwen3_moe", "hidden_size": 32, "head_dim": 8
                      "norm_topk_prob": True}
 MIXTRAL = LLAMA | {"model_type": "mixtral", "hidden_size": 32, "head_dim": 8, "intermediate_size": 32, "num_local_experts": 4, "num_experts_per_tok": 2,
                    "sliding_window": None}
+LFM2 = {key: value for key, value in LLAMA.items() if key not in ("rms_norm_eps", "hidden_act")} | {
+    "model_type": "lfm2", "norm_eps": 1e-5, "num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"], "conv_L_cache": 3,
+    "conv_bias": False, "block_auto_adjust_ff_dim": False}
 CONFIGS = {config["model_type"]: config for config in (
-    LLAMA, GPT2, MISTRAL, QWEN2, QWEN3, OLMO2, SMOLLM3, GEMMA2, GEMMA3, GRANITE, PHI3, OLMO3, MINISTRAL, MINISTRAL3, QWEN3_MOE, MIXTRAL)}
+    LLAMA, GPT2, MISTRAL, QWEN2, QWEN3, OLMO2, SMOLLM3, GEMMA2, GEMMA3, GRANITE, PHI3, OLMO3, MINISTRAL, MINISTRAL3, QWEN3_MOE, MIXTRAL, LFM2)}
 DEFECTS = {
     "missing-tensor": "one weight is not in the file",
     "extra-tensor": "a bias that the configuration does not speak of",
@@ -81,6 +84,10 @@ GGUF_NAMES = {
     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "ln_2": "ffn_norm", "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down",
     "post_feedforward_layernorm": "post_ffw_norm", "pre_feedforward_layernorm": "ffn_norm", "self_attn.qkv_proj": "attn_qkv",
     "mlp.gate_up_proj": "ffn_up", "mlp.gate": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp",
+    "operator_norm": "attn_norm", "conv.in_proj": "shortconv.in_proj", "conv.conv": "shortconv.conv",
+    "conv.out_proj": "shortconv.out_proj", "self_attn.out_proj": "attn_output", "self_attn.q_layernorm": "attn_q_norm",
+    "self_attn.k_layernorm": "attn_k_norm", "feed_forward.w1": "ffn_gate", "feed_forward.w3": "ffn_up", "feed_forward.w2": "ffn_down",
+    "ffn_norm": "ffn_norm", "model.embedding_norm": "token_embd_norm",
 }
 # What a model of experts has in place of an MLP: the router, and gate, up and down of an expert; and GGUF's names of the stacks.
 EXPERTS = {"qwen3_moe": ("mlp.gate", "mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj", "mlp.experts.{}.down_proj"),
@@ -98,8 +105,32 @@ PERMUTED = ("llama", "mistral", "ministral3", "smollm3", "granite", "mixtral")
 CONV1D = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
 
 
+def lfm2_shapes(config):
+    d, inner = config["hidden_size"], config["intermediate_size"]
+    q, kv = (config[key] * config["head_dim"] for key in ("num_attention_heads", "num_key_value_heads"))
+    mixers = {
+        "conv": {"conv.in_proj": (3 * d, d), "conv.conv": (d, 1, config["conv_L_cache"]), "conv.out_proj": (d, d)},
+        "full_attention": {"self_attn.q_proj": (q, d), "self_attn.k_proj": (kv, d), "self_attn.v_proj": (kv, d),
+                           "self_attn.q_layernorm": (config["head_dim"],), "self_attn.k_layernorm": (config["head_dim"],),
+                           "self_attn.out_proj": (d, q)},
+    }
+    result = {"model.embed_tokens.weight": (config["vocab_size"], d)}
+    for layer, kind in enumerate(config["layer_types"]):
+        for part, shape in ({"operator_norm": (d,)} | mixers[kind] | {"ffn_norm": (d,), "feed_forward.w1": (inner, d),
+                                                                     "feed_forward.w3": (inner, d), "feed_forward.w2": (d, inner)}).items():
+            result[f"model.layers.{layer}.{part}.weight"] = shape
+            if kind == "conv" and part.startswith("conv.") and config["conv_bias"]:
+                result[f"model.layers.{layer}.{part}.bias"] = shape[:1]
+    result["model.embedding_norm.weight"] = (d,)
+    if not config["tie_word_embeddings"]:
+        result["lm_head.weight"] = (config["vocab_size"], d)
+    return result
+
+
 def shapes(config):
     """Name to shape as N x K, in the order of execution."""
+    if config["model_type"] == "lfm2":
+        return lfm2_shapes(config)
     result = {}
     if config["model_type"] == "gpt2":
         d = config["n_embd"]
@@ -159,7 +190,7 @@ def expert_shapes(config):
 
 
 def size(shape):
-    return shape[0] * (shape[1] if len(shape) > 1 else 1)
+    return math.prod(shape)
 
 
 def random_weights(config, seed):
@@ -205,7 +236,8 @@ def write_folder(out, config, weights, dtype, shards, defect):
             shape, values = transpose(shape, values)
         tensors[name] = (dtype, shape, encode(values, dtype))
     victim = {"qwen3_moe": "model.layers.1.mlp.experts.2.up_proj.weight", "mixtral": "model.layers.1.block_sparse_moe.experts.2.w3.weight",
-              "gpt2": "h.1.mlp.c_fc.weight", "phi3": "model.layers.1.mlp.gate_up_proj.weight"}.get(config["model_type"], "model.layers.1.mlp.up_proj.weight")
+              "gpt2": "h.1.mlp.c_fc.weight", "phi3": "model.layers.1.mlp.gate_up_proj.weight",
+              "lfm2": "model.layers.1.feed_forward.w3.weight"}.get(config["model_type"], "model.layers.1.mlp.up_proj.weight")
     shape = tensors[victim][1]
     if defect == "missing-tensor":
         del tensors[victim]
@@ -292,6 +324,8 @@ def write_gguf(out, config, weights, dtype):
     def value(v):
         if isinstance(v, str):
             return struct.pack("<I", 8) + string(v)
+        if isinstance(v, list):
+            return struct.pack(f"<IIQ{len(v)}i", 9, 5, len(v), *v)
         return struct.pack("<If", 6, v) if isinstance(v, float) else struct.pack("<II", 4, v)
 
     arch = config["model_type"]
@@ -307,7 +341,7 @@ def write_gguf(out, config, weights, dtype):
                  "feed_forward_length": config["intermediate_size"], "block_count": config["num_hidden_layers"],
                  "attention.head_count": config["num_attention_heads"],
                  "attention.head_count_kv": config["num_key_value_heads"], "rope.freq_base": config["rope_theta"],
-                 "attention.layer_norm_rms_epsilon": config["rms_norm_eps"],
+                 "attention.layer_norm_rms_epsilon": config.get("rms_norm_eps") or config["norm_eps"],
                  "rope.dimension_count": int(config["head_dim"] * config.get("partial_rotary_factor", 1))}
         if config["head_dim"] * config["num_attention_heads"] != config["hidden_size"]:
             pairs |= {"attention.key_length": config["head_dim"], "attention.value_length": config["head_dim"]}
@@ -317,6 +351,11 @@ def write_gguf(out, config, weights, dtype):
             weights = {name: (shape, [value + 1 for value in values] if "norm" in name else values) for name, (shape, values) in weights.items()}
         arch = {"mistral": "llama", "ministral": "llama", "ministral3": "mistral3", "mixtral": "llama", "qwen3_moe": "qwen3moe", "gemma3_text": "gemma3",
                 "olmo3": "olmo2"}.get(arch, arch)  # llama.cpp's names
+        if arch == "lfm2":  # a layer that convolves has no key-value heads, and the size of the MLP is the one that it has
+            pairs |= {"attention.head_count_kv": [0 if kind == "conv" else config["num_key_value_heads"] for kind in config["layer_types"]],
+                      "shortconv.l_cache": config["conv_L_cache"],
+                      "feed_forward_length": weights["model.layers.0.feed_forward.w1.weight"][0][0]}
+            weights = {name: ((shape[0], shape[2]) if len(shape) == 3 else shape, values) for name, (shape, values) in weights.items()}
         if arch == "phi3":
             pairs["attention.sliding_window"] = config.get("sliding_window") or 0
         scaling = config.get("rope_scaling") or {}

@@ -42,7 +42,7 @@ DAMAGE = {
     "truncated manifest": (lambda a: (a / "manifest.json").write_bytes((a / "manifest.json").read_bytes()[:200]), ["manifest.json"]),
     "another format": (lambda a: edit_manifest(a, lambda m: m.update(format="tea")), ["manifest.json", "tea", "easyquant-artifact"]),
     "a later version": (lambda a: edit_manifest(a, lambda m: m.update(format_version=4)), ["manifest.json", "4", "3"]),
-    "the ABI before": (lambda a: edit_manifest(a, lambda m: m["program"].update(abi=4)), ["abi", "found 4", "expected 5", "recompile"]),
+    "the ABI before": (lambda a: edit_manifest(a, lambda m: m["program"].update(abi=5)), ["abi", "found 5", "expected 6", "recompile"]),
     "another ABI": (lambda a: edit_manifest(a, lambda m: m["program"].update(abi=7)), ["abi", "7"]),
     "no entry": (lambda a: edit_manifest(a, lambda m: m["program"].update(entries={})), ["manifest.json"]),
     "an edited manifest": (lambda a: flip(a / "manifest.json", 900), ["manifest.json", "damaged", "manifest.xxh128"]),

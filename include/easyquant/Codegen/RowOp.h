@@ -18,6 +18,7 @@ enum class RowOp {
   LayerNorm,
   SiluMul,
   GeluMul, ///< with the tanh approximation
+  Mul,
   GeluTanh,
   GeluErf,
   Add,
@@ -28,7 +29,9 @@ enum class RowOp {
 };
 
 /// Whether it reads gate and up.
-constexpr bool isGated(RowOp op) { return op == RowOp::SiluMul || op == RowOp::GeluMul; }
+constexpr bool isGated(RowOp op) {
+  return op == RowOp::SiluMul || op == RowOp::GeluMul || op == RowOp::Mul;
+}
 
 /// The operation in the names of kernels.
 constexpr const char *nameOf(RowOp op) {
@@ -43,6 +46,8 @@ constexpr const char *nameOf(RowOp op) {
     return "silu_mul";
   case RowOp::GeluMul:
     return "gelu_mul";
+  case RowOp::Mul:
+    return "mul";
   case RowOp::GeluTanh:
     return "gelu_tanh";
   case RowOp::GeluErf:

@@ -69,8 +69,9 @@ struct HostCall {
   int64_t rounding = -1; ///< its number, if the operation is one of Subgraph::roundings
 };
 
-/// What a step is told: its sequences (!lm.batch), and which rows' logits are asked for.
-enum class StepArgument { Batch, LogitRows };
+/// What a step is told: its sequences (!lm.batch), which rows' logits are asked for, and where the
+/// recurrent state of its sequences is (!lm.recurrent).
+enum class StepArgument { Batch, LogitRows, Recurrent };
 
 /// A subgraph as a module with one function @forward on globals w0, w1, ... It knows no names:
 /// subgraphs of different layers that compute the same print the same.
@@ -84,6 +85,7 @@ struct OutlinedSubgraph {
   /// What @forward takes behind the inputs, beside a cache.
   std::vector<StepArgument> arguments;
   int64_t weightBytes = 0;
+  int64_t recurrentValues = 0; ///< of a sequence
 };
 
 /// What attention computes, of an lm.attention or its gradient.

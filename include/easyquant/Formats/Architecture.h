@@ -89,6 +89,12 @@ enum class WindowKind {
   Pattern     ///< sliding_window, layer_types, sliding_window_pattern
 };
 
+/// How config.json speaks of layers that have no attention.
+enum class LayerKinds {
+  Attention,   ///< all have it
+  Convolution, ///< layer_types or full_attn_idxs; the others convolve
+};
+
 /// A number in config.json, and its key in GGUF behind the architecture's name.
 struct NumberField {
   const char *key = nullptr; ///< null: there is none
@@ -116,6 +122,10 @@ struct ExpertFields {
 /// Where there is no gate, the activation is that of up. With a router, gate, up and down are those
 /// of each expert that it chooses, and the sum of what these give is added. Hugging Face has a
 /// tensor for each expert (expertName()), GGUF one for all.
+/// In a layer that convolves, the place of
+/// attention has
+///
+///   convolutionOut(C * convolution(B * y)), B, C and y side by side in convolutionIn(...)
 struct LayerModules {
   Module<"attn_norm"> attentionNorm = {};
   Module<"attn_qkv"> qkv = {}; ///< in place of q, k and v: one linear for all three
@@ -125,6 +135,9 @@ struct LayerModules {
   Module<"attn_q_norm"> qNorm = {};
   Module<"attn_k_norm"> kNorm = {};
   Module<"attn_output"> o = {};
+  Module<"shortconv.in_proj"> convolutionIn = {};
+  Module<"shortconv.conv"> convolution = {};
+  Module<"shortconv.out_proj"> convolutionOut = {};
   Module<"post_attention_norm"> attentionOutputNorm = {};
   Module<"ffn_norm"> mlpNorm = {};
   Module<"ffn_up"> gateUp = {}; ///< in place of gate and up: one linear for both, gate first
@@ -192,6 +205,7 @@ struct Architecture {
   NumberField lateGain = {};
   /// AllLayers: where sliding_window is missing; 0: there is none then.
   int64_t windowOtherwise = 4096;
+  LayerKinds layerKinds = LayerKinds::Attention;
 
   //===- Modules ----------------------------------------------------------===//
   NormKind norm = NormKind::RMS;

@@ -20,6 +20,7 @@ public:
   void add(std::string_view key, uint32_t value) { add(key, GGUFType::U32, value); }
   void add(std::string_view key, float value) { add(key, GGUFType::F32, value); }
   void add(std::string_view key, std::string_view text);
+  void add(std::string_view key, std::span<const int32_t> numbers);
   /// As it is in another file.
   void add(std::string_view key, const GGUFValue &value);
 

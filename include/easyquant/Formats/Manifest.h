@@ -152,6 +152,9 @@ struct Manifest {
     int64_t arenaBytes = 0;
     int64_t arenaBytesPerThread = 0;
     Cache cache;
+    /// Numbers (f32) that a sequence keeps for layers with a recurrent state; none: there are no
+    /// such layers.
+    std::optional<int64_t> recurrentValues;
     std::optional<TensorParallel> tensorParallel; ///< none: one rank
     bool operator==(const Program &) const = default;
   };

@@ -13,6 +13,7 @@
 #include "easyquant/Numerics/Rope.h"
 #include "easyquant/Support/Result.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -56,6 +57,11 @@ struct ModelConfig {
   /// columns between up and down, and whether the weights of the chosen ones sum to 1. 0: none.
   int64_t experts = 0, expertsPerRow = 0, expertSize = 0;
   bool renormalizesExperts = true;
+  /// Which layers have a short convolution in the place of attention; empty: none. Its weights a
+  /// column, and whether it and its linears have biases.
+  std::vector<bool> convolvedLayers = {};
+  int64_t convolutionWidth = 0;
+  bool convolutionBias = false;
   Activation activation = Activation::SiLU;
   /// Factors of embeddings and of what a block adds to the residual stream, divisor of logits.
   double embeddingFactor = 1.0, residualFactor = 1.0, logitDivisor = 1.0;
@@ -79,6 +85,16 @@ struct ModelConfig {
       params.lateGain = 0.0;
     return params;
   }
+  /// Whether a layer convolves in the place of attention.
+  bool convolves(int64_t layer) const { return !convolvedLayers.empty() && convolvedLayers[layer]; }
+  /// How many of the layers before `layer` convolve.
+  int64_t convolvedBefore(int64_t layer) const {
+    return convolvedLayers.empty()
+               ? 0
+               : std::count(convolvedLayers.begin(), convolvedLayers.begin() + layer, true);
+  }
+  /// Numbers that a sequence keeps for a layer that convolves: the tokens before the next one.
+  int64_t convolutionState() const { return (convolutionWidth - 1) * hiddenSize; }
   /// Whether a layer rotates q and k.
   bool rotates(int64_t layer) const {
     return architecture->isRotary() && (rotatedLayers.empty() || rotatedLayers[layer]);

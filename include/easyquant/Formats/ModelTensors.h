@@ -33,6 +33,8 @@ struct ExpectedTensor {
   int64_t ropeHeads = 0;
   /// Hugging Face checkpoints hold the weight less this (Architecture::normOffset).
   float offset = 0.0f;
+  /// Hugging Face checkpoints hold C x 1 x W.
+  bool isDepthwise = false;
   /// If not 0: the rows are those of so many experts, one behind the other. Hugging Face
   /// checkpoints have a tensor for each (expertName()), GGUF one tensor of E x N x K.
   int64_t experts = 0;

@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 /** Raised whenever a declaration below changes its meaning; program.abi of the manifest. */
-#define EQ_PROGRAM_ABI 5
+#define EQ_PROGRAM_ABI 6
 
 /** One sequence of a step. Its rows lie behind those of the sequence before it. */
 typedef struct {
@@ -34,7 +34,7 @@ typedef struct {
   int32_t capacity;        /**< tokens that its pages have room for: position + rows at least */
   int32_t first_page;      /**< of its pages, as many as `capacity` takes, in `page` */
   int32_t window;          /**< its window, number of those that the cache begins with */
-  int32_t slot, next_slot; /**< of state: read, and written; both 0 where there is none */
+  int32_t slot, next_slot; /**< of state and recurrent: read, and written; 0 where there is none */
 } eq_sequence;
 
 /** The numbers of an eq_sequence: a program reads them as a matrix of int32_t, a row a sequence. */
@@ -65,6 +65,7 @@ typedef struct {
   const int64_t *page; /**< byte offsets into cache, multiples of 64 */
   const uint8_t *weights;
   uint8_t *arena, *cache, *state; /**< state may be null */
+  float *recurrent;               /**< slots of what layers keep, or null */
   float *logits;                  /**< logit_rows x vocabulary */
   const eq_services *services;    /**< or null */
 } eq_step;

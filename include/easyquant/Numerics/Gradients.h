@@ -43,6 +43,10 @@ void attentionGradient(const reference::AttentionParams &params, ConstMatrix dy,
 void receivedAttention(const reference::AttentionParams &params, ConstMatrix q, ConstMatrix k,
                        std::span<float> received, unsigned threads);
 
+/// The gradient of what a causal depthwise convolution reads, whose rows are all tokens that there
+/// are: dx[t] = sum_i w[i] dy[t + W - 1 - i], column by column; w is C x W.
+void convolutionGradient(ConstMatrix dy, ConstMatrix w, Matrix dx);
+
 /// table = 0, then row tokens[m] of it gets row m of dy added; tokens are rows of the table.
 void embeddingGradient(ConstMatrix dy, std::span<const int32_t> tokens, Matrix table);
 

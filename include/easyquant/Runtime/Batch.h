@@ -70,8 +70,9 @@ public:
   Result<int64_t> fork(int64_t id);
   /// Error: InvalidArgument (no such sequence).
   Result<void> remove(int64_t id);
-  /// Forgets all but the first `position` tokens; the state stays. Errors: InvalidArgument (no such
-  /// sequence, or it has fewer).
+  /// Forgets all but the first `position` tokens; the online scales stay. Errors: InvalidArgument
+  /// (no such sequence, or it has fewer), Unsupported (neither none nor all of its tokens, where
+  /// layers have a recurrent state).
   Result<void> truncate(int64_t id, int64_t position);
   bool holds(int64_t id) const { return sequences.contains(id); }
   /// Tokens that a sequence holds. Error: InvalidArgument (no such sequence).

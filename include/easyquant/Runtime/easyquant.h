@@ -180,7 +180,8 @@ EQ_API const float *eq_session_logits(const eq_session *session);
 /** Tokens held so far. */
 EQ_API int64_t eq_session_position(const eq_session *session);
 /** Forgets all tokens but the first `position`, which must not exceed eq_session_position. The
-    logits are gone until the next token. eq_session_reset is truncation to 0. */
+    logits are gone until the next token. eq_session_reset is truncation to 0. Where layers of the
+    model have a recurrent state, `position` is 0 or eq_session_position. */
 EQ_API eq_error *eq_session_truncate(eq_session *session, int64_t position);
 EQ_API void eq_session_reset(eq_session *session);
 
@@ -245,7 +246,8 @@ EQ_API eq_error *eq_batch_fork(eq_batch *batch, int64_t sequence, int64_t *fork)
 EQ_API eq_error *eq_batch_remove(eq_batch *batch, int64_t sequence);
 
 /** Forgets all tokens of a sequence but the first `position`, which must not exceed
-    eq_batch_position. Its logits are gone until the next token. */
+    eq_batch_position, and with a recurrent state is 0 or that. Its logits are gone until the next
+    token. */
 EQ_API eq_error *eq_batch_truncate(eq_batch *batch, int64_t sequence, int64_t position);
 
 /** The online scales of a sequence, as eq_session_state_size, _save, _restore and _reset. States of

@@ -93,6 +93,8 @@ public:
   const bool isAskedForWhole;
   /// Its kernels run, and can be measured, on the machine that compiles.
   const bool runsHere;
+  /// Layers may have a recurrent state (!lm.recurrent).
+  const bool hasRecurrentState;
   const Fusions fusions;
   /// Packed weights of experts have a multiple of so many outputs; 0: no kernels take experts.
   const int64_t expertUnit;
@@ -127,7 +129,7 @@ protected:
   struct Facts {
     std::string name, title;
     std::vector<std::string> names;
-    bool isAskedForWhole = false, runsHere = false;
+    bool isAskedForWhole = false, runsHere = false, hasRecurrentState = false;
     WeightsFile file;
     Fusions fusions;
     int64_t expertUnit = 0;

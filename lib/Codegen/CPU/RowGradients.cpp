@@ -115,7 +115,9 @@ void RowGradientEmitter::emitNorm(Value first) {
 void RowGradientEmitter::emitGated(Value column, int64_t lanes) {
   Value dy = load("dy", column, lanes), gate = load("gate", column, lanes);
   Value up = load("up", column, lanes);
-  Point point = spec.op == RowOp::SiluMul ? silu(gate) : gelu(gate);
+  Point point = spec.op == RowOp::SiluMul ? silu(gate)
+                : spec.op == RowOp::Mul   ? Point{gate, b.constant(gate.getType(), 1.0)}
+                                          : gelu(gate);
   store(b.mulf(b.mulf(dy, up), point.slope), "dgate", column);
   store(b.mulf(dy, point.value), "dup", column);
 }

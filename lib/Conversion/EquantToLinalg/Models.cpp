@@ -215,8 +215,9 @@ static SmallVector<Value> lowerGlu(TensorBuilder &b, GluOp op,
   Value gate = one(adaptor.getGate());
   return {b.map(b.sizesOf(gate), b.getF32Type(), {{gate, {0, 1}}, {one(adaptor.getUp()), {0, 1}}},
                 [&](TensorBuilder &in, ValueRange v) -> Value {
-                  Value activated = op.getActivation() == GluActivation::Silu
-                                        ? silu(in, v[0])
+                  Value activated = op.getActivation() == GluActivation::Silu ? silu(in, v[0])
+                                    : op.getActivation() == GluActivation::None
+                                        ? v[0]
                                         : gelu(in, v[0], GeluApproximation::Tanh);
                   return arith::MulFOp::create(in, activated, v[1]);
                 })};

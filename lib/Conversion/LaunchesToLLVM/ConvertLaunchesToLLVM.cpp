@@ -73,6 +73,18 @@ private:
     return success();
   }
 
+  /// What a sequence keeps for layers with a recurrent state; none where there are none.
+  static std::optional<int64_t> recurrentValuesOf(func::FuncOp source) {
+    for (BlockArgument argument : source.getArguments()) {
+      auto name =
+          source.getArgAttrOfType<StringAttr>(argument.getArgNumber(), launch::kArgumentAttr);
+      auto memory = dyn_cast<MemRefType>(argument.getType());
+      if (name && name == "recurrent" && memory && memory.getRank() == 2)
+        return memory.getDimSize(1);
+    }
+    return std::nullopt;
+  }
+
   static void describe(ModuleOp module, func::FuncOp source,
                        std::map<std::string, std::string> entries,
                        std::vector<formats::Collective> collectives) {
@@ -85,6 +97,7 @@ private:
         .arenaBytes = integer(launch::kArenaBytesAttr),
         .arenaBytesPerThread = integer(launch::kScratchBytesAttr),
         .cache = *launch::cacheOf(source->getAttr(launch::kCacheAttr)),
+        .recurrentValues = recurrentValuesOf(source),
         .tensorParallel = std::nullopt,
     };
     if (auto grid = module.lookupSymbol<shard::GridOp>(equant::kGrid)) {

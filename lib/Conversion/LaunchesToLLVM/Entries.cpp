@@ -168,6 +168,9 @@ LogicalResult StepEntryEmitter::collect() {
     else if (name == "state")
       arguments.push_back(
           memref(pointerAt(step, offsetof(eq_step, state)), type(arguments.size()), unbounded));
+    else if (name == "recurrent")
+      arguments.push_back(
+          memref(pointerAt(step, offsetof(eq_step, recurrent)), type(arguments.size()), unbounded));
     else if (name == "rank")
       arguments.push_back(indexAt(step, offsetof(eq_step, rank)));
     else

@@ -51,6 +51,7 @@ struct CPUFamily final : Family {
                 .names = isaNames(),
                 .isAskedForWhole = true,
                 .runsHere = true,
+                .hasRecurrentState = true,
                 .file = {.stem = formats::kWeightsStem},
                 .fusions = {},
                 .expertUnit = numerics::kPanelRows}) {}

@@ -56,6 +56,15 @@ class Artifact:
         """The scheme of a KV cache of codes: bits, group_size, residual, sinks, keys, key_scales. None where the cache is float."""
         return self.manifest["program"].get("cache_scheme")
 
+    @property
+    def lasting(self) -> str | None:
+        """What has more of a text in it than a sequence can be cut back by; None where that leaves no trace."""
+        if self.cache_scheme:
+            return "a cache of codes"
+        if "online" in self.manifest:
+            return "online scales"
+        return "layers with a recurrent state" if "recurrent_values" in self.manifest["program"] else None
+
     def cache_pages(self, device: str) -> dict:
         """How the KV cache is cut where the model runs: page_tokens, page_bytes, window_bytes."""
         return (self.manifest["program"] if device == "cpu" else self.manifest["gpu"])["cache"]

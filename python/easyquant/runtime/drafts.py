@@ -200,12 +200,20 @@ class Speculation:
 
     def check(self, reader: PromptReader) -> None:
         """UserError where it cannot be: what was guessed wrong is cut off again, and only a float cache is then as if it had never been there."""
-        manifest = reader.artifact.manifest
-        if reader.artifact.cache_scheme or "online" in manifest:
-            found = "online scales" if "online" in manifest else "a cache of codes"
-            raise UserError(f"speculate: {reader.artifact.path} has {found}, which forgets no token exactly; speculation needs a float KV cache and no online scales")
+        self._check_lasting(reader.artifact)
         if self.source != NGRAM:
-            check_tokenizer(Artifact.open(Path(self.source)), reader)
+            draft = Artifact.open(Path(self.source))
+            if "recurrent_values" in draft.manifest["program"]:
+                self._check_lasting(draft)
+            check_tokenizer(draft, reader)
+
+    @staticmethod
+    def _check_lasting(artifact: Artifact) -> None:
+        if artifact.lasting:
+            raise UserError(
+                f"speculate: {artifact.path} has {artifact.lasting}, which forgets no token exactly; speculation needs a float KV cache, no "
+                "online scales and no layers with a recurrent state"
+            )
 
     def open(self, reader: PromptReader, size: BatchSize, threads: int = 0, place: Placement = AUTO) -> Drafts:
         return NGrams() if self.source == NGRAM else DraftModel(Artifact.open(Path(self.source)), reader, size, threads, place)

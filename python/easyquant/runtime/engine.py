@@ -72,8 +72,8 @@ class Engine:
         self.reader, self.size, self.speed = reader, size, Speed()
         cache = artifact.cache_pages(model.device)
         # Codes and online scales hold more of a text than its beginning: nothing of it can be shared exactly, and steps of one token are
-        # others than one of several.
-        self._is_exact = not artifact.cache_scheme and "online" not in artifact.manifest
+        # others than one of several. From a recurrent state no token can be taken again.
+        self._is_exact = artifact.lasting is None
         entries = options.kept_beginnings if self._is_exact and options.kept_tokens > 0 else 0
         self._batch = open_batch(model, BatchSize(size.context, size.sequences + entries, size.tokens), options.threads)
         page_tokens = int(cache["page_tokens"])

@@ -29,8 +29,8 @@ constexpr double constantOf(RowOp op) {
   return op == RowOp::Multiply || op == RowOp::SoftCap ? kConstant : kEpsilon;
 }
 constexpr RowOp kOps[] = {RowOp::Quantize, RowOp::RmsNorm,  RowOp::LayerNorm, RowOp::SiluMul,
-                          RowOp::GeluMul,  RowOp::GeluTanh, RowOp::GeluErf,   RowOp::Add,
-                          RowOp::Multiply, RowOp::SoftCap,  RowOp::Gather};
+                          RowOp::GeluMul,  RowOp::Mul,      RowOp::GeluTanh,  RowOp::GeluErf,
+                          RowOp::Add,      RowOp::Multiply, RowOp::SoftCap,   RowOp::Gather};
 
 /// Random rows, with a row of zeros, one with a huge outlier, one of denormals and one of large
 /// values among them when there are enough.
@@ -167,6 +167,11 @@ void evaluateReference(RowOp op, const Inputs &in, reference::Output y) {
     return reference::siluMul(a, b, y);
   case RowOp::GeluMul:
     return reference::geluMul(a, b, y);
+  case RowOp::Mul:
+    for (int64_t m = 0; m < in.rows; ++m)
+      for (int64_t c = 0; c < in.columns; ++c)
+        y(m, c) = static_cast<double>(a(m, c)) * b(m, c);
+    return;
   case RowOp::GeluTanh:
     return reference::geluTanh(a, y);
   case RowOp::GeluErf:

@@ -73,6 +73,11 @@ inline std::vector<double> expectedOf(RowOp op, const RowInputs &in) {
   case RowOp::GeluMul:
     numerics::reference::geluMul(a, b, out);
     break;
+  case RowOp::Mul:
+    for (int64_t m = 0; m < a.rows; ++m)
+      for (int64_t c = 0; c < a.columns; ++c)
+        out(m, c) = static_cast<double>(a(m, c)) * b(m, c);
+    break;
   case RowOp::GeluTanh:
     numerics::reference::geluTanh(a, out);
     break;

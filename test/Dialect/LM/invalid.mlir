@@ -146,3 +146,40 @@ func.func @soft_cap(%x: tensor<?x12xf32>) {
   lm.soft_cap %x {bound = 0.0 : f64} : tensor<?x12xf32>
   return
 }
+
+// -----
+
+// expected-error @below {{values must be 1 to 4294967296, found 0}}
+func.func private @recurrent(!lm.recurrent<values = 0>)
+
+// -----
+
+func.func @convolution_of_other_columns(%x: tensor<?x8xf32>, %w: tensor<9x3xf32>, %state: !lm.recurrent<values = 32>, %batch: !lm.batch) {
+  // expected-error @below {{input has 8 columns, expected weight and bias to have as many rows}}
+  lm.conv1d %x, %w, %state, %batch {first = 0} : (tensor<?x8xf32>, tensor<9x3xf32>, !lm.recurrent<values = 32>, !lm.batch) -> tensor<?x8xf32>
+  return
+}
+
+// -----
+
+func.func @convolution_of_one_token(%x: tensor<?x8xf32>, %w: tensor<8x1xf32>, %state: !lm.recurrent<values = 32>, %batch: !lm.batch) {
+  // expected-error @below {{weight must have 2 to 64 columns, found 1}}
+  lm.conv1d %x, %w, %state, %batch {first = 0} : (tensor<?x8xf32>, tensor<8x1xf32>, !lm.recurrent<values = 32>, !lm.batch) -> tensor<?x8xf32>
+  return
+}
+
+// -----
+
+func.func @convolution_behind_the_state(%x: tensor<?x8xf32>, %w: tensor<8x3xf32>, %state: !lm.recurrent<values = 32>, %batch: !lm.batch) {
+  // expected-error @below {{has 2 x 8 numbers of the state from 17 on, which has only 32}}
+  lm.conv1d %x, %w, %state, %batch {first = 17} : (tensor<?x8xf32>, tensor<8x3xf32>, !lm.recurrent<values = 32>, !lm.batch) -> tensor<?x8xf32>
+  return
+}
+
+// -----
+
+func.func @convolution_far_behind_the_state(%x: tensor<?x8xf32>, %w: tensor<8x3xf32>, %state: !lm.recurrent<values = 32>, %batch: !lm.batch) {
+  // expected-error @below {{numbers of the state from 9223372036854775807 on}}
+  lm.conv1d %x, %w, %state, %batch {first = 9223372036854775807} : (tensor<?x8xf32>, tensor<8x3xf32>, !lm.recurrent<values = 32>, !lm.batch) -> tensor<?x8xf32>
+  return
+}

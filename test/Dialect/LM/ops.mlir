@@ -84,3 +84,18 @@ func.func @elementwise(%a: tensor<?x8xf32>, %b: tensor<?x8xf32>, %rows: tensor<?
   %g = lm.rows %j at %rows : tensor<?x8xf32>, tensor<?xi32>
   return %g : tensor<?x8xf32>
 }
+
+// CHECK-LABEL: func.func @convolutions(
+// CHECK-SAME:    %[[X:[^:]*]]: tensor<?x8xf32>, %[[W:[^:]*]]: tensor<8x3xf32>, %[[B:[^:]*]]: tensor<8xf32>, %[[STATE:[^:]*]]: !lm.recurrent<values = 32>, %[[BATCH:[^:]*]]: !lm.batch)
+func.func @convolutions(%x: tensor<?x8xf32>, %w: tensor<8x3xf32>, %b: tensor<8xf32>, %state: !lm.recurrent<values = 32>,
+                        %batch: !lm.batch) -> tensor<?x8xf32> {
+  // CHECK: %[[Y:.*]] = lm.conv1d %[[X]], %[[W]], %[[STATE]], %[[BATCH]] {first = 0 : i64} : (tensor<?x8xf32>, tensor<8x3xf32>, !lm.recurrent<values = 32>, !lm.batch) -> tensor<?x8xf32>
+  %y = lm.conv1d %x, %w, %state, %batch {first = 0}
+         : (tensor<?x8xf32>, tensor<8x3xf32>, !lm.recurrent<values = 32>, !lm.batch) -> tensor<?x8xf32>
+  // CHECK: %[[Z:.*]] = lm.conv1d %[[Y]], %[[W]] bias(%[[B]]), %[[STATE]], %[[BATCH]] {first = 16 : i64}
+  %z = lm.conv1d %y, %w bias(%b), %state, %batch {first = 16}
+         : (tensor<?x8xf32>, tensor<8x3xf32>, tensor<8xf32>, !lm.recurrent<values = 32>, !lm.batch) -> tensor<?x8xf32>
+  // CHECK: lm.glu none %[[Z]], %[[X]] : tensor<?x8xf32>
+  %g = lm.glu none %z, %x : tensor<?x8xf32>
+  return %g : tensor<?x8xf32>
+}

@@ -30,6 +30,8 @@ struct CheckPlans : equant::impl::CheckPlansBase<CheckPlans> {
     if (failed(findReaders()))
       return signalPassFailure();
     auto checked = getOperation().walk([&](Operation *op) {
+      if (failed(checkState(op)))
+        return WalkResult::interrupt();
       if (auto linear = dyn_cast<lm::LinearOp>(op);
           linear && linear.getExperts() && checkExperts(linear).wasInterrupted())
         return WalkResult::interrupt();
@@ -62,6 +64,19 @@ private:
     if (!found)
       return getOperation().emitError() << found.error().message;
     families = std::move(*found);
+    return success();
+  }
+
+  LogicalResult checkState(Operation *op) {
+    if (llvm::none_of(op->getOperandTypes(), llvm::IsaPred<lm::RecurrentType>) ||
+        isa<func::CallOp>(op))
+      return success();
+    auto name = dyn_cast<NameLoc>(op->getLoc());
+    for (const targets::Family *family : families)
+      if (!family->hasRecurrentState)
+        return op->emitOpError() << (name ? "at '" + name.getName().str() + "' " : "")
+                                 << "keeps a recurrent state, for which " << family->title
+                                 << " have no kernel yet; compile it with --target cpu";
     return success();
   }
 

@@ -73,6 +73,12 @@ LogicalResult StateType::verify(function_ref<InFlightDiagnostic()> emitError, in
   return success();
 }
 
+LogicalResult RecurrentType::verify(function_ref<InFlightDiagnostic()> emitError, int64_t values) {
+  if (values < 1 || values > kMaxRecurrentValues)
+    return emitError() << "values must be 1 to " << kMaxRecurrentValues << ", found " << values;
+  return success();
+}
+
 LogicalResult lm::verifyModelOp(Operation *op) {
   if (!op->getParentOfType<FunctionOpInterface>())
     return op->emitOpError("expected to be in a function");

@@ -229,6 +229,23 @@ FailureOr<Gradients> SplitOp::buildGradients(OpBuilder &b, ArrayRef<Value> resul
   return Gradients{ConcatOp::create(b, getLoc(), getInput().getType(), results)};
 }
 
+FailureOr<Gradients> Conv1dOp::buildGradients(OpBuilder &b, ArrayRef<Value> results,
+                                              const BitVector &wanted) {
+  if (failed(refuse(*this, wanted, {0})))
+    return failure();
+  Gradients gradients(getNumOperands());
+  gradients[0] =
+      Conv1dGradientOp::create(b, getLoc(), results[0].getType(), results[0], getWeight());
+  return gradients;
+}
+
+LogicalResult Conv1dGradientOp::verify() {
+  if (extent(getWeight()) == columns(getGradient()))
+    return success();
+  return emitOpError("gradient has ")
+         << columns(getGradient()) << " columns, expected the weight to have as many rows";
+}
+
 FailureOr<Gradients> RowsOp::buildGradients(OpBuilder &b, ArrayRef<Value> results,
                                             const BitVector &wanted) {
   if (failed(refuse(*this, wanted, {0})))

@@ -237,6 +237,24 @@ LogicalResult easyquant::lm::verifyAttention(Operation *op, Value query, Value k
 
 LogicalResult AttentionOp::verify() { return verifyAttention(*this); }
 
+LogicalResult Conv1dOp::verify() {
+  const int64_t width = columns(getWeight()), count = columns(getInput());
+  if (getOutput().getType() != getInput().getType())
+    return emitOpError("result must be ")
+           << getInput().getType() << ", found " << getOutput().getType();
+  if (extent(getWeight()) != count || (getBias() && extent(getBias()) != count))
+    return emitOpError("input has ") << count << " columns, expected weight and bias to have as "
+                                     << "many rows";
+  if (width < 2 || width > kMaxConvolution)
+    return emitOpError("weight must have 2 to ") << kMaxConvolution << " columns, found " << width;
+  const auto values = static_cast<int64_t>(getState().getType().getValues());
+  const auto first = static_cast<int64_t>(getFirst());
+  if (first > values || count > (values - first) / (width - 1))
+    return emitOpError("has ") << width - 1 << " x " << count << " numbers of the state from "
+                               << first << " on, which has only " << values;
+  return success();
+}
+
 //===----------------------------------------------------------------------===//
 // Activations
 //===----------------------------------------------------------------------===//

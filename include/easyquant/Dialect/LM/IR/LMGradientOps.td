@@ -315,6 +315,25 @@ def LM_RowsGradientOp
   let assemblyFormat = "$gradient `,` $input `at` $rows attr-dict `:` type($gradient) `,` type($rows)";
 }
 
+def LM_Conv1dGradientOp : LM_GradientOp<"conv1d_gradient", [LM_HostOp, AllTypesMatch<["gradient", "output"]>]> {
+  let summary = "the gradient of what a convolution reads";
+  let description = [{
+    dx[t, c] = Σ_i weight[c, i] · dy[t + W − 1 − i, c] over the rows that there are: all tokens of one sequence, from its first on.
+
+    ```mlir
+    // Before
+    %y = lm.conv1d %x, %w, %state, %batch {first = 0 : i64}
+           : (tensor<?x1024xf32>, tensor<1024x3xf32>, !lm.recurrent<values = 20480>, !lm.batch) -> tensor<?x1024xf32>
+    // After
+    %dx = lm.conv1d_gradient %dy, %w : tensor<?x1024xf32>, tensor<1024x3xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$gradient, LM_Matrix:$weight);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = "$gradient `,` $weight attr-dict `:` type($gradient) `,` type($weight)";
+  let hasVerifier = 1;
+}
+
 def LM_EmbeddingGradientOp : LM_GradientOp<"embedding_gradient", [LM_HostOp]> {
   let summary = "the gradient of a table of embeddings";
   let description = [{

@@ -194,13 +194,42 @@ def LM_AttentionOp
 }
 
 //===----------------------------------------------------------------------===//
+// Layers with a recurrent state
+//===----------------------------------------------------------------------===//
+
+def LM_Conv1dOp : LM_Op<"conv1d", [LM_Differentiable]> {
+  let summary = "causal depthwise convolution along each sequence";
+  let description = [{
+    For every column c, with W weights: y[t, c] = Σ_i weight[c, i] · x[t − W + 1 + i, c] + bias[c], t being a token of a sequence, and
+    x of tokens before its first 0. What the rows of a step do not have of these, the W − 1 tokens before them, are (W − 1) · C numbers
+    of the sequence's recurrent state from number `first` on, in their order. The step leaves there the last W − 1 that it has seen.
+
+    It reads and writes the state, so nothing may drop it or move another op that uses the state across it. Sums are taken in
+    the order of i, so that the bits do not depend on where a text is cut.
+
+    ```mlir
+    %y = lm.conv1d %x, %w, %state, %batch {first = 0 : i64}
+           : (tensor<?x1024xf32>, tensor<1024x3xf32>, !lm.recurrent<values = 20480>, !lm.batch) -> tensor<?x1024xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$input, LM_Matrix:$weight, Optional<LM_Vector>:$bias,
+                       Arg<LM_RecurrentType, "", [MemRead, MemWrite]>:$state, LM_BatchType:$batch,
+                       ConfinedAttr<I64Attr, [IntNonNegative]>:$first);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = [{
+    $input `,` $weight (`bias` `(` $bias^ `)`)? `,` $state `,` $batch attr-dict `:` functional-type(operands, $output)
+  }];
+  let hasVerifier = 1;
+}
+
+//===----------------------------------------------------------------------===//
 // Activations and residuals
 //===----------------------------------------------------------------------===//
 
 def LM_GluOp : LM_Op<"glu", [LM_Differentiable, Pure, LM_RowWise, LM_ScaleFoldable, SameOperandsAndResultType]> {
   let summary = "activation(gate) · up";
   let description = [{
-    The gated linear units SwiGLU (`silu`) and GeGLU (`gelu_tanh`) behind their linears (Shazeer, 2020).
+    The gated linear units SwiGLU (`silu`), GeGLU (`gelu_tanh`) and bilinear (`none`) behind their linears (Shazeer, 2020).
 
     ```mlir
     %y = lm.glu silu %gate, %up : tensor<?x1536xf32>

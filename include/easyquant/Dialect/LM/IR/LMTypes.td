@@ -55,6 +55,21 @@ def LM_StateType : TypeDef<LM_Dialect, "State"> {
   let genVerifyDecl = 1;
 }
 
+def LM_RecurrentType : TypeDef<LM_Dialect, "Recurrent"> {
+  let mnemonic = "recurrent";
+  let summary = "handle of what layers with a recurrent state keep of each sequence";
+  let description = [{
+    Every sequence has so many numbers (f32), of which each layer has a part. A step reads those of a sequence in one slot and
+    writes them to another, the same slots as those of `!lm.state`. What a sequence at position 0 has is zeros, whatever lies
+    there. At most 2^32 numbers.
+
+    Example: `!lm.recurrent<values = 20480>`
+  }];
+  let parameters = (ins "int64_t":$values);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+}
+
 // The shapes of a language model. A row is a token; how many there are is known at run time only.
 
 class LM_TensorPred<string condition>

@@ -30,6 +30,9 @@ inline constexpr int64_t kMaxLayers = 4096;
 /// Most sites of the state of a sequence, and most numbers of each.
 inline constexpr int64_t kMaxStateSites = int64_t(1) << 16;
 inline constexpr int64_t kMaxStateFields = 1024;
+/// Most numbers of a sequence's recurrent state, and most weights of a column of a convolution.
+inline constexpr int64_t kMaxRecurrentValues = int64_t(1) << 32;
+inline constexpr int64_t kMaxConvolution = 64;
 using numerics::kMaxHeadDim;
 
 /// Fails with a diagnostic that names type and limit if a tensor among operands and results is

@@ -1,0 +1,298 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Layers with a recurrent state: LFM2's short convolutions, against the numpy oracle. Texts in pieces, many sequences in a step, forks, saved
+sequences, calls that fail, and what cannot be done with a state that no token can be taken from again."""
+
+import numpy as np
+import pytest
+
+from calibrating import write_tokens
+from easyquant import _runtime
+from easyquant.evaluation.weights import read_site
+from easyquant.runtime.artifact import Artifact, BatchSize, load_model
+from easyquant.runtime.drafts import Speculation
+from easyquant.runtime.engine import Engine, EngineOptions
+from easyquant.runtime.requests import PromptReader, Request, Settings
+from easyquant.support.errors import UserError
+from helpers import Runner, assert_refused, random_lfm2, random_tokens, run_tool, write_gguf, write_letters, write_model
+from oracles.checkpoint import read_folder
+from oracles.lfm2 import Lfm2
+from oracles.schemes import FLOAT, W8A8, w4a8
+
+MODELS = {
+    "lfm2": {},
+    "two tokens": {"kinds": ("conv", "conv", "full_attention"), "width": 2, "heads": 4, "kv_heads": 2},
+    "four tokens, biases, head of its own": {"kinds": ("full_attention", "conv"), "width": 4, "bias": True, "tied": False, "hidden": 48, "heads": 4},
+}
+FLOATS = ("--scheme=none", "--isa=avx2")
+
+
+@pytest.fixture(scope="module")
+def model(workspace):
+    """model(name): the folder of MODELS[name], with a tokenizer, made once."""
+
+    def make(name):
+        folder = workspace / name.replace(" ", "-").replace(",", "")
+        return folder if folder.exists() else write_letters(write_model(folder, *random_lfm2(11, **MODELS[name])))
+
+    return make
+
+
+def oracle(folder, scheme=FLOAT):
+    return Lfm2(*read_folder(folder), scheme, np.float64)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_float_logits(artifact, model, name):
+    tokens = random_tokens(5, 96, 97)
+    expected = oracle(model(name)).logits(tokens)
+    assert np.abs(expected).max() > 1
+    runner = Runner(artifact(model(name), *FLOATS))
+    whole = runner.score(tokens)
+    assert np.abs(whole - expected).max() < 1e-4
+    # In pieces of all lengths, and token by token behind a prompt: the same bits.
+    for pieces in ([1] * 96, [7] * 13 + [5], [50] + [1] * 46, [2, 64, 30]):
+        runner.session.reset()
+        parts, at = [], 0
+        for count in pieces:
+            parts.append(np.array(runner.session.score(np.asarray(tokens[at:at + count], np.int32))))
+            at += count
+        assert np.array_equal(np.concatenate(parts), whole)
+    assert np.array_equal(Runner(artifact(model(name), *FLOATS), threads=3).score(tokens), whole)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_oracle_sees_the_convolution(model, name):
+    """What is before a token changes its logits: the comparison above could fail."""
+    config, tensors = read_folder(model(name))
+    tokens = random_tokens(5, 96, 97)
+    cut = {key: np.concatenate([np.zeros_like(value[..., :1]), value[..., 1:]], axis=-1) if key.endswith("conv.conv.weight") else value
+           for key, value in tensors.items()}
+    assert np.abs(Lfm2(config, cut, dtype=np.float64).logits(tokens) - oracle(model(name)).logits(tokens)).max() > 0.05
+
+
+def test_what_config_json_may_say(artifact, model, workspace):
+    """Old names, a list of the layers that have attention, and an MLP whose size follows from another number."""
+    config, tensors = read_folder(model("lfm2"))
+    for key in ("layer_types", "intermediate_size", "block_auto_adjust_ff_dim", "tie_word_embeddings"):
+        del config[key]
+    config |= {"full_attn_idxs": [1], "block_ff_dim": 75, "block_multiple_of": 52, "tie_embedding": True}  # 50, rounded up
+    folder = write_model(workspace / "old", config, tensors)
+    tokens = random_tokens(5, 20, 97)
+    assert np.array_equal(Runner(artifact(folder, *FLOATS)).score(tokens), Runner(artifact(model("lfm2"), *FLOATS)).score(tokens))
+
+
+@pytest.mark.parametrize("change, expected", [
+    ({"layer_types": ["conv", "mamba", "conv"]}, ["layer_types", "mamba"]),
+    ({"layer_types": ["conv"]}, ["layer_types", "found 1 kinds", "3 layers"]),
+    ({"layer_types": ["conv"] * 3}, ["no layer has attention"]),
+    ({"conv_L_cache": 1}, ["conv_L_cache"]),
+    ({"conv_L_cache": 3000}, ["conv_L_cache"]),
+    ({"conv_L_cache": 4}, ["conv.conv.weight", "[40, 1, 4]", "[40, 1, 3]"]),
+    ({"layer_types": None, "full_attn_idxs": [3]}, ["full_attn_idxs"]),
+    ({"block_auto_adjust_ff_dim": True}, ["feed_forward"]),
+])
+def test_what_config_json_may_not_say(model, workspace, tmp_path, change, expected):
+    config, tensors = read_folder(model("lfm2"))
+    assert_refused(run_tool("easyquant-compile", write_model(tmp_path / "model", config | change, tensors), "-o", tmp_path / "out", *FLOATS), *expected)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_gguf_is_the_same_model(artifact, model, workspace, name):
+    path = write_gguf(workspace / f"{model(name).name}.gguf", *read_folder(model(name)))
+    tokens = random_tokens(5, 96, 97)
+    assert np.abs(Runner(artifact(path, *FLOATS)).score(tokens) - oracle(model(name)).logits(tokens)).max() < 1e-4
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_exported_folder_is_the_model(model, tmp_path, name):
+    imported = run_tool("easyquant-translate", "--import-hf", model(name), "-o", tmp_path / "model.mlir")
+    assert imported.returncode == 0, imported.stderr
+    exported = run_tool("easyquant-translate", "--export-hf", tmp_path / "folder", tmp_path / "model.mlir")
+    assert exported.returncode == 0, exported.stderr
+    config, tensors = read_folder(tmp_path / "folder")
+    before, weights = read_folder(model(name))
+    assert tensors.keys() == weights.keys() and all(np.array_equal(tensors[key], weights[key]) for key in weights)
+    assert all(config[key] == before[key] for key in ("layer_types", "conv_L_cache", "conv_bias", "intermediate_size", "norm_eps", "tie_word_embeddings"))
+
+
+# ------------------------------------------------------------------------------------------------------ schemes and methods
+
+
+@pytest.fixture(scope="module")
+def calibration(workspace):
+    return [f"--tokens={write_tokens(workspace / 'recurrent.safetensors', [random_tokens(seed, 48, 97) for seed in range(8)])}"]
+
+
+def rounded(out, folder):
+    """The model with the weights of the artifact."""
+    made = Artifact.open(out)
+    config, tensors = read_folder(folder)
+    name_of = lambda site: "model.embed_tokens" if site == "lm_head" and config["tie_word_embeddings"] else site  # noqa: E731
+    return config, tensors | {f"{name_of(site['name'])}.weight": read_site(made, site["name"]) for site in made.manifest["sites"]}
+
+
+def test_w8a8(artifact, model):
+    tokens = random_tokens(6, 96, 97)
+    expected = oracle(model("lfm2"), W8A8).logits(tokens)
+    found = Runner(artifact(model("lfm2"), "--scheme=W8A8", "--kv-cache=f32", "--isa=avx2")).score(tokens)
+    plain = oracle(model("lfm2")).logits(tokens)
+    assert np.linalg.norm(found - expected) < 5e-3 * np.linalg.norm(expected)
+    assert np.linalg.norm(expected - plain) > 3 * np.linalg.norm(found - expected)
+
+
+CALIBRATED = {
+    "W4A8": ["--scheme=W4A8", "--group-size=8"],
+    "Q4": ["--scheme=Q4", "--activations=float"],
+    "GPTQ": ["--scheme=W4A16", "--group-size=8", "--method=gptq"],
+    "AWQ": ["--scheme=W4A16", "--group-size=8", "--method=awq"],
+    "SignRound": ["--scheme=W4A16", "--group-size=8", "--method=signround", "--steps=10"],
+    "LKD": ["--scheme=W4A16", "--group-size=8", "--method=lkd", "--epochs=4"],
+}
+
+
+@pytest.mark.parametrize("name", CALIBRATED)
+def test_schemes_and_methods(artifact, model, calibration, name):
+    """The program is the model of the weights that the artifact has, and convolutions stay float."""
+    folder, options = model("lfm2"), CALIBRATED[name]
+    tokens = random_tokens(7, 96, 97)
+    out = artifact(folder, *options, *(calibration if "--method" in " ".join(options) else ()), "--kv-cache=f32", "--isa=avx2")
+    sites = {site["name"]: site for site in Artifact.open(out).manifest["sites"]}
+    assert not any("conv.conv" in site for site in sites)
+    assert all(sites[f"model.layers.0.conv.{part}"]["weight"]["bits"] <= 6 for part in ("in_proj", "out_proj"))
+    found = Runner(out).score(tokens)
+    if name == "AWQ":  # whose factors are in norms, too
+        plain = oracle(folder).logits(tokens)
+        assert np.linalg.norm(found - plain) < 0.5 * np.linalg.norm(plain)
+        return
+    expected = Lfm2(*rounded(out, folder), w4a8(8) if name == "W4A8" else FLOAT, np.float64).logits(tokens)
+    assert np.linalg.norm(found - expected) < 1e-5 * np.linalg.norm(expected)
+
+
+# ------------------------------------------------------------------------------------------------------------- sequences
+
+
+def with_tokenizer(artifact, folder):
+    return Artifact.open(artifact(folder, *FLOATS, *(f"--copy-file={folder / name}" for name in ("tokenizer.json", "tokenizer_config.json"))))
+
+
+@pytest.fixture(scope="module")
+def subject(artifact, model):
+    return _runtime.Model(str(artifact(model("lfm2"), *FLOATS)), isa="avx2")
+
+
+def alone(subject, tokens):
+    """Logits behind each token of a sequence by itself."""
+    session = _runtime.Session(subject)
+    return np.array(session.score(np.asarray(tokens, np.int32)))
+
+
+def append(batch, items, **options):
+    """The rows of items that all succeed."""
+    results = batch.append([(sequence, np.asarray(tokens, np.int32)) for sequence, tokens in items], all_logits=True, **options)
+    assert not any(isinstance(result, _runtime.Error) for result in results), results
+    return [np.array(result) for result in results]
+
+
+def test_sequences_have_the_bits_that_each_has_alone(subject):
+    random = np.random.default_rng(2)
+    batch = _runtime.Batch(subject, sequences=6, threads=2)
+    texts = {batch.add(): random_tokens(seed, 90, 97) for seed in range(5)}
+    expected = {sequence: alone(subject, tokens) for sequence, tokens in texts.items()}
+    at = dict.fromkeys(texts, 0)
+    while any(position < 90 for position in at.values()):
+        going = [sequence for sequence in texts if at[sequence] < 90 and random.random() < 0.7]
+        pieces = {sequence: texts[sequence][at[sequence]:at[sequence] + int(random.integers(1, 30))] for sequence in going}
+        for (sequence, tokens), rows in zip(pieces.items(), append(batch, pieces.items()) if pieces else [], strict=True):
+            assert np.array_equal(rows, expected[sequence][at[sequence]:at[sequence] + len(tokens)])
+            at[sequence] += len(tokens)
+
+
+def test_forks_and_saved_sequences(subject):
+    batch = _runtime.Batch(subject, sequences=4)
+    tokens = random_tokens(3, 40, 97)
+    first = batch.add()
+    append(batch, [(first, tokens[:17])])
+    fork, saved = batch.fork(first), batch.save(first)
+    other = random_tokens(4, 20, 97)
+    assert np.array_equal(append(batch, [(first, other)])[0], alone(subject, tokens[:17] + other)[17:])
+    assert np.array_equal(append(batch, [(fork, tokens[17:])])[0], alone(subject, tokens)[17:])
+    again = _runtime.Batch(subject, sequences=1).restore(saved)
+    batch.remove(fork)
+    restored = batch.restore(saved)
+    assert again == 0 and np.array_equal(append(batch, [(restored, tokens[17:])])[0], alone(subject, tokens)[17:])
+    damaged = bytearray(saved)
+    damaged[-97 * 4 - 1] ^= 1  # in the state, before the logits
+    with pytest.raises(_runtime.Error, match="checksum"):
+        batch.restore(bytes(damaged))
+
+
+def test_no_token_is_taken_from_a_state(subject):
+    batch = _runtime.Batch(subject, sequences=2)
+    tokens = random_tokens(3, 20, 97)
+    sequence = batch.add()
+    append(batch, [(sequence, tokens[:10])])
+    with pytest.raises(_runtime.Error, match="found 9, expected 0 or 10.*fork the sequence"):
+        batch.truncate(sequence, 9)
+    batch.truncate(sequence, 10)
+    assert np.array_equal(append(batch, [(sequence, tokens[10:])])[0], alone(subject, tokens)[10:])
+    batch.truncate(sequence, 0)
+    assert np.array_equal(append(batch, [(sequence, tokens)])[0], alone(subject, tokens))
+
+
+def test_a_call_that_fails_changes_nothing(artifact, workspace):
+    """Ended within its first step, and behind one and two that had gone through, of a model slow enough that it is asked in each."""
+    folder = artifact(write_model(workspace / "long", *random_lfm2(11, context=1300, hidden=320, ffn=1500)), *FLOATS)
+    subject = _runtime.Model(str(folder), isa="avx2")
+    tokens, others = random_tokens(8, 60, 97), np.asarray(random_tokens(9, 1200, 97), np.int32)
+    batch = _runtime.Batch(subject, sequences=1, threads=1)
+    sequence = batch.add()
+    append(batch, [(sequence, tokens[:5])])
+    for least in (0, 512, 1024):
+
+        def progress(done, total):
+            if done >= least:  # noqa: B023
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            batch.append([(sequence, others)], progress=progress)
+        assert batch.position(sequence) == 5
+    assert np.array_equal(append(batch, [(sequence, tokens[5:])])[0], alone(subject, tokens)[5:])
+
+
+# -------------------------------------------------------------------------------------------------------------- the engine
+
+
+def test_the_engine_shares_nothing_and_is_right(artifact, model):
+    out = with_tokenizer(artifact, model("lfm2"))
+    reader, loaded = PromptReader(out), load_model(out)
+    prompts = [random_tokens(1, 70, 97)[:length] for length in (70, 69, 64, 3)]
+
+    asked = [Request(np.asarray(prompt, np.int32), 12, Settings(max_tokens=12), begins_text=False, is_text=False) for prompt in prompts * 2]
+    runner = Runner(out.path)
+    expected = [runner.greedy(prompt, 12)[len(prompt):] for prompt in prompts] * 2
+    for sequences in (1, 4):
+        with Engine(loaded, out, reader, BatchSize(96, sequences, sequences * 96), EngineOptions(threads=2)) as engine:
+            found = {number: completion.tokens for number, _, completion in engine.complete(asked)}
+            assert engine.figures.hits == 0 and engine.figures.kept_tokens == 0
+        assert [list(found[number])[:12] for number in range(8)] == [tokens[:len(found[number])] for number, tokens in enumerate(expected)]
+
+
+@pytest.mark.parametrize("source", ["ngram", "itself"])
+def test_nothing_is_guessed(artifact, model, source):
+    out = with_tokenizer(artifact, model("lfm2"))
+    with pytest.raises(UserError, match="layers with a recurrent state"):
+        Speculation.of(out.path if source == "itself" else source, None).check(PromptReader(out))
+
+
+# --------------------------------------------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize("options, expected", [
+    (["--target=sm_80"], ["lm.conv1d", "model.layers.0.conv.conv", "--target cpu"]),
+    (["--tensor-parallel=2"], ["model.layers.0.conv.in_proj", "ranks"]),
+    (["--export=awq"], ["lfm2", "short convolutions"]),
+])
+def test_what_is_refused(model, tmp_path, options, expected):
+    result = run_tool("easyquant-compile", model("two tokens"), "-o", tmp_path / "out", "--scheme=W4A16", *options)
+    assert_refused(result, *expected)
