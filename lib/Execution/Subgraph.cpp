@@ -44,10 +44,12 @@ bool areRowNumbers(Value value) {
 
 /// The numbers of a sequence's state that are an op's.
 int64_t stateOf(Operation *op) {
-  auto convolution = dyn_cast<lm::Conv1dOp>(op);
-  return convolution
-             ? lm::columns(convolution.getInput()) * (lm::columns(convolution.getWeight()) - 1)
-             : 0;
+  if (auto convolution = dyn_cast<lm::Conv1dOp>(op))
+    return lm::columns(convolution.getInput()) * (lm::columns(convolution.getWeight()) - 1);
+  if (auto delta = dyn_cast<lm::GatedDeltaOp>(op))
+    return lm::columns(delta.getKey()) / static_cast<int64_t>(delta.getKeyHeads()) *
+           lm::columns(delta.getValue());
+  return 0;
 }
 
 class Outliner {
@@ -232,6 +234,8 @@ void Outliner::anonymize(Operation *op) {
     attention.setLayer(0);
   } else if (auto convolution = dyn_cast<lm::Conv1dOp>(op)) {
     convolution.setFirst(static_cast<uint64_t>(placed));
+  } else if (auto delta = dyn_cast<lm::GatedDeltaOp>(op)) {
+    delta.setFirst(static_cast<uint64_t>(placed));
   }
   placed += stateOf(op);
 }

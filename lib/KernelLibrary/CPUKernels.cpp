@@ -475,6 +475,27 @@ void CPULauncher::addHeads(KernelLibrary &library) const {
     arguments.set("y", b.result(op.getOutput(), b.rows(b[op.getInput()])));
     return launch(b, op, cpu::getOrEmitConv1d, spec, arguments, Phase::Other);
   });
+  library.add<lm::GatedDeltaOp>([*this](auto &b, auto op, const KernelOps &) -> LogicalResult {
+    const auto keyHeads = static_cast<int64_t>(op.getKeyHeads()),
+               valueHeads = static_cast<int64_t>(op.getValueHeads());
+    cpu::GatedDeltaSpec spec{
+        keyHeads,      lm::columns(op.getKey()) / keyHeads,
+        valueHeads,    lm::columns(op.getValue()) / valueHeads,
+        op.getTiled(), static_cast<int64_t>(op.getState().getType().getValues())};
+    Arguments arguments(b, {{"q", b[op.getQuery()]},
+                            {"k", b[op.getKey()]},
+                            {"v", b[op.getValue()]},
+                            {"decay", b[op.getDecay()]},
+                            {"beta", b[op.getStrength()]},
+                            {"state", b[op.getState()]},
+                            {"sequences", b[op.getBatch()]}});
+    if (failed(arguments.setWeight("log_rate", op.getLogRate())) ||
+        failed(arguments.setWeight("bias", op.getBias())))
+      return failure();
+    arguments.set("first", b.index(static_cast<int64_t>(op.getFirst())));
+    arguments.set("y", b.result(op.getOutput(), b.rows(b[op.getValue()])));
+    return launch(b, op, cpu::getOrEmitGatedDelta, spec, arguments, Phase::Other);
+  });
   library.add<lm::AttentionOp>(
       [*this](auto &b, auto op, const KernelOps &kernel) { return attention(b, op, kernel); });
   library.add<equant::AttentionOp>(

@@ -88,6 +88,14 @@ Value logistic(KernelBuilder &b, Value x) {
   return b.divf(one, b.addf(one, decay));
 }
 
+Value log1p(KernelBuilder &b, Value x) {
+  // 2 atanh(s), s = x / (2 + x) <= 1/3, relative error of the series below 2^-29.
+  Value s = b.divf(x, b.addf(x, b.constant(x.getType(), 2.0)));
+  Value p = polynomial(b, b.mulf(s, s),
+                       {2.0, 2.0 / 3, 2.0 / 5, 2.0 / 7, 2.0 / 9, 2.0 / 11, 2.0 / 13, 2.0 / 15});
+  return b.mulf(s, p);
+}
+
 Value softCap(KernelBuilder &b, Value x, double bound) {
   // tanh(u) = 2 logistic(2u) - 1, which cancels where u is small: there by its series.
   Type type = x.getType();

@@ -30,6 +30,9 @@ mlir::Value exp2NonPositive(KernelBuilder &b, mlir::Value x);
 /// 1 / (1 + e^-x), within 3 ulp.
 mlir::Value logistic(KernelBuilder &b, mlir::Value x);
 
+/// log(1 + x) for x in [0, 1], within 3 ulp.
+mlir::Value log1p(KernelBuilder &b, mlir::Value x);
+
 /// bound * tanh(x / bound), within 2^-20 of it.
 mlir::Value softCap(KernelBuilder &b, mlir::Value x, double bound);
 

@@ -92,7 +92,7 @@ std::string linalgform::whyNotModel(Operation *op) {
           lm::AttentionOp, lm::GluOp, lm::GeluOp, lm::MultiplyOp, lm::SoftCapOp, lm::AddOp,
           lm::SplitOp, lm::RowsOp>(op))
     return "";
-  if (isa<lm::Conv1dOp>(op))
+  if (isa<lm::Conv1dOp, lm::GatedDeltaOp>(op))
     return "keeps a state from step to step, of which one forward pass has none; compile the model "
            "for CPUs";
   return "has no form in upstream ops: gradients are not converted";

@@ -83,6 +83,8 @@ TEST_F(DescribeTest, RowOps) {
   EXPECT_EQ(parametersOf(getOrEmitRope, {2, 4, 16}), "=x table sequences");
   EXPECT_EQ(parametersOf(getOrEmitConv1d, {8, 3, 64, /*bias=*/true}),
             "x w bias =state first sequences =y");
+  EXPECT_EQ(parametersOf(getOrEmitGatedDelta, {1, 8, 2, 8, /*tiled=*/false, 128}),
+            "q k v decay beta log_rate bias =state first sequences =y");
   EXPECT_EQ(parametersOf(getOrEmitAdvance, {2, 0, 0.5}), "extrema =state sequences");
 }
 

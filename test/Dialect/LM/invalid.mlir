@@ -183,3 +183,33 @@ func.func @convolution_far_behind_the_state(%x: tensor<?x8xf32>, %w: tensor<8x3x
   lm.conv1d %x, %w, %state, %batch {first = 9223372036854775807} : (tensor<?x8xf32>, tensor<8x3xf32>, !lm.recurrent<values = 32>, !lm.batch) -> tensor<?x8xf32>
   return
 }
+
+// -----
+
+func.func @heads_of_keys(%q: tensor<?x8xf32>, %k: tensor<?x8xf32>, %v: tensor<?x12xf32>, %a: tensor<?x4xf32>, %b: tensor<?x4xf32>,
+                       %rate: tensor<4xf32>, %bias: tensor<4xf32>, %state: !lm.recurrent<values = 60>, %batch: !lm.batch) {
+  // expected-error @below {{has key and value of 8 and 12 columns; expected 3 and 4 heads, these a multiple of those}}
+  lm.gated_delta %q, %k, %v, %a, %b, %rate, %bias, %state, %batch {key_heads = 3, value_heads = 4, first = 0}
+    : (tensor<?x8xf32>, tensor<?x8xf32>, tensor<?x12xf32>, tensor<?x4xf32>, tensor<?x4xf32>, tensor<4xf32>, tensor<4xf32>, !lm.recurrent<values = 60>, !lm.batch) -> tensor<?x12xf32>
+  return
+}
+
+// -----
+
+func.func @decays(%q: tensor<?x8xf32>, %k: tensor<?x8xf32>, %v: tensor<?x12xf32>, %a: tensor<?x5xf32>, %b: tensor<?x4xf32>,
+                       %rate: tensor<4xf32>, %bias: tensor<4xf32>, %state: !lm.recurrent<values = 60>, %batch: !lm.batch) {
+  // expected-error @below {{one number for each of 4 value heads}}
+  lm.gated_delta %q, %k, %v, %a, %b, %rate, %bias, %state, %batch {key_heads = 2, value_heads = 4, first = 0}
+    : (tensor<?x8xf32>, tensor<?x8xf32>, tensor<?x12xf32>, tensor<?x5xf32>, tensor<?x4xf32>, tensor<4xf32>, tensor<4xf32>, !lm.recurrent<values = 60>, !lm.batch) -> tensor<?x12xf32>
+  return
+}
+
+// -----
+
+func.func @delta_behind_the_state(%q: tensor<?x8xf32>, %k: tensor<?x8xf32>, %v: tensor<?x12xf32>, %a: tensor<?x4xf32>, %b: tensor<?x4xf32>,
+                       %rate: tensor<4xf32>, %bias: tensor<4xf32>, %state: !lm.recurrent<values = 60>, %batch: !lm.batch) {
+  // expected-error @below {{has 4 x 12 numbers of the state from 13 on, which has only 60}}
+  lm.gated_delta %q, %k, %v, %a, %b, %rate, %bias, %state, %batch {key_heads = 2, value_heads = 4, first = 13}
+    : (tensor<?x8xf32>, tensor<?x8xf32>, tensor<?x12xf32>, tensor<?x4xf32>, tensor<?x4xf32>, tensor<4xf32>, tensor<4xf32>, !lm.recurrent<values = 60>, !lm.batch) -> tensor<?x12xf32>
+  return
+}

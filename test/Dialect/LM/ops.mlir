@@ -99,3 +99,12 @@ func.func @convolutions(%x: tensor<?x8xf32>, %w: tensor<8x3xf32>, %b: tensor<8xf
   %g = lm.glu none %z, %x : tensor<?x8xf32>
   return %g : tensor<?x8xf32>
 }
+
+// CHECK-LABEL: func.func @gated_delta(
+func.func @gated_delta(%q: tensor<?x8xf32>, %k: tensor<?x8xf32>, %v: tensor<?x12xf32>, %a: tensor<?x4xf32>, %b: tensor<?x4xf32>,
+                       %rate: tensor<4xf32>, %bias: tensor<4xf32>, %state: !lm.recurrent<values = 60>, %batch: !lm.batch) {
+  // CHECK: lm.gated_delta %{{.*}} {first = 12 : i64, key_heads = 2 : i64, tiled, value_heads = 4 : i64} : (tensor<?x8xf32>, tensor<?x8xf32>, tensor<?x12xf32>
+  lm.gated_delta %q, %k, %v, %a, %b, %rate, %bias, %state, %batch {key_heads = 2, value_heads = 4, first = 12, tiled}
+    : (tensor<?x8xf32>, tensor<?x8xf32>, tensor<?x12xf32>, tensor<?x4xf32>, tensor<?x4xf32>, tensor<4xf32>, tensor<4xf32>, !lm.recurrent<values = 60>, !lm.batch) -> tensor<?x12xf32>
+  return
+}

@@ -378,6 +378,23 @@ Description describe(const Conv1dSpec &spec, mlir::MLIRContext *context);
 mlir::func::FuncOp getOrEmitConv1d(mlir::ModuleOp module, const Conv1dSpec &spec,
                                    const Target &target);
 
+/// The recurrence of gated delta nets (lm.gated_delta), in fp32. q and k are rows<keyHeads*Dk>, v
+/// and y rows<valueHeads*Dv>, decay and beta rows<valueHeads>, log_rate and bias
+/// memref<valueHeads>. What a head keeps, Dk x Dv numbers, lies head by head from `first`, an
+/// index, on in a slot of `state`, memref<?xFxf32>. Sums over Dk are taken in their order, those of
+/// lengths by reduceColumns.
+struct GatedDeltaSpec {
+  int64_t keyHeads = 0, keyDim = 0, valueHeads = 0, valueDim = 0;
+  bool tiled = false;      ///< value head h has key head h mod keyHeads, else one by one
+  int64_t stateValues = 0; ///< F, of all layers
+};
+/// Under the root of lengths of queries and keys.
+constexpr double kDeltaEpsilon = 1e-6;
+std::string symbolName(const GatedDeltaSpec &spec);
+Description describe(const GatedDeltaSpec &spec, mlir::MLIRContext *context);
+mlir::func::FuncOp getOrEmitGatedDelta(mlir::ModuleOp module, const GatedDeltaSpec &spec,
+                                       const Target &target);
+
 /// Divides every head of x, rows<heads*D>, by its root mean square, in place, and multiplies it
 /// with the weight, memref<Dxf32>.
 struct HeadNormSpec {

@@ -222,6 +222,41 @@ def LM_Conv1dOp : LM_Op<"conv1d", [LM_Differentiable]> {
   let hasVerifier = 1;
 }
 
+def LM_GatedDeltaOp : LM_Op<"gated_delta"> {
+  let summary = "a gated delta net's recurrence along each sequence";
+  let description = [{
+    Each of `value_heads` heads has a state S of D_k x D_v numbers, zeros before a sequence's first token. With the head's columns v of
+    `value`, those q and k of one of `key_heads` heads of `query` and `key`, scaled to length 1 (√(Σ x² + 1e-6) being the length), and
+    the head's columns a of `decay` and b of `strength`, token by token (Yang et al., 2025):
+
+        S ← exp(−exp(log_rate) · log(1 + exp(a + bias))) · S
+        S ← S + k ⊗ σ(b) (v − Sᵀ k)
+        y = Sᵀ q / √D_k
+
+    Value head h has key head ⌊h · key_heads / value_heads⌋, where heads are `tiled` h mod key_heads. The states are value_heads · D_k ·
+    D_v numbers of the sequence's recurrent state from number `first` on, head by head, rows of D_v. As `lm.conv1d`, it reads and writes
+    the state, and its bits do not depend on where a text is cut.
+
+    ```mlir
+    %y = lm.gated_delta %q, %k, %v, %a, %b, %log_rate, %bias, %state, %batch {key_heads = 16, value_heads = 32, first = 0}
+           : (tensor<?x2048xf32>, tensor<?x2048xf32>, tensor<?x4096xf32>, tensor<?x32xf32>, tensor<?x32xf32>, tensor<32xf32>, tensor<32xf32>,
+              !lm.recurrent<values = 524288>, !lm.batch) -> tensor<?x4096xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$query, LM_Activation:$key, LM_Activation:$value, LM_Activation:$decay,
+                       LM_Activation:$strength, LM_Vector:$log_rate, LM_Vector:$bias,
+                       Arg<LM_RecurrentType, "", [MemRead, MemWrite]>:$state, LM_BatchType:$batch,
+                       ConfinedAttr<I64Attr, [IntPositive]>:$key_heads,
+                       ConfinedAttr<I64Attr, [IntPositive]>:$value_heads,
+                       ConfinedAttr<I64Attr, [IntNonNegative]>:$first, UnitAttr:$tiled);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = [{
+    $query `,` $key `,` $value `,` $decay `,` $strength `,` $log_rate `,` $bias `,` $state `,` $batch attr-dict `:`
+    functional-type(operands, $output)
+  }];
+  let hasVerifier = 1;
+}
+
 //===----------------------------------------------------------------------===//
 // Activations and residuals
 //===----------------------------------------------------------------------===//
