@@ -4,17 +4,19 @@
 
 import json
 
+import gguf
 import make_checkpoint
 import numpy as np
 import pytest
 
 from calibrating import write_tokens
+from command_line import run_command_line
 from easyquant import _runtime
 from easyquant.compiler.footprint import footprint_of
 from easyquant.compiler.options import CompileOptions
-from easyquant.evaluation.weights import read_site
+from easyquant.evaluation.weights import read_site, read_tensor
 from easyquant.runtime.artifact import Artifact
-from helpers import Runner, assert_refused, compile_model, random_llama, random_tokens, run_tool, sites_of, write_gguf, write_model
+from helpers import Runner, assert_refused, compile_model, random_llama, random_tokens, run_tool, sites_of, write_byte_level, write_gguf, write_model
 from oracles.checkpoint import read_folder
 from oracles.llama import Llama
 from oracles.schemes import FLOAT, W8A8, QuantizedWeight, w4a8
@@ -254,7 +256,7 @@ def test_methods_leave_experts_to_ranges_from_their_weights(artifact, model, tmp
     text = f"--tokens={write_tokens(tmp_path / 'text.safetensors', [random_tokens(seed, 48, 97) for seed in range(4)])}"
     scheme = ["--scheme=W4A16", "--group-size=32", "--kv-cache=f32", "--isa=avx2"]
     out = compile_model(model("qwen3_moe"), tmp_path / "out", *scheme, *options, text)
-    plain = artifact(model("qwen3_moe"), *scheme, *(["--method=symmetric"] if method == "awq" else []))  # the base of both
+    plain = artifact(model("qwen3_moe"), *scheme, *(["--method=zeropoint"] if method == "awq" else []))  # its base
     learned, nearest = (expert_weights(made, config, tensors) for made in (out, plain))
     assert all(np.array_equal(learned[key], nearest[key]) for key in tensors if ".experts." in key)
     assert any(not np.array_equal(learned[key], nearest[key]) for key in tensors if ".o_proj." in key)
@@ -262,7 +264,9 @@ def test_methods_leave_experts_to_ranges_from_their_weights(artifact, model, tmp
     skipped = {entry["method"]: entry["sites"] for entry in transforms if "observed yet" in entry.get("skipped", "")}
     assert method in skipped and all(len(sites) == 6 for sites in skipped.values())
     tokens = random_tokens(7, 40, 97)
-    expected = Llama(config, learned, dtype=np.float64).logits(tokens)
+    # AWQ has divided norms by what it has multiplied the columns of weights with.
+    norms = {name: read_tensor(Artifact.open(out), name) for name in tensors if name.endswith("norm.weight")}
+    expected = Llama(config, learned | norms, dtype=np.float64).logits(tokens)
     assert np.linalg.norm(Runner(out).score(tokens) - expected) < 1e-5 * np.linalg.norm(expected)
 
 
@@ -281,3 +285,26 @@ def test_a_decode_step_reads_the_experts_that_are_chosen(model):
     one, many = (footprint_of(model("qwen3_moe"), options, None, streams) for streams in (1, 4))
     experts = sum(site["bytes"] for site in one.plans.sites if "experts" in site)
     assert one.step_bytes - one.cache_bytes == many.step_bytes - many.cache_bytes - 3 * experts // 4
+
+
+def test_exported_gguf_keeps_its_codes(tmp_path):
+    """A tensor of E x N x K for the experts of each kind; compiled again, the program has the codes of the file."""
+    config, tensors = random_llama(17, **MODELS["qwen3_moe"], vocab=330)
+    folder = write_byte_level(write_model(tmp_path / "model", config, tensors), vocabulary=320)
+    done = run_command_line("export", folder, "--format", "gguf", "-o", tmp_path / "gguf", "--scheme=Q8_0")
+    assert done.returncode == 0, done.stderr
+    file = tmp_path / "gguf" / "model.gguf"
+    stored = {tensor.name: gguf.quants.dequantize(tensor.data, tensor.tensor_type) for tensor in gguf.GGUFReader(file).tensors}
+    out = compile_model(file, tmp_path / "out", "--scheme=keep", "--kv-cache=f32", "--isa=avx2")
+    weights = expert_weights(out, config, tensors)
+    for stack, part in zip(make_checkpoint.STACKS, ("gate_proj", "up_proj", "down_proj")):
+        assert stored[f"blk.1.{stack}.weight"].shape == (8,) + tensors[f"model.layers.1.mlp.experts.0.{part}.weight"].shape
+        for expert, values in enumerate(stored[f"blk.1.{stack}.weight"]):
+            name = f"model.layers.1.mlp.experts.{expert}.{part}.weight"
+            assert np.array_equal(weights[name], values) and np.abs(values - tensors[name]).max() <= np.abs(tensors[name]).max() / 127
+    tokens = random_tokens(7, 40, 330)
+    found = Runner(out).score(tokens)
+    # Whatever else the file has: the head in codes, and what is float there in f16.
+    expected = Llama(config, weights | {f"model.layers.{layer}.mlp.gate.weight": stored[f"blk.{layer}.ffn_gate_inp.weight"] for layer in range(2)},
+                     dtype=np.float64).logits(tokens)
+    assert np.linalg.norm(found - expected) < 1e-4 * np.linalg.norm(expected)

@@ -39,7 +39,7 @@ Description describe(const ChooseExpertsSpec &spec, MLIRContext *context) {
 }
 
 /// The greatest logit of a row, of equal ones the first, among those that come behind `before` in
-/// this order; (logit, expert). Of numbers that have no order some expert, which there is.
+/// this order; (logit, expert). Numbers without an order give some expert that there is.
 static SmallVector<Value> nextChoice(KernelBuilder &b, int64_t experts, Value logits, Value row,
                                      ValueRange before) {
   using arith::CmpFPredicate;

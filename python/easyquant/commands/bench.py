@@ -141,7 +141,8 @@ def measure(
     peak = peak_rss_bytes()  # before the roof's own buffer is allocated
     figures = rates(seconds[1], (prefill, decode))
     roof = {}
-    if model.device == "cpu":
+    # Which experts a step reads depends on its tokens.
+    if model.device == "cpu" and not any(".experts." in site["name"] for site in artifact.manifest["sites"]):
         bandwidth = read_bandwidth(threads or len(os.sched_getaffinity(0)))
         roof = {"decode_share_of_roof": figures["decode_tokens_per_s"] * model.weights_bytes / bandwidth, "read_bandwidth_bytes_per_s": bandwidth}
     cache = artifact.cache_pages(model.device)
@@ -189,7 +190,8 @@ def measure_in_turn(artifacts: Sequence[Artifact], prefill: int, decode: int, th
                 bar.advance(task)
     for found, own in zip(figures, seconds, strict=True):
         found |= rates(own[1:], (prefill, decode))
-        found["decode_share_of_roof"] = found["decode_tokens_per_s"] * found["weights_bytes"] / found["read_bandwidth_bytes_per_s"]
+        if "decode_share_of_roof" in found:
+            found["decode_share_of_roof"] = found["decode_tokens_per_s"] * found["weights_bytes"] / found["read_bandwidth_bytes_per_s"]
         found["protocol"] |= {"repeats": rounds, "statistic": "median and range, artifacts in turn,"}
     return figures
 
