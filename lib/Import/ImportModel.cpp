@@ -84,12 +84,13 @@ static Value buildAttention(ModelBuilder &b, Value input, func::FuncOp layer, in
     k = b.norm(k, prefix, modules.kNorm);
   }
   if (config.rotates(index)) {
-    const StringRef keys = config.hasWindowedRope(index) ? kWindowedRopeTableName : kRopeTableName;
+    Value keys =
+        b.load((config.hasWindowedRope(index) ? kWindowedRopeTableName : kRopeTableName).str());
     const bool isLate = config.ropeIn(config.maxContext).lateGain != 0.0;
-    for (auto [rows, name] :
-         {std::pair(&q, isLate ? StringRef(kQueryRopeTableName) : keys), std::pair(&k, keys)})
-      *rows = lm::RopeOp::create(b, b.at(place), *rows, b.load(name.str()), layer.getArgument(1),
-                                 config.headDim);
+    Value queries = isLate ? b.load(kQueryRopeTableName.str()) : keys;
+    for (auto [rows, table] : {std::pair(&q, queries), std::pair(&k, keys)})
+      *rows =
+          lm::RopeOp::create(b, b.at(place), *rows, table, layer.getArgument(1), config.headDim);
   }
   Value attended = b.attention(q, k, projections[2], layer, index, place);
   return b.linear(attended, prefix, modules.o, config.outputBias);

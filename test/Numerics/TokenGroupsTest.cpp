@@ -150,14 +150,14 @@ TEST(TokenGroups, Refused) {
   }
 }
 
-struct Shape {
+struct RowShape {
   int64_t columns, weightGroup, tokenGroup;
 };
 
 // The linear of the dequantized operands, in double and in the kernels' order.
 TEST(TokenGroups, GiveTheLinearOfTheDequantizedOperands) {
   const int64_t M = 3, N = 5;
-  for (auto [K, weightGroup, tokenGroup] : {Shape{257, 32, 32},
+  for (auto [K, weightGroup, tokenGroup] : {RowShape{257, 32, 32},
                                             {300, 128, 32},
                                             {300, 64, 64},
                                             {200, 0, 32},
