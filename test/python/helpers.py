@@ -59,6 +59,15 @@ def run_tool(name, *arguments, timeout=300, **options):
     return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=timeout, **options)
 
 
+def written_back(folder, tmp_path):
+    """The folder that a model, imported as IR, is written to."""
+    imported = run_tool("easyquant-translate", "--import-hf", folder, "-o", tmp_path / "model.mlir")
+    assert imported.returncode == 0, imported.stderr
+    exported = run_tool("easyquant-translate", "--export-hf", tmp_path / "folder", tmp_path / "model.mlir")
+    assert exported.returncode == 0, exported.stderr
+    return tmp_path / "folder"
+
+
 def compile_model(model, out, *options, timeout=300):
     """Compiles with easyquant-compile; returns `out`."""
     result = run_tool("easyquant-compile", model, "-o", out, *options, timeout=timeout)

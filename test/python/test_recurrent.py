@@ -3,6 +3,9 @@
 """Layers with a recurrent state: LFM2's short convolutions, against the numpy oracle. Texts in pieces, many sequences in a step, forks, saved
 sequences, calls that fail, and what cannot be done with a state that no token can be taken from again."""
 
+import ctypes
+import struct
+
 import numpy as np
 import pytest
 
@@ -14,7 +17,7 @@ from easyquant.runtime.drafts import Speculation
 from easyquant.runtime.engine import Engine, EngineOptions
 from easyquant.runtime.requests import PromptReader, Request, Settings
 from easyquant.support.errors import UserError
-from helpers import Runner, assert_refused, random_lfm2, random_tokens, run_tool, write_gguf, write_letters, write_model
+from helpers import BUILD, Runner, assert_refused, random_lfm2, random_tokens, run_tool, write_gguf, write_letters, write_model, written_back
 from oracles.checkpoint import read_folder
 from oracles.lfm2 import Lfm2
 from oracles.schemes import FLOAT, W8A8, w4a8
@@ -25,6 +28,7 @@ MODELS = {
     "four tokens, biases, head of its own": {"kinds": ("full_attention", "conv"), "width": 4, "bias": True, "tied": False, "hidden": 48, "heads": 4},
 }
 FLOATS = ("--scheme=none", "--isa=avx2")
+PROGRESS = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 
 @pytest.fixture(scope="module")
@@ -106,11 +110,7 @@ def test_gguf_is_the_same_model(artifact, model, workspace, name):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_exported_folder_is_the_model(model, tmp_path, name):
-    imported = run_tool("easyquant-translate", "--import-hf", model(name), "-o", tmp_path / "model.mlir")
-    assert imported.returncode == 0, imported.stderr
-    exported = run_tool("easyquant-translate", "--export-hf", tmp_path / "folder", tmp_path / "model.mlir")
-    assert exported.returncode == 0, exported.stderr
-    config, tensors = read_folder(tmp_path / "folder")
+    config, tensors = read_folder(written_back(model(name), tmp_path))
     before, weights = read_folder(model(name))
     assert tensors.keys() == weights.keys() and all(np.array_equal(tensors[key], weights[key]) for key in weights)
     assert all(config[key] == before[key] for key in ("layer_types", "conv_L_cache", "conv_bias", "intermediate_size", "norm_eps", "tie_word_embeddings"))
@@ -241,23 +241,41 @@ def test_no_token_is_taken_from_a_state(subject):
 
 
 def test_a_call_that_fails_changes_nothing(artifact, workspace):
-    """Ended within its first step, and behind one and two that had gone through, of a model slow enough that it is asked in each."""
-    folder = artifact(write_model(workspace / "long", *random_lfm2(11, context=1300, hidden=320, ffn=1500)), *FLOATS)
-    subject = _runtime.Model(str(folder), isa="avx2")
-    tokens, others = random_tokens(8, 60, 97), np.asarray(random_tokens(9, 1200, 97), np.int32)
-    batch = _runtime.Batch(subject, sequences=1, threads=1)
-    sequence = batch.add()
-    append(batch, [(sequence, tokens[:5])])
+    """Ended within its first step, and behind one and two that had gone through. The C interface asks before each kernel, and Python every 50 ms."""
+    runtime = ctypes.CDLL(BUILD / "lib" / "libeasyquant_runtime.so")
+    runtime.eq_session_logits.restype = ctypes.POINTER(ctypes.c_float)
+    runtime.eq_session_position.restype = ctypes.c_int64
+    for name in ("eq_model_load", "eq_session_create", "eq_session_prefill"):
+        getattr(runtime, name).restype = ctypes.c_void_p
+    folder = artifact(write_model(workspace / "long", *random_lfm2(11, context=1300)), *FLOATS)
+    tokens, others = random_tokens(8, 60, 97), random_tokens(9, 1200, 97)
+    loaded, session = ctypes.c_void_p(), ctypes.c_void_p()
+    assert not runtime.eq_model_load(str(folder).encode(), None, ctypes.byref(loaded))
+    assert not runtime.eq_session_create(loaded, struct.pack("<qii", 0, 1, 0), ctypes.byref(session))
+
+    def prefill(given):
+        given = np.asarray(given, np.int32)
+        return runtime.eq_session_prefill(session, given.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(len(given)))
+
+    assert not prefill(tokens[:5])
     for least in (0, 512, 1024):
+        asked = []
 
-        def progress(done, total):
-            if done >= least:  # noqa: B023
-                raise ZeroDivisionError
+        @PROGRESS
+        def progress(context, done, total):
+            asked.append(done)  # noqa: B023
+            return done >= least and asked.count(done) == 3  # noqa: B023
 
-        with pytest.raises(ZeroDivisionError):
-            batch.append([(sequence, others)], progress=progress)
-        assert batch.position(sequence) == 5
-    assert np.array_equal(append(batch, [(sequence, tokens[5:])])[0], alone(subject, tokens)[5:])
+        runtime.eq_session_set_progress(session, progress, None)
+        error = prefill(others)
+        runtime.eq_session_set_progress(session, PROGRESS(), None)
+        assert error and asked[-1] >= least and runtime.eq_session_position(session) == 5
+        runtime.eq_error_free(ctypes.c_void_p(error))
+    assert not prefill(tokens[5:])
+    found = np.ctypeslib.as_array(runtime.eq_session_logits(session), (97,))
+    assert np.array_equal(found, alone(_runtime.Model(str(folder), isa="avx2"), tokens)[-1])
+    runtime.eq_session_free(session)
+    runtime.eq_model_free(loaded)
 
 
 # -------------------------------------------------------------------------------------------------------------- the engine

@@ -160,9 +160,9 @@ class Llama:
             layer = {name: linear(at + "self_attn." + name) for name in ("q_proj", "k_proj", "v_proj", "o_proj")}
             kind = config["model_type"]
             if kind in ("qwen3_moe", "mixtral"):
-                layer["mlp"] = Experts(config, at, linear, vector)
+                layer["experts"] = Experts(config, at, linear, vector)
             else:
-                layer["mlp"] = self.mlp(*(linear(f"{at}mlp.{name}") for name in ("gate_proj", "up_proj", "down_proj")))
+                layer |= {name: linear(at + "mlp." + name) for name in ("gate_proj", "up_proj", "down_proj")}
             names = {"input_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
             if kind in ("olmo2", "olmo3"):
                 names = {"attention_output_norm": "post_attention_layernorm", "mlp_output_norm": "post_feedforward_layernorm"}
@@ -176,8 +176,10 @@ class Llama:
             layer["window"], layer["rotated"] = window_of(config, index), is_rotated(config, index)
             self.layers.append(layer)
 
-    def mlp(self, gate, up, down):
-        return lambda rows: down(self.activation(gate(rows)) * up(rows))
+    def mlp(self, layer, rows):
+        if "experts" in layer:
+            return layer["experts"](rows)
+        return layer["down_proj"](self.activation(layer["gate_proj"](rows)) * layer["up_proj"](rows))
 
     def rope(self, x, position, window=None):
         """x: (tokens, heads, head_dim)."""
@@ -225,7 +227,7 @@ class Llama:
             first = len(x) - last if last and layer is self.layers[-1] else 0
             attended = self.attention(layer, layer["input_norm"](x), first)
             x = x[first:] + factor * layer["attention_output_norm"](attended)
-            x = x + factor * layer["mlp_output_norm"](layer["mlp"](layer["mlp_norm"](x)))
+            x = x + factor * layer["mlp_output_norm"](self.mlp(layer, layer["mlp_norm"](x)))
         return self.norm(x)
 
     def logits(self, tokens, last=None):
