@@ -201,6 +201,10 @@ TEST(GGUFModelConfig, IsReadBackForEveryArchitecture) {
       more += R"(, "sliding_window": 32)";
     if (architecture.layerKinds == LayerKinds::Convolution)
       more += R"(, "full_attn_idxs": [1], "conv_L_cache": 4)";
+    if (architecture.lateGain)
+      more += R"(, "rope_parameters": {"rope_type": "yarn", "factor": 4.0, "mscale": 1.0,
+                "original_max_position_embeddings": 100, "mscale_all_dim": 1.0,
+                "llama_4_scaling_beta": 0.125})";
     if (const char *key = architecture.experts.renormalizesKey) // always so in GGUF
       more += fmt::format(R"(, "{}": true)", key);
     const ModelConfig config = configOf(architecture, more);
