@@ -327,6 +327,7 @@ static constexpr Architecture ministral3() {
   a.summary =
       "mistral with YaRN, and queries behind its original context times 1 + β ln(1 + ⌊p / L⌋) "
       "(`llama_4_scaling_beta`); also the text part of `mistral3`";
+  a.refused = "";
   a.proof = "the oracle, llama.cpp";
   a.maxContext.otherwise = 262144;
   a.epsilon = 1e-5;
@@ -361,6 +362,7 @@ static constexpr Architecture qwen3Moe() {
   a.summary =
       "qwen3 with a mixture of experts in place of every MLP: softmax over all experts, the "
       "greatest `num_experts_per_tok`, made to sum to 1 by `norm_topk_prob`";
+  a.proof = "the oracle, llama.cpp";
   a.refused = "layers without experts (`mlp_only_layers`, `decoder_sparse_step`), "
               "`use_sliding_window`; GPUs, more than one rank";
   a.numKVHeads.otherwise = 4;
@@ -389,6 +391,7 @@ static constexpr Architecture mixtral() {
   a.withOtherParts = nullptr;
   a.summary = "mistral with a mixture of experts in place of every MLP: the greatest "
               "`num_experts_per_tok`, whose weights sum to 1";
+  a.proof = "the oracle, llama.cpp";
   a.refused = "GPUs, more than one rank";
   a.epsilon = 1e-5;
   a.ropeTheta = 1000000.0;
@@ -412,7 +415,7 @@ static constexpr Architecture lfm2() {
   a.summary = "llama with a gated short convolution in the place of attention in the layers that "
               "`layer_types` or `full_attn_idxs` names, and an RMSNorm of every head of q and k";
   a.refused = "GPUs; more than one rank; `lfm2_moe`";
-  a.proof = "the oracle";
+  a.proof = "the oracle, llama.cpp";
   a.intermediateSize.otherwise = 12288;
   a.numKVHeads.otherwise = 8;
   a.maxContext.otherwise = 128000;

@@ -9,6 +9,7 @@
 
 #include "OpChecks.h"
 
+#include "mlir/Dialect/MLProgram/IR/MLProgram.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/Matchers.h"
 
@@ -122,12 +123,14 @@ LogicalResult LayerNormOp::verify() { return verifyEpsilon(*this, getEpsilon());
 int64_t easyquant::lm::expertCount(Value offsets) { return offsets ? extent(offsets) - 1 : 1; }
 
 bool easyquant::lm::isRowWise(Operation *op) {
-  auto isOffsets = [](Type type) {
-    auto tensor = dyn_cast<RankedTensorType>(type);
+  // A constant of that type is an order of columns.
+  auto isOffsets = [](Value operand) {
+    auto tensor = dyn_cast<RankedTensorType>(operand.getType());
     return tensor && tensor.getRank() == 1 && tensor.hasStaticShape() &&
-           tensor.getElementType().isInteger(32);
+           tensor.getElementType().isInteger(32) &&
+           !operand.getDefiningOp<ml_program::GlobalLoadConstOp>();
   };
-  return op->hasTrait<OpTrait::RowWise>() && llvm::none_of(op->getOperandTypes(), isOffsets);
+  return op->hasTrait<OpTrait::RowWise>() && llvm::none_of(op->getOperands(), isOffsets);
 }
 
 void LinearOp::build(OpBuilder &builder, OperationState &state, Value input, Value weight,
