@@ -33,7 +33,6 @@ static constexpr Architecture kLLaMA = {
     .gguf = "llama",
     .summary = "RMSNorm, rotary positions, grouped-query attention, SwiGLU; biases by "
                "`attention_bias`, `mlp_bias`",
-    .refused = "mixtures of experts",
     .proof = "the oracle; SmolLM2-135M and the published text of stories260K",
     .hiddenSize = {"hidden_size"},
     .intermediateSize = {"intermediate_size"},
@@ -312,7 +311,6 @@ static constexpr Architecture ministral() {
   a.withOtherParts = nullptr;
   a.summary = "mistral with its window in the layers that `layer_types` names; without it, in all";
   a.proof = "the oracle, transformers";
-  a.refused = "";
   a.epsilon = 1e-6;
   a.window = WindowKind::Pattern;
   return a;
@@ -327,7 +325,6 @@ static constexpr Architecture ministral3() {
   a.summary =
       "mistral with YaRN, and queries behind its original context times 1 + β ln(1 + ⌊p / L⌋) "
       "(`llama_4_scaling_beta`); also the text part of `mistral3`";
-  a.refused = "";
   a.proof = "the oracle, llama.cpp";
   a.maxContext.otherwise = 262144;
   a.epsilon = 1e-5;
