@@ -59,8 +59,15 @@ def data():
     return DATA
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def workspace(tmp_path_factory):
+    """A folder of a file of tests, so that no name in it can be another file's."""
+    return tmp_path_factory.mktemp("workspace")
+
+
+@pytest.fixture(scope="session")
+def shared_models(tmp_path_factory):
+    """The folder of the models below, which are made once for all files."""
     return tmp_path_factory.mktemp("models")
 
 
@@ -96,35 +103,35 @@ def runner(artifact):
 
 
 @pytest.fixture(scope="session")
-def tiny_llama(workspace):
-    return write_model(workspace / "tiny-llama", *random_llama())
+def tiny_llama(shared_models):
+    return write_model(shared_models / "tiny-llama", *random_llama())
 
 
 @pytest.fixture(scope="session")
-def untied(workspace):
+def untied(shared_models):
     """With an embedding and a head of their own."""
-    return write_model(workspace / "untied-head", *random_llama(3, tied=False, heads=4, kv_heads=2))
+    return write_model(shared_models / "untied-head", *random_llama(3, tied=False, heads=4, kv_heads=2))
 
 
 @pytest.fixture(scope="session")
-def tiny_gpt2(workspace):
-    return write_model(workspace / "tiny-gpt2", *random_gpt2())
+def tiny_gpt2(shared_models):
+    return write_model(shared_models / "tiny-gpt2", *random_gpt2())
 
 
 @pytest.fixture(scope="session")
-def stories(workspace):
+def stories(shared_models):
     """stories260K as a Hugging Face folder."""
     config, tensors = read_llama2c(test_data("stories260K.bin"))
     tokenizer = read_tokenizer(test_data("tok512.bin"))
-    folder = write_model(workspace / "stories260K", config, tensors)
+    folder = write_model(shared_models / "stories260K", config, tensors)
     tokenizer.save(str(folder / "tokenizer.json"))
     return folder
 
 
 @pytest.fixture(scope="session")
-def letters_model(workspace):
+def letters_model(shared_models):
     """A random llama that reads and writes letters, one a token, and seldom ends its text."""
-    return write_letters(write_model(workspace / "letters", *random_llama(seed=11, context=160)))
+    return write_letters(write_model(shared_models / "letters", *random_llama(seed=11, context=160)))
 
 
 @pytest.fixture(scope="module")
@@ -152,14 +159,14 @@ def smollm2_gguf():
 
 
 @pytest.fixture(scope="session")
-def make_smollm2(smollm2_gguf, workspace):
+def make_smollm2(smollm2_gguf, shared_models):
     """make_smollm2(*options): a Hugging Face folder out of ../shared/tools/make_smollm2.py."""
     script = DATA.parent / "tools" / "make_smollm2.py"
 
     def make(*options):
         if not script.is_file():
             pytest.skip(f"needs make_smollm2.py: not in {script.parent}")
-        out = workspace / "-".join(["smollm2", *(option.strip("-") for option in options)])
+        out = shared_models / "-".join(["smollm2", *(option.strip("-") for option in options)])
         if not out.exists():
             subprocess.run([sys.executable, script, out, "--gguf", smollm2_gguf, *options], check=True, capture_output=True)
         return out

@@ -28,13 +28,13 @@ def succeed(*arguments) -> Done:
     return done
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def model(workspace):
     """A random llama with a tokenizer of one token a byte, 33 to 126."""
     return write_letters(write_model(workspace / "front-desk", *random_llama(seed=3, vocab=VOCABULARY, context=96)))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def built(model, workspace):
     """built(scheme, *options): that artifact, made by `easyquant compile`."""
     made = {}
@@ -49,7 +49,7 @@ def built(model, workspace):
     return get
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def text(workspace):
     file = workspace / "text"
     file.write_text("".join(map(chr, np.random.default_rng(5).integers(33, 127, 1000))))
