@@ -30,7 +30,7 @@ from pathlib import Path
 
 from peer import Worker, cache_folder, fail, peer_environment
 from peers_llama_cpp import Variant, cpu_model, measure_all
-from quality_fronts import Point, ratio, rivals
+from quality_fronts import COLOURS, Point, ratio, rivals
 from quality_per_byte import Bench, add_protocol, check_protocol, chosen, slug
 from rich.console import Console
 from rich.table import Table
@@ -153,7 +153,7 @@ def show(points: list[Point], texts: list[str], speeds: dict[str, dict], rows: l
     for heading in ("", "MB", *(f"KL, {text}" for text in texts), *(name for name, _, _ in loads)):
         table.add_column(heading, justify="right" if heading else "left")
     for point in sorted(points, key=lambda point: point.bytes):
-        name = point.name.split()[1].rstrip(",") if point.is_peer else point.name
+        name = point.label
         cells = []
         for _, load, index in loads:
             values = [rounds[index] for rounds in speeds[load.name].get(name, [])]
@@ -180,8 +180,8 @@ def draw(points: list[Point], text: str, speeds: dict[str, list], file: Path) ->
     with plt.rc_context({"svg.hashsalt": "easyquant", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
         figure, panels = plt.subplots(1, 3, figsize=(12, 4), sharey=True, layout="constrained")
         for point in points:
-            name = point.name.split()[1].rstrip(",") if point.is_peer else point.name
-            colour = "#b3540c" if point.is_peer else "#1f5fae"
+            name = point.label
+            colour = COLOURS[point.maker]
             across = [point.bytes / 1e6, *(statistics.median(rounds[index] for rounds in speeds[name]) for index in (0, 1))]
             for axes, x in zip(panels, across):
                 axes.plot(x, point.kl(text), "o", color=colour, markersize=4)

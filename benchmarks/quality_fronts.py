@@ -12,7 +12,9 @@ from rich.table import Table
 from easyquant.evaluation.comparison import pareto
 from easyquant.evaluation.metrics import standard_error
 
-GOAL = 0.8  # of the peer's mean KL divergence, at no more bytes
+# What makes files, which is the first word of a peer's names: of its mean KL divergence at no more bytes, the most that ours may have; its colour.
+GOALS = {"llama.cpp": 0.8, "auto-round": 1.0}
+COLOURS = {"llama.cpp": "#b3540c", "auto-round": "#3d7a3a", "EasyQuant": "#1f5fae"}
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,15 @@ class Point:
         if len(sizes) != 1:
             raise ValueError(f"{name}: has {sorted(sizes)} bytes on different texts; delete what was kept of it and measure again")
         return cls(name, is_peer, sizes.pop(), {text: entry["figures"] for text, entry in found.items()})
+
+    @property
+    def maker(self) -> str:
+        return self.name.split()[0] if self.is_peer else "EasyQuant"
+
+    @property
+    def label(self) -> str:
+        """The name in a plot: a peer's type without its maker and what its quantizer was given."""
+        return self.name.split()[1].rstrip(",") if self.is_peer else self.name
 
     def kl(self, text: str) -> float:
         return self.figures[text]["kl_mean"]
@@ -72,8 +83,8 @@ def misses(points: list[Point], text: str) -> list[str]:
             found.append(f"{text}: nothing of ours has at most the {theirs.bytes / 1e6:.1f} MB of {theirs.name}")
             continue
         value, error = ratio(ours, theirs, text)
-        if value > GOAL:
-            found.append(f"{text}: {ours.name} has {value:.2f} ± {error:.2f} of the KL of {theirs.name}, goal {GOAL}")
+        if value > (goal := GOALS[theirs.maker]):
+            found.append(f"{text}: {ours.name} has {value:.2f} ± {error:.2f} of the KL of {theirs.name}, goal {goal}")
         if ours.top1(text) < theirs.top1(text):
             found.append(f"{text}: {ours.name} has {ours.top1(text):.1%} of first choices in common with float, {theirs.name} {theirs.top1(text):.1%}")
     return found
@@ -92,7 +103,7 @@ def with_error(value: float, error: float, digits: int) -> str:
 
 def points_table(points: list[Point], text: str) -> Table:
     """All points by their bytes; those of a front are marked."""
-    marked = {id(point) for side in (True, False) for point in front([p for p in points if p.is_peer == side], text)}
+    marked = {id(point) for maker in COLOURS for point in front([p for p in points if p.maker == maker], text)}
     table = columns(f"{text}: mean KL divergence from float; * on its front", "", "file", "MB", "KL, nats", "top-1")
     for point in sorted(points, key=lambda point: (point.bytes, point.name)):
         kl = with_error(point.kl(text), point.kl_error(text), 4)
@@ -124,7 +135,7 @@ def show(points: list[Point], texts: list[str]) -> list[str]:
 
 
 def draw(points: list[Point], texts: list[str], file: Path) -> None:
-    """KL against megabytes, a panel a text: both fronts as lines, every point, the peer's files by name."""
+    """KL against megabytes, a panel a text: fronts as lines, every point, the peers' files by name."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -133,17 +144,16 @@ def draw(points: list[Point], texts: list[str], file: Path) -> None:
     with plt.rc_context({"svg.hashsalt": "easyquant", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
         figure, panels = plt.subplots(1, len(texts), figsize=(5.2 * len(texts), 4), sharey=True, squeeze=False, layout="constrained")
         for axes, text in zip(panels[0], texts):
-            for is_peer, label, colour in ((True, "llama.cpp", "#b3540c"), (False, "EasyQuant", "#1f5fae")):
-                side = [point for point in points if point.is_peer == is_peer]
+            for maker, colour in COLOURS.items():
+                side = [point for point in points if point.maker == maker]
                 if not side:
                     continue
                 axes.errorbar([p.bytes / 1e6 for p in side], [p.kl(text) for p in side], [p.kl_error(text) for p in side],
                               fmt="o", markersize=3.5, linewidth=1, color=colour, alpha=0.6)  # fmt: skip
                 best = front(side, text)
-                axes.step([p.bytes / 1e6 for p in best], [p.kl(text) for p in best], where="post", color=colour, label=label)
-                for point in side if is_peer else []:
-                    name = point.name.split()[1].rstrip(",")
-                    axes.annotate(name, (point.bytes / 1e6, point.kl(text)), (4, 4), textcoords="offset points", fontsize=7.5, color=colour)
+                axes.step([p.bytes / 1e6 for p in best], [p.kl(text) for p in best], where="post", color=colour, label=maker)
+                for point in side:
+                    axes.annotate(point.label if point.is_peer else "", (point.bytes / 1e6, point.kl(text)), (4, 4), textcoords="offset points", fontsize=7.5, color=colour)
             axes.set_yscale("log")
             axes.set_xlabel("weights, MB")
             axes.set_title(text, loc="left")

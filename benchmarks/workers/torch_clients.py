@@ -262,17 +262,28 @@ def make_autoawq(model, out, scheme, group, windows):
     quantizer.save_quantized(str(out))
 
 
-def make_auto_round(export, model, out, scheme, group, windows):
+def auto_round(export, model, out, windows, **options):
+    """Has auto-round quantize by one window a step, and save; returns nothing, `out` is what it makes."""
     from auto_round import AutoRound
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    bits, symmetric = bits_of(scheme)
-    quantizer = AutoRound(AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32), AutoTokenizer.from_pretrained(model), bits=bits, group_size=group,
-                          sym=symmetric, iters=10, dataset=[torch.tensor([window]) for window in windows], seqlen=len(windows[0]), nsamples=len(windows),
-                          batch_size=1, device_map="cpu")  # fmt: skip
+    quantizer = AutoRound(AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32), AutoTokenizer.from_pretrained(model),
+                          dataset=[torch.tensor([window]) for window in windows], seqlen=len(windows[0]), nsamples=len(windows), batch_size=1,
+                          device_map="cpu", **options)  # fmt: skip
     with tempfile.TemporaryDirectory(dir=out.parent) as folder, torch.enable_grad():
         quantizer.quantize_and_save(folder, format=export)
         next(Path(folder).iterdir()).rename(out)  # which it names after the model
+
+
+def make_auto_round(export, model, out, scheme, group, windows):
+    bits, symmetric = bits_of(scheme)
+    auto_round(export, model, out, windows, bits=bits, group_size=group, sym=symmetric, iters=10)
+
+
+def make_auto_round_gguf(model, out, scheme, group, windows):
+    """`scheme`: a file type of llama.cpp, which says what groups there are."""
+    kind = f"gguf:{scheme.lower()}"
+    auto_round(kind, model, out, windows, scheme=kind, iters=200)
 
 
 def make_llm_compressor(model, out, scheme, group, windows):
@@ -293,6 +304,7 @@ def make_llm_compressor(model, out, scheme, group, windows):
 
 MAKERS = {
     "compressed-tensors": make_compressed, "gptqmodel": make_gptqmodel, "autoawq": make_autoawq, "llm-compressor": make_llm_compressor,
+    "auto-round as gguf": make_auto_round_gguf,
     "auto-round as gptq": partial(make_auto_round, "auto_gptq"), "auto-round as awq": partial(make_auto_round, "auto_awq"),
 }  # fmt: skip
 

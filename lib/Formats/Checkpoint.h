@@ -36,6 +36,8 @@ struct Checkpoint {
   ModelConfig config;
   /// By the name in the container, without the architecture's optional prefix.
   std::unordered_map<std::string, StoredTensor> tensors;
+  /// The type that a config.json alone says its weights will have: "BF16"; else "unknown".
+  std::string floatType = "unknown";
   /// What config.json says of linears whose weights are codes; null where it says nothing.
   std::unique_ptr<StoredWeights> quantization;
   /// Every file that defines the model, in the order of ModelSource::hash().

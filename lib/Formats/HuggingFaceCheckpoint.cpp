@@ -238,10 +238,40 @@ static Result<std::string_view> addConfig(Checkpoint &checkpoint, const fs::path
   return text;
 }
 
+/// The type of weights that a config.json names, as safetensors call it; nothing where it names
+/// none. The text part of a model has its own object.
+static Result<std::optional<std::string>> floatTypeOf(std::string_view text,
+                                                      const std::string &fileName) {
+  Result<Json> object = Json::parseObject(text, fileName);
+  if (!object)
+    return Unexpected(object.error());
+  FieldReader fields(*object, fileName, {.nullIsAbsent = true});
+  std::string name;
+  auto look = [&](FieldReader &part) {
+    for (const char *key : {"torch_dtype", "dtype"})
+      part.optional(key, name);
+  };
+  look(fields);
+  if (name.empty() && fields.find("text_config"))
+    fields.object("text_config", look);
+  if (fields.failed())
+    return Unexpected(fields.result().error());
+  for (auto [known, type] :
+       {std::pair("bfloat16", "BF16"), std::pair("float16", "F16"), std::pair("float32", "F32")})
+    if (name == known)
+      return std::optional<std::string>(type);
+  return std::optional<std::string>();
+}
+
 Result<Checkpoint> formats::openConfiguration(const fs::path &path) {
   Checkpoint checkpoint;
-  if (Result<std::string_view> text = addConfig(checkpoint, path); !text)
+  Result<std::string_view> text = addConfig(checkpoint, path);
+  if (!text)
     return Unexpected(text.error());
+  Result<std::optional<std::string>> type = floatTypeOf(*text, path.string());
+  if (!type)
+    return Unexpected(type.error());
+  checkpoint.floatType = type->value_or(checkpoint.floatType);
   return checkpoint;
 }
 

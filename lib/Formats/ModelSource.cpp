@@ -112,7 +112,7 @@ Result<ModelSource> ModelSource::open(const fs::path &path) {
 void ModelSource::Impl::expect() {
   for (ExpectedTensor &tensor : expectedTensors(checkpoint.config)) {
     indexByName.emplace(tensor.name, tensors.size());
-    tensors.push_back({std::move(tensor.name), std::move(tensor.shape), "unknown"});
+    tensors.push_back({std::move(tensor.name), std::move(tensor.shape), checkpoint.floatType});
     weights.emplace_back();
   }
 }

@@ -43,24 +43,32 @@ lm::RecurrentType ModelBuilder::recurrentType() {
              : lm::RecurrentType::get(getContext(), convolved * config.convolutionState());
 }
 
-void ModelBuilder::declare(StringRef name, ArrayRef<int64_t> shape, DictionaryAttr ropeTable) {
+ml_program::GlobalOp ModelBuilder::declare(StringRef name, ArrayRef<int64_t> shape) {
   auto type = RankedTensorType::get(shape, getF32Type());
   auto global = ml_program::GlobalOp::create(
       *this, at(name.str()), name, type, /*is_mutable=*/false,
       ml_program::ExternAttr::get(getContext(), type), getStringAttr("private"));
   globals[name] = type;
-  if (ropeTable)
-    global->setAttr(lm::kRopeTableAttr, ropeTable);
+  return global;
 }
 
 void ModelBuilder::declareWeights() {
-  for (const formats::ModelTensor &tensor : source.tensors())
-    declare(tensor.name, tensor.shape, {});
+  const std::string table = std::string(config.architecture->embedding.name) + ".weight";
+  for (const formats::ModelTensor &tensor : source.tensors()) {
+    ml_program::GlobalOp global = declare(tensor.name, tensor.shape);
+    // Rows of what no linear multiplies with are as good in the type that the file has.
+    Type stored = tensor.storedType == "BF16"  ? Type(getBF16Type())
+                  : tensor.storedType == "F16" ? Type(getF16Type())
+                                               : Type();
+    if (stored && tensor.name == table && !config.tieWordEmbeddings)
+      global->setAttr(lm::kFileTypeAttr, TypeAttr::get(stored));
+  }
 }
 
 void ModelBuilder::declareRopeTables() {
   auto declareTable = [&](StringRef name, const numerics::RopeParams &rope) {
-    declare(name, {config.maxContext, rope.dims / 2, 2}, lm::ropeTableAttr(getContext(), rope));
+    declare(name, {config.maxContext, rope.dims / 2, 2})
+        ->setAttr(lm::kRopeTableAttr, lm::ropeTableAttr(getContext(), rope));
   };
   const numerics::RopeParams queries = config.ropeIn(config.maxContext);
   numerics::RopeParams keys = queries;

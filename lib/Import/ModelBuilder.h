@@ -73,7 +73,7 @@ public:
   mlir::Value multiply(mlir::Value input, double factor, const std::string &name);
 
 private:
-  void declare(llvm::StringRef name, llvm::ArrayRef<int64_t> shape, mlir::DictionaryAttr ropeTable);
+  mlir::ml_program::GlobalOp declare(llvm::StringRef name, llvm::ArrayRef<int64_t> shape);
 
   mlir::ModuleOp module;
   llvm::StringMap<mlir::RankedTensorType> globals;

@@ -287,6 +287,9 @@ void CPULauncher::addLinears(KernelLibrary &library) const {
     auto table = cast<RankedTensorType>(op.getTable().getType());
     cpu::EmbeddingSpec spec{table.getDimSize(0), table.getDimSize(1)};
     spec.sharded = op.getSharded();
+    spec.floats = table.getElementType().isF16()    ? numerics::ScaleFormat::F16
+                  : table.getElementType().isBF16() ? numerics::ScaleFormat::BF16
+                                                    : numerics::ScaleFormat::F32;
     Arguments arguments(b);
     if (failed(arguments.setWeight("w", op.getTable())))
       return failure();

@@ -278,8 +278,12 @@ void GPULauncher::addLinears(KernelLibrary &library) const {
       spec.table = kBF16;
       if (failed(arguments.setWeight("w", op.getTable(), equant::kBF16OffsetAttr)))
         return failure();
-    } else if (failed(arguments.setWeight("table", op.getTable()))) {
-      return failure();
+    } else {
+      spec.table = table.getElementType().isF16()    ? easyquant::gpu::Float::F16
+                   : table.getElementType().isBF16() ? kBF16
+                                                     : easyquant::gpu::Float::F32;
+      if (failed(arguments.setWeight("table", op.getTable())))
+        return failure();
     }
     return embedding(b, op, spec, arguments);
   });

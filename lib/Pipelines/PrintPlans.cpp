@@ -53,9 +53,10 @@ struct Destination {
   }
   /// Bytes of all else; floats of checkpoints are halves, but for graphs.
   int64_t otherBytes(ModuleOp module) const {
-    if (format && !format->isGraph())
-      return equant::otherBytes(module, /*withTables=*/false) / 2;
-    return equant::otherBytes(module) * (format ? 1 : std::ssize(families));
+    if (!format)
+      return equant::otherBytes(module) * std::ssize(families);
+    return format->isGraph() ? equant::otherBytes(module, equant::Holder::Graph)
+                             : equant::otherBytes(module, equant::Holder::Checkpoint) / 2;
   }
 };
 } // namespace
@@ -109,7 +110,8 @@ static int64_t gatheredBytes(ModuleOp module, const Destination &destination) {
       return;
     if (type && type.hasStaticShape() && isStored)
       bytes += scheme ? destination.bytesOf("", type, scheme, equant::SchemeAttr(), false)
-                      : type.getNumElements() * static_cast<int64_t>(sizeof(float));
+                      : type.getNumElements() *
+                            (load ? equant::floatBytes(load) : int64_t(sizeof(float)));
   };
   module.walk([&](lm::EmbeddingOp op) {
     equant::PlanAttr plan = equant::getPlan(op);

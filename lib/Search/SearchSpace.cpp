@@ -420,7 +420,7 @@ FailureOr<SearchSpace> easyquant::search::findSearchSpace(ModuleOp module,
       space.fixedBytes += finder.bytesOf(equant::embeddingSite(op.getTable()), op.getTable(), plan);
   });
   // Floats of checkpoints are halves.
-  space.fixedBytes += isCheckpoint ? equant::otherBytes(module, /*withTables=*/false) / 2
+  space.fixedBytes += isCheckpoint ? equant::otherBytes(module, equant::Holder::Checkpoint) / 2
                                    : equant::otherBytes(module);
   space.fixedBytes += equant::headerBytes(module) - searched;
   return space;

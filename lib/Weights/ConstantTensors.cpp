@@ -205,6 +205,8 @@ FailureOr<ConstantTensor> ConstantMatcher::match(Location loc, StringRef site, V
       tensor.stamp = stamp.str();
   }
   tensor.isStored = global->hasAttr(kStoredAttr);
+  if (auto type = global->getAttrOfType<TypeAttr>(lm::kFileTypeAttr)) // verified
+    tensor.fileType = type.getValue().isF16() ? formats::DType::F16 : formats::DType::BF16;
   return tensor;
 }
 

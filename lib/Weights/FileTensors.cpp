@@ -130,6 +130,8 @@ void TensorLister::addFloat(const FloatConstant &constant, std::string name) {
                               : FileTensor::Kind::Float;
   if (isOrder)
     tensor.dtype = DType::I32;
+  else if (!target.form.file.plain)
+    tensor.dtype = constant.leastType();
   tensor.name = std::move(name);
   tensor.shape.assign(constant.type.getShape().begin(), constant.type.getShape().end());
   tensor.constant = &constant;
@@ -142,7 +144,7 @@ void TensorLister::addFloat(const FloatConstant &constant, std::string name) {
   }
   if (file.wholeLines && !isAligned)
     tensor.shape = {static_cast<int64_t>(
-        llvm::alignTo(constant.type.getNumElements(), kAlignment / sizeof(float)))};
+        llvm::alignTo(constant.type.getNumElements(), kAlignment / dtypeBytes(tensor.dtype)))};
   (isAligned ? aligned : others).push_back(std::move(tensor));
 }
 

@@ -137,6 +137,13 @@ LogicalResult ModelWeights::collectFloat(const ConstantMatcher &matcher, OpOpera
   return success();
 }
 
+formats::DType FloatConstant::leastType() const {
+  const bool isTable = llvm::all_of(
+      readers, [](OpOperand *reader) { return isa<lm::EmbeddingOp>(reader->getOwner()); });
+  return isTable && parts.size() == 1 && parts.front().steps.empty() ? parts.front().fileType
+                                                                     : formats::DType::F32;
+}
+
 /// Does the op make a constant of constants?
 static bool makesConstant(Operation *op) {
   if (auto hadamard = dyn_cast<HadamardOp>(op))

@@ -56,7 +56,7 @@ private:
   template <typename T> Result<void> append(const FileTensor &tensor, const std::vector<T> &data) {
     return writer.write(tensor.name, std::as_bytes(std::span(data)));
   }
-  /// The zeros behind `count` floats of the tensor.
+  /// The zeros behind `count` elements of the tensor.
   Result<void> pad(const FileTensor &tensor, int64_t count);
 
   ShardedSafetensorsWriter writer;
@@ -87,7 +87,7 @@ Result<void> WeightFile::pad(const FileTensor &tensor, int64_t count) {
   int64_t elements = 1;
   for (int64_t size : tensor.shape)
     elements *= size;
-  return append(tensor, std::vector<float>(elements - count, 0.0f));
+  return append(tensor, std::vector<std::byte>((elements - count) * dtypeBytes(tensor.dtype)));
 }
 
 Result<void>
@@ -112,9 +112,16 @@ WeightFile::forRows(const FileTensor &tensor,
 
 Result<void> WeightFile::writeFloat(const FileTensor &tensor) {
   int64_t written = 0;
+  std::vector<uint16_t> halves;
   auto done = forRows(tensor, [&](const std::vector<float> &piece) {
     written += std::ssize(piece);
-    return append(tensor, piece);
+    if (tensor.dtype == formats::DType::F32)
+      return append(tensor, piece);
+    halves.resize(piece.size());
+    std::ranges::transform(piece, halves.begin(),
+                           tensor.dtype == formats::DType::F16 ? formats::toHalf
+                                                               : formats::toBFloat);
+    return append(tensor, halves);
   });
   return done ? pad(tensor, written) : done;
 }

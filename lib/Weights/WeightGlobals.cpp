@@ -42,7 +42,7 @@ public:
   void eraseOthers();
 
 private:
-  GlobalOp declareFloat(const FloatConstant &constant, StringRef name);
+  GlobalOp declareFloat(const FloatConstant &constant, StringRef name, formats::DType stored);
   GlobalOp declareGlobal(GlobalOp old, StringRef name, Type type);
 
   const TargetWeights &target;
@@ -67,16 +67,23 @@ GlobalOp WeightGlobals::declareGlobal(GlobalOp old, StringRef name, Type type) {
 }
 
 /// One global for all forms of a constant.
-GlobalOp WeightGlobals::declareFloat(const FloatConstant &constant, StringRef name) {
+GlobalOp WeightGlobals::declareFloat(const FloatConstant &constant, StringRef name,
+                                     formats::DType stored) {
   GlobalOp &known = floats[&constant];
   if (known)
     return known;
   GlobalOp old = before.lookup(constant.parts.front().global);
-  bool isSame = name == old.getSymName() && constant.type == old.getType();
-  known = isSame ? old : declareGlobal(old, name, constant.type);
+  RankedTensorType type = constant.type;
+  if (stored == formats::DType::F16)
+    type = type.clone(attributes.getF16Type());
+  else if (stored == formats::DType::BF16)
+    type = type.clone(attributes.getBF16Type());
+  bool isSame = name == old.getSymName() && type == old.getType();
+  known = isSame ? old : declareGlobal(old, name, type);
   known->removeAttr(kFileAttr);
   known->removeAttr(kStampAttr);
   known->removeAttr(kStoredAttr);
+  known->removeAttr(lm::kFileTypeAttr);
   kept.insert(known);
   return known;
 }
@@ -96,11 +103,12 @@ void WeightGlobals::declare(const FileTensor &tensor, int64_t offset) {
     return;
   }
   StringRef name = tensor.name;
-  if (tensor.kind == Kind::BF16)
+  // Fragments of bf16 stand beside, or in the place of, what the model has.
+  const bool isFragments = tensor.kind == Kind::BF16;
+  if (isFragments)
     name.consume_back("_bf16");
-  declareFloat(*tensor.constant, name)
-      ->setAttr(tensor.kind == Kind::BF16 ? kBF16OffsetAttr : kOffsetAttr,
-                attributes.getI64IntegerAttr(offset));
+  declareFloat(*tensor.constant, name, isFragments ? formats::DType::F32 : tensor.dtype)
+      ->setAttr(isFragments ? kBF16OffsetAttr : kOffsetAttr, attributes.getI64IntegerAttr(offset));
 }
 
 /// A linear becomes a packed one, which is who uses the weight from then on.
@@ -125,7 +133,8 @@ void WeightGlobals::load(const FloatConstant &constant) const {
   GlobalOp global = floats.lookup(&constant);
   for (OpOperand *reader : constant.readers) {
     auto load = reader->get().getDefiningOp<GlobalLoadConstOp>();
-    if (load && load.getGlobal().getLeafReference() == global.getSymName())
+    if (load && load.getGlobal().getLeafReference() == global.getSymName() &&
+        load.getType() == global.getType())
       continue;
     OpBuilder builder(reader->getOwner());
     reader->set(loadGlobal(builder, reader->getOwner()->getLoc(), global));

@@ -88,6 +88,17 @@ def test_same_tokens_as_on_the_cpu(artifact, stories, name):
     assert_close(gpu.score(tokens), cpu.score(tokens), CACHE_BOUND if "cache" in name else LOGIT_BOUND)
 
 
+def test_an_embedding_in_halves(tmp_path):
+    """Rows of the file's type; the logits are those of floats to the bit."""
+    config, tensors = random_llama(11, heads=4, kv_heads=2, head_dim=16, tied=False)
+    halves = {name: weight.astype(np.float16) for name, weight in tensors.items()}
+    logits = []
+    for name, stored in (("halves", halves), ("floats", {name: weight.astype(np.float32) for name, weight in halves.items()})):
+        model = write_model(tmp_path / name, config, stored)
+        logits.append(on_simt(compile_model(model, tmp_path / f"{name}-artifact", "--scheme=W8A8", TARGET, ISA)).score(random_tokens(5, 12, 97)))
+    np.testing.assert_array_equal(*logits)
+
+
 def test_nothing_is_found_by_the_checks(artifact, stories):
     """Races, uninitialised reads, bounds: prefill of two kinds of kernels, and a decode step."""
     runner = on_simt(artifact(stories, "--scheme=W8A8", TARGET, ISA), context=64, simt_checks=True)

@@ -6,6 +6,7 @@ import json
 import re
 from collections import defaultdict
 
+import numpy as np
 import pytest
 from safetensors import safe_open
 
@@ -69,6 +70,19 @@ def test_bytes_are_those_of_the_artifact(tiny_llama, artifact, scheme, method):
     file = folder / "weights.safetensors"
     assert plans.weight_bytes - plans.header_bytes - shared == tensor_bytes(file)
     assert file.stat().st_size <= plans.weight_bytes - shared, "the header is counted, too"
+
+
+def test_an_embedding_of_its_own_is_counted_in_its_type(artifact, tmp_path):
+    """From weights, and from a config.json alone, which names their type."""
+    config, tensors = random_llama(3, tied=False, heads=4, kv_heads=2)
+    model = write_model(tmp_path / "model", config | {"torch_dtype": "float16"}, {name: weight.astype(np.float16) for name, weight in tensors.items()})
+    options = CompileOptions(scheme="none")
+    plans, alone = plans_of(model, options), plans_of(model / "config.json", options)
+    table = tensors["model.embed_tokens.weight"]
+    assert plans.weight_bytes - plans.header_bytes == tensor_bytes(artifact(model, "--scheme=none", "--isa=avx2") / "weights.safetensors")
+    assert alone.weight_bytes == plans.weight_bytes and alone.gathered_bytes == plans.gathered_bytes
+    (model / "config.json").write_text(json.dumps(config))
+    assert plans_of(model / "config.json", options).weight_bytes == plans.weight_bytes + 2 * table.size
 
 
 def test_a_dry_run_shows_sites_and_writes_nothing(tiny_llama, tmp_path):

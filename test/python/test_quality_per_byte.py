@@ -48,21 +48,24 @@ def point(fronts, name, is_peer, size, kl, top1=0.9):
 
 
 def test_ratios_and_misses(fronts):
-    theirs = [point(fronts, "small", True, 80, [0.4, 0.6]), point(fronts, "large", True, 120, [0.1, 0.1])]
+    theirs = [point(fronts, "llama.cpp small", True, 80, [0.4, 0.6]), point(fronts, "llama.cpp large", True, 120, [0.1, 0.1])]
     ours = [point(fronts, "a", False, 80, [0.2, 0.2]), point(fronts, "b", False, 70, [0.25, 0.25]), point(fronts, "c", False, 121, [0.01, 0.01])]
     pairs = fronts.rivals(theirs + ours, "text")
-    assert [(peer.name, own.name) for peer, own in pairs] == [("small", "a"), ("large", "a")]
+    assert [(peer.name, own.name) for peer, own in pairs] == [("llama.cpp small", "a"), ("llama.cpp large", "a")]
     value, error = fronts.ratio(ours[0], theirs[0], "text")
     # a − r b = (0.04, −0.04), whose mean has the standard error 0.04; over mean(b) = 0.5.
     assert value == pytest.approx(0.4) and error == pytest.approx(0.04 / 0.5)
     assert [own.name for own in fronts.front(ours, "text")] == ["b", "a", "c"]
     assert fronts.misses(theirs[:1] + ours, "text") == []
     (miss,) = fronts.misses(theirs + ours, "text")
-    assert "a has 2.00 ± 0.00 of the KL of large, goal 0.8" in miss
+    assert "a has 2.00 ± 0.00 of the KL of llama.cpp large, goal 0.8" in miss
     (miss,) = fronts.misses(theirs[:1] + [point(fronts, "worse first choices", False, 60, [0.1, 0.1], 0.5)], "text")
     assert "50.0%" in miss and "90.0%" in miss
     (miss,) = fronts.misses(theirs[:1] + ours[2:], "text")
     assert "nothing of ours has at most" in miss
+    (miss,) = fronts.misses([point(fronts, "auto-round Q4_0", True, 80, [0.19, 0.19])] + ours, "text")
+    assert "a has 1.05 ± 0.00 of the KL of auto-round Q4_0, goal 1.0" in miss
+    assert fronts.misses([point(fronts, "auto-round Q4_0", True, 80, [0.21, 0.21])] + ours, "text") == []
     assert "*" in fronts.points_table(theirs + ours, "text").columns[0]._cells
 
 

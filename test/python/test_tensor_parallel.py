@@ -70,6 +70,14 @@ def test_integers_give_the_bits_of_one_rank(model, workspace, tmp_path, ranks, o
     assert found[1].tobytes() == expected[1].tobytes()
 
 
+def test_an_embedding_in_halves_gives_the_bits_of_one_rank(workspace, tmp_path):
+    """Each rank has rows of the table of the file's type."""
+    config, tensors = random_llama(3, tied=False, heads=4, kv_heads=2, vocab=VOCAB)
+    folder = write_model(workspace / "halves", config, {name: weight.astype(np.float16) for name, weight in tensors.items()})
+    (expected, one), (found, two) = (logits_of(ranks, artifact(folder, workspace, ranks, "--scheme", "W8A8"), tmp_path) for ranks in (1, 2))
+    assert found == expected and two.tobytes() == one.tobytes()
+
+
 def test_a_rotated_basis_gives_the_bits_of_one_rank(workspace, tmp_path):
     """Blocks are of whole heads, and of a rank's columns of the MLP."""
     folder = write_model(workspace / "wider-heads", *random_llama(3, hidden=64, ffn=128, heads=4, kv_heads=2, vocab=VOCAB))

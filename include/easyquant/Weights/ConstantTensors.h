@@ -36,7 +36,9 @@ struct ConstantTensor {
   std::string global;
   /// The file of a computed global. Empty: a tensor of the model.
   std::string file, stamp;
-  bool isStored = false;             ///< a part of a weight that the model has in codes
+  bool isStored = false; ///< a part of a weight that the model has in codes
+  /// The type that the model's file has its values in, where that is F16 or BF16 and known.
+  formats::DType fileType = formats::DType::F32;
   std::vector<int64_t> stored;       ///< the shape of the global
   std::vector<int64_t> first, shape; ///< of the part: where it begins, its extents
   std::vector<ConstantStep> steps;   ///< of the part, in order of application

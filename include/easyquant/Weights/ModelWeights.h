@@ -35,6 +35,10 @@ struct FloatConstant {
   mlir::RankedTensorType type;
   llvm::SmallVector<mlir::OpOperand *> readers{};
   std::optional<numerics::RopeParams> rope{}; ///< of a rotation table, which is computed
+
+  /// The least type that holds each of its values and that its readers take: F16 or BF16 where
+  /// embeddings alone read it, as the model's file has it; else F32.
+  formats::DType leastType() const;
 };
 
 /// Others point into it: it stays where it is.

@@ -28,7 +28,7 @@ namespace easyquant::equant {
 struct FileTensor {
   enum class Kind {
     Packed,    ///< `part` of `weight`
-    Float,     ///< `constant`: f32
+    Float,     ///< `constant`: f32, or its least type
     RopeTable, ///< `constant`: f32, shape[0] positions
     Order,     ///< `constant`: i32, numbers of columns
     BF16,      ///< `constant`, a matrix, as fragments of bf16

@@ -28,6 +28,8 @@ static constexpr int64_t kColumns = 8;
 std::string symbolName(const EmbeddingSpec &spec) {
   std::string name =
       llvm::formatv("embedding_{0}x{1}_{2}", spec.vocab, spec.columns, nameOf(spec.table));
+  if (spec.floats != ScaleFormat::F32)
+    name += llvm::formatv("_{0}", numerics::toString(spec.floats));
   name += nameOf(spec.numbers);
   if (spec.zeroPoints)
     name += "_zp";
@@ -139,9 +141,10 @@ static void emitPackedRow(KernelBuilder &b, const EmbeddingSpec &spec, const Ker
 }
 
 static void emitCopyRow(KernelBuilder &b, int64_t columns, Value from, Value fromRow, Value to,
-                        Value toRow) {
+                        Value toRow, ScaleFormat format = ScaleFormat::F32) {
   forColumns(b, 0, columns, 4 * b.target.lanes(), [&](Value column, int64_t lanes) {
-    b.storeVector(b.loadVector(lanes, from, {fromRow, column}), to, {toRow, column});
+    b.storeVector(toF32(b, format, b.loadVector(lanes, from, {fromRow, column})), to,
+                  {toRow, column});
   });
 }
 
@@ -154,8 +157,11 @@ static void emitZeroRow(KernelBuilder &b, int64_t columns, Value y, Value row) {
 Description describe(const EmbeddingSpec &spec, MLIRContext *context) {
   Describer d(context, symbolName(spec), Describer::Over::Rows);
   d.reads("tokens", d.vector(d.getI32Type()));
-  readWeight(d,
-             {spec.table, spec.numbers, spec.vocab, spec.columns, spec.groupSize, spec.zeroPoints});
+  if (spec.table == WeightFormat::F32)
+    d.reads("w", d.memory({spec.vocab, spec.columns}, elementOf(d, spec.floats)));
+  else
+    readWeight(
+        d, {spec.table, spec.numbers, spec.vocab, spec.columns, spec.groupSize, spec.zeroPoints});
   d.reads("rank", d.getIndexType(), spec.sharded);
   d.writes("y", d.rows(spec.columns));
   return std::move(d.kernel);
@@ -166,7 +172,7 @@ func::FuncOp getOrEmitEmbedding(ModuleOp module, const EmbeddingSpec &spec, cons
     if (spec.table != WeightFormat::F32)
       emitPackedRow(b, spec, in, token, row);
     else
-      emitCopyRow(b, spec.columns, in["w"], token, in["y"], row);
+      emitCopyRow(b, spec.columns, in["w"], token, in["y"], row, spec.floats);
   };
   return getOrEmitRowKernel(
       module, spec, target,

@@ -13,8 +13,7 @@ using namespace mlir;
 
 namespace easyquant::cpu {
 
-/// Formats that LLVM does not know are integers of their width.
-static Type elementOf(Builder &b, ScaleFormat format) {
+Type elementOf(Builder &b, ScaleFormat format) {
   switch (format) {
   case ScaleFormat::F32:
     return b.getF32Type();
@@ -182,8 +181,11 @@ Value loadScales(KernelBuilder &b, ScaleFormat format, int64_t lanes, Value scal
                  Index group, Index row) {
   if (format == ScaleFormat::UI6)
     return loadTwoLevelScales(b, lanes, scales, panel, group, row);
-  Value loaded = b.loadVector(lanes, scales, {panel, group, row});
-  VectorType floats = b.vec(lanes, b.f32());
+  return toF32(b, format, b.loadVector(lanes, scales, {panel, group, row}));
+}
+
+Value toF32(KernelBuilder &b, ScaleFormat format, Value loaded) {
+  VectorType floats = b.vec(cast<VectorType>(loaded.getType()).getNumElements(), b.f32());
   auto fromBits = [&](int64_t shift) {
     return b.bitcast(b.shl(b.zeroExtend(loaded, b.i32()), shift), floats);
   };

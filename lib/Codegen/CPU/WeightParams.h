@@ -35,6 +35,11 @@ struct Int8Codebook {
 };
 Int8Codebook loadInt8Codebook(KernelBuilder &b, WeightFormat format, mlir::Value codebook);
 
+/// How a format lies in memory: one that LLVM does not know as an integer of its width.
+mlir::Type elementOf(mlir::Builder &b, ScaleFormat format);
+/// What was loaded so, as f32. Not of UI6, whose scales have two levels.
+mlir::Value toF32(KernelBuilder &b, ScaleFormat format, mlir::Value loaded);
+
 /// `lanes` scales as f32, of rows `row` .. of a panel.
 mlir::Value loadScales(KernelBuilder &b, ScaleFormat format, int64_t lanes, mlir::Value scales,
                        Index panel, Index group, Index row);

@@ -76,10 +76,13 @@ std::string linalgform::whyNotEquant(Operation *op) {
 std::string linalgform::whyNotModel(Operation *op) {
   if (!isa_and_present<lm::LMDialect>(op->getDialect()))
     return "";
-  if (auto embedding = dyn_cast<lm::EmbeddingOp>(op))
+  if (auto embedding = dyn_cast<lm::EmbeddingOp>(op)) {
+    if (!embedding.getTable().getType().getElementType().isF32())
+      return "reads halves; convert the model before equant-materialize-weights";
     return embedding.getSharded() ? "has a rank's share of the vocabulary, which is none for one "
                                     "program; compile without --tensor-parallel"
                                   : "";
+  }
   if (isa<lm::RouteOp, lm::CombineOp>(op))
     return kNoExperts.str();
   if (auto linear = dyn_cast<lm::LinearOp>(op); linear && linear.getExperts())

@@ -13,6 +13,24 @@ func.func @static_rows(%x: tensor<4x8xf32>) {
 
 // -----
 
+func.func @table_type(%tokens: tensor<?xi32>, %table: tensor<10x8xf64>) {
+  // expected-error @below {{operand #1 must be matrix tensor<NxKxf32> or matrix tensor<NxKxf16> or tensor<NxKxbf16>}}
+  lm.embedding %tokens, %table : tensor<?xi32>, tensor<10x8xf64> -> tensor<?x8xf32>
+  return
+}
+
+// -----
+
+// expected-error @below {{lm.file_type must be f16 or bf16, found f64}}
+ml_program.global private @t(#ml_program.extern : tensor<8x4xf32>) : tensor<8x4xf32> {lm.file_type = f64}
+
+// -----
+
+// expected-error @below {{lm.file_type belongs to an ml_program.global of a static shape of f32}}
+func.func private @f() attributes {lm.file_type = bf16}
+
+// -----
+
 func.func @table_width(%tokens: tensor<?xi32>, %table: tensor<10x8xf32>) {
   // expected-error @below {{result has 9 columns, but the table has 8}}
   lm.embedding %tokens, %table : tensor<?xi32>, tensor<10x8xf32> -> tensor<?x9xf32>

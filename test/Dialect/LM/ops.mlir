@@ -14,6 +14,18 @@ func.func @embeddings(%tokens: tensor<?xi32>, %table: tensor<100x576xf32>, %posi
   return %y : tensor<?x576xf32>
 }
 
+// CHECK: ml_program.global private @table({{.*}}) : tensor<100x8xf32> {lm.file_type = bf16}
+ml_program.global private @table(#ml_program.extern : tensor<100x8xf32>) : tensor<100x8xf32> {lm.file_type = bf16}
+
+// CHECK-LABEL: func.func @halves(
+func.func @halves(%tokens: tensor<?xi32>, %table: tensor<100x8xbf16>) -> (tensor<?x8xf32>, tensor<?x8xf32>) {
+  // CHECK: lm.embedding %{{.*}}, %{{.*}} : tensor<?xi32>, tensor<100x8xbf16> -> tensor<?x8xf32>
+  %x = lm.embedding %tokens, %table : tensor<?xi32>, tensor<100x8xbf16> -> tensor<?x8xf32>
+  %stored = ml_program.global_load_const @table : tensor<100x8xf32>
+  %y = lm.embedding %tokens, %stored : tensor<?xi32>, tensor<100x8xf32> -> tensor<?x8xf32>
+  return %x, %y : tensor<?x8xf32>, tensor<?x8xf32>
+}
+
 // CHECK-LABEL: func.func @norms(
 // CHECK-SAME:    %[[X:[^:]*]]: tensor<?x8xf32>, %[[W:[^:]*]]: tensor<8xf32>, %[[B:[^:]*]]: tensor<8xf32>)
 func.func @norms(%x: tensor<?x8xf32>, %w: tensor<8xf32>, %b: tensor<8xf32>) -> (tensor<?x8xf32>, tensor<?x8xf32>) {

@@ -284,9 +284,9 @@ Description describe(const FakeQuantizeSpec &spec, mlir::MLIRContext *context);
 mlir::func::FuncOp getOrEmitFakeQuantize(mlir::ModuleOp module, const FakeQuantizeSpec &spec,
                                          const Target &target);
 
-/// y[m] = w[tokens[m]]; tokens are memref<?xi32>. Quantized tables are packed weights of N = vocab,
-/// K = columns. A sharded table takes the rank, an index: its tokens are those from rank * vocab
-/// on, rows of others are zeros.
+/// y[m] = w[tokens[m]], as f32; tokens are memref<?xi32>. Quantized tables are packed weights of N
+/// = vocab, K = columns. A sharded table takes the rank, an index: its tokens are those from rank *
+/// vocab on, rows of others are zeros.
 struct EmbeddingSpec {
   int64_t vocab = 0, columns = 0;
   WeightFormat table = WeightFormat::F32;
@@ -294,6 +294,7 @@ struct EmbeddingSpec {
   bool zeroPoints = false;
   WeightNumbers numbers = {};
   bool sharded = false;
+  ScaleFormat floats = ScaleFormat::F32; ///< of a table that is not packed: F32, F16 or BF16
 };
 std::string symbolName(const EmbeddingSpec &spec);
 Description describe(const EmbeddingSpec &spec, mlir::MLIRContext *context);

@@ -9,7 +9,6 @@
 
 #include "easyquant/Formats/SafetensorsWriter.h"
 
-#include "mlir/Dialect/MLProgram/IR/MLProgram.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/SymbolTable.h"
 #include "llvm/ADT/DenseSet.h"
@@ -40,7 +39,13 @@ static GlobalLoadConstOp loadBehind(Value constant) {
   return dyn_cast_or_null<GlobalLoadConstOp>(op);
 }
 
-int64_t easyquant::equant::otherBytes(ModuleOp module, bool withTables) {
+int64_t easyquant::equant::floatBytes(GlobalLoadConstOp load) {
+  const bool isTable = llvm::all_of(load->getUsers(), llvm::IsaPred<lm::EmbeddingOp>);
+  Operation *global = SymbolTable::lookupNearestSymbolFrom(load, load.getGlobalAttr());
+  return isTable && global && global->hasAttr(lm::kFileTypeAttr) ? sizeof(uint16_t) : sizeof(float);
+}
+
+int64_t easyquant::equant::otherBytes(ModuleOp module, Holder holder) {
   llvm::DenseSet<Attribute> counted; // globals
   module.walk([&](QuantizableOpInterface op) {
     if (GlobalLoadConstOp load = loadBehind(op.getWeightOperand().get()))
@@ -61,10 +66,12 @@ int64_t easyquant::equant::otherBytes(ModuleOp module, bool withTables) {
     auto type = dyn_cast<RankedTensorType>(stored.getType());
     Operation *global = symbols.lookup(load.getGlobal().getLeafReference());
     // What a method computed, or the source has, is a part of what it scales.
-    const bool isLeftOut = global && (global->hasAttr(kFileAttr) || global->hasAttr(kStoredAttr) ||
-                                      (!withTables && global->hasAttr(lm::kRopeTableAttr)));
+    const bool isLeftOut =
+        global && (global->hasAttr(kFileAttr) || global->hasAttr(kStoredAttr) ||
+                   (holder == Holder::Checkpoint && global->hasAttr(lm::kRopeTableAttr)));
     if (type && type.hasStaticShape() && !isLeftOut && counted.insert(load.getGlobalAttr()).second)
-      bytes += type.getNumElements() * static_cast<int64_t>(sizeof(float));
+      bytes += type.getNumElements() *
+               (holder == Holder::Artifact ? floatBytes(load) : int64_t(sizeof(float)));
   });
   return bytes;
 }

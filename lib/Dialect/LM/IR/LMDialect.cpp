@@ -105,13 +105,31 @@ LogicalResult lm::verifyModelOp(Operation *op) {
   return success();
 }
 
-LogicalResult LMDialect::verifyOperationAttribute(Operation *op, NamedAttribute attribute) {
-  if (attribute.getName() != kRopeTableAttr)
-    return success();
-  // Attributes are verified before their op, which may lack its type.
+/// The type of a global; null for another op. Attributes are verified before their op, which may
+/// lack its type.
+static RankedTensorType globalType(Operation *op) {
   auto global = dyn_cast<ml_program::GlobalOp>(op);
   TypeAttr declared = global ? global.getTypeAttr() : TypeAttr();
-  auto type = declared ? dyn_cast<RankedTensorType>(declared.getValue()) : RankedTensorType();
+  return declared ? dyn_cast<RankedTensorType>(declared.getValue()) : RankedTensorType();
+}
+
+static LogicalResult verifyFileType(Operation *op, Attribute value) {
+  RankedTensorType type = globalType(op);
+  if (!type || !type.hasStaticShape() || !type.getElementType().isF32())
+    return op->emitOpError() << kFileTypeAttr
+                             << " belongs to an ml_program.global of a static shape of f32";
+  auto stored = dyn_cast<TypeAttr>(value);
+  if (!stored || !(stored.getValue().isF16() || stored.getValue().isBF16()))
+    return op->emitOpError() << kFileTypeAttr << " must be f16 or bf16, found " << value;
+  return success();
+}
+
+LogicalResult LMDialect::verifyOperationAttribute(Operation *op, NamedAttribute attribute) {
+  if (attribute.getName() == kFileTypeAttr)
+    return verifyFileType(op, attribute.getValue());
+  if (attribute.getName() != kRopeTableAttr)
+    return success();
+  RankedTensorType type = globalType(op);
   if (!type || type.getRank() != 3 || !type.hasStaticShape() || type.getDimSize(2) != 2 ||
       !type.getElementType().isF32())
     return op->emitOpError() << kRopeTableAttr

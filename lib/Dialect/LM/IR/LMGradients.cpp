@@ -38,6 +38,10 @@ FailureOr<Gradients> EmbeddingOp::buildGradients(OpBuilder &b, ArrayRef<Value> r
                                                  const BitVector &wanted) {
   if (failed(refuse(*this, wanted, {1})))
     return failure();
+  if (!getTable().getType().getElementType().isF32())
+    return emitOpError("has a table of ") << getTable().getType().getElementType()
+                                          << ", which has no gradient: build gradients before "
+                                             "equant-materialize-weights";
   return Gradients{nullptr, EmbeddingGradientOp::create(b, getLoc(), getTable().getType(),
                                                         results[0], getTokens())};
 }

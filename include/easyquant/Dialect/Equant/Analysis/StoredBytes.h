@@ -15,6 +15,7 @@
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 #include "easyquant/Target/Target.h"
 
+#include "mlir/Dialect/MLProgram/IR/MLProgram.h"
 #include "mlir/IR/BuiltinOps.h"
 
 namespace easyquant::equant {
@@ -25,10 +26,19 @@ namespace easyquant::equant {
 int64_t storedBytes(mlir::RankedTensorType weight, SchemeAttr scheme, SchemeAttr input,
                     const targets::Family &family);
 
+/// What holds a model's constants.
+enum class Holder {
+  Artifact,   ///< rotation tables are among them, untied embeddings have the type of their file
+  Graph,      ///< rotation tables are among them
+  Checkpoint, ///< neither
+};
+
 /// Bytes of all constants that the functions of a model load and that are no weight of a
-/// quantizable op; rotation tables, which follow from the configuration, are among them if asked
-/// for.
-int64_t otherBytes(mlir::ModuleOp module, bool withTables = true);
+/// quantizable op.
+int64_t otherBytes(mlir::ModuleOp module, Holder holder = Holder::Artifact);
+
+/// Bytes of an element of a float constant in an artifact.
+int64_t floatBytes(mlir::ml_program::GlobalLoadConstOp load);
 
 /// Bytes of the header of the weights file, at most: an entry for each tensor, with its name.
 /// Linears that are fused have fewer and longer ones.

@@ -60,6 +60,10 @@ inline constexpr llvm::StringLiteral kModelAttr = "lm.model";
 /// the (cos, sin) of p * theta^(-i/H), or with the scaling of a longer context (RopeTable.h).
 inline constexpr llvm::StringLiteral kRopeTableAttr = "lm.rope_table";
 
+/// Attribute of a global tensor<...xf32>: f16 or bf16, the type that the model's file has its
+/// values in.
+inline constexpr llvm::StringLiteral kFileTypeAttr = "lm.file_type";
+
 /// tensor<?x`columns`xf32>: activations, a row per token.
 mlir::RankedTensorType activationType(mlir::MLIRContext *context, int64_t columns);
 

@@ -19,13 +19,14 @@ def LM_EmbeddingOp : LM_Op<"embedding", [Pure, LM_Differentiable]> {
   let summary = "rows of a table, one a token";
   let description = [{
     y[m] = table[tokens[m]]. Tokens lie in [0, V); the runtime checks them before the program runs. A `sharded` table is a rank's
-    share of the vocabulary: rank r has the tokens from r · V on, and rows of others are zeros.
+    share of the vocabulary: rank r has the tokens from r · V on, and rows of others are zeros. A table of f16 or bf16, which
+    `equant-materialize-weights` makes of one that the model's file has so, gives the f32 that its values are.
 
     ```mlir
     %y = lm.embedding %tokens, %table : tensor<?xi32>, tensor<49152x576xf32> -> tensor<?x576xf32>
     ```
   }];
-  let arguments = (ins LM_Tokens:$tokens, LM_Matrix:$table, UnitAttr:$sharded);
+  let arguments = (ins LM_Tokens:$tokens, LM_Table:$table, UnitAttr:$sharded);
   let results = (outs LM_Activation:$output);
   let assemblyFormat = "$tokens `,` $table attr-dict `:` type($tokens) `,` type($table) `->` type($output)";
   let builders = [OpBuilder<(ins "::mlir::Value":$tokens, "::mlir::Value":$table)>];

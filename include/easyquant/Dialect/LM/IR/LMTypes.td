@@ -78,7 +78,7 @@ class LM_TensorPred<string condition>
 class LM_TensorOf<int rank, string element, string shape, string summary>
     : Type<And<[CPred<"::llvm::isa<::mlir::RankedTensorType>($_self)">,
                 LM_TensorPred<"!$t.getEncoding()">, LM_TensorPred<"$t.getRank() == " # rank>,
-                LM_TensorPred<"$t.getElementType()." # element>, LM_TensorPred<shape>]>,
+                LM_TensorPred<"($t.getElementType()." # element # ")">, LM_TensorPred<shape>]>,
            summary, "::mlir::RankedTensorType">;
 
 def LM_Activation : LM_TensorOf<2, "isF32()", "$t.isDynamicDim(0) && $t.getDimSize(1) > 0",
@@ -95,10 +95,13 @@ def LM_RowChoices : LM_TensorOf<2, "isSignlessInteger(32)", "$t.isDynamicDim(0) 
 def LM_ExpertOffsets : LM_TensorOf<1, "isSignlessInteger(32)", "$t.getDimSize(0) > 1",
                                    "where the rows of each of E experts begin and the last ones end, tensor<(E + 1)xi32>">;
 
-class LM_Constant<int rank, string summary>
-    : LM_TensorOf<rank, "isF32()", "::llvm::all_of($t.getShape(), [](int64_t extent) { return extent > 0; })", summary>;
+class LM_Constant<int rank, string summary, string element = "isF32()">
+    : LM_TensorOf<rank, element, "::llvm::all_of($t.getShape(), [](int64_t extent) { return extent > 0; })", summary>;
 def LM_Vector : LM_Constant<1, "vector tensor<Cxf32>">;
 def LM_Matrix : LM_Constant<2, "matrix tensor<NxKxf32>">;
+/// What rows are read of: f32, or the type that the model's file has.
+def LM_HalfMatrix : LM_Constant<2, "matrix tensor<NxKxf16> or tensor<NxKxbf16>", "isF16() || $t.getElementType().isBF16()">;
+def LM_Table : AnyTypeOf<[LM_Matrix, LM_HalfMatrix], "", "::mlir::RankedTensorType">;
 def LM_RopeTable : LM_Constant<3, "rotation table tensor<PxHx2xf32>">;
 
 #endif // EASYQUANT_DIALECT_LM_IR_LMTYPES
