@@ -147,10 +147,15 @@ std::string easyquant::whyNotExportable(const formats::ModelConfig &config,
     return fmt::format("models of the architecture {} have mixtures of experts, which are not "
                        "exported as {} yet; compile an artifact instead",
                        config.architecture->name, format.name);
-  if (config.architecture->layerKinds == formats::LayerKinds::Convolution)
-    return fmt::format("models of the architecture {} have short convolutions, which {} "
-                       "checkpoints are not written with yet; compile an artifact instead",
-                       config.architecture->name, format.name);
+  const formats::LayerKinds kinds = config.architecture->layerKinds;
+  if (kinds == formats::LayerKinds::Convolution ||
+      (kinds == formats::LayerKinds::GatedDelta && !format.isGGUF()))
+    return fmt::format("models of the architecture {} have {}, which {} checkpoints are not "
+                       "written with yet; compile an artifact instead",
+                       config.architecture->name,
+                       kinds == formats::LayerKinds::Convolution ? "short convolutions"
+                                                                 : "gated delta nets",
+                       format.name);
   if (!config.architecture->conv1D || format.isGGUF() || format.isGraph())
     return {};
   return fmt::format("models of the architecture {} keep the weights of their linears transposed "

@@ -12,6 +12,7 @@
 #include "easyquant/Formats/Codecs/GGMLBlocks.h"
 #include "easyquant/Formats/GGUFWriter.h"
 
+#include <cmath>
 #include <map>
 
 using namespace easyquant;
@@ -24,6 +25,10 @@ using formats::GGUFWriter;
 using formats::ModelConfig;
 
 namespace {
+
+bool isInOrder(const ExpectedTensor &tensor) {
+  return tensor.ggufRows.isSame() && tensor.ggufColumns.isSame();
+}
 
 /// The version of ggml's blocks.
 constexpr uint32_t kQuantizationVersion = 2;
@@ -42,7 +47,8 @@ private:
   Result<void> addVocabulary(GGUFMetadata &metadata, std::filesystem::path path) const;
   std::vector<GGUFWriter::Tensor> declarations() const;
   Result<void> writeTensor(size_t index, llvm::ThreadPoolInterface &pool);
-  Result<void> writeVector(size_t index);
+  Result<void> writeFloats(size_t index);
+  Result<void> checkColumns(llvm::ArrayRef<GGUFWriter::Tensor> tensors) const;
   Result<void> append(size_t index, std::span<const std::byte> rows);
 
   const Checkpoint &checkpoint;
@@ -99,7 +105,8 @@ Result<void> GGUFExport::addVocabulary(GGUFMetadata &metadata, std::filesystem::
 std::vector<GGUFWriter::Tensor> GGUFExport::declarations() const {
   std::vector<GGUFWriter::Tensor> declared;
   for (const auto &[tensor, like] : llvm::zip_equal(checkpoint.tensors, expected)) {
-    GGMLType type = like.shape.size() == 1 ? GGMLType::F32 : GGMLType::F16;
+    // llama.cpp convolves in f32.
+    GGMLType type = like.shape.size() == 1 || like.isDepthwise ? GGMLType::F32 : GGMLType::F16;
     if (tensor.site)
       type = formats::ggmlTypeOf(tensor.site->stored.site.weight)->type;
     declared.push_back({like.ggufName, type, like.ggufShape()});
@@ -157,24 +164,48 @@ static uint32_t fileType(llvm::ArrayRef<GGUFWriter::Tensor> tensors) {
   return fileTypeOf(llvm::max_element(weights, llvm::less_second())->first);
 }
 
-/// `rows` are all of the tensor, in the order of Hugging Face.
+/// `rows` are all of the tensor, in the order of the model.
 Result<void> GGUFExport::append(size_t index, std::span<const std::byte> rows) {
   const ExpectedTensor &tensor = expected[index];
-  if (tensor.ropeHeads == 0)
+  if (isInOrder(tensor))
     return file->write(tensor.ggufName, rows);
   const auto rowBytes = static_cast<int64_t>(rows.size()) / tensor.shape.front();
+  const formats::RowOrder &columns = tensor.ggufColumns;
+  const int64_t pieces = columns.isSame() ? 1 : tensor.shape[1] / columns.unit;
+  const int64_t bytes = rowBytes / pieces;
   std::vector<std::byte> permuted(rows.size());
   for (int64_t row = 0; row < tensor.shape.front(); ++row)
-    std::copy_n(rows.begin() + row * rowBytes, rowBytes,
-                permuted.begin() + formats::ggufRow(row, config.headDim) * rowBytes);
+    for (int64_t piece = 0; piece < pieces; ++piece)
+      std::copy_n(rows.begin() + row * rowBytes + piece * bytes, bytes,
+                  permuted.begin() + tensor.ggufRows.stored(row) * rowBytes +
+                      columns.stored(piece * columns.unit) / columns.unit * bytes);
   return file->write(tensor.ggufName, permuted);
 }
 
-Result<void> GGUFExport::writeVector(size_t index) {
+/// Columns go to other places in whole blocks.
+Result<void> GGUFExport::checkColumns(llvm::ArrayRef<GGUFWriter::Tensor> tensors) const {
+  for (const auto &[declared, like] : llvm::zip(tensors, expected)) {
+    const auto *type = formats::ggmlTypeInfo(static_cast<uint32_t>(declared.type));
+    if (!like.ggufColumns.isSame() && like.ggufColumns.unit % type->blockElements != 0)
+      return makeError(ErrorCode::Unsupported,
+                       "'{}': GGUF has the heads of its columns in another order, and heads of {} "
+                       "are no whole blocks of {}, which are of {}; take a scheme of smaller "
+                       "blocks, or leave the site float",
+                       like.name, like.ggufColumns.unit, type->name, type->blockElements);
+  }
+  return {};
+}
+
+/// In f32, as vectors are.
+Result<void> GGUFExport::writeFloats(size_t index) {
   const ConstantTensor &constant = *checkpoint.tensors[index].floats;
-  std::vector<float> values(static_cast<size_t>(constant.shape.front()));
-  if (auto done = reader.readRows(constant, 0, constant.shape.front(), values); !done)
+  const int64_t rows = constant.shape.front();
+  std::vector<float> values(static_cast<size_t>(llvm::product_of(constant.shape)));
+  if (auto done = reader.readRows(constant, 0, rows, values); !done)
     return done;
+  if (expected[index].isLogarithm)
+    for (float &value : values)
+      value = static_cast<float>(-std::exp(static_cast<double>(value)));
   return append(index, std::as_bytes(std::span(values)));
 }
 
@@ -184,13 +215,13 @@ Result<void> GGUFExport::writeTensor(size_t index, llvm::ThreadPoolInterface &po
     return readWeight(*tensor.site, reader, pool, [&](const auto &, std::span<uint8_t> bytes) {
       return append(index, std::as_bytes(bytes));
     });
-  if (tensor.shape.size() == 1)
-    return writeVector(index);
-  if (expected[index].ropeHeads == 0)
+  if (tensor.shape.size() == 1 || expected[index].isDepthwise)
+    return writeFloats(index);
+  if (isInOrder(expected[index]))
     return readFloats(checkpoint, tensor, reader, [&](std::span<const std::byte> bytes) {
       return file->write(expected[index].ggufName, bytes);
     });
-  // Rows change places: all of them are there.
+  // Rows or columns change places: all of them are there.
   std::vector<std::byte> whole;
   auto keep = [&](std::span<const std::byte> bytes) -> Result<void> {
     whole.insert(whole.end(), bytes.begin(), bytes.end());
@@ -213,6 +244,8 @@ Result<void> GGUFExport::write(const GGUFPaths &paths, llvm::ThreadPoolInterface
   if (auto done = findRopeDivisors(); !done)
     return done;
   const std::vector<GGUFWriter::Tensor> tensors = declarations();
+  if (auto done = checkColumns(tensors); !done)
+    return done;
   metadata.add("general.file_type", fileType(tensors));
   Result<GGUFWriter> writer = GGUFWriter::create(paths.file, metadata, tensors);
   if (!writer)

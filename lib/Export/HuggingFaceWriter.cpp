@@ -48,6 +48,20 @@ Result<void> writeTransposed(const ModelSource &source, const ModelTensor &tenso
   return writer.write(tensor.name, std::as_bytes(std::span(transposed)));
 }
 
+/// A weight whose rows or columns the checkpoint has in another order.
+Result<void> writeReordered(const ModelSource &source, const ModelTensor &tensor,
+                            const ExpectedTensor &like, ShardedSafetensorsWriter &writer) {
+  const int64_t rows = tensor.shape.front(), columns = tensor.elements() / rows;
+  std::vector<float> values(static_cast<size_t>(rows * columns)), stored(values.size());
+  if (Result<void> done = source.read(tensor.name, values); !done)
+    return done;
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t column = 0; column < columns; ++column)
+      stored[like.rows.stored(row) * columns + like.columns.stored(column)] =
+          values[row * columns + column];
+  return writer.write(tensor.name, std::as_bytes(std::span(stored)));
+}
+
 /// One tensor, or one for each expert.
 Result<void> writeRows(const ModelSource &source, const ModelTensor &tensor,
                        const ExpectedTensor &like, ShardedSafetensorsWriter &writer) {
@@ -88,8 +102,10 @@ Result<void> writeWeights(const ModelSource &source, const fs::path &folder) {
     return Unexpected(writer.error());
   for (const ModelTensor &tensor : source.tensors()) {
     const ExpectedTensor &like = expected[tensor.name];
+    const bool isInOrder = like.rows.isSame() && like.columns.isSame();
     if (Result<void> done = like.isConv1D ? writeTransposed(source, tensor, *writer)
-                                          : writeRows(source, tensor, like, *writer);
+                            : isInOrder   ? writeRows(source, tensor, like, *writer)
+                                          : writeReordered(source, tensor, like, *writer);
         !done)
       return done;
   }
@@ -202,15 +218,28 @@ static void addExperts(Json::Object &json, const ModelConfig &config) {
     json[experts.renormalizesKey] = config.renormalizesExperts;
 }
 
-/// Which layers convolve. The size of the MLP has been adjusted already.
-static void addConvolutions(Json::Object &json, const ModelConfig &config) {
-  if (config.architecture->layerKinds != LayerKinds::Convolution)
+/// Which layers have no attention, and what they have. The size of the MLP of LFM2 has been
+/// adjusted already.
+static void addRecurrentLayers(Json::Object &json, const ModelConfig &config) {
+  const LayerKinds kinds = config.architecture->layerKinds;
+  if (kinds == LayerKinds::Attention)
     return;
+  const bool hasDelta = kinds == LayerKinds::GatedDelta;
   std::vector<std::string> types;
   types.reserve(config.numLayers);
   for (int64_t layer = 0; layer < config.numLayers; ++layer)
-    types.emplace_back(config.convolves(layer) ? "conv" : "full_attention");
+    types.emplace_back(!config.isRecurrent(layer) ? "full_attention"
+                       : hasDelta                 ? "linear_attention"
+                                                  : "conv");
   json["layer_types"] = types;
+  if (hasDelta) {
+    json["linear_conv_kernel_dim"] = config.convolutionWidth;
+    json["linear_num_key_heads"] = config.delta.keyHeads;
+    json["linear_key_head_dim"] = config.delta.keyDim;
+    json["linear_num_value_heads"] = config.delta.valueHeads;
+    json["linear_value_head_dim"] = config.delta.valueDim;
+    return;
+  }
   json["conv_L_cache"] = config.convolutionWidth;
   json["conv_bias"] = config.convolutionBias;
   json["block_auto_adjust_ff_dim"] = false;
@@ -283,7 +312,7 @@ std::string formats::huggingFaceConfigText(const ModelConfig &config, DType floa
     if (rule.key)
       json[rule.key] = has;
   addWindow(json, config);
-  addConvolutions(json, config);
+  addRecurrentLayers(json, config);
   json["tie_word_embeddings"] = config.tieWordEmbeddings;
   json["torch_dtype"] = torchName(floats);
   if (config.bosTokenId)

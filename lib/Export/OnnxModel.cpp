@@ -32,6 +32,20 @@ static constexpr int64_t kBlockFloats = int64_t(1) << 20;
 //===----------------------------------------------------------------------===//
 
 /// The module of the checkpoint that an op belongs to.
+static std::string activated(OnnxBuilder &b, const std::string &x, lm::GluActivation activation) {
+  switch (activation) {
+  case lm::GluActivation::Silu:
+    return b.silu(x);
+  case lm::GluActivation::GeluTanh:
+    return b.gelu(x, lm::GeluApproximation::Tanh);
+  case lm::GluActivation::None:
+    return x;
+  case lm::GluActivation::Sigmoid:
+    return b.add("Sigmoid", {x});
+  }
+  llvm_unreachable("every activation of a gate has a form in ONNX");
+}
+
 static std::string placeOf(Operation *op) {
   if (auto linear = dyn_cast<equant::LinearOp>(op))
     if (!linear.getSites().empty())
@@ -257,11 +271,7 @@ LogicalResult OnnxModel::addOp(Operation *op, Scope &values) {
           })
           .Case([&](lm::GluOp gate) {
             const Name x = value(gate.getGate());
-            const Name activated = gate.getActivation() == lm::GluActivation::Silu ? b.silu(x)
-                                   : gate.getActivation() == lm::GluActivation::None
-                                       ? x
-                                       : b.gelu(x, lm::GeluApproximation::Tanh);
-            return b.add("Mul", {activated, value(gate.getUp())});
+            return b.add("Mul", {activated(b, x, gate.getActivation()), value(gate.getUp())});
           })
           .Case([&](lm::MultiplyOp product) {
             return b.multiply(value(product.getInput()), product.getFactor().convertToDouble());

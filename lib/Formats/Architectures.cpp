@@ -443,10 +443,52 @@ static constexpr Architecture lfm2() {
   return a;
 }
 
+/// Qwen Team, 2026: the language models of Qwen3.5, 3.6 and 3.8 without experts (Yang et al., 2025,
+/// https://arxiv.org/abs/2412.06464).
+static constexpr FixedFlag kQwen35Flags[] = {{"attn_output_gate", true}};
+static constexpr Architecture qwen35() {
+  Architecture a = qwen3();
+  a.name = "qwen3_5_text";
+  a.className = "Qwen3_5ForCausalLM";
+  a.gguf = "qwen35";
+  a.withOtherParts = "qwen3_5";
+  a.summary = "qwen3 with a gated delta net in the place of attention in three of four layers, or "
+              "by `layer_types` or `full_attention_interval`; attention whose results are gated, "
+              "a quarter of each head rotated, and norms whose weights are kept less 1";
+  a.refused = "GPUs; more than one rank; `qwen3_5_moe`, `qwen3_next`; the part for pictures of "
+              "`qwen3_5` and the head that drafts, which are left out";
+  a.proof = "the oracle, llama.cpp";
+  a.intermediateSize.otherwise = 12288;
+  a.numLayers.otherwise = 32;
+  a.numHeads.otherwise = 16;
+  a.numKVHeads.otherwise = 4;
+  a.headDim.otherwise = 256;
+  a.maxContext.otherwise = 32768;
+  a.fixedFlags = kQwen35Flags;
+  a.window = WindowKind::None;
+  a.normOffset = 1.0f;
+  a.rotatesPart = true;
+  a.rotatedOtherwise = 0.25;
+  a.readsSections = true;
+  a.gatesAttention = true;
+  a.layerKinds = LayerKinds::GatedDelta;
+  a.layer.mlpNorm.gguf = "post_attention_norm";
+  a.layer.delta = {.in = "linear_attn.in_proj_qkv",
+                   .gate = "linear_attn.in_proj_z",
+                   .strength = "linear_attn.in_proj_b",
+                   .decay = "linear_attn.in_proj_a",
+                   .convolution = "linear_attn.conv1d",
+                   .rate = "linear_attn.A_log",
+                   .bias = "linear_attn.dt_bias",
+                   .norm = "linear_attn.norm",
+                   .out = "linear_attn.out_proj"};
+  return a;
+}
+
 static constexpr Architecture kArchitectures[] = {
     kLLaMA,       kGPT2,    mistral(),  qwen2(),   qwen3(), olmo2(),
     smolLM3(),    gemma2(), gemma3(),   granite(), phi3(),  ministral(),
-    ministral3(), olmo3(),  qwen3Moe(), mixtral(), lfm2()};
+    ministral3(), olmo3(),  qwen3Moe(), mixtral(), lfm2(),  qwen35()};
 
 std::span<const Architecture> formats::architectures() { return kArchitectures; }
 

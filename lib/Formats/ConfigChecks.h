@@ -26,6 +26,9 @@ constexpr int64_t kWidestConvolution = 64;
 /// A SizeField::Rule or a number, as a number; the sizes that the rule speaks of are known.
 int64_t defaultSize(int64_t rule, const ModelConfig &config);
 
+/// One flag a layer, false at every `n`-th.
+std::vector<bool> everyButNth(int64_t n, int64_t layers);
+
 /// ModelConfig::rotatedLayers where every `unrotatedEvery`-th layer is not rotated; 0: none.
 std::vector<bool> rotatedLayers(int64_t unrotatedEvery, int64_t layers);
 

@@ -258,10 +258,70 @@ static int64_t readConvolvedLayers(Metadata &metadata, const std::string &prefix
     return 1;
   }
   for (int64_t count : *heads)
-    config.convolvedLayers.push_back(count == 0);
-  if (std::ranges::find(config.convolvedLayers, true) == config.convolvedLayers.end())
-    config.convolvedLayers.clear(); // one form for each meaning
+    config.recurrentLayers.push_back(count == 0);
+  if (std::ranges::find(config.recurrentLayers, true) == config.recurrentLayers.end())
+    config.recurrentLayers.clear(); // one form for each meaning
   return most;
+}
+
+/// One flag a layer, as booleans or integers.
+static std::optional<std::vector<bool>> flagsOf(const GGUFArray &array) {
+  std::vector<bool> flags;
+  if (array.elementType == GGUFType::Bool) {
+    for (std::byte flag : array.raw)
+      flags.push_back(flag != std::byte(0));
+    return flags;
+  }
+  const std::optional<std::vector<int64_t>> integers = integersOf(array);
+  if (!integers)
+    return std::nullopt;
+  flags.assign(integers->begin(), integers->end());
+  return flags;
+}
+
+/// Layers that draft, which block_count has among the others.
+static void readDraftLayers(Metadata &metadata, const std::string &prefix, ModelConfig &config) {
+  const std::string key = prefix + "nextn_predict_layers";
+  const GGUFValue *value = metadata.find(key);
+  const int64_t layers = value ? value->asInteger().value_or(-1) : 0;
+  if (layers < 0 || layers >= config.numLayers)
+    return metadata.fail(ErrorCode::Corrupt,
+                         "metadata {}: expected an integer from 0 to {}, less than the layers",
+                         quote(key), config.numLayers - 1);
+  config.draftLayers = layers;
+  config.numLayers -= layers;
+}
+
+/// Layers without attention are those of a list, or all but every so many-th.
+static void readGatedDelta(Metadata &metadata, const std::string &prefix, ModelConfig &config) {
+  readDraftLayers(metadata, prefix, config);
+  config.convolutionWidth = metadata.integer(prefix + "ssm.conv_kernel", kWidestConvolution);
+  DeltaSizes &delta = config.delta;
+  delta.keyHeads = metadata.integer(prefix + "ssm.group_count", kMostHeads);
+  delta.keyDim = metadata.integer(prefix + "ssm.state_size", kLargestWidth);
+  delta.valueHeads = metadata.integer(prefix + "ssm.time_step_rank", kMostHeads);
+  const int64_t values = metadata.integer(prefix + "ssm.inner_size", kLargestWidth);
+  delta.valueDim = std::max<int64_t>(1, values / delta.valueHeads);
+  delta.isTiled = delta.valueHeads != delta.keyHeads;
+  if (delta.values() != values || config.convolutionWidth < 2)
+    metadata.fail(ErrorCode::Corrupt,
+                  "gated delta nets with a convolution of {} tokens and {} values in {} heads: "
+                  "expected 2 tokens or more and a multiple of the heads",
+                  config.convolutionWidth, values, delta.valueHeads);
+  const int64_t every = metadata.integer(prefix + "full_attention_interval", kMostLayers, 4);
+  config.recurrentLayers = everyButNth(every, config.numLayers);
+  const std::string key = prefix + "attention.recurrent_layers";
+  if (const GGUFValue *value = metadata.find(key)) {
+    const GGUFArray *array = value->asArray();
+    std::optional<std::vector<bool>> flags = array ? flagsOf(*array) : std::nullopt;
+    if (!flags || std::ssize(*flags) != config.numLayers + config.draftLayers)
+      return metadata.fail(ErrorCode::Corrupt, "metadata {}: expected a flag for each of {} layers",
+                           quote(key), config.numLayers + config.draftLayers);
+    flags->resize(config.numLayers);
+    config.recurrentLayers = std::move(*flags);
+  }
+  if (std::ranges::find(config.recurrentLayers, true) == config.recurrentLayers.end())
+    config.recurrentLayers.clear(); // one form for each meaning
 }
 
 static void readSizes(Metadata &metadata, const std::string &prefix, ModelConfig &config) {
@@ -328,9 +388,13 @@ static void readExperts(Metadata &metadata, const std::string &prefix, ModelConf
 static void readBiases(const GGUFHeader &header, ModelConfig &config) {
   const Architecture &architecture = *config.architecture;
   const LayerModules &layer = architecture.layer;
+  int64_t attending = 0; // the first layer that has attention, if any
+  while (attending + 1 < config.numLayers && config.isRecurrent(attending))
+    ++attending;
   auto hasBias = [&](const BiasRule &rule, const ModuleName &module) {
-    return rule.key ? header.indexByName.contains(fmt::format("blk.0.{}.bias", module.gguf))
-                    : rule.always;
+    return rule.key
+               ? header.indexByName.contains(fmt::format("blk.{}.{}.bias", attending, module.gguf))
+               : rule.always;
   };
   config.qkvBias =
       layer.qkv ? hasBias(architecture.qkvBias, layer.qkv) : hasBias(architecture.qkvBias, layer.q);
@@ -340,26 +404,11 @@ static void readBiases(const GGUFHeader &header, ModelConfig &config) {
                           : hasBias(architecture.outputBias, layer.o);
   for (int64_t index = 0; index < config.numLayers && !config.convolutionBias; ++index)
     config.convolutionBias =
-        config.convolves(index) &&
+        config.isRecurrent(index) && layer.convolution &&
         header.indexByName.contains(fmt::format("blk.{}.{}.bias", index, layer.convolution.gguf));
   if (!architecture.experts)
     config.mlpBias = layer.gateUp ? hasBias(architecture.mlpBias, layer.gateUp)
                                   : hasBias(architecture.mlpBias, layer.up);
-}
-
-/// One flag a layer, as booleans or integers.
-static std::optional<std::vector<bool>> flagsOf(const GGUFArray &array) {
-  std::vector<bool> flags;
-  if (array.elementType == GGUFType::Bool) {
-    for (std::byte flag : array.raw)
-      flags.push_back(flag != std::byte(0));
-    return flags;
-  }
-  const std::optional<std::vector<int64_t>> integers = integersOf(array);
-  if (!integers)
-    return std::nullopt;
-  flags.assign(integers->begin(), integers->end());
-  return flags;
 }
 
 static void readWindow(Metadata &metadata, const std::string &prefix, ModelConfig &config) {
@@ -437,6 +486,8 @@ Result<ModelConfig> formats::parseGGUFConfig(const GGUFHeader &header, std::stri
   if ((*architecture)->isRotary())
     readRope(metadata, header, prefix, config);
   readExperts(metadata, prefix, config);
+  if ((*architecture)->layerKinds == LayerKinds::GatedDelta)
+    readGatedDelta(metadata, prefix, config);
   readBiases(header, config);
   readWindow(metadata, prefix, config);
   readFactors(metadata, prefix, config);

@@ -13,6 +13,7 @@
 
 #include "ConfigChecks.h"
 
+#include <algorithm>
 #include <cmath>
 
 using namespace easyquant;
@@ -22,6 +23,15 @@ using numerics::RopeScaling;
 /// Equal in f32, which is what GGUF has.
 static bool isClose(double a, double b) { return std::abs(a - b) <= 1e-7 * std::abs(b); }
 
+/// Every so many-th layer has attention, and the others none; 0: it is not so.
+static int64_t fullAttentionInterval(const ModelConfig &config) {
+  if (config.recurrentLayers.empty())
+    return 1;
+  const int64_t every =
+      std::ranges::find(config.recurrentLayers, false) - config.recurrentLayers.begin() + 1;
+  return config.recurrentLayers == everyButNth(every, config.numLayers) ? every : 0;
+}
+
 /// What a model has that the keys of its architecture cannot say; empty: nothing.
 static std::string unsaidBy(const ModelConfig &config) {
   const Architecture &architecture = *config.architecture;
@@ -29,6 +39,8 @@ static std::string unsaidBy(const ModelConfig &config) {
     return fmt::format("another activation than {}", architecture.activations.front().name);
   if (config.slidingWindow != 0 && architecture.window == WindowKind::SomeLayers)
     return "windows of attention in some layers";
+  if (architecture.layerKinds == LayerKinds::GatedDelta && fullAttentionInterval(config) == 0)
+    return "gated delta nets in other layers than all but every so many-th";
   if (!config.renormalizesExperts)
     return "experts whose weights do not sum to 1";
   ModelConfig usual = config;
@@ -90,12 +102,28 @@ static void addRope(GGUFMetadata &metadata, const std::string &prefix, const Mod
   metadata.add(scaling + "factor", static_cast<float>(rope.factor));
 }
 
+/// llama.cpp asks for the sections of positions in pictures.
+static void addGatedDelta(GGUFMetadata &metadata, const std::string &prefix,
+                          const ModelConfig &config) {
+  const DeltaSizes &delta = config.delta;
+  for (auto [key, value] :
+       {std::pair("ssm.conv_kernel", config.convolutionWidth),
+        std::pair("ssm.group_count", delta.keyHeads), std::pair("ssm.state_size", delta.keyDim),
+        std::pair("ssm.time_step_rank", delta.valueHeads),
+        std::pair("ssm.inner_size", delta.values()),
+        std::pair("full_attention_interval", fullAttentionInterval(config))})
+    metadata.add(prefix + key, static_cast<uint32_t>(value));
+  const auto pairs = static_cast<int32_t>(config.rope.dims / 2);
+  metadata.add(prefix + "rope.dimension_sections",
+               std::vector<int32_t>{(pairs + 2) / 3, (pairs + 1) / 3, pairs / 3, 0});
+}
+
 /// A layer that convolves has no key-value heads.
 static void addConvolutions(GGUFMetadata &metadata, const std::string &prefix,
                             const ModelConfig &config) {
   metadata.add(prefix + "shortconv.l_cache", static_cast<uint32_t>(config.convolutionWidth));
   std::vector<int32_t> heads;
-  for (bool convolves : config.convolvedLayers)
+  for (bool convolves : config.recurrentLayers)
     heads.push_back(convolves ? 0 : static_cast<int32_t>(config.numKVHeads));
   if (!heads.empty())
     metadata.add(prefix + "attention.head_count_kv", heads);
@@ -112,10 +140,13 @@ Result<void> formats::addModelConfig(GGUFMetadata &metadata, const ModelConfig &
   metadata.add("general.architecture", std::string_view(architecture.gguf));
   metadata.add(prefix + "vocab_size", static_cast<uint32_t>(config.vocabSize));
   for (const ConfigSize &size : configSizes())
-    if (size.member != &ModelConfig::numKVHeads || config.convolvedLayers.empty())
+    if (size.member != &ModelConfig::numKVHeads || config.recurrentLayers.empty() ||
+        architecture.layerKinds != LayerKinds::Convolution)
       metadata.add(prefix + size.gguf, static_cast<uint32_t>(config.*size.member));
   if (architecture.layerKinds == LayerKinds::Convolution)
     addConvolutions(metadata, prefix, config);
+  else if (architecture.layerKinds == LayerKinds::GatedDelta)
+    addGatedDelta(metadata, prefix, config);
   if (architecture.experts) {
     metadata.add(prefix + "expert_count", static_cast<uint32_t>(config.experts));
     metadata.add(prefix + "expert_used_count", static_cast<uint32_t>(config.expertsPerRow));

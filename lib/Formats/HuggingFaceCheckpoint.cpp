@@ -96,13 +96,17 @@ const GGMLTypeInfo *weightType(DType dtype) {
 }
 
 /// The name in the text part of a tensor of a model that has other parts, too; nothing if it is
-/// theirs. transformers 5 writes the first form, 4 the second one.
+/// theirs. transformers 5 writes the first form, 4 the second one; some files of the text part
+/// alone have the configuration of the whole model.
 std::optional<std::string> nameInTextPart(std::string_view name) {
   constexpr std::pair<std::string_view, std::string_view> forms[] = {
       {"model.language_model.", "model."},
       {"language_model.model.", "model."},
       {"language_model.lm_head.", "lm_head."},
-      {"lm_head.", "lm_head."}};
+      {"lm_head.", "lm_head."},
+      {"model.embed_tokens.", "model.embed_tokens."},
+      {"model.layers.", "model.layers."},
+      {"model.norm.", "model.norm."}};
   for (auto [form, text] : forms)
     if (name.starts_with(form))
       return std::string(text).append(name.substr(form.size()));

@@ -41,6 +41,30 @@ static std::vector<int64_t> tokens(FieldReader &fields, const char *key) {
   return ids;
 }
 
+/// layer_types, a kind for each layer, where it is there: which layers are of kind `recurrent`, and
+/// not "full_attention".
+static void readRecurrentLayers(FieldReader &fields, const char *recurrent, ModelConfig &config) {
+  std::vector<std::string> types;
+  fields.required("layer_types", types);
+  if (!fields.failed() && std::ssize(types) != config.numLayers)
+    fields.failInWords(ErrorCode::Corrupt,
+                       "layer_types: found {} kinds, expected one for each of {} layers",
+                       types.size(), config.numLayers);
+  for (size_t layer = 0; !fields.failed() && layer < types.size(); ++layer) {
+    if (types[layer] != recurrent && types[layer] != "full_attention")
+      return fields.failInWords(ErrorCode::Unsupported,
+                                "layer_types: expected {} or \"full_attention\", found {}",
+                                quote(recurrent), quote(types[layer]));
+    config.recurrentLayers[layer] = types[layer] == recurrent;
+  }
+}
+
+/// One form for each meaning.
+static void normalizeRecurrentLayers(ModelConfig &config) {
+  if (std::ranges::find(config.recurrentLayers, true) == config.recurrentLayers.end())
+    config.recurrentLayers.clear();
+}
+
 /// The layers of LFM2 that have no attention; the width of their convolutions; and the size of the
 /// MLP, which is not the one that the file names but two thirds of it, rounded up.
 static void readConvolutions(FieldReader &fields, ModelConfig &config) {
@@ -51,32 +75,17 @@ static void readConvolutions(FieldReader &fields, ModelConfig &config) {
                               "conv_L_cache: a convolution of one token is not supported; expected "
                               "2 to {}",
                               kWidestConvolution);
-  const std::vector<bool> none(static_cast<size_t>(config.numLayers), false);
-  config.convolvedLayers = none;
+  config.recurrentLayers.assign(static_cast<size_t>(config.numLayers), false);
   if (fields.find("layer_types")) {
-    std::vector<std::string> types;
-    fields.required("layer_types", types);
-    if (!fields.failed() && types.size() != none.size())
-      fields.failInWords(ErrorCode::Corrupt,
-                         "layer_types: found {} kinds, expected one for each of "
-                         "{} layers",
-                         types.size(), none.size());
-    for (size_t layer = 0; !fields.failed() && layer < types.size(); ++layer) {
-      if (types[layer] != "conv" && types[layer] != "full_attention")
-        return fields.failInWords(ErrorCode::Unsupported,
-                                  "layer_types: expected \"conv\" or \"full_attention\", found {}",
-                                  quote(types[layer]));
-      config.convolvedLayers[layer] = types[layer] == "conv";
-    }
+    readRecurrentLayers(fields, "conv", config);
   } else if (fields.find("full_attn_idxs")) {
     std::vector<int64_t> attending;
     fields.required("full_attn_idxs", attending, Bounds{0, config.numLayers - 1});
-    config.convolvedLayers.flip();
+    config.recurrentLayers.flip();
     for (size_t i = 0; !fields.failed() && i < attending.size(); ++i)
-      config.convolvedLayers[static_cast<size_t>(attending[i])] = false;
+      config.recurrentLayers[static_cast<size_t>(attending[i])] = false;
   }
-  if (config.convolvedLayers == none)
-    config.convolvedLayers.clear(); // one form for each meaning
+  normalizeRecurrentLayers(config);
 
   int64_t &inner = config.intermediateSize;
   inner = integer(fields, "block_ff_dim", kLargestWidth, inner);
@@ -89,6 +98,27 @@ static void readConvolutions(FieldReader &fields, ModelConfig &config) {
       fields.failInWords(ErrorCode::Corrupt, "block_ff_dim: an MLP of {} is too wide", inner);
   }
   config.tieWordEmbeddings = flag(fields, "tie_embedding", config.tieWordEmbeddings);
+}
+
+/// The gated delta nets of Qwen3.5, in all layers but every full_attention_interval-th where there
+/// are no layer_types.
+static void readGatedDelta(FieldReader &fields, ModelConfig &config) {
+  config.convolutionWidth = integer(fields, "linear_conv_kernel_dim", kWidestConvolution, 4);
+  if (config.convolutionWidth < 2)
+    return fields.failInWords(ErrorCode::Unsupported,
+                              "linear_conv_kernel_dim: a convolution of one token is not "
+                              "supported; expected 2 to {}",
+                              kWidestConvolution);
+  config.delta = {.keyHeads = integer(fields, "linear_num_key_heads", kMostHeads, 16),
+                  .keyDim = integer(fields, "linear_key_head_dim", kLargestWidth, 128),
+                  .valueHeads = integer(fields, "linear_num_value_heads", kMostHeads, 32),
+                  .valueDim = integer(fields, "linear_value_head_dim", kLargestWidth, 128)};
+  const int64_t every = integer(fields, "full_attention_interval", kMostLayers, 4);
+  config.recurrentLayers = everyButNth(every, config.numLayers);
+  if (fields.find("layer_types"))
+    readRecurrentLayers(fields, "linear_attention", config);
+  normalizeRecurrentLayers(config);
+  config.draftLayers = count(fields, "mtp_num_hidden_layers", kMostLayers, 0);
 }
 
 /// In all layers; what the architecture has if nothing is said, none if null.
@@ -283,6 +313,8 @@ static void readModel(FieldReader &fields, ModelConfig &config) {
     readWindowPattern(fields, config);
   if (architecture.layerKinds == LayerKinds::Convolution)
     readConvolutions(fields, config);
+  else if (architecture.layerKinds == LayerKinds::GatedDelta)
+    readGatedDelta(fields, config);
   readFactors(fields, config);
 }
 
@@ -376,14 +408,18 @@ Result<ModelConfig> formats::parseHuggingFaceConfig(std::string_view text,
     if (std::vector<int64_t> eos = tokens(part, "eos_token_id"); !eos.empty())
       config.eosTokenIds = std::move(eos);
   };
+  bool saysTied = true; // of the text part
   if (isTextPart)
     fields.object("text_config", [&](FieldReader &part) {
       readModel(part, config);
       readTokens(part);
+      saysTied = part.names("tie_word_embeddings");
     });
   else
     readModel(fields, config);
   readTokens(fields);
+  if (!saysTied)
+    config.tieWordEmbeddings = flag(fields, "tie_word_embeddings", config.tieWordEmbeddings);
   if (fields.failed())
     return Unexpected(fields.result().error());
   if (Result<void> checked = checkConsistency(config, fileName); !checked)

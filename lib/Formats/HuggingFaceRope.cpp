@@ -154,8 +154,9 @@ static void readRopeScaling(FieldReader &scaling, std::optional<int64_t> outside
     scaling.failInWords(ErrorCode::Unsupported,
                         "RoPE scaling \"dynamic\" with original_max_position_embeddings other than "
                         "max_position_embeddings is not supported");
-  for (const char *name : {"mrope_section", "short_factor", "long_factor"})
-    if (scaling.find(name))
+  for (std::string_view name : {"mrope_section", "short_factor", "long_factor"})
+    if (scaling.find(name.data()) &&
+        !(config.architecture->readsSections && name == "mrope_section"))
       scaling.failInWords(ErrorCode::Unsupported, "{} is not supported with rope_type {}", name,
                           quote(kind));
   if (const char *key = "llama_4_scaling_beta"; scaling.find(key) && rope.lateGain == 0.0)
@@ -185,7 +186,8 @@ static void readRopeOfKinds(FieldReader &kinds, std::optional<int64_t> original,
 
 void huggingFace::readRope(FieldReader &fields, ModelConfig &config) {
   const Architecture &architecture = *config.architecture;
-  config.rope.dims = config.headDim;
+  config.rope.dims =
+      static_cast<int64_t>(architecture.rotatedOtherwise * static_cast<double>(config.headDim));
   config.rope.theta = positive(fields, "rope_theta", architecture.ropeTheta);
   readPartialRotation(fields, config);
   std::optional<int64_t> original;

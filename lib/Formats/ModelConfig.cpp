@@ -61,16 +61,27 @@ Result<void> formats::checkConsistency(const ModelConfig &config, std::string_vi
     return makeError(ErrorCode::Corrupt,
                      "{}: {} attention heads cannot share {} key-value heads: expected a divisor",
                      fileName, config.numHeads, config.numKVHeads);
-  if (config.architecture->isRotary() && config.rope.dims % 2 != 0)
+  if (config.architecture->isRotary() && (config.rope.dims % 2 != 0 || config.rope.dims < 2))
     return makeError(
         ErrorCode::Corrupt,
         "{}: {} rotated dimensions of a head of {}: rotary position embedding turns pairs, so that "
-        "their number must be even",
+        "their number must be even, and not 0",
         fileName, config.rope.dims, config.headDim);
-  if (config.convolvedBefore(config.numLayers) == config.numLayers)
+  if (config.recurrentBefore(config.numLayers) == config.numLayers)
     return makeError(ErrorCode::Unsupported, "{}: no layer has attention; expected one at least",
                      fileName);
-  if (config.numHeads * config.headDim > kLargestWidth)
+  const DeltaSizes &delta = config.delta;
+  if (delta.keyHeads != 0 && delta.valueHeads % delta.keyHeads != 0)
+    return makeError(ErrorCode::Corrupt,
+                     "{}: {} value heads of gated delta nets cannot share {} key heads: expected a "
+                     "multiple",
+                     fileName, delta.valueHeads, delta.keyHeads);
+  if (delta.columns() > kLargestWidth)
+    return makeError(ErrorCode::Corrupt,
+                     "{}: gated delta nets with {} key heads of {} and {} value heads of {} are "
+                     "too wide",
+                     fileName, delta.keyHeads, delta.keyDim, delta.valueHeads, delta.valueDim);
+  if (config.queryColumns() > kLargestWidth)
     return makeError(ErrorCode::Corrupt, "{}: {} heads of dimension {} are too wide", fileName,
                      config.numHeads, config.headDim);
   if (config.expertsPerRow > config.experts)
@@ -118,11 +129,15 @@ double formats::ggufAttentionWidth(const ModelConfig &config) {
          static_cast<double>(isWide ? config.numHeads : 1);
 }
 
+std::vector<bool> formats::everyButNth(int64_t n, int64_t layers) {
+  std::vector<bool> flags;
+  for (int64_t layer = 1; layer <= layers; ++layer)
+    flags.push_back(layer % n != 0);
+  return flags;
+}
+
 std::vector<bool> formats::windowedLayers(int64_t pattern, int64_t layers) {
-  std::vector<bool> windowed;
-  for (int64_t layer = 1; pattern > 0 && layer <= layers; ++layer)
-    windowed.push_back(layer % pattern != 0);
-  return windowed;
+  return pattern > 0 ? everyButNth(pattern, layers) : std::vector<bool>();
 }
 
 void formats::normalizeWindows(ModelConfig &config) {
@@ -136,9 +151,6 @@ void formats::normalizeWindows(ModelConfig &config) {
 }
 
 std::vector<bool> formats::rotatedLayers(int64_t unrotatedEvery, int64_t layers) {
-  std::vector<bool> rotated;
-  if (unrotatedEvery > 0 && unrotatedEvery <= layers)
-    for (int64_t layer = 1; layer <= layers; ++layer)
-      rotated.push_back(layer % unrotatedEvery != 0);
-  return rotated;
+  return unrotatedEvery > 0 && unrotatedEvery <= layers ? everyButNth(unrotatedEvery, layers)
+                                                        : std::vector<bool>();
 }

@@ -140,7 +140,8 @@ Result<void> ModelSource::Impl::resolve() {
   std::vector<std::string> unexpected;
   for (const auto &[name, stored] : checkpoint.tensors)
     if (!used.contains(name) &&
-        !(kind == Kind::HuggingFace && isRedundant(checkpoint.config, name)) &&
+        !(kind == Kind::HuggingFace ? isRedundant(checkpoint.config, name)
+                                    : isRedundantInGGUF(checkpoint.config, name)) &&
         !(checkpoint.quantization && isEmptyBias(name, stored)))
       unexpected.push_back(name);
   if (unexpected.empty() && checkpoint.quantization && partByName.empty())
@@ -214,6 +215,7 @@ Result<bool> ModelSource::Impl::addCodes(const ExpectedTensor &tensor,
   indexByName.emplace(tensor.name, tensors.size());
   tensors.push_back({tensor.name, tensor.shape, numerics::toString((*codes)->site().weight)});
   weights.emplace_back();
+  (*codes)->rowOrder = tensor.rows;
   setCodes(weights.size() - 1, std::move(**codes));
   return true;
 }
@@ -256,7 +258,7 @@ Result<void> ModelSource::Impl::addBlocks(size_t index, std::string_view storedN
       used.insert(module + beside);
     weights[index].stored.parts.front().type = nullptr; // floats are those of the codes, too
   }
-  codes->permutedHeadDim = weights[index].stored.permutedHeadDim;
+  codes->rowOrder = weights[index].stored.order;
   setCodes(index, std::move(*codes));
   return {};
 }
@@ -308,8 +310,8 @@ Result<void> ModelSource::Impl::addWeight(ExpectedTensor &tensor,
     rows.parts.push_back(std::move(*part));
     used.insert(name);
   }
-  if (tensor.ropeHeads != 0 && isGGUF)
-    rows.permutedHeadDim = tensor.shape.front() / tensor.ropeHeads;
+  rows.order = isGGUF ? tensor.ggufRows : tensor.rows;
+  rows.isLogarithm = isGGUF && tensor.isLogarithm;
   if (!isGGUF)
     rows.offset = tensor.offset;
 
@@ -365,6 +367,9 @@ Result<void> ModelSource::readRows(std::string_view name, int64_t firstRow, int6
   if (stored.offset != 0.0f)
     for (float &value : out)
       value += stored.offset;
+  if (stored.isLogarithm)
+    for (float &value : out) // not a number where it is no -exp
+      value = static_cast<float>(std::log(-static_cast<double>(value)));
   if (out.size_bytes() >= MappedFile::kReleaseBytes)
     stored.release();
   auto bad =
@@ -411,6 +416,8 @@ std::vector<std::string> ModelSource::notes() const {
   std::vector<std::string> notes;
   if (impl->checkpoint.config.isTextPart)
     notes.emplace_back("the parts for pictures and sound are left out");
+  if (impl->checkpoint.config.draftLayers != 0)
+    notes.emplace_back("the head that drafts tokens is left out");
   if (const auto &quantization = impl->checkpoint.quantization)
     notes.insert(notes.end(), quantization->notes.begin(), quantization->notes.end());
   return notes;

@@ -35,12 +35,18 @@ public:
       add(module, ".bias", {width});
   }
   void linear(const ModuleName &module, int64_t rows, int64_t columns, bool bias,
-              int64_t ropeHeads = 0) {
+              const RowOrder &order = {}, const RowOrder &ggufOrder = {}) {
     if (!module)
       return;
-    add(module, ".weight", {rows, columns}, config.architecture->conv1D, ropeHeads);
-    if (bias)
-      add(module, ".bias", {rows}, false, ropeHeads);
+    add(module, ".weight", {rows, columns});
+    tensors.back().isConv1D = config.architecture->conv1D;
+    tensors.back().rows = order;
+    tensors.back().ggufRows = ggufOrder;
+    if (!bias)
+      return;
+    add(module, ".bias", {rows});
+    tensors.back().rows = order;
+    tensors.back().ggufRows = ggufOrder;
   }
   void experts(const ModuleName &module, int64_t rows, int64_t columns) {
     if (!module)
@@ -49,14 +55,14 @@ public:
     tensors.back().experts = config.experts;
   }
   void convolution(int64_t width);
+  void delta();
   void attention();
   void layer(int64_t index);
 
 private:
-  void add(const ModuleName &module, const char *kind, std::vector<int64_t> shape,
-           bool conv1D = false, int64_t ropeHeads = 0) {
-    tensors.push_back({prefix + module.name + kind, std::move(shape),
-                       ggufPrefix + module.gguf + kind, conv1D, ropeHeads});
+  void add(const ModuleName &module, const char *kind, std::vector<int64_t> shape) {
+    tensors.push_back(
+        {prefix + module.name + kind, std::move(shape), ggufPrefix + module.gguf + kind});
   }
 
   const ModelConfig &config;
@@ -76,17 +82,60 @@ void TensorList::convolution(int64_t width) {
   linear(layer.convolutionOut, hidden, hidden, config.convolutionBias);
 }
 
+void TensorList::delta() {
+  const DeltaModules &modules = config.architecture->layer.delta;
+  const DeltaSizes &sizes = config.delta;
+  const int64_t hidden = config.hiddenSize, heads = sizes.valueHeads;
+  // Hugging Face has the value heads of a key head side by side, GGUF in turns.
+  const int64_t shared = heads / sizes.keyHeads;
+  RowOrder grouped = {.outer = sizes.isTiled ? shared : 1, .inner = sizes.keyHeads};
+  RowOrder tiled = {.outer = sizes.keyHeads, .inner = sizes.isTiled ? 1 : shared};
+  auto valueRows = [&](int64_t kept, int64_t unit) {
+    grouped.kept = tiled.kept = kept;
+    grouped.unit = tiled.unit = unit;
+    tensors.back().rows = grouped;
+    tensors.back().ggufRows = tiled;
+  };
+  linear(modules.in, sizes.columns(), hidden, false);
+  valueRows(2 * sizes.keys(), sizes.valueDim);
+  linear(modules.gate, sizes.values(), hidden, false);
+  valueRows(0, sizes.valueDim);
+  for (const ModuleName &module : {ModuleName(modules.strength), ModuleName(modules.decay)}) {
+    linear(module, heads, hidden, false);
+    valueRows(0, 1);
+  }
+  matrix(modules.convolution, sizes.columns(), config.convolutionWidth);
+  valueRows(2 * sizes.keys(), sizes.valueDim);
+  tensors.back().isDepthwise = true;
+  for (const ModuleName &vector : {ModuleName(modules.rate), ModuleName(modules.bias)}) {
+    add(vector, "", {heads});
+    valueRows(0, 1);
+    tensors.back().isLogarithm = vector.name == modules.rate.name;
+  }
+  add(modules.norm, ".weight", {sizes.valueDim});
+  linear(modules.out, hidden, sizes.values(), false);
+  valueRows(0, sizes.valueDim);
+  std::swap(tensors.back().rows, tensors.back().columns);
+  std::swap(tensors.back().ggufRows, tensors.back().ggufColumns);
+}
+
 void TensorList::attention() {
   const Architecture &architecture = *config.architecture;
   const LayerModules &layer = architecture.layer;
   const int64_t hidden = config.hiddenSize;
   const int64_t q = config.numHeads * config.headDim, kv = config.numKVHeads * config.headDim;
-  const int64_t permuted = architecture.rotatesNeighbours;
+  // GGUF may have the two dimensions that a rotation turns side by side, and all checkpoints have
+  // the gates of a head behind its queries.
+  const RowOrder pairs = {.outer = architecture.rotatesNeighbours ? 2 : 1,
+                          .inner = config.headDim / 2};
+  const RowOrder gates = {.outer = 2, .inner = config.numHeads, .unit = config.headDim};
+  const RowOrder queries = architecture.gatesAttention ? gates : RowOrder();
   const bool wholeNorm = architecture.qkNorm == QKNorm::WholeProjection;
 
   linear(layer.qkv, q + 2 * kv, hidden, config.qkvBias);
-  linear(layer.q, q, hidden, config.qkvBias, permuted * config.numHeads);
-  linear(layer.k, kv, hidden, config.qkvBias, permuted * config.numKVHeads);
+  linear(layer.q, config.queryColumns(), hidden, config.qkvBias, queries,
+         architecture.gatesAttention ? gates : pairs);
+  linear(layer.k, kv, hidden, config.qkvBias, {}, pairs);
   linear(layer.v, kv, hidden, config.qkvBias);
   norm(layer.qNorm, wholeNorm ? q : config.headDim);
   norm(layer.kNorm, wholeNorm ? kv : config.headDim);
@@ -101,10 +150,12 @@ void TensorList::layer(int64_t index) {
   const int64_t hidden = config.hiddenSize, inner = config.intermediateSize;
 
   norm(layer.attentionNorm, hidden);
-  if (config.convolves(index))
-    convolution(config.convolutionWidth);
-  else
+  if (!config.isRecurrent(index))
     attention();
+  else if (layer.delta.in)
+    delta();
+  else
+    convolution(config.convolutionWidth);
   norm(layer.attentionOutputNorm, hidden);
   norm(layer.mlpNorm, hidden);
   linear(layer.gateUp, 2 * inner, hidden, config.mlpBias);
@@ -167,11 +218,15 @@ std::string formats::expertName(std::string_view name, int64_t expert) {
 bool formats::isRedundant(const ModelConfig &config, std::string_view name) {
   if (name == "lm_head.weight")
     return config.tieWordEmbeddings;
+  if (config.draftLayers != 0 && (name.starts_with("mtp.") || name.starts_with("model.mtp.")))
+    return true;
   return std::ranges::any_of(config.architecture->redundantSuffixes,
                              [&](std::string_view suffix) { return name.ends_with(suffix); });
 }
 
-int64_t formats::ggufRow(int64_t row, int64_t headDim) {
-  int64_t head = row / headDim, dimension = row % headDim, half = headDim / 2;
-  return head * headDim + dimension % half * 2 + dimension / half;
+bool formats::isRedundantInGGUF(const ModelConfig &config, std::string_view name) {
+  for (int64_t layer = 0; layer < config.draftLayers; ++layer)
+    if (name.starts_with(fmt::format("blk.{}.", config.numLayers + layer)))
+      return true;
+  return false;
 }

@@ -8,7 +8,6 @@
 #include "StoredRows.h"
 
 #include "easyquant/Formats/DType.h"
-#include "easyquant/Formats/ModelTensors.h"
 
 #include <algorithm>
 
@@ -55,10 +54,10 @@ Result<void> StoredRows::read(int64_t allRows, int64_t columns, int64_t firstRow
   const StoredTensor &first = parts.front();
   if (transposed)
     return readTransposed(first, firstRow, rows, columns, out);
-  if (permutedHeadDim != 0) {
+  if (!order.isSame()) {
     for (int64_t row = 0; row < rows; ++row)
-      if (Result<void> done = readTensor(first, ggufRow(firstRow + row, permutedHeadDim), 1,
-                                         columns, out.subspan(row * columns, columns));
+      if (Result<void> done = readTensor(first, order.stored(firstRow + row), 1, columns,
+                                         out.subspan(row * columns, columns));
           !done)
         return done;
     return {};

@@ -9,6 +9,7 @@
 #define EASYQUANT_LIB_FORMATS_STOREDROWS_H
 
 #include "Checkpoint.h"
+#include "easyquant/Formats/RowOrder.h"
 
 namespace easyquant::formats {
 
@@ -18,8 +19,9 @@ struct StoredRows {
   std::vector<StoredTensor> parts;
   /// The file holds K x N (Conv1D).
   bool transposed = false;
-  /// If not 0: rows are to be looked up with ggufRow() and this head dimension.
-  int64_t permutedHeadDim = 0;
+  RowOrder order;
+  /// The file has -exp of it.
+  bool isLogarithm = false;
   /// Added to what is stored.
   float offset = 0.0f;
 

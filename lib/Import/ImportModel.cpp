@@ -76,6 +76,13 @@ static Value buildAttention(ModelBuilder &b, Value input, func::FuncOp layer, in
   const std::string place = prefix + partOf(modules.o);
   SmallVector<Value, 3> projections = buildProjections(b, input, prefix);
   Value &q = projections[0], &k = projections[1];
+  Value gate;
+  if (config.architecture->gatesAttention) {
+    const int64_t columns = config.numHeads * config.headDim;
+    auto parts = lm::SplitOp::create(b, b.at(place), q, ArrayRef<int64_t>{columns, columns});
+    q = parts.getResult(0);
+    gate = parts.getResult(1);
+  }
   if (config.architecture->qkNorm == formats::QKNorm::EachHead) {
     q = b.headNorm(q, prefix, modules.qNorm);
     k = b.headNorm(k, prefix, modules.kNorm);
@@ -93,6 +100,8 @@ static Value buildAttention(ModelBuilder &b, Value input, func::FuncOp layer, in
           lm::RopeOp::create(b, b.at(place), *rows, table, layer.getArgument(1), config.headDim);
   }
   Value attended = b.attention(q, k, projections[2], layer, index, place);
+  if (gate)
+    attended = lm::GluOp::create(b, b.at(place), lm::GluActivation::Sigmoid, gate, attended);
   return b.linear(attended, prefix, modules.o, config.outputBias);
 }
 
@@ -111,10 +120,42 @@ static Value buildConvolution(ModelBuilder &b, Value input, func::FuncOp layer, 
   Value convolved = lm::Conv1dOp::create(
       b, b.at(name), gated.getType(), gated, b.load(name + ".weight"), bias,
       /*state=*/layer.getArgument(3), /*batch=*/layer.getArgument(1),
-      static_cast<uint64_t>(config.convolvedBefore(index) * config.convolutionState()));
+      static_cast<uint64_t>(config.recurrentBefore(index) * config.recurrentState()),
+      /*silu=*/false);
   Value mixed =
       lm::GluOp::create(b, b.at(place), lm::GluActivation::None, convolved, parts.getResult(1));
   return b.linear(mixed, prefix, modules.convolutionOut, config.convolutionBias);
+}
+
+/// A gated delta net: queries, keys and values by a convolution along the text, the recurrence, and
+/// a gate on what it gives.
+static Value buildDelta(ModelBuilder &b, Value input, func::FuncOp layer, int64_t index,
+                        const std::string &prefix) {
+  const ModelConfig &config = b.config;
+  const formats::DeltaModules &modules = config.architecture->layer.delta;
+  const formats::DeltaSizes &sizes = config.delta;
+  const std::string place = prefix + partOf(modules.out);
+  Value batch = layer.getArgument(1), state = layer.getArgument(3);
+  const int64_t first = config.recurrentBefore(index) * config.recurrentState();
+  Value mixed = b.linear(input, prefix, modules.in, /*bias=*/false);
+  Value gate = b.linear(input, prefix, modules.gate, /*bias=*/false);
+  Value strength = b.linear(input, prefix, modules.strength, /*bias=*/false);
+  Value decay = b.linear(input, prefix, modules.decay, /*bias=*/false);
+  const std::string convolution = prefix + modules.convolution.name;
+  Value convolved = lm::Conv1dOp::create(b, b.at(convolution), mixed.getType(), mixed,
+                                         b.load(convolution + ".weight"), /*bias=*/Value(), state,
+                                         batch, static_cast<uint64_t>(first), /*silu=*/true);
+  auto parts = lm::SplitOp::create(b, b.at(place), convolved,
+                                   ArrayRef<int64_t>{sizes.keys(), sizes.keys(), sizes.values()});
+  Value rate = b.load(prefix + modules.rate.name), bias = b.load(prefix + modules.bias.name);
+  Value result = lm::GatedDeltaOp::create(
+      b, b.at(place), parts.getResult(2).getType(), parts.getResult(0), parts.getResult(1),
+      parts.getResult(2), decay, strength, rate, bias, state, batch,
+      static_cast<uint64_t>(sizes.keyHeads), static_cast<uint64_t>(sizes.valueHeads),
+      static_cast<uint64_t>(first + config.convolutionState()), sizes.isTiled);
+  result = b.headNorm(result, prefix, modules.norm);
+  result = lm::GluOp::create(b, b.at(place), lm::GluActivation::Silu, gate, result);
+  return b.linear(result, prefix, modules.out, /*bias=*/false);
 }
 
 static lm::GluActivation gateOf(const ModelConfig &config) {
@@ -174,11 +215,13 @@ static void buildLayer(ModelBuilder &b, int64_t index) {
   Value x = layer.getArgument(0);
 
   Value normed = b.norm(x, prefix, modules.attentionNorm);
-  const bool convolves = b.config.convolves(index);
-  const std::string mixer =
-      prefix + (convolves ? partOf(modules.convolutionOut) : partOf(modules.o));
-  Value attended = convolves ? buildConvolution(b, normed, layer, index, prefix)
-                             : buildAttention(b, normed, layer, index, prefix);
+  const bool isRecurrent = b.config.isRecurrent(index), hasDelta = bool(modules.delta.out);
+  const std::string mixer = prefix + (!isRecurrent ? partOf(modules.o)
+                                      : hasDelta   ? partOf(modules.delta.out)
+                                                   : partOf(modules.convolutionOut));
+  Value attended = !isRecurrent ? buildAttention(b, normed, layer, index, prefix)
+                   : hasDelta   ? buildDelta(b, normed, layer, index, prefix)
+                                : buildConvolution(b, normed, layer, index, prefix);
   attended = b.norm(attended, prefix, modules.attentionOutputNorm);
   attended = b.multiply(attended, b.config.residualFactor, mixer);
   x = b.add(x, attended, mixer);
@@ -243,11 +286,11 @@ static LogicalResult check(MLIRContext &context, const ModelSource &source,
     return error() << "a context of " << longestContext
                    << " tokens is asked for, but the model's is " << source.config().maxContext
                    << "; give a --context up to that, or none for all of it";
-  const int64_t convolved = config.convolvedBefore(config.numLayers);
-  if (failed(lm::KVCacheType::verify(error, config.numLayers - convolved, config.numKVHeads,
+  const int64_t recurrent = config.recurrentBefore(config.numLayers);
+  if (failed(lm::KVCacheType::verify(error, config.numLayers - recurrent, config.numKVHeads,
                                      config.headDim)) ||
-      (convolved > 0 &&
-       failed(lm::RecurrentType::verify(error, convolved * config.convolutionState()))))
+      (recurrent > 0 &&
+       failed(lm::RecurrentType::verify(error, recurrent * config.recurrentState()))))
     return failure();
   if (!config.architecture->isRotary())
     return success();

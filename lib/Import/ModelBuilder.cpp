@@ -32,15 +32,14 @@ lm::BatchType ModelBuilder::batchType() { return lm::BatchType::get(getContext()
 
 lm::KVCacheType ModelBuilder::cacheType() {
   return lm::KVCacheType::get(getContext(),
-                              config.numLayers - config.convolvedBefore(config.numLayers),
+                              config.numLayers - config.recurrentBefore(config.numLayers),
                               config.numKVHeads, config.headDim);
 }
 
 lm::RecurrentType ModelBuilder::recurrentType() {
-  const int64_t convolved = config.convolvedBefore(config.numLayers);
-  return convolved == 0
-             ? nullptr
-             : lm::RecurrentType::get(getContext(), convolved * config.convolutionState());
+  const int64_t layers = config.recurrentBefore(config.numLayers);
+  return layers == 0 ? nullptr
+                     : lm::RecurrentType::get(getContext(), layers * config.recurrentState());
 }
 
 ml_program::GlobalOp ModelBuilder::declare(StringRef name, ArrayRef<int64_t> shape) {
@@ -152,7 +151,7 @@ Value ModelBuilder::attention(Value query, Value key, Value value, func::FuncOp 
                               int64_t index, const std::string &name) {
   return lm::AttentionOp::create(*this, at(name), query, key, value,
                                  /*cache=*/layer.getArgument(2), /*batch=*/layer.getArgument(1),
-                                 index - config.convolvedBefore(index), config.numHeads,
+                                 index - config.recurrentBefore(index), config.numHeads,
                                  config.numKVHeads, config.headDim,
                                  llvm::APFloat(config.attentionScale), config.windowOf(index),
                                  llvm::APFloat(config.attentionBound));

@@ -468,7 +468,8 @@ void CPULauncher::addHeads(KernelLibrary &library) const {
   library.add<lm::Conv1dOp>([*this](auto &b, auto op, const KernelOps &) -> LogicalResult {
     const int64_t width = lm::columns(op.getWeight()),
                   values = static_cast<int64_t>(op.getState().getType().getValues());
-    cpu::Conv1dSpec spec{lm::columns(op.getInput()), width, values, bool(op.getBias())};
+    cpu::Conv1dSpec spec{lm::columns(op.getInput()), width, values, bool(op.getBias()),
+                         op.getSilu()};
     Arguments arguments(
         b, {{"x", b[op.getInput()]}, {"state", b[op.getState()]}, {"sequences", b[op.getBatch()]}});
     if (failed(arguments.setWeight("w", op.getWeight())) ||

@@ -18,6 +18,8 @@ RowOp easyquant::rowOpOf(lm::GluActivation activation) {
     return RowOp::GeluMul;
   case lm::GluActivation::None:
     return RowOp::Mul;
+  case lm::GluActivation::Sigmoid:
+    return RowOp::SigmoidMul;
   }
   llvm_unreachable("every activation of a gate is a row operation");
 }

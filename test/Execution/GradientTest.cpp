@@ -118,6 +118,13 @@ const Case kCases[] = {
      "%m = lm.glu none %gate, %up : tensor<?x11xf32>\n"
      "%y = lm.linear %m, %w {site = \"w\"} : (tensor<?x11xf32>, tensor<22x11xf32>) -> "
      "tensor<?x22xf32>\n"},
+    {"SigmoidMul",
+     22,
+     {{"w", "22x11"}},
+     "%gate, %up = lm.split %x : tensor<?x22xf32> -> tensor<?x11xf32>, tensor<?x11xf32>\n"
+     "%m = lm.glu sigmoid %gate, %up : tensor<?x11xf32>\n"
+     "%y = lm.linear %m, %w {site = \"w\"} : (tensor<?x11xf32>, tensor<22x11xf32>) -> "
+     "tensor<?x22xf32>\n"},
     {"Conv1d",
      11,
      {{"kernel", "11x4"}, {"w", "11x11"}},

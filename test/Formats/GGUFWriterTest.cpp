@@ -177,8 +177,11 @@ static void expectTheSame(const ModelConfig &found, const ModelConfig &expected)
   EXPECT_EQ(found.slidingWindow, expected.slidingWindow);
   EXPECT_EQ(found.windowedLayers, expected.windowedLayers);
   EXPECT_EQ(found.windowedRope, expected.windowedRope);
-  EXPECT_EQ(found.convolvedLayers, expected.convolvedLayers);
+  EXPECT_EQ(found.recurrentLayers, expected.recurrentLayers);
   EXPECT_EQ(found.convolutionWidth, expected.convolutionWidth);
+  DeltaSizes delta = expected.delta; // whose value heads GGUF has in turns
+  delta.isTiled = delta.valueHeads != delta.keyHeads;
+  EXPECT_EQ(found.delta, delta);
   EXPECT_EQ(found.activation, expected.activation);
   EXPECT_EQ(std::tie(found.embeddingFactor, found.residualFactor, found.attentionScale,
                      found.attentionBound, found.logitDivisor, found.logitBound),
@@ -231,7 +234,46 @@ TEST(GGUFModelConfig, ScalesPositions) {
   }
 }
 
+TEST(GGUFModelConfig, HasHeadsOfDeltaNetsInTurns) {
+  // Three value heads of 2 for each of 2 key heads of 5.
+  const ModelConfig config = configOf(*findArchitecture("qwen3_5_text"),
+                                      R"(, "linear_num_key_heads": 2, "linear_key_head_dim": 5,
+          "linear_num_value_heads": 6, "linear_value_head_dim": 2, "full_attention_interval": 2)");
+  Result<ModelConfig> read = writtenAndRead(config);
+  ASSERT_VALUE(read);
+  ASSERT_TRUE(read->delta.isTiled);
+  const std::vector<ExpectedTensor> before = expectedTensors(config),
+                                    after = expectedTensors(*read);
+  ASSERT_EQ(before.size(), after.size());
+  int64_t reordered = 0;
+  for (size_t i = 0; i < before.size(); ++i) {
+    const ExpectedTensor &folder = before[i], &file = after[i];
+    EXPECT_EQ(folder.name, file.name);
+    if (folder.name.find("linear_attn") == std::string::npos)
+      continue;
+    // What goes to GGUF and comes back is where it was.
+    EXPECT_TRUE(folder.rows.isSame() && folder.columns.isSame() && file.ggufRows.isSame());
+    for (int64_t row = 0; row < folder.shape.front(); ++row)
+      EXPECT_EQ(file.rows.stored(folder.ggufRows.stored(row)), row) << folder.name;
+    reordered += !folder.ggufRows.isSame();
+    if (!folder.name.ends_with("in_proj_qkv.weight"))
+      continue;
+    std::vector<int64_t> places;
+    for (int64_t row = 18; row < 32; ++row)
+      places.push_back(folder.ggufRows.stored(row));
+    // The first row of value head 1, the second one of key head 0, is behind that of value head 3.
+    EXPECT_EQ(places,
+              (std::vector<int64_t>{18, 19, 20, 21, 24, 25, 28, 29, 22, 23, 26, 27, 30, 31}));
+  }
+  EXPECT_EQ(reordered, 3 * 7) << "all but norm and out_proj, of three layers";
+}
+
 TEST(GGUFModelConfig, RefusesWhatNoKeySays) {
+  EXPECT_ERROR(writtenAndRead(configOf(
+                   *findArchitecture("qwen3_5_text"),
+                   R"(, "layer_types": ["linear_attention", "full_attention", "full_attention",
+                        "linear_attention", "full_attention"])")),
+               ErrorCode::Unsupported, "qwen3_5_text", "gated delta nets in other layers");
   EXPECT_ERROR(writtenAndRead(configOf(*findArchitecture("qwen3_moe"))), ErrorCode::Unsupported,
                "qwen3_moe", "experts whose weights do not sum to 1");
   EXPECT_ERROR(writtenAndRead(configOf(*findArchitecture("qwen2"),

@@ -59,8 +59,13 @@ MIXTRAL = LLAMA | {"model_type": "mixtral", "hidden_size": 32, "head_dim": 8, "i
 LFM2 = {key: value for key, value in LLAMA.items() if key not in ("rms_norm_eps", "hidden_act")} | {
     "model_type": "lfm2", "norm_eps": 1e-5, "num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"], "conv_L_cache": 3,
     "conv_bias": False, "block_auto_adjust_ff_dim": False}
+# More value heads than key heads, values of other sizes than keys, and half of each head rotated.
+QWEN35 = QWEN3 | {
+    "model_type": "qwen3_5_text", "num_hidden_layers": 4, "layer_types": ["linear_attention", "linear_attention", "full_attention", "linear_attention"],
+    "head_dim": 8, "partial_rotary_factor": 0.5, "linear_conv_kernel_dim": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8,
+    "linear_num_value_heads": 4, "linear_value_head_dim": 8}
 CONFIGS = {config["model_type"]: config for config in (
-    LLAMA, GPT2, MISTRAL, QWEN2, QWEN3, OLMO2, SMOLLM3, GEMMA2, GEMMA3, GRANITE, PHI3, OLMO3, MINISTRAL, MINISTRAL3, QWEN3_MOE, MIXTRAL, LFM2)}
+    LLAMA, GPT2, MISTRAL, QWEN2, QWEN3, OLMO2, SMOLLM3, GEMMA2, GEMMA3, GRANITE, PHI3, OLMO3, MINISTRAL, MINISTRAL3, QWEN3_MOE, MIXTRAL, LFM2, QWEN35)}
 DEFECTS = {
     "missing-tensor": "one weight is not in the file",
     "extra-tensor": "a bias that the configuration does not speak of",
@@ -88,6 +93,8 @@ GGUF_NAMES = {
     "conv.out_proj": "shortconv.out_proj", "self_attn.out_proj": "attn_output", "self_attn.q_layernorm": "attn_q_norm",
     "self_attn.k_layernorm": "attn_k_norm", "feed_forward.w1": "ffn_gate", "feed_forward.w3": "ffn_up", "feed_forward.w2": "ffn_down",
     "ffn_norm": "ffn_norm", "model.embedding_norm": "token_embd_norm",
+    "linear_attn.in_proj_qkv": "attn_qkv", "linear_attn.in_proj_z": "attn_gate", "linear_attn.in_proj_b": "ssm_beta", "linear_attn.in_proj_a": "ssm_alpha",
+    "linear_attn.conv1d": "ssm_conv1d", "linear_attn.norm": "ssm_norm", "linear_attn.out_proj": "ssm_out",
 }
 # What a model of experts has in place of an MLP: the router, and gate, up and down of an expert; and GGUF's names of the stacks.
 EXPERTS = {"qwen3_moe": ("mlp.gate", "mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj", "mlp.experts.{}.down_proj"),
@@ -127,10 +134,42 @@ def lfm2_shapes(config):
     return result
 
 
+def qwen35_shapes(config):
+    d, inner, head = (config[key] for key in ("hidden_size", "intermediate_size", "head_dim"))
+    q, kv = (config[key] * head for key in ("num_attention_heads", "num_key_value_heads"))
+    key_heads, heads = config["linear_num_key_heads"], config["linear_num_value_heads"]
+    values = heads * config["linear_value_head_dim"]
+    columns = 2 * key_heads * config["linear_key_head_dim"] + values
+    mixers = {
+        "linear_attention": {"in_proj_qkv.weight": (columns, d), "in_proj_z.weight": (values, d), "in_proj_b.weight": (heads, d),
+                             "in_proj_a.weight": (heads, d), "conv1d.weight": (columns, 1, config["linear_conv_kernel_dim"]), "A_log": (heads,),
+                             "dt_bias": (heads,), "norm.weight": (config["linear_value_head_dim"],), "out_proj.weight": (d, values)},
+        "full_attention": {"q_proj.weight": (2 * q, d), "k_proj.weight": (kv, d), "v_proj.weight": (kv, d), "q_norm.weight": (head,),
+                           "k_norm.weight": (head,), "o_proj.weight": (d, q)},
+    }
+    result = {"model.embed_tokens.weight": (config["vocab_size"], d)}
+    for layer, kind in enumerate(config["layer_types"]):
+        at = f"model.layers.{layer}."
+        mixer = at + ("linear_attn." if kind == "linear_attention" else "self_attn.")
+        result[at + "input_layernorm.weight"] = (d,)
+        for part, shape in mixers[kind].items():
+            result[mixer + part] = shape
+            if "_proj" in part and kind == "full_attention" and config.get("attention_bias"):
+                result[mixer + part.replace("weight", "bias")] = shape[:1]
+        result |= {at + "post_attention_layernorm.weight": (d,), at + "mlp.gate_proj.weight": (inner, d), at + "mlp.up_proj.weight": (inner, d),
+                   at + "mlp.down_proj.weight": (d, inner)}
+    result["model.norm.weight"] = (d,)
+    if not config["tie_word_embeddings"]:
+        result["lm_head.weight"] = (config["vocab_size"], d)
+    return result
+
+
 def shapes(config):
     """Name to shape as N x K, in the order of execution."""
     if config["model_type"] == "lfm2":
         return lfm2_shapes(config)
+    if config["model_type"] == "qwen3_5_text":
+        return qwen35_shapes(config)
     result = {}
     if config["model_type"] == "gpt2":
         d = config["n_embd"]
@@ -317,6 +356,41 @@ def stacked(config, weights):
     return result
 
 
+def tiled(config, name, shape, values):
+    """llama.cpp's order of value heads, those of a key head not side by side but in turns: rows of what makes them, columns of what reads them."""
+    part = name.split("linear_attn.")[-1]
+    key_heads, heads, size_of_value = (config[f"linear_{key}"] for key in ("num_key_heads", "num_value_heads", "value_head_dim"))
+    order = [g * (heads // key_heads) + r for r in range(heads // key_heads) for g in range(key_heads)]
+    if part == "out_proj.weight":
+        columns = [h * size_of_value + i for h in order for i in range(size_of_value)]
+        return shape, [values[row * shape[1] + c] for row in range(shape[0]) for c in columns]
+    unit = {"in_proj_qkv.weight": size_of_value, "conv1d.weight": size_of_value, "in_proj_z.weight": size_of_value, "norm.weight": 0}.get(part, 1)
+    if not unit:
+        return shape, values
+    kept, width = shape[0] - heads * unit, size(shape[1:])
+    rows = [*range(kept), *(kept + h * unit + i for h in order for i in range(unit))]
+    return shape, [v for row in rows for v in values[row * width:(row + 1) * width]]
+
+
+def as_qwen35(config, weights):
+    """The weights as llama.cpp's converter has them, under GGUF's names where they have others than modules."""
+    result = {}
+    for name, (shape, values) in weights.items():
+        if "linear_attn." in name:
+            shape, values = tiled(config, name, shape, values)
+        elif "norm" in name:
+            values = [value + 1 for value in values]
+        layer = f"blk.{name.split('.')[2]}." if "layers" in name else ""
+        if name.endswith("A_log"):
+            name, values = layer + "ssm_a", [-math.exp(value) for value in values]
+        elif name.endswith("dt_bias"):
+            name = layer + "ssm_dt.bias"
+        elif "post_attention_layernorm" in name:
+            name = layer + "post_attention_norm.weight"
+        result[name] = ((shape[0], shape[2]) if len(shape) == 3 else shape, values)
+    return result
+
+
 def write_gguf(out, config, weights, dtype):
     def string(text):
         return struct.pack("<Q", len(text)) + text.encode()
@@ -356,6 +430,13 @@ def write_gguf(out, config, weights, dtype):
                       "shortconv.l_cache": config["conv_L_cache"],
                       "feed_forward_length": weights["model.layers.0.feed_forward.w1.weight"][0][0]}
             weights = {name: ((shape[0], shape[2]) if len(shape) == 3 else shape, values) for name, (shape, values) in weights.items()}
+        if arch == "qwen3_5_text":
+            arch, weights = "qwen35", as_qwen35(config, weights)
+            sizes = {"ssm.conv_kernel": "linear_conv_kernel_dim", "ssm.state_size": "linear_key_head_dim", "ssm.group_count": "linear_num_key_heads",
+                     "ssm.time_step_rank": "linear_num_value_heads"}
+            pairs |= {key: config[field] for key, field in sizes.items()} | {
+                "ssm.inner_size": config["linear_num_value_heads"] * config["linear_value_head_dim"], "rope.dimension_sections": [11, 11, 10, 0],
+                "nextn_predict_layers": config.get("mtp_num_hidden_layers", 0), "attention.recurrent_layers": [int(kind == "linear_attention") for kind in config["layer_types"]]}
         if arch == "phi3":
             pairs["attention.sliding_window"] = config.get("sliding_window") or 0
         scaling = config.get("rope_scaling") or {}

@@ -59,9 +59,9 @@ def run_tool(name, *arguments, timeout=300, **options):
     return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=timeout, **options)
 
 
-def written_back(folder, tmp_path):
+def written_back(model, tmp_path, container="hf"):
     """The folder that a model, imported as IR, is written to."""
-    imported = run_tool("easyquant-translate", "--import-hf", folder, "-o", tmp_path / "model.mlir")
+    imported = run_tool("easyquant-translate", f"--import-{container}", model, "-o", tmp_path / "model.mlir")
     assert imported.returncode == 0, imported.stderr
     exported = run_tool("easyquant-translate", "--export-hf", tmp_path / "folder", tmp_path / "model.mlir")
     assert exported.returncode == 0, exported.stderr
@@ -282,6 +282,32 @@ def random_lfm2(seed=0, *, hidden=40, ffn=52, kinds=("conv", "full_attention", "
             gain = 2.0 if any(part in name for part in ("q_proj", "k_proj", "w1", "in_proj", "lm_head")) else 1.0
             tensors[name] = random.normal(0, gain / np.sqrt(shape[-1]), shape)
     return config | fields, {name: values.astype(np.float32) for name, values in tensors.items()}
+
+
+def random_qwen35(seed=0, *, hidden=40, ffn=52, kinds=("linear_attention", "linear_attention", "full_attention", "linear_attention"), heads=3, kv_heads=1,
+                  head_dim=24, rotated=0.25, key_heads=2, key_dim=12, value_heads=6, value_dim=20, width=4, vocab=97, context=160, tied=True,
+                  **fields):
+    """(config, tensors) of a Qwen3.5 whose sizes fit nothing; `fields` are put into config.json."""
+    random = np.random.default_rng(seed)
+    config = {"architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text", "hidden_size": hidden, "intermediate_size": ffn,
+              "num_hidden_layers": len(kinds), "layer_types": list(kinds), "num_attention_heads": heads, "num_key_value_heads": kv_heads,
+              "head_dim": head_dim, "vocab_size": vocab, "max_position_embeddings": context, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+              "partial_rotary_factor": rotated, "linear_num_key_heads": key_heads, "linear_key_head_dim": key_dim,
+              "linear_num_value_heads": value_heads, "linear_value_head_dim": value_dim, "linear_conv_kernel_dim": width, "hidden_act": "silu",
+              "tie_word_embeddings": tied, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float32"} | fields
+    tensors = {}
+    for name, shape in make_checkpoint.qwen35_shapes(config).items():
+        if name.endswith("A_log"):  # from slow decays to fast ones
+            tensors[name] = random.uniform(-4, 1.5, shape)
+        elif len(shape) == 1:
+            middle = 1.0 if "linear_attn.norm" in name else 0.0
+            tensors[name] = middle + (random.uniform(-0.5, 0.5, shape) if "norm" in name else random.normal(0, 0.5, shape))
+        elif "embed_tokens" in name:
+            tensors[name] = random.normal(0, 0.5, shape)
+        else:
+            gain = 2.0 if any(part in name for part in ("q_proj", "k_proj", "in_proj", "conv1d", "gate_proj", "lm_head")) else 1.0
+            tensors[name] = random.normal(0, gain / np.sqrt(shape[-1]), shape)
+    return config, {name: values.astype(np.float32) for name, values in tensors.items()}
 
 
 # What becomes of two messages: user: "Hi" is u(Hi)a(

@@ -19,6 +19,7 @@ enum class RowOp {
   SiluMul,
   GeluMul, ///< with the tanh approximation
   Mul,
+  SigmoidMul,
   GeluTanh,
   GeluErf,
   Add,
@@ -30,7 +31,8 @@ enum class RowOp {
 
 /// Whether it reads gate and up.
 constexpr bool isGated(RowOp op) {
-  return op == RowOp::SiluMul || op == RowOp::GeluMul || op == RowOp::Mul;
+  return op == RowOp::SiluMul || op == RowOp::GeluMul || op == RowOp::Mul ||
+         op == RowOp::SigmoidMul;
 }
 
 /// The operation in the names of kernels.
@@ -48,6 +50,8 @@ constexpr const char *nameOf(RowOp op) {
     return "gelu_mul";
   case RowOp::Mul:
     return "mul";
+  case RowOp::SigmoidMul:
+    return "sigmoid_mul";
   case RowOp::GeluTanh:
     return "gelu_tanh";
   case RowOp::GeluErf:

@@ -93,6 +93,7 @@ enum class WindowKind {
 enum class LayerKinds {
   Attention,   ///< all have it
   Convolution, ///< layer_types or full_attn_idxs; the others convolve
+  GatedDelta,  ///< layer_types or full_attention_interval; the others have gated delta nets
 };
 
 /// A number in config.json, and its key in GGUF behind the architecture's name.
@@ -114,6 +115,24 @@ struct ExpertFields {
   constexpr explicit operator bool() const { return count.key != nullptr; }
 };
 
+/// The modules of a gated delta net, which a layer may have in the place of attention:
+///
+///   q, k and v = silu(convolution(in(...))), side by side
+///   out(norm(recurrence(q, k, v, by decay(...) and strength(...))) * silu(gate(...)))
+///
+/// `rate` and `bias` are vectors of the recurrence, a number for each head of values.
+struct DeltaModules {
+  Module<"attn_qkv"> in = {};
+  Module<"attn_gate"> gate = {};
+  Module<"ssm_beta"> strength = {};
+  Module<"ssm_alpha"> decay = {};
+  Module<"ssm_conv1d"> convolution = {};
+  Module<"ssm_a"> rate = {}; ///< GGUF has -exp of it
+  Module<"ssm_dt.bias"> bias = {};
+  Module<"ssm_norm"> norm = {};
+  Module<"ssm_out"> out = {};
+};
+
 /// The modules of a layer, in the order of execution:
 ///
 ///   x = x + outputNorm(o(attention(q, k, v of inputNorm(x)), with q and k normed and rotated))
@@ -121,11 +140,12 @@ struct ExpertFields {
 ///
 /// Where there is no gate, the activation is that of up. With a router, gate, up and down are those
 /// of each expert that it chooses, and the sum of what these give is added. Hugging Face has a
-/// tensor for each expert (expertName()), GGUF one for all.
-/// In a layer that convolves, the place of
+/// tensor for each expert (expertName()), GGUF one for all. In a layer that convolves, the place of
 /// attention has
 ///
 ///   convolutionOut(C * convolution(B * y)), B, C and y side by side in convolutionIn(...)
+///
+/// and in one with a gated delta net what DeltaModules says.
 struct LayerModules {
   Module<"attn_norm"> attentionNorm = {};
   Module<"attn_qkv"> qkv = {}; ///< in place of q, k and v: one linear for all three
@@ -138,6 +158,7 @@ struct LayerModules {
   Module<"shortconv.in_proj"> convolutionIn = {};
   Module<"shortconv.conv"> convolution = {};
   Module<"shortconv.out_proj"> convolutionOut = {};
+  DeltaModules delta = {};
   Module<"post_attention_norm"> attentionOutputNorm = {};
   Module<"ffn_norm"> mlpNorm = {};
   Module<"ffn_up"> gateUp = {}; ///< in place of gate and up: one linear for both, gate first
@@ -200,12 +221,18 @@ struct Architecture {
   int64_t unrotatedEvery = 0;
   /// partial_rotary_factor is heeded: only so much of each head is rotated.
   bool rotatesPart = false;
+  double rotatedOtherwise = 1.0; ///< where it is missing
   /// Queries of positions behind those of YaRN's original context are scaled: the field in
   /// rope_parameters; 0: they are not.
   NumberField lateGain = {};
   /// AllLayers: where sliding_window is missing; 0: there is none then.
   int64_t windowOtherwise = 4096;
   LayerKinds layerKinds = LayerKinds::Attention;
+  /// q gives queries and as many numbers that gate what attention gives, by their sigmoid: the
+  /// queries of a head, then its gates, head by head.
+  bool gatesAttention = false;
+  /// rope_parameters may have sections for positions in pictures, which are all equal in text.
+  bool readsSections = false;
 
   //===- Modules ----------------------------------------------------------===//
   NormKind norm = NormKind::RMS;

@@ -22,12 +22,27 @@
 
 namespace easyquant::formats {
 
+/// Heads of a gated delta net, how many numbers a query or key of one has, and a value of one.
+struct DeltaSizes {
+  int64_t keyHeads = 0, keyDim = 0, valueHeads = 0, valueDim = 0;
+  /// Value heads share key heads in turns, as in GGUF, rather than one key head's side by side.
+  bool isTiled = false;
+
+  bool operator==(const DeltaSizes &) const = default;
+  int64_t keys() const { return keyHeads * keyDim; }
+  int64_t values() const { return valueHeads * valueDim; }
+  /// What its convolution is for: queries, keys and values.
+  int64_t columns() const { return 2 * keys() + values(); }
+};
+
 /// What config.json, or the metadata of a GGUF file, says of a model. Every number has been checked
 /// for range and for consistency with the others.
 struct ModelConfig {
   const Architecture *architecture = nullptr;
   /// The checkpoint also has parts for pictures or sound, which are left out.
   bool isTextPart = false;
+  /// Layers of a head that drafts tokens, which is left out.
+  int64_t draftLayers = 0;
   int64_t vocabSize = 0;
   int64_t hiddenSize = 0;
   int64_t intermediateSize = 0;
@@ -57,11 +72,12 @@ struct ModelConfig {
   /// columns between up and down, and whether the weights of the chosen ones sum to 1. 0: none.
   int64_t experts = 0, expertsPerRow = 0, expertSize = 0;
   bool renormalizesExperts = true;
-  /// Which layers have a short convolution in the place of attention; empty: none. Its weights a
-  /// column, and whether it and its linears have biases.
-  std::vector<bool> convolvedLayers = {};
+  /// Which layers have a short convolution or a gated delta net in the place of attention; empty:
+  /// none. The convolution's weights a column, and whether it and its linears have biases.
+  std::vector<bool> recurrentLayers = {};
   int64_t convolutionWidth = 0;
   bool convolutionBias = false;
+  DeltaSizes delta = {};
   Activation activation = Activation::SiLU;
   /// Factors of embeddings and of what a block adds to the residual stream, divisor of logits.
   double embeddingFactor = 1.0, residualFactor = 1.0, logitDivisor = 1.0;
@@ -85,16 +101,27 @@ struct ModelConfig {
       params.lateGain = 0.0;
     return params;
   }
-  /// Whether a layer convolves in the place of attention.
-  bool convolves(int64_t layer) const { return !convolvedLayers.empty() && convolvedLayers[layer]; }
-  /// How many of the layers before `layer` convolve.
-  int64_t convolvedBefore(int64_t layer) const {
-    return convolvedLayers.empty()
-               ? 0
-               : std::count(convolvedLayers.begin(), convolvedLayers.begin() + layer, true);
+  /// Whether a layer has a recurrent state in the place of attention.
+  bool isRecurrent(int64_t layer) const {
+    return !recurrentLayers.empty() && recurrentLayers[layer];
   }
-  /// Numbers that a sequence keeps for a layer that convolves: the tokens before the next one.
-  int64_t convolutionState() const { return (convolutionWidth - 1) * hiddenSize; }
+  /// How many of the layers before `layer` have one.
+  int64_t recurrentBefore(int64_t layer) const {
+    return recurrentLayers.empty()
+               ? 0
+               : std::count(recurrentLayers.begin(), recurrentLayers.begin() + layer, true);
+  }
+  /// Numbers that a sequence keeps for the convolution of such a layer: the tokens before the next
+  /// one. Behind them lie those of a gated delta net.
+  int64_t convolutionState() const {
+    return (convolutionWidth - 1) * (delta.keyHeads == 0 ? hiddenSize : delta.columns());
+  }
+  /// All that it keeps for such a layer.
+  int64_t recurrentState() const { return convolutionState() + delta.values() * delta.keyDim; }
+  /// Columns of what q gives.
+  int64_t queryColumns() const {
+    return (architecture->gatesAttention ? 2 : 1) * numHeads * headDim;
+  }
   /// Whether a layer rotates q and k.
   bool rotates(int64_t layer) const {
     return architecture->isRotary() && (rotatedLayers.empty() || rotatedLayers[layer]);

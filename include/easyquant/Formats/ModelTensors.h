@@ -9,6 +9,7 @@
 #define EASYQUANT_FORMATS_MODELTENSORS_H
 
 #include "easyquant/Formats/ModelConfig.h"
+#include "easyquant/Formats/RowOrder.h"
 
 #include <cstdint>
 #include <string>
@@ -28,9 +29,10 @@ struct ExpectedTensor {
   std::string ggufName;
   /// Hugging Face checkpoints hold K x N.
   bool isConv1D = false;
-  /// If not 0: the rows are those of so many heads, which this model's GGUF keeps in another order
-  /// (see ggufRow()).
-  int64_t ropeHeads = 0;
+  /// Where a Hugging Face checkpoint has its rows and its columns, and where GGUF has them.
+  RowOrder rows = {}, columns = {}, ggufRows = {}, ggufColumns = {};
+  /// GGUF has -exp of it.
+  bool isLogarithm = false;
   /// Hugging Face checkpoints hold the weight less this (Architecture::normOffset).
   float offset = 0.0f;
   /// Hugging Face checkpoints hold C x 1 x W.
@@ -54,13 +56,12 @@ std::string expertName(std::string_view name, int64_t expert);
 std::vector<ExpectedTensor> expectedTensors(const ModelConfig &config);
 
 /// Whether a Hugging Face checkpoint of this model may hold a tensor that is not expected: buffers
-/// that follow from the configuration, and the head of a model that ties it to the embedding.
+/// that follow from the configuration, the head of a model that ties it to the embedding, and one
+/// that drafts.
 bool isRedundant(const ModelConfig &config, std::string_view name);
 
-/// The row of a GGUF q or k projection that holds row `row` of the Hugging Face one: llama.cpp puts
-/// the two dimensions that rotary embedding turns side by side, where Hugging Face keeps them half
-/// a head apart.
-int64_t ggufRow(int64_t row, int64_t headDim);
+/// The same of GGUF, which has layers that draft behind the others.
+bool isRedundantInGGUF(const ModelConfig &config, std::string_view name);
 
 } // namespace easyquant::formats
 

@@ -12,6 +12,7 @@
 
 #include "KernelBuilder.h"
 #include "Sequences.h"
+#include "VectorMath.h"
 
 #include "llvm/Support/FormatVariadic.h"
 
@@ -20,8 +21,8 @@ using namespace mlir;
 namespace easyquant::cpu {
 
 std::string symbolName(const Conv1dSpec &spec) {
-  return llvm::formatv("conv1d_{0}x{1}_of{2}{3}", spec.columns, spec.width, spec.stateValues,
-                       spec.bias ? "_bias" : "");
+  return llvm::formatv("conv1d_{0}x{1}_of{2}{3}{4}", spec.columns, spec.width, spec.stateValues,
+                       spec.bias ? "_bias" : "", spec.silu ? "_silu" : "");
 }
 
 Description describe(const Conv1dSpec &spec, MLIRContext *context) {
@@ -96,6 +97,8 @@ void ConvolutionEmitter::emitSequence(const Sequence &sequence, ArrayRef<Value> 
     Value sum = bias;
     for (auto [token, weight] : llvm::zip_equal(tokens, weights))
       sum = sum ? b.fma(token, weight, sum) : b.mulf(token, weight);
+    if (spec.silu)
+      sum = b.mulf(sum, logistic(b, sum));
     b.storeFirst(count, sum, in["y"], {row, column});
     tokens.erase(tokens.begin());
     return tokens;

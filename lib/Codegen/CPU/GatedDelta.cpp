@@ -5,8 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Columns of the state of a head do not depend on each other. So a vector of them is an item of
-// work, and a thread goes with it through the tokens of each sequence.
+// Columns of the state of a head do not depend on each other. So some vectors of them are an item
+// of work, whose part of the state stays in the first-level cache while a thread goes with it
+// through the tokens of each sequence. Chunks of tokens in triangular form would be products of
+// matrices, but other sums for other cuts of a text; token by token the bits are those of any cut.
 //
 //===----------------------------------------------------------------------===//
 
@@ -47,27 +49,58 @@ Description describe(const GatedDeltaSpec &spec, MLIRContext *context) {
   return std::move(d.kernel);
 }
 
+/// Vectors of columns that a thread works on together. They share the scalars of a token, and the
+/// sums of one do not wait for those of another.
+static constexpr int64_t kMostVectors = 4;
+
+/// How many vectors a head has, and how many of them are an item of work.
+static std::pair<int64_t, int64_t> vectorsOf(const GatedDeltaSpec &spec, const Target &target) {
+  const int64_t lanes = target.lanes(), vectors = (spec.valueDim + lanes - 1) / lanes;
+  int64_t together = std::min(kMostVectors, vectors);
+  while (vectors % together != 0)
+    --together;
+  return {vectors, together};
+}
+
 namespace {
 
-/// Emits what is done for one vector of columns of one value head.
+/// Emits what is done for some vectors of columns of one value head.
 class RecurrenceEmitter {
 public:
+  using Values = KernelBuilder::Values;
+
   RecurrenceEmitter(KernelBuilder &b, const GatedDeltaSpec &spec, const KernelArguments &in,
-                    Value head, Value column)
-      : b(b), spec(spec), in(in), lanes(b.target.lanes()), head(head), column(column),
-        count(b.min(lanes, b.sub(spec.valueDim, column))) {}
+                    Value head, Value column, int64_t vectors)
+      : b(b), spec(spec), in(in), lanes(b.target.lanes()), head(head) {
+    for (int64_t i = 0; i < vectors; ++i)
+      columns.push_back(b.add(column, i * lanes));
+  }
 
   void emit();
 
 private:
-  Value load(Value memory, ArrayRef<Index> at) { return b.loadFirst(count, lanes, memory, at); }
+  bool isWhole() const { return spec.valueDim % lanes == 0; }
+  Value count(Value column) { return b.min(lanes, b.sub(spec.valueDim, column)); }
+  /// Vector `i` of a row of memory, whose first column of the head is `first`.
+  Value load(size_t i, Value memory, Value row, Value first) {
+    SmallVector<Index> at = {row, b.add(first, columns[i])};
+    return isWhole() ? b.loadVector(lanes, memory, at)
+                     : b.loadFirst(count(columns[i]), lanes, memory, at);
+  }
+  void store(size_t i, Value vector, Value memory, Value row, Value first) {
+    SmallVector<Index> at = {row, b.add(first, columns[i])};
+    if (isWhole())
+      b.storeVector(vector, memory, at);
+    else
+      b.storeFirst(count(columns[i]), vector, memory, at);
+  }
   Value everywhere(Value memory, ArrayRef<Index> at) {
     return b.broadcast(b.load(memory, at), lanes);
   }
-  /// Where row i of the head's state has these columns, in a slot.
+  /// Where row i of the head's state begins in a slot.
   Value place(Value i) {
     Value row = b.add(b.mul(head, spec.keyDim), i);
-    return b.add(b.add(in["first"], b.mul(row, spec.valueDim)), column);
+    return b.add(in["first"], b.mul(row, spec.valueDim));
   }
   /// 1 / |x|, of a head of keys or queries.
   Value inverseLength(Value x, Value row, Value first);
@@ -79,7 +112,8 @@ private:
   const GatedDeltaSpec &spec;
   const KernelArguments &in;
   const int64_t lanes;
-  Value head, column, count;
+  Value head;
+  Values columns; ///< of the head, the first one of each vector
   Value firstKey; ///< column of queries and keys
 };
 
@@ -107,8 +141,11 @@ void RecurrenceEmitter::emitStart(const Sequence &sequence) {
   Value isFirst = arith::CmpIOp::create(b, arith::CmpIPredicate::eq, sequence.position, b.index(0));
   Value zeros = b.zero(b.vec(lanes, b.f32()));
   b.forLoop(0, spec.keyDim, 1, [&](Value i) {
-    Value before = b.select(isFirst, zeros, load(in["state"], {sequence.slot, place(i)}));
-    b.storeFirst(count, before, in["state"], {sequence.nextSlot, place(i)});
+    Value first = place(i);
+    for (size_t v = 0; v < columns.size(); ++v) {
+      Value before = b.select(isFirst, zeros, load(v, in["state"], sequence.slot, first));
+      store(v, before, in["state"], sequence.nextSlot, first);
+    }
   });
 }
 
@@ -120,22 +157,33 @@ void RecurrenceEmitter::emitToken(const Sequence &sequence, Value row, Value rat
   Value key = b.broadcast(inverseLength(in["k"], row, firstKey), lanes);
   Value query = b.mulf(b.broadcast(inverseLength(in["q"], row, firstKey), lanes),
                        b.constant(key.getType(), 1.0 / std::sqrt(double(spec.keyDim))));
-  Value zeros = b.zero(key.getType());
-  Value known = b.forLoop(0, spec.keyDim, 1, ValueRange{zeros}, [&](Value i, ValueRange sum) {
-    Value s = b.mulf(decay, load(state, {slot, place(i)}));
-    return KernelBuilder::Values{b.fma(s, everywhere(in["k"], {row, b.add(firstKey, i)}), sum[0])};
-  })[0];
-  Value at = b.add(b.mul(head, spec.valueDim), column);
-  Value change = b.mulf(strength, b.subf(load(in["v"], {row, at}), b.mulf(key, known)));
-  change = b.mulf(key, change);
-  Value seen = b.forLoop(0, spec.keyDim, 1, ValueRange{zeros}, [&](Value i, ValueRange sum) {
-    Value from = b.add(firstKey, i);
-    Value s = b.mulf(decay, load(state, {slot, place(i)}));
-    s = b.fma(everywhere(in["k"], {row, from}), change, s);
-    b.storeFirst(count, s, state, {slot, place(i)});
-    return KernelBuilder::Values{b.fma(s, everywhere(in["q"], {row, from}), sum[0])};
-  })[0];
-  b.storeFirst(count, b.mulf(query, seen), in["y"], {row, at});
+  const Values zeros(columns.size(), b.zero(key.getType()));
+  auto known = b.forLoop(0, spec.keyDim, 1, zeros, [&](Value i, ValueRange sums) {
+    Value first = place(i), k = everywhere(in["k"], {row, b.add(firstKey, i)});
+    Values next;
+    for (size_t v = 0; v < columns.size(); ++v)
+      next.push_back(b.fma(b.mulf(decay, load(v, state, slot, first)), k, sums[v]));
+    return next;
+  });
+  Value firstValue = b.mul(head, spec.valueDim);
+  Values changes;
+  for (size_t v = 0; v < columns.size(); ++v) {
+    Value error = b.subf(load(v, in["v"], row, firstValue), b.mulf(key, known[v]));
+    changes.push_back(b.mulf(key, b.mulf(strength, error)));
+  }
+  auto seen = b.forLoop(0, spec.keyDim, 1, zeros, [&](Value i, ValueRange sums) {
+    Value first = place(i), from = b.add(firstKey, i);
+    Value k = everywhere(in["k"], {row, from}), q = everywhere(in["q"], {row, from});
+    Values next;
+    for (size_t v = 0; v < columns.size(); ++v) {
+      Value s = b.fma(k, changes[v], b.mulf(decay, load(v, state, slot, first)));
+      store(v, s, state, slot, first);
+      next.push_back(b.fma(s, q, sums[v]));
+    }
+    return next;
+  });
+  for (size_t v = 0; v < columns.size(); ++v)
+    store(v, b.mulf(query, seen[v]), in["y"], row, firstValue);
 }
 
 void RecurrenceEmitter::emit() {
@@ -156,13 +204,14 @@ func::FuncOp getOrEmitGatedDelta(ModuleOp module, const GatedDeltaSpec &spec,
                                  const Target &target) {
   return getOrEmitKernel(module, describe(spec, module.getContext()), target,
                          [&](KernelBuilder &b, const KernelArguments &in, const Team &team) {
-                           const int64_t lanes = target.lanes(),
-                                         vectors = (spec.valueDim + lanes - 1) / lanes;
-                           auto [begin, end] = shareOf(b, spec.valueHeads * vectors, team);
+                           auto [vectors, together] = vectorsOf(spec, target);
+                           const int64_t items = vectors / together;
+                           auto [begin, end] = shareOf(b, spec.valueHeads * items, team);
                            b.forLoop(begin, end, 1, [&](Value item) {
-                             Value head = b.div(item, vectors);
-                             Value column = b.mul(b.sub(item, b.mul(head, vectors)), lanes);
-                             RecurrenceEmitter(b, spec, in, head, column).emit();
+                             Value head = b.div(item, items);
+                             Value column =
+                                 b.mul(b.sub(item, b.mul(head, items)), together * target.lanes());
+                             RecurrenceEmitter(b, spec, in, head, column, together).emit();
                            });
                          });
 }

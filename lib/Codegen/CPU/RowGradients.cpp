@@ -61,6 +61,7 @@ private:
     Value value, slope;
   };
   Point silu(Value x);
+  Point sigmoid(Value x);
   Point gelu(Value x);
   Value softCapSlope(Value x);
 
@@ -115,9 +116,10 @@ void RowGradientEmitter::emitNorm(Value first) {
 void RowGradientEmitter::emitGated(Value column, int64_t lanes) {
   Value dy = load("dy", column, lanes), gate = load("gate", column, lanes);
   Value up = load("up", column, lanes);
-  Point point = spec.op == RowOp::SiluMul ? silu(gate)
-                : spec.op == RowOp::Mul   ? Point{gate, b.constant(gate.getType(), 1.0)}
-                                          : gelu(gate);
+  Point point = spec.op == RowOp::SiluMul      ? silu(gate)
+                : spec.op == RowOp::SigmoidMul ? sigmoid(gate)
+                : spec.op == RowOp::Mul        ? Point{gate, b.constant(gate.getType(), 1.0)}
+                                               : gelu(gate);
   store(b.mulf(b.mulf(dy, up), point.slope), "dgate", column);
   store(b.mulf(dy, point.value), "dup", column);
 }
@@ -125,6 +127,11 @@ void RowGradientEmitter::emitGated(Value column, int64_t lanes) {
 RowGradientEmitter::Point RowGradientEmitter::silu(Value x) {
   Value s = logistic(b, x), one = b.constant(s.getType(), 1.0);
   return {b.mulf(x, s), b.mulf(s, b.fma(x, b.subf(one, s), one))};
+}
+
+RowGradientEmitter::Point RowGradientEmitter::sigmoid(Value x) {
+  Value s = logistic(b, x);
+  return {s, b.mulf(s, b.subf(b.constant(s.getType(), 1.0), s))};
 }
 
 RowGradientEmitter::Point RowGradientEmitter::gelu(Value x) {

@@ -215,6 +215,8 @@ Value RowEmitter::emitOperation(Value column, int64_t lanes) {
     return b.mulf(gelu(x), loadRow(in["up"], column, lanes));
   case RowOp::Mul:
     return b.mulf(x, loadRow(in["up"], column, lanes));
+  case RowOp::SigmoidMul:
+    return b.mulf(logistic(b, x), loadRow(in["up"], column, lanes));
   case RowOp::GeluTanh:
   case RowOp::GeluErf:
     return gelu(x);

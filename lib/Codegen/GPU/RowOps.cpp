@@ -269,6 +269,12 @@ RowEmitter::Values RowEmitter::compute(const Piece &piece) {
       y.push_back(b.mulf(v, u));
     return y;
   }
+  case RowOp::SigmoidMul: {
+    Values up = readRow("up", spec.input, piece);
+    for (auto [v, u] : llvm::zip_equal(x, up))
+      y.push_back(b.mulf(logistic(b, v), u));
+    return y;
+  }
   case RowOp::GeluTanh:
     return activation(x, [&](Value v) { return geluTanh(v); });
   case RowOp::Multiply:

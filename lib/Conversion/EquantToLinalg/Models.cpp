@@ -190,9 +190,10 @@ static SmallVector<Value> lowerLayerNorm(TensorBuilder &b, LayerNormOp op,
 // Element by element
 //===----------------------------------------------------------------------===//
 
-static Value silu(TensorBuilder &in, Value x) {
+/// of / (1 + exp(-x)).
+static Value gated(TensorBuilder &in, Value of, Value x) {
   Value power = math::ExpOp::create(in, arith::NegFOp::create(in, x));
-  return arith::DivFOp::create(in, x, arith::AddFOp::create(in, in.f32(1), power));
+  return arith::DivFOp::create(in, of, arith::AddFOp::create(in, in.f32(1), power));
 }
 
 static Value gelu(TensorBuilder &in, Value x, GeluApproximation approximation) {
@@ -210,16 +211,26 @@ static Value gelu(TensorBuilder &in, Value x, GeluApproximation approximation) {
   return times(times(x, in.f32(0.5)), inner);
 }
 
+static Value activate(TensorBuilder &in, Value x, GluActivation activation) {
+  switch (activation) {
+  case GluActivation::Silu:
+    return gated(in, x, x);
+  case GluActivation::GeluTanh:
+    return gelu(in, x, GeluApproximation::Tanh);
+  case GluActivation::None:
+    return x;
+  case GluActivation::Sigmoid:
+    return gated(in, in.f32(1), x);
+  }
+  llvm_unreachable("every activation of a gate has a form in upstream ops");
+}
+
 static SmallVector<Value> lowerGlu(TensorBuilder &b, GluOp op,
                                    FunctionPattern<GluOp>::Adaptor adaptor) {
   Value gate = one(adaptor.getGate());
   return {b.map(b.sizesOf(gate), b.getF32Type(), {{gate, {0, 1}}, {one(adaptor.getUp()), {0, 1}}},
                 [&](TensorBuilder &in, ValueRange v) -> Value {
-                  Value activated = op.getActivation() == GluActivation::Silu ? silu(in, v[0])
-                                    : op.getActivation() == GluActivation::None
-                                        ? v[0]
-                                        : gelu(in, v[0], GeluApproximation::Tanh);
-                  return arith::MulFOp::create(in, activated, v[1]);
+                  return arith::MulFOp::create(in, activate(in, v[0], op.getActivation()), v[1]);
                 })};
 }
 

@@ -7,7 +7,6 @@
 
 #include "StoredFormats.h"
 
-#include "easyquant/Formats/ModelTensors.h"
 #include "easyquant/Numerics/Hadamard.h"
 
 #include <fmt/ranges.h>
@@ -74,20 +73,21 @@ Result<QuantizedMatrix> StoredWeight::unpack(int64_t firstRow, int64_t count) co
       return makeError(found.error().code, "site '{}': {}", quantized.name, found.error().message);
     return found;
   };
-  if (permutedHeadDim == 0)
+  if (rowOrder.isSame())
     return stored(firstRow, count);
   auto join = [](auto &to, const auto &from) { to.insert(to.end(), from.begin(), from.end()); };
   QuantizedMatrix all{codec->scheme, count, codec->columns, {}, {}};
   all.params.rows = count;
   all.params.groups = codec->groups();
   for (int64_t row = 0; row < count; ++row) {
-    auto found = stored(ggufRow(firstRow + row, permutedHeadDim), 1);
+    auto found = stored(rowOrder.stored(firstRow + row), 1);
     if (!found)
       return found;
     all.params.outer = found->params.outer;
     join(all.codes, found->codes);
     join(all.params.scales, found->params.scales);
-    join(all.params.minima, found->params.minima); // types of GGUF have no zero points
+    join(all.params.zeroPoints, found->params.zeroPoints);
+    join(all.params.minima, found->params.minima);
   }
   return all;
 }

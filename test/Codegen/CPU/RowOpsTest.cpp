@@ -28,9 +28,10 @@ constexpr double kEpsilon = 1e-5, kConstant = 2.5;
 constexpr double constantOf(RowOp op) {
   return op == RowOp::Multiply || op == RowOp::SoftCap ? kConstant : kEpsilon;
 }
-constexpr RowOp kOps[] = {RowOp::Quantize, RowOp::RmsNorm,  RowOp::LayerNorm, RowOp::SiluMul,
-                          RowOp::GeluMul,  RowOp::Mul,      RowOp::GeluTanh,  RowOp::GeluErf,
-                          RowOp::Add,      RowOp::Multiply, RowOp::SoftCap,   RowOp::Gather};
+constexpr RowOp kOps[] = {RowOp::Quantize, RowOp::RmsNorm, RowOp::LayerNorm,  RowOp::SiluMul,
+                          RowOp::GeluMul,  RowOp::Mul,     RowOp::SigmoidMul, RowOp::GeluTanh,
+                          RowOp::GeluErf,  RowOp::Add,     RowOp::Multiply,   RowOp::SoftCap,
+                          RowOp::Gather};
 
 /// Random rows, with a row of zeros, one with a huge outlier, one of denormals and one of large
 /// values among them when there are enough.
@@ -171,6 +172,11 @@ void evaluateReference(RowOp op, const Inputs &in, reference::Output y) {
     for (int64_t m = 0; m < in.rows; ++m)
       for (int64_t c = 0; c < in.columns; ++c)
         y(m, c) = static_cast<double>(a(m, c)) * b(m, c);
+    return;
+  case RowOp::SigmoidMul:
+    for (int64_t m = 0; m < a.rows; ++m)
+      for (int64_t c = 0; c < a.columns; ++c)
+        y(m, c) = b(m, c) / (1.0 + std::exp(-static_cast<double>(a(m, c))));
     return;
   case RowOp::GeluTanh:
     return reference::geluTanh(a, y);

@@ -78,6 +78,11 @@ inline std::vector<double> expectedOf(RowOp op, const RowInputs &in) {
       for (int64_t c = 0; c < a.columns; ++c)
         out(m, c) = static_cast<double>(a(m, c)) * b(m, c);
     break;
+  case RowOp::SigmoidMul:
+    for (int64_t m = 0; m < a.rows; ++m)
+      for (int64_t c = 0; c < a.columns; ++c)
+        out(m, c) = b(m, c) / (1.0 + std::exp(-static_cast<double>(a(m, c))));
+    break;
   case RowOp::GeluTanh:
     numerics::reference::geluTanh(a, out);
     break;

@@ -109,6 +109,10 @@ func.func @convolutions(%x: tensor<?x8xf32>, %w: tensor<8x3xf32>, %b: tensor<8xf
          : (tensor<?x8xf32>, tensor<8x3xf32>, tensor<8xf32>, !lm.recurrent<values = 32>, !lm.batch) -> tensor<?x8xf32>
   // CHECK: lm.glu none %[[Z]], %[[X]] : tensor<?x8xf32>
   %g = lm.glu none %z, %x : tensor<?x8xf32>
+  // CHECK: lm.conv1d %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}} {first = 0 : i64, silu}
+  %s = lm.conv1d %g, %w, %state, %batch {first = 0, silu} : (tensor<?x8xf32>, tensor<8x3xf32>, !lm.recurrent<values = 32>, !lm.batch) -> tensor<?x8xf32>
+  // CHECK: lm.glu sigmoid
+  %h = lm.glu sigmoid %s, %g : tensor<?x8xf32>
   return %g : tensor<?x8xf32>
 }
 

@@ -227,16 +227,17 @@ Description describe(const TokenAbsMaxSpec &spec, mlir::MLIRContext *context);
 mlir::func::FuncOp getOrEmitTokenAbsMax(mlir::ModuleOp module, const TokenAbsMaxSpec &spec,
                                         const Target &target);
 
-/// Row-wise operations on x, on gate and up (SiluMul: silu(gate) * up; Mul: gate * up), or on a and
-/// b (Add), optionally followed by quantization of the result; weight and bias, of norms, are
-/// memref<Cxf32>. The result is y, rows<C>, or quantized activations. Quantize itself is dynamic
-/// unless it is static, by `scale`, an f32, and perhaps `zero`, an i32, or online. It may be given
-/// absmax, the largest magnitude of each row. Online, the scale of a row is number `first` + 1 of
-/// what its sequence has in its slot of `state`, memref<?xFxf64>, and extrema, rows<2>, are the
-/// greatest of -x and of x in each row before it is rounded: the least value by its negative, so
-/// that extrema of several ranks are their maxima. With a `hadamard` block the result is rotated
-/// (Numerics/Hadamard.h) before it is stored, quantized, or noted. With `scaleGroup`, dynamic
-/// alone, groups of so many columns have scales and sums of their own.
+/// Row-wise operations on x, on gate and up (SiluMul: silu(gate) * up; Mul: gate * up;
+/// SigmoidMul: sigmoid(gate) * up), or on a and b (Add), optionally followed by quantization of the
+/// result; weight and bias, of norms, are memref<Cxf32>. The result is y, rows<C>, or quantized
+/// activations. Quantize itself is dynamic unless it is static, by `scale`, an f32, and perhaps
+/// `zero`, an i32, or online. It may be given absmax, the largest magnitude of each row. Online,
+/// the scale of a row is number `first` + 1 of what its sequence has in its slot of `state`,
+/// memref<?xFxf64>, and extrema, rows<2>, are the greatest of -x and of x in each row before it is
+/// rounded: the least value by its negative, so that extrema of several ranks are their maxima.
+/// With a `hadamard` block the result is rotated (Numerics/Hadamard.h) before it is stored,
+/// quantized, or noted. With `scaleGroup`, dynamic alone, groups of so many columns have scales and
+/// sums of their own.
 struct RowSpec {
   RowOp op = RowOp::Quantize;
   int64_t columns = 0;
@@ -364,15 +365,15 @@ std::string symbolName(const RopeSpec &spec);
 Description describe(const RopeSpec &spec, mlir::MLIRContext *context);
 mlir::func::FuncOp getOrEmitRope(mlir::ModuleOp module, const RopeSpec &spec, const Target &target);
 
-/// y[t] = sum_i w[i] x[t - W + 1 + i] (+ bias), column by column, t being tokens of a sequence; w
-/// is memref<CxW>, bias memref<C>. What precedes the rows of a sequence are (W - 1) x C numbers
-/// from `first`, an index, on of its slot of `state`, memref<?xFxf32>, or zeros at position 0; the
-/// last of what it has seen goes to the same place of its next slot. In fp32, from the bias on, in
-/// the order of i.
+/// y[t] = sum_i w[i] x[t - W + 1 + i] (+ bias), or with `silu` that of the sum, column by column, t
+/// being tokens of a sequence; w is memref<CxW>, bias memref<C>. What precedes the rows of a
+/// sequence are (W - 1) x C numbers from `first`, an index, on of its slot of `state`,
+/// memref<?xFxf32>, or zeros at position 0; the last of what it has seen goes to the same place of
+/// its next slot. In fp32, from the bias on, in the order of i.
 struct Conv1dSpec {
   int64_t columns = 0, width = 0; ///< C and W
   int64_t stateValues = 0;        ///< F, of all layers
-  bool bias = false;
+  bool bias = false, silu = false;
 };
 std::string symbolName(const Conv1dSpec &spec);
 Description describe(const Conv1dSpec &spec, mlir::MLIRContext *context);

@@ -15,6 +15,7 @@
 #define EASYQUANT_FORMATS_CODECS_STOREDWEIGHT_H
 
 #include "easyquant/Formats/Codecs/CheckpointFormat.h"
+#include "easyquant/Formats/RowOrder.h"
 
 #include <functional>
 
@@ -41,8 +42,8 @@ public:
   const QuantizedSite &site() const { return quantized; }
   /// Why no scheme can have these codes; empty where one can.
   std::string whyNotKept;
-  /// If not 0: rows are those of heads of this size in llama.cpp's order (ggufRow).
-  int64_t permutedHeadDim = 0;
+  /// Where the file has the rows.
+  RowOrder rowOrder;
   /// The group of each column, where columns are not in the order of groups; else nothing. With
   /// groups of other sizes than the scheme's, codes cannot be kept.
   void setGroups(std::vector<int32_t> groups);

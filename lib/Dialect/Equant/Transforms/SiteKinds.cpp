@@ -13,11 +13,16 @@ using namespace easyquant::equant;
 using recipe::SiteKind;
 
 SiteKinds::SiteKinds(ModuleOp module) {
-  module.walk([&](lm::AttentionOp op) {
+  module.walk([&](Operation *op) {
+    if (!isa<lm::AttentionOp, lm::Conv1dOp, lm::GatedDeltaOp>(op))
+      return;
     layers.try_emplace(op->getParentOfType<func::FuncOp>(), std::ssize(layers));
-    for (Value operand : {op.getQuery(), op.getKey(), op.getValue()})
+    auto attention = dyn_cast<lm::AttentionOp>(op);
+    if (!attention)
+      return;
+    for (Value operand : {attention.getQuery(), attention.getKey(), attention.getValue()})
       addProducers(operand);
-    addConsumers(op.getOutput());
+    addConsumers(attention.getOutput());
   });
 }
 
@@ -35,10 +40,14 @@ void SiteKinds::addProducers(Value value) {
 }
 
 void SiteKinds::addConsumers(Value value) {
-  for (Operation *user : value.getUsers())
+  for (Operation *user : value.getUsers()) {
     if (auto site = dyn_cast<QuantizableOpInterface>(user);
         site && site.getActivationOperand().get() == value)
       consumers.insert(user);
+    // Attention may be gated.
+    if (auto gate = dyn_cast<lm::GluOp>(user); gate && gate.getUp() == value)
+      addConsumers(gate.getOutput());
+  }
 }
 
 bool SiteKinds::isAttention(QuantizableOpInterface op) const {

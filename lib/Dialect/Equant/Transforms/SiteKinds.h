@@ -33,7 +33,8 @@ public:
   recipe::SiteKind kindOf(QuantizableOpInterface op) const;
   /// Is it in an attention block?
   bool isAttention(QuantizableOpInterface op) const;
-  /// Is it in one of the first or last layers? A layer is a function with an attention.
+  /// Is it in one of the first or last layers? A layer is a function with an attention or a
+  /// recurrent state.
   bool isAtEnd(QuantizableOpInterface op) const;
 
 private:

@@ -176,6 +176,19 @@ static bool isRouter(QuantizableOpInterface op) {
   return isa<lm::LinearOp>(op) && llvm::any_of(op->getUsers(), llvm::IsaPred<lm::RouteOp>);
 }
 
+/// Does it make decays and strengths of a gated delta net?
+static bool isOfRecurrence(QuantizableOpInterface op) {
+  return isa<lm::LinearOp>(op) && llvm::any_of(op->getUsers(), [&](Operation *user) {
+           auto delta = dyn_cast<lm::GatedDeltaOp>(user);
+           return delta &&
+                  (delta.getDecay() == op->getResult(0) || delta.getStrength() == op->getResult(0));
+         });
+}
+
+/// A router in codes sends rows to other experts, and errors of decays add up along a text: such
+/// sites stay float unless they are named.
+static bool staysFloat(QuantizableOpInterface op) { return isRouter(op) || isOfRecurrence(op); }
+
 void SitePlanner::expandMixes(const SitePatterns &ignored, const SitePatterns &targeted) {
   std::vector<recipe::SiteRule> rules;
   llvm::StringMap<size_t> ruleAfter;
@@ -214,7 +227,7 @@ void SitePlanner::expandMixes(const SitePatterns &ignored, const SitePatterns &t
   };
   for (QuantizableOpInterface op : ops)
     if (StringRef site = op.getSite();
-        isMeant(site) && ((site != kHeadSite && !isRouter(op)) || ruleOf.contains(site)))
+        isMeant(site) && ((site != kHeadSite && !staysFloat(op)) || ruleOf.contains(site)))
       expand(site, recipe::resolveMix(askedOf(site), kinds.kindOf(op), kinds.isAtEnd(op)));
   for (lm::EmbeddingOp op : embeddings)
     if (StringRef site = embeddingSite(op.getTable()); isMeant(site)) {
@@ -413,11 +426,12 @@ LogicalResult SitePlanner::run(StringRef pass, bool requireSites) {
   const std::vector<std::string> methods = recipe.methods();
   const auto trained =
       llvm::find_if(methods, [](StringRef name) { return name == "lkd" || name == "signround"; });
-  if (const bool hasExperts =
-          llvm::any_of(ops, [](QuantizableOpInterface op) { return isRouter(op); });
-      hasExperts && trained != methods.end())
-    return onModule() << "method " << *trained << " trains layers by their gradients, which "
-                      << "mixtures of experts have none of yet; take gptq or awq";
+  if (trained != methods.end())
+    for (auto [has, name] : {std::pair(llvm::any_of(ops, isRouter), "mixtures of experts"),
+                             std::pair(llvm::any_of(ops, isOfRecurrence), "gated delta nets")})
+      if (has)
+        return onModule() << "method " << *trained << " trains layers by their gradients, which "
+                          << name << " have none of yet; take gptq or awq";
   SmallVector<QuantizableOpInterface> plain;    // though planned in a rotated basis
   bool isAnyPlanned = recipe.request.isFloat(); // where nothing is asked, nothing is missing
   KeptSites kept(module, recipe.request.options[option::dequantize]);
@@ -426,9 +440,8 @@ LogicalResult SitePlanner::run(StringRef pass, bool requireSites) {
     if (ignored->contains(site) || (!targets.empty() && !targeted->contains(site)))
       continue;
     SiteRequest asked = requestFor(op);
-    // A router in codes sends rows to other experts: it stays float unless it is named.
     const bool isNamed = ruleOf.contains(site) || !targets.empty();
-    if (isRouter(op) && !isNamed && !asked.isKept())
+    if (staysFloat(op) && !isNamed && !asked.isKept())
       continue;
     if (std::string reason = whyNoModel(op, asked); !reason.empty())
       return emitError(op.getLoc()) << "site '" << site << "': " << reason;

@@ -237,6 +237,8 @@ FailureOr<Gradients> Conv1dOp::buildGradients(OpBuilder &b, ArrayRef<Value> resu
                                               const BitVector &wanted) {
   if (failed(refuse(*this, wanted, {0})))
     return failure();
+  if (getSilu())
+    return emitOpError("has no gradient with silu yet");
   Gradients gradients(getNumOperands());
   gradients[0] =
       Conv1dGradientOp::create(b, getLoc(), results[0].getType(), results[0], getWeight());

@@ -202,7 +202,7 @@ def LM_Conv1dOp : LM_Op<"conv1d", [LM_Differentiable]> {
   let summary = "causal depthwise convolution along each sequence";
   let description = [{
     For every column c, with W weights: y[t, c] = Σ_i weight[c, i] · x[t − W + 1 + i, c] + bias[c], t being a token of a sequence, and
-    x of tokens before its first 0. What the rows of a step do not have of these, the W − 1 tokens before them, are (W − 1) · C numbers
+    x of tokens before its first 0. With `silu` the result is y / (1 + exp(−y)). What the rows of a step do not have of these, the W − 1 tokens before them, are (W − 1) · C numbers
     of the sequence's recurrent state from number `first` on, in their order. The step leaves there the last W − 1 that it has seen.
 
     It reads and writes the state, so nothing may drop it or move another op that uses the state across it. Sums are taken in
@@ -215,7 +215,7 @@ def LM_Conv1dOp : LM_Op<"conv1d", [LM_Differentiable]> {
   }];
   let arguments = (ins LM_Activation:$input, LM_Matrix:$weight, Optional<LM_Vector>:$bias,
                        Arg<LM_RecurrentType, "", [MemRead, MemWrite]>:$state, LM_BatchType:$batch,
-                       ConfinedAttr<I64Attr, [IntNonNegative]>:$first);
+                       ConfinedAttr<I64Attr, [IntNonNegative]>:$first, UnitAttr:$silu);
   let results = (outs LM_Activation:$output);
   let assemblyFormat = [{
     $input `,` $weight (`bias` `(` $bias^ `)`)? `,` $state `,` $batch attr-dict `:` functional-type(operands, $output)
@@ -265,7 +265,8 @@ def LM_GatedDeltaOp : LM_Op<"gated_delta"> {
 def LM_GluOp : LM_Op<"glu", [LM_Differentiable, Pure, LM_RowWise, LM_ScaleFoldable, SameOperandsAndResultType]> {
   let summary = "activation(gate) · up";
   let description = [{
-    The gated linear units SwiGLU (`silu`), GeGLU (`gelu_tanh`) and bilinear (`none`) behind their linears (Shazeer, 2020).
+    The gated linear units SwiGLU (`silu`), GeGLU (`gelu_tanh`) and bilinear (`none`) behind their linears (Shazeer, 2020), and the
+    sigmoid of the first ones (`sigmoid`; Dauphin et al., 2017), by which attention may be gated.
 
     ```mlir
     %y = lm.glu silu %gate, %up : tensor<?x1536xf32>
