@@ -62,6 +62,11 @@ private:
 
 } // namespace
 
+/// Vectors, whatever GGUF says of their shape, and convolutions, which llama.cpp computes in f32.
+static bool isF32(const ExpectedTensor &tensor) {
+  return tensor.shape.size() == 1 || tensor.isVectorInGGUF || tensor.isDepthwise;
+}
+
 Result<void> GGUFExport::findRopeDivisors() {
   if (!config.architecture->isRotary())
     return {};
@@ -105,8 +110,7 @@ Result<void> GGUFExport::addVocabulary(GGUFMetadata &metadata, std::filesystem::
 std::vector<GGUFWriter::Tensor> GGUFExport::declarations() const {
   std::vector<GGUFWriter::Tensor> declared;
   for (const auto &[tensor, like] : llvm::zip_equal(checkpoint.tensors, expected)) {
-    // llama.cpp convolves in f32.
-    GGMLType type = like.shape.size() == 1 || like.isDepthwise ? GGMLType::F32 : GGMLType::F16;
+    GGMLType type = isF32(like) ? GGMLType::F32 : GGMLType::F16;
     if (tensor.site)
       type = formats::ggmlTypeOf(tensor.site->stored.site.weight)->type;
     declared.push_back({like.ggufName, type, like.ggufShape()});
@@ -199,9 +203,8 @@ Result<void> GGUFExport::checkColumns(llvm::ArrayRef<GGUFWriter::Tensor> tensors
 /// In f32, as vectors are.
 Result<void> GGUFExport::writeFloats(size_t index) {
   const ConstantTensor &constant = *checkpoint.tensors[index].floats;
-  const int64_t rows = constant.shape.front();
   std::vector<float> values(static_cast<size_t>(llvm::product_of(constant.shape)));
-  if (auto done = reader.readRows(constant, 0, rows, values); !done)
+  if (auto done = reader.readRows(constant, 0, constant.shape.front(), values); !done)
     return done;
   if (expected[index].isLogarithm)
     for (float &value : values)
@@ -215,7 +218,7 @@ Result<void> GGUFExport::writeTensor(size_t index, llvm::ThreadPoolInterface &po
     return readWeight(*tensor.site, reader, pool, [&](const auto &, std::span<uint8_t> bytes) {
       return append(index, std::as_bytes(bytes));
     });
-  if (tensor.shape.size() == 1 || expected[index].isDepthwise)
+  if (isF32(expected[index]))
     return writeFloats(index);
   if (isInOrder(expected[index]))
     return readFloats(checkpoint, tensor, reader, [&](std::span<const std::byte> bytes) {

@@ -214,6 +214,8 @@ static void addExperts(Json::Object &json, const ModelConfig &config) {
   json[experts.chosen.key] = config.expertsPerRow;
   if (experts.size.key)
     json[experts.size.key] = config.expertSize;
+  if (experts.sharedSize.key)
+    json[experts.sharedSize.key] = config.sharedExpertSize;
   if (experts.renormalizesKey)
     json[experts.renormalizesKey] = config.renormalizesExperts;
 }
@@ -339,6 +341,11 @@ Result<void> formats::copyCompanions(const ModelSource &source, const fs::path &
 }
 
 Result<void> formats::writeHuggingFace(const ModelSource &source, const fs::path &folder) {
+  if (source.config().architecture->layer.expertGateUp)
+    return makeError(ErrorCode::Unsupported,
+                     "{}: models of the architecture {} have the experts of a layer in one tensor, "
+                     "which are not written to folders yet; export a GGUF file",
+                     source.path().string(), source.config().architecture->name);
   Result<StagedFolder> staged = StagedFolder::create(
       folder.string(), {/*allowed=*/false, /*mark=*/"", "choose another folder"});
   if (!staged)

@@ -264,12 +264,15 @@ LogicalResult OnnxModel::addOp(Operation *op, Scope &values) {
                           lm::rotatedDims(rope.getTable()));
           })
           .Case([&](lm::AttentionOp attention) -> std::optional<Name> {
-            if (!cachedLayers.insert(static_cast<int64_t>(attention.getLayer())).second)
+            if (attention.getSinkLogits() ||
+                !cachedLayers.insert(static_cast<int64_t>(attention.getLayer())).second)
               return std::nullopt;
             return b.attention(value(attention.getQuery()), value(attention.getKey()),
                                value(attention.getValue()), attention);
           })
-          .Case([&](lm::GluOp gate) {
+          .Case([&](lm::GluOp gate) -> std::optional<Name> {
+            if (gate.getActivation() == lm::GluActivation::Clamped)
+              return std::nullopt;
             const Name x = value(gate.getGate());
             return b.add("Mul", {activated(b, x, gate.getActivation()), value(gate.getUp())});
           })

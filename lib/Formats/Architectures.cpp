@@ -404,6 +404,77 @@ static constexpr Architecture mixtral() {
   return a;
 }
 
+/// Yang et al., 2024: qwen2 with experts in place of every MLP, one of which computes all rows.
+static constexpr Architecture qwen2Moe() {
+  Architecture a = qwen3Moe();
+  a.name = "qwen2_moe";
+  a.className = "Qwen2MoeForCausalLM";
+  a.gguf = "qwen2moe";
+  a.summary = "qwen2 with a mixture of experts in place of every MLP, as qwen3_moe, and an expert "
+              "that computes all rows, behind a sigmoid gate";
+  a.refused = "`norm_topk_prob` to GGUF; else as qwen3_moe";
+  a.proof = "the oracle, transformers, llama.cpp";
+  a.numKVHeads.otherwise = 16;
+  a.qkvBias = {.always = true};
+  a.outputBias = {};
+  a.qkNorm = QKNorm::None;
+  a.experts.count.otherwise = 60;
+  a.experts.chosen.otherwise = 4;
+  a.experts.size.otherwise = 1408;
+  a.experts.sharedSize = {"shared_expert_intermediate_size", 5632};
+  a.experts.ggufRenormalizes = false;
+  a.layer.qNorm = {};
+  a.layer.kNorm = {};
+  a.layer.sharedGate = "mlp.shared_expert.gate_proj";
+  a.layer.sharedUp = "mlp.shared_expert.up_proj";
+  a.layer.sharedDown = "mlp.shared_expert.down_proj";
+  a.layer.sharedRouter = "mlp.shared_expert_gate";
+  return a;
+}
+
+/// OpenAI, 2025 (https://arxiv.org/abs/2508.10925).
+static constexpr ActivationName kClampedSiLU[] = {{"silu", Activation::ClampedSiLU}};
+static constexpr Architecture gptOss() {
+  Architecture a = kLLaMA;
+  a.name = "gpt_oss";
+  a.className = "GptOssForCausalLM";
+  a.gguf = "gpt-oss";
+  a.summary =
+      "llama with a mixture of experts in place of every MLP, whose codes of MXFP4 are kept; "
+      "biases of attention, router and experts; a clamped gate; a learned logit in the "
+      "softmax of every head; windows in every second layer or by `layer_types`; YaRN, of "
+      "GGUF without truncated ends, which llama.cpp truncates";
+  a.refused = "other values of `swiglu_limit`; GPUs, more than one rank; folders are not written";
+  a.proof = "the oracle, transformers, llama.cpp";
+  a.intermediateSize.otherwise = 2880;
+  a.numKVHeads.otherwise = 8;
+  a.headDim.otherwise = 64;
+  a.maxContext.otherwise = 131072;
+  a.epsilon = 1e-5;
+  a.activations = kClampedSiLU;
+  a.qkvBias = a.outputBias = {.always = true};
+  a.mlpBias = {};
+  a.experts = {
+      .count = {"num_local_experts", 128}, .chosen = {"num_experts_per_tok", 4}, .biases = true};
+  a.window = WindowKind::Pattern;
+  a.windowOtherwise = 128;
+  a.windowPattern = 2;
+  a.ropeTheta = 150000.0;
+  a.truncatesYarn = false;
+  a.layer.sinks = "self_attn.sinks";
+  a.layer.mlpNorm.gguf = "post_attention_norm";
+  a.layer.gate = {};
+  a.layer.up = {};
+  a.layer.down = {};
+  a.layer.router = "mlp.router";
+  a.layer.expertGate = "mlp.experts.gate_proj";
+  a.layer.expertUp = "mlp.experts.up_proj";
+  a.layer.expertDown = "mlp.experts.down_proj";
+  a.layer.expertGateUp = "mlp.experts.gate_up_proj";
+  a.rotatesNeighbours = false;
+  return a;
+}
+
 /// Liquid AI, 2025 (https://arxiv.org/abs/2511.23404): dense models of LFM2 and LFM2.5.
 static constexpr Architecture lfm2() {
   Architecture a = kLLaMA;
@@ -486,9 +557,9 @@ static constexpr Architecture qwen35() {
 }
 
 static constexpr Architecture kArchitectures[] = {
-    kLLaMA,       kGPT2,    mistral(),  qwen2(),   qwen3(), olmo2(),
-    smolLM3(),    gemma2(), gemma3(),   granite(), phi3(),  ministral(),
-    ministral3(), olmo3(),  qwen3Moe(), mixtral(), lfm2(),  qwen35()};
+    kLLaMA,     kGPT2,     mistral(),  qwen2(),  qwen3(),     olmo2(),      smolLM3(),
+    gemma2(),   gemma3(),  granite(),  phi3(),   ministral(), ministral3(), olmo3(),
+    qwen3Moe(), mixtral(), qwen2Moe(), gptOss(), lfm2(),      qwen35()};
 
 std::span<const Architecture> formats::architectures() { return kArchitectures; }
 

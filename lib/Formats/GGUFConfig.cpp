@@ -147,6 +147,7 @@ static void readRope(Metadata &metadata, const GGUFHeader &header, const std::st
     rope.factor = metadata.positive(scaling + "factor");
   } else if (kind == "yarn") {
     rope.scaling = numerics::RopeScaling::Yarn;
+    rope.truncate = config.architecture->truncatesYarn;
     rope.factor = metadata.positive(scaling + "factor");
     rope.originalPositions =
         metadata.integer(scaling + "original_context_length", kLargestContext, config.maxContext);
@@ -361,7 +362,7 @@ static void readSizes(Metadata &metadata, const std::string &prefix, ModelConfig
 }
 
 /// The experts in place of MLPs, as llama.cpp runs them for these architectures: softmax, and
-/// weights that sum to 1. Whatever else a file asks for is no such router.
+/// weights that sum to 1 in all but some. Whatever else a file asks for is no such router.
 static void readExperts(Metadata &metadata, const std::string &prefix, ModelConfig &config) {
   const ExpertFields &experts = config.architecture->experts;
   if (!experts)
@@ -371,11 +372,16 @@ static void readExperts(Metadata &metadata, const std::string &prefix, ModelConf
   config.expertSize = experts.size.key
                           ? metadata.integer(prefix + "expert_feed_forward_length", kLargestWidth)
                           : config.intermediateSize;
+  config.renormalizesExperts = experts.ggufRenormalizes;
+  if (experts.sharedSize.key)
+    config.sharedExpertSize =
+        metadata.integer(prefix + "expert_shared_feed_forward_length", kLargestWidth);
   constexpr int64_t softmax = 1; // LLAMA_EXPERT_GATING_FUNC_TYPE_SOFTMAX
-  for (auto [name, only] :
-       {std::pair("expert_gating_func", softmax), std::pair("expert_weights_norm", int64_t(1)),
-        std::pair("expert_group_count", int64_t(1)), std::pair("expert_shared_count", int64_t(0)),
-        std::pair("expert_weights_scale", int64_t(1))}) {
+  for (auto [name, only] : {std::pair("expert_gating_func", softmax),
+                            std::pair("expert_weights_norm", int64_t(experts.ggufRenormalizes)),
+                            std::pair("expert_group_count", int64_t(1)),
+                            std::pair("expert_shared_count", int64_t(config.sharedExpertSize != 0)),
+                            std::pair("expert_weights_scale", int64_t(1))}) {
     const GGUFValue *value = metadata.find(prefix + name);
     const std::optional<double> number = value ? value->asNumber() : std::nullopt;
     if (number && *number != 0 && *number != static_cast<double>(only))

@@ -41,8 +41,9 @@ static std::string unsaidBy(const ModelConfig &config) {
     return "windows of attention in some layers";
   if (architecture.layerKinds == LayerKinds::GatedDelta && fullAttentionInterval(config) == 0)
     return "gated delta nets in other layers than all but every so many-th";
-  if (!config.renormalizesExperts)
-    return "experts whose weights do not sum to 1";
+  if (config.experts != 0 && config.renormalizesExperts != architecture.experts.ggufRenormalizes)
+    return config.renormalizesExperts ? "experts whose weights sum to 1"
+                                      : "experts whose weights do not sum to 1";
   ModelConfig usual = config;
   usual.windowedLayers = windowedLayers(architecture.windowPattern, config.numLayers);
   normalizeWindows(usual);
@@ -58,8 +59,9 @@ static std::string unsaidBy(const ModelConfig &config) {
     return "another base of rotations in layers with a window than its architecture has by default";
   if (config.rotatedLayers != rotatedLayers(architecture.unrotatedEvery, config.numLayers))
     return "other layers without rotary positions than its architecture has by default";
-  if (config.rope.scaling == RopeScaling::Yarn && !config.rope.truncate)
-    return "YaRN without truncated ends";
+  if (config.rope.scaling == RopeScaling::Yarn &&
+      config.rope.truncate != architecture.truncatesYarn)
+    return config.rope.truncate ? "YaRN with truncated ends" : "YaRN without truncated ends";
   return "";
 }
 
@@ -151,6 +153,9 @@ Result<void> formats::addModelConfig(GGUFMetadata &metadata, const ModelConfig &
     metadata.add(prefix + "expert_count", static_cast<uint32_t>(config.experts));
     metadata.add(prefix + "expert_used_count", static_cast<uint32_t>(config.expertsPerRow));
     metadata.add(prefix + "expert_feed_forward_length", static_cast<uint32_t>(config.expertSize));
+    if (config.sharedExpertSize != 0)
+      metadata.add(prefix + "expert_shared_feed_forward_length",
+                   static_cast<uint32_t>(config.sharedExpertSize));
   }
   metadata.add(prefix + "attention.value_length", static_cast<uint32_t>(config.headDim));
   metadata.add(prefix + (architecture.norm == NormKind::RMS ? "attention.layer_norm_rms_epsilon"

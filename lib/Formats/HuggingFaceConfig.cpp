@@ -230,6 +230,8 @@ static void readExperts(FieldReader &fields, ModelConfig &config) {
                           : config.intermediateSize;
   config.renormalizesExperts =
       !experts.renormalizesKey || flag(fields, experts.renormalizesKey, false);
+  if (const char *key = experts.sharedSize.key)
+    config.sharedExpertSize = integer(fields, key, kLargestWidth, experts.sharedSize.otherwise);
   const int64_t step = integer(fields, "decoder_sparse_step", kMostLayers, 1);
   const Json *without = fields.find("mlp_only_layers");
   if (step != 1 || (without && !(without->isArray() && without->size() == 0)))
@@ -248,6 +250,11 @@ static void readActivation(FieldReader &fields, ModelConfig &config) {
     const ActivationName &known = architecture.activations[i];
     if (name == known.name) {
       config.activation = known.activation;
+      // Where it clamps is in its definition.
+      constexpr double limit = 7.0;
+      if (known.activation == Activation::ClampedSiLU &&
+          positive(fields, "swiglu_limit", limit) != limit)
+        fields.failInWords(ErrorCode::Unsupported, "swiglu_limit: expected {}", limit);
       return;
     }
     expected += (i == 0                                    ? ""

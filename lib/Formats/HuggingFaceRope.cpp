@@ -203,7 +203,8 @@ void huggingFace::readRope(FieldReader &fields, ModelConfig &config) {
   if (scaling && parameters && *scaling != *parameters)
     return fields.failInWords(ErrorCode::Corrupt,
                               "rope_scaling and rope_parameters say different things; remove one");
-  if (architecture.lateGain && !parameters && !scaling)
+  // transformers has scaling of its own where these architectures have none.
+  if ((architecture.lateGain || !architecture.truncatesYarn) && !parameters && !scaling)
     return fields.failInWords(ErrorCode::Corrupt,
                               "rope_parameters: missing; {} has no positions without it",
                               architecture.name);

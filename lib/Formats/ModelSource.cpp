@@ -67,7 +67,8 @@ struct ModelSource::Impl {
                         std::span<T> out) const;
   Result<void> addWeight(ExpectedTensor &tensor, std::unordered_set<std::string> &used);
   /// A tensor of the container, if it is of that shape and weights can have its type.
-  Result<StoredTensor> findTensor(const std::string &name, const std::vector<int64_t> &shape) const;
+  Result<StoredTensor> findTensor(const std::string &name, const std::vector<int64_t> &shape,
+                                  bool isVector) const;
   Result<void> convert(size_t index, int64_t firstRow, int64_t rows, std::span<float> out) const;
 };
 
@@ -189,7 +190,7 @@ Result<bool> ModelSource::Impl::addCodes(const ExpectedTensor &tensor,
                                          std::unordered_set<std::string> &used) {
   if (!checkpoint.quantization || tensor.shape.size() != 2 || !tensor.name.ends_with(kWeightSuffix))
     return false;
-  if (tensor.experts != 0) {
+  if (tensor.experts != 0 && tensor.stack.empty()) {
     if (!checkpoint.tensors.contains(expertName(tensor.name, 0)))
       return makeError(ErrorCode::Unsupported,
                        "experts in codes, as of {}, are not supported; give the float checkpoint, "
@@ -198,20 +199,27 @@ Result<bool> ModelSource::Impl::addCodes(const ExpectedTensor &tensor,
     return false;
   }
   const std::string site = tensor.name.substr(0, tensor.name.size() - kWeightSuffix.size());
+  const std::string beside = tensor.stack.empty() ? site + "." : tensor.stack + "_";
   auto find = [&](std::string_view name) -> std::optional<FileTensorView> {
-    auto found = checkpoint.tensors.find(site + "." + std::string(name));
+    auto found = checkpoint.tensors.find(beside + std::string(name));
     if (found == checkpoint.tensors.end())
       return std::nullopt;
-    return viewOf(found->second);
+    FileTensorView view = viewOf(found->second);
+    if (!tensor.stack.empty() && view.shape.size() > 2) // rows of all experts, one below the other
+      view.shape = {view.shape[0] * view.shape[1],
+                    elementCount(std::span(view.shape).subspan(2)).value_or(0)};
+    return view;
   };
-  auto codes = checkpoint.quantization->find(site, tensor.shape[0], tensor.shape[1], find);
+  auto codes = checkpoint.quantization->find(site, tensor.shape[0] * tensor.stackParts,
+                                             tensor.shape[1], find);
   if (!codes)
     return Unexpected(codes.error());
   if (!*codes)
     return false;
   for (std::string_view name : checkpoint.quantization->tensorNames())
-    used.insert(site + "." + std::string(name));
+    used.insert(beside + std::string(name));
   used.insert(tensor.name); // int-quantized has its codes under it
+  (*codes)->takeEvery(tensor.stackParts, tensor.stackPart);
   indexByName.emplace(tensor.name, tensors.size());
   tensors.push_back({tensor.name, tensor.shape, numerics::toString((*codes)->site().weight)});
   weights.emplace_back();
@@ -264,7 +272,8 @@ Result<void> ModelSource::Impl::addBlocks(size_t index, std::string_view storedN
 }
 
 Result<StoredTensor> ModelSource::Impl::findTensor(const std::string &name,
-                                                   const std::vector<int64_t> &shape) const {
+                                                   const std::vector<int64_t> &shape,
+                                                   bool isVector) const {
   auto found = checkpoint.tensors.find(name);
   if (found == checkpoint.tensors.end())
     return makeError(ErrorCode::NotFound, "{} is missing; expected shape {}{}", where(name),
@@ -284,7 +293,7 @@ Result<StoredTensor> ModelSource::Impl::findTensor(const std::string &name,
                              "Q4_K, Q5_K, Q6_K, Q8_K, IQ4_NL, IQ4_XS, MXFP4 or NVFP4"
                            : "F32, F16 or BF16");
   // Rows are converted one by one, and a row of a vector is one element.
-  if (shape.size() == 1 && stored.type->blockElements != 1)
+  if (isVector && stored.type->blockElements != 1)
     return makeError(ErrorCode::Unsupported,
                      "{}: a vector of type {} is not supported; expected F32, "
                      "F16 or BF16",
@@ -299,8 +308,13 @@ Result<void> ModelSource::Impl::addWeight(ExpectedTensor &tensor,
   Weight weight;
   StoredRows &rows = weight.stored;
   rows.transposed = tensor.isConv1D && !isGGUF;
+  if (!tensor.stack.empty() && !isGGUF) {
+    rows.stackParts = tensor.stackParts;
+    rows.stackPart = tensor.stackPart;
+  }
   for (const std::string &name : names) {
-    auto part = findTensor(name, isGGUF ? tensor.ggufShape() : tensor.partShape());
+    auto part = findTensor(name, isGGUF ? tensor.ggufShape() : tensor.partShape(),
+                           tensor.shape.size() == 1);
     if (!part)
       return Unexpected(part.error());
     if (!rows.parts.empty() && part->typeName != rows.parts.front().typeName)

@@ -48,12 +48,26 @@ public:
     tensors.back().rows = order;
     tensors.back().ggufRows = ggufOrder;
   }
-  void experts(const ModuleName &module, int64_t rows, int64_t columns) {
+  /// One of `parts` modules whose experts are in one stack, if they are in any.
+  void experts(const ModuleName &module, int64_t rows, int64_t columns, const char *stack,
+               int64_t parts, int64_t part) {
     if (!module)
       return;
-    add(module, ".weight", {config.experts * rows, columns});
-    tensors.back().experts = config.experts;
+    auto addAll = [&](const char *kind, std::vector<int64_t> shape, const char *behind) {
+      add(module, kind, std::move(shape));
+      ExpectedTensor &added = tensors.back();
+      added.experts = config.experts;
+      if (stack) {
+        added.stack = prefix + stack + behind;
+        added.stackParts = parts;
+        added.stackPart = part;
+      }
+    };
+    addAll(".weight", {config.experts * rows, columns}, "");
+    if (config.architecture->experts.biases)
+      addAll(".bias", {config.experts * rows}, "_bias");
   }
+  void mixture();
   void convolution(int64_t width);
   void delta();
   void attention();
@@ -119,6 +133,24 @@ void TensorList::delta() {
   std::swap(tensors.back().ggufRows, tensors.back().ggufColumns);
 }
 
+void TensorList::mixture() {
+  const LayerModules &layer = config.architecture->layer;
+  const int64_t hidden = config.hiddenSize, size = config.expertSize,
+                shared = config.sharedExpertSize;
+  const char *gateUp = layer.expertGateUp;
+  linear(layer.router, config.experts, hidden, config.architecture->experts.biases);
+  experts(layer.expertGate, size, hidden, gateUp, 2, 0);
+  experts(layer.expertUp, size, hidden, gateUp, 2, 1);
+  experts(layer.expertDown, hidden, size, gateUp ? layer.expertDown.name : nullptr, 1, 0);
+  if (shared == 0)
+    return;
+  linear(layer.sharedRouter, 1, hidden, false);
+  tensors.back().isVectorInGGUF = true;
+  linear(layer.sharedGate, shared, hidden, false);
+  linear(layer.sharedUp, shared, hidden, false);
+  linear(layer.sharedDown, hidden, shared, false);
+}
+
 void TensorList::attention() {
   const Architecture &architecture = *config.architecture;
   const LayerModules &layer = architecture.layer;
@@ -139,6 +171,10 @@ void TensorList::attention() {
   linear(layer.v, kv, hidden, config.qkvBias);
   norm(layer.qNorm, wholeNorm ? q : config.headDim);
   norm(layer.kNorm, wholeNorm ? kv : config.headDim);
+  if (layer.sinks) {
+    add(layer.sinks, "", {config.numHeads});
+    tensors.back().ggufName += ".weight";
+  }
   linear(layer.o, hidden, q, config.outputBias);
 }
 
@@ -162,10 +198,8 @@ void TensorList::layer(int64_t index) {
   linear(layer.gate, inner, hidden, config.mlpBias);
   linear(layer.up, inner, hidden, config.mlpBias);
   linear(layer.down, hidden, inner, config.mlpBias);
-  linear(layer.router, config.experts, hidden, false);
-  experts(layer.expertGate, config.expertSize, hidden);
-  experts(layer.expertUp, config.expertSize, hidden);
-  experts(layer.expertDown, hidden, config.expertSize);
+  if (layer.router)
+    mixture();
   norm(layer.mlpOutputNorm, hidden);
   prefix = ggufPrefix = "";
 }
@@ -185,12 +219,21 @@ std::vector<ExpectedTensor> formats::expectedTensors(const ModelConfig &config) 
 }
 
 std::vector<int64_t> ExpectedTensor::ggufShape() const {
+  if (isVectorInGGUF)
+    return {shape[1]};
   if (experts == 0)
     return shape;
-  return {experts, shape[0] / experts, shape[1]};
+  std::vector<int64_t> stacked = shape;
+  stacked[0] /= experts;
+  stacked.insert(stacked.begin(), experts);
+  return stacked;
 }
 
 std::vector<int64_t> ExpectedTensor::partShape() const {
+  if (!stack.empty()) {
+    const int64_t rows = shape[0] / experts * stackParts;
+    return shape.size() == 1 ? std::vector{experts, rows} : std::vector{experts, shape[1], rows};
+  }
   std::vector<int64_t> part = shape;
   if (isConv1D)
     std::ranges::reverse(part);
@@ -202,6 +245,8 @@ std::vector<int64_t> ExpectedTensor::partShape() const {
 }
 
 std::vector<std::string> ExpectedTensor::parts() const {
+  if (!stack.empty())
+    return {stack};
   if (experts == 0)
     return {name};
   std::vector<std::string> names;

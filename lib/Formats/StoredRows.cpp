@@ -49,9 +49,39 @@ static Result<void> readTensor(const StoredTensor &tensor, int64_t firstRow, int
                     out);
 }
 
+/// Every `stackParts`-th column of the K x N of each expert, or element of its vector.
+Result<void> StoredRows::readStack(int64_t partRows, int64_t columns, int64_t firstRow,
+                                   int64_t rows, std::span<float> out) const {
+  const StoredTensor &stack = parts.front();
+  const int64_t elementBytes = stack.type->blockBytes, wide = partRows * stackParts;
+  const bool isVector = stack.shape.size() == 2;
+  std::vector<float> every;
+  for (int64_t done = 0; done < rows;) {
+    const int64_t row = firstRow + done, inPart = row % partRows;
+    const int64_t count = std::min(rows - done, partRows - inPart);
+    const int64_t bytes = wide * (isVector ? 1 : columns) * elementBytes;
+    StoredTensor expert = stack;
+    expert.data = stack.data.subspan(row / partRows * bytes, bytes);
+    expert.shape = {columns, wide};
+    every.resize(static_cast<size_t>(count * stackParts * columns));
+    const int64_t first = inPart * stackParts;
+    auto read = isVector ? readTensor(expert, first, count * stackParts, 1, every)
+                         : readTransposed(expert, first, count * stackParts, columns, every);
+    if (!read)
+      return read;
+    for (int64_t i = 0; i < count; ++i)
+      std::copy_n(every.begin() + (i * stackParts + stackPart) * columns, columns,
+                  out.begin() + (done + i) * columns);
+    done += count;
+  }
+  return {};
+}
+
 Result<void> StoredRows::read(int64_t allRows, int64_t columns, int64_t firstRow, int64_t rows,
                               std::span<float> out) const {
   const StoredTensor &first = parts.front();
+  if (stackParts != 0)
+    return readStack(allRows / first.shape.front(), columns, firstRow, rows, out);
   if (transposed)
     return readTransposed(first, firstRow, rows, columns, out);
   if (!order.isSame()) {

@@ -22,6 +22,8 @@ struct StoredRows {
   RowOrder order;
   /// The file has -exp of it.
   bool isLogarithm = false;
+  /// If not 0: one tensor has all experts (ExpectedTensor::stack).
+  int64_t stackParts = 0, stackPart = 0;
   /// Added to what is stored.
   float offset = 0.0f;
 
@@ -31,6 +33,10 @@ struct StoredRows {
                     std::span<float> out) const;
   /// The pages of all that was read leave memory.
   void release() const;
+
+private:
+  Result<void> readStack(int64_t partRows, int64_t columns, int64_t firstRow, int64_t rows,
+                         std::span<float> out) const;
 };
 
 } // namespace easyquant::formats

@@ -99,7 +99,8 @@ static Value buildAttention(ModelBuilder &b, Value input, func::FuncOp layer, in
       *rows =
           lm::RopeOp::create(b, b.at(place), *rows, table, layer.getArgument(1), config.headDim);
   }
-  Value attended = b.attention(q, k, projections[2], layer, index, place);
+  Value sinkLogits = modules.sinks ? b.load(prefix + modules.sinks.name) : Value();
+  Value attended = b.attention(q, k, projections[2], layer, index, place, sinkLogits);
   if (gate)
     attended = lm::GluOp::create(b, b.at(place), lm::GluActivation::Sigmoid, gate, attended);
   return b.linear(attended, prefix, modules.o, config.outputBias);
@@ -159,8 +160,9 @@ static Value buildDelta(ModelBuilder &b, Value input, func::FuncOp layer, int64_
 }
 
 static lm::GluActivation gateOf(const ModelConfig &config) {
-  return config.activation == formats::Activation::SiLU ? lm::GluActivation::Silu
-                                                        : lm::GluActivation::GeluTanh;
+  return config.activation == formats::Activation::SiLU          ? lm::GluActivation::Silu
+         : config.activation == formats::Activation::ClampedSiLU ? lm::GluActivation::Clamped
+                                                                 : lm::GluActivation::GeluTanh;
 }
 
 /// The experts that each row chooses, on the rows of their own that these choices are.
@@ -168,7 +170,8 @@ static Value buildExperts(ModelBuilder &b, Value input, const std::string &prefi
   const ModelConfig &config = b.config;
   const LayerModules &modules = config.architecture->layer;
   const std::string place = prefix + partOf(modules.expertDown);
-  Value logits = b.linear(input, prefix, modules.router, /*bias=*/false);
+  Value logits =
+      b.linear(input, prefix, modules.router, /*bias=*/config.architecture->experts.biases);
   auto route = lm::RouteOp::create(b, b.at(prefix + modules.router.name), logits,
                                    config.expertsPerRow, config.renormalizesExperts);
   Value rows = lm::RowsOp::create(b, b.at(place), input, route.getOrder());
@@ -176,7 +179,16 @@ static Value buildExperts(ModelBuilder &b, Value input, const std::string &prefi
   Value up = b.experts(rows, prefix, modules.expertUp, route.getOffsets());
   Value activated = lm::GluOp::create(b, b.at(place), gateOf(config), gate, up);
   Value down = b.experts(activated, prefix, modules.expertDown, route.getOffsets());
-  return lm::CombineOp::create(b, b.at(place), down, route.getPlaces(), route.getWeights());
+  SmallVector<Value> shared;
+  if (config.sharedExpertSize != 0) {
+    const std::string beside = prefix + partOf(modules.sharedDown);
+    Value gateOfShared = b.linear(input, prefix, modules.sharedRouter, /*bias=*/false);
+    Value sharedGate = b.linear(input, prefix, modules.sharedGate, /*bias=*/false);
+    Value sharedUp = b.linear(input, prefix, modules.sharedUp, /*bias=*/false);
+    Value both = lm::GluOp::create(b, b.at(beside), gateOf(config), sharedGate, sharedUp);
+    shared = {b.linear(both, prefix, modules.sharedDown, /*bias=*/false), gateOfShared};
+  }
+  return lm::CombineOp::create(b, b.at(place), down, route.getPlaces(), route.getWeights(), shared);
 }
 
 static Value buildMlp(ModelBuilder &b, Value input, const std::string &prefix) {

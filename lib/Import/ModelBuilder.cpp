@@ -122,8 +122,8 @@ Value ModelBuilder::linear(Value input, const std::string &prefix,
 Value ModelBuilder::experts(Value input, const std::string &prefix,
                             const formats::ModuleName &module, Value offsets) {
   const std::string site = prefix + module.name;
-  return lm::LinearOp::create(*this, at(site), input, load(site + ".weight"), /*bias=*/Value(),
-                              site, offsets);
+  Value bias = config.architecture->experts.biases ? load(site + ".bias") : Value();
+  return lm::LinearOp::create(*this, at(site), input, load(site + ".weight"), bias, site, offsets);
 }
 
 Value ModelBuilder::norm(Value input, const std::string &prefix,
@@ -148,10 +148,10 @@ Value ModelBuilder::headNorm(Value input, const std::string &prefix,
 }
 
 Value ModelBuilder::attention(Value query, Value key, Value value, func::FuncOp layer,
-                              int64_t index, const std::string &name) {
+                              int64_t index, const std::string &name, Value sinkLogits) {
   return lm::AttentionOp::create(*this, at(name), query, key, value,
                                  /*cache=*/layer.getArgument(2), /*batch=*/layer.getArgument(1),
-                                 index - config.recurrentBefore(index), config.numHeads,
+                                 sinkLogits, index - config.recurrentBefore(index), config.numHeads,
                                  config.numKVHeads, config.headDim,
                                  llvm::APFloat(config.attentionScale), config.windowOf(index),
                                  llvm::APFloat(config.attentionBound));

@@ -65,9 +65,10 @@ public:
   /// The RMS norm of each head of each row.
   mlir::Value headNorm(mlir::Value input, const std::string &prefix,
                        const formats::ModuleName &module);
-  /// lm.attention of layer `index`, in the window that the layer has.
+  /// lm.attention of layer `index`, in the window that the layer has; sink logits may be null.
   mlir::Value attention(mlir::Value query, mlir::Value key, mlir::Value value,
-                        mlir::func::FuncOp layer, int64_t index, const std::string &name);
+                        mlir::func::FuncOp layer, int64_t index, const std::string &name,
+                        mlir::Value sinkLogits);
   mlir::Value add(mlir::Value a, mlir::Value b, const std::string &name);
   /// The input itself where the factor is 1.
   mlir::Value multiply(mlir::Value input, double factor, const std::string &name);

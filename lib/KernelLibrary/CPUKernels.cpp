@@ -332,8 +332,16 @@ void CPULauncher::addExperts(KernelLibrary &library) const {
     Arguments choose(b, {{"logits", b[op.getLogits()]},
                          {"places", places},
                          {"weights", b.result(op.getWeights(), rows)}});
-    if (failed(launch(b, op, cpu::getOrEmitChooseExperts, {experts, chosen, op.getRenormalize()},
-                      choose, Phase::Other)))
+    const cpu::ChooseExpertsSpec spec{experts,
+                                      chosen,
+                                      op.getRenormalize(),
+                                      op.getSigmoid(),
+                                      bool(op.getBias()),
+                                      op.getScale().convertToDouble()};
+    if (spec.bias)
+      choose.set("scores", b.buffer(op.getLogits().getType(), rows));
+    if (failed(choose.setWeight("bias", op.getBias())) ||
+        failed(launch(b, op, cpu::getOrEmitChooseExperts, spec, choose, Phase::Other)))
       return failure();
     // Buffers have rows: one, of all offsets.
     auto offsets = RankedTensorType::get({ShapedType::kDynamic, experts + 1},
@@ -349,9 +357,12 @@ void CPULauncher::addExperts(KernelLibrary &library) const {
                             {"weights", b[op.getWeights()]},
                             {"x", b[op.getInput()]},
                             {"y", b.result(op.getOutput(), b.rows(b[op.getPlaces()]))}});
+    OperandRange shared = op.getShared();
+    for (auto [name, operand] : llvm::zip(ArrayRef<StringRef>{"shared", "gate"}, shared))
+      arguments.set(name, b[operand]);
     return launch(b, op, cpu::getOrEmitCombine,
-                  {lm::columns(op.getInput()), lm::columns(op.getPlaces())}, arguments,
-                  Phase::Other);
+                  {lm::columns(op.getInput()), lm::columns(op.getPlaces()), !shared.empty()},
+                  arguments, Phase::Other);
   });
 }
 
@@ -387,6 +398,9 @@ LogicalResult CPULauncher::attention(LaunchBuilder &b, AttentionLike op, cpu::At
   spec.window = op.getWindow();
   spec.bound = op.getBound().convertToDouble();
   spec.halfCache = halfCache;
+  spec.sinkLogits = bool(op.getSinkLogits());
+  if (failed(arguments.setWeight("sink_logits", op.getSinkLogits())))
+    return failure();
   cpu::CacheBytes bytes = cpu::cacheBytes(spec);
   if (failed(b.setCache(op, {bytes.pageTokens, bytes.page, bytes.window},
                         /*rotatesKeys=*/spec.kv && spec.kv->ropePositions > 0)))

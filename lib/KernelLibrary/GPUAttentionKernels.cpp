@@ -105,6 +105,11 @@ FailureOr<Value> GPULauncher::inBasis(LaunchBuilder &b, Operation *op, Value hea
 LogicalResult GPULauncher::attention(LaunchBuilder &b, Operation *op,
                                      easyquant::gpu::AttentionSpec spec, Arguments &arguments,
                                      const KernelOps &kernel) const {
+  auto hasSinkLogits = [](auto attention) { return attention && attention.getSinkLogits(); };
+  if (hasSinkLogits(dyn_cast<lm::AttentionOp>(op)) ||
+      hasSinkLogits(dyn_cast<equant::AttentionOp>(op)))
+    return op->emitOpError("has sink logits, for which there is no GPU kernel; compile it with "
+                           "--target cpu");
   auto layer = op->getAttrOfType<IntegerAttr>("layer").getInt();
   easyquant::gpu::CacheBytes bytes = cacheBytes(spec);
   if (failed(b.setCache(op, {bytes.pageTokens, bytes.page, bytes.window}, spec.keyPositions > 0)))

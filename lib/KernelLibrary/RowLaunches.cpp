@@ -16,6 +16,8 @@ RowOp easyquant::rowOpOf(lm::GluActivation activation) {
     return RowOp::SiluMul;
   case lm::GluActivation::GeluTanh:
     return RowOp::GeluMul;
+  case lm::GluActivation::Clamped:
+    return RowOp::ClampedMul;
   case lm::GluActivation::None:
     return RowOp::Mul;
   case lm::GluActivation::Sigmoid:

@@ -177,6 +177,9 @@ LogicalResult LayerRounder::roundGroup(func::FuncOp layer, const SiteGroup &grou
   AttentionReader reader;
   if (byAttention)
     reader = attentionBehind(layer, group);
+  if (reader.attention && reader.attention.getSinkLogits())
+    return reader.attention.emitOpError("has sink logits, beside which what tokens receive is not "
+                                        "measured yet; take --hessian inputs");
   if (reader.attention)
     llvm::append_values(outputs, reader.attention.getQuery(), reader.attention.getKey());
   std::vector<float> received;

@@ -13,25 +13,35 @@
 
 using namespace easyquant::numerics;
 
-Routing easyquant::numerics::route(ConstMatrix logits, int64_t chosen, bool renormalize) {
-  const int64_t rows = logits.rows, experts = logits.columns;
+Routing easyquant::numerics::route(ConstMatrix logits, const Router &router) {
+  const int64_t rows = logits.rows, experts = logits.columns, chosen = router.chosen;
   Routing routing;
   routing.offsets.resize(experts + 1);
   std::vector<int32_t> expertOf;
   std::vector<int32_t> order(experts);
   for (int64_t row = 0; row < rows; ++row) {
     auto logit = [&](int64_t expert) { return static_cast<double>(logits(row, expert)); };
+    auto score = [&](int64_t expert) { return 1 / (1 + std::exp(-logit(expert))); };
+    auto key = [&](int64_t expert) {
+      if (!router.sigmoid)
+        return logit(expert);
+      return score(expert) + (router.bias.empty() ? 0.0 : router.bias[expert]);
+    };
     std::iota(order.begin(), order.end(), 0);
-    std::ranges::sort(order, [&](int32_t a, int32_t b) {
-      return logit(a) != logit(b) ? logit(a) > logit(b) : a < b;
-    });
-    double sum = 0;
-    for (int64_t i = 0; i < (renormalize ? chosen : experts); ++i)
-      sum += std::exp(logit(order[i]) - logit(order[0]));
+    std::ranges::sort(
+        order, [&](int32_t a, int32_t b) { return key(a) != key(b) ? key(a) > key(b) : a < b; });
+    auto part = [&](int64_t choice) {
+      return router.sigmoid ? score(order[choice])
+                            : std::exp(logit(order[choice]) - logit(order[0]));
+    };
+    double sum = router.sigmoid ? 1e-20 : 0;
+    for (int64_t i = 0; i < (router.sigmoid || router.renormalize ? chosen : experts); ++i)
+      sum += part(i);
+    if (router.sigmoid && !router.renormalize)
+      sum = 1;
     for (int64_t choice = 0; choice < chosen; ++choice) {
       expertOf.push_back(order[choice]);
-      routing.weights.push_back(
-          static_cast<float>(std::exp(logit(order[choice]) - logit(order[0])) / sum));
+      routing.weights.push_back(static_cast<float>(router.scale * part(choice) / sum));
       ++routing.offsets[order[choice] + 1];
     }
   }

@@ -116,7 +116,8 @@ void attention(ConstMatrix q, ConstMatrix k, ConstMatrix v, const AttentionParam
       int64_t kv = h / (params.heads / params.kvHeads);
       int64_t last = position + m;
       int64_t first = params.window == 0 ? 0 : std::max<int64_t>(0, last - params.window + 1);
-      double largest = -INFINITY;
+      const bool hasSink = !params.sinkLogits.empty();
+      double largest = hasSink ? params.sinkLogits[h] : -INFINITY;
       for (int64_t t = first; t <= last; ++t) {
         double dot = 0;
         for (int64_t i = 0; i < dim; ++i)
@@ -126,7 +127,7 @@ void attention(ConstMatrix q, ConstMatrix k, ConstMatrix v, const AttentionParam
           weights[t] = params.bound * std::tanh(weights[t] / params.bound);
         largest = std::max(largest, weights[t]);
       }
-      double total = 0;
+      double total = hasSink ? std::exp(params.sinkLogits[h] - largest) : 0.0;
       for (int64_t t = first; t <= last; ++t) {
         weights[t] = std::exp(weights[t] - largest);
         total += weights[t];

@@ -25,8 +25,8 @@ WeightForm::~WeightForm() = default;
 Family::Family(Facts facts)
     : WeightForm(std::move(facts.title), std::move(facts.file)), name(std::move(facts.name)),
       names(std::move(facts.names)), isAskedForWhole(facts.isAskedForWhole),
-      runsHere(facts.runsHere), hasRecurrentState(facts.hasRecurrentState), fusions(facts.fusions),
-      expertUnit(facts.expertUnit) {}
+      runsHere(facts.runsHere), hasRecurrentState(facts.hasRecurrentState),
+      hasSinkLogits(facts.hasSinkLogits), fusions(facts.fusions), expertUnit(facts.expertUnit) {}
 
 std::vector<std::string> Family::requests() const {
   return isAskedForWhole ? std::vector{name} : names;

@@ -188,10 +188,10 @@ static void expectTheSame(const ModelConfig &found, const ModelConfig &expected)
             std::tie(expected.embeddingFactor, expected.residualFactor, expected.attentionScale,
                      expected.attentionBound, expected.logitDivisor, expected.logitBound));
   EXPECT_EQ(found.tieWordEmbeddings, expected.tieWordEmbeddings);
-  EXPECT_EQ(
-      std::tie(found.experts, found.expertsPerRow, found.expertSize, found.renormalizesExperts),
-      std::tie(expected.experts, expected.expertsPerRow, expected.expertSize,
-               expected.renormalizesExperts));
+  EXPECT_EQ(std::tie(found.experts, found.expertsPerRow, found.expertSize,
+                     found.renormalizesExperts, found.sharedExpertSize),
+            std::tie(expected.experts, expected.expertsPerRow, expected.expertSize,
+                     expected.renormalizesExperts, expected.sharedExpertSize));
   EXPECT_EQ(std::tie(found.qkvBias, found.outputBias, found.mlpBias),
             std::tie(expected.qkvBias, expected.outputBias, expected.mlpBias));
 }
@@ -208,8 +208,11 @@ TEST(GGUFModelConfig, IsReadBackForEveryArchitecture) {
       more += R"(, "rope_parameters": {"rope_type": "yarn", "factor": 4.0, "mscale": 1.0,
                 "original_max_position_embeddings": 100, "mscale_all_dim": 1.0,
                 "llama_4_scaling_beta": 0.125})";
-    if (const char *key = architecture.experts.renormalizesKey) // always so in GGUF
-      more += fmt::format(R"(, "{}": true)", key);
+    if (!architecture.truncatesYarn)
+      more += R"(, "rope_parameters": {"rope_type": "yarn", "factor": 4.0, "truncate": false,
+                "original_max_position_embeddings": 100})";
+    if (const char *key = architecture.experts.renormalizesKey) // GGUF does not say it
+      more += fmt::format(R"(, "{}": {})", key, architecture.experts.ggufRenormalizes);
     const ModelConfig config = configOf(architecture, more);
     Result<ModelConfig> read = writtenAndRead(config);
     ASSERT_VALUE(read);
@@ -276,6 +279,13 @@ TEST(GGUFModelConfig, RefusesWhatNoKeySays) {
                ErrorCode::Unsupported, "qwen3_5_text", "gated delta nets in other layers");
   EXPECT_ERROR(writtenAndRead(configOf(*findArchitecture("qwen3_moe"))), ErrorCode::Unsupported,
                "qwen3_moe", "experts whose weights do not sum to 1");
+  EXPECT_ERROR(
+      writtenAndRead(configOf(*findArchitecture("qwen2_moe"), R"(, "norm_topk_prob": true)")),
+      ErrorCode::Unsupported, "qwen2_moe", "experts whose weights sum to 1");
+  EXPECT_ERROR(writtenAndRead(configOf(*findArchitecture("gpt_oss"),
+                                       R"(, "rope_scaling": {"rope_type": "yarn", "factor": 4.0,
+                                  "original_max_position_embeddings": 100})")),
+               ErrorCode::Unsupported, "gpt_oss", "YaRN with truncated ends");
   EXPECT_ERROR(writtenAndRead(configOf(*findArchitecture("qwen2"),
                                        R"(, "use_sliding_window": true, "sliding_window": 32,
                                           "max_window_layers": 2)")),

@@ -56,6 +56,13 @@ QWEN3_MOE = QWEN3 | {"model_type": "qwen3_moe", "hidden_size": 32, "head_dim": 8
                      "norm_topk_prob": True}
 MIXTRAL = LLAMA | {"model_type": "mixtral", "hidden_size": 32, "head_dim": 8, "intermediate_size": 32, "num_local_experts": 4, "num_experts_per_tok": 2,
                    "sliding_window": None}
+QWEN2_MOE = QWEN3_MOE | {"model_type": "qwen2_moe", "shared_expert_intermediate_size": 32, "norm_topk_prob": False}
+# GGUF cannot say that YaRN's ends are truncated.
+GPT_OSS = LLAMA | {
+    "model_type": "gpt_oss", "hidden_size": 32, "head_dim": 8, "intermediate_size": 32, "num_local_experts": 4, "num_experts_per_tok": 2, "attention_bias": True,
+    "sliding_window": 5, "tie_word_embeddings": False, "rope_scaling": {
+        "rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 16, "attention_factor": 0.1 * math.log(2) + 1, "beta_fast": 32.0,
+        "beta_slow": 1.0, "truncate": False}}
 LFM2 = {key: value for key, value in LLAMA.items() if key not in ("rms_norm_eps", "hidden_act")} | {
     "model_type": "lfm2", "norm_eps": 1e-5, "num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"], "conv_L_cache": 3,
     "conv_bias": False, "block_auto_adjust_ff_dim": False}
@@ -65,7 +72,8 @@ QWEN35 = QWEN3 | {
     "head_dim": 8, "partial_rotary_factor": 0.5, "linear_conv_kernel_dim": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8,
     "linear_num_value_heads": 4, "linear_value_head_dim": 8}
 CONFIGS = {config["model_type"]: config for config in (
-    LLAMA, GPT2, MISTRAL, QWEN2, QWEN3, OLMO2, SMOLLM3, GEMMA2, GEMMA3, GRANITE, PHI3, OLMO3, MINISTRAL, MINISTRAL3, QWEN3_MOE, MIXTRAL, LFM2, QWEN35)}
+    LLAMA, GPT2, MISTRAL, QWEN2, QWEN3, OLMO2, SMOLLM3, GEMMA2, GEMMA3, GRANITE, PHI3, OLMO3, MINISTRAL, MINISTRAL3, QWEN3_MOE, MIXTRAL, QWEN2_MOE,
+    GPT_OSS, LFM2, QWEN35)}
 DEFECTS = {
     "missing-tensor": "one weight is not in the file",
     "extra-tensor": "a bias that the configuration does not speak of",
@@ -95,10 +103,13 @@ GGUF_NAMES = {
     "ffn_norm": "ffn_norm", "model.embedding_norm": "token_embd_norm",
     "linear_attn.in_proj_qkv": "attn_qkv", "linear_attn.in_proj_z": "attn_gate", "linear_attn.in_proj_b": "ssm_beta", "linear_attn.in_proj_a": "ssm_alpha",
     "linear_attn.conv1d": "ssm_conv1d", "linear_attn.norm": "ssm_norm", "linear_attn.out_proj": "ssm_out",
+    "mlp.router": "ffn_gate_inp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+    "mlp.shared_expert.gate_proj": "ffn_gate_shexp", "mlp.shared_expert.up_proj": "ffn_up_shexp", "mlp.shared_expert.down_proj": "ffn_down_shexp",
 }
 # What a model of experts has in place of an MLP: the router, and gate, up and down of an expert; and GGUF's names of the stacks.
 EXPERTS = {"qwen3_moe": ("mlp.gate", "mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj", "mlp.experts.{}.down_proj"),
            "mixtral": ("block_sparse_moe.gate", "block_sparse_moe.experts.{}.w1", "block_sparse_moe.experts.{}.w3", "block_sparse_moe.experts.{}.w2")}
+EXPERTS["qwen2_moe"] = EXPERTS["qwen3_moe"]
 STACKS = ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")
 # Key of config.json to key of GGUF, where they are not sizes.
 GGUF_KEYS = {
@@ -106,6 +117,7 @@ GGUF_KEYS = {
     "final_logit_softcapping": "final_logit_softcapping", "embedding_multiplier": "embedding_scale", "residual_multiplier": "residual_scale",
     "attention_multiplier": "attention.scale", "logits_scaling": "logit_scale", "num_experts": "expert_count", "num_local_experts": "expert_count",
     "num_experts_per_tok": "expert_used_count", "moe_intermediate_size": "expert_feed_forward_length",
+    "shared_expert_intermediate_size": "expert_shared_feed_forward_length",
 }
 # Architectures whose q and k rows llama.cpp permutes.
 PERMUTED = ("llama", "mistral", "ministral3", "smollm3", "granite", "mixtral")
@@ -195,9 +207,9 @@ def shapes(config):
                                 ("self_attn.v_proj", (kv, d)), ("self_attn.o_proj", (d, q)),
                                 ("post_attention_layernorm", (d,)), ("pre_feedforward_layernorm", (d,)), ("mlp.gate_proj", (inner, d)),
                                 ("mlp.up_proj", (inner, d)), ("mlp.down_proj", (d, inner)), ("post_feedforward_layernorm", (d,))):
-                if part in left_out or kind in EXPERTS and part in ("mlp.gate_proj", "mlp.up_proj"):
+                if part in left_out or has_experts(config) and part in ("mlp.gate_proj", "mlp.up_proj"):
                     continue
-                if kind in EXPERTS and part == "mlp.down_proj":
+                if has_experts(config) and part == "mlp.down_proj":
                     result |= {f"model.layers.{layer}.{name}": shape for name, shape in expert_shapes(config).items()}
                     continue
                 if kind == "phi3":
@@ -205,8 +217,10 @@ def shapes(config):
                         continue
                     part, shape = joined.get(part, (part, shape))
                 result[f"model.layers.{layer}.{part}.weight"] = shape
-                if "self_attn" in part and (config.get("attention_bias") or kind == "qwen2" and "o_proj" not in part):
+                if "self_attn" in part and (config.get("attention_bias") or kind in ("qwen2", "qwen2_moe") and "o_proj" not in part):
                     result[f"model.layers.{layer}.{part}.bias"] = shape[:1]
+                if kind == "gpt_oss" and part == "self_attn.v_proj":
+                    result[f"model.layers.{layer}.self_attn.sinks"] = (config["num_attention_heads"],)
                 if qk_norms and part == "self_attn.v_proj":
                     for norm, width in zip(("q_norm", "k_norm"), qk_norms):
                         result[f"model.layers.{layer}.self_attn.{norm}.weight"] = (width,)
@@ -216,8 +230,16 @@ def shapes(config):
     return result
 
 
+def has_experts(config):
+    return config["model_type"] in (*EXPERTS, "gpt_oss")
+
+
 def expert_shapes(config):
     """The same of the experts of a layer, behind its prefix."""
+    if config["model_type"] == "gpt_oss":  # E x K x N, gate and up column by column side by side
+        count, d, inner = config["num_local_experts"], config["hidden_size"], config["intermediate_size"]
+        return {"mlp.router.weight": (count, d), "mlp.router.bias": (count,), "mlp.experts.gate_up_proj": (count, d, 2 * inner),
+                "mlp.experts.gate_up_proj_bias": (count, 2 * inner), "mlp.experts.down_proj": (count, inner, d), "mlp.experts.down_proj_bias": (count, d)}
     router, *modules = EXPERTS[config["model_type"]]
     count = config.get("num_experts") or config["num_local_experts"]
     d, inner = config["hidden_size"], config.get("moe_intermediate_size") or config["intermediate_size"]
@@ -225,6 +247,9 @@ def expert_shapes(config):
     for expert in range(count):
         for module, shape in zip(modules, ((inner, d), (inner, d), (d, inner))):
             result[f"{module.format(expert)}.weight"] = shape
+    if shared := config.get("shared_expert_intermediate_size"):
+        result |= {"mlp.shared_expert_gate.weight": (1, d), "mlp.shared_expert.gate_proj.weight": (shared, d),
+                   "mlp.shared_expert.up_proj.weight": (shared, d), "mlp.shared_expert.down_proj.weight": (d, shared)}
     return result
 
 
@@ -274,7 +299,7 @@ def write_folder(out, config, weights, dtype, shards, defect):
         if name.endswith(CONV1D):
             shape, values = transpose(shape, values)
         tensors[name] = (dtype, shape, encode(values, dtype))
-    victim = {"qwen3_moe": "model.layers.1.mlp.experts.2.up_proj.weight", "mixtral": "model.layers.1.block_sparse_moe.experts.2.w3.weight",
+    victim = {"gpt_oss": "model.layers.1.mlp.router.weight", "qwen2_moe": "model.layers.1.mlp.experts.2.up_proj.weight", "qwen3_moe": "model.layers.1.mlp.experts.2.up_proj.weight", "mixtral": "model.layers.1.block_sparse_moe.experts.2.w3.weight",
               "gpt2": "h.1.mlp.c_fc.weight", "phi3": "model.layers.1.mlp.gate_up_proj.weight",
               "lfm2": "model.layers.1.feed_forward.w3.weight"}.get(config["model_type"], "model.layers.1.mlp.up_proj.weight")
     shape = tensors[victim][1]
@@ -319,7 +344,7 @@ def write_folder(out, config, weights, dtype, shards, defect):
 
 def gguf_name(name, arch):
     module, _, kind = name.rpartition(".")
-    if arch in ("olmo2", "olmo3", "gemma2", "gemma3_text") and module.endswith("post_attention_layernorm"):  # behind the attention, not before the MLP
+    if arch in ("olmo2", "olmo3", "gemma2", "gemma3_text", "gpt_oss") and module.endswith("post_attention_layernorm"):  # behind the attention, not before the MLP
         return f"blk.{module.split('.')[2]}.post_attention_norm.{kind}"
     if module in GGUF_NAMES:
         return f"{GGUF_NAMES[module]}.{kind}"
@@ -339,8 +364,33 @@ def rope_factors(config):
     return factors
 
 
+def unstacked(config, weights):
+    """The stacks of gpt_oss, E x K x N, as GGUF has them: gate and up apart, E x N x K; and what has other names there."""
+    count, d, inner = config["num_local_experts"], config["hidden_size"], config["intermediate_size"]
+    result = {}
+    for name, (shape, values) in weights.items():
+        block = f"blk.{name.split('.')[2]}." if name.startswith("model.layers.") else ""
+        if name.endswith(".sinks"):
+            result[f"{block}attn_sinks.weight"] = (shape, values)
+        elif ".experts." not in name:
+            result[name] = (shape, values)
+        else:
+            parts = ("ffn_down_exps",) if "down_proj" in name else ("ffn_gate_exps", "ffn_up_exps")
+            step, wide = len(parts), shape[-1]
+            for part, stack in enumerate(parts):
+                if name.endswith("_bias"):
+                    result[f"{block}{stack}.bias"] = ((count, wide // step), values[part::step])
+                    continue
+                rows = [values[(expert * shape[1] + k) * wide + column] for expert in range(count) for column in range(part, wide, step)
+                        for k in range(shape[1])]
+                result[f"{block}{stack}.weight"] = ((count, wide // step, shape[1]), rows)
+    return result
+
+
 def stacked(config, weights):
     """The weights of all experts of a module as one, E x N x K, under GGUF's name."""
+    if config["model_type"] == "gpt_oss":
+        return unstacked(config, weights)
     if config["model_type"] not in EXPERTS:
         return weights
     modules, count = EXPERTS[config["model_type"]][1:], config.get("num_experts") or config["num_local_experts"]
@@ -351,6 +401,8 @@ def stacked(config, weights):
             if name == f"{layer}.{module.format(0)}.weight":
                 parts = [weights[f"{layer}.{module.format(expert)}.weight"] for expert in range(count)]
                 result[f"blk.{layer.split('.')[2]}.{stack}.weight"] = ((count, *weight[0]), [value for _, values in parts for value in values])
+        if name.endswith("shared_expert_gate.weight"):  # a vector
+            weight = (weight[0][1:], weight[1])
         if ".experts." not in name:
             result[name] = weight
     return result
@@ -419,11 +471,14 @@ def write_gguf(out, config, weights, dtype):
                  "rope.dimension_count": int(config["head_dim"] * config.get("partial_rotary_factor", 1))}
         if config["head_dim"] * config["num_attention_heads"] != config["hidden_size"]:
             pairs |= {"attention.key_length": config["head_dim"], "attention.value_length": config["head_dim"]}
-        if arch in ("mistral", "ministral", "gemma2", "gemma3_text", "granite", "olmo3", *EXPERTS):
+        if arch == "gpt_oss":
+            pairs["expert_feed_forward_length"] = config["intermediate_size"]
+        if arch in ("mistral", "ministral", "gemma2", "gemma3_text", "granite", "olmo3", "gpt_oss", *EXPERTS):
             pairs |= {gguf: config[key] for key, gguf in GGUF_KEYS.items() if config.get(key) is not None}
         if arch.startswith("gemma"):  # the file has norms as they are
             weights = {name: (shape, [value + 1 for value in values] if "norm" in name else values) for name, (shape, values) in weights.items()}
         arch = {"mistral": "llama", "ministral": "llama", "ministral3": "mistral3", "mixtral": "llama", "qwen3_moe": "qwen3moe", "gemma3_text": "gemma3",
+                "qwen2_moe": "qwen2moe", "gpt_oss": "gpt-oss",
                 "olmo3": "olmo2"}.get(arch, arch)  # llama.cpp's names
         if arch == "lfm2":  # a layer that convolves has no key-value heads, and the size of the MLP is the one that it has
             pairs |= {"attention.head_count_kv": [0 if kind == "conv" else config["num_key_value_heads"] for kind in config["layer_types"]],
@@ -452,7 +507,7 @@ def write_gguf(out, config, weights, dtype):
             for which in ("long", "short"):
                 factors = scaling[f"{which}_factor"]
                 weights = {f"rope_factors_{which}.weight": ((len(factors),), factors)} | weights
-        elif scaling:
+        elif scaling and kind != "default":
             pairs |= {"rope.scaling.type": kind, "rope.scaling.factor": float(scaling["factor"])}
             if "original_max_position_embeddings" in scaling:
                 pairs["rope.scaling.original_context_length"] = scaling["original_max_position_embeddings"]
@@ -472,7 +527,7 @@ def write_gguf(out, config, weights, dtype):
             shape, values = permute(config["num_attention_heads"], shape, values)
         elif permuted and ".k_proj." in name:
             shape, values = permute(config["num_key_value_heads"], shape, values)
-        stored = dtype if len(shape) > 1 else "F32"
+        stored = dtype if len(shape) > 1 and not name.endswith("_exps.bias") else "F32"
         header += string(name if name.startswith(("rope_f", "blk.")) else gguf_name(name, config["model_type"])) + struct.pack("<I", len(shape))
         header += b"".join(struct.pack("<Q", n) for n in reversed(shape))
         header += struct.pack("<IQ", {"F32": 0, "F16": 1, "BF16": 30}[stored], len(data))

@@ -216,17 +216,27 @@ def random_llama(seed=0, *, arch="llama", hidden=40, ffn=52, layers=2, heads=5, 
             at + "self_attn.v_proj.weight": matrix(kv_heads * head_dim, hidden),
             at + "self_attn.o_proj.weight": matrix(hidden, heads * head_dim),
         }
-        if arch in make_checkpoint.EXPERTS:
+        if arch == "gpt_oss":
+            tensors |= {at + "self_attn.sinks": random.normal(0, 1, heads).astype(np.float32),
+                        at + "mlp.router.weight": matrix(experts, hidden, 3.0), at + "mlp.router.bias": random.normal(0, 1, experts).astype(np.float32)}
+            for name, columns, rows, gain in (("gate_up_proj", hidden, 2 * expert_ffn, 3.0), ("down_proj", expert_ffn, hidden, 0.5)):
+                stack = random.normal(0, gain / np.sqrt(columns), (experts, columns, rows))
+                tensors |= {f"{at}mlp.experts.{name}": stack.astype(np.float32),
+                            f"{at}mlp.experts.{name}_bias": random.normal(0, 0.5, (experts, rows)).astype(np.float32)}
+        elif arch in make_checkpoint.EXPERTS:
             router, *modules = (f"{at}{module}.weight" for module in make_checkpoint.EXPERTS[arch])
             tensors[router] = matrix(experts, hidden, 3.0)
             for expert in range(experts):
                 parts = (matrix(expert_ffn, hidden, 2.0), matrix(expert_ffn, hidden), matrix(hidden, expert_ffn))
                 tensors |= {module.format(expert): part for module, part in zip(modules, parts)}
+            if arch == "qwen2_moe":
+                tensors |= {f"{at}mlp.shared_expert_gate.weight": matrix(1, hidden, 2.0), f"{at}mlp.shared_expert.gate_proj.weight": matrix(ffn, hidden, 2.0),
+                            f"{at}mlp.shared_expert.up_proj.weight": matrix(ffn, hidden), f"{at}mlp.shared_expert.down_proj.weight": matrix(hidden, ffn)}
         else:
             tensors |= {at + "mlp.gate_proj.weight": matrix(ffn, hidden, 2.0), at + "mlp.up_proj.weight": matrix(ffn, hidden),
                         at + "mlp.down_proj.weight": matrix(hidden, ffn)}
-        biased = ["q_proj", "k_proj", "v_proj"] if arch == "qwen2" else []
-        if arch in ("llama", "qwen3", "qwen3_moe", "olmo2", "olmo3", "smollm3", "gemma2", "gemma3_text", "granite") and fields.get("attention_bias"):
+        biased = ["q_proj", "k_proj", "v_proj"] if arch in ("qwen2", "qwen2_moe") else []
+        if arch == "gpt_oss" or arch in ("llama", "qwen3", "qwen3_moe", "olmo2", "olmo3", "smollm3", "gemma2", "gemma3_text", "granite") and fields.get("attention_bias"):
             biased = ["q_proj", "k_proj", "v_proj", "o_proj"]
         if arch in ("llama", "smollm3", "granite") and fields.get("mlp_bias"):
             biased += ["gate_proj", "up_proj", "down_proj"]
@@ -254,8 +264,14 @@ def random_llama(seed=0, *, arch="llama", hidden=40, ffn=52, layers=2, heads=5, 
     }
     if is_gemma:
         config |= {"hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": head_dim, "sliding_window": 20}
-    if arch == "qwen3_moe":
-        config |= {"num_experts": experts, "num_experts_per_tok": 2, "moe_intermediate_size": expert_ffn, "norm_topk_prob": True}
+    if arch == "gpt_oss":
+        config |= {"num_local_experts": experts, "num_experts_per_tok": 2, "intermediate_size": expert_ffn, "attention_bias": True, "sliding_window": 20,
+                   "swiglu_limit": 7.0, "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, "beta_fast": 32.0,
+                                                         "beta_slow": 1.0, "truncate": False}}
+    if arch == "qwen2_moe":
+        config |= {"shared_expert_intermediate_size": ffn}
+    if arch in ("qwen3_moe", "qwen2_moe"):
+        config |= {"num_experts": experts, "num_experts_per_tok": 2, "moe_intermediate_size": expert_ffn, "norm_topk_prob": arch == "qwen3_moe"}
     if arch == "mixtral":
         config |= {"num_local_experts": experts, "num_experts_per_tok": 2, "intermediate_size": expert_ffn}
     if arch == "gemma2":

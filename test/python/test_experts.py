@@ -29,10 +29,12 @@ MODELS = {
                                          "tied": False, **SIZES},
     "qwen3_moe, all of them": {"arch": "qwen3_moe", "experts": 3, "num_experts_per_tok": 3, **SIZES},
     "qwen3_moe, sizes that fit nothing": {"arch": "qwen3_moe", "hidden": 40, "expert_ffn": 23, "head_dim": 8, "experts": 7},
+    "qwen2_moe": {"arch": "qwen2_moe", "tied": False, **SIZES},
+    "qwen2_moe, its weights sum to 1": {"arch": "qwen2_moe", "norm_topk_prob": True, **SIZES},
     "mixtral": {"arch": "mixtral", "tied": False, **SIZES},
     "mixtral, a window": {"arch": "mixtral", "sliding_window": 17, **SIZES},
 }
-QUANTIZED = ("qwen3_moe", "qwen3_moe, one of eight", "mixtral")
+QUANTIZED = ("qwen3_moe", "qwen3_moe, one of eight", "mixtral", "qwen2_moe")
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +155,7 @@ def test_the_router_is_float_unless_it_is_named(artifact, model, tmp_path):
     assert all(routers(artifact(model("mixtral"), f"--recipe={recipe}", "--isa=avx2")))
 
 
-@pytest.mark.parametrize("name", ["qwen3_moe", "mixtral", "mixtral, a window"])
+@pytest.mark.parametrize("name", ["qwen3_moe", "qwen2_moe", "mixtral", "mixtral, a window"])
 def test_gguf_is_the_same_model(artifact, model, workspace, name):
     config, tensors = read_folder(model(name))
     path = write_gguf(workspace / f"{model(name).name}.gguf", config, tensors)

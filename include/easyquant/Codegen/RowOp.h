@@ -17,7 +17,8 @@ enum class RowOp {
   RmsNorm,
   LayerNorm,
   SiluMul,
-  GeluMul, ///< with the tanh approximation
+  GeluMul,    ///< with the tanh approximation
+  ClampedMul, ///< the gate and up of gpt-oss
   Mul,
   SigmoidMul,
   GeluTanh,
@@ -29,10 +30,13 @@ enum class RowOp {
   Gather
 };
 
+/// ClampedMul: the most that a gate is, and up and its negative are, and the factor in the sigmoid.
+constexpr double kGateClamp = 7.0, kGateSlope = 1.702;
+
 /// Whether it reads gate and up.
 constexpr bool isGated(RowOp op) {
-  return op == RowOp::SiluMul || op == RowOp::GeluMul || op == RowOp::Mul ||
-         op == RowOp::SigmoidMul;
+  return op == RowOp::SiluMul || op == RowOp::GeluMul || op == RowOp::ClampedMul ||
+         op == RowOp::Mul || op == RowOp::SigmoidMul;
 }
 
 /// The operation in the names of kernels.
@@ -48,6 +52,8 @@ constexpr const char *nameOf(RowOp op) {
     return "silu_mul";
   case RowOp::GeluMul:
     return "gelu_mul";
+  case RowOp::ClampedMul:
+    return "clamped_mul";
   case RowOp::Mul:
     return "mul";
   case RowOp::SigmoidMul:

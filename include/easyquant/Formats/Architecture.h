@@ -23,9 +23,10 @@
 namespace easyquant::formats {
 
 enum class Activation {
-  SiLU,     ///< x * sigmoid(x)
-  GeluTanh, ///< the tanh approximation
-  GeluErf,  ///< the exact one
+  SiLU,        ///< x * sigmoid(x)
+  GeluTanh,    ///< the tanh approximation
+  GeluErf,     ///< the exact one
+  ClampedSiLU, ///< of gate and up of gpt-oss, both clamped (lm.glu clamped)
 };
 
 /// A module with weights: its name in a Hugging Face checkpoint and in GGUF. Null: there is none.
@@ -104,7 +105,7 @@ struct NumberField {
   constexpr explicit operator bool() const { return key != nullptr; }
 };
 
-/// What config.json says of a mixture of experts. A router gives each row a number for every
+/// What is said of a mixture of experts. A router gives each row a number for every
 /// expert; the experts with the greatest of them compute the row, and its result is the sum of
 /// theirs, each times its softmax.
 struct ExpertFields {
@@ -112,6 +113,11 @@ struct ExpertFields {
   SizeField chosen = {}; ///< by each row
   SizeField size = {};   ///< columns between up and down; without a key: intermediateSize
   const char *renormalizesKey = nullptr; ///< a flag, false where it is missing; null: it is true
+  bool ggufRenormalizes = true;          ///< in GGUF, which does not say it
+  /// Columns of an expert that computes all rows; no key: there is none. Its result is multiplied
+  /// by the sigmoid of one number a row.
+  SizeField sharedSize = {};
+  bool biases = false; ///< the router and the experts have them
   constexpr explicit operator bool() const { return count.key != nullptr; }
 };
 
@@ -140,7 +146,10 @@ struct DeltaModules {
 ///
 /// Where there is no gate, the activation is that of up. With a router, gate, up and down are those
 /// of each expert that it chooses, and the sum of what these give is added. Hugging Face has a
-/// tensor for each expert (expertName()), GGUF one for all. In a layer that convolves, the place of
+/// tensor for each expert (expertName()), GGUF one for all. With expertGateUp, Hugging Face has
+/// stacks, too: gate and up of all experts, column by column side by side, in a tensor of that
+/// name, and down in one of its own name; each E x K x N, biases E x N behind "_bias".
+/// In a layer that convolves, the place of
 /// attention has
 ///
 ///   convolutionOut(C * convolution(B * y)), B, C and y side by side in convolutionIn(...)
@@ -154,6 +163,7 @@ struct LayerModules {
   Module<"attn_v"> v = {};
   Module<"attn_q_norm"> qNorm = {};
   Module<"attn_k_norm"> kNorm = {};
+  Module<"attn_sinks"> sinks = {}; ///< a logit for each head in its softmax: a vector
   Module<"attn_output"> o = {};
   Module<"shortconv.in_proj"> convolutionIn = {};
   Module<"shortconv.conv"> convolution = {};
@@ -169,6 +179,11 @@ struct LayerModules {
   Module<"ffn_gate_exps"> expertGate = {};
   Module<"ffn_up_exps"> expertUp = {};
   Module<"ffn_down_exps"> expertDown = {};
+  const char *expertGateUp = nullptr;
+  Module<"ffn_gate_shexp"> sharedGate = {};
+  Module<"ffn_up_shexp"> sharedUp = {};
+  Module<"ffn_down_shexp"> sharedDown = {};
+  Module<"ffn_gate_inp_shexp"> sharedRouter = {}; ///< what its result is multiplied by
   Module<"post_ffw_norm"> mlpOutputNorm = {};
 };
 
@@ -225,6 +240,8 @@ struct Architecture {
   /// Queries of positions behind those of YaRN's original context are scaled: the field in
   /// rope_parameters; 0: they are not.
   NumberField lateGain = {};
+  /// Ends of YaRN's ramp are whole numbers: of GGUF, which does not say it.
+  bool truncatesYarn = true;
   /// AllLayers: where sliding_window is missing; 0: there is none then.
   int64_t windowOtherwise = 4096;
   LayerKinds layerKinds = LayerKinds::Attention;

@@ -72,6 +72,8 @@ struct ModelConfig {
   /// columns between up and down, and whether the weights of the chosen ones sum to 1. 0: none.
   int64_t experts = 0, expertsPerRow = 0, expertSize = 0;
   bool renormalizesExperts = true;
+  /// Columns of the expert that computes all rows; 0: there is none.
+  int64_t sharedExpertSize = 0;
   /// Which layers have a short convolution or a gated delta net in the place of attention; empty:
   /// none. The convolution's weights a column, and whether it and its linears have biases.
   std::vector<bool> recurrentLayers = {};

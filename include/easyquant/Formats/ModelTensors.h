@@ -40,6 +40,13 @@ struct ExpectedTensor {
   /// If not 0: the rows are those of so many experts, one behind the other. Hugging Face
   /// checkpoints have a tensor for each (expertName()), GGUF one tensor of E x N x K.
   int64_t experts = 0;
+  /// If not empty: all experts are in this tensor of Hugging Face checkpoints, E x K x (N · parts),
+  /// or E x (N · parts), where every `stackParts`-th column from number `stackPart` on is of this
+  /// weight. Codes of stacks lie behind "_blocks" and "_scales".
+  std::string stack = {};
+  int64_t stackParts = 1, stackPart = 0;
+  /// GGUF has the one row of the matrix as a vector.
+  bool isVectorInGGUF = false;
 
   /// The shape of the tensor in GGUF.
   std::vector<int64_t> ggufShape() const;

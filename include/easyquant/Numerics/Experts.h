@@ -16,6 +16,7 @@
 #include "easyquant/Numerics/Matrix.h"
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace easyquant::numerics {
@@ -28,9 +29,20 @@ struct Routing {
   std::vector<float> weights;   ///< C for each row: softmax over all, or over the chosen ones
 };
 
+/// How rows choose, and what their choices count.
+struct Router {
+  int64_t chosen = 1;
+  bool renormalize = false;
+  /// Scores are sigmoids of logits, to which `bias` is added where experts are chosen, if it is not
+  /// empty; weights are scores, or their parts of the sum of those chosen and 1e-20.
+  bool sigmoid = false;
+  std::span<const float> bias = {};
+  double scale = 1.0; ///< of weights
+};
+
 /// Each row of logits, M x E, chooses the `chosen` greatest, of equal ones those that come first.
 /// `chosen` is from 1 to E, and every logit is a number.
-Routing route(ConstMatrix logits, int64_t chosen, bool renormalize);
+Routing route(ConstMatrix logits, const Router &router);
 
 /// y[m] = sum_j weights[m, j] * x[places[m, j]], for M x columns elements of y.
 void combine(ConstMatrix x, const Routing &routing, Matrix y);

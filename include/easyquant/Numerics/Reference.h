@@ -87,6 +87,8 @@ struct AttentionParams {
   double scale = 0.0; ///< usually 1 / sqrt(headDim)
   int64_t window = 0; ///< tokens that a token sees, itself included; 0: all before it
   double bound = 0.0; ///< > 0: scaled products s are bound * tanh(s / bound)
+  /// One for each head, or empty: products without values in the softmax of the head.
+  std::span<const float> sinkLogits = {};
 };
 
 /// Causal softmax attention of the newest M tokens. q, y: M x heads*D; k, v: (position + M) x

@@ -95,6 +95,8 @@ public:
   const bool runsHere;
   /// Layers may have a recurrent state (!lm.recurrent).
   const bool hasRecurrentState;
+  /// Softmaxes may have a product more (sink_logits of attention).
+  const bool hasSinkLogits;
   const Fusions fusions;
   /// Packed weights of experts have a multiple of so many outputs; 0: no kernels take experts.
   const int64_t expertUnit;
@@ -129,7 +131,8 @@ protected:
   struct Facts {
     std::string name, title;
     std::vector<std::string> names;
-    bool isAskedForWhole = false, runsHere = false, hasRecurrentState = false;
+    bool isAskedForWhole = false, runsHere = false, hasRecurrentState = false,
+         hasSinkLogits = false;
     WeightsFile file;
     Fusions fusions;
     int64_t expertUnit = 0;

@@ -43,6 +43,8 @@ std::string symbolName(const AttentionSpec &spec) {
     name += llvm::formatv("_window{0}", spec.window);
   if (spec.bound > 0)
     name += llvm::formatv("_bound{0:x-}", llvm::bit_cast<uint32_t>(static_cast<float>(spec.bound)));
+  if (spec.sinkLogits)
+    name += "_sinklogits";
   if (spec.positions > 0)
     name += llvm::formatv("_rotate{0}", spec.positions).str() +
             partOfHead(spec.rotated(), spec.headDim);
@@ -274,6 +276,7 @@ Description describe(const AttentionSpec &spec, MLIRContext *context) {
   }
   if (int64_t positions = spec.kv ? spec.kv->ropePositions : spec.positions)
     d.reads("table", rotationTable(d, positions, spec.rotated()));
+  d.reads("sink_logits", d.memory({spec.heads}, d.getF32Type()), spec.sinkLogits);
   d.writes("y", queries);
   d.writes("scratch", bytes);
   if (spec.kv)

@@ -502,13 +502,25 @@ void AttentionSequence::finish(const AttentionTile &tile, Value offset, Value fi
   int64_t columns = tile.spec.headDim, lanes = b.target.lanes();
   auto build = [&](KernelBuilder &b, ValueRange args) {
     Value y = args[0], first = args[3], head = args[4];
+    Value sinkLogits = tile.spec.sinkLogits ? args[5] : Value();
     TileViews at(b, tile, args[1], args[2]);
     Value tokens = b.min(b.sub(b.size(y, 0), first), tile.tokens);
     b.forLoop(0, b.mul(tokens, tile.heads), 1, [&](Value row) {
       Value total = b.sumLanes(b.loadVector(lanes, at.sums, {b.mul(row, lanes)}));
-      Value inverse = b.divf(b.constant(b.f32(), 1.0), total);
       Value token = b.add(first, b.div(row, tile.heads));
       Value rowHead = b.add(b.mul(head, tile.heads), b.rem(row, tile.heads));
+      Value decay = b.constant(b.f32(), 1.0);
+      if (sinkLogits) {
+        Value sink =
+            b.mulf(b.load(sinkLogits, {rowHead}), b.constant(b.f32(), std::numbers::log2e));
+        Value before = b.load(at.maxima, {row}), maximum = b.larger(sink, before);
+        auto weightOf = [&](Value x) {
+          return b.extract(exp2NonPositive(b, b.broadcast(b.subf(x, maximum), lanes)), 0);
+        };
+        decay = weightOf(before);
+        total = b.addf(b.mulf(total, decay), weightOf(sink));
+      }
+      Value inverse = b.divf(decay, total);
       forColumns(b, 0, columns, lanes, [&](Value column, int64_t width) {
         Value sum = b.loadVector(width, at.output, {b.add(b.mul(row, columns), column)});
         b.storeVector(b.mulf(sum, b.broadcast(inverse, width)), y,
@@ -518,6 +530,8 @@ void AttentionSequence::finish(const AttentionTile &tile, Value offset, Value fi
   };
   std::string name = llvm::formatv("{0}_finish{1}", symbolName(tile.spec), tile.tokens);
   SmallVector<Value> operands = {y, scratch, offset, first, head};
+  if (sinkLogits)
+    operands.push_back(sinkLogits);
   func::CallOp::create(b, getOrEmitFunction(module, name, b.target, TypeRange(operands), build),
                        operands);
 }

@@ -23,6 +23,8 @@
 //
 //   m' = max(m, m_i);  l = l 2^(m - m') + l_i 2^(m_i - m');  O = O 2^(m - m') + O_i 2^(m_i - m')
 //
+// Where heads have sink logits, one is added behind all parts, as a part of its own without O.
+//
 // Tokens that a row must not see add nothing. So its bits follow from its own tokens, whatever
 // other rows are in its tile or call, and whatever threads there are. A cache of codes keeps that
 // order for one token; a call of more also has float rows, which later calls see as codes.
@@ -174,7 +176,7 @@ public:
       : b(b), module(module), team(team), sequence(sequence), prefill(prefill), decode(decode),
         heads(heads), mostParts(parts), threadBytes(threadBytes), q(sequence.rowsOf(b, in["q"])),
         k(sequence.rowsOf(b, in["k"])), v(sequence.rowsOf(b, in["v"])), scratch(in["scratch"]),
-        table(in.find("table")) {}
+        table(in.find("table")), sinkLogits(in.find("sink_logits")) {}
   virtual ~AttentionSequence() = default;
 
 protected:
@@ -215,7 +217,7 @@ protected:
   const Sequence &sequence;
   const AttentionTile &prefill, &decode;
   const int64_t heads, mostParts, threadBytes; ///< as AttentionTiling has; scratch of a thread
-  mlir::Value q, k, v, y, scratch, table;
+  mlir::Value q, k, v, y, scratch, table, sinkLogits;
 };
 
 /// The kernel of a spec whose cache holds codes: AttentionQuantized.cpp.

@@ -8,6 +8,7 @@
 #include "RowKernel.h"
 #include "VectorMath.h"
 
+#include "llvm/ADT/bit.h"
 #include "llvm/Support/FormatVariadic.h"
 
 #include <limits>
@@ -19,8 +20,12 @@ namespace easyquant::cpu {
 //===- Choosing -----------------------------------------------------------===//
 
 std::string symbolName(const ChooseExpertsSpec &spec) {
-  return llvm::formatv("choose_experts_{0}_of_{1}{2}", spec.chosen, spec.experts,
-                       spec.renormalize ? "_renormalized" : "");
+  std::string name = llvm::formatv("choose_experts_{0}_of_{1}{2}{3}{4}", spec.chosen, spec.experts,
+                                   spec.sigmoid ? "_sigmoid" : "", spec.bias ? "_bias" : "",
+                                   spec.renormalize ? "_renormalized" : "");
+  if (spec.scale != 1.0)
+    name += llvm::formatv("_scale{0:x-}", llvm::bit_cast<uint32_t>(static_cast<float>(spec.scale)));
+  return name;
 }
 
 static Type choicesType(Builder &b, int64_t chosen) {
@@ -35,6 +40,9 @@ Description describe(const ChooseExpertsSpec &spec, MLIRContext *context) {
   d.reads("logits", d.rows(spec.experts));
   d.writes("places", choicesType(d, spec.chosen));
   d.writes("weights", d.rows(spec.chosen));
+  if (spec.bias)
+    d.writes("scores", d.rows(spec.experts));
+  d.reads("bias", d.memory({spec.experts}, d.getF32Type()), spec.bias);
   return std::move(d.kernel);
 }
 
@@ -67,19 +75,58 @@ static SmallVector<Value> nextChoice(KernelBuilder &b, int64_t experts, Value lo
   return best;
 }
 
+static Value scaled(KernelBuilder &b, const ChooseExpertsSpec &spec, Value weight) {
+  return spec.scale == 1.0 ? weight : b.mulf(weight, b.constant(weight.getType(), spec.scale));
+}
+
+/// The weights of a row's choices, whose logits lie in their places.
+static void emitSigmoidWeights(KernelBuilder &b, const ChooseExpertsSpec &spec, Value weights,
+                               Value row) {
+  const int64_t wide = b.target.lanes();
+  auto score = [&](Value column, int64_t lanes) {
+    return logistic(b, b.loadVector(lanes, weights, {row, column}));
+  };
+  Value sum;
+  if (spec.renormalize)
+    sum = b.addf(reduceColumns(b, 0, spec.chosen, wide, b.f32(), Combine::Add, score),
+                 b.constant(b.f32(), 1e-20));
+  forColumns(b, 0, spec.chosen, wide, [&](Value column, int64_t lanes) {
+    Value weight = score(column, lanes);
+    if (sum)
+      weight = b.divf(weight, b.broadcast(sum, lanes));
+    b.storeVector(scaled(b, spec, weight), weights, {row, column});
+  });
+}
+
 func::FuncOp getOrEmitChooseExperts(ModuleOp module, const ChooseExpertsSpec &spec,
                                     const Target &target) {
   const int64_t wide = target.lanes();
   auto emitRow = [&](KernelBuilder &b, const KernelArguments &in, Value row) {
     Value logits = in["logits"], places = in["places"], weights = in["weights"];
+    Value keys = logits;
+    if (spec.bias) { // else the order of scores is that of logits
+      keys = in["scores"];
+      forColumns(b, 0, spec.experts, wide, [&](Value column, int64_t lanes) {
+        Value score = logistic(b, b.loadVector(lanes, logits, {row, column}));
+        Value bias = b.loadVector(lanes, in["bias"], {column});
+        b.storeVector(b.addf(score, bias), keys, {row, column});
+      });
+    }
     Value most = b.constant(b.f32(), std::numeric_limits<double>::infinity());
     b.forLoop(0, spec.chosen, 1, ValueRange{most, b.constant(b.i32(), int64_t(-1))},
               [&](Value choice, ValueRange before) {
-                SmallVector<Value> next = nextChoice(b, spec.experts, logits, row, before);
-                b.store(next[0], weights, {row, choice});
+                SmallVector<Value> next = nextChoice(b, spec.experts, keys, row, before);
+                Value chosen = next[0];
+                if (spec.bias) {
+                  Value expert = arith::IndexCastUIOp::create(b, b.getIndexType(), next[1]);
+                  chosen = b.load(logits, {row, expert});
+                }
+                b.store(chosen, weights, {row, choice});
                 b.store(next[1], places, {row, choice});
                 return next;
               });
+    if (spec.sigmoid)
+      return emitSigmoidWeights(b, spec, weights, row);
     Value greatest = b.load(weights, {row, 0});
     auto exponential = [&](Value of, Value column, int64_t lanes) {
       Value x = b.loadVector(lanes, of, {row, column});
@@ -91,7 +138,7 @@ func::FuncOp getOrEmitChooseExperts(ModuleOp module, const ChooseExpertsSpec &sp
         [&](Value column, int64_t lanes) { return exponential(over, column, lanes); });
     forColumns(b, 0, spec.chosen, wide, [&](Value column, int64_t lanes) {
       Value part = b.divf(exponential(weights, column, lanes), b.broadcast(sum, lanes));
-      b.storeVector(part, weights, {row, column});
+      b.storeVector(scaled(b, spec, part), weights, {row, column});
     });
   };
   return getOrEmitRowKernel(
@@ -163,7 +210,8 @@ func::FuncOp getOrEmitSortChoices(ModuleOp module, const SortChoicesSpec &spec,
 //===- Adding up ----------------------------------------------------------===//
 
 std::string symbolName(const CombineSpec &spec) {
-  return llvm::formatv("combine_{0}x{1}", spec.chosen, spec.columns);
+  return llvm::formatv("combine_{0}x{1}{2}", spec.chosen, spec.columns,
+                       spec.shared ? "_shared" : "");
 }
 
 Description describe(const CombineSpec &spec, MLIRContext *context) {
@@ -172,12 +220,17 @@ Description describe(const CombineSpec &spec, MLIRContext *context) {
   d.reads("places", choicesType(d, spec.chosen));
   d.reads("weights", d.rows(spec.chosen));
   d.reads("x", d.rows(spec.columns));
+  d.reads("shared", d.rows(spec.columns), spec.shared);
+  d.reads("gate", d.rows(1), spec.shared);
   d.writes("y", d.rows(spec.columns)).shared = true;
   return std::move(d.kernel);
 }
 
 func::FuncOp getOrEmitCombine(ModuleOp module, const CombineSpec &spec, const Target &target) {
   auto emitRow = [&](KernelBuilder &b, const KernelArguments &in, Value row) {
+    Value gate;
+    if (spec.shared)
+      gate = logistic(b, b.broadcast(b.load(in["gate"], {row, 0}), target.lanes()));
     forColumns(b, 0, spec.columns, 4 * target.lanes(), [&](Value column, int64_t lanes) {
       Value none = b.zero(b.vec(lanes, b.f32()));
       Value sum = b.forLoop(0, spec.chosen, 1, ValueRange{none}, [&](Value choice, ValueRange sum) {
@@ -187,6 +240,9 @@ func::FuncOp getOrEmitCombine(ModuleOp module, const CombineSpec &spec, const Ta
         return SmallVector<Value>{
             b.fma(weight, b.loadVector(lanes, in["x"], {place, column}), sum[0])};
       })[0];
+      if (spec.shared)
+        sum = b.fma(b.broadcast(b.extract(gate, 0), lanes),
+                    b.loadVector(lanes, in["shared"], {row, column}), sum);
       b.storeVector(sum, in["y"], {row, column});
     });
   };

@@ -213,6 +213,18 @@ Value RowEmitter::emitOperation(Value column, int64_t lanes) {
     return b.mulf(b.mulf(x, logistic(b, x)), loadRow(in["up"], column, lanes));
   case RowOp::GeluMul:
     return b.mulf(gelu(x), loadRow(in["up"], column, lanes));
+  case RowOp::ClampedMul: {
+    // Numbers that are none stay so, as sums of them would.
+    auto clamp = [&](Value v, arith::CmpFPredicate beyond, double bound) {
+      Value limit = b.constant(v.getType(), bound);
+      return b.select(b.compare(beyond, v, limit), limit, v);
+    };
+    Value gate = clamp(x, arith::CmpFPredicate::OGT, kGateClamp);
+    Value up = clamp(loadRow(in["up"], column, lanes), arith::CmpFPredicate::OGT, kGateClamp);
+    up = clamp(up, arith::CmpFPredicate::OLT, -kGateClamp);
+    Value slope = b.constant(gate.getType(), kGateSlope), one = b.constant(up.getType(), 1.0);
+    return b.mulf(b.mulf(gate, logistic(b, b.mulf(gate, slope))), b.addf(up, one));
+  }
   case RowOp::Mul:
     return b.mulf(x, loadRow(in["up"], column, lanes));
   case RowOp::SigmoidMul:

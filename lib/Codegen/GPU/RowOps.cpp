@@ -263,6 +263,8 @@ RowEmitter::Values RowEmitter::compute(const Piece &piece) {
       y.push_back(b.mulf(geluTanh(v), u));
     return y;
   }
+  case RowOp::ClampedMul:
+    break; // refused before: GPUKernels.cpp
   case RowOp::Mul: {
     Values up = readRow("up", spec.input, piece);
     for (auto [v, u] : llvm::zip_equal(x, up))

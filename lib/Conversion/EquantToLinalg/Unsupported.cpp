@@ -91,6 +91,11 @@ std::string linalgform::whyNotModel(Operation *op) {
     return lm::isActivationType(linear.getInput().getType())
                ? ""
                : "reads bf16; convert the model before equant-legalize-activations";
+  if (auto attention = dyn_cast<lm::AttentionOp>(op); attention && attention.getSinkLogits())
+    return "has sink logits, which have no form in upstream ops yet";
+  if (auto gate = dyn_cast<lm::GluOp>(op);
+      gate && gate.getActivation() == lm::GluActivation::Clamped)
+    return "has a clamped gate, which has no form in upstream ops yet";
   if (isa<lm::PositionEmbeddingOp, lm::RopeOp, lm::RmsNormOp, lm::HeadRmsNormOp, lm::LayerNormOp,
           lm::AttentionOp, lm::GluOp, lm::GeluOp, lm::MultiplyOp, lm::SoftCapOp, lm::AddOp,
           lm::SplitOp, lm::RowsOp>(op))

@@ -18,7 +18,7 @@ namespace easyquant::formats {
 /// Each reads a configuration of its `quant_method`.
 using ConfigurationReader = Result<std::unique_ptr<StoredWeights>>(const Json &config,
                                                                    std::string_view file);
-ConfigurationReader readGptq, readAwq, readCompressedTensors, readFP8, readModelOpt;
+ConfigurationReader readGptq, readAwq, readCompressedTensors, readFP8, readModelOpt, readMXFP4;
 
 /// A regular expression on names, matched from their beginning on as Python's re.match does.
 class NamePattern {

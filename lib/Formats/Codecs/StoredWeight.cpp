@@ -73,14 +73,14 @@ Result<QuantizedMatrix> StoredWeight::unpack(int64_t firstRow, int64_t count) co
       return makeError(found.error().code, "site '{}': {}", quantized.name, found.error().message);
     return found;
   };
-  if (rowOrder.isSame())
+  if (rowOrder.isSame() && rowStep == 1)
     return stored(firstRow, count);
   auto join = [](auto &to, const auto &from) { to.insert(to.end(), from.begin(), from.end()); };
   QuantizedMatrix all{codec->scheme, count, codec->columns, {}, {}};
   all.params.rows = count;
   all.params.groups = codec->groups();
   for (int64_t row = 0; row < count; ++row) {
-    auto found = stored(rowOrder.stored(firstRow + row), 1);
+    auto found = stored(rowOrder.stored(firstRow + row) * rowStep + rowOffset, 1);
     if (!found)
       return found;
     all.params.outer = found->params.outer;
@@ -103,6 +103,12 @@ Result<QuantizedMatrix> StoredWeight::codes(int64_t firstRow, int64_t count) con
     for (int64_t k = 0; k < quantized.columns; ++k)
       rows->codes[r * quantized.columns + k] = stored[r * quantized.columns + columnOrder[k]];
   return rows;
+}
+
+void StoredWeight::takeEvery(int64_t step, int64_t first) {
+  quantized.rows /= step;
+  rowStep = step;
+  rowOffset = first;
 }
 
 void StoredWeight::setGroups(std::vector<int32_t> groups) {
@@ -298,10 +304,12 @@ Result<std::unique_ptr<StoredWeights>> formats::readQuantizationConfig(const Jso
     return readFP8(config, file);
   if (method == "modelopt")
     return readModelOpt(config, file);
+  if (method == "mxfp4")
+    return readMXFP4(config, file);
   return makeError(
       ErrorCode::Unsupported,
       "{}: quant_method {} is not supported; expected \"gptq\", \"awq\", "
-      "\"compressed-tensors\", \"fp8\" or \"modelopt\"; else import the float checkpoint "
-      "that it was made from",
+      "\"compressed-tensors\", \"fp8\", \"modelopt\" or \"mxfp4\"; else import the float "
+      "checkpoint that it was made from",
       place, Json::describe(method));
 }

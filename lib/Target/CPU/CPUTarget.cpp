@@ -52,6 +52,7 @@ struct CPUFamily final : Family {
                 .isAskedForWhole = true,
                 .runsHere = true,
                 .hasRecurrentState = true,
+                .hasSinkLogits = true,
                 .file = {.stem = formats::kWeightsStem},
                 .fusions = {},
                 .expertUnit = numerics::kPanelRows}) {}

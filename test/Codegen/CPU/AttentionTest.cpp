@@ -90,6 +90,9 @@ void check(const Target &target, const AttentionSpec &spec, const KernelRunner &
     v.row(total - 2)[0] = 1e6f;
   auto kView = k.view(test.position, test.tokens), vView = v.view(test.position, test.tokens);
   auto qView = q.view(0, test.tokens);
+  std::vector<float> sinks(spec.sinkLogits ? spec.heads : 0);
+  for (size_t head = 0; head < sinks.size(); ++head) // one that takes nothing, one that takes all
+    sinks[head] = head == 0 ? -200.0f : head == 1 ? 200.0f : static_cast<float>(head) / 2 - 1;
 
   std::vector<float> kInput(k.x.data(), k.x.data() + k.x.elementCount());
   std::vector<float> first;
@@ -116,8 +119,14 @@ void check(const Target &target, const AttentionSpec &spec, const KernelRunner &
     auto yView = MemRef<float, 2>::strided(y.data(), {test.tokens, q.columns}, yStride);
     SequenceTable table(test.tokens, test.position);
     auto sequences = table.view();
-    run(qView, kView, vView, cacheView, pages, sequences, cache.memory.layer(), yView, scratchView,
-        static_cast<int64_t>(threads));
+    if (spec.sinkLogits) {
+      MemRef<float, 1> sinkView(sinks.data(), {spec.heads});
+      run(qView, kView, vView, cacheView, pages, sequences, cache.memory.layer(), sinkView, yView,
+          scratchView, static_cast<int64_t>(threads));
+    } else {
+      run(qView, kView, vView, cacheView, pages, sequences, cache.memory.layer(), yView,
+          scratchView, static_cast<int64_t>(threads));
+    }
 
     // The new tokens are there, and nothing else has changed.
     std::vector<int8_t> written = cache.memory.contents();
@@ -136,8 +145,8 @@ void check(const Target &target, const AttentionSpec &spec, const KernelRunner &
         for (int64_t c = 0; c < x->columns; ++c)
           x->row(t)[c] = static_cast<float>(toCache<T>(x->row(t)[c]));
     std::vector<double> expected(test.tokens * q.columns);
-    numerics::reference::AttentionParams params{spec.heads, spec.kvHeads, spec.headDim,
-                                                spec.scale, spec.window,  spec.bound};
+    numerics::reference::AttentionParams params{spec.heads,  spec.kvHeads, spec.headDim, spec.scale,
+                                                spec.window, spec.bound,   sinks};
     numerics::reference::attention(q.matrix(), k.matrix(), v.matrix(), params, test.position,
                                    {expected.data(), test.tokens, q.columns});
     // Scores s carry an error of D 2^-24 |q| |k| scale at most, and e^s passes it on: with |q_i|,
@@ -198,6 +207,16 @@ TEST(Attention, Bounded) {
   spec.bound = wide.bound = 0.75;
   checkAll(spec, kShapes);
   checkAll(wide, kShapes);
+}
+TEST(Attention, SinkLogits) {
+  AttentionSpec spec{9, 3, 64, 0, 40, true}, wide{4, 1, 256, 0, 0, false},
+      odd{14, 2, 50, 0, 0, false};
+  for (AttentionSpec *each : {&spec, &wide, &odd})
+    each->sinkLogits = true;
+  wide.bound = 0.75;
+  for (const AttentionSpec &each : {spec, wide, odd})
+    checkAll(each, kShapes);
+  checkAll(spec, {{1, 257}, {1, 1000}, {30, 700}});
 }
 TEST(Attention, SmallestHeads) { checkAll({2, 1, 2, 0, 0, true}, kShapes); }
 TEST(Attention, SevenHeadsShare) { checkAll({14, 2, 50, 0, 0, false}, kShapes); }

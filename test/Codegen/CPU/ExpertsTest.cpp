@@ -21,7 +21,8 @@ namespace {
 
 struct RoutingCase {
   int64_t experts, chosen, rows;
-  bool renormalize;
+  bool renormalize, sigmoid = false, bias = false;
+  double scale = 1.0;
 };
 
 /// Logits, some of them equal, and of rows that all choose the same experts.
@@ -40,8 +41,13 @@ std::vector<float> makeLogits(const RoutingCase &shape) {
 
 void checkRouting(const RoutingCase &shape, const Kernel &choose, const Kernel &sort) {
   std::vector<float> logits = makeLogits(shape);
-  const num::Routing expected = num::route(
-      num::ConstMatrix(logits.data(), shape.rows, shape.experts), shape.chosen, shape.renormalize);
+  std::vector<float> bias;
+  if (shape.bias)
+    for (int64_t expert = 0; expert < shape.experts; ++expert)
+      bias.push_back(0.25f * static_cast<float>(expert % 4));
+  const num::Routing expected =
+      num::route(num::ConstMatrix(logits.data(), shape.rows, shape.experts),
+                 {shape.chosen, shape.renormalize, shape.sigmoid, bias, shape.scale});
   const int64_t choices = shape.rows * shape.chosen;
   for (int64_t threads : {1, 2, 3}) {
     SCOPED_TRACE(std::to_string(threads) + " threads");
@@ -57,7 +63,15 @@ void checkRouting(const RoutingCase &shape, const Kernel &choose, const Kernel &
     MemRef<int32_t, 2> placeView(places.data(), {shape.rows, shape.chosen});
     MemRef<int32_t, 1> orderView(order.data(), {choices});
     MemRef<int32_t, 2> offsetView(offsets.data(), {1, shape.experts + 1});
-    choose(inView, placeView, weightView, threads);
+    if (shape.bias) {
+      GuardedBuffer<float> scores(shape.rows * shape.experts);
+      auto scoreView =
+          MemRef<float, 2>::strided(scores.data(), {shape.rows, shape.experts}, shape.experts);
+      MemRef<float, 1> biasView(bias.data(), {shape.experts});
+      choose(inView, placeView, weightView, scoreView, biasView, threads);
+    } else {
+      choose(inView, placeView, weightView, threads);
+    }
     sort(placeView, orderView, offsetView, threads);
     EXPECT_TRUE(std::ranges::equal(places.span(), expected.places));
     EXPECT_TRUE(std::ranges::equal(order.span(), expected.order));
@@ -85,6 +99,26 @@ TEST(Experts, RowsAreRoutedAsTheReferenceDoes) {
       }
 }
 
+// Sigmoid scores, whose bias only chooses.
+TEST(Experts, RowsAreRoutedBySigmoids) {
+  for (const Target &target : testTargets())
+    for (auto [experts, chosen] : {std::pair<int64_t, int64_t>{8, 2}, {128, 8}, {5, 1}, {3, 3}})
+      for (bool renormalize : {false, true})
+        for (bool bias : {false, true}) {
+          ChooseExpertsSpec choose{experts, chosen, renormalize, true, bias, bias ? 2.5 : 1.0};
+          SortChoicesSpec sort{experts, chosen};
+          SCOPED_TRACE(symbolName(choose) + " " + target.name().str());
+          KernelLibrary library(target, [&](mlir::ModuleOp module) {
+            return llvm::SmallVector<mlir::func::FuncOp>{
+                getOrEmitChooseExperts(module, choose, target),
+                getOrEmitSortChoices(module, sort, target)};
+          });
+          for (int64_t rows : {1, 2, 7, 40})
+            checkRouting({experts, chosen, rows, renormalize, true, bias, choose.scale},
+                         library.kernel(symbolName(choose)), library.kernel(symbolName(sort)));
+        }
+}
+
 // Whatever the logits are, what is written stays within bounds: the program refuses such logits.
 TEST(Experts, LogitsWithoutOrderChooseSomeExperts) {
   const Target target = testTargets()[0];
@@ -106,13 +140,16 @@ TEST(Experts, LogitsWithoutOrderChooseSomeExperts) {
 TEST(Experts, ResultsAreAddedUp) {
   for (const Target &target : testTargets())
     for (auto [columns, chosen] : {std::pair<int64_t, int64_t>{64, 2}, {7, 3}, {200, 8}, {1, 1}}) {
-      CombineSpec spec{columns, chosen};
+      CombineSpec spec{columns, chosen}, shared{columns, chosen, true};
       SCOPED_TRACE(symbolName(spec) + " " + target.name().str());
       KernelRunner run(
           target, [&](mlir::ModuleOp module) { return getOrEmitCombine(module, spec, target); });
+      KernelRunner runShared(
+          target, [&](mlir::ModuleOp module) { return getOrEmitCombine(module, shared, target); });
       for (int64_t rows : {1, 2, 19}) {
         std::vector<float> logits = makeLogits({8, chosen, rows, true});
-        num::Routing routing = num::route({logits.data(), rows, 8}, chosen, true);
+        num::Routing routing =
+            num::route({logits.data(), rows, 8}, {.chosen = chosen, .renormalize = true});
         std::mt19937 rng(5);
         std::normal_distribution<float> gauss;
         std::vector<float> x(rows * chosen * columns), expected(rows * columns);
@@ -128,6 +165,15 @@ TEST(Experts, ResultsAreAddedUp) {
           run(places, weights, in, out, threads);
           for (int64_t i = 0; i < rows * columns; ++i)
             ASSERT_NEAR(y[i], expected[i], 2e-6) << i;
+          // One that computes all rows, behind its gate.
+          std::vector<float> gates(rows);
+          for (float &gate : gates)
+            gate = gauss(rng);
+          auto other = MemRef<float, 2>::strided(x.data(), {rows, columns}, columns);
+          auto gate = MemRef<float, 2>::strided(gates.data(), {rows, 1}, 1);
+          runShared(places, weights, in, other, gate, out, threads);
+          for (int64_t i = 0; i < rows * columns; ++i)
+            ASSERT_NEAR(y[i], expected[i] + x[i] / (1 + std::exp(-gates[i / columns])), 4e-6) << i;
         }
       }
     }

@@ -186,6 +186,9 @@ private:
         y(tokens * qColumns, 55.0f);
     std::copy_n(given.data() + position * columns, tokens * columns, kRows.data());
     std::copy_n(v.data() + position * columns, tokens * columns, vRows.data());
+    sinks.clear();
+    for (int64_t head = 0; spec.sinkLogits && head < spec.heads; ++head)
+      sinks.push_back(static_cast<float>(head) / 2 - 1);
     std::vector<float> rotated(q);
     if (spec.kv->ropePositions > 0)
       rotate(q, spec.heads, rotated);
@@ -202,7 +205,11 @@ private:
     int64_t scratchSize = threads * scratchBytes(spec, target);
     GuardedBuffer<int8_t> scratch(scratchSize, -1); // NaN where it is read as float
     MemRef<int8_t, 1> scratchView(scratch.data(), {scratchSize});
-    if (spec.kv->ropePositions > 0) {
+    if (spec.sinkLogits) {
+      MemRef<float, 1> sinkView(sinks.data(), {spec.heads});
+      run(qView, kView, vView, bytes, pages, sequences, layer, window, windows, sinkView, yView,
+          scratchView, threads);
+    } else if (spec.kv->ropePositions > 0) {
       MemRef<float, 3> tableView(table.data(), {spec.kv->ropePositions, spec.rotated() / 2, 2});
       run(qView, kView, vView, bytes, pages, sequences, layer, window, windows, tableView, yView,
           scratchView, threads);
@@ -236,8 +243,8 @@ private:
     if (spec.kv->ropePositions > 0)
       rotate(std::vector<float>(seenK), spec.kvHeads, seenK);
     std::vector<double> expected(tokens * qColumns);
-    numerics::reference::AttentionParams params{spec.heads, spec.kvHeads, spec.headDim,
-                                                spec.scale, spec.window,  spec.bound};
+    numerics::reference::AttentionParams params{spec.heads,  spec.kvHeads, spec.headDim, spec.scale,
+                                                spec.window, spec.bound,   sinks};
     numerics::reference::attention({queries.data() + position * qColumns, tokens, qColumns},
                                    {seenK.data(), total, columns}, {seenV.data(), total, columns},
                                    params, position, {expected.data(), tokens, qColumns});
@@ -289,7 +296,7 @@ private:
   const KernelRunner &run;
   const Session &session;
   numerics::KVScheme scheme;
-  std::vector<float> q, k, v, table;
+  std::vector<float> q, k, v, table, sinks;
   std::vector<float> given; ///< the keys as the kernel gets them; `k` are those that it keeps
   int64_t columns, all;
   bool truncated = false;
@@ -349,6 +356,13 @@ TEST(QuantizedAttention, WideHeads) {
 }
 TEST(QuantizedAttention, Window) {
   checkAll({4, 2, 16, 0, 40, false, kv(4, 16, 16, 4)}, {{{1, 1, 17, 60, 1, 1, 90, 1}}});
+}
+TEST(QuantizedAttention, SinkLogits) {
+  AttentionSpec spec{9, 3, 64, 0, 0, true, kv(4, 32, 32, 4)};
+  AttentionSpec window{4, 2, 16, 0, 40, false, rotated(2, 16, 16, 0, 16)};
+  spec.sinkLogits = window.sinkLogits = true;
+  checkAll(spec, kSessions);
+  checkAll(window, {{{1, 1, 17, 60, 1, 1, 90, 1}}});
 }
 TEST(QuantizedAttention, KeysPerToken) {
   checkAll({4, 2, 64, 0, 0, true, kv(4, 32, 32, 4, true)}, {{{17, 2, 1, 90, 1, 1}}});

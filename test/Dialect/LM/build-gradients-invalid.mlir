@@ -55,3 +55,27 @@ func.func private @call(%x: tensor<?x8xf32>) -> tensor<?x8xf32> {
   %z = call @other_layer(%y) : (tensor<?x8xf32>) -> tensor<?x8xf32>
   return %z : tensor<?x8xf32>
 }
+
+// -----
+
+!cache = !lm.kv_cache<layers = 1, kv_heads = 1, head_dim = 8>
+ml_program.global private @w(#ml_program.extern : tensor<16x16xf32>) : tensor<16x16xf32>
+func.func private @sink_logits(%x: tensor<?x16xf32>, %k: tensor<?x8xf32>, %s: tensor<2xf32>, %batch: !lm.batch, %cache: !cache) -> tensor<?x16xf32> {
+  %w = ml_program.global_load_const @w : tensor<16x16xf32>
+  %q = lm.linear %x, %w {site = "a"} : (tensor<?x16xf32>, tensor<16x16xf32>) -> tensor<?x16xf32>
+  // expected-error @below {{of layer 0 has sink logits, of which there are no gradients yet}}
+  %y = lm.attention %q, %k, %k, %cache, %batch sink_logits(%s : tensor<2xf32>)
+         {layer = 0, num_heads = 2, num_kv_heads = 1, head_dim = 8, scale = 0.5 : f64} : tensor<?x16xf32>, tensor<?x8xf32>, !cache
+  return %y : tensor<?x16xf32>
+}
+
+// -----
+
+ml_program.global private @w(#ml_program.extern : tensor<8x8xf32>) : tensor<8x8xf32>
+func.func private @clamped(%x: tensor<?x8xf32>) -> tensor<?x8xf32> {
+  %w = ml_program.global_load_const @w : tensor<8x8xf32>
+  %g = lm.linear %x, %w {site = "a"} : (tensor<?x8xf32>, tensor<8x8xf32>) -> tensor<?x8xf32>
+  // expected-error @below {{has a clamped gate, of which there are no gradients yet}}
+  %y = lm.glu clamped %g, %x : tensor<?x8xf32>
+  return %y : tensor<?x8xf32>
+}

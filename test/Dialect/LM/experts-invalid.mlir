@@ -69,3 +69,43 @@ func.func @combine(%x: tensor<?x8xf32>, %places: tensor<?x2xi32>, %weights: tens
   lm.combine %x, %places, %weights : tensor<?x8xf32>, tensor<?x2xi32>, tensor<?x3xf32>
   return
 }
+
+// -----
+
+func.func @choosing_bias(%logits: tensor<?x4xf32>, %b: tensor<4xf32>) {
+  // expected-error @below {{a bias that only chooses goes with sigmoid scores; one that is added to logits is that of the linear which makes them}}
+  lm.route %logits bias(%b : tensor<4xf32>) {top_k = 2} : tensor<?x4xf32> -> tensor<?xi32>, tensor<5xi32>, tensor<?x2xi32>, tensor<?x2xf32>
+  return
+}
+
+// -----
+
+func.func @bias_of_experts(%logits: tensor<?x4xf32>, %b: tensor<3xf32>) {
+  // expected-error @below {{bias has one number for each of 4 experts, found 3}}
+  lm.route %logits bias(%b : tensor<3xf32>) {top_k = 2, sigmoid} : tensor<?x4xf32> -> tensor<?xi32>, tensor<5xi32>, tensor<?x2xi32>, tensor<?x2xf32>
+  return
+}
+
+// -----
+
+func.func @scale(%logits: tensor<?x4xf32>) {
+  // expected-error @below {{scale must be a positive number that f32 holds, found -1}}
+  lm.route %logits {top_k = 2, scale = -1.0 : f64} : tensor<?x4xf32> -> tensor<?xi32>, tensor<5xi32>, tensor<?x2xi32>, tensor<?x2xf32>
+  return
+}
+
+// -----
+
+func.func @shared(%x: tensor<?x8xf32>, %places: tensor<?x2xi32>, %weights: tensor<?x2xf32>) {
+  // expected-error @below {{shared are 'tensor<?x8xf32>' and the gate before it, tensor<?x1xf32>, found 'tensor<?x8xf32>'}}
+  lm.combine %x, %places, %weights shared(%x : tensor<?x8xf32>) : tensor<?x8xf32>, tensor<?x2xi32>, tensor<?x2xf32>
+  return
+}
+
+// -----
+
+func.func @gate(%x: tensor<?x8xf32>, %places: tensor<?x2xi32>, %weights: tensor<?x2xf32>) {
+  // expected-error @below {{shared are 'tensor<?x8xf32>' and the gate before it, tensor<?x1xf32>, found 'tensor<?x8xf32>', 'tensor<?x2xf32>'}}
+  lm.combine %x, %places, %weights shared(%x, %weights : tensor<?x8xf32>, tensor<?x2xf32>) : tensor<?x8xf32>, tensor<?x2xi32>, tensor<?x2xf32>
+  return
+}

@@ -74,3 +74,14 @@ func.func @bound(%q: tensor<?x16xf32>, %k: tensor<?x8xf32>, %cache: !cache, %bat
     : tensor<?x16xf32>, tensor<?x8xf32>, !cache
   return
 }
+
+// -----
+
+!cache = !lm.kv_cache<layers = 2, kv_heads = 2, head_dim = 4>
+
+func.func @sink_logits(%q: tensor<?x16xf32>, %k: tensor<?x8xf32>, %s: tensor<3xf32>, %cache: !cache, %batch: !lm.batch) {
+  // expected-error @below {{sink_logits have one number for each of 4 heads, found 3}}
+  lm.attention %q, %k, %k, %cache, %batch sink_logits(%s : tensor<3xf32>)
+    {layer = 0, num_heads = 4, num_kv_heads = 2, head_dim = 4, scale = 0.5 : f64} : tensor<?x16xf32>, tensor<?x8xf32>, !cache
+  return
+}

@@ -75,6 +75,17 @@ func.func @attention(%qkv: tensor<?x960xf32>, %table: tensor<128x32x2xf32>, %bat
   return %z : tensor<?x576xf32>
 }
 
+// CHECK-LABEL: func.func @sink_logits(
+// CHECK-SAME:    %[[Q:[^:]*]]: tensor<?x576xf32>, %[[K:[^:]*]]: tensor<?x192xf32>, %[[S:[^:]*]]: tensor<9xf32>,
+func.func @sink_logits(%q: tensor<?x576xf32>, %k: tensor<?x192xf32>, %s: tensor<9xf32>, %batch: !lm.batch, %cache: !cache) -> tensor<?x576xf32> {
+  // CHECK: lm.attention %[[Q]], %[[K]], %[[K]], %{{.*}}, %{{.*}} sink_logits(%[[S]] : tensor<9xf32>) {head_dim = 64 : i64,
+  %y = lm.attention %q, %k, %k, %cache, %batch sink_logits(%s : tensor<9xf32>)
+         {layer = 1, num_heads = 9, num_kv_heads = 3, head_dim = 64, scale = 0.125 : f64} : tensor<?x576xf32>, tensor<?x192xf32>, !cache
+  // CHECK: lm.glu clamped
+  %z = lm.glu clamped %y, %q : tensor<?x576xf32>
+  return %z : tensor<?x576xf32>
+}
+
 // CHECK-LABEL: func.func @elementwise(
 // CHECK-SAME:    %[[A:[^:]*]]: tensor<?x8xf32>, %[[B:[^:]*]]: tensor<?x8xf32>, %[[ROWS:.*]]: tensor<?xi32>)
 func.func @elementwise(%a: tensor<?x8xf32>, %b: tensor<?x8xf32>, %rows: tensor<?xi32>) -> tensor<?x8xf32> {

@@ -1,33 +1,87 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A mixture of experts in place of an MLP: softmax over all experts, the greatest of them, in mixtral and where norm_topk_prob says so made to
-sum to 1. The router is float whatever the scheme."""
+sum to 1; in gpt_oss the greatest first, and softmax over these. The router is float whatever the scheme."""
 
 import numpy as np
 
+# Router, experts, and gate, up and down of an expert.
 NAMES = {"qwen3_moe": ("mlp.gate", "mlp.experts", ("gate_proj", "up_proj", "down_proj")),
+         "qwen2_moe": ("mlp.gate", "mlp.experts", ("gate_proj", "up_proj", "down_proj")),
+         "gpt_oss": ("mlp.router", "mlp.experts", ("gate_proj", "up_proj", "down_proj")),
          "mixtral": ("block_sparse_moe.gate", "block_sparse_moe.experts", ("w1", "w3", "w2"))}  # fmt: skip
 
 
-def silu(x):
+# The values of FP4 (OCP Microscaling Formats 1.0).
+FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+
+
+def sigmoid(x):
     with np.errstate(over="ignore"):
-        return x / (1 + np.exp(-x))
+        return 1 / (1 + np.exp(-x))
+
+
+def silu(x):
+    return x * sigmoid(x)
+
+
+def clamped(gate, up):
+    """gpt_oss: (up + 1) gate sigmoid(1.702 gate), gate at most 7, up from -7 to 7."""
+    gate, up = np.minimum(gate, 7), np.clip(up, -7, 7)
+    return (up + 1) * gate * sigmoid(1.702 * gate)
+
+
+def mxfp4(blocks, scales):
+    """(E, N, K) of blocks (E, N, K / 32, 16), whose bytes have their first number in the lower nibble, and powers of two."""
+    values = np.stack([FP4[blocks & 15], FP4[blocks >> 4]], axis=-1).reshape(*blocks.shape[:-1], 32)
+    return np.ldexp(values, scales[..., None].astype(int) - 127).reshape(*blocks.shape[:2], -1)
+
+
+def unstacked(config, tensors):
+    """The tensors of gpt_oss with those of each expert apart, as other models have them."""
+    result = {}
+    for name, tensor in tensors.items():
+        if ".experts." not in name or name.endswith((".weight", ".bias")):  # apart already
+            result[name] = tensor
+            continue
+        if name.endswith("_scales"):
+            continue
+        if name.endswith("_blocks"):
+            tensor = mxfp4(tensor, tensors[name.replace("_blocks", "_scales")])
+        elif not name.endswith("_bias"):
+            tensor = np.swapaxes(tensor, 1, 2)
+        site, kind = name.removesuffix("_blocks").removesuffix("_bias"), "bias" if name.endswith("_bias") else "weight"
+        at, module = site.rsplit(".", 1)
+        parts = {"down_proj": tensor} if module == "down_proj" else {"gate_proj": tensor[:, ::2], "up_proj": tensor[:, 1::2]}
+        result |= {f"{at}.{expert}.{part}.{kind}": rows[expert] for part, rows in parts.items() for expert in range(len(rows))}
+    return result
 
 
 class Experts:
     """linear(site): the linear of a site under the scheme. vector(name): a tensor."""
 
     def __init__(self, config, at, linear, vector):
-        router, experts, parts = NAMES[config["model_type"]]
+        kind = config["model_type"]
+        router, experts, parts = NAMES[kind]
         self.router = vector(f"{at}{router}.weight")
+        self.bias = vector(f"{at}{router}.bias") if kind == "gpt_oss" else 0
         self.chosen = config["num_experts_per_tok"]
-        self.renormalizes = config["model_type"] == "mixtral" or config.get("norm_topk_prob", False)
+        self.chooses_first = kind == "gpt_oss"
+        self.renormalizes = kind == "mixtral" or config.get("norm_topk_prob", False)
+        self.activated = clamped if kind == "gpt_oss" else lambda gate, up: silu(gate) * up
         self.experts = [[linear(f"{at}{experts}.{expert}.{part}") for part in parts] for expert in range(len(self.router))]
+        self.shared = None
+        if kind == "qwen2_moe":
+            self.shared = [linear(f"{at}mlp.shared_expert.{part}") for part in parts]
+            self.shared_gate = vector(f"{at}mlp.shared_expert_gate.weight")
 
     def choose(self, rows):
         """(experts, weights) of each row, the greatest first."""
-        logits = rows @ self.router.T
+        logits = rows @ self.router.T + self.bias
         order = np.argsort(-logits, axis=1, kind="stable")[:, : self.chosen]
+        if self.chooses_first:
+            scores = np.exp(np.take_along_axis(logits, order, axis=1))
+            return order, scores / scores.sum(axis=1, keepdims=True)
         scores = np.exp(logits - logits.max(axis=1, keepdims=True))
         scores /= scores.sum(axis=1, keepdims=True)
         weights = np.take_along_axis(scores, order, axis=1)
@@ -40,5 +94,8 @@ class Experts:
             at, choice = np.nonzero(order == expert)
             if len(at):
                 given = rows[at]
-                out[at] += weights[at, choice, None] * down(silu(gate(given)) * up(given))
+                out[at] += weights[at, choice, None] * down(self.activated(gate(given), up(given)))
+        if self.shared:
+            gate, up, down = self.shared
+            out += sigmoid(rows @ self.shared_gate.T) * down(silu(gate(rows)) * up(rows))
         return out

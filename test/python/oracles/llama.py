@@ -7,12 +7,12 @@ before), smollm3 (layers whose q and k are not rotated), gemma2 and gemma3_text 
 scaled embeddings, windows by a pattern, another scale and soft caps of attention, or norms of heads and angles of their own where there is
 a window), granite (multipliers), phi3 (one matrix for q, k and v and one for gate and up; the first part of each head rotated), ministral
 (windows by layer_types), ministral3 (queries scaled behind YaRN's original context) and olmo3 (olmo2 with windows by layer_types or in three
-of four layers, whose positions are not scaled); qwen3_moe and mixtral are qwen3 and mistral with mixtures of experts (experts.py). Tensor
-names and layouts are those of a Hugging Face checkpoint."""
+of four layers, whose positions are not scaled); qwen3_moe, qwen2_moe and mixtral are qwen3, qwen2 and mistral with mixtures of experts
+(experts.py), and so is gpt_oss (windows in every second layer, a learned logit in the softmax of each head). Tensor names and layouts are those of a Hugging Face checkpoint."""
 
 import numpy as np
 
-from .experts import Experts
+from .experts import Experts, unstacked
 from .rope import rotated_dims, rotations
 from .schemes import FLOAT, rotate
 
@@ -35,9 +35,9 @@ def soft_cap(x, bound):
     return x if bound is None else bound * np.tanh(x / bound)
 
 
-def causal_attention(q, k, v, window=None, rows=256, first=0, scale=None, bound=None):
+def causal_attention(q, k, v, window=None, rows=256, first=0, scale=None, bound=None, sink=None):
     """softmax(q k^T scale) v of one head, each token seeing itself and what came before; all are (tokens, d), and the scale is 1 / sqrt(d) if
-    none is given. With a bound, products are soft_cap of what they are.
+    none is given. With a bound, products are soft_cap of what they are. A sink is one more product of each row, without a value.
 
     With a window, only so many tokens, itself included. Rows before `first` are not computed. Blocks of rows meet only the
     keys that they may see, which halves the work and bounds the memory.
@@ -50,9 +50,12 @@ def causal_attention(q, k, v, window=None, rows=256, first=0, scale=None, bound=
         scores = soft_cap(q[start:stop] @ k[oldest:stop].T, bound)
         age = np.arange(start, stop)[:, None] - np.arange(oldest, stop)
         scores[(age < 0) | (age >= (window or stop))] = -np.inf
+        if sink is not None:
+            scores = np.concatenate([scores, np.full((stop - start, 1), sink, scores.dtype)], axis=1)
         scores -= scores.max(axis=-1, keepdims=True)
         np.exp(scores, out=scores)
-        out[start:stop] = (scores @ v[oldest:stop]) / scores.sum(axis=-1, keepdims=True)
+        total = scores.sum(axis=-1, keepdims=True)
+        out[start:stop] = (scores[:, : stop - oldest] @ v[oldest:stop]) / total
     return out
 
 
@@ -67,8 +70,8 @@ def window_of(config, layer):
         return config.get("sliding_window")
     if kind == "ministral" and "layer_types" not in config:
         return config["sliding_window"]
-    if is_gemma(config) or kind in ("olmo3", "ministral"):
-        pattern = config.get("sliding_window_pattern", {"gemma2": 2, "olmo3": 4}.get(kind, 6))
+    if is_gemma(config) or kind in ("olmo3", "ministral", "gpt_oss"):
+        pattern = config.get("sliding_window_pattern", {"gemma2": 2, "gpt_oss": 2, "olmo3": 4}.get(kind, 6))
         types = config.get("layer_types") or ["full_attention" if (at + 1) % pattern == 0 else "sliding_attention" for at in range(layer + 1)]
         return config["sliding_window"] if types[layer] == "sliding_attention" else None
     if not kind.startswith("qwen") or not config.get("use_sliding_window"):
@@ -121,6 +124,8 @@ class Llama:
         self.rotated = rotated_dims(config, self.head_dim)
         if config["model_type"] == "phi3":
             tensors = apart(config, tensors, self.head_dim)
+        if config["model_type"] == "gpt_oss":
+            tensors = unstacked(config, tensors)
         self.vocab_size = config["vocab_size"]
 
         def vector(name):
@@ -159,7 +164,9 @@ class Llama:
             at = f"model.layers.{index}."
             layer = {name: linear(at + "self_attn." + name) for name in ("q_proj", "k_proj", "v_proj", "o_proj")}
             kind = config["model_type"]
-            if kind in ("qwen3_moe", "mixtral"):
+            if kind == "gpt_oss":
+                layer["sinks"] = vector(at + "self_attn.sinks")
+            if kind in ("qwen3_moe", "qwen2_moe", "mixtral", "gpt_oss"):
                 layer["experts"] = Experts(config, at, linear, vector)
             else:
                 layer |= {name: linear(at + "mlp." + name) for name in ("gate_proj", "up_proj", "down_proj")}
@@ -215,7 +222,8 @@ class Llama:
         share = self.heads // self.kv_heads
         for head in range(self.heads):
             out[:, head] = causal_attention(q[:, head], k[:, head // share], v[:, head // share], layer["window"], first=first,
-                                            scale=self.scale, bound=self.config.get("attn_logit_softcapping"))
+                                            scale=self.scale, bound=self.config.get("attn_logit_softcapping"),
+                                            sink=layer["sinks"][head] if "sinks" in layer else None)
         return layer["o_proj"](out.reshape(count, -1)[first:])
 
     def hidden(self, tokens, last=None):

@@ -228,16 +228,16 @@ mlir::func::FuncOp getOrEmitTokenAbsMax(mlir::ModuleOp module, const TokenAbsMax
                                         const Target &target);
 
 /// Row-wise operations on x, on gate and up (SiluMul: silu(gate) * up; Mul: gate * up;
-/// SigmoidMul: sigmoid(gate) * up), or on a and b (Add), optionally followed by quantization of the
-/// result; weight and bias, of norms, are memref<Cxf32>. The result is y, rows<C>, or quantized
-/// activations. Quantize itself is dynamic unless it is static, by `scale`, an f32, and perhaps
-/// `zero`, an i32, or online. It may be given absmax, the largest magnitude of each row. Online,
-/// the scale of a row is number `first` + 1 of what its sequence has in its slot of `state`,
-/// memref<?xFxf64>, and extrema, rows<2>, are the greatest of -x and of x in each row before it is
-/// rounded: the least value by its negative, so that extrema of several ranks are their maxima.
-/// With a `hadamard` block the result is rotated (Numerics/Hadamard.h) before it is stored,
-/// quantized, or noted. With `scaleGroup`, dynamic alone, groups of so many columns have scales and
-/// sums of their own.
+/// SigmoidMul: sigmoid(gate) * up; ClampedMul: lm.glu clamped), or on a and b (Add), optionally
+/// followed by quantization of the result; weight and bias, of norms, are memref<Cxf32>. The result
+/// is y, rows<C>, or quantized activations. Quantize itself is dynamic unless it is static, by
+/// `scale`, an f32, and perhaps `zero`, an i32, or online. It may be given absmax, the largest
+/// magnitude of each row. Online, the scale of a row is number `first` + 1 of what its sequence has
+/// in its slot of `state`, memref<?xFxf64>, and extrema, rows<2>, are the greatest of -x and of x
+/// in each row before it is rounded: the least value by its negative, so that extrema of several
+/// ranks are their maxima. With a `hadamard` block the result is rotated (Numerics/Hadamard.h)
+/// before it is stored, quantized, or noted. With `scaleGroup`, dynamic alone, groups of so many
+/// columns have scales and sums of their own.
 struct RowSpec {
   RowOp op = RowOp::Quantize;
   int64_t columns = 0;
@@ -322,10 +322,12 @@ mlir::func::FuncOp getOrEmitGather(mlir::ModuleOp module, const GatherSpec &spec
                                    const Target &target);
 
 /// What lm.route says (numerics::route): the experts that each row of logits, rows<E>, chooses, as
-/// places, memref<?xCxi32>, and weights, rows<C>.
+/// places, memref<?xCxi32>, and weights, rows<C>. A bias, memref<E>, of sigmoid
+/// scores makes `scores`, rows<E>, by which experts are chosen.
 struct ChooseExpertsSpec {
   int64_t experts = 0, chosen = 0; ///< E, C
-  bool renormalize = false;
+  bool renormalize = false, sigmoid = false, bias = false;
+  double scale = 1.0;
 };
 std::string symbolName(const ChooseExpertsSpec &spec);
 Description describe(const ChooseExpertsSpec &spec, mlir::MLIRContext *context);
@@ -343,9 +345,11 @@ Description describe(const SortChoicesSpec &spec, mlir::MLIRContext *context);
 mlir::func::FuncOp getOrEmitSortChoices(mlir::ModuleOp module, const SortChoicesSpec &spec,
                                         const Target &target);
 
-/// y[m] = sum_j weights[m, j] * x[places[m, j]], of C choices j in their order.
+/// y[m] = sum_j weights[m, j] * x[places[m, j]], of C choices j in their order; with `shared`,
+/// rows<columns>, and gate, rows<1>, then logistic(gate[m]) * shared[m].
 struct CombineSpec {
   int64_t columns = 0, chosen = 0;
+  bool shared = false;
 };
 std::string symbolName(const CombineSpec &spec);
 Description describe(const CombineSpec &spec, mlir::MLIRContext *context);
@@ -471,6 +475,9 @@ struct AttentionSpec {
   int64_t positions = 0;
   double bound = 0.0;      ///< > 0: scaled products are bound * tanh(product / bound)
   int64_t rotatedDims = 0; ///< of a head, the dimensions that a table turns; 0: all
+  /// Each softmax of a head has one product more, which has no value: its element of sink_logits,
+  /// memref<heads x f32>.
+  bool sinkLogits = false;
 
   int64_t rotated() const { return rotatedDims > 0 ? rotatedDims : headDim; }
 };

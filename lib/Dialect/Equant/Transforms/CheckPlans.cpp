@@ -30,7 +30,7 @@ struct CheckPlans : equant::impl::CheckPlansBase<CheckPlans> {
     if (failed(findReaders()))
       return signalPassFailure();
     auto checked = getOperation().walk([&](Operation *op) {
-      if (failed(checkState(op)))
+      if (failed(checkState(op)) || failed(checkAttention(op)))
         return WalkResult::interrupt();
       if (auto linear = dyn_cast<lm::LinearOp>(op);
           linear && linear.getExperts() && checkExperts(linear).wasInterrupted())
@@ -76,6 +76,20 @@ private:
       if (!family->hasRecurrentState)
         return op->emitOpError() << (name ? "at '" + name.getName().str() + "' " : "")
                                  << "keeps a recurrent state, for which " << family->title
+                                 << " have no kernel yet; compile it with --target cpu";
+    return success();
+  }
+
+  LogicalResult checkAttention(Operation *op) {
+    auto hasSinkLogits = [](auto attention) { return attention && attention.getSinkLogits(); };
+    if (!hasSinkLogits(dyn_cast<lm::AttentionOp>(op)) &&
+        !hasSinkLogits(dyn_cast<equant::AttentionOp>(op)))
+      return success();
+    auto name = dyn_cast<NameLoc>(op->getLoc());
+    for (const targets::Family *family : families)
+      if (!family->hasSinkLogits)
+        return op->emitOpError() << (name ? "at '" + name.getName().str() + "' " : "")
+                                 << "has sink logits, for which " << family->title
                                  << " have no kernel yet; compile it with --target cpu";
     return success();
   }

@@ -128,6 +128,7 @@ template <typename EmbeddingLike> void FunctionSharder::shardEmbedding(Embedding
 template <typename AttentionLike> void FunctionSharder::shardAttention(AttentionLike op) {
   op.setNumHeads(op.getNumHeads() / degree);
   op.setNumKvHeads(op.getNumKvHeads() / degree);
+  sliceOperand(op.getSinkLogitsMutable(), 0);
   shrink(op.getOutput());
 }
 

@@ -105,8 +105,8 @@ LogicalResult SimQuantKV::quantize(lm::AttentionOp op, KVSchemeAttr kvScheme) {
   OpBuilder builder(op);
   auto quantized = equant::AttentionOp::create(
       builder, op.getLoc(), op.getOutput().getType(), op.getQuery(), key, op.getValue(),
-      op.getCache(), op.getBatch(), table, op.getLayer(), op.getNumHeads(), op.getNumKvHeads(),
-      op.getHeadDim(), op.getScale(), op.getWindow(), op.getBound(), kvScheme);
+      op.getCache(), op.getBatch(), table, op.getSinkLogits(), op.getLayer(), op.getNumHeads(),
+      op.getNumKvHeads(), op.getHeadDim(), op.getScale(), op.getWindow(), op.getBound(), kvScheme);
   op.replaceAllUsesWith(quantized.getOutput());
   op.erase();
   if (table && rope.use_empty())

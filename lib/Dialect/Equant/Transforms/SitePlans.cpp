@@ -171,9 +171,13 @@ const SiteRequest &SitePlanner::askedOf(StringRef site) const {
   return rule == ruleOf.end() ? recipe.request : recipe.sites[rule->second].request;
 }
 
-/// Does it make the numbers by which rows choose experts?
+/// Does it make the numbers by which rows choose experts, or gates of a shared one?
 static bool isRouter(QuantizableOpInterface op) {
-  return isa<lm::LinearOp>(op) && llvm::any_of(op->getUsers(), llvm::IsaPred<lm::RouteOp>);
+  return isa<lm::LinearOp>(op) && llvm::any_of(op->getUsers(), [&](Operation *user) {
+           auto combine = dyn_cast<lm::CombineOp>(user);
+           return isa<lm::RouteOp>(user) || (combine && combine.getShared().size() == 2 &&
+                                             combine.getShared()[1] == op->getResult(0));
+         });
 }
 
 /// Does it make decays and strengths of a gated delta net?

@@ -171,6 +171,9 @@ LogicalResult LinearWeightGradientOp::verify() {
 
 FailureOr<Gradients> AttentionOp::buildGradients(OpBuilder &b, ArrayRef<Value> results,
                                                  const BitVector &wanted) {
+  if (getSinkLogits())
+    return emitOpError("of layer ") << getLayer() << " has sink logits, of which there are no "
+                                    << "gradients yet";
   if (failed(refuse(*this, wanted, {0, 1, 2})))
     return failure();
   auto op = AttentionGradientOp::create(
@@ -193,6 +196,8 @@ LogicalResult AttentionGradientOp::verify() {
 
 FailureOr<Gradients> GluOp::buildGradients(OpBuilder &b, ArrayRef<Value> results,
                                            const BitVector &) {
+  if (getActivation() == GluActivation::Clamped)
+    return emitOpError("has a clamped gate, of which there are no gradients yet");
   Type type = getGate().getType();
   auto op = GluGradientOp::create(b, getLoc(), type, type, getActivationAttr(), results[0],
                                   getGate(), getUp());

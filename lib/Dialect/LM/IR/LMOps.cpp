@@ -171,7 +171,7 @@ void RouteOp::build(OpBuilder &builder, OperationState &state, Value logits, int
   };
   build(builder, state, tensor({ShapedType::kDynamic}, i32), tensor({columns(logits) + 1}, i32),
         tensor({ShapedType::kDynamic, topK}, i32), activationType(builder.getContext(), topK),
-        logits, topK, renormalize);
+        logits, /*bias=*/Value(), topK, renormalize, /*sigmoid=*/false, llvm::APFloat(1.0));
 }
 
 LogicalResult RouteOp::verify() {
@@ -187,14 +187,29 @@ LogicalResult RouteOp::verify() {
     return emitOpError("places and weights have a column for each of ")
            << chosen << " choices, found " << getPlaces().getType() << " and "
            << getWeights().getType();
-  return success();
+  if (getBias() && !getSigmoid())
+    return emitOpError("a bias that only chooses goes with sigmoid scores; one that is added to "
+                       "logits is that of the linear which makes them");
+  if (getBias() && extent(getBias()) != experts)
+    return emitOpError("bias has one number for each of ")
+           << experts << " experts, found " << extent(getBias());
+  return verifyPositive(*this, "scale", getScale().convertToDouble());
 }
 
 LogicalResult CombineOp::verify() {
-  if (columns(getPlaces()) == columns(getWeights()))
+  if (columns(getPlaces()) != columns(getWeights()))
+    return emitOpError("a choice has a place and a weight, found ")
+           << getPlaces().getType() << " and " << getWeights().getType();
+  OperandRange shared = getShared();
+  if (shared.empty() || (shared.size() == 2 && shared[0].getType() == getOutput().getType() &&
+                         columns(shared[1]) == 1))
     return success();
-  return emitOpError("a choice has a place and a weight, found ")
-         << getPlaces().getType() << " and " << getWeights().getType();
+  InFlightDiagnostic error = emitOpError("shared are ")
+                             << getOutput().getType()
+                             << " and the gate before it, tensor<?x1xf32>, "
+                             << "found ";
+  llvm::interleaveComma(shared.getTypes(), error);
+  return error;
 }
 
 //===----------------------------------------------------------------------===//
@@ -225,7 +240,7 @@ LogicalResult easyquant::lm::verifyHeads(Operation *op, Value query, Value key, 
 LogicalResult easyquant::lm::verifyAttention(Operation *op, Value query, Value key,
                                              KVCacheType cache, int64_t layer, int64_t heads,
                                              int64_t kvHeads, int64_t headDim, double scale,
-                                             double bound) {
+                                             double bound, Value sinkLogits) {
   if (failed(verifyHeads(op, query, key, heads, kvHeads, headDim, scale, bound)))
     return failure();
   if (layer >= cache.getLayers())
@@ -235,6 +250,9 @@ LogicalResult easyquant::lm::verifyAttention(Operation *op, Value query, Value k
     return op->emitOpError("cache has ")
            << cache.getKvHeads() << " heads of " << cache.getHeadDim() << " dimensions, expected "
            << kvHeads << " of " << headDim;
+  if (sinkLogits && extent(sinkLogits) != heads)
+    return op->emitOpError("sink_logits have one number for each of ")
+           << heads << " heads, found " << extent(sinkLogits);
   return success();
 }
 

@@ -507,7 +507,7 @@ def Equant_EmbeddingOp : Equant_Op<"embedding"> {
 
 def Equant_AttentionOp
     : Op<Equant_Dialect, "attention",
-         [AllTypesMatch<["query", "output"]>, AllTypesMatch<["key", "value"]>, LM_ModelOp]> {
+         [AttrSizedOperandSegments, AllTypesMatch<["query", "output"]>, AllTypesMatch<["key", "value"]>, LM_ModelOp]> {
   let summary = "attention over a cache of codes";
   let description = [{
     `lm.attention` whose cache holds keys and values as `kv_scheme` says: what leaves the float window is quantized, and
@@ -526,7 +526,8 @@ def Equant_AttentionOp
   }];
   let arguments = (ins LM_Activation:$query, LM_Activation:$key, LM_Activation:$value,
                        Arg<LM_KVCacheType, "", [MemRead, MemWrite]>:$cache, LM_BatchType:$batch,
-                       Optional<LM_RopeTable>:$table, ConfinedAttr<I64Attr, [IntNonNegative]>:$layer,
+                       Optional<LM_RopeTable>:$table, Optional<LM_Vector>:$sink_logits,
+                       ConfinedAttr<I64Attr, [IntNonNegative]>:$layer,
                        ConfinedAttr<I64Attr, [IntPositive]>:$num_heads,
                        ConfinedAttr<I64Attr, [IntPositive]>:$num_kv_heads,
                        ConfinedAttr<I64Attr, [IntPositive]>:$head_dim, F64Attr:$scale,
@@ -534,8 +535,9 @@ def Equant_AttentionOp
                        DefaultValuedAttr<F64Attr, "0.0">:$bound, Equant_KVSchemeAttr:$kv_scheme);
   let results = (outs LM_Activation:$output);
   let assemblyFormat = [{
-    $query `,` $key `,` $value `,` $cache `,` $batch (`rope` `(` $table^ `:` type($table) `)`)? attr-dict `:`
-    type($query) `,` type($key) `,` qualified(type($cache))
+    $query `,` $key `,` $value `,` $cache `,` $batch (`rope` `(` $table^ `:` type($table) `)`)?
+    (`sink_logits` `(` $sink_logits^ `:` type($sink_logits) `)`)? attr-dict `:` type($query) `,` type($key) `,`
+    qualified(type($cache))
   }];
   let hasVerifier = 1;
 }

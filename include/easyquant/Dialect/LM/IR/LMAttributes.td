@@ -28,13 +28,15 @@ def LM_GeluApproximationAttr
 def LM_GluActivation
     : I32EnumAttr<"GluActivation", "the function of a gate",
                   [I32EnumAttrCase<"Silu", 0, "silu">, I32EnumAttrCase<"GeluTanh", 1, "gelu_tanh">,
-                   I32EnumAttrCase<"None", 2, "none">, I32EnumAttrCase<"Sigmoid", 3, "sigmoid">]> {
+                   I32EnumAttrCase<"None", 2, "none">, I32EnumAttrCase<"Sigmoid", 3, "sigmoid">,
+                   I32EnumAttrCase<"Clamped", 4, "clamped">]> {
   let cppNamespace = "::easyquant::lm";
   let genSpecializedAttr = 0;
 }
 def LM_GluActivationAttr : EnumAttr<LM_Dialect, LM_GluActivation, "glu_activation"> {
   let description = [{
-    `silu` is x / (1 + exp(−x)), `gelu_tanh` the approximation `tanh` of GELU, `none` x, `sigmoid` 1 / (1 + exp(−x)).
+    `silu` is x / (1 + exp(−x)), `gelu_tanh` the approximation `tanh` of GELU, `none` x, `sigmoid` 1 / (1 + exp(−x)). `clamped` is
+    that of gpt-oss, which clamps up, too, and adds 1 to it.
   }];
 }
 

@@ -169,7 +169,8 @@ def LM_AttentionOp
     result, at position p of its sequence, is for every head h the softmax over the tokens t ≤ p of that sequence of
     scale · ⟨q[m, h], k[t, h']⟩ applied to v[t, h'], h' = ⌊h · num_kv_heads / num_heads⌋ (Vaswani et al., 2017; Ainslie et
     al., 2023). With `window` W > 0 only the newest W of those tokens are seen. With `bound` c > 0 a product s = scale · ⟨q, k⟩ is
-    c · tanh(s / c) before the softmax (Gemma 2).
+    c · tanh(s / c) before the softmax (Gemma 2). With `sink_logits` each softmax of head h has one product more, sink_logits[h],
+    which takes its part of the weights and has no value (Xiao et al., 2024; gpt-oss).
 
     It reads and writes the cache, so nothing may drop it or move another op that uses the cache across it.
 
@@ -177,10 +178,12 @@ def LM_AttentionOp
     %y = lm.attention %q, %k, %v, %cache, %batch
            {layer = 0, num_heads = 9, num_kv_heads = 3, head_dim = 64, scale = 1.25e-01}
            : tensor<?x576xf32>, tensor<?x192xf32>, !lm.kv_cache<layers = 30, kv_heads = 3, head_dim = 64>
+    %z = lm.attention %q, %k, %v, %cache, %batch sink_logits(%s : tensor<9xf32>) {…} : …
     ```
   }];
   let arguments = (ins LM_Activation:$query, LM_Activation:$key, LM_Activation:$value,
                        Arg<LM_KVCacheType, "", [MemRead, MemWrite]>:$cache, LM_BatchType:$batch,
+                       Optional<LM_Vector>:$sink_logits,
                        ConfinedAttr<I64Attr, [IntNonNegative]>:$layer,
                        ConfinedAttr<I64Attr, [IntPositive]>:$num_heads,
                        ConfinedAttr<I64Attr, [IntPositive]>:$num_kv_heads,
@@ -189,7 +192,8 @@ def LM_AttentionOp
                        DefaultValuedAttr<F64Attr, "0.0">:$bound);
   let results = (outs LM_Activation:$output);
   let assemblyFormat = [{
-    $query `,` $key `,` $value `,` $cache `,` $batch attr-dict `:` type($query) `,` type($key) `,` qualified(type($cache))
+    $query `,` $key `,` $value `,` $cache `,` $batch (`sink_logits` `(` $sink_logits^ `:` type($sink_logits) `)`)? attr-dict
+    `:` type($query) `,` type($key) `,` qualified(type($cache))
   }];
   let hasVerifier = 1;
 }
@@ -266,7 +270,8 @@ def LM_GluOp : LM_Op<"glu", [LM_Differentiable, Pure, LM_RowWise, LM_ScaleFoldab
   let summary = "activation(gate) · up";
   let description = [{
     The gated linear units SwiGLU (`silu`), GeGLU (`gelu_tanh`) and bilinear (`none`) behind their linears (Shazeer, 2020), and the
-    sigmoid of the first ones (`sigmoid`; Dauphin et al., 2017), by which attention may be gated.
+    sigmoid of the first ones (`sigmoid`; Dauphin et al., 2017), by which attention may be gated. With `clamped` it is
+    (up' + 1) · gate' σ(1.702 gate'), gate' being at most 7, and up' from −7 to 7 (gpt-oss).
 
     ```mlir
     %y = lm.glu silu %gate, %up : tensor<?x1536xf32>
@@ -382,6 +387,10 @@ def LM_RouteOp : LM_Op<"route", [Pure]> {
     is its part of the softmax over all experts, or with `renormalize` over the chosen ones alone (Shazeer et al., 2017; Jiang
     et al., 2024).
 
+    With `sigmoid` an expert's score is σ(logit), and experts are chosen by the sum of score and `bias`, if there is one, which
+    only chooses. The weight of a choice is its score, with `renormalize` divided by the sum of those of the row, and 1e-20
+    (DeepSeek-AI, 2024). In all of them weights are then multiplied by `scale`.
+
     The choices of all rows, sorted by expert and then by row, are rows of their own, top_k times as many: `order` says of which
     row each is, `offsets` where those of each expert begin and the last ones end, `places` where the choices of a row lie, and
     `weights` what they count, both from the greatest logit on. `lm.rows` gathers what experts read, `lm.linear` computes with
@@ -390,12 +399,17 @@ def LM_RouteOp : LM_Op<"route", [Pure]> {
     ```mlir
     %order, %offsets, %places, %weights = lm.route %logits {top_k = 8 : i64, renormalize}
       : tensor<?x128xf32> -> tensor<?xi32>, tensor<129xi32>, tensor<?x8xi32>, tensor<?x8xf32>
+    %order, %offsets, %places, %weights = lm.route %logits bias(%b : tensor<128xf32>)
+      {top_k = 8 : i64, sigmoid, renormalize, scale = 2.5 : f64}
+      : tensor<?x128xf32> -> tensor<?xi32>, tensor<129xi32>, tensor<?x8xi32>, tensor<?x8xf32>
     ```
   }];
-  let arguments = (ins LM_Activation:$logits, ConfinedAttr<I64Attr, [IntPositive]>:$top_k, UnitAttr:$renormalize);
+  let arguments = (ins LM_Activation:$logits, Optional<LM_Vector>:$bias, ConfinedAttr<I64Attr, [IntPositive]>:$top_k,
+                       UnitAttr:$renormalize, UnitAttr:$sigmoid, DefaultValuedAttr<F64Attr, "1.0">:$scale);
   let results = (outs LM_RowNumbers:$order, LM_ExpertOffsets:$offsets, LM_RowChoices:$places, LM_Activation:$weights);
   let assemblyFormat = [{
-    $logits attr-dict `:` type($logits) `->` type($order) `,` type($offsets) `,` type($places) `,` type($weights)
+    $logits (`bias` `(` $bias^ `:` type($bias) `)`)? attr-dict `:` type($logits) `->` type($order) `,` type($offsets) `,`
+    type($places) `,` type($weights)
   }];
   let builders = [OpBuilder<(ins "::mlir::Value":$logits, "int64_t":$topK, "bool":$renormalize)>];
   let hasVerifier = 1;
@@ -404,16 +418,21 @@ def LM_RouteOp : LM_Op<"route", [Pure]> {
 def LM_CombineOp : LM_Op<"combine", [Pure, AllTypesMatch<["input", "output"]>]> {
   let summary = "adds up what the experts of a row give";
   let description = [{
-    y[m] = Σ_j weights[m, j] · x[places[m, j]], in the order of j: x has a row for each choice that `lm.route` made.
+    y[m] = Σ_j weights[m, j] · x[places[m, j]], in the order of j: x has a row for each choice that `lm.route` made. `shared` is
+    what an expert gives that computes all rows, and the gate before it, one number a row: σ(gate[m]) · shared[m] is added
+    (Qwen2-MoE).
 
     ```mlir
     %y = lm.combine %x, %places, %weights : tensor<?x2048xf32>, tensor<?x8xi32>, tensor<?x8xf32>
+    %z = lm.combine %x, %places, %weights shared(%s, %gate : tensor<?x2048xf32>, tensor<?x1xf32>)
+           : tensor<?x2048xf32>, tensor<?x8xi32>, tensor<?x8xf32>
     ```
   }];
-  let arguments = (ins LM_Activation:$input, LM_RowChoices:$places, LM_Activation:$weights);
+  let arguments = (ins LM_Activation:$input, LM_RowChoices:$places, LM_Activation:$weights, Variadic<LM_Activation>:$shared);
   let results = (outs LM_Activation:$output);
   let assemblyFormat = [{
-    $input `,` $places `,` $weights attr-dict `:` type($input) `,` type($places) `,` type($weights)
+    $input `,` $places `,` $weights (`shared` `(` $shared^ `:` type($shared) `)`)? attr-dict `:` type($input) `,`
+    type($places) `,` type($weights)
   }];
   let hasVerifier = 1;
 }
