@@ -1,4 +1,4 @@
-// A mixture of experts, and that which rows an expert has depends on all rows: linears of experts are not hoisted over.
+// A mixture of experts. Which rows an expert has depends on all rows: linears of experts are not hoisted over, but the whole mixture is.
 
 // RUN: easyquant-opt %s | easyquant-opt | FileCheck %s
 // RUN: easyquant-opt %s --mlir-print-op-generic | easyquant-opt | FileCheck %s
@@ -13,8 +13,12 @@
 // CHECK:         lm.combine %[[D]], %[[PLACES]], %[[WEIGHTS]] : tensor<?x8xf32>, tensor<?x2xi32>, tensor<?x2xf32>
 
 // HOIST-LABEL: func.func @experts(
-// HOIST:         lm.combine
-// HOIST-NEXT:    lm.rows %{{.*}} at %arg5
+// HOIST-DAG:     %[[X:.*]] = lm.rows %arg0 at %arg5
+// HOIST-DAG:     %[[LOGITS:.*]] = lm.rows %arg1 at %arg5
+// HOIST:         %[[ORDER:.*]], %{{.*}}, %{{.*}}, %{{.*}} = lm.route %[[LOGITS]]
+// HOIST:         lm.rows %[[X]] at %[[ORDER]]
+// HOIST:         %[[Y:.*]] = lm.combine
+// HOIST-NEXT:    return %[[Y]]
 func.func @experts(%x: tensor<?x8xf32>, %logits: tensor<?x4xf32>, %up: tensor<24x8xf32>, %down: tensor<32x6xf32>, %b: tensor<32xf32>,
                    %numbers: tensor<?xi32>) -> tensor<?x8xf32> {
   %order, %offsets, %places, %weights = lm.route %logits {top_k = 2, renormalize}
@@ -48,4 +52,31 @@ func.func @sigmoid(%x: tensor<?x8xf32>, %logits: tensor<?x4xf32>, %b: tensor<4xf
   %y = lm.combine %rows, %places, %weights shared(%shared, %gate : tensor<?x8xf32>, tensor<?x1xf32>)
     : tensor<?x8xf32>, tensor<?x2xi32>, tensor<?x2xf32>
   return %y : tensor<?x8xf32>
+}
+
+// Others need all rows of the sum, or what one expert gives.
+// HOIST-LABEL: func.func @needed(
+// HOIST:         lm.route %arg1 {
+// HOIST:         lm.combine
+// HOIST-NEXT:    lm.rows
+func.func @needed(%x: tensor<?x8xf32>, %logits: tensor<?x4xf32>, %numbers: tensor<?xi32>) -> (tensor<?x8xf32>, tensor<?x8xf32>) {
+  %order, %offsets, %places, %weights = lm.route %logits {top_k = 2} : tensor<?x4xf32> -> tensor<?xi32>, tensor<5xi32>, tensor<?x2xi32>, tensor<?x2xf32>
+  %rows = lm.rows %x at %order : tensor<?x8xf32>, tensor<?xi32>
+  %y = lm.combine %rows, %places, %weights : tensor<?x8xf32>, tensor<?x2xi32>, tensor<?x2xf32>
+  %some = lm.rows %y at %numbers : tensor<?x8xf32>, tensor<?xi32>
+  return %some, %rows : tensor<?x8xf32>, tensor<?x8xf32>
+}
+
+// HOIST-LABEL: func.func @shared(
+// HOIST-SAME:    %[[X:[^:]*]]: tensor<?x8xf32>, %[[LOGITS:[^:]*]]: tensor<?x4xf32>, %[[GATE:[^:]*]]: tensor<?x1xf32>, %[[NUMBERS:[^:]*]]: tensor<?xi32>
+// HOIST-DAG:     %[[SOME:.*]] = lm.rows %[[X]] at %[[NUMBERS]]
+// HOIST-DAG:     %[[GATES:.*]] = lm.rows %[[GATE]] at %[[NUMBERS]]
+// HOIST:         lm.combine %{{.*}} shared(%[[SOME]], %[[GATES]] : tensor<?x8xf32>, tensor<?x1xf32>)
+// HOIST-NEXT:    return
+func.func @shared(%x: tensor<?x8xf32>, %logits: tensor<?x4xf32>, %gate: tensor<?x1xf32>, %numbers: tensor<?xi32>) -> tensor<?x8xf32> {
+  %order, %offsets, %places, %weights = lm.route %logits {top_k = 2} : tensor<?x4xf32> -> tensor<?xi32>, tensor<5xi32>, tensor<?x2xi32>, tensor<?x2xf32>
+  %rows = lm.rows %x at %order : tensor<?x8xf32>, tensor<?xi32>
+  %y = lm.combine %rows, %places, %weights shared(%x, %gate : tensor<?x8xf32>, tensor<?x1xf32>) : tensor<?x8xf32>, tensor<?x2xi32>, tensor<?x2xf32>
+  %some = lm.rows %y at %numbers : tensor<?x8xf32>, tensor<?xi32>
+  return %some : tensor<?x8xf32>
 }

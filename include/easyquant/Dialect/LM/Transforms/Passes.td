@@ -15,8 +15,9 @@ def HoistRows : Pass<"lm-hoist-rows", "::mlir::ModuleOp"> {
   let description = [{
     The caller of `@forward` says of which rows it wants logits, often the last one only. `lm.rows` drops the others;
     this pass moves it up through every op that computes a row of its result from the same row of its operands
-    (`RowWise`), to the attention of the last layer, which needs all rows for its cache. The last layer is inlined on the
-    way, if nobody else calls it. Results are the same, to the bit.
+    (`RowWise`), and above a mixture of experts, of which fewer rows then choose, to the attention of the last layer,
+    which needs all rows for its cache. The last layer is inlined on the way, if nobody else calls it. Results are the same,
+    to the bit.
 
     Before:
 
