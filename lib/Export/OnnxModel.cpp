@@ -31,7 +31,7 @@ static constexpr int64_t kBlockFloats = int64_t(1) << 20;
 // Operands
 //===----------------------------------------------------------------------===//
 
-/// The module of the checkpoint that an op belongs to.
+/// What the activation of a gate gives; not of a clamped one, which changes up, too.
 static std::string activated(OnnxBuilder &b, const std::string &x, lm::GluActivation activation) {
   switch (activation) {
   case lm::GluActivation::Silu:
@@ -42,10 +42,13 @@ static std::string activated(OnnxBuilder &b, const std::string &x, lm::GluActiva
     return x;
   case lm::GluActivation::Sigmoid:
     return b.add("Sigmoid", {x});
+  case lm::GluActivation::Clamped:
+    break;
   }
-  llvm_unreachable("every activation of a gate has a form in ONNX");
+  llvm_unreachable("clamped gates are refused before");
 }
 
+/// The module of the checkpoint that an op belongs to.
 static std::string placeOf(Operation *op) {
   if (auto linear = dyn_cast<equant::LinearOp>(op))
     if (!linear.getSites().empty())

@@ -526,7 +526,7 @@ static constexpr Architecture qwen35() {
   a.summary = "qwen3 with a gated delta net in the place of attention in three of four layers, or "
               "by `layer_types` or `full_attention_interval`; attention whose results are gated, "
               "a quarter of each head rotated, and norms whose weights are kept less 1";
-  a.refused = "GPUs; more than one rank; `qwen3_5_moe`, `qwen3_next`; the part for pictures of "
+  a.refused = "GPUs; more than one rank; `qwen3_next`; the part for pictures of "
               "`qwen3_5` and the head that drafts, which are left out";
   a.proof = "the oracle, llama.cpp";
   a.intermediateSize.otherwise = 12288;
@@ -556,10 +556,45 @@ static constexpr Architecture qwen35() {
   return a;
 }
 
+/// Qwen Team, 2026: those with experts.
+static constexpr Architecture qwen35Moe() {
+  Architecture a = qwen35();
+  a.name = "qwen3_5_moe_text";
+  a.className = "Qwen3_5MoeForCausalLM";
+  a.gguf = "qwen35moe";
+  a.withOtherParts = "qwen3_5_moe";
+  a.summary = "qwen3_5_text with a mixture of experts in place of every MLP: softmax over all "
+              "experts, the greatest `num_experts_per_tok`, made to sum to 1, and an expert that "
+              "computes all rows, behind a sigmoid gate; also the text part of `qwen3_5_moe`";
+  a.refused = "GPUs; more than one rank; the part for pictures of `qwen3_5_moe` and the head that "
+              "drafts, which are left out; folders are not written";
+  a.intermediateSize = {"moe_intermediate_size", 512};
+  a.numLayers.otherwise = 40;
+  a.numKVHeads.otherwise = 2;
+  a.experts = {.count = {"num_experts", 256},
+               .chosen = {"num_experts_per_tok", 8},
+               .size = a.intermediateSize,
+               .sharedSize = {"shared_expert_intermediate_size", 512}};
+  a.layer.gate = {};
+  a.layer.up = {};
+  a.layer.down = {};
+  a.layer.router = "mlp.gate";
+  a.layer.expertGate = "mlp.experts.gate_proj";
+  a.layer.expertUp = "mlp.experts.up_proj";
+  a.layer.expertDown = "mlp.experts.down_proj";
+  a.layer.expertGateUp = "mlp.experts.gate_up_proj";
+  a.layer.stacksRows = true;
+  a.layer.sharedGate = "mlp.shared_expert.gate_proj";
+  a.layer.sharedUp = "mlp.shared_expert.up_proj";
+  a.layer.sharedDown = "mlp.shared_expert.down_proj";
+  a.layer.sharedRouter = "mlp.shared_expert_gate";
+  return a;
+}
+
 static constexpr Architecture kArchitectures[] = {
     kLLaMA,     kGPT2,     mistral(),  qwen2(),  qwen3(),     olmo2(),      smolLM3(),
     gemma2(),   gemma3(),  granite(),  phi3(),   ministral(), ministral3(), olmo3(),
-    qwen3Moe(), mixtral(), qwen2Moe(), gptOss(), lfm2(),      qwen35()};
+    qwen3Moe(), mixtral(), qwen2Moe(), gptOss(), lfm2(),      qwen35(),     qwen35Moe()};
 
 std::span<const Architecture> formats::architectures() { return kArchitectures; }
 

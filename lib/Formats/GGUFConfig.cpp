@@ -327,7 +327,9 @@ static void readGatedDelta(Metadata &metadata, const std::string &prefix, ModelC
 
 static void readSizes(Metadata &metadata, const std::string &prefix, ModelConfig &config) {
   for (const ConfigSize &size : configSizes()) {
-    const std::string key = prefix + size.gguf;
+    std::string key = prefix + size.gguf;
+    if (size.field == &Architecture::intermediateSize && config.architecture->sizesExpertsAlone())
+      key = prefix + "expert_feed_forward_length";
     if (size.field == &Architecture::numKVHeads &&
         config.architecture->layerKinds == LayerKinds::Convolution) {
       config.numKVHeads = readConvolvedLayers(metadata, prefix, key, config);

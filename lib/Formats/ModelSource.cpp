@@ -311,6 +311,7 @@ Result<void> ModelSource::Impl::addWeight(ExpectedTensor &tensor,
   if (!tensor.stack.empty() && !isGGUF) {
     rows.stackParts = tensor.stackParts;
     rows.stackPart = tensor.stackPart;
+    rows.stacksRows = tensor.stacksRows;
   }
   for (const std::string &name : names) {
     auto part = findTensor(name, isGGUF ? tensor.ggufShape() : tensor.partShape(),

@@ -61,6 +61,7 @@ public:
         added.stack = prefix + stack + behind;
         added.stackParts = parts;
         added.stackPart = part;
+        added.stacksRows = config.architecture->layer.stacksRows;
       }
     };
     addAll(".weight", {config.experts * rows, columns}, "");
@@ -232,7 +233,9 @@ std::vector<int64_t> ExpectedTensor::ggufShape() const {
 std::vector<int64_t> ExpectedTensor::partShape() const {
   if (!stack.empty()) {
     const int64_t rows = shape[0] / experts * stackParts;
-    return shape.size() == 1 ? std::vector{experts, rows} : std::vector{experts, shape[1], rows};
+    if (shape.size() == 1)
+      return {experts, rows};
+    return stacksRows ? std::vector{experts, rows, shape[1]} : std::vector{experts, shape[1], rows};
   }
   std::vector<int64_t> part = shape;
   if (isConv1D)

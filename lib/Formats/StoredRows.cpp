@@ -49,6 +49,22 @@ static Result<void> readTensor(const StoredTensor &tensor, int64_t firstRow, int
                     out);
 }
 
+/// Part `stackPart` of the rows of each expert.
+Result<void> StoredRows::readRowsOfStack(int64_t partRows, int64_t columns, int64_t firstRow,
+                                         int64_t rows, std::span<float> out) const {
+  for (int64_t done = 0; done < rows;) {
+    const int64_t row = firstRow + done, expert = row / partRows, inPart = row % partRows;
+    const int64_t count = std::min(rows - done, partRows - inPart);
+    if (Result<void> read =
+            readTensor(parts.front(), (expert * stackParts + stackPart) * partRows + inPart, count,
+                       columns, out.subspan(done * columns, count * columns));
+        !read)
+      return read;
+    done += count;
+  }
+  return {};
+}
+
 /// Every `stackParts`-th column of the K x N of each expert, or element of its vector.
 Result<void> StoredRows::readStack(int64_t partRows, int64_t columns, int64_t firstRow,
                                    int64_t rows, std::span<float> out) const {
@@ -81,7 +97,8 @@ Result<void> StoredRows::read(int64_t allRows, int64_t columns, int64_t firstRow
                               std::span<float> out) const {
   const StoredTensor &first = parts.front();
   if (stackParts != 0)
-    return readStack(allRows / first.shape.front(), columns, firstRow, rows, out);
+    return stacksRows ? readRowsOfStack(allRows / first.shape.front(), columns, firstRow, rows, out)
+                      : readStack(allRows / first.shape.front(), columns, firstRow, rows, out);
   if (transposed)
     return readTransposed(first, firstRow, rows, columns, out);
   if (!order.isSame()) {

@@ -24,6 +24,7 @@ struct StoredRows {
   bool isLogarithm = false;
   /// If not 0: one tensor has all experts (ExpectedTensor::stack).
   int64_t stackParts = 0, stackPart = 0;
+  bool stacksRows = false;
   /// Added to what is stored.
   float offset = 0.0f;
 
@@ -35,6 +36,8 @@ struct StoredRows {
   void release() const;
 
 private:
+  Result<void> readRowsOfStack(int64_t partRows, int64_t columns, int64_t firstRow, int64_t rows,
+                               std::span<float> out) const;
   Result<void> readStack(int64_t partRows, int64_t columns, int64_t firstRow, int64_t rows,
                          std::span<float> out) const;
 };

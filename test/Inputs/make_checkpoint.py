@@ -71,9 +71,11 @@ QWEN35 = QWEN3 | {
     "model_type": "qwen3_5_text", "num_hidden_layers": 4, "layer_types": ["linear_attention", "linear_attention", "full_attention", "linear_attention"],
     "head_dim": 8, "partial_rotary_factor": 0.5, "linear_conv_kernel_dim": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8,
     "linear_num_value_heads": 4, "linear_value_head_dim": 8}
+QWEN35_MOE = {key: value for key, value in QWEN35.items() if key != "intermediate_size"} | {
+    "model_type": "qwen3_5_moe_text", "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24}
 CONFIGS = {config["model_type"]: config for config in (
     LLAMA, GPT2, MISTRAL, QWEN2, QWEN3, OLMO2, SMOLLM3, GEMMA2, GEMMA3, GRANITE, PHI3, OLMO3, MINISTRAL, MINISTRAL3, QWEN3_MOE, MIXTRAL, QWEN2_MOE,
-    GPT_OSS, LFM2, QWEN35)}
+    GPT_OSS, LFM2, QWEN35, QWEN35_MOE)}
 DEFECTS = {
     "missing-tensor": "one weight is not in the file",
     "extra-tensor": "a bias that the configuration does not speak of",
@@ -147,8 +149,16 @@ def lfm2_shapes(config):
 
 
 def qwen35_shapes(config):
-    d, inner, head = (config[key] for key in ("hidden_size", "intermediate_size", "head_dim"))
+    d, head = config["hidden_size"], config["head_dim"]
     q, kv = (config[key] * head for key in ("num_attention_heads", "num_key_value_heads"))
+    if config["model_type"] == "qwen3_5_moe_text":  # E x N x K, the rows of gate before those of up
+        count, inner, shared = (config[key] for key in ("num_experts", "moe_intermediate_size", "shared_expert_intermediate_size"))
+        mlp = {"gate.weight": (count, d), "experts.gate_up_proj": (count, 2 * inner, d), "experts.down_proj": (count, d, inner),
+               "shared_expert_gate.weight": (1, d), "shared_expert.gate_proj.weight": (shared, d), "shared_expert.up_proj.weight": (shared, d),
+               "shared_expert.down_proj.weight": (d, shared)}
+    else:
+        inner = config["intermediate_size"]
+        mlp = {"gate_proj.weight": (inner, d), "up_proj.weight": (inner, d), "down_proj.weight": (d, inner)}
     key_heads, heads = config["linear_num_key_heads"], config["linear_num_value_heads"]
     values = heads * config["linear_value_head_dim"]
     columns = 2 * key_heads * config["linear_key_head_dim"] + values
@@ -168,8 +178,7 @@ def qwen35_shapes(config):
             result[mixer + part] = shape
             if "_proj" in part and kind == "full_attention" and config.get("attention_bias"):
                 result[mixer + part.replace("weight", "bias")] = shape[:1]
-        result |= {at + "post_attention_layernorm.weight": (d,), at + "mlp.gate_proj.weight": (inner, d), at + "mlp.up_proj.weight": (inner, d),
-                   at + "mlp.down_proj.weight": (d, inner)}
+        result |= {at + "post_attention_layernorm.weight": (d,)} | {f"{at}mlp.{part}": shape for part, shape in mlp.items()}
     result["model.norm.weight"] = (d,)
     if not config["tie_word_embeddings"]:
         result["lm_head.weight"] = (config["vocab_size"], d)
@@ -180,7 +189,7 @@ def shapes(config):
     """Name to shape as N x K, in the order of execution."""
     if config["model_type"] == "lfm2":
         return lfm2_shapes(config)
-    if config["model_type"] == "qwen3_5_text":
+    if config["model_type"] in ("qwen3_5_text", "qwen3_5_moe_text"):
         return qwen35_shapes(config)
     result = {}
     if config["model_type"] == "gpt2":

@@ -302,8 +302,9 @@ def random_lfm2(seed=0, *, hidden=40, ffn=52, kinds=("conv", "full_attention", "
 
 def random_qwen35(seed=0, *, hidden=40, ffn=52, kinds=("linear_attention", "linear_attention", "full_attention", "linear_attention"), heads=3, kv_heads=1,
                   head_dim=24, rotated=0.25, key_heads=2, key_dim=12, value_heads=6, value_dim=20, width=4, vocab=97, context=160, tied=True,
-                  **fields):
-    """(config, tensors) of a Qwen3.5 whose sizes fit nothing; `fields` are put into config.json."""
+                  experts=0, expert_ffn=28, **fields):
+    """(config, tensors) of a Qwen3.5 whose sizes fit nothing, with experts of `expert_ffn` columns and one of `ffn` for all rows if there are `experts`;
+    `fields` are put into config.json."""
     random = np.random.default_rng(seed)
     config = {"architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text", "hidden_size": hidden, "intermediate_size": ffn,
               "num_hidden_layers": len(kinds), "layer_types": list(kinds), "num_attention_heads": heads, "num_key_value_heads": kv_heads,
@@ -311,6 +312,9 @@ def random_qwen35(seed=0, *, hidden=40, ffn=52, kinds=("linear_attention", "line
               "partial_rotary_factor": rotated, "linear_num_key_heads": key_heads, "linear_key_head_dim": key_dim,
               "linear_num_value_heads": value_heads, "linear_value_head_dim": value_dim, "linear_conv_kernel_dim": width, "hidden_act": "silu",
               "tie_word_embeddings": tied, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float32"} | fields
+    if experts:
+        config |= {"architectures": ["Qwen3_5MoeForCausalLM"], "model_type": "qwen3_5_moe_text", "num_experts": experts, "num_experts_per_tok": 2,
+                   "moe_intermediate_size": expert_ffn, "shared_expert_intermediate_size": config.pop("intermediate_size")}
     tensors = {}
     for name, shape in make_checkpoint.qwen35_shapes(config).items():
         if name.endswith("A_log"):  # from slow decays to fast ones
@@ -321,7 +325,7 @@ def random_qwen35(seed=0, *, hidden=40, ffn=52, kinds=("linear_attention", "line
         elif "embed_tokens" in name:
             tensors[name] = random.normal(0, 0.5, shape)
         else:
-            gain = 2.0 if any(part in name for part in ("q_proj", "k_proj", "in_proj", "conv1d", "gate_proj", "lm_head")) else 1.0
+            gain = 2.0 if any(part in name for part in ("q_proj", "k_proj", "in_proj", "conv1d", "gate_proj", "mlp.gate.", "lm_head")) else 1.0
             tensors[name] = random.normal(0, gain / np.sqrt(shape[-1]), shape)
     return config, {name: values.astype(np.float32) for name, values in tensors.items()}
 

@@ -177,10 +177,10 @@ def test_what_config_json_may_not_say(model, tmp_path, change, expected):
     assert_refused(run_tool("easyquant-compile", write_model(tmp_path / "model", config | change, tensors), "-o", tmp_path / "out", *FLOATS), *expected)
 
 
-def test_experts_are_refused_by_name(model, tmp_path):
+def test_what_is_new_is_named(model, tmp_path):
     config, tensors = read_folder(model("wide"))
-    folder = write_model(tmp_path / "model", config | {"model_type": "qwen3_5_moe_text", "num_experts": 4}, tensors)
-    assert_refused(run_tool("easyquant-compile", folder, "-o", tmp_path / "out", *FLOATS), "qwen3_5_moe_text", "a mixture of experts", "gated delta nets")
+    folder = write_model(tmp_path / "model", config | {"model_type": "qwen3_next", "num_experts": 4}, tensors)
+    assert_refused(run_tool("easyquant-compile", folder, "-o", tmp_path / "out", *FLOATS), "qwen3_next", "a mixture of experts", "gated delta nets")
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -364,6 +364,75 @@ def test_a_rule_may_name_decays(artifact, model, tmp_path):
 def test_what_is_refused(model, calibration, tmp_path, options, expected):
     tokens = calibration if "--method" in options[0] else []
     assert_refused(run_tool("easyquant-compile", model("wide"), "-o", tmp_path / "out", *options, *tokens), *expected)
+
+
+# ------------------------------------------------------------------------------------------------------------------ experts
+
+
+@pytest.fixture(scope="module")
+def mixture(workspace):
+    """Qwen3.5-MoE: experts in stacks, whose first axis numbers them, and one for all rows."""
+    return write_model(workspace / "mixture", *random_qwen35(12, experts=5))
+
+
+def test_experts_in_stacks(artifact, mixture):
+    tokens = random_tokens(5, 150, 97)
+    expected = oracle(mixture).logits(tokens)
+    runner = Runner(artifact(mixture, *FLOATS))
+    whole = runner.score(tokens)
+    assert np.abs(expected).max() > 1 and relative(whole, expected) < 5e-6
+    runner.session.reset()
+    pieces = [np.array(runner.session.score(np.asarray(tokens[at:at + 50], np.int32))) for at in range(0, 150, 50)]
+    assert np.array_equal(np.concatenate(pieces), whole)
+
+
+@pytest.mark.parametrize("part, put", [
+    ("gate_up_proj", lambda x: np.roll(x, 1, axis=0)), ("gate_up_proj", lambda x: np.roll(x, 28, axis=1)), ("experts.down_proj", lambda x: np.roll(x, 1, axis=0)),
+    ("mlp.gate.weight", lambda x: -x), ("shared_expert_gate.weight", lambda x: -x), ("shared_expert.up_proj.weight", lambda x: -x),
+])
+def test_the_oracle_sees_every_part_of_experts(mixture, part, put):
+    config, tensors = read_folder(mixture)
+    tokens = random_tokens(5, 40, 97)
+    changed = {key: put(value) if key.endswith(part) else value for key, value in tensors.items()}
+    assert np.abs(Qwen35(config, changed, dtype=np.float64).logits(tokens) - Qwen35(config, tensors, dtype=np.float64).logits(tokens)).max() > 0.02
+
+
+def test_experts_in_codes(artifact, tmp_path):
+    mixture = write_model(tmp_path / "mixture", *random_qwen35(12, hidden=64, experts=5, expert_ffn=32))
+    tokens = random_tokens(6, 96, 97)
+    out = artifact(mixture, "--scheme=W8A8", "--kv-cache=f32", "--isa=avx2")
+    floats = {name.removeprefix("model.layers.0.") for name, site in sites_of(out).items() if site["weight"] is None and "layers.0." in name}
+    assert floats == {"linear_attn.in_proj_a", "linear_attn.in_proj_b", "mlp.gate", "mlp.shared_expert_gate"}
+    expected, plain = oracle(mixture, W8A8).logits(tokens), oracle(mixture).logits(tokens)
+    found = Runner(out).score(tokens)
+    # A row whose choice of experts is close may choose others: most rows say that it is the same model.
+    assert np.median(errors(found, expected)) < 0.3 * np.median(errors(plain, expected))
+
+
+def test_experts_as_gguf(artifact, tmp_path):
+    config, tensors = random_qwen35(8, kinds=("linear_attention", "full_attention"), hidden=64, ffn=96, head_dim=32, key_dim=32, value_heads=4, value_dim=32,
+                                    vocab=330, experts=6, expert_ffn=32, tied=False)  # fmt: skip
+    tensors = {name: value.astype(np.float16).astype(np.float32) for name, value in tensors.items()}
+    folder = write_byte_level(write_model(tmp_path / "model", config, tensors), vocabulary=320)
+    done = run_command_line("export", folder, "--format", "gguf", "-o", tmp_path / "out", "--scheme=Q8_0")
+    assert done.returncode == 0, done.stderr
+    reader = gguf.GGUFReader(file := tmp_path / "out" / "model.gguf")
+    shapes = {tensor.name: tuple(map(int, tensor.shape)) for tensor in reader.tensors}
+    assert shapes["blk.0.ffn_gate_exps.weight"] == shapes["blk.0.ffn_up_exps.weight"] == (64, 32, 6) and shapes["blk.1.ffn_down_exps.weight"] == (32, 64, 6)
+    assert shapes["blk.0.ffn_gate_inp_shexp.weight"] == (64,) and shapes["blk.0.ffn_up_shexp.weight"] == (64, 96)
+    fields = {key: reader.fields[f"qwen35moe.{key}"].contents() for key in ("expert_feed_forward_length", "expert_shared_feed_forward_length", "expert_count")}
+    assert fields == {"expert_feed_forward_length": 32, "expert_shared_feed_forward_length": 96, "expert_count": 6}
+    tokens = random_tokens(5, 40, 330)
+    same = ("--kv-cache=f32", "--isa=avx2")
+    read = Runner(artifact(file, "--scheme=keep", *same)).score(tokens)
+    assert relative(read, Runner(artifact(folder, "--scheme=Q8_0", "--head=Q8_0", "--activations=float", *same)).score(tokens)) < 1e-5
+
+
+def test_stacks_of_another_shape(mixture, tmp_path):
+    config, tensors = read_folder(mixture)
+    tensors["model.layers.1.mlp.experts.gate_up_proj"] = np.swapaxes(tensors["model.layers.1.mlp.experts.gate_up_proj"], 1, 2)
+    folder = write_model(tmp_path / "model", config, tensors)
+    assert_refused(run_tool("easyquant-compile", folder, "-o", tmp_path / "out", *FLOATS), "layers.1.mlp.experts", "expected shape [5, 56, 40]", "[5, 40, 56]")
 
 
 # ---------------------------------------------------------------------------------------------------------------- sequences

@@ -148,7 +148,8 @@ struct DeltaModules {
 /// of each expert that it chooses, and the sum of what these give is added. Hugging Face has a
 /// tensor for each expert (expertName()), GGUF one for all. With expertGateUp, Hugging Face has
 /// stacks, too: gate and up of all experts, column by column side by side, in a tensor of that
-/// name, and down in one of its own name; each E x K x N, biases E x N behind "_bias".
+/// name, and down in one of its own name; each E x K x N, biases E x N behind "_bias". Where it
+/// stacksRows, they are E x N x K, an expert's rows of gate before those of up.
 /// In a layer that convolves, the place of
 /// attention has
 ///
@@ -180,6 +181,7 @@ struct LayerModules {
   Module<"ffn_up_exps"> expertUp = {};
   Module<"ffn_down_exps"> expertDown = {};
   const char *expertGateUp = nullptr;
+  bool stacksRows = false;
   Module<"ffn_gate_shexp"> sharedGate = {};
   Module<"ffn_up_shexp"> sharedUp = {};
   Module<"ffn_down_shexp"> sharedDown = {};
@@ -273,6 +275,11 @@ struct Architecture {
   bool rotatesNeighbours = false;
 
   constexpr bool isRotary() const { return !positions; }
+  /// All MLPs are experts: config.json has no size of others, nor has GGUF.
+  constexpr bool sizesExpertsAlone() const {
+    return experts.size.key && intermediateSize.key &&
+           std::string_view(experts.size.key) == intermediateSize.key;
+  }
 };
 
 /// All that are supported.

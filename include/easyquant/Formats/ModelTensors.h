@@ -42,8 +42,10 @@ struct ExpectedTensor {
   int64_t experts = 0;
   /// If not empty: all experts are in this tensor of Hugging Face checkpoints, E x K x (N · parts),
   /// or E x (N · parts), where every `stackParts`-th column from number `stackPart` on is of this
-  /// weight. Codes of stacks lie behind "_blocks" and "_scales".
+  /// weight. Codes of stacks lie behind "_blocks" and "_scales". With stacksRows it is
+  /// E x (N · parts) x K, and has part number `stackPart` of an expert's rows.
   std::string stack = {};
+  bool stacksRows = false;
   int64_t stackParts = 1, stackPart = 0;
   /// GGUF has the one row of the matrix as a vector.
   bool isVectorInGGUF = false;

@@ -8,6 +8,7 @@ import numpy as np
 # Router, experts, and gate, up and down of an expert.
 NAMES = {"qwen3_moe": ("mlp.gate", "mlp.experts", ("gate_proj", "up_proj", "down_proj")),
          "qwen2_moe": ("mlp.gate", "mlp.experts", ("gate_proj", "up_proj", "down_proj")),
+         "qwen3_5_moe_text": ("mlp.gate", "mlp.experts", ("gate_proj", "up_proj", "down_proj")),
          "gpt_oss": ("mlp.router", "mlp.experts", ("gate_proj", "up_proj", "down_proj")),
          "mixtral": ("block_sparse_moe.gate", "block_sparse_moe.experts", ("w1", "w3", "w2"))}  # fmt: skip
 
@@ -57,6 +58,19 @@ def unstacked(config, tensors):
     return result
 
 
+def apart(tensors):
+    """The tensors of qwen3_5_moe with those of each expert apart. Its stacks are E x N x K, the rows of gate before those of up."""
+    result = {}
+    for name, tensor in tensors.items():
+        at, _, module = name.rpartition(".experts.")
+        if not at:
+            result[name] = tensor
+            continue
+        parts = zip(("gate_proj", "up_proj"), np.split(tensor, 2, axis=1)) if module == "gate_up_proj" else ((module, tensor),)
+        result |= {f"{at}.experts.{expert}.{part}.weight": rows[expert] for part, rows in parts for expert in range(len(rows))}
+    return result
+
+
 class Experts:
     """linear(site): the linear of a site under the scheme. vector(name): a tensor."""
 
@@ -67,11 +81,11 @@ class Experts:
         self.bias = vector(f"{at}{router}.bias") if kind == "gpt_oss" else 0
         self.chosen = config["num_experts_per_tok"]
         self.chooses_first = kind == "gpt_oss"
-        self.renormalizes = kind == "mixtral" or config.get("norm_topk_prob", False)
+        self.renormalizes = kind in ("mixtral", "qwen3_5_moe_text") or config.get("norm_topk_prob", False)
         self.activated = clamped if kind == "gpt_oss" else lambda gate, up: silu(gate) * up
         self.experts = [[linear(f"{at}{experts}.{expert}.{part}") for part in parts] for expert in range(len(self.router))]
         self.shared = None
-        if kind == "qwen2_moe":
+        if kind in ("qwen2_moe", "qwen3_5_moe_text"):
             self.shared = [linear(f"{at}mlp.shared_expert.{part}") for part in parts]
             self.shared_gate = vector(f"{at}mlp.shared_expert_gate.weight")
 

@@ -3,20 +3,17 @@
 """The text part of Qwen3.5: in layers of the kind "linear_attention" a gated delta net (Yang et al., 2025), token by token as the paper has it;
 in the others attention whose results are gated, a part of each head rotated. Norms are of 1 + w, but for that of the delta net. Tensor names
 and layouts are those of a Hugging Face checkpoint, whose q_proj has the gates of a head behind its queries, and which has the value heads of a
-key head side by side."""
+key head side by side. With experts in place of the MLPs, the text part of Qwen3.5-MoE."""
 
 import numpy as np
 
+from .experts import Experts, apart, sigmoid
 from .lfm2 import convolution
 from .llama import causal_attention, rms_norm, silu
 from .rope import rotations
 from .schemes import FLOAT
 
-FLOATS = ("in_proj_a", "in_proj_b", "conv1d")  # whatever the scheme
-
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
+FLOATS = ("in_proj_a", "in_proj_b", "conv1d", "mlp.gate.", "shared_expert_gate")  # whatever the scheme
 
 
 def unit(x):
@@ -39,7 +36,7 @@ class Qwen35:
     """config: as in config.json. tensors: name to array. dtype: that of all arithmetic."""
 
     def __init__(self, config, tensors, scheme=FLOAT, dtype=np.float32):
-        self.config, self.tensors, self.dtype = config, tensors, np.dtype(dtype)
+        self.config, self.tensors, self.dtype = config, (tensors := apart(tensors)), np.dtype(dtype)
         self.heads, self.kv_heads, self.head_dim = (config[key] for key in ("num_attention_heads", "num_key_value_heads", "head_dim"))
         self.rope_config = config | (config.get("rope_parameters") or {})
         self.rotated = int(self.head_dim * self.rope_config.get("partial_rotary_factor", 0.25))
@@ -91,6 +88,11 @@ class Qwen35:
         normed = rms_norm(out, self.vector(at + "norm.weight"), self.config["rms_norm_eps"]).reshape(len(x), -1)
         return self.linear(at + "out_proj", normed * silu(self.linear(at + "in_proj_z", x)))
 
+    def mlp(self, at, x):
+        if "num_experts" in self.config:
+            return Experts(self.config, at, lambda name: self.linears[name], self.vector)(x)
+        return self.linear(at + "mlp.down_proj", silu(self.linear(at + "mlp.gate_proj", x)) * self.linear(at + "mlp.up_proj", x))
+
     def logits(self, tokens):
         x = self.embedding.rows(np.asarray(tokens)).astype(self.dtype)
         for layer, kind in enumerate(self.config["layer_types"]):
@@ -98,5 +100,5 @@ class Qwen35:
             rows = self.norm(at + "input_layernorm", x)
             x = x + (self.delta(at, rows) if kind == "linear_attention" else self.attention(at, rows))
             rows = self.norm(at + "post_attention_layernorm", x)
-            x = x + self.linear(at + "mlp.down_proj", silu(self.linear(at + "mlp.gate_proj", rows)) * self.linear(at + "mlp.up_proj", rows))
+            x = x + self.mlp(at, rows)
         return self.head(self.norm("model.norm", x))
