@@ -568,6 +568,7 @@ static constexpr Architecture qwen35Moe() {
               "computes all rows, behind a sigmoid gate; also the text part of `qwen3_5_moe`";
   a.refused = "GPUs; more than one rank; the part for pictures of `qwen3_5_moe` and the head that "
               "drafts, which are left out; folders are not written";
+  a.proof = "the oracle, transformers, llama.cpp";
   a.intermediateSize = {"moe_intermediate_size", 512};
   a.numLayers.otherwise = 40;
   a.numKVHeads.otherwise = 2;
