@@ -28,10 +28,10 @@ constexpr double kEpsilon = 1e-5, kConstant = 2.5;
 constexpr double constantOf(RowOp op) {
   return op == RowOp::Multiply || op == RowOp::SoftCap ? kConstant : kEpsilon;
 }
-constexpr RowOp kOps[] = {RowOp::Quantize, RowOp::RmsNorm, RowOp::LayerNorm,  RowOp::SiluMul,
-                          RowOp::GeluMul,  RowOp::Mul,     RowOp::SigmoidMul, RowOp::GeluTanh,
-                          RowOp::GeluErf,  RowOp::Add,     RowOp::Multiply,   RowOp::SoftCap,
-                          RowOp::Gather};
+constexpr RowOp kOps[] = {RowOp::Quantize, RowOp::RmsNorm,    RowOp::LayerNorm, RowOp::SiluMul,
+                          RowOp::GeluMul,  RowOp::ClampedMul, RowOp::Mul,       RowOp::SigmoidMul,
+                          RowOp::GeluTanh, RowOp::GeluErf,    RowOp::Add,       RowOp::Multiply,
+                          RowOp::SoftCap,  RowOp::Gather};
 
 /// Random rows, with a row of zeros, one with a huge outlier, one of denormals and one of large
 /// values among them when there are enough.
@@ -168,6 +168,13 @@ void evaluateReference(RowOp op, const Inputs &in, reference::Output y) {
     return reference::siluMul(a, b, y);
   case RowOp::GeluMul:
     return reference::geluMul(a, b, y);
+  case RowOp::ClampedMul:
+    for (int64_t m = 0; m < a.rows; ++m)
+      for (int64_t c = 0; c < a.columns; ++c) {
+        const double gate = std::min<double>(a(m, c), 7.0), up = std::clamp<double>(b(m, c), -7, 7);
+        y(m, c) = (up + 1) * gate / (1.0 + std::exp(-1.702 * gate));
+      }
+    return;
   case RowOp::Mul:
     for (int64_t m = 0; m < in.rows; ++m)
       for (int64_t c = 0; c < in.columns; ++c)
