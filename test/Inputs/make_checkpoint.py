@@ -308,7 +308,7 @@ def write_folder(out, config, weights, dtype, shards, defect):
         if name.endswith(CONV1D):
             shape, values = transpose(shape, values)
         tensors[name] = (dtype, shape, encode(values, dtype))
-    victim = {"gpt_oss": "model.layers.1.mlp.router.weight", "qwen2_moe": "model.layers.1.mlp.experts.2.up_proj.weight", "qwen3_moe": "model.layers.1.mlp.experts.2.up_proj.weight", "mixtral": "model.layers.1.block_sparse_moe.experts.2.w3.weight",
+    victim = {"gpt_oss": "model.layers.1.mlp.router.weight", "qwen3_5_moe_text": "model.layers.1.mlp.shared_expert.up_proj.weight", "qwen2_moe": "model.layers.1.mlp.experts.2.up_proj.weight", "qwen3_moe": "model.layers.1.mlp.experts.2.up_proj.weight", "mixtral": "model.layers.1.block_sparse_moe.experts.2.w3.weight",
               "gpt2": "h.1.mlp.c_fc.weight", "phi3": "model.layers.1.mlp.gate_up_proj.weight",
               "lfm2": "model.layers.1.feed_forward.w3.weight"}.get(config["model_type"], "model.layers.1.mlp.up_proj.weight")
     shape = tensors[victim][1]
