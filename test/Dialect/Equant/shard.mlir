@@ -11,7 +11,7 @@
 // CHECK: shard.grid @tensor_parallel(shape = 2)
 // CHECK-LABEL: func.func @layer(
 // CHECK-SAME:    %[[X:.*]]: tensor<?x8xf32>, %{{.*}}: !lm.batch, %{{.*}}: !lm.kv_cache<layers = 1, kv_heads = 1, head_dim = 4>,
-func.func @layer(%x: tensor<?x8xf32>, %batch: !lm.batch, %cache: !lm.kv_cache<layers = 1, kv_heads = 2, head_dim = 4>, %q: !equant.weight<8x8, #channel>, %qb: tensor<8xf32>, %k: tensor<8x8xf32>, %v: tensor<8x8xf32>, %o: !equant.weight<8x8, #channel>, %gate: tensor<16x8xf32>, %up: tensor<16x8xf32>, %down: !equant.weight<8x16, #equant.scheme<i4, symmetric, group = 8>>) -> tensor<?x8xf32> {
+func.func @layer(%x: tensor<?x8xf32>, %batch: !lm.batch, %cache: !lm.kv_cache<layers = 1, kv_heads = 2, head_dim = 4>, %q: !equant.weight<8x8, #channel>, %qb: tensor<8xf32>, %k: tensor<8x8xf32>, %v: tensor<8x8xf32>, %o: !equant.weight<8x8, #channel>, %gate: tensor<16x8xf32>, %up: tensor<16x8xf32>, %down: !equant.weight<8x16, #equant.scheme<i4, symmetric, group = 8>>, %s: tensor<2xf32>) -> tensor<?x8xf32> {
   // Rows of q, with their scales and biases.
   // CHECK: %[[QW:.*]] = equant.all_slice %{{.*}} on @tensor_parallel axis 0 : !equant.weight<8x8, #equant.scheme<i8, symmetric, channel>> -> !equant.weight<4x8, #equant.scheme<i8, symmetric, channel>>
   // CHECK: %[[QB:.*]] = shard.all_slice %{{.*}} slice_axis = 0 : tensor<8xf32> -> tensor<4xf32>
@@ -21,8 +21,10 @@ func.func @layer(%x: tensor<?x8xf32>, %batch: !lm.batch, %cache: !lm.kv_cache<la
   // CHECK: lm.linear %[[X]], %{{.*}} {site = "k_proj"} : (tensor<?x8xf32>, tensor<4x8xf32>) -> tensor<?x4xf32>
   %kx = lm.linear %x, %k {site = "k_proj"} : (tensor<?x8xf32>, tensor<8x8xf32>) -> tensor<?x8xf32>
   %vx = lm.linear %x, %v {site = "v_proj"} : (tensor<?x8xf32>, tensor<8x8xf32>) -> tensor<?x8xf32>
-  // CHECK: %[[A:.*]] = lm.attention {{.*}}num_heads = 1 : i64, num_kv_heads = 1 : i64
-  %a = lm.attention %qx, %kx, %vx, %cache, %batch {layer = 0 : i64, num_heads = 2 : i64, num_kv_heads = 2 : i64, head_dim = 4 : i64, scale = 0.5 : f64}
+  // CHECK: %[[S:.*]] = shard.all_slice %{{.*}} slice_axis = 0 : tensor<2xf32> -> tensor<1xf32>
+  // CHECK: %[[A:.*]] = lm.attention {{.*}} sink_logits(%[[S]] : tensor<1xf32>) {{.*}}num_heads = 1 : i64, num_kv_heads = 1 : i64
+  %a = lm.attention %qx, %kx, %vx, %cache, %batch sink_logits(%s : tensor<2xf32>)
+    {layer = 0 : i64, num_heads = 2 : i64, num_kv_heads = 2 : i64, head_dim = 4 : i64, scale = 0.5 : f64}
     : tensor<?x8xf32>, tensor<?x8xf32>, !lm.kv_cache<layers = 1, kv_heads = 2, head_dim = 4>
   // Columns of o, whose scales are of whole rows; the residual comes behind the sum.
   // CHECK: %[[OW:.*]] = equant.all_slice %{{.*}} axis 1 : !equant.weight<8x8, {{.*}}> -> !equant.weight<8x4, {{.*}}>
