@@ -85,13 +85,46 @@ Result<void> writeRows(const ModelSource &source, const ModelTensor &tensor,
   return {};
 }
 
+using ExpectedTensors = std::unordered_map<std::string, ExpectedTensor>;
+
+/// All experts of a stack, one behind the other, from the weights that it is made of.
+Result<void> writeStack(const ModelSource &source, const ExpectedTensors &expected,
+                        const ExpectedTensor &like, ShardedSafetensorsWriter &writer) {
+  std::vector<std::string> names(static_cast<size_t>(like.stackParts));
+  for (const auto &[name, tensor] : expected)
+    if (tensor.stack == like.stack)
+      names[static_cast<size_t>(tensor.stackPart)] = name;
+  const int64_t rows = like.shape.front() / like.experts, wide = rows * like.stackParts;
+  const int64_t columns = like.shape.size() == 1 ? 1 : like.shape[1];
+  std::vector<float> part(static_cast<size_t>(rows * columns)),
+      whole(static_cast<size_t>(wide * columns));
+  for (int64_t expert = 0; expert < like.experts; ++expert) {
+    for (int64_t p = 0; p < like.stackParts; ++p) {
+      if (auto done =
+              source.readRows(names[static_cast<size_t>(p)], expert * rows, rows, std::span(part));
+          !done)
+        return done;
+      for (int64_t row = 0; row < rows; ++row)
+        for (int64_t column = 0; column < columns; ++column)
+          whole[like.stacksRows ? (p * rows + row) * columns + column
+                                : column * wide + row * like.stackParts + p] =
+              part[row * columns + column];
+    }
+    if (Result<void> done = writer.write(like.stack, std::as_bytes(std::span(whole))); !done)
+      return done;
+  }
+  return {};
+}
+
 Result<void> writeWeights(const ModelSource &source, const fs::path &folder) {
-  std::unordered_map<std::string, ExpectedTensor> expected;
+  ExpectedTensors expected;
   for (const ExpectedTensor &tensor : expectedTensors(source.config()))
     expected[tensor.name] = tensor;
   std::vector<SafetensorsWriter::Tensor> declarations;
   for (const ModelTensor &tensor : source.tensors()) {
     const ExpectedTensor &like = expected[tensor.name];
+    if (like.stackPart != 0) // written with the first one of its stack
+      continue;
     for (std::string &name : like.parts())
       declarations.push_back({std::move(name), "F32", like.partShape()});
   }
@@ -103,9 +136,12 @@ Result<void> writeWeights(const ModelSource &source, const fs::path &folder) {
   for (const ModelTensor &tensor : source.tensors()) {
     const ExpectedTensor &like = expected[tensor.name];
     const bool isInOrder = like.rows.isSame() && like.columns.isSame();
-    if (Result<void> done = like.isConv1D ? writeTransposed(source, tensor, *writer)
-                            : isInOrder   ? writeRows(source, tensor, like, *writer)
-                                          : writeReordered(source, tensor, like, *writer);
+    if (like.stackPart != 0)
+      continue;
+    if (Result<void> done = like.isConv1D         ? writeTransposed(source, tensor, *writer)
+                            : !like.stack.empty() ? writeStack(source, expected, like, *writer)
+                            : isInOrder           ? writeRows(source, tensor, like, *writer)
+                                                  : writeReordered(source, tensor, like, *writer);
         !done)
       return done;
   }
@@ -289,6 +325,9 @@ std::string formats::huggingFaceConfigText(const ModelConfig &config, DType floa
   if (architecture.isRotary()) {
     json["rope_theta"] = config.rope.theta;
     json["rope_scaling"] = ropeScalingJson(config);
+    // transformers has scaling of its own where gpt_oss says nothing.
+    if (config.rope.scaling == numerics::RopeScaling::None && !architecture.truncatesYarn)
+      json["rope_scaling"] = Json::Object{{"rope_type", "default"}};
     if (architecture.rotatesPart)
       json["partial_rotary_factor"] = partialRotaryFactor(config);
     if (config.rope.scaling == numerics::RopeScaling::LongRope)
@@ -341,11 +380,6 @@ Result<void> formats::copyCompanions(const ModelSource &source, const fs::path &
 }
 
 Result<void> formats::writeHuggingFace(const ModelSource &source, const fs::path &folder) {
-  if (source.config().architecture->layer.expertGateUp)
-    return makeError(ErrorCode::Unsupported,
-                     "{}: models of the architecture {} have the experts of a layer in one tensor, "
-                     "which are not written to folders yet; export a GGUF file",
-                     source.path().string(), source.config().architecture->name);
   Result<StagedFolder> staged = StagedFolder::create(
       folder.string(), {/*allowed=*/false, /*mark=*/"", "choose another folder"});
   if (!staged)

@@ -444,7 +444,7 @@ static constexpr Architecture gptOss() {
       "biases of attention, router and experts; a clamped gate; a learned logit in the "
       "softmax of every head; windows in every second layer or by `layer_types`; YaRN, of "
       "GGUF without truncated ends, which llama.cpp truncates";
-  a.refused = "other values of `swiglu_limit`; GPUs, more than one rank; folders are not written";
+  a.refused = "other values of `swiglu_limit`; GPUs, more than one rank";
   a.proof = "the oracle, transformers, llama.cpp";
   a.intermediateSize.otherwise = 2880;
   a.numKVHeads.otherwise = 8;
@@ -567,7 +567,7 @@ static constexpr Architecture qwen35Moe() {
               "experts, the greatest `num_experts_per_tok`, made to sum to 1, and an expert that "
               "computes all rows, behind a sigmoid gate; also the text part of `qwen3_5_moe`";
   a.refused = "GPUs; more than one rank; the part for pictures of `qwen3_5_moe` and the head that "
-              "drafts, which are left out; folders are not written";
+              "drafts, which are left out";
   a.proof = "the oracle, transformers, llama.cpp";
   a.intermediateSize = {"moe_intermediate_size", 512};
   a.numLayers.otherwise = 40;

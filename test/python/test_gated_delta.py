@@ -428,6 +428,13 @@ def test_experts_as_gguf(artifact, tmp_path):
     assert relative(read, Runner(artifact(folder, "--scheme=Q8_0", "--head=Q8_0", "--activations=float", *same)).score(tokens)) < 1e-5
 
 
+def test_folders_of_experts_are_written(mixture, tmp_path):
+    config, tensors = read_folder(written_back(mixture, tmp_path))
+    before, weights = read_folder(mixture)
+    assert config["model_type"] == before["model_type"] and config["num_experts"] == 5 and tensors.keys() == weights.keys()
+    assert all(np.array_equal(tensors[key], value) for key, value in weights.items() if "mlp." in key)
+
+
 def test_stacks_of_another_shape(mixture, tmp_path):
     config, tensors = read_folder(mixture)
     tensors["model.layers.1.mlp.experts.gate_up_proj"] = np.swapaxes(tensors["model.layers.1.mlp.experts.gate_up_proj"], 1, 2)
