@@ -177,11 +177,18 @@ LogicalResult LayerRounder::roundGroup(func::FuncOp layer, const SiteGroup &grou
   AttentionReader reader;
   if (byAttention)
     reader = attentionBehind(layer, group);
-  if (reader.attention && reader.attention.getSinkLogits())
-    return reader.attention.emitOpError("has sink logits, beside which what tokens receive is not "
-                                        "measured yet; take --hessian inputs");
-  if (reader.attention)
+  numerics::reference::AttentionParams params;
+  std::vector<float> sinkLogits;
+  if (reader.attention) {
     llvm::append_values(outputs, reader.attention.getQuery(), reader.attention.getKey());
+    params = attentionParams(reader.attention);
+    if (Value logits = reader.attention.getSinkLogits()) {
+      sinkLogits.resize(static_cast<size_t>(params.heads));
+      if (failed(runner.constants().read(logits, "sink_logits", sinkLogits)))
+        return failure();
+      params.sinkLogits = sinkLogits;
+    }
+  }
   std::vector<float> received;
   auto gather = [&](int64_t sample, ArrayRef<Matrix> made) -> Result<void> {
     const Matrix rows = made[0];
@@ -191,8 +198,7 @@ LogicalResult LayerRounder::roundGroup(func::FuncOp layer, const SiteGroup &grou
       return done;
     // The token that begins texts counts, too: it is the one that most attention goes to.
     received.resize(rows.rows);
-    numerics::receivedAttention(attentionParams(reader.attention), made[1], made[2], received,
-                                options.threads);
+    numerics::receivedAttention(params, made[1], made[2], received, options.threads);
     return attended.of(sample).update(rows, received, options.threads);
   };
   if (failed(advance(layer, outputs, lastCut(layer, group.sites.front().op), codes, gather)))

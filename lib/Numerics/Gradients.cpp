@@ -63,8 +63,9 @@ void normWeightGradient(ConstMatrix dy, ConstMatrix x, double epsilon, bool cent
 /// The gradients of one head: dq is written, dk and dv are added to.
 class HeadGradient {
 public:
-  HeadGradient(const reference::AttentionParams &params, int64_t tokens)
-      : scale(static_cast<float>(params.scale)), bound(static_cast<float>(params.bound)),
+  HeadGradient(const reference::AttentionParams &params, int64_t tokens, int64_t h)
+      : sink(params.sinkLogits.empty() ? -INFINITY : params.sinkLogits[h]),
+        scale(static_cast<float>(params.scale)), bound(static_cast<float>(params.bound)),
         window(params.window), p(kQueries * tokens), ds(kQueries * tokens),
         slopes(bound > 0 ? kQueries * tokens : 0) {}
 
@@ -77,6 +78,7 @@ private:
   void tile(int64_t first, ConstMatrix dy, ConstMatrix q, ConstMatrix k, ConstMatrix v, Matrix dq,
             Matrix dk, Matrix dv);
 
+  float sink; ///< a score without a value, which gets its part
   float scale, bound;
   int64_t window;
   std::vector<float> p, ds;
@@ -112,8 +114,8 @@ void HeadGradient::tile(int64_t first, ConstMatrix dy, ConstMatrix q, ConstMatri
       score[j] = bound * t;
       ofBound[j] = 1 - t * t;
     }
-    const float most = *std::max_element(score + begin, score + end);
-    double sum = 0, along = 0;
+    const float most = std::max(sink, *std::max_element(score + begin, score + end));
+    double sum = std::exp(sink - most), along = 0;
     for (int64_t j = begin; j < end; ++j)
       sum += score[j] = std::exp(score[j] - most);
     for (int64_t j = begin; j < end; ++j) {
@@ -168,7 +170,7 @@ void attentionGradient(const reference::AttentionParams &params, ConstMatrix dy,
   };
   parallelFor(params.heads, threads, [&](int64_t h) {
     const int64_t kv = h / group;
-    HeadGradient(params, tokens)
+    HeadGradient(params, tokens, h)
         .run(head(dy, h, width), head(q, h, width), head(k, kv, width), head(v, kv, width),
              head(dq, h, width), part(0, h), part(1, h));
   });

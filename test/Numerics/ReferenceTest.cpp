@@ -11,6 +11,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "easyquant/Numerics/Reference.h"
+#include "easyquant/Numerics/Gradients.h"
 #include "easyquant/Numerics/Rope.h"
 
 #include "RandomData.h"
@@ -284,6 +285,39 @@ TEST_F(Attention, EqualScoresAverageTheVisibleValues) {
             }
           EXPECT_NEAR(y[m * 12 + h * 3 + i], sum / count, 1e-14);
         }
+  }
+}
+
+// Behind equal scores a sink is so many tokens as its exponential says, and has no value.
+TEST_F(Attention, SinksTakeTheirPart) {
+  const std::vector<float> sinks = {-1, 0, 2, 300};
+  std::fill(q.begin(), q.end(), 0.0f);
+  params.sinkLogits = sinks;
+  for (int64_t window : {0, 2}) {
+    params.window = window;
+    Values y = run();
+    for (int64_t m = 0; m < M; ++m)
+      for (int64_t h = 0; h < 4; ++h)
+        for (int64_t i = 0; i < 3; ++i) {
+          double sum = 0, count = std::exp(double{sinks[h]});
+          for (int64_t t = 0; t <= position + m; ++t)
+            if (window == 0 || position + m - t < window) {
+              sum += v[t * 6 + h / 2 * 3 + i];
+              ++count;
+            }
+          EXPECT_NEAR(y[m * 12 + h * 3 + i], sum / count, 1e-14);
+        }
+    std::vector<float> keys(M * 6, 1.0f), received(M);
+    receivedAttention(params, {q.data(), M, 12}, {keys.data(), M, 6}, received, 1);
+    for (int64_t t = 0; t < M; ++t) {
+      double mean = 0;
+      for (float sink : sinks)
+        for (int64_t m = t; m < M && (window == 0 || m - t < window); ++m) {
+          const auto seen = static_cast<double>(window == 0 ? m + 1 : std::min(m + 1, window));
+          mean += 0.25 / (seen + std::exp(double{sink}));
+        }
+      EXPECT_NEAR(received[t], mean, 1e-6);
+    }
   }
 }
 

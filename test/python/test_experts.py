@@ -247,14 +247,15 @@ def test_exported_folder_is_the_model(model, tmp_path, name):
     assert np.array_equal(Llama(config, tensors, dtype=np.float64).logits(tokens), Llama(before, weights, dtype=np.float64).logits(tokens))
 
 
+@pytest.mark.parametrize("name", ["qwen3_moe", "qwen2_moe"])
 @pytest.mark.parametrize("options, method", [(["--method=gptq"], "gptq"), (["--method=awq"], "awq"), (["--weight-observer=hessian-diagonal"], "hessian-diagonal")])
-def test_methods_leave_experts_to_ranges_from_their_weights(artifact, model, tmp_path, options, method):
+def test_methods_leave_experts_to_ranges_from_their_weights(artifact, model, tmp_path, name, options, method):
     """The rest of the model gets the method, which the manifest says, and experts the codes that they have without it."""
-    config, tensors = read_folder(model("qwen3_moe"))
+    config, tensors = read_folder(model(name))
     text = f"--tokens={write_tokens(tmp_path / 'text.safetensors', [random_tokens(seed, 48, 97) for seed in range(4)])}"
     scheme = ["--scheme=W4A16", "--group-size=32", "--kv-cache=f32", "--isa=avx2"]
-    out = compile_model(model("qwen3_moe"), tmp_path / "out", *scheme, *options, text)
-    plain = artifact(model("qwen3_moe"), *scheme, *(["--method=zeropoint"] if method == "awq" else []))  # its base
+    out = compile_model(model(name), tmp_path / "out", *scheme, *options, text)
+    plain = artifact(model(name), *scheme, *(["--method=zeropoint"] if method == "awq" else []))  # its base
     learned, nearest = (expert_weights(made, config, tensors) for made in (out, plain))
     assert all(np.array_equal(learned[key], nearest[key]) for key in tensors if ".experts." in key)
     assert any(not np.array_equal(learned[key], nearest[key]) for key in tensors if ".o_proj." in key)

@@ -7,14 +7,16 @@ import gguf
 import numpy as np
 import pytest
 
+from calibrating import write_tokens
 from command_line import run_command_line
 from easyquant import _runtime
-from easyquant.evaluation.weights import read_site
+from easyquant.evaluation.weights import read_site, read_tensor
 from easyquant.runtime.artifact import Artifact
 from helpers import Runner, assert_refused, compile_model, random_llama, random_tokens, run_tool, sites_of, supported_isas, write_byte_level, write_gguf, write_model, written_back
 from oracles.checkpoint import read_folder
 from oracles.experts import mxfp4, unstacked
 from oracles.llama import Llama
+from oracles.schemes import W8A8
 
 SIZES = {"arch": "gpt_oss", "hidden": 64, "heads": 4, "kv_heads": 2, "head_dim": 16, "tied": False}
 MODELS = {
@@ -139,6 +141,35 @@ def test_schemes_round_the_numbers_that_codes_stand_for(artifact, model, name, o
     expected = Llama(config, weights, dtype=np.float64).logits(tokens)
     found = Runner(out).score(tokens)
     assert np.linalg.norm(found - expected) < 1e-5 * np.linalg.norm(expected)
+
+
+def test_int8_activations(artifact, model):
+    """Near to the oracle, which rounds activations behind the clamped gate, too, and far from floats."""
+    tokens = random_tokens(6, 96, 97)
+    config, tensors = read_folder(model("stacks of floats"))
+    found = Runner(artifact(model("stacks of floats"), "--scheme=W8A8", "--kv-cache=f32", "--isa=avx2")).score(tokens)
+    expected = Llama(config, tensors, W8A8, np.float64).logits(tokens)
+    plain = Llama(config, tensors, dtype=np.float64).logits(tokens)
+    error, distance = (np.median(np.linalg.norm(other - expected, axis=1) / np.linalg.norm(expected, axis=1)) for other in (found, plain))
+    assert error < 5e-3 and distance > 3 * error
+
+
+@pytest.mark.parametrize("method", ["gptq", "awq"])
+def test_methods_run_the_model(model, tmp_path, method):
+    """They see attention with its sinks; the program is the model of the weights that they leave."""
+    config, tensors = read_folder(model("stacks of floats"))
+    text = f"--tokens={write_tokens(tmp_path / 'text.safetensors', [random_tokens(seed, 48, 97) for seed in range(4)])}"
+    out = compile_model(model("stacks of floats"), tmp_path / "out", "--scheme=W4A16", "--group-size=32", "--kv-cache=f32", "--isa=avx2", f"--method={method}", text)
+    norms = {name: read_tensor(Artifact.open(out), name) for name in tensors if name.endswith("norm.weight")}
+    tokens = random_tokens(7, 40, 97)
+    expected = Llama(config, weights_of(out, config, tensors) | norms, dtype=np.float64).logits(tokens)
+    assert np.linalg.norm(Runner(out).score(tokens) - expected) < 1e-5 * np.linalg.norm(expected)
+
+
+def test_refused_methods(model, tmp_path):
+    text = f"--tokens={write_tokens(tmp_path / 'text.safetensors', [random_tokens(seed, 48, 97) for seed in range(2)])}"
+    result = run_tool("easyquant-compile", model("stacks of floats"), "-o", tmp_path / "out", "--scheme=W4A16", "--isa=avx2", "--method=lkd", text)
+    assert_refused(result, "method lkd trains layers by their gradients")
 
 
 @pytest.mark.parametrize("options", [["--kv-scheme=int8"], ["--kv-scheme=int8", "--kv-keys=pre-rope"], ["--kv-scheme=int8", "--kv-keys=hadamard"]])

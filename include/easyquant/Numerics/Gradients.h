@@ -39,7 +39,8 @@ void attentionGradient(const reference::AttentionParams &params, ConstMatrix dy,
                        unsigned threads);
 
 /// By token of one sequence, the attention that it receives: the mean over the query heads of the
-/// probabilities by which it and the tokens behind it read it. They sum to the number of tokens.
+/// probabilities by which it and the tokens behind it read it. They sum to the number of tokens,
+/// less the parts of sink logits.
 void receivedAttention(const reference::AttentionParams &params, ConstMatrix q, ConstMatrix k,
                        std::span<float> received, unsigned threads);
 
