@@ -8,6 +8,7 @@
 #include "HostOperations.h"
 
 #include "easyquant/Formats/Step.h"
+#include "easyquant/Numerics/GatedDelta.h"
 #include "easyquant/Numerics/Gradients.h"
 #include "easyquant/Numerics/Quantize.h"
 #include "easyquant/Support/Parallel.h"
@@ -99,9 +100,25 @@ HostOperation easyquant::execution::hostOperation(Operation *op) {
                                       threads);
         };
       })
-      .Case([](lm::Conv1dGradientOp) {
-        return [](Operands o, unsigned) {
-          numerics::convolutionGradient(matrix(o[0]), matrix(o[1]), matrix(o[2]));
+      .Case([](lm::Conv1dGradientOp op) {
+        return [hasSilu = bool(op.getSiluOf()), hasBias = bool(op.getBias())](Operands o,
+                                                                              unsigned) {
+          const Matrix dx = matrix(o[2 + hasSilu + hasBias]);
+          if (hasSilu)
+            numerics::siluConvolutionGradient(matrix(o[0]), matrix(o[1]), matrix(o[2]),
+                                              hasBias ? elements(o[3]) : std::span<float>(), dx);
+          else
+            numerics::convolutionGradient(matrix(o[0]), matrix(o[1]), dx);
+        };
+      })
+      .Case([](lm::GatedDeltaGradientOp op) {
+        const auto keyHeads = static_cast<int64_t>(op.getKeyHeads()),
+                   valueHeads = static_cast<int64_t>(op.getValueHeads());
+        return [keyHeads, valueHeads, tiled = op.getTiled()](Operands o, unsigned threads) {
+          numerics::gatedDeltaGradient(
+              {keyHeads, valueHeads, tiled, elements(o[6]), elements(o[7])}, matrix(o[0]),
+              {matrix(o[1]), matrix(o[2]), matrix(o[3]), matrix(o[4]), matrix(o[5])},
+              {matrix(o[8]), matrix(o[9]), matrix(o[10]), matrix(o[11]), matrix(o[12])}, threads);
         };
       })
       .Case([](lm::RowsGradientOp) {

@@ -214,6 +214,22 @@ void convolutionGradient(ConstMatrix dy, ConstMatrix w, Matrix dx) {
   }
 }
 
+void siluConvolutionGradient(ConstMatrix dy, ConstMatrix w, ConstMatrix x,
+                             std::span<const float> bias, Matrix dx) {
+  const int64_t width = w.columns;
+  std::vector<float> through(static_cast<size_t>(dy.rows * dy.columns));
+  const Matrix slopes(through.data(), dy.rows, dy.columns);
+  for (int64_t t = 0; t < dy.rows; ++t)
+    for (int64_t c = 0; c < dy.columns; ++c) {
+      double sum = bias.empty() ? 0.0 : bias[c];
+      for (int64_t i = std::max<int64_t>(0, width - 1 - t); i < width; ++i)
+        sum += static_cast<double>(w(c, i)) * x(t - width + 1 + i, c);
+      const double s = 1 / (1 + std::exp(-sum));
+      slopes(t, c) = static_cast<float>(dy(t, c) * s * (1 + sum * (1 - s)));
+    }
+  convolutionGradient(slopes, w, dx);
+}
+
 void embeddingGradient(ConstMatrix dy, std::span<const int32_t> tokens, Matrix table) {
   fillZero(table);
   for (int64_t i = 0; i < dy.rows; ++i)

@@ -47,7 +47,7 @@ std::string moduleText(const Case &c) {
             "xf32>) : tensor<" + shape + "xf32>\n";
   text += "func.func private @layer(%x: " + type +
           ", %batch: !lm.batch, %cache: !lm.kv_cache<layers = 1, kv_heads = 2, head_dim = 4>, "
-          "%state: !lm.recurrent<values = 64>) -> " +
+          "%state: !lm.recurrent<values = 128>) -> " +
           type + " {\n";
   for (auto &[name, shape] : c.weights)
     text +=
@@ -75,6 +75,25 @@ std::string attention(const std::string &window, const std::string &bound = "0.0
          "head_dim = 4>\n"
          "%y = lm.linear %a, %w {site = \"o\"} : (tensor<?x16xf32>, tensor<32x16xf32>) -> "
          "tensor<?x32xf32>\n";
+}
+
+/// Three heads of values for each key head, all of 4 columns.
+std::string gatedDelta(int64_t keyHeads, const std::string &order) {
+  auto rows = [](int64_t columns) { return "tensor<?x" + std::to_string(columns) + "xf32>"; };
+  const int64_t heads = 3 * keyHeads;
+  const std::string keys = rows(4 * keyHeads), values = rows(4 * heads), numbers = rows(heads),
+                    all = rows(26 * keyHeads), vector = "tensor<" + std::to_string(heads) + "xf32>";
+  return "%q, %k, %v, %a, %b = lm.split %x : " + all + " -> " + keys + ", " + keys + ", " + values +
+         ", " + numbers + ", " + numbers +
+         "\n%d = lm.gated_delta %q, %k, %v, %a, %b, %kernel_rate, %kernel_bias, %state, %batch "
+         "{key_heads = " +
+         std::to_string(keyHeads) + " : i64, value_heads = " + std::to_string(heads) +
+         " : i64, first = 3 : i64" + order + "} : (" + keys + ", " + keys + ", " + values + ", " +
+         numbers + ", " + numbers + ", " + vector + ", " + vector +
+         ", !lm.recurrent<values = 128>, !lm.batch) -> " + values +
+         "\n%y = lm.linear %d, %w {site = \"w\"} : (" + values + ", tensor<" +
+         std::to_string(26 * keyHeads) + "x" + std::to_string(4 * heads) + "xf32>) -> " + all +
+         "\n";
 }
 
 const Case kCases[] = {
@@ -125,11 +144,26 @@ const Case kCases[] = {
      "%m = lm.glu sigmoid %gate, %up : tensor<?x11xf32>\n"
      "%y = lm.linear %m, %w {site = \"w\"} : (tensor<?x11xf32>, tensor<22x11xf32>) -> "
      "tensor<?x22xf32>\n"},
+    {"SiluConvolution",
+     11,
+     {{"kernel", "11x4"}, {"w", "11x11"}},
+     "%c = lm.conv1d %x, %kernel, %state, %batch {first = 7 : i64, silu} : (tensor<?x11xf32>, "
+     "tensor<11x4xf32>, !lm.recurrent<values = 128>, !lm.batch) -> tensor<?x11xf32>\n"
+     "%y = lm.linear %c, %w {site = \"w\"} : (tensor<?x11xf32>, tensor<11x11xf32>) -> "
+     "tensor<?x11xf32>\n"},
+    {"GatedDelta",
+     26,
+     {{"kernel_rate", "3"}, {"kernel_bias", "3"}, {"w", "26x12"}},
+     gatedDelta(1, "")},
+    {"TiledGatedDelta",
+     52,
+     {{"kernel_rate", "6"}, {"kernel_bias", "6"}, {"w", "52x24"}},
+     gatedDelta(2, ", tiled")},
     {"Conv1d",
      11,
      {{"kernel", "11x4"}, {"w", "11x11"}},
      "%c = lm.conv1d %x, %kernel, %state, %batch {first = 7 : i64} : (tensor<?x11xf32>, "
-     "tensor<11x4xf32>, !lm.recurrent<values = 64>, !lm.batch) -> tensor<?x11xf32>\n"
+     "tensor<11x4xf32>, !lm.recurrent<values = 128>, !lm.batch) -> tensor<?x11xf32>\n"
      "%y = lm.linear %c, %w {site = \"w\"} : (tensor<?x11xf32>, tensor<11x11xf32>) -> "
      "tensor<?x11xf32>\n"},
     {"Multiply", 19, {}, "%y = lm.multiply %x {factor = 1.7 : f64} : tensor<?x19xf32>\n"},
@@ -193,7 +227,8 @@ TEST_P(Gradients, AreLimitsOfDifferences) {
   auto layer = module->lookupSymbol<func::FuncOp>("layer");
   SmallVector<Value> wanted = {layer.getArgument(0)};
   for (auto load : layer.getOps<ml_program::GlobalLoadConstOp>())
-    if (!llvm::is_contained({"table", "kernel"}, load.getGlobal().getLeafReference()))
+    if (StringRef name = load.getGlobal().getLeafReference();
+        name != "table" && !name.starts_with("kernel"))
       wanted.push_back(load.getResult());
   const int64_t tokens = 70;
   std::vector<std::vector<float>> results;
@@ -206,11 +241,11 @@ TEST_P(Gradients, AreLimitsOfDifferences) {
     SmallVector<Matrix> places = {{values[0].data(), tokens, c.columns}};
     SmallVector<Matrix> gradients = {{memory[0].data(), tokens, c.columns}};
     for (const SubgraphWeight &weight : trained->weights())
-      if (weight.global == "kernel") {
-        const auto kernel = normal(weight.type.getNumElements(), 0.5, 5);
-        ASSERT_TRUE(
-            trained->setWeight("kernel", ConstMatrix(kernel.data(), weight.type.getDimSize(0),
-                                                     weight.type.getDimSize(1))));
+      if (StringRef(weight.global).starts_with("kernel")) {
+        const int64_t count = weight.type.getNumElements(), columns = weight.type.getShape().back();
+        const auto kernel = normal(count, 0.5, 5);
+        ASSERT_TRUE(trained->setWeight(weight.global,
+                                       ConstMatrix(kernel.data(), count / columns, columns)));
       } else if (weight.global == "table") {
         numerics::RopeParams params;
         params.dims = 2 * weight.type.getDimSize(1);

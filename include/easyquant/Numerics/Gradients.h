@@ -47,6 +47,9 @@ void receivedAttention(const reference::AttentionParams &params, ConstMatrix q, 
 /// The gradient of what a causal depthwise convolution reads, whose rows are all tokens that there
 /// are: dx[t] = sum_i w[i] dy[t + W - 1 - i], column by column; w is C x W.
 void convolutionGradient(ConstMatrix dy, ConstMatrix w, Matrix dx);
+/// The same behind silu of the convolution of x and the bias, which may be empty.
+void siluConvolutionGradient(ConstMatrix dy, ConstMatrix w, ConstMatrix x,
+                             std::span<const float> bias, Matrix dx);
 
 /// table = 0, then row tokens[m] of it gets row m of dy added; tokens are rows of the table.
 void embeddingGradient(ConstMatrix dy, std::span<const int32_t> tokens, Matrix table);

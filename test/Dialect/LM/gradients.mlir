@@ -2,7 +2,7 @@
 
 // CHECK-LABEL: func.func @all
 func.func @all(%dy: tensor<?x16xf32>, %x: tensor<?x16xf32>, %kv: tensor<?x8xf32>, %w: tensor<16x8xf32>, %c: tensor<16xf32>,
-               %head: tensor<4xf32>, %table: tensor<10x2x2xf32>, %tokens: tensor<?xi32>, %batch: !lm.batch) {
+               %head: tensor<4xf32>, %table: tensor<10x2x2xf32>, %tokens: tensor<?xi32>, %batch: !lm.batch, %a: tensor<?x4xf32>) {
   // CHECK: lm.linear_input_gradient %{{.*}}, %{{.*}} : tensor<?x16xf32>, tensor<16x8xf32> -> tensor<?x8xf32>
   %0 = lm.linear_input_gradient %dy, %w : tensor<?x16xf32>, tensor<16x8xf32> -> tensor<?x8xf32>
   // CHECK: lm.linear_weight_gradient %{{.*}}, %{{.*}} : tensor<?x16xf32>, tensor<?x8xf32> -> tensor<16x8xf32>
@@ -36,6 +36,38 @@ func.func @all(%dy: tensor<?x16xf32>, %x: tensor<?x16xf32>, %kv: tensor<?x8xf32>
   %13 = lm.embedding_gradient %dy, %tokens : tensor<?x16xf32>, tensor<?xi32> -> tensor<5x16xf32>
   // CHECK: lm.position_embedding_gradient %{{.*}}, %{{.*}} : tensor<?x16xf32> -> tensor<5x16xf32>
   %14 = lm.position_embedding_gradient %dy, %batch : tensor<?x16xf32> -> tensor<5x16xf32>
+  // CHECK: lm.conv1d_gradient %{{.*}}, %{{.*}} : (tensor<?x16xf32>, tensor<16x8xf32>) -> tensor<?x16xf32>
+  %16 = lm.conv1d_gradient %dy, %w : (tensor<?x16xf32>, tensor<16x8xf32>) -> tensor<?x16xf32>
+  // CHECK: lm.conv1d_gradient %{{.*}}, %{{.*}} silu_of(%{{.*}}) bias(%{{.*}})
+  %17 = lm.conv1d_gradient %dy, %w silu_of(%x) bias(%c) : (tensor<?x16xf32>, tensor<16x8xf32>, tensor<?x16xf32>, tensor<16xf32>) -> tensor<?x16xf32>
+  // CHECK: lm.gated_delta_gradient {{.*}} {key_heads = 2 : i64, tiled, value_heads = 4 : i64} : tensor<?x8xf32>, tensor<?x16xf32>, tensor<?x4xf32>, tensor<4xf32>, tensor<4xf32>
+  %18:5 = lm.gated_delta_gradient %dy, %kv, %kv, %x, %a, %a, %head, %head {key_heads = 2, value_heads = 4, tiled}
+            : tensor<?x8xf32>, tensor<?x16xf32>, tensor<?x4xf32>, tensor<4xf32>, tensor<4xf32>
+  return
+}
+
+// -----
+
+func.func @silu_of_another_width(%dy: tensor<?x16xf32>, %x: tensor<?x8xf32>, %w: tensor<16x3xf32>) {
+  // expected-error @below {{silu_of must be 'tensor<?x16xf32>', found 'tensor<?x8xf32>'}}
+  lm.conv1d_gradient %dy, %w silu_of(%x) : (tensor<?x16xf32>, tensor<16x3xf32>, tensor<?x8xf32>) -> tensor<?x16xf32>
+  return
+}
+
+// -----
+
+func.func @bias_of_nothing(%dy: tensor<?x16xf32>, %c: tensor<16xf32>, %w: tensor<16x3xf32>) {
+  // expected-error @below {{bias goes with silu_of}}
+  lm.conv1d_gradient %dy, %w bias(%c) : (tensor<?x16xf32>, tensor<16x3xf32>, tensor<16xf32>) -> tensor<?x16xf32>
+  return
+}
+
+// -----
+
+func.func @delta_heads(%dy: tensor<?x16xf32>, %k: tensor<?x8xf32>, %a: tensor<?x4xf32>, %c: tensor<4xf32>) {
+  // expected-error @below {{has key and value of 8 and 16 columns; expected 3 and 4 heads, these a multiple of those}}
+  lm.gated_delta_gradient %dy, %k, %k, %dy, %a, %a, %c, %c {key_heads = 3, value_heads = 4}
+    : tensor<?x8xf32>, tensor<?x16xf32>, tensor<?x4xf32>, tensor<4xf32>, tensor<4xf32>
   return
 }
 

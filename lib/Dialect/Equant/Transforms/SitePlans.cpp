@@ -430,12 +430,11 @@ LogicalResult SitePlanner::run(StringRef pass, bool requireSites) {
   const std::vector<std::string> methods = recipe.methods();
   const auto trained =
       llvm::find_if(methods, [](StringRef name) { return name == "lkd" || name == "signround"; });
-  if (trained != methods.end())
-    for (auto [has, name] : {std::pair(llvm::any_of(ops, isRouter), "mixtures of experts"),
-                             std::pair(llvm::any_of(ops, isOfRecurrence), "gated delta nets")})
-      if (has)
-        return onModule() << "method " << *trained << " trains layers by their gradients, which "
-                          << name << " have none of yet; take gptq or awq";
+  if (const bool hasExperts =
+          llvm::any_of(ops, [](QuantizableOpInterface op) { return isRouter(op); });
+      hasExperts && trained != methods.end())
+    return onModule() << "method " << *trained << " trains layers by their gradients, which "
+                      << "mixtures of experts have none of yet; take gptq or awq";
   SmallVector<QuantizableOpInterface> plain;    // though planned in a rotated basis
   bool isAnyPlanned = recipe.request.isFloat(); // where nothing is asked, nothing is missing
   KeptSites kept(module, recipe.request.options[option::dequantize]);

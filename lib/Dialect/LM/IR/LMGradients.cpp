@@ -242,19 +242,41 @@ FailureOr<Gradients> Conv1dOp::buildGradients(OpBuilder &b, ArrayRef<Value> resu
                                               const BitVector &wanted) {
   if (failed(refuse(*this, wanted, {0})))
     return failure();
-  if (getSilu())
-    return emitOpError("has no gradient with silu yet");
   Gradients gradients(getNumOperands());
   gradients[0] =
-      Conv1dGradientOp::create(b, getLoc(), results[0].getType(), results[0], getWeight());
+      Conv1dGradientOp::create(b, getLoc(), results[0].getType(), results[0], getWeight(),
+                               getSilu() ? getInput() : Value(), getSilu() ? getBias() : Value());
+  return gradients;
+}
+
+FailureOr<Gradients> GatedDeltaOp::buildGradients(OpBuilder &b, ArrayRef<Value> results,
+                                                  const BitVector &wanted) {
+  if (failed(refuse(*this, wanted, {0, 1, 2, 3, 4})))
+    return failure();
+  Type keys = getKey().getType(), values = getValue().getType(), heads = getDecay().getType();
+  auto op =
+      GatedDeltaGradientOp::create(b, getLoc(), TypeRange{keys, keys, values, heads, heads},
+                                   ValueRange{results[0], getQuery(), getKey(), getValue(),
+                                              getDecay(), getStrength(), getLogRate(), getBias()});
+  op.setKeyHeads(getKeyHeads());
+  op.setValueHeads(getValueHeads());
+  op.setTiled(getTiled());
+  Gradients gradients(op.getResults().begin(), op.getResults().end());
+  gradients.resize(getNumOperands());
   return gradients;
 }
 
 LogicalResult Conv1dGradientOp::verify() {
-  if (extent(getWeight()) == columns(getGradient()))
+  if (getBias() && !getSiluOf())
+    return emitOpError("bias goes with silu_of, without which the gradient is the same");
+  if (getSiluOf() && getSiluOf().getType() != getGradient().getType())
+    return emitOpError("silu_of must be ")
+           << getGradient().getType() << ", found " << getSiluOf().getType();
+  if (extent(getWeight()) == columns(getGradient()) &&
+      (!getBias() || extent(getBias()) == columns(getGradient())))
     return success();
   return emitOpError("gradient has ")
-         << columns(getGradient()) << " columns, expected the weight to have as many rows";
+         << columns(getGradient()) << " columns, expected weight and bias to have as many rows";
 }
 
 FailureOr<Gradients> RowsOp::buildGradients(OpBuilder &b, ArrayRef<Value> results,

@@ -276,21 +276,31 @@ LogicalResult Conv1dOp::verify() {
   return success();
 }
 
+/// Heads of a gated delta net, or of its gradient.
+template <typename OpT> static LogicalResult verifyDelta(OpT op) {
+  const auto keyHeads = static_cast<int64_t>(op.getKeyHeads()),
+             heads = static_cast<int64_t>(op.getValueHeads());
+  const int64_t keys = columns(op.getKey()), count = columns(op.getValue());
+  if (keys % keyHeads != 0 || count % heads != 0 || heads % keyHeads != 0)
+    return op.emitOpError("has key and value of ")
+           << keys << " and " << count << " columns; expected " << keyHeads << " and " << heads
+           << " heads, these a multiple of those";
+  if (columns(op.getDecay()) != heads || columns(op.getStrength()) != heads ||
+      extent(op.getLogRate()) != heads || extent(op.getBias()) != heads)
+    return op.emitOpError(
+               "expected decay, strength, log_rate and bias to have one number for each of ")
+           << heads << " value heads";
+  return success();
+}
+LogicalResult GatedDeltaGradientOp::verify() { return verifyDelta(*this); }
+
 LogicalResult GatedDeltaOp::verify() {
-  const auto keyHeads = static_cast<int64_t>(getKeyHeads()),
-             heads = static_cast<int64_t>(getValueHeads());
+  const auto keyHeads = static_cast<int64_t>(getKeyHeads());
   const int64_t keys = columns(getKey()), count = columns(getValue());
   if (getQuery().getType() != getKey().getType() || getOutput().getType() != getValue().getType())
     return emitOpError("query must have the columns of key, and the result those of value");
-  if (keys % keyHeads != 0 || count % heads != 0 || heads % keyHeads != 0)
-    return emitOpError("has key and value of ")
-           << keys << " and " << count << " columns; expected " << keyHeads << " and " << heads
-           << " heads, these a multiple of those";
-  if (columns(getDecay()) != heads || columns(getStrength()) != heads ||
-      extent(getLogRate()) != heads || extent(getBias()) != heads)
-    return emitOpError(
-               "expected decay, strength, log_rate and bias to have one number for each of ")
-           << heads << " value heads";
+  if (failed(verifyDelta(*this)))
+    return failure();
   const auto values = static_cast<int64_t>(getState().getType().getValues());
   const auto first = static_cast<int64_t>(getFirst());
   if (first > values || count > (values - first) / (keys / keyHeads))

@@ -315,22 +315,65 @@ def LM_RowsGradientOp
   let assemblyFormat = "$gradient `,` $input `at` $rows attr-dict `:` type($gradient) `,` type($rows)";
 }
 
-def LM_Conv1dGradientOp : LM_GradientOp<"conv1d_gradient", [LM_HostOp, AllTypesMatch<["gradient", "output"]>]> {
+def LM_Conv1dGradientOp
+    : LM_GradientOp<"conv1d_gradient", [AttrSizedOperandSegments, LM_HostOp, AllTypesMatch<["gradient", "output"]>]> {
   let summary = "the gradient of what a convolution reads";
   let description = [{
-    dx[t, c] = Σ_i weight[c, i] · dy[t + W − 1 − i, c] over the rows that there are: all tokens of one sequence, from its first on.
+    dx[t, c] = Σ_i weight[c, i] · dy[t + W − 1 − i, c] over the rows that there are: all tokens of one sequence, from its first on. Behind a convolution with
+    `silu`, dy is times its slope at what the convolution of x, and the bias, is.
 
     ```mlir
     // Before
     %y = lm.conv1d %x, %w, %state, %batch {first = 0 : i64}
            : (tensor<?x1024xf32>, tensor<1024x3xf32>, !lm.recurrent<values = 20480>, !lm.batch) -> tensor<?x1024xf32>
     // After
-    %dx = lm.conv1d_gradient %dy, %w : tensor<?x1024xf32>, tensor<1024x3xf32>
+    %dx = lm.conv1d_gradient %dy, %w : (tensor<?x1024xf32>, tensor<1024x3xf32>) -> tensor<?x1024xf32>
     ```
   }];
-  let arguments = (ins LM_Activation:$gradient, LM_Matrix:$weight);
+  let arguments = (ins LM_Activation:$gradient, LM_Matrix:$weight, Optional<LM_Activation>:$silu_of, Optional<LM_Vector>:$bias);
   let results = (outs LM_Activation:$output);
-  let assemblyFormat = "$gradient `,` $weight attr-dict `:` type($gradient) `,` type($weight)";
+  let assemblyFormat = [{
+    $gradient `,` $weight (`silu_of` `(` $silu_of^ `)`)? (`bias` `(` $bias^ `)`)? attr-dict `:` functional-type(operands, $output)
+  }];
+  let hasVerifier = 1;
+}
+
+def LM_GatedDeltaGradientOp
+    : LM_GradientOp<"gated_delta_gradient",
+                    [LM_HostOp, AllTypesMatch<["query", "key", "query_gradient", "key_gradient"]>,
+                     AllTypesMatch<["gradient", "value", "value_gradient"]>,
+                     AllTypesMatch<["decay", "strength", "decay_gradient", "strength_gradient"]>]> {
+  let summary = "the gradients of what a gated delta net reads";
+  let description = [{
+    Differentiates an `lm.gated_delta` on one sequence from its beginning: its rows are all tokens that there are. With G the gradient of a head's state behind a
+    token, d its decay, β its strength, S the state before it and u = v − d Sᵀ k, back from the last token to the first:
+
+        G ← G + q ⊗ dy          dq = S' dy, S' being the state behind the token
+        dv = β Gᵀ k             dβ = (Gᵀ k) · u        dk = β G u − d S dv
+        G ← G − k ⊗ dv          dd = Σ G ∘ S           G ← d G
+
+    and from there through decays, strengths and lengths. Those of a key are summed over the heads that read it. States are computed again, some tokens at a time.
+
+    ```mlir
+    // Before
+    %y = lm.gated_delta %q, %k, %v, %a, %b, %log_rate, %bias, %state, %batch {key_heads = 1, value_heads = 2, first = 0}
+           : (tensor<?x4xf32>, tensor<?x4xf32>, tensor<?x4xf32>, tensor<?x2xf32>, tensor<?x2xf32>, tensor<2xf32>, tensor<2xf32>,
+              !lm.recurrent<values = 16>, !lm.batch) -> tensor<?x4xf32>
+    // After
+    %dq, %dk, %dv, %da, %db = lm.gated_delta_gradient %dy, %q, %k, %v, %a, %b, %log_rate, %bias {key_heads = 1, value_heads = 2}
+           : tensor<?x4xf32>, tensor<?x4xf32>, tensor<?x2xf32>, tensor<2xf32>, tensor<2xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$gradient, LM_Activation:$query, LM_Activation:$key, LM_Activation:$value,
+                       LM_Activation:$decay, LM_Activation:$strength, LM_Vector:$log_rate, LM_Vector:$bias,
+                       ConfinedAttr<I64Attr, [IntPositive]>:$key_heads,
+                       ConfinedAttr<I64Attr, [IntPositive]>:$value_heads, UnitAttr:$tiled);
+  let results = (outs LM_Activation:$query_gradient, LM_Activation:$key_gradient, LM_Activation:$value_gradient,
+                      LM_Activation:$decay_gradient, LM_Activation:$strength_gradient);
+  let assemblyFormat = [{
+    $gradient `,` $query `,` $key `,` $value `,` $decay `,` $strength `,` $log_rate `,` $bias attr-dict `:` type($query) `,`
+    type($value) `,` type($decay) `,` type($log_rate) `,` type($bias)
+  }];
   let hasVerifier = 1;
 }
 

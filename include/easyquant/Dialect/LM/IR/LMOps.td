@@ -227,7 +227,7 @@ def LM_Conv1dOp : LM_Op<"conv1d", [LM_Differentiable]> {
   let hasVerifier = 1;
 }
 
-def LM_GatedDeltaOp : LM_Op<"gated_delta"> {
+def LM_GatedDeltaOp : LM_Op<"gated_delta", [LM_Differentiable]> {
   let summary = "a gated delta net's recurrence along each sequence";
   let description = [{
     Each of `value_heads` heads has a state S of D_k x D_v numbers, zeros before a sequence's first token. With the head's columns v of
