@@ -528,7 +528,7 @@ static constexpr Architecture qwen35() {
               "a quarter of each head rotated, and norms whose weights are kept less 1";
   a.refused = "GPUs; more than one rank; `qwen3_next`; the part for pictures of "
               "`qwen3_5` and the head that drafts, which are left out";
-  a.proof = "the oracle, llama.cpp";
+  a.proof = "the oracle, transformers, llama.cpp";
   a.intermediateSize.otherwise = 12288;
   a.numLayers.otherwise = 32;
   a.numHeads.otherwise = 16;

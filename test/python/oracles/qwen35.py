@@ -22,7 +22,7 @@ def unit(x):
 
 
 def recurrence(q, k, v, decay, strength):
-    """That of one head: q and k are (tokens, d_k), v (tokens, d_v), decay (below 1) and strength a number each."""
+    """One head: q and k are (tokens, d_k), v (tokens, d_v), decay (below 1) and strength a number each."""
     state = np.zeros((k.shape[1], v.shape[1]), q.dtype)
     out = np.empty_like(v)
     for t in range(len(q)):
