@@ -12,8 +12,6 @@
 
 #include "easyquant/Formats/Architecture.h"
 
-#include "easyquant/Support/Result.h"
-
 #include <algorithm>
 
 using namespace easyquant;
@@ -350,6 +348,25 @@ static constexpr Architecture olmo3() {
   return a;
 }
 
+/// Experts in the place of every MLP.
+static constexpr void putExperts(Architecture &a, const char *router) {
+  a.layer.gate = {};
+  a.layer.up = {};
+  a.layer.down = {};
+  a.layer.router = router;
+  a.layer.expertGate = "mlp.experts.gate_proj";
+  a.layer.expertUp = "mlp.experts.up_proj";
+  a.layer.expertDown = "mlp.experts.down_proj";
+}
+
+/// One more, which computes all rows.
+static constexpr void addSharedExpert(Architecture &a) {
+  a.layer.sharedGate = "mlp.shared_expert.gate_proj";
+  a.layer.sharedUp = "mlp.shared_expert.up_proj";
+  a.layer.sharedDown = "mlp.shared_expert.down_proj";
+  a.layer.sharedRouter = "mlp.shared_expert_gate";
+}
+
 /// Yang et al., 2025: qwen3 with experts in place of every MLP.
 static constexpr Architecture qwen3Moe() {
   Architecture a = qwen3();
@@ -370,13 +387,7 @@ static constexpr Architecture qwen3Moe() {
                .chosen = {"num_experts_per_tok", 8},
                .size = {"moe_intermediate_size", 768},
                .renormalizesKey = "norm_topk_prob"};
-  a.layer.gate = {};
-  a.layer.up = {};
-  a.layer.down = {};
-  a.layer.router = "mlp.gate";
-  a.layer.expertGate = "mlp.experts.gate_proj";
-  a.layer.expertUp = "mlp.experts.up_proj";
-  a.layer.expertDown = "mlp.experts.down_proj";
+  putExperts(a, "mlp.gate");
   return a;
 }
 
@@ -425,10 +436,7 @@ static constexpr Architecture qwen2Moe() {
   a.experts.ggufRenormalizes = false;
   a.layer.qNorm = {};
   a.layer.kNorm = {};
-  a.layer.sharedGate = "mlp.shared_expert.gate_proj";
-  a.layer.sharedUp = "mlp.shared_expert.up_proj";
-  a.layer.sharedDown = "mlp.shared_expert.down_proj";
-  a.layer.sharedRouter = "mlp.shared_expert_gate";
+  addSharedExpert(a);
   return a;
 }
 
@@ -463,13 +471,7 @@ static constexpr Architecture gptOss() {
   a.truncatesYarn = false;
   a.layer.sinks = "self_attn.sinks";
   a.layer.mlpNorm.gguf = "post_attention_norm";
-  a.layer.gate = {};
-  a.layer.up = {};
-  a.layer.down = {};
-  a.layer.router = "mlp.router";
-  a.layer.expertGate = "mlp.experts.gate_proj";
-  a.layer.expertUp = "mlp.experts.up_proj";
-  a.layer.expertDown = "mlp.experts.down_proj";
+  putExperts(a, "mlp.router");
   a.layer.expertGateUp = "mlp.experts.gate_up_proj";
   a.rotatesNeighbours = false;
   return a;
@@ -576,19 +578,10 @@ static constexpr Architecture qwen35Moe() {
                .chosen = {"num_experts_per_tok", 8},
                .size = a.intermediateSize,
                .sharedSize = {"shared_expert_intermediate_size", 512}};
-  a.layer.gate = {};
-  a.layer.up = {};
-  a.layer.down = {};
-  a.layer.router = "mlp.gate";
-  a.layer.expertGate = "mlp.experts.gate_proj";
-  a.layer.expertUp = "mlp.experts.up_proj";
-  a.layer.expertDown = "mlp.experts.down_proj";
+  putExperts(a, "mlp.gate");
   a.layer.expertGateUp = "mlp.experts.gate_up_proj";
   a.layer.stacksRows = true;
-  a.layer.sharedGate = "mlp.shared_expert.gate_proj";
-  a.layer.sharedUp = "mlp.shared_expert.up_proj";
-  a.layer.sharedDown = "mlp.shared_expert.down_proj";
-  a.layer.sharedRouter = "mlp.shared_expert_gate";
+  addSharedExpert(a);
   return a;
 }
 
@@ -602,20 +595,4 @@ std::span<const Architecture> formats::architectures() { return kArchitectures; 
 const Architecture *formats::findArchitecture(std::string_view name) {
   auto found = std::ranges::find(kArchitectures, name, &Architecture::name);
   return found == std::end(kArchitectures) ? nullptr : found;
-}
-
-std::string formats::architectureTable() {
-  std::string table = "| `model_type` | GGUF architecture | what it has | refused | proven against "
-                      "|\n|---|---|---|---|---|\n";
-  for (const Architecture &a : kArchitectures) {
-    const bool isOwnName =
-        std::ranges::count(kArchitectures, std::string_view(a.gguf), &Architecture::gguf) == 1;
-    const char *with = isOwnName                      ? ""
-                       : a.experts                    ? " with `expert_count`"
-                       : a.window == WindowKind::None ? ""
-                                                      : " with `attention.sliding_window`";
-    table += fmt::format("| `{}` | `{}`{} | {} | {} | {} |\n", a.name, a.gguf, with, a.summary,
-                         a.refused, a.proof);
-  }
-  return table;
 }
