@@ -68,7 +68,7 @@ class GGUFBench(Bench):
 
     @cached_property
     def calibration_windows(self) -> list[list[int]]:
-        """Those that `easyquant export` sees."""
+        """The windows that `easyquant export` sees."""
         return windows_of(self.args.model, CalibrationText(self.args.calib, self.args.nsamples, self.args.seqlen), self.args.nsamples).tolist()
 
     def auto_round_file(self, kind: str, source: list, environments: Environments) -> Path:

@@ -12,7 +12,7 @@ from rich.table import Table
 from easyquant.evaluation.comparison import pareto
 from easyquant.evaluation.metrics import standard_error
 
-# What makes files, which is the first word of a peer's names: of its mean KL divergence at no more bytes, the most that ours may have; its colour.
+# By what makes files, the first word of a peer's names: the most that ours may have of its mean KL divergence at no more bytes, and a colour.
 GOALS = {"llama.cpp": 0.8, "auto-round": 1.0}
 COLOURS = {"llama.cpp": "#b3540c", "auto-round": "#3d7a3a", "EasyQuant": "#1f5fae"}
 
