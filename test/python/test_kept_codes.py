@@ -304,7 +304,7 @@ REFUSALS = [
     ({}, {"qzeros": None}, "tensor 'model.layers.0.self_attn.q_proj.qzeros' is missing"),
     ({}, {"bias": lambda x: np.ones(64, np.float32)}, "tensor \"model.layers.0.self_attn.q_proj.bias\"", "has no place"),
     ({"quant_method": "awq", "version": "gemv"}, {}, "version \"gemv\" is not supported; expected \"gemm\""),
-    ({"quant_method": "bitsandbytes"}, {}, "quant_method \"bitsandbytes\" is not supported; expected \"gptq\", \"awq\", \"compressed-tensors\", \"fp8\" or \"modelopt\""),
+    ({"quant_method": "bitsandbytes"}, {}, "quant_method \"bitsandbytes\" is not supported; expected \"gptq\", \"awq\", \"compressed-tensors\", \"fp8\", \"modelopt\" or \"mxfp4\""),
     ({"quant_method": "compressed-tensors", "config_groups": {"g": {"targets": ["Linear"], "weights": {"num_bits": 4}}}}, {},
      "q_proj.weight\" is missing; expected shape [64, 64], or the tensors that the quant_method of config.json has in its place"),
     ({"quant_method": "compressed-tensors"}, {}, "quantization_config: config_groups: found nothing, expected an object"),
