@@ -20,6 +20,7 @@ from helpers import Runner, assert_refused, random_qwen35, random_tokens, run_to
 from oracles.checkpoint import read_folder
 from oracles.qwen35 import Qwen35, recurrence
 from oracles.schemes import FLOAT, W8A8, w4a8
+from sequences import alone, append, check_bits_in_batches
 
 MODELS = {
     "three value heads a key head": {},
@@ -449,30 +450,8 @@ def subject(artifact, model):
     return _runtime.Model(str(artifact(model("three value heads a key head"), *FLOATS)), isa="avx2")
 
 
-def alone(subject, tokens):
-    """Logits behind each token of a sequence by itself."""
-    return np.array(_runtime.Session(subject).score(np.asarray(tokens, np.int32)))
-
-
-def append(batch, items):
-    """The rows of items that all succeed."""
-    results = batch.append([(sequence, np.asarray(tokens, np.int32)) for sequence, tokens in items], all_logits=True)
-    assert not any(isinstance(result, _runtime.Error) for result in results), results
-    return [np.array(result) for result in results]
-
-
 def test_sequences_have_the_bits_that_each_has_alone(subject):
-    random = np.random.default_rng(2)
-    batch = _runtime.Batch(subject, sequences=4, threads=2)
-    texts = {batch.add(): random_tokens(seed, 120, 97) for seed in range(4)}
-    expected = {sequence: alone(subject, tokens) for sequence, tokens in texts.items()}
-    at = dict.fromkeys(texts, 0)
-    while any(position < 120 for position in at.values()):
-        going = [sequence for sequence in texts if at[sequence] < 120 and random.random() < 0.7]
-        pieces = {sequence: texts[sequence][at[sequence]:at[sequence] + int(random.integers(1, 90))] for sequence in going}
-        for (sequence, tokens), rows in zip(pieces.items(), append(batch, pieces.items()) if pieces else [], strict=True):
-            assert np.array_equal(rows, expected[sequence][at[sequence]:at[sequence] + len(tokens)])
-            at[sequence] += len(tokens)
+    check_bits_in_batches(subject, 4, 120, 90)
 
 
 def test_forks_saved_sequences_and_a_second_beginning(subject):

@@ -21,6 +21,7 @@ from helpers import BUILD, Runner, assert_refused, random_lfm2, random_tokens, r
 from oracles.checkpoint import read_folder
 from oracles.lfm2 import Lfm2
 from oracles.schemes import FLOAT, W8A8, w4a8
+from sequences import alone, append, check_bits_in_batches
 
 MODELS = {
     "lfm2": {},
@@ -181,31 +182,8 @@ def subject(artifact, model):
     return _runtime.Model(str(artifact(model("lfm2"), *FLOATS)), isa="avx2")
 
 
-def alone(subject, tokens):
-    """Logits behind each token of a sequence by itself."""
-    session = _runtime.Session(subject)
-    return np.array(session.score(np.asarray(tokens, np.int32)))
-
-
-def append(batch, items, **options):
-    """The rows of items that all succeed."""
-    results = batch.append([(sequence, np.asarray(tokens, np.int32)) for sequence, tokens in items], all_logits=True, **options)
-    assert not any(isinstance(result, _runtime.Error) for result in results), results
-    return [np.array(result) for result in results]
-
-
 def test_sequences_have_the_bits_that_each_has_alone(subject):
-    random = np.random.default_rng(2)
-    batch = _runtime.Batch(subject, sequences=6, threads=2)
-    texts = {batch.add(): random_tokens(seed, 90, 97) for seed in range(5)}
-    expected = {sequence: alone(subject, tokens) for sequence, tokens in texts.items()}
-    at = dict.fromkeys(texts, 0)
-    while any(position < 90 for position in at.values()):
-        going = [sequence for sequence in texts if at[sequence] < 90 and random.random() < 0.7]
-        pieces = {sequence: texts[sequence][at[sequence]:at[sequence] + int(random.integers(1, 30))] for sequence in going}
-        for (sequence, tokens), rows in zip(pieces.items(), append(batch, pieces.items()) if pieces else [], strict=True):
-            assert np.array_equal(rows, expected[sequence][at[sequence]:at[sequence] + len(tokens)])
-            at[sequence] += len(tokens)
+    check_bits_in_batches(subject, 5, 90, 30)
 
 
 def test_forks_and_saved_sequences(subject):

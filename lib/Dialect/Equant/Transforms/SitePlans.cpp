@@ -76,7 +76,6 @@ private:
   /// The plan of a site of so many columns, whose scheme may be another one then.
   Result<PlanAttr> planFor(StringRef site, const SiteRequest &request, int64_t columns);
   void reportFallbacks();
-  void reportUnread(ArrayRef<std::string> methods);
 
   ModuleOp module;
   Recipe recipe;
@@ -263,18 +262,6 @@ void SitePlanner::reportFallbacks() {
     remark << (sites.size() > 1 ? " have" : " has") << " the scheme " << schemes.second
            << ": the blocks of " << schemes.first << " are of " << numerics::kSuperBlock
            << " columns, which do not divide theirs";
-  }
-}
-
-/// Names options that were given for all sites, of methods that none has.
-void SitePlanner::reportUnread(ArrayRef<std::string> methods) {
-  for (const recipe::OptionInfo &option : recipe::options()) {
-    const bool isGiven = recipe.options.has(option) || recipe.request.options.has(option);
-    if (isGiven && recipe::findMethod(option.owner) && !llvm::is_contained(methods, option.owner))
-      emitRemark(module.getLoc()) << StringRef(option.key)
-                                  << " changes nothing: it belongs to method "
-                                  << StringRef(option.owner) << ", found "
-                                  << llvm::join(methods, ", ");
   }
 }
 
@@ -485,7 +472,6 @@ LogicalResult SitePlanner::run(StringRef pass, bool requireSites) {
       return failure();
   }
   reportFallbacks();
-  reportUnread(methods);
   reportWithoutText();
   if (!isAnyPlanned &&
       failed(reportNothingToDo(
