@@ -355,6 +355,9 @@ def MaterializeWeights : Pass<"equant-materialize-weights", "::mlir::ModuleOp"> 
     `weights.safetensors` into the folder `output`: the packed tensors, and as f32 every other constant that the program
     reads (norms, biases, tables, float linears). Constants are globals of the model, globals with `equant.file` that a
     method has computed, and `equant.scale` of such. A global with `lm.rope_table` is computed.
+    A table that embeddings alone read is there in the type that `lm.file_type` of its global names, f16 or bf16, and the
+    global has that type from then on.
+
     Each global left has `equant.offset`, its first byte in the file's data section; a packed weight has one for each of its
     parts, which lie at multiples of 64.
     What is more than `max-shard-bytes` is sharded: `weights-00001-of-00002.safetensors` and so on, with
