@@ -52,12 +52,17 @@ def make_environment(folder, packages, variables=None):
     return python
 
 
+def compilers():
+    """GCC 12 leaves out stores to the configuration of tiles, so that llama.cpp ends with a fault where the CPU has AMX."""
+    return {"CC": "clang-22", "CXX": "clang++-22"} if "amx_tile" in Path("/proc/cpuinfo").read_text().split() else {}
+
+
 def peer_environment(cache, isa=None):
     """The interpreter of an environment that holds llama-cpp-python, made if need be: one of BUILDS."""
     name, flags = BUILDS[isa]
     if environment_of(cache, isa) is None:
         print(f"installing {', '.join(PEER_PACKAGES)} into {cache / name} (builds llama.cpp, which needs a C++ compiler: some minutes)", file=sys.stderr)
-    return make_environment(cache / name, PEER_PACKAGES, {"CMAKE_ARGS": flags, "CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count() or 1)})
+    return make_environment(cache / name, PEER_PACKAGES, compilers() | {"CMAKE_ARGS": flags, "CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count() or 1)})
 
 
 def openvino_environment(cache):

@@ -3,13 +3,16 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What compiling costs at the width of real models, and how it grows with depth.
 
-    .venv/bin/python benchmarks/width.py --shape llama-7b --layers 2,4,8 [--scheme W8A8] [--method absmax] [--vocab 2000] [--json FILE]
+    .venv/bin/python benchmarks/width.py --shape llama-7b --layers 2,4,8 [--scheme W8A8] [--method absmax] [--vocab 2000] [--streams 1,16] [--json FILE]
 
-For each depth a random checkpoint with the layers of the model is written (sharded bf16), compiled, and run for a few decode
-steps, each in a process of its own. Methods that calibrate (--method gptq, awq, smoothquant) do so on --samples x --length
+For each depth a random checkpoint with the layers of the model is written (sharded bf16), compiled, and decodes random tokens of one
+stream and of several together, each in a process of its own. Methods that calibrate (--method gptq, awq, smoothquant) do so on --samples x --length
 random tokens. The table shows peak resident memory and time. What a layer adds
 is the difference to the depth before. Memory should follow the largest layer, not the depth; time and bytes of all layers
 of the model are those of a layer times their number.
+
+Share of the roof: the bytes of weights that a step reads, at the speed at which the same threads read cold memory before and behind it, over the
+time of the step. Of experts those count that the streams choose; for several streams it is the mean of tokens that choose independently of each other.
 
 Peak resident memory counts mapped pages of files too: what the system may drop at any time. "anonymous" is what it may not.
 The folder (--folder, by default a temporary one) needs about three times the bytes of the deepest checkpoint.
@@ -19,6 +22,7 @@ import argparse
 import concurrent.futures
 import json
 import multiprocessing
+import os
 import shutil
 import statistics
 import subprocess
@@ -33,14 +37,16 @@ from rich.console import Console
 from rich.table import Table
 from safetensors.numpy import save_file
 
+from easyquant.compiler.footprint import footprint_of
+from easyquant.compiler.options import CompileOptions
 from easyquant.support.memory import peak_rss_bytes
 from easyquant.support.tools import find_tool
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "test" / "Inputs"))
 from make_wide_checkpoint import SHAPES, write_checkpoint  # noqa: E402
 
-FULL_DEPTH = {"llama-7b": 32, "qwen3-14b": 40}
-STEPS = 5
+FULL_DEPTH = {"llama-7b": 32, "qwen3-14b": 40, "qwen3-30b-a3b": 48, "qwen3.5-4b": 32, "qwen3.5-35b-a3b": 40}
+PROMPT, STEPS, ROUNDS = 64, 16, 5  # tokens of a stream, steps of a round; one more round warms up
 # Methods that look at weights alone.
 ROUNDING = ("absmax", "zeropoint", "symmetric", "zeroquant")
 
@@ -88,22 +94,25 @@ def compile_model(model, out, args):
     return {"compile_s": time.monotonic() - begin, "compile_peak_rss": peak, "compile_peak_anonymous": anonymous}
 
 
-def decode(artifact):
-    """Seconds of one decode step, and the memory of the process that made it."""
-    from easyquant import _runtime
+def decode(path, counts):
+    """Seconds of a decode step of so many streams, the speed of memory at that time, and the memory of the process that made them."""
+    from easyquant.commands.bench import measure_rounds, read_bandwidth, tokens_to_measure
+    from easyquant.runtime.artifact import Artifact, BatchSize, load_model, open_batch
 
-    model = _runtime.Model(str(artifact))
-    session = _runtime.Session(model, context=64)
-    session.prefill(np.asarray([1], np.int32))
-    times = []
-    for token in range(2, 2 + STEPS):
-        begin = time.perf_counter()
-        session.decode(token)
-        times.append(time.perf_counter() - begin)
-    if not np.isfinite(np.array(session.logits)).all():
-        sys.exit("error: a logit is not finite")
-    return {"decode_s": statistics.median(times), "decode_peak_rss": peak_rss_bytes(),
-            "decode_peak_anonymous": anonymous_bytes("self"), "weights_bytes": model.weights_bytes}
+    artifact = Artifact.open(path)
+    model = load_model(artifact)
+    batch = open_batch(model, BatchSize.of(artifact, model.device, [PROMPT + STEPS] * counts[-1], counts[-1]))
+    prompts, follow = tokens_to_measure(model, counts[-1], PROMPT, STEPS)
+    times, anonymous, speeds = {count: [] for count in counts}, 0, []
+    for turn in range(ROUNDS + 1):
+        for count in counts:
+            _, seconds = measure_rounds(batch, prompts[:count], follow[:count])
+            if turn:
+                times[count].append(seconds / STEPS)
+        peak, anonymous = (peak_rss_bytes(), anonymous_bytes("self")) if not turn else (peak, anonymous)  # without the buffer of read_bandwidth
+        speeds.append(read_bandwidth(len(os.sched_getaffinity(0)), repeats=1))
+    return {"decode_s": {count: statistics.median(values) for count, values in times.items()}, "read_bytes_per_s": statistics.median(speeds),
+            "decode_peak_rss": peak, "decode_peak_anonymous": anonymous, "weights_bytes": model.weights_bytes}
 
 
 def measure(folder, layers, args):
@@ -111,10 +120,12 @@ def measure(folder, layers, args):
     try:
         size = write_checkpoint(model, args.shape, layers, args.vocab, shard_bytes=args.shard_bytes)
         row = {"layers": layers, "checkpoint_bytes": size} | compile_model(model, out, args)
+        plans = {count: footprint_of(model, CompileOptions(scheme=args.scheme, method=args.method), PROMPT + STEPS, count) for count in args.streams}
+        row["step_bytes"] = {count: plan.step_bytes - plan.cache_bytes for count, plan in plans.items()}
         shutil.rmtree(model)
         # A process of its own, so that the peak is this artifact's.
         with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-            row |= pool.submit(decode, out).result()
+            row |= pool.submit(decode, out, args.streams).result()
         return row
     finally:
         for path in (model, out):
@@ -123,35 +134,44 @@ def measure(folder, layers, args):
 
 def show(rows, args):
     table = Table(title=f"{args.shape}, {args.method} {args.scheme}, vocabulary of {args.vocab or SHAPES[args.shape]['vocab_size']}")
-    for name in ("layers", "bf16 GB", "compile s", "s a layer", "peak RSS MB", "anonymous MB", "weights GB", "decode ms",
-                 "ms a layer", "run RSS MB", "anonymous MB"):
+    for name in ("layers", "bf16 GB", "compile s", "s a layer", "peak RSS MB", "anonymous MB", "weights GB", "run RSS MB", "anonymous MB"):
         table.add_column(name, justify="right")
+    for count in args.streams:
+        for name in (f"ms a step of {count}", "ms a layer", "share of the roof"):
+            table.add_column(name, justify="right")
     before = None
     for row in rows:
         deeper = row["layers"] - before["layers"] if before else 0
 
-        def added(key, unit):
-            return f"{(row[key] - before[key]) / deeper / unit:.2f}" if before else ""
+        def added(value, unit):
+            return f"{(value(row) - value(before)) / deeper / unit:.2f}" if before else ""
 
+        steps = [
+            cell
+            for count in args.streams
+            for cell in (f"{row['decode_s'][count] * 1e3:.1f}", added(lambda one: one["decode_s"][count], 1e-3),
+                         f"{row['step_bytes'][count] / row['read_bytes_per_s'] / row['decode_s'][count]:.2f}")]
         table.add_row(
-            str(row["layers"]), f"{row['checkpoint_bytes'] / 1e9:.2f}", f"{row['compile_s']:.1f}", added("compile_s", 1),
+            str(row["layers"]), f"{row['checkpoint_bytes'] / 1e9:.2f}", f"{row['compile_s']:.1f}", added(lambda one: one["compile_s"], 1),
             f"{row['compile_peak_rss'] / 1e6:.0f}", f"{row['compile_peak_anonymous'] / 1e6:.0f}", f"{row['weights_bytes'] / 1e9:.2f}",
-            f"{row['decode_s'] * 1e3:.1f}", added("decode_s", 1e-3), f"{row['decode_peak_rss'] / 1e6:.0f}",
-            f"{row['decode_peak_anonymous'] / 1e6:.0f}")
+            f"{row['decode_peak_rss'] / 1e6:.0f}", f"{row['decode_peak_anonymous'] / 1e6:.0f}", *steps)
         before = row
-    console = Console(width=max(Console().width, 130))  # a file is as wide as the table
+    console = Console(width=max(Console().width, 180))  # a file is as wide as the table
     console.print(table)
+    speeds = ", ".join(f"{row['read_bytes_per_s'] / 1e9:.1f}" for row in rows)
+    console.print(f"memory read at {speeds} GB/s by {len(os.sched_getaffinity(0))} threads")
     if len(rows) < 2:
         return
     first, last = rows[0], rows[-1]
     more = FULL_DEPTH[args.shape] - last["layers"]
 
-    def at_full_depth(key):
-        return last[key] + more * (last[key] - first[key]) / (last["layers"] - first["layers"])
+    def at_full_depth(value):
+        return value(last) + more * (value(last) - value(first)) / (last["layers"] - first["layers"])
 
-    console.print(f"{FULL_DEPTH[args.shape]} layers, by the difference: compile {at_full_depth('compile_s'):.0f} s with "
-                  f"{at_full_depth('compile_peak_anonymous') / 1e6:.0f} MB anonymous, weights {at_full_depth('weights_bytes') / 1e9:.1f} GB, "
-                  f"decode {at_full_depth('decode_s') * 1e3:.0f} ms a token")
+    steps = ", ".join(f"{at_full_depth(lambda one: one['decode_s'][count]) * 1e3:.0f} ms of {count}" for count in args.streams)
+    console.print(f"{FULL_DEPTH[args.shape]} layers, by the difference: compile {at_full_depth(lambda one: one['compile_s']):.0f} s with "
+                  f"{at_full_depth(lambda one: one['compile_peak_anonymous']) / 1e6:.0f} MB anonymous, weights "
+                  f"{at_full_depth(lambda one: one['weights_bytes']) / 1e9:.1f} GB, a decode step {steps}")
 
 
 def main():
@@ -165,8 +185,10 @@ def main():
     parser.add_argument("--vocab", type=int, help="a smaller vocabulary saves disk and time")
     parser.add_argument("--shard-bytes", type=int, default=5_000_000_000, help="of the checkpoint")
     parser.add_argument("--folder", type=Path, help="where checkpoints and artifacts are for a while")
+    parser.add_argument("--streams", default="1,16", metavar="N,...", help="streams that are decoded together (1,16)")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
+    args.streams = sorted({int(text) for text in args.streams.split(",")})
     rows = []
     if args.folder:
         args.folder.mkdir(parents=True, exist_ok=True)

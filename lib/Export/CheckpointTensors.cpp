@@ -148,8 +148,7 @@ std::string easyquant::whyNotExportable(const formats::ModelConfig &config,
                        "exported as {} yet; compile an artifact instead",
                        config.architecture->name, format.name);
   const formats::LayerKinds kinds = config.architecture->layerKinds;
-  if (kinds == formats::LayerKinds::Convolution ||
-      (kinds == formats::LayerKinds::GatedDelta && !format.isGGUF()))
+  if (kinds != formats::LayerKinds::Attention && !format.isGGUF())
     return fmt::format("models of the architecture {} have {}, which {} checkpoints are not "
                        "written with yet; compile an artifact instead",
                        config.architecture->name,

@@ -254,6 +254,12 @@ static void addExperts(Json::Object &json, const ModelConfig &config) {
     json[experts.sharedSize.key] = config.sharedExpertSize;
   if (experts.renormalizesKey)
     json[experts.renormalizesKey] = config.renormalizesExperts;
+  if (experts.choiceBias)
+    json[experts.choiceBias] = config.biasesChoices;
+  if (experts.scale)
+    json[experts.scale.key] = config.expertScale;
+  if (experts.denseLayers)
+    json[experts.denseLayers.key] = config.denseLayers;
 }
 
 /// Which layers have no attention, and what they have. The size of the MLP of LFM2 has been

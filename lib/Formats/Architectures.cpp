@@ -6,11 +6,12 @@
 //===----------------------------------------------------------------------===//
 //
 // Fields and defaults are those of the configuration classes of the transformers library, which
-// leaves out of config.json what equals a default; names in GGUF are llama.cpp's.
+// leaves out of config.json what equals a default; names in GGUF are llama.cpp's. Those with
+// experts are in Mixtures.cpp.
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Formats/Architecture.h"
+#include "Descriptions.h"
 
 #include <algorithm>
 
@@ -106,7 +107,7 @@ static constexpr Architecture kGPT2 = {.name = "gpt2",
                                        .conv1D = true};
 
 /// Jiang et al., 2023 (https://arxiv.org/abs/2310.06825). To llama.cpp a llama.
-static constexpr Architecture mistral() {
+Architecture formats::mistral() {
   Architecture a = kLLaMA;
   a.name = "mistral";
   a.className = "MistralForCausalLM";
@@ -122,7 +123,7 @@ static constexpr Architecture mistral() {
 }
 
 /// Yang et al., 2024 (https://arxiv.org/abs/2407.10671).
-static constexpr Architecture qwen2() {
+Architecture formats::qwen2() {
   Architecture a = kLLaMA;
   a.name = a.gguf = "qwen2";
   a.className = "Qwen2ForCausalLM";
@@ -139,7 +140,7 @@ static constexpr Architecture qwen2() {
 }
 
 /// Yang et al., 2025 (https://arxiv.org/abs/2505.09388).
-static constexpr Architecture qwen3() {
+Architecture formats::qwen3() {
   Architecture a = qwen2();
   a.name = a.gguf = "qwen3";
   a.className = "Qwen3ForCausalLM";
@@ -154,7 +155,7 @@ static constexpr Architecture qwen3() {
 }
 
 /// OLMo Team, 2024 (https://arxiv.org/abs/2501.00656): norms behind attention and MLP, none before.
-static constexpr Architecture olmo2() {
+static Architecture olmo2() {
   Architecture a = kLLaMA;
   a.name = a.gguf = "olmo2";
   a.className = "Olmo2ForCausalLM";
@@ -178,7 +179,7 @@ static constexpr Architecture olmo2() {
 /// Hugging Face, 2025: q and k of some layers are not rotated (Yang et al., 2025,
 /// https://arxiv.org/abs/2501.18795).
 static constexpr FixedFlag kSmolLM3Flags[] = {{"use_sliding_window", false}};
-static constexpr Architecture smolLM3() {
+static Architecture smolLM3() {
   Architecture a = kLLaMA;
   a.name = a.gguf = "smollm3";
   a.className = "SmolLM3ForCausalLM";
@@ -199,7 +200,7 @@ static constexpr FixedFlag kGemmaFlags[] = {{"use_bidirectional_attention", fals
 static constexpr const char *kGemma3Nulls[] = {"attn_logit_softcapping", "final_logit_softcapping"};
 /// Gemma Team, 2024 (https://arxiv.org/abs/2408.00118).
 static constexpr ActivationName kGeluTanh[] = {{"gelu_pytorch_tanh", Activation::GeluTanh}};
-static constexpr Architecture gemma2() {
+static Architecture gemma2() {
   Architecture a = kLLaMA;
   a.name = a.gguf = "gemma2";
   a.className = "Gemma2ForCausalLM";
@@ -233,7 +234,7 @@ static constexpr Architecture gemma2() {
 }
 
 /// Gemma Team, 2025 (https://arxiv.org/abs/2503.19786): the language model.
-static constexpr Architecture gemma3() {
+static Architecture gemma3() {
   Architecture a = gemma2();
   a.name = "gemma3_text";
   a.className = "Gemma3ForCausalLM";
@@ -258,24 +259,26 @@ static constexpr Architecture gemma3() {
 }
 
 /// Granite Team, 2024: dense models of Granite 3 and 4.
-static constexpr Architecture granite() {
+static Architecture granite() {
   Architecture a = kLLaMA;
   a.name = a.gguf = "granite";
   a.className = "GraniteForCausalLM";
   a.summary = "llama with factors of embeddings, of what blocks add, of attention and of logits "
               "(`embedding_multiplier`, `residual_multiplier`, `attention_multiplier`, "
-              "`logits_scaling`)";
-  a.refused = "`granitemoe`, `granitemoehybrid`";
+              "`logits_scaling`); also `granitemoehybrid` without experts and state spaces";
+  a.refused = "`granitemoe`; experts, state spaces and unrotated layers of `granitemoehybrid`";
   a.proof = "the oracle";
   a.embeddingFactor = {"embedding_multiplier", 1.0, "embedding_scale"};
   a.residualFactor = {"residual_multiplier", 1.0, "residual_scale"};
   a.attentionFactor = {"attention_multiplier", 1.0, "attention.scale"};
   a.logitDivisor = {"logits_scaling", 1.0, "logit_scale"};
+  a.denseForm = {"granitemoehybrid", "shared_intermediate_size", "shared_mlp.input_linear",
+                 "shared_mlp.output_linear"};
   return a;
 }
 
 /// Abdin et al., 2024 (https://arxiv.org/abs/2404.14219); with partial rotation, Phi-4-mini.
-static constexpr Architecture phi3() {
+static Architecture phi3() {
   Architecture a = kLLaMA;
   a.name = a.gguf = "phi3";
   a.className = "Phi3ForCausalLM";
@@ -302,7 +305,7 @@ static constexpr Architecture phi3() {
 }
 
 /// Mistral AI, 2024. To llama.cpp a llama.
-static constexpr Architecture ministral() {
+static Architecture ministral() {
   Architecture a = mistral();
   a.name = "ministral";
   a.className = "MinistralForCausalLM";
@@ -315,7 +318,7 @@ static constexpr Architecture ministral() {
 }
 
 /// Mistral AI, 2025: Ministral 3, whose late queries are scaled as those of Llama 4.
-static constexpr Architecture ministral3() {
+static Architecture ministral3() {
   Architecture a = mistral();
   a.name = "ministral3";
   a.className = "Ministral3ForCausalLM";
@@ -333,7 +336,7 @@ static constexpr Architecture ministral3() {
 }
 
 /// OLMo Team, 2025 (https://arxiv.org/abs/2512.13961). To llama.cpp an olmo2.
-static constexpr Architecture olmo3() {
+static Architecture olmo3() {
   Architecture a = olmo2();
   a.name = "olmo3";
   a.className = "Olmo3ForCausalLM";
@@ -348,143 +351,14 @@ static constexpr Architecture olmo3() {
   return a;
 }
 
-/// Experts in the place of every MLP.
-static constexpr void putExperts(Architecture &a, const char *router) {
-  a.layer.gate = {};
-  a.layer.up = {};
-  a.layer.down = {};
-  a.layer.router = router;
-  a.layer.expertGate = "mlp.experts.gate_proj";
-  a.layer.expertUp = "mlp.experts.up_proj";
-  a.layer.expertDown = "mlp.experts.down_proj";
-}
-
-/// One more, which computes all rows.
-static constexpr void addSharedExpert(Architecture &a) {
-  a.layer.sharedGate = "mlp.shared_expert.gate_proj";
-  a.layer.sharedUp = "mlp.shared_expert.up_proj";
-  a.layer.sharedDown = "mlp.shared_expert.down_proj";
-  a.layer.sharedRouter = "mlp.shared_expert_gate";
-}
-
-/// Yang et al., 2025: qwen3 with experts in place of every MLP.
-static constexpr Architecture qwen3Moe() {
-  Architecture a = qwen3();
-  a.name = "qwen3_moe";
-  a.className = "Qwen3MoeForCausalLM";
-  a.gguf = "qwen3moe";
-  a.summary =
-      "qwen3 with a mixture of experts in place of every MLP: softmax over all experts, the "
-      "greatest `num_experts_per_tok`, made to sum to 1 by `norm_topk_prob`";
-  a.proof = "the oracle, llama.cpp";
-  a.refused = "layers without experts (`mlp_only_layers`, `decoder_sparse_step`), "
-              "`use_sliding_window`; GPUs, more than one rank";
-  a.numKVHeads.otherwise = 4;
-  a.headDim.otherwise = SizeField::HiddenPerHead;
-  a.window = WindowKind::None;
-  a.fixedFlags = kSmolLM3Flags;
-  a.experts = {.count = {"num_experts", 128},
-               .chosen = {"num_experts_per_tok", 8},
-               .size = {"moe_intermediate_size", 768},
-               .renormalizesKey = "norm_topk_prob"};
-  putExperts(a, "mlp.gate");
-  return a;
-}
-
-/// Jiang et al., 2024 (https://arxiv.org/abs/2401.04088). To llama.cpp a llama.
-static constexpr Architecture mixtral() {
-  Architecture a = mistral();
-  a.name = "mixtral";
-  a.className = "MixtralForCausalLM";
-  a.withOtherParts = nullptr;
-  a.summary = "mistral with a mixture of experts in place of every MLP: the greatest "
-              "`num_experts_per_tok`, whose weights sum to 1";
-  a.proof = "the oracle, llama.cpp";
-  a.refused = "GPUs, more than one rank";
-  a.epsilon = 1e-5;
-  a.ropeTheta = 1000000.0;
-  a.windowOtherwise = 0;
-  a.experts = {.count = {"num_local_experts", 8}, .chosen = {"num_experts_per_tok", 2}};
-  a.layer.gate = {};
-  a.layer.up = {};
-  a.layer.down = {};
-  a.layer.router = "block_sparse_moe.gate";
-  a.layer.expertGate = "block_sparse_moe.experts.w1";
-  a.layer.expertUp = "block_sparse_moe.experts.w3";
-  a.layer.expertDown = "block_sparse_moe.experts.w2";
-  return a;
-}
-
-/// Yang et al., 2024: qwen2 with experts in place of every MLP, one of which computes all rows.
-static constexpr Architecture qwen2Moe() {
-  Architecture a = qwen3Moe();
-  a.name = "qwen2_moe";
-  a.className = "Qwen2MoeForCausalLM";
-  a.gguf = "qwen2moe";
-  a.summary = "qwen2 with a mixture of experts in place of every MLP, as qwen3_moe, and an expert "
-              "that computes all rows, behind a sigmoid gate";
-  a.refused = "`norm_topk_prob` to GGUF; else as qwen3_moe";
-  a.proof = "the oracle, transformers, llama.cpp";
-  a.numKVHeads.otherwise = 16;
-  a.qkvBias = {.always = true};
-  a.outputBias = {};
-  a.qkNorm = QKNorm::None;
-  a.experts.count.otherwise = 60;
-  a.experts.chosen.otherwise = 4;
-  a.experts.size.otherwise = 1408;
-  a.experts.sharedSize = {"shared_expert_intermediate_size", 5632};
-  a.experts.ggufRenormalizes = false;
-  a.layer.qNorm = {};
-  a.layer.kNorm = {};
-  addSharedExpert(a);
-  return a;
-}
-
-/// OpenAI, 2025 (https://arxiv.org/abs/2508.10925).
-static constexpr ActivationName kClampedSiLU[] = {{"silu", Activation::ClampedSiLU}};
-static constexpr Architecture gptOss() {
-  Architecture a = kLLaMA;
-  a.name = "gpt_oss";
-  a.className = "GptOssForCausalLM";
-  a.gguf = "gpt-oss";
-  a.summary =
-      "llama with a mixture of experts in place of every MLP, whose codes of MXFP4 are kept; "
-      "biases of attention, router and experts; a clamped gate; a learned logit in the "
-      "softmax of every head; windows in every second layer or by `layer_types`; YaRN, of "
-      "GGUF without truncated ends, which llama.cpp truncates";
-  a.refused = "other values of `swiglu_limit`; GPUs, more than one rank";
-  a.proof = "the oracle, transformers, llama.cpp";
-  a.intermediateSize.otherwise = 2880;
-  a.numKVHeads.otherwise = 8;
-  a.headDim.otherwise = 64;
-  a.maxContext.otherwise = 131072;
-  a.epsilon = 1e-5;
-  a.activations = kClampedSiLU;
-  a.qkvBias = a.outputBias = {.always = true};
-  a.mlpBias = {};
-  a.experts = {
-      .count = {"num_local_experts", 128}, .chosen = {"num_experts_per_tok", 4}, .biases = true};
-  a.window = WindowKind::Pattern;
-  a.windowOtherwise = 128;
-  a.windowPattern = 2;
-  a.ropeTheta = 150000.0;
-  a.truncatesYarn = false;
-  a.layer.sinks = "self_attn.sinks";
-  a.layer.mlpNorm.gguf = "post_attention_norm";
-  putExperts(a, "mlp.router");
-  a.layer.expertGateUp = "mlp.experts.gate_up_proj";
-  a.rotatesNeighbours = false;
-  return a;
-}
-
 /// Liquid AI, 2025 (https://arxiv.org/abs/2511.23404): dense models of LFM2 and LFM2.5.
-static constexpr Architecture lfm2() {
+Architecture formats::lfm2() {
   Architecture a = kLLaMA;
   a.name = a.gguf = "lfm2";
   a.className = "Lfm2ForCausalLM";
   a.summary = "llama with a gated short convolution in the place of attention in the layers that "
               "`layer_types` or `full_attn_idxs` names, and an RMSNorm of every head of q and k";
-  a.refused = "GPUs; more than one rank; `lfm2_moe`";
+  a.refused = "GPUs; more than one rank";
   a.proof = "the oracle, llama.cpp";
   a.intermediateSize.otherwise = 12288;
   a.numKVHeads.otherwise = 8;
@@ -519,7 +393,7 @@ static constexpr Architecture lfm2() {
 /// Qwen Team, 2026: the language models of Qwen3.5, 3.6 and 3.8 without experts (Yang et al., 2025,
 /// https://arxiv.org/abs/2412.06464).
 static constexpr FixedFlag kQwen35Flags[] = {{"attn_output_gate", true}};
-static constexpr Architecture qwen35() {
+Architecture formats::qwen35() {
   Architecture a = qwen3();
   a.name = "qwen3_5_text";
   a.className = "Qwen3_5ForCausalLM";
@@ -558,41 +432,18 @@ static constexpr Architecture qwen35() {
   return a;
 }
 
-/// Qwen Team, 2026: those with experts.
-static constexpr Architecture qwen35Moe() {
-  Architecture a = qwen35();
-  a.name = "qwen3_5_moe_text";
-  a.className = "Qwen3_5MoeForCausalLM";
-  a.gguf = "qwen35moe";
-  a.withOtherParts = "qwen3_5_moe";
-  a.summary = "qwen3_5_text with a mixture of experts in place of every MLP: softmax over all "
-              "experts, the greatest `num_experts_per_tok`, made to sum to 1, and an expert that "
-              "computes all rows, behind a sigmoid gate; also the text part of `qwen3_5_moe`";
-  a.refused = "GPUs; more than one rank; the part for pictures of `qwen3_5_moe` and the head that "
-              "drafts, which are left out";
-  a.proof = "the oracle, transformers, llama.cpp";
-  a.intermediateSize = {"moe_intermediate_size", 512};
-  a.numLayers.otherwise = 40;
-  a.numKVHeads.otherwise = 2;
-  a.experts = {.count = {"num_experts", 256},
-               .chosen = {"num_experts_per_tok", 8},
-               .size = a.intermediateSize,
-               .sharedSize = {"shared_expert_intermediate_size", 512}};
-  putExperts(a, "mlp.gate");
-  a.layer.expertGateUp = "mlp.experts.gate_up_proj";
-  a.layer.stacksRows = true;
-  addSharedExpert(a);
-  return a;
+Architecture formats::llama() { return kLLaMA; }
+
+std::span<const Architecture> formats::architectures() {
+  static const Architecture known[] = {kLLaMA,    kGPT2,       mistral(),    qwen2(),  qwen3(),
+                                       olmo2(),   smolLM3(),   gemma2(),     gemma3(), granite(),
+                                       phi3(),    ministral(), ministral3(), olmo3(),  qwen3Moe(),
+                                       mixtral(), qwen2Moe(),  gptOss(),     lfm2(),   lfm2Moe(),
+                                       qwen35(),  qwen35Moe()};
+  return known;
 }
 
-static constexpr Architecture kArchitectures[] = {
-    kLLaMA,     kGPT2,     mistral(),  qwen2(),  qwen3(),     olmo2(),      smolLM3(),
-    gemma2(),   gemma3(),  granite(),  phi3(),   ministral(), ministral3(), olmo3(),
-    qwen3Moe(), mixtral(), qwen2Moe(), gptOss(), lfm2(),      qwen35(),     qwen35Moe()};
-
-std::span<const Architecture> formats::architectures() { return kArchitectures; }
-
 const Architecture *formats::findArchitecture(std::string_view name) {
-  auto found = std::ranges::find(kArchitectures, name, &Architecture::name);
-  return found == std::end(kArchitectures) ? nullptr : found;
+  auto found = std::ranges::find(architectures(), name, &Architecture::name);
+  return found == architectures().end() ? nullptr : &*found;
 }

@@ -378,8 +378,15 @@ static void readExperts(Metadata &metadata, const std::string &prefix, ModelConf
   if (experts.sharedSize.key)
     config.sharedExpertSize =
         metadata.integer(prefix + "expert_shared_feed_forward_length", kLargestWidth);
-  constexpr int64_t softmax = 1; // LLAMA_EXPERT_GATING_FUNC_TYPE_SOFTMAX
-  for (auto [name, only] : {std::pair("expert_gating_func", softmax),
+  if (const NumberField &dense = experts.denseLayers) {
+    const GGUFValue *value = metadata.find(prefix + dense.gguf);
+    config.denseLayers = value ? value->asInteger().value_or(-1) : 0;
+    if (config.denseLayers < 0)
+      metadata.fail(ErrorCode::Corrupt, "metadata {}: expected how many layers have no experts",
+                    quote(prefix + dense.gguf));
+  }
+  constexpr int64_t softmax = 1, sigmoid = 2; // of llama_expert_gating_func_type
+  for (auto [name, only] : {std::pair("expert_gating_func", experts.sigmoid ? sigmoid : softmax),
                             std::pair("expert_weights_norm", int64_t(experts.ggufRenormalizes)),
                             std::pair("expert_group_count", int64_t(1)),
                             std::pair("expert_shared_count", int64_t(config.sharedExpertSize != 0)),
@@ -414,6 +421,9 @@ static void readBiases(const GGUFHeader &header, ModelConfig &config) {
     config.convolutionBias =
         config.isRecurrent(index) && layer.convolution &&
         header.indexByName.contains(fmt::format("blk.{}.{}.bias", index, layer.convolution.gguf));
+  config.biasesChoices =
+      layer.choiceBias && header.indexByName.contains(
+                              fmt::format("blk.{}.{}", config.denseLayers, layer.choiceBias.gguf));
   if (!architecture.experts)
     config.mlpBias = layer.gateUp ? hasBias(architecture.mlpBias, layer.gateUp)
                                   : hasBias(architecture.mlpBias, layer.up);

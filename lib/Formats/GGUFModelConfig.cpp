@@ -44,6 +44,10 @@ static std::string unsaidBy(const ModelConfig &config) {
   if (config.experts != 0 && config.renormalizesExperts != architecture.experts.ggufRenormalizes)
     return config.renormalizesExperts ? "experts whose weights sum to 1"
                                       : "experts whose weights do not sum to 1";
+  if (config.expertScale != 1.0)
+    return fmt::format("weights of experts times {}", config.expertScale);
+  if (architecture.experts.choiceBias && !config.biasesChoices)
+    return "choices of experts without a bias";
   ModelConfig usual = config;
   usual.windowedLayers = windowedLayers(architecture.windowPattern, config.numLayers);
   normalizeWindows(usual);
@@ -153,6 +157,10 @@ Result<void> formats::addModelConfig(GGUFMetadata &metadata, const ModelConfig &
     metadata.add(prefix + "expert_count", static_cast<uint32_t>(config.experts));
     metadata.add(prefix + "expert_used_count", static_cast<uint32_t>(config.expertsPerRow));
     metadata.add(prefix + "expert_feed_forward_length", static_cast<uint32_t>(config.expertSize));
+    if (architecture.experts.sigmoid)
+      metadata.add(prefix + "expert_gating_func", uint32_t(2));
+    if (const NumberField &dense = architecture.experts.denseLayers)
+      metadata.add(prefix + dense.gguf, static_cast<uint32_t>(config.denseLayers));
     if (config.sharedExpertSize != 0)
       metadata.add(prefix + "expert_shared_feed_forward_length",
                    static_cast<uint32_t>(config.sharedExpertSize));

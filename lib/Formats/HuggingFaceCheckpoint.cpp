@@ -113,6 +113,26 @@ std::optional<std::string> nameInTextPart(std::string_view name) {
   return std::nullopt;
 }
 
+/// The weights that a tensor of an architecture's dense form is: gate and up, down, or itself.
+std::vector<std::pair<std::string, StoredTensor>>
+ofDenseForm(const Architecture &architecture, std::string name, StoredTensor tensor) {
+  const std::string gateUp = fmt::format(".{}.weight", architecture.denseForm.gateUp),
+                    down = fmt::format(".{}.weight", architecture.denseForm.down);
+  auto named = [&](std::string_view end, const char *module) {
+    return fmt::format("{}.{}.weight", name.substr(0, name.size() - end.size()), module);
+  };
+  if (name.ends_with(down))
+    return {{named(down, architecture.layer.down.name), std::move(tensor)}};
+  if (!name.ends_with(gateUp) || tensor.shape.empty() || tensor.shape.front() % 2 != 0)
+    return {{std::move(name), std::move(tensor)}};
+  StoredTensor gate = tensor, up = tensor;
+  gate.shape.front() = up.shape.front() = tensor.shape.front() / 2;
+  gate.data = tensor.data.first(tensor.data.size() / 2);
+  up.data = tensor.data.subspan(gate.data.size());
+  return {{named(gateUp, architecture.layer.gate.name), std::move(gate)},
+          {named(gateUp, architecture.layer.up.name), std::move(up)}};
+}
+
 Result<void> addTensor(Checkpoint &checkpoint, const SafetensorsFile &shard,
                        const SafetensorsTensor &tensor) {
   std::string_view name = tensor.name;
@@ -123,15 +143,18 @@ Result<void> addTensor(Checkpoint &checkpoint, const SafetensorsFile &shard,
       checkpoint.config.isTextPart ? nameInTextPart(name) : std::string(name);
   if (!ofText)
     return {};
-  bool added =
-      checkpoint.tensors
-          .emplace(*ofText,
-                   StoredTensor{&shard.mapping(), shard.data(tensor), tensor.shape,
-                                std::string(dtypeName(tensor.dtype)), weightType(tensor.dtype)})
-          .second;
-  if (!added)
-    return makeError(ErrorCode::Corrupt, "{}: tensor {} is there with and without the prefix {}",
-                     shard.path().string(), quote(name), quote(prefix));
+  StoredTensor stored{&shard.mapping(), shard.data(tensor), tensor.shape,
+                      std::string(dtypeName(tensor.dtype)), weightType(tensor.dtype)};
+  std::vector<std::pair<std::string, StoredTensor>> weights;
+  if (checkpoint.config.isDenseForm)
+    weights = ofDenseForm(*checkpoint.config.architecture, *ofText, std::move(stored));
+  else
+    weights.emplace_back(*ofText, std::move(stored));
+  for (auto &[weight, part] : weights)
+    if (!checkpoint.tensors.emplace(weight, std::move(part)).second)
+      return makeError(ErrorCode::Corrupt,
+                       "{}: tensor {} is there under two names, one of which is {}",
+                       shard.path().string(), quote(weight), quote(tensor.name));
   return {};
 }
 

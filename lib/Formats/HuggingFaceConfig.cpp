@@ -87,9 +87,11 @@ static void readConvolutions(FieldReader &fields, ModelConfig &config) {
   }
   normalizeRecurrentLayers(config);
 
+  // Sizes of models with experts are as they are.
   int64_t &inner = config.intermediateSize;
-  inner = integer(fields, "block_ff_dim", kLargestWidth, inner);
-  if (flag(fields, "block_auto_adjust_ff_dim", true)) {
+  if (!config.architecture->experts)
+    inner = integer(fields, "block_ff_dim", kLargestWidth, inner);
+  if (!config.architecture->experts && flag(fields, "block_auto_adjust_ff_dim", true)) {
     const int64_t unit = integer(fields, "block_multiple_of", kLargestWidth, 256);
     inner = static_cast<int64_t>(positive(fields, "block_ffn_dim_multiplier", 1.0) *
                                  static_cast<double>(2 * inner / 3));
@@ -200,7 +202,9 @@ static void readFactors(FieldReader &fields, ModelConfig &config) {
 static void readSizes(FieldReader &fields, ModelConfig &config) {
   const Architecture &architecture = *config.architecture;
   for (const ConfigSize &size : configSizes()) {
-    const SizeField &field = architecture.*size.field;
+    SizeField field = architecture.*size.field;
+    if (config.isDenseForm && size.member == &ModelConfig::intermediateSize)
+      field.key = architecture.denseForm.intermediateSize;
     const bool isThere = field.key && fields.find(field.key);
     if (!isThere && field.otherwise == SizeField::HiddenPerHead &&
         config.hiddenSize % config.numHeads != 0)
@@ -228,8 +232,14 @@ static void readExperts(FieldReader &fields, ModelConfig &config) {
   config.expertSize = experts.size.key
                           ? integer(fields, experts.size.key, kLargestWidth, experts.size.otherwise)
                           : config.intermediateSize;
-  config.renormalizesExperts =
-      !experts.renormalizesKey || flag(fields, experts.renormalizesKey, false);
+  config.renormalizesExperts = !experts.renormalizesKey ||
+                               flag(fields, experts.renormalizesKey, experts.renormalizesOtherwise);
+  config.biasesChoices = experts.choiceBias && flag(fields, experts.choiceBias, true);
+  if (const NumberField &scale = experts.scale)
+    config.expertScale = positive(fields, scale.key, scale.otherwise);
+  if (const NumberField &dense = experts.denseLayers)
+    config.denseLayers =
+        count(fields, dense.key, kMostLayers, static_cast<int64_t>(dense.otherwise));
   if (const char *key = experts.sharedSize.key)
     config.sharedExpertSize = integer(fields, key, kLargestWidth, experts.sharedSize.otherwise);
   const int64_t step = integer(fields, "decoder_sparse_step", kMostLayers, 1);
@@ -286,10 +296,42 @@ static void readRotatedLayers(FieldReader &fields, ModelConfig &config) {
     config.rotatedLayers.clear(); // one form for each meaning
 }
 
+/// What models of an architecture's dense form could have beside it: experts, layers without
+/// attention, and, if nothing is said, attention that is not rotated.
+static void checkDenseForm(FieldReader &fields, const ModelConfig &config) {
+  const std::string_view type = config.architecture->denseForm.modelType;
+  if (const int64_t experts = count(fields, "num_local_experts", kMostExperts, 8); experts != 0)
+    fields.failInWords(ErrorCode::Unsupported,
+                       "num_local_experts: {} experts are not supported for {}; expected 0",
+                       experts, type);
+  const Json *types = fields.find("layer_types");
+  const bool isListed = types && types->isArray();
+  if (!isListed || types->size() != static_cast<size_t>(config.numLayers))
+    return fields.failInWords(ErrorCode::Unsupported,
+                              "layer_types: expected \"attention\" for each of {} layers, found {}",
+                              config.numLayers,
+                              isListed ? fmt::format("{} of them", types->size())
+                              : types  ? types->describe()
+                                       : "nothing, which means state spaces");
+  for (size_t layer = 0; layer < types->size(); ++layer)
+    if (!(*types)[layer].is("attention"))
+      return fields.failInWords(
+          ErrorCode::Unsupported,
+          "layer_types: expected \"attention\" for each layer of {}, found {}", type,
+          (*types)[layer].describe());
+  if (const std::string positions = word(fields, "position_embedding_type", "nope");
+      positions != "rope")
+    fields.failInWords(ErrorCode::Unsupported,
+                       "position_embedding_type: {} is not supported for {}; expected \"rope\"",
+                       quote(positions), type);
+}
+
 static void readModel(FieldReader &fields, ModelConfig &config) {
   const Architecture &architecture = *config.architecture;
   config.vocabSize = integer(fields, "vocab_size", kLargestVocabulary);
   readSizes(fields, config);
+  if (config.isDenseForm)
+    checkDenseForm(fields, config);
   readExperts(fields, config);
   config.normEpsilon = positive(fields, architecture.epsilonKey, architecture.epsilon);
   if (architecture.isRotary())
@@ -400,6 +442,12 @@ Result<ModelConfig> formats::parseHuggingFaceConfig(std::string_view text,
     return Unexpected(fields.result().error());
   if (!isTextPart)
     architecture = findArchitecture(modelType);
+  const auto dense = std::ranges::find_if(architectures(), [&](const Architecture &known) {
+    return known.denseForm.modelType && modelType == known.denseForm.modelType;
+  });
+  const bool isDenseForm = dense != architectures().end();
+  if (isDenseForm)
+    architecture = &*dense;
   if (!architecture) {
     Error error = unsupportedArchitecture(fileName, modelType, &Architecture::name);
     error.message += newFields(fields);
@@ -409,6 +457,7 @@ Result<ModelConfig> formats::parseHuggingFaceConfig(std::string_view text,
   ModelConfig config;
   config.architecture = architecture;
   config.isTextPart = isTextPart;
+  config.isDenseForm = isDenseForm;
   auto readTokens = [&](FieldReader &part) {
     if (std::vector<int64_t> bos = tokens(part, "bos_token_id"); !bos.empty())
       config.bosTokenId = bos.front();

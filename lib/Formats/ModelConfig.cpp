@@ -89,6 +89,11 @@ Result<void> formats::checkConsistency(const ModelConfig &config, std::string_vi
         ErrorCode::Corrupt,
         "{}: each token chooses {} experts, but there are {}; expected at most as many", fileName,
         config.expertsPerRow, config.experts);
+  if (config.experts != 0 && config.denseLayers >= config.numLayers)
+    return makeError(ErrorCode::Corrupt,
+                     "{}: the first {} layers have no experts, and there are {} layers; expected "
+                     "fewer than all",
+                     fileName, config.denseLayers, config.numLayers);
   if (config.experts * std::max(config.expertSize, config.hiddenSize) > kLargestStack)
     return makeError(ErrorCode::Corrupt, "{}: {} experts of {} columns are too many", fileName,
                      config.experts, config.expertSize);
@@ -97,6 +102,7 @@ Result<void> formats::checkConsistency(const ModelConfig &config, std::string_vi
                              std::pair("factor of the residual stream", config.residualFactor),
                              std::pair("factor of logits", 1.0 / config.logitDivisor),
                              std::pair("scale of attention", config.attentionScale),
+                             std::pair("scale of experts", config.expertScale),
                              std::pair("gain of late queries", config.rope.lateGain),
                              std::pair("soft cap of attention", config.attentionBound),
                              std::pair("soft cap of logits", config.logitBound)})

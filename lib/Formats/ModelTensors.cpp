@@ -140,6 +140,8 @@ void TensorList::mixture() {
                 shared = config.sharedExpertSize;
   const char *gateUp = layer.expertGateUp;
   linear(layer.router, config.experts, hidden, config.architecture->experts.biases);
+  if (config.biasesChoices)
+    add(layer.choiceBias, "", {config.experts});
   experts(layer.expertGate, size, hidden, gateUp, 2, 0);
   experts(layer.expertUp, size, hidden, gateUp, 2, 1);
   experts(layer.expertDown, hidden, size, gateUp ? layer.expertDown.name : nullptr, 1, 0);
@@ -195,12 +197,14 @@ void TensorList::layer(int64_t index) {
     convolution(config.convolutionWidth);
   norm(layer.attentionOutputNorm, hidden);
   norm(layer.mlpNorm, hidden);
-  linear(layer.gateUp, 2 * inner, hidden, config.mlpBias);
-  linear(layer.gate, inner, hidden, config.mlpBias);
-  linear(layer.up, inner, hidden, config.mlpBias);
-  linear(layer.down, hidden, inner, config.mlpBias);
-  if (layer.router)
+  if (config.hasExperts(index)) {
     mixture();
+  } else {
+    linear(layer.gateUp, 2 * inner, hidden, config.mlpBias);
+    linear(layer.gate, inner, hidden, config.mlpBias);
+    linear(layer.up, inner, hidden, config.mlpBias);
+    linear(layer.down, hidden, inner, config.mlpBias);
+  }
   norm(layer.mlpOutputNorm, hidden);
   prefix = ggufPrefix = "";
 }

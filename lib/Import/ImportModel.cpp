@@ -172,8 +172,10 @@ static Value buildExperts(ModelBuilder &b, Value input, const std::string &prefi
   const std::string place = prefix + partOf(modules.expertDown);
   Value logits =
       b.linear(input, prefix, modules.router, /*bias=*/config.architecture->experts.biases);
+  Value bias = config.biasesChoices ? b.load(prefix + modules.choiceBias.name) : Value();
   auto route = lm::RouteOp::create(b, b.at(prefix + modules.router.name), logits,
-                                   config.expertsPerRow, config.renormalizesExperts);
+                                   config.expertsPerRow, config.renormalizesExperts, bias,
+                                   config.architecture->experts.sigmoid, config.expertScale);
   Value rows = lm::RowsOp::create(b, b.at(place), input, route.getOrder());
   Value gate = b.experts(rows, prefix, modules.expertGate, route.getOffsets());
   Value up = b.experts(rows, prefix, modules.expertUp, route.getOffsets());
@@ -191,10 +193,10 @@ static Value buildExperts(ModelBuilder &b, Value input, const std::string &prefi
   return lm::CombineOp::create(b, b.at(place), down, route.getPlaces(), route.getWeights(), shared);
 }
 
-static Value buildMlp(ModelBuilder &b, Value input, const std::string &prefix) {
+static Value buildMlp(ModelBuilder &b, Value input, int64_t index, const std::string &prefix) {
   const ModelConfig &config = b.config;
   const LayerModules &modules = config.architecture->layer;
-  if (modules.router)
+  if (config.hasExperts(index))
     return buildExperts(b, input, prefix);
   const std::string place = prefix + partOf(modules.down);
   const lm::GluActivation kind = gateOf(config);
@@ -239,8 +241,9 @@ static void buildLayer(ModelBuilder &b, int64_t index) {
   x = b.add(x, attended, mixer);
 
   normed = b.norm(x, prefix, modules.mlpNorm);
-  Value down = buildMlp(b, normed, prefix);
-  const std::string mlp = prefix + (modules.router ? partOf(modules.router) : partOf(modules.down));
+  Value down = buildMlp(b, normed, index, prefix);
+  const std::string mlp =
+      prefix + (b.config.hasExperts(index) ? partOf(modules.router) : partOf(modules.down));
   down = b.norm(down, prefix, modules.mlpOutputNorm);
   down = b.multiply(down, b.config.residualFactor, mlp);
   b.finishLayer(b.add(x, down, mlp));

@@ -7,6 +7,7 @@
 
 #include "easyquant/Codegen/CPU/Kernels.h"
 #include "easyquant/Dialect/Equant/Analysis/CheckpointSites.h"
+#include "easyquant/Dialect/Equant/Analysis/FloatByDefault.h"
 #include "easyquant/Dialect/Equant/Analysis/StoredBytes.h"
 #include "easyquant/Dialect/LM/IR/LM.h"
 #include "easyquant/Pipelines/Passes.h"
@@ -83,14 +84,15 @@ static Json describe(QuantizableOpInterface op, const Destination &destination) 
   Json site = describe(op, op.getSite(),
                        RankedTensorType::get({n, k}, Builder(op.getContext()).getF32Type()),
                        reason.empty() ? plan : equant::PlanAttr(), reason, destination);
+  Json::Object described(site.members().begin(), site.members().end());
+  if (StringRef why = equant::whyFloatByDefault(op); !plan && !why.empty())
+    described["float_by_default"] = why;
   auto linear = dyn_cast<lm::LinearOp>(op.getOperation());
   Value offsets = linear ? linear.getExperts() : Value();
-  auto route = offsets ? offsets.getDefiningOp<lm::RouteOp>() : lm::RouteOp();
-  if (!route)
-    return site;
-  Json::Object described(site.members().begin(), site.members().end());
-  described["experts"] = lm::expertCount(offsets);
-  described["experts_per_row"] = static_cast<int64_t>(route.getTopK());
+  if (auto route = offsets ? offsets.getDefiningOp<lm::RouteOp>() : lm::RouteOp()) {
+    described["experts"] = lm::expertCount(offsets);
+    described["experts_per_row"] = static_cast<int64_t>(route.getTopK());
+  }
   return described;
 }
 

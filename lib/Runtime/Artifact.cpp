@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "easyquant/Runtime/Artifact.h"
+#include "easyquant/Support/AvailableMemory.h"
 #include "easyquant/Support/Checksum.h"
 
 #include <algorithm>
@@ -100,6 +101,15 @@ static std::string checksumOfShard(const formats::MappedShards &shards, size_t i
   checksum.update(file.mapping().bytes().data(), static_cast<size_t>(file.dataOffset()));
   checksum.update(shards.section(index).data(), shards.section(index).size());
   return checksum.hex();
+}
+
+/// From so many bytes on, about what last-level caches hold.
+static constexpr size_t kManyWeights = size_t(256) << 20;
+
+void Artifact::moveWeightsToLargePages() {
+  const size_t bytes = weights().size();
+  if (bytes >= kManyWeights && availableMemory() / 2 >= static_cast<int64_t>(bytes))
+    shards.moveToLargePages();
 }
 
 std::string Artifact::programPath() const { return folder + "/" + formats::kProgramFile; }

@@ -34,6 +34,7 @@ Result<void> Model::loadForCpu(std::string_view isa) {
   if (!program)
     return Unexpected(program.error());
   code = std::move(*program);
+  artifact.moveWeightsToLargePages();
   return {};
 }
 

@@ -18,6 +18,8 @@
 
 namespace easyquant {
 
+static constexpr size_t kLargePage = size_t(2) << 20;
+
 namespace {
 
 /// An open file, closed with the object.
@@ -102,8 +104,7 @@ Result<Buffer> Buffer::allocate(int64_t bytes, std::string_view what, std::strin
 }
 
 void Buffer::preferHugePages() const {
-  constexpr size_t worthAsking = size_t(2) << 20;
-  if (pages.size() >= worthAsking)
+  if (pages.size() >= kLargePage)
     (void)::madvise(pages.data(), pages.size(), MADV_HUGEPAGE); // a hint: may be refused
 }
 
@@ -135,6 +136,33 @@ Result<void> MappedRange::map(size_t place, const MappedFile &file, size_t offse
              static_cast<off_t>(offset)) == MAP_FAILED)
     return cannotMap(file.path(), length);
   return {};
+}
+
+/// Puts a copy of `length` bytes in the place of `at`, both multiples of a large page.
+static bool moveToLargePages(std::byte *at, size_t length) {
+  void *found = ::mmap(nullptr, length + kLargePage, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (found == MAP_FAILED)
+    return false;
+  const Pages all(found, length + kLargePage);
+  auto *copy = reinterpret_cast<std::byte *>((reinterpret_cast<uintptr_t>(found) + kLargePage - 1) /
+                                             kLargePage * kLargePage);
+  (void)::madvise(copy, length, MADV_HUGEPAGE); // a hint: may be refused
+  std::memcpy(copy, at, length);
+  // What is moved stays reserved, so that nobody else gets the addresses that are given back here.
+  constexpr int flags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
+  return ::mprotect(copy, length, PROT_READ) == 0 &&
+         ::mremap(copy, length, length, flags, at) != MAP_FAILED;
+}
+
+void MappedRange::moveToLargePages() {
+  constexpr size_t piece = 32 * kLargePage; // so much is there twice
+  const auto address = reinterpret_cast<uintptr_t>(pages.data());
+  size_t at = (address + kLargePage - 1) / kLargePage * kLargePage - address;
+  const size_t end = (address + pages.size()) / kLargePage * kLargePage - address;
+  for (; at < end; at += piece)
+    if (!easyquant::moveToLargePages(pages.data() + at, std::min(piece, end - at)))
+      return;
 }
 
 } // namespace easyquant

@@ -66,6 +66,9 @@ GPT_OSS = LLAMA | {
 LFM2 = {key: value for key, value in LLAMA.items() if key not in ("rms_norm_eps", "hidden_act")} | {
     "model_type": "lfm2", "norm_eps": 1e-5, "num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"], "conv_L_cache": 3,
     "conv_bias": False, "block_auto_adjust_ff_dim": False}
+LFM2_MOE = LFM2 | {
+    "model_type": "lfm2_moe", "hidden_size": 32, "head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+    "num_dense_layers": 1, "use_expert_bias": True, "norm_topk_prob": True}
 # More value heads than key heads, values of other sizes than keys, and half of each head rotated.
 QWEN35 = QWEN3 | {
     "model_type": "qwen3_5_text", "num_hidden_layers": 4, "layer_types": ["linear_attention", "linear_attention", "full_attention", "linear_attention"],
@@ -75,7 +78,7 @@ QWEN35_MOE = {key: value for key, value in QWEN35.items() if key != "intermediat
     "model_type": "qwen3_5_moe_text", "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24}
 CONFIGS = {config["model_type"]: config for config in (
     LLAMA, GPT2, MISTRAL, QWEN2, QWEN3, OLMO2, SMOLLM3, GEMMA2, GEMMA3, GRANITE, PHI3, OLMO3, MINISTRAL, MINISTRAL3, QWEN3_MOE, MIXTRAL, QWEN2_MOE,
-    GPT_OSS, LFM2, QWEN35, QWEN35_MOE)}
+    GPT_OSS, LFM2, LFM2_MOE, QWEN35, QWEN35_MOE)}
 DEFECTS = {
     "missing-tensor": "one weight is not in the file",
     "extra-tensor": "a bias that the configuration does not speak of",
@@ -101,7 +104,7 @@ GGUF_NAMES = {
     "mlp.gate_up_proj": "ffn_up", "mlp.gate": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp",
     "operator_norm": "attn_norm", "conv.in_proj": "shortconv.in_proj", "conv.conv": "shortconv.conv",
     "conv.out_proj": "shortconv.out_proj", "self_attn.out_proj": "attn_output", "self_attn.q_layernorm": "attn_q_norm",
-    "self_attn.k_layernorm": "attn_k_norm", "feed_forward.w1": "ffn_gate", "feed_forward.w3": "ffn_up", "feed_forward.w2": "ffn_down",
+    "self_attn.k_layernorm": "attn_k_norm", "feed_forward.w1": "ffn_gate", "feed_forward.w3": "ffn_up", "feed_forward.w2": "ffn_down", "feed_forward.gate": "ffn_gate_inp",
     "ffn_norm": "ffn_norm", "model.embedding_norm": "token_embd_norm",
     "linear_attn.in_proj_qkv": "attn_qkv", "linear_attn.in_proj_z": "attn_gate", "linear_attn.in_proj_b": "ssm_beta", "linear_attn.in_proj_a": "ssm_alpha",
     "linear_attn.conv1d": "ssm_conv1d", "linear_attn.norm": "ssm_norm", "linear_attn.out_proj": "ssm_out",
@@ -112,6 +115,7 @@ GGUF_NAMES = {
 EXPERTS = {"qwen3_moe": ("mlp.gate", "mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj", "mlp.experts.{}.down_proj"),
            "mixtral": ("block_sparse_moe.gate", "block_sparse_moe.experts.{}.w1", "block_sparse_moe.experts.{}.w3", "block_sparse_moe.experts.{}.w2")}
 EXPERTS["qwen2_moe"] = EXPERTS["qwen3_moe"]
+EXPERTS["lfm2_moe"] = ("feed_forward.gate", "feed_forward.experts.{}.w1", "feed_forward.experts.{}.w3", "feed_forward.experts.{}.w2")
 STACKS = ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")
 # Key of config.json to key of GGUF, where they are not sizes.
 GGUF_KEYS = {
@@ -119,7 +123,7 @@ GGUF_KEYS = {
     "final_logit_softcapping": "final_logit_softcapping", "embedding_multiplier": "embedding_scale", "residual_multiplier": "residual_scale",
     "attention_multiplier": "attention.scale", "logits_scaling": "logit_scale", "num_experts": "expert_count", "num_local_experts": "expert_count",
     "num_experts_per_tok": "expert_used_count", "moe_intermediate_size": "expert_feed_forward_length",
-    "shared_expert_intermediate_size": "expert_shared_feed_forward_length",
+    "shared_expert_intermediate_size": "expert_shared_feed_forward_length", "num_dense_layers": "leading_dense_block_count",
 }
 # Architectures whose q and k rows llama.cpp permutes.
 PERMUTED = ("llama", "mistral", "ministral3", "smollm3", "granite", "mixtral")
@@ -136,12 +140,17 @@ def lfm2_shapes(config):
                            "self_attn.out_proj": (d, q)},
     }
     result = {"model.embed_tokens.weight": (config["vocab_size"], d)}
+    mlp = {"feed_forward.w1.weight": (inner, d), "feed_forward.w3.weight": (inner, d), "feed_forward.w2.weight": (d, inner)}
     for layer, kind in enumerate(config["layer_types"]):
-        for part, shape in ({"operator_norm": (d,)} | mixers[kind] | {"ffn_norm": (d,), "feed_forward.w1": (inner, d),
-                                                                     "feed_forward.w3": (inner, d), "feed_forward.w2": (d, inner)}).items():
-            result[f"model.layers.{layer}.{part}.weight"] = shape
+        at = f"model.layers.{layer}."
+        for part, shape in ({"operator_norm": (d,)} | mixers[kind] | {"ffn_norm": (d,)}).items():
+            result[f"{at}{part}.weight"] = shape
             if kind == "conv" and part.startswith("conv.") and config["conv_bias"]:
-                result[f"model.layers.{layer}.{part}.bias"] = shape[:1]
+                result[f"{at}{part}.bias"] = shape[:1]
+        with_experts = config["model_type"] == "lfm2_moe" and layer >= config["num_dense_layers"]
+        result |= {at + part: shape for part, shape in (expert_shapes(config) if with_experts else mlp).items()}
+        if with_experts and config["use_expert_bias"]:
+            result[f"{at}feed_forward.expert_bias"] = (config["num_experts"],)
     result["model.embedding_norm.weight"] = (d,)
     if not config["tie_word_embeddings"]:
         result["lm_head.weight"] = (config["vocab_size"], d)
@@ -187,7 +196,7 @@ def qwen35_shapes(config):
 
 def shapes(config):
     """Name to shape as N x K, in the order of execution."""
-    if config["model_type"] == "lfm2":
+    if config["model_type"] in ("lfm2", "lfm2_moe"):
         return lfm2_shapes(config)
     if config["model_type"] in ("qwen3_5_text", "qwen3_5_moe_text"):
         return qwen35_shapes(config)
@@ -310,7 +319,7 @@ def write_folder(out, config, weights, dtype, shards, defect):
         tensors[name] = (dtype, shape, encode(values, dtype))
     victim = {"gpt_oss": "model.layers.1.mlp.router.weight", "qwen3_5_moe_text": "model.layers.1.mlp.shared_expert.up_proj.weight", "qwen2_moe": "model.layers.1.mlp.experts.2.up_proj.weight", "qwen3_moe": "model.layers.1.mlp.experts.2.up_proj.weight", "mixtral": "model.layers.1.block_sparse_moe.experts.2.w3.weight",
               "gpt2": "h.1.mlp.c_fc.weight", "phi3": "model.layers.1.mlp.gate_up_proj.weight",
-              "lfm2": "model.layers.1.feed_forward.w3.weight"}.get(config["model_type"], "model.layers.1.mlp.up_proj.weight")
+              "lfm2": "model.layers.1.feed_forward.w3.weight", "lfm2_moe": "model.layers.1.feed_forward.experts.2.w3.weight"}.get(config["model_type"], "model.layers.1.mlp.up_proj.weight")
     shape = tensors[victim][1]
     if defect == "missing-tensor":
         del tensors[victim]
@@ -412,7 +421,9 @@ def stacked(config, weights):
                 result[f"blk.{layer.split('.')[2]}.{stack}.weight"] = ((count, *weight[0]), [value for _, values in parts for value in values])
         if name.endswith("shared_expert_gate.weight"):  # a vector
             weight = (weight[0][1:], weight[1])
-        if ".experts." not in name:
+        if name.endswith("expert_bias"):
+            result[f"blk.{layer.split('.')[2]}.exp_probs_b.bias"] = weight
+        elif ".experts." not in name:
             result[name] = weight
     return result
 
@@ -487,12 +498,14 @@ def write_gguf(out, config, weights, dtype):
         if arch.startswith("gemma"):  # the file has norms as they are
             weights = {name: (shape, [value + 1 for value in values] if "norm" in name else values) for name, (shape, values) in weights.items()}
         arch = {"mistral": "llama", "ministral": "llama", "ministral3": "mistral3", "mixtral": "llama", "qwen3_moe": "qwen3moe", "gemma3_text": "gemma3",
-                "qwen2_moe": "qwen2moe", "gpt_oss": "gpt-oss",
+                "qwen2_moe": "qwen2moe", "gpt_oss": "gpt-oss", "lfm2_moe": "lfm2moe",
                 "olmo3": "olmo2"}.get(arch, arch)  # llama.cpp's names
-        if arch == "lfm2":  # a layer that convolves has no key-value heads, and the size of the MLP is the one that it has
+        if arch == "lfm2moe":
+            pairs["expert_gating_func"] = 2  # sigmoid
+        if arch in ("lfm2", "lfm2moe"):  # a layer that convolves has no key-value heads, and the size of the MLP is the one that it has
             pairs |= {"attention.head_count_kv": [0 if kind == "conv" else config["num_key_value_heads"] for kind in config["layer_types"]],
                       "shortconv.l_cache": config["conv_L_cache"],
-                      "feed_forward_length": weights["model.layers.0.feed_forward.w1.weight"][0][0]}
+                      "feed_forward_length": weights.get("model.layers.0.feed_forward.w1.weight", ((config["intermediate_size"],), ()))[0][0]}
             weights = {name: ((shape[0], shape[2]) if len(shape) == 3 else shape, values) for name, (shape, values) in weights.items()}
         if arch == "qwen3_5_text":
             arch, weights = "qwen35", as_qwen35(config, weights)

@@ -15,6 +15,7 @@ import struct
 from pathlib import Path
 
 import numpy as np
+from make_checkpoint import shapes
 
 SHAPES = {
     "llama-7b": {
@@ -27,26 +28,32 @@ SHAPES = {
         "num_attention_heads": 40, "num_key_value_heads": 8, "head_dim": 128, "rms_norm_eps": 1e-6, "rope_theta": 1000000.0,
         "max_position_embeddings": 40960, "vocab_size": 151936, "attention_bias": False,
     },
+    "qwen3-30b-a3b": {
+        "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": 2048, "intermediate_size": 6144, "num_attention_heads": 32,
+        "num_key_value_heads": 4, "head_dim": 128, "rms_norm_eps": 1e-6, "rope_theta": 1000000.0, "max_position_embeddings": 40960,
+        "vocab_size": 151936, "attention_bias": False, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768,
+        "norm_topk_prob": True,
+    },
+    "qwen3.5-4b": {
+        "architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text", "hidden_size": 2560, "intermediate_size": 9216,
+        "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 256, "rms_norm_eps": 1e-6, "max_position_embeddings": 262144,
+        "vocab_size": 248320, "attention_bias": False,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000000.0, "partial_rotary_factor": 0.25}, "linear_conv_kernel_dim": 4,
+        "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_num_key_heads": 16, "linear_num_value_heads": 32,
+    },
+}
+SHAPES["qwen3.5-35b-a3b"] = {key: value for key, value in SHAPES["qwen3.5-4b"].items() if key != "intermediate_size"} | {
+    "architectures": ["Qwen3_5MoeForCausalLM"], "model_type": "qwen3_5_moe_text", "hidden_size": 2048, "num_key_value_heads": 2, "num_experts": 256,
+    "num_experts_per_tok": 8, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
 }
 COMMON = {"hidden_act": "silu", "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "bfloat16"}
 PIECE = 1 << 22  # values made and written at a time
 
 
-def plan(config):
-    """(name, shape) of every weight in the order of execution; a vector is the gain of a norm."""
-    hidden, inner, head = config["hidden_size"], config["intermediate_size"], config["head_dim"]
-    q, kv = config["num_attention_heads"] * head, config["num_key_value_heads"] * head
-    yield "model.embed_tokens.weight", (config["vocab_size"], hidden)
-    for layer in range(config["num_hidden_layers"]):
-        parts = {"input_layernorm": (hidden,), "self_attn.q_proj": (q, hidden), "self_attn.k_proj": (kv, hidden),
-                 "self_attn.v_proj": (kv, hidden), "self_attn.o_proj": (hidden, q), "post_attention_layernorm": (hidden,),
-                 "mlp.gate_proj": (inner, hidden), "mlp.up_proj": (inner, hidden), "mlp.down_proj": (hidden, inner)}
-        if config["model_type"] == "qwen3":
-            parts |= {"self_attn.q_norm": (head,), "self_attn.k_norm": (head,)}
-        for part, shape in parts.items():
-            yield f"model.layers.{layer}.{part}.weight", shape
-    yield "model.norm.weight", (hidden,)
-    yield "lm_head.weight", (config["vocab_size"], hidden)
+def layer_types(config):
+    """Of an architecture that mixes them: attention in every fourth layer."""
+    count = config["num_hidden_layers"]
+    return {"layer_types": ["linear_attention" if (layer + 1) % 4 else "full_attention" for layer in range(count)]} if "linear_num_value_heads" in config else {}
 
 
 def shards_of(tensors, limit):
@@ -65,7 +72,7 @@ def shards_of(tensors, limit):
 def write_values(stream, name, shape, seed):
     """bf16, as the upper halves of floats, of deviation 1/sqrt(columns); gains are near 1."""
     random = np.random.default_rng([seed, *name.encode()])
-    deviation, mean = (shape[1] ** -0.5, 0) if len(shape) == 2 else (0.1, 1)
+    deviation, mean = (shape[-1] ** -0.5, 0) if len(shape) > 1 else (0.1, 1)
     left = math.prod(shape)
     while left:
         count = min(left, PIECE)
@@ -94,10 +101,11 @@ def write_checkpoint(out, shape, layers, vocab=None, seed=0, shard_bytes=5_000_0
     config = SHAPES[shape] | COMMON | {"num_hidden_layers": layers}
     if vocab:
         config["vocab_size"] = vocab
+    config |= layer_types(config)
     out = Path(out)
     out.mkdir(parents=True)
     (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    shards = shards_of(plan(config), shard_bytes)
+    shards = shards_of(shapes(config).items(), shard_bytes)
     weight_map, total = {}, 0
     for index, tensors in enumerate(shards):
         file = f"model-{index + 1:05}-of-{len(shards):05}.safetensors"

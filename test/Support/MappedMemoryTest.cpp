@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "easyquant/Support/MappedMemory.h"
+#include "easyquant/Support/AvailableMemory.h"
 
 #include "TestFiles.h"
 
@@ -72,4 +73,33 @@ TEST(MappedRange, HoldsFilesOneBehindAnother) {
 
   putFile(folder / "b", "longer");
   EXPECT_ERROR(range->map(page, *b, 0, 2), ErrorCode::Corrupt, "changed while it was opened");
+}
+
+TEST(MappedRange, KeepsItsBytesInLargePages) {
+  TemporaryFolder folder;
+  const size_t page = Buffer::kPage, length = (size_t(7) << 20) + 5 * page + 3;
+  std::string bytes(page + length, '\0');
+  for (size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<char>(i * i / 251);
+  putFile(folder / "file", bytes);
+  Result<MappedFile> file = MappedFile::open(folder / "file");
+  ASSERT_VALUE(file);
+  Result<MappedRange> range = MappedRange::reserve((length + page - 1) / page * page, "test");
+  ASSERT_VALUE(range);
+  ASSERT_TRUE(range->map(0, *file, page, length));
+  const std::byte *before = range->data();
+  range->moveToLargePages();
+  EXPECT_EQ(range->data(), before);
+  EXPECT_TRUE(std::equal(before, before + length, file->bytes().data() + page));
+
+  // What was moved is no part of the file any more; what does not fill a large page still is.
+  putFile(folder / "file", std::string(bytes.size(), 'x'));
+  EXPECT_TRUE(
+      std::equal(before + (size_t(2) << 20), before + (size_t(5) << 20),
+                 reinterpret_cast<const std::byte *>(bytes.data()) + page + (size_t(2) << 20)));
+}
+
+TEST(AvailableMemory, IsSomeOfTheMachines) {
+  EXPECT_GT(availableMemory(), int64_t(1) << 20);
+  EXPECT_LT(availableMemory(), int64_t(1) << 50);
 }

@@ -280,14 +280,19 @@ def random_llama(seed=0, *, arch="llama", hidden=40, ffn=52, layers=2, heads=5, 
 
 
 def random_lfm2(seed=0, *, hidden=40, ffn=52, kinds=("conv", "full_attention", "conv"), heads=5, kv_heads=1, width=3, vocab=97, context=96,
-                tied=True, bias=False, **fields):
-    """(config, tensors) of an LFM2 whose sizes fit nothing; `fields` are put into config.json."""
+                tied=True, bias=False, experts=0, expert_ffn=32, dense=1, **fields):
+    """(config, tensors) of an LFM2 whose sizes fit nothing, with experts behind the first `dense` layers if there are `experts`; `fields` are put
+    into config.json."""
     random = np.random.default_rng(seed)
     config = {"architectures": ["Lfm2ForCausalLM"], "model_type": "lfm2", "hidden_size": hidden, "intermediate_size": ffn,
               "num_hidden_layers": len(kinds), "layer_types": list(kinds), "num_attention_heads": heads, "num_key_value_heads": kv_heads,
               "head_dim": hidden // heads, "vocab_size": vocab, "max_position_embeddings": context, "norm_eps": 1e-5, "rope_theta": 10000.0,
               "conv_L_cache": width, "conv_bias": bias, "block_auto_adjust_ff_dim": False, "tie_word_embeddings": tied, "bos_token_id": 1,
               "eos_token_id": 2, "torch_dtype": "float32"}
+    if experts:
+        config |= {"architectures": ["Lfm2MoeForCausalLM"], "model_type": "lfm2_moe", "num_experts": experts, "num_experts_per_tok": 2,
+                   "moe_intermediate_size": expert_ffn, "num_dense_layers": dense, "use_expert_bias": True, "norm_topk_prob": True}  # fmt: skip
+    config |= fields
     tensors = {}
     for name, shape in make_checkpoint.lfm2_shapes(config).items():
         if len(shape) == 1:
@@ -295,9 +300,9 @@ def random_lfm2(seed=0, *, hidden=40, ffn=52, kinds=("conv", "full_attention", "
         elif "embed_tokens" in name:
             tensors[name] = random.normal(0, 1, shape)
         else:
-            gain = 2.0 if any(part in name for part in ("q_proj", "k_proj", "w1", "in_proj", "lm_head")) else 1.0
+            gain = 2.0 if any(part in name for part in ("q_proj", "k_proj", "w1", "in_proj", "feed_forward.gate", "lm_head")) else 1.0
             tensors[name] = random.normal(0, gain / np.sqrt(shape[-1]), shape)
-    return config | fields, {name: values.astype(np.float32) for name, values in tensors.items()}
+    return config, {name: values.astype(np.float32) for name, values in tensors.items()}
 
 
 def random_qwen35(seed=0, *, hidden=40, ffn=52, kinds=("linear_attention", "linear_attention", "full_attention", "linear_attention"), heads=3, kv_heads=1,

@@ -278,6 +278,49 @@ def test_exported_folder_is_the_model(model, tmp_path, name):
     assert config["model_type"] == before["model_type"]
 
 
+def dense_granite(folder, **fields):
+    """A Granite as transformers writes Granite 4: gate and up are one tensor, in a mixture that has no experts."""
+    config, tensors = random_llama(11, **MODELS["granite"] | {"mlp_bias": False})
+    config["shared_intermediate_size"] = config.pop("intermediate_size")
+    config |= {"model_type": "granitemoehybrid", "num_local_experts": 0, "layer_types": ["attention"] * config["num_hidden_layers"],
+               "position_embedding_type": "rope"}  # fmt: skip
+    for layer in range(config["num_hidden_layers"]):
+        mlp, shared = f"model.layers.{layer}.mlp", f"model.layers.{layer}.shared_mlp"
+        tensors[f"{shared}.input_linear.weight"] = np.concatenate([tensors.pop(f"{mlp}.{part}_proj.weight") for part in ("gate", "up")])
+        tensors[f"{shared}.output_linear.weight"] = tensors.pop(f"{mlp}.down_proj.weight")
+    config |= fields
+    return write_model(folder, {key: value for key, value in config.items() if value is not None}, tensors)
+
+
+def test_granite_4(artifact, tmp_path):
+    folder = dense_granite(tmp_path / "granite4")
+    plain = write_model(tmp_path / "granite", *random_llama(11, **MODELS["granite"] | {"mlp_bias": False}))
+    tokens = random_tokens(5, 96, 97)
+    for options in (("--scheme=none",), ("--scheme=W4A8", "--group-size=32")):
+        out = artifact(folder, *options, "--isa=avx2")
+        assert np.array_equal(Runner(out).score(tokens), Runner(artifact(plain, *options, "--isa=avx2")).score(tokens))
+        assert Artifact.open(out).model["architecture"] == "granite"
+    for name in ("back", "plain"):
+        (tmp_path / name).mkdir()
+    back, expected = written_back(folder, tmp_path / "back"), written_back(plain, tmp_path / "plain")
+    assert (back / "model.safetensors").read_bytes() == (expected / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("fields, expected", [
+    ({"num_local_experts": 8}, ("num_local_experts: 8 experts are not supported", "expected 0")),
+    ({"num_local_experts": None}, ("num_local_experts: 8 experts",)),
+    ({"layer_types": ["attention", "mamba"]}, ("layer_types", '"attention"', '"mamba"')),
+    ({"layer_types": ["attention"]}, ("layer_types", "each of 2 layers", "found 1 of them")),
+    ({"layer_types": None}, ("layer_types", "state spaces")),
+    ({"position_embedding_type": "nope"}, ("position_embedding_type", "nope", '"rope"')),
+    ({"position_embedding_type": None}, ("position_embedding_type", '"rope"')),
+    ({"shared_intermediate_size": 10}, ("mlp.gate_proj.weight", "expected shape [10,")),
+])
+def test_granite_4_with_more(tmp_path, fields, expected):
+    folder = dense_granite(tmp_path / "granite4", **fields)
+    assert_refused(run_tool("easyquant-compile", folder, "-o", tmp_path / "out", "--scheme=none"), *expected)
+
+
 @pytest.mark.parametrize("context, fields", [
     (2048, {"arch": "qwen3", "head_dim": 16, "heads": 2, "layers": 2}),
     (8192, {"arch": "qwen2", "heads": 2, "layers": 1, "rope_scaling": YARN | {"original_max_position_embeddings": 2048}}),

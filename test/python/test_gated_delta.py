@@ -403,6 +403,9 @@ def test_experts_in_codes(artifact, tmp_path):
     out = artifact(mixture, "--scheme=W8A8", "--kv-cache=f32", "--isa=avx2")
     floats = {name.removeprefix("model.layers.0.") for name, site in sites_of(out).items() if site["weight"] is None and "layers.0." in name}
     assert floats == {"linear_attn.in_proj_a", "linear_attn.in_proj_b", "mlp.gate", "mlp.shared_expert_gate"}
+    plans = json.loads(run_tool("easyquant-compile", mixture, "--scheme=W8A8", "--isa=avx2", "--dry-run").stdout)
+    why = {site["name"].removeprefix("model.layers.0."): site["float_by_default"] for site in plans["sites"] if "layers.0." in site["name"] and "float_by_default" in site}
+    assert why == dict.fromkeys(("linear_attn.in_proj_a", "linear_attn.in_proj_b"), "sets decays") | dict.fromkeys(("mlp.gate", "mlp.shared_expert_gate"), "weighs experts")
     expected, plain = oracle(mixture, W8A8).logits(tokens), oracle(mixture).logits(tokens)
     found = Runner(out).score(tokens)
     # A row whose choice of experts is close may choose others: most rows say that it is the same model.

@@ -6,10 +6,12 @@ sequences, calls that fail, and what cannot be done with a state that no token c
 import ctypes
 import struct
 
+import gguf
 import numpy as np
 import pytest
 
 from calibrating import write_tokens
+from command_line import run_command_line
 from easyquant import _runtime
 from easyquant.evaluation.weights import read_site
 from easyquant.runtime.artifact import Artifact, BatchSize, load_model
@@ -17,15 +19,17 @@ from easyquant.runtime.drafts import Speculation
 from easyquant.runtime.engine import Engine, EngineOptions
 from easyquant.runtime.requests import PromptReader, Request, Settings
 from easyquant.support.errors import UserError
-from helpers import BUILD, Runner, assert_refused, random_lfm2, random_tokens, run_tool, write_gguf, write_letters, write_model, written_back
+from helpers import BUILD, Runner, assert_refused, random_lfm2, random_tokens, run_tool, write_byte_level, write_gguf, write_letters, write_model, written_back
 from oracles.checkpoint import read_folder
 from oracles.lfm2 import Lfm2
-from oracles.schemes import FLOAT, W8A8, w4a8
+from oracles.schemes import FLOAT, Scheme, W8A8, w4a8
 from sequences import alone, append, check_bits_in_batches
 
 MODELS = {
     "lfm2": {},
     "two tokens": {"kinds": ("conv", "conv", "full_attention"), "width": 2, "heads": 4, "kv_heads": 2},
+    "experts": {"hidden": 64, "heads": 4, "kv_heads": 2, "experts": 5},
+    "experts in all layers": {"kinds": ("full_attention", "conv"), "heads": 4, "experts": 4, "expert_ffn": 20, "dense": 0},
     "four tokens, biases, head of its own": {"kinds": ("full_attention", "conv"), "width": 4, "bias": True, "tied": False, "hidden": 48, "heads": 4},
 }
 FLOATS = ("--scheme=none", "--isa=avx2")
@@ -76,6 +80,35 @@ def test_the_oracle_sees_the_convolution(model, name):
     assert np.abs(Lfm2(config, cut, dtype=np.float64).logits(tokens) - oracle(model(name)).logits(tokens)).max() > 0.05
 
 
+@pytest.mark.parametrize("change", [
+    {"norm_topk_prob": False}, {"routed_scaling_factor": 1.7}, {"num_experts_per_tok": 3}, {"use_expert_bias": False},
+])
+def test_other_routers(artifact, model, tmp_path, change):
+    config, tensors = read_folder(model("experts"))
+    tensors = {name: value for name, value in tensors.items() if change.get("use_expert_bias", True) or not name.endswith("expert_bias")}
+    folder, tokens = write_model(tmp_path / "model", config | change, tensors), random_tokens(5, 96, 97)
+    expected = oracle(folder).logits(tokens)
+    assert np.abs(Runner(artifact(folder, *FLOATS)).score(tokens) - expected).max() < 1e-4
+    assert np.abs(expected - oracle(model("experts")).logits(tokens)).max() > 0.05
+    written = read_folder(written_back(folder, tmp_path))[0]
+    assert all(written[key] == value for key, value in change.items())
+    if "num_experts_per_tok" not in change:
+        result = run_tool("easyquant-compile", folder, "-o", tmp_path / "gguf", "--export=gguf", "--scheme=none")
+        assert_refused(result, "GGUF cannot say", "lfm2_moe")
+
+
+def test_experts_in_codes(artifact, model):
+    tokens = random_tokens(6, 96, 97)
+    out = artifact(model("experts"), "--scheme=W8A8", "--activation-basis=plain", "--kv-cache=f32", "--isa=avx2")
+    sites = {site["name"]: site["weight"] for site in Artifact.open(out).manifest["sites"]}
+    assert "model.layers.0.feed_forward.w1" in sites and "model.layers.1.feed_forward.experts.w1" in sites
+    assert [name for name, weight in sites.items() if weight is None] == [f"model.layers.{layer}.feed_forward.gate" for layer in (1, 2)]
+    expected, plain = oracle(model("experts"), Scheme(8, 8, 0, 8, hadamard=0)).logits(tokens), oracle(model("experts")).logits(tokens)
+    error, distance = (np.median(np.linalg.norm(other - expected, axis=1) / np.linalg.norm(expected, axis=1))
+                       for other in (Runner(out).score(tokens), plain))  # fmt: skip
+    assert error < 5e-3 and distance > 3 * error  # a row whose choice of experts is close may choose others
+
+
 def test_what_config_json_may_say(artifact, model, workspace):
     """Old names, a list of the layers that have attention, and an MLP whose size follows from another number."""
     config, tensors = read_folder(model("lfm2"))
@@ -96,6 +129,7 @@ def test_what_config_json_may_say(artifact, model, workspace):
     ({"conv_L_cache": 4}, ["conv.conv.weight", "[40, 1, 4]", "[40, 1, 3]"]),
     ({"layer_types": None, "full_attn_idxs": [3]}, ["full_attn_idxs"]),
     ({"block_auto_adjust_ff_dim": True}, ["feed_forward"]),
+    ({"model_type": "lfm2_moe", "num_experts": 4, "num_dense_layers": 3}, ["first 3 layers have no experts", "3 layers"]),
 ])
 def test_what_config_json_may_not_say(model, workspace, tmp_path, change, expected):
     config, tensors = read_folder(model("lfm2"))
@@ -107,6 +141,20 @@ def test_gguf_is_the_same_model(artifact, model, workspace, name):
     path = write_gguf(workspace / f"{model(name).name}.gguf", *read_folder(model(name)))
     tokens = random_tokens(5, 96, 97)
     assert np.abs(Runner(artifact(path, *FLOATS)).score(tokens) - oracle(model(name)).logits(tokens)).max() < 1e-4
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_exported_gguf(artifact, tmp_path, name):
+    config, tensors = random_lfm2(11, **MODELS[name] | {"vocab": 330})
+    tensors = {key: value.astype(np.float16).astype(np.float32) for key, value in tensors.items()}
+    folder, out = write_byte_level(write_model(tmp_path / "model", config, tensors), vocabulary=320), tmp_path / "out"
+    done = run_command_line("export", folder, "--format", "gguf", "-o", out, "--scheme=none", "--head=float")
+    assert done.returncode == 0, done.stderr
+    found, expected = ({tensor.name: list(map(int, tensor.shape)) for tensor in gguf.GGUFReader(file).tensors}
+                       for file in (out / "model.gguf", write_gguf(tmp_path / "expected.gguf", config, tensors)))  # fmt: skip
+    assert found == expected
+    tokens = random_tokens(5, 96, 330)
+    assert np.abs(Runner(artifact(out / "model.gguf", *FLOATS)).score(tokens) - oracle(folder).logits(tokens)).max() < 1e-4
 
 
 @pytest.mark.parametrize("name", MODELS)

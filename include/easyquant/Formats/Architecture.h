@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// One description for each architecture, all of them in lib/Formats/Architectures.cpp. The readers
-// of config.json and GGUF, the writer of config.json, the list of tensors, the importer, the table
-// of docs/guide/models.md and the seeds of the fuzzer walk it.
+// One description for each architecture, in lib/Formats/Architectures.cpp and Mixtures.cpp. The
+// readers of config.json and GGUF, the writer of config.json, the list of tensors, the importer,
+// the table of docs/guide/models.md and the seeds of the fuzzer walk it.
 //
 //===----------------------------------------------------------------------===//
 
@@ -107,17 +107,26 @@ struct NumberField {
 
 /// What is said of a mixture of experts. A router gives each row a number for every
 /// expert; the experts with the greatest of them compute the row, and its result is the sum of
-/// theirs, each times its softmax.
+/// theirs, each times its softmax, or its sigmoid.
 struct ExpertFields {
   SizeField count = {};
   SizeField chosen = {}; ///< by each row
   SizeField size = {};   ///< columns between up and down; without a key: intermediateSize
-  const char *renormalizesKey = nullptr; ///< a flag, false where it is missing; null: it is true
+  const char *renormalizesKey = nullptr; ///< a flag; null: it is true
+  bool renormalizesOtherwise = false;    ///< where it is missing
   bool ggufRenormalizes = true;          ///< in GGUF, which does not say it
   /// Columns of an expert that computes all rows; no key: there is none. Its result is multiplied
   /// by the sigmoid of one number a row.
   SizeField sharedSize = {};
   bool biases = false; ///< the router and the experts have them
+  bool sigmoid = false;
+  /// A flag, true where it is missing: choices are by sigmoids to which LayerModules::choiceBias is
+  /// added. Null: by what the router gives alone.
+  const char *choiceBias = nullptr;
+  /// What weights are multiplied by, which GGUF does not say.
+  NumberField scale = {};
+  /// How many of the first layers have an MLP in the place of experts; no key: none.
+  NumberField denseLayers = {};
   constexpr explicit operator bool() const { return count.key != nullptr; }
 };
 
@@ -145,7 +154,8 @@ struct DeltaModules {
 ///   x = x + outputNorm(down(activation(gate) * up of inputNorm(x)))
 ///
 /// Where there is no gate, the activation is that of up. With a router, gate, up and down are those
-/// of each expert that it chooses, and the sum of what these give is added. Hugging Face has a
+/// of each expert that it chooses, and the sum of what these give is added, but in the first layers
+/// that ExpertFields::denseLayers counts. Hugging Face has a
 /// tensor for each expert (expertName()), GGUF one for all. With expertGateUp, Hugging Face has
 /// stacks, too: gate and up of all experts, column by column side by side, in a tensor of that
 /// name, and down in one of its own name; each E x K x N, biases E x N behind "_bias". Where it
@@ -177,6 +187,7 @@ struct LayerModules {
   Module<"ffn_up"> up = {};
   Module<"ffn_down"> down = {};
   Module<"ffn_gate_inp"> router = {};
+  Module<"exp_probs_b.bias"> choiceBias = {}; ///< a number for each expert: a vector
   Module<"ffn_gate_exps"> expertGate = {};
   Module<"ffn_up_exps"> expertUp = {};
   Module<"ffn_down_exps"> expertDown = {};
@@ -189,6 +200,14 @@ struct LayerModules {
   Module<"post_ffw_norm"> mlpOutputNorm = {};
 };
 
+/// Another `model_type`, whose dense models are of an architecture: its Hugging Face checkpoints
+/// have gate and up of a layer in one tensor, the rows of gate first.
+struct DenseForm {
+  const char *modelType = nullptr;        ///< null: there is none
+  const char *intermediateSize = nullptr; ///< its field of config.json
+  const char *gateUp = nullptr, *down = nullptr;
+};
+
 struct Architecture {
   const char *name = "";      ///< `model_type` of config.json, and what the manifest says
   const char *className = ""; ///< in `architectures` of config.json
@@ -196,6 +215,7 @@ struct Architecture {
   /// `model_type` of models that also have a part for pictures or sound, and have this one in
   /// `text_config`, whose own `model_type` tells those that share it. Null: there are none.
   const char *withOtherParts = nullptr;
+  DenseForm denseForm = {};
   // What docs/guide/models.md says of it.
   const char *summary = "", *refused = "", *proof = "";
 

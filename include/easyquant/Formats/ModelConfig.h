@@ -41,6 +41,8 @@ struct ModelConfig {
   const Architecture *architecture = nullptr;
   /// The checkpoint also has parts for pictures or sound, which are left out.
   bool isTextPart = false;
+  /// Its Hugging Face checkpoint is of the architecture's denseForm.
+  bool isDenseForm = false;
   /// Layers of a head that drafts tokens, which is left out.
   int64_t draftLayers = 0;
   int64_t vocabSize = 0;
@@ -68,10 +70,14 @@ struct ModelConfig {
   int64_t slidingWindow = 0;
   /// Which layers have the window; empty: all, if there is one.
   std::vector<bool> windowedLayers;
-  /// A mixture of experts in place of every MLP: how many, how many of them a row chooses, their
-  /// columns between up and down, and whether the weights of the chosen ones sum to 1. 0: none.
-  int64_t experts = 0, expertsPerRow = 0, expertSize = 0;
+  /// A mixture of experts in place of every MLP but those of the first `denseLayers`: how many, how
+  /// many of them a row chooses, their columns between up and down, and whether the weights of the
+  /// chosen ones sum to 1. 0: none.
+  int64_t experts = 0, expertsPerRow = 0, expertSize = 0, denseLayers = 0;
   bool renormalizesExperts = true;
+  /// A bias has a part in choices; what weights are multiplied by.
+  bool biasesChoices = false;
+  double expertScale = 1.0;
   /// Columns of the expert that computes all rows; 0: there is none.
   int64_t sharedExpertSize = 0;
   /// Which layers have a short convolution or a gated delta net in the place of attention; empty:
@@ -120,6 +126,8 @@ struct ModelConfig {
   }
   /// All that it keeps for such a layer.
   int64_t recurrentState() const { return convolutionState() + delta.values() * delta.keyDim; }
+  /// Whether a layer has experts in the place of an MLP.
+  bool hasExperts(int64_t layer) const { return experts != 0 && layer >= denseLayers; }
   /// Columns of what q gives.
   int64_t queryColumns() const {
     return (architecture->gatesAttention ? 2 : 1) * numHeads * headDim;

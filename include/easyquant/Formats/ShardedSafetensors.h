@@ -74,6 +74,8 @@ public:
   /// The whole range, aligned to a page; between shards there are zeros. As long as the object.
   std::span<const std::byte> bytes() const { return {range.data(), end}; }
   std::span<const SafetensorsFile> files() const { return shards; }
+  /// As MappedRange::moveToLargePages().
+  void moveToLargePages() { range.moveToLargePages(); }
   /// The data section of shard `index` in bytes().
   std::span<const std::byte> section(size_t index) const;
 

@@ -18,8 +18,8 @@ def PrintPlans : Pass<"easyquant-print-plans", "::mlir::ModuleOp"> {
   let description = [{
     Prints to standard output, of a module whose sites have plans, what `easyquant compile --dry-run` and `easyquant recipe
     check` show: for every site its name and shape, the schemes of its weight and input (null: float), the methods, the bytes
-    of its weight in the files of all targets, or in a checkpoint of the `format`, and, under `reason`, why it cannot be quantized as asked, if it cannot. Beside them
-    the recipe, the bytes of all other constants and, at most, of the header of the weights file, the bytes of the tables of which a
+    of its weight in the files of all targets, or in a checkpoint of the `format`, and, under `reason`, why it cannot be quantized as asked, if it cannot. A site that stays
+    float unless it is named has under `float_by_default` what it does, and one of experts their number and how many a row chooses. Beside them the recipe, the bytes of all other constants and, at most, of the header of the weights file, the bytes of the tables of which a
     step reads a row a token and no more, the sizes of the KV cache, the floats of the largest
     layer, the model's sizes, and `passes` as they are given. The module stays as it is.
   }];

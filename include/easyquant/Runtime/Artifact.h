@@ -42,6 +42,9 @@ public:
   const std::string &manifestText() const { return document.text; }
   /// The data sections of the weights, aligned to a page; lasts as long as the artifact.
   std::span<const std::byte> weights() const { return shards.bytes(); }
+  /// Where they are many and there is memory for a copy of them: puts one into large pages, at the
+  /// same addresses.
+  void moveWeightsToLargePages();
   /// The same of the weights for GPUs; empty where there are none.
   std::span<const std::byte> gpuWeights() const { return gpuShards.bytes(); }
   std::string programPath() const;

@@ -97,6 +97,11 @@ public:
   /// Maps a part of `file`, from its byte `offset` on, to the range's byte `place`: both at pages.
   /// Errors: Corrupt (the file has changed since it was opened), IO.
   Result<void> map(size_t place, const MappedFile &file, size_t offset, size_t length);
+  /// Puts copies into memory of large pages in the place of what is mapped, at the same addresses:
+  /// worth it for what each step reads and caches do not hold, since files come in small pages,
+  /// whose addresses take a walk through the system's tables each. What the system has no memory
+  /// for stays as it is. All of the range has to be mapped; nobody else may read it meanwhile.
+  void moveToLargePages();
 
   const std::byte *data() const { return pages.data(); }
 

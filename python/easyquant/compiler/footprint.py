@@ -41,7 +41,7 @@ class Footprint:
 
     @property
     def step_bytes(self) -> int:
-        """What a decode step of all streams reads: every weight once, of experts those that the streams choose where no two choose the same,
+        """What a decode step of all streams reads: every weight once, of experts those that streams choose independently of each other,
         and each stream's keys and values. The row a token that it reads of embeddings that are not the head's is not counted."""
         read = self.weight_bytes - self.plans.header_bytes - self.plans.gathered_bytes - self.plans.unread_bytes(self.streams)
         return read + self.cache_bytes

@@ -60,8 +60,8 @@ class Plans:
         return self.header_bytes + self.other_bytes + sum(site["bytes"] for site in self.sites)
 
     def unread_bytes(self, rows: int) -> int:
-        """Bytes of experts that a step of so many rows leaves alone, at least where no two rows choose the same ones."""
-        return sum(site["bytes"] * max(0, site["experts"] - rows * site["experts_per_row"]) // site["experts"] for site in self.sites if "experts" in site)
+        """Bytes of experts that a step of so many rows leaves alone, as the mean of rows that choose independently of each other."""
+        return sum(round(site["bytes"] * (1 - site["experts_per_row"] / site["experts"]) ** rows) for site in self.sites if "experts" in site)
 
     def cache_bytes(self, tokens: int) -> int:
         """Bytes of the keys and values of a sequence of so many tokens."""
@@ -102,10 +102,15 @@ def plans_of(model: Path, options) -> Plans:
         return read_plans(model, replace(options, recipe=recipe).arguments() + text)
 
 
+def describe_weight(site: dict) -> str:
+    why = site.get("float_by_default")
+    return describe_operand(site["weight"]) + (f", as it {why}" if why else "")
+
+
 def plans_table(plans: Plans) -> Table:
     rows: dict[tuple, list[dict]] = defaultdict(list)
     for site in plans.sites:
-        key = (pattern_of(site["name"]), site["out_features"], site["in_features"], describe_operand(site["weight"]), describe_operand(site["input"]))
+        key = (pattern_of(site["name"]), site["out_features"], site["in_features"], describe_weight(site), describe_operand(site["input"]))
         rows[(*key, "+".join(site["methods"]))].append(site)
     table = console.table("Sites", show_footer=True)
     table.add_column("site", "everything else")

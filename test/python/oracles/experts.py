@@ -1,7 +1,8 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A mixture of experts in place of an MLP: softmax over all experts, the greatest of them, in mixtral and where norm_topk_prob says so made to
-sum to 1; in gpt_oss the greatest first, and softmax over these. The router is float whatever the scheme."""
+sum to 1; in gpt_oss the greatest first, and softmax over these; in lfm2_moe sigmoids, of which a bias chooses. The router is float whatever the
+scheme."""
 
 import numpy as np
 
@@ -10,6 +11,7 @@ NAMES = {"qwen3_moe": ("mlp.gate", "mlp.experts", ("gate_proj", "up_proj", "down
          "qwen2_moe": ("mlp.gate", "mlp.experts", ("gate_proj", "up_proj", "down_proj")),
          "qwen3_5_moe_text": ("mlp.gate", "mlp.experts", ("gate_proj", "up_proj", "down_proj")),
          "gpt_oss": ("mlp.router", "mlp.experts", ("gate_proj", "up_proj", "down_proj")),
+         "lfm2_moe": ("feed_forward.gate", "feed_forward.experts", ("w1", "w3", "w2")),
          "mixtral": ("block_sparse_moe.gate", "block_sparse_moe.experts", ("w1", "w3", "w2"))}  # fmt: skip
 
 
@@ -81,6 +83,8 @@ class Experts:
         self.bias = vector(f"{at}{router}.bias") if kind == "gpt_oss" else 0
         self.chosen = config["num_experts_per_tok"]
         self.chooses_first = kind == "gpt_oss"
+        self.sigmoid, self.scale = kind == "lfm2_moe", config.get("routed_scaling_factor", 1.0)
+        self.choice_bias = vector(f"{at}feed_forward.expert_bias") if config.get("use_expert_bias") else 0
         self.renormalizes = kind in ("mixtral", "qwen3_5_moe_text") or config.get("norm_topk_prob", False)
         self.activated = clamped if kind == "gpt_oss" else lambda gate, up: silu(gate) * up
         self.experts = [[linear(f"{at}{experts}.{expert}.{part}") for part in parts] for expert in range(len(self.router))]
@@ -92,6 +96,11 @@ class Experts:
     def choose(self, rows):
         """(experts, weights) of each row, the greatest first."""
         logits = rows @ self.router.T + self.bias
+        if self.sigmoid:
+            scores = sigmoid(logits)
+            order = np.argsort(-(scores + self.choice_bias), axis=1, kind="stable")[:, : self.chosen]
+            weights = np.take_along_axis(scores, order, axis=1)
+            return order, self.scale * (weights / (weights.sum(axis=1, keepdims=True) + 1e-6) if self.renormalizes else weights)
         order = np.argsort(-logits, axis=1, kind="stable")[:, : self.chosen]
         if self.chooses_first:
             scores = np.exp(np.take_along_axis(logits, order, axis=1))

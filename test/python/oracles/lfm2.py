@@ -1,10 +1,11 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """LFM2: in layers of the kind "conv" a gated short convolution in the place of attention, out(C * convolution(B * x)); in the others attention
-with RMSNorms of every head of q and k. Tensor names and layouts are those of a Hugging Face checkpoint."""
+with RMSNorms of every head of q and k. With experts, LFM2-MoE. Tensor names and layouts are those of a Hugging Face checkpoint."""
 
 import numpy as np
 
+from .experts import Experts
 from .llama import causal_attention, rms_norm, silu
 from .rope import rotations
 from .schemes import FLOAT
@@ -61,6 +62,11 @@ class Lfm2:
         bias = self.vector(at + "conv.conv.bias") if at + "conv.conv.bias" in self.tensors else None
         return self.linear(at + "conv.out_proj", after * convolution(gate * rows, self.vector(at + "conv.conv.weight"), bias))
 
+    def mlp(self, layer, at, rows):
+        if layer >= self.config.get("num_dense_layers", len(self.config["layer_types"])):
+            return Experts(self.config, at, self.linears.__getitem__, self.vector)(rows)
+        return self.linear(at + "feed_forward.w2", silu(self.linear(at + "feed_forward.w1", rows)) * self.linear(at + "feed_forward.w3", rows))
+
     def logits(self, tokens):
         x = self.embedding.rows(np.asarray(tokens)).astype(self.dtype)
         for layer, kind in enumerate(self.config["layer_types"]):
@@ -68,5 +74,5 @@ class Lfm2:
             rows = self.norm(at + "operator_norm", x)
             x = x + (self.convolved(at, rows) if kind == "conv" else self.attention(at, rows))
             rows = self.norm(at + "ffn_norm", x)
-            x = x + self.linear(at + "feed_forward.w2", silu(self.linear(at + "feed_forward.w1", rows)) * self.linear(at + "feed_forward.w3", rows))
+            x = x + self.mlp(layer, at, rows)
         return self.head(self.norm("model.embedding_norm", x))

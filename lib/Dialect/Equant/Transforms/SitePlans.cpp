@@ -10,6 +10,7 @@
 #include "KeptSites.h"
 #include "SiteKinds.h"
 
+#include "easyquant/Dialect/Equant/Analysis/FloatByDefault.h"
 #include "easyquant/Dialect/Equant/Analysis/NothingToDo.h"
 #include "easyquant/Dialect/Equant/Analysis/RotatedValues.h"
 #include "easyquant/Dialect/Equant/Analysis/SitePatterns.h"
@@ -170,28 +171,6 @@ const SiteRequest &SitePlanner::askedOf(StringRef site) const {
   return rule == ruleOf.end() ? recipe.request : recipe.sites[rule->second].request;
 }
 
-/// Does it make the numbers by which rows choose experts, or gates of a shared one?
-static bool isRouter(QuantizableOpInterface op) {
-  return isa<lm::LinearOp>(op) && llvm::any_of(op->getUsers(), [&](Operation *user) {
-           auto combine = dyn_cast<lm::CombineOp>(user);
-           return isa<lm::RouteOp>(user) || (combine && combine.getShared().size() == 2 &&
-                                             combine.getShared()[1] == op->getResult(0));
-         });
-}
-
-/// Does it make decays and strengths of a gated delta net?
-static bool isOfRecurrence(QuantizableOpInterface op) {
-  return isa<lm::LinearOp>(op) && llvm::any_of(op->getUsers(), [&](Operation *user) {
-           auto delta = dyn_cast<lm::GatedDeltaOp>(user);
-           return delta &&
-                  (delta.getDecay() == op->getResult(0) || delta.getStrength() == op->getResult(0));
-         });
-}
-
-/// A router in codes sends rows to other experts, and errors of decays add up along a text: such
-/// sites stay float unless they are named.
-static bool staysFloat(QuantizableOpInterface op) { return isRouter(op) || isOfRecurrence(op); }
-
 void SitePlanner::expandMixes(const SitePatterns &ignored, const SitePatterns &targeted) {
   std::vector<recipe::SiteRule> rules;
   llvm::StringMap<size_t> ruleAfter;
@@ -230,7 +209,7 @@ void SitePlanner::expandMixes(const SitePatterns &ignored, const SitePatterns &t
   };
   for (QuantizableOpInterface op : ops)
     if (StringRef site = op.getSite();
-        isMeant(site) && ((site != kHeadSite && !staysFloat(op)) || ruleOf.contains(site)))
+        isMeant(site) && ((site != kHeadSite && whyFloatByDefault(op).empty()) || ruleOf.contains(site)))
       expand(site, recipe::resolveMix(askedOf(site), kinds.kindOf(op), kinds.isAtEnd(op)));
   for (lm::EmbeddingOp op : embeddings)
     if (StringRef site = embeddingSite(op.getTable()); isMeant(site)) {
@@ -431,7 +410,7 @@ LogicalResult SitePlanner::run(StringRef pass, bool requireSites) {
       continue;
     SiteRequest asked = requestFor(op);
     const bool isNamed = ruleOf.contains(site) || !targets.empty();
-    if (staysFloat(op) && !isNamed && !asked.isKept())
+    if (!whyFloatByDefault(op).empty() && !isNamed && !asked.isKept())
       continue;
     if (std::string reason = whyNoModel(op, asked); !reason.empty())
       return emitError(op.getLoc()) << "site '" << site << "': " << reason;

@@ -164,14 +164,14 @@ LogicalResult LinearOp::verify() {
 //===----------------------------------------------------------------------===//
 
 void RouteOp::build(OpBuilder &builder, OperationState &state, Value logits, int64_t topK,
-                    bool renormalize) {
+                    bool renormalize, Value bias, bool sigmoid, double scale) {
   Type i32 = builder.getI32Type();
   auto tensor = [&](ArrayRef<int64_t> shape, Type element) {
     return RankedTensorType::get(shape, element);
   };
   build(builder, state, tensor({ShapedType::kDynamic}, i32), tensor({columns(logits) + 1}, i32),
         tensor({ShapedType::kDynamic, topK}, i32), activationType(builder.getContext(), topK),
-        logits, /*bias=*/Value(), topK, renormalize, /*sigmoid=*/false, llvm::APFloat(1.0));
+        logits, bias, topK, renormalize, sigmoid, llvm::APFloat(scale));
 }
 
 LogicalResult RouteOp::verify() {

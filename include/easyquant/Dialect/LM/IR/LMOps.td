@@ -411,7 +411,8 @@ def LM_RouteOp : LM_Op<"route", [Pure]> {
     $logits (`bias` `(` $bias^ `:` type($bias) `)`)? attr-dict `:` type($logits) `->` type($order) `,` type($offsets) `,`
     type($places) `,` type($weights)
   }];
-  let builders = [OpBuilder<(ins "::mlir::Value":$logits, "int64_t":$topK, "bool":$renormalize)>];
+  let builders = [OpBuilder<(ins "::mlir::Value":$logits, "int64_t":$topK, "bool":$renormalize,
+                                 CArg<"::mlir::Value", "{}">:$bias, CArg<"bool", "false">:$sigmoid, CArg<"double", "1.0">:$scale)>];
   let hasVerifier = 1;
 }
 

@@ -1,0 +1,36 @@
+//===- FloatByDefault.cpp - Sites that a scheme leaves alone --------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "easyquant/Dialect/Equant/Analysis/FloatByDefault.h"
+
+#include "easyquant/Dialect/LM/IR/LM.h"
+
+using namespace mlir;
+using namespace easyquant;
+using namespace easyquant::equant;
+
+bool easyquant::equant::isRouter(QuantizableOpInterface op) {
+  return isa<lm::LinearOp>(op) && llvm::any_of(op->getUsers(), [&](Operation *user) {
+           auto combine = dyn_cast<lm::CombineOp>(user);
+           return isa<lm::RouteOp>(user) || (combine && combine.getShared().size() == 2 &&
+                                             combine.getShared()[1] == op->getResult(0));
+         });
+}
+
+/// Does it make decays and strengths of a gated delta net?
+static bool isOfRecurrence(QuantizableOpInterface op) {
+  return isa<lm::LinearOp>(op) && llvm::any_of(op->getUsers(), [&](Operation *user) {
+           auto delta = dyn_cast<lm::GatedDeltaOp>(user);
+           return delta &&
+                  (delta.getDecay() == op->getResult(0) || delta.getStrength() == op->getResult(0));
+         });
+}
+
+// A router in codes sends rows to other experts, and errors of decays add up along a text.
+StringRef easyquant::equant::whyFloatByDefault(QuantizableOpInterface op) {
+  return isRouter(op) ? "weighs experts" : isOfRecurrence(op) ? "sets decays" : "";
+}
