@@ -7,6 +7,9 @@
 
 #include "easyquant/Support/MappedMemory.h"
 
+#include "easyquant/Support/Parallel.h"
+#include "easyquant/Support/Threads.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -156,13 +159,17 @@ static bool moveToLargePages(std::byte *at, size_t length) {
 }
 
 void MappedRange::moveToLargePages() {
-  constexpr size_t piece = 32 * kLargePage; // so much is there twice
+  if (pages.size() < 2 * kLargePage) // which has one, wherever it begins
+    return;
+  constexpr size_t piece = 8 * kLargePage; // so much is there twice for each thread
   const auto address = reinterpret_cast<uintptr_t>(pages.data());
-  size_t at = (address + kLargePage - 1) / kLargePage * kLargePage - address;
+  const size_t first = (address + kLargePage - 1) / kLargePage * kLargePage - address;
   const size_t end = (address + pages.size()) / kLargePage * kLargePage - address;
-  for (; at < end; at += piece)
-    if (!easyquant::moveToLargePages(pages.data() + at, std::min(piece, end - at)))
-      return;
+  const auto pieces = static_cast<int64_t>((end - first + piece - 1) / piece);
+  parallelFor(pieces, static_cast<unsigned>(availableThreads()), [&](int64_t index) {
+    const size_t at = first + static_cast<size_t>(index) * piece;
+    (void)easyquant::moveToLargePages(pages.data() + at, std::min(piece, end - at));
+  });
 }
 
 } // namespace easyquant

@@ -506,7 +506,7 @@ def write_gguf(out, config, weights, dtype):
             pairs |= {"attention.head_count_kv": [0 if kind == "conv" else config["num_key_value_heads"] for kind in config["layer_types"]],
                       "shortconv.l_cache": config["conv_L_cache"],
                       "feed_forward_length": weights.get("model.layers.0.feed_forward.w1.weight", ((config["intermediate_size"],), ()))[0][0]}
-            weights = {name: ((shape[0], shape[2]) if len(shape) == 3 else shape, values) for name, (shape, values) in weights.items()}
+            weights = {name: ((shape[0], shape[2]) if name.endswith("conv.conv.weight") else shape, values) for name, (shape, values) in weights.items()}
         if arch == "qwen3_5_text":
             arch, weights = "qwen35", as_qwen35(config, weights)
             sizes = {"ssm.conv_kernel": "linear_conv_kernel_dim", "ssm.state_size": "linear_key_head_dim", "ssm.group_count": "linear_num_key_heads",
