@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 using namespace easyquant;
 using namespace easyquant::runtime;
@@ -19,11 +20,23 @@ using namespace easyquant::runtime;
 /// those of every token.
 static constexpr int64_t kMostSharedBytes = int64_t(64) << 20;
 
-Append::Append(Batch &batch) : batch(batch), vocabulary(batch.owner->manifest().model.vocabSize) {}
+/// A cache of codes and online scales hold what a call was cut in.
+static bool isExact(const Manifest &manifest) {
+  return !manifest.online && !manifest.program.cache.scheme;
+}
+
+Append::Append(Batch &batch)
+    : batch(batch), vocabulary(batch.owner->manifest().model.vocabSize),
+      cutsAnywhere(batch.isRecurrent() && isExact(batch.owner->manifest())) {}
 
 Append::~Append() {
-  for (Work &work : works)
+  for (Work &work : works) {
     batch.trim(*work.sequence);
+    for (Batch::State *state : {&work.read, &work.state, &work.before})
+      batch.release(*state);
+    for (Batch::State &state : work.kept)
+      batch.release(state);
+  }
 }
 
 //===----------------------------------------------------------------------===//
@@ -65,7 +78,7 @@ Result<void> Append::check(const Batch::Item &item, const Batch::Sequence &seque
 }
 
 int64_t Append::firstWritten(const Batch::Sequence &sequence) const {
-  int64_t first = sequence.position;
+  int64_t first = sequence.state.position;
   // Codes are counted from the first token behind the sinks on, and made from tokens as they leave
   // the float window, keys whole blocks of `residual` at a time.
   if (const auto &scheme = batch.owner->manifest().program.cache.scheme) {
@@ -82,33 +95,53 @@ Result<Result<void>> Append::takePages(Batch::Sequence &sequence, int64_t tokens
   const size_t held = pages.size();
   const auto first = std::min(held, static_cast<size_t>(firstWritten(sequence)));
   const int64_t copies = std::count_if(pages.begin() + static_cast<ptrdiff_t>(first), pages.end(),
-                                       [&](int64_t page) { return pool.isShared(page); });
+                                       [&](int64_t page) { return pool.pages.isShared(page); });
   const int64_t fresh = static_cast<int64_t>(count - held);
-  if (copies + fresh > pool.freePages())
+  if (copies + fresh > pool.pages.free())
     return Result<void>(makeError(
         ErrorCode::OutOfRange,
         "cache pages: {} tokens at position {} take {} pages of {} tokens, {} of them copies of "
         "shared ones, but {} of the {} pages are free; append fewer, remove or truncate sequences, "
         "or create the batch for more tokens",
         tokens, sequence.position, copies + fresh, pool.sizes().pageTokens, copies,
-        pool.freePages(), pool.pages()));
+        pool.pages.free(), pool.pages.count()));
 
   pages.reserve(std::max(count, held + 1));
   for (size_t i = first; copies > 0 && i < held; ++i) {
-    if (!pool.isShared(pages[i]))
+    if (!pool.pages.isShared(pages[i]))
       continue;
-    pages.push_back(pool.takePage()); // behind those of its tokens, should the copy fail
+    pages.push_back(pool.pages.take()); // behind those of its tokens, should the copy fail
     if (auto copied = batch.executor->copyInCache(
             pool.placeOfPage(pages[i]), pool.placeOfPage(pages.back()), pool.sizes().pageBytes);
         !copied)
       return Unexpected(copied.error());
     std::swap(pages[i], pages.back());
-    pool.release(pages.back());
+    pool.pages.release(pages.back());
     pages.pop_back();
   }
   while (pages.size() < count)
-    pages.push_back(pool.takePage());
+    pages.push_back(pool.pages.take());
   return Result<void>();
+}
+
+void Append::begin(Work &work) {
+  Batch::Sequence &sequence = *work.sequence;
+  const std::span<const int32_t> own = work.item->tokens;
+  work.tokens = own;
+  work.again = sequence.position - sequence.state.position;
+  if (batch.isRecurrent()) {
+    // For what it holds in the end, twice as much so that token by token costs little.
+    std::vector<int32_t> &held = sequence.tokens;
+    if (held.capacity() - held.size() < own.size())
+      held.reserve(std::max(held.size() + own.size(), 2 * held.size()));
+    work.kept.reserve(static_cast<size_t>(batch.keptStates));
+    if (work.again > 0) {
+      work.joined.assign(held.end() - work.again, held.end());
+      work.joined.insert(work.joined.end(), own.begin(), own.end());
+      work.tokens = work.joined;
+    }
+  }
+  work.state = batch.share(sequence.state);
 }
 
 Result<Result<void>> Append::admit(Batch::Item &item) {
@@ -117,10 +150,12 @@ Result<Result<void>> Append::admit(Batch::Item &item) {
     return Result<void>(Unexpected(found.error()));
   if (Result<void> checked = check(item, **found); !checked)
     return checked;
-  works.push_back({.item = &item, .sequence = *found, .slot = (*found)->slot});
+  works.push_back({.item = &item, .sequence = *found});
   Result<Result<void>> taken = takePages(**found, std::ssize(item.tokens));
   if (taken && !*taken)
     works.pop_back(); // it took none
+  else if (taken)
+    begin(works.back());
   return taken;
 }
 
@@ -137,20 +172,66 @@ int64_t Append::pieceRows(const Work &work) const {
   if (work.item->isScored()) // whose rows of logits nobody has made room for
     most = std::clamp(mostSharedRows(), int64_t(1), most);
   const auto &online = batch.owner->manifest().online;
-  return std::min({work.left(), most, online ? online->tokens : most});
+  return std::min({rowsToStop(work), most, online ? online->tokens : most});
 }
 
-int64_t Append::nextSlot(const Work &work) const {
-  const Manifest &manifest = batch.owner->manifest();
-  if (!manifest.online && !manifest.program.recurrentValues)
-    return work.slot;
-  int64_t slot = Batch::firstSlot(*work.sequence);
-  while (slot == work.slot || slot == work.sequence->slot)
-    ++slot;
-  return slot;
+int64_t Append::firstKept(const Work &work) const {
+  const int64_t page = batch.pool->sizes().pageTokens;
+  const int64_t end = work.position(std::ssize(work.tokens));
+  return end - end % page - (batch.keptStates - 1) * page;
 }
 
-/// Whole pieces of different sequences, in their order: what else is in a step has no part in how a
+int64_t Append::rowsToStop(const Work &work) const {
+  int64_t rows = work.unplanned();
+  if (!cutsAnywhere)
+    return rows;
+  if (work.planned < work.again)
+    rows = work.again - work.planned;
+  if (batch.keptStates > 0) {
+    const int64_t page = batch.pool->sizes().pageTokens, at = work.position(work.planned);
+    rows = std::min(rows, std::max(firstKept(work), at - at % page + page) - at);
+  }
+  return rows;
+}
+
+Batch::State Append::takeState(Work &work, int64_t end) {
+  Batch::State state = {work.position(end)};
+  batch.release(work.read);
+  if (work.state.slot < 0)
+    return state;
+  // Beside what the sequence has, what this step reads and what it writes, nothing but what is kept
+  // at page ends.
+  if (work.state.slot != work.sequence->state.slot) {
+    batch.release(work.sequence->before);
+    if (work.before.slot != work.state.slot)
+      batch.release(work.before);
+  }
+  state.slot = batch.pool->slots.take();
+  return state;
+}
+
+void Append::plan(Piece piece) {
+  Work &work = *piece.work;
+  Batch::State next = takeState(work, piece.end());
+  work.read = std::exchange(work.state, next);
+  work.planned = piece.end();
+  piece.slot = work.read.slot;
+  piece.nextSlot = next.slot;
+  pieces.push_back(piece);
+  if (batch.isRecurrent() && work.again > 0 && piece.end() == work.again)
+    work.before = batch.share(next);
+  if (batch.keptStates == 0 || next.position % batch.pool->sizes().pageTokens != 0 ||
+      next.position < firstKept(work))
+    return;
+  std::vector<Batch::State> &older = work.sequence->kept;
+  if (std::ssize(older) + std::ssize(work.kept) == batch.keptStates) {
+    batch.release(older.front());
+    older.erase(older.begin());
+  }
+  work.kept.push_back(batch.share(next));
+}
+
+/// Whole pieces, in the order of their sequences: what else is in a step has no part in how a
 /// prompt is cut.
 void Append::choosePieces() {
   pieces.clear();
@@ -159,18 +240,23 @@ void Append::choosePieces() {
   int64_t rows = 0, logits = 0;
   bool anyAll = false;
   for (Work &work : works) {
-    if (work.left() == 0)
-      continue;
     const bool all = work.item->needsRows();
-    Piece piece = {&work, pieceRows(work)};
-    if (rows + piece.rows > most)
-      continue;
-    if (!pieces.empty() && (all || anyAll) && logits + piece.logitRows() > mostShared)
-      continue;
-    pieces.push_back(piece);
-    rows += piece.rows;
-    logits += piece.logitRows();
-    anyAll |= all;
+    while (work.unplanned() > 0 && (cutsAnywhere || work.planned == work.through)) {
+      const Piece piece = {&work, work.planned, pieceRows(work)};
+      if (rows + piece.rows > most)
+        break;
+      if (!pieces.empty() && (all || anyAll) && logits + piece.logitRows() > mostShared)
+        break;
+      if (piece.first > work.through) {
+        logits -= pieces.back().logitRows();
+        pieces.back().isFollowed = true;
+        logits += pieces.back().logitRows();
+      }
+      plan(piece);
+      rows += piece.rows;
+      logits += piece.logitRows();
+      anyAll |= all;
+    }
   }
 }
 
@@ -179,10 +265,9 @@ Result<float *> Append::placeLogits() {
                                   [](const Piece &piece) { return piece.work->item->needsRows(); });
   if (!anyAll)
     return batch.logitsRow(batch.next, finished);
-  if (pieces.size() == 1 && pieces.front().work->item->allLogits) {
-    const Work &work = *pieces.front().work;
-    return work.item->allLogits + work.through * vocabulary;
-  }
+  if (const Piece &only = pieces.front();
+      pieces.size() == 1 && only.work->item->allLogits && !only.isAgain())
+    return only.work->item->allLogits + only.firstLogits() * vocabulary;
   const auto bytes = static_cast<int64_t>(logitRows.size() * sizeof(float)) * vocabulary;
   if (batch.shared.size() < bytes) {
     Result<Buffer> allocated = allocateMemory("logits of all tokens", bytes);
@@ -209,11 +294,12 @@ Result<void> Append::runStep() {
   for (const Piece &piece : pieces) {
     const Work &work = *piece.work;
     const Batch::Sequence &sequence = *work.sequence;
-    steps.push_back({work.item->tokens.subspan(static_cast<size_t>(work.through),
-                                               static_cast<size_t>(piece.rows)),
-                     sequence.position + work.through, sequence.held,
-                     std::span(places).subspan(firstPlace, sequence.pages.size()), sequence.window,
-                     work.slot, nextSlot(work)});
+    steps.push_back(
+        {work.tokens.subspan(static_cast<size_t>(piece.first), static_cast<size_t>(piece.rows)),
+         work.position(piece.first),
+         piece.first == work.through ? sequence.held : work.position(piece.first),
+         std::span(places).subspan(firstPlace, sequence.pages.size()), sequence.window, piece.slot,
+         piece.nextSlot});
     firstPlace += sequence.pages.size();
     row += piece.rows;
     for (int64_t i = piece.logitRows(); i > 0; --i)
@@ -225,11 +311,8 @@ Result<void> Append::runStep() {
     return Unexpected(logits.error());
   if (auto ran = batch.executor->step(steps, logitRows, *logits, watch); !ran)
     return ran;
-  for (const Piece &piece : pieces) { // also of what comes to nothing: the cache has seen it
-    Batch::Sequence &sequence = *piece.work->sequence;
-    sequence.held = sequence.position + piece.work->through + piece.rows;
-    piece.work->slot = nextSlot(*piece.work);
-  }
+  for (const Piece &piece : pieces) // also of what comes to nothing: the cache has seen it
+    piece.work->sequence->held = piece.work->position(piece.end());
   const float *from = *logits;
   for (const Piece &piece : pieces) {
     settle(piece, from);
@@ -252,13 +335,12 @@ Result<void> Append::checkLogits(const Piece &piece, const float *logits) const 
   const int64_t count = piece.logitRows();
   for (int64_t row = 0; row < count; ++row)
     if (!allFinite(logits + row * vocabulary, vocabulary)) {
-      const int64_t token = work.through + piece.rows - count + row;
+      const int64_t token = piece.end() - count + row;
       return makeError(ErrorCode::Corrupt,
                        "the logits after the token at position {} (id {}) are not finite: the "
                        "model's weights or activations overflow; compile it with another scheme, "
                        "or leave its outlier sites float with --ignore",
-                       work.sequence->position + token,
-                       work.item->tokens[static_cast<size_t>(token)]);
+                       work.position(token), work.tokens[static_cast<size_t>(token)]);
     }
   return {};
 }
@@ -288,6 +370,8 @@ Result<void> Append::answer() {
 /// What becomes of a piece whose logits begin at `logits`.
 void Append::settle(const Piece &piece, const float *logits) {
   Work &work = *piece.work;
+  if (work.failed)
+    return;
   if (Result<void> checked = checkLogits(piece, logits); !checked) {
     done += work.left();
     work.failed = true;
@@ -295,14 +379,14 @@ void Append::settle(const Piece &piece, const float *logits) {
     return;
   }
   const int64_t count = piece.logitRows();
-  if (float *all = work.item->allLogits) {
-    all += work.through * vocabulary;
+  if (float *all = work.item->allLogits; all && !piece.isAgain()) {
+    all += piece.firstLogits() * vocabulary;
     if (all != logits)
       std::copy_n(logits, count * vocabulary, all);
   }
-  if (work.item->isScored())
+  if (work.item->isScored() && !piece.isAgain())
     for (int64_t row = 0; row < count; ++row)
-      if (const int64_t next = work.through + row + 1; next < std::ssize(work.item->tokens))
+      if (const int64_t next = piece.firstLogits() + row + 1; next < std::ssize(work.item->tokens))
         askFor(*work.item, next, logits + row * vocabulary);
   work.through += piece.rows;
   done += piece.rows;
@@ -314,6 +398,17 @@ void Append::settle(const Piece &piece, const float *logits) {
   const float *row = logits + (count - 1) * vocabulary;
   if (last != row)
     std::copy_n(row, vocabulary, last);
+}
+
+void Append::settleStates(Work &work) noexcept {
+  Batch::Sequence &sequence = *work.sequence;
+  std::swap(sequence.state, work.state); // to be released with the work
+  if (!batch.isRecurrent())
+    return;
+  std::swap(sequence.before, work.before.slot < 0 ? work.state : work.before);
+  for (Batch::State &state : work.kept)
+    sequence.kept.push_back(std::exchange(state, {}));
+  sequence.tokens.insert(sequence.tokens.end(), work.item->tokens.begin(), work.item->tokens.end());
 }
 
 void Append::commit() noexcept {
@@ -332,8 +427,8 @@ void Append::commit() noexcept {
   for (Work &work : works)
     if (work.logits >= 0) {
       work.sequence->logits = work.logits;
-      work.sequence->position += work.through;
-      work.sequence->slot = work.slot;
+      work.sequence->position = work.position(work.through);
+      settleStates(work);
     }
   std::swap(batch.current, batch.next);
 }
@@ -351,7 +446,7 @@ Result<void> Append::run(std::span<Batch::Item> items) {
   if (Result<void> answered = answer(); !answered)
     return answered;
   for (const Work &work : works)
-    total += std::ssize(work.item->tokens);
+    total += std::ssize(work.tokens);
   while (std::any_of(works.begin(), works.end(), [](const Work &work) { return work.left() > 0; }))
     if (auto ran = runStep(); !ran)
       return ran;

@@ -7,7 +7,7 @@
 //
 // One call of Batch::append: its items are admitted one by one, cut in pieces, and run in steps.
 // Sequences change when all steps are through; an Append that is destroyed before gives the pages
-// back that it took. Private to the runtime.
+// and states back that it took. Private to the runtime.
 //
 //===----------------------------------------------------------------------===//
 
@@ -19,6 +19,7 @@
 
 #include "easyquant/Runtime/Batch.h"
 
+#include <algorithm>
 #include <vector>
 
 namespace easyquant::runtime {
@@ -37,18 +38,38 @@ private:
   struct Work {
     Batch::Item *item;
     Batch::Sequence *sequence;
-    int64_t through = 0; ///< tokens that were computed
-    int64_t slot = 0;    ///< of the state that the last step has left
+    std::vector<int32_t> joined = {};     ///< `tokens`, where some are read again
+    std::span<const int32_t> tokens = {}; ///< those that are read again, then the item's
+    int64_t again = 0;                    ///< of them
+    int64_t planned = 0, through = 0;     ///< of them: in a step, and computed
+    Batch::State read = {}, state = {};   ///< of its last piece
+    Batch::State before = {};             ///< behind the tokens that are read again, or none
+    std::vector<Batch::State> kept = {};  ///< at page ends
     bool failed = false;
     int64_t logits = -1; ///< its row of `next`, once all tokens are through
 
-    int64_t left() const { return failed ? 0 : std::ssize(item->tokens) - through; }
+    /// Where a token of the call is in the sequence.
+    int64_t position(int64_t token) const { return sequence->state.position + token; }
+    int64_t left() const { return failed ? 0 : std::ssize(tokens) - through; }
+    int64_t unplanned() const { return failed ? 0 : std::ssize(tokens) - planned; }
   };
   /// A part of an item in the next step.
   struct Piece {
     Work *work;
-    int64_t rows;
-    int64_t logitRows() const { return work->item->needsRows() ? rows : 1; }
+    int64_t first, rows;
+    int64_t slot = 0, nextSlot = 0;
+    bool isFollowed = false; ///< by another piece of its item in the step
+
+    int64_t end() const { return first + rows; }
+    /// Whether none of its tokens is one of the item.
+    bool isAgain() const { return end() <= work->again; }
+    /// Its last rows. Those of an item that asks for its last token alone are one in a step.
+    int64_t logitRows() const {
+      const int64_t asked = work->item->needsRows() ? std::min(end() - work->again, rows) : 0;
+      return std::max<int64_t>(asked, isFollowed ? 0 : 1);
+    }
+    /// The token of the item whose logits come first.
+    int64_t firstLogits() const { return end() - logitRows() - work->again; }
   };
 
   /// The outer error ends the call, the inner one is the item's.
@@ -57,14 +78,21 @@ private:
   /// The first of a sequence's pages that appending may write.
   int64_t firstWritten(const Batch::Sequence &sequence) const;
   Result<Result<void>> takePages(Batch::Sequence &sequence, int64_t tokens);
+  /// Lets a work begin at its sequence's state.
+  void begin(Work &work);
 
   /// Tokens of an item that one step takes at most.
   int64_t pieceRows(const Work &work) const;
+  /// Tokens of an item up to where its state is wanted.
+  int64_t rowsToStop(const Work &work) const;
+  /// The first page end whose state is kept behind the call, which keeps the last ones.
+  int64_t firstKept(const Work &work) const;
   /// Rows of logits that a step has where nobody has made room for them.
   int64_t mostSharedRows() const;
-  /// Where the next step of an item leaves its state: neither what it reads, nor what the sequence
-  /// keeps if the call fails.
-  int64_t nextSlot(const Work &work) const;
+  /// Takes a slot for what a step leaves behind the token `end`.
+  Batch::State takeState(Work &work, int64_t end);
+  /// Puts a piece into the next step.
+  void plan(Piece piece);
   void choosePieces();
   /// Where the step's logits go.
   Result<float *> placeLogits();
@@ -76,10 +104,15 @@ private:
   void askFor(const Batch::Item &item, int64_t place, const float *logits);
   /// Computes what was asked for.
   Result<void> answer();
+  /// Gives a sequence the states of its work.
+  void settleStates(Work &work) noexcept;
   void commit() noexcept;
 
   Batch &batch;
   const int64_t vocabulary;
+  /// Layers have a recurrent state, and no bit depends on how a text is cut: then a sequence may be
+  /// in a step several times, each time with the state that the time before has left.
+  const bool cutsAnywhere;
   std::vector<Work> works;
   std::vector<Piece> pieces; ///< of the next step
   std::vector<SequenceStep> steps;

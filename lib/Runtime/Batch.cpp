@@ -23,6 +23,12 @@ using namespace easyquant::runtime;
 static constexpr const char *kMemoryRemedy =
     "ask for a shorter context, fewer sequences or fewer threads";
 
+/// Slots of state that a sequence takes, besides those that it keeps at page ends: what it has,
+/// what its last call has begun with, and what a step writes. While a call of several steps runs,
+/// what the step before has left has the place of the second, so that a call that fails changes
+/// nothing.
+static constexpr int64_t kStateSlots = 3;
+
 Result<Buffer> easyquant::runtime::allocateMemory(std::string_view what, int64_t bytes) {
   Result<Buffer> buffer = Buffer::allocate(bytes, what, kMemoryRemedy);
   if (buffer)
@@ -75,6 +81,9 @@ static Result<void> checkOptions(const BatchOptions &options, const Manifest::Mo
                      "tokens: found {}, expected those of all sequences together, or 0 for as "
                      "many as they can hold",
                      options.tokens);
+  if (options.keptStates < 0 || options.keptStates > most)
+    return makeError(ErrorCode::InvalidArgument, "kept_states: found {}, expected 0..{}",
+                     options.keptStates, most);
   return {};
 }
 
@@ -95,6 +104,10 @@ Result<Batch> Batch::create(std::shared_ptr<const Model> model, const BatchOptio
   PoolSize pool = {options.sequences, options.sequences * sizes.pagesOf(batch.limit)};
   if (options.tokens > 0 && options.tokens < options.sequences * batch.limit)
     pool.pages = std::min(pool.pages, sizes.pagesOf(options.tokens));
+  if (manifest.program.recurrentValues)
+    batch.keptStates = std::min(options.keptStates, sizes.pagesOf(batch.limit));
+  if (manifest.program.recurrentValues || manifest.online)
+    pool.slots = options.sequences * (kStateSlots + batch.keptStates);
   Result<std::unique_ptr<Executor>> executor =
       model->createExecutor(pool, *chosen, options.measure);
   if (executor && model->ranks)
@@ -139,7 +152,7 @@ Result<Batch::Sequence *> Batch::find(int64_t id) {
 void Batch::trim(Sequence &sequence) noexcept {
   const auto kept = static_cast<size_t>(pool->sizes().pagesOf(sequence.position));
   for (; sequence.pages.size() > kept; sequence.pages.pop_back())
-    pool->release(sequence.pages.back());
+    pool->pages.release(sequence.pages.back());
 }
 
 float *Batch::logitsRow(const Buffer &rows, int64_t row) const {
@@ -147,19 +160,23 @@ float *Batch::logitsRow(const Buffer &rows, int64_t row) const {
 }
 
 Result<int64_t> Batch::add() {
-  if (!pool->hasFreeWindow())
+  if (pool->windows.free() == 0)
     return makeError(ErrorCode::OutOfRange,
                      "sequences: the batch holds {} already, its most; remove one, or create it "
                      "for more",
                      sequences.size());
   auto added = sequences.try_emplace(nextId).first;
+  Sequence &sequence = added->second;
   try {
-    added->second.window = pool->takeWindow();
+    sequence.kept.reserve(static_cast<size_t>(keptStates));
+    sequence.window = pool->windows.take();
+    if (pool->slots.count() > 0)
+      sequence.state.slot = pool->slots.take();
   } catch (...) {
+    release(sequence);
     sequences.erase(added);
     throw;
   }
-  added->second.slot = firstSlot(added->second);
   const int64_t id = nextId++;
   if (Result<void> started = resetState(id); !started) {
     (void)remove(id);
@@ -174,6 +191,7 @@ Result<int64_t> Batch::fork(int64_t id) {
     return Unexpected(found.error());
   const Sequence &origin = **found;
   std::vector<int64_t> pages = origin.pages;
+  std::vector<int32_t> tokens = origin.tokens;
   Result<int64_t> added = add();
   if (!added)
     return added;
@@ -191,21 +209,18 @@ Result<int64_t> Batch::fork(int64_t id) {
                                             pool->placeOfWindow(copy.window), bytes);
         !copied)
       return Unexpected(copied.error());
-  if (const auto &online = owner->manifest().online) {
-    std::vector<double> state(static_cast<size_t>(stateFields(*online)));
-    auto copied = executor->readState(origin.slot, state).and_then([&] {
-      return executor->writeState(copy.slot, state);
-    });
-    if (!copied)
-      return Unexpected(copied.error());
-  }
-  std::ranges::copy(executor->recurrent(origin.slot), executor->recurrent(copy.slot).begin());
   undo.id = -1;
+  release(copy.state);
+  copy.state = share(origin.state);
+  copy.before = share(origin.before);
+  for (const State &state : origin.kept)
+    copy.kept.push_back(share(state));
+  copy.tokens = std::move(tokens);
   copy.position = origin.position;
   copy.held = origin.held;
   copy.pages = std::move(pages);
   for (int64_t page : copy.pages)
-    pool->share(page);
+    pool->pages.share(page);
   if (origin.logits >= 0) {
     copy.logits = freeLogitsRow();
     std::copy_n(logitsRow(current, origin.logits), owner->manifest().model.vocabSize,
@@ -225,10 +240,7 @@ Result<void> Batch::remove(int64_t id) {
   Result<Sequence *> found = find(id);
   if (!found)
     return Unexpected(found.error());
-  Sequence &sequence = **found;
-  sequence.position = 0;
-  trim(sequence);
-  pool->releaseWindow(sequence.window);
+  release(**found);
   sequences.erase(id);
   return {};
 }
@@ -242,12 +254,8 @@ Result<void> Batch::truncate(int64_t id, int64_t position) {
     return makeError(ErrorCode::InvalidArgument,
                      "position: found {}, expected 0..{} (the tokens held)", position,
                      sequence.position);
-  if (owner->manifest().program.recurrentValues && position != 0 && position != sequence.position)
-    return makeError(ErrorCode::Unsupported,
-                     "position: found {}, expected 0 or {} (the tokens held): layers of the model "
-                     "have a state of all tokens, from which none can be taken; fork the sequence "
-                     "there before it goes on, or append its first tokens to an empty one",
-                     position, sequence.position);
+  if (Result<void> back = goBack(sequence, position); !back)
+    return back;
   sequence.position = position;
   sequence.logits = -1;
   trim(sequence);
@@ -257,8 +265,6 @@ Result<void> Batch::truncate(int64_t id, int64_t position) {
 //===----------------------------------------------------------------------===//
 // State
 //===----------------------------------------------------------------------===//
-
-int64_t Batch::firstSlot(const Sequence &sequence) { return sequence.window * kStateSlots; }
 
 int64_t Batch::stateBytes() const { return savedStateBytes(owner->manifest()); }
 
@@ -274,7 +280,7 @@ Result<void> Batch::saveState(int64_t id, std::span<std::byte> to) const {
   if (!online)
     return {};
   std::vector<double> state(static_cast<size_t>(stateFields(*online)));
-  if (Result<void> read = executor->readState(found->second.slot, state); !read)
+  if (Result<void> read = executor->readState(found->second.state.slot, state); !read)
     return read;
   runtime::saveState(owner->manifest(), state, to);
   return {};
@@ -287,7 +293,7 @@ Result<void> Batch::restoreState(int64_t id, std::span<const std::byte> from) {
   Result<std::vector<double>> state = runtime::restoreState(owner->manifest(), from);
   if (!state)
     return Unexpected(state.error());
-  return executor->writeState((*found)->slot, *state);
+  return writeScales(**found, *state);
 }
 
 Result<void> Batch::resetState(int64_t id) {
@@ -295,11 +301,11 @@ Result<void> Batch::resetState(int64_t id) {
   if (!found)
     return Unexpected(found.error());
   const auto &online = owner->manifest().online;
-  return online ? executor->writeState((*found)->slot, startingState(*online)) : Result<void>();
+  return online ? writeScales(**found, startingState(*online)) : Result<void>();
 }
 
-int64_t Batch::pages() const { return pool->pages(); }
-int64_t Batch::freePages() const { return pool->freePages(); }
+int64_t Batch::pages() const { return pool->pages.count(); }
+int64_t Batch::freePages() const { return pool->pages.free(); }
 
 Result<int64_t> Batch::position(int64_t id) const {
   auto found = sequences.find(id);

@@ -14,9 +14,9 @@ eq_error *eq_batch_create(const eq_model *model, const eq_batch_options *options
                           eq_batch **batch) {
   return guarded({{model, "model"}, {batch, "batch"}}, [&]() -> Result<void> {
     const eq_batch_options given = options ? *options : eq_batch_options{};
-    Result<Batch> created =
-        Batch::create(model->model, {given.context, given.sequences == 0 ? 1 : given.sequences,
-                                     given.tokens, given.threads, given.measure != 0});
+    Result<Batch> created = Batch::create(
+        model->model, {given.context, given.sequences == 0 ? 1 : given.sequences, given.tokens,
+                       given.threads, given.measure != 0, given.kept_states});
     if (!created)
       return Unexpected(created.error());
     *batch = new eq_batch{std::move(*created)};
@@ -56,6 +56,10 @@ eq_error *eq_batch_remove(eq_batch *batch, int64_t sequence) {
 
 eq_error *eq_batch_truncate(eq_batch *batch, int64_t sequence, int64_t position) {
   return guarded({{batch, "batch"}}, [&] { return batch->batch.truncate(sequence, position); });
+}
+
+int64_t eq_batch_resume_position(const eq_batch *batch, int64_t sequence, int64_t position) {
+  return batch ? batch->batch.resumePosition(sequence, position).value_or(-1) : 0;
 }
 
 int64_t eq_batch_state_size(const eq_batch *batch) { return batch ? batch->batch.stateBytes() : 0; }

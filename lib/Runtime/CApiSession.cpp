@@ -23,8 +23,8 @@ eq_error *eq_session_create(const eq_model *model, const eq_session_options *opt
                             eq_session **session) {
   return guarded({{model, "model"}, {session, "session"}}, [&]() -> Result<void> {
     eq_session_options given = options ? *options : eq_session_options{};
-    Result<Session> created =
-        Session::create(model->model, given.context, given.threads, given.measure != 0);
+    Result<Session> created = Session::create(model->model, given.context, given.threads,
+                                              given.measure != 0, given.kept_states);
     if (!created)
       return Unexpected(created.error());
     *session = new eq_session{std::move(*created)};

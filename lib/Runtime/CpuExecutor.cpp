@@ -274,14 +274,13 @@ easyquant::runtime::createCpuExecutor(const Artifact &artifact, const Program &p
   Result<Buffer> state = Buffer();
   if (const auto &online = artifact.manifest().online) {
     const int64_t fields = stateFields(*online);
-    state = allocate("state of sequences", pool.sequences * kStateSlots,
-                     fields * int64_t(sizeof(double)), 0);
+    state = allocate("state of sequences", pool.slots, fields * int64_t(sizeof(double)), 0);
     if (!state)
       return Unexpected(state.error());
   }
   Result<Buffer> recurrents = Buffer();
   if (sizes.recurrentValues) {
-    recurrents = allocate("recurrent state of sequences", pool.sequences * kStateSlots,
+    recurrents = allocate("recurrent state of sequences", pool.slots,
                           *sizes.recurrentValues * int64_t(sizeof(float)), 0);
     if (!recurrents)
       return Unexpected(recurrents.error());

@@ -171,8 +171,7 @@ Result<void> GpuExecutor::allocate(bool measure) {
     return Unexpected(bytesOfCache.error());
   if (auto fits = checkMemory(*bytesOfCache); !fits)
     return fits;
-  Result<int64_t> bytesOfStates =
-      sizeOf("state of sequences", pool.sequences * kStateSlots, slotBytes, 0);
+  Result<int64_t> bytesOfStates = sizeOf("state of sequences", pool.slots, slotBytes, 0);
   if (!bytesOfStates)
     return Unexpected(bytesOfStates.error());
   const std::string nameOfIt = nameOfCache(program.cache, pool);

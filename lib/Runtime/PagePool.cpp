@@ -1,4 +1,4 @@
-//===- PagePool.cpp - Windows and pages of a batch's caches ---------------===//
+//===- PagePool.cpp - Windows, pages and slots of a batch -----------------===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -25,31 +25,21 @@ Result<int64_t> easyquant::runtime::cacheBytes(const formats::CacheSizes &sizes,
   });
 }
 
-int64_t PagePool::takePage() {
-  if (!returnedPages.empty()) {
-    const int64_t page = returnedPages.back();
-    returnedPages.pop_back();
-    references[static_cast<size_t>(page)] = 1;
-    return page;
+int64_t NumberPool::take() {
+  if (!returned.empty()) {
+    const int64_t number = returned.back();
+    returned.pop_back();
+    references[static_cast<size_t>(number)] = 1;
+    return number;
   }
   // Room for giving it back first, doubled so that taking many costs little.
-  if (returnedPages.capacity() <= references.size())
-    returnedPages.reserve(2 * references.size() + 16);
+  if (returned.capacity() <= references.size())
+    returned.reserve(2 * references.size() + 16);
   references.push_back(1);
   return std::ssize(references) - 1;
 }
 
-void PagePool::release(int64_t page) noexcept {
-  if (--references[static_cast<size_t>(page)] == 0)
-    returnedPages.push_back(page);
-}
-
-int64_t PagePool::takeWindow() {
-  if (!returnedWindows.empty()) {
-    const int64_t window = returnedWindows.back();
-    returnedWindows.pop_back();
-    return window;
-  }
-  returnedWindows.reserve(static_cast<size_t>(windowsTaken) + 1);
-  return windowsTaken++;
+void NumberPool::release(int64_t number) noexcept {
+  if (--references[static_cast<size_t>(number)] == 0)
+    returned.push_back(number);
 }

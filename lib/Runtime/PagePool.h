@@ -5,7 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// The memory of an executor's cache: windows, one a sequence, then pages. Private to the runtime.
+// What sequences take of an executor's memory: windows, one each, and pages of its cache; slots of
+// state. Private to the runtime.
 //
 //===----------------------------------------------------------------------===//
 
@@ -21,9 +22,9 @@
 
 namespace easyquant::runtime {
 
-/// How many windows, and how many pages behind them.
+/// How many windows, pages behind them, and slots of state.
 struct PoolSize {
-  int64_t sequences = 1, pages = 0;
+  int64_t sequences = 1, pages = 0, slots = 0;
 };
 
 /// Errors: OutOfRange (more than can be addressed).
@@ -32,45 +33,47 @@ Result<int64_t> cacheBytes(const formats::CacheSizes &sizes, const PoolSize &poo
 /// What messages call it.
 std::string nameOfCache(const formats::CacheSizes &sizes, const PoolSize &pool);
 
-/// Knows which windows and pages are in use, and by how many sequences each page. Functions that
-/// take pages may throw std::bad_alloc, and have then changed nothing. Others never throw.
+/// Numbers from 0 on, each of which several owners may have. take() may throw std::bad_alloc, and
+/// has then changed nothing. The others never throw.
+class NumberPool {
+public:
+  explicit NumberPool(int64_t count = 0) : all(count) {}
+
+  int64_t count() const { return all; }
+  int64_t free() const { return all - std::ssize(references) + std::ssize(returned); }
+  /// One of the free ones, of which there must be any, for one owner.
+  int64_t take();
+  void share(int64_t number) noexcept { ++references[static_cast<size_t>(number)]; }
+  bool isShared(int64_t number) const { return references[static_cast<size_t>(number)] > 1; }
+  /// By one of its owners.
+  void release(int64_t number) noexcept;
+
+private:
+  int64_t all;
+  /// Owners of the numbers that were ever taken, which are the first ones. Memory that no sequence
+  /// has come to need is not touched.
+  std::vector<int32_t> references;
+  std::vector<int64_t> returned; ///< has room for all that were ever taken
+};
+
+/// Knows which windows, pages and slots are in use.
 class PagePool {
 public:
-  PagePool() = default;
-  PagePool(const formats::CacheSizes &cut, const PoolSize &size) : cut(cut), size(size) {}
+  PagePool(const formats::CacheSizes &cut, const PoolSize &size)
+      : windows(size.sequences), pages(size.pages), slots(size.slots), cut(cut) {}
 
   const formats::CacheSizes &sizes() const { return cut; }
 
   /// The byte of the cache where one begins.
   int64_t placeOfWindow(int64_t window) const { return window * cut.windowBytes; }
   int64_t placeOfPage(int64_t page) const {
-    return size.sequences * cut.windowBytes + page * cut.pageBytes;
+    return windows.count() * cut.windowBytes + page * cut.pageBytes;
   }
 
-  int64_t pages() const { return size.pages; }
-  int64_t freePages() const {
-    return size.pages - std::ssize(references) + std::ssize(returnedPages);
-  }
-  /// One of the free pages, of which there must be any, for one sequence.
-  int64_t takePage();
-  void share(int64_t page) noexcept { ++references[static_cast<size_t>(page)]; }
-  bool isShared(int64_t page) const { return references[static_cast<size_t>(page)] > 1; }
-  /// By one of its sequences.
-  void release(int64_t page) noexcept;
-
-  bool hasFreeWindow() const { return windowsTaken < size.sequences || !returnedWindows.empty(); }
-  int64_t takeWindow();
-  void releaseWindow(int64_t window) noexcept { returnedWindows.push_back(window); }
+  NumberPool windows, pages, slots;
 
 private:
   formats::CacheSizes cut;
-  PoolSize size;
-  /// References to the pages that were ever taken, which are the first ones. Memory that no
-  /// sequence has come to need is not touched.
-  std::vector<int32_t> references;
-  std::vector<int64_t> returnedPages; ///< has room for all that were ever taken
-  int64_t windowsTaken = 0;           ///< ever
-  std::vector<int64_t> returnedWindows;
 };
 
 } // namespace easyquant::runtime

@@ -173,7 +173,7 @@ Result<std::unique_ptr<Executor>> Ranks::lead(std::unique_ptr<Executor> executor
                                               const PoolSize &pool) {
   std::lock_guard lock(mutex);
   const int64_t id = executors++;
-  if (Result<void> told = tell({Create, id, pool.sequences, pool.pages}); !told)
+  if (Result<void> told = tell({Create, id, pool.sequences, pool.pages, pool.slots}); !told)
     return Unexpected(told.error());
   return std::make_unique<LeadingExecutor>(*this, std::move(executor), id);
 }
@@ -212,6 +212,7 @@ Result<void> Ranks::follow(int64_t vocabulary, const CreateExecutor &create) {
       PoolSize pool;
       pool.sequences = message.next();
       pool.pages = message.next();
+      pool.slots = message.next();
       auto created = create(pool);
       if (!created)
         return Unexpected(created.error());

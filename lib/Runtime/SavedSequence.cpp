@@ -6,9 +6,9 @@
 //===----------------------------------------------------------------------===//
 //
 // The bytes are a Header, the window, the pages, the state as doubles, the recurrent state as
-// floats, and a row of logits where the sequence has any. The header has a checksum of what it says
-// and of all behind it, so that damage is found, and one of the artifact; what it says is checked
-// all the same.
+// floats and with it the tokens, and a row of logits where the sequence has any. The header has a
+// checksum of what it says and of all behind it, so that damage is found, and one of the artifact;
+// what it says is checked all the same.
 //
 //===----------------------------------------------------------------------===//
 
@@ -22,24 +22,26 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 using namespace easyquant;
 using namespace easyquant::runtime;
 
 namespace {
 
-constexpr std::string_view kMagic = "EQSEQ001";
+constexpr std::string_view kSequenceMagic = "EQSEQ002";
 
 struct Header {
   char magic[8];
   char checksum[32]; ///< of the bytes behind it
   char artifact[32];
   int64_t position, held;
+  int64_t resumes;   ///< where the recurrent state is: at `position`, or before it
   int64_t hasLogits; ///< 0 or 1
 };
 
 struct Layout {
-  int64_t window, pages, state, recurrent, logits; ///< where they begin
+  int64_t window, pages, state, recurrent, tokens, logits; ///< where they begin
   int64_t bytes;
 };
 
@@ -53,8 +55,10 @@ static Layout layOut(const formats::CacheSizes &sizes, const Manifest &manifest,
   layout.state = layout.pages + sizes.pagesOf(position) * sizes.pageBytes;
   const int64_t fields = manifest.online ? stateFields(*manifest.online) : 0;
   layout.recurrent = layout.state + fields * static_cast<int64_t>(sizeof(double));
-  layout.logits = layout.recurrent + manifest.program.recurrentValues.value_or(0) *
+  layout.tokens = layout.recurrent + manifest.program.recurrentValues.value_or(0) *
                                          static_cast<int64_t>(sizeof(float));
+  layout.logits = layout.tokens + (manifest.program.recurrentValues ? position : 0) *
+                                      static_cast<int64_t>(sizeof(int32_t));
   layout.bytes = layout.logits +
                  (hasLogits ? manifest.model.vocabSize : 0) * static_cast<int64_t>(sizeof(float));
   return layout;
@@ -122,20 +126,22 @@ Result<void> Batch::save(int64_t id, std::span<std::byte> to) const {
   }
   if (manifest.online) {
     std::vector<double> state(static_cast<size_t>(stateFields(*manifest.online)));
-    if (auto read = executor->readState(sequence.slot, state); !read)
+    if (auto read = executor->readState(sequence.state.slot, state); !read)
       return read;
     std::memcpy(to.data() + layout.state, state.data(), state.size() * sizeof(double));
   }
-  std::ranges::copy(std::as_bytes(executor->recurrent(sequence.slot)),
+  std::ranges::copy(std::as_bytes(executor->recurrent(sequence.state.slot)),
                     to.begin() + layout.recurrent);
+  std::ranges::copy(std::as_bytes(std::span(sequence.tokens)), to.begin() + layout.tokens);
   if (hasLogits)
     std::memcpy(to.data() + layout.logits, logitsRow(current, sequence.logits),
                 static_cast<size_t>(layout.bytes - layout.logits));
   Header header = {};
-  std::memcpy(header.magic, kMagic.data(), sizeof(header.magic));
+  std::memcpy(header.magic, kSequenceMagic.data(), sizeof(header.magic));
   std::memcpy(header.artifact, identityOf(*owner).data(), sizeof(header.artifact));
   header.position = sequence.position;
   header.held = sequence.held;
+  header.resumes = sequence.state.position;
   header.hasLogits = hasLogits ? 1 : 0;
   std::memcpy(to.data(), &header, sizeof(header));
   std::memcpy(to.data() + offsetof(Header, checksum), checksumBehind(to).data(),
@@ -148,7 +154,7 @@ static Result<Header> readHeader(std::span<const std::byte> from, const Model &m
                                  const formats::CacheSizes &sizes, int64_t context) {
   Header header;
   if (from.size() < sizeof(header) ||
-      std::memcmp(from.data(), kMagic.data(), sizeof(header.magic)) != 0)
+      std::memcmp(from.data(), kSequenceMagic.data(), sizeof(header.magic)) != 0)
     return makeError(ErrorCode::InvalidArgument,
                      "bytes: found {} that are no saved sequence, expected those of eq_batch_save",
                      from.size());
@@ -172,7 +178,9 @@ static Result<Header> readHeader(std::span<const std::byte> from, const Model &m
         "bytes: found a sequence of {} tokens, but the context is {}; create the batch "
         "for a longer one",
         header.position, context);
-  if (header.position < 0 || header.held < header.position ||
+  const bool isRecurrent = model.manifest().program.recurrentValues.has_value();
+  if (header.position < 0 || header.held < header.position || header.resumes < 0 ||
+      (isRecurrent ? header.resumes > header.position : header.resumes != header.position) ||
       header.held > model.manifest().model.maxContext || (header.hasLogits & ~int64_t(1)) != 0 ||
       (header.hasLogits == 1 && header.position == 0) ||
       layOut(sizes, model.manifest(), header.position, header.hasLogits == 1).bytes !=
@@ -205,19 +213,22 @@ Result<int64_t> Batch::restore(std::span<const std::byte> from) {
   };
   const auto logits = numbersIn<float>(part(layout.logits, layout.bytes - layout.logits));
   const auto state = numbersIn<double>(part(layout.state, layout.recurrent - layout.state));
-  const auto recurrent = numbersIn<float>(part(layout.recurrent, layout.logits - layout.recurrent));
+  const auto recurrent = numbersIn<float>(part(layout.recurrent, layout.tokens - layout.recurrent));
+  auto tokens = numbersIn<int32_t>(part(layout.tokens, layout.logits - layout.tokens));
   auto isFinite = [](float x) { return std::isfinite(x); };
+  auto isToken = [&](int32_t token) { return token >= 0 && token < manifest.model.vocabSize; };
   if (!std::ranges::all_of(logits, isFinite) || !std::ranges::all_of(recurrent, isFinite) ||
+      !std::ranges::all_of(tokens, isToken) ||
       (manifest.online && !isState(*manifest.online, state)))
     return makeError(ErrorCode::Corrupt,
                      "bytes: found numbers that no sequence has, expected a saved sequence as it "
                      "was; append its tokens again");
   const int64_t needed = sizes.pagesOf(header->position);
-  if (needed > pool->freePages())
+  if (needed > pool->pages.free())
     return makeError(ErrorCode::OutOfRange,
                      "cache pages: a saved sequence of {} tokens takes {} pages, but {} of the {} "
                      "pages are free; remove or truncate sequences",
-                     header->position, needed, pool->freePages(), pool->pages());
+                     header->position, needed, pool->pages.free(), pool->pages.count());
   std::vector<int64_t> pages;
   pages.reserve(static_cast<size_t>(needed));
   Result<int64_t> added = add();
@@ -231,13 +242,13 @@ Result<int64_t> Batch::restore(std::span<const std::byte> from) {
         !written)
       return written;
     for (int64_t place = layout.pages; place < layout.state; place += sizes.pageBytes) {
-      sequence.pages.push_back(pool->takePage());
+      sequence.pages.push_back(pool->pages.take());
       if (auto written = executor->writeCache(pool->placeOfPage(sequence.pages.back()),
                                               part(place, sizes.pageBytes));
           !written)
         return written;
     }
-    return manifest.online ? executor->writeState(sequence.slot, state) : Result<void>();
+    return manifest.online ? executor->writeState(sequence.state.slot, state) : Result<void>();
   };
   Result<void> filled;
   try {
@@ -250,9 +261,13 @@ Result<int64_t> Batch::restore(std::span<const std::byte> from) {
     (void)remove(*added);
     return Unexpected(filled.error());
   }
-  std::ranges::copy(recurrent, executor->recurrent(sequence.slot).begin());
+  std::ranges::copy(recurrent, executor->recurrent(sequence.state.slot).begin());
   sequence.position = header->position;
   sequence.held = header->held;
+  sequence.state.position = header->resumes;
+  sequence.tokens = std::move(tokens);
+  if (keptStates > 0 && header->resumes > 0 && header->resumes % sizes.pageTokens == 0)
+    sequence.kept.push_back(share(sequence.state)); // at a page end
   if (header->hasLogits == 1) {
     sequence.logits = freeLogitsRow();
     std::copy(logits.begin(), logits.end(), logitsRow(current, sequence.logits));

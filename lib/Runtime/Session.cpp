@@ -11,9 +11,10 @@ using namespace easyquant;
 using namespace easyquant::runtime;
 
 Result<Session> Session::create(std::shared_ptr<const Model> model, int64_t context,
-                                int32_t threads, bool measure) {
-  Result<Batch> batch =
-      Batch::create(std::move(model), {.context = context, .threads = threads, .measure = measure});
+                                int32_t threads, bool measure, int64_t keptStates) {
+  Result<Batch> batch = Batch::create(
+      std::move(model),
+      {.context = context, .threads = threads, .measure = measure, .keptStates = keptStates});
   if (!batch)
     return Unexpected(batch.error());
   return batch->add().transform(

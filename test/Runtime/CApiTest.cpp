@@ -44,7 +44,7 @@ protected:
 
   Owned<eq_session> create(const eq_model *model, int64_t context = 0, bool measure = false) {
     eq_session *session = nullptr;
-    eq_session_options options = {context, 1, measure};
+    eq_session_options options = {context, 1, measure, 0};
     expectSuccess(eq_session_create(model, &options, &session));
     return Owned<eq_session>(session);
   }
@@ -182,7 +182,7 @@ TEST_F(CApiTest, ErrorsCarryCodeAndMessage) {
   EXPECT_EQ(noModel, nullptr);
 
   Owned<eq_model> model = load();
-  eq_session_options tooLong = {FIXTURE_MAX_CONTEXT + 1, 1, 0};
+  eq_session_options tooLong = {FIXTURE_MAX_CONTEXT + 1, 1, 0, 0};
   eq_session *noSession = nullptr;
   expectError(eq_session_create(model.get(), &tooLong, &noSession), EQ_OUT_OF_RANGE,
               "context: found 201 tokens, but the model was made for at most 200");
@@ -240,7 +240,7 @@ TEST_F(CApiTest, BoundsThreads) {
   const int32_t most = eq_max_threads();
   ASSERT_GE(most, 8);
   for (int32_t threads : {most + 1, 1000000}) {
-    const eq_session_options options = {16, threads, 0};
+    const eq_session_options options = {16, threads, 0, 0};
     Owned<eq_error> error(eq_session_create(model.get(), &options, &session));
     ASSERT_TRUE(error);
     EXPECT_EQ(eq_error_get_code(error.get()), EQ_INVALID_ARGUMENT);

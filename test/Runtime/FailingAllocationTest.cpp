@@ -37,7 +37,7 @@ protected:
 
   static Owned<eq_error> create(const eq_model *model, Owned<eq_session> &session, bool measure) {
     eq_session *raw = nullptr;
-    const eq_session_options options = {100, 2, measure};
+    const eq_session_options options = {100, 2, measure, 0};
     eq_error *error = eq_session_create(model, &options, &raw);
     session.reset(raw);
     return Owned<eq_error>(error);
@@ -66,9 +66,10 @@ protected:
     return nullptr;
   }
 
-  static Owned<eq_error> create(const eq_model *model, Owned<eq_batch> &batch) {
+  static Owned<eq_error> create(const eq_model *model, Owned<eq_batch> &batch,
+                                int64_t keptStates = 0) {
     eq_batch *raw = nullptr;
-    const eq_batch_options options = {100, 3, 64, 2, 0};
+    const eq_batch_options options = {100, 3, 64, 2, 0, keptStates};
     eq_error *error = eq_batch_create(model, &options, &raw);
     batch.reset(raw);
     return Owned<eq_error>(error);
@@ -132,7 +133,7 @@ protected:
     return nullptr;
   }
 
-  static void expectWorks(eq_batch *batch, std::vector<int64_t> &ids) {
+  static void expectWorks(eq_batch *batch, std::vector<int64_t> &ids, bool isRecurrent = false) {
     Owned<eq_error> error = live(batch, ids);
     ASSERT_FALSE(error) << eq_error_get_message(error.get());
     const int32_t token = 4;
@@ -141,7 +142,7 @@ protected:
     ASSERT_EQ(item.status, EQ_OK);
     for (auto [id, tokens] : {std::pair(ids[0], std::vector<int32_t>{1, 5, 9, 3, 7, 11}),
                               std::pair(ids[1], std::vector<int32_t>{1, 5, 9, 3, 7, 1, 4})}) {
-      std::vector<double> expected = referenceLogits(FixtureWeights(), tokens);
+      std::vector<double> expected = referenceLogits(FixtureWeights(), tokens, isRecurrent);
       for (size_t v = 0; v < FIXTURE_VOCAB; ++v)
         EXPECT_NEAR(eq_batch_logits(batch, id)[v], expected[v], 1e-4 * (1 + std::abs(expected[v])));
     }
@@ -216,6 +217,20 @@ TEST_F(FailingAllocationTest, BatchesReturnAndGoOn) {
   EXPECT_GT(sweep([&] { return live(batch.get(), ids); }, [&] { expectWorks(batch.get(), ids); }),
             10);
   expectWorks(batch.get(), ids);
+}
+
+TEST_F(FailingAllocationTest, BatchesWithKeptStatesReturnAndGoOn) {
+  writeRecurrentFixture(folder.path());
+  Owned<eq_model> model;
+  ASSERT_FALSE(load(model));
+  Owned<eq_batch> batch;
+  ASSERT_FALSE(create(model.get(), batch, 1));
+  std::vector<int64_t> ids;
+  ids.reserve(3);
+  EXPECT_GT(sweep([&] { return live(batch.get(), ids); },
+                  [&] { expectWorks(batch.get(), ids, /*isRecurrent=*/true); }),
+            10);
+  expectWorks(batch.get(), ids, /*isRecurrent=*/true);
 }
 
 #if !__has_feature(address_sanitizer) // which alone sees what libomp allocates

@@ -124,13 +124,22 @@ void easyquant::runtime::test::writeFixture(const fs::path &folder, const Fixtur
   writeManifest(folder, writeFixtureFiles(folder, weights));
 }
 
+void easyquant::runtime::test::writeRecurrentFixture(const fs::path &folder) {
+  nlohmann::json manifest = writeFixtureFiles(folder);
+  manifest["program"]["recurrent_values"] = int(FIXTURE_RECURRENT_VALUES);
+  writeManifest(folder, manifest);
+}
+
 std::vector<double> easyquant::runtime::test::referenceLogits(const FixtureWeights &weights,
-                                                              const std::vector<int32_t> &tokens) {
-  std::vector<double> h(FIXTURE_DIM, 0.0), logits(FIXTURE_VOCAB, 0.0);
+                                                              const std::vector<int32_t> &tokens,
+                                                              bool isRecurrent) {
+  std::vector<double> h(FIXTURE_DIM, 0.0), s(FIXTURE_DIM, 0.0), logits(FIXTURE_VOCAB, 0.0);
   for (size_t j = 0; j < tokens.size(); ++j)
-    for (size_t d = 0; d < FIXTURE_DIM; ++d)
-      h[d] += double(weights.embedding[size_t(tokens[j]) * FIXTURE_DIM + d]) *
-              (1.0 + double(j) / 64.0) / double(tokens.size() - j);
+    for (size_t d = 0; d < FIXTURE_DIM; ++d) {
+      const double token = double(weights.embedding[size_t(tokens[j]) * FIXTURE_DIM + d]);
+      s[d] = isRecurrent ? s[d] / 2 + token : 0;
+      h[d] += (token * (1.0 + double(j) / 64.0) + s[d]) / double(tokens.size() - j);
+    }
   for (size_t v = 0; v < FIXTURE_VOCAB; ++v)
     for (size_t d = 0; d < FIXTURE_DIM; ++d)
       logits[v] += double(weights.unembedding[v * FIXTURE_DIM + d]) * h[d];

@@ -57,9 +57,12 @@ nlohmann::json fileEntry(const std::filesystem::path &file);
 void writeFixture(const std::filesystem::path &folder,
                   const FixtureWeights &weights = FixtureWeights());
 
+/// A whole artifact whose layers have a recurrent state.
+void writeRecurrentFixture(const std::filesystem::path &folder);
+
 /// The logits after the last token, computed from the definition in double precision.
 std::vector<double> referenceLogits(const FixtureWeights &weights,
-                                    const std::vector<int32_t> &tokens);
+                                    const std::vector<int32_t> &tokens, bool isRecurrent = false);
 
 /// Seeded token ids without the overflowing one.
 std::vector<int32_t> randomTokens(size_t count, uint32_t seed);

@@ -18,6 +18,13 @@
 |* and both weights. SessionTest.cpp computes the same from the token list.   *|
 |* The window holds how many tokens the cache has seen.                       *|
 |*                                                                            *|
+|* Where the manifest has recurrent_values, each token leaves c_p + s_p, with *|
+|*                                                                            *|
+|*     s_p = s_(p-1) / 2 + E[t],   s_(-1) = 0                                 *|
+|*                                                                            *|
+|* The state is s_p and how many tokens it has seen. A sequence may then be   *|
+|* in a step several times, and goes on from where it was left.               *|
+|*                                                                            *|
 |* It marks two kernels: what puts a token into the cache, the embedding      *|
 |* (other), and what computes with it, the attention, which takes at least    *|
 |* FIXTURE_ATTENTION_NANOSECONDS when it is measured, or what the environment *|
@@ -68,6 +75,23 @@ static float *place(const eq_step *step, const eq_sequence *sequence, int64_t to
   return (float *)(step->cache + page) + d * FIXTURE_PAGE_TOKENS + token % FIXTURE_PAGE_TOKENS;
 }
 
+/* The recurrent state of a slot; null where there is none. */
+static float *state_of(const eq_step *step, int32_t slot) {
+  return step->recurrent ? step->recurrent + (int64_t)slot * FIXTURE_RECURRENT_VALUES : NULL;
+}
+
+/* What the step leaves of the sequence, before its first row. */
+static void start_state(const eq_step *step, const eq_sequence *sequence) {
+  float *state = state_of(step, sequence->next_slot);
+  const float *before = state_of(step, sequence->slot);
+  if (!state)
+    return;
+  require(state != before);
+  require(sequence->position == 0 || before[FIXTURE_DIM] == (float)sequence->position);
+  for (int64_t i = 0; i < FIXTURE_RECURRENT_VALUES; ++i)
+    state[i] = sequence->position == 0 ? 0 : before[i];
+}
+
 /* The sequence of a row. */
 static const eq_sequence *sequence_of(const eq_step *step, int32_t row) {
   const eq_sequence *sequence = step->sequence;
@@ -105,7 +129,7 @@ static void check_sequence(const eq_step *step, int32_t number) {
   const eq_sequence *before = number == 0 ? NULL : sequence - 1;
   require(sequence->first_row == (before ? before->first_row + before->rows : 0));
   require(sequence->rows >= 1 && sequence->first_page >= 0);
-  require(sequence->slot == 0 && sequence->next_slot == 0);
+  require(step->recurrent || (sequence->slot == 0 && sequence->next_slot == 0));
   const int64_t position = sequence->position, held = sequence->held;
   require(0 <= position && position <= held);
   require(position + sequence->rows <= sequence->capacity);
@@ -113,7 +137,10 @@ static void check_sequence(const eq_step *step, int32_t number) {
     const int64_t page = step->page[sequence->first_page + i];
     require(page >= FIXTURE_WINDOW_BYTES && page % 64 == 0);
   }
-  for (int32_t i = 0; i < number; ++i)
+  const int goes_on = step->recurrent && before && before->window == sequence->window &&
+                      before->next_slot == sequence->slot &&
+                      before->position + before->rows == position;
+  for (int32_t i = 0; !goes_on && i < number; ++i)
     require(step->sequence[i].window != sequence->window);
   int64_t *window = (int64_t *)(step->cache + sequence->window * FIXTURE_WINDOW_BYTES);
   require(held == 0 || *window == held); /* before the first step it is another's */
@@ -151,9 +178,18 @@ static int32_t run(const eq_step *step) {
       return INTERRUPTED;
     const eq_sequence *sequence = sequence_of(step, m);
     const int64_t position = sequence->position + m - sequence->first_row;
-    for (int64_t d = 0; d < FIXTURE_DIM; ++d)
-      *place(step, sequence, position, d) =
-          embedding[step->tokens[m] * FIXTURE_DIM + d] * (1.0f + (float)position / 64.0f);
+    const float *token = embedding + step->tokens[m] * FIXTURE_DIM;
+    if (m == sequence->first_row)
+      start_state(step, sequence);
+    float *state = state_of(step, sequence->next_slot);
+    for (int64_t d = 0; d < FIXTURE_DIM; ++d) {
+      float *to = place(step, sequence, position, d);
+      *to = token[d] * (1.0f + (float)position / 64.0f);
+      if (state)
+        *to += state[d] = state[d] / 2 + token[d];
+    }
+    if (state)
+      state[FIXTURE_DIM] += 1;
   }
 
   mark(services, PHASE_ATTENTION, "attention");

@@ -190,7 +190,7 @@ def test_a_call_that_ends_early_changes_no_scale(folder):
 
     expected = None
     for stops_at in (None, 30, 55, 60):
-        assert not runtime.eq_session_create(model, struct.pack("<qii", 0, 1, 0), ctypes.byref(session))
+        assert not runtime.eq_session_create(model, struct.pack("<qiiq", 0, 1, 0, 0), ctypes.byref(session))
         assert not prefill(0, 20)
         before, asked = state(), 0
         if stops_at:

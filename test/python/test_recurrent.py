@@ -14,12 +14,8 @@ from calibrating import write_tokens
 from command_line import run_command_line
 from easyquant import _runtime
 from easyquant.evaluation.weights import read_site
-from easyquant.runtime.artifact import Artifact, BatchSize, load_model
-from easyquant.runtime.drafts import Speculation
-from easyquant.runtime.engine import Engine, EngineOptions
-from easyquant.runtime.requests import PromptReader, Request, Settings
-from easyquant.support.errors import UserError
-from helpers import BUILD, Runner, assert_refused, random_lfm2, random_tokens, run_tool, write_byte_level, write_gguf, write_letters, write_model, written_back
+from easyquant.runtime.artifact import Artifact
+from helpers import BUILD, Runner, assert_refused, random_lfm2, random_tokens, run_tool, write_byte_level, write_gguf, write_model, written_back
 from oracles.checkpoint import read_folder
 from oracles.lfm2 import Lfm2
 from oracles.schemes import FLOAT, Scheme, W8A8, w4a8
@@ -38,11 +34,11 @@ PROGRESS = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, cty
 
 @pytest.fixture(scope="module")
 def model(workspace):
-    """model(name): the folder of MODELS[name], with a tokenizer, made once."""
+    """model(name): the folder of MODELS[name], made once."""
 
     def make(name):
         folder = workspace / name.replace(" ", "-").replace(",", "")
-        return folder if folder.exists() else write_letters(write_model(folder, *random_lfm2(11, **MODELS[name])))
+        return folder if folder.exists() else write_model(folder, *random_lfm2(11, **MODELS[name]))
 
     return make
 
@@ -225,10 +221,6 @@ def test_schemes_and_methods(artifact, model, calibration, name):
 # ------------------------------------------------------------------------------------------------------------- sequences
 
 
-def with_tokenizer(artifact, folder):
-    return Artifact.open(artifact(folder, *FLOATS, *(f"--copy-file={folder / name}" for name in ("tokenizer.json", "tokenizer_config.json"))))
-
-
 @pytest.fixture(scope="module")
 def subject(artifact, model):
     return _runtime.Model(str(artifact(model("lfm2"), *FLOATS)), isa="avx2")
@@ -257,19 +249,6 @@ def test_forks_and_saved_sequences(subject):
         batch.restore(bytes(damaged))
 
 
-def test_no_token_is_taken_from_a_state(subject):
-    batch = _runtime.Batch(subject, sequences=2)
-    tokens = random_tokens(3, 20, 97)
-    sequence = batch.add()
-    append(batch, [(sequence, tokens[:10])])
-    with pytest.raises(_runtime.Error, match="found 9, expected 0 or 10.*fork the sequence"):
-        batch.truncate(sequence, 9)
-    batch.truncate(sequence, 10)
-    assert np.array_equal(append(batch, [(sequence, tokens[10:])])[0], alone(subject, tokens)[10:])
-    batch.truncate(sequence, 0)
-    assert np.array_equal(append(batch, [(sequence, tokens)])[0], alone(subject, tokens))
-
-
 def test_a_call_that_fails_changes_nothing(artifact, workspace):
     """Ended within its first step, and behind one and two that had gone through. The C interface asks before each kernel, and Python every 50 ms."""
     runtime = ctypes.CDLL(BUILD / "lib" / "libeasyquant_runtime.so")
@@ -281,7 +260,7 @@ def test_a_call_that_fails_changes_nothing(artifact, workspace):
     tokens, others = random_tokens(8, 60, 97), random_tokens(9, 1200, 97)
     loaded, session = ctypes.c_void_p(), ctypes.c_void_p()
     assert not runtime.eq_model_load(str(folder).encode(), None, ctypes.byref(loaded))
-    assert not runtime.eq_session_create(loaded, struct.pack("<qii", 0, 1, 0), ctypes.byref(session))
+    assert not runtime.eq_session_create(loaded, struct.pack("<qiiq", 0, 1, 0, 0), ctypes.byref(session))
 
     def prefill(given):
         given = np.asarray(given, np.int32)
@@ -306,31 +285,6 @@ def test_a_call_that_fails_changes_nothing(artifact, workspace):
     assert np.array_equal(found, alone(_runtime.Model(str(folder), isa="avx2"), tokens)[-1])
     runtime.eq_session_free(session)
     runtime.eq_model_free(loaded)
-
-
-# -------------------------------------------------------------------------------------------------------------- the engine
-
-
-def test_the_engine_shares_nothing_and_is_right(artifact, model):
-    out = with_tokenizer(artifact, model("lfm2"))
-    reader, loaded = PromptReader(out), load_model(out)
-    prompts = [random_tokens(1, 70, 97)[:length] for length in (70, 69, 64, 3)]
-
-    asked = [Request(np.asarray(prompt, np.int32), 12, Settings(max_tokens=12), begins_text=False, is_text=False) for prompt in prompts * 2]
-    runner = Runner(out.path)
-    expected = [runner.greedy(prompt, 12)[len(prompt):] for prompt in prompts] * 2
-    for sequences in (1, 4):
-        with Engine(loaded, out, reader, BatchSize(96, sequences, sequences * 96), EngineOptions(threads=2)) as engine:
-            found = {number: completion.tokens for number, _, completion in engine.complete(asked)}
-            assert engine.figures.hits == 0 and engine.figures.kept_tokens == 0
-        assert [list(found[number])[:12] for number in range(8)] == [tokens[:len(found[number])] for number, tokens in enumerate(expected)]
-
-
-@pytest.mark.parametrize("source", ["ngram", "itself"])
-def test_nothing_is_guessed(artifact, model, source):
-    out = with_tokenizer(artifact, model("lfm2"))
-    with pytest.raises(UserError, match="layers with a recurrent state"):
-        Speculation.of(out.path if source == "itself" else source, None).check(PromptReader(out))
 
 
 # --------------------------------------------------------------------------------------------------------- what is refused

@@ -45,7 +45,7 @@ struct Options {
   bool simtChecks = false;
   std::vector<int32_t> tokens;
   int64_t maxNewTokens = 16;
-  eq_session_options session = {0, 0, 0};
+  eq_session_options session = {0, 0, 0, 0};
   bool ignoreEos = false;
 };
 

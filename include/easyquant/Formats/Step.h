@@ -26,7 +26,9 @@ extern "C" {
 /** Raised whenever a declaration below changes its meaning; program.abi of the manifest. */
 #define EQ_PROGRAM_ABI 6
 
-/** One sequence of a step. Its rows lie behind those of the sequence before it. */
+/** One sequence of a step. Its rows lie behind those of the sequence before it. Where layers have a
+    recurrent state and the cache is float, it may be the same one, at the position and slot that it
+    has left. */
 typedef struct {
   int32_t first_row, rows; /**< its rows of the step */
   int32_t position;        /**< of its first row */

@@ -48,6 +48,8 @@ struct BatchOptions {
   int64_t tokens = 0;
   int32_t threads = 0;  ///< of a step; 0: availableThreads()
   bool measure = false; ///< costs() and siteCosts() will be asked for
+  /// Where layers have a recurrent state: states that each sequence keeps at page ends.
+  int64_t keptStates = 0;
 };
 
 /// Sequences have the bits that each would have alone (on GPUs, of float weights: within the
@@ -70,10 +72,14 @@ public:
   Result<int64_t> fork(int64_t id);
   /// Error: InvalidArgument (no such sequence).
   Result<void> remove(int64_t id);
-  /// Forgets all but the first `position` tokens; the online scales stay. Errors: InvalidArgument
-  /// (no such sequence, or it has fewer), Unsupported (neither none nor all of its tokens, where
-  /// layers have a recurrent state).
+  /// Forgets all but the first `position` tokens; the online scales stay. Where layers have a
+  /// recurrent state, the next append reads those behind resumePosition() again. Errors:
+  /// InvalidArgument (no such sequence, or it has fewer), and what the device says.
   Result<void> truncate(int64_t id, int64_t position);
+  /// Where a sequence that is cut to `position` tokens, or to all that it has, goes on without
+  /// reading any of them again: there, or, where layers have a recurrent state, at the newest state
+  /// that it has up to there, its beginning if none. Error: InvalidArgument (no such sequence).
+  Result<int64_t> resumePosition(int64_t id, int64_t position) const;
   bool holds(int64_t id) const { return sequences.contains(id); }
   /// Tokens that a sequence holds. Error: InvalidArgument (no such sequence).
   Result<int64_t> position(int64_t id) const;
@@ -94,7 +100,8 @@ public:
 
   /// The bytes that save() writes. Error: InvalidArgument (no such sequence).
   Result<int64_t> savedBytes(int64_t id) const;
-  /// A sequence as bytes: tokens held, cache, state and logits. Errors: InvalidArgument (no such
+  /// A sequence as bytes: tokens held, cache, state and logits, and none of its states from before.
+  /// Errors: InvalidArgument (no such
   /// sequence, or `to` is not savedBytes() long), Unsupported (several ranks share the model), and
   /// what the device says.
   Result<void> save(int64_t id, std::span<std::byte> to) const;
@@ -163,21 +170,45 @@ public:
 
 private:
   friend class Append;
+  /// What steps have left behind so many tokens of a sequence, in a slot that nobody writes as long
+  /// as it is somebody's. At position 0 a recurrent state is zeros, whatever is in the slot.
+  struct State {
+    int64_t position = 0;
+    int64_t slot = -1; ///< or none
+  };
   struct Sequence {
     int64_t position = 0;
     int64_t held = 0; ///< tokens that its cache has seen: more than position after truncation
-    int64_t window = 0;
-    int64_t slot = 0;           ///< of its state, among those of the batch
+    int64_t window = -1;
     std::vector<int64_t> pages; ///< numbers of the pool's, for `position` tokens
     int64_t logits = -1;        ///< its row of `current`, or none
+    /// Where it goes on: at `position`, or before it where a recurrent state was cut back further.
+    State state;
+    // Where layers have a recurrent state:
+    State before;                ///< what the last call that appended has begun with, or none
+    std::vector<State> kept;     ///< at page ends, the oldest first
+    std::vector<int32_t> tokens; ///< that it holds
   };
 
   Batch();
   /// Errors: InvalidArgument (there is none).
   Result<Sequence *> find(int64_t id);
-  /// The three slots of state that only this sequence has begin here.
-  static int64_t firstSlot(const Sequence &sequence);
   Result<void> requireOneRank() const;
+  bool isRecurrent() const { return owner->manifest().program.recurrentValues.has_value(); }
+  /// The same state for another owner.
+  State share(const State &state) noexcept;
+  /// Gives it up; it is none then.
+  void release(State &state) noexcept;
+  /// Gives up pages, window and states.
+  void release(Sequence &sequence) noexcept;
+  /// The newest state of a sequence up to `position`.
+  static State newest(const Sequence &sequence, int64_t position);
+  /// Lets a sequence go on from there, with the online scales that it has come to.
+  Result<void> moveTo(Sequence &sequence, const State &state);
+  /// Gives up the states behind `position`, and goes on from the newest that is left.
+  Result<void> goBack(Sequence &sequence, int64_t position);
+  /// Gives a sequence other online scales.
+  Result<void> writeScales(Sequence &sequence, std::span<const double> scales);
   /// Gives back the pages behind those of its tokens.
   void trim(Sequence &sequence) noexcept;
   float *logitsRow(const Buffer &rows, int64_t row) const;
@@ -197,6 +228,7 @@ private:
   std::shared_ptr<const Model> owner;
   int64_t limit = 0;
   int32_t threadCount = 0;
+  int64_t keptStates = 0; ///< of a sequence, at most
   Progress progress;
   std::unique_ptr<Executor> executor;
   std::unique_ptr<PagePool> pool;

@@ -16,9 +16,10 @@ namespace easyquant::runtime {
 class Session {
 public:
   /// `context` tokens (0: the model's), `threads` (0: availableThreads()). Errors: those of
-  /// Batch::create. `measure`: costs() and siteCosts() will be asked for.
+  /// Batch::create. `measure`: costs() and siteCosts() will be asked for. `keptStates`: as of
+  /// BatchOptions.
   static Result<Session> create(std::shared_ptr<const Model> model, int64_t context,
-                                int32_t threads, bool measure = false);
+                                int32_t threads, bool measure = false, int64_t keptStates = 0);
 
   /// Appends the tokens, in chunks of at most max_rows, and keeps the logits of the last one.
   /// Errors: InvalidArgument (no token, or one outside the vocabulary), OutOfRange (the context is
@@ -34,7 +35,8 @@ public:
   /// The function for the calls from here on.
   void setProgress(Progress function) { batch.setProgress(function); }
 
-  /// Forgets all but the first `position` tokens. Error: InvalidArgument (beyond position()).
+  /// Forgets all but the first `position` tokens, as of Batch. Error: InvalidArgument (beyond
+  /// position()).
   Result<void> truncate(int64_t position) { return batch.truncate(sequence, position); }
 
   /// As of Batch.

@@ -45,7 +45,7 @@ extern "C" {
 #define EQ_API __attribute__((visibility("default")))
 
 /** Raised whenever a declaration below changes its meaning. */
-#define EQ_ABI_VERSION 7
+#define EQ_ABI_VERSION 8
 
 /** The version that the library was built with; compare with EQ_ABI_VERSION. */
 EQ_API uint32_t eq_abi_version(void);
@@ -144,6 +144,10 @@ typedef struct eq_session_options {
   int32_t threads;
   /** Nonzero: measure what eq_session_breakdown tells. Slower. */
   int32_t measure;
+  /** Where layers of the model have a recurrent state: states that the session keeps, the newest
+      ones, at page ends (multiples of program.cache.page_tokens of the manifest). Each takes
+      4 * program.recurrent_values bytes, besides three that every session has. 0: none. */
+  int64_t kept_states;
 } eq_session_options;
 
 /** `options` may be NULL. */
@@ -180,8 +184,13 @@ EQ_API const float *eq_session_logits(const eq_session *session);
 /** Tokens held so far. */
 EQ_API int64_t eq_session_position(const eq_session *session);
 /** Forgets all tokens but the first `position`, which must not exceed eq_session_position. The
-    logits are gone until the next token. eq_session_reset is truncation to 0. Where layers of the
-    model have a recurrent state, `position` is 0 or eq_session_position. */
+    logits are gone until the next token. eq_session_reset is truncation to 0.
+
+    From a recurrent state no token can be taken. Where layers of the model have one, the session
+    goes on from the newest that it still has up to `position` (kept_states of its options, what its
+    last call has begun with, its beginning), and its next call reads the tokens between again,
+    which count among the `total` of its progress function. Logits are those of a session that has
+    read the tokens once: the same bits. */
 EQ_API eq_error *eq_session_truncate(eq_session *session, int64_t position);
 EQ_API void eq_session_reset(eq_session *session);
 
@@ -228,6 +237,9 @@ typedef struct eq_batch_options {
   /** As of eq_session_options. */
   int32_t threads;
   int32_t measure;
+  /** As of eq_session_options, of each sequence. Forks share the states that they have in common.
+   */
+  int64_t kept_states;
 } eq_batch_options;
 
 /** `options` may be NULL. */
@@ -246,9 +258,13 @@ EQ_API eq_error *eq_batch_fork(eq_batch *batch, int64_t sequence, int64_t *fork)
 EQ_API eq_error *eq_batch_remove(eq_batch *batch, int64_t sequence);
 
 /** Forgets all tokens of a sequence but the first `position`, which must not exceed
-    eq_batch_position, and with a recurrent state is 0 or that. Its logits are gone until the next
-    token. */
+    eq_batch_position, as eq_session_truncate. Its logits are gone until the next token. */
 EQ_API eq_error *eq_batch_truncate(eq_batch *batch, int64_t sequence, int64_t position);
+
+/** The first token that a sequence reads again once it was cut to `position`; `position`, or what
+    the sequence holds if that is less: none. Where no layer has a recurrent state it is always
+   that. -1: there is no such sequence. */
+EQ_API int64_t eq_batch_resume_position(const eq_batch *batch, int64_t sequence, int64_t position);
 
 /** The online scales of a sequence, as eq_session_state_size, _save, _restore and _reset. States of
     sessions and of sequences on the same artifact are the same; a fork has that of its origin.
@@ -260,7 +276,8 @@ EQ_API eq_error *eq_batch_state_restore(eq_batch *batch, int64_t sequence, const
                                         size_t size);
 EQ_API eq_error *eq_batch_state_reset(eq_batch *batch, int64_t sequence);
 
-/** A sequence as bytes: how many tokens it holds, its KV cache, its online scales and its logits.
+/** A sequence as bytes: how many tokens it holds, its KV cache, its recurrent state, its online
+   scales and its logits.
    Of a model that several ranks share it is EQ_UNSUPPORTED. The bytes are for this artifact on the
    same kind of device, in any process. What is not theirs is not to be read from them: the end of
    the last page may be what another sequence has left there. */

@@ -22,7 +22,7 @@ from easyquant.compiler.keywords import KEPT, ModelKeywords, compile_options
 from easyquant.runtime.artifact import BatchSize, load_model, open_batch
 from easyquant.runtime.device import Placement
 from easyquant.runtime.drafts import Speculation
-from easyquant.runtime.engine import Engine, EngineOptions
+from easyquant.runtime.engine import KEPT_STATES, Engine, EngineOptions
 from easyquant.runtime.events import Event
 from easyquant.runtime.extension import runtime
 from easyquant.runtime.generation import Completion
@@ -76,6 +76,7 @@ class Model:
         simt_chip: str | None = None,
         speculate: str | Path | None = None,
         draft_tokens: int | None = None,
+        kept_states: int = KEPT_STATES,
         **options: Unpack[ModelKeywords],
     ):
         """Loads the artifact at `path`; or compiles the model there, once, and keeps the artifact in ~/.cache/easyquant.
@@ -90,16 +91,19 @@ class Model:
         speculate: "ngram": tokens are guessed from the text itself, and verified many in a step; or a smaller artifact of the same
             tokenizer, which guesses them. Answers are the same as without.
         draft_tokens: so many are guessed in a step at most; None: 8.
+        kept_states: where layers have a recurrent state, how many of them each sequence keeps at page ends. Texts that begin in
+            the same way, and turns of a conversation, share what was read up to there.
         options: how a model is quantized, those of `easyquant.quantize`: Model("SmolLM2-135M", scheme="W4A8", calib="novels.txt").
         """
         expect("sequences", sequences, is_whole(sequences) and sequences >= 1, "a whole number of at least 1")
         expect("threads", threads, is_whole(threads) and threads >= 0, "a whole number of at least 0 (0 is one a CPU)")
+        expect("kept_states", kept_states, is_whole(kept_states) and kept_states >= 0, "a whole number of at least 0 (0 keeps none)")
         self._reader = PromptReader(artifact_of(Path(path), compile_options(options, KEPT)), context)
-        self._speculation = Speculation.of(speculate, draft_tokens)
-        if self._speculation is not None:
-            self._speculation.check(self._reader)
+        speculation = Speculation.of(speculate, draft_tokens)
+        if speculation is not None:
+            speculation.check(self._reader)
         self._loaded = load_model(self._reader.artifact, place=Placement(device, simt_chip))
-        self._threads, self._sequences = threads, sequences
+        self._sequences, self._options = sequences, EngineOptions(threads, kept_states=kept_states, speculation=speculation)
         self._engine: Engine | None = None  # of the calls from now on
         self._lock = threading.Lock()
 
@@ -214,7 +218,7 @@ class Model:
         """The logits of the token after each of the prompt's tokens: float32 of (tokens, vocabulary)."""
         tokens = self._reader.tokens(prompt, chat)
         model = self._open()
-        batch = open_batch(model, BatchSize.of(self._reader.artifact, model.device, [len(tokens)], 1), self._threads)
+        batch = open_batch(model, BatchSize.of(self._reader.artifact, model.device, [len(tokens)], 1), self._options.threads)
         try:
             (result,) = batch.append([(batch.add(), tokens)], all_logits=True)
         except runtime().Error as error:
@@ -270,7 +274,7 @@ class Model:
             if engine is None or not engine.size.holds(size):
                 # What the one before it still has to do it does: it ends with the last call that uses it.
                 size = size if engine is None else size.union(engine.size)
-                engine = self._engine = Engine(model, artifact, self._reader, size, EngineOptions(self._threads, speculation=self._speculation))
+                engine = self._engine = Engine(model, artifact, self._reader, size, self._options)
         return engine
 
     def _follow(self, call: Call) -> Iterator[tuple[Event, int]]:

@@ -28,6 +28,14 @@ SpeculateOption = Annotated[
 DraftTokensOption = Annotated[
     int | None, typer.Option("--draft-tokens", min=1, max=MOST_DRAFT_TOKENS, metavar="N", help=f"With --speculate: tokens guessed in a step, at most. (default: {DRAFT_TOKENS})")
 ]
+KeptStatesOption = Annotated[
+    int,
+    typer.Option(
+        "--kept-states", min=0, metavar="N",
+        help="Where layers have a recurrent state: states that each sequence keeps at page ends, so that texts which begin in the same way share what "
+        "was read; 0: none.",
+    ),
+]
 
 
 def speculation(source: str | None, draft_tokens: int | None) -> Speculation | None:

@@ -13,7 +13,7 @@ from easyquant.commands import forms, models
 from easyquant.commands.prompts import Way, answer_prompts
 from easyquant.runtime.artifact import BatchSize, load_model
 from easyquant.runtime.device import Device, DeviceOption, Placement, SimtChipOption, ThreadsOption
-from easyquant.runtime.engine import STEP_MS, Engine, EngineOptions
+from easyquant.runtime.engine import KEPT_STATES, STEP_MS, Engine, EngineOptions
 from easyquant.runtime.generation import Completion
 from easyquant.runtime.requests import PromptReader, Settings
 from easyquant.support.errors import UserError
@@ -72,7 +72,7 @@ class RunCommand(Command):
         "Answers": ("--max-new-tokens", "--stop", "--temperature", "--top-k", "--top-p", "--min-p", "--seed", "--logprobs"),
         "Form of answers": ("--json-schema", "--regex"),
         "Penalties": ("--repetition-penalty", "--presence-penalty", "--frequency-penalty", "--logit-bias"),
-        "Where it runs": ("--speculate", "--draft-tokens", "--threads", "--step-ms", "--device", "--simt-chip"),
+        "Where it runs": ("--speculate", "--draft-tokens", "--kept-states", "--threads", "--step-ms", "--device", "--simt-chip"),
     })  # fmt: skip
 
 
@@ -129,6 +129,7 @@ def run_command(
     ] = None,
     speculate: models.SpeculateOption = None,
     draft_tokens: models.DraftTokensOption = None,
+    kept_states: models.KeptStatesOption = KEPT_STATES,
     threads: ThreadsOption = 0,
     device: DeviceOption = Device.auto,
     simt_chip: SimtChipOption = None,
@@ -173,6 +174,7 @@ def run_command(
     forms.check_form(reader, form)
     speculation = models.speculation(speculate, draft_tokens)
     if prompts is not None:
-        answer_prompts(reader, prompts, output, settings, Way(batch or 16, place, EngineOptions(threads, STEP_MS if step_ms is None else step_ms, speculation=speculation)))
+        options = EngineOptions(threads, STEP_MS if step_ms is None else step_ms, kept_states=kept_states, speculation=speculation)
+        answer_prompts(reader, prompts, output, settings, Way(batch or 16, place, options))
     else:
         continue_prompt(reader, sys.stdin.read() if prompt == "-" else prompt, settings, place, EngineOptions(threads, kept_tokens=0, speculation=speculation))

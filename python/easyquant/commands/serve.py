@@ -13,7 +13,7 @@ from easyquant.commands import models as commands_models
 from easyquant.formats import hub
 from easyquant.runtime.artifact import load_model_on_ranks
 from easyquant.runtime.device import Device, DeviceOption, Placement, SimtChipOption, ThreadsOption
-from easyquant.runtime.engine import STEP_MS
+from easyquant.runtime.engine import KEPT_STATES, STEP_MS
 from easyquant.runtime.ranks import Comm, Ranks
 from easyquant.support.errors import UserError
 from easyquant.terminal import console
@@ -50,7 +50,7 @@ class ServeCommand(Command):
     groups = commands_models.groups({
         "Where it listens": ("--host", "--port", "--cors-origin", "--access-log", "--grace"),
         "Who may call": ("--api-key", "--api-key-file", "--insecure", "--share-cache"),
-        "Models": ("--served-name", "--context", "--sequences", "--cache-tokens", "--speculate", "--draft-tokens", "--threads", "--step-ms", "--device", "--simt-chip"),
+        "Models": ("--served-name", "--context", "--sequences", "--cache-tokens", "--kept-states", "--speculate", "--draft-tokens", "--threads", "--step-ms", "--device", "--simt-chip"),
         "Limits": ("--max-body", "--max-prompt-tokens", "--max-tokens", "--max-waiting", "--timeout"),
     })  # fmt: skip
 
@@ -81,6 +81,7 @@ def serve_command(
     cache_tokens: Annotated[
         int, typer.Option(min=0, metavar="N", help="Tokens that the KV cache has room for; 0: what all sequences can use, and half of the free memory holds.")
     ] = 0,
+    kept_states: commands_models.KeptStatesOption = KEPT_STATES,
     speculate: commands_models.SpeculateOption = None,
     draft_tokens: commands_models.DraftTokensOption = None,
     threads: ThreadsOption = 0,
@@ -118,7 +119,7 @@ def serve_command(
     pairs = named(models, served_name or [])
     limits = Limits(max_body, max_prompt_tokens, max_tokens, max_waiting, timeout)
     speculation = commands_models.speculation(speculate, draft_tokens)
-    options = ServeOptions(context, sequences, cache_tokens, threads, step_ms, Placement.of(device, simt_chip), limits, speculation)
+    options = ServeOptions(context, sequences, cache_tokens, threads, step_ms, Placement.of(device, simt_chip), limits, speculation, kept_states)
     access = Access(tuple(keys), share_cache, tuple(cors_origin or ()), hosts_for(host, keys))
     metrics = Metrics()
     artifacts = [(commands_models.artifact_of(path, calib, given), name) for path, name in pairs]

@@ -48,11 +48,11 @@ private:
 class Batch : Exclusive {
 public:
   Batch(const Model &model, int64_t context, int64_t sequences, int64_t tokens, int32_t threads,
-        bool measure)
+        bool measure, int64_t keptStates)
       : vocabulary(static_cast<size_t>(eq_model_vocab_size(model.get()))) {
     if (sequences == 0) // which the C interface takes for one
       raise(EQ_INVALID_ARGUMENT, "sequences: found 0, expected at least 1");
-    eq_batch_options options = {context, sequences, tokens, threads, measure};
+    eq_batch_options options = {context, sequences, tokens, threads, measure, keptStates};
     eq_batch *created = nullptr;
     check(eq_batch_create(model.get(), &options, &created));
     batch.reset(created);
@@ -73,6 +73,10 @@ public:
   }
   void truncate(int64_t id, int64_t position) {
     check(exclusively([&] { return eq_batch_truncate(batch.get(), id, position); }));
+  }
+  int64_t resumePosition(int64_t id, int64_t position) {
+    return expectThere(
+        id, exclusively([&] { return eq_batch_resume_position(batch.get(), id, position); }));
   }
   int64_t position(int64_t id) {
     return expectThere(id, exclusively([&] { return eq_batch_position(batch.get(), id); }));
@@ -267,17 +271,21 @@ void easyquant::python::defineBatch(nb::module_ &m) {
   nb::class_<Batch>(m, "Batch",
                     "Many sequences that run in common steps, their KV caches in one pool.")
       .def(
-          nb::init<const Model &, int64_t, int64_t, int64_t, int32_t, bool>(), "model"_a,
+          nb::init<const Model &, int64_t, int64_t, int64_t, int32_t, bool, int64_t>(), "model"_a,
           "context"_a = 0, "sequences"_a = 1, "tokens"_a = 0, "threads"_a = 0, "measure"_a = false,
+          "kept_states"_a = 0,
           "context: tokens of a sequence, 0 for the model's longest; sequences: at most so many at "
           "a time; tokens: that there is memory for, all sequences together, 0 for context of "
-          "each; threads and measure: as of Session.")
+          "each; threads, measure and kept_states, of each sequence: as of Session.")
       .def("add", &Batch::add, "An empty sequence: its id, never used again in this batch.")
       .def("fork", &Batch::fork, "id"_a,
            "A sequence that begins with the tokens of another, and has its logits: its id.")
       .def("remove", &Batch::remove, "id"_a)
       .def("truncate", &Batch::truncate, "id"_a, "position"_a,
-           "Forgets all tokens of a sequence but the first ones.")
+           "Forgets all tokens of a sequence but the first ones, as Session.truncate.")
+      .def("resume_position", &Batch::resumePosition, "id"_a, "position"_a,
+           "The first token that a sequence reads again once it was cut to `position`, which is "
+           "`position` itself unless layers have a recurrent state.")
       .def("position", &Batch::position, "id"_a, "Tokens that a sequence holds.")
       .def("logits", &Batch::logits, "id"_a,
            "Logits of a sequence's last token, float32 of (vocab_size); None before any token.")

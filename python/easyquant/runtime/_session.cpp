@@ -32,9 +32,9 @@ class Session : Exclusive {
   }
 
 public:
-  Session(const Model &model, int64_t context, int32_t threads, bool measure)
+  Session(const Model &model, int64_t context, int32_t threads, bool measure, int64_t keptStates)
       : vocabulary(static_cast<size_t>(eq_model_vocab_size(model.get()))) {
-    eq_session_options options = {context, threads, measure};
+    eq_session_options options = {context, threads, measure, keptStates};
     eq_session *created = nullptr;
     check(eq_session_create(model.get(), &options, &created));
     session.reset(created);
@@ -102,10 +102,11 @@ private:
 
 void easyquant::python::defineSession(nb::module_ &m) {
   nb::class_<Session>(m, "Session", "Tokens held and their KV cache.")
-      .def(nb::init<const Model &, int64_t, int32_t, bool>(), "model"_a, "context"_a = 0,
-           "threads"_a = 0, "measure"_a = false,
+      .def(nb::init<const Model &, int64_t, int32_t, bool, int64_t>(), "model"_a, "context"_a = 0,
+           "threads"_a = 0, "measure"_a = false, "kept_states"_a = 0,
            "context: tokens, 0 for the model's longest; threads: 0 for all CPUs of the process; "
-           "measure: breakdown will be asked for.")
+           "measure: breakdown will be asked for; kept_states: of layers with a recurrent state at "
+           "page ends, for truncation.")
       .def(
           "prefill",
           [](Session &session, Tokens tokens, const nb::object &progress) {
@@ -141,7 +142,9 @@ void easyquant::python::defineSession(nb::module_ &m) {
       .def_prop_ro("logits", &Session::logits, nb::rv_policy::automatic,
                    "Logits of the last token, float32 of (vocab_size); None before any token.")
       .def_prop_ro("position", &Session::position, "Tokens held so far.")
-      .def("truncate", &Session::truncate, "position"_a, "Forgets all but the first tokens.")
+      .def("truncate", &Session::truncate, "position"_a,
+           "Forgets all but the first tokens. With a recurrent state the next call reads those "
+           "behind the newest state that is left again.")
       .def("reset", &Session::reset, "Forgets all tokens.")
       .def_prop_ro("state", &Session::state,
                    "The online scales that the session has come to, as bytes; truncate and reset "

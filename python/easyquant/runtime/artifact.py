@@ -14,6 +14,8 @@ from easyquant.support.errors import UserError
 
 # Seconds in which every rank prints its error, before the launcher ends all others because one has ended.
 LAST_WORDS = 1
+# What it has, what its last call has begun with, and what a step writes.
+SEQUENCE_STATES = 3
 
 
 def is_artifact(path: Path) -> bool:
@@ -61,9 +63,16 @@ class Artifact:
         """What has more of a text in it than a sequence can be cut back by; None where that leaves no trace."""
         if self.cache_scheme:
             return "a cache of codes"
-        if "online" in self.manifest:
-            return "online scales"
-        return "layers with a recurrent state" if "recurrent_values" in self.manifest["program"] else None
+        return "online scales" if "online" in self.manifest else None
+
+    @property
+    def state_bytes(self) -> int:
+        """The recurrent state of a sequence; 0: no layer has one."""
+        return 4 * int(self.manifest["program"].get("recurrent_values", 0))
+
+    def states_bytes(self, sequences: int, kept_states: int) -> int:
+        """The recurrent states of a batch of so many sequences: each has room for three, and for those that it keeps."""
+        return sequences * (SEQUENCE_STATES + kept_states) * self.state_bytes
 
     def cache_pages(self, device: str) -> dict:
         """How the KV cache is cut where the model runs: page_tokens, page_bytes, window_bytes."""
@@ -193,10 +202,11 @@ class BatchSize:
         return self.context >= other.context and self.sequences >= other.sequences and self.tokens >= other.tokens
 
 
-def open_batch(model, size: BatchSize, threads: int = 0, measure: bool = False):
+def open_batch(model, size: BatchSize, threads: int = 0, measure: bool = False, kept_states: int = 0):
     """A `_runtime.Batch`, empty."""
     extension = runtime()
     try:
-        return extension.Batch(model, context=size.context, sequences=size.sequences, tokens=size.tokens, threads=threads, measure=measure)
+        sizes = {"context": size.context, "sequences": size.sequences, "tokens": size.tokens}
+        return extension.Batch(model, **sizes, threads=threads, measure=measure, kept_states=kept_states)
     except extension.Error as error:
         raise UserError(str(error)) from None

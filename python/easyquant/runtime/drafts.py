@@ -95,6 +95,7 @@ class _Copy:
     tokens: list[int]  # that are known
     sequence: int | None = None
     held: list[int] = field(default_factory=list)  # of the model's cache: known ones and guesses
+    trunk: int | None = None  # the sequence that `sequence` is a fork of, for guesses
 
     def unread(self) -> tuple[int, list[int]]:
         """Where the cache is to be cut, and the tokens to be read from there on, at least the last one."""
@@ -104,12 +105,21 @@ class _Copy:
 
 
 class DraftModel:
-    """Proposes the most likely tokens of another artifact, whose tokenizer must be the same."""
+    """Proposes the most likely tokens of another artifact, whose tokenizer must be the same.
+
+    Guesses that were wrong are cut off, but where layers have a recurrent state: there a fork has them, and the right ones are read again.
+    """
 
     def __init__(self, artifact: Artifact, reader: PromptReader, size: BatchSize, threads: int = 0, place: Placement = AUTO):
         check_tokenizer(artifact, reader)
         context = min(size.context, artifact.max_context)
-        self._batch = open_batch(load_model(artifact, place=place), BatchSize(context, size.sequences, size.tokens), threads)
+        model = load_model(artifact, place=place)
+        self._forks = artifact.state_bytes > 0
+        sequences, tokens = size.sequences, size.tokens
+        if self._forks:  # which have copies of a page that is not full, and the page behind it
+            tokens += 2 * sequences * int(artifact.cache_pages(model.device)["page_tokens"])
+            sequences *= 2
+        self._batch = open_batch(model, BatchSize(context, sequences, tokens), threads)
         self._context, self._vocabulary, self._sampler = context, reader.vocabulary, runtime().Sampler
         self._copies: dict[int, _Copy] = {}
 
@@ -121,17 +131,35 @@ class DraftModel:
 
     def end(self, number: int) -> None:
         copy = self._copies.pop(number, None)
-        if copy is not None and copy.sequence is not None:
-            self._batch.remove(copy.sequence)
+        for sequence in (copy.sequence, copy.trunk) if copy is not None else ():
+            if sequence is not None:
+                self._batch.remove(sequence)
 
     def propose(self, asked: Mapping[int, int]) -> dict[int, list[int]]:
         guesses: dict[int, list[int]] = {number: [] for number in asked}
-        going = [number for number in self._read(asked) if asked[number] > 0]
+        going = [number for number in self._read(asked) if asked[number] > 0 and self._fork(self._copies[number])]
         while going:
             chosen = self._batch.choose([(self._copies[number].sequence, self._sampler()) for number in going])
             going = [number for number, result in zip(going, chosen, strict=True) if self._takes(guesses[number], result) and len(guesses[number]) < asked[number]]
             going = self._append({number: guesses[number][-1:] for number in going})
         return guesses
+
+    def _fork(self, copy: _Copy) -> bool:
+        """For guesses, where they are not cut off; False: there is no room for it."""
+        if not self._forks:
+            return True
+        try:
+            fork = self._batch.fork(copy.sequence)
+        except runtime().Error:
+            return False
+        copy.trunk, copy.sequence = copy.sequence, fork
+        return True
+
+    def _join(self, copy: _Copy) -> None:
+        if copy.trunk is not None:
+            self._batch.remove(copy.sequence)
+            copy.sequence, copy.trunk = copy.trunk, None
+            del copy.held[self._batch.position(copy.sequence) :]
 
     def _takes(self, guesses: list[int], result) -> bool:
         if isinstance(result, runtime().Error) or result[0] >= self._vocabulary:
@@ -144,6 +172,7 @@ class DraftModel:
         parts, whole = {}, set()
         for number in asked:
             copy = self._copies[number]
+            self._join(copy)
             begin, tokens = copy.unread()
             if len(copy.tokens) + asked[number] > self._context:
                 continue
@@ -200,20 +229,13 @@ class Speculation:
 
     def check(self, reader: PromptReader) -> None:
         """UserError where it cannot be: what was guessed wrong is cut off again, and only a float cache is then as if it had never been there."""
-        self._check_lasting(reader.artifact)
-        if self.source != NGRAM:
-            draft = Artifact.open(Path(self.source))
-            if "recurrent_values" in draft.manifest["program"]:
-                self._check_lasting(draft)
-            check_tokenizer(draft, reader)
-
-    @staticmethod
-    def _check_lasting(artifact: Artifact) -> None:
+        artifact = reader.artifact
         if artifact.lasting:
             raise UserError(
-                f"speculate: {artifact.path} has {artifact.lasting}, which forgets no token exactly; speculation needs a float KV cache, no "
-                "online scales and no layers with a recurrent state"
+                f"speculate: {artifact.path} has {artifact.lasting}, which forgets no token exactly; speculation needs a float KV cache and no online scales"
             )
+        if self.source != NGRAM:
+            check_tokenizer(Artifact.open(Path(self.source)), reader)
 
     def open(self, reader: PromptReader, size: BatchSize, threads: int = 0, place: Placement = AUTO) -> Drafts:
         return NGrams() if self.source == NGRAM else DraftModel(Artifact.open(Path(self.source)), reader, size, threads, place)

@@ -33,6 +33,7 @@ STEP_MS = 50
 PIECE_TOKENS = 64  # of a prompt, in a step
 BEAT_SECONDS = 60.0  # ranks that share a model give up one that they have not heard of for ten minutes
 KEPT_BEGINNINGS = 16
+KEPT_STATES = 2
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,13 @@ class EngineOptions:
     kept_tokens: int = 1 << 16  # of beginnings that are kept for requests that begin in the same way, as long as nobody needs the pages; 0: none
     keeps_answers: bool | None = None  # of answers, too; None: on CPUs, where what was read token by token has the bits of a prompt
     kept_beginnings: int = KEPT_BEGINNINGS  # at most so many
+    kept_states: int = KEPT_STATES  # of each sequence, where layers have a recurrent state: the places of beginnings; 0: nothing is kept
     speculation: Speculation | None = None
+
+    def beginnings(self, artifact: Artifact) -> int:
+        """How many are kept at most, each in a sequence of its own."""
+        can_keep = artifact.lasting is None and (self.kept_states > 0 or artifact.state_bytes == 0)
+        return self.kept_beginnings if can_keep and self.kept_tokens > 0 else 0
 
 
 @dataclass(frozen=True)
@@ -72,10 +79,12 @@ class Engine:
         self.reader, self.size, self.speed = reader, size, Speed()
         cache = artifact.cache_pages(model.device)
         # Codes and online scales hold more of a text than its beginning: nothing of it can be shared exactly, and steps of one token are
-        # others than one of several. From a recurrent state no token can be taken again.
+        # others than one of several.
         self._is_exact = artifact.lasting is None
-        entries = options.kept_beginnings if self._is_exact and options.kept_tokens > 0 else 0
-        self._batch = open_batch(model, BatchSize(size.context, size.sequences + entries, size.tokens), options.threads)
+        self._has_states = artifact.state_bytes > 0
+        entries = options.beginnings(artifact)
+        kept_states = options.kept_states if entries else 0
+        self._batch = open_batch(model, BatchSize(size.context, size.sequences + entries, size.tokens), options.threads, kept_states=kept_states)
         page_tokens = int(cache["page_tokens"])
         # A strong reference back would be a cycle, and who forgets an engine would have to wait for the collector.
         self._scheduler = Scheduler(weakref.proxy(self), size.sequences, page_tokens, PIECE_TOKENS, options.step_ms / 1000)
@@ -214,6 +223,8 @@ class Engine:
                 task.held += count
                 if result is not None:
                     task.scores.append(result)
+                if task.held == task.branch:
+                    self.prefixes.keep(task.sequence, task.hashes[: task.held // self._scheduler.piece])
             if task.unread == 0:
                 whole.append(task)
             else:
@@ -347,9 +358,10 @@ class Engine:
 
     def _known(self, task: Task) -> tuple[int, int] | None:
         """A beginning that is kept, without the last token, whose logits are to be computed."""
-        if task.saved is not None:
-            return None
-        return self.prefixes.longest(task.hashes[: (len(task.request.tokens) - 1) // self._scheduler.piece])
+        return None if task.saved is not None else self.prefixes.longest(self._shareable(task))
+
+    def _shareable(self, task: Task) -> list[bytes]:
+        return task.hashes[: (len(task.request.tokens) - 1) // self._scheduler.piece]
 
     def start(self, task: Task) -> None:
         if task.saved is not None:
@@ -361,6 +373,8 @@ class Engine:
         task.held = self._batch.position(task.sequence)
         if task.fresh:
             task.fresh = False
+            if self._has_states:
+                task.branch = self.prefixes.common(self._shareable(task))
             task.answer.completion.cached_tokens = task.held
             self.speed.prompt_tokens += len(task.request.tokens)
 

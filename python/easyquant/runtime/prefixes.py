@@ -1,6 +1,10 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Beginnings of texts whose keys and values are kept: whole pages, found by the hash of all tokens up to their end."""
+"""Beginnings of texts whose keys and values are kept: whole pages, found by the hash of all tokens up to their end.
+
+A sequence goes on from its places: from the end of each page, or, where layers have a recurrent state, from those whose state it has. These are
+few, so that the engine makes one where two texts part (`common`).
+"""
 
 import hashlib
 from collections import OrderedDict
@@ -17,8 +21,9 @@ class PrefixCache:
 
     def __init__(self, batch, unit: int, entries: int, tokens: int):
         self._batch, self._unit, self._entries, self._limit = batch, unit, entries, tokens
-        self._kept: OrderedDict[int, list[bytes]] = OrderedDict()  # hashes of units by sequence, the oldest first
+        self._kept: OrderedDict[int, dict[bytes, int]] = OrderedDict()  # by sequence, the oldest first: hashes of its places, and tokens up to there
         self._places: dict[bytes, tuple[int, int]] = {}  # the sequence that has all tokens up to there, and how many they are
+        self._met: OrderedDict[bytes, None] = OrderedDict()  # hashes of units of texts that came, the oldest first
         self.tokens = 0
         self.hits = self.shared_tokens = 0
 
@@ -43,6 +48,16 @@ class PrefixCache:
                 return place
         return None
 
+    def common(self, hashes: list[bytes]) -> int:
+        """Tokens that a text which came before has in common with this one, whether there is a place or not; this one has come then."""
+        same = next((number for number in range(len(hashes), 0, -1) if hashes[number - 1] in self._met), 0)
+        for own in hashes:
+            self._met[own] = None
+            self._met.move_to_end(own)
+        while len(self._met) > self._limit // self._unit:
+            self._met.popitem(last=False)
+        return same * self._unit
+
     def fork(self, place: tuple[int, int]) -> int:
         """A sequence that holds a beginning."""
         sequence, tokens = place
@@ -53,24 +68,35 @@ class PrefixCache:
         return fork
 
     def keep(self, sequence: int, hashes: list[bytes]) -> None:
-        """Keeps the beginning of a sequence that has these units, in the place of shorter ones of the same text."""
-        tokens = len(hashes) * self._unit
-        if not hashes or tokens > self._limit:
+        """Keeps the beginning of a sequence that has these units, up to its last place, instead of others that have no place besides."""
+        places = self._places_of(sequence, hashes)
+        tokens = max(places.values(), default=0)
+        if tokens == 0 or tokens > self._limit:
             return
         place = self.longest(hashes)
         if place is not None and place[1] == tokens:
             return
-        while place is not None and len(self._kept[place[0]]) * self._unit == place[1]:  # all of it is a part of the new one
-            self._drop(place[0])
-            place = self.longest(hashes)
+        for other in [other for other, theirs in self._kept.items() if theirs.keys() <= places.keys()]:
+            self._drop(other)
         while len(self._kept) >= self._entries or self.tokens + tokens > self._limit:
             self.evict()
         fork = self._batch.fork(sequence)
         self._batch.truncate(fork, tokens)
-        self._kept[fork] = hashes
+        self._kept[fork] = places
         self.tokens += tokens
-        for number, own in enumerate(hashes, 1):
-            self._places.setdefault(own, (fork, number * self._unit))
+        for own, end in places.items():
+            self._places.setdefault(own, (fork, end))
+
+    def _places_of(self, sequence: int, hashes: list[bytes]) -> dict[bytes, int]:
+        """Those within its units, and the tokens up to each."""
+        found, end = {}, len(hashes) * self._unit
+        while end > 0:
+            place = self._batch.resume_position(sequence, end)
+            if place == end:
+                found[hashes[end // self._unit - 1]] = end
+                place -= 1
+            end = place // self._unit * self._unit
+        return found
 
     def evict(self) -> bool:
         if not self._kept:
@@ -79,15 +105,15 @@ class PrefixCache:
         return True
 
     def _drop(self, sequence: int) -> None:
-        hashes = self._kept.pop(sequence)
-        self.tokens -= len(hashes) * self._unit
+        places = self._kept.pop(sequence)
+        self.tokens -= max(places.values())
         self._batch.remove(sequence)
-        for number, own in enumerate(hashes, 1):
+        for own, end in places.items():
             if self._places[own][0] != sequence:
                 continue
             # Another one may begin in the same way.
-            heir = next((other for other, theirs in self._kept.items() if len(theirs) >= number and theirs[number - 1] == own), None)
+            heir = next((other for other, theirs in self._kept.items() if own in theirs), None)
             if heir is None:
                 del self._places[own]
             else:
-                self._places[own] = (heir, number * self._unit)
+                self._places[own] = (heir, end)

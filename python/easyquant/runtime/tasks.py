@@ -24,6 +24,7 @@ class Task(Job):
         self.sequence: int | None = None
         self.saved: bytes | None = None  # while it stands aside
         self.fresh = True  # has not begun
+        self.branch = 0  # tokens that an earlier text begins with, too, so that others may; 0: it is not to be kept
         self.pace: Pace | None = None  # where tokens are guessed
         self.guessed: Sequence[int] = ()  # for the next step; `guesses` of them are in it
         self.is_certain = False  # they are what a grammar forces

@@ -5,12 +5,12 @@
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from easyquant.runtime.artifact import Artifact, BatchSize, load_model_on_ranks
 from easyquant.runtime.device import AUTO, Placement
 from easyquant.runtime.drafts import Speculation
-from easyquant.runtime.engine import STEP_MS, Engine, EngineOptions
+from easyquant.runtime.engine import KEPT_STATES, STEP_MS, Engine, EngineOptions
 from easyquant.runtime.requests import PromptReader
 from easyquant.server.bridge import Bridge
 from easyquant.server.defaults import read_defaults
@@ -31,6 +31,7 @@ class ServeOptions:
     place: Placement = AUTO
     limits: Limits = field(default_factory=Limits)
     speculation: Speculation | None = None
+    kept_states: int = KEPT_STATES  # of each sequence, where layers have a recurrent state
 
 
 class ServedModel:
@@ -46,17 +47,19 @@ class ServedModel:
         self.fingerprint = f"eq-{(artifact.path / 'manifest.xxh128').read_text()[:12]}"
         self.thinks = "<think>" in self.reader.tokenizer.vocabulary()
         model = load_model_on_ranks(artifact, options.threads, options.place)
-        self.size = BatchSize(self.reader.context, options.sequences, self._tokens(options, model.device))
-        kept = {"kept_tokens": self.size.tokens, "kept_beginnings": KEPT_BEGINNINGS}
+        kept = {"kept_beginnings": KEPT_BEGINNINGS, "kept_states": options.kept_states}
         settings = EngineOptions(options.threads, options.step_ms, **kept, speculation=options.speculation)
+        states = artifact.states_bytes(options.sequences + settings.beginnings(artifact), options.kept_states)
+        self.size = BatchSize(self.reader.context, options.sequences, self._tokens(options, model.device, states))
+        settings = replace(settings, kept_tokens=self.size.tokens)
         self.engine = Engine(model, artifact, self.reader, self.size, settings)
         self.metrics: ModelMetrics = metrics.of(self)
         self.is_ending = False
         self._admitted = 0  # answers
         self._seconds = 1.0  # that an answer takes, a moving average
 
-    def _tokens(self, options: ServeOptions, device: str) -> int:
-        """That the cache has room for."""
+    def _tokens(self, options: ServeOptions, device: str, states: int) -> int:
+        """That the cache has room for, beside so many bytes of recurrent states."""
         cache = self.artifact.cache_pages(device)
         page = int(cache["page_tokens"])
         longest = -(-self.reader.context // page) * page
@@ -64,7 +67,7 @@ class ServedModel:
         if options.cache_tokens:
             most = max(longest, options.cache_tokens)
         elif device == "cpu":
-            free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+            free = max(0, os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2 - states)
             most = max(longest, min(most, free // max(1, int(cache["page_bytes"])) * page))
         return -(-most // page) * page
 
