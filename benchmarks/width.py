@@ -11,7 +11,7 @@ random tokens. The table shows peak resident memory and time. What a layer adds
 is the difference to the depth before. Memory should follow the largest layer, not the depth; time and bytes of all layers
 of the model are those of a layer times their number.
 
-Share of the roof: the bytes of weights that a step reads, at the speed at which the same threads read cold memory before and behind it, over the
+Share of the roof: the bytes of weights and recurrent states that a step reads, at the speed at which the same threads read cold memory before and behind it, over the
 time of the step. Of experts those count that the streams choose; for several streams it is the mean of tokens that choose independently of each other.
 
 Peak resident memory counts mapped pages of files too: what the system may drop at any time. "anonymous" is what it may not.

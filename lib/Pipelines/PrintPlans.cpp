@@ -164,6 +164,17 @@ static Json describeCache(ModuleOp module, const Destination &destination, Strin
                       {"window_bytes", sizes.windowBytes}};
 }
 
+/// Bytes of the recurrent state of a sequence; 0: no layer has one.
+static int64_t stateBytes(ModuleOp module) {
+  int64_t values = 0;
+  module.walk([&](func::FuncOp function) {
+    for (Type type : function.getArgumentTypes())
+      if (auto state = dyn_cast<lm::RecurrentType>(type))
+        values = state.getValues();
+  });
+  return values * static_cast<int64_t>(sizeof(float));
+}
+
 /// Fails with a diagnostic on a name that there is not.
 static FailureOr<Destination> findDestination(ModuleOp module, ArrayRef<std::string> families,
                                               StringRef format) {
@@ -217,6 +228,7 @@ void PrintPlans::runOnOperation() {
                    {"header_bytes", equant::headerBytes(module) * headers},
                    {"gathered_bytes", gatheredBytes(module, *destination)},
                    {"cache", describeCache(module, *destination, kvCache.getValue())},
+                   {"state_bytes", stateBytes(module)},
                    {"layer_floats", largestLayer},
                    {"recipe", toJson(module->getAttr(equant::kRecipeAttr))},
                    {"model", toJson(module->getAttr(lm::kModelAttr))}};

@@ -13,7 +13,7 @@ from easyquant.commands.plan import SCHEMES
 from easyquant.compiler.footprint import without_weights
 from easyquant.compiler.machines import MACHINES
 from easyquant.runtime.artifact import Artifact
-from helpers import assert_refused, random_llama, write_model
+from helpers import assert_refused, random_lfm2, random_llama, random_qwen35, write_model
 from test_plans import tensor_bytes
 
 # Every weight fills its panels, so that linears that are fused share none.
@@ -52,6 +52,7 @@ def figures(result, scheme, target="cpu"):
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_bytes_are_those_of_the_artifact(planned, model, artifact, scheme):
     found = figures(planned[0], scheme)
+    assert found["state_bytes"] == 0
     made = Artifact.open(artifact(model, f"--scheme={scheme}"))
     (file,) = made.weight_files
     size = file.stat().st_size
@@ -79,6 +80,39 @@ def test_of_an_embedding_that_is_not_the_heads_a_step_reads_a_row(tmp_path):
     cache = figures(found, "none")["cache_bytes"]
     assert figures(found, "none")["step_bytes"] == read + cache
     assert config["tie_word_embeddings"] is False
+
+
+@pytest.mark.parametrize("make", [random_lfm2, random_qwen35])
+def test_recurrent_states_are_those_of_the_artifact(artifact, tmp_path, make):
+    folder = write_model(tmp_path / "model", *make())
+    found, _ = plan(folder / "config.json", tmp_path / "plan.json", "--scheme", "W8A8", "--context", 90)
+    assert figures(found, "W8A8")["state_bytes"] == Artifact.open(artifact(folder, "--scheme=W8A8")).state_bytes > 0
+
+
+# What config.json of LFM2-350M and Qwen3.5-0.8B says of their text part.
+LFM2 = {"model_type": "lfm2", "hidden_size": 1024, "intermediate_size": 4608, "num_hidden_layers": 16, "full_attn_idxs": [2, 5, 8, 10, 12, 14],
+        "num_attention_heads": 16, "num_key_value_heads": 8, "vocab_size": 65536, "max_position_embeddings": 128000, "norm_eps": 1e-5,
+        "rope_theta": 1000000.0, "conv_L_cache": 3, "conv_bias": False, "block_auto_adjust_ff_dim": False, "tie_word_embeddings": True,
+        "bos_token_id": 1, "eos_token_id": 7}  # fmt: skip
+QWEN = {"model_type": "qwen3_5_text", "hidden_size": 1024, "intermediate_size": 3584, "num_hidden_layers": 24, "full_attention_interval": 4,
+        "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256, "vocab_size": 248320, "max_position_embeddings": 262144,
+        "rms_norm_eps": 1e-6, "rope_theta": 10000000.0, "partial_rotary_factor": 0.25, "linear_num_key_heads": 16, "linear_key_head_dim": 128,
+        "linear_num_value_heads": 16, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "hidden_act": "silu", "tie_word_embeddings": True,
+        "bos_token_id": 1, "eos_token_id": 2}  # fmt: skip
+
+
+@pytest.mark.parametrize("config, numbers", [(LFM2, 10 * 2 * 1024), (QWEN, 18 * (16 * 128 * 128 + 3 * 3 * 16 * 128))], ids=["lfm2", "qwen3_5"])
+def test_recurrent_states_of_models_by_their_sizes(tmp_path, config, numbers):
+    """Each convolution has two rows, and each delta net a matrix a head and three rows of keys, queries and values."""
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    one, text = plan(tmp_path / "config.json", tmp_path / "plan.json", "--scheme", "W8A8")
+    three, _ = plan(tmp_path / "config.json", tmp_path / "plan.json", "--scheme", "W8A8", "--batch", 3)
+    one, three = figures(one, "W8A8"), figures(three, "W8A8")
+    assert one["state_bytes"] == 4 * numbers and three["state_bytes"] == 3 * 4 * numbers
+    caches = three["cache_bytes"] - one["cache_bytes"]
+    assert three["step_bytes"] - one["step_bytes"] == caches + 2 * 4 * numbers
+    assert three["run_bytes"] - one["run_bytes"] == pytest.approx(caches + 3 * 2 * 4 * numbers)
+    assert "a stream, in memory 3 times" in text
 
 
 def test_weights_make_no_difference(planned, model, tmp_path):

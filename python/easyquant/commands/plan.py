@@ -14,6 +14,7 @@ from easyquant.compiler.machines import MACHINES, SHARE, Machine
 from easyquant.compiler.options import OPTIONS, CompileOptions, check_table, choices_of
 from easyquant.compiler.plans import read_plans
 from easyquant.formats.model_files import read_json
+from easyquant.runtime.artifact import SEQUENCE_STATES
 from easyquant.support.errors import UserError
 from easyquant.support.files import check_writable, write_json
 from easyquant.support.memory import available_bytes
@@ -63,7 +64,7 @@ def speed_on(machine: Machine, cpu: Footprint, gpu: Footprint | str) -> float | 
 def figures_of(footprint: Footprint) -> dict:
     return {
         "weight_bytes": footprint.weight_bytes, "bits_per_weight": footprint.bits_per_weight, "cache_bytes": footprint.cache_bytes,
-        "step_bytes": footprint.step_bytes, "run_bytes": footprint.run_bytes,
+        "state_bytes": footprint.state_bytes, "step_bytes": footprint.step_bytes, "run_bytes": footprint.run_bytes,
     }  # fmt: skip
 
 
@@ -151,6 +152,8 @@ def plan_command(
     table = console.pairs()
     table.add_row("model", f"{sizes['architecture']}, {sizes['parameters']:,} parameters, context of up to {sizes['max_context']:,} tokens")
     table.add_row("KV cache", f"{streams} stream{'' if streams == 1 else 's'} of {tokens:,} tokens, {'float' if kv_scheme in (None, 'none') else kv_scheme}")
+    if state := cpu[0].plans.state_bytes:
+        table.add_row("state", f"{console.human_bytes(state)} a stream, in memory {SEQUENCE_STATES} times")
     table.add_row("memory", f"read at {roof / 1e9:.1f} GB/s{'' if bandwidth else ', measured now'}")
     console.out.print(table)
     console.out.print()

@@ -10,6 +10,7 @@ from easyquant.compiler.options import CompileOptions, default_of
 from easyquant.compiler.plans import Plans, plans_of, prediction
 from easyquant.formats import hub
 from easyquant.formats.model_files import lacks_weights
+from easyquant.runtime.artifact import SEQUENCE_STATES
 from easyquant.support.errors import UserError
 
 FLOAT_BYTES = 4
@@ -30,6 +31,7 @@ class Footprint:
     plans: Plans
     weight_bytes: int  # of the weights file, its header included
     cache_bytes: int  # keys and values of all streams
+    state_bytes: int  # their recurrent states
     compile_bytes: float  # memory to compile, roughly
     activation_bytes: int  # of a step of as many rows as a program takes, roughly
     streams: int
@@ -37,14 +39,14 @@ class Footprint:
     @property
     def run_bytes(self) -> float:
         """Memory to run, roughly: mapped weights are counted as if all of them were read."""
-        return self.weight_bytes + self.cache_bytes + self.activation_bytes + PROCESS_BYTES
+        return self.weight_bytes + self.cache_bytes + SEQUENCE_STATES * self.state_bytes + self.activation_bytes + PROCESS_BYTES
 
     @property
     def step_bytes(self) -> int:
         """What a decode step of all streams reads: every weight once, of experts those that streams choose independently of each other,
-        and each stream's keys and values. The row a token that it reads of embeddings that are not the head's is not counted."""
+        and each stream's keys and values and its state. The row a token that it reads of embeddings that are not the head's is not counted."""
         read = self.weight_bytes - self.plans.header_bytes - self.plans.gathered_bytes - self.plans.unread_bytes(self.streams)
-        return read + self.cache_bytes
+        return read + self.cache_bytes + self.state_bytes
 
     @property
     def bits_per_weight(self) -> float:
@@ -85,6 +87,7 @@ def footprint_of(model: Path, options: CompileOptions, context: int | None, stre
         plans=plans,
         weight_bytes=plans.weight_bytes,
         cache_bytes=streams * plans.cache_bytes(check_context(context, plans.model)),
+        state_bytes=streams * plans.state_bytes,
         compile_bytes=prediction(plans, options).memory_bytes + FRONT_DESK_BYTES + largest_codes(plans),
         activation_bytes=int(default_of("max-rows") or 512) * FLOAT_BYTES * LIVE_WIDTHS * widths,
         streams=streams,

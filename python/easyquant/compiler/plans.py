@@ -18,6 +18,7 @@ from easyquant.compiler.driver import find_model
 from easyquant.compiler.loss_memory import BASE_BYTES, LossMemory
 from easyquant.compiler.options import default_of
 from easyquant.compiler.recipe import recipe_as_json
+from easyquant.runtime.artifact import SEQUENCE_STATES
 from easyquant.runtime.sites import describe_operand, pattern_of
 from easyquant.support.children import ends_with_me
 from easyquant.support.errors import UserError
@@ -51,6 +52,7 @@ class Plans:
     header_bytes: int  # at most
     gathered_bytes: int  # of tables of which a step reads a row a token
     cache: dict  # page_tokens, page_bytes, window_bytes, as in the manifest
+    state_bytes: int  # of the recurrent state of a sequence; 0: no layer has one
     layer_floats: int
     recipe: dict
     model: dict
@@ -234,6 +236,8 @@ def print_dry_run(plans: Plans, options) -> None:
     table.add_row("weights", console.human_bytes(predicted.weight_bytes))
     if not options.export:
         table.add_row("KV cache", describe_cache(plans))
+        if plans.state_bytes:
+            table.add_row("state", f"{console.human_bytes(plans.state_bytes)} for each sequence, in memory {SEQUENCE_STATES} times")
     table.add_row("memory", f"about {console.human_bytes(predicted.memory_bytes)} beside the model's own pages")
     if (available := available_bytes()) is not None:
         table.add_row("available", console.human_bytes(available))
