@@ -26,8 +26,7 @@ using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::calibration;
 using equant::ObserveOp;
-using numerics::ConstMatrix;
-using numerics::SiteStatistics;
+using numerics::ExpertStatistics;
 namespace fs = std::filesystem;
 
 namespace {
@@ -50,15 +49,15 @@ private:
 
 /// The statistics of the sites of a step, in the order of the observers.
 struct StepStatistics {
-  std::vector<std::pair<Observation, SiteStatistics>> sites;
+  std::vector<std::pair<Observation, ExpertStatistics>> sites;
 
   /// The statistics of an observation, which are made if they are missing.
-  Result<SiteStatistics *> find(const Observation &observation) {
+  Result<ExpertStatistics *> find(const Observation &observation) {
     auto it = llvm::find_if(
         sites, [&](const auto &entry) { return entry.first.sites == observation.sites; });
     if (it == sites.end()) {
-      auto created = SiteStatistics::create(observation.sites.front(), observation.columns,
-                                            observation.statistics);
+      auto created = ExpertStatistics::create(observation.sites.front(), observation.columns,
+                                              observation.statistics, observation.experts);
       if (!created)
         return Unexpected(created.error());
       it = sites.insert(it, {observation, std::move(*created)});
@@ -75,7 +74,8 @@ struct StepStatistics {
     visit(count);
     for (uint64_t i = 0; i < count; ++i) {
       Observation observation = i < sites.size() ? sites[i].first : Observation();
-      visit(observation.sites), visit(observation.statistics), visit(observation.columns);
+      visit(observation.sites), visit(observation.statistics), visit(observation.columns),
+          visit(observation.experts);
       if (observation.sites.empty()) // bytes that are none
         return;
       if (auto statistics = find(observation))
@@ -122,12 +122,12 @@ LogicalResult Calibrate::runStep(LayerRunner &runner, size_t step, HiddenStates 
   SampleSum<StepStatistics> sum(Ranks::of(&getContext()), runner.tokens(),
                                 [] { return StepStatistics(); });
   unsigned threadCount = runner.compiler().options().threads;
-  auto observe = [&](const Observation &observation, int64_t sample, int64_t position,
-                     ConstMatrix rows) -> Result<void> {
-    Result<SiteStatistics *> statistics = sum.of(sample).find(observation);
+  auto observe = [&](const Observation &observation, int64_t sample,
+                     const ObservedRows &seen) -> Result<void> {
+    Result<ExpertStatistics *> statistics = sum.of(sample).find(observation);
     if (!statistics)
       return Unexpected(statistics.error());
-    return (*statistics)->update(rows, position, threadCount);
+    return (*statistics)->update(seen.rows, seen.offsets, seen.position, threadCount);
   };
   bool isHead = step == runner.layers().size();
   if (failed(isHead ? runner.observeHead(states, observe) : runner.runLayer(step, states, observe)))

@@ -233,15 +233,26 @@ struct HostContext {
 };
 } // namespace
 
+static std::span<const int32_t> integersOf(const HostOperand &operand) {
+  return {static_cast<const int32_t *>(operand.data), static_cast<size_t>(operand.columns)};
+}
+
 static void callHost(void *context, int64_t index, const HostOperand *operands) {
   auto *self = static_cast<HostContext *>(context);
   const HostCall &call = self->subgraph.calls[index];
   if (call.operation)
-    call.operation(operands, self->threads);
-  else if (self->observer)
-    self->observer(self->subgraph.observations[call.observation], self->position,
-                   ConstMatrix(static_cast<const float *>(operands->data), operands->rows,
-                               operands->columns, operands->stride));
+    return call.operation(operands, self->threads);
+  if (!self->observer)
+    return;
+  const Observation &observation = self->subgraph.observations[call.observation];
+  ObservedRows seen{ConstMatrix(static_cast<const float *>(operands->data), operands->rows,
+                                operands->columns, operands->stride),
+                    self->position};
+  if (observation.experts > 0) {
+    seen.order = integersOf(operands[1]);
+    seen.offsets = integersOf(operands[2]);
+  }
+  self->observer(observation, seen);
 }
 
 Result<void> CompiledSubgraph::run(ArrayRef<ConstMatrix> inputs, ArrayRef<Matrix> outputs,

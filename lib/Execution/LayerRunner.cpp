@@ -154,6 +154,43 @@ static std::string namesOf(const Observation &observation) {
   return names;
 }
 
+namespace {
+/// Observed rows but for those of the first `skipped` tokens.
+struct CountedRows {
+  CountedRows(const ObservedRows &seen, int64_t skipped);
+
+  ObservedRows rows;
+
+private:
+  std::vector<float> values; ///< of experts
+  std::vector<int32_t> order, offsets;
+};
+} // namespace
+
+CountedRows::CountedRows(const ObservedRows &seen, int64_t skipped) : rows(seen) {
+  if (skipped == 0)
+    return;
+  const ConstMatrix all = seen.rows;
+  if (seen.offsets.empty()) {
+    skipped = std::min(skipped, all.rows);
+    rows.rows = all.middleRows(skipped, all.rows - skipped);
+    rows.position += skipped;
+    return;
+  }
+  offsets.push_back(0);
+  for (size_t expert = 0; expert + 1 < seen.offsets.size(); ++expert) {
+    for (int32_t row = seen.offsets[expert]; row < seen.offsets[expert + 1]; ++row)
+      if (seen.order[row] >= skipped) {
+        order.push_back(seen.order[row]);
+        values.insert(values.end(), all.row(row), all.row(row) + all.columns);
+      }
+    offsets.push_back(static_cast<int32_t>(order.size()));
+  }
+  rows.rows = ConstMatrix(values.data(), std::ssize(order), all.columns);
+  rows.order = order;
+  rows.offsets = offsets;
+}
+
 Result<void> LayerRunner::checkFinite(StringRef what, int64_t sample, ConstMatrix rows) const {
   if (auto bad = findNonFinite(rows))
     return makeError(
@@ -168,23 +205,24 @@ Result<void> LayerRunner::runSample(CompiledSubgraph &program, StringRef name, i
                                     ArrayRef<ConstMatrix> inputs, ArrayRef<Matrix> outputs,
                                     RowsObserver observer, std::span<const int32_t> tokens) {
   std::optional<Error> error; // the compiled code cannot be stopped: the first one counts
-  auto observe = [&](const Observation &observation, int64_t position, ConstMatrix rows) {
+  auto observe = [&](const Observation &observation, const ObservedRows &seen) {
     if (error)
       return;
-    if (auto bad = findNonFinite(rows)) {
+    if (auto bad = findNonFinite(seen.rows)) {
+      const int64_t token = seen.order.empty() ? bad->row : seen.order[bad->row];
       error = Error{ErrorCode::Corrupt,
                     fmt::format("calibration: what site {} reads is {} at token {} of sample {}, "
                                 "channel {}; expected a finite number: {}",
-                                namesOf(observation), bad->value, position + bad->row,
+                                namesOf(observation), bad->value, seen.position + token,
                                 text->firstSample() + sample, bad->column, kOverflow)};
       return;
     }
-    int64_t skipped = std::clamp<int64_t>(text->skipped() - position, 0, rows.rows);
-    if (!observer || skipped == rows.rows)
+    if (!observer)
       return;
-    if (auto done = observer(observation, sample, position + skipped,
-                             rows.middleRows(skipped, rows.rows - skipped));
-        !done)
+    const CountedRows counted(seen, std::max<int64_t>(text->skipped() - seen.position, 0));
+    if (counted.rows.rows.rows == 0)
+      return;
+    if (auto done = observer(observation, sample, counted.rows); !done)
       error = done.error();
   };
   const int64_t rows = inputs.empty() ? std::ssize(tokens) : inputs.front().rows;

@@ -13,6 +13,8 @@
 #include "llvm/ADT/SmallPtrSet.h"
 #include "llvm/Support/raw_ostream.h"
 
+#include <tuple>
+
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::execution;
@@ -26,22 +28,44 @@ SmallVector<QuantizableOpInterface> easyquant::execution::opsOf(ArrayRef<Planned
   return llvm::map_to_vector(sites, [](const PlannedSite &site) { return site.op; });
 }
 
+static lm::RowsOp gatherOf(Value activation, lm::LinearOp experts) {
+  auto rows = activation.getDefiningOp<lm::RowsOp>();
+  return rows && rows.getRows() == lm::rowOrder(experts.getExperts()) ? rows : lm::RowsOp();
+}
+
+lm::RowsOp easyquant::execution::gatheredTokens(lm::LinearOp experts) {
+  return gatherOf(experts.getInput(), experts);
+}
+
+bool easyquant::execution::readsTokens(lm::LinearOp experts) {
+  Value value = experts.getInput();
+  while (!gatherOf(value, experts)) {
+    Operation *op = value.getDefiningOp();
+    if (!op || isa<QuantizableOpInterface>(op) || !op->hasTrait<OpTrait::RowWise>() ||
+        op->getNumOperands() == 0)
+      return false;
+    value = op->getOperand(0);
+  }
+  return true;
+}
+
 bool SiteGroup::names(StringRef method) const {
   return llvm::any_of(sites, [&](const PlannedSite &site) { return site.plan.names(method); });
 }
 
 SmallVector<SiteGroup> easyquant::execution::siteGroups(func::FuncOp layer) {
-  llvm::MapVector<Value, SiteGroup> groups;
+  llvm::MapVector<std::pair<Value, Value>, SiteGroup> groups;
   for (Operation &op : layer.front())
     if (auto site = dyn_cast<QuantizableOpInterface>(op))
       if (equant::PlanAttr plan = equant::getPlan(site)) {
-        Value activation = site.getActivationOperand().get();
-        SiteGroup &group = groups[activation];
-        group.activation = activation;
-        group.sites.push_back({site, plan});
+        const PlannedSite planned{site, plan};
+        const std::pair key(planned.activation(), planned.offsets());
+        SiteGroup &group = groups[key];
+        std::tie(group.activation, group.offsets) = key;
+        group.sites.push_back(planned);
       }
   SmallVector<SiteGroup> result;
-  for (auto &[activation, group] : groups)
+  for (auto &[key, group] : groups)
     result.push_back(std::move(group));
   return result;
 }

@@ -62,6 +62,8 @@ private:
   LogicalResult require(Value value);
   SubgraphWeight weightInSubgraph(Value value);
   void declareWeights(OpBuilder &builder, ModuleOp module);
+  void addObservation(ObserveOp observe);
+  void observeExperts(OpBuilder &builder, IRMapping &mapping);
   LogicalResult build();
   void cloneInto(OpBuilder &builder, Operation &op, IRMapping &mapping);
   void anonymize(Operation *op);
@@ -148,15 +150,22 @@ LogicalResult Outliner::collect() {
       if (hasRowsOfChoices(value))
         return emitError(value.getLoc())
                << nameOf(value)
-               << "what experts read and give has a row for each choice of a token, which nothing "
-                  "that runs the model on text takes yet; leave experts to ranges from their "
-                  "weights";
+               << "what experts read and give has a row for each choice of a token, which this "
+                  "pass does not take yet; leave experts out of it, or give them other methods";
   if (subgraph.inputs.empty())
     return emitError(subgraph.outputs.front().getLoc()) << "a subgraph without inputs";
   block = Value(subgraph.inputs.front()).getParentBlock();
   for (Value output : subgraph.outputs)
     if (failed(require(output)))
       return failure();
+  for (lm::LinearOp linear : subgraph.observed) {
+    if (!lm::rowOrder(linear.getExperts()))
+      return linear.emitOpError("of site '")
+             << linear.getSite()
+             << "' cannot be observed: no lm.route gives the rows of its experts";
+    if (failed(require(linear.getInput())) || failed(require(linear.getExperts())))
+      return failure();
+  }
   for (Operation *op : ops) {
     result.recurrentValues += stateOf(op);
     if (result.recurrentValues > lm::kMaxRecurrentValues)
@@ -261,6 +270,31 @@ void Outliner::cloneInto(OpBuilder &builder, Operation &op, IRMapping &mapping) 
   anonymize(clone);
 }
 
+void Outliner::addObservation(ObserveOp observe) {
+  Observation &observation = result.observations.emplace_back();
+  for (StringRef site : observe.getSites().getAsValueRange<StringAttr>())
+    observation.sites.push_back(site.str());
+  for (StringRef name : observe.getStatistics().getAsValueRange<StringAttr>())
+    observation.statistics.push_back(name.str());
+  observation.columns = lm::columns(observe.getInput());
+  if (Value offsets = observe.getOffsets())
+    observation.experts = lm::expertCount(offsets);
+  result.calls.push_back({static_cast<int64_t>(result.observations.size()) - 1, nullptr});
+}
+
+/// Observers that the model has not.
+void Outliner::observeExperts(OpBuilder &builder, IRMapping &mapping) {
+  for (lm::LinearOp linear : subgraph.observed) {
+    Value offsets = linear.getExperts();
+    auto observe = ObserveOp::create(
+        builder, builder.getUnknownLoc(), mapping.lookup(linear.getInput()),
+        mapping.lookup(lm::rowOrder(offsets)), mapping.lookup(offsets),
+        builder.getStrArrayAttr({linear.getSite()}), builder.getStrArrayAttr({"moments"}));
+    addObservation(observe);
+    anonymize(observe);
+  }
+}
+
 LogicalResult Outliner::build() {
   MLIRContext *context = block->getParentOp()->getContext();
   OpBuilder builder(context);
@@ -305,19 +339,14 @@ LogicalResult Outliner::build() {
     if (!ops.contains(&op))
       continue;
     if (auto observe = dyn_cast<ObserveOp>(op)) {
-      Observation &observation = result.observations.emplace_back();
-      for (StringRef site : observe.getSites().getAsValueRange<StringAttr>())
-        observation.sites.push_back(site.str());
-      for (StringRef name : observe.getStatistics().getAsValueRange<StringAttr>())
-        observation.statistics.push_back(name.str());
-      observation.columns = lm::columns(observe.getInput());
-      result.calls.push_back({static_cast<int64_t>(result.observations.size()) - 1, nullptr});
+      addObservation(observe);
     } else if (isHostCall(&op)) {
       result.calls.push_back({-1, hostOperation(&op)});
       result.isWhole = true;
     }
     cloneInto(builder, op, mapping);
   }
+  observeExperts(builder, mapping);
   SmallVector<Value> outputs;
   for (Value output : subgraph.outputs)
     outputs.push_back(mapping.lookup(output));

@@ -9,6 +9,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "ExpertInputs.h"
 #include "SharedRows.h"
 
 #include "easyquant/Execution/SampleSum.h"
@@ -46,8 +47,29 @@ struct ChooseRanges : SubgraphPass<methods::impl::ChooseRangesBase<ChooseRanges>
   LogicalResult run() override;
 };
 
-/// E[x^2] of activations.
-using MeanSquares = llvm::MapVector<Value, SampleSum<numerics::Moments>>;
+/// E[x^2] of an activation over all rows, or over those that chose each expert.
+struct ExpertMoments {
+  std::vector<numerics::Moments> experts;
+
+  void merge(const ExpertMoments &later) {
+    for (auto [own, other] : llvm::zip_equal(experts, later.experts))
+      own.merge(other);
+  }
+  template <typename Visit> void fields(Visit &&visit) {
+    for (numerics::Moments &own : experts)
+      visit(own);
+  }
+};
+
+/// An activation, and where the rows of each expert begin that reads it; null: rows are tokens.
+using Input = std::pair<Value, Value>;
+using MeanSquares = llvm::MapVector<Input, SampleSum<ExpertMoments>>;
+
+/// What rows of a weight are weighed by, for each expert.
+struct ColumnWeights {
+  std::vector<std::vector<float>> experts;
+  std::vector<int32_t> rows; ///< that chose each
+};
 
 } // namespace
 
@@ -62,24 +84,48 @@ static SmallVector<PlannedSite> openSites(func::FuncOp function) {
   return sites;
 }
 
+static Input inputOf(const PlannedSite &site) { return {site.activation(), site.offsets()}; }
+
 static MeanSquares activationsOf(const MethodRun &run, ArrayRef<PlannedSite> sites) {
   MeanSquares squares;
   for (const PlannedSite &site : sites)
-    squares.insert(
-        {site.activation(), SampleSum<numerics::Moments>(run.ranks(), run.runner().tokens(),
-                                                         [n = lm::columns(site.activation())] {
-                                                           return numerics::Moments(n);
-                                                         })});
+    squares.insert({inputOf(site),
+                    SampleSum<ExpertMoments>(
+                        run.ranks(), run.runner().tokens(),
+                        [columns = lm::columns(site.activation()), experts = site.experts()] {
+                          return ExpertMoments{
+                              std::vector<numerics::Moments>(experts, numerics::Moments(columns))};
+                        })});
   return squares;
 }
 
-/// Takes `states` through the layer and gathers on the way.
+/// Takes `states` through the layer and gathers on the way what `sites` read.
 static LogicalResult runLayer(LayerRunner &runner, func::FuncOp layer, HiddenStates &states,
-                              MeanSquares &squares) {
+                              ArrayRef<PlannedSite> sites, MeanSquares &squares) {
   Subgraph subgraph = Subgraph::whole(layer);
-  for (auto &[activation, moments] : squares)
-    if (!llvm::is_contained(subgraph.outputs, activation))
-      subgraph.outputs.push_back(activation);
+  llvm::StringMap<Input> ofExperts; ///< by the site that is observed
+  for (auto &[input, moments] : squares) {
+    if (!input.second) {
+      if (!llvm::is_contained(subgraph.outputs, input.first))
+        subgraph.outputs.push_back(input.first);
+      continue;
+    }
+    const PlannedSite &reader =
+        *llvm::find_if(sites, [&](const PlannedSite &site) { return inputOf(site) == input; });
+    subgraph.observed.push_back(reader.linear());
+    ofExperts[reader.name()] = input;
+  }
+  auto observe = [&](const Observation &observation, int64_t sample,
+                     const ObservedRows &seen) -> Result<void> {
+    ExpertMoments &moments =
+        squares.find(ofExperts.lookup(observation.sites.front()))->second.of(sample);
+    for (auto [expert, own] : llvm::enumerate(moments.experts))
+      if (auto done = own.update(seen.rows.middleRows(
+              seen.offsets[expert], seen.offsets[expert + 1] - seen.offsets[expert]));
+          !done)
+        return done;
+    return {};
+  };
   FailureOr<CompiledSubgraph> program = runner.load(subgraph);
   if (failed(program))
     return failure();
@@ -89,12 +135,35 @@ static LogicalResult runLayer(LayerRunner &runner, func::FuncOp layer, HiddenSta
       [&](int64_t i, ArrayRef<Matrix> outputs) {
         Result<void> done;
         for (auto [value, out] : llvm::zip_equal(subgraph.outputs, outputs))
-          if (auto *found = squares.find(value); done && found != squares.end())
-            done = found->second.of(i).update(out.middleRows(skipped, out.rows - skipped));
+          if (auto *found = squares.find({value, Value()}); done && found != squares.end())
+            done = found->second.of(i).experts.front().update(
+                out.middleRows(skipped, out.rows - skipped));
         std::copy_n(outputs.front().data, outputs.front().rows * outputs.front().columns,
                     states.sample(i).data);
         return done;
-      });
+      },
+      observe);
+}
+
+/// What weighs the columns of each expert's weight.
+static ColumnWeights weightsOf(const ExpertMoments &moments, bool areOfExperts, bool shareColumns) {
+  ColumnWeights weights;
+  for (const numerics::Moments &own : moments.experts) {
+    weights.experts.push_back(own.meanSquares());
+    weights.rows.push_back(static_cast<int32_t>(own.tokens()));
+  }
+  if (!areOfExperts)
+    return weights;
+  std::vector<float> ofAll;
+  if (shareColumns) {
+    numerics::Moments all = moments.experts.front();
+    for (const numerics::Moments &other : llvm::drop_begin(moments.experts))
+      all.merge(other);
+    ofAll = all.meanSquares();
+  }
+  for (auto [own, rows] : llvm::zip_equal(weights.experts, weights.rows))
+    numerics::fillUp(own, std::ssize(own), rows, kRowsOfMeans, ofAll);
+  return weights;
 }
 
 /// Blocks of some rows, and what they give put together.
@@ -126,51 +195,80 @@ static Result<numerics::QParams> chooseParams(ConstMatrix weight, numerics::RowR
   return all;
 }
 
-/// Ranks share the rows.
+/// Ranks share the rows. `part`: "expert 3 of ", before the site's name.
 static FailureOr<numerics::QParams> chooseRange(const MethodRun &run, const PlannedSite &site,
-                                                const std::vector<float> &weights,
-                                                unsigned threads) {
-  FailureOr<WeightValues> weight = readWeight(run.runner().constants(), site);
-  if (failed(weight))
-    return failure();
+                                                ConstMatrix weight,
+                                                const std::vector<float> &weights, unsigned threads,
+                                                const std::string &part = "") {
   numerics::ScaleRule rule = site.rule();
   rule.weights = weights;
   const Ranks &ranks = run.ranks();
   auto rowsOf = [&](int rank) {
-    return numerics::partOfRows(weight->rows, kBlockRows, rank, ranks.size());
+    return numerics::partOfRows(weight.rows, kBlockRows, rank, ranks.size());
   };
   auto found = roundOnAll<numerics::QParams>(
       ranks, site.scheme(), site.plan.mayWidenScales(), [&](const numerics::Scheme &scheme) {
-        return chooseParams(weight->view(), rowsOf(ranks.rank()), scheme, rule, threads);
+        return chooseParams(weight, rowsOf(ranks.rank()), scheme, rule, threads);
       });
   if (!found)
-    return emitError(site.loc()) << "site '" << site.name() << "': " << found.error().message;
+    return emitError(site.loc()) << part << "site '" << site.name()
+                                 << "': " << found.error().message;
   if (site.scheme().granularity != numerics::Granularity::Tensor)
-    if (auto done = gatherRows(ranks, *found, site.scheme(), weight->rows, rowsOf); !done)
+    if (auto done = gatherRows(ranks, *found, site.scheme(), weight.rows, rowsOf); !done)
       return emitError(site.loc()) << done.error().message;
   return std::move(*found);
+}
+
+/// The ranges of a site, which are those of each expert.
+static FailureOr<numerics::QParams> chooseRanges(const MethodRun &run, const PlannedSite &site,
+                                                 const ColumnWeights &weights, unsigned threads) {
+  FailureOr<WeightValues> weight = readWeight(run.runner().constants(), site);
+  if (failed(weight))
+    return failure();
+  if (!site.offsets())
+    return chooseRange(run, site, weight->view(), weights.experts.front(), threads);
+  if (site.scheme().granularity == numerics::Granularity::Tensor)
+    return emitError(site.loc()) << "site '" << site.name()
+                                 << "' has one scale for all experts, whose ranges rule "
+                                    "hessian-diagonal chooses one by one: take another observer";
+  const int64_t rows = weight->rows / site.experts();
+  numerics::QParams all;
+  for (auto [expert, own] : llvm::enumerate(weights.experts)) {
+    FailureOr<numerics::QParams> found =
+        chooseRange(run, site, weight->view().middleRows(static_cast<int64_t>(expert) * rows, rows),
+                    own, threads, fmt::format("expert {} of ", expert));
+    if (failed(found))
+      return failure();
+    appendRows(all, *found, rows, site.scheme());
+  }
+  return all;
 }
 
 /// Chooses the ranges of sites of a function and writes them.
 static LogicalResult chooseAndWrite(MethodRun &run, ArrayRef<PlannedSite> sites,
                                     MeanSquares &squares, StringRef file, StringRef stamp,
                                     unsigned threads) {
-  llvm::MapVector<Value, std::vector<float>> weights;
-  for (auto &[activation, sum] : squares) {
-    Result<numerics::Moments> moments = sum.finish();
-    if (!moments)
-      return run.fail(moments.error());
-    weights[activation] = moments->meanSquares();
+  llvm::MapVector<Input, ExpertMoments> moments;
+  for (auto &[input, sum] : squares) {
+    Result<ExpertMoments> all = sum.finish();
+    if (!all)
+      return run.fail(all.error());
+    moments[input] = std::move(*all);
   }
   std::vector<numerics::QParams> found;
+  ExpertRows rows;
   for (const PlannedSite &site : sites) {
-    FailureOr<numerics::QParams> params =
-        chooseRange(run, site, weights.find(site.activation())->second, threads);
+    const bool areOfExperts = bool(site.offsets());
+    const ColumnWeights weights = weightsOf(moments.find(inputOf(site))->second, areOfExperts,
+                                            areOfExperts && readsTokens(site.linear()));
+    FailureOr<numerics::QParams> params = chooseRanges(run, site, weights, threads);
     if (failed(params))
       return failure();
     found.push_back(std::move(*params));
+    if (areOfExperts)
+      rows[site.weight()] = weights.rows;
   }
-  if (auto done = writeScales(run.work(), file, stamp, sites, found); !done)
+  if (auto done = writeScales(run.work(), file, stamp, sites, found, rows); !done)
     return run.fail(done.error());
   return success();
 }
@@ -210,7 +308,7 @@ LogicalResult ChooseRanges::run() {
       if (!isDone(i))
         sites = openSites(run.layer(i));
       MeanSquares squares = activationsOf(run, sites);
-      if (failed(runLayer(run.runner(), run.layer(i), *states, squares)))
+      if (failed(runLayer(run.runner(), run.layer(i), *states, sites, squares)))
         return failure();
       if (!sites.empty() &&
           failed(chooseAndWrite(run, sites, squares, run.file(i), run.stamp(i), threads)))
@@ -220,12 +318,13 @@ LogicalResult ChooseRanges::run() {
       MeanSquares squares = activationsOf(run, headSites);
       const int64_t skipped = run.runner().tokens().skipped();
       SmallVector<Value> activations;
-      for (auto &[activation, moments] : squares)
-        activations.push_back(activation);
+      for (auto &[input, moments] : squares)
+        activations.push_back(input.first);
       auto gather = [&](int64_t sample, ArrayRef<Matrix> rows) -> Result<void> {
         for (auto [activation, x] : llvm::zip_equal(activations, rows))
-          if (auto done = squares.find(activation)
+          if (auto done = squares.find({activation, Value()})
                               ->second.of(sample)
+                              .experts.front()
                               .update(x.middleRows(skipped, x.rows - skipped));
               !done)
             return done;
@@ -237,9 +336,14 @@ LogicalResult ChooseRanges::run() {
     }
   }
   ProgressAction::report(&getContext(), kName, run.layerCount(), run.layerCount());
-  for (int64_t i = 0; i < run.layerCount(); ++i)
-    if (failed(
-            declareScales(module, run.work(), run.file(i), run.stamp(i), openSites(run.layer(i)))))
+  SparseExperts sparse("hessian-diagonal");
+  auto enough = [](const PlannedSite &) { return kRowsOfMeans; };
+  for (int64_t i = 0; i < run.layerCount(); ++i) {
+    SmallVector<PlannedSite> sites = openSites(run.layer(i));
+    if (failed(declareScales(module, run.work(), run.file(i), run.stamp(i), sites)) ||
+        failed(sparse.add(run.work(), run.file(i), run.stamp(i), sites, enough)))
       return failure();
+  }
+  sparse.report(module);
   return declareScales(module, run.work(), headFile, headStamp, headSites);
 }

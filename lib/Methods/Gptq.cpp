@@ -8,10 +8,12 @@
 // A layer is run piecewise. With x its input and c = x + o_proj(...) the place where it can be cut,
 // what q, k and v read is computed from x, what o reads again from x, what gate and up read from x
 // together with c, what down reads from c, and the layer's output from c: less than twice the work
-// of one pass, and never more than two hidden states of all samples in memory.
+// of one pass, and never more than two hidden states of all samples in memory. What experts read is
+// there besides while they are rounded (ExpertInputs.h).
 //
 //===----------------------------------------------------------------------===//
 
+#include "ExpertInputs.h"
 #include "GptqByLoss.h"
 #include "SharedRows.h"
 
@@ -64,14 +66,22 @@ public:
         options(options), byAttention(byAttention) {}
 
   /// Takes `states` through the layer. Without `codes` it finds them, else it uses them.
-  LogicalResult runLayer(func::FuncOp layer, QuantizedWeights &codes, bool areKnown);
+  /// `rows`: those that chose experts whose codes are found.
+  LogicalResult runLayer(func::FuncOp layer, QuantizedWeights &codes, ExpertRows &rows,
+                         bool areKnown);
 
 private:
   LogicalResult advance(func::FuncOp layer, ArrayRef<Value> outputs, Value cut,
-                        const QuantizedWeights &codes, SampleVisitor visit);
+                        const QuantizedWeights &codes, SampleVisitor visit,
+                        ArrayRef<lm::LinearOp> observed = {}, RowsObserver observer = nullptr);
   LogicalResult roundGroup(func::FuncOp layer, const SiteGroup &group, QuantizedWeights &codes);
   LogicalResult roundSites(ArrayRef<PlannedSite> sites, SampleSum<numerics::Gram> &sum,
                            QuantizedWeights &codes);
+  LogicalResult roundExperts(func::FuncOp layer, const SiteGroup &group, QuantizedWeights &codes,
+                             ExpertRows &rows);
+  FailureOr<numerics::QuantizedMatrix> roundMatrix(const PlannedSite &site, ConstMatrix weight,
+                                                   const numerics::GptqFactor &factor,
+                                                   const std::string &part = "");
 
   LayerRunner &runner;
   const Ranks &ranks;
@@ -99,6 +109,14 @@ static LogicalResult checkOptions(const SiteGroup &group, const numerics::GptqOp
   for (const PlannedSite &site : group.sites) {
     if (!site.plan.names(kGptq))
       continue;
+    if (site.offsets() && site.scheme().granularity == numerics::Granularity::Tensor)
+      return emitError(site.loc()) << "site '" << site.name()
+                                   << "' has one scale for all experts, and gptq rounds each by "
+                                      "itself: give its rows scales of their own";
+    if (site.offsets() && !lm::rowOrder(site.offsets()))
+      return emitError(site.loc()) << "site '" << site.name()
+                                   << "' cannot be observed: no lm.route gives the rows of its "
+                                      "experts";
     numerics::GptqOptions own = optionsOf(site, options);
     if (!first) {
       first = &site;
@@ -114,14 +132,16 @@ static LogicalResult checkOptions(const SiteGroup &group, const numerics::GptqOp
   return success();
 }
 
-FailureOr<numerics::GptqFactor>
-easyquant::methods::factorFor(const PlannedSite &site, ConstMatrix hessian,
-                              const numerics::GptqOptions &options) {
+FailureOr<numerics::GptqFactor> easyquant::methods::factorFor(const PlannedSite &site,
+                                                              ConstMatrix hessian,
+                                                              const numerics::GptqOptions &options,
+                                                              const std::string &part) {
   auto factor = numerics::factorHessian(hessian, options);
   if (!factor)
-    return emitError(site.loc()) << "site '" << site.name() << "': " << factor.error().message;
+    return emitError(site.loc()) << part << "site '" << site.name()
+                                 << "': " << factor.error().message;
   if (factor->damping > options.damping || factor->inDouble)
-    emitRemark(site.loc()) << "site '" << site.name() << "': damping " << factor->damping
+    emitRemark(site.loc()) << part << "site '" << site.name() << "': damping " << factor->damping
                            << (factor->inDouble ? " in double precision" : "")
                            << " was needed to make the Hessian positive definite";
   return std::move(*factor);
@@ -129,8 +149,10 @@ easyquant::methods::factorFor(const PlannedSite &site, ConstMatrix hessian,
 
 /// Runs the layer from the base to `outputs`, and moves the base to `cut` if that is another value.
 LogicalResult LayerRounder::advance(func::FuncOp layer, ArrayRef<Value> outputs, Value cut,
-                                    const QuantizedWeights &codes, SampleVisitor visit) {
+                                    const QuantizedWeights &codes, SampleVisitor visit,
+                                    ArrayRef<lm::LinearOp> observed, RowsObserver observer) {
   Subgraph subgraph{{base}, llvm::to_vector(outputs)};
+  subgraph.observed = llvm::to_vector(observed);
   const bool moves = cut != base && cut != outputs.front();
   if (moves)
     subgraph.outputs.push_back(cut);
@@ -138,14 +160,15 @@ LogicalResult LayerRounder::advance(func::FuncOp layer, ArrayRef<Value> outputs,
   if (failed(program) || failed(load(*program, runner.constants(), codes)))
     return failure();
   HiddenStates &from = base == layer.getArgument(0) ? states : middle;
-  auto advanced =
-      runner.run(layer.getLoc(), *program, layer.getSymName(), from, subgraph.outputs,
-                 [&](int64_t i, ArrayRef<Matrix> made) {
-                   if (moves)
-                     std::copy_n(made.back().data, made.back().rows * made.back().columns,
-                                 middle.sample(i).data);
-                   return visit(i, made.take_front(outputs.size()));
-                 });
+  auto advanced = runner.run(
+      layer.getLoc(), *program, layer.getSymName(), from, subgraph.outputs,
+      [&](int64_t i, ArrayRef<Matrix> made) {
+        if (moves)
+          std::copy_n(made.back().data, made.back().rows * made.back().columns,
+                      middle.sample(i).data);
+        return visit(i, made.take_front(outputs.size()));
+      },
+      observer);
   if (failed(advanced))
     return failure();
   if (moves)
@@ -232,27 +255,100 @@ LogicalResult LayerRounder::roundSites(ArrayRef<PlannedSite> sites, SampleSum<nu
     FailureOr<WeightValues> weight = readWeight(runner.constants(), site);
     if (failed(weight))
       return failure();
-    numerics::GptqOptions own = optionsOf(site, options);
-    own.part = ranks.rank();
-    own.parts = ranks.size();
-    auto rounded = roundOnAll<numerics::GptqResult>(
-        ranks, site.scheme(), site.plan.mayWidenScales(), [&](const numerics::Scheme &scheme) {
-          return numerics::gptq(weight->view(), *factor, scheme, site.rule(), own);
-        });
-    if (!rounded)
-      return emitError(site.loc()) << "site '" << site.name() << "': " << rounded.error().message;
-    auto rowsOf = [&](int rank) { return numerics::gptqRows(weight->rows, rank, own.parts); };
-    if (auto done = gatherRows(ranks, rounded->weight, rowsOf); !done)
-      return emitError(site.loc()) << done.error().message;
-    codes[site.weight()] = std::move(rounded->weight);
+    FailureOr<numerics::QuantizedMatrix> rounded = roundMatrix(site, weight->view(), *factor);
+    if (failed(rounded))
+      return failure();
+    codes[site.weight()] = std::move(*rounded);
   }
   return success();
 }
 
-LogicalResult LayerRounder::runLayer(func::FuncOp layer, QuantizedWeights &codes, bool areKnown) {
+/// Rounds the weight of a site, or of one expert of it; ranks share its rows.
+FailureOr<numerics::QuantizedMatrix> LayerRounder::roundMatrix(const PlannedSite &site,
+                                                               ConstMatrix weight,
+                                                               const numerics::GptqFactor &factor,
+                                                               const std::string &part) {
+  numerics::GptqOptions own = optionsOf(site, options);
+  own.part = ranks.rank();
+  own.parts = ranks.size();
+  auto rounded = roundOnAll<numerics::GptqResult>(
+      ranks, site.scheme(), site.plan.mayWidenScales(), [&](const numerics::Scheme &scheme) {
+        return numerics::gptq(weight, factor, scheme, site.rule(), own);
+      });
+  if (!rounded)
+    return emitError(site.loc()) << part << "site '" << site.name()
+                                 << "': " << rounded.error().message;
+  auto rowsOf = [&](int rank) { return numerics::gptqRows(weight.rows, rank, own.parts); };
+  if (auto done = gatherRows(ranks, rounded->weight, rowsOf); !done)
+    return emitError(site.loc()) << done.error().message;
+  return std::move(rounded->weight);
+}
+
+/// Rounds the weights of one expert after the other, each by the Hessian of the rows that chose it.
+LogicalResult LayerRounder::roundExperts(func::FuncOp layer, const SiteGroup &group,
+                                         QuantizedWeights &codes, ExpertRows &rows) {
+  const lm::LinearOp linear = group.sites.front().linear();
+  ExpertInputs inputs(linear, runner.tokens());
+  auto keepTokens = [&](int64_t sample, ArrayRef<Matrix> made) -> Result<void> {
+    inputs.keep(sample, made.front());
+    return {};
+  };
+  auto keepChoices = [&](const Observation &, int64_t sample,
+                         const ObservedRows &seen) -> Result<void> {
+    inputs.keep(sample, seen);
+    return {};
+  };
+  if (failed(advance(layer, inputs.tokenActivation(), lastCut(layer, linear), codes, keepTokens,
+                     linear, keepChoices)))
+    return failure();
+  SmallVector<PlannedSite> sites;
+  llvm::copy_if(group.sites, std::back_inserter(sites),
+                [](const PlannedSite &site) { return site.plan.names(kGptq); });
+  const int64_t columns = lm::columns(group.activation), experts = lm::expertCount(group.offsets);
+  for (const PlannedSite &site : sites)
+    codes[site.weight()] = numerics::QuantizedMatrix{site.scheme(), 0, columns, {}, {}};
+  std::vector<float> weight;
+  for (int64_t expert = 0; expert < experts; ++expert) {
+    const std::string part = fmt::format("expert {} of ", expert);
+    Result<ExpertInputs::Hessian> hessian = inputs.hessianOf(expert, ranks, options.threads);
+    if (!hessian)
+      return emitError(sites.front().loc())
+             << part << "site '" << sites.front().name() << "': " << hessian.error().message;
+    FailureOr<numerics::GptqFactor> factor =
+        factorFor(sites.front(), ConstMatrix(hessian->values.data(), columns, columns),
+                  optionsOf(sites.front(), options), part);
+    if (failed(factor))
+      return failure();
+    for (const PlannedSite &site : sites) {
+      const int64_t outputs =
+          cast<RankedTensorType>(site.weight().getType()).getDimSize(0) / experts;
+      weight.resize(outputs * columns);
+      if (failed(runner.constants().readRows(site.weight(), site.name(), expert * outputs, weight)))
+        return failure();
+      FailureOr<numerics::QuantizedMatrix> rounded =
+          roundMatrix(site, ConstMatrix(weight.data(), outputs, columns), *factor, part);
+      if (failed(rounded))
+        return failure();
+      numerics::QuantizedMatrix &all = codes[site.weight()];
+      // Scales of f16 are scales of f32, too.
+      if (rounded->scheme.scales == numerics::ScaleFormat::F32)
+        all.scheme = rounded->scheme;
+      all.rows += outputs;
+      llvm::append_range(all.codes, rounded->codes);
+      appendRows(all.params, rounded->params, outputs, all.scheme);
+      rows[site.weight()].push_back(static_cast<int32_t>(hessian->rows));
+    }
+  }
+  return success();
+}
+
+LogicalResult LayerRounder::runLayer(func::FuncOp layer, QuantizedWeights &codes, ExpertRows &rows,
+                                     bool areKnown) {
   base = layer.getArgument(0);
   for (const SiteGroup &group : siteGroups(layer)) {
-    if (!areKnown && group.names(kGptq) && failed(roundGroup(layer, group, codes)))
+    if (!areKnown && group.names(kGptq) &&
+        failed(group.offsets ? roundExperts(layer, group, codes, rows)
+                             : roundGroup(layer, group, codes)))
       return failure();
     for (const PlannedSite &site : group.sites) {
       if (site.plan.names(kGptq))
@@ -315,6 +411,7 @@ LogicalResult Gptq::run() {
       ProgressAction::report(&getContext(), kGptq, i, run.layerCount());
       SmallVector<PlannedSite> sites = sitesNaming(run.layer(i), kGptq);
       QuantizedWeights codes;
+      ExpertRows rows;
       const bool isKnown = isDone(i);
       for (const PlannedSite &site : sites) {
         if (!isKnown)
@@ -324,18 +421,24 @@ LogicalResult Gptq::run() {
           return run.fail(known.error());
         codes[site.weight()] = std::move(*known);
       }
-      if (failed(rounder.runLayer(run.layer(i), codes, isKnown)))
+      if (failed(rounder.runLayer(run.layer(i), codes, rows, isKnown)))
         return failure();
       if (isKnown)
         continue;
-      if (auto done = writeRounded(run.work(), run.file(i), run.stamp(i), sites, codes); !done)
+      if (auto done = writeRounded(run.work(), run.file(i), run.stamp(i), sites, codes, rows);
+          !done)
         return run.fail(done.error());
     }
   }
   ProgressAction::report(&getContext(), kGptq, run.layerCount(), run.layerCount());
-  for (int64_t i = 0; i < run.layerCount(); ++i)
-    if (failed(declareRounded(module, run.work(), run.file(i), run.stamp(i),
-                              sitesNaming(run.layer(i), kGptq))))
+  SparseExperts sparse(kGptq);
+  for (int64_t i = 0; i < run.layerCount(); ++i) {
+    SmallVector<PlannedSite> sites = sitesNaming(run.layer(i), kGptq);
+    auto enough = [](const PlannedSite &site) { return lm::columns(site.activation()); };
+    if (failed(declareRounded(module, run.work(), run.file(i), run.stamp(i), sites)) ||
+        failed(sparse.add(run.work(), run.file(i), run.stamp(i), sites, enough)))
       return failure();
+  }
+  sparse.report(module);
   return success();
 }

@@ -24,10 +24,11 @@
 namespace easyquant::methods {
 
 /// Factors the Hessian of what `site` reads; a remark says where it took more damping than asked
-/// for. Fails with a diagnostic that names the site.
+/// for. Fails with a diagnostic that names the site. `part`: "expert 3 of ", before its name.
 mlir::FailureOr<numerics::GptqFactor> factorFor(const PlannedSite &site,
                                                 numerics::ConstMatrix hessian,
-                                                const numerics::GptqOptions &options);
+                                                const numerics::GptqOptions &options,
+                                                const std::string &part = "");
 
 using GptqOptionsOf = llvm::function_ref<numerics::GptqOptions(const PlannedSite &site)>;
 

@@ -34,6 +34,7 @@ static std::string zeroName(const PlannedSite &site) {
 static std::string minimumName(const PlannedSite &site) {
   return formats::partName(site.name(), numerics::WeightTensor::Minima);
 }
+static std::string expertRowsName(const PlannedSite &site) { return site.name() + ".expert_rows"; }
 
 SmallVector<PlannedSite> easyquant::methods::sitesNaming(func::FuncOp layer, StringRef method) {
   SmallVector<PlannedSite> sites;
@@ -65,26 +66,50 @@ static void append(std::vector<ComputedTensor> &tensors, const PlannedSite &site
   tensors.push_back(ComputedTensor::floats(outerName(site), {params.rows, 1}, outer));
 }
 
+static void appendRows(std::vector<ComputedTensor> &tensors, const PlannedSite &site,
+                       const ExpertRows &rows) {
+  if (const auto *found = rows.find(site.weight()); found != rows.end())
+    tensors.push_back(
+        ComputedTensor::integers(expertRowsName(site), {site.experts()}, found->second));
+}
+
+Result<std::vector<int32_t>> easyquant::methods::readExpertRows(const ComputedConstants &work,
+                                                                StringRef file, StringRef stamp,
+                                                                const PlannedSite &site) {
+  std::vector<int32_t> rows(site.experts());
+  auto done =
+      work.readRows({file.str(), stamp.str(), expertRowsName(site), DType::I32, {site.experts()}},
+                    0, site.experts(), std::span(rows));
+  if (!done)
+    return Unexpected(done.error());
+  return rows;
+}
+
 Result<void> easyquant::methods::writeRounded(const ComputedConstants &work, StringRef file,
                                               StringRef stamp, ArrayRef<PlannedSite> sites,
-                                              const QuantizedWeights &codes) {
+                                              const QuantizedWeights &codes,
+                                              const ExpertRows &rows) {
   std::vector<ComputedTensor> tensors;
   std::deque<std::vector<float>> outers;
   for (const PlannedSite &site : sites) {
     const QuantizedMatrix &q = codes.find(site.weight())->second;
     tensors.push_back(ComputedTensor::codes(codesName(site), {q.rows, q.columns}, q.codes));
     append(tensors, site, q.params, outers);
+    appendRows(tensors, site, rows);
   }
   return work.write(file, stamp, tensors);
 }
 
 Result<void> easyquant::methods::writeScales(const ComputedConstants &work, StringRef file,
                                              StringRef stamp, ArrayRef<PlannedSite> sites,
-                                             ArrayRef<numerics::QParams> params) {
+                                             ArrayRef<numerics::QParams> params,
+                                             const ExpertRows &rows) {
   std::vector<ComputedTensor> tensors;
   std::deque<std::vector<float>> outers;
-  for (auto [site, found] : llvm::zip_equal(sites, params))
+  for (auto [site, found] : llvm::zip_equal(sites, params)) {
     append(tensors, site, found, outers);
+    appendRows(tensors, site, rows);
+  }
   return work.write(file, stamp, tensors);
 }
 

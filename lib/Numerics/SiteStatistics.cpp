@@ -33,6 +33,8 @@ bool isStatistic(std::string_view name) {
   return std::ranges::find(kStatistics, name, &StatisticInfo::name) != std::end(kStatistics);
 }
 
+bool isOfExperts(std::string_view name) { return isStatistic(name) && name != "sinks"; }
+
 std::span<const RangeObserver> rangeObservers() { return kObservers; }
 
 const RangeObserver *findRangeObserver(std::string_view name) {
@@ -153,6 +155,89 @@ std::vector<StatisticTensor> SiteStatistics::finish() && {
     add("inlier_tokens", {1}, std::vector<int64_t>{inliers->tokens()});
   }
   return tensors;
+}
+
+//===- Experts ------------------------------------------------------------===//
+
+Result<ExpertStatistics> ExpertStatistics::create(std::string site, int64_t columns,
+                                                  std::span<const std::string> names,
+                                                  int64_t experts) {
+  for (const std::string &name : names)
+    if (experts > 0 && isStatistic(name) && !isOfExperts(name))
+      return makeError(ErrorCode::InvalidArgument,
+                       "site '{}': statistic '{}' is none of experts, whose rows do not follow "
+                       "each other in a text",
+                       site, name);
+  // What is wrong with the names is said before there are rows.
+  if (auto empty = SiteStatistics::create(site, 0, names); !empty)
+    return Unexpected(empty.error());
+  ExpertStatistics s;
+  s.name = std::move(site);
+  s.columns = columns;
+  s.experts = experts;
+  s.names.assign(names.begin(), names.end());
+  s.blocks.resize(std::max<int64_t>(experts, 1));
+  return s;
+}
+
+SiteStatistics &ExpertStatistics::block(int64_t i) {
+  if (!blocks[i])
+    blocks[i].emplace(std::move(*SiteStatistics::create(name, columns, names)));
+  return *blocks[i];
+}
+
+Result<void> ExpertStatistics::update(ConstMatrix x, std::span<const int32_t> offsets,
+                                      int64_t firstPosition, unsigned threads) {
+  if (experts == 0)
+    return block(0).update(x, firstPosition, threads);
+  if (std::ssize(offsets) != experts + 1 || offsets.front() != 0 || offsets.back() != x.rows)
+    return makeError(ErrorCode::InvalidArgument,
+                     "site '{}': {} offsets over {} rows: expected {}, from 0 to {}", name,
+                     offsets.size(), x.rows, experts + 1, x.rows);
+  for (int64_t i = 0; i < experts; ++i)
+    if (const int64_t count = offsets[i + 1] - offsets[i]; count > 0)
+      if (auto done = block(i).update(x.middleRows(offsets[i], count), firstPosition, threads);
+          !done)
+        return makeError(done.error().code, "expert {} of {}", i, done.error().message);
+  return {};
+}
+
+Result<void> ExpertStatistics::merge(const ExpertStatistics &other) {
+  if (blocks.size() != other.blocks.size() || experts != other.experts)
+    return makeError(ErrorCode::InvalidArgument,
+                     "site '{}': statistics of {} experts cannot be merged into those of {}", name,
+                     other.experts, experts);
+  for (size_t i = 0; i < blocks.size(); ++i)
+    if (other.blocks[i])
+      if (auto done = block(static_cast<int64_t>(i)).merge(*other.blocks[i]); !done)
+        return done;
+  return {};
+}
+
+std::vector<StatisticTensor> ExpertStatistics::finish() && {
+  if (experts == 0)
+    return std::move(block(0)).finish();
+  std::vector<StatisticTensor> stacks;
+  for (int64_t i = 0; i < experts; ++i) {
+    std::vector<StatisticTensor> own = std::move(block(i)).finish();
+    blocks[i].reset(); // a Hessian is as large as it is
+    if (stacks.empty())
+      for (StatisticTensor &tensor : own) {
+        std::vector<int64_t> shape = {experts};
+        if (!tensor.isCount())
+          shape.insert(shape.end(), tensor.shape.begin(), tensor.shape.end());
+        stacks.push_back({std::move(tensor.name), std::move(shape), std::move(tensor.values)});
+      }
+    else
+      for (size_t t = 0; t < own.size(); ++t)
+        std::visit(
+            [&](auto &all) {
+              const auto &values = std::get<std::decay_t<decltype(all)>>(own[t].values);
+              all.insert(all.end(), values.begin(), values.end());
+            },
+            stacks[t].values);
+  }
+  return stacks;
 }
 
 } // namespace easyquant::numerics

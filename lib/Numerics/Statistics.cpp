@@ -271,6 +271,23 @@ std::vector<float> Gram::takeHessian() && {
   return std::move(sums);
 }
 
+void fillUp(std::span<float> statistic, int64_t columns, int64_t rows, int64_t enough,
+            std::span<const float> other) {
+  if (rows >= enough)
+    return;
+  const bool isVector = std::ssize(statistic) == columns;
+  const int64_t step = isVector ? 1 : columns + 1; // from what a column has to that of the next
+  double mean = rows > 0 ? 0 : 1;
+  for (int64_t i = 0; i < columns && rows > 0; ++i)
+    mean += statistic[i * step] / static_cast<double>(columns);
+  const double share = static_cast<double>(rows) / static_cast<double>(enough);
+  for (int64_t i = 0; i < std::ssize(statistic); ++i) {
+    const double alike = i % step == 0 ? mean : 0;
+    statistic[i] =
+        static_cast<float>(share * statistic[i] + (1 - share) * (other.empty() ? alike : other[i]));
+  }
+}
+
 //===- TokenPeaks ---------------------------------------------------------===//
 
 Result<void> TokenPeaks::update(ConstMatrix x, int64_t firstPosition) {

@@ -10,6 +10,7 @@
 #include "easyquant/Dialect/Equant/Analysis/FloatByDefault.h"
 #include "easyquant/Dialect/Equant/Analysis/StoredBytes.h"
 #include "easyquant/Dialect/LM/IR/LM.h"
+#include "easyquant/Execution/LayerSites.h"
 #include "easyquant/Pipelines/Passes.h"
 #include "easyquant/Support/AttributeJson.h"
 #include "easyquant/Target/CPU/CPUTarget.h"
@@ -92,6 +93,10 @@ static Json describe(QuantizableOpInterface op, const Destination &destination) 
   if (auto route = offsets ? offsets.getDefiningOp<lm::RouteOp>() : lm::RouteOp()) {
     described["experts"] = lm::expertCount(offsets);
     described["experts_per_row"] = static_cast<int64_t>(route.getTopK());
+    // Several experts may read one row of tokens, which text passes then keep once.
+    const bool isRotated = plan && plan.getWeight() && plan.getWeight().getHadamard() != 0;
+    described["input_rows"] =
+        execution::gatheredTokens(linear) && !isRotated ? 1 : static_cast<int64_t>(route.getTopK());
   }
   return described;
 }

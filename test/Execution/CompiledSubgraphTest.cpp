@@ -207,22 +207,22 @@ TEST_F(CompiledSubgraphTest, LayerIsWhatItsOperationsAre) {
   auto program = subgraphs.compile(whole("b"));
   ASSERT_TRUE(succeeded(program));
   fill(*program, 1);
-  Floats output(kTokens, kHidden), seen(kTokens, kUp), expectedSeen(kTokens, kUp);
+  Floats output(kTokens, kHidden), found(kTokens, kUp), expectedSeen(kTokens, kUp);
   std::vector<float> before = input.data;
   int64_t calls = 0;
-  auto observe = [&](const Observation &observation, int64_t position, ConstMatrix rows) {
+  auto observe = [&](const Observation &observation, const ObservedRows &seen) {
     ++calls;
     if (observation.sites != std::vector<std::string>{"bdown"})
       return;
-    for (int64_t row = 0; row < rows.rows; ++row)
-      std::copy_n(rows.row(row), kUp, seen.view().row(position + row));
+    for (int64_t row = 0; row < seen.rows.rows; ++row)
+      std::copy_n(seen.rows.row(row), kUp, found.view().row(seen.position + row));
   };
   ASSERT_TRUE(program->run({input.view()}, {output.view()}, observe));
   EXPECT_EQ(calls, 10);
   EXPECT_EQ(input.data, before);
   Floats expected = expectedLayer(*program, "b", input.view(), expectedSeen);
   expectNear(output, expected);
-  expectNear(seen, expectedSeen);
+  expectNear(found, expectedSeen);
 }
 
 TEST_F(CompiledSubgraphTest, EqualLayersShareCodeAndThreadsChangeNothing) {

@@ -152,4 +152,71 @@ TEST(SiteStatistics, ErrorsNameTheSite) {
   EXPECT_FALSE(s->merge(*SiteStatistics::create("up_proj", 40, {})));
 }
 
+TEST(ExpertStatistics, AreThoseOfTheRowsOfEachExpert) {
+  std::vector<std::string> names = {"absmax",  "minmax", "mean_abs", "moments",
+                                    "hessian", "ema",    "inliers",  "histogram"};
+  // No row chooses the second of four experts in the first step, and none the third at all.
+  const std::vector<int32_t> offsets[] = {{0, 2, 2, 2, 6}, {0, 1, 4, 4, 6}};
+  auto all = ExpertStatistics::create("up_proj", 40, names, 4);
+  auto a = ExpertStatistics::create("up_proj", 40, names, 4);
+  auto b = ExpertStatistics::create("up_proj", 40, names, 4);
+  std::vector<SiteStatistics> own;
+  for (int expert = 0; expert < 4; ++expert)
+    own.push_back(std::move(*SiteStatistics::create("up_proj", 40, names)));
+  for (int t = 0; t < 2; ++t) {
+    std::vector<float> x = step(t);
+    ASSERT_TRUE(all->update(viewOf(x), offsets[t], 0));
+    ASSERT_TRUE((t == 0 ? *a : *b).update(viewOf(x), offsets[t], 0));
+    for (int expert = 0; expert < 4; ++expert)
+      ASSERT_TRUE(own[expert].update(
+          viewOf(x).middleRows(offsets[t][expert],
+                               offsets[t][expert + 1] - offsets[t][expert]),
+          0));
+  }
+  ASSERT_TRUE(a->merge(*b));
+  std::vector<StatisticTensor> stacks = std::move(*all).finish(), merged = std::move(*a).finish();
+  ASSERT_EQ(stacks.size(), names.size() + 3);
+  for (int64_t expert = 0; expert < 4; ++expert) {
+    std::vector<StatisticTensor> expected = std::move(own[expert]).finish();
+    for (size_t i = 0; i < stacks.size(); ++i) {
+      EXPECT_EQ(stacks[i].name, expected[i].name);
+      EXPECT_EQ(stacks[i].shape.front(), 4);
+      EXPECT_EQ(merged[i].shape, stacks[i].shape);
+      std::visit(
+          [&](const auto &values) {
+            using Values = std::decay_t<decltype(values)>;
+            const auto size = static_cast<int64_t>(values.size());
+            const auto &found = std::get<Values>(stacks[i].values);
+            const auto &other = std::get<Values>(merged[i].values);
+            ASSERT_EQ(static_cast<int64_t>(found.size()), 4 * size);
+            for (int64_t j = 0; j < size; ++j) {
+              ASSERT_EQ(found[expert * size + j], values[j]) << stacks[i].name;
+              ASSERT_NEAR(other[expert * size + j], values[j], 1e-5 * std::fabs(values[j]) + 1e-4);
+            }
+          },
+          expected[i].values);
+    }
+  }
+  EXPECT_EQ(std::get<1>(stacks[0].values), (std::vector<int64_t>{3, 3, 0, 6}));
+  EXPECT_EQ(stacks[0].shape, std::vector<int64_t>{4});
+}
+
+TEST(ExpertStatistics, ErrorsNameTheSite) {
+  std::vector<std::string> names = {"mean_abs"}, sinks = {"sinks"}, unknown = {"median"};
+  EXPECT_NE(ExpertStatistics::create("up_proj", 40, sinks, 4).error().message.find("is none of"),
+            std::string::npos);
+  EXPECT_TRUE(ExpertStatistics::create("up_proj", 40, sinks, 0));
+  EXPECT_FALSE(ExpertStatistics::create("up_proj", 40, unknown, 4));
+  auto s = ExpertStatistics::create("up_proj", 40, names, 4);
+  std::vector<float> x = step(0);
+  const std::vector<int32_t> few = {0, 3, 6}, shorter = {0, 1, 2, 3, 4}, good = {0, 1, 2, 3, 6};
+  EXPECT_FALSE(s->update(viewOf(x), few, 0));
+  EXPECT_FALSE(s->update(viewOf(x), shorter, 0));
+  EXPECT_FALSE(s->merge(*ExpertStatistics::create("up_proj", 40, names, 3)));
+  x[2 * 40 + 1] = NAN;
+  auto message = s->update(viewOf(x), good, 0).error().message;
+  EXPECT_NE(message.find("expert 2 of site 'up_proj': row 0, column 1 is nan"), std::string::npos)
+      << message;
+}
+
 } // namespace

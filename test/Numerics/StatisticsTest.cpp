@@ -218,4 +218,26 @@ TEST(Statistics, RefuseWhatIsNotFiniteAndStayAsTheyWere) {
   EXPECT_FALSE(TokenPeaks().update(ConstMatrix(x.data(), 4, 5), -1));
 }
 
+TEST(FillUp, TakesWhatIsMissingFromTheOther) {
+  const std::vector<float> own = {4, 1, 1, 2}, other = {8, 3, 3, 4};
+  std::vector<float> h = own;
+  fillUp(h, 2, 3, 4, other); // three of four rows
+  EXPECT_EQ(h, (std::vector<float>{5, 1.5f, 1.5f, 2.5f}));
+  h = own;
+  fillUp(h, 2, 1, 4, {}); // columns alike: 3 on the diagonal
+  EXPECT_EQ(h, (std::vector<float>{3.25f, 0.25f, 0.25f, 2.75f}));
+  h = own;
+  fillUp(h, 2, 4, 4, other);
+  EXPECT_EQ(h, own);
+  std::vector<float> none(4), squares = {1, 3};
+  fillUp(none, 2, 0, 4, {});
+  EXPECT_EQ(none, (std::vector<float>{1, 0, 0, 1}));
+  fillUp(none, 2, 0, 4, other);
+  EXPECT_EQ(none, other);
+  fillUp(squares, 2, 64, 128, {});
+  EXPECT_EQ(squares, (std::vector<float>{1.5f, 2.5f}));
+  fillUp(squares, 2, 64, 128, std::vector<float>{0.5f, 0.5f});
+  EXPECT_EQ(squares, (std::vector<float>{1, 1.5f}));
+}
+
 } // namespace

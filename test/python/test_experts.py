@@ -249,19 +249,18 @@ def test_exported_folder_is_the_model(model, tmp_path, name):
 
 @pytest.mark.parametrize("name", ["qwen3_moe", "qwen2_moe"])
 @pytest.mark.parametrize("options, method", [(["--method=gptq"], "gptq"), (["--method=awq"], "awq"), (["--weight-observer=hessian-diagonal"], "hessian-diagonal")])
-def test_methods_leave_experts_to_ranges_from_their_weights(artifact, model, tmp_path, name, options, method):
-    """The rest of the model gets the method, which the manifest says, and experts the codes that they have without it."""
+def test_methods_work_on_experts(artifact, model, tmp_path, name, options, method):
+    """By the rows that chose each; only AWQ's factors do not reach them, which the manifest says."""
     config, tensors = read_folder(model(name))
     text = f"--tokens={write_tokens(tmp_path / 'text.safetensors', [random_tokens(seed, 48, 97) for seed in range(4)])}"
     scheme = ["--scheme=W4A16", "--group-size=32", "--kv-cache=f32", "--isa=avx2"]
     out = compile_model(model(name), tmp_path / "out", *scheme, *options, text)
     plain = artifact(model(name), *scheme, *(["--method=zeropoint"] if method == "awq" else []))  # its base
     learned, nearest = (expert_weights(made, config, tensors) for made in (out, plain))
-    assert all(np.array_equal(learned[key], nearest[key]) for key in tensors if ".experts." in key)
-    assert any(not np.array_equal(learned[key], nearest[key]) for key in tensors if ".o_proj." in key)
+    assert not any(np.array_equal(learned[key], nearest[key]) for key in tensors if ".experts." in key or ".o_proj." in key)
     transforms = json.loads((out / "manifest.json").read_text())["quantization"]["transforms"]
-    skipped = {entry["method"]: entry["sites"] for entry in transforms if "observed yet" in entry.get("skipped", "")}
-    assert method in skipped and all(len(sites) == 6 for sites in skipped.values())
+    skipped = {entry["method"]: len(entry["sites"]) for entry in transforms if "gathers the rows of experts" in entry.get("skipped", "")}
+    assert skipped == ({"awq": 6} if method == "awq" else {})
     tokens = random_tokens(7, 40, 97)
     # AWQ has divided norms by what it has multiplied the columns of weights with.
     norms = {name: read_tensor(Artifact.open(out), name) for name in tensors if name.endswith("norm.weight")}
@@ -272,7 +271,7 @@ def test_methods_leave_experts_to_ranges_from_their_weights(artifact, model, tmp
 @pytest.mark.parametrize("options, expected", [
     (["--scheme=W4A16", "--method=lkd"], "method lkd trains layers by their gradients"),
     (["--scheme=W4A16", "--method=signround"], "method signround trains layers by their gradients"),
-    (["--scheme=W8A8", "--activations=static"], "what experts read is not observed yet; give experts dynamic activations"),
+    (["--scheme=W8A8", "--activations=static"], "those of experts do not yet; give experts dynamic activations"),
 ])
 def test_refused_methods(model, tmp_path, options, expected):
     text = write_tokens(tmp_path / "text.safetensors", [random_tokens(seed, 48, 97) for seed in range(2)])

@@ -110,6 +110,19 @@ def test_artifacts_are_the_same_bytes(model, tmp_path, method):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["four", "one"]  # no work folder stays
 
 
+@pytest.mark.parametrize("method", ["gptq", "ranges"])
+def test_experts_are_the_same_bytes(model, tmp_path, method):
+    """Experts of few rows, too, some of whose samples other ranks have."""
+    _, tokens = model
+    folder = write_model(tmp_path / "experts", *random_llama(seed=4, arch="qwen3_moe", hidden=64, heads=4, head_dim=16, experts=16))
+    options = (*METHODS[method], f"--tokens={tokens}", ISA)
+    expected = folder_contents(compile_model(folder, tmp_path / "one", *options))
+    result = mpirun(4, folder, "-o", tmp_path / "four", *options)
+    assert folder_contents(tmp_path / "four") == expected
+    notes = [line for line in result.stderr.splitlines() if "filled up" in line]
+    assert len(notes) == 1 and "of 16 experts" in notes[0]
+
+
 SEARCHES = {
     "grid": "max-bytes=62000,82000 search-head=true",
     "learned": "avg-bits=7 strategy=learned evaluations=8",

@@ -48,10 +48,17 @@ struct Workspace {
   Buffer arena, cache;
 };
 
-/// Called for every chunk that runs through an equant.observe, in the order of execution. `rows`
-/// are the activations of tokens `position` .. of the sequence and live as long as the call.
-using Observer = llvm::function_ref<void(const Observation &observation, int64_t position,
-                                         numerics::ConstMatrix rows)>;
+/// Activations that an equant.observe shows. They live as long as the call.
+struct ObservedRows {
+  numerics::ConstMatrix rows;
+  int64_t position = 0; ///< in the sequence, of the first token
+  /// Where experts read them, row i is that of token position + order[i], and rows offsets[e] to
+  /// offsets[e + 1] are those that chose expert e. Empty: row i is token position + i.
+  std::span<const int32_t> order = {}, offsets = {};
+};
+
+/// Called for every chunk that runs through an equant.observe, in the order of execution.
+using Observer = llvm::function_ref<void(const Observation &observation, const ObservedRows &rows)>;
 
 /// A compiled subgraph with its weights.
 class CompiledSubgraph {

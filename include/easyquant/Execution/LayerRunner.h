@@ -41,10 +41,10 @@ private:
   std::vector<int64_t> offsets; ///< the first token of each sample, and the end
 };
 
-/// Called for what the tokens of a sample look like where they are observed: `rows` are those at
-/// `position` .. without BOS, and every value is finite. The order is the same in every run.
+/// Called for what the tokens of a sample look like where they are observed: `rows` are without
+/// those of BOS, and every value is finite. The order is the same in every run.
 using RowsObserver = llvm::function_ref<Result<void>(const Observation &observation, int64_t sample,
-                                                     int64_t position, numerics::ConstMatrix rows)>;
+                                                     const ObservedRows &rows)>;
 
 /// Called for what a subgraph makes of a sample, in the order of its outputs.
 using SampleVisitor =

@@ -32,6 +32,12 @@ struct PlannedSite {
   mlir::Location loc() const { return handle().getLoc(); }
   mlir::Value weight() const { return handle().getWeightOperand().get(); }
   mlir::Value activation() const { return handle().getActivationOperand().get(); }
+  /// Null if it is none of lm.
+  lm::LinearOp linear() const { return llvm::dyn_cast<lm::LinearOp>(handle().getOperation()); }
+  /// Where the rows of each expert begin; null: it is no linear of experts.
+  mlir::Value offsets() const { return linear() ? linear().getExperts() : mlir::Value(); }
+  /// 1 if it is none.
+  int64_t experts() const { return lm::expertCount(offsets()); }
   numerics::Scheme scheme() const { return plan.getWeight().toNumerics(); }
   numerics::ScaleRule rule() const;
 
@@ -40,12 +46,20 @@ private:
   equant::QuantizableOpInterface handle() const { return op; }
 };
 
+/// Does a linear of experts read rows of tokens, in whatever basis, so that columns mean the same
+/// to all experts? Else each expert has made what it reads.
+bool readsTokens(lm::LinearOp experts);
+/// The lm.rows that gives it these rows as they are; null if none does.
+lm::RowsOp gatheredTokens(lm::LinearOp experts);
+
 /// Their linears.
 llvm::SmallVector<equant::QuantizableOpInterface> opsOf(llvm::ArrayRef<PlannedSite> sites);
 
-/// The planned sites that read one activation: q, k and v; o; gate and up; down.
+/// The planned sites that read one activation, of the same experts: q, k and v; o; gate and up;
+/// down.
 struct SiteGroup {
   mlir::Value activation;
+  mlir::Value offsets; ///< of experts
   llvm::SmallVector<PlannedSite> sites;
   bool names(llvm::StringRef method) const;
 };

@@ -35,6 +35,9 @@ struct Subgraph {
   /// Linears that read one activation, which is rounded for them as CompiledSubgraph::roundInput
   /// says.
   llvm::SmallVector<llvm::SmallVector<mlir::Operation *>> roundings = {};
+  /// Linears of experts, each of which has its input observed: it has a row for each choice of a
+  /// token, and can be no output.
+  llvm::SmallVector<lm::LinearOp> observed = {};
 
   /// All of a layer.
   static Subgraph whole(mlir::func::FuncOp layer) {
@@ -57,6 +60,7 @@ struct Observation {
   std::vector<std::string> sites;
   std::vector<std::string> statistics;
   int64_t columns = 0;
+  int64_t experts = 0; ///< 0: a row is a token
 };
 
 /// What lib/Numerics computes for a program, on the operands and results of an op.

@@ -98,7 +98,8 @@ def ChooseRanges : Pass<"equant-choose-ranges", "::mlir::ModuleOp"> {
     reads in the float model, methods that transform weights included, E over the first samples that hold 16384 tokens.
     `easyquant/Numerics/ScaleRules.h` has the search. Sites
     whose ranges a method has chosen already are left as they are, and so are those whose plan names `gptq`, which has weights
-    of its own. A module without such sites needs no tokens.
+    of its own. A module without such sites needs no tokens. Each expert of a mixture has ranges by the rows that chose it; with fewer than 128 of them its
+    mean squares are filled up (`numerics::fillUp`), by those of all rows where experts read rows of tokens.
 
     What is chosen for layer i goes into `choose-ranges_<i>.safetensors`, of the output head into
     `choose-ranges_head.safetensors` in the module's work folder (`equant.work`), and is not computed again when it is there
@@ -133,6 +134,9 @@ def Gptq : Pass<"equant-gptq", "::mlir::ModuleOp"> {
 
     Layers are done in order, and inside a layer the sites by what they read (q, k and v; o; gate and up; down): each sees
     the activations that the rounded weights before it produce, those of sites without `gptq` being rounded by their plan.
+
+    Each expert of a mixture is rounded by itself, with H over the rows that chose it, which is filled up (`numerics::fillUp`) where these are fewer than its
+    columns: by H of all rows where experts read rows of tokens, else by a multiple of 1. `equant.transforms` names such experts.
 
     With `hessian=sinks` a token counts in the Hessians of k and v as much as the attention that it receives, the mean over heads of the
     sum of the softmax probabilities by which it is read, those at the beginning of texts, too.

@@ -24,10 +24,14 @@ using namespace execution;
 /// The sites of a layer whose plans name `method`, in the order of execution.
 llvm::SmallVector<PlannedSite> sitesNaming(mlir::func::FuncOp layer, llvm::StringRef method);
 
-/// Writes the codes of `sites` and their scales. Errors: those of ComputedConstants::write.
+/// How many rows of calibration text chose each expert, by the weights of their linears.
+using ExpertRows = llvm::MapVector<mlir::Value, std::vector<int32_t>>;
+
+/// Writes the codes of `sites` and their scales, and the rows of experts. Errors: those of
+/// ComputedConstants::write.
 Result<void> writeRounded(const formats::ComputedConstants &work, llvm::StringRef file,
                           llvm::StringRef stamp, llvm::ArrayRef<PlannedSite> sites,
-                          const QuantizedWeights &codes);
+                          const QuantizedWeights &codes, const ExpertRows &rows = {});
 /// Reads them back. Errors: those of ComputedConstants::readRows.
 Result<numerics::QuantizedMatrix> readRounded(const formats::ComputedConstants &work,
                                               llvm::StringRef file, llvm::StringRef stamp,
@@ -48,7 +52,11 @@ mlir::LogicalResult declareRounded(mlir::ModuleOp module, const formats::Compute
 /// The same without codes; `params` are those of each of the sites.
 Result<void> writeScales(const formats::ComputedConstants &work, llvm::StringRef file,
                          llvm::StringRef stamp, llvm::ArrayRef<PlannedSite> sites,
-                         llvm::ArrayRef<numerics::QParams> params);
+                         llvm::ArrayRef<numerics::QParams> params, const ExpertRows &rows = {});
+/// The rows of experts in either file. Errors: those of ComputedConstants::readRows.
+Result<std::vector<int32_t>> readExpertRows(const formats::ComputedConstants &work,
+                                            llvm::StringRef file, llvm::StringRef stamp,
+                                            const PlannedSite &site);
 mlir::LogicalResult declareScales(mlir::ModuleOp module, const formats::ComputedConstants &work,
                                   llvm::StringRef file, llvm::StringRef stamp,
                                   llvm::ArrayRef<PlannedSite> sites);

@@ -26,6 +26,11 @@ struct StatisticTensor {
   std::string name; ///< "<site>/<statistic>"
   std::vector<int64_t> shape;
   std::variant<std::vector<float>, std::vector<int64_t>> values;
+
+  /// Is it one number that counts rows?
+  bool isCount() const {
+    return std::holds_alternative<std::vector<int64_t>>(values) && shape == std::vector<int64_t>{1};
+  }
 };
 
 /// A statistic by the name that options, IR and files have it under.
@@ -35,6 +40,9 @@ struct StatisticInfo {
 };
 std::span<const StatisticInfo> statistics();
 bool isStatistic(std::string_view name);
+/// Is it gathered of each expert of a mixture, too? All are, but positions of sinks: rows that
+/// chose an expert do not follow each other.
+bool isOfExperts(std::string_view name);
 
 /// How the range of static activations follows from a statistic.
 struct RangeObserver {
@@ -118,6 +126,46 @@ private:
   std::optional<Ema> ema;
   std::optional<TokenPeaks> peaks;
   std::optional<Inliers> inliers;
+};
+
+/// The statistics of a site of a mixture of experts: those of each expert, over the rows that chose
+/// it. Its tensors are those of SiteStatistics, one of each expert behind the other: `absmax` is
+/// F32 [E, K], `tokens` I64 [E]. Those of an expert without rows are those of no rows.
+///
+/// A site without experts (0 of them) has the one of all rows, whose tensors are as they are.
+class ExpertStatistics {
+public:
+  /// Fails with InvalidArgument on an unknown name, listing the names, and on one that is none of
+  /// experts.
+  static Result<ExpertStatistics> create(std::string site, int64_t columns,
+                                         std::span<const std::string> statistics, int64_t experts);
+
+  /// Rows offsets[e] to offsets[e + 1] are those that chose expert e; without experts there are no
+  /// offsets, and rows follow each other from firstPosition on.
+  Result<void> update(ConstMatrix x, std::span<const int32_t> offsets, int64_t firstPosition,
+                      unsigned threads = 0);
+  Result<void> merge(const ExpertStatistics &other);
+  std::vector<StatisticTensor> finish() &&;
+
+  template <typename Visit> void fields(Visit &&visit) {
+    std::vector<int32_t> present;
+    for (size_t i = 0; i < blocks.size(); ++i)
+      if (blocks[i])
+        present.push_back(static_cast<int32_t>(i));
+    visit(present);
+    for (int32_t i : present)
+      if (i >= 0 && i < static_cast<int32_t>(blocks.size())) // else bytes that are none
+        visit(block(i));
+  }
+
+private:
+  /// An expert that no row has chosen takes no memory.
+  SiteStatistics &block(int64_t i);
+
+  std::string name;
+  int64_t columns = 0, experts = 0;
+  std::vector<std::string> names;
+  std::vector<std::optional<SiteStatistics>> blocks;
 };
 
 } // namespace easyquant::numerics

@@ -97,6 +97,7 @@ public:
   std::vector<float> variances() const;
   /// E[x^2]: the diagonal of H / 2.
   std::vector<float> meanSquares() const;
+  int64_t tokens() const { return rows; }
 
   template <typename Visit> void fields(Visit &&visit) { visit(sums), visit(squares), visit(rows); }
 
@@ -162,6 +163,12 @@ private:
   float absMax = 0;
   std::vector<float> sums; ///< K x K; what is above the diagonal is never read
 };
+
+/// Fills a statistic S of n < m rows up to m:  S <- (n S + (m - n) other) / m.  It is a Hessian,
+/// K x K, or has a number for each of K columns, and so has `other`. An empty `other` treats all
+/// columns alike: their mean on the diagonal, or for all columns; 1 where there are no rows.
+void fillUp(std::span<float> statistic, int64_t columns, int64_t rows, int64_t enough,
+            std::span<const float> other);
 
 /// Finds attention sinks: positions at which every sample has a channel far above what tokens have
 /// elsewhere (Xiao et al., 2023, https://arxiv.org/abs/2309.17453; Sun et al., 2024,

@@ -161,7 +161,13 @@ machine_speed = cache(flops_per_second)
 
 def forward_seconds(plans: Plans, tokens: int) -> float:
     """What so many tokens take through the float model."""
-    return 2 * tokens * sum(site["out_features"] * site["in_features"] for site in plans.sites) / (0.7 * machine_speed())
+    multiplied = sum(site["out_features"] * site["in_features"] * site.get("experts_per_row", 1) for site in plans.sites)
+    return 2 * tokens * multiplied / (0.7 * machine_speed())
+
+
+def expert_bytes(plans: Plans, tokens: int) -> int:
+    """The rows that GPTQ keeps of what the experts of a linear read, at most at a time."""
+    return 4 * tokens * max((site["input_rows"] * site["in_features"] for site in plans.sites if "experts" in site and "gptq" in site["methods"]), default=0)
 
 
 def is_by_loss(options) -> bool:
@@ -216,7 +222,8 @@ def prediction(plans: Plans, options) -> Prediction:
         text = options.calibration or CalibrationText
         tokens = text.samples * text.length
         states = tokens * plans.model["hidden_size"] * 4
-        memory += max(plans.layer_floats * 4 * COSTS[name][LAYER_COPIES] + states * COSTS[name][STATE_COPIES] for name in work)
+        memory += max(plans.layer_floats * 4 * COSTS[name][LAYER_COPIES] + states * COSTS[name][STATE_COPIES]
+                      + (expert_bytes(plans, tokens) if name == "equant-gptq" else 0) for name in work)
         if gathers_loss(plans, options):
             memory = max(memory, loss_memory(plans, options).needed)
         seconds += forward_seconds(plans, tokens) * sum(forwards(name, text.samples, text.length, options) for name in work)

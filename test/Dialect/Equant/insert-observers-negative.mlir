@@ -21,3 +21,14 @@ module {
     return %y : tensor<?x8xf32>
   }
 }
+
+// -----
+
+// Offsets that no router gives say nothing of tokens.
+module {
+  func.func @f(%x: tensor<?x8xf32>, %w: tensor<32x8xf32>, %offsets: tensor<5xi32>) -> tensor<?x8xf32> {
+    // expected-error @below {{site 'up': its experts cannot be observed: no lm.route gives their rows}}
+    %y = lm.linear %x, %w experts(%offsets) {site = "up"} : (tensor<?x8xf32>, tensor<32x8xf32>, tensor<5xi32>) -> tensor<?x8xf32>
+    return %y : tensor<?x8xf32>
+  }
+}

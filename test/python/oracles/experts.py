@@ -122,3 +122,32 @@ class Experts:
             gate, up, down = self.shared
             out += sigmoid(rows @ self.shared_gate.T) * down(silu(gate(rows)) * up(rows))
         return out
+
+
+def rows_of_experts(run, samples, skip=0):
+    """What the linears of each expert read while run(sample) takes each sample through a model: {site: a list of one matrix an expert}, without the
+    first `skip` tokens of each sample."""
+    seen = {}
+    begin, call = Experts.__init__, Experts.__call__
+
+    def remember(self, config, at, *rest):
+        begin(self, config, at, *rest)
+        _, experts, self.parts = NAMES[config["model_type"]]
+        self.site = f"{at}{experts}."
+
+    def record(self, rows):
+        order, _ = self.choose(rows)
+        for expert, (gate, up, _) in enumerate(self.experts):
+            tokens = np.nonzero((order == expert).any(axis=1))[0]
+            given = rows[tokens[tokens >= skip]]
+            for part, read in zip(self.parts, (given, given, self.activated(gate(given), up(given)))):
+                seen.setdefault(self.site + part, [[] for _ in self.experts])[expert].append(read)
+        return call(self, rows)
+
+    Experts.__init__, Experts.__call__ = remember, record
+    try:
+        for sample in samples:
+            run(sample)
+    finally:
+        Experts.__init__, Experts.__call__ = begin, call
+    return {site: [np.concatenate(parts) for parts in experts] for site, experts in seen.items()}

@@ -32,10 +32,16 @@ LogicalResult ObserveOp::verify() {
     return emitOpError("must name the sites that read its input");
   if (getStatistics().empty())
     return emitOpError("must name at least one statistic");
-  for (StringRef name : getStatistics().getAsValueRange<StringAttr>())
+  for (StringRef name : getStatistics().getAsValueRange<StringAttr>()) {
     if (!numerics::isStatistic(name))
       return emitOpError() << "has no statistic '" << name << "'; legal are "
                            << numerics::SiteStatistics::names();
+    if (getOffsets() && !numerics::isOfExperts(name))
+      return emitOpError() << "asks for '" << name
+                           << "' of experts, whose rows do not follow each other in a text";
+  }
+  if (bool(getOrder()) != bool(getOffsets()))
+    return emitOpError("of experts takes the order of their rows and where those of each begin");
   return success();
 }
 

@@ -57,9 +57,13 @@ void easyquant::equant::attachLMModels(MLIRContext *context) {
 SmallVector<QuantizableOpInterface> easyquant::equant::getInputSharers(QuantizableOpInterface op) {
   Value activation = op.getActivationOperand().get();
   SmallVector<QuantizableOpInterface> sharers;
+  auto expertsOf = [](Operation *op) {
+    auto linear = dyn_cast<lm::LinearOp>(op);
+    return linear ? linear.getExperts() : Value();
+  };
   for (Operation *user : activation.getUsers()) {
     auto sharer = dyn_cast<QuantizableOpInterface>(user);
-    if (sharer && user->getBlock() == op->getBlock() &&
+    if (sharer && user->getBlock() == op->getBlock() && expertsOf(user) == expertsOf(op) &&
         sharer.getActivationOperand().get() == activation && !llvm::is_contained(sharers, sharer))
       sharers.push_back(sharer);
   }

@@ -65,12 +65,26 @@ Result<void> AttachCalibration::attach() {
 
   SmallVector<ObserveOp> observers;
   bool isOfModel = false;
+  Result<void> fits; ///< as many experts as the model has
   module.walk([&](Operation *op) {
     if (auto observer = dyn_cast<ObserveOp>(op))
       observers.push_back(observer);
-    else if (auto site = dyn_cast<QuantizableOpInterface>(op))
-      isOfModel |= file->has((site.getSite() + "/tokens").str());
+    else if (auto site = dyn_cast<QuantizableOpInterface>(op)) {
+      const std::string tokens = (site.getSite() + "/tokens").str();
+      isOfModel |= file->has(tokens);
+      auto linear = dyn_cast<lm::LinearOp>(op);
+      if (fits && linear && linear.getExperts() && file->has(tokens)) {
+        const int64_t experts = lm::expertCount(linear.getExperts());
+        if (auto counts = file->integers(tokens, {&experts, 1}); !counts)
+          fits = Unexpected(counts.error());
+      }
+    }
   });
+  if (!fits)
+    return makeError(fits.error().code,
+                     "{}: statistics of another number of experts; calibrate "
+                     "this model",
+                     fits.error().message);
   if (!isOfModel)
     return makeError(ErrorCode::InvalidArgument, "{}: has statistics of none of the model's sites",
                      path);

@@ -150,9 +150,13 @@ void easyquant::equant::recordTransform(ModuleOp module, StringRef method, const
   entry.set("sites", builder.getStrArrayAttr(point.sites()));
   if (!point.producer)
     entry.set("skipped", builder.getStringAttr("its input " + point.obstacle));
+  recordTransform(module, std::move(entry));
+}
+
+void easyquant::equant::recordTransform(ModuleOp module, NamedAttrList entry) {
   SmallVector<Attribute> entries;
   if (auto known = module->getAttrOfType<ArrayAttr>(kTransformsAttr))
     llvm::append_range(entries, known);
   entries.push_back(entry.getDictionary(module.getContext()));
-  module->setAttr(kTransformsAttr, builder.getArrayAttr(entries));
+  module->setAttr(kTransformsAttr, ArrayAttr::get(module.getContext(), entries));
 }

@@ -48,9 +48,8 @@ void InsertObservers::runOnOperation() {
   bool observed = false;
   module.walk([&](Operation *op) {
     observed |= isa<ObserveOp>(op);
-    // Others are of no model that text could be run through, and rows of experts are no tokens.
-    auto linear = dyn_cast<lm::LinearOp>(op);
-    if (auto site = dyn_cast<QuantizableOpInterface>(op); site && linear && !linear.getExperts()) {
+    // Others are of no model that text could be run through.
+    if (auto site = dyn_cast<QuantizableOpInterface>(op); site && isa<lm::LinearOp>(op)) {
       ops.push_back(site);
       known.push_back(site.getSite());
     }
@@ -74,8 +73,20 @@ void InsertObservers::runOnOperation() {
         observing.push_back(sharer.getSite());
     if (observing.empty())
       continue;
+    Value offsets = cast<lm::LinearOp>(op.getOperation()).getExperts();
+    SmallVector<StringRef> asked = names;
+    if (offsets)
+      llvm::erase_if(asked, [](StringRef name) { return !numerics::isOfExperts(name); });
+    if (asked.empty())
+      continue;
+    Value order = lm::rowOrder(offsets);
+    if (offsets && !order) {
+      emitError(op.getLoc()) << "site '" << op.getSite()
+                             << "': its experts cannot be observed: no lm.route gives their rows";
+      return signalPassFailure();
+    }
     builder.setInsertionPoint(op);
-    ObserveOp::create(builder, op.getLoc(), op.getActivationOperand().get(),
-                      builder.getStrArrayAttr(observing), builder.getStrArrayAttr(names));
+    ObserveOp::create(builder, op.getLoc(), op.getActivationOperand().get(), order, offsets,
+                      builder.getStrArrayAttr(observing), builder.getStrArrayAttr(asked));
   }
 }

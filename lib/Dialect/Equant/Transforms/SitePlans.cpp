@@ -66,11 +66,11 @@ private:
   /// Empty, or what is asked of a site that no model of `lm` has, and needs one; puts the plain
   /// basis in the place of a rotated one that nobody asked for.
   static std::string whyNoModel(QuantizableOpInterface op, SiteRequest &request);
-  /// What is left of it for linears of experts. The text that each expert reads is not observed
-  /// yet, so that ranges follow from the weights alone. Error: activations whose ranges it would
-  /// give.
-  Result<SiteRequest> withoutText(lm::LinearOp experts, SiteRequest request);
-  void reportWithoutText();
+  /// What is left of it for linears of experts: GPTQ and ranges by mean squares know the rows of
+  /// each expert, factors of channels do not pass through what gathers them. Error: activations
+  /// whose ranges calibration text would give.
+  Result<SiteRequest> forExperts(lm::LinearOp experts, SiteRequest request);
+  void reportUnscaled();
   /// What a rule asks of a site outside the layers.
   SiteRequest requestOutside(const SiteRequest &rule) const;
   LogicalResult planEmbedding(lm::EmbeddingOp op);
@@ -88,7 +88,7 @@ private:
   /// Sites whose scheme has super-blocks that do not fit, by both schemes.
   std::map<std::pair<std::string, std::string>, SmallVector<StringRef>> fallbacks;
   /// Sites of experts, by what they are left without.
-  std::map<std::string, SmallVector<StringRef>> unobserved;
+  std::map<std::string, SmallVector<StringRef>> unscaled;
 };
 
 } // namespace
@@ -302,38 +302,37 @@ std::string SitePlanner::whyNoModel(QuantizableOpInterface op, SiteRequest &requ
   return "";
 }
 
-Result<SiteRequest> SitePlanner::withoutText(lm::LinearOp experts, SiteRequest request) {
+Result<SiteRequest> SitePlanner::forExperts(lm::LinearOp experts, SiteRequest request) {
   if (!request.isFloat() && request.isCalibrated())
     return makeError(ErrorCode::Unsupported,
                      "its plan has activations {}, whose ranges come from calibration text, and "
-                     "what experts read is not observed yet; give experts dynamic activations",
+                     "those of experts do not yet; give experts dynamic activations",
                      request.activations());
-  auto leaveOut = [&](const std::string &what) { unobserved[what].push_back(experts.getSite()); };
-  llvm::for_each(request.method.methods, leaveOut);
-  request.method.methods.clear();
-  if (request.options[option::weightObserver] == "hessian-diagonal") {
-    leaveOut("hessian-diagonal");
-    request.options.reset(option::weightObserver);
-  }
+  llvm::erase_if(request.method.methods, [&](const std::string &method) {
+    if (method == "gptq")
+      return false;
+    unscaled[method].push_back(experts.getSite());
+    return true;
+  });
   return request;
 }
 
-static constexpr StringLiteral kUnobserved =
-    "what experts read is not observed yet: ranges follow from their weights alone";
+static constexpr StringLiteral kUnscaled =
+    "no factor passes yet through what gathers the rows of experts";
 
-void SitePlanner::reportWithoutText() {
+void SitePlanner::reportUnscaled() {
   Builder b(module.getContext());
   SmallVector<Attribute> entries;
-  for (const auto &[what, sites] : unobserved) {
+  for (const auto &[what, sites] : unscaled) {
     InFlightDiagnostic remark = emitRemark(module.getLoc());
     remark << "site '" << sites.front() << "'";
     if (sites.size() > 1)
       remark << " and " << sites.size() - 1 << " more";
-    remark << (sites.size() > 1 ? " go" : " goes") << " without " << what << ": " << kUnobserved;
+    remark << (sites.size() > 1 ? " go" : " goes") << " without " << what << ": " << kUnscaled;
     NamedAttrList entry;
     entry.set("method", b.getStringAttr(what));
     entry.set("sites", b.getStrArrayAttr(sites));
-    entry.set("skipped", b.getStringAttr(kUnobserved));
+    entry.set("skipped", b.getStringAttr(kUnscaled));
     entries.push_back(entry.getDictionary(module.getContext()));
   }
   if (!entries.empty())
@@ -422,7 +421,7 @@ LogicalResult SitePlanner::run(StringRef pass, bool requireSites) {
       continue;
     }
     if (auto linear = dyn_cast<lm::LinearOp>(op.getOperation()); linear && linear.getExperts()) {
-      Result<SiteRequest> left = withoutText(linear, std::move(asked));
+      Result<SiteRequest> left = forExperts(linear, std::move(asked));
       if (!left)
         return emitError(op.getLoc()) << "site '" << site << "': " << left.error().message;
       asked = std::move(*left);
@@ -451,7 +450,7 @@ LogicalResult SitePlanner::run(StringRef pass, bool requireSites) {
       return failure();
   }
   reportFallbacks();
-  reportWithoutText();
+  reportUnscaled();
   if (!isAnyPlanned &&
       failed(reportNothingToDo(
           module, pass, "a quantizable op that is a target, is not ignored and stays no float",

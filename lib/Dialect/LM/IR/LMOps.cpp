@@ -122,6 +122,11 @@ LogicalResult LayerNormOp::verify() { return verifyEpsilon(*this, getEpsilon());
 
 int64_t easyquant::lm::expertCount(Value offsets) { return offsets ? extent(offsets) - 1 : 1; }
 
+Value easyquant::lm::rowOrder(Value offsets) {
+  auto route = offsets ? offsets.getDefiningOp<RouteOp>() : RouteOp();
+  return route ? route.getOrder() : Value();
+}
+
 bool easyquant::lm::isRowWise(Operation *op) {
   // A constant of that type is an order of columns.
   auto isOffsets = [](Value operand) {

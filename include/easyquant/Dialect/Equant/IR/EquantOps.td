@@ -546,12 +546,16 @@ def Equant_AttentionOp
 // Calibration
 //===----------------------------------------------------------------------===//
 
-def Equant_ObserveOp : Op<Equant_Dialect, "observe", [MemoryEffects<[MemWrite]>, LM_ModelOp]> {
+def Equant_ObserveOp
+    : Op<Equant_Dialect, "observe", [MemoryEffects<[MemWrite]>, LM_ModelOp, AttrSizedOperandSegments]> {
   let summary = "shows activations to calibration";
   let description = [{
     Hands the rows of `input` to the observer that the program is given at run time; without observers in it a program
     takes none. `sites` are the linears that read these activations, `statistics` what is to be gathered of them.
     `easyquant/Numerics/SiteStatistics.h` lists the statistics, `Statistics.h` beside it defines them.
+
+    What linears of experts read has a row for each choice (`lm.route`). With `experts` the observer is told of which token each
+    row is and where the rows of each expert begin, and statistics are those of each expert.
 
     It writes what the program cannot see, so nothing may drop it. `equant-insert-observers` puts it there,
     `equant-attach-calibration` takes it away.
@@ -559,10 +563,15 @@ def Equant_ObserveOp : Op<Equant_Dialect, "observe", [MemoryEffects<[MemWrite]>,
     ```mlir
     equant.observe %x {sites = ["model.layers.0.mlp.gate_proj", "model.layers.0.mlp.up_proj"], statistics = ["absmax"]}
       : tensor<?x576xf32>
+    equant.observe %rows experts(%order, %offsets) {sites = ["model.layers.0.mlp.experts.up_proj"], statistics = ["hessian"]}
+      : tensor<?x2048xf32>, tensor<?xi32>, tensor<129xi32>
     ```
   }];
-  let arguments = (ins LM_Activation:$input, StrArrayAttr:$sites, StrArrayAttr:$statistics);
-  let assemblyFormat = "$input attr-dict `:` type($input)";
+  let arguments = (ins LM_Activation:$input, Optional<LM_RowNumbers>:$order, Optional<LM_ExpertOffsets>:$offsets,
+                       StrArrayAttr:$sites, StrArrayAttr:$statistics);
+  let assemblyFormat = [{
+    $input (`experts` `(` $order^ `,` $offsets `)`)? attr-dict `:` type($input) (`,` type($order)^ `,` type($offsets))?
+  }];
   let hasVerifier = 1;
 }
 

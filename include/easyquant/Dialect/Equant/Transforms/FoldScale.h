@@ -53,6 +53,8 @@ void foldScale(const FoldPoint &point, mlir::ml_program::GlobalOp factor);
 /// an obstacle, that it did not; `details` are kept with it.
 void recordTransform(mlir::ModuleOp module, llvm::StringRef method, const FoldPoint &point,
                      mlir::NamedAttrList details = {});
+/// Adds an entry to `equant.transforms`: a method, sites, and what it says of them.
+void recordTransform(mlir::ModuleOp module, mlir::NamedAttrList entry);
 
 } // namespace easyquant::equant
 

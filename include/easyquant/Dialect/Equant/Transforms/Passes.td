@@ -91,7 +91,7 @@ def InsertObservers : Pass<"equant-insert-observers", "::mlir::ModuleOp"> {
   let summary = "Observe the activations that quantizable ops read";
   let description = [{
     Puts one `equant.observe` before the first reader of each activation that a chosen site reads. Sites that share an
-    input share its observer, which names them all.
+    input share its observer, which names them all. That of experts is told which rows are whose, and is not asked for `sinks`.
 
     Before, with `statistics=absmax,mean_abs`:
 

@@ -78,6 +78,9 @@ int64_t columns(mlir::Value matrix);
 
 /// The experts whose rows offsets tensor<(E + 1)xi32> tell apart: E, or 1 where there are none.
 int64_t expertCount(mlir::Value offsets);
+/// The row that each row of experts is, by the lm.route that gives their offsets; null if none
+/// does.
+mlir::Value rowOrder(mlir::Value offsets);
 
 /// Does row m of every result depend on row m of the activation operands alone? Which expert a row
 /// of several meets depends on the other rows.
