@@ -310,7 +310,7 @@ LogicalResult Outliner::build() {
     taken.push_back(argument);
     Type type = argument.getType();
     if (auto cache = dyn_cast<lm::KVCacheType>(type)) {
-      type = lm::KVCacheType::get(context, /*layers=*/1, cache.getKvHeads(), cache.getHeadDim());
+      type = cache.ofLayer(static_cast<int64_t>(layer.value_or(0)));
     } else if (isa<lm::RecurrentType>(type)) {
       type = lm::RecurrentType::get(context, result.recurrentValues);
       result.arguments.push_back(StepArgument::Recurrent);

@@ -70,7 +70,9 @@ static bool isF32(const ExpectedTensor &tensor) {
 Result<void> GGUFExport::findRopeDivisors() {
   if (!config.architecture->isRotary())
     return {};
-  if (config.rope.scaling == numerics::RopeScaling::Llama3) {
+  // llama.cpp asks for it where some rotate in proportion.
+  if (config.rope.scaling == numerics::RopeScaling::Llama3 ||
+      config.architecture->proportionalPart != 0.0) {
     auto divisors = numerics::ropeDivisors(config.rope);
     if (!divisors)
       return Unexpected(divisors.error());

@@ -151,9 +151,8 @@ Result<void> writeWeights(const ModelSource &source, const fs::path &folder) {
 } // namespace
 
 /// The least factor whose product with the head's dimension, rounded down, is what is rotated.
-static double partialRotaryFactor(const ModelConfig &config) {
-  const auto dims = static_cast<double>(config.rope.dims),
-             all = static_cast<double>(config.headDim);
+static double partialRotaryFactor(int64_t rotated, int64_t headDim) {
+  const auto dims = static_cast<double>(rotated), all = static_cast<double>(headDim);
   double factor = dims / all;
   while (factor * all < dims)
     factor = std::nextafter(factor, 1.0);
@@ -182,6 +181,10 @@ static Json ropeScalingJson(const ModelConfig &config) {
     return nullptr;
   case numerics::RopeScaling::LongRope:
     return longRopeJson(config);
+  case numerics::RopeScaling::Proportional:
+    return Json::Object{
+        {"rope_type", "proportional"},
+        {"partial_rotary_factor", partialRotaryFactor(2 * rope.turnedPairs, rope.dims)}};
   case numerics::RopeScaling::Linear:
     return Json::Object{{"rope_type", "linear"}, {"factor", rope.factor}};
   case numerics::RopeScaling::Llama3:
@@ -209,11 +212,12 @@ static void nameRopeOfKinds(Json::Object &json, const ModelConfig &config) {
   const Json scaling = ropeScalingJson(config);
   Json::Object full = scaling.isNull() ? Json::Object{{"rope_type", "default"}} : scaling.members();
   full["rope_theta"] = config.rope.theta;
+  const double windowed = config.windowedRope ? config.windowedRope->theta
+                                              : config.architecture->windowedRopeTheta.otherwise;
   json.erase("rope_scaling");
-  json["rope_parameters"] =
-      Json::Object{{"full_attention", full},
-                   {"sliding_attention", Json::Object{{"rope_type", "default"},
-                                                      {"rope_theta", config.windowedRope->theta}}}};
+  json["rope_parameters"] = Json::Object{
+      {"full_attention", full},
+      {"sliding_attention", Json::Object{{"rope_type", "default"}, {"rope_theta", windowed}}}};
 }
 
 /// The window as the architecture's configuration speaks of it.
@@ -224,11 +228,13 @@ static void addWindow(Json::Object &json, const ModelConfig &config) {
   const bool namesLayers = kind == WindowKind::SomeLayers || kind == WindowKind::Pattern;
   if (kind == WindowKind::SomeLayers)
     json["use_sliding_window"] = config.slidingWindow != 0;
-  if (config.slidingWindow == 0) {
+  json["sliding_window"] = config.slidingWindow;
+  if (config.slidingWindow == 0 && config.fullHeadDim != 0) { // an integer, which no layer has
+    json["sliding_window"] = config.architecture->windowOtherwise;
+  } else if (config.slidingWindow == 0) {
     json["sliding_window"] = nullptr;
     return;
   }
-  json["sliding_window"] = config.slidingWindow;
   if (!namesLayers)
     return;
   std::vector<std::string> types;
@@ -240,6 +246,19 @@ static void addWindow(Json::Object &json, const ModelConfig &config) {
     json["max_window_layers"] =
         std::find(types.begin(), types.end(), "sliding_attention") - types.begin();
   json["layer_types"] = types;
+}
+
+/// The heads of layers without a window, and what no such model here has.
+static void addFullLayers(Json::Object &json, const ModelConfig &config) {
+  const Architecture &architecture = *config.architecture;
+  for (const FixedZero &zero : architecture.fixedZeros)
+    json[zero.key] = 0;
+  if (!architecture.fullHeadDim.key)
+    return;
+  json[architecture.fullHeadDim.key] = config.fullHeadDim;
+  json[architecture.sharedProjectionKey] = config.sharesProjection;
+  json[architecture.fullKVHeadsKey] =
+      config.sharesProjection ? Json(config.fullKVHeads) : Json(nullptr);
 }
 
 static void addExperts(Json::Object &json, const ModelConfig &config) {
@@ -326,22 +345,26 @@ std::string formats::huggingFaceConfigText(const ModelConfig &config, DType floa
   for (const ConfigSize &size : configSizes())
     if (const char *key = (architecture.*size.field).key)
       json[key] = config.*size.member;
+  addFullLayers(json, config);
   addExperts(json, config);
   json[architecture.epsilonKey] = config.normEpsilon;
-  if (architecture.isRotary()) {
+  if (architecture.proportionalPart != 0.0) {
+    nameRopeOfKinds(json, config);
+  } else if (architecture.isRotary()) {
     json["rope_theta"] = config.rope.theta;
     json["rope_scaling"] = ropeScalingJson(config);
     // transformers has scaling of its own where gpt_oss says nothing.
     if (config.rope.scaling == numerics::RopeScaling::None && !architecture.truncatesYarn)
       json["rope_scaling"] = Json::Object{{"rope_type", "default"}};
     if (architecture.rotatesPart)
-      json["partial_rotary_factor"] = partialRotaryFactor(config);
+      json["partial_rotary_factor"] = partialRotaryFactor(config.rope.dims, config.headDim);
     if (config.rope.scaling == numerics::RopeScaling::LongRope)
       json["original_max_position_embeddings"] = config.rope.originalPositions;
   }
-  if (config.windowedRope && architecture.windowedRopeTheta)
+  if (config.windowedRope && architecture.windowedRopeTheta && architecture.proportionalPart == 0.0)
     json[architecture.windowedRopeTheta.key] = config.windowedRope->theta;
-  else if (config.windowedRope && config.windowedRope->theta != config.rope.theta)
+  else if (config.windowedRope && architecture.scalesUnwindowedRope &&
+           config.windowedRope->theta != config.rope.theta)
     nameRopeOfKinds(json, config);
   addFactors(json, config);
   if (architecture.unrotatedEvery != 0) {

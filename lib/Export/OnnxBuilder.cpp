@@ -113,7 +113,8 @@ Name OnnxBuilder::rmsNorm(const Name &x, const Name &weight, double epsilon) {
   Name square = add("Pow", {x, real(2)});
   Name mean = add("ReduceMean", {square, integers({-1})});
   Name root = add("Sqrt", {add("Add", {mean, real(static_cast<float>(epsilon))})});
-  return add("Mul", {add("Div", {x, root}), weight});
+  const Name normed = add("Div", {x, root});
+  return weight.empty() ? normed : add("Mul", {normed, weight});
 }
 
 Name OnnxBuilder::layerNorm(const Name &x, const Name &weight, const Name &bias, double epsilon) {

@@ -249,9 +249,7 @@ LogicalResult OnnxModel::addOp(Operation *op, Scope &values) {
                              norm.getEpsilon().convertToDouble());
           })
           .Case([&](lm::HeadRmsNormOp norm) {
-            const int64_t headDim =
-                cast<RankedTensorType>(norm.getWeight().getType()).getDimSize(0);
-            const Name heads = b.reshape(value(norm.getInput()), {-1, headDim});
+            const Name heads = b.reshape(value(norm.getInput()), {-1, norm.columnsOfHead()});
             return b.reshape(
                 b.rmsNorm(heads, constant(norm.getWeight()), norm.getEpsilon().convertToDouble()),
                 {-1, columns(norm.getInput())});

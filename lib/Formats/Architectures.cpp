@@ -7,7 +7,7 @@
 //
 // Fields and defaults are those of the configuration classes of the transformers library, which
 // leaves out of config.json what equals a default; names in GGUF are llama.cpp's. Those with
-// experts are in Mixtures.cpp.
+// experts are in Mixtures.cpp, those of Gemma in Gemma.cpp.
 //
 //===----------------------------------------------------------------------===//
 
@@ -196,68 +196,6 @@ static Architecture smolLM3() {
   return a;
 }
 
-static constexpr FixedFlag kGemmaFlags[] = {{"use_bidirectional_attention", false}};
-static constexpr const char *kGemma3Nulls[] = {"attn_logit_softcapping", "final_logit_softcapping"};
-/// Gemma Team, 2024 (https://arxiv.org/abs/2408.00118).
-static constexpr ActivationName kGeluTanh[] = {{"gelu_pytorch_tanh", Activation::GeluTanh}};
-static Architecture gemma2() {
-  Architecture a = kLLaMA;
-  a.name = a.gguf = "gemma2";
-  a.className = "Gemma2ForCausalLM";
-  a.summary = "llama with GeGLU, RMSNorms before and behind attention and MLP whose weights are "
-              "kept less 1, scaled embeddings, windows in every second layer or by `layer_types`, "
-              "`query_pre_attn_scalar`, and soft caps of attention and logits";
-  a.refused = "`use_bidirectional_attention`; soft caps of attention on GPUs";
-  a.proof = "the oracle";
-  a.numKVHeads.otherwise = 4;
-  a.headDim.otherwise = 256;
-  a.maxContext.otherwise = 8192;
-  a.activationKey = "hidden_activation";
-  a.activations = kGeluTanh;
-  a.fixedFlags = kGemmaFlags;
-  a.outputBias = a.qkvBias = {.key = "attention_bias"};
-  a.mlpBias = {};
-  a.window = WindowKind::Pattern;
-  a.windowPattern = 2;
-  a.tiesHead = true;
-  a.scalesEmbedding = true;
-  a.attentionWidth = {"query_pre_attn_scalar", 256.0};
-  a.wideAttentionLayers = 46;
-  a.attentionBound = {"attn_logit_softcapping", 50.0, "attn_logit_softcapping"};
-  a.logitBound = {"final_logit_softcapping", 30.0, "final_logit_softcapping"};
-  a.normOffset = 1.0f;
-  a.layer.attentionOutputNorm = "post_attention_layernorm";
-  a.layer.mlpNorm = "pre_feedforward_layernorm";
-  a.layer.mlpOutputNorm = "post_feedforward_layernorm";
-  a.rotatesNeighbours = false;
-  return a;
-}
-
-/// Gemma Team, 2025 (https://arxiv.org/abs/2503.19786): the language model.
-static Architecture gemma3() {
-  Architecture a = gemma2();
-  a.name = "gemma3_text";
-  a.className = "Gemma3ForCausalLM";
-  a.gguf = "gemma3";
-  a.withOtherParts = "gemma3";
-  a.summary = "gemma2 without its soft caps, with an RMSNorm of every head of q and k, windows in "
-              "five of six layers, and angles of their own there (`rope_local_base_freq`)";
-  a.refused = "soft caps; `use_bidirectional_attention`; the part for pictures of `gemma3`, which "
-              "is left out";
-  a.proof = "the oracle; Gemma 3 270M";
-  a.maxContext.otherwise = 131072;
-  a.windowPattern = 6;
-  a.ropeTheta = 1000000.0;
-  a.windowedRopeTheta = {"rope_local_base_freq", 10000.0, "rope.freq_base_swa"};
-  a.wideAttentionLayers = 62;
-  a.attentionBound = a.logitBound = {};
-  a.fixedNulls = kGemma3Nulls;
-  a.qkNorm = QKNorm::EachHead;
-  a.layer.qNorm = "self_attn.q_norm";
-  a.layer.kNorm = "self_attn.k_norm";
-  return a;
-}
-
 /// Granite Team, 2024: dense models of Granite 3 and 4.
 static Architecture granite() {
   Architecture a = kLLaMA;
@@ -435,11 +373,10 @@ Architecture formats::qwen35() {
 Architecture formats::llama() { return kLLaMA; }
 
 std::span<const Architecture> formats::architectures() {
-  static const Architecture known[] = {kLLaMA,    kGPT2,       mistral(),    qwen2(),  qwen3(),
-                                       olmo2(),   smolLM3(),   gemma2(),     gemma3(), granite(),
-                                       phi3(),    ministral(), ministral3(), olmo3(),  qwen3Moe(),
-                                       mixtral(), qwen2Moe(),  gptOss(),     lfm2(),   lfm2Moe(),
-                                       qwen35(),  qwen35Moe()};
+  static const Architecture known[] = {
+      kLLaMA,    kGPT2,      mistral(), qwen2(), qwen3(),     olmo2(),      smolLM3(),  gemma2(),
+      gemma3(),  gemma4(),   granite(), phi3(),  ministral(), ministral3(), olmo3(),    qwen3Moe(),
+      mixtral(), qwen2Moe(), gptOss(),  lfm2(),  lfm2Moe(),   qwen35(),     qwen35Moe()};
   return known;
 }
 

@@ -16,6 +16,9 @@ Architecture llama();
 Architecture mistral();
 Architecture qwen2();
 Architecture qwen3();
+Architecture gemma2();
+Architecture gemma3();
+Architecture gemma4();
 Architecture lfm2();
 Architecture qwen35();
 

@@ -50,6 +50,30 @@ static Result<std::vector<float>> readDivisors(const GGUFFile &gguf, const char 
   return divisors;
 }
 
+/// Finds how many pairs turn: llama.cpp's converter divides the frequencies of the others by 1e30.
+static Result<void> readTurnedPairs(const GGUFFile &gguf, const GGUFTensor &tensor,
+                                    ModelConfig &config, const std::string &path) {
+  auto factors = readFactors(gguf, tensor, config, path);
+  if (!factors)
+    return Unexpected(factors.error());
+  const auto turned = std::ranges::find_if(*factors, [](float factor) { return factor != 1.0f; });
+  numerics::RopeParams &rope = config.rope;
+  rope.turnedPairs = turned - factors->begin();
+  constexpr float least = 1e20f; // an angle that f32 cannot tell from 0 in any context
+  if (rope.turnedPairs == 0 ||
+      !std::all_of(turned, factors->end(), [](float factor) { return factor >= least; }))
+    return makeError(ErrorCode::Unsupported,
+                     "{}: tensor {}: expected a factor of 1 for each pair that turns, and then "
+                     "one from {} on for each that does not, found {} first; import the Hugging "
+                     "Face checkpoint",
+                     path, quote(tensor.name), least, factors->front());
+  if (2 * rope.turnedPairs < rope.dims)
+    rope.scaling = numerics::RopeScaling::Proportional;
+  else
+    rope.turnedPairs = 0; // one form for each meaning
+  return {};
+}
+
 /// Finds the scaling "llama3" that the factors of the frequencies were computed from, so that the
 /// model is the one of the Hugging Face checkpoint. All models that have it agree on its
 /// parameters but the factor of the lowest frequencies.
@@ -109,8 +133,10 @@ Result<Checkpoint> formats::openGGUF(const std::filesystem::path &path) {
     if (isLongRope && (tensor.name == kGGUFShortRopeFactors || tensor.name == kGGUFLongRopeFactors))
       continue;
     if (tensor.name == kGGUFRopeFactors && checkpoint.config.architecture->isRotary()) {
-      if (Result<void> read = readRopeFactors(gguf, tensor, checkpoint.config, path.string());
-          !read)
+      const bool isProportional = checkpoint.config.architecture->proportionalPart != 0.0;
+      Result<void> read = (isProportional ? readTurnedPairs : readRopeFactors)(
+          gguf, tensor, checkpoint.config, path.string());
+      if (!read)
         return Unexpected(read.error());
       continue;
     }

@@ -123,16 +123,21 @@ static void readRope(Metadata &metadata, const GGUFHeader &header, const std::st
     config.windowedRope = numerics::RopeParams{.dims = config.headDim};
     config.windowedRope->theta = metadata.positive(prefix + theta.gguf, theta.otherwise);
   }
-  const std::string dimensions = prefix + "rope.dimension_count";
-  rope.dims = metadata.integer(dimensions, kLargestWidth, config.headDim);
-  if (rope.dims != config.headDim && !config.architecture->rotatesPart)
-    metadata.fail(ErrorCode::Unsupported,
-                  "metadata {}: rotating {} of {} dimensions is not supported for {}",
-                  quote(dimensions), rope.dims, config.headDim, config.architecture->name);
-  if (rope.dims > config.headDim)
-    metadata.fail(ErrorCode::Corrupt,
-                  "metadata {}: expected at most the {} dimensions of a head, found {}",
-                  quote(dimensions), config.headDim, rope.dims);
+  auto readDims = [&](const std::string &dimensions, int64_t headDim) {
+    const int64_t dims = metadata.integer(dimensions, kLargestWidth, headDim);
+    if (dims != headDim && !config.architecture->rotatesPart)
+      metadata.fail(ErrorCode::Unsupported,
+                    "metadata {}: rotating {} of {} dimensions is not supported for {}",
+                    quote(dimensions), dims, headDim, config.architecture->name);
+    if (dims > headDim)
+      metadata.fail(ErrorCode::Corrupt,
+                    "metadata {}: expected at most the {} dimensions of a head, found {}",
+                    quote(dimensions), headDim, dims);
+    return dims;
+  };
+  rope.dims = readDims(prefix + "rope.dimension_count", config.ropeHeadDim());
+  if (config.fullHeadDim != 0)
+    readDims(prefix + "rope.dimension_count_swa", config.headDim);
   if (config.architecture->scalesUnwindowedRope)
     config.windowedRope = rope;
   const std::string scaling = prefix + "rope.scaling.";
@@ -336,6 +341,16 @@ static void readSizes(Metadata &metadata, const std::string &prefix, ModelConfig
       continue;
     }
     std::optional<int64_t> otherwise;
+    const bool hasFullLayers = config.architecture->fullHeadDim.key;
+    if (size.field == &Architecture::numKVHeads && hasFullLayers) {
+      if (const GGUFValue *value = metadata.find(key); value && value->asArray())
+        continue; // of each layer, once it is known which have a window
+    }
+    if (size.field == &Architecture::headDim && hasFullLayers) {
+      config.fullHeadDim = metadata.integer(key, size.largest);
+      config.headDim = metadata.integer(key + "_swa", size.largest);
+      continue;
+    }
     if (size.field == &Architecture::numKVHeads)
       otherwise = config.numHeads;
     if (size.field == &Architecture::headDim) {
@@ -354,13 +369,68 @@ static void readSizes(Metadata &metadata, const std::string &prefix, ModelConfig
                   "{} with {} heads of {} and {} key-value heads in {} dimensions is not supported",
                   architecture.name, config.numHeads, config.headDim, config.numKVHeads,
                   config.hiddenSize);
-  int64_t valueDim =
-      metadata.integer(prefix + "attention.value_length", kLargestWidth, config.headDim);
-  if (valueDim != config.headDim)
-    metadata.fail(
-        ErrorCode::Unsupported,
-        "keys of {} and values of {} dimensions a head: different lengths are not supported",
-        config.headDim, valueDim);
+  auto checkValues = [&](const char *key, int64_t headDim) {
+    const int64_t valueDim = metadata.integer(prefix + key, kLargestWidth, headDim);
+    if (valueDim != headDim)
+      metadata.fail(
+          ErrorCode::Unsupported,
+          "keys of {} and values of {} dimensions a head: different lengths are not supported",
+          headDim, valueDim);
+  };
+  checkValues("attention.value_length", config.ropeHeadDim());
+  if (config.fullHeadDim != 0)
+    checkValues("attention.value_length_swa", config.headDim);
+}
+
+/// Heads of layers that see all tokens, where these have heads of their own: a list of key-value
+/// heads, of which one number is that of the layers with a window, and one that of the others.
+static void readFullLayers(Metadata &metadata, const GGUFHeader &header, const std::string &prefix,
+                           ModelConfig &config) {
+  for (const FixedZero &zero : config.architecture->fixedZeros)
+    if (const GGUFValue *value = metadata.find(prefix + zero.gguf);
+        value && value->asInteger() != 0)
+      metadata.fail(ErrorCode::Unsupported, "metadata {}: {} are not supported for {}; expected 0",
+                    quote(prefix + zero.gguf), zero.meaning, config.architecture->name);
+  if (!config.architecture->fullHeadDim.key)
+    return;
+  const std::string key = prefix + "attention.head_count_kv";
+  const GGUFValue *value = metadata.find(key);
+  config.fullKVHeads = config.numKVHeads;
+  const GGUFArray *array = value ? value->asArray() : nullptr;
+  const std::optional<std::vector<int64_t>> heads =
+      array && array->count == static_cast<uint64_t>(config.numLayers) ? integersOf(*array)
+                                                                       : std::nullopt;
+  if (array && !heads)
+    return metadata.fail(ErrorCode::Corrupt,
+                         "metadata {}: expected an integer for each of {} layers", quote(key),
+                         config.numLayers);
+  if (metadata.failure)
+    return;
+  for (int64_t layer = 0; layer < config.numLayers; ++layer) {
+    const bool isFull = config.windowOf(layer) == 0;
+    int64_t &known = isFull ? config.fullKVHeads : config.numKVHeads;
+    if (heads && ((*heads)[layer] < 1 || (*heads)[layer] > kMostHeads))
+      return metadata.fail(ErrorCode::Corrupt,
+                           "metadata {}: expected integers from 1 to {}, found {}", quote(key),
+                           kMostHeads, (*heads)[layer]);
+    if (heads)
+      known = (*heads)[layer];
+    config.sharesProjection |=
+        isFull && !header.indexByName.contains(fmt::format("blk.{}.attn_v.weight", layer));
+  }
+  if (config.numKVHeads == 0 || config.slidingWindow == 0) // all layers are of one kind
+    config.numKVHeads = config.fullKVHeads;
+  for (int64_t layer = 0; heads && layer < config.numLayers; ++layer)
+    if ((*heads)[layer] != config.kvHeadsOf(layer))
+      metadata.fail(ErrorCode::Unsupported,
+                    "metadata {}: expected one number for all layers with a window, and one for "
+                    "those without",
+                    quote(key));
+  if (config.fullKVHeads != config.numKVHeads && !config.sharesProjection)
+    metadata.fail(ErrorCode::Unsupported,
+                  "metadata {}: other numbers in layers without a window are not supported for {} "
+                  "where these have v",
+                  quote(key), config.architecture->name);
 }
 
 /// The experts in place of MLPs, as llama.cpp runs them for these architectures: softmax, and
@@ -508,6 +578,7 @@ Result<ModelConfig> formats::parseGGUFConfig(const GGUFHeader &header, std::stri
     readGatedDelta(metadata, prefix, config);
   readBiases(header, config);
   readWindow(metadata, prefix, config);
+  readFullLayers(metadata, header, prefix, config);
   readFactors(metadata, prefix, config);
 
   config.bosTokenId = metadata.token("tokenizer.ggml.bos_token_id");

@@ -51,7 +51,8 @@ static std::string unsaidBy(const ModelConfig &config) {
   ModelConfig usual = config;
   usual.windowedLayers = windowedLayers(architecture.windowPattern, config.numLayers);
   normalizeWindows(usual);
-  if (architecture.window == WindowKind::Pattern && config.windowedLayers != usual.windowedLayers)
+  if (architecture.window == WindowKind::Pattern && !architecture.fullHeadDim.key &&
+      config.windowedLayers != usual.windowedLayers)
     return "windows of attention in other layers than its architecture has by default";
   if (!architecture.attentionFactor &&
       !isClose(config.attentionScale, 1.0 / std::sqrt(ggufAttentionWidth(config))))
@@ -59,8 +60,12 @@ static std::string unsaidBy(const ModelConfig &config) {
   const double windowedTheta = architecture.scalesUnwindowedRope
                                    ? config.rope.theta
                                    : architecture.windowedRopeTheta.otherwise;
-  if (config.windowedRope && config.windowedRope->theta != windowedTheta)
+  if (config.windowedRope && !architecture.fullHeadDim.key &&
+      config.windowedRope->theta != windowedTheta)
     return "another base of rotations in layers with a window than its architecture has by default";
+  if (architecture.proportionalPart != 0.0 && config.rope.scaling != RopeScaling::None &&
+      config.rope.scaling != RopeScaling::Proportional)
+    return "scaled positions";
   if (config.rotatedLayers != rotatedLayers(architecture.unrotatedEvery, config.numLayers))
     return "other layers without rotary positions than its architecture has by default";
   if (config.rope.scaling == RopeScaling::Yarn &&
@@ -77,6 +82,7 @@ static void addRope(GGUFMetadata &metadata, const std::string &prefix, const Mod
   switch (rope.scaling) {
   case RopeScaling::None:
   case RopeScaling::Llama3: // the tensor says it
+  case RopeScaling::Proportional:
     return;
   case RopeScaling::LongRope: // and two tensors
     metadata.add(scaling + "type", std::string_view("longrope"));
@@ -135,6 +141,36 @@ static void addConvolutions(GGUFMetadata &metadata, const std::string &prefix,
     metadata.add(prefix + "attention.head_count_kv", heads);
 }
 
+/// Which layers have a window, and the heads of both kinds; llama.cpp asks for all of it.
+static void addFullLayers(GGUFMetadata &metadata, const std::string &prefix,
+                          const ModelConfig &config) {
+  const Architecture &architecture = *config.architecture;
+  for (const FixedZero &zero : architecture.fixedZeros)
+    metadata.add(prefix + zero.gguf, uint32_t(0));
+  if (!architecture.fullHeadDim.key)
+    return;
+  std::vector<bool> windowed;
+  std::vector<int32_t> kvHeads;
+  for (int64_t layer = 0; layer < config.numLayers; ++layer) {
+    windowed.push_back(config.windowOf(layer) != 0);
+    kvHeads.push_back(static_cast<int32_t>(config.kvHeadsOf(layer)));
+  }
+  metadata.add(prefix + "attention.head_count_kv", kvHeads);
+  metadata.add(prefix + "attention.sliding_window_pattern", windowed);
+  if (config.slidingWindow == 0)
+    metadata.add(prefix + "attention.sliding_window",
+                 static_cast<uint32_t>(architecture.windowOtherwise));
+  for (const char *key : {"attention.key_length", "attention.value_length"}) {
+    metadata.add(prefix + key, static_cast<uint32_t>(config.fullHeadDim));
+    metadata.add(prefix + key + "_swa", static_cast<uint32_t>(config.headDim));
+  }
+  metadata.add(prefix + "rope.dimension_count_swa", static_cast<uint32_t>(config.headDim));
+  const NumberField &theta = architecture.windowedRopeTheta;
+  metadata.add(
+      prefix + theta.gguf,
+      static_cast<float>(config.windowedRope ? config.windowedRope->theta : theta.otherwise));
+}
+
 Result<void> formats::addModelConfig(GGUFMetadata &metadata, const ModelConfig &config) {
   const Architecture &architecture = *config.architecture;
   if (const std::string unsaid = unsaidBy(config); !unsaid.empty())
@@ -145,10 +181,15 @@ Result<void> formats::addModelConfig(GGUFMetadata &metadata, const ModelConfig &
   const std::string prefix = std::string(architecture.gguf) + ".";
   metadata.add("general.architecture", std::string_view(architecture.gguf));
   metadata.add(prefix + "vocab_size", static_cast<uint32_t>(config.vocabSize));
+  // Some say of each layer how many key-value heads it has.
+  const bool hasFullLayers = architecture.fullHeadDim.key;
+  const bool listsKVHeads = hasFullLayers || (architecture.layerKinds == LayerKinds::Convolution &&
+                                              !config.recurrentLayers.empty());
   for (const ConfigSize &size : configSizes())
-    if (size.member != &ModelConfig::numKVHeads || config.recurrentLayers.empty() ||
-        architecture.layerKinds != LayerKinds::Convolution)
+    if (!(size.member == &ModelConfig::numKVHeads && listsKVHeads) &&
+        !(size.member == &ModelConfig::headDim && hasFullLayers))
       metadata.add(prefix + size.gguf, static_cast<uint32_t>(config.*size.member));
+  addFullLayers(metadata, prefix, config);
   if (architecture.layerKinds == LayerKinds::Convolution)
     addConvolutions(metadata, prefix, config);
   else if (architecture.layerKinds == LayerKinds::GatedDelta)
@@ -165,7 +206,8 @@ Result<void> formats::addModelConfig(GGUFMetadata &metadata, const ModelConfig &
       metadata.add(prefix + "expert_shared_feed_forward_length",
                    static_cast<uint32_t>(config.sharedExpertSize));
   }
-  metadata.add(prefix + "attention.value_length", static_cast<uint32_t>(config.headDim));
+  if (!hasFullLayers)
+    metadata.add(prefix + "attention.value_length", static_cast<uint32_t>(config.headDim));
   metadata.add(prefix + (architecture.norm == NormKind::RMS ? "attention.layer_norm_rms_epsilon"
                                                             : "attention.layer_norm_epsilon"),
                static_cast<float>(config.normEpsilon));
@@ -179,7 +221,7 @@ Result<void> formats::addModelConfig(GGUFMetadata &metadata, const ModelConfig &
                               std::pair(&architecture.attentionFactor, config.attentionScale),
                               std::pair(&architecture.attentionBound, config.attentionBound),
                               std::pair(&architecture.logitBound, config.logitBound)})
-    if (*field)
+    if (*field && (value != 0.0 || field->otherwise != 0.0))
       metadata.add(prefix + field->gguf, static_cast<float>(value));
   return {};
 }

@@ -62,6 +62,16 @@ void GGUFMetadata::add(std::string_view key, std::span<const int32_t> numbers) {
   ++count;
 }
 
+void GGUFMetadata::add(std::string_view key, const std::vector<bool> &flags) {
+  appendText(pairs, key);
+  append(pairs, GGUFType::Array);
+  append(pairs, GGUFType::Bool);
+  append(pairs, static_cast<uint64_t>(flags.size()));
+  for (bool flag : flags)
+    append(pairs, static_cast<uint8_t>(flag));
+  ++count;
+}
+
 void GGUFMetadata::add(std::string_view key, const GGUFValue &value) {
   appendText(pairs, key);
   append(pairs, value.type);

@@ -162,7 +162,13 @@ static void readWindowPattern(FieldReader &fields, ModelConfig &config) {
     pattern = integer(fields, key, kMostLayers, pattern);
   config.windowedLayers = windowedLayers(pattern, config.numLayers);
   readLayerTypes(fields, config);
+  const int64_t window = config.slidingWindow;
   normalizeWindows(config);
+  // Which heads a layer has would depend on a window that there is not.
+  if (window == 0 && config.fullHeadDim != 0)
+    fields.failInWords(ErrorCode::Unsupported,
+                       "sliding_window: null is not supported for {}; expected an integer",
+                       config.architecture->name);
 }
 
 /// In the layers that layer_types names, else in those from max_window_layers on, and only if
@@ -192,9 +198,10 @@ static void readFactors(FieldReader &fields, ModelConfig &config) {
   config.embeddingFactor = number(architecture.embeddingFactor, embeddingFactor(config));
   config.residualFactor = number(architecture.residualFactor, 1.0);
   config.logitDivisor = number(architecture.logitDivisor, 1.0);
-  config.attentionScale = number(
-      architecture.attentionFactor,
-      1.0 / std::sqrt(number(architecture.attentionWidth, static_cast<double>(config.headDim))));
+  const NumberField &width = architecture.attentionWidth;
+  const double usual = width.otherwise != 0 ? width.otherwise : static_cast<double>(config.headDim);
+  config.attentionScale =
+      number(architecture.attentionFactor, 1.0 / std::sqrt(number(width, usual)));
   config.attentionBound = bound(architecture.attentionBound);
   config.logitBound = bound(architecture.logitBound);
 }
@@ -219,6 +226,19 @@ static void readSizes(FieldReader &fields, ModelConfig &config) {
                                  field.otherwise == SizeField::Required ? std::nullopt
                                                                         : std::optional(otherwise));
   }
+}
+
+/// The heads of layers without a window, where these have others.
+static void readFullLayers(FieldReader &fields, ModelConfig &config) {
+  const Architecture &architecture = *config.architecture;
+  const SizeField &size = architecture.fullHeadDim;
+  if (!size.key)
+    return;
+  config.fullHeadDim = integer(fields, size.key, kLargestWidth, size.otherwise);
+  config.sharesProjection = flag(fields, architecture.sharedProjectionKey, false);
+  config.fullKVHeads = config.sharesProjection ? integer(fields, architecture.fullKVHeadsKey,
+                                                         kMostHeads, config.numKVHeads)
+                                               : config.numKVHeads;
 }
 
 /// The experts in place of MLPs. What some layers alone have is not read as what all have.
@@ -332,6 +352,7 @@ static void readModel(FieldReader &fields, ModelConfig &config) {
   readSizes(fields, config);
   if (config.isDenseForm)
     checkDenseForm(fields, config);
+  readFullLayers(fields, config);
   readExperts(fields, config);
   config.normEpsilon = positive(fields, architecture.epsilonKey, architecture.epsilon);
   if (architecture.isRotary())
@@ -343,10 +364,18 @@ static void readModel(FieldReader &fields, ModelConfig &config) {
     if (flag(fields, fixed.key, fixed.value) != fixed.value)
       fields.failInWords(ErrorCode::Unsupported, "{}: {} is not supported for {}", fixed.key,
                          !fixed.value, architecture.name);
-  for (const char *key : architecture.fixedNulls)
-    if (const Json *found = fields.find(key))
-      fields.failInWords(ErrorCode::Unsupported, "{}: {} is not supported for {}; expected null",
-                         key, found->describe(), architecture.name);
+  for (auto [key, word] : architecture.fixedNulls)
+    if (const Json *found = fields.find(key); found && !(word && found->is(word)))
+      fields.failInWords(ErrorCode::Unsupported, "{}: {} is not supported for {}; expected null{}",
+                         key, found->describe(), architecture.name,
+                         word ? fmt::format(" or {}", quote(word)) : std::string());
+  for (const FixedZero &zero : architecture.fixedZeros) {
+    const bool isNull = fields.names(zero.key) && !fields.find(zero.key);
+    const int64_t found = count(fields, zero.key, kLargestWidth, isNull ? 0 : zero.otherwise);
+    if (found != 0)
+      fields.failInWords(ErrorCode::Unsupported, "{}: {} ({}) is not supported for {}; expected 0",
+                         zero.key, found, zero.meaning, architecture.name);
+  }
   config.tieWordEmbeddings = flag(fields, "tie_word_embeddings", architecture.tiesHead);
   auto hasBias = [&](const BiasRule &rule) {
     return rule.key ? flag(fields, rule.key, false) : rule.always;

@@ -27,14 +27,30 @@ static void readPartialRotation(FieldReader &fields, ModelConfig &config) {
     return fields.failInWords(ErrorCode::Unsupported,
                               "partial_rotary_factor: {} is not supported for {}; expected 1",
                               factor, config.architecture->name);
-  const double dims = factor * static_cast<double>(config.headDim);
+  const double dims = factor * static_cast<double>(config.ropeHeadDim());
   if (factor > 1.0 || dims < 2.0)
     return fields.failInWords(
         ErrorCode::Corrupt,
         "partial_rotary_factor: expected a part of 1 that gives at least 2 of "
         "the {} dimensions of a head, found {}",
-        config.headDim, factor);
+        config.ropeHeadDim(), factor);
   config.rope.dims = static_cast<int64_t>(dims);
+}
+
+/// Turns so many of the pairs of a head, with the angles that they would have if all turned.
+static void turnInProportion(FieldReader &fields, double part, ModelConfig &config) {
+  numerics::RopeParams &rope = config.rope;
+  rope.dims = config.ropeHeadDim();
+  rope.turnedPairs = static_cast<int64_t>(part * static_cast<double>(rope.dims)) / 2;
+  if (part > 1.0 || rope.turnedPairs < 1)
+    return fields.failInWords(ErrorCode::Corrupt,
+                              "partial_rotary_factor: expected a part of 1 that gives at least 2 "
+                              "of the {} dimensions of a head, found {}",
+                              rope.dims, part);
+  if (2 * rope.turnedPairs < rope.dims)
+    rope.scaling = numerics::RopeScaling::Proportional;
+  else
+    rope.turnedPairs = 0; // one form for each meaning
 }
 
 /// A divisor for each pair that is rotated.
@@ -80,9 +96,16 @@ static void readRopeScaling(FieldReader &scaling, std::optional<int64_t> outside
                             ModelConfig &config) {
   numerics::RopeParams &rope = config.rope;
   rope.theta = positive(scaling, "rope_theta", rope.theta);
-  readPartialRotation(scaling, config);
   std::string kind =
       word(scaling, "rope_type", word(scaling, "type", "default")); // "type" of old files
+  if (kind == "proportional" && config.architecture->proportionalPart != 0.0) {
+    if (const double factor = positive(scaling, "factor", 1.0); factor != 1.0)
+      return scaling.failInWords(ErrorCode::Unsupported,
+                                 "factor: {} is not supported with rope_type {}; expected 1",
+                                 factor, quote(kind));
+    return turnInProportion(scaling, positive(scaling, "partial_rotary_factor", 1.0), config);
+  }
+  readPartialRotation(scaling, config);
   auto original = [&] {
     return outside ? *outside
                    : integer(scaling, "original_max_position_embeddings", kLargestContext,
@@ -186,16 +209,20 @@ static void readRopeOfKinds(FieldReader &kinds, std::optional<int64_t> original,
 
 void huggingFace::readRope(FieldReader &fields, ModelConfig &config) {
   const Architecture &architecture = *config.architecture;
-  config.rope.dims =
-      static_cast<int64_t>(architecture.rotatedOtherwise * static_cast<double>(config.headDim));
-  config.rope.theta = positive(fields, "rope_theta", architecture.ropeTheta);
-  readPartialRotation(fields, config);
+  const bool isByKind = architecture.proportionalPart != 0.0;
+  config.rope.dims = static_cast<int64_t>(architecture.rotatedOtherwise *
+                                          static_cast<double>(config.ropeHeadDim()));
+  config.rope.theta =
+      isByKind ? architecture.ropeTheta : positive(fields, "rope_theta", architecture.ropeTheta);
+  if (!isByKind)
+    readPartialRotation(fields, config);
   std::optional<int64_t> original;
   if (const char *key = "original_max_position_embeddings"; fields.find(key))
     original = integer(fields, key, kLargestContext);
   if (const NumberField &theta = architecture.windowedRopeTheta) {
     config.windowedRope = numerics::RopeParams{.dims = config.headDim};
-    config.windowedRope->theta = positive(fields, theta.key, theta.otherwise);
+    config.windowedRope->theta =
+        isByKind ? theta.otherwise : positive(fields, theta.key, theta.otherwise);
   } else if (architecture.scalesUnwindowedRope) {
     config.windowedRope = numerics::RopeParams{.dims = config.headDim, .theta = config.rope.theta};
   }
@@ -208,9 +235,17 @@ void huggingFace::readRope(FieldReader &fields, ModelConfig &config) {
     return fields.failInWords(ErrorCode::Corrupt,
                               "rope_parameters: missing; {} has no positions without it",
                               architecture.name);
-  if (parameters || scaling)
+  if (isByKind && !parameters)
+    turnInProportion(fields, architecture.proportionalPart, config);
+  if (parameters || (scaling && !isByKind))
     fields.object(parameters ? "rope_parameters" : "rope_scaling", [&](FieldReader &found) {
-      if (config.windowedRope && (found.find("full_attention") || found.find("sliding_attention")))
+      if (isByKind && !found.find("full_attention"))
+        found.failInWords(ErrorCode::Corrupt,
+                          "full_attention: missing; layers of {} have "
+                          "parameters by their kind",
+                          architecture.name);
+      else if (config.windowedRope &&
+               (found.find("full_attention") || found.find("sliding_attention")))
         readRopeOfKinds(found, original, config);
       else
         readRopeScaling(found, original, config);

@@ -57,16 +57,19 @@ Error formats::unsupportedArchitecture(std::string_view fileName, std::string_vi
 }
 
 Result<void> formats::checkConsistency(const ModelConfig &config, std::string_view fileName) {
-  if (config.numHeads % config.numKVHeads != 0)
-    return makeError(ErrorCode::Corrupt,
-                     "{}: {} attention heads cannot share {} key-value heads: expected a divisor",
-                     fileName, config.numHeads, config.numKVHeads);
-  if (config.architecture->isRotary() && (config.rope.dims % 2 != 0 || config.rope.dims < 2))
-    return makeError(
-        ErrorCode::Corrupt,
-        "{}: {} rotated dimensions of a head of {}: rotary position embedding turns pairs, so that "
-        "their number must be even, and not 0",
-        fileName, config.rope.dims, config.headDim);
+  for (int64_t kvHeads : {config.numKVHeads, config.fullKVHeads})
+    if (kvHeads != 0 && config.numHeads % kvHeads != 0)
+      return makeError(ErrorCode::Corrupt,
+                       "{}: {} attention heads cannot share {} key-value heads: expected a divisor",
+                       fileName, config.numHeads, kvHeads);
+  for (auto [dims, headDim] :
+       {std::pair(config.rope.dims, config.ropeHeadDim()),
+        std::pair(config.windowedRope ? config.windowedRope->dims : 2, config.headDim)})
+    if (config.architecture->isRotary() && (dims % 2 != 0 || dims < 2))
+      return makeError(ErrorCode::Corrupt,
+                       "{}: {} rotated dimensions of a head of {}: rotary position embedding turns "
+                       "pairs, so that their number must be even, and not 0",
+                       fileName, dims, headDim);
   if (config.recurrentBefore(config.numLayers) == config.numLayers)
     return makeError(ErrorCode::Unsupported, "{}: no layer has attention; expected one at least",
                      fileName);
@@ -81,9 +84,10 @@ Result<void> formats::checkConsistency(const ModelConfig &config, std::string_vi
                      "{}: gated delta nets with {} key heads of {} and {} value heads of {} are "
                      "too wide",
                      fileName, delta.keyHeads, delta.keyDim, delta.valueHeads, delta.valueDim);
-  if (config.queryColumns() > kLargestWidth)
-    return makeError(ErrorCode::Corrupt, "{}: {} heads of dimension {} are too wide", fileName,
-                     config.numHeads, config.headDim);
+  for (int64_t layer = 0; layer < config.numLayers; ++layer)
+    if (config.queryColumns(layer) > kLargestWidth)
+      return makeError(ErrorCode::Corrupt, "{}: {} heads of dimension {} are too wide", fileName,
+                       config.numHeads, config.headDimOf(layer));
   if (config.expertsPerRow > config.experts)
     return makeError(
         ErrorCode::Corrupt,
@@ -130,6 +134,9 @@ double formats::embeddingFactor(const ModelConfig &config) {
 }
 
 double formats::ggufAttentionWidth(const ModelConfig &config) {
+  if (const NumberField &width = config.architecture->attentionWidth;
+      !width && width.otherwise != 0)
+    return width.otherwise;
   const bool isWide = config.numLayers == config.architecture->wideAttentionLayers;
   return static_cast<double>(isWide ? config.hiddenSize : config.headDim) /
          static_cast<double>(isWide ? config.numHeads : 1);
@@ -148,6 +155,8 @@ std::vector<bool> formats::windowedLayers(int64_t pattern, int64_t layers) {
 
 void formats::normalizeWindows(ModelConfig &config) {
   std::vector<bool> &windowed = config.windowedLayers;
+  if (config.architecture->lastSeesAll && !windowed.empty())
+    windowed.back() = false;
   if (!windowed.empty() && std::ranges::find(windowed, true) == windowed.end())
     config.slidingWindow = 0;
   if (config.slidingWindow == 0 || std::ranges::find(windowed, false) == windowed.end())

@@ -34,6 +34,11 @@ public:
     if (config.architecture->norm == NormKind::Layer)
       add(module, ".bias", {width});
   }
+  /// Numbers that Hugging Face has under the module's own name.
+  void vector(const ModuleName &module, int64_t count) {
+    add(module, "", {count});
+    tensors.back().ggufName += ".weight";
+  }
   void linear(const ModuleName &module, int64_t rows, int64_t columns, bool bias,
               const RowOrder &order = {}, const RowOrder &ggufOrder = {}) {
     if (!module)
@@ -71,7 +76,7 @@ public:
   void mixture();
   void convolution(int64_t width);
   void delta();
-  void attention();
+  void attention(int64_t index);
   void layer(int64_t index);
 
 private:
@@ -154,30 +159,29 @@ void TensorList::mixture() {
   linear(layer.sharedDown, hidden, shared, false);
 }
 
-void TensorList::attention() {
+void TensorList::attention(int64_t index) {
   const Architecture &architecture = *config.architecture;
   const LayerModules &layer = architecture.layer;
   const int64_t hidden = config.hiddenSize;
-  const int64_t q = config.numHeads * config.headDim, kv = config.numKVHeads * config.headDim;
+  const int64_t headDim = config.headDimOf(index);
+  const int64_t q = config.numHeads * headDim, kv = config.kvHeadsOf(index) * headDim;
   // GGUF may have the two dimensions that a rotation turns side by side, and all checkpoints have
   // the gates of a head behind its queries.
-  const RowOrder pairs = {.outer = architecture.rotatesNeighbours ? 2 : 1,
-                          .inner = config.headDim / 2};
-  const RowOrder gates = {.outer = 2, .inner = config.numHeads, .unit = config.headDim};
+  const RowOrder pairs = {.outer = architecture.rotatesNeighbours ? 2 : 1, .inner = headDim / 2};
+  const RowOrder gates = {.outer = 2, .inner = config.numHeads, .unit = headDim};
   const RowOrder queries = architecture.gatesAttention ? gates : RowOrder();
   const bool wholeNorm = architecture.qkNorm == QKNorm::WholeProjection;
 
   linear(layer.qkv, q + 2 * kv, hidden, config.qkvBias);
-  linear(layer.q, config.queryColumns(), hidden, config.qkvBias, queries,
+  linear(layer.q, config.queryColumns(index), hidden, config.qkvBias, queries,
          architecture.gatesAttention ? gates : pairs);
   linear(layer.k, kv, hidden, config.qkvBias, {}, pairs);
-  linear(layer.v, kv, hidden, config.qkvBias);
-  norm(layer.qNorm, wholeNorm ? q : config.headDim);
-  norm(layer.kNorm, wholeNorm ? kv : config.headDim);
-  if (layer.sinks) {
-    add(layer.sinks, "", {config.numHeads});
-    tensors.back().ggufName += ".weight";
-  }
+  if (!config.sharesProjectionIn(index))
+    linear(layer.v, kv, hidden, config.qkvBias);
+  norm(layer.qNorm, wholeNorm ? q : headDim);
+  norm(layer.kNorm, wholeNorm ? kv : headDim);
+  if (layer.sinks)
+    vector(layer.sinks, config.numHeads);
   linear(layer.o, hidden, q, config.outputBias);
 }
 
@@ -190,7 +194,7 @@ void TensorList::layer(int64_t index) {
 
   norm(layer.attentionNorm, hidden);
   if (!config.isRecurrent(index))
-    attention();
+    attention(index);
   else if (layer.delta.in)
     delta();
   else
@@ -206,6 +210,8 @@ void TensorList::layer(int64_t index) {
     linear(layer.down, hidden, inner, config.mlpBias);
   }
   norm(layer.mlpOutputNorm, hidden);
+  if (layer.scalar)
+    vector(layer.scalar, 1);
   prefix = ggufPrefix = "";
 }
 

@@ -53,7 +53,7 @@ static std::string partOf(const ModuleName &module) {
 }
 
 /// Query, key and value of the normed input, before they are normed and rotated themselves.
-static SmallVector<Value, 3> buildProjections(ModelBuilder &b, Value input,
+static SmallVector<Value, 3> buildProjections(ModelBuilder &b, Value input, int64_t index,
                                               const std::string &prefix) {
   const ModelConfig &config = b.config;
   const LayerModules &modules = config.architecture->layer;
@@ -64,9 +64,11 @@ static SmallVector<Value, 3> buildProjections(ModelBuilder &b, Value input,
                                      ArrayRef<int64_t>{q, kv, kv});
     return {parts.getResult(0), parts.getResult(1), parts.getResult(2)};
   }
-  return {b.linear(input, prefix, modules.q, config.qkvBias),
-          b.linear(input, prefix, modules.k, config.qkvBias),
-          b.linear(input, prefix, modules.v, config.qkvBias)};
+  Value q = b.linear(input, prefix, modules.q, config.qkvBias);
+  Value k = b.linear(input, prefix, modules.k, config.qkvBias);
+  return {q, k,
+          config.sharesProjectionIn(index) ? k
+                                           : b.linear(input, prefix, modules.v, config.qkvBias)};
 }
 
 static Value buildAttention(ModelBuilder &b, Value input, func::FuncOp layer, int64_t index,
@@ -74,8 +76,9 @@ static Value buildAttention(ModelBuilder &b, Value input, func::FuncOp layer, in
   const ModelConfig &config = b.config;
   const LayerModules &modules = config.architecture->layer;
   const std::string place = prefix + partOf(modules.o);
-  SmallVector<Value, 3> projections = buildProjections(b, input, prefix);
-  Value &q = projections[0], &k = projections[1];
+  const int64_t headDim = config.headDimOf(index);
+  SmallVector<Value, 3> projections = buildProjections(b, input, index, prefix);
+  Value &q = projections[0], &k = projections[1], &v = projections[2];
   Value gate;
   if (config.architecture->gatesAttention) {
     const int64_t columns = config.numHeads * config.headDim;
@@ -90,17 +93,18 @@ static Value buildAttention(ModelBuilder &b, Value input, func::FuncOp layer, in
     q = b.norm(q, prefix, modules.qNorm);
     k = b.norm(k, prefix, modules.kNorm);
   }
+  if (config.architecture->normsValues)
+    v = b.headNorm(v, place, headDim);
   if (config.rotates(index)) {
     Value keys =
         b.load((config.hasWindowedRope(index) ? kWindowedRopeTableName : kRopeTableName).str());
     const bool isLate = config.ropeIn(config.maxContext).lateGain != 0.0;
     Value queries = isLate ? b.load(kQueryRopeTableName.str()) : keys;
     for (auto [rows, table] : {std::pair(&q, queries), std::pair(&k, keys)})
-      *rows =
-          lm::RopeOp::create(b, b.at(place), *rows, table, layer.getArgument(1), config.headDim);
+      *rows = lm::RopeOp::create(b, b.at(place), *rows, table, layer.getArgument(1), headDim);
   }
   Value sinkLogits = modules.sinks ? b.load(prefix + modules.sinks.name) : Value();
-  Value attended = b.attention(q, k, projections[2], layer, index, place, sinkLogits);
+  Value attended = b.attention(q, k, v, layer, index, place, sinkLogits);
   if (gate)
     attended = lm::GluOp::create(b, b.at(place), lm::GluActivation::Sigmoid, gate, attended);
   return b.linear(attended, prefix, modules.o, config.outputBias);
@@ -221,7 +225,7 @@ static Value buildMlp(ModelBuilder &b, Value input, int64_t index, const std::st
   return b.linear(activated, prefix, modules.down, config.mlpBias);
 }
 
-static void buildLayer(ModelBuilder &b, int64_t index) {
+static void buildLayer(ModelBuilder &b, int64_t index, double scalar) {
   const formats::Architecture &architecture = *b.config.architecture;
   const LayerModules &modules = architecture.layer;
   const std::string prefix = architecture.layerPrefix + std::to_string(index) + ".";
@@ -246,7 +250,7 @@ static void buildLayer(ModelBuilder &b, int64_t index) {
       prefix + (b.config.hasExperts(index) ? partOf(modules.router) : partOf(modules.down));
   down = b.norm(down, prefix, modules.mlpOutputNorm);
   down = b.multiply(down, b.config.residualFactor, mlp);
-  b.finishLayer(b.add(x, down, mlp));
+  b.finishLayer(b.multiply(b.add(x, down, mlp), scalar, prefix + "layer_scalar"));
 }
 
 static func::FuncOp buildForward(ModelBuilder &b, ModuleOp module) {
@@ -302,8 +306,7 @@ static LogicalResult check(MLIRContext &context, const ModelSource &source,
                    << " tokens is asked for, but the model's is " << source.config().maxContext
                    << "; give a --context up to that, or none for all of it";
   const int64_t recurrent = config.recurrentBefore(config.numLayers);
-  if (failed(lm::KVCacheType::verify(error, config.numLayers - recurrent, config.numKVHeads,
-                                     config.headDim)) ||
+  if (!cacheTypeOf(context, config, error) ||
       (recurrent > 0 &&
        failed(lm::RecurrentType::verify(error, recurrent * config.recurrentState()))))
     return failure();
@@ -318,7 +321,10 @@ static LogicalResult check(MLIRContext &context, const ModelSource &source,
         << " tokens takes the long factors of the rotary positions, in short texts, too; --context "
         << rope.originalPositions << " or less takes the short ones";
   const int64_t tables = config.windowedRope || rope.lateGain != 0.0 ? 2 : 1;
-  const int64_t bytes = tables * config.maxContext * rope.dims * int64_t(sizeof(float));
+  const int64_t dims = rope.dims + (config.windowedRope    ? config.windowedRope->dims
+                                    : rope.lateGain != 0.0 ? rope.dims
+                                                           : 0);
+  const int64_t bytes = config.maxContext * dims * int64_t(sizeof(float));
   if (longestContext == 0 && bytes > kLargeRopeTable)
     emitRemark(UnknownLoc::get(&context))
         << source.path().string() << ": the rotary table" << (tables == 1 ? "" : "s") << " of "
@@ -326,6 +332,29 @@ static LogicalResult check(MLIRContext &context, const ModelSource &source,
         << " MB; --context TOKENS makes " << (tables == 1 ? "it" : "them")
         << " for shorter sequences";
   return success();
+}
+
+/// What the result of each layer is times. 1 where a configuration alone has no weights.
+static FailureOr<std::vector<double>> readScalars(MLIRContext &context, const ModelSource &source,
+                                                  const ModelConfig &config) {
+  const formats::Architecture &architecture = *config.architecture;
+  std::vector<double> scalars(static_cast<size_t>(config.numLayers), 1.0);
+  for (size_t layer = 0; architecture.layer.scalar && layer < scalars.size(); ++layer) {
+    const std::string name = architecture.layerPrefix + std::to_string(layer) + "." +
+                             std::string(architecture.layer.scalar.name);
+    float scalar = 1.0f;
+    if (auto read = source.read(name, {&scalar, 1}); !read) {
+      if (read.error().code == ErrorCode::NotFound)
+        continue;
+      return emitError(UnknownLoc::get(&context)) << read.error().message;
+    }
+    if (!std::isnormal(scalar) || scalar < 0)
+      return emitError(UnknownLoc::get(&context))
+             << source.path().string() << ": tensor \"" << name
+             << "\": expected a positive number, found " << scalar;
+    scalars[layer] = scalar;
+  }
+  return scalars;
 }
 
 OwningOpRef<ModuleOp> easyquant::importModel(MLIRContext &context, const ModelSource &source,
@@ -337,6 +366,9 @@ OwningOpRef<ModuleOp> easyquant::importModel(MLIRContext &context, const ModelSo
     config.maxContext = longestContext;
   if (failed(check(context, source, config, longestContext)))
     return nullptr;
+  FailureOr<std::vector<double>> scalars = readScalars(context, source, config);
+  if (failed(scalars))
+    return nullptr;
   OwningOpRef<ModuleOp> module = ModuleOp::create(UnknownLoc::get(&context));
   ModelBuilder b(*module, source, std::move(config));
 
@@ -347,7 +379,7 @@ OwningOpRef<ModuleOp> easyquant::importModel(MLIRContext &context, const ModelSo
   if (b.config.architecture->isRotary())
     b.declareRopeTables();
   for (int64_t layer = 0; layer < b.config.numLayers; ++layer)
-    buildLayer(b, layer);
+    buildLayer(b, layer, (*scalars)[static_cast<size_t>(layer)]);
   buildForward(b, *module);
   return module;
 }

@@ -30,10 +30,20 @@ RankedTensorType ModelBuilder::activations(int64_t columns) {
 
 lm::BatchType ModelBuilder::batchType() { return lm::BatchType::get(getContext()); }
 
+lm::KVCacheType easyquant::cacheTypeOf(MLIRContext &context, const formats::ModelConfig &config,
+                                       function_ref<InFlightDiagnostic()> error) {
+  SmallVector<int64_t> kvHeads, headDims;
+  for (int64_t layer = 0; layer < config.numLayers; ++layer)
+    if (!config.isRecurrent(layer)) {
+      kvHeads.push_back(config.kvHeadsOf(layer));
+      headDims.push_back(config.headDimOf(layer));
+    }
+  return lm::KVCacheType::getChecked(error, &context, ArrayRef<int64_t>(kvHeads),
+                                     ArrayRef<int64_t>(headDims));
+}
+
 lm::KVCacheType ModelBuilder::cacheType() {
-  return lm::KVCacheType::get(getContext(),
-                              config.numLayers - config.recurrentBefore(config.numLayers),
-                              config.numKVHeads, config.headDim);
+  return cacheTypeOf(*getContext(), config, [&] { return emitError(module.getLoc()); });
 }
 
 lm::RecurrentType ModelBuilder::recurrentType() {
@@ -144,7 +154,12 @@ Value ModelBuilder::headNorm(Value input, const std::string &prefix,
   const std::string name = prefix + module.name;
   Value weight = load(name + ".weight");
   return lm::HeadRmsNormOp::create(*this, at(name), input.getType(), input, weight,
-                                   getF64FloatAttr(config.normEpsilon));
+                                   getF64FloatAttr(config.normEpsilon), /*headDim=*/IntegerAttr());
+}
+
+Value ModelBuilder::headNorm(Value input, const std::string &name, int64_t headDim) {
+  return lm::HeadRmsNormOp::create(*this, at(name), input.getType(), input, /*weight=*/Value(),
+                                   getF64FloatAttr(config.normEpsilon), getI64IntegerAttr(headDim));
 }
 
 Value ModelBuilder::attention(Value query, Value key, Value value, func::FuncOp layer,
@@ -152,7 +167,7 @@ Value ModelBuilder::attention(Value query, Value key, Value value, func::FuncOp 
   return lm::AttentionOp::create(*this, at(name), query, key, value,
                                  /*cache=*/layer.getArgument(2), /*batch=*/layer.getArgument(1),
                                  sinkLogits, index - config.recurrentBefore(index), config.numHeads,
-                                 config.numKVHeads, config.headDim,
+                                 config.kvHeadsOf(index), config.headDimOf(index),
                                  llvm::APFloat(config.attentionScale), config.windowOf(index),
                                  llvm::APFloat(config.attentionBound));
 }

@@ -21,6 +21,10 @@
 
 namespace easyquant {
 
+/// The cache of the layers that have attention; null after a diagnostic.
+lm::KVCacheType cacheTypeOf(mlir::MLIRContext &context, const formats::ModelConfig &config,
+                            llvm::function_ref<mlir::InFlightDiagnostic()> error);
+
 /// An OpBuilder that knows the model: it loads weights by name, and gives every op the location of
 /// its module in the checkpoint ("model.layers.0.mlp"), which diagnostics then show.
 class ModelBuilder : public mlir::OpBuilder {
@@ -65,6 +69,8 @@ public:
   /// The RMS norm of each head of each row.
   mlir::Value headNorm(mlir::Value input, const std::string &prefix,
                        const formats::ModuleName &module);
+  /// The same without a weight, of heads of so many columns, of the part `name` of a layer.
+  mlir::Value headNorm(mlir::Value input, const std::string &name, int64_t headDim);
   /// lm.attention of layer `index`, in the window that the layer has; sink logits may be null.
   mlir::Value attention(mlir::Value query, mlir::Value key, mlir::Value value,
                         mlir::func::FuncOp layer, int64_t index, const std::string &name,

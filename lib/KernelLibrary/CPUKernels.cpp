@@ -401,22 +401,19 @@ LogicalResult CPULauncher::attention(LaunchBuilder &b, AttentionLike op, cpu::At
   spec.sinkLogits = bool(op.getSinkLogits());
   if (failed(arguments.setWeight("sink_logits", op.getSinkLogits())))
     return failure();
-  cpu::CacheBytes bytes = cpu::cacheBytes(spec);
-  if (failed(b.setCache(op, {bytes.pageTokens, bytes.page, bytes.window},
-                        /*rotatesKeys=*/spec.kv && spec.kv->ropePositions > 0)))
+  auto place = b.placeInCache(op, spec, /*rotatesKeys=*/spec.kv && spec.kv->ropePositions > 0);
+  if (failed(place))
     return failure();
-  auto layer = static_cast<int64_t>(op.getLayer());
   arguments.set("q", b[op.getQuery()]);
   arguments.set("k", b[op.getKey()]);
   arguments.set("v", b[op.getValue()]);
   arguments.set("cache", b.cache(op.getCache(), 0));
   arguments.set("pages", b.argument("pages"));
   arguments.set("sequences", b[op.getBatch()]);
-  arguments.set("layer", b.index(layer * bytes.page));
+  arguments.set("layer", b.index(place->page));
   if (spec.kv) {
-    auto layers = static_cast<int64_t>(op.getCache().getType().getLayers());
-    arguments.set("window", b.index(layer * bytes.window));
-    arguments.set("windows", b.index(layers * bytes.window));
+    arguments.set("window", b.index(place->window));
+    arguments.set("windows", b.index(place->windows));
   }
   arguments.set("y", b.result(op.getOutput(), b.rows(b[op.getQuery()])));
   arguments.set("scratch", b.scratch(cpu::scratchBytes(spec, target), /*perThread=*/true));
@@ -469,9 +466,9 @@ void CPULauncher::addHeads(KernelLibrary &library) const {
   });
   library.add<lm::HeadRmsNormOp>(
       [*this, copy = library.copy](auto &b, auto op, const KernelOps &) -> LogicalResult {
-        int64_t headDim = cast<RankedTensorType>(op.getWeight().getType()).getDimSize(0);
+        const int64_t headDim = op.columnsOfHead();
         cpu::HeadNormSpec spec{lm::columns(op.getInput()) / headDim, headDim,
-                               op.getEpsilon().convertToDouble()};
+                               op.getEpsilon().convertToDouble(), bool(op.getWeight())};
         Arguments arguments(b);
         FailureOr<Value> rows = b.inPlace(op.getOutput(), op.getInput(), copy);
         if (failed(rows) || failed(arguments.setWeight("weight", op.getWeight())))
@@ -543,15 +540,19 @@ LogicalResult CPULauncher::rowGradient(LaunchBuilder &b, Operation *op, cpu::Row
 }
 
 void CPULauncher::addGradients(KernelLibrary &library) const {
-  auto norm = [*this](LaunchBuilder &b, RowOp kind, auto op) {
-    int64_t width = cast<RankedTensorType>(op.getWeight().getType()).getDimSize(0);
-    return rowGradient(b, op, {kind, 0, width, op.getEpsilon().convertToDouble()},
-                       {"dy", "x", "weight", "dx"});
+  auto norm = [*this](LaunchBuilder &b, RowOp kind, auto op, int64_t width) {
+    cpu::RowGradientSpec spec{kind, 0, width, op.getEpsilon().convertToDouble()};
+    spec.weight = bool(op.getWeight());
+    if (!spec.weight)
+      return rowGradient(b, op, spec, {"dy", "x", "dx"});
+    return rowGradient(b, op, spec, {"dy", "x", "weight", "dx"});
   };
-  library.add<lm::RmsNormGradientOp>(
-      [norm](auto &b, auto op, const KernelOps &) { return norm(b, RowOp::RmsNorm, op); });
-  library.add<lm::LayerNormGradientOp>(
-      [norm](auto &b, auto op, const KernelOps &) { return norm(b, RowOp::LayerNorm, op); });
+  library.add<lm::RmsNormGradientOp>([norm](auto &b, auto op, const KernelOps &) {
+    return norm(b, RowOp::RmsNorm, op, op.columnsOfHead());
+  });
+  library.add<lm::LayerNormGradientOp>([norm](auto &b, auto op, const KernelOps &) {
+    return norm(b, RowOp::LayerNorm, op, lm::columns(op.getInput()));
+  });
   library.add<lm::GluGradientOp>([*this](auto &b, auto op, const KernelOps &) {
     const RowOp kind = rowOpOf(op.getActivation());
     return rowGradient(b, op, {kind}, {"dy", "gate", "up", "dgate", "dup"});

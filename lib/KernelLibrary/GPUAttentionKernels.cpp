@@ -110,9 +110,12 @@ LogicalResult GPULauncher::attention(LaunchBuilder &b, Operation *op,
       hasSinkLogits(dyn_cast<equant::AttentionOp>(op)))
     return op->emitOpError("has sink logits, for which there is no GPU kernel; compile it with "
                            "--target cpu");
+  if (!cast<lm::KVCacheType>(op->getOperand(3).getType()).isUniform())
+    return op->emitError("site '") << siteOf(op)
+                                   << "': layers whose heads differ in number or size have no GPU "
+                                      "kernels; compile it with --target cpu";
   auto layer = op->getAttrOfType<IntegerAttr>("layer").getInt();
-  easyquant::gpu::CacheBytes bytes = cacheBytes(spec);
-  if (failed(b.setCache(op, {bytes.pageTokens, bytes.page, bytes.window}, spec.keyPositions > 0)))
+  if (failed(b.placeInCache(op, spec, /*rotatesKeys=*/spec.keyPositions > 0)))
     return failure();
   Operation *last = kernel.ops.back();
   if (isa<arith::TruncFOp>(last))
@@ -191,8 +194,12 @@ void GPULauncher::addHeads(KernelLibrary &library) const {
   });
   library.add<lm::HeadRmsNormOp>(
       [*this, copy = library.copy](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
+        if (!op.getWeight())
+          return op.emitError("site '") << siteOf(op)
+                                        << "': a norm of heads without a weight has no GPU kernel; "
+                                           "compile it with --target cpu";
         easyquant::gpu::HeadsSpec spec;
-        spec.headDim = cast<RankedTensorType>(op.getWeight().getType()).getDimSize(0);
+        spec.headDim = op.columnsOfHead();
         spec.heads = lm::columns(op.getInput()) / spec.headDim;
         spec.norm = true;
         spec.epsilon = op.getEpsilon().convertToDouble();

@@ -441,17 +441,27 @@ Value LaunchBuilder::counters(int64_t count) {
 // The cache
 //===----------------------------------------------------------------------===//
 
-LogicalResult LaunchBuilder::setCache(Operation *attention, const formats::CacheSizes &layer,
-                                      bool rotatesKeys) {
-  const int64_t layers = cast<lm::KVCacheType>(attention->getOperand(3).getType()).getLayers();
-  if (layer.windowBytes > launch::kMaxBytes / layers ||
-      layer.pageBytes > launch::kMaxBytes / layers)
-    return attention->emitOpError("needs pages of ")
-           << layer.pageBytes << " bytes a layer and a window of " << layer.windowBytes << ", for "
-           << layers << " layers; at most " << launch::kMaxBytes << " can be addressed";
-  formats::Cache all = {{layer.pageTokens, layers * layer.pageBytes, layers * layer.windowBytes},
-                        std::nullopt,
-                        program.cacheType};
+FailureOr<LaunchBuilder::CachePlace>
+LaunchBuilder::layOutCache(Operation *attention, SizesOfHeads sizesOf, bool rotatesKeys) {
+  const auto type = cast<lm::KVCacheType>(attention->getOperand(3).getType());
+  const int64_t layer = attention->getAttrOfType<IntegerAttr>("layer").getInt();
+  CachePlace place;
+  formats::CacheSizes sizes;
+  for (int64_t index = 0; index < type.getLayers(); ++index) {
+    if (index == layer)
+      place = {sizes.pageBytes, sizes.windowBytes};
+    const formats::CacheSizes part = sizesOf(type.kvHeadsOf(index), type.headDimOf(index));
+    if (part.windowBytes > launch::kMaxBytes - sizes.windowBytes ||
+        part.pageBytes > launch::kMaxBytes - sizes.pageBytes)
+      return attention->emitOpError("needs pages of ")
+             << part.pageBytes << " bytes a layer and a window of " << part.windowBytes << ", for "
+             << type.getLayers() << " layers; at most " << launch::kMaxBytes << " can be addressed";
+    sizes.pageTokens = part.pageTokens;
+    sizes.pageBytes += part.pageBytes;
+    sizes.windowBytes += part.windowBytes;
+  }
+  place.windows = sizes.windowBytes;
+  formats::Cache all = {sizes, std::nullopt, program.cacheType};
   if (auto codes = attention->getAttrOfType<equant::KVSchemeAttr>("kv_scheme"))
     all.scheme = {codes.getCode().getWidth(),
                   codes.getGroup(),
@@ -465,7 +475,7 @@ LogicalResult LaunchBuilder::setCache(Operation *attention, const formats::Cache
   Attribute known = stepOp->getAttr(launch::kCacheAttr);
   if (known && known != cache)
     return attention->emitOpError("has a cache unlike that of the first layer; all layers need the "
-                                  "same KV scheme, place of keys, heads and dimensions");
+                                  "same KV scheme and place of keys");
   stepOp->setAttr(launch::kCacheAttr, cache);
-  return success();
+  return place;
 }

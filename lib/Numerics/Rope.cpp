@@ -55,6 +55,15 @@ Result<void> checkLongRope(const RopeParams &params) {
   return {};
 }
 
+Result<void> checkProportional(const RopeParams &params) {
+  if (params.turnedPairs < 1 || params.turnedPairs > params.dims / 2)
+    return makeError(
+        ErrorCode::InvalidArgument,
+        "rotary embedding of {} dimensions whose first {} pairs turn: expected 1 to {}",
+        params.dims, params.turnedPairs, params.dims / 2);
+  return {};
+}
+
 Result<void> check(const RopeParams &params) {
   if (params.dims < 2 || params.dims % 2 != 0 || params.dims > kMaxHeadDim)
     return makeError(
@@ -68,6 +77,8 @@ Result<void> check(const RopeParams &params) {
     return {};
   if (params.scaling == RopeScaling::LongRope)
     return checkLongRope(params);
+  if (params.scaling == RopeScaling::Proportional)
+    return checkProportional(params);
   if (auto ok = checkPositive("factor", params.factor); !ok)
     return ok;
   if (params.scaling == RopeScaling::Linear)
@@ -121,6 +132,8 @@ double scaleFrequency(double frequency, int64_t index, const RopeParams &params)
   }
   case RopeScaling::LongRope:
     return frequency / static_cast<double>(params.divisors[index]);
+  case RopeScaling::Proportional:
+    return index < params.turnedPairs ? frequency : 0.0;
   case RopeScaling::Llama3:
     break;
   }
@@ -169,7 +182,8 @@ Result<std::vector<float>> ropeDivisors(const RopeParams &params) {
       return Unexpected(frequencies->error());
   std::vector<float> divisors;
   for (size_t i = 0; i < scaled->size(); ++i)
-    divisors.push_back(static_cast<float>((*unscaled)[i] / (*scaled)[i]));
+    divisors.push_back((*scaled)[i] == 0.0 ? 1e30f
+                                           : static_cast<float>((*unscaled)[i] / (*scaled)[i]));
   return divisors;
 }
 

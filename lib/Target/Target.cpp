@@ -26,7 +26,8 @@ Family::Family(Facts facts)
     : WeightForm(std::move(facts.title), std::move(facts.file)), name(std::move(facts.name)),
       names(std::move(facts.names)), isAskedForWhole(facts.isAskedForWhole),
       runsHere(facts.runsHere), hasRecurrentState(facts.hasRecurrentState),
-      hasSinkLogits(facts.hasSinkLogits), fusions(facts.fusions), expertUnit(facts.expertUnit) {}
+      hasSinkLogits(facts.hasSinkLogits), hasUnlikeHeads(facts.hasUnlikeHeads),
+      fusions(facts.fusions), expertUnit(facts.expertUnit) {}
 
 std::vector<std::string> Family::requests() const {
   return isAskedForWhole ? std::vector{name} : names;

@@ -112,6 +112,12 @@ const Case kCases[] = {
      24,
      {{"w", "8"}},
      "%y = lm.head_rms_norm %x, %w {epsilon = 1.0e-03 : f64} : tensor<?x24xf32>, tensor<8xf32>\n"},
+    {"PlainHeadRmsNorm",
+     24,
+     {{"w", "24x24"}},
+     "%n = lm.head_rms_norm %x {epsilon = 1.0e-03 : f64, head_dim = 8 : i64} : tensor<?x24xf32>\n"
+     "%y = lm.linear %n, %w {site = \"w\"} : (tensor<?x24xf32>, tensor<24x24xf32>) -> "
+     "tensor<?x24xf32>\n"},
     {"LayerNorm",
      37,
      {{"w", "37"}, {"b", "37"}},

@@ -139,7 +139,7 @@ TEST(ModelConfig, RefusesWhatIsNotSupported) {
   EXPECT_ERROR(parseConfig(with(llama(), "model_type", "mamba")), ErrorCode::Unsupported,
                "\"mamba\"",
                "supported: llama, gpt2, mistral, qwen2, qwen3, olmo2, smollm3, "
-               "gemma2, gemma3_text, granite");
+               "gemma2, gemma3_text, gemma4_text, granite");
   EXPECT_ERROR(parseConfig(with(llama(), "hidden_act", "relu")), ErrorCode::Unsupported, "\"relu\"",
                "\"silu\"");
   EXPECT_ERROR(parseConfig(with(llama(), "partial_rotary_factor", 0.5)), ErrorCode::Unsupported,

@@ -45,6 +45,31 @@ TEST(ModelVariants, Mistral) {
                  "an integer in 1..");
 }
 
+TEST(ModelVariants, Gemma4HasTwoKindsOfLayers) {
+  const std::string plain = R"("hidden_size_per_layer_input": 0, "num_attention_heads": 8,
+    "num_global_key_value_heads": 2)";
+  Result<ModelConfig> config = parseVariant("gemma4_text", ("{" + plain + "}").c_str());
+  ASSERT_VALUE(config);
+  EXPECT_EQ(config->attentionScale, 1.0);
+  EXPECT_EQ(config->windowOf(2), 512);
+  EXPECT_EQ(config->windowOf(3), 0) << "the last layer sees all tokens";
+  EXPECT_EQ(config->headDimOf(2), 256);
+  EXPECT_EQ(config->headDimOf(3), 512);
+  EXPECT_EQ(config->kvHeadsOf(3), 4) << "of attention_k_eq_v alone";
+  EXPECT_EQ(config->rope.scaling, RopeScaling::Proportional);
+  EXPECT_EQ(config->rope.dims, 512);
+  EXPECT_EQ(config->rope.turnedPairs, 64);
+  EXPECT_EQ(config->rope.theta, 1e6);
+  EXPECT_EQ(config->windowedRope->dims, 256);
+  EXPECT_EQ(config->windowedRope->theta, 1e4);
+  EXPECT_EQ(config->logitBound, 0.0);
+  config = parseVariant("gemma4_text", ("{" + plain + R"(, "attention_k_eq_v": true})").c_str());
+  ASSERT_VALUE(config);
+  EXPECT_EQ(config->kvHeadsOf(2), 4);
+  EXPECT_EQ(config->kvHeadsOf(3), 2);
+  EXPECT_TRUE(!config->sharesProjectionIn(2) && config->sharesProjectionIn(3));
+}
+
 TEST(ModelVariants, QwenBiasesAndHeads) {
   Result<ModelConfig> qwen2 = parseVariant("qwen2", R"({"num_key_value_heads": 2})");
   ASSERT_VALUE(qwen2);

@@ -34,6 +34,10 @@ GEMMA2 = LLAMA | {"model_type": "gemma2", "hidden_activation": "gelu_pytorch_tan
                   "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
 GEMMA3 = LLAMA | {"model_type": "gemma3_text", "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 5, "query_pre_attn_scalar": 4,
                   "num_hidden_layers": 6, "rope_theta": 1000000.0}
+# Heads of both kinds of layers differ in size and number.
+GEMMA4 = LLAMA | {"model_type": "gemma4_text", "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 5, "num_hidden_layers": 3,
+                  "layer_types": ["sliding_attention", "full_attention", "full_attention"], "global_head_dim": 8, "attention_k_eq_v": True,
+                  "num_global_key_value_heads": 1, "hidden_size_per_layer_input": 0, "final_logit_softcapping": 30.0}
 GRANITE = LLAMA | {"model_type": "granite", "embedding_multiplier": 12.0, "residual_multiplier": 0.25, "attention_multiplier": 0.125,
                    "logits_scaling": 8.0}
 PHI3 = LLAMA | {
@@ -77,7 +81,7 @@ QWEN35 = QWEN3 | {
 QWEN35_MOE = {key: value for key, value in QWEN35.items() if key != "intermediate_size"} | {
     "model_type": "qwen3_5_moe_text", "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24}
 CONFIGS = {config["model_type"]: config for config in (
-    LLAMA, GPT2, MISTRAL, QWEN2, QWEN3, OLMO2, SMOLLM3, GEMMA2, GEMMA3, GRANITE, PHI3, OLMO3, MINISTRAL, MINISTRAL3, QWEN3_MOE, MIXTRAL, QWEN2_MOE,
+    LLAMA, GPT2, MISTRAL, QWEN2, QWEN3, OLMO2, SMOLLM3, GEMMA2, GEMMA3, GEMMA4, GRANITE, PHI3, OLMO3, MINISTRAL, MINISTRAL3, QWEN3_MOE, MIXTRAL, QWEN2_MOE,
     GPT_OSS, LFM2, LFM2_MOE, QWEN35, QWEN35_MOE)}
 DEFECTS = {
     "missing-tensor": "one weight is not in the file",
@@ -194,12 +198,46 @@ def qwen35_shapes(config):
     return result
 
 
+def is_full(config, layer):
+    """Does a layer of gemma4_text see all tokens?"""
+    types = config.get("layer_types") or ["full_attention" if at % 6 == 5 else "sliding_attention" for at in range(config["num_hidden_layers"])]
+    return types[layer] == "full_attention" or layer == config["num_hidden_layers"] - 1
+
+
+def gemma4_shapes(config):
+    d, inner, heads = config["hidden_size"], config["intermediate_size"], config["num_attention_heads"]
+    result = {"model.embed_tokens.weight": (config["vocab_size"], d)}
+    for layer in range(config["num_hidden_layers"]):
+        at, full = f"model.layers.{layer}.", is_full(config, layer)
+        head = config.get("global_head_dim", 512) if full else config["head_dim"]
+        shares = full and config.get("attention_k_eq_v")
+        kv = ((config.get("num_global_key_value_heads") if shares else None) or config["num_key_value_heads"]) * head
+        linears = {"q_proj": (heads * head, d), "k_proj": (kv, d), "v_proj": (kv, d), "o_proj": (d, heads * head)}
+        for part, shape in linears.items():
+            if shares and part == "v_proj":
+                continue
+            result[f"{at}self_attn.{part}.weight"] = shape
+            if config.get("attention_bias"):
+                result[f"{at}self_attn.{part}.bias"] = shape[:1]
+        result |= {f"{at}self_attn.{part}.weight": (head,) for part in ("q_norm", "k_norm")}
+        result |= {f"{at}mlp.{part}.weight": shape for part, shape in
+                   {"gate_proj": (inner, d), "up_proj": (inner, d), "down_proj": (d, inner)}.items()}
+        result |= {f"{at}{part}_layernorm.weight": (d,) for part in ("input", "post_attention", "pre_feedforward", "post_feedforward")}
+        result[at + "layer_scalar"] = (1,)
+    result["model.norm.weight"] = (d,)
+    if not config["tie_word_embeddings"]:
+        result["lm_head.weight"] = (config["vocab_size"], d)
+    return result
+
+
 def shapes(config):
     """Name to shape as N x K, in the order of execution."""
     if config["model_type"] in ("lfm2", "lfm2_moe"):
         return lfm2_shapes(config)
     if config["model_type"] in ("qwen3_5_text", "qwen3_5_moe_text"):
         return qwen35_shapes(config)
+    if config["model_type"] == "gemma4_text":
+        return gemma4_shapes(config)
     result = {}
     if config["model_type"] == "gpt2":
         d = config["n_embd"]
@@ -278,8 +316,11 @@ def size(shape):
 def random_weights(config, seed):
     """Name to (shape, values). The values are multiples of 1/64 below 2, so that every float type holds them."""
     rng = random.Random(seed)
-    return {name: (shape, [rng.randrange(-127, 128) / 64 for _ in range(size(shape))])
-            for name, shape in shapes(config).items()}
+    def values(name, shape):
+        least = 1 if name.endswith("layer_scalar") else -127  # a factor is positive
+        return [rng.randrange(least, 128) / 64 for _ in range(size(shape))]
+
+    return {name: (shape, values(name, shape)) for name, shape in shapes(config).items()}
 
 
 def encode(values, dtype):
@@ -362,7 +403,7 @@ def write_folder(out, config, weights, dtype, shards, defect):
 
 def gguf_name(name, arch):
     module, _, kind = name.rpartition(".")
-    if arch in ("olmo2", "olmo3", "gemma2", "gemma3_text", "gpt_oss") and module.endswith("post_attention_layernorm"):  # behind the attention, not before the MLP
+    if arch in ("olmo2", "olmo3", "gemma2", "gemma3_text", "gemma4_text", "gpt_oss") and module.endswith("post_attention_layernorm"):  # behind the attention, not before the MLP
         return f"blk.{module.split('.')[2]}.post_attention_norm.{kind}"
     if module in GGUF_NAMES:
         return f"{GGUF_NAMES[module]}.{kind}"
@@ -463,6 +504,25 @@ def as_qwen35(config, weights):
     return result
 
 
+def as_gemma4(config, weights):
+    """What llama.cpp's converter says of both kinds of layers, and the weights with the pairs that do not turn, under GGUF's names where they have
+    others than modules."""
+    full = [is_full(config, layer) for layer in range(config["num_hidden_layers"])]
+    heads, head = config["num_key_value_heads"], config.get("global_head_dim", 512)
+    of_full = (config.get("num_global_key_value_heads") if config.get("attention_k_eq_v") else None) or heads
+    kinds = config.get("rope_parameters") or {"sliding_attention": {}, "full_attention": {"partial_rotary_factor": 0.25}}
+    turned = int(kinds["full_attention"].get("partial_rotary_factor", 1.0) * head // 2)
+    pairs = {"attention.head_count_kv": [of_full if is_full else heads for is_full in full] if of_full != heads else heads,
+             "attention.sliding_window_pattern": [not is_full for is_full in full], "attention.shared_kv_layers": 0, "embedding_length_per_layer_input": 0,
+             "rope.freq_base": float(kinds["full_attention"].get("rope_theta", 1e6)),
+             "rope.freq_base_swa": float(kinds["sliding_attention"].get("rope_theta", 1e4)),
+             "rope.dimension_count": head, "rope.dimension_count_swa": config["head_dim"]}
+    pairs |= {f"attention.{part}_length{kind}": size for part in ("key", "value") for kind, size in (("", head), ("_swa", config["head_dim"]))}
+    factors = [1.0] * turned + [1e30] * (head // 2 - turned)
+    named = {f"blk.{name.split('.')[2]}.layer_output_scale.weight" if name.endswith("layer_scalar") else name: weight for name, weight in weights.items()}
+    return pairs, {"rope_freqs.weight": ((len(factors),), factors)} | named
+
+
 def write_gguf(out, config, weights, dtype):
     def string(text):
         return struct.pack("<Q", len(text)) + text.encode()
@@ -470,6 +530,8 @@ def write_gguf(out, config, weights, dtype):
     def value(v):
         if isinstance(v, str):
             return struct.pack("<I", 8) + string(v)
+        if isinstance(v, list) and isinstance(v[0], bool):
+            return struct.pack("<IIQ", 9, 7, len(v)) + bytes(v)
         if isinstance(v, list):
             return struct.pack(f"<IIQ{len(v)}i", 9, 5, len(v), *v)
         return struct.pack("<If", 6, v) if isinstance(v, float) else struct.pack("<II", 4, v)
@@ -486,18 +548,19 @@ def write_gguf(out, config, weights, dtype):
         pairs = {"context_length": config["max_position_embeddings"], "embedding_length": config["hidden_size"],
                  "feed_forward_length": config["intermediate_size"], "block_count": config["num_hidden_layers"],
                  "attention.head_count": config["num_attention_heads"],
-                 "attention.head_count_kv": config["num_key_value_heads"], "rope.freq_base": config["rope_theta"],
+                 "attention.head_count_kv": config["num_key_value_heads"], "rope.freq_base": config.get("rope_theta", 10000.0),
                  "attention.layer_norm_rms_epsilon": config.get("rms_norm_eps") or config["norm_eps"],
                  "rope.dimension_count": int(config["head_dim"] * config.get("partial_rotary_factor", 1))}
         if config["head_dim"] * config["num_attention_heads"] != config["hidden_size"]:
             pairs |= {"attention.key_length": config["head_dim"], "attention.value_length": config["head_dim"]}
         if arch == "gpt_oss":
             pairs["expert_feed_forward_length"] = config["intermediate_size"]
-        if arch in ("mistral", "ministral", "gemma2", "gemma3_text", "granite", "olmo3", "gpt_oss", *EXPERTS):
+        if arch in ("mistral", "ministral", "gemma2", "gemma3_text", "gemma4_text", "granite", "olmo3", "gpt_oss", *EXPERTS):
             pairs |= {gguf: config[key] for key, gguf in GGUF_KEYS.items() if config.get(key) is not None}
-        if arch.startswith("gemma"):  # the file has norms as they are
+        if arch in ("gemma2", "gemma3_text"):  # the file has norms as they are
             weights = {name: (shape, [value + 1 for value in values] if "norm" in name else values) for name, (shape, values) in weights.items()}
         arch = {"mistral": "llama", "ministral": "llama", "ministral3": "mistral3", "mixtral": "llama", "qwen3_moe": "qwen3moe", "gemma3_text": "gemma3",
+                "gemma4_text": "gemma4",
                 "qwen2_moe": "qwen2moe", "gpt_oss": "gpt-oss", "lfm2_moe": "lfm2moe",
                 "olmo3": "olmo2"}.get(arch, arch)  # llama.cpp's names
         if arch == "lfm2moe":
@@ -514,6 +577,9 @@ def write_gguf(out, config, weights, dtype):
             pairs |= {key: config[field] for key, field in sizes.items()} | {
                 "ssm.inner_size": config["linear_num_value_heads"] * config["linear_value_head_dim"], "rope.dimension_sections": [11, 11, 10, 0],
                 "nextn_predict_layers": config.get("mtp_num_hidden_layers", 0), "attention.recurrent_layers": [int(kind == "linear_attention") for kind in config["layer_types"]]}
+        if arch == "gemma4":
+            more, weights = as_gemma4(config, weights)
+            pairs |= more
         if arch == "phi3":
             pairs["attention.sliding_window"] = config.get("sliding_window") or 0
         scaling = config.get("rope_scaling") or {}

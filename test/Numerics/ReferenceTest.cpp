@@ -234,6 +234,25 @@ TEST(Rope, YarnInterpolatesThePairsThatTurnSlowly) {
   }
 }
 
+TEST(Rope, ProportionTurnsTheFirstPairs) {
+  RopeParams params{
+      .dims = 16, .theta = 1e6, .scaling = RopeScaling::Proportional, .turnedPairs = 2};
+  auto frequencies = ropeFrequencies(params);
+  auto divisors = ropeDivisors(params);
+  ASSERT_TRUE(frequencies && divisors);
+  // Exponents are those of all eight pairs.
+  EXPECT_NEAR((*frequencies)[1], std::pow(1e6, -2.0 / 16), 1e-15);
+  EXPECT_EQ((*divisors)[1], 1.0f);
+  for (int i = 2; i < 8; ++i) {
+    EXPECT_EQ((*frequencies)[i], 0.0);
+    EXPECT_EQ((*divisors)[i], 1e30f);
+  }
+  auto table = ropeTable(params, 5);
+  ASSERT_TRUE(table);
+  EXPECT_EQ((*table)[4 * 16 + 4], 1.0f);
+  EXPECT_EQ((*table)[4 * 16 + 5], 0.0f);
+}
+
 TEST(Rope, Refuses) {
   auto refused = [](RopeParams params, const char *word) {
     auto result = ropeTable(params, 1);
@@ -254,6 +273,8 @@ TEST(Rope, Refuses) {
   refused({.dims = 8, .theta = 1, .scaling = RopeScaling::Yarn}, "rope_theta = 1");
   refused({.dims = 8, .scaling = RopeScaling::Yarn, .attentionFactor = NAN}, "attention_factor");
   refused({.dims = 8, .scaling = RopeScaling::Yarn, .originalPositions = 0}, "original_max");
+  refused({.dims = 8, .scaling = RopeScaling::Proportional}, "first 0 pairs");
+  refused({.dims = 8, .scaling = RopeScaling::Proportional, .turnedPairs = 5}, "first 5 pairs");
   EXPECT_FALSE(ropeTable({.dims = 8}, -1));
 }
 

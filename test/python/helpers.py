@@ -279,6 +279,30 @@ def random_llama(seed=0, *, arch="llama", hidden=40, ffn=52, layers=2, heads=5, 
     return config | fields, tensors
 
 
+def random_gemma4(seed=0, *, hidden=40, ffn=52, layers=4, heads=4, kv_heads=2, head_dim=8, full_head_dim=16, vocab=97, context=96, tied=True, **fields):
+    """(config, tensors) of a Gemma 4 whose sizes fit nothing; `fields` are put into config.json."""
+    random = np.random.default_rng(seed)
+    config = {"architectures": ["Gemma4ForCausalLM"], "model_type": "gemma4_text", "hidden_size": hidden, "intermediate_size": ffn,
+              "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": head_dim,
+              "global_head_dim": full_head_dim, "vocab_size": vocab, "max_position_embeddings": context, "rms_norm_eps": 1e-6, "sliding_window": 9,
+              "hidden_activation": "gelu_pytorch_tanh", "hidden_size_per_layer_input": 0, "tie_word_embeddings": tied, "bos_token_id": 1,
+              "eos_token_id": 2, "torch_dtype": "float32"} | fields
+    tensors = {}
+    for name, shape in make_checkpoint.gemma4_shapes(config).items():
+        if name.endswith("layer_scalar"):  # far from 1, on both sides
+            tensors[name] = random.uniform(0.3, 2.5, shape)
+        elif name.endswith("bias"):
+            tensors[name] = random.normal(0, 0.5, shape)
+        elif len(shape) == 1:
+            tensors[name] = random.uniform(0.5, 1.5, shape)
+        elif "embed_tokens" in name:
+            tensors[name] = random.normal(0, 1, shape)
+        else:
+            gain = 2.0 if any(part in name for part in ("q_proj", "k_proj", "gate_proj", "lm_head")) else 1.0
+            tensors[name] = random.normal(0, gain / np.sqrt(shape[-1]), shape)
+    return config, {name: values.astype(np.float32) for name, values in tensors.items()}
+
+
 def random_lfm2(seed=0, *, hidden=40, ffn=52, kinds=("conv", "full_attention", "conv"), heads=5, kv_heads=1, width=3, vocab=97, context=96,
                 tied=True, bias=False, experts=0, expert_ffn=32, dense=1, **fields):
     """(config, tensors) of an LFM2 whose sizes fit nothing, with experts behind the first `dense` layers if there are `experts`; `fields` are put

@@ -14,7 +14,7 @@ from oracles.checkpoint import read_folder, read_safetensors
 from oracles.llama import Llama
 
 from exporting import GROUP, SIZES, Weights, assert_same_weight, export, read_checkpoint, write_models
-from helpers import folder_contents, kl, random_llama, random_tokens, write_model
+from helpers import folder_contents, kl, random_gemma4, random_llama, random_tokens, write_model
 
 INTEGERS = [f"W{bits}A16{zeros}" for bits in (2, 3, 4, 5, 6, 8) for zeros in ("", "_ASYM")]
 CASES = [
@@ -73,11 +73,12 @@ def test_floats_are_bf16_where_the_source_is_and_no_scale_is_half(tmp_path):
         np.testing.assert_array_equal(embedding, tensors["model.embed_tokens.weight"].astype(ml_dtypes.bfloat16).astype(dtype))
 
 
-@pytest.mark.parametrize("arch", ["mistral", "qwen3", "olmo2", "smollm3", "gemma3_text", "granite"])
+@pytest.mark.parametrize("arch", ["mistral", "qwen3", "olmo2", "smollm3", "gemma3_text", "gemma4_text", "granite"])
 def test_every_architecture_of_linears_goes_out(tmp_path, arch):
     """With its own names, norms and sizes: what a client computes is the model, but for 8 bits of each weight."""
     fields = {"mistral": {"sliding_window": 8}, "smollm3": {"no_rope_layers": [1, 0]}}.get(arch, {})
-    model = write_model(tmp_path / "model", *random_llama(seed=4, arch=arch, **SIZES, tied=False, **fields))
+    made = random_gemma4(4, **SIZES, attention_k_eq_v=True, tied=False) if arch == "gemma4_text" else random_llama(seed=4, arch=arch, **SIZES, tied=False, **fields)
+    model = write_model(tmp_path / "model", *made)
     config, tensors, _ = read_checkpoint(export(model, tmp_path / "out", "compressed-tensors", "--scheme=W8A16"))
     source = read_folder(model)
     stored = {}

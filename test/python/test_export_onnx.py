@@ -16,7 +16,8 @@ from command_line import run_command_line as easyquant
 from easyquant.evaluation.weights import read_site
 from easyquant.runtime.artifact import Artifact
 from exporting import Weights, read_checkpoint, unpack
-from helpers import assert_refused, compile_model, folder_contents, random_gpt2, random_llama, random_tokens, run_tool, write_letters, write_model
+from helpers import (assert_refused, compile_model, folder_contents, random_gemma4, random_gpt2, random_llama, random_tokens, run_tool, write_letters,
+                     write_model)
 
 SIZES = {"hidden": 64, "ffn": 96, "heads": 4, "kv_heads": 2, "layers": 2}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
@@ -29,6 +30,8 @@ MODELS = {
     "olmo2": random_llama(8, **SIZES, arch="olmo2", tied=False),
     "smollm3": random_llama(9, **SIZES, arch="smollm3", no_rope_layers=[1, 0]),
     "gemma2": random_llama(10, **SIZES, arch="gemma2", attn_logit_softcapping=1.5, final_logit_softcapping=3.0, sliding_window=5),
+    "gemma4": random_gemma4(12, hidden=64, ffn=96, head_dim=16, full_head_dim=32, layer_types=["sliding_attention", "full_attention"], layers=2,
+                            attention_k_eq_v=True, num_global_key_value_heads=1, final_logit_softcapping=3.0, sliding_window=5),
     "granite": random_llama(11, **SIZES, arch="granite", residual_multiplier=0.4, embedding_multiplier=3.0, logits_scaling=2.0),
     "phi3": random_llama(10, **SIZES, arch="phi3", partial_rotary_factor=0.75),
     "gpt2": random_gpt2(5, width=64),

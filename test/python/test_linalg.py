@@ -9,7 +9,7 @@ from safetensors.numpy import load_file
 
 from calibrating import write_tokens
 from easyquant.formats.packed import relative_error, unpack_codes, unpack_scales, unpack_zero_points
-from helpers import ISA, random_gpt2, random_llama, random_tokens, run_tool, write_model
+from helpers import ISA, random_gemma4, random_gpt2, random_llama, random_tokens, run_tool, write_model
 from linalg import call, call_iree, iree
 
 NEEDED = "equant-fuse-shared-input)"  # the last pass before weights are written for kernels
@@ -66,6 +66,8 @@ CASES = {
     "Qwen3": (random_llama, LLAMA | {"arch": "qwen3"}, ("--scheme=W8A16",)),
     "Qwen2": (random_llama, LLAMA | {"arch": "qwen2"}, ("--scheme=W8A8",)),
     "Phi-3": (random_llama, LLAMA | {"arch": "phi3", "hidden": 64, "partial_rotary_factor": 0.75}, ("--scheme=W8A8",)),
+    "Gemma 4": (random_gemma4, {"layers": 2, "layer_types": ["sliding_attention", "full_attention"], "attention_k_eq_v": True,
+                                "num_global_key_value_heads": 1, "sliding_window": 5}, ("--scheme=W8A8",)),
     "GPT-2": (random_gpt2, {"layers": 1}, ("--scheme=W8A16",)),
 }  # fmt: skip
 

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// One description for each architecture, in lib/Formats/Architectures.cpp and Mixtures.cpp. The
+// One description for each architecture, in lib/Formats/Architectures.cpp, Gemma.cpp and Mixtures.cpp. The
 // readers of config.json and GGUF, the writer of config.json, the list of tensors, the importer,
 // the table of docs/guide/models.md and the seeds of the fuzzer walk it.
 //
@@ -71,6 +71,20 @@ struct ActivationName {
 struct FixedFlag {
   const char *key;
   bool value;
+};
+
+/// A field that has to be missing or null, or to be this word.
+struct FixedNull {
+  const char *key;
+  const char *word = nullptr;
+};
+
+/// A number of config.json that has to be 0, null being 0, too.
+struct FixedZero {
+  const char *key;
+  int64_t otherwise; ///< where it is missing
+  const char *meaning;
+  const char *gguf; ///< its key there, where it is missing if it is 0, or 0
 };
 
 enum class NormKind { RMS, Layer };
@@ -152,6 +166,7 @@ struct DeltaModules {
 ///
 ///   x = x + outputNorm(o(attention(q, k, v of inputNorm(x)), with q and k normed and rotated))
 ///   x = x + outputNorm(down(activation(gate) * up of inputNorm(x)))
+///   x = scalar * x
 ///
 /// Where there is no gate, the activation is that of up. With a router, gate, up and down are those
 /// of each expert that it chooses, and the sum of what these give is added, but in the first layers
@@ -198,6 +213,7 @@ struct LayerModules {
   Module<"ffn_down_shexp"> sharedDown = {};
   Module<"ffn_gate_inp_shexp"> sharedRouter = {}; ///< what its result is multiplied by
   Module<"post_ffw_norm"> mlpOutputNorm = {};
+  Module<"layer_output_scale"> scalar = {}; ///< what the layer's result is times: one number
 };
 
 /// Another `model_type`, whose dense models are of an architecture: its Hugging Face checkpoints
@@ -228,8 +244,8 @@ struct Architecture {
   /// The first is meant where the field is missing; files are written with the first that fits.
   std::span<const ActivationName> activations = {};
   std::span<const FixedFlag> fixedFlags = {};
-  /// Fields that have to be missing or null.
-  std::span<const char *const> fixedNulls = {};
+  std::span<const FixedNull> fixedNulls = {};
+  std::span<const FixedZero> fixedZeros = {};
   BiasRule qkvBias = {}, outputBias = {}, mlpBias = {};
   ExpertFields experts = {};
   WindowKind window = WindowKind::None;
@@ -237,6 +253,17 @@ struct Architecture {
   double ropeTheta = 10000.0;
   /// Pattern: every so many-th layer sees all tokens, the others have the window.
   int64_t windowPattern = 0;
+  /// Pattern: the last layer sees all tokens, whatever is said of it.
+  bool lastSeesAll = false;
+  /// Layers that see all tokens have heads of a size of their own: its field.
+  SizeField fullHeadDim = {};
+  /// In these layers values are made of what k gives, without v, where this flag says so.
+  const char *sharedProjectionKey = nullptr;
+  /// The number of key-value heads of these layers where that flag says so; null: that of all.
+  const char *fullKVHeadsKey = nullptr;
+  /// These layers rotate in proportion (RopeScaling::Proportional) this part of their pairs, if
+  /// rope_parameters, which alone say how layers of a kind rotate, are missing. 0: they do not.
+  double proportionalPart = 0.0;
   /// Layers with a window rotate by angles of their own, of this base and not scaled: its field.
   NumberField windowedRopeTheta = {};
   /// The same where they rotate by the base of the others: what is scaled is what sees all tokens.
@@ -246,7 +273,8 @@ struct Architecture {
   // Factors of embeddings, of what a block adds to the residual stream and of products of queries
   // and keys, and what logits are divided by.
   NumberField embeddingFactor = {}, residualFactor = {}, attentionFactor = {}, logitDivisor = {};
-  /// Products of queries and keys are divided by its root, not by that of the head's dimension.
+  /// Products of queries and keys are divided by its root, not by that of the head's dimension. A
+  /// number without a field is what all models have.
   NumberField attentionWidth = {};
   /// GGUF does not say attentionWidth: it is the head's dimension but in models of so many layers,
   /// where it is the embedding's for each head.
@@ -278,6 +306,7 @@ struct Architecture {
   /// Hugging Face checkpoints have the weights of RMS norms less this, GGUF has them as they are.
   float normOffset = 0.0f;
   QKNorm qkNorm = QKNorm::None;
+  bool normsValues = false; ///< each head of them, without a weight
   Module<"token_embd"> embedding = {};
   Module<"position_embd"> positions = {}; ///< learned ones; without them, q and k are rotated
   const char *layerPrefix = "";

@@ -21,6 +21,7 @@ public:
   void add(std::string_view key, float value) { add(key, GGUFType::F32, value); }
   void add(std::string_view key, std::string_view text);
   void add(std::string_view key, std::span<const int32_t> numbers);
+  void add(std::string_view key, const std::vector<bool> &flags);
   /// As it is in another file.
   void add(std::string_view key, const GGUFValue &value);
 
@@ -35,7 +36,7 @@ private:
 };
 
 /// Adds what llama.cpp has to know of a model: the reverse of parseGGUFConfig(), apart from tokens,
-/// and from the scaling "llama3", which is the tensor kGGUFRopeFactors.
+/// and from the scalings "llama3" and "proportional", which are the tensor kGGUFRopeFactors.
 /// Errors: Unsupported, naming what GGUF has no key for.
 Result<void> addModelConfig(GGUFMetadata &metadata, const ModelConfig &config);
 

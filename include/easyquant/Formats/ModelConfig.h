@@ -53,6 +53,10 @@ struct ModelConfig {
   /// Divides numHeads; equal to it without grouped-query attention.
   int64_t numKVHeads = 0;
   int64_t headDim = 0;
+  /// Both in layers without a window, where these have heads of their own; 0: they have not.
+  int64_t fullKVHeads = 0, fullHeadDim = 0;
+  /// Layers without a window make values of what k gives.
+  bool sharesProjection = false;
   /// Longest context in tokens.
   int64_t maxContext = 0;
   /// Epsilon of RMSNorm or LayerNorm.
@@ -128,9 +132,20 @@ struct ModelConfig {
   int64_t recurrentState() const { return convolutionState() + delta.values() * delta.keyDim; }
   /// Whether a layer has experts in the place of an MLP.
   bool hasExperts(int64_t layer) const { return experts != 0 && layer >= denseLayers; }
+  /// Dimensions of a head, and key-value heads, of a layer's attention.
+  int64_t headDimOf(int64_t layer) const {
+    return fullHeadDim != 0 && windowOf(layer) == 0 ? fullHeadDim : headDim;
+  }
+  int64_t kvHeadsOf(int64_t layer) const {
+    return fullKVHeads != 0 && windowOf(layer) == 0 ? fullKVHeads : numKVHeads;
+  }
+  /// Dimensions of a head that `rope` is for.
+  int64_t ropeHeadDim() const { return fullHeadDim != 0 ? fullHeadDim : headDim; }
+  /// Whether a layer has no v.
+  bool sharesProjectionIn(int64_t layer) const { return sharesProjection && windowOf(layer) == 0; }
   /// Columns of what q gives.
-  int64_t queryColumns() const {
-    return (architecture->gatesAttention ? 2 : 1) * numHeads * headDim;
+  int64_t queryColumns(int64_t layer) const {
+    return (architecture->gatesAttention ? 2 : 1) * numHeads * headDimOf(layer);
   }
   /// Whether a layer rotates q and k.
   bool rotates(int64_t layer) const {

@@ -152,10 +152,24 @@ public:
   /// Names an argument of the model's own.
   void setName(mlir::Value value, llvm::StringRef name);
 
-  /// The cache, as the first attention has it, from the sizes of one layer; an error if this one's
-  /// is another.
-  mlir::LogicalResult setCache(mlir::Operation *attention, const formats::CacheSizes &layer,
-                               bool rotatesKeys);
+  /// The byte of a page, and of a sequence's window, where a layer's part begins, behind those of
+  /// the layers before it; and the bytes of all windows.
+  struct CachePlace {
+    int64_t page = 0, window = 0, windows = 0;
+  };
+  /// Where the layer of an attention lies in the cache, `spec` being that of its kernel; an error
+  /// if the first attention has another cache.
+  template <typename AttentionSpec>
+  mlir::FailureOr<CachePlace> placeInCache(mlir::Operation *attention, AttentionSpec spec,
+                                           bool rotatesKeys) {
+    auto sizesOf = [&](int64_t kvHeads, int64_t headDim) -> formats::CacheSizes {
+      spec.kvHeads = kvHeads;
+      spec.headDim = headDim;
+      const auto bytes = cacheBytes(spec);
+      return {bytes.pageTokens, bytes.page, bytes.window};
+    };
+    return layOutCache(attention, sizesOf, rotatesKeys);
+  }
   /// The cache from a byte on.
   mlir::Value cache(mlir::Value cache, int64_t offset) {
     mlir::Value all = (*this)[cache];
@@ -180,6 +194,10 @@ public:
   void awaitAll();
 
 private:
+  using SizesOfHeads = llvm::function_ref<formats::CacheSizes(int64_t kvHeads, int64_t headDim)>;
+  mlir::FailureOr<CachePlace> layOutCache(mlir::Operation *attention, SizesOfHeads sizesOf,
+                                          bool rotatesKeys);
+
   mlir::Value columns(mlir::Value memory, mlir::OpFoldResult first, int64_t count);
   mlir::MemRefType memoryType(mlir::Type type) const;
   mlir::Value fusionResult(mlir::Value value) const;

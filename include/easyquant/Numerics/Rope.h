@@ -40,6 +40,9 @@ enum class RopeScaling {
   /// "longrope" (Ding et al., "LongRoPE", 2024, https://arxiv.org/abs/2402.13753):
   /// f_i / divisors[i], and every rotation times attentionFactor.
   LongRope,
+  /// "proportional" (Gemma 4): f_i of the first turnedPairs pairs, 0 of the others, which stay as
+  /// they are.
+  Proportional,
 };
 
 struct RopeParams {
@@ -59,6 +62,7 @@ struct RopeParams {
   /// of long texts do not flatten (Llama 4; `llama_4_scaling_beta`).
   double lateGain = 0.0;
   std::vector<float> divisors = {}; ///< short_factor or long_factor: R/2
+  int64_t turnedPairs = 0;          ///< Proportional, 1 .. R/2: partial_rotary_factor R/2
 
   bool operator==(const RopeParams &) const = default;
 };
@@ -91,7 +95,8 @@ Result<void> checkRope(const RopeParams &params, int64_t positions);
 /// f_0 .. f_{R/2-1}. InvalidArgument as checkRope.
 Result<std::vector<double>> ropeFrequencies(const RopeParams &params);
 
-/// theta^(-2i/R) / f_i: what a scaling divides the frequencies by. InvalidArgument as checkRope.
+/// theta^(-2i/R) / f_i: what a scaling divides the frequencies by. Where f_i is 0 it is 1e30, which
+/// makes angles too small to see. InvalidArgument as checkRope.
 Result<std::vector<float>> ropeDivisors(const RopeParams &params);
 
 /// positions x R/2 x 2 floats, (cos, sin) of p * f_i (of YaRN and LongRoPE times attentionFactor,

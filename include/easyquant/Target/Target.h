@@ -97,6 +97,8 @@ public:
   const bool hasRecurrentState;
   /// Softmaxes may have a product more (sink_logits of attention).
   const bool hasSinkLogits;
+  /// Layers may differ in the number and size of their heads, and norms of heads have no weight.
+  const bool hasUnlikeHeads;
   const Fusions fusions;
   /// Packed weights of experts have a multiple of so many outputs; 0: no kernels take experts.
   const int64_t expertUnit;
@@ -132,7 +134,7 @@ protected:
     std::string name, title;
     std::vector<std::string> names;
     bool isAskedForWhole = false, runsHere = false, hasRecurrentState = false,
-         hasSinkLogits = false;
+         hasSinkLogits = false, hasUnlikeHeads = false;
     WeightsFile file;
     Fusions fusions;
     int64_t expertUnit = 0;

@@ -15,14 +15,16 @@ using namespace mlir;
 namespace easyquant::cpu {
 
 std::string symbolName(const HeadNormSpec &spec) {
-  return llvm::formatv("head_norm_{0}x{1}_eps{2:x-}", spec.heads, spec.headDim,
-                       llvm::bit_cast<uint32_t>(static_cast<float>(spec.epsilon)));
+  return llvm::formatv("head_norm_{0}x{1}_eps{2:x-}{3}", spec.heads, spec.headDim,
+                       llvm::bit_cast<uint32_t>(static_cast<float>(spec.epsilon)),
+                       spec.weight ? "" : "_plain");
 }
 
 Description describe(const HeadNormSpec &spec, MLIRContext *context) {
   Describer d(context, symbolName(spec), Describer::Over::Rows);
   d.writes("x", d.rows(spec.heads * spec.headDim));
-  d.reads("weight", d.memory({spec.headDim}, d.getF32Type()));
+  if (spec.weight)
+    d.reads("weight", d.memory({spec.headDim}, d.getF32Type()));
   return std::move(d.kernel);
 }
 
@@ -40,15 +42,18 @@ func::FuncOp getOrEmitHeadNorm(ModuleOp module, const HeadNormSpec &spec, const 
     forColumns(b, 0, spec.headDim, wide, [&](Value column, int64_t lanes) {
       Value at = b.add(first, column);
       Value value = b.mulf(b.loadVector(lanes, x, {row, at}), b.broadcast(scale, lanes));
-      b.storeVector(b.mulf(value, b.loadVector(lanes, weight, {column})), x, {row, at});
+      if (weight)
+        value = b.mulf(value, b.loadVector(lanes, weight, {column}));
+      b.storeVector(value, x, {row, at});
     });
   };
   return getOrEmitRowKernel(
       module, spec, target,
       [&](KernelBuilder &b, const KernelArguments &in, Value begin, Value end) {
+        Value weight = spec.weight ? in["weight"] : Value();
         b.forLoop(begin, end, 1, [&](Value row) {
           b.forLoop(0, columns, spec.headDim,
-                    [&](Value first) { emitHead(b, in["x"], in["weight"], row, first); });
+                    [&](Value first) { emitHead(b, in["x"], weight, row, first); });
         });
       });
 }

@@ -26,8 +26,9 @@ static bool isNorm(RowOp op) { return op == RowOp::RmsNorm || op == RowOp::Layer
 std::string symbolName(const RowGradientSpec &spec) {
   std::string name = llvm::formatv("{0}_gradient_{1}", nameOf(spec.op), spec.columns);
   if (isNorm(spec.op))
-    name += llvm::formatv("_by{0}_eps{1:x-}", spec.width,
-                          llvm::bit_cast<uint32_t>(static_cast<float>(spec.constant)));
+    name += llvm::formatv("_by{0}_eps{1:x-}{2}", spec.width,
+                          llvm::bit_cast<uint32_t>(static_cast<float>(spec.constant)),
+                          spec.weight ? "" : "_plain");
   if (spec.op == RowOp::SoftCap)
     name += llvm::formatv("_by{0:x-}", llvm::bit_cast<uint32_t>(static_cast<float>(spec.constant)));
   return name;
@@ -87,8 +88,8 @@ void RowGradientEmitter::emitNorm(Value first) {
     return isCentred ? b.subf(x, b.broadcast(centre, lanes)) : x;
   };
   auto weighted = [&](Value column, int64_t lanes) {
-    return b.mulf(load("dy", b.add(first, column), lanes),
-                  b.loadVector(lanes, in["weight"], {column}));
+    Value dy = load("dy", b.add(first, column), lanes);
+    return spec.weight ? b.mulf(dy, b.loadVector(lanes, in["weight"], {column})) : dy;
   };
   if (isCentred)
     centre =
@@ -189,7 +190,7 @@ Description describe(const RowGradientSpec &spec, MLIRContext *context) {
     return std::move(d.kernel);
   }
   d.reads("x", rows);
-  d.reads("weight", d.memory({spec.width}, d.getF32Type()), isNorm(spec.op));
+  d.reads("weight", d.memory({spec.width}, d.getF32Type()), isNorm(spec.op) && spec.weight);
   d.writes("dx", rows);
   return std::move(d.kernel);
 }

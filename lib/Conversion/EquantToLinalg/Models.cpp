@@ -131,18 +131,20 @@ static Value rootMean(TensorBuilder &b, Value sum, int64_t count, double epsilon
 
 static Value square(TensorBuilder &b, Value x) { return arith::MulFOp::create(b, x, x); }
 
-/// The norm of every part of the last dimension; x has two or three.
+/// The norm of every part of the last dimension; x has two or three. The weight may be null.
 static Value rmsNorm(TensorBuilder &b, Value x, Value weight, double epsilon) {
   const int64_t rank = TensorBuilder::typeOf(x).getRank();
   const int64_t count = TensorBuilder::typeOf(x).getDimSize(rank - 1);
   Dims all = rank == 2 ? Dims{0, 1} : Dims{0, 1, 2}, kept(all.begin(), all.end() - 1);
   Value sum =
       sumOfRow(b, {{x, all}}, [](TensorBuilder &in, ValueRange v) { return square(in, v[0]); });
-  return b.map(b.sizesOf(x), b.getF32Type(), {{x, all}, {sum, kept}, {weight, {rank - 1}}},
-               [&](TensorBuilder &in, ValueRange v) -> Value {
-                 Value y = arith::DivFOp::create(in, v[0], rootMean(in, v[1], count, epsilon));
-                 return arith::MulFOp::create(in, y, v[2]);
-               });
+  SmallVector<Indexed> inputs = {{x, all}, {sum, kept}};
+  if (weight)
+    inputs.push_back({weight, {rank - 1}});
+  return b.map(b.sizesOf(x), b.getF32Type(), inputs, [&](TensorBuilder &in, ValueRange v) -> Value {
+    Value y = arith::DivFOp::create(in, v[0], rootMean(in, v[1], count, epsilon));
+    return weight ? arith::MulFOp::create(in, y, v[2]).getResult() : y;
+  });
 }
 
 static SmallVector<Value> lowerRmsNorm(TensorBuilder &b, RmsNormOp op,
@@ -153,8 +155,8 @@ static SmallVector<Value> lowerRmsNorm(TensorBuilder &b, RmsNormOp op,
 
 static SmallVector<Value> lowerHeadRmsNorm(TensorBuilder &b, HeadRmsNormOp op,
                                            FunctionPattern<HeadRmsNormOp>::Adaptor adaptor) {
-  Value x = one(adaptor.getInput()), weight = one(adaptor.getWeight());
-  const int64_t headDim = TensorBuilder::typeOf(weight).getDimSize(0);
+  Value x = one(adaptor.getInput()), weight = oneOrNone(adaptor.getWeight());
+  const int64_t headDim = op.columnsOfHead();
   Value heads = b.split(x, 1, {TensorBuilder::typeOf(x).getDimSize(1) / headDim, headDim});
   return {b.merge(rmsNorm(b, heads, weight, op.getEpsilon().convertToDouble()), 1, 2)};
 }

@@ -53,6 +53,7 @@ struct CPUFamily final : Family {
                 .runsHere = true,
                 .hasRecurrentState = true,
                 .hasSinkLogits = true,
+                .hasUnlikeHeads = true,
                 .file = {.stem = formats::kWeightsStem},
                 .fusions = {},
                 .expertUnit = numerics::kPanelRows}) {}

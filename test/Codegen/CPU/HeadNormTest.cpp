@@ -20,14 +20,16 @@ using namespace easyquant::cpu;
 TEST(HeadNorm, MatchesTheFormula) {
   constexpr float between = -3.0f;
   for (const Target &target : testTargets())
-    for (auto [heads, headDim] : {std::pair<int64_t, int64_t>{8, 8},
-                                  {16, 128},
-                                  {1, 64},
-                                  {3, 96},
-                                  {2, 12},
-                                  {5, 2},
-                                  {4, 50}}) {
-      HeadNormSpec spec{heads, headDim, 1e-6};
+    for (auto [heads, headDim, hasWeight] : {std::tuple<int64_t, int64_t, bool>{8, 8, true},
+                                             {16, 128, true},
+                                             {1, 64, true},
+                                             {3, 96, true},
+                                             {2, 12, true},
+                                             {5, 2, true},
+                                             {4, 50, true},
+                                             {4, 128, false},
+                                             {3, 50, false}}) {
+      HeadNormSpec spec{heads, headDim, 1e-6, hasWeight};
       SCOPED_TRACE(symbolName(spec));
       KernelRunner run(target,
                        [&](ModuleOp module) { return getOrEmitHeadNorm(module, spec, target); });
@@ -35,7 +37,7 @@ TEST(HeadNorm, MatchesTheFormula) {
       std::normal_distribution<float> normal;
       GuardedBuffer<float> weight(headDim);
       for (int64_t i = 0; i < headDim; ++i)
-        weight[i] = normal(random);
+        weight[i] = hasWeight ? normal(random) : 1.0f;
       MemRef<float, 1> weightView(weight.data(), {headDim});
       const int64_t columns = heads * headDim, stride = columns + 5;
       for (int64_t rows : {1, 2, 3, 17, 70}) {
@@ -48,7 +50,8 @@ TEST(HeadNorm, MatchesTheFormula) {
         std::vector<float> input(x.data(), x.data() + x.elementCount()), first;
         for (int64_t threads : {1, 2, 3}) {
           std::copy(input.begin(), input.end(), x.data());
-          run(MemRef<float, 2>::strided(x.data(), {rows, columns}, stride), weightView, threads);
+          MemRef<float, 2> all = MemRef<float, 2>::strided(x.data(), {rows, columns}, stride);
+          hasWeight ? run(all, weightView, threads) : run(all, threads);
           for (int64_t m = 0; m < rows; ++m)
             for (int64_t head = 0; head < heads; ++head) {
               const int64_t at = m * stride + head * headDim;

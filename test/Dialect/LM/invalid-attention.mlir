@@ -85,3 +85,14 @@ func.func @sink_logits(%q: tensor<?x16xf32>, %k: tensor<?x8xf32>, %s: tensor<3xf
     {layer = 0, num_heads = 4, num_kv_heads = 2, head_dim = 4, scale = 0.5 : f64} : tensor<?x16xf32>, tensor<?x8xf32>, !cache
   return
 }
+
+// -----
+
+!cache = !lm.kv_cache<layers = 2, kv_heads = [2, 1], head_dim = [4, 8]>
+
+func.func @heads_of_layer(%q: tensor<?x8xf32>, %cache: !cache, %batch: !lm.batch) {
+  // expected-error @below {{cache has 1 heads of 8 dimensions, expected 2 of 4}}
+  lm.attention %q, %q, %q, %cache, %batch {layer = 1, num_heads = 2, num_kv_heads = 2, head_dim = 4, scale = 0.5}
+    : tensor<?x8xf32>, tensor<?x8xf32>, !cache
+  return
+}

@@ -151,6 +151,45 @@ func.func @head_norm_epsilon(%x: tensor<?x12xf32>, %w: tensor<4xf32>) {
 
 // -----
 
+func.func @head_norm_of_nothing(%x: tensor<?x12xf32>) {
+  // expected-error @below {{expected a weight or head_dim, and not both}}
+  lm.head_rms_norm %x {epsilon = 1.0e-6 : f64} : tensor<?x12xf32>
+  return
+}
+
+// -----
+
+func.func @head_norm_of_both(%x: tensor<?x12xf32>, %w: tensor<4xf32>) {
+  // expected-error @below {{expected a weight or head_dim, and not both}}
+  lm.head_rms_norm %x, %w {epsilon = 1.0e-6 : f64, head_dim = 4 : i64} : tensor<?x12xf32>, tensor<4xf32>
+  return
+}
+
+// -----
+
+func.func @plain_head_norm_width(%x: tensor<?x12xf32>) {
+  // expected-error @below {{input has 12 columns, which are no heads of head_dim 5}}
+  lm.head_rms_norm %x {epsilon = 1.0e-6 : f64, head_dim = 5 : i64} : tensor<?x12xf32>
+  return
+}
+
+// -----
+
+// expected-error @below {{head_dim must be one number for all of 3 layers, or a list of one for each that are not all alike}}
+func.func private @short_list(!lm.kv_cache<layers = 3, kv_heads = 3, head_dim = [64, 32]>)
+
+// -----
+
+// expected-error @below {{kv_heads must be one number for all of 2 layers, or a list of one for each that are not all alike}}
+func.func private @alike(!lm.kv_cache<layers = 2, kv_heads = [3, 3], head_dim = 64>)
+
+// -----
+
+// expected-error @below {{layers, kv_heads and head_dim must be positive, found 2, 3 and 0}}
+func.func private @second(!lm.kv_cache<layers = 2, kv_heads = 3, head_dim = [64, 0]>)
+
+// -----
+
 func.func @factor(%x: tensor<?x12xf32>) {
   // expected-error @below {{factor must be a positive number that f32 holds, found}}
   lm.multiply %x {factor = 1.0e300 : f64} : tensor<?x12xf32>

@@ -44,6 +44,19 @@ func.func @head_norm(%x: tensor<?x12xf32>, %w: tensor<4xf32>) -> tensor<?x12xf32
   return %y : tensor<?x12xf32>
 }
 
+// CHECK-LABEL: func.func @plain_head_norm(
+// CHECK: lm.head_rms_norm %{{.*}} {epsilon = 1.250000e-01 : f64, head_dim = 4 : i64} : tensor<?x12xf32>
+func.func @plain_head_norm(%x: tensor<?x12xf32>) -> tensor<?x12xf32> {
+  %y = lm.head_rms_norm %x {epsilon = 0.125 : f64, head_dim = 4 : i64} : tensor<?x12xf32>
+  return %y : tensor<?x12xf32>
+}
+
+// Layers whose heads differ, in number, in size, or in both.
+// CHECK: func.func private @numbers(!lm.kv_cache<layers = 3, kv_heads = [2, 2, 1], head_dim = 8>)
+func.func private @numbers(!lm.kv_cache<layers = 3, kv_heads = [2, 2, 1], head_dim = 8>)
+// CHECK: func.func private @both(!lm.kv_cache<layers = 2, kv_heads = [2, 1], head_dim = [8, 16]>)
+func.func private @both(!lm.kv_cache<layers = 2, kv_heads = [2, 1], head_dim = [8, 16]>)
+
 // CHECK-LABEL: func.func @linear(
 // CHECK-SAME:    %[[X:[^:]*]]: tensor<?x8xf32>, %[[W:[^:]*]]: tensor<4x8xf32>, %[[B:[^:]*]]: tensor<4xf32>)
 func.func @linear(%x: tensor<?x8xf32>, %w: tensor<4x8xf32>, %b: tensor<4xf32>) -> (tensor<?x4xf32>, tensor<?x4xf32>) {

@@ -25,7 +25,7 @@ ml_program.global private @t(#ml_program.extern : tensor<8x2x2xf32>) : tensor<8x
 
 // -----
 
-// expected-error @below {{scaling must be "linear", "llama3", "yarn" or "longrope"}}
+// expected-error @below {{scaling must be "linear", "llama3", "yarn", "longrope" or "proportional"}}
 ml_program.global private @t(#ml_program.extern : tensor<8x2x2xf32>) : tensor<8x2x2xf32> {lm.rope_table = {theta = 10000.0 : f64, scaling = "ntk"}}
 
 // -----
@@ -99,3 +99,13 @@ ml_program.global private @t(#ml_program.extern : tensor<8x2x2xf32>) : tensor<8x
 
 // expected-error @below {{rotary embedding with a divisor = 0: expected a finite positive number}}
 ml_program.global private @t(#ml_program.extern : tensor<8x2x2xf32>) : tensor<8x2x2xf32> {lm.rope_table = {theta = 10000.0 : f64, scaling = "longrope", attention_factor = 1.0 : f64, divisors = array<f32: 1.0, 0.0>}}
+
+// -----
+
+// expected-error @below {{turned_pairs must be there, an i64}}
+ml_program.global private @t(#ml_program.extern : tensor<8x2x2xf32>) : tensor<8x2x2xf32> {lm.rope_table = {theta = 10000.0 : f64, scaling = "proportional"}}
+
+// -----
+
+// expected-error @below {{rotary embedding of 4 dimensions whose first 3 pairs turn: expected 1 to 2}}
+ml_program.global private @t(#ml_program.extern : tensor<8x2x2xf32>) : tensor<8x2x2xf32> {lm.rope_table = {theta = 10000.0 : f64, scaling = "proportional", turned_pairs = 3 : i64}}

@@ -28,7 +28,7 @@ class QuantizedCacheLlama(Llama):
     def past_keys(self, k):
         """All tokens' keys (tokens, heads, d) as codes give them; only whole blocks behind the sinks are ever asked for."""
         out, count = k.copy(), len(k)
-        width = min(self.kv["group"], self.head_dim)
+        width = min(self.kv["group"], k.shape[-1])
         for start in range(self.kv["sinks"], count - self.kv["group"] + 1, self.kv["group"]):
             block = k[start:start + self.kv["group"]]
             if self.kv.get("keys_per_token") or self.kv.get("hadamard"):
@@ -39,32 +39,33 @@ class QuantizedCacheLlama(Llama):
         return out
 
     def past_values(self, v):
-        parts = v.reshape(*v.shape[:2], -1, min(self.kv["group"], self.head_dim))
+        parts = v.reshape(*v.shape[:2], -1, min(self.kv["group"], v.shape[-1]))
         return quantized(parts, self.kv["bits"], -1).reshape(v.shape)
 
     def attention(self, layer, x, first=0):
-        count, share = len(x), self.heads // self.kv_heads
-        q = self.rope(layer["q_proj"](x).reshape(count, self.heads, self.head_dim), 0)
-        k = layer["k_proj"](x).reshape(count, self.kv_heads, self.head_dim)
-        v = layer["v_proj"](x).reshape(count, self.kv_heads, self.head_dim)
+        window, (kv_heads, head_dim) = layer["window"], layer["heads_of"]
+        count, share = len(x), self.heads // kv_heads
+        q, k, v = self.projections(layer, x)
+        q = self.rope(q, 0, window)
         if self.kv.get("pre_rope"):
-            coded, k = self.rope(self.past_keys(k), 0), self.rope(k, 0)
+            coded, k = self.rope(self.past_keys(k), 0, window), self.rope(k, 0, window)
         else:
-            k = self.rope(k, 0)
+            k = self.rope(k, 0, window)
             if self.kv.get("hadamard"):
-                q, k = (rotate(x, block_of(self.head_dim, 512)) for x in (q, k))
+                q, k = (rotate(x, block_of(head_dim, 512)) for x in (q, k))
             coded = self.past_keys(k)
         coded_values = self.past_values(v)
         sinks, residual = self.kv["sinks"], self.kv["residual"]
-        out = np.empty((count, self.heads, self.head_dim), self.dtype)
+        out = np.empty((count, self.heads, head_dim), self.dtype)
         token = np.arange(count)
         for t in range(count):
             key_codes = (token >= sinks) & (token < sinks + max(t - sinks, 0) // residual * residual)
             value_codes = (token >= sinks) & (token < t + 1 - residual)
-            keys = np.where(key_codes[:, None, None], coded, k)[: t + 1]
-            values = np.where(value_codes[:, None, None], coded_values, v)[: t + 1]
+            seen = slice(max(0, t + 1 - window) if window else 0, t + 1)
+            keys = np.where(key_codes[:, None, None], coded, k)[seen]
+            values = np.where(value_codes[:, None, None], coded_values, v)[seen]
             for head in range(self.heads):
-                scores = keys[:, head // share] @ q[t, head] * self.dtype.type(self.head_dim**-0.5)
+                scores = keys[:, head // share] @ q[t, head] * self.dtype.type(self.scale or head_dim**-0.5)
                 weights = np.exp(scores - scores.max())
                 out[t, head] = weights @ values[:, head // share] / weights.sum()
         return layer["o_proj"](out.reshape(count, -1)[first:])

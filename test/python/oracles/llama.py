@@ -7,7 +7,8 @@ before), smollm3 (layers whose q and k are not rotated), gemma2 and gemma3_text 
 scaled embeddings, windows by a pattern, another scale and soft caps of attention, or norms of heads and angles of their own where there is
 a window), granite (multipliers), phi3 (one matrix for q, k and v and one for gate and up; the first part of each head rotated), ministral
 (windows by layer_types), ministral3 (queries scaled behind YaRN's original context) and olmo3 (olmo2 with windows by layer_types or in three
-of four layers, whose positions are not scaled); qwen3_moe, qwen2_moe and mixtral are qwen3, qwen2 and mistral with mixtures of experts
+of four layers, whose positions are not scaled), gemma4_text (gemma3_text with norms of w, a norm of every head of v, heads of another size
+and number in layers without a window, whose values may be what k gives, and a factor of each layer's result); qwen3_moe, qwen2_moe and mixtral are qwen3, qwen2 and mistral with mixtures of experts
 (experts.py), and so is gpt_oss (windows in every second layer, a learned logit in the softmax of each head). Tensor names and layouts are those of a Hugging Face checkpoint."""
 
 import numpy as np
@@ -63,6 +64,10 @@ def is_gemma(config):
     return config["model_type"].startswith("gemma")
 
 
+GEMMA4_ROPE = {"sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+               "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1000000.0}}
+
+
 def window_of(config, layer):
     """Tokens that a layer's attention sees, itself included; None: all."""
     kind = config["model_type"]
@@ -73,6 +78,8 @@ def window_of(config, layer):
     if is_gemma(config) or kind in ("olmo3", "ministral", "gpt_oss"):
         pattern = config.get("sliding_window_pattern", {"gemma2": 2, "gpt_oss": 2, "olmo3": 4}.get(kind, 6))
         types = config.get("layer_types") or ["full_attention" if (at + 1) % pattern == 0 else "sliding_attention" for at in range(layer + 1)]
+        if kind == "gemma4_text" and layer == config["num_hidden_layers"] - 1:
+            return None
         return config["sliding_window"] if types[layer] == "sliding_attention" else None
     if not kind.startswith("qwen") or not config.get("use_sliding_window"):
         return None
@@ -132,7 +139,7 @@ class Llama:
             return np.asarray(tensors[name], self.dtype)
 
         def norm(name):
-            weight = vector(name + ".weight") + self.dtype.type(is_gemma(config))
+            weight = vector(name + ".weight") + self.dtype.type(is_gemma(config) and config["model_type"] != "gemma4_text")
             return lambda rows: rms_norm(rows, weight, self.epsilon)
 
         def same(rows):
@@ -158,12 +165,24 @@ class Llama:
         self.norm = norm("model.norm")
         self.activation = gelu if is_gemma(config) else silu
         self.embedding_factor = config["hidden_size"] ** 0.5 if is_gemma(config) else config.get("embedding_multiplier", 1.0)
-        self.scale = config["query_pre_attn_scalar"] ** -0.5 if is_gemma(config) else config.get("attention_multiplier")
+        self.scale = (1.0 if config["model_type"] == "gemma4_text" else config["query_pre_attn_scalar"] ** -0.5 if is_gemma(config)
+                      else config.get("attention_multiplier"))
         self.layers = []
         for index in range(config["num_hidden_layers"]):
             at = f"model.layers.{index}."
-            layer = {name: linear(at + "self_attn." + name) for name in ("q_proj", "k_proj", "v_proj", "o_proj")}
-            kind = config["model_type"]
+            kind, window = config["model_type"], window_of(config, index)
+            layer = {"window": window, "heads_of": (self.kv_heads, self.head_dim), "v_norm": same, "scalar": 1.0}
+            parts = ["q_proj", "k_proj", "v_proj", "o_proj"]
+            if kind == "gemma4_text":
+                layer["v_norm"] = lambda rows: rms_norm(rows, 1, self.epsilon)
+                layer["scalar"] = vector(at + "layer_scalar")[0]
+                shares = not window and config.get("attention_k_eq_v")
+                if not window:
+                    layer["heads_of"] = ((config.get("num_global_key_value_heads") if shares else None) or self.kv_heads,
+                                         config.get("global_head_dim", 512))
+                if shares:
+                    parts.remove("v_proj")
+            layer |= {name: linear(at + "self_attn." + name) for name in parts}
             if kind == "gpt_oss":
                 layer["sinks"] = vector(at + "self_attn.sinks")
             if kind in ("qwen3_moe", "qwen2_moe", "mixtral", "gpt_oss"):
@@ -176,11 +195,11 @@ class Llama:
             if is_gemma(config):
                 names = {"input_norm": "input_layernorm", "attention_output_norm": "post_attention_layernorm",
                          "mlp_norm": "pre_feedforward_layernorm", "mlp_output_norm": "post_feedforward_layernorm"}
-            if kind in ("qwen3", "qwen3_moe", "olmo2", "olmo3", "gemma3_text"):
+            if kind in ("qwen3", "qwen3_moe", "olmo2", "olmo3", "gemma3_text", "gemma4_text"):
                 names |= {name: f"self_attn.{name}" for name in ("q_norm", "k_norm")}
             layer |= dict.fromkeys(("input_norm", "attention_output_norm", "mlp_norm", "mlp_output_norm", "q_norm", "k_norm"), same)
             layer |= {role: norm(at + name) for role, name in names.items()}
-            layer["window"], layer["rotated"] = window_of(config, index), is_rotated(config, index)
+            layer["rotated"] = is_rotated(config, index)
             self.layers.append(layer)
 
     def mlp(self, layer, rows):
@@ -190,36 +209,47 @@ class Llama:
 
     def rope(self, x, position, window=None):
         """x: (tokens, heads, head_dim)."""
-        half = self.rotated // 2
-        config = self.config
-        if config["model_type"] == "gemma3_text" and window:
+        config, dims = self.config, self.rotated
+        kind = config["model_type"]
+        if kind == "gemma4_text":
+            kinds, dims = config.get("rope_parameters") or GEMMA4_ROPE, x.shape[-1]
+            config = {"rope_parameters": kinds["sliding_attention" if window else "full_attention"], "max_position_embeddings": 0}
+        half = dims // 2
+        if kind == "gemma3_text" and window:
             config = {"rope_theta": config.get("rope_local_base_freq", 10000.0), "max_position_embeddings": 0}
-        if self.config["model_type"] == "olmo3":
+        if kind == "olmo3":
             kinds = config.get("rope_parameters")
             if window:
                 config = {"rope_theta": (kinds["sliding_attention"] if kinds else config)["rope_theta"], "max_position_embeddings": 0}
             elif kinds:
                 config = config | {"rope_parameters": kinds["full_attention"]}
-        angles = rotations(config, self.rotated, position, len(x), self.context)
+        angles = rotations(config, dims, position, len(x), self.context)
         cos, sin = (part.astype(self.dtype)[:, None] for part in angles)
         a, b, rest = x[..., :half], x[..., half:2 * half], x[..., 2 * half:]
         return np.concatenate([a * cos - b * sin, b * cos + a * sin, rest], axis=-1)
 
-    def attention(self, layer, x, first=0):
-        """Attention of the rows from `first` on."""
+    def projections(self, layer, x):
+        """q, k and v of each head, normed and not rotated."""
         count = len(x)
+        kv_heads, head_dim = layer["heads_of"]
         q, k = layer["q_proj"](x), layer["k_proj"](x)
+        v = (layer["v_proj"](x) if "v_proj" in layer else k).reshape(count, kv_heads, head_dim)
         if self.config["model_type"] in ("olmo2", "olmo3"):
             q, k = layer["q_norm"](q), layer["k_norm"](k)
-        q, k = q.reshape(count, self.heads, self.head_dim), k.reshape(count, self.kv_heads, self.head_dim)
+        q, k = q.reshape(count, self.heads, head_dim), k.reshape(count, kv_heads, head_dim)
         if self.config["model_type"] not in ("olmo2", "olmo3"):
             q, k = layer["q_norm"](q), layer["k_norm"](k)
+        return q, k, layer["v_norm"](v)
+
+    def attention(self, layer, x, first=0):
+        """Attention of the rows from `first` on."""
+        q, k, v = self.projections(layer, x)
+        count, (kv_heads, head_dim) = len(x), layer["heads_of"]
         if layer["rotated"]:
             q, k = self.rope(q, 0, layer["window"]), self.rope(k, 0, layer["window"])
         q = q * late_gain(self.config, np.arange(count)).astype(self.dtype)[:, None, None]
-        v = layer["v_proj"](x).reshape(count, self.kv_heads, self.head_dim)
-        out = np.empty((count, self.heads, self.head_dim), self.dtype)
-        share = self.heads // self.kv_heads
+        out = np.empty((count, self.heads, head_dim), self.dtype)
+        share = self.heads // kv_heads
         for head in range(self.heads):
             out[:, head] = causal_attention(q[:, head], k[:, head // share], v[:, head // share], layer["window"], first=first,
                                             scale=self.scale, bound=self.config.get("attn_logit_softcapping"),
@@ -235,7 +265,7 @@ class Llama:
             first = len(x) - last if last and layer is self.layers[-1] else 0
             attended = self.attention(layer, layer["input_norm"](x), first)
             x = x[first:] + factor * layer["attention_output_norm"](attended)
-            x = x + factor * layer["mlp_output_norm"](self.mlp(layer, layer["mlp_norm"](x)))
+            x = (x + factor * layer["mlp_output_norm"](self.mlp(layer, layer["mlp_norm"](x)))) * layer["scalar"]
         return self.norm(x)
 
     def logits(self, tokens, last=None):

@@ -1,7 +1,7 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Rotary angles as config.json asks for them, in fp64: "linear", "yarn" and "longrope" as their papers have them, "llama3" as
-Meta's reference code has it."""
+Meta's reference code has it, "proportional" as transformers has it."""
 
 import numpy as np
 
@@ -71,6 +71,8 @@ def rotations(config, dims, position, count, context=None):
         gain = scaling.get("attention_factor", 0.1 * np.log(scaling["factor"]) + 1)
     elif kind == "longrope":
         frequency, gain = longrope(frequency, scaling, config, context or config["max_position_embeddings"])
+    elif kind == "proportional":  # the first pairs turn, by the angles that they have among all
+        frequency = frequency * (np.arange(half) < scaling.get("partial_rotary_factor", 1.0) * dims // 2)
     elif kind not in ("default", "dynamic"):  # dynamic: equal within the model's context
         raise ValueError(f"no oracle for the RoPE scaling {kind}")
     angle = (position + np.arange(count, dtype=np.float64))[:, None] * frequency

@@ -402,10 +402,11 @@ mlir::func::FuncOp getOrEmitGatedDelta(mlir::ModuleOp module, const GatedDeltaSp
                                        const Target &target);
 
 /// Divides every head of x, rows<heads*D>, by its root mean square, in place, and multiplies it
-/// with the weight, memref<Dxf32>.
+/// with the weight, memref<Dxf32>, if there is one.
 struct HeadNormSpec {
   int64_t heads = 0, headDim = 0;
   double epsilon = 0.0;
+  bool weight = true;
 };
 std::string symbolName(const HeadNormSpec &spec);
 Description describe(const HeadNormSpec &spec, mlir::MLIRContext *context);
@@ -413,13 +414,14 @@ mlir::func::FuncOp getOrEmitHeadNorm(mlir::ModuleOp module, const HeadNormSpec &
                                      const Target &target);
 
 /// The gradient of a norm, of rows or of heads, of SiluMul or GeluMul, of Gelu, or of SoftCap; dy
-/// is that of the result. It is dx of norms, by x and the weight, memref<Dxf32>, and of Gelu and
-/// SoftCap, by x; dgate and dup of the others, by gate and up.
+/// is that of the result. It is dx of norms, by x and the weight, memref<Dxf32>, if there is one,
+/// and of Gelu and SoftCap, by x; dgate and dup of the others, by gate and up.
 struct RowGradientSpec {
   RowOp op = RowOp::RmsNorm;
   int64_t columns = 0;
   int64_t width = 0;     ///< D: every D columns are normalized by themselves
   double constant = 0.0; ///< as RowSpec has it
+  bool weight = true;    ///< of norms
 };
 std::string symbolName(const RowGradientSpec &spec);
 Description describe(const RowGradientSpec &spec, mlir::MLIRContext *context);

@@ -82,14 +82,23 @@ private:
 
   LogicalResult checkAttention(Operation *op) {
     auto hasSinkLogits = [](auto attention) { return attention && attention.getSinkLogits(); };
-    if (!hasSinkLogits(dyn_cast<lm::AttentionOp>(op)) &&
-        !hasSinkLogits(dyn_cast<equant::AttentionOp>(op)))
-      return success();
+    const bool sinks = hasSinkLogits(dyn_cast<lm::AttentionOp>(op)) ||
+                       hasSinkLogits(dyn_cast<equant::AttentionOp>(op));
+    auto isUnlike = [](Value operand) {
+      auto cache = dyn_cast<lm::KVCacheType>(operand.getType());
+      return cache && !cache.isUniform();
+    };
+    const bool unlike = !isa<func::CallOp>(op) && llvm::any_of(op->getOperands(), isUnlike);
+    auto norm = dyn_cast<lm::HeadRmsNormOp>(op);
+    const bool plain = norm && !norm.getWeight();
     auto name = dyn_cast<NameLoc>(op->getLoc());
     for (const targets::Family *family : families)
-      if (!family->hasSinkLogits)
+      if ((sinks && !family->hasSinkLogits) || ((unlike || plain) && !family->hasUnlikeHeads))
         return op->emitOpError() << (name ? "at '" + name.getName().str() + "' " : "")
-                                 << "has sink logits, for which " << family->title
+                                 << (sinks    ? "has sink logits"
+                                     : unlike ? "has heads unlike those of other layers"
+                                              : "has no weight")
+                                 << ", for which " << family->title
                                  << " have no kernel yet; compile it with --target cpu";
     return success();
   }

@@ -134,9 +134,13 @@ template <typename AttentionLike> void FunctionSharder::shardAttention(Attention
 
 void FunctionSharder::run() {
   for (BlockArgument argument : function.getArguments())
-    if (auto cache = dyn_cast<lm::KVCacheType>(argument.getType()))
-      argument.setType(lm::KVCacheType::get(b.getContext(), cache.getLayers(),
-                                            cache.getKvHeads() / degree, cache.getHeadDim()));
+    if (auto cache = dyn_cast<lm::KVCacheType>(argument.getType())) {
+      SmallVector<int64_t> kvHeads(cache.getKvHeads());
+      for (int64_t &heads : kvHeads)
+        heads /= degree;
+      argument.setType(
+          lm::KVCacheType::get(b.getContext(), cache.getLayers(), kvHeads, cache.getHeadDim()));
+    }
   function.setFunctionType(b.getFunctionType(function.front().getArgumentTypes(),
                                              function.getFunctionType().getResults()));
   SmallVector<Operation *> ops;

@@ -221,6 +221,17 @@ FailureOr<ShardedLinears> easyquant::equant::checkDegree(ModuleOp module, int64_
   });
   if (routed.wasInterrupted())
     return failure();
+  // No test has shared out such a cache.
+  WalkResult unlike = module.walk([&](Operation *op) -> WalkResult {
+    if (degree == 1 || !isa<lm::AttentionOp, AttentionOp>(op) ||
+        cast<lm::KVCacheType>(op->getOperand(3).getType()).isUniform())
+      return WalkResult::advance();
+    return emitError(op->getLoc())
+           << "layers whose heads differ in number or size are not shared out among ranks yet; "
+              "compile the model for one rank";
+  });
+  if (unlike.wasInterrupted())
+    return failure();
   Analysis analysis(degree);
   for (auto function : module.getOps<func::FuncOp>())
     if (!function.isExternal() && failed(analysis.follow(function)))

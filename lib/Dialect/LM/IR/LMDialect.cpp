@@ -22,6 +22,29 @@ using namespace easyquant::lm;
 #include "easyquant/Dialect/LM/IR/LMDialect.cpp.inc"
 #include "easyquant/Dialect/LM/IR/LMEnums.cpp.inc"
 
+/// "3", or "[2, 2, 1]".
+static FailureOr<SmallVector<int64_t>> parseOfLayers(AsmParser &parser) {
+  SmallVector<int64_t> numbers;
+  auto parseNumber = [&] { return parser.parseInteger(numbers.emplace_back()); };
+  ParseResult parsed =
+      succeeded(parser.parseOptionalLSquare())
+          ? failure(parser.parseCommaSeparatedList(parseNumber) || parser.parseRSquare())
+          : parseNumber();
+  if (parsed)
+    return failure();
+  return numbers;
+}
+
+static void printOfLayers(AsmPrinter &printer, ArrayRef<int64_t> numbers) {
+  if (numbers.size() == 1) {
+    printer << numbers.front();
+    return;
+  }
+  printer << '[';
+  llvm::interleaveComma(numbers, printer);
+  printer << ']';
+}
+
 #define GET_ATTRDEF_CLASSES
 #include "easyquant/Dialect/LM/IR/LMAttributes.cpp.inc"
 
@@ -53,15 +76,25 @@ void LMDialect::initialize() {
 }
 
 LogicalResult KVCacheType::verify(function_ref<InFlightDiagnostic()> emitError, int64_t layers,
-                                  int64_t kvHeads, int64_t headDim) {
-  if (layers < 1 || kvHeads < 1 || headDim < 1)
-    return emitError() << "layers, kv_heads and head_dim must be positive, found " << layers << ", "
-                       << kvHeads << " and " << headDim;
-  if (layers > kMaxLayers || headDim > kMaxHeadDim || kvHeads > kMaxExtent / headDim)
-    return emitError() << "at most " << kMaxLayers << " layers, heads of " << kMaxHeadDim
-                       << " dimensions and " << kMaxExtent
-                       << " dimensions of all heads are supported, found " << layers
-                       << " layers and " << kvHeads << " heads of " << headDim;
+                                  ArrayRef<int64_t> kvHeads, ArrayRef<int64_t> headDims) {
+  // One form for each meaning, so that equal caches have equal types.
+  for (auto [name, numbers] : {std::pair("kv_heads", kvHeads), std::pair("head_dim", headDims)})
+    if (numbers.size() != 1 && (std::ssize(numbers) != layers || llvm::all_equal(numbers)))
+      return emitError() << name << " must be one number for all of " << layers
+                         << " layers, or a list of one for each that are not all alike";
+  const size_t count = std::max(kvHeads.size(), headDims.size());
+  for (size_t layer = 0; layer < count; ++layer) {
+    const int64_t heads = kvHeads[kvHeads.size() == 1 ? 0 : layer];
+    const int64_t headDim = headDims[headDims.size() == 1 ? 0 : layer];
+    if (layers < 1 || heads < 1 || headDim < 1)
+      return emitError() << "layers, kv_heads and head_dim must be positive, found " << layers
+                         << ", " << heads << " and " << headDim;
+    if (layers > kMaxLayers || headDim > kMaxHeadDim || heads > kMaxExtent / headDim)
+      return emitError() << "at most " << kMaxLayers << " layers, heads of " << kMaxHeadDim
+                         << " dimensions and " << kMaxExtent
+                         << " dimensions of all heads are supported, found " << layers
+                         << " layers and " << heads << " heads of " << headDim;
+  }
   return success();
 }
 

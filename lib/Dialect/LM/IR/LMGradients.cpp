@@ -87,12 +87,13 @@ LogicalResult RopeGradientOp::verify() {
 /// x and the weight of an RMS norm, of rows or of heads.
 template <typename OpT>
 static FailureOr<Gradients> rmsNormGradients(OpT op, OpBuilder &b, Value result,
-                                             const BitVector &wanted) {
-  Gradients gradients(2);
+                                             const BitVector &wanted, IntegerAttr headDim = {}) {
+  Gradients gradients(op->getNumOperands());
   if (wanted[0])
-    gradients[0] = RmsNormGradientOp::create(b, op.getLoc(), op.getInput().getType(), result,
-                                             op.getInput(), op.getWeight(), op.getEpsilonAttr());
-  if (wanted[1])
+    gradients[0] =
+        RmsNormGradientOp::create(b, op.getLoc(), op.getInput().getType(), result, op.getInput(),
+                                  op.getWeight(), op.getEpsilonAttr(), headDim);
+  if (op.getWeight() && wanted[1])
     gradients[1] = RmsNormWeightGradientOp::create(b, op.getLoc(), op.getWeight().getType(), result,
                                                    op.getInput(), op.getEpsilonAttr());
   return gradients;
@@ -105,7 +106,7 @@ FailureOr<Gradients> RmsNormOp::buildGradients(OpBuilder &b, ArrayRef<Value> res
 
 FailureOr<Gradients> HeadRmsNormOp::buildGradients(OpBuilder &b, ArrayRef<Value> results,
                                                    const BitVector &wanted) {
-  return rmsNormGradients(*this, b, results[0], wanted);
+  return rmsNormGradients(*this, b, results[0], wanted, getHeadDimAttr());
 }
 
 FailureOr<Gradients> LayerNormOp::buildGradients(OpBuilder &b, ArrayRef<Value> results,
@@ -139,8 +140,10 @@ FailureOr<Gradients> LinearOp::buildGradients(OpBuilder &b, ArrayRef<Value> resu
   return gradients;
 }
 
-LogicalResult RmsNormGradientOp::verify() {
-  return verifyNormWeight(*this, getInput(), getWeight(), getEpsilon());
+LogicalResult RmsNormGradientOp::verify() { return verifyHeadNorm(*this); }
+
+int64_t RmsNormGradientOp::columnsOfHead() {
+  return getWeight() ? extent(getWeight()) : static_cast<int64_t>(*getHeadDim());
 }
 LogicalResult RmsNormWeightGradientOp::verify() {
   return verifyNormWeight(*this, getInput(), getOutput(), getEpsilon());

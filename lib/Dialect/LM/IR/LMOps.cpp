@@ -114,8 +114,10 @@ LogicalResult easyquant::lm::verifyNormWeight(Operation *op, Value input, Value 
   return verifyEpsilon(op, epsilon);
 }
 
-LogicalResult HeadRmsNormOp::verify() {
-  return verifyNormWeight(*this, getInput(), getWeight(), getEpsilon());
+LogicalResult HeadRmsNormOp::verify() { return verifyHeadNorm(*this); }
+
+int64_t HeadRmsNormOp::columnsOfHead() {
+  return getWeight() ? extent(getWeight()) : static_cast<int64_t>(*getHeadDim());
 }
 
 LogicalResult LayerNormOp::verify() { return verifyEpsilon(*this, getEpsilon()); }
@@ -251,10 +253,10 @@ LogicalResult easyquant::lm::verifyAttention(Operation *op, Value query, Value k
   if (layer >= cache.getLayers())
     return op->emitOpError("layer ")
            << layer << " is not in a cache of " << cache.getLayers() << " layers";
-  if (cache.getKvHeads() != kvHeads || cache.getHeadDim() != headDim)
+  if (cache.kvHeadsOf(layer) != kvHeads || cache.headDimOf(layer) != headDim)
     return op->emitOpError("cache has ")
-           << cache.getKvHeads() << " heads of " << cache.getHeadDim() << " dimensions, expected "
-           << kvHeads << " of " << headDim;
+           << cache.kvHeadsOf(layer) << " heads of " << cache.headDimOf(layer)
+           << " dimensions, expected " << kvHeads << " of " << headDim;
   if (sinkLogits && extent(sinkLogits) != heads)
     return op->emitOpError("sink_logits have one number for each of ")
            << heads << " heads, found " << extent(sinkLogits);

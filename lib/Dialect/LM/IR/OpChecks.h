@@ -26,6 +26,17 @@ mlir::LogicalResult verifyEpsilon(mlir::Operation *op, llvm::APFloat epsilon);
 /// Rows of heads of as many columns as the weight has elements.
 mlir::LogicalResult verifyNormWeight(mlir::Operation *op, mlir::Value input, mlir::Value weight,
                                      llvm::APFloat epsilon);
+/// The same where the weight may be missing, and head_dim says how many then.
+template <typename OpT> mlir::LogicalResult verifyHeadNorm(OpT op) {
+  if (bool(op.getWeight()) == bool(op.getHeadDim()))
+    return op.emitOpError("expected a weight or head_dim, and not both");
+  if (op.getWeight())
+    return verifyNormWeight(op, op.getInput(), op.getWeight(), op.getEpsilon());
+  if (columns(op.getInput()) % op.columnsOfHead() != 0)
+    return op.emitOpError("input has ") << columns(op.getInput()) << " columns, which are no heads "
+                                        << "of head_dim " << op.columnsOfHead();
+  return verifyEpsilon(op, op.getEpsilon());
+}
 /// Are the parts as wide together?
 bool addUpTo(int64_t width, mlir::ValueRange parts);
 /// Columns that are heads of `headDim`, and a table for them.

@@ -17,7 +17,7 @@ using numerics::RopeScaling;
 
 static constexpr llvm::StringLiteral kScaling = "scaling", kPositions = "original_positions",
                                      kTruncate = "truncate", kDivisors = "divisors",
-                                     kLateGain = "late_gain";
+                                     kLateGain = "late_gain", kTurnedPairs = "turned_pairs";
 
 /// The value of `scaling`; empty where there is none.
 static StringRef nameOf(RopeScaling scaling) {
@@ -32,6 +32,8 @@ static StringRef nameOf(RopeScaling scaling) {
     return "yarn";
   case RopeScaling::LongRope:
     return "longrope";
+  case RopeScaling::Proportional:
+    return "proportional";
   }
   llvm_unreachable("every scaling is named");
 }
@@ -48,7 +50,7 @@ static SmallVector<Number> numbersOf(RopeScaling scaling) {
   SmallVector<Number> numbers = {{"theta", &RopeParams::theta}};
   if (scaling == RopeScaling::LongRope)
     numbers.push_back({"attention_factor", &RopeParams::attentionFactor});
-  else if (scaling != RopeScaling::None)
+  else if (scaling != RopeScaling::None && scaling != RopeScaling::Proportional)
     numbers.push_back({"factor", &RopeParams::factor});
   if (scaling == RopeScaling::Llama3)
     numbers.append({{"low_freq_factor", &RopeParams::lowFrequencyFactor},
@@ -80,6 +82,8 @@ DictionaryAttr lm::ropeTableAttr(MLIRContext *context, const RopeParams &params)
   }
   if (params.scaling == RopeScaling::LongRope)
     fields.set(kDivisors, b.getDenseF32ArrayAttr(params.divisors));
+  if (params.scaling == RopeScaling::Proportional)
+    fields.set(kTurnedPairs, b.getI64IntegerAttr(params.turnedPairs));
   return fields.getDictionary(context);
 }
 
@@ -94,13 +98,14 @@ Result<RopeParams> lm::ropeParams(DictionaryAttr attribute, RankedTensorType tab
   params.dims = 2 * pairs;
   if (Attribute scaling = attribute.get(kScaling)) {
     auto name = dyn_cast<StringAttr>(scaling);
-    for (RopeScaling kind :
-         {RopeScaling::Linear, RopeScaling::Llama3, RopeScaling::Yarn, RopeScaling::LongRope})
+    for (RopeScaling kind : {RopeScaling::Linear, RopeScaling::Llama3, RopeScaling::Yarn,
+                             RopeScaling::LongRope, RopeScaling::Proportional})
       if (name && name.getValue() == nameOf(kind))
         params.scaling = kind;
     if (params.scaling == RopeScaling::None)
       return makeError(ErrorCode::InvalidArgument,
-                       "scaling must be \"linear\", \"llama3\", \"yarn\" or \"longrope\"");
+                       "scaling must be \"linear\", \"llama3\", \"yarn\", \"longrope\" or "
+                       "\"proportional\"");
   }
   size_t expected = params.scaling == RopeScaling::None ? 0 : 1;
   for (Number number : numbersOf(params.scaling)) {
@@ -110,13 +115,20 @@ Result<RopeParams> lm::ropeParams(DictionaryAttr attribute, RankedTensorType tab
     params.*number.member = value.getValueAsDouble();
     ++expected;
   }
-  if (hasPositions(params.scaling)) {
-    auto value = attribute.getAs<IntegerAttr>(kPositions);
+  auto readInteger = [&](StringRef name, int64_t &number) -> Result<void> {
+    auto value = attribute.getAs<IntegerAttr>(name);
     if (!value || !value.getType().isSignlessInteger(64))
-      return makeError(ErrorCode::InvalidArgument, "{} must be there, an i64", kPositions.str());
-    params.originalPositions = value.getInt();
+      return makeError(ErrorCode::InvalidArgument, "{} must be there, an i64", name.str());
+    number = value.getInt();
     ++expected;
-  }
+    return {};
+  };
+  if (hasPositions(params.scaling))
+    if (auto read = readInteger(kPositions, params.originalPositions); !read)
+      return Unexpected(read.error());
+  if (params.scaling == RopeScaling::Proportional)
+    if (auto read = readInteger(kTurnedPairs, params.turnedPairs); !read)
+      return Unexpected(read.error());
   if (params.scaling == RopeScaling::Yarn) {
     auto value = attribute.getAs<BoolAttr>(kTruncate);
     if (!value)

@@ -25,7 +25,8 @@ def LM_Dialect : Dialect {
     (cos, sin) of p · T^(−i/H). Models of longer contexts scale these frequencies: `scaling` is then `"linear"` (with
     `factor`), `"llama3"` (with `factor`, `low_freq_factor`, `high_freq_factor` and `original_positions`), `"yarn"` (with
     `factor`, `beta_fast`, `beta_slow`, `attention_factor`, `original_positions` and `truncate`) or `"longrope"` (with `divisors`,
-    one for each pair, and `attention_factor`); `easyquant/Numerics/Rope.h` has the formulas.
+    one for each pair, and `attention_factor`); `"proportional"` turns the first `turned_pairs` pairs alone.
+    `easyquant/Numerics/Rope.h` has the formulas.
 
     `docs/rationale/LM.md` says why.
   }];

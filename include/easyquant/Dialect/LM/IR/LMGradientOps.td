@@ -82,7 +82,7 @@ def LM_RmsNormGradientOp
   let summary = "the gradient of what an RMS norm reads";
   let description = [{
     Differentiates `lm.rms_norm` and `lm.head_rms_norm`, whose weight w has D elements. Every D columns of a row stand by themselves.
-    With r = 1 / √(mean(x²) + epsilon) and g = dy w,
+    Where there is no weight, `head_dim` is D, and w is 1. With r = 1 / √(mean(x²) + epsilon) and g = dy w,
 
         dx = r (g − r² mean(g x) x)
 
@@ -93,10 +93,17 @@ def LM_RmsNormGradientOp
     %dx = lm.rms_norm_gradient %dy, %x, %w {epsilon = 1.0e-05 : f64} : tensor<?x576xf32>, tensor<576xf32>
     ```
   }];
-  let arguments = (ins LM_Activation:$gradient, LM_Activation:$input, LM_Vector:$weight, F64Attr:$epsilon);
+  let arguments = (ins LM_Activation:$gradient, LM_Activation:$input, Optional<LM_Vector>:$weight, F64Attr:$epsilon,
+                       OptionalAttr<ConfinedAttr<I64Attr, [IntPositive]>>:$head_dim);
   let results = (outs LM_Activation:$output);
-  let assemblyFormat = "$gradient `,` $input `,` $weight attr-dict `:` type($input) `,` type($weight)";
+  let assemblyFormat = [{
+    $gradient `,` $input (`,` $weight^)? attr-dict `:` type($input) (`,` type($weight)^)?
+  }];
   let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// D.
+    int64_t columnsOfHead();
+  }];
 }
 
 def LM_RmsNormWeightGradientOp

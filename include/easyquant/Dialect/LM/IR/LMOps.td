@@ -94,16 +94,23 @@ def LM_HeadRmsNormOp : LM_RowOp<"head_rms_norm", [LM_Differentiable, LM_RowWise,
   let summary = "root mean square norm of each head of each row";
   let description = [{
     `lm.rms_norm` on every D consecutive columns by themselves, with one weight of D elements for all of them: what Qwen3
-    does to the heads of q and k before it rotates them (Henry et al., 2020, with RMSNorm).
+    does to the heads of q and k before it rotates them (Henry et al., 2020, with RMSNorm). Without a weight, which then counts as
+    ones, `head_dim` is D: what Gemma 4 does to the heads of v.
 
     ```mlir
     %y = lm.head_rms_norm %x, %weight {epsilon = 1.0e-06 : f64} : tensor<?x2048xf32>, tensor<128xf32>
+    %z = lm.head_rms_norm %x {epsilon = 1.0e-06 : f64, head_dim = 128 : i64} : tensor<?x2048xf32>
     ```
   }];
-  let arguments = (ins LM_Activation:$input, LM_Vector:$weight, F64Attr:$epsilon);
+  let arguments = (ins LM_Activation:$input, Optional<LM_Vector>:$weight, F64Attr:$epsilon,
+                       OptionalAttr<ConfinedAttr<I64Attr, [IntPositive]>>:$head_dim);
   let results = (outs LM_Activation:$output);
-  let assemblyFormat = "$input `,` $weight attr-dict `:` type($input) `,` type($weight)";
+  let assemblyFormat = "$input (`,` $weight^)? attr-dict `:` type($input) (`,` type($weight)^)?";
   let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// D.
+    int64_t columnsOfHead();
+  }];
 }
 
 def LM_LayerNormOp

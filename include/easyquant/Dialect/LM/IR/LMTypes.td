@@ -12,18 +12,48 @@ include "easyquant/Dialect/LM/IR/LMDialect.td"
 include "mlir/IR/AttrTypeBase.td"
 include "mlir/IR/CommonTypeConstraints.td"
 
+/// A number of each layer, or one where all layers have the same.
+def LM_OfLayers : ArrayRefParameter<"int64_t"> {
+  let parser = "parseOfLayers($_parser)";
+  let printer = "printOfLayers($_printer, $_self)";
+}
+
 def LM_KVCacheType : TypeDef<LM_Dialect, "KVCache"> {
   let mnemonic = "kv_cache";
   let summary = "handle of a session's keys and values";
   let description = [{
     The keys and values of every token that a session has seen, for all layers. The handle says how many layers, heads
     and dimensions there are and nothing of their storage: capacity, element type and memory layout are the target's
-    business. At most 4096 layers, heads of at most 65536 dimensions, 2^31 - 1 of them together in a layer.
+    business. Where layers differ in their heads, there is a list with a number for each layer. At most 4096 layers, heads
+    of at most 65536 dimensions, 2^31 - 1 of them together in a layer.
 
-    Example: `!lm.kv_cache<layers = 30, kv_heads = 3, head_dim = 64>`
+    Examples: `!lm.kv_cache<layers = 30, kv_heads = 3, head_dim = 64>`,
+    `!lm.kv_cache<layers = 3, kv_heads = 8, head_dim = [256, 256, 512]>`
   }];
-  let parameters = (ins "int64_t":$layers, "int64_t":$kv_heads, "int64_t":$head_dim);
+  let parameters = (ins "int64_t":$layers, LM_OfLayers:$kv_heads, LM_OfLayers:$head_dim);
   let assemblyFormat = "`<` struct(params) `>`";
+  let builders = [
+    /// Numbers of each layer, alike or not.
+    TypeBuilder<(ins "::llvm::ArrayRef<int64_t>":$kvHeads, "::llvm::ArrayRef<int64_t>":$headDims), [{
+      auto once = [](::llvm::ArrayRef<int64_t> numbers) {
+        return numbers.size() > 1 && ::llvm::all_equal(numbers) ? numbers.take_front() : numbers;
+      };
+      return $_get($_ctxt, static_cast<int64_t>(kvHeads.size()), once(kvHeads), once(headDims));
+    }]>];
+  let extraClassDeclaration = [{
+    int64_t kvHeadsOf(int64_t layer) const {
+      return getKvHeads()[getKvHeads().size() == 1 ? 0 : layer];
+    }
+    int64_t headDimOf(int64_t layer) const {
+      return getHeadDim()[getHeadDim().size() == 1 ? 0 : layer];
+    }
+    /// Have all layers the same heads?
+    bool isUniform() const { return getKvHeads().size() == 1 && getHeadDim().size() == 1; }
+    /// The cache of one layer alone.
+    KVCacheType ofLayer(int64_t layer) const {
+      return get(getContext(), kvHeadsOf(layer), headDimOf(layer));
+    }
+  }];
   let genVerifyDecl = 1;
 }
 

@@ -1,0 +1,120 @@
+//===- Gemma.cpp - Gemma 2, 3 and 4 ---------------------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "Descriptions.h"
+
+using namespace easyquant;
+using namespace easyquant::formats;
+
+static constexpr FixedFlag kGemmaFlags[] = {{"use_bidirectional_attention", false}};
+static constexpr FixedNull kGemma3Nulls[] = {{"attn_logit_softcapping"},
+                                             {"final_logit_softcapping"}};
+/// Gemma Team, 2024 (https://arxiv.org/abs/2408.00118).
+static constexpr ActivationName kGeluTanh[] = {{"gelu_pytorch_tanh", Activation::GeluTanh}};
+Architecture formats::gemma2() {
+  Architecture a = llama();
+  a.name = a.gguf = "gemma2";
+  a.className = "Gemma2ForCausalLM";
+  a.summary = "llama with GeGLU, RMSNorms before and behind attention and MLP whose weights are "
+              "kept less 1, scaled embeddings, windows in every second layer or by `layer_types`, "
+              "`query_pre_attn_scalar`, and soft caps of attention and logits";
+  a.refused = "`use_bidirectional_attention`; soft caps of attention on GPUs";
+  a.proof = "the oracle";
+  a.numKVHeads.otherwise = 4;
+  a.headDim.otherwise = 256;
+  a.maxContext.otherwise = 8192;
+  a.activationKey = "hidden_activation";
+  a.activations = kGeluTanh;
+  a.fixedFlags = kGemmaFlags;
+  a.outputBias = a.qkvBias = {.key = "attention_bias"};
+  a.mlpBias = {};
+  a.window = WindowKind::Pattern;
+  a.windowPattern = 2;
+  a.tiesHead = true;
+  a.scalesEmbedding = true;
+  a.attentionWidth = {"query_pre_attn_scalar", 256.0};
+  a.wideAttentionLayers = 46;
+  a.attentionBound = {"attn_logit_softcapping", 50.0, "attn_logit_softcapping"};
+  a.logitBound = {"final_logit_softcapping", 30.0, "final_logit_softcapping"};
+  a.normOffset = 1.0f;
+  a.layer.attentionOutputNorm = "post_attention_layernorm";
+  a.layer.mlpNorm = "pre_feedforward_layernorm";
+  a.layer.mlpOutputNorm = "post_feedforward_layernorm";
+  a.rotatesNeighbours = false;
+  return a;
+}
+
+/// Gemma Team, 2025 (https://arxiv.org/abs/2503.19786): the language model.
+Architecture formats::gemma3() {
+  Architecture a = gemma2();
+  a.name = "gemma3_text";
+  a.className = "Gemma3ForCausalLM";
+  a.gguf = "gemma3";
+  a.withOtherParts = "gemma3";
+  a.summary = "gemma2 without its soft caps, with an RMSNorm of every head of q and k, windows in "
+              "five of six layers, and angles of their own there (`rope_local_base_freq`)";
+  a.refused = "soft caps; `use_bidirectional_attention`; the part for pictures of `gemma3`, which "
+              "is left out";
+  a.proof = "the oracle; Gemma 3 270M";
+  a.maxContext.otherwise = 131072;
+  a.windowPattern = 6;
+  a.ropeTheta = 1000000.0;
+  a.windowedRopeTheta = {"rope_local_base_freq", 10000.0, "rope.freq_base_swa"};
+  a.wideAttentionLayers = 62;
+  a.attentionBound = a.logitBound = {};
+  a.fixedNulls = kGemma3Nulls;
+  a.qkNorm = QKNorm::EachHead;
+  a.layer.qNorm = "self_attn.q_norm";
+  a.layer.kNorm = "self_attn.k_norm";
+  return a;
+}
+
+/// Gemma Team, 2026: dense models of Gemma 4.
+static constexpr FixedFlag kGemma4Flags[] = {{"enable_moe_block", false},
+                                             {"use_double_wide_mlp", false}};
+static constexpr FixedNull kGemma4Nulls[] = {{"use_bidirectional_attention", "vision"},
+                                             {"per_layer_config"}};
+static constexpr FixedZero kGemma4Zeros[] = {
+    {"hidden_size_per_layer_input", 256, "embeddings of layers",
+     "embedding_length_per_layer_input"},
+    {"num_kv_shared_layers", 0, "layers that read the keys and values of others",
+     "attention.shared_kv_layers"}};
+Architecture formats::gemma4() {
+  Architecture a = gemma3();
+  a.name = "gemma4_text";
+  a.className = "Gemma4ForCausalLM";
+  a.gguf = "gemma4";
+  a.withOtherParts = "gemma4";
+  a.summary =
+      "gemma3 with norms whose weights are kept as they are, a norm of every head of v, heads of "
+      "another size and number in layers without a window (`global_head_dim`, "
+      "`num_global_key_value_heads`), whose values may be what k gives (`attention_k_eq_v`) and "
+      "which rotate in proportion, a number for each layer that its result is times, and a soft "
+      "cap of logits";
+  a.refused =
+      "embeddings of layers (`hidden_size_per_layer_input`: E2B, E4B), "
+      "`num_kv_shared_layers`, `enable_moe_block` (26B-A4B), `use_double_wide_mlp`; GPUs; "
+      "more than one rank; the parts for pictures and sound of `gemma4`, which are left out";
+  a.proof = "the oracle";
+  a.fixedFlags = kGemma4Flags;
+  a.fixedNulls = kGemma4Nulls;
+  a.fixedZeros = kGemma4Zeros;
+  a.windowOtherwise = 512;
+  a.lastSeesAll = true;
+  a.fullHeadDim = {"global_head_dim", 512};
+  a.sharedProjectionKey = "attention_k_eq_v";
+  a.fullKVHeadsKey = "num_global_key_value_heads";
+  a.proportionalPart = 0.25;
+  a.windowedRopeTheta = {"rope_theta", 10000.0, "rope.freq_base_swa"};
+  a.attentionWidth = {nullptr, 1.0};
+  a.wideAttentionLayers = 0;
+  a.logitBound = {"final_logit_softcapping", 0.0, "final_logit_softcapping"};
+  a.normOffset = 0.0f;
+  a.normsValues = true;
+  a.layer.scalar = "layer_scalar";
+  return a;
+}

@@ -1,0 +1,34 @@
+// RUN: easyquant-opt %s --easyquant-launches=max-rows=4 --convert-launches-to-llvm | FileCheck %s
+// RUN: not easyquant-opt %s --easyquant-launches=target=sm_80 2>&1 | FileCheck %s --check-prefix=GPU
+// RUN: not easyquant-opt %s --equant-check-plans=target=cpu,gpu 2>&1 | FileCheck %s --check-prefix=PLANS
+// RUN: not easyquant-opt %s --equant-shard=degree=2 2>&1 | FileCheck %s --check-prefix=RANKS
+
+// Layers whose heads differ in number and size: a page of 64 tokens has 2 · 64 · 4 bytes for each column of keys, layer by layer, and each
+// layer begins behind those before it.
+
+// CHECK: module attributes {equant.program = {
+// CHECK-SAME: cache = {page_bytes = 28672 : i64, page_tokens = 64 : i64, window_bytes = 0 : i64},
+// CHECK-LABEL: func.func private @forward.kernels(
+// CHECK: %[[FIRST:.*]] = arith.constant 0 : index
+// CHECK: call @attention_2of2x8_{{.*}}, %[[FIRST]],
+// CHECK: %[[SECOND:.*]] = arith.constant 8192 : index
+// CHECK: call @attention_1of1x16_{{.*}}, %[[SECOND]],
+// CHECK: %[[THIRD:.*]] = arith.constant 16384 : index
+// CHECK: call @attention_3of3x8_{{.*}}, %[[THIRD]],
+
+// GPU: error: site {{.*}}: layers whose heads differ in number or size have no GPU kernels; compile it with --target cpu
+// PLANS: 'lm.attention' op at 'first' has heads unlike those of other layers, for which GPUs have no kernel yet; compile it with --target cpu
+// RANKS: error: layers whose heads differ in number or size are not shared out among ranks yet; compile the model for one rank
+
+!cache = !lm.kv_cache<layers = 3, kv_heads = [2, 1, 3], head_dim = [8, 16, 8]>
+
+func.func @forward(%x: tensor<?x16xf32>, %z: tensor<?x24xf32>, %batch: !lm.batch, %cache: !cache) -> tensor<?x24xf32> {
+  %a = lm.attention %x, %x, %x, %cache, %batch
+         {layer = 0, num_heads = 2, num_kv_heads = 2, head_dim = 8, scale = 0.5} : tensor<?x16xf32>, tensor<?x16xf32>, !cache loc("first")
+  %b = lm.attention %a, %a, %a, %cache, %batch
+         {layer = 1, num_heads = 1, num_kv_heads = 1, head_dim = 16, scale = 0.5} : tensor<?x16xf32>, tensor<?x16xf32>, !cache
+  %c = lm.add %x, %b : tensor<?x16xf32>
+  %d = lm.attention %z, %z, %z, %cache, %batch
+         {layer = 2, num_heads = 3, num_kv_heads = 3, head_dim = 8, scale = 0.5} : tensor<?x24xf32>, tensor<?x24xf32>, !cache
+  return %d : tensor<?x24xf32>
+}

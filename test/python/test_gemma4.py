@@ -1,0 +1,306 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Gemma 4, the text part of dense models: layers whose heads differ in size and number, values made of keys' projection, rotation in
+proportion, and a factor of each layer, against the numpy oracle; caches of codes, batches, folders and GGUF."""
+
+import numpy as np
+import pytest
+
+import make_checkpoint
+from calibrating import write_tokens
+from easyquant.evaluation.weights import read_site
+from easyquant.runtime.artifact import Artifact
+from helpers import Runner, assert_refused, kl, random_gemma4, random_tokens, run_tool, write_gguf, write_model, written_back
+from oracles.checkpoint import read_folder
+from oracles.kv_cache import QuantizedCacheLlama
+from oracles.llama import Llama
+from oracles.schemes import FLOAT, W8A8, w4a8
+from sequences import check_bits_in_batches
+
+SLIDING, FULL = "sliding_attention", "full_attention"
+ROPE = {SLIDING: {"rope_type": "default", "rope_theta": 500.0},
+        FULL: {"rope_type": "proportional", "partial_rotary_factor": 0.55, "rope_theta": 3000.0}}
+MODELS = {
+    "shared projections": {"layer_types": [SLIDING, FULL, SLIDING, FULL], "attention_k_eq_v": True, "num_global_key_value_heads": 1,
+                           "final_logit_softcapping": 4.0},
+    "v of its own, biases": {"layers": 7, "heads": 6, "kv_heads": 3, "head_dim": 12, "full_head_dim": 20, "attention_bias": True, "tied": False,
+                             "num_global_key_value_heads": 2, "rope_parameters": ROPE},
+    "shared projections, as many heads": {"layer_types": [FULL, SLIDING, SLIDING, SLIDING], "full_head_dim": 24, "head_dim": 32, "attention_k_eq_v": True,
+                                          "attention_bias": True, "rope_parameters": ROPE | {FULL: {"rope_type": "default", "rope_theta": 3000.0}}},
+    "no windows": {"layers": 2, "layer_types": [FULL, FULL], "attention_k_eq_v": True, "num_global_key_value_heads": 4},
+    "heads of one size": {"layers": 3, "layer_types": [SLIDING, SLIDING, FULL], "head_dim": 16},
+    "heads of the sizes of models": {"layers": 2, "layer_types": [SLIDING, FULL], "heads": 2, "kv_heads": 1, "head_dim": 256, "full_head_dim": 512,
+                                     "attention_k_eq_v": True},
+}
+FLOATS = ("--scheme=none", "--isa=avx2")
+
+
+@pytest.fixture(scope="module")
+def model(workspace):
+    """model(name): the folder of MODELS[name], made once."""
+
+    def make(name):
+        folder = workspace / name.replace(" ", "-").replace(",", "")
+        return folder if folder.exists() else write_model(folder, *random_gemma4(11, **MODELS[name]))
+
+    return make
+
+
+def logits(folder, tokens, scheme=FLOAT):
+    return Llama(*read_folder(folder), scheme, np.float64).logits(tokens)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_float_logits(artifact, model, name):
+    tokens = random_tokens(5, 96, 97)
+    expected = logits(model(name), tokens)
+    assert np.abs(expected).max() > 1
+    runner = Runner(artifact(model(name), *FLOATS))
+    assert np.abs(runner.score(tokens) - expected).max() < 1e-4
+    # Token by token behind a prompt, as a conversation runs.
+    runner.session.reset()
+    runner.session.prefill(np.asarray(tokens[:50], np.int32))
+    for at in range(50, 96):
+        runner.session.decode(tokens[at])
+        assert np.abs(runner.session.logits - expected[at]).max() < 1e-4
+
+
+@pytest.mark.parametrize("what, change", [
+    ("factors of layers", lambda config, tensors: (config, {key: np.ones_like(value) if "scalar" in key else value for key, value in tensors.items()})),
+    ("the soft cap", lambda config, tensors: (config | {"final_logit_softcapping": None}, tensors)),
+    ("windows", lambda config, tensors: (config | {"sliding_window": 96}, tensors)),
+    ("proportion", lambda config, tensors: (config | {"rope_parameters": ROPE | {FULL: {"rope_type": "default", "rope_theta": 1e6}, SLIDING: {"rope_theta": 1e4}}}, tensors)),
+    ("bases", lambda config, tensors: (config | {"rope_parameters": {FULL: {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6},
+                                                                    SLIDING: {"rope_theta": 1e6}}}, tensors)),
+    ("norms", lambda config, tensors: (config, {key: np.ones_like(value) if "norm" in key else value for key, value in tensors.items()})),
+])
+def test_the_oracle_sees_every_part(model, what, change):
+    """The comparison above could fail."""
+    config, tensors = read_folder(model("shared projections"))
+    tokens = random_tokens(5, 96, 97)
+    changed = Llama(*change(config, tensors), dtype=np.float64).logits(tokens)
+    assert np.abs(changed - logits(model("shared projections"), tokens)).max() > 0.05, what
+
+
+def test_values_are_normed_and_not_keys(model):
+    """Values are what k gives before its norm and rotation, divided by their root mean square."""
+    config, tensors = read_folder(model("shared projections"))
+    oracle = Llama(config, tensors, dtype=np.float64)
+    rows = np.random.default_rng(3).normal(size=(5, 40))
+    layer = oracle.layers[1]
+    _, k, v = oracle.projections(layer, rows)
+    raw = (rows @ tensors["model.layers.1.self_attn.k_proj.weight"].T).reshape(5, 1, 16)
+    assert np.allclose(v, raw / np.sqrt(np.mean(raw**2, axis=-1, keepdims=True) + 1e-6))
+    assert np.allclose(k, v * tensors["model.layers.1.self_attn.k_norm.weight"]) and "v_proj" not in layer
+
+
+@pytest.mark.parametrize("name", ["shared projections", "v of its own, biases"])
+def test_sequences_of_a_batch_have_their_own_bits(artifact, model, name):
+    check_bits_in_batches(Runner(artifact(model(name), *FLOATS)).model, count=5, length=90, longest=24)
+
+
+# ----------------------------------------------------------------------------------------------------------- configurations
+
+
+def test_the_text_part_of_a_model_with_pictures(artifact, model, tmp_path):
+    config, tensors = read_folder(model("shared projections"))
+    tokens = random_tokens(5, 40, 97)
+    text = {key: value for key, value in config.items() if key != "tie_word_embeddings"} | {"use_bidirectional_attention": "vision"}
+    outer = {"model_type": "gemma4", "text_config": text, "vision_config": {"hidden_size": 8}, "tie_word_embeddings": True}
+    named = {"model.language_model." + name.removeprefix("model."): value for name, value in tensors.items()}
+    folder = write_model(tmp_path / "whole", outer, named | {"model.vision_tower.patch.weight": np.ones((4, 4), np.float32),
+                                                            "model.embed_vision.embedding_projection.weight": np.ones((4, 4), np.float32)})
+    assert np.array_equal(Runner(artifact(folder, *FLOATS)).score(tokens), Runner(artifact(model("shared projections"), *FLOATS)).score(tokens))
+    done = run_tool("easyquant-compile", folder, "-o", tmp_path / "out", *FLOATS)
+    assert "the parts for pictures and sound are left out" in done.stderr
+
+
+@pytest.mark.parametrize("change, expected", [
+    ({"num_kv_shared_layers": 2}, ["num_kv_shared_layers: 2", "keys and values of others", "expected 0"]),
+    ({"hidden_size_per_layer_input": 256}, ["hidden_size_per_layer_input: 256", "embeddings of layers", "expected 0"]),
+    ({"enable_moe_block": True}, ["enable_moe_block: true is not supported"]),
+    ({"use_double_wide_mlp": True}, ["use_double_wide_mlp: true is not supported"]),
+    ({"use_bidirectional_attention": "all"}, ["use_bidirectional_attention", 'expected null or "vision"']),
+    ({"per_layer_config": {"1": {"head_dim": 16}}}, ["per_layer_config", "expected null"]),
+    ({"sliding_window": None}, ["sliding_window: null is not supported"]),
+    ({"num_global_key_value_heads": 3}, ["4 attention heads cannot share 3 key-value heads"]),
+    ({"global_head_dim": 15}, ["15 rotated dimensions", "even"]),
+    ({"head_dim": 7}, ["7 rotated dimensions", "even"]),
+    ({"rope_parameters": {"rope_type": "default"}}, ["rope_parameters", "full_attention: missing"]),
+    ({"rope_parameters": ROPE | {FULL: {"rope_type": "proportional", "factor": 2.0}}}, ["factor: 2 is not supported with rope_type"]),
+    ({"rope_parameters": ROPE | {FULL: {"rope_type": "proportional", "partial_rotary_factor": 0.1}}}, ["partial_rotary_factor", "16 dimensions", "found 0.1"]),
+    ({"rope_parameters": ROPE | {SLIDING: {"rope_type": "linear", "factor": 2.0}}}, ["RoPE scaling", "layers with a window"]),
+    ({"global_head_dim": 24}, ["layers.1.self_attn.q_proj.weight", "expected shape [96, 40]", "found [64, 40]"]),
+    ({"attention_k_eq_v": False}, ["layers.1.self_attn.k_proj.weight", "expected shape"]),
+])
+def test_what_config_json_may_not_say(model, tmp_path, change, expected):
+    config, tensors = read_folder(model("shared projections"))
+    folder = write_model(tmp_path / "model", config | change, tensors)
+    assert_refused(run_tool("easyquant-compile", folder, "-o", tmp_path / "out", *FLOATS), *expected)
+
+
+def test_the_default_has_embeddings_of_layers(model, tmp_path):
+    config, tensors = read_folder(model("shared projections"))
+    folder = write_model(tmp_path / "model", {key: value for key, value in config.items() if key != "hidden_size_per_layer_input"}, tensors)
+    assert_refused(run_tool("easyquant-compile", folder, "-o", tmp_path / "out", *FLOATS), "hidden_size_per_layer_input: 256")
+
+
+@pytest.mark.parametrize("scalar", [0.0, -1.0])
+def test_a_factor_that_is_none(model, tmp_path, scalar):
+    config, tensors = read_folder(model("shared projections"))
+    folder = write_model(tmp_path / "model", config, tensors | {"model.layers.2.layer_scalar": np.array([scalar], np.float32)})
+    assert_refused(run_tool("easyquant-compile", folder, "-o", tmp_path / "out", *FLOATS), "model.layers.2.layer_scalar", "positive number")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_exported_folder_is_the_model(model, tmp_path, name):
+    """Imported as IR and written back, the configuration and every weight mean the same."""
+    config, tensors = read_folder(written_back(model(name), tmp_path))
+    before, weights = read_folder(model(name))
+    assert tensors.keys() == weights.keys()
+    assert all(np.array_equal(tensors[key], weights[key]) for key in weights)
+    tokens = random_tokens(5, 96, 97)
+    assert np.array_equal(Llama(config, tensors, dtype=np.float64).logits(tokens), logits(model(name), tokens))
+    assert config["model_type"] == "gemma4_text" and config["hidden_size_per_layer_input"] == 0
+    assert config["layer_types"][-1] == FULL and isinstance(config["sliding_window"], int)
+
+
+# ------------------------------------------------------------------------------------------------------ schemes and methods
+
+
+@pytest.mark.parametrize("name", ["shared projections", "v of its own, biases"])
+def test_w8a8(artifact, model, name):
+    tokens = random_tokens(6, 96, 97)
+    expected = logits(model(name), tokens, W8A8)
+    found = Runner(artifact(model(name), "--scheme=W8A8", "--kv-cache=f32", "--isa=avx2")).score(tokens)
+    plain = logits(model(name), tokens)
+    assert np.linalg.norm(found - expected) < 5e-3 * np.linalg.norm(expected)
+    assert np.linalg.norm(expected - plain) > 3 * np.linalg.norm(found - expected)
+
+
+@pytest.fixture(scope="module")
+def calibration(workspace):
+    return [f"--tokens={write_tokens(workspace / 'gemma4.safetensors', [random_tokens(seed, 48, 97) for seed in range(8)])}"]
+
+
+def rounded(out, config, tensors):
+    """The tensors with the weights of the artifact `out`."""
+    made = Artifact.open(out)
+    name_of = lambda site: "model.embed_tokens" if site == "lm_head" and config["tie_word_embeddings"] else site  # noqa: E731
+    return tensors | {f"{name_of(site['name'])}.weight": read_site(made, site["name"]) for site in made.manifest["sites"]}
+
+
+GROUPS = ["--scheme=W4A16", "--group-size=8"]
+
+
+@pytest.mark.parametrize("name", ["shared projections", "v of its own, biases"])
+@pytest.mark.parametrize("options", [["--scheme=W4A8", "--group-size=8"], ["--scheme=Q4", "--activations=float"], [*GROUPS, "--method=lkd", "--epochs=4"],
+                                     [*GROUPS, "--method=gptq"], [*GROUPS, "--method=signround", "--steps=8"]])
+def test_schemes_and_methods(artifact, model, calibration, name, options):
+    """The program is the model of the weights that the artifact has, and no other one. Which weights these are, other tests say."""
+    tokens = random_tokens(7, 96, 97)
+    config, tensors = read_folder(model(name))
+    out = artifact(model(name), *options, *(calibration if any("--method" in option for option in options) else ()), "--kv-cache=f32", "--isa=avx2")
+    scheme = w4a8(8) if "--scheme=W4A8" in options else FLOAT
+    weights = rounded(out, config, tensors)
+    expected = Llama(config, weights, scheme, np.float64).logits(tokens)
+    found = Runner(out).score(tokens)
+    error = np.linalg.norm(found - expected)
+    assert error < 1e-5 * np.linalg.norm(expected) and 100 * error < np.linalg.norm(found - logits(model(name), tokens))
+
+
+@pytest.mark.parametrize("name", ["shared projections", "v of its own, biases"])
+@pytest.mark.parametrize("method", ["awq", "smoothquant"])
+def test_no_factor_passes_the_norm_of_values(artifact, model, calibration, name, method):
+    """What o reads keeps its columns, and the folded model is nearer to the float one than chance."""
+    scheme = GROUPS if method == "awq" else ["--scheme=W8A8"]
+    out = artifact(model(name), *scheme, f"--method={method}", *calibration, "--kv-cache=f32", "--isa=avx2")
+    transforms = Artifact.open(out).manifest["transforms"]
+    scaled = [site for transform in transforms for site in transform.get("sites", []) if "skipped" not in transform]
+    assert any("gate_proj" in site for site in scaled) and not any("o_proj" in site for site in scaled)
+    assert any("lm.head_rms_norm" in transform.get("skipped", "") for transform in transforms if any("o_proj" in s for s in transform["sites"])) or all(
+        "o_proj" not in site for transform in transforms for site in transform["sites"])
+    tokens = random_tokens(7, 96, 97)
+    expected = logits(model(name), tokens)
+    found = Runner(out).score(tokens)
+    assert np.linalg.norm(found - expected) < 0.35 * np.linalg.norm(expected)
+
+
+KV = {"group": 16, "residual": 32, "sinks": 4}
+KV_FLAGS = ("--kv-group=16", "--kv-residual=32", "--kv-sinks=4")
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("options, flags", [({}, []), ({"pre_rope": True}, ["--kv-keys=pre-rope"]), ({"keys_per_token": True}, ["--kv-key-scales=token"]),
+                                            ({"hadamard": True}, ["--kv-keys=hadamard"])])
+def test_a_cache_of_codes(artifact, workspace, bits, options, flags):
+    """Layers with other heads have other parts of a page and of the window."""
+    folder = workspace / "codes"
+    if not folder.exists():  # windows that reach codes
+        write_model(folder, *random_gemma4(12, **MODELS["shared projections"] | {"sliding_window": 60, "head_dim": 16, "full_head_dim": 32}))
+    tokens = random_tokens(4, 90, 97)
+    out = artifact(folder, *FLOATS, "--kv-cache=f32", f"--kv-scheme=int{bits}", *KV_FLAGS, *flags)
+    session = Runner(out).session
+    found = np.concatenate([session.score(np.array([token], np.int32)) for token in tokens])
+    expected = QuantizedCacheLlama(*read_folder(folder), kv={"bits": bits, **KV, **options}, dtype=np.float64).logits(tokens)
+    moved, apart = kl(logits(folder, tokens), expected), kl(expected, found)
+    assert moved > 1e-7
+    assert apart < 0.02 * moved + 1e-9, (moved, apart)
+
+
+def test_a_page_is_the_sum_of_its_layers(artifact, model):
+    cache = Artifact.open(artifact(model("shared projections"), *FLOATS)).manifest["program"]["cache"]
+    assert cache["page_bytes"] == cache["page_tokens"] * 2 * 4 * (2 * 2 * 8 + 2 * 1 * 16)
+
+
+def test_other_targets_and_ranks(model, tmp_path):
+    for name, options, expected in (
+        ("shared projections", ["--target=sm_80"], ["model.layers.0.self_attn", "for which GPUs have no kernel yet", "--target cpu"]),
+        ("shared projections", ["--tensor-parallel=2"], ["layers whose heads differ", "one rank"])):
+        result = run_tool("easyquant-compile", model(name), "-o", tmp_path / "out", "--scheme=W8A8", *options)
+        assert_refused(result, *expected)
+
+
+# --------------------------------------------------------------------------------------------------------------------- GGUF
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_gguf_is_the_same_model(artifact, model, workspace, tmp_path, name):
+    config, tensors = read_folder(model(name))
+    path = write_gguf(workspace / f"{model(name).name}.gguf", config, tensors)
+    tokens = random_tokens(5, 96, 97)
+    expected = logits(model(name), tokens)
+    assert np.abs(Runner(artifact(path, *FLOATS)).score(tokens) - expected).max() < 1e-4
+    config, weights = read_folder(written_back(path, tmp_path, "gguf"))
+    assert weights.keys() == tensors.keys() and all(np.array_equal(weights[key], tensors[key]) for key in tensors)
+    assert np.abs(Llama(config, weights, dtype=np.float64).logits(tokens) - expected).max() < 1e-4  # bases are f32 there
+
+
+@pytest.mark.parametrize("change, expected", [
+    ({"attention.shared_kv_layers": 1}, ["attention.shared_kv_layers", "keys and values of others"]),
+    ({"embedding_length_per_layer_input": 8}, ["embedding_length_per_layer_input", "embeddings of layers"]),
+    ({"expert_count": 4}, ["gemma4", "with experts are not supported"]),
+    ({"attention.head_count_kv": [2, 1, 2]}, ["head_count_kv", "each of 4 layers"]),
+    ({"attention.head_count_kv": [2, 1, 4, 1]}, ["head_count_kv", "layers with a window"]),
+    ({"attention.head_count_kv": [2, 0, 2, 0]}, ["head_count_kv", "from 1 to"]),
+    ({"attention.value_length_swa": 4}, ["keys of 8 and values of 4"]),
+    ({"rope.dimension_count": 8}, ["rotating 8 of 16 dimensions"]),
+    ({"rope.dimension_count_swa": 4}, ["rotating 4 of 8 dimensions"]),
+    ({"attention.sliding_window_pattern": [True, False]}, ["sliding_window_pattern", "each of 4 layers"]),
+])
+def test_what_gguf_may_not_say(model, tmp_path, monkeypatch, change, expected):
+    config, tensors = read_folder(model("shared projections"))
+    honest = make_checkpoint.as_gemma4
+    monkeypatch.setattr(make_checkpoint, "as_gemma4", lambda *given: (honest(*given)[0] | change, honest(*given)[1]))
+    path = write_gguf(tmp_path / "changed.gguf", config, tensors)
+    assert_refused(run_tool("easyquant-compile", path, "-o", tmp_path / "out", *FLOATS), *expected)
+
+
+@pytest.mark.parametrize("factors", [[1.0, 2.0] + [1e30] * 6, [1e30] * 8, [1.0, 1e30, 1.0] + [1e30] * 5])
+def test_factors_that_are_no_proportion(model, tmp_path, monkeypatch, factors):
+    config, tensors = read_folder(model("shared projections"))
+    honest = make_checkpoint.as_gemma4
+    monkeypatch.setattr(make_checkpoint, "as_gemma4",
+                        lambda *given: (honest(*given)[0], honest(*given)[1] | {"rope_freqs.weight": ((8,), factors)}))
+    path = write_gguf(tmp_path / "changed.gguf", config, tensors)
+    assert_refused(run_tool("easyquant-compile", path, "-o", tmp_path / "out", *FLOATS), "rope_freqs.weight", "each pair that turns")
