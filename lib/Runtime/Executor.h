@@ -45,8 +45,8 @@ struct SequenceStep {
   /// Byte of the cache where each of its pages begins: for position + tokens.size() tokens at
   /// least.
   std::span<const int64_t> pages;
-  int64_t window = 0; ///< number of its window
-  int64_t slot = 0, nextSlot = 0; ///< of state, if there is any: read, and written
+  int64_t window = 0;             ///< number of its window
+  int64_t slot = 0, nextSlot = 0; ///< of state, if any: read, and written
 };
 
 /// What several threads do: each calls the function with a slot of its own. It must not throw.

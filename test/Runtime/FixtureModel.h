@@ -22,7 +22,8 @@ enum {
   /* Short, so that prompts lie in several. */
   FIXTURE_PAGE_TOKENS = 8,
   FIXTURE_PAGE_BYTES = 192,
-  /* Of the recurrent state, where the manifest asks for one: a vector, and how many tokens it is of. */
+  /* Of the recurrent state, where the manifest asks for one: a vector, and how many tokens it is
+     of. */
   FIXTURE_RECURRENT_VALUES = FIXTURE_DIM + 1,
   FIXTURE_ATTENTION_NANOSECONDS = 2000000
 };
