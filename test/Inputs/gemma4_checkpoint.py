@@ -1,0 +1,52 @@
+"""The tensors of Gemma 4, whose layers are of two kinds, for make_checkpoint.py."""
+
+
+def is_full(config, layer):
+    """Does a layer of gemma4_text see all tokens?"""
+    types = config.get("layer_types") or ["full_attention" if at % 6 == 5 else "sliding_attention" for at in range(config["num_hidden_layers"])]
+    return types[layer] == "full_attention" or layer == config["num_hidden_layers"] - 1
+
+
+def gemma4_shapes(config):
+    d, inner, heads = config["hidden_size"], config["intermediate_size"], config["num_attention_heads"]
+    result = {"model.embed_tokens.weight": (config["vocab_size"], d)}
+    for layer in range(config["num_hidden_layers"]):
+        at, full = f"model.layers.{layer}.", is_full(config, layer)
+        head = config.get("global_head_dim", 512) if full else config["head_dim"]
+        shares = full and config.get("attention_k_eq_v")
+        kv = ((config.get("num_global_key_value_heads") if shares else None) or config["num_key_value_heads"]) * head
+        linears = {"q_proj": (heads * head, d), "k_proj": (kv, d), "v_proj": (kv, d), "o_proj": (d, heads * head)}
+        for part, shape in linears.items():
+            if shares and part == "v_proj":
+                continue
+            result[f"{at}self_attn.{part}.weight"] = shape
+            if config.get("attention_bias"):
+                result[f"{at}self_attn.{part}.bias"] = shape[:1]
+        result |= {f"{at}self_attn.{part}.weight": (head,) for part in ("q_norm", "k_norm")}
+        result |= {f"{at}mlp.{part}.weight": shape for part, shape in
+                   {"gate_proj": (inner, d), "up_proj": (inner, d), "down_proj": (d, inner)}.items()}
+        result |= {f"{at}{part}_layernorm.weight": (d,) for part in ("input", "post_attention", "pre_feedforward", "post_feedforward")}
+        result[at + "layer_scalar"] = (1,)
+    result["model.norm.weight"] = (d,)
+    if not config["tie_word_embeddings"]:
+        result["lm_head.weight"] = (config["vocab_size"], d)
+    return result
+
+
+def as_gemma4(config, weights):
+    """What llama.cpp's converter says of both kinds of layers, and the weights with the pairs that do not turn, under GGUF's names where they have
+    others than modules."""
+    full = [is_full(config, layer) for layer in range(config["num_hidden_layers"])]
+    heads, head = config["num_key_value_heads"], config.get("global_head_dim", 512)
+    of_full = (config.get("num_global_key_value_heads") if config.get("attention_k_eq_v") else None) or heads
+    kinds = config.get("rope_parameters") or {"sliding_attention": {}, "full_attention": {"partial_rotary_factor": 0.25}}
+    turned = int(kinds["full_attention"].get("partial_rotary_factor", 1.0) * head // 2)
+    pairs = {"attention.head_count_kv": [of_full if is_full else heads for is_full in full] if of_full != heads else heads,
+             "attention.sliding_window_pattern": [not is_full for is_full in full], "attention.shared_kv_layers": 0, "embedding_length_per_layer_input": 0,
+             "rope.freq_base": float(kinds["full_attention"].get("rope_theta", 1e6)),
+             "rope.freq_base_swa": float(kinds["sliding_attention"].get("rope_theta", 1e4)),
+             "rope.dimension_count": head, "rope.dimension_count_swa": config["head_dim"]}
+    pairs |= {f"attention.{part}_length{kind}": size for part in ("key", "value") for kind, size in (("", head), ("_swa", config["head_dim"]))}
+    factors = [1.0] * turned + [1e30] * (head // 2 - turned)
+    named = {f"blk.{name.split('.')[2]}.layer_output_scale.weight" if name.endswith("layer_scalar") else name: weight for name, weight in weights.items()}
+    return pairs, {"rope_freqs.weight": ((len(factors),), factors)} | named
