@@ -10,7 +10,7 @@ as every type of OURS and by every recipe in the folders that --recipes names, h
 the same windows of the calibration text, and has llama.cpp judge all of them by its f32 logits. It prints what quality_per_byte.py prints of artifacts,
 draws FOLDER/gguf-files.svg, and ends with status 1 where a goal is missed. Files and figures are kept in FOLDER, and the same command goes on from there.
 
-With --auto-round, auto-round makes the files of AUTO_ROUND by 200 steps, each on one of the same windows, in an environment of its own that the script
+With --auto-round, auto-round makes files of these types by 200 steps, each on one of the same windows, in an environment of its own that the script
 makes; MODEL is a folder then, and ours are to be no worse at no more bytes.
 
 With --search the whole comparison is this one command: for the bytes of each of llama.cpp's files but Q4_0 it searches a mix of types (`easyquant search
@@ -79,8 +79,8 @@ class GGUFBench(Bench):
         return next(folder.glob("*.gguf"))
 
     def auto_round_points(self, environments: Environments) -> list[Point]:
-        source = [CLIENTS["auto-round"].alone, self.samples]
-        makers = {f"auto-round {kind}": (source, partial(self.auto_round_file, kind, [*source, kind], environments)) for kind in AUTO_ROUND}
+        source, kinds = [CLIENTS["auto-round"].alone, self.samples], self.args.auto_round.split(",")
+        makers = {f"auto-round {kind}": (source, partial(self.auto_round_file, kind, [*source, kind], environments)) for kind in kinds}
         return self.file_points(makers, is_peer=True)
 
     def our_points(self, ours: dict[str, tuple[str, ...]]) -> list[Point]:
@@ -109,7 +109,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_protocol(parser, Path("gguf-files"))
     parser.add_argument("--search", action="store_true", help="search a mix of types for the bytes of each of llama.cpp's files")
-    parser.add_argument("--auto-round", action="store_true", help="files of auto-round, too, which it takes long to make")
+    parser.add_argument("--auto-round", nargs="?", const=",".join(AUTO_ROUND), default="", metavar="TYPE,...",
+                        help=f"files of auto-round, too, which it takes long to make ({','.join(AUTO_ROUND)})")  # fmt: skip
     parser.add_argument("--torch", type=Path, metavar="PYTHON", help="for --auto-round: an interpreter that has torch already")
     parser.add_argument("--theirs", metavar="REGEX", default="", help="of llama.cpp's files only those whose type matches")
     args = parser.parse_args()

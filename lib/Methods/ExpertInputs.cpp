@@ -15,7 +15,7 @@ using namespace easyquant::methods;
 using numerics::ConstMatrix;
 using numerics::Gram;
 
-/// Experts that a manifest names one by one; of more it has the number.
+/// A manifest names so many experts one by one, and has the number of more.
 static constexpr size_t kNamedExperts = 16;
 
 //===----------------------------------------------------------------------===//

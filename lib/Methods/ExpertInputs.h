@@ -50,8 +50,8 @@ public:
     std::vector<float> values; ///< K x K
     int64_t rows = 0;          ///< that chose the expert
   };
-  /// That of an expert, over the samples of all ranks, filled up. Collective. Errors: those of
-  /// Gram and Ranks.
+  /// The Hessian of an expert, over the samples of all ranks, filled up. Collective. Errors: those
+  /// of Gram and Ranks.
   Result<Hessian> hessianOf(int64_t expert, const Ranks &ranks, unsigned threads);
 
 private:

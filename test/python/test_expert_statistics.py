@@ -97,7 +97,7 @@ def test_statistics_of_another_number_of_experts_are_refused(tmp_path):
 
     assert attach(path).returncode == 0
     with safe_open(path, "np") as file:
-        metadata = {key: value for key, value in file.metadata().items() if key != "checksum"}
+        metadata = {key: value for key, value in file.metadata().items() if key != "xxh3_128"}
     kept = load_file(path)
     save_file(kept | {f"{UP}/tokens": kept[f"{UP}/tokens"][:4]}, tmp_path / "few", metadata=metadata)
     assert_refused(attach(tmp_path / "few"), f'"{UP}/tokens"', "expected I64 [8], found I64 [4]", "another number of experts")
@@ -245,7 +245,8 @@ def test_threads_and_runs_that_were_ended_change_no_bit(tmp_path, method, rule):
     (tmp_path / "three" / f"{method}_1.safetensors").unlink()
     _, again = run_method(model, tmp_path / "three", method, tokens, rule, options="threads=2")
     assert folder_contents(tmp_path / "three") == files
-    assert one.stderr == three.stderr == again.stderr and "filled up" in one.stderr
+    notes = [[line for line in run.stderr.splitlines() if "remark:" in line] for run in (one, three, again)]
+    assert notes[0] == notes[1] == notes[2] and len(notes[0]) == 1 and "filled up" in notes[0][0]
 
 
 @pytest.mark.parametrize("scheme", ["W4A16", "W4A8"])
@@ -265,7 +266,7 @@ def test_the_manifest_names_experts_that_few_rows_chose(tmp_path, scheme, option
 
 
 def test_a_plan_counts_the_rows_that_gptq_keeps(tmp_path):
-    """Those of tokens once, whatever chose them, and what experts made a row for each choice."""
+    """Rows of tokens once, whatever chose them, and what experts made a row for each choice."""
     model = write_model(tmp_path / "model", *model_of("qwen3_moe"))
     plans = plans_of(model, CompileOptions(method="gptq", scheme="W4A16", group_size=32))
     assert {site["name"]: site["input_rows"] for site in plans.sites if "layers.0" in site["name"] and "experts" in site} == {GATE: 1, UP: 1, DOWN: 2}
