@@ -12,7 +12,7 @@ is the difference to the depth before. Memory should follow the largest layer, n
 of the model are those of a layer times their number.
 
 Share of the roof: the bytes of weights and recurrent states that a step reads, at the speed at which the same threads read cold memory before and behind it, over the
-time of the step. Of experts those count that the streams choose; for several streams it is the mean of tokens that choose independently of each other.
+time of the step. Experts count where streams choose them; for several streams it is the mean of tokens that choose independently of each other.
 
 Peak resident memory counts mapped pages of files too: what the system may drop at any time. "anonymous" is what it may not.
 The folder (--folder, by default a temporary one) needs about three times the bytes of the deepest checkpoint.

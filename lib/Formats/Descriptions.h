@@ -22,7 +22,7 @@ Architecture gemma4();
 Architecture lfm2();
 Architecture qwen35();
 
-// Those with experts.
+// Architectures with experts.
 Architecture qwen3Moe();
 Architecture mixtral();
 Architecture qwen2Moe();

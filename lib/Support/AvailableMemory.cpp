@@ -16,7 +16,7 @@ using namespace easyquant;
 
 /// The number behind `field` in a file of the system, or the one that it is; nothing where there is
 /// none.
-static std::optional<int64_t> numberIn(const char *path, const std::string &field = "") {
+static std::optional<int64_t> readNumber(const char *path, const std::string &field = "") {
   std::ifstream file(path);
   int64_t number = 0;
   if (field.empty())
@@ -28,13 +28,14 @@ static std::optional<int64_t> numberIn(const char *path, const std::string &fiel
 }
 
 int64_t easyquant::availableMemory() {
-  int64_t available = numberIn("/proc/meminfo", "MemAvailable:").value_or(0) * 1024;
-  const auto most = numberIn("/sys/fs/cgroup/memory.max"),
-             used = numberIn("/sys/fs/cgroup/memory.current");
+  int64_t available = readNumber("/proc/meminfo", "MemAvailable:").value_or(0) * 1024;
+  const auto most = readNumber("/sys/fs/cgroup/memory.max"),
+             used = readNumber("/sys/fs/cgroup/memory.current");
   if (most && used) // pages of files go when memory is asked for
-    available = std::min(
-        available, std::max<int64_t>(
-                       0, *most - *used +
-                              numberIn("/sys/fs/cgroup/memory.stat", "inactive_file").value_or(0)));
+    available =
+        std::min(available,
+                 std::max<int64_t>(
+                     0, *most - *used +
+                            readNumber("/sys/fs/cgroup/memory.stat", "inactive_file").value_or(0)));
   return available;
 }

@@ -511,14 +511,11 @@ def write_gguf(out, config, weights, dtype):
         if arch in ("gemma2", "gemma3_text"):  # the file has norms as they are
             weights = {name: (shape, [value + 1 for value in values] if "norm" in name else values) for name, (shape, values) in weights.items()}
         arch = {"mistral": "llama", "ministral": "llama", "ministral3": "mistral3", "mixtral": "llama", "qwen3_moe": "qwen3moe", "gemma3_text": "gemma3",
-                "gemma4_text": "gemma4",
-                "qwen2_moe": "qwen2moe", "gpt_oss": "gpt-oss", "lfm2_moe": "lfm2moe",
+                "gemma4_text": "gemma4", "qwen2_moe": "qwen2moe", "gpt_oss": "gpt-oss", "lfm2_moe": "lfm2moe",
                 "olmo3": "olmo2"}.get(arch, arch)  # llama.cpp's names
-        if arch == "lfm2moe":
-            pairs["expert_gating_func"] = 2  # sigmoid
         if arch in ("lfm2", "lfm2moe"):  # a layer that convolves has no key-value heads, and the size of the MLP is the one that it has
             pairs |= {"attention.head_count_kv": [0 if kind == "conv" else config["num_key_value_heads"] for kind in config["layer_types"]],
-                      "shortconv.l_cache": config["conv_L_cache"],
+                      "shortconv.l_cache": config["conv_L_cache"], **({"expert_gating_func": 2} if arch == "lfm2moe" else {}),  # sigmoid
                       "feed_forward_length": weights.get("model.layers.0.feed_forward.w1.weight", ((config["intermediate_size"],), ()))[0][0]}
             weights = {name: ((shape[0], shape[2]) if name.endswith("conv.conv.weight") else shape, values) for name, (shape, values) in weights.items()}
         if arch == "qwen3_5_text":

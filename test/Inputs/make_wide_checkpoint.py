@@ -51,7 +51,7 @@ PIECE = 1 << 22  # values made and written at a time
 
 
 def layer_types(config):
-    """Of an architecture that mixes them: attention in every fourth layer."""
+    """Attention in every fourth layer, where an architecture mixes kinds."""
     count = config["num_hidden_layers"]
     return {"layer_types": ["linear_attention" if (layer + 1) % 4 else "full_attention" for layer in range(count)]} if "linear_num_value_heads" in config else {}
 

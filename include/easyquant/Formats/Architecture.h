@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// One description for each architecture, in lib/Formats/Architectures.cpp, Gemma.cpp and Mixtures.cpp. The
-// readers of config.json and GGUF, the writer of config.json, the list of tensors, the importer,
-// the table of docs/guide/models.md and the seeds of the fuzzer walk it.
+// One description for each architecture, in lib/Formats/Architectures.cpp, Gemma.cpp and
+// Mixtures.cpp. The readers of config.json and GGUF, the writer of config.json, the list of
+// tensors, the importer, the table of docs/guide/models.md and the seeds of the fuzzer walk it.
 //
 //===----------------------------------------------------------------------===//
 
