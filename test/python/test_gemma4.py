@@ -209,21 +209,17 @@ def test_schemes_and_methods(artifact, model, calibration, name, options):
     assert error < 1e-5 * np.linalg.norm(expected) and 100 * error < np.linalg.norm(found - logits(model(name), tokens))
 
 
-@pytest.mark.parametrize("name", ["shared projections", "v of its own, biases"])
-@pytest.mark.parametrize("method", ["awq", "smoothquant"])
-def test_no_factor_passes_the_norm_of_values(artifact, model, calibration, name, method):
-    """What o reads keeps its columns, and the folded model is nearer to the float one than chance."""
-    scheme = GROUPS if method == "awq" else ["--scheme=W8A8"]
-    out = artifact(model(name), *scheme, f"--method={method}", *calibration, "--kv-cache=f32", "--isa=avx2")
-    transforms = Artifact.open(out).manifest["transforms"]
-    scaled = [site for transform in transforms for site in transform.get("sites", []) if "skipped" not in transform]
-    assert any("gate_proj" in site for site in scaled) and not any("o_proj" in site for site in scaled)
-    assert any("lm.head_rms_norm" in transform.get("skipped", "") for transform in transforms if any("o_proj" in s for s in transform["sites"])) or all(
-        "o_proj" not in site for transform in transforms for site in transform["sites"])
+def test_no_factor_passes_the_norm_of_values(artifact, workspace, calibration):
+    """Where each head has values of its own a factor could go to v, but for the norm behind it. What o reads keeps its columns."""
+    folder = write_model(workspace / "own-values", *random_gemma4(13, layers=2, kv_heads=4, layer_types=[SLIDING, FULL]))
+    out = artifact(folder, "--scheme=W8A8", "--method=smoothquant", *calibration, "--kv-cache=f32", "--isa=avx2")
+    transforms = Artifact.open(out).manifest["quantization"]["transforms"]
+    of_outputs = [transform for transform in transforms if any("o_proj" in site for site in transform["sites"])]
+    assert len(of_outputs) == 2 and all("lm.head_rms_norm, through which no factor passes" in transform["skipped"] for transform in of_outputs)
+    assert any("gate_proj" in site for transform in transforms if "skipped" not in transform for site in transform["sites"])
     tokens = random_tokens(7, 96, 97)
-    expected = logits(model(name), tokens)
-    found = Runner(out).score(tokens)
-    assert np.linalg.norm(found - expected) < 0.35 * np.linalg.norm(expected)
+    expected = logits(folder, tokens)
+    assert np.linalg.norm(Runner(out).score(tokens) - expected) < 0.1 * np.linalg.norm(expected)
 
 
 KV = {"group": 16, "residual": 32, "sinks": 4}
