@@ -70,7 +70,15 @@ LogicalResult Checkpoint::collectFloat(const FloatConstant &constant) {
                                     "once";
 }
 
-LogicalResult Checkpoint::collectTensor(ModuleOp module, const formats::ExpectedTensor &expected) {
+/// Is the tensor a number that is an attribute of an op in the module?
+static bool isNumber(const formats::ExpectedTensor &tensor,
+                     const formats::Architecture &architecture) {
+  const char *scalar = architecture.layer.scalar.name;
+  return scalar && tensor.name.ends_with(scalar);
+}
+
+LogicalResult Checkpoint::collectTensor(ModuleOp module, const formats::ExpectedTensor &expected,
+                                        const formats::Architecture &architecture) {
   CheckpointTensor tensor{.name = expected.name, .shape = expected.shape};
   tensor.offset = expected.offset;
   if (const StoredSite *site = siteOf.lookup(expected.name)) {
@@ -82,6 +90,13 @@ LogicalResult Checkpoint::collectTensor(ModuleOp module, const formats::Expected
       return emitError(constant->loc)
              << "site '" << constant->site << "': the module reads a part of '" << expected.name
              << "'; import the model with its own context";
+  } else if (isNumber(expected, architecture)) {
+    ConstantTensor &number = numbers.emplace_back();
+    number.global = expected.name;
+    number.stored.assign(expected.shape.begin(), expected.shape.end());
+    number.first.assign(expected.shape.size(), 0);
+    number.shape = number.stored;
+    tensor.floats = &number;
   } else {
     return module.emitError() << "nothing in the module reads the tensor '" << expected.name
                               << "' of the checkpoint";
@@ -119,7 +134,7 @@ LogicalResult Checkpoint::collect(ModuleOp module, const ConstantReader &reader)
       return failure();
   module.walk([&](QuantizableOpInterface op) { floatSites.push_back(op.getSite().str()); });
   for (const formats::ExpectedTensor &expected : formats::expectedTensors(source.config()))
-    if (failed(collectTensor(module, expected)))
+    if (failed(collectTensor(module, expected, *source.config().architecture)))
       return failure();
   if (failed(checkSites(module)))
     return failure();

@@ -56,13 +56,15 @@ public:
 private:
   mlir::LogicalResult collectSite(const equant::WeightUse &use);
   mlir::LogicalResult collectFloat(const equant::FloatConstant &constant);
-  mlir::LogicalResult collectTensor(mlir::ModuleOp module, const formats::ExpectedTensor &expected);
+  mlir::LogicalResult collectTensor(mlir::ModuleOp module, const formats::ExpectedTensor &expected,
+                                    const formats::Architecture &architecture);
   mlir::LogicalResult checkSites(mlir::ModuleOp module);
 
   equant::ModelWeights weights;
   std::deque<StoredSite> sites;                  ///< in the order of execution
   std::vector<formats::QuantizedSite> described; ///< the same without weights
   std::vector<std::string> floatSites;           ///< linears that stay float
+  std::deque<equant::ConstantTensor> numbers;    ///< tensors that are attributes in the module
   // By tensor.
   llvm::StringMap<const StoredSite *> siteOf;
   llvm::StringMap<const equant::FloatConstant *> floatOf;

@@ -99,7 +99,7 @@ Architecture formats::gemma4() {
       "embeddings of layers (`hidden_size_per_layer_input`: E2B, E4B), "
       "`num_kv_shared_layers`, `enable_moe_block` (26B-A4B), `use_double_wide_mlp`; GPUs; "
       "more than one rank; the parts for pictures and sound of `gemma4`, which are left out";
-  a.proof = "the oracle";
+  a.proof = "the oracle, transformers, llama.cpp";
   a.fixedFlags = kGemma4Flags;
   a.fixedNulls = kGemma4Nulls;
   a.fixedZeros = kGemma4Zeros;

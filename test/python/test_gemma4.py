@@ -3,14 +3,16 @@
 """Gemma 4, the text part of dense models: layers whose heads differ in size and number, values made of keys' projection, rotation in
 proportion, and a factor of each layer, against the numpy oracle; caches of codes, batches, folders and GGUF."""
 
+import gguf
 import numpy as np
 import pytest
 
 import make_checkpoint
 from calibrating import write_tokens
+from command_line import run_command_line
 from easyquant.evaluation.weights import read_site
 from easyquant.runtime.artifact import Artifact
-from helpers import Runner, assert_refused, kl, random_gemma4, random_tokens, run_tool, write_gguf, write_model, written_back
+from helpers import Runner, assert_refused, kl, random_gemma4, random_tokens, run_tool, write_byte_level, write_gguf, write_model, written_back
 from oracles.checkpoint import read_folder
 from oracles.kv_cache import QuantizedCacheLlama
 from oracles.llama import Llama
@@ -300,3 +302,19 @@ def test_factors_that_are_no_proportion(model, tmp_path, monkeypatch, factors):
                         lambda *given: (honest(*given)[0], honest(*given)[1] | {"rope_freqs.weight": ((8,), factors)}))
     path = write_gguf(tmp_path / "changed.gguf", config, tensors)
     assert_refused(run_tool("easyquant-compile", path, "-o", tmp_path / "out", *FLOATS), "rope_freqs.weight", "each pair that turns")
+
+
+def test_exported_gguf(artifact, tmp_path):
+    """All but the head is as it was, the scalars of layers too, which the module has as attributes."""
+    config, tensors = random_gemma4(13, vocab=330, hidden=64, head_dim=16, full_head_dim=32, attention_k_eq_v=True, num_global_key_value_heads=1,
+                                    final_logit_softcapping=20.0)  # fmt: skip
+    tensors = {key: value.astype(np.float16).astype(np.float32) for key, value in tensors.items()}
+    folder, out = write_byte_level(write_model(tmp_path / "model", config, tensors), vocabulary=320), tmp_path / "out"
+    done = run_command_line("export", folder, "--format", "gguf", "-o", out, "--scheme=none")
+    assert done.returncode == 0, done.stderr
+    found = {tensor.name: tensor for tensor in gguf.GGUFReader(out / "model.gguf").tensors}
+    head = gguf.quants.dequantize(found["token_embd.weight"].data, found["token_embd.weight"].tensor_type)
+    tokens = random_tokens(7, 96, 330)
+    expected = Llama(config, tensors | {"model.embed_tokens.weight": head}, dtype=np.float64).logits(tokens)
+    result = Runner(artifact(out / "model.gguf", "--scheme=none", "--isa=avx2")).score(tokens)
+    assert np.linalg.norm(result - expected) < 1e-5 * np.linalg.norm(expected)
