@@ -189,9 +189,13 @@ static void expectTheSame(const ModelConfig &found, const ModelConfig &expected)
                      expected.attentionBound, expected.logitDivisor, expected.logitBound));
   EXPECT_EQ(found.tieWordEmbeddings, expected.tieWordEmbeddings);
   EXPECT_EQ(std::tie(found.experts, found.expertsPerRow, found.expertSize,
-                     found.renormalizesExperts, found.sharedExpertSize),
+                     found.renormalizesExperts, found.sharedExpertSize, found.denseLayers,
+                     found.biasesChoices),
             std::tie(expected.experts, expected.expertsPerRow, expected.expertSize,
-                     expected.renormalizesExperts, expected.sharedExpertSize));
+                     expected.renormalizesExperts, expected.sharedExpertSize, expected.denseLayers,
+                     expected.biasesChoices));
+  EXPECT_EQ(std::tie(found.fullHeadDim, found.fullKVHeads, found.sharesProjection),
+            std::tie(expected.fullHeadDim, expected.fullKVHeads, expected.sharesProjection));
   EXPECT_EQ(std::tie(found.qkvBias, found.outputBias, found.mlpBias),
             std::tie(expected.qkvBias, expected.outputBias, expected.mlpBias));
 }
@@ -213,9 +217,13 @@ TEST(GGUFModelConfig, IsReadBackForEveryArchitecture) {
                 "original_max_position_embeddings": 100})";
     if (const char *key = architecture.experts.renormalizesKey) // GGUF does not say it
       more += fmt::format(R"(, "{}": {})", key, architecture.experts.ggufRenormalizes);
+    for (const FixedZero &zero : architecture.fixedZeros)
+      more += fmt::format(R"(, "{}": 0)", zero.key);
     const ModelConfig config = configOf(architecture, more);
     Result<ModelConfig> read = writtenAndRead(config);
     ASSERT_VALUE(read);
+    if (config.rope.scaling == numerics::RopeScaling::Proportional) // a tensor says it
+      read->rope = config.rope;
     expectTheSame(*read, config);
   }
 }
