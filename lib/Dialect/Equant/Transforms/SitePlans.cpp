@@ -209,7 +209,8 @@ void SitePlanner::expandMixes(const SitePatterns &ignored, const SitePatterns &t
   };
   for (QuantizableOpInterface op : ops)
     if (StringRef site = op.getSite();
-        isMeant(site) && ((site != kHeadSite && whyFloatByDefault(op).empty()) || ruleOf.contains(site)))
+        isMeant(site) &&
+        ((site != kHeadSite && whyFloatByDefault(op).empty()) || ruleOf.contains(site)))
       expand(site, recipe::resolveMix(askedOf(site), kinds.kindOf(op), kinds.isAtEnd(op)));
   for (lm::EmbeddingOp op : embeddings)
     if (StringRef site = embeddingSite(op.getTable()); isMeant(site)) {
