@@ -169,8 +169,7 @@ TEST(ExpertStatistics, AreThoseOfTheRowsOfEachExpert) {
     ASSERT_TRUE((t == 0 ? *a : *b).update(viewOf(x), offsets[t], 0));
     for (int expert = 0; expert < 4; ++expert)
       ASSERT_TRUE(own[expert].update(
-          viewOf(x).middleRows(offsets[t][expert],
-                               offsets[t][expert + 1] - offsets[t][expert]),
+          viewOf(x).middleRows(offsets[t][expert], offsets[t][expert + 1] - offsets[t][expert]),
           0));
   }
   ASSERT_TRUE(a->merge(*b));
