@@ -281,8 +281,10 @@ def test_refused_methods(model, tmp_path, options, expected):
 def test_a_decode_step_reads_the_experts_that_are_chosen(model):
     options = CompileOptions(scheme="W8A16")
     one, many = (footprint_of(model("qwen3_moe"), options, None, streams) for streams in (1, 4))
-    experts = sum(site["bytes"] for site in one.plans.sites if "experts" in site)
-    assert one.step_bytes - one.cache_bytes == many.step_bytes - many.cache_bytes - 3 * experts // 4
+    experts = [site["bytes"] for site in one.plans.sites if "experts" in site]
+    # A row chooses two of eight, and leaves each alone with a probability of 3/4; four rows do so independently of each other.
+    more = sum(experts) * (3 / 4 - (3 / 4) ** 4)
+    assert abs((many.step_bytes - many.cache_bytes) - (one.step_bytes - one.cache_bytes) - more) <= len(experts)
 
 
 def test_exported_gguf_keeps_its_codes(tmp_path):
