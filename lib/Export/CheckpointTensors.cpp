@@ -9,6 +9,8 @@
 
 #include "easyquant/Export/ExportCheckpoint.h"
 
+#include "llvm/ADT/SetVector.h"
+
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::equant;
@@ -132,7 +134,10 @@ LogicalResult Checkpoint::collect(ModuleOp module, const ConstantReader &reader)
   for (const FloatConstant &constant : weights.floats())
     if (failed(collectFloat(constant)))
       return failure();
-  module.walk([&](QuantizableOpInterface op) { floatSites.push_back(op.getSite().str()); });
+  llvm::SetVector<StringRef> sites; // a head that drafts has the model's output head, too
+  module.walk([&](QuantizableOpInterface op) { sites.insert(op.getSite()); });
+  for (StringRef site : sites)
+    floatSites.push_back(site.str());
   for (const formats::ExpectedTensor &expected : formats::expectedTensors(source.config()))
     if (failed(collectTensor(module, expected, *source.config().architecture)))
       return failure();

@@ -301,6 +301,8 @@ static void addRecurrentLayers(Json::Object &json, const ModelConfig &config) {
     json["linear_key_head_dim"] = config.delta.keyDim;
     json["linear_num_value_heads"] = config.delta.valueHeads;
     json["linear_value_head_dim"] = config.delta.valueDim;
+    if (config.hasDraftHead)
+      json["mtp_num_hidden_layers"] = 1;
     return;
   }
   json["conv_L_cache"] = config.convolutionWidth;

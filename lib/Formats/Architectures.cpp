@@ -341,7 +341,7 @@ Architecture formats::qwen35() {
               "by `layer_types` or `full_attention_interval`; attention whose results are gated, "
               "a quarter of each head rotated, and norms whose weights are kept less 1";
   a.refused = "GPUs; more than one rank; `qwen3_next`; the part for pictures of "
-              "`qwen3_5` and the head that drafts, which are left out";
+              "`qwen3_5`, which is left out";
   a.proof = "the oracle, transformers, llama.cpp";
   a.intermediateSize.otherwise = 12288;
   a.numLayers.otherwise = 32;
@@ -367,6 +367,12 @@ Architecture formats::qwen35() {
                    .bias = "linear_attn.dt_bias",
                    .norm = "linear_attn.norm",
                    .out = "linear_attn.out_proj"};
+  a.draft = {.prefix = "mtp.",
+             .layerPrefix = "mtp.layers.",
+             .fc = "fc",
+             .embeddingNorm = "pre_fc_norm_embedding",
+             .hiddenNorm = "pre_fc_norm_hidden",
+             .norm = "norm"};
   return a;
 }
 

@@ -118,6 +118,8 @@ static void addRope(GGUFMetadata &metadata, const std::string &prefix, const Mod
 static void addGatedDelta(GGUFMetadata &metadata, const std::string &prefix,
                           const ModelConfig &config) {
   const DeltaSizes &delta = config.delta;
+  if (config.hasDraftHead)
+    metadata.add(prefix + "nextn_predict_layers", uint32_t(1));
   for (auto [key, value] :
        {std::pair("ssm.conv_kernel", config.convolutionWidth),
         std::pair("ssm.group_count", delta.keyHeads), std::pair("ssm.state_size", delta.keyDim),
@@ -188,7 +190,9 @@ Result<void> formats::addModelConfig(GGUFMetadata &metadata, const ModelConfig &
   for (const ConfigSize &size : configSizes())
     if (!(size.member == &ModelConfig::numKVHeads && listsKVHeads) &&
         !(size.member == &ModelConfig::headDim && hasFullLayers))
-      metadata.add(prefix + size.gguf, static_cast<uint32_t>(config.*size.member));
+      metadata.add(prefix + size.gguf, static_cast<uint32_t>(size.member == &ModelConfig::numLayers
+                                                                 ? config.allLayers()
+                                                                 : config.*size.member));
   addFullLayers(metadata, prefix, config);
   if (architecture.layerKinds == LayerKinds::Convolution)
     addConvolutions(metadata, prefix, config);

@@ -106,7 +106,8 @@ std::optional<std::string> nameInTextPart(std::string_view name) {
       {"lm_head.", "lm_head."},
       {"model.embed_tokens.", "model.embed_tokens."},
       {"model.layers.", "model.layers."},
-      {"model.norm.", "model.norm."}};
+      {"model.norm.", "model.norm."},
+      {"mtp.", "mtp."}};
   for (auto [form, text] : forms)
     if (name.starts_with(form))
       return std::string(text).append(name.substr(form.size()));

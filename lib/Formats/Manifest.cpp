@@ -163,6 +163,7 @@ template <typename Fields> void mapFields(Fields &fields, Manifest::Program &pro
   fields.required("cache", program.cache.sizes);
   fields.required("cache_scheme", program.cache.scheme);
   fields.required("cache_type", program.cache.type);
+  fields.optional("draft_entries", program.draftEntries);
   fields.optional("recurrent_values", program.recurrentValues, Bounds{1, int64_t(1) << 32});
   fields.optional("tensor_parallel", program.tensorParallel);
   fields.required("entries", program.entries);

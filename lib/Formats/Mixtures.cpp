@@ -184,8 +184,7 @@ Architecture formats::qwen35Moe() {
   a.summary = "qwen3_5_text with a mixture of experts in place of every MLP: softmax over all "
               "experts, the greatest `num_experts_per_tok`, made to sum to 1, and an expert that "
               "computes all rows, behind a sigmoid gate; also the text part of `qwen3_5_moe`";
-  a.refused = "GPUs; more than one rank; the part for pictures of `qwen3_5_moe` and the head that "
-              "drafts, which are left out";
+  a.refused = "GPUs; more than one rank; the part for pictures of `qwen3_5_moe`, which is left out";
   a.proof = "the oracle, transformers, llama.cpp";
   a.intermediateSize = {"moe_intermediate_size", 512};
   a.numLayers.otherwise = 40;

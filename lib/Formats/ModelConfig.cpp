@@ -32,6 +32,12 @@ static constexpr ConfigSize kSizes[] = {
 
 std::span<const ConfigSize> formats::configSizes() { return kSizes; }
 
+std::string ModelConfig::layerPrefix(int64_t layer) const {
+  return layer < numLayers
+             ? fmt::format("{}{}.", architecture->layerPrefix, layer)
+             : fmt::format("{}{}.", architecture->draft.layerPrefix, layer - numLayers);
+}
+
 int64_t formats::defaultSize(int64_t rule, const ModelConfig &config) {
   switch (rule) {
   case SizeField::NumHeads:

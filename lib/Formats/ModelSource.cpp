@@ -103,6 +103,11 @@ Result<ModelSource> ModelSource::open(const fs::path &path) {
   if (!checkpoint)
     return Unexpected(checkpoint.error());
   impl->checkpoint = std::move(*checkpoint);
+  ModelConfig &config = impl->checkpoint.config;
+  auto isThere = [&](const std::string &name) { return impl->checkpoint.tensors.contains(name); };
+  config.hasDraftHead =
+      canDraft(config) &&
+      (isConfiguration || holdsDraftHead(config, impl->kind == Kind::GGUF, isThere));
   if (isConfiguration)
     impl->expect();
   else if (Result<void> resolved = impl->resolve(); !resolved)
@@ -431,8 +436,13 @@ std::vector<std::string> ModelSource::notes() const {
   std::vector<std::string> notes;
   if (impl->checkpoint.config.isTextPart)
     notes.emplace_back("the parts for pictures and sound are left out");
-  if (impl->checkpoint.config.draftLayers != 0)
-    notes.emplace_back("the head that drafts tokens is left out");
+  if (const ModelConfig &config = impl->checkpoint.config;
+      config.draftLayers != 0 && !config.hasDraftHead)
+    notes.emplace_back(config.draftLayers == 1
+                           ? "it has no weights of the head that drafts tokens, or one with an "
+                             "embedding of its own: drafts are left out"
+                           : "the heads that draft tokens are left out: more than one is not "
+                             "supported");
   if (const auto &quantization = impl->checkpoint.quantization)
     notes.insert(notes.end(), quantization->notes.begin(), quantization->notes.end());
   return notes;

@@ -10,6 +10,7 @@
 #include "easyquant/Support/Result.h"
 
 #include <algorithm>
+#include <array>
 
 using namespace easyquant;
 using namespace easyquant::formats;
@@ -78,6 +79,7 @@ public:
   void delta();
   void attention(int64_t index);
   void layer(int64_t index);
+  void draftHead();
 
 private:
   void add(const ModuleName &module, const char *kind, std::vector<int64_t> shape) {
@@ -188,7 +190,7 @@ void TensorList::attention(int64_t index) {
 void TensorList::layer(int64_t index) {
   const Architecture &architecture = *config.architecture;
   const LayerModules &layer = architecture.layer;
-  prefix = fmt::format("{}{}.", architecture.layerPrefix, index);
+  prefix = config.layerPrefix(index);
   ggufPrefix = fmt::format("blk.{}.", index);
   const int64_t hidden = config.hiddenSize, inner = config.intermediateSize;
 
@@ -215,6 +217,18 @@ void TensorList::layer(int64_t index) {
   prefix = ggufPrefix = "";
 }
 
+void TensorList::draftHead() {
+  const DraftModules &draft = config.architecture->draft;
+  const int64_t hidden = config.hiddenSize;
+  prefix = draft.prefix;
+  ggufPrefix = fmt::format("blk.{}.", config.numLayers);
+  norm(draft.embeddingNorm, hidden);
+  norm(draft.hiddenNorm, hidden);
+  linear(draft.fc, hidden, 2 * hidden, /*bias=*/false);
+  norm(draft.norm, hidden);
+  layer(config.numLayers);
+}
+
 std::vector<ExpectedTensor> formats::expectedTensors(const ModelConfig &config) {
   const Architecture &architecture = *config.architecture;
   TensorList list(config);
@@ -226,6 +240,8 @@ std::vector<ExpectedTensor> formats::expectedTensors(const ModelConfig &config) 
   list.norm(architecture.finalNorm, config.hiddenSize);
   if (!config.tieWordEmbeddings)
     list.matrix({kHeadModule, "output"}, config.vocabSize, config.hiddenSize);
+  if (config.hasDraftHead)
+    list.draftHead();
   return std::move(list.tensors);
 }
 
@@ -273,18 +289,40 @@ std::string formats::expertName(std::string_view name, int64_t expert) {
   return fmt::format("{}.{}{}", name.substr(0, module), expert, name.substr(module));
 }
 
+/// Whether a tensor is of heads that draft and are left out.
+static bool isOfDraftHead(const ModelConfig &config, std::string_view name) {
+  return config.draftLayers != 0 && !config.hasDraftHead &&
+         (name.starts_with("mtp.") || name.starts_with("model.mtp."));
+}
+
 bool formats::isRedundant(const ModelConfig &config, std::string_view name) {
   if (name == "lm_head.weight")
     return config.tieWordEmbeddings;
-  if (config.draftLayers != 0 && (name.starts_with("mtp.") || name.starts_with("model.mtp.")))
+  if (isOfDraftHead(config, name))
     return true;
   return std::ranges::any_of(config.architecture->redundantSuffixes,
                              [&](std::string_view suffix) { return name.ends_with(suffix); });
 }
 
+bool formats::canDraft(const ModelConfig &config) {
+  return config.architecture->draft.prefix && config.draftLayers == 1;
+}
+
+bool formats::holdsDraftHead(const ModelConfig &config, bool isGGUF,
+                             const std::function<bool(const std::string &)> &isThere) {
+  const DraftModules &draft = config.architecture->draft;
+  const std::string prefix =
+      isGGUF ? fmt::format("blk.{}.", config.numLayers) : std::string(draft.prefix);
+  const auto names = isGGUF
+                         ? std::array{draft.fc.gguf, "nextn.embed_tokens", "nextn.shared_head_head"}
+                         : std::array{draft.fc.name, "embed_tokens", "lm_head"};
+  auto has = [&](const char *name) { return isThere(fmt::format("{}{}.weight", prefix, name)); };
+  return has(names[0]) && !has(names[1]) && !has(names[2]);
+}
+
 bool formats::isRedundantInGGUF(const ModelConfig &config, std::string_view name) {
-  for (int64_t layer = 0; layer < config.draftLayers; ++layer)
-    if (name.starts_with(fmt::format("blk.{}.", config.numLayers + layer)))
+  for (int64_t layer = config.allLayers(); layer < config.numLayers + config.draftLayers; ++layer)
+    if (name.starts_with(fmt::format("blk.{}.", layer)))
       return true;
   return false;
 }

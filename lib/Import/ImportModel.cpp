@@ -7,6 +7,7 @@
 
 #include "easyquant/Import/ImportModel.h"
 #include "easyquant/Dialect/LM/IR/LM.h"
+#include "easyquant/Formats/ModelTensors.h"
 
 #include "ModelBuilder.h"
 
@@ -226,9 +227,8 @@ static Value buildMlp(ModelBuilder &b, Value input, int64_t index, const std::st
 }
 
 static void buildLayer(ModelBuilder &b, int64_t index, double scalar) {
-  const formats::Architecture &architecture = *b.config.architecture;
-  const LayerModules &modules = architecture.layer;
-  const std::string prefix = architecture.layerPrefix + std::to_string(index) + ".";
+  const LayerModules &modules = b.config.architecture->layer;
+  const std::string prefix = b.config.layerPrefix(index);
   func::FuncOp layer = b.startLayer(index);
   Value x = layer.getArgument(0);
 
@@ -253,25 +253,52 @@ static void buildLayer(ModelBuilder &b, int64_t index, double scalar) {
   b.finishLayer(b.multiply(b.add(x, down, mlp), scalar, prefix + "layer_scalar"));
 }
 
-static func::FuncOp buildForward(ModelBuilder &b, ModuleOp module) {
+/// A function at the end of the module, with its block, into which `b` moves.
+static Block *startFunction(ModelBuilder &b, ModuleOp module, const std::string &name,
+                            ArrayRef<Type> inputs, ArrayRef<Type> results) {
+  b.setInsertionPointToEnd(module.getBody());
+  auto function = func::FuncOp::create(b, b.at(name), name, b.getFunctionType(inputs, results));
+  Block *body = function.addEntryBlock();
+  b.setInsertionPointToStart(body);
+  return body;
+}
+
+static Value buildEmbedding(ModelBuilder &b, Value tokens) {
+  const std::string name = b.config.architecture->embedding.name;
+  Value table = b.load(name + ".weight");
+  Value x = lm::EmbeddingOp::create(b, b.at(name), tokens, table);
+  return b.multiply(x, b.config.embeddingFactor, name);
+}
+
+/// The logits of what the final norm gives.
+static Value buildHead(ModelBuilder &b, Value x, const std::string &site) {
+  const ModelConfig &config = b.config;
+  const std::string name =
+      config.tieWordEmbeddings ? config.architecture->embedding.name : formats::kHeadModule;
+  Value logits = lm::LinearOp::create(b, b.at(site), x, b.load(name + ".weight"),
+                                      /*bias=*/Value(), site);
+  logits = b.multiply(logits, 1.0 / config.logitDivisor, site);
+  return config.logitBound == 0.0
+             ? logits
+             : lm::SoftCapOp::create(b, b.at(site), logits, b.getF64FloatAttr(config.logitBound))
+                   .getResult();
+}
+
+static void buildForward(ModelBuilder &b, ModuleOp module) {
   const ModelConfig &config = b.config;
   const formats::Architecture &architecture = *config.architecture;
-  b.setInsertionPointToEnd(module.getBody());
   auto numbersType = RankedTensorType::get({ShapedType::kDynamic}, b.getI32Type());
   SmallVector<Type> inputs = {numbersType, b.batchType(), numbersType, b.cacheType()};
   if (lm::RecurrentType recurrent = b.recurrentType())
     inputs.push_back(recurrent);
-  auto type = b.getFunctionType(inputs, {b.activations(config.vocabSize)});
-  auto forward = func::FuncOp::create(b, b.at("forward"), "forward", type);
-  Block *body = forward.addEntryBlock();
-  b.setInsertionPointToStart(body);
+  SmallVector<Type> results = {b.activations(config.vocabSize)};
+  if (config.hasDraftHead)
+    results.push_back(b.activations(config.hiddenSize));
+  Block *body = startFunction(b, module, "forward", inputs, results);
   Value tokens = body->getArgument(0), batch = body->getArgument(1);
   Value logitRows = body->getArgument(2), cache = body->getArgument(3);
 
-  const std::string embedding = architecture.embedding.name;
-  Value embeddingTable = b.load(embedding + ".weight");
-  Value x = lm::EmbeddingOp::create(b, b.at(embedding), tokens, embeddingTable);
-  x = b.multiply(x, config.embeddingFactor, embedding);
+  Value x = buildEmbedding(b, tokens);
   if (architecture.positions) {
     const std::string positions = architecture.positions.name;
     Value table = b.rowsOfContext(b.load(positions + ".weight"));
@@ -283,16 +310,43 @@ static func::FuncOp buildForward(ModelBuilder &b, ModuleOp module) {
     llvm::append_range(operands, body->getArguments().drop_front(4)); // a recurrent state
     x = func::CallOp::create(b, b.at(name), name, x.getType(), operands).getResult(0);
   }
-  x = lm::RowsOp::create(b, b.at("lm_head"), x, logitRows);
-  x = b.norm(x, "", architecture.finalNorm);
-  Value head = b.load((config.tieWordEmbeddings ? embedding : "lm_head") + ".weight");
-  Value logits = lm::LinearOp::create(b, b.at("lm_head"), x, head, /*bias=*/Value(), "lm_head");
-  logits = b.multiply(logits, 1.0 / config.logitDivisor, "lm_head");
-  if (config.logitBound != 0.0)
-    logits =
-        lm::SoftCapOp::create(b, b.at("lm_head"), logits, b.getF64FloatAttr(config.logitBound));
-  func::ReturnOp::create(b, b.at("forward"), logits);
-  return forward;
+  auto chosen = [&](Value rows) {
+    return lm::RowsOp::create(b, b.at(formats::kHeadModule), rows, logitRows).getOutput();
+  };
+  auto norm = [&](Value rows) { return b.norm(rows, "", architecture.finalNorm); };
+  if (!config.hasDraftHead) {
+    Value logits = buildHead(b, norm(chosen(x)), formats::kHeadModule);
+    func::ReturnOp::create(b, b.at("forward"), logits);
+    return;
+  }
+  x = norm(x); // of all rows
+  Value logits = buildHead(b, chosen(x), formats::kHeadModule);
+  func::ReturnOp::create(b, b.at("forward"), {logits, x});
+}
+
+/// @draft: each row has a token, and the hidden state of the token before it.
+static void buildDraft(ModelBuilder &b, ModuleOp module) {
+  const ModelConfig &config = b.config;
+  const formats::DraftModules &modules = config.architecture->draft;
+  const std::string prefix = modules.prefix;
+  auto numbersType = RankedTensorType::get({ShapedType::kDynamic}, b.getI32Type());
+  RankedTensorType hidden = b.activations(config.hiddenSize);
+  Block *body = startFunction(b, module, lm::kDraft.str(),
+                              {numbersType, hidden, b.batchType(), numbersType, b.cacheType()},
+                              {b.activations(config.vocabSize), hidden});
+  Value batch = body->getArgument(2), cache = body->getArgument(4);
+  Value embedded = b.norm(buildEmbedding(b, body->getArgument(0)), prefix, modules.embeddingNorm);
+  Value before = b.norm(body->getArgument(1), prefix, modules.hiddenNorm);
+  Value x =
+      lm::ConcatOp::create(b, b.at(prefix + modules.fc.name), b.activations(2 * config.hiddenSize),
+                           ValueRange{embedded, before});
+  x = b.linear(x, prefix, modules.fc, /*bias=*/false);
+  const std::string layer = "layer_" + std::to_string(config.numLayers);
+  x = func::CallOp::create(b, b.at(layer), layer, hidden, ValueRange{x, batch, cache}).getResult(0);
+  x = b.norm(x, prefix, modules.norm);
+  Value chosen = lm::RowsOp::create(b, b.at(prefix + modules.norm.name), x, body->getArgument(3));
+  Value logits = buildHead(b, chosen, formats::kHeadModule);
+  func::ReturnOp::create(b, b.at(lm::kDraft.str()), {logits, x});
 }
 
 /// Refuses what the dialect would refuse without the name of a file.
@@ -340,8 +394,8 @@ static FailureOr<std::vector<double>> readScalars(MLIRContext &context, const Mo
   const formats::Architecture &architecture = *config.architecture;
   std::vector<double> scalars(static_cast<size_t>(config.numLayers), 1.0);
   for (size_t layer = 0; architecture.layer.scalar && layer < scalars.size(); ++layer) {
-    const std::string name = architecture.layerPrefix + std::to_string(layer) + "." +
-                             std::string(architecture.layer.scalar.name);
+    const std::string name =
+        config.layerPrefix(static_cast<int64_t>(layer)) + architecture.layer.scalar.name;
     float scalar = 1.0f;
     if (auto read = source.read(name, {&scalar, 1}); !read) {
       if (read.error().code == ErrorCode::NotFound)
@@ -358,12 +412,13 @@ static FailureOr<std::vector<double>> readScalars(MLIRContext &context, const Mo
 }
 
 OwningOpRef<ModuleOp> easyquant::importModel(MLIRContext &context, const ModelSource &source,
-                                             int64_t longestContext) {
+                                             int64_t longestContext, bool drafts) {
   context.loadDialect<lm::LMDialect, func::FuncDialect, ml_program::MLProgramDialect,
                       tensor::TensorDialect>();
   ModelConfig config = source.config();
   if (longestContext > 0)
     config.maxContext = longestContext;
+  config.hasDraftHead &= drafts;
   if (failed(check(context, source, config, longestContext)))
     return nullptr;
   FailureOr<std::vector<double>> scalars = readScalars(context, source, config);
@@ -381,5 +436,9 @@ OwningOpRef<ModuleOp> easyquant::importModel(MLIRContext &context, const ModelSo
   for (int64_t layer = 0; layer < b.config.numLayers; ++layer)
     buildLayer(b, layer, (*scalars)[static_cast<size_t>(layer)]);
   buildForward(b, *module);
+  if (b.config.hasDraftHead) {
+    buildLayer(b, b.config.numLayers, /*scalar=*/1.0);
+    buildDraft(b, *module);
+  }
   return module;
 }

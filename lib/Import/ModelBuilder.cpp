@@ -33,7 +33,7 @@ lm::BatchType ModelBuilder::batchType() { return lm::BatchType::get(getContext()
 lm::KVCacheType easyquant::cacheTypeOf(MLIRContext &context, const formats::ModelConfig &config,
                                        function_ref<InFlightDiagnostic()> error) {
   SmallVector<int64_t> kvHeads, headDims;
-  for (int64_t layer = 0; layer < config.numLayers; ++layer)
+  for (int64_t layer = 0; layer < config.allLayers(); ++layer)
     if (!config.isRecurrent(layer)) {
       kvHeads.push_back(config.kvHeadsOf(layer));
       headDims.push_back(config.headDimOf(layer));
@@ -63,7 +63,10 @@ ml_program::GlobalOp ModelBuilder::declare(StringRef name, ArrayRef<int64_t> sha
 
 void ModelBuilder::declareWeights() {
   const std::string table = std::string(config.architecture->embedding.name) + ".weight";
+  const char *draft = config.architecture->draft.prefix;
   for (const formats::ModelTensor &tensor : source.tensors()) {
+    if (draft && !config.hasDraftHead && StringRef(tensor.name).starts_with(draft))
+      continue;
     ml_program::GlobalOp global = declare(tensor.name, tensor.shape);
     // Rows of what no linear multiplies with are as good in the type that the file has.
     Type stored = tensor.storedType == "BF16"  ? Type(getBF16Type())
@@ -109,7 +112,7 @@ func::FuncOp ModelBuilder::startLayer(int64_t index) {
   std::string name = "layer_" + std::to_string(index);
   RankedTensorType hidden = activations(config.hiddenSize);
   SmallVector<Type> inputs = {hidden, batchType(), cacheType()};
-  if (lm::RecurrentType recurrent = recurrentType())
+  if (lm::RecurrentType recurrent = recurrentType(); recurrent && index < config.numLayers)
     inputs.push_back(recurrent);
   auto layer = func::FuncOp::create(*this, at(name), name, getFunctionType(inputs, {hidden}));
   layer.setPrivate();

@@ -148,6 +148,17 @@ void CPULauncher::addRowOps(KernelLibrary &library) const {
     return launch(b, op, cpu::getOrEmitGather, {lm::columns(op.getInput())}, arguments,
                   Phase::Other);
   });
+  library.add<lm::ConcatOp>([*this](auto &b, auto op, const KernelOps &) -> LogicalResult {
+    Value output = b.result(op.getOutput(), b.rows(b[op.getInputs().front()]));
+    int64_t column = 0;
+    for (Value input : op.getInputs()) {
+      int64_t count = lm::columns(input);
+      if (failed(copy(b, b[input], b.columns(output, column, count))))
+        return failure();
+      column += count;
+    }
+    return success();
+  });
   library.add<equant::FakeQuantizeOp>([*this](auto &b, auto op, const KernelOps &) {
     Arguments arguments(b, {{"x", b[op.getInput()]}});
     if (op.getScaleAttr())
@@ -567,17 +578,6 @@ void CPULauncher::addGradients(KernelLibrary &library) const {
   });
   library.add<lm::RopeGradientOp>(
       [*this](auto &b, auto op, const KernelOps &) { return rope(b, op, /*inverse=*/true); });
-  library.add<lm::ConcatOp>([*this](auto &b, auto op, const KernelOps &) -> LogicalResult {
-    Value output = b.result(op.getOutput(), b.rows(b[op.getInputs().front()]));
-    int64_t column = 0;
-    for (Value input : op.getInputs()) {
-      int64_t count = lm::columns(input);
-      if (failed(copy(b, b[input], b.columns(output, column, count))))
-        return failure();
-      column += count;
-    }
-    return success();
-  });
 }
 
 KernelLibrary easyquant::cpuKernels(ModuleOp module, const cpu::Target &target, bool halfCache) {

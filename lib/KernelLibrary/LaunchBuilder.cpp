@@ -215,6 +215,8 @@ LaunchBuilder::LaunchBuilder(LaunchModule &program, func::FuncOp source, StringR
     };
     if (tensor && tensor.getRank() == 1 && tensor.isDynamicDim(0))
       setName("tokens");
+    else if (lm::isActivationType(value.getType()))
+      setName("hidden");
     else if (isa<lm::KVCacheType>(value.getType()))
       setName("cache");
     else if (isa<lm::StateType>(value.getType()))
@@ -227,7 +229,9 @@ LaunchBuilder::LaunchBuilder(LaunchModule &program, func::FuncOp source, StringR
   Operation *terminator = source.front().getTerminator();
   for (auto [value, argument] : llvm::zip(
            terminator->getOperands(), body->getArguments().drop_front(source.getNumArguments()))) {
-    stepOp.setArgAttr(argument.getArgNumber(), launch::kArgumentAttr, b.getStringAttr("logits"));
+    const bool isFirst = argument.getArgNumber() == source.getNumArguments();
+    stepOp.setArgAttr(argument.getArgNumber(), launch::kArgumentAttr,
+                      b.getStringAttr(isFirst ? "logits" : "next_hidden"));
     outputs.try_emplace(value, argument);
   }
 }

@@ -204,6 +204,25 @@ std::optional<std::string> checkOptions(const OptionValues &options) {
   return std::nullopt;
 }
 
+std::string whyNoDraftHead(const OptionValues &options) {
+  if (options[option::draftHead] == "none")
+    return "--draft-head none";
+  if (options[option::exportFormat] == "onnx")
+    return "a graph has one result";
+  if (options.has(option::exportFormat))
+    return "";
+  if (options[option::tensorParallel] > 1)
+    return "it runs on one rank";
+  for (const targets::Request &request : targetsOf(options))
+    if (!request.family->hasDraftHead)
+      return request.family->title + " do not run it";
+  if (options.get(option::kvScheme).value_or("none") != "none")
+    return "what was guessed wrong can be taken from a float KV cache alone";
+  if (options[option::activations] == "online")
+    return "scales that follow a text forget no guess";
+  return "";
+}
+
 std::optional<std::string> checkTokens(const OptionValues &options, StringRef remedy) {
   Request request = *requestOf(options);
   if (options.has(option::tokensFile))

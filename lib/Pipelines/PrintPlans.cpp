@@ -9,8 +9,10 @@
 #include "easyquant/Dialect/Equant/Analysis/CheckpointSites.h"
 #include "easyquant/Dialect/Equant/Analysis/FloatByDefault.h"
 #include "easyquant/Dialect/Equant/Analysis/StoredBytes.h"
+#include "easyquant/Dialect/LM/Analysis/Calls.h"
 #include "easyquant/Dialect/LM/IR/LM.h"
 #include "easyquant/Execution/LayerSites.h"
+#include "easyquant/Formats/ModelTensors.h"
 #include "easyquant/Pipelines/Passes.h"
 #include "easyquant/Support/AttributeJson.h"
 #include "easyquant/Target/CPU/CPUTarget.h"
@@ -88,6 +90,8 @@ static Json describe(QuantizableOpInterface op, const Destination &destination) 
   Json::Object described(site.members().begin(), site.members().end());
   if (StringRef why = equant::whyFloatByDefault(op); !plan && !why.empty())
     described["float_by_default"] = why;
+  if (lm::isOfDraft(op->getParentOfType<func::FuncOp>()))
+    described["draft"] = true;
   auto linear = dyn_cast<lm::LinearOp>(op.getOperation());
   Value offsets = linear ? linear.getExperts() : Value();
   if (auto route = offsets ? offsets.getDefiningOp<lm::RouteOp>() : lm::RouteOp()) {
@@ -207,7 +211,11 @@ void PrintPlans::runOnOperation() {
   if (failed(destination))
     return signalPassFailure();
   Json::Array sites;
-  module.walk([&](QuantizableOpInterface op) { sites.push_back(describe(op, *destination)); });
+  module.walk([&](QuantizableOpInterface op) {
+    if (op.getSite() == formats::kHeadModule && lm::isOfDraft(op->getParentOfType<func::FuncOp>()))
+      return; // the model's, which is there already
+    sites.push_back(describe(op, *destination));
+  });
   module.walk([&](lm::EmbeddingOp op) {
     if (equant::PlanAttr plan = equant::getPlan(op))
       sites.push_back(describe(op, equant::embeddingSite(op.getTable()),

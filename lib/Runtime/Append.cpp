@@ -77,19 +77,19 @@ Result<void> Append::check(const Batch::Item &item, const Batch::Sequence &seque
   return {};
 }
 
-int64_t Append::firstWritten(const Batch::Sequence &sequence) const {
+int64_t Batch::firstWritten(const Sequence &sequence) const {
   int64_t first = sequence.state.position;
   // Codes are counted from the first token behind the sinks on, and made from tokens as they leave
   // the float window, keys whole blocks of `residual` at a time.
-  if (const auto &scheme = batch.owner->manifest().program.cache.scheme) {
+  if (const auto &scheme = owner->manifest().program.cache.scheme) {
     first = std::max<int64_t>(0, first - scheme->sinks - scheme->residual);
     first -= first % scheme->residual;
   }
-  return first / batch.pool->sizes().pageTokens;
+  return first / pool->sizes().pageTokens;
 }
 
-Result<Result<void>> Append::takePages(Batch::Sequence &sequence, int64_t tokens) {
-  PagePool &pool = *batch.pool;
+Result<Result<void>> Batch::takePages(Sequence &sequence, int64_t tokens) {
+  PagePool &pool = *this->pool;
   const auto count = static_cast<size_t>(pool.sizes().pagesOf(sequence.position + tokens));
   std::vector<int64_t> &pages = sequence.pages;
   const size_t held = pages.size();
@@ -111,8 +111,8 @@ Result<Result<void>> Append::takePages(Batch::Sequence &sequence, int64_t tokens
     if (!pool.pages.isShared(pages[i]))
       continue;
     pages.push_back(pool.pages.take()); // behind those of its tokens, should the copy fail
-    if (auto copied = batch.executor->copyInCache(
-            pool.placeOfPage(pages[i]), pool.placeOfPage(pages.back()), pool.sizes().pageBytes);
+    if (auto copied = executor->copyInCache(pool.placeOfPage(pages[i]),
+                                            pool.placeOfPage(pages.back()), pool.sizes().pageBytes);
         !copied)
       return Unexpected(copied.error());
     std::swap(pages[i], pages.back());
@@ -151,7 +151,7 @@ Result<Result<void>> Append::admit(Batch::Item &item) {
   if (Result<void> checked = check(item, **found); !checked)
     return checked;
   works.push_back({.item = &item, .sequence = *found});
-  Result<Result<void>> taken = takePages(**found, std::ssize(item.tokens));
+  Result<Result<void>> taken = batch.takePages(**found, std::ssize(item.tokens));
   if (taken && !*taken)
     works.pop_back(); // it took none
   else if (taken)
@@ -313,6 +313,7 @@ Result<void> Append::runStep() {
     return ran;
   for (const Piece &piece : pieces) // also of what comes to nothing: the cache has seen it
     piece.work->sequence->held = piece.work->position(piece.end());
+  keepHidden();
   const float *from = *logits;
   for (const Piece &piece : pieces) {
     settle(piece, from);
@@ -400,8 +401,37 @@ void Append::settle(const Piece &piece, const float *logits) {
     std::copy_n(row, vocabulary, last);
 }
 
+void Append::keepHidden() {
+  if (!batch.drafts)
+    return;
+  const int64_t width = batch.owner->manifest().model.hiddenSize;
+  const float *states = batch.executor->hidden().data();
+  for (const Piece &piece : pieces) {
+    Work &work = *piece.work;
+    // What is read again is kept already, or was cut off.
+    const int64_t known = std::clamp<int64_t>(work.again - piece.first, 0, piece.rows);
+    const auto tokens = work.tokens.begin() + piece.first;
+    work.recent.tokens.insert(work.recent.tokens.end(), tokens + known, tokens + piece.rows);
+    work.recent.hidden.insert(work.recent.hidden.end(), states + known * width,
+                              states + piece.rows * width);
+    states += piece.rows * width;
+  }
+}
+
+/// Makes room for what is joined when all steps are through.
+void Append::reserveHidden() {
+  for (Work &work : works) {
+    Batch::Recent &recent = work.sequence->recent;
+    recent.tokens.reserve(recent.tokens.size() + work.recent.tokens.size());
+    recent.hidden.reserve(recent.hidden.size() + work.recent.hidden.size());
+  }
+}
+
 void Append::settleStates(Work &work) noexcept {
   Batch::Sequence &sequence = *work.sequence;
+  Batch::Recent &recent = sequence.recent;
+  recent.tokens.insert(recent.tokens.end(), work.recent.tokens.begin(), work.recent.tokens.end());
+  recent.hidden.insert(recent.hidden.end(), work.recent.hidden.begin(), work.recent.hidden.end());
   std::swap(sequence.state, work.state); // to be released with the work
   if (!batch.isRecurrent())
     return;
@@ -450,7 +480,10 @@ Result<void> Append::run(std::span<Batch::Item> items) {
   while (std::any_of(works.begin(), works.end(), [](const Work &work) { return work.left() > 0; }))
     if (auto ran = runStep(); !ran)
       return ran;
+  reserveHidden();
   commit();
+  for (Work &work : works)
+    batch.readRecent(*work.sequence);
   return {};
 }
 

@@ -45,6 +45,7 @@ private:
     Batch::State read = {}, state = {};   ///< of its last piece
     Batch::State before = {};             ///< behind the tokens that are read again, or none
     std::vector<Batch::State> kept = {};  ///< at page ends
+    Batch::Recent recent = {};            ///< of what has been computed
     bool failed = false;
     int64_t logits = -1; ///< its row of `next`, once all tokens are through
 
@@ -75,9 +76,6 @@ private:
   /// The outer error ends the call, the inner one is the item's.
   Result<Result<void>> admit(Batch::Item &item);
   Result<void> check(const Batch::Item &item, const Batch::Sequence &sequence) const;
-  /// The first of a sequence's pages that appending may write.
-  int64_t firstWritten(const Batch::Sequence &sequence) const;
-  Result<Result<void>> takePages(Batch::Sequence &sequence, int64_t tokens);
   /// Lets a work begin at its sequence's state.
   void begin(Work &work);
 
@@ -99,6 +97,9 @@ private:
   Result<void> runStep();
   Result<void> checkLogits(const Piece &piece, const float *logits) const;
   void settle(const Piece &piece, const float *logits);
+  /// Keeps what the model has made of the tokens of the step, for a head that drafts.
+  void keepHidden();
+  void reserveHidden();
   /// Log-probabilities in the place of the item's token `place`, by the logits of the one before
   /// it, null where there are none.
   void askFor(const Batch::Item &item, int64_t place, const float *logits);

@@ -63,7 +63,8 @@ Batch::Batch(Batch &&other) noexcept = default;
 Batch &Batch::operator=(Batch &&other) noexcept = default;
 Batch::~Batch() = default;
 
-static Result<void> checkOptions(const BatchOptions &options, const Manifest::Model &model) {
+static Result<void> checkOptions(const BatchOptions &options, const Manifest &manifest) {
+  const Manifest::Model &model = manifest.model;
   if (options.context < 0)
     return makeError(ErrorCode::InvalidArgument,
                      "context: found {}, expected tokens, or 0 for the model's longest",
@@ -84,12 +85,16 @@ static Result<void> checkOptions(const BatchOptions &options, const Manifest::Mo
   if (options.keptStates < 0 || options.keptStates > most)
     return makeError(ErrorCode::InvalidArgument, "kept_states: found {}, expected 0..{}",
                      options.keptStates, most);
+  if (options.drafts && manifest.program.draftEntries.empty())
+    return makeError(ErrorCode::Unsupported,
+                     "drafts: the artifact has no head that drafts; compile a checkpoint that has "
+                     "one, without --draft-head none");
   return {};
 }
 
 Result<Batch> Batch::create(std::shared_ptr<const Model> model, const BatchOptions &options) {
   const Manifest &manifest = model->manifest();
-  if (Result<void> checked = checkOptions(options, manifest.model); !checked)
+  if (Result<void> checked = checkOptions(options, manifest); !checked)
     return Unexpected(checked.error());
   Result<int32_t> chosen = chooseThreads(options.threads);
   if (!chosen)
@@ -98,6 +103,7 @@ Result<Batch> Batch::create(std::shared_ptr<const Model> model, const BatchOptio
   Batch batch;
   batch.limit = options.context == 0 ? manifest.model.maxContext : options.context;
   batch.threadCount = *chosen;
+  batch.drafts = options.drafts;
 
   const formats::CacheSizes &sizes =
       model->gpu ? model->gpu->program.cache : manifest.program.cache.sizes;
@@ -118,7 +124,9 @@ Result<Batch> Batch::create(std::shared_ptr<const Model> model, const BatchOptio
   batch.pool = std::make_unique<PagePool>(sizes, pool);
 
   const int64_t rowBytes = manifest.model.vocabSize * static_cast<int64_t>(sizeof(float));
-  for (Buffer *logits : {&batch.current, &batch.next}) {
+  for (Buffer *logits : {&batch.current, &batch.next, &batch.draftLogits}) {
+    if (logits == &batch.draftLogits && !batch.drafts)
+      continue;
     Result<Buffer> buffer =
         sizeOf("logits", options.sequences, rowBytes, 0).and_then([](int64_t bytes) {
           return allocateMemory("logits", bytes);
@@ -192,6 +200,7 @@ Result<int64_t> Batch::fork(int64_t id) {
   const Sequence &origin = **found;
   std::vector<int64_t> pages = origin.pages;
   std::vector<int32_t> tokens = origin.tokens;
+  Recent recent = origin.recent;
   Result<int64_t> added = add();
   if (!added)
     return added;
@@ -216,6 +225,7 @@ Result<int64_t> Batch::fork(int64_t id) {
   for (const State &state : origin.kept)
     copy.kept.push_back(share(state));
   copy.tokens = std::move(tokens);
+  copy.recent = std::move(recent);
   copy.position = origin.position;
   copy.held = origin.held;
   copy.pages = std::move(pages);
@@ -258,6 +268,7 @@ Result<void> Batch::truncate(int64_t id, int64_t position) {
     return back;
   sequence.position = position;
   sequence.logits = -1;
+  sequence.recent.cut(position, owner->manifest().model.hiddenSize);
   trim(sequence);
   return {};
 }
@@ -322,7 +333,8 @@ const float *Batch::logits(int64_t id) const {
 }
 
 int64_t Batch::bytes() const {
-  int64_t bytes = executor->bytes() + current.size() + next.size() + shared.size();
+  int64_t bytes =
+      executor->bytes() + current.size() + next.size() + shared.size() + draftLogits.size();
   for (const RowReader &reader : readers)
     bytes += reader.bytes();
   return bytes;

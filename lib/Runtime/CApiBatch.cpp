@@ -16,7 +16,7 @@ eq_error *eq_batch_create(const eq_model *model, const eq_batch_options *options
     const eq_batch_options given = options ? *options : eq_batch_options{};
     Result<Batch> created = Batch::create(
         model->model, {given.context, given.sequences == 0 ? 1 : given.sequences, given.tokens,
-                       given.threads, given.measure != 0, given.kept_states});
+                       given.threads, given.measure != 0, given.kept_states, given.drafts != 0});
     if (!created)
       return Unexpected(created.error());
     *batch = new eq_batch{std::move(*created)};
@@ -139,6 +139,26 @@ eq_error *eq_batch_append(eq_batch *batch, eq_batch_item *items, size_t count) {
         items[i].status = static_cast<eq_error_code>(result.error().code);
         items[i].error = newError(std::move(result.error()));
       }
+    return {};
+  });
+}
+
+eq_error *eq_batch_draft(eq_batch *batch, eq_draft *drafts, size_t count) {
+  return guarded({{batch, "batch"}, {drafts, "drafts", count > 0}}, [&]() -> Result<void> {
+    std::vector<Batch::DraftItem> asked(count);
+    for (size_t i = 0; i < count; ++i) {
+      if (drafts[i].count > 0 && !drafts[i].drafts)
+        return makeError(ErrorCode::InvalidArgument,
+                         "drafts[{}]: found NULL for {} tokens, expected memory for them", i,
+                         drafts[i].count);
+      asked[i] = {drafts[i].sequence, drafts[i].token, static_cast<int64_t>(drafts[i].count)};
+    }
+    if (Result<void> drafted = batch->batch.draft(asked); !drafted)
+      return drafted;
+    for (size_t i = 0; i < count; ++i) {
+      std::ranges::copy(asked[i].tokens, drafts[i].drafts);
+      drafts[i].count = asked[i].tokens.size();
+    }
     return {};
   });
 }

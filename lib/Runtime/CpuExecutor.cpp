@@ -55,11 +55,11 @@ struct RankContext {
 class CpuExecutor final : public Executor {
 public:
   CpuExecutor(const Artifact &artifact, const Program &program, int32_t threads, Buffer arena,
-              Buffer cache, Buffer state, Buffer recurrents, bool measure,
+              Buffer cache, Buffer state, Buffer recurrents, Buffer states, bool measure,
               comm::Communicator *communicator)
       : artifact(artifact), program(program), sizes(artifact.manifest().program.cache.sizes),
         threads(threads), arena(std::move(arena)), cache(std::move(cache)), state(std::move(state)),
-        recurrents(std::move(recurrents)) {
+        states(std::move(states)), recurrents(std::move(recurrents)) {
     if (measure)
       clock.emplace();
     if (communicator)
@@ -71,10 +71,16 @@ public:
   }
   int64_t rowsPerStep(bool) const override { return artifact.manifest().program.maxRows; }
   int64_t bytes() const override {
-    return arena.size() + cache.size() + state.size() + recurrents.size() + windowsBefore.size();
+    return arena.size() + cache.size() + state.size() + recurrents.size() + states.size() +
+           windowsBefore.size();
   }
   Result<void> step(std::span<const SequenceStep> steps, std::span<const int32_t> logitRows,
                     float *logits, const Watch &watch) override;
+  std::span<const float> hidden() const override {
+    return {states.data<float>(), static_cast<size_t>(states.size()) / sizeof(float)};
+  }
+  Result<void> draft(std::span<const SequenceStep> steps, std::span<const float> before,
+                     std::span<const int32_t> logitRows, float *logits) override;
   Result<void> copyInCache(int64_t from, int64_t to, int64_t bytes) override {
     std::memcpy(cache.data() + to, cache.data() + from, static_cast<size_t>(bytes));
     return {};
@@ -113,6 +119,9 @@ public:
 private:
   /// Fills tokens, sequences and pages.
   void describe(std::span<const SequenceStep> steps);
+  /// What a program is called with, but for services and what one of its entries alone reads.
+  eq_step stepOf(std::span<const int32_t> logitRows, float *logits);
+  Result<void> check(int32_t status) const;
   /// Copies the windows of the step's sequences, so that it can be left in its midst.
   Result<void> keepWindows(std::span<const SequenceStep> steps);
   /// Copies them there, or back.
@@ -123,6 +132,7 @@ private:
   const formats::CacheSizes &sizes;
   int32_t threads;
   Buffer arena, cache, state;
+  Buffer states;               ///< hidden(), where there is a head that drafts
   Buffer recurrents;           ///< slots of what layers with a recurrent state keep
   std::vector<int32_t> tokens; ///< eq_step.tokens
   std::vector<eq_sequence> sequences;
@@ -213,24 +223,10 @@ Result<void> CpuExecutor::step(std::span<const SequenceStep> steps,
     services.wait = RankContext::wait;
   }
 
-  eq_step step = {};
-  step.abi = EQ_PROGRAM_ABI;
-  step.bytes = sizeof(step);
-  step.rows = static_cast<int32_t>(tokens.size());
-  step.sequences = static_cast<int32_t>(sequences.size());
-  step.logit_rows = static_cast<int32_t>(logitRows.size());
-  step.threads = threads;
+  eq_step step = stepOf(logitRows, logits);
   step.rank = collectives ? collectives->rank() : 0;
-  step.tokens = tokens.data();
-  step.sequence = sequences.data();
-  step.logit_row = logitRows.data();
-  step.page = pages.data();
-  step.weights = reinterpret_cast<const uint8_t *>(artifact.weights().data());
-  step.arena = arena.data<uint8_t>();
-  step.cache = cache.data<uint8_t>();
   step.state = state.size() > 0 ? state.data<uint8_t>() : nullptr;
   step.recurrent = recurrents.size() > 0 ? recurrents.data<float>() : nullptr;
-  step.logits = logits;
   step.services = &services;
   const int32_t status = program.run(step);
   if (clock)
@@ -242,6 +238,40 @@ Result<void> CpuExecutor::step(std::span<const SequenceStep> steps,
       copyWindows(steps, /*back=*/true);
     return watch.interrupted();
   }
+  return check(status);
+}
+
+Result<void> CpuExecutor::draft(std::span<const SequenceStep> steps, std::span<const float> before,
+                                std::span<const int32_t> logitRows, float *logits) {
+  if (auto ready = program.prepare(threads); !ready)
+    return ready;
+  describe(steps);
+  eq_step step = stepOf(logitRows, logits);
+  step.hidden = before.data();
+  return check(program.draft(step));
+}
+
+eq_step CpuExecutor::stepOf(std::span<const int32_t> logitRows, float *logits) {
+  eq_step step = {};
+  step.abi = EQ_PROGRAM_ABI;
+  step.bytes = sizeof(step);
+  step.rows = static_cast<int32_t>(tokens.size());
+  step.sequences = static_cast<int32_t>(sequences.size());
+  step.logit_rows = static_cast<int32_t>(logitRows.size());
+  step.threads = threads;
+  step.tokens = tokens.data();
+  step.sequence = sequences.data();
+  step.logit_row = logitRows.data();
+  step.page = pages.data();
+  step.weights = reinterpret_cast<const uint8_t *>(artifact.weights().data());
+  step.arena = arena.data<uint8_t>();
+  step.cache = cache.data<uint8_t>();
+  step.logits = logits;
+  step.next_hidden = states.size() > 0 ? states.data<float>() : nullptr;
+  return step;
+}
+
+Result<void> CpuExecutor::check(int32_t status) const {
   if (status != 0)
     return makeError(static_cast<ErrorCode>(status),
                      "{}: refuses a step of ABI {}; compile the artifact again",
@@ -285,7 +315,14 @@ easyquant::runtime::createCpuExecutor(const Artifact &artifact, const Program &p
     if (!recurrents)
       return Unexpected(recurrents.error());
   }
+  Result<Buffer> states = Buffer();
+  if (!sizes.draftEntries.empty()) {
+    states = allocate("hidden states of a step", sizes.maxRows,
+                      artifact.manifest().model.hiddenSize * int64_t(sizeof(float)), 0);
+    if (!states)
+      return Unexpected(states.error());
+  }
   return std::make_unique<CpuExecutor>(artifact, program, threads, std::move(*arena),
                                        std::move(*cache), std::move(*state), std::move(*recurrents),
-                                       measure, communicator);
+                                       std::move(*states), measure, communicator);
 }

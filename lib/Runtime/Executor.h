@@ -73,6 +73,16 @@ public:
   virtual Result<void> step(std::span<const SequenceStep> sequences,
                             std::span<const int32_t> logitRows, float *logits,
                             const Watch &watch) = 0;
+  /// What the last step has left behind each of its rows, rows x hidden_size; empty where the
+  /// program has no head that drafts.
+  virtual std::span<const float> hidden() const { return {}; }
+  /// A step of the head that drafts: each row reads its row of `before`, too. Sequences have no
+  /// slots. hidden() is its then.
+  virtual Result<void> draft(std::span<const SequenceStep> /*sequences*/,
+                             std::span<const float> /*before*/,
+                             std::span<const int32_t> /*logitRows*/, float * /*logits*/) {
+    return makeError(ErrorCode::Unsupported, "the program has no head that drafts");
+  }
   /// Copies bytes of the cache: pages that two sequences are to have apart, a window that a fork
   /// takes along. The two ranges do not overlap.
   virtual Result<void> copyInCache(int64_t from, int64_t to, int64_t bytes) = 0;

@@ -30,7 +30,10 @@ Result<void> Model::loadForCpu(std::string_view isa) {
   if (!chosen)
     return Unexpected(chosen.error());
   selected = std::move(*chosen);
-  Result<Program> program = Program::load(artifact.programPath(), entries.at(selected));
+  const auto &draftEntries = manifest().program.draftEntries;
+  const auto draft = draftEntries.find(selected);
+  Result<Program> program = Program::load(artifact.programPath(), entries.at(selected),
+                                          draft == draftEntries.end() ? "" : draft->second);
   if (!program)
     return Unexpected(program.error());
   code = std::move(*program);

@@ -32,7 +32,8 @@ static std::string freshSpelling(const std::string &path) {
 
 void Program::Close::operator()(void *handle) const { ::dlclose(handle); }
 
-Result<Program> Program::load(const std::string &path, const std::string &symbol) {
+Result<Program> Program::load(const std::string &path, const std::string &symbol,
+                              const std::string &draftSymbol) {
   Result<const OpenMP *> openmp = OpenMP::get();
   if (!openmp)
     return Unexpected(openmp.error());
@@ -46,12 +47,16 @@ Result<Program> Program::load(const std::string &path, const std::string &symbol
                      "{}: cannot be loaded as a shared object: {}; compile the artifact again",
                      path, reason ? reason : "unknown reason");
   }
-  program.entry =
-      reinterpret_cast<eq_step_function>(::dlsym(program.library.get(), symbol.c_str()));
-  if (!program.entry)
-    return makeError(ErrorCode::Corrupt,
-                     "{}: does not define {}, which the manifest lists under program.entries; "
-                     "compile the artifact again",
-                     path, symbol);
+  for (auto [name, entry] :
+       {std::pair(&symbol, &program.entry), std::pair(&draftSymbol, &program.draftEntry)}) {
+    if (name->empty())
+      continue;
+    *entry = reinterpret_cast<eq_step_function>(::dlsym(program.library.get(), name->c_str()));
+    if (!*entry)
+      return makeError(ErrorCode::Corrupt,
+                       "{}: does not define {}, which the manifest lists among the entries of its "
+                       "program; compile the artifact again",
+                       path, *name);
+  }
   return program;
 }

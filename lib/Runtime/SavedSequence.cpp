@@ -266,6 +266,7 @@ Result<int64_t> Batch::restore(std::span<const std::byte> from) {
   sequence.held = header->held;
   sequence.state.position = header->resumes;
   sequence.tokens = std::move(tokens);
+  sequence.recent.first = header->position;
   if (keptStates > 0 && header->resumes > 0 && header->resumes % sizes.pageTokens == 0)
     sequence.kept.push_back(share(sequence.state)); // at a page end
   if (header->hasLogits == 1) {

@@ -27,7 +27,7 @@ Family::Family(Facts facts)
       names(std::move(facts.names)), isAskedForWhole(facts.isAskedForWhole),
       runsHere(facts.runsHere), hasRecurrentState(facts.hasRecurrentState),
       hasSinkLogits(facts.hasSinkLogits), hasUnlikeHeads(facts.hasUnlikeHeads),
-      fusions(facts.fusions), expertUnit(facts.expertUnit) {}
+      hasDraftHead(facts.hasDraftHead), fusions(facts.fusions), expertUnit(facts.expertUnit) {}
 
 std::vector<std::string> Family::requests() const {
   return isAskedForWhole ? std::vector{name} : names;

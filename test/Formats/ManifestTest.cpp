@@ -39,7 +39,7 @@ const char *const kGood = R"({
                 "symmetric": true},
      "input": {"bits": 8, "codes": "integer", "granularity": "token", "symmetric": true, "dynamic": true},
      "bytes": 380, "weight_error": 0.004, "largest_error": 0.001}],
-  "program": {"abi": 6, "cache_type": "f32", "cache_scheme": null, "max_rows": 8,
+  "program": {"abi": 7, "cache_type": "f32", "cache_scheme": null, "max_rows": 8,
               "arena_bytes": 640, "arena_bytes_per_thread": 64, "cache": {"page_tokens": 64, "page_bytes": 2560, "window_bytes": 128},
               "entries": {"avx2": "easyquant_step_avx2",
                           "avx512vnni": "easyquant_step_avx512vnni"}},

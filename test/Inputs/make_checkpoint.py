@@ -16,6 +16,7 @@ import struct
 from pathlib import Path
 
 from gemma4_checkpoint import as_gemma4, gemma4_shapes
+from qwen35_checkpoint import as_qwen35, qwen35_shapes
 
 LLAMA = {
     "model_type": "llama", "vocab_size": 40, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
@@ -158,43 +159,6 @@ def lfm2_shapes(config):
         if with_experts and config["use_expert_bias"]:
             result[f"{at}feed_forward.expert_bias"] = (config["num_experts"],)
     result["model.embedding_norm.weight"] = (d,)
-    if not config["tie_word_embeddings"]:
-        result["lm_head.weight"] = (config["vocab_size"], d)
-    return result
-
-
-def qwen35_shapes(config):
-    d, head = config["hidden_size"], config["head_dim"]
-    q, kv = (config[key] * head for key in ("num_attention_heads", "num_key_value_heads"))
-    if config["model_type"] == "qwen3_5_moe_text":  # E x N x K, the rows of gate before those of up
-        count, inner, shared = (config[key] for key in ("num_experts", "moe_intermediate_size", "shared_expert_intermediate_size"))
-        mlp = {"gate.weight": (count, d), "experts.gate_up_proj": (count, 2 * inner, d), "experts.down_proj": (count, d, inner),
-               "shared_expert_gate.weight": (1, d), "shared_expert.gate_proj.weight": (shared, d), "shared_expert.up_proj.weight": (shared, d),
-               "shared_expert.down_proj.weight": (d, shared)}
-    else:
-        inner = config["intermediate_size"]
-        mlp = {"gate_proj.weight": (inner, d), "up_proj.weight": (inner, d), "down_proj.weight": (d, inner)}
-    key_heads, heads = config["linear_num_key_heads"], config["linear_num_value_heads"]
-    values = heads * config["linear_value_head_dim"]
-    columns = 2 * key_heads * config["linear_key_head_dim"] + values
-    mixers = {
-        "linear_attention": {"in_proj_qkv.weight": (columns, d), "in_proj_z.weight": (values, d), "in_proj_b.weight": (heads, d),
-                             "in_proj_a.weight": (heads, d), "conv1d.weight": (columns, 1, config["linear_conv_kernel_dim"]), "A_log": (heads,),
-                             "dt_bias": (heads,), "norm.weight": (config["linear_value_head_dim"],), "out_proj.weight": (d, values)},
-        "full_attention": {"q_proj.weight": (2 * q, d), "k_proj.weight": (kv, d), "v_proj.weight": (kv, d), "q_norm.weight": (head,),
-                           "k_norm.weight": (head,), "o_proj.weight": (d, q)},
-    }
-    result = {"model.embed_tokens.weight": (config["vocab_size"], d)}
-    for layer, kind in enumerate(config["layer_types"]):
-        at = f"model.layers.{layer}."
-        mixer = at + ("linear_attn." if kind == "linear_attention" else "self_attn.")
-        result[at + "input_layernorm.weight"] = (d,)
-        for part, shape in mixers[kind].items():
-            result[mixer + part] = shape
-            if "_proj" in part and kind == "full_attention" and config.get("attention_bias"):
-                result[mixer + part.replace("weight", "bias")] = shape[:1]
-        result |= {at + "post_attention_layernorm.weight": (d,)} | {f"{at}mlp.{part}": shape for part, shape in mlp.items()}
-    result["model.norm.weight"] = (d,)
     if not config["tie_word_embeddings"]:
         result["lm_head.weight"] = (config["vocab_size"], d)
     return result
@@ -439,41 +403,6 @@ def stacked(config, weights):
     return result
 
 
-def tiled(config, name, shape, values):
-    """llama.cpp's order of value heads, those of a key head not side by side but in turns: rows of what makes them, columns of what reads them."""
-    part = name.split("linear_attn.")[-1]
-    key_heads, heads, size_of_value = (config[f"linear_{key}"] for key in ("num_key_heads", "num_value_heads", "value_head_dim"))
-    order = [g * (heads // key_heads) + r for r in range(heads // key_heads) for g in range(key_heads)]
-    if part == "out_proj.weight":
-        columns = [h * size_of_value + i for h in order for i in range(size_of_value)]
-        return shape, [values[row * shape[1] + c] for row in range(shape[0]) for c in columns]
-    unit = {"in_proj_qkv.weight": size_of_value, "conv1d.weight": size_of_value, "in_proj_z.weight": size_of_value, "norm.weight": 0}.get(part, 1)
-    if not unit:
-        return shape, values
-    kept, width = shape[0] - heads * unit, size(shape[1:])
-    rows = [*range(kept), *(kept + h * unit + i for h in order for i in range(unit))]
-    return shape, [v for row in rows for v in values[row * width:(row + 1) * width]]
-
-
-def as_qwen35(config, weights):
-    """The weights as llama.cpp's converter has them, under GGUF's names where they have others than modules."""
-    result = {}
-    for name, (shape, values) in weights.items():
-        if "linear_attn." in name:
-            shape, values = tiled(config, name, shape, values)
-        elif "norm" in name:
-            values = [value + 1 for value in values]
-        layer = f"blk.{name.split('.')[2]}." if "layers" in name else ""
-        if name.endswith("A_log"):
-            name, values = layer + "ssm_a", [-math.exp(value) for value in values]
-        elif name.endswith("dt_bias"):
-            name = layer + "ssm_dt.bias"
-        elif "post_attention_layernorm" in name:
-            name = layer + "post_attention_norm.weight"
-        result[name] = ((shape[0], shape[2]) if len(shape) == 3 else shape, values)
-    return result
-
-
 def write_gguf(out, config, weights, dtype):
     def string(text):
         return struct.pack("<Q", len(text)) + text.encode()
@@ -519,12 +448,14 @@ def write_gguf(out, config, weights, dtype):
                       "feed_forward_length": weights.get("model.layers.0.feed_forward.w1.weight", ((config["intermediate_size"],), ()))[0][0]}
             weights = {name: ((shape[0], shape[2]) if name.endswith("conv.conv.weight") else shape, values) for name, (shape, values) in weights.items()}
         if arch == "qwen3_5_text":
+            more = int("mtp.fc.weight" in weights)
+            pairs["block_count"] += more
             arch, weights = "qwen35", as_qwen35(config, weights)
             sizes = {"ssm.conv_kernel": "linear_conv_kernel_dim", "ssm.state_size": "linear_key_head_dim", "ssm.group_count": "linear_num_key_heads",
                      "ssm.time_step_rank": "linear_num_value_heads"}
             pairs |= {key: config[field] for key, field in sizes.items()} | {
                 "ssm.inner_size": config["linear_num_value_heads"] * config["linear_value_head_dim"], "rope.dimension_sections": [11, 11, 10, 0],
-                "nextn_predict_layers": config.get("mtp_num_hidden_layers", 0), "attention.recurrent_layers": [int(kind == "linear_attention") for kind in config["layer_types"]]}
+                "nextn_predict_layers": config.get("mtp_num_hidden_layers", 0), "attention.recurrent_layers": [int(kind == "linear_attention") for kind in config["layer_types"]] + [0] * more}
         if arch == "gemma4":
             more, weights = as_gemma4(config, weights)
             pairs |= more

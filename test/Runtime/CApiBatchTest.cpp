@@ -59,7 +59,7 @@ protected:
 };
 
 TEST_F(CApiBatchTest, AppendsForksTruncatesAndRemoves) {
-  Owned<eq_batch> batch = create({0, 3, 0, 2, 0, 0});
+  Owned<eq_batch> batch = create({0, 3, 0, 2, 0, 0, 0});
   EXPECT_EQ(eq_batch_context(batch.get()), FIXTURE_MAX_CONTEXT);
   EXPECT_EQ(eq_batch_threads(batch.get()), 2);
   EXPECT_GT(eq_batch_bytes(batch.get()), 0);
@@ -92,7 +92,7 @@ TEST_F(CApiBatchTest, AppendsForksTruncatesAndRemoves) {
 }
 
 TEST_F(CApiBatchTest, ItemsHaveErrorsOfTheirOwn) {
-  Owned<eq_batch> batch = create({8, 1, 0, 1, 0, 0});
+  Owned<eq_batch> batch = create({8, 1, 0, 1, 0, 0, 0});
   int64_t id = -1;
   expectSuccess(eq_batch_add(batch.get(), &id));
   const int32_t tokens[] = {1, 2, -3};
@@ -126,7 +126,7 @@ TEST_F(CApiBatchTest, ItemsHaveErrorsOfTheirOwn) {
 }
 
 TEST_F(CApiBatchTest, ScoresTokensAndChoosesThem) {
-  Owned<eq_batch> batch = create({0, 3, 0, 2, 0, 0});
+  Owned<eq_batch> batch = create({0, 3, 0, 2, 0, 0, 0});
   const std::vector<int32_t> tokens = randomTokens(11, 1); // three steps
   std::vector<double> logprobs(11), expected;
   std::vector<eq_logprob> best(2 * 11);
@@ -227,7 +227,7 @@ TEST_F(CApiBatchTest, ScoresTokensAndChoosesThem) {
 }
 
 TEST_F(CApiBatchTest, SavesAndRestoresSequences) {
-  Owned<eq_batch> batch = create({0, 3, 48, 1, 0, 0}), other = create({0, 2, 0, 2, 0, 0});
+  Owned<eq_batch> batch = create({0, 3, 48, 1, 0, 0, 0}), other = create({0, 2, 0, 2, 0, 0, 0});
   EXPECT_EQ(eq_batch_pages(batch.get()), 6);
   std::vector<int32_t> tokens = randomTokens(19, 4);
   eq_batch_item item = {0, tokens.data(), 19, nullptr, nullptr, nullptr, 0, EQ_OK, nullptr};
@@ -284,7 +284,7 @@ TEST_F(CApiBatchTest, SavesAndRestoresSequences) {
   expectError(eq_batch_restore(batch.get(), bytes.data(), bytes.size(), &id), EQ_OUT_OF_RANGE,
               "cache pages: a saved sequence of 19 tokens takes 3 pages, but 0 of the 6 pages are "
               "free; remove or truncate sequences");
-  Owned<eq_batch> little = create({18, 1, 0, 1, 0, 0});
+  Owned<eq_batch> little = create({18, 1, 0, 1, 0, 0, 0});
   expectError(eq_batch_restore(little.get(), bytes.data(), bytes.size(), &id), EQ_OUT_OF_RANGE,
               "bytes: found a sequence of 19 tokens, but the context is 18; create the batch for a "
               "longer one");
@@ -292,7 +292,7 @@ TEST_F(CApiBatchTest, SavesAndRestoresSequences) {
 }
 
 TEST_F(CApiBatchTest, RefusesDamagedSequences) {
-  Owned<eq_batch> batch = create({0, 2, 0, 1, 0, 0});
+  Owned<eq_batch> batch = create({0, 2, 0, 1, 0, 0, 0});
   const std::vector<int32_t> tokens = randomTokens(19, 4);
   eq_batch_item item = {0, tokens.data(), 19, nullptr, nullptr, nullptr, 0, EQ_OK, nullptr};
   expectSuccess(eq_batch_add(batch.get(), &item.sequence));
@@ -353,7 +353,7 @@ TEST_F(CApiBatchTest, RefusesDamagedSequences) {
   eq_model *loaded = nullptr;
   expectSuccess(eq_model_load(second.path().c_str(), nullptr, &loaded));
   model.reset(loaded);
-  Owned<eq_batch> other = create({0, 2, 0, 1, 0, 0});
+  Owned<eq_batch> other = create({0, 2, 0, 1, 0, 0, 0});
   int64_t id = -1;
   expectError(eq_batch_restore(other.get(), bytes.data(), bytes.size(), &id), EQ_INVALID_ARGUMENT,
               "bytes: found a sequence of another artifact or another kind of device, expected one "
@@ -361,7 +361,7 @@ TEST_F(CApiBatchTest, RefusesDamagedSequences) {
 }
 
 TEST_F(CApiBatchTest, BreaksDownWhatStepsCost) {
-  Owned<eq_batch> batch = create({0, 2, 0, 1, 1, 0});
+  Owned<eq_batch> batch = create({0, 2, 0, 1, 1, 0, 0});
   const int32_t tokens[] = {1, 2};
   eq_batch_item items[2] = {};
   for (eq_batch_item &item : items) {
@@ -378,7 +378,7 @@ TEST_F(CApiBatchTest, BreaksDownWhatStepsCost) {
 }
 
 TEST_F(CApiBatchTest, RefusesNull) {
-  Owned<eq_batch> batch = create({0, 0, 0, 1, 0, 0});
+  Owned<eq_batch> batch = create({0, 0, 0, 1, 0, 0, 0});
   const eq_error_code code = EQ_INVALID_ARGUMENT;
   auto message = [](const char *name) {
     return std::string(name) + ": found NULL, expected a pointer";

@@ -69,7 +69,7 @@ protected:
   static Owned<eq_error> create(const eq_model *model, Owned<eq_batch> &batch,
                                 int64_t keptStates = 0) {
     eq_batch *raw = nullptr;
-    const eq_batch_options options = {100, 3, 64, 2, 0, keptStates};
+    const eq_batch_options options = {100, 3, 64, 2, 0, keptStates, 0};
     eq_error *error = eq_batch_create(model, &options, &raw);
     batch.reset(raw);
     return Owned<eq_error>(error);

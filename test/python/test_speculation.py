@@ -10,7 +10,7 @@ import pytest
 
 import easyquant
 from easyquant.runtime.artifact import Artifact, BatchSize, load_model
-from easyquant.runtime.drafts import GRAM, DraftModel, NGrams, Pace, RowCost, Speculation
+from easyquant.runtime.drafts import GRAM, Asked, DraftModel, NGrams, Pace, RowCost, Speculation
 from easyquant.runtime.engine import Engine, EngineOptions
 from easyquant.runtime.requests import PromptReader, Settings
 from easyquant.support.errors import UserError
@@ -68,6 +68,10 @@ def alone(bench):
         return [[completion for _, _, completion in engine.complete([request])][-1] for request in bench.requests]
 
 
+def wanted(count):
+    return Asked(count, sequence=0, token=0)
+
+
 class Foresight:
     """A source that knows the answers, and gives right guesses with some probability, else any."""
 
@@ -85,7 +89,7 @@ class Foresight:
         del self.known[number]
 
     def propose(self, asked):
-        return {number: self.guess(self.known[number], count) for number, count in asked.items()}
+        return {number: self.guess(self.known[number], wanted.count) for number, wanted in asked.items()}
 
     def guess(self, known, count):
         self.proposed += count
@@ -159,19 +163,19 @@ def test_an_answer_within_a_grammar(folders):
 def test_ngrams_propose_what_came_before():
     source = NGrams()
     source.begin(1, [1, 2, 3, 4, 5, 1, 2, 3])
-    assert source.propose({1: 4}) == {1: [4, 5, 1, 2]}
+    assert source.propose({1: wanted(4)}) == {1: [4, 5, 1, 2]}
     source.accept(1, [4])
-    assert source.propose({1: 1}) == {1: [5]}
+    assert source.propose({1: wanted(1)}) == {1: [5]}
     source.accept(1, [9])
-    assert source.propose({1: 4}) == {1: []} and GRAM == 3
+    assert source.propose({1: wanted(4)}) == {1: []} and GRAM == 3
     source.accept(1, [3, 4])
-    assert source.propose({1: 4}) == {1: []}, "two tokens that came before are no reason"
+    assert source.propose({1: wanted(4)}) == {1: []}, "two tokens that came before are no reason"
     source.accept(1, [9])
-    assert source.propose({1: 2}) == {1: [3, 4]}
+    assert source.propose({1: wanted(2)}) == {1: [3, 4]}
     source.end(1), source.end(1)
     # Who copies the second of two equal places goes on with the second.
     source.begin(2, [7, 7, 7, 1, 5, 7, 7, 7, 2, 6, 8, 8, 8, 7, 7, 7, 1, 7, 7, 7, 1])
-    assert source.propose({2: 1}) == {2: [7]}
+    assert source.propose({2: wanted(1)}) == {2: [7]}
 
 
 def test_the_pace_is_what_pays():
@@ -195,7 +199,7 @@ def test_the_pace_is_what_pays():
 
 @pytest.mark.parametrize("options, message", [
     ({"speculate": "ngram", "draft_tokens": 0}, "draft_tokens: found 0, expected 1 to 63"),
-    ({"draft_tokens": 3}, 'draft_tokens: goes with speculate, "ngram" or an artifact'),
+    ({"draft_tokens": 3}, 'draft_tokens: goes with speculate, "head", "ngram" or an artifact'),
     ({"speculate": "none-there"}, "none-there"),
 ])  # fmt: skip
 def test_impossible_speculation(folders, options, message):

@@ -108,14 +108,23 @@ static void dumpPipeline(MLIRContext &context, const CommandLine &line,
                << line.model << "'";
   if (std::optional<int64_t> context = line.options.get(option::context))
     llvm::outs() << " --context " << *context;
+  if (source.config().hasDraftHead && !whyNoDraftHead(line.options).empty())
+    llvm::outs() << " --draft-head none";
   llvm::outs() << " | easyquant-opt -o /dev/null --pass-pipeline='";
   pm.printAsTextualPipeline(llvm::outs());
   llvm::outs() << "'\n";
 }
 
 static OwningOpRef<ModuleOp> readModel(Session &session, formats::ModelSource &source) {
-  OwningOpRef<ModuleOp> module =
-      importModel(session.context, source, session.line.options.get(option::context).value_or(0));
+  const recipe::OptionValues &options = session.line.options;
+  const bool isWhole = session.line.pipeline.empty() && session.line.search.empty();
+  std::string reason = isWhole ? whyNoDraftHead(options) : "passes alone are run";
+  if (!reason.empty() && source.config().hasDraftHead && options[option::draftHead] == "auto" &&
+      !options[option::dryRun] && session.ranks.rank() == 0)
+    llvm::errs() << "note: " + oneLine(session.line.model) +
+                        ": the head that drafts tokens is left out: " + reason + "\n";
+  OwningOpRef<ModuleOp> module = importModel(
+      session.context, source, options.get(option::context).value_or(0), reason.empty());
   if (module)
     session.progress.report("import", 1, 1);
   return module;

@@ -33,7 +33,7 @@ static int fail(llvm::StringRef message) {
 
 /// Writes the IR of the model at `path` to `output`.
 static int importFrom(const std::string &path, formats::ModelSource::Kind kind,
-                      int64_t longestContext, const std::string &output) {
+                      int64_t longestContext, bool drafts, const std::string &output) {
   Result<formats::ModelSource> source = formats::ModelSource::open(path);
   if (!source)
     return fail(source.error().message);
@@ -44,7 +44,7 @@ static int importFrom(const std::string &path, formats::ModelSource::Kind kind,
   mlir::MLIRContext context;
   llvm::SourceMgr sources;
   mlir::SourceMgrDiagnosticHandler handler(sources, &context);
-  mlir::OwningOpRef<mlir::ModuleOp> module = importModel(context, *source, longestContext);
+  mlir::OwningOpRef<mlir::ModuleOp> module = importModel(context, *source, longestContext, drafts);
   if (!module)
     return 1;
   std::string message;
@@ -89,6 +89,10 @@ int main(int argc, char **argv) {
                                   cl::cat(category),
                                   cl::desc("Longest context, for which --import-* makes tables of "
                                            "positions (default: the model's)"));
+  cl::opt<std::string> draftHead(
+      "draft-head", cl::value_desc("auto|none"), cl::init("auto"), cl::cat(category),
+      cl::desc("Whether --import-* takes the head that drafts tokens, if there is one: auto, none "
+               "(default: auto)"));
   cl::opt<bool> list("list-architectures", cl::cat(category),
                      cl::desc("Print a Markdown table of the architectures that can be imported"));
   cl::SetVersionPrinter([](llvm::raw_ostream &os) {
@@ -107,12 +111,16 @@ int main(int argc, char **argv) {
                 "see --help");
   if (longestContext < 0)
     return fail("--context " + std::to_string(longestContext) + ": expected a number of tokens");
+  if (draftHead != "auto" && draftHead != "none")
+    return fail("--draft-head " + draftHead + ": expected auto or none");
+  const bool drafts = draftHead == "auto";
   setInput(!exported.empty() ? input : !gguf.empty() ? gguf : huggingFace);
   return runTool([&] {
     if (!exported.empty())
       return exportTo(exported, input);
     if (!gguf.empty())
-      return importFrom(gguf, formats::ModelSource::Kind::GGUF, longestContext, output);
-    return importFrom(huggingFace, formats::ModelSource::Kind::HuggingFace, longestContext, output);
+      return importFrom(gguf, formats::ModelSource::Kind::GGUF, longestContext, drafts, output);
+    return importFrom(huggingFace, formats::ModelSource::Kind::HuggingFace, longestContext, drafts,
+                      output);
   });
 }

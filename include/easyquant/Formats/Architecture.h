@@ -216,6 +216,23 @@ struct LayerModules {
   Module<"layer_output_scale"> scalar = {}; ///< what the layer's result is times: one number
 };
 
+/// The modules of a head that drafts the token behind the next one (multi-token prediction,
+/// Gloeckle et al., 2024, https://arxiv.org/abs/2404.19737; with a layer of its own as in
+/// DeepSeek-V3, https://arxiv.org/abs/2412.19437). With h what the final norm gives for a token,
+/// and e the embedding of the token behind it,
+///
+///   h' = norm(layer(fc([embeddingNorm(e), hiddenNorm(h)])))
+///
+/// which the output head makes logits of, and which takes the place of h for the token after.
+struct DraftModules {
+  const char *prefix = nullptr; ///< null: there is none
+  const char *layerPrefix = nullptr;
+  Module<"nextn.eh_proj"> fc = {};
+  Module<"nextn.enorm"> embeddingNorm = {};
+  Module<"nextn.hnorm"> hiddenNorm = {};
+  Module<"nextn.shared_head_norm"> norm = {};
+};
+
 /// Another `model_type`, whose dense models are of an architecture: its Hugging Face checkpoints
 /// have gate and up of a layer in one tensor, the rows of gate first.
 struct DenseForm {
@@ -312,6 +329,7 @@ struct Architecture {
   const char *layerPrefix = "";
   LayerModules layer = {};
   Module<"output_norm"> finalNorm = {};
+  DraftModules draft = {};
 
   //===- Checkpoints ------------------------------------------------------===//
   /// Some Hugging Face checkpoints have it before every name.

@@ -147,6 +147,8 @@ struct Manifest {
     /// Instruction set ("avx2", "avx512vnni") to entry, a C identifier. Empty in an artifact for
     /// GPUs alone.
     std::map<std::string, std::string> entries;
+    /// The same of the head that drafts; empty where there is none.
+    std::map<std::string, std::string> draftEntries;
     /// Tokens that one call takes at most.
     int64_t maxRows = 0;
     int64_t arenaBytes = 0;

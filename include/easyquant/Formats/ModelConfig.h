@@ -43,8 +43,10 @@ struct ModelConfig {
   bool isTextPart = false;
   /// Its Hugging Face checkpoint is of the architecture's denseForm.
   bool isDenseForm = false;
-  /// Layers of a head that drafts tokens, which is left out.
+  /// Layers of heads that draft tokens. One is taken if the checkpoint has its weights
+  /// (hasDraftHead), and lies behind the others: layer `numLayers`. More are left out.
   int64_t draftLayers = 0;
+  bool hasDraftHead = false;
   int64_t vocabSize = 0;
   int64_t hiddenSize = 0;
   int64_t intermediateSize = 0;
@@ -115,8 +117,12 @@ struct ModelConfig {
   }
   /// Whether a layer has a recurrent state in the place of attention.
   bool isRecurrent(int64_t layer) const {
-    return !recurrentLayers.empty() && recurrentLayers[layer];
+    return layer < std::ssize(recurrentLayers) && recurrentLayers[layer];
   }
+  /// Layers with that of a head that drafts.
+  int64_t allLayers() const { return numLayers + (hasDraftHead ? 1 : 0); }
+  /// What the names of a layer's weights begin with: "model.layers.0.".
+  std::string layerPrefix(int64_t layer) const;
   /// How many of the layers before `layer` have one.
   int64_t recurrentBefore(int64_t layer) const {
     return recurrentLayers.empty()

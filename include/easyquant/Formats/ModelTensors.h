@@ -12,6 +12,7 @@
 #include "easyquant/Formats/RowOrder.h"
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -63,6 +64,13 @@ std::string expertName(std::string_view name, int64_t expert);
 
 /// All weights in the order of execution.
 std::vector<ExpectedTensor> expectedTensors(const ModelConfig &config);
+
+/// Whether there is one head that drafts, of a kind that is known, as far as a configuration says.
+bool canDraft(const ModelConfig &config);
+/// Whether such a checkpoint has its weights, and no embedding or output head that is its own. Many
+/// writers leave them out, and its layer in the configuration.
+bool holdsDraftHead(const ModelConfig &config, bool isGGUF,
+                    const std::function<bool(const std::string &)> &isThere);
 
 /// Whether a Hugging Face checkpoint of this model may hold a tensor that is not expected: buffers
 /// that follow from the configuration, the head of a model that ties it to the embedding, and one

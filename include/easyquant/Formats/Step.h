@@ -9,6 +9,8 @@
 |*                                                                            *|
 |*     int32_t easyquant_step_<isa>(const eq_step *step);                     *|
 |*                                                                            *|
+|* and, with a head that drafts tokens, easyquant_draft_<isa>.                *|
+|*                                                                            *|
 |* The compiler takes the places of the fields from the structures below.     *|
 |* docs/Architecture.md, "The program ABI", says what may be relied on.       *|
 |*                                                                            *|
@@ -24,7 +26,7 @@ extern "C" {
 #endif
 
 /** Raised whenever a declaration below changes its meaning; program.abi of the manifest. */
-#define EQ_PROGRAM_ABI 6
+#define EQ_PROGRAM_ABI 7
 
 /** One sequence of a step. Its rows lie behind those of the sequence before it. Where layers have a
     recurrent state and the cache is float, it may be the same one, at the position and slot that it
@@ -69,7 +71,11 @@ typedef struct {
   uint8_t *arena, *cache, *state; /**< state may be null */
   float *recurrent;               /**< slots of what layers keep, or null */
   float *logits;                  /**< logit_rows x vocabulary */
-  const eq_services *services;    /**< or null */
+  /** With a head that drafts, rows x hidden_size of the manifest; else null. What each row of
+      easyquant_draft reads: the state behind the token before that of the row. */
+  const float *hidden;
+  float *next_hidden;          /**< what it and easyquant_step leave behind each row */
+  const eq_services *services; /**< or null */
 } eq_step;
 
 /** 0, or a code of eq_error_code: EQ_INTERRUPTED if it was stopped, EQ_UNSUPPORTED if `abi` or

@@ -30,12 +30,19 @@ constexpr llvm::StringLiteral kQueryRopeTableName = "rope.queries.cos_sin";
 ///     lm.rows at %rows, the final norm, lm.linear of site "lm_head"
 ///   @layer_i(%x, %batch, %cache): one transformer block
 ///
+/// With `drafts`, if the source has a head that drafts: @forward also returns what the final norm
+/// gives, its hidden states, and
+///
+///   @draft(%tokens, %hidden, %batch, %rows, %cache): the head, for tokens and the hidden states of
+///     those before them; logits at %rows, and hidden states that take the place of the model's
+///   @layer_L, its layer
+///
 /// A tied head reads the embedding's global. Tables of positions are for `longestContext` tokens;
 /// 0: for the context of the model. Null after a diagnostic that names the source, where the
 /// dialect cannot take the model or the model such a context.
 mlir::OwningOpRef<mlir::ModuleOp> importModel(mlir::MLIRContext &context,
                                               const formats::ModelSource &source,
-                                              int64_t longestContext = 0);
+                                              int64_t longestContext = 0, bool drafts = false);
 
 } // namespace easyquant
 

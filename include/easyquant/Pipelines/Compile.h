@@ -44,6 +44,8 @@ std::optional<std::string> checkOptions(const recipe::OptionValues &options);
 /// What needs calibration text while there is none, if anything, and the option that gives it,
 /// `remedy`. This function and all below take options that checkOptions has nothing to say about.
 std::optional<std::string> checkTokens(const recipe::OptionValues &options, llvm::StringRef remedy);
+/// Why what is compiled goes without the head that drafts tokens; empty: it does not.
+std::string whyNoDraftHead(const recipe::OptionValues &options);
 /// recipe::choicesOf, and the names of targets.
 std::vector<std::string> legalNames(const recipe::OptionInfo &option);
 

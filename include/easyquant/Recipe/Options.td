@@ -64,6 +64,10 @@ let group = "What to make", key = "" in {
     let value = "TOKENS";
     let least = "1";
   }
+  def DraftHead : TableOption<"draftHead", Choice, "draft-head", "auto",
+                              "the head that drafts tokens for speculation (multi-token prediction): taken along where the checkpoint has one and the target runs it, or left out"> {
+    let choices = ["auto", "none"];
+  }
   def TensorParallel : TableOption<"tensorParallel", Integer, "tensor-parallel", "1",
                                    "ranks that share the model: heads, MLP and vocabulary; apart from --threads"> {
     let description = "ranks that share the model (default: 1)";

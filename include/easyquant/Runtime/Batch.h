@@ -29,6 +29,7 @@
 namespace easyquant::runtime {
 
 class Executor;
+class HeadSteps;
 class PagePool;
 class RowReader;
 
@@ -50,6 +51,8 @@ struct BatchOptions {
   bool measure = false; ///< costs() and siteCosts() will be asked for
   /// Where layers have a recurrent state: states that each sequence keeps at page ends.
   int64_t keptStates = 0;
+  /// draft() will be called: a model with a head that drafts, and whose cache is float.
+  bool drafts = false;
 };
 
 /// Sequences have the bits that each would have alone (on GPUs, of float weights: within the
@@ -147,6 +150,21 @@ public:
   /// truncate(): in a cache of codes, tokens that have left the float window come back as codes.
   Result<void> append(std::span<Item> items);
 
+  /// What draft() is to do for one sequence.
+  struct DraftItem {
+    int64_t sequence = 0;
+    int32_t token = 0; ///< that comes next, and has not been appended
+    int64_t most = 0;
+    /// Set by draft(): the likeliest tokens behind it, one after the other, `most` of them; fewer
+    /// at the end of the context, none where there are no pages for them, or none of what the model
+    /// made of the last token, as behind restore().
+    std::vector<int32_t> tokens = {};
+  };
+  /// Guesses by the head that drafts. No sequence changes. Errors: InvalidArgument (the batch does
+  /// not draft, no such sequence, one that an item before has, a token outside the vocabulary), and
+  /// OutOfRange (a thread that makes its first call is not granted its helpers).
+  Result<void> draft(std::span<DraftItem> items);
+
   /// Chooses the next token of each sequence, as eq_batch_choose says, which sets no other member
   /// of a choice than what its `best` points to. `results` are as many as `choices`; errors in
   /// them: InvalidArgument. Error: OutOfRange (a thread that makes its first call is not granted
@@ -170,11 +188,25 @@ public:
 
 private:
   friend class Append;
+  friend class HeadSteps;
   /// What steps have left behind so many tokens of a sequence, in a slot that nobody writes as long
   /// as it is somebody's. At position 0 a recurrent state is zeros, whatever is in the slot.
   struct State {
     int64_t position = 0;
     int64_t slot = -1; ///< or none
+  };
+  /// The newest tokens of a sequence, from `first` on, and what the model has made of each, rows x
+  /// hidden_size. The head that drafts has read the first of these rows, each with the token behind
+  /// it, and all that is before them.
+  struct Recent {
+    int64_t first = 0, read = 0;
+    std::vector<int32_t> tokens;
+    std::vector<float> hidden;
+
+    /// Forgets the first rows.
+    void drop(int64_t rows, int64_t width);
+    /// Forgets those from `position` on.
+    void cut(int64_t position, int64_t width);
   };
   struct Sequence {
     int64_t position = 0;
@@ -188,6 +220,7 @@ private:
     State before;                ///< what the last call that appended has begun with, or none
     std::vector<State> kept;     ///< at page ends, the oldest first
     std::vector<int32_t> tokens; ///< that it holds
+    Recent recent;               ///< where the batch drafts
   };
 
   Batch();
@@ -209,6 +242,13 @@ private:
   Result<void> goBack(Sequence &sequence, int64_t position);
   /// Gives a sequence other online scales.
   Result<void> writeScales(Sequence &sequence, std::span<const double> scales);
+  /// The first of a sequence's pages that appending may write.
+  int64_t firstWritten(const Sequence &sequence) const;
+  /// Gives it pages for more tokens, copies of those that are shared and will be written. The outer
+  /// error is the device's, the inner one that there are too few.
+  Result<Result<void>> takePages(Sequence &sequence, int64_t tokens);
+  /// Lets the head read what has piled up of a sequence, so that it can be forgotten.
+  void readRecent(Sequence &sequence) noexcept;
   /// Gives back the pages behind those of its tokens.
   void trim(Sequence &sequence) noexcept;
   float *logitsRow(const Buffer &rows, int64_t row) const;
@@ -229,6 +269,7 @@ private:
   int64_t limit = 0;
   int32_t threadCount = 0;
   int64_t keptStates = 0; ///< of a sequence, at most
+  bool drafts = false;
   Progress progress;
   std::unique_ptr<Executor> executor;
   std::unique_ptr<PagePool> pool;
@@ -237,7 +278,8 @@ private:
   /// A row of logits for each sequence. Steps write `next`, which becomes `current` when all of
   /// them have succeeded.
   Buffer current, next;
-  Buffer shared; ///< logits of a step whose items want those of every token, if there was one
+  Buffer draftLogits; ///< where the batch drafts: a row for each sequence
+  Buffer shared;      ///< logits of a step whose items want those of every token, if there was one
   std::vector<RowReader> readers; ///< as many as threads have come to read rows
 };
 

@@ -87,9 +87,11 @@ private:
 /// A loaded model.so with one entry bound. Immutable; may be called from several threads at once.
 class Program {
 public:
-  /// `symbol` is the entry's name in the manifest. Errors: Corrupt (cannot be loaded, lacks the
-  /// symbol), and those of OpenMP::get.
-  static Result<Program> load(const std::string &path, const std::string &symbol);
+  /// `symbol` is the entry's name in the manifest, `draftSymbol` that of the head that drafts,
+  /// empty where there is none. Errors: Corrupt (cannot be loaded, lacks a symbol), and those of
+  /// OpenMP::get.
+  static Result<Program> load(const std::string &path, const std::string &symbol,
+                              const std::string &draftSymbol = {});
 
   /// Lets the calling thread have `threads` for its steps: OpenMP::prepare.
   Result<void> prepare(int32_t threads) const { return openmp->prepare(threads); }
@@ -101,6 +103,8 @@ public:
   /// One step; 0 or an ErrorCode: Interrupted. The caller has prepared its threads, and checked
   /// tokens and sizes.
   int32_t run(const eq_step &step) const { return entry(&step); }
+  /// The same of the head that drafts, which the program has.
+  int32_t draft(const eq_step &step) const { return draftEntry(&step); }
 
 private:
   struct Close {
@@ -108,7 +112,7 @@ private:
   };
   const OpenMP *openmp = nullptr;
   std::unique_ptr<void, Close> library;
-  eq_step_function entry = nullptr;
+  eq_step_function entry = nullptr, draftEntry = nullptr;
 };
 
 } // namespace easyquant::runtime

@@ -45,7 +45,7 @@ extern "C" {
 #define EQ_API __attribute__((visibility("default")))
 
 /** Raised whenever a declaration below changes its meaning. */
-#define EQ_ABI_VERSION 8
+#define EQ_ABI_VERSION 9
 
 /** The version that the library was built with; compare with EQ_ABI_VERSION. */
 EQ_API uint32_t eq_abi_version(void);
@@ -240,6 +240,9 @@ typedef struct eq_batch_options {
   /** As of eq_session_options, of each sequence. Forks share the states that they have in common.
    */
   int64_t kept_states;
+  /** Nonzero: eq_batch_draft will be called. EQ_UNSUPPORTED of a model without a head that drafts
+      (program.draft_entries of the manifest). */
+  int32_t drafts;
 } eq_batch_options;
 
 /** `options` may be NULL. */
@@ -342,6 +345,24 @@ typedef struct eq_batch_item {
     The call fails for all of them where it is interrupted, and where memory for the step or the
     device fails: all sequences are then as they were, and each item's `status` is EQ_OK. */
 EQ_API eq_error *eq_batch_append(eq_batch *batch, eq_batch_item *items, size_t count);
+
+/** What eq_batch_draft is to do for one sequence. */
+typedef struct eq_draft {
+  int64_t sequence;
+  /** The token that comes next, which has not been appended yet. */
+  int32_t token;
+  /** Where the likeliest tokens behind it go, one after the other: `count` of them. The call sets
+      `count` to how many there are: fewer at the end of the context, none where no page of the KV
+      cache is left for them, or where it is not known what the model made of the last token, as
+      behind eq_batch_restore and a truncation by more than 64 tokens. */
+  int32_t *drafts;
+  size_t count;
+} eq_draft;
+
+/** Guesses by the head of the model that drafts tokens (multi-token prediction), which
+   eq_batch_append and eq_batch_choose verify: no sequence changes. An error is one of the whole
+   call. */
+EQ_API eq_error *eq_batch_draft(eq_batch *batch, eq_draft *drafts, size_t count);
 
 /*===-- Choosing tokens -----------------------------------------------------===*/
 

@@ -99,6 +99,8 @@ public:
   const bool hasSinkLogits;
   /// Layers may differ in the number and size of their heads, and norms of heads have no weight.
   const bool hasUnlikeHeads;
+  /// Programs have an entry for a head that drafts.
+  const bool hasDraftHead;
   const Fusions fusions;
   /// Packed weights of experts have a multiple of so many outputs; 0: no kernels take experts.
   const int64_t expertUnit;
@@ -134,7 +136,7 @@ protected:
     std::string name, title;
     std::vector<std::string> names;
     bool isAskedForWhole = false, runsHere = false, hasRecurrentState = false,
-         hasSinkLogits = false, hasUnlikeHeads = false;
+         hasSinkLogits = false, hasUnlikeHeads = false, hasDraftHead = false;
     WeightsFile file;
     Fusions fusions;
     int64_t expertUnit = 0;

@@ -9,6 +9,7 @@
 
 #include "easyquant/Conversion/LaunchesToLLVM/LaunchesToLLVM.h"
 #include "easyquant/Dialect/Equant/IR/TensorParallel.h"
+#include "easyquant/Dialect/LM/IR/LM.h"
 #include "easyquant/Dialect/Launch/IR/Launch.h"
 #include "easyquant/Formats/Manifest.h"
 #include "easyquant/Support/AttributeJson.h"
@@ -49,28 +50,54 @@ private:
       return module.emitError("expected a step @")
              << launch::kForward << " whose buffers are placed: run convert-equant-to-launches and "
              << "launch-place-buffers first";
-    for (StringRef name : {launch::kMaxRowsAttr, launch::kScratchBytesAttr, launch::kCacheAttr})
-      if (!source->hasAttr(name))
-        return source.emitOpError("expected ")
-               << name << ", which convert-equant-to-launches and launch-place-buffers give a step";
     std::vector<formats::Collective> collectives;
     for (auto op : source.getOps<launch::CollectiveOp>())
       if (failed(launch::addCollective(op, collectives)))
         return failure();
+    const std::string name =
+        ((step ? "easyquant_step_" : "easyquant_forward_") + target.getValue()).str();
+    FailureOr<formats::Manifest::Program> program = emit(source, name);
+    if (failed(program))
+      return failure();
+    program->entries = {{target.str(), name}};
+    if (auto draft = module.lookupSymbol<func::FuncOp>(lm::kDraft); draft && step) {
+      const std::string draftName = ("easyquant_draft_" + target.getValue()).str();
+      FailureOr<formats::Manifest::Program> beside = emit(draft, draftName);
+      if (failed(beside))
+        return failure();
+      program->draftEntries = {{target.str(), draftName}};
+      program->arenaBytes = std::max(program->arenaBytes, beside->arenaBytes);
+      program->arenaBytesPerThread =
+          std::max(program->arenaBytesPerThread, beside->arenaBytesPerThread);
+    }
+    if (auto grid = module.lookupSymbol<shard::GridOp>(equant::kGrid)) {
+      program->tensorParallel = {equant::degreeOf(module), std::move(collectives)};
+      grid.erase();
+    }
+    module->setAttr(kProgramAttr, toAttribute(module.getContext(), formats::partJson(*program)));
+    for (auto global : llvm::make_early_inc_range(module.getOps<memref::GlobalOp>()))
+      global.erase();
+    return success();
+  }
+
+  /// Makes the entry `name` of a step, which is gone then: what it needs.
+  FailureOr<formats::Manifest::Program> emit(func::FuncOp source, const std::string &name) {
+    for (StringRef attribute :
+         {launch::kMaxRowsAttr, launch::kScratchBytesAttr, launch::kCacheAttr})
+      if (!source->hasAttr(attribute))
+        return source.emitOpError("expected ")
+               << attribute
+               << ", which convert-equant-to-launches and launch-place-buffers give a step";
     FailureOr<StepBody> body = emitStepBody(source, step);
     if (failed(body))
       return failure();
-    std::string name =
-        ((step ? "easyquant_step_" : "easyquant_forward_") + target.getValue()).str();
     if (!step)
       emitCallEntry(*body, name);
     else if (failed(emitStepEntry(*body, name)))
       return failure();
-    describe(module, source, {{target.str(), name}}, std::move(collectives));
+    formats::Manifest::Program program = describe(source);
     source.erase();
-    for (auto global : llvm::make_early_inc_range(module.getOps<memref::GlobalOp>()))
-      global.erase();
-    return success();
+    return program;
   }
 
   /// What a sequence keeps for layers with a recurrent state; none where there are none.
@@ -85,14 +112,13 @@ private:
     return std::nullopt;
   }
 
-  static void describe(ModuleOp module, func::FuncOp source,
-                       std::map<std::string, std::string> entries,
-                       std::vector<formats::Collective> collectives) {
+  static formats::Manifest::Program describe(func::FuncOp source) {
     auto integer = [&](StringRef name) {
       return source->getAttrOfType<IntegerAttr>(name).getInt();
     };
-    formats::Manifest::Program program{
-        .entries = std::move(entries),
+    return {
+        .entries = {},
+        .draftEntries = {},
         .maxRows = integer(launch::kMaxRowsAttr),
         .arenaBytes = integer(launch::kArenaBytesAttr),
         .arenaBytesPerThread = integer(launch::kScratchBytesAttr),
@@ -100,11 +126,6 @@ private:
         .recurrentValues = recurrentValuesOf(source),
         .tensorParallel = std::nullopt,
     };
-    if (auto grid = module.lookupSymbol<shard::GridOp>(equant::kGrid)) {
-      program.tensorParallel = {equant::degreeOf(module), std::move(collectives)};
-      grid.erase();
-    }
-    module->setAttr(kProgramAttr, toAttribute(module.getContext(), formats::partJson(program)));
   }
 };
 

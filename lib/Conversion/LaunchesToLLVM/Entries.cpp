@@ -95,7 +95,7 @@ private:
   Type pointer;
   Value step;
   SmallVector<Value> arguments; ///< of the body, up to the team
-  Value logits;
+  SmallVector<Value> results;   ///< their memory
 };
 
 } // namespace
@@ -152,7 +152,7 @@ LogicalResult StepEntryEmitter::collect() {
                memref(pointerAt(step, offsetof(eq_step, arena)), type(1), unbounded),
                memref(pointerAt(step, offsetof(eq_step, cache)), type(2), unbounded),
                memref(pointerAt(step, offsetof(eq_step, page)), type(3), unbounded)};
-  bool isKnown = body.results.size() == 1;
+  bool isKnown = llvm::is_contained({1, 2}, std::ssize(body.results));
   for (unsigned i : body.own) {
     StringRef name = body.nameOf(i);
     auto rows = [&](size_t data, size_t count) {
@@ -161,6 +161,8 @@ LogicalResult StepEntryEmitter::collect() {
     };
     if (name == "tokens")
       rows(offsetof(eq_step, tokens), offsetof(eq_step, rows));
+    else if (name == "hidden")
+      rows(offsetof(eq_step, hidden), offsetof(eq_step, rows));
     else if (name == "sequences")
       rows(offsetof(eq_step, sequence), offsetof(eq_step, sequences));
     else if (name == "logit_rows")
@@ -176,12 +178,20 @@ LogicalResult StepEntryEmitter::collect() {
     else
       isKnown = false;
   }
-  auto result = isKnown ? dyn_cast<MemRefType>(function.getArgumentTypes().back()) : MemRefType();
-  if (!result || result.getRank() != 2 || !result.isDynamicDim(0))
+  auto types = function.getArgumentTypes().take_back(body.results.size());
+  auto isMatrix = [](Type type) {
+    auto memory = dyn_cast<MemRefType>(type);
+    return memory && memory.getRank() == 2 && memory.isDynamicDim(0);
+  };
+  if (!isKnown || !llvm::all_of(types, isMatrix))
     return source.emitOpError("expected tokens, a batch, the rows of the logits and a cache, and "
                               "logits as the result: what a step is called with");
-  logits = memref(pointerAt(step, offsetof(eq_step, logits)), result,
-                  indexAt(step, offsetof(eq_step, logit_rows)));
+  results = {memref(pointerAt(step, offsetof(eq_step, logits)), cast<MemRefType>(types.front()),
+                    indexAt(step, offsetof(eq_step, logit_rows)))};
+  if (types.size() == 2)
+    results.push_back(memref(pointerAt(step, offsetof(eq_step, next_hidden)),
+                             cast<MemRefType>(types.back()),
+                             indexAt(step, offsetof(eq_step, rows))));
   return success();
 }
 
@@ -203,7 +213,7 @@ Value StepEntryEmitter::call() {
     operands.append({mark, given[1]});
     if (body.hasCollectives)
       operands.append({given[3], given[4]});
-    operands.push_back(logits);
+    llvm::append_range(operands, results);
     Value stops = func::CallOp::create(b, function, operands).getResult(0);
     scf::IfOp::create(
         b, arith::AndIOp::create(b, stops, isFirst), [&](OpBuilder &builder, Location loc) {

@@ -170,7 +170,7 @@ LogicalResult BodyEmitter::addFunction() {
   // The fixed ones have their places.
   static constexpr StringLiteral kFixed[] = {"cache", "pages"};
   for (unsigned i = 0; i < step.getNumArguments(); ++i)
-    if (StringRef name = body.nameOf(i); name == "logits")
+    if (StringRef name = body.nameOf(i); name == "logits" || name == "next_hidden")
       body.results.push_back(i);
     else if (!llvm::is_contained(kFixed, name))
       body.own.push_back(i);

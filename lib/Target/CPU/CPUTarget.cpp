@@ -54,6 +54,7 @@ struct CPUFamily final : Family {
                 .hasRecurrentState = true,
                 .hasSinkLogits = true,
                 .hasUnlikeHeads = true,
+                .hasDraftHead = true,
                 .file = {.stem = formats::kWeightsStem},
                 .fusions = {},
                 .expertUnit = numerics::kPanelRows}) {}

@@ -37,6 +37,7 @@ static formats::Manifest::Program mergePrograms(ArrayRef<formats::Manifest::Prog
   formats::Manifest::Program merged = programs.front();
   for (const formats::Manifest::Program &program : programs.drop_front()) {
     merged.entries.insert(program.entries.begin(), program.entries.end());
+    merged.draftEntries.insert(program.draftEntries.begin(), program.draftEntries.end());
     merged.arenaBytesPerThread = std::max(merged.arenaBytesPerThread, program.arenaBytesPerThread);
   }
   return merged;

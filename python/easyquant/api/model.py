@@ -88,8 +88,9 @@ class Model:
         context: tokens that a prompt and its answer may have together; 0: as many as the model was made for. Memory for them is
             taken when a call needs it.
         sequences: prompts that one call works on at a time.
-        speculate: "ngram": tokens are guessed from the text itself, and verified many in a step; or a smaller artifact of the same
-            tokenizer, which guesses them. Answers are the same as without.
+        speculate: what guesses tokens, which are verified many in a step; answers are the same as without. "head": the head for drafts
+            that the model has; "ngram": the text itself; or a smaller artifact of the same tokenizer; "none". None: the head, where
+            there is one.
         draft_tokens: so many are guessed in a step at most; None: 8.
         kept_states: where layers have a recurrent state, how many of them each sequence keeps at page ends. Texts that begin in
             the same way, and turns of a conversation, share what was read up to there.

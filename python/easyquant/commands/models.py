@@ -21,8 +21,9 @@ CalibOption = Annotated[Path | None, typer.Option("--calib", metavar="FILE", hel
 SpeculateOption = Annotated[
     str | None,
     typer.Option(
-        "--speculate", metavar="ngram|ARTIFACT",
-        help="Guess tokens and verify them in one step, with the same answers: ngram: from the text itself; or by a smaller artifact of the same tokenizer.",
+        "--speculate", metavar="head|ngram|none|ARTIFACT",
+        help="Guess tokens and verify them in one step, with the same answers: head: by the head for drafts that the model has; ngram: from the text itself; "
+        "or by a smaller artifact of the same tokenizer. (default: head, where there is one)",
     ),
 ]
 DraftTokensOption = Annotated[

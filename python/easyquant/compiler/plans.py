@@ -62,8 +62,10 @@ class Plans:
         return self.header_bytes + self.other_bytes + sum(site["bytes"] for site in self.sites)
 
     def unread_bytes(self, rows: int) -> int:
-        """Bytes of experts that a step of so many rows leaves alone, as the mean of rows that choose independently of each other."""
-        return sum(round(site["bytes"] * (1 - site["experts_per_row"] / site["experts"]) ** rows) for site in self.sites if "experts" in site)
+        """Bytes of the head that drafts, and of experts that a step of so many rows leaves alone, as the mean of rows that choose independently of
+        each other."""
+        left = {site["name"]: (1 - site["experts_per_row"] / site["experts"]) ** rows for site in self.sites if "experts" in site}
+        return sum(round(site["bytes"] * (1.0 if "draft" in site else left.get(site["name"], 0.0))) for site in self.sites)
 
     def cache_bytes(self, tokens: int) -> int:
         """Bytes of the keys and values of a sequence of so many tokens."""

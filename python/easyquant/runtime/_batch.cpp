@@ -48,11 +48,11 @@ private:
 class Batch : Exclusive {
 public:
   Batch(const Model &model, int64_t context, int64_t sequences, int64_t tokens, int32_t threads,
-        bool measure, int64_t keptStates)
+        bool measure, int64_t keptStates, bool drafts)
       : vocabulary(static_cast<size_t>(eq_model_vocab_size(model.get()))) {
     if (sequences == 0) // which the C interface takes for one
       raise(EQ_INVALID_ARGUMENT, "sequences: found 0, expected at least 1");
-    eq_batch_options options = {context, sequences, tokens, threads, measure, keptStates};
+    eq_batch_options options = {context, sequences, tokens, threads, measure, keptStates, drafts};
     eq_batch *created = nullptr;
     check(eq_batch_create(model.get(), &options, &created));
     batch.reset(created);
@@ -120,6 +120,8 @@ public:
 
   nb::list choose(const nb::sequence &given);
   nb::list append(const nb::sequence &given, bool allLogits, const nb::object &progress);
+  std::vector<std::vector<int32_t>>
+  draft(const std::vector<std::tuple<int64_t, int32_t, size_t>> &items);
 
   int64_t bytes() const { return eq_batch_bytes(batch.get()); }
   int64_t context() const { return eq_batch_context(batch.get()); }
@@ -265,18 +267,34 @@ nb::list Batch::append(const nb::sequence &given, bool allLogits, const nb::obje
   return results;
 }
 
+std::vector<std::vector<int32_t>>
+Batch::draft(const std::vector<std::tuple<int64_t, int32_t, size_t>> &items) {
+  constexpr size_t most = 4096; // of guesses, however many are asked for
+  std::vector<std::vector<int32_t>> tokens;
+  std::vector<eq_draft> drafts;
+  for (auto [id, token, count] : items) {
+    tokens.emplace_back(std::min(count, most));
+    drafts.push_back({id, token, tokens.back().data(), tokens.back().size()});
+  }
+  check(exclusively([&] { return eq_batch_draft(batch.get(), drafts.data(), drafts.size()); }));
+  for (size_t i = 0; i < drafts.size(); ++i)
+    tokens[i].resize(drafts[i].count);
+  return tokens;
+}
+
 } // namespace
 
 void easyquant::python::defineBatch(nb::module_ &m) {
   nb::class_<Batch>(m, "Batch",
                     "Many sequences that run in common steps, their KV caches in one pool.")
       .def(
-          nb::init<const Model &, int64_t, int64_t, int64_t, int32_t, bool, int64_t>(), "model"_a,
-          "context"_a = 0, "sequences"_a = 1, "tokens"_a = 0, "threads"_a = 0, "measure"_a = false,
-          "kept_states"_a = 0,
+          nb::init<const Model &, int64_t, int64_t, int64_t, int32_t, bool, int64_t, bool>(),
+          "model"_a, "context"_a = 0, "sequences"_a = 1, "tokens"_a = 0, "threads"_a = 0,
+          "measure"_a = false, "kept_states"_a = 0, "drafts"_a = false,
           "context: tokens of a sequence, 0 for the model's longest; sequences: at most so many at "
           "a time; tokens: that there is memory for, all sequences together, 0 for context of "
-          "each; threads, measure and kept_states, of each sequence: as of Session.")
+          "each; threads, measure and kept_states, of each sequence: as of Session; drafts: draft "
+          "will be called.")
       .def("add", &Batch::add, "An empty sequence: its id, never used again in this batch.")
       .def("fork", &Batch::fork, "id"_a,
            "A sequence that begins with the tokens of another, and has its logits: its id.")
@@ -305,6 +323,10 @@ void easyquant::python::defineBatch(nb::module_ &m) {
            "(tokens, N)). A third entry None is as all_logits for that item. What ends the call "
            "for all of them is raised, and no sequence has "
            "changed. progress: as of Session.prefill.")
+      .def("draft", &Batch::draft, "items"_a,
+           "Guesses by the head that drafts: items are triples of id, the token that comes next "
+           "and has not been appended, and how many tokens are wanted. The likeliest tokens behind "
+           "it, one entry an item. Nothing is appended.")
       .def("state", &Batch::state, "id"_a,
            "The online scales that a sequence has come to, as bytes, as Session.state.")
       .def("restore_state", &Batch::restoreState, "id"_a, "state"_a,

@@ -70,6 +70,11 @@ class Artifact:
         """The recurrent state of a sequence; 0: no layer has one."""
         return 4 * int(self.manifest["program"].get("recurrent_values", 0))
 
+    @property
+    def has_draft_head(self) -> bool:
+        """Whether the program has a head that drafts tokens."""
+        return bool(self.manifest["program"].get("draft_entries"))
+
     def states_bytes(self, sequences: int, kept_states: int) -> int:
         """The recurrent states of a batch of so many sequences: each has room for three, and for those that it keeps."""
         return sequences * (SEQUENCE_STATES + kept_states) * self.state_bytes
@@ -202,11 +207,11 @@ class BatchSize:
         return self.context >= other.context and self.sequences >= other.sequences and self.tokens >= other.tokens
 
 
-def open_batch(model, size: BatchSize, threads: int = 0, measure: bool = False, kept_states: int = 0):
+def open_batch(model, size: BatchSize, threads: int = 0, measure: bool = False, kept_states: int = 0, drafts: bool = False):
     """A `_runtime.Batch`, empty."""
     extension = runtime()
     try:
         sizes = {"context": size.context, "sequences": size.sequences, "tokens": size.tokens}
-        return extension.Batch(model, **sizes, threads=threads, measure=measure, kept_states=kept_states)
+        return extension.Batch(model, **sizes, threads=threads, measure=measure, kept_states=kept_states, drafts=drafts)
     except extension.Error as error:
         raise UserError(str(error)) from None

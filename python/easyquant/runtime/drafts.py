@@ -4,14 +4,15 @@
 Transformers via Speculative Decoding", 2023).
 
 A guess is right where it is the token that the model chooses in its place. Tokens are drawn by seed and position, so that this is
-equality, at any temperature, and the answer is the one without guesses. `Drafts` is what an engine asks; here are two: the text itself
-(A. Saxena, "Prompt Lookup Decoding", 2023), and a smaller model of the same tokenizer. `Pace` says how many tokens are worth guessing.
+equality, at any temperature, and the answer is the one without guesses. `Drafts` is what an engine asks; here are three: the text itself
+(A. Saxena, "Prompt Lookup Decoding", 2023), a smaller model of the same tokenizer, and a head that the model was trained with (F. Gloeckle et
+al., "Better & Faster Large Language Models via Multi-token Prediction", 2024). `Pace` says how many tokens are worth guessing.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from easyquant.runtime.artifact import Artifact, BatchSize, load_model, open_batch
 from easyquant.runtime.device import AUTO, Placement
@@ -21,9 +22,17 @@ from easyquant.support.errors import UserError, expect, is_whole
 from easyquant.text.tokenizer import load_tokenizer
 
 DRAFT_TOKENS, MOST_DRAFT_TOKENS = 8, 63  # in a step, at most
-NGRAM = "ngram"
+NGRAM, HEAD, NONE = "ngram", "head", "none"
 GRAM = 3  # tokens that must have come before in the same order
 CATCH_UP = 256  # tokens of a prompt that a draft model reads in a step
+
+
+class Asked(NamedTuple):
+    """How many tokens are wanted, behind which one, in which sequence of the engine's batch, which has not read it."""
+
+    count: int
+    sequence: int
+    token: int
 
 
 class Drafts(Protocol):
@@ -32,7 +41,7 @@ class Drafts(Protocol):
     def begin(self, number: int, tokens: Sequence[int]) -> None:
         """A new sequence, of which there are these tokens."""
 
-    def propose(self, asked: Mapping[int, int]) -> Mapping[int, Sequence[int]]:
+    def propose(self, asked: Mapping[int, Asked]) -> Mapping[int, Sequence[int]]:
         """For each of the sequences at most so many tokens that may come next; none where it does not know."""
 
     def accept(self, number: int, tokens: Sequence[int]) -> None:
@@ -75,14 +84,36 @@ class NGrams:
     def begin(self, number: int, tokens: Sequence[int]) -> None:
         self._texts[number] = _Text(tokens)
 
-    def propose(self, asked: Mapping[int, int]) -> dict[int, list[int]]:
-        return {number: self._texts[number].propose(count) for number, count in asked.items()}
+    def propose(self, asked: Mapping[int, Asked]) -> dict[int, list[int]]:
+        return {number: self._texts[number].propose(wanted.count) for number, wanted in asked.items()}
 
     def accept(self, number: int, tokens: Sequence[int]) -> None:
         self._texts[number].extend(tokens)
 
     def end(self, number: int) -> None:
         self._texts.pop(number, None)
+
+
+# ------------------------------------------------------------------------------------------------- the head of the model
+
+
+class DraftHead:
+    """Proposes what the model's own head for drafts finds most likely. The batch that has the sequences keeps what the head reads."""
+
+    def __init__(self, batch):
+        self._batch = batch
+
+    def begin(self, number: int, tokens: Sequence[int]) -> None:
+        pass
+
+    def propose(self, asked: Mapping[int, Asked]) -> dict[int, list[int]]:
+        return dict(zip(asked, self._batch.draft([(sequence, token, count) for count, sequence, token in asked.values()]), strict=True))
+
+    def accept(self, number: int, tokens: Sequence[int]) -> None:
+        pass
+
+    def end(self, number: int) -> None:
+        pass
 
 
 # -------------------------------------------------------------------------------------------------------- another model
@@ -135,12 +166,12 @@ class DraftModel:
             if sequence is not None:
                 self._batch.remove(sequence)
 
-    def propose(self, asked: Mapping[int, int]) -> dict[int, list[int]]:
+    def propose(self, asked: Mapping[int, Asked]) -> dict[int, list[int]]:
         guesses: dict[int, list[int]] = {number: [] for number in asked}
-        going = [number for number in self._read(asked) if asked[number] > 0 and self._fork(self._copies[number])]
+        going = [number for number in self._read(asked) if self._fork(self._copies[number])]
         while going:
             chosen = self._batch.choose([(self._copies[number].sequence, self._sampler()) for number in going])
-            going = [number for number, result in zip(going, chosen, strict=True) if self._takes(guesses[number], result) and len(guesses[number]) < asked[number]]
+            going = [number for number, result in zip(going, chosen, strict=True) if self._takes(guesses[number], result) and len(guesses[number]) < asked[number].count]
             going = self._append({number: guesses[number][-1:] for number in going})
         return guesses
 
@@ -167,14 +198,14 @@ class DraftModel:
         guesses.append(result[0])
         return True
 
-    def _read(self, asked: Mapping[int, int]) -> list[int]:
+    def _read(self, asked: Mapping[int, Asked]) -> list[int]:
         """Reads what came; the sequences whose last token has been read."""
         parts, whole = {}, set()
         for number in asked:
             copy = self._copies[number]
             self._join(copy)
             begin, tokens = copy.unread()
-            if len(copy.tokens) + asked[number] > self._context:
+            if len(copy.tokens) + asked[number].count > self._context:
                 continue
             try:
                 if copy.sequence is None:
@@ -213,7 +244,8 @@ def check_tokenizer(artifact: Artifact, reader: PromptReader) -> None:
 
 @dataclass(frozen=True)
 class Speculation:
-    """What guesses come from: "ngram", the text itself, or an artifact; at most so many tokens in a step."""
+    """What guesses come from: "ngram", the text itself; "head", the model's own head for drafts; an artifact; or "none". At most so many tokens in
+    a step. An engine that is told nothing takes the head where the model has one."""
 
     source: str
     draft_tokens: int = DRAFT_TOKENS
@@ -223,21 +255,37 @@ class Speculation:
         expect("draft_tokens", draft_tokens, draft_tokens is None or is_whole(draft_tokens) and 1 <= draft_tokens <= MOST_DRAFT_TOKENS, f"1 to {MOST_DRAFT_TOKENS}")
         if source is None:
             if draft_tokens is not None:
-                raise UserError('draft_tokens: goes with speculate, "ngram" or an artifact')
+                raise UserError('draft_tokens: goes with speculate, "head", "ngram" or an artifact')
             return None
+        if str(source) == NONE and draft_tokens is not None:
+            raise UserError('draft_tokens: found with speculate "none", which guesses nothing; leave one of the two out')
         return cls(str(source), draft_tokens or DRAFT_TOKENS)
 
     def check(self, reader: PromptReader) -> None:
         """UserError where it cannot be: what was guessed wrong is cut off again, and only a float cache is then as if it had never been there."""
         artifact = reader.artifact
+        if self.source == NONE:
+            return
         if artifact.lasting:
             raise UserError(
                 f"speculate: {artifact.path} has {artifact.lasting}, which forgets no token exactly; speculation needs a float KV cache and no online scales"
             )
-        if self.source != NGRAM:
+        if self.source == HEAD and not artifact.has_draft_head:
+            raise UserError(f"speculate: {artifact.path} has no head that drafts tokens; compile a checkpoint that has one, or take ngram")
+        if self.source not in (NGRAM, HEAD):
             check_tokenizer(Artifact.open(Path(self.source)), reader)
 
-    def open(self, reader: PromptReader, size: BatchSize, threads: int = 0, place: Placement = AUTO) -> Drafts:
+    @classmethod
+    def settled(cls, asked: "Speculation | None", artifact: Artifact, device: str) -> "Speculation | None":
+        """What an engine does that is asked for this: None where nothing is guessed."""
+        if asked is None:
+            return cls(HEAD) if artifact.has_draft_head and artifact.lasting is None and device == "cpu" else None
+        return None if asked.source == NONE else asked
+
+    def open(self, reader: PromptReader, batch, size: BatchSize, threads: int = 0, place: Placement = AUTO) -> Drafts:
+        """`batch` has the sequences, which are at most of `size`."""
+        if self.source == HEAD:
+            return DraftHead(batch)
         return NGrams() if self.source == NGRAM else DraftModel(Artifact.open(Path(self.source)), reader, size, threads, place)
 
 
@@ -252,11 +300,15 @@ _FORGETTING = 0.05
 
 
 class RowCost:
-    """Seconds of steps without prompts as a line over their rows, by least squares that forget."""
+    """Seconds of steps without prompts as a line over their rows, by least squares that forget, and those of a guess."""
 
     def __init__(self):
-        self._rows = self._seconds = self._square = self._product = 0.0
+        self._rows = self._seconds = self._square = self._product = self._guess = 0.0
         self._steps = 0
+
+    def guessed(self, tokens: int, seconds: float) -> None:
+        if tokens > 0:
+            self._guess += (_FORGETTING if self._guess else 1.0) * (seconds / tokens - self._guess)
 
     def measured(self, rows: int, seconds: float) -> None:
         share = max(_FORGETTING, 1 / (self._steps + 1))
@@ -267,13 +319,13 @@ class RowCost:
         self._product += share * (rows * seconds - self._product)
 
     def share(self, rows: int) -> float:
-        """What one more row takes, as a share of a step of so many."""
+        """What one more row takes with its guess, as a share of a step of so many."""
         variance = self._square - self._rows**2
         if self._steps < 8 or variance < 0.05:
             return _ROW_SHARE / max(1, rows)
         slope = max(0.0, (self._product - self._rows * self._seconds) / variance)
         whole = self._seconds + slope * (rows - self._rows)
-        return slope / whole if whole > 0 else _ROW_SHARE
+        return (slope + self._guess) / whole if whole > 0 else _ROW_SHARE
 
 
 class Pace:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from easyquant.runtime.artifact import Artifact, BatchSize, open_batch
 from easyquant.runtime.device import Placement
-from easyquant.runtime.drafts import Pace, RowCost, Speculation
+from easyquant.runtime.drafts import HEAD, Asked, Pace, RowCost, Speculation
 from easyquant.runtime.events import Event, Events, Handle, received
 from easyquant.runtime.extension import runtime
 from easyquant.runtime.generation import Completion, Speed
@@ -84,16 +84,19 @@ class Engine:
         self._has_states = artifact.state_bytes > 0
         entries = options.beginnings(artifact)
         kept_states = options.kept_states if entries else 0
-        self._batch = open_batch(model, BatchSize(size.context, size.sequences + entries, size.tokens), options.threads, kept_states=kept_states)
+        self._speculation, self._drafts, self._row_cost = Speculation.settled(options.speculation, artifact, model.device), None, RowCost()
+        if self._speculation is not None:
+            self._speculation.check(reader)
+        room = BatchSize(size.context, size.sequences + entries, size.tokens)
+        drafts = self._speculation is not None and self._speculation.source == HEAD
+        self._batch = open_batch(model, room, options.threads, kept_states=kept_states, drafts=drafts)
         page_tokens = int(cache["page_tokens"])
         # A strong reference back would be a cycle, and who forgets an engine would have to wait for the collector.
         self._scheduler = Scheduler(weakref.proxy(self), size.sequences, page_tokens, PIECE_TOKENS, options.step_ms / 1000)
         self.prefixes = PrefixCache(self._batch, self._scheduler.piece, entries, options.kept_tokens)
         self._masks = Masks()
-        self._speculation, self._drafts, self._row_cost = options.speculation, None, RowCost()
         if self._speculation is not None:
-            self._speculation.check(reader)
-            self._drafts = self._speculation.open(reader, size, options.threads, Placement("auto" if model.device == "cuda" else "cpu"))
+            self._drafts = self._speculation.open(reader, self._batch, size, options.threads, Placement("auto" if model.device == "cuda" else "cpu"))
         self._keeps_answers = model.device == "cpu" if options.keeps_answers is None else options.keeps_answers
         self._can_save = model.rank_count == 1
         self.is_shared = model.rank_count > 1
@@ -291,11 +294,13 @@ class Engine:
                 self._drafts.begin(task.number, task.all_tokens)
             most = min(task.pace.length(share), task.request.max_tokens - 1 - len(task.answer.completion.tokens))
             if most > 0:
-                asked[task.number] = most
+                asked[task.number] = Asked(most, task.sequence, int(task.next_tokens(1)[0]))
+        begin = time.perf_counter()
         try:
             found = self._drafts.propose(asked) if asked else {}
         except runtime().Error:  # no memory, or its device failed: it goes without
             found = {}
+        self._row_cost.guessed(sum(map(len, found.values())), time.perf_counter() - begin)
         for task in going:
             task.guess(found.get(task.number, ()))
 

@@ -3,7 +3,7 @@
 """The text part of Qwen3.5: in layers of the kind "linear_attention" a gated delta net (Yang et al., 2025), token by token as the paper has it;
 in the others attention whose results are gated, a part of each head rotated. Norms are of 1 + w, but for that of the delta net. Tensor names
 and layouts are those of a Hugging Face checkpoint, whose q_proj has the gates of a head behind its queries, and which has the value heads of a
-key head side by side. With experts in place of the MLPs, the text part of Qwen3.5-MoE."""
+key head side by side. With experts in place of the MLPs, the text part of Qwen3.5-MoE. What `mtp.` begins is the head that drafts."""
 
 import numpy as np
 
@@ -45,7 +45,7 @@ class Qwen35:
         self.head = scheme.head(embedding if tied else tensors["lm_head.weight"], self.dtype)
         self.embedding = self.head if tied else scheme.table(embedding, self.dtype)
         self.linears = {name.removesuffix(".weight"): (FLOAT if any(part in name for part in FLOATS) else scheme).linear(tensors[name], self.dtype)
-                        for name in tensors if "layers" in name and name.endswith(".weight") and np.ndim(tensors[name]) == 2}
+                        for name in tensors if ("layers" in name or "mtp.fc" in name) and name.endswith(".weight") and np.ndim(tensors[name]) == 2}
 
     def vector(self, name):
         return np.asarray(self.tensors[name], self.dtype)
@@ -93,12 +93,34 @@ class Qwen35:
             return Experts(self.config, at, lambda name: self.linears[name], self.vector)(x)
         return self.linear(at + "mlp.down_proj", silu(self.linear(at + "mlp.gate_proj", x)) * self.linear(at + "mlp.up_proj", x))
 
-    def logits(self, tokens):
-        x = self.embedding.rows(np.asarray(tokens)).astype(self.dtype)
+    def layer(self, at, kind, x):
+        rows = self.norm(at + "input_layernorm", x)
+        x = x + (self.delta(at, rows) if kind == "linear_attention" else self.attention(at, rows))
+        return x + self.mlp(at, self.norm(at + "post_attention_layernorm", x))
+
+    def embed(self, tokens):
+        return self.embedding.rows(np.asarray(tokens)).astype(self.dtype)
+
+    def hidden(self, tokens):
+        """What the final norm gives."""
+        x = self.embed(tokens)
         for layer, kind in enumerate(self.config["layer_types"]):
-            at = f"model.layers.{layer}."
-            rows = self.norm(at + "input_layernorm", x)
-            x = x + (self.delta(at, rows) if kind == "linear_attention" else self.attention(at, rows))
-            rows = self.norm(at + "post_attention_layernorm", x)
-            x = x + self.mlp(at, rows)
-        return self.head(self.norm("model.norm", x))
+            x = self.layer(f"model.layers.{layer}.", kind, x)
+        return self.norm("model.norm", x)
+
+    def logits(self, tokens):
+        return self.head(self.hidden(tokens))
+
+    def draft(self, tokens, hidden):
+        """What the head that drafts makes of tokens, each beside the state behind the token before it: the states that take the place of `hidden`."""
+        beside = [self.norm("mtp.pre_fc_norm_embedding", self.embed(tokens)), self.norm("mtp.pre_fc_norm_hidden", hidden)]
+        return self.norm("mtp.norm", self.layer("mtp.layers.0.", "full_attention", self.linear("mtp.fc", np.concatenate(beside, axis=1))))
+
+    def guesses(self, tokens, token, count):
+        """Logits of `count` tokens behind `token`, which is behind `tokens`, each for the likeliest ones before it."""
+        rows, hidden, found = [*tokens[1:], token], self.hidden(tokens), []
+        for _ in range(count):
+            states = self.draft(rows, hidden)
+            found.append(self.head(states)[-1])
+            rows, hidden = [*rows, int(found[-1].argmax())], np.concatenate([hidden, states[-1:]])
+        return np.array(found)

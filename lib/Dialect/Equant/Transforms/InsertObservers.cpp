@@ -7,6 +7,7 @@
 
 #include "easyquant/Dialect/Equant/Analysis/SitePatterns.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
+#include "easyquant/Dialect/LM/Analysis/Calls.h"
 #include "easyquant/Numerics/SiteStatistics.h"
 
 #include "mlir/IR/Builders.h"
@@ -49,7 +50,8 @@ void InsertObservers::runOnOperation() {
   module.walk([&](Operation *op) {
     observed |= isa<ObserveOp>(op);
     // Others are of no model that text could be run through.
-    if (auto site = dyn_cast<QuantizableOpInterface>(op); site && isa<lm::LinearOp>(op)) {
+    if (auto site = dyn_cast<QuantizableOpInterface>(op);
+        site && isa<lm::LinearOp>(op) && !lm::isOfDraft(op->getParentOfType<func::FuncOp>())) {
       ops.push_back(site);
       known.push_back(site.getSite());
     }

@@ -254,12 +254,16 @@ void Quantize::runOnOperation() {
     PlanAttr plan = getPlan(op);
     if (!plan)
       continue;
+    // The head that drafts has the output head of the model, whose plan a method may have changed.
+    FlatSymbolRefAttr global = loadedGlobal(op.getWeightOperand().get());
+    if (PlanAttr first = planOf.lookup(global); global && first)
+      plan = first;
     if (std::string reason = whyNotQuantizable(op, plan); !reason.empty()) {
       fallbacks.push_back({op.getSite().str(), reason});
       op->removeAttr(kPlanAttr);
       continue;
     }
-    if (FlatSymbolRefAttr global = loadedGlobal(op.getWeightOperand().get()))
+    if (global)
       planOf.insert({global, plan});
     if (failed(quantizeSite(op, plan, *staticInputs)))
       return signalPassFailure();

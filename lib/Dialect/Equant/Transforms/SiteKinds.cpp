@@ -7,6 +7,8 @@
 
 #include "SiteKinds.h"
 
+#include "easyquant/Dialect/LM/Analysis/Calls.h"
+
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::equant;
@@ -16,7 +18,8 @@ SiteKinds::SiteKinds(ModuleOp module) {
   module.walk([&](Operation *op) {
     if (!isa<lm::AttentionOp, lm::Conv1dOp, lm::GatedDeltaOp>(op))
       return;
-    layers.try_emplace(op->getParentOfType<func::FuncOp>(), std::ssize(layers));
+    if (auto layer = op->getParentOfType<func::FuncOp>(); !lm::isOfDraft(layer))
+      layers.try_emplace(layer, std::ssize(layers));
     auto attention = dyn_cast<lm::AttentionOp>(op);
     if (!attention)
       return;

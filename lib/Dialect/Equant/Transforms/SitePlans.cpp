@@ -15,6 +15,7 @@
 #include "easyquant/Dialect/Equant/Analysis/RotatedValues.h"
 #include "easyquant/Dialect/Equant/Analysis/SitePatterns.h"
 #include "easyquant/Dialect/Equant/Transforms/FoldScale.h"
+#include "easyquant/Dialect/LM/Analysis/Calls.h"
 #include "easyquant/Numerics/Hadamard.h"
 
 #include "llvm/ADT/SetVector.h"
@@ -71,6 +72,8 @@ private:
   /// whose ranges calibration text would give.
   Result<SiteRequest> forExperts(lm::LinearOp experts, SiteRequest request);
   void reportUnscaled();
+  /// What is left of it for the head that drafts, through which no text is run.
+  static SiteRequest withoutText(SiteRequest request);
   /// What a rule asks of a site outside the layers.
   SiteRequest requestOutside(const SiteRequest &rule) const;
   LogicalResult planEmbedding(lm::EmbeddingOp op);
@@ -267,6 +270,8 @@ static void reportPlain(ModuleOp module, ArrayRef<QuantizableOpInterface> plain)
 SiteRequest SitePlanner::requestFor(QuantizableOpInterface op) const {
   StringRef site = op.getSite();
   SiteRequest request = askedOf(site);
+  if (site != kHeadSite && lm::isOfDraft(op->getParentOfType<func::FuncOp>()))
+    return withoutText(std::move(request));
   if (ruleOf.contains(site))
     return site == kHeadSite ? requestOutside(request) : request;
   if (site == kHeadSite)
@@ -338,6 +343,17 @@ void SitePlanner::reportUnscaled() {
   }
   if (!entries.empty())
     module->setAttr(kTransformsAttr, b.getArrayAttr(entries));
+}
+
+SiteRequest SitePlanner::withoutText(SiteRequest request) {
+  request.method.methods.clear();
+  if (request.options[option::weightObserver] == "hessian-diagonal")
+    request.options.set(option::weightObserver, std::string("mse"));
+  if (!request.isFloat() && (request.isCalibrated() || request.isOnline())) {
+    request.options.set(option::activations, std::string("dynamic"));
+    request.options.set(option::sinks, std::string("none")); // which static ones alone have
+  }
+  return request;
 }
 
 /// Methods that all sites have are meant for those in layers, which is where they work; only

@@ -7,6 +7,8 @@
 
 #include "easyquant/Dialect/LM/Analysis/Calls.h"
 
+#include "easyquant/Dialect/LM/IR/LM.h"
+
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/SymbolTable.h"
 #include "llvm/ADT/DenseSet.h"
@@ -70,4 +72,14 @@ LogicalResult lm::verifyCalls(ModuleOp module) {
     if (failed(verifier.visit(function)))
       return failure();
   return success();
+}
+
+bool lm::isOfDraft(func::FuncOp function) {
+  if (function.getSymName() == kDraft)
+    return true;
+  auto module = function->getParentOfType<ModuleOp>();
+  auto draft = module ? module.lookupSymbol<func::FuncOp>(kDraft) : func::FuncOp();
+  return draft && llvm::any_of(draft.getOps<func::CallOp>(), [&](func::CallOp call) {
+           return call.getCallee() == function.getSymName();
+         });
 }

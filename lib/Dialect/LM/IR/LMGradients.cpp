@@ -290,12 +290,3 @@ FailureOr<Gradients> RowsOp::buildGradients(OpBuilder &b, ArrayRef<Value> result
       RowsGradientOp::create(b, getLoc(), getInput().getType(), results[0], getInput(), getRows()),
       nullptr};
 }
-
-LogicalResult ConcatOp::verify() {
-  if (getInputs().empty())
-    return emitOpError("must have an operand");
-  if (!addUpTo(columns(getOutput()), getInputs()))
-    return emitOpError("widths of the operands do not add up to the ")
-           << columns(getOutput()) << " columns of the result";
-  return success();
-}

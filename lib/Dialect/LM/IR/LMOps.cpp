@@ -363,6 +363,15 @@ LogicalResult SplitOp::verify() {
   return success();
 }
 
+LogicalResult ConcatOp::verify() {
+  if (getInputs().empty())
+    return emitOpError("must have an operand");
+  if (!addUpTo(columns(getOutput()), getInputs()))
+    return emitOpError("widths of the operands do not add up to the ")
+           << columns(getOutput()) << " columns of the result";
+  return success();
+}
+
 LogicalResult SplitOp::fold(FoldAdaptor, SmallVectorImpl<OpFoldResult> &results) {
   if (getNumResults() != 1)
     return failure();

@@ -56,6 +56,8 @@ namespace easyquant::lm {
 inline constexpr llvm::StringLiteral kSourceAttr = "lm.source";
 /// Attribute of the module: the model's sizes, `model` in an artifact's manifest.
 inline constexpr llvm::StringLiteral kModelAttr = "lm.model";
+/// The function of the head that drafts tokens (easyquant/Import/ImportModel.h).
+inline constexpr llvm::StringLiteral kDraft = "draft";
 /// Attribute of a global tensor<PxHx2xf32> that is computed: {theta = <f64>}, and element [p, i] is
 /// the (cos, sin) of p * theta^(-i/H), or with the scaling of a longer context (RopeTable.h).
 inline constexpr llvm::StringLiteral kRopeTableAttr = "lm.rope_table";

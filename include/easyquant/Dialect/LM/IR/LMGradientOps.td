@@ -286,24 +286,6 @@ def LM_SoftCapGradientOp : LM_GradientOp<"soft_cap_gradient", [LM_RowWise, SameO
 // Views and tables
 //===----------------------------------------------------------------------===//
 
-def LM_ConcatOp : LM_GradientOp<"concat", [LM_RowWise]> {
-  let summary = "columns side by side, left to right";
-  let description = [{
-    The inverse of `lm.split`, and so its gradient.
-
-    ```mlir
-    // Before
-    %q, %k, %v = lm.split %qkv : tensor<?x960xf32> -> tensor<?x576xf32>, tensor<?x192xf32>, tensor<?x192xf32>
-    // After
-    %dqkv = lm.concat %dq, %dk, %dv : tensor<?x576xf32>, tensor<?x192xf32>, tensor<?x192xf32> -> tensor<?x960xf32>
-    ```
-  }];
-  let arguments = (ins Variadic<LM_Activation>:$inputs);
-  let results = (outs LM_Activation:$output);
-  let assemblyFormat = "$inputs attr-dict `:` type($inputs) `->` type($output)";
-  let hasVerifier = 1;
-}
-
 def LM_RowsGradientOp
     : LM_GradientOp<"rows_gradient", [LM_HostOp, AllTypesMatch<["gradient", "input", "output"]>]> {
   let summary = "rows put back in their places";

@@ -368,6 +368,21 @@ def LM_SplitOp : LM_Op<"split", [LM_Differentiable, Pure, LM_RowWise, LM_View]> 
   let hasCanonicalizeMethod = 1;
 }
 
+def LM_ConcatOp : LM_Op<"concat", [Pure, LM_RowWise]> {
+  let summary = "columns side by side, left to right";
+  let description = [{
+    The inverse of `lm.split`, and so its gradient. A head that drafts reads an embedding beside a hidden state.
+
+    ```mlir
+    %y = lm.concat %e, %h : tensor<?x576xf32>, tensor<?x576xf32> -> tensor<?x1152xf32>
+    ```
+  }];
+  let arguments = (ins Variadic<LM_Activation>:$inputs);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = "$inputs attr-dict `:` type($inputs) `->` type($output)";
+  let hasVerifier = 1;
+}
+
 def LM_RowsOp : LM_RowOp<"rows", [LM_Differentiable, LM_ScaleFoldable]> {
   let summary = "some of the rows";
   let description = [{

@@ -1,0 +1,247 @@
+//===- Draft.cpp - The head that drafts tokens ----------------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// For each token but the first of a text the head reads the token, and the hidden state of the
+// model behind the token before it. Its layer has keys and values of its own, in the same pages as
+// those of the model: what it has read of token p lies at position p - 1. So it is one token
+// behind, and what the model has made of the newest tokens is kept until it reads them.
+//
+// Nothing depends on the head but guesses. Where two sequences share a page to its end and go on
+// with different tokens, its last place is what the one has left there that came last.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Append.h"
+
+#include <algorithm>
+#include <utility>
+
+using namespace easyquant;
+using namespace easyquant::runtime;
+
+/// Tokens of which it is kept what the model made of them, so that as many may be taken back.
+static constexpr int64_t kKeptRows = 64;
+
+void Batch::Recent::drop(int64_t rows, int64_t width) {
+  tokens.erase(tokens.begin(), tokens.begin() + rows);
+  hidden.erase(hidden.begin(), hidden.begin() + rows * width);
+  first += rows;
+  read = std::max<int64_t>(0, read - rows);
+}
+
+void Batch::Recent::cut(int64_t position, int64_t width) {
+  const int64_t rows = std::clamp<int64_t>(position - first, 0, std::ssize(tokens));
+  tokens.resize(static_cast<size_t>(rows));
+  hidden.resize(static_cast<size_t>(rows * width));
+  first = std::min(first, position);
+  // Another token may come behind the last one.
+  read = std::min(read, std::max<int64_t>(0, rows - 1));
+}
+
+namespace easyquant::runtime {
+
+/// Steps of the head.
+class HeadSteps {
+public:
+  explicit HeadSteps(Batch &batch)
+      : batch(batch), width(batch.owner->manifest().model.hiddenSize),
+        vocabulary(batch.owner->manifest().model.vocabSize) {}
+
+  /// What the head reads of one sequence.
+  struct Rows {
+    Batch::Sequence *sequence;
+    int64_t position;            ///< of the first row in the cache
+    std::vector<int32_t> tokens; ///< a row each
+    std::vector<float> hidden;
+    int32_t likeliest = 0;   ///< behind the last row
+    std::vector<float> next; ///< and the state there
+
+    /// What it has not read; the token behind the last one is to be added, or the last state goes.
+    Rows(Batch::Sequence &sequence, int64_t width)
+        : sequence(&sequence), position(sequence.recent.first + sequence.recent.read) {
+      const Batch::Recent &recent = sequence.recent;
+      tokens.assign(recent.tokens.begin() + recent.read + 1, recent.tokens.end());
+      hidden.assign(recent.hidden.begin() + recent.read * width, recent.hidden.end());
+    }
+    /// Leaves out all but the first rows.
+    void keep(int64_t rows, int64_t width) {
+      tokens.resize(static_cast<size_t>(std::max<int64_t>(0, rows)));
+      hidden.resize(tokens.size() * static_cast<size_t>(width));
+    }
+  };
+
+  /// All rows of all of them, in as many steps as they take.
+  Result<void> run(std::span<Rows *const> work);
+
+private:
+  struct Piece {
+    Rows *rows;
+    int64_t first, count;
+    bool isLast() const { return first + count == std::ssize(rows->tokens); }
+  };
+  Result<void> step();
+  void settle(const Piece &piece, const float *hidden, const float *logits) const;
+
+  Batch &batch;
+  const int64_t width, vocabulary;
+  std::vector<Piece> pieces;
+};
+
+} // namespace easyquant::runtime
+
+Result<void> HeadSteps::run(std::span<Rows *const> work) {
+  const int64_t most = batch.executor->rowsPerStep(false);
+  int64_t room = most;
+  for (Rows *rows : work)
+    for (int64_t first = 0; first < std::ssize(rows->tokens);) {
+      const int64_t count = std::min(room, std::ssize(rows->tokens) - first);
+      pieces.push_back({rows, first, count});
+      first += count;
+      room -= count;
+      if (room > 0)
+        continue;
+      if (Result<void> done = step(); !done)
+        return done;
+      room = most;
+    }
+  return pieces.empty() ? Result<void>() : step();
+}
+
+Result<void> HeadSteps::step() {
+  std::vector<SequenceStep> steps;
+  std::vector<int64_t> places;
+  std::vector<float> hidden;
+  std::vector<int32_t> logitRows;
+  for (const Piece &piece : pieces)
+    for (int64_t page : piece.rows->sequence->pages)
+      places.push_back(batch.pool->placeOfPage(page));
+  size_t firstPlace = 0;
+  int32_t row = 0;
+  for (const Piece &piece : pieces) {
+    const Batch::Sequence &sequence = *piece.rows->sequence;
+    const int64_t position = piece.rows->position + piece.first;
+    steps.push_back(
+        {std::span(piece.rows->tokens)
+             .subspan(static_cast<size_t>(piece.first), static_cast<size_t>(piece.count)),
+         position, position, std::span(places).subspan(firstPlace, sequence.pages.size()),
+         sequence.window});
+    firstPlace += sequence.pages.size();
+    const auto from = piece.rows->hidden.begin() + piece.first * width;
+    hidden.insert(hidden.end(), from, from + piece.count * width);
+    row += static_cast<int32_t>(piece.count);
+    logitRows.push_back(row - 1);
+  }
+  const float *logits = batch.draftLogits.data<float>();
+  if (Result<void> ran =
+          batch.executor->draft(steps, hidden, logitRows, batch.draftLogits.data<float>());
+      !ran)
+    return ran;
+  const float *states = batch.executor->hidden().data();
+  for (const Piece &piece : pieces) {
+    states += piece.count * width;
+    if (piece.isLast())
+      settle(piece, states - width, logits);
+    logits += vocabulary;
+  }
+  pieces.clear();
+  return {};
+}
+
+void HeadSteps::settle(const Piece &piece, const float *hidden, const float *logits) const {
+  piece.rows->likeliest =
+      static_cast<int32_t>(std::max_element(logits, logits + vocabulary) - logits);
+  piece.rows->next.assign(hidden, hidden + width);
+}
+
+void Batch::readRecent(Sequence &sequence) noexcept {
+  Recent &recent = sequence.recent;
+  const int64_t width = owner->manifest().model.hiddenSize;
+  const int64_t rows = std::ssize(recent.tokens) - kKeptRows;
+  if (rows < kKeptRows)
+    return;
+  try {
+    HeadSteps::Rows unread(sequence, width);
+    unread.keep(rows - recent.read, width);
+    HeadSteps::Rows *const work[] = {&unread};
+    if (rows > recent.read && !HeadSteps(*this).run(work))
+      return; // guesses, or the next step, will fail, too
+    recent.drop(rows, width);
+  } catch (const std::bad_alloc &) { // they stay unread
+  }
+}
+
+Result<void> Batch::draft(std::span<DraftItem> items) {
+  const int64_t width = owner->manifest().model.hiddenSize,
+                vocabulary = owner->manifest().model.vocabSize;
+  if (!drafts)
+    return makeError(ErrorCode::InvalidArgument,
+                     "draft: the batch was not created to draft; set drafts in its options");
+  HeadSteps head(*this);
+  std::vector<HeadSteps::Rows> all;
+  std::vector<HeadSteps::Rows *> going;
+  std::vector<DraftItem *> drafted;
+  all.reserve(items.size());
+  // Whatever happens, only pages of tokens that it holds stay a sequence's.
+  struct Trim {
+    Batch &batch;
+    std::vector<HeadSteps::Rows> &all;
+    ~Trim() {
+      for (HeadSteps::Rows &rows : all)
+        batch.trim(*rows.sequence);
+    }
+  } trim{*this, all};
+  for (DraftItem &item : items) {
+    item.tokens.clear();
+    Result<Sequence *> found = find(item.sequence);
+    if (!found)
+      return Unexpected(found.error());
+    if (std::ranges::any_of(all, [&](auto &rows) { return rows.sequence == *found; }))
+      return makeError(ErrorCode::InvalidArgument,
+                       "sequence: found {} twice in one call, expected each once", item.sequence);
+    if (item.token < 0 || item.token >= vocabulary)
+      return makeError(ErrorCode::InvalidArgument, "token: found {}, expected a token id in 0..{}",
+                       item.token, vocabulary - 1);
+    Sequence &sequence = **found;
+    // The last guess is not read.
+    const int64_t most = std::min(item.most, limit - sequence.position);
+    if (sequence.recent.tokens.empty() || most < 1)
+      continue;
+    Result<Result<void>> taken = takePages(sequence, most);
+    if (!taken)
+      return Unexpected(taken.error());
+    if (!*taken) // no room to guess
+      continue;
+    item.tokens.reserve(static_cast<size_t>(most));
+    all.emplace_back(sequence, width);
+    all.back().tokens.push_back(item.token);
+    drafted.push_back(&item);
+  }
+  for (HeadSteps::Rows &rows : all)
+    going.push_back(&rows);
+  while (!going.empty()) {
+    if (Result<void> ran = head.run(going); !ran)
+      return ran;
+    size_t left = 0;
+    for (size_t i = 0; i < going.size(); ++i) {
+      HeadSteps::Rows &rows = *going[i];
+      DraftItem &item = *drafted[i];
+      item.tokens.push_back(rows.likeliest);
+      if (std::ssize(item.tokens) == std::min(item.most, limit - rows.sequence->position))
+        continue;
+      rows.position += std::ssize(rows.tokens);
+      rows.tokens.assign(1, rows.likeliest);
+      rows.hidden.swap(rows.next);
+      going[left] = &rows;
+      drafted[left++] = &item;
+    }
+    going.resize(left);
+    drafted.resize(left);
+  }
+  for (HeadSteps::Rows &rows : all)
+    rows.sequence->recent.read = std::ssize(rows.sequence->recent.tokens) - 1;
+  return {};
+}
