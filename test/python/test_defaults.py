@@ -47,7 +47,7 @@ DEPENDENT = {
     "head": ("int8 in quantized schemes, float in none, keep in keep", {"plain": "int8", "asymmetric": "int8", "float": "float"}),
 }
 # Options that decide nothing about the model, but what is read, written or shown. Only these of them state a default.
-OUTSIDE = {"threads": "all CPUs", "closest": "no", "max-shard-bytes": "5 GB", "opset": "the least that its schemes need", "work": "OUT.work, removed at the end", "comm": "auto", "comm-timeout": "600"}
+OUTSIDE = {"draft-head": "auto", "threads": "all CPUs", "closest": "no", "max-shard-bytes": "5 GB", "opset": "the least that its schemes need", "work": "OUT.work, removed at the end", "comm": "auto", "comm-timeout": "600"}
 WORDS = {"yes": "true", "no": "false"}
 
 

@@ -13,6 +13,8 @@ import easyquant
 from calibrating import write_tokens
 from command_line import run_command_line
 from easyquant import _runtime
+from easyquant.compiler.footprint import footprint_of
+from easyquant.compiler.options import CompileOptions
 from easyquant.runtime.artifact import Artifact, BatchSize, load_model
 from easyquant.runtime.drafts import HEAD, Speculation
 from easyquant.runtime.engine import Engine, EngineOptions
@@ -212,6 +214,13 @@ def test_damaged_heads(model, tmp_path, change, expected):
     config, tensors = read_folder(model("tied"))
     folder = write_model(tmp_path / "model", config, {name: value for name, value in (tensors | change).items() if value is not None})
     assert_refused(run_tool("easyquant-compile", folder, "-o", tmp_path / "out", *FLOATS), *expected)
+
+
+def test_a_step_of_the_model_reads_nothing_of_the_head(model):
+    """Plans count its weights and its part of the cache, and not among what a step reads."""
+    found, without = (footprint_of(model("not tied"), CompileOptions(scheme="W8A8", draft_head=head), None, 1) for head in ("auto", "none"))
+    assert found.weight_bytes > without.weight_bytes + 40 * 80 and found.cache_bytes == 2 * without.cache_bytes  # one layer more has attention
+    assert abs((found.step_bytes - found.cache_bytes) - (without.step_bytes - without.cache_bytes)) < 1000  # vectors, such as norms
 
 
 @pytest.mark.parametrize("format", ["hf", "gguf"])

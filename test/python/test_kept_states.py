@@ -278,7 +278,7 @@ class Foresight:
         self.known.pop(number, None)
 
     def propose(self, asked):
-        return {number: self.guess(self.known[number], count) for number, count in asked.items()}
+        return {number: self.guess(self.known[number], wanted.count) for number, wanted in asked.items()}
 
     def guess(self, known, count):
         for prompt, answer in self.answers:

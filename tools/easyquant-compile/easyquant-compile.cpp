@@ -118,13 +118,15 @@ static void dumpPipeline(MLIRContext &context, const CommandLine &line,
 static OwningOpRef<ModuleOp> readModel(Session &session, formats::ModelSource &source) {
   const recipe::OptionValues &options = session.line.options;
   const bool isWhole = session.line.pipeline.empty() && session.line.search.empty();
-  std::string reason = isWhole ? whyNoDraftHead(options) : "passes alone are run";
-  if (!reason.empty() && source.config().hasDraftHead && options[option::draftHead] == "auto" &&
-      !options[option::dryRun] && session.ranks.rank() == 0)
+  const std::string reason = whyNoDraftHead(options);
+  if (isWhole && !reason.empty() && source.config().hasDraftHead &&
+      options[option::draftHead] == "auto" && !options[option::dryRun] && session.ranks.rank() == 0)
     llvm::errs() << "note: " + oneLine(session.line.model) +
                         ": the head that drafts tokens is left out: " + reason + "\n";
-  OwningOpRef<ModuleOp> module = importModel(
-      session.context, source, options.get(option::context).value_or(0), reason.empty());
+  // Text and searches do not go through it.
+  OwningOpRef<ModuleOp> module =
+      importModel(session.context, source, options.get(option::context).value_or(0),
+                  /*drafts=*/isWhole && reason.empty());
   if (module)
     session.progress.report("import", 1, 1);
   return module;
