@@ -191,7 +191,7 @@ def test_an_interrupted_step_of_many_sequences_is_not_seen(artifact, tiny_llama,
             asked += 1
             return asked == stops_at
 
-        assert not runtime.eq_batch_create(model, struct.pack("<qqqiiq", 0, 3, 0, 2, 0, 0), ctypes.byref(batch))
+        assert not runtime.eq_batch_create(model, struct.pack("<qqqiiqii", 0, 3, 0, 2, 0, 0, 0, 0), ctypes.byref(batch))
         ids = [ctypes.c_int64() for _ in range(3)]
         assert not runtime.eq_batch_add(batch, ctypes.byref(ids[0])) and not runtime.eq_batch_add(batch, ctypes.byref(ids[1]))
         assert not append((0, 70), (3, 9)) and not runtime.eq_batch_fork(batch, ids[0], ctypes.byref(ids[2]))
