@@ -25,6 +25,7 @@ class ModelKeywords(TypedDict, total=False):
     seed: int  # which chooses the windows,
     calib_bos: bool  # and whether each begins with the beginning-of-text token
     target: str
+    draft_head: str
     scheme: str
     method: str
     recipe: str | Path
