@@ -72,7 +72,7 @@ public:
         const float factor = 1.0f - static_cast<float>(step) / kAwqGrid;
         const float limit = std::max(-*lo, *hi) * factor;
         const ValueRange range = scheme.minima
-                                     ? shrunken({*lo, *hi}, factor, scheme)
+                                     ? scaledRange({*lo, *hi}, factor, scheme)
                                      : ValueRange{std::max(*lo, -limit), std::min(*hi, limit)};
         params[i] = paramsOfRange(range.min, range.max, scheme, units[i]);
       }

@@ -68,7 +68,7 @@ template <typename Error> ValueRange leastOf(ValueRange all, const Scheme &schem
   double least = error(all);
   for (int step = 1; step <= 100; ++step) {
     float factor = static_cast<float>(1 - 0.8 * step / 100);
-    ValueRange range = shrunken(all, factor, scheme);
+    ValueRange range = scaledRange(all, factor, scheme);
     double now = error(range);
     if (now < least) {
       least = now;

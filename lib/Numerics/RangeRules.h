@@ -24,11 +24,10 @@ struct ValueRange {
   float absMax() const { return -min > max ? -min : max; }
 };
 
-/// A range that a rule tries: times a factor below 1, or, with minima, so much narrower about its
-/// middle.
+/// A range that a rule tries: times a factor, or, with minima, so much narrower about its middle.
 /// With `anchor` that is about another place: 0 the lower end, 1 the upper one.
-inline ValueRange shrunken(ValueRange all, float factor, const Scheme &scheme,
-                           double anchor = 0.5) {
+inline ValueRange scaledRange(ValueRange all, float factor, const Scheme &scheme,
+                              double anchor = 0.5) {
   if (!scheme.minima)
     return {all.min * factor, all.max * factor};
   const double width = double(all.max) - all.min, low = all.min + (1 - factor) * anchor * width;

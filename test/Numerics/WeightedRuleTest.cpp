@@ -109,6 +109,22 @@ TEST(WeightedRule, IsExactWhereCodesAre) {
   EXPECT_FLOAT_EQ(found.scale, 0.125f);
 }
 
+TEST(WeightedRule, PutsTheLargestValueOnAnInnerCodeWhereThatIsBetter) {
+  // Codes of f4E2M1FN without 6, the greatest: the range of all values makes 3 of 4 and rounds 3.
+  Scheme fp4{4, true, kChannel, 0, false};
+  fp4.codes = CodeFormat::F4E2M1FN;
+  std::vector<float> x, h;
+  for (int i = 0; i < 32; ++i)
+    for (float code : {0.5f, -1.0f, 1.5f, -2.0f, 3.0f, 4.0f}) {
+      x.push_back(0.125f * code);
+      h.push_back(1);
+    }
+  EXPECT_FLOAT_EQ(choose(x, fp4, weighted(h)).scale, 0.125f);
+  ScaleRule quick = weighted(h);
+  quick.coarse = true;
+  EXPECT_FLOAT_EQ(choose(x, fp4, quick).scale, 0.125f);
+}
+
 TEST(WeightedRule, ServesEveryFormatAndKeepsScalesInTheirs) {
   Scheme nf4{4, true, kGroup, 32, false}, fp4 = nf4, fp8{8, true, kChannel, 0, false};
   nf4.codes = CodeFormat::Table;

@@ -327,6 +327,9 @@ public:
     if constexpr (json_fields::isOptional<T>) {
       if (value)
         object[key] = toJson(*value);
+    } else if constexpr (json_fields::isMap<T>) {
+      if (!value.empty())
+        object[key] = toJson(value);
     } else {
       object[key] = toJson(value);
     }
