@@ -29,6 +29,8 @@
 
 #include "llvm/ADT/SetVector.h"
 
+#include <fmt/format.h>
+
 using namespace mlir;
 
 namespace easyquant {
@@ -167,6 +169,29 @@ void takeCalibratedDefaults(OptionValues &options) {
     options.set(option::weightObserver, std::string("hessian-diagonal"));
 }
 
+/// Is an option there that nothing of the request reads?
+static std::optional<std::string> checkOwners(const OptionValues &options, const Request &request) {
+  const bool isRecipe = options.has(option::recipe);
+  auto isRead = [&](StringRef owner) {
+    if (owner == "static")
+      return !request.observers.empty();
+    if (owner == "online")
+      return isRecipe || options[option::activations] == "online";
+    return request.base == owner || llvm::is_contained(request.methods, owner);
+  };
+  for (const OptionInfo &option : recipe::options()) {
+    if (option.owner.empty() || !options.has(option) || isRead(option.owner))
+      continue;
+    if (!recipe::findMethod(option.owner))
+      return fmt::format("--{} goes with --activations {}, found {}", option.flag, option.owner,
+                         options[option::activations]);
+    return fmt::format("--{} goes with method {}, found {} {}", option.flag, option.owner,
+                       isRecipe ? "recipe" : "method",
+                       isRecipe ? options[option::recipe] : options[option::method]);
+  }
+  return std::nullopt;
+}
+
 std::optional<std::string> checkOptions(const OptionValues &options) {
   for (const OptionInfo &option : recipe::options())
     if (const recipe::OptionValue *value = options.find(option))
@@ -175,8 +200,8 @@ std::optional<std::string> checkOptions(const OptionValues &options) {
   auto request = requestOf(options);
   if (!request)
     return request.error().message;
-  if (options[option::mixed] && request->base != "zeroquant")
-    return "mixed belongs to method zeroquant, found method " + request->base;
+  if (auto problem = checkOwners(options, *request))
+    return problem;
   if (options.has(option::weightPercentile) && options[option::weightObserver] != "percentile")
     return "--weight-percentile goes with --weight-observer percentile, found " +
            options[option::weightObserver];

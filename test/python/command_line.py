@@ -16,9 +16,9 @@ class Done:
     stderr: str
 
 
-def run_command_line(*arguments, **environment) -> Done:
+def run_command_line(*arguments, stdin: str = "", **environment) -> Done:
     """An exception that the command lets through fails the test, as a traceback would embarrass it."""
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"} | environment)
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin, env={"COLUMNS": "200"} | environment)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return Done(result.exit_code, result.stdout, result.stderr)

@@ -366,6 +366,8 @@ def test_commands_and_the_server_have_the_option(folders, tmp_path):
             for options in ((), ("--kept-states", 0), ("--kept-states", 3, "--speculate", "ngram"))]  # fmt: skip
     assert all(run.returncode == 0 for run in runs) and runs[0].stdout == runs[1].stdout == runs[2].stdout and len(runs[0].stdout.splitlines()) == 4
     assert run_command_line("run", folder, "--prompts", lines, "--kept-states", -1).returncode == 1
+    talks = [run_command_line("chat", folder, "--max-new-tokens", 20, *options, stdin="common-beginning-" * 9 + "\nab\n") for options in ((), ("--kept-states", 0))]
+    assert all(talk.returncode == 0 for talk in talks) and talks[0].stdout == talks[1].stdout and len(talks[0].stdout.splitlines()) == 2
     with pytest.raises(UserError, match="kept_states: found -1"):
         easyquant.Model(folder, kept_states=-1)
     cached = []

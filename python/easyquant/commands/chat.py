@@ -17,6 +17,7 @@ from easyquant.formats import hub
 from easyquant.formats.model_files import read_json
 from easyquant.api.conversation import MAX_TOKENS, Chat
 from easyquant.runtime.device import Device, DeviceOption, SimtChipOption, ThreadsOption
+from easyquant.runtime.engine import KEPT_STATES
 from easyquant.api.model import Model
 from easyquant.runtime.requests import Settings
 from easyquant.support.errors import UserError
@@ -191,7 +192,7 @@ class ChatCommand(Command):
     groups = models.groups({
         "Conversation": ("--system", "--load", "--max-new-tokens"),
         "Answers": ("--temperature", "--top-k", "--top-p", "--min-p", "--repetition-penalty", "--seed"),
-        "Where it runs": ("--speculate", "--draft-tokens", "--context", "--threads", "--device", "--simt-chip"),
+        "Where it runs": ("--speculate", "--draft-tokens", "--context", "--kept-states", "--threads", "--device", "--simt-chip"),
     })  # fmt: skip
 
 
@@ -215,6 +216,7 @@ def chat_command(
     speculate: models.SpeculateOption = None,
     draft_tokens: models.DraftTokensOption = None,
     context: Annotated[int, typer.Option(min=0, metavar="TOKENS", help="Tokens that a conversation may have; 0: as many as the model can.")] = 0,
+    kept_states: models.KeptStatesOption = KEPT_STATES,
     threads: ThreadsOption = 0,
     device: DeviceOption = Device.auto,
     simt_chip: SimtChipOption = None,
@@ -231,7 +233,7 @@ def chat_command(
     models.speculation(speculate, draft_tokens)  # what is wrong with it
     artifact = models.artifact_of(model, calib, given)
     place = {"device": device.value, "threads": threads, "context": context, "simt_chip": simt_chip}
-    with Model(artifact.path, **place, sequences=1, speculate=speculate, draft_tokens=draft_tokens) as loaded:
+    with Model(artifact.path, **place, sequences=1, speculate=speculate, draft_tokens=draft_tokens, kept_states=kept_states) as loaded:
         if not loaded.has_chat_template:
             raise UserError(f"{artifact.shown}: the model has no chat template; `easyquant run --prompt` continues plain text")
         options = {"max_tokens": max_new_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed}
