@@ -55,6 +55,7 @@ struct Request {
   bool keepsSinks = false;    ///< static ranges leave sinks out
   bool rotatesRanges = false; ///< static ranges are those of rotated values
   bool learnsTables = false;  ///< some scheme's table follows from the weights
+  OptionValues ofRecipe;      ///< what the recipe says for all sites
 };
 
 } // namespace
@@ -83,7 +84,7 @@ static Result<Request> requestOf(const OptionValues &options) {
   return Request{
       asked.request.scheme(), asked.request.method.base, asked.methods(), asked.observers(),
       asked.searchesAlpha(),  asked.weighsErrors(),      *keepsSinks,     asked.rotatesRanges(),
-      asked.learnsTables()};
+      asked.learnsTables(),   std::move(recipes)};
 }
 
 std::vector<std::string> legalNames(const OptionInfo &option) {
@@ -169,26 +170,17 @@ void takeCalibratedDefaults(OptionValues &options) {
     options.set(option::weightObserver, std::string("hessian-diagonal"));
 }
 
-/// Is an option there that nothing of the request reads?
+/// Is an option of the command line there whose method is not? What a recipe says for all sites is
+/// for those that it has.
 static std::optional<std::string> checkOwners(const OptionValues &options, const Request &request) {
-  const bool isRecipe = options.has(option::recipe);
-  auto isRead = [&](StringRef owner) {
-    if (owner == "static")
-      return !request.observers.empty();
-    if (owner == "online")
-      return isRecipe || options[option::activations] == "online";
-    return request.base == owner || llvm::is_contained(request.methods, owner);
-  };
-  for (const OptionInfo &option : recipe::options()) {
-    if (option.owner.empty() || !options.has(option) || isRead(option.owner))
-      continue;
-    if (!recipe::findMethod(option.owner))
-      return fmt::format("--{} goes with --activations {}, found {}", option.flag, option.owner,
-                         options[option::activations]);
-    return fmt::format("--{} goes with method {}, found {} {}", option.flag, option.owner,
-                       isRecipe ? "recipe" : "method",
-                       isRecipe ? options[option::recipe] : options[option::method]);
-  }
+  const std::string found =
+      options.has(option::recipe)
+          ? "recipe " + options[option::recipe]
+          : "method " + recipe::MethodExpression{request.base, request.methods}.str();
+  for (const OptionInfo &option : recipe::options())
+    if (recipe::findMethod(option.owner) && options.has(option) && !request.ofRecipe.has(option) &&
+        request.base != option.owner && !llvm::is_contained(request.methods, option.owner))
+      return fmt::format("--{} goes with method {}, found {}", option.flag, option.owner, found);
   return std::nullopt;
 }
 

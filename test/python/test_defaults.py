@@ -10,7 +10,7 @@ import typer
 
 from calibrating import write_tokens
 from easyquant.commands.cli import app
-from easyquant.compiler.options import CompileOptions
+from easyquant.compiler.options import OPTIONS, CompileOptions
 from helpers import ISA, compile_model, folder_contents, random_tokens, run_tool
 
 # Command lines that together read every option that makes a difference to a pass.
@@ -82,6 +82,7 @@ def options_of_compiler():
 
 
 COMPILE, COMPILER = options_of_compile(), options_of_compiler()
+OWNERS = {option.name: option.owner for option in OPTIONS.values()}
 SHARED = sorted(COMPILE.keys() & COMPILER.keys())
 
 
@@ -123,6 +124,13 @@ def test_both_command_lines_state_the_same(expanded):
     assert COMPILE.keys() - COMPILER.keys() <= {"model", "output", "calib", "nsamples", "seqlen", "seed", "calib-bos", "lkd", "help"}
 
 
+def takes(base, name):
+    """Does a base name the method that reads the option?"""
+    owner = OWNERS.get(name)
+    method = next((option.partition("=")[2] for option in BASES[base] if option.startswith("--method=")), "absmax")
+    return owner in (None, "static", "online") or owner in method.split("+")
+
+
 CONSTANT = [name for name in SHARED if COMPILE[name] is not None and name not in DEPENDENT and name not in OUTSIDE]
 
 
@@ -130,8 +138,8 @@ CONSTANT = [name for name in SHARED if COMPILE[name] is not None and name not in
 def test_what_help_states_is_what_the_passes_do(expanded, name):
     """Given with the default that help states, an option changes no option of any pass."""
     accepted = 0
-    for base in BASES.values():
-        if any(option.startswith(f"--{name}=") for option in base):
+    for key, base in BASES.items():
+        if any(option.startswith(f"--{name}=") for option in base) or not takes(key, name):
             continue
         if name.endswith("-percentile") and base != BASES["percentile"] or name.startswith("kv-") and name not in ("kv-cache", "kv-scheme") and base != BASES["composed"]:
             continue  # refused elsewhere
@@ -147,11 +155,9 @@ def test_what_is_given_reaches_a_pass(expanded):
               "post-rope": "hadamard", "sinks": "loss", "channel": "token", "512": "64", "1": "2"}  # fmt: skip
     for name in CONSTANT:
         other = explicit(name, others[COMPILE[name]])
-        free = [base for base in BASES.values() if not any(option.startswith(f"--{name}=") for option in base)]
+        free = [base for key, base in BASES.items() if takes(key, name) and not any(option.startswith(f"--{name}=") for option in base)]
         if name.startswith("kv-") or name.endswith("-percentile"):
             free = [BASES["percentile" if name.endswith("-percentile") else "plain" if name in ("kv-cache", "kv-scheme") else "composed"]]
-        if name == "mixed":
-            free = [BASES["distilled"]]  # refused elsewhere
         assert any(expanded(*base, other) != expanded(*base) for base in free), other
 
 

@@ -98,8 +98,6 @@ def test_recipes_take_every_key_and_only_values_of_its_kind(tiny_llama, tmp_path
     (("--method=gptq", "--mixed"), "--mixed goes with method zeroquant, found method gptq"),
     (("--method=awq", "--act-order=false"), "--act-order goes with method gptq, found method awq"),
     (("--method=smoothquant+gptq", "--steps=8"), "--steps goes with method signround, found method smoothquant+gptq"),
-    (("--scheme=W8A8", "--observer=minmax"), "--observer goes with --activations static, found dynamic"),
-    (("--scheme=W8A8", "--activations=static", "--online-window=4"), "--online-window goes with --activations online, found static"),
     (("--kv-cache=f64",), "unknown type of the KV cache 'f64'; legal are auto, f32 and f16"),
     (("--targets=cpu",), "targets 'cpu': expected names of sites to quantize; did you mean --target cpu?"),
     (("--weight-percentile=99",), "--weight-percentile goes with --weight-observer percentile, found absmax"),
