@@ -5,13 +5,16 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// One pass of the float model, transforms included, gathers E[x^2] of what the sites read.
+// One pass of the float model, transforms included, gathers E[x^2] of what the sites read. In the
+// metric of the loss a pass backward comes before it, and gathers the diagonal of H = sum |g|^2 x
+// x^T, with g the gradient of the loss at the linear's output.
 //
 //===----------------------------------------------------------------------===//
 
 #include "ExpertInputs.h"
 #include "SharedRows.h"
 
+#include "easyquant/Execution/LossStatistics.h"
 #include "easyquant/Execution/SampleSum.h"
 #include "easyquant/Execution/SubgraphPass.h"
 #include "easyquant/Methods/MethodRun.h"
@@ -82,6 +85,44 @@ static SmallVector<PlannedSite> openSites(func::FuncOp function) {
           !site.plan.names("gptq"))
         sites.push_back(site);
   return sites;
+}
+
+/// What weighs the columns of sites, by their names, in place of E[x^2].
+using LossWeights = llvm::StringMap<std::vector<float>>;
+
+/// The diagonals of the loss's Hessians at the sites of all layers that are not done. Experts and
+/// the head have none.
+static FailureOr<LossWeights> weightsByLoss(MethodRun &run,
+                                            llvm::function_ref<bool(int64_t)> isDone,
+                                            StringRef statistics, unsigned threads) {
+  int64_t first = 0;
+  while (first < run.layerCount() && isDone(first))
+    ++first;
+  LossWeights weights;
+  if (first == run.layerCount())
+    return weights;
+  FailureOr<LossSource> source = LossSource::open(run.runner(), run.ranks(), statistics, threads);
+  if (failed(source))
+    return failure();
+  for (int64_t layer = run.layerCount() - 1; layer >= first; --layer) {
+    ProgressAction::report(run.layer(layer).getContext(), kName, run.layerCount() - 1 - layer,
+                           run.layerCount());
+    SmallVector<PlannedSite> sites;
+    if (!isDone(layer))
+      sites = openSites(run.layer(layer));
+    llvm::erase_if(sites, [](const PlannedSite &site) { return bool(site.offsets()); });
+    FailureOr<std::vector<SiteLoss>> losses =
+        source->of(opsOf(sites), {.rows = false, .heldOut = false});
+    if (failed(losses))
+      return failure();
+    for (auto [site, loss] : llvm::zip_equal(sites, *losses)) {
+      std::vector<float> &own = weights[site.name()];
+      own.resize(lm::columns(site.activation()));
+      for (size_t j = 0; j < own.size(); ++j)
+        own[j] = loss.all.inputs[j * own.size() + j];
+    }
+  }
+  return weights;
 }
 
 static Input inputOf(const PlannedSite &site) { return {site.activation(), site.offsets()}; }
@@ -246,8 +287,8 @@ static FailureOr<numerics::QParams> chooseRanges(const MethodRun &run, const Pla
 
 /// Chooses the ranges of sites of a function and writes them.
 static LogicalResult chooseAndWrite(MethodRun &run, ArrayRef<PlannedSite> sites,
-                                    MeanSquares &squares, StringRef file, StringRef stamp,
-                                    unsigned threads) {
+                                    MeanSquares &squares, const LossWeights &byLoss, StringRef file,
+                                    StringRef stamp, unsigned threads) {
   llvm::MapVector<Input, ExpertMoments> moments;
   for (auto &[input, sum] : squares) {
     Result<ExpertMoments> all = sum.finish();
@@ -259,8 +300,10 @@ static LogicalResult chooseAndWrite(MethodRun &run, ArrayRef<PlannedSite> sites,
   ExpertRows rows;
   for (const PlannedSite &site : sites) {
     const bool areOfExperts = bool(site.offsets());
-    const ColumnWeights weights = weightsOf(moments.find(inputOf(site))->second, areOfExperts,
-                                            areOfExperts && readsTokens(site.linear()));
+    ColumnWeights weights = weightsOf(moments.find(inputOf(site))->second, areOfExperts,
+                                      areOfExperts && readsTokens(site.linear()));
+    if (auto found = byLoss.find(site.name()); found != byLoss.end())
+      weights.experts.front() = found->second;
     FailureOr<numerics::QParams> params = chooseRanges(run, site, weights, threads);
     if (failed(params))
       return failure();
@@ -279,10 +322,19 @@ LogicalResult ChooseRanges::run() {
   if (llvm::all_of(functions,
                    [](func::FuncOp f) { return f.isExternal() || openSites(f).empty(); }))
     return success();
+  const bool isByLoss = StringRef(hessian).starts_with("loss");
+  if (!isByLoss && !lossStatistics.empty())
+    return emitError(module.getLoc())
+           << "equant-choose-ranges: statistics=" << lossStatistics
+           << " is for hessian=loss and loss-both, found hessian=" << hessian;
+  // Hessians that a file gives differ in their last bits.
+  const char *revision = !isByLoss                ? "4"
+                         : lossStatistics.empty() ? "4 by loss"
+                                                  : "4 by loss, from a file";
   FailureOr<MethodRun> opened = MethodRun::open(module, {.method = kName,
-                                                         .revision = "3",
+                                                         .revision = revision,
                                                          .options = optionValues(),
-                                                         .tokens = kTokensOfMeans,
+                                                         .tokens = isByLoss ? 0 : kTokensOfMeans,
                                                          .sharesSamples = true});
   if (failed(opened))
     return failure();
@@ -299,6 +351,13 @@ LogicalResult ChooseRanges::run() {
   const int64_t missing = isHeadOpen ? run.layerCount() : run.layersToRun(isDone);
 
   if (missing > 0) {
+    LossWeights byLoss;
+    if (isByLoss) {
+      FailureOr<LossWeights> found = weightsByLoss(run, isDone, lossStatistics, threads);
+      if (failed(found))
+        return failure();
+      byLoss = std::move(*found);
+    }
     FailureOr<HiddenStates> states = run.runner().embed();
     if (failed(states))
       return failure();
@@ -311,7 +370,7 @@ LogicalResult ChooseRanges::run() {
       if (failed(runLayer(run.runner(), run.layer(i), *states, sites, squares)))
         return failure();
       if (!sites.empty() &&
-          failed(chooseAndWrite(run, sites, squares, run.file(i), run.stamp(i), threads)))
+          failed(chooseAndWrite(run, sites, squares, byLoss, run.file(i), run.stamp(i), threads)))
         return failure();
     }
     if (isHeadOpen) {
@@ -331,7 +390,7 @@ LogicalResult ChooseRanges::run() {
         return {};
       };
       if (failed(run.runner().runHead(*states, activations, gather)) ||
-          failed(chooseAndWrite(run, headSites, squares, headFile, headStamp, threads)))
+          failed(chooseAndWrite(run, headSites, squares, byLoss, headFile, headStamp, threads)))
         return failure();
     }
   }

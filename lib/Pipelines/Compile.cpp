@@ -177,9 +177,16 @@ static std::optional<std::string> checkOwners(const OptionValues &options, const
       options.has(option::recipe)
           ? "recipe " + options[option::recipe]
           : "method " + recipe::MethodExpression{request.base, request.methods}.str();
+  auto isRead = [&](const OptionInfo &option) {
+    // Ranges by weighted error can count tokens by the loss, too.
+    if (&option == &option::hessian.info() && request.weighsErrors &&
+        StringRef(options[option::hessian]).starts_with("loss"))
+      return true;
+    return request.base == option.owner || llvm::is_contained(request.methods, option.owner);
+  };
   for (const OptionInfo &option : recipe::options())
     if (recipe::findMethod(option.owner) && options.has(option) && !request.ofRecipe.has(option) &&
-        request.base != option.owner && !llvm::is_contained(request.methods, option.owner))
+        !isRead(option))
       return fmt::format("--{} goes with method {}, found {}", option.flag, option.owner, found);
   return std::nullopt;
 }

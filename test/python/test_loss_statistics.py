@@ -222,6 +222,40 @@ def test_a_file_gives_what_running_the_model_gives(tiny_llama, tmp_path, samples
             assert values.tobytes() == other[name][key].tobytes(), (name, key)
 
 
+def ranges(model, work, tokens, options):
+    """{site: scales} that equant-choose-ranges finds."""
+    work.mkdir()
+    module = planned_module(model, work, lambda site: plan([], rule="hessian_diagonal"))
+    result = run_pass(module, f"--equant-choose-ranges=tokens={tokens} {options}")
+    assert result.returncode == 0, result.stderr
+    return {name.removesuffix(".weight_scale"): tensor for file in work.glob("choose-ranges_*") for name, tensor in load_file(file).items()}
+
+
+def test_ranges_in_the_metric_of_the_loss(tiny_llama, tmp_path, samples):
+    """What columns weigh is the diagonal of H; the head's ranges are those of plain squares."""
+    _, tensors = random_llama()
+    tokens = write_tokens(tmp_path / "tokens", samples)
+    hessians, file = gather(tiny_llama, tmp_path / "run", tokens)
+    ways = {"plain": "", "one": "hessian=loss threads=1", "three": "hessian=loss threads=3", "file": f"hessian=loss statistics={file}"}
+    plain, by_loss, again, from_file = (ranges(tiny_llama, tmp_path / name, tokens, options) for name, options in ways.items())
+    assert np.array_equal(plain["lm_head"], by_loss["lm_head"])
+    better = worse = 0
+    for site in by_loss.keys() - {"lm_head"}:
+        weight, weights = tensors[site + ".weight"].astype(np.float64), np.diag(hessians[site + "/loss_inputs"]).astype(np.float64)
+
+        def losses(scales, weight=weight, weights=weights):
+            scale = np.repeat(scales.astype(np.float64), GROUP, axis=1)[:, :weight.shape[1]]
+            errors = weights * (weight - np.clip(np.rint(weight / scale), -7, 7) * scale) ** 2
+            return np.add.reduceat(errors, range(0, weight.shape[1], GROUP), axis=1)
+
+        assert np.array_equal(by_loss[site], again[site]), site
+        # The samples held out are sums of their own in the file.
+        assert np.isclose(by_loss[site], from_file[site], rtol=1e-5).mean() > 0.99, site
+        better += (losses(by_loss[site]) < losses(plain[site])).sum()
+        worse += (losses(by_loss[site]) > losses(plain[site])).sum()
+    assert better > 100 and worse < 0.2 * better, (better, worse)
+
+
 def test_a_file_serves_the_rotated_basis_too(tmp_path, samples):
     """Values are rotated by their rows as well, by which attention's output is rotated."""
     model = write_model(tmp_path / "model", *random_llama(seed=5, hidden=64, ffn=96, heads=4, kv_heads=2))

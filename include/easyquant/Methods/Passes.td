@@ -101,6 +101,10 @@ def ChooseRanges : Pass<"equant-choose-ranges", "::mlir::ModuleOp"> {
     of its own. A module without such sites needs no tokens. Each expert of a mixture has ranges by the rows that chose it; with fewer than 128 of them its
     mean squares are filled up (`numerics::fillUp`), by those of all rows where experts read rows of tokens.
 
+    With `hessian=loss` or `loss-both` a token counts as much as the model's loss makes of it: E[xⱼ²] is E[|g|² xⱼ²], g the gradient
+    of the loss at the linear's output (`equant-calibrate-loss`, whose file `statistics` may name), over all samples. The head and experts
+    have E[xⱼ²] still.
+
     What is chosen for layer i goes into `choose-ranges_<i>.safetensors`, of the output head into
     `choose-ranges_head.safetensors` in the module's work folder (`equant.work`), and is not computed again when it is there
     with the right stamp.
@@ -120,7 +124,7 @@ def ChooseRanges : Pass<"equant-choose-ranges", "::mlir::ModuleOp"> {
                            site = "up_proj"} : (tensor<?x576xf32>, tensor<1536x576xf32>) -> tensor<?x1536xf32>
     ```
   }];
-  let options = [TokensFile, WorkFolder, Threads];
+  let options = [TokensFile, WorkFolder, Threads, LossStatistics, Hessian];
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::ml_program::MLProgramDialect"];
 }
 

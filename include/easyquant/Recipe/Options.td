@@ -302,7 +302,7 @@ let group = "Options of methods" in {
   }
   let owner = "gptq" in
   def Hessian : TableOption<"hessian", Choice, "hessian", "sinks",
-                            "what an error costs: squares of a linear's output (inputs), in k and v by the attention that tokens receive (sinks); or the model's loss, by tokens (loss) or also by rows (loss-both)"> {
+                            "what an error costs: squares of a linear's output (inputs), in k and v by the attention that tokens receive (sinks); or the model's loss, by tokens (loss; also of ranges by hessian-diagonal) or also by rows (loss-both)"> {
     let choices = ["inputs", "sinks", "loss", "loss-both"];
     let value = "METRIC";
   }

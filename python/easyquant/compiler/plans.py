@@ -36,7 +36,8 @@ TOKENS_OF_MEANS = 16384
 # AWQ takes candidates for each block through the first tokens of some of the samples besides.
 AWQ_CANDIDATES, AWQ_TOKENS = 21, 512
 LKD_EPOCHS = 4  # those of the figure above, which benchmarks/method_costs.py measured
-# In the metric of the loss GPTQ runs the model forward, and forward and backward again.
+# In the metric of the loss these run the model forward, and forward and backward again.
+BY_LOSS = ("equant-gptq", "equant-choose-ranges")
 LOSS_FORWARDS = 7.0
 # Learned rounding takes as many steps of as many tokens whatever the text: its figure is of so many steps, over so many tokens.
 SIGNROUND_STEPS, SIGNROUND_TOKENS = 200, 8 * 1024
@@ -181,9 +182,14 @@ def walk_bytes(plans: Plans, tokens: int) -> float:
     return BASE_BYTES + 4 * (plans.layer_floats + tokens * plans.model["hidden_size"])
 
 
+def passes_at_work(plans: Plans) -> list[str]:
+    """Those that read text. GPTQ weighs ranges by the Hessians that it has."""
+    return [name for name in plans.text_passes if name != "equant-choose-ranges" or "equant-gptq" not in plans.passes]
+
+
 def gathers_loss(plans: Plans, options) -> bool:
-    """Is the model run backward for GPTQ?"""
-    return "equant-gptq" in plans.text_passes and is_by_loss(options) and options.statistics is None
+    """Is the model run backward?"""
+    return is_by_loss(options) and options.statistics is None and any(name in BY_LOSS for name in passes_at_work(plans))
 
 
 def loss_memory(plans: Plans, options, ranks: int = 1) -> LossMemory:
@@ -200,13 +206,14 @@ def forwards(name: str, samples: int, length: int, options) -> float:
     """How many times a pass takes the text through the model."""
     passes = COSTS[name][FORWARDS]
     of_means = min(1, TOKENS_OF_MEANS / (samples * length))
+    gathering = LOSS_FORWARDS if is_by_loss(options) and not options.statistics else 0
     if name == "equant-choose-ranges":
-        return passes * of_means
+        return passes + gathering if is_by_loss(options) else passes * of_means
     if name == "equant-awq":
         compared = min(options.search_samples or int(default_of("search-samples")), samples) / samples
         return passes * max(of_means, compared) + AWQ_CANDIDATES * compared * min(length, AWQ_TOKENS) / length
     if name == "equant-gptq" and is_by_loss(options):
-        return 0 if options.statistics else LOSS_FORWARDS
+        return gathering
     if name == "equant-lkd":
         return passes * (options.epochs or int(default_of("epochs"))) / LKD_EPOCHS
     if name == "equant-signround":
@@ -217,8 +224,7 @@ def forwards(name: str, samples: int, length: int, options) -> float:
 
 def prediction(plans: Plans, options) -> Prediction:
     """What compiling with these CompileOptions takes."""
-    # GPTQ weighs ranges by the Hessians that it has.
-    work = [name for name in plans.text_passes if name != "equant-choose-ranges" or "equant-gptq" not in plans.passes]
+    work = passes_at_work(plans)
     memory, seconds = BASE_BYTES, 5.0
     if work:
         text = options.calibration or CalibrationText
