@@ -61,23 +61,20 @@ double sumOf(const ErrorPower<Codec> &error, const float *x, int64_t count) {
   return total;
 }
 
-/// The range of least error(range) among those of the rule, the widest of equals among the shrunken
-/// ones. Those of codes with minima shrink about their middle.
+/// The range of least error(range) among the shrunken ones, the widest of equals. Those of codes
+/// with minima shrink about their middle.
 template <typename Error> ValueRange leastOf(ValueRange all, const Scheme &scheme, Error &&error) {
   ValueRange best = all;
   double least = error(all);
-  auto tryRange = [&](double factor) {
-    ValueRange range = scaledRange(all, static_cast<float>(factor), scheme);
+  for (int step = 1; step <= 100; ++step) {
+    float factor = static_cast<float>(1 - 0.8 * step / 100);
+    ValueRange range = scaledRange(all, factor, scheme);
     double now = error(range);
     if (now < least) {
       least = now;
       best = range;
     }
-  };
-  for (int step = 1; step <= 100; ++step)
-    tryRange(1 - 0.8 * step / 100);
-  for (int step = 1; step <= 50 && areUneven(scheme); ++step)
-    tryRange(1 + 0.5 * step / 50);
+  }
   return best;
 }
 

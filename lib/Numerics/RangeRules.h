@@ -24,11 +24,6 @@ struct ValueRange {
   float absMax() const { return -min > max ? -min : max; }
 };
 
-/// Are the outermost codes so much farther apart than others that the largest value may be better
-/// off at an inner one? A range 1.5 times as wide puts it on the second one of f4E2M1FN, 4 in place
-/// of 6. Neighbours of 8 bits have nearly the same relative distance wherever they are.
-inline bool areUneven(const Scheme &scheme) { return !scheme.isInteger() && scheme.bits <= 4; }
-
 /// A range that a rule tries: times a factor, or, with minima, so much narrower about its middle.
 /// With `anchor` that is about another place: 0 the lower end, 1 the upper one.
 inline ValueRange scaledRange(ValueRange all, float factor, const Scheme &scheme,
