@@ -295,6 +295,7 @@ std::vector<std::string> easyquant::test::makeSeeds(const fs::path &tests) {
     // Heads of 8 are the smallest whose keys and values can be codes.
     makeCheckpoint(tests, name + " --arch " + name +
                               (architecture.isRotary() ? " --set head_dim=8" : "") +
+                              (name == "qwen3_5" ? " --set mtp_num_hidden_layers=1" : "") +
                               (name == "llama" ? "" : " --set tie_word_embeddings=false"));
     auto source = formats::ModelSource::open(name);
     if (!source)
