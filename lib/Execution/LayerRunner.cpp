@@ -85,6 +85,12 @@ LogicalResult LayerRunner::findLayers() {
   for (auto call : block.getOps<func::CallOp>()) {
     auto layer = symbols.lookup<func::FuncOp>(call.getCallee());
     Value state = call.getNumOperands() ? call.getOperand(0) : Value();
+    auto isActivation = [](Value value) { return lm::isActivationType(value.getType()); };
+    if (llvm::count_if(call.getOperands(), isActivation) > 1 || call.getNumResults() > 1)
+      return call.emitOpError(
+          "reads or gives more than the hidden states of the layer before, such as keys "
+          "and values of another layer, which what runs a model on calibration "
+          "text does not take yet; take a method and activations without text");
     if (!layer || layer.isExternal() || !llvm::hasSingleElement(layer.getBody()) ||
         call.getNumResults() != 1 || !state || !lm::isActivationType(state.getType()) ||
         state.getType() != call.getResult(0).getType() || (lastState && state != lastState))

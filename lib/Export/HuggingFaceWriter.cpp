@@ -248,11 +248,15 @@ static void addWindow(Json::Object &json, const ModelConfig &config) {
   json["layer_types"] = types;
 }
 
-/// The heads of layers without a window, and what no such model here has.
+/// The heads of layers without a window, and what layers read beside the hidden state.
 static void addFullLayers(Json::Object &json, const ModelConfig &config) {
   const Architecture &architecture = *config.architecture;
-  for (const FixedZero &zero : architecture.fixedZeros)
-    json[zero.key] = 0;
+  for (auto [field, number] : {std::pair(&architecture.sharedKVLayers, config.sharedKVLayers),
+                               std::pair(&architecture.layerInputSize, config.layerInputSize)})
+    if (*field)
+      json[field->key] = number;
+  if (architecture.doubleWidthKey)
+    json[architecture.doubleWidthKey] = config.widensSharing;
   if (!architecture.fullHeadDim.key)
     return;
   json[architecture.fullHeadDim.key] = config.fullHeadDim;

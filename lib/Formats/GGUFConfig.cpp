@@ -342,6 +342,9 @@ static void readSizes(Metadata &metadata, const std::string &prefix, ModelConfig
     }
     std::optional<int64_t> otherwise;
     const bool hasFullLayers = config.architecture->fullHeadDim.key;
+    if (size.field == &Architecture::intermediateSize && config.architecture->doubleWidthKey)
+      if (const GGUFValue *value = metadata.find(key); value && value->asArray())
+        continue; // of each layer, once it is known which have twice the columns
     if (size.field == &Architecture::numKVHeads && hasFullLayers) {
       if (const GGUFValue *value = metadata.find(key); value && value->asArray())
         continue; // of each layer, once it is known which have a window
@@ -382,15 +385,48 @@ static void readSizes(Metadata &metadata, const std::string &prefix, ModelConfig
     checkValues("attention.value_length_swa", config.headDim);
 }
 
+/// Layers that read the keys and values of others, perhaps with MLPs of twice the columns, which a
+/// list of columns says; and embeddings of layers.
+static void readSharedLayers(Metadata &metadata, const std::string &prefix, ModelConfig &config) {
+  const Architecture &architecture = *config.architecture;
+  auto read = [&](const CountField &field, int64_t largest) -> int64_t {
+    const GGUFValue *value = field ? metadata.find(prefix + field.gguf) : nullptr;
+    const int64_t number = value ? value->asInteger().value_or(-1) : 0;
+    if (number < 0 || number > largest)
+      metadata.fail(ErrorCode::Corrupt, "metadata {}: expected an integer from 0 to {}",
+                    quote(prefix + field.gguf), largest);
+    return number;
+  };
+  config.sharedKVLayers = read(architecture.sharedKVLayers, config.numLayers - 1);
+  config.layerInputSize = read(architecture.layerInputSize, kLargestWidth);
+  if (config.layerInputSize != 0)
+    metadata.fail(ErrorCode::Unsupported,
+                  "metadata {}: embeddings of layers are not supported for "
+                  "{}; expected 0",
+                  quote(prefix + architecture.layerInputSize.gguf), architecture.name);
+  const std::string key = prefix + "feed_forward_length";
+  const GGUFValue *value = metadata.find(key);
+  const GGUFArray *array = value && architecture.doubleWidthKey ? value->asArray() : nullptr;
+  if (!array || metadata.failure)
+    return;
+  const std::optional<std::vector<int64_t>> sizes =
+      array->count == static_cast<uint64_t>(config.numLayers) ? integersOf(*array) : std::nullopt;
+  config.intermediateSize = sizes ? sizes->front() : 0;
+  config.widensSharing = sizes && sizes->back() != sizes->front();
+  bool isLegal = sizes && sizes->front() >= 1 && sizes->front() <= kLargestWidth;
+  for (int64_t layer = 0; isLegal && layer < config.numLayers; ++layer)
+    isLegal = (*sizes)[layer] == config.intermediateOf(layer);
+  if (!isLegal)
+    metadata.fail(ErrorCode::Unsupported,
+                  "metadata {}: expected one number for each of {} layers, the same in all, or "
+                  "twice as large in the last {}",
+                  quote(key), config.numLayers, config.sharedKVLayers);
+}
+
 /// Heads of layers that see all tokens, where these have heads of their own: a list of key-value
 /// heads, of which one number is that of the layers with a window, and one that of the others.
 static void readFullLayers(Metadata &metadata, const GGUFHeader &header, const std::string &prefix,
                            ModelConfig &config) {
-  for (const FixedZero &zero : config.architecture->fixedZeros)
-    if (const GGUFValue *value = metadata.find(prefix + zero.gguf);
-        value && value->asInteger() != 0)
-      metadata.fail(ErrorCode::Unsupported, "metadata {}: {} are not supported for {}; expected 0",
-                    quote(prefix + zero.gguf), zero.meaning, config.architecture->name);
   if (!config.architecture->fullHeadDim.key)
     return;
   const std::string key = prefix + "attention.head_count_kv";
@@ -416,7 +452,8 @@ static void readFullLayers(Metadata &metadata, const GGUFHeader &header, const s
     if (heads)
       known = (*heads)[layer];
     config.sharesProjection |=
-        isFull && !header.indexByName.contains(fmt::format("blk.{}.attn_v.weight", layer));
+        isFull && !config.sharesKV(layer) &&
+        !header.indexByName.contains(fmt::format("blk.{}.attn_v.weight", layer));
   }
   if (config.numKVHeads == 0 || config.slidingWindow == 0) // all layers are of one kind
     config.numKVHeads = config.fullKVHeads;
@@ -576,6 +613,7 @@ Result<ModelConfig> formats::parseGGUFConfig(const GGUFHeader &header, std::stri
   readExperts(metadata, prefix, config);
   if ((*architecture)->layerKinds == LayerKinds::GatedDelta)
     readGatedDelta(metadata, prefix, config);
+  readSharedLayers(metadata, prefix, config);
   readBiases(header, config);
   readWindow(metadata, prefix, config);
   readFullLayers(metadata, header, prefix, config);

@@ -143,12 +143,21 @@ static void addConvolutions(GGUFMetadata &metadata, const std::string &prefix,
     metadata.add(prefix + "attention.head_count_kv", heads);
 }
 
-/// Which layers have a window, and the heads of both kinds; llama.cpp asks for all of it.
+/// Which layers have a window, the heads of both kinds, and what the last layers read of others;
+/// llama.cpp asks for all of it.
 static void addFullLayers(GGUFMetadata &metadata, const std::string &prefix,
                           const ModelConfig &config) {
   const Architecture &architecture = *config.architecture;
-  for (const FixedZero &zero : architecture.fixedZeros)
-    metadata.add(prefix + zero.gguf, uint32_t(0));
+  for (auto [field, number] : {std::pair(&architecture.sharedKVLayers, config.sharedKVLayers),
+                               std::pair(&architecture.layerInputSize, config.layerInputSize)})
+    if (*field)
+      metadata.add(prefix + field->gguf, static_cast<uint32_t>(number));
+  if (config.widensSharing) {
+    std::vector<int32_t> sizes;
+    for (int64_t layer = 0; layer < config.numLayers; ++layer)
+      sizes.push_back(static_cast<int32_t>(config.intermediateOf(layer)));
+    metadata.add(prefix + "feed_forward_length", sizes);
+  }
   if (!architecture.fullHeadDim.key)
     return;
   std::vector<bool> windowed;
@@ -189,7 +198,8 @@ Result<void> formats::addModelConfig(GGUFMetadata &metadata, const ModelConfig &
                                               !config.recurrentLayers.empty());
   for (const ConfigSize &size : configSizes())
     if (!(size.member == &ModelConfig::numKVHeads && listsKVHeads) &&
-        !(size.member == &ModelConfig::headDim && hasFullLayers))
+        !(size.member == &ModelConfig::headDim && hasFullLayers) &&
+        !(size.member == &ModelConfig::intermediateSize && config.widensSharing))
       metadata.add(prefix + size.gguf, static_cast<uint32_t>(size.member == &ModelConfig::numLayers
                                                                  ? config.allLayers()
                                                                  : config.*size.member));

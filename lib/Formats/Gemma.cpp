@@ -74,15 +74,9 @@ Architecture formats::gemma3() {
 }
 
 /// Gemma Team, 2026: dense models of Gemma 4.
-static constexpr FixedFlag kGemma4Flags[] = {{"enable_moe_block", false},
-                                             {"use_double_wide_mlp", false}};
+static constexpr FixedFlag kGemma4Flags[] = {{"enable_moe_block", false}};
 static constexpr FixedNull kGemma4Nulls[] = {{"use_bidirectional_attention", "vision"},
                                              {"per_layer_config"}};
-static constexpr FixedZero kGemma4Zeros[] = {
-    {"hidden_size_per_layer_input", 256, "embeddings of layers",
-     "embedding_length_per_layer_input"},
-    {"num_kv_shared_layers", 0, "layers that read the keys and values of others",
-     "attention.shared_kv_layers"}};
 Architecture formats::gemma4() {
   Architecture a = gemma3();
   a.name = "gemma4_text";
@@ -93,21 +87,24 @@ Architecture formats::gemma4() {
       "gemma3 with norms whose weights are kept as they are, a norm of every head of v, heads of "
       "another size and number in layers without a window (`global_head_dim`, "
       "`num_global_key_value_heads`), whose values may be what k gives (`attention_k_eq_v`) and "
-      "which rotate in proportion, a number for each layer that its result is times, and a soft "
-      "cap of logits";
+      "which rotate in proportion, a number for each layer that its result is times, a soft cap "
+      "of logits, last layers that read the keys and values of others (`num_kv_shared_layers`), "
+      "perhaps with MLPs of double width (`use_double_wide_mlp`)";
   a.refused =
-      "embeddings of layers (`hidden_size_per_layer_input`: E2B, E4B), "
-      "`num_kv_shared_layers`, `enable_moe_block` (26B-A4B), `use_double_wide_mlp`; GPUs; "
-      "more than one rank; the parts for pictures and sound of `gemma4`, which are left out";
+      "embeddings of layers (`hidden_size_per_layer_input`: E2B, E4B), `enable_moe_block` "
+      "(26B-A4B); GPUs; more than one rank; the parts for pictures and sound of `gemma4`, which "
+      "are left out";
   a.proof = "the oracle, transformers, llama.cpp";
   a.fixedFlags = kGemma4Flags;
   a.fixedNulls = kGemma4Nulls;
-  a.fixedZeros = kGemma4Zeros;
   a.windowOtherwise = 512;
   a.lastSeesAll = true;
   a.fullHeadDim = {"global_head_dim", 512};
   a.sharedProjectionKey = "attention_k_eq_v";
   a.fullKVHeadsKey = "num_global_key_value_heads";
+  a.sharedKVLayers = {"num_kv_shared_layers", 0, "attention.shared_kv_layers"};
+  a.doubleWidthKey = "use_double_wide_mlp";
+  a.layerInputSize = {"hidden_size_per_layer_input", 256, "embedding_length_per_layer_input"};
   a.proportionalPart = 0.25;
   a.windowedRopeTheta = {"rope_theta", 10000.0, "rope.freq_base_swa"};
   a.attentionWidth = {nullptr, 1.0};
@@ -115,6 +112,12 @@ Architecture formats::gemma4() {
   a.logitBound = {"final_logit_softcapping", 0.0, "final_logit_softcapping"};
   a.normOffset = 0.0f;
   a.normsValues = true;
+  a.layerEmbedding = "model.embed_tokens_per_layer";
+  a.layerProjection = "model.per_layer_model_projection";
+  a.layerProjectionNorm = "model.per_layer_projection_norm";
+  a.layer.inputGate = "per_layer_input_gate";
+  a.layer.inputProjection = "per_layer_projection";
+  a.layer.inputProjectionNorm = "post_per_layer_input_norm";
   a.layer.scalar = "layer_scalar";
   return a;
 }

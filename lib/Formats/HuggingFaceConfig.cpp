@@ -241,6 +241,24 @@ static void readFullLayers(FieldReader &fields, ModelConfig &config) {
                                                : config.numKVHeads;
 }
 
+/// Layers that read the keys and values of others, and embeddings of layers.
+static void readSharedLayers(FieldReader &fields, ModelConfig &config) {
+  const Architecture &architecture = *config.architecture;
+  auto read = [&](const CountField &field, int64_t largest) {
+    const bool isNull = field && fields.names(field.key) && !fields.find(field.key);
+    return field ? count(fields, field.key, largest, isNull ? 0 : field.otherwise) : 0;
+  };
+  config.sharedKVLayers = read(architecture.sharedKVLayers, config.numLayers - 1);
+  config.widensSharing = architecture.doubleWidthKey &&
+                         flag(fields, architecture.doubleWidthKey, false) &&
+                         config.sharedKVLayers != 0;
+  config.layerInputSize = read(architecture.layerInputSize, kLargestWidth);
+  if (config.layerInputSize != 0)
+    fields.failInWords(ErrorCode::Unsupported,
+                       "{}: {} (embeddings of layers) is not supported for {}; expected 0",
+                       architecture.layerInputSize.key, config.layerInputSize, architecture.name);
+}
+
 /// The experts in place of MLPs. What some layers alone have is not read as what all have.
 static void readExperts(FieldReader &fields, ModelConfig &config) {
   const ExpertFields &experts = config.architecture->experts;
@@ -353,6 +371,7 @@ static void readModel(FieldReader &fields, ModelConfig &config) {
   if (config.isDenseForm)
     checkDenseForm(fields, config);
   readFullLayers(fields, config);
+  readSharedLayers(fields, config);
   readExperts(fields, config);
   config.normEpsilon = positive(fields, architecture.epsilonKey, architecture.epsilon);
   if (architecture.isRotary())
@@ -369,13 +388,6 @@ static void readModel(FieldReader &fields, ModelConfig &config) {
       fields.failInWords(ErrorCode::Unsupported, "{}: {} is not supported for {}; expected null{}",
                          key, found->describe(), architecture.name,
                          word ? fmt::format(" or {}", quote(word)) : std::string());
-  for (const FixedZero &zero : architecture.fixedZeros) {
-    const bool isNull = fields.names(zero.key) && !fields.find(zero.key);
-    const int64_t found = count(fields, zero.key, kLargestWidth, isNull ? 0 : zero.otherwise);
-    if (found != 0)
-      fields.failInWords(ErrorCode::Unsupported, "{}: {} ({}) is not supported for {}; expected 0",
-                         zero.key, found, zero.meaning, architecture.name);
-  }
   config.tieWordEmbeddings = flag(fields, "tie_word_embeddings", architecture.tiesHead);
   auto hasBias = [&](const BiasRule &rule) {
     return rule.key ? flag(fields, rule.key, false) : rule.always;

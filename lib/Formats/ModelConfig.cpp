@@ -94,6 +94,14 @@ Result<void> formats::checkConsistency(const ModelConfig &config, std::string_vi
     if (config.queryColumns(layer) > kLargestWidth)
       return makeError(ErrorCode::Corrupt, "{}: {} heads of dimension {} are too wide", fileName,
                        config.numHeads, config.headDimOf(layer));
+  for (int64_t layer = config.numLayers - config.sharedKVLayers; layer < config.numLayers; ++layer)
+    if (config.sourceOf(layer) < 0)
+      return makeError(
+          ErrorCode::Corrupt,
+          "{}: layer {} reads the keys and values of the last layer {} a window before "
+          "layer {}, and there is none",
+          fileName, layer, config.windowOf(layer) != 0 ? "with" : "without",
+          config.numLayers - config.sharedKVLayers);
   if (config.expertsPerRow > config.experts)
     return makeError(
         ErrorCode::Corrupt,

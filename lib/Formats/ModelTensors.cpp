@@ -177,11 +177,13 @@ void TensorList::attention(int64_t index) {
   linear(layer.qkv, q + 2 * kv, hidden, config.qkvBias);
   linear(layer.q, config.queryColumns(index), hidden, config.qkvBias, queries,
          architecture.gatesAttention ? gates : pairs);
-  linear(layer.k, kv, hidden, config.qkvBias, {}, pairs);
-  if (!config.sharesProjectionIn(index))
+  if (!config.sharesKV(index))
+    linear(layer.k, kv, hidden, config.qkvBias, {}, pairs);
+  if (!config.sharesKV(index) && !config.sharesProjectionIn(index))
     linear(layer.v, kv, hidden, config.qkvBias);
   norm(layer.qNorm, wholeNorm ? q : headDim);
-  norm(layer.kNorm, wholeNorm ? kv : headDim);
+  if (!config.sharesKV(index))
+    norm(layer.kNorm, wholeNorm ? kv : headDim);
   if (layer.sinks)
     vector(layer.sinks, config.numHeads);
   linear(layer.o, hidden, q, config.outputBias);
@@ -192,7 +194,7 @@ void TensorList::layer(int64_t index) {
   const LayerModules &layer = architecture.layer;
   prefix = config.layerPrefix(index);
   ggufPrefix = fmt::format("blk.{}.", index);
-  const int64_t hidden = config.hiddenSize, inner = config.intermediateSize;
+  const int64_t hidden = config.hiddenSize, inner = config.intermediateOf(index);
 
   norm(layer.attentionNorm, hidden);
   if (!config.isRecurrent(index))
@@ -212,6 +214,11 @@ void TensorList::layer(int64_t index) {
     linear(layer.down, hidden, inner, config.mlpBias);
   }
   norm(layer.mlpOutputNorm, hidden);
+  if (const int64_t inputs = config.layerInputSize; inputs != 0) {
+    linear(layer.inputGate, inputs, hidden, /*bias=*/false);
+    linear(layer.inputProjection, hidden, inputs, /*bias=*/false);
+    norm(layer.inputProjectionNorm, hidden);
+  }
   if (layer.scalar)
     vector(layer.scalar, 1);
   prefix = ggufPrefix = "";
@@ -235,6 +242,11 @@ std::vector<ExpectedTensor> formats::expectedTensors(const ModelConfig &config) 
   list.matrix(architecture.embedding, config.vocabSize, config.hiddenSize);
   if (architecture.positions)
     list.matrix(architecture.positions, config.maxContext, config.hiddenSize);
+  if (const int64_t inputs = config.layerInputSize; inputs != 0) {
+    list.matrix(architecture.layerEmbedding, config.vocabSize, config.numLayers * inputs);
+    list.matrix(architecture.layerProjection, config.numLayers * inputs, config.hiddenSize);
+    list.norm(architecture.layerProjectionNorm, inputs);
+  }
   for (int64_t layer = 0; layer < config.numLayers; ++layer)
     list.layer(layer);
   list.norm(architecture.finalNorm, config.hiddenSize);
@@ -295,10 +307,23 @@ static bool isOfDraftHead(const ModelConfig &config, std::string_view name) {
          (name.starts_with("mtp.") || name.starts_with("model.mtp."));
 }
 
+/// Whether a tensor is of keys or values of a layer that reads those of another: files may have
+/// them, and nothing reads them.
+static bool isOfUnreadKeys(const ModelConfig &config, std::string_view name, bool isGGUF) {
+  const LayerModules &modules = config.architecture->layer;
+  for (int64_t layer = config.numLayers - config.sharedKVLayers; layer < config.numLayers; ++layer)
+    for (const ModuleName &module :
+         {ModuleName(modules.k), ModuleName(modules.v), ModuleName(modules.kNorm)})
+      if (name.starts_with(isGGUF ? fmt::format("blk.{}.{}.", layer, module.gguf)
+                                  : fmt::format("{}{}.", config.layerPrefix(layer), module.name)))
+        return true;
+  return false;
+}
+
 bool formats::isRedundant(const ModelConfig &config, std::string_view name) {
   if (name == "lm_head.weight")
     return config.tieWordEmbeddings;
-  if (isOfDraftHead(config, name))
+  if (isOfDraftHead(config, name) || isOfUnreadKeys(config, name, /*isGGUF=*/false))
     return true;
   return std::ranges::any_of(config.architecture->redundantSuffixes,
                              [&](std::string_view suffix) { return name.ends_with(suffix); });
@@ -324,5 +349,5 @@ bool formats::isRedundantInGGUF(const ModelConfig &config, std::string_view name
   for (int64_t layer = config.allLayers(); layer < config.numLayers + config.draftLayers; ++layer)
     if (name.starts_with(fmt::format("blk.{}.", layer)))
       return true;
-  return false;
+  return isOfUnreadKeys(config, name, /*isGGUF=*/true);
 }

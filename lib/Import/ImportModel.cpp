@@ -53,7 +53,8 @@ static std::string partOf(const ModuleName &module) {
   return StringRef(module.name).rsplit('.').first.str();
 }
 
-/// Query, key and value of the normed input, before they are normed and rotated themselves.
+/// Query, key and value of the normed input, before they are normed and rotated themselves; the
+/// query alone where others make the rest.
 static SmallVector<Value, 3> buildProjections(ModelBuilder &b, Value input, int64_t index,
                                               const std::string &prefix) {
   const ModelConfig &config = b.config;
@@ -66,49 +67,66 @@ static SmallVector<Value, 3> buildProjections(ModelBuilder &b, Value input, int6
     return {parts.getResult(0), parts.getResult(1), parts.getResult(2)};
   }
   Value q = b.linear(input, prefix, modules.q, config.qkvBias);
+  if (config.sharesKV(index))
+    return {q};
   Value k = b.linear(input, prefix, modules.k, config.qkvBias);
   return {q, k,
           config.sharesProjectionIn(index) ? k
                                            : b.linear(input, prefix, modules.v, config.qkvBias)};
 }
 
-static Value buildAttention(ModelBuilder &b, Value input, func::FuncOp layer, int64_t index,
-                            const std::string &prefix) {
+/// A value that is rotated by its row's position, if the layer does that to queries and keys.
+static Value rotated(ModelBuilder &b, Value rows, StringRef table, func::FuncOp layer,
+                     int64_t index, const std::string &place) {
+  return lm::RopeOp::create(b, b.at(place), rows, b.load(table.str()), layer.getArgument(1),
+                            b.config.headDimOf(index));
+}
+
+/// What attention gives, and the keys and values that it read.
+struct Attended {
+  Value output, keys, values;
+};
+
+static Attended buildAttention(ModelBuilder &b, Value input, func::FuncOp layer, int64_t index,
+                               const std::string &prefix) {
   const ModelConfig &config = b.config;
   const LayerModules &modules = config.architecture->layer;
   const std::string place = prefix + partOf(modules.o);
-  const int64_t headDim = config.headDimOf(index);
   SmallVector<Value, 3> projections = buildProjections(b, input, index, prefix);
-  Value &q = projections[0], &k = projections[1], &v = projections[2];
-  Value gate;
+  const bool shares = config.sharesKV(index);
+  Value q = projections[0], k, v, gate;
   if (config.architecture->gatesAttention) {
     const int64_t columns = config.numHeads * config.headDim;
     auto parts = lm::SplitOp::create(b, b.at(place), q, ArrayRef<int64_t>{columns, columns});
     q = parts.getResult(0);
     gate = parts.getResult(1);
   }
-  if (config.architecture->qkNorm == formats::QKNorm::EachHead) {
-    q = b.headNorm(q, prefix, modules.qNorm);
-    k = b.headNorm(k, prefix, modules.kNorm);
+  const bool byHead = config.architecture->qkNorm == formats::QKNorm::EachHead;
+  auto norm = [&](Value rows, const ModuleName &module) {
+    return byHead ? b.headNorm(rows, prefix, module) : b.norm(rows, prefix, module);
+  };
+  q = norm(q, modules.qNorm);
+  if (shares) {
+    k = layer.getArguments().drop_back().back();
+    v = layer.getArguments().back();
   } else {
-    q = b.norm(q, prefix, modules.qNorm);
-    k = b.norm(k, prefix, modules.kNorm);
+    k = norm(projections[1], modules.kNorm);
+    v = config.architecture->normsValues
+            ? b.headNorm(projections[2], place, config.headDimOf(index))
+            : projections[2];
   }
-  if (config.architecture->normsValues)
-    v = b.headNorm(v, place, headDim);
   if (config.rotates(index)) {
-    Value keys =
-        b.load((config.hasWindowedRope(index) ? kWindowedRopeTableName : kRopeTableName).str());
+    StringRef keys = config.hasWindowedRope(index) ? kWindowedRopeTableName : kRopeTableName;
     const bool isLate = config.ropeIn(config.maxContext).lateGain != 0.0;
-    Value queries = isLate ? b.load(kQueryRopeTableName.str()) : keys;
-    for (auto [rows, table] : {std::pair(&q, queries), std::pair(&k, keys)})
-      *rows = lm::RopeOp::create(b, b.at(place), *rows, table, layer.getArgument(1), headDim);
+    q = rotated(b, q, isLate ? kQueryRopeTableName : keys, layer, index, place);
+    if (!shares)
+      k = rotated(b, k, keys, layer, index, place);
   }
   Value sinkLogits = modules.sinks ? b.load(prefix + modules.sinks.name) : Value();
   Value attended = b.attention(q, k, v, layer, index, place, sinkLogits);
   if (gate)
     attended = lm::GluOp::create(b, b.at(place), lm::GluActivation::Sigmoid, gate, attended);
-  return b.linear(attended, prefix, modules.o, config.outputBias);
+  return {b.linear(attended, prefix, modules.o, config.outputBias), k, v};
 }
 
 /// A gated short convolution: C * convolution(B * y).
@@ -208,9 +226,8 @@ static Value buildMlp(ModelBuilder &b, Value input, int64_t index, const std::st
   Value activated;
   if (modules.gateUp) {
     Value both = b.linear(input, prefix, modules.gateUp, config.mlpBias);
-    auto parts =
-        lm::SplitOp::create(b, b.at(prefix + partOf(modules.gateUp)), both,
-                            ArrayRef<int64_t>{config.intermediateSize, config.intermediateSize});
+    auto parts = lm::SplitOp::create(b, b.at(prefix + partOf(modules.gateUp)), both,
+                                     SmallVector<int64_t>(2, b.config.intermediateOf(index)));
     activated = lm::GluOp::create(b, b.at(place), kind, parts.getResult(0), parts.getResult(1));
   } else if (modules.gate) {
     Value gate = b.linear(input, prefix, modules.gate, config.mlpBias);
@@ -237,10 +254,10 @@ static void buildLayer(ModelBuilder &b, int64_t index, double scalar) {
   const std::string mixer = prefix + (!isRecurrent ? partOf(modules.o)
                                       : hasDelta   ? partOf(modules.delta.out)
                                                    : partOf(modules.convolutionOut));
-  Value attended = !isRecurrent ? buildAttention(b, normed, layer, index, prefix)
-                   : hasDelta   ? buildDelta(b, normed, layer, index, prefix)
-                                : buildConvolution(b, normed, layer, index, prefix);
-  attended = b.norm(attended, prefix, modules.attentionOutputNorm);
+  const Attended mixed = !isRecurrent ? buildAttention(b, normed, layer, index, prefix)
+                         : hasDelta   ? Attended{buildDelta(b, normed, layer, index, prefix)}
+                                      : Attended{buildConvolution(b, normed, layer, index, prefix)};
+  Value attended = b.norm(mixed.output, prefix, modules.attentionOutputNorm);
   attended = b.multiply(attended, b.config.residualFactor, mixer);
   x = b.add(x, attended, mixer);
 
@@ -250,7 +267,11 @@ static void buildLayer(ModelBuilder &b, int64_t index, double scalar) {
       prefix + (b.config.hasExperts(index) ? partOf(modules.router) : partOf(modules.down));
   down = b.norm(down, prefix, modules.mlpOutputNorm);
   down = b.multiply(down, b.config.residualFactor, mlp);
-  b.finishLayer(b.multiply(b.add(x, down, mlp), scalar, prefix + "layer_scalar"));
+  x = b.multiply(b.add(x, down, mlp), scalar, prefix + "layer_scalar");
+  if (b.config.isSource(index))
+    b.finishLayer({x, mixed.keys, mixed.values});
+  else
+    b.finishLayer(x);
 }
 
 /// A function at the end of the module, with its block, into which `b` moves.
@@ -304,11 +325,17 @@ static void buildForward(ModelBuilder &b, ModuleOp module) {
     Value table = b.rowsOfContext(b.load(positions + ".weight"));
     x = lm::PositionEmbeddingOp::create(b, b.at(positions), x, table, batch);
   }
+  llvm::DenseMap<int64_t, SmallVector<Value>> keysOf; ///< and values, of layers that others read
   for (int64_t layer = 0; layer < config.numLayers; ++layer) {
     std::string name = "layer_" + std::to_string(layer);
     SmallVector<Value> operands = {x, batch, cache};
     llvm::append_range(operands, body->getArguments().drop_front(4)); // a recurrent state
-    x = func::CallOp::create(b, b.at(name), name, x.getType(), operands).getResult(0);
+    if (config.sharesKV(layer))
+      llvm::append_range(operands, keysOf[config.sourceOf(layer)]);
+    auto call = func::CallOp::create(b, b.at(name), name, b.resultsOf(layer), operands);
+    x = call.getResult(0);
+    if (config.isSource(layer))
+      keysOf[layer] = llvm::to_vector(ValueRange(call.getResults()).drop_front());
   }
   auto chosen = [&](Value rows) {
     return lm::RowsOp::create(b, b.at(formats::kHeadModule), rows, logitRows).getOutput();

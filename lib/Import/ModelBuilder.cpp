@@ -34,7 +34,7 @@ lm::KVCacheType easyquant::cacheTypeOf(MLIRContext &context, const formats::Mode
                                        function_ref<InFlightDiagnostic()> error) {
   SmallVector<int64_t> kvHeads, headDims;
   for (int64_t layer = 0; layer < config.allLayers(); ++layer)
-    if (!config.isRecurrent(layer)) {
+    if (!config.isRecurrent(layer) && !config.sharesKV(layer)) {
       kvHeads.push_back(config.kvHeadsOf(layer));
       headDims.push_back(config.headDimOf(layer));
     }
@@ -107,6 +107,14 @@ Value ModelBuilder::rowsOfContext(Value table) {
                                         {one, one});
 }
 
+SmallVector<Type> ModelBuilder::resultsOf(int64_t index) {
+  RankedTensorType keys = activations(config.kvHeadsOf(index) * config.headDimOf(index));
+  SmallVector<Type> results = {activations(config.hiddenSize)};
+  if (config.isSource(index))
+    results.append(2, keys);
+  return results;
+}
+
 func::FuncOp ModelBuilder::startLayer(int64_t index) {
   setInsertionPointToEnd(module.getBody());
   std::string name = "layer_" + std::to_string(index);
@@ -114,14 +122,17 @@ func::FuncOp ModelBuilder::startLayer(int64_t index) {
   SmallVector<Type> inputs = {hidden, batchType(), cacheType()};
   if (lm::RecurrentType recurrent = recurrentType(); recurrent && index < config.numLayers)
     inputs.push_back(recurrent);
-  auto layer = func::FuncOp::create(*this, at(name), name, getFunctionType(inputs, {hidden}));
+  if (config.sharesKV(index))
+    inputs.append(2, activations(config.kvHeadsOf(index) * config.headDimOf(index)));
+  auto layer =
+      func::FuncOp::create(*this, at(name), name, getFunctionType(inputs, resultsOf(index)));
   layer.setPrivate();
   setInsertionPointToStart(layer.addEntryBlock());
   return layer;
 }
 
-void ModelBuilder::finishLayer(Value result) {
-  func::ReturnOp::create(*this, result.getLoc(), result);
+void ModelBuilder::finishLayer(ArrayRef<Value> results) {
+  func::ReturnOp::create(*this, results.front().getLoc(), results);
 }
 
 Value ModelBuilder::linear(Value input, const std::string &prefix,
@@ -169,10 +180,10 @@ Value ModelBuilder::attention(Value query, Value key, Value value, func::FuncOp 
                               int64_t index, const std::string &name, Value sinkLogits) {
   return lm::AttentionOp::create(*this, at(name), query, key, value,
                                  /*cache=*/layer.getArgument(2), /*batch=*/layer.getArgument(1),
-                                 sinkLogits, index - config.recurrentBefore(index), config.numHeads,
+                                 sinkLogits, config.cachedLayer(index), config.numHeads,
                                  config.kvHeadsOf(index), config.headDimOf(index),
                                  llvm::APFloat(config.attentionScale), config.windowOf(index),
-                                 llvm::APFloat(config.attentionBound));
+                                 llvm::APFloat(config.attentionBound), config.sharesKV(index));
 }
 
 Value ModelBuilder::multiply(Value input, double factor, const std::string &name) {

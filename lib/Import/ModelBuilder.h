@@ -53,10 +53,14 @@ public:
   /// The rows of a table of positions that the context reaches.
   mlir::Value rowsOfContext(mlir::Value table);
 
-  /// Creates the function of layer `index` with its arguments (%x, %batch, %cache, and a recurrent
-  /// state if any layer has one) and moves into its body.
+  /// The types of what a layer gives: the hidden state, and the keys and values that others read.
+  llvm::SmallVector<mlir::Type> resultsOf(int64_t index);
+  /// Creates the function of layer `index` with its arguments (%x, %batch, %cache, a recurrent
+  /// state if any layer has one, and keys and values if it reads those of another layer) and moves
+  /// into its body.
   mlir::func::FuncOp startLayer(int64_t index);
-  void finishLayer(mlir::Value result);
+  /// With the keys and values behind the hidden state that others read.
+  void finishLayer(llvm::ArrayRef<mlir::Value> results);
 
   /// The linear of the site `prefix` + `module`.
   mlir::Value linear(mlir::Value input, const std::string &prefix,

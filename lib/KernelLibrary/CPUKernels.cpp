@@ -416,8 +416,10 @@ LogicalResult CPULauncher::attention(LaunchBuilder &b, AttentionLike op, cpu::At
   if (failed(place))
     return failure();
   arguments.set("q", b[op.getQuery()]);
-  arguments.set("k", b[op.getKey()]);
-  arguments.set("v", b[op.getValue()]);
+  if (!spec.appended) {
+    arguments.set("k", b[op.getKey()]);
+    arguments.set("v", b[op.getValue()]);
+  }
   arguments.set("cache", b.cache(op.getCache(), 0));
   arguments.set("pages", b.argument("pages"));
   arguments.set("sequences", b[op.getBatch()]);
@@ -435,6 +437,7 @@ LogicalResult CPULauncher::attention(LaunchBuilder &b, AttentionLike op, cpu::At
 LogicalResult CPULauncher::attention(LaunchBuilder &b, lm::AttentionOp op,
                                      const KernelOps &kernel) const {
   cpu::AttentionSpec spec;
+  spec.appended = op.getAppended();
   Arguments arguments(b);
   if (auto queries = dyn_cast<lm::RopeOp>(kernel.first())) {
     auto keys = cast<lm::RopeOp>(kernel.ops[1]);

@@ -110,6 +110,9 @@ LogicalResult GPULauncher::attention(LaunchBuilder &b, Operation *op,
       hasSinkLogits(dyn_cast<equant::AttentionOp>(op)))
     return op->emitOpError("has sink logits, for which there is no GPU kernel; compile it with "
                            "--target cpu");
+  if (auto attention = dyn_cast<lm::AttentionOp>(op); attention && attention.getAppended())
+    return op->emitOpError("reads the keys and values of another layer, for which there is no GPU "
+                           "kernel; compile it with --target cpu");
   if (!cast<lm::KVCacheType>(op->getOperand(3).getType()).isUniform())
     return op->emitError("site '") << siteOf(op)
                                    << "': layers whose heads differ in number or size have no GPU "

@@ -158,7 +158,10 @@ static Json describeCache(ModuleOp module, const Destination &destination, Strin
     sizes.pageBytes += layer.page;
     sizes.windowBytes += layer.window;
   };
-  module.walk([&](lm::AttentionOp op) { add(op, std::nullopt); });
+  module.walk([&](lm::AttentionOp op) {
+    if (!op.getAppended())
+      add(op, std::nullopt);
+  });
   module.walk([&](equant::AttentionOp op) {
     equant::KVSchemeAttr scheme = op.getKvScheme();
     add(op, cpu::KVQuantization{.bits = static_cast<int>(scheme.getCode().getWidth()),

@@ -217,8 +217,8 @@ TEST(GGUFModelConfig, IsReadBackForEveryArchitecture) {
                 "original_max_position_embeddings": 100})";
     if (const char *key = architecture.experts.renormalizesKey) // GGUF does not say it
       more += fmt::format(R"(, "{}": {})", key, architecture.experts.ggufRenormalizes);
-    for (const FixedZero &zero : architecture.fixedZeros)
-      more += fmt::format(R"(, "{}": 0)", zero.key);
+    if (architecture.layerInputSize)
+      more += fmt::format(R"(, "{}": 0)", architecture.layerInputSize.key);
     const ModelConfig config = configOf(architecture, more);
     Result<ModelConfig> read = writtenAndRead(config);
     ASSERT_VALUE(read);

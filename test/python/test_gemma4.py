@@ -31,6 +31,9 @@ MODELS = {
                                           "attention_bias": True, "rope_parameters": ROPE | {FULL: {"rope_type": "default", "rope_theta": 3000.0}}},
     "no windows": {"layers": 2, "layer_types": [FULL, FULL], "attention_k_eq_v": True, "num_global_key_value_heads": 4},
     "heads of one size": {"layers": 3, "layer_types": [SLIDING, SLIDING, FULL], "head_dim": 16},
+    "shared keys": {"layers": 7, "layer_types": [SLIDING, FULL, SLIDING, FULL, SLIDING, SLIDING, FULL], "num_kv_shared_layers": 3},
+    "shared keys, wide MLPs": {"layers": 5, "layer_types": [FULL, SLIDING, SLIDING, SLIDING, FULL], "num_kv_shared_layers": 2, "use_double_wide_mlp": True,
+                               "attention_k_eq_v": True, "num_global_key_value_heads": 1, "attention_bias": True, "tied": False},
     "heads of the sizes of models": {"layers": 2, "layer_types": [SLIDING, FULL], "heads": 2, "kv_heads": 1, "head_dim": 256, "full_head_dim": 512,
                                      "attention_k_eq_v": True},
 }
@@ -118,10 +121,11 @@ def test_the_text_part_of_a_model_with_pictures(artifact, model, tmp_path):
 
 
 @pytest.mark.parametrize("change, expected", [
-    ({"num_kv_shared_layers": 2}, ["num_kv_shared_layers: 2", "keys and values of others", "expected 0"]),
+    ({"num_kv_shared_layers": 4}, ["num_kv_shared_layers", "found 4"]),
+    ({"num_kv_shared_layers": 3, "layer_types": [SLIDING, FULL, FULL, FULL]}, ["layer 1 reads the keys and values of the last layer without a window before layer 1"]),
     ({"hidden_size_per_layer_input": 256}, ["hidden_size_per_layer_input: 256", "embeddings of layers", "expected 0"]),
     ({"enable_moe_block": True}, ["enable_moe_block: true is not supported"]),
-    ({"use_double_wide_mlp": True}, ["use_double_wide_mlp: true is not supported"]),
+    ({"num_kv_shared_layers": 2, "use_double_wide_mlp": True}, ["layers.2.mlp.gate_proj.weight", "expected shape [104, 40]"]),
     ({"use_bidirectional_attention": "all"}, ["use_bidirectional_attention", 'expected null or "vision"']),
     ({"per_layer_config": {"1": {"head_dim": 16}}}, ["per_layer_config", "expected null"]),
     ({"sliding_window": None}, ["sliding_window: null is not supported"]),
@@ -275,7 +279,9 @@ def test_gguf_is_the_same_model(artifact, model, workspace, tmp_path, name):
 
 
 @pytest.mark.parametrize("change, expected", [
-    ({"attention.shared_kv_layers": 1}, ["attention.shared_kv_layers", "keys and values of others"]),
+    ({"attention.shared_kv_layers": 4}, ["attention.shared_kv_layers", "from 0 to 3"]),
+    ({"feed_forward_length": [52, 52, 104, 104]}, ["feed_forward_length", "twice as large in the last 0"]),
+    ({"feed_forward_length": [52, 52, 52]}, ["feed_forward_length", "each of 4 layers"]),
     ({"embedding_length_per_layer_input": 8}, ["embedding_length_per_layer_input", "embeddings of layers"]),
     ({"expert_count": 4}, ["gemma4", "with experts are not supported"]),
     ({"attention.head_count_kv": [2, 1, 2]}, ["head_count_kv", "each of 4 layers"]),

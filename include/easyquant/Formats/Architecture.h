@@ -79,12 +79,13 @@ struct FixedNull {
   const char *word = nullptr;
 };
 
-/// A number of config.json that has to be 0, null being 0, too.
-struct FixedZero {
-  const char *key;
-  int64_t otherwise; ///< where it is missing
-  const char *meaning;
-  const char *gguf; ///< its key there, where it is missing if it is 0, or 0
+/// A number of config.json that may be 0, null being 0, too, and its key in GGUF behind the
+/// architecture's name, where it is missing if it is 0, or 0.
+struct CountField {
+  const char *key = nullptr; ///< null: it is 0
+  int64_t otherwise = 0;     ///< where the field is missing
+  const char *gguf = nullptr;
+  constexpr explicit operator bool() const { return key != nullptr; }
 };
 
 enum class NormKind { RMS, Layer };
@@ -166,8 +167,10 @@ struct DeltaModules {
 ///
 ///   x = x + outputNorm(o(attention(q, k, v of inputNorm(x)), with q and k normed and rotated))
 ///   x = x + outputNorm(down(activation(gate) * up of inputNorm(x)))
+///   x = x + inputProjectionNorm(inputProjection(activation(inputGate(x)) * the layer's inputs))
 ///   x = scalar * x
 ///
+/// The third line is that of models with embeddings of layers (Architecture::layerEmbedding).
 /// Where there is no gate, the activation is that of up. With a router, gate, up and down are those
 /// of each expert that it chooses, and the sum of what these give is added, but in the first layers
 /// that ExpertFields::denseLayers counts. Hugging Face has a
@@ -213,6 +216,9 @@ struct LayerModules {
   Module<"ffn_down_shexp"> sharedDown = {};
   Module<"ffn_gate_inp_shexp"> sharedRouter = {}; ///< what its result is multiplied by
   Module<"post_ffw_norm"> mlpOutputNorm = {};
+  Module<"inp_gate"> inputGate = {};
+  Module<"proj"> inputProjection = {};
+  Module<"post_norm"> inputProjectionNorm = {};
   Module<"layer_output_scale"> scalar = {}; ///< what the layer's result is times: one number
 };
 
@@ -262,7 +268,6 @@ struct Architecture {
   std::span<const ActivationName> activations = {};
   std::span<const FixedFlag> fixedFlags = {};
   std::span<const FixedNull> fixedNulls = {};
-  std::span<const FixedZero> fixedZeros = {};
   BiasRule qkvBias = {}, outputBias = {}, mlpBias = {};
   ExpertFields experts = {};
   WindowKind window = WindowKind::None;
@@ -278,6 +283,13 @@ struct Architecture {
   const char *sharedProjectionKey = nullptr;
   /// The number of key-value heads of these layers where that flag says so; null: that of all.
   const char *fullKVHeadsKey = nullptr;
+  /// The last layers, so many, make no keys and values: they read those of the last layer before
+  /// them that has a window, or none, as they have.
+  CountField sharedKVLayers = {};
+  /// The MLPs of these layers have twice the columns where this flag says so.
+  const char *doubleWidthKey = nullptr;
+  /// Numbers that each layer reads of a token's row in a table of all layers (layerEmbedding).
+  CountField layerInputSize = {};
   /// These layers rotate in proportion (RopeScaling::Proportional) this part of their pairs, if
   /// rope_parameters, which alone say how layers of a kind rotate, are missing. 0: they do not.
   double proportionalPart = 0.0;
@@ -326,6 +338,16 @@ struct Architecture {
   bool normsValues = false; ///< each head of them, without a weight
   Module<"token_embd"> embedding = {};
   Module<"position_embd"> positions = {}; ///< learned ones; without them, q and k are rotated
+  /// Embeddings of layers, n = layerInputSize columns for each. With e the embedding as the first
+  /// layer reads it, and d its width, the inputs of all layers are
+  ///
+  ///   (layerProjectionNorm(layerProjection(e) / sqrt(d)) + sqrt(n) * the row of the token) /
+  ///   sqrt(2)
+  ///
+  /// the norm being of each layer's columns.
+  Module<"per_layer_token_embd"> layerEmbedding = {};
+  Module<"per_layer_model_proj"> layerProjection = {};
+  Module<"per_layer_proj_norm"> layerProjectionNorm = {};
   const char *layerPrefix = "";
   LayerModules layer = {};
   Module<"output_norm"> finalNorm = {};

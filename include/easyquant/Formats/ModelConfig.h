@@ -59,6 +59,12 @@ struct ModelConfig {
   int64_t fullKVHeads = 0, fullHeadDim = 0;
   /// Layers without a window make values of what k gives.
   bool sharesProjection = false;
+  /// The last layers, so many, have no k and v: they read those of sourceOf(layer). Perhaps their
+  /// MLPs have twice the columns.
+  int64_t sharedKVLayers = 0;
+  bool widensSharing = false;
+  /// Numbers that each layer reads of a row of Architecture::layerEmbedding; 0: there is none.
+  int64_t layerInputSize = 0;
   /// Longest context in tokens.
   int64_t maxContext = 0;
   /// Epsilon of RMSNorm or LayerNorm.
@@ -149,6 +155,36 @@ struct ModelConfig {
   int64_t ropeHeadDim() const { return fullHeadDim != 0 ? fullHeadDim : headDim; }
   /// Whether a layer has no v.
   bool sharesProjectionIn(int64_t layer) const { return sharesProjection && windowOf(layer) == 0; }
+  /// Whether a layer reads the keys and values of another one.
+  bool sharesKV(int64_t layer) const {
+    return layer < numLayers && layer >= numLayers - sharedKVLayers;
+  }
+  /// The layer that makes the keys and values that a layer reads: itself, or the last one with a
+  /// window, or without, as it has, that makes any.
+  int64_t sourceOf(int64_t layer) const {
+    if (!sharesKV(layer))
+      return layer;
+    int64_t source = numLayers - sharedKVLayers - 1;
+    while (source >= 0 && windowOf(source) != windowOf(layer))
+      --source;
+    return source;
+  }
+  /// Whether another layer reads its keys and values.
+  bool isSource(int64_t layer) const {
+    for (int64_t reader = numLayers - sharedKVLayers; reader < numLayers; ++reader)
+      if (sourceOf(reader) == layer)
+        return true;
+    return false;
+  }
+  /// Where the cache has what a layer reads: its number among those that make keys and values.
+  int64_t cachedLayer(int64_t layer) const {
+    const int64_t source = sourceOf(layer);
+    return source - recurrentBefore(source) - (source >= numLayers ? sharedKVLayers : 0);
+  }
+  /// Columns between up and down.
+  int64_t intermediateOf(int64_t layer) const {
+    return widensSharing && sharesKV(layer) ? 2 * intermediateSize : intermediateSize;
+  }
   /// Columns of what q gives.
   int64_t queryColumns(int64_t layer) const {
     return (architecture->gatesAttention ? 2 : 1) * numHeads * headDimOf(layer);

@@ -45,6 +45,8 @@ std::string symbolName(const AttentionSpec &spec) {
     name += llvm::formatv("_bound{0:x-}", llvm::bit_cast<uint32_t>(static_cast<float>(spec.bound)));
   if (spec.sinkLogits)
     name += "_sinklogits";
+  if (spec.appended)
+    name += "_appended";
   if (spec.positions > 0)
     name += llvm::formatv("_rotate{0}", spec.positions).str() +
             partOfHead(spec.rotated(), spec.headDim);
@@ -264,8 +266,8 @@ Description describe(const AttentionSpec &spec, MLIRContext *context) {
   Type queries = d.rows(spec.heads * spec.headDim), rows = d.rows(spec.kvHeads * spec.headDim);
   Type bytes = d.vector(d.getI8Type()), index = d.getIndexType();
   d.reads("q", queries);
-  d.reads("k", rows);
-  d.reads("v", rows);
+  d.reads("k", rows, !spec.appended);
+  d.reads("v", rows, !spec.appended);
   d.writes("cache", bytes);
   d.reads("pages", allPagesType(d));
   d.reads("sequences", sequencesType(d));
@@ -283,6 +285,10 @@ Description describe(const AttentionSpec &spec, MLIRContext *context) {
     return std::move(d.kernel);
   // Rows are rotated and appended one by one; behind its barrier the kernel attends.
   d.kernel.meets = true;
+  if (spec.appended) {
+    d.kernel.parameters.front().shared = true;
+    return std::move(d.kernel);
+  }
   for (Parameter &parameter : MutableArrayRef(d.kernel.parameters).take_front(3)) {
     parameter.written = spec.positions > 0 && parameter.name != "v";
     parameter.shared = spec.positions > 0 || parameter.name != "q";
@@ -302,11 +308,13 @@ func::FuncOp getOrEmitAttention(ModuleOp module, const AttentionSpec &spec, cons
     auto of = [&](const Sequence &sequence) {
       return FloatSequence(b, module, tiling, in, team, sequence);
     };
-    auto [begin, end] = shareOf(b, b.size(in["q"], 0), team);
-    forSequences(b, sequences, [&, begin = begin, end = end](const Sequence &sequence) {
-      of(sequence).append(begin, end);
-    });
-    emitBarrier(b, module, team);
+    if (!spec.appended) {
+      auto [begin, end] = shareOf(b, b.size(in["q"], 0), team);
+      forSequences(b, sequences, [&, begin = begin, end = end](const Sequence &sequence) {
+        of(sequence).append(begin, end);
+      });
+      emitBarrier(b, module, team);
+    }
     shareSequences(
         b, module, sequences, tiling.heads, team,
         [&](const Sequence &sequence) { of(sequence).attendTogether(); },

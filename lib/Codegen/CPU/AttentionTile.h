@@ -175,7 +175,8 @@ public:
                     const AttentionTile &decode, int64_t heads, int64_t parts, int64_t threadBytes)
       : b(b), module(module), team(team), sequence(sequence), prefill(prefill), decode(decode),
         heads(heads), mostParts(parts), threadBytes(threadBytes), q(sequence.rowsOf(b, in["q"])),
-        k(sequence.rowsOf(b, in["k"])), v(sequence.rowsOf(b, in["v"])), scratch(in["scratch"]),
+        k(in.find("k") ? sequence.rowsOf(b, in["k"]) : nullptr),
+        v(in.find("v") ? sequence.rowsOf(b, in["v"]) : nullptr), scratch(in["scratch"]),
         table(in.find("table")), sinkLogits(in.find("sink_logits")) {}
   virtual ~AttentionSequence() = default;
 

@@ -8,7 +8,8 @@ scaled embeddings, windows by a pattern, another scale and soft caps of attentio
 a window), granite (multipliers), phi3 (one matrix for q, k and v and one for gate and up; the first part of each head rotated), ministral
 (windows by layer_types), ministral3 (queries scaled behind YaRN's original context) and olmo3 (olmo2 with windows by layer_types or in three
 of four layers, whose positions are not scaled), gemma4_text (gemma3_text with norms of w, a norm of every head of v, heads of another size
-and number in layers without a window, whose values may be what k gives, and a factor of each layer's result); qwen3_moe, qwen2_moe and mixtral are qwen3, qwen2 and mistral with mixtures of experts
+and number in layers without a window, whose values may be what k gives, a factor of each layer's result, last layers that read the keys and
+values of the last layer of their kind before them, and embeddings of layers); qwen3_moe, qwen2_moe and mixtral are qwen3, qwen2 and mistral with mixtures of experts
 (experts.py), and so is gpt_oss (windows in every second layer, a learned logit in the softmax of each head). Tensor names and layouts are those of a Hugging Face checkpoint."""
 
 import numpy as np
@@ -167,6 +168,11 @@ class Llama:
         self.embedding_factor = config["hidden_size"] ** 0.5 if is_gemma(config) else config.get("embedding_multiplier", 1.0)
         self.scale = (1.0 if config["model_type"] == "gemma4_text" else config["query_pre_attn_scalar"] ** -0.5 if is_gemma(config)
                       else config.get("attention_multiplier"))
+        self.inputs = config.get("hidden_size_per_layer_input", 256) if config["model_type"] == "gemma4_text" else 0
+        if self.inputs:
+            self.input_table = scheme.table(tensors["model.embed_tokens_per_layer.weight"], self.dtype)
+            self.input_projection = FLOAT.linear(tensors["model.per_layer_model_projection.weight"], self.dtype)
+            self.input_norm = norm("model.per_layer_projection_norm")
         self.layers = []
         for index in range(config["num_hidden_layers"]):
             at = f"model.layers.{index}."
@@ -182,6 +188,14 @@ class Llama:
                                          config.get("global_head_dim", 512))
                 if shares:
                     parts.remove("v_proj")
+                first = config["num_hidden_layers"] - config.get("num_kv_shared_layers", 0)
+                if index >= first:
+                    layer["source"] = next(source for source in reversed(self.layers[:first]) if bool(source["window"]) == bool(window))
+                    parts = ["q_proj", "o_proj"]
+                if self.inputs:
+                    layer["number"] = index
+                    layer |= {name: linear(at + name) for name in ("per_layer_input_gate", "per_layer_projection")}
+                    layer["input_norm_behind"] = norm(at + "post_per_layer_input_norm")
             layer |= {name: linear(at + "self_attn." + name) for name in parts}
             if kind == "gpt_oss":
                 layer["sinks"] = vector(at + "self_attn.sinks")
@@ -198,6 +212,8 @@ class Llama:
             if kind in ("qwen3", "qwen3_moe", "olmo2", "olmo3", "gemma3_text", "gemma4_text"):
                 names |= {name: f"self_attn.{name}" for name in ("q_norm", "k_norm")}
             layer |= dict.fromkeys(("input_norm", "attention_output_norm", "mlp_norm", "mlp_output_norm", "q_norm", "k_norm"), same)
+            if "source" in layer:
+                del names["k_norm"]
             layer |= {role: norm(at + name) for role, name in names.items()}
             layer["rotated"] = is_rotated(config, index)
             self.layers.append(layer)
@@ -229,9 +245,11 @@ class Llama:
         return np.concatenate([a * cos - b * sin, b * cos + a * sin, rest], axis=-1)
 
     def projections(self, layer, x):
-        """q, k and v of each head, normed and not rotated."""
+        """q, k and v of each head, normed and not rotated; q alone of a layer that reads what another one has kept."""
         count = len(x)
         kv_heads, head_dim = layer["heads_of"]
+        if "source" in layer:
+            return layer["q_norm"](layer["q_proj"](x).reshape(count, self.heads, head_dim)), None, None
         q, k = layer["q_proj"](x), layer["k_proj"](x)
         v = (layer["v_proj"](x) if "v_proj" in layer else k).reshape(count, kv_heads, head_dim)
         if self.config["model_type"] in ("olmo2", "olmo3"):
@@ -246,7 +264,12 @@ class Llama:
         q, k, v = self.projections(layer, x)
         count, (kv_heads, head_dim) = len(x), layer["heads_of"]
         if layer["rotated"]:
-            q, k = self.rope(q, 0, layer["window"]), self.rope(k, 0, layer["window"])
+            q = self.rope(q, 0, layer["window"])
+        if "source" in layer:
+            k, v = layer["source"]["kept"]
+        elif layer["rotated"]:
+            k = self.rope(k, 0, layer["window"])
+        layer["kept"] = k, v
         q = q * late_gain(self.config, np.arange(count)).astype(self.dtype)[:, None, None]
         out = np.empty((count, self.heads, head_dim), self.dtype)
         share = self.heads // kv_heads
@@ -261,11 +284,20 @@ class Llama:
         only, which spares the last layer its other rows."""
         x = self.embedding.rows(np.asarray(tokens)).astype(self.dtype) * self.dtype.type(self.embedding_factor)
         factor = self.dtype.type(self.config.get("residual_multiplier", 1.0))
+        if self.inputs:
+            shape = (len(x), len(self.layers), self.inputs)
+            projected = self.input_norm((self.input_projection(x) * self.dtype.type(x.shape[-1] ** -0.5)).reshape(shape))
+            rows = self.input_table.rows(np.asarray(tokens)).astype(self.dtype).reshape(shape) * self.dtype.type(self.inputs**0.5)
+            inputs = (projected + rows) * self.dtype.type(2**-0.5)
         for layer in self.layers:
             first = len(x) - last if last and layer is self.layers[-1] else 0
             attended = self.attention(layer, layer["input_norm"](x), first)
             x = x[first:] + factor * layer["attention_output_norm"](attended)
-            x = (x + factor * layer["mlp_output_norm"](self.mlp(layer, layer["mlp_norm"](x)))) * layer["scalar"]
+            x = x + factor * layer["mlp_output_norm"](self.mlp(layer, layer["mlp_norm"](x)))
+            if self.inputs:
+                gated = self.activation(layer["per_layer_input_gate"](x)) * inputs[first:, layer["number"]]
+                x = x + layer["input_norm_behind"](layer["per_layer_projection"](gated))
+            x = x * layer["scalar"]
         return self.norm(x)
 
     def logits(self, tokens, last=None):

@@ -480,6 +480,9 @@ struct AttentionSpec {
   /// Each softmax of a head has one product more, which has no value: its element of sink_logits,
   /// memref<heads x f32>.
   bool sinkLogits = false;
+  /// For a float cache. Another launch has appended the step's keys and values: there are no k and
+  /// v.
+  bool appended = false;
 
   int64_t rotated() const { return rotatedDims > 0 ? rotatedDims : headDim; }
 };

@@ -91,11 +91,15 @@ private:
     const bool unlike = !isa<func::CallOp>(op) && llvm::any_of(op->getOperands(), isUnlike);
     auto norm = dyn_cast<lm::HeadRmsNormOp>(op);
     const bool plain = norm && !norm.getWeight();
+    auto attention = dyn_cast<lm::AttentionOp>(op);
+    const bool shares = attention && attention.getAppended();
     auto name = dyn_cast<NameLoc>(op->getLoc());
     for (const targets::Family *family : families)
-      if ((sinks && !family->hasSinkLogits) || ((unlike || plain) && !family->hasUnlikeHeads))
+      if ((sinks && !family->hasSinkLogits) ||
+          ((shares || unlike || plain) && !family->hasUnlikeHeads))
         return op->emitOpError() << (name ? "at '" + name.getName().str() + "' " : "")
                                  << (sinks    ? "has sink logits"
+                                     : shares ? "reads the keys and values of another layer"
                                      : unlike ? "has heads unlike those of other layers"
                                               : "has no weight")
                                  << ", for which " << family->title

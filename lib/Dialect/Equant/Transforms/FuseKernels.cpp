@@ -185,6 +185,8 @@ bool areRotatedAlike(lm::RopeOp queries, lm::RopeOp keys) {
 /// null if they do.
 const char *whyNotAppended(lm::AttentionOp op, lm::RopeOp queries, lm::RopeOp keys,
                            const targets::Fusions &fusions) {
+  if (op.getAppended())
+    return "it appends no keys";
   if (fusions.splitAttention && (!lm::areSideBySide(queries.getInput(), keys.getInput()) ||
                                  !lm::areSideBySide(keys.getInput(), op.getValue())))
     return "queries, keys and values are not side by side";

@@ -221,7 +221,16 @@ FailureOr<ShardedLinears> easyquant::equant::checkDegree(ModuleOp module, int64_
   });
   if (routed.wasInterrupted())
     return failure();
-  // No test has shared out such a cache.
+  // No test has shared out such a cache, nor one that several layers read.
+  WalkResult shares = module.walk([&](lm::AttentionOp op) -> WalkResult {
+    if (degree == 1 || !op.getAppended())
+      return WalkResult::advance();
+    return emitError(op->getLoc())
+           << "layers that read the keys and values of others are not shared out among ranks yet; "
+              "compile the model for one rank";
+  });
+  if (shares.wasInterrupted())
+    return failure();
   WalkResult unlike = module.walk([&](Operation *op) -> WalkResult {
     if (degree == 1 || !isa<lm::AttentionOp, AttentionOp>(op) ||
         cast<lm::KVCacheType>(op->getOperand(3).getType()).isUniform())

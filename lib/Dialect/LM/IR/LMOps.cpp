@@ -427,6 +427,8 @@ ScaleFolding LinearOp::getScaleFolding() {
 
 /// A query head's columns are those of its value head, and a sum over tokens keeps their factors.
 ScaleFolding AttentionOp::getScaleFolding() {
+  if (getAppended())
+    return {.obstacle = "which reads the values of another layer"};
   if (getNumHeads() != getNumKvHeads())
     return {.obstacle = "whose heads share values"};
   return {.activation = &getValueMutable()};

@@ -179,6 +179,9 @@ def LM_AttentionOp
     c · tanh(s / c) before the softmax (Gemma 2). With `sink_logits` each softmax of head h has one product more, sink_logits[h],
     which takes its part of the weights and has no value (Xiao et al., 2024; gpt-oss).
 
+    With `appended` another attention before it has appended the same rows of `key` and `value` to the same layer, and nothing is
+    appended: so the last layers of Gemma 4 read what a layer before them made.
+
     It reads and writes the cache, so nothing may drop it or move another op that uses the cache across it.
 
     ```mlir
@@ -196,7 +199,7 @@ def LM_AttentionOp
                        ConfinedAttr<I64Attr, [IntPositive]>:$num_kv_heads,
                        ConfinedAttr<I64Attr, [IntPositive]>:$head_dim, F64Attr:$scale,
                        DefaultValuedAttr<ConfinedAttr<I64Attr, [IntNonNegative]>, "0">:$window,
-                       DefaultValuedAttr<F64Attr, "0.0">:$bound);
+                       DefaultValuedAttr<F64Attr, "0.0">:$bound, UnitAttr:$appended);
   let results = (outs LM_Activation:$output);
   let assemblyFormat = [{
     $query `,` $key `,` $value `,` $cache `,` $batch (`sink_logits` `(` $sink_logits^ `:` type($sink_logits) `)`)? attr-dict
