@@ -255,6 +255,8 @@ static void addFullLayers(Json::Object &json, const ModelConfig &config) {
                                std::pair(&architecture.layerInputSize, config.layerInputSize)})
     if (*field)
       json[field->key] = number;
+  if (config.layerInputSize != 0)
+    json[architecture.layerInputVocab.key] = config.vocabSize;
   if (architecture.doubleWidthKey)
     json[architecture.doubleWidthKey] = config.widensSharing;
   if (!architecture.fullHeadDim.key)

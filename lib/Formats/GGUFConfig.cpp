@@ -399,11 +399,6 @@ static void readSharedLayers(Metadata &metadata, const std::string &prefix, Mode
   };
   config.sharedKVLayers = read(architecture.sharedKVLayers, config.numLayers - 1);
   config.layerInputSize = read(architecture.layerInputSize, kLargestWidth);
-  if (config.layerInputSize != 0)
-    metadata.fail(ErrorCode::Unsupported,
-                  "metadata {}: embeddings of layers are not supported for "
-                  "{}; expected 0",
-                  quote(prefix + architecture.layerInputSize.gguf), architecture.name);
   const std::string key = prefix + "feed_forward_length";
   const GGUFValue *value = metadata.find(key);
   const GGUFArray *array = value && architecture.doubleWidthKey ? value->asArray() : nullptr;

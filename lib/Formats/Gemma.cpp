@@ -73,7 +73,7 @@ Architecture formats::gemma3() {
   return a;
 }
 
-/// Gemma Team, 2026: dense models of Gemma 4.
+/// Gemma Team, 2026: Gemma 4 without experts.
 static constexpr FixedFlag kGemma4Flags[] = {{"enable_moe_block", false}};
 static constexpr FixedNull kGemma4Nulls[] = {{"use_bidirectional_attention", "vision"},
                                              {"per_layer_config"}};
@@ -87,13 +87,14 @@ Architecture formats::gemma4() {
       "gemma3 with norms whose weights are kept as they are, a norm of every head of v, heads of "
       "another size and number in layers without a window (`global_head_dim`, "
       "`num_global_key_value_heads`), whose values may be what k gives (`attention_k_eq_v`) and "
-      "which rotate in proportion, a number for each layer that its result is times, a soft cap "
-      "of logits, last layers that read the keys and values of others (`num_kv_shared_layers`), "
-      "perhaps with MLPs of double width (`use_double_wide_mlp`)";
+      "which rotate in proportion, a number for each layer that its result is times, and a soft "
+      "cap of logits; E2B and E4B also with last layers that read the keys and values of others "
+      "(`num_kv_shared_layers`, `use_double_wide_mlp`) and embeddings of layers "
+      "(`hidden_size_per_layer_input`)";
   a.refused =
-      "embeddings of layers (`hidden_size_per_layer_input`: E2B, E4B), `enable_moe_block` "
-      "(26B-A4B); GPUs; more than one rank; the parts for pictures and sound of `gemma4`, which "
-      "are left out";
+      "`enable_moe_block` (26B-A4B); GPUs; more than one rank; of E2B and E4B caches of codes and "
+      "what runs calibration text; the parts for pictures and sound of `gemma4`, which are left "
+      "out";
   a.proof = "the oracle, transformers, llama.cpp";
   a.fixedFlags = kGemma4Flags;
   a.fixedNulls = kGemma4Nulls;
@@ -105,6 +106,7 @@ Architecture formats::gemma4() {
   a.sharedKVLayers = {"num_kv_shared_layers", 0, "attention.shared_kv_layers"};
   a.doubleWidthKey = "use_double_wide_mlp";
   a.layerInputSize = {"hidden_size_per_layer_input", 256, "embedding_length_per_layer_input"};
+  a.layerInputVocab = {"vocab_size_per_layer_input", 262144};
   a.proportionalPart = 0.25;
   a.windowedRopeTheta = {"rope_theta", 10000.0, "rope.freq_base_swa"};
   a.attentionWidth = {nullptr, 1.0};

@@ -105,6 +105,8 @@ std::optional<std::string> nameInTextPart(std::string_view name) {
       {"language_model.lm_head.", "lm_head."},
       {"lm_head.", "lm_head."},
       {"model.embed_tokens.", "model.embed_tokens."},
+      {"model.embed_tokens_per_layer.", "model.embed_tokens_per_layer."},
+      {"model.per_layer_", "model.per_layer_"},
       {"model.layers.", "model.layers."},
       {"model.norm.", "model.norm."},
       {"mtp.", "mtp."}};

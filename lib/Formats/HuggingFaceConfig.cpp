@@ -253,10 +253,14 @@ static void readSharedLayers(FieldReader &fields, ModelConfig &config) {
                          flag(fields, architecture.doubleWidthKey, false) &&
                          config.sharedKVLayers != 0;
   config.layerInputSize = read(architecture.layerInputSize, kLargestWidth);
-  if (config.layerInputSize != 0)
+  if (config.layerInputSize == 0)
+    return;
+  const SizeField &vocab = architecture.layerInputVocab;
+  const int64_t rows = integer(fields, vocab.key, kLargestVocabulary, vocab.otherwise);
+  if (rows != config.vocabSize)
     fields.failInWords(ErrorCode::Unsupported,
-                       "{}: {} (embeddings of layers) is not supported for {}; expected 0",
-                       architecture.layerInputSize.key, config.layerInputSize, architecture.name);
+                       "{}: expected a row of embeddings of layers for each of {} tokens, found {}",
+                       vocab.key, config.vocabSize, rows);
 }
 
 /// The experts in place of MLPs. What some layers alone have is not read as what all have.

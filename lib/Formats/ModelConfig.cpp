@@ -94,6 +94,11 @@ Result<void> formats::checkConsistency(const ModelConfig &config, std::string_vi
     if (config.queryColumns(layer) > kLargestWidth)
       return makeError(ErrorCode::Corrupt, "{}: {} heads of dimension {} are too wide", fileName,
                        config.numHeads, config.headDimOf(layer));
+  if (config.layerInputSize > kLargestWidth / config.numLayers)
+    return makeError(ErrorCode::Corrupt,
+                     "{}: embeddings of {} columns for each of {} layers are "
+                     "too wide",
+                     fileName, config.layerInputSize, config.numLayers);
   for (int64_t layer = config.numLayers - config.sharedKVLayers; layer < config.numLayers; ++layer)
     if (config.sourceOf(layer) < 0)
       return makeError(

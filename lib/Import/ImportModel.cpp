@@ -107,8 +107,8 @@ static Attended buildAttention(ModelBuilder &b, Value input, func::FuncOp layer,
   };
   q = norm(q, modules.qNorm);
   if (shares) {
-    k = layer.getArguments().drop_back().back();
-    v = layer.getArguments().back();
+    k = b.ofOthers(layer)[0];
+    v = b.ofOthers(layer)[1];
   } else {
     k = norm(projections[1], modules.kNorm);
     v = config.architecture->normsValues
@@ -243,6 +243,16 @@ static Value buildMlp(ModelBuilder &b, Value input, int64_t index, const std::st
   return b.linear(activated, prefix, modules.down, config.mlpBias);
 }
 
+/// Adds what a layer makes of its embedding.
+static Value buildLayerInput(ModelBuilder &b, Value x, Value inputs, const std::string &prefix) {
+  const LayerModules &modules = b.config.architecture->layer;
+  const std::string place = prefix + modules.inputProjection.name;
+  Value gate = b.linear(x, prefix, modules.inputGate, /*bias=*/false);
+  Value gated = lm::GluOp::create(b, b.at(place), gateOf(b.config), gate, inputs);
+  Value projected = b.linear(gated, prefix, modules.inputProjection, /*bias=*/false);
+  return b.add(x, b.norm(projected, prefix, modules.inputProjectionNorm), place);
+}
+
 static void buildLayer(ModelBuilder &b, int64_t index, double scalar) {
   const LayerModules &modules = b.config.architecture->layer;
   const std::string prefix = b.config.layerPrefix(index);
@@ -267,7 +277,10 @@ static void buildLayer(ModelBuilder &b, int64_t index, double scalar) {
       prefix + (b.config.hasExperts(index) ? partOf(modules.router) : partOf(modules.down));
   down = b.norm(down, prefix, modules.mlpOutputNorm);
   down = b.multiply(down, b.config.residualFactor, mlp);
-  x = b.multiply(b.add(x, down, mlp), scalar, prefix + "layer_scalar");
+  x = b.add(x, down, mlp);
+  if (b.config.layerInputSize != 0 && index < b.config.numLayers)
+    x = buildLayerInput(b, x, layer.getArguments().back(), prefix);
+  x = b.multiply(x, scalar, prefix + "layer_scalar");
   if (b.config.isSource(index))
     b.finishLayer({x, mixed.keys, mixed.values});
   else
@@ -289,6 +302,28 @@ static Value buildEmbedding(ModelBuilder &b, Value tokens) {
   Value table = b.load(name + ".weight");
   Value x = lm::EmbeddingOp::create(b, b.at(name), tokens, table);
   return b.multiply(x, b.config.embeddingFactor, name);
+}
+
+/// What each layer reads of its own beside the hidden state, if they do: made of a table's rows of
+/// the tokens and of what the first layer reads.
+static SmallVector<Value> buildLayerInputs(ModelBuilder &b, Value tokens, Value embedded) {
+  const ModelConfig &config = b.config;
+  const formats::Architecture &architecture = *config.architecture;
+  if (config.layerInputSize == 0)
+    return {};
+  const std::string table = architecture.layerEmbedding.name,
+                    projection = architecture.layerProjection.name;
+  Value rows = lm::EmbeddingOp::create(b, b.at(table), tokens, b.load(table + ".weight"));
+  rows = b.multiply(rows, std::sqrt(static_cast<double>(config.layerInputSize)), table);
+  Value projected = b.linear(embedded, "", architecture.layerProjection, /*bias=*/false);
+  projected =
+      b.multiply(projected, 1.0 / std::sqrt(static_cast<double>(config.hiddenSize)), projection);
+  projected = b.headNorm(projected, "", architecture.layerProjectionNorm);
+  Value all = b.multiply(b.add(projected, rows, table), std::sqrt(0.5), table);
+  return llvm::to_vector(
+      lm::SplitOp::create(b, b.at(table), all,
+                          SmallVector<int64_t>(config.numLayers, config.layerInputSize))
+          .getOutputs());
 }
 
 /// The logits of what the final norm gives.
@@ -325,6 +360,7 @@ static void buildForward(ModelBuilder &b, ModuleOp module) {
     Value table = b.rowsOfContext(b.load(positions + ".weight"));
     x = lm::PositionEmbeddingOp::create(b, b.at(positions), x, table, batch);
   }
+  const SmallVector<Value> inputs = buildLayerInputs(b, tokens, x);
   llvm::DenseMap<int64_t, SmallVector<Value>> keysOf; ///< and values, of layers that others read
   for (int64_t layer = 0; layer < config.numLayers; ++layer) {
     std::string name = "layer_" + std::to_string(layer);
@@ -332,6 +368,8 @@ static void buildForward(ModelBuilder &b, ModuleOp module) {
     llvm::append_range(operands, body->getArguments().drop_front(4)); // a recurrent state
     if (config.sharesKV(layer))
       llvm::append_range(operands, keysOf[config.sourceOf(layer)]);
+    if (!inputs.empty())
+      operands.push_back(inputs[static_cast<size_t>(layer)]);
     auto call = func::CallOp::create(b, b.at(name), name, b.resultsOf(layer), operands);
     x = call.getResult(0);
     if (config.isSource(layer))

@@ -63,6 +63,8 @@ ml_program::GlobalOp ModelBuilder::declare(StringRef name, ArrayRef<int64_t> sha
 
 void ModelBuilder::declareWeights() {
   const std::string table = std::string(config.architecture->embedding.name) + ".weight";
+  const formats::ModuleName &ofLayers = config.architecture->layerEmbedding;
+  const std::string layerTable = ofLayers ? std::string(ofLayers.name) + ".weight" : "";
   const char *draft = config.architecture->draft.prefix;
   for (const formats::ModelTensor &tensor : source.tensors()) {
     if (draft && !config.hasDraftHead && StringRef(tensor.name).starts_with(draft))
@@ -72,7 +74,9 @@ void ModelBuilder::declareWeights() {
     Type stored = tensor.storedType == "BF16"  ? Type(getBF16Type())
                   : tensor.storedType == "F16" ? Type(getF16Type())
                                                : Type();
-    if (stored && tensor.name == table && !config.tieWordEmbeddings)
+    const bool isTable =
+        (tensor.name == table && !config.tieWordEmbeddings) || tensor.name == layerTable;
+    if (stored && isTable)
       global->setAttr(lm::kFileTypeAttr, TypeAttr::get(stored));
   }
 }
@@ -115,6 +119,10 @@ SmallVector<Type> ModelBuilder::resultsOf(int64_t index) {
   return results;
 }
 
+ValueRange ModelBuilder::ofOthers(func::FuncOp layer) {
+  return ValueRange(layer.getArguments()).drop_front(recurrentType() ? 4 : 3);
+}
+
 func::FuncOp ModelBuilder::startLayer(int64_t index) {
   setInsertionPointToEnd(module.getBody());
   std::string name = "layer_" + std::to_string(index);
@@ -124,6 +132,8 @@ func::FuncOp ModelBuilder::startLayer(int64_t index) {
     inputs.push_back(recurrent);
   if (config.sharesKV(index))
     inputs.append(2, activations(config.kvHeadsOf(index) * config.headDimOf(index)));
+  if (config.layerInputSize != 0 && index < config.numLayers)
+    inputs.push_back(activations(config.layerInputSize));
   auto layer =
       func::FuncOp::create(*this, at(name), name, getFunctionType(inputs, resultsOf(index)));
   layer.setPrivate();

@@ -56,9 +56,11 @@ public:
   /// The types of what a layer gives: the hidden state, and the keys and values that others read.
   llvm::SmallVector<mlir::Type> resultsOf(int64_t index);
   /// Creates the function of layer `index` with its arguments (%x, %batch, %cache, a recurrent
-  /// state if any layer has one, and keys and values if it reads those of another layer) and moves
-  /// into its body.
+  /// state if any layer has one, keys and values if it reads those of another layer, and what it
+  /// reads of its own embedding) and moves into its body.
   mlir::func::FuncOp startLayer(int64_t index);
+  /// Its arguments behind the cache and the state.
+  mlir::ValueRange ofOthers(mlir::func::FuncOp layer);
   /// With the keys and values behind the hidden state that others read.
   void finishLayer(llvm::ArrayRef<mlir::Value> results);
 

@@ -290,6 +290,8 @@ struct Architecture {
   const char *doubleWidthKey = nullptr;
   /// Numbers that each layer reads of a token's row in a table of all layers (layerEmbedding).
   CountField layerInputSize = {};
+  /// The rows of that table, which have to be as many as the tokens.
+  SizeField layerInputVocab = {};
   /// These layers rotate in proportion (RopeScaling::Proportional) this part of their pairs, if
   /// rope_parameters, which alone say how layers of a kind rotate, are missing. 0: they do not.
   double proportionalPart = 0.0;

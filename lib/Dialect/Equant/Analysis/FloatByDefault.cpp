@@ -30,7 +30,20 @@ static bool isOfRecurrence(QuantizableOpInterface op) {
          });
 }
 
-// A router in codes sends rows to other experts, and errors of decays add up along a text.
+/// Does it make what all layers read beside the hidden state?
+static bool makesLayerInputs(QuantizableOpInterface op) {
+  Operation *made = op;
+  while (isa<lm::LinearOp, lm::MultiplyOp, lm::HeadRmsNormOp, lm::AddOp>(made) &&
+         made->hasOneUse() && (made == op || !isa<lm::LinearOp>(made)))
+    made = *made->user_begin();
+  return isa<lm::SplitOp>(made) && llvm::all_of(made->getUsers(), llvm::IsaPred<func::CallOp>);
+}
+
+// A router in codes sends rows to other experts, errors of decays add up along a text, and what
+// makes the inputs of all layers llama.cpp leaves float, too.
 StringRef easyquant::equant::whyFloatByDefault(QuantizableOpInterface op) {
-  return isRouter(op) ? "weighs experts" : isOfRecurrence(op) ? "sets decays" : "";
+  return isRouter(op)           ? "weighs experts"
+         : isOfRecurrence(op)   ? "sets decays"
+         : makesLayerInputs(op) ? "feeds all layers"
+                                : "";
 }

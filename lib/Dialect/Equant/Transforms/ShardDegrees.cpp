@@ -221,16 +221,7 @@ FailureOr<ShardedLinears> easyquant::equant::checkDegree(ModuleOp module, int64_
   });
   if (routed.wasInterrupted())
     return failure();
-  // No test has shared out such a cache, nor one that several layers read.
-  WalkResult shares = module.walk([&](lm::AttentionOp op) -> WalkResult {
-    if (degree == 1 || !op.getAppended())
-      return WalkResult::advance();
-    return emitError(op->getLoc())
-           << "layers that read the keys and values of others are not shared out among ranks yet; "
-              "compile the model for one rank";
-  });
-  if (shares.wasInterrupted())
-    return failure();
+  // No test has shared out such a cache.
   WalkResult unlike = module.walk([&](Operation *op) -> WalkResult {
     if (degree == 1 || !isa<lm::AttentionOp, AttentionOp>(op) ||
         cast<lm::KVCacheType>(op->getOperand(3).getType()).isUniform())
@@ -241,6 +232,12 @@ FailureOr<ShardedLinears> easyquant::equant::checkDegree(ModuleOp module, int64_
   });
   if (unlike.wasInterrupted())
     return failure();
+  for (auto layer : module.getOps<func::FuncOp>())
+    if (degree > 1 && layer.isPrivate() &&
+        llvm::count_if(layer.getArgumentTypes(), lm::isActivationType) > 1)
+      return emitError(layer.getLoc())
+             << "layers that read keys and values of others, or embeddings of their own, are not "
+                "shared out among ranks yet; compile the model for one rank";
   Analysis analysis(degree);
   for (auto function : module.getOps<func::FuncOp>())
     if (!function.isExternal() && failed(analysis.follow(function)))
