@@ -70,6 +70,20 @@ TEST(ModelVariants, Gemma4HasTwoKindsOfLayers) {
   EXPECT_TRUE(!config->sharesProjectionIn(2) && config->sharesProjectionIn(3));
 }
 
+TEST(ModelVariants, Gemma4SharesKeysAndValues) {
+  Result<ModelConfig> config = parseVariant("gemma4_text", R"({"num_hidden_layers": 6,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention",
+                    "sliding_attention", "sliding_attention", "full_attention"],
+    "num_kv_shared_layers": 2, "use_double_wide_mlp": true, "hidden_size_per_layer_input": null})");
+  ASSERT_VALUE(config);
+  EXPECT_EQ(config->layerInputSize, 0);
+  EXPECT_TRUE(!config->sharesKV(3) && config->sharesKV(4) && config->sharesKV(5));
+  EXPECT_TRUE(config->sourceOf(4) == 3 && config->sourceOf(5) == 1 && config->sourceOf(2) == 2);
+  EXPECT_TRUE(config->isSource(3) && config->isSource(1) && !config->isSource(2));
+  EXPECT_TRUE(config->cachedLayer(4) == 3 && config->cachedLayer(5) == 1);
+  EXPECT_EQ(config->intermediateOf(4), 2 * config->intermediateOf(3));
+}
+
 TEST(ModelVariants, QwenBiasesAndHeads) {
   Result<ModelConfig> qwen2 = parseVariant("qwen2", R"({"num_key_value_heads": 2})");
   ASSERT_VALUE(qwen2);

@@ -285,8 +285,8 @@ def random_gemma4(seed=0, *, hidden=40, ffn=52, layers=4, heads=4, kv_heads=2, h
     config = {"architectures": ["Gemma4ForCausalLM"], "model_type": "gemma4_text", "hidden_size": hidden, "intermediate_size": ffn,
               "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": head_dim,
               "global_head_dim": full_head_dim, "vocab_size": vocab, "max_position_embeddings": context, "rms_norm_eps": 1e-6, "sliding_window": 9,
-              "hidden_activation": "gelu_pytorch_tanh", "hidden_size_per_layer_input": 0, "tie_word_embeddings": tied, "bos_token_id": 1,
-              "eos_token_id": 2, "torch_dtype": "float32"} | fields
+              "hidden_activation": "gelu_pytorch_tanh", "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": vocab,
+              "tie_word_embeddings": tied, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float32"} | fields
     tensors = {}
     for name, shape in make_checkpoint.gemma4_shapes(config).items():
         if name.endswith("layer_scalar"):  # far from 1, on both sides

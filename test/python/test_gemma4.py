@@ -1,7 +1,10 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Gemma 4, the text part of dense models: layers whose heads differ in size and number, values made of keys' projection, rotation in
-proportion, and a factor of each layer, against the numpy oracle; caches of codes, batches, folders and GGUF."""
+"""Gemma 4, the text part of models without experts: layers whose heads differ in size and number, values made of keys' projection, rotation
+in proportion, a factor of each layer, layers that read the keys and values of others, and embeddings of layers, against the numpy oracle;
+caches of codes, batches, folders and GGUF."""
+
+import json
 
 import gguf
 import numpy as np
@@ -34,6 +37,10 @@ MODELS = {
     "shared keys": {"layers": 7, "layer_types": [SLIDING, FULL, SLIDING, FULL, SLIDING, SLIDING, FULL], "num_kv_shared_layers": 3},
     "shared keys, wide MLPs": {"layers": 5, "layer_types": [FULL, SLIDING, SLIDING, SLIDING, FULL], "num_kv_shared_layers": 2, "use_double_wide_mlp": True,
                                "attention_k_eq_v": True, "num_global_key_value_heads": 1, "attention_bias": True, "tied": False},
+    "embeddings of layers": {"layers": 3, "layer_types": [SLIDING, SLIDING, FULL], "hidden_size_per_layer_input": 12, "tied": False},
+    "E2B in small": {"layers": 10, "layer_types": [SLIDING, SLIDING, SLIDING, SLIDING, FULL] * 2, "heads": 8, "kv_heads": 1, "num_kv_shared_layers": 5,
+                     "use_double_wide_mlp": True, "hidden_size_per_layer_input": 16, "final_logit_softcapping": 30.0},
+    "shared keys in heads of one size": {"layers": 3, "layer_types": [SLIDING, FULL, FULL], "full_head_dim": 8, "num_kv_shared_layers": 1},
     "heads of the sizes of models": {"layers": 2, "layer_types": [SLIDING, FULL], "heads": 2, "kv_heads": 1, "head_dim": 256, "full_head_dim": 512,
                                      "attention_k_eq_v": True},
 }
@@ -99,7 +106,35 @@ def test_values_are_normed_and_not_keys(model):
     assert np.allclose(k, v * tensors["model.layers.1.self_attn.k_norm.weight"]) and "v_proj" not in layer
 
 
-@pytest.mark.parametrize("name", ["shared projections", "v of its own, biases"])
+@pytest.mark.parametrize("what, change", [
+    ("the table", lambda config, tensors: (config, {key: np.roll(value, 1, 0) if "per_layer.weight" in key else value for key, value in tensors.items()})),
+    ("the projection of embeddings", lambda config, tensors: (config, {key: 0 * value if "model_projection" in key else value for key, value in tensors.items()})),
+    ("its norm", lambda config, tensors: (config, {key: 0 * value + 1 if "projection_norm" in key else value for key, value in tensors.items()})),
+    ("gates", lambda config, tensors: (config, {key: -value if "input_gate" in key else value for key, value in tensors.items()})),
+    ("norms behind", lambda config, tensors: (config, {key: 0 * value + 1 if "input_norm" in key else value for key, value in tensors.items()})),
+    ("which layers are read", lambda config, tensors: (config, {key: -value if "layers.3.self_attn.v_proj" in key else value for key, value in tensors.items()})),
+    ("keys of full layers", lambda config, tensors: (config, {key: np.roll(value, 1, 0) if "layers.4.self_attn.k_proj" in key else value
+                                                              for key, value in tensors.items()})),
+])
+def test_the_oracle_sees_what_layers_share(model, what, change):
+    config, tensors = read_folder(model("E2B in small"))
+    tokens = random_tokens(5, 96, 97)
+    changed = Llama(*change(config, tensors), dtype=np.float64).logits(tokens)
+    assert np.abs(changed - logits(model("E2B in small"), tokens)).max() > 0.05, what
+
+
+def test_keys_that_nobody_reads_are_left_out(artifact, model, tmp_path):
+    """Files of E2B have k_proj and v_proj in layers that read those of others."""
+    config, tensors = read_folder(model("E2B in small"))
+    more = {f"model.layers.{layer}.self_attn.{part}.weight": np.full((3, 5), 7, np.float32) for layer in range(5, 10) for part in ("k_proj", "v_proj", "k_norm")}
+    tokens = random_tokens(5, 40, 97)
+    expected = Runner(artifact(model("E2B in small"), *FLOATS)).score(tokens)
+    assert np.array_equal(Runner(artifact(write_model(tmp_path / "more", config, tensors | more), *FLOATS)).score(tokens), expected)
+    folder = write_model(tmp_path / "odd", config, tensors | {"model.layers.4.self_attn.sinks": np.ones(8, np.float32)})
+    assert_refused(run_tool("easyquant-compile", folder, "-o", tmp_path / "out", *FLOATS), "layers.4.self_attn.sinks", "has no place")
+
+
+@pytest.mark.parametrize("name", ["shared projections", "v of its own, biases", "shared keys, wide MLPs", "E2B in small"])
 def test_sequences_of_a_batch_have_their_own_bits(artifact, model, name):
     check_bits_in_batches(Runner(artifact(model(name), *FLOATS)).model, count=5, length=90, longest=24)
 
@@ -123,7 +158,10 @@ def test_the_text_part_of_a_model_with_pictures(artifact, model, tmp_path):
 @pytest.mark.parametrize("change, expected", [
     ({"num_kv_shared_layers": 4}, ["num_kv_shared_layers", "found 4"]),
     ({"num_kv_shared_layers": 3, "layer_types": [SLIDING, FULL, FULL, FULL]}, ["layer 1 reads the keys and values of the last layer without a window before layer 1"]),
-    ({"hidden_size_per_layer_input": 256}, ["hidden_size_per_layer_input: 256", "embeddings of layers", "expected 0"]),
+    ({"hidden_size_per_layer_input": 12}, ["model.embed_tokens_per_layer.weight", "missing"]),
+    ({"hidden_size_per_layer_input": 12, "vocab_size_per_layer_input": 98}, ["vocab_size_per_layer_input", "each of 97 tokens, found 98"]),
+    ({"hidden_size_per_layer_input": 1 << 23}, ["embeddings of 8388608 columns for each of 4 layers", "too wide"]),
+    ({"hidden_size_per_layer_input": -1}, ["hidden_size_per_layer_input", "found -1"]),
     ({"enable_moe_block": True}, ["enable_moe_block: true is not supported"]),
     ({"num_kv_shared_layers": 2, "use_double_wide_mlp": True}, ["layers.2.mlp.gate_proj.weight", "expected shape [104, 40]"]),
     ({"use_bidirectional_attention": "all"}, ["use_bidirectional_attention", 'expected null or "vision"']),
@@ -148,7 +186,7 @@ def test_what_config_json_may_not_say(model, tmp_path, change, expected):
 def test_the_default_has_embeddings_of_layers(model, tmp_path):
     config, tensors = read_folder(model("shared projections"))
     folder = write_model(tmp_path / "model", {key: value for key, value in config.items() if key != "hidden_size_per_layer_input"}, tensors)
-    assert_refused(run_tool("easyquant-compile", folder, "-o", tmp_path / "out", *FLOATS), "hidden_size_per_layer_input: 256")
+    assert_refused(run_tool("easyquant-compile", folder, "-o", tmp_path / "out", *FLOATS), "model.embed_tokens_per_layer.weight")
 
 
 @pytest.mark.parametrize("scalar", [0.0, -1.0])
@@ -167,14 +205,16 @@ def test_exported_folder_is_the_model(model, tmp_path, name):
     assert all(np.array_equal(tensors[key], weights[key]) for key in weights)
     tokens = random_tokens(5, 96, 97)
     assert np.array_equal(Llama(config, tensors, dtype=np.float64).logits(tokens), logits(model(name), tokens))
-    assert config["model_type"] == "gemma4_text" and config["hidden_size_per_layer_input"] == 0
+    assert config["model_type"] == "gemma4_text"
+    for key, otherwise in {"hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0, "use_double_wide_mlp": False}.items():
+        assert config[key] == before.get(key, otherwise)
     assert config["layer_types"][-1] == FULL and isinstance(config["sliding_window"], int)
 
 
 # ------------------------------------------------------------------------------------------------------ schemes and methods
 
 
-@pytest.mark.parametrize("name", ["shared projections", "v of its own, biases"])
+@pytest.mark.parametrize("name", ["shared projections", "v of its own, biases", "shared keys", "E2B in small"])
 def test_w8a8(artifact, model, name):
     tokens = random_tokens(6, 96, 97)
     expected = logits(model(name), tokens, W8A8)
@@ -215,6 +255,45 @@ def test_schemes_and_methods(artifact, model, calibration, name, options):
     assert error < 1e-5 * np.linalg.norm(expected) and 100 * error < np.linalg.norm(found - logits(model(name), tokens))
 
 
+@pytest.mark.parametrize("options", [["--scheme=W4A8", "--group-size=8"], ["--scheme=Q4", "--activations=float"]])
+def test_schemes_of_models_that_share(artifact, model, options):
+    """The projection of embeddings stays float, as llama.cpp leaves it."""
+    tokens = random_tokens(7, 96, 97)
+    config, tensors = read_folder(model("E2B in small"))
+    out = artifact(model("E2B in small"), *options, "--kv-cache=f32", "--isa=avx2")
+    sites = {site["name"] for site in Artifact.open(out).manifest["sites"]}
+    assert "model.per_layer_model_projection" not in sites and "model.embed_tokens_per_layer" not in sites
+    assert {"model.layers.9.per_layer_input_gate", "model.layers.9.per_layer_projection", "model.layers.9.mlp.gate_proj"} < sites
+    assert "model.layers.9.self_attn.k_proj" not in sites
+    expected = Llama(config, rounded(out, config, tensors), w4a8(8) if "--scheme=W4A8" in options else FLOAT, np.float64).logits(tokens)
+    found = Runner(out).score(tokens)
+    error = np.linalg.norm(found - expected)
+    assert error < 1e-5 * np.linalg.norm(expected) and 100 * error < np.linalg.norm(found - logits(model("E2B in small"), tokens))
+
+
+def test_the_table_of_layers_may_have_codes(artifact, model, tmp_path):
+    recipe = tmp_path / "recipe.json"
+    recipe.write_text(json.dumps({"scheme": "W8A8", "sites": [{"match": "model.embed_tokens_per_layer", "scheme": "W8A16"},
+                                                               {"match": "model.per_layer_model_projection", "scheme": "W8A8"}]}))
+    config, tensors = read_folder(model("E2B in small"))
+    out = artifact(model("E2B in small"), f"--recipe={recipe}", "--kv-cache=f32", "--isa=avx2")
+    assert {"model.embed_tokens_per_layer", "model.per_layer_model_projection"} < {site["name"] for site in Artifact.open(out).manifest["sites"]}
+    tokens = random_tokens(6, 96, 97)
+    expected = logits(model("E2B in small"), tokens, W8A8)
+    found = Runner(out).score(tokens)
+    assert 1e-7 < np.linalg.norm(found - expected) / np.linalg.norm(expected) < 2e-2
+
+
+@pytest.mark.parametrize("options, expected", [
+    (["--kv-scheme=int8"], ["layers.5.self_attn", "reads the keys and values of another layer", "leave --kv-scheme out"]),
+    (["--method=gptq"], ["keys and values of another layer", "calibration text"]),
+    (["--activations=static"], ["keys and values of another layer", "calibration text"]),
+])
+def test_what_models_that_share_go_without(model, calibration, tmp_path, options, expected):
+    result = run_tool("easyquant-compile", model("E2B in small"), "-o", tmp_path / "out", "--scheme=W8A8", *options, *(calibration if "--kv-scheme=int8" not in options else ()))
+    assert_refused(result, *expected)
+
+
 def test_no_factor_passes_the_norm_of_values(artifact, workspace, calibration):
     """Where each head has values of its own a factor could go to v, but for the norm behind it. What o reads keeps its columns."""
     folder = write_model(workspace / "own-values", *random_gemma4(13, layers=2, kv_heads=4, layer_types=[SLIDING, FULL]))
@@ -253,12 +332,15 @@ def test_a_cache_of_codes(artifact, workspace, bits, options, flags):
 def test_a_page_is_the_sum_of_its_layers(artifact, model):
     cache = Artifact.open(artifact(model("shared projections"), *FLOATS)).manifest["program"]["cache"]
     assert cache["page_bytes"] == cache["page_tokens"] * 2 * 4 * (2 * 2 * 8 + 2 * 1 * 16)
+    cache = Artifact.open(artifact(model("E2B in small"), *FLOATS)).manifest["program"]["cache"]
+    assert cache["page_bytes"] == cache["page_tokens"] * 2 * 4 * (4 * 8 + 16)  # of the five layers that make keys
 
 
 def test_other_targets_and_ranks(model, tmp_path):
     for name, options, expected in (
         ("shared projections", ["--target=sm_80"], ["model.layers.0.self_attn", "for which GPUs have no kernel yet", "--target cpu"]),
-        ("shared projections", ["--tensor-parallel=2"], ["layers whose heads differ", "one rank"])):
+        ("shared projections", ["--tensor-parallel=2"], ["layers whose heads differ", "one rank"]),
+        ("shared keys in heads of one size", ["--tensor-parallel=2"], ["keys and values of others", "one rank"])):
         result = run_tool("easyquant-compile", model(name), "-o", tmp_path / "out", "--scheme=W8A8", *options)
         assert_refused(result, *expected)
 
@@ -282,7 +364,7 @@ def test_gguf_is_the_same_model(artifact, model, workspace, tmp_path, name):
     ({"attention.shared_kv_layers": 4}, ["attention.shared_kv_layers", "from 0 to 3"]),
     ({"feed_forward_length": [52, 52, 104, 104]}, ["feed_forward_length", "twice as large in the last 0"]),
     ({"feed_forward_length": [52, 52, 52]}, ["feed_forward_length", "each of 4 layers"]),
-    ({"embedding_length_per_layer_input": 8}, ["embedding_length_per_layer_input", "embeddings of layers"]),
+    ({"embedding_length_per_layer_input": 8}, ["per_layer_token_embd.weight", "missing"]),
     ({"expert_count": 4}, ["gemma4", "with experts are not supported"]),
     ({"attention.head_count_kv": [2, 1, 2]}, ["head_count_kv", "each of 4 layers"]),
     ({"attention.head_count_kv": [2, 1, 4, 1]}, ["head_count_kv", "layers with a window"]),
@@ -310,10 +392,13 @@ def test_factors_that_are_no_proportion(model, tmp_path, monkeypatch, factors):
     assert_refused(run_tool("easyquant-compile", path, "-o", tmp_path / "out", *FLOATS), "rope_freqs.weight", "each pair that turns")
 
 
-def test_exported_gguf(artifact, tmp_path):
+@pytest.mark.parametrize("more", [{"attention_k_eq_v": True, "num_global_key_value_heads": 1},
+                                  {"layers": 6, "layer_types": [SLIDING, FULL] * 3, "num_kv_shared_layers": 4, "use_double_wide_mlp": True,
+                                   "hidden_size_per_layer_input": 32}], ids=["12B", "E2B"])  # fmt: skip
+def test_exported_gguf(artifact, tmp_path, more):
     """All but the head is as it was, the scalars of layers too, which the module has as attributes."""
-    config, tensors = random_gemma4(13, vocab=330, hidden=64, head_dim=16, full_head_dim=32, attention_k_eq_v=True, num_global_key_value_heads=1,
-                                    final_logit_softcapping=20.0)  # fmt: skip
+    config, tensors = random_gemma4(13, vocab=330, hidden=64, head_dim=16, full_head_dim=32, final_logit_softcapping=20.0,
+                                    **more)  # fmt: skip
     tensors = {key: value.astype(np.float16).astype(np.float32) for key, value in tensors.items()}
     folder, out = write_byte_level(write_model(tmp_path / "model", config, tensors), vocabulary=320), tmp_path / "out"
     done = run_command_line("export", folder, "--format", "gguf", "-o", out, "--scheme=none")

@@ -85,7 +85,10 @@ func.func @attention(%qkv: tensor<?x960xf32>, %table: tensor<128x32x2xf32>, %bat
   %z = lm.attention %y, %k, %v, %cache, %batch
          {layer = 0, num_heads = 9, num_kv_heads = 3, head_dim = 64, scale = 0.125 : f64, bound = 50.0 : f64, window = 16}
          : tensor<?x576xf32>, tensor<?x192xf32>, !cache
-  return %z : tensor<?x576xf32>
+  // CHECK: lm.attention %{{.*}} {appended, head_dim = 64 : i64, layer = 0 : i64,
+  %u = lm.attention %z, %k, %v, %cache, %batch
+         {layer = 0, num_heads = 9, num_kv_heads = 3, head_dim = 64, scale = 0.125 : f64, appended} : tensor<?x576xf32>, tensor<?x192xf32>, !cache
+  return %u : tensor<?x576xf32>
 }
 
 // CHECK-LABEL: func.func @sink_logits(
