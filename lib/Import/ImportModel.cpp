@@ -118,7 +118,7 @@ static Attended buildAttention(ModelBuilder &b, Value input, func::FuncOp layer,
   if (config.rotates(index)) {
     StringRef keys = config.hasWindowedRope(index) ? kWindowedRopeTableName : kRopeTableName;
     const bool isLate = config.ropeIn(config.maxContext).lateGain != 0.0;
-    q = rotated(b, q, isLate ? kQueryRopeTableName : keys, layer, index, place);
+    q = rotated(b, q, isLate ? StringRef(kQueryRopeTableName) : keys, layer, index, place);
     if (!shares)
       k = rotated(b, k, keys, layer, index, place);
   }
@@ -265,8 +265,9 @@ static void buildLayer(ModelBuilder &b, int64_t index, double scalar) {
                                       : hasDelta   ? partOf(modules.delta.out)
                                                    : partOf(modules.convolutionOut));
   const Attended mixed = !isRecurrent ? buildAttention(b, normed, layer, index, prefix)
-                         : hasDelta   ? Attended{buildDelta(b, normed, layer, index, prefix)}
-                                      : Attended{buildConvolution(b, normed, layer, index, prefix)};
+                         : hasDelta
+                             ? Attended{buildDelta(b, normed, layer, index, prefix), {}, {}}
+                             : Attended{buildConvolution(b, normed, layer, index, prefix), {}, {}};
   Value attended = b.norm(mixed.output, prefix, modules.attentionOutputNorm);
   attended = b.multiply(attended, b.config.residualFactor, mixer);
   x = b.add(x, attended, mixer);
@@ -320,10 +321,9 @@ static SmallVector<Value> buildLayerInputs(ModelBuilder &b, Value tokens, Value 
       b.multiply(projected, 1.0 / std::sqrt(static_cast<double>(config.hiddenSize)), projection);
   projected = b.headNorm(projected, "", architecture.layerProjectionNorm);
   Value all = b.multiply(b.add(projected, rows, table), std::sqrt(0.5), table);
-  return llvm::to_vector(
-      lm::SplitOp::create(b, b.at(table), all,
-                          SmallVector<int64_t>(config.numLayers, config.layerInputSize))
-          .getOutputs());
+  auto parts = lm::SplitOp::create(b, b.at(table), all,
+                                   SmallVector<int64_t>(config.numLayers, config.layerInputSize));
+  return SmallVector<Value>(parts.getOutputs());
 }
 
 /// The logits of what the final norm gives.
@@ -360,7 +360,7 @@ static void buildForward(ModelBuilder &b, ModuleOp module) {
     Value table = b.rowsOfContext(b.load(positions + ".weight"));
     x = lm::PositionEmbeddingOp::create(b, b.at(positions), x, table, batch);
   }
-  const SmallVector<Value> inputs = buildLayerInputs(b, tokens, x);
+  const SmallVector<Value> ofLayers = buildLayerInputs(b, tokens, x);
   llvm::DenseMap<int64_t, SmallVector<Value>> keysOf; ///< and values, of layers that others read
   for (int64_t layer = 0; layer < config.numLayers; ++layer) {
     std::string name = "layer_" + std::to_string(layer);
@@ -368,8 +368,8 @@ static void buildForward(ModelBuilder &b, ModuleOp module) {
     llvm::append_range(operands, body->getArguments().drop_front(4)); // a recurrent state
     if (config.sharesKV(layer))
       llvm::append_range(operands, keysOf[config.sourceOf(layer)]);
-    if (!inputs.empty())
-      operands.push_back(inputs[static_cast<size_t>(layer)]);
+    if (!ofLayers.empty())
+      operands.push_back(ofLayers[static_cast<size_t>(layer)]);
     auto call = func::CallOp::create(b, b.at(name), name, b.resultsOf(layer), operands);
     x = call.getResult(0);
     if (config.isSource(layer))
