@@ -281,14 +281,10 @@ Description describe(const AttentionSpec &spec, MLIRContext *context) {
   d.reads("sink_logits", d.memory({spec.heads}, d.getF32Type()), spec.sinkLogits);
   d.writes("y", queries);
   d.writes("scratch", bytes);
-  if (spec.kv)
+  if (spec.kv || spec.appended)
     return std::move(d.kernel);
   // Rows are rotated and appended one by one; behind its barrier the kernel attends.
   d.kernel.meets = true;
-  if (spec.appended) {
-    d.kernel.parameters.front().shared = true;
-    return std::move(d.kernel);
-  }
   for (Parameter &parameter : MutableArrayRef(d.kernel.parameters).take_front(3)) {
     parameter.written = spec.positions > 0 && parameter.name != "v";
     parameter.shared = spec.positions > 0 || parameter.name != "q";
