@@ -75,13 +75,6 @@ static SmallVector<Value, 3> buildProjections(ModelBuilder &b, Value input, int6
                                            : b.linear(input, prefix, modules.v, config.qkvBias)};
 }
 
-/// A value that is rotated by its row's position, if the layer does that to queries and keys.
-static Value rotated(ModelBuilder &b, Value rows, StringRef table, func::FuncOp layer,
-                     int64_t index, const std::string &place) {
-  return lm::RopeOp::create(b, b.at(place), rows, b.load(table.str()), layer.getArgument(1),
-                            b.config.headDimOf(index));
-}
-
 /// What attention gives, and the keys and values that it read.
 struct Attended {
   Value output, keys, values;
@@ -116,11 +109,17 @@ static Attended buildAttention(ModelBuilder &b, Value input, func::FuncOp layer,
             : projections[2];
   }
   if (config.rotates(index)) {
-    StringRef keys = config.hasWindowedRope(index) ? kWindowedRopeTableName : kRopeTableName;
+    Value keys =
+        b.load((config.hasWindowedRope(index) ? kWindowedRopeTableName : kRopeTableName).str());
     const bool isLate = config.ropeIn(config.maxContext).lateGain != 0.0;
-    q = rotated(b, q, isLate ? StringRef(kQueryRopeTableName) : keys, layer, index, place);
+    Value queries = isLate ? b.load(kQueryRopeTableName.str()) : keys;
+    auto rotate = [&](Value &rows, Value table) {
+      rows = lm::RopeOp::create(b, b.at(place), rows, table, layer.getArgument(1),
+                                config.headDimOf(index));
+    };
+    rotate(q, queries);
     if (!shares)
-      k = rotated(b, k, keys, layer, index, place);
+      rotate(k, keys);
   }
   Value sinkLogits = modules.sinks ? b.load(prefix + modules.sinks.name) : Value();
   Value attended = b.attention(q, k, v, layer, index, place, sinkLogits);

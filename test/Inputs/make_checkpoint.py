@@ -43,7 +43,7 @@ GEMMA4 = LLAMA | {"model_type": "gemma4_text", "hidden_activation": "gelu_pytorc
                   "num_global_key_value_heads": 1, "hidden_size_per_layer_input": 0, "final_logit_softcapping": 30.0}
 # As E2B: last layers read the keys and values of others and have wider MLPs, and all layers have embeddings.
 GEMMA4_E = GEMMA4 | {"num_hidden_layers": 5, "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "full_attention"],
-                     "attention_k_eq_v": False, "num_kv_shared_layers": 2, "use_double_wide_mlp": True, "hidden_size_per_layer_input": 4,
+                     "attention_k_eq_v": False, "num_global_key_value_heads": None, "num_kv_shared_layers": 2, "use_double_wide_mlp": True, "hidden_size_per_layer_input": 4,
                      "vocab_size_per_layer_input": 40}
 GRANITE = LLAMA | {"model_type": "granite", "embedding_multiplier": 12.0, "residual_multiplier": 0.25, "attention_multiplier": 0.125,
                    "logits_scaling": 8.0}
