@@ -75,8 +75,9 @@ FailureOr<KVSchemeAttr> SimQuantKV::getScheme() {
 }
 
 LogicalResult SimQuantKV::quantize(lm::AttentionOp op, KVSchemeAttr kvScheme) {
-  if (op.getAppended())
-    return emitError(op.getLoc()) << "reads the keys and values of another layer, for which there "
+  if (auto name = dyn_cast<NameLoc>(op.getLoc()); op.getAppended())
+    return emitError(op.getLoc()) << (name ? "'" + name.getName().str() + "' " : "")
+                                  << "reads the keys and values of another layer, for which there "
                                      "is no cache of codes yet; leave --kv-scheme out";
   if (kvKeys == "hadamard") {
     const int64_t block = numerics::hadamardBlock(op.getHeadDim());
