@@ -217,7 +217,8 @@ constexpr Target kTargets[] = {{"safetensors", readSafetensors},
                                {"fp8", readFP8Config},
                                {"modelopt", readModelOptConfig},
                                {"npy", readNpy},
-                               {"longrope", readConfig}};
+                               {"longrope", readConfig},
+                               {"gemma4", readConfig}};
 
 } // namespace
 
@@ -278,6 +279,14 @@ std::string goodLongRopeConfig() {
     "num_hidden_layers": 3, "num_attention_heads": 4, "partial_rotary_factor": 0.5, "rope_scaling":
     {"type": "longrope", "short_factor": [1, 1.1, 2, 2.5], "long_factor": [1, 4, 8.5, 16]},
     "original_max_position_embeddings": 1024, "sliding_window": 512, "max_position_embeddings": 8192})";
+}
+
+std::string goodGemma4Config() {
+  return R"({"model_type": "gemma4_text", "vocab_size": 100, "hidden_size": 64, "head_dim": 8,
+    "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4, "global_head_dim": 16,
+    "num_key_value_heads": 2, "sliding_window": 16, "num_kv_shared_layers": 1, "layer_types":
+    ["full_attention", "sliding_attention", "full_attention"], "use_double_wide_mlp": true,
+    "hidden_size_per_layer_input": 4, "vocab_size_per_layer_input": 100})";
 }
 
 std::string goodGptqConfig() {
@@ -433,7 +442,8 @@ int main(int argc, char **argv) {
                               goodFP8Config(),
                               goodModelOptConfig(),
                               goodNpy(),
-                              goodLongRopeConfig()};
+                              goodLongRopeConfig(),
+                              goodGemma4Config()};
   for (size_t t = 0; t < std::size(kTargets); ++t) {
     current.target = kTargets[t].name;
     if (!kTargets[t].run(bytesOf(good[t])))
