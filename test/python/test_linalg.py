@@ -66,6 +66,8 @@ CASES = {
     "Qwen3": (random_llama, LLAMA | {"arch": "qwen3"}, ("--scheme=W8A16",)),
     "Qwen2": (random_llama, LLAMA | {"arch": "qwen2"}, ("--scheme=W8A8",)),
     "Phi-3": (random_llama, LLAMA | {"arch": "phi3", "hidden": 64, "partial_rotary_factor": 0.75}, ("--scheme=W8A8",)),
+    "Gemma 4 E2B": (random_gemma4, {"layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2, "num_kv_shared_layers": 2,
+                                    "use_double_wide_mlp": True, "hidden_size_per_layer_input": 16}, ("--scheme=W8A8",)),
     "Gemma 4": (random_gemma4, {"layers": 2, "layer_types": ["sliding_attention", "full_attention"], "attention_k_eq_v": True,
                                 "num_global_key_value_heads": 1, "sliding_window": 5}, ("--scheme=W8A8",)),
     "GPT-2": (random_gpt2, {"layers": 1}, ("--scheme=W8A16",)),
