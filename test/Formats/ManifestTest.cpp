@@ -255,7 +255,7 @@ TEST_F(ManifestTest, ReadsWhatThereIsForGpus) {
 TEST_F(ManifestTest, RefusesWrongValuesByName) {
   expectRefused("/format", "gguf", "m.json: format: found \"gguf\", expected ");
   expectRefused("/format_version", "1", "m.json: format_version: found \"1\", expected ");
-  expectRefused("/program/abi", 7, "m.json: program.abi: found 7, expected 6 ",
+  expectRefused("/program/abi", 8, "m.json: program.abi: found 8, expected 7 ",
                 ErrorCode::Unsupported);
   expectRefused("/program/cache_scheme", "int4",
                 "m.json: program.cache_scheme: found \"int4\", expected an object or null");

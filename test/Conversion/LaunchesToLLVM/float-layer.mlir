@@ -8,7 +8,7 @@ ml_program.global private @w(#ml_program.extern : tensor<8x8xf32>) : tensor<8x8x
 ml_program.global private @rope(#ml_program.extern : tensor<16x2x2xf32>) : tensor<16x2x2xf32> {equant.offset = 608 : i64}
 
 // CHECK: module attributes {equant.program = {abi = {{[0-9]+}} : i64, arena_bytes = {{[0-9]+}} : i64, arena_bytes_per_thread = {{[0-9]+}} : i64,
-// CHECK-SAME: cache = {page_bytes = 4096 : i64, page_tokens = 64 : i64, window_bytes = 0 : i64}, cache_scheme, cache_type = "f32", draft_entries = {}, entries = {avx2 = "easyquant_forward_avx2"}, max_rows = 4 : i64}
+// CHECK-SAME: cache = {page_bytes = 4096 : i64, page_tokens = 64 : i64, window_bytes = 0 : i64}, cache_scheme, cache_type = "f32", entries = {avx2 = "easyquant_forward_avx2"}, max_rows = 4 : i64}
 // CHECK-NOT: ml_program.global
 
 func.func private @layer_0(%x: tensor<?x8xf32>, %batch: !lm.batch,
