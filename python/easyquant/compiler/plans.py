@@ -183,7 +183,7 @@ def walk_bytes(plans: Plans, tokens: int) -> float:
 
 
 def passes_at_work(plans: Plans) -> list[str]:
-    """Those that read text. GPTQ weighs ranges by the Hessians that it has."""
+    """Passes that read text. GPTQ weighs ranges by the Hessians that it has."""
     return [name for name in plans.text_passes if name != "equant-choose-ranges" or "equant-gptq" not in plans.passes]
 
 
