@@ -14,6 +14,7 @@
 #include "ExpertInputs.h"
 #include "SharedRows.h"
 
+#include "easyquant/Dialect/Equant/Analysis/RecipePlans.h"
 #include "easyquant/Execution/LossStatistics.h"
 #include "easyquant/Execution/SampleSum.h"
 #include "easyquant/Execution/SubgraphPass.h"
@@ -338,6 +339,11 @@ LogicalResult ChooseRanges::run() {
                                                          .sharesSamples = true});
   if (failed(opened))
     return failure();
+  if (isByLoss) { // the option of another method, which a recipe has to have
+    recipe::OptionValues recorded;
+    recorded.set(recipe::option::hessian, std::string(hessian));
+    equant::recordOptions(module, recorded);
+  }
   MethodRun &run = *opened;
   auto isDone = [&](int64_t i) { return openSites(run.layer(i)).empty() || run.has(i); };
 
