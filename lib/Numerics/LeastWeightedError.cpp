@@ -32,8 +32,8 @@ constexpr Effort kFine{40, 20, 8}, kCoarse{8, 5, 2};
 
 /// Are the outermost codes so much farther apart than others that the largest value may be better
 /// off at an inner one? A range 1.5 times as wide puts it on the second one of f4E2M1FN, 4 in place
-/// of 6. Neighbours of 8 bits have nearly the same relative distance wherever they are.
-bool areUneven(const Scheme &scheme) { return !scheme.isInteger() && scheme.bits <= 4; }
+/// of 6. Tables are uneven, too, but there it has not been measured.
+bool areUneven(const Scheme &scheme) { return scheme.codes == CodeFormat::F4E2M1FN; }
 constexpr int kZeroPointReach = 2; ///< zero points on either side of that of a range
 
 /// Over the values w of a slice, whose codes stand for v in units of the scale, above the minimum

@@ -52,9 +52,9 @@
 //      hessian-diagonal
 //                      s and z of small sum h_j (x_j - xhat_j)^2, h_j the weight of column j. The
 //                      ranges tried are those of all values times 1 - 0.8 i / 40, i in 0..40, and
-//                      of at most 4 bits that are no integers also times 1 + 0.5 i / 20, i in 1..20
-//                      (after four over six: Cook et al., 2025, arXiv 2512.02010), each
-//                      with the scale that fits its codes, sum h x q / sum h q^2. From the best one
+//                      of f4E2M1FN also times 1 + 0.5 i / 20, i in 1..20 (after four over six: Cook
+//                      et al., 2025, https://arxiv.org/abs/2512.02010), each with the scale that
+//                      fits its codes, sum h x q / sum h q^2. From the best one
 //                      scale and codes follow in turn as long as the error falls; asymmetric ones
 //                      also from the two zero points on either side. With minima ranges shrink
 //                      about their middle, and scale and minimum are those of the weighted least
