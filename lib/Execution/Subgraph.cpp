@@ -78,7 +78,7 @@ private:
   int64_t sites = 0;
   int64_t placed = 0;                             ///< numbers of the state that are an op's already
   llvm::DenseMap<Operation *, size_t> roundingOf; ///< of a linear
-  llvm::DenseMap<size_t, Value> rounded;          ///< in the subgraph
+  llvm::DenseMap<std::pair<size_t, Value>, Value> rounded; ///< in the subgraph, of its inputs
   OutlinedSubgraph result;
 };
 
@@ -256,7 +256,7 @@ void Outliner::cloneInto(OpBuilder &builder, Operation &op, IRMapping &mapping) 
     return anonymize(builder.clone(op, mapping));
   const size_t number = found->second;
   OpOperand &input = cast<equant::QuantizableOpInterface>(op).getActivationOperand();
-  Value &shared = rounded[number];
+  Value &shared = rounded[{number, input.get()}];
   if (!shared) {
     Value plain = mapping.lookup(input.get());
     auto round =

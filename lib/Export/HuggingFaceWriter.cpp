@@ -269,7 +269,9 @@ static void addFullLayers(Json::Object &json, const ModelConfig &config) {
 
 static void addExperts(Json::Object &json, const ModelConfig &config) {
   const ExpertFields &experts = config.architecture->experts;
-  if (!experts)
+  if (experts.enabledKey)
+    json[experts.enabledKey] = config.experts != 0;
+  if (config.experts == 0)
     return;
   json[experts.count.key] = config.experts;
   json[experts.chosen.key] = config.expertsPerRow;

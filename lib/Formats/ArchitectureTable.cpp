@@ -20,10 +20,10 @@ std::string formats::architectureTable() {
   for (const Architecture &a : architectures()) {
     const bool isOwnName =
         std::ranges::count(architectures(), std::string_view(a.gguf), &Architecture::gguf) == 1;
-    const char *with = isOwnName                      ? ""
-                       : a.experts                    ? " with `expert_count`"
-                       : a.window == WindowKind::None ? ""
-                                                      : " with `attention.sliding_window`";
+    const char *with = isOwnName                            ? ""
+                       : a.experts && !a.experts.enabledKey ? " with `expert_count`"
+                       : a.window == WindowKind::None       ? ""
+                                                            : " with `attention.sliding_window`";
     table += fmt::format("| `{}` | `{}`{} | {} | {} | {} |\n", a.name, a.gguf, with, a.summary,
                          a.refused, a.proof);
   }

@@ -131,7 +131,7 @@ static Result<const Architecture *> namedArchitecture(const Metadata &metadata,
   const bool hasExperts = experts && experts->asInteger() != 0;
   const Architecture *found = nullptr;
   for (const Architecture &known : architectures())
-    if (name == known.gguf && hasExperts == bool(known.experts) &&
+    if (name == known.gguf && (hasExperts == bool(known.experts) || known.experts.enabledKey) &&
         (!found ||
          (hasWindow && found->window == WindowKind::None && known.window != WindowKind::None)))
       found = &known;
@@ -378,7 +378,8 @@ static void readFullLayers(Metadata &metadata, const GGUFHeader &header, const s
 /// weights that sum to 1 in all but some. Whatever else a file asks for is no such router.
 static void readExperts(Metadata &metadata, const std::string &prefix, ModelConfig &config) {
   const ExpertFields &experts = config.architecture->experts;
-  if (!experts)
+  const GGUFValue *number = metadata.find(prefix + "expert_count");
+  if (!experts || (experts.enabledKey && (!number || number->asInteger() == 0)))
     return;
   config.experts = metadata.integer(prefix + "expert_count", kMostExperts);
   config.expertsPerRow = metadata.integer(prefix + "expert_used_count", kMostExperts);
@@ -435,7 +436,7 @@ static void readBiases(const GGUFHeader &header, ModelConfig &config) {
   config.biasesChoices =
       layer.choiceBias && header.indexByName.contains(
                               fmt::format("blk.{}.{}", config.denseLayers, layer.choiceBias.gguf));
-  if (!architecture.experts)
+  if (!architecture.experts || architecture.experts.besideMlp)
     config.mlpBias = layer.gateUp ? hasBias(architecture.mlpBias, layer.gateUp)
                                   : hasBias(architecture.mlpBias, layer.up);
 }

@@ -208,7 +208,7 @@ Result<void> formats::addModelConfig(GGUFMetadata &metadata, const ModelConfig &
     addConvolutions(metadata, prefix, config);
   else if (architecture.layerKinds == LayerKinds::GatedDelta)
     addGatedDelta(metadata, prefix, config);
-  if (architecture.experts) {
+  if (config.experts != 0) {
     metadata.add(prefix + "expert_count", static_cast<uint32_t>(config.experts));
     metadata.add(prefix + "expert_used_count", static_cast<uint32_t>(config.expertsPerRow));
     metadata.add(prefix + "expert_feed_forward_length", static_cast<uint32_t>(config.expertSize));

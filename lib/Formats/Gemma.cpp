@@ -73,8 +73,7 @@ Architecture formats::gemma3() {
   return a;
 }
 
-/// Gemma Team, 2026: Gemma 4 without experts.
-static constexpr FixedFlag kGemma4Flags[] = {{"enable_moe_block", false}};
+/// Gemma Team, 2026.
 static constexpr FixedNull kGemma4Nulls[] = {{"use_bidirectional_attention", "vision"},
                                              {"per_layer_config"}};
 Architecture formats::gemma4() {
@@ -90,13 +89,15 @@ Architecture formats::gemma4() {
       "which rotate in proportion, a number for each layer that its result is times, and a soft "
       "cap of logits; E2B and E4B also with last layers that read the keys and values of others "
       "(`num_kv_shared_layers`, `use_double_wide_mlp`) and embeddings of layers "
-      "(`hidden_size_per_layer_input`)";
+      "(`hidden_size_per_layer_input`), 26B-A4B with a mixture of experts beside every MLP "
+      "(`enable_moe_block`): softmax, the greatest `top_k_experts`, made to sum to 1, and a number "
+      "for each expert that its result is times";
   a.refused =
-      "`enable_moe_block` (26B-A4B); GPUs; more than one rank; of E2B and E4B caches of codes and "
+      "GPUs; more than one rank; of E2B and E4B caches of codes and "
       "what runs calibration text; the parts for pictures and sound of `gemma4`, which are left "
       "out";
   a.proof = "the oracle, transformers, llama.cpp";
-  a.fixedFlags = kGemma4Flags;
+  a.fixedFlags = {};
   a.fixedNulls = kGemma4Nulls;
   a.windowOtherwise = 512;
   a.lastSeesAll = true;
@@ -117,6 +118,22 @@ Architecture formats::gemma4() {
   a.layerEmbedding = "model.embed_tokens_per_layer";
   a.layerProjection = "model.per_layer_model_projection";
   a.layerProjectionNorm = "model.per_layer_projection_norm";
+  a.experts = {.enabledKey = "enable_moe_block",
+               .besideMlp = true,
+               .count = {"num_experts"},
+               .chosen = {"top_k_experts"},
+               .size = {"moe_intermediate_size"}};
+  a.layer.router = "router.proj";
+  a.layer.routerScale = "router.scale";
+  a.layer.expertFactors = "router.per_expert_scale";
+  a.layer.expertGate = "experts.gate_proj";
+  a.layer.expertUp = "experts.up_proj";
+  a.layer.expertDown = "experts.down_proj";
+  a.layer.expertGateUp = "experts.gate_up_proj";
+  a.layer.stacksRows = true;
+  a.layer.denseOutputNorm = "post_feedforward_layernorm_1";
+  a.layer.expertNorm = "pre_feedforward_layernorm_2";
+  a.layer.expertOutputNorm = "post_feedforward_layernorm_2";
   a.layer.inputGate = "per_layer_input_gate";
   a.layer.inputProjection = "per_layer_projection";
   a.layer.inputProjectionNorm = "post_per_layer_input_norm";

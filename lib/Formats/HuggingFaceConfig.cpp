@@ -266,14 +266,17 @@ static void readSharedLayers(FieldReader &fields, ModelConfig &config) {
 /// The experts in place of MLPs. What some layers alone have is not read as what all have.
 static void readExperts(FieldReader &fields, ModelConfig &config) {
   const ExpertFields &experts = config.architecture->experts;
-  if (!experts)
+  if (!experts || (experts.enabledKey && !flag(fields, experts.enabledKey, false)))
     return;
-  config.experts = integer(fields, experts.count.key, kMostExperts, experts.count.otherwise);
-  config.expertsPerRow =
-      integer(fields, experts.chosen.key, kMostExperts, experts.chosen.otherwise);
-  config.expertSize = experts.size.key
-                          ? integer(fields, experts.size.key, kLargestWidth, experts.size.otherwise)
-                          : config.intermediateSize;
+  auto size = [&](const SizeField &field, int64_t largest) {
+    return integer(fields, field.key, largest,
+                   field.otherwise == SizeField::Required ? std::nullopt
+                                                          : std::optional(field.otherwise));
+  };
+  config.experts = size(experts.count, kMostExperts);
+  config.expertsPerRow = size(experts.chosen, kMostExperts);
+  config.expertSize =
+      experts.size.key ? size(experts.size, kLargestWidth) : config.intermediateSize;
   config.renormalizesExperts = !experts.renormalizesKey ||
                                flag(fields, experts.renormalizesKey, experts.renormalizesOtherwise);
   config.biasesChoices = experts.choiceBias && flag(fields, experts.choiceBias, true);
@@ -282,8 +285,8 @@ static void readExperts(FieldReader &fields, ModelConfig &config) {
   if (const NumberField &dense = experts.denseLayers)
     config.denseLayers =
         count(fields, dense.key, kMostLayers, static_cast<int64_t>(dense.otherwise));
-  if (const char *key = experts.sharedSize.key)
-    config.sharedExpertSize = integer(fields, key, kLargestWidth, experts.sharedSize.otherwise);
+  if (experts.sharedSize.key)
+    config.sharedExpertSize = size(experts.sharedSize, kLargestWidth);
   const int64_t step = integer(fields, "decoder_sparse_step", kMostLayers, 1);
   const Json *without = fields.find("mlp_only_layers");
   if (step != 1 || (without && !(without->isArray() && without->size() == 0)))

@@ -224,7 +224,8 @@ Result<bool> ModelSource::Impl::addCodes(const ExpectedTensor &tensor,
   for (std::string_view name : checkpoint.quantization->tensorNames())
     used.insert(beside + std::string(name));
   used.insert(tensor.name); // int-quantized has its codes under it
-  (*codes)->takeEvery(tensor.stackParts, tensor.stackPart);
+  (*codes)->takePart(tensor.stackParts, tensor.stackPart,
+                     tensor.stacksRows ? tensor.shape[0] / tensor.experts : 1);
   indexByName.emplace(tensor.name, tensors.size());
   tensors.push_back({tensor.name, tensor.shape, numerics::toString((*codes)->site().weight)});
   weights.emplace_back();
@@ -237,12 +238,14 @@ Result<bool> ModelSource::Impl::addCodes(const ExpectedTensor &tensor,
 Result<void> ModelSource::Impl::addBlocks(size_t index, std::string_view storedName,
                                           std::unordered_set<std::string> &used) {
   const ModelTensor &tensor = tensors[index];
-  const StoredTensor &stored = weights[index].stored.parts.front();
+  const StoredRows &all = weights[index].stored;
+  const StoredTensor &stored = all.parts.front();
+  const int64_t parts = std::max<int64_t>(1, all.stackParts);
   const auto scheme = schemeOf(stored.type->type);
   if (kind != Kind::GGUF || tensor.shape.size() != 2 || !scheme)
     return {};
   QuantizedSite site{.name = tensor.name.substr(0, tensor.name.size() - kWeightSuffix.size()),
-                     .rows = tensor.shape[0],
+                     .rows = tensor.shape[0] * parts,
                      .columns = tensor.shape[1],
                      .weight = *scheme};
   auto codec = ggmlReader(stored.type->type, site.rows, site.columns);
@@ -271,7 +274,9 @@ Result<void> ModelSource::Impl::addBlocks(size_t index, std::string_view storedN
       used.insert(module + beside);
     weights[index].stored.parts.front().type = nullptr; // floats are those of the codes, too
   }
-  codes->rowOrder = weights[index].stored.order;
+  codes->rowOrder = all.order;
+  if (parts > 1)
+    codes->takePart(parts, all.stackPart, tensor.shape[0] / stored.shape.front());
   setCodes(index, std::move(*codes));
   return {};
 }
@@ -309,7 +314,12 @@ Result<StoredTensor> ModelSource::Impl::findTensor(const std::string &name,
 Result<void> ModelSource::Impl::addWeight(ExpectedTensor &tensor,
                                           std::unordered_set<std::string> &used) {
   const bool isGGUF = kind == Kind::GGUF;
-  const std::vector<std::string> names = isGGUF ? std::vector{tensor.ggufName} : tensor.parts();
+  const bool isHalf = isGGUF && !tensor.ggufStack.empty() &&
+                      checkpoint.tensors.contains(tensor.ggufStack) &&
+                      !checkpoint.tensors.contains(tensor.ggufName);
+  const std::vector<std::string> names = isHalf   ? std::vector{tensor.ggufStack}
+                                         : isGGUF ? std::vector{tensor.ggufName}
+                                                  : tensor.parts();
   Weight weight;
   StoredRows &rows = weight.stored;
   rows.transposed = tensor.isConv1D && !isGGUF;
@@ -317,10 +327,16 @@ Result<void> ModelSource::Impl::addWeight(ExpectedTensor &tensor,
     rows.stackParts = tensor.stackParts;
     rows.stackPart = tensor.stackPart;
     rows.stacksRows = tensor.stacksRows;
+  } else if (isHalf) {
+    rows.stackParts = 2;
+    rows.stackPart = tensor.isSecondInGGUF;
+    rows.stacksRows = true;
   }
   for (const std::string &name : names) {
-    auto part = findTensor(name, isGGUF ? tensor.ggufShape() : tensor.partShape(),
-                           tensor.shape.size() == 1);
+    std::vector<int64_t> shape = isGGUF ? tensor.ggufShape() : tensor.partShape();
+    if (isHalf)
+      shape[1] *= 2;
+    auto part = findTensor(name, shape, tensor.shape.size() == 1);
     if (!part)
       return Unexpected(part.error());
     if (!rows.parts.empty() && part->typeName != rows.parts.front().typeName)

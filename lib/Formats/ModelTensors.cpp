@@ -147,10 +147,20 @@ void TensorList::mixture() {
                 shared = config.sharedExpertSize;
   const char *gateUp = layer.expertGateUp;
   linear(layer.router, config.experts, hidden, config.architecture->experts.biases);
+  if (layer.routerScale)
+    add(layer.routerScale, "", {hidden});
+  if (layer.expertFactors)
+    add(layer.expertFactors, "", {config.experts});
   if (config.biasesChoices)
     add(layer.choiceBias, "", {config.experts});
-  experts(layer.expertGate, size, hidden, gateUp, 2, 0);
-  experts(layer.expertUp, size, hidden, gateUp, 2, 1);
+  for (const auto &[module, part] :
+       {std::pair(ModuleName(layer.expertGate), 0), {ModuleName(layer.expertUp), 1}}) {
+    experts(module, size, hidden, gateUp, 2, part);
+    if (config.architecture->experts.biases)
+      continue; // whose stack has another name
+    tensors.back().ggufStack = ggufPrefix + kExpertGateUpInGGUF + ".weight";
+    tensors.back().isSecondInGGUF = part == 1;
+  }
   experts(layer.expertDown, hidden, size, gateUp ? layer.expertDown.name : nullptr, 1, 0);
   if (shared == 0)
     return;
@@ -205,13 +215,17 @@ void TensorList::layer(int64_t index) {
     convolution(config.convolutionWidth);
   norm(layer.attentionOutputNorm, hidden);
   norm(layer.mlpNorm, hidden);
-  if (config.hasExperts(index)) {
-    mixture();
-  } else {
+  if (config.hasMlp(index)) {
     linear(layer.gateUp, 2 * inner, hidden, config.mlpBias);
     linear(layer.gate, inner, hidden, config.mlpBias);
     linear(layer.up, inner, hidden, config.mlpBias);
     linear(layer.down, hidden, inner, config.mlpBias);
+  }
+  if (config.hasExperts(index)) {
+    norm(layer.denseOutputNorm, hidden);
+    norm(layer.expertNorm, hidden);
+    mixture();
+    norm(layer.expertOutputNorm, hidden);
   }
   norm(layer.mlpOutputNorm, hidden);
   if (const int64_t inputs = config.layerInputSize; inputs != 0) {

@@ -187,16 +187,23 @@ static lm::GluActivation gateOf(const ModelConfig &config) {
                                                                  : lm::GluActivation::GeluTanh;
 }
 
-/// The experts that each row chooses, on the rows of their own that these choices are.
-static Value buildExperts(ModelBuilder &b, Value input, const std::string &prefix) {
+/// The experts that each row of `routed` chooses, on the rows of their own that these choices are.
+static Value buildExperts(ModelBuilder &b, Value routed, Value input, const std::string &prefix) {
   const ModelConfig &config = b.config;
   const LayerModules &modules = config.architecture->layer;
   const std::string place = prefix + partOf(modules.expertDown);
   Value logits =
-      b.linear(input, prefix, modules.router, /*bias=*/config.architecture->experts.biases);
-  Value bias = config.biasesChoices ? b.load(prefix + modules.choiceBias.name) : Value();
+      b.linear(routed, prefix, modules.router, /*bias=*/config.architecture->experts.biases);
+  if (modules.routerScale)
+    logits = b.multiply(logits, 1.0 / std::sqrt(static_cast<double>(config.hiddenSize)),
+                        prefix + modules.router.name);
+  auto numbers = [&](bool areThere, const ModuleName &module) {
+    return areThere ? b.load(prefix + module.name) : Value();
+  };
   auto route = lm::RouteOp::create(b, b.at(prefix + modules.router.name), logits,
-                                   config.expertsPerRow, config.renormalizesExperts, bias,
+                                   config.expertsPerRow, config.renormalizesExperts,
+                                   numbers(config.biasesChoices, modules.choiceBias),
+                                   numbers(bool(modules.expertFactors), modules.expertFactors),
                                    config.architecture->experts.sigmoid, config.expertScale);
   Value rows = lm::RowsOp::create(b, b.at(place), input, route.getOrder());
   Value gate = b.experts(rows, prefix, modules.expertGate, route.getOffsets());
@@ -218,8 +225,6 @@ static Value buildExperts(ModelBuilder &b, Value input, const std::string &prefi
 static Value buildMlp(ModelBuilder &b, Value input, int64_t index, const std::string &prefix) {
   const ModelConfig &config = b.config;
   const LayerModules &modules = config.architecture->layer;
-  if (config.hasExperts(index))
-    return buildExperts(b, input, prefix);
   const std::string place = prefix + partOf(modules.down);
   const lm::GluActivation kind = gateOf(config);
   Value activated;
@@ -240,6 +245,24 @@ static Value buildMlp(ModelBuilder &b, Value input, int64_t index, const std::st
                                        : lm::GeluApproximation::None);
   }
   return b.linear(activated, prefix, modules.down, config.mlpBias);
+}
+
+/// What stands behind attention: an MLP, experts, or both.
+static Value buildFeedForward(ModelBuilder &b, Value x, int64_t index, const std::string &prefix) {
+  const ModelConfig &config = b.config;
+  const LayerModules &modules = config.architecture->layer;
+  Value normed = b.norm(x, prefix, modules.mlpNorm);
+  if (!config.hasExperts(index))
+    return buildMlp(b, normed, index, prefix);
+  if (!config.hasMlp(index))
+    return buildExperts(b, normed, normed, prefix);
+  Value dense = b.norm(buildMlp(b, normed, index, prefix), prefix, modules.denseOutputNorm);
+  const std::string scale = prefix + modules.routerScale.name;
+  Value routed = lm::RmsNormOp::create(b, b.at(scale), x, b.load(scale),
+                                       b.getF64FloatAttr(config.normEpsilon));
+  Value mixed = buildExperts(b, routed, b.norm(x, prefix, modules.expertNorm), prefix);
+  return b.add(dense, b.norm(mixed, prefix, modules.expertOutputNorm),
+               prefix + partOf(modules.expertDown));
 }
 
 /// Adds what a layer makes of its embedding.
@@ -271,10 +294,9 @@ static void buildLayer(ModelBuilder &b, int64_t index, double scalar) {
   attended = b.multiply(attended, b.config.residualFactor, mixer);
   x = b.add(x, attended, mixer);
 
-  normed = b.norm(x, prefix, modules.mlpNorm);
-  Value down = buildMlp(b, normed, index, prefix);
+  Value down = buildFeedForward(b, x, index, prefix);
   const std::string mlp =
-      prefix + (b.config.hasExperts(index) ? partOf(modules.router) : partOf(modules.down));
+      prefix + (b.config.hasMlp(index) ? partOf(modules.down) : partOf(modules.router));
   down = b.norm(down, prefix, modules.mlpOutputNorm);
   down = b.multiply(down, b.config.residualFactor, mlp);
   x = b.add(x, down, mlp);

@@ -348,10 +348,12 @@ void CPULauncher::addExperts(KernelLibrary &library) const {
                                       op.getRenormalize(),
                                       op.getSigmoid(),
                                       bool(op.getBias()),
-                                      op.getScale().convertToDouble()};
+                                      op.getScale().convertToDouble(),
+                                      bool(op.getFactors())};
     if (spec.bias)
       choose.set("scores", b.buffer(op.getLogits().getType(), rows));
     if (failed(choose.setWeight("bias", op.getBias())) ||
+        failed(choose.setWeight("factors", op.getFactors())) ||
         failed(launch(b, op, cpu::getOrEmitChooseExperts, spec, choose, Phase::Other)))
       return failure();
     // Buffers have rows: one, of all offsets.

@@ -41,7 +41,8 @@ Routing easyquant::numerics::route(ConstMatrix logits, const Router &router) {
       sum = 1;
     for (int64_t choice = 0; choice < chosen; ++choice) {
       expertOf.push_back(order[choice]);
-      routing.weights.push_back(static_cast<float>(router.scale * part(choice) / sum));
+      const double factor = router.factors.empty() ? 1.0 : router.factors[order[choice]];
+      routing.weights.push_back(static_cast<float>(factor * router.scale * part(choice) / sum));
       ++routing.offsets[order[choice] + 1];
     }
   }

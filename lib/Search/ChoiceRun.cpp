@@ -34,7 +34,8 @@ LogicalResult ChoiceRun::runLayer(size_t index, ArrayRef<const Choice *> choices
   SmallVector<Value> read;
   for (const SearchGroup &group : space.groups)
     if (group.layer == index) {
-      read.push_back(group.activation);
+      if (!group.areExperts())
+        read.push_back(group.activation);
       subgraph.roundings.push_back(group.linears());
     }
   FailureOr<CompiledSubgraph> program = runner.load(subgraph);
@@ -58,7 +59,9 @@ LogicalResult ChoiceRun::runLayer(size_t index, ArrayRef<const Choice *> choices
       if (before && (*before)[i] == chosen)
         continue;
       std::optional<GroupInputs> inputs;
-      if (activations)
+      if (activations && group.areExperts())
+        inputs.emplace(GroupInputs::Ranges::Fine, threads);
+      else if (activations)
         inputs.emplace(activations->of(group.activation), runner.tokens().skipped(),
                        GroupInputs::Ranges::Fine, threads);
       GroupInputs *own = inputs ? &*inputs : nullptr;

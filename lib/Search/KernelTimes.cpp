@@ -182,6 +182,12 @@ LogicalResult easyquant::search::measureKernelTimes(
     ModuleOp module, SearchSpace &space, ArrayRef<Stage> stages, unsigned threads,
     const MethodRun *run, llvm::function_ref<void(int64_t done, int64_t all)> progress) {
   auto fail = [&](const Error &error) { return emitError(module.getLoc()) << error.message; };
+  for (const SearchGroup &group : space.groups)
+    if (group.areExperts())
+      return emitError(group.sites.front().loc())
+             << "how long the experts of '" << group.name()
+             << "' take depends on what a text chooses, and is not measured: give bits or bytes as "
+                "the budget, and no milliseconds";
   auto forCandidates = [&](auto visit) {
     for (SearchGroup &group : space.groups)
       for (FormatCandidate &candidate : group.candidates)

@@ -56,7 +56,8 @@ LogicalResult LayerSensitivity::gather(const HiddenStates &before) {
   llvm::SetVector<Value> wanted;
   for (const SearchGroup *group : groups) {
     Operation *reader = group->sites.front().op;
-    wanted.insert(group->activation);
+    if (!group->areExperts())
+      wanted.insert(group->activation);
     wanted.insert(lastCut(layer, reader));
     wanted.insert(nextCut(layer, reader));
   }
@@ -65,9 +66,14 @@ LogicalResult LayerSensitivity::gather(const HiddenStates &before) {
   if (failed(found))
     return failure();
   activations.emplace(std::move(*found));
-  for (const SearchGroup *group : groups)
-    inputs.try_emplace(group->activation.getAsOpaquePointer(), activations->of(group->activation),
-                       runner.tokens().skipped(), GroupInputs::Ranges::Coarse, threads);
+  for (const SearchGroup *group : groups) {
+    void *key = group->activation.getAsOpaquePointer();
+    if (group->areExperts())
+      inputs.try_emplace(key, GroupInputs::Ranges::Coarse, threads);
+    else
+      inputs.try_emplace(key, activations->of(group->activation), runner.tokens().skipped(),
+                         GroupInputs::Ranges::Coarse, threads);
+  }
   return success();
 }
 
@@ -120,10 +126,11 @@ FailureOr<GroupFindings> LayerSensitivity::measure(const SearchGroup &group) {
   findings.errors.assign(group.candidates.size(), kDropped);
 
   Operation *reader = group.sites.front().op;
-  Subgraph subgraph{{group.activation}, {nextCut(layer, reader)}};
+  const Value base = lastCut(layer, reader); // the residual
+  Subgraph subgraph{{group.areExperts() ? base : group.activation}, {nextCut(layer, reader)}};
   subgraph.roundings = {group.linears()};
-  if (Value base = lastCut(layer, reader); base != group.activation)
-    subgraph.inputs.push_back(base); // the residual
+  if (base != subgraph.inputs.front())
+    subgraph.inputs.push_back(base);
   FailureOr<CompiledSubgraph> program = runner.load(subgraph);
   if (failed(program))
     return failure();

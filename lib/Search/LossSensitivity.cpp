@@ -93,7 +93,11 @@ FailureOr<GroupFindings> GroupByLoss::measure() {
 }
 
 LogicalResult easyquant::search::checkFloatActivations(const SearchSpace &space) {
-  for (const SearchGroup &group : space.groups)
+  for (const SearchGroup &group : space.groups) {
+    if (group.areExperts())
+      return emitError(group.sites.front().loc())
+             << "sensitivity=loss takes gradients, which the experts of '" << group.name()
+             << "' have none of yet: take sensitivity=blocks";
     for (const FormatCandidate &candidate : group.candidates)
       if (!group.isHead && activationsOf(candidate.plans.front()))
         return emitError(group.sites.front().loc())
@@ -101,6 +105,7 @@ LogicalResult easyquant::search::checkFloatActivations(const SearchSpace &space)
                << space.formats[candidate.format].name() << " rounds activations of '"
                << group.name() << "', too: search formats of float activations, or take "
                << "sensitivity=blocks";
+  }
   return success();
 }
 

@@ -20,7 +20,8 @@
 
 namespace easyquant::search {
 
-/// Fails with a diagnostic where a format of a layer rounds activations, too.
+/// Fails with a diagnostic where a format of a layer rounds activations, too, or where there are
+/// experts.
 mlir::LogicalResult checkFloatActivations(const SearchSpace &space);
 
 /// The sites of the groups, in their order.

@@ -51,7 +51,7 @@ GroupInputs::forRows(int64_t hadamard,
 
 std::span<const float> GroupInputs::meanSquares(int64_t hadamard) {
   std::vector<float> &known = squares[hadamard];
-  if (!known.empty())
+  if (!known.empty() || !areKnown())
     return known;
   if (!rows) {
     const std::vector<float> &found = **hessian(hadamard); // rotating cannot fail
@@ -146,19 +146,25 @@ easyquant::search::withLearnedTables(const ModelConstants &constants, ArrayRef<P
                                      ArrayRef<PlanAttr> plans, GroupInputs &inputs,
                                      unsigned threads) {
   SmallVector<PlanAttr> learned(plans);
-  PlanAttr plan = learned.front(); // sites of a group have one format
-  if (!isToBeLearned(plan))
+  if (!isToBeLearned(learned.front())) // sites of a group have one format
     return learned;
-  equant::QuantizableOpInterface first = sites.front().op;
-  const numerics::Codebook *&table = inputs.tables[{first, plan.withWideScales()}];
-  if (!table) {
-    FailureOr<PlanAttr> found =
-        withLearnedTable(constants, weightsToLearn(sites), plan, inputs.meanSquares(0), threads);
-    if (failed(found))
-      return failure();
-    table = found->getWeight().getCodebook().toNumerics();
+  llvm::MapVector<Value, SmallVector<size_t>> byActivation;
+  for (auto [number, site] : llvm::enumerate(sites))
+    byActivation[site.activation()].push_back(number);
+  for (const auto &[activation, numbers] : byActivation) {
+    const PlanAttr plan = learned[numbers.front()];
+    auto own = llvm::map_to_vector(numbers, [&](size_t number) { return sites[number]; });
+    const numerics::Codebook *&table = inputs.tables[{own.front().op, plan.withWideScales()}];
+    if (!table) {
+      FailureOr<PlanAttr> found =
+          withLearnedTable(constants, weightsToLearn(own), plan, inputs.meanSquares(0), threads);
+      if (failed(found))
+        return failure();
+      table = found->getWeight().getCodebook().toNumerics();
+    }
+    for (size_t number : numbers)
+      learned[number] = plan.withCodebook(*table);
   }
-  std::fill(learned.begin(), learned.end(), plan.withCodebook(*table));
   return learned;
 }
 
@@ -170,6 +176,8 @@ Result<numerics::QuantizedMatrix> easyquant::search::roundToNearest(const Planne
   if (rule.kind == numerics::ScaleRuleKind::HessianDiagonal && inputs) {
     rule.weights = inputs->meanSquares(plan.getWeight().getHadamard());
     rule.coarse = inputs->areRangesCoarse();
+    if (!inputs->areKnown())
+      rule.kind = numerics::ScaleRuleKind::Mse;
   }
   auto rounded = numerics::quantize(rows, planned.scheme(), rule);
   if (!rounded && rounded.error().code == ErrorCode::OutOfRange && plan.mayWidenScales())
@@ -206,7 +214,7 @@ LogicalResult easyquant::search::roundWeight(const ModelConstants &constants,
   const int64_t block = plan.getWeight().getHadamard();
   if (block != 0)
     numerics::rotateConstant(weight->values, block);
-  Result<void> done = plan.names("gptq")
+  Result<void> done = plan.names("gptq") && inputs->areKnown()
                           ? roundByGptq(planned, weight->view(), *inputs, threads, out)
                           : roundRows(planned, weight->view(), inputs, threads, out);
   if (!done)
@@ -286,14 +294,15 @@ FailureOr<std::vector<float>> easyquant::search::weightErrors(const ModelConstan
       if (isNew)
         numerics::rotateConstant(known->second, block);
       const std::vector<float> &rows = known->second;
-      const std::span<const float> moments = inputs.meanSquares(block);
+      const std::span<const float> squares = inputs.meanSquares(block);
+      auto moment = [&](int64_t column) { return squares.empty() ? 1.0f : squares[column]; };
       auto codes = roundToNearest(site, own[number], {rows.data(), count, columns}, &inputs);
       if (!codes)
         return emitError(site.loc()) << "site '" << site.name() << "': " << codes.error().message;
       numerics::dequantize(*codes, {rounded.data(), count, columns});
       for (int64_t j = 0; j < count * columns; ++j) {
         const double error = static_cast<double>(rows[j]) - rounded[j];
-        sums[i] += scale * moments[j % columns] * error * error;
+        sums[i] += scale * moment(j % columns) * error * error;
       }
     }
   }

@@ -38,8 +38,13 @@ public:
     hessians[0] = std::move(hessian);
   }
 
+  /// The same where nothing is known of them.
+  GroupInputs(Ranges ranges, unsigned threads) : columns(0), ranges(ranges), threads(threads) {}
+
+  bool areKnown() const { return columns != 0; }
   bool areRangesCoarse() const { return ranges == Ranges::Coarse; }
-  /// E[x_j^2] of every channel in a basis (0: the plain one); computed once.
+  /// E[x_j^2] of every channel in a basis (0: the plain one); computed once. Empty where nothing is
+  /// known.
   std::span<const float> meanSquares(int64_t hadamard);
   /// The factor with which plans of these options and this basis round; computed once.
   Result<const numerics::GptqFactor *> factor(const numerics::GptqOptions &options,
@@ -56,7 +61,7 @@ private:
   /// H in a basis; computed once.
   Result<const std::vector<float> *> hessian(int64_t hadamard);
 
-  const HiddenStates *rows = nullptr; ///< null: of H alone
+  const HiddenStates *rows = nullptr; ///< null: of H alone, or unknown
   int64_t columns;
   int64_t skipped = 0;
   Ranges ranges;
@@ -99,7 +104,7 @@ mlir::LogicalResult roundInto(const ModelConstants &constants, const PlannedSite
                               CompiledSubgraph &program);
 
 /// sum_j E[x_j^2] sum_n (w - what)^2 for each candidate, in its basis, rounded to nearest, from a
-/// few rows of each weight, evenly spread. Fails with a diagnostic.
+/// few rows of each weight, evenly spread; unknown E[x_j^2] are 1. Fails with a diagnostic.
 mlir::FailureOr<std::vector<float>> weightErrors(const ModelConstants &constants,
                                                  const SearchGroup &group, GroupInputs &inputs,
                                                  unsigned threads);

@@ -339,6 +339,21 @@ LogicalResult CandidateFinder::find(SearchGroup &group) const {
   return success();
 }
 
+/// Sites that read one activation, and all linears of the same experts.
+static SmallVector<SiteGroup> sitesTogether(func::FuncOp layer) {
+  SmallVector<SiteGroup> together;
+  for (SiteGroup &group : siteGroups(layer)) {
+    SiteGroup *known = llvm::find_if(together, [&](const SiteGroup &other) {
+      return group.offsets && other.offsets == group.offsets;
+    });
+    if (known == together.end())
+      together.push_back(std::move(group));
+    else
+      llvm::append_range(known->sites, group.sites);
+  }
+  return together;
+}
+
 FailureOr<SearchSpace> easyquant::search::findSearchSpace(ModuleOp module,
                                                           ArrayRef<func::FuncOp> layers,
                                                           const SearchSpaceRequest &request) {
@@ -385,7 +400,7 @@ FailureOr<SearchSpace> easyquant::search::findSearchSpace(ModuleOp module,
   };
   for (auto [index, layer] : llvm::enumerate(layers)) {
     llvm::SetVector<Value> cuts;
-    for (SiteGroup &sites : siteGroups(layer)) {
+    for (SiteGroup &sites : sitesTogether(layer)) {
       // What was computed for a format is not that of another.
       for (PlannedSite &site : sites.sites)
         site.plan = site.plan.withResults({});
@@ -396,7 +411,7 @@ FailureOr<SearchSpace> easyquant::search::findSearchSpace(ModuleOp module,
         groups.push_back({index, false, block, sites.activation, sites.sites, {}});
       else
         for (const PlannedSite &site : sites.sites)
-          groups.push_back({index, false, block, sites.activation, {site}, {}});
+          groups.push_back({index, false, block, site.activation(), {site}, {}});
       for (SearchGroup &group : groups)
         if (failed(add(std::move(group))))
           return failure();

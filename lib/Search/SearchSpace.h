@@ -41,14 +41,19 @@ struct FormatCandidate {
   numerics::Milliseconds milliseconds = {};  ///< of the stages that were measured
 };
 
-/// Sites that get one format: those that read one activation, or a single one.
+/// Sites that get one format: those that read one activation, all linears of the same experts, or a
+/// single one.
 struct SearchGroup {
-  size_t layer = 0;    ///< of the output head: one more than the last
-  bool isHead = false; ///< and of the embedding that shares its weight
-  size_t block = 0;    ///< of the layer: groups whose errors are seen at the same cut are of one
-  mlir::Value activation;
+  size_t layer = 0;       ///< of the output head: one more than the last
+  bool isHead = false;    ///< and of the embedding that shares its weight
+  size_t block = 0;       ///< of the layer: groups whose errors are seen at the same cut are of one
+  mlir::Value activation; ///< of the first site
   llvm::SmallVector<PlannedSite> sites;
   std::vector<FormatCandidate> candidates;
+
+  /// What experts read has a row for each choice of a token, which is not kept: their blocks are
+  /// computed from what the block reads, and rounding takes nothing from activations.
+  bool areExperts() const { return bool(sites.front().offsets()); }
 
   std::string name() const; ///< "model.layers.0.self_attn.q_proj+k_proj+v_proj"
   int64_t weights() const;  ///< elements

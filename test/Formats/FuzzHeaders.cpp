@@ -286,7 +286,8 @@ std::string goodGemma4Config() {
     "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4, "global_head_dim": 16,
     "num_key_value_heads": 2, "sliding_window": 16, "num_kv_shared_layers": 1, "layer_types":
     ["full_attention", "sliding_attention", "full_attention"], "use_double_wide_mlp": true,
-    "hidden_size_per_layer_input": 4, "vocab_size_per_layer_input": 100})";
+    "hidden_size_per_layer_input": 4, "vocab_size_per_layer_input": 100, "enable_moe_block": true,
+    "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 32})";
 }
 
 std::string goodGptqConfig() {

@@ -84,6 +84,29 @@ TEST(ModelVariants, Gemma4SharesKeysAndValues) {
   EXPECT_EQ(config->intermediateOf(4), 2 * config->intermediateOf(3));
 }
 
+TEST(ModelVariants, Gemma4HasExpertsBesideMlps) {
+  const std::string sizes = R"("hidden_size_per_layer_input": 0, "num_experts": 6,
+    "top_k_experts": 2, "moe_intermediate_size": 32)";
+  auto parse = [&](const std::string &more) {
+    return parseVariant("gemma4_text", ("{" + sizes + more + "}").c_str());
+  };
+  for (const char *without : {"", R"(, "enable_moe_block": false)"}) {
+    Result<ModelConfig> config = parse(without);
+    ASSERT_VALUE(config);
+    EXPECT_TRUE(config->experts == 0 && config->hasMlp(0) && !config->hasExperts(0));
+  }
+  Result<ModelConfig> config = parse(R"(, "enable_moe_block": true)");
+  ASSERT_VALUE(config);
+  EXPECT_TRUE(config->hasMlp(0) && config->hasExperts(0) && config->renormalizesExperts);
+  EXPECT_TRUE(config->experts == 6 && config->expertsPerRow == 2 && config->expertSize == 32);
+  EXPECT_ERROR(parseVariant("gemma4_text", R"({"enable_moe_block": true, "num_experts": 4,
+                 "hidden_size_per_layer_input": 0})"),
+               ErrorCode::Corrupt, "config.json: top_k_experts");
+  EXPECT_ERROR(parseVariant("gemma4_text", R"({"hidden_size_per_layer_input": 0, "num_experts": 6,
+                 "top_k_experts": 7, "moe_intermediate_size": 32, "enable_moe_block": true})"),
+               ErrorCode::Corrupt, "each token chooses 7 experts");
+}
+
 TEST(ModelVariants, QwenBiasesAndHeads) {
   Result<ModelConfig> qwen2 = parseVariant("qwen2", R"({"num_key_value_heads": 2})");
   ASSERT_VALUE(qwen2);

@@ -1,6 +1,13 @@
 """The tensors of Gemma 4, whose layers are of two kinds, for make_checkpoint.py."""
 
 
+# Of what is no module, and of modules that other architectures have not.
+OTHER_NAMES = {"layer_scalar": "layer_output_scale.weight", "router.proj.weight": "ffn_gate_inp.weight", "router.scale": "ffn_gate_inp.scale",
+               "router.per_expert_scale": "ffn_down_exps.scale", "experts.gate_up_proj": "ffn_gate_up_exps.weight", "experts.down_proj": "ffn_down_exps.weight",
+               "post_feedforward_layernorm_1.weight": "post_ffw_norm_1.weight", "pre_feedforward_layernorm_2.weight": "pre_ffw_norm_2.weight",
+               "post_feedforward_layernorm_2.weight": "post_ffw_norm_2.weight"}
+
+
 def is_full(config, layer):
     """Does a layer of gemma4_text see all tokens?"""
     types = config.get("layer_types") or ["full_attention" if at % 6 == 5 else "sliding_attention" for at in range(config["num_hidden_layers"])]
@@ -40,6 +47,11 @@ def gemma4_shapes(config):
         result |= {f"{at}mlp.{part}.weight": shape for part, shape in
                    {"gate_proj": (inner, d), "up_proj": (inner, d), "down_proj": (d, inner)}.items()}
         result |= {f"{at}{part}_layernorm.weight": (d,) for part in ("input", "post_attention", "pre_feedforward", "post_feedforward")}
+        if config.get("enable_moe_block"):
+            count, size = config["num_experts"], config["moe_intermediate_size"]
+            result |= {f"{at}{part}.weight": (d,) for part in ("post_feedforward_layernorm_1", "pre_feedforward_layernorm_2", "post_feedforward_layernorm_2")}
+            result |= {at + "router.proj.weight": (count, d), at + "router.scale": (d,), at + "router.per_expert_scale": (count,),
+                       at + "experts.gate_up_proj": (count, 2 * size, d), at + "experts.down_proj": (count, d, size)}
         if inputs:
             result |= {at + "per_layer_input_gate.weight": (inputs, d), at + "per_layer_projection.weight": (d, inputs),
                        at + "post_per_layer_input_norm.weight": (d,)}
@@ -67,6 +79,12 @@ def as_gemma4(config, weights):
     pairs |= {f"attention.{part}_length{kind}": size for part in ("key", "value") for kind, size in (("", head), ("_swa", config["head_dim"]))}
     if config.get("use_double_wide_mlp"):
         pairs["feed_forward_length"] = [inner_size(config, layer) for layer in range(config["num_hidden_layers"])]
+    if config.get("enable_moe_block"):
+        pairs |= {"expert_count": config["num_experts"], "expert_used_count": config["top_k_experts"],
+                  "expert_feed_forward_length": config["moe_intermediate_size"]}
     factors = [1.0] * turned + [1e30] * (head // 2 - turned)
-    named = {f"blk.{name.split('.')[2]}.layer_output_scale.weight" if name.endswith("layer_scalar") else name: weight for name, weight in weights.items()}
+    named = {}
+    for name, weight in weights.items():
+        part = name.split(".", 3)[-1]
+        named[f"blk.{name.split('.')[2]}.{OTHER_NAMES[part]}" if part in OTHER_NAMES else name] = weight
     return pairs, {"rope_freqs.weight": ((len(factors),), factors)} | named

@@ -45,6 +45,8 @@ GEMMA4 = LLAMA | {"model_type": "gemma4_text", "hidden_activation": "gelu_pytorc
 GEMMA4_E = GEMMA4 | {"num_hidden_layers": 5, "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "full_attention"],
                      "attention_k_eq_v": False, "num_global_key_value_heads": None, "num_kv_shared_layers": 2, "use_double_wide_mlp": True, "hidden_size_per_layer_input": 4,
                      "vocab_size_per_layer_input": 40}
+# As 26B-A4B: experts beside MLPs.
+GEMMA4_MOE = GEMMA4 | {"hidden_size": 32, "head_dim": 8, "enable_moe_block": True, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 32}
 GRANITE = LLAMA | {"model_type": "granite", "embedding_multiplier": 12.0, "residual_multiplier": 0.25, "attention_multiplier": 0.125,
                    "logits_scaling": 8.0}
 PHI3 = LLAMA | {
@@ -89,7 +91,7 @@ QWEN35_MOE = {key: value for key, value in QWEN35.items() if key != "intermediat
     "model_type": "qwen3_5_moe_text", "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24}
 CONFIGS = {config["model_type"]: config for config in (
     LLAMA, GPT2, MISTRAL, QWEN2, QWEN3, OLMO2, SMOLLM3, GEMMA2, GEMMA3, GEMMA4, GRANITE, PHI3, OLMO3, MINISTRAL, MINISTRAL3, QWEN3_MOE, MIXTRAL, QWEN2_MOE,
-    GPT_OSS, LFM2, LFM2_MOE, QWEN35, QWEN35_MOE)} | {"gemma4_e": GEMMA4_E}
+    GPT_OSS, LFM2, LFM2_MOE, QWEN35, QWEN35_MOE)} | {"gemma4_e": GEMMA4_E, "gemma4_moe": GEMMA4_MOE}
 DEFECTS = {
     "missing-tensor": "one weight is not in the file",
     "extra-tensor": "a bias that the configuration does not speak of",

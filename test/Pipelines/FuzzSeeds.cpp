@@ -22,6 +22,7 @@
 #include <set>
 
 using namespace mlir;
+using namespace easyquant;
 using namespace easyquant::test;
 namespace fs = std::filesystem;
 
@@ -276,6 +277,43 @@ static void writeTokens() {
     giveUp("cannot write tokens.safetensors");
 }
 
+/// A model that make_checkpoint.py knows as `name`: as it is imported, and behind some passes.
+static void addModel(MLIRContext &context, const fs::path &tests, const std::string &name,
+                     const std::string &options, std::vector<std::string> &seeds) {
+  makeCheckpoint(tests, name + " --arch " + name + options +
+                            (name == "llama" ? "" : " --set tie_word_embeddings=false"));
+  auto source = formats::ModelSource::open(name);
+  if (!source)
+    giveUp(source.error().message);
+  const formats::ModelConfig &config = source->config();
+  std::string imported = textOf(*importModel(context, *source));
+  auto add = [&](const std::string &pipeline) {
+    seeds.push_back(textOf(*run(context, imported, pipeline)));
+  };
+  seeds.push_back(imported);
+  if (name == "llama")
+    (void)run(context, imported,
+              "equant-insert-observers{statistics=absmax,minmax,moments,mean_abs,histogram},"
+              "equant-calibrate{tokens=tokens.safetensors work=work threads=1 "
+              "statistics=statistics.safetensors}");
+  const std::string plan = "equant-zeropoint{scheme=W4A16 group-size=8 methods=awq,gptq}",
+                    quantize = "equant-absmax{scheme=W8A8},equant-rotate,equant-quantize,"
+                               "func.func(equant-fuse-shared-input)",
+                    materialize = ",equant-materialize-weights{output=out target=cpu,gpu}";
+  add(plan);
+  add("equant-absmax{scheme=W8A8 methods=smoothquant}");
+  add(quantize);
+  add(quantize + materialize + ",lm-hoist-rows");
+  add("equant-absmax{scheme=none},equant-quantize" + materialize);
+  // Layers that are not rotated have no such keys, and kernels rotate them in eights.
+  const bool keepsUnrotated = config.architecture->unrotatedEvery == 0 && config.rope.dims % 8 == 0;
+  if (config.architecture->isRotary() && config.sharedKVLayers == 0)
+    add("equant-zeropoint{scheme=W4A16 group-size=32},equant-quantize,"
+        "equant-simquant-kv{group=16 residual=16 keys=" +
+        std::string(keepsUnrotated ? "pre-rope" : "post-rope") + "}" + materialize +
+        ",lm-hoist-rows");
+}
+
 std::vector<std::string> easyquant::test::makeSeeds(const fs::path &tests) {
   std::unique_ptr<MLIRContext> context = makeContext();
   std::vector<std::string> seeds;
@@ -293,40 +331,12 @@ std::vector<std::string> easyquant::test::makeSeeds(const fs::path &tests) {
   for (const formats::Architecture &architecture : formats::architectures()) {
     const std::string name = architecture.name;
     // Heads of 8 are the smallest whose keys and values can be codes.
-    makeCheckpoint(tests, name + " --arch " + name +
-                              (architecture.isRotary() ? " --set head_dim=8" : "") +
-                              (name == "qwen3_5" ? " --set mtp_num_hidden_layers=1" : "") +
-                              (name == "llama" ? "" : " --set tie_word_embeddings=false"));
-    auto source = formats::ModelSource::open(name);
-    if (!source)
-      giveUp(source.error().message);
-    std::string imported = textOf(*importModel(*context, *source));
-    auto add = [&](const std::string &pipeline) {
-      seeds.push_back(textOf(*run(*context, imported, pipeline)));
-    };
-    seeds.push_back(imported);
-    if (name == "llama")
-      (void)run(*context, imported,
-                "equant-insert-observers{statistics=absmax,minmax,moments,mean_abs,histogram},"
-                "equant-calibrate{tokens=tokens.safetensors work=work threads=1 "
-                "statistics=statistics.safetensors}");
-    const std::string plan = "equant-zeropoint{scheme=W4A16 group-size=8 methods=awq,gptq}",
-                      quantize = "equant-absmax{scheme=W8A8},equant-rotate,equant-quantize,"
-                                 "func.func(equant-fuse-shared-input)",
-                      materialize = ",equant-materialize-weights{output=out target=cpu,gpu}";
-    add(plan);
-    add("equant-absmax{scheme=W8A8 methods=smoothquant}");
-    add(quantize);
-    add(quantize + materialize + ",lm-hoist-rows");
-    add("equant-absmax{scheme=none},equant-quantize" + materialize);
-    // Layers that are not rotated have no such keys, and kernels rotate them in eights.
-    const bool keepsUnrotated =
-        architecture.unrotatedEvery == 0 && source->config().rope.dims % 8 == 0;
-    if (architecture.isRotary())
-      add("equant-zeropoint{scheme=W4A16 group-size=32},equant-quantize,"
-          "equant-simquant-kv{group=16 residual=16 keys=" +
-          std::string(keepsUnrotated ? "pre-rope" : "post-rope") + "}" + materialize +
-          ",lm-hoist-rows");
+    addModel(*context, tests, name,
+             (architecture.isRotary() ? " --set head_dim=8" : "") +
+                 std::string(name == "qwen3_5" ? " --set mtp_num_hidden_layers=1" : ""),
+             seeds);
   }
+  for (const char *name : {"gemma4_e", "gemma4_moe"})
+    addModel(*context, tests, name, " --set head_dim=8", seeds);
   return seeds;
 }

@@ -298,7 +298,9 @@ def random_gemma4(seed=0, *, hidden=40, ffn=52, layers=4, heads=4, kv_heads=2, h
         elif "embed_tokens" in name:
             tensors[name] = random.normal(0, 1, shape)
         else:
-            gain = 2.0 if any(part in name for part in ("q_proj", "k_proj", "gate_proj", "lm_head")) else 1.0
+            gain = 2.0 if any(part in name for part in ("q_proj", "k_proj", "gate_proj", "gate_up_proj", "lm_head")) else 1.0
+            if "router" in name:  # whose input is divided by this root
+                gain = 2.0 * np.sqrt(shape[-1])
             tensors[name] = random.normal(0, gain / np.sqrt(shape[-1]), shape)
     return config, {name: values.astype(np.float32) for name, values in tensors.items()}
 

@@ -20,8 +20,8 @@ FORMATS, GROUPS = ("W2A16", "W3A16", "W4A16", "W8A16"), "16"
 class Searched:
     """A random model of two layers, and a search in it."""
 
-    def __init__(self, folder, tied=True):
-        self.folder, (self.config, self.tensors) = folder, random_llama(5, hidden=64, ffn=96, heads=4, kv_heads=4, tied=tied)
+    def __init__(self, folder, tied=True, **fields):
+        self.folder, (self.config, self.tensors) = folder, random_llama(5, hidden=64, ffn=96, heads=4, kv_heads=4, tied=tied, **fields)
         self.head = "model.embed_tokens.weight" if tied else "lm_head.weight"
         write_model(folder / "model", self.config, self.tensors)
         self.samples = [random_tokens(seed, length, 97) for seed, length in ((1, 40), (2, 33))]
@@ -49,9 +49,15 @@ class Searched:
         tensors = dict(self.tensors)
         for site in json.loads(result.stdout)["sites"]:
             if site["weight"] and (with_head or site["name"] != "lm_head"):
-                name = self.head if site["name"] == "lm_head" else f"{site['name']}.weight"
-                tensors[name] = rounded(tensors[name], site["weight"])
+                for name in self.tensors_of(site["name"]):
+                    tensors[name] = rounded(tensors[name], site["weight"])
         return self.divergence(tensors)
+
+    def tensors_of(self, site):
+        """The names of its weights: one, or one of each expert."""
+        name = self.head if site == "lm_head" else f"{site}.weight"
+        at, part = site.rsplit(".", 1) if name not in self.tensors else (None, None)
+        return [name] if at is None else [name for name in self.tensors if name.startswith(f"{at}.") and name.endswith(f".{part}.weight")]
 
     def divergence(self, tensors):
         exact, found = (Llama(self.config, weights, dtype=np.float64) for weights in (self.tensors, tensors))

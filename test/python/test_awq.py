@@ -14,7 +14,8 @@ from safetensors.numpy import load_file
 
 from calibrating import write_tokens
 from helpers import assert_refused, folder_contents, random_llama, random_tokens, write_model
-from oracles.llama import Llama, silu
+from oracles.gates import silu
+from oracles.llama import Llama
 from oracles.schemes import QuantizedWeight
 from planning import SITES, plan, planned_module, run_pass
 

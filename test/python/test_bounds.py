@@ -10,7 +10,8 @@ import pytest
 
 from calibrating import write_tokens
 from helpers import assert_refused, random_gpt2, random_llama, random_tokens, run_tool, write_model
-from oracles.llama import Llama, silu
+from oracles.gates import silu
+from oracles.llama import Llama
 from oracles.schemes import QuantizedWeight
 from planning import SITES, recorded_inputs
 

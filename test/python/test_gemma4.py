@@ -1,8 +1,8 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Gemma 4, the text part of models without experts: layers whose heads differ in size and number, values made of keys' projection, rotation
-in proportion, a factor of each layer, layers that read the keys and values of others, and embeddings of layers, against the numpy oracle;
-caches of codes, batches, folders and GGUF."""
+"""Gemma 4, the text part: layers whose heads differ in size and number, values made of keys' projection, rotation in proportion, a factor of each
+layer, layers that read the keys and values of others, embeddings of layers, and experts beside MLPs, against the numpy oracle; caches of codes,
+batches, folders and GGUF."""
 
 import json
 
@@ -17,6 +17,7 @@ from easyquant.evaluation.weights import read_site
 from easyquant.runtime.artifact import Artifact
 from helpers import Runner, assert_refused, kl, random_gemma4, random_tokens, run_tool, write_byte_level, write_gguf, write_model, written_back
 from oracles.checkpoint import read_folder
+from oracles.experts import apart
 from oracles.kv_cache import QuantizedCacheLlama
 from oracles.llama import Llama
 from oracles.schemes import FLOAT, W8A8, w4a8
@@ -40,6 +41,10 @@ MODELS = {
     "embeddings of layers": {"layers": 3, "layer_types": [SLIDING, SLIDING, FULL], "hidden_size_per_layer_input": 12, "tied": False},
     "E2B in small": {"layers": 10, "layer_types": [SLIDING, SLIDING, SLIDING, SLIDING, FULL] * 2, "heads": 8, "kv_heads": 1, "num_kv_shared_layers": 5,
                      "use_double_wide_mlp": True, "hidden_size_per_layer_input": 16, "final_logit_softcapping": 30.0},
+    "experts": {"layers": 3, "layer_types": [SLIDING, SLIDING, FULL], "hidden": 64, "attention_k_eq_v": True, "num_global_key_value_heads": 1,
+                "enable_moe_block": True, "num_experts": 6, "top_k_experts": 3, "moe_intermediate_size": 32, "final_logit_softcapping": 30.0},
+    "experts, embeddings of layers": {"layers": 2, "layer_types": [SLIDING, FULL], "hidden_size_per_layer_input": 12, "tied": False,
+                                      "enable_moe_block": True, "num_experts": 3, "top_k_experts": 1, "moe_intermediate_size": 20},
     "shared keys in heads of one size": {"layers": 3, "layer_types": [SLIDING, FULL, FULL], "full_head_dim": 8, "num_kv_shared_layers": 1},
     "heads of the sizes of models": {"layers": 2, "layer_types": [SLIDING, FULL], "heads": 2, "kv_heads": 1, "head_dim": 256, "full_head_dim": 512,
                                      "attention_k_eq_v": True},
@@ -123,6 +128,20 @@ def test_the_oracle_sees_what_layers_share(model, what, change):
     assert np.abs(changed - logits(model("E2B in small"), tokens)).max() > 0.05, what
 
 
+@pytest.mark.parametrize("what, change", [
+    ("the MLP", lambda key, value: 0 * value + 1 if "layernorm_1" in key else value),
+    ("what experts read", lambda key, value: 0 * value + 1 if "feedforward_layernorm_2" in key else value),
+    ("what the router reads", lambda key, value: 0 * value + 1 if "router.scale" in key else value),
+    ("factors of experts", lambda key, value: 0 * value + 1 if "per_expert" in key else value),
+    ("experts", lambda key, value: np.roll(value, 1, 0) if "experts." in key else value),
+])
+def test_the_oracle_sees_experts(model, what, change):
+    config, tensors = read_folder(model("experts"))
+    tokens = random_tokens(5, 96, 97)
+    changed = Llama(config, {key: change(key, value) for key, value in tensors.items()}, dtype=np.float64).logits(tokens)
+    assert np.abs(changed - logits(model("experts"), tokens)).max() > 0.05, what
+
+
 def test_keys_that_nobody_reads_are_left_out(artifact, model, tmp_path):
     """Files of E2B have k_proj and v_proj in layers that read those of others."""
     config, tensors = read_folder(model("E2B in small"))
@@ -134,7 +153,7 @@ def test_keys_that_nobody_reads_are_left_out(artifact, model, tmp_path):
     assert_refused(run_tool("easyquant-compile", folder, "-o", tmp_path / "out", *FLOATS), "layers.4.self_attn.sinks", "has no place")
 
 
-@pytest.mark.parametrize("name", ["shared projections", "v of its own, biases", "shared keys, wide MLPs", "E2B in small"])
+@pytest.mark.parametrize("name", ["shared projections", "v of its own, biases", "shared keys, wide MLPs", "E2B in small", "experts"])
 def test_sequences_of_a_batch_have_their_own_bits(artifact, model, name):
     check_bits_in_batches(Runner(artifact(model(name), *FLOATS)).model, count=5, length=90, longest=24)
 
@@ -162,7 +181,9 @@ def test_the_text_part_of_a_model_with_pictures(artifact, model, tmp_path):
     ({"hidden_size_per_layer_input": 12, "vocab_size_per_layer_input": 98}, ["vocab_size_per_layer_input", "each of 97 tokens, found 98"]),
     ({"hidden_size_per_layer_input": 1 << 23}, ["embeddings of 8388608 columns for each of 4 layers", "too wide"]),
     ({"hidden_size_per_layer_input": -1}, ["hidden_size_per_layer_input", "found -1"]),
-    ({"enable_moe_block": True}, ["enable_moe_block: true is not supported"]),
+    ({"enable_moe_block": True}, ["num_experts: found nothing"]),
+    ({"enable_moe_block": True, "num_experts": 4, "top_k_experts": 5, "moe_intermediate_size": 32}, ["each token chooses 5 experts, but there are 4"]),
+    ({"enable_moe_block": True, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 32}, ["layers.0.post_feedforward_layernorm_1.weight", "missing"]),
     ({"num_kv_shared_layers": 2, "use_double_wide_mlp": True}, ["layers.2.mlp.gate_proj.weight", "expected shape [104, 40]"]),
     ({"use_bidirectional_attention": "all"}, ["use_bidirectional_attention", 'expected null or "vision"']),
     ({"per_layer_config": {"1": {"head_dim": 16}}}, ["per_layer_config", "expected null"]),
@@ -206,7 +227,7 @@ def test_exported_folder_is_the_model(model, tmp_path, name):
     tokens = random_tokens(5, 96, 97)
     assert np.array_equal(Llama(config, tensors, dtype=np.float64).logits(tokens), logits(model(name), tokens))
     assert config["model_type"] == "gemma4_text"
-    for key, otherwise in {"hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0, "use_double_wide_mlp": False}.items():
+    for key, otherwise in {"hidden_size_per_layer_input": 0, "enable_moe_block": False, "num_kv_shared_layers": 0, "use_double_wide_mlp": False}.items():
         assert config[key] == before.get(key, otherwise)
     assert config["layer_types"][-1] == FULL and isinstance(config["sliding_window"], int)
 
@@ -214,7 +235,7 @@ def test_exported_folder_is_the_model(model, tmp_path, name):
 # ------------------------------------------------------------------------------------------------------ schemes and methods
 
 
-@pytest.mark.parametrize("name", ["shared projections", "v of its own, biases", "shared keys", "E2B in small"])
+@pytest.mark.parametrize("name", ["shared projections", "v of its own, biases", "shared keys", "E2B in small", "experts"])
 def test_w8a8(artifact, model, name):
     tokens = random_tokens(6, 96, 97)
     expected = logits(model(name), tokens, W8A8)
@@ -233,7 +254,15 @@ def rounded(out, config, tensors):
     """The tensors with the weights of the artifact `out`."""
     made = Artifact.open(out)
     name_of = lambda site: "model.embed_tokens" if site == "lm_head" and config["tie_word_embeddings"] else site  # noqa: E731
-    return tensors | {f"{name_of(site['name'])}.weight": read_site(made, site["name"]) for site in made.manifest["sites"]}
+    result = apart(tensors)
+    for site in made.manifest["sites"]:
+        name, weight = name_of(site["name"]), read_site(made, site["name"])
+        at, is_expert, part = name.partition(".experts.")
+        if is_expert:
+            result |= {f"{at}.experts.{expert}.{part}.weight": rows for expert, rows in enumerate(np.split(weight, config["num_experts"]))}
+        else:
+            result[f"{name}.weight"] = weight
+    return result
 
 
 GROUPS = ["--scheme=W4A16", "--group-size=8"]
@@ -371,7 +400,7 @@ def test_gguf_is_the_same_model(artifact, model, workspace, tmp_path, name):
     ({"feed_forward_length": [52, 52, 104, 104]}, ["feed_forward_length", "twice as large in the last 0"]),
     ({"feed_forward_length": [52, 52, 52]}, ["feed_forward_length", "each of 4 layers"]),
     ({"embedding_length_per_layer_input": 8}, ["per_layer_token_embd.weight", "missing"]),
-    ({"expert_count": 4}, ["gemma4", "with experts are not supported"]),
+    ({"expert_count": 4}, ["gemma4.expert_used_count", "missing"]),
     ({"attention.head_count_kv": [2, 1, 2]}, ["head_count_kv", "each of 4 layers"]),
     ({"attention.head_count_kv": [2, 1, 4, 1]}, ["head_count_kv", "layers with a window"]),
     ({"attention.head_count_kv": [2, 0, 2, 0]}, ["head_count_kv", "from 1 to"]),
@@ -400,7 +429,9 @@ def test_factors_that_are_no_proportion(model, tmp_path, monkeypatch, factors):
 
 @pytest.mark.parametrize("more", [{"attention_k_eq_v": True, "num_global_key_value_heads": 1},
                                   {"layers": 6, "layer_types": [SLIDING, FULL] * 3, "num_kv_shared_layers": 4, "use_double_wide_mlp": True,
-                                   "hidden_size_per_layer_input": 32}], ids=["12B", "E2B"])  # fmt: skip
+                                   "hidden_size_per_layer_input": 32},
+                                  {"layers": 2, "layer_types": [SLIDING, FULL], "enable_moe_block": True, "num_experts": 4, "top_k_experts": 2,
+                                   "moe_intermediate_size": 32}], ids=["12B", "E2B", "26B-A4B"])  # fmt: skip
 def test_exported_gguf(artifact, tmp_path, more):
     """All but the head is as it was, the scalars of layers too, which the module has as attributes."""
     config, tensors = random_gemma4(13, vocab=330, hidden=64, head_dim=16, full_head_dim=32, final_logit_softcapping=20.0,
@@ -415,3 +446,34 @@ def test_exported_gguf(artifact, tmp_path, more):
     expected = Llama(config, tensors | {"model.embed_tokens.weight": head}, dtype=np.float64).logits(tokens)
     result = Runner(artifact(out / "model.gguf", "--scheme=none", "--isa=avx2")).score(tokens)
     assert np.linalg.norm(result - expected) < 1e-5 * np.linalg.norm(expected)
+
+
+def with_gate_and_up_in_one(path, out):
+    """A copy in which gate and up of all experts of a layer are one tensor, as llama.cpp's converter writes them."""
+    reader, writer = gguf.GGUFReader(path), gguf.GGUFWriter(out, "gemma4")
+    for field in reader.fields.values():
+        if not field.name.startswith(("GGUF.", "general.architecture")):
+            writer.add_key_value(field.name, field.contents(), field.types[0], field.types[-1] if len(field.types) > 1 else None)
+    tensors = {tensor.name: tensor for tensor in reader.tensors}
+    for name, tensor in tensors.items():
+        if "ffn_up_exps" in name:
+            continue
+        rows = tensor.data
+        if "ffn_gate_exps" in name:
+            name, rows = name.replace("gate", "gate_up"), np.concatenate([rows, tensors[name.replace("gate", "up")].data], axis=1)
+        writer.add_tensor(name, rows, raw_dtype=tensor.tensor_type)
+    for write in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
+        write()
+
+
+@pytest.mark.parametrize("scheme", ["Q8_0", "Q4_0"])
+def test_gate_and_up_in_one_tensor_of_codes(artifact, tmp_path, scheme):
+    config, tensors = random_gemma4(13, **MODELS["experts"] | {"vocab": 330, "ffn": 96, "head_dim": 16, "full_head_dim": 32})
+    folder, out = write_byte_level(write_model(tmp_path / "model", config, tensors), vocabulary=320), tmp_path / "out"
+    done = run_command_line("export", folder, "--format", "gguf", "-o", out, f"--scheme={scheme}")
+    assert done.returncode == 0, done.stderr
+    with_gate_and_up_in_one(out / "model.gguf", tmp_path / "joined.gguf")
+    tokens = random_tokens(7, 96, 330)
+    expected, found = (artifact(path, "--isa=avx2") for path in (out / "model.gguf", tmp_path / "joined.gguf"))
+    assert {site["weight"]["bits"] for site in Artifact.open(found).manifest["sites"] if ".experts." in site["name"]} == {int(scheme[1])}
+    assert np.array_equal(Runner(found).score(tokens), Runner(expected).score(tokens))

@@ -9,7 +9,8 @@ import pytest
 
 from calibrating import write_tokens
 from helpers import assert_refused, folder_contents, random_gpt2, random_llama, random_tokens, write_model
-from oracles.llama import Llama, silu
+from oracles.gates import silu
+from oracles.llama import Llama
 from oracles.schemes import absmax_scale
 from planning import dequantized, plan, planned_module, run_pass
 

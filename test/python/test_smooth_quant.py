@@ -10,7 +10,8 @@ import pytest
 from helpers import assert_refused, random_gpt2, random_llama, random_tokens, run_tool, test_data, write_model
 from oracles.checkpoint import read_llama2c
 from oracles.gpt2 import GPT2
-from oracles.llama import Llama, silu
+from oracles.gates import silu
+from oracles.llama import Llama
 from smoothing import Smoothed, formula
 
 ATTENTION = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")

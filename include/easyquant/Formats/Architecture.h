@@ -124,6 +124,10 @@ struct NumberField {
 /// expert; the experts with the greatest of them compute the row, and its result is the sum of
 /// theirs, each times its softmax, or its sigmoid.
 struct ExpertFields {
+  /// A flag: there are none where it is false or missing. Null: there are some in all models.
+  const char *enabledKey = nullptr;
+  /// They do not take the place of an MLP: LayerModules says how both are added.
+  bool besideMlp = false;
   SizeField count = {};
   SizeField chosen = {}; ///< by each row
   SizeField size = {};   ///< columns between up and down; without a key: intermediateSize
@@ -177,7 +181,16 @@ struct DeltaModules {
 /// tensor for each expert (expertName()), GGUF one for all. With expertGateUp, Hugging Face has
 /// stacks, too: gate and up of all experts, column by column side by side, in a tensor of that
 /// name, and down in one of its own name; each E x K x N, biases E x N behind "_bias". Where it
-/// stacksRows, they are E x N x K, an expert's rows of gate before those of up.
+/// stacksRows, they are E x N x K, an expert's rows of gate before those of up. GGUF may have gate
+/// and up so, too, as kExpertGateUpInGGUF.
+///
+/// Where ExpertFields::besideMlp says so, the second line is
+///
+///   x = x + outputNorm(denseOutputNorm(MLP of inputNorm(x)) + expertOutputNorm(experts of
+///   expertNorm(x)))
+///
+/// and the router's input is x normed with the weights routerScale / sqrt(d), d the columns of x.
+/// What an expert gives is times its number among expertFactors.
 /// In a layer that convolves, the place of
 /// attention has
 ///
@@ -206,6 +219,11 @@ struct LayerModules {
   Module<"ffn_down"> down = {};
   Module<"ffn_gate_inp"> router = {};
   Module<"exp_probs_b.bias"> choiceBias = {}; ///< a number for each expert: a vector
+  Module<"ffn_gate_inp.scale"> routerScale = {};
+  Module<"ffn_down_exps.scale"> expertFactors = {};
+  Module<"post_ffw_norm_1"> denseOutputNorm = {};
+  Module<"pre_ffw_norm_2"> expertNorm = {};
+  Module<"post_ffw_norm_2"> expertOutputNorm = {};
   Module<"ffn_gate_exps"> expertGate = {};
   Module<"ffn_up_exps"> expertUp = {};
   Module<"ffn_down_exps"> expertDown = {};
@@ -221,6 +239,9 @@ struct LayerModules {
   Module<"post_norm"> inputProjectionNorm = {};
   Module<"layer_output_scale"> scalar = {}; ///< what the layer's result is times: one number
 };
+
+/// Gate and up of all experts in one tensor of GGUF, E x 2N x K.
+inline constexpr const char *kExpertGateUpInGGUF = "ffn_gate_up_exps";
 
 /// The modules of a head that drafts the token behind the next one (multi-token prediction,
 /// Gloeckle et al., 2024, https://arxiv.org/abs/2404.19737; with a layer of its own as in

@@ -82,9 +82,9 @@ struct ModelConfig {
   int64_t slidingWindow = 0;
   /// Which layers have the window; empty: all, if there is one.
   std::vector<bool> windowedLayers;
-  /// A mixture of experts in place of every MLP but those of the first `denseLayers`: how many, how
-  /// many of them a row chooses, their columns between up and down, and whether the weights of the
-  /// chosen ones sum to 1. 0: none.
+  /// A mixture of experts in place of, or beside, every MLP but those of the first `denseLayers`:
+  /// how many, how many of them a row chooses, their columns between up and down, and whether the
+  /// weights of the chosen ones sum to 1. 0: none.
   int64_t experts = 0, expertsPerRow = 0, expertSize = 0, denseLayers = 0;
   bool renormalizesExperts = true;
   /// A bias has a part in choices; what weights are multiplied by.
@@ -142,8 +142,9 @@ struct ModelConfig {
   }
   /// All that it keeps for such a layer.
   int64_t recurrentState() const { return convolutionState() + delta.values() * delta.keyDim; }
-  /// Whether a layer has experts in the place of an MLP.
   bool hasExperts(int64_t layer) const { return experts != 0 && layer >= denseLayers; }
+  /// Whether a layer has an MLP that computes all rows, beside experts or without.
+  bool hasMlp(int64_t layer) const { return !hasExperts(layer) || architecture->experts.besideMlp; }
   /// Dimensions of a head, and key-value heads, of a layer's attention.
   int64_t headDimOf(int64_t layer) const {
     return fullHeadDim != 0 && windowOf(layer) == 0 ? fullHeadDim : headDim;

@@ -48,6 +48,10 @@ struct ExpectedTensor {
   std::string stack = {};
   bool stacksRows = false;
   int64_t stackParts = 1, stackPart = 0;
+  /// If not empty: GGUF may have it, too, as half of this tensor of E x 2N x K
+  /// (kExpertGateUpInGGUF), the first one or the second.
+  std::string ggufStack = {};
+  bool isSecondInGGUF = false;
   /// GGUF has the one row of the matrix as a vector.
   bool isVectorInGGUF = false;
 

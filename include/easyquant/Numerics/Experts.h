@@ -37,7 +37,8 @@ struct Router {
   /// empty; weights are scores, or their parts of the sum of those chosen and 1e-20.
   bool sigmoid = false;
   std::span<const float> bias = {};
-  double scale = 1.0; ///< of weights
+  double scale = 1.0;                  ///< of weights
+  std::span<const float> factors = {}; ///< of the weights of each expert; empty: 1
 };
 
 /// Each row of logits, M x E, chooses the `chosen` greatest, of equal ones those that come first.

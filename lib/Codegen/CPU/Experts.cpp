@@ -23,6 +23,8 @@ std::string symbolName(const ChooseExpertsSpec &spec) {
   std::string name = llvm::formatv("choose_experts_{0}_of_{1}{2}{3}{4}", spec.chosen, spec.experts,
                                    spec.sigmoid ? "_sigmoid" : "", spec.bias ? "_bias" : "",
                                    spec.renormalize ? "_renormalized" : "");
+  if (spec.factors)
+    name += "_factors";
   if (spec.scale != 1.0)
     name += llvm::formatv("_scale{0:x-}", llvm::bit_cast<uint32_t>(static_cast<float>(spec.scale)));
   return name;
@@ -43,6 +45,7 @@ Description describe(const ChooseExpertsSpec &spec, MLIRContext *context) {
   if (spec.bias)
     d.writes("scores", d.rows(spec.experts));
   d.reads("bias", d.memory({spec.experts}, d.getF32Type()), spec.bias);
+  d.reads("factors", d.memory({spec.experts}, d.getF32Type()), spec.factors);
   return std::move(d.kernel);
 }
 
@@ -98,6 +101,26 @@ static void emitSigmoidWeights(KernelBuilder &b, const ChooseExpertsSpec &spec, 
   });
 }
 
+/// The softmax of a row's choices, over all experts or the chosen ones; logits lie in the places of
+/// weights.
+static void emitSoftmaxWeights(KernelBuilder &b, const ChooseExpertsSpec &spec, Value logits,
+                               Value weights, Value row) {
+  const int64_t wide = b.target.lanes();
+  Value greatest = b.load(weights, {row, 0});
+  auto exponential = [&](Value of, Value column, int64_t lanes) {
+    Value x = b.loadVector(lanes, of, {row, column});
+    return exp(b, b.subf(x, b.broadcast(greatest, lanes)));
+  };
+  Value over = spec.renormalize ? weights : logits;
+  Value sum = reduceColumns(
+      b, 0, spec.renormalize ? spec.chosen : spec.experts, wide, b.f32(), Combine::Add,
+      [&](Value column, int64_t lanes) { return exponential(over, column, lanes); });
+  forColumns(b, 0, spec.chosen, wide, [&](Value column, int64_t lanes) {
+    Value part = b.divf(exponential(weights, column, lanes), b.broadcast(sum, lanes));
+    b.storeVector(scaled(b, spec, part), weights, {row, column});
+  });
+}
+
 func::FuncOp getOrEmitChooseExperts(ModuleOp module, const ChooseExpertsSpec &spec,
                                     const Target &target) {
   const int64_t wide = target.lanes();
@@ -126,19 +149,16 @@ func::FuncOp getOrEmitChooseExperts(ModuleOp module, const ChooseExpertsSpec &sp
                 return next;
               });
     if (spec.sigmoid)
-      return emitSigmoidWeights(b, spec, weights, row);
-    Value greatest = b.load(weights, {row, 0});
-    auto exponential = [&](Value of, Value column, int64_t lanes) {
-      Value x = b.loadVector(lanes, of, {row, column});
-      return exp(b, b.subf(x, b.broadcast(greatest, lanes)));
-    };
-    Value over = spec.renormalize ? weights : logits;
-    Value sum = reduceColumns(
-        b, 0, spec.renormalize ? spec.chosen : spec.experts, wide, b.f32(), Combine::Add,
-        [&](Value column, int64_t lanes) { return exponential(over, column, lanes); });
-    forColumns(b, 0, spec.chosen, wide, [&](Value column, int64_t lanes) {
-      Value part = b.divf(exponential(weights, column, lanes), b.broadcast(sum, lanes));
-      b.storeVector(scaled(b, spec, part), weights, {row, column});
+      emitSigmoidWeights(b, spec, weights, row);
+    else
+      emitSoftmaxWeights(b, spec, logits, weights, row);
+    if (!spec.factors)
+      return;
+    b.forLoop(0, spec.chosen, 1, [&](Value choice) {
+      Value expert =
+          arith::IndexCastUIOp::create(b, b.getIndexType(), b.load(places, {row, choice}));
+      Value weight = b.load(weights, {row, choice});
+      b.store(b.mulf(weight, b.load(in["factors"], {expert})), weights, {row, choice});
     });
   };
   return getOrEmitRowKernel(

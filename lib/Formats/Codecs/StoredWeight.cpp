@@ -73,14 +73,15 @@ Result<QuantizedMatrix> StoredWeight::unpack(int64_t firstRow, int64_t count) co
       return makeError(found.error().code, "site '{}': {}", quantized.name, found.error().message);
     return found;
   };
-  if (rowOrder.isSame() && rowStep == 1)
+  if (rowOrder.isSame() && rowParts == 1)
     return stored(firstRow, count);
   auto join = [](auto &to, const auto &from) { to.insert(to.end(), from.begin(), from.end()); };
   QuantizedMatrix all{codec->scheme, count, codec->columns, {}, {}};
   all.params.rows = count;
   all.params.groups = codec->groups();
   for (int64_t row = 0; row < count; ++row) {
-    auto found = stored(rowOrder.stored(firstRow + row) * rowStep + rowOffset, 1);
+    const int64_t own = rowOrder.stored(firstRow + row);
+    auto found = stored((own / rowRun * rowParts + rowPart) * rowRun + own % rowRun, 1);
     if (!found)
       return found;
     all.params.outer = found->params.outer;
@@ -105,10 +106,11 @@ Result<QuantizedMatrix> StoredWeight::codes(int64_t firstRow, int64_t count) con
   return rows;
 }
 
-void StoredWeight::takeEvery(int64_t step, int64_t first) {
-  quantized.rows /= step;
-  rowStep = step;
-  rowOffset = first;
+void StoredWeight::takePart(int64_t parts, int64_t part, int64_t run) {
+  quantized.rows /= parts;
+  rowParts = parts;
+  rowPart = part;
+  rowRun = run;
 }
 
 void StoredWeight::setGroups(std::vector<int32_t> groups) {

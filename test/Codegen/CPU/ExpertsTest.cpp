@@ -23,6 +23,7 @@ struct RoutingCase {
   int64_t experts, chosen, rows;
   bool renormalize, sigmoid = false, bias = false;
   double scale = 1.0;
+  bool factors = false;
 };
 
 /// Logits, some of them equal, and of rows that all choose the same experts.
@@ -41,13 +42,16 @@ std::vector<float> makeLogits(const RoutingCase &shape) {
 
 void checkRouting(const RoutingCase &shape, const Kernel &choose, const Kernel &sort) {
   std::vector<float> logits = makeLogits(shape);
-  std::vector<float> bias;
-  if (shape.bias)
-    for (int64_t expert = 0; expert < shape.experts; ++expert)
+  std::vector<float> bias, factors;
+  for (int64_t expert = 0; expert < shape.experts; ++expert) {
+    if (shape.bias)
       bias.push_back(0.25f * static_cast<float>(expert % 4));
+    if (shape.factors)
+      factors.push_back(0.5f + 0.125f * static_cast<float>(expert % 7));
+  }
   const num::Routing expected =
       num::route(num::ConstMatrix(logits.data(), shape.rows, shape.experts),
-                 {shape.chosen, shape.renormalize, shape.sigmoid, bias, shape.scale});
+                 {shape.chosen, shape.renormalize, shape.sigmoid, bias, shape.scale, factors});
   const int64_t choices = shape.rows * shape.chosen;
   for (int64_t threads : {1, 2, 3}) {
     SCOPED_TRACE(std::to_string(threads) + " threads");
@@ -69,6 +73,9 @@ void checkRouting(const RoutingCase &shape, const Kernel &choose, const Kernel &
           MemRef<float, 2>::strided(scores.data(), {shape.rows, shape.experts}, shape.experts);
       MemRef<float, 1> biasView(bias.data(), {shape.experts});
       choose(inView, placeView, weightView, scoreView, biasView, threads);
+    } else if (shape.factors) {
+      MemRef<float, 1> factorView(factors.data(), {shape.experts});
+      choose(inView, placeView, weightView, factorView, threads);
     } else {
       choose(inView, placeView, weightView, threads);
     }
@@ -85,7 +92,9 @@ TEST(Experts, RowsAreRoutedAsTheReferenceDoes) {
   for (const Target &target : testTargets())
     for (auto [experts, chosen] : {std::pair<int64_t, int64_t>{8, 2}, {128, 8}, {5, 1}, {3, 3}})
       for (bool renormalize : {false, true}) {
+        const bool factors = renormalize && experts != 3;
         ChooseExpertsSpec choose{experts, chosen, renormalize};
+        choose.factors = factors;
         SortChoicesSpec sort{experts, chosen};
         SCOPED_TRACE(symbolName(choose) + " " + target.name().str());
         KernelLibrary library(target, [&](mlir::ModuleOp module) {
@@ -94,8 +103,8 @@ TEST(Experts, RowsAreRoutedAsTheReferenceDoes) {
               getOrEmitSortChoices(module, sort, target)};
         });
         for (int64_t rows : {1, 2, 7, 40})
-          checkRouting({experts, chosen, rows, renormalize}, library.kernel(symbolName(choose)),
-                       library.kernel(symbolName(sort)));
+          checkRouting({experts, chosen, rows, renormalize, false, false, 1.0, factors},
+                       library.kernel(symbolName(choose)), library.kernel(symbolName(sort)));
       }
 }
 

@@ -13,7 +13,7 @@
 // CHECK:         launch.buffer(%[[ALL]]) {multiple = 2 : i64, offset = {{.*}}} : memref<?x8xf32>
 // CHECK:         launch.kernel gemm @linear_8x8_f32_experts4(
 // CHECK:         launch.kernel other @combine_2x8(
-// CHECK:         launch.kernel other @choose_experts_2_of_4_sigmoid_bias_scale40200000(
+// CHECK:         launch.kernel other @choose_experts_2_of_4_sigmoid_bias_factors_scale40200000(
 // CHECK:         launch.kernel other @combine_2x8_shared(
 
 // GPU: error: 'lm.route' op has no GPU kernel; compile it with --target cpu
@@ -30,7 +30,7 @@ func.func @forward(%x: tensor<?x8xf32>, %logits: tensor<?x4xf32>, %gate: tensor<
   %d = lm.linear %rows, %w experts(%offsets) {site = "experts.down"} : (tensor<?x8xf32>, tensor<32x8xf32>, tensor<5xi32>) -> tensor<?x8xf32>
   %y = lm.combine %d, %places, %weights : tensor<?x8xf32>, tensor<?x2xi32>, tensor<?x2xf32>
   %b = ml_program.global_load_const @b : tensor<4xf32>
-  %order2, %offsets2, %places2, %weights2 = lm.route %logits bias(%b : tensor<4xf32>) {top_k = 2, sigmoid, scale = 2.5 : f64}
+  %order2, %offsets2, %places2, %weights2 = lm.route %logits bias(%b : tensor<4xf32>) factors(%b : tensor<4xf32>) {top_k = 2, sigmoid, scale = 2.5 : f64}
     : tensor<?x4xf32> -> tensor<?xi32>, tensor<5xi32>, tensor<?x2xi32>, tensor<?x2xf32>
   %rows2 = lm.rows %y at %order2 : tensor<?x8xf32>, tensor<?xi32>
   %z = lm.combine %rows2, %places2, %weights2 shared(%x, %gate : tensor<?x8xf32>, tensor<?x1xf32>)

@@ -81,8 +81,16 @@ func.func @choosing_bias(%logits: tensor<?x4xf32>, %b: tensor<4xf32>) {
 // -----
 
 func.func @bias_of_experts(%logits: tensor<?x4xf32>, %b: tensor<3xf32>) {
-  // expected-error @below {{bias has one number for each of 4 experts, found 3}}
+  // expected-error @below {{'bias' has one number for each of 4 experts, found 3}}
   lm.route %logits bias(%b : tensor<3xf32>) {top_k = 2, sigmoid} : tensor<?x4xf32> -> tensor<?xi32>, tensor<5xi32>, tensor<?x2xi32>, tensor<?x2xf32>
+  return
+}
+
+// -----
+
+func.func @factors(%logits: tensor<?x4xf32>, %f: tensor<5xf32>) {
+  // expected-error @below {{'factors' has one number for each of 4 experts, found 5}}
+  lm.route %logits factors(%f : tensor<5xf32>) {top_k = 2} : tensor<?x4xf32> -> tensor<?xi32>, tensor<5xi32>, tensor<?x2xi32>, tensor<?x2xf32>
   return
 }
 

@@ -43,10 +43,10 @@ func.func @linear_of_experts(%x: tensor<?x8xf32>, %up: tensor<24x8xf32>, %offset
 
 // CHECK-LABEL: func.func @sigmoid(
 // CHECK-SAME:    %[[X:[^:]*]]: tensor<?x8xf32>, %[[LOGITS:[^:]*]]: tensor<?x4xf32>, %[[B:[^:]*]]: tensor<4xf32>, %[[SHARED:[^:]*]]: tensor<?x8xf32>, %[[GATE:[^:]*]]: tensor<?x1xf32>
-// CHECK:         lm.route %[[LOGITS]] bias(%[[B]] : tensor<4xf32>) {renormalize, scale = 2.500000e+00 : f64, sigmoid, top_k = 2 : i64} : tensor<?x4xf32>
+// CHECK:         lm.route %[[LOGITS]] bias(%[[B]] : tensor<4xf32>) factors(%[[B]] : tensor<4xf32>) {renormalize, scale = 2.500000e+00 : f64, sigmoid, top_k = 2 : i64} : tensor<?x4xf32>
 // CHECK:         lm.combine %{{.*}}, %{{.*}}, %{{.*}} shared(%[[SHARED]], %[[GATE]] : tensor<?x8xf32>, tensor<?x1xf32>) : tensor<?x8xf32>
 func.func @sigmoid(%x: tensor<?x8xf32>, %logits: tensor<?x4xf32>, %b: tensor<4xf32>, %shared: tensor<?x8xf32>, %gate: tensor<?x1xf32>) -> tensor<?x8xf32> {
-  %order, %offsets, %places, %weights = lm.route %logits bias(%b : tensor<4xf32>) {top_k = 2, sigmoid, renormalize, scale = 2.5 : f64}
+  %order, %offsets, %places, %weights = lm.route %logits bias(%b : tensor<4xf32>) factors(%b : tensor<4xf32>) {top_k = 2, sigmoid, renormalize, scale = 2.5 : f64}
     : tensor<?x4xf32> -> tensor<?xi32>, tensor<5xi32>, tensor<?x2xi32>, tensor<?x2xf32>
   %rows = lm.rows %x at %order : tensor<?x8xf32>, tensor<?xi32>
   %y = lm.combine %rows, %places, %weights shared(%shared, %gate : tensor<?x8xf32>, tensor<?x1xf32>)

@@ -1,15 +1,18 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A mixture of experts in place of an MLP: softmax over all experts, the greatest of them, in mixtral and where norm_topk_prob says so made to
-sum to 1; in gpt_oss the greatest first, and softmax over these; in lfm2_moe sigmoids, of which a bias chooses. The router is float whatever the
+sum to 1; in gemma4_text so, too, and times a number of the expert; in gpt_oss the greatest first, and softmax over these; in lfm2_moe sigmoids, of which a bias chooses. The router is float whatever the
 scheme."""
 
 import numpy as np
+
+from .gates import clamped, gelu, sigmoid, silu
 
 # Router, experts, and gate, up and down of an expert.
 NAMES = {"qwen3_moe": ("mlp.gate", "mlp.experts", ("gate_proj", "up_proj", "down_proj")),
          "qwen2_moe": ("mlp.gate", "mlp.experts", ("gate_proj", "up_proj", "down_proj")),
          "qwen3_5_moe_text": ("mlp.gate", "mlp.experts", ("gate_proj", "up_proj", "down_proj")),
+         "gemma4_text": ("router.proj", "experts", ("gate_proj", "up_proj", "down_proj")),
          "gpt_oss": ("mlp.router", "mlp.experts", ("gate_proj", "up_proj", "down_proj")),
          "lfm2_moe": ("feed_forward.gate", "feed_forward.experts", ("w1", "w3", "w2")),
          "mixtral": ("block_sparse_moe.gate", "block_sparse_moe.experts", ("w1", "w3", "w2"))}  # fmt: skip
@@ -17,21 +20,6 @@ NAMES = {"qwen3_moe": ("mlp.gate", "mlp.experts", ("gate_proj", "up_proj", "down
 
 # The values of FP4 (OCP Microscaling Formats 1.0).
 FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
-
-
-def sigmoid(x):
-    with np.errstate(over="ignore"):
-        return 1 / (1 + np.exp(-x))
-
-
-def silu(x):
-    return x * sigmoid(x)
-
-
-def clamped(gate, up):
-    """gpt_oss: (up + 1) gate sigmoid(1.702 gate), gate at most 7, up from -7 to 7."""
-    gate, up = np.minimum(gate, 7), np.clip(up, -7, 7)
-    return (up + 1) * gate * sigmoid(1.702 * gate)
 
 
 def mxfp4(blocks, scales):
@@ -61,11 +49,11 @@ def unstacked(config, tensors):
 
 
 def apart(tensors):
-    """The tensors of qwen3_5_moe with those of each expert apart. Its stacks are E x N x K, the rows of gate before those of up."""
+    """The tensors of qwen3_5_moe and gemma4_text with those of each expert apart. Their stacks are E x N x K, the rows of gate before those of up."""
     result = {}
     for name, tensor in tensors.items():
         at, _, module = name.rpartition(".experts.")
-        if not at:
+        if not at or module[0].isdigit():
             result[name] = tensor
             continue
         parts = zip(("gate_proj", "up_proj"), np.split(tensor, 2, axis=1)) if module == "gate_up_proj" else ((module, tensor),)
@@ -81,12 +69,14 @@ class Experts:
         router, experts, parts = NAMES[kind]
         self.router = vector(f"{at}{router}.weight")
         self.bias = vector(f"{at}{router}.bias") if kind == "gpt_oss" else 0
-        self.chosen = config["num_experts_per_tok"]
+        self.chosen = config["top_k_experts" if kind == "gemma4_text" else "num_experts_per_tok"]
+        self.factors = vector(f"{at}router.per_expert_scale") if kind == "gemma4_text" else np.ones(len(self.router), self.router.dtype)
         self.chooses_first = kind == "gpt_oss"
         self.sigmoid, self.scale = kind == "lfm2_moe", config.get("routed_scaling_factor", 1.0)
         self.choice_bias = vector(f"{at}feed_forward.expert_bias") if config.get("use_expert_bias") else 0
-        self.renormalizes = kind in ("mixtral", "qwen3_5_moe_text") or config.get("norm_topk_prob", False)
-        self.activated = clamped if kind == "gpt_oss" else lambda gate, up: silu(gate) * up
+        self.renormalizes = kind in ("mixtral", "qwen3_5_moe_text", "gemma4_text") or config.get("norm_topk_prob", False)
+        activation = gelu if kind == "gemma4_text" else silu
+        self.activated = clamped if kind == "gpt_oss" else lambda gate, up: activation(gate) * up
         self.experts = [[linear(f"{at}{experts}.{expert}.{part}") for part in parts] for expert in range(len(self.router))]
         self.shared = None
         if kind in ("qwen2_moe", "qwen3_5_moe_text"):
@@ -108,10 +98,11 @@ class Experts:
         scores = np.exp(logits - logits.max(axis=1, keepdims=True))
         scores /= scores.sum(axis=1, keepdims=True)
         weights = np.take_along_axis(scores, order, axis=1)
-        return order, weights / weights.sum(axis=1, keepdims=True) if self.renormalizes else weights
+        return order, self.factors[order] * (weights / weights.sum(axis=1, keepdims=True) if self.renormalizes else weights)
 
-    def __call__(self, rows):
-        order, weights = self.choose(rows)
+    def __call__(self, rows, routed=None):
+        """routed: what the router reads, if it is something else."""
+        order, weights = self.choose(rows if routed is None else routed)
         out = np.zeros_like(rows)
         for expert, (gate, up, down) in enumerate(self.experts):
             at, choice = np.nonzero(order == expert)
@@ -135,14 +126,14 @@ def rows_of_experts(run, samples, skip=0):
         _, experts, self.parts = NAMES[config["model_type"]]
         self.site = f"{at}{experts}."
 
-    def record(self, rows):
-        order, _ = self.choose(rows)
+    def record(self, rows, routed=None):
+        order, _ = self.choose(rows if routed is None else routed)
         for expert, (gate, up, _) in enumerate(self.experts):
             tokens = np.nonzero((order == expert).any(axis=1))[0]
             given = rows[tokens[tokens >= skip]]
             for part, read in zip(self.parts, (given, given, self.activated(gate(given), up(given)))):
                 seen.setdefault(self.site + part, [[] for _ in self.experts])[expert].append(read)
-        return call(self, rows)
+        return call(self, rows, routed)
 
     Experts.__init__, Experts.__call__ = remember, record
     try:

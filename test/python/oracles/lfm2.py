@@ -6,7 +6,8 @@ with RMSNorms of every head of q and k. With experts, LFM2-MoE. Tensor names and
 import numpy as np
 
 from .experts import Experts
-from .llama import causal_attention, rms_norm, silu
+from .gates import silu
+from .llama import causal_attention, rms_norm
 from .rope import rotations
 from .schemes import FLOAT
 

@@ -9,28 +9,20 @@ a window), granite (multipliers), phi3 (one matrix for q, k and v and one for ga
 (windows by layer_types), ministral3 (queries scaled behind YaRN's original context) and olmo3 (olmo2 with windows by layer_types or in three
 of four layers, whose positions are not scaled), gemma4_text (gemma3_text with norms of w, a norm of every head of v, heads of another size
 and number in layers without a window, whose values may be what k gives, a factor of each layer's result, last layers that read the keys and
-values of the last layer of their kind before them, and embeddings of layers); qwen3_moe, qwen2_moe and mixtral are qwen3, qwen2 and mistral with mixtures of experts
+values of the last layer of their kind before them, embeddings of layers, and experts beside the MLP); qwen3_moe, qwen2_moe and mixtral are qwen3, qwen2 and mistral with mixtures of experts
 (experts.py), and so is gpt_oss (windows in every second layer, a learned logit in the softmax of each head). Tensor names and layouts are those of a Hugging Face checkpoint."""
 
 import numpy as np
 
 from .experts import Experts, unstacked
+from .experts import apart as apart_experts
+from .gates import gelu, silu
 from .rope import rotated_dims, rotations
 from .schemes import FLOAT, rotate
 
 
 def rms_norm(x, weight, epsilon):
     return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + x.dtype.type(epsilon)) * weight
-
-
-def silu(x):
-    with np.errstate(over="ignore"):  # exp of a large number: the quotient is then 0, as it should be
-        return x / (1 + np.exp(-x))
-
-
-def gelu(x):
-    """The approximation by tanh."""
-    return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi, dtype=x.dtype) * (x + x.dtype.type(0.044715) * x**3)))
 
 
 def soft_cap(x, bound):
@@ -134,6 +126,8 @@ class Llama:
             tensors = apart(config, tensors, self.head_dim)
         if config["model_type"] == "gpt_oss":
             tensors = unstacked(config, tensors)
+        if config.get("enable_moe_block"):
+            tensors = apart_experts(tensors)
         self.vocab_size = config["vocab_size"]
 
         def vector(name):
@@ -199,9 +193,14 @@ class Llama:
             layer |= {name: linear(at + "self_attn." + name) for name in parts}
             if kind == "gpt_oss":
                 layer["sinks"] = vector(at + "self_attn.sinks")
-            if kind in ("qwen3_moe", "qwen2_moe", "mixtral", "gpt_oss"):
+            besides = bool(config.get("enable_moe_block"))  # experts and an MLP
+            if besides or kind in ("qwen3_moe", "qwen2_moe", "mixtral", "gpt_oss"):
                 layer["experts"] = Experts(config, at, linear, vector)
-            else:
+            if besides:
+                layer["router_scale"] = vector(at + "router.scale") * self.dtype.type(config["hidden_size"] ** -0.5)
+                layer |= {role: norm(at + name) for role, name in (("dense_norm", "post_feedforward_layernorm_1"),
+                          ("expert_norm", "pre_feedforward_layernorm_2"), ("expert_output_norm", "post_feedforward_layernorm_2"))}
+            if besides or "experts" not in layer:
                 layer |= {name: linear(at + "mlp." + name) for name in ("gate_proj", "up_proj", "down_proj")}
             names = {"input_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
             if kind in ("olmo2", "olmo3"):
@@ -218,10 +217,15 @@ class Llama:
             layer["rotated"] = is_rotated(config, index)
             self.layers.append(layer)
 
-    def mlp(self, layer, rows):
-        if "experts" in layer:
+    def mlp(self, layer, x):
+        rows = layer["mlp_norm"](x)
+        if "experts" in layer and "down_proj" not in layer:
             return layer["experts"](rows)
-        return layer["down_proj"](self.activation(layer["gate_proj"](rows)) * layer["up_proj"](rows))
+        dense = layer["down_proj"](self.activation(layer["gate_proj"](rows)) * layer["up_proj"](rows))
+        if "experts" not in layer:
+            return dense
+        mixed = layer["experts"](layer["expert_norm"](x), rms_norm(x, layer["router_scale"], self.epsilon))
+        return layer["dense_norm"](dense) + layer["expert_output_norm"](mixed)
 
     def rope(self, x, position, window=None):
         """x: (tokens, heads, head_dim)."""
@@ -293,7 +297,7 @@ class Llama:
             first = len(x) - last if last and layer is self.layers[-1] else 0
             attended = self.attention(layer, layer["input_norm"](x), first)
             x = x[first:] + factor * layer["attention_output_norm"](attended)
-            x = x + factor * layer["mlp_output_norm"](self.mlp(layer, layer["mlp_norm"](x)))
+            x = x + factor * layer["mlp_output_norm"](self.mlp(layer, x))
             if self.inputs:
                 gated = self.activation(layer["per_layer_input_gate"](x)) * inputs[first:, layer["number"]]
                 x = x + layer["input_norm_behind"](layer["per_layer_projection"](gated))

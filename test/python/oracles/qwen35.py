@@ -7,9 +7,10 @@ key head side by side. With experts in place of the MLPs, the text part of Qwen3
 
 import numpy as np
 
-from .experts import Experts, apart, sigmoid
+from .experts import Experts, apart
+from .gates import sigmoid, silu
 from .lfm2 import convolution
-from .llama import causal_attention, rms_norm, silu
+from .llama import causal_attention, rms_norm
 from .rope import rotations
 from .schemes import FLOAT
 

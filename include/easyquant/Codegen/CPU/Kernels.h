@@ -323,11 +323,13 @@ mlir::func::FuncOp getOrEmitGather(mlir::ModuleOp module, const GatherSpec &spec
 
 /// What lm.route says (numerics::route): the experts that each row of logits, rows<E>, chooses, as
 /// places, memref<?xCxi32>, and weights, rows<C>. A bias, memref<E>, of sigmoid
-/// scores makes `scores`, rows<E>, by which experts are chosen.
+/// scores makes `scores`, rows<E>, by which experts are chosen. Factors, memref<E>, are those of
+/// weights.
 struct ChooseExpertsSpec {
   int64_t experts = 0, chosen = 0; ///< E, C
   bool renormalize = false, sigmoid = false, bias = false;
   double scale = 1.0;
+  bool factors = false;
 };
 std::string symbolName(const ChooseExpertsSpec &spec);
 Description describe(const ChooseExpertsSpec &spec, mlir::MLIRContext *context);

@@ -44,8 +44,8 @@ public:
   std::string whyNotKept;
   /// Where the file has the rows.
   RowOrder rowOrder;
-  /// Every `step`-th row of the file from number `first` on is one of the weight.
-  void takeEvery(int64_t step, int64_t first);
+  /// The file has `parts` weights, `run` rows of each in turns, of which this is number `part`.
+  void takePart(int64_t parts, int64_t part, int64_t run);
   /// The group of each column, where columns are not in the order of groups; else nothing. With
   /// groups of other sizes than the scheme's, codes cannot be kept.
   void setGroups(std::vector<int32_t> groups);
@@ -70,7 +70,7 @@ private:
   QuantizedSite quantized;
   std::unique_ptr<WeightReader> codec;
   StoredParts parts;
-  int64_t rowStep = 1, rowOffset = 0;
+  int64_t rowParts = 1, rowPart = 0, rowRun = 1;
   std::vector<uint8_t> scales; ///< of all rows, where the file has one for them
   std::vector<int32_t> groupOfColumn, columnOrder;
 };

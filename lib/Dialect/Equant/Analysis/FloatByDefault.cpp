@@ -13,11 +13,17 @@ using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::equant;
 
+/// Does it choose experts by what it reads, perhaps times a number?
+static bool routes(Operation *user) {
+  return isa<lm::RouteOp>(user) ||
+         (isa<lm::MultiplyOp>(user) && llvm::any_of(user->getUsers(), llvm::IsaPred<lm::RouteOp>));
+}
+
 bool easyquant::equant::isRouter(QuantizableOpInterface op) {
   return isa<lm::LinearOp>(op) && llvm::any_of(op->getUsers(), [&](Operation *user) {
            auto combine = dyn_cast<lm::CombineOp>(user);
-           return isa<lm::RouteOp>(user) || (combine && combine.getShared().size() == 2 &&
-                                             combine.getShared()[1] == op->getResult(0));
+           return routes(user) || (combine && combine.getShared().size() == 2 &&
+                                   combine.getShared()[1] == op->getResult(0));
          });
 }
 

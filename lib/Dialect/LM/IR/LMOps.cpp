@@ -171,14 +171,14 @@ LogicalResult LinearOp::verify() {
 //===----------------------------------------------------------------------===//
 
 void RouteOp::build(OpBuilder &builder, OperationState &state, Value logits, int64_t topK,
-                    bool renormalize, Value bias, bool sigmoid, double scale) {
+                    bool renormalize, Value bias, Value factors, bool sigmoid, double scale) {
   Type i32 = builder.getI32Type();
   auto tensor = [&](ArrayRef<int64_t> shape, Type element) {
     return RankedTensorType::get(shape, element);
   };
   build(builder, state, tensor({ShapedType::kDynamic}, i32), tensor({columns(logits) + 1}, i32),
         tensor({ShapedType::kDynamic, topK}, i32), activationType(builder.getContext(), topK),
-        logits, bias, topK, renormalize, sigmoid, llvm::APFloat(scale));
+        logits, bias, factors, topK, renormalize, sigmoid, llvm::APFloat(scale));
 }
 
 LogicalResult RouteOp::verify() {
@@ -197,9 +197,10 @@ LogicalResult RouteOp::verify() {
   if (getBias() && !getSigmoid())
     return emitOpError("a bias that only chooses goes with sigmoid scores; one that is added to "
                        "logits is that of the linear which makes them");
-  if (getBias() && extent(getBias()) != experts)
-    return emitOpError("bias has one number for each of ")
-           << experts << " experts, found " << extent(getBias());
+  for (auto [name, numbers] : {std::pair("bias", getBias()), {"factors", getFactors()}})
+    if (numbers && extent(numbers) != experts)
+      return emitOpError() << "'" << name << "' has one number for each of " << experts
+                           << " experts, found " << extent(numbers);
   return verifyPositive(*this, "scale", getScale().convertToDouble());
 }
 

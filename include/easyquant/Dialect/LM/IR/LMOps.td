@@ -405,7 +405,7 @@ def LM_RowsOp : LM_RowOp<"rows", [LM_Differentiable, LM_ScaleFoldable]> {
 // Mixtures of experts
 //===----------------------------------------------------------------------===//
 
-def LM_RouteOp : LM_Op<"route", [Pure]> {
+def LM_RouteOp : LM_Op<"route", [AttrSizedOperandSegments, Pure]> {
   let summary = "which experts compute which rows";
   let description = [{
     Each row chooses the `top_k` experts with its greatest logits, of equal ones those that come first. The weight of a choice
@@ -414,7 +414,7 @@ def LM_RouteOp : LM_Op<"route", [Pure]> {
 
     With `sigmoid` an expert's score is σ(logit), and experts are chosen by the sum of score and `bias`, if there is one, which
     only chooses. The weight of a choice is its score, with `renormalize` divided by the sum of those of the row, and 1e-20
-    (DeepSeek-AI, 2024). In all of them weights are then multiplied by `scale`.
+    (DeepSeek-AI, 2024). In all of them weights are then multiplied by `scale`, and by the expert's number among `factors`.
 
     The choices of all rows, sorted by expert and then by row, are rows of their own, top_k times as many: `order` says of which
     row each is, `offsets` where those of each expert begin and the last ones end, `places` where the choices of a row lie, and
@@ -427,17 +427,20 @@ def LM_RouteOp : LM_Op<"route", [Pure]> {
     %order, %offsets, %places, %weights = lm.route %logits bias(%b : tensor<128xf32>)
       {top_k = 8 : i64, sigmoid, renormalize, scale = 2.5 : f64}
       : tensor<?x128xf32> -> tensor<?xi32>, tensor<129xi32>, tensor<?x8xi32>, tensor<?x8xf32>
+    %order, %offsets, %places, %weights = lm.route %logits factors(%f : tensor<128xf32>) {top_k = 8 : i64, renormalize}
+      : tensor<?x128xf32> -> tensor<?xi32>, tensor<129xi32>, tensor<?x8xi32>, tensor<?x8xf32>
     ```
   }];
-  let arguments = (ins LM_Activation:$logits, Optional<LM_Vector>:$bias, ConfinedAttr<I64Attr, [IntPositive]>:$top_k,
-                       UnitAttr:$renormalize, UnitAttr:$sigmoid, DefaultValuedAttr<F64Attr, "1.0">:$scale);
+  let arguments = (ins LM_Activation:$logits, Optional<LM_Vector>:$bias, Optional<LM_Vector>:$factors,
+                       ConfinedAttr<I64Attr, [IntPositive]>:$top_k, UnitAttr:$renormalize, UnitAttr:$sigmoid, DefaultValuedAttr<F64Attr, "1.0">:$scale);
   let results = (outs LM_RowNumbers:$order, LM_ExpertOffsets:$offsets, LM_RowChoices:$places, LM_Activation:$weights);
   let assemblyFormat = [{
-    $logits (`bias` `(` $bias^ `:` type($bias) `)`)? attr-dict `:` type($logits) `->` type($order) `,` type($offsets) `,`
+    $logits (`bias` `(` $bias^ `:` type($bias) `)`)? (`factors` `(` $factors^ `:` type($factors) `)`)? attr-dict `:` type($logits) `->` type($order) `,` type($offsets) `,`
     type($places) `,` type($weights)
   }];
   let builders = [OpBuilder<(ins "::mlir::Value":$logits, "int64_t":$topK, "bool":$renormalize,
-                                 CArg<"::mlir::Value", "{}">:$bias, CArg<"bool", "false">:$sigmoid, CArg<"double", "1.0">:$scale)>];
+                                 CArg<"::mlir::Value", "{}">:$bias, CArg<"::mlir::Value", "{}">:$factors,
+                                 CArg<"bool", "false">:$sigmoid, CArg<"double", "1.0">:$scale)>];
   let hasVerifier = 1;
 }
 
