@@ -1,7 +1,7 @@
 """The tensors of Gemma 4, whose layers are of two kinds, for make_checkpoint.py."""
 
 
-# Of what is no module, and of modules that other architectures have not.
+# Names of what is no module, and of modules that other architectures have not.
 OTHER_NAMES = {"layer_scalar": "layer_output_scale.weight", "router.proj.weight": "ffn_gate_inp.weight", "router.scale": "ffn_gate_inp.scale",
                "router.per_expert_scale": "ffn_down_exps.scale", "experts.gate_up_proj": "ffn_gate_up_exps.weight", "experts.down_proj": "ffn_down_exps.weight",
                "post_feedforward_layernorm_1.weight": "post_ffw_norm_1.weight", "pre_feedforward_layernorm_2.weight": "pre_ffw_norm_2.weight",
