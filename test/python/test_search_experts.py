@@ -32,7 +32,7 @@ def test_all_linears_of_the_experts_of_a_layer_share_a_format(searched, report):
 
 
 def block(searched, tensors):
-    """Of each sample the hidden states behind the first layer, whose tensors alone may be others."""
+    """The hidden states of each sample behind the first layer, whose tensors alone may be others."""
     config = searched.config | {"num_hidden_layers": 1}
     model = Llama(config, tensors, dtype=np.float64)
     model.norm = lambda rows: rows
