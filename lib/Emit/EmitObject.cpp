@@ -8,6 +8,7 @@
 #include "easyquant/Emit/EmitObject.h"
 
 #include "GenerateCode.h"
+#include "KernelModules.h"
 
 #include "easyquant/Support/Folders.h"
 #include "easyquant/Support/WriteFile.h"
@@ -32,6 +33,7 @@
 #include "mlir/Target/LLVMIR/Export.h"
 #include "mlir/Transforms/Passes.h"
 #include "llvm/ADT/ScopeExit.h"
+#include "llvm/ADT/StringSet.h"
 #include "llvm/Config/llvm-config.h"
 #include "llvm/IR/Module.h"
 #include "llvm/MC/TargetRegistry.h"
@@ -90,8 +92,9 @@ static std::unique_ptr<llvm::TargetMachine> createTargetMachine(const Target &ta
       std::nullopt, llvm::CodeGenOptLevel::Default));
 }
 
-/// The object of a module in the LLVM dialect.
-static FailureOr<Code> compileLowered(ModuleOp module, const Target &target) {
+/// The object of a module in the LLVM dialect. Functions in `hidden` are of the same library.
+static FailureOr<Code> compileLowered(ModuleOp module, const Target &target,
+                                      const llvm::StringSet<> &hidden) {
   if (failed(verify(module)))
     return failure();
   std::string error;
@@ -107,6 +110,8 @@ static FailureOr<Code> compileLowered(ModuleOp module, const Target &target) {
   llvmModule->setTargetTriple(machine->getTargetTriple());
   llvmModule->setDataLayout(machine->createDataLayout());
   for (llvm::Function &function : *llvmModule) {
+    if (hidden.contains(function.getName()))
+      function.setVisibility(llvm::GlobalValue::HiddenVisibility);
     if (function.isDeclaration())
       continue;
     // Two instruction sets share one library: only entries may be seen.
@@ -126,13 +131,32 @@ static FailureOr<Code> compileLowered(ModuleOp module, const Target &target) {
   return generateCode(module.getLoc(), *llvmModule, *machine, llvm::CodeGenFileType::ObjectFile);
 }
 
-FailureOr<Code> emitObject(ModuleOp module, const Target &target,
-                           llvm::function_ref<LogicalResult()> lower) {
-  return keptCode(module, target.name() + " " + target.features(), [&]() -> FailureOr<Code> {
-    if (failed(lower()))
+FailureOr<SmallVector<Code>> emitObjects(ModuleOp module, const Target &target,
+                                         llvm::function_ref<LogicalResult(ModuleOp)> lower) {
+  llvm::StringSet<> hidden;
+  auto emit = [&](ModuleOp part, Keep keep) {
+    return keptCode(part, target.name() + " " + target.features(), keep, [&]() -> FailureOr<Code> {
+      if (failed(lower(part)))
+        return failure();
+      return compileLowered(part, target, hidden);
+    });
+  };
+  SmallVector<KernelModule> kernels = takeKernelsApart(module, target.name());
+  for (const KernelModule &kernel : kernels)
+    hidden.insert(kernel.symbol);
+  SmallVector<Code> objects;
+  for (const KernelModule &kernel : kernels) {
+    FailureOr<Code> object = emit(kernel.module, Keep::InProcess);
+    if (failed(object))
       return failure();
-    return compileLowered(module, target);
-  });
+    objects.push_back(std::move(*object));
+    kernel.module->erase();
+  }
+  FailureOr<Code> rest = emit(module, Keep::InFolder);
+  if (failed(rest))
+    return failure();
+  objects.push_back(std::move(*rest));
+  return objects;
 }
 
 /// The linker of the LLVM that this was built with, or else the one on the PATH.

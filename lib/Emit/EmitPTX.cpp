@@ -104,7 +104,8 @@ static FailureOr<Code> compileLowered(mlir::gpu::GPUModuleOp module, const Chip 
 }
 
 FailureOr<std::string> emitPTX(mlir::gpu::GPUModuleOp module, const Chip &chip) {
-  FailureOr<Code> text = keptCode(module, chip.name, [&] { return compileLowered(module, chip); });
+  FailureOr<Code> text =
+      keptCode(module, chip.name, Keep::InFolder, [&] { return compileLowered(module, chip); });
   if (failed(text))
     return failure();
   return std::string(text->data(), text->size());

@@ -11,6 +11,7 @@
 #include "easyquant/Support/Folders.h"
 #include "easyquant/Support/WriteFile.h"
 
+#include "llvm/ADT/StringMap.h"
 #include "llvm/Config/llvm-config.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
@@ -19,6 +20,8 @@
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Target/TargetMachine.h"
+
+#include <mutex>
 
 using namespace mlir;
 
@@ -93,14 +96,13 @@ static std::string keyOf(Operation *module, const Twine &target) {
   return checksumOf(text);
 }
 
-FailureOr<Code> keptCode(Operation *module, const Twine &target,
-                         llvm::function_ref<FailureOr<Code>()> generate) {
-  StringRef folder = std::getenv("EASYQUANT_CODE_CACHE");
+/// Of a key, in the folder.
+static FailureOr<Code> codeInFolder(Operation *module, StringRef folder, StringRef key,
+                                    llvm::function_ref<FailureOr<Code>()> generate) {
   if (folder.empty())
     return generate();
-
   // A file is the checksum of the code, then the code. pruneCache knows its own by their names.
-  const std::string file = (folder + "/llvmcache-" + keyOf(module, target)).str();
+  const std::string file = (folder + "/llvmcache-" + key).str();
   if (auto kept = llvm::MemoryBuffer::getFile(file)) {
     StringRef bytes = (*kept)->getBuffer();
     if (bytes.consume_front(checksumOf(bytes.drop_front(std::min<size_t>(32, bytes.size())))))
@@ -116,6 +118,28 @@ FailureOr<Code> keptCode(Operation *module, const Twine &target,
   if (!written)
     return module->emitError() << "EASYQUANT_CODE_CACHE: " << written.error().message;
   llvm::pruneCache(folder, llvm::CachePruningPolicy());
+  return code;
+}
+
+FailureOr<Code> keptCode(Operation *module, const Twine &target, Keep keep,
+                         llvm::function_ref<FailureOr<Code>()> generate) {
+  StringRef folder = std::getenv("EASYQUANT_CODE_CACHE");
+  if (keep == Keep::InFolder)
+    return folder.empty() ? generate()
+                          : codeInFolder(module, folder, keyOf(module, target), generate);
+  static std::mutex mutex;
+  static llvm::StringMap<Code> known;
+  const std::string key = keyOf(module, target);
+  {
+    std::lock_guard lock(mutex);
+    if (auto found = known.find(key); found != known.end())
+      return found->second;
+  }
+  FailureOr<Code> code = codeInFolder(module, folder, key, generate);
+  if (succeeded(code)) {
+    std::lock_guard lock(mutex);
+    known.try_emplace(key, *code);
+  }
   return code;
 }
 

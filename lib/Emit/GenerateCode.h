@@ -30,13 +30,17 @@ using Code = llvm::SmallVector<char, 0>;
 mlir::FailureOr<Code> generateCode(mlir::Location loc, llvm::Module &module,
                                    llvm::TargetMachine &machine, llvm::CodeGenFileType type);
 
-/// What `generate` makes of `module`, which depends on the ops in it and on `target` alone.
+/// Where code is kept beside the folder of $EASYQUANT_CODE_CACHE.
+enum class Keep { InFolder, InProcess };
+
+/// What `generate` makes of `module`, which depends on the ops in it and on `target` alone. With
+/// Keep::InProcess the process keeps it, too.
 ///
 /// If $EASYQUANT_CODE_CACHE names a folder, code is kept there, and is not generated again.
 /// Code of a program that was built again since is not found. llvm::pruneCache removes what was not
 /// used for a week. A damaged file is replaced. A folder that cannot be written is a diagnostic at
 /// `module`.
-mlir::FailureOr<Code> keptCode(mlir::Operation *module, const llvm::Twine &target,
+mlir::FailureOr<Code> keptCode(mlir::Operation *module, const llvm::Twine &target, Keep keep,
                                llvm::function_ref<mlir::FailureOr<Code>()> generate);
 
 } // namespace easyquant

@@ -56,7 +56,7 @@ HostProgram::compile(ModuleOp module, const std::string &isa, int64_t maxRows) {
   // printing IR and of crash reproducers holds for it, too, where there are such options.
   PassManager pm(module.getContext());
   (void)applyPassManagerCLOptions(pm);
-  pm.enableVerifier(false); // emitObject does
+  pm.enableVerifier(false); // emitObjects does
   buildLaunchesPipeline(pm, {isa, maxRows, /*kvCache=*/"f32"});
   pm.addPass(createConvertLaunchesToLLVM());
   if (failed(pm.run(module)))
@@ -70,12 +70,12 @@ HostProgram::compile(ModuleOp module, const std::string &isa, int64_t maxRows) {
   program->cache = facts->cache.sizes;
   std::string symbol = "_mlir_ciface_" + facts->entries.at(isa);
 
-  auto object = cpu::emitObject(module, {cpu::isaOf(isa)}, [&] {
+  auto objects = cpu::emitObjects(module, {cpu::isaOf(isa)}, [&](ModuleOp part) {
     pm.clear();
     cpu::buildLowerToLLVMPipeline(pm);
-    return pm.run(module);
+    return pm.run(part);
   });
-  if (failed(object))
+  if (failed(objects))
     return failure();
 
   // The mapping of a loaded library outlives its file.
@@ -86,7 +86,7 @@ HostProgram::compile(ModuleOp module, const std::string &isa, int64_t maxRows) {
       llvm::scope_exit([&] { llvm::sys::fs::remove_directories(folder, /*IgnoreErrors=*/true); });
   llvm::SmallString<128> path = folder;
   llvm::sys::path::append(path, "subgraph.so");
-  if (failed(cpu::linkSharedObject(module.getLoc(), {std::move(*object)}, path)))
+  if (failed(cpu::linkSharedObject(module.getLoc(), *objects, path)))
     return failure();
   program->library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!program->library)

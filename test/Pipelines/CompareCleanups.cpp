@@ -125,9 +125,9 @@ std::vector<float> compileAndRun(ModuleOp module, const std::string &folder, Str
              "easyquant-launches{target=avx2 max-rows=4},convert-launches-to-llvm{step=true}",
              /*lowersToLLVM=*/true, between);
   easyquant::cpu::Target target;
-  auto object = easyquant::cpu::emitObject(*program, target, [] { return success(); });
-  if (failed(object) ||
-      failed(easyquant::cpu::linkSharedObject(module.getLoc(), {*object}, folder + "/model.so")))
+  auto objects = easyquant::cpu::emitObjects(*program, target, [](ModuleOp) { return success(); });
+  if (failed(objects) ||
+      failed(easyquant::cpu::linkSharedObject(module.getLoc(), *objects, folder + "/model.so")))
     giveUp("a good model cannot be linked");
   module->setAttr(easyquant::kProgramAttr, (*program)->getAttr(easyquant::kProgramAttr));
   runBetween(module, "easyquant-write-manifest{output=" + folder + "}", false, "");

@@ -10,7 +10,7 @@ import pytest
 from calibrating import write_tokens
 from easyquant.runtime.artifact import Artifact
 from easyquant.runtime.sites import describe_operand
-from helpers import ISA, assert_refused, random_gpt2, random_llama, random_tokens, run_tool, sites_of, with_outliers, write_model
+from helpers import ISA, assert_refused, random_gpt2, random_llama, random_tokens, run_tool, sites_of, with_outliers, with_slow, write_model
 from oracles.checkpoint import read_folder
 from oracles.gpt2 import GPT2
 from oracles.llama import Llama
@@ -39,6 +39,8 @@ SCHEMES = {
         ("--scheme=W4A8", "--method=zeropoint", "--group-size=32", GROUPS, ZEROS, PLAIN)),
     "W4A8_ASYM, rotated": (Scheme(4, 8, 64, 8, "zeropoint", input_group=32), ("--scheme=W4A8", "--method=zeropoint", "--group-size=64", GROUPS)),
 }  # fmt: skip
+# These vary what the others test.
+SLOW = ("W8A8", "W8A8 in groups of 64", "W4A8", "W4A8, larger groups of the weight", "W4A8_ASYM", "W8A8, zero points of activations")
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +48,7 @@ def llama(tmp_path_factory):
     return write_model(tmp_path_factory.mktemp("grouped") / "llama", *random_llama(31, hidden=64, ffn=112, heads=4, kv_heads=2))
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", with_slow(SCHEMES, *SLOW))
 def test_same_as_the_oracle(runner, llama, name):
     scheme, options = SCHEMES[name]
     tokens = random_tokens(6, 96, 97)

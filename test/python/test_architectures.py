@@ -9,7 +9,7 @@ from safetensors.numpy import load_file
 from calibrating import write_tokens
 from easyquant.evaluation.weights import read_site
 from easyquant.runtime.artifact import Artifact
-from helpers import Runner, assert_refused, random_llama, random_tokens, run_tool, write_gguf, write_model, written_back
+from helpers import Runner, assert_refused, random_llama, random_tokens, run_tool, with_slow, write_gguf, write_model, written_back
 from oracles.checkpoint import read_folder
 from oracles.llama import Llama
 from oracles.schemes import FLOAT, W8A8, w4a8
@@ -69,6 +69,11 @@ MODELS = {
         "full_attention": {"rope_type": "linear", "factor": 3.0, "rope_theta": 2e4}, "sliding_attention": {"rope_type": "default", "rope_theta": 300.0}}},
     "dynamic scaling": {"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}},
 }
+# These vary what the others test.
+SLOW = (
+    "llama", "mistral, heads wider than the model", "mistral, no window", "qwen3, heads of 12, biases", "linear scaling", "llama 3.1",
+    "olmo2, a head of keys for each of queries, biases", "smollm3, listed layers", "phi3, a window", "phi3, two dimensions of each head",
+    "longrope, other parameters", "ministral, a window in all layers", "ministral3, one stretch", "dynamic scaling")
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +87,7 @@ def model(workspace):
     return make
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", with_slow(MODELS, *SLOW))
 def test_float_logits(artifact, model, name):
     folder = model(name)
     tokens = random_tokens(5, 96, 97)
@@ -266,7 +271,7 @@ def test_ranks_cannot_share_a_norm_of_all_heads(model, tmp_path):
     assert_refused(result, "'lm.rms_norm'", "reads columns that ranks would have apart")
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", with_slow(MODELS, *SLOW))
 def test_exported_folder_is_the_model(model, tmp_path, name):
     """Imported as IR and written back, the configuration and every weight mean the same."""
     config, tensors = read_folder(written_back(model(name), tmp_path))

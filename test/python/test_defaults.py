@@ -11,7 +11,7 @@ import typer
 from calibrating import write_tokens
 from easyquant.commands.cli import app
 from easyquant.compiler.options import OPTIONS, CompileOptions
-from helpers import ISA, compile_model, folder_contents, random_tokens, run_tool
+from helpers import ISA, compile_model, folder_contents, random_tokens, run_tool, with_slow
 
 # Command lines that together read every option that makes a difference to a pass.
 BASES = {
@@ -218,7 +218,8 @@ COMPOSITIONS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", COMPOSITIONS)
+@pytest.mark.parametrize("name", with_slow(COMPOSITIONS, "zeropoint", "symmetric", "search", "gptq", "percentile", "two-level", "observer", "no sinks",
+                                           "online sinks", "static in the plain basis"))  # fmt: skip
 def test_the_recipe_makes_the_artifact_again(tiny_llama, tokens, tmp_path, expanded, name):
     """To the byte; and what it records is what the passes did."""
     options = COMPOSITIONS[name]

@@ -10,7 +10,7 @@ import pytest
 from calibrating import write_tokens
 from easyquant.evaluation.weights import read_site, read_tensor
 from easyquant.runtime.artifact import Artifact
-from helpers import Runner, run_tool, test_data
+from helpers import Runner, run_tool, test_data, with_slow
 from oracles.checkpoint import read_folder
 from oracles.formats import Formats, Peaks
 from oracles.llama import Llama
@@ -29,6 +29,8 @@ SCHEMES = {
     "IQ4NLA16": (["--scheme=IQ4NLA16", "--group-size=32"], Formats("iq4_nl", "f16", 32, "i8")),
     "NF4A16": (["--scheme=NF4A16", "--group-size=64"], Formats("nf4", "f16", 64, "i8")),
 }
+# These vary what the others test.
+SLOW = ("W4A16", "W6A16", "W3A16", "MXFP4A16", "NF4A16")
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +45,7 @@ def divergences(expected, logits):
     return np.sum(np.exp(p) * (p - q), axis=-1)
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", with_slow(SCHEMES, *SLOW))
 def test_whole_model(runner, stories, tokens, name):
     arguments, formats = SCHEMES[name]
     config, tensors = read_folder(stories)

@@ -20,7 +20,7 @@ from safetensors.numpy import load_file
 
 from command_line import run_command_line
 from easyquant import _runtime
-from helpers import BUILD, Runner, assert_refused, compile_model, random_llama, random_tokens, run_tool, write_model
+from helpers import BUILD, Runner, assert_refused, compile_model, random_llama, random_tokens, run_tool, with_slow, write_model
 from sass import cuda_program
 
 LOGIT_BOUND = 0.02
@@ -74,9 +74,11 @@ SCHEMES = {
     "int8 cache": ["--scheme=W8A8", "--kv-scheme=int8", "--kv-group=16", "--kv-residual=16"],
     "int4 cache": ["--scheme=W8A8", "--kv-scheme=int4", "--kv-group=16", "--kv-residual=16"],
 }
+# These vary what the others test.
+SLOW = ("W8A8_ASYM", "W2A16_ASYM", "W4A8, f32 scales", "W8A16, f16 scales", "none", "int8 cache")
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", with_slow(SCHEMES, *SLOW))
 def test_same_tokens_as_on_the_cpu(artifact, stories, name):
     out = artifact(stories, *SCHEMES[name], TARGET, ISA)
     cpu, gpu = Runner(out, device="cpu", context=64), on_simt(out, context=64)

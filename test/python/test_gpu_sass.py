@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from helpers import REPO, tool
+from helpers import REPO, tool, with_slow
 
 sys.path.insert(0, str(REPO / "benchmarks"))
 from gpu_static import CACHES, MACHINES, SIZE as S, Kernel, attention_kernel, model_text, under_way  # noqa: E402
@@ -35,7 +35,7 @@ LEAST_UNDER_WAY = {"i8_q_f32_dot_1": 64, "i8_q_f32_dot_4": 64, "i8_bf16_f32_stre
                    "i4_g128_bf16_f32_stream_8": 64, "i8_bf16_f32_stream_16": 64, "bf16_bf16_f32_stream_16": 128}
 
 
-@pytest.fixture(scope="module", params=CHIPS)
+@pytest.fixture(scope="module", params=with_slow(CHIPS, "sm_86", "sm_87", "sm_89"))
 def functions(request, tmp_path_factory):
     """{kernel: its instructions in order, labels among them as 'NAME:'}"""
     if not cuda_program("nvdisasm") or not cuda_program("ptxas"):

@@ -30,10 +30,14 @@ def story():
     return random_tokens(4, 160, 512)
 
 
-@pytest.mark.parametrize("bits", [8, 4, 2])
-@pytest.mark.parametrize("options", [{}, {"pre_rope": True}, {"keys_per_token": True}], ids=["channel", "pre-rope", "token"])
-def test_stories_match_a_numpy_decoder(runner, stories, story, bits, options):
+KEYS = {"channel": {}, "pre-rope": {"pre_rope": True}, "token": {"keys_per_token": True}}
+EACH_ONCE = [("channel", 8), ("pre-rope", 4), ("token", 2)]
+
+
+@pytest.mark.parametrize("keys, bits", [*EACH_ONCE, *(pytest.param(keys, bits, marks=pytest.mark.slow) for keys in KEYS for bits in (8, 4, 2) if (keys, bits) not in EACH_ONCE)])
+def test_stories_match_a_numpy_decoder(runner, stories, story, keys, bits):
     """fp32 everywhere else, so that only codes at a tie may differ."""
+    options = KEYS[keys]
     flags = [*(["--kv-keys=pre-rope"] if options.get("pre_rope") else []), *(["--kv-key-scales=token"] if options.get("keys_per_token") else [])]
     subject = runner(stories, "--scheme=none", "--kv-cache=f32", f"--kv-scheme=int{bits}", *SMALL, *flags)
     found = decode(subject, story)
@@ -204,6 +208,7 @@ def test_eval_decodes(artifact, stories, tmp_path):
     assert "int2 in groups of 16, newest 32 and first 4 f16" in figures["decode"]["protocol"]["kv_cache"]
 
 
+@pytest.mark.slow
 def test_keys_per_channel_are_better_than_per_token(artifact, smollm2, wikitext):
     """On SmolLM2, against its float cache; calls of 32 tokens attend to the codes of the past."""
     window = np.array(wikitext[0][:384], np.int32)

@@ -13,7 +13,7 @@ from calibrating import write_tokens
 from easyquant.evaluation.weights import read_site, read_tensor
 from easyquant.formats.packed import scale_values
 from easyquant.runtime.artifact import Artifact
-from helpers import ISA, Runner, compile_model, random_llama, random_tokens, run_tool, test_data, write_model
+from helpers import ISA, Runner, compile_model, random_llama, random_tokens, run_tool, test_data, with_slow, write_model
 from oracles.checkpoint import read_folder
 from oracles.formats import IQ4_NL, NF4, scales_of, to_table
 from oracles.llama import Llama
@@ -146,7 +146,7 @@ def test_text_weighs_errors(artifact, stories, file, tmp_path):
     assert error(plain, lambda name: 1.0) < error(weighed, lambda name: 1.0)
 
 
-@pytest.mark.parametrize("method", ["gptq", "awq", "lkd", "signround"])
+@pytest.mark.parametrize("method", with_slow(["gptq", "awq", "lkd", "signround"], "awq", "signround"))
 def test_methods_round_to_learned_tables(artifact, stories, tokens, file, method):
     """The weights that the front desk reads of an artifact, in a float model, give its logits."""
     out = artifact(stories, "--scheme=T3A16", f"--group-size={GROUP}", f"--method={method}", f"--tokens={file}", "--head=float", "--kv-cache=f32")

@@ -9,7 +9,7 @@ from safetensors.numpy import load_file
 
 from calibrating import write_tokens
 from easyquant.formats.packed import relative_error, unpack_codes, unpack_scales, unpack_zero_points
-from helpers import ISA, random_gemma4, random_gpt2, random_llama, random_tokens, run_tool, write_model
+from helpers import ISA, random_gemma4, random_gpt2, random_llama, random_tokens, run_tool, with_slow, write_model
 from linalg import call, call_iree, iree
 
 NEEDED = "equant-fuse-shared-input)"  # the last pass before weights are written for kernels
@@ -72,9 +72,13 @@ CASES = {
                                 "num_global_key_value_heads": 1, "sliding_window": 5}, ("--scheme=W8A8",)),
     "GPT-2": (random_gpt2, {"layers": 1}, ("--scheme=W8A16",)),
 }  # fmt: skip
+# These vary what the others test.
+SLOW = (
+    "W8A8, plain basis", "W8A8, static", "W4A16", "MXFP4", "NVFP4", "Q3_K", "Q4_K", "Q6_K", "IQ4_XS", "float", "Mistral", "Qwen3", "Qwen2",
+    "Gemma 4")
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", with_slow(CASES, *SLOW))
 def test_logits_are_those_of_the_artifact(runner, workspace, tmp_path, name):
     make, fields, options = CASES[name]
     model = write_model(workspace / f"linalg-{name.replace(' ', '-')}", *make(31, **fields))

@@ -9,7 +9,7 @@ import pytest
 
 from easyquant.compiler.options import choices_of
 from calibrating import write_tokens
-from helpers import assert_refused, compile_model, random_gpt2, random_llama, random_tokens, run_tool, sites_of, write_model
+from helpers import assert_refused, compile_model, random_gpt2, random_llama, random_tokens, run_tool, sites_of, with_slow, write_model
 
 MIXES = ("Q3", "Q4", "Q5", "Q6")
 # Bits by the last part of a site's name: in layers between the ends, and at the ends where they are others.
@@ -60,7 +60,8 @@ def weights_of(out):
     return (out / "weights.safetensors").read_bytes()
 
 
-@pytest.mark.parametrize("mix, name", [*((mix, "llama") for mix in MIXES), *(("Q4", name) for name in MODELS if name != "llama")])
+@pytest.mark.parametrize("mix, name", [("Q4", "llama"), ("Q3", "untied"), ("Q4", "qwen3"), ("Q4", "gpt2"), *(
+    pytest.param(mix, name, marks=pytest.mark.slow) for mix, name in (("Q3", "llama"), ("Q5", "llama"), ("Q6", "llama"), ("Q4", "untied"), ("Q4", "mistral")))])  # fmt: skip
 def test_every_kind_of_site_has_its_format(artifact, model, mix, name):
     """Columns are 40 and 96 or so, which groups of 64 and 128 do not divide: the last group of a row is shorter."""
     out = artifact(model(name), f"--scheme={mix}")
@@ -82,7 +83,8 @@ def test_every_kind_of_site_has_its_format(artifact, model, mix, name):
     assert all(rule["scheme"] not in MIXES for rule in rules)
 
 
-@pytest.mark.parametrize("method", ["absmax", "symmetric", "zeropoint", "zeroquant", "awq", "gptq", "awq+gptq", "signround", "lkd"])
+@pytest.mark.parametrize("method", with_slow(["absmax", "symmetric", "zeropoint", "zeroquant", "awq", "gptq", "awq+gptq", "signround", "lkd"],
+                                             "absmax", "symmetric", "zeropoint", "awq", "gptq", "lkd"))  # fmt: skip
 def test_every_method_takes_a_mix(artifact, model, tokens, runner, method):
     options = ("--scheme=Q4", f"--method={method}", f"--tokens={tokens}", "--kv-cache=f32")
     out = artifact(model("untied"), *options)

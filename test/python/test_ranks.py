@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from calibrating import calibrate, pipeline, write_tokens
-from helpers import BUILD, ISA, compile_model, folder_contents, random_llama, ranks_below, tool, write_letters, write_model
+from helpers import BUILD, ISA, compile_model, folder_contents, random_llama, ranks_below, tool, with_slow, write_letters, write_model
 from test_comm import ENVIRONMENT, LEAVES_WITHIN, LOOPBACK, SHARED_MEMORY, errors, needs_mpi
 
 pytestmark = needs_mpi
@@ -98,7 +98,7 @@ def test_hessians_of_the_loss_are_the_same_bytes(model, tmp_path):
     assert four == [one] * 4
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", with_slow(METHODS, "gptq", "gptq by attention", "ranges", "tables", "signround"))
 def test_artifacts_are_the_same_bytes(model, tmp_path, method):
     folder, tokens = model
     options = (*METHODS[method], f"--tokens={tokens}", ISA)
@@ -131,7 +131,7 @@ SEARCHES = {
 }
 
 
-@pytest.mark.parametrize("how", SEARCHES)
+@pytest.mark.parametrize("how", with_slow(SEARCHES, "learned", "time"))
 def test_searches_find_the_same(model, tmp_path, how):
     folder, tokens = model
     found = {}

@@ -9,7 +9,7 @@ import pytest
 from calibrating import write_tokens
 from easyquant.evaluation.weights import read_site
 from easyquant.runtime.artifact import Artifact
-from helpers import ISA, Runner, assert_refused, random_gpt2, random_llama, random_tokens, run_tool, sites_of, with_outliers, write_model
+from helpers import ISA, Runner, assert_refused, random_gpt2, random_llama, random_tokens, run_tool, sites_of, with_outliers, with_slow, write_model
 from oracles.checkpoint import read_folder
 from oracles.gpt2 import GPT2
 from oracles.kv_cache import QuantizedCacheLlama
@@ -197,7 +197,7 @@ def test_outliers_cost_less(runner, workspace):
     assert errors[1] < 0.5 * errors[0], errors
 
 
-@pytest.mark.parametrize("method", ["smoothquant", "gptq", "awq", "signround", "smoothquant+gptq", "lkd"])
+@pytest.mark.parametrize("method", with_slow(["smoothquant", "gptq", "awq", "signround", "smoothquant+gptq", "lkd"], "smoothquant", "gptq", "lkd"))
 def test_methods_work_in_it(runner, llama, tmp_path, method):
     tokens = write_tokens(tmp_path / "tokens", np.random.default_rng(3).integers(0, 97, (8, 40)))
     scheme = ("--scheme=W8A8",) if "smoothquant" in method else ("--scheme=W4A8", "--group-size=32")

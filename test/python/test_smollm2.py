@@ -112,6 +112,7 @@ def test_w8a16_perplexity(artifact, smollm2, wikitext):
     assert np.exp(np.mean(losses) - np.mean(FLOAT_LOSSES)) == pytest.approx(1, abs=0.005)
 
 
+@pytest.mark.slow
 def test_w8a8_perplexity(artifact, smollm2, wikitext):
     """Within 0.01 nats of the simulation, and visibly worse than float: this model has outliers.
 
@@ -157,6 +158,7 @@ def test_w8a8_follows_the_oracle(artifact, first_layer, wikitext):
     assert abs(found.mean() - simulated.mean()) < 1e-3
 
 
+@pytest.mark.slow
 def test_w4a16_group_sizes(artifact, smollm2_degrid, wikitext):
     """Smaller groups are better, each as good as the simulation says."""
     losses = {}

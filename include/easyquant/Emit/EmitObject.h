@@ -22,12 +22,14 @@ void buildLowerToLLVMPipeline(mlir::OpPassManager &pm);
 /// Makes the dialect translations that emitObject needs known to the context.
 void registerTranslations(mlir::DialectRegistry &registry);
 
-/// Compiles a module to a relocatable object for `target`. `lower` runs buildLowerToLLVMPipeline on
-/// it, unless its code is kept ($EASYQUANT_CODE_CACHE, docs/guide/compile.md). Errors are
+/// Compiles a module to relocatable objects for `target`: one of each kernel that its functions
+/// call, which this process compiles once for all programs that have it, and one of the rest.
+/// `lower` runs buildLowerToLLVMPipeline on a module, which may be within this one; it is not
+/// called for code that is kept ($EASYQUANT_CODE_CACHE, docs/guide/compile.md). Errors are
 /// diagnostics at the module.
-mlir::FailureOr<llvm::SmallVector<char, 0>>
-emitObject(mlir::ModuleOp module, const Target &target,
-           llvm::function_ref<mlir::LogicalResult()> lower);
+mlir::FailureOr<llvm::SmallVector<llvm::SmallVector<char, 0>>>
+emitObjects(mlir::ModuleOp module, const Target &target,
+            llvm::function_ref<mlir::LogicalResult(mlir::ModuleOp)> lower);
 
 /// Links objects into the shared object `output`. Nothing but LLVM's OpenMP runtime may be left
 /// undefined; it is resolved when the artifact is loaded. Errors are diagnostics at `loc`.

@@ -46,13 +46,14 @@ static formats::Manifest::Program mergePrograms(ArrayRef<formats::Manifest::Prog
 namespace {
 
 using Object = llvm::SmallVector<char, 0>;
+using Objects = SmallVector<Object>;
 
 /// Compiles a module, which bears the name of an instruction set. A pass of its own runs on the
 /// modules of all instruction sets at a time.
 struct EmitStep : PassWrapper<EmitStep, OperationPass<ModuleOp>> {
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(EmitStep)
 
-  EmitStep(int64_t maxRows, std::string kvCache, llvm::StringMap<Object> *objects,
+  EmitStep(int64_t maxRows, std::string kvCache, llvm::StringMap<Objects> *objects,
            std::atomic<size_t> *done)
       : maxRows(maxRows), kvCache(std::move(kvCache)), objects(objects), done(done) {}
 
@@ -76,21 +77,21 @@ struct EmitStep : PassWrapper<EmitStep, OperationPass<ModuleOp>> {
     addLaunchPasses(launches, isa);
     if (failed(runPipeline(launches, module)))
       return signalPassFailure();
-    auto object = cpu::emitObject(module, {cpu::isaOf(isa)}, [&] {
+    auto emitted = cpu::emitObjects(module, {cpu::isaOf(isa)}, [&](ModuleOp part) {
       OpPassManager lower(ModuleOp::getOperationName());
       cpu::buildLowerToLLVMPipeline(lower);
-      return runPipeline(lower, module);
+      return runPipeline(lower, part);
     });
-    if (failed(object))
+    if (failed(emitted))
       return signalPassFailure();
-    objects->find(isa)->second = std::move(*object);
+    objects->find(isa)->second = std::move(*emitted);
     if (++*done < objects->size())
       ProgressAction::report(&getContext(), "program", *done, objects->size());
   }
 
   int64_t maxRows;
   std::string kvCache;
-  llvm::StringMap<Object> *objects; ///< by instruction set, each of which is there
+  llvm::StringMap<Objects> *objects; ///< by instruction set, each of which is there
   std::atomic<size_t> *done;
 };
 
@@ -121,19 +122,19 @@ struct EmitProgram : public easyquant::impl::EmitProgramBase<EmitProgram> {
     auto removePrograms = llvm::scope_exit([&] { programs.erase(); });
     for (ModuleOp program : compiled)
       programs.push_back(program);
-    llvm::StringMap<Object> objectOf;
+    llvm::StringMap<Objects> objectsOf;
     for (const std::string &isa : isas)
-      objectOf.try_emplace(isa);
+      objectsOf.try_emplace(isa);
     std::atomic<size_t> done = 0;
     OpPassManager pm(ModuleOp::getOperationName());
-    pm.addNestedPass<ModuleOp>(std::make_unique<EmitStep>(maxRows, kvCache, &objectOf, &done));
+    pm.addNestedPass<ModuleOp>(std::make_unique<EmitStep>(maxRows, kvCache, &objectsOf, &done));
     if (failed(runPipeline(pm, programs)))
       return signalPassFailure();
 
-    SmallVector<Object> objects;
+    Objects objects;
     std::vector<formats::Manifest::Program> facts;
     for (ModuleOp program : compiled) {
-      objects.push_back(std::move(objectOf.find(*program.getSymName())->second));
+      llvm::append_range(objects, std::move(objectsOf.find(*program.getSymName())->second));
       auto fact = formats::readPart<formats::Manifest::Program>(
           toJson(program->getAttr(kProgramAttr)), kProgramAttr);
       if (!fact) {

@@ -86,10 +86,10 @@ void KernelLibrary::compile(const Target &target, Build build) {
   }
   ASSERT_TRUE(succeeded(verify(*module)));
 
-  auto code = emitObject(*module, target, [&] {
+  auto code = emitObjects(*module, target, [&](ModuleOp part) {
     PassManager pm(&context);
     buildLowerToLLVMPipeline(pm);
-    return pm.run(*module);
+    return pm.run(part);
   });
   ASSERT_TRUE(succeeded(code));
 
@@ -97,9 +97,9 @@ void KernelLibrary::compile(const Target &target, Build build) {
   ASSERT_FALSE(llvm::sys::fs::createUniqueDirectory("easyquant-kernel", path));
   folder = path.str().str();
   object = folder + "/kernel.o";
-  std::ofstream(object, std::ios::binary).write(code->data(), code->size());
+  std::ofstream(object, std::ios::binary).write(code->front().data(), code->front().size());
   std::string shared = folder + "/kernel.so";
-  ASSERT_TRUE(succeeded(linkSharedObject(UnknownLoc::get(&context), {std::move(*code)}, shared)));
+  ASSERT_TRUE(succeeded(linkSharedObject(UnknownLoc::get(&context), *code, shared)));
   library = dlopen(shared.c_str(), RTLD_NOW | RTLD_LOCAL);
   ASSERT_TRUE(library) << dlerror();
 }

@@ -88,7 +88,7 @@ public:
   /// The kernel of this symbol name, which `build` returned.
   Kernel kernel(llvm::StringRef symbol) const;
 
-  /// The object file, for tests that look at machine code.
+  /// The object file of the first kernel, for tests that look at machine code.
   const std::string &objectPath() const { return object; }
 
 private:
