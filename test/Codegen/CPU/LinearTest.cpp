@@ -163,18 +163,18 @@ std::vector<LinearSpec> specsOf(WeightFormat weights, bool quantized) {
     return specs;
   llvm::append_range(specs, minimaSpecsOf(weights, quantized));
   const std::vector<LinearSpec> integers = specs;
-  for (ScaleFormat scales :
-       {ScaleFormat::F16, ScaleFormat::BF16, ScaleFormat::F8E4M3FN, ScaleFormat::F8E8M0FNU})
-    for (bool zeroPoints : {false, true}) {
-      specs.push_back(make(37, 90, 16, false, false, zeroPoints));
-      specs.back().numbers.scales = scales;
-    }
+  for (auto [scales, zeroPoints] : {std::pair(ScaleFormat::F16, false),
+                                    {ScaleFormat::BF16, true},
+                                    {ScaleFormat::F8E4M3FN, false},
+                                    {ScaleFormat::F8E8M0FNU, true}}) {
+    specs.push_back(make(37, 90, 16, false, false, zeroPoints));
+    specs.back().numbers.scales = scales;
+  }
   // One short super-group, and whole ones before a short one.
-  for (int64_t k : {90, 300})
-    for (bool zeroPoints : {false, true}) {
-      specs.push_back(make(37, k, 16, false, false, zeroPoints));
-      specs.back().numbers.scales = ScaleFormat::UI6;
-    }
+  for (auto [k, zeroPoints] : {std::pair<int64_t, bool>{90, false}, {300, true}}) {
+    specs.push_back(make(37, k, 16, false, false, zeroPoints));
+    specs.back().numbers.scales = ScaleFormat::UI6;
+  }
   // What is no integer meets floats, and has no zero points; there is none of 5 or 6 bits.
   bool onlyIntegers = quantized || weights == WeightFormat::I6 || weights == WeightFormat::I5;
   for (LinearSpec made : onlyIntegers ? std::vector<LinearSpec>() : integers) {
