@@ -96,7 +96,7 @@ static std::string keyOf(Operation *module, const Twine &target) {
   return checksumOf(text);
 }
 
-/// Of a key, in the folder.
+/// Code in the folder, by its key.
 static FailureOr<Code> codeInFolder(Operation *module, StringRef folder, StringRef key,
                                     llvm::function_ref<FailureOr<Code>()> generate) {
   if (folder.empty())
