@@ -124,14 +124,19 @@ def sites_of(artifact):
     return {site["name"]: site for site in json.loads((artifact / "manifest.json").read_text())["sites"]}
 
 
-def sign_manifest(folder, manifest):
-    """Writes manifest.json, and its checksum beside it, so that only its fields can be what is wrong with it."""
+def xxh3_128(content):
+    """The checksum of bytes as files have it, in hexadecimal digits."""
     xxhash = ctypes.CDLL("libxxhash.so.0").XXH3_128bits
     xxhash.restype, xxhash.argtypes = _Hash, [ctypes.c_char_p, ctypes.c_size_t]
+    hashed = xxhash(content, len(content))
+    return f"{hashed.high:016x}{hashed.low:016x}"
+
+
+def sign_manifest(folder, manifest):
+    """Writes manifest.json, and its checksum beside it, so that only its fields can be what is wrong with it."""
     text = json.dumps(manifest).encode()
-    hashed = xxhash(text, len(text))
     (folder / "manifest.json").write_bytes(text)
-    (folder / "manifest.xxh128").write_text(f"{hashed.high:016x}{hashed.low:016x}  manifest.json\n")
+    (folder / "manifest.xxh128").write_text(f"{xxh3_128(text)}  manifest.json\n")
 
 
 class Runner:
