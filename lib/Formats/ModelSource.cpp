@@ -275,8 +275,7 @@ Result<void> ModelSource::Impl::addBlocks(size_t index, std::string_view storedN
     weights[index].stored.parts.front().type = nullptr; // floats are those of the codes, too
   }
   codes->rowOrder = all.order;
-  if (parts > 1)
-    codes->takePart(parts, all.stackPart, tensor.shape[0] / stored.shape.front());
+  codes->takePart(parts, all.stackPart, tensor.shape[0] / stored.shape.front());
   setCodes(index, std::move(*codes));
   return {};
 }
@@ -305,8 +304,7 @@ Result<StoredTensor> ModelSource::Impl::findTensor(const std::string &name,
   // Rows are converted one by one, and a row of a vector is one element.
   if (isVector && stored.type->blockElements != 1)
     return makeError(ErrorCode::Unsupported,
-                     "{}: a vector of type {} is not supported; expected F32, "
-                     "F16 or BF16",
+                     "{}: a vector of type {} is not supported; expected F32, F16 or BF16",
                      where(name), stored.typeName);
   return stored;
 }
@@ -314,29 +312,21 @@ Result<StoredTensor> ModelSource::Impl::findTensor(const std::string &name,
 Result<void> ModelSource::Impl::addWeight(ExpectedTensor &tensor,
                                           std::unordered_set<std::string> &used) {
   const bool isGGUF = kind == Kind::GGUF;
-  const bool isHalf = isGGUF && !tensor.ggufStack.empty() &&
-                      checkpoint.tensors.contains(tensor.ggufStack) &&
-                      !checkpoint.tensors.contains(tensor.ggufName);
-  const std::vector<std::string> names = isHalf   ? std::vector{tensor.ggufStack}
-                                         : isGGUF ? std::vector{tensor.ggufName}
-                                                  : tensor.parts();
+  if (isGGUF)
+    tensor.takeGGUFStack(
+        [&](const std::string &name) { return checkpoint.tensors.contains(name); });
+  const std::vector<std::string> names = isGGUF ? std::vector{tensor.ggufName} : tensor.parts();
   Weight weight;
   StoredRows &rows = weight.stored;
   rows.transposed = tensor.isConv1D && !isGGUF;
-  if (!tensor.stack.empty() && !isGGUF) {
-    rows.stackParts = tensor.stackParts;
-    rows.stackPart = tensor.stackPart;
-    rows.stacksRows = tensor.stacksRows;
-  } else if (isHalf) {
-    rows.stackParts = 2;
-    rows.stackPart = tensor.isSecondInGGUF;
-    rows.stacksRows = true;
+  if (isGGUF ? tensor.ggufParts > 1 : !tensor.stack.empty()) {
+    rows.stackParts = isGGUF ? tensor.ggufParts : tensor.stackParts;
+    rows.stackPart = isGGUF ? tensor.isSecondInGGUF : tensor.stackPart;
+    rows.stacksRows = isGGUF || tensor.stacksRows;
   }
   for (const std::string &name : names) {
-    std::vector<int64_t> shape = isGGUF ? tensor.ggufShape() : tensor.partShape();
-    if (isHalf)
-      shape[1] *= 2;
-    auto part = findTensor(name, shape, tensor.shape.size() == 1);
+    auto part = findTensor(name, isGGUF ? tensor.ggufShape() : tensor.partShape(),
+                           tensor.shape.size() == 1);
     if (!part)
       return Unexpected(part.error());
     if (!rows.parts.empty() && part->typeName != rows.parts.front().typeName)

@@ -271,13 +271,20 @@ std::vector<ExpectedTensor> formats::expectedTensors(const ModelConfig &config) 
   return std::move(list.tensors);
 }
 
+void ExpectedTensor::takeGGUFStack(const std::function<bool(const std::string &)> &isThere) {
+  if (ggufStack.empty() || !isThere(ggufStack) || isThere(ggufName))
+    return;
+  ggufName = ggufStack;
+  ggufParts = 2;
+}
+
 std::vector<int64_t> ExpectedTensor::ggufShape() const {
   if (isVectorInGGUF)
     return {shape[1]};
   if (experts == 0)
     return shape;
   std::vector<int64_t> stacked = shape;
-  stacked[0] /= experts;
+  stacked[0] = stacked[0] / experts * ggufParts;
   stacked.insert(stacked.begin(), experts);
   return stacked;
 }

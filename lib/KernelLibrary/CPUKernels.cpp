@@ -343,13 +343,10 @@ void CPULauncher::addExperts(KernelLibrary &library) const {
     Arguments choose(b, {{"logits", b[op.getLogits()]},
                          {"places", places},
                          {"weights", b.result(op.getWeights(), rows)}});
-    const cpu::ChooseExpertsSpec spec{experts,
-                                      chosen,
-                                      op.getRenormalize(),
-                                      op.getSigmoid(),
-                                      bool(op.getBias()),
-                                      op.getScale().convertToDouble(),
-                                      bool(op.getFactors())};
+    cpu::ChooseExpertsSpec spec{experts, chosen, op.getRenormalize(), op.getSigmoid()};
+    spec.bias = bool(op.getBias());
+    spec.factors = bool(op.getFactors());
+    spec.scale = op.getScale().convertToDouble();
     if (spec.bias)
       choose.set("scores", b.buffer(op.getLogits().getType(), rows));
     if (failed(choose.setWeight("bias", op.getBias())) ||

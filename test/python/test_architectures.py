@@ -228,11 +228,16 @@ def rounded(out, config, tensors):
     return tensors | {f"{name_of(site['name'])}.weight": read_site(made, site["name"]) for site in made.manifest["sites"]}
 
 
-@pytest.mark.parametrize("name", ["llama 3.1", "olmo2", "smollm3", "gemma2", "gemma3", "granite", "phi3, longrope", "ministral3", "olmo3"])
-@pytest.mark.parametrize("options", [["--scheme=W4A8", "--group-size=8"], ["--scheme=Q4", "--activations=float"], LKD])
-def test_schemes_and_methods(artifact, model, calibration, name, options):
+TRIED = ("llama 3.1", "olmo2", "smollm3", "gemma2", "gemma3", "granite", "phi3, longrope", "ministral3", "olmo3")
+OPTIONS = {"W4A8": ["--scheme=W4A8", "--group-size=8"], "Q4": ["--scheme=Q4", "--activations=float"], "lkd": LKD}
+
+
+# Each architecture with one of the options, and with all of them in the slow tests.
+@pytest.mark.parametrize("name, how", [pytest.param(name, how, marks=() if i % 3 == j else pytest.mark.slow)
+                                       for i, name in enumerate(TRIED) for j, how in enumerate(OPTIONS)])  # fmt: skip
+def test_schemes_and_methods(artifact, model, calibration, name, how):
     """The program is the model of the weights that the artifact has, and no other one. Which weights these are, other tests say."""
-    folder = model(name)
+    folder, options = model(name), OPTIONS[how]
     tokens = random_tokens(7, 96, 97)  # in which no activation lies so near between two codes that the oracle in f32 takes the other one
     config, tensors = read_folder(folder)
     out = artifact(folder, *options, *(calibration if options is LKD else ()), "--kv-cache=f32", "--isa=avx2")

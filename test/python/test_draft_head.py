@@ -109,8 +109,9 @@ def test_guesses_of_quantized_weights(artifact, model):
 
 
 @pytest.mark.parametrize("options", [
-    ("--scheme=W8A8", "--activations=static", "--method=smoothquant"), ("--scheme=W4A8", "--method=awq+gptq"), ("--scheme=Q4",),
-    ("--scheme=W4A16", "--method=signround", "--steps=4"), ("--scheme=W4A16", "--method=gptq", "--hessian=loss-both"),
+    ("--scheme=W8A8", "--activations=static", "--method=smoothquant"), ("--scheme=W4A16", "--method=gptq", "--hessian=loss-both"),
+    *(pytest.param(options, marks=pytest.mark.slow) for options in (
+        ("--scheme=W4A8", "--method=awq+gptq"), ("--scheme=Q4",), ("--scheme=W4A16", "--method=signround", "--steps=4"))),
 ], ids=lambda options: " ".join(options))
 def test_methods_leave_the_head_to_ranges_of_its_weights(model, artifact, workspace, options):
     """Text runs through the model alone: its sites are those of a model without the head, and the head drafts."""

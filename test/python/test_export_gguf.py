@@ -175,7 +175,8 @@ def test_minima_are_kept_and_converted(models, tmp_path):
 
 
 @pytest.mark.parametrize("scheme, method", [
-    ("Q6_K", ""), ("IQ4_XS", ""), ("Q4_K", "gptq --act-order"), ("Q2_K", "awq"), ("Q3_K", "awq+signround"), ("Q5_K", "zeropoint --weight-observer=mse"),
+    ("Q6_K", ""), ("IQ4_XS", ""), ("Q4_K", "gptq --act-order"), ("Q5_K", "zeropoint --weight-observer=mse"),
+    pytest.param("Q2_K", "awq", marks=pytest.mark.slow), pytest.param("Q3_K", "awq+signround", marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_super_blocks_are_the_weights_of_an_artifact(models, tmp_path, text, scheme, method):
     learns = any(name in method for name in ("gptq", "awq", "signround"))

@@ -113,7 +113,7 @@ def test_a_normalizer_that_llama_cpp_lacks_is_refused(tmp_path):
         write_vocabulary(folder, tmp_path / "out.gguf", 321)
 
 
-@pytest.mark.parametrize("name, size", [("llama-spm", 32000), ("gpt-2", 50257)])
+@pytest.mark.parametrize("name, size", [("llama-spm", 32000), pytest.param("gpt-2", 50257, marks=pytest.mark.slow)])
 def test_published_vocabularies(tmp_path, name, size):
     source = test_data(f"ggml-vocab-{name}.gguf")
     (tmp_path / "model").mkdir()

@@ -60,8 +60,10 @@ def logits_of(ranks, folder, tmp_path, threads=1, device="cpu"):
     return found["generated"], np.float32(found["logits"])
 
 
-@pytest.mark.parametrize("options", [["--scheme", "W8A8"], ["--scheme", "W8A8_ASYM"], ["--scheme", "W8A8", "--kv-scheme", "int8"]])
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks, options", [
+    (4, ["--scheme", "W8A8"]), (2, ["--scheme", "W8A8_ASYM"]), (4, ["--scheme", "W8A8", "--kv-scheme", "int8"]), *(
+        pytest.param(ranks, options, marks=pytest.mark.slow) for ranks, options in (
+            (2, ["--scheme", "W8A8"]), (4, ["--scheme", "W8A8_ASYM"]), (2, ["--scheme", "W8A8", "--kv-scheme", "int8"])))])  # fmt: skip
 def test_integers_give_the_bits_of_one_rank(model, workspace, tmp_path, ranks, options):
     """Prompt and decoded tokens: codes, int32 sums and attention are those of one rank."""
     expected = logits_of(1, artifact(model, workspace, 1, *options), tmp_path)

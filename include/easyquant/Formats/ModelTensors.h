@@ -49,12 +49,15 @@ struct ExpectedTensor {
   bool stacksRows = false;
   int64_t stackParts = 1, stackPart = 0;
   /// If not empty: GGUF may have it, too, as half of this tensor of E x 2N x K
-  /// (kExpertGateUpInGGUF), the first one or the second.
+  /// (kExpertGateUpInGGUF), the first one or the second: takeGGUFStack() has ggufName and ggufParts
+  /// say so of a file in which it is there.
   std::string ggufStack = {};
   bool isSecondInGGUF = false;
+  int64_t ggufParts = 1;
   /// GGUF has the one row of the matrix as a vector.
   bool isVectorInGGUF = false;
 
+  void takeGGUFStack(const std::function<bool(const std::string &)> &isThere);
   /// The shape of the tensor in GGUF.
   std::vector<int64_t> ggufShape() const;
   /// Tensors of a Hugging Face checkpoint with the weight: their names, and the shape of each.
