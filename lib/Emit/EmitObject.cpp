@@ -131,7 +131,7 @@ static FailureOr<Code> compileLowered(ModuleOp module, const Target &target,
   return generateCode(module.getLoc(), *llvmModule, *machine, llvm::CodeGenFileType::ObjectFile);
 }
 
-FailureOr<SmallVector<Code>> emitObjects(ModuleOp module, const Target &target,
+FailureOr<SmallVector<Code>> emitObjects(ModuleOp module, const Target &target, Kernels how,
                                          llvm::function_ref<LogicalResult(ModuleOp)> lower) {
   llvm::StringSet<> hidden;
   auto emit = [&](ModuleOp part, Keep keep) {
@@ -141,7 +141,9 @@ FailureOr<SmallVector<Code>> emitObjects(ModuleOp module, const Target &target,
       return compileLowered(part, target, hidden);
     });
   };
-  SmallVector<KernelModule> kernels = takeKernelsApart(module, target.name());
+  SmallVector<KernelModule> kernels;
+  if (how == Kernels::Apart)
+    kernels = takeKernelsApart(module, target.name());
   for (const KernelModule &kernel : kernels)
     hidden.insert(kernel.symbol);
   SmallVector<Code> objects;

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Programs of models and of subgraphs share most of their kernels. Each kernel in a module of its
+// Subgraphs of a model share most of their kernels. Each kernel in a module of its
 // own is compiled once for all of them. Private to lib/Emit.
 //
 //===----------------------------------------------------------------------===//

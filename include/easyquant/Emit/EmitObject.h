@@ -22,13 +22,20 @@ void buildLowerToLLVMPipeline(mlir::OpPassManager &pm);
 /// Makes the dialect translations that emitObject needs known to the context.
 void registerTranslations(mlir::DialectRegistry &registry);
 
-/// Compiles a module to relocatable objects for `target`: one of each kernel that its functions
-/// call, which this process compiles once for all programs that have it, and one of the rest.
-/// `lower` runs buildLowerToLLVMPipeline on a module, which may be within this one; it is not
-/// called for code that is kept ($EASYQUANT_CODE_CACHE, docs/guide/compile.md). Errors are
-/// diagnostics at the module.
+/// How the kernels of a program are compiled.
+enum class Kernels {
+  /// With what calls them, which LLVM makes use of: in programs that are kept.
+  Together,
+  /// Each by itself, once for all programs of the process that have it: in those that run once.
+  Apart,
+};
+
+/// Compiles a module to relocatable objects for `target`: one, or one of each kernel that its
+/// functions call and one of the rest. `lower` runs buildLowerToLLVMPipeline on a module, which may
+/// be within this one; it is not called for code that is kept ($EASYQUANT_CODE_CACHE,
+/// docs/guide/compile.md). Errors are diagnostics at the module.
 mlir::FailureOr<llvm::SmallVector<llvm::SmallVector<char, 0>>>
-emitObjects(mlir::ModuleOp module, const Target &target,
+emitObjects(mlir::ModuleOp module, const Target &target, Kernels how,
             llvm::function_ref<mlir::LogicalResult(mlir::ModuleOp)> lower);
 
 /// Links objects into the shared object `output`. Nothing but LLVM's OpenMP runtime may be left

@@ -77,11 +77,12 @@ struct EmitStep : PassWrapper<EmitStep, OperationPass<ModuleOp>> {
     addLaunchPasses(launches, isa);
     if (failed(runPipeline(launches, module)))
       return signalPassFailure();
-    auto emitted = cpu::emitObjects(module, {cpu::isaOf(isa)}, [&](ModuleOp part) {
-      OpPassManager lower(ModuleOp::getOperationName());
-      cpu::buildLowerToLLVMPipeline(lower);
-      return runPipeline(lower, part);
-    });
+    auto emitted =
+        cpu::emitObjects(module, {cpu::isaOf(isa)}, cpu::Kernels::Together, [&](ModuleOp part) {
+          OpPassManager lower(ModuleOp::getOperationName());
+          cpu::buildLowerToLLVMPipeline(lower);
+          return runPipeline(lower, part);
+        });
     if (failed(emitted))
       return signalPassFailure();
     objects->find(isa)->second = std::move(*emitted);
