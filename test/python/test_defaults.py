@@ -218,7 +218,7 @@ COMPOSITIONS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", with_slow(COMPOSITIONS, "zeropoint", "symmetric", "search", "gptq", "percentile", "two-level", "observer", "no sinks",
+@pytest.mark.parametrize("name", with_slow(COMPOSITIONS, "zeropoint", "symmetric", "search", "gptq", "percentile", "two-level", "observer", "no sinks", "online", "signround",
                                            "online sinks", "static in the plain basis"))  # fmt: skip
 def test_the_recipe_makes_the_artifact_again(tiny_llama, tokens, tmp_path, expanded, name):
     """To the byte; and what it records is what the passes did."""

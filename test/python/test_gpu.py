@@ -75,7 +75,7 @@ SCHEMES = {
     "int4 cache": ["--scheme=W8A8", "--kv-scheme=int4", "--kv-group=16", "--kv-residual=16"],
 }
 # These vary what the others test.
-SLOW = ("W8A8_ASYM", "W2A16_ASYM", "W4A8, f32 scales", "W8A16, f16 scales", "none", "int8 cache")
+SLOW = ("W8A8_ASYM", "W2A16_ASYM", "W4A8, f32 scales", "W8A16, f16 scales", "none", "int8 cache", "W3A16", "W2A8")
 
 
 @pytest.mark.parametrize("name", with_slow(SCHEMES, *SLOW))

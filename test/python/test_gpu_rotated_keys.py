@@ -71,7 +71,7 @@ def decode(runner, tokens):
     return np.concatenate([runner.session.score(np.array([token], np.int32)) for token in tokens])
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in ("llama", "smollm3", "gpt2") else pytest.mark.slow) for name in MODELS])
 def test_gpus_rotate_keys_as_cpus_do(compiled, name):
     """A prompt, decoded tokens, a chunk that sees what they left, and a session that goes back to where its window has codes."""
     out = compiled(name, "sm_80", "--scheme=W8A8", "--kv-scheme=int8", ROTATED)

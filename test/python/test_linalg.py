@@ -75,7 +75,7 @@ CASES = {
 # These vary what the others test.
 SLOW = (
     "W8A8, plain basis", "W8A8, static", "W4A16", "MXFP4", "NVFP4", "Q3_K", "Q4_K", "Q6_K", "IQ4_XS", "float", "Mistral", "Qwen3", "Qwen2",
-    "Gemma 4")
+    "Gemma 4", "W8A8, static, sinks apart", "NF4", "FP8", "Q4_1", "Phi-3")
 
 
 @pytest.mark.parametrize("name", with_slow(CASES, *SLOW))

@@ -405,6 +405,7 @@ def test_entropies_weigh_nothing(stories, folder):
     assert yaml.safe_load((folder / "entropy.yaml").read_text())["weight_observer"] == "absmax" and "--calib" not in done.stdout
 
 
+@pytest.mark.slow
 def test_artifacts_of_a_front(stories, folder):
     options = ("--avg-bits", "5", "--calib", folder / "text.txt", "--formats", "W4A8,W8A8", "--search-samples", "2", "--seqlen", "64", "--nsamples", "4", "--fit", "signround",
                "--artifacts", "--front", folder / "artifacts", "--work", folder / "artifacts.work")  # fmt: skip
