@@ -30,11 +30,10 @@ using Code = llvm::SmallVector<char, 0>;
 mlir::FailureOr<Code> generateCode(mlir::Location loc, llvm::Module &module,
                                    llvm::TargetMachine &machine, llvm::CodeGenFileType type);
 
-/// Where code is kept beside the folder of $EASYQUANT_CODE_CACHE.
+/// Where code is kept: in the folder of $EASYQUANT_CODE_CACHE alone, or in this process, too.
 enum class Keep { InFolder, InProcess };
 
-/// What `generate` makes of `module`, which depends on the ops in it and on `target` alone. With
-/// Keep::InProcess the process keeps it, too.
+/// What `generate` makes of `module`, which depends on the ops in it and on `target` alone.
 ///
 /// If $EASYQUANT_CODE_CACHE names a folder, code is kept there, and is not generated again.
 /// Code of a program that was built again since is not found. llvm::pruneCache removes what was not

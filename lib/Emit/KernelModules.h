@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Subgraphs of a model share most of their kernels. Each kernel in a module of its
-// own is compiled once for all of them. Private to lib/Emit.
+// Subgraphs of a model share most of their kernels. Each kernel in a module of its own is compiled
+// once for all of them. Private to lib/Emit.
 //
 //===----------------------------------------------------------------------===//
 

@@ -9,7 +9,7 @@ import pytest
 from oracles.checkpoint import read_folder
 from oracles.kv_cache import QuantizedCacheLlama
 
-from helpers import Runner, kl, random_gpt2, random_llama, random_tokens, write_model
+from helpers import Runner, kl, random_gpt2, random_llama, random_tokens, with_slow, write_model
 
 CONTEXT = 64
 BOUND = 0.05  # of a cache of codes: test_gpu.py
@@ -71,7 +71,7 @@ def decode(runner, tokens):
     return np.concatenate([runner.session.score(np.array([token], np.int32)) for token in tokens])
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in ("llama", "smollm3", "gpt2") else pytest.mark.slow) for name in MODELS])
+@pytest.mark.parametrize("name", with_slow(MODELS, "heads of 64", "heads of 128", "qwen3", "olmo2"))
 def test_gpus_rotate_keys_as_cpus_do(compiled, name):
     """A prompt, decoded tokens, a chunk that sees what they left, and a session that goes back to where its window has codes."""
     out = compiled(name, "sm_80", "--scheme=W8A8", "--kv-scheme=int8", ROTATED)
