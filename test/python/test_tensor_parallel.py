@@ -39,7 +39,7 @@ def calibration(workspace):
 
 def artifact(model, workspace, ranks, *options):
     """Rotated in blocks that lie within the columns of each of 1, 2 or 4 ranks, so that all have the same ones."""
-    name = "-".join(["shared", str(ranks), *(Path(option.strip("-").replace("=", "-")).name for option in options)])
+    name = "-".join([model.name, str(ranks), *(Path(option.strip("-").replace("=", "-")).name for option in options)])
     out = workspace / name
     return out if out.is_dir() else compile_model(model, out, ISA, "--tensor-parallel", ranks, "--hadamard-block=16", *options)
 
