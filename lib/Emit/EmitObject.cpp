@@ -8,7 +8,6 @@
 #include "easyquant/Emit/EmitObject.h"
 
 #include "GenerateCode.h"
-#include "KernelModules.h"
 
 #include "easyquant/Support/Folders.h"
 #include "easyquant/Support/WriteFile.h"
@@ -128,36 +127,46 @@ static FailureOr<Code> compileLowered(ModuleOp module, const Target &target,
     function.addFnAttr("prefer-vector-width", "512");
     function.addFnAttr("min-legal-vector-width", "512");
   }
-  return generateCode(module.getLoc(), *llvmModule, *machine, llvm::CodeGenFileType::ObjectFile);
+  return generateCode(module.getLoc(), *llvmModule, *machine, Passes::CleanUp,
+                      llvm::CodeGenFileType::ObjectFile);
 }
 
-FailureOr<SmallVector<Code>> emitObjects(ModuleOp module, const Target &target, Kernels how,
-                                         llvm::function_ref<LogicalResult(ModuleOp)> lower) {
+static FailureOr<Object> emit(ModuleOp module, const Target &target, Keep keep,
+                              const llvm::StringSet<> &hidden, Lower lower) {
+  return keptCode(module, target.name() + " " + target.features(), keep, [&]() -> FailureOr<Code> {
+    if (failed(lower(module)))
+      return failure();
+    return compileLowered(module, target, hidden);
+  });
+}
+
+FailureOr<Object> emitKernel(const KernelModule &kernel, const Target &target, Lower lower) {
+  return emit(kernel.module, target, Keep::InProcess, {kernel.symbol}, lower);
+}
+
+FailureOr<Object> emitCallers(ModuleOp module, ArrayRef<KernelModule> kernels, const Target &target,
+                              Lower lower) {
   llvm::StringSet<> hidden;
-  auto emit = [&](ModuleOp part, Keep keep) {
-    return keptCode(part, target.name() + " " + target.features(), keep, [&]() -> FailureOr<Code> {
-      if (failed(lower(part)))
-        return failure();
-      return compileLowered(part, target, hidden);
-    });
-  };
-  SmallVector<KernelModule> kernels;
-  if (how == Kernels::Apart)
-    kernels = takeKernelsApart(module, target.name());
-  for (const KernelModule &kernel : kernels)
-    hidden.insert(kernel.symbol);
-  SmallVector<Code> objects;
   for (const KernelModule &kernel : kernels) {
-    FailureOr<Code> object = emit(kernel.module, Keep::InProcess);
+    hidden.insert(kernel.symbol);
+    ModuleOp(kernel.module).erase();
+  }
+  return emit(module, target, Keep::InFolder, hidden, lower);
+}
+
+FailureOr<SmallVector<Object>> emitObjects(ModuleOp module, const Target &target, Lower lower) {
+  SmallVector<Object> objects;
+  SmallVector<KernelModule> kernels = takeKernelsApart(module, target);
+  for (const KernelModule &kernel : kernels) {
+    FailureOr<Object> object = emitKernel(kernel, target, lower);
     if (failed(object))
       return failure();
     objects.push_back(std::move(*object));
-    kernel.module->erase();
   }
-  FailureOr<Code> rest = emit(module, Keep::InFolder);
-  if (failed(rest))
+  FailureOr<Object> callers = emitCallers(module, kernels, target, lower);
+  if (failed(callers))
     return failure();
-  objects.push_back(std::move(*rest));
+  objects.push_back(std::move(*callers));
   return objects;
 }
 
@@ -170,8 +179,7 @@ static llvm::ErrorOr<std::string> findLinker() {
   return linker ? linker : llvm::sys::findProgramByName("ld.lld");
 }
 
-LogicalResult linkSharedObject(Location loc, ArrayRef<llvm::SmallVector<char, 0>> objects,
-                               StringRef output) {
+LogicalResult linkSharedObject(Location loc, ArrayRef<Object> objects, StringRef output) {
   llvm::ErrorOr<std::string> linker = findLinker();
   if (!linker)
     return emitError(loc, "no linker found: install lld-")

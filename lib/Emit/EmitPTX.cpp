@@ -100,7 +100,8 @@ static FailureOr<Code> compileLowered(mlir::gpu::GPUModuleOp module, const Chip 
     return module.emitError("translation of the kernels to LLVM IR failed");
   llvmModule->setTargetTriple(machine->getTargetTriple());
   llvmModule->setDataLayout(machine->createDataLayout());
-  return generateCode(module.getLoc(), *llvmModule, *machine, llvm::CodeGenFileType::AssemblyFile);
+  return generateCode(module.getLoc(), *llvmModule, *machine, Passes::Default,
+                      llvm::CodeGenFileType::AssemblyFile);
 }
 
 FailureOr<std::string> emitPTX(mlir::gpu::GPUModuleOp module, const Chip &chip) {

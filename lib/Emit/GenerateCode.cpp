@@ -27,31 +27,47 @@ using namespace mlir;
 
 namespace easyquant {
 
-/// The kernels are already tiled, unrolled and vectorized: what is left for LLVM is to clean up,
-/// keep values in registers and hoist addresses. Its own vectorizers and unrollers would only
-/// cost time and undo register tiles.
-static void optimize(llvm::Module &module, llvm::TargetMachine &machine) {
+/// What is left to clean up. Addresses are hoisted and merged; the rest of LLVM's pipeline takes
+/// two to four times as long, and the code is as fast (docs/benchmarks/compilation.md).
+static constexpr llvm::StringLiteral kCleanUp =
+    "ipsccp,deadargelim,cgscc(inline),"
+    "function(early-cse,instcombine<no-verify-fixpoint>,simplifycfg,"
+    "loop-simplify,lcssa,loop-mssa(loop-rotate,licm),"
+    "gvn<>,instcombine<no-verify-fixpoint>,dse,simplifycfg),globaldce";
+
+/// The kernels are already tiled, unrolled and vectorized. LLVM's own vectorizers and unrollers
+/// would only cost time and undo register tiles.
+static llvm::PipelineTuningOptions tuning() {
   llvm::PipelineTuningOptions tuning;
   tuning.LoopVectorization = false;
   tuning.SLPVectorization = false;
   tuning.LoopInterleaving = false;
   tuning.LoopUnrolling = false;
+  return tuning;
+}
+
+static void optimize(llvm::Module &module, llvm::TargetMachine &machine, Passes passes) {
   llvm::LoopAnalysisManager lam;
   llvm::FunctionAnalysisManager fam;
   llvm::CGSCCAnalysisManager cgam;
   llvm::ModuleAnalysisManager mam;
-  llvm::PassBuilder builder(&machine, tuning);
+  llvm::PassBuilder builder(&machine, tuning());
   builder.registerModuleAnalyses(mam);
   builder.registerCGSCCAnalyses(cgam);
   builder.registerFunctionAnalyses(fam);
   builder.registerLoopAnalyses(lam);
   builder.crossRegisterProxies(lam, fam, cgam, mam);
-  builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2).run(module, mam);
+  llvm::ModulePassManager pipeline;
+  if (passes == Passes::CleanUp)
+    llvm::cantFail(builder.parsePassPipeline(pipeline, kCleanUp));
+  else
+    pipeline = builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2);
+  pipeline.run(module, mam);
 }
 
 FailureOr<Code> generateCode(Location loc, llvm::Module &module, llvm::TargetMachine &machine,
-                             llvm::CodeGenFileType type) {
-  optimize(module, machine);
+                             Passes passes, llvm::CodeGenFileType type) {
+  optimize(module, machine, passes);
   Code code;
   llvm::raw_svector_ostream stream(code);
   llvm::legacy::PassManager codegen;

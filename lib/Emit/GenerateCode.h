@@ -25,10 +25,15 @@ namespace easyquant {
 
 using Code = llvm::SmallVector<char, 0>;
 
+/// What LLVM does before it selects instructions: clean up, as CPU kernels need it, or all of -O2
+/// but for vectorizing and unrolling.
+enum class Passes { CleanUp, Default };
+
 /// Optimizes the kernels of a module and returns their machine code or assembly text. A target that
 /// lacks this kind of code is a diagnostic at `loc`.
 mlir::FailureOr<Code> generateCode(mlir::Location loc, llvm::Module &module,
-                                   llvm::TargetMachine &machine, llvm::CodeGenFileType type);
+                                   llvm::TargetMachine &machine, Passes passes,
+                                   llvm::CodeGenFileType type);
 
 /// Where code is kept: in the folder of $EASYQUANT_CODE_CACHE alone, or in this process, too.
 enum class Keep { InFolder, InProcess };

@@ -5,9 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "KernelModules.h"
-
 #include "easyquant/Dialect/Launch/IR/Launch.h"
+#include "easyquant/Emit/EmitObject.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/SymbolTable.h"
@@ -47,7 +46,7 @@ static void eraseUnusedFunctions(ModuleOp module) {
   }
 }
 
-SmallVector<KernelModule> takeKernelsApart(ModuleOp module, StringRef suffix) {
+SmallVector<KernelModule> takeKernelsApart(ModuleOp module, const Target &target) {
   SymbolTable symbols(module);
   llvm::SetVector<func::FuncOp> kernels;
   for (auto caller : module.getOps<func::FuncOp>())
@@ -60,7 +59,7 @@ SmallVector<KernelModule> takeKernelsApart(ModuleOp module, StringRef suffix) {
   SmallVector<KernelModule> taken;
   for (func::FuncOp kernel : kernels) {
     OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
-    KernelModule own{(kernel.getName() + "." + suffix).str(),
+    KernelModule own{(kernel.getName() + "." + target.name()).str(),
                      ModuleOp::create(builder, kernel.getLoc())};
     builder.setInsertionPointToEnd(own.module.getBody());
     for (Operation *op : closureOf(kernel, symbols))

@@ -70,12 +70,11 @@ HostProgram::compile(ModuleOp module, const std::string &isa, int64_t maxRows) {
   program->cache = facts->cache.sizes;
   std::string symbol = "_mlir_ciface_" + facts->entries.at(isa);
 
-  auto objects =
-      cpu::emitObjects(module, {cpu::isaOf(isa)}, cpu::Kernels::Apart, [&](ModuleOp part) {
-        pm.clear();
-        cpu::buildLowerToLLVMPipeline(pm);
-        return pm.run(part);
-      });
+  auto objects = cpu::emitObjects(module, {cpu::isaOf(isa)}, [&](ModuleOp part) {
+    pm.clear();
+    cpu::buildLowerToLLVMPipeline(pm);
+    return pm.run(part);
+  });
   if (failed(objects))
     return failure();
 

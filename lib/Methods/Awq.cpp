@@ -62,6 +62,8 @@ static llvm::SmallPtrSet<Operation *, 4> queriesAndKeys(func::FuncOp layer) {
 }
 
 /// Ranges are for round to nearest; GPTQ and distillation choose theirs from the weights they make.
+/// The search runs a site on rows of tokens, of which experts have some each: theirs are those of
+/// their rule.
 static SmallVector<PlannedSite> clippedSites(func::FuncOp layer, bool clip) {
   auto skipped = queriesAndKeys(layer);
   SmallVector<PlannedSite> sites;
@@ -70,7 +72,8 @@ static SmallVector<PlannedSite> clippedSites(func::FuncOp layer, bool clip) {
       auto granularity = site.scheme().granularity;
       bool isLast = !site.plan.getMethods().empty() &&
                     cast<StringAttr>(site.plan.getMethods().getValue().back()) == kAwq;
-      if (isLast && site.plan.optionOr(recipe::option::clip, clip) && !skipped.contains(site.op) &&
+      if (isLast && !site.offsets() && site.plan.optionOr(recipe::option::clip, clip) &&
+          !skipped.contains(site.op) &&
           (granularity == numerics::Granularity::Channel ||
            granularity == numerics::Granularity::Group))
         sites.push_back(site);
@@ -86,8 +89,15 @@ static std::string scaleName(const FoldPoint &point) {
 // The pass
 //===----------------------------------------------------------------------===//
 
-/// The activations of each layer that sites whose plans name the method read; notes them in the
-/// module's `equant.transforms`.
+/// Are its rows what experts have made of theirs, one for each choice of a token?
+static bool isMadeByExperts(const FoldPoint &point) {
+  QuantizableOpInterface reader = point.readers.front();
+  auto linear = dyn_cast<lm::LinearOp>(reader.getOperation());
+  return linear && linear.getExperts() && linear.getInput() == point.activation;
+}
+
+/// The activations of each layer that sites whose plans name the method read, and whose rows are
+/// tokens; notes all of them in the module's `equant.transforms`.
 static llvm::MapVector<Operation *, std::vector<const FoldPoint *>>
 plannedPoints(ModuleOp module, ArrayRef<FoldPoint> points) {
   llvm::MapVector<Operation *, std::vector<const FoldPoint *>> pointsOf;
@@ -98,6 +108,8 @@ plannedPoints(ModuleOp module, ArrayRef<FoldPoint> points) {
         }))
       continue;
     equant::recordTransform(module, kAwq, point);
+    if (isMadeByExperts(point))
+      continue;
     pointsOf[QuantizableOpInterface(point.readers.front())->getParentOp()].push_back(&point);
   }
   return pointsOf;

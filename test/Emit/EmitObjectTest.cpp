@@ -120,7 +120,7 @@ TEST(EmitObject, KernelsAreCompiledOnceForAllPrograms) {
     OwningOpRef<ModuleOp> module = parseSourceString<ModuleOp>(text, &context);
     ASSERT_TRUE(module);
     int count = 0;
-    auto objects = emitObjects(*module, Target{Isa::AVX2}, Kernels::Apart, [&](ModuleOp part) {
+    auto objects = emitObjects(*module, Target{Isa::AVX2}, [&](ModuleOp part) {
       ++count;
       PassManager pm(&context);
       buildLowerToLLVMPipeline(pm);

@@ -125,8 +125,7 @@ std::vector<float> compileAndRun(ModuleOp module, const std::string &folder, Str
              "easyquant-launches{target=avx2 max-rows=4},convert-launches-to-llvm{step=true}",
              /*lowersToLLVM=*/true, between);
   easyquant::cpu::Target target;
-  auto objects = easyquant::cpu::emitObjects(*program, target, easyquant::cpu::Kernels::Together,
-                                             [](ModuleOp) { return success(); });
+  auto objects = easyquant::cpu::emitObjects(*program, target, [](ModuleOp) { return success(); });
   if (failed(objects) ||
       failed(easyquant::cpu::linkSharedObject(module.getLoc(), *objects, folder + "/model.so")))
     giveUp("a good model cannot be linked");

@@ -248,23 +248,30 @@ def test_exported_folder_is_the_model(model, tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["qwen3_moe", "qwen2_moe"])
-@pytest.mark.parametrize("options, method", [(["--method=gptq"], "gptq"), (["--method=awq"], "awq"), (["--weight-observer=hessian-diagonal"], "hessian-diagonal")])
-def test_methods_work_on_experts(artifact, model, tmp_path, name, options, method):
-    """By the rows that chose each; only AWQ's factors do not reach them, which the manifest says."""
+@pytest.mark.parametrize("options", [["--method=gptq"], ["--method=awq"], ["--method=smoothquant"], ["--weight-observer=hessian-diagonal"]])
+def test_methods_work_on_experts(artifact, model, tmp_path, name, options):
+    """By the rows that chose each. Factors go through what gathers the rows of experts, to all that reads the tokens."""
     config, tensors = read_folder(model(name))
     text = f"--tokens={write_tokens(tmp_path / 'text.safetensors', [random_tokens(seed, 48, 97) for seed in range(4)])}"
     scheme = ["--scheme=W4A16", "--group-size=32", "--kv-cache=f32", "--isa=avx2"]
     out = compile_model(model(name), tmp_path / "out", *scheme, *options, text)
-    plain = artifact(model(name), *scheme, *(["--method=zeropoint"] if method == "awq" else []))  # its base
+    plain = artifact(model(name), *scheme, *(["--method=zeropoint"] if options == ["--method=awq"] else []))  # its base
     learned, nearest = (expert_weights(made, config, tensors) for made in (out, plain))
-    assert not any(np.array_equal(learned[key], nearest[key]) for key in tensors if ".experts." in key or ".o_proj." in key)
-    transforms = json.loads((out / "manifest.json").read_text())["quantization"]["transforms"]
-    skipped = {entry["method"]: len(entry["sites"]) for entry in transforms if "gathers the rows of experts" in entry.get("skipped", "")}
-    assert skipped == ({"awq": 6} if method == "awq" else {})
+    untouched = ("down_proj.weight", "o_proj.weight") if options == ["--method=smoothquant"] else ()
+    changed = [key for key in tensors if (".experts." in key or ".o_proj." in key) and not key.endswith(untouched)]
+    assert not any(np.array_equal(learned[key], nearest[key]) for key in changed)
+    # What factors are folded into, and what stays float and reads the same tokens.
+    floats = {key: read_tensor(Artifact.open(out), key) for key in tensors if key.endswith(("norm.weight", "mlp.gate.weight", "shared_expert_gate.weight"))}
+    if options[0] in ("--method=awq", "--method=smoothquant"):
+        transforms = [entry for entry in json.loads((out / "manifest.json").read_text())["quantization"]["transforms"] if f"--method={entry['method']}" in options]
+        (scaled,) = [set(entry["sites"]) for entry in transforms if "model.layers.0.mlp.experts.up_proj" in entry["sites"]]
+        readers = {"gate", "experts.gate_proj", "experts.up_proj", *(("shared_expert_gate", "shared_expert.gate_proj", "shared_expert.up_proj") if name == "qwen2_moe" else ())}
+        assert scaled == {f"model.layers.0.mlp.{reader}" for reader in readers}
+        (own,) = [entry for entry in transforms if entry["sites"] == ["model.layers.0.mlp.experts.down_proj"]]
+        assert "experts have columns of their own" in own["skipped"]
+        assert not any(np.array_equal(floats[key], tensors[key]) for key in floats if ".mlp." in key)
     tokens = random_tokens(7, 40, 97)
-    # AWQ has divided norms by what it has multiplied the columns of weights with.
-    norms = {name: read_tensor(Artifact.open(out), name) for name in tensors if name.endswith("norm.weight")}
-    expected = Llama(config, learned | norms, dtype=np.float64).logits(tokens)
+    expected = Llama(config, learned | floats, dtype=np.float64).logits(tokens)
     assert np.linalg.norm(Runner(out).score(tokens) - expected) < 1e-5 * np.linalg.norm(expected)
 
 

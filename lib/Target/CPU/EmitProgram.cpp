@@ -45,62 +45,101 @@ static formats::Manifest::Program mergePrograms(ArrayRef<formats::Manifest::Prog
 
 namespace {
 
-using Object = llvm::SmallVector<char, 0>;
-using Objects = SmallVector<Object>;
+/// What becomes of the module of an instruction set, which bears its name.
+struct Parts {
+  SmallVector<cpu::KernelModule> kernels;
+  SmallVector<cpu::Object> objects; ///< of each kernel, then of what calls them
+};
 
-/// Compiles a module, which bears the name of an instruction set. A pass of its own runs on the
-/// modules of all instruction sets at a time.
-struct EmitStep : PassWrapper<EmitStep, OperationPass<ModuleOp>> {
-  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(EmitStep)
+/// What the passes below work on: passes of their own run on the modules of all instruction sets at
+/// a time, and on all kernels.
+struct Emission {
+  int64_t maxRows;
+  std::string kvCache;
+  llvm::StringMap<Parts> parts = {}; ///< by instruction set, each of which is there
+  std::atomic<size_t> done = 0;
 
-  EmitStep(int64_t maxRows, std::string kvCache, llvm::StringMap<Objects> *objects,
-           std::atomic<size_t> *done)
-      : maxRows(maxRows), kvCache(std::move(kvCache)), objects(objects), done(done) {}
+  static std::string isaOf(ModuleOp module) { return module.getSymName()->str(); }
+  Parts &of(ModuleOp module) { return parts.find(isaOf(module))->second; }
+};
 
-  void addLaunchPasses(OpPassManager &pm, const std::string &isa) const {
-    buildLaunchesPipeline(pm, {isa, maxRows, kvCache});
-    pm.addPass(createConvertLaunchesToLLVM({/*step=*/true}));
-  }
+void addLaunchPasses(OpPassManager &pm, const ConvertEquantToLaunchesOptions &options) {
+  buildLaunchesPipeline(pm, options);
+  pm.addPass(createConvertLaunchesToLLVM({/*step=*/true}));
+}
 
-  // No dialect can be loaded any more where modules are lowered on several threads.
+/// No dialect can be loaded any more where modules are lowered on several threads.
+void getLoweringDialects(DialectRegistry &registry) {
+  OpPassManager pm(ModuleOp::getOperationName());
+  addLaunchPasses(pm, {cpu::nameOf(cpu::kIsas.front()).str(), 1, "f32"});
+  cpu::buildLowerToLLVMPipeline(pm);
+  pm.getDependentDialects(registry);
+}
+
+/// Makes launches of a module, and modules of their kernels.
+struct TakeKernels : PassWrapper<TakeKernels, OperationPass<ModuleOp>> {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(TakeKernels)
+  explicit TakeKernels(Emission *emission) : emission(emission) {}
+
   void getDependentDialects(DialectRegistry &registry) const override {
-    OpPassManager pm(ModuleOp::getOperationName());
-    addLaunchPasses(pm, cpu::nameOf(cpu::kIsas.front()).str());
-    cpu::buildLowerToLLVMPipeline(pm);
-    pm.getDependentDialects(registry);
+    getLoweringDialects(registry);
   }
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
-    const std::string isa = module.getSymName()->str();
+    const std::string isa = Emission::isaOf(module);
     OpPassManager launches(ModuleOp::getOperationName());
-    addLaunchPasses(launches, isa);
+    addLaunchPasses(launches, {isa, emission->maxRows, emission->kvCache});
     if (failed(runPipeline(launches, module)))
       return signalPassFailure();
-    auto emitted =
-        cpu::emitObjects(module, {cpu::isaOf(isa)}, cpu::Kernels::Together, [&](ModuleOp part) {
-          OpPassManager lower(ModuleOp::getOperationName());
-          cpu::buildLowerToLLVMPipeline(lower);
-          return runPipeline(lower, part);
-        });
-    if (failed(emitted))
-      return signalPassFailure();
-    objects->find(isa)->second = std::move(*emitted);
-    if (++*done < objects->size())
-      ProgressAction::report(&getContext(), "program", *done, objects->size());
+    Parts &own = emission->of(module);
+    own.kernels = cpu::takeKernelsApart(module, {cpu::isaOf(isa)});
+    own.objects.resize(own.kernels.size() + 1);
   }
 
-  int64_t maxRows;
-  std::string kvCache;
-  llvm::StringMap<Objects> *objects; ///< by instruction set, each of which is there
-  std::atomic<size_t> *done;
+  Emission *emission;
+};
+
+/// Compiles a kernel's module, or with `callers` that of an instruction set, whose kernels are
+/// done.
+struct EmitCode : PassWrapper<EmitCode, OperationPass<ModuleOp>> {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(EmitCode)
+  EmitCode(Emission *emission, bool callers) : emission(emission), callers(callers) {}
+
+  void getDependentDialects(DialectRegistry &registry) const override {
+    getLoweringDialects(registry);
+  }
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation(),
+             program = callers ? module : module->getParentOfType<ModuleOp>();
+    Parts &own = emission->of(program);
+    const cpu::Target target{cpu::isaOf(Emission::isaOf(program))};
+    auto lower = [&](ModuleOp part) {
+      OpPassManager lower(ModuleOp::getOperationName());
+      cpu::buildLowerToLLVMPipeline(lower);
+      return runPipeline(lower, part);
+    };
+    auto *kernel = llvm::find_if(
+        own.kernels, [&](const cpu::KernelModule &each) { return each.module == module; });
+    FailureOr<cpu::Object> object = callers ? cpu::emitCallers(module, own.kernels, target, lower)
+                                            : cpu::emitKernel(*kernel, target, lower);
+    if (failed(object))
+      return signalPassFailure();
+    own.objects[kernel - own.kernels.begin()] = std::move(*object);
+    if (callers && ++emission->done < emission->parts.size())
+      ProgressAction::report(&getContext(), "program", emission->done, emission->parts.size());
+  }
+
+  Emission *emission;
+  bool callers;
 };
 
 struct EmitProgram : public easyquant::impl::EmitProgramBase<EmitProgram> {
   using EmitProgramBase::EmitProgramBase;
 
   void getDependentDialects(DialectRegistry &registry) const override {
-    EmitStep(maxRows, kvCache, nullptr, nullptr).getDependentDialects(registry);
+    getLoweringDialects(registry);
     cpu::registerTranslations(registry);
   }
 
@@ -123,19 +162,21 @@ struct EmitProgram : public easyquant::impl::EmitProgramBase<EmitProgram> {
     auto removePrograms = llvm::scope_exit([&] { programs.erase(); });
     for (ModuleOp program : compiled)
       programs.push_back(program);
-    llvm::StringMap<Objects> objectsOf;
+    Emission emission{maxRows, kvCache};
     for (const std::string &isa : isas)
-      objectsOf.try_emplace(isa);
-    std::atomic<size_t> done = 0;
+      emission.parts.try_emplace(isa);
     OpPassManager pm(ModuleOp::getOperationName());
-    pm.addNestedPass<ModuleOp>(std::make_unique<EmitStep>(maxRows, kvCache, &objectsOf, &done));
+    OpPassManager &program = pm.nest<ModuleOp>();
+    program.addPass(std::make_unique<TakeKernels>(&emission));
+    program.addNestedPass<ModuleOp>(std::make_unique<EmitCode>(&emission, /*callers=*/false));
+    program.addPass(std::make_unique<EmitCode>(&emission, /*callers=*/true));
     if (failed(runPipeline(pm, programs)))
       return signalPassFailure();
 
-    Objects objects;
+    SmallVector<cpu::Object> objects;
     std::vector<formats::Manifest::Program> facts;
     for (ModuleOp program : compiled) {
-      llvm::append_range(objects, std::move(objectsOf.find(*program.getSymName())->second));
+      llvm::append_range(objects, std::move(emission.of(program).objects));
       auto fact = formats::readPart<formats::Manifest::Program>(
           toJson(program->getAttr(kProgramAttr)), kProgramAttr);
       if (!fact) {

@@ -86,7 +86,7 @@ void KernelLibrary::compile(const Target &target, Build build) {
   }
   ASSERT_TRUE(succeeded(verify(*module)));
 
-  auto code = emitObjects(*module, target, Kernels::Together, [&](ModuleOp part) {
+  auto code = emitObjects(*module, target, [&](ModuleOp part) {
     PassManager pm(&context);
     buildLowerToLLVMPipeline(pm);
     return pm.run(part);

@@ -59,8 +59,19 @@ bool ProducerFinder::isShared(Value constant) const {
   return !load || uses.lookup(load.getGlobal()) != 1;
 }
 
+/// What gathers the rows that experts read, which have the columns of what it gathers; or null.
+static lm::RowsOp gatherOf(Operation *op) {
+  auto rows = dyn_cast_if_present<lm::RowsOp>(op);
+  return rows && rows.getRows().getDefiningOp<lm::RouteOp>() ? rows : lm::RowsOp();
+}
+
 std::string ProducerFinder::obstacleOfReaders(Value activation) const {
   for (OpOperand &use : activation.getUses()) {
+    if (lm::RowsOp rows = gatherOf(use.getOwner())) {
+      if (std::string obstacle = obstacleOfReaders(rows.getOutput()); !obstacle.empty())
+        return obstacle;
+      continue;
+    }
     auto reader = dyn_cast<QuantizableOpInterface>(use.getOwner());
     if (!reader || &reader.getActivationOperand() != &use)
       return ("is also read by " + use.getOwner()->getName().getStringRef()).str();
@@ -111,6 +122,8 @@ SmallVector<FoldPoint> easyquant::equant::findFoldPoints(ModuleOp module) {
   llvm::MapVector<Value, FoldPoint> points;
   module.walk([&](QuantizableOpInterface op) {
     Value activation = op.getActivationOperand().get();
+    if (lm::RowsOp rows = gatherOf(activation.getDefiningOp()))
+      activation = rows.getInput();
     FoldPoint &point = points[activation];
     point.activation = activation;
     point.readers.push_back(op);

@@ -67,11 +67,8 @@ private:
   /// Empty, or what is asked of a site that no model of `lm` has, and needs one; puts the plain
   /// basis in the place of a rotated one that nobody asked for.
   static std::string whyNoModel(QuantizableOpInterface op, SiteRequest &request);
-  /// What is left of it for linears of experts: GPTQ and ranges by mean squares know the rows of
-  /// each expert, factors of channels do not pass through what gathers them. Error: activations
-  /// whose ranges calibration text would give.
-  Result<SiteRequest> forExperts(lm::LinearOp experts, SiteRequest request);
-  void reportUnscaled();
+  /// Error: activations of experts whose ranges calibration text would give.
+  static Result<void> checkExperts(const SiteRequest &request);
   /// What is left of it for the head that drafts, through which no text is run.
   static SiteRequest withoutText(SiteRequest request);
   /// What a rule asks of a site outside the layers.
@@ -90,8 +87,6 @@ private:
   SiteKinds kinds;
   /// Sites whose scheme has super-blocks that do not fit, by both schemes.
   std::map<std::pair<std::string, std::string>, SmallVector<StringRef>> fallbacks;
-  /// Sites of experts, by what they are left without.
-  std::map<std::string, SmallVector<StringRef>> unscaled;
 };
 
 } // namespace
@@ -308,41 +303,13 @@ std::string SitePlanner::whyNoModel(QuantizableOpInterface op, SiteRequest &requ
   return "";
 }
 
-Result<SiteRequest> SitePlanner::forExperts(lm::LinearOp experts, SiteRequest request) {
+Result<void> SitePlanner::checkExperts(const SiteRequest &request) {
   if (!request.isFloat() && request.isCalibrated())
     return makeError(ErrorCode::Unsupported,
                      "its plan has activations {}, whose ranges come from calibration text, and "
                      "those of experts do not yet; give experts dynamic activations",
                      request.activations());
-  llvm::erase_if(request.method.methods, [&](const std::string &method) {
-    if (method == "gptq")
-      return false;
-    unscaled[method].push_back(experts.getSite());
-    return true;
-  });
-  return request;
-}
-
-static constexpr StringLiteral kUnscaled =
-    "no factor passes yet through what gathers the rows of experts";
-
-void SitePlanner::reportUnscaled() {
-  Builder b(module.getContext());
-  SmallVector<Attribute> entries;
-  for (const auto &[what, sites] : unscaled) {
-    InFlightDiagnostic remark = emitRemark(module.getLoc());
-    remark << "site '" << sites.front() << "'";
-    if (sites.size() > 1)
-      remark << " and " << sites.size() - 1 << " more";
-    remark << (sites.size() > 1 ? " go" : " goes") << " without " << what << ": " << kUnscaled;
-    NamedAttrList entry;
-    entry.set("method", b.getStringAttr(what));
-    entry.set("sites", b.getStrArrayAttr(sites));
-    entry.set("skipped", b.getStringAttr(kUnscaled));
-    entries.push_back(entry.getDictionary(module.getContext()));
-  }
-  if (!entries.empty())
-    module->setAttr(kTransformsAttr, b.getArrayAttr(entries));
+  return {};
 }
 
 SiteRequest SitePlanner::withoutText(SiteRequest request) {
@@ -437,12 +404,9 @@ LogicalResult SitePlanner::run(StringRef pass, bool requireSites) {
       isAnyPlanned |= *isCodes;
       continue;
     }
-    if (auto linear = dyn_cast<lm::LinearOp>(op.getOperation()); linear && linear.getExperts()) {
-      Result<SiteRequest> left = forExperts(linear, std::move(asked));
-      if (!left)
-        return emitError(op.getLoc()) << "site '" << site << "': " << left.error().message;
-      asked = std::move(*left);
-    }
+    if (auto linear = dyn_cast<lm::LinearOp>(op.getOperation()); linear && linear.getExperts())
+      if (auto checked = checkExperts(asked); !checked)
+        return emitError(op.getLoc()) << "site '" << site << "': " << checked.error().message;
     Result<PlanAttr> plan = planFor(site, asked, op.getFeatures().inputs);
     if (!plan)
       return emitError(op.getLoc()) << "site '" << site << "': " << plan.error().message;
@@ -467,7 +431,6 @@ LogicalResult SitePlanner::run(StringRef pass, bool requireSites) {
       return failure();
   }
   reportFallbacks();
-  reportUnscaled();
   if (!isAnyPlanned &&
       failed(reportNothingToDo(
           module, pass, "a quantizable op that is a target, is not ignored and stays no float",

@@ -29,6 +29,7 @@
 #include "llvm/Support/FormatVariadic.h"
 
 #include <map>
+#include <numeric>
 
 namespace easyquant::equant {
 #define GEN_PASS_DEF_SMOOTHQUANT
@@ -56,6 +57,12 @@ struct Smoothing {
   float alpha = 0;
 };
 
+/// A statistic of what experts read, or tokens: values of each, one behind the other.
+struct ActivationStatistic {
+  std::vector<float> values;
+  std::vector<int64_t> tokens; ///< that each has read; 1 where there are no experts
+};
+
 /// The factors of one function.
 class Smoother {
 public:
@@ -78,7 +85,10 @@ private:
   /// Visits the rows of a weight in order, divided if they will be.
   LogicalResult visitRows(QuantizableOpInterface op,
                           llvm::function_ref<Result<void>(numerics::ConstMatrix)> visit);
-  FailureOr<std::vector<float>> floats(const FoldPoint &point, StringRef statistic, int64_t rows);
+  FailureOr<ActivationStatistic> find(const FoldPoint &point, StringRef statistic,
+                                      int64_t rows) const;
+  FailureOr<std::vector<float>> peaksOf(const FoldPoint &point) const;
+  FailureOr<std::vector<float>> meanSquaresOf(const FoldPoint &point) const;
 
   const ConstantMatcher &matcher;
   const ConstantReader &reader;
@@ -127,36 +137,73 @@ LogicalResult Smoother::visitRows(QuantizableOpInterface op,
   return success();
 }
 
-/// A statistic of the activation: that of any reader will do, all of them see the same.
-FailureOr<std::vector<float>> Smoother::floats(const FoldPoint &point, StringRef statistic,
-                                               int64_t rows) {
-  QuantizableOpInterface first = point.readers.front();
-  std::string name = (first.getSite() + "/" + statistic).str();
-  for (StringRef site : point.sites())
-    if (std::string other = (site + "/" + statistic).str(); statistics.has(other)) {
-      name = other;
-      break;
-    }
+/// A statistic of the activation, rows x columns, for each of as many experts as its site has, 1
+/// where tokens are read: that of any reader will do, but of tokens rather than of experts.
+FailureOr<ActivationStatistic> Smoother::find(const FoldPoint &point, StringRef statistic,
+                                              int64_t rows) const {
+  auto experts = [](QuantizableOpInterface op) {
+    auto linear = dyn_cast<lm::LinearOp>(op.getOperation());
+    return linear && linear.getExperts() ? lm::expertCount(linear.getExperts()) : 0;
+  };
+  QuantizableOpInterface chosen;
+  for (QuantizableOpInterface op : point.readers)
+    if (statistics.has((op.getSite() + "/" + statistic).str()) &&
+        (!chosen || (experts(chosen) > 0 && experts(op) == 0)))
+      chosen = op;
+  if (!chosen) // which the file says
+    chosen = point.readers.front();
   std::vector<int64_t> shape = {point.columns()};
   if (rows > 1)
     shape.insert(shape.begin(), rows);
-  auto values = statistics.floats(name, shape);
+  const int64_t count = experts(chosen);
+  if (count > 0)
+    shape.insert(shape.begin(), count);
+  const std::string site = chosen.getSite().str();
+  auto values = statistics.floats(fmt::format("{}/{}", site, statistic.str()), shape);
   if (!values)
-    return emitError(first.getLoc())
-           << "site '" << first.getSite() << "': " << values.error().message;
-  return std::move(*values);
+    return emitError(chosen.getLoc()) << "site '" << site << "': " << values.error().message;
+  ActivationStatistic found{std::move(*values), {1}};
+  if (count > 0) {
+    auto tokens = statistics.integers(site + "/tokens", {&count, 1});
+    if (!tokens)
+      return emitError(chosen.getLoc()) << "site '" << site << "': " << tokens.error().message;
+    found.tokens = std::move(*tokens);
+  }
+  return found;
+}
+
+FailureOr<std::vector<float>> Smoother::peaksOf(const FoldPoint &point) const {
+  FailureOr<ActivationStatistic> peaks = find(point, "absmax", 1);
+  if (failed(peaks))
+    return failure();
+  std::vector<float> all(point.columns());
+  for (size_t at = 0; at < peaks->values.size(); ++at)
+    all[at % all.size()] = std::max(all[at % all.size()], peaks->values[at]);
+  return all;
+}
+
+/// E[x^2] of the rows that are read, from means and variances.
+FailureOr<std::vector<float>> Smoother::meanSquaresOf(const FoldPoint &point) const {
+  FailureOr<ActivationStatistic> moments = find(point, "moments", 2);
+  if (failed(moments))
+    return failure();
+  const int64_t columns = point.columns();
+  const double rows = std::accumulate(moments->tokens.begin(), moments->tokens.end(), 0.0);
+  std::vector<float> all(columns);
+  for (auto [expert, tokens] : llvm::enumerate(moments->tokens))
+    for (int64_t j = 0; tokens > 0 && j < columns; ++j) {
+      const float *own = moments->values.data() + 2 * static_cast<int64_t>(expert) * columns;
+      all[j] += static_cast<float>(tokens / rows) * (own[j] * own[j] + own[columns + j]);
+    }
+  return all;
 }
 
 FailureOr<Smoothing> Smoother::search(const FoldPoint &point, ArrayRef<float> activation,
                                       ArrayRef<float> weight) {
   QuantizableOpInterface first = point.readers.front();
-  FailureOr<std::vector<float>> moments = floats(point, "moments", 2);
-  if (failed(moments))
+  FailureOr<std::vector<float>> meanSquares = meanSquaresOf(point);
+  if (failed(meanSquares))
     return failure();
-  const int64_t columns = point.columns();
-  std::vector<float> meanSquares(columns);
-  for (int64_t j = 0; j < columns; ++j)
-    meanSquares[j] = (*moments)[j] * (*moments)[j] + (*moments)[columns + j];
   PlanAttr plan = getPlan(first);
   for (QuantizableOpInterface op : point.readers)
     if (!plan)
@@ -166,7 +213,7 @@ FailureOr<Smoothing> Smoother::search(const FoldPoint &point, ArrayRef<float> ac
   codes.maxWeight = numerics::codeRange(scheme).max;
   codes.groupSize = scheme.groupSize;
   codes.maxActivation = plan.getInput() ? numerics::codeRange(plan.getInput().toNumerics()).max : 0;
-  auto search = numerics::SmoothingSearch::create(activation, meanSquares, weight, codes);
+  auto search = numerics::SmoothingSearch::create(activation, *meanSquares, weight, codes);
   if (!search)
     return emitError(first.getLoc())
            << "site '" << first.getSite() << "': " << search.error().message;
@@ -207,7 +254,7 @@ FailureOr<std::optional<double>> Smoother::alphaOf(const FoldPoint &point) const
 
 LogicalResult Smoother::compute(const FoldPoint &point) {
   QuantizableOpInterface first = point.readers.front();
-  FailureOr<std::vector<float>> activation = floats(point, "absmax", 1);
+  FailureOr<std::vector<float>> activation = peaksOf(point);
   FailureOr<std::optional<double>> wanted = alphaOf(point);
   if (failed(activation) || failed(wanted))
     return failure();

@@ -27,7 +27,8 @@ namespace easyquant::equant {
 /// Attribute of the module: what equivalence transforms scaled, and what they had to skip.
 inline constexpr llvm::StringLiteral kTransformsAttr = "equant.transforms";
 
-/// All that reads one activation, and where a division of its channels can go.
+/// All that reads one activation, experts through what gathers their rows, and where a division of
+/// its channels can go.
 struct FoldPoint {
   mlir::Value activation;
   llvm::SmallVector<QuantizableOpInterface> readers; ///< in program order
