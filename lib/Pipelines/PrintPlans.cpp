@@ -28,6 +28,8 @@ namespace easyquant {
 #include "easyquant/Pipelines/Passes.h.inc"
 } // namespace easyquant
 
+#include <map>
+
 using namespace mlir;
 using namespace easyquant;
 using equant::QuantizableOpInterface;
@@ -134,6 +136,8 @@ static int64_t gatheredBytes(ModuleOp module, const Destination &destination) {
 }
 
 /// What CPUs keep of keys and values: the bytes of all layers, as in the manifest. GPUs keep f16.
+/// `read` is what a step reads of a page, by window of attention; the head that drafts has steps of
+/// its own.
 static Json describeCache(ModuleOp module, const Destination &destination, StringRef type) {
   const bool hasCodes =
       module.walk([](equant::AttentionOp) { return WalkResult::interrupt(); }).wasInterrupted();
@@ -146,7 +150,8 @@ static Json describeCache(ModuleOp module, const Destination &destination, Strin
     return family->name == cpu::kFamily;
   });
   formats::CacheSizes sizes;
-  auto add = [&](auto op, std::optional<cpu::KVQuantization> codes) {
+  std::map<int64_t, int64_t> read;
+  auto add = [&](auto op, std::optional<cpu::KVQuantization> codes, bool isOfOther) {
     cpu::AttentionSpec spec;
     spec.heads = op.getNumHeads();
     spec.kvHeads = op.getNumKvHeads();
@@ -154,26 +159,33 @@ static Json describeCache(ModuleOp module, const Destination &destination, Strin
     spec.halfCache = !isForCPU || (type == "auto" ? isQuantized : type == "f16");
     spec.kv = codes;
     const cpu::CacheBytes layer = cpu::cacheBytes(spec);
+    if (!lm::isOfDraft(op->template getParentOfType<func::FuncOp>()))
+      read[op.getWindow()] += layer.page;
+    if (isOfOther)
+      return;
     sizes.pageTokens = layer.pageTokens;
     sizes.pageBytes += layer.page;
     sizes.windowBytes += layer.window;
   };
-  module.walk([&](lm::AttentionOp op) {
-    if (!op.getAppended())
-      add(op, std::nullopt);
-  });
+  module.walk([&](lm::AttentionOp op) { add(op, std::nullopt, op.getAppended()); });
   module.walk([&](equant::AttentionOp op) {
     equant::KVSchemeAttr scheme = op.getKvScheme();
-    add(op, cpu::KVQuantization{.bits = static_cast<int>(scheme.getCode().getWidth()),
-                                .group = scheme.getGroup(),
-                                .residual = scheme.getResidual(),
-                                .sinks = scheme.getSinks(),
-                                .keysPerToken = scheme.getKeys() == equant::Granularity::Token,
-                                .hadamard = scheme.getHadamard()});
+    add(op,
+        cpu::KVQuantization{.bits = static_cast<int>(scheme.getCode().getWidth()),
+                            .group = scheme.getGroup(),
+                            .residual = scheme.getResidual(),
+                            .sinks = scheme.getSinks(),
+                            .keysPerToken = scheme.getKeys() == equant::Granularity::Token,
+                            .hadamard = scheme.getHadamard()},
+        /*isOfOther=*/false);
   });
+  Json::Array parts;
+  for (auto [window, bytes] : read)
+    parts.push_back(Json::Object{{"window", window}, {"page_bytes", bytes}});
   return Json::Object{{"page_tokens", sizes.pageTokens},
                       {"page_bytes", sizes.pageBytes},
-                      {"window_bytes", sizes.windowBytes}};
+                      {"window_bytes", sizes.windowBytes},
+                      {"read", std::move(parts)}};
 }
 
 /// Bytes of the recurrent state of a sequence; 0: no layer has one.

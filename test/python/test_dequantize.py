@@ -50,9 +50,9 @@ def random_blocks(rng, kind, shape):
     return blocks.reshape(shape[0], -1)
 
 
-def write_model(path, kind, seed=0, scales=(), random=False):
-    """A LLaMA of one layer whose matrices are of type `kind`, `random` bytes but for scales of a sane size, with `scales` beside some; returns the stored
-    data by name."""
+def write_model(path, kind, seed=0, scales=(), random=False, head=None):
+    """A LLaMA of one layer whose matrices are of type `kind`, `random` bytes but for scales of a sane size, with `scales` beside some, and perhaps with a
+    `head` of floats of its own; returns the stored data by name."""
     rng = np.random.default_rng(seed)
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_context_length(64)
@@ -71,6 +71,8 @@ def write_model(path, kind, seed=0, scales=(), random=False):
             data = gguf.quants.quantize(rng.normal(0, 0.1, shape).astype(np.float32), kind)
         stored[name] = data
         writer.add_tensor(f"{name}.weight", data, raw_dtype=kind)
+    if head is not None:
+        writer.add_tensor("output.weight", head)
     for name, scale in dict(scales).items():
         writer.add_tensor(name, np.array(scale, np.float32))
     for name in ("blk.0.attn_norm", "blk.0.ffn_norm", "output_norm"):
@@ -111,6 +113,24 @@ def to_folder(model, tmp_path):
     exported = run_tool("easyquant-translate", "--export-hf", tmp_path / "folder", tmp_path / "model.mlir")
     assert exported.returncode == 0, exported.stderr
     return tmp_path / "folder"
+
+
+@pytest.mark.parametrize("kind", [Type.Q8_0, Type.Q4_0, Type.Q4_K, Type.Q6_K], ids=lambda kind: kind.name)
+def test_an_embedding_of_its_own_keeps_its_codes(tmp_path, kind):
+    """Whatever scheme is given, which says nothing of it: they stand for the same numbers in fewer bytes."""
+    head = np.random.default_rng(5).normal(0, 0.1, (VOCAB, HIDDEN)).astype(np.float32)
+    stored = write_model(tmp_path / "model.gguf", kind, head=head)
+    out = compile_model(tmp_path / "model.gguf", tmp_path / "out", "--scheme=W8A8", ISA)
+    site = sites_of(out)["model.embed_tokens"]
+    assert site["kept"] and site["weight_error"] == 0
+    expected = gguf.quants.dequantize(stored["token_embd"], kind).astype(np.float32).reshape(VOCAB, HIDDEN)
+    assert np.array_equal(read_site(Artifact.open(out), "model.embed_tokens"), expected)
+    floats = compile_model(tmp_path / "model.gguf", tmp_path / "floats", "--scheme=W8A8", "--ignore=model.embed_tokens", ISA)
+    assert "weight" not in sites_of(floats).get("model.embed_tokens", {}) or sites_of(floats)["model.embed_tokens"]["weight"] is None
+    tokens = random_tokens(4, 40, VOCAB)
+    assert np.array_equal(Runner(out).score(tokens), Runner(floats).score(tokens))
+    saved = (floats / "weights.safetensors").stat().st_size - (out / "weights.safetensors").stat().st_size
+    assert saved > 0.7 * expected.nbytes  # rows of 256 columns, of f32 before
 
 
 @pytest.mark.parametrize("kind", [*QUANTIZERS, *K_QUANTS], ids=lambda kind: kind.name)

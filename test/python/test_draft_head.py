@@ -119,7 +119,9 @@ def test_methods_leave_the_head_to_ranges_of_its_weights(model, artifact, worksp
     out, plain = (Artifact.open(artifact(folder, *options, f"--tokens={tokens}", "--isa=avx2", *more)) for more in ((), ("--draft-head=none",)))
     text = random_tokens(5, 60, 97)
     assert np.array_equal(*(_runtime.Session(_runtime.Model(str(each.path))).score(text) for each in (out, plain)))
-    assert {site["name"] for site in out.manifest["sites"]} >= {"mtp.fc", "mtp.layers.0.mlp.down_proj", "mtp.layers.0.self_attn.q_proj"}
+    assert {site["name"] for site in out.manifest["sites"]} >= (own := {"mtp.fc", "mtp.layers.0.mlp.down_proj", "mtp.layers.0.self_attn.q_proj"})
+    skipped = [entry["sites"] for entry in out.manifest["quantization"]["transforms"] if "the head that drafts" in entry.get("skipped", "")]
+    assert skipped and all(own <= set(sites) for sites in skipped)
     batch = _runtime.Batch(_runtime.Model(str(out.path)), drafts=True)
     sequence = batch.add()
     batch.append([(sequence, np.asarray(text[:30], np.int32))])
@@ -221,7 +223,7 @@ def test_a_step_of_the_model_reads_nothing_of_the_head(model):
     """Plans count its weights and its part of the cache, and not among what a step reads."""
     found, without = (footprint_of(model("not tied"), CompileOptions(scheme="W8A8", draft_head=head), None, 1) for head in ("auto", "none"))
     assert found.weight_bytes > without.weight_bytes + 40 * 80 and found.cache_bytes == 2 * without.cache_bytes  # one layer more has attention
-    assert abs((found.step_bytes - found.cache_bytes) - (without.step_bytes - without.cache_bytes)) < 1000  # vectors, such as norms
+    assert abs(found.step_bytes - without.step_bytes) < 1000  # vectors, such as norms
 
 
 @pytest.mark.parametrize("format", ["hf", "gguf"])

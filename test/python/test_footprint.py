@@ -82,6 +82,19 @@ def test_of_an_embedding_that_is_not_the_heads_a_step_reads_a_row(tmp_path):
     assert config["tie_word_embeddings"] is False
 
 
+def test_a_step_reads_what_lies_in_windows(tmp_path):
+    """Of layers with a window whole pages of its tokens, though the cache keeps all of them."""
+    found = {}
+    for window in (None, 100):
+        config, _ = random_llama(arch="mistral", sliding_window=window, **SIZES)
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        found[window] = figures(plan(tmp_path / "config.json", tmp_path / "plan.json", "--scheme", "W8A8")[0], "W8A8")
+    assert found[100]["cache_bytes"] == found[None]["cache_bytes"]
+    pages, read = -(-TOKENS // 64), 2
+    assert pages > read
+    assert found[None]["step_bytes"] - found[100]["step_bytes"] == found[None]["cache_bytes"] * (pages - read) // pages
+
+
 @pytest.mark.parametrize("make", [random_lfm2, random_qwen35])
 def test_recurrent_states_are_those_of_the_artifact(artifact, tmp_path, make):
     folder = write_model(tmp_path / "model", *make())

@@ -31,6 +31,7 @@ class Footprint:
     plans: Plans
     weight_bytes: int  # of the weights file, its header included
     cache_bytes: int  # keys and values of all streams
+    read_cache_bytes: int  # those that a step reads
     state_bytes: int  # their recurrent states
     compile_bytes: float  # memory to compile, roughly
     activation_bytes: int  # of a step of as many rows as a program takes, roughly
@@ -44,9 +45,9 @@ class Footprint:
     @property
     def step_bytes(self) -> int:
         """What a decode step of all streams reads: every weight once, of experts those that streams choose independently of each other,
-        and each stream's keys and values and its state. The row a token that it reads of embeddings that are not the head's is not counted."""
+        and each stream's keys and values, those within windows, and its state. The row a token that it reads of embeddings that are not the head's is not counted."""
         read = self.weight_bytes - self.plans.header_bytes - self.plans.gathered_bytes - self.plans.unread_bytes(self.streams)
-        return read + self.cache_bytes + self.state_bytes
+        return read + self.read_cache_bytes + self.state_bytes
 
     @property
     def bits_per_weight(self) -> float:
@@ -81,12 +82,14 @@ DEFAULT_CONTEXT = 4096
 def footprint_of(model: Path, options: CompileOptions, context: int | None, streams: int) -> Footprint:
     """What compiling with these options would give."""
     plans = plans_of(model, options)
+    tokens = check_context(context, plans.model)
     widths = plans.model["hidden_size"] + plans.model["intermediate_size"]
     return Footprint(
         scheme=options.scheme,
         plans=plans,
         weight_bytes=plans.weight_bytes,
-        cache_bytes=streams * plans.cache_bytes(check_context(context, plans.model)),
+        cache_bytes=streams * plans.cache_bytes(tokens),
+        read_cache_bytes=streams * plans.read_cache_bytes(tokens),
         state_bytes=streams * plans.state_bytes,
         compile_bytes=prediction(plans, options).memory_bytes + FRONT_DESK_BYTES + largest_codes(plans),
         activation_bytes=int(default_of("max-rows") or 512) * FLOAT_BYTES * LIVE_WIDTHS * widths,

@@ -52,7 +52,7 @@ class Plans:
     other_bytes: int
     header_bytes: int  # at most
     gathered_bytes: int  # of tables of which a step reads a row a token
-    cache: dict  # page_tokens, page_bytes, window_bytes, as in the manifest
+    cache: dict  # page_tokens, page_bytes, window_bytes, as in the manifest; read: page_bytes of the layers of each window that a step reads (0: none)
     state_bytes: int  # of the recurrent state of a sequence; 0: no layer has one
     layer_floats: int
     recipe: dict
@@ -70,8 +70,15 @@ class Plans:
 
     def cache_bytes(self, tokens: int) -> int:
         """Bytes of the keys and values of a sequence of so many tokens."""
-        pages = -(-tokens // self.cache["page_tokens"])
-        return self.cache["window_bytes"] + pages * self.cache["page_bytes"]
+        return self.cache["window_bytes"] + self.pages(tokens) * self.cache["page_bytes"]
+
+    def pages(self, tokens: int) -> int:
+        return -(-tokens // self.cache["page_tokens"])
+
+    def read_cache_bytes(self, tokens: int) -> int:
+        """What a step reads of these: of layers with a window what lies in it, and nothing of the head that drafts."""
+        read = sum(self.pages(min(tokens, part["window"] or tokens)) * part["page_bytes"] for part in self.cache["read"])
+        return self.cache["window_bytes"] + read
 
     @property
     def methods(self) -> list[str]:

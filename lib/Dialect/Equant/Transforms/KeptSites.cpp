@@ -45,13 +45,21 @@ static StringRef weightOf(QuantizableOpInterface op) {
   return load ? load.getGlobal().getLeafReference().getValue() : op.getSite();
 }
 
-LogicalResult KeptSites::openSource() {
+LogicalResult KeptSites::openReader() {
   if (reader)
     return success();
   FailureOr<ConstantReader> opened = ConstantReader::open(module);
   if (failed(opened))
     return failure();
   reader = std::move(*opened);
+  return success();
+}
+
+LogicalResult KeptSites::openSource() {
+  if (reader)
+    return success();
+  if (failed(openReader()))
+    return failure();
   if (llvm::any_of(reader->source().tensors(), [&](const formats::ModelTensor &tensor) {
         return reader->source().storedWeight(siteOfWeight(tensor.name));
       }))
@@ -178,6 +186,19 @@ LogicalResult KeptSites::planEmbedding(lm::EmbeddingOp op) {
     return failure();
   if (*found)
     op->setAttr(kPlanAttr, planOf(**found, SchemeAttr()));
+  return success();
+}
+
+LogicalResult KeptSites::keepEmbedding(lm::EmbeddingOp op) {
+  auto load = op.getTable().getDefiningOp<ml_program::GlobalLoadConstOp>();
+  if (!load || !module->hasAttr(lm::kSourceAttr))
+    return success();
+  if (failed(openReader()))
+    return failure();
+  StringRef weight = load.getGlobal().getLeafReference().getValue();
+  const formats::StoredWeight *stored = reader->source().storedWeight(siteOfWeight(weight));
+  if (stored && whyNotKept(stored, nullptr, /*isTable=*/true).empty())
+    op->setAttr(kPlanAttr, planOf(*stored, SchemeAttr()));
   return success();
 }
 

@@ -25,10 +25,16 @@ public:
   mlir::FailureOr<bool> plan(QuantizableOpInterface op, const recipe::SiteRequest &asked);
   /// The same of an embedding that no linear shares its table with.
   mlir::LogicalResult planEmbedding(lm::EmbeddingOp op);
+  /// Gives an embedding of which nothing is asked the codes of the source, as they are: floats
+  /// would say no more, and take several times the bytes. Nothing happens where the source has
+  /// floats, or codes that no kernel takes.
+  mlir::LogicalResult keepEmbedding(lm::EmbeddingOp op);
   /// Says which sites have become float.
   void report();
 
 private:
+  mlir::LogicalResult openReader();
+  /// The same, of a source that has some codes.
   mlir::LogicalResult openSource();
   /// What the source has of the weight of a site, which may be the table of an embedding; null
   /// where it has floats, or they are to be.

@@ -63,14 +63,15 @@ private:
   const SiteRequest &askedOf(StringRef site) const;
   /// Puts rules of one format in place of a mix, so that the recipe keeps what it means.
   void expandMixes(const SitePatterns &ignored, const SitePatterns &targeted);
-  SiteRequest requestFor(QuantizableOpInterface op) const;
+  SiteRequest requestFor(QuantizableOpInterface op);
   /// Empty, or what is asked of a site that no model of `lm` has, and needs one; puts the plain
   /// basis in the place of a rotated one that nobody asked for.
   static std::string whyNoModel(QuantizableOpInterface op, SiteRequest &request);
   /// Error: activations of experts whose ranges calibration text would give.
   static Result<void> checkExperts(const SiteRequest &request);
   /// What is left of it for the head that drafts, through which no text is run.
-  static SiteRequest withoutText(SiteRequest request);
+  SiteRequest withoutText(StringRef site, SiteRequest request);
+  void reportTextless();
   /// What a rule asks of a site outside the layers.
   SiteRequest requestOutside(const SiteRequest &rule) const;
   LogicalResult planEmbedding(lm::EmbeddingOp op);
@@ -87,6 +88,8 @@ private:
   SiteKinds kinds;
   /// Sites whose scheme has super-blocks that do not fit, by both schemes.
   std::map<std::pair<std::string, std::string>, SmallVector<StringRef>> fallbacks;
+  /// Sites of the head that drafts, by the method that they go without.
+  std::map<std::string, SmallVector<StringRef>> textless;
 };
 
 } // namespace
@@ -262,11 +265,11 @@ static void reportPlain(ModuleOp module, ArrayRef<QuantizableOpInterface> plain)
   llvm::interleave(widths, remark, [&](int64_t width) { remark << width; }, " or ");
 }
 
-SiteRequest SitePlanner::requestFor(QuantizableOpInterface op) const {
+SiteRequest SitePlanner::requestFor(QuantizableOpInterface op) {
   StringRef site = op.getSite();
   SiteRequest request = askedOf(site);
   if (site != kHeadSite && lm::isOfDraft(op->getParentOfType<func::FuncOp>()))
-    return withoutText(std::move(request));
+    return withoutText(site, std::move(request));
   if (ruleOf.contains(site))
     return site == kHeadSite ? requestOutside(request) : request;
   if (site == kHeadSite)
@@ -312,7 +315,9 @@ Result<void> SitePlanner::checkExperts(const SiteRequest &request) {
   return {};
 }
 
-SiteRequest SitePlanner::withoutText(SiteRequest request) {
+SiteRequest SitePlanner::withoutText(StringRef site, SiteRequest request) {
+  for (const std::string &method : request.method.methods)
+    textless[method].push_back(site);
   request.method.methods.clear();
   if (request.options[option::weightObserver] == "hessian-diagonal")
     request.options.set(option::weightObserver, std::string("mse"));
@@ -321,6 +326,23 @@ SiteRequest SitePlanner::withoutText(SiteRequest request) {
     request.options.set(option::sinks, std::string("none")); // which static ones alone have
   }
   return request;
+}
+
+void SitePlanner::reportTextless() {
+  static constexpr StringLiteral why = "no text is run through the head that drafts";
+  Builder b(module.getContext());
+  for (const auto &[method, sites] : textless) {
+    InFlightDiagnostic remark = emitRemark(module.getLoc());
+    remark << "site '" << sites.front() << "'";
+    if (sites.size() > 1)
+      remark << " and " << sites.size() - 1 << " more";
+    remark << (sites.size() > 1 ? " go" : " goes") << " without " << method << ": " << why;
+    NamedAttrList entry;
+    entry.set("method", b.getStringAttr(method));
+    entry.set("sites", b.getStrArrayAttr(sites));
+    entry.set("skipped", b.getStringAttr(why));
+    recordTransform(module, std::move(entry));
+  }
 }
 
 /// Methods that all sites have are meant for those in layers, which is where they work; only
@@ -335,10 +357,7 @@ SiteRequest SitePlanner::requestOutside(const SiteRequest &rule) const {
 
 LogicalResult SitePlanner::planEmbedding(lm::EmbeddingOp op) {
   StringRef site = embeddingSite(op.getTable());
-  auto rule = ruleOf.find(site);
-  if (rule == ruleOf.end())
-    return success();
-  SiteRequest request = requestOutside(recipe.sites[rule->second].request);
+  SiteRequest request = requestOutside(recipe.sites[ruleOf.lookup(site)].request);
   llvm::erase(request.method.methods, "smoothquant");
   if (!request.method.methods.empty())
     return emitError(op.getLoc()) << "site '" << site << "' is an embedding, and method "
@@ -426,11 +445,15 @@ LogicalResult SitePlanner::run(StringRef pass, bool requireSites) {
     if (!isMeant || ignored->contains(site))
       continue;
     // It goes the way of the head.
-    const bool isKept = !ruleOf.contains(site) && recipe.request.options[option::head] == "keep";
-    if (failed(isKept ? kept.planEmbedding(op) : planEmbedding(op)))
+    const bool isNamed = ruleOf.contains(site);
+    const bool isKept = !isNamed && recipe.request.options[option::head] == "keep";
+    if (failed(isNamed  ? planEmbedding(op)
+               : isKept ? kept.planEmbedding(op)
+                        : kept.keepEmbedding(op)))
       return failure();
   }
   reportFallbacks();
+  reportTextless();
   if (!isAnyPlanned &&
       failed(reportNothingToDo(
           module, pass, "a quantizable op that is a target, is not ignored and stays no float",
