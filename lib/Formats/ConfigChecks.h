@@ -47,9 +47,9 @@ double ggufAttentionWidth(const ModelConfig &config);
 void normalizeWindows(ModelConfig &config);
 
 /// "config.json: architecture "mistrall" is not supported; supported: …; did you mean 'mistral'?":
-/// `names` is what files of the kind call an architecture.
+/// `names` is what files of the kind call an architecture, `details` what stands before the hint.
 Error unsupportedArchitecture(std::string_view fileName, std::string_view name,
-                              const char *Architecture::*names);
+                              const char *Architecture::*names, std::string_view details = {});
 
 /// Checks what follows from several fields together. `fileName` is for messages.
 Result<void> checkConsistency(const ModelConfig &config, std::string_view fileName);

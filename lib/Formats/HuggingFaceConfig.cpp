@@ -15,6 +15,7 @@
 
 #include "ConfigChecks.h"
 #include "HuggingFaceFields.h"
+#include "NewFields.h"
 #include "Text.h"
 
 #include <algorithm>
@@ -415,42 +416,6 @@ static void readModel(FieldReader &fields, ModelConfig &config) {
   readFactors(fields, config);
 }
 
-/// What configurations say of parts that no architecture here has.
-struct NewField {
-  const char *key, *meaning;
-};
-static constexpr NewField kNewFields[] = {
-    {"num_experts", "a mixture of experts"},
-    {"num_local_experts", "a mixture of experts"},
-    {"n_routed_experts", "a mixture of experts"},
-    {"linear_conv_kernel_dim", "gated delta nets"},
-    {"conv_L_cache", "short convolutions"},
-    {"mamba_d_state", "state spaces"},
-    {"state_size", "state spaces"},
-    {"kv_lora_rank", "latent attention"},
-    {"hidden_size_per_layer_input", "embeddings of layers"},
-    {"mtp_num_hidden_layers", "a head that drafts"},
-    {"num_nextn_predict_layers", "a head that drafts"},
-    {"vision_config", "a part for pictures"},
-    {"audio_config", "a part for sound"},
-};
-
-/// What is new in a configuration of an unknown architecture: "; new in it: num_experts (a mixture
-/// of experts)"; empty if nothing is known to be. The text part of a model has its own object.
-static std::string newFields(FieldReader &fields) {
-  std::string found;
-  auto look = [&](FieldReader &part) {
-    for (const NewField &field : kNewFields)
-      if (part.find(field.key))
-        found += fmt::format("{}{} ({})", found.empty() ? "; new in it: " : ", ", field.key,
-                             field.meaning);
-  };
-  look(fields);
-  if (const Json *text = fields.find("text_config"); text && text->isObject())
-    fields.object("text_config", look);
-  return found;
-}
-
 /// The architecture of the text part of a model that has other parts, too; null if it has none.
 static const Architecture *textPart(FieldReader &fields, std::string_view modelType) {
   std::vector<const Architecture *> known;
@@ -496,11 +461,9 @@ Result<ModelConfig> formats::parseHuggingFaceConfig(std::string_view text,
   const bool isDenseForm = dense != architectures().end();
   if (isDenseForm)
     architecture = &*dense;
-  if (!architecture) {
-    Error error = unsupportedArchitecture(fileName, modelType, &Architecture::name);
-    error.message += newFields(fields);
-    return Unexpected(std::move(error));
-  }
+  if (!architecture)
+    return Unexpected(unsupportedArchitecture(fileName, modelType, &Architecture::name,
+                                              newFields(*object, fileName, readModel)));
 
   ModelConfig config;
   config.architecture = architecture;

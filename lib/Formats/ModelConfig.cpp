@@ -52,14 +52,14 @@ int64_t formats::defaultSize(int64_t rule, const ModelConfig &config) {
 }
 
 Error formats::unsupportedArchitecture(std::string_view fileName, std::string_view name,
-                                       const char *Architecture::*names) {
+                                       const char *Architecture::*names, std::string_view details) {
   std::vector<std::string_view> known;
   for (const Architecture &architecture : architectures())
     if (std::ranges::find(known, architecture.*names) == known.end())
       known.push_back(architecture.*names);
   return {ErrorCode::Unsupported,
-          fmt::format("{}: architecture {} is not supported; supported: {}{}", fileName,
-                      quote(name), fmt::join(known, ", "), didYouMean(name, known))};
+          fmt::format("{}: architecture {} is not supported; supported: {}{}{}", fileName,
+                      quote(name), fmt::join(known, ", "), details, didYouMean(name, known))};
 }
 
 Result<void> formats::checkConsistency(const ModelConfig &config, std::string_view fileName) {
