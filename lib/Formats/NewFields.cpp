@@ -7,7 +7,10 @@
 
 #include "NewFields.h"
 
+#include "Text.h"
+
 #include <algorithm>
+#include <cctype>
 #include <vector>
 
 #include <fmt/ranges.h>
@@ -61,8 +64,10 @@ static constexpr std::string_view kFieldsOfNoModel[] = {"architectures",
 
 static std::string described(std::string_view key) {
   const auto known = std::ranges::find(kNewFields, key, &NewField::key);
-  return known == std::end(kNewFields) ? std::string(key)
-                                       : fmt::format("{} ({})", key, known->meaning);
+  if (known != std::end(kNewFields))
+    return fmt::format("{} ({})", key, known->meaning);
+  auto isPlain = [](unsigned char c) { return std::isalnum(c) || c == '_'; };
+  return key.size() <= 64 && std::ranges::all_of(key, isPlain) ? std::string(key) : quote(key);
 }
 
 /// The known architecture that leaves the fewest of these fields unread, and those; null if each
