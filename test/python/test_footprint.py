@@ -83,7 +83,7 @@ def test_of_an_embedding_that_is_not_the_heads_a_step_reads_a_row(tmp_path):
 
 
 def test_a_step_reads_what_lies_in_windows(tmp_path):
-    """Of layers with a window whole pages of its tokens, though the cache keeps all of them."""
+    """Layers with a window read whole pages of its tokens, though the cache keeps all of them."""
     found = {}
     for window in (None, 100):
         config, _ = random_llama(arch="mistral", sliding_window=window, **SIZES)

@@ -76,7 +76,7 @@ class Plans:
         return -(-tokens // self.cache["page_tokens"])
 
     def read_cache_bytes(self, tokens: int) -> int:
-        """What a step reads of these: of layers with a window what lies in it, and nothing of the head that drafts."""
+        """What a step reads of these: what lies in the windows of layers that have one, and nothing of the head that drafts."""
         read = sum(self.pages(min(tokens, part["window"] or tokens)) * part["page_bytes"] for part in self.cache["read"])
         return self.cache["window_bytes"] + read
 
