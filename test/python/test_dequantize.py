@@ -133,6 +133,18 @@ def test_an_embedding_of_its_own_keeps_its_codes(tmp_path, kind):
     assert saved > 0.7 * expected.nbytes  # rows of 256 columns, of f32 before
 
 
+@pytest.mark.parametrize("options", [["--target=sm_80,cpu", "--scheme=W8A8"], ["--export=gptq_v2", "--scheme=W4A16_ASYM"]], ids=lambda options: options[0])
+def test_an_embedding_is_float_where_its_codes_are_not_taken(tmp_path, options):
+    """GPUs have no kernel for Q5_0, and checkpoints of GPTQ no embeddings in codes. Nobody asked for them."""
+    head = np.random.default_rng(5).normal(0, 0.1, (VOCAB, HIDDEN)).astype(np.float32)
+    stored = write_model(tmp_path / "model.gguf", Type.Q5_0, head=head)
+    expected = gguf.quants.dequantize(stored["token_embd"], Type.Q5_0).astype(np.float32)
+    out = compile_model(tmp_path / "model.gguf", tmp_path / "out", *options, *(() if "--export=gptq_v2" in options else (ISA,)))
+    with safe_open(next(iter(sorted(out.glob("*.safetensors")))), framework="numpy") as file:
+        (name,) = [name for name in file.keys() if name.startswith("model.embed_tokens")]
+        np.testing.assert_allclose(file.get_tensor(name).astype(np.float32), expected, rtol=2**-11, atol=2**-24)
+
+
 @pytest.mark.parametrize("kind", [*QUANTIZERS, *K_QUANTS], ids=lambda kind: kind.name)
 def test_every_bit_as_the_gguf_package(tmp_path, kind):
     stored = write_model(tmp_path / "model.gguf", kind)

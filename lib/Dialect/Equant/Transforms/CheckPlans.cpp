@@ -143,11 +143,20 @@ private:
     return WalkResult::advance();
   }
 
+  /// Is it to be float where its codes are not taken?
+  static bool leaveFloat(Operation *op) {
+    if (!op->hasAttr(kIfPossibleAttr))
+      return false;
+    op->removeAttr(kPlanAttr);
+    op->removeAttr(kIfPossibleAttr);
+    return true;
+  }
+
   WalkResult check(Operation *op, StringRef site, Features weight, PlanAttr plan) {
     const auto [n, k] = weight;
     if (format) {
       std::string reason = whyNotStored(op, site, n, k, plan);
-      if (reason.empty())
+      if (reason.empty() || leaveFloat(op))
         return WalkResult::advance();
       emitError(op->getLoc()) << "site '" << site << "': " << reason;
       return WalkResult::interrupt();
@@ -156,6 +165,8 @@ private:
       std::string reason = targets::whyNoKernel(*family, n, k, plan.getWeight(), plan.getInput());
       if (reason.empty())
         continue;
+      if (leaveFloat(op))
+        break;
       if (dequantize && isKept(op, plan)) {
         floats.push_back(site.str());
         for (StringRef planned :

@@ -197,8 +197,10 @@ LogicalResult KeptSites::keepEmbedding(lm::EmbeddingOp op) {
     return failure();
   StringRef weight = load.getGlobal().getLeafReference().getValue();
   const formats::StoredWeight *stored = reader->source().storedWeight(siteOfWeight(weight));
-  if (stored && whyNotKept(stored, nullptr, /*isTable=*/true).empty())
-    op->setAttr(kPlanAttr, planOf(*stored, SchemeAttr()));
+  if (!stored || !whyNotKept(stored, nullptr, /*isTable=*/true).empty())
+    return success();
+  op->setAttr(kPlanAttr, planOf(*stored, SchemeAttr()));
+  op->setAttr(kIfPossibleAttr, UnitAttr::get(op.getContext()));
   return success();
 }
 

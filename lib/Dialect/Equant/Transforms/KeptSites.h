@@ -27,7 +27,7 @@ public:
   mlir::LogicalResult planEmbedding(lm::EmbeddingOp op);
   /// Gives an embedding of which nothing is asked the codes of the source, as they are: floats
   /// would say no more, and take several times the bytes. Nothing happens where the source has
-  /// floats, or codes that no kernel takes.
+  /// floats, or codes that no scheme has.
   mlir::LogicalResult keepEmbedding(lm::EmbeddingOp op);
   /// Says which sites have become float.
   void report();
@@ -50,6 +50,10 @@ private:
   llvm::SmallVector<std::string> floats;
   llvm::DenseMap<llvm::ArrayRef<int32_t>, mlir::FlatSymbolRefAttr> orders; ///< of `reader`
 };
+
+/// Of an embedding whose codes are kept where everything takes them that the model is compiled for,
+/// and which is float elsewhere.
+inline constexpr llvm::StringLiteral kIfPossibleAttr = "equant.if_possible";
 
 /// Says which sites have become float, as `why` ("no scheme has") the codes.
 void reportDequantized(mlir::ModuleOp module, llvm::ArrayRef<std::string> sites,
