@@ -51,7 +51,7 @@ private:
   llvm::DenseMap<llvm::ArrayRef<int32_t>, mlir::FlatSymbolRefAttr> orders; ///< of `reader`
 };
 
-/// Of an embedding whose codes are kept where everything takes them that the model is compiled for,
+/// Marks an embedding whose codes are kept where everything takes them that a model is compiled for,
 /// and which is float elsewhere.
 inline constexpr llvm::StringLiteral kIfPossibleAttr = "equant.if_possible";
 
