@@ -51,8 +51,8 @@ private:
   llvm::DenseMap<llvm::ArrayRef<int32_t>, mlir::FlatSymbolRefAttr> orders; ///< of `reader`
 };
 
-/// Marks an embedding whose codes are kept where everything takes them that a model is compiled for,
-/// and which is float elsewhere.
+/// Marks an embedding whose codes are kept where everything takes them that a model is compiled
+/// for, and which is float elsewhere.
 inline constexpr llvm::StringLiteral kIfPossibleAttr = "equant.if_possible";
 
 /// Says which sites have become float, as `why` ("no scheme has") the codes.
