@@ -18,7 +18,7 @@
 using namespace easyquant;
 using namespace easyquant::formats;
 
-/// What configurations say of parts that no architecture here has.
+/// Parts that some architectures lack, by the fields that say that a model has them.
 struct NewField {
   std::string_view key, meaning;
 };

@@ -19,7 +19,7 @@ namespace easyquant::cpu {
 /// func, scf, memref, vector and arith to the LLVM dialect; scf.parallel becomes an OpenMP region.
 void buildLowerToLLVMPipeline(mlir::OpPassManager &pm);
 
-/// Makes the dialect translations that emitObject needs known to the context.
+/// Makes the dialect translations that kernels need known to the context.
 void registerTranslations(mlir::DialectRegistry &registry);
 
 using Object = llvm::SmallVector<char, 0>;

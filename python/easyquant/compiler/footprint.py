@@ -45,7 +45,8 @@ class Footprint:
     @property
     def step_bytes(self) -> int:
         """What a decode step of all streams reads: every weight once, of experts those that streams choose independently of each other,
-        and each stream's keys and values, those within windows, and its state. The row a token that it reads of embeddings that are not the head's is not counted."""
+        and each stream's keys and values, of layers with windows those within them, and its state. The row a token that it reads of embeddings
+        that are not the head's is not counted."""
         read = self.weight_bytes - self.plans.header_bytes - self.plans.gathered_bytes - self.plans.unread_bytes(self.streams)
         return read + self.read_cache_bytes + self.state_bytes
 

@@ -56,8 +56,6 @@ LogicalResult KeptSites::openReader() {
 }
 
 LogicalResult KeptSites::openSource() {
-  if (reader)
-    return success();
   if (failed(openReader()))
     return failure();
   if (llvm::any_of(reader->source().tensors(), [&](const formats::ModelTensor &tensor) {
