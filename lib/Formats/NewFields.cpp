@@ -87,7 +87,7 @@ nearestByFields(const Json &object, std::string_view fileName, ReadModel read) {
     fields.rest(rest);
     std::vector<std::string> unread;
     for (const auto &[name, value] : rest)
-      if (!value.isNull() &&
+      if (!value.isNull() && value != Json(false) &&
           std::ranges::find(kFieldsOfNoModel, name) == std::end(kFieldsOfNoModel))
         unread.push_back(described(name));
     if (!nearest || unread.size() < least.size()) {

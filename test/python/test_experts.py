@@ -197,7 +197,7 @@ def test_refused_models(model, tmp_path):
     refused(without(model("qwen3_moe"), tmp_path / "more", num_experts=9), "mlp.gate.weight", "expected shape [9, 64], found [8, 64]")
     refused(without(model("qwen3_moe"), tmp_path / "dense", mlp_only_layers=[1]), "mlp_only_layers", "layers without experts are not supported")
     refused(without(model("qwen3_moe"), tmp_path / "sparse", decoder_sparse_step=2), "decoder_sparse_step", "layers without experts")
-    refused(without(model("qwen3_moe"), tmp_path / "other", model_type="deepseek_v3"), "not supported", "num_experts (a mixture of experts)")
+    refused(without(model("qwen3_moe"), tmp_path / "other", model_type="deepseek_v3", kv_lora_rank=16), "not supported", "nearest by its fields: qwen3_moe; new in it: kv_lora_rank (latent attention)")
     config, tensors = read_folder(model("qwen3_moe"))
     extra = write_model(tmp_path / "extra", config, tensors | {expert.replace(".3.", ".8."): tensors[expert]})
     refused(extra, expert.replace(".3.", ".8."), "has no place in a qwen3_moe model")

@@ -182,7 +182,7 @@ def test_what_config_json_may_not_say(model, tmp_path, change, expected):
 def test_what_is_new_is_named(model, tmp_path):
     config, tensors = read_folder(model("wide"))
     folder = write_model(tmp_path / "model", config | {"model_type": "qwen3_next", "num_experts": 4}, tensors)
-    assert_refused(run_tool("easyquant-compile", folder, "-o", tmp_path / "out", *FLOATS), "qwen3_next", "a mixture of experts", "gated delta nets")
+    assert_refused(run_tool("easyquant-compile", folder, "-o", tmp_path / "out", *FLOATS), "qwen3_next", "nearest by its fields: qwen3_5_text; new in it: num_experts (a mixture of experts)")
 
 
 @pytest.mark.parametrize("name", MODELS)
