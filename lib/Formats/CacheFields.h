@@ -13,14 +13,21 @@
 
 namespace easyquant::formats {
 
+template <typename Fields> void mapCacheBytes(Fields &fields, const char *key, int64_t &bytes) {
+  fields.required(key, bytes, Bounds());
+  fields.check(bytes % CacheSizes::kAlignment == 0, key, std::to_string(bytes), "a multiple of 64");
+}
+
+template <typename Fields> void mapFields(Fields &fields, CacheSizes::Sliding &sliding) {
+  fields.required("window", sliding.window, Bounds{1, kMaxInt32});
+  mapCacheBytes(fields, "page_bytes", sliding.pageBytes);
+}
+
 template <typename Fields> void mapFields(Fields &fields, CacheSizes &sizes) {
   fields.required("page_tokens", sizes.pageTokens, Bounds{1, kMaxInt32});
-  for (auto [key, bytes] :
-       {std::pair("page_bytes", &sizes.pageBytes), std::pair("window_bytes", &sizes.windowBytes)}) {
-    fields.required(key, *bytes, Bounds());
-    fields.check(*bytes % CacheSizes::kAlignment == 0, key, std::to_string(*bytes),
-                 "a multiple of 64");
-  }
+  mapCacheBytes(fields, "page_bytes", sizes.pageBytes);
+  mapCacheBytes(fields, "window_bytes", sizes.windowBytes);
+  fields.optional("sliding", sizes.sliding);
 }
 
 template <typename Fields> void mapFields(Fields &fields, CacheScheme &scheme) {

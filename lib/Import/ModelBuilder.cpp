@@ -32,14 +32,15 @@ lm::BatchType ModelBuilder::batchType() { return lm::BatchType::get(getContext()
 
 lm::KVCacheType easyquant::cacheTypeOf(MLIRContext &context, const formats::ModelConfig &config,
                                        function_ref<InFlightDiagnostic()> error) {
-  SmallVector<int64_t> kvHeads, headDims;
+  SmallVector<int64_t> kvHeads, headDims, windows;
   for (int64_t layer = 0; layer < config.allLayers(); ++layer)
     if (!config.isRecurrent(layer) && !config.sharesKV(layer)) {
       kvHeads.push_back(config.kvHeadsOf(layer));
       headDims.push_back(config.headDimOf(layer));
+      windows.push_back(config.windowOf(layer));
     }
   return lm::KVCacheType::getChecked(error, &context, ArrayRef<int64_t>(kvHeads),
-                                     ArrayRef<int64_t>(headDims));
+                                     ArrayRef<int64_t>(headDims), ArrayRef<int64_t>(windows));
 }
 
 lm::KVCacheType ModelBuilder::cacheType() {

@@ -411,7 +411,8 @@ LogicalResult CPULauncher::attention(LaunchBuilder &b, AttentionLike op, cpu::At
   spec.sinkLogits = bool(op.getSinkLogits());
   if (failed(arguments.setWeight("sink_logits", op.getSinkLogits())))
     return failure();
-  auto place = b.placeInCache(op, spec, /*rotatesKeys=*/spec.kv && spec.kv->ropePositions > 0);
+  auto place = b.placeInCache(op, spec, /*rotatesKeys=*/spec.kv && spec.kv->ropePositions > 0,
+                              /*slide=*/true);
   if (failed(place))
     return failure();
   arguments.set("q", b[op.getQuery()]);
@@ -420,7 +421,7 @@ LogicalResult CPULauncher::attention(LaunchBuilder &b, AttentionLike op, cpu::At
     arguments.set("v", b[op.getValue()]);
   }
   arguments.set("cache", b.cache(op.getCache(), 0));
-  arguments.set("pages", b.argument("pages"));
+  arguments.set("pages", b.argument(place->slides ? "sliding_pages" : "pages"));
   arguments.set("sequences", b[op.getBatch()]);
   arguments.set("layer", b.index(place->page));
   if (spec.kv) {

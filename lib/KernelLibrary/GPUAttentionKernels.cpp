@@ -118,7 +118,8 @@ LogicalResult GPULauncher::attention(LaunchBuilder &b, Operation *op,
                                    << "': layers whose heads differ in number or size have no GPU "
                                       "kernels; compile it with --target cpu";
   auto layer = op->getAttrOfType<IntegerAttr>("layer").getInt();
-  if (failed(b.placeInCache(op, spec, /*rotatesKeys=*/spec.keyPositions > 0)))
+  if (failed(b.placeInCache(op, spec, /*rotatesKeys=*/spec.keyPositions > 0,
+                            /*slide=*/false)))
     return failure();
   Operation *last = kernel.ops.back();
   if (isa<arith::TruncFOp>(last))

@@ -445,23 +445,30 @@ Value LaunchBuilder::counters(int64_t count) {
 // The cache
 //===----------------------------------------------------------------------===//
 
-FailureOr<LaunchBuilder::CachePlace>
-LaunchBuilder::layOutCache(Operation *attention, SizesOfHeads sizesOf, bool rotatesKeys) {
+FailureOr<LaunchBuilder::CachePlace> LaunchBuilder::layOutCache(Operation *attention,
+                                                                SizesOfHeads sizesOf,
+                                                                bool rotatesKeys, bool slide) {
   const auto type = cast<lm::KVCacheType>(attention->getOperand(3).getType());
   const int64_t layer = attention->getAttrOfType<IntegerAttr>("layer").getInt();
   CachePlace place;
   formats::CacheSizes sizes;
   for (int64_t index = 0; index < type.getLayers(); ++index) {
+    const int64_t window = slide ? type.windowOf(index) : 0;
+    if (window > 0 && !sizes.sliding)
+      sizes.sliding.emplace();
+    int64_t &pageBytes = window > 0 ? sizes.sliding->pageBytes : sizes.pageBytes;
     if (index == layer)
-      place = {sizes.pageBytes, sizes.windowBytes};
+      place = {pageBytes, sizes.windowBytes, /*windows=*/0, window > 0};
     const formats::CacheSizes part = sizesOf(type.kvHeadsOf(index), type.headDimOf(index));
     if (part.windowBytes > launch::kMaxBytes - sizes.windowBytes ||
-        part.pageBytes > launch::kMaxBytes - sizes.pageBytes)
+        part.pageBytes > launch::kMaxBytes - pageBytes)
       return attention->emitOpError("needs pages of ")
              << part.pageBytes << " bytes a layer and a window of " << part.windowBytes << ", for "
              << type.getLayers() << " layers; at most " << launch::kMaxBytes << " can be addressed";
     sizes.pageTokens = part.pageTokens;
-    sizes.pageBytes += part.pageBytes;
+    if (window > 0)
+      sizes.sliding->window = std::max(sizes.sliding->window, window);
+    pageBytes += part.pageBytes;
     sizes.windowBytes += part.windowBytes;
   }
   place.windows = sizes.windowBytes;

@@ -164,8 +164,15 @@ static Json describeCache(ModuleOp module, const Destination &destination, Strin
     if (isOfOther)
       return;
     sizes.pageTokens = layer.pageTokens;
-    sizes.pageBytes += layer.page;
     sizes.windowBytes += layer.window;
+    if (const int64_t window = op.getWindow(); isForCPU && window > 0) {
+      if (!sizes.sliding)
+        sizes.sliding.emplace();
+      sizes.sliding->window = std::max(sizes.sliding->window, window);
+      sizes.sliding->pageBytes += layer.page;
+    } else {
+      sizes.pageBytes += layer.page;
+    }
   };
   module.walk([&](lm::AttentionOp op) { add(op, std::nullopt, op.getAppended()); });
   module.walk([&](equant::AttentionOp op) {
@@ -182,10 +189,14 @@ static Json describeCache(ModuleOp module, const Destination &destination, Strin
   Json::Array parts;
   for (auto [window, bytes] : read)
     parts.push_back(Json::Object{{"window", window}, {"page_bytes", bytes}});
-  return Json::Object{{"page_tokens", sizes.pageTokens},
-                      {"page_bytes", sizes.pageBytes},
-                      {"window_bytes", sizes.windowBytes},
-                      {"read", std::move(parts)}};
+  Json::Object described = {{"page_tokens", sizes.pageTokens},
+                            {"page_bytes", sizes.pageBytes},
+                            {"window_bytes", sizes.windowBytes},
+                            {"read", std::move(parts)}};
+  if (sizes.sliding)
+    described["sliding"] =
+        Json::Object{{"window", sizes.sliding->window}, {"page_bytes", sizes.sliding->pageBytes}};
+  return described;
 }
 
 /// Bytes of the recurrent state of a sequence; 0: no layer has one.

@@ -77,23 +77,13 @@ Result<void> Append::check(const Batch::Item &item, const Batch::Sequence &seque
   return {};
 }
 
-int64_t Batch::firstWritten(const Sequence &sequence) const {
-  int64_t first = sequence.state.position;
-  // Codes are counted from the first token behind the sinks on, and made from tokens as they leave
-  // the float window, keys whole blocks of `residual` at a time.
-  if (const auto &scheme = owner->manifest().program.cache.scheme) {
-    first = std::max<int64_t>(0, first - scheme->sinks - scheme->residual);
-    first -= first % scheme->residual;
-  }
-  return first / pool->sizes().pageTokens;
-}
-
 Result<Result<void>> Batch::takePages(Sequence &sequence, int64_t tokens) {
   PagePool &pool = *this->pool;
   const auto count = static_cast<size_t>(pool.sizes().pagesOf(sequence.position + tokens));
   std::vector<int64_t> &pages = sequence.pages;
   const size_t held = pages.size();
-  const auto first = std::min(held, static_cast<size_t>(firstWritten(sequence)));
+  const auto first =
+      std::min(held, static_cast<size_t>(pool.firstWritten(sequence.state.position)));
   const int64_t copies = std::count_if(pages.begin() + static_cast<ptrdiff_t>(first), pages.end(),
                                        [&](int64_t page) { return pool.pages.isShared(page); });
   const int64_t fresh = static_cast<int64_t>(count - held);
@@ -129,7 +119,7 @@ void Append::begin(Work &work) {
   const std::span<const int32_t> own = work.item->tokens;
   work.tokens = own;
   work.again = sequence.position - sequence.state.position;
-  if (batch.isRecurrent()) {
+  if (batch.mayReadAgain()) {
     // For what it holds in the end, twice as much so that token by token costs little.
     std::vector<int32_t> &held = sequence.tokens;
     if (held.capacity() - held.size() < own.size())
@@ -260,6 +250,22 @@ void Append::choosePieces() {
   }
 }
 
+/// Moves the windows of layers on to the step's tokens.
+Result<void> Append::slide() {
+  if (!batch.pool->sizes().sliding)
+    return {};
+  for (const Piece &piece : pieces) {
+    Work &work = *piece.work;
+    if (piece.isFollowed)
+      continue; // the last piece of an item tells of all that are in the step
+    if (Result<void> slid =
+            batch.slide(*work.sequence, work.position(work.through), work.position(piece.end()));
+        !slid)
+      return slid;
+  }
+  return {};
+}
+
 Result<float *> Append::placeLogits() {
   const bool anyAll = std::any_of(pieces.begin(), pieces.end(),
                                   [](const Piece &piece) { return piece.work->item->needsRows(); });
@@ -283,12 +289,14 @@ Result<void> Append::runStep() {
   if (watch.stops())
     return watch.interrupted();
   choosePieces();
+  if (Result<void> slid = slide(); !slid)
+    return slid;
   places.clear();
+  slidingPlaces.clear();
   steps.clear();
   logitRows.clear();
   for (const Piece &piece : pieces)
-    for (int64_t page : piece.work->sequence->pages)
-      places.push_back(batch.pool->placeOfPage(page));
+    batch.addPlaces(*piece.work->sequence, places, slidingPlaces);
   int64_t row = 0;
   size_t firstPlace = 0;
   for (const Piece &piece : pieces) {
@@ -298,8 +306,11 @@ Result<void> Append::runStep() {
         {work.tokens.subspan(static_cast<size_t>(piece.first), static_cast<size_t>(piece.rows)),
          work.position(piece.first),
          piece.first == work.through ? sequence.held : work.position(piece.first),
-         std::span(places).subspan(firstPlace, sequence.pages.size()), sequence.window, piece.slot,
-         piece.nextSlot});
+         std::span(places).subspan(firstPlace, sequence.pages.size()),
+         slidingPlaces.empty()
+             ? std::span<const int64_t>()
+             : std::span(slidingPlaces).subspan(firstPlace, sequence.pages.size()),
+         sequence.window, piece.slot, piece.nextSlot});
     firstPlace += sequence.pages.size();
     row += piece.rows;
     for (int64_t i = piece.logitRows(); i > 0; --i)
@@ -433,12 +444,15 @@ void Append::settleStates(Work &work) noexcept {
   recent.tokens.insert(recent.tokens.end(), work.recent.tokens.begin(), work.recent.tokens.end());
   recent.hidden.insert(recent.hidden.end(), work.recent.hidden.begin(), work.recent.hidden.end());
   std::swap(sequence.state, work.state); // to be released with the work
+  batch.trimWindows(sequence);
+  if (batch.mayReadAgain())
+    sequence.tokens.insert(sequence.tokens.end(), work.item->tokens.begin(),
+                           work.item->tokens.end());
   if (!batch.isRecurrent())
     return;
   std::swap(sequence.before, work.before.slot < 0 ? work.state : work.before);
   for (Batch::State &state : work.kept)
     sequence.kept.push_back(std::exchange(state, {}));
-  sequence.tokens.insert(sequence.tokens.end(), work.item->tokens.begin(), work.item->tokens.end());
 }
 
 void Append::commit() noexcept {

@@ -114,6 +114,15 @@ Result<Batch> Batch::create(std::shared_ptr<const Model> model, const BatchOptio
     batch.keptStates = std::min(options.keptStates, sizes.pagesOf(batch.limit));
   if (manifest.program.recurrentValues || manifest.online)
     pool.slots = options.sequences * (kStateSlots + batch.keptStates);
+  const auto &codes = manifest.program.cache.scheme;
+  if (sizes.sliding) {
+    const int64_t longest = sizes.pagesOf(batch.limit);
+    batch.keptPages = 1 + std::min(options.keptStates, longest);
+    const int64_t most =
+        PagePool(sizes, codes, pool).mostSliding(manifest.program.maxRows, batch.keptPages);
+    // Where it has a page of its own in these layers, it has one in those that keep all tokens.
+    pool.slidingPages = std::min(options.sequences * std::min(most, longest), pool.pages);
+  }
   Result<std::unique_ptr<Executor>> executor =
       model->createExecutor(pool, *chosen, options.measure);
   if (executor && model->ranks)
@@ -121,7 +130,7 @@ Result<Batch> Batch::create(std::shared_ptr<const Model> model, const BatchOptio
   if (!executor)
     return Unexpected(executor.error());
   batch.executor = std::move(*executor);
-  batch.pool = std::make_unique<PagePool>(sizes, pool);
+  batch.pool = std::make_unique<PagePool>(sizes, codes, pool);
 
   const int64_t rowBytes = manifest.model.vocabSize * static_cast<int64_t>(sizeof(float));
   for (Buffer *logits : {&batch.current, &batch.next, &batch.draftLogits}) {
@@ -161,6 +170,7 @@ void Batch::trim(Sequence &sequence) noexcept {
   const auto kept = static_cast<size_t>(pool->sizes().pagesOf(sequence.position));
   for (; sequence.pages.size() > kept; sequence.pages.pop_back())
     pool->pages.release(sequence.pages.back());
+  trimWindows(sequence);
 }
 
 float *Batch::logitsRow(const Buffer &rows, int64_t row) const {
@@ -198,7 +208,7 @@ Result<int64_t> Batch::fork(int64_t id) {
   if (!found)
     return Unexpected(found.error());
   const Sequence &origin = **found;
-  std::vector<int64_t> pages = origin.pages;
+  std::vector<int64_t> pages = origin.pages, slidingPages = origin.slidingPages;
   std::vector<int32_t> tokens = origin.tokens;
   Recent recent = origin.recent;
   Result<int64_t> added = add();
@@ -229,8 +239,12 @@ Result<int64_t> Batch::fork(int64_t id) {
   copy.position = origin.position;
   copy.held = origin.held;
   copy.pages = std::move(pages);
+  copy.slidingPages = std::move(slidingPages);
   for (int64_t page : copy.pages)
     pool->pages.share(page);
+  for (int64_t page : copy.slidingPages)
+    if (page >= 0)
+      pool->slidingPages.share(page);
   if (origin.logits >= 0) {
     copy.logits = freeLogitsRow();
     std::copy_n(logitsRow(current, origin.logits), owner->manifest().model.vocabSize,

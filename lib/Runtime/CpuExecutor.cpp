@@ -117,7 +117,7 @@ public:
   }
 
 private:
-  /// Fills tokens, sequences and pages.
+  /// Fills tokens, sequences and their pages.
   void describe(std::span<const SequenceStep> steps);
   /// What a program is called with, but for services and what one of its entries alone reads.
   eq_step stepOf(std::span<const int32_t> logitRows, float *logits);
@@ -136,7 +136,7 @@ private:
   Buffer recurrents;           ///< slots of what layers with a recurrent state keep
   std::vector<int32_t> tokens; ///< eq_step.tokens
   std::vector<eq_sequence> sequences;
-  std::vector<int64_t> pages;                 ///< eq_step.page
+  std::vector<int64_t> pages, slidingPages;   ///< eq_step.page and sliding_page
   Buffer windowsBefore;                       ///< the step that may be left
   std::optional<KernelClock> clock;           ///< where the batch measures
   std::optional<StepCollectives> collectives; ///< where several ranks share the model
@@ -148,6 +148,7 @@ void CpuExecutor::describe(std::span<const SequenceStep> steps) {
   tokens.clear();
   sequences.clear();
   pages.clear();
+  slidingPages.clear();
   for (const SequenceStep &step : steps) {
     eq_sequence sequence = {};
     sequence.first_row = static_cast<int32_t>(tokens.size());
@@ -165,6 +166,7 @@ void CpuExecutor::describe(std::span<const SequenceStep> steps) {
     sequences.push_back(sequence);
     tokens.insert(tokens.end(), step.tokens.begin(), step.tokens.end());
     pages.insert(pages.end(), step.pages.begin(), step.pages.end());
+    slidingPages.insert(slidingPages.end(), step.slidingPages.begin(), step.slidingPages.end());
   }
 }
 
@@ -263,6 +265,7 @@ eq_step CpuExecutor::stepOf(std::span<const int32_t> logitRows, float *logits) {
   step.sequence = sequences.data();
   step.logit_row = logitRows.data();
   step.page = pages.data();
+  step.sliding_page = sizes.sliding ? slidingPages.data() : nullptr;
   step.weights = reinterpret_cast<const uint8_t *>(artifact.weights().data());
   step.arena = arena.data<uint8_t>();
   step.cache = cache.data<uint8_t>();

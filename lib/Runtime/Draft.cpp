@@ -113,12 +113,11 @@ Result<void> HeadSteps::run(std::span<Rows *const> work) {
 
 Result<void> HeadSteps::step() {
   std::vector<SequenceStep> steps;
-  std::vector<int64_t> places;
+  std::vector<int64_t> places, slidingPlaces;
   std::vector<float> hidden;
   std::vector<int32_t> logitRows;
   for (const Piece &piece : pieces)
-    for (int64_t page : piece.rows->sequence->pages)
-      places.push_back(batch.pool->placeOfPage(page));
+    batch.addPlaces(*piece.rows->sequence, places, slidingPlaces);
   size_t firstPlace = 0;
   int32_t row = 0;
   for (const Piece &piece : pieces) {
@@ -128,6 +127,9 @@ Result<void> HeadSteps::step() {
         {std::span(piece.rows->tokens)
              .subspan(static_cast<size_t>(piece.first), static_cast<size_t>(piece.count)),
          position, position, std::span(places).subspan(firstPlace, sequence.pages.size()),
+         slidingPlaces.empty()
+             ? std::span<const int64_t>()
+             : std::span(slidingPlaces).subspan(firstPlace, sequence.pages.size()),
          sequence.window});
     firstPlace += sequence.pages.size();
     const auto from = piece.rows->hidden.begin() + piece.first * width;

@@ -45,6 +45,9 @@ struct SequenceStep {
   /// Byte of the cache where each of its pages begins: for position + tokens.size() tokens at
   /// least.
   std::span<const int64_t> pages;
+  /// The same for layers with a window, as many; any number where it has none. Empty where no layer
+  /// has a window.
+  std::span<const int64_t> slidingPages;
   int64_t window = 0;             ///< number of its window
   int64_t slot = 0, nextSlot = 0; ///< of state, if any: read, and written
 };

@@ -7,7 +7,8 @@
 //
 // No token can be taken from a recurrent state. So a sequence has states from before, which it goes
 // on from where it is cut, and the next call reads the tokens between again (Append.cpp). A step
-// never writes the slot that it reads, so that sequences share states as they share pages.
+// never writes the slot that it reads, so that sequences share states as they share pages. A
+// sequence whose layers have a window (SlidingPages.cpp) begins again where the window is gone.
 //
 //===----------------------------------------------------------------------===//
 
@@ -34,7 +35,7 @@ void Batch::release(State &state) noexcept {
 }
 
 void Batch::release(Sequence &sequence) noexcept {
-  sequence.position = 0;
+  sequence.position = sequence.state.position = 0;
   trim(sequence);
   if (sequence.window >= 0)
     pool->windows.release(sequence.window);
@@ -44,10 +45,19 @@ void Batch::release(Sequence &sequence) noexcept {
     release(state);
 }
 
-Batch::State Batch::newest(const Sequence &sequence, int64_t position) {
+bool Batch::mayReadAgain() const { return isRecurrent() || pool->sizes().sliding; }
+
+Batch::State Batch::newest(const Sequence &sequence, int64_t position) const {
   State found;
+  if (!isRecurrent()) {
+    position = std::min(position, sequence.state.position);
+    if (hasWindows(sequence, position))
+      found.position = position;
+    return found;
+  }
   auto look = [&](const State &state) {
-    if (state.slot >= 0 && found.position <= state.position && state.position <= position)
+    if (state.slot >= 0 && found.position <= state.position && state.position <= position &&
+        hasWindows(sequence, state.position))
       found = state;
   };
   std::ranges::for_each(sequence.kept, look);
@@ -59,7 +69,7 @@ Batch::State Batch::newest(const Sequence &sequence, int64_t position) {
 Result<int64_t> Batch::resumePosition(int64_t id, int64_t position) const {
   return this->position(id).transform([&](int64_t held) {
     const int64_t cut = std::clamp(position, int64_t(0), held);
-    return isRecurrent() ? newest(sequences.at(id), cut).position : cut;
+    return mayReadAgain() ? newest(sequences.at(id), cut).position : cut;
   });
 }
 
@@ -88,7 +98,7 @@ Result<void> Batch::moveTo(Sequence &sequence, const State &state) {
 }
 
 Result<void> Batch::goBack(Sequence &sequence, int64_t position) {
-  if (!isRecurrent()) {
+  if (!mayReadAgain()) {
     sequence.state.position = position;
     return {};
   }

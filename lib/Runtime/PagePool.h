@@ -5,8 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What sequences take of an executor's memory: windows, one each, and pages of its cache; slots of
-// state. Private to the runtime.
+// What sequences take of an executor's memory: windows, one each, and pages of its cache, apart for
+// layers that keep all tokens and for those that keep the newest; slots of state. Private to the
+// runtime.
 //
 //===----------------------------------------------------------------------===//
 
@@ -17,14 +18,16 @@
 #include "easyquant/Support/Result.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace easyquant::runtime {
 
-/// How many windows, pages behind them, and slots of state.
+/// How many windows, pages behind them, those of layers with a window behind these, and slots of
+/// state.
 struct PoolSize {
-  int64_t sequences = 1, pages = 0, slots = 0;
+  int64_t sequences = 1, pages = 0, slidingPages = 0, slots = 0;
 };
 
 /// Errors: OutOfRange (more than can be addressed).
@@ -59,8 +62,12 @@ private:
 /// Knows which windows, pages and slots are in use.
 class PagePool {
 public:
-  PagePool(const formats::CacheSizes &cut, const PoolSize &size)
-      : windows(size.sequences), pages(size.pages), slots(size.slots), cut(cut) {}
+  /// `residual` and `sinks`: of a cache of codes.
+  PagePool(const formats::CacheSizes &cut, const std::optional<formats::CacheScheme> &codes,
+           const PoolSize &size)
+      : windows(size.sequences), pages(size.pages), slidingPages(size.slidingPages),
+        slots(size.slots), cut(cut), residual(codes ? codes->residual : 0),
+        sinks(codes ? codes->sinks : 0) {}
 
   const formats::CacheSizes &sizes() const { return cut; }
 
@@ -69,11 +76,23 @@ public:
   int64_t placeOfPage(int64_t page) const {
     return windows.count() * cut.windowBytes + page * cut.pageBytes;
   }
+  int64_t placeOfSlidingPage(int64_t page) const {
+    return placeOfPage(pages.count()) + page * cut.slidingPageBytes();
+  }
 
-  NumberPool windows, pages, slots;
+  /// The first of the pages of a sequence that a step behind `position` tokens may write.
+  int64_t firstWritten(int64_t position) const;
+  /// The first one that it may read in layers with a window.
+  int64_t firstRead(int64_t position) const;
+  /// How many pages a sequence has at most in layers with a window, where a step has up to `rows`
+  /// tokens, and `kept` pages behind what it reads are kept.
+  int64_t mostSliding(int64_t rows, int64_t kept) const;
+
+  NumberPool windows, pages, slidingPages, slots;
 
 private:
   formats::CacheSizes cut;
+  int64_t residual, sinks;
 };
 
 } // namespace easyquant::runtime

@@ -150,9 +150,11 @@ public:
     for (const SequenceStep &sequence : sequences) {
       message.insert(message.end(),
                      {sequence.position, sequence.held, sequence.window, sequence.slot,
-                      sequence.nextSlot, std::ssize(sequence.tokens), std::ssize(sequence.pages)});
+                      sequence.nextSlot, std::ssize(sequence.tokens), std::ssize(sequence.pages),
+                      std::ssize(sequence.slidingPages)});
       message.insert(message.end(), sequence.tokens.begin(), sequence.tokens.end());
-      message.insert(message.end(), sequence.pages.begin(), sequence.pages.end());
+      for (std::span<const int64_t> pages : {sequence.pages, sequence.slidingPages})
+        message.insert(message.end(), pages.begin(), pages.end());
     }
     message.insert(message.end(), logitRows.begin(), logitRows.end());
     std::lock_guard lock(ranks.mutex);
@@ -173,7 +175,9 @@ Result<std::unique_ptr<Executor>> Ranks::lead(std::unique_ptr<Executor> executor
                                               const PoolSize &pool) {
   std::lock_guard lock(mutex);
   const int64_t id = executors++;
-  if (Result<void> told = tell({Create, id, pool.sequences, pool.pages, pool.slots}); !told)
+  if (Result<void> told =
+          tell({Create, id, pool.sequences, pool.pages, pool.slidingPages, pool.slots});
+      !told)
     return Unexpected(told.error());
   return std::make_unique<LeadingExecutor>(*this, std::move(executor), id);
 }
@@ -193,11 +197,12 @@ static Result<void> followStep(Executor &executor, MessageReader message, int64_
     step.window = message.next();
     step.slot = message.next();
     step.nextSlot = message.next();
-    const int64_t length = message.next(), pages = message.next();
+    const int64_t length = message.next(), pages = message.next(), sliding = message.next();
     std::span<const int64_t> numbers = message.take(length);
     tokens[i].assign(numbers.begin(), numbers.end());
     step.tokens = tokens[i];
     step.pages = message.take(pages);
+    step.slidingPages = message.take(sliding);
   }
   std::span<const int64_t> numbers = message.take(logitCount);
   std::vector<int32_t> rows(numbers.begin(), numbers.end());
@@ -212,6 +217,7 @@ Result<void> Ranks::follow(int64_t vocabulary, const CreateExecutor &create) {
       PoolSize pool;
       pool.sequences = message.next();
       pool.pages = message.next();
+      pool.slidingPages = message.next();
       pool.slots = message.next();
       auto created = create(pool);
       if (!created)

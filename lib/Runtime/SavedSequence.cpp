@@ -5,8 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// The bytes are a Header, the window, the pages, the state as doubles, the recurrent state as
-// floats and with it the tokens, and a row of logits where the sequence has any. The header has a
+// The bytes are a Header, the window, the pages, those of layers with a window, the state as
+// doubles, the recurrent state as floats, the tokens where some may be read again, and a row of
+// logits where the sequence has any. The header has a
 // checksum of what it says and of all behind it, so that damage is found, and one of the artifact;
 // what it says is checked all the same.
 //
@@ -29,36 +30,40 @@ using namespace easyquant::runtime;
 
 namespace {
 
-constexpr std::string_view kSequenceMagic = "EQSEQ002";
+constexpr std::string_view kSequenceMagic = "EQSEQ003";
 
 struct Header {
   char magic[8];
   char checksum[32]; ///< of the bytes behind it
   char artifact[32];
   int64_t position, held;
-  int64_t resumes;   ///< where the recurrent state is: at `position`, or before it
+  int64_t resumes;   ///< where it goes on: at `position`, or before it
   int64_t hasLogits; ///< 0 or 1
 };
 
 struct Layout {
-  int64_t window, pages, state, recurrent, tokens, logits; ///< where they begin
+  int64_t window, pages, sliding, state, recurrent, tokens, logits; ///< where they begin
   int64_t bytes;
 };
 
 } // namespace
 
-static Layout layOut(const formats::CacheSizes &sizes, const Manifest &manifest, int64_t position,
-                     bool hasLogits) {
+static Layout layOut(const PagePool &pool, const Manifest &manifest, int64_t position,
+                     int64_t resumes, bool hasLogits) {
+  const formats::CacheSizes &sizes = pool.sizes();
   Layout layout = {};
   layout.window = sizeof(Header);
   layout.pages = layout.window + sizes.windowBytes;
-  layout.state = layout.pages + sizes.pagesOf(position) * sizes.pageBytes;
+  layout.sliding = layout.pages + sizes.pagesOf(position) * sizes.pageBytes;
+  layout.state = layout.sliding +
+                 (sizes.pagesOf(resumes) - pool.firstRead(resumes)) * sizes.slidingPageBytes();
   const int64_t fields = manifest.online ? stateFields(*manifest.online) : 0;
   layout.recurrent = layout.state + fields * static_cast<int64_t>(sizeof(double));
   layout.tokens = layout.recurrent + manifest.program.recurrentValues.value_or(0) *
                                          static_cast<int64_t>(sizeof(float));
-  layout.logits = layout.tokens + (manifest.program.recurrentValues ? position : 0) *
-                                      static_cast<int64_t>(sizeof(int32_t));
+  const bool hasTokens = manifest.program.recurrentValues || sizes.sliding;
+  layout.logits =
+      layout.tokens + (hasTokens ? position : 0) * static_cast<int64_t>(sizeof(int32_t));
   layout.bytes = layout.logits +
                  (hasLogits ? manifest.model.vocabSize : 0) * static_cast<int64_t>(sizeof(float));
   return layout;
@@ -91,7 +96,9 @@ Result<int64_t> Batch::savedBytes(int64_t id) const {
   auto found = sequences.find(id);
   if (found == sequences.end())
     return Unexpected(position(id).error());
-  return layOut(pool->sizes(), owner->manifest(), found->second.position, found->second.logits >= 0)
+  const Sequence &sequence = found->second;
+  return layOut(*pool, owner->manifest(), sequence.position, sequence.state.position,
+                sequence.logits >= 0)
       .bytes;
 }
 
@@ -109,7 +116,8 @@ Result<void> Batch::save(int64_t id, std::span<std::byte> to) const {
   const Manifest &manifest = owner->manifest();
   const formats::CacheSizes &sizes = pool->sizes();
   const bool hasLogits = sequence.logits >= 0;
-  const Layout layout = layOut(sizes, manifest, sequence.position, hasLogits);
+  const Layout layout =
+      layOut(*pool, manifest, sequence.position, sequence.state.position, hasLogits);
   auto part = [&](int64_t begin, int64_t count) {
     return to.subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
   };
@@ -123,6 +131,14 @@ Result<void> Batch::save(int64_t id, std::span<std::byte> to) const {
         !read)
       return read;
     place += sizes.pageBytes;
+  }
+  for (int64_t i = pool->firstRead(sequence.state.position); i < std::ssize(sequence.slidingPages);
+       ++i, place += sizes.slidingPageBytes()) {
+    const int64_t page = sequence.slidingPages[static_cast<size_t>(i)];
+    if (auto read = executor->readCache(pool->placeOfSlidingPage(page),
+                                        part(place, sizes.slidingPageBytes()));
+        !read)
+      return read;
   }
   if (manifest.online) {
     std::vector<double> state(static_cast<size_t>(stateFields(*manifest.online)));
@@ -151,7 +167,7 @@ Result<void> Batch::save(int64_t id, std::span<std::byte> to) const {
 
 /// Errors: InvalidArgument, Corrupt.
 static Result<Header> readHeader(std::span<const std::byte> from, const Model &model,
-                                 const formats::CacheSizes &sizes, int64_t context) {
+                                 const PagePool &pool, int64_t context) {
   Header header;
   if (from.size() < sizeof(header) ||
       std::memcmp(from.data(), kSequenceMagic.data(), sizeof(header.magic)) != 0)
@@ -178,13 +194,14 @@ static Result<Header> readHeader(std::span<const std::byte> from, const Model &m
         "bytes: found a sequence of {} tokens, but the context is {}; create the batch "
         "for a longer one",
         header.position, context);
-  const bool isRecurrent = model.manifest().program.recurrentValues.has_value();
+  const bool readsAgain =
+      model.manifest().program.recurrentValues.has_value() || pool.sizes().sliding;
   if (header.position < 0 || header.held < header.position || header.resumes < 0 ||
-      (isRecurrent ? header.resumes > header.position : header.resumes != header.position) ||
+      (readsAgain ? header.resumes > header.position : header.resumes != header.position) ||
       header.held > model.manifest().model.maxContext || (header.hasLogits & ~int64_t(1)) != 0 ||
       (header.hasLogits == 1 && header.position == 0) ||
-      layOut(sizes, model.manifest(), header.position, header.hasLogits == 1).bytes !=
-          std::ssize(from))
+      layOut(pool, model.manifest(), header.position, header.resumes, header.hasLogits == 1)
+              .bytes != std::ssize(from))
     return makeError(ErrorCode::Corrupt,
                      "bytes: found {} for {} tokens, {} of which the cache has seen, expected a "
                      "saved sequence as it was; append its tokens again",
@@ -204,10 +221,11 @@ Result<int64_t> Batch::restore(std::span<const std::byte> from) {
     return Unexpected(one.error());
   const Manifest &manifest = owner->manifest();
   const formats::CacheSizes &sizes = pool->sizes();
-  Result<Header> header = readHeader(from, *owner, sizes, limit);
+  Result<Header> header = readHeader(from, *owner, *pool, limit);
   if (!header)
     return Unexpected(header.error());
-  const Layout layout = layOut(sizes, manifest, header->position, header->hasLogits == 1);
+  const Layout layout =
+      layOut(*pool, manifest, header->position, header->resumes, header->hasLogits == 1);
   auto part = [&](int64_t begin, int64_t count) {
     return from.subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
   };
@@ -229,22 +247,37 @@ Result<int64_t> Batch::restore(std::span<const std::byte> from) {
                      "cache pages: a saved sequence of {} tokens takes {} pages, but {} of the {} "
                      "pages are free; remove or truncate sequences",
                      header->position, needed, pool->pages.free(), pool->pages.count());
-  std::vector<int64_t> pages;
+  const int64_t slid = sizes.sliding ? sizes.pagesOf(header->resumes) : 0,
+                gone = std::min(slid, pool->firstRead(header->resumes));
+  std::vector<int64_t> pages, slidingPages;
   pages.reserve(static_cast<size_t>(needed));
+  slidingPages.reserve(static_cast<size_t>(slid));
   Result<int64_t> added = add();
   if (!added)
     return added;
   Sequence &sequence = sequences.at(*added);
   sequence.pages = std::move(pages);
+  sequence.slidingPages = std::move(slidingPages);
   auto fill = [&]() -> Result<void> {
     if (auto written = executor->writeCache(pool->placeOfWindow(sequence.window),
                                             part(layout.window, sizes.windowBytes));
         !written)
       return written;
-    for (int64_t place = layout.pages; place < layout.state; place += sizes.pageBytes) {
+    for (int64_t i = 0; i < needed; ++i) {
       sequence.pages.push_back(pool->pages.take());
-      if (auto written = executor->writeCache(pool->placeOfPage(sequence.pages.back()),
-                                              part(place, sizes.pageBytes));
+      if (auto written =
+              executor->writeCache(pool->placeOfPage(sequence.pages.back()),
+                                   part(layout.pages + i * sizes.pageBytes, sizes.pageBytes));
+          !written)
+        return written;
+    }
+    sequence.slidingPages.assign(static_cast<size_t>(gone), -1);
+    for (int64_t i = gone; i < slid; ++i) {
+      sequence.slidingPages.push_back(pool->slidingPages.take());
+      const int64_t place = layout.sliding + (i - gone) * sizes.slidingPageBytes();
+      if (auto written =
+              executor->writeCache(pool->placeOfSlidingPage(sequence.slidingPages.back()),
+                                   part(place, sizes.slidingPageBytes()));
           !written)
         return written;
     }

@@ -39,7 +39,7 @@ const char *const kGood = R"({
                 "symmetric": true},
      "input": {"bits": 8, "codes": "integer", "granularity": "token", "symmetric": true, "dynamic": true},
      "bytes": 380, "weight_error": 0.004, "largest_error": 0.001}],
-  "program": {"abi": 7, "cache_type": "f32", "cache_scheme": null, "max_rows": 8,
+  "program": {"abi": 8, "cache_type": "f32", "cache_scheme": null, "max_rows": 8,
               "arena_bytes": 640, "arena_bytes_per_thread": 64, "cache": {"page_tokens": 64, "page_bytes": 2560, "window_bytes": 128},
               "entries": {"avx2": "easyquant_step_avx2",
                           "avx512vnni": "easyquant_step_avx512vnni"}},
@@ -255,7 +255,7 @@ TEST_F(ManifestTest, ReadsWhatThereIsForGpus) {
 TEST_F(ManifestTest, RefusesWrongValuesByName) {
   expectRefused("/format", "gguf", "m.json: format: found \"gguf\", expected ");
   expectRefused("/format_version", "1", "m.json: format_version: found \"1\", expected ");
-  expectRefused("/program/abi", 8, "m.json: program.abi: found 8, expected 7 ",
+  expectRefused("/program/abi", 9, "m.json: program.abi: found 9, expected 8 ",
                 ErrorCode::Unsupported);
   expectRefused("/program/cache_scheme", "int4",
                 "m.json: program.cache_scheme: found \"int4\", expected an object or null");

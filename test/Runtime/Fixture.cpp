@@ -94,7 +94,7 @@ nlohmann::json easyquant::runtime::test::writeFixtureFiles(const fs::path &folde
                 "symmetric": true},
        "input": {"bits": 8, "codes": "integer", "granularity": "token", "symmetric": true, "dynamic": true},
        "bytes": 380, "weight_error": 0.004, "largest_error": 0.001}],
-    "program": {"abi": 7, "cache_type": "f32", "cache_scheme": null,
+    "program": {"abi": 8, "cache_type": "f32", "cache_scheme": null,
                 "entries": {"avx2": "easyquant_step_avx2",
                             "avx512vnni": "easyquant_step_avx512vnni"}},
     "files": {}

@@ -43,7 +43,7 @@ def write_manifest(folder, **changes) -> None:
                   "num_heads": 1, "num_kv_heads": 1, "head_dim": 8, "parameters": 100, "bos_token_id": None, "eos_token_ids": [2]},
         "source": {"kind": "huggingface", "name": "tiny", "xxh3_128": CHECKSUM, "stored_types": {"F32": 1}},
         "quantization": {"scheme": "W8A8", "method": "absmax", "group_size": 0, "head": "int8", "ignore": [], "targets": []},
-        "program": {"abi": 7, "entries": {"avx2": "forward"}, "max_rows": 8, "arena_bytes": 0, "arena_bytes_per_thread": 0,
+        "program": {"abi": 8, "entries": {"avx2": "forward"}, "max_rows": 8, "arena_bytes": 0, "arena_bytes_per_thread": 0,
                     "cache": {"page_tokens": 64, "page_bytes": 0, "window_bytes": 0}, "cache_scheme": None, "cache_type": "f16"},
         "files": {name: {"bytes": 0, "xxh3_128": CHECKSUM} for name in ("model.so", "weights.safetensors")}, "sites": [],
     }  # fmt: skip

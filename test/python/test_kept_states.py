@@ -1,9 +1,10 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What sequences with a recurrent state go back to: truncation, forks, saved sequences, beginnings that requests share, and guesses. Each
+"""What sequences with a recurrent state, or with a window of attention, go back to: truncation, forks, saved sequences, beginnings that requests share, and guesses. Each
 gives the bits of a session that has read the same tokens once, whatever the number of states that are kept."""
 
 import random
+from functools import partial
 
 import numpy as np
 import pytest
@@ -21,8 +22,15 @@ from sequences import append
 from serve_client import serving
 
 CONTEXT, PAGE = 512, 64
-MODELS = {"lfm2": random_lfm2, "qwen3_5": random_qwen35, "llama": random_llama}
-STATES = ("lfm2", "qwen3_5")
+WINDOW = 20
+MODELS = {
+    "lfm2": random_lfm2,
+    "qwen3_5": random_qwen35,
+    "llama": random_llama,
+    "gemma3": partial(random_llama, arch="gemma3_text", layers=3, heads=4, head_dim=16, sliding_window_pattern=2, sliding_window=WINDOW),
+    "mistral": partial(random_llama, arch="mistral", heads=4, head_dim=16, sliding_window=WINDOW),  # no layer keeps all tokens
+}
+STATES, WINDOWS = ("lfm2", "qwen3_5"), ("gemma3", "mistral")
 TOKENS = random_tokens(3, 200, 97)
 
 
@@ -53,7 +61,7 @@ def alone(model, tokens):
 
 
 @pytest.mark.parametrize("kept", [0, 1, 2])
-@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("name", STATES + WINDOWS)
 def test_a_session_that_is_cut_goes_on_with_the_same_bits(folders, name, kept):
     model = opened(folders(name))
     expected = alone(model, TOKENS)
@@ -74,7 +82,7 @@ def test_a_session_that_is_cut_goes_on_with_the_same_bits(folders, name, kept):
             assert np.array_equal(session.logits, expected[cut // 2 + 2])
 
 
-@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("name", STATES + WINDOWS)
 def test_what_is_cut_off_leaves_nothing(folders, name):
     """Other tokens follow than those that were there."""
     model = opened(folders(name))
@@ -86,7 +94,7 @@ def test_what_is_cut_off_leaves_nothing(folders, name):
 
 
 @pytest.mark.parametrize("kept", [0, 1, 2])
-@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("name", STATES + WINDOWS)
 def test_sequences_of_a_batch_are_cut_forked_and_saved(folders, name, kept):
     """Random calls of a batch, beside what each sequence has read."""
     model = opened(folders(name))
@@ -139,6 +147,48 @@ def test_the_newest_page_ends_are_kept_and_no_more(folders, name):
     assert plain.resume_position(sequence, 77) == 77, "without a recurrent state nothing is read again"
 
 
+@pytest.mark.parametrize("kept", [0, 2])
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_are_kept_and_no_more(folders, name, kept):
+    made = Artifact.open(folders(name))
+    cache = made.manifest["program"]["cache"]
+    assert cache["sliding"]["window"] == WINDOW and (cache["page_bytes"] == 0) == (name == "mistral")
+    batch = _runtime.Batch(load_model(made), threads=1, kept_states=kept)
+    sequence = batch.add()
+    for at in range(0, 200, 7):
+        append(batch, [(sequence, TOKENS[at : at + 7])])
+    # The window of token 200 begins in the page from 128 on; one page before it is kept, and `kept` more.
+    first = 2 - 1 - kept
+    assert [batch.resume_position(sequence, end) for end in (200, 199, 150)] == [200, 199, 150]
+    lowest = max(0, first * PAGE + WINDOW - 1) if first > 0 else 0
+    assert [batch.resume_position(sequence, end) for end in range(201)] == [end if end >= lowest else 0 for end in range(201)]
+    # The pool has pages for as many tokens as all sequences need at a time, not for all of their context.
+    sizes = [_runtime.Batch(load_model(made), context=CONTEXT, sequences=count, kept_states=kept).bytes for count in (1, 2, 3)]
+    whole = CONTEXT // PAGE * (cache["page_bytes"] + cache["sliding"]["page_bytes"])
+    assert sizes[2] - sizes[1] == sizes[1] - sizes[0] <= whole + 8 * 97
+    assert made.cache_bytes(CONTEXT) == CONTEXT // PAGE * cache["page_bytes"] + 3 * cache["sliding"]["page_bytes"]
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_of_codes(folders, name):
+    """Codes are in pages that slide, too. What is read in one piece is the same, whatever was there before it."""
+    model = opened(folders(name, 11, "--scheme=none", "--kv-scheme=int8", "--kv-group=16", "--kv-residual=16", "--kv-cache=f32"))
+    batch = _runtime.Batch(model, threads=1, sequences=3)
+    first, text = batch.add(), random_tokens(9, 400, 97)
+    for at in range(0, 400, 50):
+        rows = append(batch, [(first, text[at : at + 50])])[0]
+        beside = alone(opened(folders(name)), text[: at + 50])[-50:]
+        assert np.linalg.norm(rows - beside) / np.linalg.norm(beside) < 0.05
+    fork, saved = batch.fork(first), batch.restore(batch.save(first))
+    rows = append(batch, [(one, text[:40]) for one in (first, fork, saved)])
+    assert np.array_equal(rows[0], rows[1]) and np.array_equal(rows[0], rows[2])
+    expected = _runtime.Session(model, threads=1).score(np.asarray(text[:90], np.int32))
+    batch.truncate(fork, 30)
+    assert batch.resume_position(fork, 30) == 0
+    batch.truncate(fork, 0)
+    assert np.array_equal(append(batch, [(fork, text[:90])])[0], expected)
+
+
 @pytest.mark.parametrize("options", [("--scheme=W8A8", "--kv-scheme=int8", "--kv-group=16", "--kv-residual=16"), ("--scheme=W8A8",)])
 def test_with_codes_and_without(folders, options):
     """A cache of codes shows later calls other keys than the call that made them: what is cut goes on, if not with the same bits."""
@@ -185,7 +235,7 @@ def letters(seed, count):
     return [int(token) for token in np.random.default_rng(seed).integers(3, 97, count)]
 
 
-@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("name", STATES + WINDOWS)
 def test_the_engine_answers_as_a_session(folders, name):
     """Greedy answers, in a crowd, behind beginnings and where pages run out."""
     bench, runner = Bench(folders(name)), Runner(folders(name), threads=1)
@@ -196,7 +246,7 @@ def test_the_engine_answers_as_a_session(folders, name):
         with bench.engine(sequences, tokens, kept_states=kept) as engine:
             found = answers(engine, asked)
             assert [[token for token in one if token != 2] for one in found] == expected
-            assert (engine.figures.kept_tokens > 0) == (kept > 0) or tokens < CONTEXT
+            assert (engine.figures.kept_tokens > 0) == (kept > 0 or name in WINDOWS) or tokens < CONTEXT
             assert_all_given_back(engine)
 
 
@@ -222,7 +272,7 @@ def test_requests_that_begin_alike_share_what_was_read(folders, name, kept):
         assert_all_given_back(engine)
 
 
-@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("name", STATES + WINDOWS)
 def test_the_next_turn_begins_with_the_answer(folders, name):
     bench = Bench(folders(name))
     prompt = letters(6, 90)
@@ -236,7 +286,7 @@ def test_the_next_turn_begins_with_the_answer(folders, name):
         assert engine.figures.hits == 1 and engine.figures.shared_tokens == 2 * PAGE
 
 
-@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("name", STATES + WINDOWS)
 def test_memory_is_bounded(folders, name):
     """However much is read: no more states than there are slots, which do not grow."""
     bench = Bench(folders(name))
@@ -305,7 +355,7 @@ def plain(folders):
 
 @pytest.mark.parametrize("kept", [0, 1, 2])
 @pytest.mark.parametrize("chance", [1.0, 0.7, 0.0])
-@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("name", STATES + WINDOWS)
 def test_answers_are_the_same_whatever_is_guessed(plain, name, chance, kept):
     bench, expected = plain(name)
     for sequences, tokens in ((5, 5 * CONTEXT), (5, 5 * PAGE)):
@@ -316,7 +366,7 @@ def test_answers_are_the_same_whatever_is_guessed(plain, name, chance, kept):
             assert_all_given_back(engine)
 
 
-@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("name", STATES + WINDOWS)
 def test_the_text_itself_is_a_source(plain, name):
     bench, expected = plain(name)
     with bench.engine(5, 5 * CONTEXT, speculation=Speculation("ngram", 8)) as engine:

@@ -42,7 +42,7 @@ def folder(tmp_path, weights):
         "source": {"kind": "test", "name": "fixture", "xxh3_128": checksum, "stored_types": {}},
         "quantization": {"method": "absmax", "scheme": "none", "group_size": 0, "head": "float", "ignore": [], "targets": []},
         "sites": [],
-        "program": {"abi": 7, "entries": {"avx2": "easyquant_step_avx2"}, "max_rows": 4, "arena_bytes": 64,
+        "program": {"abi": 8, "entries": {"avx2": "easyquant_step_avx2"}, "max_rows": 4, "arena_bytes": 64,
                     "arena_bytes_per_thread": 64, "cache": {"page_tokens": 8, "page_bytes": 192, "window_bytes": 64}, "cache_scheme": None, "cache_type": "f32"},
         "files": {name: {"bytes": (tmp_path / name).stat().st_size, "xxh3_128": checksum} for name in ("model.so", "weights.safetensors")},
     }

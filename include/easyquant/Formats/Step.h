@@ -26,7 +26,7 @@ extern "C" {
 #endif
 
 /** Raised whenever a declaration below changes its meaning; program.abi of the manifest. */
-#define EQ_PROGRAM_ABI 7
+#define EQ_PROGRAM_ABI 8
 
 /** One sequence of a step. Its rows lie behind those of the sequence before it. Where layers have a
     recurrent state and the cache is float, it may be the same one, at the position and slot that it
@@ -67,6 +67,10 @@ typedef struct {
   /** Rows whose logits are asked for, ascending. */
   const int32_t *logit_row;
   const int64_t *page; /**< byte offsets into cache, multiples of 64 */
+  /** The same for the layers that read a window of the newest tokens, in the places of `page`; a
+      page that no token of a window is in has none, and any number here. Null where the sizes of
+      the cache have none. */
+  const int64_t *sliding_page;
   const uint8_t *weights;
   uint8_t *arena, *cache, *state; /**< state may be null */
   float *recurrent;               /**< slots of what layers keep, or null */

@@ -146,8 +146,8 @@ public:
   mlir::Value scratch(int64_t bytes, bool perThread);
   mlir::Value counters(int64_t count);
   /// What is given at run time beside the model's own arguments: "rank", a number; in memory
-  /// "pages" and "row_states" (int64s), and of the one sequence that a launch is for "position" and
-  /// "held" (an int32), "window" and "slots" (int64s).
+  /// "pages", "sliding_pages" and "row_states" (int64s), and of the one sequence that a launch is
+  /// for "position" and "held" (an int32), "window" and "slots" (int64s).
   mlir::Value argument(llvm::StringRef name);
   /// Names an argument of the model's own.
   void setName(mlir::Value value, llvm::StringRef name);
@@ -156,19 +156,21 @@ public:
   /// the layers before it; and the bytes of all windows.
   struct CachePlace {
     int64_t page = 0, window = 0, windows = 0;
+    bool slides = false; ///< the page is one of those of layers with a window
   };
   /// Where the layer of an attention lies in the cache, `spec` being that of its kernel; an error
-  /// if the first attention has another cache.
+  /// if the first attention has another cache. `slide`: layers that read a window have pages of
+  /// their own.
   template <typename AttentionSpec>
   mlir::FailureOr<CachePlace> placeInCache(mlir::Operation *attention, AttentionSpec spec,
-                                           bool rotatesKeys) {
+                                           bool rotatesKeys, bool slide) {
     auto sizesOf = [&](int64_t kvHeads, int64_t headDim) -> formats::CacheSizes {
       spec.kvHeads = kvHeads;
       spec.headDim = headDim;
       const auto bytes = cacheBytes(spec);
-      return {bytes.pageTokens, bytes.page, bytes.window};
+      return {.pageTokens = bytes.pageTokens, .pageBytes = bytes.page, .windowBytes = bytes.window};
     };
-    return layOutCache(attention, sizesOf, rotatesKeys);
+    return layOutCache(attention, sizesOf, rotatesKeys, slide);
   }
   /// The cache from a byte on.
   mlir::Value cache(mlir::Value cache, int64_t offset) {
@@ -196,7 +198,7 @@ public:
 private:
   using SizesOfHeads = llvm::function_ref<formats::CacheSizes(int64_t kvHeads, int64_t headDim)>;
   mlir::FailureOr<CachePlace> layOutCache(mlir::Operation *attention, SizesOfHeads sizesOf,
-                                          bool rotatesKeys);
+                                          bool rotatesKeys, bool slide);
 
   mlir::Value columns(mlir::Value memory, mlir::OpFoldResult first, int64_t count);
   mlir::MemRefType memoryType(mlir::Type type) const;

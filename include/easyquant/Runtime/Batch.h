@@ -49,7 +49,8 @@ struct BatchOptions {
   int64_t tokens = 0;
   int32_t threads = 0;  ///< of a step; 0: availableThreads()
   bool measure = false; ///< costs() and siteCosts() will be asked for
-  /// Where layers have a recurrent state: states that each sequence keeps at page ends.
+  /// Where layers have a recurrent state: states that each sequence keeps at page ends. Where they
+  /// have a window: pages more that it keeps behind it than one.
   int64_t keptStates = 0;
   /// draft() will be called: a model with a head that drafts, and whose cache is float.
   bool drafts = false;
@@ -76,12 +77,13 @@ public:
   /// Error: InvalidArgument (no such sequence).
   Result<void> remove(int64_t id);
   /// Forgets all but the first `position` tokens; the online scales stay. Where layers have a
-  /// recurrent state, the next append reads those behind resumePosition() again. Errors:
-  /// InvalidArgument (no such sequence, or it has fewer), and what the device says.
+  /// recurrent state or a window, the next append reads those behind resumePosition() again.
+  /// Errors: InvalidArgument (no such sequence, or it has fewer), and what the device says.
   Result<void> truncate(int64_t id, int64_t position);
   /// Where a sequence that is cut to `position` tokens, or to all that it has, goes on without
   /// reading any of them again: there, or, where layers have a recurrent state, at the newest state
-  /// that it has up to there, its beginning if none. Error: InvalidArgument (no such sequence).
+  /// that it has up to there; its beginning if none, or if layers have a window that reaches to
+  /// tokens which are gone. Error: InvalidArgument (no such sequence).
   Result<int64_t> resumePosition(int64_t id, int64_t position) const;
   bool holds(int64_t id) const { return sequences.contains(id); }
   /// Tokens that a sequence holds. Error: InvalidArgument (no such sequence).
@@ -190,7 +192,8 @@ private:
   friend class Append;
   friend class HeadSteps;
   /// What steps have left behind so many tokens of a sequence, in a slot that nobody writes as long
-  /// as it is somebody's. At position 0 a recurrent state is zeros, whatever is in the slot.
+  /// as it is somebody's, if layers have a recurrent state. At position 0 a recurrent state is
+  /// zeros, whatever is in the slot.
   struct State {
     int64_t position = 0;
     int64_t slot = -1; ///< or none
@@ -213,13 +216,16 @@ private:
     int64_t held = 0; ///< tokens that its cache has seen: more than position after truncation
     int64_t window = -1;
     std::vector<int64_t> pages; ///< numbers of the pool's, for `position` tokens
-    int64_t logits = -1;        ///< its row of `current`, or none
-    /// Where it goes on: at `position`, or before it where a recurrent state was cut back further.
+    /// Where layers have a window: the same for `state.position` tokens, -1 for each page in which
+    /// nothing is read any more. These come first.
+    std::vector<int64_t> slidingPages;
+    int64_t logits = -1; ///< its row of `current`, or none
+    /// Where it goes on: at `position`, or before it where tokens are read again.
     State state;
     // Where layers have a recurrent state:
     State before;                ///< what the last call that appended has begun with, or none
     std::vector<State> kept;     ///< at page ends, the oldest first
-    std::vector<int32_t> tokens; ///< that it holds
+    std::vector<int32_t> tokens; ///< that it holds, where tokens may be read again
     Recent recent;               ///< where the batch drafts
   };
 
@@ -228,6 +234,8 @@ private:
   Result<Sequence *> find(int64_t id);
   Result<void> requireOneRank() const;
   bool isRecurrent() const { return owner->manifest().program.recurrentValues.has_value(); }
+  /// Whether a sequence that is cut back may have to read tokens again.
+  bool mayReadAgain() const;
   /// The same state for another owner.
   State share(const State &state) noexcept;
   /// Gives it up; it is none then.
@@ -235,15 +243,24 @@ private:
   /// Gives up pages, window and states.
   void release(Sequence &sequence) noexcept;
   /// The newest state of a sequence up to `position`.
-  static State newest(const Sequence &sequence, int64_t position);
+  State newest(const Sequence &sequence, int64_t position) const;
+  /// Whether the windows of layers are there that tokens behind `position` see.
+  bool hasWindows(const Sequence &sequence, int64_t position) const;
+  /// Gives a sequence pages for the tokens [position, end) of its next step in layers with a
+  /// window, copies of those that are shared. Gives those back that neither this step reads nor one
+  /// at its state.
+  Result<void> slide(Sequence &sequence, int64_t position, int64_t end);
+  /// Gives back what is behind all that is kept.
+  void trimWindows(Sequence &sequence) noexcept;
+  /// Appends where pages of a sequence begin, for layers with a window to the second list.
+  void addPlaces(const Sequence &sequence, std::vector<int64_t> &places,
+                 std::vector<int64_t> &slidingPlaces) const;
   /// Lets a sequence go on from there, with the online scales that it has come to.
   Result<void> moveTo(Sequence &sequence, const State &state);
   /// Gives up the states behind `position`, and goes on from the newest that is left.
   Result<void> goBack(Sequence &sequence, int64_t position);
   /// Gives a sequence other online scales.
   Result<void> writeScales(Sequence &sequence, std::span<const double> scales);
-  /// The first of a sequence's pages that appending may write.
-  int64_t firstWritten(const Sequence &sequence) const;
   /// Gives it pages for more tokens, copies of those that are shared and will be written. The outer
   /// error is the device's, the inner one that there are too few.
   Result<Result<void>> takePages(Sequence &sequence, int64_t tokens);
@@ -269,6 +286,7 @@ private:
   int64_t limit = 0;
   int32_t threadCount = 0;
   int64_t keptStates = 0; ///< of a sequence, at most
+  int64_t keptPages = 0;  ///< of a sequence behind what layers with a window read
   bool drafts = false;
   Progress progress;
   std::unique_ptr<Executor> executor;

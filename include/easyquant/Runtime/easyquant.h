@@ -146,7 +146,9 @@ typedef struct eq_session_options {
   int32_t measure;
   /** Where layers of the model have a recurrent state: states that the session keeps, the newest
       ones, at page ends (multiples of program.cache.page_tokens of the manifest). Each takes
-      4 * program.recurrent_values bytes, besides three that every session has. 0: none. */
+      4 * program.recurrent_values bytes, besides three that every session has. 0: none.
+      Where layers read a window of the newest tokens (program.cache.sliding), pages of them that
+      are kept behind the window, besides one. */
   int64_t kept_states;
 } eq_session_options;
 
@@ -189,7 +191,9 @@ EQ_API int64_t eq_session_position(const eq_session *session);
     From a recurrent state no token can be taken. Where layers of the model have one, the session
     goes on from the newest that it still has up to `position` (kept_states of its options, what its
     last call has begun with, its beginning), and its next call reads the tokens between again,
-    which count among the `total` of its progress function. Logits are those of a session that has
+    which count among the `total` of its progress function. Where layers read a window of the newest
+    tokens, it goes on from `position` as long as it has those that the window there reaches to, and
+    from its beginning if not. Logits are those of a session that has
     read the tokens once: the same bits. */
 EQ_API eq_error *eq_session_truncate(eq_session *session, int64_t position);
 EQ_API void eq_session_reset(eq_session *session);
@@ -265,8 +269,8 @@ EQ_API eq_error *eq_batch_remove(eq_batch *batch, int64_t sequence);
 EQ_API eq_error *eq_batch_truncate(eq_batch *batch, int64_t sequence, int64_t position);
 
 /** The first token that a sequence reads again once it was cut to `position`; `position`, or what
-    the sequence holds if that is less: none. Where no layer has a recurrent state it is always
-   that. -1: there is no such sequence. */
+    the sequence holds if that is less: none. Where no layer has a recurrent state or a window it is
+   always that. -1: there is no such sequence. */
 EQ_API int64_t eq_batch_resume_position(const eq_batch *batch, int64_t sequence, int64_t position);
 
 /** The online scales of a sequence, as eq_session_state_size, _save, _restore and _reset. States of

@@ -167,6 +167,9 @@ LogicalResult StepEntryEmitter::collect() {
       rows(offsetof(eq_step, sequence), offsetof(eq_step, sequences));
     else if (name == "logit_rows")
       rows(offsetof(eq_step, logit_row), offsetof(eq_step, logit_rows));
+    else if (name == "sliding_pages")
+      arguments.push_back(memref(pointerAt(step, offsetof(eq_step, sliding_page)),
+                                 type(arguments.size()), unbounded));
     else if (name == "state")
       arguments.push_back(
           memref(pointerAt(step, offsetof(eq_step, state)), type(arguments.size()), unbounded));

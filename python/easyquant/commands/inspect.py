@@ -31,6 +31,8 @@ def describe_cache(artifact: Artifact) -> str:
     if fixed := cache["window_bytes"]:
         whole = console.human_bytes(artifact.cache_bytes(artifact.max_context))
         text += f" and {console.human_bytes(fixed)} for window and sinks, {whole} for the whole context"
+    if sliding := cache.get("sliding"):
+        text += f", beside {console.human_bytes(sliding['page_bytes'] // cache['page_tokens'])} for each of the newest {sliding['window']:,}"
     return text
 
 

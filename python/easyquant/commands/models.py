@@ -34,7 +34,7 @@ KeptStatesOption = Annotated[
     typer.Option(
         "--kept-states", min=0, metavar="N",
         help="Where layers have a recurrent state: states that each sequence keeps at page ends, so that texts which begin in the same way share what "
-        "was read; 0: none.",
+        "was read; 0: none. Where they read a window of the newest tokens: pages that are kept behind it, beside one.",
     ),
 ]
 

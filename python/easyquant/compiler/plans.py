@@ -18,7 +18,7 @@ from easyquant.compiler.driver import find_model
 from easyquant.compiler.loss_memory import BASE_BYTES, LossMemory
 from easyquant.compiler.options import default_of
 from easyquant.compiler.recipe import recipe_as_json
-from easyquant.runtime.artifact import SEQUENCE_STATES
+from easyquant.runtime.artifact import SEQUENCE_STATES, cache_bytes
 from easyquant.runtime.sites import describe_operand, pattern_of
 from easyquant.support.children import ends_with_me
 from easyquant.support.errors import UserError
@@ -52,7 +52,7 @@ class Plans:
     other_bytes: int
     header_bytes: int  # at most
     gathered_bytes: int  # of tables of which a step reads a row a token
-    cache: dict  # page_tokens, page_bytes, window_bytes, as in the manifest; read: page_bytes of the layers of each window that a step reads (0: none)
+    cache: dict  # page_tokens, page_bytes, window_bytes and perhaps sliding, as in the manifest; read: page_bytes of the layers of each window that a step reads (0: none)
     state_bytes: int  # of the recurrent state of a sequence; 0: no layer has one
     layer_floats: int
     recipe: dict
@@ -70,7 +70,7 @@ class Plans:
 
     def cache_bytes(self, tokens: int) -> int:
         """Bytes of the keys and values of a sequence of so many tokens."""
-        return self.cache["window_bytes"] + self.pages(tokens) * self.cache["page_bytes"]
+        return cache_bytes(self.cache, tokens)
 
     def pages(self, tokens: int) -> int:
         return -(-tokens // self.cache["page_tokens"])

@@ -16,6 +16,23 @@ from easyquant.support.errors import UserError
 LAST_WORDS = 1
 # What it has, what its last call has begun with, and what a step writes.
 SEQUENCE_STATES = 3
+# Pages that a sequence has where layers read a window of the newest tokens, beside those that are full of it: its ends lie amid pages, and one is
+# kept so that it can be cut back a little.
+WINDOW_PAGES = 2
+
+
+def cache_bytes(cache: dict, tokens: int, sequences: int = 1) -> int:
+    """Bytes of the keys and values of sequences of so many tokens together. `cache`: as in the manifest."""
+    pages = -(-tokens // int(cache["page_tokens"]))
+    return sequences * (int(cache["window_bytes"]) + sliding_bytes(cache, tokens)) + pages * int(cache["page_bytes"])
+
+
+def sliding_bytes(cache: dict, tokens: int) -> int:
+    """Those of the layers that keep a window alone, of one sequence of so many tokens."""
+    if (sliding := cache.get("sliding")) is None:
+        return 0
+    page = int(cache["page_tokens"])
+    return min(-(-tokens // page), -(-int(sliding["window"]) // page) + WINDOW_PAGES) * int(sliding["page_bytes"])
 
 
 def is_artifact(path: Path) -> bool:
@@ -71,6 +88,11 @@ class Artifact:
         return 4 * int(self.manifest["program"].get("recurrent_values", 0))
 
     @property
+    def is_cut_anywhere(self) -> bool:
+        """Whether a sequence that is cut back goes on from any token, and reads none again."""
+        return self.state_bytes == 0 and "sliding" not in self.manifest["program"]["cache"]
+
+    @property
     def has_draft_head(self) -> bool:
         """Whether the program has a head that drafts tokens."""
         return bool(self.manifest["program"].get("draft_entries"))
@@ -80,14 +102,12 @@ class Artifact:
         return sequences * (SEQUENCE_STATES + kept_states) * self.state_bytes
 
     def cache_pages(self, device: str) -> dict:
-        """How the KV cache is cut where the model runs: page_tokens, page_bytes, window_bytes."""
+        """How the KV cache is cut where the model runs: page_tokens, page_bytes, window_bytes, and perhaps sliding, with window and page_bytes."""
         return (self.manifest["program"] if device == "cpu" else self.manifest["gpu"])["cache"]
 
     def cache_bytes(self, tokens: int) -> int:
         """Bytes of the keys and values of a session that holds so many tokens."""
-        cache = self.manifest["program"]["cache"]
-        pages = -(-tokens // int(cache["page_tokens"]))
-        return int(cache["window_bytes"]) + pages * int(cache["page_bytes"])
+        return cache_bytes(self.manifest["program"]["cache"], tokens)
 
     def describe_cache(self) -> str:
         """'f16', 'int4 in groups of 64, newest 128 and first 4 f16'"""

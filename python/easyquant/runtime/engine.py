@@ -45,7 +45,8 @@ class EngineOptions:
     kept_tokens: int = 1 << 16  # of beginnings that are kept for requests that begin in the same way, as long as nobody needs the pages; 0: none
     keeps_answers: bool | None = None  # of answers, too; None: on CPUs, where what was read token by token has the bits of a prompt
     kept_beginnings: int = KEPT_BEGINNINGS  # at most so many
-    kept_states: int = KEPT_STATES  # of each sequence, where layers have a recurrent state: the places of beginnings; 0: nothing is kept
+    # Of each sequence, where layers have a recurrent state: the places of beginnings; 0: nothing is kept. Where they have a window: pages behind it.
+    kept_states: int = KEPT_STATES
     speculation: Speculation | None = None
 
     def beginnings(self, artifact: Artifact) -> int:
@@ -81,7 +82,7 @@ class Engine:
         # Codes and online scales hold more of a text than its beginning: nothing of it can be shared exactly, and steps of one token are
         # others than one of several.
         self._is_exact = artifact.lasting is None
-        self._has_states = artifact.state_bytes > 0
+        self._has_places = not artifact.is_cut_anywhere
         entries = options.beginnings(artifact)
         kept_states = options.kept_states if entries else 0
         self._speculation, self._drafts, self._row_cost = Speculation.settled(options.speculation, artifact, model.device), None, RowCost()
@@ -378,7 +379,7 @@ class Engine:
         task.held = self._batch.position(task.sequence)
         if task.fresh:
             task.fresh = False
-            if self._has_states:
+            if self._has_places:
                 task.branch = self.prefixes.common(self._shareable(task))
             task.answer.completion.cached_tokens = task.held
             self.speed.prompt_tokens += len(task.request.tokens)

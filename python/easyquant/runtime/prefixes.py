@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Beginnings of texts whose keys and values are kept: whole pages, found by the hash of all tokens up to their end.
 
-A sequence goes on from its places: from the end of each page, or, where layers have a recurrent state, from those whose state it has. These are
-few, so that the engine makes one where two texts part (`common`).
+A sequence goes on from its places: from the end of each page; where layers have a recurrent state, from those whose state it has; where they have
+a window, from the newest. These are few, so that the engine makes one where two texts part (`common`).
 """
 
 import hashlib

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from easyquant.runtime.artifact import Artifact, BatchSize, load_model_on_ranks
+from easyquant.runtime.artifact import Artifact, BatchSize, load_model_on_ranks, sliding_bytes
 from easyquant.runtime.device import AUTO, Placement
 from easyquant.runtime.drafts import Speculation
 from easyquant.runtime.engine import KEPT_STATES, STEP_MS, Engine, EngineOptions
@@ -31,7 +31,7 @@ class ServeOptions:
     place: Placement = AUTO
     limits: Limits = field(default_factory=Limits)
     speculation: Speculation | None = None
-    kept_states: int = KEPT_STATES  # of each sequence, where layers have a recurrent state
+    kept_states: int = KEPT_STATES  # as of EngineOptions
 
 
 class ServedModel:
@@ -49,7 +49,9 @@ class ServedModel:
         model = load_model_on_ranks(artifact, options.threads, options.place)
         kept = {"kept_beginnings": KEPT_BEGINNINGS, "kept_states": options.kept_states}
         settings = EngineOptions(options.threads, options.step_ms, **kept, speculation=options.speculation)
-        states = artifact.states_bytes(options.sequences + settings.beginnings(artifact), options.kept_states)
+        sequences = options.sequences + settings.beginnings(artifact)
+        states = artifact.states_bytes(sequences, options.kept_states)
+        states += sequences * sliding_bytes(artifact.cache_pages(model.device), self.reader.context)
         self.size = BatchSize(self.reader.context, options.sequences, self._tokens(options, model.device, states))
         settings = replace(settings, kept_tokens=self.size.tokens)
         self.engine = Engine(model, artifact, self.reader, self.size, settings)
@@ -59,7 +61,7 @@ class ServedModel:
         self._seconds = 1.0  # that an answer takes, a moving average
 
     def _tokens(self, options: ServeOptions, device: str, states: int) -> int:
-        """That the cache has room for, beside so many bytes of recurrent states."""
+        """That the cache has room for, beside so many bytes of recurrent states and windows."""
         cache = self.artifact.cache_pages(device)
         page = int(cache["page_tokens"])
         longest = -(-self.reader.context // page) * page

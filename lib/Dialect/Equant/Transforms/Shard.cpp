@@ -138,8 +138,8 @@ void FunctionSharder::run() {
       SmallVector<int64_t> kvHeads(cache.getKvHeads());
       for (int64_t &heads : kvHeads)
         heads /= degree;
-      argument.setType(
-          lm::KVCacheType::get(b.getContext(), cache.getLayers(), kvHeads, cache.getHeadDim()));
+      argument.setType(lm::KVCacheType::get(b.getContext(), cache.getLayers(), kvHeads,
+                                            cache.getHeadDim(), cache.getWindow()));
     }
   function.setFunctionType(b.getFunctionType(function.front().getArgumentTypes(),
                                              function.getFunctionType().getResults()));

@@ -76,12 +76,22 @@ void LMDialect::initialize() {
 }
 
 LogicalResult KVCacheType::verify(function_ref<InFlightDiagnostic()> emitError, int64_t layers,
-                                  ArrayRef<int64_t> kvHeads, ArrayRef<int64_t> headDims) {
+                                  ArrayRef<int64_t> kvHeads, ArrayRef<int64_t> headDims,
+                                  ArrayRef<int64_t> windows) {
   // One form for each meaning, so that equal caches have equal types.
   for (auto [name, numbers] : {std::pair("kv_heads", kvHeads), std::pair("head_dim", headDims)})
     if (numbers.size() != 1 && (std::ssize(numbers) != layers || llvm::all_equal(numbers)))
       return emitError() << name << " must be one number for all of " << layers
                          << " layers, or a list of one for each that are not all alike";
+  if (!windows.empty()) {
+    if (windows.size() != 1 && (std::ssize(windows) != layers || llvm::all_equal(windows)))
+      return emitError() << "window must be left out, one number for all of " << layers
+                         << " layers, or a list of one for each that are not all alike";
+    if (llvm::any_of(windows, [](int64_t window) { return window < 0 || window > kMaxExtent; }) ||
+        (windows.size() == 1 && windows.front() == 0))
+      return emitError() << "window must be 1 to " << kMaxExtent
+                         << " tokens, or 0 in some layers; leave it out where no layer has one";
+  }
   const size_t count = std::max(kvHeads.size(), headDims.size());
   for (size_t layer = 0; layer < count; ++layer) {
     const int64_t heads = kvHeads[kvHeads.size() == 1 ? 0 : layer];

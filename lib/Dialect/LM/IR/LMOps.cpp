@@ -248,7 +248,7 @@ LogicalResult easyquant::lm::verifyHeads(Operation *op, Value query, Value key, 
 LogicalResult easyquant::lm::verifyAttention(Operation *op, Value query, Value key,
                                              KVCacheType cache, int64_t layer, int64_t heads,
                                              int64_t kvHeads, int64_t headDim, double scale,
-                                             double bound, Value sinkLogits) {
+                                             double bound, int64_t window, Value sinkLogits) {
   if (failed(verifyHeads(op, query, key, heads, kvHeads, headDim, scale, bound)))
     return failure();
   if (layer >= cache.getLayers())
@@ -258,6 +258,10 @@ LogicalResult easyquant::lm::verifyAttention(Operation *op, Value query, Value k
     return op->emitOpError("cache has ")
            << cache.kvHeadsOf(layer) << " heads of " << cache.headDimOf(layer)
            << " dimensions, expected " << kvHeads << " of " << headDim;
+  if (int64_t kept = cache.windowOf(layer); kept > 0 && (window == 0 || window > kept))
+    return op->emitOpError("reads ")
+           << (window == 0 ? "all tokens" : "a window of " + std::to_string(window))
+           << ", but the cache keeps the newest " << kept << " of layer " << layer;
   if (sinkLogits && extent(sinkLogits) != heads)
     return op->emitOpError("sink_logits have one number for each of ")
            << heads << " heads, found " << extent(sinkLogits);

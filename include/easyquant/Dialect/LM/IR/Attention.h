@@ -12,12 +12,13 @@
 
 namespace easyquant::lm {
 
-/// Heads that fit the operands, a layer that is in the cache, a finite and positive scale, a bound
-/// that is such or 0, a sink's logit for each head, if there are any.
+/// Heads that fit the operands, a layer that is in the cache with all that the window reads, a
+/// finite and positive scale, a bound that is such or 0, a sink's logit for each head, if there are
+/// any.
 mlir::LogicalResult verifyAttention(mlir::Operation *op, mlir::Value query, mlir::Value key,
                                     KVCacheType cache, int64_t layer, int64_t heads,
                                     int64_t kvHeads, int64_t headDim, double scale, double bound,
-                                    mlir::Value sinkLogits);
+                                    int64_t window, mlir::Value sinkLogits);
 /// A rotation table of no more dimensions than a head has.
 mlir::LogicalResult verifyRotationTable(mlir::Operation *op, mlir::Value rotation, int64_t headDim);
 /// Verifies an op with the operands and attributes of AttentionOp.
@@ -25,7 +26,7 @@ template <typename AttentionLike> mlir::LogicalResult verifyAttention(AttentionL
   return verifyAttention(op, op.getQuery(), op.getKey(), op.getCache().getType(), op.getLayer(),
                          op.getNumHeads(), op.getNumKvHeads(), op.getHeadDim(),
                          op.getScale().convertToDouble(), op.getBound().convertToDouble(),
-                         op.getSinkLogits());
+                         op.getWindow(), op.getSinkLogits());
 }
 
 } // namespace easyquant::lm

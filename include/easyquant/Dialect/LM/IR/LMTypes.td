@@ -17,6 +17,11 @@ def LM_OfLayers : ArrayRefParameter<"int64_t"> {
   let parser = "parseOfLayers($_parser)";
   let printer = "printOfLayers($_printer, $_self)";
 }
+/// The same, which may be left out.
+def LM_PerhapsOfLayers : OptionalArrayRefParameter<"int64_t"> {
+  let parser = "parseOfLayers($_parser)";
+  let printer = "printOfLayers($_printer, $_self)";
+}
 
 def LM_KVCacheType : TypeDef<LM_Dialect, "KVCache"> {
   let mnemonic = "kv_cache";
@@ -25,20 +30,25 @@ def LM_KVCacheType : TypeDef<LM_Dialect, "KVCache"> {
     The keys and values of every token that a session has seen, for all layers. The handle says how many layers, heads
     and dimensions there are and nothing of their storage: capacity, element type and memory layout are the target's
     business. Where layers differ in their heads, there is a list with a number for each layer. At most 4096 layers, heads
-    of at most 65536 dimensions, 2^31 - 1 of them together in a layer.
+    of at most 65536 dimensions, 2^31 - 1 of them together in a layer. `window` says of how many of the newest tokens a
+    layer's keys and values are read; 0, as in layers without a window: of all.
 
     Examples: `!lm.kv_cache<layers = 30, kv_heads = 3, head_dim = 64>`,
-    `!lm.kv_cache<layers = 3, kv_heads = 8, head_dim = [256, 256, 512]>`
+    `!lm.kv_cache<layers = 3, kv_heads = 8, head_dim = [256, 256, 512], window = [512, 512, 0]>`
   }];
-  let parameters = (ins "int64_t":$layers, LM_OfLayers:$kv_heads, LM_OfLayers:$head_dim);
+  let parameters = (ins "int64_t":$layers, LM_OfLayers:$kv_heads, LM_OfLayers:$head_dim, LM_PerhapsOfLayers:$window);
   let assemblyFormat = "`<` struct(params) `>`";
   let builders = [
     /// Numbers of each layer, alike or not.
-    TypeBuilder<(ins "::llvm::ArrayRef<int64_t>":$kvHeads, "::llvm::ArrayRef<int64_t>":$headDims), [{
+    TypeBuilder<(ins "::llvm::ArrayRef<int64_t>":$kvHeads, "::llvm::ArrayRef<int64_t>":$headDims,
+                     "::llvm::ArrayRef<int64_t>":$windows), [{
       auto once = [](::llvm::ArrayRef<int64_t> numbers) {
         return numbers.size() > 1 && ::llvm::all_equal(numbers) ? numbers.take_front() : numbers;
       };
-      return $_get($_ctxt, static_cast<int64_t>(kvHeads.size()), once(kvHeads), once(headDims));
+      ::llvm::ArrayRef<int64_t> window = once(windows);
+      if (window.size() == 1 && window.front() == 0)
+        window = {};
+      return $_get($_ctxt, static_cast<int64_t>(kvHeads.size()), once(kvHeads), once(headDims), window);
     }]>];
   let extraClassDeclaration = [{
     int64_t kvHeadsOf(int64_t layer) const {
@@ -47,11 +57,15 @@ def LM_KVCacheType : TypeDef<LM_Dialect, "KVCache"> {
     int64_t headDimOf(int64_t layer) const {
       return getHeadDim()[getHeadDim().size() == 1 ? 0 : layer];
     }
+    /// 0: all tokens of the layer are read.
+    int64_t windowOf(int64_t layer) const {
+      return getWindow().empty() ? 0 : getWindow()[getWindow().size() == 1 ? 0 : layer];
+    }
     /// Have all layers the same heads?
     bool isUniform() const { return getKvHeads().size() == 1 && getHeadDim().size() == 1; }
-    /// The cache of one layer alone.
+    /// The cache of one layer alone, with all of its tokens.
     KVCacheType ofLayer(int64_t layer) const {
-      return get(getContext(), kvHeadsOf(layer), headDimOf(layer));
+      return get(getContext(), kvHeadsOf(layer), headDimOf(layer), int64_t(0));
     }
   }];
   let genVerifyDecl = 1;
