@@ -44,16 +44,16 @@ def artifact(model, workspace, ranks, *options):
     return out if out.is_dir() else compile_model(model, out, ISA, "--tensor-parallel", ranks, "--hadamard-block=16", *options)
 
 
-def on_ranks(ranks, folder, *options, timeout=120):
-    command = [tool("easyquant-run"), folder, "--tokens", ",".join(map(str, TOKENS)), "--max-new-tokens", "8", "--ignore-eos", *options]
+def on_ranks(ranks, folder, *options, tokens=TOKENS, timeout=120):
+    command = [tool("easyquant-run"), folder, "--tokens", ",".join(map(str, tokens)), "--max-new-tokens", "8", "--ignore-eos", *options]
     if ranks > 1:
         command = ["mpirun", "--oversubscribe", "-n", str(ranks), *command]
     environment = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return subprocess.run(list(map(str, command)), env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout)
 
 
-def logits_of(ranks, folder, tmp_path, threads=1, device="cpu"):
-    result = on_ranks(ranks, folder, "--threads", threads, "--device", device, "--json", tmp_path / "logits.json")
+def logits_of(ranks, folder, tmp_path, threads=1, device="cpu", tokens=TOKENS):
+    result = on_ranks(ranks, folder, "--threads", threads, "--device", device, "--json", tmp_path / "logits.json", tokens=tokens)
     assert result.returncode == 0, result.stderr
     found = json.loads((tmp_path / "logits.json").read_text())
     assert result.stdout == ",".join(map(str, found["generated"])) + "\n"  # rank 0 alone prints
@@ -77,6 +77,14 @@ def test_an_embedding_in_halves_gives_the_bits_of_one_rank(workspace, tmp_path):
     config, tensors = random_llama(3, tied=False, heads=4, kv_heads=2, vocab=VOCAB)
     folder = write_model(workspace / "halves", config, {name: weight.astype(np.float16) for name, weight in tensors.items()})
     (expected, one), (found, two) = (logits_of(ranks, artifact(folder, workspace, ranks, "--scheme", "W8A8"), tmp_path) for ranks in (1, 2))
+    assert found == expected and two.tobytes() == one.tobytes()
+
+
+def test_windows_that_move_on_give_the_bits_of_one_rank(workspace, tmp_path):
+    """Each rank has its heads' part of the pages that a sequence gives back and takes again."""
+    folder = write_model(workspace / "windows", *random_llama(3, arch="mistral", heads=4, kv_heads=2, vocab=VOCAB, context=1536, sliding_window=20))
+    tokens, options = random_tokens(8, 1400, VOCAB), ["--scheme=W8A8"]
+    (expected, one), (found, two) = (logits_of(ranks, artifact(folder, workspace, ranks, *options), tmp_path, tokens=tokens) for ranks in (1, 2))
     assert found == expected and two.tobytes() == one.tobytes()
 
 

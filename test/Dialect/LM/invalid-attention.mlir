@@ -96,3 +96,25 @@ func.func @heads_of_layer(%q: tensor<?x8xf32>, %cache: !cache, %batch: !lm.batch
     : tensor<?x8xf32>, tensor<?x8xf32>, !cache
   return
 }
+
+// -----
+
+!cache = !lm.kv_cache<layers = 2, kv_heads = 2, head_dim = 4, window = [8, 0]>
+
+func.func @window_beyond_what_is_kept(%q: tensor<?x8xf32>, %cache: !cache, %batch: !lm.batch) {
+  // expected-error @below {{reads a window of 9, but the cache keeps the newest 8 of layer 0}}
+  lm.attention %q, %q, %q, %cache, %batch {layer = 0, num_heads = 2, num_kv_heads = 2, head_dim = 4, scale = 0.5, window = 9}
+    : tensor<?x8xf32>, tensor<?x8xf32>, !cache
+  return
+}
+
+// -----
+
+!cache = !lm.kv_cache<layers = 2, kv_heads = 2, head_dim = 4, window = [8, 0]>
+
+func.func @all_tokens_of_a_window(%q: tensor<?x8xf32>, %cache: !cache, %batch: !lm.batch) {
+  // expected-error @below {{reads all tokens, but the cache keeps the newest 8 of layer 0}}
+  lm.attention %q, %q, %q, %cache, %batch {layer = 0, num_heads = 2, num_kv_heads = 2, head_dim = 4, scale = 0.5}
+    : tensor<?x8xf32>, tensor<?x8xf32>, !cache
+  return
+}

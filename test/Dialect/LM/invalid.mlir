@@ -5,6 +5,16 @@ func.func private @cache(!lm.kv_cache<layers = 0, kv_heads = 3, head_dim = 64>)
 
 // -----
 
+// expected-error @below {{window must be left out, one number for all of 3 layers, or a list of one for each that are not all alike}}
+func.func private @windows(!lm.kv_cache<layers = 3, kv_heads = 3, head_dim = 64, window = [8, 0]>)
+
+// -----
+
+// expected-error @below {{window must be 1 to 2147483647 tokens, or 0 in some layers; leave it out where no layer has one}}
+func.func private @windows(!lm.kv_cache<layers = 3, kv_heads = 3, head_dim = 64, window = 0>)
+
+// -----
+
 func.func @static_rows(%x: tensor<4x8xf32>) {
   // expected-error @below {{must be activations tensor<?xCxf32>, a row per token, but got 'tensor<4x8xf32>'}}
   lm.gelu %x approximate tanh : tensor<4x8xf32>

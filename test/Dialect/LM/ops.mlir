@@ -54,6 +54,8 @@ func.func @plain_head_norm(%x: tensor<?x12xf32>) -> tensor<?x12xf32> {
 // Layers whose heads differ, in number, in size, or in both.
 // CHECK: func.func private @numbers(!lm.kv_cache<layers = 3, kv_heads = [2, 2, 1], head_dim = 8>)
 func.func private @numbers(!lm.kv_cache<layers = 3, kv_heads = [2, 2, 1], head_dim = 8>)
+// CHECK: func.func private @windows(!lm.kv_cache<layers = 2, kv_heads = 1, head_dim = 8, window = [512, 0]>, !lm.kv_cache<layers = 2, kv_heads = 1, head_dim = 8, window = 512>)
+func.func private @windows(!lm.kv_cache<layers = 2, kv_heads = 1, head_dim = 8, window = [512, 0]>, !lm.kv_cache<layers = 2, kv_heads = 1, head_dim = 8, window = 512>)
 // CHECK: func.func private @both(!lm.kv_cache<layers = 2, kv_heads = [2, 1], head_dim = [8, 16]>)
 func.func private @both(!lm.kv_cache<layers = 2, kv_heads = [2, 1], head_dim = [8, 16]>)
 
