@@ -62,7 +62,7 @@ private:
 /// Knows which windows, pages and slots are in use.
 class PagePool {
 public:
-  /// `residual` and `sinks`: of a cache of codes.
+  /// `codes`: what a cache of codes is cut by, if it is one.
   PagePool(const formats::CacheSizes &cut, const std::optional<formats::CacheScheme> &codes,
            const PoolSize &size)
       : windows(size.sequences), pages(size.pages), slidingPages(size.slidingPages),

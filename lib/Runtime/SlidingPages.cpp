@@ -24,7 +24,7 @@ bool Batch::hasWindows(const Sequence &sequence, int64_t position) const {
     return true;
   const std::vector<int64_t> &pages = sequence.slidingPages;
   const int64_t first = pool->firstRead(position), end = pool->sizes().pagesOf(position);
-  // Those that are gone come first.
+  // Pages that are gone come first.
   return first >= end || pages[static_cast<size_t>(first)] >= 0;
 }
 

@@ -28,7 +28,7 @@ def cache_bytes(cache: dict, tokens: int, sequences: int = 1) -> int:
 
 
 def sliding_bytes(cache: dict, tokens: int) -> int:
-    """Those of the layers that keep a window alone, of one sequence of so many tokens."""
+    """What the layers that keep a window alone have of these, for one sequence of so many tokens."""
     if (sliding := cache.get("sliding")) is None:
         return 0
     page = int(cache["page_tokens"])

@@ -45,7 +45,7 @@ class EngineOptions:
     kept_tokens: int = 1 << 16  # of beginnings that are kept for requests that begin in the same way, as long as nobody needs the pages; 0: none
     keeps_answers: bool | None = None  # of answers, too; None: on CPUs, where what was read token by token has the bits of a prompt
     kept_beginnings: int = KEPT_BEGINNINGS  # at most so many
-    # Of each sequence, where layers have a recurrent state: the places of beginnings; 0: nothing is kept. Where they have a window: pages behind it.
+    # What each sequence keeps where layers have a recurrent state: the places of beginnings; 0: none. Where layers have a window: pages behind it.
     kept_states: int = KEPT_STATES
     speculation: Speculation | None = None
 

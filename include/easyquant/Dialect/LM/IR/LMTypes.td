@@ -31,7 +31,7 @@ def LM_KVCacheType : TypeDef<LM_Dialect, "KVCache"> {
     and dimensions there are and nothing of their storage: capacity, element type and memory layout are the target's
     business. Where layers differ in their heads, there is a list with a number for each layer. At most 4096 layers, heads
     of at most 65536 dimensions, 2^31 - 1 of them together in a layer. `window` says of how many of the newest tokens a
-    layer's keys and values are read; 0, as in layers without a window: of all.
+    layer's keys and values are read; 0 says that all are, as in layers without a window.
 
     Examples: `!lm.kv_cache<layers = 30, kv_heads = 3, head_dim = 64>`,
     `!lm.kv_cache<layers = 3, kv_heads = 8, head_dim = [256, 256, 512], window = [512, 512, 0]>`
