@@ -401,7 +401,7 @@ LogicalResult ChooseRanges::run() {
     }
   }
   ProgressAction::report(&getContext(), kName, run.layerCount(), run.layerCount());
-  SparseExperts sparse("hessian-diagonal");
+  SparseExperts sparse("hessian-diagonal", SparseOutcome::FilledUp);
   auto enough = [](const PlannedSite &) { return kRowsOfMeans; };
   for (int64_t i = 0; i < run.layerCount(); ++i) {
     SmallVector<PlannedSite> sites = openSites(run.layer(i));

@@ -185,7 +185,7 @@ def Lkd : Pass<"equant-lkd", "::mlir::ModuleOp"> {
     what the float layer gives, on hidden states of the float model. An eighth of the samples, at least one, is held out: what
     is kept is the best on these, the weights as they came included. A remark says by how much the error of each layer fell.
     `easyquant/Numerics/Lkd.h` has the details. It takes two samples at least. Gradients are those of `lm-build-gradients`, compiled, whatever the
-    architecture.
+    architecture. Experts that no row chose are rounded to nearest; a remark and `equant.transforms` name them.
 
     What is computed for layer i goes into `lkd_<i>.safetensors` in the module's work folder (`equant.work`), and is not
     computed again when it is there with the right stamp.
@@ -208,7 +208,8 @@ def SignRound : Pass<"equant-signround", "::mlir::ModuleOp"> {
     round to nearest in the ranges that the plan names (`equant-choose-ranges`, say) or that follow from its rule.
     Layers see hidden states of the float model on sequences of 128 tokens that samples are split into, 64 of them at most; activations stay
     float while rounding is learned. An eighth of the sequences, at least one, is held out: what is kept is the best on these, the beginning included. A
-    remark says by how much the error of each layer fell. `easyquant/Numerics/SignRound.h` has the details.
+    remark says by how much the error of each layer fell. `easyquant/Numerics/SignRound.h` has the details. Experts that no row of the sequences chose are rounded
+    to nearest; a remark and `equant.transforms` name them.
 
     What is computed for layer i goes into `signround_<i>.safetensors` in the module's work folder (`equant.work`), and is not
     computed again when it is there with the right stamp. The plans change as `equant-gptq` changes them.
