@@ -95,7 +95,8 @@ def ChooseRanges : Pass<"equant-choose-ranges", "::mlir::ModuleOp"> {
   let summary = "Choose ranges of weights by what they are multiplied by";
   let description = [{
     The rule `hessian_diagonal` of `equant.plan`: scales and zero points of small Σⱼ E[xⱼ²] (wⱼ − ŵⱼ)², x being what the linear
-    reads in the float model, methods that transform weights included, E over the first samples that hold 16384 tokens.
+    reads in the float model, methods that transform weights included, E over the first samples that hold 16384 tokens, or with `expert-tokens`
+    over all that `equant-take-windows` has taken.
     `easyquant/Numerics/ScaleRules.h` has the search. Sites
     whose ranges a method has chosen already are left as they are, and so are those whose plan names `gptq`, which has weights
     of its own. A module without such sites needs no tokens. Each expert of a mixture has ranges by the rows that chose it; with fewer than 128 of them its
@@ -124,7 +125,7 @@ def ChooseRanges : Pass<"equant-choose-ranges", "::mlir::ModuleOp"> {
                            site = "up_proj"} : (tensor<?x576xf32>, tensor<1536x576xf32>) -> tensor<?x1536xf32>
     ```
   }];
-  let options = [TokensFile, WorkFolder, Threads, LossStatistics, Hessian];
+  let options = [TokensFile, WorkFolder, Threads, LossStatistics, Hessian, ExpertTokens];
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::ml_program::MLProgramDialect"];
 }
 
