@@ -8,6 +8,7 @@
 #include "HostOperations.h"
 
 #include "easyquant/Formats/Step.h"
+#include "easyquant/Numerics/ExpertGradients.h"
 #include "easyquant/Numerics/GatedDelta.h"
 #include "easyquant/Numerics/Gradients.h"
 #include "easyquant/Numerics/Quantize.h"
@@ -32,6 +33,16 @@ static std::span<float> elements(const HostOperand &operand) {
 
 static std::span<const int32_t> integers(const HostOperand &operand) {
   return {static_cast<const int32_t *>(operand.data), static_cast<size_t>(operand.columns)};
+}
+
+/// Numbers of several a row, one row after the other.
+static std::vector<int32_t> integerRows(const HostOperand &operand) {
+  std::vector<int32_t> all;
+  for (int64_t row = 0; row < operand.rows; ++row) {
+    const auto *first = static_cast<const int32_t *>(operand.data) + row * operand.stride;
+    all.insert(all.end(), first, first + operand.columns);
+  }
+  return all;
 }
 
 /// The position of each row of a batch.
@@ -70,14 +81,52 @@ HostOperation easyquant::execution::roundingBy(equant::SchemeAttr scheme) {
 HostOperation easyquant::execution::hostOperation(Operation *op) {
   return TypeSwitch<Operation *, HostOperation>(op)
       .Case([](equant::RoundActivationOp) { return roundingBy({}); })
-      .Case([](lm::LinearInputGradientOp) {
-        return [](Operands o, unsigned threads) {
-          numerics::linearInputGradient(matrix(o[0]), matrix(o[1]), matrix(o[2]), threads);
+      .Case([](lm::LinearInputGradientOp op) {
+        return [ofExperts = bool(op.getExperts())](Operands o, unsigned threads) {
+          if (ofExperts)
+            numerics::expertInputGradient(matrix(o[0]), matrix(o[1]), integers(o[2]), matrix(o[3]),
+                                          threads);
+          else
+            numerics::linearInputGradient(matrix(o[0]), matrix(o[1]), matrix(o[2]), threads);
         };
       })
-      .Case([](lm::LinearWeightGradientOp) {
-        return [](Operands o, unsigned threads) {
-          numerics::linearWeightGradient(matrix(o[0]), matrix(o[1]), matrix(o[2]), threads);
+      .Case([](lm::LinearWeightGradientOp op) {
+        return [ofExperts = bool(op.getExperts())](Operands o, unsigned threads) {
+          if (ofExperts)
+            numerics::expertWeightGradient(matrix(o[0]), matrix(o[1]), integers(o[2]), matrix(o[3]),
+                                           threads);
+          else
+            numerics::linearWeightGradient(matrix(o[0]), matrix(o[1]), matrix(o[2]), threads);
+        };
+      })
+      .Case([](lm::RouteGradientOp op) {
+        const numerics::Router router{.chosen = lm::columns(op.getPlaces()),
+                                      .renormalize = op.getRenormalize(),
+                                      .sigmoid = op.getSigmoid(),
+                                      .scale = op.getScale().convertToDouble()};
+        return [router, hasFactors = bool(op.getFactors())](Operands o, unsigned) {
+          numerics::Router own = router;
+          if (hasFactors)
+            own.factors = elements(o[4]);
+          numerics::routeGradient(matrix(o[0]), matrix(o[1]), integers(o[2]), integerRows(o[3]),
+                                  own, matrix(o[4 + hasFactors]));
+        };
+      })
+      .Case([](lm::WeighChoicesOp) {
+        return [](Operands o, unsigned) {
+          numerics::weighChoices(matrix(o[0]), integerRows(o[1]), matrix(o[2]), matrix(o[3]));
+        };
+      })
+      .Case([](lm::ChoiceWeightsGradientOp) {
+        return [](Operands o, unsigned) {
+          numerics::choiceWeightsGradient(matrix(o[0]), matrix(o[1]), integerRows(o[2]),
+                                          matrix(o[3]));
+        };
+      })
+      .Case([](lm::SharedExpertGradientOp) {
+        return [](Operands o, unsigned) {
+          numerics::sharedExpertGradient(matrix(o[0]), matrix(o[1]), matrix(o[2]), matrix(o[3]),
+                                         matrix(o[4]));
         };
       })
       .Case([](lm::BiasGradientOp) {

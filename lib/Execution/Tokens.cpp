@@ -8,7 +8,7 @@
 #include "easyquant/Execution/Tokens.h"
 
 #include "easyquant/Execution/Ranks.h"
-#include "easyquant/Formats/Safetensors.h"
+#include "easyquant/Formats/SealedFile.h"
 #include "easyquant/Support/Checksum.h"
 
 #include <algorithm>
@@ -37,18 +37,24 @@ Result<CalibrationTokens> CalibrationTokens::read(const std::filesystem::path &p
     auto it = file->metadata().find(name);
     return it == file->metadata().end() ? std::string() : it->second;
   };
-  std::string bos = field("bos"), seed = field("seed");
+  auto number = [&](const char *name, int64_t &value) -> Result<void> {
+    const std::string text = field(name);
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error == std::errc() && end == text.data() + text.size())
+      return {};
+    return makeError(ErrorCode::Corrupt,
+                     "{}: its metadata say \"{}\" for \"{}\", expected a number", path.string(),
+                     text, name);
+  };
+  std::string bos = field("bos");
   if (bos != "0" && bos != "1")
     return makeError(ErrorCode::Corrupt, "{}: its metadata say \"{}\" for \"bos\", expected 0 or 1",
                      path.string(), bos);
   tokens.bos = bos == "1";
   tokens.text = field("text_hash");
   tokens.tokenizer = field("tokenizer_hash");
-  if (auto [end, error] = std::from_chars(seed.data(), seed.data() + seed.size(), tokens.seed);
-      error != std::errc() || end != seed.data() + seed.size())
-    return makeError(ErrorCode::Corrupt,
-                     "{}: its metadata say \"{}\" for \"seed\", expected a number", path.string(),
-                     seed);
+  if (auto read = number("seed", tokens.seed); !read)
+    return Unexpected(read.error());
   std::span<const std::byte> bytes = file->data(*tensor);
   tokens.ids.resize(bytes.size() / sizeof(int32_t));
   if (!bytes.empty())
@@ -57,6 +63,15 @@ Result<CalibrationTokens> CalibrationTokens::read(const std::filesystem::path &p
   if (tokens.ids.empty())
     return makeError(ErrorCode::Corrupt, "{}: holds no tokens ({} samples of {})", path.string(),
                      tensor->shape[0], tensor->shape[1]);
+  tokens.asked = tensor->shape[0];
+  if (!field("samples").empty())
+    if (auto read = number("samples", tokens.asked); !read)
+      return Unexpected(read.error());
+  if (tokens.asked < 1 || tokens.asked > tensor->shape[0])
+    return makeError(
+        ErrorCode::Corrupt,
+        "{}: its metadata say \"{}\" for \"samples\", expected 1 to {}, which are there",
+        path.string(), tokens.asked, tensor->shape[0]);
 
   for (int64_t i = 0; i < tensor->shape[0]; ++i) {
     std::span<const int32_t> row = std::span(tokens.ids).subspan(i * tokens.stride, tokens.stride);
@@ -88,6 +103,17 @@ Result<CalibrationTokens> CalibrationTokens::readOnAll(const Ranks &ranks,
   return read(path, vocabularySize);
 }
 
+Result<void> CalibrationTokens::write(const std::filesystem::path &path) const {
+  const std::vector<int64_t> shape = {allSamples(), stride};
+  const formats::ComputedTensor tensor = formats::ComputedTensor::integers("tokens", shape, ids);
+  return formats::writeSealed(path, {&tensor, 1},
+                              {{"bos", bos ? "1" : "0"},
+                               {"seed", std::to_string(seed)},
+                               {"samples", std::to_string(asked)},
+                               {"text_hash", text},
+                               {"tokenizer_hash", tokenizer}});
+}
+
 int64_t CalibrationTokens::samplesHolding(int64_t tokens) const {
   int64_t samples = 0;
   for (int64_t held = 0; held < tokens && samples < allSamples(); ++samples)
@@ -95,11 +121,12 @@ int64_t CalibrationTokens::samplesHolding(int64_t tokens) const {
   return samples;
 }
 
-void CalibrationTokens::keepFirst(int64_t count) {
-  if (count >= allSamples())
-    return;
-  lengths.resize(count);
-  ids.resize(count * stride);
+void CalibrationTokens::keep(int64_t begin, int64_t count) {
+  count = std::min(count, allSamples() - begin);
+  assert(begin >= 0 && count > 0);
+  lengths = std::vector(lengths.begin() + begin, lengths.begin() + begin + count);
+  ids = std::vector(ids.begin() + begin * stride, ids.begin() + (begin + count) * stride);
+  asked = count;
   longest = std::ranges::max(lengths);
 }
 
@@ -124,6 +151,7 @@ void CalibrationTokens::split(int64_t length, int64_t most) {
   ids = std::move(pieces);
   lengths = std::move(sizes);
   stride = length;
+  asked = allSamples();
   longest = std::ranges::max(lengths);
 }
 

@@ -332,10 +332,11 @@ LogicalResult ChooseRanges::run() {
   const char *revision = !isByLoss                ? "4"
                          : lossStatistics.empty() ? "4 by loss"
                                                   : "4 by loss, from a file";
+  const bool takesAll = isByLoss || expertTokens > 0;
   FailureOr<MethodRun> opened = MethodRun::open(module, {.method = kName,
                                                          .revision = revision,
                                                          .options = optionValues(),
-                                                         .tokens = isByLoss ? 0 : kTokensOfMeans,
+                                                         .tokens = takesAll ? 0 : kTokensOfMeans,
                                                          .sharesSamples = true});
   if (failed(opened))
     return failure();
@@ -401,7 +402,7 @@ LogicalResult ChooseRanges::run() {
     }
   }
   ProgressAction::report(&getContext(), kName, run.layerCount(), run.layerCount());
-  SparseExperts sparse("hessian-diagonal");
+  SparseExperts sparse("hessian-diagonal", SparseOutcome::FilledUp);
   auto enough = [](const PlannedSite &) { return kRowsOfMeans; };
   for (int64_t i = 0; i < run.layerCount(); ++i) {
     SmallVector<PlannedSite> sites = openSites(run.layer(i));

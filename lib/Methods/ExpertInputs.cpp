@@ -133,25 +133,32 @@ LogicalResult SparseExperts::add(const formats::ComputedConstants &work, StringR
   return success();
 }
 
+std::string SparseExperts::reasonOf(const Site &site) const {
+  if (outcome == SparseOutcome::Untrained)
+    return "training of these experts: no row of the sequences that it takes chose them, and they "
+           "are rounded to nearest";
+  return fmt::format("statistics of these experts alone: fewer than {} rows of calibration text "
+                     "chose them, and theirs are filled up {}",
+                     site.enough,
+                     readsTokens(site.site.linear()) ? "with those of the rows of all experts"
+                                                     : "as if all columns were alike");
+}
+
 void SparseExperts::report(ModuleOp module) const {
   if (sparse.empty())
     return;
   Builder b(module.getContext());
   size_t all = 0;
-  for (const auto &[site, enough, experts] : sparse) {
+  for (const Site &found : sparse) {
+    const std::vector<int64_t> &experts = found.experts;
     all += experts.size();
-    const std::string other = readsTokens(site.linear()) ? "with those of the rows of all experts"
-                                                         : "as if all columns were alike";
     NamedAttrList entry;
     entry.set("method", b.getStringAttr(method));
-    entry.set("sites", b.getStrArrayAttr({site.name()}));
+    entry.set("sites", b.getStrArrayAttr({found.site.name()}));
     entry.set("expert_count", b.getI64IntegerAttr(static_cast<int64_t>(experts.size())));
     if (experts.size() <= kNamedExperts)
       entry.set("experts", b.getI64ArrayAttr(experts));
-    entry.set("skipped", b.getStringAttr(fmt::format("statistics of these experts alone: fewer "
-                                                     "than {} rows of calibration text chose them, "
-                                                     "and theirs are filled up {}",
-                                                     enough, other)));
+    entry.set("skipped", b.getStringAttr(reasonOf(found)));
     equant::recordTransform(module, std::move(entry));
   }
   const Site &first = sparse.front();
@@ -165,6 +172,11 @@ void SparseExperts::report(ModuleOp module) const {
   if (sparse.size() > 1)
     remark << ", and " << all - first.experts.size() << " of " << sparse.size() - 1
            << " more sites,";
+  if (outcome == SparseOutcome::Untrained) {
+    remark << " were chosen by no row of the sequences that are trained on: they are rounded to "
+              "nearest; more text gives them rows";
+    return;
+  }
   remark << " were chosen by fewer than " << first.enough
          << (sparse.size() > 1 ? " rows of calibration text or what theirs need"
                                : " rows of calibration text")

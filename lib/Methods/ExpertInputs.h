@@ -74,11 +74,17 @@ private:
 void appendRows(numerics::QParams &all, const numerics::QParams &part, int64_t rows,
                 const numerics::Scheme &scheme);
 
-/// Says which experts had their statistics filled up: one remark for all sites of a pass, and an
-/// entry of `equant.transforms` for each site.
+/// What becomes of experts that few rows chose.
+enum class SparseOutcome {
+  FilledUp, ///< statistics, by those of others
+  Untrained ///< their weights, which are rounded to nearest
+};
+
+/// Says of which experts that is so: one remark for all sites of a pass, and an entry of
+/// `equant.transforms` for each site.
 class SparseExperts {
 public:
-  explicit SparseExperts(llvm::StringRef method) : method(method) {}
+  SparseExperts(llvm::StringRef method, SparseOutcome outcome) : method(method), outcome(outcome) {}
   /// Reads how many rows chose each expert from the file of a layer; fails with a diagnostic.
   mlir::LogicalResult add(const formats::ComputedConstants &work, llvm::StringRef file,
                           llvm::StringRef stamp, llvm::ArrayRef<PlannedSite> sites,
@@ -91,7 +97,10 @@ private:
     int64_t enough;
     std::vector<int64_t> experts; ///< with fewer rows
   };
+  std::string reasonOf(const Site &site) const;
+
   llvm::StringRef method;
+  SparseOutcome outcome;
   std::vector<Site> sparse;
 };
 

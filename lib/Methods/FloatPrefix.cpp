@@ -7,6 +7,9 @@
 
 #include "FloatPrefix.h"
 
+#include "ExpertInputs.h"
+
+#include "easyquant/Execution/ExpertRows.h"
 #include "easyquant/Execution/TrainedLayer.h"
 #include "easyquant/Support/ProgressAction.h"
 
@@ -121,6 +124,24 @@ static LogicalResult shareLayers(MethodRun &run, ArrayRef<int64_t> layers,
   return success();
 }
 
+/// Takes `states` through the layer; the rows that choose experts of it.
+static FailureOr<ExpertRows> runLayer(LayerRunner &runner, func::FuncOp layer,
+                                      HiddenStates &states) {
+  FailureOr<ExpertCounts> counts = runCounting(runner, layer, states);
+  if (failed(counts))
+    return failure();
+  ExpertRows rows;
+  SmallVector<Mixture> mixtures = mixturesOf(layer);
+  for (auto [mixture, ofSamples] : llvm::zip_equal(mixtures, *counts))
+    for (lm::LinearOp linear : mixture) {
+      std::vector<int32_t> &sums = rows[linear.getWeight()];
+      sums.resize(lm::expertCount(linear.getExperts()));
+      for (auto [i, count] : llvm::enumerate(ofSamples))
+        sums[i % sums.size()] += count;
+    }
+  return rows;
+}
+
 LogicalResult easyquant::methods::trainLayers(ModuleOp module, MethodRun &run, StringRef method,
                                               LayerTrainer train) {
   LayerRunner &runner = run.runner();
@@ -138,7 +159,8 @@ LogicalResult easyquant::methods::trainLayers(ModuleOp module, MethodRun &run, S
       ProgressAction::report(module.getContext(), method, i, run.layerCount());
       numerics::Matrix in = before->all(), out = after->all();
       std::copy_n(in.data, in.rows * in.columns, out.data);
-      if (failed(runner.runLayer(i, *after)))
+      FailureOr<ExpertRows> rows = runLayer(runner, run.layer(i), *after);
+      if (failed(rows))
         return failure();
       const auto turn = static_cast<size_t>(llvm::find(layers, i) - layers.begin());
       if (turn < layers.size() && run.ranks().inTurn(turn) == run.ranks().rank()) {
@@ -149,7 +171,8 @@ LogicalResult easyquant::methods::trainLayers(ModuleOp module, MethodRun &run, S
         if (failed(gain))
           return failure();
         gains[turn] = *gain;
-        if (auto done = writeRounded(run.work(), run.file(i), run.stamp(i), sites, codes); !done)
+        if (auto done = writeRounded(run.work(), run.file(i), run.stamp(i), sites, codes, *rows);
+            !done)
           return run.fail(done.error());
       }
       std::swap(*before, *after);
@@ -159,9 +182,14 @@ LogicalResult easyquant::methods::trainLayers(ModuleOp module, MethodRun &run, S
     report(run, module, method, layers, gains);
   }
   ProgressAction::report(module.getContext(), method, run.layerCount(), run.layerCount());
-  for (int64_t i = 0; i < run.layerCount(); ++i)
-    if (failed(declareRounded(module, run.work(), run.file(i), run.stamp(i),
-                              sitesNaming(run.layer(i), method))))
+  SparseExperts untrained(method, SparseOutcome::Untrained);
+  for (int64_t i = 0; i < run.layerCount(); ++i) {
+    const SmallVector<PlannedSite> sites = sitesNaming(run.layer(i), method);
+    auto enough = [](const PlannedSite &) { return int64_t(1); };
+    if (failed(declareRounded(module, run.work(), run.file(i), run.stamp(i), sites)) ||
+        failed(untrained.add(run.work(), run.file(i), run.stamp(i), sites, enough)))
       return failure();
+  }
+  untrained.report(module);
   return success();
 }

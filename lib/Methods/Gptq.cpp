@@ -431,7 +431,7 @@ LogicalResult Gptq::run() {
     }
   }
   ProgressAction::report(&getContext(), kGptq, run.layerCount(), run.layerCount());
-  SparseExperts sparse(kGptq);
+  SparseExperts sparse(kGptq, SparseOutcome::FilledUp);
   for (int64_t i = 0; i < run.layerCount(); ++i) {
     SmallVector<PlannedSite> sites = sitesNaming(run.layer(i), kGptq);
     auto enough = [](const PlannedSite &site) { return lm::columns(site.activation()); };

@@ -50,7 +50,7 @@ FailureOr<MethodRun> MethodRun::open(ModuleOp module, const Request &request) {
     return run.fail(tokens.error());
   recordCalibration(module, *tokens); // the text that was given, whatever of it the method takes
   if (request.samples > 0 || request.tokens > 0)
-    tokens->keepFirst(std::max(request.samples, tokens->samplesHolding(request.tokens)));
+    tokens->keep(0, std::max(request.samples, tokens->samplesHolding(request.tokens)));
   if (request.length > 0)
     tokens->split(request.length, request.sequences);
   if (request.sharesSamples)

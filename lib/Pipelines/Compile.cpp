@@ -28,6 +28,7 @@
 #include "easyquant/Target/Target.h"
 
 #include "llvm/ADT/SetVector.h"
+#include "llvm/Support/Path.h"
 
 #include <fmt/format.h>
 
@@ -56,6 +57,10 @@ struct Request {
   bool rotatesRanges = false; ///< static ranges are those of rotated values
   bool learnsTables = false;  ///< some scheme's table follows from the weights
   OptionValues ofRecipe;      ///< what the recipe says for all sites
+
+  bool readsText() const {
+    return !methods.empty() || weighsErrors || !observers.empty() || learnsTables;
+  }
 };
 
 } // namespace
@@ -251,6 +256,8 @@ std::optional<std::string> checkTokens(const OptionValues &options, StringRef re
   Request request = *requestOf(options);
   if (options.has(option::tokensFile))
     return std::nullopt;
+  if (options[option::expertTokens] > 0)
+    return ("--expert-tokens reads more calibration text: give " + remedy).str();
   const std::string text = (" calibration text: give " + remedy).str();
   if (!request.methods.empty())
     return "method " + request.methods.front() + " needs" + text;
@@ -363,8 +370,21 @@ static void addPlanCheck(OpPassManager &pm, const OptionValues &options) {
   pm.addPass(equant::createCheckPlans(check));
 }
 
-void buildQuantizePipeline(OpPassManager &pm, const OptionValues &options) {
-  Request request = *requestOf(options);
+/// The pass that takes more of the text, if experts are to see more of it; the options of the
+/// passes that read text.
+static OptionValues addWindows(OpPassManager &pm, OptionValues options, const Request &request) {
+  if (options[option::expertTokens] == 0 || !request.readsText() || !hasText(options))
+    return options;
+  pm.addPass(calibration::createTakeWindows(passOptions<calibration::TakeWindowsOptions>(options)));
+  llvm::SmallString<128> windows(options[option::workFolder]);
+  llvm::sys::path::append(windows, calibration::kWindowsFile);
+  options.set(option::tokensFile, windows.str().str());
+  return options;
+}
+
+void buildQuantizePipeline(OpPassManager &pm, const OptionValues &given) {
+  Request request = *requestOf(given);
+  const OptionValues options = addWindows(pm, given, request);
   addCalibration(pm, options, request);
   addPlan(pm, options);
   addPlanCheck(pm, options);
@@ -450,6 +470,7 @@ LogicalResult buildSearchPipeline(OpPassManager &pm, const OptionValues &given, 
   if (!search.contains("strategy=entropy"))
     takeCalibratedDefaults(options);
   Request request = *requestOf(options);
+  options = addWindows(pm, options, request);
   addCalibration(pm, options, request);
   addPlan(pm, options);
   OptionValues transforms = options;

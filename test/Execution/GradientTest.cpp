@@ -96,7 +96,60 @@ std::string gatedDelta(int64_t keyHeads, const std::string &order) {
          "\n";
 }
 
+/// Four experts of 6 columns inside. The first columns of x are tokens; the others are logits, to
+/// which a router may add. `isShared`: something is added to what the experts give.
+std::string experts(bool hasRouter, int64_t chosen, const std::string &router,
+                    const std::string &constants = "", bool isShared = false) {
+  const std::string k = std::to_string(chosen), x = "tensor<?x12xf32>";
+  std::string body =
+      "%tokens, %given = lm.split %x : " + x + " -> tensor<?x8xf32>, tensor<?x4xf32>\n";
+  if (hasRouter)
+    body += "%made = lm.linear %x, %router {site = \"router\"} : (" + x +
+            ", tensor<4x12xf32>) -> tensor<?x4xf32>\n%logits = lm.add %made, %given : "
+            "tensor<?x4xf32>\n";
+  body += std::string("%order, %offsets, %places, %weights = lm.route ") +
+          (hasRouter ? "%logits" : "%given") + constants + " {top_k = " + k + " : i64" + router +
+          "} : tensor<?x4xf32> -> tensor<?xi32>, tensor<5xi32>, tensor<?x" + k +
+          "xi32>, tensor<?x" + k + "xf32>\n" +
+          "%rows = lm.rows %tokens at %order : tensor<?x8xf32>, tensor<?xi32>\n";
+  for (const char *part : {"gate", "up"})
+    body += std::string("%") + part + "_rows = lm.linear %rows, %" + part +
+            " experts(%offsets) {site = \"" + part +
+            "\"} : (tensor<?x8xf32>, tensor<24x8xf32>, tensor<5xi32>) -> tensor<?x6xf32>\n";
+  body += "%inner = lm.glu silu %gate_rows, %up_rows : tensor<?x6xf32>\n"
+          "%d = lm.linear %inner, %down experts(%offsets) {site = \"down\"} : "
+          "(tensor<?x6xf32>, tensor<48x6xf32>, tensor<5xi32>) -> " +
+          x + "\n";
+  const std::string types = " : " + x + ", tensor<?x" + k + "xi32>, tensor<?x" + k + "xf32>\n";
+  if (!isShared)
+    return body + "%y = lm.combine %d, %places, %weights" + types;
+  return body +
+         "%s = lm.linear %tokens, %shared {site = \"shared\"} : (tensor<?x8xf32>, "
+         "tensor<12x8xf32>) -> " +
+         x +
+         "\n%g = lm.linear %tokens, %shared_gate {site = \"shared_gate\"} : (tensor<?x8xf32>, "
+         "tensor<1x8xf32>) -> tensor<?x1xf32>\n"
+         "%y = lm.combine %d, %places, %weights shared(%s, %g : " +
+         x + ", tensor<?x1xf32>)" + types;
+}
+
+const Globals kExperts = {{"gate", "24x8"}, {"up", "24x8"}, {"down", "48x6"}};
+Globals expertsAnd(Globals more) {
+  more.insert(more.begin(), kExperts.begin(), kExperts.end());
+  return more;
+}
+
 const Case kCases[] = {
+    {"Experts", 12, kExperts, experts(false, 2, "")},
+    {"ExpertsOfParts", 12, expertsAnd({{"kernel_factors", "4"}}),
+     experts(false, 2, ", renormalize", " factors(%kernel_factors : tensor<4xf32>)")},
+    {"ExpertsBySigmoids", 12, expertsAnd({{"kernel_bias", "4"}}),
+     experts(false, 3, ", sigmoid, renormalize, scale = 1.5 : f64",
+             " bias(%kernel_bias : tensor<4xf32>)")},
+    {"SharedExpert", 12,
+     expertsAnd({{"router", "4x12"}, {"shared", "12x8"}, {"shared_gate", "1x8"}}),
+     experts(true, 4, ", scale = 0.7 : f64", "", /*isShared=*/true)},
+    {"ExpertsOfAllRows", 12, expertsAnd({{"router", "4x12"}}), experts(true, 4, ", sigmoid")},
     {"Linear",
      12,
      {{"w", "20x12"}, {"b", "20"}, {"v", "12x20"}},

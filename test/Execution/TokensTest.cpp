@@ -22,10 +22,12 @@ protected:
   ~TokensTest() override { std::filesystem::remove(path); }
 
   Result<CalibrationTokens> read(const std::vector<int32_t> &ids, int64_t samples,
-                                 const std::string &bos = "1", const char *type = "I32") {
+                                 const std::string &bos = "1", const char *type = "I32",
+                                 std::map<std::string, std::string> more = {}) {
     int64_t length = static_cast<int64_t>(ids.size()) / samples;
-    auto writer = formats::SafetensorsWriter::create(path, {{"tokens", type, {samples, length}}},
-                                                     {{"bos", bos}, {"seed", "7"}});
+    more.insert({{"bos", bos}, {"seed", "7"}});
+    auto writer =
+        formats::SafetensorsWriter::create(path, {{"tokens", type, {samples, length}}}, more);
     EXPECT_TRUE(writer && writer->write("tokens", std::as_bytes(std::span(ids))) &&
                 writer->finish());
     return CalibrationTokens::read(path, 10);
@@ -79,6 +81,29 @@ TEST_F(TokensTest, TheFirstSamplesHoldSoManyTokens) {
   EXPECT_EQ(tokens->samplesHolding(3), 1);
   EXPECT_EQ(tokens->samplesHolding(4), 2);
   EXPECT_EQ(tokens->samplesHolding(100), 3);
+}
+
+TEST_F(TokensTest, SomeSamplesAreThoseThatWereAskedFor) {
+  const std::vector<int32_t> ids = {1, 2, 3, 1, 4, -1, 1, 5, 6, 1, 7, 8};
+  EXPECT_EQ(read(ids, 4)->askedSamples(), 4);
+  auto tokens = read(ids, 4, "1", "I32", {{"samples", "2"}, {"text_hash", "t"}});
+  ASSERT_TRUE(tokens);
+  EXPECT_EQ(tokens->askedSamples(), 2);
+  EXPECT_EQ(tokens->allSamples(), 4);
+  tokens->keep(1, 2);
+  ASSERT_TRUE(tokens->write(path));
+  auto again = CalibrationTokens::read(path, 10);
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_EQ(again->hash(), read({1, 4, -1, 1, 5, 6}, 2)->hash());
+  EXPECT_EQ(again->stamp(), tokens->stamp());
+  EXPECT_EQ(again->stamp().text, "t");
+  EXPECT_EQ(again->askedSamples(), 2);
+  EXPECT_EQ(again->sample(0).size(), 2u);
+  again->keep(1, 100);
+  EXPECT_EQ(again->allSamples(), 1);
+  EXPECT_EQ(again->sample(0)[1], 5);
+  expectError(read(ids, 4, "1", "I32", {{"samples", "5"}}), "say \"5\" for \"samples\"");
+  expectError(read(ids, 4, "1", "I32", {{"samples", "two"}}), "expected a number");
 }
 
 TEST_F(TokensTest, HashIsThatOfTheTokens) {

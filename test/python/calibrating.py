@@ -10,7 +10,7 @@ from helpers import run_tool
 ALL = "absmax,minmax,mean_abs,moments,histogram,hessian,ema,sinks,inliers"
 
 
-def write_tokens(path, samples, bos=False, **metadata):
+def write_tokens(path, samples, /, bos=False, **metadata):
     """A tokens file of lists of token ids; the shorter ones are padded."""
     tokens = np.full((len(samples), max(map(len, samples))), -1, np.int32)
     for row, sample in zip(tokens, samples):

@@ -276,8 +276,6 @@ def test_methods_work_on_experts(artifact, model, tmp_path, name, options):
 
 
 @pytest.mark.parametrize("options, expected", [
-    (["--scheme=W4A16", "--method=lkd"], "method lkd trains layers by their gradients"),
-    (["--scheme=W4A16", "--method=signround"], "method signround trains layers by their gradients"),
     (["--scheme=W8A8", "--activations=static"], "those of experts do not yet; give experts dynamic activations"),
 ])
 def test_refused_methods(model, tmp_path, options, expected):

@@ -275,7 +275,8 @@ GROUPS = ["--scheme=W4A16", "--group-size=8"]
     ("shared projections", ["--scheme=W4A8", "--group-size=8"]), ("v of its own, biases", ["--scheme=Q4", "--activations=float"]),
     ("shared projections", [*GROUPS, "--method=lkd", "--epochs=4"]), ("v of its own, biases", [*GROUPS, "--method=gptq"]),
     ("shared projections", [*GROUPS, "--method=signround", "--steps=8"]), ("experts", ["--scheme=Q4", "--activations=float"]),
-    ("experts", [*GROUPS, "--method=gptq"]), ("experts", [*GROUPS, "--method=awq"]), ("experts", [*GROUPS, "--method=smoothquant"])])  # fmt: skip
+    ("experts", [*GROUPS, "--method=gptq"]), ("experts", [*GROUPS, "--method=awq"]), ("experts", [*GROUPS, "--method=smoothquant"]),
+    ("experts", [*GROUPS, "--method=awq+signround", "--steps=40"])])  # fmt: skip
 def test_schemes_and_methods(artifact, model, calibration, name, options):
     """The program is the model of the weights that the artifact has, and no other one. Which weights these are, other tests say."""
     tokens = random_tokens(7, 96, 97)

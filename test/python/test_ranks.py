@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from calibrating import calibrate, pipeline, write_tokens
-from helpers import BUILD, ISA, compile_model, folder_contents, random_llama, ranks_below, tool, with_slow, write_letters, write_model
+from helpers import BUILD, ISA, compile_model, folder_contents, random_llama, random_tokens, ranks_below, tool, with_slow, write_letters, write_model
 from test_comm import ENVIRONMENT, LEAVES_WITHIN, LOOPBACK, SHARED_MEMORY, errors, needs_mpi
 
 pytestmark = needs_mpi
@@ -96,6 +96,17 @@ def test_hessians_of_the_loss_are_the_same_bytes(model, tmp_path):
         mpirun(ranks, folder, own=lambda rank, first=first: own(first + rank))
     one, *four = ((tmp_path / str(rank) / "loss.safetensors").read_bytes() for rank in range(5))
     assert four == [one] * 4
+
+
+@pytest.mark.parametrize("options", [METHODS["gptq"], METHODS["signround"]], ids=["gptq", "signround"])
+def test_experts_see_the_same_windows(tmp_path, options):
+    """Counted by ranks of two samples, and of none in the turn that has three."""
+    folder = write_model(tmp_path / "model", *random_llama(5, arch="qwen3_moe", hidden=64, heads=4, kv_heads=2, head_dim=16, tied=False))
+    tokens = write_tokens(tmp_path / "tokens", [random_tokens(seed, 32, 97) for seed in range(7)], samples="2")
+    options = (*options, f"--tokens={tokens}", "--expert-tokens=200", ISA)
+    expected = folder_contents(compile_model(folder, tmp_path / "one", *options))
+    result = mpirun(4, folder, "-o", tmp_path / "four", *options)
+    assert folder_contents(tmp_path / "four") == expected and "expert-tokens: 7 windows" in result.stderr
 
 
 @pytest.mark.parametrize("method", with_slow(METHODS, "gptq", "gptq by attention", "ranges", "tables", "signround"))

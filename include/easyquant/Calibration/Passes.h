@@ -14,6 +14,9 @@
 
 namespace easyquant::calibration {
 
+/// The tokens file that equant-take-windows writes into the work folder.
+inline constexpr llvm::StringLiteral kWindowsFile = "windows.safetensors";
+
 #define GEN_PASS_DECL
 #define GEN_PASS_REGISTRATION
 #include "easyquant/Calibration/Passes.h.inc"

@@ -44,6 +44,25 @@ def Calibrate : Pass<"equant-calibrate", "::mlir::ModuleOp"> {
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect"];
 }
 
+def TakeWindows : Pass<"equant-take-windows", "::mlir::ModuleOp"> {
+  let summary = "Take so many windows of calibration text that every expert sees some of it";
+  let description = [{
+    The tokens file has more samples than its metadata `samples` say: first those that were asked for, then more of the same text.
+    Writes `windows.safetensors` in the work folder, a tokens file of the first n of them. n is the least number, not below that which
+    was asked for, of which each expert of every layer computes at least `expert-tokens` tokens in the float model; all samples where
+    these are not enough. Tokens that begin texts are not counted. Passes that follow read that file, so that all sites have the same text.
+
+    Samples are taken through the layers in turns: those that were asked for, as many again, and twice as many in each turn from then on. No turn runs
+    that is not needed. The rows that each sample gave to each expert are in `expert_rows_<turn>.safetensors` of the work folder. They serve
+    any `expert-tokens`, and a journal, as of `equant-calibrate`, has those of the layers of a turn that was ended. They are the same for any number of threads and
+    ranks.
+
+    A remark, and an entry of `equant.transforms` for each layer, name experts that still have seen fewer tokens. A model without experts is an error.
+  }];
+  let options = [TokensFile, WorkFolder, Threads, ExpertTokens];
+  let dependentDialects = ["::easyquant::equant::EquantDialect", "::easyquant::lm::LMDialect"];
+}
+
 def CalibrateLoss : Pass<"equant-calibrate-loss", "::mlir::ModuleOp"> {
   let summary = "Run the model forward and backward on calibration text and write what errors of weights cost it";
   let description = [{

@@ -24,23 +24,29 @@ class Ranks;
 
 /// Token ids of `samples` sequences. The file is a safetensors file with one tensor `tokens`, I32
 /// [samples, length], -1 behind the end of a shorter sequence, and metadata: `bos`, "1" if every
-/// sequence begins with the token that begins texts, else "0"; and, for the stamp of statistics,
-/// text_hash, tokenizer_hash and seed.
+/// sequence begins with the token that begins texts, else "0"; for the stamp of statistics,
+/// text_hash, tokenizer_hash and seed; and `samples` where more of them are there than were asked
+/// for, first those that were.
 class CalibrationTokens {
 public:
   /// Errors: NotFound, Corrupt (no such tensor, a token outside of the vocabulary, one behind the
-  /// padding, a sequence without a token that counts), IO; each names the file.
+  /// padding, a sequence without a token that counts, metadata that are no numbers), IO; each names
+  /// the file.
   static Result<CalibrationTokens> read(const std::filesystem::path &path, int64_t vocabularySize);
 
   /// The same on every rank; those that lack the file get rank 0's. Collective. Errors: those of
   /// read and of Ranks.
   static Result<CalibrationTokens> readOnAll(const Ranks &ranks, const std::filesystem::path &path,
                                              int64_t vocabularySize);
+  /// Writes such a file of all samples. Errors: IO.
+  Result<void> write(const std::filesystem::path &path) const;
 
+  /// How many samples, the first ones, were asked for: all, if the file does not say.
+  int64_t askedSamples() const { return asked; }
   /// How many samples, the first ones, hold `tokens` tokens; all where these are fewer.
   int64_t samplesHolding(int64_t tokens) const;
-  /// Forgets all samples but the first `count`.
-  void keepFirst(int64_t count);
+  /// Forgets all samples but `count` from number `begin` on, or as many as there are.
+  void keep(int64_t begin, int64_t count);
   /// Makes sequences of `length` tokens of the samples, of which one must count: the first of each,
   /// then the second of each, and so on, `most` at most. Behind the first, what is shorter than
   /// half of that is left out. Each begins with the token that begins texts if samples do.
@@ -78,7 +84,7 @@ private:
   int64_t behindLast() const { return last < 0 ? allSamples() : last; }
 
   std::vector<int32_t> ids;
-  int64_t stride = 0, longest = 0;
+  int64_t stride = 0, longest = 0, asked = 0;
   std::vector<int64_t> lengths;
   int64_t first = 0, last = -1; ///< the samples of this rank; -1: to the end
   bool bos = false;

@@ -95,7 +95,8 @@ def ChooseRanges : Pass<"equant-choose-ranges", "::mlir::ModuleOp"> {
   let summary = "Choose ranges of weights by what they are multiplied by";
   let description = [{
     The rule `hessian_diagonal` of `equant.plan`: scales and zero points of small Σⱼ E[xⱼ²] (wⱼ − ŵⱼ)², x being what the linear
-    reads in the float model, methods that transform weights included, E over the first samples that hold 16384 tokens.
+    reads in the float model, methods that transform weights included, E over the first samples that hold 16384 tokens, or with `expert-tokens`
+    over all that `equant-take-windows` has taken.
     `easyquant/Numerics/ScaleRules.h` has the search. Sites
     whose ranges a method has chosen already are left as they are, and so are those whose plan names `gptq`, which has weights
     of its own. A module without such sites needs no tokens. Each expert of a mixture has ranges by the rows that chose it; with fewer than 128 of them its
@@ -124,7 +125,7 @@ def ChooseRanges : Pass<"equant-choose-ranges", "::mlir::ModuleOp"> {
                            site = "up_proj"} : (tensor<?x576xf32>, tensor<1536x576xf32>) -> tensor<?x1536xf32>
     ```
   }];
-  let options = [TokensFile, WorkFolder, Threads, LossStatistics, Hessian];
+  let options = [TokensFile, WorkFolder, Threads, LossStatistics, Hessian, ExpertTokens];
   let dependentDialects = ["::easyquant::equant::EquantDialect", "::mlir::ml_program::MLProgramDialect"];
 }
 
@@ -185,7 +186,7 @@ def Lkd : Pass<"equant-lkd", "::mlir::ModuleOp"> {
     what the float layer gives, on hidden states of the float model. An eighth of the samples, at least one, is held out: what
     is kept is the best on these, the weights as they came included. A remark says by how much the error of each layer fell.
     `easyquant/Numerics/Lkd.h` has the details. It takes two samples at least. Gradients are those of `lm-build-gradients`, compiled, whatever the
-    architecture.
+    architecture. Experts that no row chose are rounded to nearest; a remark and `equant.transforms` name them.
 
     What is computed for layer i goes into `lkd_<i>.safetensors` in the module's work folder (`equant.work`), and is not
     computed again when it is there with the right stamp.
@@ -208,7 +209,8 @@ def SignRound : Pass<"equant-signround", "::mlir::ModuleOp"> {
     round to nearest in the ranges that the plan names (`equant-choose-ranges`, say) or that follow from its rule.
     Layers see hidden states of the float model on sequences of 128 tokens that samples are split into, 64 of them at most; activations stay
     float while rounding is learned. An eighth of the sequences, at least one, is held out: what is kept is the best on these, the beginning included. A
-    remark says by how much the error of each layer fell. `easyquant/Numerics/SignRound.h` has the details.
+    remark says by how much the error of each layer fell. `easyquant/Numerics/SignRound.h` has the details. Experts that no row of the sequences chose are rounded
+    to nearest; a remark and `equant.transforms` name them.
 
     What is computed for layer i goes into `signround_<i>.safetensors` in the module's work folder (`equant.work`), and is not
     computed again when it is there with the right stamp. The plans change as `equant-gptq` changes them.

@@ -269,6 +269,10 @@ let group = "Calibration", key = "" in {
     let defaultWords = "OUT.work, removed at the end";
     let value = "DIR";
   }
+  def ExpertTokens : TableOption<"expertTokens", Integer, "expert-tokens", "0",
+                                 "tokens of calibration text that each expert is to see: while some have seen fewer, more windows are read, up to four times --nsamples"> {
+    let least = "0";
+  }
   def LossStatistics : TableOption<"lossStatistics", Text, "statistics", "",
                                    "file that easyquant calibrate --statistic fisher wrote on the same text: --hessian loss and loss-both take it and do not run the model backward again"> {
     let noun = "statistics file";

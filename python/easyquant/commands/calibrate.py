@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from safetensors import safe_open
 
 from easyquant.compiler.calibration import CalibrationText
-from easyquant.compiler.options import STATISTICS
+from easyquant.compiler.options import STATISTICS, takes_option
 from easyquant.compiler.statistics import FISHER, calibrate, print_dry_run
 from easyquant.runtime.device import ThreadsOption
 from easyquant.runtime.ranks import Comm, CommOption, CommTimeoutOption, Ranks
@@ -21,6 +22,7 @@ Statistic = Enum("Statistic", {name: name for name in (*STATISTICS, FISHER)}, ty
 
 
 @console.command
+@takes_option("expert-tokens")
 def calibrate_command(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A Hugging Face folder (safetensors, config.json) or a GGUF file.")],
     calib: Annotated[Path, typer.Option("--calib", metavar="FILE", help="The text to calibrate on, UTF-8.")],
@@ -36,6 +38,7 @@ def calibrate_command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the memory and the time that it would take, and stop.")] = False,
     comm: CommOption = Comm.auto,
     comm_timeout: CommTimeoutOption = None,
+    expert_tokens: int | None = None,
 ) -> None:
     """Gather statistics of a model's activations on a text.
 
@@ -45,10 +48,12 @@ def calibrate_command(
     ranks = Ranks(comm, comm_timeout)
     names = [item.value for item in statistics]
     if dry_run:
-        return None if ranks.rank else print_dry_run(model, calibration, names, sites)
+        return None if ranks.rank else print_dry_run(model, calibration, names, sites, expert_tokens)
     if output is None:
         raise UserError("-o STATISTICS is missing: the file to write")
-    calibrate(model, calibration, output, names, sites, work, threads, ranks)
+    calibrate(model, calibration, output, names, sites, work, threads, ranks, expert_tokens)
     if ranks.rank:
         return
-    console.out.print(f"{output}: {console.human_bytes(output.stat().st_size)} of statistics on {nsamples} x {seqlen} tokens", markup=False)
+    with safe_open(output, "numpy") as file:
+        taken = file.metadata()["samples"]
+    console.out.print(f"{output}: {console.human_bytes(output.stat().st_size)} of statistics on {taken} x {seqlen} tokens", markup=False)

@@ -19,7 +19,7 @@ from easyquant.commands.search_fits import ROUNDS, Fit, measure_fits
 from easyquant.compiler.calibration import CalibrationText, tokens_of
 from easyquant.compiler.driver import compiler_progress, find_model, run_compiler
 from easyquant.compiler.loss_memory import LossMemory
-from easyquant.compiler.options import OPTIONS, TRANSFORMS, CompileOptions, check_table, choices_of
+from easyquant.compiler.options import OPTIONS, TRANSFORMS, CompileOptions, check_table, choices_of, takes_option
 from easyquant.compiler.plans import LOSS_FORWARDS, Plans, forward_seconds, loss_memory_of_text, plans_of
 from easyquant.compiler.statistics import calibrate, quoted
 from easyquant.evaluation import llama_cpp_speed
@@ -163,7 +163,7 @@ class Search:
             if self.statistics is not None:
                 arguments.append(f"statistics={quoted(self.statistics)}")
             if self.options.calibration is not None:
-                command.append(f"--tokens={stack.enter_context(tokens_of(self.model, self.options.calibration))}")
+                command.append(f"--tokens={stack.enter_context(tokens_of(self.model, self.options.calibration, expert_tokens=self.options.expert_tokens))}")
             follow = stack.enter_context(compiler_progress())
             run_compiler([*command, f"--search={' '.join(arguments)}"], follow, self.ranks)
         return json.loads(report.read_text())
@@ -230,7 +230,7 @@ def print_fits(report: dict) -> None:
     console.out.print(table)
 
 
-def closing_line(model: Path, recipe: Path, text: CalibrationText | None, export: str | None) -> str:
+def closing_line(model: Path, recipe: Path, text: CalibrationText | None, export: str | None, expert_tokens: int | None) -> str:
     """How to compile or export what was found. What the recipe needs of text is the compiler's to say."""
     plans = plans_of(model, CompileOptions(recipe=recipe, calibration=text))
     command = ["easyquant", "export" if export else "compile", str(model), "--recipe", str(recipe)]
@@ -239,6 +239,7 @@ def closing_line(model: Path, recipe: Path, text: CalibrationText | None, export
     if not plans.text_passes:
         return f"{verb} with `{shlex.join(command)}`"
     command += text.arguments() if text else ["--calib", "FILE"]
+    command += [f"--expert-tokens={expert_tokens}"] if expert_tokens else []
     reason = "" if plans.methods else "; the text weighs the ranges of its weights"
     return f"{verb} with `{shlex.join(command)}`{reason}"
 
@@ -259,6 +260,7 @@ def print_dry_run(plans: Plans, options: CompileOptions, samples: int, length: i
 
 
 @console.command
+@takes_option("expert-tokens")
 def search_command(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A Hugging Face folder (safetensors, config.json) or a GGUF file.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="RECIPE", help="The recipe file to write (YAML).")] = None,
@@ -300,6 +302,7 @@ def search_command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what a search would take, and stop.")] = False,
     comm: CommOption = Comm.auto,
     comm_timeout: CommTimeoutOption = None,
+    expert_tokens: int | None = None,
 ) -> None:
     """Find for each part of a model the format that is worth its bytes.
 
@@ -340,6 +343,8 @@ def search_command(
     options = CompileOptions(scheme=scheme, method=method, weight_observer=weight_observer, target=None if export else target, threads=threads or None)
     options.head, options.head_group_size, options.export = head, head_group_size, export
     transforms = TRANSFORMS & set((method or "").split("+"))
+    # Losses are measured on windows that were asked for; what transforms weights reads more.
+    options.expert_tokens = expert_tokens if transforms else None
     if calib is not None:
         options.calibration = CalibrationText(calib, max(nsamples, search_samples) if transforms else search_samples, seqlen, seed, calib_bos)
     # Average bits are of the layers alone, and entropy has no losses of the head.
@@ -389,7 +394,7 @@ def search_command(
         for recipe, point in zip(recipes, found["points"]):
             write_atomically(recipe, recipe_text(point))
         if artifacts:
-            fits = Fit(model, text, options.calibration, search_samples, objective.value, threads)
+            fits = Fit(model, text, options.calibration, search_samples, objective.value, threads, expert_tokens)
             for point, fitted in zip(found["points"], measure_fits(fits, recipes, folder)):
                 point["fitted"] = fitted
             print_fits(found)
@@ -398,7 +403,7 @@ def search_command(
         write_json(front / "search.json", found)
     if output is not None:
         write_atomically(output, recipe_text(found["points"][0]))
-        console.out.print(f"{output}: {closing_line(model, output, text, export)}", markup=False, soft_wrap=True)
+        console.out.print(f"{output}: {closing_line(model, output, text, export, expert_tokens)}", markup=False, soft_wrap=True)
     if report is not None:
         from easyquant.reports import search_report
 

@@ -34,15 +34,16 @@ class Fit:
     samples: int  # and how many of its windows losses are measured on
     objective: str
     threads: int
+    expert_tokens: int | None
 
     def stamp(self, recipe: Path) -> str:
-        facts = [recipe.read_text(), self.text.arguments(), self.searched.arguments(), self.samples, self.objective, self.threads, version()]
+        facts = [recipe.read_text(), self.text.arguments(), self.searched.arguments(), self.samples, self.objective, self.threads, self.expert_tokens, version()]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
     def artifact(self, recipe: Path, output: Path) -> Artifact:
         console.note(f"compiling {recipe} into {output}")
         # In place of what an earlier recipe of this name became.
-        compile_model(self.model, output, CompileOptions(recipe=recipe, calibration=self.text, threads=self.threads or None, force=True))
+        compile_model(self.model, output, CompileOptions(recipe=recipe, calibration=self.text, threads=self.threads or None, force=True, expert_tokens=self.expert_tokens))
         return Artifact.open(output)
 
     def judge(self, artifact: Artifact, reference: Evaluated, windows: np.ndarray) -> dict:

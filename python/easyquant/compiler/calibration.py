@@ -24,6 +24,8 @@ from easyquant.text.tokenizer_checks import LARGEST_VOCABULARY
 # What of a text says how many characters a token has, and how much longer than a window by that a stretch of text is.
 PROBED_CHARACTERS = 20_000
 STRETCH_MARGIN = 1.5
+# Experts that have seen too little text make it so many times --nsamples windows at most.
+EXPERT_WINDOWS = 4
 
 
 @dataclass(frozen=True)
@@ -43,20 +45,28 @@ class CalibrationText:
         return ["--calib", str(self.text), *given, *(["--calib-bos"] if self.bos else [])]
 
 
+def most_windows(calibration: CalibrationText, expert_tokens: int | None) -> int:
+    """How many windows may be taken where experts are to see so many tokens each; None and 0: they need not."""
+    return calibration.samples * (EXPERT_WINDOWS if expert_tokens else 1)
+
+
 def check_windows(samples: int, body: int) -> None:
     if samples < 1 or body < 1:
         raise UserError(f"--nsamples {samples} --seqlen {body}: expected at least one sample of at least one token besides BOS")
 
 
-def choose_places(count: int, slack: int, samples: int, seed: int) -> tuple[int, np.ndarray]:
-    """Where a grid of `count` equal windows begins, up to `slack` behind the start, and which of them are taken, in order."""
+def choose_places(count: int, slack: int, samples: int, seed: int, more: int = 0) -> tuple[int, np.ndarray]:
+    """Where a grid of `count` equal windows begins, up to `slack` behind the start, and which of them are taken, in order; then up to `more`
+    of the others, as they are drawn."""
     generator = np.random.default_rng(seed)
     first = int(generator.integers(slack + 1))
-    return first, np.sort(generator.choice(count, size=samples, replace=False))
+    chosen = np.sort(generator.choice(count, size=samples, replace=False))
+    others = generator.permutation(np.setdiff1d(np.arange(count), chosen)) if more else chosen[:0]
+    return first, np.concatenate([chosen, others[:more]])
 
 
-def choose_windows(tokens: np.ndarray, samples: int, body: int, seed: int) -> np.ndarray:
-    """[samples, body]: disjoint windows from random places of a text that is tokens already, in the order of the text."""
+def choose_windows(tokens: np.ndarray, samples: int, body: int, seed: int, more: int = 0) -> np.ndarray:
+    """[samples, body]: disjoint windows from random places of a text that is tokens already, in the order of the text; then up to `more` others."""
     check_windows(samples, body)
     if len(tokens) < samples * body:
         raise UserError(
@@ -64,14 +74,17 @@ def choose_windows(tokens: np.ndarray, samples: int, body: int, seed: int) -> np
             "give a longer text, or ask for fewer or shorter samples"
         )
     count = len(tokens) // body
-    first, chosen = choose_places(count, len(tokens) - count * body, samples, seed)
+    first, chosen = choose_places(count, len(tokens) - count * body, samples, seed, more)
     return tokens[first : first + count * body].reshape(count, body)[chosen]
 
 
-def read_windows(text: str, encode: Callable[[str], list[int]], samples: int, body: int, seed: int, advance: Callable[[], None]) -> np.ndarray | None:
+def read_windows(
+    text: str, encode: Callable[[str], list[int]], samples: int, body: int, seed: int, advance: Callable[[], None], more: int = 0
+) -> np.ndarray | None:
     """The same from a text of which only what is taken becomes tokens: each window is the beginning of a stretch of characters.
 
-    None where stretches of the length that the text's beginning suggests are too many for it, or too short for a window.
+    None where stretches of the length that the text's beginning suggests are too many for it, or too short for a window. Such stretches
+    among `more` are left out.
     """
     check_windows(samples, body)
     probe = text[:PROBED_CHARACTERS]
@@ -79,47 +92,55 @@ def read_windows(text: str, encode: Callable[[str], list[int]], samples: int, bo
     count = len(text) // max(1, stretch)
     if count < samples:
         return None
-    first, chosen = choose_places(count, len(text) - count * stretch, samples, seed)
+    first, chosen = choose_places(count, len(text) - count * stretch, samples, seed, more)
     windows = []
-    for place in chosen:
+    for number, place in enumerate(chosen):
         begin = first + int(place) * stretch
         piece = text[begin : begin + stretch]
         if begin > 0:  # not in the middle of a word
             piece = piece[next((index for index, character in enumerate(piece) if character.isspace()), 0) :]
         tokens = encode(piece)
         if len(tokens) <= body:  # the last one may be half a word
-            return None
+            if number < samples:
+                return None
+            continue
         windows.append(tokens[:body])
         advance()
     return np.asarray(windows)
 
 
-def windows_of_text(text: str, encode: Callable[[str], list[int]], samples: int, length: int, seed: int, bos_token: int | None = None) -> np.ndarray:
-    """int32 [samples, length]: disjoint windows from random places of the text, in its order. The seed chooses the places."""
+def windows_of_text(
+    text: str, encode: Callable[[str], list[int]], samples: int, length: int, seed: int, bos_token: int | None = None, more: int = 0
+) -> np.ndarray:
+    """int32 [samples, length]: disjoint windows from random places of the text, in its order; then up to `more` others. The seed chooses the places."""
     body = length if bos_token is None else length - 1
     with console.progress() as bar:
-        task = bar.add_task("tokenizing", total=samples)
-        windows = read_windows(text, encode, samples, body, seed, lambda: bar.advance(task))
+        task = bar.add_task("tokenizing", total=samples + more)
+        windows = read_windows(text, encode, samples, body, seed, lambda: bar.advance(task), more)
         if windows is None:
             bar.reset(task, total=None)
-            windows = choose_windows(np.asarray(encode(text)), samples, body, seed)
+            windows = choose_windows(np.asarray(encode(text)), samples, body, seed, more)
     if bos_token is not None:
-        windows = np.concatenate([np.full((samples, 1), bos_token), windows], axis=1)
+        windows = np.concatenate([np.full((len(windows), 1), bos_token), windows], axis=1)
     return np.ascontiguousarray(windows, dtype=np.int32)
 
 
-def write_tokens(path: Path, calibration: CalibrationText, tokenizer_folder: Path, vocabulary: int = LARGEST_VOCABULARY) -> np.ndarray:
+def write_tokens(
+    path: Path, calibration: CalibrationText, tokenizer_folder: Path, vocabulary: int = LARGEST_VOCABULARY, expert_tokens: int | None = None
+) -> np.ndarray:
     """Writes the tokens file that `equant-calibrate` reads: `tokens` I32 [samples, length], and where they are from.
 
-    `tokenizer_folder` has the tokenizer.json of the model, which knows so many tokens.
+    `tokenizer_folder` has the tokenizer.json of the model, which knows so many tokens. With `expert_tokens` windows follow that `equant-take-windows` may
+    take, too.
     """
     tokenizer = load_tokenizer(tokenizer_folder, vocabulary)
     if calibration.bos and tokenizer.bos_token_id is None:
         raise UserError("--calib-bos: the model's tokenizer has no beginning-of-text token")
     text, encode = read_text(calibration.text), partial(tokenizer.encode, add_special_tokens=False)
     bos_token = tokenizer.bos_token_id if calibration.bos else None
+    more = most_windows(calibration, expert_tokens) - calibration.samples
     try:
-        windows = windows_of_text(text, encode, calibration.samples, calibration.length, calibration.seed, bos_token)
+        windows = windows_of_text(text, encode, calibration.samples, calibration.length, calibration.seed, bos_token, more)
     except UserError as error:
         raise UserError(f"{calibration.text}: {error}") from None
     metadata = {
@@ -136,8 +157,8 @@ def write_tokens(path: Path, calibration: CalibrationText, tokenizer_folder: Pat
 
 
 @contextlib.contextmanager
-def tokens_of(model: Path, calibration: CalibrationText, keep: bool = False):
-    """The tokens file of `calibration` for the model (a folder or a GGUF file).
+def tokens_of(model: Path, calibration: CalibrationText, keep: bool = False, expert_tokens: int | None = None):
+    """The tokens file of `calibration` for the model (a folder or a GGUF file), as write_tokens writes it.
 
     It is temporary, unless a printed command is going to name it (`keep`).
     """
@@ -147,7 +168,7 @@ def tokens_of(model: Path, calibration: CalibrationText, keep: bool = False):
             raise UserError(f"{model}: has no tokenizer.json, which makes tokens of the calibration text")
         folder = tempfile.mkdtemp(prefix="easyquant-tokens-") if keep else stack.enter_context(scratch_folder())
         path = Path(folder) / "tokens.safetensors"
-        write_tokens(path, calibration, files[0].parent, vocabulary_of(model))
+        write_tokens(path, calibration, files[0].parent, vocabulary_of(model), expert_tokens)
         if keep:
             console.note(f"the calibration tokens are in {path}")
         yield path

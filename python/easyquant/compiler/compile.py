@@ -51,7 +51,7 @@ def compile_model(
             plans = plans_of(model, replace(options, dump_pipeline=False, emit_ir_after=None))
             if gathers_loss(plans, options) and not (options.dump_pipeline or options.emit_ir_after):
                 loss_memory(plans, options, ranks.size).check()
-            arguments.append(f"--tokens={stack.enter_context(tokens_of(model, options.calibration, keep=options.dump_pipeline))}")
+            arguments.append(f"--tokens={stack.enter_context(tokens_of(model, options.calibration, options.dump_pipeline, options.expert_tokens))}")
         if options.dump_pipeline or options.emit_ir_after:
             return run_compiler(arguments)
         cost = run_compiler(arguments, on_progress or stack.enter_context(compiler_progress()), ranks)

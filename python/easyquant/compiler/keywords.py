@@ -52,6 +52,7 @@ class ModelKeywords(TypedDict, total=False):
     dequantize: bool
     max_fallback: int
     statistics: str | Path
+    expert_tokens: int
     alpha: str | float
     search_samples: int
     clip: bool

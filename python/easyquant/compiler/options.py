@@ -126,9 +126,15 @@ def groups(own: dict[str, tuple[str, ...]], options: dict[str, Option] = OPTIONS
 def takes_options(function, options: dict[str, Option] = OPTIONS):
     """Gives a command, which takes them as keywords, a parameter for each of the options."""
     signature = inspect.signature(function)
-    own = [parameter for parameter in signature.parameters.values() if parameter.kind != inspect.Parameter.VAR_KEYWORD]
+    named = [option.field for option in options.values()]
+    own = [parameter for parameter in signature.parameters.values() if parameter.kind != inspect.Parameter.VAR_KEYWORD and parameter.name not in named]
     function.__signature__ = signature.replace(parameters=[*own, *(option.parameter for option in options.values())])
     return function
+
+
+def takes_option(name: str):
+    """The same of one of them; nothing where there is no table."""
+    return lambda function: takes_options(function, {name: OPTIONS[name]} if name in OPTIONS else {})
 
 
 _FIELDS = [(option.field, option.annotation, field(default_factory=list) if option.kind == "list" else None) for option in OPTIONS.values()]

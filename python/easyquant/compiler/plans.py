@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from rich.table import Table
 
-from easyquant.compiler.calibration import CalibrationText
+from easyquant.compiler.calibration import CalibrationText, most_windows
 from easyquant.compiler.driver import find_model
 from easyquant.compiler.loss_memory import BASE_BYTES, LossMemory
 from easyquant.compiler.options import default_of
@@ -29,7 +29,7 @@ from easyquant.terminal import console
 # The passes that read calibration text: multiples of one float forward over its tokens, and what each holds at a time, as
 # multiples of the floats of one layer and of the hidden states of all samples.
 FORWARDS, LAYER_COPIES, STATE_COPIES = range(3)
-COSTS = {"equant-calibrate": (1.0, 1, 1), "equant-choose-ranges": (1.0, 1, 1), "equant-gptq": (2.0, 3, 2), "equant-awq": (1.0, 3, 2),
+COSTS = {"equant-take-windows": (1.0, 1, 1), "equant-calibrate": (1.0, 1, 1), "equant-choose-ranges": (1.0, 1, 1), "equant-gptq": (2.0, 3, 2), "equant-awq": (1.0, 3, 2),
          "equant-lkd": (10.4, 7, 2), "equant-signround": (13.0, 7, 2)}
 # AWQ and the choice of ranges take means over so many tokens, those of the first samples.
 TOKENS_OF_MEANS = 16384
@@ -215,7 +215,7 @@ def forwards(name: str, samples: int, length: int, options) -> float:
     of_means = min(1, TOKENS_OF_MEANS / (samples * length))
     gathering = LOSS_FORWARDS if is_by_loss(options) and not options.statistics else 0
     if name == "equant-choose-ranges":
-        return passes + gathering if is_by_loss(options) else passes * of_means
+        return passes + gathering if is_by_loss(options) else passes * (1 if options.expert_tokens else of_means)
     if name == "equant-awq":
         compared = min(options.search_samples or int(default_of("search-samples")), samples) / samples
         return passes * max(of_means, compared) + AWQ_CANDIDATES * compared * min(length, AWQ_TOKENS) / length
@@ -235,14 +235,21 @@ def prediction(plans: Plans, options) -> Prediction:
     memory, seconds = BASE_BYTES, 5.0
     if work:
         text = options.calibration or CalibrationText
-        tokens = text.samples * text.length
+        samples = most_windows(text, options.expert_tokens)
+        tokens = samples * text.length
         states = tokens * plans.model["hidden_size"] * 4
         memory += max(plans.layer_floats * 4 * COSTS[name][LAYER_COPIES] + states * COSTS[name][STATE_COPIES]
                       + (expert_bytes(plans, tokens) if name == "equant-gptq" else 0) for name in work)
         if gathers_loss(plans, options):
             memory = max(memory, loss_memory(plans, options).needed)
-        seconds += forward_seconds(plans, tokens) * sum(forwards(name, text.samples, text.length, options) for name in work)
+        seconds += forward_seconds(plans, tokens) * sum(forwards(name, samples, text.length, options) for name in work)
     return Prediction(plans.weight_bytes, memory, seconds)
+
+
+def describe_windows(text: CalibrationText, expert_tokens: int | None) -> str:
+    """'64 x 1,024 tokens', and of what figures are where experts decide how many windows there are."""
+    most = most_windows(text, expert_tokens)
+    return f"{text.samples:,} x {text.length:,} tokens" + (f", up to {most:,} as experts need them, of which memory and time are" if expert_tokens else "")
 
 
 def describe_cache(plans: Plans) -> str:
@@ -260,6 +267,8 @@ def print_dry_run(plans: Plans, options) -> None:
         table.add_row("KV cache", describe_cache(plans))
         if plans.state_bytes:
             table.add_row("state", f"{console.human_bytes(plans.state_bytes)} for each sequence, in memory {SEQUENCE_STATES} times")
+    if options.expert_tokens and passes_at_work(plans):
+        table.add_row("text", describe_windows(options.calibration or CalibrationText, options.expert_tokens))
     table.add_row("memory", f"about {console.human_bytes(predicted.memory_bytes)} beside the model's own pages")
     if (available := available_bytes()) is not None:
         table.add_row("available", console.human_bytes(available))

@@ -5,9 +5,9 @@
 import contextlib
 from pathlib import Path
 
-from easyquant.compiler.calibration import CalibrationText, tokens_of
+from easyquant.compiler.calibration import CalibrationText, most_windows, tokens_of
 from easyquant.compiler.driver import compiler_progress, find_model, run_compiler
-from easyquant.compiler.plans import LOSS_FORWARDS, Plans, describe_time, forward_seconds, loss_memory_of_text, read_plans, walk_bytes
+from easyquant.compiler.plans import LOSS_FORWARDS, Plans, describe_time, describe_windows, forward_seconds, loss_memory_of_text, read_plans, walk_bytes
 from easyquant.runtime.ranks import ALONE, Ranks, model_of_rank
 from easyquant.support.errors import UserError
 from easyquant.support.files import check_writable, scratch_folder
@@ -26,7 +26,9 @@ def quoted(value: Path | str) -> str:
     return f'"{value}"'
 
 
-def check_statistics(statistics: list[str], sites: list[str]) -> None:
+def check_statistics(statistics: list[str], sites: list[str], expert_tokens: int | None) -> None:
+    if FISHER in statistics and expert_tokens:
+        raise UserError(f"--expert-tokens: --statistic {FISHER} has none of experts; leave one of them out")
     if FISHER in statistics and (len(statistics) > 1 or sites):
         raise UserError(f"--statistic {FISHER} is of all linears and in a file of its own; leave out --site and other statistics, and gather those in another run")
 
@@ -35,13 +37,13 @@ def plans_of_float(model: Path) -> Plans:
     return read_plans(model, ["--scheme=none"])
 
 
-def print_dry_run(model: Path, calibration: CalibrationText, statistics: list[str], sites: list[str]) -> None:
+def print_dry_run(model: Path, calibration: CalibrationText, statistics: list[str], sites: list[str], expert_tokens: int | None) -> None:
     """What `calibrate` would take, with nothing run."""
-    check_statistics(statistics, sites)
+    check_statistics(statistics, sites, expert_tokens)
     plans = plans_of_float(model)
-    tokens = calibration.samples * calibration.length
+    tokens = most_windows(calibration, expert_tokens) * calibration.length
     table = console.pairs()
-    table.add_row("text", f"{calibration.samples:,} x {calibration.length:,} tokens")
+    table.add_row("text", describe_windows(calibration, expert_tokens))
     if FISHER in statistics:
         memory = loss_memory_of_text(plans, calibration, ranks=1)
         table.add_row("memory", f"about {console.human_bytes(memory.needed)}, beside pages of the model's file and of statistics")
@@ -51,7 +53,7 @@ def print_dry_run(model: Path, calibration: CalibrationText, statistics: list[st
         seconds = LOSS_FORWARDS * forward_seconds(plans, tokens)
     else:
         table.add_row("memory", f"about {console.human_bytes(walk_bytes(plans, tokens))} and what statistics take, beside pages of the model's file")
-        seconds = forward_seconds(plans, tokens)
+        seconds = forward_seconds(plans, tokens) * (2 if expert_tokens else 1)  # once to count
     if (available := available_bytes()) is not None:
         table.add_row("available", console.human_bytes(available))
     table.add_row("time", f"{describe_time(seconds)} on this machine")
@@ -59,10 +61,11 @@ def print_dry_run(model: Path, calibration: CalibrationText, statistics: list[st
 
 
 def calibrate(
-    model: Path, calibration: CalibrationText, output: Path, statistics: list[str], sites: list[str], work: Path | None, threads: int, ranks: Ranks = ALONE
+    model: Path, calibration: CalibrationText, output: Path, statistics: list[str], sites: list[str], work: Path | None, threads: int, ranks: Ranks = ALONE,
+    expert_tokens: int | None = None,
 ) -> None:
     """Writes the statistics file `output`; shows its progress on stderr. With several ranks the first one does."""
-    check_statistics(statistics, sites)
+    check_statistics(statistics, sites, expert_tokens)
     is_fisher = FISHER in statistics
     with contextlib.ExitStack() as stack:
         if ranks.rank == 0:
@@ -72,7 +75,7 @@ def calibrate(
                 loss_memory_of_text(plans_of_float(model), calibration, ranks.size).check()
             follow = stack.enter_context(compiler_progress())
             follow("tokenizing", 0, 0)
-            tokens = stack.enter_context(tokens_of(model, calibration))
+            tokens = stack.enter_context(tokens_of(model, calibration, expert_tokens=expert_tokens))
             folder = work or stack.enter_context(scratch_folder(output.parent))
         else:
             model, follow = model_of_rank(model), None
@@ -81,6 +84,9 @@ def calibrate(
         observers = f"statistics={','.join(statistics)}"
         if sites:
             observers += f" sites={','.join(map(quoted, sites))}"
-        walk = f"{{tokens={quoted(tokens)} work={quoted(folder)} statistics={quoted(output)} threads={threads}}}"
-        pipeline = f"equant-calibrate-loss{walk}" if is_fisher else f"equant-insert-observers{{{observers}}},equant-calibrate{walk}"
+        run = f"work={quoted(folder)} threads={threads}"
+        windows = f"equant-take-windows{{tokens={quoted(tokens)} expert-tokens={expert_tokens} {run}}}," if expert_tokens else ""
+        read = folder / "windows.safetensors" if expert_tokens else tokens
+        walk = f"{{tokens={quoted(read)} statistics={quoted(output)} {run}}}"
+        pipeline = f"equant-calibrate-loss{walk}" if is_fisher else f"{windows}equant-insert-observers{{{observers}}},equant-calibrate{walk}"
         run_compiler([str(model), f"--pipeline={pipeline}"], follow, ranks)

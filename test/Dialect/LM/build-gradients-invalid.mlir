@@ -79,3 +79,14 @@ func.func private @clamped(%x: tensor<?x8xf32>) -> tensor<?x8xf32> {
   %y = lm.glu clamped %g, %x : tensor<?x8xf32>
   return %y : tensor<?x8xf32>
 }
+
+// -----
+
+ml_program.global private @w(#ml_program.extern : tensor<8x8xf32>) : tensor<8x8xf32>
+func.func private @who_chose(%x: tensor<?x8xf32>, %places: tensor<?x2xi32>, %weights: tensor<?x2xf32>) -> tensor<?x8xf32> {
+  %w = ml_program.global_load_const @w : tensor<8x8xf32>
+  %d = lm.linear %x, %w {site = "a"} : (tensor<?x8xf32>, tensor<8x8xf32>) -> tensor<?x8xf32>
+  // expected-error @below {{has no gradient: no lm.route gives the places of its choices}}
+  %y = lm.combine %d, %places, %weights : tensor<?x8xf32>, tensor<?x2xi32>, tensor<?x2xf32>
+  return %y : tensor<?x8xf32>
+}

@@ -46,6 +46,27 @@ func.func @all(%dy: tensor<?x16xf32>, %x: tensor<?x16xf32>, %kv: tensor<?x8xf32>
   return
 }
 
+// CHECK-LABEL: func.func @experts
+func.func @experts(%rows: tensor<?x6xf32>, %x: tensor<?x8xf32>, %w: tensor<24x8xf32>, %offsets: tensor<5xi32>, %places: tensor<?x2xi32>, %choices: tensor<?x2xf32>,
+                   %logits: tensor<?x4xf32>, %factors: tensor<4xf32>, %gate: tensor<?x1xf32>) {
+  // CHECK: lm.linear_input_gradient %{{.*}}, %{{.*}} experts(%{{.*}} : tensor<5xi32>) : tensor<?x6xf32>, tensor<24x8xf32> -> tensor<?x8xf32>
+  %0 = lm.linear_input_gradient %rows, %w experts(%offsets : tensor<5xi32>) : tensor<?x6xf32>, tensor<24x8xf32> -> tensor<?x8xf32>
+  // CHECK: lm.linear_weight_gradient %{{.*}}, %{{.*}} experts(%{{.*}} : tensor<5xi32>) : tensor<?x6xf32>, tensor<?x8xf32> -> tensor<24x8xf32>
+  %1 = lm.linear_weight_gradient %rows, %x experts(%offsets : tensor<5xi32>) : tensor<?x6xf32>, tensor<?x8xf32> -> tensor<24x8xf32>
+  // CHECK: lm.route_gradient %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}} {renormalize} : tensor<?x2xf32>, tensor<?x4xf32>, tensor<5xi32>, tensor<?x2xi32>
+  %2 = lm.route_gradient %choices, %logits, %offsets, %places {renormalize} : tensor<?x2xf32>, tensor<?x4xf32>, tensor<5xi32>, tensor<?x2xi32>
+  // CHECK: lm.route_gradient {{.*}} factors(%{{.*}} : tensor<4xf32>) {scale = 2.500000e+00 : f64, sigmoid}
+  %3 = lm.route_gradient %choices, %logits, %offsets, %places factors(%factors : tensor<4xf32>) {sigmoid, scale = 2.5 : f64}
+         : tensor<?x2xf32>, tensor<?x4xf32>, tensor<5xi32>, tensor<?x2xi32>
+  // CHECK: lm.weigh_choices %{{.*}}, %{{.*}}, %{{.*}} : tensor<?x8xf32>, tensor<?x2xi32>, tensor<?x2xf32>
+  %4 = lm.weigh_choices %x, %places, %choices : tensor<?x8xf32>, tensor<?x2xi32>, tensor<?x2xf32>
+  // CHECK: lm.choice_weights_gradient %{{.*}}, %{{.*}}, %{{.*}} : tensor<?x8xf32>, tensor<?x2xi32> -> tensor<?x2xf32>
+  %5 = lm.choice_weights_gradient %x, %x, %places : tensor<?x8xf32>, tensor<?x2xi32> -> tensor<?x2xf32>
+  // CHECK: lm.shared_expert_gradient %{{.*}}, %{{.*}}, %{{.*}} : tensor<?x8xf32>, tensor<?x1xf32>
+  %6:2 = lm.shared_expert_gradient %x, %x, %gate : tensor<?x8xf32>, tensor<?x1xf32>
+  return
+}
+
 // -----
 
 func.func @silu_of_another_width(%dy: tensor<?x16xf32>, %x: tensor<?x8xf32>, %w: tensor<16x3xf32>) {
@@ -133,5 +154,37 @@ func.func @concat(%dy: tensor<?x16xf32>) {
 func.func @tables(%dy: tensor<?x16xf32>, %tokens: tensor<?xi32>) {
   // expected-error @below {{table has 8 columns, but the gradient has 16}}
   lm.embedding_gradient %dy, %tokens : tensor<?x16xf32>, tensor<?xi32> -> tensor<5x8xf32>
+  return
+}
+
+// -----
+
+func.func @weights_of_experts(%dy: tensor<?x6xf32>, %w: tensor<20x8xf32>, %offsets: tensor<5xi32>) {
+  // expected-error @below {{weight is 20 x 8, but a linear of 4 experts, 8 columns in and 6 out has one of 24 x 8}}
+  lm.linear_input_gradient %dy, %w experts(%offsets : tensor<5xi32>) : tensor<?x6xf32>, tensor<20x8xf32> -> tensor<?x8xf32>
+  return
+}
+
+// -----
+
+func.func @choices(%x: tensor<?x8xf32>, %places: tensor<?x2xi32>, %weights: tensor<?x3xf32>) {
+  // expected-error @below {{a choice has a place and a weight, found 'tensor<?x2xi32>' and 'tensor<?x3xf32>'}}
+  lm.weigh_choices %x, %places, %weights : tensor<?x8xf32>, tensor<?x2xi32>, tensor<?x3xf32>
+  return
+}
+
+// -----
+
+func.func @route(%choices: tensor<?x2xf32>, %logits: tensor<?x3xf32>, %offsets: tensor<5xi32>, %places: tensor<?x2xi32>) {
+  // expected-error @below {{offsets of 3 experts are 4 numbers, found 'tensor<5xi32>'}}
+  lm.route_gradient %choices, %logits, %offsets, %places : tensor<?x2xf32>, tensor<?x3xf32>, tensor<5xi32>, tensor<?x2xi32>
+  return
+}
+
+// -----
+
+func.func @gate(%x: tensor<?x8xf32>, %gate: tensor<?x2xf32>) {
+  // expected-error @below {{the gate is one number a row, found 'tensor<?x2xf32>'}}
+  lm.shared_expert_gradient %x, %x, %gate : tensor<?x8xf32>, tensor<?x2xf32>
   return
 }

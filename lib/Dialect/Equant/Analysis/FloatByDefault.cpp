@@ -19,7 +19,8 @@ static bool routes(Operation *user) {
          (isa<lm::MultiplyOp>(user) && llvm::any_of(user->getUsers(), llvm::IsaPred<lm::RouteOp>));
 }
 
-bool easyquant::equant::isRouter(QuantizableOpInterface op) {
+/// Does the site make the numbers by which rows choose experts, or gates of a shared one?
+static bool isRouter(QuantizableOpInterface op) {
   return isa<lm::LinearOp>(op) && llvm::any_of(op->getUsers(), [&](Operation *user) {
            auto combine = dyn_cast<lm::CombineOp>(user);
            return routes(user) || (combine && combine.getShared().size() == 2 &&

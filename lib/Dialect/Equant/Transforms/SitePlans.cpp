@@ -375,6 +375,21 @@ LogicalResult SitePlanner::planEmbedding(lm::EmbeddingOp op) {
   return success();
 }
 
+/// Empty, or what of the layers lm-build-gradients refuses.
+static StringRef whatHasNoGradients(ModuleOp module) {
+  StringRef found;
+  module.walk([&](Operation *op) {
+    auto glu = dyn_cast<lm::GluOp>(op);
+    auto attention = dyn_cast<lm::AttentionOp>(op);
+    if (glu && glu.getActivation() == lm::GluActivation::Clamped)
+      found = "clamped gates";
+    else if (attention && attention.getSinkLogits())
+      found = "sink logits of attention";
+    return found.empty() ? WalkResult::advance() : WalkResult::interrupt();
+  });
+  return found;
+}
+
 LogicalResult SitePlanner::run(StringRef pass, bool requireSites) {
   if (module->hasAttr(kRecipeAttr))
     return onModule() << "module is quantized already: it has " << kRecipeAttr;
@@ -398,11 +413,9 @@ LogicalResult SitePlanner::run(StringRef pass, bool requireSites) {
   const std::vector<std::string> methods = recipe.methods();
   const auto trained =
       llvm::find_if(methods, [](StringRef name) { return name == "lkd" || name == "signround"; });
-  if (const bool hasExperts =
-          llvm::any_of(ops, [](QuantizableOpInterface op) { return isRouter(op); });
-      hasExperts && trained != methods.end())
+  if (StringRef missing = whatHasNoGradients(module); !missing.empty() && trained != methods.end())
     return onModule() << "method " << *trained << " trains layers by their gradients, which "
-                      << "mixtures of experts have none of yet; take gptq or awq";
+                      << missing << " have none of yet; take gptq or awq";
   SmallVector<QuantizableOpInterface> plain;    // though planned in a rotated basis
   bool isAnyPlanned = recipe.request.isFloat(); // where nothing is asked, nothing is missing
   KeptSites kept(module, recipe.request.options[option::dequantize]);

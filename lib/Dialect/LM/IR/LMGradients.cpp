@@ -125,16 +125,15 @@ FailureOr<Gradients> LayerNormOp::buildGradients(OpBuilder &b, ArrayRef<Value> r
 
 FailureOr<Gradients> LinearOp::buildGradients(OpBuilder &b, ArrayRef<Value> results,
                                               const BitVector &wanted) {
-  if (getExperts())
-    return emitOpError("of site '") << getSite() << "' has experts, and linears of experts have no "
-                                    << "gradients yet";
   Gradients gradients(getNumOperands());
   if (wanted[0])
-    gradients[0] =
-        LinearInputGradientOp::create(b, getLoc(), getInput().getType(), results[0], getWeight());
+    gradients[0] = LinearInputGradientOp::create(b, getLoc(), getInput().getType(), results[0],
+                                                 getWeight(), getExperts());
   if (wanted[1])
-    gradients[1] =
-        LinearWeightGradientOp::create(b, getLoc(), getWeight().getType(), results[0], getInput());
+    gradients[1] = LinearWeightGradientOp::create(b, getLoc(), getWeight().getType(), results[0],
+                                                  getInput(), getExperts());
+  if (getBias() && wanted[2] && getExperts())
+    return emitOpError("of site '") << getSite() << "' has experts, whose biases have no gradients";
   if (getBias() && wanted[2])
     gradients[2] = BiasGradientOp::create(b, getLoc(), getBias().getType(), results[0]);
   return gradients;
@@ -151,21 +150,94 @@ LogicalResult RmsNormWeightGradientOp::verify() {
 LogicalResult LayerNormGradientOp::verify() { return verifyEpsilon(*this, getEpsilon()); }
 LogicalResult LayerNormWeightGradientOp::verify() { return verifyEpsilon(*this, getEpsilon()); }
 
-/// A gradient of N columns and an input of K go with a weight of N x K.
-static LogicalResult verifyLinear(Operation *op, Value gradient, Value input, Value weight) {
-  if (extent(weight) == columns(gradient) && columns(weight) == columns(input))
+/// A gradient of N columns and an input of K go with a weight of N x K, of each expert.
+static LogicalResult verifyLinear(Operation *op, Value gradient, Value input, Value weight,
+                                  Value experts) {
+  const int64_t rows = expertCount(experts) * columns(gradient);
+  if (extent(weight) == rows && columns(weight) == columns(input))
     return success();
-  return op->emitOpError("weight is ")
-         << extent(weight) << " x " << columns(weight) << ", but a linear of " << columns(input)
-         << " columns in and " << columns(gradient) << " out has one of " << columns(gradient)
-         << " x " << columns(input);
+  InFlightDiagnostic error = op->emitOpError("weight is ")
+                             << extent(weight) << " x " << columns(weight) << ", but a linear of ";
+  if (experts)
+    error << expertCount(experts) << " experts, ";
+  return error << columns(input) << " columns in and " << columns(gradient) << " out has one of "
+               << rows << " x " << columns(input);
 }
 
 LogicalResult LinearInputGradientOp::verify() {
-  return verifyLinear(*this, getGradient(), getOutput(), getWeight());
+  return verifyLinear(*this, getGradient(), getOutput(), getWeight(), getExperts());
 }
 LogicalResult LinearWeightGradientOp::verify() {
-  return verifyLinear(*this, getGradient(), getInput(), getOutput());
+  return verifyLinear(*this, getGradient(), getInput(), getOutput(), getExperts());
+}
+
+//===----------------------------------------------------------------------===//
+// Mixtures of experts
+//===----------------------------------------------------------------------===//
+
+FailureOr<Gradients> RouteOp::buildGradients(OpBuilder &b, ArrayRef<Value> results,
+                                             const BitVector &wanted) {
+  if (failed(refuse(*this, wanted, {0})))
+    return failure();
+  Gradients gradients(getNumOperands());
+  gradients[0] = RouteGradientOp::create(b, getLoc(), getLogits().getType(), results[3],
+                                         getLogits(), getOffsets(), getPlaces(), getFactors(),
+                                         getRenormalizeAttr(), getSigmoidAttr(), getScaleAttr());
+  return gradients;
+}
+
+FailureOr<Gradients> CombineOp::buildGradients(OpBuilder &b, ArrayRef<Value> results,
+                                               const BitVector &wanted) {
+  Gradients gradients(getNumOperands());
+  if (wanted[0]) {
+    auto route = getPlaces().getDefiningOp<RouteOp>();
+    if (!route)
+      return emitOpError("has no gradient: no lm.route gives the places of its choices");
+    Value rows = RowsOp::create(b, getLoc(), results[0], route.getOrder());
+    gradients[0] = WeighChoicesOp::create(b, getLoc(), rows, getPlaces(), getWeights());
+  }
+  if (wanted[2])
+    gradients[2] = ChoiceWeightsGradientOp::create(b, getLoc(), getWeights().getType(), results[0],
+                                                   getInput(), getPlaces());
+  if (getShared().empty() || (!wanted[3] && !wanted[4]))
+    return gradients;
+  auto shared =
+      SharedExpertGradientOp::create(b, getLoc(), results[0], getShared()[0], getShared()[1]);
+  gradients[3] = shared.getSharedGradient();
+  gradients[4] = shared.getGateGradient();
+  return gradients;
+}
+
+LogicalResult RouteGradientOp::verify() {
+  const int64_t experts = columns(getLogits());
+  if (columns(getGradient()) != columns(getPlaces()))
+    return emitOpError("a choice has a place and a weight, found ")
+           << getPlaces().getType() << " and gradients " << getGradient().getType();
+  if (expertCount(getOffsets()) != experts)
+    return emitOpError("offsets of ") << experts << " experts are " << experts + 1
+                                      << " numbers, found " << getOffsets().getType();
+  if (getFactors() && extent(getFactors()) != experts)
+    return emitOpError("'factors' has one number for each of ")
+           << experts << " experts, found " << extent(getFactors());
+  return verifyPositive(*this, "scale", getScale().convertToDouble());
+}
+
+/// A number for each choice.
+static LogicalResult verifyChoices(Operation *op, Value places, Value numbers) {
+  if (columns(places) == columns(numbers))
+    return success();
+  return op->emitOpError("a choice has a place and a weight, found ")
+         << places.getType() << " and " << numbers.getType();
+}
+
+LogicalResult WeighChoicesOp::verify() { return verifyChoices(*this, getPlaces(), getWeights()); }
+LogicalResult ChoiceWeightsGradientOp::verify() {
+  return verifyChoices(*this, getPlaces(), getOutput());
+}
+LogicalResult SharedExpertGradientOp::verify() {
+  if (columns(getGate()) == 1)
+    return success();
+  return emitOpError("the gate is one number a row, found ") << getGate().getType();
 }
 
 //===----------------------------------------------------------------------===//

@@ -51,8 +51,25 @@ bool isRows(Value value) {
   return type && !type.hasStaticShape();
 }
 
-/// Are its results quickly computed anew?
-bool isCheap(Operation *op) { return isRowWise(op) && !isa<LinearOp, AddOp>(op); }
+/// Can it change gradually? Who is chosen by what does not.
+bool isDifferentiable(Value value) {
+  auto type = dyn_cast<RankedTensorType>(value.getType());
+  return !type || !type.getElementType().isInteger();
+}
+
+/// Makes it rows of choices, of which a token has several, or says which these are? They go from no
+/// subgraph to another.
+bool isOfChoices(Operation *op) {
+  if (auto linear = dyn_cast<LinearOp>(op))
+    return bool(linear.getExperts());
+  auto rows = dyn_cast<RowsOp>(op);
+  return isa<RouteOp>(op) || (rows && rows.getRows().getDefiningOp<RouteOp>());
+}
+
+/// Are its results computed anew on the way back, instead of kept?
+bool isComputedAnew(Operation *op) {
+  return (isRowWise(op) && !isa<LinearOp, AddOp>(op)) || isOfChoices(op);
+}
 
 } // namespace
 
@@ -60,7 +77,7 @@ void Differentiator::findActive(ArrayRef<Value> wanted) {
   active.insert_range(wanted);
   for (Operation &op : block.without_terminator())
     if (llvm::any_of(op.getOperands(), [&](Value v) { return active.contains(v); }))
-      active.insert_range(op.getResults());
+      active.insert_range(llvm::make_filter_range(op.getResults(), isDifferentiable));
 }
 
 LogicalResult Differentiator::add(OpOperand &operand, Value gradient) {
@@ -103,9 +120,9 @@ void Differentiator::markStored() {
     needed.insert_range(op->getOperands());
   for (size_t i = 0; i < needed.size(); ++i) { // which grows
     Operation *op = needed[i].getDefiningOp();
-    if (!op || !isRows(needed[i]) || last->isBeforeInBlock(op))
+    if (!op || last->isBeforeInBlock(op) || (!isRows(needed[i]) && !isOfChoices(op)))
       continue;
-    if (isCheap(op))
+    if (isComputedAnew(op))
       needed.insert_range(op->getOperands());
     else
       op->setAttr(kStoredAttr, builder.getUnitAttr());

@@ -12,9 +12,6 @@
 
 namespace easyquant::equant {
 
-/// Does the site make the numbers by which rows choose experts, or gates of a shared one?
-bool isRouter(QuantizableOpInterface op);
-
 /// What the site does, for which it stays float unless a rule or `targets` names it; empty for
 /// others.
 llvm::StringRef whyFloatByDefault(QuantizableOpInterface op);

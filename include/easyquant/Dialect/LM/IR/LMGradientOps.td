@@ -26,6 +26,8 @@ def LM_LinearInputGradientOp : LM_GradientOp<"linear_input_gradient", [LM_HostOp
   let description = [{
     The gradient of what an `lm.linear` of weight W (N × K) reads: dx[m, k] = Σₙ dy[m, n] W[n, k].
 
+    With `experts`, rows offsets[e] to offsets[e + 1] of dy meet the rows of W that are those of expert e, as in `lm.linear`.
+
     ```mlir
     // Before: y = x Wᵀ in a layer, of whose result dy is the gradient.
     %y = lm.linear %x, %w {site = "up_proj"} : (tensor<?x576xf32>, tensor<1536x576xf32>) -> tensor<?x1536xf32>
@@ -34,10 +36,10 @@ def LM_LinearInputGradientOp : LM_GradientOp<"linear_input_gradient", [LM_HostOp
     %dw = lm.linear_weight_gradient %dy, %x : tensor<?x1536xf32>, tensor<?x576xf32> -> tensor<1536x576xf32>
     ```
   }];
-  let arguments = (ins LM_Activation:$gradient, LM_Matrix:$weight);
+  let arguments = (ins LM_Activation:$gradient, LM_Matrix:$weight, Optional<LM_ExpertOffsets>:$experts);
   let results = (outs LM_Activation:$output);
   let assemblyFormat = [{
-    $gradient `,` $weight attr-dict `:` type($gradient) `,` type($weight) `->` type($output)
+    $gradient `,` $weight (`experts` `(` $experts^ `:` type($experts) `)`)? attr-dict `:` type($gradient) `,` type($weight) `->` type($output)
   }];
   let hasVerifier = 1;
 }
@@ -45,16 +47,17 @@ def LM_LinearInputGradientOp : LM_GradientOp<"linear_input_gradient", [LM_HostOp
 def LM_LinearWeightGradientOp : LM_GradientOp<"linear_weight_gradient", [LM_HostOp]> {
   let summary = "dW = dyᵀ x";
   let description = [{
-    The gradient of the weight of an `lm.linear`: dW[n, k] = Σₘ dy[m, n] x[m, k], summed over all tokens.
+    The gradient of the weight of an `lm.linear`: dW[n, k] = Σₘ dy[m, n] x[m, k], summed over all tokens. With `experts` the gradient of the weight of
+    each is that of its rows, 0 where it has none.
 
     ```mlir
     %dw = lm.linear_weight_gradient %dy, %x : tensor<?x1536xf32>, tensor<?x576xf32> -> tensor<1536x576xf32>
     ```
   }];
-  let arguments = (ins LM_Activation:$gradient, LM_Activation:$input);
+  let arguments = (ins LM_Activation:$gradient, LM_Activation:$input, Optional<LM_ExpertOffsets>:$experts);
   let results = (outs LM_Matrix:$output);
   let assemblyFormat = [{
-    $gradient `,` $input attr-dict `:` type($gradient) `,` type($input) `->` type($output)
+    $gradient `,` $input (`experts` `(` $experts^ `:` type($experts) `)`)? attr-dict `:` type($gradient) `,` type($input) `->` type($output)
   }];
   let hasVerifier = 1;
 }
@@ -283,7 +286,7 @@ def LM_SoftCapGradientOp : LM_GradientOp<"soft_cap_gradient", [LM_RowWise, SameO
 }
 
 //===----------------------------------------------------------------------===//
-// Views and tables
+// Rows
 //===----------------------------------------------------------------------===//
 
 def LM_RowsGradientOp
@@ -303,6 +306,91 @@ def LM_RowsGradientOp
   let results = (outs LM_Activation:$output);
   let assemblyFormat = "$gradient `,` $input `at` $rows attr-dict `:` type($gradient) `,` type($rows)";
 }
+
+//===----------------------------------------------------------------------===//
+// Mixtures of experts
+//===----------------------------------------------------------------------===//
+
+def LM_RouteGradientOp : LM_GradientOp<"route_gradient", [LM_HostOp, AllTypesMatch<["logits", "output"]>]> {
+  let summary = "the gradient of the logits that experts are chosen by";
+  let description = [{
+    Given the gradients of the weights of the choices that `lm.route` made of these logits, and which these choices are. Who is chosen counts as constant. Without
+    `renormalize` weights are parts of the softmax over all experts, and all logits have gradients; else those of the chosen ones alone.
+
+    ```mlir
+    // Before
+    %order, %offsets, %places, %weights = lm.route %logits {top_k = 8 : i64, renormalize}
+      : tensor<?x128xf32> -> tensor<?xi32>, tensor<129xi32>, tensor<?x8xi32>, tensor<?x8xf32>
+    // After
+    %dlogits = lm.route_gradient %dweights, %logits, %offsets, %places {renormalize}
+      : tensor<?x8xf32>, tensor<?x128xf32>, tensor<129xi32>, tensor<?x8xi32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$gradient, LM_Activation:$logits, LM_ExpertOffsets:$offsets, LM_RowChoices:$places, Optional<LM_Vector>:$factors,
+                       UnitAttr:$renormalize, UnitAttr:$sigmoid, DefaultValuedAttr<F64Attr, "1.0">:$scale);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = [{
+    $gradient `,` $logits `,` $offsets `,` $places (`factors` `(` $factors^ `:` type($factors) `)`)? attr-dict `:` type($gradient) `,` type($logits) `,`
+    type($offsets) `,` type($places)
+  }];
+  let hasVerifier = 1;
+}
+
+def LM_WeighChoicesOp : LM_GradientOp<"weigh_choices", [LM_HostOp, AllTypesMatch<["input", "output"]>]> {
+  let summary = "rows of choices times their weights";
+  let description = [{
+    y[places[m, j]] = weights[m, j] · x[places[m, j]]: the gradient of what `lm.combine` adds up, x being the rows of its result's gradient that the choices are of.
+
+    ```mlir
+    // Before
+    %y = lm.combine %x, %places, %weights : tensor<?x2048xf32>, tensor<?x8xi32>, tensor<?x8xf32>
+    // After
+    %rows = lm.rows %dy at %order : tensor<?x2048xf32>, tensor<?xi32>
+    %dx = lm.weigh_choices %rows, %places, %weights : tensor<?x2048xf32>, tensor<?x8xi32>, tensor<?x8xf32>
+    %dweights = lm.choice_weights_gradient %dy, %x, %places : tensor<?x2048xf32>, tensor<?x8xi32> -> tensor<?x8xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$input, LM_RowChoices:$places, LM_Activation:$weights);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = "$input `,` $places `,` $weights attr-dict `:` type($input) `,` type($places) `,` type($weights)";
+  let hasVerifier = 1;
+}
+
+def LM_ChoiceWeightsGradientOp : LM_GradientOp<"choice_weights_gradient", [LM_HostOp, AllTypesMatch<["gradient", "input"]>]> {
+  let summary = "the gradient of what choices count";
+  let description = [{
+    dweights[m, j] = ⟨dy[m], x[places[m, j]]⟩, of the weights of an `lm.combine` of x.
+
+    ```mlir
+    %dweights = lm.choice_weights_gradient %dy, %x, %places : tensor<?x2048xf32>, tensor<?x8xi32> -> tensor<?x8xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$gradient, LM_Activation:$input, LM_RowChoices:$places);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = "$gradient `,` $input `,` $places attr-dict `:` type($gradient) `,` type($places) `->` type($output)";
+  let hasVerifier = 1;
+}
+
+def LM_SharedExpertGradientOp
+    : LM_GradientOp<"shared_expert_gradient", [LM_HostOp, AllTypesMatch<["gradient", "shared", "shared_gradient"]>,
+                                               AllTypesMatch<["gate", "gate_gradient"]>]> {
+  let summary = "the gradients of what an expert of all rows adds";
+  let description = [{
+    The gradients of the two `shared` operands of an `lm.combine`: dshared[m] = σ(gate[m]) dy[m] and dgate[m] = σ'(gate[m]) ⟨dy[m], shared[m]⟩.
+
+    ```mlir
+    %ds, %dg = lm.shared_expert_gradient %dy, %s, %gate : tensor<?x2048xf32>, tensor<?x1xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$gradient, LM_Activation:$shared, LM_Activation:$gate);
+  let results = (outs LM_Activation:$shared_gradient, LM_Activation:$gate_gradient);
+  let assemblyFormat = "$gradient `,` $shared `,` $gate attr-dict `:` type($shared) `,` type($gate)";
+  let hasVerifier = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// Convolutions, gated delta nets and tables
+//===----------------------------------------------------------------------===//
 
 def LM_Conv1dGradientOp
     : LM_GradientOp<"conv1d_gradient", [AttrSizedOperandSegments, LM_HostOp, AllTypesMatch<["gradient", "output"]>]> {

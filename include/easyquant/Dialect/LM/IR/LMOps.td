@@ -405,7 +405,7 @@ def LM_RowsOp : LM_RowOp<"rows", [LM_Differentiable, LM_ScaleFoldable]> {
 // Mixtures of experts
 //===----------------------------------------------------------------------===//
 
-def LM_RouteOp : LM_Op<"route", [AttrSizedOperandSegments, Pure]> {
+def LM_RouteOp : LM_Op<"route", [AttrSizedOperandSegments, LM_Differentiable, Pure]> {
   let summary = "which experts compute which rows";
   let description = [{
     Each row chooses the `top_k` experts with its greatest logits, of equal ones those that come first. The weight of a choice
@@ -444,7 +444,7 @@ def LM_RouteOp : LM_Op<"route", [AttrSizedOperandSegments, Pure]> {
   let hasVerifier = 1;
 }
 
-def LM_CombineOp : LM_Op<"combine", [Pure, AllTypesMatch<["input", "output"]>]> {
+def LM_CombineOp : LM_Op<"combine", [LM_Differentiable, Pure, AllTypesMatch<["input", "output"]>]> {
   let summary = "adds up what the experts of a row give";
   let description = [{
     y[m] = Σ_j weights[m, j] · x[places[m, j]], in the order of j: x has a row for each choice that `lm.route` made. `shared` is

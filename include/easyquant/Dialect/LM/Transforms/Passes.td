@@ -52,7 +52,9 @@ def BuildGradients : Pass<"lm-build-gradients", "::mlir::ModuleOp"> {
     same, takes the gradient of its result besides, and returns the result and the gradients of weights: reverse-mode
     differentiation by `DifferentiableOpInterface`. The gradient of an activation is the sum over its readers. What leads
     to none of the weights is not differentiated: the gradient of the layer's input, here. Ops with `lm.stored` make what
-    the gradients read of the way forward; norms and activation functions are cheap enough to be computed again from it.
+    the gradients read of the way forward; norms and activation functions are cheap enough to be computed again from it. So is
+    everything that has a row for each choice of an expert: gradients go through the gathered rows and the weights of the choices,
+    and who is chosen is constant.
 
     This is what `equant-lkd` compiles, for the weights that it trains.
 
