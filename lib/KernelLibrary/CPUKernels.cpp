@@ -50,6 +50,7 @@ struct CPULauncher {
   LogicalResult attention(LaunchBuilder &b, AttentionLike op, cpu::AttentionSpec spec,
                           Arguments &arguments) const;
   LogicalResult attention(LaunchBuilder &b, lm::AttentionOp op, const KernelOps &kernel) const;
+  LogicalResult attention(LaunchBuilder &b, lm::CachedAttentionOp op) const;
   LogicalResult attention(LaunchBuilder &b, equant::AttentionOp op) const;
 
   void addRowOps(KernelLibrary &library) const;
@@ -406,19 +407,24 @@ LogicalResult CPULauncher::attention(LaunchBuilder &b, AttentionLike op, cpu::At
   spec.headDim = op.getHeadDim();
   spec.scale = op.getScale().convertToDouble();
   spec.window = op.getWindow();
-  spec.bound = op.getBound().convertToDouble();
   spec.halfCache = halfCache;
-  spec.sinkLogits = bool(op.getSinkLogits());
-  if (failed(arguments.setWeight("sink_logits", op.getSinkLogits())))
-    return failure();
+  if constexpr (std::is_same_v<AttentionLike, lm::CachedAttentionOp>) {
+    spec.window -= spec.window > 0; // of which the row's own place is one
+  } else {
+    spec.bound = op.getBound().convertToDouble();
+    spec.sinkLogits = bool(op.getSinkLogits());
+    if (failed(arguments.setWeight("sink_logits", op.getSinkLogits())))
+      return failure();
+  }
   auto place = b.placeInCache(op, spec, /*rotatesKeys=*/spec.kv && spec.kv->ropePositions > 0);
   if (failed(place))
     return failure();
   arguments.set("q", b[op.getQuery()]);
-  if (!spec.appended) {
-    arguments.set("k", b[op.getKey()]);
-    arguments.set("v", b[op.getValue()]);
-  }
+  if constexpr (!std::is_same_v<AttentionLike, lm::CachedAttentionOp>)
+    if (!spec.appended) {
+      arguments.set("k", b[op.getKey()]);
+      arguments.set("v", b[op.getValue()]);
+    }
   arguments.set("cache", b.cache(op.getCache(), 0));
   arguments.set("pages", b.argument("pages"));
   arguments.set("sequences", b[op.getBatch()]);
@@ -447,6 +453,14 @@ LogicalResult CPULauncher::attention(LaunchBuilder &b, lm::AttentionOp op,
     if (failed(arguments.setWeight("table", queries.getTable())))
       return failure();
   }
+  return attention(b, op, spec, arguments);
+}
+
+/// Over what a float cache holds.
+LogicalResult CPULauncher::attention(LaunchBuilder &b, lm::CachedAttentionOp op) const {
+  cpu::AttentionSpec spec;
+  spec.appended = spec.before = true;
+  Arguments arguments(b);
   return attention(b, op, spec, arguments);
 }
 
@@ -526,8 +540,21 @@ void CPULauncher::addHeads(KernelLibrary &library) const {
   });
   library.add<lm::AttentionOp>(
       [*this](auto &b, auto op, const KernelOps &kernel) { return attention(b, op, kernel); });
+  library.add<lm::CachedAttentionOp>(
+      [*this](auto &b, auto op, const KernelOps &) { return attention(b, op); });
   library.add<equant::AttentionOp>(
       [*this](auto &b, auto op, const KernelOps &) { return attention(b, op); });
+  library.add<lm::MaskClustersOp>(
+      [*this, copy = library.copy](auto &b, auto op, const KernelOps &) -> LogicalResult {
+        cpu::MaskClustersSpec spec{lm::columns(op.getLogits()), lm::columns(op.getScores()),
+                                   static_cast<int64_t>(op.getTopK())};
+        Arguments arguments(b, {{"scores", b[op.getScores()]}});
+        FailureOr<Value> rows = b.inPlace(op.getOutput(), op.getLogits(), copy);
+        if (failed(rows) || failed(arguments.setWeight("clusters", op.getClusters())))
+          return failure();
+        arguments.set("logits", *rows);
+        return launch(b, op, cpu::getOrEmitMaskClusters, spec, arguments, Phase::Other);
+      });
 }
 
 //===----------------------------------------------------------------------===//

@@ -26,6 +26,7 @@ class ModelKeywords(TypedDict, total=False):
     calib_bos: bool  # and whether each begins with the beginning-of-text token
     target: str
     draft_head: str
+    assistant: str | Path
     scheme: str
     method: str
     recipe: str | Path
