@@ -251,7 +251,7 @@ void TensorList::draftHead() {
   layer(config.numLayers);
 }
 
-/// Of the configuration of the assistant. Its names are alike in all containers.
+/// The list's configuration is the assistant's. Its names are alike in all containers.
 void TensorList::assistant(const Assistant &head, int64_t backbone) {
   const int64_t hidden = config.hiddenSize, vocabulary = config.vocabSize;
   matrix({kPreProjection, ""}, hidden, 2 * backbone);

@@ -84,8 +84,8 @@ public:
                        const formats::ModuleName &module);
   /// The same without a weight, of heads of so many columns, of the part `name` of a layer.
   mlir::Value headNorm(mlir::Value input, const std::string &name, int64_t headDim);
-  /// lm.attention of layer `index`, in the window that the layer has; sink logits may be null. Of
-  /// an assistant lm.cached_attention, and no key and value.
+  /// lm.attention of layer `index`, in the window that the layer has; sink logits may be null. An
+  /// assistant has lm.cached_attention in its place, without key and value.
   mlir::Value attention(mlir::Value query, mlir::Value key, mlir::Value value,
                         mlir::func::FuncOp layer, int64_t index, const std::string &name,
                         mlir::Value sinkLogits);

@@ -8,9 +8,11 @@ import itertools
 import numpy as np
 import pytest
 
+import easyquant
 from calibrating import write_tokens
 from command_line import run_command_line
 from easyquant import _runtime
+from easyquant.compiler import cache
 from easyquant.compiler.footprint import footprint_of
 from easyquant.compiler.options import CompileOptions
 from easyquant.runtime.artifact import Artifact, BatchSize, load_model
@@ -24,7 +26,7 @@ from oracles.llama import Llama
 from oracles.schemes import FLOAT, W8A8
 
 SLIDING, FULL = "sliding_attention", "full_attention"
-# Of the model, and of its assistant.
+# What the model is, and its assistant.
 PAIRS = {
     "plain": ({"layer_types": [SLIDING, FULL, SLIDING, FULL], "attention_k_eq_v": True, "num_global_key_value_heads": 1},
               {"layer_types": (SLIDING, SLIDING, FULL)}),
@@ -298,13 +300,13 @@ def test_what_goes_without(pair, tmp_path):
     model, folder = pair("plain")
 
     def refused(*options, expected, target=model, assistant=folder):
-        assert_refused(run_tool("easyquant-compile", target, f"--assistant={assistant}", "-o", tmp_path / "out", "--isa=avx2", *options), *expected)
+        assert_refused(run_tool("easyquant-compile", target, f"--assistant={assistant}", "-o", tmp_path / "out", *options), *expected)
 
     refused("--draft-head=none", expected=["--assistant", "--draft-head none; leave one of the two out"])
     refused("--kv-scheme=int8", expected=["--assistant", "float KV cache"])
     refused("--activations=online-ema", expected=["--assistant", "scales that follow a text"])
     refused("--tensor-parallel=2", expected=["--assistant", "one rank"])
-    refused("--target=sm_90", expected=["--assistant", "GPUs"])
+    refused("--target=sm_80", expected=["--assistant", "GPUs"])
     refused("--export=gguf", expected=["--assistant", "checkpoints have no place for it"])
     refused(*FLOATS, expected=["no such folder"], assistant=tmp_path / "nothing")
     refused(*FLOATS, expected=["a configuration alone has no weights"], assistant=folder / "config.json")
@@ -367,6 +369,22 @@ def test_commands(letters, tmp_path):
     outputs = {option: run_command_line(*run, *(("--speculate", option) if option else ())) for option in ("", "none", "head")}
     assert all(done.returncode == 0 for done in outputs.values()), outputs
     assert len({done.stdout for done in outputs.values()}) == 1
+
+
+def test_the_package(letters, tmp_path, monkeypatch):
+    """A model that is compiled once and kept, and another one where the assistant is another."""
+    monkeypatch.setenv("EASYQUANT_CACHE", str(tmp_path / "cache"))
+    found = []
+    for speculate in (None, "none"):
+        with easyquant.Model(letters[0], assistant=letters[1], scheme="W8A8", speculate=speculate) as model:
+            found.append([completion.tokens for completion in model.generate(PROMPTS, max_tokens=30)])
+            assert "letters" in repr(model)
+    assert found[0] == found[1]
+    assert len(list((tmp_path / "cache" / "artifacts").glob("letters-*"))) == 1
+    config, tensors = read_folder(letters[1])
+    other = write_model(tmp_path / "other", config, tensors | {"model.norm.weight": tensors["model.norm.weight"][::-1].copy()})
+    keys = {cache._key(letters[0], CompileOptions(scheme="W8A8", assistant=each)) for each in (None, letters[1], other)}
+    assert len(keys) == 3
 
 
 def test_the_pipeline_step_by_step(pair):

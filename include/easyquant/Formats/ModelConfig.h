@@ -76,7 +76,7 @@ struct ModelConfig {
   /// MLPs have twice the columns.
   int64_t sharedKVLayers = 0;
   bool widensSharing = false;
-  /// Of an assistant, all of whose layers are such: where the model's cache has what they read.
+  /// Where the model's cache has what layers of an assistant read, all of which are such.
   std::optional<int64_t> windowedSource = {}, fullSource = {};
   /// Numbers that each layer reads of a row of Architecture::layerEmbedding; 0: there is none.
   int64_t layerInputSize = 0;
