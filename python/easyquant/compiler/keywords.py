@@ -149,7 +149,7 @@ def _checked(option: Option, value):
         expect(name, value, within, ("a whole number" if whole else "a number") + (f" of {bounds}" if bounds else ""))
     elif option.kind == "text or number":
         expect(name, value, isinstance(value, str) or is_number(value), "a number or a text")
-    elif option.value in ("FILE", "DIR"):
+    elif option.is_path:
         return Path(_path(name, value))
     else:
         expect(name, value, isinstance(value, str), "a text")

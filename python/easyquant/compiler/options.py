@@ -47,13 +47,17 @@ class Option:
         return self.name.replace("-", "_")
 
     @property
+    def is_path(self) -> bool:
+        return self.value in ("FILE", "DIR", "FOLDER")
+
+    @property
     def annotation(self):
         if self.kind == "list":
             return list[str]
         if self.kind == "choice":
             return Literal[tuple(self.choices)] | None
         kinds = {"switch": bool, "integer": int, "number": float}
-        return kinds.get(self.kind, Path if self.value in ("FILE", "DIR", "FOLDER") else str) | None
+        return kinds.get(self.kind, Path if self.is_path else str) | None
 
     @property
     def parameter(self) -> inspect.Parameter:
