@@ -5,62 +5,13 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "RowLaunches.h"
+#include "CPULauncher.h"
 
 using namespace mlir;
 using namespace easyquant;
 
 using numerics::WeightTensor;
 using RowsPart = equant::RowsType::Part;
-
-namespace {
-
-/// Launches kernels of one module and target.
-struct CPULauncher {
-  ModuleOp module;
-  cpu::Target target;
-  bool halfCache;
-
-  template <typename Spec>
-  using Emit = func::FuncOp (*)(ModuleOp, const Spec &, const cpu::Target &);
-  /// Makes the kernel of a spec, unless it is there, and launches it.
-  template <typename Spec>
-  LogicalResult launch(LaunchBuilder &b, Operation *op, Emit<Spec> emit,
-                       const std::type_identity_t<Spec> &spec, Arguments &arguments,
-                       Phase phase) const {
-    return launch(b, op, emit(module, spec, target), describe(spec, b.context()), arguments, phase);
-  }
-  LogicalResult launch(LaunchBuilder &b, Operation *op, func::FuncOp function,
-                       const cpu::Description &kernel, Arguments &arguments, Phase phase) const;
-
-  LogicalResult copy(LaunchBuilder &b, Value from, Value to) const;
-  LogicalResult advance(LaunchBuilder &b, equant::AdvanceOp op) const;
-  LogicalResult rowOp(LaunchBuilder &b, const KernelOps &kernel, RowOp op, double constant,
-                      Arguments &arguments) const;
-  LogicalResult linear(LaunchBuilder &b, const KernelOps &kernel, cpu::LinearSpec spec,
-                       Arguments &arguments) const;
-  LogicalResult linear(LaunchBuilder &b, const KernelOps &kernel, equant::PackedLinearOp op) const;
-  LogicalResult embedding(LaunchBuilder &b, Operation *op, const cpu::EmbeddingSpec &spec,
-                          Arguments &arguments) const;
-  template <typename RopeLike>
-  LogicalResult rope(LaunchBuilder &b, RopeLike op, bool inverse) const;
-  LogicalResult rowGradient(LaunchBuilder &b, Operation *op, cpu::RowGradientSpec spec,
-                            ArrayRef<StringRef> names) const;
-  template <typename AttentionLike>
-  LogicalResult attention(LaunchBuilder &b, AttentionLike op, cpu::AttentionSpec spec,
-                          Arguments &arguments) const;
-  LogicalResult attention(LaunchBuilder &b, lm::AttentionOp op, const KernelOps &kernel) const;
-  LogicalResult attention(LaunchBuilder &b, lm::CachedAttentionOp op) const;
-  LogicalResult attention(LaunchBuilder &b, equant::AttentionOp op) const;
-
-  void addRowOps(KernelLibrary &library) const;
-  void addLinears(KernelLibrary &library) const;
-  void addExperts(KernelLibrary &library) const;
-  void addHeads(KernelLibrary &library) const;
-  void addGradients(KernelLibrary &library) const;
-};
-
-} // namespace
 
 LogicalResult CPULauncher::launch(LaunchBuilder &b, Operation *op, func::FuncOp function,
                                   const cpu::Description &kernel, Arguments &arguments,
