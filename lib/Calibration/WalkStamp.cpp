@@ -19,8 +19,8 @@ using namespace easyquant::calibration;
 /// A hash of what is computed and observed, wherever the model lies and whatever is planned for it.
 static std::string programHash(ModuleOp module) {
   OwningOpRef<ModuleOp> copy = module.clone();
-  for (StringRef other : {lm::kSourceAttr, equant::kStatisticsAttr, equant::kWorkAttr,
-                          equant::kCalibrationAttr, equant::kRecipeAttr})
+  for (StringRef other : {lm::kSourceAttr, lm::kAssistantAttr, equant::kStatisticsAttr,
+                          equant::kWorkAttr, equant::kCalibrationAttr, equant::kRecipeAttr})
     (*copy)->removeAttr(other);
   copy->walk([](Operation *op) { op->removeAttr(equant::kPlanAttr); });
   std::string text;

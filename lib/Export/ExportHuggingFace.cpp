@@ -38,6 +38,9 @@ LogicalResult easyquant::exportHuggingFace(ModuleOp module, StringRef folder) {
   if (!path)
     return module.emitError() << "the module has no attribute '" << lm::kSourceAttr
                               << "' with the path of its weights; import a model first";
+  if (module->hasAttr(lm::kAssistantAttr))
+    return module.emitError() << "a checkpoint has no place for the assistant of another one; "
+                                 "import the model without --assistant";
   Result<formats::ModelSource> source = formats::ModelSource::open(path.str());
   if (!source)
     return module.emitError() << source.error().message;

@@ -22,7 +22,8 @@
 namespace easyquant::formats {
 
 /// A tensor in a mapped file. `typeName` is what the container calls its type; `type` has the same
-/// layout, and is null for one that weights cannot have (integers, fp64, ...).
+/// layout, and is null for one that weights cannot have (integers, fp64, ...). What was made of
+/// others is in no file.
 struct StoredTensor {
   const MappedFile *file = nullptr;
   std::span<const std::byte> data;
@@ -47,12 +48,24 @@ struct Checkpoint {
   std::vector<std::unique_ptr<MappedFile>> documents;
   std::vector<std::unique_ptr<SafetensorsFile>> shards;
   std::unique_ptr<GGUFFile> gguf;
+  std::vector<std::vector<float>> made; ///< what tensors in no file are
 };
 
 Result<Checkpoint> openHuggingFace(const std::filesystem::path &folder);
 /// A config.json alone: `tensors` is empty.
 Result<Checkpoint> openConfiguration(const std::filesystem::path &path);
 Result<Checkpoint> openGGUF(const std::filesystem::path &path);
+
+/// An assistant for `model`, which `modelName` has: a Hugging Face folder, or a config.json alone,
+/// which has no tensors. `config` is its own, and has itself as its assistant.
+Result<Checkpoint> openAssistant(const std::filesystem::path &path, const ModelConfig &model,
+                                 const std::string &modelName);
+/// Adds to the checkpoint of a model the assistant that drafts for it, whose tensors then have the
+/// names that ExpectedTensor has. A configuration goes with a configuration alone. Errors: those of
+/// openAssistant, NotFound (a tensor), Corrupt (its shape, the clusters of tokens), Unsupported
+/// (its type, one that has no place); each names the file.
+Result<void> addAssistant(Checkpoint &checkpoint, const std::filesystem::path &model,
+                          const std::filesystem::path &assistant);
 
 } // namespace easyquant::formats
 

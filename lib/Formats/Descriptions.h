@@ -19,6 +19,7 @@ Architecture qwen3();
 Architecture gemma2();
 Architecture gemma3();
 Architecture gemma4();
+Architecture gemma4Assistant();
 Architecture lfm2();
 Architecture qwen35();
 

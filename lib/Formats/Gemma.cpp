@@ -140,3 +140,23 @@ Architecture formats::gemma4() {
   a.layer.scalar = "layer_scalar";
   return a;
 }
+
+/// Its layers read the keys and values of the model that it drafts for.
+static constexpr FixedFlag kGemma4AssistantFlags[] = {{"enable_moe_block", false},
+                                                      {"use_double_wide_mlp", false}};
+Architecture formats::gemma4Assistant() {
+  Architecture a = gemma4();
+  a.name = "gemma4_assistant";
+  a.className = "Gemma4AssistantForCausalLM";
+  a.withOtherParts = nullptr;
+  a.fixedFlags = kGemma4AssistantFlags;
+  a.sharedKVLayers = {};
+  a.doubleWidthKey = nullptr;
+  a.layerInputSize = {};
+  a.layerInputVocab = {};
+  a.experts = {};
+  a.embedding = "assistant.model.embed_tokens";
+  a.layerPrefix = "assistant.model.layers.";
+  a.finalNorm = "assistant.model.norm";
+  return a;
+}

@@ -9,6 +9,7 @@
 #include "ConfigChecks.h"
 #include "Text.h"
 
+#include "easyquant/Formats/ModelSource.h"
 #include "easyquant/Support/FieldReader.h"
 
 #include <map>
@@ -293,6 +294,19 @@ static Result<std::optional<std::string>> floatTypeOf(std::string_view text,
   return std::optional<std::string>();
 }
 
+std::string formats::nameOfModel(const fs::path &folder) {
+  // "folder/", "." and ".." have names only after normalization.
+  std::error_code ignored;
+  fs::path full = fs::weakly_canonical(folder, ignored);
+  if (!full.has_filename())
+    full = full.parent_path();
+  // A download of Hugging Face's is models--ORGANIZATION--NAME/snapshots/REVISION.
+  const std::string download = full.parent_path().parent_path().filename().string();
+  if (full.parent_path().filename() == "snapshots" && download.starts_with("models--"))
+    return download.substr(download.rfind("--") + 2);
+  return full.filename().string();
+}
+
 Result<Checkpoint> formats::openConfiguration(const fs::path &path) {
   Checkpoint checkpoint;
   Result<std::string_view> text = addConfig(checkpoint, path);
@@ -302,6 +316,31 @@ Result<Checkpoint> formats::openConfiguration(const fs::path &path) {
   if (!type)
     return Unexpected(type.error());
   checkpoint.floatType = type->value_or(checkpoint.floatType);
+  return checkpoint;
+}
+
+Result<Checkpoint> formats::openAssistant(const fs::path &path, const ModelConfig &model,
+                                          const std::string &modelName) {
+  std::error_code ignored;
+  const bool isFolder = fs::is_directory(path, ignored);
+  if (!isFolder && (path.extension() != ".json" || !isThere(path)))
+    return makeError(ErrorCode::NotFound,
+                     "{}: no such folder; expected the Hugging Face folder of an assistant",
+                     path.string());
+  Checkpoint checkpoint;
+  const fs::path configPath = isFolder ? path / "config.json" : path;
+  Result<std::string_view> text = addDocument(checkpoint, configPath);
+  if (!text)
+    return Unexpected(text.error());
+  Result<Assistant> assistant = parseAssistantConfig(*text, configPath.string(), model, modelName);
+  if (!assistant)
+    return Unexpected(assistant.error());
+  checkpoint.config = *assistant->config;
+  checkpoint.config.assistant = std::move(*assistant);
+  if (!isFolder)
+    return checkpoint;
+  if (Result<void> added = addWeights(checkpoint, path); !added)
+    return Unexpected(added.error());
   return checkpoint;
 }
 

@@ -372,7 +372,7 @@ static void checkDenseForm(FieldReader &fields, const ModelConfig &config) {
                        quote(positions), type);
 }
 
-static void readModel(FieldReader &fields, ModelConfig &config) {
+void huggingFace::readModel(FieldReader &fields, ModelConfig &config) {
   const Architecture &architecture = *config.architecture;
   config.vocabSize = integer(fields, "vocab_size", kLargestVocabulary);
   readSizes(fields, config);

@@ -48,6 +48,9 @@ inline std::string word(FieldReader &fields, const char *key, std::string otherw
   return otherwise;
 }
 
+/// All that a model's object says but its tokens; the architecture is known.
+void readModel(FieldReader &fields, ModelConfig &config);
+
 /// The rotary positions of a configuration, whose sizes are read.
 void readRope(FieldReader &fields, ModelConfig &config);
 

@@ -66,6 +66,7 @@ template <typename Fields> void mapFields(Fields &fields, Manifest::Source &sour
   fields.required("name", source.name);
   mapChecksum(fields, "xxh3_128", source.checksum);
   fields.required("stored_types", source.storedTypes, Bounds());
+  fields.optional("assistant", source.assistant);
 }
 
 template <typename Fields> void mapFields(Fields &fields, Manifest::Fallback &fallback) {
@@ -164,6 +165,7 @@ template <typename Fields> void mapFields(Fields &fields, Manifest::Program &pro
   fields.required("cache_scheme", program.cache.scheme);
   fields.required("cache_type", program.cache.type);
   fields.optional("draft_entries", program.draftEntries);
+  fields.optional("fixed_draft_position", program.fixedDraftPosition);
   fields.optional("recurrent_values", program.recurrentValues, Bounds{1, int64_t(1) << 32});
   fields.optional("tensor_parallel", program.tensorParallel);
   fields.required("entries", program.entries);

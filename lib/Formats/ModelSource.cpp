@@ -43,7 +43,7 @@ constexpr size_t kHashPiece = size_t(16) << 20;
 
 struct ModelSource::Impl {
   Kind kind = Kind::HuggingFace;
-  fs::path path;
+  fs::path path, assistant;
   Checkpoint checkpoint;
   std::vector<ModelTensor> tensors;
   std::vector<Weight> weights; ///< of `tensors`
@@ -81,7 +81,7 @@ bool ModelTensor::isFloat() const {
 // Opening
 //===----------------------------------------------------------------------===//
 
-Result<ModelSource> ModelSource::open(const fs::path &path) {
+Result<ModelSource> ModelSource::open(const fs::path &path, const fs::path &assistant) {
   std::error_code error;
   fs::file_status status = fs::status(path, error);
   if (!fs::exists(status))
@@ -103,6 +103,10 @@ Result<ModelSource> ModelSource::open(const fs::path &path) {
   if (!checkpoint)
     return Unexpected(checkpoint.error());
   impl->checkpoint = std::move(*checkpoint);
+  impl->assistant = assistant;
+  if (!assistant.empty())
+    if (Result<void> added = addAssistant(impl->checkpoint, path, assistant); !added)
+      return Unexpected(added.error());
   ModelConfig &config = impl->checkpoint.config;
   auto isThere = [&](const std::string &name) { return impl->checkpoint.tensors.contains(name); };
   config.hasDraftHead =
@@ -548,22 +552,12 @@ std::string_view ModelSource::kindName() const {
   return impl->kind == Kind::HuggingFace ? "huggingface" : "gguf";
 }
 const fs::path &ModelSource::path() const { return impl->path; }
+const fs::path &ModelSource::assistantPath() const { return impl->assistant; }
 const ModelConfig &ModelSource::config() const { return impl->checkpoint.config; }
 std::span<const ModelTensor> ModelSource::tensors() const { return impl->tensors; }
 
 std::string ModelSource::name() const {
-  if (impl->kind == Kind::GGUF)
-    return impl->path.stem().string();
-  // "folder/", "." and ".." have names only after normalization.
-  std::error_code ignored;
-  fs::path full = fs::weakly_canonical(impl->path, ignored);
-  if (!full.has_filename())
-    full = full.parent_path();
-  // A download of Hugging Face's is models--ORGANIZATION--NAME/snapshots/REVISION.
-  const std::string download = full.parent_path().parent_path().filename().string();
-  if (full.parent_path().filename() == "snapshots" && download.starts_with("models--"))
-    return download.substr(download.rfind("--") + 2);
-  return full.filename().string();
+  return impl->kind == Kind::GGUF ? impl->path.stem().string() : nameOfModel(impl->path);
 }
 
 const ModelTensor *ModelSource::find(std::string_view name) const {

@@ -80,6 +80,7 @@ public:
   void attention(int64_t index);
   void layer(int64_t index);
   void draftHead();
+  void assistant(const Assistant &head, int64_t backbone);
 
 private:
   void add(const ModuleName &module, const char *kind, std::vector<int64_t> shape) {
@@ -250,6 +251,24 @@ void TensorList::draftHead() {
   layer(config.numLayers);
 }
 
+/// The list's configuration is the assistant's. Its names are alike in all containers.
+void TensorList::assistant(const Assistant &head, int64_t backbone) {
+  const int64_t hidden = config.hiddenSize, vocabulary = config.vocabSize;
+  matrix({kPreProjection, ""}, hidden, 2 * backbone);
+  for (int64_t index = 0; index < config.numLayers; ++index)
+    layer(index);
+  norm(config.architecture->finalNorm, hidden);
+  matrix({kPostProjection, ""}, backbone, hidden);
+  matrix({config.tieWordEmbeddings ? config.architecture->embedding.name : kAssistantHead, ""},
+         vocabulary, hidden);
+  if (head.clusters != 0) {
+    matrix({kCentroids, ""}, head.clusters, hidden);
+    add({kTokenClusters, ""}, "", {vocabulary});
+  }
+  for (ExpectedTensor &tensor : tensors)
+    tensor.ggufName = tensor.name;
+}
+
 std::vector<ExpectedTensor> formats::expectedTensors(const ModelConfig &config) {
   const Architecture &architecture = *config.architecture;
   TensorList list(config);
@@ -268,6 +287,11 @@ std::vector<ExpectedTensor> formats::expectedTensors(const ModelConfig &config) 
     list.matrix({kHeadModule, "output"}, config.vocabSize, config.hiddenSize);
   if (config.hasDraftHead)
     list.draftHead();
+  if (const auto &assistant = config.assistant) {
+    TensorList head(*assistant->config);
+    head.assistant(*assistant, config.hiddenSize);
+    std::ranges::move(head.tensors, std::back_inserter(list.tensors));
+  }
   return std::move(list.tensors);
 }
 

@@ -28,7 +28,7 @@ struct StoredRows {
   /// Added to what is stored.
   float offset = 0.0f;
 
-  bool isThere() const { return !parts.empty() && parts.front().file; }
+  bool isThere() const { return !parts.empty() && parts.front().data.data(); }
   /// Rows [firstRow, firstRow + rows) of `allRows` rows of `columns` values.
   Result<void> read(int64_t allRows, int64_t columns, int64_t firstRow, int64_t rows,
                     std::span<float> out) const;

@@ -9,7 +9,7 @@
 #include "easyquant/Dialect/LM/IR/LM.h"
 #include "easyquant/Formats/ModelTensors.h"
 
-#include "ModelBuilder.h"
+#include "BuildModel.h"
 
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
@@ -99,10 +99,10 @@ static Attended buildAttention(ModelBuilder &b, Value input, func::FuncOp layer,
     return byHead ? b.headNorm(rows, prefix, module) : b.norm(rows, prefix, module);
   };
   q = norm(q, modules.qNorm);
-  if (shares) {
+  if (shares && !config.isAssistant()) {
     k = b.ofOthers(layer)[0];
     v = b.ofOthers(layer)[1];
-  } else {
+  } else if (!shares) {
     k = norm(projections[1], modules.kNorm);
     v = config.architecture->normsValues
             ? b.headNorm(projections[2], place, config.headDimOf(index))
@@ -275,7 +275,7 @@ static Value buildLayerInput(ModelBuilder &b, Value x, Value inputs, const std::
   return b.add(x, b.norm(projected, prefix, modules.inputProjectionNorm), place);
 }
 
-static void buildLayer(ModelBuilder &b, int64_t index, double scalar) {
+void easyquant::buildLayer(ModelBuilder &b, int64_t index, double scalar) {
   const LayerModules &modules = b.config.architecture->layer;
   const std::string prefix = b.config.layerPrefix(index);
   func::FuncOp layer = b.startLayer(index);
@@ -309,9 +309,8 @@ static void buildLayer(ModelBuilder &b, int64_t index, double scalar) {
     b.finishLayer(x);
 }
 
-/// A function at the end of the module, with its block, into which `b` moves.
-static Block *startFunction(ModelBuilder &b, ModuleOp module, const std::string &name,
-                            ArrayRef<Type> inputs, ArrayRef<Type> results) {
+Block *easyquant::startFunction(ModelBuilder &b, ModuleOp module, const std::string &name,
+                                ArrayRef<Type> inputs, ArrayRef<Type> results) {
   b.setInsertionPointToEnd(module.getBody());
   auto function = func::FuncOp::create(b, b.at(name), name, b.getFunctionType(inputs, results));
   Block *body = function.addEntryBlock();
@@ -319,7 +318,7 @@ static Block *startFunction(ModelBuilder &b, ModuleOp module, const std::string 
   return body;
 }
 
-static Value buildEmbedding(ModelBuilder &b, Value tokens) {
+Value easyquant::buildEmbedding(ModelBuilder &b, Value tokens) {
   const std::string name = b.config.architecture->embedding.name;
   Value table = b.load(name + ".weight");
   Value x = lm::EmbeddingOp::create(b, b.at(name), tokens, table);
@@ -347,8 +346,7 @@ static SmallVector<Value> buildLayerInputs(ModelBuilder &b, Value tokens, Value 
   return SmallVector<Value>(parts.getOutputs());
 }
 
-/// The logits of what the final norm gives.
-static Value buildHead(ModelBuilder &b, Value x, const std::string &site) {
+Value easyquant::buildHead(ModelBuilder &b, Value x, const std::string &site) {
   const ModelConfig &config = b.config;
   const std::string name =
       config.tieWordEmbeddings ? config.architecture->embedding.name : formats::kHeadModule;
@@ -369,7 +367,8 @@ static void buildForward(ModelBuilder &b, ModuleOp module) {
   if (lm::RecurrentType recurrent = b.recurrentType())
     inputs.push_back(recurrent);
   SmallVector<Type> results = {b.activations(config.vocabSize)};
-  if (config.hasDraftHead)
+  const bool drafts = config.hasDraftHead || config.assistant;
+  if (drafts)
     results.push_back(b.activations(config.hiddenSize));
   Block *body = startFunction(b, module, "forward", inputs, results);
   Value tokens = body->getArgument(0), batch = body->getArgument(1);
@@ -384,7 +383,7 @@ static void buildForward(ModelBuilder &b, ModuleOp module) {
   const SmallVector<Value> ofLayers = buildLayerInputs(b, tokens, x);
   llvm::DenseMap<int64_t, SmallVector<Value>> keysOf; ///< and values, of layers that others read
   for (int64_t layer = 0; layer < config.numLayers; ++layer) {
-    std::string name = "layer_" + std::to_string(layer);
+    const std::string name = b.layerName(layer);
     SmallVector<Value> operands = {x, batch, cache};
     llvm::append_range(operands, body->getArguments().drop_front(4)); // a recurrent state
     if (config.sharesKV(layer))
@@ -400,7 +399,7 @@ static void buildForward(ModelBuilder &b, ModuleOp module) {
     return lm::RowsOp::create(b, b.at(formats::kHeadModule), rows, logitRows).getOutput();
   };
   auto norm = [&](Value rows) { return b.norm(rows, "", architecture.finalNorm); };
-  if (!config.hasDraftHead) {
+  if (!drafts) {
     Value logits = buildHead(b, norm(chosen(x)), formats::kHeadModule);
     func::ReturnOp::create(b, b.at("forward"), logits);
     return;
@@ -408,31 +407,6 @@ static void buildForward(ModelBuilder &b, ModuleOp module) {
   x = norm(x); // of all rows
   Value logits = buildHead(b, chosen(x), formats::kHeadModule);
   func::ReturnOp::create(b, b.at("forward"), {logits, x});
-}
-
-/// @draft: each row has a token, and the hidden state of the token before it.
-static void buildDraft(ModelBuilder &b, ModuleOp module) {
-  const ModelConfig &config = b.config;
-  const formats::DraftModules &modules = config.architecture->draft;
-  const std::string prefix = modules.prefix;
-  auto numbersType = RankedTensorType::get({ShapedType::kDynamic}, b.getI32Type());
-  RankedTensorType hidden = b.activations(config.hiddenSize);
-  Block *body = startFunction(b, module, lm::kDraft.str(),
-                              {numbersType, hidden, b.batchType(), numbersType, b.cacheType()},
-                              {b.activations(config.vocabSize), hidden});
-  Value batch = body->getArgument(2), cache = body->getArgument(4);
-  Value embedded = b.norm(buildEmbedding(b, body->getArgument(0)), prefix, modules.embeddingNorm);
-  Value before = b.norm(body->getArgument(1), prefix, modules.hiddenNorm);
-  Value x =
-      lm::ConcatOp::create(b, b.at(prefix + modules.fc.name), b.activations(2 * config.hiddenSize),
-                           ValueRange{embedded, before});
-  x = b.linear(x, prefix, modules.fc, /*bias=*/false);
-  const std::string layer = "layer_" + std::to_string(config.numLayers);
-  x = func::CallOp::create(b, b.at(layer), layer, hidden, ValueRange{x, batch, cache}).getResult(0);
-  x = b.norm(x, prefix, modules.norm);
-  Value chosen = lm::RowsOp::create(b, b.at(prefix + modules.norm.name), x, body->getArgument(3));
-  Value logits = buildHead(b, chosen, formats::kHeadModule);
-  func::ReturnOp::create(b, b.at(lm::kDraft.str()), {logits, x});
 }
 
 /// Refuses what the dialect would refuse without the name of a file.
@@ -505,15 +479,24 @@ OwningOpRef<ModuleOp> easyquant::importModel(MLIRContext &context, const ModelSo
   if (longestContext > 0)
     config.maxContext = longestContext;
   config.hasDraftHead &= drafts;
+  if (!drafts)
+    config.assistant.reset();
   if (failed(check(context, source, config, longestContext)))
     return nullptr;
   FailureOr<std::vector<double>> scalars = readScalars(context, source, config);
   if (failed(scalars))
     return nullptr;
+  FailureOr<std::vector<double>> ofAssistant =
+      config.assistant ? readScalars(context, source, *config.assistant->config)
+                       : std::vector<double>();
+  if (failed(ofAssistant))
+    return nullptr;
   OwningOpRef<ModuleOp> module = ModuleOp::create(UnknownLoc::get(&context));
   ModelBuilder b(*module, source, std::move(config));
 
   (*module)->setAttr(lm::kSourceAttr, b.getStringAttr(source.path().string()));
+  if (b.config.assistant)
+    (*module)->setAttr(lm::kAssistantAttr, b.getStringAttr(source.assistantPath().string()));
   (*module)->setAttr(lm::kModelAttr, modelAttr(b));
   b.setInsertionPointToEnd(module->getBody());
   b.declareWeights();
@@ -526,5 +509,7 @@ OwningOpRef<ModuleOp> easyquant::importModel(MLIRContext &context, const ModelSo
     buildLayer(b, b.config.numLayers, /*scalar=*/1.0);
     buildDraft(b, *module);
   }
+  if (b.config.assistant)
+    buildAssistant(b, *module, *ofAssistant);
   return module;
 }

@@ -9,6 +9,7 @@
 
 #include "easyquant/Dialect/LM/IR/LM.h"
 #include "easyquant/Dialect/LM/IR/RopeTable.h"
+#include "easyquant/Formats/ModelTensors.h"
 #include "easyquant/Import/ImportModel.h"
 
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
@@ -21,6 +22,11 @@ ModelBuilder::ModelBuilder(ModuleOp module, const formats::ModelSource &source,
                            formats::ModelConfig config)
     : OpBuilder(module.getBodyRegion()), source(source), config(std::move(config)), module(module) {
 }
+
+ModelBuilder::ModelBuilder(ModelBuilder &model)
+    : OpBuilder(model), source(model.source), config(*model.config.assistant->config),
+      module(model.module), cache(model.cacheType()), firstLayer(model.config.numLayers),
+      globals(model.globals) {}
 
 Location ModelBuilder::at(const std::string &name) { return NameLoc::get(getStringAttr(name)); }
 
@@ -44,6 +50,8 @@ lm::KVCacheType easyquant::cacheTypeOf(MLIRContext &context, const formats::Mode
 }
 
 lm::KVCacheType ModelBuilder::cacheType() {
+  if (cache)
+    return cache;
   return cacheTypeOf(*getContext(), config, [&] { return emitError(module.getLoc()); });
 }
 
@@ -69,6 +77,8 @@ void ModelBuilder::declareWeights() {
   const char *draft = config.architecture->draft.prefix;
   for (const formats::ModelTensor &tensor : source.tensors()) {
     if (draft && !config.hasDraftHead && StringRef(tensor.name).starts_with(draft))
+      continue;
+    if (!config.assistant && StringRef(tensor.name).starts_with(formats::kAssistantPrefix))
       continue;
     ml_program::GlobalOp global = declare(tensor.name, tensor.shape);
     // Rows of what no linear multiplies with are as good in the type that the file has.
@@ -126,12 +136,12 @@ ValueRange ModelBuilder::ofOthers(func::FuncOp layer) {
 
 func::FuncOp ModelBuilder::startLayer(int64_t index) {
   setInsertionPointToEnd(module.getBody());
-  std::string name = "layer_" + std::to_string(index);
+  const std::string name = layerName(index);
   RankedTensorType hidden = activations(config.hiddenSize);
   SmallVector<Type> inputs = {hidden, batchType(), cacheType()};
   if (lm::RecurrentType recurrent = recurrentType(); recurrent && index < config.numLayers)
     inputs.push_back(recurrent);
-  if (config.sharesKV(index))
+  if (config.sharesKV(index) && !config.isAssistant())
     inputs.append(2, activations(config.kvHeadsOf(index) * config.headDimOf(index)));
   if (config.layerInputSize != 0 && index < config.numLayers)
     inputs.push_back(activations(config.layerInputSize));
@@ -189,6 +199,13 @@ Value ModelBuilder::headNorm(Value input, const std::string &name, int64_t headD
 
 Value ModelBuilder::attention(Value query, Value key, Value value, func::FuncOp layer,
                               int64_t index, const std::string &name, Value sinkLogits) {
+  if (config.isAssistant())
+    return lm::CachedAttentionOp::create(
+        *this, at(name), query.getType(), query, /*cache=*/layer.getArgument(2),
+        /*batch=*/layer.getArgument(1), static_cast<uint64_t>(config.cachedLayer(index)),
+        static_cast<uint64_t>(config.numHeads), static_cast<uint64_t>(config.kvHeadsOf(index)),
+        static_cast<uint64_t>(config.headDimOf(index)), llvm::APFloat(config.attentionScale),
+        static_cast<uint64_t>(config.windowOf(index)));
   return lm::AttentionOp::create(*this, at(name), query, key, value,
                                  /*cache=*/layer.getArgument(2), /*batch=*/layer.getArgument(1),
                                  sinkLogits, config.cachedLayer(index), config.numHeads,

@@ -31,6 +31,9 @@ class ModelBuilder : public mlir::OpBuilder {
 public:
   ModelBuilder(mlir::ModuleOp module, const formats::ModelSource &source,
                formats::ModelConfig config);
+  /// For the assistant of a model whose weights are declared: its layers are numbered behind those
+  /// of the model, whose cache and rotation tables they read.
+  explicit ModelBuilder(ModelBuilder &model);
 
   const formats::ModelSource &source;
   const formats::ModelConfig config;
@@ -55,9 +58,13 @@ public:
 
   /// The types of what a layer gives: the hidden state, and the keys and values that others read.
   llvm::SmallVector<mlir::Type> resultsOf(int64_t index);
+  /// The function of layer `index`.
+  std::string layerName(int64_t index) const {
+    return "layer_" + std::to_string(firstLayer + index);
+  }
   /// Creates the function of layer `index` with its arguments (%x, %batch, %cache, a recurrent
-  /// state if any layer has one, keys and values if it reads those of another layer, and what it
-  /// reads of its own embedding) and moves into its body.
+  /// state if any layer has one, keys and values if it reads those of another layer of the model,
+  /// and what it reads of its own embedding) and moves into its body.
   mlir::func::FuncOp startLayer(int64_t index);
   /// Its arguments behind the cache and the state.
   mlir::ValueRange ofOthers(mlir::func::FuncOp layer);
@@ -77,7 +84,8 @@ public:
                        const formats::ModuleName &module);
   /// The same without a weight, of heads of so many columns, of the part `name` of a layer.
   mlir::Value headNorm(mlir::Value input, const std::string &name, int64_t headDim);
-  /// lm.attention of layer `index`, in the window that the layer has; sink logits may be null.
+  /// lm.attention of layer `index`, in the window that the layer has; sink logits may be null. An
+  /// assistant has lm.cached_attention in its place, without key and value.
   mlir::Value attention(mlir::Value query, mlir::Value key, mlir::Value value,
                         mlir::func::FuncOp layer, int64_t index, const std::string &name,
                         mlir::Value sinkLogits);
@@ -89,6 +97,8 @@ private:
   mlir::ml_program::GlobalOp declare(llvm::StringRef name, llvm::ArrayRef<int64_t> shape);
 
   mlir::ModuleOp module;
+  lm::KVCacheType cache; ///< of an assistant: the model's
+  int64_t firstLayer = 0;
   llvm::StringMap<mlir::RankedTensorType> globals;
 };
 

@@ -5,61 +5,13 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "RowLaunches.h"
+#include "CPULauncher.h"
 
 using namespace mlir;
 using namespace easyquant;
 
 using numerics::WeightTensor;
 using RowsPart = equant::RowsType::Part;
-
-namespace {
-
-/// Launches kernels of one module and target.
-struct CPULauncher {
-  ModuleOp module;
-  cpu::Target target;
-  bool halfCache;
-
-  template <typename Spec>
-  using Emit = func::FuncOp (*)(ModuleOp, const Spec &, const cpu::Target &);
-  /// Makes the kernel of a spec, unless it is there, and launches it.
-  template <typename Spec>
-  LogicalResult launch(LaunchBuilder &b, Operation *op, Emit<Spec> emit,
-                       const std::type_identity_t<Spec> &spec, Arguments &arguments,
-                       Phase phase) const {
-    return launch(b, op, emit(module, spec, target), describe(spec, b.context()), arguments, phase);
-  }
-  LogicalResult launch(LaunchBuilder &b, Operation *op, func::FuncOp function,
-                       const cpu::Description &kernel, Arguments &arguments, Phase phase) const;
-
-  LogicalResult copy(LaunchBuilder &b, Value from, Value to) const;
-  LogicalResult advance(LaunchBuilder &b, equant::AdvanceOp op) const;
-  LogicalResult rowOp(LaunchBuilder &b, const KernelOps &kernel, RowOp op, double constant,
-                      Arguments &arguments) const;
-  LogicalResult linear(LaunchBuilder &b, const KernelOps &kernel, cpu::LinearSpec spec,
-                       Arguments &arguments) const;
-  LogicalResult linear(LaunchBuilder &b, const KernelOps &kernel, equant::PackedLinearOp op) const;
-  LogicalResult embedding(LaunchBuilder &b, Operation *op, const cpu::EmbeddingSpec &spec,
-                          Arguments &arguments) const;
-  template <typename RopeLike>
-  LogicalResult rope(LaunchBuilder &b, RopeLike op, bool inverse) const;
-  LogicalResult rowGradient(LaunchBuilder &b, Operation *op, cpu::RowGradientSpec spec,
-                            ArrayRef<StringRef> names) const;
-  template <typename AttentionLike>
-  LogicalResult attention(LaunchBuilder &b, AttentionLike op, cpu::AttentionSpec spec,
-                          Arguments &arguments) const;
-  LogicalResult attention(LaunchBuilder &b, lm::AttentionOp op, const KernelOps &kernel) const;
-  LogicalResult attention(LaunchBuilder &b, equant::AttentionOp op) const;
-
-  void addRowOps(KernelLibrary &library) const;
-  void addLinears(KernelLibrary &library) const;
-  void addExperts(KernelLibrary &library) const;
-  void addHeads(KernelLibrary &library) const;
-  void addGradients(KernelLibrary &library) const;
-};
-
-} // namespace
 
 LogicalResult CPULauncher::launch(LaunchBuilder &b, Operation *op, func::FuncOp function,
                                   const cpu::Description &kernel, Arguments &arguments,
@@ -406,20 +358,25 @@ LogicalResult CPULauncher::attention(LaunchBuilder &b, AttentionLike op, cpu::At
   spec.headDim = op.getHeadDim();
   spec.scale = op.getScale().convertToDouble();
   spec.window = op.getWindow();
-  spec.bound = op.getBound().convertToDouble();
   spec.halfCache = halfCache;
-  spec.sinkLogits = bool(op.getSinkLogits());
-  if (failed(arguments.setWeight("sink_logits", op.getSinkLogits())))
-    return failure();
+  if constexpr (std::is_same_v<AttentionLike, lm::CachedAttentionOp>) {
+    spec.window -= spec.window > 0; // of which the row's own place is one
+  } else {
+    spec.bound = op.getBound().convertToDouble();
+    spec.sinkLogits = bool(op.getSinkLogits());
+    if (failed(arguments.setWeight("sink_logits", op.getSinkLogits())))
+      return failure();
+  }
   auto place = b.placeInCache(op, spec, /*rotatesKeys=*/spec.kv && spec.kv->ropePositions > 0,
                               /*slide=*/true);
   if (failed(place))
     return failure();
   arguments.set("q", b[op.getQuery()]);
-  if (!spec.appended) {
-    arguments.set("k", b[op.getKey()]);
-    arguments.set("v", b[op.getValue()]);
-  }
+  if constexpr (!std::is_same_v<AttentionLike, lm::CachedAttentionOp>)
+    if (!spec.appended) {
+      arguments.set("k", b[op.getKey()]);
+      arguments.set("v", b[op.getValue()]);
+    }
   arguments.set("cache", b.cache(op.getCache(), 0));
   arguments.set("pages", b.argument(place->slides ? "sliding_pages" : "pages"));
   arguments.set("sequences", b[op.getBatch()]);
@@ -448,6 +405,14 @@ LogicalResult CPULauncher::attention(LaunchBuilder &b, lm::AttentionOp op,
     if (failed(arguments.setWeight("table", queries.getTable())))
       return failure();
   }
+  return attention(b, op, spec, arguments);
+}
+
+/// Over what a float cache holds.
+LogicalResult CPULauncher::attention(LaunchBuilder &b, lm::CachedAttentionOp op) const {
+  cpu::AttentionSpec spec;
+  spec.appended = spec.before = true;
+  Arguments arguments(b);
   return attention(b, op, spec, arguments);
 }
 
@@ -527,8 +492,21 @@ void CPULauncher::addHeads(KernelLibrary &library) const {
   });
   library.add<lm::AttentionOp>(
       [*this](auto &b, auto op, const KernelOps &kernel) { return attention(b, op, kernel); });
+  library.add<lm::CachedAttentionOp>(
+      [*this](auto &b, auto op, const KernelOps &) { return attention(b, op); });
   library.add<equant::AttentionOp>(
       [*this](auto &b, auto op, const KernelOps &) { return attention(b, op); });
+  library.add<lm::MaskClustersOp>(
+      [*this, copy = library.copy](auto &b, auto op, const KernelOps &) -> LogicalResult {
+        cpu::MaskClustersSpec spec{lm::columns(op.getLogits()), lm::columns(op.getScores()),
+                                   static_cast<int64_t>(op.getTopK())};
+        Arguments arguments(b, {{"scores", b[op.getScores()]}});
+        FailureOr<Value> rows = b.inPlace(op.getOutput(), op.getLogits(), copy);
+        if (failed(rows) || failed(arguments.setWeight("clusters", op.getClusters())))
+          return failure();
+        arguments.set("logits", *rows);
+        return launch(b, op, cpu::getOrEmitMaskClusters, spec, arguments, Phase::Other);
+      });
 }
 
 //===----------------------------------------------------------------------===//

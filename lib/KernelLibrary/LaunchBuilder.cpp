@@ -448,7 +448,9 @@ Value LaunchBuilder::counters(int64_t count) {
 FailureOr<LaunchBuilder::CachePlace> LaunchBuilder::layOutCache(Operation *attention,
                                                                 SizesOfHeads sizesOf,
                                                                 bool rotatesKeys, bool slide) {
-  const auto type = cast<lm::KVCacheType>(attention->getOperand(3).getType());
+  const auto isCache = [](Value operand) { return isa<lm::KVCacheType>(operand.getType()); };
+  const auto type =
+      cast<lm::KVCacheType>((*llvm::find_if(attention->getOperands(), isCache)).getType());
   const int64_t layer = attention->getAttrOfType<IntegerAttr>("layer").getInt();
   CachePlace place;
   formats::CacheSizes sizes;

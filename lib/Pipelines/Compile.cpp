@@ -196,6 +196,18 @@ static std::optional<std::string> checkOwners(const OptionValues &options, const
   return std::nullopt;
 }
 
+/// Why an assistant is not taken along, which was asked for by name; nothing if it is, or was not.
+static std::optional<std::string> checkAssistant(const OptionValues &options) {
+  if (!options.has(option::assistant))
+    return std::nullopt;
+  std::string reason = whyNoDraftHead(options);
+  if (options.has(option::exportFormat))
+    reason = "checkpoints have no place for it";
+  if (reason.empty())
+    return std::nullopt;
+  return "--assistant " + options[option::assistant] + ": " + reason + "; leave one of the two out";
+}
+
 std::optional<std::string> checkOptions(const OptionValues &options) {
   for (const OptionInfo &option : recipe::options())
     if (const recipe::OptionValue *value = options.find(option))
@@ -221,6 +233,8 @@ std::optional<std::string> checkOptions(const OptionValues &options) {
     return problem;
   if (auto chosen = chooseThreads(options[option::threads]); !chosen)
     return chosen.error().message;
+  if (auto problem = checkAssistant(options))
+    return problem;
   bool isCacheFloat = options.get(option::kvScheme).value_or("none") == "none";
   for (const OptionInfo &option : recipe::options())
     if (isCacheFloat && option.section == "kv" && &option != &option::kvScheme.info() &&
@@ -247,7 +261,7 @@ std::string whyNoDraftHead(const OptionValues &options) {
       return request.family->title + " do not run it";
   if (options.get(option::kvScheme).value_or("none") != "none")
     return "what was guessed wrong can be taken from a float KV cache alone";
-  if (options[option::activations] == "online")
+  if (StringRef(options[option::activations]).starts_with("online"))
     return "scales that follow a text forget no guess";
   return "";
 }

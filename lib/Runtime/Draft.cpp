@@ -13,6 +13,11 @@
 // Nothing depends on the head but guesses. Where two sequences share a page to its end and go on
 // with different tokens, its last place is what the one has left there that came last.
 //
+// An assistant in its place (program.fixed_draft_position) has no keys and values and writes none.
+// It reads the newest token alone, which the model has not read, and the hidden state before it,
+// and each of its own guesses at the position of that token, with what the model's cache has before
+// it.
+//
 //===----------------------------------------------------------------------===//
 
 #include "Append.h"
@@ -61,9 +66,14 @@ public:
     std::vector<float> next; ///< and the state there
 
     /// What it has not read; the token behind the last one is to be added, or the last state goes.
-    Rows(Batch::Sequence &sequence, int64_t width)
-        : sequence(&sequence), position(sequence.recent.first + sequence.recent.read) {
+    Rows(Batch::Sequence &sequence, int64_t width, bool isFixed)
+        : sequence(&sequence),
+          position(isFixed ? sequence.position : sequence.recent.first + sequence.recent.read) {
       const Batch::Recent &recent = sequence.recent;
+      if (isFixed) {
+        hidden.assign(recent.hidden.end() - width, recent.hidden.end());
+        return;
+      }
       tokens.assign(recent.tokens.begin() + recent.read + 1, recent.tokens.end());
       hidden.assign(recent.hidden.begin() + recent.read * width, recent.hidden.end());
     }
@@ -165,8 +175,10 @@ void Batch::readRecent(Sequence &sequence) noexcept {
   const int64_t rows = std::ssize(recent.tokens) - kKeptRows;
   if (rows < kKeptRows)
     return;
+  if (hasFixedDrafts())
+    return recent.drop(rows, width);
   try {
-    HeadSteps::Rows unread(sequence, width);
+    HeadSteps::Rows unread(sequence, width, /*isFixed=*/false);
     unread.keep(rows - recent.read, width);
     HeadSteps::Rows *const work[] = {&unread};
     if (rows > recent.read && !HeadSteps(*this).run(work))
@@ -176,7 +188,12 @@ void Batch::readRecent(Sequence &sequence) noexcept {
   }
 }
 
+bool Batch::hasFixedDrafts() const {
+  return owner->manifest().program.fixedDraftPosition.value_or(false);
+}
+
 Result<void> Batch::draft(std::span<DraftItem> items) {
+  const bool isFixed = hasFixedDrafts();
   const int64_t width = owner->manifest().model.hiddenSize,
                 vocabulary = owner->manifest().model.vocabSize;
   if (!drafts)
@@ -212,13 +229,17 @@ Result<void> Batch::draft(std::span<DraftItem> items) {
     const int64_t most = std::min(item.most, limit - sequence.position);
     if (sequence.recent.tokens.empty() || most < 1)
       continue;
-    Result<Result<void>> taken = takePages(sequence, most);
-    if (!taken)
-      return Unexpected(taken.error());
-    if (!*taken) // no room to guess
+    if (isFixed && sequence.state.position < sequence.position) // windows that it reads are gone
       continue;
+    if (!isFixed) {
+      Result<Result<void>> taken = takePages(sequence, most);
+      if (!taken)
+        return Unexpected(taken.error());
+      if (!*taken) // no room to guess
+        continue;
+    }
     item.tokens.reserve(static_cast<size_t>(most));
-    all.emplace_back(sequence, width);
+    all.emplace_back(sequence, width, isFixed);
     all.back().tokens.push_back(item.token);
     drafted.push_back(&item);
   }
@@ -234,7 +255,8 @@ Result<void> Batch::draft(std::span<DraftItem> items) {
       item.tokens.push_back(rows.likeliest);
       if (std::ssize(item.tokens) == std::min(item.most, limit - rows.sequence->position))
         continue;
-      rows.position += std::ssize(rows.tokens);
+      if (!isFixed)
+        rows.position += std::ssize(rows.tokens);
       rows.tokens.assign(1, rows.likeliest);
       rows.hidden.swap(rows.next);
       going[left] = &rows;
@@ -243,6 +265,8 @@ Result<void> Batch::draft(std::span<DraftItem> items) {
     going.resize(left);
     drafted.resize(left);
   }
+  if (isFixed)
+    return {};
   for (HeadSteps::Rows &rows : all)
     rows.sequence->recent.read = std::ssize(rows.sequence->recent.tokens) - 1;
   return {};

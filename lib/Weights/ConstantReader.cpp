@@ -24,7 +24,9 @@ FailureOr<ConstantReader> ConstantReader::open(ModuleOp module) {
   if (!path)
     return emitError(module.getLoc()) << "module has no " << lm::kSourceAttr
                                       << ", the path of the model that its globals name tensors of";
-  Result<formats::ModelSource> source = formats::ModelSource::open(path.str());
+  auto assistant = module->getAttrOfType<StringAttr>(lm::kAssistantAttr);
+  Result<formats::ModelSource> source =
+      formats::ModelSource::open(path.str(), assistant ? assistant.str() : "");
   if (!source)
     return emitError(module.getLoc()) << source.error().message;
   auto work = module->getAttrOfType<StringAttr>(kWorkAttr);

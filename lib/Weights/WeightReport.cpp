@@ -24,6 +24,8 @@ Result<DictionaryAttr> easyquant::equant::describeSource(MLIRContext *context,
   for (const auto &[name, count] : source.storedTypes())
     types.set(name, b.getI64IntegerAttr(count));
   NamedAttrList entry;
+  if (!source.assistantPath().empty())
+    entry.set("assistant", b.getStringAttr(formats::nameOfModel(source.assistantPath())));
   entry.set("kind", b.getStringAttr(source.kindName()));
   entry.set("name", b.getStringAttr(source.name()));
   entry.set("stored_types", types.getDictionary(context));

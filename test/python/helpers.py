@@ -316,6 +316,41 @@ def random_gemma4(seed=0, *, hidden=40, ffn=52, layers=4, heads=4, kv_heads=2, h
     return config, {name: values.astype(np.float32) for name, values in tensors.items()}
 
 
+def random_gemma4_assistant(seed, model, *, hidden=24, ffn=36, heads=4, layer_types=("sliding_attention", "full_attention"), clusters=0, chosen=2, tied=True,
+                            **fields):
+    """(config, tensors) of an assistant for a model of random_gemma4 with this configuration; `fields` are put into its text_config."""
+    random = np.random.default_rng(seed)
+    text = {"model_type": "gemma4_text", "hidden_size": hidden, "intermediate_size": ffn, "num_hidden_layers": len(layer_types),
+            "layer_types": list(layer_types), "num_attention_heads": heads, "num_kv_shared_layers": len(layer_types), "hidden_size_per_layer_input": 0,
+            "vocab_size_per_layer_input": 0}
+    for name in ("head_dim", "global_head_dim", "num_key_value_heads", "vocab_size", "max_position_embeddings", "rms_norm_eps", "sliding_window",
+                 "hidden_activation", "rope_parameters"):
+        if name in model:
+            text[name] = model[name]
+    text |= fields
+    config = {"architectures": ["Gemma4AssistantForCausalLM"], "model_type": "gemma4_assistant", "backbone_hidden_size": model["hidden_size"],
+              "tie_word_embeddings": tied, "use_ordered_embeddings": clusters > 0, "num_centroids": clusters or 2048,
+              "centroid_intermediate_top_k": chosen, "text_config": text, "dtype": "float32"}
+    vocab, backbone = text["vocab_size"], model["hidden_size"]
+    shapes = {"pre_projection.weight": (hidden, 2 * backbone), "post_projection.weight": (backbone, hidden), "model.norm.weight": (hidden,),
+              "model.embed_tokens.weight" if tied else "lm_head.weight": (vocab, hidden)}
+    for layer, kind in enumerate(layer_types):
+        at, head = f"model.layers.{layer}.", text["head_dim" if kind == "sliding_attention" else "global_head_dim"]
+        shapes |= {at + "self_attn.q_proj.weight": (heads * head, hidden), at + "self_attn.o_proj.weight": (hidden, heads * head),
+                   at + "self_attn.q_norm.weight": (head,), at + "mlp.gate_proj.weight": (ffn, hidden), at + "mlp.up_proj.weight": (ffn, hidden),
+                   at + "mlp.down_proj.weight": (hidden, ffn), at + "layer_scalar": (1,)}
+        shapes |= {f"{at}{part}_layernorm.weight": (hidden,) for part in ("input", "post_attention", "pre_feedforward", "post_feedforward")}
+        if text.get("attention_bias"):
+            shapes |= {at + "self_attn.q_proj.bias": (heads * head,), at + "self_attn.o_proj.bias": (hidden,)}
+    if clusters:
+        shapes["masked_embedding.centroids.weight"] = (clusters, hidden)
+    tensors = {name: (random.uniform(0.5, 1.5, shape) if len(shape) == 1 else random.normal(0, 1.5 / np.sqrt(shape[-1]), shape)).astype(np.float32)
+               for name, shape in shapes.items()}
+    if clusters:
+        tensors["masked_embedding.token_ordering"] = random.permutation(vocab)
+    return config, tensors
+
+
 def random_lfm2(seed=0, *, hidden=40, ffn=52, kinds=("conv", "full_attention", "conv"), heads=5, kv_heads=1, width=3, vocab=97, context=96,
                 tied=True, bias=False, experts=0, expert_ffn=32, dense=1, **fields):
     """(config, tensors) of an LFM2 whose sizes fit nothing, with experts behind the first `dense` layers if there are `experts`; `fields` are put

@@ -23,7 +23,7 @@ def test_keywords_are_those_of_the_table():
     assert not {"dry_run", "dump_pipeline", "emit_ir_after", "copy_file"} & set(COMPILED) and len(KEPT) > 40
     for name, option in COMPILED.items():
         kinds = {"switch": (bool,), "integer": (int,), "number": (float,), "text or number": (str, float)}
-        expected = kinds.get(option.kind, (str, Path) if option.value in ("FILE", "DIR") else (str,))
+        expected = kinds.get(option.kind, (str, Path) if option.is_path else (str,))
         annotation = CompileKeywords.__annotations__[name]
         assert option.kind == "list" or (get_args(annotation) or (annotation,)) == expected, name
     parameters = inspect.signature(easyquant.quantize).parameters

@@ -61,9 +61,12 @@ struct Session {
   }
   /// Paths that the user has named are as a line of text can have them.
   std::string escape(const std::string &message) const {
-    const std::string paths[] = {line.model, line.output, line.options[recipe::option::workFolder],
+    const std::string paths[] = {line.model,
+                                 line.output,
+                                 line.options[recipe::option::workFolder],
                                  line.options[recipe::option::tokensFile],
-                                 line.options[recipe::option::recipe]};
+                                 line.options[recipe::option::recipe],
+                                 line.options[recipe::option::assistant]};
     return escapePaths(message, paths);
   }
   /// After errors have been printed.
@@ -110,6 +113,8 @@ static void dumpPipeline(MLIRContext &context, const CommandLine &line,
     llvm::outs() << " --context " << *context;
   if (source.config().hasDraftHead && !whyNoDraftHead(line.options).empty())
     llvm::outs() << " --draft-head none";
+  if (line.options.has(option::assistant))
+    llvm::outs() << " --assistant '" << line.options[option::assistant] << "'";
   llvm::outs() << " | easyquant-opt -o /dev/null --pass-pipeline='";
   pm.printAsTextualPipeline(llvm::outs());
   llvm::outs() << "'\n";
@@ -267,7 +272,8 @@ static int run(Session &session) {
     return session.fail(*problem);
   if (line.output.empty() && !line.options.has(option::emitIRAfter) && compiles)
     return session.fail("no output folder; name one with -o OUT");
-  Result<formats::ModelSource> source = formats::ModelSource::open(line.model);
+  Result<formats::ModelSource> source =
+      formats::ModelSource::open(line.model, line.options[option::assistant]);
   if (!source)
     return session.fail(source.error().message);
   if (source->isQuantized() && !given.has(option::scheme) && !given.has(option::recipe)) {

@@ -33,8 +33,9 @@ static int fail(llvm::StringRef message) {
 
 /// Writes the IR of the model at `path` to `output`.
 static int importFrom(const std::string &path, formats::ModelSource::Kind kind,
-                      int64_t longestContext, bool drafts, const std::string &output) {
-  Result<formats::ModelSource> source = formats::ModelSource::open(path);
+                      int64_t longestContext, bool drafts, const std::string &assistant,
+                      const std::string &output) {
+  Result<formats::ModelSource> source = formats::ModelSource::open(path, assistant);
   if (!source)
     return fail(source.error().message);
   if (source->kind() != kind)
@@ -93,6 +94,9 @@ int main(int argc, char **argv) {
       "draft-head", cl::value_desc("auto|none"), cl::init("auto"), cl::cat(category),
       cl::desc("Whether --import-* takes the head that drafts tokens, if there is one: auto, none "
                "(default: auto)"));
+  cl::opt<std::string> assistant(
+      "assistant", cl::value_desc("folder"), cl::cat(category),
+      cl::desc("Hugging Face folder of the model that drafts for the one of --import-*"));
   cl::opt<bool> list("list-architectures", cl::cat(category),
                      cl::desc("Print a Markdown table of the architectures that can be imported"));
   cl::SetVersionPrinter([](llvm::raw_ostream &os) {
@@ -114,13 +118,18 @@ int main(int argc, char **argv) {
   if (draftHead != "auto" && draftHead != "none")
     return fail("--draft-head " + draftHead + ": expected auto or none");
   const bool drafts = draftHead == "auto";
+  if (!assistant.empty() && (!drafts || !exported.empty()))
+    return fail("--assistant " + assistant +
+                ": goes with --import-hf and --import-gguf, and not "
+                "with --draft-head none");
   setInput(!exported.empty() ? input : !gguf.empty() ? gguf : huggingFace);
   return runTool([&] {
     if (!exported.empty())
       return exportTo(exported, input);
     if (!gguf.empty())
-      return importFrom(gguf, formats::ModelSource::Kind::GGUF, longestContext, drafts, output);
+      return importFrom(gguf, formats::ModelSource::Kind::GGUF, longestContext, drafts, assistant,
+                        output);
     return importFrom(huggingFace, formats::ModelSource::Kind::HuggingFace, longestContext, drafts,
-                      output);
+                      assistant, output);
   });
 }

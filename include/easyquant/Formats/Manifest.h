@@ -69,6 +69,7 @@ struct Manifest {
     std::string kind, name;
     std::string checksum;                       ///< of the model: xxh3_128
     std::map<std::string, int64_t> storedTypes; ///< how many tensors of each
+    std::optional<std::string> assistant;       ///< name of the model that drafts for it, if any
     bool operator==(const Source &) const = default;
   };
 
@@ -149,6 +150,9 @@ struct Manifest {
     std::map<std::string, std::string> entries;
     /// The same of the head that drafts; empty where there is none.
     std::map<std::string, std::string> draftEntries;
+    /// It appends nothing: all drafts are made at the position of the token that they follow, of
+    /// what the cache has before it. None: it has keys and values of its own.
+    std::optional<bool> fixedDraftPosition;
     /// Tokens that one call takes at most.
     int64_t maxRows = 0;
     int64_t arenaBytes = 0;

@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -35,6 +36,16 @@ struct DeltaSizes {
   int64_t columns() const { return 2 * keys() + values(); }
 };
 
+struct ModelConfig;
+
+/// A model that drafts for a larger one, whose keys and values its layers read (Gemma 4).
+struct Assistant {
+  /// Its own sizes; heads of keys and values are the model's. All layers share keys and values.
+  std::shared_ptr<const ModelConfig> config;
+  /// Clusters of as many tokens each, of which the best ones' tokens are chosen among; 0: none.
+  int64_t clusters = 0, chosenClusters = 0;
+};
+
 /// What config.json, or the metadata of a GGUF file, says of a model. Every number has been checked
 /// for range and for consistency with the others.
 struct ModelConfig {
@@ -47,6 +58,8 @@ struct ModelConfig {
   /// (hasDraftHead), and lies behind the others: layer `numLayers`. More are left out.
   int64_t draftLayers = 0;
   bool hasDraftHead = false;
+  /// What drafts in its place; none: there is nothing, or the head.
+  std::optional<Assistant> assistant = {};
   int64_t vocabSize = 0;
   int64_t hiddenSize = 0;
   int64_t intermediateSize = 0;
@@ -63,6 +76,8 @@ struct ModelConfig {
   /// MLPs have twice the columns.
   int64_t sharedKVLayers = 0;
   bool widensSharing = false;
+  /// Where the model's cache has what layers of an assistant read, all of which are such.
+  std::optional<int64_t> windowedSource = {}, fullSource = {};
   /// Numbers that each layer reads of a row of Architecture::layerEmbedding; 0: there is none.
   int64_t layerInputSize = 0;
   /// Longest context in tokens.
@@ -177,10 +192,21 @@ struct ModelConfig {
         return true;
     return false;
   }
+  /// Whether no layer makes keys and values: what they read is another model's.
+  bool isAssistant() const { return sharedKVLayers == numLayers; }
   /// Where the cache has what a layer reads: its number among those that make keys and values.
   int64_t cachedLayer(int64_t layer) const {
+    if (isAssistant())
+      return (windowOf(layer) != 0 ? windowedSource : fullSource).value_or(0);
     const int64_t source = sourceOf(layer);
     return source - recurrentBefore(source) - (source >= numLayers ? sharedKVLayers : 0);
+  }
+  /// Where the cache has what the last layer with a window makes, or the last one without.
+  std::optional<int64_t> lastCached(bool isWindowed) const {
+    for (int64_t layer = numLayers - sharedKVLayers - 1; layer >= 0; --layer)
+      if ((windowOf(layer) != 0) == isWindowed)
+        return cachedLayer(layer);
+    return std::nullopt;
   }
   /// Columns between up and down.
   int64_t intermediateOf(int64_t layer) const {
@@ -217,6 +243,11 @@ std::span<const ConfigSize> configSizes();
 /// that is missing or out of range), Unsupported (an architecture, activation, RoPE scaling or
 /// quantized checkpoint that is not handled).
 Result<ModelConfig> parseHuggingFaceConfig(std::string_view text, std::string_view fileName);
+
+/// From the text of the config.json of an assistant that drafts for `model`, of a file `modelName`,
+/// with the same errors, and for sizes that do not go with the model's.
+Result<Assistant> parseAssistantConfig(std::string_view text, std::string_view fileName,
+                                       const ModelConfig &model, std::string_view modelName);
 
 /// From the metadata and tensor table of a GGUF header, with the same errors.
 Result<ModelConfig> parseGGUFConfig(const GGUFHeader &header, std::string_view fileName);

@@ -48,6 +48,9 @@ std::string partName(std::string_view site, numerics::WeightTensor part);
 /// "model.layers.0.mlp.up_proj.weight_order".
 std::string orderName(std::string_view site);
 
+/// The name of a Hugging Face folder, or of the download that it is.
+std::string nameOfModel(const std::filesystem::path &folder);
+
 /// A model on disk: a Hugging Face folder (config.json with model.safetensors, or with
 /// model.safetensors.index.json and its shards), a GGUF file, or a config.json alone, which has the
 /// names and shapes of weights and nothing to read (NotFound). Weights stay mapped; reading
@@ -59,7 +62,11 @@ public:
   enum class Kind { HuggingFace, GGUF };
 
   /// Errors: NotFound (path, shard or tensor), Corrupt, Unsupported, IO; each names the file.
-  static Result<ModelSource> open(const std::filesystem::path &path);
+  /// `assistant` is the Hugging Face folder of a model that drafts for this one, or its config.json
+  /// beside that of the model; empty: there is none. Its tensors, whose names begin with
+  /// kAssistantPrefix, come behind those of the model.
+  static Result<ModelSource> open(const std::filesystem::path &path,
+                                  const std::filesystem::path &assistant = {});
 
   ModelSource(ModelSource &&) noexcept;
   ModelSource &operator=(ModelSource &&) noexcept;
@@ -69,6 +76,8 @@ public:
   /// "huggingface" or "gguf".
   std::string_view kindName() const;
   const std::filesystem::path &path() const;
+  /// Empty where there is none.
+  const std::filesystem::path &assistantPath() const;
   /// The folder's or file's name, without ".gguf".
   std::string name() const;
   const ModelConfig &config() const;

@@ -22,6 +22,17 @@ namespace easyquant::formats {
 /// The output head's module in Hugging Face checkpoints, tied or not.
 inline constexpr const char *kHeadModule = "lm_head";
 
+/// What the names of an assistant's tensors begin with, and its modules beside layers. The last has
+/// the cluster of each token; checkpoints have the tokens of all clusters, one behind the other, in
+/// kTokenOrdering, which has no prefix.
+inline constexpr const char *kAssistantPrefix = "assistant.",
+                            *kPreProjection = "assistant.pre_projection",
+                            *kPostProjection = "assistant.post_projection",
+                            *kAssistantHead = "assistant.lm_head",
+                            *kCentroids = "assistant.masked_embedding.centroids",
+                            *kTokenClusters = "assistant.masked_embedding.token_clusters",
+                            *kTokenOrdering = "masked_embedding.token_ordering";
+
 /// A weight that a configuration calls for.
 struct ExpectedTensor {
   /// As ModelTensor: the name in a Hugging Face checkpoint and the logical shape.
@@ -69,7 +80,7 @@ struct ExpectedTensor {
 /// "model.layers.0.mlp.experts.7.up_proj.weight" of "model.layers.0.mlp.experts.up_proj.weight".
 std::string expertName(std::string_view name, int64_t expert);
 
-/// All weights in the order of execution.
+/// All weights in the order of execution; those of an assistant come last.
 std::vector<ExpectedTensor> expectedTensors(const ModelConfig &config);
 
 /// Whether there is one head that drafts, of a kind that is known, as far as a configuration says.

@@ -37,6 +37,10 @@ constexpr llvm::StringLiteral kQueryRopeTableName = "rope.queries.cos_sin";
 ///     those before them; logits at %rows, and hidden states that take the place of the model's
 ///   @layer_L, its layer
 ///
+/// If it has an assistant, @draft is that, and has no keys and values: each of its rows reads what
+/// the cache has before the row's position, and `lm.assistant` is the assistant's path. @layer_L
+/// and what follows are its layers, %x, %batch and %cache their arguments.
+///
 /// A tied head reads the embedding's global. Tables of positions are for `longestContext` tokens;
 /// 0: for the context of the model. Null after a diagnostic that names the source, where the
 /// dialect cannot take the model or the model such a context.

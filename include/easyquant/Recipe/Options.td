@@ -68,6 +68,10 @@ let group = "What to make", key = "" in {
                               "the head that drafts tokens for speculation (multi-token prediction): taken along where the checkpoint has one and the target runs it, or left out"> {
     let choices = ["auto", "none"];
   }
+  def Assistant : TableOption<"assistant", Text, "assistant", "",
+                              "Hugging Face folder of the model that was trained to draft for this one (gemma4_assistant): it becomes the artifact's head for drafts"> {
+    let value = "FOLDER";
+  }
   def TensorParallel : TableOption<"tensorParallel", Integer, "tensor-parallel", "1",
                                    "ranks that share the model: heads, MLP and vocabulary; apart from --threads"> {
     let description = "ranks that share the model (default: 1)";

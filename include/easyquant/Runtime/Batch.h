@@ -264,6 +264,8 @@ private:
   /// Gives it pages for more tokens, copies of those that are shared and will be written. The outer
   /// error is the device's, the inner one that there are too few.
   Result<Result<void>> takePages(Sequence &sequence, int64_t tokens);
+  /// Whether what drafts has no keys and values of its own.
+  bool hasFixedDrafts() const;
   /// Lets the head read what has piled up of a sequence, so that it can be forgotten.
   void readRecent(Sequence &sequence) noexcept;
   /// Gives back the pages behind those of its tokens.

@@ -46,7 +46,7 @@ std::string symbolName(const AttentionSpec &spec) {
   if (spec.sinkLogits)
     name += "_sinklogits";
   if (spec.appended)
-    name += "_appended";
+    name += spec.before ? "_before" : "_appended";
   if (spec.positions > 0)
     name += llvm::formatv("_rotate{0}", spec.positions).str() +
             partOfHead(spec.rotated(), spec.headDim);
@@ -301,7 +301,9 @@ func::FuncOp getOrEmitAttention(ModuleOp module, const AttentionSpec &spec, cons
   FloatTiling tiling(spec, target);
   auto build = [&](KernelBuilder &b, const KernelArguments &in, const Team &team) {
     Value sequences = in["sequences"];
-    auto of = [&](const Sequence &sequence) {
+    auto of = [&](Sequence sequence) {
+      if (spec.before) // what a row sees ends with the token before it
+        sequence.position = b.sub(sequence.position, 1);
       return FloatSequence(b, module, tiling, in, team, sequence);
     };
     if (!spec.appended) {

@@ -66,6 +66,8 @@ private:
       if (failed(beside))
         return failure();
       program->draftEntries = {{target.str(), draftName}};
+      if (module->hasAttr(lm::kAssistantAttr))
+        program->fixedDraftPosition = true;
       program->arenaBytes = std::max(program->arenaBytes, beside->arenaBytes);
       program->arenaBytesPerThread =
           std::max(program->arenaBytesPerThread, beside->arenaBytesPerThread);
@@ -119,6 +121,7 @@ private:
     return {
         .entries = {},
         .draftEntries = {},
+        .fixedDraftPosition = std::nullopt,
         .maxRows = integer(launch::kMaxRowsAttr),
         .arenaBytes = integer(launch::kArenaBytesAttr),
         .arenaBytesPerThread = integer(launch::kScratchBytesAttr),

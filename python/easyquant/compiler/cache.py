@@ -166,8 +166,10 @@ def _identity(file: Path) -> list:
 
 
 def _of_option(argument: str) -> list:
-    """The contents of a file that an option names stand for its name."""
+    """The contents of a file, or of the files of a model, that an option names stand for its name."""
     name, _, value = argument.removeprefix("--").partition("=")
+    if name == "assistant" and Path(value).exists():
+        return [name, [_identity(file) for file in _files_of(Path(value))]]
     return [name, _identity(Path(value))[1:]] if name in ("recipe", "statistics") and Path(value).is_file() else [name, value]
 
 

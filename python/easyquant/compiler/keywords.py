@@ -26,6 +26,7 @@ class ModelKeywords(TypedDict, total=False):
     calib_bos: bool  # and whether each begins with the beginning-of-text token
     target: str
     draft_head: str
+    assistant: str | Path
     scheme: str
     method: str
     recipe: str | Path
@@ -149,7 +150,7 @@ def _checked(option: Option, value):
         expect(name, value, within, ("a whole number" if whole else "a number") + (f" of {bounds}" if bounds else ""))
     elif option.kind == "text or number":
         expect(name, value, isinstance(value, str) or is_number(value), "a number or a text")
-    elif option.value in ("FILE", "DIR"):
+    elif option.is_path:
         return Path(_path(name, value))
     else:
         expect(name, value, isinstance(value, str), "a text")

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from easyquant.formats import hub
 from easyquant.runtime.device import check_threads
 from easyquant.support.errors import UserError
 from easyquant.terminal.usage import completes
@@ -46,13 +47,17 @@ class Option:
         return self.name.replace("-", "_")
 
     @property
+    def is_path(self) -> bool:
+        return self.value in ("FILE", "DIR", "FOLDER")
+
+    @property
     def annotation(self):
         if self.kind == "list":
             return list[str]
         if self.kind == "choice":
             return Literal[tuple(self.choices)] | None
         kinds = {"switch": bool, "integer": int, "number": float}
-        return kinds.get(self.kind, Path if self.value in ("FILE", "DIR") else str) | None
+        return kinds.get(self.kind, Path if self.is_path else str) | None
 
     @property
     def parameter(self) -> inspect.Parameter:
@@ -72,9 +77,11 @@ class Option:
         return inspect.Parameter(self.field, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[self.annotation, info])
 
     def arguments(self, value) -> list[str]:
-        """Arguments of easyquant-compile. A value that was not given is left to it."""
+        """Arguments of easyquant-compile. A value that was not given is left to it. The folder of a model may be a download's name."""
         if value is None or value is False and not self.negatable:
             return []
+        if self.value == "FOLDER":
+            value = hub.locate(Path(value))
         if self.kind == "switch":
             return [f"--{'' if value else 'no-'}{self.name}"]
         return [f"--{self.name}={item}" for item in (value if self.kind == "list" else [value])]

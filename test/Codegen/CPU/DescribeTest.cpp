@@ -80,6 +80,7 @@ TEST_F(DescribeTest, RowOps) {
   EXPECT_EQ(parametersOf(getOrEmitRowGradient, {RowOp::RmsNorm, 8, 8, 1e-5}), "dy x weight =dx");
   EXPECT_EQ(parametersOf(getOrEmitRowGradient, {RowOp::SiluMul, 8}), "dy gate up =dgate =dup");
   EXPECT_EQ(parametersOf(getOrEmitHeadNorm, {2, 4, 1e-5}), "=x weight");
+  EXPECT_EQ(parametersOf(getOrEmitMaskClusters, {12, 4, 2}), "=logits scores clusters");
   EXPECT_EQ(parametersOf(getOrEmitRope, {2, 4, 16}), "=x table sequences");
   EXPECT_EQ(parametersOf(getOrEmitConv1d, {8, 3, 64, /*bias=*/true}),
             "x w bias =state first sequences =y");

@@ -110,11 +110,41 @@ func.func @window_beyond_what_is_kept(%q: tensor<?x8xf32>, %cache: !cache, %batc
 
 // -----
 
+!cache = !lm.kv_cache<layers = 2, kv_heads = [2, 1], head_dim = [4, 8]>
+
+func.func @cached_heads_of_layer(%q: tensor<?x8xf32>, %cache: !cache, %batch: !lm.batch) {
+  // expected-error @below {{cache has 1 heads of 8 dimensions, expected 2 of 4}}
+  lm.cached_attention %q, %cache, %batch {layer = 1, num_heads = 2, num_kv_heads = 2, head_dim = 4, scale = 0.5} : tensor<?x8xf32>, !cache
+  return
+}
+
+// -----
+
 !cache = !lm.kv_cache<layers = 2, kv_heads = 2, head_dim = 4, window = [8, 0]>
 
 func.func @all_tokens_of_a_window(%q: tensor<?x8xf32>, %cache: !cache, %batch: !lm.batch) {
   // expected-error @below {{reads all tokens, but the cache keeps the newest 8 of layer 0}}
   lm.attention %q, %q, %q, %cache, %batch {layer = 0, num_heads = 2, num_kv_heads = 2, head_dim = 4, scale = 0.5}
     : tensor<?x8xf32>, tensor<?x8xf32>, !cache
+  return
+}
+
+// -----
+
+!cache = !lm.kv_cache<layers = 1, kv_heads = 2, head_dim = 4>
+
+func.func @cached_query(%q: tensor<?x12xf32>, %cache: !cache, %batch: !lm.batch) {
+  // expected-error @below {{query has 12 columns, expected 2 heads of 4 dimensions}}
+  lm.cached_attention %q, %cache, %batch {layer = 0, num_heads = 2, num_kv_heads = 2, head_dim = 4, scale = 0.5} : tensor<?x12xf32>, !cache
+  return
+}
+
+// -----
+
+!cache = !lm.kv_cache<layers = 1, kv_heads = 2, head_dim = 4>
+
+func.func @window_of_nothing(%q: tensor<?x8xf32>, %cache: !cache, %batch: !lm.batch) {
+  // expected-error @below {{has a window of one token, in which no row sees any: it does not see itself}}
+  lm.cached_attention %q, %cache, %batch {layer = 0, num_heads = 2, num_kv_heads = 2, head_dim = 4, scale = 0.5, window = 1} : tensor<?x8xf32>, !cache
   return
 }

@@ -216,6 +216,22 @@ func.func @soft_cap(%x: tensor<?x12xf32>) {
 
 // -----
 
+func.func @clusters_of_other_tokens(%x: tensor<?x12xf32>, %s: tensor<?x4xf32>, %c: tensor<11xf32>) {
+  // expected-error @below {{clusters have 11 numbers for 12 columns of logits}}
+  lm.mask_clusters %x, %s, %c {top_k = 2 : i64} : tensor<?x12xf32>, tensor<?x4xf32>, tensor<11xf32>
+  return
+}
+
+// -----
+
+func.func @more_clusters_than_there_are(%x: tensor<?x12xf32>, %s: tensor<?x4xf32>, %c: tensor<12xf32>) {
+  // expected-error @below {{chooses 5 of 4 clusters}}
+  lm.mask_clusters %x, %s, %c {top_k = 5 : i64} : tensor<?x12xf32>, tensor<?x4xf32>, tensor<12xf32>
+  return
+}
+
+// -----
+
 // expected-error @below {{values must be 1 to 4294967296, found 0}}
 func.func private @recurrent(!lm.recurrent<values = 0>)
 

@@ -93,6 +93,26 @@ func.func @attention(%qkv: tensor<?x960xf32>, %table: tensor<128x32x2xf32>, %bat
   return %u : tensor<?x576xf32>
 }
 
+// CHECK-LABEL: func.func @cached_attention(
+// CHECK-SAME:    %[[Q:[^:]*]]: tensor<?x576xf32>, %[[BATCH:[^:]*]]: !lm.batch, %[[CACHE:[^:]*]]: !lm.kv_cache
+func.func @cached_attention(%q: tensor<?x576xf32>, %batch: !lm.batch, %cache: !cache) -> tensor<?x576xf32> {
+  // CHECK: %[[Y:.*]] = lm.cached_attention %[[Q]], %[[CACHE]], %[[BATCH]] {head_dim = 64 : i64, layer = 0 : i64, num_heads = 9 : i64, num_kv_heads = 3 : i64, scale = 1.000000e+00 : f64} : tensor<?x576xf32>, !lm.kv_cache
+  %y = lm.cached_attention %q, %cache, %batch {layer = 0, num_heads = 9, num_kv_heads = 3, head_dim = 64, scale = 1.0 : f64}
+         : tensor<?x576xf32>, !cache
+  // CHECK: lm.cached_attention %[[Y]], {{.*}} window = 16 : i64}
+  %z = lm.cached_attention %y, %cache, %batch {layer = 0, num_heads = 9, num_kv_heads = 3, head_dim = 64, scale = 1.0 : f64, window = 16}
+         : tensor<?x576xf32>, !cache
+  return %z : tensor<?x576xf32>
+}
+
+// CHECK-LABEL: func.func @mask_clusters(
+// CHECK-SAME:    %[[X:[^:]*]]: tensor<?x12xf32>, %[[S:[^:]*]]: tensor<?x4xf32>, %[[C:[^:]*]]: tensor<12xf32>)
+func.func @mask_clusters(%x: tensor<?x12xf32>, %s: tensor<?x4xf32>, %c: tensor<12xf32>) -> tensor<?x12xf32> {
+  // CHECK: lm.mask_clusters %[[X]], %[[S]], %[[C]] {top_k = 2 : i64} : tensor<?x12xf32>, tensor<?x4xf32>, tensor<12xf32>
+  %y = lm.mask_clusters %x, %s, %c {top_k = 2 : i64} : tensor<?x12xf32>, tensor<?x4xf32>, tensor<12xf32>
+  return %y : tensor<?x12xf32>
+}
+
 // CHECK-LABEL: func.func @sink_logits(
 // CHECK-SAME:    %[[Q:[^:]*]]: tensor<?x576xf32>, %[[K:[^:]*]]: tensor<?x192xf32>, %[[S:[^:]*]]: tensor<9xf32>,
 func.func @sink_logits(%q: tensor<?x576xf32>, %k: tensor<?x192xf32>, %s: tensor<9xf32>, %batch: !lm.batch, %cache: !cache) -> tensor<?x576xf32> {

@@ -415,6 +415,16 @@ Description describe(const HeadNormSpec &spec, mlir::MLIRContext *context);
 mlir::func::FuncOp getOrEmitHeadNorm(mlir::ModuleOp module, const HeadNormSpec &spec,
                                      const Target &target);
 
+/// What lm.mask_clusters says, in place: logits, rows<V>, by scores, rows<C>, and the cluster of
+/// each token, memref<Vxf32>.
+struct MaskClustersSpec {
+  int64_t tokens = 0, clusters = 0, chosen = 0; ///< V, C
+};
+std::string symbolName(const MaskClustersSpec &spec);
+Description describe(const MaskClustersSpec &spec, mlir::MLIRContext *context);
+mlir::func::FuncOp getOrEmitMaskClusters(mlir::ModuleOp module, const MaskClustersSpec &spec,
+                                         const Target &target);
+
 /// The gradient of a norm, of rows or of heads, of SiluMul or GeluMul, of Gelu, or of SoftCap; dy
 /// is that of the result. It is dx of norms, by x and the weight, memref<Dxf32>, if there is one,
 /// and of Gelu and SoftCap, by x; dgate and dup of the others, by gate and up.
@@ -485,6 +495,8 @@ struct AttentionSpec {
   /// For a float cache. Another launch has appended the step's keys and values: there are no k and
   /// v.
   bool appended = false;
+  /// With `appended`: each row sees what lies before its position alone.
+  bool before = false;
 
   int64_t rotated() const { return rotatedDims > 0 ? rotatedDims : headDim; }
 };

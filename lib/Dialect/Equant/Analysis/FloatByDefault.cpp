@@ -46,11 +46,20 @@ static bool makesLayerInputs(QuantizableOpInterface op) {
   return isa<lm::SplitOp>(made) && llvm::all_of(made->getUsers(), llvm::IsaPred<func::CallOp>);
 }
 
-// A router in codes sends rows to other experts, errors of decays add up along a text, and what
-// makes the inputs of all layers llama.cpp leaves float, too.
+/// Does it choose the tokens that an assistant chooses among?
+static bool choosesClusters(QuantizableOpInterface op) {
+  return isa<lm::LinearOp>(op) && llvm::any_of(op->getUsers(), [&](Operation *user) {
+           auto mask = dyn_cast<lm::MaskClustersOp>(user);
+           return mask && mask.getScores() == op->getResult(0);
+         });
+}
+
+// A router in codes sends rows to other experts, as that of clusters does, errors of decays add up
+// along a text, and what makes the inputs of all layers llama.cpp leaves float, too.
 StringRef easyquant::equant::whyFloatByDefault(QuantizableOpInterface op) {
   return isRouter(op)           ? "weighs experts"
          : isOfRecurrence(op)   ? "sets decays"
          : makesLayerInputs(op) ? "feeds all layers"
+         : choosesClusters(op)  ? "chooses among tokens"
                                 : "";
 }

@@ -92,7 +92,7 @@ private:
     auto norm = dyn_cast<lm::HeadRmsNormOp>(op);
     const bool plain = norm && !norm.getWeight();
     auto attention = dyn_cast<lm::AttentionOp>(op);
-    const bool shares = attention && attention.getAppended();
+    const bool shares = (attention && attention.getAppended()) || isa<lm::CachedAttentionOp>(op);
     auto name = dyn_cast<NameLoc>(op->getLoc());
     for (const targets::Family *family : families)
       if ((sinks && !family->hasSinkLogits) ||

@@ -16,6 +16,10 @@ using recipe::SiteKind;
 
 SiteKinds::SiteKinds(ModuleOp module) {
   module.walk([&](Operation *op) {
+    if (auto cached = dyn_cast<lm::CachedAttentionOp>(op)) {
+      addProducers(cached.getQuery());
+      addConsumers(cached.getOutput());
+    }
     if (!isa<lm::AttentionOp, lm::Conv1dOp, lm::GatedDeltaOp>(op))
       return;
     if (auto layer = op->getParentOfType<func::FuncOp>(); !lm::isOfDraft(layer))

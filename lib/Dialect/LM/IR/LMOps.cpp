@@ -224,6 +224,7 @@ LogicalResult CombineOp::verify() {
 // Attention
 //===----------------------------------------------------------------------===//
 
+/// `key` is null where none is appended.
 LogicalResult easyquant::lm::verifyHeads(Operation *op, Value query, Value key, int64_t heads,
                                          int64_t kvHeads, int64_t headDim, double scale,
                                          double bound) {
@@ -236,7 +237,7 @@ LogicalResult easyquant::lm::verifyHeads(Operation *op, Value query, Value key, 
   if (!isHeads(columns(query), heads))
     return op->emitOpError("query has ") << columns(query) << " columns, expected " << heads
                                          << " heads of " << headDim << " dimensions";
-  if (!isHeads(columns(key), kvHeads))
+  if (key && !isHeads(columns(key), kvHeads))
     return op->emitOpError("key and value have ")
            << columns(key) << " columns, expected " << kvHeads << " heads of " << headDim
            << " dimensions";
@@ -269,6 +270,17 @@ LogicalResult easyquant::lm::verifyAttention(Operation *op, Value query, Value k
 }
 
 LogicalResult AttentionOp::verify() { return verifyAttention(*this); }
+
+LogicalResult CachedAttentionOp::verify() {
+  if (getWindow() == 1)
+    return emitOpError(
+        "has a window of one token, in which no row sees any: it does not see itself");
+  return verifyAttention(*this, getQuery(), /*key=*/Value(), getCache().getType(),
+                         static_cast<int64_t>(getLayer()), static_cast<int64_t>(getNumHeads()),
+                         static_cast<int64_t>(getNumKvHeads()), static_cast<int64_t>(getHeadDim()),
+                         getScale().convertToDouble(), /*bound=*/0.0,
+                         static_cast<int64_t>(getWindow()), /*sinkLogits=*/Value());
+}
 
 LogicalResult Conv1dOp::verify() {
   const int64_t width = columns(getWeight()), count = columns(getInput());
@@ -338,6 +350,15 @@ LogicalResult MultiplyOp::verify() {
 }
 LogicalResult SoftCapOp::verify() {
   return verifyPositive(*this, "bound", getBound().convertToDouble());
+}
+LogicalResult MaskClustersOp::verify() {
+  const int64_t tokens = columns(getLogits()), clusters = columns(getScores());
+  if (extent(getClusters()) != tokens)
+    return emitOpError("clusters have ")
+           << extent(getClusters()) << " numbers for " << tokens << " columns of logits";
+  if (static_cast<int64_t>(getTopK()) > clusters)
+    return emitOpError("chooses ") << getTopK() << " of " << clusters << " clusters";
+  return success();
 }
 
 //===----------------------------------------------------------------------===//

@@ -54,6 +54,9 @@ namespace easyquant::lm {
 
 /// Attribute of the module: the path of the model that its globals name tensors of.
 inline constexpr llvm::StringLiteral kSourceAttr = "lm.source";
+/// Attribute of the module: the path of the assistant that drafts for it, whose tensors' names
+/// begin with "assistant."; @draft reads the cache alone then, at one position.
+inline constexpr llvm::StringLiteral kAssistantAttr = "lm.assistant";
 /// Attribute of the module: the model's sizes, `model` in an artifact's manifest.
 inline constexpr llvm::StringLiteral kModelAttr = "lm.model";
 /// The function of the head that drafts tokens (easyquant/Import/ImportModel.h).

@@ -208,6 +208,32 @@ def LM_AttentionOp
   let hasVerifier = 1;
 }
 
+def LM_CachedAttentionOp : LM_Op<"cached_attention", [AllTypesMatch<["query", "output"]>]> {
+  let summary = "attends to what the cache holds";
+  let description = [{
+    Row m of the result, at position p of its sequence, is what `lm.attention` makes of q[m] and the tokens t < p of layer `layer` of
+    the cache: nothing is appended, and no row sees itself or another row of the step. With `window` W > 1 only the tokens t > p − W
+    are seen. So the assistant of Gemma 4 reads the keys and values of the model that it drafts for. Each sequence must hold a token.
+
+    It reads the cache, so nothing may move an op that writes the cache across it.
+
+    ```mlir
+    %y = lm.cached_attention %q, %cache, %batch
+           {layer = 14, num_heads = 4, num_kv_heads = 1, head_dim = 256, scale = 1.0, window = 512}
+           : tensor<?x1024xf32>, !lm.kv_cache<layers = 15, kv_heads = 1, head_dim = 256>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$query, Arg<LM_KVCacheType, "", [MemRead]>:$cache, LM_BatchType:$batch,
+                       ConfinedAttr<I64Attr, [IntNonNegative]>:$layer,
+                       ConfinedAttr<I64Attr, [IntPositive]>:$num_heads,
+                       ConfinedAttr<I64Attr, [IntPositive]>:$num_kv_heads,
+                       ConfinedAttr<I64Attr, [IntPositive]>:$head_dim, F64Attr:$scale,
+                       DefaultValuedAttr<ConfinedAttr<I64Attr, [IntNonNegative]>, "0">:$window);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = "$query `,` $cache `,` $batch attr-dict `:` type($query) `,` qualified(type($cache))";
+  let hasVerifier = 1;
+}
+
 //===----------------------------------------------------------------------===//
 // Layers with a recurrent state
 //===----------------------------------------------------------------------===//
@@ -334,6 +360,25 @@ def LM_SoftCapOp : LM_RowOp<"soft_cap", [LM_Differentiable, LM_RowWise]> {
   let arguments = (ins LM_Activation:$input, F64Attr:$bound);
   let results = (outs LM_Activation:$output);
   let assemblyFormat = "$input attr-dict `:` type($input)";
+  let hasVerifier = 1;
+}
+
+def LM_MaskClustersOp : LM_Op<"mask_clusters", [Pure, LM_InPlace, AllTypesMatch<["logits", "output"]>]> {
+  let summary = "logits of the tokens in chosen clusters";
+  let description = [{
+    Each row chooses the clusters of tokens with its `top_k` greatest scores, and all with a score equal to the least of these. The
+    logits of tokens in them stay, those of others become the least f32. clusters[v] is the number of the cluster of token v, a
+    whole number below the number of scores. So the small assistants of Gemma 4 choose among some tokens alone.
+
+    ```mlir
+    %y = lm.mask_clusters %logits, %scores, %clusters {top_k = 32 : i64}
+      : tensor<?x262144xf32>, tensor<?x2048xf32>, tensor<262144xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$logits, LM_Activation:$scores, LM_Vector:$clusters,
+                       ConfinedAttr<I64Attr, [IntPositive]>:$top_k);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = "$logits `,` $scores `,` $clusters attr-dict `:` type($logits) `,` type($scores) `,` type($clusters)";
   let hasVerifier = 1;
 }
 
