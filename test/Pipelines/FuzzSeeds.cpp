@@ -166,6 +166,7 @@ static constexpr Pipeline kPipelines[] = {
     {"equant-gptq{tokens=tokens.safetensors work=work threads=1 hessian=sinks}", 1},
     {"equant-gptq{tokens=tokens.safetensors work=work threads=1 hessian=loss-both}", 1},
     {"equant-calibrate-loss{tokens=tokens.safetensors work=work threads=1 statistics=loss}", 1},
+    {"equant-take-windows{tokens=tokens.safetensors work=work threads=1 expert-tokens=2}", 1},
     {"equant-signround{tokens=tokens.safetensors work=work threads=1 steps=4}", 1},
     {"equant-lkd{tokens=tokens.safetensors work=work threads=1 epochs=1}", 1},
     {"equant-search-bitwidths{tokens=tokens.safetensors work=work threads=1 formats=W8A16 "

@@ -6,7 +6,6 @@
 // RUN: easyquant-opt %s --equant-absmax=scheme=W8A8 --equant-check-plans=target=cpu
 // RUN: not easyquant-opt %s --equant-absmax="scheme=W8A8 activation-basis=plain" --equant-quantize --equant-shard=degree=2 2>&1 | FileCheck %s --check-prefix=RANKS
 // RUN: not easyquant-opt %s --convert-lm-to-linalg 2>&1 | FileCheck %s --check-prefix=LINALG
-// RUN: not easyquant-opt %s --lm-build-gradients=weights=up 2>&1 | FileCheck %s --check-prefix=GRADIENT
 
 // CHECK-LABEL: func.func private @layer_0(
 // CHECK:         lm.linear %{{.*}} {site = "mlp.gate"}
@@ -17,7 +16,6 @@
 // GPU: error: site 'mlp.experts.gate_proj': GPUs have no kernels for mixtures of experts yet; compile it with --target cpu
 // RANKS: error: a mixture of experts is not shared out among ranks yet; compile it for one rank
 // LINALG: belongs to a mixture of experts, which has no form in upstream ops yet
-// GRADIENT: error: 'lm.combine' op has no gradient
 
 ml_program.global private @router(#ml_program.extern<tensor<4x32xf32>>) : tensor<4x32xf32>
 ml_program.global private @gate(#ml_program.extern<tensor<128x32xf32>>) : tensor<128x32xf32>
