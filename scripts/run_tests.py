@@ -14,6 +14,8 @@ from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
 PYTHON = sys.executable
+# Unit tests that take minutes: they come first, so that none is left alone at the end.
+LONG = ("LinearTest", "RowOpsTest", "GroupedRowsTest")
 
 
 class Totals:
@@ -86,7 +88,8 @@ def main():
         scratch = Path(scratch)
 
         def unit_tests(build, env=None):
-            for program in sorted(p for p in (build / "unittests").glob("*Test*") if p.suffix != ".so"):
+            programs = (p for p in (build / "unittests").glob("*Test*") if p.suffix != ".so")
+            for program in sorted(programs, key=lambda p: (p.name not in LONG, p)):
                 junit = scratch / f"{build.name}-{program.name}.xml"
                 yield f"{build.name}: {program.name}", [program, f"--gtest_output=xml:{junit}"], junit, env
 
