@@ -38,6 +38,7 @@ PAIRS = {
     "a narrow window": ({"layers": 2, "layer_types": [SLIDING, FULL]}, {"sliding_window": 2}),
     "no windows": ({"layers": 2, "layer_types": [SLIDING, FULL]}, {"layer_types": (FULL,)}),
 }
+LONG = {"a long text": ({"layers": 2, "layer_types": [SLIDING, FULL], "context": 512}, {"layer_types": (SLIDING, FULL)})}
 FLOATS = ("--scheme=none", "--isa=avx2")
 
 
@@ -48,7 +49,7 @@ def pair(workspace):
     def make(name):
         folders = workspace / name.replace(" ", "-"), workspace / (name.replace(" ", "-") + "-assistant")
         if not folders[0].exists():
-            of_model, of_assistant = PAIRS[name]
+            of_model, of_assistant = (PAIRS | LONG)[name]
             config, tensors = random_gemma4(11, vocab=96, **of_model)
             write_model(folders[0], config, tensors)
             write_model(folders[1], *random_gemma4_assistant(12, config, **of_assistant))
@@ -120,6 +121,24 @@ def test_guesses(artifact, pair, name):
     subject.texts[fork] = list(subject.texts[first])
     subject.append((fork, [1, 2, 3]), (first, [3, 2]))
     subject.check((first, 1, 3), (fork, 4, 3))
+
+
+def test_guesses_where_windows_have_moved_on(artifact, pair):
+    """Pages behind the model's windows are gone. Cut back to where a window is, it guesses again; further back it has to read first."""
+    subject = Guesser(artifact(*with_assistant(pair("a long text")), *FLOATS), oracle(pair("a long text")))
+    sequence, text = subject.batch.add(), random_tokens(5, 420, 96)
+    for begin, end in itertools.pairwise((0, 130, 320, 400)):
+        subject.append((sequence, text[begin:end]))
+        subject.check((sequence, text[end], 4))
+    subject.cut(sequence, 390)
+    subject.append((sequence, [5]))
+    subject.check((sequence, 7, 4))
+    subject.cut(sequence, 380)
+    subject.check((sequence, 7, 4))
+    subject.cut(sequence, 100)
+    assert subject.batch.resume_position(sequence, 100) == 0 and subject.batch.draft([(sequence, 7, 4)]) == [[]]
+    subject.append((sequence, [9, 8]))
+    subject.check((sequence, 7, 4))
 
 
 def test_guesses_change_nothing_of_the_model(artifact, pair):
