@@ -250,7 +250,6 @@ void Append::choosePieces() {
   }
 }
 
-/// Moves the windows of layers on to the step's tokens.
 Result<void> Append::slide() {
   if (!batch.pool->sizes().sliding)
     return {};
@@ -292,25 +291,24 @@ Result<void> Append::runStep() {
   if (Result<void> slid = slide(); !slid)
     return slid;
   places.clear();
-  slidingPlaces.clear();
   steps.clear();
   logitRows.clear();
   for (const Piece &piece : pieces)
-    batch.addPlaces(*piece.work->sequence, places, slidingPlaces);
+    batch.addPlaces(*piece.work->sequence, places);
   int64_t row = 0;
   size_t firstPlace = 0;
   for (const Piece &piece : pieces) {
     const Work &work = *piece.work;
     const Batch::Sequence &sequence = *work.sequence;
-    steps.push_back(
-        {work.tokens.subspan(static_cast<size_t>(piece.first), static_cast<size_t>(piece.rows)),
-         work.position(piece.first),
-         piece.first == work.through ? sequence.held : work.position(piece.first),
-         std::span(places).subspan(firstPlace, sequence.pages.size()),
-         slidingPlaces.empty()
-             ? std::span<const int64_t>()
-             : std::span(slidingPlaces).subspan(firstPlace, sequence.pages.size()),
-         sequence.window, piece.slot, piece.nextSlot});
+    SequenceStep &step = steps.emplace_back();
+    step.tokens =
+        work.tokens.subspan(static_cast<size_t>(piece.first), static_cast<size_t>(piece.rows));
+    step.position = work.position(piece.first);
+    step.held = piece.first == work.through ? sequence.held : step.position;
+    step.window = sequence.window;
+    step.slot = piece.slot;
+    step.nextSlot = piece.nextSlot;
+    places.giveTo(step, firstPlace, sequence.pages.size());
     firstPlace += sequence.pages.size();
     row += piece.rows;
     for (int64_t i = piece.logitRows(); i > 0; --i)

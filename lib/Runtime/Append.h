@@ -92,6 +92,7 @@ private:
   /// Puts a piece into the next step.
   void plan(Piece piece);
   void choosePieces();
+  /// Moves the windows of layers on to the step's tokens.
   Result<void> slide();
   /// Where the step's logits go.
   Result<float *> placeLogits();
@@ -118,7 +119,7 @@ private:
   std::vector<Work> works;
   std::vector<Piece> pieces; ///< of the next step
   std::vector<SequenceStep> steps;
-  std::vector<int64_t> places, slidingPlaces; ///< of the pages of `steps`
+  PagePlaces places; ///< of `steps`
   std::vector<int32_t> logitRows;
   std::vector<Batch::RowRequest> requests; ///< of what has been computed
   int64_t done = 0, total = 0;             ///< tokens

@@ -123,24 +123,21 @@ Result<void> HeadSteps::run(std::span<Rows *const> work) {
 
 Result<void> HeadSteps::step() {
   std::vector<SequenceStep> steps;
-  std::vector<int64_t> places, slidingPlaces;
+  PagePlaces places;
   std::vector<float> hidden;
   std::vector<int32_t> logitRows;
   for (const Piece &piece : pieces)
-    batch.addPlaces(*piece.rows->sequence, places, slidingPlaces);
+    batch.addPlaces(*piece.rows->sequence, places);
   size_t firstPlace = 0;
   int32_t row = 0;
   for (const Piece &piece : pieces) {
     const Batch::Sequence &sequence = *piece.rows->sequence;
-    const int64_t position = piece.rows->position + piece.first;
-    steps.push_back(
-        {std::span(piece.rows->tokens)
-             .subspan(static_cast<size_t>(piece.first), static_cast<size_t>(piece.count)),
-         position, position, std::span(places).subspan(firstPlace, sequence.pages.size()),
-         slidingPlaces.empty()
-             ? std::span<const int64_t>()
-             : std::span(slidingPlaces).subspan(firstPlace, sequence.pages.size()),
-         sequence.window});
+    SequenceStep &step = steps.emplace_back();
+    step.tokens = std::span(piece.rows->tokens)
+                      .subspan(static_cast<size_t>(piece.first), static_cast<size_t>(piece.count));
+    step.position = step.held = piece.rows->position + piece.first;
+    step.window = sequence.window;
+    places.giveTo(step, firstPlace, sequence.pages.size());
     firstPlace += sequence.pages.size();
     const auto from = piece.rows->hidden.begin() + piece.first * width;
     hidden.insert(hidden.end(), from, from + piece.count * width);

@@ -52,6 +52,22 @@ struct SequenceStep {
   int64_t slot = 0, nextSlot = 0; ///< of state, if any: read, and written
 };
 
+/// Where the pages of a step's sequences begin, one sequence behind the other.
+struct PagePlaces {
+  std::vector<int64_t> pages, slidingPages; ///< as of SequenceStep
+
+  void clear() {
+    pages.clear();
+    slidingPages.clear();
+  }
+  /// Gives a step those of its sequence.
+  void giveTo(SequenceStep &step, size_t first, size_t count) const {
+    step.pages = std::span(pages).subspan(first, count);
+    if (!slidingPages.empty())
+      step.slidingPages = std::span(slidingPages).subspan(first, count);
+  }
+};
+
 /// What several threads do: each calls the function with a slot of its own. It must not throw.
 struct ThreadWork {
   void (*function)(void *context, int32_t slot) = nullptr;

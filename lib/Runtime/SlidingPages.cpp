@@ -72,14 +72,13 @@ void Batch::trimWindows(Sequence &sequence) noexcept {
   giveBack(pool->slidingPages, pages, 0, pool->firstRead(sequence.state.position) - keptPages);
 }
 
-void Batch::addPlaces(const Sequence &sequence, std::vector<int64_t> &places,
-                      std::vector<int64_t> &slidingPlaces) const {
+void Batch::addPlaces(const Sequence &sequence, PagePlaces &places) const {
   for (int64_t page : sequence.pages)
-    places.push_back(pool->placeOfPage(page));
+    places.pages.push_back(pool->placeOfPage(page));
   if (!pool->sizes().sliding)
     return;
   for (size_t i = 0; i < sequence.pages.size(); ++i) {
     const int64_t page = i < sequence.slidingPages.size() ? sequence.slidingPages[i] : -1;
-    slidingPlaces.push_back(page < 0 ? 0 : pool->placeOfSlidingPage(page));
+    places.slidingPages.push_back(page < 0 ? 0 : pool->placeOfSlidingPage(page));
   }
 }

@@ -31,6 +31,7 @@ namespace easyquant::runtime {
 class Executor;
 class HeadSteps;
 class PagePool;
+struct PagePlaces;
 class RowReader;
 
 /// What a batch asks, in the thread of a call that appends tokens, before each step and before each
@@ -252,9 +253,8 @@ private:
   Result<void> slide(Sequence &sequence, int64_t position, int64_t end);
   /// Gives back what is behind all that is kept.
   void trimWindows(Sequence &sequence) noexcept;
-  /// Appends where pages of a sequence begin, for layers with a window to the second list.
-  void addPlaces(const Sequence &sequence, std::vector<int64_t> &places,
-                 std::vector<int64_t> &slidingPlaces) const;
+  /// Appends where pages of a sequence begin.
+  void addPlaces(const Sequence &sequence, PagePlaces &places) const;
   /// Lets a sequence go on from there, with the online scales that it has come to.
   Result<void> moveTo(Sequence &sequence, const State &state);
   /// Gives up the states behind `position`, and goes on from the newest that is left.
