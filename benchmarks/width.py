@@ -13,6 +13,7 @@ of the model are those of a layer times their number.
 
 Share of the roof: the bytes of weights and recurrent states that a step reads, at the speed at which the same threads read cold memory before and behind it, over the
 time of the step. Experts count where streams choose them; for several streams it is the mean of tokens that choose independently of each other.
+The share behind "ms a layer" is that of what these layers add, which the head of a cut vocabulary is no part of.
 
 Peak resident memory counts mapped pages of files too: what the system may drop at any time. "anonymous" is what it may not.
 The folder (--folder, by default a temporary one) needs about three times the bytes of the deepest checkpoint.
@@ -137,7 +138,7 @@ def show(rows, args):
     for name in ("layers", "bf16 GB", "compile s", "s a layer", "peak RSS MB", "anonymous MB", "weights GB", "run RSS MB", "anonymous MB"):
         table.add_column(name, justify="right")
     for count in args.streams:
-        for name in (f"ms a step of {count}", "ms a layer", "share of the roof"):
+        for name in (f"ms a step of {count}", "share of the roof", "ms a layer", "share of the roof"):
             table.add_column(name, justify="right")
     before = None
     for row in rows:
@@ -146,11 +147,15 @@ def show(rows, args):
         def added(value, unit):
             return f"{(value(row) - value(before)) / deeper / unit:.2f}" if before else ""
 
+        def share_of_the_roof(count, before={}):
+            data, seconds = (row[key][count] - before.get(key, {count: 0})[count] for key in ("step_bytes", "decode_s"))
+            return f"{data / row['read_bytes_per_s'] / seconds:.2f}"
+
         steps = [
             cell
             for count in args.streams
-            for cell in (f"{row['decode_s'][count] * 1e3:.1f}", added(lambda one: one["decode_s"][count], 1e-3),
-                         f"{row['step_bytes'][count] / row['read_bytes_per_s'] / row['decode_s'][count]:.2f}")]
+            for cell in (f"{row['decode_s'][count] * 1e3:.1f}", share_of_the_roof(count),
+                         added(lambda one: one["decode_s"][count], 1e-3), share_of_the_roof(count, before) if before else "")]
         table.add_row(
             str(row["layers"]), f"{row['checkpoint_bytes'] / 1e9:.2f}", f"{row['compile_s']:.1f}", added(lambda one: one["compile_s"], 1),
             f"{row['compile_peak_rss'] / 1e6:.0f}", f"{row['compile_peak_anonymous'] / 1e6:.0f}", f"{row['weights_bytes'] / 1e9:.2f}",
