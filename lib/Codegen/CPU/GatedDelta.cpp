@@ -6,9 +6,10 @@
 //===----------------------------------------------------------------------===//
 //
 // Columns of the state of a head do not depend on each other. So some vectors of them are an item
-// of work, whose part of the state stays in the first-level cache while a thread goes with it
-// through the tokens of each sequence. Chunks of tokens in triangular form would be products of
-// matrices, but other sums for other cuts of a text; token by token the bits are those of any cut.
+// of work. A thread takes their part of the state, side by side, so that the first-level cache
+// holds it, through the tokens of each sequence. Chunks of tokens in triangular form would be
+// products of matrices, but other sums for other cuts of a text; token by token the bits are those
+// of any cut.
 //
 //===----------------------------------------------------------------------===//
 
@@ -17,6 +18,7 @@
 #include "VectorMath.h"
 
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "llvm/Support/FormatVariadic.h"
 
 #include <cmath>
@@ -70,8 +72,8 @@ public:
   using Values = KernelBuilder::Values;
 
   RecurrenceEmitter(KernelBuilder &b, const GatedDeltaSpec &spec, const KernelArguments &in,
-                    Value head, Value column, int64_t vectors)
-      : b(b), spec(spec), in(in), lanes(b.target.lanes()), head(head) {
+                    Value own, Value head, Value column, int64_t vectors)
+      : b(b), spec(spec), in(in), lanes(b.target.lanes()), own(own), head(head) {
     for (int64_t i = 0; i < vectors; ++i)
       columns.push_back(b.add(column, i * lanes));
   }
@@ -105,13 +107,21 @@ private:
   /// 1 / |x|, of a head of keys or queries.
   Value inverseLength(Value x, Value row, Value first);
   Value softplus(Value x);
-  void emitStart(const Sequence &sequence);
-  void emitToken(const Sequence &sequence, Value row, Value rate, Value bias);
+  void takeState(const Sequence &sequence);
+  void leaveState(const Sequence &sequence);
+  Value loadOwn(Value i, size_t v) {
+    return b.loadVector(lanes, own, {i, static_cast<int64_t>(v) * lanes});
+  }
+  void storeOwn(Value vector, Value i, size_t v) {
+    b.storeVector(vector, own, {i, static_cast<int64_t>(v) * lanes});
+  }
+  void emitToken(Value row, Value rate, Value bias);
 
   KernelBuilder &b;
   const GatedDeltaSpec &spec;
   const KernelArguments &in;
   const int64_t lanes;
+  Value own; ///< these columns of the state: keyDim x vectors
   Value head;
   Values columns; ///< of the head, the first one of each vector
   Value firstKey; ///< column of queries and keys
@@ -136,21 +146,24 @@ Value RecurrenceEmitter::softplus(Value x) {
   return b.addf(b.larger(x, zero), log1p(b, exp(b, b.negate(size))));
 }
 
-/// The state goes to the slot that the step leaves; zeros at the beginning.
-void RecurrenceEmitter::emitStart(const Sequence &sequence) {
+/// The state that the tokens begin with: zeros at the beginning of a sequence.
+void RecurrenceEmitter::takeState(const Sequence &sequence) {
   Value isFirst = arith::CmpIOp::create(b, arith::CmpIPredicate::eq, sequence.position, b.index(0));
   Value zeros = b.zero(b.vec(lanes, b.f32()));
   b.forLoop(0, spec.keyDim, 1, [&](Value i) {
-    Value first = place(i);
-    for (size_t v = 0; v < columns.size(); ++v) {
-      Value before = b.select(isFirst, zeros, load(v, in["state"], sequence.slot, first));
-      store(v, before, in["state"], sequence.nextSlot, first);
-    }
+    for (size_t v = 0; v < columns.size(); ++v)
+      storeOwn(b.select(isFirst, zeros, load(v, in["state"], sequence.slot, place(i))), i, v);
   });
 }
 
-void RecurrenceEmitter::emitToken(const Sequence &sequence, Value row, Value rate, Value bias) {
-  Value state = in["state"], slot = sequence.nextSlot;
+void RecurrenceEmitter::leaveState(const Sequence &sequence) {
+  b.forLoop(0, spec.keyDim, 1, [&](Value i) {
+    for (size_t v = 0; v < columns.size(); ++v)
+      store(v, loadOwn(i, v), in["state"], sequence.nextSlot, place(i));
+  });
+}
+
+void RecurrenceEmitter::emitToken(Value row, Value rate, Value bias) {
   Value step = softplus(b.addf(everywhere(in["decay"], {row, head}), bias));
   Value decay = exp(b, b.negate(b.mulf(rate, step)));
   Value strength = logistic(b, everywhere(in["beta"], {row, head}));
@@ -159,25 +172,26 @@ void RecurrenceEmitter::emitToken(const Sequence &sequence, Value row, Value rat
                        b.constant(key.getType(), 1.0 / std::sqrt(double(spec.keyDim))));
   const Values zeros(columns.size(), b.zero(key.getType()));
   auto known = b.forLoop(0, spec.keyDim, 1, zeros, [&](Value i, ValueRange sums) {
-    Value first = place(i), k = everywhere(in["k"], {row, b.add(firstKey, i)});
+    Value k = everywhere(in["k"], {row, b.add(firstKey, i)});
     Values next;
     for (size_t v = 0; v < columns.size(); ++v)
-      next.push_back(b.fma(b.mulf(decay, load(v, state, slot, first)), k, sums[v]));
+      next.push_back(b.fma(loadOwn(i, v), k, sums[v]));
     return next;
   });
   Value firstValue = b.mul(head, spec.valueDim);
+  Value kept = b.mulf(key, decay);
   Values changes;
   for (size_t v = 0; v < columns.size(); ++v) {
-    Value error = b.subf(load(v, in["v"], row, firstValue), b.mulf(key, known[v]));
+    Value error = b.subf(load(v, in["v"], row, firstValue), b.mulf(kept, known[v]));
     changes.push_back(b.mulf(key, b.mulf(strength, error)));
   }
   auto seen = b.forLoop(0, spec.keyDim, 1, zeros, [&](Value i, ValueRange sums) {
-    Value first = place(i), from = b.add(firstKey, i);
+    Value from = b.add(firstKey, i);
     Value k = everywhere(in["k"], {row, from}), q = everywhere(in["q"], {row, from});
     Values next;
     for (size_t v = 0; v < columns.size(); ++v) {
-      Value s = b.fma(k, changes[v], b.mulf(decay, load(v, state, slot, first)));
-      store(v, s, state, slot, first);
+      Value s = b.fma(k, changes[v], b.mulf(decay, loadOwn(i, v)));
+      storeOwn(s, i, v);
       next.push_back(b.fma(s, q, sums[v]));
     }
     return next;
@@ -193,10 +207,10 @@ void RecurrenceEmitter::emit() {
   Value rate = exp(b, everywhere(in["log_rate"], {head}));
   Value bias = everywhere(in["bias"], {head});
   forSequences(b, in["sequences"], [&](const Sequence &sequence) {
-    emitStart(sequence);
-    b.forLoop(0, sequence.rows, 1, [&](Value number) {
-      emitToken(sequence, b.add(sequence.firstRow, number), rate, bias);
-    });
+    takeState(sequence);
+    b.forLoop(0, sequence.rows, 1,
+              [&](Value number) { emitToken(b.add(sequence.firstRow, number), rate, bias); });
+    leaveState(sequence);
   });
 }
 
@@ -206,12 +220,15 @@ func::FuncOp getOrEmitGatedDelta(ModuleOp module, const GatedDeltaSpec &spec,
                          [&](KernelBuilder &b, const KernelArguments &in, const Team &team) {
                            auto [vectors, together] = vectorsOf(spec, target);
                            const int64_t items = vectors / together;
+                           MemRefType type =
+                               b.memref({spec.keyDim, together * target.lanes()}, b.f32());
+                           Value own = memref::AllocaOp::create(b, type, b.getI64IntegerAttr(64));
                            auto [begin, end] = shareOf(b, spec.valueHeads * items, team);
                            b.forLoop(begin, end, 1, [&](Value item) {
                              Value head = b.div(item, items);
                              Value column =
                                  b.mul(b.sub(item, b.mul(head, items)), together * target.lanes());
-                             RecurrenceEmitter(b, spec, in, head, column, together).emit();
+                             RecurrenceEmitter(b, spec, in, own, head, column, together).emit();
                            });
                          });
 }
