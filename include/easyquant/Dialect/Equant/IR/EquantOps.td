@@ -140,19 +140,34 @@ def Equant_SliceOp : Equant_Op<"slice"> {
   let hasVerifier = 1;
 }
 
+def Equant_Sliceable : AnyTypeOf<[Equant_Weight, Equant_FloatRows]>;
+
 def Equant_AllSliceOp : Equant_Op<"all_slice"> {
-  let summary = "the part of a quantized weight that a rank has";
+  let summary = "the part of a weight that a rank has";
   let description = [{
-    Rank r of D ranks has the r-th of D equal parts of the rows (axis 0) or columns (axis 1): `shard.all_slice` of a weight.
+    Rank r of D ranks has the r-th of D equal parts of the rows (axis 0) or columns (axis 1): `shard.all_slice` of a quantized weight.
+
+    With `parts` it has the r-th of D equal parts of each of so many rows or columns, one behind the other, of quantized weights and of
+    constants: of one weight for q, k and v those of its heads. Parts along axis 1 are of one width.
 
     ```mlir
     %v = equant.all_slice %w on @tensor_parallel axis 0 : !equant.weight<576x576, #s> -> !equant.weight<288x576, #s>
+    %u = equant.all_slice %qkv on @tensor_parallel axis 0 parts [512, 128, 128] : tensor<768x512xf32> -> tensor<384x512xf32>
     ```
   }];
-  let arguments = (ins Equant_Weight:$input, FlatSymbolRefAttr:$grid, ConfinedAttr<I64Attr, [IntNonNegative, IntMaxValue<1>]>:$axis);
-  let results = (outs Equant_Weight:$output);
-  let assemblyFormat = "$input `on` $grid `axis` $axis attr-dict `:` qualified(type($input)) `->` qualified(type($output))";
+  let arguments = (ins Equant_Sliceable:$input, FlatSymbolRefAttr:$grid, ConfinedAttr<I64Attr, [IntNonNegative, IntMaxValue<1>]>:$axis,
+                       OptionalAttr<DenseI64ArrayAttr>:$parts);
+  let results = (outs Equant_Sliceable:$output);
+  let assemblyFormat = [{
+    $input `on` $grid `axis` $axis (`parts` $parts^)? attr-dict `:` qualified(type($input)) `->` qualified(type($output))
+  }];
   let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// How many ranks the parts are for.
+    int64_t getRanks();
+    /// Where the pieces of a rank begin along the axis, and their extents.
+    ::llvm::SmallVector<std::pair<int64_t, int64_t>> piecesOf(int64_t rank);
+  }];
 }
 
 def Equant_FakeQuantizeOp
@@ -286,6 +301,40 @@ def Equant_TokenAbsMaxOp : Equant_Op<"token_absmax", [LM_RowWise]> {
   let arguments = (ins LM_Activation:$input);
   let results = (outs Equant_RowScales:$absmax);
   let assemblyFormat = "$input attr-dict `:` type($input) `->` type($absmax)";
+}
+
+def Equant_TokenSquaresOp : Equant_Op<"token_squares"> {
+  let summary = "the sum of the squares of each row";
+  let description = [{
+    s[m] = Σ x[m, ·]²: what the norm of a row follows from. Where ranks have parts of the columns it is the sum of theirs.
+
+    ```mlir
+    %s = equant.token_squares %x : tensor<?x512xf32> -> tensor<?xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$input);
+  let results = (outs Equant_RowScales:$squares);
+  let assemblyFormat = "$input attr-dict `:` type($input) `->` type($squares)";
+}
+
+def Equant_PartRmsNormOp : Equant_Op<"part_rms_norm", [AllTypesMatch<["input", "output"]>]> {
+  let summary = "root mean square norm of rows of which ranks have parts";
+  let description = [{
+    `lm.rms_norm` on some of the `columns` of each row, with the squares of all of them, which the ranks have added up, and their part
+    of its weight: y = x / √(squares / columns + epsilon) · weight.
+
+    ```mlir
+    %y = equant.part_rms_norm %x, %weight of %s {epsilon = 1.0e-06 : f64, columns = 1024 : i64}
+           : tensor<?x512xf32>, tensor<512xf32>, tensor<?xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$input, LM_Vector:$weight, Equant_RowScales:$squares, F64Attr:$epsilon,
+                       ConfinedAttr<I64Attr, [IntPositive]>:$columns);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = [{
+    $input `,` $weight `of` $squares attr-dict `:` type($input) `,` type($weight) `,` type($squares)
+  }];
+  let hasVerifier = 1;
 }
 
 def Equant_RescaleOp : Equant_Op<"rescale", [LM_RowWise]> {
