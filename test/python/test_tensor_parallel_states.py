@@ -134,13 +134,13 @@ def results(folder, ranks, tmp_path):
 
 
 def check(found, expected, bound):
-    """`bound` of 0: the same bits."""
+    """`bound` of the relative rms; 0: the same bits."""
     refused = found.pop("refused")
     assert "ranks have its keys and values" in str(refused) and "refused" not in expected
     assert found.keys() == expected.keys()
     assert np.array_equal(found.pop("greedy"), expected.pop("greedy"))
     for key, rows in expected.items():
-        assert np.abs(found[key] - rows).max() <= bound * np.abs(rows).max(), key
+        assert relative(found[key], rows) <= bound, (key, relative(found[key], rows))
 
 
 def relative(found, expected):
@@ -154,7 +154,7 @@ def test_float_logits(model, workspace, tmp_path, name, ranks):
     one, several = (results(artifact(folder, workspace, count, "--scheme=none"), count, tmp_path) for count in (1, ranks))
     oracle = MODELS[name][0](*read_folder(folder), FLOAT, np.float64).logits(TOKENS)
     assert np.abs(oracle).max() > 1 and relative(several["prompt"], oracle) < 5e-6
-    check(several, one, 1e-4)
+    check(several, one, 5e-6)
 
 
 @pytest.mark.parametrize("name, ranks", [("phi3", 2), ("lfm2", 2), ("lfm2", 4), ("qwen3_5", 2)])
@@ -172,18 +172,18 @@ def test_norms_of_all_heads_round_apart(model, workspace, tmp_path, name):
     one, two = (results(artifact(folder, workspace, count, "--scheme=W8A8"), count, tmp_path) for count in (1, 2))
     oracle = Llama(*read_folder(folder), Scheme(8, 8, 0, 8, hadamard=16), np.float64).logits(TOKENS)
     assert relative(two["prompt"], oracle) < 8e-3
-    check(two, one, 8e-3)
+    check(two, one, 2e-2)  # of single rows, too
 
 
 @pytest.mark.parametrize("name", ["phi3", "olmo2", "lfm2", "qwen3_5"])
-@pytest.mark.parametrize("options", [["--scheme=W4A8", "--group-size=16"], ["--scheme=Q4"]])
+@pytest.mark.parametrize("options", [["--scheme=W4A8", "--group-size=16"], ["--scheme=Q4", "--group-size=16"]])
 def test_groups_of_weights(model, workspace, tmp_path, name, options):
     folder = model(name)
     one, two = (results(artifact(folder, workspace, count, *options), count, tmp_path) for count in (1, 2))
-    check(two, one, 8e-3 if "W4A8" in options[0] else 1e-4)
+    check(two, one, 8e-3)
 
 
-@pytest.mark.parametrize("scheme, bound", [("none", 1e-4), ("W8A8", 0), ("W4A16", 1e-4)])
+@pytest.mark.parametrize("scheme, bound", [("none", 5e-6), ("W8A8", 0), ("W4A16", 5e-6)])
 def test_value_heads_in_turns(model, workspace, tmp_path, scheme, bound):
     """GGUF has the first value head of each key head, then the second of each: a rank has columns of out_proj in pieces."""
     file = model("qwen3_5", "gguf")
