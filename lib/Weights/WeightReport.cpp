@@ -79,7 +79,7 @@ struct RowPiece {
 };
 } // namespace
 
-/// Of rows that are these, one behind the other.
+/// How rows that are these pieces, one behind the other, are rotated.
 static RowRotation rowRotationOf(ArrayRef<RowPiece> pieces) {
   int64_t before = 0;
   for (const RowPiece &piece : pieces) {

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from calibrating import write_tokens
+from command_line import run_command_line
 from helpers import (
     ISA,
     Runner,
@@ -25,6 +26,7 @@ from helpers import (
     random_tokens,
     run_tool,
     sites_of,
+    write_byte_level,
     write_gguf,
     write_model,
 )
@@ -192,6 +194,24 @@ def test_value_heads_in_turns(model, workspace, tmp_path, scheme, bound):
     check(two, one, bound)
     if scheme == "none":
         assert relative(two["prompt"], Qwen35(*read_folder(model("qwen3_5")), FLOAT, np.float64).logits(TOKENS)) < 5e-6
+
+
+KEPT = {
+    "phi3": (random_llama, LLAMA | {"arch": "phi3", "vocab": 330}),
+    "qwen3_5": (random_qwen35, DELTA | {"head_dim": 32, "key_dim": 32, "value_dim": 32, "vocab": 330}),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_codes_that_a_file_has(workspace, tmp_path, name):
+    """Rows of one weight for several projections, and columns in pieces, of codes in blocks of 32 that are kept."""
+    random, sizes = KEPT[name]
+    folder = write_byte_level(write_model(tmp_path / name, *random(8, **sizes)), vocabulary=320)
+    done = run_command_line("export", folder, "--format", "gguf", "-o", tmp_path / "out", "--scheme=Q8_0")
+    assert done.returncode == 0, done.stderr
+    file = (tmp_path / "out" / "model.gguf").rename(workspace / f"kept-by-ranks-{name}.gguf")
+    one, two = (results(artifact(file, workspace, count, "--scheme=keep"), count, tmp_path) for count in (1, 2))
+    check(two, one, 8e-3)
 
 
 def test_online_scales_go_back_with_states(model, workspace, tmp_path, calibration):

@@ -56,7 +56,7 @@ void takeColumns(std::vector<T> &values, int64_t rows, int64_t width, const Colu
   values.resize(rows * pieces.total());
 }
 
-/// Those of equant.all_slice along columns, where each begins and its extent.
+/// The pieces that equant.all_slice takes along columns: where each begins, and its extent.
 ColumnPieces columnPieces(llvm::ArrayRef<std::pair<int64_t, int64_t>> pieces);
 
 /// A vector or a matrix of constants: a global or a part of it, scaled and rotated any number of

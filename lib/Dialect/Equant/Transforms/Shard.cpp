@@ -14,9 +14,9 @@
 // Codes and scales are those of the whole weight: what is cut is the result of equant.quantize.
 //
 // One linear for q, k and v is cut in each of its parts, and so is whatever the columns of its
-// result meet. Of layers with a recurrent state a rank has channels of a convolution and heads of a
-// gated delta net, and what it keeps of a sequence is a D-th. A norm of all heads together follows
-// from squares that ranks add up.
+// result meet. A rank has channels of a convolution and heads of a gated delta net, and a D-th of
+// what these keep of a sequence. A norm of all heads together follows from squares that ranks add
+// up.
 //
 //===----------------------------------------------------------------------===//
 
