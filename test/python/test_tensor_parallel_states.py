@@ -35,6 +35,7 @@ from oracles.lfm2 import Lfm2
 from oracles.llama import Llama
 from oracles.qwen35 import Qwen35
 from oracles.schemes import FLOAT, Scheme
+from test_tensor_parallel import logits_of
 
 pytestmark = pytest.mark.skipif(not shutil.which("mpirun"), reason="unsupported: no mpirun")
 VOCAB, CONTEXT = 96, 256
@@ -212,6 +213,13 @@ def test_codes_that_a_file_has(workspace, tmp_path, name):
     file = (tmp_path / "out" / "model.gguf").rename(workspace / f"kept-by-ranks-{name}.gguf")
     one, two = (results(artifact(file, workspace, count, "--scheme=keep"), count, tmp_path) for count in (1, 2))
     check(two, one, 8e-3)
+
+
+def test_simulated_gpus_share_one_weight_for_several_projections(model, tmp_path):
+    options = [ISA, "--scheme=W8A8", "--hadamard-block=16", "--target=sm_80,cpu"]
+    expected, found = (logits_of(ranks, compile_model(model("phi3"), tmp_path / str(ranks), *options, "--tensor-parallel", ranks), tmp_path, device="simt",
+                                 tokens=TOKENS[:60]) for ranks in (1, 2))  # fmt: skip
+    assert found[0] == expected[0] and found[1].tobytes() == expected[1].tobytes()
 
 
 def test_online_scales_go_back_with_states(model, workspace, tmp_path, calibration):
