@@ -161,7 +161,7 @@ static Architecture olmo2() {
   a.className = "Olmo2ForCausalLM";
   a.summary = "llama with RMSNorms behind attention and MLP in place of those before them, and of "
               "all of q and all of k; biases by `attention_bias`";
-  a.refused = "more than one rank";
+  a.refused = "GPUs with more than one rank";
   a.proof = "the oracle";
   a.epsilon = 1e-5;
   a.mlpBias = {};
@@ -223,7 +223,6 @@ static Architecture phi3() {
   a.summary =
       "llama with one linear for q, k and v and one for gate and up; `sliding_window` in all "
       "layers; the first part of each head rotated, by `partial_rotary_factor`; `longrope`";
-  a.refused = "more than one rank";
   a.proof = "the oracle, transformers, llama.cpp";
   a.maxContext.otherwise = 4096;
   a.epsilon = 1e-5;
@@ -281,7 +280,6 @@ static Architecture olmo3() {
   a.summary = "olmo2 with windows in three of four layers or by `layer_types`, whose positions are "
               "not scaled";
   a.proof = "the oracle, transformers, llama.cpp";
-  a.refused = "more than one rank";
   a.ropeTheta = 500000.0;
   a.window = WindowKind::Pattern;
   a.windowPattern = 4;
@@ -296,7 +294,7 @@ Architecture formats::lfm2() {
   a.className = "Lfm2ForCausalLM";
   a.summary = "llama with a gated short convolution in the place of attention in the layers that "
               "`layer_types` or `full_attn_idxs` names, and an RMSNorm of every head of q and k";
-  a.refused = "GPUs; more than one rank";
+  a.refused = "GPUs";
   a.proof = "the oracle, llama.cpp";
   a.intermediateSize.otherwise = 12288;
   a.numKVHeads.otherwise = 8;
@@ -340,8 +338,7 @@ Architecture formats::qwen35() {
   a.summary = "qwen3 with a gated delta net in the place of attention in three of four layers, or "
               "by `layer_types` or `full_attention_interval`; attention whose results are gated, "
               "a quarter of each head rotated, and norms whose weights are kept less 1";
-  a.refused = "GPUs; more than one rank; `qwen3_next`; the part for pictures of "
-              "`qwen3_5`, which is left out";
+  a.refused = "GPUs; `qwen3_next`; the part for pictures of `qwen3_5`, which is left out";
   a.proof = "the oracle, transformers, llama.cpp";
   a.intermediateSize.otherwise = 12288;
   a.numLayers.otherwise = 32;

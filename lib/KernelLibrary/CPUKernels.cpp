@@ -93,6 +93,21 @@ void CPULauncher::addRowOps(KernelLibrary &library) const {
     return launch(b, op, cpu::getOrEmitTokenAbsMax, {lm::columns(op.getInput())}, arguments,
                   Phase::Quantize);
   });
+  library.add<equant::TokenSquaresOp>([*this](auto &b, auto op, const KernelOps &) {
+    Arguments arguments(b, {{"x", b[op.getInput()]},
+                            {"squares", b.result(op.getSquares(), b.rows(b[op.getInput()]))}});
+    return launch(b, op, cpu::getOrEmitTokenSquares, {lm::columns(op.getInput())}, arguments,
+                  Phase::Attention);
+  });
+  library.add<equant::PartRmsNormOp>([*this](auto &b, auto op, const KernelOps &) -> LogicalResult {
+    cpu::PartNormSpec spec{lm::columns(op.getInput()), static_cast<int64_t>(op.getColumns()),
+                           op.getEpsilon().convertToDouble()};
+    Arguments arguments(b, {{"x", b[op.getInput()]}, {"squares", b[op.getSquares()]}});
+    if (failed(arguments.setWeight("weight", op.getWeight())))
+      return failure();
+    arguments.set("y", b.result(op.getOutput(), b.rows(b[op.getInput()])));
+    return launch(b, op, cpu::getOrEmitPartNorm, spec, arguments, Phase::Attention);
+  });
   library.add<lm::RowsOp>([*this](auto &b, auto op, const KernelOps &) {
     Arguments arguments(b, {{"numbers", b[op.getRows()]},
                             {"x", b[op.getInput()]},

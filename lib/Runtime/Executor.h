@@ -21,6 +21,8 @@
 #include "easyquant/Runtime/Batch.h"
 #include "easyquant/Runtime/Program.h"
 
+#include <algorithm>
+
 namespace easyquant::runtime {
 
 /// Watches a call that appends tokens, while it runs.
@@ -115,6 +117,11 @@ public:
   /// What layers with a recurrent state have in a slot, in memory of this machine; empty where the
   /// model has no such layers.
   virtual std::span<float> recurrent(int64_t /*slot*/) { return {}; }
+  /// Copies what these layers have in a slot to another one, on all ranks.
+  virtual Result<void> copyRecurrent(int64_t from, int64_t to) {
+    std::ranges::copy(recurrent(from), recurrent(to).begin());
+    return {};
+  }
   virtual int64_t bytes() const = 0;
   virtual Result<PhaseCosts> costs() = 0;
   virtual Result<std::vector<SiteCost>> siteCosts() = 0;

@@ -84,8 +84,10 @@ Result<void> Batch::moveTo(Sequence &sequence, const State &state) {
     if (Result<void> read = executor->readState(sequence.state.slot, scales); !read)
       return read;
     moved.slot = pool->slots.take();
-    std::ranges::copy(executor->recurrent(state.slot), executor->recurrent(moved.slot).begin());
-    if (Result<void> written = executor->writeState(moved.slot, scales); !written) {
+    Result<void> written = executor->copyRecurrent(state.slot, moved.slot).and_then([&] {
+      return executor->writeState(moved.slot, scales);
+    });
+    if (!written) {
       release(moved);
       return written;
     }
@@ -116,12 +118,13 @@ Result<void> Batch::goBack(Sequence &sequence, int64_t position) {
 
 Result<void> Batch::writeScales(Sequence &sequence, std::span<const double> scales) {
   State written = sequence.state;
+  Result<void> result;
   if (pool->slots.isShared(written.slot)) { // as that of a fork, which keeps its own
     written.slot = pool->slots.take();
-    std::ranges::copy(executor->recurrent(sequence.state.slot),
-                      executor->recurrent(written.slot).begin());
+    result = executor->copyRecurrent(sequence.state.slot, written.slot);
   }
-  Result<void> result = executor->writeState(written.slot, scales);
+  if (result)
+    result = executor->writeState(written.slot, scales);
   if (written.slot != sequence.state.slot) {
     if (result)
       std::swap(written, sequence.state);

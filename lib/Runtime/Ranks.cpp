@@ -19,7 +19,7 @@ using namespace easyquant::runtime;
 namespace {
 
 /// What a message begins with; behind it comes the number of the executor.
-enum Order : int64_t { End, Create, Destroy, CopyInCache, WriteState, Step };
+enum Order : int64_t { End, Create, Destroy, CopyInCache, WriteState, CopyRecurrent, Step };
 
 /// A message's first part, which has a fixed length: most need no second one.
 constexpr size_t kFirstPart = 128;
@@ -144,6 +144,16 @@ public:
     return ranks.tell(message).and_then([&] { return own->writeState(slot, state); });
   }
 
+  // Each rank has a share of what layers keep, so that a batch asks for no part of it.
+  Result<void> copyRecurrent(int64_t from, int64_t to) override {
+    if (own->recurrent(from).empty())
+      return {};
+    std::lock_guard lock(ranks.mutex);
+    return ranks.tell({CopyRecurrent, id, from, to}).and_then([&] {
+      return own->copyRecurrent(from, to);
+    });
+  }
+
   Result<void> step(std::span<const SequenceStep> sequences, std::span<const int32_t> logitRows,
                     float *logits, const Watch &watch) override {
     std::vector<int64_t> message = {Step, id, std::ssize(sequences), std::ssize(logitRows)};
@@ -239,6 +249,10 @@ Result<void> Ranks::follow(int64_t vocabulary, const CreateExecutor &create) {
       for (int64_t number : message.take(message.next()))
         state.push_back(std::bit_cast<double>(number));
       return known.at(id)->writeState(slot, state);
+    }
+    if (order == CopyRecurrent) {
+      const int64_t from = message.next();
+      return known.at(id)->copyRecurrent(from, message.next());
     }
     return followStep(*known.at(id), message, vocabulary);
   };

@@ -7,6 +7,8 @@
 
 #include "easyquant/Weights/ConstantTensors.h"
 
+#include "easyquant/Numerics/Scheme.h"
+
 #include "mlir/Dialect/Shard/IR/ShardOps.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/Builders.h"
@@ -18,6 +20,19 @@ using namespace easyquant;
 using namespace easyquant::equant;
 using ml_program::GlobalLoadConstOp;
 using ml_program::GlobalOp;
+
+ColumnPieces ColumnPieces::inGroups(int64_t group) const {
+  return {first / group, numerics::groupCount(width, group), count, stride / group};
+}
+
+std::string ColumnPieces::key() const {
+  return fmt::format("{}:{}:{}:{}", first, width, count, stride);
+}
+
+ColumnPieces easyquant::equant::columnPieces(ArrayRef<std::pair<int64_t, int64_t>> pieces) {
+  const auto [first, width] = pieces.front();
+  return {first, width, std::ssize(pieces), pieces.size() > 1 ? pieces[1].first - first : 0};
+}
 
 int64_t ConstantTensor::columns() const {
   int64_t columns = 1;
@@ -133,6 +148,46 @@ GlobalOp ConstantMatcher::getExternGlobal(Value value) const {
   return global;
 }
 
+/// Takes a part of what is scaled and rotated already.
+static LogicalResult cut(Location loc, StringRef site, ConstantTensor &tensor,
+                         ArrayRef<int64_t> offsets, ArrayRef<int64_t> sizes) {
+  for (const ConstantStep &step : tensor.steps) {
+    const int64_t offset = offsets[step.axis], size = sizes[step.axis];
+    const StringRef kind = step.axis == 0 ? " rows" : " columns";
+    if (step.block && (offset % step.block != 0 || size % step.block != 0))
+      return emitError(loc) << "site '" << site << "': " << size << kind << " from " << offset
+                            << " on are no whole blocks of " << step.block << kind
+                            << ", in which equant.hadamard rotates them";
+  }
+  tensor.cut(offsets, sizes);
+  return success();
+}
+
+FailureOr<ConstantPieces> ConstantMatcher::matchPieces(Location loc, StringRef site,
+                                                       Value value) const {
+  auto slice = value.getDefiningOp<AllSliceOp>();
+  FailureOr<ConstantTensor> whole = match(loc, site, slice ? slice.getInput() : value);
+  if (failed(whole))
+    return failure();
+  if (!slice)
+    return ConstantPieces{{std::move(*whole)}, std::nullopt};
+  if (rank >= slice.getRanks())
+    return emitError(loc) << "site '" << site << "': expected a part of a constant for rank "
+                          << rank << ", found " << *slice.getOperation();
+  const auto pieces = slice.piecesOf(rank);
+  // Rotated columns, and those that have factors, are in their places once they are computed.
+  if (slice.getAxis() == 1)
+    return ConstantPieces{{std::move(*whole)}, columnPieces(pieces)};
+  ConstantPieces parts{SmallVector<ConstantTensor, 1>(pieces.size(), *whole), std::nullopt};
+  for (auto [part, range] : llvm::zip_equal(parts.rows, pieces)) {
+    SmallVector<int64_t, 2> offsets(part.shape.size(), 0), sizes = llvm::to_vector<2>(part.shape);
+    std::tie(offsets[0], sizes[0]) = range;
+    if (failed(cut(loc, site, part, offsets, sizes)))
+      return failure();
+  }
+  return parts;
+}
+
 FailureOr<ConstantTensor> ConstantMatcher::match(Location loc, StringRef site, Value value,
                                                  int depth) const {
   bool isSlice = isa_and_present<tensor::ExtractSliceOp, shard::AllSliceOp>(value.getDefiningOp());
@@ -148,15 +203,8 @@ FailureOr<ConstantTensor> ConstantMatcher::match(Location loc, StringRef site, V
     FailureOr<ConstantTensor> tensor = match(loc, site, part->whole, depth + 1);
     if (failed(tensor))
       return failure();
-    for (const ConstantStep &step : tensor->steps) {
-      const int64_t offset = part->offsets[step.axis], size = part->sizes[step.axis];
-      const StringRef kind = step.axis == 0 ? " rows" : " columns";
-      if (step.block && (offset % step.block != 0 || size % step.block != 0))
-        return emitError(loc) << "site '" << site << "': " << size << kind << " from " << offset
-                              << " on are no whole blocks of " << step.block << kind
-                              << ", in which equant.hadamard rotates them";
-    }
-    tensor->cut(part->offsets, part->sizes);
+    if (failed(cut(loc, site, *tensor, part->offsets, part->sizes)))
+      return failure();
     return tensor;
   }
   if (hadamard) {

@@ -15,8 +15,9 @@ std::string WeightPart::key() const {
   for (const std::optional<ConstantTensor> *computed :
        {&scale, &zeroPoint, &minimum, &outer, &codes})
     text += '\4' + (*computed ? (*computed)->key() : "");
-  for (int64_t extent : {firstRow, rows, firstColumn, columns})
+  for (int64_t extent : {firstRow, rows})
     text += '\4' + std::to_string(extent);
+  text += '\4' + columns.key();
   return text;
 }
 
@@ -25,7 +26,7 @@ std::string ConstantWeight::key() const {
   llvm::raw_string_ostream os(key);
   os << scheme << numerics::toString(rule.kind) << rule.percentile;
   for (const WeightPart &part : parts)
-    os << '\n' << part.key();
+    os << '\n' << part.leaf << '\4' << part.key();
   return key;
 }
 
@@ -47,9 +48,9 @@ struct Matcher {
     return diagnostic;
   }
 
-  /// The part that a leaf is, and the op that makes it, behind one equant.slice or
+  /// The parts that a leaf is, top to bottom, and the op that makes it, behind one equant.slice or
   /// equant.all_slice.
-  FailureOr<WeightPart> match(Value leaf, Operation *&maker) const;
+  FailureOr<SmallVector<WeightPart, 1>> match(Value leaf, Operation *&maker) const;
   FailureOr<std::optional<ConstantTensor>> matchComputed(Value value) const;
   LogicalResult checkComputed(SchemeAttr scheme, const ConstantTensor &weight,
                               const std::optional<ConstantTensor> &params) const;
@@ -91,25 +92,25 @@ FailureOr<std::optional<ConstantTensor>> Matcher::matchComputed(Value value) con
   return std::optional<ConstantTensor>(std::move(*tensor));
 }
 
-FailureOr<WeightPart> Matcher::match(Value leaf, Operation *&maker) const {
+FailureOr<SmallVector<WeightPart, 1>> Matcher::match(Value leaf, Operation *&maker) const {
   Value whole = leaf;
   WeightPart part;
   auto shape = cast<WeightType>(leaf.getType());
-  part.rows = shape.getRows();
-  part.columns = shape.getColumns();
+  part.columns.width = shape.getColumns();
+  SmallVector<std::pair<int64_t, int64_t>> rows = {{0, shape.getRows()}};
   if (auto slice = leaf.getDefiningOp<SliceOp>()) {
     whole = slice.getInput();
-    part.firstRow = slice.getOffsets()[0];
-    part.firstColumn = slice.getOffsets()[1];
+    rows.front().first = slice.getOffsets()[0];
+    part.columns.first = slice.getOffsets()[1];
   } else if (auto slice = leaf.getDefiningOp<AllSliceOp>()) {
     whole = slice.getInput();
-    auto type = cast<WeightType>(whole.getType());
-    const int64_t ranks = type.getRows() / part.rows * (type.getColumns() / part.columns);
-    if (constants.rank >= ranks)
+    if (constants.rank >= slice.getRanks())
       return refuse() << "expected a part of a constant for rank " << constants.rank << ", found "
                       << *slice.getOperation();
-    (slice.getAxis() == 0 ? part.firstRow : part.firstColumn) =
-        constants.rank * (slice.getAxis() == 0 ? part.rows : part.columns);
+    if (slice.getAxis() == 0)
+      rows = slice.piecesOf(constants.rank);
+    else
+      part.columns = columnPieces(slice.piecesOf(constants.rank));
   }
   maker = whole.getDefiningOp();
   auto quantize = whole.getDefiningOp<QuantizeOp>();
@@ -143,7 +144,10 @@ FailureOr<WeightPart> Matcher::match(Value leaf, Operation *&maker) const {
       return failure();
   part.weight = std::move(*tensor);
   part.site = site.str();
-  return part;
+  SmallVector<WeightPart, 1> parts(rows.size(), part);
+  for (auto [piece, range] : llvm::zip_equal(parts, rows))
+    std::tie(piece.firstRow, piece.rows) = range;
+  return parts;
 }
 
 FailureOr<ConstantWeight> easyquant::equant::matchConstantWeight(const ConstantMatcher &constants,
@@ -160,11 +164,11 @@ FailureOr<ConstantWeight> easyquant::equant::matchConstantWeight(const ConstantM
   weight.rows = type.getRows();
   weight.columns = type.getColumns();
   QuantizeOp rule; // of the parts whose scales are not computed
-  for (auto [leaf, site] : llvm::zip_equal(leaves, sites)) {
+  for (auto [index, leaf, site] : llvm::enumerate(leaves, sites)) {
     Matcher matcher{constants, loc, site};
     Operation *maker = nullptr;
-    FailureOr<WeightPart> part = matcher.match(leaf, maker);
-    if (failed(part))
+    FailureOr<SmallVector<WeightPart, 1>> parts = matcher.match(leaf, maker);
+    if (failed(parts))
       return failure();
     if (auto quantize = dyn_cast<QuantizeOp>(maker); quantize && quantize.getRule()) {
       if (rule && (rule.getRule() != quantize.getRule() ||
@@ -173,7 +177,10 @@ FailureOr<ConstantWeight> easyquant::equant::matchConstantWeight(const ConstantM
       rule = quantize;
       weight.rule = toNumerics(*rule.getRule(), rule.getPercentileAttr());
     }
-    weight.parts.push_back(std::move(*part));
+    for (WeightPart &part : *parts) {
+      part.leaf = index;
+      weight.parts.push_back(std::move(part));
+    }
   }
   return weight;
 }

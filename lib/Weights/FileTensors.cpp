@@ -45,11 +45,13 @@ private:
 
 } // namespace
 
-/// "a.q_proj.weight" for one global; "a.q_proj+k_proj+v_proj.weight" for several.
-static std::string joinNames(ArrayRef<StringRef> globals) {
+/// "a.q_proj.weight" for one global; "a.q_proj+k_proj+v_proj.weight" for several. Several parts of
+/// one lie one behind the other.
+static std::string joinNames(SmallVector<StringRef> globals) {
+  globals.erase(llvm::unique(globals), globals.end());
   auto [name, suffix] = globals.front().rsplit('.');
   std::string joined = name.str();
-  for (StringRef global : globals.drop_front()) {
+  for (StringRef global : ArrayRef(globals).drop_front()) {
     StringRef base = global.rsplit('.').first;
     joined += "+" + base.substr(base.rfind('.') + 1).str();
   }
@@ -172,7 +174,7 @@ std::vector<FileTensor> TensorLister::list() {
   // A constant as the model has it comes first, and so keeps the name of its global.
   for (bool isGlobal : {true, false})
     for (const FloatConstant &constant : weights.floats()) {
-      if (constant.parts.front().isGlobal() != isGlobal)
+      if ((constant.parts.front().isGlobal() && !constant.columns) != isGlobal)
         continue;
       SmallVector<StringRef> globals;
       for (const ConstantTensor &part : constant.parts)

@@ -122,12 +122,18 @@ LogicalResult ModelWeights::collectFloat(const ConstantMatcher &matcher, OpOpera
       constant.rope = *lm::ropeParams(rope, cast<RankedTensorType>(global.getType())); // verified
   std::string key;
   for (Value value : concatenated(reader.get())) {
-    FailureOr<ConstantTensor> part = matcher.match(op->getLoc(), constant.site, value);
-    if (failed(part))
+    FailureOr<ConstantPieces> pieces = matcher.matchPieces(op->getLoc(), constant.site, value);
+    if (failed(pieces))
       return failure();
-    key += part->key() + '\n';
-    constant.parts.push_back(std::move(*part));
+    if (pieces->columns) // a matrix, which no other lies below
+      constant.columns = pieces->columns;
+    for (ConstantTensor &part : pieces->rows) {
+      key += part.key() + '\n';
+      constant.parts.push_back(std::move(part));
+    }
   }
+  if (constant.columns)
+    key += constant.columns->key();
   FloatConstant *&known = constantByKey[key];
   if (!known) {
     constants.push_back(std::move(constant));
@@ -148,7 +154,8 @@ formats::DType FloatConstant::leastType() const {
 static bool makesConstant(Operation *op) {
   if (auto hadamard = dyn_cast<HadamardOp>(op))
     return hadamard.getInput().getType().hasStaticShape();
-  return isa<ScaleOp, ConcatOp, tensor::ExtractSliceOp, shard::AllSliceOp>(op);
+  return isa<ScaleOp, ConcatOp, tensor::ExtractSliceOp, shard::AllSliceOp>(op) ||
+         (isa<AllSliceOp>(op) && !isa<WeightType>(op->getResult(0).getType()));
 }
 
 LogicalResult ModelWeights::collectFloats(ModuleOp module, const ConstantMatcher &matcher) {

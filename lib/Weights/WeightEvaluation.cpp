@@ -103,27 +103,19 @@ Result<void> readComputed(const ConstantReader &reader, const ConstantTensor &te
   return {};
 }
 
-/// Keeps `count` values from `first` on of each of `rows` rows of `width` values.
-template <typename T>
-void cutColumns(std::vector<T> &values, int64_t rows, int64_t width, int64_t first, int64_t count) {
-  for (int64_t r = 0; r < rows; ++r)
-    std::copy_n(values.data() + r * width + first, count, values.data() + r * count);
-  values.resize(rows * count);
-}
-
 /// The columns of a part, which are whole groups.
 void cutColumns(QuantizedMatrix &matrix, const WeightPart &part) {
   numerics::QParams &params = matrix.params;
   const int64_t group = matrix.scheme.groupSize, groups = params.groups;
-  const int64_t first = group ? part.firstColumn / group : 0;
-  params.groups = numerics::groupCount(part.columns, group);
-  cutColumns(matrix.codes, matrix.rows, matrix.columns, part.firstColumn, part.columns);
-  cutColumns(params.scales, params.rows, groups, first, params.groups);
+  const ColumnPieces taken = group ? part.columns.inGroups(group) : ColumnPieces{.width = 1};
+  params.groups = taken.total();
+  takeColumns(matrix.codes, matrix.rows, matrix.columns, part.columns);
+  takeColumns(params.scales, params.rows, groups, taken);
   if (!params.zeroPoints.empty())
-    cutColumns(params.zeroPoints, params.rows, groups, first, params.groups);
+    takeColumns(params.zeroPoints, params.rows, groups, taken);
   if (!params.minima.empty())
-    cutColumns(params.minima, params.rows, groups, first, params.groups);
-  matrix.columns = part.columns;
+    takeColumns(params.minima, params.rows, groups, taken);
+  matrix.columns = part.columns.total();
 }
 
 } // namespace
@@ -194,10 +186,13 @@ Result<QuantizedMatrix> Evaluation::quantizeRange(const RowRange &range, numeric
     cutColumns(quantized, part);
   if (!part.hasFloats)
     return quantized;
-  std::vector<float> back(rows.rows * part.columns);
-  numerics::dequantize(quantized, {back.data(), rows.rows, part.columns});
-  for (int64_t r = 0; r < rows.rows; ++r)
-    error.add(rows.row(r) + part.firstColumn, back.data() + r * part.columns, part.columns);
+  const int64_t columns = part.columns.total();
+  std::vector<float> back(rows.rows * columns), meant(columns);
+  numerics::dequantize(quantized, {back.data(), rows.rows, columns});
+  for (int64_t r = 0; r < rows.rows; ++r) {
+    part.columns.take(rows.row(r), meant.data());
+    error.add(meant.data(), back.data() + r * columns, columns);
+  }
   return quantized;
 }
 

@@ -103,6 +103,8 @@ WeightFile::forRows(const FileTensor &tensor,
       if (auto done = reader.readRows(part, row, count, piece); !done)
         return makeError(done.error().code, "site '{}': {}", tensor.constant->site,
                          done.error().message);
+      if (tensor.constant->columns)
+        takeColumns(piece, count, columns, *tensor.constant->columns);
       if (auto done = body(piece); !done)
         return done;
     }

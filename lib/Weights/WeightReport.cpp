@@ -67,6 +67,31 @@ Attribute easyquant::equant::describeScheme(MLIRContext *context, SchemeAttr sch
   return entry.getDictionary(context);
 }
 
+namespace {
+/// How rows of a site are rotated; a block of 0: they are not.
+struct RowRotation {
+  int64_t block = 0, first = 0;
+};
+/// Some of a constant's rows.
+struct RowPiece {
+  const ConstantTensor *constant = nullptr;
+  int64_t firstRow = 0, rows = 0;
+};
+} // namespace
+
+/// How rows that are these pieces, one behind the other, are rotated.
+static RowRotation rowRotationOf(ArrayRef<RowPiece> pieces) {
+  int64_t before = 0;
+  for (const RowPiece &piece : pieces) {
+    const ConstantStep *step = piece.constant->rowRotation();
+    if (const int64_t first = step ? std::max<int64_t>(step->first - piece.firstRow, 0) : 0;
+        step && first < piece.rows)
+      return {step->block, before + first};
+    before += piece.rows;
+  }
+  return {};
+}
+
 /// Are its codes the source's?
 static bool hasStoredCodes(const WeightPart &part) { return part.codes && part.codes->isStored; }
 
@@ -80,15 +105,18 @@ ArrayAttr easyquant::equant::describeSites(const TargetWeights &target) {
     if (isa<PackedLinearOp>(use.op))
       ofLinears.insert(use.weight);
   }
-  llvm::DenseMap<const OpOperand *, const ConstantTensor *> floatOf;
+  llvm::DenseMap<const OpOperand *, RowRotation> rotationOfFloats;
   for (const FloatConstant &constant : target.weights.floats())
-    for (const OpOperand *reader : constant.readers)
-      floatOf[reader] = constant.rope ? nullptr : &constant.parts.front();
+    for (const OpOperand *reader : constant.readers) {
+      SmallVector<RowPiece> pieces;
+      for (const ConstantTensor &part : constant.parts)
+        pieces.push_back({&part, 0, part.shape.front()});
+      rotationOfFloats[reader] = constant.rope ? RowRotation() : rowRotationOf(pieces);
+    }
   SmallVector<Attribute> sites;
   auto add = [&](StringRef name, Value tensor, int64_t row, int64_t n, int64_t k, int64_t bytes,
-                 const numerics::ErrorSums &error, const ConstantTensor *constant,
-                 SchemeAttr weight, SchemeAttr input, bool isKept = false,
-                 GlobalLoadConstOp order = {}) {
+                 const numerics::ErrorSums &error, RowRotation rotation, SchemeAttr weight,
+                 SchemeAttr input, bool isKept = false, GlobalLoadConstOp order = {}) {
     NamedAttrList entry;
     entry.set("name", b.getStringAttr(name));
     if (auto load = tensor.getDefiningOp<ml_program::GlobalLoadConstOp>()) {
@@ -99,10 +127,10 @@ ArrayAttr easyquant::equant::describeSites(const TargetWeights &target) {
     entry.set("in_features", b.getI64IntegerAttr(k));
     entry.set("weight", describeScheme(module.getContext(), weight, /*isWeight=*/true));
     entry.set("input", describeScheme(module.getContext(), input, /*isWeight=*/false));
-    if (const ConstantStep *rotation = constant ? constant->rowRotation() : nullptr) {
-      entry.set("row_hadamard", b.getI64IntegerAttr(rotation->block));
-      if (rotation->first > 0)
-        entry.set("row_hadamard_first", b.getI64IntegerAttr(rotation->first));
+    if (rotation.block) {
+      entry.set("row_hadamard", b.getI64IntegerAttr(rotation.block));
+      if (rotation.first > 0)
+        entry.set("row_hadamard_first", b.getI64IntegerAttr(rotation.first));
     }
     if (isKept)
       entry.set("kept", b.getBoolAttr(true));
@@ -120,28 +148,39 @@ ArrayAttr easyquant::equant::describeSites(const TargetWeights &target) {
       const ConstantWeight &weight = *weightOf.lookup(op);
       const int64_t rowBytes = linear.getWeight().getType().getRowBytes();
       auto gather = linear.getInput().getDefiningOp<GatherColumnsOp>();
+      const std::vector<numerics::ErrorSums> &errors = target.errors.find(&weight)->second;
       int64_t row = 0;
+      size_t part = 0;
       // The parts of a tied head's weight carry the name of their first reader: take the linear's.
-      for (auto [part, error, site] :
-           llvm::zip_equal(weight.parts, target.errors.find(&weight)->second,
-                           linear.getSites().getAsValueRange<StringAttr>())) {
-        add(site, linear.getWeight(), row, part.rows, weight.columns, part.rows * rowBytes, error,
-            &part.weight, weight.scheme, linear.getInputSchemeAttr(), hasStoredCodes(part),
+      for (auto [leaf, site] : llvm::enumerate(linear.getSites().getAsValueRange<StringAttr>())) {
+        const WeightPart &first = weight.parts[part];
+        numerics::ErrorSums error;
+        SmallVector<RowPiece> pieces;
+        int64_t rows = 0;
+        for (; part < weight.parts.size() && weight.parts[part].leaf == leaf; ++part) {
+          const WeightPart &piece = weight.parts[part];
+          error.add(errors[part]);
+          pieces.push_back({&piece.weight, piece.firstRow, piece.rows});
+          rows += piece.rows;
+        }
+        add(site, linear.getWeight(), row, rows, weight.columns, rows * rowBytes, error,
+            rowRotationOf(pieces), weight.scheme, linear.getInputSchemeAttr(),
+            hasStoredCodes(first),
             gather ? gather.getOrder().getDefiningOp<GlobalLoadConstOp>() : GlobalLoadConstOp());
-        row += part.rows;
+        row += rows;
       }
     } else if (auto embedding = dyn_cast<equant::EmbeddingOp>(op)) {
       const ConstantWeight *weight = weightOf.lookup(op);
       if (!ofLinears.contains(weight))
         add(embeddingSite(embedding.getTable()), embedding.getTable(), /*row=*/0, weight->rows,
             weight->columns, weight->rows * embedding.getTable().getType().getRowBytes(),
-            target.errors.find(weight)->second.front(), /*constant=*/nullptr, weight->scheme, {},
+            target.errors.find(weight)->second.front(), /*rotation=*/{}, weight->scheme, {},
             hasStoredCodes(weight->parts.front()));
     } else if (auto site = dyn_cast<QuantizableOpInterface>(op)) {
       const OpOperand &weight = site.getWeightOperand();
       const auto [n, k] = site.getFeatures();
       add(site.getSite(), weight.get(), /*row=*/0, n, k, n * k * int64_t(sizeof(float)), {},
-          floatOf.lookup(&weight), {}, {});
+          rotationOfFloats.lookup(&weight), {}, {});
     }
   });
   return b.getArrayAttr(sites);

@@ -223,9 +223,9 @@ def test_degrees_that_cannot_be_name_those_that_can(model, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_fused_queries_keys_and_values_are_refused(tiny_gpt2, tmp_path):
+def test_biases_behind_sums_are_refused(tiny_gpt2, tmp_path):
     refused = run_tool("easyquant-compile", tiny_gpt2, "-o", tmp_path / "out", "--tensor-parallel", 2)
-    assert_refused(refused, "h.0.attn.c_attn", "legal degrees of tensor parallelism: 1")
+    assert_refused(refused, "h.0.attn.c_proj", "bias behind a sum over ranks")
 
 
 # ------------------------------------------------------------------------------------------------------------------- GPUs

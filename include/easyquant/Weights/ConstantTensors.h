@@ -22,6 +22,8 @@
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
 #include "mlir/IR/BuiltinOps.h"
 
+#include <algorithm>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,6 +31,33 @@
 namespace easyquant::equant {
 
 struct ConstantStep;
+
+/// Columns in pieces of one width, left to right, each `stride` columns behind the one before.
+struct ColumnPieces {
+  int64_t first = 0, width = 0, count = 1, stride = 0;
+
+  int64_t total() const { return width * count; }
+  /// Takes them of a row; `to` may lie in it, not behind what it takes.
+  template <typename T> void take(const T *row, T *to) const {
+    for (int64_t i = 0; i < count; ++i)
+      std::copy_n(row + first + i * stride, width, to + i * width);
+  }
+  /// The same in units of `group` columns.
+  ColumnPieces inGroups(int64_t group) const;
+  /// Equal for equal ones.
+  std::string key() const;
+};
+
+/// Keeps the pieces of each of `rows` rows of `width` values.
+template <typename T>
+void takeColumns(std::vector<T> &values, int64_t rows, int64_t width, const ColumnPieces &pieces) {
+  for (int64_t row = 0; row < rows; ++row)
+    pieces.take(values.data() + row * width, values.data() + row * pieces.total());
+  values.resize(rows * pieces.total());
+}
+
+/// The pieces that equant.all_slice takes along columns: where each begins, and its extent.
+ColumnPieces columnPieces(llvm::ArrayRef<std::pair<int64_t, int64_t>> pieces);
 
 /// A vector or a matrix of constants: a global or a part of it, scaled and rotated any number of
 /// times.
@@ -86,6 +115,12 @@ mlir::FailureOr<Part> matchPart(mlir::Location loc, llvm::StringRef site, mlir::
 /// The operands of a tree of equant.concat, left to right; the value itself if it is none.
 llvm::SmallVector<mlir::Value> concatenated(mlir::Value value);
 
+/// Rows of a constant, or columns of all of its rows, that lie apart in it.
+struct ConstantPieces {
+  llvm::SmallVector<ConstantTensor, 1> rows; ///< one behind the other
+  std::optional<ColumnPieces> columns;       ///< that are taken of them; none: all
+};
+
 /// Looks through the ops that make a constant.
 class ConstantMatcher {
 public:
@@ -105,6 +140,9 @@ public:
     return match(loc, site, value, /*depth=*/0);
   }
   static constexpr int kMaxDepth = 64;
+  /// The same of a value that may be pieces of a constant (equant.all_slice).
+  mlir::FailureOr<ConstantPieces> matchPieces(mlir::Location loc, llvm::StringRef site,
+                                              mlir::Value value) const;
 
 private:
   mlir::FailureOr<ConstantTensor> match(mlir::Location loc, llvm::StringRef site, mlir::Value value,

@@ -21,15 +21,17 @@ namespace easyquant::equant {
 struct WeightPart {
   ConstantTensor weight; ///< floats, or codes if these exist
   std::string site;      ///< for messages and reports
+  size_t leaf = 0; ///< which of the weights below each other has it: one may have several parts
   /// What is taken of it once it is quantized: its scales follow from whole rows.
-  int64_t firstRow = 0, rows = 0, firstColumn = 0, columns = 0;
+  int64_t firstRow = 0, rows = 0;
+  ColumnPieces columns;
   /// What a method has computed: scales (rows x G), with zero points or minima of an asymmetric
   /// scheme and the outer scales (rows x 1) of one that has them, instead of those of the rule;
   /// codes (rows x K) instead of the nearest ones.
   std::optional<ConstantTensor> scale, zeroPoint, minimum, outer, codes;
   bool hasFloats = true; ///< else nothing is known but codes and scales
 
-  bool hasAllColumns() const { return columns == weight.columns(); }
+  bool hasAllColumns() const { return columns.total() == weight.columns(); }
   /// Equal for equal rows.
   std::string key() const;
 };

@@ -29,12 +29,13 @@ struct WeightUse {
 
 /// A constant that stays float: a norm weight, a bias, the weight of a float linear, a table.
 struct FloatConstant {
-  std::vector<ConstantTensor> parts; ///< several for the bias of fused linears
+  std::vector<ConstantTensor> parts; ///< several for the bias of fused linears, and for ranks
   std::string site;                  ///< what reads it first, for messages
   mlir::Location loc;
   mlir::RankedTensorType type;
   llvm::SmallVector<mlir::OpOperand *> readers{};
   std::optional<numerics::RopeParams> rope{}; ///< of a rotation table, which is computed
+  std::optional<ColumnPieces> columns{};      ///< that are taken of the parts; none: all
 
   /// The least type that holds each of its values and that its readers take: F16 or BF16 where
   /// embeddings alone read it, as the model's file has it; else F32.

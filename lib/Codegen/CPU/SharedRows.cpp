@@ -6,7 +6,8 @@
 //===----------------------------------------------------------------------===//
 //
 // What stands before and behind a sum over ranks: the magnitudes that a row's scale follows from,
-// and the scaling of int32 sums, in the order in which LinearTile.cpp scales its own.
+// the squares that its norm follows from, and the scaling of int32 sums, in the order in which
+// LinearTile.cpp scales its own.
 //
 //===----------------------------------------------------------------------===//
 
@@ -43,6 +44,66 @@ func::FuncOp getOrEmitTokenAbsMax(ModuleOp module, const TokenAbsMaxSpec &spec,
                                           return math::AbsFOp::create(b, x);
                                         });
           b.store(largest, in["absmax"], {row});
+        });
+      });
+}
+
+std::string symbolName(const TokenSquaresSpec &spec) {
+  return llvm::formatv("token_squares_{0}", spec.columns);
+}
+
+Description describe(const TokenSquaresSpec &spec, MLIRContext *context) {
+  Describer d(context, symbolName(spec), Describer::Over::Rows);
+  d.reads("x", d.rows(spec.columns));
+  d.writes("squares", d.vector(d.getF32Type()));
+  return std::move(d.kernel);
+}
+
+func::FuncOp getOrEmitTokenSquares(ModuleOp module, const TokenSquaresSpec &spec,
+                                   const Target &target) {
+  return getOrEmitRowKernel(
+      module, spec, target,
+      [&](KernelBuilder &b, const KernelArguments &in, Value begin, Value end) {
+        b.forLoop(begin, end, 1, [&](Value row) {
+          Value sum = reduceColumns(b, 0, spec.columns, 4 * b.target.lanes(), b.f32(), Combine::Add,
+                                    [&](Value column, int64_t lanes) -> Value {
+                                      Value x = b.loadVector(lanes, in["x"], {row, column});
+                                      return b.mulf(x, x);
+                                    });
+          b.store(sum, in["squares"], {row});
+        });
+      });
+}
+
+std::string symbolName(const PartNormSpec &spec) {
+  return llvm::formatv("part_norm_{0}of{1}_eps{2:x-}", spec.columns, spec.all,
+                       llvm::bit_cast<uint32_t>(static_cast<float>(spec.epsilon)));
+}
+
+Description describe(const PartNormSpec &spec, MLIRContext *context) {
+  Describer d(context, symbolName(spec), Describer::Over::Rows);
+  d.reads("x", d.rows(spec.columns));
+  d.reads("weight", d.memory({spec.columns}, d.getF32Type()));
+  d.reads("squares", d.vector(d.getF32Type()));
+  d.writes("y", d.rows(spec.columns));
+  return std::move(d.kernel);
+}
+
+func::FuncOp getOrEmitPartNorm(ModuleOp module, const PartNormSpec &spec, const Target &target) {
+  return getOrEmitRowKernel(
+      module, spec, target,
+      [&](KernelBuilder &b, const KernelArguments &in, Value begin, Value end) {
+        b.forLoop(begin, end, 1, [&](Value row) {
+          Value mean = b.divf(b.load(in["squares"], {row}),
+                              b.constant(b.f32(), static_cast<double>(spec.all)));
+          Value shifted = b.addf(mean, b.constant(b.f32(), spec.epsilon));
+          Value scale = b.divf(b.constant(b.f32(), 1.0), math::SqrtOp::create(b, shifted));
+          forColumns(b, 0, spec.columns, 4 * b.target.lanes(), [&](Value column, int64_t lanes) {
+            Value x = b.loadVector(lanes, in["x"], {row, column});
+            Value weight = b.loadVector(lanes, in["weight"], {column});
+            b.storeVector(b.mulf(b.mulf(x, b.broadcast(scale, lanes)), weight), in["y"],
+                          {row, column});
+          });
         });
       });
 }

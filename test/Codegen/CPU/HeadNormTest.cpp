@@ -9,6 +9,7 @@
 #include "KernelRunner.h"
 
 #include <cmath>
+#include <deque>
 #include <random>
 #include <vector>
 
@@ -71,6 +72,61 @@ TEST(HeadNorm, MatchesTheFormula) {
           if (threads == 1)
             first.assign(x.data(), x.data() + x.elementCount());
           ASSERT_TRUE(std::equal(first.begin(), first.end(), x.data())) << threads << " threads";
+        }
+      }
+    }
+}
+
+// Ranks with parts of the columns of a row: each sums the squares of its own, and norms them with
+// the sum of all, which is that of the formula in double but for roundings.
+TEST(PartNorm, MatchesTheFormulaOfWholeRows) {
+  for (const Target &target : testTargets())
+    for (auto [ranks, columns] :
+         {std::pair<int64_t, int64_t>{2, 64}, {4, 8}, {3, 50}, {2, 129}, {1, 16}}) {
+      const int64_t all = ranks * columns, rows = 17;
+      const TokenSquaresSpec squaresSpec{columns};
+      const PartNormSpec normSpec{columns, all, 1e-6};
+      SCOPED_TRACE(symbolName(normSpec));
+      KernelRunner sum(target, [&](ModuleOp module) {
+        return getOrEmitTokenSquares(module, squaresSpec, target);
+      });
+      KernelRunner norm(
+          target, [&](ModuleOp module) { return getOrEmitPartNorm(module, normSpec, target); });
+      std::mt19937 random(3);
+      std::normal_distribution<float> normal;
+      std::deque<GuardedBuffer<float>> parts, weights;
+      GuardedBuffer<float> squares(rows), own(rows);
+      std::fill_n(squares.data(), rows, 0.0f);
+      MemRef<float, 1> squaresView(squares.data(), {rows}), ownView(own.data(), {rows});
+      for (int64_t rank = 0; rank < ranks; ++rank) {
+        parts.emplace_back(rows * columns);
+        weights.emplace_back(columns);
+        for (int64_t i = 0; i < rows * columns; ++i)
+          parts.back()[i] = i / columns == 1 ? 0.0f : normal(random); // a row of zeros
+        for (int64_t i = 0; i < columns; ++i)
+          weights.back()[i] = normal(random);
+        auto x = MemRef<float, 2>::strided(parts.back().data(), {rows, columns}, columns);
+        sum(x, ownView, /*threads=*/2);
+        for (int64_t m = 0; m < rows; ++m)
+          squares[m] += own[m];
+      }
+      for (int64_t rank = 0; rank < ranks; ++rank) {
+        GuardedBuffer<float> result(rows * columns);
+        MemRef<float, 1> weight(weights[rank].data(), {columns});
+        auto x = MemRef<float, 2>::strided(parts[rank].data(), {rows, columns}, columns);
+        auto y = MemRef<float, 2>::strided(result.data(), {rows, columns}, columns);
+        norm(x, weight, squaresView, y, /*threads=*/2);
+        for (int64_t m = 0; m < rows; ++m) {
+          double exact = 0;
+          for (const GuardedBuffer<float> &part : parts)
+            for (int64_t i = 0; i < columns; ++i)
+              exact += double(part[m * columns + i]) * part[m * columns + i];
+          const double root = std::sqrt(exact / double(all) + 1e-6);
+          for (int64_t i = 0; i < columns; ++i) {
+            const double expected = parts[rank][m * columns + i] / root * weights[rank][i];
+            ASSERT_NEAR(result[m * columns + i], expected, 1e-6 * std::abs(expected) + 1e-30)
+                << "rank " << rank << ", row " << m << ", column " << i;
+          }
         }
       }
     }

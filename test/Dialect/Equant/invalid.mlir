@@ -109,3 +109,27 @@ func.func @shape(%w: tensor<4x24xf32>) {
   equant.quantize %w rule absmax : (tensor<4x24xf32>) -> !equant.weight<4x25, #equant.scheme<i8, symmetric, channel>>
   return
 }
+
+// -----
+
+func.func @parts(%w: tensor<24x8xf32>) {
+  // expected-error @below {{expected parts that make up the 24 rows of 'tensor<24x8xf32>', of which each of 2 ranks has whole groups, columns of one width; found [9, 7, 8]}}
+  %p = equant.all_slice %w on @tensor_parallel axis 0 parts [9, 7, 8] : tensor<24x8xf32> -> tensor<12x8xf32>
+  return
+}
+
+// -----
+
+func.func @pieces_of_two_widths(%w: tensor<8x24xf32>) {
+  // expected-error @below {{columns of one width; found [16, 8]}}
+  %p = equant.all_slice %w on @tensor_parallel axis 1 parts [16, 8] : tensor<8x24xf32> -> tensor<8x12xf32>
+  return
+}
+
+// -----
+
+func.func @part_of_a_norm(%x: tensor<?x8xf32>, %w: tensor<8xf32>, %s: tensor<?xf32>) {
+  // expected-error @below {{columns must be a multiple of the 8 that a rank has, found 12}}
+  %y = equant.part_rms_norm %x, %w of %s {epsilon = 1.0e-06 : f64, columns = 12 : i64} : tensor<?x8xf32>, tensor<8xf32>, tensor<?xf32>
+  return
+}

@@ -23,11 +23,37 @@ func.func @cut_group(%x: tensor<?x8xf32>, %up: tensor<16x8xf32>, %down: !equant.
 
 // -----
 
-func.func @fused(%x: tensor<?x8xf32>, %w: tensor<24x8xf32>) -> tensor<?x8xf32> {
-  // expected-error @below {{site 'c_attn' is one weight for several projections, which ranks cannot share; legal degrees of tensor parallelism: 1}}
+func.func @fused(%x: tensor<?x8xf32>, %w: tensor<24x8xf32>, %o: tensor<8x8xf32>) -> tensor<?x8xf32> {
+  // expected-error @below {{site 'c_attn' has 24 output features in parts of 9, 7, 8, which 2 ranks cannot share; legal degrees of tensor parallelism: 1}}
   %qkv = lm.linear %x, %w {site = "c_attn"} : (tensor<?x8xf32>, tensor<24x8xf32>) -> tensor<?x24xf32>
-  %q, %k, %v = lm.split %qkv : tensor<?x24xf32> -> tensor<?x8xf32>, tensor<?x8xf32>, tensor<?x8xf32>
-  %y = lm.add %q, %k : tensor<?x8xf32>
+  %q, %k, %v = lm.split %qkv : tensor<?x24xf32> -> tensor<?x9xf32>, tensor<?x7xf32>, tensor<?x8xf32>
+  %p = lm.linear %v, %o {site = "c_proj"} : (tensor<?x8xf32>, tensor<8x8xf32>) -> tensor<?x8xf32>
+  %y = lm.add %x, %p : tensor<?x8xf32>
+  return %y : tensor<?x8xf32>
+}
+
+// -----
+
+// Three value heads of each of three key heads, of which two ranks cannot have whole ones.
+!state = !lm.recurrent<values = 144>
+func.func @key_heads(%x: tensor<?x36xf32>, %d: tensor<?x9xf32>, %batch: !lm.batch, %state: !state, %q: tensor<12x36xf32>, %v: tensor<36x36xf32>, %a: tensor<9x36xf32>, %r: tensor<9xf32>) -> tensor<?x36xf32> {
+  %qx = lm.linear %x, %q {site = "q_proj"} : (tensor<?x36xf32>, tensor<12x36xf32>) -> tensor<?x12xf32>
+  %vx = lm.linear %x, %v {site = "v_proj"} : (tensor<?x36xf32>, tensor<36x36xf32>) -> tensor<?x36xf32>
+  %ax = lm.linear %x, %a {site = "a_proj"} : (tensor<?x36xf32>, tensor<9x36xf32>) -> tensor<?x9xf32>
+  // expected-error @below {{lm.gated_delta has 3 key heads, which 2 ranks cannot share; legal degrees of tensor parallelism: 1, 3}}
+  %y = lm.gated_delta %qx, %qx, %vx, %ax, %ax, %r, %r, %state, %batch {key_heads = 3, value_heads = 9, first = 0}
+    : (tensor<?x12xf32>, tensor<?x12xf32>, tensor<?x36xf32>, tensor<?x9xf32>, tensor<?x9xf32>, tensor<9xf32>, tensor<9xf32>, !state, !lm.batch) -> tensor<?x36xf32>
+  %z = lm.add %x, %x : tensor<?x36xf32>
+  return %z : tensor<?x36xf32>
+}
+
+// -----
+
+// Every rank would keep all of it.
+!state = !lm.recurrent<values = 16>
+func.func @whole(%x: tensor<?x8xf32>, %w: tensor<8x3xf32>, %batch: !lm.batch, %state: !state) -> tensor<?x8xf32> {
+  // expected-error @below {{keeps a state of columns that all ranks have: tensor parallelism knows no way to share it}}
+  %y = lm.conv1d %x, %w, %state, %batch {first = 0 : i64} : (tensor<?x8xf32>, tensor<8x3xf32>, !state, !lm.batch) -> tensor<?x8xf32>
   return %y : tensor<?x8xf32>
 }
 

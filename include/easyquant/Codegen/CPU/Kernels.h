@@ -227,6 +227,26 @@ Description describe(const TokenAbsMaxSpec &spec, mlir::MLIRContext *context);
 mlir::func::FuncOp getOrEmitTokenAbsMax(mlir::ModuleOp module, const TokenAbsMaxSpec &spec,
                                         const Target &target);
 
+/// squares, memref<?xf32>: the sum of the squares of each row of x.
+struct TokenSquaresSpec {
+  int64_t columns = 0;
+};
+std::string symbolName(const TokenSquaresSpec &spec);
+Description describe(const TokenSquaresSpec &spec, mlir::MLIRContext *context);
+mlir::func::FuncOp getOrEmitTokenSquares(mlir::ModuleOp module, const TokenSquaresSpec &spec,
+                                         const Target &target);
+
+/// y = x / sqrt(squares / all + epsilon) * weight: the RMS norm of rows of `all` columns, the sum
+/// of whose squares is given, on some of their columns.
+struct PartNormSpec {
+  int64_t columns = 0, all = 0;
+  double epsilon = 0.0;
+};
+std::string symbolName(const PartNormSpec &spec);
+Description describe(const PartNormSpec &spec, mlir::MLIRContext *context);
+mlir::func::FuncOp getOrEmitPartNorm(mlir::ModuleOp module, const PartNormSpec &spec,
+                                     const Target &target);
+
 /// Row-wise operations on x, on gate and up (SiluMul: silu(gate) * up; Mul: gate * up;
 /// SigmoidMul: sigmoid(gate) * up; ClampedMul: lm.glu clamped), or on a and b (Add), optionally
 /// followed by quantization of the result; weight and bias, of norms, are memref<Cxf32>. The result

@@ -225,19 +225,6 @@ LogicalResult SliceOp::verify() {
   return success();
 }
 
-LogicalResult AllSliceOp::verify() {
-  WeightType input = getInput().getType(), output = getOutput().getType();
-  const bool isRows = getAxis() == 0;
-  const int64_t extent = isRows ? input.getRows() : input.getColumns();
-  const int64_t part = isRows ? output.getRows() : output.getColumns();
-  WeightType expected =
-      input.withShape(isRows ? part : input.getRows(), isRows ? input.getColumns() : part);
-  if (output != expected || extent % part != 0 || (!isRows && part % input.getColumnUnit() != 0))
-    return emitOpError("expected one of equal parts of ")
-           << input << " along axis " << getAxis() << ", whole groups of it, found " << output;
-  return success();
-}
-
 std::string easyquant::equant::whyNoInputScheme(SchemeAttr scheme) {
   std::string reason;
   llvm::raw_string_ostream os(reason);

@@ -10,6 +10,8 @@
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 #include "easyquant/Numerics/Hadamard.h"
 
+#include <numeric>
+
 namespace easyquant::equant {
 #define GEN_PASS_DEF_FITBASIS
 #include "easyquant/Dialect/Equant/Transforms/Passes.h.inc"
@@ -24,15 +26,17 @@ struct FitBasis : equant::impl::FitBasisBase<FitBasis> {
   using FitBasisBase::FitBasisBase;
 
   void runOnOperation() override {
-    FailureOr<ShardedLinears> linears = checkDegree(getOperation(), degree);
-    if (failed(linears))
+    FailureOr<Sharing> sharing = checkDegree(getOperation(), degree);
+    if (failed(sharing))
       return signalPassFailure();
     auto fitted = getOperation().walk([&](QuantizableOpInterface op) -> WalkResult {
       PlanAttr plan = getPlan(op);
       const int64_t block = plan ? plan.getWeight().getHadamard() : 0;
-      if (block == 0 || linears->lookup(op) != Split::Rows)
+      if (block == 0 || sharing->linears.lookup(op) != Split::Rows)
         return WalkResult::advance();
-      const int64_t columns = lm::columns(op.getActivationOperand().get()) / degree;
+      int64_t columns = 0;
+      for (int64_t part : sharing->partsOf(op.getActivationOperand().get()))
+        columns = std::gcd(columns, part / degree);
       const int64_t fitting = numerics::hadamardBlock(columns, block);
       if (fitting != block && isKept(op, plan))
         return emitError(op.getLoc())

@@ -13,6 +13,11 @@
 //
 // Codes and scales are those of the whole weight: what is cut is the result of equant.quantize.
 //
+// One linear for q, k and v is cut in each of its parts, and so is whatever the columns of its
+// result meet. A rank has channels of a convolution and heads of a gated delta net, and a D-th of
+// what these keep of a sequence. A norm of all heads together follows from squares that ranks add
+// up.
+//
 //===----------------------------------------------------------------------===//
 
 #include "ShardDegrees.h"
@@ -39,23 +44,28 @@ namespace {
 /// Rewrites one function into what a rank computes.
 class FunctionSharder {
 public:
-  FunctionSharder(func::FuncOp function, int64_t degree, const ShardedLinears &linears)
-      : function(function), b(function.getContext()), degree(degree), linears(linears) {}
+  FunctionSharder(func::FuncOp function, int64_t degree, const Sharing &sharing)
+      : function(function), b(function.getContext()), degree(degree), sharing(sharing) {}
 
   void run();
 
 private:
-  Value slice(Value constant, int64_t axis);
-  void sliceOperand(MutableOperandRange operand, int64_t axis) {
+  Value slice(Value constant, int64_t axis, ArrayRef<int64_t> parts);
+  /// `parts` of the axis, of each of which a rank has its share; none: it is one.
+  void sliceOperand(MutableOperandRange operand, int64_t axis, ArrayRef<int64_t> parts = {}) {
     if (!operand.empty())
-      operand.assign(slice(operand[0].get(), axis));
+      operand.assign(slice(operand[0].get(), axis, parts));
   }
+  uint64_t share(uint64_t whole) const { return whole / static_cast<uint64_t>(degree); }
   void shrink(Value activation) {
     activation.setType(lm::activationType(b.getContext(), lm::columns(activation) / degree));
   }
   /// Cuts the weight of a linear along an axis, 0 or 1.
   template <typename LinearLike> void sliceWeight(LinearLike op, int64_t axis);
   void sliceWeight(Operation *op, int64_t axis);
+  void shardConvolution(lm::Conv1dOp op);
+  void shardDelta(lm::GatedDeltaOp op);
+  void shardNorm(lm::RmsNormOp op);
   template <typename EmbeddingLike> void shardEmbedding(EmbeddingLike op);
   template <typename AttentionLike> void shardAttention(AttentionLike op);
   void reduce(Operation *op);
@@ -64,29 +74,34 @@ private:
   func::FuncOp function;
   OpBuilder b;
   int64_t degree;
-  const ShardedLinears &linears;
+  const Sharing &sharing;
 };
 
 } // namespace
 
-Value FunctionSharder::slice(Value constant, int64_t axis) {
+Value FunctionSharder::slice(Value constant, int64_t axis, ArrayRef<int64_t> parts) {
+  auto widths = parts.size() > 1 ? b.getDenseI64ArrayAttr(parts) : DenseI64ArrayAttr();
   if (auto weight = dyn_cast<WeightType>(constant.getType())) {
     WeightType part = axis == 0 ? weight.withShape(weight.getRows() / degree, weight.getColumns())
                                 : weight.withShape(weight.getRows(), weight.getColumns() / degree);
-    return equant::AllSliceOp::create(b, constant.getLoc(), part, constant, kGrid, axis);
+    return equant::AllSliceOp::create(b, constant.getLoc(), part, constant, kGrid, axis, widths);
   }
   auto type = cast<RankedTensorType>(constant.getType());
   SmallVector<int64_t> shape(type.getShape());
   shape[axis] /= degree;
+  if (widths)
+    return equant::AllSliceOp::create(b, constant.getLoc(), type.clone(shape), constant, kGrid,
+                                      axis, widths);
   return shard::AllSliceOp::create(b, constant.getLoc(), type.clone(shape), constant, kGrid,
                                    ArrayRef<shard::GridAxis>{0}, axis);
 }
 
 template <typename LinearLike> void FunctionSharder::sliceWeight(LinearLike op, int64_t axis) {
   b.setInsertionPoint(op);
-  sliceOperand(op.getWeightMutable(), axis);
+  const ColumnParts parts = sharing.partsOf(axis == 0 ? op.getOutput() : op.getInput());
+  sliceOperand(op.getWeightMutable(), axis, parts);
   if (axis == 0)
-    sliceOperand(op.getBiasMutable(), 0);
+    sliceOperand(op.getBiasMutable(), 0, parts);
 }
 
 void FunctionSharder::sliceWeight(Operation *op, int64_t axis) {
@@ -132,6 +147,41 @@ template <typename AttentionLike> void FunctionSharder::shardAttention(Attention
   shrink(op.getOutput());
 }
 
+void FunctionSharder::shardConvolution(lm::Conv1dOp op) {
+  b.setInsertionPoint(op);
+  const ColumnParts parts = sharing.partsOf(op.getOutput());
+  sliceOperand(op.getWeightMutable(), 0, parts);
+  sliceOperand(op.getBiasMutable(), 0, parts);
+  op.setFirst(share(op.getFirst()));
+  shrink(op.getOutput());
+}
+
+void FunctionSharder::shardDelta(lm::GatedDeltaOp op) {
+  b.setInsertionPoint(op);
+  const ColumnParts heads = sharing.partsOf(op.getDecay());
+  sliceOperand(op.getLogRateMutable(), 0, heads);
+  sliceOperand(op.getBiasMutable(), 0, heads);
+  op.setKeyHeads(share(op.getKeyHeads()));
+  op.setValueHeads(share(op.getValueHeads()));
+  op.setFirst(share(op.getFirst()));
+  shrink(op.getOutput());
+}
+
+void FunctionSharder::shardNorm(lm::RmsNormOp op) {
+  b.setInsertionPoint(op);
+  const int64_t columns = lm::columns(op.getOutput()) * degree;
+  sliceOperand(op.getWeightMutable(), 0, sharing.partsOf(op.getOutput()));
+  auto numbers = RankedTensorType::get({ShapedType::kDynamic}, b.getF32Type());
+  Value own = TokenSquaresOp::create(b, op.getLoc(), numbers, op.getInput());
+  Value all = shard::AllReduceOp::create(b, op.getLoc(), own, kGrid, ArrayRef<shard::GridAxis>{0},
+                                         shard::ReductionKind::Sum);
+  auto norm =
+      PartRmsNormOp::create(b, op.getLoc(), op.getInput().getType(), op.getInput(), op.getWeight(),
+                            all, op.getEpsilonAttr(), b.getI64IntegerAttr(columns));
+  op.getOutput().replaceAllUsesWith(norm.getOutput());
+  op.erase();
+}
+
 void FunctionSharder::run() {
   for (BlockArgument argument : function.getArguments())
     if (auto cache = dyn_cast<lm::KVCacheType>(argument.getType())) {
@@ -140,14 +190,17 @@ void FunctionSharder::run() {
         heads /= degree;
       argument.setType(lm::KVCacheType::get(b.getContext(), cache.getLayers(), kvHeads,
                                             cache.getHeadDim(), cache.getWindow()));
+    } else if (auto state = dyn_cast<lm::RecurrentType>(argument.getType())) {
+      argument.setType(lm::RecurrentType::get(b.getContext(), state.getValues() / degree));
     }
   function.setFunctionType(b.getFunctionType(function.front().getArgumentTypes(),
                                              function.getFunctionType().getResults()));
   SmallVector<Operation *> ops;
+  SmallVector<lm::RmsNormOp> norms; ///< of rows that ranks share
   for (Operation &op : function.front())
     ops.push_back(&op);
   for (Operation *op : ops) {
-    switch (linears.lookup(op)) {
+    switch (sharing.linears.lookup(op)) {
     case Split::None:
       break;
     case Split::Columns:
@@ -166,9 +219,27 @@ void FunctionSharder::run() {
     llvm::TypeSwitch<Operation *>(op)
         .Case<lm::EmbeddingOp, equant::EmbeddingOp>([&](auto op) { shardEmbedding(op); })
         .Case<lm::AttentionOp, equant::AttentionOp>([&](auto op) { shardAttention(op); })
-        .Case<lm::RopeOp, lm::HeadRmsNormOp, lm::GluOp, lm::GeluOp, HadamardOp>(
-            [&](Operation *op) { op->getResult(0).setType(op->getOperand(0).getType()); });
+        .Case([&](lm::Conv1dOp op) { shardConvolution(op); })
+        .Case([&](lm::GatedDeltaOp op) { shardDelta(op); })
+        .Case([&](lm::RmsNormOp op) {
+          if (!sharing.sharded.contains(op.getOutput()))
+            return;
+          shrink(op.getOutput());
+          norms.push_back(op);
+        })
+        .Case([&](lm::SplitOp op) {
+          for (Value output : op.getOutputs())
+            if (sharing.sharded.contains(output))
+              shrink(output);
+        })
+        .Default([&](Operation *op) {
+          if (isByColumn(op))
+            op->getResult(0).setType(op->getOperand(0).getType());
+        });
   }
+  // Behind all others, which ask for the parts of what is there before.
+  for (lm::RmsNormOp norm : norms)
+    shardNorm(norm);
 }
 
 namespace {
@@ -181,8 +252,8 @@ struct Shard : equant::impl::ShardBase<Shard> {
       module.emitError() << "is sharded already: it has a shard.grid @" << kGrid;
       return signalPassFailure();
     }
-    FailureOr<ShardedLinears> linears = checkDegree(module, degree);
-    if (failed(linears))
+    FailureOr<Sharing> sharing = checkDegree(module, degree);
+    if (failed(sharing))
       return signalPassFailure();
     if (degree == 1)
       return;
@@ -190,7 +261,7 @@ struct Shard : equant::impl::ShardBase<Shard> {
     shard::GridOp::create(b, module.getLoc(), kGrid, {degree});
     for (auto function : module.getOps<func::FuncOp>())
       if (!function.isExternal())
-        FunctionSharder(function, degree, *linears).run();
+        FunctionSharder(function, degree, *sharing).run();
   }
 };
 } // namespace

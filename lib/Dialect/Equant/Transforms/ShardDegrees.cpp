@@ -12,6 +12,8 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "llvm/ADT/TypeSwitch.h"
 
+#include <fmt/ranges.h>
+
 #include <numeric>
 
 using namespace mlir;
@@ -37,22 +39,74 @@ public:
   LogicalResult follow(func::FuncOp function);
   LogicalResult check(ModuleOp module) const;
 
-  ShardedLinears linears;
+  Sharing sharing;
 
 private:
   LogicalResult follow(Operation *op);
   LogicalResult followLinear(Operation *op);
   template <typename AttentionLike> void followAttention(AttentionLike op);
+  void followDelta(lm::GatedDeltaOp op);
+  void followState(Operation *op, lm::RecurrentType state, uint64_t first);
+  void findParts(func::FuncOp function);
+  void setParts(Value activation, const ColumnParts &parts) {
+    if (parts.size() > 1)
+      sharing.parts[activation] = parts;
+  }
   void add(Operation *op, const Twine &what, int64_t extent, int64_t unit = 1) {
     extents.push_back({op->getLoc(), what.str(), extent, unit});
   }
 
   int64_t degree, mostDegree = 1;
-  llvm::DenseSet<Value> sharded; ///< columns of these are a rank's own
   std::vector<Extent> extents;
 };
 
 } // namespace
+
+ColumnParts Sharing::partsOf(Value activation) const {
+  auto found = parts.find(activation);
+  return found != parts.end() ? found->second : ColumnParts{lm::columns(activation)};
+}
+
+bool easyquant::equant::isByColumn(Operation *op) {
+  return isa<lm::RopeOp, lm::HeadRmsNormOp, lm::RmsNormOp, lm::GluOp, lm::GeluOp, lm::Conv1dOp,
+             HadamardOp>(op);
+}
+
+/// Value heads that come in turns with the key heads that they read: a rank has a part of each
+/// turn.
+static ColumnParts turnsOf(lm::GatedDeltaOp delta, Value activation) {
+  const auto keyHeads = static_cast<int64_t>(delta.getKeyHeads()),
+             valueHeads = static_cast<int64_t>(delta.getValueHeads());
+  const int64_t turns = delta.getTiled() ? valueHeads / keyHeads : 1;
+  return ColumnParts(static_cast<size_t>(turns), lm::columns(activation) / turns);
+}
+
+/// What is taken apart behind an op is apart before it, and heads that come in turns do so in all
+/// that is computed of them.
+void Analysis::findParts(func::FuncOp function) {
+  auto isActivation = [](Value value) { return lm::isActivationType(value.getType()); };
+  for (Operation &op : function.front()) {
+    if (auto delta = dyn_cast<lm::GatedDeltaOp>(op))
+      setParts(delta.getOutput(), turnsOf(delta, delta.getOutput()));
+    else if (isByColumn(&op))
+      for (Value operand : llvm::make_filter_range(op.getOperands(), isActivation))
+        setParts(op.getResult(0), sharing.partsOf(operand));
+  }
+  for (Operation &op : llvm::reverse(function.front())) {
+    if (auto delta = dyn_cast<lm::GatedDeltaOp>(op)) {
+      for (Value operand : {delta.getValue(), delta.getDecay(), delta.getStrength()})
+        setParts(operand, turnsOf(delta, operand));
+    } else if (auto split = dyn_cast<lm::SplitOp>(op)) {
+      ColumnParts parts;
+      for (Value output : split.getOutputs())
+        llvm::append_range(parts, sharing.partsOf(output));
+      setParts(split.getInput(), parts);
+    } else if (isByColumn(&op)) {
+      for (Value operand : llvm::make_filter_range(op.getOperands(), isActivation))
+        setParts(operand, sharing.partsOf(op.getResult(0)));
+    }
+  }
+}
 
 static std::string siteOf(Operation *op) {
   if (auto linear = dyn_cast<lm::LinearOp>(op))
@@ -80,30 +134,36 @@ LogicalResult Analysis::followLinear(Operation *op) {
   if (isa<equant::PackedLinearOp>(op) || (quantized && quantized.getSites().size() > 1))
     return op->emitOpError() << site << " is fused or packed; expected linears as they are before "
                              << "equant-fuse-shared-input";
-  const int64_t n = lm::columns(op->getResult(0)), k = lm::columns(op->getOperand(0));
-  auto features = [&](int64_t count, StringRef side) {
-    return site + " has " + std::to_string(count) + " " + side.str() + " features";
+  const int64_t n = lm::columns(op->getResult(0));
+  auto addFeatures = [&](Value activation, StringRef side, int64_t unit) {
+    const ColumnParts parts = sharing.partsOf(activation);
+    std::string what =
+        site + " has " + std::to_string(lm::columns(activation)) + " " + side.str() + " features";
+    if (parts.size() > 1)
+      what += fmt::format(" in parts of {}", fmt::join(parts, ", "));
+    if (unit > 1)
+      what += " in groups of " + std::to_string(unit);
+    for (int64_t part : parts)
+      add(op, what, part, unit);
   };
   if (llvm::any_of(op->getUsers(), llvm::IsaPred<func::ReturnOp>)) {
     // Where it cannot be cut every rank computes all of it.
-    linears[op] = n % degree == 0 ? Split::Vocabulary : Split::None;
+    sharing.linears[op] = n % degree == 0 ? Split::Vocabulary : Split::None;
     return success();
   }
-  if (!sharded.contains(op->getOperand(0))) {
-    linears[op] = Split::Columns;
-    sharded.insert(op->getResult(0));
-    add(op, features(n, "output"), n);
+  if (!sharing.sharded.contains(op->getOperand(0))) {
+    sharing.linears[op] = Split::Columns;
+    sharing.sharded.insert(op->getResult(0));
+    addFeatures(op->getResult(0), "output", /*unit=*/1);
     return success();
   }
   bool hasBias = quantized ? bool(quantized.getBias()) : bool(cast<lm::LinearOp>(op).getBias());
   if (hasBias && degree > 1)
     return op->emitOpError() << site << " has a bias behind a sum over ranks, for which there is "
                              << "no kernel yet; compile it for one rank";
-  linears[op] = Split::Rows;
-  const int64_t unit =
-      quantized ? unitOf(quantized) : plannedUnitOf(cast<QuantizableOpInterface>(op));
-  add(op, features(k, "input") + (unit > 1 ? " in groups of " + std::to_string(unit) : ""), k,
-      unit);
+  sharing.linears[op] = Split::Rows;
+  addFeatures(op->getOperand(0), "input",
+              quantized ? unitOf(quantized) : plannedUnitOf(cast<QuantizableOpInterface>(op)));
   return success();
 }
 
@@ -116,33 +176,67 @@ template <typename AttentionLike> void Analysis::followAttention(AttentionLike o
                  {{op->getLoc(), layer + std::to_string(heads) + " heads", heads},
                   {op->getLoc(), layer + std::to_string(kvHeads) + " key-value heads", kvHeads}});
   mostDegree = std::max(mostDegree, kvHeads);
-  sharded.insert(op.getOutput());
+  sharing.sharded.insert(op.getOutput());
+}
+
+static std::string placeOf(Operation *op) {
+  auto name = dyn_cast<NameLoc>(op->getLoc());
+  return name ? "'" + name.getName().str() + "'" : op->getName().getStringRef().str();
+}
+
+/// Value heads stay with their key head.
+void Analysis::followDelta(lm::GatedDeltaOp op) {
+  const auto keyHeads = static_cast<int64_t>(op.getKeyHeads());
+  extents.insert(
+      extents.begin(),
+      {op->getLoc(), placeOf(op) + " has " + std::to_string(keyHeads) + " key heads", keyHeads});
+  mostDegree = std::max(mostDegree, keyHeads);
+  sharing.sharded.insert(op.getOutput());
+}
+
+/// What each layer keeps of a sequence begins at the same place of every rank's state.
+void Analysis::followState(Operation *op, lm::RecurrentType state, uint64_t first) {
+  add(op,
+      placeOf(op) + " keeps a part of a recurrent state of " + std::to_string(state.getValues()) +
+          " numbers",
+      state.getValues());
+  add(op, placeOf(op) + " keeps a recurrent state from number " + std::to_string(first) + " on",
+      static_cast<int64_t>(first));
 }
 
 LogicalResult Analysis::follow(Operation *op) {
   if (isa<equant::LinearOp, equant::PackedLinearOp, lm::LinearOp>(op))
     return followLinear(op);
-  auto isSharded = [&](Value value) { return sharded.contains(value); };
-  if (llvm::none_of(op->getOperands(), isSharded))
+  auto isSharded = [&](Value value) { return sharing.sharded.contains(value); };
+  if (llvm::none_of(op->getOperands(), isSharded)) {
+    if (degree > 1 && isa<lm::Conv1dOp, lm::GatedDeltaOp>(op))
+      return op->emitOpError("keeps a state of columns that all ranks have: tensor parallelism "
+                             "knows no way to share it");
     return success();
+  }
   return llvm::TypeSwitch<Operation *, LogicalResult>(op)
       .Case<lm::AttentionOp, equant::AttentionOp>([&](auto op) {
         followAttention(op);
         return success();
       })
-      .Case<lm::RopeOp, lm::HeadRmsNormOp, lm::GluOp, lm::GeluOp>([&](Operation *op) {
-        sharded.insert(op->getResult(0));
+      .Case([&](lm::GatedDeltaOp delta) {
+        followDelta(delta);
+        followState(delta, delta.getState().getType(), delta.getFirst());
         return success();
       })
       .Case([&](HadamardOp hadamard) {
-        const int64_t columns = lm::columns(hadamard.getInput()),
-                      block = hadamard.getBlockAttr().getInt();
-        sharded.insert(hadamard.getOutput());
-        add(hadamard,
-            "site '" + siteOf(*hadamard->getUsers().begin()) + "' has " + std::to_string(columns) +
-                " input features that are rotated in blocks of " + std::to_string(block) +
-                " (a lower hadamard-block makes these smaller)",
-            columns, block);
+        const int64_t block = hadamard.getBlockAttr().getInt();
+        sharing.sharded.insert(hadamard.getOutput());
+        for (int64_t columns : sharing.partsOf(hadamard.getInput()))
+          add(hadamard,
+              "site '" + siteOf(*hadamard->getUsers().begin()) + "' has " +
+                  std::to_string(columns) + " input features that are rotated in blocks of " +
+                  std::to_string(block) + " (a lower hadamard-block makes these smaller)",
+              columns, block);
+        return success();
+      })
+      .Case([&](lm::SplitOp split) {
+        sharing.sharded.insert_range(split.getOutputs());
         return success();
       })
       .Case([&](GatherColumnsOp gather) -> LogicalResult {
@@ -154,16 +248,13 @@ LogicalResult Analysis::follow(Operation *op) {
                   "which ranks would have apart; compile it for one rank, or give a scheme that "
                   "quantizes anew";
       })
-      .Case([&](lm::SplitOp split) -> LogicalResult {
-        Operation *linear = split.getInput().getDefiningOp();
-        if (degree == 1)
-          return success();
-        return emitError(linear->getLoc())
-               << "site '" << siteOf(linear)
-               << "' is one weight for several projections, which ranks cannot share; legal "
-                  "degrees of tensor parallelism: 1";
-      })
       .Default([&](Operation *op) -> LogicalResult {
+        if (auto convolution = dyn_cast<lm::Conv1dOp>(op))
+          followState(op, convolution.getState().getType(), convolution.getFirst());
+        if (isByColumn(op)) {
+          sharing.sharded.insert(op->getResult(0));
+          return success();
+        }
         if (degree == 1)
           return success();
         return op->emitOpError("reads columns that ranks would have apart: tensor parallelism "
@@ -174,6 +265,7 @@ LogicalResult Analysis::follow(Operation *op) {
 LogicalResult Analysis::follow(func::FuncOp function) {
   if (!llvm::hasSingleElement(function.getBody()))
     return function.emitOpError("expected a body of one block");
+  findParts(function);
   for (Operation &op : function.front())
     if (failed(follow(&op)))
       return failure();
@@ -195,7 +287,7 @@ LogicalResult Analysis::check(ModuleOp module) const {
   return error;
 }
 
-FailureOr<ShardedLinears> easyquant::equant::checkDegree(ModuleOp module, int64_t degree) {
+FailureOr<Sharing> easyquant::equant::checkDegree(ModuleOp module, int64_t degree) {
   if (degree < 1 || degree > kMaxRanks)
     return module.emitError() << "degree of tensor parallelism is " << degree << "; expected 1 to "
                               << kMaxRanks;
@@ -244,5 +336,5 @@ FailureOr<ShardedLinears> easyquant::equant::checkDegree(ModuleOp module, int64_
       return failure();
   if (failed(analysis.check(module)))
     return failure();
-  return std::move(analysis.linears);
+  return std::move(analysis.sharing);
 }

@@ -16,6 +16,7 @@
 
 #include "mlir/IR/BuiltinOps.h"
 #include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/DenseSet.h"
 
 namespace easyquant::equant {
 
@@ -25,11 +26,27 @@ enum class Split {
   Rows,       ///< input features; results of the ranks are added
   Vocabulary, ///< output features; results of the ranks are gathered
 };
-using ShardedLinears = llvm::DenseMap<mlir::Operation *, Split>;
 
-/// How `degree` ranks share the linears of the module. Fails with a diagnostic that names the site
-/// and the legal degrees where they cannot.
-mlir::FailureOr<ShardedLinears> checkDegree(mlir::ModuleOp module, int64_t degree);
+/// Widths of columns that lie side by side, of each of which a rank has its share: queries, keys
+/// and values of one linear; heads that come in turns.
+using ColumnParts = llvm::SmallVector<int64_t, 3>;
+
+/// How ranks share a module.
+struct Sharing {
+  llvm::DenseMap<mlir::Operation *, Split> linears;
+  llvm::DenseSet<mlir::Value> sharded;            ///< columns of these are a rank's own
+  llvm::DenseMap<mlir::Value, ColumnParts> parts; ///< of activations that have several
+
+  ColumnParts partsOf(mlir::Value activation) const;
+};
+
+/// How `degree` ranks share the module. Fails with a diagnostic that names the site and the legal
+/// degrees where they cannot.
+mlir::FailureOr<Sharing> checkDegree(mlir::ModuleOp module, int64_t degree);
+
+/// Does column c of the result follow from column c of each operand that has as many alone, or from
+/// those of its head? Ranks compute such an op on their columns.
+bool isByColumn(mlir::Operation *op);
 
 } // namespace easyquant::equant
 

@@ -8,53 +8,8 @@
 #ifndef EASYQUANT_DIALECT_EQUANT_IR_EQUANTOPS
 #define EASYQUANT_DIALECT_EQUANT_IR_EQUANTOPS
 
-include "easyquant/Dialect/Equant/IR/EquantAttributes.td"
-include "easyquant/Dialect/Equant/IR/EquantDialect.td"
-include "easyquant/Dialect/Equant/IR/EquantTypes.td"
-include "easyquant/Dialect/LM/IR/LMInterfaces.td"
-include "easyquant/Dialect/LM/IR/LMTypes.td"
-include "mlir/IR/BuiltinAttributes.td"
-include "mlir/IR/CommonAttrConstraints.td"
-include "mlir/Interfaces/ControlFlowInterfaces.td"
-include "mlir/Interfaces/SideEffectInterfaces.td"
-
-class Equant_Op<string mnemonic, list<Trait> traits = []>
-    : Op<Equant_Dialect, mnemonic, traits # [Pure, LM_ModelOp]>;
-
-class Equant_TensorOf<string condition, string summary>
-    : Type<And<[CPred<"::llvm::isa<::mlir::RankedTensorType>($_self)">, LM_TensorPred<"!$t.getEncoding()">,
-                LM_TensorPred<"llvm::all_of($t.getShape(), [](int64_t extent) { return extent != 0; })">,
-                LM_TensorPred<condition>]>,
-           summary, "::mlir::RankedTensorType">;
-
-def Equant_Codes : Equant_TensorOf<"$t.getRank() == 2 && !$t.isDynamicDim(1) && "
-                                   "::easyquant::equant::isCodeType($t.getElementType())",
-                                   "codes tensor<NxKxT> of i2, i3, i4, i5, i6, i8, f8E4M3FN or f4E2M1FN">;
-def Equant_Scales
-    : Equant_TensorOf<"$t.getRank() == 2 && ::easyquant::equant::isScaleType($t.getElementType())",
-                      "scales tensor<NxGxT> of f32, f16, bf16, f8E4M3FN, f8E8M0FNU or ui6">;
-def Equant_ZeroPoints
-    : Equant_TensorOf<"$t.getRank() == 2 && $t.getElementType().isSignlessInteger(32)", "zero points tensor<NxGxi32>">;
-def Equant_Minima
-    : Equant_TensorOf<"$t.getRank() == 2 && ($t.getElementType().isF32() || $t.getElementType().isF16())",
-                      "minima tensor<NxGxT> of f32 or f16">;
-def Equant_OuterScales
-    : Equant_TensorOf<"$t.getRank() == 2 && $t.getDimSize(1) == 1 && $t.getElementType().isF32()",
-                      "outer scales tensor<Nx1xf32>">;
-def Equant_RowScales
-    : Equant_TensorOf<"$t.getRank() == 1 && $t.isDynamicDim(0) && $t.getElementType().isF32()",
-                      "scales of activations, tensor<?xf32>">;
-def Equant_RowSums
-    : Equant_TensorOf<"$t.getRank() == 2 && $t.isDynamicDim(0) && !$t.isDynamicDim(1) && "
-                      "$t.getElementType().isSignlessInteger(32)", "sums of codes of activations, tensor<?xGxi32>">;
-/// Activations, or their sums of products of codes before these are scaled.
-def Equant_LinearOutput : AnyTypeOf<[LM_Activation, Equant_RowSums], "", "::mlir::RankedTensorType">;
-def Equant_PackedInput : AnyTypeOf<[LM_Activation, LM_BF16Activation, Equant_RowCodes]>;
-def Equant_Rows : AnyTypeOf<[LM_Vector, Equant_Weight]>;
-
-def Equant_FloatRows
-    : Equant_TensorOf<"($t.getRank() == 1 || $t.getRank() == 2) && $t.hasStaticShape() && $t.getElementType().isF32()",
-                      "vector or matrix of f32 of static shape">;
+include "easyquant/Dialect/Equant/IR/EquantOpBase.td"
+include "easyquant/Dialect/Equant/IR/EquantRankOps.td"
 
 //===----------------------------------------------------------------------===//
 // Codes and scales
@@ -137,21 +92,6 @@ def Equant_SliceOp : Equant_Op<"slice"> {
   let arguments = (ins Equant_Weight:$input, DenseI64ArrayAttr:$offsets, DenseI64ArrayAttr:$sizes);
   let results = (outs Equant_Weight:$output);
   let assemblyFormat = "$input $offsets $sizes attr-dict `:` qualified(type($input)) `->` qualified(type($output))";
-  let hasVerifier = 1;
-}
-
-def Equant_AllSliceOp : Equant_Op<"all_slice"> {
-  let summary = "the part of a quantized weight that a rank has";
-  let description = [{
-    Rank r of D ranks has the r-th of D equal parts of the rows (axis 0) or columns (axis 1): `shard.all_slice` of a weight.
-
-    ```mlir
-    %v = equant.all_slice %w on @tensor_parallel axis 0 : !equant.weight<576x576, #s> -> !equant.weight<288x576, #s>
-    ```
-  }];
-  let arguments = (ins Equant_Weight:$input, FlatSymbolRefAttr:$grid, ConfinedAttr<I64Attr, [IntNonNegative, IntMaxValue<1>]>:$axis);
-  let results = (outs Equant_Weight:$output);
-  let assemblyFormat = "$input `on` $grid `axis` $axis attr-dict `:` qualified(type($input)) `->` qualified(type($output))";
   let hasVerifier = 1;
 }
 
@@ -256,56 +196,8 @@ def Equant_AdvanceOp : Op<Equant_Dialect, "advance", [LM_ModelOp]> {
 }
 
 //===----------------------------------------------------------------------===//
-// Rows whose columns ranks share
+// Fusions, and constants that are made of others
 //===----------------------------------------------------------------------===//
-
-def Equant_SyncExtremaOp : Op<Equant_Dialect, "sync_extrema", [LM_ModelOp, AllTypesMatch<["state", "synced"]>]> {
-  let summary = "makes the extrema of rows those of all ranks";
-  let description = [{
-    What `equant.track` has noted so far, where ranks have parts of the columns, for `equant.advance`: one all-reduce of a step. The
-    state is that of before; what reads the result waits for the extrema of all ranks.
-
-    ```mlir
-    %synced = equant.sync_extrema %state on @tensor_parallel : !lm.state<sites = 118, fields = 2>
-    ```
-  }];
-  let arguments = (ins LM_StateType:$state, FlatSymbolRefAttr:$grid);
-  let results = (outs LM_StateType:$synced);
-  let assemblyFormat = "$state `on` $grid attr-dict `:` type($state)";
-}
-
-def Equant_TokenAbsMaxOp : Equant_Op<"token_absmax", [LM_RowWise]> {
-  let summary = "the largest magnitude of each row";
-  let description = [{
-    a[m] = max |x[m, ·]|: what the scale of a row follows from. Where ranks have parts of the columns it is the largest of theirs.
-
-    ```mlir
-    %a = equant.token_absmax %x : tensor<?x512xf32> -> tensor<?xf32>
-    ```
-  }];
-  let arguments = (ins LM_Activation:$input);
-  let results = (outs Equant_RowScales:$absmax);
-  let assemblyFormat = "$input attr-dict `:` type($input) `->` type($absmax)";
-}
-
-def Equant_RescaleOp : Equant_Op<"rescale", [LM_RowWise]> {
-  let summary = "y = s_x · s_w · sums + b";
-  let description = [{
-    What a quantized linear does with its int32 sums, apart from it: the scale of each channel of the weight, then that of each
-    row of the activations, then the bias. Sums of ranks are added before, so that nothing is rounded but once.
-
-    ```mlir
-    %y = equant.rescale %sums of %rows, %w {sites = ["down_proj"]} : (tensor<?x576xi32>, !rows, !weight) -> tensor<?x576xf32>
-    ```
-  }];
-  let arguments = (ins Equant_RowSums:$sums, Equant_RowCodes:$rows, Equant_PackedWeight:$weight, Optional<LM_Vector>:$bias,
-                       StrArrayAttr:$sites);
-  let results = (outs LM_Activation:$output);
-  let assemblyFormat = [{
-    $sums `of` $rows `,` $weight (`bias` `(` $bias^ `)`)? attr-dict `:` functional-type(operands, $output)
-  }];
-  let hasVerifier = 1;
-}
 
 def Equant_YieldOp : Op<Equant_Dialect, "yield", [Pure, Terminator, ReturnLike, ParentOneOf<["FusionOp"]>]> {
   let summary = "the results of a fusion";

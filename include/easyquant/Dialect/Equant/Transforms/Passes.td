@@ -155,6 +155,10 @@ def Shard : Pass<"equant-shard", "::mlir::ModuleOp"> {
     that codes and scales are the same. The results of the linears behind attention and MLP are summed over ranks,
     before what is added to them; logits are gathered. All ranks run one program.
 
+    Where one weight makes several projections, a rank has its part of each. In layers with a recurrent state it has its channels of
+    convolutions and its heads of gated delta nets, with their part of the state. A norm of all heads together takes the squares of all
+    ranks: `equant.part_rms_norm`.
+
     A degree that does not divide the heads, or that would cut a group of weights, is an error that names the legal ones.
 
     Before, with `degree=3`:
