@@ -122,6 +122,23 @@ static Result<void> readPart(const ConstantTensor &tensor, int64_t firstRow, int
   int64_t stored = 1;
   for (size_t axis = 1; axis < tensor.stored.size(); ++axis)
     stored *= tensor.stored[axis];
+  if (tensor.blocks > 1) {
+    ConstantTensor block = tensor; // one, and its rows
+    block.blocks = 1;
+    const int64_t own = tensor.shape.front() / tensor.blocks;
+    for (int64_t row = firstRow; row < firstRow + rows;) {
+      const int64_t count = std::min(own - row % own, firstRow + rows - row);
+      block.first.front() =
+          tensor.first.front() + row / own * (tensor.stored.front() / tensor.blocks);
+      if (Result<void> done =
+              readPart(block, row % own, count,
+                       out.subspan((row - firstRow) * columns, count * columns), read);
+          !done)
+        return done;
+      row += count;
+    }
+    return {};
+  }
   firstRow += tensor.first.front();
   if (stored == columns)
     return read(firstRow, rows, out);
@@ -151,6 +168,10 @@ Result<void> ConstantReader::readRows(const ConstantTensor &tensor, int64_t firs
 /// The rows are whole blocks of those that are rotated together.
 Result<void> ConstantReader::readBlocks(const ConstantTensor &tensor, int64_t firstRow,
                                         int64_t rows, std::span<float> out) const {
+  if (tensor.isZeros) {
+    std::ranges::fill(out, 0.0f);
+    return {};
+  }
   Result<void> done =
       readPart(tensor, firstRow, rows, out, [&](int64_t row, int64_t count, std::span<float> into) {
         return tensor.isComputed()

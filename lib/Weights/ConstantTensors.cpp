@@ -44,7 +44,9 @@ std::string ConstantTensor::key() const {
   // Symbols hold no control characters (they are names of tensors).
   std::string text = global + '\1' + file + '\1' + stamp;
   if (isPart())
-    text += fmt::format("\5{}:{}", fmt::join(first, ","), fmt::join(shape, ","));
+    text += fmt::format("\5{}:{}:{}", fmt::join(first, ","), fmt::join(shape, ","), blocks);
+  if (isOfFirstRank)
+    text += '\7';
   for (const ConstantStep &step : steps)
     text += step.block
                 ? fmt::format("\6{}:{}:{}", step.axis, step.block, step.first)
@@ -56,14 +58,15 @@ formats::ComputedPlace ConstantTensor::place(formats::DType type) const {
   return {file, stamp, global, type, stored};
 }
 
-void ConstantTensor::cut(ArrayRef<int64_t> offsets, ArrayRef<int64_t> sizes) {
+void ConstantTensor::cut(ArrayRef<int64_t> offsets, ArrayRef<int64_t> sizes, int64_t ofBlocks) {
+  blocks = std::max(blocks, ofBlocks);
   for (size_t axis = 0; axis < shape.size(); ++axis) {
     first[axis] += offsets[axis];
     shape[axis] = sizes[axis];
   }
   for (ConstantStep &step : steps)
     if (!step.block)
-      step.factor.cut(offsets[step.axis], sizes[step.axis]);
+      step.factor.cut(offsets[step.axis], sizes[step.axis], step.axis == 0 ? ofBlocks : 1);
     else if (step.axis == 0)
       step.first = std::max<int64_t>(step.first - offsets[0], 0);
 }
@@ -73,11 +76,10 @@ void ConstantTensor::cut(ArrayRef<int64_t> offsets, ArrayRef<int64_t> sizes) {
 //===----------------------------------------------------------------------===//
 
 /// What a rank takes of a constant that ranks share.
-static FailureOr<Part> matchAllSlice(Location loc, StringRef site, shard::AllSliceOp slice,
-                                     int64_t rank) {
-  auto source = cast<RankedTensorType>(slice.getInput().getType());
-  auto part = cast<RankedTensorType>(slice.getResult().getType());
-  const int64_t axis = slice.getSliceAxis().getSExtValue();
+static FailureOr<Part> matchAllSlice(Location loc, StringRef site, Operation *slice, int64_t axis,
+                                     int64_t blocks, int64_t rank) {
+  auto source = cast<RankedTensorType>(slice->getOperand(0).getType());
+  auto part = cast<RankedTensorType>(slice->getResult(0).getType());
   bool isPart = source.hasStaticShape() && part.hasStaticShape() && source.getRank() <= 2 &&
                 axis >= 0 && axis < source.getRank() && part.getDimSize(axis) > 0 &&
                 rank < source.getDimSize(axis) / part.getDimSize(axis);
@@ -85,16 +87,21 @@ static FailureOr<Part> matchAllSlice(Location loc, StringRef site, shard::AllSli
     isPart = other == axis || source.getDimSize(other) == part.getDimSize(other);
   if (!isPart)
     return emitError(loc) << "site '" << site << "': expected a part of a constant for rank "
-                          << rank << ", found " << *slice.getOperation();
+                          << rank << ", found " << *slice;
   SmallVector<int64_t, 2> offsets(source.getRank(), 0);
-  offsets[axis] = rank * part.getDimSize(axis);
-  return Part{slice.getInput(), std::move(offsets), llvm::to_vector<2>(part.getShape())};
+  offsets[axis] = rank * (part.getDimSize(axis) / blocks);
+  return Part{slice->getOperand(0), std::move(offsets), llvm::to_vector<2>(part.getShape()),
+              blocks};
 }
 
 FailureOr<Part> easyquant::equant::matchPart(Location loc, StringRef site, Value value,
                                              int64_t rank) {
   if (auto shared = value.getDefiningOp<shard::AllSliceOp>())
-    return matchAllSlice(loc, site, shared, rank);
+    return matchAllSlice(loc, site, shared, shared.getSliceAxis().getSExtValue(), /*blocks=*/1,
+                         rank);
+  if (auto shared = value.getDefiningOp<ExpertSliceOp>())
+    return matchAllSlice(loc, site, shared, /*axis=*/0, static_cast<int64_t>(shared.getExperts()),
+                         rank);
   auto slice = value.getDefiningOp<tensor::ExtractSliceOp>();
   if (!slice)
     return Part{value, {}, {}};
@@ -135,10 +142,12 @@ GlobalOp ConstantMatcher::getExternGlobal(Value value) const {
 
 FailureOr<ConstantTensor> ConstantMatcher::match(Location loc, StringRef site, Value value,
                                                  int depth) const {
-  bool isSlice = isa_and_present<tensor::ExtractSliceOp, shard::AllSliceOp>(value.getDefiningOp());
+  bool isSlice = isa_and_present<tensor::ExtractSliceOp, shard::AllSliceOp, ExpertSliceOp>(
+      value.getDefiningOp());
+  auto first = value.getDefiningOp<FirstRankOp>();
   auto scale = value.getDefiningOp<ScaleOp>();
   auto hadamard = value.getDefiningOp<HadamardOp>();
-  if ((isSlice || scale || hadamard) && depth == kMaxDepth)
+  if ((isSlice || first || scale || hadamard) && depth == kMaxDepth)
     return emitError(loc) << "site '" << site << "': expected at most " << kMaxDepth
                           << " equant.scale, equant.hadamard and slices on a constant, found more";
   if (isSlice) {
@@ -148,6 +157,15 @@ FailureOr<ConstantTensor> ConstantMatcher::match(Location loc, StringRef site, V
     FailureOr<ConstantTensor> tensor = match(loc, site, part->whole, depth + 1);
     if (failed(tensor))
       return failure();
+    const bool hasPartOfRows =
+        tensor->shape[0] != tensor->stored[0] ||
+        llvm::any_of(tensor->steps, [](const ConstantStep &step) {
+          return step.axis == 0 && (step.block ? step.block > 1 : step.factor.isPart());
+        });
+    if ((part->blocks > 1 || tensor->blocks > 1) && hasPartOfRows)
+      return emitError(loc) << "site '" << site
+                            << "': expected rows of blocks of a whole constant whose rows are not "
+                               "rotated, found such of a part";
     for (const ConstantStep &step : tensor->steps) {
       const int64_t offset = part->offsets[step.axis], size = part->sizes[step.axis];
       const StringRef kind = step.axis == 0 ? " rows" : " columns";
@@ -156,7 +174,15 @@ FailureOr<ConstantTensor> ConstantMatcher::match(Location loc, StringRef site, V
                               << " on are no whole blocks of " << step.block << kind
                               << ", in which equant.hadamard rotates them";
     }
-    tensor->cut(part->offsets, part->sizes);
+    tensor->cut(part->offsets, part->sizes, part->blocks);
+    return tensor;
+  }
+  if (first) {
+    FailureOr<ConstantTensor> tensor = match(loc, site, first.getInput(), depth + 1);
+    if (succeeded(tensor)) {
+      tensor->isOfFirstRank = true;
+      tensor->isZeros = rank != 0;
+    }
     return tensor;
   }
   if (hadamard) {

@@ -15,7 +15,7 @@ std::string WeightPart::key() const {
   for (const std::optional<ConstantTensor> *computed :
        {&scale, &zeroPoint, &minimum, &outer, &codes})
     text += '\4' + (*computed ? (*computed)->key() : "");
-  for (int64_t extent : {firstRow, rows, firstColumn, columns})
+  for (int64_t extent : {firstRow, rows, firstColumn, columns, blocks})
     text += '\4' + std::to_string(extent);
   return text;
 }
@@ -47,8 +47,8 @@ struct Matcher {
     return diagnostic;
   }
 
-  /// The part that a leaf is, and the op that makes it, behind one equant.slice or
-  /// equant.all_slice.
+  /// The part that a leaf is, and the op that makes it, behind one equant.slice,
+  /// equant.all_slice or equant.expert_slice.
   FailureOr<WeightPart> match(Value leaf, Operation *&maker) const;
   FailureOr<std::optional<ConstantTensor>> matchComputed(Value value) const;
   LogicalResult checkComputed(SchemeAttr scheme, const ConstantTensor &weight,
@@ -110,6 +110,13 @@ FailureOr<WeightPart> Matcher::match(Value leaf, Operation *&maker) const {
                       << *slice.getOperation();
     (slice.getAxis() == 0 ? part.firstRow : part.firstColumn) =
         constants.rank * (slice.getAxis() == 0 ? part.rows : part.columns);
+  } else if (auto slice = leaf.getDefiningOp<ExpertSliceOp>()) {
+    whole = slice.getInput();
+    part.blocks = static_cast<int64_t>(slice.getExperts());
+    if (constants.rank >= cast<WeightType>(whole.getType()).getRows() / part.rows)
+      return refuse() << "expected a part of a constant for rank " << constants.rank << ", found "
+                      << *slice.getOperation();
+    part.firstRow = constants.rank * (part.rows / part.blocks);
   }
   maker = whole.getDefiningOp();
   auto quantize = whole.getDefiningOp<QuantizeOp>();

@@ -148,7 +148,8 @@ formats::DType FloatConstant::leastType() const {
 static bool makesConstant(Operation *op) {
   if (auto hadamard = dyn_cast<HadamardOp>(op))
     return hadamard.getInput().getType().hasStaticShape();
-  return isa<ScaleOp, ConcatOp, tensor::ExtractSliceOp, shard::AllSliceOp>(op);
+  return isa<ScaleOp, ConcatOp, tensor::ExtractSliceOp, shard::AllSliceOp, ExpertSliceOp,
+             FirstRankOp>(op);
 }
 
 LogicalResult ModelWeights::collectFloats(ModuleOp module, const ConstantMatcher &matcher) {

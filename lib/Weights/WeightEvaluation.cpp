@@ -36,10 +36,15 @@ std::vector<RowRange> rangesOf(const ConstantWeight &weight, int64_t first, int6
   std::vector<RowRange> ranges;
   int64_t begin = 0;
   for (size_t part = 0; part < weight.parts.size(); ++part) {
-    int64_t from = std::max(first, begin), to = std::min(end, begin + weight.parts[part].rows);
-    if (from < to)
-      ranges.push_back({part, weight.parts[part].firstRow + from - begin, to - from});
-    begin += weight.parts[part].rows;
+    const WeightPart &of = weight.parts[part];
+    const int64_t own = of.rows / of.blocks, all = of.weight.shape.front() / of.blocks;
+    const int64_t last = std::min(end - begin, of.rows);
+    for (int64_t row = std::max<int64_t>(first - begin, 0); row < last;) {
+      const int64_t count = std::min(own - row % own, last - row);
+      ranges.push_back({part, of.firstRow + row / own * all + row % own, count});
+      row += count;
+    }
+    begin += of.rows;
   }
   return ranges;
 }

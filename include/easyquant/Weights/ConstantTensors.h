@@ -41,16 +41,22 @@ struct ConstantTensor {
   formats::DType fileType = formats::DType::F32;
   std::vector<int64_t> stored;       ///< the shape of the global
   std::vector<int64_t> first, shape; ///< of the part: where it begins, its extents
-  std::vector<ConstantStep> steps;   ///< of the part, in order of application
+  /// Equal blocks of rows that the global has, of each of which as many rows of the part are, from
+  /// first[0] of the block on.
+  int64_t blocks = 1;
+  bool isOfFirstRank = false;      ///< zeros on the ranks behind it
+  bool isZeros = false;            ///< this is a rank behind it
+  std::vector<ConstantStep> steps; ///< of the part, in order of application
 
   /// Elements of a row; a vector has one element a row.
   int64_t columns() const;
   bool isComputed() const { return !file.empty(); }
   bool isPart() const { return shape != stored; }
   /// Is it the global as it is?
-  bool isGlobal() const { return steps.empty() && !isPart(); }
-  /// The part from `offsets` on, counted from `first`, of `sizes`, that lies in this one.
-  void cut(llvm::ArrayRef<int64_t> offsets, llvm::ArrayRef<int64_t> sizes);
+  bool isGlobal() const { return steps.empty() && !isPart() && !isOfFirstRank; }
+  /// The part from `offsets` on, counted from `first`, of `sizes`, that lies in this one. With
+  /// blocks, of each of which it has rows, this one is of whole rows.
+  void cut(llvm::ArrayRef<int64_t> offsets, llvm::ArrayRef<int64_t> sizes, int64_t ofBlocks = 1);
   /// The rows that are rotated together; 1 if none are.
   int64_t rowBlock() const;
   /// The last step that rotates rows; null if there is none.
@@ -75,11 +81,13 @@ struct ConstantStep {
 /// A value, or a part of it.
 struct Part {
   mlir::Value whole;
-  /// What tensor.extract_slice takes of it; empty: all.
+  /// What a slice takes of it; empty: all.
   llvm::SmallVector<int64_t, 2> offsets, sizes;
+  int64_t blocks = 1; ///< of rows, of each of which it takes some
 };
-/// Looks through one tensor.extract_slice. Fails with a diagnostic at `loc` that names `site` where
-/// it is none of static offsets and sizes within a vector or a matrix, or has strides.
+/// Looks through one tensor.extract_slice, shard.all_slice or equant.expert_slice. Fails with a
+/// diagnostic at `loc` that names `site` where it is none of static offsets and sizes within a
+/// vector or a matrix, or has strides.
 mlir::FailureOr<Part> matchPart(mlir::Location loc, llvm::StringRef site, mlir::Value value,
                                 int64_t rank);
 
@@ -91,7 +99,7 @@ class ConstantMatcher {
 public:
   explicit ConstantMatcher(mlir::ModuleOp module, int64_t rank = 0) : rank(rank), symbols(module) {}
 
-  /// Whose part a shard.all_slice takes.
+  /// Whose part a shard.all_slice or an equant.expert_slice takes.
   const int64_t rank;
 
   /// The global with external contents that a tensor is loaded from, be it the model's or computed.

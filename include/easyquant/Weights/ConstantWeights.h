@@ -23,6 +23,7 @@ struct WeightPart {
   std::string site;      ///< for messages and reports
   /// What is taken of it once it is quantized: its scales follow from whole rows.
   int64_t firstRow = 0, rows = 0, firstColumn = 0, columns = 0;
+  int64_t blocks = 1; ///< equal ones of the constant's rows, of each of which as many are taken
   /// What a method has computed: scales (rows x G), with zero points or minima of an asymmetric
   /// scheme and the outer scales (rows x 1) of one that has them, instead of those of the rule;
   /// codes (rows x K) instead of the nearest ones.

@@ -225,6 +225,21 @@ LogicalResult SliceOp::verify() {
   return success();
 }
 
+static int64_t rowsOf(Type type) {
+  auto weight = dyn_cast<WeightType>(type);
+  return weight ? weight.getRows() : cast<RankedTensorType>(type).getDimSize(0);
+}
+
+/// `type` with another number of rows.
+static Type withRows(Type type, int64_t rows) {
+  if (auto weight = dyn_cast<WeightType>(type))
+    return weight.withShape(rows, weight.getColumns());
+  auto tensor = cast<RankedTensorType>(type);
+  SmallVector<int64_t> shape(tensor.getShape());
+  shape.front() = rows;
+  return tensor.clone(shape);
+}
+
 LogicalResult AllSliceOp::verify() {
   WeightType input = getInput().getType(), output = getOutput().getType();
   const bool isRows = getAxis() == 0;
@@ -237,6 +252,21 @@ LogicalResult AllSliceOp::verify() {
            << input << " along axis " << getAxis() << ", whole groups of it, found " << output;
   return success();
 }
+
+LogicalResult ExpertSliceOp::verify() {
+  Type input = getInput().getType(), output = getOutput().getType();
+  const auto experts = static_cast<int64_t>(getExperts());
+  const bool isWeight = isa<WeightType>(input);
+  const int64_t rows = rowsOf(input),
+                part = isWeight == isa<WeightType>(output) ? rowsOf(output) : 0;
+  if (part == 0 || rows % experts != 0 || part % experts != 0 || rows % part != 0 ||
+      output != withRows(input, part))
+    return emitOpError("expected one of equal parts of the rows of each of ")
+           << experts << " experts of " << input << ", found " << output;
+  return success();
+}
+
+LogicalResult AddBiasOp::verify() { return verifyBias(*this, getBias(), lm::columns(getInput())); }
 
 std::string easyquant::equant::whyNoInputScheme(SchemeAttr scheme) {
   std::string reason;
@@ -360,18 +390,6 @@ LogicalResult FusionOp::verify() {
 //===----------------------------------------------------------------------===//
 // ConcatOp
 //===----------------------------------------------------------------------===//
-
-static int64_t rowsOf(Type type) {
-  auto weight = dyn_cast<WeightType>(type);
-  return weight ? weight.getRows() : cast<RankedTensorType>(type).getDimSize(0);
-}
-
-/// `type` with another number of rows.
-static Type withRows(Type type, int64_t rows) {
-  if (auto weight = dyn_cast<WeightType>(type))
-    return weight.withShape(rows, weight.getColumns());
-  return cast<RankedTensorType>(type).clone(ArrayRef<int64_t>(rows));
-}
 
 void ConcatOp::build(OpBuilder &builder, OperationState &state, ValueRange inputs) {
   int64_t rows = 0;

@@ -24,13 +24,13 @@ struct FitBasis : equant::impl::FitBasisBase<FitBasis> {
   using FitBasisBase::FitBasisBase;
 
   void runOnOperation() override {
-    FailureOr<ShardedLinears> linears = checkDegree(getOperation(), degree);
-    if (failed(linears))
+    FailureOr<Sharing> sharing = checkDegree(getOperation(), degree);
+    if (failed(sharing))
       return signalPassFailure();
     auto fitted = getOperation().walk([&](QuantizableOpInterface op) -> WalkResult {
       PlanAttr plan = getPlan(op);
       const int64_t block = plan ? plan.getWeight().getHadamard() : 0;
-      if (block == 0 || linears->lookup(op) != Split::Rows)
+      if (block == 0 || sharing->linears.lookup(op) != Split::Rows)
         return WalkResult::advance();
       const int64_t columns = lm::columns(op.getActivationOperand().get()) / degree;
       const int64_t fitting = numerics::hadamardBlock(columns, block);

@@ -11,6 +11,8 @@
 //   own o, down:             W[:, r K/D .. (r+1) K/D]     y = sum over ranks of x_r W_rᵀ, then the
 //   residual embedding, head:     rows of tokens r V/D .. (r+1) V/D, where D divides the vocabulary
 //
+// Every rank routes alike, and has such parts of each expert: one sum is behind lm.combine.
+//
 // Codes and scales are those of the whole weight: what is cut is the result of equant.quantize.
 //
 //===----------------------------------------------------------------------===//
@@ -39,16 +41,17 @@ namespace {
 /// Rewrites one function into what a rank computes.
 class FunctionSharder {
 public:
-  FunctionSharder(func::FuncOp function, int64_t degree, const ShardedLinears &linears)
-      : function(function), b(function.getContext()), degree(degree), linears(linears) {}
+  FunctionSharder(func::FuncOp function, int64_t degree, const Sharing &sharing)
+      : function(function), b(function.getContext()), degree(degree), sharing(sharing) {}
 
   void run();
 
 private:
-  Value slice(Value constant, int64_t axis);
-  void sliceOperand(MutableOperandRange operand, int64_t axis) {
+  /// A part of the rows of each of the experts, where there are several.
+  Value slice(Value constant, int64_t axis, int64_t experts = 1);
+  void sliceOperand(MutableOperandRange operand, int64_t axis, int64_t experts = 1) {
     if (!operand.empty())
-      operand.assign(slice(operand[0].get(), axis));
+      operand.assign(slice(operand[0].get(), axis, experts));
   }
   void shrink(Value activation) {
     activation.setType(lm::activationType(b.getContext(), lm::columns(activation) / degree));
@@ -56,37 +59,44 @@ private:
   /// Cuts the weight of a linear along an axis, 0 or 1.
   template <typename LinearLike> void sliceWeight(LinearLike op, int64_t axis);
   void sliceWeight(Operation *op, int64_t axis);
+  template <typename LinearLike> void sumOverRanks(LinearLike op);
+  void combine(lm::CombineOp op);
   template <typename EmbeddingLike> void shardEmbedding(EmbeddingLike op);
   template <typename AttentionLike> void shardAttention(AttentionLike op);
-  void reduce(Operation *op);
+  Value reduce(Operation *op);
   void gather(Operation *op);
 
   func::FuncOp function;
   OpBuilder b;
   int64_t degree;
-  const ShardedLinears &linears;
+  const Sharing &sharing;
 };
 
 } // namespace
 
-Value FunctionSharder::slice(Value constant, int64_t axis) {
+Value FunctionSharder::slice(Value constant, int64_t axis, int64_t experts) {
   if (auto weight = dyn_cast<WeightType>(constant.getType())) {
     WeightType part = axis == 0 ? weight.withShape(weight.getRows() / degree, weight.getColumns())
                                 : weight.withShape(weight.getRows(), weight.getColumns() / degree);
+    if (experts > 1)
+      return ExpertSliceOp::create(b, constant.getLoc(), part, constant, kGrid, experts);
     return equant::AllSliceOp::create(b, constant.getLoc(), part, constant, kGrid, axis);
   }
   auto type = cast<RankedTensorType>(constant.getType());
   SmallVector<int64_t> shape(type.getShape());
   shape[axis] /= degree;
+  if (experts > 1)
+    return ExpertSliceOp::create(b, constant.getLoc(), type.clone(shape), constant, kGrid, experts);
   return shard::AllSliceOp::create(b, constant.getLoc(), type.clone(shape), constant, kGrid,
                                    ArrayRef<shard::GridAxis>{0}, axis);
 }
 
 template <typename LinearLike> void FunctionSharder::sliceWeight(LinearLike op, int64_t axis) {
   b.setInsertionPoint(op);
-  sliceOperand(op.getWeightMutable(), axis);
+  const int64_t experts = axis == 0 && op.getExperts() ? lm::expertCount(op.getExperts()) : 1;
+  sliceOperand(op.getWeightMutable(), axis, experts);
   if (axis == 0)
-    sliceOperand(op.getBiasMutable(), 0);
+    sliceOperand(op.getBiasMutable(), 0, experts);
 }
 
 void FunctionSharder::sliceWeight(Operation *op, int64_t axis) {
@@ -94,12 +104,38 @@ void FunctionSharder::sliceWeight(Operation *op, int64_t axis) {
       [&](auto linear) { sliceWeight(linear, axis); });
 }
 
+/// A bias is added once: behind the sum, or on one rank where the results of experts are weighted
+/// before they are summed.
+template <typename LinearLike> void FunctionSharder::sumOverRanks(LinearLike op) {
+  Value bias = op.getBias();
+  if (isSummedLater(op)) {
+    if (bias)
+      op.getBiasMutable().assign(
+          FirstRankOp::create(b, bias.getLoc(), bias.getType(), bias, kGrid).getOutput());
+    return;
+  }
+  op.getBiasMutable().clear();
+  Value sum = reduce(op);
+  if (!bias)
+    return;
+  b.setInsertionPointAfterValue(sum);
+  auto biased = AddBiasOp::create(b, op.getLoc(), sum.getType(), sum, bias);
+  sum.replaceAllUsesExcept(biased.getOutput(), biased);
+}
+
+/// The sum over ranks of what the experts of a row give.
+void FunctionSharder::combine(lm::CombineOp op) {
+  if (sharing.linears.lookup(op.getInput().getDefiningOp()) == Split::Rows)
+    reduce(op);
+}
+
 /// The sum of the ranks' results in the place of a rank's.
-void FunctionSharder::reduce(Operation *op) {
+Value FunctionSharder::reduce(Operation *op) {
   b.setInsertionPointAfter(op);
   auto sum = shard::AllReduceOp::create(b, op->getLoc(), op->getResult(0), kGrid,
                                         ArrayRef<shard::GridAxis>{0}, shard::ReductionKind::Sum);
   op->getResult(0).replaceAllUsesExcept(sum.getResult(), sum);
+  return sum.getResult();
 }
 
 void FunctionSharder::gather(Operation *op) {
@@ -128,12 +164,15 @@ template <typename EmbeddingLike> void FunctionSharder::shardEmbedding(Embedding
 template <typename AttentionLike> void FunctionSharder::shardAttention(AttentionLike op) {
   op.setNumHeads(op.getNumHeads() / degree);
   op.setNumKvHeads(op.getNumKvHeads() / degree);
+  b.setInsertionPoint(op);
   sliceOperand(op.getSinkLogitsMutable(), 0);
   shrink(op.getOutput());
 }
 
 void FunctionSharder::run() {
-  for (BlockArgument argument : function.getArguments())
+  for (BlockArgument argument : function.getArguments()) {
+    if (sharing.apart.contains(argument))
+      shrink(argument);
     if (auto cache = dyn_cast<lm::KVCacheType>(argument.getType())) {
       SmallVector<int64_t> kvHeads(cache.getKvHeads());
       for (int64_t &heads : kvHeads)
@@ -141,13 +180,12 @@ void FunctionSharder::run() {
       argument.setType(lm::KVCacheType::get(b.getContext(), cache.getLayers(), kvHeads,
                                             cache.getHeadDim(), cache.getWindow()));
     }
-  function.setFunctionType(b.getFunctionType(function.front().getArgumentTypes(),
-                                             function.getFunctionType().getResults()));
+  }
   SmallVector<Operation *> ops;
   for (Operation &op : function.front())
     ops.push_back(&op);
   for (Operation *op : ops) {
-    switch (linears.lookup(op)) {
+    switch (sharing.linears.lookup(op)) {
     case Split::None:
       break;
     case Split::Columns:
@@ -156,7 +194,8 @@ void FunctionSharder::run() {
       continue;
     case Split::Rows:
       sliceWeight(op, 1);
-      reduce(op);
+      llvm::TypeSwitch<Operation *>(op).Case<lm::LinearOp, equant::LinearOp>(
+          [&](auto linear) { sumOverRanks(linear); });
       continue;
     case Split::Vocabulary:
       sliceWeight(op, 0);
@@ -166,9 +205,18 @@ void FunctionSharder::run() {
     llvm::TypeSwitch<Operation *>(op)
         .Case<lm::EmbeddingOp, equant::EmbeddingOp>([&](auto op) { shardEmbedding(op); })
         .Case<lm::AttentionOp, equant::AttentionOp>([&](auto op) { shardAttention(op); })
+        .Case([&](lm::CombineOp op) { combine(op); })
+        .Case([&](func::CallOp call) {
+          for (Value result : call.getResults())
+            if (sharing.apart.contains(result))
+              shrink(result);
+        })
         .Case<lm::RopeOp, lm::HeadRmsNormOp, lm::GluOp, lm::GeluOp, HadamardOp>(
             [&](Operation *op) { op->getResult(0).setType(op->getOperand(0).getType()); });
   }
+  Block &body = function.front();
+  function.setFunctionType(
+      b.getFunctionType(body.getArgumentTypes(), body.getTerminator()->getOperandTypes()));
 }
 
 namespace {
@@ -181,8 +229,8 @@ struct Shard : equant::impl::ShardBase<Shard> {
       module.emitError() << "is sharded already: it has a shard.grid @" << kGrid;
       return signalPassFailure();
     }
-    FailureOr<ShardedLinears> linears = checkDegree(module, degree);
-    if (failed(linears))
+    FailureOr<Sharing> sharing = checkDegree(module, degree);
+    if (failed(sharing))
       return signalPassFailure();
     if (degree == 1)
       return;
@@ -190,7 +238,7 @@ struct Shard : equant::impl::ShardBase<Shard> {
     shard::GridOp::create(b, module.getLoc(), kGrid, {degree});
     for (auto function : module.getOps<func::FuncOp>())
       if (!function.isExternal())
-        FunctionSharder(function, degree, *linears).run();
+        FunctionSharder(function, degree, *sharing).run();
   }
 };
 } // namespace

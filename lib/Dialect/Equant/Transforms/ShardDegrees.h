@@ -16,20 +16,30 @@
 
 #include "mlir/IR/BuiltinOps.h"
 #include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/DenseSet.h"
 
 namespace easyquant::equant {
 
 enum class Split {
   None,
   Columns,    ///< output features; results are a rank's own
-  Rows,       ///< input features; results of the ranks are added
+  Rows,       ///< input features; results of the ranks are added, of experts behind lm.combine
   Vocabulary, ///< output features; results of the ranks are gathered
 };
-using ShardedLinears = llvm::DenseMap<mlir::Operation *, Split>;
 
-/// How `degree` ranks share the linears of the module. Fails with a diagnostic that names the site
-/// and the legal degrees where they cannot.
-mlir::FailureOr<ShardedLinears> checkDegree(mlir::ModuleOp module, int64_t degree);
+/// What is cut of a model.
+struct Sharing {
+  llvm::DenseMap<mlir::Operation *, Split> linears;
+  llvm::DenseSet<mlir::Value> apart; ///< columns of these activations are a rank's own
+};
+
+/// Is what the linear of experts gives a term of lm.combine, behind which the terms of ranks are
+/// added?
+bool isSummedLater(mlir::Operation *linear);
+
+/// How `degree` ranks share the model. Fails with a diagnostic that names the site and the legal
+/// degrees where they cannot.
+mlir::FailureOr<Sharing> checkDegree(mlir::ModuleOp module, int64_t degree);
 
 } // namespace easyquant::equant
 

@@ -155,6 +155,10 @@ def Shard : Pass<"equant-shard", "::mlir::ModuleOp"> {
     that codes and scales are the same. The results of the linears behind attention and MLP are summed over ranks,
     before what is added to them; logits are gathered. All ranks run one program.
 
+    A bias is added once: behind the sum (`equant.add_bias`), or by rank 0 alone (`equant.first_rank`) where results of experts are
+    weighted before they are summed. Every rank routes alike and has such parts of each expert (`equant.expert_slice`); one sum is behind
+    `lm.combine`. Keys and values that other layers read are a rank's own.
+
     A degree that does not divide the heads, or that would cut a group of weights, is an error that names the legal ones.
 
     Before, with `degree=3`:
@@ -208,7 +212,8 @@ def ReduceIntegers : Pass<"equant-reduce-integers", "::mlir::ModuleOp"> {
   let summary = "Sum products of codes over ranks before they are scaled";
   let description = [{
     A linear on int8 codes whose weight has a scale a channel, and whose result is summed over ranks, leaves its int32 sums, which are
-    added exactly; `equant.rescale` scales them behind. The logits of any number of ranks are then equal to the bit.
+    added exactly; `equant.rescale` scales them behind, and adds the bias that is behind the sum. The logits of any number of ranks are
+    then equal to the bit.
 
     Before:
 
