@@ -42,7 +42,7 @@ Architecture formats::qwen3Moe() {
       "greatest `num_experts_per_tok`, made to sum to 1 by `norm_topk_prob`";
   a.proof = "the oracle, llama.cpp";
   a.refused = "layers without experts (`mlp_only_layers`, `decoder_sparse_step`), "
-              "`use_sliding_window`; GPUs, more than one rank";
+              "`use_sliding_window`; GPUs";
   a.numKVHeads.otherwise = 4;
   a.headDim.otherwise = SizeField::HiddenPerHead;
   a.window = WindowKind::None;
@@ -64,7 +64,7 @@ Architecture formats::mixtral() {
   a.summary = "mistral with a mixture of experts in place of every MLP: the greatest "
               "`num_experts_per_tok`, whose weights sum to 1";
   a.proof = "the oracle, llama.cpp";
-  a.refused = "GPUs, more than one rank";
+  a.refused = "GPUs";
   a.epsilon = 1e-5;
   a.ropeTheta = 1000000.0;
   a.windowOtherwise = 0;
@@ -116,7 +116,7 @@ Architecture formats::gptOss() {
       "biases of attention, router and experts; a clamped gate; a learned logit in the "
       "softmax of every head; windows in every second layer or by `layer_types`; YaRN, of "
       "GGUF without truncated ends, which llama.cpp truncates";
-  a.refused = "other values of `swiglu_limit`; GPUs, more than one rank";
+  a.refused = "other values of `swiglu_limit`; GPUs";
   a.proof = "the oracle, transformers, llama.cpp";
   a.intermediateSize.otherwise = 2880;
   a.numKVHeads.otherwise = 8;

@@ -116,6 +116,13 @@ void easyquant::addRowOps(KernelLibrary &library, const RowLaunch &launch) {
     Arguments arguments(b, {{"x", b[op.getInput()]}});
     return launch(b, kernel, RowOp::SoftCap, op.getBound().convertToDouble(), arguments);
   });
+  library.add<equant::AddBiasOp>(
+      [launch](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
+        Arguments arguments(b, {{"x", b[op.getInput()]}});
+        if (failed(arguments.setWeight("bias", op.getBias())))
+          return failure();
+        return launch(b, kernel, RowOp::AddBias, 0, arguments);
+      });
   library.add<lm::AddOp>([launch](auto &b, auto op, const KernelOps &kernel) {
     Arguments arguments(b, {{"a", b[op.getLhs()]}, {"b", b[op.getRhs()]}});
     return launch(b, kernel, RowOp::Add, 0, arguments);

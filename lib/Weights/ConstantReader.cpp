@@ -151,6 +151,10 @@ Result<void> ConstantReader::readRows(const ConstantTensor &tensor, int64_t firs
 /// The rows are whole blocks of those that are rotated together.
 Result<void> ConstantReader::readBlocks(const ConstantTensor &tensor, int64_t firstRow,
                                         int64_t rows, std::span<float> out) const {
+  if (tensor.isZeros) {
+    std::ranges::fill(out, 0.0f);
+    return {};
+  }
   Result<void> done =
       readPart(tensor, firstRow, rows, out, [&](int64_t row, int64_t count, std::span<float> into) {
         return tensor.isComputed()

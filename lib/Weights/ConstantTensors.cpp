@@ -60,6 +60,8 @@ std::string ConstantTensor::key() const {
   std::string text = global + '\1' + file + '\1' + stamp;
   if (isPart())
     text += fmt::format("\5{}:{}", fmt::join(first, ","), fmt::join(shape, ","));
+  if (isOfFirstRank)
+    text += '\7';
   for (const ConstantStep &step : steps)
     text += step.block
                 ? fmt::format("\6{}:{}:{}", step.axis, step.block, step.first)
@@ -191,9 +193,10 @@ FailureOr<ConstantPieces> ConstantMatcher::matchPieces(Location loc, StringRef s
 FailureOr<ConstantTensor> ConstantMatcher::match(Location loc, StringRef site, Value value,
                                                  int depth) const {
   bool isSlice = isa_and_present<tensor::ExtractSliceOp, shard::AllSliceOp>(value.getDefiningOp());
+  auto first = value.getDefiningOp<FirstRankOp>();
   auto scale = value.getDefiningOp<ScaleOp>();
   auto hadamard = value.getDefiningOp<HadamardOp>();
-  if ((isSlice || scale || hadamard) && depth == kMaxDepth)
+  if ((isSlice || first || scale || hadamard) && depth == kMaxDepth)
     return emitError(loc) << "site '" << site << "': expected at most " << kMaxDepth
                           << " equant.scale, equant.hadamard and slices on a constant, found more";
   if (isSlice) {
@@ -205,6 +208,14 @@ FailureOr<ConstantTensor> ConstantMatcher::match(Location loc, StringRef site, V
       return failure();
     if (failed(cut(loc, site, *tensor, part->offsets, part->sizes)))
       return failure();
+    return tensor;
+  }
+  if (first) {
+    FailureOr<ConstantTensor> tensor = match(loc, site, first.getInput(), depth + 1);
+    if (succeeded(tensor)) {
+      tensor->isOfFirstRank = true;
+      tensor->isZeros = rank != 0;
+    }
     return tensor;
   }
   if (hadamard) {

@@ -154,7 +154,7 @@ formats::DType FloatConstant::leastType() const {
 static bool makesConstant(Operation *op) {
   if (auto hadamard = dyn_cast<HadamardOp>(op))
     return hadamard.getInput().getType().hasStaticShape();
-  return isa<ScaleOp, ConcatOp, tensor::ExtractSliceOp, shard::AllSliceOp>(op) ||
+  return isa<ScaleOp, ConcatOp, tensor::ExtractSliceOp, shard::AllSliceOp, FirstRankOp>(op) ||
          (isa<AllSliceOp>(op) && !isa<WeightType>(op->getResult(0).getType()));
 }
 

@@ -11,7 +11,7 @@
 namespace easyquant {
 
 /// Copy rounds to the type of the output, where that is another one than the input's. Gather reads
-/// the columns of a row in an order that is given.
+/// the columns of a row in an order that is given. AddBias adds a vector to each row.
 enum class RowOp {
   Quantize,
   RmsNorm,
@@ -27,7 +27,8 @@ enum class RowOp {
   Multiply,
   SoftCap,
   Copy,
-  Gather
+  Gather,
+  AddBias
 };
 
 /// ClampedMul: the most that a gate is, and up and its negative are, and the factor in the sigmoid.
@@ -72,6 +73,8 @@ constexpr const char *nameOf(RowOp op) {
     return "copy";
   case RowOp::Gather:
     return "gather_columns";
+  case RowOp::AddBias:
+    return "add_bias";
   }
   __builtin_unreachable();
 }

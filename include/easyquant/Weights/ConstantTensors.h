@@ -71,13 +71,15 @@ struct ConstantTensor {
   std::vector<int64_t> stored;       ///< the shape of the global
   std::vector<int64_t> first, shape; ///< of the part: where it begins, its extents
   std::vector<ConstantStep> steps;   ///< of the part, in order of application
+  bool isOfFirstRank = false;        ///< zeros on the ranks behind it
+  bool isZeros = false;              ///< this is a rank behind it
 
   /// Elements of a row; a vector has one element a row.
   int64_t columns() const;
   bool isComputed() const { return !file.empty(); }
   bool isPart() const { return shape != stored; }
   /// Is it the global as it is?
-  bool isGlobal() const { return steps.empty() && !isPart(); }
+  bool isGlobal() const { return steps.empty() && !isPart() && !isOfFirstRank; }
   /// The part from `offsets` on, counted from `first`, of `sizes`, that lies in this one.
   void cut(llvm::ArrayRef<int64_t> offsets, llvm::ArrayRef<int64_t> sizes);
   /// The rows that are rotated together; 1 if none are.

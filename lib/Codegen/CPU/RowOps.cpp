@@ -238,6 +238,8 @@ Value RowEmitter::emitOperation(Value column, int64_t lanes) {
     return softCap(b, x, spec.constant);
   case RowOp::Add:
     return b.addf(x, loadRow(in["b"], column, lanes));
+  case RowOp::AddBias:
+    return b.addf(x, loadColumns("bias", column, lanes));
   case RowOp::Gather:
     break; // above
   }
@@ -493,7 +495,7 @@ Description describe(const RowSpec &spec, MLIRContext *context) {
     d.reads("x", rows);
   }
   d.reads("weight", columns, spec.op == RowOp::RmsNorm || spec.op == RowOp::LayerNorm);
-  d.reads("bias", columns, spec.op == RowOp::LayerNorm);
+  d.reads("bias", columns, spec.op == RowOp::LayerNorm || spec.op == RowOp::AddBias);
   d.reads("order", d.memory({spec.columns}, d.getI32Type()), spec.op == RowOp::Gather);
   d.reads("absmax", d.vector(d.getF32Type()), spec.absMaxGiven);
   d.reads("scale", d.getF32Type(), isStatic(spec));

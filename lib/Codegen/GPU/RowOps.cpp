@@ -285,8 +285,10 @@ RowEmitter::Values RowEmitter::compute(const Piece &piece) {
     return activation(x, [&](Value v) { return softCap(b, v, spec.constant); });
   case RowOp::GeluErf:
     return activation(x, [&](Value v) { return b.mulf(v, normalCdf(b, v)); });
-  case RowOp::Add: {
-    Values other = readRow("b", spec.input, piece);
+  case RowOp::Add:
+  case RowOp::AddBias: {
+    Values other =
+        spec.op == RowOp::Add ? readRow("b", spec.input, piece) : readColumns("bias", piece);
     for (auto [v, u] : llvm::zip_equal(x, other))
       y.push_back(b.addf(v, u));
     return y;

@@ -96,7 +96,7 @@ Description describe(const RowSpec &spec) {
   parameters.readsRows("a", isAdd).readsRows("b", isAdd);
   parameters.readsRows("x", !hasGate && !isAdd);
   parameters.constants("weight", isLayerNorm || spec.op == RowOp::RmsNorm)
-      .constants("bias", isLayerNorm)
+      .constants("bias", isLayerNorm || spec.op == RowOp::AddBias)
       .constants("order", spec.op == RowOp::Gather);
   RowQuantization quantization = spec.effectiveQuantization();
   if (quantization == RowQuantization::None) {

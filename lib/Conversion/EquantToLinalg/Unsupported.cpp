@@ -65,7 +65,7 @@ std::string linalgform::whyNotEquant(Operation *op) {
         return "keeps scales from step to step, of which one forward pass has none; take dynamic "
                "or static activations";
       })
-      .Case<AllSliceOp, TokenSquaresOp, PartRmsNormOp>(
+      .Case<AllSliceOp, TokenSquaresOp, PartRmsNormOp, FirstRankOp, AddBiasOp>(
           [](Operation *) { return "is of a rank's share; compile without --tensor-parallel"; })
       .Case<ObserveOp, RoundActivationOp>([](Operation *) {
         return "belongs to calibration and is computed by its host; convert the model after it";

@@ -31,7 +31,7 @@ constexpr double constantOf(RowOp op) {
 constexpr RowOp kOps[] = {RowOp::Quantize, RowOp::RmsNorm,    RowOp::LayerNorm, RowOp::SiluMul,
                           RowOp::GeluMul,  RowOp::ClampedMul, RowOp::Mul,       RowOp::SigmoidMul,
                           RowOp::GeluTanh, RowOp::GeluErf,    RowOp::Add,       RowOp::Multiply,
-                          RowOp::SoftCap,  RowOp::Gather};
+                          RowOp::SoftCap,  RowOp::AddBias,    RowOp::Gather};
 
 /// Random rows, with a row of zeros, one with a huge outlier, one of denormals and one of large
 /// values among them when there are enough.
@@ -77,6 +77,8 @@ void call(const Kernel &run, RowOp op, const Inputs &in, int64_t threads, Out &&
     run(a, weight, out..., threads);
   else if (op == RowOp::LayerNorm)
     run(a, weight, bias, out..., threads);
+  else if (op == RowOp::AddBias)
+    run(a, bias, out..., threads);
   else if (op == RowOp::Gather)
     run(a, order, out..., threads);
   else if (isGated(op) || op == RowOp::Add)
@@ -191,6 +193,11 @@ void evaluateReference(RowOp op, const Inputs &in, reference::Output y) {
     return reference::geluErf(a, y);
   case RowOp::Add:
     return reference::add(a, b, y);
+  case RowOp::AddBias:
+    for (int64_t m = 0; m < in.rows; ++m)
+      for (int64_t c = 0; c < in.columns; ++c)
+        y(m, c) = static_cast<double>(a(m, c)) + in.bias[c];
+    return;
   case RowOp::Multiply:
     return reference::multiply(a, kConstant, y);
   case RowOp::SoftCap:

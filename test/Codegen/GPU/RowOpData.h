@@ -95,6 +95,11 @@ inline std::vector<double> expectedOf(RowOp op, const RowInputs &in) {
   case RowOp::Add:
     numerics::reference::add(a, b, out);
     break;
+  case RowOp::AddBias:
+    for (int64_t m = 0; m < in.rows; ++m)
+      for (int64_t c = 0; c < in.columns; ++c)
+        y[m * in.columns + c] = static_cast<double>(a(m, c)) + in.bias[c];
+    break;
   case RowOp::Multiply:
     numerics::reference::multiply(a, kConstant, out);
     break;
@@ -125,7 +130,7 @@ struct DeviceRows {
     }
     if (op == RowOp::RmsNorm || op == RowOp::LayerNorm)
       arguments.emplace("weight", weight);
-    if (op == RowOp::LayerNorm)
+    if (op == RowOp::LayerNorm || op == RowOp::AddBias)
       arguments.emplace("bias", bias);
     if (op == RowOp::Gather)
       arguments.emplace("order", order);

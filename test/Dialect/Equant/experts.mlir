@@ -14,7 +14,7 @@
 // CHECK:         equant.linear %[[ROWS]], %{{.*}} experts(%[[OFFSETS]]) {{{.*}}sites = ["mlp.experts.up_proj"]}
 
 // GPU: error: site 'mlp.experts.gate_proj': GPUs have no kernels for mixtures of experts yet; compile it with --target cpu
-// RANKS: error: a mixture of experts is not shared out among ranks yet; compile it for one rank
+// RANKS: error: 'lm.combine' op reads columns that ranks would have apart
 // LINALG: belongs to a mixture of experts, which has no form in upstream ops yet
 
 ml_program.global private @router(#ml_program.extern<tensor<4x32xf32>>) : tensor<4x32xf32>

@@ -132,6 +132,14 @@ func.func @uneven(%w: !equant.weight<16x24, #g>) {
 
 // -----
 
+func.func @long_bias(%x: tensor<?x8xf32>, %b: tensor<9xf32>) {
+  // expected-error @below {{bias has 9 elements, but the result has 8 columns}}
+  equant.add_bias %x, %b : tensor<?x8xf32>, tensor<9xf32>
+  return
+}
+
+// -----
+
 func.func @f(%w: !equant.weight<40x24, #equant.scheme<i8, symmetric, channel>>) {
   // expected-error @below {{expected the 40x24 values of the weight, found 'tensor<24x40xf32>'}}
   equant.dequantize %w : !equant.weight<40x24, #equant.scheme<i8, symmetric, channel>> -> tensor<24x40xf32>

@@ -29,7 +29,18 @@ func.func @weight(%w: tensor<40x24xf32>, %s: tensor<40x2xf32>, %z: tensor<40x2xi
   equant.slice %q [8, 16] [32, 8] : !equant.weight<40x24, #z4> -> !equant.weight<32x8, #z4>
   // CHECK: equant.all_slice %[[Q]] on @tensor_parallel axis 0 : !equant.weight<40x24, #equant.scheme<i4, asymmetric, group = 16>> -> !equant.weight<20x24, #equant.scheme<i4, asymmetric, group = 16>>
   equant.all_slice %q on @tensor_parallel axis 0 : !equant.weight<40x24, #z4> -> !equant.weight<20x24, #z4>
+  // CHECK: equant.all_slice %[[W]] on @tensor_parallel axis 0 parts [8, 8, 8, 8, 8] : tensor<40x24xf32> -> tensor<20x24xf32>
+  equant.all_slice %w on @tensor_parallel axis 0 parts [8, 8, 8, 8, 8] : tensor<40x24xf32> -> tensor<20x24xf32>
   return
+}
+
+// CHECK-LABEL: func.func @biases(
+// CHECK:         %[[B:.*]] = equant.first_rank %{{.*}} on @tensor_parallel : tensor<24xf32>
+// CHECK:         equant.add_bias %{{.*}}, %[[B]] : tensor<?x24xf32>, tensor<24xf32>
+func.func @biases(%x: tensor<?x24xf32>, %b: tensor<24xf32>) -> tensor<?x24xf32> {
+  %f = equant.first_rank %b on @tensor_parallel : tensor<24xf32>
+  %y = equant.add_bias %x, %f : tensor<?x24xf32>, tensor<24xf32>
+  return %y : tensor<?x24xf32>
 }
 
 // CHECK-LABEL: func.func @concat(

@@ -86,3 +86,34 @@ func.func @online(%x: tensor<?x8xf32>, %h: tensor<?x8xf32>, %c: !equant.weight<3
   equant.advance %state, %batch {decay = 0.9 : f64, window = 0 : i64} : <sites = 2, fields = 2>
   return %k, %y : !equant.rows<?x8, #online, sums = 0>, tensor<?x32xf32>
 }
+
+// A bias behind a sum of integers is added as these are scaled.
+// INT-LABEL: func.func @bias(
+// INT-SAME:    %[[B:[a-z0-9]*]]: tensor<32xf32>)
+// INT: %[[I:.*]] = shard.all_reduce {{.*}} : tensor<?x32xi32> -> tensor<?x32xi32>
+// INT: %[[Y:.*]] = equant.rescale %[[I]] of %{{.*}}, %{{.*}} bias(%[[B]])
+// INT-NOT: add_bias
+// INT: return %[[Y]]
+// CHECK-LABEL: func.func @bias(
+func.func @bias(%x: tensor<?x8xf32>, %c: !equant.weight<32x8, #channel, #panel>, %b: tensor<32xf32>) -> tensor<?x32xf32> {
+  %q = equant.quantize_rows %x : tensor<?x8xf32> -> !equant.rows<?x8, #token, sums = 0>
+  %p = equant.packed_linear %q, %c {sites = ["down_proj"]} : (!equant.rows<?x8, #token, sums = 0>, !equant.weight<32x8, #channel, #panel>) -> tensor<?x32xf32>
+  %s = shard.all_reduce %p on @tensor_parallel grid_axes = [0] : tensor<?x32xf32> -> tensor<?x32xf32>
+  %y = equant.add_bias %s, %b : tensor<?x32xf32>, tensor<32xf32>
+  return %y : tensor<?x32xf32>
+}
+
+// Experts read rows that ranks share, too; their results are weighted before the sum, which is one of floats.
+// CHECK-LABEL: func.func @experts(
+// CHECK: equant.token_absmax
+// CHECK: shard.all_reduce {{.*}} reduction = max
+// CHECK: lm.combine
+// INT-LABEL: func.func @experts(
+// INT-NOT: rescale
+func.func @experts(%x: tensor<?x8xf32>, %c: !equant.weight<64x8, #channel, #panel>, %offsets: tensor<3xi32>, %places: tensor<?x2xi32>, %weights: tensor<?x2xf32>) -> tensor<?x32xf32> {
+  %q = equant.quantize_rows %x : tensor<?x8xf32> -> !equant.rows<?x8, #token, sums = 0>
+  %p = equant.packed_linear %q, %c experts(%offsets) {sites = ["down_proj"]} : (!equant.rows<?x8, #token, sums = 0>, !equant.weight<64x8, #channel, #panel>, tensor<3xi32>) -> tensor<?x32xf32>
+  %y = lm.combine %p, %places, %weights : tensor<?x32xf32>, tensor<?x2xi32>, tensor<?x2xf32>
+  %s = shard.all_reduce %y on @tensor_parallel grid_axes = [0] : tensor<?x32xf32> -> tensor<?x32xf32>
+  return %s : tensor<?x32xf32>
+}

@@ -59,12 +59,22 @@ func.func @whole(%x: tensor<?x8xf32>, %w: tensor<8x3xf32>, %batch: !lm.batch, %s
 
 // -----
 
-func.func @bias(%x: tensor<?x8xf32>, %up: tensor<16x8xf32>, %down: tensor<8x16xf32>, %b: tensor<8xf32>) -> tensor<?x8xf32> {
+// Kernels read packed weights of experts in whole panels.
+!gate = !equant.weight<96x8, #equant.scheme<i8, symmetric, channel>>
+func.func @panels(%rows: tensor<?x8xf32>, %gate: !gate, %offsets: tensor<4xi32>) -> tensor<?x8xf32> {
+  // expected-error @below {{site 'gate_proj' has 32 output features of experts in panels of 32, which 2 ranks cannot share; legal degrees of tensor parallelism: 1}}
+  %g = equant.linear %rows, %gate experts(%offsets) {sites = ["gate_proj"]} : (tensor<?x8xf32>, !gate, tensor<4xi32>) -> tensor<?x32xf32>
+  return %rows : tensor<?x8xf32>
+}
+
+// -----
+
+// What the columns of ranks are is not what is added.
+func.func @columns(%x: tensor<?x8xf32>, %up: tensor<16x8xf32>, %places: tensor<?x2xi32>, %weights: tensor<?x2xf32>) -> tensor<?x16xf32> {
   %u = lm.linear %x, %up {site = "up_proj"} : (tensor<?x8xf32>, tensor<16x8xf32>) -> tensor<?x16xf32>
-  // expected-error @below {{site 'down_proj' has a bias behind a sum over ranks}}
-  %d = lm.linear %u, %down bias(%b) {site = "down_proj"} : (tensor<?x16xf32>, tensor<8x16xf32>, tensor<8xf32>) -> tensor<?x8xf32>
-  %y = lm.add %x, %d : tensor<?x8xf32>
-  return %y : tensor<?x8xf32>
+  // expected-error @below {{'lm.combine' op reads columns that ranks would have apart}}
+  %y = lm.combine %u, %places, %weights : tensor<?x16xf32>, tensor<?x2xi32>, tensor<?x2xf32>
+  return %y : tensor<?x16xf32>
 }
 
 // -----

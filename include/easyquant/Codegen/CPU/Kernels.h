@@ -247,9 +247,9 @@ Description describe(const PartNormSpec &spec, mlir::MLIRContext *context);
 mlir::func::FuncOp getOrEmitPartNorm(mlir::ModuleOp module, const PartNormSpec &spec,
                                      const Target &target);
 
-/// Row-wise operations on x, on gate and up (SiluMul: silu(gate) * up; Mul: gate * up;
-/// SigmoidMul: sigmoid(gate) * up; ClampedMul: lm.glu clamped), or on a and b (Add), optionally
-/// followed by quantization of the result; weight and bias, of norms, are memref<Cxf32>. The result
+/// Row-wise operations on x, on gate and up (SiluMul: silu(gate) * up; Mul: gate * up; SigmoidMul:
+/// sigmoid(gate) * up; ClampedMul: lm.glu clamped), or on a and b (Add), optionally followed by
+/// quantization of the result; weight and bias, of norms and AddBias, are memref<Cxf32>. The result
 /// is y, rows<C>, or quantized activations. Quantize itself is dynamic unless it is static, by
 /// `scale`, an f32, and perhaps `zero`, an i32, or online. It may be given absmax, the largest
 /// magnitude of each row. Online, the scale of a row is number `first` + 1 of what its sequence has

@@ -119,6 +119,7 @@ const Kernel &kernelFor(const std::vector<Kernel> &kernels, int64_t rows) {
 ///   Quantize:  x, x_stride               RmsNorm: x, x_stride, weight
 ///   LayerNorm: x, x_stride, weight, bias SiluMul, GeluMul: gate, gate_stride, up, up_stride
 ///   Gelu, Multiply, SoftCap: x, x_stride Add:     a, a_stride, b, b_stride
+///   AddBias:   x, x_stride, bias
 ///   Copy:      x, x_stride: as it is, or rounded to the output's type
 ///   Gather:    x, x_stride, order: column c of the result is column order[c], C int32s below C
 /// then (y, y_stride), or when quantized ([scale, [zero]], [states, row_states, first], [absmax],

@@ -83,3 +83,15 @@ LogicalResult PartRmsNormOp::verify() {
            << own << " that a rank has, found " << all;
   return success();
 }
+
+//===----------------------------------------------------------------------===//
+// AddBiasOp
+//===----------------------------------------------------------------------===//
+
+LogicalResult AddBiasOp::verify() {
+  const int64_t columns = lm::columns(getInput()), length = getBias().getType().getDimSize(0);
+  if (length != columns)
+    return emitOpError("bias has ")
+           << length << " elements, but the result has " << columns << " columns";
+  return success();
+}

@@ -61,10 +61,19 @@ struct ReduceIntegers : equant::impl::ReduceIntegersBase<ReduceIntegers> {
     Type integers = cast<RankedTensorType>(activation).clone(b.getI32Type());
     linear.getOutput().setType(cast<RankedTensorType>(integers));
     sum.getResult().setType(integers);
-    auto scaled =
-        RescaleOp::create(b, linear.getLoc(), activation, sum.getResult(), linear.getInput(),
-                          linear.getWeight(), /*bias=*/Value(), linear.getSites());
-    sum.getResult().replaceAllUsesExcept(scaled.getOutput(), scaled);
+    // A bias behind the sum is part of what rescales it, as of a linear.
+    auto biased = sum->hasOneUse() ? dyn_cast<AddBiasOp>(*sum->user_begin()) : AddBiasOp();
+    if (biased)
+      b.setInsertionPoint(biased);
+    auto scaled = RescaleOp::create(b, linear.getLoc(), activation, sum.getResult(),
+                                    linear.getInput(), linear.getWeight(),
+                                    biased ? biased.getBias() : Value(), linear.getSites());
+    if (!biased) {
+      sum.getResult().replaceAllUsesExcept(scaled.getOutput(), scaled);
+      return;
+    }
+    biased.getOutput().replaceAllUsesWith(scaled.getOutput());
+    biased.erase();
   }
 };
 } // namespace

@@ -11,6 +11,8 @@
 //   own o, down:             W[:, r K/D .. (r+1) K/D]     y = sum over ranks of x_r W_rᵀ, then the
 //   residual embedding, head:     rows of tokens r V/D .. (r+1) V/D, where D divides the vocabulary
 //
+// Every rank routes alike, and has such parts of each expert: one sum is behind lm.combine.
+//
 // Codes and scales are those of the whole weight: what is cut is the result of equant.quantize.
 //
 // One linear for q, k and v is cut in each of its parts, and so is whatever the columns of its
@@ -63,12 +65,14 @@ private:
   /// Cuts the weight of a linear along an axis, 0 or 1.
   template <typename LinearLike> void sliceWeight(LinearLike op, int64_t axis);
   void sliceWeight(Operation *op, int64_t axis);
+  template <typename LinearLike> void sumOverRanks(LinearLike op);
+  void combine(lm::CombineOp op);
   void shardConvolution(lm::Conv1dOp op);
   void shardDelta(lm::GatedDeltaOp op);
   void shardNorm(lm::RmsNormOp op);
   template <typename EmbeddingLike> void shardEmbedding(EmbeddingLike op);
   template <typename AttentionLike> void shardAttention(AttentionLike op);
-  void reduce(Operation *op);
+  Value reduce(Operation *op);
   void gather(Operation *op);
 
   func::FuncOp function;
@@ -98,7 +102,12 @@ Value FunctionSharder::slice(Value constant, int64_t axis, ArrayRef<int64_t> par
 
 template <typename LinearLike> void FunctionSharder::sliceWeight(LinearLike op, int64_t axis) {
   b.setInsertionPoint(op);
-  const ColumnParts parts = sharing.partsOf(axis == 0 ? op.getOutput() : op.getInput());
+  ColumnParts parts = sharing.partsOf(axis == 0 ? op.getOutput() : op.getInput());
+  if (axis == 0 && op.getExperts()) { // their rows lie one below the other
+    const ColumnParts own = parts;
+    for (int64_t expert = 1; expert < lm::expertCount(op.getExperts()); ++expert)
+      llvm::append_range(parts, own);
+  }
   sliceOperand(op.getWeightMutable(), axis, parts);
   if (axis == 0)
     sliceOperand(op.getBiasMutable(), 0, parts);
@@ -109,12 +118,38 @@ void FunctionSharder::sliceWeight(Operation *op, int64_t axis) {
       [&](auto linear) { sliceWeight(linear, axis); });
 }
 
+/// A bias is added once: behind the sum, or on one rank where the results of experts are weighted
+/// before they are summed.
+template <typename LinearLike> void FunctionSharder::sumOverRanks(LinearLike op) {
+  Value bias = op.getBias();
+  if (isSummedLater(op)) {
+    if (bias)
+      op.getBiasMutable().assign(
+          FirstRankOp::create(b, bias.getLoc(), bias.getType(), bias, kGrid).getOutput());
+    return;
+  }
+  op.getBiasMutable().clear();
+  Value sum = reduce(op);
+  if (!bias)
+    return;
+  b.setInsertionPointAfterValue(sum);
+  auto biased = AddBiasOp::create(b, op.getLoc(), sum.getType(), sum, bias);
+  sum.replaceAllUsesExcept(biased.getOutput(), biased);
+}
+
+/// The sum over ranks of what the experts of a row give.
+void FunctionSharder::combine(lm::CombineOp op) {
+  if (sharing.linears.lookup(op.getInput().getDefiningOp()) == Split::Rows)
+    reduce(op);
+}
+
 /// The sum of the ranks' results in the place of a rank's.
-void FunctionSharder::reduce(Operation *op) {
+Value FunctionSharder::reduce(Operation *op) {
   b.setInsertionPointAfter(op);
   auto sum = shard::AllReduceOp::create(b, op->getLoc(), op->getResult(0), kGrid,
                                         ArrayRef<shard::GridAxis>{0}, shard::ReductionKind::Sum);
   op->getResult(0).replaceAllUsesExcept(sum.getResult(), sum);
+  return sum.getResult();
 }
 
 void FunctionSharder::gather(Operation *op) {
@@ -143,6 +178,7 @@ template <typename EmbeddingLike> void FunctionSharder::shardEmbedding(Embedding
 template <typename AttentionLike> void FunctionSharder::shardAttention(AttentionLike op) {
   op.setNumHeads(op.getNumHeads() / degree);
   op.setNumKvHeads(op.getNumKvHeads() / degree);
+  b.setInsertionPoint(op);
   sliceOperand(op.getSinkLogitsMutable(), 0);
   shrink(op.getOutput());
 }
@@ -183,7 +219,9 @@ void FunctionSharder::shardNorm(lm::RmsNormOp op) {
 }
 
 void FunctionSharder::run() {
-  for (BlockArgument argument : function.getArguments())
+  for (BlockArgument argument : function.getArguments()) {
+    if (sharing.sharded.contains(argument))
+      shrink(argument);
     if (auto cache = dyn_cast<lm::KVCacheType>(argument.getType())) {
       SmallVector<int64_t> kvHeads(cache.getKvHeads());
       for (int64_t &heads : kvHeads)
@@ -193,8 +231,7 @@ void FunctionSharder::run() {
     } else if (auto state = dyn_cast<lm::RecurrentType>(argument.getType())) {
       argument.setType(lm::RecurrentType::get(b.getContext(), state.getValues() / degree));
     }
-  function.setFunctionType(b.getFunctionType(function.front().getArgumentTypes(),
-                                             function.getFunctionType().getResults()));
+  }
   SmallVector<Operation *> ops;
   SmallVector<lm::RmsNormOp> norms; ///< of rows that ranks share
   for (Operation &op : function.front())
@@ -209,7 +246,8 @@ void FunctionSharder::run() {
       continue;
     case Split::Rows:
       sliceWeight(op, 1);
-      reduce(op);
+      llvm::TypeSwitch<Operation *>(op).Case<lm::LinearOp, equant::LinearOp>(
+          [&](auto linear) { sumOverRanks(linear); });
       continue;
     case Split::Vocabulary:
       sliceWeight(op, 0);
@@ -219,6 +257,12 @@ void FunctionSharder::run() {
     llvm::TypeSwitch<Operation *>(op)
         .Case<lm::EmbeddingOp, equant::EmbeddingOp>([&](auto op) { shardEmbedding(op); })
         .Case<lm::AttentionOp, equant::AttentionOp>([&](auto op) { shardAttention(op); })
+        .Case([&](lm::CombineOp op) { combine(op); })
+        .Case([&](func::CallOp call) {
+          for (Value result : call.getResults())
+            if (sharing.sharded.contains(result))
+              shrink(result);
+        })
         .Case([&](lm::Conv1dOp op) { shardConvolution(op); })
         .Case([&](lm::GatedDeltaOp op) { shardDelta(op); })
         .Case([&](lm::RmsNormOp op) {
@@ -240,6 +284,9 @@ void FunctionSharder::run() {
   // Behind all others, which ask for the parts of what is there before.
   for (lm::RmsNormOp norm : norms)
     shardNorm(norm);
+  Block &body = function.front();
+  function.setFunctionType(
+      b.getFunctionType(body.getArgumentTypes(), body.getTerminator()->getOperandTypes()));
 }
 
 namespace {

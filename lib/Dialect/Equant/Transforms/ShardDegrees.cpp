@@ -8,6 +8,7 @@
 #include "ShardDegrees.h"
 
 #include "easyquant/Dialect/Equant/IR/TensorParallel.h"
+#include "easyquant/Numerics/Packing.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -34,15 +35,19 @@ struct Extent {
 /// Follows activations that are a rank's own through the functions of a module.
 class Analysis {
 public:
-  explicit Analysis(int64_t degree) : degree(degree) {}
+  Analysis(ModuleOp module, int64_t degree) : module(module), degree(degree) {}
 
-  LogicalResult follow(func::FuncOp function);
-  LogicalResult check(ModuleOp module) const;
+  LogicalResult follow();
+  LogicalResult check() const;
 
   Sharing sharing;
 
 private:
+  LogicalResult follow(func::FuncOp function);
   LogicalResult follow(Operation *op);
+  LogicalResult followCall(func::CallOp call);
+  LogicalResult followCombine(lm::CombineOp op);
+  LogicalResult failToShare(Operation *op) const;
   LogicalResult followLinear(Operation *op);
   template <typename AttentionLike> void followAttention(AttentionLike op);
   void followDelta(lm::GatedDeltaOp op);
@@ -56,7 +61,9 @@ private:
     extents.push_back({op->getLoc(), what.str(), extent, unit});
   }
 
+  ModuleOp module;
   int64_t degree, mostDegree = 1;
+  llvm::DenseSet<Operation *> followed; ///< functions
   std::vector<Extent> extents;
 };
 
@@ -128,6 +135,49 @@ static int64_t plannedUnitOf(QuantizableOpInterface linear) {
   return plan && plan.getInput() ? std::max<int64_t>(plan.getInput().getTokenGroup(), 1) : 1;
 }
 
+/// Kernels read packed weights of experts in whole panels. Experts that are none stay float.
+static int64_t outputUnitOf(Operation *linear) {
+  const int64_t n = lm::columns(linear->getResult(0));
+  auto quantized = dyn_cast<equant::LinearOp>(linear);
+  auto plain = dyn_cast<lm::LinearOp>(linear);
+  const bool hasExperts = quantized ? bool(quantized.getExperts()) : bool(plain.getExperts());
+  const bool isPacked = quantized || getPlan(cast<QuantizableOpInterface>(linear));
+  return hasExperts && isPacked && n % numerics::kPanelRows == 0 ? numerics::kPanelRows : 1;
+}
+
+/// Does it lead to what the model gives, past what is done to logits?
+static bool isLogits(Value value) {
+  return llvm::any_of(value.getUsers(), [](Operation *user) {
+    if (isa<lm::SoftCapOp, lm::MultiplyOp>(user))
+      return isLogits(user->getResult(0));
+    return isa<func::ReturnOp>(user) && !user->getParentOfType<func::FuncOp>().isPrivate();
+  });
+}
+
+/// Has every rank to know all columns of what a linear gives? Those are the logits of a router, the
+/// gate of a shared expert, and what is added to, or gates, rows that ranks have whole.
+static bool isReadWhole(Value value) {
+  return llvm::any_of(value.getUses(), [](OpOperand &use) {
+    Operation *user = use.getOwner();
+    if (isa<lm::MultiplyOp, lm::RmsNormOp, lm::HeadRmsNormOp>(user))
+      return isReadWhole(user->getResult(0));
+    if (auto combine = dyn_cast<lm::CombineOp>(user))
+      return combine.getShared().size() == 2 && combine.getShared()[1] == use.get();
+    if (auto glu = dyn_cast<lm::GluOp>(user))
+      return isa<BlockArgument>(glu.getGate() == use.get() ? glu.getUp() : glu.getGate());
+    return isa<lm::RouteOp, lm::AddOp>(user);
+  });
+}
+
+bool easyquant::equant::isSummedLater(Operation *linear) {
+  Value output = linear->getResult(0);
+  return !output.use_empty() && llvm::all_of(output.getUsers(), [&](Operation *user) {
+    auto combine = dyn_cast<lm::CombineOp>(user);
+    return combine && (combine.getInput() == output ||
+                       (!combine.getShared().empty() && combine.getShared().front() == output));
+  });
+}
+
 LogicalResult Analysis::followLinear(Operation *op) {
   const std::string site = "site '" + siteOf(op) + "'";
   auto quantized = dyn_cast<equant::LinearOp>(op);
@@ -135,35 +185,34 @@ LogicalResult Analysis::followLinear(Operation *op) {
     return op->emitOpError() << site << " is fused or packed; expected linears as they are before "
                              << "equant-fuse-shared-input";
   const int64_t n = lm::columns(op->getResult(0));
-  auto addFeatures = [&](Value activation, StringRef side, int64_t unit) {
+  auto addFeatures = [&](Value activation, StringRef side, int64_t unit, StringRef units) {
     const ColumnParts parts = sharing.partsOf(activation);
     std::string what =
         site + " has " + std::to_string(lm::columns(activation)) + " " + side.str() + " features";
     if (parts.size() > 1)
       what += fmt::format(" in parts of {}", fmt::join(parts, ", "));
     if (unit > 1)
-      what += " in groups of " + std::to_string(unit);
+      what += units.str() + std::to_string(unit);
     for (int64_t part : parts)
       add(op, what, part, unit);
   };
-  if (llvm::any_of(op->getUsers(), llvm::IsaPred<func::ReturnOp>)) {
+  if (isLogits(op->getResult(0))) {
     // Where it cannot be cut every rank computes all of it.
     sharing.linears[op] = n % degree == 0 ? Split::Vocabulary : Split::None;
     return success();
   }
   if (!sharing.sharded.contains(op->getOperand(0))) {
+    if (isReadWhole(op->getResult(0)))
+      return success();
     sharing.linears[op] = Split::Columns;
     sharing.sharded.insert(op->getResult(0));
-    addFeatures(op->getResult(0), "output", /*unit=*/1);
+    addFeatures(op->getResult(0), "output", outputUnitOf(op), " of experts in panels of ");
     return success();
   }
-  bool hasBias = quantized ? bool(quantized.getBias()) : bool(cast<lm::LinearOp>(op).getBias());
-  if (hasBias && degree > 1)
-    return op->emitOpError() << site << " has a bias behind a sum over ranks, for which there is "
-                             << "no kernel yet; compile it for one rank";
   sharing.linears[op] = Split::Rows;
   addFeatures(op->getOperand(0), "input",
-              quantized ? unitOf(quantized) : plannedUnitOf(cast<QuantizableOpInterface>(op)));
+              quantized ? unitOf(quantized) : plannedUnitOf(cast<QuantizableOpInterface>(op)),
+              " in groups of ");
   return success();
 }
 
@@ -204,7 +253,53 @@ void Analysis::followState(Operation *op, lm::RecurrentType state, uint64_t firs
       static_cast<int64_t>(first));
 }
 
+LogicalResult Analysis::failToShare(Operation *op) const {
+  if (degree == 1)
+    return success();
+  return op->emitOpError("reads columns that ranks would have apart: tensor parallelism knows no "
+                         "way to share it");
+}
+
+/// The layer is followed by what its only call gives it.
+LogicalResult Analysis::followCall(func::CallOp call) {
+  auto callee = module.lookupSymbol<func::FuncOp>(call.getCallee());
+  if (!callee || callee.isExternal())
+    return success();
+  const bool isFirst = !followed.contains(callee);
+  for (auto [operand, argument] : llvm::zip_equal(call.getOperands(), callee.getArguments())) {
+    const bool isOwn = sharing.sharded.contains(operand);
+    if (isFirst && isOwn)
+      sharing.sharded.insert(argument);
+    else if (!isFirst && isOwn != sharing.sharded.contains(argument))
+      return failToShare(call);
+  }
+  if (isFirst && failed(follow(callee)))
+    return failure();
+  for (auto [given, result] :
+       llvm::zip_equal(callee.front().getTerminator()->getOperands(), call.getResults()))
+    if (sharing.sharded.contains(given))
+      sharing.sharded.insert(result);
+  return success();
+}
+
+/// Terms of ranks are added where all of them are: choices of a row, and what all rows have.
+LogicalResult Analysis::followCombine(lm::CombineOp op) {
+  auto isTerm = [&](Value value) {
+    Operation *linear = value.getDefiningOp();
+    return linear && sharing.linears.lookup(linear) == Split::Rows;
+  };
+  if (llvm::any_of(op->getOperands(), [&](Value value) { return sharing.sharded.contains(value); }))
+    return failToShare(op);
+  const bool isApart = isTerm(op.getInput());
+  return op.getShared().empty() || isTerm(op.getShared().front()) == isApart ? success()
+                                                                             : failToShare(op);
+}
+
 LogicalResult Analysis::follow(Operation *op) {
+  if (auto call = dyn_cast<func::CallOp>(op))
+    return followCall(call);
+  if (auto combine = dyn_cast<lm::CombineOp>(op))
+    return followCombine(combine);
   if (isa<equant::LinearOp, equant::PackedLinearOp, lm::LinearOp>(op))
     return followLinear(op);
   auto isSharded = [&](Value value) { return sharing.sharded.contains(value); };
@@ -248,6 +343,11 @@ LogicalResult Analysis::follow(Operation *op) {
                   "which ranks would have apart; compile it for one rank, or give a scheme that "
                   "quantizes anew";
       })
+      .Case([&](func::ReturnOp result) {
+        // Keys and values that other layers read.
+        return result->getParentOfType<func::FuncOp>().isPrivate() ? success()
+                                                                   : failToShare(result);
+      })
       .Default([&](Operation *op) -> LogicalResult {
         if (auto convolution = dyn_cast<lm::Conv1dOp>(op))
           followState(op, convolution.getState().getType(), convolution.getFirst());
@@ -255,14 +355,13 @@ LogicalResult Analysis::follow(Operation *op) {
           sharing.sharded.insert(op->getResult(0));
           return success();
         }
-        if (degree == 1)
-          return success();
-        return op->emitOpError("reads columns that ranks would have apart: tensor parallelism "
-                               "knows no way to share it");
+        return failToShare(op);
       });
 }
 
 LogicalResult Analysis::follow(func::FuncOp function) {
+  if (function.isExternal() || !followed.insert(function).second)
+    return success();
   if (!llvm::hasSingleElement(function.getBody()))
     return function.emitOpError("expected a body of one block");
   findParts(function);
@@ -272,7 +371,16 @@ LogicalResult Analysis::follow(func::FuncOp function) {
   return success();
 }
 
-LogicalResult Analysis::check(ModuleOp module) const {
+/// Layers are followed where they are called.
+LogicalResult Analysis::follow() {
+  for (bool isPrivate : {false, true})
+    for (auto function : module.getOps<func::FuncOp>())
+      if (function.isPrivate() == isPrivate && failed(follow(function)))
+        return failure();
+  return success();
+}
+
+LogicalResult Analysis::check() const {
   auto bad = llvm::find_if(extents, [&](const Extent &e) { return !e.isSharedBy(degree); });
   if (bad == extents.end())
     return success();
@@ -305,36 +413,8 @@ FailureOr<Sharing> easyquant::equant::checkDegree(ModuleOp module, int64_t degre
           });
   if (apart.wasInterrupted())
     return failure();
-  WalkResult routed = module.walk([&](lm::RouteOp route) -> WalkResult {
-    if (degree == 1)
-      return WalkResult::advance();
-    return emitError(route.getLoc())
-           << "a mixture of experts is not shared out among ranks yet; compile it for one rank";
-  });
-  if (routed.wasInterrupted())
-    return failure();
-  // No test has shared out such a cache.
-  WalkResult unlike = module.walk([&](Operation *op) -> WalkResult {
-    if (degree == 1 || !isa<lm::AttentionOp, AttentionOp>(op) ||
-        cast<lm::KVCacheType>(op->getOperand(3).getType()).isUniform())
-      return WalkResult::advance();
-    return emitError(op->getLoc())
-           << "layers whose heads differ in number or size are not shared out among ranks yet; "
-              "compile the model for one rank";
-  });
-  if (unlike.wasInterrupted())
-    return failure();
-  for (auto layer : module.getOps<func::FuncOp>())
-    if (degree > 1 && layer.isPrivate() &&
-        llvm::count_if(layer.getArgumentTypes(), lm::isActivationType) > 1)
-      return emitError(layer.getLoc())
-             << "layers that read keys and values of others, or embeddings of their own, are not "
-                "shared out among ranks yet; compile the model for one rank";
-  Analysis analysis(degree);
-  for (auto function : module.getOps<func::FuncOp>())
-    if (!function.isExternal() && failed(analysis.follow(function)))
-      return failure();
-  if (failed(analysis.check(module)))
+  Analysis analysis(module, degree);
+  if (failed(analysis.follow()) || failed(analysis.check()))
     return failure();
   return std::move(analysis.sharing);
 }

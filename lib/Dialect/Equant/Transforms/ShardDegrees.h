@@ -23,7 +23,7 @@ namespace easyquant::equant {
 enum class Split {
   None,
   Columns,    ///< output features; results are a rank's own
-  Rows,       ///< input features; results of the ranks are added
+  Rows,       ///< input features; results of the ranks are added, of experts behind lm.combine
   Vocabulary, ///< output features; results of the ranks are gathered
 };
 
@@ -39,6 +39,10 @@ struct Sharing {
 
   ColumnParts partsOf(mlir::Value activation) const;
 };
+
+/// Is what the linear of experts gives a term of lm.combine, behind which the terms of ranks are
+/// added?
+bool isSummedLater(mlir::Operation *linear);
 
 /// How `degree` ranks share the module. Fails with a diagnostic that names the site and the legal
 /// degrees where they cannot.

@@ -22,7 +22,7 @@ def Equant_AllSliceOp : Equant_Op<"all_slice"> {
     Rank r of D ranks has the r-th of D equal parts of the rows (axis 0) or columns (axis 1): `shard.all_slice` of a quantized weight.
 
     With `parts` it has the r-th of D equal parts of each of so many rows or columns, one behind the other, of quantized weights and of
-    constants: the rows of its heads in one weight for q, k and v. Parts along axis 1 are of one width.
+    constants: the rows of its heads in one weight for q, k and v, or those of each expert. Parts along axis 1 are of one width.
 
     ```mlir
     %v = equant.all_slice %w on @tensor_parallel axis 0 : !equant.weight<576x576, #s> -> !equant.weight<288x576, #s>
@@ -127,6 +127,40 @@ def Equant_RescaleOp : Equant_Op<"rescale", [LM_RowWise]> {
   let assemblyFormat = [{
     $sums `of` $rows `,` $weight (`bias` `(` $bias^ `)`)? attr-dict `:` functional-type(operands, $output)
   }];
+  let hasVerifier = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// Sums over ranks
+//===----------------------------------------------------------------------===//
+
+def Equant_FirstRankOp : Equant_Op<"first_rank", [AllTypesMatch<["input", "output"]>]> {
+  let summary = "a constant on rank 0, zeros on the others";
+  let description = [{
+    What is to count once in a sum over ranks, of which each rank adds a term: the biases of experts, whose results are weighted before
+    they are added.
+
+    ```mlir
+    %b = equant.first_rank %bias on @tensor_parallel : tensor<4608xf32>
+    ```
+  }];
+  let arguments = (ins LM_Vector:$input, FlatSymbolRefAttr:$grid);
+  let results = (outs LM_Vector:$output);
+  let assemblyFormat = "$input `on` $grid attr-dict `:` type($input)";
+}
+
+def Equant_AddBiasOp : Equant_Op<"add_bias", [LM_RowWise, AllTypesMatch<["input", "output"]>]> {
+  let summary = "y = x + b";
+  let description = [{
+    The bias of a linear behind the sum over ranks of its results.
+
+    ```mlir
+    %y = equant.add_bias %sum, %bias : tensor<?x576xf32>, tensor<576xf32>
+    ```
+  }];
+  let arguments = (ins LM_Activation:$input, LM_Vector:$bias);
+  let results = (outs LM_Activation:$output);
+  let assemblyFormat = "$input `,` $bias attr-dict `:` type($input) `,` type($bias)";
   let hasVerifier = 1;
 }
 

@@ -8,6 +8,8 @@
 #ifndef EASYQUANT_DIALECT_EQUANT_IR_TENSORPARALLEL_H
 #define EASYQUANT_DIALECT_EQUANT_IR_TENSORPARALLEL_H
 
+#include "easyquant/Dialect/LM/IR/LM.h"
+
 #include "mlir/Dialect/Shard/IR/ShardDialect.h"
 #include "mlir/Dialect/Shard/IR/ShardOps.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -28,9 +30,18 @@ inline int64_t degreeOf(mlir::ModuleOp module) {
   return isKnown ? grid.getShape()[0] : 1;
 }
 
-/// Whether ranks have `value` in parts of which the sum is meant.
+/// Whether ranks have `value` in parts of which the sum is meant, be it behind what adds up the
+/// results of experts.
 inline bool isReduced(mlir::Value value) {
-  return llvm::any_of(value.getUsers(), llvm::IsaPred<mlir::shard::AllReduceOp>);
+  return llvm::any_of(value.getUsers(), [&](mlir::Operation *user) {
+    if (auto combine = mlir::dyn_cast<lm::CombineOp>(user)) {
+      mlir::OperandRange shared = combine.getShared();
+      const bool isTerm =
+          combine.getInput() == value || (!shared.empty() && shared.front() == value);
+      return isTerm && isReduced(combine.getOutput());
+    }
+    return mlir::isa<mlir::shard::AllReduceOp>(user);
+  });
 }
 
 } // namespace easyquant::equant

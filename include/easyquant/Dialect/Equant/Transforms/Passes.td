@@ -159,6 +159,9 @@ def Shard : Pass<"equant-shard", "::mlir::ModuleOp"> {
     convolutions and its heads of gated delta nets, with their part of the state. A norm of all heads together takes the squares of all
     ranks: `equant.part_rms_norm`.
 
+    A bias is added once: behind the sum (`equant.add_bias`), or by rank 0 alone (`equant.first_rank`) where results of experts are
+    weighted before they are summed. Every rank routes alike and has such parts of each expert; one sum is behind `lm.combine`. Keys and values that other layers read are a rank's own.
+
     A degree that does not divide the heads, or that would cut a group of weights, is an error that names the legal ones.
 
     Before, with `degree=3`:
@@ -212,7 +215,8 @@ def ReduceIntegers : Pass<"equant-reduce-integers", "::mlir::ModuleOp"> {
   let summary = "Sum products of codes over ranks before they are scaled";
   let description = [{
     A linear on int8 codes whose weight has a scale a channel, and whose result is summed over ranks, leaves its int32 sums, which are
-    added exactly; `equant.rescale` scales them behind. The logits of any number of ranks are then equal to the bit.
+    added exactly; `equant.rescale` scales them behind, and adds the bias that is behind the sum. The logits of any number of ranks are
+    then equal to the bit.
 
     Before:
 
