@@ -54,7 +54,7 @@ from oracles.qwen35 import Qwen35  # noqa: E402
 
 LARGEST_RMS, PROMPT, CONTINUED = 1e-4, 160, 64
 SIZES = {"vocab": 300, "context": PROMPT + CONTINUED}
-# llama.cpp caps logits of Gemma 4 at 30 where a file says nothing of it. All published models say 30.
+# llama.cpp caps logits of Gemma 4 at 30 where a file says nothing of it.
 CAP = {"final_logit_softcapping": 30.0}
 # Makers of checkpoints, the tests' models that they make, and those of them that are tried, with what GGUF or llama.cpp has not of them.
 TRIED = (
