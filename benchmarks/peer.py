@@ -1,6 +1,6 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Peers of EasyQuant: llama.cpp and openvino-genai in environments of their own, and workers, which are processes in either one."""
+"""Peers of EasyQuant: llama.cpp, openvino-genai and transformers in environments of their own, and workers, which are processes in either one."""
 
 import json
 import os
@@ -14,6 +14,7 @@ WORKERS = FOLDER / "workers"
 BUILDS = {None: ("llama-cpp-python", "-DGGML_NATIVE=ON"),
           "avx2": ("llama-cpp-python-avx2", "-DGGML_NATIVE=OFF -DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON")}
 OPENVINO_PACKAGES = ("openvino-genai==2026.4.1.0", "numpy==2.4.6")
+TRANSFORMERS_PACKAGES = ("transformers==5.24.0", "torch==2.15.0", "safetensors==0.8.0", "numpy==2.4.6")
 PEER_PACKAGES = ("llama-cpp-python==0.3.36", "gguf==0.19.0", "safetensors==0.8.0", "numpy==2.4.6")
 
 
@@ -68,6 +69,14 @@ def peer_environment(cache, isa=None):
 def openvino_environment(cache):
     """The interpreter of an environment that holds openvino-genai, made if need be."""
     return make_environment(cache / "openvino-genai", OPENVINO_PACKAGES)
+
+
+def transformers_environment(cache):
+    """The interpreter of an environment that holds transformers and torch, made if need be."""
+    folder = cache / "transformers"
+    if made_environment(folder, TRANSFORMERS_PACKAGES) is None:
+        print(f"installing {', '.join(TRANSFORMERS_PACKAGES)} into {folder} (some GB)", file=sys.stderr)
+    return make_environment(folder, TRANSFORMERS_PACKAGES)
 
 
 def llama_server(cache):

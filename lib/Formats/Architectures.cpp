@@ -74,7 +74,7 @@ static constexpr Architecture kGPT2 = {.name = "gpt2",
                                        .summary = "LayerNorm, learned positions, GELU, biases",
                                        .refused =
                                            "`scale_attn_by_inverse_layer_idx`, cross attention",
-                                       .proof = "the oracle",
+                                       .proof = "the oracle, transformers, llama.cpp",
                                        .hiddenSize = {"n_embd"},
                                        .intermediateSize = {"n_inner", SizeField::FourTimesHidden},
                                        .numLayers = {"n_layer"},
@@ -114,7 +114,7 @@ Architecture formats::mistral() {
   a.withOtherParts = "mistral3";
   a.summary = "llama with a window of attention (`sliding_window`; null: none); also the text part "
               "of `mistral3`";
-  a.proof = "the oracle";
+  a.proof = "the oracle, transformers, llama.cpp";
   a.numKVHeads.otherwise = 8;
   a.maxContext.otherwise = 131072;
   a.qkvBias = a.outputBias = a.mlpBias = {}; // whatever its configuration says
@@ -129,7 +129,7 @@ Architecture formats::qwen2() {
   a.className = "Qwen2ForCausalLM";
   a.summary = "llama with biases on q, k and v; windows by `use_sliding_window`, "
               "`max_window_layers` or `layer_types`";
-  a.proof = "the oracle";
+  a.proof = "the oracle, transformers, llama.cpp";
   a.numKVHeads.otherwise = 32;
   a.maxContext.otherwise = 32768;
   a.qkvBias = {.always = true};
@@ -162,7 +162,7 @@ static Architecture olmo2() {
   a.summary = "llama with RMSNorms behind attention and MLP in place of those before them, and of "
               "all of q and all of k; biases by `attention_bias`";
   a.refused = "GPUs with more than one rank";
-  a.proof = "the oracle";
+  a.proof = "the oracle, transformers, llama.cpp";
   a.epsilon = 1e-5;
   a.mlpBias = {};
   a.qkNorm = QKNorm::WholeProjection;
@@ -186,7 +186,7 @@ static Architecture smolLM3() {
   a.summary = "llama with layers whose q and k are not rotated, by `no_rope_layers` or "
               "`no_rope_layer_interval`; of GGUF every fourth";
   a.refused = "`use_sliding_window`; `--kv-keys pre-rope`";
-  a.proof = "the oracle";
+  a.proof = "the oracle, transformers, llama.cpp";
   a.numKVHeads.otherwise = 4;
   a.maxContext.otherwise = 32768;
   a.fixedFlags = kSmolLM3Flags;
@@ -205,7 +205,7 @@ static Architecture granite() {
               "(`embedding_multiplier`, `residual_multiplier`, `attention_multiplier`, "
               "`logits_scaling`); also `granitemoehybrid` without experts and state spaces";
   a.refused = "`granitemoe`; experts, state spaces and unrotated layers of `granitemoehybrid`";
-  a.proof = "the oracle";
+  a.proof = "the oracle, transformers, llama.cpp";
   a.embeddingFactor = {"embedding_multiplier", 1.0, "embedding_scale"};
   a.residualFactor = {"residual_multiplier", 1.0, "residual_scale"};
   a.attentionFactor = {"attention_multiplier", 1.0, "attention.scale"};
@@ -263,7 +263,7 @@ static Architecture ministral3() {
   a.summary =
       "mistral with YaRN, and queries behind its original context times 1 + β ln(1 + ⌊p / L⌋) "
       "(`llama_4_scaling_beta`); also the text part of `mistral3`";
-  a.proof = "the oracle, llama.cpp";
+  a.proof = "the oracle, transformers, llama.cpp";
   a.maxContext.otherwise = 262144;
   a.epsilon = 1e-5;
   a.windowOtherwise = 0;
@@ -295,7 +295,7 @@ Architecture formats::lfm2() {
   a.summary = "llama with a gated short convolution in the place of attention in the layers that "
               "`layer_types` or `full_attn_idxs` names, and an RMSNorm of every head of q and k";
   a.refused = "GPUs";
-  a.proof = "the oracle, llama.cpp";
+  a.proof = "the oracle, transformers, llama.cpp";
   a.intermediateSize.otherwise = 12288;
   a.numKVHeads.otherwise = 8;
   a.maxContext.otherwise = 128000;

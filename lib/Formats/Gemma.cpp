@@ -23,7 +23,7 @@ Architecture formats::gemma2() {
               "kept less 1, scaled embeddings, windows in every second layer or by `layer_types`, "
               "`query_pre_attn_scalar`, and soft caps of attention and logits";
   a.refused = "`use_bidirectional_attention`; soft caps of attention on GPUs";
-  a.proof = "the oracle";
+  a.proof = "the oracle, transformers, llama.cpp";
   a.numKVHeads.otherwise = 4;
   a.headDim.otherwise = 256;
   a.maxContext.otherwise = 8192;
@@ -59,7 +59,7 @@ Architecture formats::gemma3() {
               "five of six layers, and angles of their own there (`rope_local_base_freq`)";
   a.refused = "soft caps; `use_bidirectional_attention`; the part for pictures of `gemma3`, which "
               "is left out";
-  a.proof = "the oracle; Gemma 3 270M";
+  a.proof = "the oracle, transformers, llama.cpp; Gemma 3 270M";
   a.maxContext.otherwise = 131072;
   a.windowPattern = 6;
   a.ropeTheta = 1000000.0;

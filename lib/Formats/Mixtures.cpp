@@ -40,7 +40,7 @@ Architecture formats::qwen3Moe() {
   a.summary =
       "qwen3 with a mixture of experts in place of every MLP: softmax over all experts, the "
       "greatest `num_experts_per_tok`, made to sum to 1 by `norm_topk_prob`";
-  a.proof = "the oracle, llama.cpp";
+  a.proof = "the oracle, transformers, llama.cpp";
   a.refused = "layers without experts (`mlp_only_layers`, `decoder_sparse_step`), "
               "`use_sliding_window`; GPUs";
   a.numKVHeads.otherwise = 4;
@@ -63,7 +63,7 @@ Architecture formats::mixtral() {
   a.withOtherParts = nullptr;
   a.summary = "mistral with a mixture of experts in place of every MLP: the greatest "
               "`num_experts_per_tok`, whose weights sum to 1";
-  a.proof = "the oracle, llama.cpp";
+  a.proof = "the oracle, transformers, llama.cpp";
   a.refused = "GPUs";
   a.epsilon = 1e-5;
   a.ropeTheta = 1000000.0;
@@ -152,8 +152,8 @@ Architecture formats::lfm2Moe() {
               "`num_dense_layers`: the greatest `num_experts_per_tok` of sigmoids and a bias that "
               "only chooses, made to sum to 1 by `norm_topk_prob`";
   a.refused = "other values of `norm_topk_prob`, `routed_scaling_factor` and `use_expert_bias` to "
-              "GGUF; GPUs; more than one rank";
-  a.proof = "the oracle";
+              "GGUF; GPUs";
+  a.proof = "the oracle, transformers, llama.cpp";
   a.intermediateSize.otherwise = 7168;
   a.numLayers.otherwise = 32;
   a.numHeads.otherwise = 32;
@@ -184,7 +184,7 @@ Architecture formats::qwen35Moe() {
   a.summary = "qwen3_5_text with a mixture of experts in place of every MLP: softmax over all "
               "experts, the greatest `num_experts_per_tok`, made to sum to 1, and an expert that "
               "computes all rows, behind a sigmoid gate; also the text part of `qwen3_5_moe`";
-  a.refused = "GPUs; more than one rank; the part for pictures of `qwen3_5_moe`, which is left out";
+  a.refused = "GPUs; the part for pictures of `qwen3_5_moe`, which is left out";
   a.proof = "the oracle, transformers, llama.cpp";
   a.intermediateSize = {"moe_intermediate_size", 512};
   a.numLayers.otherwise = 40;

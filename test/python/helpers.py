@@ -323,8 +323,8 @@ def random_gemma4_assistant(seed, model, *, hidden=24, ffn=36, heads=4, layer_ty
     text = {"model_type": "gemma4_text", "hidden_size": hidden, "intermediate_size": ffn, "num_hidden_layers": len(layer_types),
             "layer_types": list(layer_types), "num_attention_heads": heads, "num_kv_shared_layers": len(layer_types), "hidden_size_per_layer_input": 0,
             "vocab_size_per_layer_input": 0}
-    for name in ("head_dim", "global_head_dim", "num_key_value_heads", "vocab_size", "max_position_embeddings", "rms_norm_eps", "sliding_window",
-                 "hidden_activation", "rope_parameters"):
+    for name in ("head_dim", "global_head_dim", "num_key_value_heads", "num_global_key_value_heads", "attention_k_eq_v", "vocab_size",
+                 "max_position_embeddings", "rms_norm_eps", "sliding_window", "hidden_activation", "rope_parameters"):
         if name in model:
             text[name] = model[name]
     text |= fields
