@@ -54,7 +54,16 @@ static OwningOpRef<func::FuncOp> headFunction(LayerRunner &runner) {
   return function;
 }
 
+/// Impossible requests are refused before anything runs.
+static LogicalResult checkHasGradients(func::FuncOp layer) {
+  Value input = layer.getArgument(0);
+  return success(succeeded(lm::buildGradients(layer, input, "gradients")));
+}
+
 FailureOr<LossGradients> LossGradients::create(LayerRunner &runner, unsigned threads) {
+  for (func::FuncOp layer : runner.layers())
+    if (failed(checkHasGradients(layer)))
+      return failure();
   LossGradients made(runner, threads);
   if (failed(made.runForward()) || failed(made.runHead()))
     return failure();

@@ -202,11 +202,13 @@ def gathers_loss(plans: Plans, options) -> bool:
 def loss_memory(plans: Plans, options, ranks: int = 1) -> LossMemory:
     """What that takes on one of so many ranks."""
     text = options.calibration or CalibrationText
-    return loss_memory_of_text(plans, text, ranks, rows=(options.hessian or default_of("hessian")) == "loss-both")
+    both = (options.hessian or default_of("hessian")) == "loss-both"
+    return loss_memory_of_text(plans, text, ranks, options.expert_tokens, rows=both)
 
 
-def loss_memory_of_text(plans: Plans, text, ranks: int, rows: bool = True) -> LossMemory:
-    return LossMemory.of(plans.sites, plans.model, plans.layer_floats, -(-text.samples // ranks), text.length, rows)
+def loss_memory_of_text(plans: Plans, text, ranks: int, expert_tokens: int | None = None, rows: bool = True, to_file: bool = False) -> LossMemory:
+    samples = -(-most_windows(text, expert_tokens) // ranks)
+    return LossMemory.of(plans.sites, plans.model, plans.layer_floats, samples, text.length, rows, to_file)
 
 
 def forwards(name: str, samples: int, length: int, options) -> float:
