@@ -57,7 +57,12 @@ static OwningOpRef<func::FuncOp> headFunction(LayerRunner &runner) {
 /// Impossible requests are refused before anything runs.
 static LogicalResult checkHasGradients(func::FuncOp layer) {
   Value input = layer.getArgument(0);
-  return success(succeeded(lm::buildGradients(layer, input, "gradients")));
+  if (succeeded(lm::buildGradients(layer, input, "gradients")))
+    return success();
+  return emitError(layer.getLoc())
+         << "Hessians of the loss take gradients through layer '" << layer.getSymName()
+         << "', which has none; take --hessian sinks or inputs, which "
+            "run the model forward alone";
 }
 
 FailureOr<LossGradients> LossGradients::create(LayerRunner &runner, unsigned threads) {

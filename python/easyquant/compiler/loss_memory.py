@@ -23,16 +23,21 @@ EXPERTS_AT_A_TIME, PAIRS_OF_EXPERT = 8, 4
 PROGRAMS = 2
 
 
+def outputs_of(site: dict) -> int:
+    """What a row gets: a site of experts has the rows of all of them."""
+    return site["out_features"] // site.get("experts", 1)
+
+
 def hessian_floats(site: dict, rows: bool) -> int:
     """What the Hessians of a site have, or those of one of its experts."""
-    return site["in_features"] ** 2 + (site["out_features"] ** 2 if rows else 0)
+    return site["in_features"] ** 2 + (outputs_of(site) ** 2 if rows else 0)
 
 
 def kept_widths(experts: list[dict]) -> int:
     """Floats that a token leaves of what experts of a layer read and of gradients of what they give: those that read rows of tokens share them."""
     shared = {(site["in_features"], site["experts_per_row"]) for site in experts if site["input_rows"] == 1}
     own = [(site["in_features"], site["experts_per_row"]) for site in experts if site["input_rows"] != 1]
-    given = [(site["out_features"], site["experts_per_row"]) for site in experts]
+    given = [(outputs_of(site), site["experts_per_row"]) for site in experts]
     return sum(width * choices for width, choices in [*shared, *own, *given])
 
 
@@ -59,7 +64,7 @@ class LossMemory:
         sums = min(SUMS_WITH_HELD_OUT if rows else SUMS, samples)
         squares = [sum(hessian_floats(s, rows) for s in layer if "experts" not in s) for layer in layers.values()]
         # Rows of experts are in the program's memory, and copied out of it.
-        widths = [sum((s["in_features"] + s["out_features"]) * (2 * s["experts_per_row"] if "experts" in s else 1) for s in layer) for layer in layers.values()]
+        widths = [sum((s["in_features"] + outputs_of(s)) * (2 * s["experts_per_row"] if "experts" in s else 1) for s in layer) for layer in layers.values()]
         mixtures = [experts for layer in layers.values() if (experts := [s for s in layer if "experts" in s])]
         kept = max(map(kept_widths, mixtures), default=0)
         expert = max((hessian_floats(s, rows) for mixture in mixtures for s in mixture), default=0)

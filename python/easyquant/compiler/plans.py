@@ -171,7 +171,8 @@ machine_speed = cache(flops_per_second)
 
 def forward_seconds(plans: Plans, tokens: int) -> float:
     """What so many tokens take through the float model."""
-    multiplied = sum(site["out_features"] * site["in_features"] * site.get("experts_per_row", 1) for site in plans.sites)
+    # A site of experts has the rows of all of them.
+    multiplied = sum(site["out_features"] * site["in_features"] * site.get("experts_per_row", 1) / site.get("experts", 1) for site in plans.sites)
     return 2 * tokens * multiplied / (0.7 * machine_speed())
 
 
