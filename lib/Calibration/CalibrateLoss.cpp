@@ -39,13 +39,12 @@ private:
 } // namespace
 
 static FoundTensor found(LossTensor tensor) {
-  FoundTensor kept{{std::move(tensor.name)}, formats::DType::F32, {}, {}};
+  FoundTensor kept{{std::move(tensor.name)}, formats::DType::F32, std::move(tensor.shape), {}};
   if (std::holds_alternative<std::vector<int64_t>>(tensor.values))
     kept.dtype = formats::DType::I64;
   std::visit(
       [&](const auto &values) {
         auto bytes = std::as_bytes(std::span(values));
-        kept.shape = {std::ssize(values)};
         kept.bytes.assign(bytes.begin(), bytes.end());
       },
       tensor.values);
@@ -68,13 +67,16 @@ LogicalResult CalibrateLoss::runLayer(LossGradients &gradients, const Ranks &ran
   func::FuncOp layer = runner.layers()[gradients.next()];
   SmallVector<equant::QuantizableOpInterface> sites;
   layer.walk([&](equant::QuantizableOpInterface op) { sites.push_back(op); });
-  FailureOr<std::vector<SiteLoss>> losses =
-      gatherLoss(gradients, ranks, runner, sites, {}, threads);
+  FailureOr<LayerLoss> losses = gatherLoss(gradients, ranks, runner, sites, {}, threads);
   if (failed(losses))
     return failure();
-  for (auto [site, loss] : llvm::zip_equal(sites, *losses))
-    for (LossTensor &tensor : tensorsOf(site.getSite(), std::move(loss)))
+  for (auto [i, site] : llvm::enumerate(sites)) {
+    FailureOr<std::vector<LossTensor>> own = tensorsOf(site, i, *losses);
+    if (failed(own))
+      return failure();
+    for (LossTensor &tensor : *own)
       tensors.push_back(found(std::move(tensor)));
+  }
   return success();
 }
 

@@ -32,7 +32,7 @@ FailureOr<ExpertCounts> easyquant::execution::runCounting(LayerRunner &runner, f
   llvm::StringMap<size_t> numberOf;
   for (Mixture &mixture : mixturesOf(layer)) {
     numberOf[mixture.front().getSite()] = counts.size();
-    subgraph.observed.push_back(mixture.front());
+    subgraph.observed.push_back(ChoiceRows::inputOf(mixture.front()));
     counts.emplace_back(states.samples() * lm::expertCount(mixture.front().getExperts()));
   }
   FailureOr<CompiledSubgraph> program = runner.load(subgraph);

@@ -197,13 +197,15 @@ CountedRows::CountedRows(const ObservedRows &seen, int64_t skipped) : rows(seen)
   rows.offsets = offsets;
 }
 
-Result<void> LayerRunner::checkFinite(StringRef what, int64_t sample, ConstMatrix rows) const {
+Result<void> LayerRunner::checkFinite(StringRef what, int64_t sample, ConstMatrix rows,
+                                      std::span<const int32_t> order) const {
   if (auto bad = findNonFinite(rows))
     return makeError(
         ErrorCode::Corrupt,
         "calibration: {} is {} at token {} of sample {}, channel {}; expected a finite "
         "number: {}",
-        what.str(), bad->value, bad->row, text->firstSample() + sample, bad->column, kOverflow);
+        what.str(), bad->value, order.empty() ? bad->row : order[bad->row],
+        text->firstSample() + sample, bad->column, kOverflow);
   return {};
 }
 

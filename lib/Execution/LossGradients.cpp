@@ -54,7 +54,21 @@ static OwningOpRef<func::FuncOp> headFunction(LayerRunner &runner) {
   return function;
 }
 
+/// Impossible requests are refused before anything runs.
+static LogicalResult checkHasGradients(func::FuncOp layer) {
+  Value input = layer.getArgument(0);
+  if (succeeded(lm::buildGradients(layer, input, "gradients")))
+    return success();
+  return emitError(layer.getLoc())
+         << "Hessians of the loss take gradients through layer '" << layer.getSymName()
+         << "', which has none; take --hessian sinks or inputs, which "
+            "run the model forward alone";
+}
+
 FailureOr<LossGradients> LossGradients::create(LayerRunner &runner, unsigned threads) {
+  for (func::FuncOp layer : runner.layers())
+    if (failed(checkHasGradients(layer)))
+      return failure();
   LossGradients made(runner, threads);
   if (failed(made.runForward()) || failed(made.runHead()))
     return failure();

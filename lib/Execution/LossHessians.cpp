@@ -37,17 +37,14 @@ double easyquant::execution::divergenceOf(const HessianPair &hessians, ConstMatr
   return costOf(hessians, error, threads) / (4 * trace);
 }
 
-LossHessians::LossHessians(llvm::ArrayRef<equant::QuantizableOpInterface> ops, bool rows)
-    : hasRows(rows) {
-  for (equant::QuantizableOpInterface op : ops) {
-    auto type = llvm::cast<mlir::RankedTensorType>(op.getWeightOperand().get().getType());
-    sites.push_back({op.getSite().str(), numerics::Gram(type.getDimSize(1)),
-                     numerics::Gram(rows ? type.getDimSize(0) : 0)});
-  }
+LossHessians::LossHessians(llvm::ArrayRef<LossWeight> weights, bool rows) : hasRows(rows) {
+  for (const LossWeight &weight : weights)
+    all.push_back(
+        {weight.name, numerics::Gram(weight.columns), numerics::Gram(rows ? weight.rows : 0)});
 }
 
 Result<void> LossHessians::add(llvm::ArrayRef<TrainedLayer::Rows> rows, unsigned threads) {
-  for (auto [site, values] : llvm::zip_equal(sites, rows)) {
+  for (auto [sums, values] : llvm::zip_equal(all, rows)) {
     const ConstMatrix x = values.input, g = values.gradient;
     squares.resize(g.rows);
     parallelFor(g.rows, threads, [&](int64_t i) {
@@ -56,32 +53,25 @@ Result<void> LossHessians::add(llvm::ArrayRef<TrainedLayer::Rows> rows, unsigned
         square += static_cast<double>(g(i, j)) * g(i, j);
       squares[i] = static_cast<float>(square);
     });
-    Result<void> done = site.inputs.update(x, squares, threads);
+    Result<void> done = sums.inputs.update(x, squares, threads);
     if (done && hasRows)
-      done = site.outputs.update(g, threads);
+      done = sums.outputs.update(g, threads);
     if (!done)
-      return makeError(done.error().code, "gradients of the loss at site '{}': {}", site.name,
+      return makeError(done.error().code, "gradients of the loss at {}: {}", sums.name,
                        done.error().message);
   }
   return {};
 }
 
 void LossHessians::merge(const LossHessians &later) {
-  for (auto [mine, theirs] : llvm::zip_equal(sites, later.sites)) {
+  for (auto [mine, theirs] : llvm::zip_equal(all, later.all)) {
     mine.inputs.merge(theirs.inputs);
     mine.outputs.merge(theirs.outputs);
   }
 }
 
-Result<HessianPair> LossHessians::take(size_t i) {
-  Site &site = sites[i];
-  HessianPair pair{site.inputs.tokens(), std::move(site.inputs).takeHessian(),
-                   std::move(site.outputs).takeHessian()};
-  if (llvm::all_of(pair.inputs, [](float value) { return value == 0; }))
-    return makeError(
-        ErrorCode::InvalidArgument,
-        "site '{}': the loss of the calibration text does not depend on it: found no "
-        "gradient but 0. Calibrate on longer samples, or leave this site out (--ignore)",
-        site.name);
-  return pair;
+HessianPair LossHessians::take(size_t i) {
+  Sums &sums = all[i];
+  return {sums.inputs.tokens(), std::move(sums.inputs).takeHessian(),
+          std::move(sums.outputs).takeHessian()};
 }

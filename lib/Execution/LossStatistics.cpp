@@ -7,7 +7,8 @@
 
 #include "easyquant/Execution/LossStatistics.h"
 
-#include "easyquant/Execution/SampleSum.h"
+#include "LossSums.h"
+
 #include "easyquant/Numerics/Hadamard.h"
 
 using namespace mlir;
@@ -46,58 +47,88 @@ HessianPair SiteLoss::used() const {
 // Gathered
 //===----------------------------------------------------------------------===//
 
-/// Errors: Corrupt, naming site, sample, token and channel.
-static Result<void> checkGradients(const LayerRunner &runner, QuantizableOpInterface site,
-                                   int64_t sample, numerics::ConstMatrix gradient) {
-  return runner.checkFinite(
-      fmt::format("the gradient of the loss at the output of site '{}'", site.getSite().str()),
-      sample, gradient);
+int64_t easyquant::execution::expertsOf(QuantizableOpInterface site) {
+  auto linear = dyn_cast<lm::LinearOp>(site.getOperation());
+  return linear && linear.getExperts() ? lm::expertCount(linear.getExperts()) : 0;
 }
 
-FailureOr<std::vector<SiteLoss>>
-easyquant::execution::gatherLoss(LossGradients &gradients, const Ranks &ranks,
-                                 const LayerRunner &runner, ArrayRef<QuantizableOpInterface> sites,
-                                 const LossRequest &request, unsigned threads) {
+LogicalResult easyquant::execution::failUnreached(QuantizableOpInterface site) {
+  return emitError(site.getLoc())
+         << "site '" << site.getSite()
+         << "': the loss of the calibration text does not depend on it: found no gradient but 0. "
+            "Calibrate on longer samples, or leave this site out (--ignore)";
+}
+
+/// The weight of a site, or of one expert of it.
+static LossWeight weightOf(QuantizableOpInterface site) {
+  auto type = cast<RankedTensorType>(site.getWeightOperand().get().getType());
+  const int64_t experts = std::max<int64_t>(expertsOf(site), 1);
+  return {fmt::format("site '{}'", site.getSite().str()), type.getDimSize(0) / experts,
+          type.getDimSize(1)};
+}
+
+/// Errors: Corrupt, naming site, sample, token and channel.
+static Result<void> checkGradients(const LayerRunner &runner, QuantizableOpInterface site,
+                                   int64_t sample, const TrainedLayer::Rows &rows) {
+  return runner.checkFinite(
+      fmt::format("the gradient of the loss at the output of site '{}'", site.getSite().str()),
+      sample, rows.gradient, rows.order);
+}
+
+FailureOr<LayerLoss> easyquant::execution::gatherLoss(LossGradients &gradients, const Ranks &ranks,
+                                                      const LayerRunner &runner,
+                                                      ArrayRef<QuantizableOpInterface> sites,
+                                                      const LossRequest &request,
+                                                      unsigned threads) {
   func::FuncOp layer = runner.layers()[gradients.next()];
   const CalibrationTokens &tokens = runner.tokens();
-  SmallVector<Value> weights = llvm::map_to_vector(
-      sites, [](QuantizableOpInterface op) { return op.getWeightOperand().get(); });
-  const int64_t heldOut = request.heldOut ? heldOutSamples(tokens.allSamples()) : 0;
-  auto nothing = [&] { return LossHessians(sites, request.rows); };
-  SampleSum<LossHessians> used(ranks, tokens, nothing), kept(ranks, tokens, nothing);
+  SmallVector<Value> weights;
+  SmallVector<size_t> numberOf; // of each site, among those of its kind
+  std::vector<LossWeight> plain, ofExperts;
+  for (QuantizableOpInterface site : sites) {
+    weights.push_back(site.getWeightOperand().get());
+    std::vector<LossWeight> &kind = expertsOf(site) > 0 ? ofExperts : plain;
+    numberOf.push_back(kind.size());
+    kind.push_back(weightOf(site));
+  }
+  const LossSamples samples{ranks, &tokens, request.rows,
+                            request.heldOut ? heldOutSamples(tokens.allSamples()) : 0};
+  LossSums sums(samples, std::move(plain));
+  auto experts = std::make_shared<ExpertLoss>(samples, std::move(ofExperts));
   auto visit = [&](int64_t sample, ArrayRef<TrainedLayer::Rows> rows) -> Result<void> {
     for (auto [site, row] : llvm::reverse(llvm::zip_equal(sites, rows)))
-      if (auto finite = checkGradients(runner, site, sample, row.gradient); !finite)
+      if (auto finite = checkGradients(runner, site, sample, row); !finite)
         return finite;
-    const bool isHeldOut = tokens.firstSample() + sample >= tokens.allSamples() - heldOut;
-    return (isHeldOut ? kept : used).of(sample).add(rows, threads);
+    SmallVector<TrainedLayer::Rows> plain, ofExperts;
+    for (auto [site, row] : llvm::zip_equal(sites, rows))
+      (expertsOf(site) > 0 ? ofExperts : plain).push_back(row);
+    experts->keep(ofExperts);
+    return sums.add(sample, plain, threads);
   };
   if (failed(gradients.backward(weights, visit)))
     return failure();
-  auto fail = [&](const Error &error) { return emitError(layer.getLoc()) << error.message; };
-  Result<LossHessians> all = used.finish();
-  if (!all)
-    return fail(all.error());
-  std::vector<SiteLoss> found(sites.size());
-  if (heldOut > 0) {
-    Result<LossHessians> last = kept.finish();
-    if (!last)
-      return fail(last.error());
-    all->merge(*last);
-    for (size_t i = 0; i < sites.size(); ++i) {
-      Result<HessianPair> pair = last->take(i);
-      if (!pair)
-        return fail(pair.error());
-      found[i].heldOut = std::move(*pair);
-    }
+  Result<std::vector<SiteLoss>> found = sums.finish();
+  if (!found)
+    return emitError(layer.getLoc()) << found.error().message;
+  LayerLoss losses;
+  losses.sites.resize(sites.size());
+  for (auto [i, op] : llvm::enumerate(sites)) {
+    QuantizableOpInterface site = op;
+    if (expertsOf(site) > 0)
+      continue;
+    losses.sites[i] = std::move((*found)[numberOf[i]]);
+    if (!losses.sites[i].all.isReached() ||
+        (samples.heldOut > 0 && !losses.sites[i].heldOut.isReached()))
+      return failUnreached(site);
   }
-  for (size_t i = 0; i < sites.size(); ++i) {
-    Result<HessianPair> pair = all->take(i);
-    if (!pair)
-      return fail(pair.error());
-    found[i].all = std::move(*pair);
-  }
-  return found;
+  losses.ofExpert = [experts, numberOf, loc = layer.getLoc(),
+                     threads](size_t site, int64_t expert) -> FailureOr<SiteLoss> {
+    Result<SiteLoss> loss = experts->of(numberOf[site], expert, threads);
+    if (!loss)
+      return emitError(loc) << loss.error().message;
+    return std::move(*loss);
+  };
+  return losses;
 }
 
 //===----------------------------------------------------------------------===//
@@ -125,18 +156,50 @@ static std::vector<float> unpacked(const std::vector<float> &triangle, int64_t s
   return matrix;
 }
 
-std::vector<LossTensor> easyquant::execution::tensorsOf(StringRef site, SiteLoss loss) {
-  std::vector<LossTensor> tensors;
+/// Puts those of a site, or of its next expert, behind what is there.
+static void append(std::vector<LossTensor> &tensors, StringRef site, int64_t experts,
+                   SiteLoss loss) {
   auto add = [&](StringRef name, auto values) {
-    tensors.push_back({(site + "/" + name).str(), std::move(values)});
+    const std::string full = (site + "/" + name).str();
+    auto found =
+        llvm::find_if(tensors, [&](const LossTensor &tensor) { return tensor.name == full; });
+    if (found == tensors.end()) {
+      std::vector<int64_t> shape = {std::ssize(values)};
+      if (experts > 0)
+        shape.insert(shape.begin(), experts);
+      values.reserve(values.size() * std::max<int64_t>(experts, 1));
+      tensors.push_back({full, std::move(shape), std::move(values)});
+    } else {
+      llvm::append_range(std::get<decltype(values)>(found->values), values);
+    }
   };
   for (auto [prefix, pair] : {std::pair("loss", &loss.all), {"held_out", &loss.heldOut}}) {
-    if (pair->tokens == 0)
+    if (pair->inputs.empty())
       continue;
     add(std::string(prefix) + "_inputs", packed(pair->inputs));
     add(std::string(prefix) + "_outputs", packed(pair->outputs));
   }
   add("loss_tokens", std::vector<int64_t>{loss.all.tokens, loss.heldOut.tokens});
+}
+
+FailureOr<std::vector<LossTensor>>
+easyquant::execution::tensorsOf(QuantizableOpInterface site, size_t number, LayerLoss &losses) {
+  const int64_t experts = expertsOf(site);
+  std::vector<LossTensor> tensors;
+  if (experts == 0) {
+    append(tensors, site.getSite(), experts, std::move(losses.sites[number]));
+    return tensors;
+  }
+  bool isReached = false;
+  for (int64_t expert = 0; expert < experts; ++expert) {
+    FailureOr<SiteLoss> loss = losses.ofExpert(number, expert);
+    if (failed(loss))
+      return failure();
+    isReached |= loss->all.isReached();
+    append(tensors, site.getSite(), experts, std::move(*loss));
+  }
+  if (!isReached)
+    return failUnreached(site);
   return tensors;
 }
 
@@ -157,7 +220,7 @@ FailureOr<LossStatistics> LossStatistics::open(ModuleOp module, const ModelConst
 }
 
 Result<SiteLoss> LossStatistics::read(StringRef site, int64_t rows, int64_t columns,
-                                      const LossRequest &request) const {
+                                      std::optional<Part> part, const LossRequest &request) const {
   const std::string name = site.str() + "/";
   if (!file.has(name + "loss_inputs"))
     return makeError(ErrorCode::NotFound,
@@ -165,28 +228,37 @@ Result<SiteLoss> LossStatistics::read(StringRef site, int64_t rows, int64_t colu
                      "--statistic {} writes of this model",
                      file.path().string(), name, kLossStatistic.str());
   SiteLoss loss;
-  const int64_t two = 2;
-  Result<std::vector<int64_t>> counts = file.integers(name + "loss_tokens", {&two, 1});
+  auto shapeOf = [&](int64_t size) {
+    return part ? SmallVector<int64_t>{part->experts, size} : SmallVector<int64_t>{size};
+  };
+  const SmallVector<int64_t> two = shapeOf(2);
+  Result<std::vector<int64_t>> counts =
+      file.integers(name + "loss_tokens", {two.data(), two.size()});
   if (!counts)
     return Unexpected(counts.error());
   auto matrix = [&](const std::string &what, int64_t size) -> Result<std::vector<float>> {
-    const int64_t shape = triangleOf(size);
-    Result<std::vector<float>> triangle = file.floats(name + what, {&shape, 1});
+    const SmallVector<int64_t> shape = shapeOf(triangleOf(size));
+    const std::span<const int64_t> view(shape.data(), shape.size());
+    Result<std::vector<float>> triangle =
+        part ? file.floats(name + what, view, part->expert) : file.floats(name + what, view);
     if (!triangle)
       return triangle;
     return unpacked(*triangle, size);
   };
-  for (auto [prefix, pair, tokens] :
-       {std::tuple("loss", &loss.all, (*counts)[0]), {"held_out", &loss.heldOut, (*counts)[1]}}) {
-    if (pair == &loss.heldOut && (!request.heldOut || tokens == 0))
+  // No row may have chosen an expert.
+  const int64_t first = part ? 2 * part->expert : 0, least = part ? 0 : 1;
+  for (auto [prefix, pair, tokens] : {std::tuple("loss", &loss.all, (*counts)[first]),
+                                      {"held_out", &loss.heldOut, (*counts)[first + 1]}}) {
+    const std::string inputsName = std::string(prefix) + "_inputs";
+    if (pair == &loss.heldOut && (!request.heldOut || !file.has(name + inputsName)))
       break;
-    if (tokens <= 0)
+    if (tokens < least)
       return makeError(ErrorCode::Corrupt,
-                       "{}: tensor \"{}loss_tokens\": found {}, expected 1 or "
+                       "{}: tensor \"{}loss_tokens\": found {}, expected {} or "
                        "more: calibrate again",
-                       file.path().string(), name, tokens);
+                       file.path().string(), name, tokens, least);
     pair->tokens = tokens;
-    Result<std::vector<float>> inputs = matrix(std::string(prefix) + "_inputs", columns);
+    Result<std::vector<float>> inputs = matrix(inputsName, columns);
     if (!inputs)
       return Unexpected(inputs.error());
     pair->inputs = std::move(*inputs);
@@ -205,7 +277,7 @@ Result<SiteLoss> LossStatistics::read(StringRef site, int64_t rows, int64_t colu
 //===----------------------------------------------------------------------===//
 
 /// Where rows or columns of a weight are multiplied by `factors`, what meets them is divided.
-static void scale(std::vector<float> &hessian, const std::vector<float> &factors, bool divides) {
+static void scale(std::vector<float> &hessian, std::span<const float> factors, bool divides) {
   const size_t size = factors.size();
   for (size_t at = 0; at < hessian.size(); ++at) {
     const double both = static_cast<double>(factors[at / size]) * factors[at % size];
@@ -224,56 +296,52 @@ static void rotate(std::vector<float> &hessian, int64_t size, int64_t block, int
 }
 
 FailureOr<SiteLoss> LossStatistics::of(const ModelConstants &constants, QuantizableOpInterface site,
-                                       const LossRequest &request) const {
-  Value weight = site.getWeightOperand().get();
-  auto type = cast<RankedTensorType>(weight.getType());
-  const int64_t rows = type.getDimSize(0), columns = type.getDimSize(1);
-  Result<SiteLoss> loss = read(site.getSite(), rows, columns, request);
+                                       const LossRequest &request,
+                                       std::optional<int64_t> expert) const {
+  const LossWeight weight = weightOf(site);
+  std::optional<Part> part;
+  if (expert)
+    part = {*expert, expertsOf(site)};
+  Result<SiteLoss> loss = read(site.getSite(), weight.rows, weight.columns, part, request);
   if (!loss)
-    return emitError(site.getLoc()) << "site '" << site.getSite() << "': " << loss.error().message;
+    return emitError(site.getLoc()) << weight.name << ": " << loss.error().message;
   SmallVector<Operation *> steps;
-  for (Operation *op = weight.getDefiningOp(); op && op->getNumOperands() > 0;
-       op = op->getOperand(0).getDefiningOp())
+  for (Operation *op = site.getWeightOperand().get().getDefiningOp();
+       op && op->getNumOperands() > 0; op = op->getOperand(0).getDefiningOp())
     steps.push_back(op);
   for (Operation *step : llvm::reverse(steps)) {
     auto take = [&](bool ofColumns, auto change) {
       for (HessianPair *pair : {&loss->all, &loss->heldOut})
         if (std::vector<float> &hessian = ofColumns ? pair->inputs : pair->outputs;
             !hessian.empty())
-          change(hessian, ofColumns ? columns : rows);
+          change(hessian, ofColumns ? weight.columns : weight.rows);
     };
-    if (auto scaled = dyn_cast<equant::ScaleOp>(step)) {
+    auto scaled = dyn_cast<equant::ScaleOp>(step);
+    auto rotated = dyn_cast<equant::HadamardOp>(step);
+    const bool ofColumns = scaled ? scaled.getAxisAttr().getInt() == 1
+                                  : rotated && rotated.getAxisAttr().getInt() == 1;
+    if (scaled) {
       std::vector<float> factors(
           cast<RankedTensorType>(scaled.getFactor().getType()).getNumElements());
       if (failed(constants.read(scaled.getFactor(), site.getSite(), factors)))
         return failure();
-      take(scaled.getAxisAttr().getInt() == 1, [&](std::vector<float> &hessian, int64_t) {
-        scale(hessian, factors, scaled.getDivide());
-      });
-    } else if (auto rotated = dyn_cast<equant::HadamardOp>(step)) {
-      take(rotated.getAxisAttr().getInt() == 1, [&](std::vector<float> &hessian, int64_t size) {
+      // The rows of all experts have factors, one expert's behind the other's.
+      std::span<const float> own = factors;
+      if (expert && !ofColumns)
+        own = own.subspan(*expert * weight.rows, weight.rows);
+      take(ofColumns,
+           [&](std::vector<float> &hessian, int64_t) { scale(hessian, own, scaled.getDivide()); });
+    } else if (rotated && (ofColumns || !expert)) {
+      take(ofColumns, [&](std::vector<float> &hessian, int64_t size) {
         rotate(hessian, size, rotated.getBlockAttr().getInt(), rotated.getFirstAttr().getInt());
       });
     } else {
       return emitError(site.getLoc())
-             << "site '" << site.getSite() << "': its weight is made by " << step->getName()
+             << weight.name << ": its weight is made by " << step->getName()
              << ", and statistics are of the model as it is; leave --statistics out";
     }
   }
   return std::move(*loss);
-}
-
-FailureOr<std::vector<SiteLoss>> LossStatistics::of(const ModelConstants &constants,
-                                                    ArrayRef<QuantizableOpInterface> sites,
-                                                    const LossRequest &request) const {
-  std::vector<SiteLoss> losses;
-  for (QuantizableOpInterface site : sites) {
-    FailureOr<SiteLoss> loss = of(constants, site, request);
-    if (failed(loss))
-      return failure();
-    losses.push_back(std::move(*loss));
-  }
-  return losses;
 }
 
 //===----------------------------------------------------------------------===//
@@ -299,8 +367,22 @@ FailureOr<LossSource> LossSource::open(LayerRunner &runner, const Ranks &ranks, 
   return source;
 }
 
-FailureOr<std::vector<SiteLoss>> LossSource::of(ArrayRef<QuantizableOpInterface> sites,
-                                                const LossRequest &request) {
-  return file ? file->of(runner->constants(), sites, request)
-              : gatherLoss(*gradients, ranks, *runner, sites, request, threads);
+FailureOr<LayerLoss> LossSource::of(ArrayRef<QuantizableOpInterface> sites,
+                                    const LossRequest &request) {
+  if (!file)
+    return gatherLoss(*gradients, ranks, *runner, sites, request, threads);
+  LayerLoss losses;
+  for (QuantizableOpInterface site : sites) {
+    SiteLoss &own = losses.sites.emplace_back();
+    if (expertsOf(site) > 0)
+      continue;
+    FailureOr<SiteLoss> loss = file->of(runner->constants(), site, request);
+    if (failed(loss))
+      return failure();
+    own = std::move(*loss);
+  }
+  losses.ofExpert = [this, request, ops = llvm::to_vector(sites)](size_t site, int64_t expert) {
+    return file->of(runner->constants(), ops[site], request, expert);
+  };
+  return losses;
 }

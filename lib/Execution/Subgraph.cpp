@@ -158,12 +158,12 @@ LogicalResult Outliner::collect() {
   for (Value output : subgraph.outputs)
     if (failed(require(output)))
       return failure();
-  for (lm::LinearOp linear : subgraph.observed) {
-    if (!lm::rowOrder(linear.getExperts()))
-      return linear.emitOpError("of site '")
-             << linear.getSite()
+  for (const ChoiceRows &choices : subgraph.observed) {
+    if (!lm::rowOrder(choices.offsets))
+      return emitError(choices.rows.getLoc())
+             << "site '" << choices.site
              << "' cannot be observed: no lm.route gives the rows of its experts";
-    if (failed(require(linear.getInput())) || failed(require(linear.getExperts())))
+    if (failed(require(choices.rows)) || failed(require(choices.offsets)))
       return failure();
   }
   for (Operation *op : ops) {
@@ -284,12 +284,11 @@ void Outliner::addObservation(ObserveOp observe) {
 
 /// Observers that the model has not.
 void Outliner::observeExperts(OpBuilder &builder, IRMapping &mapping) {
-  for (lm::LinearOp linear : subgraph.observed) {
-    Value offsets = linear.getExperts();
+  for (const ChoiceRows &choices : subgraph.observed) {
     auto observe = ObserveOp::create(
-        builder, builder.getUnknownLoc(), mapping.lookup(linear.getInput()),
-        mapping.lookup(lm::rowOrder(offsets)), mapping.lookup(offsets),
-        builder.getStrArrayAttr({linear.getSite()}), builder.getStrArrayAttr({"moments"}));
+        builder, builder.getUnknownLoc(), mapping.lookup(choices.rows),
+        mapping.lookup(lm::rowOrder(choices.offsets)), mapping.lookup(choices.offsets),
+        builder.getStrArrayAttr({choices.site}), builder.getStrArrayAttr({"moments"}));
     addObservation(observe);
     anonymize(observe);
   }

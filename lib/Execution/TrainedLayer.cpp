@@ -7,6 +7,7 @@
 
 #include "easyquant/Execution/TrainedLayer.h"
 
+#include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
@@ -33,8 +34,8 @@ static SmallVector<Value> storedIn(Block &block) {
 }
 
 FailureOr<TrainedLayer> TrainedLayer::compile(SubgraphCompiler &compiler,
-                                              lm::GradientFunction built,
-                                              ArrayRef<Value> gradients) {
+                                              lm::GradientFunction built, ArrayRef<Value> gradients,
+                                              ArrayRef<ChoiceRows> observed) {
   Location loc = built.function->getLoc();
   Block &block = built.function->front();
   Value input = block.getArgument(0);
@@ -44,6 +45,7 @@ FailureOr<TrainedLayer> TrainedLayer::compile(SubgraphCompiler &compiler,
   llvm::append_range(forward.outputs, stored);
   Subgraph backward{{input, block.getArguments().back()}, llvm::to_vector(gradients)};
   llvm::append_range(backward.inputs, stored);
+  backward.observed = llvm::to_vector(observed);
   FailureOr<CompiledSubgraph> forwards = compiler.compile(forward);
   if (failed(forwards))
     return failure();
@@ -76,6 +78,14 @@ FailureOr<TrainedLayer> TrainedLayer::create(SubgraphCompiler &compiler, func::F
   return compile(compiler, std::move(*built), llvm::to_vector(returned.drop_front()));
 }
 
+/// The site of the linear that reads a weight.
+static std::string siteReading(Value weight) {
+  for (Operation *user : weight.getUsers())
+    if (auto linear = dyn_cast<lm::LinearOp>(user))
+      return linear.getSite().str();
+  return "";
+}
+
 FailureOr<TrainedLayer> TrainedLayer::createForRows(SubgraphCompiler &compiler, func::FuncOp layer,
                                                     ArrayRef<Value> weights) {
   SmallVector<Value> wanted = {layer.getArgument(0)};
@@ -89,30 +99,63 @@ FailureOr<TrainedLayer> TrainedLayer::createForRows(SubgraphCompiler &compiler, 
   SmallVector<Value> stored = storedIn(block);
   llvm::SmallSetVector<Value, 8> outputs;
   outputs.insert(returned.front());
+  llvm::MapVector<Value, ChoiceRows> observed;
   auto placeOf = [&](Value value) -> Place {
     if (const auto *found = llvm::find(stored, value); found != stored.end())
-      return {true, static_cast<size_t>(found - stored.begin())};
+      return {Place::Of::Stored, static_cast<size_t>(found - stored.begin())};
     outputs.insert(value);
-    return {false, static_cast<size_t>(llvm::find(outputs, value) - outputs.begin())};
+    return {Place::Of::Given, static_cast<size_t>(llvm::find(outputs, value) - outputs.begin())};
+  };
+  auto placeOfChoices = [&](const ChoiceRows &choices) -> Place {
+    auto found = observed.insert({choices.rows, choices}).first;
+    return {Place::Of::Observed, static_cast<size_t>(found - observed.begin())};
   };
   SmallVector<std::pair<Place, Place>> places;
-  for (Value gradient : returned.drop_front()) {
+  for (auto [weight, gradient] :
+       llvm::zip_equal(ArrayRef(built->wanted).drop_front(), returned.drop_front())) {
     auto product = gradient.getDefiningOp<lm::LinearWeightGradientOp>();
     if (!product)
       return emitError(gradient.getLoc())
              << "expected the gradient of a weight of a linear, found that of another op's operand";
-    places.push_back({placeOf(product.getInput()), placeOf(product.getGradient())});
+    if (Value offsets = product.getExperts()) {
+      const std::string site = siteReading(weight);
+      if (!offsets.getDefiningOp<lm::RouteOp>())
+        return emitError(gradient.getLoc())
+               << "site '" << site
+               << "' cannot be observed: no lm.route gives the rows of its experts";
+      const Place input = placeOfChoices({product.getInput(), offsets, site});
+      places.push_back({input, placeOfChoices({product.getGradient(), offsets, site})});
+      continue;
+    }
+    const Place input = placeOf(product.getInput());
+    places.push_back({input, placeOf(product.getGradient())});
   }
-  FailureOr<TrainedLayer> trained = compile(compiler, std::move(*built), outputs.getArrayRef());
+  SmallVector<ChoiceRows> choices;
+  SmallVector<int64_t> choiceColumns; // of all choices of a token
+  for (auto &[rows, choice] : observed) {
+    choices.push_back(choice);
+    auto route = choice.offsets.getDefiningOp<lm::RouteOp>();
+    choiceColumns.push_back(lm::columns(rows) * static_cast<int64_t>(route.getTopK()));
+  }
+  FailureOr<TrainedLayer> trained =
+      compile(compiler, std::move(*built), outputs.getArrayRef(), choices);
   if (failed(trained))
     return failure();
   trained->places = std::move(places);
   for (Value value : outputs.getArrayRef().drop_front())
     trained->rowColumns.push_back(lm::columns(value));
-  Result<Buffer> memory = memoryFor(compiler.options(), trained->rowColumns);
-  if (!memory)
-    return emitError(layer.getLoc()) << memory.error().message;
-  trained->rowMemory = std::move(*memory);
+  for (auto [memory, columns] : {std::pair(&trained->rowMemory, &trained->rowColumns),
+                                 {&trained->choiceMemory, &choiceColumns}}) {
+    Result<Buffer> allocated = memoryFor(compiler.options(), *columns);
+    if (!allocated)
+      return emitError(layer.getLoc()) << allocated.error().message;
+    *memory = std::move(*allocated);
+  }
+  float *next = trained->choiceMemory.data<float>();
+  for (int64_t width : choiceColumns) {
+    trained->choices.push_back({next});
+    next += compiler.options().length * width;
+  }
   return trained;
 }
 
@@ -149,7 +192,16 @@ Result<void> TrainedLayer::forward(ConstMatrix x, Matrix y) {
 Result<void> TrainedLayer::backward(ConstMatrix x, ConstMatrix dy, ArrayRef<Matrix> gradients) {
   SmallVector<ConstMatrix> inputs = {x, dy};
   llvm::append_range(inputs, stored);
-  return backwards.run(inputs, gradients);
+  auto keep = [&](const Observation &observation, const ObservedRows &seen) {
+    Choices &kept = choices[&observation - backwards.observations().data()];
+    const Matrix rows(kept.memory, seen.rows.rows, seen.rows.columns);
+    for (int64_t row = 0; row < rows.rows; ++row)
+      std::copy_n(seen.rows.row(row), rows.columns, rows.row(row));
+    kept.rows = rows;
+    kept.offsets.assign(seen.offsets.begin(), seen.offsets.end());
+    kept.order.assign(seen.order.begin(), seen.order.end());
+  };
+  return backwards.run(inputs, gradients, keep);
 }
 
 Result<SmallVector<TrainedLayer::Rows>> TrainedLayer::backwardRows(ConstMatrix x, ConstMatrix dy,
@@ -159,10 +211,23 @@ Result<SmallVector<TrainedLayer::Rows>> TrainedLayer::backwardRows(ConstMatrix x
   if (auto done = backward(x, dy, outputs); !done)
     return Unexpected(done.error());
   auto at = [&](Place place) -> ConstMatrix {
-    return place.isStored ? stored[place.number] : outputs[place.number];
+    switch (place.of) {
+    case Place::Of::Stored:
+      return stored[place.number];
+    case Place::Of::Given:
+      return outputs[place.number];
+    case Place::Of::Observed:
+      return choices[place.number].rows;
+    }
+    llvm_unreachable("a place of no kind");
   };
   SmallVector<Rows> rows;
-  for (auto [input, gradient] : places)
-    rows.push_back({at(input), at(gradient)});
+  for (auto [input, gradient] : places) {
+    Rows &of = rows.emplace_back(Rows{at(input), at(gradient)});
+    if (gradient.of == Place::Of::Observed) {
+      of.offsets = choices[gradient.number].offsets;
+      of.order = choices[gradient.number].order;
+    }
+  }
   return rows;
 }

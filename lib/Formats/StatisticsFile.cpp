@@ -112,7 +112,8 @@ Result<void> StatisticsFile::checkText(const CalibrationStamp &text,
 
 template <typename T>
 Result<std::vector<T>> StatisticsFile::read(std::string_view name, DType type,
-                                            std::span<const int64_t> shape) const {
+                                            std::span<const int64_t> shape,
+                                            std::optional<int64_t> part) const {
   const std::string where = path().string() + ": tensor " + quote(name);
   const SafetensorsTensor *tensor = file.find(name);
   if (!tensor)
@@ -125,20 +126,31 @@ Result<std::vector<T>> StatisticsFile::read(std::string_view name, DType type,
     return makeError(ErrorCode::Corrupt, "{}: expected {} {}, found {} {}", where, dtypeName(type),
                      shapeText(shape), dtypeName(tensor->dtype), shapeText(tensor->shape));
   std::span<const std::byte> bytes = file.data(*tensor);
+  size_t before = 0; // elements
+  if (part) {
+    const size_t size = bytes.size() / static_cast<size_t>(shape.front());
+    bytes = bytes.subspan(static_cast<size_t>(*part) * size, size);
+    before = static_cast<size_t>(*part) * size / sizeof(T);
+  }
   std::vector<T> values(bytes.size() / sizeof(T));
   if (!bytes.empty())
     std::memcpy(values.data(), bytes.data(), bytes.size());
   if constexpr (std::is_same_v<T, float>)
     for (size_t i = 0; i < values.size(); ++i)
       if (!std::isfinite(values[i]))
-        return makeError(ErrorCode::Corrupt, "{}: element {} is {}: calibrate again", where, i,
-                         values[i]);
+        return makeError(ErrorCode::Corrupt, "{}: element {} is {}: calibrate again", where,
+                         before + i, values[i]);
   return values;
 }
 
 Result<std::vector<float>> StatisticsFile::floats(std::string_view name,
                                                   std::span<const int64_t> shape) const {
   return read<float>(name, DType::F32, shape);
+}
+
+Result<std::vector<float>>
+StatisticsFile::floats(std::string_view name, std::span<const int64_t> shape, int64_t part) const {
+  return read<float>(name, DType::F32, shape, part);
 }
 
 Result<std::vector<int64_t>> StatisticsFile::integers(std::string_view name,

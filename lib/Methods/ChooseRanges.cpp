@@ -89,10 +89,59 @@ static SmallVector<PlannedSite> openSites(func::FuncOp function) {
 }
 
 /// What weighs the columns of sites, by their names, in place of E[x^2].
-using LossWeights = llvm::StringMap<std::vector<float>>;
+using LossWeights = llvm::StringMap<ColumnWeights>;
 
-/// The diagonals of the loss's Hessians at the sites of all layers that are not done. Experts and
-/// the head have none.
+/// Weights of experts that few rows chose are filled up, by those of the rows of all experts, or as
+/// if all columns were alike.
+static void fillUp(ColumnWeights &weights, bool shareColumns) {
+  std::vector<float> ofAll;
+  if (shareColumns) {
+    std::vector<double> sums(weights.experts.front().size());
+    double count = 0;
+    for (auto [own, rows] : llvm::zip_equal(weights.experts, weights.rows)) {
+      for (size_t j = 0; j < sums.size(); ++j)
+        sums[j] += static_cast<double>(own[j]) * rows;
+      count += rows;
+    }
+    for (double sum : sums)
+      ofAll.push_back(static_cast<float>(sum / std::max(count, 1.0)));
+  }
+  for (auto [own, rows] : llvm::zip_equal(weights.experts, weights.rows))
+    numerics::fillUp(own, std::ssize(own), rows, kRowsOfMeans, ofAll);
+}
+
+/// The diagonal of H.
+static std::vector<float> diagonalOf(const HessianPair &hessians, int64_t columns) {
+  std::vector<float> diagonal(columns);
+  for (int64_t j = 0; j < columns; ++j)
+    diagonal[j] = hessians.inputs[j * columns + j];
+  return diagonal;
+}
+
+/// The diagonals of the loss's Hessians at a site.
+static FailureOr<ColumnWeights> weightsByLoss(const PlannedSite &site, size_t number,
+                                              const LayerLoss &losses) {
+  ColumnWeights weights;
+  const int64_t columns = lm::columns(site.activation());
+  if (!site.offsets()) {
+    weights.experts.push_back(diagonalOf(losses.sites[number].all, columns));
+    return weights;
+  }
+  for (int64_t expert = 0; expert < site.experts(); ++expert) {
+    FailureOr<SiteLoss> loss = losses.ofExpert(number, expert);
+    if (failed(loss))
+      return failure();
+    // Rows that the loss does not depend on are as good as none.
+    weights.rows.push_back(loss->all.isReached() ? static_cast<int32_t>(loss->all.tokens) : 0);
+    weights.experts.push_back(diagonalOf(loss->all, columns));
+  }
+  if (llvm::all_of(weights.rows, [](int32_t count) { return count == 0; }))
+    return failUnreached(site.op);
+  fillUp(weights, readsTokens(site.linear()));
+  return weights;
+}
+
+/// The diagonals at the sites of all layers that are not done. The head has none.
 static FailureOr<LossWeights> weightsByLoss(MethodRun &run,
                                             llvm::function_ref<bool(int64_t)> isDone,
                                             StringRef statistics, unsigned threads) {
@@ -111,16 +160,14 @@ static FailureOr<LossWeights> weightsByLoss(MethodRun &run,
     SmallVector<PlannedSite> sites;
     if (!isDone(layer))
       sites = openSites(run.layer(layer));
-    llvm::erase_if(sites, [](const PlannedSite &site) { return bool(site.offsets()); });
-    FailureOr<std::vector<SiteLoss>> losses =
-        source->of(opsOf(sites), {.rows = false, .heldOut = false});
+    FailureOr<LayerLoss> losses = source->of(opsOf(sites), {.rows = false, .heldOut = false});
     if (failed(losses))
       return failure();
-    for (auto [site, loss] : llvm::zip_equal(sites, *losses)) {
-      std::vector<float> &own = weights[site.name()];
-      own.resize(lm::columns(site.activation()));
-      for (size_t j = 0; j < own.size(); ++j)
-        own[j] = loss.all.inputs[j * own.size() + j];
+    for (auto [i, site] : llvm::enumerate(sites)) {
+      FailureOr<ColumnWeights> own = weightsByLoss(site, i, *losses);
+      if (failed(own))
+        return failure();
+      weights[site.name()] = std::move(*own);
     }
   }
   return weights;
@@ -154,7 +201,7 @@ static LogicalResult runLayer(LayerRunner &runner, func::FuncOp layer, HiddenSta
     }
     const PlannedSite &reader =
         *llvm::find_if(sites, [&](const PlannedSite &site) { return inputOf(site) == input; });
-    subgraph.observed.push_back(reader.linear());
+    subgraph.observed.push_back(ChoiceRows::inputOf(reader.linear()));
     ofExperts[reader.name()] = input;
   }
   auto observe = [&](const Observation &observation, int64_t sample,
@@ -194,17 +241,8 @@ static ColumnWeights weightsOf(const ExpertMoments &moments, bool areOfExperts, 
     weights.experts.push_back(own.meanSquares());
     weights.rows.push_back(static_cast<int32_t>(own.tokens()));
   }
-  if (!areOfExperts)
-    return weights;
-  std::vector<float> ofAll;
-  if (shareColumns) {
-    numerics::Moments all = moments.experts.front();
-    for (const numerics::Moments &other : llvm::drop_begin(moments.experts))
-      all.merge(other);
-    ofAll = all.meanSquares();
-  }
-  for (auto [own, rows] : llvm::zip_equal(weights.experts, weights.rows))
-    numerics::fillUp(own, std::ssize(own), rows, kRowsOfMeans, ofAll);
+  if (areOfExperts)
+    fillUp(weights, shareColumns);
   return weights;
 }
 
@@ -304,7 +342,7 @@ static LogicalResult chooseAndWrite(MethodRun &run, ArrayRef<PlannedSite> sites,
     ColumnWeights weights = weightsOf(moments.find(inputOf(site))->second, areOfExperts,
                                       areOfExperts && readsTokens(site.linear()));
     if (auto found = byLoss.find(site.name()); found != byLoss.end())
-      weights.experts.front() = found->second;
+      weights = found->second;
     FailureOr<numerics::QParams> params = chooseRanges(run, site, weights, threads);
     if (failed(params))
       return failure();
@@ -329,9 +367,9 @@ LogicalResult ChooseRanges::run() {
            << "equant-choose-ranges: statistics=" << lossStatistics
            << " is for hessian=loss and loss-both, found hessian=" << hessian;
   // Hessians that a file gives differ in their last bits.
-  const char *revision = !isByLoss                ? "4"
-                         : lossStatistics.empty() ? "4 by loss"
-                                                  : "4 by loss, from a file";
+  const char *revision = !isByLoss                ? "5"
+                         : lossStatistics.empty() ? "5 by loss"
+                                                  : "5 by loss, from a file";
   const bool takesAll = isByLoss || expertTokens > 0;
   FailureOr<MethodRun> opened = MethodRun::open(module, {.method = kName,
                                                          .revision = revision,

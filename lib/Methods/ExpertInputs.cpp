@@ -114,6 +114,15 @@ void methods::appendRows(numerics::QParams &all, const numerics::QParams &part, 
       all.outer.push_back(part.outerOf(row));
 }
 
+void methods::appendRows(numerics::QuantizedMatrix &all, const numerics::QuantizedMatrix &part) {
+  // Scales of f16 are scales of f32, too.
+  if (part.scheme.scales == numerics::ScaleFormat::F32)
+    all.scheme = part.scheme;
+  all.rows += part.rows;
+  llvm::append_range(all.codes, part.codes);
+  appendRows(all.params, part.params, part.rows, all.scheme);
+}
+
 LogicalResult SparseExperts::add(const formats::ComputedConstants &work, StringRef file,
                                  StringRef stamp, ArrayRef<PlannedSite> sites,
                                  llvm::function_ref<int64_t(const PlannedSite &)> enough) {

@@ -73,6 +73,8 @@ private:
 /// Puts the parameters of the rows of one expert behind those of the experts before it.
 void appendRows(numerics::QParams &all, const numerics::QParams &part, int64_t rows,
                 const numerics::Scheme &scheme);
+/// The same of their codes and parameters.
+void appendRows(numerics::QuantizedMatrix &all, const numerics::QuantizedMatrix &part);
 
 /// What becomes of experts that few rows chose.
 enum class SparseOutcome {

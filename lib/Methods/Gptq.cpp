@@ -73,7 +73,7 @@ public:
 private:
   LogicalResult advance(func::FuncOp layer, ArrayRef<Value> outputs, Value cut,
                         const QuantizedWeights &codes, SampleVisitor visit,
-                        ArrayRef<lm::LinearOp> observed = {}, RowsObserver observer = nullptr);
+                        ArrayRef<ChoiceRows> observed = {}, RowsObserver observer = nullptr);
   LogicalResult roundGroup(func::FuncOp layer, const SiteGroup &group, QuantizedWeights &codes);
   LogicalResult roundSites(ArrayRef<PlannedSite> sites, SampleSum<numerics::Gram> &sum,
                            QuantizedWeights &codes);
@@ -150,7 +150,7 @@ FailureOr<numerics::GptqFactor> easyquant::methods::factorFor(const PlannedSite 
 /// Runs the layer from the base to `outputs`, and moves the base to `cut` if that is another value.
 LogicalResult LayerRounder::advance(func::FuncOp layer, ArrayRef<Value> outputs, Value cut,
                                     const QuantizedWeights &codes, SampleVisitor visit,
-                                    ArrayRef<lm::LinearOp> observed, RowsObserver observer) {
+                                    ArrayRef<ChoiceRows> observed, RowsObserver observer) {
   Subgraph subgraph{{base}, llvm::to_vector(outputs)};
   subgraph.observed = llvm::to_vector(observed);
   const bool moves = cut != base && cut != outputs.front();
@@ -299,7 +299,7 @@ LogicalResult LayerRounder::roundExperts(func::FuncOp layer, const SiteGroup &gr
     return {};
   };
   if (failed(advance(layer, inputs.tokenActivation(), lastCut(layer, linear), codes, keepTokens,
-                     linear, keepChoices)))
+                     ChoiceRows::inputOf(linear), keepChoices)))
     return failure();
   SmallVector<PlannedSite> sites;
   llvm::copy_if(group.sites, std::back_inserter(sites),
@@ -320,8 +320,7 @@ LogicalResult LayerRounder::roundExperts(func::FuncOp layer, const SiteGroup &gr
     if (failed(factor))
       return failure();
     for (const PlannedSite &site : sites) {
-      const int64_t outputs =
-          cast<RankedTensorType>(site.weight().getType()).getDimSize(0) / experts;
+      const int64_t outputs = site.rowsOfExpert();
       weight.resize(outputs * columns);
       if (failed(runner.constants().readRows(site.weight(), site.name(), expert * outputs, weight)))
         return failure();
@@ -329,13 +328,7 @@ LogicalResult LayerRounder::roundExperts(func::FuncOp layer, const SiteGroup &gr
           roundMatrix(site, ConstMatrix(weight.data(), outputs, columns), *factor, part);
       if (failed(rounded))
         return failure();
-      numerics::QuantizedMatrix &all = codes[site.weight()];
-      // Scales of f16 are scales of f32, too.
-      if (rounded->scheme.scales == numerics::ScaleFormat::F32)
-        all.scheme = rounded->scheme;
-      all.rows += outputs;
-      llvm::append_range(all.codes, rounded->codes);
-      appendRows(all.params, rounded->params, outputs, all.scheme);
+      appendRows(codes[site.weight()], *rounded);
       rows[site.weight()].push_back(static_cast<int32_t>(hessian->rows));
     }
   }
@@ -434,7 +427,11 @@ LogicalResult Gptq::run() {
   SparseExperts sparse(kGptq, SparseOutcome::FilledUp);
   for (int64_t i = 0; i < run.layerCount(); ++i) {
     SmallVector<PlannedSite> sites = sitesNaming(run.layer(i), kGptq);
-    auto enough = [](const PlannedSite &site) { return lm::columns(site.activation()); };
+    // Rows of a weight have a Hessian, too, where errors go from one to the other.
+    auto enough = [&](const PlannedSite &site) {
+      const int64_t columns = lm::columns(site.activation());
+      return hessian == "loss-both" ? std::max(columns, site.rowsOfExpert()) : columns;
+    };
     if (failed(declareRounded(module, run.work(), run.file(i), run.stamp(i), sites)) ||
         failed(sparse.add(run.work(), run.file(i), run.stamp(i), sites, enough)))
       return failure();

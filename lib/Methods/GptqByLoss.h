@@ -11,7 +11,8 @@
 //      H = sum |g|^2 x x^T        and, of the rows of its weight,        Hout = sum g g^T
 //
 // (the factors of Tseng, Sun, De Sa, 2025, https://arxiv.org/abs/2505.22988). All are of the float
-// model, so that no site depends on what became of another. Private to lib/Methods.
+// model, so that no site depends on what became of another. Those of an expert are over the rows
+// that chose it, and are filled up where these are few. Private to lib/Methods.
 //
 //===----------------------------------------------------------------------===//
 
@@ -34,7 +35,8 @@ using GptqOptionsOf = llvm::function_ref<numerics::GptqOptions(const PlannedSite
 
 /// Rounds the sites of all layers that name gptq and have no file yet, and writes their files, the
 /// last layer first. `both`: errors go to later rows, too. Their damping is then one of {0.1, 1,
-/// 3}, by E[(g^T (W - What) x)^2] over samples that are in no Hessian. Hessians are those of the
+/// 3}, by E[(g^T (W - What) x)^2] over samples that are in no Hessian; 1 of experts that no row of
+/// these chose. Hessians are those of the
 /// file `statistics` (LossStatistics.h), or are gathered where there is none. Fails with a
 /// diagnostic.
 mlir::LogicalResult roundByLoss(MethodRun &run, GptqOptionsOf optionsOf, bool both,

@@ -66,8 +66,8 @@ static void append(std::vector<ComputedTensor> &tensors, const PlannedSite &site
   tensors.push_back(ComputedTensor::floats(outerName(site), {params.rows, 1}, outer));
 }
 
-static void appendRows(std::vector<ComputedTensor> &tensors, const PlannedSite &site,
-                       const ExpertRows &rows) {
+static void appendExpertRows(std::vector<ComputedTensor> &tensors, const PlannedSite &site,
+                             const ExpertRows &rows) {
   if (const auto *found = rows.find(site.weight()); found != rows.end())
     tensors.push_back(
         ComputedTensor::integers(expertRowsName(site), {site.experts()}, found->second));
@@ -95,7 +95,7 @@ Result<void> easyquant::methods::writeRounded(const ComputedConstants &work, Str
     const QuantizedMatrix &q = codes.find(site.weight())->second;
     tensors.push_back(ComputedTensor::codes(codesName(site), {q.rows, q.columns}, q.codes));
     append(tensors, site, q.params, outers);
-    appendRows(tensors, site, rows);
+    appendExpertRows(tensors, site, rows);
   }
   return work.write(file, stamp, tensors);
 }
@@ -108,7 +108,7 @@ Result<void> easyquant::methods::writeScales(const ComputedConstants &work, Stri
   std::deque<std::vector<float>> outers;
   for (auto [site, found] : llvm::zip_equal(sites, params)) {
     append(tensors, site, found, outers);
-    appendRows(tensors, site, rows);
+    appendExpertRows(tensors, site, rows);
   }
   return work.write(file, stamp, tensors);
 }

@@ -96,8 +96,8 @@ LogicalResult easyquant::search::checkFloatActivations(const SearchSpace &space)
   for (const SearchGroup &group : space.groups) {
     if (group.areExperts())
       return emitError(group.sites.front().loc())
-             << "sensitivity=loss takes gradients, which the experts of '" << group.name()
-             << "' have none of yet: take sensitivity=blocks";
+             << "sensitivity=loss has no losses of experts, found those of '" << group.name()
+             << "': take sensitivity=blocks";
     for (const FormatCandidate &candidate : group.candidates)
       if (!group.isHead && activationsOf(candidate.plans.front()))
         return emitError(group.sites.front().loc())

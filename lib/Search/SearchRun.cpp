@@ -199,14 +199,13 @@ LogicalResult SearchRun::measureByLoss(ArrayRef<int64_t> places,
       std::vector<const SearchGroup *> groups;
       if (llvm::is_contained(places, layer))
         groups = groupsOf(layer);
-      FailureOr<std::vector<SiteLoss>> losses =
-          source->of(opsOf(groups), {.rows = true, .heldOut = false});
+      FailureOr<LayerLoss> losses = source->of(opsOf(groups), {.rows = true, .heldOut = false});
       if (failed(losses))
         return failure();
       if (groups.empty())
         continue;
       FailureOr<LayerFindings> found =
-          findingsByLoss(run.runner().constants(), groups, *losses, threads);
+          findingsByLoss(run.runner().constants(), groups, losses->sites, threads);
       if (failed(found) || failed(write(layer, *found)))
         return failure();
     }

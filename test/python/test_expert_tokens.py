@@ -257,5 +257,10 @@ def test_the_command_lines(tmp_path):
     for command in (compiled, ["calibrate", model, *windows, "--expert-tokens", "6"]):
         dry = run_command_line(*command, "--dry-run")
         assert dry.returncode == 0 and "2 x 24 tokens, up to 8" in " ".join(dry.stdout.split()), dry
-    refused = run_command_line("calibrate", model, *windows, "-o", tmp_path / "f", "--statistic", "fisher", "--expert-tokens", "6")
-    assert refused.returncode != 0 and "--expert-tokens" in refused.stderr
+    # Hessians of the loss of each expert, on the windows that GPTQ then reads.
+    fisher = tmp_path / "fisher"
+    gathered = run_command_line("calibrate", model, *windows, "-o", fisher, "--statistic", "fisher", "--expert-tokens", "6")
+    assert gathered.returncode == 0 and f"of statistics on {found[6]} x 24 tokens" in gathered.stdout, gathered.stderr
+    assert all((load_file(fisher)[f"{site}/loss_tokens"][:, 0] >= 6).all() for site in SITES)
+    result = run_command_line(*compiled, "--hessian", "loss-both", "--statistics", fisher, "-o", tmp_path / "by-loss")
+    assert result.returncode == 0, result.stderr

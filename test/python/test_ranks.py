@@ -84,8 +84,11 @@ def test_statistics_are_the_same_bytes(model, tmp_path, ranks, options):
         assert (tmp_path / str(rank) / "statistics.safetensors").read_bytes() == expected
 
 
-def test_hessians_of_the_loss_are_the_same_bytes(model, tmp_path):
+@pytest.mark.parametrize("has_experts", [False, True])
+def test_hessians_of_the_loss_are_the_same_bytes(model, tmp_path, has_experts):
     folder, tokens = model
+    if has_experts:
+        folder = write_model(tmp_path / "experts", *random_llama(seed=4, arch="qwen3_moe", hidden=40, heads=4, head_dim=16, experts=6))
 
     def own(rank):
         work = tmp_path / str(rank)
@@ -121,7 +124,7 @@ def test_artifacts_are_the_same_bytes(model, tmp_path, method):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["four", "one"]  # no work folder stays
 
 
-@pytest.mark.parametrize("method", ["gptq", "ranges"])
+@pytest.mark.parametrize("method", ["gptq", "gptq in the metric of the loss", "ranges"])
 def test_experts_are_the_same_bytes(model, tmp_path, method):
     """Experts of few rows, too, some of whose samples other ranks have."""
     _, tokens = model

@@ -77,6 +77,10 @@ def CalibrateLoss : Pass<"equant-calibrate-loss", "::mlir::ModuleOp"> {
     | `<site>/held_out_inputs`, `<site>/held_out_outputs` | the same | those of the last quarter of the samples, at least one, which judge what the others choose; none of a single sample |
     | `<site>/loss_tokens` | 2 | n, of all and of those |
 
+    A linear of E experts has those of each expert over the rows that chose it, one behind the other: `<site>/loss_inputs` is E × K (K + 1) / 2,
+    `<site>/loss_tokens` E × 2. Those of an expert that no row chose are 0. Which experts a token chooses counts as constant. The rows of all samples of a
+    layer's experts are in memory, and the Hessians of one expert at a time are made of them.
+
     The first two are factors, but for a number, of an approximation of the Fisher information of its weight W (Tseng, Sun, De Sa, 2025,
     https://arxiv.org/abs/2505.22988): an error E of W costs about tr(loss_outputs E loss_inputs Eᵀ). All tokens count, those that begin texts, too:
     the values that attention sinks have matter most.
@@ -85,7 +89,7 @@ def CalibrateLoss : Pass<"equant-calibrate-loss", "::mlir::ModuleOp"> {
     gradients of their linears are computed by what `lm-build-gradients` makes. Logits are in memory for 64 tokens at a time. The file is the same, byte for
     byte, for any number of threads, and of ranks if they are 1, 2, 4 or 8. `work` holds a journal, as of `equant-calibrate`; a run that goes on runs forward again.
 
-    An op without a gradient, a site that the loss does not depend on, a gradient that is not finite and a weight that has been transformed already are
+    An op without a gradient (before the model is run), a site that the loss does not depend on, a gradient that is not finite and a weight that has been transformed already are
     errors that name it.
   }];
   let options = [

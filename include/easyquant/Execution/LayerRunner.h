@@ -109,8 +109,10 @@ public:
                          llvm::ArrayRef<numerics::Matrix> outputs, RowsObserver observer = nullptr,
                          std::span<const int32_t> tokens = {});
   /// Are all rows of a sample finite? Errors: Corrupt, naming `what` (plural or singular: "... is
-  /// nan"), token, sample and channel.
-  Result<void> checkFinite(llvm::StringRef what, int64_t sample, numerics::ConstMatrix rows) const;
+  /// nan"), token, sample and channel. Row i is that of token order[i]; without an order that of
+  /// token i.
+  Result<void> checkFinite(llvm::StringRef what, int64_t sample, numerics::ConstMatrix rows,
+                           std::span<const int32_t> order = {}) const;
 
 private:
   LayerRunner(mlir::ModuleOp module, const CalibrationTokens &tokens, ModelConstants values,

@@ -38,6 +38,10 @@ struct PlannedSite {
   mlir::Value offsets() const { return linear() ? linear().getExperts() : mlir::Value(); }
   /// 1 if it is none.
   int64_t experts() const { return lm::expertCount(offsets()); }
+  /// The rows of the weight of one of them; all rows if it is none.
+  int64_t rowsOfExpert() const {
+    return llvm::cast<mlir::RankedTensorType>(weight().getType()).getDimSize(0) / experts();
+  }
   numerics::Scheme scheme() const { return plan.getWeight().toNumerics(); }
   numerics::ScaleRule rule() const;
 

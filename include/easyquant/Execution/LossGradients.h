@@ -30,7 +30,8 @@ public:
   static mlir::FailureOr<LossGradients> create(LayerRunner &runner, unsigned threads);
 
   /// Called with the rows of each of the linears asked for, of all tokens of a sample: those that
-  /// begin texts, too, since others attend to them.
+  /// begin texts, too, since others attend to them. Linears of experts have rows of choices; which
+  /// experts a token chooses counts as constant.
   using Visitor =
       llvm::function_ref<Result<void>(int64_t sample, llvm::ArrayRef<TrainedLayer::Rows> rows)>;
   /// Takes the gradients of all samples from behind the next layer to before it: the last one

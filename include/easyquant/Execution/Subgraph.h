@@ -22,6 +22,18 @@
 
 namespace easyquant::execution {
 
+/// An activation that has a row for each choice of a token, as experts read and give it.
+struct ChoiceRows {
+  mlir::Value rows;
+  mlir::Value offsets; ///< where those of each expert begin
+  std::string site;
+
+  /// What a linear of experts reads.
+  static ChoiceRows inputOf(lm::LinearOp experts) {
+    return {experts.getInput(), experts.getExperts(), experts.getSite().str()};
+  }
+};
+
 /// The computation between two cuts through one block of the model: what it takes to make `outputs`
 /// of `inputs`, of both of which there is at least one. Both are activations tensor<?xCxf32>; an
 /// input may be tokens tensor<?xi32>, an output the gradient of a weight.
@@ -35,9 +47,9 @@ struct Subgraph {
   /// Linears that read one activation, which is rounded for them as CompiledSubgraph::roundInput
   /// says.
   llvm::SmallVector<llvm::SmallVector<mlir::Operation *>> roundings = {};
-  /// Linears of experts, each of which has its input observed: it has a row for each choice of a
-  /// token, and can be no output.
-  llvm::SmallVector<lm::LinearOp> observed = {};
+  /// Activations of experts, which can be no outputs: they are observed. CompiledSubgraph has
+  /// their observations in this order, behind those of `observers`.
+  llvm::SmallVector<ChoiceRows> observed = {};
 
   /// All of a layer.
   static Subgraph whole(mlir::func::FuncOp layer) {

@@ -21,6 +21,8 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/OwningOpRef.h"
 
+#include <span>
+
 namespace easyquant::execution {
 
 class TrainedLayer {
@@ -54,9 +56,12 @@ public:
   Result<void> backward(numerics::ConstMatrix x, numerics::ConstMatrix dy,
                         llvm::ArrayRef<numerics::Matrix> gradients);
 
-  /// What one linear reads, T x K, and the gradient of what it gives, T x N.
+  /// What one linear reads, T x K, and the gradient of what it gives, T x N. Where it is one of
+  /// experts they have a row for each choice of a token: rows offsets[e] to offsets[e + 1] are
+  /// those of expert e, and row i is one of token order[i]. Else both are empty.
   struct Rows {
     numerics::ConstMatrix input, gradient;
+    std::span<const int32_t> offsets = {}, order = {};
   };
   /// After forward of x, of a layer made by createForRows: dL/dx, given dL/dy, and the rows of each
   /// linear, which live until the next call.
@@ -74,11 +79,18 @@ private:
 
   static mlir::FailureOr<TrainedLayer> compile(SubgraphCompiler &compiler,
                                                lm::GradientFunction built,
-                                               llvm::ArrayRef<mlir::Value> gradients);
-  /// A matrix among what forward stores, or else among what backward gives.
+                                               llvm::ArrayRef<mlir::Value> gradients,
+                                               llvm::ArrayRef<ChoiceRows> observed = {});
+  /// A matrix among what forward stores, what backward gives, or what is observed of it.
   struct Place {
-    bool isStored;
+    enum class Of { Stored, Given, Observed } of;
     size_t number;
+  };
+  /// What has been observed of experts in the last run of backward.
+  struct Choices {
+    float *memory; ///< for those of the longest sequence
+    numerics::ConstMatrix rows = {};
+    std::vector<int32_t> offsets = {}, order = {};
   };
 
   mlir::OwningOpRef<mlir::func::FuncOp> function; ///< whose values the programs' weights are
@@ -89,6 +101,8 @@ private:
   llvm::SmallVector<numerics::Matrix> stored; ///< of the last sequence
   Buffer rowMemory;                           ///< of what backwardRows gives, one after the other
   llvm::SmallVector<int64_t> rowColumns;
+  Buffer choiceMemory;
+  std::vector<Choices> choices;
   llvm::SmallVector<std::pair<Place, Place>> places; ///< input and gradient of each linear
 };
 

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -61,6 +62,9 @@ public:
   /// The values of a tensor of this shape. Errors, naming file and tensor: NotFound (with what to
   /// gather), Corrupt (another type or shape, a value that is not finite).
   Result<std::vector<float>> floats(std::string_view name, std::span<const int64_t> shape) const;
+  /// The same of one part of its first dimension: those of an expert.
+  Result<std::vector<float>> floats(std::string_view name, std::span<const int64_t> shape,
+                                    int64_t part) const;
   Result<std::vector<int64_t>> integers(std::string_view name,
                                         std::span<const int64_t> shape) const;
   /// What had been done to the columns of a site's weight when its activations were observed: 0
@@ -70,8 +74,8 @@ public:
 
 private:
   template <typename T>
-  Result<std::vector<T>> read(std::string_view name, DType type,
-                              std::span<const int64_t> shape) const;
+  Result<std::vector<T>> read(std::string_view name, DType type, std::span<const int64_t> shape,
+                              std::optional<int64_t> part = std::nullopt) const;
 
   SafetensorsFile file;
   CalibrationStamp mark;

@@ -103,8 +103,8 @@ def ChooseRanges : Pass<"equant-choose-ranges", "::mlir::ModuleOp"> {
     mean squares are filled up (`numerics::fillUp`), by those of all rows where experts read rows of tokens.
 
     With `hessian=loss` or `loss-both` a token counts as much as the model's loss makes of it: E[xⱼ²] is E[|g|² xⱼ²], g the gradient
-    of the loss at the linear's output (`equant-calibrate-loss`, whose file `statistics` may name), over all samples. The head and experts
-    have E[xⱼ²] still.
+    of the loss at the linear's output (`equant-calibrate-loss`, whose file `statistics` may name), over all samples. The head
+    has E[xⱼ²] still.
 
     What is chosen for layer i goes into `choose-ranges_<i>.safetensors`, of the output head into
     `choose-ranges_head.safetensors` in the module's work folder (`equant.work`), and is not computed again when it is there
@@ -149,6 +149,7 @@ def Gptq : Pass<"equant-gptq", "::mlir::ModuleOp"> {
     With `hessian=loss` H is (2/n) Σ |g|² x xᵀ with g the gradient of the model's loss at the linear's output (`equant-calibrate-loss`), and
     with `hessian=loss-both` errors go to later rows, too, by (2/n) Σ g gᵀ. Both are of the float model: layers are done from the last one
     to the first, and no site depends on another. `statistics` names a file of `equant-calibrate-loss` on the same tokens; then the model is not run.
+    Each expert has both over the rows that chose it, tokens that begin texts included. Its Hout is filled up where it has more rows than that, as if all were alike.
 
     What is computed for layer i goes into `gptq_<i>.safetensors` in the module's work folder (`equant.work`). A layer whose
     file is there with the right stamp (of the model, the tokens, the options, the plans and all layers before it) is not

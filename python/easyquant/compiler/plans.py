@@ -171,7 +171,8 @@ machine_speed = cache(flops_per_second)
 
 def forward_seconds(plans: Plans, tokens: int) -> float:
     """What so many tokens take through the float model."""
-    multiplied = sum(site["out_features"] * site["in_features"] * site.get("experts_per_row", 1) for site in plans.sites)
+    # A site of experts has the rows of all of them.
+    multiplied = sum(site["out_features"] * site["in_features"] * site.get("experts_per_row", 1) / site.get("experts", 1) for site in plans.sites)
     return 2 * tokens * multiplied / (0.7 * machine_speed())
 
 
@@ -202,11 +203,13 @@ def gathers_loss(plans: Plans, options) -> bool:
 def loss_memory(plans: Plans, options, ranks: int = 1) -> LossMemory:
     """What that takes on one of so many ranks."""
     text = options.calibration or CalibrationText
-    return loss_memory_of_text(plans, text, ranks, rows=(options.hessian or default_of("hessian")) == "loss-both")
+    both = (options.hessian or default_of("hessian")) == "loss-both"
+    return loss_memory_of_text(plans, text, ranks, options.expert_tokens, rows=both)
 
 
-def loss_memory_of_text(plans: Plans, text, ranks: int, rows: bool = True) -> LossMemory:
-    return LossMemory.of(plans.sites, plans.model, plans.layer_floats, -(-text.samples // ranks), text.length, rows)
+def loss_memory_of_text(plans: Plans, text, ranks: int, expert_tokens: int | None = None, rows: bool = True, to_file: bool = False) -> LossMemory:
+    samples = -(-most_windows(text, expert_tokens) // ranks)
+    return LossMemory.of(plans.sites, plans.model, plans.layer_floats, samples, text.length, rows, to_file)
 
 
 def forwards(name: str, samples: int, length: int, options) -> float:

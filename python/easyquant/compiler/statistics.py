@@ -26,9 +26,7 @@ def quoted(value: Path | str) -> str:
     return f'"{value}"'
 
 
-def check_statistics(statistics: list[str], sites: list[str], expert_tokens: int | None) -> None:
-    if FISHER in statistics and expert_tokens:
-        raise UserError(f"--expert-tokens: --statistic {FISHER} has none of experts; leave one of them out")
+def check_statistics(statistics: list[str], sites: list[str]) -> None:
     if FISHER in statistics and (len(statistics) > 1 or sites):
         raise UserError(f"--statistic {FISHER} is of all linears and in a file of its own; leave out --site and other statistics, and gather those in another run")
 
@@ -39,18 +37,18 @@ def plans_of_float(model: Path) -> Plans:
 
 def print_dry_run(model: Path, calibration: CalibrationText, statistics: list[str], sites: list[str], expert_tokens: int | None) -> None:
     """What `calibrate` would take, with nothing run."""
-    check_statistics(statistics, sites, expert_tokens)
+    check_statistics(statistics, sites)
     plans = plans_of_float(model)
     tokens = most_windows(calibration, expert_tokens) * calibration.length
     table = console.pairs()
     table.add_row("text", describe_windows(calibration, expert_tokens))
     if FISHER in statistics:
-        memory = loss_memory_of_text(plans, calibration, ranks=1)
+        memory = loss_memory_of_text(plans, calibration, 1, expert_tokens, to_file=True)
         table.add_row("memory", f"about {console.human_bytes(memory.needed)}, beside pages of the model's file and of statistics")
         for part, size in memory.parts.items():
             table.add_row("", f"{console.human_bytes(size)} for {part}")
         table.add_row("statistics", f"about {console.human_bytes(memory.file)}, and as much in the journal until they are whole")
-        seconds = LOSS_FORWARDS * forward_seconds(plans, tokens)
+        seconds = (LOSS_FORWARDS + bool(expert_tokens)) * forward_seconds(plans, tokens)
     else:
         table.add_row("memory", f"about {console.human_bytes(walk_bytes(plans, tokens))} and what statistics take, beside pages of the model's file")
         seconds = forward_seconds(plans, tokens) * (2 if expert_tokens else 1)  # once to count
@@ -65,14 +63,14 @@ def calibrate(
     expert_tokens: int | None = None,
 ) -> None:
     """Writes the statistics file `output`; shows its progress on stderr. With several ranks the first one does."""
-    check_statistics(statistics, sites, expert_tokens)
+    check_statistics(statistics, sites)
     is_fisher = FISHER in statistics
     with contextlib.ExitStack() as stack:
         if ranks.rank == 0:
             model = find_model(model)
             check_writable(output)
             if is_fisher:
-                loss_memory_of_text(plans_of_float(model), calibration, ranks.size).check()
+                loss_memory_of_text(plans_of_float(model), calibration, ranks.size, expert_tokens, to_file=True).check()
             follow = stack.enter_context(compiler_progress())
             follow("tokenizing", 0, 0)
             tokens = stack.enter_context(tokens_of(model, calibration, expert_tokens=expert_tokens))
@@ -88,5 +86,5 @@ def calibrate(
         windows = f"equant-take-windows{{tokens={quoted(tokens)} expert-tokens={expert_tokens} {run}}}," if expert_tokens else ""
         read = folder / "windows.safetensors" if expert_tokens else tokens
         walk = f"{{tokens={quoted(read)} statistics={quoted(output)} {run}}}"
-        pipeline = f"equant-calibrate-loss{walk}" if is_fisher else f"{windows}equant-insert-observers{{{observers}}},equant-calibrate{walk}"
+        pipeline = windows + (f"equant-calibrate-loss{walk}" if is_fisher else f"equant-insert-observers{{{observers}}},equant-calibrate{walk}")
         run_compiler([str(model), f"--pipeline={pipeline}"], follow, ranks)
