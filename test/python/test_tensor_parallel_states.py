@@ -1,7 +1,7 @@
 # Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Models whose linears, norms or layers ranks cannot cut at one place: one weight for several projections (Phi-3), norms of all heads (OLMo),
-short convolutions (LFM2), and gated delta nets (Qwen3.5, of GGUF with value heads in turns). Each beside the artifact of one rank, which other tests
+short convolutions (LFM2), and gated delta nets (Qwen3.5, of GGUF with value heads in turns), both with experts, too. Each beside the artifact of one rank, which other tests
 hold against the oracles, and beside the oracle itself."""
 
 import json
@@ -51,6 +51,8 @@ MODELS = {
     "lfm2": (Lfm2, random_lfm2, COMMON | {"ffn": 128, "heads": 8, "kv_heads": 4}),
     "qwen3_5": (Qwen35, random_qwen35, DELTA),
     "qwen3_5, four ranks": (Qwen35, random_qwen35, DELTA | {"kv_heads": 4, "key_heads": 4, "value_heads": 8}),
+    "lfm2_moe": (Lfm2, random_lfm2, COMMON | {"ffn": 128, "heads": 8, "kv_heads": 4, "experts": 6, "expert_ffn": 64}),
+    "qwen3_5_moe": (Qwen35, random_qwen35, DELTA | {"experts": 6, "expert_ffn": 64}),
 }
 #: Nothing that ranks share is added up as floats: what they exchange is exact.
 EXACT = ("phi3", "lfm2", "qwen3_5", "qwen3_5, four ranks")
@@ -150,7 +152,8 @@ def relative(found, expected):
     return np.linalg.norm(found - expected) / np.linalg.norm(expected)
 
 
-@pytest.mark.parametrize("name, ranks", [("phi3", 4), ("olmo2", 4), ("olmo3", 2), ("lfm2", 4), ("qwen3_5", 2), ("qwen3_5, four ranks", 4)])
+@pytest.mark.parametrize("name, ranks", [("phi3", 4), ("olmo2", 4), ("olmo3", 2), ("lfm2", 4), ("qwen3_5", 2), ("qwen3_5, four ranks", 4), ("lfm2_moe", 2),
+                                         ("qwen3_5_moe", 2)])  # fmt: skip
 def test_float_logits(model, workspace, tmp_path, name, ranks):
     """Sums over ranks are of floats, in another order."""
     folder = model(name)
@@ -178,9 +181,13 @@ def test_norms_of_all_heads_round_apart(model, workspace, tmp_path, name):
     check(two, one, 2e-2)  # of single rows, too
 
 
-@pytest.mark.parametrize("name", ["phi3", "olmo2", "lfm2", "qwen3_5"])
-@pytest.mark.parametrize("options", [["--scheme=W4A8", "--group-size=16"], ["--scheme=Q4", "--group-size=16"]])
-def test_groups_of_weights(model, workspace, tmp_path, name, options):
+GROUPS = [(name, ["--scheme=W4A8", "--group-size=16"]) for name in ("phi3", "olmo2", "lfm2", "qwen3_5", "lfm2_moe")] + [
+    (name, ["--scheme=Q4", "--group-size=16"]) for name in ("phi3", "olmo2", "lfm2", "qwen3_5")] + [("qwen3_5_moe", ["--scheme=W8A8"])]  # fmt: skip
+
+
+@pytest.mark.parametrize("name, options", GROUPS)
+def test_codes_whose_sums_are_floats(model, workspace, tmp_path, name, options):
+    """What ranks add up as floats may bring an activation to the next code."""
     folder = model(name)
     one, two = (results(artifact(folder, workspace, count, *options), count, tmp_path) for count in (1, 2))
     check(two, one, 8e-3)
