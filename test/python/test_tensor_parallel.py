@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from calibrating import write_tokens
-from helpers import BUILD, ISA, assert_refused, compile_model, random_llama, random_tokens, ranks_below, run_tool, tool, write_model
+from helpers import BUILD, ISA, assert_refused, compile_model, random_gpt2, random_llama, random_tokens, ranks_below, run_tool, tool, write_model
 from test_llama import relative_error
 
 pytestmark = pytest.mark.skipif(not shutil.which("mpirun"), reason="unsupported: no mpirun")
@@ -223,9 +223,15 @@ def test_degrees_that_cannot_be_name_those_that_can(model, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_biases_behind_sums_are_refused(tiny_gpt2, tmp_path):
-    refused = run_tool("easyquant-compile", tiny_gpt2, "-o", tmp_path / "out", "--tensor-parallel", 2)
-    assert_refused(refused, "h.0.attn.c_proj", "bias behind a sum over ranks")
+@pytest.mark.parametrize("options", [["--scheme=W8A8"], ["--scheme=none"]])
+def test_a_gpt2(workspace, tmp_path, options):
+    """One weight for q, k and v, biases behind sums, learned positions."""
+    folder = workspace / "gpt2-of-ranks"
+    if not folder.exists():
+        write_model(folder, *random_gpt2(width=64, context=96))
+    expected, found = (logits_of(ranks, artifact(folder, workspace, ranks, *options), tmp_path) for ranks in (1, 2))
+    assert found[0] == expected[0]
+    assert np.abs(found[1] - expected[1]).max() <= (1e-4 if "--scheme=none" in options else 0) * np.abs(expected[1]).max()
 
 
 # ------------------------------------------------------------------------------------------------------------------- GPUs

@@ -190,7 +190,7 @@ def test_codes_whose_sums_are_floats(model, workspace, tmp_path, name, options):
     """What ranks add up as floats may bring an activation to the next code."""
     folder = model(name)
     one, two = (results(artifact(folder, workspace, count, *options), count, tmp_path) for count in (1, 2))
-    check(two, one, 8e-3)
+    check(two, one, 2e-2)  # of single rows, too
 
 
 @pytest.mark.parametrize("scheme, bound", [("none", 5e-6), ("W8A8", 0), ("W4A16", 5e-6)])
