@@ -144,9 +144,8 @@ void WeightGlobals::load(const FloatConstant &constant) const {
 void WeightGlobals::eraseOthers() {
   // What made the weights is dead now, uses before definitions.
   module.walk<WalkOrder::PostOrder, ReverseIterator>([](Operation *op) {
-    if (isa<ConcatOp, QuantizeOp, FromCodesOp, SliceOp, AllSliceOp, FirstRankOp,
-            ScaleOp, HadamardOp, tensor::ExtractSliceOp, shard::AllSliceOp, GlobalLoadConstOp>(
-            op) &&
+    if (isa<ConcatOp, QuantizeOp, FromCodesOp, SliceOp, AllSliceOp, FirstRankOp, ScaleOp,
+            HadamardOp, tensor::ExtractSliceOp, shard::AllSliceOp, GlobalLoadConstOp>(op) &&
         isOpTriviallyDead(op))
       op->erase();
   });
