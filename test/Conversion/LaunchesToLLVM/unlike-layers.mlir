@@ -1,7 +1,6 @@
 // RUN: easyquant-opt %s --easyquant-launches=max-rows=4 --convert-launches-to-llvm | FileCheck %s
 // RUN: not easyquant-opt %s --easyquant-launches=target=sm_80 2>&1 | FileCheck %s --check-prefix=GPU
 // RUN: not easyquant-opt %s --equant-check-plans=target=cpu,gpu 2>&1 | FileCheck %s --check-prefix=PLANS
-// RUN: not easyquant-opt %s --equant-shard=degree=2 2>&1 | FileCheck %s --check-prefix=RANKS
 
 // Layers whose heads differ in number and size: a page of 64 tokens has 2 · 64 · 4 bytes for each column of keys, layer by layer, and each
 // layer begins behind those before it.
@@ -17,7 +16,6 @@
 
 // GPU: error: {{.*}}site 'first': layers whose heads differ in number or size have no GPU kernels; compile it with --target cpu
 // PLANS: 'lm.attention' op at 'first' has heads unlike those of other layers, for which GPUs have no kernel yet; compile it with --target cpu
-// RANKS: error: {{.*}}layers whose heads differ in number or size are not shared out among ranks yet; compile the model for one rank
 
 !cache = !lm.kv_cache<layers = 3, kv_heads = [2, 1, 3], head_dim = [8, 16, 8]>
 
