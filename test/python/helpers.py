@@ -56,7 +56,7 @@ ALL_ISAS = "--isa=avx2,avx512vnni"
 def with_slow(cases, *slow):
     """The cases of a test, of which those in `slow` run with --slow alone: they vary what the others test, and each compiles a model."""
     assert set(slow) <= set(cases), set(slow) - set(cases)
-    return [pytest.param(case, marks=pytest.mark.slow) if case in slow else case for case in cases]
+    return [pytest.param(*(case if isinstance(case, tuple) else [case]), marks=pytest.mark.slow) if case in slow else case for case in cases]
 
 
 def run_tool(name, *arguments, timeout=300, **options):

@@ -26,6 +26,7 @@ from helpers import (
     random_tokens,
     run_tool,
     sites_of,
+    with_slow,
     write_byte_level,
     write_gguf,
     write_model,
@@ -152,8 +153,9 @@ def relative(found, expected):
     return np.linalg.norm(found - expected) / np.linalg.norm(expected)
 
 
-@pytest.mark.parametrize("name, ranks", [("phi3", 4), ("olmo2", 4), ("olmo3", 2), ("lfm2", 4), ("qwen3_5", 2), ("qwen3_5, four ranks", 4), ("lfm2_moe", 2),
-                                         ("qwen3_5_moe", 2)])  # fmt: skip
+@pytest.mark.parametrize("name, ranks", with_slow(
+    [("phi3", 4), ("olmo2", 4), ("olmo3", 2), ("lfm2", 4), ("qwen3_5", 2), ("qwen3_5, four ranks", 4), ("lfm2_moe", 2), ("qwen3_5_moe", 2)],
+    ("olmo3", 2), ("qwen3_5, four ranks", 4)))  # fmt: skip
 def test_float_logits(model, workspace, tmp_path, name, ranks):
     """Sums over ranks are of floats, in another order."""
     folder = model(name)
@@ -163,7 +165,7 @@ def test_float_logits(model, workspace, tmp_path, name, ranks):
     check(several, one, 5e-6)
 
 
-@pytest.mark.parametrize("name, ranks", [("phi3", 2), ("lfm2", 2), ("lfm2", 4), ("qwen3_5", 2)])
+@pytest.mark.parametrize("name, ranks", with_slow([("phi3", 2), ("lfm2", 2), ("lfm2", 4), ("qwen3_5", 2)], ("lfm2", 2)))
 def test_integers_give_the_bits_of_one_rank(model, workspace, tmp_path, name, ranks):
     folder = model(name)
     one, several = (results(artifact(folder, workspace, count, "--scheme=W8A8"), count, tmp_path) for count in (1, ranks))
@@ -171,7 +173,7 @@ def test_integers_give_the_bits_of_one_rank(model, workspace, tmp_path, name, ra
     check(several, one, 0)
 
 
-@pytest.mark.parametrize("name", ["olmo2", "olmo3"])
+@pytest.mark.parametrize("name", with_slow(["olmo2", "olmo3"], "olmo3"))
 def test_norms_of_all_heads_round_apart(model, workspace, tmp_path, name):
     """Squares are added up over ranks, so that a code may be the next one."""
     folder = model(name)
@@ -181,11 +183,13 @@ def test_norms_of_all_heads_round_apart(model, workspace, tmp_path, name):
     check(two, one, 2e-2)  # of single rows, too
 
 
-GROUPS = [(name, ["--scheme=W4A8", "--group-size=16"]) for name in ("phi3", "olmo2", "lfm2", "qwen3_5", "lfm2_moe")] + [
-    (name, ["--scheme=Q4", "--group-size=16"]) for name in ("phi3", "olmo2", "lfm2", "qwen3_5")] + [("qwen3_5_moe", ["--scheme=W8A8"])]  # fmt: skip
+W4A8, Q4 = ["--scheme=W4A8", "--group-size=16"], ["--scheme=Q4", "--group-size=16"]
 
 
-@pytest.mark.parametrize("name, options", GROUPS)
+@pytest.mark.parametrize("name, options", [
+    ("phi3", W4A8), ("lfm2", Q4), ("qwen3_5", Q4), ("lfm2_moe", W4A8), ("qwen3_5_moe", ["--scheme=W8A8"]), *(
+        pytest.param(name, options, marks=pytest.mark.slow) for name, options in (
+            ("phi3", Q4), ("olmo2", W4A8), ("olmo2", Q4), ("lfm2", W4A8), ("qwen3_5", W4A8)))])  # fmt: skip
 def test_codes_whose_sums_are_floats(model, workspace, tmp_path, name, options):
     """What ranks add up as floats may bring an activation to the next code."""
     folder = model(name)
@@ -193,7 +197,7 @@ def test_codes_whose_sums_are_floats(model, workspace, tmp_path, name, options):
     check(two, one, 2e-2)  # of single rows, too
 
 
-@pytest.mark.parametrize("scheme, bound", [("none", 5e-6), ("W8A8", 0), ("W4A16", 5e-6)])
+@pytest.mark.parametrize("scheme, bound", with_slow([("none", 5e-6), ("W8A8", 0), ("W4A16", 5e-6)], ("none", 5e-6)))
 def test_value_heads_in_turns(model, workspace, tmp_path, scheme, bound):
     """GGUF has the first value head of each key head, then the second of each: a rank has columns of out_proj in pieces."""
     file = model("qwen3_5", "gguf")
@@ -210,7 +214,7 @@ KEPT = {
 }
 
 
-@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("name", with_slow(list(KEPT), "phi3"))
 def test_codes_that_a_file_has(workspace, tmp_path, name):
     """Rows of one weight for several projections, and columns in pieces, of codes in blocks of 32 that are kept."""
     random, sizes = KEPT[name]
@@ -257,7 +261,7 @@ def test_states_of_ranks_are_a_share(model, workspace, name):
     assert one["recurrent_values"] == 2 * two["recurrent_values"] > 0
 
 
-@pytest.mark.parametrize("name", ["phi3", "lfm2", "qwen3_5"])
+@pytest.mark.parametrize("name", with_slow(["phi3", "lfm2", "qwen3_5"], "phi3", "lfm2"))
 def test_rows_in_the_rotated_basis(model, workspace, tmp_path, name):
     """Blocks lie within what a rank has of each part."""
     options = ["--scheme=W8A8", "--activation-basis=hadamard"]
