@@ -49,14 +49,12 @@ namespace {
 class ConvolutionEmitter {
 public:
   ConvolutionEmitter(KernelBuilder &b, const Conv1dSpec &spec, const KernelArguments &in,
-                     Value piece)
-      : b(b), spec(spec), in(in), lanes(b.target.lanes()), piece(piece) {}
+                     Value weights)
+      : b(b), spec(spec), in(in), lanes(b.target.lanes()), weights(weights) {}
 
   void emit(Value begin, Value end);
 
 private:
-  using Values = KernelBuilder::Values;
-
   bool isWhole() const { return spec.columns % lanes == 0; }
   Value count(Value column) { return b.min(lanes, b.sub(spec.columns, column)); }
   Value load(Value memory, ArrayRef<Index> at, Value column) {
@@ -76,8 +74,8 @@ private:
   }
   void takeWeights();
   void emitSequence(const Sequence &sequence);
-  /// The row number `number` of the sequence, whose tokens `token(column, i)` are the last
-  /// `spec.width`, the row's own the last one.
+  /// token(column, i) gives token i of the last `spec.width` ones, the last of which is that of the
+  /// row.
   void emitRow(Value row, llvm::function_ref<Value(Value column, int64_t i)> token);
   /// Token `i` of those before the rows.
   Value before(const Sequence &sequence, Value column, Index i) {
@@ -89,13 +87,13 @@ private:
   const Conv1dSpec &spec;
   const KernelArguments &in;
   const int64_t lanes;
-  Value piece; ///< weights of the piece: vectors x width x lanes
-  Value first, last;
+  Value weights;     ///< of the piece: vectors x width x lanes
+  Value first, last; ///< vectors
 };
 
 } // namespace
 
-/// Vector i has weight i of each column. Lanes that no column has read the last one's.
+/// Vector i of `weights` has weight i of each column. Lanes that no column has read the last one's.
 void ConvolutionEmitter::takeWeights() {
   SmallVector<int32_t> numbers;
   for (int64_t lane = 0; lane < lanes; ++lane)
@@ -107,7 +105,7 @@ void ConvolutionEmitter::takeWeights() {
     Value own = arith::MinSIOp::create(b, lane, b.broadcast(last, lanes));
     Value offsets = b.muli(own, b.constant(type, spec.width));
     for (int64_t i = 0; i < spec.width; ++i)
-      b.storeVector(b.gather(in["w"], {column, i}, offsets), piece, {vector, i, 0});
+      b.storeVector(b.gather(in["w"], {column, i}, offsets), weights, {vector, i, 0});
   });
 }
 
@@ -116,7 +114,7 @@ void ConvolutionEmitter::emitRow(Value row,
   forVectors([&](Value vector, Value column) {
     Value sum = spec.bias ? load(in["bias"], {column}, column) : Value();
     for (int64_t i = 0; i < spec.width; ++i) {
-      Value weight = b.loadVector(lanes, piece, {vector, i, 0});
+      Value weight = b.loadVector(lanes, weights, {vector, i, 0});
       sum = sum ? b.fma(token(column, i), weight, sum) : b.mulf(token(column, i), weight);
     }
     if (spec.silu)
@@ -133,7 +131,7 @@ void ConvolutionEmitter::emitSequence(const Sequence &sequence) {
   auto own = [&](Value number, Value column) {
     return load(in["x"], {rowOf(number), column}, column);
   };
-  /// The first rows, which meet tokens of the state.
+  // The first rows, which meet tokens of the state.
   for (int64_t number = 0; number < kept; ++number)
     b.ifThen(b.less(number, sequence.rows), [&] {
       emitRow(rowOf(b.index(number)), [&](Value column, int64_t i) -> Value {
@@ -173,11 +171,11 @@ func::FuncOp getOrEmitConv1d(ModuleOp module, const Conv1dSpec &spec, const Targ
       module, describe(spec, module.getContext()), target,
       [&](KernelBuilder &b, const KernelArguments &in, const Team &team) {
         const int64_t lanes = target.lanes(), vectors = kPieceBytes / 4 / lanes;
-        Value piece = memref::AllocaOp::create(b, b.memref({vectors, spec.width, lanes}, b.f32()),
-                                               b.getI64IntegerAttr(64));
+        Value weights = memref::AllocaOp::create(b, b.memref({vectors, spec.width, lanes}, b.f32()),
+                                                 b.getI64IntegerAttr(64));
         auto [begin, end] = shareOf(b, (spec.columns + lanes - 1) / lanes, team);
         b.forLoop(begin, end, vectors, [&, end = end](Value first) {
-          ConvolutionEmitter(b, spec, in, piece).emit(first, b.min(end, b.add(first, vectors)));
+          ConvolutionEmitter(b, spec, in, weights).emit(first, b.min(end, b.add(first, vectors)));
         });
       });
 }

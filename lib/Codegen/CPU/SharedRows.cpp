@@ -32,20 +32,28 @@ Description describe(const TokenAbsMaxSpec &spec, MLIRContext *context) {
   return std::move(d.kernel);
 }
 
-func::FuncOp getOrEmitTokenAbsMax(ModuleOp module, const TokenAbsMaxSpec &spec,
-                                  const Target &target) {
+/// One number of each row, which is written to `result`: of(x) of its columns, combined.
+template <typename Spec>
+static func::FuncOp emitOfRows(ModuleOp module, const Spec &spec, const Target &target,
+                               StringRef result, Combine combine,
+                               llvm::function_ref<Value(KernelBuilder &, Value x)> of) {
   return getOrEmitRowKernel(
       module, spec, target,
       [&](KernelBuilder &b, const KernelArguments &in, Value begin, Value end) {
         b.forLoop(begin, end, 1, [&](Value row) {
-          Value largest = reduceColumns(b, 0, spec.columns, 4 * b.target.lanes(), b.f32(),
-                                        Combine::Max, [&](Value column, int64_t lanes) -> Value {
-                                          Value x = b.loadVector(lanes, in["x"], {row, column});
-                                          return math::AbsFOp::create(b, x);
-                                        });
-          b.store(largest, in["absmax"], {row});
+          Value number = reduceColumns(b, 0, spec.columns, 4 * b.target.lanes(), b.f32(), combine,
+                                       [&](Value column, int64_t lanes) -> Value {
+                                         return of(b, b.loadVector(lanes, in["x"], {row, column}));
+                                       });
+          b.store(number, in[result], {row});
         });
       });
+}
+
+func::FuncOp getOrEmitTokenAbsMax(ModuleOp module, const TokenAbsMaxSpec &spec,
+                                  const Target &target) {
+  return emitOfRows(module, spec, target, "absmax", Combine::Max,
+                    [](KernelBuilder &b, Value x) { return Value(math::AbsFOp::create(b, x)); });
 }
 
 std::string symbolName(const TokenSquaresSpec &spec) {
@@ -61,18 +69,8 @@ Description describe(const TokenSquaresSpec &spec, MLIRContext *context) {
 
 func::FuncOp getOrEmitTokenSquares(ModuleOp module, const TokenSquaresSpec &spec,
                                    const Target &target) {
-  return getOrEmitRowKernel(
-      module, spec, target,
-      [&](KernelBuilder &b, const KernelArguments &in, Value begin, Value end) {
-        b.forLoop(begin, end, 1, [&](Value row) {
-          Value sum = reduceColumns(b, 0, spec.columns, 4 * b.target.lanes(), b.f32(), Combine::Add,
-                                    [&](Value column, int64_t lanes) -> Value {
-                                      Value x = b.loadVector(lanes, in["x"], {row, column});
-                                      return b.mulf(x, x);
-                                    });
-          b.store(sum, in["squares"], {row});
-        });
-      });
+  return emitOfRows(module, spec, target, "squares", Combine::Add,
+                    [](KernelBuilder &b, Value x) { return b.mulf(x, x); });
 }
 
 std::string symbolName(const PartNormSpec &spec) {
