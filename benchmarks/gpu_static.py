@@ -276,7 +276,7 @@ Memory is busy only while enough loads are under way.
 - "blocks": blocks of a layer of {SIZE} rows on a multiprocessor, as far as its registers, threads and shared memory have room.
 - "under way": KB, both multiplied.
 - "by time": KB on the average of the loop's time, not of its waits: what a turn brings, times the latency, over the time that a warp
-  alone takes for a turn (`easyquant.prediction.warp_time`). A warp that waits several times in a turn has less under way.
+  alone takes for a turn (`easyquant.prediction.warp_time`). A kernel that waits several times in a turn has less under way.
 - "wanted": KB, the bandwidth times {chips.LATENCY * 1e9:.0f} ns, the time that memory is assumed to take under load.
 
 """

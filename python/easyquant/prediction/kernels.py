@@ -103,5 +103,5 @@ def read_kernels(ptx: str, functions: dict[str, list[str]]) -> dict[str, Kernel]
 
 
 def _registers(code: list[str]) -> int:
-    """Registers of a thread: as many as the highest one that the code names, and what is not allotted in smaller numbers."""
+    """Registers of a thread: up to the highest that the code names, and no fewer than the least that is allotted."""
     return max([LEAST_REGISTERS, *(int(number) + 1 for line in code for number in re.findall(r"(?<![\w.])R(\d+)", line))])

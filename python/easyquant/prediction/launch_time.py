@@ -9,7 +9,7 @@
            issue slots                                       issue
            cycles of the busiest unit                        arithmetic
 
-Issue, arithmetic and waiting are those of the multiprocessor that has most blocks. It is an estimate, and too short wherever two of these wait for each other."""
+Issue, arithmetic and what is waited for are those of the multiprocessor that has most blocks. It is an estimate, and too short wherever two of these wait for each other."""
 
 import math
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class LaunchTime:
-    """Seconds by PARTS. What goes on at the same time counts once, as its longest part."""
+    """Seconds by PARTS. Only the longest of what goes on at a time has any."""
 
     parts: dict[str, float]
 

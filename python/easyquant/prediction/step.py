@@ -21,7 +21,7 @@ from easyquant.support.files import scratch_folder
 from easyquant.support.tools import cuda_program
 
 DISASSEMBLER = "nvidia-cuda-nvdisasm"  # the package at PyPI; the extra `gpu` has it
-# A fatbin, as fatbinary of CUDA 13 writes it, has a header, and each entry one: kind, version, its own bytes, those of the code.
+# A fatbin as fatbinary of CUDA 13 writes it: its header, and the header of an entry: kind, version, its own bytes, those of the code.
 _FATBIN, _FATBIN_MAGIC = "<IHHQ", 0xBA55ED50
 _ENTRY, _MACHINE_CODE, _ARCHITECTURE = "<HHIQ", 2, 28
 _ELF = b"\x7fELF"
@@ -47,12 +47,12 @@ class Prediction:
 
     @property
     def count(self) -> int:
-        """Launches of the step."""
+        """The number of launches."""
         return sum(each.happening.times for each in self.launches)
 
     @property
     def bytes(self) -> float:
-        """Bytes of the device's memory that the step reads and writes."""
+        """Bytes of the device's memory that are read and written."""
         return sum(each.traffic.memory * each.happening.times for each in self.launches)
 
 

@@ -35,7 +35,7 @@ def result_cycles(opcode: str, instruction: str, memory: MemoryCycles) -> float:
 
 
 def cycles_through(body: list[str], memory: MemoryCycles, turns: int = 1) -> float:
-    """Cycles of one turn of a loop, as it goes on and on with several turns; with one turn, those from its beginning to its end."""
+    """Cycles of one turn of a loop, as it goes on and on; with one turn, from its beginning to its end."""
     body = [line for line in body if not re.match(r"@!U?PT|.*:$", line)]  # what never happens, labels
     parsed = [(re.match(rf"{GUARD}(\w+)", line)[2], line, *reads_and_writes(line)) for line in body]
     now, ready, copies, groups, ends = 0.0, {}, [], [], []
