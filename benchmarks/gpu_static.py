@@ -136,7 +136,8 @@ def matrix_row(chip, name, kernel):
 
 
 def under_way(kernel, machine, blocks, resident, found, least_bytes, body=None):
-    """Columns: loads, blocks, KB under way, KB wanted; and whether they are enough."""
+    """Columns: loads, blocks, KB under way, on the average of waits and by time, KB wanted; and whether both are enough. `body`: one turn
+    of the loop; without it the code is gone through once, and both are the same."""
     loads = loads_of_waits(found, least_bytes)
     on_each = min(resident, blocks / machine.multiprocessors)
     bytes_under_way = on_each * kernel.threads * sum(map(sum, loads)) / len(loads)

@@ -5,13 +5,10 @@
 
 import subprocess
 
-from easyquant.prediction.chips import CHIPS as _CHIPS
 from easyquant.prediction.kernels import read_kernels
 from easyquant.prediction.machine_code import functions_of
 from easyquant.prediction.step import disassemble
 from easyquant.support.tools import cuda_program
-
-CHIPS = tuple(_CHIPS)
 
 
 def compile_kernels(opt, model, chip, cubin, ptx):
