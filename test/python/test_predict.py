@@ -177,6 +177,11 @@ def test_the_command(compiled, tmp_path):
     assert figures["tokens_per_s"] == pytest.approx(2 / figures["seconds"])
 
 
+def test_by_default_no_more_context_than_the_model_takes(compiled):
+    done = easyquant("predict", compiled, "--chip", "sm_90a")
+    assert done.returncode == 0 and "1 × 1 token, each seeing 512 tokens" in done.stdout, done
+
+
 @pytest.mark.parametrize("options, words", [
     (("--chip", "sm_75"), ("--chip", "'sm_75'", "sm_90a")),
     (("--chip", "sm_86"), ("none for sm_86", "--target sm_86")),

@@ -16,6 +16,7 @@ from easyquant.support.files import check_writable, write_json
 from easyquant.terminal import console
 from easyquant.terminal.usage import completes
 
+DEFAULT_CONTEXT = 1024
 ESTIMATE = "an estimate: nothing was measured; docs/guide/predict.md has the model of time, the sources of its constants and how far off it was"
 
 
@@ -78,7 +79,7 @@ def predict_command(
     path: Annotated[Path, typer.Argument(metavar="ARTIFACT", help="An artifact that was compiled for GPUs.")],
     chip: Annotated[str, typer.Option("--chip", metavar="CHIP", autocompletion=completes(CHIPS), help=f"One of {', '.join(CHIPS)}, for which it was compiled.")],
     batch: Annotated[int, typer.Option("--batch", metavar="B", min=1, help="Sequences, each with one new token.")] = 1,
-    context: Annotated[int, typer.Option("--context", metavar="N", min=1, help="Tokens that each sees, the new one included.")] = 1024,
+    context: Annotated[int | None, typer.Option("--context", metavar="N", min=1, help=f"Tokens that each sees, the new one included (default: {DEFAULT_CONTEXT}, or all that the model takes).")] = None,
     every: Annotated[bool, typer.Option("--all", help="List every layer by itself.")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write all figures there too, in seconds and bytes.")] = None,
 ) -> None:
@@ -91,7 +92,7 @@ def predict_command(
     """
     check_writable(json_file)
     artifact = Artifact.open(path)
-    figures = report(artifact, predict(artifact, chip, batch, context), every)
+    figures = report(artifact, predict(artifact, chip, batch, context or min(DEFAULT_CONTEXT, artifact.max_context)), every)
     print_report(figures)
     if json_file:
         write_json(json_file, figures)
