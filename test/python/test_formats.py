@@ -10,9 +10,9 @@ import pytest
 from calibrating import write_tokens
 from easyquant.evaluation.weights import read_site, read_tensor
 from easyquant.runtime.artifact import Artifact
-from helpers import Runner, run_tool, test_data, with_slow
+from helpers import Runner, random_llama, run_tool, test_data, with_slow, write_model
 from oracles.checkpoint import read_folder
-from oracles.formats import Formats, Peaks
+from oracles.formats import Formats, Peaks, rounded
 from oracles.llama import Llama
 from oracles.llama2c_tokenizer import read_tokenizer
 
@@ -79,6 +79,15 @@ def test_whole_model_of_static_scales(runner, stories, tokens, tmp_path_factory,
     lost = divergences(exact, oracle).mean()
     assert np.median(divergences(oracle, logits)) < 1e-3 * lost
     assert divergences(exact, logits).mean() == pytest.approx(lost, rel=0.1)
+
+
+def test_two_levels_hold_rows_of_small_weights(artifact, tmp_path):
+    """As q_proj of Gemma 3 270M has them: scales below the least normal f16."""
+    config, tensors = random_llama(3)
+    weight = tensors["model.layers.0.self_attn.q_proj.weight"]
+    weight[:3] *= np.float32([[1e-3], [1e-5], [1e-9]])
+    made = Artifact.open(artifact(write_model(tmp_path / "model", config, tensors), "--scheme=W4A16", "--group-size=8", "--scale-type=two-level"))
+    np.testing.assert_array_equal(read_site(made, "model.layers.0.self_attn.q_proj"), rounded(weight, "i4", "ui6", 8))
 
 
 @pytest.mark.parametrize("method", ["gptq", "awq", "lkd", "smoothquant"])
