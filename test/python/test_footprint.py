@@ -161,10 +161,11 @@ def test_machines_hold_what_fits(tmp_path):
     assert 0.49 < gpu["weight_bytes"] / figures(found, "none")["weight_bytes"] < 0.52
 
 
-def test_what_gpus_have_no_kernels_for_is_said(planned):
-    assert "refused" not in figures(planned[0], "W8A8", "gpu")
-    assert "no GPU kernel reads" in figures(planned[0], "Q5", "gpu")["refused"]
-    assert not any(machine["tokens_per_s"]["Q5"] for machine in planned[0]["machines"] if machine["target"] != "cpu")
+def test_what_gpus_have_no_kernels_for_is_said(configuration, tmp_path):
+    found, _ = plan(configuration, tmp_path / "plan.json", "--scheme", "Q5", "--scheme", "FP8_DYNAMIC")
+    assert "refused" not in figures(found, "Q5", "gpu")
+    assert "the GPU kernels take float and int8 ones" in figures(found, "FP8_DYNAMIC", "gpu")["refused"]
+    assert not any(machine["tokens_per_s"]["FP8_DYNAMIC"] for machine in found["machines"] if machine["target"] != "cpu")
 
 
 def test_weights_that_are_not_there_are_not_asked_for(model, tmp_path):

@@ -70,12 +70,27 @@ SCHEMES = {
     "W2A8": ["--scheme=W2A8", "--group-size=32", "--activation-basis=plain"],
     "W4A8, f32 scales": ["--scheme=W4A8", "--group-size=32", "--scale-type=f32"],
     "W8A16, f16 scales": ["--scheme=W8A16", "--scale-type=f16"],
+    "Q3": ["--scheme=Q3"],
+    "Q4": ["--scheme=Q4"],
+    "Q5": ["--scheme=Q5"],
+    "Q6": ["--scheme=Q6"],
+    "Q4, float activations": ["--scheme=Q4", "--activations=float"],
+    "W3A8_ASYM": ["--scheme=W3A8_ASYM", "--group-size=32"],
+    "W4A8, groups of activations": ["--scheme=W4A8", "--group-size=64", "--activation-group-size=32"],
+    "two-level scales": ["--scheme=W4A16", "--group-size=32", "--scale-type=two-level"],
+    "NF4A16": ["--scheme=NF4A16", "--group-size=32"],
+    "T4A16": ["--scheme=T4A16", "--group-size=32"],
+    "T3A8": ["--scheme=T3A8", "--group-size=32"],
+    "IQ4NLA8": ["--scheme=IQ4NLA8", "--group-size=32"],
+    "MXFP4A16": ["--scheme=MXFP4A16"],
+    "NVFP4A16": ["--scheme=NVFP4A16"],
+    "FP4 head": ["--scheme=W4A16", "--group-size=32", "--head=MXFP4A16"],
     "none": ["--scheme=none", "--kv-cache=f16"],
     "int8 cache": ["--scheme=W8A8", "--kv-scheme=int8", "--kv-group=16", "--kv-residual=16"],
     "int4 cache": ["--scheme=W8A8", "--kv-scheme=int4", "--kv-group=16", "--kv-residual=16"],
 }
 # These vary what the others test.
-SLOW = ("W8A8_ASYM", "W2A16_ASYM", "W4A8, f32 scales", "W8A16, f16 scales", "none", "int8 cache", "W3A16", "W2A8")
+SLOW = ("Q3", "Q5", "Q6", "Q4, float activations", "W3A8_ASYM", "two-level scales", "NF4A16", "T4A16", "IQ4NLA8", "MXFP4A16", "FP4 head", "W8A8_ASYM", "W2A16_ASYM", "W4A8, f32 scales", "W8A16, f16 scales", "none", "int8 cache", "W3A16", "W2A8")
 
 
 @pytest.mark.parametrize("name", with_slow(SCHEMES, *SLOW))

@@ -34,8 +34,8 @@ class DotLinear {
 public:
   DotLinear(KernelBuilder &b, const LinearSpec &spec, int64_t rowCount,
             const KernelArguments &arguments)
-      : b(b), spec(spec), rowCount(rowCount), arguments(arguments),
-        epilogue(b, spec, arguments, 1, 8 - spec.bits) {}
+      : b(b), spec(spec), rowCount(rowCount), arguments(arguments), blocks(b, spec),
+        epilogue(b, spec, arguments, 1, blocks.shift()) {}
 
   void emit();
 
@@ -48,7 +48,7 @@ private:
   bool isMatrix() const { return rowCount == kMatrixRows; }
   /// Groups between two barriers, whose terms a thread keeps in registers.
   int64_t slots() const {
-    int64_t count = kWarps * (spec.zeroPoints || spec.inputZeroPoints ? 2 : 4);
+    int64_t count = kWarps * (spec.readsSums() || spec.inputZeroPoints ? 2 : 4);
     while (count > kWarps && count * slotWords() * 4 > kMostSharedBytes)
       count /= 2;
     return count;
@@ -81,6 +81,13 @@ private:
   }
   void emitPlain();
   void emitGrouped();
+  /// What a thread carries of an element from group to group: t, and where several dot groups share
+  /// a group of the weight, s and with minima what these are multiplied by.
+  int64_t carriedOf() const { return !isNested() ? 1 : spec.minima ? 3 : 2; }
+  bool isNested() const { return spec.dotsOfGroup() > 1; }
+  /// Adds the sum of dot group `group` to what is carried of an element.
+  Values addGroup(Value group, Value dot, const LinearEpilogue::ColumnTerms &columns,
+                  const LinearEpilogue::RowTerms &row, ArrayRef<Value> carried);
   /// Writes the thread's elements, from their sums over the groups.
   void write(ValueRange totals);
 
@@ -88,11 +95,12 @@ private:
   const LinearSpec &spec;
   int64_t rowCount;
   const KernelArguments &arguments;
+  UnpackedBytes blocks;
   LinearEpilogue epilogue;
 
   Value rows, firstRow; ///< of y
   Value thread, warp, lane, quarter;
-  Value weights;                         ///< of this lane in the block row
+  Value weights;                         ///< the block row
   SmallVector<Value> activations, valid; ///< of each row of a lane, at its first column
   Value column, columnOfBlock;           ///< of the thread's elements
   Value shared;
@@ -101,12 +109,9 @@ private:
 } // namespace
 
 DotLinear::Values DotLinear::addBlock(Value block, bool certain, Values sums) {
-  VectorType words = b.vec(4, b.i32());
   Value inside = certain ? Value() : b.less(block, columnBlocks());
-  Value loaded = b.guarded(inside, b.zero(words), [&] {
-    return b.load(b.advance(weights, b.mul(block, numerics::kFragmentBytes), b.i8()), words, true);
-  });
-  auto unpacked = unpackBytes(b, spec.bits, b.elements(loaded));
+  Value pointer = b.advance(weights, b.mul(block, numerics::fragmentBytes(spec.bits)), b.i8());
+  auto unpacked = blocks.unpack(blocks.load(pointer, lane, /*constant=*/true, inside));
   const int64_t lanesRows = std::ssize(activations);
   Values x; // of each half of the block's columns and each row of the lane
   for (int64_t half = 0; half < 2; ++half)
@@ -201,26 +206,56 @@ void DotLinear::emitPlain() {
       for (int64_t slot = 1; slot < kWarps; ++slot)
         sum = b.add(sum, b.load(slotWord(slot, rowOf(i), columnOfBlock), b.i32()));
       Value group = b.i32(0);
-      return epilogue
-          .addGroup(sum, epilogue.columnTerms(group, column), epilogue.rowSum(m, group, Value()),
-                    epilogue.rowZero(m, Value()), {})
+      const LinearEpilogue::ColumnTerms columns = epilogue.columnTerms(group, column);
+      LinearEpilogue::RowTerms row = epilogue.rowTerms(m, group, Value());
+      row.zero = epilogue.rowZero(m, Value());
+      if (!spec.inputGroup)
+        return epilogue.addGroup(sum, columns, row, {}).front();
+      Value ones = epilogue.addOnes(row, b.zero(b.f32()));
+      return epilogue.addInputGroups(epilogue.addDots(sum, columns, row, {}), ones, columns, {})
           .front();
     }));
   write(totals);
 }
 
+DotLinear::Values DotLinear::addGroup(Value group, Value dot,
+                                      const LinearEpilogue::ColumnTerms &columns,
+                                      const LinearEpilogue::RowTerms &row,
+                                      ArrayRef<Value> carried) {
+  Value t = carried[0], zero = b.zero(b.f32());
+  if (!spec.inputGroup)
+    return epilogue.addGroup(dot, columns, row, t);
+  if (!isNested())
+    return epilogue.addInputGroups(epilogue.addDots(dot, columns, row, {}),
+                                   epilogue.addOnes(row, zero), columns, t);
+  Value s = epilogue.addDots(dot, columns, row, carried[1]).front();
+  Value ones = spec.minima ? epilogue.addOnes(row, carried[2]) : Value();
+  // Behind the last dot group of a group of the weight.
+  Value next = b.add(group, 1);
+  Value ends = b.equal(b.rem(next, spec.dotsOfGroup()), 0);
+  if (spec.dotGroups() % spec.dotsOfGroup() != 0)
+    ends = b.createOrFold<arith::OrIOp>(b.equal(next, spec.dotGroups()), ends);
+  Value added = epilogue.addInputGroups(s, ones, columns, t).front();
+  Values results = {b.select(ends, added, t), b.select(ends, zero, s)};
+  if (spec.minima)
+    results.push_back(b.select(ends, zero, ones));
+  return results;
+}
+
 void DotLinear::emitGrouped() {
-  const int64_t groups = spec.groups(), slots = this->slots();
-  const int64_t blocks = spec.groupSize / numerics::kFragmentColumns;
+  const int64_t groups = spec.dotGroups(), slots = this->slots();
+  const int64_t blocks = spec.dotGroup() / numerics::kFragmentColumns, ofElement = carriedOf();
   const bool allThere = groups % slots == 0;
   shared = b.sharedMemory(slots * slotWords() * 4);
-  Values totals(elements(), b.zero(b.f32()));
+  Values totals(elements() * ofElement, b.zero(b.f32()));
   totals = b.forLoop(0, groups, slots, totals, [&](Value base, ValueRange carried) {
     // All threads, as loads that some lanes leave out are not fewer.
     SmallVector<LinearEpilogue::ColumnTerms> columns;
     for (int64_t slot = 0; slot < slots; ++slot) {
       Value group = b.add(base, slot);
-      columns.push_back(epilogue.columnTerms(allThere ? group : b.min(group, groups - 1), column));
+      if (!allThere)
+        group = b.min(group, groups - 1);
+      columns.push_back(epilogue.columnTerms(b.div(group, spec.dotsOfGroup()), column));
     }
     for (int64_t slot = 0; slot < slots; slot += kWarps) {
       Value group = b.add(b.add(base, slot), warp);
@@ -229,25 +264,30 @@ void DotLinear::emitGrouped() {
     }
     b.barrier();
     Values sums;
-    for (int64_t i = 0; i < elements(); ++i)
-      sums.push_back(b.guarded(owns(i), carried[i], [&] {
-        Value m = b.add(firstRow, rowOf(i)), sum = carried[i];
+    for (int64_t i = 0; i < elements(); ++i) {
+      const Values before(carried.slice(i * ofElement, ofElement));
+      llvm::append_range(sums, b.guardedAll(owns(i), before, [&] {
+        Value m = b.add(firstRow, rowOf(i)), zero = epilogue.rowZero(m, Value());
+        Values state = before;
         for (int64_t slot = 0; slot < slots; ++slot) {
           Value group = b.add(base, slot), there = b.less(group, groups);
           Value dot = b.load(slotWord(slot, rowOf(i), columnOfBlock), b.i32());
-          Value added = epilogue
-                            .addGroup(dot, columns[slot],
-                                      epilogue.rowSum(m, group, allThere ? Value() : there),
-                                      epilogue.rowZero(m, Value()), sum)
-                            .front();
-          sum = allThere ? added : b.select(there, added, sum);
+          LinearEpilogue::RowTerms row = epilogue.rowTerms(m, group, allThere ? Value() : there);
+          row.zero = zero;
+          Values added = addGroup(group, dot, columns[slot], row, state);
+          for (auto [value, with] : llvm::zip_equal(state, added))
+            value = allThere ? with : b.select(there, with, value);
         }
-        return sum;
+        return state;
       }));
+    }
     b.barrier();
     return sums;
   });
-  write(totals);
+  Values ofElements;
+  for (int64_t i = 0; i < elements(); ++i)
+    ofElements.push_back(totals[i * ofElement]);
+  write(ofElements);
 }
 
 void DotLinear::emit() {
@@ -257,9 +297,9 @@ void DotLinear::emit() {
   lane = b.rem(thread, 32);
   quarter = b.rem(lane, 4);
   firstRow = b.mul(b.block(1), rowCount);
-  weights = b.advance(
-      b.rowOf(arguments["w"], b.block(0), columnBlocks() * numerics::kFragmentBytes, b.i8()),
-      b.mul(lane, 16), b.i8());
+  weights = b.rowOf(arguments["w"], b.block(0), columnBlocks() * numerics::fragmentBytes(spec.bits),
+                    b.i8());
+  blocks.prepare(arguments);
   columnOfBlock = b.rem(thread, blockRows());
   column = b.add(b.mul(b.block(0), blockRows()), columnOfBlock);
   for (int64_t m = 0; m < (isMatrix() ? 2 : rowCount); ++m) {
@@ -268,7 +308,7 @@ void DotLinear::emit() {
     activations.push_back(b.advance(b.rowOf(arguments["codes"], row, paddedColumns(spec.k), b.i8()),
                                     b.mul(quarter, 4), b.i8()));
   }
-  spec.groups() == 1 ? emitPlain() : emitGrouped();
+  spec.dotGroups() == 1 ? emitPlain() : emitGrouped();
 }
 
 void emitDotLinear(KernelBuilder &b, const LinearSpec &spec, int64_t rows,

@@ -298,7 +298,7 @@ Value KernelBuilder::dp4a(Value a, Value b, Value c) {
                                            NVVM::DotAccumulateType::SIGNED, bitcast(b, bytes),
                                            NVVM::DotAccumulateType::SIGNED, c);
 }
-Value KernelBuilder::permute(Value a, Value b, int64_t selector) {
+Value KernelBuilder::permute(Value a, Value b, Int selector) {
   return intrinsic("llvm.nvvm.prmt", i32(), {a, b, i32(selector)});
 }
 Value KernelBuilder::intrinsic(StringRef name, Type type, ValueRange operands) {
@@ -316,16 +316,21 @@ Value KernelBuilder::opaque(Value pointer) {
 //===- Control flow -------------------------------------------------------===//
 
 Value KernelBuilder::guarded(Value condition, Value otherwise, llvm::function_ref<Value()> body) {
+  return guardedAll(condition, otherwise, [&] { return Values{body()}; }).front();
+}
+
+KernelBuilder::Values KernelBuilder::guardedAll(Value condition, ValueRange otherwise,
+                                                llvm::function_ref<Values()> body) {
   if (!condition)
     return body();
-  auto op = scf::IfOp::create(*this, otherwise.getType(), condition, /*withElseRegion=*/true);
+  auto op = scf::IfOp::create(*this, TypeRange(otherwise), condition, /*withElseRegion=*/true);
   OpBuilder::InsertionGuard guard(*this);
   setInsertionPointToStart(op.thenBlock());
-  Value value = body();
-  scf::YieldOp::create(*this, value);
+  Values values = body();
+  scf::YieldOp::create(*this, values);
   setInsertionPointToStart(op.elseBlock());
   scf::YieldOp::create(*this, otherwise);
-  return op.getResult(0);
+  return Values(op.getResults());
 }
 
 //===- Kernels ------------------------------------------------------------===//

@@ -27,8 +27,11 @@
 //
 // Packed weights (easyquant/Numerics/FragmentPacking.h defines them to the byte)
 //   * w: codes as fragments, in the order that the kernel takes;
-//   * wscales: G x Np, f32 or f16, which become f32 as they are loaded;
-//   * wzeros: G x Np fields of bits, for asymmetric weights;
+//   * wscales: G x Np, in their format; they become f32 as they are loaded;
+//   * wzeros: numbers of as many bits as codes have, of weights with zero points;
+//   * wminima: G x Np, of weights with minima;
+//   * wouter: Np floats, of weights whose scales are scaled;
+//   * codebook: 2^b floats, of codes that are indices;
 //   * wsums: G x Np int32; where activations have zero points.
 //
 //===----------------------------------------------------------------------===//
@@ -51,6 +54,7 @@ namespace easyquant::gpu {
 
 using easyquant::RowOp;
 using easyquant::RowQuantization;
+using numerics::CodeFormat;
 using numerics::groupCount;
 using numerics::ScaleFormat;
 
@@ -63,8 +67,23 @@ constexpr int64_t divideCeil(int64_t a, int64_t b) { return (a + b - 1) / b; }
 enum class Float { F32, F16, BF16 };
 const char *nameOf(Float type); ///< "f32", ...
 constexpr int64_t bytesOf(Float type) { return type == Float::F32 ? 4 : 2; }
-/// The name of packed weights in symbols: "i4", "i4_sf16", ...
-std::string nameOf(int bits, ScaleFormat scales);
+
+/// What kernels know of a scheme of weights; all else is in memory.
+struct WeightCodec {
+  int bits = 8;            ///< of a code: 2, 3, 4, 5, 6 or 8
+  int64_t groupSize = 0;   ///< 0: a row
+  bool zeroPoints = false; ///< of integers
+  ScaleFormat scales = ScaleFormat::F32;
+  CodeFormat codes = CodeFormat::Integer;
+  bool outer = false;
+  bool minima = false; ///< numerics::Scheme::minima
+  float unit = 1;      ///< of the values of a table that int8 activations are multiplied with
+
+  static WeightCodec of(const numerics::Scheme &scheme);
+  bool isTable() const { return codes == CodeFormat::Table; }
+};
+/// The name of packed weights in symbols: "i4", "i4_sf16", "f4E2M1FN_sf8E4M3FN_outer_g16", ...
+std::string nameOf(const WeightCodec &codec);
 
 /// The dialects that kernels are made of.
 void registerKernelDialects(mlir::DialectRegistry &registry);
@@ -128,7 +147,8 @@ const Kernel &kernelFor(const std::vector<Kernel> &kernels, int64_t rows) {
 /// quantization is static; absmax is a float a row. Online, row_states are int64s, the byte of
 /// `states` where the doubles of each row's sequence are, of which `first` is the site's first;
 /// extrema are two floats a row, the largest of -x and of x (Numerics/OnlineScales.h). Quantize
-/// itself is dynamic unless it is static or online. With a `hadamard` block the result is rotated,
+/// itself is dynamic unless it is static or online. With a `scaleGroup`, which is the groupSize of
+/// sums, too, a row has a scale for each group. With a `hadamard` block the result is rotated,
 /// to the bit of numerics::rotateActivation, before anything is made of it.
 struct RowSpec {
   /// Where the largest magnitude of a row, which its dynamic scale follows from, comes from.
@@ -144,6 +164,7 @@ struct RowSpec {
   RowQuantization quantization = RowQuantization::None;
   bool sums = false;           ///< write sums of codes
   int64_t groupSize = 0;       ///< groups of the sums; 0 (one group) or a multiple of 16
+  int64_t scaleGroup = 0;      ///< dynamic: columns that share a scale: 32, 64, 128; 0: a row
   bool zeroPoints = false;     ///< static only: asymmetric
   bool fullRange = false;      ///< static only: codes from -128 on, as asymmetric ones always are
   bool sinks = false;          ///< not dynamic: definition 4 of Numerics/Quantize.h instead of 3
@@ -180,22 +201,26 @@ RowShape rowShape(const RowSpec &spec);
 
 //===- Linears on integer activations -------------------------------------===//
 
-/// y = x W^T (+ bias) (+ y), x quantized to int8, weights in the order Bytes. Every accumulator is
-/// an exact int32 of its group (the caller has checked K against numerics::maxDotLength), and in
+/// y = x W^T (+ bias) (+ y), x quantized to int8, weights in the order M16N8K32. Every accumulator
+/// is an exact int32 of its group (the caller has checked K against numerics::maxDotLength), and in
 /// fp32, groups in order,
 ///   t = fma(sw[n,g], float(acc[m,n,g] - zw[n,g] * sums[m,g] - zx[m] * wsums[n,g]), t)
-///   y[m,n] = sx[m] * t (+ bias[n]) (+ y[m,n])
-/// each sum rounded once: the bits of numerics::reference::integerLinear, whichever kernel of a
+///   y[m,n] = sx[m] * u * t (+ bias[n]) (+ y[m,n])
+/// u being the unit of a table (1 of integers). A weight with minima has its lowest code for zw,
+/// and each fma is followed by one of m[n,g] with sums[m,g] - zx[m] * columns of g. With an
+/// `inputGroup` accumulators are those of the groups i of the activations,
+///   s = fma(sx[m,i], float(acc[m,n,i] - zw[n,g] * sums[m,i]), s), of all i in g;
+///   t = fma(sw[n,g], s, t)
+///   y[m,n] = u * t (+ bias[n]) (+ y[m,n])
+/// Each sum is rounded once: the bits of numerics::reference::integerLinear, whichever kernel of a
 /// spec computes them, then rounded to the output's type. Parameters, those in brackets where the
 /// spec has them:
-///   codes, scales, [sums], [zeros], w, wscales, [wzeros], [wsums], [bias], y, y_stride, rows
-struct LinearSpec {
+///   codes, scales, [sums], [zeros], w, wscales, [wzeros], [wminima], [wsums], [codebook], [bias],
+///   y, y_stride, rows
+struct LinearSpec : WeightCodec { ///< groupSize: 0 or a multiple of 32; integers, or a table
   int64_t n = 0, k = 0;
-  int bits = 8;                          ///< of the weights: 2, 4 or 8
-  int64_t groupSize = 0;                 ///< 0 or a multiple of 32
-  bool zeroPoints = false;               ///< of the weights: sums and wzeros are parameters
-  bool inputZeroPoints = false;          ///< of the activations: zeros and wsums are parameters
-  ScaleFormat scales = ScaleFormat::F32; ///< of the weights: F32 or F16
+  bool inputZeroPoints = false; ///< of the activations: zeros and wsums are parameters
+  int64_t inputGroup = 0;       ///< columns of a token that share a scale: 32, 64, 128; 0: all
   bool bias = false;
   bool accumulate = false; ///< add to y instead of overwriting it: the residual connection
   Float output = Float::F32;
@@ -205,15 +230,22 @@ struct LinearSpec {
   bool isPartial = false;
 
   int64_t groups() const { return groupCount(k, groupSize); }
+  /// Columns whose products share an accumulator; 0: all.
+  int64_t dotGroup() const { return inputGroup ? inputGroup : groupSize; }
+  int64_t dotGroups() const { return groupCount(k, dotGroup()); }
+  /// Dot groups in a group of the weight, the last one of which may have fewer.
+  int64_t dotsOfGroup() const {
+    return !inputGroup ? 1 : groupSize ? groupSize / inputGroup : dotGroups();
+  }
+  /// Are the sums of the codes of each group a parameter?
+  bool readsSums() const { return zeroPoints || minima; }
 };
 
-/// y[m,n] = sx[m] * (sw[n] * float(sums[m,n])) (+ bias[n]) (+ y[m,n]): what LinearSpec does with
-/// the sums of one group, to the bit. Parameters:
+/// y[m,n] = sx[m] * u * (sw[n] * float(sums[m,n])) (+ bias[n]) (+ y[m,n]): what LinearSpec does
+/// with the sums of one group, to the bit. Parameters:
 ///   sums, sums_stride, scales, wscales, [bias], y, y_stride, rows
-struct RescaleSpec {
+struct RescaleSpec : WeightCodec {
   int64_t n = 0;
-  int bits = 8;                          ///< of the weights
-  ScaleFormat scales = ScaleFormat::F32; ///< of the weights: F32 or F16
   bool bias = false, accumulate = false;
 };
 Description getOrEmit(mlir::gpu::GPUModuleOp module, const RescaleSpec &spec, const Chip &chip);
