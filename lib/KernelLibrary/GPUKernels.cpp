@@ -55,14 +55,6 @@ LogicalResult GPULauncher::copy(LaunchBuilder &b, Value from, Value to) const {
                 Phase::Other);
 }
 
-/// Are there kernels for such codes of rows?
-static LogicalResult checkRows(Operation *op, equant::SchemeAttr rows) {
-  if (!rows.getTokenGroup() || rows.getSymmetric())
-    return success();
-  return op->emitOpError("no GPU kernel for ")
-         << rows << "; expected groups without zero points, or compile it with --target cpu";
-}
-
 LogicalResult GPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel, RowOp rowOp,
                                  double constant, Arguments &arguments) const {
   easyquant::gpu::RowSpec spec;
@@ -75,8 +67,7 @@ LogicalResult GPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel, RowO
   Value rows = b.rows(b[rowsOf(kernel)]);
   Phase phase = Phase::Quantize;
   if (auto quantize = kernel.find<equant::QuantizeRowsOp>()) {
-    if (failed(checkRows(quantize, quantize.getScheme())) ||
-        failed(setQuantization(b, quantize, kernel, arguments)))
+    if (failed(setQuantization(b, quantize, kernel, arguments)))
       return failure();
     describeQuantization(spec, quantize);
     spec.scaleGroup = quantize.getScheme().getTokenGroup();
@@ -131,6 +122,19 @@ void GPULauncher::addRowOps(KernelLibrary &library) const {
     Arguments arguments(b, {{"x", b[op.getIn()]}});
     return row(b, kernel, RowOp::Copy, 0, arguments);
   });
+  library.add<equant::FakeQuantizeOp>([*this](auto &b, auto op, const KernelOps &kernel) {
+    easyquant::gpu::FakeQuantizeSpec spec{lm::columns(op.getInput()),
+                                          op.getScheme().toNumerics().codes,
+                                          bool(op.getScaleAttr()), op.getScheme().getGroupSize()};
+    Arguments arguments(b, {{"x", b[op.getInput()]}});
+    if (op.getScaleAttr())
+      arguments.set("scale", b.constant(op.getScaleAttr()));
+    Operation *last = kernel.ops.back();
+    if (isa<arith::TruncFOp>(last))
+      spec.output = kBF16;
+    arguments.set("y", b.result(last->getResult(0), b.rows(b[op.getInput()])));
+    return launch(b, op, getOrEmit(kernels, spec, chip), arguments, Phase::Quantize);
+  });
   library.add<lm::RowsOp>([*this](auto &b, auto op, const KernelOps &) {
     easyquant::gpu::GatherSpec spec{lm::columns(op.getInput())};
     Value numbers = b[op.getRows()];
@@ -178,15 +182,14 @@ LogicalResult GPULauncher::linear(LaunchBuilder &b, equant::PackedLinearOp op,
   if (failed(describeWeights(spec, op, FragmentOrder::M16N8K32)))
     return failure();
   equant::SchemeAttr rows = op.getRows().getScheme();
-  if (failed(checkRows(op, rows)))
-    return failure();
   spec.inputGroup = rows.getTokenGroup();
   spec.inputZeroPoints = !rows.getSymmetric();
   spec.isPartial = !lm::isActivationType(op.getType());
   Arguments arguments(b);
   arguments.setCodes(op.getInput());
   if (failed(arguments.setWeight(op.getWeight(), kWeightParts)) ||
-      (spec.inputZeroPoints && failed(arguments.setWeight(op.getWeight(), {WeightTensor::Sums}))) ||
+      (spec.inputZeroPoints && !spec.sumsWeights() &&
+       failed(arguments.setWeight(op.getWeight(), {WeightTensor::Sums}))) ||
       failed(arguments.setWeight("bias", op.getBias())))
     return failure();
   spec.accumulate = bool(kernel.next<lm::AddOp>());

@@ -77,6 +77,7 @@ SCHEMES = {
     "Q4, float activations": ["--scheme=Q4", "--activations=float"],
     "W3A8_ASYM": ["--scheme=W3A8_ASYM", "--group-size=32"],
     "W4A8, groups of activations": ["--scheme=W4A8", "--group-size=64", "--activation-group-size=32"],
+    "W8A8, zero points in groups": ["--scheme=W8A8", "--activation-group-size=64", "--activation-zero-points"],
     "two-level scales": ["--scheme=W4A16", "--group-size=32", "--scale-type=two-level"],
     "NF4A16": ["--scheme=NF4A16", "--group-size=32"],
     "T4A16": ["--scheme=T4A16", "--group-size=32"],
@@ -85,12 +86,13 @@ SCHEMES = {
     "MXFP4A16": ["--scheme=MXFP4A16"],
     "NVFP4A16": ["--scheme=NVFP4A16"],
     "FP4 head": ["--scheme=W4A16", "--group-size=32", "--head=MXFP4A16"],
+    "FP8_DYNAMIC": ["--scheme=FP8_DYNAMIC"],
     "none": ["--scheme=none", "--kv-cache=f16"],
     "int8 cache": ["--scheme=W8A8", "--kv-scheme=int8", "--kv-group=16", "--kv-residual=16"],
     "int4 cache": ["--scheme=W8A8", "--kv-scheme=int4", "--kv-group=16", "--kv-residual=16"],
 }
 # These vary what the others test.
-SLOW = ("Q3", "Q5", "Q6", "Q4, float activations", "W3A8_ASYM", "two-level scales", "NF4A16", "T4A16", "IQ4NLA8", "MXFP4A16", "FP4 head", "W8A8_ASYM", "W2A16_ASYM", "W4A8, f32 scales", "W8A16, f16 scales", "none", "int8 cache", "W3A16", "W2A8")
+SLOW = ("Q3", "Q5", "Q6", "Q4, float activations", "W3A8_ASYM", "W8A8, zero points in groups", "two-level scales", "NF4A16", "T4A16", "IQ4NLA8", "MXFP4A16", "FP4 head", "FP8_DYNAMIC", "W8A8_ASYM", "W2A16_ASYM", "W4A8, f32 scales", "W8A16, f16 scales", "none", "int8 cache", "W3A16", "W2A8")
 
 
 @pytest.mark.parametrize("name", with_slow(SCHEMES, *SLOW))

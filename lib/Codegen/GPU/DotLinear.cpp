@@ -55,7 +55,12 @@ private:
   }
   /// Elements between the sums of two rows of y: padded where all lanes store pairs of them.
   int64_t rowStride() const { return blockRows() + (isMatrix() ? 8 : 0); }
-  int64_t slotWords() const { return rowCount * rowStride(); }
+  int64_t slotWords() const { return slotRows() * rowStride(); }
+  /// Rows of sums: those of y, and where the kernel sums the weights, theirs behind them.
+  int64_t slotRows() const { return rowCount + (spec.sumsWeights() ? 1 : 0); }
+  int64_t sumCount() const {
+    return isMatrix() ? (spec.sumsWeights() ? 8 : 4) * tiles() : slotRows() * tiles();
+  }
   /// Elements of y that a thread has, all in one column.
   int64_t elements() const { return divideCeil(rowCount * blockRows(), int64_t{kDotThreads}); }
   int64_t blockRows() const { return numerics::fragmentRows(spec.bits); }
@@ -125,22 +130,35 @@ DotLinear::Values DotLinear::addBlock(Value block, bool certain, Values sums) {
         return b.load(b.advance(activations[m], column, b.i8()), b.i32(), true);
       }));
     }
+  // Codes times ones are what zero points of activations multiply.
+  std::array<Value, 2> ones;
+  if (spec.sumsWeights())
+    ones = blocks.ones(b.mul(block, numerics::kFragmentColumns), lane, spec.k);
+  auto multiply = [&](ValueRange with, int64_t t, int64_t at) {
+    Values d = b.multiplyBytes(with, unpacked[t], ArrayRef(sums).slice(at, 4));
+    llvm::copy(d, sums.begin() + at);
+  };
   for (int64_t t = 0; t < tiles(); ++t) {
     if (isMatrix()) {
-      Values d = b.multiplyBytes(x, unpacked[t], ArrayRef(sums).slice(4 * t, 4));
-      llvm::copy(d, sums.begin() + 4 * t);
+      multiply(x, t, 4 * t);
+      if (spec.sumsWeights())
+        multiply({ones[0], ones[0], ones[1], ones[1]}, t, 4 * (tiles() + t));
       continue;
     }
-    for (int64_t m = 0; m < lanesRows; ++m)
-      for (int64_t half = 0; half < 2; ++half)
+    for (int64_t half = 0; half < 2; ++half) {
+      for (int64_t m = 0; m < lanesRows; ++m)
         sums[m * tiles() + t] =
             b.dp4a(unpacked[t][half], x[half * lanesRows + m], sums[m * tiles() + t]);
+      if (spec.sumsWeights())
+        sums[rowCount * tiles() + t] =
+            b.dp4a(unpacked[t][half], ones[half], sums[rowCount * tiles() + t]);
+    }
   }
   return sums;
 }
 
 DotLinear::Values DotLinear::accumulate(Value first, int64_t stride, int64_t count) {
-  Values sums((isMatrix() ? 4 : rowCount) * tiles(), b.i32(0));
+  Values sums(sumCount(), b.i32(0));
   int64_t unroll = std::min(kUnroll, count);
   int64_t trips = divideCeil(count, unroll);
   // Which blocks there are is known if all warps and trips end where the row ends.
@@ -175,13 +193,21 @@ void DotLinear::storeSlot(Values sums, Value slot) {
         b.store(pair,
                 slotWord(slot, b.add(b.div(lane, 4), 8 * half), b.add(b.mul(quarter, 2), 8 * t)));
       }
+    if (spec.sumsWeights()) // all rows of the product are the same
+      b.ifThen(b.equal(b.div(lane, 4), 0), [&] {
+        for (int64_t t = 0; t < tiles(); ++t) {
+          const int64_t at = 4 * (tiles() + t);
+          b.store(b.join({sums[at], sums[at + 1]}),
+                  slotWord(slot, rowCount, b.add(b.mul(quarter, 2), 8 * t)));
+        }
+      });
     return;
   }
   for (Value &sum : sums)
     for (int64_t mask : {1, 2})
       sum = b.add(sum, b.shuffleXor(sum, mask));
   b.ifThen(b.equal(quarter, 0), [&] {
-    for (int64_t m = 0; m < rowCount; ++m)
+    for (int64_t m = 0; m < slotRows(); ++m)
       for (int64_t t = 0; t < tiles(); ++t)
         b.store(sums[m * tiles() + t], slotWord(slot, m, b.add(b.div(lane, 4), 8 * t)));
   });
@@ -202,13 +228,20 @@ void DotLinear::emitPlain() {
   for (int64_t i = 0; i < elements(); ++i)
     totals.push_back(b.guarded(owns(i), b.zero(b.f32()), [&] {
       Value m = b.add(firstRow, rowOf(i));
-      Value sum = b.load(slotWord(0, rowOf(i), columnOfBlock), b.i32());
-      for (int64_t slot = 1; slot < kWarps; ++slot)
-        sum = b.add(sum, b.load(slotWord(slot, rowOf(i), columnOfBlock), b.i32()));
-      Value group = b.i32(0);
-      const LinearEpilogue::ColumnTerms columns = epilogue.columnTerms(group, column);
+      auto sumOfWarps = [&](Int row) {
+        Value sum = b.load(slotWord(0, row, columnOfBlock), b.i32());
+        for (int64_t slot = 1; slot < kWarps; ++slot)
+          sum = b.add(sum, b.load(slotWord(slot, row, columnOfBlock), b.i32()));
+        return sum;
+      };
+      Value sum = sumOfWarps(rowOf(i)), group = b.i32(0);
+      LinearEpilogue::ColumnTerms columns = epilogue.columnTerms(group, column);
+      if (spec.sumsWeights())
+        columns.sums =
+            epilogue.weightSums(sumOfWarps(rowCount), columns, epilogue.columnsOf(group));
       LinearEpilogue::RowTerms row = epilogue.rowTerms(m, group, Value());
-      row.zero = epilogue.rowZero(m, Value());
+      if (Value zero = epilogue.rowZero(m, Value()))
+        row.zero = zero;
       if (!spec.inputGroup)
         return epilogue.addGroup(sum, columns, row, {}).front();
       Value ones = epilogue.addOnes(row, b.zero(b.f32()));
@@ -273,8 +306,13 @@ void DotLinear::emitGrouped() {
           Value group = b.add(base, slot), there = b.less(group, groups);
           Value dot = b.load(slotWord(slot, rowOf(i), columnOfBlock), b.i32());
           LinearEpilogue::RowTerms row = epilogue.rowTerms(m, group, allThere ? Value() : there);
-          row.zero = zero;
-          Values added = addGroup(group, dot, columns[slot], row, state);
+          if (zero)
+            row.zero = zero;
+          LinearEpilogue::ColumnTerms own = columns[slot];
+          if (spec.sumsWeights())
+            own.sums = epilogue.weightSums(b.load(slotWord(slot, rowCount, columnOfBlock), b.i32()),
+                                           own, epilogue.columnsOf(group));
+          Values added = addGroup(group, dot, own, row, state);
           for (auto [value, with] : llvm::zip_equal(state, added))
             value = allThere ? with : b.select(there, with, value);
         }

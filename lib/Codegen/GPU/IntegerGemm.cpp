@@ -46,7 +46,12 @@ private:
   using Values = KernelBuilder::Values;
   using Columns = SmallVector<LinearEpilogue::ColumnTerms>;
 
-  Values multiplySlab(Value stage, Values accumulators);
+  /// Accumulators: those of y, and where the kernel sums the weights, theirs.
+  int64_t accumulatorCount() const {
+    return ring.registers() + (spec.sumsWeights() ? 4 * ring.nTiles() : 0);
+  }
+  int64_t onesAt(int64_t j) const { return ring.registers() + 4 * j; }
+  Values multiplySlab(Value slab, Value stage, Values accumulators);
   /// The two registers of each 8-column tile of a block row.
   SmallVector<std::array<Value, 2>> loadWeights(Value stage, int64_t blockRow, int64_t step);
   Columns columnsOf(Value group);
@@ -79,7 +84,7 @@ SmallVector<std::array<Value, 2>> IntegerGemm::loadWeights(Value stage, int64_t 
                                      /*constant=*/false, Value()));
 }
 
-IntegerGemm::Values IntegerGemm::multiplySlab(Value stage, Values accumulators) {
+IntegerGemm::Values IntegerGemm::multiplySlab(Value slab, Value stage, Values accumulators) {
   for (int64_t step = 0; step < ring.steps(); ++step) {
     SmallVector<Values> a;
     for (int64_t i = 0; i < ring.mTiles(); ++i)
@@ -93,6 +98,14 @@ IntegerGemm::Values IntegerGemm::multiplySlab(Value stage, Values accumulators) 
         Values d = b.multiplyBytes(a[i], w[j], ArrayRef(accumulators).slice(at, 4));
         llvm::copy(d, accumulators.begin() + at);
       }
+    // A product with ones sums the codes.
+    for (int64_t j = 0; spec.sumsWeights() && j < ring.nTiles(); ++j) {
+      Value first = b.mul(b.add(b.mul(slab, ring.steps()), step), numerics::kFragmentColumns);
+      std::array<Value, 2> halves = weights.ones(first, ring.lane, spec.k);
+      Values d = b.multiplyBytes({halves[0], halves[0], halves[1], halves[1]}, w[j],
+                                 ArrayRef(accumulators).slice(onesAt(j), 4));
+      llvm::copy(d, accumulators.begin() + onesAt(j));
+    }
   }
   return accumulators;
 }
@@ -130,9 +143,9 @@ IntegerGemm::Values IntegerGemm::addGroup(Value group, ArrayRef<Value> accumulat
 
 IntegerGemm::Values IntegerGemm::multiply(int64_t slabs, ValueRange state) {
   Values carried(state);
-  carried.append(ring.registers(), b.i32(0));
-  return ring.multiply(slabs, carried, [&](Value, Value stage, Values accumulators) {
-    return multiplySlab(stage, std::move(accumulators));
+  carried.append(accumulatorCount(), b.i32(0));
+  return ring.multiply(slabs, carried, [&](Value slab, Value stage, Values accumulators) {
+    return multiplySlab(slab, stage, std::move(accumulators));
   });
 }
 
@@ -169,12 +182,16 @@ IntegerGemm::Values IntegerGemm::multiplyInputGroups(Value group, Values &state,
     ArrayRef<Value> accumulators = ArrayRef(inner).drop_front(kState);
     ValueRange before = carried.slice(kState, count),
                onesBefore = carried.drop_front(kState + count);
+    Columns own = columns;
+    for (int64_t j = 0; spec.sumsWeights() && j < ring.nTiles(); ++j)
+      own[j].sums = epilogue.weightSums(accumulators.slice(onesAt(j), 2), columns[j],
+                                        epilogue.columnsOf(dotGroup));
     llvm::append_range(
         results,
         forPairs(dotGroup, [&](const LinearEpilogue::RowTerms &row, int64_t j, int64_t first) {
           if (const int64_t at = first / 4 / ring.nTiles() * 2 + first % 4 / 2; spec.minima)
             ones[at] = epilogue.addOnes(row, onesBefore[at]);
-          return epilogue.addDots(accumulators.slice(first, 2), columns[j], row,
+          return epilogue.addDots(accumulators.slice(first, 2), own[j], row,
                                   before.slice(first, 2));
         }));
     llvm::append_range(results, ones);
@@ -223,7 +240,7 @@ IntegerGemm::Values IntegerGemm::multiplyInputs() {
 
 void IntegerGemm::emit() {
   weights.prepare(arguments);
-  if (spec.inputZeroPoints)
+  if (spec.inputZeroPoints && !spec.sumsWeights())
     for (int64_t i = 0; i < ring.mTiles(); ++i)
       for (int64_t half = 0; half < 2; ++half) {
         Value m = ring.rowOf(i, half);

@@ -39,7 +39,7 @@ static std::vector<Parameter> parametersOf(const LinearSpec &spec) {
       .constants("wscales", !spec.isPartial)
       .constants("wzeros", spec.zeroPoints)
       .constants("wminima", spec.minima)
-      .constants("wsums", spec.inputZeroPoints)
+      .constants("wsums", spec.inputZeroPoints && !spec.sumsWeights())
       .constants("codebook", spec.isTable())
       .constants("bias", spec.bias)
       .writesRows("y")

@@ -23,7 +23,7 @@ LinearEpilogue::ColumnTerms LinearEpilogue::columnTerms(Int group, Value n) {
     terms.zeros.assign(width, b.i32(-(int64_t{1} << (spec.bits - 1))));
     terms.minima = params.minima(group, n, width);
   }
-  if (spec.inputZeroPoints) {
+  if (spec.inputZeroPoints && !spec.sumsWeights()) {
     Type type = width == 1 ? b.i32() : Type(b.vec(width, b.i32()));
     Value index = b.add(b.mul(group, numerics::fragmentScaleRows(spec.n)), n);
     terms.sums =
@@ -43,13 +43,30 @@ LinearEpilogue::RowTerms LinearEpilogue::rowTerms(Value m, Int group, Value vali
     terms.sum = load("sums", b.i32(), spec.dotGroups(), group);
   if (spec.inputGroup)
     terms.scale = load("scales", b.f32(), spec.dotGroups(), group);
-  if (spec.minima && spec.inputZeroPoints)
-    terms.count = b.min(b.sub(spec.k, b.mul(group, spec.groupSize)), spec.groupSize);
+  if (spec.sumsWeights())
+    terms.zero = load("zeros", b.i32(), spec.dotGroups(), group);
+  if (spec.readsSums() && spec.inputZeroPoints)
+    terms.count = columnsOf(group);
   return terms;
 }
 
+Value LinearEpilogue::columnsOf(Int group) {
+  const int64_t size = spec.dotGroup() ? spec.dotGroup() : spec.k;
+  return b.min(b.sub(spec.k, b.mul(group, size)), size);
+}
+
+LinearEpilogue::Values LinearEpilogue::weightSums(ValueRange accumulators,
+                                                  const ColumnTerms &columns, Value count) {
+  Values sums;
+  for (int64_t i = 0; i < width; ++i) {
+    Value sum = shift ? b.shrArithmetic(accumulators[i], shift) : Value(accumulators[i]);
+    sums.push_back(spec.readsSums() ? b.sub(sum, b.mul(columns.zeros[i], count)) : sum);
+  }
+  return sums;
+}
+
 Value LinearEpilogue::rowZero(Value m, Value valid) {
-  if (!spec.inputZeroPoints)
+  if (!spec.inputZeroPoints || spec.sumsWeights())
     return Value();
   return b.guarded(valid, b.i32(0), [&] {
     return b.load(b.advance(arguments["zeros"], m, b.i32()), b.i32(), true);

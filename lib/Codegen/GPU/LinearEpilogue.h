@@ -38,13 +38,18 @@ public:
   /// spec has none.
   struct RowTerms {
     mlir::Value sum, scale;
-    mlir::Value count; ///< columns of the group, where a minimum is added for each of them
-    mlir::Value zero;  ///< from rowZero, the same in all groups
+    mlir::Value count; ///< columns of the group, where each of them has a part in a correction
+    mlir::Value zero;  ///< where it is the same in all groups, from rowZero
   };
   RowTerms rowTerms(mlir::Value m, Int group, mlir::Value valid);
   mlir::Value rowZero(mlir::Value m, mlir::Value valid);
   /// The scale of a row that has one.
   mlir::Value rowScale(mlir::Value m, mlir::Value valid);
+
+  /// The sums of code - zero point over a dot group, of accumulators of the codes alone.
+  Values weightSums(mlir::ValueRange accumulators, const ColumnTerms &columns, mlir::Value count);
+  /// Columns of a dot group.
+  mlir::Value columnsOf(Int group);
 
   /// fma(sw, float(dot), t) for each column; t null: 0. For a partial linear it is dot itself, as
   /// the bits of a float.

@@ -131,16 +131,40 @@ void RowEmitter::emitOwnGroups() {
     if ((vector + 1) % vectors != 0)
       return Value();
     const int64_t first = vector + 1 - vectors;
-    Value most = b.i32(0);
-    for (int64_t v = first; v <= vector; ++v)
-      for (Value y : results(v))
-        most = larger(most, b.bitcast(b.magnitude(y), b.i32()));
-    OwnScale own(b, b.bitcast(acrossLanes(most, larger), b.f32()));
+    auto reduce = [&](llvm::function_ref<Value(Value)> term,
+                      llvm::function_ref<Value(Value, Value)> combine, Value init) {
+      for (int64_t v = first; v <= vector; ++v)
+        for (Value y : results(v))
+          init = combine(init, term(y));
+      return acrossLanes(init, combine);
+    };
+    Value scale, inverse, zero, round = b.constant(b.f32(), kRound);
+    if (spec.zeroPoints) {
+      auto greater = [&](Value x, Value y) { return b.maxf(x, y); };
+      Value none = b.constant(b.f32(), 0.0); // which every range has
+      OwnRange own(b, reduce([](Value y) { return y; }, greater, none),
+                   reduce([&](Value y) { return b.negate(y); }, greater, none));
+      scale = own.scale;
+      inverse = own.inverse;
+      zero = b.sub(b.bitcast(b.addf(own.zeroPoint, round), b.i32()), b.bitcast(round, b.i32()));
+    } else {
+      Value most =
+          reduce([&](Value y) { return b.bitcast(b.magnitude(y), b.i32()); }, larger, b.i32(0));
+      OwnScale own(b, b.bitcast(most, b.f32()));
+      scale = own.scale;
+      inverse = own.inverse;
+    }
+    auto codeOf = [&](Value y) -> Value {
+      Value steps = b.mulf(y, inverse);
+      if (!zero)
+        return b.addf(steps, round);
+      auto end = [&](double code) { return b.subf(b.constant(b.f32(), code), b.toFloat(zero)); };
+      Value inside = b.minf(b.maxf(steps, end(-128)), end(127));
+      return b.add(b.bitcast(b.addf(inside, round), b.i32()), zero);
+    };
     Value sum = b.i32(0);
     for (int64_t v = first; v <= vector; ++v) {
-      Value added = storeCodes(kept[v], llvm::map_to_vector(results(v), [&](Value y) {
-                                 return b.addf(b.mulf(y, own.inverse), b.constant(b.f32(), kRound));
-                               }));
+      Value added = storeCodes(kept[v], llvm::map_to_vector(results(v), codeOf));
       sum = spec.sums ? b.add(sum, added) : sum;
     }
     if (spec.sums)
@@ -153,7 +177,9 @@ void RowEmitter::emitOwnGroups() {
         Value row = b.rowOf(arguments[name], this->row, groups, value.getType());
         b.store(value, b.advance(row, group, value.getType()));
       };
-      store(own.scale, "scales");
+      store(scale, "scales");
+      if (zero)
+        store(zero, "zeros");
       if (spec.sums)
         store(sum, "sums");
     });

@@ -72,7 +72,7 @@ static std::string symbolName(const RowSpec &spec) {
   if (spec.absMax == RowSpec::AbsMax::Given)
     name += "_given_absmax";
   if (spec.scaleGroup)
-    name += fmt::format("_own{}", spec.scaleGroup);
+    name += fmt::format("_own{}{}", spec.scaleGroup, spec.zeroPoints ? "_zp" : "");
   if (spec.sums)
     name += fmt::format("_sums{}", spec.groupSize);
   return name;
@@ -140,7 +140,8 @@ Description describe(const RowSpec &spec) {
         .number("first", isOnline);
     parameters.reads("absmax", spec.absMax == RowSpec::AbsMax::Given);
     parameters.writes("codes").writes("scales").writes("sums", spec.sums);
-    parameters.writes("zeros", isStatic && spec.zeroPoints).writesRows("extrema", isOnline);
+    const bool hasZeros = spec.zeroPoints && (isStatic || spec.scaleGroup);
+    parameters.writes("zeros", hasZeros).writesRows("extrema", isOnline);
   }
   description.parameters = parameters.rows();
   return description;

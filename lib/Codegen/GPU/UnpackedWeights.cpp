@@ -130,6 +130,22 @@ std::array<Value, 2> UnpackedBytes::unpackIndex(ArrayRef<Value> words, int64_t t
   return {b.permute(pairs[0], pairs[1], 0x6420), b.permute(pairs[0], pairs[1], 0x7531)};
 }
 
+std::array<Value, 2> UnpackedBytes::ones(Value first, Value lane, int64_t k) {
+  const int32_t all = fourTimes(1);
+  if (!codec.isTable() || k % numerics::kFragmentColumns == 0)
+    return {b.i32(all), b.i32(all)};
+  std::array<Value, 2> halves;
+  for (int64_t half = 0; half < 2; ++half) {
+    // The lane's four columns; there are left of them so many.
+    Value column = b.add(b.add(first, 16 * half), b.mul(b.rem(lane, 4), 4));
+    Value left = b.max(b.min(b.sub(k, column), 4), 0);
+    // Two shifts, as one of 32 bits is none.
+    Value half16 = b.mul(b.sub(4, left), 4);
+    halves[half] = b.shr(b.shr(b.i32(all), half16), half16);
+  }
+  return halves;
+}
+
 SmallVector<std::array<Value, 2>> UnpackedBytes::unpack(ArrayRef<Value> words) {
   if (bits == 8)
     return {{words[0], words[1]}, {words[2], words[3]}};

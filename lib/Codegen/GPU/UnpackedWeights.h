@@ -84,6 +84,10 @@ public:
   /// in order.
   llvm::SmallVector<std::array<mlir::Value, 2>> unpack(llvm::ArrayRef<mlir::Value> words);
 
+  /// Ones in the places of the columns from `first` on that are below K, of both halves of a block,
+  /// to sum up weights by: the table has no value for padding that is 0.
+  std::array<mlir::Value, 2> ones(mlir::Value first, mlir::Value lane, int64_t k);
+
 private:
   std::array<mlir::Value, 2> unpackField(llvm::ArrayRef<mlir::Value> words, int64_t tile);
   std::array<mlir::Value, 2> unpackIndex(llvm::ArrayRef<mlir::Value> words, int64_t tile);

@@ -55,19 +55,12 @@ struct GPUFamily final : Family {
         weight.getContext(),
         numerics::nameOf(areFloats ? FragmentOrder::M16N8K16 : FragmentOrder::M16N8K32));
   }
-  std::string whyNotActivations(SchemeAttr input) const override {
-    if (input && input.getTokenGroup() && !input.getSymmetric())
-      return "activations as " + numerics::toString(input.toNumerics()) +
-             ": the GPU kernels take groups without zero points (--activation-zero-points false)";
-    if (!input || input.isInteger())
-      return "";
-    return "activations as " + numerics::toString(input.toNumerics()) +
-           ": the GPU kernels take float and int8 ones";
-  }
   ActivationForm activationForm(SchemeAttr input) const override {
     if (!input)
       return ActivationForm::BF16;
-    return input.isInteger() && input.getBits() == 8 ? ActivationForm::Codes : ActivationForm::AsIs;
+    if (!input.isInteger())
+      return ActivationForm::Rounded;
+    return input.getBits() == 8 ? ActivationForm::Codes : ActivationForm::AsIs;
   }
   bool readsSums(SchemeAttr weight) const override { return !weight.getSymmetric(); }
 

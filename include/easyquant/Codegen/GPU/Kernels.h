@@ -165,7 +165,7 @@ struct RowSpec {
   bool sums = false;           ///< write sums of codes
   int64_t groupSize = 0;       ///< groups of the sums; 0 (one group) or a multiple of 16
   int64_t scaleGroup = 0;      ///< dynamic: columns that share a scale: 32, 64, 128; 0: a row
-  bool zeroPoints = false;     ///< static only: asymmetric
+  bool zeroPoints = false;     ///< static, or with a scaleGroup: asymmetric
   bool fullRange = false;      ///< static only: codes from -128 on, as asymmetric ones always are
   bool sinks = false;          ///< not dynamic: definition 4 of Numerics/Quantize.h instead of 3
   AbsMax absMax = AbsMax::Own; ///< dynamic, or with sinks in a range around 0
@@ -177,6 +177,21 @@ struct RowSpec {
 };
 Description describe(const RowSpec &spec);
 Description getOrEmit(mlir::gpu::GPUModuleOp module, const RowSpec &spec, const Chip &chip);
+
+/// y = s value(nearest(x / s)), which Numerics/Quantize.h defines for codes that are no integers,
+/// of f32, then rounded to the output's type. The scale is that of each row, or of each group of a
+/// row (absmax, ScaleRules.h), or given, one float in device memory; with groups and a given one,
+/// it is that of each group, rounded to f8E4M3FN in units of the given one. Parameters:
+///   x, x_stride, [scale], y, y_stride, rows
+struct FakeQuantizeSpec {
+  int64_t columns = 0;
+  CodeFormat codes = CodeFormat::F8E4M3FN; ///< or F4E2M1FN
+  bool isStatic = false;
+  int64_t groupSize = 0; ///< 0: rows are no groups; a multiple of 16
+  Float output = Float::F32;
+};
+Description getOrEmit(mlir::gpu::GPUModuleOp module, const FakeQuantizeSpec &spec,
+                      const Chip &chip);
 
 /// Brings what a sequence keeps of all sites up to date (Numerics/OnlineScales.h), to the bit of
 /// numerics::advanceOnline; `slots` are two int64s, the bytes of `states` where it is read and
@@ -209,7 +224,8 @@ RowShape rowShape(const RowSpec &spec);
 /// u being the unit of a table (1 of integers). A weight with minima has its lowest code for zw,
 /// and each fma is followed by one of m[n,g] with sums[m,g] - zx[m] * columns of g. With an
 /// `inputGroup` accumulators are those of the groups i of the activations,
-///   s = fma(sx[m,i], float(acc[m,n,i] - zw[n,g] * sums[m,i]), s), of all i in g;
+///   s = fma(sx[m,i], float(acc[m,n,i] - zw[n,g] * sums[m,i] - zx[m,i] * wsums[n,i]), s), of all i
+///       in g, wsums, which the kernel takes, being those of code - zw over i;
 ///   t = fma(sw[n,g], s, t)
 ///   y[m,n] = u * t (+ bias[n]) (+ y[m,n])
 /// Each sum is rounded once: the bits of numerics::reference::integerLinear, whichever kernel of a
@@ -219,7 +235,7 @@ RowShape rowShape(const RowSpec &spec);
 ///   y, y_stride, rows
 struct LinearSpec : WeightCodec { ///< groupSize: 0 or a multiple of 32; integers, or a table
   int64_t n = 0, k = 0;
-  bool inputZeroPoints = false; ///< of the activations: zeros and wsums are parameters
+  bool inputZeroPoints = false; ///< of the activations: zeros, and without an inputGroup wsums
   int64_t inputGroup = 0;       ///< columns of a token that share a scale: 32, 64, 128; 0: all
   bool bias = false;
   bool accumulate = false; ///< add to y instead of overwriting it: the residual connection
@@ -239,6 +255,8 @@ struct LinearSpec : WeightCodec { ///< groupSize: 0 or a multiple of 32; integer
   }
   /// Are the sums of the codes of each group a parameter?
   bool readsSums() const { return zeroPoints || minima; }
+  /// Does the kernel take the sums of the weights itself?
+  bool sumsWeights() const { return inputZeroPoints && inputGroup != 0; }
 };
 
 /// y[m,n] = sx[m] * u * (sw[n] * float(sums[m,n])) (+ bias[n]) (+ y[m,n]): what LinearSpec does

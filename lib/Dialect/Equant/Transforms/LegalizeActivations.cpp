@@ -55,9 +55,12 @@ private:
     case ActivationForm::BF16:
       linear.getInputMutable().assign(halved(linear, linear.getInput()));
       return;
-    case ActivationForm::Rounded:
-      linear.getInputMutable().assign(rounded(linear, scheme));
+    case ActivationForm::Rounded: {
+      Value values = rounded(linear, scheme);
+      const bool isHalf = family->activationForm({}) == ActivationForm::BF16;
+      linear.getInputMutable().assign(isHalf ? halved(linear, values) : values);
       break;
+    }
     case ActivationForm::Codes:
       linear.getInputMutable().assign(quantized(linear, scheme));
       linear.getOnlineMutable().clear();
