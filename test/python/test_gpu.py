@@ -25,6 +25,7 @@ from sass import cuda_program
 
 LOGIT_BOUND = 0.02
 CACHE_BOUND = 0.05  # of a cache of codes, where a scale may move too
+FP8_BOUND = 0.1  # a code of FP8 that moves by one moves by up to an eighth of itself
 TARGET = "--target=sm_80,cpu"
 ISA = "--isa=avx2"  # one of them is enough here
 PROMPT = [1, 403, 407, 261, 378]  # "Once upon a time" of stories260K, roughly
@@ -104,7 +105,7 @@ def test_same_tokens_as_on_the_cpu(artifact, stories, name):
     prompt = cpu.greedy(PROMPT, 30) if "cache" in name else PROMPT
     tokens = cpu.greedy(prompt, 12)
     assert gpu.greedy(prompt, 12) == tokens
-    assert_close(gpu.score(tokens), cpu.score(tokens), CACHE_BOUND if "cache" in name else LOGIT_BOUND)
+    assert_close(gpu.score(tokens), cpu.score(tokens), CACHE_BOUND if "cache" in name else FP8_BOUND if name == "FP8_DYNAMIC" else LOGIT_BOUND)
 
 
 def test_an_embedding_in_halves(tmp_path):

@@ -174,7 +174,8 @@ void RowEmitter::emitOwnGroups() {
     b.ifThen(b.both(leads, begin.inside), [&] {
       Value group = b.div(begin.column, spec.scaleGroup);
       auto store = [&](Value value, StringRef name) {
-        Value row = b.rowOf(arguments[name], this->row, groups, value.getType());
+        Value row = b.rowOf(arguments[name], this->row, groupCount(spec.columns, spec.scaleGroup),
+                            value.getType());
         b.store(value, b.advance(row, group, value.getType()));
       };
       store(scale, "scales");

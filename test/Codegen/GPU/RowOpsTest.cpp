@@ -170,9 +170,10 @@ TEST(GPURowOps, GroupsOfColumnsHaveScalesOfTheirOwn) {
   auto quantized = [](RowOp op, int64_t columns, int64_t group) {
     RowSpec spec = specOf(op, columns);
     spec.quantization = RowQuantization::Dynamic;
-    spec.scaleGroup = spec.groupSize = group;
+    spec.scaleGroup = group;
     spec.zeroPoints = op == RowOp::SiluMul || group == 64;
     spec.sums = columns % 3 != 0;
+    spec.groupSize = spec.sums ? group : 0;
     if (columns % 64 == 0)
       spec.hadamard = 64;
     return spec;

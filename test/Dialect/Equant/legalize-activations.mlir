@@ -4,7 +4,10 @@
 // Linears that read the same codes share one. A GPU needs no sums of codes where weights have no zero points, and reads bf16 elsewhere.
 // GPU-LABEL: func.func @forward(
 // GPU-SAME:    %[[X:.*]]: tensor<?x8xf32>
-// GPU-NOT:       fake_quantize
+// GPU:           %[[F:.*]] = equant.fake_quantize %[[X]] {scheme = #equant.scheme<f8E4M3FN, token, dynamic>} : tensor<?x8xf32>
+// GPU:           %[[R:.*]] = arith.truncf %[[F]] : tensor<?x8xf32> to tensor<?x8xbf16>
+// GPU:           equant.packed_linear %[[R]], %{{.*}} {sites = ["gate"]}
+// GPU:           equant.packed_linear %[[R]], %{{.*}} {sites = ["up"]}
 // GPU:           %[[C:.*]] = equant.quantize_rows %[[X]] : tensor<?x8xf32> -> !equant.rows<?x8, #equant.scheme<i8, symmetric, token, dynamic>>
 // GPU:           equant.packed_linear %[[C]], %{{.*}} {sites = ["integer"]}
 // GPU:           %[[H:.*]] = arith.truncf %[[X]] : tensor<?x8xf32> to tensor<?x8xbf16>
