@@ -38,7 +38,7 @@ Place placeOfUpperBits(int bits, FragmentOrder order, int64_t r, int64_t k) {
   return place(q, 16 * i + low * reg + low + fragmentTurn(bits, tile));
 }
 
-/// Row r < fragmentRows(bits) and column k < 32 of a block; of codes in two planes the low bits.
+/// Row r < fragmentRows(bits), column k < 32 of a block; codes in two planes have low bits there.
 Place placeOf(int bits, FragmentOrder order, int64_t r, int64_t k) {
   int64_t g = r % 8, tile = r / 8; // an 8-row tile of mma's B operand
   if (order == FragmentOrder::M16N8K32) {

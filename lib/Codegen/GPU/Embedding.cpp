@@ -143,7 +143,7 @@ Value PackedRowEmitter::valueOf(Value code, Value zero) {
 }
 
 PackedRowEmitter::Values PackedRowEmitter::dequantized(Value block, Value q) {
-  // Of groups of 16 columns a block has two; in the order M16N8K16 the second one is that of the
+  // A block has two groups of 16 columns; in the order M16N8K16 the second one is that of the
   // second half of the lane's columns.
   const bool isShort = codec.groupSize != 0 && codec.groupSize < numerics::kFragmentColumns;
   auto groupOf = [&](int64_t i) -> Value {

@@ -223,7 +223,7 @@ StreamLinear::Values StreamLinear::multiplyUnit(Value unit, ValueRange loaded, V
       tiles.clear();
       for (int64_t j = 0; j < tokenTiles(); ++j)
         x.push_back(loadTokens(b.add(firstBlock, u), j));
-      // Of groups of one step a block has two.
+      // A block has two groups of one step.
       Values nextZeros = groupZeros;
       if (grouped() && run() < kStepsOfBlock)
         nextZeros = zerosOf(groupAt(unit, step + 1));

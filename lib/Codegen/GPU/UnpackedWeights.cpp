@@ -302,7 +302,7 @@ UnpackedWeights::Tile UnpackedWeights::unpackIndices(ValueRange words, int64_t t
     nibbles = b.ori(nibbles, b.shl(third, 2));
   }
   Selectors selectors = selectorsOf(nibbles, low.hasUpperHalf());
-  // Of each half the pairs of bytes that are the values of two registers.
+  // Each half has the pairs of bytes that are the values of two registers.
   std::array<Values, 2> values;
   for (int64_t i = 0; i < 2; ++i) {
     Value lows = low.lookUp(b, selectors.indices[i], selectors.upper[i]);

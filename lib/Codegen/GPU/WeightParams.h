@@ -22,7 +22,7 @@ class WeightParams {
 public:
   using Values = KernelBuilder::Values;
 
-  /// Of `rows` x `columns` weights.
+  /// The weights are `rows` x `columns`.
   WeightParams(KernelBuilder &b, const WeightCodec &codec, int64_t rows, int64_t columns,
                const KernelArguments &arguments);
 

@@ -22,7 +22,7 @@ numerics::Scheme schemeOf(const WeightCodec &codec, bool isInt8 = false);
 
 /// Codecs of all kinds that linears on float activations take beside plain integers.
 std::vector<WeightCodec> floatCodecs();
-/// Those that linears on int8 activations take.
+/// Codecs that linears on int8 activations take.
 std::vector<WeightCodec> integerCodecs();
 
 /// N x K codes of the whole range, with scales and zero points of the scheme.
