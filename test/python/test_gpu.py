@@ -26,6 +26,7 @@ from easyquant.support.tools import cuda_program
 LOGIT_BOUND = 0.02
 CACHE_BOUND = 0.05  # of a cache of codes, where a scale may move too
 FP8_BOUND = 0.1  # a code of FP8 that moves by one moves by up to an eighth of itself
+FP4_BOUND = 0.3  # and one of FP4 by up to a half
 TARGET = "--target=sm_80,cpu"
 ISA = "--isa=avx2"  # one of them is enough here
 PROMPT = [1, 403, 407, 261, 378]  # "Once upon a time" of stories260K, roughly
@@ -148,16 +149,19 @@ def test_qwen3_has_norms_of_heads(artifact, workspace):
     assert_close(on_simt(out).score(tokens), Runner(out, device="cpu").score(tokens))
 
 
-@pytest.mark.parametrize("sinks", ["none", "keep"])
-def test_static_activations(artifact, stories, tmp_path_factory, sinks):
+@pytest.mark.parametrize("options, bound", with_slow([
+    (("--scheme=W8A8", "--sinks=none"), LOGIT_BOUND), (("--scheme=W8A8", "--sinks=keep"), LOGIT_BOUND),
+    (("--scheme=FP8",), FP8_BOUND), (("--scheme=NVFP4",), FP4_BOUND),
+], (("--scheme=FP8",), FP8_BOUND), (("--scheme=NVFP4",), FP4_BOUND)))  # fmt: skip
+def test_static_activations(artifact, stories, tmp_path_factory, options, bound):
     """Their scales and zero points are constants of the program, in device memory."""
     text = tmp_path_factory.mktemp("calibration") / "text.txt"
     text.write_text("Once upon a time there was a little girl named Lily. She loved to play with her toys. " * 20)
     out = text.parent / "artifact"
-    result = run_command_line("compile", stories, "-o", out, "--scheme=W8A8", "--activations=static", f"--sinks={sinks}", TARGET, f"--calib={text}", "--nsamples=2", "--seqlen=64")
+    result = run_command_line("compile", stories, "-o", out, *options, "--activations=static", TARGET, f"--calib={text}", "--nsamples=2", "--seqlen=64")
     assert result.returncode == 0, result.stderr
     tokens = random_tokens(6, 9, 512)
-    assert_close(on_simt(out).score(tokens), Runner(out, device="cpu").score(tokens))
+    assert_close(on_simt(out).score(tokens), Runner(out, device="cpu").score(tokens), bound)
 
 
 def test_a_session_goes_back(artifact, stories):
@@ -274,12 +278,8 @@ def test_a_float_head_and_its_embedding_share_one_tensor(artifact, stories):
 @pytest.mark.parametrize("options, words", [
     (["--scheme=W8A8", "--target=sm_80,tpu"], ["tpu", "sm_90a", "cpu"]),
     (["--scheme=W8A8", "--target="], ["target"]),
-    (["--scheme=W4A8", "--group-size=8", TARGET], ["site 'model.layers.0.self_attn.q_proj'", "multiples of 32", "--target cpu"]),
-    (["--scheme=W3A8", "--group-size=32", TARGET], ["site 'model.layers.0.self_attn.q_proj'", "2, 4 or 8 bits", "--target cpu"]),
-    (["--scheme=W5A16", "--group-size=32", TARGET], ["site 'model.layers.0.self_attn.q_proj'", "int5", "2, 3, 4 or 8 bits", "--target cpu"]),
-    (["--scheme=W6A8", "--group-size=32", TARGET], ["site 'model.layers.0.self_attn.q_proj'", "int6", "2, 3, 4 or 8 bits", "--target cpu"]),
-    (["--scheme=FP8_DYNAMIC", TARGET], ["f8E4M3FN", "take integers", "--target cpu"]),
-    (["--scheme=MXFP4A16", TARGET], ["site 'model.layers.0.self_attn.q_proj'", "f4E2M1FN", "take integers", "--target cpu"]),
+    (["--scheme=W4A8", "--group-size=8", TARGET], ["site 'model.layers.0.self_attn.q_proj'", "multiples of 32 (such as 32)", "--target cpu"]),
+    (["--scheme=W3A16", "--group-size=8", TARGET], ["site 'model.layers.0.self_attn.q_proj'", "multiples of 16 (such as 16)", "--target cpu"]),
     (["--scheme=W8A8", "--kv-cache=f32", TARGET], ["f32", "f16"]),
 ])
 def test_what_cannot_be_compiled(stories, tmp_path, options, words):
