@@ -71,6 +71,7 @@ LogicalResult GPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel, RowO
       return failure();
     describeQuantization(spec, quantize);
     spec.scaleGroup = quantize.getScheme().getTokenGroup();
+    spec.codes = quantize.getScheme().toNumerics().codes;
     spec.sums = quantize.getRows().getType().getSums().has_value();
     if (quantize.getAbsmax())
       spec.absMax = easyquant::gpu::RowSpec::AbsMax::Given;

@@ -107,10 +107,10 @@ Result<FragmentLayout> fragmentLayout(const Scheme &scheme, FragmentOrder order,
   if (auto ok = checkPackedWeight(scheme, rows, columns); !ok)
     return Unexpected(ok.error());
   const bool isBytes = order == FragmentOrder::M16N8K32;
-  if (isBytes && !scheme.hasIntegerValues())
+  if (isBytes && !scheme.hasIntegerValues() && scheme.codes != CodeFormat::F8E4M3FN)
     return makeError(ErrorCode::Unsupported,
-                     "weights as {}: the GPU kernels on int8 activations take integers, or tables "
-                     "of int8 values",
+                     "weights as {}: the GPU kernels on codes take integers, tables of int8 values "
+                     "or f8E4M3FN",
                      toString(scheme));
   const int64_t unit = isBytes ? kFragmentColumns : kFragmentStep;
   if (scheme.groupSize % unit != 0)

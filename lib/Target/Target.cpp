@@ -119,9 +119,19 @@ Result<std::vector<Request>> targets::parseRequests(StringRef text) {
   return requests;
 }
 
+bool targets::multipliesCodes(SchemeAttr weight, SchemeAttr input) {
+  auto isFP8 = [](const numerics::Scheme &scheme) {
+    return scheme.codes == numerics::CodeFormat::F8E4M3FN;
+  };
+  if (!input || input.isInteger())
+    return bool(input);
+  const numerics::Scheme values = input.toNumerics();
+  return isFP8(values) && values.groupSize == 0 && isFP8(weight.toNumerics());
+}
+
 std::string targets::whyNoKernel(const Family &family, int64_t n, int64_t k, SchemeAttr weight,
                                  SchemeAttr input) {
-  auto packer = family.layoutFor(weight, Readers::of(input)).getPacker(weight, n, k);
+  auto packer = family.layoutFor(weight, Readers::of(weight, input)).getPacker(weight, n, k);
   return packer ? family.whyNotActivations(input) : packer.error().message;
 }
 

@@ -1,4 +1,4 @@
-//===- DotLinear.cpp - Few int8 rows times packed weights -----------------===//
+//===- DotLinear.cpp - Few rows of codes times packed weights -------------===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -7,17 +7,18 @@
 //
 // With one row or a few, only the speed of reading the weights matters. A block does as many rows
 // of weights as a packed block has. Its eight warps split K, every lane has several 16-byte loads
-// under way, and dp4a multiplies, or mma.sync where there are sixteen rows. The packed weights are
-// those for the tensor cores.
+// under way, and dp4a multiplies, or mma.sync where there are sixteen rows, or FP8. The packed
+// weights are those for the tensor cores.
 //
-// Partial sums are integers and go through shared memory, one slot for a warp. Where scales are per
-// group there is a slot for a group: a warp does whole groups, 32 groups in all between two
-// barriers, and the threads that own an element of y add them up in the order of the groups. The
-// bits are those of the other kernels. The scales of those groups are fetched before the weights:
-// thirty-two loads one after the other would take longer than all the rest.
+// Partial sums are integers, or those of FP8, and go through shared memory, one slot for a warp.
+// Where scales are per group there is a slot for a group: a warp does whole groups, 32 groups in
+// all between two barriers, and the threads that own an element of y add them up in the order of
+// the groups. The bits are those of the other kernels. The scales of those groups are fetched
+// before the weights: thirty-two loads one after the other would take longer than all the rest.
 //
 //===----------------------------------------------------------------------===//
 
+#include "ByteProducts.h"
 #include "GemmTiles.h"
 #include "LinearEpilogue.h"
 #include "LinearKernels.h"
@@ -32,10 +33,10 @@ namespace {
 
 class DotLinear {
 public:
-  DotLinear(KernelBuilder &b, const LinearSpec &spec, int64_t rowCount,
+  DotLinear(KernelBuilder &b, const LinearSpec &spec, const LinearKernel &kernel,
             const KernelArguments &arguments)
-      : b(b), spec(spec), rowCount(rowCount), arguments(arguments), blocks(b, spec),
-        epilogue(b, spec, arguments, 1, blocks.shift()) {}
+      : b(b), spec(spec), rowCount(kernel.rows), arguments(arguments), blocks(b, spec),
+        products(b, spec, kernel.converts), epilogue(b, spec, arguments, 1, blocks.shift()) {}
 
   void emit();
 
@@ -101,6 +102,7 @@ private:
   int64_t rowCount;
   const KernelArguments &arguments;
   UnpackedBytes blocks;
+  ByteProducts products;
   LinearEpilogue epilogue;
 
   Value rows, firstRow; ///< of y
@@ -135,9 +137,11 @@ DotLinear::Values DotLinear::addBlock(Value block, bool certain, Values sums) {
   if (spec.sumsWeights())
     ones = blocks.ones(b.mul(block, numerics::kFragmentColumns), lane, spec.k);
   auto multiply = [&](ValueRange with, int64_t t, int64_t at) {
-    Values d = b.multiplyBytes(with, unpacked[t], ArrayRef(sums).slice(at, 4));
+    Values d = products.multiply(with, products.operand(unpacked[t]), ArrayRef(sums).slice(at, 4));
     llvm::copy(d, sums.begin() + at);
   };
+  if (isMatrix())
+    x = products.operand(x);
   for (int64_t t = 0; t < tiles(); ++t) {
     if (isMatrix()) {
       multiply(x, t, 4 * t);
@@ -158,7 +162,7 @@ DotLinear::Values DotLinear::addBlock(Value block, bool certain, Values sums) {
 }
 
 DotLinear::Values DotLinear::accumulate(Value first, int64_t stride, int64_t count) {
-  Values sums(sumCount(), b.i32(0));
+  Values sums(sumCount(), products.zero());
   int64_t unroll = std::min(kUnroll, count);
   int64_t trips = divideCeil(count, unroll);
   // Which blocks there are is known if all warps and trips end where the row ends.
@@ -229,9 +233,9 @@ void DotLinear::emitPlain() {
     totals.push_back(b.guarded(owns(i), b.zero(b.f32()), [&] {
       Value m = b.add(firstRow, rowOf(i));
       auto sumOfWarps = [&](Int row) {
-        Value sum = b.load(slotWord(0, row, columnOfBlock), b.i32());
+        Value sum = b.load(slotWord(0, row, columnOfBlock), products.sumType());
         for (int64_t slot = 1; slot < kWarps; ++slot)
-          sum = b.add(sum, b.load(slotWord(slot, row, columnOfBlock), b.i32()));
+          sum = products.add(sum, b.load(slotWord(slot, row, columnOfBlock), products.sumType()));
         return sum;
       };
       Value sum = sumOfWarps(rowOf(i)), group = b.i32(0);
@@ -242,7 +246,7 @@ void DotLinear::emitPlain() {
       LinearEpilogue::RowTerms row = epilogue.rowTerms(m, group, Value());
       if (Value zero = epilogue.rowZero(m, Value()))
         row.zero = zero;
-      if (!spec.inputGroup)
+      if (!spec.sharesGroups())
         return epilogue.addGroup(sum, columns, row, {}).front();
       Value ones = epilogue.addOnes(row, b.zero(b.f32()));
       return epilogue.addInputGroups(epilogue.addDots(sum, columns, row, {}), ones, columns, {})
@@ -256,7 +260,7 @@ DotLinear::Values DotLinear::addGroup(Value group, Value dot,
                                       const LinearEpilogue::RowTerms &row,
                                       ArrayRef<Value> carried) {
   Value t = carried[0], zero = b.zero(b.f32());
-  if (!spec.inputGroup)
+  if (!spec.sharesGroups())
     return epilogue.addGroup(dot, columns, row, t);
   if (!isNested())
     return epilogue.addInputGroups(epilogue.addDots(dot, columns, row, {}),
@@ -304,7 +308,7 @@ void DotLinear::emitGrouped() {
         Values state = before;
         for (int64_t slot = 0; slot < slots; ++slot) {
           Value group = b.add(base, slot), there = b.less(group, groups);
-          Value dot = b.load(slotWord(slot, rowOf(i), columnOfBlock), b.i32());
+          Value dot = b.load(slotWord(slot, rowOf(i), columnOfBlock), products.sumType());
           LinearEpilogue::RowTerms row = epilogue.rowTerms(m, group, allThere ? Value() : there);
           if (zero)
             row.zero = zero;
@@ -349,9 +353,9 @@ void DotLinear::emit() {
   spec.dotGroups() == 1 ? emitPlain() : emitGrouped();
 }
 
-void emitDotLinear(KernelBuilder &b, const LinearSpec &spec, int64_t rows,
+void emitDotLinear(KernelBuilder &b, const LinearSpec &spec, const LinearKernel &kernel,
                    const KernelArguments &arguments) {
-  DotLinear(b, spec, rows, arguments).emit();
+  DotLinear(b, spec, kernel, arguments).emit();
 }
 
 } // namespace easyquant::gpu

@@ -10,7 +10,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "KernelBuilder.h"
+#include "FloatCodes.h"
 
 #include <numeric>
 
@@ -36,11 +36,6 @@ private:
   using Values = KernelBuilder::Values;
 
   Value constant(double value) { return b.constant(b.f32(), value); }
-  /// The nearest value of a format, ties to even; what is too large becomes the largest.
-  Value roundTo(const FloatFormat &format, Value x);
-  /// What a slice that counts as zero has (Numerics/Quantize.h), or else `scale`.
-  Value unlessZero(Value absMax, Value zero, Value scale);
-  Value ownScale(Value absMax);
   Value groupScale(Value absMax, Value outer);
   /// The larger of a magnitude, as the integer of its bits, and those of some values.
   Value larger(Value most, const Values &values);
@@ -61,40 +56,13 @@ private:
 
 } // namespace
 
-Value FakeQuantize::roundTo(const FloatFormat &format, Value x) {
-  const int64_t dropped = 23 - format.mantissaBits, sign = int64_t{1} << 31;
-  Value magnitude = b.magnitude(x), largest = constant(format.largest);
-  magnitude =
-      b.select(b.compare(arith::CmpFPredicate::OGT, magnitude, largest), largest, magnitude);
-  // Below normal numbers the last bit of the sum weighs a step, and so the sum rounds.
-  Value magic = constant(0x1.8p23 * static_cast<double>(format.step()));
-  Value small = b.subf(b.addf(magnitude, magic), magic);
-  // Normal ones are rounded by adding half of the last bit kept, a little less where that is even.
-  Value wide = b.bitcast(magnitude, b.i32());
-  Value odd = b.andi(b.shr(wide, dropped), 1);
-  Value sum = b.add(b.add(wide, (int64_t{1} << (dropped - 1)) - 1), odd);
-  Value normal = b.bitcast(b.andi(sum, -(int64_t{1} << dropped)), b.f32());
-  Value isSmall = b.compare(arith::CmpFPredicate::OLT, magnitude, constant(format.leastNormal));
-  Value rounded = b.bitcast(b.select(isSmall, small, normal), b.i32());
-  Value signs = b.andi(b.bitcast(x, b.i32()), -sign);
-  return b.bitcast(b.ori(rounded, signs), b.f32());
-}
-
-Value FakeQuantize::unlessZero(Value absMax, Value zero, Value scale) {
-  return b.select(b.compare(arith::CmpFPredicate::OLT, absMax, constant(0x1p-119)), zero, scale);
-}
-
-Value FakeQuantize::ownScale(Value absMax) {
-  return unlessZero(absMax, constant(1.0), b.divf(absMax, constant(format.largest)));
-}
-
 Value FakeQuantize::groupScale(Value absMax, Value outer) {
   const FloatFormat &scales = *numerics::floatFormat(CodeFormat::F8E4M3FN);
-  Value rounded = roundTo(scales, b.divf(b.divf(absMax, constant(format.largest)), outer));
+  Value rounded = roundTo(b, scales, b.divf(b.divf(absMax, constant(format.largest)), outer));
   // A scale of 0 would make values of codes.
   Value least = constant(scales.step());
   rounded = b.select(b.compare(arith::CmpFPredicate::OLT, rounded, least), least, rounded);
-  return unlessZero(absMax, outer, b.mulf(rounded, outer));
+  return unlessZero(b, absMax, outer, b.mulf(rounded, outer));
 }
 
 Value FakeQuantize::larger(Value most, const Values &values) {
@@ -112,7 +80,7 @@ FakeQuantize::Values FakeQuantize::load(Value column, Value inside) {
 
 void FakeQuantize::store(const Values &values, Value scale, Value column, Value inside) {
   Values rounded = llvm::map_to_vector(
-      values, [&](Value value) { return b.mulf(scale, roundTo(format, b.divf(value, scale))); });
+      values, [&](Value value) { return b.mulf(scale, roundTo(b, format, b.divf(value, scale))); });
   b.ifThen(inside, [&] {
     b.store(b.fromF32(b.join(rounded), spec.output), b.advance(y, column, b.type(spec.output)));
   });
@@ -135,7 +103,7 @@ Value FakeQuantize::absMaxOfRow() {
 
 void FakeQuantize::emitRow() {
   Value scale = spec.isStatic ? b.load(arguments["scale"], b.f32(), /*constant=*/true)
-                              : ownScale(absMaxOfRow());
+                              : ownScale(b, format, absMaxOfRow());
   b.forLoop(b.mul(b.thread(), width), spec.columns, kRowThreads * width,
             [&](Value column) { store(load(column, Value()), scale, column, Value()); });
 }
@@ -156,7 +124,7 @@ void FakeQuantize::emitGroups() {
       most = larger(most, values.back());
     }
     Value absMax = b.bitcast(most, b.f32());
-    Value scale = outer ? groupScale(absMax, outer) : ownScale(absMax);
+    Value scale = outer ? groupScale(absMax, outer) : ownScale(b, format, absMax);
     for (auto [i, some] : llvm::enumerate(values))
       store(some, scale, columns[i], inside[i]);
   });

@@ -1,12 +1,12 @@
-//===- IntegerGemm.cpp - int8 activations times packed weights ------------===//
+//===- IntegerGemm.cpp - Codes of activations times packed weights --------===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 //
-// mma.sync m16n8k32 on signed bytes, on the ring of GemmRing.h: weights come into registers by one
-// 16-byte load a lane and block.
+// mma.sync m16n8k32 on signed bytes or on FP8, on the ring of GemmRing.h: weights come into
+// registers by one 16-byte load a lane and block.
 //
 // Weights of fewer bits than eight are unpacked in registers to bytes that are 2^(8 - b) times the
 // code (the field moved to the top of its byte, the rest masked): a shift and a mask make four
@@ -16,10 +16,11 @@
 // With scales per group, integer accumulators live for one group and are added to float ones with
 // the group's scales, which were fetched when the group began. Where activations have groups of
 // their own, several of them may lie in a group of the weights: float accumulators of these live
-// for that one.
+// for that one. Likewise those of FP8, of which tensor cores add up few columns at a time.
 //
 //===----------------------------------------------------------------------===//
 
+#include "ByteProducts.h"
 #include "GemmRing.h"
 #include "LinearEpilogue.h"
 #include "LinearKernels.h"
@@ -32,10 +33,10 @@ namespace {
 
 class IntegerGemm {
 public:
-  IntegerGemm(KernelBuilder &b, const LinearSpec &spec, const GemmTile &tile,
+  IntegerGemm(KernelBuilder &b, const LinearSpec &spec, const LinearKernel &kernel,
               const KernelArguments &arguments)
-      : b(b), spec(spec), arguments(arguments),
-        ring(b, {spec.n, spec.k, spec.bits, spec.dotGroup(), spec.dotGroups(), 1}, tile,
+      : b(b), spec(spec), arguments(arguments), products(b, spec, kernel.converts),
+        ring(b, {spec.n, spec.k, spec.bits, spec.dotGroup(), spec.dotGroups(), 1}, kernel.tile,
              arguments["codes"], paddedColumns(spec.k), paddedColumns(spec.k), arguments["w"],
              arguments["rows"]),
         weights(b, spec), epilogue(b, spec, arguments, 2, weights.shift()) {}
@@ -52,8 +53,8 @@ private:
   }
   int64_t onesAt(int64_t j) const { return ring.registers() + 4 * j; }
   Values multiplySlab(Value slab, Value stage, Values accumulators);
-  /// The two registers of each 8-column tile of a block row.
-  SmallVector<std::array<Value, 2>> loadWeights(Value stage, int64_t blockRow, int64_t step);
+  /// The operand of each 8-column tile of a block row.
+  SmallVector<Values> loadWeights(Value stage, int64_t blockRow, int64_t step);
   Columns columnsOf(Value group);
   /// What is made of a row's pair of accumulators in tile (i, j), of all rows and tiles.
   using OfPair =
@@ -70,6 +71,7 @@ private:
   KernelBuilder &b;
   const LinearSpec &spec;
   const KernelArguments &arguments;
+  ByteProducts products;
   GemmRing ring;
   UnpackedBytes weights;
   LinearEpilogue epilogue;
@@ -78,24 +80,28 @@ private:
 
 } // namespace
 
-SmallVector<std::array<Value, 2>> IntegerGemm::loadWeights(Value stage, int64_t blockRow,
-                                                           int64_t step) {
-  return weights.unpack(weights.load(ring.weightBlock(stage, blockRow, step), ring.lane,
-                                     /*constant=*/false, Value()));
+SmallVector<IntegerGemm::Values> IntegerGemm::loadWeights(Value stage, int64_t blockRow,
+                                                          int64_t step) {
+  Values words = weights.load(ring.weightBlock(stage, blockRow, step), ring.lane,
+                              /*constant=*/false, Value());
+  SmallVector<Values> operands;
+  for (const std::array<Value, 2> &registers : weights.unpack(words))
+    operands.push_back(products.operand(registers));
+  return operands;
 }
 
 IntegerGemm::Values IntegerGemm::multiplySlab(Value slab, Value stage, Values accumulators) {
   for (int64_t step = 0; step < ring.steps(); ++step) {
     SmallVector<Values> a;
     for (int64_t i = 0; i < ring.mTiles(); ++i)
-      a.push_back(ring.loadActivations(stage, i, step));
-    SmallVector<std::array<Value, 2>> w;
+      a.push_back(products.operand(ring.loadActivations(stage, i, step)));
+    SmallVector<Values> w;
     for (int64_t block = 0; block < ring.blocksDown(); ++block)
       llvm::append_range(w, loadWeights(stage, block, step));
     for (int64_t i = 0; i < ring.mTiles(); ++i)
       for (int64_t j = 0; j < ring.nTiles(); ++j) {
         int64_t at = ring.at(i, j, 0);
-        Values d = b.multiplyBytes(a[i], w[j], ArrayRef(accumulators).slice(at, 4));
+        Values d = products.multiply(a[i], w[j], ArrayRef(accumulators).slice(at, 4));
         llvm::copy(d, accumulators.begin() + at);
       }
     // A product with ones sums the codes.
@@ -143,7 +149,7 @@ IntegerGemm::Values IntegerGemm::addGroup(Value group, ArrayRef<Value> accumulat
 
 IntegerGemm::Values IntegerGemm::multiply(int64_t slabs, ValueRange state) {
   Values carried(state);
-  carried.append(accumulatorCount(), b.i32(0));
+  carried.append(accumulatorCount(), products.zero());
   return ring.multiply(slabs, carried, [&](Value slab, Value stage, Values accumulators) {
     return multiplySlab(slab, stage, std::move(accumulators));
   });
@@ -221,7 +227,7 @@ IntegerGemm::Values IntegerGemm::multiplyInputGroups(Value group, Values &state,
   return results;
 }
 
-/// The sums of all groups, where activations have groups of their own.
+/// The sums of all groups, where these have several accumulators.
 IntegerGemm::Values IntegerGemm::multiplyInputs() {
   constexpr int64_t kState = GemmRing::kState;
   Values state = ring.begin();
@@ -246,7 +252,7 @@ void IntegerGemm::emit() {
         Value m = ring.rowOf(i, half);
         rowZeros.push_back(epilogue.rowZero(m, b.less(m, ring.rows)));
       }
-  Values sums = spec.inputGroup ? multiplyInputs() : multiplyAll();
+  Values sums = spec.sharesGroups() ? multiplyInputs() : multiplyAll();
   ring.end();
   epilogue.writer.columnsAreWhole = ring.columnsAreWhole();
   ring.forRows([&](int64_t i, int64_t half, Value m) {
@@ -256,9 +262,9 @@ void IntegerGemm::emit() {
   });
 }
 
-void emitMatrixLinear(KernelBuilder &b, const LinearSpec &spec, const GemmTile &tile,
+void emitMatrixLinear(KernelBuilder &b, const LinearSpec &spec, const LinearKernel &kernel,
                       const KernelArguments &arguments) {
-  IntegerGemm(b, spec, tile, arguments).emit();
+  IntegerGemm(b, spec, kernel, arguments).emit();
 }
 
 } // namespace easyquant::gpu

@@ -273,6 +273,16 @@ KernelBuilder::Values KernelBuilder::multiplyBytes(ValueRange a, ValueRange w, V
                                               kLayouts));
 }
 
+KernelBuilder::Values KernelBuilder::multiplyFP8(ValueRange a, ValueRange w, ValueRange c) {
+  // nvvm.mma.sync does not know these products, which LLVM has.
+  Type type = LLVM::LLVMStructType::getLiteral(getContext(), SmallVector<Type>(4, f32()));
+  Values operands(a);
+  llvm::append_range(operands, w);
+  llvm::append_range(operands, c);
+  return membersOf(*this,
+                   intrinsic("llvm.nvvm.mma.m16n8k32.row.col.f32.e4m3.e4m3.f32", type, operands));
+}
+
 KernelBuilder::Values KernelBuilder::multiplyFloats(Float half, ValueRange a, ValueRange w,
                                                     ValueRange c) {
   Type type = LLVM::LLVMStructType::getLiteral(getContext(), SmallVector<Type>(4, f32()));

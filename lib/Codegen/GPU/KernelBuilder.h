@@ -116,6 +116,8 @@ public:
   Values loadMatrix4(mlir::Value shared, bool transposed = false);
   /// c + a w by m16n8k32 on signed bytes: registers 4 + 4 x 2, of i32.
   Values multiplyBytes(mlir::ValueRange a, mlir::ValueRange w, mlir::ValueRange c);
+  /// c + a w by m16n8k32 on f8E4M3FN: registers 4 + 4 x 2; c of f32.
+  Values multiplyFP8(mlir::ValueRange a, mlir::ValueRange w, mlir::ValueRange c);
   /// c + a w by m16n8k16 on f16 or bf16, pairs in i32; c of f32.
   Values multiplyFloats(Float type, mlir::ValueRange a, mlir::ValueRange w, mlir::ValueRange c);
 

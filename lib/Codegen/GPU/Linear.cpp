@@ -79,9 +79,11 @@ static constexpr int64_t kMostNested = 32;
 
 std::vector<LinearKernel> linearKernels(const LinearSpec &spec, const Chip &chip) {
   std::vector<LinearKernel> kernels;
-  for (int64_t rows : {1, 4})
-    kernels.push_back(dotKernel(spec, rows));
-  const bool splits = splitsOver(divideCeil(spec.n, numerics::fragmentRows(spec.bits)), chip);
+  if (!spec.isFP8()) // dp4a
+    for (int64_t rows : {1, 4})
+      kernels.push_back(dotKernel(spec, rows));
+  const bool splits =
+      spec.isFP8() || splitsOver(divideCeil(spec.n, numerics::fragmentRows(spec.bits)), chip);
   if (splits)
     kernels.push_back(dotKernel(spec, kMatrixRows));
   // Where several groups of activations share one of the weights, there are sums of both.
@@ -99,6 +101,8 @@ std::vector<LinearKernel> linearKernels(const LinearSpec &spec, const Chip &chip
       tile.slab = numerics::kFragmentColumns;
     kernels.push_back(matrixKernel(spec, tile, choice.maxRows));
   }
+  for (LinearKernel &kernel : kernels)
+    kernel.converts = spec.isFP8() && !chip.multipliesFP8();
   return kernels;
 }
 
@@ -107,9 +111,9 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const LinearSpec &spec,
   return getOrEmitKernel(module, kernel.description,
                          [&](KernelBuilder &b, const KernelArguments &arguments) {
                            if (kernel.form == LinearKernel::Matrix)
-                             emitMatrixLinear(b, spec, kernel.tile, arguments);
+                             emitMatrixLinear(b, spec, kernel, arguments);
                            else
-                             emitDotLinear(b, spec, kernel.rows, arguments);
+                             emitDotLinear(b, spec, kernel, arguments);
                          });
 }
 

@@ -106,7 +106,7 @@ LinearEpilogue::Values LinearEpilogue::addGroup(ValueRange accumulators, const C
       sums.push_back(b.bitcast(dot, b.f32()));
       continue;
     }
-    Value scale = columns.scales[i], value = b.toFloat(dot);
+    Value scale = columns.scales[i], value = floatOf(dot);
     Value sum = t.empty() ? b.mulf(scale, value) : b.fma(scale, value, t[i]);
     if (spec.minima)
       sum = b.fma(columns.minima[i], b.toFloat(onesOf(row)), sum);
@@ -119,8 +119,11 @@ LinearEpilogue::Values LinearEpilogue::addDots(ValueRange accumulators, const Co
                                                const RowTerms &row, ValueRange s) {
   Values sums;
   for (int64_t i = 0; i < width; ++i) {
-    Value value = b.toFloat(dotOf(accumulators[i], columns, row, i));
-    sums.push_back(s.empty() ? b.mulf(row.scale, value) : b.fma(row.scale, value, s[i]));
+    Value value = floatOf(dotOf(accumulators[i], columns, row, i));
+    if (row.scale)
+      sums.push_back(s.empty() ? b.mulf(row.scale, value) : b.fma(row.scale, value, s[i]));
+    else
+      sums.push_back(s.empty() ? value : b.addf(value, s[i]));
   }
   return sums;
 }

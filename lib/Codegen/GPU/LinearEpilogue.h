@@ -55,8 +55,8 @@ public:
   /// the bits of a float.
   Values addGroup(mlir::ValueRange accumulators, const ColumnTerms &columns, const RowTerms &row,
                   mlir::ValueRange t);
-  /// With an inputGroup: fma(sx, float(dot), s) for each column; s null: 0. What minima multiply
-  /// is summed up likewise, once a row.
+  /// With an inputGroup: fma(sx, float(dot), s) for each column; s null: 0. FP8: dot + s. What
+  /// minima multiply is summed up likewise, once a row.
   Values addDots(mlir::ValueRange accumulators, const ColumnTerms &columns, const RowTerms &row,
                  mlir::ValueRange s);
   mlir::Value addOnes(const RowTerms &row, mlir::Value ones);
@@ -76,6 +76,8 @@ private:
   mlir::Value onesOf(const RowTerms &row);
   mlir::Value dotOf(mlir::Value accumulator, const ColumnTerms &columns, const RowTerms &row,
                     int64_t column);
+  /// float(dot); the sums of FP8 are floats.
+  mlir::Value floatOf(mlir::Value dot) { return spec.isFP8() ? dot : b.toFloat(dot); }
 
   KernelBuilder &b;
   const LinearSpec &spec;

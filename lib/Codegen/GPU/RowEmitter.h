@@ -71,6 +71,8 @@ private:
 
   void emitFloats();
   void emitDynamicCodes();
+  /// Codes that are no integers.
+  void emitFloatCodes(mlir::Value scale);
   /// The codes of a row whose columns have scales in groups.
   void emitOwnGroups();
   void emitStaticCodes();
@@ -83,7 +85,7 @@ private:
   mlir::Value absMaxOf(llvm::function_ref<mlir::Value(mlir::Value)> term);
   /// The largest magnitude of y itself, unless it is given.
   mlir::Value absMaxOfRow();
-  /// Stores the code words (f32 whose low byte is the code) of a piece; the sum of the codes.
+  /// Stores the code words (whose low byte is the code) of a piece; the sum of the codes.
   mlir::Value storeCodes(const Piece &piece, const Values &codes);
   void emitCodes(llvm::function_ref<mlir::Value(mlir::Value)> codeOf);
   void addToGroup(const Piece &piece, mlir::Value sum);

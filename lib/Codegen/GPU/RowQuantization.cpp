@@ -10,6 +10,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "FloatCodes.h"
 #include "RowEmitter.h"
 
 #include "../RowCodes.h"
@@ -188,12 +189,20 @@ void RowEmitter::emitOwnGroups() {
   });
 }
 
+void RowEmitter::emitFloatCodes(Value scale) {
+  once([&] { b.store(scale, b.advance(arguments["scales"], row, b.f32())); });
+  const numerics::FloatFormat &format = *numerics::floatFormat(spec.codes);
+  emitCodes([&](Value y) { return fp8CodeOf(b, roundTo(b, format, b.divf(y, scale))); });
+}
+
 void RowEmitter::emitDynamicCodes() {
   if (spec.scaleGroup)
     return emitOwnGroups();
   Value absMax = absMaxOfRow();
   if (spec.absMax == RowSpec::AbsMax::Result)
     return once([&] { b.store(absMax, b.advance(arguments["absmax"], row, b.f32())); });
+  if (const numerics::FloatFormat *format = numerics::floatFormat(spec.codes))
+    return emitFloatCodes(ownScale(b, *format, absMax));
   OwnScale own(b, absMax);
   once([&] { b.store(own.scale, b.advance(arguments["scales"], row, b.f32())); });
   emitCodes([&](Value y) { return b.addf(b.mulf(y, own.inverse), b.constant(b.f32(), kRound)); });
@@ -245,6 +254,8 @@ void RowEmitter::emitStaticCodes() {
     noteExtrema(given = onlineScale());
   else
     given = b.load(arguments["scale"], b.f32(), true);
+  if (numerics::floatFormat(spec.codes))
+    return emitFloatCodes(given);
   StaticParams params(b, numerics::codeRange(8, !spec.zeroPoints && !spec.fullRange), given);
   if (spec.zeroPoints)
     params.setZero(b, b.load(arguments["zero"], b.i32(), true));

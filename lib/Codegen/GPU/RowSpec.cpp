@@ -65,6 +65,8 @@ static std::string symbolName(const RowSpec &spec) {
     name += spec.zeroPoints ? "_static_zp" : spec.fullRange ? "_static_full" : "_static";
   if (quantization == RowQuantization::Online)
     name += "_online";
+  if (const numerics::FloatFormat *format = numerics::floatFormat(spec.codes))
+    name += fmt::format("_{}", format->name);
   if (spec.sinks)
     name += "_sinks";
   if (spec.absMax == RowSpec::AbsMax::Result)

@@ -272,15 +272,17 @@ Value UnpackedWeights::fromFloat(Value top) {
                    b.pair(type, 0.0));
 }
 
+Value UnpackedWeights::pairOfBytes(Value word, int64_t half) {
+  return fromFloat(b.permute(word, b.i32(0), half == 0 ? 0x1404 : 0x3424));
+}
+
 UnpackedWeights::Tile UnpackedWeights::unpackFloats(ValueRange words, int64_t tile) {
   Tile registers;
   for (int64_t r = 0; r < 4; ++r) {
-    Value top;
-    if (bits == 8) // bytes 2(r mod 2) and the next
-      top = b.permute(words[2 * tile + r / 2], b.i32(0), r % 2 == 0 ? 0x1404 : 0x3424);
+    if (bits == 8)
+      registers[r] = pairOfBytes(words[2 * tile + r / 2], r % 2);
     else
-      top = r == 3 ? words[tile] : b.shl(words[tile], 12 - 4 * r);
-    registers[r] = fromFloat(top);
+      registers[r] = fromFloat(r == 3 ? words[tile] : b.shl(words[tile], 12 - 4 * r));
   }
   return registers;
 }

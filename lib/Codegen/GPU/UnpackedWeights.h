@@ -110,6 +110,8 @@ public:
   llvm::SmallVector<Tile> unpack(mlir::ValueRange words, std::array<mlir::ValueRange, 2> zeros);
   /// A zero point (i32) for unpack.
   mlir::Value zeroPair(mlir::Value zero);
+  /// Codes of FP8 in bytes 2 half and the next of a word, as a pair of floats.
+  mlir::Value pairOfBytes(mlir::Value word, int64_t half);
 
 private:
   int64_t mantissa() const { return type == Float::F16 ? 10 : 7; }

@@ -50,16 +50,17 @@ struct GPUFamily final : Family {
     const numerics::Scheme scheme = weight.toNumerics();
     const bool areBytes =
         scheme.hasIntegerValues() && scheme.groupSize % numerics::kFragmentColumns == 0;
-    const bool areFloats = readers.floats || (!readers.integers && !areBytes);
+    const bool areFloats = readers.floats || (!readers.codes && !areBytes);
     return LayoutAttr::get(
         weight.getContext(),
         numerics::nameOf(areFloats ? FragmentOrder::M16N8K16 : FragmentOrder::M16N8K32));
   }
-  ActivationForm activationForm(SchemeAttr input) const override {
+  ActivationForm activationForm(SchemeAttr weight, SchemeAttr input) const override {
     if (!input)
       return ActivationForm::BF16;
     if (!input.isInteger())
-      return ActivationForm::Rounded;
+      return targets::multipliesCodes(weight, input) ? ActivationForm::Codes
+                                                     : ActivationForm::Rounded;
     return input.getBits() == 8 ? ActivationForm::Codes : ActivationForm::AsIs;
   }
   bool readsSums(SchemeAttr weight) const override { return !weight.getSymmetric(); }

@@ -41,7 +41,9 @@ std::vector<LinearSpec> linears() {
   table.zeroPoints = false;
   table.unit = 1.0f / 128;
   nested.inputGroup = 32;
-  return {w8, grouped, twoBits, sixBits, table, nested};
+  LinearSpec fp8 = w8;
+  fp8.codes = CodeFormat::F8E4M3FN;
+  return {w8, grouped, twoBits, sixBits, table, nested, fp8};
 }
 
 std::vector<WeightOnlySpec> weightOnlyLinears() {

@@ -11,7 +11,7 @@ func.func private @short(!equant.weight<8x64, #equant.scheme<i4, symmetric, grou
 
 // -----
 
-// expected-error @below {{weights as f4E2M1FN, groups of 32, f8E8M0FNU scales: the GPU kernels on int8 activations take integers, or tables of int8 values}}
+// expected-error @below {{weights as f4E2M1FN, groups of 32, f8E8M0FNU scales: the GPU kernels on codes take integers, tables of int8 values or f8E4M3FN}}
 func.func private @mxfp4(!equant.weight<8x64, #equant.scheme<f4E2M1FN, group = 32, scale = f8E8M0FNU>, #equant.layout<m16n8k32>>)
 
 // -----

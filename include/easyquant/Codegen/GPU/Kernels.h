@@ -20,7 +20,7 @@
 //     between launches, and the bits of a result do not depend on how blocks are scheduled.
 //
 // Quantized activations (easyquant/Numerics/Quantize.h defines them to the bit)
-//   * codes: M x Kp int8, Kp = K rounded up to 16 (paddedColumns), columns K.. are 0;
+//   * codes: M x Kp int8 or f8E4M3FN, Kp = K rounded up to 16 (paddedColumns), columns K.. are 0;
 //   * scales: M floats;
 //   * sums: M x G int32, the sum of the codes of each weight group; where weights have zero points;
 //   * zero points, of asymmetric activations: M int32.
@@ -162,8 +162,9 @@ struct RowSpec {
   Float input = Float::F32, output = Float::F32; ///< output: when not quantized
   double constant = 0.0; ///< the epsilon of a norm, the factor of Multiply, the bound of SoftCap
   RowQuantization quantization = RowQuantization::None;
-  bool sums = false;           ///< write sums of codes
-  int64_t groupSize = 0;       ///< groups of the sums; 0 (one group) or a multiple of 16
+  CodeFormat codes = CodeFormat::Integer; ///< or F8E4M3FN, with a scale a row and no sums
+  bool sums = false;                      ///< write sums of codes
+  int64_t groupSize = 0;                  ///< groups of the sums; 0 (one group) or a multiple of 16
   int64_t scaleGroup = 0;      ///< dynamic: columns that share a scale: 32, 64, 128; 0: a row
   bool zeroPoints = false;     ///< static, or with a scaleGroup: asymmetric
   bool fullRange = false;      ///< static only: codes from -128 on, as asymmetric ones always are
@@ -214,11 +215,11 @@ struct RowShape {
 };
 RowShape rowShape(const RowSpec &spec);
 
-//===- Linears on integer activations -------------------------------------===//
+//===- Linears on codes of activations ------------------------------------===//
 
-/// y = x W^T (+ bias) (+ y), x quantized to int8, weights in the order M16N8K32. Every accumulator
-/// is an exact int32 of its group (the caller has checked K against numerics::maxDotLength), and in
-/// fp32, groups in order,
+/// y = x W^T (+ bias) (+ y), x quantized to int8 or FP8, weights in the order M16N8K32. Every
+/// accumulator is an exact int32 of its group (the caller has checked K against
+/// numerics::maxDotLength), and in fp32, groups in order,
 ///   t = fma(sw[n,g], float(acc[m,n,g] - zw[n,g] * sums[m,g] - zx[m] * wsums[n,g]), t)
 ///   y[m,n] = sx[m] * u * t (+ bias[n]) (+ y[m,n])
 /// u being the unit of a table (1 of integers). A weight with minima has its lowest code for zw,
@@ -229,11 +230,18 @@ RowShape rowShape(const RowSpec &spec);
 ///   t = fma(sw[n,g], s, t)
 ///   y[m,n] = u * t (+ bias[n]) (+ y[m,n])
 /// Each sum is rounded once: the bits of numerics::reference::integerLinear, whichever kernel of a
-/// spec computes them, then rounded to the output's type. Parameters, those in brackets where the
-/// spec has them:
+/// spec computes them, then rounded to the output's type.
+///
+/// Codes of f8E4M3FN on such codes have products and sums in f32: those of up to 128 columns, which
+/// lie in one group, make a dot product, whose bits tensor cores decide, and
+///   t = fma(sw[n,g], the sum of the dot products in g, in their order, t)
+///   y[m,n] = sx[m] * t (+ bias[n]) (+ y[m,n])
+/// Against the real numbers y is wrong by no more than (K / 8 + 32) * 2^-22 of the sum of the
+/// magnitudes of what it sums, where tensor cores keep the bits of f32; those of sm_89 keep fewer.
+/// Parameters, those in brackets where the spec has them:
 ///   codes, scales, [sums], [zeros], w, wscales, [wzeros], [wminima], [wsums], [codebook], [bias],
 ///   y, y_stride, rows
-struct LinearSpec : WeightCodec { ///< groupSize: 0 or a multiple of 32; integers, or a table
+struct LinearSpec : WeightCodec { ///< groupSize: 0 or a multiple of 32; integers, a table, or FP8
   int64_t n = 0, k = 0;
   bool inputZeroPoints = false; ///< of the activations: zeros, and without an inputGroup wsums
   int64_t inputGroup = 0;       ///< columns of a token that share a scale: 32, 64, 128; 0: all
@@ -246,12 +254,20 @@ struct LinearSpec : WeightCodec { ///< groupSize: 0 or a multiple of 32; integer
   bool isPartial = false;
 
   int64_t groups() const { return groupCount(k, groupSize); }
+  bool isFP8() const { return codes == CodeFormat::F8E4M3FN; }
+  /// May a group of the weight have several accumulators, one after the other?
+  bool sharesGroups() const { return inputGroup != 0 || isFP8(); }
   /// Columns whose products share an accumulator; 0: all.
-  int64_t dotGroup() const { return inputGroup ? inputGroup : groupSize; }
+  int64_t dotGroup() const {
+    constexpr int64_t kMostFP8 = 128;
+    if (isFP8())
+      return groupSize % kMostFP8 == 0 ? kMostFP8 : groupSize;
+    return inputGroup ? inputGroup : groupSize;
+  }
   int64_t dotGroups() const { return groupCount(k, dotGroup()); }
   /// Dot groups in a group of the weight, the last one of which may have fewer.
   int64_t dotsOfGroup() const {
-    return !inputGroup ? 1 : groupSize ? groupSize / inputGroup : dotGroups();
+    return !sharesGroups() ? 1 : groupSize ? groupSize / dotGroup() : dotGroups();
   }
   /// Are the sums of the codes of each group a parameter?
   bool readsSums() const { return zeroPoints || minima; }
@@ -286,8 +302,9 @@ struct LinearKernel {
   };
   Form form = Matrix;
   int64_t maxRows = 0;
-  GemmTile tile{};  ///< of Matrix
-  int64_t rows = 0; ///< of Dot: rows of y that a block computes
+  bool converts = false; ///< FP8: by products of f16, where the chip has no others
+  GemmTile tile{};       ///< of Matrix
+  int64_t rows = 0;      ///< of Dot: rows of y that a block computes
   Description description;
 };
 
