@@ -7,6 +7,7 @@
 
 #include "easyquant/Target/Target.h"
 
+#include "easyquant/Numerics/FragmentPacking.h"
 #include "easyquant/Support/DidYouMean.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -120,13 +121,12 @@ Result<std::vector<Request>> targets::parseRequests(StringRef text) {
 }
 
 bool targets::multipliesCodes(SchemeAttr weight, SchemeAttr input) {
-  auto isFP8 = [](const numerics::Scheme &scheme) {
-    return scheme.codes == numerics::CodeFormat::F8E4M3FN;
-  };
   if (!input || input.isInteger())
     return bool(input);
-  const numerics::Scheme values = input.toNumerics();
-  return isFP8(values) && values.groupSize == 0 && isFP8(weight.toNumerics());
+  constexpr auto kFP8 = numerics::CodeFormat::F8E4M3FN;
+  const numerics::Scheme codes = weight.toNumerics(), rows = input.toNumerics();
+  return codes.codes == kFP8 && codes.groupSize % numerics::kFragmentColumns == 0 &&
+         rows.codes == kFP8 && rows.groupSize == 0;
 }
 
 std::string targets::whyNoKernel(const Family &family, int64_t n, int64_t k, SchemeAttr weight,

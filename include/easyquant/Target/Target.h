@@ -32,8 +32,8 @@ struct LaunchModule;
 
 namespace targets {
 
-/// Are both of them numbers of a byte that are multiplied as they are, int8 by integers or FP8 by
-/// FP8? `input` may be null, which is float.
+/// Is a product of codes what kernels may compute, of integers, or of FP8 with a scale a row by FP8
+/// in groups of whole fragments? `input` may be null, which is float.
 bool multipliesCodes(equant::SchemeAttr weight, equant::SchemeAttr input);
 
 /// How the linears that multiply with a weight read their activations.

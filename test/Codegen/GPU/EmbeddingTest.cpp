@@ -11,6 +11,7 @@
 #include "easyquant/Numerics/Reference.h"
 #include "easyquant/Numerics/Rope.h"
 
+#include <algorithm>
 #include <cmath>
 #include <span>
 
@@ -191,9 +192,12 @@ TEST(GPUEmbedding, PackedTablesAreThoseOfTheHead) {
 
 TEST(GPUEmbedding, EveryCodec) {
   std::vector<EmbeddingSpec> specs;
+  std::vector<WeightCodec> byteCodecs = integerCodecs();
+  std::ranges::copy_if(floatCodecs(), std::back_inserter(byteCodecs), [](const WeightCodec &codec) {
+    return codec.codes == CodeFormat::F8E4M3FN;
+  });
   for (FragmentOrder order : {FragmentOrder::M16N8K32, FragmentOrder::M16N8K16})
-    for (const WeightCodec &codec :
-         order == FragmentOrder::M16N8K32 ? integerCodecs() : floatCodecs()) {
+    for (const WeightCodec &codec : order == FragmentOrder::M16N8K32 ? byteCodecs : floatCodecs()) {
       EmbeddingSpec spec;
       spec.rows = EmbeddingSpec::Rows::Codes;
       spec.vocab = 90;

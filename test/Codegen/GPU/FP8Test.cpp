@@ -134,31 +134,40 @@ LinearSpec spec(int64_t n, int64_t k, int64_t group = 0) {
 } // namespace
 
 TEST(GPUFP8, CodesAreThoseOfNumerics) {
+  constexpr int64_t kCount = 11, kColumns[] = {1, 40, 172, 1088};
+  const std::optional<float> scales[] = {std::nullopt, 0.0625f};
   KernelLibrary library;
-  for (int64_t columns : {1, 40, 172, 1088})
-    for (std::optional<float> scale : {std::optional<float>(), std::optional(0.0625f)}) {
-      constexpr int64_t kCount = 11;
-      RowSpec spec;
-      spec.columns = columns;
-      spec.codes = CodeFormat::F8E4M3FN;
-      spec.quantization = scale ? RowQuantization::Static : RowQuantization::Dynamic;
+  auto specOf = [](int64_t columns, bool isStatic) {
+    RowSpec spec;
+    spec.columns = columns;
+    spec.codes = CodeFormat::F8E4M3FN;
+    spec.quantization = isStatic ? RowQuantization::Static : RowQuantization::Dynamic;
+    return spec;
+  };
+  for (int64_t columns : kColumns)
+    for (const std::optional<float> &scale : scales)
+      library.add(specOf(columns, scale.has_value()));
+  for (int64_t columns : kColumns)
+    for (const std::optional<float> &scale : scales) {
+      const RowSpec spec = specOf(columns, scale.has_value());
       SCOPED_TRACE(library.add(spec).name);
       const std::vector<float> values = someRows(kCount, columns);
       const QuantizedMatrix expected = quantized(values, kCount, columns, scale);
       simt::Device device;
       FloatRows x(device, values, kCount, columns, Float::F32, "x");
       DeviceBuffer<uint8_t> codes(device, kCount * paddedColumns(columns), "codes");
-      DeviceBuffer<float> scales(device, kCount, "scales");
+      DeviceBuffer<float> rowScales(device, kCount, "scales");
       DeviceBuffer<float> given(device, std::vector<float>{scale.value_or(0)}, "scale");
       std::map<std::string, Argument> arguments = {{"x", Argument(x.address())},
                                                    {"x_stride", x.stride()},
                                                    {"codes", codes},
-                                                   {"scales", scales}};
+                                                   {"scales", rowScales}};
       if (scale)
         arguments.emplace("scale", given);
       run(device, library, library.add(spec), kCount, arguments);
       EXPECT_EQ(codes.read(), bytesOf(expected));
-      EXPECT_EQ(scales.read(), scale ? std::vector<float>(kCount, *scale) : expected.params.scales);
+      EXPECT_EQ(rowScales.read(),
+                scale ? std::vector<float>(kCount, *scale) : expected.params.scales);
     }
 }
 
