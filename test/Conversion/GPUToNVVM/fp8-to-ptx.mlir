@@ -7,7 +7,6 @@
 // RUN: FileCheck %s --check-prefixes=PTX,HALF < %t.90a.ptx
 
 // PTX: .visible .entry quantize_256_f32_f8E4M3FN(
-// PTX: .visible .entry quantize_256_f32_static_f8E4M3FN(
 // PTX: .visible .entry linear_96x256_f8E4M3FN_q_f32_dot_16(
 // OWN-NOT: m16n8k16
 // OWN: mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32
@@ -18,6 +17,7 @@
 // OWN: mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32
 // HALF-NOT: e4m3.e4m3
 // HALF: mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32
+// PTX: .visible .entry quantize_256_f32_static_f8E4M3FN(
 
 !w = !equant.weight<96x256, #equant.scheme<f8E4M3FN, channel>, #equant.layout<m16n8k32>>
 ml_program.global private @w(#ml_program.extern : !w) : !w {equant.offset = array<i64: 0, 32768>}

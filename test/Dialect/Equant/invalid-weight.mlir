@@ -32,8 +32,8 @@ func.func private @f(!equant.weight<40x24, #equant.scheme<i8, symmetric, tensor>
 
 // -----
 
-// expected-error @below {{cannot be packed as #equant.layout<m16n8k32>: weights as f8E4M3FN, per channel: the GPU kernels on int8 activations take integers, or tables of int8 values}}
-func.func private @f(!equant.weight<40x24, #equant.scheme<f8E4M3FN, channel>, #equant.layout<m16n8k32>>)
+// expected-error @below {{cannot be packed as #equant.layout<m16n8k32>: weights as f4E2M1FN, groups of 32, f8E8M0FNU scales: the GPU kernels on codes take integers, tables of int8 values or f8E4M3FN}}
+func.func private @f(!equant.weight<40x64, #equant.scheme<f4E2M1FN, group = 32, scale = f8E8M0FNU>, #equant.layout<m16n8k32>>)
 
 // -----
 
