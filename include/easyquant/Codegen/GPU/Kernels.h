@@ -237,7 +237,7 @@ RowShape rowShape(const RowSpec &spec);
 ///   t = fma(sw[n,g], the sum of the dot products in g, in their order, t)
 ///   y[m,n] = sx[m] * t (+ bias[n]) (+ y[m,n])
 /// Against the real numbers y is wrong by no more than (K / 8 + 32) * 2^-22 of the sum of the
-/// magnitudes of what it sums, where tensor cores keep the bits of f32; those of sm_89 keep fewer.
+/// magnitudes of what it sums, where tensor cores keep the bits of f32, which FP8's may not.
 /// Parameters, those in brackets where the spec has them:
 ///   codes, scales, [sums], [zeros], w, wscales, [wzeros], [wminima], [wsums], [codebook], [bias],
 ///   y, y_stride, rows
