@@ -164,6 +164,15 @@ def test_static_activations(artifact, stories, tmp_path_factory, options, bound)
     assert_close(on_simt(out).score(tokens), Runner(out, device="cpu").score(tokens), bound)
 
 
+@pytest.mark.slow
+def test_products_of_fp8(artifact, stories):
+    """sm_89 has them; test_same_tokens_as_on_the_cpu has those of f16."""
+    out = artifact(stories, *SCHEMES["FP8_DYNAMIC"], "--target=sm_89,cpu", ISA)
+    assert "m16n8k32.row.col.f32.e4m3.e4m3.f32" in (out / "kernels.sm_89.ptx").read_text()
+    tokens = random_tokens(6, 9, 512)
+    assert_close(on_simt(out).score(tokens), Runner(out, device="cpu").score(tokens), FP8_BOUND)
+
+
 def test_a_session_goes_back(artifact, stories):
     """Chunks, truncation and a second try give what one call gives."""
     runner = on_simt(artifact(stories, "--scheme=W8A8", TARGET, ISA), context=64)
