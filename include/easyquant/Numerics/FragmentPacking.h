@@ -113,7 +113,7 @@ struct FragmentLayout final : WeightLayout {
   void pack(int64_t firstRow, const QuantizedMatrix &block, PackedWeight &out) const override;
 
 private:
-  /// Those of row `row` of a block, which is row n; of padding where it is negative.
+  /// Scales of row `row` of a block, which is row n, or padding where it is negative.
   void packScales(const QParams &params, int64_t row, int64_t n, std::vector<uint8_t> &out) const;
 };
 
