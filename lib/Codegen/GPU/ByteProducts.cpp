@@ -14,7 +14,7 @@ namespace easyquant::gpu {
 ByteProducts::Values ByteProducts::operand(ValueRange registers) {
   if (!converts)
     return Values(registers);
-  // Registers of the first half of the columns, then of the second; of each half the pairs of the
+  // Registers of the first half of the columns, then of the second: each half has the pairs of the
   // first product, then those eight columns on.
   Values found;
   const size_t ofHalf = registers.size() / 2;

@@ -6,9 +6,9 @@
 //===----------------------------------------------------------------------===//
 //
 // m16n8k32 on int8, with sums in i32, or on f8E4M3FN, with sums in f32. Where a chip has no
-// products of FP8, each is two of f16, which hold all values of FP8: of the four columns that a
-// register has, the first two belong to one product, and the others to columns that lie eight
-// further on there. Sums do not mind, as both operands are taken apart alike.
+// products of FP8, each is two of f16, which hold all values of FP8. The first two of the four
+// columns of a register are columns of such a product, and the others lie eight columns further on
+// there. Sums do not mind, as both operands are taken apart alike.
 //
 //===----------------------------------------------------------------------===//
 
