@@ -89,6 +89,7 @@ _FAMILIES = (
     (r"heads_(?P<heads>\d+)(?:_(?P<kv>\d+))?x(?P<dim>\d+)\w*", _rows(_heads, lambda f: 4, lambda f: 4)),
     (r"kv_(?:append|window|quantize)_(?P<kv>\d+)x(?P<dim>\d+)\w*", _rows(lambda f: 2 * int(f["kv"]) * int(f["dim"]), lambda f: 4, lambda f: 2)),
     (r"rescale_(?P<columns>\d+)_\w+", _rows(lambda f: int(f["columns"]), lambda f: 4, lambda f: 4)),
+    (r"fake_quantize_(?P<columns>\d+)_\w+_(?P<output>f32|f16|bf16)", _rows(lambda f: int(f["columns"]), lambda f: 4, lambda f: 4 if f["output"] == "f32" else 2)),
     (r"advance_(?P<columns>\d+)_\w+", _rows(lambda f: int(f["columns"]), lambda f: 16, lambda f: 16)),
     (rf"(?P<op>{_ROW_OPERATIONS})_(?P<columns>\d+)(?:_\w+)?",
      _rows(lambda f: int(f["columns"]), lambda f: 8 if f["op"] in _TWO_INPUTS else 4, lambda f: 1 if "quantize" in f[0] else 4)),

@@ -11,6 +11,7 @@
 #include "easyquant/Numerics/Reference.h"
 #include "easyquant/Numerics/Rope.h"
 
+#include <algorithm>
 #include <cmath>
 #include <span>
 
@@ -122,59 +123,90 @@ TEST(GPUEmbedding, FloatTables) {
     }
 }
 
-TEST(GPUEmbedding, PackedTablesAreThoseOfTheHead) {
+/// Rows of packed tables, to the bit those of `dequantize`.
+static void checkPacked(const std::vector<EmbeddingSpec> &specs) {
   KernelLibrary library;
+  for (const EmbeddingSpec &spec : specs)
+    library.add(spec);
+  for (const EmbeddingSpec &spec : specs) {
+    constexpr int64_t kTokens = 5;
+    SCOPED_TRACE(library.add(spec).name);
+    std::mt19937 random(static_cast<unsigned>(spec.codec.bits + spec.columns));
+    const bool isInt8 = spec.order == FragmentOrder::M16N8K32;
+    QuantizedMatrix q =
+        randomWeights(spec.vocab, spec.columns, schemeOf(spec.codec, isInt8), random);
+    PackedWeight packed = fragmentsOf(q, spec.order);
+    std::vector<int32_t> ids = someTokens(spec.vocab, kTokens);
+    simt::Device device;
+    DeviceBuffer<int32_t> tokens(device, ids);
+    DeviceBuffer<float> y(device, kTokens * spec.columns);
+    std::map<std::string, Argument> arguments = {
+        {"tokens", tokens}, {"y", y}, {"y_stride", spec.columns}};
+    std::vector<std::unique_ptr<DeviceBuffer<uint8_t>>> parts;
+    auto give = [&](const char *name, WeightTensor tensor) {
+      if (packed[tensor].empty())
+        return;
+      parts.push_back(std::make_unique<DeviceBuffer<uint8_t>>(device, packed[tensor], name));
+      arguments.emplace(name, *parts.back());
+    };
+    give("w", WeightTensor::Codes);
+    give("wscales", WeightTensor::Scales);
+    give("wzeros", WeightTensor::ZeroPoints);
+    give("wminima", WeightTensor::Minima);
+    give("wouter", WeightTensor::Outer);
+    give("codebook", WeightTensor::Codebook);
+    run(device, library, library.add(spec), kTokens, arguments);
+    std::vector<float> all(spec.vocab * spec.columns), expected;
+    dequantize(q, Matrix{all.data(), spec.vocab, spec.columns, spec.columns});
+    for (int32_t id : ids)
+      expected.insert(expected.end(), all.begin() + id * spec.columns,
+                      all.begin() + (id + 1) * spec.columns);
+    EXPECT_EQ(y.read(), expected);
+  }
+}
+
+TEST(GPUEmbedding, PackedTablesAreThoseOfTheHead) {
   struct Case {
     int64_t vocab, columns, group;
   };
   std::vector<EmbeddingSpec> specs;
   for (Case c : {Case{70, 64, 32}, {130, 100, 0}, {5, 7, 64}})
-    for (int bits : {8, 4, 3, 2})
+    for (int bits : {8, 6, 5, 4, 3, 2})
       for (FragmentOrder order : {FragmentOrder::M16N8K32, FragmentOrder::M16N8K16})
         for (auto [zeroPoints, scales] : {std::pair(false, ScaleFormat::F32),
                                           {true, ScaleFormat::F32},
                                           {true, ScaleFormat::F16}}) {
-          if (bits == 3 && order == FragmentOrder::M16N8K32)
-            continue;
           EmbeddingSpec spec;
+          spec.rows = EmbeddingSpec::Rows::Codes;
           spec.vocab = c.vocab;
           spec.columns = c.columns;
-          spec.bits = bits;
           spec.order = order;
-          spec.groupSize = c.group;
-          spec.zeroPoints = zeroPoints;
-          spec.scales = scales;
+          spec.codec.bits = bits;
+          spec.codec.groupSize = c.group;
+          spec.codec.zeroPoints = zeroPoints;
+          spec.codec.scales = scales;
           specs.push_back(spec);
-          library.add(spec);
         }
-  for (const EmbeddingSpec &spec : specs) {
-    constexpr int64_t kTokens = 5;
-    SCOPED_TRACE(library.add(spec).name);
-    std::mt19937 random(static_cast<unsigned>(spec.bits + spec.columns));
-    QuantizedMatrix q = randomWeights(spec.vocab, spec.columns, schemeOf(spec), random);
-    PackedWeight packed = fragmentsOf(q, spec.order);
-    std::vector<int32_t> ids = someTokens(spec.vocab, kTokens);
-    simt::Device device;
-    DeviceBuffer<int32_t> tokens(device, ids);
-    DeviceBuffer<uint8_t> w(device, packed[WeightTensor::Codes]);
-    DeviceBuffer<uint8_t> wscales(device, packed[WeightTensor::Scales]);
-    DeviceBuffer<uint8_t> wzeros(device, packed[WeightTensor::ZeroPoints]);
-    DeviceBuffer<float> y(device, kTokens * spec.columns);
-    std::map<std::string, Argument> arguments = {
-        {"tokens", tokens}, {"w", w}, {"wscales", wscales}, {"y", y}, {"y_stride", spec.columns}};
-    if (spec.zeroPoints)
-      arguments.emplace("wzeros", wzeros);
-    run(device, library, library.add(spec), kTokens, arguments);
-    std::vector<float> expected;
-    for (int32_t id : ids)
-      for (int64_t k = 0; k < spec.columns; ++k) {
-        int64_t at = id * q.params.groups + (spec.groupSize ? k / spec.groupSize : 0);
-        int zero = spec.zeroPoints ? q.params.zeroPoints[at] : 0;
-        expected.push_back(q.params.scales[at] *
-                           static_cast<float>(q.codes[id * spec.columns + k] - zero));
-      }
-    EXPECT_EQ(y.read(), expected);
-  }
+  checkPacked(specs);
+}
+
+TEST(GPUEmbedding, EveryCodec) {
+  std::vector<EmbeddingSpec> specs;
+  std::vector<WeightCodec> byteCodecs = integerCodecs();
+  std::ranges::copy_if(floatCodecs(), std::back_inserter(byteCodecs), [](const WeightCodec &codec) {
+    return codec.codes == CodeFormat::F8E4M3FN;
+  });
+  for (FragmentOrder order : {FragmentOrder::M16N8K32, FragmentOrder::M16N8K16})
+    for (const WeightCodec &codec : order == FragmentOrder::M16N8K32 ? byteCodecs : floatCodecs()) {
+      EmbeddingSpec spec;
+      spec.rows = EmbeddingSpec::Rows::Codes;
+      spec.vocab = 90;
+      spec.columns = 360;
+      spec.order = order;
+      spec.codec = codec;
+      specs.push_back(spec);
+    }
+  checkPacked(specs);
 }
 
 TEST(GPUEmbedding, FloatFragments) {
@@ -184,7 +216,7 @@ TEST(GPUEmbedding, FloatFragments) {
     EmbeddingSpec spec;
     spec.vocab = kVocab;
     spec.columns = columns;
-    spec.bits = 16;
+    spec.rows = EmbeddingSpec::Rows::Fragments;
     spec.table = type;
     return spec;
   };

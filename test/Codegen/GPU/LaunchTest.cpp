@@ -74,7 +74,7 @@ std::vector<Launched> addAll(KernelLibrary &library) {
   EmbeddingSpec embedding;
   embedding.vocab = kVocabulary;
   embedding.columns = 96;
-  embedding.bits = 8;
+  embedding.rows = EmbeddingSpec::Rows::Codes;
   add(library.add(embedding));
   PositionEmbeddingSpec positions;
   positions.positions = 64;
