@@ -40,7 +40,6 @@ constexpr const char *kManifestFile = "manifest.json";
 constexpr const char *kManifestChecksumFile = "manifest.xxh128";
 /// What `compile --recipe` takes to do the same again.
 constexpr const char *kRecipeFile = "recipe.json";
-constexpr const char *kProgramFile = "model.so";
 constexpr const char *kGpuProgramFile = "program.gpu.json";
 constexpr const char *kFatbinFile = "kernels.fatbin";
 std::string ptxFileName(std::string_view chip);

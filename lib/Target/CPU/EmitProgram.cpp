@@ -8,6 +8,7 @@
 #include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
 #include "easyquant/Conversion/LaunchesToLLVM/LaunchesToLLVM.h"
 #include "easyquant/Emit/EmitObject.h"
+#include "easyquant/Formats/InstructionSets.h"
 #include "easyquant/Formats/Manifest.h"
 #include "easyquant/Support/AttributeJson.h"
 #include "easyquant/Support/Folders.h"
@@ -193,7 +194,7 @@ struct EmitProgram : public easyquant::impl::EmitProgramBase<EmitProgram> {
       return signalPassFailure();
     }
     llvm::SmallString<128> path(output);
-    llvm::sys::path::append(path, formats::kProgramFile);
+    llvm::sys::path::append(path, formats::programFileOf(isas.front()));
     if (failed(cpu::linkSharedObject(module.getLoc(), objects, path)))
       return signalPassFailure();
     ProgressAction::report(&getContext(), "program", isas.size(), isas.size());
