@@ -228,7 +228,7 @@ LogicalResult BodyEmitter::addFunction() {
 
 void BodyEmitter::meet() {
   pending.clear();
-  Value stops = cpu::emitBarrier(b, module, team);
+  Value stops = cpu::emitBarrier(b, module, target, team);
   if (!profiler)
     return;
   OpBuilder::InsertPoint here = b.saveInsertionPoint();
