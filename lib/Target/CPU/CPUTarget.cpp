@@ -7,6 +7,7 @@
 
 #include "easyquant/Target/CPU/CPUTarget.h"
 
+#include "easyquant/Formats/InstructionSets.h"
 #include "easyquant/Formats/Manifest.h"
 #include "easyquant/KernelLibrary/KernelLibrary.h"
 #include "easyquant/Numerics/Packing.h"
@@ -23,13 +24,6 @@ using equant::SchemeAttr;
 using targets::ActivationForm;
 using targets::Family;
 using targets::Readers;
-
-static std::vector<std::string> isaNames() {
-  std::vector<std::string> names;
-  for (cpu::Isa isa : cpu::kIsas)
-    names.push_back(cpu::nameOf(isa).str());
-  return names;
-}
 
 /// Floats in the cache have half precision beside quantized weights, unless f32 is asked for.
 static bool isHalfCache(ModuleOp module, StringRef kvCache) {
@@ -48,7 +42,7 @@ struct CPUFamily final : Family {
   CPUFamily()
       : Family({.name = cpu::kFamily.str(),
                 .title = "CPUs",
-                .names = isaNames(),
+                .names = formats::instructionSetsOf(formats::hostProcessor()),
                 .isAskedForWhole = true,
                 .runsHere = true,
                 .hasRecurrentState = true,

@@ -148,8 +148,8 @@ struct EmitProgram : public easyquant::impl::EmitProgramBase<EmitProgram> {
     ModuleOp module = getOperation();
     SmallVector<std::string> isas(this->isas.begin(), this->isas.end());
     if (isas.empty())
-      for (cpu::Isa isa : cpu::kIsas)
-        isas.push_back(cpu::nameOf(isa).str());
+      for (const std::string &isa : formats::instructionSetsOf(formats::hostProcessor()))
+        isas.push_back(isa);
 
     ProgressAction::report(&getContext(), "program", 0, isas.size());
     SmallVector<ModuleOp> compiled;
