@@ -11,7 +11,8 @@ packages=(cmake ninja-build ccache g++ git python3 python3-dev python3-venv
   libmlir-22-dev mlir-22-tools llvm-22-dev llvm-22-tools clang-22 lld-22 libclang-rt-22-dev
   clang-format-22 clang-tidy-22
   libgtest-dev nlohmann-json3-dev libfmt-dev libexpected-dev libxxhash-dev libcli11-dev
-  libopenblas-dev openmpi-bin libopenmpi-dev iproute2)
+  libopenblas-dev openmpi-bin libopenmpi-dev iproute2
+  qemu-user g++-aarch64-linux-gnu)
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")

@@ -38,6 +38,7 @@
 #include "llvm/MC/TargetRegistry.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
 #include "llvm/Support/Program.h"
 #include "llvm/Support/TargetSelect.h"
 #include "llvm/Target/TargetMachine.h"
@@ -104,7 +105,8 @@ static FailureOr<Code> compileLowered(ModuleOp module, const Target &target,
   std::string error;
   std::unique_ptr<llvm::TargetMachine> machine = createTargetMachine(target, error);
   if (!machine)
-    return module.emitError("no code generator for ") << target.triple() << " in this LLVM: " << error;
+    return module.emitError("no code generator for ")
+           << target.triple() << " in this LLVM: " << error;
 
   llvm::LLVMContext context;
   std::unique_ptr<llvm::Module> llvmModule =
@@ -194,8 +196,9 @@ LogicalResult linkSharedObject(Location loc, ArrayRef<Object> objects, StringRef
 
   // In a folder of its own, with whatever the linker leaves there: a file that it could not rename
   // keeps its temporary name. None of these names reaches the output.
-  const std::string folder = (output + ".link").str(), linked = folder + "/model.so",
-                    log = folder + "/log";
+  const std::string name = llvm::sys::path::filename(output).str(),
+                    folder = (output + ".link").str(), linked = folder + "/" + name,
+                    log = folder + "/log", soname = "-soname=" + name;
   if (Result<void> made = makeFolders(folder); !made)
     return emitError(loc) << made.error().message;
   auto removeFolder = llvm::scope_exit([&] { llvm::sys::fs::remove_directories(folder); });
@@ -209,7 +212,7 @@ LogicalResult linkSharedObject(Location loc, ArrayRef<Object> objects, StringRef
 
   SmallVector<StringRef> args = {*linker,
                                  "-shared",
-                                 "-soname=model.so",
+                                 soname,
                                  "--error-limit=3",
                                  "--no-undefined-version",
                                  "--build-id=none",

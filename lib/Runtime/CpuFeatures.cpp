@@ -21,26 +21,9 @@ using formats::Processor;
 static std::vector<std::string_view> missingFeatures(std::string_view isa,
                                                      const CpuFeatures &features) {
   std::vector<std::string_view> missing;
-  auto need = [&](bool present, std::string_view name) {
-    if (!present)
-      missing.push_back(name);
-  };
-  if (isa == "avx2" || isa == "avx512vnni") {
-    need(features.avx2, "AVX2");
-    need(features.fma, "FMA");
-    need(features.f16c, "F16C");
-  }
-  if (isa == "avx512vnni") {
-    need(features.avx512f, "AVX512F");
-    need(features.avx512bw, "AVX512BW");
-    need(features.avx512dq, "AVX512DQ");
-    need(features.avx512vl, "AVX512VL");
-    need(features.avx512vnni, "AVX512VNNI");
-  }
-  if (isa == "neon-dot") {
-    need(features.lse, "LSE");
-    need(features.dotprod, "DotProd");
-  }
+  for (std::string_view feature : formats::findInstructionSet(isa)->features)
+    if (!features.present.contains(feature))
+      missing.push_back(feature);
   return missing;
 }
 
@@ -92,7 +75,7 @@ static Result<std::string> selectBest(const std::map<std::string, std::string> &
     return makeError(ErrorCode::Unsupported,
                      "{}: has code for {} ({}), and this machine is {}; compile the model with "
                      "`easyquant compile … --target {}`",
-                     path, others, fmt::join(compiled, ", "), processor.name, processor.target);
+                     path, others, fmt::join(compiled, ", "), processor.name, processor.name);
   return makeError(ErrorCode::Unsupported, "{}: program.entries: found {}, expected {}", path,
                    fmt::join(compiled, ", "), choices(processor));
 }

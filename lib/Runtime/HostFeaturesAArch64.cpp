@@ -16,7 +16,9 @@ CpuFeatures CpuFeatures::host() {
   // What Linux reports is what all cores have.
   const unsigned long present = ::getauxval(AT_HWCAP);
   CpuFeatures features;
-  features.lse = (present & HWCAP_ATOMICS) != 0;
-  features.dotprod = (present & HWCAP_ASIMDDP) != 0;
+  if (present & HWCAP_ATOMICS)
+    features.present.insert("LSE");
+  if (present & HWCAP_ASIMDDP)
+    features.present.insert("DotProd");
   return features;
 }

@@ -14,13 +14,17 @@ CpuFeatures CpuFeatures::host() {
   // registers are saved.
   __builtin_cpu_init();
   CpuFeatures features;
-  features.avx2 = __builtin_cpu_supports("avx2");
-  features.fma = __builtin_cpu_supports("fma");
-  features.f16c = __builtin_cpu_supports("f16c");
-  features.avx512f = __builtin_cpu_supports("avx512f");
-  features.avx512bw = __builtin_cpu_supports("avx512bw");
-  features.avx512dq = __builtin_cpu_supports("avx512dq");
-  features.avx512vl = __builtin_cpu_supports("avx512vl");
-  features.avx512vnni = __builtin_cpu_supports("avx512vnni");
+  auto note = [&](bool isPresent, std::string_view name) {
+    if (isPresent)
+      features.present.insert(name);
+  };
+  note(__builtin_cpu_supports("avx2"), "AVX2");
+  note(__builtin_cpu_supports("fma"), "FMA");
+  note(__builtin_cpu_supports("f16c"), "F16C");
+  note(__builtin_cpu_supports("avx512f"), "AVX512F");
+  note(__builtin_cpu_supports("avx512bw"), "AVX512BW");
+  note(__builtin_cpu_supports("avx512dq"), "AVX512DQ");
+  note(__builtin_cpu_supports("avx512vl"), "AVX512VL");
+  note(__builtin_cpu_supports("avx512vnni"), "AVX512VNNI");
   return features;
 }

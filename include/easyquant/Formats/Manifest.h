@@ -198,7 +198,7 @@ struct Manifest {
   };
 
   std::string writer; ///< the version of EasyQuant that made it
-  std::string target; ///< "cpu", "sm_80,sm_90a,cpu"
+  std::string target; ///< "cpu", "sm_80,sm_90a,cpu,aarch64"
   Model model;
   Source source;
   Quantization quantization;

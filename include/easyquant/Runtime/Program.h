@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -28,9 +29,7 @@ namespace easyquant::runtime {
 
 /// The CPU features that the instruction sets of EasyQuant are made of.
 struct CpuFeatures {
-  bool avx2 = false, fma = false, f16c = false;
-  bool avx512f = false, avx512bw = false, avx512dq = false, avx512vl = false, avx512vnni = false;
-  bool lse = false, dotprod = false;
+  std::set<std::string_view> present; ///< of those that instruction sets need
   const formats::Processor *processor = &formats::hostProcessor();
 
   /// The features of this CPU that the operating system has enabled.

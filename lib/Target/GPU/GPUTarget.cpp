@@ -38,7 +38,6 @@ struct GPUFamily final : Family {
       : Family({.name = easyquant::gpu::kFamily.str(),
                 .title = "GPUs",
                 .names = chipNames(),
-                .isAskedForWhole = false,
                 .runsHere = false,
                 .file = {.stem = formats::kGpuWeightsStem, .bf16Floats = true, .wholeLines = true},
                 .fusions = {.bf16Results = true,
@@ -70,7 +69,7 @@ struct GPUFamily final : Family {
   bool readsSums(SchemeAttr weight) const override { return !weight.getSymmetric(); }
 
   std::optional<std::string> checkOptions(const recipe::OptionValues &options,
-                                          StringRef scheme) const override {
+                                          ArrayRef<std::string>, StringRef scheme) const override {
     if (const recipe::Mix *mix = recipe::findMix(scheme))
       return fmt::format("scheme {} has weights of 5 or 6 bits, which no GPU kernel reads; compile "
                          "it with --target cpu, or take --scheme {}",

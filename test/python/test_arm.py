@@ -1,0 +1,127 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Code for 64-bit Arm: one artifact for both processors, run by the runtime for Arm in an emulator."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from helpers import ISA, REPO, assert_refused, compile_model, run_tool
+
+RUN = Path(os.environ.get("EASYQUANT_BUILD_AARCH64", REPO / "build-aarch64")) / "bin" / "easyquant-run"
+SYSROOT = Path("/usr/aarch64-linux-gnu")  # of Debian's libc6-arm64-cross
+BOTH = ("--target=cpu,aarch64", f"{ISA},neon-dot")
+# More than a tile of rows, then one row at a time.
+PROMPT = "1,403,407,261,378,432,395,261,370,427,417,338,429,426,320,286,431,410,438,377,296"
+
+emulated = pytest.mark.skipif(
+    not shutil.which("qemu-aarch64") or not SYSROOT.is_dir() or not RUN.exists(),
+    reason="unsupported: no qemu-aarch64, no libraries of g++-aarch64-linux-gnu, or no build-aarch64 (cmake --preset aarch64)",
+)
+
+
+def emulate(artifact, *options, cpu="max", timeout=300):
+    """easyquant-run on an Arm CPU of this model; the finished process."""
+    command = ["qemu-aarch64", "-cpu", cpu, "-L", str(SYSROOT), str(RUN), str(artifact), *options]
+    return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=timeout)
+
+
+def results(artifact, file, *options, cpu=None):
+    """What easyquant-run tells of a prompt, here or on an emulated Arm CPU."""
+    arguments = [f"--tokens={PROMPT}", "--ignore-eos", "--json", str(file), *options]
+    done = emulate(artifact, *arguments, cpu=cpu) if cpu else run_tool("easyquant-run", artifact, *arguments)
+    assert done.returncode == 0, done.stderr
+    return json.loads(file.read_text())
+
+
+def assert_same(arm, here, bound):
+    """Greedy tokens are the same, and logits within `bound` of the spread of this machine's."""
+    assert arm["isa"] == "neon-dot" and here["isa"] != "neon-dot"
+    assert arm["generated"] == here["generated"]
+    logits = np.array(here["logits"])
+    assert np.max(np.abs(np.array(arm["logits"]) - logits)) <= bound * np.std(logits)
+
+
+@emulated
+@pytest.mark.parametrize("options, bound", [
+    (("--scheme=none",), 1e-5),
+    (("--scheme=W8A8",), 1e-5),
+    (("--scheme=W4A8",), 1e-5),
+    (("--scheme=Q4",), 1e-5),
+    (("--scheme=W8A8_ASYM",), 1e-5),
+    (("--scheme=W4A8", "--group-size=32", "--activation-group-size=32"), 1e-5),
+    (("--scheme=W2A8_ASYM", "--group-size=32"), 1e-5),
+    (("--scheme=W3A16", "--group-size=32"), 1e-5),
+    (("--scheme=W5A8", "--group-size=64"), 1e-5),
+    (("--scheme=Q4_K",), 1e-5),
+    (("--scheme=Q3_K",), 1e-5),
+    (("--scheme=NF4A8",), 1e-5),
+    (("--scheme=FP8_DYNAMIC",), 1e-5),
+    (("--scheme=MXFP4A16",), 1e-5),
+    (("--scheme=NVFP4A16",), 1e-5),
+    (("--scheme=W8A8", "--kv-scheme=int4"), 1e-5),
+    (("--scheme=W8A8", "--kv-scheme=int8", "--kv-keys=hadamard"), 1e-5),
+    (("--scheme=W8A8", "--kv-scheme=int2", "--kv-key-scales=channel"), 1e-5),
+], ids=lambda value: "-".join(part.strip("-") for part in value) if isinstance(value, tuple) else "")  # fmt: skip
+def test_same_tokens(artifact, stories, tmp_path, options, bound):
+    both = artifact(stories, *BOTH, *options)
+    count = "--max-new-tokens=24"
+    here = results(both, tmp_path / "here.json", count)
+    assert_same(results(both, tmp_path / "arm.json", count, cpu="max"), here, bound)
+
+
+@emulated
+def test_cpus_and_threads(artifact, stories, tmp_path):
+    both = artifact(stories, *BOTH, "--scheme=W4A8")
+    expected = results(both, tmp_path / "max.json", "--max-new-tokens=8", "--threads=1", cpu="max")
+    for cpu, threads in (("cortex-a76", 2), ("neoverse-n1", 3)):
+        found = results(both, tmp_path / f"{cpu}.json", "--max-new-tokens=8", f"--threads={threads}", cpu=cpu)
+        assert found == expected  # to the bit, whatever the CPU and the threads
+
+
+@emulated
+def test_missing_code_and_features(artifact, stories):
+    both = artifact(stories, *BOTH, "--scheme=W4A8")
+    assert_refused(emulate(both, "--tokens=1", cpu="cortex-a72"), "neon-dot needs LSE, DotProd", "Armv8.2")
+    assert_refused(emulate(both, "--tokens=1", f"{ISA}"), "is code for x86_64, and this machine is aarch64")
+    here = artifact(stories, "--scheme=W4A8")
+    assert_refused(emulate(here, "--tokens=1"), "has code for x86_64", "this machine is aarch64", "easyquant compile … --target aarch64")
+
+
+def test_code_for_arm_alone(stories, tmp_path):
+    out = compile_model(stories, tmp_path / "arm", "--scheme=W8A8", "--target=aarch64")
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["target"] == "aarch64" and manifest["program"]["entries"] == {"neon-dot": "easyquant_step_neon_dot"}
+    assert "model.aarch64.so" in manifest["files"] and "model.so" not in manifest["files"]
+    assert_refused(run_tool("easyquant-run", out, "--tokens=1"), "has code for aarch64 (neon-dot)", "this machine is x86_64", "--target x86_64")
+
+
+def test_code_of_both_is_that_of_each(artifact, stories, tmp_path):
+    """The code for one processor does not depend on what else there is code for."""
+    both = artifact(stories, *BOTH, "--scheme=W8A8")
+    arm = compile_model(stories, tmp_path / "arm", "--scheme=W8A8", "--target=aarch64")
+    here = artifact(stories, "--scheme=W8A8")
+    assert (both / "model.so").read_bytes() == (here / "model.so").read_bytes()
+    assert (both / "model.aarch64.so").read_bytes() == (arm / "model.aarch64.so").read_bytes()
+
+
+@pytest.mark.parametrize("arguments, message", [
+    (("--target=armv7l",), "unknown target 'armv7l'; expected some of cpu, x86_64, aarch64, sm_80"),
+    (("--isa=neon-dot",), "instruction set 'neon-dot' goes with --target aarch64"),
+    (("--isa=avx2", "--target=cpu,aarch64"), "--isa avx2: expected one of aarch64, too: neon-dot"),
+])  # fmt: skip
+def test_refused_targets(stories, tmp_path, arguments, message):
+    assert_refused(run_tool("easyquant-compile", stories, "-o", tmp_path / "out", *arguments), message)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("processor", ["armv7l", "aarch64_be", "riscv64"])
+def test_other_processors_are_refused_when_configured(tmp_path, processor):
+    command = ["cmake", "-S", REPO, "-B", tmp_path, "-DCMAKE_SYSTEM_NAME=Linux", f"-DCMAKE_SYSTEM_PROCESSOR={processor}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0 and f"not for '{processor}'" in " ".join(done.stderr.split()), done.stderr
