@@ -20,8 +20,8 @@ BOTH = ("--target=cpu,aarch64", f"{ISA},neon-dot")
 PROMPT = "1,403,407,261,378,432,395,261,370,427,417,338,429,426,320,286,431,410,438,377,296"
 
 emulated = pytest.mark.skipif(
-    not shutil.which("qemu-aarch64") or not SYSROOT.is_dir() or not RUN.exists(),
-    reason="unsupported: no qemu-aarch64, no libraries of g++-aarch64-linux-gnu, or no build-aarch64 (cmake --preset aarch64)",
+    not shutil.which("qemu-aarch64") or not all(path.exists() for path in (SYSROOT, RUN, RUN.parent.parent / "lib" / "libomp.so.5")),
+    reason="unsupported: no qemu-aarch64, no libraries of g++-aarch64-linux-gnu, or no build-aarch64 (scripts/setup.sh makes it)",
 )
 
 

@@ -38,6 +38,7 @@ struct GPUFamily final : Family {
       : Family({.name = easyquant::gpu::kFamily.str(),
                 .title = "GPUs",
                 .names = chipNames(),
+                .groups = {},
                 .runsHere = false,
                 .file = {.stem = formats::kGpuWeightsStem, .bf16Floats = true, .wholeLines = true},
                 .fusions = {.bf16Results = true,
