@@ -27,7 +27,8 @@ emulated = pytest.mark.skipif(
 
 def emulate(artifact, *options, cpu="max", timeout=300):
     """easyquant-run on an Arm CPU of this model; the finished process."""
-    command = ["qemu-aarch64", "-cpu", cpu, "-L", str(SYSROOT), str(RUN), str(artifact), *options]
+    # All libraries of one place: a dynamic linker of the sysroot and a C library of libc6:arm64 do not fit.
+    command = ["qemu-aarch64", "-cpu", cpu, "-L", str(SYSROOT), "-E", f"LD_LIBRARY_PATH={SYSROOT}/lib", str(RUN), str(artifact), *options]
     return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=timeout)
 
 
