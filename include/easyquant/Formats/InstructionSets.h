@@ -44,7 +44,7 @@ struct InstructionSet {
   /// The name as a part of C identifiers.
   std::string symbol() const;
 };
-/// Of each processor the plainest first.
+/// The plainest of each processor first.
 inline constexpr std::array kInstructionSets = {
     InstructionSet{"avx2", &kProcessors[0], kAvx2Features},
     InstructionSet{"avx512vnni", &kProcessors[0], kAvx512VnniFeatures},
@@ -56,7 +56,7 @@ const Processor &hostProcessor();
 const InstructionSet *findInstructionSet(std::string_view name);
 /// By name, of a processor, the plainest first.
 std::vector<std::string> instructionSetsOf(const Processor &processor);
-/// Where the code of an instruction set is; of one that is not known, where that of x86-64 is.
+/// The file of an instruction set's code; an unknown one has that of x86-64.
 const char *programFileOf(std::string_view instructionSet);
 
 } // namespace easyquant::formats

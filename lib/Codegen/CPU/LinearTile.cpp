@@ -265,8 +265,8 @@ struct IntegerTile {
         });
   }
 
-  /// Two steps a time, which is what groups are multiples of. Of a row's eight codes the
-  /// instruction takes four by their place in the register.
+  /// Two steps a time, which is what groups are multiples of. The instruction takes four of a row's
+  /// eight codes by their place in the register.
   Values signedBytes(Value firstStep, int64_t steps, ArrayRef<Value> starts) {
     const int64_t vectors = k.tiling.tileColumns / 8;
     Values zeros(rows * vectors, b.zero(b.vec(8, b.i32())));

@@ -106,8 +106,8 @@ namespace {
 class BodyEmitter {
 public:
   BodyEmitter(func::FuncOp step, const cpu::Target &target, bool isEntered)
-      : body{step, nullptr, !step.getOps<launch::CollectiveOp>().empty(), {}, {}},
-        target(target), module(step->getParentOfType<ModuleOp>()), symbols(module),
+      : body{step, nullptr, !step.getOps<launch::CollectiveOp>().empty(), {}, {}}, target(target),
+        module(step->getParentOfType<ModuleOp>()), symbols(module),
         b(step.getLoc(), step.getContext()), hasHostCalls(!step.getOps<launch::HostOp>().empty()) {
     if (isEntered)
       profiler.emplace(symbols);
