@@ -48,11 +48,13 @@ endfunction()
 set(standard <algorithm> <cmath> <filesystem> <functional> <map> <memory> <string> <vector>
   <fmt/core.h> <tl/expected.hpp>)
 easyquant_precompile_headers(EasyQuantHeaders easyquant_flags ${standard} <nlohmann/json.hpp>)
-easyquant_precompile_headers(EasyQuantTestHeaders easyquant_flags ${standard}
-  <random> <nlohmann/json.hpp> <gtest/gtest.h>)
-target_link_libraries(EasyQuantTestHeaders PRIVATE GTest::gtest)
-target_compile_options(EasyQuantTestHeaders PRIVATE -O0)
-set_target_properties(EasyQuantTestHeaders PROPERTIES EXCLUDE_FROM_ALL ON)
+if(NOT EASYQUANT_RUNTIME_ONLY)
+  easyquant_precompile_headers(EasyQuantTestHeaders easyquant_flags ${standard}
+    <random> <nlohmann/json.hpp> <gtest/gtest.h>)
+  target_link_libraries(EasyQuantTestHeaders PRIVATE GTest::gtest)
+  target_compile_options(EasyQuantTestHeaders PRIVATE -O0)
+  set_target_properties(EasyQuantTestHeaders PROPERTIES EXCLUDE_FROM_ALL ON)
+endif()
 if(EASYQUANT_BUILD_COMPILER)
   easyquant_precompile_headers(EasyQuantMLIRHeaders easyquant_mlir_flags ${standard}
     <mlir/Dialect/Arith/IR/Arith.h>

@@ -11,7 +11,8 @@ packages=(cmake ninja-build ccache g++ git python3 python3-dev python3-venv
   libmlir-22-dev mlir-22-tools llvm-22-dev llvm-22-tools clang-22 lld-22 libclang-rt-22-dev
   clang-format-22 clang-tidy-22
   libgtest-dev nlohmann-json3-dev libfmt-dev libexpected-dev libxxhash-dev libcli11-dev
-  libopenblas-dev openmpi-bin libopenmpi-dev iproute2)
+  libopenblas-dev openmpi-bin libopenmpi-dev iproute2
+  qemu-user g++-aarch64-linux-gnu)
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
@@ -37,6 +38,23 @@ If you can do without them, run this, and then scripts/setup.sh again:
   fi
 fi
 
+# ---- Arm ------------------------------------------------------------------------------------------------------------
+# Code for Arm runs on LLVM's OpenMP, too: Debian's of arm64, beside what is built for it. apt's own lists stay those of this machine.
+arm_openmp=$PWD/build-aarch64/lib/libomp.so.5
+if [[ ! -e $arm_openmp ]]; then
+  say "Fetching libomp.so.5 for arm64"
+  fetched=$(mktemp -d)
+  mkdir -p "$fetched/lists/partial" "$fetched/cache/archives/partial" "$(dirname "$arm_openmp")"
+  arm_apt=(apt-get -q -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o Dir::State::lists="$fetched/lists" -o Dir::Cache="$fetched/cache" -o APT::Sandbox::User="$(id -un)")
+  if (cd "$fetched" && "${arm_apt[@]}" update && "${arm_apt[@]}" download libomp5-19) >"$fetched/log" 2>&1; then
+    dpkg-deb -x "$fetched"/libomp5-19_*.deb "$fetched/root"
+    cp -L "$fetched"/root/usr/lib/llvm-19/lib/libomp.so.5 "$arm_openmp"
+  else
+    echo "note: no libomp5-19 for arm64 could be fetched, so that tests of code for Arm are skipped: $(tail -1 "$fetched/log")" >&2
+  fi
+  rm -rf "$fetched"
+fi
+
 # ---- Python environment ---------------------------------------------------------------------------------------------
 # Installed anew only when pyproject.toml has changed since the last time.
 stamp=.venv/.easyquant-$(sha256sum pyproject.toml | cut -c1-16)
@@ -53,3 +71,5 @@ cmake_args=(-DEASYQUANT_PYTHON="$PWD/.venv/bin/python")
 [[ -e build/build.ninja ]] || { say "Configuring"; cmake --preset default "${cmake_args[@]}" >/dev/null; }
 say "Building what is run; scripts/test.sh builds the tests"
 cmake --build build
+[[ -e build-aarch64/build.ninja ]] || cmake --preset aarch64 >/dev/null
+cmake --build build-aarch64

@@ -1,4 +1,4 @@
-//===- EmitObject.cpp - Kernel-level IR to x86-64 machine code ------------===//
+//===- EmitObject.cpp - Kernel-level IR to machine code of CPUs -----------===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -38,6 +38,7 @@
 #include "llvm/MC/TargetRegistry.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
 #include "llvm/Support/Program.h"
 #include "llvm/Support/TargetSelect.h"
 #include "llvm/Target/TargetMachine.h"
@@ -79,15 +80,20 @@ static std::unique_ptr<llvm::TargetMachine> createTargetMachine(const Target &ta
     LLVMInitializeX86TargetMC();
     LLVMInitializeX86AsmPrinter();
     LLVMInitializeX86AsmParser();
+    LLVMInitializeAArch64TargetInfo();
+    LLVMInitializeAArch64Target();
+    LLVMInitializeAArch64TargetMC();
+    LLVMInitializeAArch64AsmPrinter();
+    LLVMInitializeAArch64AsmParser();
     return true;
   }();
   (void)initialized;
-  llvm::Triple triple("x86_64-unknown-linux-gnu");
+  llvm::Triple triple(target.triple());
   const llvm::Target *llvmTarget = llvm::TargetRegistry::lookupTarget(triple, error);
   if (!llvmTarget)
     return nullptr;
   return std::unique_ptr<llvm::TargetMachine>(llvmTarget->createTargetMachine(
-      triple, "x86-64-v3", target.features(), llvm::TargetOptions(), llvm::Reloc::PIC_,
+      triple, target.cpu(), target.features(), llvm::TargetOptions(), llvm::Reloc::PIC_,
       std::nullopt, llvm::CodeGenOptLevel::Default));
 }
 
@@ -99,7 +105,8 @@ static FailureOr<Code> compileLowered(ModuleOp module, const Target &target,
   std::string error;
   std::unique_ptr<llvm::TargetMachine> machine = createTargetMachine(target, error);
   if (!machine)
-    return module.emitError("no x86-64 code generator in this LLVM: ") << error;
+    return module.emitError("no code generator for ")
+           << target.triple() << " in this LLVM: " << error;
 
   llvm::LLVMContext context;
   std::unique_ptr<llvm::Module> llvmModule =
@@ -117,13 +124,15 @@ static FailureOr<Code> compileLowered(ModuleOp module, const Target &target,
     auto source = module.lookupSymbol<LLVM::LLVMFuncOp>(function.getName());
     if (!source || source.isPrivate())
       function.setLinkage(llvm::GlobalValue::InternalLinkage);
-    // Outlined parallel regions are created by the translation, so the attributes are set here. A
-    // 256-bit preference would split the 512-bit vectors that the kernels were built for.
+    // Outlined parallel regions are created by the translation, so the attributes are set here.
     function.addFnAttr("target-cpu", machine->getTargetCPU());
     function.addFnAttr("target-features", machine->getTargetFeatureString());
+    if (target.isArm())
+      continue;
     // Spilled vectors must not straddle cache lines: LLVM aligns them only where the stack is.
     function.addFnAttr(llvm::Attribute::getWithStackAlignment(context, llvm::Align(64)));
     function.addFnAttr("stackrealign");
+    // A 256-bit preference would split the 512-bit vectors that the kernels were built for.
     function.addFnAttr("prefer-vector-width", "512");
     function.addFnAttr("min-legal-vector-width", "512");
   }
@@ -187,8 +196,9 @@ LogicalResult linkSharedObject(Location loc, ArrayRef<Object> objects, StringRef
 
   // In a folder of its own, with whatever the linker leaves there: a file that it could not rename
   // keeps its temporary name. None of these names reaches the output.
-  const std::string folder = (output + ".link").str(), linked = folder + "/model.so",
-                    log = folder + "/log";
+  const std::string name = llvm::sys::path::filename(output).str(),
+                    folder = (output + ".link").str(), linked = folder + "/" + name,
+                    log = folder + "/log", soname = "-soname=" + name;
   if (Result<void> made = makeFolders(folder); !made)
     return emitError(loc) << made.error().message;
   auto removeFolder = llvm::scope_exit([&] { llvm::sys::fs::remove_directories(folder); });
@@ -202,7 +212,7 @@ LogicalResult linkSharedObject(Location loc, ArrayRef<Object> objects, StringRef
 
   SmallVector<StringRef> args = {*linker,
                                  "-shared",
-                                 "-soname=model.so",
+                                 soname,
                                  "--error-limit=3",
                                  "--no-undefined-version",
                                  "--build-id=none",

@@ -10,6 +10,7 @@
 #include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
 #include "easyquant/Conversion/LaunchesToLLVM/LaunchesToLLVM.h"
 #include "easyquant/Emit/EmitObject.h"
+#include "easyquant/Formats/InstructionSets.h"
 #include "easyquant/Formats/Manifest.h"
 #include "easyquant/Support/AttributeJson.h"
 #include "easyquant/Target/CPU/CPUTarget.h"
@@ -29,8 +30,8 @@ using namespace easyquant::execution;
 
 Result<std::string> HostProgram::chooseIsa(StringRef asked, StringRef purpose) {
   std::map<std::string, std::string> known;
-  for (cpu::Isa isa : cpu::kIsas)
-    known[cpu::nameOf(isa).str()];
+  for (const std::string &isa : formats::instructionSetsOf(formats::hostProcessor()))
+    known[isa];
   return runtime::selectIsa(asked.str(), known, runtime::CpuFeatures::host(), purpose.str());
 }
 
@@ -102,8 +103,8 @@ HostProgram::~HostProgram() {
     ::dlclose(library);
 }
 
-/// In the calling convention of x86-64 an integer is as good as a pointer, and only the number of
-/// arguments matters.
+/// In the calling conventions of x86-64 and 64-bit Arm an integer is as good as a pointer, and only
+/// the number of arguments matters.
 template <size_t... I>
 static void callWith(void *entry, const uintptr_t *arguments, std::index_sequence<I...>) {
   reinterpret_cast<void (*)(decltype(I)...)>(entry)(arguments[I]...);

@@ -10,6 +10,7 @@
 #include "CacheFields.h"
 #include "CollectiveFields.h"
 
+#include "easyquant/Formats/InstructionSets.h"
 #include "easyquant/Formats/ShardedSafetensors.h"
 #include "easyquant/Support/FieldReader.h"
 
@@ -316,7 +317,8 @@ static void checkFiles(FieldReader &fields, const Manifest &manifest) {
       needWeights(weightsStem(stem, rank, manifest.ranks()));
   };
   if (!manifest.program.entries.empty()) {
-    need(kProgramFile);
+    for (const auto &[isa, symbol] : manifest.program.entries)
+      need(programFileOf(isa));
     needWeightsOfRanks(kWeightsStem);
   }
   if (!manifest.gpu)
@@ -332,9 +334,10 @@ static void checkFiles(FieldReader &fields, const Manifest &manifest) {
 static void checkTarget(FieldReader &fields, const std::string &target) {
   std::istringstream targets(target);
   for (std::string name; std::getline(targets, name, ',');)
-    if (name != "cpu" && !name.starts_with("sm_"))
+    if (std::ranges::find(kProcessors, name, &Processor::target) == std::end(kProcessors) &&
+        !name.starts_with("sm_"))
       fields.fail(ErrorCode::Unsupported, "target", Json::describe(target),
-                  "cpu or GPUs; recompile the model with --target cpu");
+                  "cpu, aarch64 or GPUs; recompile the model with --target cpu");
 }
 
 Result<Manifest> formats::parseManifest(std::string_view text, std::string_view path) {

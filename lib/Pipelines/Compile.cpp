@@ -121,7 +121,7 @@ static std::optional<std::string> checkTargets(const OptionValues &options, Stri
   if (!requests)
     return requests.error().message;
   for (const targets::Request &request : *requests)
-    if (auto problem = request.family->checkOptions(options, scheme))
+    if (auto problem = request.family->checkOptions(options, request.targets, scheme))
       return problem;
   return std::nullopt;
 }
@@ -471,10 +471,9 @@ void buildPipelineUntilPhase(OpPassManager &pm, const OptionValues &options, Str
   const targets::Request request = targetsOf(options).front();
   addMaterialize(pm, options, output, {request.family->name});
   auto launches = passOptions<ConvertEquantToLaunchesOptions>(options);
-  std::vector<std::string> names = request.targets;
-  if (names.empty())
-    names = options[option::isas];
-  launches.target = names.empty() ? request.family->names.front() : names.front();
+  const std::vector<std::string> &isas = options[option::isas];
+  launches.target = request.family->name == cpu::kFamily && !isas.empty() ? isas.front()
+                                                                          : request.targets.front();
   buildLaunchesPipeline(pm, launches);
 }
 

@@ -9,6 +9,7 @@
 #include "easyquant/Conversion/LaunchesToLLVM/LaunchesToLLVM.h"
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 #include "easyquant/Dialect/LM/IR/LM.h"
+#include "easyquant/Formats/InstructionSets.h"
 #include "easyquant/Formats/Manifest.h"
 #include "easyquant/Pipelines/Passes.h"
 #include "easyquant/Support/AttributeJson.h"
@@ -115,14 +116,17 @@ LogicalResult WriteManifest::writeRecipe() {
   return recipe ? writeText(formats::kRecipeFile, toJson(recipe).document()) : success();
 }
 
-/// "cpu", "sm_80,sm_90a,cpu"
+/// "cpu", "sm_80,sm_90a,cpu,aarch64"
 static std::string describeTarget(const formats::Manifest &manifest) {
   std::vector<std::string> targets;
   if (manifest.gpu)
     for (const auto &[name, chip] : manifest.gpu->chips)
       targets.push_back(name);
-  if (targets.empty() || !manifest.program.entries.empty())
-    targets.push_back("cpu");
+  for (const formats::Processor &processor : formats::kProcessors)
+    if (llvm::any_of(formats::instructionSetsOf(processor), [&](const std::string &isa) {
+          return manifest.program.entries.contains(isa);
+        }))
+      targets.emplace_back(processor.target);
   return llvm::join(targets, ",");
 }
 

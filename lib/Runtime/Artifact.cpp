@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "easyquant/Runtime/Artifact.h"
+#include "easyquant/Formats/InstructionSets.h"
 #include "easyquant/Support/AvailableMemory.h"
 #include "easyquant/Support/Checksum.h"
 
@@ -112,7 +113,9 @@ void Artifact::moveWeightsToLargePages() {
     shards.moveToLargePages();
 }
 
-std::string Artifact::programPath() const { return folder + "/" + formats::kProgramFile; }
+std::string Artifact::programPath(std::string_view isa) const {
+  return folder + "/" + formats::programFileOf(isa);
+}
 
 Result<ManifestDocument> easyquant::runtime::readManifest(const std::string &folder,
                                                           bool skipChecksums) {

@@ -277,8 +277,8 @@ eq_step CpuExecutor::stepOf(std::span<const int32_t> logitRows, float *logits) {
 Result<void> CpuExecutor::check(int32_t status) const {
   if (status != 0)
     return makeError(static_cast<ErrorCode>(status),
-                     "{}: refuses a step of ABI {}; compile the artifact again",
-                     artifact.programPath(), EQ_PROGRAM_ABI);
+                     "{}: refuses a step of ABI {}; compile the artifact again", program.path(),
+                     EQ_PROGRAM_ABI);
   return {};
 }
 

@@ -32,7 +32,7 @@ Result<void> Model::loadForCpu(std::string_view isa) {
   selected = std::move(*chosen);
   const auto &draftEntries = manifest().program.draftEntries;
   const auto draft = draftEntries.find(selected);
-  Result<Program> program = Program::load(artifact.programPath(), entries.at(selected),
+  Result<Program> program = Program::load(artifact.programPath(selected), entries.at(selected),
                                           draft == draftEntries.end() ? "" : draft->second);
   if (!program)
     return Unexpected(program.error());

@@ -39,6 +39,7 @@ Result<Program> Program::load(const std::string &path, const std::string &symbol
     return Unexpected(openmp.error());
 
   Program program;
+  program.file = path;
   program.openmp = *openmp;
   program.library.reset(::dlopen(freshSpelling(path).c_str(), RTLD_NOW | RTLD_LOCAL));
   if (!program.library) {

@@ -8,12 +8,12 @@
 #ifndef EASYQUANT_LIB_SIMT_FLOATLANES_H
 #define EASYQUANT_LIB_SIMT_FLOATLANES_H
 
+#include "Host.h"
 #include "Lanes.h"
 #include "SoftFloat.h"
 
 #include <bit>
 #include <cmath>
-#include <immintrin.h>
 
 namespace easyquant::simt {
 
@@ -38,23 +38,19 @@ template <bool ftz, bool sat> float finish(float r) {
 /// them the arithmetic between.
 class RoundingScope {
 public:
-  explicit RoundingScope(Rounding rounding) : before(_mm_getcsr()) {
-    unsigned mode = rounding == Rounding::Zero   ? _MM_ROUND_TOWARD_ZERO
-                    : rounding == Rounding::Down ? _MM_ROUND_DOWN
-                    : rounding == Rounding::Up   ? _MM_ROUND_UP
-                                                 : _MM_ROUND_NEAREST;
+  explicit RoundingScope(Rounding rounding) : before(roundingControl()) {
     asm volatile("" ::: "memory");
-    _mm_setcsr((before & ~_MM_ROUND_MASK) | mode);
+    setRoundingControl(withMode(before, rounding));
     asm volatile("" ::: "memory");
   }
   ~RoundingScope() {
     asm volatile("" ::: "memory");
-    _mm_setcsr(before);
+    setRoundingControl(before);
     asm volatile("" ::: "memory");
   }
 
 private:
-  unsigned before;
+  RoundingControl before;
 };
 
 template <Handler handler, Rounding rounding> void rounded(Warp &w, const Instruction &i, Mask m) {

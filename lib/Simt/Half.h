@@ -15,7 +15,7 @@
 
 namespace easyquant::simt {
 
-/// binary16. Conversions compile to F16C instructions.
+/// binary16. A conversion compiles to an instruction.
 struct Half {
   static constexpr FloatFormat format = kHalf;
   static constexpr uint16_t nan = 0x7fff;

@@ -7,6 +7,7 @@
 
 #include "Checks.h"
 #include "Decoder.h"
+#include "Host.h"
 #include "MBarrier.h"
 
 #include <algorithm>
@@ -169,10 +170,8 @@ Result<LaunchReport> simt::launch(Device &device, const std::shared_ptr<const Mo
     return makeError(ErrorCode::NotFound, "{}: no kernel '{}'. Its kernels:{}",
                      module->syntax().name, kernel, names.empty() ? " none" : names);
   }
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
-      !__builtin_cpu_supports("f16c"))
-    return makeError(ErrorCode::Unsupported,
-                     "the PTX simulator needs a CPU with AVX2, FMA and F16C");
+  if (const char *missing = missingOnHost())
+    return makeError(ErrorCode::Unsupported, "the PTX simulator needs {}", missing);
   auto image = device.state().load(module);
   if (!image)
     return Unexpected(image.error());

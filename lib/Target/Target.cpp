@@ -25,18 +25,33 @@ WeightForm::~WeightForm() = default;
 
 Family::Family(Facts facts)
     : WeightForm(std::move(facts.title), std::move(facts.file)), name(std::move(facts.name)),
-      names(std::move(facts.names)), isAskedForWhole(facts.isAskedForWhole),
-      runsHere(facts.runsHere), hasRecurrentState(facts.hasRecurrentState),
-      hasSinkLogits(facts.hasSinkLogits), hasUnlikeHeads(facts.hasUnlikeHeads),
-      hasDraftHead(facts.hasDraftHead), fusions(facts.fusions), expertUnit(facts.expertUnit) {}
+      names(std::move(facts.names)), groups(std::move(facts.groups)), runsHere(facts.runsHere),
+      hasRecurrentState(facts.hasRecurrentState), hasSinkLogits(facts.hasSinkLogits),
+      hasUnlikeHeads(facts.hasUnlikeHeads), hasDraftHead(facts.hasDraftHead),
+      fusions(facts.fusions), expertUnit(facts.expertUnit) {}
 
 std::vector<std::string> Family::requests() const {
-  return isAskedForWhole ? std::vector{name} : names;
+  if (groups.empty())
+    return names;
+  std::vector<std::string> requests;
+  for (const TargetGroup &group : groups)
+    requests.push_back(group.request);
+  return requests;
+}
+
+std::vector<std::string> Family::targetsOf(StringRef request) const {
+  for (const TargetGroup &group : groups)
+    if (group.request == request)
+      return group.targets;
+  if (groups.empty() && has(request))
+    return {request.str()};
+  return {};
 }
 
 std::string Family::whyNotActivations(SchemeAttr) const { return ""; }
 
-std::optional<std::string> Family::checkOptions(const recipe::OptionValues &, StringRef) const {
+std::optional<std::string> Family::checkOptions(const recipe::OptionValues &, ArrayRef<std::string>,
+                                                StringRef) const {
   return std::nullopt;
 }
 
@@ -102,15 +117,11 @@ Result<std::vector<Request>> targets::parseRequests(StringRef text) {
   std::vector<Request> requests;
   for (const Family *family : families()) {
     Request request{family, {}};
-    bool isAsked = false;
-    for (StringRef name : names) {
-      if (!llvm::is_contained(family->requests(), name))
-        continue;
-      isAsked = true;
-      if (!family->isAskedForWhole && !llvm::is_contained(request.targets, name))
-        request.targets.push_back(name.str());
-    }
-    if (isAsked)
+    for (StringRef name : names)
+      for (const std::string &target : family->targetsOf(name))
+        if (!llvm::is_contained(request.targets, target))
+          request.targets.push_back(target);
+    if (!request.targets.empty())
       requests.push_back(std::move(request));
   }
   const std::vector<std::string> known = requestNames();

@@ -259,7 +259,7 @@ TEST_F(ManifestTest, RefusesWrongValuesByName) {
                 ErrorCode::Unsupported);
   expectRefused("/program/cache_scheme", "int4",
                 "m.json: program.cache_scheme: found \"int4\", expected an object or null");
-  expectRefused("/target", "cuda", "m.json: target: found \"cuda\", expected cpu or GPUs",
+  expectRefused("/target", "cuda", "m.json: target: found \"cuda\", expected cpu, aarch64 or GPUs",
                 ErrorCode::Unsupported);
   expectRefused("/model/vocab_size", 0,
                 "m.json: model.vocab_size: found 0, expected an integer in");

@@ -21,8 +21,10 @@ using Entries = std::map<std::string, std::string>;
 
 const Entries kBoth = {{"avx2", "a"}, {"avx512vnni", "b"}};
 const CpuFeatures kNone = {};
-const CpuFeatures kAvx2 = {.avx2 = true, .fma = true, .f16c = true};
-const CpuFeatures kAvx512 = {true, true, true, true, true, true, true, true};
+const CpuFeatures kAvx2 = {{"AVX2", "FMA", "F16C"}};
+const CpuFeatures kAvx512 = {
+    {"AVX2", "FMA", "F16C", "AVX512F", "AVX512BW", "AVX512DQ", "AVX512VL", "AVX512VNNI"}};
+const CpuFeatures kCortexA76 = {{"LSE", "DotProd"}, &formats::kProcessors[1]};
 
 void expectRefused(const Result<std::string> &result, ErrorCode code, const std::string &message) {
   ASSERT_FALSE(result.has_value()) << *result;
@@ -36,7 +38,7 @@ TEST(SelectIsa, TakesTheBestThatTheCpuHas) {
   EXPECT_EQ(selectIsa("auto", {{"avx2", "a"}}, kAvx512, "m").value(), "avx2");
   // AVX-512 without VNNI, as Skylake-X has it, is not enough.
   CpuFeatures skylake = kAvx512;
-  skylake.avx512vnni = false;
+  skylake.present.erase("AVX512VNNI");
   EXPECT_EQ(selectIsa("auto", kBoth, skylake, "m").value(), "avx2");
 }
 
@@ -51,7 +53,7 @@ TEST(SelectIsa, NamesWhatTheCpuLacks) {
                 "AVX512DQ, AVX512VL, AVX512VNNI; avx2 needs AVX2, FMA, F16C that the CPU does not "
                 "have; run it on an x86-64 CPU with AVX2, FMA and F16C");
   CpuFeatures noFma = kAvx2;
-  noFma.fma = false;
+  noFma.present.erase("FMA");
   expectRefused(selectIsa("avx2", kBoth, noFma, "m"), ErrorCode::Unsupported,
                 "isa: avx2 needs FMA, which this CPU does not have; choose auto");
   expectRefused(selectIsa("avx512vnni", kBoth, kAvx2, "m"), ErrorCode::Unsupported,
@@ -66,6 +68,24 @@ TEST(SelectIsa, NamesWhatTheArtifactLacks) {
                 "m: not compiled for avx512vnni but for avx2; choose one of those, or recompile");
   expectRefused(selectIsa("auto", {{"amx", "a"}}, kAvx512, "m"), ErrorCode::Unsupported,
                 "m: program.entries: found amx, expected avx2 or avx512vnni");
+}
+
+TEST(SelectIsa, TellsProcessorsApart) {
+  const Entries all = {{"avx2", "a"}, {"avx512vnni", "b"}, {"neon-dot", "c"}};
+  EXPECT_EQ(selectIsa("auto", all, kCortexA76, "m").value(), "neon-dot");
+  EXPECT_EQ(selectIsa("auto", all, kAvx512, "m").value(), "avx512vnni");
+  expectRefused(selectIsa("auto", kBoth, kCortexA76, "m"), ErrorCode::Unsupported,
+                "m: has code for x86_64 (avx2, avx512vnni), and this machine is aarch64; compile "
+                "the model with `easyquant compile … --target aarch64`");
+  expectRefused(selectIsa("auto", {{"neon-dot", "c"}}, kAvx2, "m"), ErrorCode::Unsupported,
+                "m: has code for aarch64 (neon-dot), and this machine is x86_64; compile the model "
+                "with `easyquant compile … --target x86_64`");
+  expectRefused(selectIsa("neon-dot", all, kAvx2, "m"), ErrorCode::Unsupported,
+                "isa: neon-dot is code for aarch64, and this machine is x86_64; choose auto");
+  const CpuFeatures cortexA72 = {{}, &formats::kProcessors[1]};
+  expectRefused(selectIsa("auto", all, cortexA72, "m"), ErrorCode::Unsupported,
+                "m: this CPU cannot run it: neon-dot needs LSE, DotProd that the CPU does not "
+                "have; run it on an Armv8.2 CPU with the dot product, such as a Cortex-A76");
 }
 
 class ProgramTest : public testing::Test {

@@ -27,7 +27,7 @@ static std::string whyNot(mlir::MLIRContext &context, const Family &family,
                           const std::string &scheme) {
   recipe::SiteRequest request;
   request.options.set(recipe::option::scheme, scheme);
-  if (auto problem = family.checkOptions(request.options, scheme))
+  if (auto problem = family.checkOptions(request.options, family.names, scheme))
     return *problem;
   Result<recipe::MethodExpression> method = recipe::parseMethod("", scheme);
   if (!method)
@@ -46,13 +46,13 @@ void listTargets() {
   context.loadDialect<equant::EquantDialect>();
   llvm::raw_ostream &os = llvm::outs();
   os << "| `--target` | compiles for |\n|---|---|\n";
-  for (const Family *family : targets::families())
-    if (family->isAskedForWhole)
-      os << "| `" << family->name << "` | " << family->title << " with "
-         << llvm::join(family->names, " or ") << ", in one program |\n";
-    else
+  for (const Family *family : targets::families()) {
+    for (const targets::TargetGroup &group : family->groups)
+      os << "| `" << group.request << "` | " << group.title << " |\n";
+    if (family->groups.empty())
       for (const std::string &name : family->names)
         os << "| `" << name << "` | " << family->title << " of that chip |\n";
+  }
   os << "\n| scheme |";
   for (const Family *family : targets::families())
     os << " " << family->title << " |";

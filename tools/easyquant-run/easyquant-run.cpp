@@ -129,7 +129,7 @@ static int start(int argc, char **argv) {
   app.add_option("--max-new-tokens", options.maxNewTokens, "Ids to generate")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--threads", options.session.threads, "Threads, at most 8 a CPU (0: one a CPU)");
-  app.add_option("--isa", options.isa, "auto, avx2 or avx512vnni");
+  app.add_option("--isa", options.isa, "Instruction set of the artifact: auto, or its name");
   app.add_option("--device", options.device,
                  "auto, cpu, cuda (an NVIDIA GPU) or simt (a simulated one)");
   app.add_option("--simt-chip", options.simtChip,

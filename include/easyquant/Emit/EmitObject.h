@@ -1,4 +1,4 @@
-//===- EmitObject.h - Kernel-level IR to x86-64 machine code ----*- C++ -*-===//
+//===- EmitObject.h - Kernel-level IR to machine code of CPUs ---*- C++ -*-===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

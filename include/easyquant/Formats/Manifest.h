@@ -40,7 +40,6 @@ constexpr const char *kManifestFile = "manifest.json";
 constexpr const char *kManifestChecksumFile = "manifest.xxh128";
 /// What `compile --recipe` takes to do the same again.
 constexpr const char *kRecipeFile = "recipe.json";
-constexpr const char *kProgramFile = "model.so";
 constexpr const char *kGpuProgramFile = "program.gpu.json";
 constexpr const char *kFatbinFile = "kernels.fatbin";
 std::string ptxFileName(std::string_view chip);
@@ -199,7 +198,7 @@ struct Manifest {
   };
 
   std::string writer; ///< the version of EasyQuant that made it
-  std::string target; ///< "cpu", "sm_80,sm_90a,cpu"
+  std::string target; ///< "cpu", "sm_80,sm_90a,cpu,aarch64"
   Model model;
   Source source;
   Quantization quantization;

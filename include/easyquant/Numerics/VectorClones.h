@@ -15,8 +15,12 @@
 #ifndef EASYQUANT_NUMERICS_VECTORCLONES_H
 #define EASYQUANT_NUMERICS_VECTORCLONES_H
 
+#if defined(__x86_64__)
 #define EASYQUANT_VECTOR_CLONES                                                                    \
   __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
+#else // NEON is in all 64-bit Arm CPUs
+#define EASYQUANT_VECTOR_CLONES
+#endif
 #define EASYQUANT_INLINE inline __attribute__((always_inline))
 
 #endif // EASYQUANT_NUMERICS_VECTORCLONES_H

@@ -47,7 +47,8 @@ public:
   void moveWeightsToLargePages();
   /// The same of the weights for GPUs; empty where there are none.
   std::span<const std::byte> gpuWeights() const { return gpuShards.bytes(); }
-  std::string programPath() const;
+  /// The code of an instruction set.
+  std::string programPath(std::string_view isa) const;
   const std::string &path() const { return folder; }
 
 private:

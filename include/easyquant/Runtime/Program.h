@@ -5,14 +5,15 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Opens model.so, after LLVM's OpenMP runtime that it calls, and binds the entry of one instruction
-// set: the program ABI of docs/Architecture.md.
+// Opens the code for this processor, after LLVM's OpenMP runtime that it calls, and binds the entry
+// of one instruction set: the program ABI of docs/Architecture.md.
 //
 //===----------------------------------------------------------------------===//
 
 #ifndef EASYQUANT_RUNTIME_PROGRAM_H
 #define EASYQUANT_RUNTIME_PROGRAM_H
 
+#include "easyquant/Formats/InstructionSets.h"
 #include "easyquant/Formats/Step.h"
 #include "easyquant/Support/Result.h"
 
@@ -20,6 +21,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -27,8 +29,8 @@ namespace easyquant::runtime {
 
 /// The CPU features that the instruction sets of EasyQuant are made of.
 struct CpuFeatures {
-  bool avx2 = false, fma = false, f16c = false;
-  bool avx512f = false, avx512bw = false, avx512dq = false, avx512vl = false, avx512vnni = false;
+  std::set<std::string_view> present; ///< of those that instruction sets need
+  const formats::Processor *processor = &formats::hostProcessor();
 
   /// The features of this CPU that the operating system has enabled.
   static CpuFeatures host();
@@ -37,7 +39,7 @@ struct CpuFeatures {
 /// The one of `entries` (instruction set to symbol, from the manifest) to run: `requested`, or for
 /// "" and "auto" the best that `features` allow. `path` names the artifact in messages. Errors:
 /// InvalidArgument (no such instruction set), Unsupported (not compiled in, or the CPU lacks it;
-/// the message names the missing features).
+/// the message names the missing features, or the processors that there is code for).
 Result<std::string> selectIsa(std::string_view requested,
                               const std::map<std::string, std::string> &entries,
                               const CpuFeatures &features, std::string_view path);
@@ -93,6 +95,8 @@ public:
   static Result<Program> load(const std::string &path, const std::string &symbol,
                               const std::string &draftSymbol = {});
 
+  const std::string &path() const { return file; }
+
   /// Lets the calling thread have `threads` for its steps: OpenMP::prepare.
   Result<void> prepare(int32_t threads) const { return openmp->prepare(threads); }
   /// OpenMP::run.
@@ -110,6 +114,7 @@ private:
   struct Close {
     void operator()(void *handle) const;
   };
+  std::string file;
   const OpenMP *openmp = nullptr;
   std::unique_ptr<void, Close> library;
   eq_step_function entry = nullptr, draftEntry = nullptr;

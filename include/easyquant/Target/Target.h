@@ -88,13 +88,20 @@ protected:
   WeightForm(std::string title, WeightsFile file);
 };
 
+/// Targets that are asked for by one name, and that one program holds.
+struct TargetGroup {
+  std::string request;              ///< behind `--target`: "cpu"
+  std::string title;                ///< what it compiles for
+  std::vector<std::string> targets; ///< "avx2", "avx512vnni"
+};
+
 /// Targets that read one weights file.
 class Family : public WeightForm {
 public:
   const std::string name;               ///< "cpu", "gpu"
   const std::vector<std::string> names; ///< of its targets: "avx2", "sm_80"
-  /// One program holds all its targets, and `--target` names the family.
-  const bool isAskedForWhole;
+  /// Empty: each target is asked for by its own name.
+  const std::vector<TargetGroup> groups;
   /// Its kernels run, and can be measured, on the machine that compiles.
   const bool runsHere;
   /// Layers may have a recurrent state (!lm.recurrent).
@@ -111,6 +118,8 @@ public:
 
   /// What a user may write behind `--target`.
   std::vector<std::string> requests() const;
+  /// The targets that a request names; none if the family does not know it.
+  std::vector<std::string> targetsOf(llvm::StringRef request) const;
   bool has(llvm::StringRef target) const { return llvm::is_contained(names, target); }
 
   /// Why kernels do not take activations of this scheme (null: float); empty if they do.
@@ -121,17 +130,18 @@ public:
   /// Do kernels read the sums of int8 codes beside weights of this scheme?
   virtual bool readsSums(equant::SchemeAttr weight) const = 0;
 
-  /// What is wrong with options that none of its targets takes, if anything; `scheme` is that of
+  /// What is wrong with options of a program for these targets, if anything; `scheme` is that of
   /// the sites without a rule of their own.
   virtual std::optional<std::string> checkOptions(const recipe::OptionValues &options,
+                                                  llvm::ArrayRef<std::string> targets,
                                                   llvm::StringRef scheme) const;
   /// The kernels of a target, which are made in the module. `kvCache` is the option of
   /// convert-equant-to-launches. Sets what of `program` depends on the target. Fails with a
   /// diagnostic on an option that the target does not take.
   virtual mlir::FailureOr<KernelLibrary> kernels(LaunchModule &program, llvm::StringRef target,
                                                  llvm::StringRef kvCache) const = 0;
-  /// Adds the pass that takes a model on materialized weights to the program of these targets, all
-  /// of them where there is none, in the folder `output`.
+  /// Adds the pass that takes a model on materialized weights to the program of these targets in
+  /// the folder `output`.
   virtual void addProgramPass(mlir::OpPassManager &pm, llvm::ArrayRef<std::string> targets,
                               const recipe::OptionValues &options,
                               llvm::StringRef output) const = 0;
@@ -140,8 +150,9 @@ protected:
   struct Facts {
     std::string name, title;
     std::vector<std::string> names;
-    bool isAskedForWhole = false, runsHere = false, hasRecurrentState = false,
-         hasSinkLogits = false, hasUnlikeHeads = false, hasDraftHead = false;
+    std::vector<TargetGroup> groups;
+    bool runsHere = false, hasRecurrentState = false, hasSinkLogits = false, hasUnlikeHeads = false,
+         hasDraftHead = false;
     WeightsFile file;
     Fusions fusions;
     int64_t expertUnit = 0;
@@ -167,7 +178,7 @@ Result<std::vector<const Family *>> findFamilies(llvm::ArrayRef<std::string> nam
 /// Targets of one family that a program is asked for.
 struct Request {
   const Family *family;
-  std::vector<std::string> targets; ///< none: all of the family
+  std::vector<std::string> targets; ///< each once, at least one
 };
 /// "sm_80,cpu" by family. InvalidArgument on a name that there is not.
 Result<std::vector<Request>> parseRequests(llvm::StringRef text);

@@ -311,7 +311,7 @@ func::FuncOp getOrEmitAttention(ModuleOp module, const AttentionSpec &spec, cons
       forSequences(b, sequences, [&, begin = begin, end = end](const Sequence &sequence) {
         of(sequence).append(begin, end);
       });
-      emitBarrier(b, module, team);
+      emitBarrier(b, module, b.target, team);
     }
     shareSequences(
         b, module, sequences, tiling.heads, team,

@@ -31,7 +31,7 @@ CodesTile::CodesTile(const AttentionSpec &spec, const Target &target, int64_t to
     : layout(spec), tile(onPanels(spec), target, tokens),
       paddedColumns(layout.keyWords * layout.fields) {
   // Beside the accumulators live the words of a block, one vector of codes each, and a factor.
-  int64_t registers = target.lanes() == 8 ? 16 : 32, step = AttentionTile::kStep;
+  int64_t registers = target.registers(), step = AttentionTile::kStep;
   int64_t widest = std::min(layout.kv.group, step) / target.lanes();
   codeVectors = 1;
   while (2 * codeVectors <= std::min<int64_t>(4, widest) &&

@@ -134,16 +134,16 @@ void CodesSequence::attendTogether() {
       isOneToken(),
       [&, begin = begin, end = end] {
         append(begin, end);
-        emitBarrier(b, module, team);
+        emitBarrier(b, module, b.target, team);
         decodeTogether();
       },
       [&, begin = begin, end = end] {
         makeRoom(begin, end);
-        emitBarrier(b, module, team);
+        emitBarrier(b, module, b.target, team);
         Value tiles = prefillTiles();
         b.forLoop(team.thread, b.mul(tiles, heads), team.threads,
                   [&](Value item) { prefillTile(tiles, item); });
-        emitBarrier(b, module, team);
+        emitBarrier(b, module, b.target, team);
         append(begin, end);
       });
 }
@@ -243,9 +243,9 @@ func::FuncOp getOrEmitQuantizedAttention(ModuleOp module, const Description &ker
           inTurn(&CodesSequence::begin);
           // Else each has one token.
           b.ifThen(b.less(b.size(sequences, 0), b.size(in["q"], 0)), [&] {
-            emitBarrier(b, module, team);
+            emitBarrier(b, module, b.target, team);
             inTurn(&CodesSequence::attend);
-            emitBarrier(b, module, team);
+            emitBarrier(b, module, b.target, team);
             inTurn(&CodesSequence::end);
           });
         });

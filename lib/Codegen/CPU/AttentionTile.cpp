@@ -34,7 +34,7 @@ int64_t AttentionTile::headsOf(const AttentionSpec &spec) {
 
 AttentionTile::AttentionTile(const AttentionSpec &spec, const Target &target, int64_t tokens)
     : spec(spec), tokens(tokens), heads(headsOf(spec)) {
-  int64_t lanes = target.lanes(), registers = lanes == 8 ? 16 : 32;
+  int64_t lanes = target.lanes(), registers = target.registers();
   // 12 of 16 (24 of 32) registers accumulate where there are rows enough.
   int64_t accumulators = registers * 3 / 4, mostRows = accumulators / 2;
   int64_t needed = tokens * heads, blocks = llvm::divideCeil(needed, mostRows);
@@ -436,7 +436,7 @@ void AttentionSequence::decodeTogether() {
       attendItem(parts, offset, head, b.add(before, tile));
     });
     // A head in one item is finished by the thread that attended.
-    b.ifThen(b.less(1, items), [&] { emitBarrier(b, module, team); });
+    b.ifThen(b.less(1, items), [&] { emitBarrier(b, module, b.target, team); });
     Value isLast = b.equal(b.add(round, 1), rounds);
     auto [first, last] = shareOf(b, heads, team);
     b.forLoop(first, last, 1, [&](Value head) {
@@ -444,7 +444,7 @@ void AttentionSequence::decodeTogether() {
       addUp(decode, offset, tiles);
       b.ifThen(isLast, [&] { finish(decode, offset, b.index(0), head); });
     });
-    b.ifThenElse(isLast, [] {}, [&] { emitBarrier(b, module, team); });
+    b.ifThenElse(isLast, [] {}, [&] { emitBarrier(b, module, b.target, team); });
   });
 }
 

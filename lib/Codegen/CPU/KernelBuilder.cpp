@@ -7,6 +7,8 @@
 
 #include "KernelBuilder.h"
 
+#include "Instructions.h"
+
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
@@ -204,67 +206,18 @@ Value KernelBuilder::intrinsic(StringRef name, Type type, ValueRange operands) {
 }
 
 Value KernelBuilder::dotU8S8(Value acc, Value u8, Value s8) {
-  if (!target.emulateDot)
-    return intrinsic("llvm.x86.avx512.vpdpbusd.512", acc.getType(), {acc, u8, s8});
-  // Bytes of even and of odd place as i16, whose products vpmaddwd adds exactly.
-  VectorType words = vec(16, i16()), sums = vec(8, i32());
-  SmallVector<Value> halves;
-  for (int64_t half = 0; half < 2; ++half) {
-    Value u = bitcast(slice(u8, 32 * half, 32), words),
-          s = bitcast(slice(s8, 32 * half, 32), words);
-    Value even =
-        intrinsic("llvm.x86.avx2.pmadd.wd", sums, {andi(u, 255), shrArithmetic(shl(s, 8), 8)});
-    Value odd = intrinsic("llvm.x86.avx2.pmadd.wd", sums, {shrLogical(u, 8), shrArithmetic(s, 8)});
-    halves.push_back(addi(addi(slice(acc, 8 * half, 8), even), odd));
-  }
-  return join(halves[0], halves[1]);
+  return x86::dotU8S8(*this, acc, u8, s8);
 }
-
+Value KernelBuilder::dotS8S8(Value acc, Value a, Value c) { return arm::dotS8S8(*this, acc, a, c); }
 Value KernelBuilder::dotPairs(Value a, Value c) {
-  const int64_t lanes = cast<VectorType>(a.getType()).getNumElements();
-  const bool wide = lanes == 16;
-  if (wide && target.emulateDot)
-    return join(dotPairs(slice(a, 0, 8), slice(c, 0, 8)), dotPairs(slice(a, 8, 8), slice(c, 8, 8)));
-  VectorType words = vec(2 * lanes, i16());
-  return intrinsic(wide ? "llvm.x86.avx512.pmaddw.d.512" : "llvm.x86.avx2.pmadd.wd", a.getType(),
-                   {bitcast(a, words), bitcast(c, words)});
+  return target.isArm() ? arm::dotPairs(*this, a, c) : x86::dotPairs(*this, a, c);
 }
-
 Value KernelBuilder::lookup(Value table, Value index) {
-  const int64_t lanes = cast<VectorType>(index.getType()).getNumElements();
-  const int64_t size = cast<VectorType>(table.getType()).getNumElements();
-  const bool wide = lanes == 16;
-  if (wide && target.emulateDot) {
-    Value low = lookup(table, slice(index, 0, 8)), high = lookup(table, slice(index, 8, 8));
-    return join(low, high);
-  }
-  if (size == 16 && !wide) {
-    Value low = lookup(slice(table, 0, 8), index), high = lookup(slice(table, 8, 8), index);
-    Value top = shl(index, 28); // its sign is the fourth bit
-    Value isHigh = createOrFold<arith::CmpIOp>(arith::CmpIPredicate::slt, top, zero(top.getType()));
-    return arith::SelectOp::create(*this, isHigh, high, low);
-  }
-  SmallVector<int64_t> repeated(lanes);
-  for (int64_t i = 0; i < lanes; ++i)
-    repeated[i] = i % size;
-  Value values = size == lanes ? table : shuffle(table, table, repeated);
-  StringRef name =
-      size == 4 ? (wide ? "llvm.x86.avx512.vpermilvar.ps.512" : "llvm.x86.avx.vpermilvar.ps.256")
-                : (wide ? "llvm.x86.avx512.permvar.sf.512" : "llvm.x86.avx2.permps");
-  return intrinsic(name, vec(lanes, f32()), {values, index});
+  return target.isArm() ? arm::lookup(*this, table, index) : x86::lookup(*this, table, index);
 }
-
 Value KernelBuilder::lookupBytes(Value table, Value index) {
-  const int64_t lanes = cast<VectorType>(index.getType()).getNumElements();
-  const bool wide = lanes == 64;
-  if (wide && target.emulateDot)
-    return join(lookupBytes(table, slice(index, 0, 32)), lookupBytes(table, slice(index, 32, 32)));
-  // The instruction looks up in each 16 bytes by itself.
-  SmallVector<int64_t> repeated(lanes);
-  for (int64_t i = 0; i < lanes; ++i)
-    repeated[i] = i % 16;
-  return intrinsic(wide ? "llvm.x86.avx512.pshuf.b.512" : "llvm.x86.avx2.pshuf.b", vec(lanes, i8()),
-                   {shuffle(table, table, repeated), index});
+  return target.isArm() ? arm::lookupBytes(*this, table, index)
+                        : x86::lookupBytes(*this, table, index);
 }
 
 Value KernelBuilder::floats(ArrayRef<float> values) {

@@ -97,15 +97,17 @@ public:
   /// i32 lane i of the result: acc[i] + sum of the four u8 * s8 products of bytes 4i .. 4i + 3;
   /// vpdpbusd, or generic arithmetic when the target emulates it. 64-byte vectors.
   mlir::Value dotU8S8(mlir::Value acc, mlir::Value u8, mlir::Value s8);
+  /// The same of s8 * s8: sdot of Arm. 32-byte vectors.
+  mlir::Value dotS8S8(mlir::Value acc, mlir::Value a, mlir::Value c);
   /// i32 lane i of the result: the sum of the two i16 products in lane i of a and c; vpmaddwd, of 8
   /// or 16 lanes.
   mlir::Value dotPairs(mlir::Value a, mlir::Value c);
   /// Lane i of the result is table[index[i] mod 4, 8 or 16], the size of the table, a vector of
   /// f32; index is a vector of i32 of 8 or 16 lanes. vpermilps or vpermps, of which AVX2 needs two
-  /// for 16.
+  /// for 16; tbl.
   mlir::Value lookup(mlir::Value table, mlir::Value index);
   /// Byte i of the result is table[index[i]], of a vector of 16 bytes; index is a vector of 32 or
-  /// 64 bytes, each below 16. vpshufb.
+  /// 64 bytes, each below 16. vpshufb; tbl.
   mlir::Value lookupBytes(mlir::Value table, mlir::Value index);
   /// A constant vector of f32.
   mlir::Value floats(llvm::ArrayRef<float> values);

@@ -10,13 +10,8 @@
 namespace easyquant::cpu {
 
 llvm::StringRef nameOf(Isa isa) {
-  switch (isa) {
-  case Isa::AVX2:
-    return "avx2";
-  case Isa::AVX512VNNI:
-    return "avx512vnni";
-  }
-  llvm_unreachable("every instruction set is named");
+  std::string_view name = instructionSetOf(isa).name;
+  return {name.data(), name.size()};
 }
 
 Isa isaOf(llvm::StringRef name) {
@@ -26,14 +21,34 @@ Isa isaOf(llvm::StringRef name) {
   llvm_unreachable("checked names of instruction sets");
 }
 
-std::string Target::features() const {
-  std::string features = "+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt,+popcnt,+movbe";
-  if (isa == Isa::AVX512VNNI && !emulateDot)
-    features += ",+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl,+avx512vnni";
-  return features;
-}
+namespace {
+/// What LLVM is told of an instruction set, and what kernels are to know of it.
+struct Facts {
+  llvm::StringLiteral triple, cpu, features;
+  int64_t lanes, registers;
+};
+} // namespace
 
-int64_t Target::lanes() const { return isa == Isa::AVX2 ? 8 : 16; }
+#define EASYQUANT_AVX2 "+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt,+popcnt,+movbe"
+
+static constexpr Facts kFacts[] = {
+    {"x86_64-unknown-linux-gnu", "x86-64-v3", EASYQUANT_AVX2, 8, 16},
+    {"x86_64-unknown-linux-gnu", "x86-64-v3",
+     EASYQUANT_AVX2 ",+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl,+avx512vnni", 16, 32},
+    // 32 registers of 4 lanes, taken by twos: as many bits as AVX2 has.
+    {"aarch64-unknown-linux-gnu", "generic", "+neon,+lse,+dotprod", 8, 16},
+};
+static_assert(std::size(kFacts) == kIsas.size());
+
+static const Facts &factsOf(Isa isa) { return kFacts[static_cast<size_t>(isa)]; }
+
+llvm::StringRef Target::triple() const { return factsOf(isa).triple; }
+llvm::StringRef Target::cpu() const { return factsOf(isa).cpu; }
+std::string Target::features() const {
+  return factsOf(emulateDot ? Isa::AVX2 : isa).features.str();
+}
+int64_t Target::lanes() const { return factsOf(isa).lanes; }
+int64_t Target::registers() const { return factsOf(isa).registers; }
 
 std::string nameOf(WeightFormat format) {
   return (format == WeightFormat::F32 ? "f" : "i") + std::to_string(bitsOf(format));

@@ -53,12 +53,19 @@ struct TileShape {
 
 static constexpr TileShape tileShapes[] = {
     // 12 accumulators of 8 lanes, 2 vectors of weights, 1 broadcast, 1 product: all 16 registers.
-    {Isa::AVX2, Dot::Float, 6, 16, 3},       {Isa::AVX2, Dot::Widened, 6, 8, 8},
-    {Isa::AVX2, Dot::Saturated, 6, 16, 5},   {Isa::AVX512VNNI, Dot::Float, 8, 32, 3},
+    {Isa::AVX2, Dot::Float, 6, 16, 3},
+    {Isa::AVX2, Dot::Widened, 6, 8, 8},
+    {Isa::AVX2, Dot::Saturated, 6, 16, 5},
+    {Isa::AVX512VNNI, Dot::Float, 8, 32, 3},
     {Isa::AVX512VNNI, Dot::Vnni, 12, 32, 1},
+    // As on AVX2, a vector being two registers. The rows' codes stay in registers for two steps.
+    // Not measured on a machine.
+    {Isa::NeonDot, Dot::Float, 6, 16, 3},
+    {Isa::NeonDot, Dot::Signed, 4, 16, 2},
 };
-/// With groups, the sums of the groups share the 32 registers with the accumulators.
-static constexpr int64_t kGroupedVnniRows = 6;
+/// With groups, the sums of the groups share the 32 registers with the accumulators: so many rows,
+/// of Arm so many columns.
+static constexpr int64_t kGroupedVnniRows = 6, kGroupedSignedColumns = 8;
 
 /// The weights that tiles read and the rows of a tile should stay in the second-level cache, and
 /// the weights that one tile of a slab reads in the first-level cache.
@@ -67,12 +74,12 @@ static constexpr int64_t kSlabTileBytes = 20 * 1024;
 static constexpr int64_t kMaxChunkPanels = 8;
 
 LinearTiling::LinearTiling(const LinearSpec &spec, const Target &target) {
-  const bool vnni = target.isa == Isa::AVX512VNNI;
   const bool bytes = spec.weights == WeightFormat::I8 || spec.numbers.codes == CodeFormat::Table;
-  dot = !spec.quantizedInput ? Dot::Float
-        : vnni               ? Dot::Vnni
-        : bytes              ? Dot::Widened
-                             : Dot::Saturated;
+  dot = !spec.quantizedInput            ? Dot::Float
+        : target.isArm()                ? Dot::Signed
+        : target.isa == Isa::AVX512VNNI ? Dot::Vnni
+        : bytes                         ? Dot::Widened
+                                        : Dot::Saturated;
   const TileShape *shape = llvm::find_if(
       tileShapes, [&](const TileShape &s) { return s.isa == target.isa && s.dot == dot; });
   tileRows = shape->rows;
@@ -80,6 +87,8 @@ LinearTiling::LinearTiling(const LinearSpec &spec, const Target &target) {
   gemvRows = shape->gemvRows;
   if (dot == Dot::Vnni && groupCount(spec.k, spec.dotGroup()) > 1)
     tileRows = kGroupedVnniRows;
+  if (dot == Dot::Signed && groupCount(spec.k, spec.dotGroup()) > 1)
+    tileColumns = kGroupedSignedColumns;
 
   int64_t padded = paddedColumns(spec.k);
   slabColumns = chainColumns = padded;
@@ -116,6 +125,9 @@ LinearTiling::LinearTiling(const LinearSpec &spec, const Target &target) {
   }
   case Dot::Vnni:
     panelBytes = 0;
+    break;
+  case Dot::Signed:
+    panelBytes = padded * kPanelRows;
     break;
   }
   // The codes of a tile's rows, and what is prepared from them, serve all panels of a chunk.
@@ -233,6 +245,11 @@ static void bindArguments(LinearKernel &k, const KernelArguments &in) {
   case Dot::Saturated:
     k.corrections = b.view(scratch, b.add(base, tiling.chunkPanels * tiling.panelBytes),
                            b.memref({tiling.tileRows, k.groups * k.groupChunks()}, b.i32()));
+    k.unpacked =
+        b.view(scratch, base,
+               b.memref({tiling.chunkPanels, tiles, steps, tiling.tileColumns * 4}, b.i8()));
+    break;
+  case Dot::Signed:
     k.unpacked =
         b.view(scratch, base,
                b.memref({tiling.chunkPanels, tiles, steps, tiling.tileColumns * 4}, b.i8()));

@@ -37,6 +37,7 @@ enum class Dot {
   Widened,   ///< AVX2, int8 and tables: weights and codes widened to i16, vpmaddwd
   Saturated, ///< AVX2, below int8: weights as u8, vpmaddubsw, saturationSteps a time in 16 bits
   Vnni,      ///< AVX-512: weights as u8, vpdpbusd
+  Signed,    ///< Arm: weights as s8, sdot
 };
 
 /// A step is 4 columns of x. |u8 * s8 + u8 * s8| <= 2 * 15 * 128 = 3840 a step of codes of four
@@ -117,6 +118,22 @@ struct LinearKernel {
     if (isTable())
       return tiling.dot == Dot::Vnni ? 128 : 0;
     return int64_t(1) << (bitsOf(spec.weights) - 1);
+  }
+  /// What the bytes that dot products take are above what they stand for.
+  int64_t dotOffset() const { return areSigned() ? 0 : offset(); }
+  /// Vector v of a step of a block, the bytes that dot products take.
+  mlir::Value dotBytes(PackedBlock &block, int64_t half, int64_t v) {
+    mlir::Value bytes = block.bytes(half, v);
+    return areSigned() && !isTable() ? b.xori(bytes, 0x80) : bytes;
+  }
+  /// Signed: int8 codes, whose bytes are unsigned in memory. Those of fewer bits are positive.
+  bool areSigned() const {
+    return tiling.dot == Dot::Signed && (isTable() || spec.weights == WeightFormat::I8);
+  }
+  /// acc + the products of a vector of weights with codes, by vpdpbusd or sdot.
+  mlir::Value dot(mlir::Value acc, mlir::Value weights, mlir::Value codes) {
+    return tiling.dot == Dot::Signed ? b.dotS8S8(acc, weights, codes)
+                                     : b.dotU8S8(acc, weights, codes);
   }
   /// The zero point of weights that have none of their own: with minima the lowest code.
   int64_t commonZero() const { return spec.numbers.minima ? -offset() : 0; }
@@ -201,6 +218,9 @@ mlir::Value addPairs(KernelBuilder &b, mlir::Value a, mlir::Value c);
 
 /// The four codes of a step, in every 32-bit lane of a vector of `bytes` bytes.
 mlir::Value broadcastCodes(LinearKernel &k, Index row, Index column, int64_t bytes);
+/// The eight codes of a block, two words; and step `half` of them in every lane of 32 bytes.
+mlir::Value codesOfBlock(LinearKernel &k, Index row, Index column);
+mlir::Value stepOfBlock(KernelBuilder &b, mlir::Value codes, int64_t half);
 
 } // namespace easyquant::cpu
 

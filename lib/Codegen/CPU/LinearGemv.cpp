@@ -175,9 +175,30 @@ struct Gemv {
     return result;
   }
 
+  /// All formats with sdot, 8 columns of x a time.
+  Values dotSigned(Value firstStep, int64_t steps, ArrayRef<Value> starts) {
+    const int64_t vectors = kPanelRows / 8;
+    Values zeros(vectors, b.zero(b.vec(8, b.i32())));
+    return b.forLoop(
+        0, steps / 2, 1, starts.empty() ? zeros : Values(starts), [&](Value i, ValueRange carried) {
+          Value index = b.add(b.div(firstStep, 2), i);
+          Value offset = b.mul(index, PackedBlock::bytesOf(k.spec.weights));
+          PackedBlock block = blockAt(offset);
+          prefetch(offset);
+          Value codes = codesOfBlock(k, row, b.mul(index, 8));
+          Values acc(carried);
+          for (int64_t half = 0; half < 2; ++half) {
+            block.load(half);
+            for (int64_t v = 0; v < vectors; ++v)
+              acc[v] = b.dotS8S8(acc[v], k.dotBytes(block, half, v), stepOfBlock(b, codes, half));
+          }
+          return acc;
+        });
+  }
+
   void quantized() {
     bool narrowRange = !k.spec.zeroPoints && !k.spec.fullRange && !k.wMinima;
-    int64_t offset = k.tiling.dot == Dot::Widened && narrowRange ? 0 : k.offset();
+    int64_t offset = k.tiling.dot == Dot::Widened && narrowRange ? 0 : k.dotOffset();
     Values sums = emitGroupSums(k, 1, row, panel, 0, kPanelRows / b.target.lanes(), offset,
                                 [&](Value firstStep, int64_t steps, ArrayRef<Value> starts) {
                                   if (k.tiling.dot == Dot::Widened)
@@ -185,6 +206,8 @@ struct Gemv {
                                                        : wideBytes(firstStep, steps, starts);
                                   if (k.tiling.dot == Dot::Saturated)
                                     return narrow(firstStep, steps, starts);
+                                  if (k.tiling.dot == Dot::Signed)
+                                    return dotSigned(firstStep, steps, starts);
                                   return vnni(firstStep, steps, starts);
                                 });
     emitStore(k, 1, row, b.mul(panel, kPanelRows), sums);

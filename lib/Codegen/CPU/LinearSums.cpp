@@ -35,8 +35,8 @@ struct WeightSums {
 
   /// acc + the sum of the first `count` columns of a step.
   Value add(Value acc, Value bytes, int64_t count) {
-    if (k.tiling.dot == Dot::Vnni)
-      return b.dotU8S8(acc, bytes, ones(count));
+    if (k.tiling.dot == Dot::Vnni || k.tiling.dot == Dot::Signed)
+      return k.dot(acc, bytes, ones(count));
     // Bytes of tables have signs, which the second factor of vpmaddubsw may have.
     Value one = ones(count), u8 = k.isTable() ? one : bytes, s8 = k.isTable() ? bytes : one;
     VectorType words = b.vec(2 * lanes, b.i16());
@@ -51,7 +51,7 @@ struct WeightSums {
     for (int64_t half = 0; half < 2 && 4 * half < count; ++half) {
       block.load(half);
       for (int64_t v = 0; v < vectors; ++v)
-        acc[v] = add(acc[v], block.bytes(half, v), std::min<int64_t>(count - 4 * half, 4));
+        acc[v] = add(acc[v], k.dotBytes(block, half, v), std::min<int64_t>(count - 4 * half, 4));
     }
     return acc;
   }
@@ -70,7 +70,7 @@ struct WeightSums {
       acc = addBlock(b.add(firstBlock, count / 8), count % 8, acc);
     Value weightGroup = k.spec.groupSize ? b.div(g, k.spec.groupSize / size) : b.index(0);
     for (int64_t v = 0; v < vectors; ++v) {
-      Value sum = b.subi(acc[v], b.constant(type, count * (k.offset() + k.commonZero())));
+      Value sum = b.subi(acc[v], b.constant(type, count * (k.dotOffset() + k.commonZero())));
       if (k.wZeros)
         sum = b.subi(sum, b.muli(loadZeroPoints(k, panel, weightGroup, v * lanes, lanes),
                                  b.constant(type, count)));

@@ -60,8 +60,9 @@ struct GroupSums {
       minima.push_back(loadMinima(k, panel, g, columnOf(v), lanes));
     return minima;
   }
-  /// The sums of codes fit i16: those of at most 256 of -128 .. 127.
-  bool sumsAreWords() { return k.groupSteps() <= 64; }
+  /// The sums of codes fit i16, those of at most 256 of -128 .. 127, and products of pairs of words
+  /// are cheaper than those of i32.
+  bool sumsAreWords() { return k.groupSteps() <= 64 && !b.target.isArm(); }
   /// What a group of the weight takes the sums of codes times: the codes that the scale belongs to
   /// less the multiplied ones. As pairs of i16 (difference, 0) if sums are words.
   Values differencesOf(Value g) {
@@ -219,6 +220,15 @@ Value broadcastCodes(LinearKernel &k, Index row, Index column, int64_t bytes) {
   return b.bitcast(word, b.vec(bytes, b.i8()));
 }
 
+Value codesOfBlock(LinearKernel &k, Index row, Index column) {
+  KernelBuilder &b = k.b;
+  return b.bitcast(b.loadVector(8, k.x, {row, column}), b.vec(2, b.i32()));
+}
+
+Value stepOfBlock(KernelBuilder &b, Value codes, int64_t half) {
+  return b.bitcast(b.shuffle(codes, codes, SmallVector<int64_t>(8, half)), b.vec(32, b.i8()));
+}
+
 Value addPairs(KernelBuilder &b, Value a, Value c) {
   Value even = b.shuffle(a, c, {0, 2, 4, 6, 8, 10, 12, 14});
   Value odd = b.shuffle(a, c, {1, 3, 5, 7, 9, 11, 13, 15});
@@ -251,6 +261,29 @@ struct IntegerTile {
                 acc[r * vectors + v] = b.dotU8S8(acc[r * vectors + v], weights[v], codes);
             }
           }
+          return acc;
+        });
+  }
+
+  /// Two steps a time, which is what groups are multiples of. The instruction takes four of a row's
+  /// eight codes by their place in the register.
+  Values signedBytes(Value firstStep, int64_t steps, ArrayRef<Value> starts) {
+    const int64_t vectors = k.tiling.tileColumns / 8;
+    Values zeros(rows * vectors, b.zero(b.vec(8, b.i32())));
+    return b.forLoop(
+        0, steps, 2, starts.empty() ? zeros : Values(starts), [&](Value i, ValueRange carried) {
+          Values acc(carried), codes;
+          Value step = b.add(firstStep, i);
+          for (int64_t r = 0; r < rows; ++r)
+            codes.push_back(codesOfBlock(k, b.add(firstRow, r), b.mul(step, 4)));
+          for (int64_t half = 0; half < 2; ++half)
+            for (int64_t v = 0; v < vectors; ++v) {
+              Value weights = b.loadVector(32, k.unpacked, {slot, tile, b.add(step, half), v * 32});
+              for (int64_t r = 0; r < rows; ++r) {
+                Value &sum = acc[r * vectors + v];
+                sum = b.dotS8S8(sum, weights, stepOfBlock(b, codes[r], half));
+              }
+            }
           return acc;
         });
   }
@@ -350,7 +383,8 @@ void emitIntegerTile(LinearKernel &k, int64_t rows, Value firstRow, Value panel,
   IntegerTile t{k, rows, firstRow, panel, slot, tile};
   int64_t vectors = k.tiling.tileColumns / b.target.lanes();
   // Widened weights are signed, and 16-bit accumulators start from their correction.
-  int64_t offset = k.tiling.dot == Dot::Vnni ? k.offset() : 0;
+  const bool isWhole = k.tiling.dot == Dot::Vnni || k.tiling.dot == Dot::Signed;
+  int64_t offset = isWhole ? k.dotOffset() : 0;
   Value column = b.mul(tile, k.tiling.tileColumns);
   Values sums = emitGroupSums(k, rows, firstRow, panel, column, vectors, offset,
                               [&](Value firstStep, int64_t steps, ArrayRef<Value> starts) {
@@ -358,6 +392,8 @@ void emitIntegerTile(LinearKernel &k, int64_t rows, Value firstRow, Value panel,
                                   return t.widened(firstStep, steps, starts);
                                 if (k.tiling.dot == Dot::Saturated)
                                   return t.saturated(firstStep, steps, starts);
+                                if (k.tiling.dot == Dot::Signed)
+                                  return t.signedBytes(firstStep, steps, starts);
                                 return t.vnni(firstStep, steps, starts);
                               });
   emitStore(k, rows, firstRow, b.add(b.mul(panel, kPanelRows), column), sums);

@@ -8,7 +8,7 @@
 // The unpacked panel is, per tile of C = tileColumns output columns,
 //   Widened    i16 [Kp/4][C][4]: the codes themselves, or the values of a table
 //   Saturated  u8  [Kp/4][C][4]: code + 2^(b-1)
-//   Vnni       u8  [Kp/4][C][4]: code + 2^(b-1) (int8 panels are used as they are packed)
+//   Signed     s8  [Kp/4][C][4]: code + 2^(b-1); int8 codes and the values of tables themselves
 //   Float      f32 [slab][C]:    code - zero point, what else codes stand for, or the weight
 //
 //===----------------------------------------------------------------------===//
@@ -55,7 +55,7 @@ static void unpackBytes(LinearKernel &k, Value panel, Value slot) {
       block.load(half);
       for (int64_t v = 0; v < block.vectors(); ++v) {
         int64_t c = v * kPackedColumns;
-        b.storeVector(block.bytes(half, v), k.unpacked,
+        b.storeVector(k.dotBytes(block, half, v), k.unpacked,
                       {slot, c / columns, b.add(b.mul(index, 2), half), c % columns * 4});
       }
     }
@@ -132,6 +132,7 @@ void emitUnpack(LinearKernel &k, Value panel, Value slot, Value slab, Value coun
   case Dot::Widened:
     return unpackWidened(k, panel, slot);
   case Dot::Saturated:
+  case Dot::Signed:
     return unpackBytes(k, panel, slot);
   case Dot::Vnni:
     return; // tiles do it themselves

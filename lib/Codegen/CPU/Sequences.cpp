@@ -76,7 +76,7 @@ void shareSequences(KernelBuilder &b, ModuleOp module, Value sequences, int64_t 
         forSequences(b, sequences, [&](const Sequence &sequence) {
           together(sequence);
           // The scratch of the next one is the same.
-          b.ifThen(b.less(1, count), [&] { emitBarrier(b, module, team); });
+          b.ifThen(b.less(1, count), [&] { emitBarrier(b, module, b.target, team); });
         });
       },
       inTurn);

@@ -97,8 +97,8 @@ Value StateAccess::isAskedToStop() {
 }
 
 /// Looks until the watched word is no longer `before`; gives what it is then.
-static Value emitWait(ImplicitLocOpBuilder &b, ModuleOp module, StateAccess &access, Value passed,
-                      Value before) {
+static Value emitWait(ImplicitLocOpBuilder &b, ModuleOp module, const Target &target,
+                      StateAccess &access, Value passed, Value before) {
   Value spins = LLVM::LoadOp::create(b, b.getI32Type(), access.at(kSpins));
   Value most = arith::AddIOp::create(b, spins, access.word(kYields));
   auto loop = scf::WhileOp::create(b, TypeRange{b.getI32Type(), b.getI32Type()},
@@ -127,7 +127,14 @@ static Value emitWait(ImplicitLocOpBuilder &b, ModuleOp module, StateAccess &acc
   choose(
       isBefore(spins),
       [&] {
-        LLVM::CallIntrinsicOp::create(b, b.getStringAttr("llvm.x86.sse2.pause"), ValueRange());
+        if (!target.isArm()) {
+          LLVM::CallIntrinsicOp::create(b, b.getStringAttr("llvm.x86.sse2.pause"), ValueRange());
+          return;
+        }
+        // An instruction barrier, which takes about as long as x86's pause; the hint YIELD takes no
+        // time.
+        LLVM::CallIntrinsicOp::create(b, b.getStringAttr("llvm.aarch64.isb"),
+                                      ValueRange(access.word(15)));
       },
       [&] {
         choose(
@@ -145,7 +152,7 @@ static Value emitWait(ImplicitLocOpBuilder &b, ModuleOp module, StateAccess &acc
 }
 
 /// Centralized: the last thread to come lets the others go.
-static func::FuncOp getOrEmitBarrier(ModuleOp module) {
+static func::FuncOp getOrEmitBarrier(ModuleOp module, const Target &target) {
   constexpr StringLiteral name = "team_barrier";
   if (auto existing = module.lookupSymbol<func::FuncOp>(name))
     return existing;
@@ -188,7 +195,7 @@ static func::FuncOp getOrEmitBarrier(ModuleOp module) {
           access.store(now, passed, LLVM::AtomicOrdering::release);
           return now;
         },
-        [&] { return emitWait(b, module, access, passed, before); });
+        [&] { return emitWait(b, module, target, access, passed, before); });
   };
   Value one = arith::ConstantIndexOp::create(b, 1);
   Value alone = access.compare(arith::CmpIPredicate::eq, threads, one);
@@ -198,8 +205,10 @@ static func::FuncOp getOrEmitBarrier(ModuleOp module) {
   return barrier;
 }
 
-Value emitBarrier(ImplicitLocOpBuilder &b, ModuleOp module, const Team &team) {
-  return func::CallOp::create(b, getOrEmitBarrier(module), ValueRange{team.state, team.threads})
+Value emitBarrier(ImplicitLocOpBuilder &b, ModuleOp module, const Target &target,
+                  const Team &team) {
+  return func::CallOp::create(b, getOrEmitBarrier(module, target),
+                              ValueRange{team.state, team.threads})
       .getResult(0);
 }
 

@@ -11,6 +11,7 @@
 #include "easyquant/Dialect/Equant/IR/TensorParallel.h"
 #include "easyquant/Dialect/LM/IR/LM.h"
 #include "easyquant/Dialect/Launch/IR/Launch.h"
+#include "easyquant/Formats/InstructionSets.h"
 #include "easyquant/Formats/Manifest.h"
 #include "easyquant/Support/AttributeJson.h"
 
@@ -50,19 +51,24 @@ private:
       return module.emitError("expected a step @")
              << launch::kForward << " whose buffers are placed: run convert-equant-to-launches and "
              << "launch-place-buffers first";
+    const formats::InstructionSet *set = formats::findInstructionSet(target.str());
+    if (!set)
+      return module.emitError("is for '")
+             << target.getValue() << "', which is no instruction set of a CPU: convert to launches "
+             << "for one";
+    const cpu::Target compiled{cpu::isaOf(target)};
     std::vector<formats::Collective> collectives;
     for (auto op : source.getOps<launch::CollectiveOp>())
       if (failed(launch::addCollective(op, collectives)))
         return failure();
-    const std::string name =
-        ((step ? "easyquant_step_" : "easyquant_forward_") + target.getValue()).str();
-    FailureOr<formats::Manifest::Program> program = emit(source, name);
+    const std::string name = (step ? "easyquant_step_" : "easyquant_forward_") + set->symbol();
+    FailureOr<formats::Manifest::Program> program = emit(source, compiled, name);
     if (failed(program))
       return failure();
     program->entries = {{target.str(), name}};
     if (auto draft = module.lookupSymbol<func::FuncOp>(lm::kDraft); draft && step) {
-      const std::string draftName = ("easyquant_draft_" + target.getValue()).str();
-      FailureOr<formats::Manifest::Program> beside = emit(draft, draftName);
+      const std::string draftName = "easyquant_draft_" + set->symbol();
+      FailureOr<formats::Manifest::Program> beside = emit(draft, compiled, draftName);
       if (failed(beside))
         return failure();
       program->draftEntries = {{target.str(), draftName}};
@@ -83,14 +89,15 @@ private:
   }
 
   /// Makes the entry `name` of a step, which is gone then: what it needs.
-  FailureOr<formats::Manifest::Program> emit(func::FuncOp source, const std::string &name) {
+  FailureOr<formats::Manifest::Program> emit(func::FuncOp source, const cpu::Target &target,
+                                             const std::string &name) {
     for (StringRef attribute :
          {launch::kMaxRowsAttr, launch::kScratchBytesAttr, launch::kCacheAttr})
       if (!source->hasAttr(attribute))
         return source.emitOpError("expected ")
                << attribute
                << ", which convert-equant-to-launches and launch-place-buffers give a step";
-    FailureOr<StepBody> body = emitStepBody(source, step);
+    FailureOr<StepBody> body = emitStepBody(source, target, step);
     if (failed(body))
       return failure();
     if (!step)

@@ -105,8 +105,8 @@ namespace {
 
 class BodyEmitter {
 public:
-  BodyEmitter(func::FuncOp step, bool isEntered)
-      : body{step, nullptr, !step.getOps<launch::CollectiveOp>().empty(), {}, {}},
+  BodyEmitter(func::FuncOp step, const cpu::Target &target, bool isEntered)
+      : body{step, nullptr, !step.getOps<launch::CollectiveOp>().empty(), {}, {}}, target(target),
         module(step->getParentOfType<ModuleOp>()), symbols(module),
         b(step.getLoc(), step.getContext()), hasHostCalls(!step.getOps<launch::HostOp>().empty()) {
     if (isEntered)
@@ -144,6 +144,7 @@ private:
   void meet();
 
   StepBody body;
+  cpu::Target target;
   ModuleOp module;
   SymbolTable symbols;
   ImplicitLocOpBuilder b;
@@ -228,7 +229,7 @@ LogicalResult BodyEmitter::addFunction() {
 
 void BodyEmitter::meet() {
   pending.clear();
-  Value stops = cpu::emitBarrier(b, module, team);
+  Value stops = cpu::emitBarrier(b, module, target, team);
   if (!profiler)
     return;
   OpBuilder::InsertPoint here = b.saveInsertionPoint();
@@ -407,6 +408,7 @@ FailureOr<StepBody> BodyEmitter::run() {
   return body;
 }
 
-FailureOr<StepBody> easyquant::emitStepBody(func::FuncOp step, bool isEntered) {
-  return BodyEmitter(step, isEntered).run();
+FailureOr<StepBody> easyquant::emitStepBody(func::FuncOp step, const cpu::Target &target,
+                                            bool isEntered) {
+  return BodyEmitter(step, target, isEntered).run();
 }

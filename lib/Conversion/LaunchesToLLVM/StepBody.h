@@ -22,6 +22,8 @@
 #ifndef EASYQUANT_LIB_CONVERSION_LAUNCHESTOLLVM_STEPBODY_H
 #define EASYQUANT_LIB_CONVERSION_LAUNCHESTOLLVM_STEPBODY_H
 
+#include "easyquant/Codegen/CPU/Kernels.h"
+
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
 namespace easyquant {
@@ -41,7 +43,8 @@ struct StepBody {
 };
 
 /// Makes the function of `step`, whose buffers are placed; `isEntered`: with an eq_step.
-mlir::FailureOr<StepBody> emitStepBody(mlir::func::FuncOp step, bool isEntered);
+mlir::FailureOr<StepBody> emitStepBody(mlir::func::FuncOp step, const cpu::Target &target,
+                                       bool isEntered);
 
 /// name(step: !llvm.ptr) -> i32, of easyquant/Formats/Step.h. Fails with a diagnostic where the
 /// step is not (tokens, batch, rows of the logits, cache) -> logits, or a part of that.

@@ -7,6 +7,7 @@
 
 #include "easyquant/Target/CPU/CPUTarget.h"
 
+#include "easyquant/Formats/InstructionSets.h"
 #include "easyquant/Formats/Manifest.h"
 #include "easyquant/KernelLibrary/KernelLibrary.h"
 #include "easyquant/Numerics/Packing.h"
@@ -24,13 +25,6 @@ using targets::ActivationForm;
 using targets::Family;
 using targets::Readers;
 
-static std::vector<std::string> isaNames() {
-  std::vector<std::string> names;
-  for (cpu::Isa isa : cpu::kIsas)
-    names.push_back(cpu::nameOf(isa).str());
-  return names;
-}
-
 /// Floats in the cache have half precision beside quantized weights, unless f32 is asked for.
 static bool isHalfCache(ModuleOp module, StringRef kvCache) {
   if (kvCache != "auto")
@@ -43,13 +37,34 @@ static bool isHalfCache(ModuleOp module, StringRef kvCache) {
       .wasInterrupted();
 }
 
+/// What `cpu` names is what the machine that compiles is, whichever that be.
+static std::vector<targets::TargetGroup> groups() {
+  std::vector<targets::TargetGroup> groups = {
+      {cpu::kFamily.str(), "CPUs like those of the machine that compiles",
+       formats::instructionSetsOf(formats::hostProcessor())}};
+  for (const formats::Processor &processor : formats::kProcessors) {
+    std::vector<std::string> sets = formats::instructionSetsOf(processor);
+    std::string title =
+        "CPUs with " + llvm::join(sets, " or ") + (sets.size() > 1 ? ", in one program" : "");
+    groups.push_back({std::string(processor.name), title, std::move(sets)});
+  }
+  return groups;
+}
+
+static std::vector<std::string> allNames() {
+  std::vector<std::string> names;
+  for (cpu::Isa isa : cpu::kIsas)
+    names.push_back(cpu::nameOf(isa).str());
+  return names;
+}
+
 namespace {
 struct CPUFamily final : Family {
   CPUFamily()
       : Family({.name = cpu::kFamily.str(),
                 .title = "CPUs",
-                .names = isaNames(),
-                .isAskedForWhole = true,
+                .names = allNames(),
+                .groups = ::groups(),
                 .runsHere = true,
                 .hasRecurrentState = true,
                 .hasSinkLogits = true,
@@ -73,10 +88,24 @@ struct CPUFamily final : Family {
   bool readsSums(SchemeAttr) const override { return true; }
 
   std::optional<std::string> checkOptions(const recipe::OptionValues &options,
-                                          StringRef) const override {
-    for (const std::string &isa : options[recipe::option::isas])
+                                          ArrayRef<std::string> targets, StringRef) const override {
+    const std::vector<std::string> &isas = options[recipe::option::isas];
+    for (const std::string &isa : isas) {
       if (!has(isa))
         return "unknown instruction set '" + isa + "'; expected " + llvm::join(names, " or ");
+      if (!llvm::is_contained(targets, isa))
+        return "instruction set '" + isa + "' goes with --target " +
+               std::string(formats::findInstructionSet(isa)->processor->name);
+    }
+    for (const formats::Processor &processor : formats::kProcessors) {
+      auto isOf = [&](const std::string &isa) {
+        return formats::findInstructionSet(isa)->processor == &processor;
+      };
+      if (!isas.empty() && llvm::any_of(targets, isOf) && llvm::none_of(isas, isOf))
+        return "--isa " + llvm::join(isas, ",") + ": expected one of " +
+               std::string(processor.name) +
+               ", too: " + llvm::join(formats::instructionSetsOf(processor), " or ");
+    }
     return std::nullopt;
   }
   FailureOr<KernelLibrary> kernels(LaunchModule &program, StringRef target,
@@ -85,9 +114,11 @@ struct CPUFamily final : Family {
     program.cacheType = isHalf ? "f16" : "f32";
     return cpuKernels(program.module, {cpu::isaOf(target)}, isHalf);
   }
-  void addProgramPass(OpPassManager &pm, ArrayRef<std::string>, const recipe::OptionValues &options,
-                      StringRef output) const override {
+  void addProgramPass(OpPassManager &pm, ArrayRef<std::string> targets,
+                      const recipe::OptionValues &options, StringRef output) const override {
     auto program = recipe::passOptions<EmitProgramOptions>(options);
+    if (program.isas.empty())
+      program.isas.assign(targets.begin(), targets.end());
     program.output = output.str();
     pm.addPass(createEmitProgram(program));
   }

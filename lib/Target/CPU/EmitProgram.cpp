@@ -1,4 +1,4 @@
-//===- EmitProgram.cpp - Compile a model to model.so ----------------------===//
+//===- EmitProgram.cpp - Compile a model for CPUs -------------------------===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -8,6 +8,7 @@
 #include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
 #include "easyquant/Conversion/LaunchesToLLVM/LaunchesToLLVM.h"
 #include "easyquant/Emit/EmitObject.h"
+#include "easyquant/Formats/InstructionSets.h"
 #include "easyquant/Formats/Manifest.h"
 #include "easyquant/Support/AttributeJson.h"
 #include "easyquant/Support/Folders.h"
@@ -17,6 +18,7 @@
 #include "easyquant/Weights/TargetModules.h"
 
 #include "mlir/Pass/PassManager.h"
+#include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/ScopeExit.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/Support/FileSystem.h"
@@ -147,8 +149,8 @@ struct EmitProgram : public easyquant::impl::EmitProgramBase<EmitProgram> {
     ModuleOp module = getOperation();
     SmallVector<std::string> isas(this->isas.begin(), this->isas.end());
     if (isas.empty())
-      for (cpu::Isa isa : cpu::kIsas)
-        isas.push_back(cpu::nameOf(isa).str());
+      for (const std::string &isa : formats::instructionSetsOf(formats::hostProcessor()))
+        isas.push_back(isa);
 
     ProgressAction::report(&getContext(), "program", 0, isas.size());
     SmallVector<ModuleOp> compiled;
@@ -173,10 +175,11 @@ struct EmitProgram : public easyquant::impl::EmitProgramBase<EmitProgram> {
     if (failed(runPipeline(pm, programs)))
       return signalPassFailure();
 
-    SmallVector<cpu::Object> objects;
+    llvm::MapVector<StringRef, SmallVector<cpu::Object>> objects; // by file
     std::vector<formats::Manifest::Program> facts;
     for (ModuleOp program : compiled) {
-      llvm::append_range(objects, std::move(emission.of(program).objects));
+      llvm::append_range(objects[formats::programFileOf(Emission::isaOf(program))],
+                         std::move(emission.of(program).objects));
       auto fact = formats::readPart<formats::Manifest::Program>(
           toJson(program->getAttr(kProgramAttr)), kProgramAttr);
       if (!fact) {
@@ -192,10 +195,12 @@ struct EmitProgram : public easyquant::impl::EmitProgramBase<EmitProgram> {
       module.emitError() << made.error().message;
       return signalPassFailure();
     }
-    llvm::SmallString<128> path(output);
-    llvm::sys::path::append(path, formats::kProgramFile);
-    if (failed(cpu::linkSharedObject(module.getLoc(), objects, path)))
-      return signalPassFailure();
+    for (const auto &[file, parts] : objects) {
+      llvm::SmallString<128> path(output);
+      llvm::sys::path::append(path, file);
+      if (failed(cpu::linkSharedObject(module.getLoc(), parts, path)))
+        return signalPassFailure();
+    }
     ProgressAction::report(&getContext(), "program", isas.size(), isas.size());
   }
 };

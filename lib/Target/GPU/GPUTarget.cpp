@@ -37,7 +37,7 @@ struct GPUFamily final : Family {
       : Family({.name = easyquant::gpu::kFamily.str(),
                 .title = "GPUs",
                 .names = chipNames(),
-                .isAskedForWhole = false,
+                .groups = {},
                 .runsHere = false,
                 .file = {.stem = formats::kGpuWeightsStem, .bf16Floats = true, .wholeLines = true},
                 .fusions = {.bf16Results = true,
@@ -66,7 +66,7 @@ struct GPUFamily final : Family {
   bool readsSums(SchemeAttr weight) const override { return !weight.getSymmetric(); }
 
   std::optional<std::string> checkOptions(const recipe::OptionValues &options,
-                                          StringRef) const override {
+                                          ArrayRef<std::string>, StringRef) const override {
     return checkCache(options[option::kvCache]);
   }
   FailureOr<KernelLibrary> kernels(LaunchModule &program, StringRef target,

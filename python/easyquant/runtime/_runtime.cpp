@@ -94,7 +94,8 @@ NB_MODULE(_runtime, m) {
                     const std::optional<std::string> &>(),
            "path"_a, "isa"_a = nb::none(), "skip_checksums"_a = false, "device"_a = nb::none(),
            "simt_chip"_a = nb::none(), "simt_checks"_a = false, "comm"_a = nb::none(),
-           "isa: None or \"auto\", \"avx2\", \"avx512vnni\". device: None or \"auto\", \"cpu\", "
+           "isa: None or \"auto\", or an instruction set that the artifact has code for. device: "
+           "None or \"auto\", \"cpu\", "
            "\"cuda\", \"simt\". comm: None for one rank; \"auto\", \"mpi\" or \"nccl\" joins the "
            "ranks that a launcher has started, all of which load the artifact.")
       .def("follow", &Model::follow, "threads"_a = 0,

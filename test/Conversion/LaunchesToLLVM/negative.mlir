@@ -14,7 +14,18 @@ module attributes {launch.target = "avx2"} {
 // -----
 
 // A step for a GPU.
+// expected-error @below {{is for 'sm_80', which is no instruction set of a CPU: convert to launches for one}}
 module attributes {launch.target = "sm_80"} {
+  func.func @forward(%rows: index) attributes {launch.max_rows = 4 : i64, launch.arena_bytes = 256 : i64, launch.scratch_bytes = 0 : i64,
+      launch.cache = {sizes = {page_tokens = 64 : i64, page_bytes = 0 : i64, window_bytes = 0 : i64}, scheme, type = "f16"}} {
+    return
+  }
+}
+
+// -----
+
+// A kernel for a GPU.
+module attributes {launch.target = "avx2"} {
   gpu.module @kernels {
     gpu.func @k(%x: !llvm.ptr) kernel {
       gpu.return

@@ -1,4 +1,4 @@
-//===- Kernels.h - Kernel generators for x86-64 -----------------*- C++ -*-===//
+//===- Kernels.h - Kernel generators for CPUs -------------------*- C++ -*-===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -7,9 +7,9 @@
 //
 // A kernel is generated from a spec: getOrEmit*(module, spec, target) returns the private func.func
 // of that spec, building it the first time it is asked for. Kernels are func/scf/arith/math/vector/
-// memref IR plus x86 intrinsics; equal specs are one function. describe(spec, context) gives its
-// name and its parameters, by whose names the function's body and its launches know them. The
-// specs' comments say what parameters mean; which there are, and in which order, describe alone
+// memref IR plus intrinsics of the processor; equal specs are one function. describe(spec, context)
+// gives its name and its parameters, by whose names the function's body and its launches know them.
+// The specs' comments say what parameters mean; which there are, and in which order, describe alone
 // says.
 //
 // Conventions of every kernel
@@ -67,6 +67,7 @@
 #define EASYQUANT_CODEGEN_CPU_KERNELS_H
 
 #include "easyquant/Codegen/RowOp.h"
+#include "easyquant/Formats/InstructionSets.h"
 #include "easyquant/Numerics/Packing.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -83,10 +84,14 @@ namespace easyquant::cpu {
 using easyquant::RowOp;
 using easyquant::RowQuantization;
 
-enum class Isa { AVX2, AVX512VNNI };
-/// All of them, the plainest first.
-inline constexpr std::array kIsas = {Isa::AVX2, Isa::AVX512VNNI};
-/// "avx2" or "avx512vnni": the suffix of symbols and the name in manifests.
+/// In the order of formats::kInstructionSets, which has their names and processors.
+enum class Isa { AVX2, AVX512VNNI, NeonDot };
+inline constexpr std::array kIsas = {Isa::AVX2, Isa::AVX512VNNI, Isa::NeonDot};
+static_assert(kIsas.size() == formats::kInstructionSets.size());
+inline const formats::InstructionSet &instructionSetOf(Isa isa) {
+  return formats::kInstructionSets[static_cast<size_t>(isa)];
+}
+/// "avx2", "avx512vnni", ...: the name in manifests.
 llvm::StringRef nameOf(Isa isa);
 /// The instruction set of that name, which there is.
 Isa isaOf(llvm::StringRef name);
@@ -99,10 +104,18 @@ struct Target {
   bool emulateDot = false;
 
   llvm::StringRef name() const { return nameOf(isa); }
-  /// LLVM's -mattr string; that of AVX2 when the dot product is emulated.
+  const formats::Processor &processor() const { return *instructionSetOf(isa).processor; }
+  /// Vectors of more lanes than a register has are several registers.
+  bool isArm() const { return isa == Isa::NeonDot; }
+  /// LLVM's target triple, -mcpu and -mattr; the last one that of AVX2 when the dot product is
+  /// emulated.
+  llvm::StringRef triple() const;
+  llvm::StringRef cpu() const;
   std::string features() const;
-  /// fp32 lanes of a vector register: 8 or 16.
+  /// fp32 lanes of the vectors that kernels compute with, 8 or 16, and how many of those there are
+  /// registers for.
   int64_t lanes() const;
+  int64_t registers() const;
 };
 
 //===- What a launch needs ------------------------------------------------===//

@@ -23,6 +23,8 @@
 
 namespace easyquant::cpu {
 
+struct Target;
+
 /// What a function that runs in all threads takes last: (state: !llvm.ptr, thread: index in
 /// 0 .. threads - 1, threads: index >= 1).
 struct Team {
@@ -39,7 +41,8 @@ struct Team {
 
 /// Waits for all threads of the team; what they wrote before is seen after it. The result, the same
 /// in all threads, tells whether the team has been asked to stop. A team of one does not wait.
-mlir::Value emitBarrier(mlir::ImplicitLocOpBuilder &b, mlir::ModuleOp module, const Team &team);
+mlir::Value emitBarrier(mlir::ImplicitLocOpBuilder &b, mlir::ModuleOp module, const Target &target,
+                        const Team &team);
 
 /// Runs `body` in at most `threads` threads, without a parallel region if that is 1. `stop` is the
 /// address of an i32 that is nonzero once the team is to stop, or null, itself or when it runs.

@@ -13,10 +13,11 @@ include "easyquant/Recipe/Options.td"
 include "mlir/Pass/PassBase.td"
 
 def EmitProgram : Pass<"easyquant-emit-program", "::mlir::ModuleOp"> {
-  let summary = "Compile a model on materialized weights to model.so";
+  let summary = "Compile a model on materialized weights for CPUs";
   let description = [{
     For every instruction set a copy of the module goes through `--easyquant-launches`, `convert-launches-to-llvm` and the lowering to LLVM, and
-    becomes an object; the objects are linked to `<output>/model.so`. The module itself stays as it is, but for the
+    becomes an object; those of a processor are linked to one file of `<output>`: `model.so` for x86-64, `model.aarch64.so` for
+    64-bit Arm. Without `isa` the instruction sets are all that the compiling machine's processor may have. The module itself stays as it is, but for the
     attribute `equant.program`: what the runtime must know to call the program.
   }];
   let options = [
