@@ -106,7 +106,7 @@ def turns(code, loop, group):
 
 
 def cycles(code, cpu, folder):
-    """Of one turn, in the mean of many that follow each other, by llvm-mca."""
+    """Cycles of one turn, in the mean of many that follow each other, by llvm-mca."""
     source = folder / "loop.s"
     source.write_text("\n".join(instruction.text() for instruction in code) + "\nnext:\n")
     told = run(["llvm-mca-22", "-mtriple=aarch64", f"-mcpu={cpu}", f"-iterations={ITERATIONS}", source])
