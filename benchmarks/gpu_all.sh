@@ -132,7 +132,10 @@ PYTHON
   done
   sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1 >"$stage/cpu/name"
   "$python" "$here/gpu_bundle.py" runtime "$stage"
-  cp "$here"/{cuda_driver,gpu_compare,gpu_kernels,gpu_reference,gpu_static,sass,torch_peers}.py "$stage/benchmarks"
+  cp "$here"/{cuda_driver,gpu_compare,gpu_kernels,gpu_reference,torch_peers}.py "$stage/benchmarks"
+  mkdir -p "$stage/benchmarks/easyquant/prediction" # rates of chips, where the package is not
+  cp "$repo/python/easyquant/__init__.py" "$stage/benchmarks/easyquant"
+  cp "$repo"/python/easyquant/prediction/{__init__,chips}.py "$stage/benchmarks/easyquant/prediction"
   git -C "$repo" describe --always --dirty >"$stage/version" 2>/dev/null || echo "unknown" >"$stage/version"
   pack gpu-bundle
   bytes=$(cat "$folder"/gpu-bundle.tar.gz.* | wc -c)

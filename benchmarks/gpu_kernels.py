@@ -30,7 +30,7 @@ import numpy as np
 
 import gpu_reference as reference
 from cuda_driver import CLOCK_KHZ, LIBRARY, MULTIPROCESSORS, OVERLAPPING_CAPABILITY, CudaError, Driver
-from gpu_static import MACHINES
+from easyquant.prediction.chips import CHIPS
 from torch_peers import NoTorch, Peers, epilogue, import_torch
 
 COLD_BYTES = 10**9  # several times the largest L2
@@ -246,7 +246,7 @@ class CopyRoof:
 
 def product_roof(driver, integer):
     """Multiply-adds a second of the tensor cores at the clock that the driver states, or None for a chip or a clock that is not known."""
-    for chip, machine in MACHINES.items():
+    for chip, machine in CHIPS.items():
         if int("".join(c for c in chip if c.isdigit())) == driver.capability:
             products = machine.byte_products if integer else machine.half_products
             try:

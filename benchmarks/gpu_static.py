@@ -15,14 +15,23 @@ import json
 import math
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
-from sass import CHIPS, access_bytes, assemble, count, cuda_program, functions_of, loads_of_waits, main_loop, main_path, matching, waits
+from easyquant.prediction import chips
+from easyquant.prediction.chips import CHIPS
+from easyquant.prediction.kernels import INTEGER, INTEGER_LANES, INTEGER_PRODUCTS, ISSUE_SLOTS, SHARED_BYTES, SPECIAL, SPECIAL_LANES, cycles_of
+from easyquant.prediction.launch_list import Happening, ListedKernel, ListedLaunch
+from easyquant.prediction.launch_time import Traffic, bytes_of_turn, launch_time, memory_cycles
+from easyquant.prediction.machine_code import access_bytes, count, loads_of_waits, main_loop, main_path, matching, waits
+from easyquant.prediction.traffic import CacheRead, traffic_of
+from easyquant.prediction.warp_time import cycles_through
+from easyquant.support.tools import cuda_program
+from sass import kernels_in
 
 SIZE = 4096  # N and K of the linears
 
@@ -42,49 +51,12 @@ WEIGHT_BYTES = 8  # a lane's least load of weights; loads of activations, which 
 CACHES = {"f16": ("", None), "int8": ("kv8_group64_residual128_sinks4_", "i8"), "int4": ("kv4_group64_residual128_sinks4_", "i4")}
 
 
-@dataclass
-class Machine:
-    """The rates of a multiprocessor in one cycle. Sources: products from the dense rates of NVIDIA's data sheets (A100, A40, AGX Orin,
-    L40S, H100 SXM), divided by multiprocessors and boost clock; lanes from "Arithmetic instructions" of the CUDA C++ Programming Guide;
-    memory from the same data sheets, H200 for sm_90a; resident threads from "Technical specifications per compute capability"."""
-
-    device: str
-    half_products: int  # multiply-adds of f16 or bf16 with sums in f32, in the tensor cores
-    byte_products: int  # of int8
-    half_lanes: int  # threads whose pair of bf16 is multiplied and added
-    float_lanes: int
-    gigabytes: float  # of the device's memory, a second
-    multiprocessors: int
-    gigahertz: float
-    threads: int  # resident at once
-    shared_kb: int
-
-    @property
-    def memory_bytes(self):
-        return self.gigabytes / self.multiprocessors / self.gigahertz
-
-    @property
-    def wanted_bytes(self):
-        """Under way at once, so that memory does not wait for a multiprocessor."""
-        return self.gigabytes / self.multiprocessors * LATENCY_NS
-
-
-MACHINES = {
-    "sm_80": Machine("A100 80 GB", 1024, 2048, 64, 64, 2039, 108, 1.41, 2048, 164),
-    "sm_86": Machine("A40", 512, 1024, 64, 128, 696, 84, 1.74, 1536, 100),
-    "sm_87": Machine("AGX Orin", 1024, 2048, 64, 128, 204.8, 16, 1.3, 1536, 164),
-    "sm_89": Machine("L40S", 512, 1024, 64, 128, 864, 142, 2.52, 1536, 100),
-    "sm_90a": Machine("H200", 2048, 4096, 128, 128, 4800, 132, 1.83, 2048, 228),
-}
-LATENCY_NS = 700  # of memory under load: assumed, until it is measured
-REGISTERS = 65536
-UNDER_WAY = ["loads", "blocks", "under way", "wanted"]
-ISSUE_SLOTS = 4  # schedulers
-INTEGER_LANES = 64
-SPECIAL_LANES = 16
-SHARED_BYTES = 128
-# The pipe of bits, sums and comparisons; products of integers have another.
-INTEGER = "LOP3|SHF|LEA|PRMT|SEL|ISETP|IADD3|IMNMX|FMNMX|FSEL|FSETP"
+UNDER_WAY = ["loads", "blocks", "under way", "by time", "wanted"]
+# The page of the H200's times, and the kernels of it that estimates stand beside.
+MEASURED = Path(__file__).resolve().parent.parent / "docs" / "benchmarks" / "gpu-h200.md"
+MEASURED_CHIP, MEASURED_ROWS = "sm_90a", (1, 16, 128)
+MEASURED_FAMILIES = ("w8a8", "w4a8", "w4a8_f16", "w2a8_f16", "w8a16", "w4a16", "w4a16_f16", "w3a16", "w2a16", "bf16")
+SHAPES = ("4096x4096", "11008x4096", "4096x11008", "17408x5120")
 
 
 def model_text():
@@ -126,47 +98,6 @@ def attention_kernel(functions, cache, form):
     return name
 
 
-def cycles_of(body, warps, machine):
-    """Cycles of a multiprocessor that `warps` warps need at least for one turn of the loop, by resource."""
-    products = count(body, "HMMA") * 16 * 8 * 16 / machine.half_products + count(body, "IMMA") * 16 * 8 * 32 / machine.byte_products
-    moved = sum(32 * access_bytes(i) for i in matching(body, "LDS|LDSM|LDGSTS|STS") if "RZ, [RZ]" not in i)
-    of_a_warp = {
-        "tensor cores": products,
-        "issue": len(body) / ISSUE_SLOTS,
-        "integer": count(body, INTEGER) * 32 / INTEGER_LANES,
-        "integer products": count(body, "IMAD|IDP") * 32 / INTEGER_LANES,
-        "half": count(body, "HFMA2|HADD2|HMUL2") * 32 / machine.half_lanes,
-        "float": count(body, "FFMA|FADD|FMUL") * 32 / machine.float_lanes,
-        "special": count(body, "MUFU") * 32 / SPECIAL_LANES,
-        "shared memory": moved / SHARED_BYTES,
-    }
-    return {resource: warps * cycles for resource, cycles in of_a_warp.items()}
-
-
-@dataclass
-class Kernel:
-    code: list
-    threads: int  # of a block
-    registers: int
-    shared: int  # bytes, static
-    asked: int  # for so many blocks of a multiprocessor ptxas was asked to leave registers
-
-    def resident(self, machine):
-        """Blocks that a multiprocessor has room for."""
-        registers = math.ceil(self.registers * 32 / 256) * 256 * self.threads // 32
-        return min(REGISTERS // registers, machine.threads // self.threads, machine.shared_kb * 1024 // (self.shared + 1024))
-
-
-def read_kernels(ptx, chip):
-    """{name: Kernel} of a file of PTX."""
-    cubin, text = ptx.with_suffix(".cubin"), ptx.read_text()
-    resources, functions = assemble(ptx, chip, cubin), functions_of(cubin)
-    entries = {name: head for name, head in re.findall(r"\.entry (\w+)\((.*?)\n\{", text, re.S)}
-    numbers = {name: [int((re.search(rf"\.{word} (\d+)", head) or [0, 0])[1]) for word in ("maxntid", "minnctapersm")]
-               for name, head in entries.items()}
-    return {name: Kernel(functions[name], numbers[name][0], *resources[name], numbers[name][1]) for name in entries}
-
-
 def kernels_of(tools, model, chip, folder):
     """{name: Kernel} of the model, and the cases of the benchmark for few rows, with their kernels."""
     ptx, few = folder / f"{chip}.ptx", folder / f"few-{chip}"
@@ -174,9 +105,9 @@ def kernels_of(tools, model, chip, folder):
          f"--equant-emit-gpu-binary=ptx={ptx}", "-o", os.devnull])
     run([tools / "easyquant-gpu-kernel-bench", "--chip", chip, "--out", few, "--families", ",".join(FAMILIES), "--shapes", f"{SIZE}x{SIZE}",
          "--rows", ",".join(map(str, FEW_ROWS)), "--ptx-only", "--jobs", "1"])
-    modules = {path.stem: read_kernels(path, chip) for path in few.glob("*.ptx")}
+    modules = {path.stem: kernels_in(path, chip) for path in few.glob("*.ptx")}
     cases = json.loads((few / "cases.json").read_text())["cases"]
-    return read_kernels(ptx, chip), [(case, modules[case["module"]][case["kernel"]["name"]]) for case in cases]
+    return kernels_in(ptx, chip), [(case, modules[case["module"]][case["kernel"]["name"]]) for case in cases]
 
 
 def run(command):
@@ -191,7 +122,7 @@ def title_of(kernel):
 
 def matrix_row(chip, name, kernel):
     rows, columns, slab = map(int, re.search(r"_mma_(\d+)x(\d+)x(\d+)", name).groups())
-    body, warps, machine = main_loop(kernel.code), kernel.threads // 32, MACHINES[chip]
+    body, warps, machine = main_loop(kernel.code), kernel.threads // 32, CHIPS[chip]
     tensor = count(body, "HMMA|IMMA")
     depth = 16 if count(body, "HMMA") else 32
     slabs = tensor / (rows * columns * slab / (warps * 16 * 8 * depth))
@@ -204,17 +135,22 @@ def matrix_row(chip, name, kernel):
             f"{cycles[bound] * math.ceil(SIZE / slab):.0f}", bound, f"{100 * cycles['tensor cores'] / cycles[bound]:.0f} %"]
 
 
-def under_way(kernel, machine, blocks, resident, found, least_bytes):
-    """Columns: loads, blocks, KB under way, KB wanted; and whether they are enough."""
+def under_way(kernel, machine, blocks, resident, found, least_bytes, body=None):
+    """Columns: loads, blocks, KB under way, on the average of waits and by time, KB wanted; and whether both are enough. `body`: one turn
+    of the loop; without it the code is gone through once, and both are the same."""
     loads = loads_of_waits(found, least_bytes)
     on_each = min(resident, blocks / machine.multiprocessors)
     bytes_under_way = on_each * kernel.threads * sum(map(sum, loads)) / len(loads)
-    return [f"{sum(map(len, loads)) / len(loads):.1f}", f"{on_each:.1f}", f"{bytes_under_way / 1000:.0f}",
-            f"{machine.wanted_bytes / 1000:.0f}"], bytes_under_way >= machine.wanted_bytes
+    by_time = bytes_under_way
+    if body and (brought := bytes_of_turn(body, kernel.threads // 32)):
+        memory = memory_cycles(machine)
+        by_time = on_each * brought * memory.wide / cycles_through(body, memory, 8)
+    return [f"{sum(map(len, loads)) / len(loads):.1f}", f"{on_each:.1f}", f"{bytes_under_way / 1000:.0f}", f"{by_time / 1000:.0f}",
+            f"{machine.wanted_bytes / 1000:.0f}"], min(bytes_under_way, by_time) >= machine.wanted_bytes
 
 
 def few_row(chip, case, kernel):
-    body, machine = main_loop(kernel.code, "HMMA|IDP"), MACHINES[chip]
+    body, machine = main_loop(kernel.code, "HMMA|IDP"), CHIPS[chip]
     whole = body is None
     if whole:
         body = [line for line in kernel.code if not line.endswith(":")]
@@ -223,14 +159,15 @@ def few_row(chip, case, kernel):
     weights = sum(32 * access_bytes(i) for i in matching(body, "LDG") if access_bytes(i) >= WEIGHT_BYTES)
     rate = weights / cycles[bound]
     blocks = math.prod(factor * (math.ceil(case["rows"] / rows) if rows else 1) for factor, rows in case["kernel"]["grid"])
-    columns, enough = under_way(kernel, machine, blocks, kernel.resident(machine), waits(body, 1) if whole else waits(body), WEIGHT_BYTES)
+    columns, enough = under_way(kernel, machine, blocks, kernel.resident(machine), waits(body, 1) if whole else waits(body), WEIGHT_BYTES,
+                                None if whole else body)
     row = [FAMILIES[case["family"]], chip, f"{case['bytes'] / 1e6:.1f}", f"{len(body)}{' (all)' if whole else ''}", f"{weights}", f"{count(kernel.code, 'LDL|STL')}",
            f"{cycles[bound]:.0f}", bound, f"{rate:.1f}", f"{machine.memory_bytes:.1f}", f"{rate / machine.memory_bytes:.1f}", *columns]
     return row, enough
 
 
 def attention_row(chip, cache, form, name, kernel):
-    body, warps, machine = main_path(kernel.code), kernel.threads // 32, MACHINES[chip]
+    body, warps, machine = main_path(kernel.code), kernel.threads // 32, CHIPS[chip]
     tensor, cycles = count(body, "HMMA"), cycles_of(body, warps, machine)
     bound = max(cycles, key=cycles.get)
     loads = [access_bytes(i) for i in matching(body, "LDS|LDSM") if "RZ, [RZ]" not in i]
@@ -242,8 +179,44 @@ def attention_row(chip, cache, form, name, kernel):
         return [*row, f"{100 * cycles['tensor cores'] / cycles[bound]:.0f} %"], True
     rate = warps * 32 * sum(brought) / cycles[bound]
     # Its shared memory is the launch's: for so many blocks it was designed.
-    columns, enough = under_way(kernel, machine, KV_HEADS * int(name.rpartition("split")[2]), kernel.asked, waits(body), 1)
+    columns, enough = under_way(kernel, machine, KV_HEADS * int(name.rpartition("split")[2]), kernel.asked, waits(body), 1, body)
     return [*row, f"{rate:.1f}", f"{machine.memory_bytes:.1f}", f"{rate / machine.memory_bytes:.1f}", *columns], enough
+
+
+def measured_times(page):
+    """{(family, 'N × K', M): microseconds} of the page of a device's times."""
+    rows = re.findall(r"^\| (\w+) \| (\d+ × \d+) \| (\d+) \| ([\d.]+) \|", page, re.M)
+    return {(family, shape, int(rows)): float(time) for family, shape, rows, time in rows}
+
+
+def traffic_of_case(case):
+    """The bytes of a linear of the benchmark, as `easyquant.prediction.traffic` counts those of an artifact."""
+    kernel = case["kernel"]
+    listed = ListedKernel(kernel["name"], tuple(map(tuple, kernel["grid"])), kernel["shared_bytes"])
+    launch = ListedLaunch(case["family"], "gemm", listed, "rows", 1, 0, tuple(range(len(case["arguments"]))))
+    sizes = {"i8": 1, "u8": 1, "f16": 2, "bf16": 2, "f32": 4, "i32": 4}
+    weights = {i: argument["count"] * sizes[argument["type"]] if argument.get("rotated") and not argument["written"] else 0
+               for i, argument in enumerate(case["arguments"])}  # fmt: skip
+    return traffic_of(Happening(launch, case["rows"], case["rows"], 1), weights, CacheRead(1, {}, {}))
+
+
+def estimates(tools, folder):
+    """Rows of kernels with times measured and estimated, and the errors by number of rows."""
+    measured, found, errors = measured_times(MEASURED.read_text()), [], {m: [] for m in MEASURED_ROWS}
+    run([tools / "easyquant-gpu-kernel-bench", "--chip", MEASURED_CHIP, "--out", folder / "timed", "--families", ",".join(MEASURED_FAMILIES), "--shapes",
+         ",".join(SHAPES), "--rows", ",".join(map(str, MEASURED_ROWS)), "--ptx-only", "--jobs", "1"])
+    modules = {path.stem: kernels_in(path, MEASURED_CHIP) for path in (folder / "timed").glob("*.ptx")}
+    for case in json.loads((folder / "timed" / "cases.json").read_text())["cases"]:
+        time = measured.get((case["family"], f"{case['n']} × {case['k']}", case["rows"]))
+        if time is None:
+            continue
+        traffic, blocks = traffic_of_case(case)
+        estimate = launch_time(modules[case["module"]][case["kernel"]["name"]], CHIPS[MEASURED_CHIP], blocks, traffic, case["kernel"]["shared_bytes"])
+        error = estimate.seconds * 1e6 / time - 1
+        errors[case["rows"]].append(error)
+        found.append([case["family"], f"{case['n']} × {case['k']}", f"{case['rows']}", f"{time:.1f}", f"{estimate.seconds * 1e6:.1f}",
+                      f"{100 * error:+.0f} %".replace("-", "−"), estimate.binds])
+    return found, errors
 
 
 def table(header, rows):
@@ -267,9 +240,9 @@ For a loop of a block of w warps, the cycles of a multiprocessor are at least th
 - **tensor cores**: w × (products of the HMMA and IMMA of a warp) / (dense products a cycle);
 - **issue**: w × (instructions of a warp) / {ISSUE_SLOTS};
 - **integer**: w × ({INTEGER.replace("|", ", ")}) × 32 / {INTEGER_LANES};
-- **integer products**: w × (IMAD, IDP) × 32 / {INTEGER_LANES}, which are made elsewhere;
+- **integer products**: w × ({INTEGER_PRODUCTS.replace("|", ", ")}) × 32 / {INTEGER_LANES}, which are made elsewhere;
 - **half**: w × (HFMA2, HADD2, HMUL2) × 32 / lanes; **float** likewise of FFMA, FADD and FMUL;
-- **special**: w × MUFU × 32 / {SPECIAL_LANES}, the exponentials of attention;
+- **special**: w × ({SPECIAL.replace("|", ", ")}) × 32 / {SPECIAL_LANES}, the exponentials of attention;
 - **shared memory**: w × bytes of LDS, LDSM, LDGSTS and STS / {SHARED_BYTES}.
 
 Rates of a multiprocessor in one cycle. Dense rates and memory bandwidth are those of the data sheet, divided by multiprocessors and boost
@@ -303,7 +276,9 @@ Memory is busy only while enough loads are under way.
   all loads take equally long and instructions no time.
 - "blocks": blocks of a layer of {SIZE} rows on a multiprocessor, as far as its registers, threads and shared memory have room.
 - "under way": KB, both multiplied.
-- "wanted": KB, the bandwidth times {LATENCY_NS} ns, the time that memory is assumed to take under load.
+- "by time": KB on the average of the loop's time, not of its waits: what a turn brings, times the latency, over the time that a warp
+  alone takes for a turn (`easyquant.prediction.warp_time`). A kernel that waits several times in a turn has less under way.
+- "wanted": KB, the bandwidth times {chips.LATENCY * 1e9:.0f} ns, the time that memory is assumed to take under load.
 
 """
 
@@ -324,6 +299,16 @@ are as for linears of few rows: "loads" counts those of keys or values with thei
 """
 
 
+TIMES = f"""
+## Time
+
+An estimate, by the model of `easyquant predict` ([the guide](../guide/predict.md)): a fixed time of {chips.LAUNCH * 1e6:.1f} µs a launch, a latency of
+{chips.LATENCY * 1e6:.1f} µs, and the longest of what memory, bytes under way, caches, issue slots and units take. "measured" are the times of
+[an H200](gpu-h200.md), by which the constants were chosen. No published table of another kernel has been compared.
+
+"""
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=1, help="chips compiled at a time")
@@ -338,11 +323,12 @@ def main():
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "model.mlir").write_text(model_text())
         kernels = dict(zip(CHIPS, pool.map(lambda chip: kernels_of(tools, folder / "model.mlir", chip, folder), CHIPS)))
+        beside, errors = estimates(tools, folder)
 
     print(TEXT, end="")
     table(["chip", "as in", "products, 16 bits", "products, int8", "pairs of bf16", "f32", "bytes of memory"],
           [[chip, m.device, f"{m.half_products}", f"{m.byte_products}", f"{m.half_lanes}", f"{m.float_lanes}", f"{m.memory_bytes:.1f}"]
-           for chip, m in MACHINES.items()])
+           for chip, m in CHIPS.items()])
     print("GeForce cards of sm_86 and sm_89 have half as many products of 16 bits. On sm_90a, mma.sync is known to reach about two\n"
           "thirds of these rates, which are those of wgmma.")
     print(MATRIX, end="")
@@ -365,7 +351,7 @@ def main():
                         found.append(row)
                         where = f"{row[0].replace(', groups of 128', '').replace(',', ' with')}, M = {m}, on {chip}"
                         slow += [f"{where} ({row[10]})"] if m == 1 and float(row[10]) < 1.05 else []
-                        idle += [] if enough else [f"{where} ({row[-2]} of {row[-1]} KB)"]
+                        idle += [] if enough else [f"{where} ({row[-3]}, by time {row[-2]} of {row[-1]} KB)"]
         table(["weights", "chip", "MB", "instructions", "bytes", "local", "cycles", "bound", "allowed", "memory", "ratio", *UNDER_WAY], found)
     print(ATTENTION.lstrip("\n"), end="")
     columns = ["cache", "chip", "instructions", "share", "load", "global", "LDGSTS", "local", "tensor", "issue", "integer", "half", "float",
@@ -379,7 +365,7 @@ def main():
                 name = attention_kernel(kernels[chip][0], cache, form)
                 row, enough = attention_row(chip, cache, form, name, kernels[chip][0][name])
                 found.append(row)
-                idle += [] if enough else [f"attention over {cache} on {chip} ({row[-2]} of {row[-1]} KB)"]
+                idle += [] if enough else [f"attention over {cache} on {chip} ({row[-3]}, by time {row[-2]} of {row[-1]} KB)"]
         table([*columns, *more], found)
     spilled = sorted(f"{name} ({chip})" for chip, (found, _) in kernels.items() for name, kernel in found.items()
                      if count(kernel.code, "LDL|STL"))
@@ -389,6 +375,11 @@ def main():
         print(f"\nMemory is not what bounds {'; '.join(slow)}: unpacking takes as long, or longer.")
     if idle:
         print(f"\nLess is under way than wanted in {'; '.join(idle)}.")
+    print(TIMES, end="")
+    table(["rows", "kernels", "median of the error's size", "least", "greatest"],
+          [[f"{m}", f"{len(found)}", f"{100 * statistics.median(map(abs, found)):.0f} %", *(f"{100 * value:+.0f} %".replace("-", "−") for value in (min(found), max(found)))]
+           for m, found in errors.items()])
+    table(["kernel", "N × K", "M", "measured, µs", "estimated, µs", "error", "binds"], beside)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@
 and answers are the same as without it."""
 
 import itertools
+import json
+import shutil
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ from easyquant.runtime.artifact import Artifact, BatchSize, load_model
 from easyquant.runtime.drafts import HEAD, Speculation
 from easyquant.runtime.engine import Engine, EngineOptions
 from easyquant.runtime.requests import PromptReader, Settings
-from helpers import assert_refused, random_gemma4, random_gemma4_assistant, random_llama, random_tokens, run_tool, write_gguf, write_letters, write_model
+from helpers import BUILD, assert_refused, random_gemma4, random_gemma4_assistant, random_llama, random_tokens, run_tool, write_gguf, write_letters, write_model
 from oracles.checkpoint import read_folder
 from oracles.gemma4_assistant import Gemma4Assistant
 from oracles.llama import Llama
@@ -340,6 +342,23 @@ def test_plans_count_it(pair):
     assert abs(found.step_bytes - without.step_bytes) < 2000  # vectors, such as norms
     alone = footprint_of(model / "config.json", CompileOptions(scheme="W8A8", assistant=folder / "config.json"), None, 1)
     assert alone.weight_bytes == found.weight_bytes
+
+
+def test_the_command_that_plans_counts_it(pair, tmp_path):
+    """With weights, and by configurations alone."""
+    model, folder = pair("plain")
+    bare = [tmp_path / name for name in ("model", "assistant")]
+    for source, target in zip((model, folder), bare, strict=True):
+        target.mkdir()
+        shutil.copy(source / "config.json", target)
+    figures = []
+    for where, of_assistant in ((model, folder), bare, (model, None)):
+        options = () if of_assistant is None else ("--assistant", of_assistant)
+        done = run_command_line("plan", where, "--scheme", "W8A8", "--bandwidth", 20, *options, "--json", tmp_path / "plan.json", EASYQUANT_TOOLS=str(BUILD / "bin"))
+        assert done.returncode == 0 and ("whose weights are counted" in done.stdout) == (of_assistant is not None), done
+        figures.append(json.loads((tmp_path / "plan.json").read_text())["schemes"][0])
+    assert figures[0]["cpu"] == figures[1]["cpu"] and figures[0]["cpu"]["weight_bytes"] > figures[2]["cpu"]["weight_bytes"]
+    assert "GPU" in figures[0]["gpu"]["refused"]
 
 
 # --------------------------------------------------------------------------------------------------------------------- answers

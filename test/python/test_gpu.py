@@ -21,7 +21,7 @@ from safetensors.numpy import load_file
 from command_line import run_command_line
 from easyquant import _runtime
 from helpers import BUILD, Runner, assert_refused, compile_model, random_llama, random_tokens, run_tool, with_slow, write_model
-from sass import cuda_program
+from easyquant.support.tools import cuda_program
 
 LOGIT_BOUND = 0.02
 CACHE_BOUND = 0.05  # of a cache of codes, where a scale may move too

@@ -9,9 +9,13 @@ import pytest
 from helpers import REPO, tool, with_slow
 
 sys.path.insert(0, str(REPO / "benchmarks"))
-from gpu_static import CACHES, MACHINES, SIZE as S, Kernel, attention_kernel, model_text, under_way  # noqa: E402
-from sass import (CHIPS, access_bytes, compile_kernels, count, cuda_program, functions_of, loads_of_waits, main_loop, main_path,  # noqa: E402
-                  matching, reads_and_writes, waits)
+from easyquant.prediction.chips import CHIPS  # noqa: E402
+from easyquant.prediction.kernels import Kernel  # noqa: E402
+from easyquant.prediction.machine_code import (access_bytes, count, loads_of_waits, main_loop, main_path, matching, reads_and_writes,  # noqa: E402
+                                               waits)
+from easyquant.support.tools import cuda_program  # noqa: E402
+from gpu_static import CACHES, SIZE as S, attention_kernel, model_text, under_way  # noqa: E402
+from sass import compile_kernels, functions_in  # noqa: E402
 
 # The least share of the instructions of a loop of the tile of 128 x 128 that are matrix products, as measured with ptxas 13.0, less
 # a little.
@@ -44,7 +48,7 @@ def functions(request, tmp_path_factory):
     (folder / "model.mlir").write_text(model_text())
     result = compile_kernels(tool("easyquant-opt"), folder / "model.mlir", request.param, folder / "kernels.cubin", folder / "kernels.ptx")
     assert result.returncode == 0, result.stderr
-    return functions_of(folder / "kernels.cubin")
+    return functions_in(folder / "kernels.cubin")
 
 
 @pytest.mark.parametrize("kernel", LEAST_SHARE)
@@ -136,9 +140,9 @@ def test_what_a_loop_waits_for():
 
 def test_what_a_multiprocessor_has_under_way():
     # 48 x 256 registers a block; 256 blocks of eight warps for 132 multiprocessors, four loads of 16 bytes a lane.
-    kernel, machine = Kernel([], threads=256, registers=43, shared=512, asked=2), MACHINES["sm_90a"]
+    kernel, machine = Kernel([], threads=256, registers=43, shared=512, asked=2), CHIPS["sm_90a"]
     assert kernel.resident(machine) == 5
-    assert under_way(kernel, machine, 256, 5, [["LDG.E.128 R4, desc[UR6][R20.64]"] * 4], 8) == (["4.0", "1.9", "32", "25"], True)
+    assert under_way(kernel, machine, 256, 5, [["LDG.E.128 R4, desc[UR6][R20.64]"] * 4], 8) == (["4.0", "1.9", "32", "32", "25"], True)
     assert under_way(kernel, machine, 256, 1, [["LDG.E.128 R4, desc[UR6][R20.64]"] * 4, ["LDG.E R4, desc[UR6][R20.64]"]], 8)[1] is False
 
 

@@ -16,7 +16,7 @@ from command_line import run_command_line as easyquant
 from helpers import random_llama, run_tool, write_model
 
 COMMANDS = (
-    "compile", "export", "convert", "calibrate", "run", "chat", "serve", "eval", "bench", "inspect", "plan", "compare", "demo", "cache", "recipe", "recipe show", "recipe check",
+    "compile", "export", "convert", "calibrate", "run", "chat", "serve", "eval", "bench", "inspect", "plan", "predict", "compare", "demo", "cache", "recipe", "recipe show", "recipe check",
 )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from easyquant.commands.eval import eval_command
 from easyquant.commands.export import ExportCommand, export_command
 from easyquant.commands.inspect import inspect_command
 from easyquant.commands.plan import plan_command
+from easyquant.commands.predict import predict_command
 from easyquant.commands.recipes import app as recipe_app
 from easyquant.commands.run import RunCommand, run_command
 from easyquant.commands.search import search_command
@@ -47,6 +48,7 @@ app.command("eval", cls=Command)(eval_command)
 app.command("bench", cls=Command)(bench_command)
 app.command("inspect", cls=Command)(inspect_command)
 app.command("plan", cls=Command)(plan_command)
+app.command("predict", cls=Command)(predict_command)
 app.command("compare", cls=Command)(compare_command)
 app.command("search", cls=Command)(search_command)
 app.command("demo", cls=Command)(demo_command)

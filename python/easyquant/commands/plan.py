@@ -3,13 +3,14 @@
 """`easyquant plan`: what a model would take under each scheme, and which machines hold it."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from easyquant.commands.bench import read_bandwidth
-from easyquant.compiler.footprint import DEFAULT_CONTEXT, Footprint, footprint_of, without_weights
+from easyquant.compiler.footprint import DEFAULT_CONTEXT, Footprint, config_of, footprint_of, without_weights
 from easyquant.compiler.machines import MACHINES, SHARE, Machine
 from easyquant.compiler.options import OPTIONS, CompileOptions, check_table, choices_of
 from easyquant.compiler.plans import read_plans
@@ -41,11 +42,11 @@ def schemes_of(model: Path, chosen: list[str]) -> list[str]:
     return list(dict.fromkeys(chosen))
 
 
-def plan_on_gpus(model: Path, scheme: str, kv_scheme: str | None, context: int | None, streams: int) -> Footprint | str:
+def plan_on_gpus(model: Path, options: CompileOptions, context: int | None, streams: int) -> Footprint | str:
     """Or the reason why GPUs have no kernels for it. What is stored is the same for every chip."""
     chip = next(machine.target for machine in MACHINES if machine.is_gpu)
     try:
-        return footprint_of(model, CompileOptions(scheme=scheme, kv_scheme=kv_scheme, target=chip), context, streams)
+        return footprint_of(model, replace(options, target=chip), context, streams)
     except UserError as error:
         return str(error)
 
@@ -112,6 +113,7 @@ def plan_command(
     context: Annotated[int | None, typer.Option("--context", min=1, metavar="TOKENS", help=f"Tokens of each stream in the KV cache (default: {DEFAULT_CONTEXT}, or all that the model takes).")] = None,
     streams: Annotated[int, typer.Option("--batch", min=1, metavar="N", help="Streams that are decoded together, each with its own KV cache.")] = 1,
     kv_scheme: Annotated[_TYPES_OF_CACHE | None, typer.Option("--kv-scheme", metavar="TYPE", help="How keys and values of the past are kept, none being float. (default: none).")] = None,
+    assistant: Annotated[Path | None, typer.Option("--assistant", metavar="FOLDER", help="The model that drafts for this one (gemma4_assistant), whose bytes are counted too. A config.json where MODEL has no weights.")] = None,
     bandwidth: Annotated[float | None, typer.Option("--bandwidth", min=0.001, metavar="GB/S", help="Speed of reading memory, in place of this machine's, which is measured.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the figures here as well.")] = None,
 ) -> None:
@@ -129,15 +131,18 @@ def plan_command(
     schemes = schemes_of(model, scheme)
     if model.suffix == ".json" and "quantization_config" in read_json(model):
         console.note(f"{model}: the checkpoint is quantized; its own codes (--scheme keep) are known where its weights are, and other schemes round them again")
-    cpu = [footprint_of(model, CompileOptions(scheme=name, kv_scheme=kv_scheme), context, streams) for name in schemes]
-    gpu = [plan_on_gpus(model, name, kv_scheme, context, streams) for name in schemes]
+    if assistant and model.suffix == ".json":  # the bytes of both follow from their configurations
+        assistant = config_of(assistant)
+    options = [CompileOptions(scheme=name, kv_scheme=kv_scheme, assistant=assistant) for name in schemes]
+    cpu = [footprint_of(model, each, context, streams) for each in options]
+    gpu = [plan_on_gpus(model, each, context, streams) for each in options]
     roof = bandwidth * 1e9 if bandwidth else read_bandwidth(len(os.sched_getaffinity(0)))
     machines = [this_machine(roof), *MACHINES]
     sizes = cpu[0].plans.model
     tokens = context or min(DEFAULT_CONTEXT, sizes["max_context"])
     if json_file:
         write_json(json_file, {
-            "model": sizes, "context": tokens, "batch": streams, "kv_scheme": kv_scheme or "none", "bandwidth_bytes_per_s": roof,
+            "model": sizes, "context": tokens, "batch": streams, "kv_scheme": kv_scheme or "none", "assistant": assistant and str(assistant), "bandwidth_bytes_per_s": roof,
             "schemes": [
                 {"scheme": own.scheme, "cpu": figures_of(own) | {"compile_bytes": own.compile_bytes},
                  "gpu": figures_of(other) if isinstance(other, Footprint) else {"refused": other}}
@@ -151,6 +156,8 @@ def plan_command(
         })  # fmt: skip
     table = console.pairs()
     table.add_row("model", f"{sizes['architecture']}, {sizes['parameters']:,} parameters, context of up to {sizes['max_context']:,} tokens")
+    if assistant:
+        table.add_row("assistant", f"{assistant}, whose weights are counted; a step without drafts reads none of them")
     table.add_row("KV cache", f"{streams} stream{'' if streams == 1 else 's'} of {tokens:,} tokens, {'float' if kv_scheme in (None, 'none') else kv_scheme}")
     if state := cpu[0].plans.state_bytes:
         table.add_row("state", f"{console.human_bytes(state)} a stream, in memory {SEQUENCE_STATES} times")

@@ -65,7 +65,13 @@ class Footprint:
 def without_weights(model: Path) -> Path:
     """The model, or its config.json where no weights lie beside it."""
     found = hub.locate(model)
-    return found / "config.json" if found.is_dir() and (found / "config.json").is_file() and lacks_weights(found) else found
+    return config_of(found) if found.is_dir() and lacks_weights(found) else found
+
+
+def config_of(folder: Path) -> Path:
+    """Its config.json, where it has one."""
+    config = folder / "config.json"
+    return config if config.is_file() else folder
 
 
 def check_context(context: int | None, model: dict) -> int:

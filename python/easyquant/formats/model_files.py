@@ -20,6 +20,7 @@ class TensorInfo:
     dtype: str
     shape: tuple[int, ...]  # row-major, as in a Hugging Face checkpoint
     bytes: int
+    offset: int = 0  # in the data of a safetensors file
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def read_safetensors_header(path: Path) -> list[TensorInfo]:
             begin, end = entry["data_offsets"]
             if not 0 <= begin <= end <= size - 8 - length:
                 raise UserError(f"{path}: tensor {name!r} lies at bytes {begin} to {end} of {size - 8 - length}; the file is truncated")
-            tensors.append(TensorInfo(name, str(entry["dtype"]), tuple(int(extent) for extent in entry["shape"]), end - begin))
+            tensors.append(TensorInfo(name, str(entry["dtype"]), tuple(int(extent) for extent in entry["shape"]), end - begin, begin))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{path}: its header is not that of a safetensors file ({error!r})") from None
     return tensors

@@ -40,10 +40,16 @@ def find_tool(name: str) -> Path:
     )
 
 
+def cuda_program(name: str) -> Path | None:
+    """A program of the extra `gpu` of this package (ptxas, nvdisasm), as far as it is installed."""
+    found = sorted(Path(sysconfig.get_path("purelib")).glob(f"nvidia/cu*/bin/{name}"))
+    return found[-1] if found else None
+
+
 def tool_environment() -> dict[str, str]:
     """The environment to start tools in: they find the GPU assembler that the extra `gpu` has installed beside this package."""
-    folders = sorted(Path(sysconfig.get_path("purelib")).glob("nvidia/cu*/bin/ptxas"))
-    return ({"EASYQUANT_CUDA_BIN": str(folders[-1].parent)} if folders else {}) | os.environ
+    ptxas = cuda_program("ptxas")
+    return ({"EASYQUANT_CUDA_BIN": str(ptxas.parent)} if ptxas else {}) | os.environ
 
 
 def explain(tool: Path, returncode: int, text: str) -> str:

@@ -1,0 +1,110 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What a launch reads and writes, by the name of its kernel, which has its sizes, and by the weights that it is given.
+
+A family of kernels is a row of `_FAMILIES`. A kernel of no family is refused, since all that could be said of its bytes were a guess."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from easyquant.prediction.launch_list import Happening, Program
+from easyquant.prediction.launch_time import Traffic
+from easyquant.support.errors import UserError
+
+_TILE_TOKENS = 64  # of the cache, that a block of attention takes at a time
+_TWO_INPUTS = ("silu_mul", "gelu_mul", "clamped_mul", "mul", "sigmoid_mul", "add")
+_ROW_OPERATIONS = "quantize|rms_norm|layer_norm|gelu_tanh|gelu_erf|multiply|soft_cap|copy|gather_columns|gather|add_bias|" + "|".join(_TWO_INPUTS)
+
+
+@dataclass(frozen=True)
+class CacheRead:
+    """What attention reads of the KV cache for one sequence."""
+
+    context: int  # tokens that the new one sees, itself included
+    token_bytes: dict[str, float]  # of a token in the pages, by site
+    window_bytes: dict[str, float]  # of the window of a cache of codes, by site
+
+
+def cache_read(program: Program, context: int) -> CacheRead:
+    """Layers share a page, and a window, by the columns of their keys."""
+    columns = {}
+    for launch in program.launches:
+        if found := re.match(r"attention_\d+of(\d+)x(\d+)_", launch.kernel.name):
+            columns[launch.site] = int(found[1]) * int(found[2])
+    total = sum(columns.values())
+    pages, window = program.page_bytes / program.page_tokens, program.window_bytes
+    return CacheRead(context, {site: pages * n / total for site, n in columns.items()}, {site: window * n / total for site, n in columns.items()})
+
+
+def _linear(found: re.Match, happening: Happening, tensors: list[int], _: CacheRead) -> tuple[Traffic, int | None]:
+    n, k, tag = int(found["n"]), int(found["k"]), found["tag"]
+    rows, kernel = happening.rows, happening.launch.kernel
+    element = 1 if re.search(r"_q(_|$)", tag) else 2
+    codes, passes = max(tensors), kernel.row_blocks(rows)
+    results = rows * n * 4 * (2 if "accumulate" in tag else 1)
+    memory = sum(tensors) + rows * k * element + results
+    if found["tile"]:
+        tile_rows, tile_columns, _slab = map(int, found["tile"].split("x"))
+        streamed = codes * passes + passes * tile_rows * k * element * math.ceil(n / tile_columns)
+        return Traffic(memory, streamed, streamed), None
+    # Blocks that share K each read their part of a row; others all of it.
+    splits = kernel.grid[2][0]
+    activations = min(rows, int(found["rows"])) * k * element * kernel.blocks(rows) / splits
+    return Traffic(memory, codes * passes, codes * passes + activations), None
+
+
+def _attention(found: re.Match, happening: Happening, _: list[int], cache: CacheRead) -> tuple[Traffic, int | None]:
+    site, kernel, sequences = happening.launch.site, happening.launch.kernel, happening.sequences
+    in_float = min(cache.context, sum(int(number) for number in re.findall(r"_(?:residual|sinks)(\d+)", kernel.name)))
+    held = sum(int(number) for number in re.findall(r"_(?:residual|sinks)(\d+)", kernel.name))
+    window = cache.window_bytes[site] * in_float / held if held else 0.0
+    read = sequences * ((cache.context - in_float) * cache.token_bytes[site] + window)
+    partial = happening.rows * int(found["heads"]) * (int(found["dim"]) + 2) * 4 * int(found["splits"] or 1)
+    passes = math.ceil(happening.rows / per_block) if (per_block := kernel.grid[0][1]) else 1
+    tiles = sequences * int(found["kv"]) * passes * math.ceil(cache.context / _TILE_TOKENS)
+    return Traffic(read + partial, read * passes, read * passes), min(kernel.blocks(happening.rows), tiles)
+
+
+def _rows(columns: float, read: float, written: float):
+    """A family that moves so many bytes a column and row."""
+    return lambda found, happening, tensors, cache: (Traffic(happening.rows * columns(found) * (read(found) + written(found))), None)
+
+
+def _embedding(found: re.Match, happening: Happening, tensors: list[int], _: CacheRead) -> tuple[Traffic, int | None]:
+    return Traffic(happening.rows * (int(found["columns"]) * 4 + sum(tensors) / int(found["vocab"]))), None
+
+
+def _heads(found: re.Match) -> int:
+    return (int(found["heads"]) + 2 * int(found["kv"] or 0)) * int(found["dim"])
+
+
+_FAMILIES = (
+    (r"linear_(?P<n>\d+)x(?P<k>\d+)_(?P<tag>\w+?)_(?:(?:dot|stream)_(?P<rows>\d+)|mma_(?P<tile>\d+x\d+x\d+))", _linear),
+    (r"attention_combine_(?P<heads>\d+)x(?P<dim>\d+)_split(?P<splits>\d+)_\w+",
+     _rows(lambda f: int(f["heads"]) * (int(f["dim"]) + 2), lambda f: 4 * int(f["splits"]), lambda f: 4)),
+    (r"attention_(?P<heads>\d+)of(?P<kv>\d+)x(?P<dim>\d+)_\w*?(?:split(?P<splits>\d+)|blocked)\w*", _attention),
+    (r"embedding_(?P<vocab>\d+)x(?P<columns>\d+)_\w+", _embedding),
+    (r"heads_(?P<heads>\d+)(?:_(?P<kv>\d+))?x(?P<dim>\d+)\w*", _rows(_heads, lambda f: 4, lambda f: 4)),
+    (r"kv_(?:append|window|quantize)_(?P<kv>\d+)x(?P<dim>\d+)\w*", _rows(lambda f: 2 * int(f["kv"]) * int(f["dim"]), lambda f: 4, lambda f: 2)),
+    (r"rescale_(?P<columns>\d+)_\w+", _rows(lambda f: int(f["columns"]), lambda f: 4, lambda f: 4)),
+    (r"advance_(?P<columns>\d+)_\w+", _rows(lambda f: int(f["columns"]), lambda f: 16, lambda f: 16)),
+    (rf"(?P<op>{_ROW_OPERATIONS})_(?P<columns>\d+)(?:_\w+)?",
+     _rows(lambda f: int(f["columns"]), lambda f: 8 if f["op"] in _TWO_INPUTS else 4, lambda f: 1 if "quantize" in f[0] else 4)),
+)  # fmt: skip
+
+
+def traffic_of(happening: Happening, weights: Mapping[int, int], cache: CacheRead) -> tuple[Traffic, int]:
+    """Its bytes, and the blocks that have work. `weights`: bytes of the tensor at each offset."""
+    launch = happening.launch
+    name, blocks = launch.kernel.name, launch.kernel.blocks(happening.rows)
+    for pattern, family in _FAMILIES:
+        if found := re.fullmatch(pattern, name):
+            try:
+                traffic, busy = family(found, happening, [weights[offset] for offset in launch.weights], cache)
+            except (KeyError, ValueError, IndexError) as error:
+                raise UserError(f"site {launch.site!r}: kernel {name} and the weights do not fit together ({error!r}); copy or compile the artifact again") from None
+            return traffic, busy or blocks
+    raise UserError(f"site {launch.site!r}: kernel {name} is of a family whose bytes are not known, expected one of those in easyquant/prediction/traffic.py; "
+                    "compile the model again with this version")  # fmt: skip

@@ -1,0 +1,204 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""`easyquant predict`: the model of time against hand calculations, launches counted as they are listed, and what is refused."""
+
+import json
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+
+from command_line import run_command_line as easyquant
+from easyquant.prediction import chips
+from easyquant.prediction.chips import CHIPS
+from easyquant.prediction.kernels import Kernel, cycles_of, unknown_opcodes
+from easyquant.prediction.launch_list import read_program
+from easyquant.prediction.launch_time import PARTS, Traffic, launch_time
+from easyquant.prediction.step import cubin_of, predict, predict_step
+from easyquant.prediction.warp_time import MemoryCycles, cycles_through
+from easyquant.runtime.artifact import Artifact
+from easyquant.support.errors import UserError
+from easyquant.support.tools import cuda_program
+
+H200 = CHIPS["sm_90a"]
+# A lane brings 16 bytes a turn, waits for them, and adds.
+LOOP = [".L_x_0:", "LDG.E.128 R4, desc[UR4][R2.64]", "FADD R8, R4, R8", "IADD3 R2, R2, 0x10, RZ", "@P0 BRA `(.L_x_0)", "EXIT"]
+STREAM = Kernel(LOOP, threads=128, registers=32, shared=0)
+LINEAR = "linear_256x512_i8_q_f32_dot_1"
+NORM = "rms_norm_512_eps0_f32_quantize"
+STRAIGHT = Kernel(["LDG.E R4, desc[UR4][R2.64]", "PREEXIT", "FADD R8, R4, R4", "STG.E desc[UR4][R2.64], R8", "EXIT"], 128, 32, 0)
+
+
+def document(version=4, **changes):
+    kernels = [{"name": NORM, "grid": [[1, 4], [1, 0], [1, 0]], "parameters": [], "shared_bytes": 0, "threads": 128},
+               {"name": LINEAR, "grid": [[8, 0], [1, 1], [1, 0]], "parameters": [], "shared_bytes": 0, "threads": 128}]  # fmt: skip
+    launches = [
+        {"site": "norm", "phase": "quantize", "kernel": 0, "over": "rows", "min_rows": 1, "max_rows": 0, "arguments": [["arena", 0], ["weights", 0]]},
+        {"site": "q_proj", "phase": "gemm", "kernel": 1, "over": "rows", "min_rows": 1, "max_rows": 4, "arguments": [["weights", 2048]]},
+        {"site": "q_proj", "phase": "gemm", "kernel": 1, "over": "rows", "min_rows": 5, "max_rows": 0, "arguments": [["weights", 2048]]},
+        {"site": "heads", "phase": "attention", "kernel": 0, "over": "sequence", "min_rows": 1, "max_rows": 1, "arguments": [["weights"]]},
+        {"site": "heads", "phase": "attention", "kernel": 0, "over": "sequence", "min_rows": 2, "max_rows": 0, "arguments": [["weights"]]},
+    ]
+    entry = {"max_rows": 512, "cache": {"page_tokens": 64, "page_bytes": 0, "window_bytes": 0}, "kernels": kernels, "launches": launches} | changes
+    return {"format": "easyquant-gpu-program", "format_version": version, "chips": {"sm_90a": entry}}
+
+
+@pytest.fixture
+def program(tmp_path):
+    def read(chip="sm_90a", **changes):
+        (tmp_path / "program.gpu.json").write_text(json.dumps(document(**changes)))
+        return read_program(tmp_path / "program.gpu.json", chip)
+
+    return read
+
+
+WEIGHTS = {0: 2048, 2048: 256 * 512}
+
+
+def test_a_turn_of_a_loop_takes_as_long_as_it_waits():
+    memory = MemoryCycles(wide=1000, narrow=100)
+    # A load, its value, four cycles of the sum; each turn begins when the one before has the load's value.
+    assert cycles_through(LOOP, memory, 8) == pytest.approx(1002, abs=4)
+    twice = [*LOOP[:3], "LDG.E.128 R12, desc[UR4][R8.64]", "FADD R8, R12, R8", *LOOP[3:]]
+    assert cycles_through(twice, memory, 8) > 1.9 * cycles_through(LOOP, memory, 8), "a load behind a load waits twice"
+    together = [LOOP[0], LOOP[1], "LDG.E.128 R12, desc[UR4][R2.64]", LOOP[2], "FADD R8, R12, R8", *LOOP[3:]]
+    assert cycles_through(together, memory, 8) < 1.1 * cycles_through(LOOP, memory, 8), "two at a time wait once"
+    ring = ["DEPBAR.LE SB0, 0x1", "LDGSTS.E.BYPASS.128 [R4], desc[UR4][R8.64]", "LDGDEPBAR"]
+    assert cycles_through(ring, memory, 40) == pytest.approx(500, rel=0.05), "two groups are under way"
+
+
+def test_a_launch_by_hand():
+    # Memory: 132 blocks, one a multiprocessor, of 2048 bytes a turn and few turns.
+    blocks, memory = 132, 1e9
+    time = launch_time(STREAM, H200, blocks, Traffic(memory, streamed=132 * 2048))
+    assert time.parts["launch"] == chips.LAUNCH and time.binds == "bandwidth"
+    assert time.parts["bandwidth"] == pytest.approx(memory / (0.85 * 4800e9))
+    assert time.seconds == pytest.approx(chips.LAUNCH + chips.LATENCY + memory / (0.85 * 4800e9))
+    # Waits: 1000 turns, each of which waits for memory.
+    time = launch_time(STREAM, H200, blocks, Traffic(1, streamed=132 * 2048 * 1000))
+    turn = cycles_through(LOOP, MemoryCycles(chips.LATENCY * 1.83e9, chips.CACHE_LATENCY * 1.83e9), 8)
+    assert time.binds == "latency" and time.parts["latency"] == pytest.approx(chips.LATENCY + 1000 * turn / 1.83e9)
+    assert launch_time(STREAM, H200, blocks, Traffic(1, asked=1e9)).parts["caches"] == pytest.approx(1e9 / 132 / chips.ASKED_BYTES / 1.83e9)
+    assert launch_time(STREAM, H200, blocks, Traffic(1), overlapped=True).parts["launch"] == chips.OVERLAPPED_LAUNCH
+
+
+def test_cycles_of_products_and_of_issue():
+    cycles = cycles_of(["HMMA.16816.F32.BF16 R4, R8, R12, R4", "IMMA.16832.S8.S8 R4, R8, R12, R4", "MUFU.EX2 R4, R4"], 4, H200)
+    assert cycles["tensor cores"] == 4 * (2048 / 2048 + 4096 / 4096) and cycles["issue"] == 3 and cycles["special"] == 4 * 2
+
+
+def test_more_bytes_take_more_time():
+    def seconds(factor):
+        return launch_time(STREAM, H200, 264, Traffic(factor * 1e6, factor * 1e6, factor * 1e6)).seconds
+
+    times = [seconds(factor) for factor in (1, 2, 10, 100, 1000)]
+    assert times == sorted(times) and times[-1] > 100 * times[0] / 10
+
+
+@pytest.mark.parametrize("sequences, launches", [(1, 3), (4, 6), (5, 7), (16, 18)])
+def test_launches_are_those_of_the_list(program, sequences, launches):
+    """One of each that happens, and for each sequence one of those that are for one."""
+    found = predict_step(program(), {NORM: STRAIGHT, LINEAR: STREAM}, WEIGHTS, "sm_90a", sequences, 10)
+    assert found.count == launches
+    assert found.seconds == pytest.approx(sum(each.happening.times * each.time.seconds for each in found.launches))
+    linear = next(each for each in found.launches if each.happening.launch.kernel.name == LINEAR)
+    assert linear.traffic.memory == 256 * 512 + sequences * (512 + 256 * 4)
+    assert linear.traffic.streamed == 256 * 512 * sequences, "a block of this kernel takes one row"
+    assert linear.time.parts["launch"] == chips.OVERLAPPED_LAUNCH, "the norm lets it begin"
+
+
+@pytest.mark.parametrize("changes, words", [
+    ({"version": 3}, ("version 3", "expected", "compile the model again")),
+    ({"launches": [{"site": "a", "collective": 0}]}, ("'a'", "--tensor-parallel")),
+    ({"launches": [{"site": "a", "over": "moons"}]}, ("'moons'", "expected rows")),
+    ({"kernels": None}, ("does not say", "compile the artifact again")),
+])
+def test_lists_that_are_refused(program, changes, words):
+    with pytest.raises(UserError) as error:
+        program(**changes)
+    assert all(word in str(error.value) for word in ("program.gpu.json", *words)), error.value
+
+
+def test_kernels_and_opcodes_that_are_not_known(program):
+    strange = Kernel(["WARPDRIVE.16 R4, R5", *STRAIGHT.code], 128, 32, 0)
+    assert unknown_opcodes(strange.code) == ["WARPDRIVE"]
+    with pytest.raises(UserError, match="rms_norm_512.*WARPDRIVE.*expected"):
+        predict_step(program(), {NORM: strange, LINEAR: STREAM}, WEIGHTS, "sm_90a", 1, 10)
+    with pytest.raises(UserError, match="'norm': kernel rms_norm.* is not in the machine code"):
+        predict_step(program(), {LINEAR: STREAM}, WEIGHTS, "sm_90a", 1, 10)
+    new = document()["chips"]["sm_90a"]["kernels"]
+    new[0]["name"] = "convolution_3"
+    with pytest.raises(UserError, match="kernel convolution_3 is of a family"):
+        predict_step(program(kernels=new), {"convolution_3": STRAIGHT}, WEIGHTS, "sm_90a", 1, 10)
+
+
+def test_machine_code_in_a_fatbin():
+    code = b"\x7fELF" + bytes(60)
+    entry = struct.pack("<HHIQ", 2, 257, 64, len(code)) + bytes(12) + struct.pack("<I", 90) + bytes(32)
+    fatbin = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entry) + len(code)) + entry + code
+    assert cubin_of(fatbin, "sm_90a", Path("k")) == code
+    for damaged, words in ((b"no fatbin, but long enough", "expected 0xba55ed50"), (fatbin[:40], "cut short"), (fatbin, "machine code for sm_80")):
+        with pytest.raises(UserError, match=words):
+            cubin_of(damaged, "sm_80", Path("k"))
+
+
+@pytest.fixture(scope="module")
+def compiled(stories, artifact):
+    if not cuda_program("nvdisasm") or not cuda_program("ptxas"):
+        pytest.skip("unsupported: no ptxas or nvdisasm (the extra `gpu` has both)")
+    return artifact(stories, "--scheme=W8A8", "--target=sm_90a", "--kv-scheme=int8", "--kv-group=16", "--kv-residual=16")
+
+
+def test_an_artifact(compiled):
+    listed = json.loads((compiled / "program.gpu.json").read_text())["chips"]["sm_90a"]["launches"]
+    times = {}
+    for sequences in (1, 4):
+        found = predict(Artifact.open(compiled), "sm_90a", sequences, 40)
+        expected = 0
+        for launch in listed:
+            rows, count = (1, sequences) if launch["over"] == "sequence" else (sequences, 1)
+            expected += count * (launch["min_rows"] <= rows and (launch["max_rows"] == 0 or rows <= launch["max_rows"]))
+        assert found.count == expected
+        times[sequences] = found.seconds
+    assert times[4] > times[1]
+    bytes_read = [predict(Artifact.open(compiled), "sm_90a", 1, context).bytes for context in (40, 200, 400)]
+    assert bytes_read == sorted(bytes_read) and bytes_read[0] < bytes_read[-1]
+
+
+def test_the_command(compiled, tmp_path):
+    done = easyquant("predict", compiled, "--chip", "sm_90a", "--batch", "2", "--context", "100", "--json", tmp_path / "step.json")
+    assert done.returncode == 0, done.stderr
+    figures = json.loads((tmp_path / "step.json").read_text())
+    assert "estimate" in figures["estimate"] and "nothing was measured" in done.stdout and "Estimate by site" in done.stdout
+    assert figures["launches"] == sum(site["launches"] for site in figures["sites"])
+    assert figures["seconds"] == pytest.approx(sum(figures["parts"].values())) == pytest.approx(sum(site["seconds"] for site in figures["sites"]))
+    assert set(figures["parts"]) == set(PARTS) and all(site["binds"] in PARTS for site in figures["sites"])
+    assert figures["tokens_per_s"] == pytest.approx(2 / figures["seconds"])
+
+
+def test_by_default_no_more_context_than_the_model_takes(compiled):
+    done = easyquant("predict", compiled, "--chip", "sm_90a")
+    assert done.returncode == 0 and "1 × 1 token, each seeing 512 tokens" in done.stdout, done
+
+
+@pytest.mark.parametrize("options, words", [
+    (("--chip", "sm_75"), ("--chip", "'sm_75'", "sm_90a")),
+    (("--chip", "sm_86"), ("none for sm_86", "--target sm_86")),
+    (("--chip", "sm_90a", "--batch", "100000"), ("--batch", "1 to 512")),
+    (("--chip", "sm_90a", "--context", "100000"), ("--context", "1 to 512")),
+])
+def test_what_the_command_refuses(compiled, options, words):
+    done = easyquant("predict", compiled, *options)
+    assert done.returncode == 1 and all(word in done.stderr for word in words) and "Traceback" not in done.stderr, done.stderr
+
+
+def test_an_artifact_without_machine_code(compiled, tmp_path, monkeypatch):
+    copy = tmp_path / "artifact"
+    shutil.copytree(compiled, copy)
+    (copy / "kernels.fatbin").write_bytes(b"nothing")
+    with pytest.raises(UserError, match="kernels.fatbin"):
+        predict(Artifact.open(copy), "sm_90a", 1, 10)
+    monkeypatch.setattr("easyquant.prediction.step.cuda_program", lambda name: None)
+    with pytest.raises(UserError, match="pip install nvidia-cuda-nvdisasm"):
+        predict(Artifact.open(compiled), "sm_90a", 1, 10)
