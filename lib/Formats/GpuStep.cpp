@@ -8,6 +8,7 @@
 #include "easyquant/Formats/GpuStep.h"
 
 #include <algorithm>
+#include <functional>
 
 using namespace easyquant;
 using namespace easyquant::formats;
@@ -49,9 +50,7 @@ int64_t formats::listPieces(const PieceCut &cut, std::span<const eq_sequence> se
       addPieces(cut, sequence, number, first, std::min(cut.rows, sequence.rows - first), places,
                 pieces);
   }
-  if (cut.tokens == 0)
-    std::stable_sort(pieces.begin(), pieces.end(), [](const Piece &a, const Piece &b) {
-      return a.end - a.begin > b.end - b.begin;
-    });
+  std::ranges::stable_sort(pieces, std::greater(),
+                           [](const Piece &piece) { return piece.end - piece.begin; });
   return places;
 }

@@ -36,6 +36,7 @@ constexpr KindInfo kKinds[] = {
     {"cache", Parameter::Pointer, 1},      {"sequences", Parameter::Pointer, 0},
     {"row_places", Parameter::Pointer, 0}, {"pages", Parameter::Pointer, 0},
     {"pieces", Parameter::Pointer, 1},     {"partials", Parameter::Pointer, 0},
+    {"partial_counters", Parameter::Pointer, 0},
     {"state", Parameter::Pointer, 1},      {"states", Parameter::Pointer, 0},
     {"row_states", Parameter::Pointer, 0}, {"constants", Parameter::Pointer, 1},
     {"tokens", Parameter::Pointer, 0},     {"logit_rows", Parameter::Pointer, 0},
@@ -168,6 +169,7 @@ template <typename Fields> void mapFields(Fields &fields, LaunchList &list) {
   fields.required("arena_bytes", list.arenaBytes, kBytes);
   fields.required("state_bytes", list.stateBytes, kBytes);
   fields.required("partial_bytes", list.partialBytes, kBytes);
+  fields.required("partial_counters", list.partialCounters, Bounds{0, kMaxInt32});
   fields.required("cache", list.cache);
   fields.required("pieces", list.pieces);
   mapBytes(fields, "constants", list.constants);
@@ -218,6 +220,8 @@ static bool fits(const LaunchList &list, int64_t weightsBytes, const LaunchArgum
     return isInside(std::ssize(list.pieces));
   case Kind::Partials:
     return isInside(list.partialBytes);
+  case Kind::PartialCounters:
+    return isInside(list.partialCounters);
   case Kind::State:
     return isInside(list.stateBytes);
   case Kind::Constants:

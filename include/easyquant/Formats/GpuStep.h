@@ -55,8 +55,8 @@ struct PieceCut {
   bool operator==(const PieceCut &) const = default;
 };
 
-/// The pieces of a step, each sequence's behind those of the one before; where tokens are not cut,
-/// those of most tokens first. Returns the number of places for partial sums.
+/// The pieces of a step, those of most tokens first, so that blocks that take turns have about as
+/// many. Returns the number of places for partial sums.
 int64_t listPieces(const PieceCut &cut, std::span<const eq_sequence> sequences,
                    std::vector<Piece> &pieces);
 

@@ -71,6 +71,7 @@ struct LaunchArgument {
                ///< sequence from number first_page on
     Pieces,    ///< the pieces of a step by cut number `offset` of LaunchList::pieces
     Partials,  ///< places for partial sums, of LaunchList::partialBytes each
+    PartialCounters, ///< LaunchList::partialCounters int32s of each place, zero between launches
     State,     ///< offset into memory that is zero when the pool of sequences is made
     States,    ///< what sequences keep, as the manifest's `online` says, slot by slot
     RowStates, ///< int64s: for each row of the step the byte where its sequence's state is
@@ -117,7 +118,8 @@ struct Launch {
 struct LaunchList {
   int64_t maxRows = 0; ///< of one step, all sequences together
   int64_t arenaBytes = 0, stateBytes = 0;
-  int64_t partialBytes = 0; ///< of a place for partial sums
+  int64_t partialBytes = 0;    ///< of a place for partial sums
+  int64_t partialCounters = 0; ///< int32s of it
   CacheSizes cache;
   std::vector<PieceCut> pieces;
   std::vector<std::byte> constants;
