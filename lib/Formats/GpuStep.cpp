@@ -8,7 +8,7 @@
 #include "easyquant/Formats/GpuStep.h"
 
 #include <algorithm>
-#include <functional>
+#include <tuple>
 
 using namespace easyquant;
 using namespace easyquant::formats;
@@ -50,7 +50,8 @@ int64_t formats::listPieces(const PieceCut &cut, std::span<const eq_sequence> se
       addPieces(cut, sequence, number, first, std::min(cut.rows, sequence.rows - first), places,
                 pieces);
   }
-  std::ranges::stable_sort(pieces, std::greater(),
-                           [](const Piece &piece) { return piece.end - piece.begin; });
+  std::ranges::sort(pieces, {}, [](const Piece &piece) {
+    return std::tuple(piece.begin - piece.end, piece.row, piece.part);
+  });
   return places;
 }

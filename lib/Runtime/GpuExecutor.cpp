@@ -37,12 +37,6 @@ struct GpuStep {
 
 bool hasGoneBack(const SequenceStep &sequence) { return sequence.held > sequence.position; }
 
-/// What a launch is over: `rows` rows from `firstRow` on, of a sequence if it is for one.
-struct LaunchRows {
-  int64_t firstRow, rows;
-  size_t sequence = 0;
-};
-
 class GpuExecutor final : public Executor {
 public:
   GpuExecutor(const GpuModel &model, const PoolSize &pool, const Manifest &manifest,
@@ -62,7 +56,7 @@ public:
   }
   int64_t bytes() const override {
     return arena.size() + cache.size() + state.size() + states.size() + input.bytes() +
-           logitsMemory.size() + windowsBefore.size();
+           logitsMemory.size() + windowsBefore.size() + partials.size() + partialCounters.size();
   }
   Result<void> step(std::span<const SequenceStep> sequences, std::span<const int32_t> logitRows,
                     float *logits, const Watch &watch) override;
@@ -103,6 +97,10 @@ private:
     return std::max<int64_t>(1, kMostLogitBytes / (vocabulary * int64_t(sizeof(float))));
   }
   Result<void> checkMemory(int64_t cacheBytes) const;
+  /// Places for partial sums if each sequence has a token, and no two the same pages: a step whose
+  /// sequences share pages, or have several rows, may need more.
+  int64_t partialPlaces() const;
+  Result<void> makeRoomForPartials(int64_t places);
   Result<void> makeRoomForLogits(int64_t rows);
   /// Copies the windows of the step's sequences, so that it can be left in its midst.
   Result<void> keepWindows(std::span<const SequenceStep> sequences);
@@ -116,15 +114,12 @@ private:
                        float *logits, const Watch &watch);
   Result<void> run(const GpuStep &step);
   Result<void> replay(const GpuStep &step);
-  Result<void> launchAll(const GpuStep &step);
-  Result<void> restore(const GpuStep &step);
-  Result<void> launchRun(std::span<const Launch> launches, const LaunchRows &over,
-                         const GpuStep &step);
-  Result<void> launch(const Launch &launch, const LaunchRows &over, const GpuStep &step);
-  Result<void> exchange(const Launch &launch, const LaunchRows &over);
+  Result<void> launchRun(std::span<const Launch> launches, const GpuStep &step);
+  Result<void> launch(const Launch &launch, const GpuStep &step);
+  Result<void> exchange(const Launch &launch, int64_t rows);
   /// Waits for the step.
   Result<void> downloadLogits(int64_t rows, float *logits);
-  uint64_t valueOf(const LaunchArgument &argument, const LaunchRows &over) const;
+  uint64_t valueOf(const LaunchArgument &argument, int64_t rows) const;
 
   const GpuModel &model;
   const LaunchList &program;
@@ -134,7 +129,8 @@ private:
   comm::Communicator *const ranks; ///< who share the model; null: there is one
   const bool gathersLogits;        ///< each rank makes those of its share of the vocabulary
   DeviceMemory arena, cache, state, states, logitsMemory;
-  DeviceMemory windowsBefore; ///< a step that may be left
+  DeviceMemory windowsBefore;             ///< a step that may be left
+  DeviceMemory partials, partialCounters; ///< of attention
   GpuStepInput input;
   std::vector<uint64_t> arguments; ///< of a launch
   std::vector<float> logitParts;   ///< of one rank behind those of another
@@ -154,15 +150,39 @@ Result<void> GpuExecutor::checkMemory(int64_t cacheBytes) const {
   Result<int64_t> free = model.device->freeBytes();
   if (!free)
     return Unexpected(free.error());
-  if (cacheBytes <= *free && program.arenaBytes <= *free - cacheBytes)
+  const int64_t needed = program.arenaBytes + partialPlaces() * program.partialBytes;
+  if (cacheBytes <= *free && needed <= *free - cacheBytes)
     return {};
   return makeError(ErrorCode::OutOfRange,
                    "{} sequences with {} tokens in all need {} bytes on the device ({} of "
                    "activations, {} of keys and values), but {} has {} free; ask for a shorter "
                    "context or fewer sequences",
-                   pool.sequences, pool.pages * program.cache.pageTokens,
-                   program.arenaBytes + cacheBytes, program.arenaBytes, cacheBytes,
+                   pool.sequences, pool.pages * program.cache.pageTokens, needed + cacheBytes,
+                   needed, cacheBytes,
                    model.device->description(), *free);
+}
+
+int64_t GpuExecutor::partialPlaces() const {
+  int64_t places = 0;
+  for (const formats::PieceCut &cut : program.pieces)
+    if (cut.tokens > 0)
+      places = std::max(places, pool.pages * program.cache.pageTokens / cut.tokens +
+                                    2 * pool.sequences);
+  return places;
+}
+
+Result<void> GpuExecutor::makeRoomForPartials(int64_t places) {
+  if (places * program.partialBytes <= partials.size())
+    return {};
+  recordings.clear(); // they write to the old place
+  const int64_t bytes = places * program.partialCounters * int64_t(sizeof(int32_t));
+  if (auto done = partialCounters.allocate(model.device, bytes, "counters of parts of attention");
+      !done)
+    return done;
+  if (auto done = queue->fill(partialCounters.address(), 0, bytes); !done)
+    return done;
+  return partials.allocate(model.device, places * program.partialBytes,
+                           "partial sums of attention");
 }
 
 Result<void> GpuExecutor::allocate(bool measure) {
@@ -183,7 +203,7 @@ Result<void> GpuExecutor::allocate(bool measure) {
     if (auto done = memory->allocate(model.device, bytes, what); !done)
       return done;
   }
-  if (auto done = input.allocate(model.device, pool, program.maxRows); !done)
+  if (auto done = input.allocate(model.device, program, pool, slotBytes); !done)
     return done;
   Result<std::unique_ptr<Queue>> created = model.device->createQueue();
   if (!created)
@@ -197,6 +217,8 @@ Result<void> GpuExecutor::allocate(bool measure) {
     if (memory->size() > 0)
       if (auto done = queue->fill(memory->address(), 0, memory->size()); !done)
         return done;
+  if (auto done = makeRoomForPartials(partialPlaces()); !done)
+    return done;
   return makeRoomForLogits(std::min(pool.sequences, mostLogitRows()));
 }
 
@@ -233,46 +255,48 @@ Result<void> GpuExecutor::copyWindows(std::span<const SequenceStep> sequences, b
 // Launches
 //===----------------------------------------------------------------------===//
 
-uint64_t GpuExecutor::valueOf(const LaunchArgument &argument, const LaunchRows &over) const {
+uint64_t GpuExecutor::valueOf(const LaunchArgument &argument, int64_t rows) const {
   using Kind = LaunchArgument::Kind;
   auto offset = static_cast<uint64_t>(argument.offset);
   switch (argument.kind) {
   case Kind::Weights:
     return model.weights.address() + offset;
   case Kind::Arena:
-    return arena.address() + offset + static_cast<uint64_t>(argument.rowBytes * over.firstRow);
+    return arena.address() + offset;
   case Kind::Cache:
     return cache.address() + offset;
+  case Kind::Sequences:
+    return input.sequences();
+  case Kind::RowPlaces:
+    return input.rowPlaces();
   case Kind::Pages:
-    return input.pagesOf(over.sequence);
-  case Kind::Window:
-    return input.window(over.sequence);
+    return input.pageTables();
+  case Kind::Pieces:
+    return input.piecesOf(static_cast<size_t>(argument.offset));
+  case Kind::Partials:
+    return partials.address();
+  case Kind::PartialCounters:
+    return partialCounters.address();
   case Kind::State:
     return state.address() + offset;
   case Kind::States:
     return states.address();
   case Kind::RowStates:
     return input.rowStates();
-  case Kind::Slots:
-    return input.slots(over.sequence);
   case Kind::Constants:
     return model.constants.address() + offset;
   case Kind::Tokens:
     return input.tokens();
-  case Kind::Position:
-    return input.position(over.sequence);
-  case Kind::Held:
-    return input.held(over.sequence);
   case Kind::LogitRows:
     return input.logitRows();
   case Kind::Logits:
     if (gathersLogits)
       return logitsMemory.address() +
              sizeof(float) *
-                 static_cast<uint64_t>(ranks->rank() * over.rows * vocabulary / ranks->size());
+                 static_cast<uint64_t>(ranks->rank() * rows * vocabulary / ranks->size());
     return logitsMemory.address();
   case Kind::Rows:
-    return static_cast<uint64_t>(over.rows);
+    return static_cast<uint64_t>(rows);
   case Kind::Rank:
     return ranks ? static_cast<uint64_t>(ranks->rank()) : 0;
   case Kind::Integer:
@@ -281,79 +305,41 @@ uint64_t GpuExecutor::valueOf(const LaunchArgument &argument, const LaunchRows &
   __builtin_unreachable();
 }
 
-Result<void> GpuExecutor::launch(const Launch &launch, const LaunchRows &over,
-                                 const GpuStep &step) {
-  if (!launch.happensFor(over.rows))
+Result<void> GpuExecutor::launch(const Launch &launch, const GpuStep &step) {
+  using Kind = LaunchArgument::Kind;
+  const int64_t rows = launch.over == Launch::Over::LogitRows ? step.logitRows : step.rows;
+  int64_t count = rows;
+  if (launch.over == Launch::Over::Pieces)
+    for (const LaunchArgument &argument : launch.arguments)
+      if (argument.kind == Kind::Pieces)
+        count = input.pieceCount(static_cast<size_t>(argument.offset));
+  if (!launch.happensFor(count))
     return {};
   if (step.watch && step.watch->stops())
     return step.watch->interrupted();
   if (launch.collective)
-    return exchange(launch, over);
+    return exchange(launch, rows);
   arguments.clear();
   for (const LaunchArgument &argument : launch.arguments)
-    arguments.push_back(valueOf(argument, over));
-  return queue->launch({launch.kernel, program.kernels[launch.kernel].gridFor(over.rows), arguments,
+    arguments.push_back(valueOf(argument, rows));
+  return queue->launch({launch.kernel, program.kernels[launch.kernel].gridFor(rows), arguments,
                         launch.site, launch.phase});
 }
 
-Result<void> GpuExecutor::exchange(const Launch &launch, const LaunchRows &over) {
+Result<void> GpuExecutor::exchange(const Launch &launch, int64_t rows) {
   const formats::Collective &what = program.collectives[*launch.collective];
   const LaunchArgument &memory = launch.arguments.front();
   const uint64_t address =
-      memory.kind == LaunchArgument::Kind::Logits ? logitsMemory.address() : valueOf(memory, over);
+      memory.kind == LaunchArgument::Kind::Logits ? logitsMemory.address() : valueOf(memory, rows);
   return queue->exchange(
-      *ranks, collectiveOf(what, reinterpret_cast<void *>(address), over.rows * what.columns));
+      *ranks, collectiveOf(what, reinterpret_cast<void *>(address), rows * what.columns));
 }
 
-Result<void> GpuExecutor::launchRun(std::span<const Launch> launches, const LaunchRows &over,
-                                    const GpuStep &step) {
+Result<void> GpuExecutor::launchRun(std::span<const Launch> launches, const GpuStep &step) {
   for (const Launch &one : launches)
-    if (auto done = launch(one, over, step); !done)
+    if (auto done = launch(one, step); !done)
       return done;
   return {};
-}
-
-/// body(rows of each sequence, the sequence), until one fails.
-template <typename Body>
-static Result<void> forSequences(std::span<const SequenceStep> sequences, Body body) {
-  int64_t firstRow = 0;
-  for (size_t i = 0; i < sequences.size(); ++i) {
-    const int64_t rows = std::ssize(sequences[i].tokens);
-    if (Result<void> done = body(LaunchRows{firstRow, rows, i}, sequences[i]); !done)
-      return done;
-    firstRow += rows;
-  }
-  return {};
-}
-
-Result<void> GpuExecutor::launchAll(const GpuStep &step) {
-  const std::vector<Launch> &launches = program.launches;
-  for (auto one = launches.begin(); one != launches.end();) {
-    if (one->over != Launch::Over::Sequence) {
-      const int64_t rows = one->over == Launch::Over::Rows ? step.rows : step.logitRows;
-      if (auto done = launch(*one++, {0, rows}, step); !done)
-        return done;
-      continue;
-    }
-    // Launches of one sequence hand each other scratch memory, which the next one's overwrite.
-    const auto end = std::find_if(one, launches.end(), [](const Launch &launch) {
-      return launch.over != Launch::Over::Sequence;
-    });
-    auto done = forSequences(step.sequences, [&](const LaunchRows &over, const SequenceStep &) {
-      return launchRun({one, end}, over, step);
-    });
-    if (!done)
-      return done;
-    one = end;
-  }
-  return {};
-}
-
-/// Restores the windows of the sequences that have gone back.
-Result<void> GpuExecutor::restore(const GpuStep &step) {
-  return forSequences(step.sequences, [&](const LaunchRows &over, const SequenceStep &sequence) {
-    return hasGoneBack(sequence) ? launchRun(program.restore, over, step) : Result<void>();
-  });
 }
 
 Result<void> GpuExecutor::replay(const GpuStep &step) {
@@ -363,7 +349,7 @@ Result<void> GpuExecutor::replay(const GpuStep &step) {
   if (known == recordings.end()) {
     if (auto done = queue->beginRecording(); !done)
       return done;
-    Result<void> launched = launchAll(step);
+    Result<void> launched = launchRun(program.launches, step);
     Result<std::unique_ptr<Recording>> recorded = queue->endRecording();
     if (!launched)
       return launched;
@@ -382,9 +368,10 @@ Result<void> GpuExecutor::replay(const GpuStep &step) {
 //===----------------------------------------------------------------------===//
 
 Result<void> GpuExecutor::run(const GpuStep &step) {
-  if (auto done = restore(step); !done)
-    return done;
-  return step.isDecode() && queue->canRecord() ? replay(step) : launchAll(step);
+  if (std::any_of(step.sequences.begin(), step.sequences.end(), hasGoneBack))
+    if (auto done = launchRun(program.restore, step); !done)
+      return done;
+  return step.isDecode() && queue->canRecord() ? replay(step) : launchRun(program.launches, step);
 }
 
 Result<void> GpuExecutor::downloadLogits(int64_t rows, float *logits) {
@@ -423,8 +410,15 @@ Result<void> GpuExecutor::tryStep(std::span<const SequenceStep> sequences,
     step.rows += std::ssize(sequence.tokens);
   if (auto done = makeRoomForLogits(step.logitRows); !done)
     return done;
-  if (auto done = input.upload(*queue, sequences, logitRows, program.cache.windowBytes, slotBytes);
-      !done)
+  input.describe(sequences, logitRows);
+  if (auto done = makeRoomForPartials(input.partialPlaces()); !done)
+    return done;
+  Result<bool> hasMoved = input.makeRoom(model.device);
+  if (!hasMoved)
+    return Unexpected(hasMoved.error());
+  if (*hasMoved)
+    recordings.clear();
+  if (auto done = input.upload(*queue, sequences); !done)
     return done;
 
   // A step that is left has changed the windows of some layers, and not those of others; they are
