@@ -32,16 +32,25 @@ struct KindInfo {
   size_t numbers; ///< that may follow the name
 };
 constexpr KindInfo kKinds[] = {
-    {"weights", Parameter::Pointer, 1},    {"arena", Parameter::Pointer, 1},
-    {"cache", Parameter::Pointer, 1},      {"sequences", Parameter::Pointer, 0},
-    {"row_places", Parameter::Pointer, 0}, {"pages", Parameter::Pointer, 0},
-    {"pieces", Parameter::Pointer, 1},     {"partials", Parameter::Pointer, 0},
+    {"weights", Parameter::Pointer, 1},
+    {"arena", Parameter::Pointer, 1},
+    {"cache", Parameter::Pointer, 1},
+    {"sequences", Parameter::Pointer, 0},
+    {"row_places", Parameter::Pointer, 0},
+    {"pages", Parameter::Pointer, 0},
+    {"pieces", Parameter::Pointer, 1},
+    {"partials", Parameter::Pointer, 0},
     {"partial_counters", Parameter::Pointer, 0},
-    {"state", Parameter::Pointer, 1},      {"states", Parameter::Pointer, 0},
-    {"row_states", Parameter::Pointer, 0}, {"constants", Parameter::Pointer, 1},
-    {"tokens", Parameter::Pointer, 0},     {"logit_rows", Parameter::Pointer, 0},
-    {"logits", Parameter::Pointer, 0},     {"rows", Parameter::I32, 0},
-    {"rank", Parameter::I32, 0},           {"i32", Parameter::I32, 1},
+    {"state", Parameter::Pointer, 1},
+    {"states", Parameter::Pointer, 0},
+    {"row_states", Parameter::Pointer, 0},
+    {"constants", Parameter::Pointer, 1},
+    {"tokens", Parameter::Pointer, 0},
+    {"logit_rows", Parameter::Pointer, 0},
+    {"logits", Parameter::Pointer, 0},
+    {"rows", Parameter::I32, 0},
+    {"rank", Parameter::I32, 0},
+    {"i32", Parameter::I32, 1},
 };
 const KindInfo &infoOf(Kind kind) { return kKinds[static_cast<size_t>(kind)]; }
 

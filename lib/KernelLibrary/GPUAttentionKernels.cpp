@@ -7,7 +7,6 @@
 
 #include "GPULauncher.h"
 
-#include "easyquant/Dialect/Equant/IR/TensorParallel.h"
 #include "easyquant/Dialect/LM/Analysis/InPlace.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -179,7 +178,6 @@ template <typename AttentionLike> static easyquant::gpu::AttentionSpec specOf(At
   spec.scale = op.getScale().convertToDouble();
   spec.window = op.getWindow();
   spec.bound = op.getBound().convertToDouble();
-  spec.ranks = equant::degreeOf(op->template getParentOfType<ModuleOp>());
   return spec;
 }
 
@@ -241,8 +239,7 @@ void GPULauncher::addHeads(KernelLibrary &library) const {
   library.addRestore<equant::AttentionOp>([*this](auto &b, auto op, const KernelOps &) {
     easyquant::gpu::AttentionSpec spec = quantizedSpecOf(op);
     Arguments arguments(b);
-    addCache(b, arguments, spec, op.getCache(), op.getBatch(),
-             static_cast<int64_t>(op.getLayer()));
+    addCache(b, arguments, spec, op.getCache(), op.getBatch(), static_cast<int64_t>(op.getLayer()));
     return launch(b, op, getOrEmitRestore(kernels, spec), arguments, Phase::Attention);
   });
 }

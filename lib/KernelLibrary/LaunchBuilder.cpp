@@ -120,9 +120,9 @@ void LaunchBuilder::launch(SymbolRefAttr kernel, ValueRange operands, Phase phas
   DenseI64ArrayAttr range;
   if (rows)
     range = b.getDenseI64ArrayAttr({rows->first, rows->second});
-  launch::KernelOp::create(
-      b, phase, kernel, operands, b.getStringAttr(site), b.getDenseI64ArrayAttr(access.writes),
-      b.getDenseI64ArrayAttr(access.shares), access.meets, range);
+  launch::KernelOp::create(b, phase, kernel, operands, b.getStringAttr(site),
+                           b.getDenseI64ArrayAttr(access.writes),
+                           b.getDenseI64ArrayAttr(access.shares), access.meets, range);
 }
 
 void LaunchBuilder::launchHost(int64_t call, ValueRange operands, ValueRange results) {

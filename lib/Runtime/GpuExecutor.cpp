@@ -11,28 +11,25 @@
 #include "StepCollectives.h"
 
 #include <algorithm>
+#include <map>
 
 using namespace easyquant;
 using namespace easyquant::runtime;
 
 /// Logits that are on the device at a time where those of all tokens are wanted.
 static constexpr int64_t kMostLogitBytes = int64_t(64) << 20;
-/// Recorded decode steps, of different numbers of sequences, that are kept: each takes some
-/// megabytes of the driver's memory.
-static constexpr size_t kMostRecordings = 16;
+/// Rows of the decode steps that are recorded; others are filled up with rows of nobody. A
+/// recording takes some megabytes of the driver's memory.
+static constexpr int64_t kRecordedRows[] = {1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256};
 
 namespace {
 
 /// A step, once what it takes is on the device.
 struct GpuStep {
   std::span<const SequenceStep> sequences;
-  int64_t rows, logitRows;
+  int64_t rows, logitRows; ///< with those of nobody
+  bool isRecorded;
   const Watch *watch; ///< null: it is not left before its end
-
-  /// Every sequence has one row, whose logits are asked for.
-  bool isDecode() const {
-    return rows == std::ssize(sequences) && logitRows == std::ssize(sequences);
-  }
 };
 
 bool hasGoneBack(const SequenceStep &sequence) { return sequence.held > sequence.position; }
@@ -118,7 +115,14 @@ private:
   Result<void> launch(const Launch &launch, const GpuStep &step);
   Result<void> exchange(const Launch &launch, int64_t rows);
   /// Waits for the step.
-  Result<void> downloadLogits(int64_t rows, float *logits);
+  /// Those of the first `wanted` of the rows that the step had.
+  Result<void> downloadLogits(int64_t rows, int64_t wanted, float *logits);
+  /// Rows of nobody to fill up a step with that is recorded.
+  int64_t rowsOfNobody(int64_t rows) const {
+    const int64_t *filled =
+        std::lower_bound(std::begin(kRecordedRows), std::end(kRecordedRows), rows);
+    return std::min(*filled, program.maxRows) - rows;
+  }
   uint64_t valueOf(const LaunchArgument &argument, int64_t rows) const;
 
   const GpuModel &model;
@@ -135,8 +139,7 @@ private:
   std::vector<uint64_t> arguments; ///< of a launch
   std::vector<float> logitParts;   ///< of one rank behind those of another
   std::unique_ptr<Queue> queue;
-  /// Decode steps by their numbers of sequences, the one that was replayed last behind the others.
-  std::vector<std::pair<size_t, std::unique_ptr<Recording>>> recordings;
+  std::map<int64_t, std::unique_ptr<Recording>> recordings; ///< decode steps by their rows
   bool measuring = false;
 };
 
@@ -158,16 +161,15 @@ Result<void> GpuExecutor::checkMemory(int64_t cacheBytes) const {
                    "activations, {} of keys and values), but {} has {} free; ask for a shorter "
                    "context or fewer sequences",
                    pool.sequences, pool.pages * program.cache.pageTokens, needed + cacheBytes,
-                   needed, cacheBytes,
-                   model.device->description(), *free);
+                   needed, cacheBytes, model.device->description(), *free);
 }
 
 int64_t GpuExecutor::partialPlaces() const {
   int64_t places = 0;
   for (const formats::PieceCut &cut : program.pieces)
     if (cut.tokens > 0)
-      places = std::max(places, pool.pages * program.cache.pageTokens / cut.tokens +
-                                    2 * pool.sequences);
+      places =
+          std::max(places, pool.pages * program.cache.pageTokens / cut.tokens + 2 * pool.sequences);
   return places;
 }
 
@@ -186,12 +188,31 @@ Result<void> GpuExecutor::makeRoomForPartials(int64_t places) {
 }
 
 Result<void> GpuExecutor::allocate(bool measure) {
+  Result<std::unique_ptr<Queue>> created = model.device->createQueue();
+  if (!created)
+    return Unexpected(created.error());
+  queue = std::move(*created);
   Result<int64_t> bytesOfCache = cacheBytes(program.cache, pool);
   if (!bytesOfCache)
     return Unexpected(bytesOfCache.error());
+  // Behind all others nobody has a page, a window and two slots.
+  GpuStepInput::Nobody nobody = {.page = *bytesOfCache, .slot = pool.slots, .nextSlot = pool.slots};
+  int64_t mostOfNobody = 0;
+  if (!measure && queue->canRecord()) {
+    const int64_t windowBytes = program.cache.windowBytes;
+    int64_t end = nobody.page + program.cache.pageBytes;
+    if (windowBytes > 0) {
+      nobody.window = (end + windowBytes - 1) / windowBytes;
+      end = (nobody.window + 1) * windowBytes;
+    }
+    nobody.nextSlot = nobody.slot + 1;
+    mostOfNobody = std::ranges::max(kRecordedRows);
+    *bytesOfCache = end;
+  }
   if (auto fits = checkMemory(*bytesOfCache); !fits)
     return fits;
-  Result<int64_t> bytesOfStates = sizeOf("state of sequences", pool.slots, slotBytes, 0);
+  const int64_t slots = pool.slots + (slotBytes > 0 && mostOfNobody > 0 ? 2 : 0);
+  Result<int64_t> bytesOfStates = sizeOf("state of sequences", slots, slotBytes, 0);
   if (!bytesOfStates)
     return Unexpected(bytesOfStates.error());
   const std::string nameOfIt = nameOfCache(program.cache, pool);
@@ -203,17 +224,14 @@ Result<void> GpuExecutor::allocate(bool measure) {
     if (auto done = memory->allocate(model.device, bytes, what); !done)
       return done;
   }
-  if (auto done = input.allocate(model.device, program, pool, slotBytes); !done)
+  if (auto done = input.allocate(model.device, program, pool, slotBytes, nobody, mostOfNobody);
+      !done)
     return done;
-  Result<std::unique_ptr<Queue>> created = model.device->createQueue();
-  if (!created)
-    return Unexpected(created.error());
-  queue = std::move(*created);
   measuring = measure;
   if (measure)
     if (auto done = queue->startMeasuring(); !done)
       return done;
-  for (DeviceMemory *memory : {&cache, &state})
+  for (DeviceMemory *memory : {&cache, &state, &states})
     if (memory->size() > 0)
       if (auto done = queue->fill(memory->address(), 0, memory->size()); !done)
         return done;
@@ -343,9 +361,7 @@ Result<void> GpuExecutor::launchRun(std::span<const Launch> launches, const GpuS
 }
 
 Result<void> GpuExecutor::replay(const GpuStep &step) {
-  const size_t count = step.sequences.size();
-  auto known = std::find_if(recordings.begin(), recordings.end(),
-                            [&](const auto &recorded) { return recorded.first == count; });
+  auto known = recordings.find(step.rows);
   if (known == recordings.end()) {
     if (auto done = queue->beginRecording(); !done)
       return done;
@@ -355,12 +371,9 @@ Result<void> GpuExecutor::replay(const GpuStep &step) {
       return launched;
     if (!recorded)
       return Unexpected(recorded.error());
-    if (recordings.size() == kMostRecordings)
-      recordings.erase(recordings.begin());
-    known = recordings.emplace(recordings.end(), count, std::move(*recorded));
+    known = recordings.emplace(step.rows, std::move(*recorded)).first;
   }
-  std::rotate(known, known + 1, recordings.end());
-  return queue->replay(*recordings.back().second);
+  return queue->replay(*known->second);
 }
 
 //===----------------------------------------------------------------------===//
@@ -371,24 +384,25 @@ Result<void> GpuExecutor::run(const GpuStep &step) {
   if (std::any_of(step.sequences.begin(), step.sequences.end(), hasGoneBack))
     if (auto done = launchRun(program.restore, step); !done)
       return done;
-  return step.isDecode() && queue->canRecord() ? replay(step) : launchRun(program.launches, step);
+  return step.isRecorded ? replay(step) : launchRun(program.launches, step);
 }
 
-Result<void> GpuExecutor::downloadLogits(int64_t rows, float *logits) {
+Result<void> GpuExecutor::downloadLogits(int64_t rows, int64_t wanted, float *logits) {
   if (ranks)
     if (auto waited = queue->wait(*ranks); !waited)
       return waited;
-  const int64_t count = rows * vocabulary, bytes = count * int64_t(sizeof(float));
+  const int64_t rowBytes = vocabulary * int64_t(sizeof(float));
   if (!gathersLogits)
-    return queue->download(logits, logitsMemory.address(), bytes);
-  logitParts.resize(static_cast<size_t>(count));
-  if (auto done = queue->download(logitParts.data(), logitsMemory.address(), bytes); !done)
+    return queue->download(logits, logitsMemory.address(), wanted * rowBytes);
+  logitParts.resize(static_cast<size_t>(rows * vocabulary));
+  if (auto done = queue->download(logitParts.data(), logitsMemory.address(), rows * rowBytes);
+      !done)
     return done;
   const int64_t width = vocabulary / ranks->size();
-  const float *from = logitParts.data();
   for (int64_t rank = 0; rank < ranks->size(); ++rank)
-    for (int64_t row = 0; row < rows; ++row, from += width)
-      std::copy_n(from, width, logits + row * vocabulary + rank * width);
+    for (int64_t row = 0; row < wanted; ++row)
+      std::copy_n(logitParts.data() + (rank * rows + row) * width, width,
+                  logits + row * vocabulary + rank * width);
   return {};
 }
 
@@ -405,12 +419,18 @@ Result<void> GpuExecutor::step(std::span<const SequenceStep> sequences,
 Result<void> GpuExecutor::tryStep(std::span<const SequenceStep> sequences,
                                   std::span<const int32_t> logitRows, float *logits,
                                   const Watch &watch) {
-  GpuStep step = {sequences, 0, std::ssize(logitRows), nullptr};
+  GpuStep step = {sequences, 0, std::ssize(logitRows), false, nullptr};
   for (const SequenceStep &sequence : sequences)
     step.rows += std::ssize(sequence.tokens);
+  // Every sequence has one row, whose logits are asked for.
+  const bool isDecode = step.rows == std::ssize(sequences) && step.logitRows == step.rows;
+  step.isRecorded = isDecode && queue->canRecord() && step.rows <= std::ranges::max(kRecordedRows);
+  const int64_t filled = step.isRecorded ? rowsOfNobody(step.rows) : 0;
+  step.rows += filled;
+  step.logitRows += filled;
   if (auto done = makeRoomForLogits(step.logitRows); !done)
     return done;
-  input.describe(sequences, logitRows);
+  input.describe(sequences, logitRows, filled);
   if (auto done = makeRoomForPartials(input.partialPlaces()); !done)
     return done;
   Result<bool> hasMoved = input.makeRoom(model.device);
@@ -428,7 +448,7 @@ Result<void> GpuExecutor::tryStep(std::span<const SequenceStep> sequences,
   const bool hasWindows = program.cache.windowBytes > 0;
   const bool goesBack = std::any_of(sequences.begin(), sequences.end(), hasGoneBack);
   // Ranks leave together or not at all, so that theirs are left between steps.
-  if (watch.progress.function && !ranks && (!hasWindows || (!step.isDecode() && !goesBack)))
+  if (watch.progress.function && !ranks && (!hasWindows || (!isDecode && !goesBack)))
     step.watch = &watch;
   const bool keeps = hasWindows && step.watch;
   if (keeps)
@@ -443,7 +463,7 @@ Result<void> GpuExecutor::tryStep(std::span<const SequenceStep> sequences,
       (void)queue->download(logits, logitsMemory.address(), sizeof(float));
     return done;
   }
-  return downloadLogits(step.logitRows, logits);
+  return downloadLogits(step.logitRows, std::ssize(logitRows), logits);
 }
 
 //===----------------------------------------------------------------------===//

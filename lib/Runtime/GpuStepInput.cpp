@@ -21,19 +21,22 @@ static constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
 
 Result<void> GpuStepInput::allocate(const std::shared_ptr<Device> &device,
                                     const LaunchList &program, const PoolSize &pool,
-                                    int64_t bytesOfSlot) {
+                                    int64_t bytesOfSlot, const Nobody &ofNobody,
+                                    int64_t mostOfNobody) {
   cuts = program.pieces;
   lists.resize(cuts.size());
   slotBytes = bytesOfSlot;
+  nobody = ofNobody;
   pageTokens = program.cache.pageTokens;
   pagesOfSequence = pool.pages;
   constexpr auto kRowBytes = int64_t(sizeof(RowPlace) + sizeof(int64_t) + 2 * sizeof(int32_t));
-  const auto inputBytes = sizeOf("tables of a step", pool.sequences, sizeof(eq_sequence),
-                                 program.maxRows * kRowBytes + int64_t(5 * kAlignment));
+  const auto inputBytes =
+      sizeOf("tables of a step", pool.sequences + mostOfNobody, sizeof(eq_sequence),
+             program.maxRows * kRowBytes + int64_t(5 * kAlignment));
   const auto perSequence = sizeOf("pages of a sequence", pool.pages, sizeof(int64_t), 0);
   if (!inputBytes || !perSequence)
     return Unexpected(inputBytes ? perSequence.error() : inputBytes.error());
-  const auto pageBytes = sizeOf("pages", pool.sequences, *perSequence, 0);
+  const auto pageBytes = sizeOf("pages", pool.sequences, *perSequence, sizeof(int64_t));
   if (!pageBytes)
     return Unexpected(pageBytes.error());
   if (*pageBytes / int64_t(sizeof(int64_t)) > kMost)
@@ -48,17 +51,16 @@ Result<void> GpuStepInput::allocate(const std::shared_ptr<Device> &device,
   tables.resize(static_cast<size_t>(pool.sequences));
   // As many as there are if each sequence has a token, and no two the same pages.
   for (const PieceCut &cut : cuts)
-    roomForPieces =
-        std::max(roomForPieces, cut.tokens == 0 ? program.maxRows
-                                                : pool.pages * pageTokens / cut.tokens +
-                                                      2 * pool.sequences);
+    roomForPieces = std::max(roomForPieces, cut.tokens == 0 ? program.maxRows
+                                                            : pool.pages * pageTokens / cut.tokens +
+                                                                  2 * pool.sequences);
   ++roomForPieces;
   return pieces.allocate(device, std::ssize(cuts) * roomForPieces * int64_t(sizeof(Piece)),
                          "pieces of attention");
 }
 
 void GpuStepInput::describe(std::span<const SequenceStep> sequences,
-                            std::span<const int32_t> logitRows) {
+                            std::span<const int32_t> logitRows, int64_t rowsOfNobody) {
   staging.clear();
   auto put = [&](const void *from, size_t bytes) {
     const auto *data = static_cast<const std::byte *>(from);
@@ -76,8 +78,7 @@ void GpuStepInput::describe(std::span<const SequenceStep> sequences,
     sequence.rows = static_cast<int32_t>(step.tokens.size());
     sequence.position = static_cast<int32_t>(step.position);
     sequence.held = static_cast<int32_t>(std::max(step.held, step.position));
-    sequence.capacity =
-        static_cast<int32_t>(std::min(std::ssize(step.pages) * pageTokens, kMost));
+    sequence.capacity = static_cast<int32_t>(std::min(std::ssize(step.pages) * pageTokens, kMost));
     sequence.first_page = static_cast<int32_t>((std::ssize(table) - 1) * pagesOfSequence);
     sequence.window = static_cast<int32_t>(step.window);
     if (slotBytes > 0) {
@@ -85,6 +86,16 @@ void GpuStepInput::describe(std::span<const SequenceStep> sequences,
       sequence.next_slot = static_cast<int32_t>(step.nextSlot);
     }
     rows += sequence.rows;
+  }
+  for (int64_t i = 0; i < rowsOfNobody; ++i) {
+    eq_sequence &sequence = table.emplace_back();
+    sequence.first_row = static_cast<int32_t>(rows + i);
+    sequence.rows = 1;
+    sequence.capacity = static_cast<int32_t>(pageTokens);
+    sequence.first_page = static_cast<int32_t>(std::ssize(tables) * pagesOfSequence);
+    sequence.window = static_cast<int32_t>(nobody.window);
+    sequence.slot = static_cast<int32_t>(nobody.slot);
+    sequence.next_slot = static_cast<int32_t>(nobody.nextSlot);
   }
   put(table.data(), table.size() * sizeof(eq_sequence));
   rowPlacesOffset = align();
@@ -96,15 +107,22 @@ void GpuStepInput::describe(std::span<const SequenceStep> sequences,
     }
   rowStatesOffset = align();
   if (slotBytes > 0)
-    for (const SequenceStep &step : sequences) {
-      const std::vector<int64_t> states(step.tokens.size(), step.slot * slotBytes);
+    for (const eq_sequence &sequence : table) {
+      const std::vector<int64_t> states(static_cast<size_t>(sequence.rows),
+                                        sequence.slot * slotBytes);
       put(states.data(), states.size() * sizeof(int64_t));
     }
   tokensOffset = align();
   for (const SequenceStep &step : sequences)
     put(step.tokens.data(), step.tokens.size_bytes());
+  const std::vector<int32_t> none(static_cast<size_t>(rowsOfNobody)); // token 0
+  put(none.data(), none.size() * sizeof(int32_t));
   logitRowsOffset = align();
   put(logitRows.data(), logitRows.size_bytes());
+  for (int64_t i = 0; i < rowsOfNobody; ++i) {
+    const auto row = static_cast<int32_t>(rows + i);
+    put(&row, sizeof(row));
+  }
 
   places = 0;
   for (size_t cut = 0; cut < cuts.size(); ++cut)
@@ -125,6 +143,12 @@ Result<bool> GpuStepInput::makeRoom(const std::shared_ptr<Device> &device) {
 }
 
 Result<void> GpuStepInput::uploadPages(Queue &queue, std::span<const SequenceStep> sequences) {
+  if (!hasPageOfNobody) {
+    const uint64_t behind = tables.size() * static_cast<size_t>(pagesOfSequence) * sizeof(int64_t);
+    if (auto done = queue.upload(pageTables() + behind, &nobody.page, sizeof(int64_t)); !done)
+      return done;
+    hasPageOfNobody = true;
+  }
   for (size_t i = 0; i < sequences.size(); ++i) {
     const std::span<const int64_t> given = sequences[i].pages;
     std::vector<int64_t> &known = tables[i];

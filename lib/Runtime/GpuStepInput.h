@@ -26,14 +26,24 @@ namespace easyquant::runtime {
 
 class GpuStepInput {
 public:
+  /// Whose tokens nobody reads: rows that fill up a step. Their sequences, of one token each, all
+  /// have this page, window and slots.
+  struct Nobody {
+    int64_t page = 0; ///< byte of the cache
+    int64_t window = 0;
+    int64_t slot = 0, nextSlot = 0;
+  };
   /// For steps of the program, and as many sequences and pages as the pool has. `slotBytes`: of the
-  /// state of a sequence.
+  /// state of a sequence; `mostOfNobody`: rows that fill up a step, at most.
   Result<void> allocate(const std::shared_ptr<Device> &device, const LaunchList &program,
-                        const PoolSize &pool, int64_t slotBytes);
+                        const PoolSize &pool, int64_t slotBytes, const Nobody &nobody,
+                        int64_t mostOfNobody);
   int64_t bytes() const { return input.size() + pages.size() + pieces.size(); }
 
-  /// Lists a step. The arguments may be gone when this returns.
-  void describe(std::span<const SequenceStep> sequences, std::span<const int32_t> logitRows);
+  /// Lists a step, and behind its rows so many of nobody, with logits. The arguments may be gone
+  /// when this returns.
+  void describe(std::span<const SequenceStep> sequences, std::span<const int32_t> logitRows,
+                int64_t rowsOfNobody);
   /// Pieces of the step by a cut, and the places for partial sums that those of any cut need.
   int64_t pieceCount(size_t cut) const { return std::ssize(lists[cut]); }
   int64_t partialPlaces() const { return places; }
@@ -69,6 +79,8 @@ private:
   std::vector<std::vector<formats::Piece>> lists; ///< by cut
   std::vector<formats::Piece> stagedPieces;
   std::vector<std::vector<int64_t>> tables; ///< of pages, by sequence of the step
+  Nobody nobody;
+  bool hasPageOfNobody = false; ///< behind all tables
   int64_t places = 0;
 };
 

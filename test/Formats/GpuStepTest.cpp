@@ -64,7 +64,8 @@ void check(const PieceCut &cut, const std::vector<eq_sequence> &step) {
         EXPECT_EQ(&step[piece.sequence], &sequence);
         EXPECT_LE(piece.rows, cut.rows);
         EXPECT_LT(piece.begin, piece.end);
-        for (int64_t token = piece.begin; token < std::min<int64_t>(piece.end, position + 1); ++token)
+        for (int64_t token = piece.begin; token < std::min<int64_t>(piece.end, position + 1);
+             ++token)
           ++seen[token];
         EXPECT_TRUE(parts.insert(piece.part).second);
         EXPECT_LT(piece.part, piece.parts);
@@ -96,9 +97,9 @@ void check(const PieceCut &cut, const std::vector<eq_sequence> &step) {
 
 TEST(GpuStep, PiecesHoldWhatRowsSee) {
   const auto step = stepOf({{1, 0}, {1, 255}, {1, 256}, {8, 250}, {3, 700}, {9, 0}, {40, 500}});
-  for (const PieceCut &cut :
-       {PieceCut{1, 8, 5, 256, 0, 0}, PieceCut{1, 8, 1, 256, -28, 0}, PieceCut{1, 8, 16, 256, 0, 300},
-        PieceCut{9, 0, 21, 0, 0, 0}, PieceCut{9, 0, 4, 0, -60, 33}, PieceCut{1, 0, 3, 256, -1, 10}})
+  for (const PieceCut &cut : {PieceCut{1, 8, 5, 256, 0, 0}, PieceCut{1, 8, 1, 256, -28, 0},
+                              PieceCut{1, 8, 16, 256, 0, 300}, PieceCut{9, 0, 21, 0, 0, 0},
+                              PieceCut{9, 0, 4, 0, -60, 33}, PieceCut{1, 0, 3, 256, -1, 10}})
     check(cut, step);
 }
 

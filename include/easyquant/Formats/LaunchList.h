@@ -62,27 +62,27 @@ struct LaunchKernel {
 /// Where an argument comes from.
 struct LaunchArgument {
   enum class Kind {
-    Weights,   ///< offset into the data of the weights for GPUs
-    Arena,     ///< offset into it
-    Cache,     ///< offset into it: a layer's part of a page, or of a window, at byte 0
-    Sequences, ///< the eq_sequences of the step
-    RowPlaces, ///< a RowPlace for each row of the step
-    Pages,     ///< int64s: the bytes of the cache where pages of sequences begin, those of a
-               ///< sequence from number first_page on
-    Pieces,    ///< the pieces of a step by cut number `offset` of LaunchList::pieces
-    Partials,  ///< places for partial sums, of LaunchList::partialBytes each
+    Weights,         ///< offset into the data of the weights for GPUs
+    Arena,           ///< offset into it
+    Cache,           ///< offset into it: a layer's part of a page, or of a window, at byte 0
+    Sequences,       ///< the eq_sequences of the step
+    RowPlaces,       ///< a RowPlace for each row of the step
+    Pages,           ///< int64s: the bytes of the cache where pages of sequences begin, those of a
+                     ///< sequence from number first_page on
+    Pieces,          ///< the pieces of a step by cut number `offset` of LaunchList::pieces
+    Partials,        ///< places for partial sums, of LaunchList::partialBytes each
     PartialCounters, ///< LaunchList::partialCounters int32s of each place, zero between launches
-    State,     ///< offset into memory that is zero when the pool of sequences is made
-    States,    ///< what sequences keep, as the manifest's `online` says, slot by slot
-    RowStates, ///< int64s: for each row of the step the byte where its sequence's state is
-    Constants, ///< offset into LaunchList::constants
-    Tokens,    ///< int32s: the token of each row of the step
-    LogitRows, ///< int32s: the rows of the step whose logits are asked for
-    Logits,    ///< their logits, one behind the other; in an all_gather this rank's columns, behind
-               ///< those of the ranks before it
-    Rows,      ///< i32: rows of the launch
-    Rank,      ///< i32: the number of this rank
-    Integer,   ///< i32: `integer`
+    State,           ///< offset into memory that is zero when the pool of sequences is made
+    States,          ///< what sequences keep, as the manifest's `online` says, slot by slot
+    RowStates,       ///< int64s: for each row of the step the byte where its sequence's state is
+    Constants,       ///< offset into LaunchList::constants
+    Tokens,          ///< int32s: the token of each row of the step
+    LogitRows,       ///< int32s: the rows of the step whose logits are asked for
+    Logits,  ///< their logits, one behind the other; in an all_gather this rank's columns, behind
+             ///< those of the ranks before it
+    Rows,    ///< i32: rows of the launch
+    Rank,    ///< i32: the number of this rank
+    Integer, ///< i32: `integer`
   };
   Kind kind = Kind::Integer;
   int64_t offset = 0;

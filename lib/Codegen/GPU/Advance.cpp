@@ -67,13 +67,13 @@ Value SiteEmitter::place(Value slot, Value site) {
 SiteEmitter::Values SiteEmitter::extremaOf(Value site) {
   Value none = b.constant(b.f32(), -std::numeric_limits<double>::infinity());
   Value end = b.add(sequence.firstRow, sequence.rows);
-  return b.forLoop(sequence.firstRow, end, 1, ValueRange{none, none}, [&](Value row,
-                                                                          ValueRange so) {
-    Value of = b.rowOf(arguments["extrema"], row, arguments["extrema_stride"], b.f32());
-    Value first = b.advance(of, b.mul(site, 2), b.f32());
-    return Values{larger(b.load(first, b.f32(), true), so[0]),
-                  larger(b.load(b.advance(first, 1, b.f32()), b.f32(), true), so[1])};
-  });
+  return b.forLoop(
+      sequence.firstRow, end, 1, ValueRange{none, none}, [&](Value row, ValueRange so) {
+        Value of = b.rowOf(arguments["extrema"], row, arguments["extrema_stride"], b.f32());
+        Value first = b.advance(of, b.mul(site, 2), b.f32());
+        return Values{larger(b.load(first, b.f32(), true), so[0]),
+                      larger(b.load(b.advance(first, 1, b.f32()), b.f32(), true), so[1])};
+      });
 }
 
 Value SiteEmitter::moveWindow(Value peak, Value isUpdate) {

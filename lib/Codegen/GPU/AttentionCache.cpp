@@ -188,8 +188,7 @@ Value readStepRow(KernelBuilder &b, const AttentionSpec &spec, const KernelArgum
 }
 
 CacheReader::CacheReader(KernelBuilder &b, const AttentionSpec &spec,
-                         const KernelArguments &arguments, Value head,
-                         const StepSequence &sequence)
+                         const KernelArguments &arguments, Value head, const StepSequence &sequence)
     : b(b), spec(spec), arguments(arguments), head(head), sequence(sequence),
       floats(b, spec, arguments, sequence) {
   if (!spec.kv)

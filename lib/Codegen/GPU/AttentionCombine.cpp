@@ -80,8 +80,8 @@ void CombineEmitter::combine(const AttentionBlock::Query &query) {
     for (int64_t i = 0; i < atOnce; ++i) {
       // Behind the end, the last part once more, which counts for nothing.
       Value number = b.add(first, i), part = b.min(number, last);
-      Value factor = b.exp2Approximate(
-          b.subf(b.load(block.partialMerge(query, part), b.f32()), maximum));
+      Value factor =
+          b.exp2Approximate(b.subf(b.load(block.partialMerge(query, part), b.f32()), maximum));
       factors.push_back(b.select(b.less(number, parts), factor, b.zero(b.f32())));
       for (int64_t pass = 0; pass < passes; ++pass)
         values.push_back(b.guarded(insideOf(pass), b.zero(run), [&] {

@@ -156,9 +156,8 @@ void ScalarAttention::write(const Values &state) {
                     b.advance(row, columnOf(c), b.type(output)));
           });
         if (isPart)
-          b.ifThen(b.equal(lane, 0), [&] {
-            b.store(b.join({maximum, sum}), block.partialMerge(query, part));
-          });
+          b.ifThen(b.equal(lane, 0),
+                   [&] { b.store(b.join({maximum, sum}), block.partialMerge(query, part)); });
       });
     });
   }

@@ -68,7 +68,8 @@ Value AttentionBlock::headOf(const Query &query) {
 }
 
 Value AttentionBlock::queryRow(const Query &query) {
-  Value row = b.rowOf(arguments["q"], b.add(piece.row, query.token), arguments["q_stride"], b.f32());
+  Value row =
+      b.rowOf(arguments["q"], b.add(piece.row, query.token), arguments["q_stride"], b.f32());
   return b.advance(row, b.mul(headOf(query), spec.headDim), b.f32());
 }
 
@@ -87,7 +88,8 @@ void AttentionBlock::forResult(llvm::function_ref<void(bool)> body) {
 
 Value AttentionBlock::outputRow(const Query &query) {
   Type element = b.type(spec.output);
-  Value row = b.rowOf(arguments["y"], b.add(piece.row, query.token), arguments["y_stride"], element);
+  Value row =
+      b.rowOf(arguments["y"], b.add(piece.row, query.token), arguments["y_stride"], element);
   return b.advance(row, b.mul(headOf(query), spec.headDim), element);
 }
 

@@ -44,8 +44,8 @@ StepPiece::StepPiece(KernelBuilder &b, const KernelArguments &arguments, Value n
   Value fields = b.rowOf(arguments["pieces"], b.add(number, 1), formats::kPieceFields, b.i32());
   Type four = b.vec(4, b.i32());
   KernelBuilder::Values numbers = b.elements(b.load(fields, four, /*constant=*/true));
-  llvm::append_range(
-      numbers, b.elements(b.load(b.advance(fields, 4, b.i32()), four, /*constant=*/true)));
+  llvm::append_range(numbers,
+                     b.elements(b.load(b.advance(fields, 4, b.i32()), four, /*constant=*/true)));
   sequence = numbers[offsetof(formats::Piece, sequence) / 4];
   row = numbers[offsetof(formats::Piece, row) / 4];
   rows = numbers[offsetof(formats::Piece, rows) / 4];

@@ -5,11 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Conventions: easyquant/Codegen/GPU/Kernels.h. A launch is for all sequences of a step. What it has
-// to know of them is in tables in device memory (Formats/GpuStep.h), which a replayed launch reads
-// anew: `sequences` are eq_sequences, `row_places` a RowPlace for each row, `pieces` a number of
-// Pieces, then these. Grids depend on `rows` only. q, k and v are f32, rows * stride apart: columns
-// of one fused matrix if need be.
+// Conventions: easyquant/Codegen/GPU/Kernels.h. A launch is for all sequences of a step. What it
+// has to know of them is in tables in device memory (Formats/GpuStep.h), which a replayed launch
+// reads anew: `sequences` are eq_sequences, `row_places` a RowPlace for each row, `pieces` a number
+// of Pieces, then these. Grids depend on `rows` only. q, k and v are f32, rows * stride apart:
+// columns of one fused matrix if need be.
 //
 // A sequence's tokens lie in pages of P = cacheBytes(spec).pageTokens tokens of all layers,
 // anywhere in the memory of a cache: its page n begins at byte pages[first_page + n], `pages` being
@@ -97,9 +97,6 @@ struct AttentionSpec {
   int64_t keyPositions = 0;
   /// For a float cache: the call's tokens are there already (HeadsSpec::append).
   bool appended = false;
-  /// Ranks that have as many heads each. Tokens are cut as they are for one rank with all heads, so
-  /// that sums are the same.
-  int64_t ranks = 1;
   int64_t rotatedDims = 0; ///< of a head, the dimensions that the table turns; 0: all
 
   int64_t rotated() const { return rotatedDims > 0 ? rotatedDims : headDim; }

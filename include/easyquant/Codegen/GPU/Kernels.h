@@ -157,9 +157,9 @@ struct RowSpec {
 Description describe(const RowSpec &spec);
 Description getOrEmit(mlir::gpu::GPUModuleOp module, const RowSpec &spec, const Chip &chip);
 
-/// Brings what each sequence of the step keeps of all sites up to date (Numerics/OnlineScales.h), to
-/// the bit of numerics::advanceOnline. It is read in the sequence's slot of `states`, and goes to
-/// its next one. Parameters:
+/// Brings what each sequence of the step keeps of all sites up to date (Numerics/OnlineScales.h),
+/// to the bit of numerics::advanceOnline. It is read in the sequence's slot of `states`, and goes
+/// to its next one. Parameters:
 ///   extrema, extrema_stride, states, sequences, row_places, rows
 struct AdvanceSpec {
   int64_t sites = 0, window = 0;
