@@ -275,6 +275,18 @@ print([int(batch.logits(id).argmax()) for id in ids], [float(batch.logits(id).ma
 """
 
 
+def run_on_both(script, out, folder):
+    """What a script prints on the simulator, and on the driver that simulates, and how often it calls what of this."""
+    log = folder / "calls"
+    fake = {"LD_LIBRARY_PATH": str(BUILD / "unittests" / "fake-cuda"), "FAKE_CUDA_LOG": str(log), "FAKE_CUDA_IMAGE": str(out / "kernels.sm_80.ptx")}
+    printed = {}
+    for device in ("simt", "cuda"):
+        result = subprocess.run([sys.executable, "-c", script, out, device], env=os.environ | fake, capture_output=True, text=True)
+        assert result.returncode == 0, result.stderr
+        printed[device] = result.stdout
+    return printed, dict(line.split() for line in log.read_text().splitlines())
+
+
 @pytest.mark.parametrize("options", [
     ["--kv-scheme=int8", "--kv-group=16", "--kv-residual=16"], ["--activations=online-window", "--online-window=3", "--sinks=keep"],
 ])  # fmt: skip
@@ -283,16 +295,32 @@ def test_decode_steps_are_recorded_by_filled_up_numbers_of_sequences(artifact, w
     if "--sinks=keep" in options:
         options = [*options, f"--tokens={write_tokens(tmp_path / 'tokens.safetensors', [random_tokens(seed, 24, VOCAB) for seed in range(3)])}"]
     out = artifact(model, "--scheme=W8A8", *options, CHIP)
-    log = tmp_path / "calls"
-    fake = {"LD_LIBRARY_PATH": str(BUILD / "unittests" / "fake-cuda"), "FAKE_CUDA_LOG": str(log), "FAKE_CUDA_IMAGE": str(out / "kernels.sm_80.ptx")}
-    printed = {}
-    for device in ("simt", "cuda"):
-        result = subprocess.run([sys.executable, "-c", DECODE, out, device], env=os.environ | fake, capture_output=True, text=True)
-        assert result.returncode == 0, result.stderr
-        printed[device] = result.stdout
+    printed, calls = run_on_both(DECODE, out, tmp_path)
     assert printed["cuda"] == printed["simt"]
-    calls = dict(line.split() for line in log.read_text().splitlines())
     assert (calls["cuStreamBeginCapture"], calls["cuGraphLaunch"], calls["allocated"]) == ("3", "7", "0"), "of three sequences as of four"
+
+
+MANY = """
+import sys
+from easyquant import _runtime
+
+model = _runtime.Model(sys.argv[1], device=sys.argv[2])
+batch = _runtime.Batch(model, context=64, sequences=50)
+ids = [batch.add() for _ in range(50)]
+batch.append([(id, [1 + id]) for id in ids])
+for count in (50, 3, 49, 7, 33, 6, 25, 11, 5, 48, 1):
+    batch.append([(id, [2 + id]) for id in ids[:count]])
+print([float(batch.logits(id).max()) for id in ids])
+"""
+
+
+def test_numbers_of_sequences_share_recordings(artifact, workspace, tmp_path):
+    """64, 4, 64, 8, 48, 8, 32, 12, 8, 48 and 1 rows: what fills them up changes nobody's bits."""
+    model = write_model(workspace / "llama-many", *random_llama(16, heads=4, kv_heads=2, head_dim=16, layers=1))
+    out = artifact(model, "--scheme=W8A8", "--kv-scheme=int8", "--kv-group=16", "--kv-residual=16", CHIP)
+    printed, calls = run_on_both(MANY, out, tmp_path)
+    assert printed["cuda"] == printed["simt"]
+    assert (calls["cuStreamBeginCapture"], calls["cuGraphLaunch"], calls["allocated"]) == ("7", "12", "0")
 
 
 def test_more_sequences_than_there_is_memory_for(open_model, artifact, workspace):

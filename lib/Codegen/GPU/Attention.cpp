@@ -245,7 +245,7 @@ Description getOrEmitRestore(mlir::gpu::GPUModuleOp module, const AttentionSpec 
   Parameters parameters;
   Description kernel;
   kernel.name = "kv_restore_" + cacheName(spec);
-  kernel.parameters = addCache(parameters, spec, /*written=*/true).constants("row_places").rows();
+  kernel.parameters = addCache(parameters, spec, /*written=*/true).constants("row_places").list;
   kernel.grid[0] = {spec.kv->residual, 1};
   kernel.grid[1].factor = spec.kvHeads;
   kernel.threads = kCacheThreads;

@@ -160,7 +160,7 @@ void getOrEmit(mlir::gpu::GPUModuleOp module, const AttentionSpec &spec,
 /// For a cache of codes: the launch before a step in which sequences go back to `position` from
 /// `held` tokens. Later tokens have taken the place of some that the float window should hold.
 /// These are filled in again from codes. Parameters:
-///   cache, pages, windows, window_bytes, sequences, row_places, rows
+///   cache, pages, windows, window_bytes, sequences, row_places
 Description getOrEmitRestore(mlir::gpu::GPUModuleOp module, const AttentionSpec &spec);
 
 } // namespace easyquant::gpu
