@@ -46,7 +46,7 @@ static void addCache(LaunchBuilder &b, Arguments &arguments,
   arguments.set("pages", b.argument("pages"));
   if (spec.kv) {
     arguments.set("windows", b.cache(cache, layer * bytes.window));
-    // Of all layers, which are alike.
+    // All layers are alike.
     const int64_t layers = cast<lm::KVCacheType>(cache.getType()).getLayers();
     arguments.set("window_bytes", b.index(layers * bytes.window));
   }

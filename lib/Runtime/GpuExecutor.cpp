@@ -39,6 +39,7 @@ public:
   GpuExecutor(const GpuModel &model, const PoolSize &pool, const Manifest &manifest,
               comm::Communicator *ranks)
       : model(model), program(model.program), pool(pool), vocabulary(manifest.model.vocabSize),
+        maxContext(manifest.model.maxContext),
         slotBytes(manifest.online ? stateFields(*manifest.online) * int64_t(sizeof(double)) : 0),
         ranks(ranks),
         gathersLogits(ranks && std::any_of(program.collectives.begin(), program.collectives.end(),
@@ -128,7 +129,7 @@ private:
   const GpuModel &model;
   const LaunchList &program;
   const PoolSize pool;
-  const int64_t vocabulary;
+  const int64_t vocabulary, maxContext;
   const int64_t slotBytes;         ///< of what a sequence keeps; 0: nothing
   comm::Communicator *const ranks; ///< who share the model; null: there is one
   const bool gathersLogits;        ///< each rank makes those of its share of the vocabulary
@@ -197,8 +198,8 @@ Result<void> GpuExecutor::allocate(bool measure) {
     return Unexpected(bytesOfCache.error());
   // Behind all others nobody has a page, a window and two slots.
   GpuStepInput::Nobody nobody = {.page = *bytesOfCache, .slot = pool.slots, .nextSlot = pool.slots};
-  int64_t mostOfNobody = 0;
-  if (!measure && queue->canRecord()) {
+  const bool records = !measure && queue->canRecord();
+  if (records) {
     const int64_t windowBytes = program.cache.windowBytes;
     int64_t end = nobody.page + program.cache.pageBytes;
     if (windowBytes > 0) {
@@ -206,12 +207,11 @@ Result<void> GpuExecutor::allocate(bool measure) {
       end = (nobody.window + 1) * windowBytes;
     }
     nobody.nextSlot = nobody.slot + 1;
-    mostOfNobody = std::ranges::max(kRecordedRows);
     *bytesOfCache = end;
   }
   if (auto fits = checkMemory(*bytesOfCache); !fits)
     return fits;
-  const int64_t slots = pool.slots + (slotBytes > 0 && mostOfNobody > 0 ? 2 : 0);
+  const int64_t slots = pool.slots + (slotBytes > 0 && records ? 2 : 0);
   Result<int64_t> bytesOfStates = sizeOf("state of sequences", slots, slotBytes, 0);
   if (!bytesOfStates)
     return Unexpected(bytesOfStates.error());
@@ -224,8 +224,7 @@ Result<void> GpuExecutor::allocate(bool measure) {
     if (auto done = memory->allocate(model.device, bytes, what); !done)
       return done;
   }
-  if (auto done = input.allocate(model.device, program, pool, slotBytes, nobody, mostOfNobody);
-      !done)
+  if (auto done = input.allocate(model.device, program, pool, slotBytes, nobody); !done)
     return done;
   measuring = measure;
   if (measure)
@@ -425,7 +424,12 @@ Result<void> GpuExecutor::tryStep(std::span<const SequenceStep> sequences,
   // Every sequence has one row, whose logits are asked for.
   const bool isDecode = step.rows == std::ssize(sequences) && step.logitRows == step.rows;
   step.isRecorded = isDecode && queue->canRecord() && step.rows <= std::ranges::max(kRecordedRows);
-  const int64_t filled = step.isRecorded ? rowsOfNobody(step.rows) : 0;
+  int64_t filled = step.isRecorded ? rowsOfNobody(step.rows) : 0;
+  // Nobody's tokens have positions, too.
+  if (filled > std::min(maxContext, program.cache.pageTokens)) {
+    step.isRecorded = false;
+    filled = 0;
+  }
   step.rows += filled;
   step.logitRows += filled;
   if (auto done = makeRoomForLogits(step.logitRows); !done)

@@ -21,8 +21,7 @@ static constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
 
 Result<void> GpuStepInput::allocate(const std::shared_ptr<Device> &device,
                                     const LaunchList &program, const PoolSize &pool,
-                                    int64_t bytesOfSlot, const Nobody &ofNobody,
-                                    int64_t mostOfNobody) {
+                                    int64_t bytesOfSlot, const Nobody &ofNobody) {
   cuts = program.pieces;
   lists.resize(cuts.size());
   slotBytes = bytesOfSlot;
@@ -30,9 +29,8 @@ Result<void> GpuStepInput::allocate(const std::shared_ptr<Device> &device,
   pageTokens = program.cache.pageTokens;
   pagesOfSequence = pool.pages;
   constexpr auto kRowBytes = int64_t(sizeof(RowPlace) + sizeof(int64_t) + 2 * sizeof(int32_t));
-  const auto inputBytes =
-      sizeOf("tables of a step", pool.sequences + mostOfNobody, sizeof(eq_sequence),
-             program.maxRows * kRowBytes + int64_t(5 * kAlignment));
+  const auto inputBytes = sizeOf("tables of a step", pool.sequences + 1, sizeof(eq_sequence),
+                                 program.maxRows * kRowBytes + int64_t(5 * kAlignment));
   const auto perSequence = sizeOf("pages of a sequence", pool.pages, sizeof(int64_t), 0);
   if (!inputBytes || !perSequence)
     return Unexpected(inputBytes ? perSequence.error() : inputBytes.error());
@@ -87,10 +85,10 @@ void GpuStepInput::describe(std::span<const SequenceStep> sequences,
     }
     rows += sequence.rows;
   }
-  for (int64_t i = 0; i < rowsOfNobody; ++i) {
+  if (rowsOfNobody > 0) {
     eq_sequence &sequence = table.emplace_back();
-    sequence.first_row = static_cast<int32_t>(rows + i);
-    sequence.rows = 1;
+    sequence.first_row = static_cast<int32_t>(rows);
+    sequence.rows = static_cast<int32_t>(rowsOfNobody);
     sequence.capacity = static_cast<int32_t>(pageTokens);
     sequence.first_page = static_cast<int32_t>(std::ssize(tables) * pagesOfSequence);
     sequence.window = static_cast<int32_t>(nobody.window);
@@ -124,9 +122,29 @@ void GpuStepInput::describe(std::span<const SequenceStep> sequences,
     put(&row, sizeof(row));
   }
 
+  listPieces(std::ssize(sequences));
+}
+
+/// Rows of nobody have a piece each, as single tokens have them: a recorded step, whose launches
+/// are those for single tokens, is the same however many there are.
+void GpuStepInput::listPieces(int64_t sequences) {
+  std::vector<eq_sequence> cut = table;
+  if (std::ssize(table) > sequences) {
+    const eq_sequence nobodys = table.back();
+    cut.pop_back();
+    for (int32_t row = 0; row < nobodys.rows; ++row) {
+      eq_sequence &one = cut.emplace_back(nobodys);
+      one.first_row += row;
+      one.position += row;
+      one.rows = 1;
+    }
+  }
   places = 0;
-  for (size_t cut = 0; cut < cuts.size(); ++cut)
-    places = std::max(places, formats::listPieces(cuts[cut], table, lists[cut]));
+  for (size_t i = 0; i < cuts.size(); ++i) {
+    places = std::max(places, formats::listPieces(cuts[i], cut, lists[i]));
+    for (Piece &piece : lists[i])
+      piece.sequence = std::min(piece.sequence, static_cast<int32_t>(sequences));
+  }
 }
 
 Result<bool> GpuStepInput::makeRoom(const std::shared_ptr<Device> &device) {

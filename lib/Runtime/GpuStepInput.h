@@ -26,18 +26,17 @@ namespace easyquant::runtime {
 
 class GpuStepInput {
 public:
-  /// Whose tokens nobody reads: rows that fill up a step. Their sequences, of one token each, all
-  /// have this page, window and slots.
+  /// Rows that fill up a step are a sequence whose tokens nobody reads, from position 0 on. They
+  /// fit into its one page.
   struct Nobody {
     int64_t page = 0; ///< byte of the cache
     int64_t window = 0;
     int64_t slot = 0, nextSlot = 0;
   };
-  /// For steps of the program, and as many sequences and pages as the pool has. `slotBytes`: of the
-  /// state of a sequence; `mostOfNobody`: rows that fill up a step, at most.
+  /// For steps of the program, and as many sequences and pages as the pool has. A sequence's state
+  /// has `slotBytes` bytes.
   Result<void> allocate(const std::shared_ptr<Device> &device, const LaunchList &program,
-                        const PoolSize &pool, int64_t slotBytes, const Nobody &nobody,
-                        int64_t mostOfNobody);
+                        const PoolSize &pool, int64_t slotBytes, const Nobody &nobody);
   int64_t bytes() const { return input.size() + pages.size() + pieces.size(); }
 
   /// Lists a step, and behind its rows so many of nobody, with logits. The arguments may be gone
@@ -49,8 +48,8 @@ public:
   int64_t partialPlaces() const { return places; }
   /// Whether a larger place for pieces had to be found: recorded steps know the one before.
   Result<bool> makeRoom(const std::shared_ptr<Device> &device);
-  /// Of the step that was described, whose sequences are given once more. The queue is to be waited
-  /// for before the next step is described.
+  /// Brings the step to the device that was described, whose sequences are given once more. The
+  /// queue is to be waited for before the next step is described.
   Result<void> upload(Queue &queue, std::span<const SequenceStep> sequences);
 
   // Addresses, of the step that was described.
@@ -65,6 +64,7 @@ public:
   }
 
 private:
+  void listPieces(int64_t sequences);
   Result<void> uploadPages(Queue &queue, std::span<const SequenceStep> sequences);
 
   std::vector<formats::PieceCut> cuts;

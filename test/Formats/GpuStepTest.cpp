@@ -50,7 +50,6 @@ Listed list(const PieceCut &cut, const std::vector<eq_sequence> &step) {
 void check(const PieceCut &cut, const std::vector<eq_sequence> &step) {
   const Listed listed = list(cut, step);
   std::set<int64_t> places;
-  int64_t rows = 0;
   for (const eq_sequence &sequence : step)
     for (int32_t i = 0; i < sequence.rows; ++i) {
       const int64_t row = sequence.first_row + i, position = sequence.position + i;
@@ -84,7 +83,6 @@ void check(const PieceCut &cut, const std::vector<eq_sequence> &step) {
         if (isTaken && token >= first)
           ASSERT_EQ(seen[token], 1) << "row " << row << ", token " << token;
       EXPECT_EQ(parts.empty(), !isTaken);
-      rows += isTaken;
     }
   if (!places.empty()) {
     EXPECT_EQ(*places.begin(), 0);

@@ -22,7 +22,7 @@
 
 namespace easyquant::formats {
 
-/// Of a row of the step.
+/// Where a row of the step belongs.
 struct RowPlace {
   int32_t sequence; ///< the number, in the step's table, of the one whose row it is
   int32_t position; ///< of its token there

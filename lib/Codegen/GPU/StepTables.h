@@ -19,19 +19,19 @@
 
 namespace easyquant::gpu {
 
-/// Of `row_places`: whose a row of the step is, and the position of its token there.
+/// A row of `row_places`: whose a row of the step is, and the position of its token there.
 struct PlaceOfRow {
   PlaceOfRow(KernelBuilder &b, const KernelArguments &arguments, mlir::Value row);
   mlir::Value sequence, position;
 };
 
-/// Of `sequences`: one of the sequences (eq_sequence).
+/// A row of `sequences` (eq_sequence).
 struct StepSequence {
   StepSequence(KernelBuilder &b, const KernelArguments &arguments, mlir::Value number);
   mlir::Value firstRow, rows, position, held, firstPage, window, slot, nextSlot;
 };
 
-/// Of `pieces`: how many there are, and one of them (formats::Piece).
+/// How many `pieces` there are, and one of them (formats::Piece).
 mlir::Value countOfPieces(KernelBuilder &b, const KernelArguments &arguments);
 struct StepPiece {
   StepPiece(KernelBuilder &b, const KernelArguments &arguments, mlir::Value number);

@@ -103,7 +103,7 @@ eq_sequence sequenceOf(int64_t rows, int64_t position, int64_t firstRow = 0);
 /// The tables of a step, but for the pieces.
 struct StepInput {
   StepInput(simt::Device &device, std::vector<eq_sequence> step);
-  /// Of one sequence, whose rows are all.
+  /// All rows are those of one sequence.
   StepInput(simt::Device &device, int64_t rows, int64_t position)
       : StepInput(device, {sequenceOf(rows, position)}) {}
   std::vector<eq_sequence> step;
