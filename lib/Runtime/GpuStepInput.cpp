@@ -95,8 +95,6 @@ void GpuStepInput::describe(std::span<const SequenceStep> sequences,
     sequence.slot = static_cast<int32_t>(nobody.slot);
     sequence.next_slot = static_cast<int32_t>(nobody.nextSlot);
   }
-  put(table.data(), table.size() * sizeof(eq_sequence));
-  rowPlacesOffset = align();
   for (const eq_sequence &sequence : table)
     for (int32_t row = 0; row < sequence.rows; ++row) {
       const RowPlace place = {static_cast<int32_t>(&sequence - table.data()),
@@ -121,7 +119,8 @@ void GpuStepInput::describe(std::span<const SequenceStep> sequences,
     const auto row = static_cast<int32_t>(rows + i);
     put(&row, sizeof(row));
   }
-
+  sequencesOffset = align();
+  put(table.data(), table.size() * sizeof(eq_sequence));
   listPieces(std::ssize(sequences));
 }
 

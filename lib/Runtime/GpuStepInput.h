@@ -5,11 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// The tables of a step (Formats/GpuStep.h) in device memory: its sequences, whose each row is, the
-// tokens, the rows whose logits are asked for; apart from them each sequence's pages, and the
-// pieces of attention. The places depend on the numbers of sequences and of rows alone, as long as
-// nothing has to grow, so that a recorded step finds them again. Each is a multiple of 16 bytes, as
-// kernels may take it. Private to the runtime.
+// The tables of a step (Formats/GpuStep.h) in device memory: whose each row is, the tokens, the
+// rows whose logits are asked for, the sequences; apart from them each sequence's pages, and the
+// pieces of attention. The places depend on the numbers of rows alone, as long as nothing has to
+// grow, so that a recorded step finds them again. Each is a multiple of 16 bytes, as kernels may
+// take it. Private to the runtime.
 //
 //===----------------------------------------------------------------------===//
 
@@ -53,8 +53,8 @@ public:
   Result<void> upload(Queue &queue, std::span<const SequenceStep> sequences);
 
   // Addresses, of the step that was described.
-  uint64_t sequences() const { return input.address(); }
-  uint64_t rowPlaces() const { return input.address() + rowPlacesOffset; }
+  uint64_t sequences() const { return input.address() + sequencesOffset; }
+  uint64_t rowPlaces() const { return input.address(); }
   uint64_t rowStates() const { return input.address() + rowStatesOffset; }
   uint64_t tokens() const { return input.address() + tokensOffset; }
   uint64_t logitRows() const { return input.address() + logitRowsOffset; }
@@ -72,7 +72,7 @@ private:
   int64_t pageTokens = 1, pagesOfSequence = 0;
   DeviceMemory input, pages, pieces;
   int64_t roomForPieces = 0; ///< of a cut, one of which is for their number
-  uint64_t rowPlacesOffset = 0, rowStatesOffset = 0, tokensOffset = 0, logitRowsOffset = 0;
+  uint64_t rowStatesOffset = 0, tokensOffset = 0, logitRowsOffset = 0, sequencesOffset = 0;
   /// What is on the device, or on its way there.
   std::vector<std::byte> staging;
   std::vector<eq_sequence> table;
