@@ -80,15 +80,6 @@ private:
 
 } // namespace
 
-/// The same number, of which no pass knows that it is.
-static Value unknown(KernelBuilder &b, Value number) {
-  return LLVM::InlineAsmOp::create(b, number.getType(), number, "// the same", "=r,0",
-                                   /*has_side_effects=*/true, /*is_align_stack=*/false,
-                                   LLVM::tailcallkind::TailCallKind::None, LLVM::AsmDialectAttr(),
-                                   ArrayAttr())
-      .getResult(0);
-}
-
 void MatrixAttention::loadQueries() {
   Value rows[2];
   for (int64_t half = 0; half < 2; ++half)
