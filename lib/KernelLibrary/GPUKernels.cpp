@@ -24,9 +24,6 @@ LogicalResult GPULauncher::launch(LaunchBuilder &b, Operation *op,
   FailureOr<SmallVector<Value>> operands = arguments.of(op, kernel);
   if (failed(operands))
     return failure();
-  // What takes a position, or places of state, is launched once a sequence, all else once for all
-  // rows.
-  const bool isOfSequence = arguments.has("position") || arguments.has("slots");
   // What a writer of the launch list has to know of the kernel.
   Operation *function = mlir::SymbolTable::lookupSymbolIn(kernels, kernel.name);
   Builder builder(b.context());
@@ -38,7 +35,7 @@ LogicalResult GPULauncher::launch(LaunchBuilder &b, Operation *op,
   function->setAttr(launch::kSharedBytesAttr, builder.getI64IntegerAttr(kernel.sharedBytes));
   b.launch(SymbolRefAttr::get(b.context(), launch::kKernels,
                               FlatSymbolRefAttr::get(b.context(), kernel.name)),
-           *operands, phase, accessOf(function, kernel), {isOfSequence, rows});
+           *operands, phase, accessOf(function, kernel), rows);
   return success();
 }
 
@@ -100,7 +97,8 @@ LogicalResult GPULauncher::advance(LaunchBuilder &b, equant::AdvanceOp op) const
                                    static_cast<int64_t>(op.getWindow()),
                                    op.getDecay().convertToDouble()};
   Arguments arguments(
-      b, {{"extrema", extrema}, {"states", b[op.getState()]}, {"slots", b.argument("slots")}});
+      b, {{"extrema", extrema}, {"states", b[op.getState()]}, {"sequences", b[op.getBatch()]}});
+  arguments.set("row_places", b.argument("row_places"));
   return launch(b, op, getOrEmit(kernels, spec, chip), arguments, Phase::Quantize);
 }
 
@@ -330,7 +328,7 @@ void GPULauncher::addLinears(KernelLibrary &library) const {
         if (failed(rows) || failed(arguments.setWeight("table", op.getTable())))
           return failure();
         arguments.set("y", *rows);
-        arguments.set("position", b.argument("position"));
+        arguments.set("row_places", b.argument("row_places"));
         return launch(b, op, getOrEmit(kernels, spec, chip), arguments, Phase::Other);
       });
 }

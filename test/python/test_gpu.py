@@ -327,7 +327,8 @@ def first_argument(program, kind):
 HOSTILE = {
     "weights outside": (lambda p: first_argument(p, "weights").__setitem__(slice(1, None), [1 << 40]), ["inside its memory"]),
     "arena outside": (lambda p: first_argument(p, "arena").__setitem__(slice(1, None), [p["arena_bytes"]]), ["inside its memory"]),
-    "rows outside": (lambda p: first_argument(p, "arena").__setitem__(slice(1, None), [0, 1 << 40]), ["inside its memory"]),
+    "pieces of no cut": (lambda p: first_argument(p, "pieces").__setitem__(slice(1, None), [len(p["pieces"])]), ["inside its memory"]),
+    "pieces of no rows": (lambda p: p["pieces"][0].update(rows=0), ["pieces[0].rows"]),
     "an unknown place": (lambda p: first_argument(p, "tokens").__setitem__(0, "host"), ["host"]),
     "no such kernel": (lambda p: p["launches"][0].update(kernel=10000), ["launches[0].kernel", "10000"]),
     "an argument too few": (lambda p: p["launches"][0]["arguments"].pop(), ["launches[0].arguments", "takes"]),

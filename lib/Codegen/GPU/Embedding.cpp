@@ -11,6 +11,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "StepTables.h"
 #include "WeightParams.h"
 
 #include "easyquant/Codegen/GPU/Embedding.h"
@@ -288,10 +289,10 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const PositionEmbeddingSpec
                       const Chip &) {
   Description kernel =
       describeRows(fmt::format("position_embedding_{}x{}", spec.positions, spec.columns),
-                   Parameters().constants("table").constants("position").writesRows("y").rows());
+                   Parameters().constants("table").constants("row_places").writesRows("y").rows());
   return getOrEmitKernel(module, kernel, [&](KernelBuilder &b, const KernelArguments &arguments) {
-    Value row = b.block(0), position = b.load(arguments["position"], b.i32(), true);
-    Value table = b.rowOf(arguments["table"], b.add(position, row), spec.columns, b.f32());
+    Value row = b.block(0), position = PlaceOfRow(b, arguments, row).position;
+    Value table = b.rowOf(arguments["table"], position, spec.columns, b.f32());
     Value y = b.rowOf(arguments["y"], row, arguments["y_stride"], b.f32());
     int64_t width = std::gcd<int64_t>(spec.columns, 4);
     Type type = width == 1 ? b.f32() : Type(b.vec(width, b.f32()));

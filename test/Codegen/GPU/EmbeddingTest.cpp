@@ -256,11 +256,14 @@ TEST(GPUEmbedding, PositionsAreAdded) {
       std::vector<float> rows = normal(17 * columns, 3), values = normal(kPositions * columns, 4);
       simt::Device device;
       DeviceBuffer<float> y(device, rows), table(device, values);
-      DeviceBuffer<int32_t> at(device, std::vector<int32_t>{position});
+      // Some rows of another sequence.
+      StepInput step(device, {sequenceOf(6, position), sequenceOf(11, 5, 6)});
       run(device, library, library.add(specOf(columns)), 17,
-          {{"table", table}, {"position", at}, {"y", y}, {"y_stride", columns}});
-      for (size_t i = 0; i < rows.size(); ++i)
-        rows[i] += values[position * columns + i];
+          {{"table", table}, {"row_places", step.rowPlaces}, {"y", y}, {"y_stride", columns}});
+      for (size_t i = 0; i < rows.size(); ++i) {
+        const size_t row = i / columns, at = row < 6 ? position + row : row - 1;
+        rows[i] += values[at * columns + i % columns];
+      }
       EXPECT_EQ(y.read(), rows);
     }
 }
@@ -328,7 +331,7 @@ TEST(GPUHeads, NormAndRotation) {
         DeviceBuffer<float> device_x(device, x), device_table(device, table);
         DeviceBuffer<float> weight(device, {weights.begin(), weights.begin() + c.headDim});
         DeviceBuffer<float> keyWeight(device, {weights.begin() + c.headDim, weights.end()});
-        DeviceBuffer<int32_t> at(device, std::vector<int32_t>{position});
+        StepInput step(device, rows, position);
         std::map<std::string, Argument> arguments = {{"x", device_x}, {"x_stride", stride}};
         if (c.norm)
           arguments.emplace("weight", weight);
@@ -336,7 +339,7 @@ TEST(GPUHeads, NormAndRotation) {
           arguments.emplace("key_weight", keyWeight);
         if (c.rope) {
           arguments.emplace("table", device_table);
-          arguments.emplace("position", at);
+          arguments.emplace("row_places", step.rowPlaces);
         }
         run(device, library, kernel, rows, arguments);
 
@@ -397,17 +400,18 @@ TEST(GPUHeads, Append) {
       simt::Device device;
       DeviceBuffer<float> appended(device, x), rotated(device, x);
       DeviceBuffer<float> table(device, *ropeTable({.dims = spec.rotated()}, kPositions));
-      DeviceBuffer<int32_t> at(device, std::vector<int32_t>{position});
+      StepInput step(device, rows, position);
       const int64_t head = 2 * kPage * d, page = spec.keyHeads * head;
       const std::vector<int64_t> places = {4 * page, 0, 2 * page}; // in bytes: two an element
       DeviceBuffer<_Float16> cache(device, 3 * page);
       DeviceBuffer<int64_t> pages(device, places);
       std::map<std::string, Argument> arguments = {
-          {"x", rotated}, {"x_stride", stride}, {"table", table}, {"position", at}};
+          {"x", rotated}, {"x_stride", stride}, {"table", table}, {"row_places", step.rowPlaces}};
       run(device, library, library.add(inPlace(spec)), rows, arguments);
       arguments.at("x") = appended;
       arguments.emplace("cache", cache);
       arguments.emplace("pages", pages);
+      arguments.emplace("sequences", step.sequences);
       run(device, library, library.add(spec), rows, arguments);
 
       std::vector<float> turned = rotated.read(), left = appended.read();
@@ -464,7 +468,7 @@ TEST(GPUHeads, Basis) {
         DeviceBuffer<float> weight(device, {weights.begin(), weights.begin() + spec.headDim});
         DeviceBuffer<float> keyWeight(device, {weights.begin() + spec.headDim, weights.end()});
         DeviceBuffer<float> table(device, *ropeTable({.dims = spec.headDim}, kPositions));
-        DeviceBuffer<int32_t> at(device, std::vector<int32_t>{position});
+        StepInput step(device, rows, position);
         auto found = [&](const HeadsSpec &which) {
           DeviceBuffer<float> heads(device, x);
           std::map<std::string, Argument> arguments = {{"x", heads}, {"x_stride", stride}};
@@ -473,7 +477,7 @@ TEST(GPUHeads, Basis) {
             arguments.emplace("key_weight", keyWeight);
           } else {
             arguments.emplace("table", table);
-            arguments.emplace("position", at);
+            arguments.emplace("row_places", step.rowPlaces);
           }
           run(device, library, library.add(which), rows, arguments);
           return heads.read();

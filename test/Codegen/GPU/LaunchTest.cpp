@@ -92,9 +92,12 @@ std::vector<Launched> addAll(KernelLibrary &library) {
       spec.keyPositions = 64;
       add(library.addRestore(spec));
     }
-    for (const AttentionKernel &kernel : library.add(spec))
-      for (const Description &launch : kernel.launches)
-        add(launch, kernel.maxRows);
+    const AttentionLaunches launches = library.add(spec);
+    for (const auto *some : {&launches.before, &launches.behind})
+      for (const Description &launch : *some)
+        add(launch);
+    for (const AttentionKernel &kernel : launches.kernels)
+      add(kernel.launch);
   }
   return all;
 }

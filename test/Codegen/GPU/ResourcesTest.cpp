@@ -146,9 +146,13 @@ std::vector<Description> addAttention(KernelLibrary &library) {
   std::vector<Description> kernels = {
       library.add(HeadsSpec{32, 8, 128, true, 1e-6, 4096}),
       library.add(HeadsSpec{32, 8, 128, false, 0, 4096, false, 128})};
-  for (const AttentionSpec &spec : attentions())
-    for (const AttentionKernel &kernel : library.add(spec))
-      kernels.insert(kernels.end(), kernel.launches.begin(), kernel.launches.end());
+  for (const AttentionSpec &spec : attentions()) {
+    const AttentionLaunches launches = library.add(spec);
+    for (const auto *some : {&launches.before, &launches.behind})
+      kernels.insert(kernels.end(), some->begin(), some->end());
+    for (const AttentionKernel &kernel : launches.kernels)
+      kernels.push_back(kernel.launch);
+  }
   return kernels;
 }
 

@@ -6,8 +6,7 @@
 //===----------------------------------------------------------------------===//
 //
 // Conventions: easyquant/Codegen/GPU/Kernels.h. Tokens are M int32 in device memory, inside the
-// vocabulary (the caller has checked them); `position`, that of the first row, is one int32 in
-// device memory.
+// vocabulary (the caller has checked them); `row_places` are a formats::RowPlace for each row.
 //
 //===----------------------------------------------------------------------===//
 
@@ -41,8 +40,8 @@ struct EmbeddingSpec {
 };
 Description getOrEmit(mlir::gpu::GPUModuleOp module, const EmbeddingSpec &spec, const Chip &chip);
 
-/// y[m] += table[position + m], in place, floats. Parameters:
-///   table, position, y, y_stride, rows
+/// y[m] += table[position of row m], in place, floats. Parameters:
+///   table, row_places, y, y_stride, rows
 struct PositionEmbeddingSpec {
   int64_t positions = 0, columns = 0; ///< of the table
 };

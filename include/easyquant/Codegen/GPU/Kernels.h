@@ -194,10 +194,10 @@ struct FakeQuantizeSpec {
 Description getOrEmit(mlir::gpu::GPUModuleOp module, const FakeQuantizeSpec &spec,
                       const Chip &chip);
 
-/// Brings what a sequence keeps of all sites up to date (Numerics/OnlineScales.h), to the bit of
-/// numerics::advanceOnline; `slots` are two int64s, the bytes of `states` where it is read and
-/// where it goes. Parameters:
-///   extrema, extrema_stride, states, slots, rows
+/// Brings what each sequence of the step keeps of all sites up to date (Numerics/OnlineScales.h),
+/// to the bit of numerics::advanceOnline. It is read in the sequence's slot of `states`, and goes
+/// to its next one. Parameters:
+///   extrema, extrema_stride, states, sequences, row_places, rows
 struct AdvanceSpec {
   int64_t sites = 0, window = 0;
   double decay = 0;
