@@ -237,7 +237,8 @@ def test_breakdown_counts(artifact, stories, tmp_path):
     report = json.loads(file.read_text())
     prefill, decode = report["breakdown"]["prefill"], report["breakdown"]["decode"]
     manifest = json.loads((out / "manifest.json").read_text())
-    assert prefill["load"]["bytes"] > manifest["gpu"]["weights_bytes"] and decode["load"]["bytes"] == 2 * (32 + 4 + 4)
+    # A token, where its row belongs, its sequence, and a list of one piece.
+    assert prefill["load"]["bytes"] > manifest["gpu"]["weights_bytes"] and decode["load"]["bytes"] == 2 * (4 + 8 + 72 + 2 * 32)
     assert decode["sync"]["bytes"] == 2 * 512 * 4 and decode["comm"]["launches"] == 0
     for phase in ("quantize", "gemm", "attention", "other"):
         assert decode[phase]["instructions"] > 0 and decode[phase]["bytes"] > 0

@@ -73,11 +73,15 @@ def basic_blocks(instructions):
 
 def main_path(instructions, opcode="HMMA"):
     """One turn of the main loop where it has branches. Among all ways from its first instruction back there it is the one with most
-    products, then most stores to shared memory, then fewest branches. Some loops take a short way where all elements are alike and decide
+    products, then most stores to shared memory, then fewest branches, and that stays in the loop. Some loops take a short way where all elements are alike and decide
     for each element elsewhere; then it is the short way."""
     label, _ = min(((label, body) for label, body in loops(instructions) if count(body, opcode)), key=lambda loop: len(loop[1]))
     blocks, successors, labels = basic_blocks(instructions)
-    head, best, under_way = labels[label], {}, set()
+    head = labels[label]
+    # Ways around a loop that contains the main one are none of it.
+    end = max(i for i, following in enumerate(successors) if head in following)
+    outer = {target for i, following in enumerate(successors) for target in following if target < head and i >= end}
+    best, under_way = {}, set(outer)
 
     def way(block):
         """(products, stores, -blocks), blocks from `block` back to the head; None if no way leads there."""
