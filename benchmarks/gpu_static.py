@@ -166,7 +166,7 @@ def few_row(chip, case, kernel):
     return row, enough
 
 
-def attention_row(chip, cache, form, name, kernel):
+def attention_row(chip, cache, form, kernel):
     body, warps, machine = main_path(kernel.code), kernel.threads // 32, CHIPS[chip]
     tensor, cycles = count(body, "HMMA"), cycles_of(body, warps, machine)
     bound = max(cycles, key=cycles.get)
@@ -178,8 +178,8 @@ def attention_row(chip, cache, form, name, kernel):
     if form == "blocked":
         return [*row, f"{100 * cycles['tensor cores'] / cycles[bound]:.0f} %"], True
     rate = warps * 32 * sum(brought) / cycles[bound]
-    # Its shared memory is the launch's: for so many blocks it was designed.
-    columns, enough = under_way(kernel, machine, KV_HEADS * int(name.rpartition("split")[2]), kernel.asked, waits(body), 1, body)
+    # Its shared memory is the launch's. Two blocks a multiprocessor take turns with the pieces of a step.
+    columns, enough = under_way(kernel, machine, 2 * machine.multiprocessors, kernel.asked, waits(body), 1, body)
     return [*row, f"{rate:.1f}", f"{machine.memory_bytes:.1f}", f"{rate / machine.memory_bytes:.1f}", *columns], enough
 
 
@@ -363,7 +363,7 @@ def main():
         for cache in CACHES:
             for chip in CHIPS:
                 name = attention_kernel(kernels[chip][0], cache, form)
-                row, enough = attention_row(chip, cache, form, name, kernels[chip][0][name])
+                row, enough = attention_row(chip, cache, form, kernels[chip][0][name])
                 found.append(row)
                 idle += [] if enough else [f"attention over {cache} on {chip} ({row[-3]}, by time {row[-2]} of {row[-1]} KB)"]
         table([*columns, *more], found)

@@ -169,18 +169,16 @@ def test_a_model_that_is_none_is_named(tmp_path):
         plans_of(tmp_path / "nowhere", CompileOptions(scheme="W8A8"))
 
 
-@pytest.mark.parametrize("scheme, reason", [
-    ("NVFP4A16", "weights as f4E2M1FN"), ("FP8_DYNAMIC", "weights as f8E4M3FN"), ("W3A8", "weights as int3 symmetric"),
-])  # fmt: skip
-def test_a_dry_run_refuses_what_compiling_refuses(tiny_llama, tmp_path, scheme, reason):
+@pytest.mark.parametrize("scheme, group", [("W4A16", "8"), ("W4A8", "16"), ("T4A16", "8")])
+def test_a_dry_run_refuses_what_compiling_refuses(tiny_llama, tmp_path, scheme, group):
     """In the same words, before anything is computed."""
-    options = ("--scheme", scheme, "--target", "sm_90a")
-    foretold = easyquant("compile", tiny_llama, "--dry-run", *options)
-    refused = easyquant("compile", tiny_llama, "-o", tmp_path / "out", *options)
-    assert_refused(foretold, "model.layers.0.self_attn.q_proj", reason, "compile it with --target cpu")
+    options = ("--scheme", scheme, "--group-size", group)
+    foretold = easyquant("compile", tiny_llama, "--dry-run", *options, "--target", "sm_90a")
+    refused = easyquant("compile", tiny_llama, "-o", tmp_path / "out", *options, "--target", "sm_90a")
+    assert_refused(foretold, "model.layers.0.self_attn.q_proj", f"groups of {group}", "compile it with --target cpu")
     assert refused.returncode == 1 and refused.stderr.endswith(foretold.stderr)
     assert not (tmp_path / "out").exists()
-    assert easyquant("compile", tiny_llama, "--dry-run", "--scheme", scheme).returncode == 0
+    assert easyquant("compile", tiny_llama, "--dry-run", *options).returncode == 0
 
 
 def test_a_dry_run_counts_the_files_of_all_targets(tiny_llama):
