@@ -193,7 +193,7 @@ def traffic_of_case(case):
     """The bytes of a linear of the benchmark, as `easyquant.prediction.traffic` counts those of an artifact."""
     kernel = case["kernel"]
     listed = ListedKernel(kernel["name"], tuple(map(tuple, kernel["grid"])), kernel["shared_bytes"])
-    launch = ListedLaunch(case["family"], "gemm", listed, "rows", 1, 0, tuple(range(len(case["arguments"]))), least_rows=1)
+    launch = ListedLaunch(case["family"], "gemm", listed, 1, 0, tuple(range(len(case["arguments"]))), least_rows=1)
     sizes = {"i8": 1, "u8": 1, "f16": 2, "bf16": 2, "f32": 4, "i32": 4}
     weights = {i: argument["count"] * sizes[argument["type"]] if argument.get("rotated") and not argument["written"] else 0
                for i, argument in enumerate(case["arguments"])}  # fmt: skip

@@ -177,8 +177,10 @@ template <typename Fields> void mapFields(Fields &fields, LaunchList &list) {
   fields.required("max_rows", list.maxRows, Bounds{1, kMaxInt32});
   fields.required("arena_bytes", list.arenaBytes, kBytes);
   fields.required("state_bytes", list.stateBytes, kBytes);
-  fields.required("partial_bytes", list.partialBytes, kBytes);
-  fields.required("partial_counters", list.partialCounters, Bounds{0, kMaxInt32});
+  // Of one place: what is made for all of them is a product of numbers that nobody multiplies
+  // checked.
+  fields.required("partial_bytes", list.partialBytes, Bounds{0, int64_t(1) << 30});
+  fields.required("partial_counters", list.partialCounters, Bounds{0, int64_t(1) << 20});
   fields.required("cache", list.cache);
   fields.required("pieces", list.pieces);
   mapBytes(fields, "constants", list.constants);

@@ -53,8 +53,6 @@ public:
   /// The same, memory for a result of so many rows.
   void setResultCodes(mlir::Value result, mlir::Value rows);
 
-  bool has(mlir::StringRef name) const { return values.contains(name.str()); }
-
   /// In the order of the parameters: "<matrix>_stride" is the distance of its rows, and "rows" the
   /// number of those of the first matrix.
   template <typename Description>

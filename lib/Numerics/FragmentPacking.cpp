@@ -112,13 +112,16 @@ Result<FragmentLayout> fragmentLayout(const Scheme &scheme, FragmentOrder order,
                      "weights as {}: the GPU kernels on codes take integers, tables of int8 values "
                      "or f8E4M3FN",
                      toString(scheme));
-  const int64_t unit = isBytes ? kFragmentColumns : kFragmentStep;
-  if (scheme.groupSize % unit != 0)
+  if (scheme.groupSize % kFragmentColumns != 0 && (isBytes || scheme.groupSize != kFragmentStep))
     return makeError(ErrorCode::Unsupported,
-                     "weights as {}: the GPU kernels{} take group sizes that are multiples of {} "
+                     "weights as {}: the GPU kernels{} take group sizes that are {}multiples of {} "
                      "(such as {})",
-                     toString(scheme), isBytes ? " on int8 activations" : "", unit,
-                     (scheme.groupSize + unit - 1) / unit * unit);
+                     toString(scheme), isBytes ? " on int8 activations" : "",
+                     isBytes ? "" : fmt::format("{} or ", kFragmentStep), kFragmentColumns,
+                     !isBytes && scheme.groupSize < kFragmentStep
+                         ? kFragmentStep
+                         : (scheme.groupSize + kFragmentColumns - 1) / kFragmentColumns *
+                               kFragmentColumns);
   return FragmentLayout{scheme, order, rows, columns};
 }
 
@@ -157,7 +160,7 @@ std::vector<int64_t> FragmentLayout::shape(WeightTensor tensor) const {
 
 /// The number of row n, of `bits` bits, in bytes that are 0, 8 b of them for every 64 rows.
 static void orRowField(uint8_t *out, int64_t n, int bits, int32_t value) {
-  const int lower = lowerFieldBits(bits), upper = bits - lower;
+  const int upper = upperBits(bits), lower = bits - upper;
   const int64_t r = n % kFragmentScaleRows;
   uint8_t *block = out + n / kFragmentScaleRows * (kFragmentScaleRows * bits / 8);
   orField(block, r / (8 / upper), r % (8 / upper), upper, value >> lower);

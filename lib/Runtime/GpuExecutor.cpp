@@ -115,8 +115,7 @@ private:
   Result<void> launchRun(std::span<const Launch> launches, const GpuStep &step);
   Result<void> launch(const Launch &launch, const GpuStep &step);
   Result<void> exchange(const Launch &launch, int64_t rows);
-  /// Waits for the step.
-  /// Those of the first `wanted` of the rows that the step had.
+  /// Waits for the step, of whose `rows` rows of logits it downloads the first `wanted`.
   Result<void> downloadLogits(int64_t rows, int64_t wanted, float *logits);
   /// Rows of nobody to fill up a step with that is recorded.
   int64_t rowsOfNobody(int64_t rows) const {
@@ -169,8 +168,7 @@ int64_t GpuExecutor::partialPlaces() const {
   int64_t places = 0;
   for (const formats::PieceCut &cut : program.pieces)
     if (cut.tokens > 0)
-      places =
-          std::max(places, pool.pages * program.cache.pageTokens / cut.tokens + 2 * pool.sequences);
+      places = std::max(places, usualPieces(cut, program.cache, pool));
   return places;
 }
 
@@ -178,6 +176,9 @@ Result<void> GpuExecutor::makeRoomForPartials(int64_t places) {
   if (places * program.partialBytes <= partials.size())
     return {};
   recordings.clear(); // they write to the old place
+  if (partials.size() > 0)
+    places = std::max(places, 2 * partials.size() / program.partialBytes);
+  partials = DeviceMemory(); // which is made last: where it is, counters are, too
   const int64_t bytes = places * program.partialCounters * int64_t(sizeof(int32_t));
   if (auto done = partialCounters.allocate(model.device, bytes, "counters of parts of attention");
       !done)
@@ -438,10 +439,10 @@ Result<void> GpuExecutor::tryStep(std::span<const SequenceStep> sequences,
   if (auto done = makeRoomForPartials(input.partialPlaces()); !done)
     return done;
   Result<bool> hasMoved = input.makeRoom(model.device);
+  if (!hasMoved || *hasMoved)
+    recordings.clear();
   if (!hasMoved)
     return Unexpected(hasMoved.error());
-  if (*hasMoved)
-    recordings.clear();
   if (auto done = input.upload(*queue, sequences); !done)
     return done;
 

@@ -47,14 +47,20 @@ Result<void> GpuStepInput::allocate(const std::shared_ptr<Device> &device,
     if (auto done = memory->allocate(device, bytes, what); !done)
       return done;
   tables.resize(static_cast<size_t>(pool.sequences));
-  // As many as there are if each sequence has a token, and no two the same pages.
+  int64_t room = 0;
   for (const PieceCut &cut : cuts)
-    roomForPieces = std::max(roomForPieces, cut.tokens == 0 ? program.maxRows
-                                                            : pool.pages * pageTokens / cut.tokens +
-                                                                  2 * pool.sequences);
-  ++roomForPieces;
-  return pieces.allocate(device, std::ssize(cuts) * roomForPieces * int64_t(sizeof(Piece)),
-                         "pieces of attention");
+    room =
+        std::max(room, cut.tokens == 0 ? program.maxRows : usualPieces(cut, program.cache, pool));
+  return allocatePieces(device, room + 1);
+}
+
+Result<void> GpuStepInput::allocatePieces(const std::shared_ptr<Device> &device, int64_t room) {
+  roomForPieces = 0; // if there is no memory, the next step asks again
+  const int64_t bytes = std::ssize(cuts) * room * int64_t(sizeof(Piece));
+  if (auto done = pieces.allocate(device, bytes, "pieces of attention"); !done)
+    return done;
+  roomForPieces = room;
+  return {};
 }
 
 void GpuStepInput::describe(std::span<const SequenceStep> sequences,
@@ -152,11 +158,7 @@ Result<bool> GpuStepInput::makeRoom(const std::shared_ptr<Device> &device) {
     most = std::max(most, pieceCount(cut));
   if (most < roomForPieces)
     return false;
-  roomForPieces = 2 * most + 1;
-  return pieces
-      .allocate(device, std::ssize(cuts) * roomForPieces * int64_t(sizeof(Piece)),
-                "pieces of attention")
-      .transform([] { return true; });
+  return allocatePieces(device, 2 * most + 1).transform([] { return true; });
 }
 
 Result<void> GpuStepInput::uploadPages(Queue &queue, std::span<const SequenceStep> sequences) {

@@ -24,6 +24,12 @@
 
 namespace easyquant::runtime {
 
+/// Pieces of a cut by tokens where each sequence has a token, and no two the same pages.
+inline int64_t usualPieces(const formats::PieceCut &cut, const formats::CacheSizes &cache,
+                           const PoolSize &pool) {
+  return pool.pages * cache.pageTokens / cut.tokens + 2 * pool.sequences;
+}
+
 class GpuStepInput {
 public:
   /// Rows that fill up a step are a sequence whose tokens nobody reads, from position 0 on. They
@@ -65,6 +71,7 @@ public:
 
 private:
   void listPieces(int64_t sequences);
+  Result<void> allocatePieces(const std::shared_ptr<Device> &device, int64_t room);
   Result<void> uploadPages(Queue &queue, std::span<const SequenceStep> sequences);
 
   std::vector<formats::PieceCut> cuts;

@@ -48,8 +48,6 @@ std::vector<std::string> Family::targetsOf(StringRef request) const {
   return {};
 }
 
-std::string Family::whyNotActivations(SchemeAttr) const { return ""; }
-
 std::optional<std::string> Family::checkOptions(const recipe::OptionValues &, ArrayRef<std::string>,
                                                 StringRef) const {
   return std::nullopt;
@@ -143,7 +141,7 @@ bool targets::multipliesCodes(SchemeAttr weight, SchemeAttr input) {
 std::string targets::whyNoKernel(const Family &family, int64_t n, int64_t k, SchemeAttr weight,
                                  SchemeAttr input) {
   auto packer = family.layoutFor(weight, Readers::of(weight, input)).getPacker(weight, n, k);
-  return packer ? family.whyNotActivations(input) : packer.error().message;
+  return packer ? "" : packer.error().message;
 }
 
 std::string targets::whyNoExperts(const Family &family, int64_t n, bool isPacked) {

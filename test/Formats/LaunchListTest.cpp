@@ -166,6 +166,8 @@ TEST(LaunchList, RefusesWhatDoesNotFit) {
       {"/pieces/0/min_rows", 0, "pieces[0].min_rows: found 0"},
       {"/pieces/1/origin", 1, "pieces[1].origin: found 1"},
       {"/partial_counters", -1, "partial_counters: found -1"},
+      {"/partial_counters", 1 << 21, "partial_counters: found 2097152"},
+      {"/partial_bytes", int64_t(1) << 31, "partial_bytes: found 2147483648"},
       {"/launches/0/arguments/0", json::array({"weights", kWeights}),
        "launches[0].arguments[0]: found [\"weights\",4096], expected a place inside"},
       {"/launches/0/arguments/0", json::array({"weights", -1}),

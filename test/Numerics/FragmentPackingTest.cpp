@@ -338,10 +338,15 @@ TEST(FragmentPacking, RefusesWhatKernelsCannotTake) {
   EXPECT_NE(error.message.find("multiples of 32 (such as 64)"), std::string::npos) << error.message;
   EXPECT_EQ(fragmentLayout(groups(4, 0), FragmentOrder::M16N8K32, 0, 8).error().code,
             ErrorCode::InvalidArgument);
-  EXPECT_NE(fragmentLayout(groups(4, 24), FragmentOrder::M16N8K16, 8, 48)
-                .error()
-                .message.find("multiples of 16 (such as 32)"),
-            std::string::npos);
+  // Of multiples of 16 kernels on floats take 16 itself, and those of 32.
+  EXPECT_TRUE(fragmentLayout(groups(4, 16), FragmentOrder::M16N8K16, 8, 48));
+  for (auto [size, taken] : {std::pair(8, "16)"), {24, "32)"}, {48, "64)"}, {80, "96)"}}) {
+    auto refused = fragmentLayout(groups(4, size), FragmentOrder::M16N8K16, 8, 240);
+    ASSERT_FALSE(refused) << size;
+    EXPECT_NE(refused.error().message.find(std::string("16 or multiples of 32 (such as ") + taken),
+              std::string::npos)
+        << refused.error().message;
+  }
   Scheme fp8 = groups(8, 0);
   fp8.codes = CodeFormat::F8E4M3FN;
   EXPECT_NE(

@@ -86,8 +86,6 @@ constexpr int64_t fragmentTurn(int bits, int64_t t) {
   const int64_t inWord = t % highPlaneTiles(bits);
   return bits == 3 ? inWord % 2 + inWord / 2 * 8 : inWord * highPlaneBits(bits);
 }
-/// The low bits of a number of b bits, one a row, that lie in a plane of their own: 1 of 3.
-constexpr int lowerFieldBits(int bits) { return bits == 3 || bits == 5 ? 1 : bits == 6 ? 2 : 0; }
 /// Scales and zero points come in blocks of so many rows.
 inline constexpr int64_t kFragmentScaleRows = 64;
 /// N as scales and zero points have it.
@@ -118,8 +116,8 @@ private:
 };
 
 /// Fails with Unsupported when kernels have no fragments for the scheme: dynamic; a group size that
-/// is not a multiple of 16, or of 32 in the order M16N8K32; there also codes without integer
-/// values; with InvalidArgument when it is no scheme, or N or K is not positive.
+/// is no multiple of 32, nor 16 in the order M16N8K16; in the other order codes without integer
+/// values but f8E4M3FN; with InvalidArgument when it is no scheme, or N or K is not positive.
 Result<FragmentLayout> fragmentLayout(const Scheme &scheme, FragmentOrder order, int64_t rows,
                                       int64_t columns);
 

@@ -122,8 +122,6 @@ public:
   std::vector<std::string> targetsOf(llvm::StringRef request) const;
   bool has(llvm::StringRef target) const { return llvm::is_contained(names, target); }
 
-  /// Why kernels do not take activations of this scheme (null: float); empty if they do.
-  virtual std::string whyNotActivations(equant::SchemeAttr input) const;
   /// Null `input`: float activations of a linear, packed or not, whose `weight` does not matter.
   virtual ActivationForm activationForm(equant::SchemeAttr weight,
                                         equant::SchemeAttr input) const = 0;

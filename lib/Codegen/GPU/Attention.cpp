@@ -57,8 +57,6 @@ int64_t firstTileToken(const AttentionSpec &spec, const AttentionTile &tile) {
   return sinks == 0 ? 0 : sinks - tile.tokens;
 }
 
-int64_t blocksOf(const Chip &chip) { return 2 * chip.multiprocessors; }
-
 PartialPlace::PartialPlace(const AttentionSpec &spec)
     : values(divideCeil(2 * spec.heads, 4) * 4),
       stride(divideCeil(values + spec.heads * spec.headDim, 4) * 4) {}
@@ -170,13 +168,12 @@ static Description describeAttend(const AttentionSpec &spec, const AttentionKern
                                .writes("partial_counters", isCut)
                                .writesRows("y")
                                .list;
-  description.grid[0].factor = blocksOf(chip);
+  // All of a grid's blocks are resident: they take turns with the pieces of a step.
+  description.blocksPerSM = spec.headDim <= 128 ? 2 : 1;
+  description.grid[0].factor = description.blocksPerSM * chip.multiprocessors;
   description.threads = static_cast<uint32_t>(kernel.tile.threads());
   description.sharedBytes =
       AttentionShared(spec, kernel.tile, kernel.form == AttentionKernel::Split).bytes;
-  // With a whole tile of scores in registers, four blocks of narrow heads would be one too many.
-  bool blocked = kernel.form == AttentionKernel::Blocked;
-  description.blocksPerSM = spec.headDim <= 64 ? (blocked ? 3 : 4) : spec.headDim <= 128 ? 2 : 1;
   return description;
 }
 

@@ -112,9 +112,6 @@ private:
 /// The largest of a warp's values, f32, in each lane.
 mlir::Value warpMax(KernelBuilder &b, mlir::Value value);
 
-/// The same number, of which no pass knows that it is.
-mlir::Value unknown(KernelBuilder &b, mlir::Value number);
-
 /// All pieces, for all kv heads.
 void emitAttention(KernelBuilder &b, const AttentionSpec &spec, const AttentionKernel &kernel,
                    const KernelArguments &arguments);

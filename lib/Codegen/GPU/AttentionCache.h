@@ -35,9 +35,6 @@ struct QueryCut {
 /// multiple of a tile behind the sinks.
 int64_t firstTileToken(const AttentionSpec &spec, const AttentionTile &tile);
 
-/// Blocks that take turns with the pieces of a step: two a multiprocessor.
-int64_t blocksOf(const Chip &chip);
-
 /// The floats of a place for partial sums, a row's: for every head the maximum of scores and the
 /// sum of weights, then the sums of weighted values of the first head, of the second one, ...
 struct PartialPlace {

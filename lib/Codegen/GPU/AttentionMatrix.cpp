@@ -313,7 +313,7 @@ void MatrixAttention::emit() {
   if (!split)
     return writeOwn(state);
   // Looked up once more: numbers that waited for the end of the loop would be registers too many.
-  AttentionBlock again(b, spec, block.kernel, block.arguments, unknown(b, item));
+  AttentionBlock again(b, spec, block.kernel, block.arguments, b.opaque(item));
   merge(again, state);
   b.ifThen(b.less(1, again.piece.parts), [&] { emitCombine(b, again, shared); });
 }

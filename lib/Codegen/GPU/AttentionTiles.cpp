@@ -21,14 +21,6 @@ Value warpMax(KernelBuilder &b, Value value) {
   return value;
 }
 
-Value unknown(KernelBuilder &b, Value number) {
-  return LLVM::InlineAsmOp::create(b, number.getType(), number, "// the same", "=r,0",
-                                   /*has_side_effects=*/true, /*is_align_stack=*/false,
-                                   LLVM::tailcallkind::TailCallKind::None, LLVM::AsmDialectAttr(),
-                                   ArrayAttr())
-      .getResult(0);
-}
-
 //===- Queries ------------------------------------------------------------===//
 
 AttentionBlock::AttentionBlock(KernelBuilder &b, const AttentionSpec &spec,
@@ -141,7 +133,7 @@ static void forRuns(KernelBuilder &b, const AttentionTile &tile, int64_t headDim
                     llvm::function_ref<void(Value, Value)> body) {
   int64_t perRow = headDim / width, total = tile.tokens * perRow, threads = tile.threads();
   // Addresses of wide heads are too many to be kept in registers from one tile to the next.
-  Value thread = headDim > 128 ? unknown(b, b.thread()) : b.thread();
+  Value thread = headDim > 128 ? b.opaque(b.thread()) : b.thread();
   for (int64_t i = 0; i < divideCeil(total, threads); ++i) {
     Value index = b.add(thread, i * threads);
     Value row = b.div(index, perRow), dim = b.mul(b.rem(index, perRow), width);

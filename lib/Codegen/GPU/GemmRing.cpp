@@ -98,8 +98,8 @@ GemmRing::Values GemmRing::loadActivations(Value stage, int64_t i, int64_t step)
   return b.loadMatrix4(b.advance(pointer, i * kM * activations.bytes, b.i8()));
 }
 
-Value GemmRing::weightBlock(Value stage, int64_t down, int64_t across, Int within) {
-  Value pointer = b.advance(shared, b.add(stage, b.add(weightOffset, within)), b.i8());
+Value GemmRing::weightBlock(Value stage, int64_t down, int64_t across) {
+  Value pointer = b.advance(shared, b.add(stage, weightOffset), b.i8());
   int64_t block = down * blocksAcross() + across;
   return b.advance(pointer, activationBytes() + block * blockBytes(), b.i8());
 }

@@ -87,8 +87,8 @@ public:
 
   /// ldmatrix of step `step` of the rows of tile i.
   Values loadActivations(mlir::Value stage, int64_t i, int64_t step);
-  /// Block (down, across) of the warp's packed weights, from byte `within` on.
-  mlir::Value weightBlock(mlir::Value stage, int64_t down, int64_t across, Int within = 0);
+  /// Block (down, across) of the warp's packed weights.
+  mlir::Value weightBlock(mlir::Value stage, int64_t down, int64_t across);
 
   const mlir::Value rows;
   mlir::Value lane;

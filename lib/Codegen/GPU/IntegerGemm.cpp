@@ -56,9 +56,10 @@ private:
   /// The operand of each 8-column tile of a block row.
   SmallVector<Values> loadWeights(Value stage, int64_t blockRow, int64_t step);
   Columns columnsOf(Value group);
-  /// What is made of a row's pair of accumulators in tile (i, j), of all rows and tiles.
-  using OfPair =
-      llvm::function_ref<Values(const LinearEpilogue::RowTerms &row, int64_t j, int64_t first)>;
+  /// What is made of a row's pair of accumulators in tile j, of all of the thread's rows and tiles;
+  /// `number` is the row's among these.
+  using OfPair = llvm::function_ref<Values(const LinearEpilogue::RowTerms &row, int64_t number,
+                                           int64_t j, int64_t first)>;
   Values forPairs(Value group, OfPair body);
   Values addGroup(Value group, ArrayRef<Value> accumulators, ArrayRef<Value> sums,
                   const Columns &columns);
@@ -133,7 +134,7 @@ IntegerGemm::Values IntegerGemm::forPairs(Value group, OfPair body) {
         row.zero = rowZeros[2 * i + half];
       for (int64_t j = 0; j < ring.nTiles(); ++j) {
         const int64_t first = ring.at(i, j, 2 * half);
-        llvm::copy(body(row, j, first), results.begin() + first);
+        llvm::copy(body(row, 2 * i + half, j, first), results.begin() + first);
       }
     }
   return results;
@@ -141,10 +142,11 @@ IntegerGemm::Values IntegerGemm::forPairs(Value group, OfPair body) {
 
 IntegerGemm::Values IntegerGemm::addGroup(Value group, ArrayRef<Value> accumulators,
                                           ArrayRef<Value> sums, const Columns &columns) {
-  return forPairs(group, [&](const LinearEpilogue::RowTerms &row, int64_t j, int64_t first) {
-    return epilogue.addGroup(accumulators.slice(first, 2), columns[j], row,
-                             sums.empty() ? sums : sums.slice(first, 2));
-  });
+  return forPairs(group,
+                  [&](const LinearEpilogue::RowTerms &row, int64_t, int64_t j, int64_t first) {
+                    return epilogue.addGroup(accumulators.slice(first, 2), columns[j], row,
+                                             sums.empty() ? sums : sums.slice(first, 2));
+                  });
 }
 
 IntegerGemm::Values IntegerGemm::multiply(int64_t slabs, ValueRange state) {
@@ -192,14 +194,13 @@ IntegerGemm::Values IntegerGemm::multiplyInputGroups(Value group, Values &state,
     for (int64_t j = 0; spec.sumsWeights() && j < ring.nTiles(); ++j)
       own[j].sums = epilogue.weightSums(accumulators.slice(onesAt(j), 2), columns[j],
                                         epilogue.columnsOf(dotGroup));
-    llvm::append_range(
-        results,
-        forPairs(dotGroup, [&](const LinearEpilogue::RowTerms &row, int64_t j, int64_t first) {
-          if (const int64_t at = first / 4 / ring.nTiles() * 2 + first % 4 / 2; spec.minima)
-            ones[at] = epilogue.addOnes(row, onesBefore[at]);
-          return epilogue.addDots(accumulators.slice(first, 2), own[j], row,
-                                  before.slice(first, 2));
-        }));
+    llvm::append_range(results, forPairs(dotGroup, [&](const LinearEpilogue::RowTerms &row,
+                                                       int64_t number, int64_t j, int64_t first) {
+                         if (spec.minima && j == 0)
+                           ones[number] = epilogue.addOnes(row, onesBefore[number]);
+                         return epilogue.addDots(accumulators.slice(first, 2), own[j], row,
+                                                 before.slice(first, 2));
+                       }));
     llvm::append_range(results, ones);
     return results;
   };

@@ -315,8 +315,9 @@ Value KernelBuilder::intrinsic(StringRef name, Type type, ValueRange operands) {
   return LLVM::CallIntrinsicOp::create(*this, type, getStringAttr(name), operands).getResult(0);
 }
 
-Value KernelBuilder::opaque(Value pointer) {
-  return LLVM::InlineAsmOp::create(*this, pointer.getType(), pointer, "", "=l,0",
+Value KernelBuilder::opaque(Value value) {
+  StringRef same = isa<LLVM::LLVMPointerType>(value.getType()) ? "=l,0" : "=r,0";
+  return LLVM::InlineAsmOp::create(*this, value.getType(), value, "", same,
                                    /*has_side_effects=*/true, /*is_align_stack=*/false,
                                    LLVM::tailcallkind::TailCallKind::None, LLVM::AsmDialectAttr(),
                                    ArrayAttr())

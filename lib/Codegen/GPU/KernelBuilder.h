@@ -128,8 +128,8 @@ public:
   mlir::Value permute(mlir::Value a, mlir::Value b, Int selector);
   mlir::Value intrinsic(llvm::StringRef name, mlir::Type type, mlir::ValueRange operands);
 
-  /// The same pointer, of which no pass knows more than that it is made here.
-  mlir::Value opaque(mlir::Value pointer);
+  /// The same pointer or i32, of which no pass knows more than that it is made here.
+  mlir::Value opaque(mlir::Value value);
 
   //===- Control flow -------------------------------------------------------===//
   /// body() where the condition holds (null: always), `otherwise` elsewhere.

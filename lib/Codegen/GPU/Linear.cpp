@@ -1,4 +1,4 @@
-//===- Linear.cpp - Linears on integer activations ------------------------===//
+//===- Linear.cpp - Linears on codes of activations -----------------------===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -147,8 +147,6 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const RescaleSpec &spec, co
       KernelBuilder::Values values = params.scales(0, n, width);
       for (auto [i, value] : llvm::enumerate(values)) {
         value = b.mulf(value, b.toFloat(b.extract(sums, i)));
-        if (spec.unit != 1)
-          value = b.mulf(value, b.constant(b.f32(), spec.unit));
         value = b.mulf(rowScale, value);
       }
       writer.write(m, n, values);

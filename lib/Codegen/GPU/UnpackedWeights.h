@@ -70,7 +70,7 @@ protected:
   const int bits;
 };
 
-/// Operands of m16n8k32, for linears on int8 activations.
+/// Operands of m16n8k32, for linears on codes of activations.
 class UnpackedBytes : public PackedBlocks {
 public:
   UnpackedBytes(KernelBuilder &b, const WeightCodec &codec) : PackedBlocks(b, codec) {}

@@ -8,6 +8,7 @@
 #include "WeightParams.h"
 
 #include "easyquant/Numerics/FragmentPacking.h"
+#include "easyquant/Numerics/Packing.h"
 
 #include <algorithm>
 
@@ -26,7 +27,7 @@ WeightParams::WeightParams(KernelBuilder &b, const WeightCodec &codec, int64_t r
 //===- Numbers of few bits ------------------------------------------------===//
 
 SmallVector<WeightParams::Plane> WeightParams::planesOf(int bits) {
-  const int lower = numerics::lowerFieldBits(bits), upper = bits - lower;
+  const int upper = numerics::upperBits(bits), lower = bits - upper;
   const int64_t bytes = kRows * bits / 8;
   SmallVector<Plane> planes = {{upper, 0, bytes}};
   if (lower)

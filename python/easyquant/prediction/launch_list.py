@@ -32,7 +32,6 @@ class ListedLaunch:
     site: str
     phase: str
     kernel: ListedKernel
-    over: str
     min_rows: int
     max_rows: int
     weights: tuple[int, ...]  # offsets of arguments into the weights
@@ -84,7 +83,7 @@ def read_program(path: Path, chip: str) -> Program:
                 raise UserError(f"{path}: site {launch['site']!r} is over {launch['over']!r}, expected rows, logit_rows or pieces; compile the model again")
             cuts = [entry["pieces"][argument[1] if len(argument) > 1 else 0] for argument in launch["arguments"] if argument[0] == "pieces"]
             offsets = tuple(int(argument[1]) if len(argument) > 1 else 0 for argument in launch["arguments"] if argument[0] == "weights")
-            launches.append(ListedLaunch(str(launch["site"]), str(launch["phase"]), kernels[launch["kernel"]], launch["over"],
+            launches.append(ListedLaunch(str(launch["site"]), str(launch["phase"]), kernels[launch["kernel"]],
                                          int(launch["min_rows"]), int(launch["max_rows"]), offsets,
                                          max([1, *(int(cut["min_rows"]) for cut in cuts)])))  # fmt: skip
         return Program(int(entry["max_rows"]), int(cache["page_tokens"]), int(cache["page_bytes"]), int(cache["window_bytes"]), tuple(launches))

@@ -31,7 +31,7 @@ _ELF = b"\x7fELF"
 class PredictedLaunch:
     happening: Happening
     traffic: Traffic
-    time: LaunchTime  # of one time
+    time: LaunchTime
 
 
 @dataclass(frozen=True)

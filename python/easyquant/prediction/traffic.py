@@ -61,7 +61,7 @@ def _attention(found: re.Match, happening: Happening, _: list[int], cache: Cache
     window = cache.window_bytes[site] * in_float / held if held else 0.0
     read = rows * ((cache.context - in_float) * cache.token_bytes[site] + window)
     # Tokens are cut into pieces. Sums of each are written, and read by who ends the last one of a row.
-    parts = math.ceil(cache.context / int(found["tokens"])) if found["tokens"] else 1
+    parts = math.ceil(cache.context / int(found["tokens"]))
     partial = rows * int(found["heads"]) * (int(found["dim"]) + 2) * 4 * (2 * parts if parts > 1 else 0)
     result = rows * int(found["heads"]) * int(found["dim"]) * 4
     return Traffic(read + partial + result, read, read), min(kernel.blocks(rows), rows * int(found["kv"]) * parts)
@@ -82,7 +82,7 @@ def _heads(found: re.Match) -> int:
 
 _FAMILIES = (
     (r"linear_(?P<n>\d+)x(?P<k>\d+)_(?P<tag>\w+?)_(?:(?:dot|stream)_(?P<rows>\d+)|mma_(?P<tile>\d+x\d+x\d+))", _linear),
-    (r"attention_(?P<heads>\d+)of(?P<kv>\d+)x(?P<dim>\d+)_\w*?(?:split(?P<tokens>\d+)|blocked)\w*", _attention),
+    (r"attention_(?P<heads>\d+)of(?P<kv>\d+)x(?P<dim>\d+)_\w*?split(?P<tokens>\d+)\w*", _attention),
     (r"embedding_(?P<vocab>\d+)x(?P<columns>\d+)_\w+", _embedding),
     (r"heads_(?P<heads>\d+)(?:_(?P<kv>\d+))?x(?P<dim>\d+)\w*", _rows(_heads, lambda f: 4, lambda f: 4)),
     (r"kv_(?:append|window|quantize)_(?P<kv>\d+)x(?P<dim>\d+)\w*", _rows(lambda f: 2 * int(f["kv"]) * int(f["dim"]), lambda f: 4, lambda f: 2)),

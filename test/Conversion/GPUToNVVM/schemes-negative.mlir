@@ -1,7 +1,7 @@
 // RUN: easyquant-opt %s --split-input-file --verify-diagnostics --easyquant-emit-gpu-program="output=%t target=sm_80 max-rows=1"
 
 // Weights that there are no GPU kernels for cannot be packed as fragments.
-// expected-error @below {{weights as int4 symmetric, groups of 8: the GPU kernels take group sizes that are multiples of 16 (such as 16)}}
+// expected-error @below {{weights as int4 symmetric, groups of 8: the GPU kernels take group sizes that are 16 or multiples of 32 (such as 16)}}
 func.func private @groups(!equant.weight<8x64, #equant.scheme<i4, symmetric, group = 8>, #equant.layout<m16n8k16>>)
 
 // -----

@@ -42,7 +42,7 @@ func.func private @f(!equant.weight<40x24, #equant.scheme<i3, symmetric, group =
 
 // -----
 
-// expected-error @below {{cannot be packed as #equant.layout<m16n8k16>: weights as int4 symmetric, groups of 24, ui6 scales: the GPU kernels take group sizes that are multiples of 16 (such as 32)}}
+// expected-error @below {{cannot be packed as #equant.layout<m16n8k16>: weights as int4 symmetric, groups of 24, ui6 scales: the GPU kernels take group sizes that are 16 or multiples of 32 (such as 32)}}
 func.func private @f(!equant.weight<40x256, #equant.scheme<i4, symmetric, group = 24, scale = ui6>, #equant.layout<m16n8k16>>)
 
 // -----

@@ -14,8 +14,8 @@
 // A sequence's tokens lie in pages of P = cacheBytes(spec).pageTokens tokens of all layers,
 // anywhere in the memory of a cache: its page n begins at byte pages[first_page + n], `pages` being
 // int64s. `cache` points to the layer's part of a page at byte
-// 0. There is a page for every token, those of the call included. Sequences may share pages: the
-// kernels write only the tokens of the call to a float cache, and only tokens that leave the window
+// 0. There is a page for every token, those of the step included. Sequences may share pages: the
+// kernels write only the tokens of the step to a float cache, and only tokens that leave the window
 // to a cache of codes. They read nothing that no token has written, so the cache need not be
 // zeroed. Elements are f16: inputs are rounded to nearest even, finite values beyond 65504
 // saturate.
@@ -95,7 +95,7 @@ struct AttentionSpec {
   /// For a cache of codes; > 0: keys come and are kept before their rotation, and are rotated as
   /// they are read, by a table of so many positions. Queries come rotated.
   int64_t keyPositions = 0;
-  /// For a float cache: the call's tokens are there already (HeadsSpec::append).
+  /// For a float cache: the step's tokens are there already (HeadsSpec::append).
   bool appended = false;
   int64_t rotatedDims = 0; ///< of a head, the dimensions that the table turns; 0: all
 

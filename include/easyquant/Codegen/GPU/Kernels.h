@@ -21,18 +21,19 @@
 //
 // Quantized activations (easyquant/Numerics/Quantize.h defines them to the bit)
 //   * codes: M x Kp int8 or f8E4M3FN, Kp = K rounded up to 16 (paddedColumns), columns K.. are 0;
-//   * scales: M floats;
-//   * sums: M x G int32, the sum of the codes of each weight group; where weights have zero points;
-//   * zero points, of asymmetric activations: M int32.
+//   * scales: M floats, or M x I where columns share them in I groups;
+//   * sums: M x G int32, or M x I, the sum of the codes of each group; where weights have zero
+//     points or minima;
+//   * zero points, of asymmetric activations: M int32, or M x I.
 //
 // Packed weights (easyquant/Numerics/FragmentPacking.h defines them to the byte)
 //   * w: codes as fragments, in the order that the kernel takes;
-//   * wscales: G x Np, in their format; they become f32 as they are loaded;
+//   * wscales: in their format, G x Np but for two levels; they become f32 as they are loaded;
 //   * wzeros: numbers of as many bits as codes have, of weights with zero points;
 //   * wminima: G x Np, of weights with minima;
 //   * wouter: Np floats, of weights whose scales are scaled;
 //   * codebook: 2^b floats, of codes that are indices;
-//   * wsums: G x Np int32; where activations have zero points.
+//   * wsums: G x Np int32; where activations of one scale a row have zero points.
 //
 //===----------------------------------------------------------------------===//
 
@@ -259,10 +260,12 @@ struct LinearSpec : WeightCodec { ///< groupSize: 0 or a multiple of 32; integer
   bool sharesGroups() const { return inputGroup != 0 || isFP8(); }
   /// Columns whose products share an accumulator; 0: all.
   int64_t dotGroup() const {
-    constexpr int64_t kMostFP8 = 128;
-    if (isFP8())
-      return groupSize % kMostFP8 == 0 ? kMostFP8 : groupSize;
-    return inputGroup ? inputGroup : groupSize;
+    if (!isFP8())
+      return inputGroup ? inputGroup : groupSize;
+    for (int64_t most : {128, 96, 64})
+      if (groupSize % most == 0)
+        return most;
+    return 32;
   }
   int64_t dotGroups() const { return groupCount(k, dotGroup()); }
   /// Dot groups in a group of the weight, the last one of which may have fewer.
@@ -275,8 +278,8 @@ struct LinearSpec : WeightCodec { ///< groupSize: 0 or a multiple of 32; integer
   bool sumsWeights() const { return inputZeroPoints && inputGroup != 0; }
 };
 
-/// y[m,n] = sx[m] * u * (sw[n] * float(sums[m,n])) (+ bias[n]) (+ y[m,n]): what LinearSpec does
-/// with the sums of one group, to the bit. Parameters:
+/// y[m,n] = sx[m] * (sw[n] * float(sums[m,n])) (+ bias[n]) (+ y[m,n]): what LinearSpec does with
+/// the sums of one group of integers, to the bit. Parameters:
 ///   sums, sums_stride, scales, wscales, [bias], y, y_stride, rows
 struct RescaleSpec : WeightCodec {
   int64_t n = 0;

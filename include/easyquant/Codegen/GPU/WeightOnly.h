@@ -41,7 +41,7 @@ namespace easyquant::gpu {
 ///   [partials, counters]  scratch memory of kernels that split K over blocks (WeightOnlyKernel)
 ///   rows
 struct WeightOnlySpec : WeightCodec { ///< bits may be 16: floats of type `input`, without scales;
-                                      ///< groupSize: 0 or a multiple of 16
+                                      ///< groupSize: 0, 16 or a multiple of 32
   int64_t n = 0, k = 0;
   bool bias = false;
   bool accumulate = false;   ///< add to y instead of overwriting it: the residual connection
