@@ -11,23 +11,25 @@ packages=(cmake ninja-build ccache g++ git python3 python3-dev python3-venv
   libmlir-22-dev mlir-22-tools llvm-22-dev llvm-22-tools clang-22 lld-22 libclang-rt-22-dev
   clang-format-22 clang-tidy-22
   libgtest-dev nlohmann-json3-dev libfmt-dev libexpected-dev libxxhash-dev libcli11-dev
-  libopenblas-dev openmpi-bin libopenmpi-dev iproute2
-  qemu-user g++-aarch64-linux-gnu)
-missing=()
-for package in "${packages[@]}"; do
-  dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
-done
+  libopenblas-dev openmpi-bin libopenmpi-dev iproute2)
+missing_of() {
+  for package in "$@"; do
+    dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || echo "$package"
+  done
+}
+sudo=()
+[[ $(id -u) == 0 ]] || sudo=(sudo)
+install=("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install --no-install-recommends)
+mapfile -t missing < <(missing_of "${packages[@]}")
 # Compiled models run on LLVM's OpenMP, of any version; Debian's packages of them exclude each other.
 [[ $(/sbin/ldconfig -p) == *'libomp.so.5 '* ]] || missing+=(libomp5-19)
 if ((${#missing[@]})); then
   say "Installing system packages: ${missing[*]}"
-  sudo=()
-  if [[ $(id -u) != 0 ]]; then
-    command -v sudo >/dev/null || { echo "error: these packages are missing and neither root nor sudo is at hand: ${missing[*]}" >&2; exit 1; }
-    sudo=(sudo)
+  if ((${#sudo[@]})) && ! command -v sudo >/dev/null; then
+    echo "error: these packages are missing and neither root nor sudo is at hand: ${missing[*]}" >&2
+    exit 1
   fi
   "${sudo[@]}" apt-get update -q
-  install=("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install --no-install-recommends)
   # apt must not remove what somebody else needs.
   if ! "${install[@]}" -y -q --no-remove "${missing[@]}"; then
     removed=$("${install[@]}" -s "${missing[@]}" 2>/dev/null | sed -n 's/^Remv \([^ ]*\).*/\1/p' | xargs)
@@ -39,9 +41,22 @@ If you can do without them, run this, and then scripts/setup.sh again:
 fi
 
 # ---- Arm ------------------------------------------------------------------------------------------------------------
+# Tests of code for Arm take a cross compiler and an emulator, which Debian has for x86-64. Without them these tests are skipped.
+if [[ $(uname -m) == x86_64 ]]; then
+  mapfile -t missing < <(missing_of qemu-user g++-aarch64-linux-gnu)
+  if ((${#missing[@]})); then
+    say "Installing for tests of code for Arm: ${missing[*]}"
+    log=$(mktemp)
+    if ! { "${sudo[@]}" apt-get update -q && "${install[@]}" -y -q --no-remove "${missing[@]}"; } >"$log" 2>&1; then
+      echo "note: ${missing[*]} could not be installed, so that tests of code for Arm are skipped: $(tail -1 "$log")" >&2
+    fi
+    rm -f "$log"
+  fi
+fi
 # Code for Arm runs on LLVM's OpenMP, too: Debian's of arm64, beside what is built for it. apt's own lists stay those of this machine.
+arm_headers=/usr/aarch64-linux-gnu/include/c++
 arm_openmp=$PWD/build-aarch64/lib/libomp.so.5
-if [[ ! -e $arm_openmp ]]; then
+if [[ -e $arm_headers && ! -e $arm_openmp ]]; then
   say "Fetching libomp.so.5 for arm64"
   fetched=$(mktemp -d)
   mkdir -p "$fetched/lists/partial" "$fetched/cache/archives/partial" "$(dirname "$arm_openmp")"
@@ -71,5 +86,7 @@ cmake_args=(-DEASYQUANT_PYTHON="$PWD/.venv/bin/python")
 [[ -e build/build.ninja ]] || { say "Configuring"; cmake --preset default "${cmake_args[@]}" >/dev/null; }
 say "Building what is run; scripts/test.sh builds the tests"
 cmake --build build
-[[ -e build-aarch64/build.ninja ]] || cmake --preset aarch64 >/dev/null
-cmake --build build-aarch64
+if [[ -e $arm_headers ]]; then
+  [[ -e build-aarch64/build.ninja ]] || cmake --preset aarch64 >/dev/null
+  cmake --build build-aarch64
+fi

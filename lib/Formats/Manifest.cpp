@@ -14,8 +14,11 @@
 #include "easyquant/Formats/ShardedSafetensors.h"
 #include "easyquant/Support/FieldReader.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <sstream>
 
 using namespace easyquant;
@@ -332,12 +335,14 @@ static void checkFiles(FieldReader &fields, const Manifest &manifest) {
 }
 
 static void checkTarget(FieldReader &fields, const std::string &target) {
+  std::vector<std::string_view> known;
+  std::ranges::transform(kProcessors, std::back_inserter(known), &Processor::target);
   std::istringstream targets(target);
   for (std::string name; std::getline(targets, name, ',');)
-    if (std::ranges::find(kProcessors, name, &Processor::target) == std::end(kProcessors) &&
-        !name.starts_with("sm_"))
-      fields.fail(ErrorCode::Unsupported, "target", Json::describe(target),
-                  "cpu, aarch64 or GPUs; recompile the model with --target cpu");
+    if (std::ranges::find(known, name) == known.end() && !name.starts_with("sm_"))
+      fields.fail(
+          ErrorCode::Unsupported, "target", Json::describe(target),
+          fmt::format("{} or GPUs; recompile the model with --target cpu", fmt::join(known, ", ")));
 }
 
 Result<Manifest> formats::parseManifest(std::string_view text, std::string_view path) {

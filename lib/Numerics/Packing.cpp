@@ -17,7 +17,8 @@ namespace easyquant::numerics {
 namespace {
 
 // Four or eight codes at a time in a register, byte i of memory being byte i of the word.
-static_assert(std::endian::native == std::endian::little, "EasyQuant runs on x86-64");
+static_assert(std::endian::native == std::endian::little,
+              "EasyQuant runs on little-endian machines");
 
 /// Codes from..from+7 of a row of K columns, 0 beyond its end or when there is no such row.
 EASYQUANT_INLINE uint64_t loadCodes(const int8_t *row, int64_t from, int64_t columns) {

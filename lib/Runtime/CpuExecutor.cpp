@@ -1,4 +1,4 @@
-//===- CpuExecutor.cpp - Steps of model.so --------------------------------===//
+//===- CpuExecutor.cpp - Steps on CPUs ------------------------------------===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

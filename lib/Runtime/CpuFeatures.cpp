@@ -27,15 +27,14 @@ static std::vector<std::string_view> missingFeatures(std::string_view isa,
   return missing;
 }
 
-/// What the plainest instruction set of a processor takes.
-static std::string_view plainestCpu(const Processor &processor) {
-  return processor.name == "aarch64" ? "Armv8.2 CPU with the dot product, such as a Cortex-A76"
-                                     : "x86-64 CPU with AVX2, FMA and F16C";
-}
-
-/// "avx2 or avx512vnni"
-static std::string choices(const Processor &processor) {
-  return fmt::format("{}", fmt::join(formats::instructionSetsOf(processor), " or "));
+/// "avx2 or avx512vnni"; behind `first`, if any: "auto, avx2 or avx512vnni".
+static std::string choices(const Processor &processor, std::string_view first = "") {
+  std::vector<std::string> names = formats::instructionSetsOf(processor);
+  std::string last = std::move(names.back());
+  names.pop_back();
+  if (!first.empty())
+    names.emplace(names.begin(), first);
+  return names.empty() ? last : fmt::format("{} or {}", fmt::join(names, ", "), last);
 }
 
 /// What there is code for where there is none for the processor; empty if an instruction set is
@@ -70,7 +69,7 @@ static Result<std::string> selectBest(const std::map<std::string, std::string> &
   if (!reasons.empty())
     return makeError(ErrorCode::Unsupported,
                      "{}: this CPU cannot run it: {} that the CPU does not have; run it on an {}",
-                     path, reasons, plainestCpu(processor));
+                     path, reasons, processor.plainest);
   if (std::string others = otherProcessors(entries); !others.empty())
     return makeError(ErrorCode::Unsupported,
                      "{}: has code for {} ({}), and this machine is {}; compile the model with "
@@ -78,6 +77,14 @@ static Result<std::string> selectBest(const std::map<std::string, std::string> &
                      path, others, fmt::join(compiled, ", "), processor.name, processor.name);
   return makeError(ErrorCode::Unsupported, "{}: program.entries: found {}, expected {}", path,
                    fmt::join(compiled, ", "), choices(processor));
+}
+
+bool easyquant::runtime::hasCodeFor(const Processor &processor,
+                                    const std::map<std::string, std::string> &entries) {
+  return std::ranges::any_of(entries, [&](const auto &entry) {
+    const InstructionSet *set = formats::findInstructionSet(entry.first);
+    return set && set->processor == &processor;
+  });
 }
 
 Result<std::string> easyquant::runtime::selectIsa(std::string_view requested,
@@ -93,8 +100,10 @@ Result<std::string> easyquant::runtime::selectIsa(std::string_view requested,
 
   const InstructionSet *set = formats::findInstructionSet(requested);
   if (!set)
-    return makeError(ErrorCode::InvalidArgument, "isa: found \"{}\", expected auto, {}", requested,
-                     choices(*features.processor));
+    return makeError(ErrorCode::InvalidArgument, "isa: found \"{}\", expected {}", requested,
+                     choices(*features.processor, "auto"));
+  if (!hasCodeFor(*features.processor, entries)) // of which one could be chosen
+    return selectBest(entries, features, path, compiled);
   if (!entries.count(std::string(requested)))
     return makeError(ErrorCode::Unsupported,
                      "{}: not compiled for {} but for {}; choose one of those, or recompile", path,

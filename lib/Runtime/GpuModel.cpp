@@ -21,20 +21,21 @@ static Result<std::string> readFile(const std::string &path) {
   return std::string(file->text());
 }
 
-static std::string namesOf(const Manifest::Gpu &gpu, const char *separator = ", ") {
+static std::string namesOf(const Manifest::Gpu &gpu) {
   std::vector<std::string> names;
   names.reserve(gpu.chips.size());
   for (const auto &[name, chip] : gpu.chips)
     names.push_back(name);
-  return fmt::format("{}", fmt::join(names, separator));
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 std::string easyquant::runtime::withoutGpu(const Manifest &manifest) {
-  if (!manifest.program.entries.empty())
+  const formats::Processor &host = formats::hostProcessor();
+  if (hasCodeFor(host, manifest.program.entries))
     return "or run it with --device cpu";
-  return fmt::format("or compile the model with --target {},cpu to run it on CPUs (--device simt "
-                     "simulates a GPU: slow, for small models)",
-                     namesOf(*manifest.gpu, ","));
+  return fmt::format("or compile the model with --target {},{} to run it on CPUs like this "
+                     "machine's (--device simt simulates a GPU: slow, for small models)",
+                     manifest.target, host.name);
 }
 
 namespace {
@@ -66,8 +67,9 @@ static Result<Opened> openCuda(const Artifact &artifact, const DeviceRequest &re
       request.communicator->backend() != "NCCL")
     return makeError(ErrorCode::InvalidArgument,
                      "{}: GPUs exchange what ranks share by NCCL, found {}; start the ranks with "
-                     "--device cuda --comm nccl, or run it with --device cpu",
-                     artifact.path(), request.communicator->backend());
+                     "--device cuda --comm nccl, {}",
+                     artifact.path(), request.communicator->backend(),
+                     withoutGpu(artifact.manifest()));
   auto device = openCudaDevice(capability, request.placement);
   if (!device)
     return makeError(device.error().code, "{}: {}, {}", artifact.path(), device.error().message,
@@ -136,11 +138,12 @@ Result<std::shared_ptr<const GpuModel>> GpuModel::load(const Artifact &artifact,
                                                        const DeviceRequest &request) {
   const std::string &folder = artifact.path();
   if (!artifact.manifest().gpu)
-    return makeError(
-        ErrorCode::Unsupported,
-        "{}: has no code for GPUs; compile it with --target sm_90a,cpu or the like, or "
-        "run it with --device cpu",
-        folder);
+    return makeError(ErrorCode::Unsupported,
+                     "{}: has no code for GPUs; compile it with --target sm_90a,cpu or the like{}",
+                     folder,
+                     hasCodeFor(formats::hostProcessor(), artifact.manifest().program.entries)
+                         ? ", or run it with --device cpu"
+                         : "");
   const Manifest::Gpu &gpu = *artifact.manifest().gpu;
   if (static_cast<int64_t>(artifact.gpuWeights().size()) < gpu.weightsBytes)
     return makeError(ErrorCode::Corrupt,

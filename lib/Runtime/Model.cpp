@@ -54,7 +54,7 @@ Result<void> Model::loadFor(std::string_view isa, const DeviceRequest &request) 
       return {};
     }
     // Without a GPU, auto is cpu; but a damaged artifact is an error on any device.
-    bool hasCpu = !manifest().program.entries.empty();
+    bool hasCpu = hasCodeFor(formats::hostProcessor(), manifest().program.entries);
     if (!isAuto || !hasCpu || loaded.error().code == ErrorCode::Corrupt)
       return Unexpected(loaded.error());
   }

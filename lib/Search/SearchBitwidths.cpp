@@ -11,6 +11,7 @@
 #include "SearchReport.h"
 
 #include "easyquant/Execution/SubgraphPass.h"
+#include "easyquant/Formats/InstructionSets.h"
 #include "easyquant/Search/Passes.h"
 #include "easyquant/Support/AttributeJson.h"
 #include "easyquant/Support/Checksum.h"
@@ -251,6 +252,17 @@ LogicalResult PointSearch::learned(SearchPoint &point) {
 // The pass
 //===----------------------------------------------------------------------===//
 
+/// Is code for this target, or for one of those that it names, what this machine's CPU can time?
+static bool isTimedHere(const targets::Family &family, StringRef name) {
+  if (!family.runsHere)
+    return false;
+  std::vector<std::string> asked = family.targetsOf(name);
+  if (asked.empty())
+    asked.push_back(name.str());
+  const std::vector<std::string> here = formats::instructionSetsOf(formats::hostProcessor());
+  return llvm::any_of(asked, [&](const std::string &isa) { return llvm::is_contained(here, isa); });
+}
+
 LogicalResult SearchBitwidths::readOptions() {
   const std::pair<llvm::StringLiteral, Strategy> ways[] = {{"grid", Strategy::Grid},
                                                            {"entropy", Strategy::Entropy},
@@ -291,10 +303,12 @@ LogicalResult SearchBitwidths::readOptions() {
   if (!found)
     return fail() << found.error().message;
   families = std::move(*found);
-  if (SmallVector<Stage> timed = timedStages(); !timed.empty() && !families.front()->runsHere)
+  if (SmallVector<Stage> timed = timedStages();
+      !timed.empty() && !kernelTargets.empty() && !isTimedHere(*families.front(), kernelTargets[0]))
     return fail() << optionOf(timed.front())
-                  << " is measured on this machine's CPU, and the first target is '"
-                  << kernelTargets.front()
+                  << " is measured on this machine's CPU, which does not run code for the first "
+                     "target, '"
+                  << kernelTargets[0]
                   << "': search for target cpu, or give a budget of bytes alone";
   for (const std::string &name : fit)
     if (const recipe::MethodInfo *method = recipe::findMethod(name);

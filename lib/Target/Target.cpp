@@ -80,10 +80,12 @@ static Unexpected unknownTarget(StringRef name, const std::vector<std::string> &
 Result<const Family *> targets::findFamily(StringRef name) {
   std::vector<std::string> known;
   for (const Family *family : families()) {
-    if (name == family->name || family->has(name))
+    if (name == family->name || family->has(name) || !family->targetsOf(name).empty())
       return family;
     known.push_back(family->name);
-    llvm::append_range(known, family->names);
+    for (const std::vector<std::string> &names : {family->requests(), family->names})
+      llvm::copy_if(names, std::back_inserter(known),
+                    [&](const std::string &each) { return !llvm::is_contained(known, each); });
   }
   return unknownTarget(name, known, /*isOneOfSeveral=*/false);
 }

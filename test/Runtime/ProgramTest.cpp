@@ -70,6 +70,16 @@ TEST(SelectIsa, NamesWhatTheArtifactLacks) {
                 "m: program.entries: found amx, expected avx2 or avx512vnni");
 }
 
+TEST(SelectIsa, KnowsWhatAProcessorCanRun) {
+  const formats::Processor &x86 = formats::kProcessors[0], &arm = formats::kProcessors[1];
+  EXPECT_TRUE(hasCodeFor(x86, kBoth));
+  EXPECT_FALSE(hasCodeFor(arm, kBoth));
+  EXPECT_TRUE(hasCodeFor(arm, {{"avx2", "a"}, {"neon-dot", "c"}}));
+  EXPECT_FALSE(hasCodeFor(x86, {{"neon-dot", "c"}}));
+  EXPECT_FALSE(hasCodeFor(x86, {{"amx", "a"}}));
+  EXPECT_FALSE(hasCodeFor(x86, {}));
+}
+
 TEST(SelectIsa, TellsProcessorsApart) {
   const Entries all = {{"avx2", "a"}, {"avx512vnni", "b"}, {"neon-dot", "c"}};
   EXPECT_EQ(selectIsa("auto", all, kCortexA76, "m").value(), "neon-dot");
@@ -82,6 +92,13 @@ TEST(SelectIsa, TellsProcessorsApart) {
                 "with `easyquant compile … --target x86_64`");
   expectRefused(selectIsa("neon-dot", all, kAvx2, "m"), ErrorCode::Unsupported,
                 "isa: neon-dot is code for aarch64, and this machine is x86_64; choose auto");
+  // Nothing is to be chosen where all code is for another processor.
+  for (const char *isa : {"avx2", "avx512vnni", "neon-dot"})
+    EXPECT_EQ(selectIsa(isa, kBoth, kCortexA76, "m").error().message,
+              selectIsa("auto", kBoth, kCortexA76, "m").error().message)
+        << isa;
+  expectRefused(selectIsa("sse2", all, kCortexA76, "m"), ErrorCode::InvalidArgument,
+                "isa: found \"sse2\", expected auto or neon-dot");
   const CpuFeatures cortexA72 = {{}, &formats::kProcessors[1]};
   expectRefused(selectIsa("auto", all, cortexA72, "m"), ErrorCode::Unsupported,
                 "m: this CPU cannot run it: neon-dot needs LSE, DotProd that the CPU does not "

@@ -40,15 +40,16 @@ TEST_F(TargetTest, HasEveryFamilyOnce) {
 TEST_F(TargetTest, FindsFamiliesByTheirTargets) {
   EXPECT_EQ(findFamily("avx512vnni").value(), findFamily("cpu").value());
   EXPECT_EQ(findFamily("sm_90a").value(), findFamily("gpu").value());
+  for (const char *processor : {"x86_64", "aarch64"}) // as they are asked for
+    EXPECT_EQ(findFamily(processor).value(), findFamily("cpu").value());
   auto unknown = findFamily("sm_90");
   ASSERT_FALSE(unknown);
   EXPECT_EQ(unknown.error().code, ErrorCode::InvalidArgument);
-  EXPECT_EQ(
-      unknown.error().message,
-      "unknown target 'sm_90'; expected cpu, avx2, avx512vnni, neon-dot, gpu, sm_80, sm_86, sm_87, "
-      "sm_89, sm_90a; did you mean 'sm_90a'?");
+  EXPECT_EQ(unknown.error().message,
+            "unknown target 'sm_90'; expected cpu, x86_64, aarch64, avx2, avx512vnni, neon-dot, "
+            "gpu, sm_80, sm_86, sm_87, sm_89, sm_90a; did you mean 'sm_90a'?");
   std::vector<const Family *> both = {families()[1], families()[0]};
-  EXPECT_EQ(findFamilies({"sm_80", "cpu", "sm_86", "avx2"}).value(), both);
+  EXPECT_EQ(findFamilies({"sm_80", "cpu", "sm_86", "avx2", "aarch64"}).value(), both);
   EXPECT_EQ(findFamilies({}).value(), std::vector{families()[0]});
   EXPECT_FALSE(findFamilies({"cpu", "tpu"}));
 }

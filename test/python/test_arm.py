@@ -6,38 +6,60 @@ import json
 import os
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from helpers import REPO, assert_refused, compile_model, run_tool
+from helpers import REPO, assert_refused, compile_model, random_gemma4, random_lfm2, random_llama, random_qwen35, run_tool, write_model
 
-RUN = Path(os.environ.get("EASYQUANT_BUILD_AARCH64", REPO / "build-aarch64")) / "bin" / "easyquant-run"
+BUILD = Path(os.environ.get("EASYQUANT_BUILD_AARCH64", REPO / "build-aarch64"))
+OPENMP = BUILD / "lib" / "libomp.so.5"
 SYSROOT = Path("/usr/aarch64-linux-gnu")  # of Debian's libc6-arm64-cross
 # AVX2 has the lanes of NEON's sets, and so their order of sums.
 BOTH = ("--target=cpu,aarch64", "--isa=avx2,neon-dot")
 # More than a tile of rows, then one row at a time.
 PROMPT = "1,403,407,261,378,432,395,261,370,427,417,338,429,426,320,286,431,410,438,377,296"
 
-emulated = pytest.mark.skipif(
-    not shutil.which("qemu-aarch64") or not all(path.exists() for path in (SYSROOT, RUN, RUN.parent.parent / "lib" / "libomp.so.5")),
-    reason="unsupported: no qemu-aarch64, no libraries of g++-aarch64-linux-gnu, or no build-aarch64 (scripts/setup.sh makes it)",
-)
+MISSING = [] if shutil.which("qemu-aarch64") else ["qemu-aarch64"]
+MISSING += [str(path) for path in (SYSROOT, BUILD / "bin" / "easyquant-run", OPENMP) if not path.exists()]
+emulated = pytest.mark.skipif(bool(MISSING), reason=f"unsupported: no {', no '.join(MISSING)} (scripts/setup.sh makes it)")
 
 
-def emulate(artifact, *options, cpu="max", timeout=300):
-    """easyquant-run on an Arm CPU of this model; the finished process."""
-    # All libraries of one place: a dynamic linker of the sysroot and a C library of libc6:arm64 do not fit.
-    command = ["qemu-aarch64", "-cpu", cpu, "-L", str(SYSROOT), "-E", f"LD_LIBRARY_PATH={SYSROOT}/lib", str(RUN), str(artifact), *options]
-    return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=timeout)
+@pytest.fixture(scope="module")
+def emulate(tmp_path_factory):
+    """emulate(artifact, *options, cpu=, timeout=): easyquant-run on an Arm CPU of this model, from the folder that docs/guide/arm.md
+    deploys, which has been moved; the finished process."""
+    first = tmp_path_factory.mktemp("arm") / "first"
+    subprocess.run(["cmake", "--install", BUILD, "--component", "runtime", "--prefix", first], check=True, capture_output=True)
+    shutil.copy(OPENMP, first / "lib")
+    run = first.rename(first.with_name("eq-arm")) / "bin" / "easyquant-run"
+
+    def emulate(artifact, *options, cpu="max", timeout=300):
+        # All libraries of one place: a dynamic linker of the sysroot and a C library of libc6:arm64 do not fit.
+        command = ["qemu-aarch64", "-cpu", cpu, "-L", str(SYSROOT), "-E", f"LD_LIBRARY_PATH={SYSROOT}/lib", str(run), str(artifact), *options]
+        return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=timeout)
+
+    return emulate
 
 
-def results(artifact, file, *options, cpu=None):
-    """What easyquant-run tells of a prompt, here or on an emulated Arm CPU."""
-    arguments = [f"--tokens={PROMPT}", "--ignore-eos", "--json", str(file), *options]
-    done = emulate(artifact, *arguments, cpu=cpu) if cpu else run_tool("easyquant-run", artifact, *arguments)
+def results(run, artifact, file, *options, prompt=PROMPT):
+    """What easyquant-run tells of a prompt where `run` starts it."""
+    done = run(artifact, f"--tokens={prompt}", "--ignore-eos", "--json", str(file), *options)
     assert done.returncode == 0, done.stderr
     return json.loads(file.read_text())
+
+
+def here(artifact, *options):
+    return run_tool("easyquant-run", artifact, "--isa=avx2", *options)
+
+
+def check_same_bits(emulate, both, folder, **prompt):
+    """Tokens and logits, of this machine and of Arm."""
+    count = "--max-new-tokens=24"
+    expected, found = results(here, both, folder / "here.json", count, **prompt), results(emulate, both, folder / "arm.json", count, **prompt)
+    assert (expected.pop("isa"), found.pop("isa")) == ("avx2", "neon-dot")
+    assert found == expected
 
 
 @emulated
@@ -48,7 +70,10 @@ def results(artifact, file, *options, cpu=None):
     ("--scheme=Q4",),
     ("--scheme=W8A8_ASYM",),
     ("--scheme=W4A8", "--group-size=32", "--activation-group-size=32"),
+    ("--scheme=W4A8", "--method=zeropoint", "--group-size=32", "--activation-group-size=32", "--activation-zero-points"),
+    ("--scheme=W8A8", "--activation-group-size=32", "--activation-zero-points"),
     ("--scheme=W2A8_ASYM", "--group-size=32"),
+    ("--scheme=W2A16", "--group-size=32"),
     ("--scheme=W3A16", "--group-size=32"),
     ("--scheme=W5A8", "--group-size=64"),
     ("--scheme=Q4_K",),
@@ -61,30 +86,46 @@ def results(artifact, file, *options, cpu=None):
     ("--scheme=W8A8", "--kv-scheme=int8", "--kv-keys=pre-rope"),
     ("--scheme=W8A8", "--kv-scheme=int2", "--kv-key-scales=channel"),
 ], ids=" ".join)  # fmt: skip
-def test_same_bits(artifact, stories, tmp_path, options):
-    both = artifact(stories, *BOTH, *options)
-    count = "--max-new-tokens=24"
-    here, arm = results(both, tmp_path / "here.json", count, "--isa=avx2"), results(both, tmp_path / "arm.json", count, cpu="max")
-    assert (here.pop("isa"), arm.pop("isa")) == ("avx2", "neon-dot")
-    assert arm == here  # tokens and logits
+def test_same_bits(artifact, emulate, stories, tmp_path, options):
+    check_same_bits(emulate, artifact(stories, *BOTH, *options), tmp_path)
+
+
+MODELS = {
+    "gated delta nets and experts": lambda: random_qwen35(11, experts=5),
+    "convolutions and experts": lambda: random_lfm2(12, hidden=64, heads=4, kv_heads=2, experts=5),
+    "windows and heads of two sizes": lambda: random_gemma4(13, layer_types=["sliding_attention", "full_attention"] * 2),
+    "experts that are packed, and a window": lambda: random_llama(14, arch="mixtral", hidden=64, head_dim=16, heads=4, kv_heads=2, experts=4, expert_ffn=32, tied=False, sliding_window=17),
+}  # fmt: skip
 
 
 @emulated
-def test_cpus_and_threads(artifact, stories, tmp_path):
+@pytest.mark.parametrize("scheme", ["none", "W8A8", "W4A16"])
+@pytest.mark.parametrize("name", MODELS)
+def test_other_models(artifact, emulate, workspace, tmp_path, name, scheme):
+    folder = workspace / name.replace(" ", "-").replace(",", "")
+    if not folder.exists():
+        write_model(folder, *MODELS[name]())
+    prompt = ",".join(str(token % 97) for token in map(int, PROMPT.split(",")))
+    check_same_bits(emulate, artifact(folder, *BOTH, f"--scheme={scheme}"), tmp_path, prompt=prompt)
+
+
+@emulated
+def test_cpus_and_threads(artifact, emulate, stories, tmp_path):
     both = artifact(stories, *BOTH, "--scheme=W4A8")
-    expected = results(both, tmp_path / "max.json", "--max-new-tokens=8", "--threads=1", cpu="max")
+    expected = results(emulate, both, tmp_path / "max.json", "--max-new-tokens=8", "--threads=1")
     for cpu, threads in (("cortex-a76", 2), ("neoverse-n1", 3)):
-        found = results(both, tmp_path / f"{cpu}.json", "--max-new-tokens=8", f"--threads={threads}", cpu=cpu)
+        found = results(partial(emulate, cpu=cpu), both, tmp_path / f"{cpu}.json", "--max-new-tokens=8", f"--threads={threads}")
         assert found == expected  # to the bit, whatever the CPU and the threads
 
 
 @emulated
-def test_missing_code_and_features(artifact, stories):
+def test_missing_code_and_features(artifact, emulate, stories):
     both = artifact(stories, *BOTH, "--scheme=W4A8")
     assert_refused(emulate(both, "--tokens=1", cpu="cortex-a72"), "neon-dot needs LSE, DotProd", "Armv8.2")
     assert_refused(emulate(both, "--tokens=1", "--isa=avx2"), "is code for x86_64, and this machine is aarch64")
-    here = artifact(stories, "--scheme=W4A8")
-    assert_refused(emulate(here, "--tokens=1"), "has code for x86_64", "this machine is aarch64", "easyquant compile … --target aarch64")
+    x86 = artifact(stories, "--scheme=W4A8")
+    for isa in ("auto", "avx2"):
+        assert_refused(emulate(x86, "--tokens=1", f"--isa={isa}"), "has code for x86_64", "this machine is aarch64", "easyquant compile … --target aarch64")
 
 
 def test_code_for_arm_alone(stories, tmp_path):
@@ -93,6 +134,20 @@ def test_code_for_arm_alone(stories, tmp_path):
     assert manifest["target"] == "aarch64" and manifest["program"]["entries"] == {"neon-dot": "easyquant_step_neon_dot"}
     assert "model.aarch64.so" in manifest["files"] and "model.so" not in manifest["files"]
     assert_refused(run_tool("easyquant-run", out, "--tokens=1"), "has code for aarch64 (neon-dot)", "this machine is x86_64", "--target x86_64")
+
+
+def test_code_for_arm_and_a_gpu(stories, tmp_path):
+    """Where there is no GPU, code for another processor is as good as none."""
+    out = compile_model(stories, tmp_path / "jetson", "--scheme=W8A8", "--target=aarch64,sm_87")
+    for device in ("auto", "cuda"):
+        refused = run_tool("easyquant-run", out, "--tokens=1", f"--device={device}", env=os.environ | {"CUDA_VISIBLE_DEVICES": ""})
+        assert_refused(refused, str(out), "NVIDIA driver", "--target sm_87,aarch64,x86_64", "--device simt simulates")
+        assert "--device cpu" not in refused.stderr
+    assert_refused(run_tool("easyquant-run", out, "--tokens=1", "--device=cpu"), "has code for aarch64 (neon-dot)", "this machine is x86_64")
+    alone = compile_model(stories, tmp_path / "arm", "--scheme=W8A8", "--target=aarch64")
+    refused = run_tool("easyquant-run", alone, "--tokens=1", "--device=cuda")
+    assert_refused(refused, "has no code for GPUs", "--target sm_90a,cpu")
+    assert "--device cpu" not in refused.stderr
 
 
 def test_code_of_both_is_that_of_each(artifact, stories, tmp_path):

@@ -10,6 +10,7 @@ see as 1/127 of a row's largest value: hence the bound on logits, a share of the
 import ctypes
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -198,11 +199,11 @@ def test_gpu_alone(stories, tmp_path):
     assert set(manifest["gpu"]["chips"]) == {"sm_80", "sm_90a"} and manifest["gpu"]["later"] == "sm_80"
     assert manifest["target"] == "sm_80,sm_90a" and manifest["program"]["entries"] == {}
     assert not (out / "model.so").exists() and not (out / "weights.safetensors").exists()
-    assert_refused(run_tool("easyquant-run", out, "--tokens=1", "--device=cpu"), "no code for CPUs; run it with --device cuda, or compile", "--target sm_80,sm_90a,cpu")
+    assert_refused(run_tool("easyquant-run", out, "--tokens=1", "--device=cpu"), "no code for CPUs; run it with --device cuda, or compile", f"--target sm_80,sm_90a,{platform.machine()}")
     # Nothing that this artifact cannot do is suggested.
     for device in ("auto", "cuda"):
         refused = run_tool("easyquant-run", out, "--tokens=1", f"--device={device}", env=os.environ | {"CUDA_VISIBLE_DEVICES": ""})
-        assert_refused(refused, str(out), "NVIDIA driver", "--target sm_80,sm_90a,cpu", "--device simt simulates")
+        assert_refused(refused, str(out), "NVIDIA driver", f"--target sm_80,sm_90a,{platform.machine()}", "--device simt simulates")
         assert "--device cpu" not in refused.stderr
     result = run_tool("easyquant-run", out, "--tokens=1,403", "--max-new-tokens=2", "--device=simt", "--simt-chip=sm_90a")
     assert result.returncode == 0, result.stderr

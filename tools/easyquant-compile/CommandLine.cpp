@@ -29,8 +29,9 @@ using recipe::OptionValues;
 
 static constexpr const char *description = R"(EasyQuant: compile a model to an artifact.
 
-MODEL is a Hugging Face folder or a GGUF file. OUT becomes a folder of model.so, weights.safetensors
-and manifest.json that easyquant-run runs on any x86-64 CPU with AVX2; it appears when it is whole.
+MODEL is a Hugging Face folder or a GGUF file. OUT becomes a folder of code, weights and a manifest,
+which easyquant-run runs on CPUs like this machine's, or on what --target names; it appears when it
+is whole.
 With --export, OUT becomes a checkpoint in a format of vLLM, transformers and others.)";
 
 static constexpr const char *examples = R"(Examples:

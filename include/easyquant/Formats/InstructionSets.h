@@ -23,12 +23,15 @@
 namespace easyquant::formats {
 
 struct Processor {
-  std::string_view name;   ///< as `uname -m` prints it, and of `--target`
-  std::string_view target; ///< in manifests
-  const char *programFile; ///< of an artifact
+  std::string_view name;     ///< as `uname -m` prints it, and of `--target`
+  std::string_view target;   ///< in manifests
+  const char *programFile;   ///< of an artifact
+  std::string_view plainest; ///< CPU that runs one of its instruction sets, in messages
 };
-inline constexpr Processor kProcessors[] = {{"x86_64", "cpu", "model.so"},
-                                            {"aarch64", "aarch64", "model.aarch64.so"}};
+inline constexpr Processor kProcessors[] = {
+    {"x86_64", "cpu", "model.so", "x86-64 CPU with AVX2, FMA and F16C"},
+    {"aarch64", "aarch64", "model.aarch64.so",
+     "Armv8.2 CPU with the dot product, such as a Cortex-A76"}};
 
 /// Features of CPUs as messages name them.
 inline constexpr std::string_view kAvx2Features[] = {"AVX2", "FMA", "F16C"};

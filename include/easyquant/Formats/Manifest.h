@@ -144,7 +144,7 @@ struct Manifest {
     bool operator==(const TensorParallel &) const = default;
   };
   struct Program {
-    /// Instruction set ("avx2", "avx512vnni") to entry, a C identifier. Empty in an artifact for
+    /// Instruction set ("avx2", "neon-dot") to entry, a C identifier. Empty in an artifact for
     /// GPUs alone.
     std::map<std::string, std::string> entries;
     /// The same of the head that drafts; empty where there is none.

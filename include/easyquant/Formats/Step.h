@@ -5,11 +5,14 @@
 |*                                                                            *|
 |*===----------------------------------------------------------------------===*|
 |*                                                                            *|
-|* For every instruction set that it was compiled for, model.so exports       *|
+|* For every instruction set that it was compiled for, the code of its        *|
+|* processor (model.so, model.aarch64.so) exports                             *|
 |*                                                                            *|
 |*     int32_t easyquant_step_<isa>(const eq_step *step);                     *|
 |*                                                                            *|
 |* and, with a head that drafts tokens, easyquant_draft_<isa>.                *|
+|*                                                                            *|
+|* Kernels on GPUs read eq_sequence, too (GpuStep.h).                         *|
 |*                                                                            *|
 |* The compiler takes the places of the fields from the structures below.     *|
 |* docs/Architecture.md, "The program ABI", says what may be relied on.       *|

@@ -46,11 +46,11 @@ struct DeviceRequest {
 /// A loaded artifact: immutable, shared by its batches and sessions.
 class Model {
 public:
-  /// `isa` is "", "auto", "avx2" or "avx512vnni". Errors: those of Artifact::open, selectIsa and
-  /// Program::load; InvalidArgument (no such device); Unsupported, NotFound, OutOfRange (a device
-  /// that is not there, cannot run the artifact or has too little memory); InvalidArgument (as many
-  /// ranks as the artifact is not for). With a communicator it is collective, and what fails on one
-  /// rank fails on all.
+  /// `isa` is "", "auto" or an instruction set, such as "avx2". Errors: those of Artifact::open,
+  /// selectIsa and Program::load; InvalidArgument (no such device); Unsupported, NotFound,
+  /// OutOfRange (a device that is not there, cannot run the artifact or has too little memory);
+  /// InvalidArgument (as many ranks as the artifact is not for). With a communicator it is
+  /// collective, and what fails on one rank fails on all.
   static Result<std::shared_ptr<const Model>> load(const std::string &folder, std::string_view isa,
                                                    bool skipChecksums,
                                                    const DeviceRequest &request = {});

@@ -36,6 +36,10 @@ struct CpuFeatures {
   static CpuFeatures host();
 };
 
+/// Has one of `entries` (instruction set to symbol, from the manifest) code for this processor?
+bool hasCodeFor(const formats::Processor &processor,
+                const std::map<std::string, std::string> &entries);
+
 /// The one of `entries` (instruction set to symbol, from the manifest) to run: `requested`, or for
 /// "" and "auto" the best that `features` allow. `path` names the artifact in messages. Errors:
 /// InvalidArgument (no such instruction set), Unsupported (not compiled in, or the CPU lacks it;
@@ -86,7 +90,8 @@ private:
   int (*threadCount)() = nullptr;
 };
 
-/// A loaded model.so with one entry bound. Immutable; may be called from several threads at once.
+/// The loaded code for this processor with one entry bound. Immutable; may be called from several
+/// threads at once.
 class Program {
 public:
   /// `symbol` is the entry's name in the manifest, `draftSymbol` that of the head that drafts,

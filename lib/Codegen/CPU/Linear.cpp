@@ -245,10 +245,7 @@ static void bindArguments(LinearKernel &k, const KernelArguments &in) {
   case Dot::Saturated:
     k.corrections = b.view(scratch, b.add(base, tiling.chunkPanels * tiling.panelBytes),
                            b.memref({tiling.tileRows, k.groups * k.groupChunks()}, b.i32()));
-    k.unpacked =
-        b.view(scratch, base,
-               b.memref({tiling.chunkPanels, tiles, steps, tiling.tileColumns * 4}, b.i8()));
-    break;
+    [[fallthrough]];
   case Dot::Signed:
     k.unpacked =
         b.view(scratch, base,

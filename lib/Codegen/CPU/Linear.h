@@ -123,8 +123,7 @@ struct LinearKernel {
   int64_t dotOffset() const { return areSigned() ? 0 : offset(); }
   /// Vector v of a step of a block, the bytes that dot products take.
   mlir::Value dotBytes(PackedBlock &block, int64_t half, int64_t v) {
-    mlir::Value bytes = block.bytes(half, v);
-    return areSigned() && !isTable() ? b.xori(bytes, 0x80) : bytes;
+    return areSigned() ? signedBytes(block, half, v) : block.bytes(half, v);
   }
   /// Signed: int8 codes, whose bytes are unsigned in memory. Those of fewer bits are positive.
   bool areSigned() const {
@@ -137,7 +136,7 @@ struct LinearKernel {
   }
   /// The zero point of weights that have none of their own: with minima the lowest code.
   int64_t commonZero() const { return spec.numbers.minima ? -offset() : 0; }
-  /// Vector v of a step of a block as signed bytes, for Widened.
+  /// Vector v of a step of a block as signed bytes.
   mlir::Value signedBytes(PackedBlock &block, int64_t half, int64_t v) {
     mlir::Value bytes = block.bytes(half, v);
     return isTable() ? bytes : b.xori(bytes, 0x80);

@@ -234,7 +234,7 @@ FailureOr<KernelLibrary> ConvertEquantToLaunches::chooseLibrary(LaunchModule &pr
     return program.module.emitError() << family.error().message;
   if (!(*family)->has(target))
     return program.module.emitError()
-           << "target '" << target << "' has several programs; expected one of "
+           << "target '" << target << "' names no single program; expected one of "
            << llvm::join((*family)->names, ", ");
   return (*family)->kernels(program, target, kvCache);
 }

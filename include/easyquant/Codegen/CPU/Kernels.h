@@ -105,15 +105,14 @@ struct Target {
 
   llvm::StringRef name() const { return nameOf(isa); }
   const formats::Processor &processor() const { return *instructionSetOf(isa).processor; }
-  /// Vectors of more lanes than a register has are several registers.
-  bool isArm() const { return isa == Isa::NeonDot; }
+  bool isArm() const { return processor().name == "aarch64"; }
   /// LLVM's target triple, -mcpu and -mattr; the last one that of AVX2 when the dot product is
   /// emulated.
   llvm::StringRef triple() const;
   llvm::StringRef cpu() const;
   std::string features() const;
   /// fp32 lanes of the vectors that kernels compute with, 8 or 16, and how many of those there are
-  /// registers for.
+  /// registers for. Vectors of more lanes than a register has are several registers.
   int64_t lanes() const;
   int64_t registers() const;
 };
