@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 
 from easyquant.support.tools import find_tool
@@ -32,7 +33,7 @@ FORMATS = [("W8A8", ("--scheme=W8A8",), 0, 8),
            ("W4A8, groups of 32 on both sides", ("--scheme=W4A8", "--group-size=32", "--activation-group-size=32"), 32, 4),
            ("W2A8, groups of 128", ("--scheme=W2A8",), 128, 2),
            ("NF4A8, groups of 128", ("--scheme=NF4A8",), 128, 4)]
-PRODUCTS = {"sdot": 16, "smmla": 32}  # of an instruction
+DOT, PRODUCTS = "sdot", 16  # the instruction of products, and how many it makes
 PANEL, BLOCK = 32, 8  # outputs, and columns of a turn of a loop
 ITERATIONS = 200
 
@@ -77,11 +78,7 @@ def loops_of(code):
 
 
 def dots(code):
-    return sum(instruction.name in PRODUCTS for instruction in code)
-
-
-def products(code):
-    return sum(PRODUCTS.get(instruction.name, 0) for instruction in code)
+    return sum(instruction.name == DOT for instruction in code)
 
 
 def inner_loops(code):
@@ -97,12 +94,12 @@ def around(code, loop):
 
 
 def turns(code, loop, group):
-    """One turn of the loop over groups: what is around the loop over a group's columns, and that so often as it runs. Without groups, a
-    turn of the loop itself; the second number is how many columns that is."""
+    """One turn of the loop over groups: what is around the loop over a group's columns, and that loop repeated as often as it runs.
+    Without groups, a turn of the loop itself."""
     if not group:
-        return code[loop[0]:loop[1] + 1], BLOCK
+        return code[loop[0]:loop[1] + 1]
     first, last = around(code, loop)
-    return code[first:loop[0]] + code[loop[0]:loop[1] + 1] * (group // BLOCK) + code[loop[1] + 1:last + 1], group
+    return code[first:loop[0]] + code[loop[0]:loop[1] + 1] * (group // BLOCK) + code[loop[1] + 1:last + 1]
 
 
 def cycles(code, cpu, folder):
@@ -113,9 +110,9 @@ def cycles(code, cpu, folder):
     return int(re.search(r"Total Cycles:\s+(\d+)", told)[1]) / ITERATIONS
 
 
-def rate(name, cpu, folder):
-    """Instructions of this name a cycle, by llvm-mca, of registers that do not depend on each other."""
-    code = [Instruction(0, name, f"v{i}.4s, v30.16b, v31.16b") for i in range(24)]
+def rate(cpu, folder):
+    """Dot products a cycle, by llvm-mca, of registers that do not depend on each other."""
+    code = [Instruction(0, DOT, f"v{i}.4s, v30.16b, v31.16b") for i in range(24)]
     return len(code) / cycles(code, cpu, folder)
 
 
@@ -137,19 +134,17 @@ def measure(folder, isa):
         code = linear_of(folder, options, isa)
         inner = inner_loops(code)
         is_streamed = {loop: any(instruction.name == "prfm" for instruction in code[loop[0]:loop[1] + 1]) for loop in inner}
-        tile = max((loop for loop in inner if not is_streamed[loop]), key=lambda loop: products(code[loop[0]:loop[1] + 1]))
+        tile = max((loop for loop in inner if not is_streamed[loop]), key=lambda loop: dots(code[loop[0]:loop[1] + 1]))
         [stream] = [loop for loop in inner if is_streamed[loop]]
-        body, _ = turns(code, tile, group)
-        streamed, columns = turns(code, stream, group)
-        name = next(instruction.name for instruction in body if instruction.name in PRODUCTS)
-        lines = PANEL * columns * bits / 8 / 64
+        body, streamed = turns(code, tile, group), turns(code, stream, group)
+        lines = PANEL * (group or BLOCK) * bits / 8 / 64
         shares, rates, streams = [], [], []
         for cpu in CPUS:
             time = cycles(body, cpu, folder)
-            shares.append(f"{dots(body) / rate(name, cpu, folder) / time:.2f}")
-            rates.append(f"{products(body) / time:.0f}")
+            shares.append(f"{dots(body) / rate(cpu, folder) / time:.2f}")
+            rates.append(f"{dots(body) * PRODUCTS / time:.0f}")
             streams.append(f"{cycles(streamed, cpu, folder) / lines:.1f}")
-        many.append([title, f"`{name}`", f"{len(body)}", f"{dots(body)}", *(f"{share} ({products_a_cycle})" for share, products_a_cycle in zip(shares, rates))])
+        many.append([title, f"{len(body)}", f"{dots(body)}", *(f"{share} ({products_a_cycle})" for share, products_a_cycle in zip(shares, rates))])
         one.append([title, f"{len(streamed)}", f"{lines:g}", *streams])
     return many, one
 
@@ -162,10 +157,12 @@ def main():
         folder = Path(name)
         SHAPES["layer"] = SHAPES["llama-7b"] | {"hidden_size": WIDTH, "intermediate_size": 2816, "num_attention_heads": 8, "num_key_value_heads": 8}
         write_checkpoint(folder / "model", "layer", 1, vocab=512)
+        commit = run(["git", "rev-parse", "--short", "HEAD"]).strip()
         version = re.search(r"LLVM version (\S+)", run(["llvm-mca-22", "--version"]))[1]
         print(f"""# Loops for Arm, read by llvm-mca
 
-Nothing on this page was timed: there was no Arm machine. It is what llvm-mca {version} says of the loops of linears of {WIDTH} × {WIDTH}, made by
+Nothing on this page was timed: there was no Arm machine. It is what llvm-mca {version} says of the loops of linears of {WIDTH} × {WIDTH} on {date.today()}
+(commit {commit}), made by
 
 ```sh
 .venv/bin/python benchmarks/arm_static.py > docs/benchmarks/arm-static.md
@@ -179,10 +176,10 @@ the first level, and knows no branch that is guessed wrong. Its figures are boun
             print(f"""## {isa}: many rows
 
 The loop over columns of a full tile. With groups a turn is one group: its products, their scaling to float, and what is around them. The figures are the
-share of the cycles in which the CPU could issue no more dot products than it does (1 is the most), and behind it multiply-adds a cycle.
+share of the cycles in which the CPU could issue no more dot products (`sdot`) than it does (1 is the most), and behind it multiply-adds a cycle.
 A tile's weights are unpacked before; that serves all rows of a chunk and is not in it.
 """)
-            print(table(["format", "by", "instructions", "dot products", *CPUS], many))
+            print(table(["format", "instructions", "dot products", *CPUS], many))
             print(f"""
 ## {isa}: one row
 

@@ -177,7 +177,7 @@ template <typename Fields> void mapFields(Fields &fields, LaunchList &list) {
   fields.required("max_rows", list.maxRows, Bounds{1, kMaxInt32});
   fields.required("arena_bytes", list.arenaBytes, kBytes);
   fields.required("state_bytes", list.stateBytes, kBytes);
-  // Of one place: what is made for all of them is a product of numbers that nobody multiplies
+  // These are of one place: what is made for all of them is a product that nobody multiplies
   // checked.
   fields.required("partial_bytes", list.partialBytes, Bounds{0, int64_t(1) << 30});
   fields.required("partial_counters", list.partialCounters, Bounds{0, int64_t(1) << 20});

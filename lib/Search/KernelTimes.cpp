@@ -9,6 +9,7 @@
 
 #include "easyquant/Dialect/Equant/Analysis/RotatedValues.h"
 #include "easyquant/Execution/LinearTimer.h"
+#include "easyquant/Formats/InstructionSets.h"
 #include "easyquant/Support/Checksum.h"
 
 #include "llvm/ADT/DenseSet.h"
@@ -28,6 +29,14 @@ using numerics::Milliseconds;
 using numerics::Stage;
 
 static constexpr char kTimes[] = "milliseconds";
+
+bool search::canTimeKernels(const targets::Family &family, StringRef target) {
+  std::vector<std::string> asked = family.targetsOf(target);
+  if (asked.empty())
+    asked.push_back(target.str());
+  const std::vector<std::string> here = formats::instructionSetsOf(formats::hostProcessor());
+  return llvm::any_of(asked, [&](const std::string &isa) { return llvm::is_contained(here, isa); });
+}
 
 static const char *nameOf(Stage stage) { return stage == Stage::Decode ? "decode" : "prefill"; }
 

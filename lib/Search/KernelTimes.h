@@ -18,6 +18,10 @@
 
 namespace easyquant::search {
 
+/// Whether this machine's CPU runs code for the target, or for one of those that its name stands
+/// for.
+bool canTimeKernels(const targets::Family &family, llvm::StringRef target);
+
 /// Fills the milliseconds of these stages of a space. A candidate takes as long as the kernels of
 /// its sites do on this machine's CPU, sites that become one linear as one; so do the planned
 /// linears that are not searched. A prefill asks the output head for one row. Equal kernels are

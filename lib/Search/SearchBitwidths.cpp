@@ -11,7 +11,6 @@
 #include "SearchReport.h"
 
 #include "easyquant/Execution/SubgraphPass.h"
-#include "easyquant/Formats/InstructionSets.h"
 #include "easyquant/Search/Passes.h"
 #include "easyquant/Support/AttributeJson.h"
 #include "easyquant/Support/Checksum.h"
@@ -20,6 +19,8 @@
 
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
 #include "llvm/ADT/StringExtras.h"
+
+#include <fmt/ranges.h>
 
 #include <cmath>
 #include <limits>
@@ -252,17 +253,6 @@ LogicalResult PointSearch::learned(SearchPoint &point) {
 // The pass
 //===----------------------------------------------------------------------===//
 
-/// Is code for this target, or for one of those that it names, what this machine's CPU can time?
-static bool isTimedHere(const targets::Family &family, StringRef name) {
-  if (!family.runsHere)
-    return false;
-  std::vector<std::string> asked = family.targetsOf(name);
-  if (asked.empty())
-    asked.push_back(name.str());
-  const std::vector<std::string> here = formats::instructionSetsOf(formats::hostProcessor());
-  return llvm::any_of(asked, [&](const std::string &isa) { return llvm::is_contained(here, isa); });
-}
-
 LogicalResult SearchBitwidths::readOptions() {
   const std::pair<llvm::StringLiteral, Strategy> ways[] = {{"grid", Strategy::Grid},
                                                            {"entropy", Strategy::Entropy},
@@ -304,7 +294,8 @@ LogicalResult SearchBitwidths::readOptions() {
     return fail() << found.error().message;
   families = std::move(*found);
   if (SmallVector<Stage> timed = timedStages();
-      !timed.empty() && !kernelTargets.empty() && !isTimedHere(*families.front(), kernelTargets[0]))
+      !timed.empty() && !kernelTargets.empty() &&
+      !canTimeKernels(*families.front(), kernelTargets[0]))
     return fail() << optionOf(timed.front())
                   << " is measured on this machine's CPU, which does not run code for the first "
                      "target, '"
@@ -453,12 +444,6 @@ LogicalResult SearchBitwidths::checkTimes(const SearchSpace &space, const Search
 std::string SearchBitwidths::stampText() const {
   const SearchSpaceRequest request = spaceRequest();
   std::string familyNames;
-  auto joined = [](ArrayRef<int64_t> sizes) {
-    std::string text;
-    for (int64_t size : sizes)
-      text += fmt::format(" {}", size);
-    return text;
-  };
   for (const targets::Family *family : families)
     familyNames += (familyNames.empty() ? "" : " ") + family->name;
   std::string timed; // what is faster is measured, too; and how losses are
@@ -466,12 +451,12 @@ std::string SearchBitwidths::stampText() const {
     timed += fmt::format(" timed={}", numerics::rowsOf(stage));
   if (isByLoss())
     timed += " sensitivity=loss 1";
-  return fmt::format("3 samples={} formats={} group-sizes={} bases={} activation-group-sizes={} "
+  return fmt::format("3 samples={} formats={} group-sizes= {} bases={} activation-group-sizes= {} "
                      "targets={} objective={} per-site={} search-head={}{}",
                      searchSamples.getValue(), llvm::join(request.schemes, " "),
-                     joined(request.groupSizes), llvm::join(request.bases, " "),
-                     joined(request.activationGroupSizes), familyNames, objective.getValue(),
-                     perSite.getValue(), searchHead.getValue(), timed);
+                     fmt::join(request.groupSizes, " "), llvm::join(request.bases, " "),
+                     fmt::join(request.activationGroupSizes, " "), familyNames,
+                     objective.getValue(), perSite.getValue(), searchHead.getValue(), timed);
 }
 
 /// What ranks must have in common, beside what MethodRun compares.

@@ -25,7 +25,7 @@ WeightForm::~WeightForm() = default;
 
 Family::Family(Facts facts)
     : WeightForm(std::move(facts.title), std::move(facts.file)), name(std::move(facts.name)),
-      names(std::move(facts.names)), groups(std::move(facts.groups)), runsHere(facts.runsHere),
+      names(std::move(facts.names)), groups(std::move(facts.groups)),
       hasRecurrentState(facts.hasRecurrentState), hasSinkLogits(facts.hasSinkLogits),
       hasUnlikeHeads(facts.hasUnlikeHeads), hasDraftHead(facts.hasDraftHead),
       fusions(facts.fusions), expertUnit(facts.expertUnit) {}

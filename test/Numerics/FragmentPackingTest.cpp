@@ -338,7 +338,7 @@ TEST(FragmentPacking, RefusesWhatKernelsCannotTake) {
   EXPECT_NE(error.message.find("multiples of 32 (such as 64)"), std::string::npos) << error.message;
   EXPECT_EQ(fragmentLayout(groups(4, 0), FragmentOrder::M16N8K32, 0, 8).error().code,
             ErrorCode::InvalidArgument);
-  // Of multiples of 16 kernels on floats take 16 itself, and those of 32.
+  // Kernels on floats take 16 and multiples of 32, and no other multiples of 16.
   EXPECT_TRUE(fragmentLayout(groups(4, 16), FragmentOrder::M16N8K16, 8, 48));
   for (auto [size, taken] : {std::pair(8, "16)"), {24, "32)"}, {48, "64)"}, {80, "96)"}}) {
     auto refused = fragmentLayout(groups(4, size), FragmentOrder::M16N8K16, 8, 240);

@@ -102,8 +102,6 @@ public:
   const std::vector<std::string> names; ///< of its targets: "avx2", "sm_80"
   /// Empty: each target is asked for by its own name.
   const std::vector<TargetGroup> groups;
-  /// Its kernels run, and can be measured, on the machine that compiles.
-  const bool runsHere;
   /// Layers may have a recurrent state (!lm.recurrent).
   const bool hasRecurrentState;
   /// Softmaxes may have a product more (sink_logits of attention).
@@ -149,7 +147,7 @@ protected:
     std::string name, title;
     std::vector<std::string> names;
     std::vector<TargetGroup> groups;
-    bool runsHere = false, hasRecurrentState = false, hasSinkLogits = false, hasUnlikeHeads = false,
+    bool hasRecurrentState = false, hasSinkLogits = false, hasUnlikeHeads = false,
          hasDraftHead = false;
     WeightsFile file;
     Fusions fusions;

@@ -65,7 +65,6 @@ struct CPUFamily final : Family {
                 .title = "CPUs",
                 .names = allNames(),
                 .groups = ::groups(),
-                .runsHere = true,
                 .hasRecurrentState = true,
                 .hasSinkLogits = true,
                 .hasUnlikeHeads = true,

@@ -38,7 +38,6 @@ struct GPUFamily final : Family {
                 .title = "GPUs",
                 .names = chipNames(),
                 .groups = {},
-                .runsHere = false,
                 .file = {.stem = formats::kGpuWeightsStem, .bf16Floats = true, .wholeLines = true},
                 .fusions = {.bf16Results = true,
                             .rotations = true,
