@@ -91,7 +91,7 @@ def test_same_bits(artifact, emulate, stories, tmp_path, options):
 
 
 MODELS = {
-    "gated delta nets and experts": lambda: random_qwen35(11, experts=5),
+    "gated delta nets": lambda: random_qwen35(11),
     "convolutions and experts": lambda: random_lfm2(12, hidden=64, heads=4, kv_heads=2, experts=5),
     "windows and heads of two sizes": lambda: random_gemma4(13, layer_types=["sliding_attention", "full_attention"] * 2),
     "experts that are packed, and a window": lambda: random_llama(14, arch="mixtral", hidden=64, head_dim=16, heads=4, kv_heads=2, experts=4, expert_ffn=32, tied=False, sliding_window=17),
