@@ -334,10 +334,13 @@ TEST(FragmentPacking, BlocksOfRowsComeApart) {
 }
 
 TEST(FragmentPacking, RefusesWhatKernelsCannotTake) {
-  auto error = fragmentLayout(groups(4, 40), FragmentOrder::M16N8K32, 8, 80).error();
-  EXPECT_NE(error.message.find("multiples of 32 (such as 64)"), std::string::npos) << error.message;
-  EXPECT_EQ(fragmentLayout(groups(4, 0), FragmentOrder::M16N8K32, 0, 8).error().code,
-            ErrorCode::InvalidArgument);
+  auto odd = fragmentLayout(groups(4, 40), FragmentOrder::M16N8K32, 8, 80);
+  ASSERT_FALSE(odd);
+  EXPECT_NE(odd.error().message.find("multiples of 32 (such as 64)"), std::string::npos)
+      << odd.error().message;
+  auto empty = fragmentLayout(groups(4, 0), FragmentOrder::M16N8K32, 0, 8);
+  ASSERT_FALSE(empty);
+  EXPECT_EQ(empty.error().code, ErrorCode::InvalidArgument);
   // Kernels on floats take 16 and multiples of 32, and no other multiples of 16.
   EXPECT_TRUE(fragmentLayout(groups(4, 16), FragmentOrder::M16N8K16, 8, 48));
   for (auto [size, taken] : {std::pair(8, "16)"), {24, "32)"}, {48, "64)"}, {80, "96)"}}) {
@@ -347,11 +350,12 @@ TEST(FragmentPacking, RefusesWhatKernelsCannotTake) {
               std::string::npos)
         << refused.error().message;
   }
-  Scheme fp8 = groups(8, 0);
-  fp8.codes = CodeFormat::F8E4M3FN;
-  EXPECT_NE(
-      fragmentLayout(fp8, FragmentOrder::M16N8K32, 8, 32).error().message.find("take integers"),
-      std::string::npos);
+  Scheme fp4 = groups(4, 32);
+  fp4.codes = CodeFormat::F4E2M1FN;
+  auto floats = fragmentLayout(fp4, FragmentOrder::M16N8K32, 8, 32);
+  ASSERT_FALSE(floats);
+  EXPECT_NE(floats.error().message.find("take integers"), std::string::npos)
+      << floats.error().message;
   Scheme dynamic{8, true, Granularity::Token, 0, true};
   EXPECT_FALSE(fragmentLayout(dynamic, FragmentOrder::M16N8K32, 8, 8));
 }

@@ -317,7 +317,9 @@ Value KernelBuilder::intrinsic(StringRef name, Type type, ValueRange operands) {
 
 Value KernelBuilder::opaque(Value value) {
   StringRef same = isa<LLVM::LLVMPointerType>(value.getType()) ? "=l,0" : "=r,0";
-  return LLVM::InlineAsmOp::create(*this, value.getType(), value, "", same,
+  // A text that is empty leaves LLVM's order of instructions such that attention of heads of 256
+  // spills.
+  return LLVM::InlineAsmOp::create(*this, value.getType(), value, "// the same", same,
                                    /*has_side_effects=*/true, /*is_align_stack=*/false,
                                    LLVM::tailcallkind::TailCallKind::None, LLVM::AsmDialectAttr(),
                                    ArrayAttr())
