@@ -15,7 +15,7 @@ from pathlib import Path
 REPO = Path(__file__).resolve().parent.parent
 PYTHON = sys.executable
 # Unit tests that take minutes: they come first, so that none is left alone at the end.
-LONG = ("LinearTest", "RowOpsTest", "GroupedRowsTest")
+LONG = ("GPUAttentionTest", "GPULinearTest", "GPUResourcesTest", "GPUWeightOnlyTest", "GroupedRowsTest", "LinearTest", "RowOpsTest")
 
 
 class Totals:
