@@ -12,6 +12,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Instructions.h"
 #include "Linear.h"
 
 using namespace mlir;
@@ -288,6 +289,46 @@ struct IntegerTile {
         });
   }
 
+  /// Two rows and four outputs a vector, as dotMatrix has them. Of an odd number of rows the last
+  /// one is there twice.
+  Values matrix(Value firstStep, int64_t steps, ArrayRef<Value> starts) {
+    const int64_t vectors = k.tiling.tileColumns / 8, quads = 2 * vectors, pairs = (rows + 1) / 2;
+    auto rowOf = [&](int64_t pair, int64_t i) { return std::min(2 * pair + i, rows - 1); };
+    Values first(pairs * quads, b.zero(b.vec(8, b.i32())));
+    for (int64_t pair = 0; !starts.empty() && pair < pairs; ++pair)
+      for (int64_t v = 0; v < vectors; ++v) {
+        Value one = starts[rowOf(pair, 0) * vectors + v],
+              two = starts[rowOf(pair, 1) * vectors + v];
+        first[pair * quads + 2 * v] = b.shuffle(one, two, {0, 1, 8, 9, 2, 3, 10, 11});
+        first[pair * quads + 2 * v + 1] = b.shuffle(one, two, {4, 5, 12, 13, 6, 7, 14, 15});
+      }
+    Values sums = b.forLoop(0, steps, 2, first, [&](Value i, ValueRange carried) {
+      Values acc(carried), codes;
+      Value step = b.add(firstStep, i), column = b.mul(step, 4);
+      auto eight = [&](int64_t row) {
+        return b.loadVector(8, k.x, {b.add(firstRow, row), column});
+      };
+      for (int64_t pair = 0; pair < pairs; ++pair)
+        codes.push_back(b.join(eight(rowOf(pair, 0)), eight(rowOf(pair, 1))));
+      for (int64_t quad = 0; quad < quads; ++quad) {
+        Value weights =
+            b.loadVector(32, k.unpacked, {slot, tile, b.add(step, quad % 2), quad / 2 * 32});
+        for (int64_t pair = 0; pair < pairs; ++pair)
+          acc[pair * quads + quad] =
+              arm::dotMatrix(b, acc[pair * quads + quad], codes[pair], weights);
+      }
+      return acc;
+    });
+    Values result;
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t v = 0; v < vectors; ++v) {
+        Value *both = &sums[r / 2 * quads + 2 * v];
+        result.push_back(r % 2 ? b.shuffle(both[0], both[1], {2, 3, 6, 7, 10, 11, 14, 15})
+                               : b.shuffle(both[0], both[1], {0, 1, 4, 5, 8, 9, 12, 13}));
+      }
+    return result;
+  }
+
   Values widened(Value firstStep, int64_t steps, ArrayRef<Value> starts) {
     constexpr int64_t vectors = 2, unroll = 2; // steps are even: K is padded to 8, groups are 8s
     VectorType type = b.vec(8, b.i32());
@@ -383,7 +424,7 @@ void emitIntegerTile(LinearKernel &k, int64_t rows, Value firstRow, Value panel,
   IntegerTile t{k, rows, firstRow, panel, slot, tile};
   int64_t vectors = k.tiling.tileColumns / b.target.lanes();
   // Widened weights are signed, and 16-bit accumulators start from their correction.
-  const bool isWhole = k.tiling.dot == Dot::Vnni || k.tiling.dot == Dot::Signed;
+  const bool isWhole = k.tiling.dot == Dot::Vnni || k.isForArm();
   int64_t offset = isWhole ? k.dotOffset() : 0;
   Value column = b.mul(tile, k.tiling.tileColumns);
   Values sums = emitGroupSums(k, rows, firstRow, panel, column, vectors, offset,
@@ -394,6 +435,8 @@ void emitIntegerTile(LinearKernel &k, int64_t rows, Value firstRow, Value panel,
                                   return t.saturated(firstStep, steps, starts);
                                 if (k.tiling.dot == Dot::Signed)
                                   return t.signedBytes(firstStep, steps, starts);
+                                if (k.tiling.dot == Dot::Matrix)
+                                  return t.matrix(firstStep, steps, starts);
                                 return t.vnni(firstStep, steps, starts);
                               });
   emitStore(k, rows, firstRow, b.add(b.mul(panel, kPanelRows), column), sums);
