@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What the machine code of linears says of its speed on Arm CPUs, without one.
+
+    .venv/bin/python benchmarks/arm_static.py > docs/benchmarks/arm-static.md
+
+Compiles a random layer of 1024 columns for aarch64 with easyquant-compile (EASYQUANT_TOOLS, or build/bin), reads the loops of its
+linears out of the disassembly (llvm-objdump-22), lets llvm-mca-22 tell the cycles of each loop, and prints the page: how the page
+counts stands on the page.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from easyquant.support.tools import find_tool
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "test" / "Inputs"))
+from make_wide_checkpoint import SHAPES, write_checkpoint  # noqa: E402
+
+WIDTH = 1024
+CPUS = ("cortex-a78", "neoverse-n1", "neoverse-v1", "neoverse-v2", "apple-m1")
+# title, options, columns of a group of sums (0: whole rows), bits of a weight
+FORMATS = [("W8A8", ("--scheme=W8A8",), 0, 8),
+           ("W8A8, groups of 32 of activations", ("--scheme=W8A8", "--activation-group-size=32"), 32, 8),
+           ("W4A8, groups of 128", ("--scheme=W4A8",), 128, 4),
+           ("W4A8, groups of 32 on both sides", ("--scheme=W4A8", "--group-size=32", "--activation-group-size=32"), 32, 4),
+           ("W2A8, groups of 128", ("--scheme=W2A8",), 128, 2),
+           ("NF4A8, groups of 128", ("--scheme=NF4A8",), 128, 4)]
+PRODUCTS = {"sdot": 16, "smmla": 32}  # of an instruction
+PANEL, BLOCK = 32, 8  # outputs, and columns of a turn of a loop
+ITERATIONS = 200
+
+
+@dataclass
+class Instruction:
+    address: int
+    name: str
+    operands: str
+
+    def target(self):
+        """The address that a branch goes to, or None."""
+        found = re.search(r"0x([0-9a-f]+)$", self.operands)
+        return int(found[1], 16) if found and re.match(r"b(\.\w+)?$|cbn?z$|tbn?z$", self.name) else None
+
+    def text(self):
+        return f"{self.name} {self.operands if self.target() is None else re.sub('0x[0-9a-f]+$', 'next', self.operands)}"
+
+
+def run(command, **options):
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
+    if done.returncode != 0:
+        sys.exit(f"error: {command[0]}: {done.stderr}")
+    return done.stdout
+
+
+def functions_of(library):
+    functions, code = {}, []
+    for line in run(["llvm-objdump-22", "-d", "--no-show-raw-insn", library]).splitlines():
+        if found := re.match(r"[0-9a-f]+ <(.*)>:", line):
+            code = functions.setdefault(found[1], [])
+        elif found := re.match(r"\s*([0-9a-f]+):\s+(\S+)\s*(.*)", line):
+            code.append(Instruction(int(found[1], 16), found[2], found[3].split(" <")[0].strip()))
+    return functions
+
+
+def loops_of(code):
+    """(first, last) of each loop: from where a branch goes back to, to the branch."""
+    places = {instruction.address: i for i, instruction in enumerate(code)}
+    back = [(places.get(instruction.target()), i) for i, instruction in enumerate(code)]
+    return [(first, last) for first, last in back if first is not None and first <= last]
+
+
+def dots(code):
+    return sum(instruction.name in PRODUCTS for instruction in code)
+
+
+def products(code):
+    return sum(PRODUCTS.get(instruction.name, 0) for instruction in code)
+
+
+def inner_loops(code):
+    """Loops of dot products that have no loop in them."""
+    loops = loops_of(code)
+    return [loop for loop in loops if dots(code[loop[0]:loop[1] + 1]) and not any(other != loop and loop[0] <= other[0] and other[1] <= loop[1] for other in loops)]
+
+
+def around(code, loop):
+    """The least loop around this one."""
+    outer = [other for other in loops_of(code) if other != loop and other[0] <= loop[0] and loop[1] <= other[1]]
+    return min(outer, key=lambda other: other[1] - other[0])
+
+
+def turns(code, loop, group):
+    """One turn of the loop over groups: what is around the loop over a group's columns, and that so often as it runs. Without groups, a
+    turn of the loop itself; the second number is how many columns that is."""
+    if not group:
+        return code[loop[0]:loop[1] + 1], BLOCK
+    first, last = around(code, loop)
+    return code[first:loop[0]] + code[loop[0]:loop[1] + 1] * (group // BLOCK) + code[loop[1] + 1:last + 1], group
+
+
+def cycles(code, cpu, folder):
+    """Cycles of one turn, in the mean of many that follow each other, by llvm-mca."""
+    source = folder / "loop.s"
+    source.write_text("\n".join(instruction.text() for instruction in code) + "\nnext:\n")
+    told = run(["llvm-mca-22", "-mtriple=aarch64", f"-mcpu={cpu}", f"-iterations={ITERATIONS}", source])
+    return int(re.search(r"Total Cycles:\s+(\d+)", told)[1]) / ITERATIONS
+
+
+def rate(name, cpu, folder):
+    """Instructions of this name a cycle, by llvm-mca, of registers that do not depend on each other."""
+    code = [Instruction(0, name, f"v{i}.4s, v30.16b, v31.16b") for i in range(24)]
+    return len(code) / cycles(code, cpu, folder)
+
+
+def linear_of(folder, options, isa):
+    run([find_tool("easyquant-compile"), folder / "model", "-o", folder / "out", "--force", "--target=aarch64", f"--isa={isa}", "--progress=none", *options])
+    functions = functions_of(folder / "out" / "model.aarch64.so")
+    [name] = [name for name in functions if name.startswith(f"linear_{WIDTH}x{WIDTH}_")]
+    return functions[name]
+
+
+def table(header, rows):
+    return "\n".join(["| " + " | ".join(row) + " |" for row in (header, ["---"] * len(header), *rows)])
+
+
+def measure(folder, isa):
+    """Rows of the two tables."""
+    many, one = [], []
+    for title, options, group, bits in FORMATS:
+        code = linear_of(folder, options, isa)
+        inner = inner_loops(code)
+        is_streamed = {loop: any(instruction.name == "prfm" for instruction in code[loop[0]:loop[1] + 1]) for loop in inner}
+        tile = max((loop for loop in inner if not is_streamed[loop]), key=lambda loop: products(code[loop[0]:loop[1] + 1]))
+        [stream] = [loop for loop in inner if is_streamed[loop]]
+        body, _ = turns(code, tile, group)
+        streamed, columns = turns(code, stream, group)
+        name = next(instruction.name for instruction in body if instruction.name in PRODUCTS)
+        lines = PANEL * columns * bits / 8 / 64
+        shares, rates, streams = [], [], []
+        for cpu in CPUS:
+            time = cycles(body, cpu, folder)
+            shares.append(f"{dots(body) / rate(name, cpu, folder) / time:.2f}")
+            rates.append(f"{products(body) / time:.0f}")
+            streams.append(f"{cycles(streamed, cpu, folder) / lines:.1f}")
+        many.append([title, f"`{name}`", f"{len(body)}", f"{dots(body)}", *(f"{share} ({products_a_cycle})" for share, products_a_cycle in zip(shares, rates))])
+        one.append([title, f"{len(streamed)}", f"{lines:g}", *streams])
+    return many, one
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--isa", default="neon-dot", help="instruction sets, with commas between them")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        SHAPES["layer"] = SHAPES["llama-7b"] | {"hidden_size": WIDTH, "intermediate_size": 2816, "num_attention_heads": 8, "num_key_value_heads": 8}
+        write_checkpoint(folder / "model", "layer", 1, vocab=512)
+        version = re.search(r"LLVM version (\S+)", run(["llvm-mca-22", "--version"]))[1]
+        print(f"""# Loops for Arm, read by llvm-mca
+
+Nothing on this page was timed: there was no Arm machine. It is what llvm-mca {version} says of the loops of linears of {WIDTH} × {WIDTH}, made by
+
+```sh
+.venv/bin/python benchmarks/arm_static.py > docs/benchmarks/arm-static.md
+```
+
+llvm-mca knows how many instructions of a kind a CPU issues in a cycle, and how long each takes. It knows no cache, takes every load as a hit of
+the first level, and knows no branch that is guessed wrong. Its figures are bounds from below for cycles, by scheduling models that LLVM has for these CPUs.
+""")
+        for isa in arguments.isa.split(","):
+            many, one = measure(folder, isa)
+            print(f"""## {isa}: many rows
+
+The loop over columns of a full tile. With groups a turn is one group: its products, their scaling to float, and what is around them. The figures are the
+share of the cycles in which the CPU could issue no more dot products than it does (1 is the most), and behind it multiply-adds a cycle.
+A tile's weights are unpacked before; that serves all rows of a chunk and is not in it.
+""")
+            print(table(["format", "by", "instructions", "dot products", *CPUS], many))
+            print(f"""
+## {isa}: one row
+
+Cycles for a line of 64 bytes of weights, where a row meets all weights once, as in decoding.
+""")
+            print(table(["format", "instructions a turn", "lines a turn", *CPUS], one))
+            print()
+        print("""A core has to be faster than its share of the memory. NVIDIA Grace, of Neoverse V2, has 72 cores and up to 500 GB/s of LPDDR5X (NVIDIA's data sheet of the Grace
+CPU Superchip gives 144 cores and up to 1 TB/s), which is 6.9 GB/s a core where all of them read: a line in 9.2 ns, 29 cycles at 3.1 GHz.""")
+
+
+if __name__ == "__main__":
+    main()
