@@ -16,7 +16,7 @@
 // RUN: easyquant-opt %s --equant-check-plans=target=cpu,gpu
 
 // GPU: error: site 'q': weights as f4E2M1FN, groups of 16, f8E4M3FN scales, scaled: the GPU kernels take integers with scales of f32 or f16; compile it with --target cpu
-// UNKNOWN: error: unknown target 'tpu'; expected cpu, avx2, avx512vnni, neon-dot, gpu, sm_80, sm_86, sm_87, sm_89, sm_90a
+// UNKNOWN: error: unknown target 'tpu'; expected cpu, avx2, avx512vnni, neon-dot, neon-i8mm, gpu, sm_80, sm_86, sm_87, sm_89, sm_90a
 // BITS: error: site 'q': weights as int3 symmetric, {{.*}}: the GPU kernels on int8 activations take 2, 4 or 8 bits; compile it with --target cpu
 // FP8: error: site 'q': weights as f8E4M3FN, {{.*}}: the GPU kernels take integers with scales of f32 or f16; compile it with --target cpu
 // GROUPS: error: site 'q': weights as int4 symmetric, groups of 8, {{.*}}: the GPU kernels take group sizes that are multiples of 32 (such as 32); compile it with --target cpu
