@@ -156,7 +156,7 @@ def measure(folder, isa):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--isa", default="neon-dot", help="instruction sets, with commas between them")
+    parser.add_argument("--isa", default="neon-dot,neon-i8mm", help="instruction sets, with commas between them")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

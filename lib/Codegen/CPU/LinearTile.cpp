@@ -98,8 +98,8 @@ struct IntegerTile {
         });
   }
 
-  /// Two rows and four outputs a vector, as dotMatrix has them. Of an odd number of rows the last
-  /// one is there twice.
+  /// Two rows and four outputs a vector, as dotMatrix has them. The last one of an odd number of
+  /// rows is there twice.
   Values matrix(Value firstStep, int64_t steps, ArrayRef<Value> starts) {
     const int64_t vectors = k.tiling.tileColumns / 8, quads = 2 * vectors, pairs = (rows + 1) / 2;
     auto rowOf = [&](int64_t pair, int64_t i) { return std::min(2 * pair + i, rows - 1); };
