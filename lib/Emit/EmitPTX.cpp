@@ -33,9 +33,11 @@ using namespace mlir;
 
 namespace easyquant::gpu {
 
-/// PTX of this version knows all that the kernels use; the oldest that knows every chip keeps the
-/// PTX acceptable to the oldest driver.
-static constexpr const char *kPTXVersion = "+ptx80";
+/// PTX of this version knows all that the kernels use; the oldest that does keeps the PTX
+/// acceptable to the oldest driver.
+static const char *ptxVersion(const Chip &chip) {
+  return chip.multipliesFP8() ? "+ptx84" : "+ptx80";
+}
 
 void setTarget(mlir::gpu::GPUModuleOp kernels, const Chip &chip) {
   auto target = NVVM::NVVMTargetAttr::get(kernels.getContext(), /*optLevel=*/2,
@@ -81,7 +83,7 @@ static std::unique_ptr<llvm::TargetMachine> createTargetMachine(const Chip &chip
   if (!target)
     return nullptr;
   return std::unique_ptr<llvm::TargetMachine>(
-      target->createTargetMachine(triple, chip.name, kPTXVersion, llvm::TargetOptions(),
+      target->createTargetMachine(triple, chip.name, ptxVersion(chip), llvm::TargetOptions(),
                                   std::nullopt, std::nullopt, llvm::CodeGenOptLevel::Aggressive));
 }
 

@@ -41,7 +41,7 @@ private:
   LogicalResult addCollective(launch::CollectiveOp op, std::vector<formats::Launch> &launches);
   FailureOr<Argument> argumentOf(Operation *op, Value operand, bool isPointer);
   FailureOr<Argument> partOf(Operation *op, memref::SubViewOp part);
-  LogicalResult setRowBytes(launch::KernelOp op, Value operand, Argument &argument);
+  int64_t numberOf(launch::PiecesOp op);
   Argument constant(TypedAttr value);
   /// What an argument of the step is, "tokens"; empty for all else.
   StringRef nameOf(Value operand);
@@ -52,7 +52,7 @@ private:
     return rows && nameOf(rows.getSource()) == "logit_rows";
   }
 
-  static Argument place(Kind kind, int64_t offset = 0) { return {kind, offset, 0, 0}; }
+  static Argument place(Kind kind, int64_t offset = 0) { return {kind, offset, 0}; }
 
   ModuleOp module;
   SymbolTable symbols;
@@ -118,18 +118,18 @@ FailureOr<Argument> LaunchListBuilder::partOf(Operation *op, memref::SubViewOp p
   return argument;
 }
 
-/// Notes where the rows of a sequence are, of which a launch list can tell in buffers alone.
-LogicalResult LaunchListBuilder::setRowBytes(launch::KernelOp op, Value operand,
-                                             Argument &argument) {
-  auto type = dyn_cast<MemRefType>(operand.getType());
-  if (!type || type.getRank() != 2 || !type.isDynamicDim(0) || argument.kind == Kind::States)
-    return success();
-  if (argument.kind != Kind::Arena)
-    return op.emitOpError("is launched for each sequence, whose rows can only be those of a "
-                          "buffer; found ")
-           << type << " of the step's arguments";
-  argument.rowBytes = type.getStridesAndOffset().first.front() * type.getElementTypeBitWidth() / 8;
-  return success();
+/// The number of the cut that a step's pieces are listed by.
+int64_t LaunchListBuilder::numberOf(launch::PiecesOp op) {
+  const formats::PieceCut cut = {.minRows = static_cast<int64_t>(op.getMinRows()),
+                                 .maxRows = static_cast<int64_t>(op.getMaxRows()),
+                                 .rows = static_cast<int64_t>(op.getRows()),
+                                 .tokens = static_cast<int64_t>(op.getTokens()),
+                                 .origin = op.getOriginAttr().getInt(),
+                                 .window = static_cast<int64_t>(op.getWindow())};
+  auto known = llvm::find(list.pieces, cut);
+  if (known == list.pieces.end())
+    known = list.pieces.insert(known, cut);
+  return known - list.pieces.begin();
 }
 
 StringRef LaunchListBuilder::nameOf(Value operand) {
@@ -146,14 +146,12 @@ FailureOr<Argument> LaunchListBuilder::argumentOf(Operation *op, Value operand, 
                         .Case("tokens", Kind::Tokens)
                         .Case("logit_rows", Kind::LogitRows)
                         .Case("logits", Kind::Logits)
-                        .Case("position", Kind::Position)
-                        .Case("held", Kind::Held)
+                        .Case("sequences", Kind::Sequences)
+                        .Case("row_places", Kind::RowPlaces)
                         .Case("pages", Kind::Pages)
-                        .Case("window", Kind::Window)
                         .Case("rank", Kind::Rank)
                         .Case("state", Kind::States)
                         .Case("row_states", Kind::RowStates)
-                        .Case("slots", Kind::Slots)
                         .Default(std::nullopt))
       return place(*kind);
     return op->emitOpError("reads argument ") << argument.getArgNumber() << " of the step, "
@@ -170,6 +168,16 @@ FailureOr<Argument> LaunchListBuilder::argumentOf(Operation *op, Value operand, 
                      step->getAttrOfType<IntegerAttr>(launch::kArenaBytesAttr).getInt());
       })
       .Case([&](launch::CountersOp) { return place(Kind::State); })
+      .Case([&](launch::PiecesOp pieces) { return place(Kind::Pieces, numberOf(pieces)); })
+      .Case([&](launch::PartialsOp partials) {
+        list.partialBytes = std::max(list.partialBytes, static_cast<int64_t>(partials.getBytes()));
+        return place(Kind::Partials);
+      })
+      .Case([&](launch::PartialCountersOp counters) {
+        list.partialCounters =
+            std::max(list.partialCounters, static_cast<int64_t>(counters.getCount()));
+        return place(Kind::PartialCounters);
+      })
       .Case([&](launch::CacheOp cache) {
         return place(Kind::Cache, static_cast<int64_t>(cache.getOffset()));
       })
@@ -212,19 +220,14 @@ LogicalResult LaunchListBuilder::addLaunch(launch::KernelOp op,
   launch.kernel = *kernel;
   if (auto rows = op.getRows())
     std::tie(launch.minRows, launch.maxRows) = std::pair((*rows)[0], (*rows)[1]);
-  if (op.getEachSequence())
-    launch.over = formats::Launch::Over::Sequence;
   const auto &parameters = list.kernels[*kernel].parameters;
   for (auto [operand, parameter] : llvm::zip_equal(op.getArguments(), parameters)) {
     bool isPointer = parameter == formats::LaunchKernel::Parameter::Pointer;
     FailureOr<Argument> argument = argumentOf(op, operand, isPointer);
     if (failed(argument))
       return failure();
-    if (op.getEachSequence() && failed(setRowBytes(op, operand, *argument)))
-      return failure();
-    if (argument->isOfSequence() && !op.getEachSequence())
-      return op.emitOpError("takes '") << nameOf(operand) << "' of a sequence, but is not launched "
-                                       << "for each_sequence";
+    if (argument->kind == Kind::Pieces)
+      launch.over = formats::Launch::Over::Pieces;
     if (areLogitRows(operand))
       launch.over = formats::Launch::Over::LogitRows;
     launch.arguments.push_back(*argument);

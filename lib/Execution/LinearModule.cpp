@@ -26,7 +26,7 @@ LinearModule LinearModule::of(Location loc, const TimedLinear &timed) {
   const int64_t rows = timed.weight.getDimSize(0), columns = timed.weight.getDimSize(1);
   const equant::SchemeAttr scheme = timed.scheme, input = timed.input;
   equant::LayoutAttr layout =
-      (*targets::findFamily(cpu::kFamily))->layoutFor(scheme, targets::Readers::of(input));
+      (*targets::findFamily(cpu::kFamily))->layoutFor(scheme, targets::Readers::of(scheme, input));
   const bool isAsymmetric = input && !input.getSymmetric();
 
   auto type = equant::WeightType::get(rows, columns, scheme, layout,

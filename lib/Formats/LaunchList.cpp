@@ -23,7 +23,7 @@ using Kind = LaunchArgument::Kind;
 using Parameter = LaunchKernel::Parameter;
 
 constexpr const char *kLaunchFormat = "easyquant-gpu-program";
-constexpr int64_t kLaunchVersion = 4;
+constexpr int64_t kLaunchVersion = 5;
 
 /// In the order of Kind.
 struct KindInfo {
@@ -32,15 +32,25 @@ struct KindInfo {
   size_t numbers; ///< that may follow the name
 };
 constexpr KindInfo kKinds[] = {
-    {"weights", Parameter::Pointer, 1}, {"arena", Parameter::Pointer, 2},
-    {"cache", Parameter::Pointer, 1},   {"pages", Parameter::Pointer, 0},
-    {"window", Parameter::Pointer, 0},  {"state", Parameter::Pointer, 1},
-    {"states", Parameter::Pointer, 0},  {"row_states", Parameter::Pointer, 0},
-    {"slots", Parameter::Pointer, 0},   {"constants", Parameter::Pointer, 1},
-    {"tokens", Parameter::Pointer, 0},  {"position", Parameter::Pointer, 0},
-    {"held", Parameter::Pointer, 0},    {"logit_rows", Parameter::Pointer, 0},
-    {"logits", Parameter::Pointer, 0},  {"rows", Parameter::I32, 0},
-    {"rank", Parameter::I32, 0},        {"i32", Parameter::I32, 1},
+    {"weights", Parameter::Pointer, 1},
+    {"arena", Parameter::Pointer, 1},
+    {"cache", Parameter::Pointer, 1},
+    {"sequences", Parameter::Pointer, 0},
+    {"row_places", Parameter::Pointer, 0},
+    {"pages", Parameter::Pointer, 0},
+    {"pieces", Parameter::Pointer, 1},
+    {"partials", Parameter::Pointer, 0},
+    {"partial_counters", Parameter::Pointer, 0},
+    {"state", Parameter::Pointer, 1},
+    {"states", Parameter::Pointer, 0},
+    {"row_states", Parameter::Pointer, 0},
+    {"constants", Parameter::Pointer, 1},
+    {"tokens", Parameter::Pointer, 0},
+    {"logit_rows", Parameter::Pointer, 0},
+    {"logits", Parameter::Pointer, 0},
+    {"rows", Parameter::I32, 0},
+    {"rank", Parameter::I32, 0},
+    {"i32", Parameter::I32, 1},
 };
 const KindInfo &infoOf(Kind kind) { return kKinds[static_cast<size_t>(kind)]; }
 
@@ -55,15 +65,13 @@ constexpr Bounds kBytes = {0, kMaxBytes};
 // Fields, for reading and for writing
 //===----------------------------------------------------------------------===//
 
-/// ["arena", offset, row bytes]; zeros at the end are left out.
+/// ["arena", offset]; an offset of 0 is left out.
 Json toJson(const LaunchArgument &argument) {
   Json::Array value{Json(std::string(infoOf(argument.kind).name))};
   if (argument.kind == Kind::Integer)
     value.emplace_back(argument.integer);
-  if (argument.offset != 0 || argument.rowBytes != 0)
+  if (argument.offset != 0)
     value.emplace_back(argument.offset);
-  if (argument.rowBytes != 0)
-    value.emplace_back(argument.rowBytes);
   return Json(std::move(value));
 }
 
@@ -76,13 +84,12 @@ std::optional<LaunchArgument> argumentOf(const Json &value) {
     LaunchArgument argument;
     argument.kind = static_cast<Kind>(i);
     const bool isInteger = argument.kind == Kind::Integer;
-    int64_t *numbers[] = {isInteger ? &argument.integer : &argument.offset, &argument.rowBytes};
-    for (size_t at = 1; at < value.size(); ++at) {
-      std::optional<int64_t> number = value[at].integer();
+    if (value.size() > 1) {
+      std::optional<int64_t> number = value[1].integer();
       if (!number || *number > (isInteger ? kMaxInt32 : kMaxBytes) ||
           *number < (isInteger ? -kMaxInt32 - 1 : 0))
         return std::nullopt;
-      *numbers[at - 1] = *number;
+      (isInteger ? argument.integer : argument.offset) = *number;
     }
     return isInteger && value.size() == 1 ? std::nullopt : std::optional(argument);
   }
@@ -99,7 +106,7 @@ static std::span<const char *const> namesOf(LaunchKernel::Parameter) {
 }
 
 static std::span<const char *const> namesOf(Launch::Over) {
-  static constexpr const char *names[] = {"rows", "logit_rows", "sequence"};
+  static constexpr const char *names[] = {"rows", "logit_rows", "pieces"};
   return names;
 }
 
@@ -157,11 +164,23 @@ static void mapBytes(Fields &fields, const char *key, std::vector<std::byte> &by
     bytes[i] = static_cast<std::byte>(digit(hex[2 * i]) * 16 + digit(hex[2 * i + 1]));
 }
 
+template <typename Fields> void mapFields(Fields &fields, PieceCut &cut) {
+  fields.required("min_rows", cut.minRows, Bounds{1, kMaxInt32});
+  fields.required("max_rows", cut.maxRows, Bounds{0, kMaxInt32});
+  fields.required("rows", cut.rows, Bounds{1, kMaxInt32});
+  fields.required("tokens", cut.tokens, Bounds{0, kMaxInt32});
+  fields.required("origin", cut.origin, Bounds{-kMaxInt32, 0});
+  fields.required("window", cut.window, Bounds{0, kMaxInt32});
+}
+
 template <typename Fields> void mapFields(Fields &fields, LaunchList &list) {
   fields.required("max_rows", list.maxRows, Bounds{1, kMaxInt32});
   fields.required("arena_bytes", list.arenaBytes, kBytes);
   fields.required("state_bytes", list.stateBytes, kBytes);
+  fields.required("partial_bytes", list.partialBytes, kBytes);
+  fields.required("partial_counters", list.partialCounters, Bounds{0, kMaxInt32});
   fields.required("cache", list.cache);
+  fields.required("pieces", list.pieces);
   mapBytes(fields, "constants", list.constants);
   fields.required("kernels", list.kernels);
   fields.required("collectives", list.collectives);
@@ -203,12 +222,15 @@ static bool fits(const LaunchList &list, int64_t weightsBytes, const LaunchArgum
   case Kind::Weights:
     return isInside(weightsBytes);
   case Kind::Arena:
-    // A sequence begins with the last row at most.
-    return isInside(list.arenaBytes) &&
-           argument.rowBytes <=
-               (list.arenaBytes - 1 - argument.offset) / std::max<int64_t>(1, list.maxRows - 1);
+    return isInside(list.arenaBytes);
   case Kind::Cache:
     return isInside(std::max(list.cache.pageBytes, list.cache.windowBytes));
+  case Kind::Pieces:
+    return isInside(std::ssize(list.pieces));
+  case Kind::Partials:
+    return isInside(list.partialBytes);
+  case Kind::PartialCounters:
+    return isInside(list.partialCounters);
   case Kind::State:
     return isInside(list.stateBytes);
   case Kind::Constants:
@@ -225,8 +247,8 @@ static void checkExchange(FieldReader &fields, const LaunchList &list, const Lau
     return fields.check(false, where + ".collective", std::to_string(*launch.collective),
                         fmt::format("one of the {} collectives", list.collectives.size()));
   const Collective &what = list.collectives[*launch.collective];
-  fields.check(launch.over != Launch::Over::Sequence, where + ".over", "sequence",
-               "all rows of a collective");
+  fields.check(launch.over != Launch::Over::Pieces, where + ".over", "pieces",
+               "rows of a collective");
   if (launch.arguments.size() != 1)
     return fields.check(false, where + ".arguments", std::to_string(launch.arguments.size()),
                         "the one that a collective works on");
@@ -235,7 +257,7 @@ static void checkExchange(FieldReader &fields, const LaunchList &list, const Lau
   const bool isThere =
       what.call == CollectiveCall::AllGather
           ? memory.kind == Kind::Logits
-          : memory.kind == Kind::Arena && memory.rowBytes == 0 &&
+          : memory.kind == Kind::Arena &&
                 what.columns * elementBytes <= (list.arenaBytes - memory.offset) / list.maxRows;
   fields.check(isThere, where + ".arguments[0]", toJson(memory).text(),
                "logits to be gathered, or rows of the arena to be reduced");
@@ -259,9 +281,14 @@ static void checkLaunch(FieldReader &fields, const LaunchList &list, int64_t wei
                  toJson(argument).text(), "what its kernel takes there");
     fields.check(fits(list, weightsBytes, argument), at, toJson(argument).text(),
                  "a place inside its memory");
-    fields.check(!argument.isOfSequence() || launch.over == Launch::Over::Sequence, at,
-                 toJson(argument).text(), "nothing of a sequence in a launch for all of them");
   }
+  const auto pieces =
+      std::count_if(launch.arguments.begin(), launch.arguments.end(),
+                    [](const LaunchArgument &argument) { return argument.kind == Kind::Pieces; });
+  fields.check(
+      pieces == (launch.over == Launch::Over::Pieces ? 1 : 0), where + ".over",
+      namesOf(launch.over)[static_cast<size_t>(launch.over)],
+      fmt::format("pieces where it takes some, which are of one cut; it takes {}", pieces));
 }
 
 Result<LaunchList> formats::parseLaunchList(std::string_view text, std::string_view path,

@@ -45,6 +45,9 @@ LogicalResult CPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel, RowO
     arguments.set("y", b.result(result->getResult(0), b.rows(b[rowsOf(kernel)])));
     return launch(b, kernel.first(), cpu::getOrEmitRowOp, spec, arguments, Phase::Other);
   }
+  if (!quantize.getScheme().isInteger())
+    return quantize.emitOpError("no CPU kernel makes codes of ")
+           << quantize.getScheme() << "; run equant-legalize-activations with target=cpu";
   if (!quantize.getRows().getType().getSums())
     return quantize.emitOpError("expected codes with their sums, which the kernels of a CPU "
                                 "correct by: run equant-legalize-activations with target=cpu");

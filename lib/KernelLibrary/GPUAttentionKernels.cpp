@@ -7,7 +7,6 @@
 
 #include "GPULauncher.h"
 
-#include "easyquant/Dialect/Equant/IR/TensorParallel.h"
 #include "easyquant/Dialect/LM/Analysis/InPlace.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -40,15 +39,19 @@ static easyquant::gpu::HeadsSpec rotationOf(lm::RopeOp op) {
 
 /// What kernels that use a layer's part of the cache take.
 static void addCache(LaunchBuilder &b, Arguments &arguments,
-                     const easyquant::gpu::AttentionSpec &spec, Value cache, int64_t layer) {
+                     const easyquant::gpu::AttentionSpec &spec, Value cache, Value batch,
+                     int64_t layer) {
   easyquant::gpu::CacheBytes bytes = cacheBytes(spec);
   arguments.set("cache", b.cache(cache, layer * bytes.page));
   arguments.set("pages", b.argument("pages"));
   if (spec.kv) {
     arguments.set("windows", b.cache(cache, layer * bytes.window));
-    arguments.set("window", b.argument("window"));
+    // All layers are alike.
+    const int64_t layers = cast<lm::KVCacheType>(cache.getType()).getLayers();
+    arguments.set("window_bytes", b.index(layers * bytes.window));
   }
-  arguments.set("position", b.argument("position"));
+  arguments.set("sequences", b[batch]);
+  arguments.set("row_places", b.argument("row_places"));
 }
 
 /// Rotates queries, and keys on their way to the cache, to which the values behind them go, too.
@@ -79,7 +82,7 @@ LogicalResult GPULauncher::takeToBasis(LaunchBuilder &b, const KernelOps &kernel
       continue;
     if (areTogether)
       spec.keyHeads = rotationOf(keys).heads;
-    Arguments arguments(b, {{"x", x}, {"position", b.argument("position")}});
+    Arguments arguments(b, {{"x", x}, {"row_places", b.argument("row_places")}});
     if (failed(arguments.setWeight("table", op.getTable())) ||
         failed(launch(b, op, getOrEmit(kernels, spec, chip), arguments, Phase::Attention)))
       return failure();
@@ -124,11 +127,11 @@ LogicalResult GPULauncher::attention(LaunchBuilder &b, Operation *op,
   Operation *last = kernel.ops.back();
   if (isa<arith::TruncFOp>(last))
     spec.output = kBF16;
-  auto choices = attentionKernels(spec, chip);
-  if (!choices)
+  auto launches = attentionLaunches(spec, chip);
+  if (!launches)
     return op->emitError("site '")
-           << siteOf(op) << "': " << choices.error().message << "; compile it with --target cpu";
-  addCache(b, arguments, spec, op->getOperand(3), layer);
+           << siteOf(op) << "': " << launches.error().message << "; compile it with --target cpu";
+  addCache(b, arguments, spec, op->getOperand(3), op->getOperand(4), layer);
   if (spec.appended && failed(append(b, op, arguments, kernel)))
     return failure();
   const int64_t hadamard = spec.kv ? spec.kv->hadamard : 0;
@@ -146,15 +149,25 @@ LogicalResult GPULauncher::attention(LaunchBuilder &b, Operation *op,
   arguments.set("k", *key);
   arguments.set("v", b[op->getOperand(2)]);
   arguments.set("y", b.result(last->getResult(0), b.rows(*query)));
-  return forRowRanges(
-      b, *choices,
-      [&](const easyquant::gpu::AttentionKernel &choice, RowRange range, int64_t most) {
-        arguments.set("scratch", b.scratch(most * choice.scratchBytesPerRow, /*perThread=*/false));
-        for (const easyquant::gpu::Description &description : getOrEmit(kernels, spec, choice))
-          if (failed(launch(b, op, description, arguments, Phase::Attention, range)))
-            return failure();
-        return success();
-      });
+  getOrEmit(kernels, spec, *launches);
+  auto launchAll = [&](const std::vector<easyquant::gpu::Description> &all) -> LogicalResult {
+    for (const easyquant::gpu::Description &one : all)
+      if (failed(launch(b, op, one, arguments, Phase::Attention)))
+        return failure();
+    return success();
+  };
+  if (failed(launchAll(launches->before)))
+    return failure();
+  for (const easyquant::gpu::AttentionKernel &choice : launches->kernels) {
+    arguments.set("pieces", b.pieces(choice.cut));
+    if (choice.partialBytes > 0) {
+      arguments.set("partials", b.partials(choice.partialBytes));
+      arguments.set("partial_counters", b.partialCounters(choice.partialCounters));
+    }
+    if (failed(launch(b, op, choice.launch, arguments, Phase::Attention)))
+      return failure();
+  }
+  return launchAll(launches->behind);
 }
 
 template <typename AttentionLike> static easyquant::gpu::AttentionSpec specOf(AttentionLike op) {
@@ -165,7 +178,6 @@ template <typename AttentionLike> static easyquant::gpu::AttentionSpec specOf(At
   spec.scale = op.getScale().convertToDouble();
   spec.window = op.getWindow();
   spec.bound = op.getBound().convertToDouble();
-  spec.ranks = equant::degreeOf(op->template getParentOfType<ModuleOp>());
   return spec;
 }
 
@@ -193,7 +205,7 @@ void GPULauncher::addHeads(KernelLibrary &library) const {
       return this->attention(b, attention, quantizedSpecOf(attention), arguments, kernel);
     if (failed(arguments.setWeight("table", op.getTable())))
       return failure();
-    arguments.set("position", b.argument("position"));
+    arguments.set("row_places", b.argument("row_places"));
     return heads(b, op, rotationOf(op), arguments, kernel, copy);
   });
   library.add<lm::HeadRmsNormOp>(
@@ -227,8 +239,7 @@ void GPULauncher::addHeads(KernelLibrary &library) const {
   library.addRestore<equant::AttentionOp>([*this](auto &b, auto op, const KernelOps &) {
     easyquant::gpu::AttentionSpec spec = quantizedSpecOf(op);
     Arguments arguments(b);
-    addCache(b, arguments, spec, op.getCache(), static_cast<int64_t>(op.getLayer()));
-    arguments.set("held", b.argument("held"));
+    addCache(b, arguments, spec, op.getCache(), op.getBatch(), static_cast<int64_t>(op.getLayer()));
     return launch(b, op, getOrEmitRestore(kernels, spec), arguments, Phase::Attention);
   });
 }

@@ -24,9 +24,6 @@ LogicalResult GPULauncher::launch(LaunchBuilder &b, Operation *op,
   FailureOr<SmallVector<Value>> operands = arguments.of(op, kernel);
   if (failed(operands))
     return failure();
-  // What takes a position, or places of state, is launched once a sequence, all else once for all
-  // rows.
-  const bool isOfSequence = arguments.has("position") || arguments.has("slots");
   // What a writer of the launch list has to know of the kernel.
   Operation *function = mlir::SymbolTable::lookupSymbolIn(kernels, kernel.name);
   Builder builder(b.context());
@@ -38,7 +35,7 @@ LogicalResult GPULauncher::launch(LaunchBuilder &b, Operation *op,
   function->setAttr(launch::kSharedBytesAttr, builder.getI64IntegerAttr(kernel.sharedBytes));
   b.launch(SymbolRefAttr::get(b.context(), launch::kKernels,
                               FlatSymbolRefAttr::get(b.context(), kernel.name)),
-           *operands, phase, accessOf(function, kernel), {isOfSequence, rows});
+           *operands, phase, accessOf(function, kernel), rows);
   return success();
 }
 
@@ -67,13 +64,11 @@ LogicalResult GPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel, RowO
   Value rows = b.rows(b[rowsOf(kernel)]);
   Phase phase = Phase::Quantize;
   if (auto quantize = kernel.find<equant::QuantizeRowsOp>()) {
-    if (quantize.getScheme().getTokenGroup())
-      return quantize.emitOpError("no GPU kernel for ")
-             << quantize.getScheme()
-             << "; expected one scale a row, or compile it with --target cpu";
     if (failed(setQuantization(b, quantize, kernel, arguments)))
       return failure();
     describeQuantization(spec, quantize);
+    spec.scaleGroup = quantize.getScheme().getTokenGroup();
+    spec.codes = quantize.getScheme().toNumerics().codes;
     spec.sums = quantize.getRows().getType().getSums().has_value();
     if (quantize.getAbsmax())
       spec.absMax = easyquant::gpu::RowSpec::AbsMax::Given;
@@ -102,7 +97,8 @@ LogicalResult GPULauncher::advance(LaunchBuilder &b, equant::AdvanceOp op) const
                                    static_cast<int64_t>(op.getWindow()),
                                    op.getDecay().convertToDouble()};
   Arguments arguments(
-      b, {{"extrema", extrema}, {"states", b[op.getState()]}, {"slots", b.argument("slots")}});
+      b, {{"extrema", extrema}, {"states", b[op.getState()]}, {"sequences", b[op.getBatch()]}});
+  arguments.set("row_places", b.argument("row_places"));
   return launch(b, op, getOrEmit(kernels, spec, chip), arguments, Phase::Quantize);
 }
 
@@ -124,6 +120,19 @@ void GPULauncher::addRowOps(KernelLibrary &library) const {
   library.add<arith::TruncFOp>([row](auto &b, auto op, const KernelOps &kernel) {
     Arguments arguments(b, {{"x", b[op.getIn()]}});
     return row(b, kernel, RowOp::Copy, 0, arguments);
+  });
+  library.add<equant::FakeQuantizeOp>([*this](auto &b, auto op, const KernelOps &kernel) {
+    easyquant::gpu::FakeQuantizeSpec spec{lm::columns(op.getInput()),
+                                          op.getScheme().toNumerics().codes,
+                                          bool(op.getScaleAttr()), op.getScheme().getGroupSize()};
+    Arguments arguments(b, {{"x", b[op.getInput()]}});
+    if (op.getScaleAttr())
+      arguments.set("scale", b.constant(op.getScaleAttr()));
+    Operation *last = kernel.ops.back();
+    if (isa<arith::TruncFOp>(last))
+      spec.output = kBF16;
+    arguments.set("y", b.result(last->getResult(0), b.rows(b[op.getInput()])));
+    return launch(b, op, getOrEmit(kernels, spec, chip), arguments, Phase::Quantize);
   });
   library.add<lm::RowsOp>([*this](auto &b, auto op, const KernelOps &) {
     easyquant::gpu::GatherSpec spec{lm::columns(op.getInput())};
@@ -154,13 +163,10 @@ static LogicalResult checkFragments(equant::PackedLinearOp op, FragmentOrder ord
 template <typename Spec>
 static LogicalResult describeWeights(Spec &spec, equant::PackedLinearOp op, FragmentOrder order) {
   equant::WeightType type = op.getWeight().getType();
-  numerics::Scheme weights = type.getScheme().toNumerics();
+  static_cast<easyquant::gpu::WeightCodec &>(spec) =
+      easyquant::gpu::WeightCodec::of(type.getScheme().toNumerics());
   spec.n = type.getRows();
   spec.k = type.getColumns();
-  spec.bits = weights.bits;
-  spec.groupSize = weights.groupSize;
-  spec.zeroPoints = !weights.symmetric;
-  spec.scales = weights.scales;
   spec.bias = op.getBias() != nullptr;
   if (!op.getInputScheme())
     return checkFragments(op, order);
@@ -174,15 +180,15 @@ LogicalResult GPULauncher::linear(LaunchBuilder &b, equant::PackedLinearOp op,
   easyquant::gpu::LinearSpec spec;
   if (failed(describeWeights(spec, op, FragmentOrder::M16N8K32)))
     return failure();
-  if (equant::SchemeAttr rows = op.getRows().getScheme(); rows.getTokenGroup())
-    return op.emitOpError("no GPU kernel for ")
-           << rows << "; expected one scale a row, or compile it with --target cpu";
-  spec.inputZeroPoints = !op.getRows().getScheme().getSymmetric();
+  equant::SchemeAttr rows = op.getRows().getScheme();
+  spec.inputGroup = rows.getTokenGroup();
+  spec.inputZeroPoints = !rows.getSymmetric();
   spec.isPartial = !lm::isActivationType(op.getType());
   Arguments arguments(b);
   arguments.setCodes(op.getInput());
   if (failed(arguments.setWeight(op.getWeight(), kWeightParts)) ||
-      (spec.inputZeroPoints && failed(arguments.setWeight(op.getWeight(), {WeightTensor::Sums}))) ||
+      (spec.inputZeroPoints && !spec.sumsWeights() &&
+       failed(arguments.setWeight(op.getWeight(), {WeightTensor::Sums}))) ||
       failed(arguments.setWeight("bias", op.getBias())))
     return failure();
   spec.accumulate = bool(kernel.next<lm::AddOp>());
@@ -251,15 +257,15 @@ void GPULauncher::addLinears(KernelLibrary &library) const {
             failed(arguments.setWeight(op.getWeight(), kWeightParts)) ||
             failed(arguments.setWeight("bias", op.getBias())))
           return failure();
+        spec.unit = 1; // tables are read as they are
         return floatLinear(b, op, kernel, spec, arguments);
       });
   library.add<equant::RescaleOp>(
       [*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
         easyquant::gpu::RescaleSpec spec;
-        const numerics::Scheme weights = op.getWeight().getType().getScheme().toNumerics();
+        static_cast<easyquant::gpu::WeightCodec &>(spec) =
+            easyquant::gpu::WeightCodec::of(op.getWeight().getType().getScheme().toNumerics());
         spec.n = lm::columns(op.getOutput());
-        spec.bits = weights.bits;
-        spec.scales = weights.scales;
         spec.bias = bool(op.getBias());
         spec.accumulate = bool(kernel.template next<lm::AddOp>());
         Arguments arguments(
@@ -279,7 +285,7 @@ void GPULauncher::addLinears(KernelLibrary &library) const {
     Arguments arguments(b);
     // The weights of the head that is tied to it, if there is one.
     if (b.hasWeight(op.getTable(), equant::kBF16OffsetAttr)) {
-      spec.bits = 16;
+      spec.rows = easyquant::gpu::EmbeddingSpec::Rows::Fragments;
       spec.table = kBF16;
       if (failed(arguments.setWeight("w", op.getTable(), equant::kBF16OffsetAttr)))
         return failure();
@@ -294,14 +300,12 @@ void GPULauncher::addLinears(KernelLibrary &library) const {
   });
   library.add<equant::EmbeddingOp>([*this](auto &b, auto op, const KernelOps &) -> LogicalResult {
     equant::WeightType table = op.getTable().getType();
-    numerics::Scheme weights = table.getScheme().toNumerics();
     easyquant::gpu::EmbeddingSpec spec;
+    spec.rows = easyquant::gpu::EmbeddingSpec::Rows::Codes;
     spec.vocab = table.getRows();
     spec.columns = table.getColumns();
-    spec.bits = weights.bits;
-    spec.groupSize = weights.groupSize;
-    spec.zeroPoints = !weights.symmetric;
-    spec.scales = weights.scales;
+    spec.codec = easyquant::gpu::WeightCodec::of(table.getScheme().toNumerics());
+    spec.codec.unit = 1; // tables are read as they are
     spec.sharded = op.getSharded();
     const auto *order = llvm::find_if(numerics::kFragmentOrders, [&](FragmentOrder order) {
       return table.getLayout() == equant::LayoutAttr::get(op.getContext(), numerics::nameOf(order));
@@ -324,7 +328,7 @@ void GPULauncher::addLinears(KernelLibrary &library) const {
         if (failed(rows) || failed(arguments.setWeight("table", op.getTable())))
           return failure();
         arguments.set("y", *rows);
-        arguments.set("position", b.argument("position"));
+        arguments.set("row_places", b.argument("row_places"));
         return launch(b, op, getOrEmit(kernels, spec, chip), arguments, Phase::Other);
       });
 }

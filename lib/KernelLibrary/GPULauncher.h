@@ -19,8 +19,6 @@ namespace easyquant {
 /// Float activations of linears on a GPU: as wide a range as f32.
 inline constexpr gpu::Float kBF16 = gpu::Float::BF16;
 
-using RowRange = std::pair<int64_t, int64_t>;
-
 /// Launches kernels of one gpu.module and chip.
 struct GPULauncher {
   mlir::gpu::GPUModuleOp kernels;

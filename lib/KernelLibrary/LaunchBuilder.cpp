@@ -116,13 +116,13 @@ void LaunchBuilder::end(const KernelOps &kernel) {
 }
 
 void LaunchBuilder::launch(SymbolRefAttr kernel, ValueRange operands, Phase phase,
-                           const Access &access, const Repetition &repetition) {
+                           const Access &access, std::optional<RowRange> rows) {
   DenseI64ArrayAttr range;
-  if (repetition.rows)
-    range = b.getDenseI64ArrayAttr({repetition.rows->first, repetition.rows->second});
-  launch::KernelOp::create(
-      b, phase, kernel, operands, b.getStringAttr(site), b.getDenseI64ArrayAttr(access.writes),
-      b.getDenseI64ArrayAttr(access.shares), access.meets, repetition.eachSequence, range);
+  if (rows)
+    range = b.getDenseI64ArrayAttr({rows->first, rows->second});
+  launch::KernelOp::create(b, phase, kernel, operands, b.getStringAttr(site),
+                           b.getDenseI64ArrayAttr(access.writes),
+                           b.getDenseI64ArrayAttr(access.shares), access.meets, range);
 }
 
 void LaunchBuilder::launchHost(int64_t call, ValueRange operands, ValueRange results) {
@@ -241,8 +241,9 @@ Value LaunchBuilder::argument(StringRef name) {
   if (argument)
     return argument;
   unsigned number = stepOp.getNumArguments();
-  const unsigned bits = name == "position" || name == "held" ? 32 : 64;
-  Type type = MemRefType::get({ShapedType::kDynamic}, b.getIntegerType(bits));
+  Type type = MemRefType::get({ShapedType::kDynamic}, b.getI64Type());
+  if (name == "row_places")
+    type = MemRefType::get({ShapedType::kDynamic, formats::kRowPlaceFields}, b.getI32Type());
   if (name == "rank")
     type = b.getIndexType();
   if (failed(stepOp.insertArgument(number, type, {}, stepOp.getLoc())))
@@ -439,6 +440,22 @@ Value LaunchBuilder::scratch(int64_t bytes, bool perThread) {
 
 Value LaunchBuilder::counters(int64_t count) {
   return launch::CountersOp::create(b, MemRefType::get({count}, b.getI32Type()));
+}
+
+Value LaunchBuilder::pieces(const formats::PieceCut &cut) {
+  auto type = MemRefType::get({ShapedType::kDynamic, formats::kPieceFields}, b.getI32Type());
+  return launch::PiecesOp::create(b, type, cut.minRows, cut.maxRows, cut.rows, cut.tokens,
+                                  cut.origin, cut.window);
+}
+
+Value LaunchBuilder::partials(int64_t bytes) {
+  return launch::PartialsOp::create(b, MemRefType::get({ShapedType::kDynamic}, b.getI8Type()),
+                                    bytes);
+}
+
+Value LaunchBuilder::partialCounters(int64_t count) {
+  return launch::PartialCountersOp::create(
+      b, MemRefType::get({ShapedType::kDynamic}, b.getI32Type()), count);
 }
 
 //===----------------------------------------------------------------------===//

@@ -9,6 +9,7 @@
 
 #include "PackParams.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace easyquant::numerics {
@@ -20,22 +21,24 @@ struct Place {
   int bit;
 };
 
-/// The bits of a code that lie side by side: a code of 3 bits is in two places.
-struct Part {
-  int first, count; ///< of the code's bits
-};
-constexpr Part kPartsOfThree[] = {{0, 2}, {2, 1}};
-
-/// The third bit of a code of 3 bits, order M16N8K16.
-Place placeOfThirdBit(int64_t r, int64_t k) {
-  constexpr int kTurns[] = {0, 1, 8, 9};
-  int64_t g = r % 8, tile = r / 8;
-  int64_t reg = k / 8, q = k % 8 / 2, i = k % 2, lane = 4 * g + q;
-  int64_t bit = (16 * i + 2 * reg + 2 + kTurns[tile % 4]) % 32;
-  return {kFragmentBytes / 4 + 2 * lane + tile / 4, static_cast<int>(bit)};
+/// Where the upper bits of a code in two planes are.
+Place placeOfUpperBits(int bits, FragmentOrder order, int64_t r, int64_t k) {
+  const int64_t upper = highPlaneBits(bits), low = lowPlaneBits(bits);
+  const int64_t g = r % 8, tile = r / 8;
+  auto place = [&](int64_t q, int64_t bit) {
+    const int64_t lane = 4 * g + q;
+    return Place{kFragmentBytes / 4 + highPlaneWords(bits) * lane + tile / highPlaneTiles(bits),
+                 static_cast<int>(bit % 32)};
+  };
+  if (order == FragmentOrder::M16N8K32) {
+    const int64_t half = k / 16, q = k % 16 / 4, i = k % 4;
+    return place(q, 8 * i + upper * (2 * (tile % highPlaneTiles(bits)) + half));
+  }
+  const int64_t reg = k / 8, q = k % 8 / 2, i = k % 2;
+  return place(q, 16 * i + low * reg + low + fragmentTurn(bits, tile));
 }
 
-/// Row r < fragmentRows(bits) and column k < 32 of a block; of 3 bits the low two.
+/// Row r < fragmentRows(bits), column k < 32 of a block; codes in two planes have low bits there.
 Place placeOf(int bits, FragmentOrder order, int64_t r, int64_t k) {
   int64_t g = r % 8, tile = r / 8; // an 8-row tile of mma's B operand
   if (order == FragmentOrder::M16N8K32) {
@@ -60,26 +63,23 @@ Place placeOf(int bits, FragmentOrder order, int64_t r, int64_t k) {
   }
 }
 
-/// body(code index in rows first .. first + count - 1, part of the code, byte of the packed weight,
-/// bit in that byte) for every part of every code.
+/// body(code index in rows first .. first + count - 1, first bit of the code, how many of its bits,
+/// byte of the packed weight, bit in that byte) for every part of every code.
 template <typename Body>
 void forCodes(const FragmentLayout &layout, int64_t first, int64_t count, Body body) {
-  int bits = layout.scheme.bits;
+  const int bits = layout.scheme.bits, low = lowPlaneBits(bits), upper = highPlaneBits(bits);
   int64_t blockRows = fragmentRows(bits);
   for (int64_t n = first; n < first + count; ++n)
     for (int64_t k = 0; k < layout.columns; ++k) {
       int64_t block = n / blockRows * layout.columnBlocks() + k / kFragmentColumns;
       int64_t row = n % blockRows, column = k % kFragmentColumns;
-      auto visit = [&](Part part, Place place) {
-        body((n - first) * layout.columns + k, part,
+      auto visit = [&](int begin, int bitCount, Place place) {
+        body((n - first) * layout.columns + k, begin, bitCount,
              block * fragmentBytes(bits) + 4 * place.word + place.bit / 8, place.bit % 8);
       };
-      if (bits == 3) {
-        visit(kPartsOfThree[0], placeOf(2, layout.order, row, column));
-        visit(kPartsOfThree[1], placeOfThirdBit(row, column));
-      } else {
-        visit({0, bits}, placeOf(bits, layout.order, row, column));
-      }
+      visit(0, low, placeOf(low, layout.order, row, column));
+      if (upper)
+        visit(low, upper, placeOfUpperBits(bits, layout.order, row, column));
     }
 }
 
@@ -106,27 +106,19 @@ Result<FragmentLayout> fragmentLayout(const Scheme &scheme, FragmentOrder order,
                                       int64_t columns) {
   if (auto ok = checkPackedWeight(scheme, rows, columns); !ok)
     return Unexpected(ok.error());
-  if (scheme.minima)
+  const bool isBytes = order == FragmentOrder::M16N8K32;
+  if (isBytes && !scheme.hasIntegerValues() && scheme.codes != CodeFormat::F8E4M3FN)
     return makeError(ErrorCode::Unsupported,
-                     "weights as {}: the GPU kernels take zero points, and no minima",
+                     "weights as {}: the GPU kernels on codes take integers, tables of int8 values "
+                     "or f8E4M3FN",
                      toString(scheme));
-  if (scheme.bits == 5 || scheme.bits == 6)
+  const int64_t unit = isBytes ? kFragmentColumns : kFragmentStep;
+  if (scheme.groupSize % unit != 0)
     return makeError(ErrorCode::Unsupported,
-                     "weights as {}: the GPU kernels take 2, 3, 4 or 8 bits", toString(scheme));
-  if (scheme.bits == 3 && order == FragmentOrder::M16N8K32)
-    return makeError(ErrorCode::Unsupported,
-                     "weights as {}: the GPU kernels on int8 activations take 2, 4 or 8 bits",
-                     toString(scheme));
-  if (!scheme.isInteger() || scheme.outer ||
-      (scheme.scales != ScaleFormat::F32 && scheme.scales != ScaleFormat::F16))
-    return makeError(ErrorCode::Unsupported,
-                     "weights as {}: the GPU kernels take integers with scales of f32 or f16",
-                     toString(scheme));
-  if (scheme.groupSize % kFragmentColumns != 0)
-    return makeError(ErrorCode::Unsupported,
-                     "weights as {}: the GPU kernels take group sizes that are multiples of 32 "
+                     "weights as {}: the GPU kernels{} take group sizes that are multiples of {} "
                      "(such as {})",
-                     toString(scheme), (scheme.groupSize + 31) / 32 * 32);
+                     toString(scheme), isBytes ? " on int8 activations" : "", unit,
+                     (scheme.groupSize + unit - 1) / unit * unit);
   return FragmentLayout{scheme, order, rows, columns};
 }
 
@@ -142,37 +134,100 @@ std::vector<LayoutKind> kindsOfFragmentPacking() {
 
 std::vector<int64_t> FragmentLayout::shape(WeightTensor tensor) const {
   constexpr int64_t laneBytes = 16;
-  if (tensor == WeightTensor::Codes)
+  const int64_t blocks = fragmentScaleRows(rows) / kFragmentScaleRows;
+  switch (tensor) {
+  case WeightTensor::Codes:
     return {rowBlocks(), columnBlocks(), fragmentBytes(scheme.bits) / laneBytes, laneBytes};
-  const bool isZeroPoints = tensor == WeightTensor::ZeroPoints;
-  return {groups(), fragmentScaleRows(rows) / kFragmentScaleRows,
-          isZeroPoints ? kFragmentScaleRows * zeroPointBits(scheme.bits) / 8 : kFragmentScaleRows};
+  case WeightTensor::Scales:
+    if (scheme.scales == ScaleFormat::UI6)
+      return {1, blocks, kFragmentScaleRows * rowScaleBits(scheme.scales, groups()) / 8};
+    break;
+  case WeightTensor::ZeroPoints:
+    return {groups(), blocks, kFragmentScaleRows * scheme.bits / 8};
+  case WeightTensor::Minima:
+  case WeightTensor::Sums:
+    break;
+  case WeightTensor::Outer:
+    return {1, blocks, kFragmentScaleRows};
+  case WeightTensor::Codebook:
+    return {int64_t(1) << scheme.bits};
+  }
+  return {groups(), blocks, kFragmentScaleRows};
+}
+
+/// The number of row n, of `bits` bits, in bytes that are 0, 8 b of them for every 64 rows.
+static void orRowField(uint8_t *out, int64_t n, int bits, int32_t value) {
+  const int lower = lowerFieldBits(bits), upper = bits - lower;
+  const int64_t r = n % kFragmentScaleRows;
+  uint8_t *block = out + n / kFragmentScaleRows * (kFragmentScaleRows * bits / 8);
+  orField(block, r / (8 / upper), r % (8 / upper), upper, value >> lower);
+  if (lower)
+    orField(block + kFragmentScaleRows * upper / 8, r / (8 / lower), r % (8 / lower), lower,
+            value & ((1 << lower) - 1));
+}
+
+void FragmentLayout::packScales(const QParams &params, int64_t row, int64_t n,
+                                std::vector<uint8_t> &out) const {
+  const int64_t padded = fragmentScaleRows(rows);
+  const bool isRow = row >= 0;
+  if (scheme.scales != ScaleFormat::UI6) {
+    for (int64_t g = 0; g < groups(); ++g)
+      storeScale(out.data(), g * padded + n, isRow ? innerScale(params, row, g, scheme) : 1.0f,
+                 scheme.scales);
+    return;
+  }
+  uint8_t *numbers = out.data() + superGroupCount(groups()) * padded * 2;
+  for (int64_t first = 0; first < groups(); first += kSuperGroups) {
+    const int64_t count = std::min(kSuperGroups, groups() - first);
+    auto part = isRow ? std::span(params.scales).subspan(row * groups() + first, count)
+                      : std::span<const float>();
+    // checkScales lets no scales through that are no products.
+    const float super = isRow ? superScaleOf(part).value_or(1) : 1.0f;
+    storeScale(out.data(), first / kSuperGroups * padded + n, super, ScaleFormat::F16);
+    for (int64_t i = 0; i < count; ++i) {
+      const float number = isRow ? roundScale(part[i] / super, ScaleFormat::UI6) : 63.0f / 64;
+      orRowField(numbers + (first + i) * (padded * 6 / 8), n, 6,
+                 static_cast<int32_t>(encodeScale(number, ScaleFormat::UI6)));
+    }
+  }
 }
 
 void FragmentLayout::pack(int64_t firstRow, const QuantizedMatrix &block, PackedWeight &out) const {
   uint8_t *codes = out[WeightTensor::Codes].data();
-  forCodes(*this, firstRow, block.rows, [&](int64_t index, Part part, int64_t byte, int bit) {
-    int field = (block.codes[index] >> part.first) & ((1 << part.count) - 1);
-    codes[byte] |= static_cast<uint8_t>(field << bit);
-  });
-  const int64_t padded = fragmentScaleRows(rows), end = firstRow + block.rows;
-  const int bits = zeroPointBits(scheme.bits), fields = 8 / bits;
+  // Two's complement of integers; the bits of other formats are code + 2^(b-1).
   const int32_t offset = int32_t(1) << (scheme.bits - 1);
-  for (int64_t g = 0; g < groups(); ++g)
-    for (int64_t n = firstRow; n < (end == rows ? padded : end); ++n) {
-      const bool isRow = n < end;
+  const int32_t origin = scheme.isInteger() ? 0 : offset;
+  forCodes(*this, firstRow, block.rows,
+           [&](int64_t index, int first, int count, int64_t byte, int bit) {
+             int field = ((block.codes[index] + origin) >> first) & ((1 << count) - 1);
+             codes[byte] |= static_cast<uint8_t>(field << bit);
+           });
+  // There is one for the whole weight, and the block of the first rows has it.
+  if (firstRow == 0 && has(WeightTensor::Codebook))
+    std::memcpy(out[WeightTensor::Codebook].data(), scheme.table->values().data(),
+                bytes(WeightTensor::Codebook));
+  const int64_t padded = fragmentScaleRows(rows), end = firstRow + block.rows;
+  for (int64_t n = firstRow; n < (end == rows ? padded : end); ++n) {
+    const bool isRow = n < end;
+    packScales(block.params, isRow ? n - firstRow : -1, n, out[WeightTensor::Scales]);
+    if (scheme.outer)
+      storeScale(out[WeightTensor::Outer].data(), n,
+                 isRow ? block.params.outerOf(n - firstRow) : 1.0f, ScaleFormat::F32);
+    for (int64_t g = 0; g < groups(); ++g) {
       const int64_t at = g * padded + n;
       const int64_t index = isRow ? paramIndex(block.params, n - firstRow, g) : 0;
-      storeScale(out[WeightTensor::Scales].data(), at, isRow ? block.params.scales[index] : 1.0f,
-                 scheme.scales);
-      if (!scheme.symmetric)
-        orField(out[WeightTensor::ZeroPoints].data(), at / fields, at % fields, bits,
-                (isRow ? zeroPointOf(scheme, block.params, index) : 0) + offset);
+      if (scheme.hasZeroPoints())
+        orRowField(out[WeightTensor::ZeroPoints].data() + g * (padded * scheme.bits / 8), n,
+                   scheme.bits, (isRow ? zeroPointOf(scheme, block.params, index) : 0) + offset);
+      if (scheme.minima)
+        storeScale(out[WeightTensor::Minima].data(), at, isRow ? block.params.minima[index] : 0.0f,
+                   scheme.scales);
       if (withSums) {
         const int32_t sum = isRow ? groupSum(block, n - firstRow, g) : 0;
         std::memcpy(out[WeightTensor::Sums].data() + at * sizeof(sum), &sum, sizeof(sum));
       }
     }
+  }
 }
 
 void packFloatFragments(int64_t rows, int64_t columns, const uint16_t *weights, uint8_t *out) {

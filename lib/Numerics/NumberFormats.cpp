@@ -290,7 +290,9 @@ float decodeScale(uint32_t bits, ScaleFormat format) {
   return 0;
 }
 
-float superScale(float largest) { return roundScale(largest * 64 / 63, ScaleFormat::F16); }
+float superScale(float largest) {
+  return std::max(roundScale(largest * 64 / 63, ScaleFormat::F16), leastScale(ScaleFormat::F16));
+}
 
 std::optional<float> superScaleOf(std::span<const float> scales) {
   const float largest = *std::ranges::max_element(scales);

@@ -11,43 +11,35 @@
 #include "StepCollectives.h"
 
 #include <algorithm>
+#include <map>
 
 using namespace easyquant;
 using namespace easyquant::runtime;
 
 /// Logits that are on the device at a time where those of all tokens are wanted.
 static constexpr int64_t kMostLogitBytes = int64_t(64) << 20;
-/// Recorded decode steps, of different numbers of sequences, that are kept: each takes some
-/// megabytes of the driver's memory.
-static constexpr size_t kMostRecordings = 16;
+/// Rows of the decode steps that are recorded; others are filled up with rows of nobody. A
+/// recording takes some megabytes of the driver's memory.
+static constexpr int64_t kRecordedRows[] = {1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256};
 
 namespace {
 
 /// A step, once what it takes is on the device.
 struct GpuStep {
   std::span<const SequenceStep> sequences;
-  int64_t rows, logitRows;
+  int64_t rows, logitRows; ///< with those of nobody
+  bool isRecorded;
   const Watch *watch; ///< null: it is not left before its end
-
-  /// Every sequence has one row, whose logits are asked for.
-  bool isDecode() const {
-    return rows == std::ssize(sequences) && logitRows == std::ssize(sequences);
-  }
 };
 
 bool hasGoneBack(const SequenceStep &sequence) { return sequence.held > sequence.position; }
-
-/// What a launch is over: `rows` rows from `firstRow` on, of a sequence if it is for one.
-struct LaunchRows {
-  int64_t firstRow, rows;
-  size_t sequence = 0;
-};
 
 class GpuExecutor final : public Executor {
 public:
   GpuExecutor(const GpuModel &model, const PoolSize &pool, const Manifest &manifest,
               comm::Communicator *ranks)
       : model(model), program(model.program), pool(pool), vocabulary(manifest.model.vocabSize),
+        maxContext(manifest.model.maxContext),
         slotBytes(manifest.online ? stateFields(*manifest.online) * int64_t(sizeof(double)) : 0),
         ranks(ranks),
         gathersLogits(ranks && std::any_of(program.collectives.begin(), program.collectives.end(),
@@ -62,7 +54,7 @@ public:
   }
   int64_t bytes() const override {
     return arena.size() + cache.size() + state.size() + states.size() + input.bytes() +
-           logitsMemory.size() + windowsBefore.size();
+           logitsMemory.size() + windowsBefore.size() + partials.size() + partialCounters.size();
   }
   Result<void> step(std::span<const SequenceStep> sequences, std::span<const int32_t> logitRows,
                     float *logits, const Watch &watch) override;
@@ -103,6 +95,10 @@ private:
     return std::max<int64_t>(1, kMostLogitBytes / (vocabulary * int64_t(sizeof(float))));
   }
   Result<void> checkMemory(int64_t cacheBytes) const;
+  /// Places for partial sums if each sequence has a token, and no two the same pages: a step whose
+  /// sequences share pages, or have several rows, may need more.
+  int64_t partialPlaces() const;
+  Result<void> makeRoomForPartials(int64_t places);
   Result<void> makeRoomForLogits(int64_t rows);
   /// Copies the windows of the step's sequences, so that it can be left in its midst.
   Result<void> keepWindows(std::span<const SequenceStep> sequences);
@@ -116,31 +112,35 @@ private:
                        float *logits, const Watch &watch);
   Result<void> run(const GpuStep &step);
   Result<void> replay(const GpuStep &step);
-  Result<void> launchAll(const GpuStep &step);
-  Result<void> restore(const GpuStep &step);
-  Result<void> launchRun(std::span<const Launch> launches, const LaunchRows &over,
-                         const GpuStep &step);
-  Result<void> launch(const Launch &launch, const LaunchRows &over, const GpuStep &step);
-  Result<void> exchange(const Launch &launch, const LaunchRows &over);
+  Result<void> launchRun(std::span<const Launch> launches, const GpuStep &step);
+  Result<void> launch(const Launch &launch, const GpuStep &step);
+  Result<void> exchange(const Launch &launch, int64_t rows);
   /// Waits for the step.
-  Result<void> downloadLogits(int64_t rows, float *logits);
-  uint64_t valueOf(const LaunchArgument &argument, const LaunchRows &over) const;
+  /// Those of the first `wanted` of the rows that the step had.
+  Result<void> downloadLogits(int64_t rows, int64_t wanted, float *logits);
+  /// Rows of nobody to fill up a step with that is recorded.
+  int64_t rowsOfNobody(int64_t rows) const {
+    const int64_t *filled =
+        std::lower_bound(std::begin(kRecordedRows), std::end(kRecordedRows), rows);
+    return std::min(*filled, program.maxRows) - rows;
+  }
+  uint64_t valueOf(const LaunchArgument &argument, int64_t rows) const;
 
   const GpuModel &model;
   const LaunchList &program;
   const PoolSize pool;
-  const int64_t vocabulary;
+  const int64_t vocabulary, maxContext;
   const int64_t slotBytes;         ///< of what a sequence keeps; 0: nothing
   comm::Communicator *const ranks; ///< who share the model; null: there is one
   const bool gathersLogits;        ///< each rank makes those of its share of the vocabulary
   DeviceMemory arena, cache, state, states, logitsMemory;
-  DeviceMemory windowsBefore; ///< a step that may be left
+  DeviceMemory windowsBefore;             ///< a step that may be left
+  DeviceMemory partials, partialCounters; ///< of attention
   GpuStepInput input;
   std::vector<uint64_t> arguments; ///< of a launch
   std::vector<float> logitParts;   ///< of one rank behind those of another
   std::unique_ptr<Queue> queue;
-  /// Decode steps by their numbers of sequences, the one that was replayed last behind the others.
-  std::vector<std::pair<size_t, std::unique_ptr<Recording>>> recordings;
+  std::map<int64_t, std::unique_ptr<Recording>> recordings; ///< decode steps by their rows
   bool measuring = false;
 };
 
@@ -154,24 +154,65 @@ Result<void> GpuExecutor::checkMemory(int64_t cacheBytes) const {
   Result<int64_t> free = model.device->freeBytes();
   if (!free)
     return Unexpected(free.error());
-  if (cacheBytes <= *free && program.arenaBytes <= *free - cacheBytes)
+  const int64_t needed = program.arenaBytes + partialPlaces() * program.partialBytes;
+  if (cacheBytes <= *free && needed <= *free - cacheBytes)
     return {};
   return makeError(ErrorCode::OutOfRange,
                    "{} sequences with {} tokens in all need {} bytes on the device ({} of "
                    "activations, {} of keys and values), but {} has {} free; ask for a shorter "
                    "context or fewer sequences",
-                   pool.sequences, pool.pages * program.cache.pageTokens,
-                   program.arenaBytes + cacheBytes, program.arenaBytes, cacheBytes,
-                   model.device->description(), *free);
+                   pool.sequences, pool.pages * program.cache.pageTokens, needed + cacheBytes,
+                   needed, cacheBytes, model.device->description(), *free);
+}
+
+int64_t GpuExecutor::partialPlaces() const {
+  int64_t places = 0;
+  for (const formats::PieceCut &cut : program.pieces)
+    if (cut.tokens > 0)
+      places =
+          std::max(places, pool.pages * program.cache.pageTokens / cut.tokens + 2 * pool.sequences);
+  return places;
+}
+
+Result<void> GpuExecutor::makeRoomForPartials(int64_t places) {
+  if (places * program.partialBytes <= partials.size())
+    return {};
+  recordings.clear(); // they write to the old place
+  const int64_t bytes = places * program.partialCounters * int64_t(sizeof(int32_t));
+  if (auto done = partialCounters.allocate(model.device, bytes, "counters of parts of attention");
+      !done)
+    return done;
+  if (auto done = queue->fill(partialCounters.address(), 0, bytes); !done)
+    return done;
+  return partials.allocate(model.device, places * program.partialBytes,
+                           "partial sums of attention");
 }
 
 Result<void> GpuExecutor::allocate(bool measure) {
+  Result<std::unique_ptr<Queue>> created = model.device->createQueue();
+  if (!created)
+    return Unexpected(created.error());
+  queue = std::move(*created);
   Result<int64_t> bytesOfCache = cacheBytes(program.cache, pool);
   if (!bytesOfCache)
     return Unexpected(bytesOfCache.error());
+  // Behind all others nobody has a page, a window and two slots.
+  GpuStepInput::Nobody nobody = {.page = *bytesOfCache, .slot = pool.slots, .nextSlot = pool.slots};
+  const bool records = !measure && queue->canRecord();
+  if (records) {
+    const int64_t windowBytes = program.cache.windowBytes;
+    int64_t end = nobody.page + program.cache.pageBytes;
+    if (windowBytes > 0) {
+      nobody.window = (end + windowBytes - 1) / windowBytes;
+      end = (nobody.window + 1) * windowBytes;
+    }
+    nobody.nextSlot = nobody.slot + 1;
+    *bytesOfCache = end;
+  }
   if (auto fits = checkMemory(*bytesOfCache); !fits)
     return fits;
-  Result<int64_t> bytesOfStates = sizeOf("state of sequences", pool.slots, slotBytes, 0);
+  const int64_t slots = pool.slots + (slotBytes > 0 && records ? 2 : 0);
+  Result<int64_t> bytesOfStates = sizeOf("state of sequences", slots, slotBytes, 0);
   if (!bytesOfStates)
     return Unexpected(bytesOfStates.error());
   const std::string nameOfIt = nameOfCache(program.cache, pool);
@@ -183,20 +224,18 @@ Result<void> GpuExecutor::allocate(bool measure) {
     if (auto done = memory->allocate(model.device, bytes, what); !done)
       return done;
   }
-  if (auto done = input.allocate(model.device, pool, program.maxRows); !done)
+  if (auto done = input.allocate(model.device, program, pool, slotBytes, nobody); !done)
     return done;
-  Result<std::unique_ptr<Queue>> created = model.device->createQueue();
-  if (!created)
-    return Unexpected(created.error());
-  queue = std::move(*created);
   measuring = measure;
   if (measure)
     if (auto done = queue->startMeasuring(); !done)
       return done;
-  for (DeviceMemory *memory : {&cache, &state})
+  for (DeviceMemory *memory : {&cache, &state, &states})
     if (memory->size() > 0)
       if (auto done = queue->fill(memory->address(), 0, memory->size()); !done)
         return done;
+  if (auto done = makeRoomForPartials(partialPlaces()); !done)
+    return done;
   return makeRoomForLogits(std::min(pool.sequences, mostLogitRows()));
 }
 
@@ -233,46 +272,48 @@ Result<void> GpuExecutor::copyWindows(std::span<const SequenceStep> sequences, b
 // Launches
 //===----------------------------------------------------------------------===//
 
-uint64_t GpuExecutor::valueOf(const LaunchArgument &argument, const LaunchRows &over) const {
+uint64_t GpuExecutor::valueOf(const LaunchArgument &argument, int64_t rows) const {
   using Kind = LaunchArgument::Kind;
   auto offset = static_cast<uint64_t>(argument.offset);
   switch (argument.kind) {
   case Kind::Weights:
     return model.weights.address() + offset;
   case Kind::Arena:
-    return arena.address() + offset + static_cast<uint64_t>(argument.rowBytes * over.firstRow);
+    return arena.address() + offset;
   case Kind::Cache:
     return cache.address() + offset;
+  case Kind::Sequences:
+    return input.sequences();
+  case Kind::RowPlaces:
+    return input.rowPlaces();
   case Kind::Pages:
-    return input.pagesOf(over.sequence);
-  case Kind::Window:
-    return input.window(over.sequence);
+    return input.pageTables();
+  case Kind::Pieces:
+    return input.piecesOf(static_cast<size_t>(argument.offset));
+  case Kind::Partials:
+    return partials.address();
+  case Kind::PartialCounters:
+    return partialCounters.address();
   case Kind::State:
     return state.address() + offset;
   case Kind::States:
     return states.address();
   case Kind::RowStates:
     return input.rowStates();
-  case Kind::Slots:
-    return input.slots(over.sequence);
   case Kind::Constants:
     return model.constants.address() + offset;
   case Kind::Tokens:
     return input.tokens();
-  case Kind::Position:
-    return input.position(over.sequence);
-  case Kind::Held:
-    return input.held(over.sequence);
   case Kind::LogitRows:
     return input.logitRows();
   case Kind::Logits:
     if (gathersLogits)
       return logitsMemory.address() +
              sizeof(float) *
-                 static_cast<uint64_t>(ranks->rank() * over.rows * vocabulary / ranks->size());
+                 static_cast<uint64_t>(ranks->rank() * rows * vocabulary / ranks->size());
     return logitsMemory.address();
   case Kind::Rows:
-    return static_cast<uint64_t>(over.rows);
+    return static_cast<uint64_t>(rows);
   case Kind::Rank:
     return ranks ? static_cast<uint64_t>(ranks->rank()) : 0;
   case Kind::Integer:
@@ -281,100 +322,57 @@ uint64_t GpuExecutor::valueOf(const LaunchArgument &argument, const LaunchRows &
   __builtin_unreachable();
 }
 
-Result<void> GpuExecutor::launch(const Launch &launch, const LaunchRows &over,
-                                 const GpuStep &step) {
-  if (!launch.happensFor(over.rows))
+Result<void> GpuExecutor::launch(const Launch &launch, const GpuStep &step) {
+  using Kind = LaunchArgument::Kind;
+  const int64_t rows = launch.over == Launch::Over::LogitRows ? step.logitRows : step.rows;
+  int64_t count = rows;
+  if (launch.over == Launch::Over::Pieces)
+    for (const LaunchArgument &argument : launch.arguments)
+      if (argument.kind == Kind::Pieces)
+        count = input.pieceCount(static_cast<size_t>(argument.offset));
+  if (!launch.happensFor(count))
     return {};
   if (step.watch && step.watch->stops())
     return step.watch->interrupted();
   if (launch.collective)
-    return exchange(launch, over);
+    return exchange(launch, rows);
   arguments.clear();
   for (const LaunchArgument &argument : launch.arguments)
-    arguments.push_back(valueOf(argument, over));
-  return queue->launch({launch.kernel, program.kernels[launch.kernel].gridFor(over.rows), arguments,
+    arguments.push_back(valueOf(argument, rows));
+  return queue->launch({launch.kernel, program.kernels[launch.kernel].gridFor(rows), arguments,
                         launch.site, launch.phase});
 }
 
-Result<void> GpuExecutor::exchange(const Launch &launch, const LaunchRows &over) {
+Result<void> GpuExecutor::exchange(const Launch &launch, int64_t rows) {
   const formats::Collective &what = program.collectives[*launch.collective];
   const LaunchArgument &memory = launch.arguments.front();
   const uint64_t address =
-      memory.kind == LaunchArgument::Kind::Logits ? logitsMemory.address() : valueOf(memory, over);
+      memory.kind == LaunchArgument::Kind::Logits ? logitsMemory.address() : valueOf(memory, rows);
   return queue->exchange(
-      *ranks, collectiveOf(what, reinterpret_cast<void *>(address), over.rows * what.columns));
+      *ranks, collectiveOf(what, reinterpret_cast<void *>(address), rows * what.columns));
 }
 
-Result<void> GpuExecutor::launchRun(std::span<const Launch> launches, const LaunchRows &over,
-                                    const GpuStep &step) {
+Result<void> GpuExecutor::launchRun(std::span<const Launch> launches, const GpuStep &step) {
   for (const Launch &one : launches)
-    if (auto done = launch(one, over, step); !done)
+    if (auto done = launch(one, step); !done)
       return done;
   return {};
-}
-
-/// body(rows of each sequence, the sequence), until one fails.
-template <typename Body>
-static Result<void> forSequences(std::span<const SequenceStep> sequences, Body body) {
-  int64_t firstRow = 0;
-  for (size_t i = 0; i < sequences.size(); ++i) {
-    const int64_t rows = std::ssize(sequences[i].tokens);
-    if (Result<void> done = body(LaunchRows{firstRow, rows, i}, sequences[i]); !done)
-      return done;
-    firstRow += rows;
-  }
-  return {};
-}
-
-Result<void> GpuExecutor::launchAll(const GpuStep &step) {
-  const std::vector<Launch> &launches = program.launches;
-  for (auto one = launches.begin(); one != launches.end();) {
-    if (one->over != Launch::Over::Sequence) {
-      const int64_t rows = one->over == Launch::Over::Rows ? step.rows : step.logitRows;
-      if (auto done = launch(*one++, {0, rows}, step); !done)
-        return done;
-      continue;
-    }
-    // Launches of one sequence hand each other scratch memory, which the next one's overwrite.
-    const auto end = std::find_if(one, launches.end(), [](const Launch &launch) {
-      return launch.over != Launch::Over::Sequence;
-    });
-    auto done = forSequences(step.sequences, [&](const LaunchRows &over, const SequenceStep &) {
-      return launchRun({one, end}, over, step);
-    });
-    if (!done)
-      return done;
-    one = end;
-  }
-  return {};
-}
-
-/// Restores the windows of the sequences that have gone back.
-Result<void> GpuExecutor::restore(const GpuStep &step) {
-  return forSequences(step.sequences, [&](const LaunchRows &over, const SequenceStep &sequence) {
-    return hasGoneBack(sequence) ? launchRun(program.restore, over, step) : Result<void>();
-  });
 }
 
 Result<void> GpuExecutor::replay(const GpuStep &step) {
-  const size_t count = step.sequences.size();
-  auto known = std::find_if(recordings.begin(), recordings.end(),
-                            [&](const auto &recorded) { return recorded.first == count; });
+  auto known = recordings.find(step.rows);
   if (known == recordings.end()) {
     if (auto done = queue->beginRecording(); !done)
       return done;
-    Result<void> launched = launchAll(step);
+    Result<void> launched = launchRun(program.launches, step);
     Result<std::unique_ptr<Recording>> recorded = queue->endRecording();
     if (!launched)
       return launched;
     if (!recorded)
       return Unexpected(recorded.error());
-    if (recordings.size() == kMostRecordings)
-      recordings.erase(recordings.begin());
-    known = recordings.emplace(recordings.end(), count, std::move(*recorded));
+    known = recordings.emplace(step.rows, std::move(*recorded)).first;
   }
-  std::rotate(known, known + 1, recordings.end());
-  return queue->replay(*recordings.back().second);
+  return queue->replay(*known->second);
 }
 
 //===----------------------------------------------------------------------===//
@@ -382,26 +380,28 @@ Result<void> GpuExecutor::replay(const GpuStep &step) {
 //===----------------------------------------------------------------------===//
 
 Result<void> GpuExecutor::run(const GpuStep &step) {
-  if (auto done = restore(step); !done)
-    return done;
-  return step.isDecode() && queue->canRecord() ? replay(step) : launchAll(step);
+  if (std::any_of(step.sequences.begin(), step.sequences.end(), hasGoneBack))
+    if (auto done = launchRun(program.restore, step); !done)
+      return done;
+  return step.isRecorded ? replay(step) : launchRun(program.launches, step);
 }
 
-Result<void> GpuExecutor::downloadLogits(int64_t rows, float *logits) {
+Result<void> GpuExecutor::downloadLogits(int64_t rows, int64_t wanted, float *logits) {
   if (ranks)
     if (auto waited = queue->wait(*ranks); !waited)
       return waited;
-  const int64_t count = rows * vocabulary, bytes = count * int64_t(sizeof(float));
+  const int64_t rowBytes = vocabulary * int64_t(sizeof(float));
   if (!gathersLogits)
-    return queue->download(logits, logitsMemory.address(), bytes);
-  logitParts.resize(static_cast<size_t>(count));
-  if (auto done = queue->download(logitParts.data(), logitsMemory.address(), bytes); !done)
+    return queue->download(logits, logitsMemory.address(), wanted * rowBytes);
+  logitParts.resize(static_cast<size_t>(rows * vocabulary));
+  if (auto done = queue->download(logitParts.data(), logitsMemory.address(), rows * rowBytes);
+      !done)
     return done;
   const int64_t width = vocabulary / ranks->size();
-  const float *from = logitParts.data();
   for (int64_t rank = 0; rank < ranks->size(); ++rank)
-    for (int64_t row = 0; row < rows; ++row, from += width)
-      std::copy_n(from, width, logits + row * vocabulary + rank * width);
+    for (int64_t row = 0; row < wanted; ++row)
+      std::copy_n(logitParts.data() + (rank * rows + row) * width, width,
+                  logits + row * vocabulary + rank * width);
   return {};
 }
 
@@ -418,13 +418,31 @@ Result<void> GpuExecutor::step(std::span<const SequenceStep> sequences,
 Result<void> GpuExecutor::tryStep(std::span<const SequenceStep> sequences,
                                   std::span<const int32_t> logitRows, float *logits,
                                   const Watch &watch) {
-  GpuStep step = {sequences, 0, std::ssize(logitRows), nullptr};
+  GpuStep step = {sequences, 0, std::ssize(logitRows), false, nullptr};
   for (const SequenceStep &sequence : sequences)
     step.rows += std::ssize(sequence.tokens);
+  // Every sequence has one row, whose logits are asked for.
+  const bool isDecode = step.rows == std::ssize(sequences) && step.logitRows == step.rows;
+  step.isRecorded = isDecode && queue->canRecord() && step.rows <= std::ranges::max(kRecordedRows);
+  int64_t filled = step.isRecorded ? rowsOfNobody(step.rows) : 0;
+  // Nobody's tokens have positions, too.
+  if (filled > std::min(maxContext, program.cache.pageTokens)) {
+    step.isRecorded = false;
+    filled = 0;
+  }
+  step.rows += filled;
+  step.logitRows += filled;
   if (auto done = makeRoomForLogits(step.logitRows); !done)
     return done;
-  if (auto done = input.upload(*queue, sequences, logitRows, program.cache.windowBytes, slotBytes);
-      !done)
+  input.describe(sequences, logitRows, filled);
+  if (auto done = makeRoomForPartials(input.partialPlaces()); !done)
+    return done;
+  Result<bool> hasMoved = input.makeRoom(model.device);
+  if (!hasMoved)
+    return Unexpected(hasMoved.error());
+  if (*hasMoved)
+    recordings.clear();
+  if (auto done = input.upload(*queue, sequences); !done)
     return done;
 
   // A step that is left has changed the windows of some layers, and not those of others; they are
@@ -434,7 +452,7 @@ Result<void> GpuExecutor::tryStep(std::span<const SequenceStep> sequences,
   const bool hasWindows = program.cache.windowBytes > 0;
   const bool goesBack = std::any_of(sequences.begin(), sequences.end(), hasGoneBack);
   // Ranks leave together or not at all, so that theirs are left between steps.
-  if (watch.progress.function && !ranks && (!hasWindows || (!step.isDecode() && !goesBack)))
+  if (watch.progress.function && !ranks && (!hasWindows || (!isDecode && !goesBack)))
     step.watch = &watch;
   const bool keeps = hasWindows && step.watch;
   if (keeps)
@@ -449,7 +467,7 @@ Result<void> GpuExecutor::tryStep(std::span<const SequenceStep> sequences,
       (void)queue->download(logits, logitsMemory.address(), sizeof(float));
     return done;
   }
-  return downloadLogits(step.logitRows, logits);
+  return downloadLogits(step.logitRows, std::ssize(logitRows), logits);
 }
 
 //===----------------------------------------------------------------------===//

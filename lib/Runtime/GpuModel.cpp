@@ -97,8 +97,7 @@ static Result<void> checkProgram(const Manifest &manifest, const LaunchList &pro
   for (const std::vector<Launch> *launches : {&program.launches, &program.restore})
     for (const Launch &launch : *launches)
       for (const LaunchArgument &argument : launch.arguments)
-        if (!manifest.online && (argument.kind == Kind::States || argument.kind == Kind::Slots ||
-                                 argument.kind == Kind::RowStates))
+        if (!manifest.online && (argument.kind == Kind::States || argument.kind == Kind::RowStates))
           return corrupt(fmt::format("what sequences keep at site '{}'", launch.site),
                          "a model that keeps nothing, as its manifest says");
   if (!program.collectives.empty() && manifest.ranks() == 1)

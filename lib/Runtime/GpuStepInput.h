@@ -5,10 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// In device memory, of each sequence of a step in their order: position, tokens that its cache has
-// seen, where its window begins; behind these the tokens, then the rows whose logits are asked for.
-// Apart from them each sequence's pages. The places depend on the numbers of sequences and of rows
-// alone, so that a recorded step finds them again. Private to the runtime.
+// The tables of a step (Formats/GpuStep.h) in device memory: whose each row is, the tokens, the
+// rows whose logits are asked for, the sequences; apart from them each sequence's pages, and the
+// pieces of attention. The places depend on the numbers of rows alone, as long as nothing has to
+// grow, so that a recorded step finds them again. Each is a multiple of 16 bytes, as kernels may
+// take it. Private to the runtime.
 //
 //===----------------------------------------------------------------------===//
 
@@ -17,46 +18,70 @@
 
 #include "Executor.h"
 
+#include "easyquant/Formats/GpuStep.h"
+
 #include <vector>
 
 namespace easyquant::runtime {
 
 class GpuStepInput {
 public:
-  /// For steps of up to `maxRows` rows, and as many sequences and pages as the pool has.
-  Result<void> allocate(const std::shared_ptr<Device> &device, const PoolSize &pool,
-                        int64_t maxRows);
-  int64_t bytes() const { return input.size() + pages.size(); }
+  /// Rows that fill up a step are a sequence whose tokens nobody reads, from position 0 on. They
+  /// fit into its one page.
+  struct Nobody {
+    int64_t page = 0; ///< byte of the cache
+    int64_t window = 0;
+    int64_t slot = 0, nextSlot = 0;
+  };
+  /// For steps of the program, and as many sequences and pages as the pool has. A sequence's state
+  /// has `slotBytes` bytes.
+  Result<void> allocate(const std::shared_ptr<Device> &device, const LaunchList &program,
+                        const PoolSize &pool, int64_t slotBytes, const Nobody &nobody);
+  int64_t bytes() const { return input.size() + pages.size() + pieces.size(); }
 
-  /// The arguments may be gone when this returns; the queue is to be waited for before the next
-  /// call. `slotBytes`: bytes of the state of a sequence.
-  Result<void> upload(Queue &queue, std::span<const SequenceStep> sequences,
-                      std::span<const int32_t> logitRows, int64_t windowBytes, int64_t slotBytes);
+  /// Lists a step, and behind its rows so many of nobody, with logits. The arguments may be gone
+  /// when this returns.
+  void describe(std::span<const SequenceStep> sequences, std::span<const int32_t> logitRows,
+                int64_t rowsOfNobody);
+  /// Pieces of the step by a cut, and the places for partial sums that those of any cut need.
+  int64_t pieceCount(size_t cut) const { return std::ssize(lists[cut]); }
+  int64_t partialPlaces() const { return places; }
+  /// Whether a larger place for pieces had to be found: recorded steps know the one before.
+  Result<bool> makeRoom(const std::shared_ptr<Device> &device);
+  /// Brings the step to the device that was described, whose sequences are given once more. The
+  /// queue is to be waited for before the next step is described.
+  Result<void> upload(Queue &queue, std::span<const SequenceStep> sequences);
 
-  // Addresses, of the step that was uploaded; `sequence` counts those of the step.
+  // Addresses, of the step that was described.
+  uint64_t sequences() const { return input.address() + sequencesOffset; }
+  uint64_t rowPlaces() const { return input.address(); }
+  uint64_t rowStates() const { return input.address() + rowStatesOffset; }
   uint64_t tokens() const { return input.address() + tokensOffset; }
   uint64_t logitRows() const { return input.address() + logitRowsOffset; }
-  uint64_t position(size_t sequence) const { return record(sequence); }
-  uint64_t held(size_t sequence) const { return record(sequence) + offsetof(Record, held); }
-  uint64_t window(size_t sequence) const { return record(sequence) + offsetof(Record, window); }
-  uint64_t slots(size_t sequence) const { return record(sequence) + offsetof(Record, slot); }
-  uint64_t rowStates() const { return input.address() + rowStatesOffset; }
-  uint64_t pagesOf(size_t sequence) const { return pages.address() + sequence * tableBytes; }
+  uint64_t pageTables() const { return pages.address(); }
+  uint64_t piecesOf(size_t cut) const {
+    return pieces.address() + cut * static_cast<uint64_t>(roomForPieces) * sizeof(formats::Piece);
+  }
 
 private:
-  struct Record {
-    int32_t position, held;
-    int64_t window;
-    int64_t slot, nextSlot;
-  };
-  uint64_t record(size_t sequence) const { return input.address() + sequence * sizeof(Record); }
+  void listPieces(int64_t sequences);
+  Result<void> uploadPages(Queue &queue, std::span<const SequenceStep> sequences);
 
-  DeviceMemory input, pages;
-  uint64_t rowStatesOffset = 0, tokensOffset = 0, logitRowsOffset = 0;
-  uint64_t tableBytes = 0; ///< from one sequence's pages to the next one's
+  std::vector<formats::PieceCut> cuts;
+  int64_t slotBytes = 0;
+  int64_t pageTokens = 1, pagesOfSequence = 0;
+  DeviceMemory input, pages, pieces;
+  int64_t roomForPieces = 0; ///< of a cut, one of which is for their number
+  uint64_t rowStatesOffset = 0, tokensOffset = 0, logitRowsOffset = 0, sequencesOffset = 0;
   /// What is on the device, or on its way there.
   std::vector<std::byte> staging;
-  std::vector<std::vector<int64_t>> tables;
+  std::vector<eq_sequence> table;
+  std::vector<std::vector<formats::Piece>> lists; ///< by cut
+  std::vector<formats::Piece> stagedPieces;
+  std::vector<std::vector<int64_t>> tables; ///< of pages, by sequence of the step
+  Nobody nobody;
+  bool hasPageOfNobody = false; ///< behind all tables
+  int64_t places = 0;
 };
 
 } // namespace easyquant::runtime

@@ -7,6 +7,7 @@
 
 #include "easyquant/Target/Target.h"
 
+#include "easyquant/Numerics/FragmentPacking.h"
 #include "easyquant/Support/DidYouMean.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -130,9 +131,18 @@ Result<std::vector<Request>> targets::parseRequests(StringRef text) {
   return requests;
 }
 
+bool targets::multipliesCodes(SchemeAttr weight, SchemeAttr input) {
+  if (!input || input.isInteger())
+    return bool(input);
+  constexpr auto kFP8 = numerics::CodeFormat::F8E4M3FN;
+  const numerics::Scheme codes = weight.toNumerics(), rows = input.toNumerics();
+  return codes.codes == kFP8 && codes.groupSize % numerics::kFragmentColumns == 0 &&
+         rows.codes == kFP8 && rows.groupSize == 0;
+}
+
 std::string targets::whyNoKernel(const Family &family, int64_t n, int64_t k, SchemeAttr weight,
                                  SchemeAttr input) {
-  auto packer = family.layoutFor(weight, Readers::of(input)).getPacker(weight, n, k);
+  auto packer = family.layoutFor(weight, Readers::of(weight, input)).getPacker(weight, n, k);
   return packer ? family.whyNotActivations(input) : packer.error().message;
 }
 

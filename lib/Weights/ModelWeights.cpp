@@ -57,8 +57,8 @@ LogicalResult ModelWeights::collectWeight(const ConstantMatcher &matcher, Operat
     SchemeAttr input = linear.getInputSchemeAttr();
     // Kernels correct for the zero points of activations with them.
     known->needsSums |= input && input.readsWeightSums();
-    const auto readers = targets::Readers::of(input);
-    known->readers.integers |= readers.integers;
+    const auto readers = targets::Readers::of(type.getScheme(), input);
+    known->readers.codes |= readers.codes;
     known->readers.floats |= readers.floats;
   }
   readers.push_back({op, known});

@@ -20,11 +20,11 @@ WeightType easyquant::equant::packedType(const ConstantWeight &weight,
 
 Result<std::unique_ptr<numerics::WeightLayout>>
 easyquant::equant::packerFor(const ConstantWeight &weight, const targets::WeightForm &form) {
-  if (weight.readers.integers && weight.readers.floats &&
-      form.layoutFor(weight.scheme, {.integers = true}) !=
+  if (weight.readers.codes && weight.readers.floats &&
+      form.layoutFor(weight.scheme, {.codes = true}) !=
           form.layoutFor(weight.scheme, {.floats = true}))
     return makeError(ErrorCode::Unsupported,
-                     "linears on int8 and on float activations share this weight, which kernels "
+                     "linears on codes and on float activations share this weight, which kernels "
                      "of {} read in different orders; give both the same activations",
                      form.title);
   auto packer = form.layoutFor(weight.scheme, weight.readers)

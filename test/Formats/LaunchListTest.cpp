@@ -28,6 +28,9 @@ LaunchList goodList() {
   list.maxRows = 512;
   list.arenaBytes = 1 << 20;
   list.stateBytes = 64;
+  list.partialBytes = 544;
+  list.partialCounters = 2;
+  list.pieces = {{1, 8, 5, 256, 0, 0}, {9, 0, 21, 0, -28, 100}};
   list.cache = {64, 4096, 128};
   list.constants = {std::byte(0x00), std::byte(0x7f), std::byte(0xff)};
   list.kernels = {{"norm",
@@ -46,10 +49,10 @@ LaunchList goodList() {
                    {"b",
                     Phase::Attention,
                     0,
-                    Launch::Over::Sequence,
-                    9,
+                    Launch::Over::Pieces,
+                    1,
                     0,
-                    {{Kind::Cache, 2048}, {Kind::Arena, 0, 256}, {Kind::Integer, 0, 0, -5}}},
+                    {{Kind::Cache, 2048}, {Kind::Pieces, 1}, {Kind::Integer, 0, -5}}},
                    {"c",
                     Phase::Gemm,
                     0,
@@ -78,7 +81,7 @@ LaunchList goodList() {
   list.restore = {{"b",
                    Phase::Other,
                    0,
-                   Launch::Over::Sequence,
+                   Launch::Over::Rows,
                    1,
                    0,
                    {{Kind::Constants, 2}, {Kind::Pages}, {Kind::Rows}}}};
@@ -101,9 +104,9 @@ TEST(LaunchList, IsReadAsItWasWritten) {
   EXPECT_EQ(launches[0]["over"], "logit_rows");
   EXPECT_EQ(launches[0]["arguments"],
             json::parse(R"([["weights", 64], ["logit_rows"], ["rows"]])"));
-  EXPECT_EQ(launches[1]["over"], "sequence");
+  EXPECT_EQ(launches[1]["over"], "pieces");
   EXPECT_EQ(launches[1]["arguments"],
-            json::parse(R"([["cache", 2048], ["arena", 0, 256], ["i32", -5]])"));
+            json::parse(R"([["cache", 2048], ["pieces", 1], ["i32", -5]])"));
   EXPECT_EQ(launches[3]["collective"], 0);
   EXPECT_FALSE(launches[3].contains("kernel"));
 }
@@ -121,9 +124,12 @@ TEST(LaunchList, NamesAChipThatIsNotThere) {
 
 TEST(LaunchList, RefusesAnotherVersion) {
   json document = goodDocument();
-  document["format_version"] = 7;
-  EXPECT_ERROR(parse(document), ErrorCode::Unsupported,
-               "p.json: format_version: found 7, expected 4", "recompile");
+  for (int version : {4, 7}) {
+    document["format_version"] = version;
+    EXPECT_ERROR(parse(document), ErrorCode::Unsupported,
+                 "p.json: format_version: found " + std::to_string(version) + ", expected 5",
+                 "recompile");
+  }
 }
 
 TEST(LaunchList, RefusesWhatDoesNotFit) {
@@ -148,11 +154,18 @@ TEST(LaunchList, RefusesWhatDoesNotFit) {
       {"/launches/0/kernel", 1, "launches[0].arguments: found 3, expected the 1 that cut takes"},
       {"/launches/0/phase", "sleep", "launches[0].phase: found \"sleep\""},
       {"/launches/0/over", "row",
-       "launches[0].over: found \"row\", expected \"rows\", \"logit_rows\" or \"sequence\""},
+       "launches[0].over: found \"row\", expected \"rows\", \"logit_rows\" or \"pieces\""},
       {"/launches/1/over", "rows",
-       "launches[1].arguments[1]: found [\"arena\",0,256], expected nothing of a sequence"},
-      {"/restore/0/over", "logit_rows",
-       "restore[0].arguments[1]: found [\"pages\"], expected nothing of a sequence"},
+       "launches[1].over: found rows, expected pieces where it takes some, which are of one cut; "
+       "it takes 1"},
+      {"/restore/0/over", "pieces", "restore[0].over: found pieces, expected pieces where"},
+      {"/launches/1/arguments/1", json::array({"pieces", 2}),
+       "launches[1].arguments[1]: found [\"pieces\",2], expected a place inside"},
+      {"/launches/1/arguments/1", json::array({"arena", 0, 256}),
+       "launches[1].arguments[1]: found [\"arena\",0,256], expected where"},
+      {"/pieces/0/min_rows", 0, "pieces[0].min_rows: found 0"},
+      {"/pieces/1/origin", 1, "pieces[1].origin: found 1"},
+      {"/partial_counters", -1, "partial_counters: found -1"},
       {"/launches/0/arguments/0", json::array({"weights", kWeights}),
        "launches[0].arguments[0]: found [\"weights\",4096], expected a place inside"},
       {"/launches/0/arguments/0", json::array({"weights", -1}),
@@ -161,14 +174,12 @@ TEST(LaunchList, RefusesWhatDoesNotFit) {
        "launches[0].arguments[0]: found [\"tokens\",1], expected where"},
       {"/launches/0/arguments/0", json::array({"rows"}),
        "launches[0].arguments[0]: found [\"rows\"], expected what its kernel takes"},
-      {"/launches/1/arguments/1", json::array({"arena", 0, 1 << 20}),
-       "launches[1].arguments[1]: found"},
       {"/launches/1/arguments/0", json::array({"cache", 4096}), "launches[1].arguments[0]: found"},
       {"/launches/1/arguments/2", json::array({"i32"}),
        "launches[1].arguments[2]: found [\"i32\"]"},
       {"/restore/0/arguments/0", json::array({"constants", 3}), "restore[0].arguments[0]: found"},
       {"/launches/3/collective", 2, "launches[3].collective: found 2, expected one of the 2"},
-      {"/launches/3/over", "sequence", "launches[3].over: found sequence, expected all rows"},
+      {"/launches/3/over", "pieces", "launches[3].over: found pieces, expected rows"},
       {"/launches/3/arguments", json::array(), "launches[3].arguments: found 0, expected the one"},
       {"/launches/3/arguments/0", json::array({"weights", 0}),
        "launches[3].arguments[0]: found [\"weights\"], expected logits to be gathered, or rows"},

@@ -65,36 +65,47 @@ int codeAt(const FragmentLayout &l, const std::vector<uint8_t> &packed, int64_t 
   auto signedCode = [&](int value) {
     return value >= 1 << (bits - 1) ? value - (1 << bits) : value;
   };
+  const int low = bits == 3 ? 2 : bits == 5 || bits == 6 ? 4 : bits, above = bits - low;
+  // The upper bits of a code in two planes, from bit `bit` of the lane's word on.
+  auto upper = [&](int64_t lane, int64_t tilesOfWord, int64_t bit) {
+    uint32_t value;
+    const int64_t words = above * (128 / low) / 32;
+    std::memcpy(&value, block + 512 + 4 * (words * lane + t / tilesOfWord), 4);
+    return static_cast<int>(std::rotr(value, static_cast<int>(bit % 32)) & ((1u << above) - 1))
+           << low;
+  };
   if (l.order == FragmentOrder::M16N8K32) {
     const int64_t lane = 4 * (n % 8) + c % 16 / 4, i = c % 4, h = c / 16;
     if (bits == 8)
       return signedCode(field(lane, 2 * t + h, 8 * i, 8));
-    if (bits == 4)
-      return signedCode(field(lane, t, 8 * i + 4 * h, 4));
-    return signedCode(field(lane, t % 4, 8 * i + 2 * h + 4 * (t / 4), 2));
+    const int lowest = low == 4 ? field(lane, t, 8 * i + 4 * h, 4)
+                                : field(lane, t % 4, 8 * i + 2 * h + 4 * (t / 4), 2);
+    if (above == 0)
+      return signedCode(lowest);
+    const int64_t tiles = 4 / above;
+    return signedCode(lowest | upper(lane, tiles, 8 * i + above * (2 * (t % tiles) + h)));
   }
   const int64_t lane = 4 * (n % 8) + c % 8 / 2, i = c % 2, r = c / 8;
   if (bits == 8)
     return signedCode(field(lane, 2 * t + r / 2, 8 * (2 * (r % 2) + i), 8));
-  if (bits == 4)
-    return signedCode(field(lane, t, 16 * i + 4 * r, 4));
-  int low = field(lane, t % 4, 16 * i + 2 * r + 8 * (t / 4), 2);
-  if (bits == 2)
-    return signedCode(low);
-  uint32_t plane;
-  std::memcpy(&plane, block + 512 + 8 * lane + 4 * (t / 4), 4);
-  int64_t bit = (16 * i + 2 * r + 2 + std::array{0, 1, 8, 9}[t % 4]) % 32;
-  return signedCode(low | static_cast<int>(plane >> bit & 1) << 2);
+  const int lowest = low == 4 ? field(lane, t, 16 * i + 4 * r, 4)
+                              : field(lane, t % 4, 16 * i + 2 * r + 8 * (t / 4), 2);
+  if (above == 0)
+    return signedCode(lowest);
+  constexpr std::array kTurns = {std::array{0, 1, 8, 9}, std::array{0, 1, 2, 3},
+                                 std::array{0, 2, 0, 0}};
+  const int64_t tiles = 4 / above;
+  return signedCode(
+      lowest |
+      upper(lane, tiles, 16 * i + low * r + low + kTurns[bits == 3 ? 0 : bits - 4][t % tiles]));
 }
 
 } // namespace
 
 TEST(FragmentPacking, ComesBack) {
-  for (int bits : {2, 3, 4, 8})
+  for (int bits : {2, 3, 4, 5, 6, 8})
     for (FragmentOrder order : {FragmentOrder::M16N8K32, FragmentOrder::M16N8K16})
       for (auto [n, k] : {std::pair(1, 1), {16, 32}, {65, 33}, {130, 100}}) {
-        if (bits == 3 && order == FragmentOrder::M16N8K32)
-          continue;
         auto layout = fragmentLayout(groups(bits, 0), order, n, k);
         ASSERT_TRUE(layout) << layout.error().message;
         int half = 1 << (bits - 1);
@@ -216,17 +227,15 @@ TEST(FragmentPacking, ParametersAreTransposed) {
 }
 
 TEST(FragmentPacking, ZeroPointsTakeTheBitsOfTheirCodes) {
-  // Row 6 of group 1: of 2 bits the third field of byte 16 + 1, of 3 and 4 bits the first of byte
-  // 32 + 3, of 8 bits byte 64 + 6. All others are 0, which is stored as 2^(b-1).
+  // Row 6 of group 1: of 2 bits the third field of byte 16 + 1, of 4 bits the first of byte 32 + 3,
+  // of 8 bits byte 64 + 6. All others are 0, which is stored as 2^(b-1).
   struct Case {
     int bits;
     int64_t bytes, byte;
     uint8_t found, others;
   };
-  for (const Case &c : {Case{2, 32, 17, 0x9a, 0xaa},
-                        {3, 64, 35, 0x43, 0x44},
-                        {4, 64, 35, 0x87, 0x88},
-                        {8, 128, 70, 0x7f, 0x80}}) {
+  for (const Case &c :
+       {Case{2, 32, 17, 0x9a, 0xaa}, {4, 64, 35, 0x87, 0x88}, {8, 128, 70, 0x7f, 0x80}}) {
     Scheme scheme = groups(c.bits, 32);
     scheme.symmetric = false;
     auto layout = *fragmentLayout(scheme, FragmentOrder::M16N8K16, 64, 64);
@@ -238,6 +247,66 @@ TEST(FragmentPacking, ZeroPointsTakeTheBitsOfTheirCodes) {
     expected[c.byte] = c.found;
     EXPECT_EQ(packed[WeightTensor::ZeroPoints], expected) << c.bits << " bits";
   }
+}
+
+TEST(FragmentPacking, NumbersOfOddBitsAreInTwoPlanes) {
+  // Row 6 of group 1 again, which is -1, stored as 2^(b-1) - 1: of 3 bits 01 in the upper plane of
+  // 16 bytes and 1 in the lower one of 8; of 5 bits 0111 and 1, in 32 and 8; of 6 bits 0111 and 11,
+  // in 32 and 16.
+  struct Case {
+    int bits;
+    int64_t upper; ///< bytes of the upper plane
+    int64_t firstByte, secondByte;
+    uint8_t first, second, upperOthers;
+  };
+  for (const Case &c : {Case{3, 16, 1, 0, 0x9a, 0x40, 0xaa},
+                        {5, 32, 3, 0, 0x87, 0x40, 0x88},
+                        {6, 32, 3, 1, 0x87, 0x30, 0x88}}) {
+    Scheme scheme = groups(c.bits, 32);
+    scheme.symmetric = false;
+    auto layout = *fragmentLayout(scheme, FragmentOrder::M16N8K16, 64, 64);
+    QuantizedMatrix q = matrix(layout, std::vector<int8_t>(64 * 64));
+    q.params.zeroPoints.assign(128, 0);
+    q.params.zeroPoints[2 * 6 + 1] = -1;
+    std::vector<uint8_t> expected(16 * c.bits);
+    for (int64_t group : {0, 1})
+      std::fill_n(expected.begin() + group * 8 * c.bits, c.upper, c.upperOthers);
+    const int64_t second = 8 * c.bits;
+    expected[second + c.firstByte] = c.first;
+    expected[second + c.upper + c.secondByte] = c.second;
+    EXPECT_EQ(pack(layout, q)[WeightTensor::ZeroPoints], expected) << c.bits << " bits";
+  }
+}
+
+TEST(FragmentPacking, ScalesOfTwoLevels) {
+  // Nine groups: two super-groups of f16, 2 x 64, and behind them 9 x 48 bytes.
+  Scheme scheme = groups(4, 32);
+  scheme.scales = ScaleFormat::UI6;
+  auto layout = *fragmentLayout(scheme, FragmentOrder::M16N8K16, 3, 288);
+  QuantizedMatrix q = matrix(layout, std::vector<int8_t>(3 * 288));
+  for (int64_t i = 0; i < 27; ++i)
+    q.params.scales[i] = 0.5f * static_cast<float>(i % 9 % 8 == 0 ? 63 : i) / 64;
+  const std::vector<uint8_t> scales = pack(layout, q)[WeightTensor::Scales];
+  ASSERT_EQ(std::ssize(scales), 2 * 64 * 2 + 9 * 48);
+  for (int64_t n = 0; n < 3; ++n)
+    for (int64_t g = 0; g < 9; ++g) {
+      const uint8_t *numbers = scales.data() + 256 + 48 * g;
+      const int number =
+          (numbers[n / 2] >> (4 * (n % 2)) & 15) << 2 | (numbers[32 + n / 4] >> (2 * (n % 4)) & 3);
+      const float super = decodeScale(element<uint16_t>(scales, g / 8 * 64 + n), ScaleFormat::F16);
+      EXPECT_EQ(super * static_cast<float>(number) / 64, q.params.scales[9 * n + g]);
+    }
+}
+
+TEST(FragmentPacking, OtherCodesAreTheirBits) {
+  Scheme scheme = groups(8, 0);
+  scheme.codes = CodeFormat::F8E4M3FN;
+  auto layout = *fragmentLayout(scheme, FragmentOrder::M16N8K16, 16, 32);
+  std::vector<int8_t> codes(16 * 32, -128); // +0
+  codes[0] = 0x38 - 128;                    // 1
+  std::vector<uint8_t> packed = packedCodes(layout, codes), expected(512);
+  expected[0] = 0x38;
+  EXPECT_EQ(packed, expected);
 }
 
 TEST(FragmentPacking, BlocksOfRowsComeApart) {
@@ -265,16 +334,19 @@ TEST(FragmentPacking, BlocksOfRowsComeApart) {
 }
 
 TEST(FragmentPacking, RefusesWhatKernelsCannotTake) {
-  EXPECT_EQ(fragmentLayout(groups(3, 0), FragmentOrder::M16N8K32, 8, 8).error().code,
-            ErrorCode::Unsupported);
   auto error = fragmentLayout(groups(4, 40), FragmentOrder::M16N8K32, 8, 80).error();
   EXPECT_NE(error.message.find("multiples of 32 (such as 64)"), std::string::npos) << error.message;
   EXPECT_EQ(fragmentLayout(groups(4, 0), FragmentOrder::M16N8K32, 0, 8).error().code,
             ErrorCode::InvalidArgument);
-  Scheme bf16 = groups(4, 32);
-  bf16.scales = ScaleFormat::BF16;
-  EXPECT_NE(fragmentLayout(bf16, FragmentOrder::M16N8K32, 8, 32).error().message.find("f32 or f16"),
+  EXPECT_NE(fragmentLayout(groups(4, 24), FragmentOrder::M16N8K16, 8, 48)
+                .error()
+                .message.find("multiples of 16 (such as 32)"),
             std::string::npos);
+  Scheme fp8 = groups(8, 0);
+  fp8.codes = CodeFormat::F8E4M3FN;
+  EXPECT_NE(
+      fragmentLayout(fp8, FragmentOrder::M16N8K32, 8, 32).error().message.find("take integers"),
+      std::string::npos);
   Scheme dynamic{8, true, Granularity::Token, 0, true};
   EXPECT_FALSE(fragmentLayout(dynamic, FragmentOrder::M16N8K32, 8, 8));
 }

@@ -176,14 +176,28 @@ TEST(TwoLevelScales, CostLittle) {
   EXPECT_LT(error(ScaleFormat::UI6), 1.03 * error(ScaleFormat::F32));
 }
 
-TEST(TwoLevelScales, RefusesWhatItCannotHold) {
-  std::vector<float> huge(64, 1e6f), tiny(64, 1e-9f);
-  for (const std::vector<float> &w : {huge, tiny}) {
-    auto q = quantize(ConstMatrix(w.data(), 1, 64), twoLevel(2, 8), {});
-    ASSERT_FALSE(q);
-    EXPECT_EQ(q.error().code, ErrorCode::OutOfRange);
-    EXPECT_NE(q.error().message.find("--scale-type f32"), std::string::npos) << q.error().message;
+// Rows of small weights are in real models (q_proj of Gemma 3 270M): their scales are in units of
+// the least normal f16.
+TEST(TwoLevelScales, HoldSmallWeights) {
+  for (float weight : {4.1e-4f, 2e-5f, 1e-9f}) {
+    std::vector<float> w(64, weight), back(w.size());
+    for (ScaleRuleKind kind : {ScaleRuleKind::AbsMax, ScaleRuleKind::Mse}) {
+      auto q = quantize(ConstMatrix(w.data(), 1, 64), twoLevel(4, 8), {kind});
+      ASSERT_TRUE(q) << q.error().message;
+      expectTwoLevels(*q);
+      dequantize(*q, Matrix(back.data(), 1, 64));
+      for (float found : back)
+        EXPECT_NEAR(found, weight, 0x1p-21 * 7);
+    }
   }
+}
+
+TEST(TwoLevelScales, RefusesWhatItCannotHold) {
+  std::vector<float> huge(64, 1e6f);
+  auto q = quantize(ConstMatrix(huge.data(), 1, 64), twoLevel(2, 8), {});
+  ASSERT_FALSE(q);
+  EXPECT_EQ(q.error().code, ErrorCode::OutOfRange);
+  EXPECT_NE(q.error().message.find("--scale-type f32"), std::string::npos) << q.error().message;
   Scheme rows = twoLevel(4, 8);
   rows.granularity = Granularity::Channel;
   rows.groupSize = 0;

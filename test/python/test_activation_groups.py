@@ -135,14 +135,11 @@ def test_mixes_have_them(artifact, llama):
     (("--scheme=Q4", "--activations=float", GROUPS), "activation-group-size 32 needs int8 activations"),
     (("--scheme=W8A8", "--activations=static", "--tokens=TOKENS", PLAIN, GROUPS), "activation-group-size 32 needs dynamic activations, found static; take these"),
     (("--scheme=W8A8", "--activations=online-ema", "--tokens=TOKENS", PLAIN, GROUPS), "activation-group-size 32 needs dynamic activations, found online-ema"),
-    (("--scheme=W8A8", GROUPS, "--target=sm_80"),
-     "activations as int8 symmetric, per token in groups of 32, dynamic, behind H64: the GPU kernels take one scale a token (--activation-group-size 0); compile it with --target cpu"),
     (("--scheme=W8A8", GROUPS, "--tensor-parallel=2"),
      "has 112 input features in groups of 32, which 2 ranks cannot share; legal degrees of tensor parallelism: 1"),
 ])  # fmt: skip
 def test_what_is_refused(llama, tmp_path, options, message):
     text = write_tokens(tmp_path / "tokens", np.random.default_rng(3).integers(0, 97, (8, 40)))
-    isa = () if "--target=sm_80" in options else (ISA,)
-    result = run_tool("easyquant-compile", llama, "-o", tmp_path / "out", *(option.replace("TOKENS", str(text)) for option in options), *isa)
+    result = run_tool("easyquant-compile", llama, "-o", tmp_path / "out", *(option.replace("TOKENS", str(text)) for option in options), ISA)
     assert_refused(result, message)
     assert not (tmp_path / "out").exists()

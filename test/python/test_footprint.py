@@ -161,10 +161,10 @@ def test_machines_hold_what_fits(tmp_path):
     assert 0.49 < gpu["weight_bytes"] / figures(found, "none")["weight_bytes"] < 0.52
 
 
-def test_what_gpus_have_no_kernels_for_is_said(planned):
-    assert "refused" not in figures(planned[0], "W8A8", "gpu")
-    assert "no GPU kernel reads" in figures(planned[0], "Q5", "gpu")["refused"]
-    assert not any(machine["tokens_per_s"]["Q5"] for machine in planned[0]["machines"] if machine["target"] != "cpu")
+def test_gpus_refuse_no_scheme(configuration, tmp_path):
+    schemes = ["W8A8", "Q5", "W3A8", "NF4A16", "FP8_DYNAMIC", "MXFP4A16", "Q4_K"]
+    found, _ = plan(configuration, tmp_path / "plan.json", *(word for scheme in schemes for word in ("--scheme", scheme)))
+    assert not any("refused" in figures(found, scheme, "gpu") for scheme in schemes)
 
 
 def test_weights_that_are_not_there_are_not_asked_for(model, tmp_path):

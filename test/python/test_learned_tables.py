@@ -211,10 +211,8 @@ def test_the_same_for_any_number_of_threads_and_from_the_recipe(artifact, storie
 
 
 @pytest.mark.parametrize("arguments, words", [
-    (["--scheme=T4A16", "--target=sm_90a"], "the GPU kernels take integers with scales of f32 or f16"),
     (["--scheme=T4A16", "--method=zeropoint"], "scheme T4A16 has no integers"),
     (["--scheme=T5A16"], "unknown scheme 'T5A16'"),
-    (["--scheme=T4A8", "--target=sm_90a"], "the GPU kernels take integers with scales of f32 or f16"),
     (["--scheme=T3A8", "--method=zeropoint"], "scheme T3A8 has no integers"),
     (["--scheme=FP8_DYNAMIC", "--method=signround"], "it learns which of two integers, or of two values of a table, a weight becomes; take gptq or lkd"),
 ])  # fmt: skip

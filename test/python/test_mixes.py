@@ -133,8 +133,6 @@ def test_what_is_asked_stands_above_the_mix(artifact, model):
 
 
 @pytest.mark.parametrize("options, words", [
-    (["--scheme=Q4", "--target=sm_80"], ["scheme Q4 has weights of 5 or 6 bits, which no GPU kernel reads", "take --scheme W4A16_ASYM"]),
-    (["--scheme=Q6", "--target=sm_80,cpu"], ["scheme Q6", "take --scheme W8A16"]),
     (["--scheme=Q7"], ["unknown scheme 'Q7'", "Q3"]),
     (["--scheme=W4A16", "--head=Q4"], ["unknown head 'Q4'", "W5A16"]),
     (["--scheme=W8A8", "--activations=float"], ["scheme W8A8 quantizes activations", "W8A16"]),

@@ -6,12 +6,12 @@
 //===----------------------------------------------------------------------===//
 //
 // On a GPU the host's part of a model is data: which kernels are launched, in which order, with
-// which arguments. A step is over the rows of one sequence or of many, one behind the other. What
-// takes a position is launched once for each of them, a run of such launches for one sequence after
-// the other; all else is launched once for all rows. Nothing depends on a step but these numbers of
-// rows, so that a decode step of as many sequences can be captured once and replayed. The compiler
-// writes the list as program.gpu.json (docs/Architecture.md). The runtime reads and checks it:
-// kernels, arguments and memory fit together, and every place lies inside its memory.
+// which arguments. A step is over the rows of one sequence or of many, one behind the other, and
+// every launch is for all of them: what a kernel has to know of a sequence it reads from tables
+// (GpuStep.h). So launches depend on the step by its numbers of rows alone, and a decode step of as
+// many rows can be captured once and replayed. The compiler writes the list as program.gpu.json
+// (docs/Architecture.md). The runtime reads and checks it: kernels, arguments and memory fit
+// together, and every place lies inside its memory.
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,6 +20,7 @@
 
 #include "easyquant/Formats/Cache.h"
 #include "easyquant/Formats/Collective.h"
+#include "easyquant/Formats/GpuStep.h"
 #include "easyquant/Formats/Phase.h"
 #include "easyquant/Support/Result.h"
 
@@ -61,52 +62,48 @@ struct LaunchKernel {
 /// Where an argument comes from.
 struct LaunchArgument {
   enum class Kind {
-    Weights,   ///< offset into the data of the weights for GPUs
-    Arena,     ///< offset + rowBytes * the first row of the launch
-    Cache,     ///< offset into it: a layer's part of a page, or of a window, at byte 0
-    Pages,     ///< int64s: the byte of the cache where each page of the sequence begins
-    Window,    ///< one int64: the byte of the cache where its window begins
-    State,     ///< offset into memory that is zero when the pool of sequences is made
-    States,    ///< what sequences keep, as the manifest's `online` says, slot by slot
-    RowStates, ///< int64s: for each row of the step the byte where its sequence's state is
-    Slots,     ///< two int64s: the bytes where the sequence's state is read and written
-    Constants, ///< offset into LaunchList::constants
-    Tokens,    ///< int32s: the token of each row of the step
-    Position,  ///< one int32: the position of the first row of the sequence
-    Held,      ///< one int32: tokens that the cache has seen of it, before it went back, if it did
-    LogitRows, ///< int32s: the rows of the step whose logits are asked for
-    Logits,    ///< their logits, one behind the other; in an all_gather this rank's columns, behind
-               ///< those of the ranks before it
-    Rows,      ///< i32: rows of the launch
-    Rank,      ///< i32: the number of this rank
-    Integer,   ///< i32: `integer`
+    Weights,         ///< offset into the data of the weights for GPUs
+    Arena,           ///< offset into it
+    Cache,           ///< offset into it: a layer's part of a page, or of a window, at byte 0
+    Sequences,       ///< the eq_sequences of the step
+    RowPlaces,       ///< a RowPlace for each row of the step
+    Pages,           ///< int64s: the bytes of the cache where pages of sequences begin, those of a
+                     ///< sequence from number first_page on
+    Pieces,          ///< the pieces of a step by cut number `offset` of LaunchList::pieces
+    Partials,        ///< places for partial sums, of LaunchList::partialBytes each
+    PartialCounters, ///< LaunchList::partialCounters int32s of each place, zero between launches
+    State,           ///< offset into memory that is zero when the pool of sequences is made
+    States,          ///< what sequences keep, as the manifest's `online` says, slot by slot
+    RowStates,       ///< int64s: for each row of the step the byte where its sequence's state is
+    Constants,       ///< offset into LaunchList::constants
+    Tokens,          ///< int32s: the token of each row of the step
+    LogitRows,       ///< int32s: the rows of the step whose logits are asked for
+    Logits,  ///< their logits, one behind the other; in an all_gather this rank's columns, behind
+             ///< those of the ranks before it
+    Rows,    ///< i32: rows of the launch
+    Rank,    ///< i32: the number of this rank
+    Integer, ///< i32: `integer`
   };
   Kind kind = Kind::Integer;
   int64_t offset = 0;
-  int64_t rowBytes = 0; ///< of launches for each sequence: distance of the rows of an operand
   int64_t integer = 0;
 
-  /// Does it belong to a sequence? Only a launch for each sequence has such arguments.
-  bool isOfSequence() const {
-    return kind == Kind::Pages || kind == Kind::Window || kind == Kind::Position ||
-           kind == Kind::Held || kind == Kind::Slots || rowBytes != 0;
-  }
   bool operator==(const LaunchArgument &) const = default;
 };
 
 /// A launch of a kernel, or an exchange of ranks, in place on the memory of its one argument.
 struct Launch {
-  /// Which rows a launch is over.
+  /// What a launch is over.
   enum class Over {
-    Rows,      ///< all of the step
+    Rows,      ///< all rows of the step
     LogitRows, ///< those whose logits are asked for
-    Sequence   ///< those of one sequence: it happens for each, in their order
+    Pieces     ///< the pieces that it takes: it happens where there are any
   };
   std::string site;
   Phase phase = Phase::Other;
   size_t kernel = 0; ///< of LaunchList::kernels
   Over over = Over::Rows;
-  int64_t minRows = 1; ///< it happens for so many rows of its own and more,
+  int64_t minRows = 1; ///< it happens for so many of them and more,
   int64_t maxRows = 0; ///< and up to so many; 0: any number
   std::vector<LaunchArgument> arguments;
   std::optional<size_t> collective = {}; ///< of LaunchList::collectives, in place of a kernel
@@ -121,12 +118,15 @@ struct Launch {
 struct LaunchList {
   int64_t maxRows = 0; ///< of one step, all sequences together
   int64_t arenaBytes = 0, stateBytes = 0;
+  int64_t partialBytes = 0;    ///< of a place for partial sums
+  int64_t partialCounters = 0; ///< int32s of it
   CacheSizes cache;
+  std::vector<PieceCut> pieces;
   std::vector<std::byte> constants;
   std::vector<LaunchKernel> kernels;
   std::vector<Collective> collectives; ///< of a model that ranks share
   std::vector<Launch> launches;
-  std::vector<Launch> restore; ///< before the step, for each sequence that has gone back
+  std::vector<Launch> restore; ///< before a step in which a sequence has gone back
   bool operator==(const LaunchList &) const = default;
 };
 

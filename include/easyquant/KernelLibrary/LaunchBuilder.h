@@ -11,6 +11,7 @@
 #include "easyquant/Dialect/Equant/IR/Equant.h"
 #include "easyquant/Dialect/Launch/Analysis/Memory.h"
 #include "easyquant/Formats/Cache.h"
+#include "easyquant/Formats/GpuStep.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -72,11 +73,8 @@ struct KernelOps {
 /// What `bench --breakdown` and profilers name an op by.
 std::string siteOf(mlir::Operation *op);
 
-/// How often a launch of a GPU happens.
-struct Repetition {
-  bool eachSequence = false;
-  std::optional<std::pair<int64_t, int64_t>> rows; ///< for which it does; none: always
-};
+/// The numbers of rows for which a launch happens; a second one of 0: no limit.
+using RowRange = std::pair<int64_t, int64_t>;
 
 class LaunchBuilder {
 public:
@@ -145,9 +143,12 @@ public:
   mlir::Value constant(mlir::TypedAttr value) { return mlir::arith::ConstantOp::create(b, value); }
   mlir::Value scratch(int64_t bytes, bool perThread);
   mlir::Value counters(int64_t count);
+  /// The pieces of attention, and memory for their partial sums: bytes, and int32s, of a place.
+  mlir::Value pieces(const formats::PieceCut &cut);
+  mlir::Value partials(int64_t bytes);
+  mlir::Value partialCounters(int64_t count);
   /// What is given at run time beside the model's own arguments: "rank", a number; in memory
-  /// "pages", "sliding_pages" and "row_states" (int64s), and of the one sequence that a launch is
-  /// for "position" and "held" (an int32), "window" and "slots" (int64s).
+  /// "pages", "sliding_pages" and "row_states" (int64s), and "row_places" (a RowPlace of each row).
   mlir::Value argument(llvm::StringRef name);
   /// Names an argument of the model's own.
   void setName(mlir::Value value, llvm::StringRef name);
@@ -184,7 +185,7 @@ public:
     bool meets = false;
   };
   void launch(mlir::SymbolRefAttr kernel, mlir::ValueRange operands, Phase phase,
-              const Access &access, const Repetition &repetition = {});
+              const Access &access, std::optional<RowRange> rows = std::nullopt);
   /// The caller reads `operands` and writes `results`.
   void launchHost(int64_t call, mlir::ValueRange operands, mlir::ValueRange results);
   /// Starts the step's next collective, in place: an all_reduce, or without `reduction` an

@@ -148,8 +148,8 @@ constexpr int64_t rowScaleBits(ScaleFormat format, int64_t groups) {
                                     : 8 * scaleBytes(format) * groups;
 }
 
-/// The f16 that scales of ui6 of a super-group are in units of, so that the largest of them is 63;
-/// infinite or subnormal where f16 does not hold it (see isScale).
+/// The f16 that scales of ui6 of a super-group are in units of, so that the largest of them is 63:
+/// the least normal f16 at least, and infinite where f16 does not hold it (see isScale).
 float superScale(float largest);
 /// The same found from products of the f16 and ui6, as QParams has them; nothing where they are
 /// none.

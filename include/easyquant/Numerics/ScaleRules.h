@@ -26,11 +26,12 @@
 //
 // Scales of two levels (ui6) are the same in every super-group of a row, the kSuperGroups groups
 // from a multiple of kSuperGroups on: o is 64/63 of the largest scale that the rule chooses in f32,
-// rounded to f16, and the rule then chooses again in units of it. A group of zeros has s = 63/64 o,
-// and o = 1 where all are. Those of super-blocks (SuperBlocks.h) are chosen likewise, with the
-// largest integer for the largest scale; a group of zeros has o. Minima are 0 or less there,
-// rounded to integers in units of the largest of them, and scales are those of what is above the
-// minimum. Symmetric codes of the full range have the lowest code on the side of the largest
+// rounded to f16, 2^-14 at least, and the rule then chooses again in units of it. So no weight is
+// too small: s is 2^-20 at least, and what is below half of it becomes 0. A group of zeros has
+// s = 63/64 o, and o = 1 where all are. Those of super-blocks (SuperBlocks.h) are chosen likewise,
+// with the largest integer for the largest scale; a group of zeros has o. Minima are 0 or less
+// there, rounded to integers in units of the largest of them, and scales are those of what is above
+// the minimum. Symmetric codes of the full range have the lowest code on the side of the largest
 // magnitude t, s = +-max(t / 2^(b-1), t' / (2^(b-1) - 0.5)), t' the magnitude of the other end.
 //
 // and a rule gives

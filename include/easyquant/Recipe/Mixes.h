@@ -40,8 +40,6 @@ struct Mix {
   MixFormat head, queryKeyValue, attentionOutput, gateUp, down;
   /// In the first and the last layers, whose errors all others carry on or none can mend.
   MixFormat gateUpAtEnds, downAtEnds;
-  /// The nearest scheme that GPUs have kernels for.
-  std::string_view gpuScheme;
 
   MixFormat format(SiteKind kind, bool isAtEnd) const;
 };

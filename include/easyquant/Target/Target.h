@@ -32,16 +32,20 @@ struct LaunchModule;
 
 namespace targets {
 
+/// Is a product of codes what kernels may compute, of integers, or of FP8 with a scale a row by FP8
+/// in groups of whole fragments? `input` may be null, which is float.
+bool multipliesCodes(equant::SchemeAttr weight, equant::SchemeAttr input);
+
 /// How the linears that multiply with a weight read their activations.
 struct Readers {
-  bool integers = false; ///< as int8 codes
+  bool codes = false; ///< as codes of a byte, where multipliesCodes
   bool floats = false;
 
-  /// The readers of a weight that one linear multiplies with activations of this scheme; null:
-  /// float.
-  static Readers of(equant::SchemeAttr input) {
-    const bool isInteger = input && input.isInteger();
-    return {isInteger, !isInteger};
+  /// The readers of a weight that one linear multiplies with activations of the scheme `input`;
+  /// null: float.
+  static Readers of(equant::SchemeAttr weight, equant::SchemeAttr input) {
+    const bool isCodes = multipliesCodes(weight, input);
+    return {isCodes, !isCodes};
   }
 };
 
@@ -50,7 +54,7 @@ enum class ActivationForm {
   AsIs,    ///< the activations themselves
   BF16,    ///< the activations as bf16
   Rounded, ///< f32 values that were rounded to the numbers of the scheme
-  Codes,   ///< int8 codes with their scales
+  Codes,   ///< codes of a byte with their scales
 };
 
 /// What a family's kernels compute together, beside what those of all families do.
@@ -120,8 +124,9 @@ public:
 
   /// Why kernels do not take activations of this scheme (null: float); empty if they do.
   virtual std::string whyNotActivations(equant::SchemeAttr input) const;
-  /// Null scheme: float activations of a linear, packed or not.
-  virtual ActivationForm activationForm(equant::SchemeAttr input) const = 0;
+  /// Null `input`: float activations of a linear, packed or not, whose `weight` does not matter.
+  virtual ActivationForm activationForm(equant::SchemeAttr weight,
+                                        equant::SchemeAttr input) const = 0;
   /// Do kernels read the sums of int8 codes beside weights of this scheme?
   virtual bool readsSums(equant::SchemeAttr weight) const = 0;
 

@@ -5,12 +5,12 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// A thread has a site of the sequence that the launch is for. Arithmetic is that of
-// numerics::advanceOnline, in its order.
+// A thread has a site of one sequence, whose first row its block has; blocks of other rows have
+// nothing to do. Arithmetic is that of numerics::advanceOnline, in its order.
 //
 //===----------------------------------------------------------------------===//
 
-#include "KernelBuilder.h"
+#include "StepTables.h"
 
 #include "easyquant/Numerics/OnlineScales.h"
 
@@ -24,8 +24,9 @@ namespace {
 
 class SiteEmitter {
 public:
-  SiteEmitter(KernelBuilder &b, const AdvanceSpec &spec, const KernelArguments &arguments)
-      : b(b), spec(spec), arguments(arguments) {}
+  SiteEmitter(KernelBuilder &b, const AdvanceSpec &spec, const KernelArguments &arguments,
+              const StepSequence &sequence)
+      : b(b), spec(spec), arguments(arguments), sequence(sequence) {}
 
   void emit(Value site);
 
@@ -41,8 +42,8 @@ private:
   }
   Value read(Int field) { return b.load(b.advance(before, field, f64()), f64(), true); }
   void write(Value value, Int field) { b.store(value, b.advance(after, field, f64())); }
-  /// The first double of a site in one of the sequence's two slots.
-  Value slot(int64_t which, Value site);
+  /// The first double of a site in a slot.
+  Value place(Value slot, Value site);
   /// The largest of -x and of x over the rows.
   Values extremaOf(Value site);
   /// The largest of the window, whose fields move on by one where it is an update.
@@ -51,25 +52,28 @@ private:
   KernelBuilder &b;
   const AdvanceSpec &spec;
   const KernelArguments &arguments;
+  const StepSequence &sequence;
   Value before, after; ///< of the site
 };
 
 } // namespace
 
-Value SiteEmitter::slot(int64_t which, Value site) {
-  Value place = b.load(b.advance(arguments["slots"], which, b.i64()), b.i64(), true);
-  Value fields = b.mul(site, numerics::onlineFields(spec.window));
-  return b.advance(b.advance(arguments["states"], place, b.i8()), fields, f64());
+Value SiteEmitter::place(Value slot, Value site) {
+  const int64_t fields = numerics::onlineFields(spec.window);
+  return b.advance(b.rowOf(arguments["states"], slot, spec.sites * fields, f64()),
+                   b.mul(site, fields), f64());
 }
 
 SiteEmitter::Values SiteEmitter::extremaOf(Value site) {
   Value none = b.constant(b.f32(), -std::numeric_limits<double>::infinity());
-  return b.forLoop(0, arguments["rows"], 1, ValueRange{none, none}, [&](Value row, ValueRange so) {
-    Value of = b.rowOf(arguments["extrema"], row, arguments["extrema_stride"], b.f32());
-    Value first = b.advance(of, b.mul(site, 2), b.f32());
-    return Values{larger(b.load(first, b.f32(), true), so[0]),
-                  larger(b.load(b.advance(first, 1, b.f32()), b.f32(), true), so[1])};
-  });
+  Value end = b.add(sequence.firstRow, sequence.rows);
+  return b.forLoop(
+      sequence.firstRow, end, 1, ValueRange{none, none}, [&](Value row, ValueRange so) {
+        Value of = b.rowOf(arguments["extrema"], row, arguments["extrema_stride"], b.f32());
+        Value first = b.advance(of, b.mul(site, 2), b.f32());
+        return Values{larger(b.load(first, b.f32(), true), so[0]),
+                      larger(b.load(b.advance(first, 1, b.f32()), b.f32(), true), so[1])};
+      });
 }
 
 Value SiteEmitter::moveWindow(Value peak, Value isUpdate) {
@@ -86,8 +90,8 @@ Value SiteEmitter::moveWindow(Value peak, Value isUpdate) {
 }
 
 void SiteEmitter::emit(Value site) {
-  before = slot(0, site);
-  after = slot(1, site);
+  before = place(sequence.slot, site);
+  after = place(sequence.nextSlot, site);
   Values ends = extremaOf(site);
   Value infinity = b.constant(b.f32(), std::numeric_limits<double>::infinity());
   Value low = b.negate(ends[0]);
@@ -112,11 +116,19 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const AdvanceSpec &spec, co
   kernel.name = fmt::format("advance_{}_window{}_decay{:x}", spec.sites, spec.window,
                             std::bit_cast<uint64_t>(spec.decay));
   kernel.threads = kSites;
-  kernel.grid[0].factor = divideCeil(spec.sites, kSites);
-  kernel.parameters = Parameters().readsRows("extrema").writes("states").constants("slots").rows();
+  kernel.grid[0].rowsPerBlock = 1;
+  kernel.grid[1].factor = divideCeil(spec.sites, kSites);
+  kernel.parameters = Parameters()
+                          .readsRows("extrema")
+                          .writes("states")
+                          .constants("sequences")
+                          .constants("row_places")
+                          .rows();
   return getOrEmitKernel(module, kernel, [&](KernelBuilder &b, const KernelArguments &arguments) {
-    Value site = b.add(b.mul(b.block(0), kSites), b.thread());
-    b.ifThen(b.less(site, spec.sites), [&] { SiteEmitter(b, spec, arguments).emit(site); });
+    Value site = b.add(b.mul(b.block(1), kSites), b.thread()), row = b.block(0);
+    const StepSequence sequence(b, arguments, PlaceOfRow(b, arguments, row).sequence);
+    b.ifThen(b.both(b.equal(row, sequence.firstRow), b.less(site, spec.sites)),
+             [&] { SiteEmitter(b, spec, arguments, sequence).emit(site); });
   });
 }
 

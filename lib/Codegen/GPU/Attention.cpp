@@ -8,7 +8,6 @@
 #include "AttentionBlock.h"
 
 #include <bit>
-#include <limits>
 
 using namespace mlir;
 
@@ -43,17 +42,6 @@ CacheBytes cacheBytes(const AttentionSpec &spec) {
 
 //===- Tiles --------------------------------------------------------------===//
 
-/// Stretches that the tokens are cut into, so that each multiprocessor has two blocks at M = 1: a
-/// power of two.
-static int64_t splitsOf(const AttentionSpec &spec, const AttentionTile &tile, const Chip &chip) {
-  constexpr int64_t kMost = 64;
-  int64_t blocks = spec.ranks * spec.kvHeads * QueryCut(spec, tile).chunks;
-  int64_t splits = 1;
-  while (splits < kMost && splits * blocks < 2 * chip.multiprocessors)
-    splits *= 2;
-  return splits;
-}
-
 static AttentionTile tileOf(const AttentionSpec &spec, AttentionKernel::Form form) {
   constexpr int64_t kWarps = 4;
   bool matrix = spec.headDim % 16 == 0 && spec.headDim <= 256;
@@ -63,6 +51,17 @@ static AttentionTile tileOf(const AttentionSpec &spec, AttentionKernel::Form for
     return {16, 16 * kWarps, kWarps, true};
   return {16 * kWarps, spec.headDim <= 128 ? 64 : 32, kWarps, true};
 }
+
+int64_t firstTileToken(const AttentionSpec &spec, const AttentionTile &tile) {
+  const int64_t sinks = spec.kv ? spec.kv->sinks % tile.tokens : 0;
+  return sinks == 0 ? 0 : sinks - tile.tokens;
+}
+
+int64_t blocksOf(const Chip &chip) { return 2 * chip.multiprocessors; }
+
+PartialPlace::PartialPlace(const AttentionSpec &spec)
+    : values(divideCeil(2 * spec.heads, 4) * 4),
+      stride(divideCeil(values + spec.heads * spec.headDim, 4) * 4) {}
 
 AttentionShared::AttentionShared(const AttentionSpec &spec, const AttentionTile &tile, bool split) {
   auto place = [&](int64_t size) {
@@ -117,25 +116,20 @@ static std::string symbolName(const AttentionSpec &spec) {
   return name;
 }
 
-/// The layer's part of the cache.
+/// The layer's part of the cache, and what tells a sequence's part of that.
 static Parameters &addCache(Parameters &parameters, const AttentionSpec &spec, bool written) {
   const bool isQuantized = spec.kv.has_value();
-  if (!written)
-    return parameters.reads("cache")
-        .constants("pages")
-        .reads("windows", isQuantized)
-        .constants("window", isQuantized);
-  return parameters.writes("cache")
-      .constants("pages")
-      .writes("windows", isQuantized)
-      .constants("window", isQuantized);
+  written ? parameters.writes("cache") : parameters.reads("cache");
+  parameters.constants("pages");
+  written ? parameters.writes("windows", isQuantized) : parameters.reads("windows", isQuantized);
+  return parameters.number("window_bytes", isQuantized).constants("sequences");
 }
 
 /// What a kernel takes that brings keys and values to the cache.
 static std::vector<Parameter> appendParameters(const AttentionSpec &spec) {
   Parameters parameters;
   addCache(parameters.readsRows("k").readsRows("v"), spec, /*written=*/true);
-  return parameters.constants("position").rows();
+  return parameters.constants("row_places").rows();
 }
 
 /// Writes float rows, to a float cache or to the window of a cache of codes.
@@ -148,36 +142,35 @@ static Description describeAppend(const AttentionSpec &spec) {
   return description;
 }
 
-/// Makes codes of what leaves the float window: a block has a group of tokens of one head, of keys
-/// or values.
+/// Makes codes of what leaves the float window behind a row.
 static Description describeQuantize(const AttentionSpec &spec) {
   Description description;
   description.name = "kv_quantize_" + cacheName(spec);
   description.parameters = appendParameters(spec);
-  description.grid[0] = {spec.kv->residual / spec.kv->group, spec.kv->residual};
+  description.grid[0].rowsPerBlock = 1;
   description.grid[1].factor = spec.kvHeads;
-  description.grid[2].factor = 2;
+  description.grid[2].factor = 1 + spec.kv->residual / spec.kv->group;
   description.threads = kCacheThreads;
   return description;
 }
 
-static Description describeAttend(const AttentionSpec &spec, const AttentionKernel &kernel) {
+static Description describeAttend(const AttentionSpec &spec, const AttentionKernel &kernel,
+                                  const Chip &chip) {
   Description description;
-  bool final = kernel.splits == 1;
+  const bool isCut = kernel.cut.tokens > 0;
   description.name = symbolName(spec);
-  description.name +=
-      kernel.form == AttentionKernel::Split ? fmt::format("_split{}", kernel.splits) : "_blocked";
-  if (final)
-    description.name += fmt::format("_{}", nameOf(spec.output));
+  description.name += isCut ? fmt::format("_split{}", kernel.cut.tokens) : "_blocked";
+  description.name += fmt::format("_{}", nameOf(spec.output));
   Parameters parameters;
   parameters.readsRows("q").readsRows("k", spec.kv.has_value()).readsRows("v", spec.kv.has_value());
   addCache(parameters, spec, /*written=*/false);
-  parameters.constants("table", spec.keyPositions > 0).constants("position");
-  description.parameters = parameters.writesRows("y", final).writes("scratch", !final).rows();
-  QueryCut cut(spec, kernel.tile);
-  description.grid[0] = {cut.chunks, cut.tokens};
-  description.grid[1].factor = spec.kvHeads;
-  description.grid[2].factor = kernel.splits;
+  description.parameters = parameters.constants("table", spec.keyPositions > 0)
+                               .constants("pieces")
+                               .writes("partials", isCut)
+                               .writes("partial_counters", isCut)
+                               .writesRows("y")
+                               .list;
+  description.grid[0].factor = blocksOf(chip);
   description.threads = static_cast<uint32_t>(kernel.tile.threads());
   description.sharedBytes =
       AttentionShared(spec, kernel.tile, kernel.form == AttentionKernel::Split).bytes;
@@ -187,20 +180,29 @@ static Description describeAttend(const AttentionSpec &spec, const AttentionKern
   return description;
 }
 
-static Description describeCombine(const AttentionSpec &spec, int64_t splits) {
-  Description description;
-  description.name = fmt::format("attention_combine_{}x{}_split{}_{}", spec.heads, spec.headDim,
-                                 splits, nameOf(spec.output));
-  description.parameters = Parameters().reads("scratch").writesRows("y").rows();
-  description.grid[0].rowsPerBlock = 1;
-  description.grid[1].factor = spec.heads;
-  description.threads = 128;
-  description.blocksPerSM = 8; // registers for the loads of several stretches at once
-  return description;
+static AttentionKernel kernelOf(const AttentionSpec &spec, AttentionKernel::Form form,
+                                const Chip &chip) {
+  constexpr int64_t kSplitRows = 8, kPieceTokens = 256;
+  AttentionKernel kernel;
+  kernel.form = form;
+  kernel.tile = tileOf(spec, form);
+  const QueryCut queries(spec, kernel.tile);
+  kernel.cut.rows = queries.tokens;
+  kernel.cut.window = spec.window;
+  kernel.cut.origin = firstTileToken(spec, kernel.tile);
+  if (form == AttentionKernel::Split) {
+    kernel.cut.maxRows = kSplitRows;
+    kernel.cut.tokens = kPieceTokens;
+    kernel.partialBytes = PartialPlace(spec).bytes();
+    kernel.partialCounters = spec.kvHeads * queries.chunks;
+  } else {
+    kernel.cut.minRows = kSplitRows + 1;
+  }
+  kernel.launch = describeAttend(spec, kernel, chip);
+  return kernel;
 }
 
-Result<std::vector<AttentionKernel>> attentionKernels(const AttentionSpec &spec, const Chip &chip) {
-  constexpr int64_t kSplitRows = 8, kAny = std::numeric_limits<int64_t>::max();
+Result<AttentionLaunches> attentionLaunches(const AttentionSpec &spec, const Chip &chip) {
   if (spec.headDim > kMostHeadDim)
     return makeError(ErrorCode::Unsupported,
                      "no GPU kernel for attention with heads of {} dimensions; expected at most {}",
@@ -209,64 +211,42 @@ Result<std::vector<AttentionKernel>> attentionKernels(const AttentionSpec &spec,
     return makeError(ErrorCode::Unsupported,
                      "no GPU kernel for attention whose products are held within {} by a soft cap",
                      spec.bound);
-  std::vector<AttentionKernel> kernels;
-  for (auto form : {AttentionKernel::Split, AttentionKernel::Blocked}) {
-    AttentionKernel kernel;
-    kernel.form = form;
-    kernel.tile = tileOf(spec, form);
-    kernel.maxRows = kAny;
-    if (form == AttentionKernel::Split) {
-      kernel.maxRows = kSplitRows;
-      kernel.splits = splitsOf(spec, kernel.tile, chip);
-    }
-    if (!spec.kv && !spec.appended)
-      kernel.launches.push_back(describeAppend(spec));
-    kernel.launches.push_back(describeAttend(spec, kernel));
-    if (kernel.splits > 1) {
-      // Sums of the values, and of each the maximum and the sum of weights.
-      kernel.scratchBytesPerRow = spec.heads * kernel.splits * (spec.headDim + 2) * 4;
-      kernel.launches.push_back(describeCombine(spec, kernel.splits));
-    }
-    if (spec.kv) {
-      // Only now: what a call pushes out of the window, it still sees in float.
-      kernel.launches.push_back(describeQuantize(spec));
-      kernel.launches.push_back(describeAppend(spec));
-    }
-    kernels.push_back(kernel);
-  }
-  return kernels;
+  AttentionLaunches launches;
+  if (!spec.kv && !spec.appended)
+    launches.before.push_back(describeAppend(spec));
+  for (auto form : {AttentionKernel::Split, AttentionKernel::Blocked})
+    launches.kernels.push_back(kernelOf(spec, form, chip));
+  // Only now: what a step pushes out of the window, it still sees in float.
+  if (spec.kv)
+    launches.behind = {describeQuantize(spec), describeAppend(spec)};
+  return launches;
 }
 
-/// A launch is what its name begins with.
-static void emitLaunch(KernelBuilder &b, const AttentionSpec &spec, const AttentionKernel &kernel,
-                       StringRef name, const KernelArguments &arguments) {
-  if (name.starts_with("kv_append_") || name.starts_with("kv_window_"))
-    return emitAppend(b, spec, arguments);
-  if (name.starts_with("kv_quantize_"))
-    return emitQuantize(b, spec, arguments);
-  if (name.starts_with("attention_combine_"))
-    return emitCombine(b, spec, kernel.splits, arguments);
-  if (kernel.tile.matrix)
-    return emitMatrixAttention(b, spec, kernel, arguments);
-  emitScalarAttention(b, spec, kernel, arguments);
-}
-
-std::vector<Description> getOrEmit(mlir::gpu::GPUModuleOp module, const AttentionSpec &spec,
-                                   const AttentionKernel &kernel) {
-  for (const Description &launch : kernel.launches)
+void getOrEmit(mlir::gpu::GPUModuleOp module, const AttentionSpec &spec,
+               const AttentionLaunches &launches) {
+  auto fill = [&](const Description &launch, auto emit) {
     getOrEmitKernel(module, launch, [&](KernelBuilder &b, const KernelArguments &arguments) {
-      emitLaunch(b, spec, kernel, launch.name, arguments);
+      emit(b, spec, arguments);
     });
-  return kernel.launches;
+  };
+  for (const Description &launch : launches.before)
+    fill(launch, emitAppend);
+  for (const AttentionKernel &kernel : launches.kernels)
+    getOrEmitKernel(module, kernel.launch, [&](KernelBuilder &b, const KernelArguments &arguments) {
+      emitAttention(b, spec, kernel, arguments);
+    });
+  if (!launches.behind.empty()) {
+    fill(launches.behind[0], emitQuantize);
+    fill(launches.behind[1], emitAppend);
+  }
 }
 
 Description getOrEmitRestore(mlir::gpu::GPUModuleOp module, const AttentionSpec &spec) {
   Parameters parameters;
-  addCache(parameters, spec, /*written=*/true).constants("position").constants("held");
   Description kernel;
   kernel.name = "kv_restore_" + cacheName(spec);
-  kernel.parameters = parameters.list;
-  kernel.grid[0].factor = spec.kv->residual;
+  kernel.parameters = addCache(parameters, spec, /*written=*/true).constants("row_places").list;
+  kernel.grid[0] = {spec.kv->residual, 1};
   kernel.grid[1].factor = spec.kvHeads;
   kernel.threads = kCacheThreads;
   return getOrEmitKernel(module, kernel, [&](KernelBuilder &b, const KernelArguments &arguments) {

@@ -5,14 +5,16 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// A block attends with a tile of queries of one kv head to a stretch of the cached tokens, a tile
-// of them at a time:
+// Blocks take turns with the pieces of a step (Formats/GpuStep.h), each once for every kv head. A
+// block attends with a tile of queries of one kv head to the tokens of a piece, a tile of them at a
+// time:
 //
 //   softmax is online: a running maximum m, sum l of weights and sum o of weighted values; scores
 //   are in units of log2 e, so that weights are powers of two.
 //
 // AttentionMatrix.cpp does so by mma.sync, AttentionScalar.cpp by fma. KeyValueTiles brings tiles
-// to shared memory, from whatever the cache is.
+// to shared memory, from whatever the cache is. Where a row's tokens are in several pieces, the
+// block that ends the last one of them combines their sums (AttentionCombine.cpp).
 //
 //===----------------------------------------------------------------------===//
 
@@ -27,13 +29,14 @@ namespace easyquant::gpu {
 /// Lower than all scores, and still a number: what is masked is minus infinity.
 inline constexpr double kLeastMaximum = -1e30;
 
+/// One piece for one kv head.
 class AttentionBlock {
 public:
   AttentionBlock(KernelBuilder &b, const AttentionSpec &spec, const AttentionKernel &kernel,
-                 const KernelArguments &arguments);
+                 const KernelArguments &arguments, mlir::Value item);
 
   struct Query {
-    mlir::Value token, head; ///< its token in the call, its head among those that share the kv head
+    mlir::Value token, head; ///< its row in the piece, its head among those that share the kv head
     mlir::Value valid;       ///< i1; where it is false, token and head are those of query 0
     mlir::Value first, end;  ///< the cached tokens that it sees; none where it is not valid
   };
@@ -45,32 +48,34 @@ public:
 
   mlir::Value firstToken(mlir::Value tile); ///< may be negative where codes are
   /// Tiles hold tokens before the first one that a query sees.
-  bool masksFirst() const { return spec.window > 0 || origin() < 0; }
+  bool masksFirst() const { return spec.window > 0 || kernel.cut.origin < 0; }
 
-  bool final() const { return kernel.splits == 1; }
-  /// A query's sum of weighted values: divided by the sum of weights in the end, as it is before.
+  /// body(false) where the sums are of all tokens that the queries see, body(true) where they are
+  /// of a part of them.
+  void forResult(llvm::function_ref<void(bool isPart)> body);
+  /// A query's headDim elements of the result.
   mlir::Value outputRow(const Query &query);
-  /// In a split: writes maximum and sum of weights.
-  void storeMerge(const Query &query, mlir::Value maximum, mlir::Value sum);
+  /// A query's sums of weighted values of a part, and its maximum and sum of weights there, two
+  /// floats.
+  mlir::Value partialRow(const Query &query, mlir::Value part);
+  mlir::Value partialMerge(const Query &query, mlir::Value part);
 
-  mlir::Value kvHead, position, rows;
-  mlir::Value firstTile, endTile; ///< of the stretch
-  mlir::Value end;                ///< of what any query of the block sees
+  StepPiece piece;
+  StepSequence sequence;
+  mlir::Value kvHead;
+  mlir::Value counter;            ///< of the parts that are done
+  mlir::Value firstTile, endTile; ///< of the piece
+  mlir::Value position;           ///< of the piece's first row
   const AttentionSpec &spec;
   const AttentionKernel &kernel;
   const KernelArguments &arguments;
 
 private:
-  /// The first token of tile 0. Tiles of a cache of codes begin where groups do: a multiple of a
-  /// tile behind the sinks.
-  int64_t origin() const {
-    int64_t tokens = kernel.tile.tokens, sinks = spec.kv ? spec.kv->sinks % tokens : 0;
-    return sinks == 0 ? 0 : sinks - tokens;
-  }
-  mlir::Value mergeIndex(const Query &query);
+  mlir::Value headOf(const Query &query);
+  mlir::Value partialPlace(const Query &query, mlir::Value part);
   KernelBuilder &b;
   QueryCut cut;
-  mlir::Value firstQueryToken, firstHead, split;
+  mlir::Value firstHead;
 };
 
 /// Tiles of keys and values in shared memory: rows of AttentionShared::rowBytes, f16 for the matrix
@@ -107,12 +112,19 @@ private:
 /// The largest of a warp's values, f32, in each lane.
 mlir::Value warpMax(KernelBuilder &b, mlir::Value value);
 
+/// The same number, of which no pass knows that it is.
+mlir::Value unknown(KernelBuilder &b, mlir::Value number);
+
+/// All pieces, for all kv heads.
+void emitAttention(KernelBuilder &b, const AttentionSpec &spec, const AttentionKernel &kernel,
+                   const KernelArguments &arguments);
 void emitMatrixAttention(KernelBuilder &b, const AttentionSpec &spec, const AttentionKernel &kernel,
-                         const KernelArguments &arguments);
+                         const KernelArguments &arguments, mlir::Value item);
 void emitScalarAttention(KernelBuilder &b, const AttentionSpec &spec, const AttentionKernel &kernel,
-                         const KernelArguments &arguments);
-void emitCombine(KernelBuilder &b, const AttentionSpec &spec, int64_t splits,
-                 const KernelArguments &arguments);
+                         const KernelArguments &arguments, mlir::Value item);
+/// Behind a part, whose sums all threads have written; `shared` is memory that nobody reads any
+/// more.
+void emitCombine(KernelBuilder &b, AttentionBlock &block, mlir::Value shared);
 
 } // namespace easyquant::gpu
 

@@ -38,6 +38,10 @@ static Value pageOf(KernelBuilder &b, Value cache, Value pages, Value n) {
   return b.advance(cache, byte, b.i8());
 }
 
+Value pagesOf(KernelBuilder &b, const KernelArguments &arguments, const StepSequence &sequence) {
+  return b.advance(arguments["pages"], sequence.firstPage, b.i64());
+}
+
 Value FloatCache::page(Value token) {
   return pageOf(b, cache, pages, b.div(token, numerics::kPageTokens));
 }
@@ -53,10 +57,10 @@ Value FloatCache::row(bool keys, Value page, Value head, Value token) {
 //===- Codes --------------------------------------------------------------===//
 
 CodePlaces::CodePlaces(KernelBuilder &b, const AttentionSpec &spec,
-                       const KernelArguments &arguments)
-    : layout(spec), b(b), spec(spec), cache(arguments["cache"]), pages(arguments["pages"]) {
-  Value byte = b.load(arguments["window"], b.i64(), /*constant=*/true);
-  window = b.advance(arguments["windows"], byte, b.i8());
+                       const KernelArguments &arguments, const StepSequence &sequence)
+    : layout(spec), b(b), spec(spec), cache(arguments["cache"]),
+      pages(pagesOf(b, arguments, sequence)) {
+  window = b.rowOf(arguments["windows"], sequence.window, arguments["window_bytes"], b.i8());
 }
 
 Value CodePlaces::floatRow(bool keys, Value head, Value token) {
@@ -161,7 +165,11 @@ Value CodePlaces::dequantize(Value codeRow, Value dim, const Slices &slices) {
 
 //===- Reading ------------------------------------------------------------===//
 
-Value readCallRow(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments,
+Value rowOfToken(KernelBuilder &b, const StepSequence &sequence, Value token) {
+  return b.add(b.sub(token, sequence.position), sequence.firstRow);
+}
+
+Value readStepRow(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments,
                   bool keys, Value head, Value row, Value dim, int64_t count) {
   std::string name = keys ? "k" : "v";
   Value from = b.rowOf(arguments[name], row, arguments[name + "_stride"], b.f32());
@@ -180,14 +188,14 @@ Value readCallRow(KernelBuilder &b, const AttentionSpec &spec, const KernelArgum
 }
 
 CacheReader::CacheReader(KernelBuilder &b, const AttentionSpec &spec,
-                         const KernelArguments &arguments, Value head, Value position)
-    : b(b), spec(spec), arguments(arguments), head(head), position(position),
-      floats(b, spec, arguments) {
+                         const KernelArguments &arguments, Value head, const StepSequence &sequence)
+    : b(b), spec(spec), arguments(arguments), head(head), sequence(sequence),
+      floats(b, spec, arguments, sequence) {
   if (!spec.kv)
     return;
-  codes.emplace(b, spec, arguments);
+  codes.emplace(b, spec, arguments, sequence);
   for (bool keys : {false, true})
-    firstFloat[keys] = codes->firstFloat(keys, position);
+    firstFloat[keys] = codes->firstFloat(keys, sequence.position);
 }
 
 Value CacheReader::page(Value first) {
@@ -201,12 +209,13 @@ Value CacheReader::readCodes(bool keys, Value page, Value token, Value dim) {
   int64_t sinks = spec.kv->sinks;
   Type words = b.vec(4, b.i32());
   // One of three: what comes, float rows, codes.
+  const Value position = sequence.position;
   Value old = b.less(token, position), coded = b.less(token, firstFloat[keys]);
   if (sinks > 0)
     coded = b.both(coded, b.less(sinks - 1, token));
   Value x = b.guarded(b.less(b.sub(position, 1), token), b.zero(words), [&] {
-    return b.bitcast(readCallRow(b, spec, arguments, keys, head, b.sub(token, position), dim, 8),
-                     words);
+    Value row = rowOfToken(b, sequence, token);
+    return b.bitcast(readStepRow(b, spec, arguments, keys, head, row, dim, 8), words);
   });
   Value isFloat = b.both(old, b.equal(coded, b.zero(coded.getType())));
   x = b.guarded(isFloat, x, [&] {
@@ -236,16 +245,20 @@ Value CacheReader::read(bool keys, Value page, Value token, Value dim, int64_t c
 //===- Filling ------------------------------------------------------------===//
 
 void emitAppend(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments) {
-  Value row = b.block(0), token = b.add(b.load(arguments["position"], b.i32(), true), row);
-  FloatCache floats(b, spec, arguments);
+  Value row = b.block(0);
+  const PlaceOfRow place(b, arguments, row);
+  const StepSequence sequence(b, arguments, place.sequence);
+  Value token = place.position;
+  FloatCache floats(b, spec, arguments, sequence);
   std::optional<CodePlaces> codes;
   Value kept, page;
   if (!spec.kv)
     page = floats.page(token);
   if (spec.kv) {
-    codes.emplace(b, spec, arguments);
-    // A later token of the call takes the place of one that is no sink.
-    Value last = b.less(b.sub(arguments["rows"], spec.kv->residual + 1), row);
+    codes.emplace(b, spec, arguments, sequence);
+    // A later token of the step takes the place of one that is no sink.
+    Value end = b.add(sequence.firstRow, sequence.rows);
+    Value last = b.less(b.sub(end, spec.kv->residual + 1), row);
     Value sink = b.less(token, spec.kv->sinks);
     kept = b.ori(arith::ExtUIOp::create(b, b.i32(), last).getResult(),
                  arith::ExtUIOp::create(b, b.i32(), sink).getResult());
@@ -257,7 +270,7 @@ void emitAppend(KernelBuilder &b, const AttentionSpec &spec, const KernelArgumen
               [&](Value column) {
                 Value head = b.div(column, spec.headDim), dim = b.rem(column, spec.headDim);
                 for (bool keys : {true, false}) {
-                  Value x = readCallRow(b, spec, arguments, keys, head, row, dim, width);
+                  Value x = readStepRow(b, spec, arguments, keys, head, row, dim, width);
                   Value to = codes ? codes->floatRow(keys, head, token)
                                    : floats.row(keys, page, head, token);
                   b.store(x, b.advance(to, dim, b.type(Float::F16)));
@@ -267,15 +280,18 @@ void emitAppend(KernelBuilder &b, const AttentionSpec &spec, const KernelArgumen
 }
 
 void emitRestore(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments) {
-  CodePlaces codes(b, spec, arguments);
   const numerics::KVScheme &kv = *spec.kv;
-  Value position = b.load(arguments["position"], b.i32(), true);
-  Value held = b.load(arguments["held"], b.i32(), true), head = b.block(1);
+  // Blocks of a sequence's first row have a token each, those of its other rows nothing to do.
+  Value row = b.div(b.block(0), kv.residual), head = b.block(1);
+  const StepSequence sequence(b, arguments, PlaceOfRow(b, arguments, row).sequence);
+  CodePlaces codes(b, spec, arguments, sequence);
   // Token j lost its row when j + R came.
+  Value position = sequence.position;
   Value first = b.max(b.sub(position, kv.residual), kv.sinks);
-  Value token = b.add(first, b.block(0)), end = b.min(position, b.sub(held, kv.residual));
+  Value token = b.add(first, b.rem(b.block(0), kv.residual));
+  Value end = b.min(position, b.sub(sequence.held, kv.residual));
   int64_t runs = spec.headDim / 8;
-  b.ifThen(b.less(token, end), [&] {
+  b.ifThen(b.both(b.equal(row, sequence.firstRow), b.less(token, end)), [&] {
     Value i = b.sub(token, kv.sinks), page = codes.page(i);
     for (bool keys : {true, false})
       b.forLoop(b.thread(), runs, kCacheThreads, [&](Value run) {

@@ -13,7 +13,7 @@
 #ifndef EASYQUANT_LIB_CODEGEN_GPU_ATTENTIONCACHE_H
 #define EASYQUANT_LIB_CODEGEN_GPU_ATTENTIONCACHE_H
 
-#include "KernelBuilder.h"
+#include "StepTables.h"
 
 #include "easyquant/Codegen/GPU/Attention.h"
 
@@ -29,6 +29,21 @@ struct QueryCut {
       : group(spec.heads / spec.kvHeads), tokens(std::max<int64_t>(1, tile.queries / group)),
         chunks(divideCeil(group, tile.queries)) {}
   int64_t group, tokens, chunks;
+};
+
+/// The first token of tile 0, perhaps negative. Tiles of a cache of codes begin where groups do: a
+/// multiple of a tile behind the sinks.
+int64_t firstTileToken(const AttentionSpec &spec, const AttentionTile &tile);
+
+/// Blocks that take turns with the pieces of a step: two a multiprocessor.
+int64_t blocksOf(const Chip &chip);
+
+/// The floats of a place for partial sums, a row's: for every head the maximum of scores and the
+/// sum of weights, then the sums of weighted values of the first head, of the second one, ...
+struct PartialPlace {
+  explicit PartialPlace(const AttentionSpec &spec);
+  int64_t values, stride;
+  int64_t bytes() const { return stride * 4; }
 };
 
 /// Places in the shared memory of an attention kernel, in bytes.
@@ -79,11 +94,16 @@ mlir::Value saturateToHalf(KernelBuilder &b, mlir::Value x);
 /// codes of its neighbours.
 mlir::Value finiteHalf(KernelBuilder &b, mlir::Value x);
 
+/// The pages of a sequence.
+mlir::Value pagesOf(KernelBuilder &b, const KernelArguments &arguments,
+                    const StepSequence &sequence);
+
 /// Places in the pages of a float cache. A page is looked up once for all of its tokens.
 class FloatCache {
 public:
-  FloatCache(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments)
-      : b(b), spec(spec), cache(arguments["cache"]), pages(arguments["pages"]) {}
+  FloatCache(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments,
+             const StepSequence &sequence)
+      : b(b), spec(spec), cache(arguments["cache"]), pages(pagesOf(b, arguments, sequence)) {}
   /// The layer's part of the page that a token is in.
   mlir::Value page(mlir::Value token);
   /// The D elements (f16) of a token's key or value there.
@@ -98,7 +118,8 @@ private:
 /// Places of a cache of codes.
 class CodePlaces {
 public:
-  CodePlaces(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments);
+  CodePlaces(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments,
+             const StepSequence &sequence);
   /// The D elements (f16) of a token in the window or among the sinks.
   mlir::Value floatRow(bool keys, mlir::Value head, mlir::Value token);
   /// The layer's part of the page that number i is in.
@@ -135,11 +156,11 @@ private:
   mlir::Value cache, pages, window;
 };
 
-/// Keys and values of one head, as a call sees them.
+/// Keys and values of one head, as the rows of a sequence see them.
 class CacheReader {
 public:
   CacheReader(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments,
-              mlir::Value head, mlir::Value position);
+              mlir::Value head, const StepSequence &sequence);
   /// The page of tokens from `first` on, as many as a tile has. In a cache of codes it is the page
   /// of those that are codes.
   mlir::Value page(mlir::Value first);
@@ -160,21 +181,24 @@ private:
   KernelBuilder &b;
   const AttentionSpec &spec;
   const KernelArguments &arguments;
-  mlir::Value head, position;
+  mlir::Value head;
+  const StepSequence &sequence;
   FloatCache floats;
   std::optional<CodePlaces> codes;
   mlir::Value firstFloat[2]; ///< of values, of keys
 };
 
-/// `count` floats of a call's token as a cache of codes keeps them, f16.
-mlir::Value readCallRow(KernelBuilder &b, const AttentionSpec &spec,
+/// The row of the step that a token of the step has.
+mlir::Value rowOfToken(KernelBuilder &b, const StepSequence &sequence, mlir::Value token);
+/// `count` floats of a row of the step as the cache keeps them, f16.
+mlir::Value readStepRow(KernelBuilder &b, const AttentionSpec &spec,
                         const KernelArguments &arguments, bool keys, mlir::Value head,
                         mlir::Value row, mlir::Value dim, int64_t count);
 
-/// Writes the float rows of a call's tokens: to a float cache all of them, to a cache of codes
-/// those that the call does not push out itself.
+/// Writes the float rows of a step's tokens: to a float cache all of them, to a cache of codes
+/// those that the step does not push out itself.
 void emitAppend(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments);
-/// Makes codes of the tokens that the next call sees as codes and this one did not.
+/// Makes codes of the tokens that the next step sees as codes and this one did not.
 void emitQuantize(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments);
 void emitRestore(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments);
 

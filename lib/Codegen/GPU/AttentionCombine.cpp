@@ -1,13 +1,13 @@
-//===- AttentionCombine.cpp - Stretches of tokens into one ----------------===//
+//===- AttentionCombine.cpp - Parts of the tokens into one ----------------===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 //
-// A block has one head of one token. Every warp works out the factors of all stretches, and adds up
-// those whose number is its own modulo the number of warps; then the warps' sums are added, in the
-// order of warps. Only the stretches before the last one with a token in it have written anything.
+// The block that ends the last part of a tile of queries, whichever that is, adds up all parts in
+// their order. A warp has every fourth query: first its lanes have parts, whose maxima and sums of
+// weights they merge, then dimensions.
 //
 //===----------------------------------------------------------------------===//
 
@@ -18,92 +18,115 @@
 using namespace mlir;
 
 namespace easyquant::gpu {
+namespace {
 
-void emitCombine(KernelBuilder &b, const AttentionSpec &spec, int64_t splits,
-                 const KernelArguments &arguments) {
+class CombineEmitter {
+public:
+  CombineEmitter(KernelBuilder &b, AttentionBlock &block)
+      : b(b), block(block), width(std::gcd<int64_t>(block.spec.headDim, 4)),
+        passes(divideCeil(block.spec.headDim, 32 * width)),
+        atOnce(std::max<int64_t>(1, 8 / passes)), lane(b.rem(b.thread(), 32)) {}
+
+  void emit();
+
+private:
   using Values = KernelBuilder::Values;
-  constexpr int64_t kWarps = 4;
-  const int64_t headDim = spec.headDim, width = std::gcd<int64_t>(headDim, 4);
-  const int64_t passes = divideCeil(headDim, 32 * width);
-  Type pair = b.vec(2, b.f32()), piece = width == 1 ? b.f32() : Type(b.vec(width, b.f32()));
-  Value token = b.block(0), head = b.block(1);
-  Value warp = b.div(b.thread(), 32), lane = b.rem(b.thread(), 32);
-  Value first = b.mul(b.add(b.mul(token, spec.heads), head), splits);
-  Value scratch = arguments["scratch"];
-  Value values = b.rowOf(scratch, first, headDim, b.f32());
-  Value merges =
-      b.rowOf(b.rowOf(scratch, b.mul(arguments["rows"], spec.heads * splits), headDim, b.f32()),
-              first, 2, b.f32());
-  Value shared = b.sharedMemory(kWarps * (splits + headDim) * 4);
-  Value factors = b.advance(shared, b.mul(warp, splits), b.f32());
-  Value sums = b.advance(shared, kWarps * splits, b.f32());
-
-  // Lanes have stretches.
-  Values maxima, weights;
-  Value maximum = b.constant(b.f32(), kLeastMaximum), count = b.i32(0);
-  for (int64_t i = 0; i < splits; i += 32) {
-    Value split = b.add(lane, i);
-    Value inside = i + 32 > splits ? b.less(split, splits) : Value();
-    Value none = arith::ConstantOp::create(
-        b,
-        DenseElementsAttr::get(cast<VectorType>(pair), {static_cast<float>(kLeastMaximum), 0.0f}));
-    Value merge = b.guarded(inside, none, [&] {
-      return b.load(b.advance(merges, b.mul(split, 2), b.f32()), pair, /*constant=*/true);
-    });
-    maxima.push_back(b.extract(merge, 0));
-    weights.push_back(b.extract(merge, 1));
-    maximum = b.maxf(maximum, maxima.back());
-    Value some = b.compare(arith::CmpFPredicate::OGT, weights.back(), b.zero(b.f32()));
-    count = b.max(count, b.select(some, b.add(split, 1), b.i32(0)));
-  }
-  maximum = warpMax(b, maximum);
-  count = b.warpMaxUnsigned(count);
-  Value total = b.zero(b.f32());
-  for (auto [i, m, l] : llvm::enumerate(maxima, weights)) {
-    Value factor = b.exp2Approximate(b.subf(m, maximum));
-    total = b.fma(factor, l, total);
-    Value split = b.add(lane, static_cast<int64_t>(i) * 32);
-    b.ifThen(splits % 32 != 0 ? b.less(split, splits) : Value(),
-             [&] { b.store(factor, b.advance(factors, split, b.f32())); });
-  }
-  total = b.warpSum(total);
-  b.warpBarrier();
-
-  auto columnOf = [&](int64_t pass) { return b.add(b.mul(lane, width), pass * 32 * width); };
-  auto inside = [&](int64_t pass) {
+  /// Maximum and sum of weights over all parts.
+  std::pair<Value, Value> merge(const AttentionBlock::Query &query);
+  void combine(const AttentionBlock::Query &query);
+  Value columnOf(int64_t pass) { return b.add(b.mul(lane, width), pass * 32 * width); }
+  Value insideOf(int64_t pass) {
+    const int64_t headDim = block.spec.headDim;
     return (pass + 1) * 32 * width > headDim ? b.less(columnOf(pass), headDim) : Value();
-  };
-  Values accumulators(passes * width, b.zero(b.f32()));
-  accumulators = b.forLoop(warp, count, kWarps, accumulators, [&](Value split, ValueRange carried) {
-    Value factor = b.load(b.advance(factors, split, b.f32()), b.f32());
-    Value row = b.rowOf(values, split, headDim, b.f32());
-    Values next;
-    for (int64_t pass = 0; pass < passes; ++pass) {
-      Value x = b.guarded(inside(pass), b.zero(piece), [&] {
-        return b.load(b.advance(row, columnOf(pass), b.f32()), piece, /*constant=*/true);
+  }
+
+  KernelBuilder &b;
+  AttentionBlock &block;
+  const int64_t width, passes; ///< dimensions of a lane at once; how often
+  const int64_t atOnce;        ///< parts whose loads are under way together
+  Value lane;
+};
+
+} // namespace
+
+std::pair<Value, Value> CombineEmitter::merge(const AttentionBlock::Query &query) {
+  Type pair = b.vec(2, b.f32());
+  Value parts = block.piece.parts, least = b.constant(b.f32(), kLeastMaximum);
+  Value none = b.join({least, b.zero(b.f32())});
+  Values merged = b.forLoop(
+      0, parts, 32, {least, b.zero(b.f32())}, [&](Value first, ValueRange carried) -> Values {
+        Value part = b.add(first, lane);
+        Value own = b.guarded(b.less(part, parts), none,
+                              [&] { return b.load(block.partialMerge(query, part), pair); });
+        Value maximum = b.maxf(b.extract(own, 0), carried[0]);
+        auto weighed = [&](Value m, Value sum) {
+          return b.mulf(b.exp2Approximate(b.subf(m, maximum)), sum);
+        };
+        return {maximum, b.addf(weighed(carried[0], carried[1]),
+                                weighed(b.extract(own, 0), b.extract(own, 1)))};
       });
-      for (int64_t i = 0; i < width; ++i)
-        next.push_back(b.fma(b.extract(x, i), factor, carried[pass * width + i]));
+  Value maximum = warpMax(b, merged[0]);
+  Value factor = b.exp2Approximate(b.subf(merged[0], maximum));
+  return {maximum, b.warpSum(b.mulf(factor, merged[1]))};
+}
+
+void CombineEmitter::combine(const AttentionBlock::Query &query) {
+  Type run = width == 1 ? b.f32() : Type(b.vec(width, b.f32()));
+  auto [maximum, total] = merge(query);
+  Value parts = block.piece.parts, last = b.sub(parts, 1);
+  Values sums(passes * width, b.zero(b.f32()));
+  sums = b.forLoop(0, parts, atOnce, sums, [&](Value first, ValueRange carried) {
+    Values factors, values;
+    for (int64_t i = 0; i < atOnce; ++i) {
+      // Behind the end, the last part once more, which counts for nothing.
+      Value number = b.add(first, i), part = b.min(number, last);
+      Value factor =
+          b.exp2Approximate(b.subf(b.load(block.partialMerge(query, part), b.f32()), maximum));
+      factors.push_back(b.select(b.less(number, parts), factor, b.zero(b.f32())));
+      for (int64_t pass = 0; pass < passes; ++pass)
+        values.push_back(b.guarded(insideOf(pass), b.zero(run), [&] {
+          return b.load(b.advance(block.partialRow(query, part), columnOf(pass), b.f32()), run);
+        }));
     }
+    Values next(carried.begin(), carried.end());
+    for (int64_t i = 0; i < atOnce; ++i)
+      for (int64_t pass = 0; pass < passes; ++pass)
+        for (int64_t j = 0; j < width; ++j) {
+          Value &sum = next[pass * width + j];
+          sum = b.fma(b.extract(values[i * passes + pass], j), factors[i], sum);
+        }
     return next;
   });
-  for (int64_t pass = 0; pass < passes; ++pass)
-    b.ifThen(inside(pass), [&] {
-      Value to = b.advance(sums, b.add(b.mul(warp, headDim), columnOf(pass)), b.f32());
-      b.store(b.join(ArrayRef(accumulators).slice(pass * width, width)), to);
-    });
-  b.barrier();
   Value inverse = b.reciprocalApproximate(total);
-  Type element = b.type(spec.output);
-  Value y = b.rowOf(arguments["y"], token, arguments["y_stride"], element);
-  y = b.advance(y, b.mul(head, headDim), element);
-  b.forLoop(b.thread(), headDim, kWarps * 32, [&](Value column) {
-    Value sum;
-    for (int64_t w = 0; w < kWarps; ++w) {
-      Value x = b.load(b.advance(sums, b.add(column, w * headDim), b.f32()), b.f32());
-      sum = sum ? b.addf(sum, x) : x;
-    }
-    b.store(b.fromF32(b.mulf(sum, inverse), spec.output), b.advance(y, column, element));
+  const Float output = block.spec.output;
+  Value y = block.outputRow(query);
+  for (int64_t pass = 0; pass < passes; ++pass)
+    b.ifThen(insideOf(pass), [&] {
+      Values own;
+      for (int64_t j = 0; j < width; ++j)
+        own.push_back(b.mulf(sums[pass * width + j], inverse));
+      b.store(b.fromF32(b.join(own), output), b.advance(y, columnOf(pass), b.type(output)));
+    });
+}
+
+void CombineEmitter::emit() {
+  const AttentionTile &tile = block.kernel.tile;
+  b.forLoop(b.div(b.thread(), 32), tile.queries, tile.warps, [&](Value u) {
+    AttentionBlock::Query query = block.query(u);
+    // The same for all lanes.
+    b.ifThen(query.valid, [&] { combine(query); });
+  });
+}
+
+void emitCombine(KernelBuilder &b, AttentionBlock &block, Value shared) {
+  Value last = b.sub(block.piece.parts, 1);
+  b.fence();
+  b.barrier();
+  b.ifThen(b.equal(b.thread(), 0), [&] { b.store(b.countUpTo(last, block.counter), shared); });
+  b.barrier();
+  b.ifThen(b.equal(b.load(shared, b.i32()), last), [&] {
+    b.fence();
+    CombineEmitter(b, block).emit();
   });
 }
 

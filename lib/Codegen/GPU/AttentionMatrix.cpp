@@ -28,8 +28,8 @@ namespace {
 class MatrixAttention {
 public:
   MatrixAttention(KernelBuilder &b, const AttentionSpec &spec, const AttentionKernel &kernel,
-                  const KernelArguments &arguments)
-      : b(b), block(b, spec, kernel, arguments), spec(spec),
+                  const KernelArguments &arguments, Value item)
+      : b(b), item(item), block(b, spec, kernel, arguments, item), spec(spec),
         split(kernel.form == AttentionKernel::Split), places(spec, kernel.tile, split),
         warps(kernel.tile.warps), steps(spec.headDim / 16),
         tokenTiles((split ? 16 : kernel.tile.tokens) / 8), shared(b.dynamicSharedMemory()),
@@ -59,9 +59,10 @@ private:
   void mask(Values &s, Value firstToken);
   Values weigh(Values s, ValueRange state);
   void writeOwn(const Values &state);
-  void merge(const Values &state);
+  void merge(AttentionBlock &block, const Values &state);
 
   KernelBuilder &b;
+  Value item;
   AttentionBlock block;
   const AttentionSpec &spec;
   const bool split;
@@ -208,7 +209,7 @@ void MatrixAttention::writeOwn(const Values &state) {
     });
 }
 
-void MatrixAttention::merge(const Values &state) {
+void MatrixAttention::merge(AttentionBlock &block, const Values &state) {
   constexpr int64_t kRows = 16;
   const int64_t stride = mergeStride(spec.headDim), pairs = spec.headDim / 2;
   Type pair = b.vec(2, b.f32());
@@ -232,7 +233,6 @@ void MatrixAttention::merge(const Values &state) {
     }
   }
   b.barrier();
-  Value some = b.less(block.firstTile, block.endTile);
   b.forLoop(b.thread(), kRows * pairs, warps * 32, [&](Value index) {
     Value row = b.div(index, pairs), column = b.mul(b.rem(index, pairs), 2);
     AttentionBlock::Query query = block.query(row);
@@ -253,14 +253,19 @@ void MatrixAttention::merge(const Values &state) {
         x = b.fma(b.extract(own, 0), factor, x);
         y = b.fma(b.extract(own, 1), factor, y);
       }
-      Value to = block.outputRow(query);
-      if (block.final()) {
+      block.forResult([&](bool isPart) {
+        if (isPart) {
+          Value part = block.piece.part;
+          b.store(b.join({x, y}), b.advance(block.partialRow(query, part), column, b.f32()));
+          return b.ifThen(b.equal(column, 0), [&] {
+            b.store(b.join({maximum, sum}), block.partialMerge(query, part));
+          });
+        }
         Value inverse = b.reciprocalApproximate(sum);
         Value two = b.join({b.mulf(x, inverse), b.mulf(y, inverse)});
-        return b.store(b.fromF32(two, spec.output), b.advance(to, column, b.type(spec.output)));
-      }
-      b.ifThen(some, [&] { b.store(b.join({x, y}), b.advance(to, column, b.f32())); });
-      b.ifThen(b.equal(column, 0), [&] { block.storeMerge(query, maximum, sum); });
+        Value to = b.advance(block.outputRow(query), column, b.type(spec.output));
+        b.store(b.fromF32(two, spec.output), to);
+      });
     });
   });
 }
@@ -305,12 +310,17 @@ void MatrixAttention::emit() {
   for (int64_t half = 0; half < 2; ++half)
     state[kSums + half] =
         acrossQuad(state[kSums + half], [&](Value x, Value y) { return b.addf(x, y); });
-  split ? merge(state) : writeOwn(state);
+  if (!split)
+    return writeOwn(state);
+  // Looked up once more: numbers that waited for the end of the loop would be registers too many.
+  AttentionBlock again(b, spec, block.kernel, block.arguments, unknown(b, item));
+  merge(again, state);
+  b.ifThen(b.less(1, again.piece.parts), [&] { emitCombine(b, again, shared); });
 }
 
 void emitMatrixAttention(KernelBuilder &b, const AttentionSpec &spec, const AttentionKernel &kernel,
-                         const KernelArguments &arguments) {
-  MatrixAttention(b, spec, kernel, arguments).emit();
+                         const KernelArguments &arguments, Value item) {
+  MatrixAttention(b, spec, kernel, arguments, item).emit();
 }
 
 } // namespace easyquant::gpu

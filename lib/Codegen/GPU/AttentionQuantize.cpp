@@ -5,8 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// The steps of easyquant/Numerics/KVCache.h, to the bit. A block has the keys, or the values, of a
-// group of tokens of one head. They come from the float window, or from the call itself.
+// The steps of easyquant/Numerics/KVCache.h, to the bit. Behind every row of the step one token of
+// its sequence is too old for values that are floats, and behind every R rows as many for keys: a
+// block has the values of one token, or the keys of a group of them, of one head. They come from
+// the float window, or from the step itself.
 //
 //===----------------------------------------------------------------------===//
 
@@ -22,10 +24,10 @@ namespace {
 class QuantizeEmitter {
 public:
   QuantizeEmitter(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments)
-      : b(b), spec(spec), arguments(arguments), codes(b, spec, arguments), kv(codes.layout.kv),
-        runs(codes.layout.width / kRun), head(b.block(1)),
-        position(b.load(arguments["position"], b.i32(), /*constant=*/true)),
-        next(b.add(position, arguments["rows"])) {}
+      : b(b), spec(spec), arguments(arguments), place(b, arguments, b.block(0)),
+        sequence(b, arguments, place.sequence), codes(b, spec, arguments, sequence),
+        kv(codes.layout.kv), runs(codes.layout.width / kRun), head(b.block(1)),
+        position(sequence.position) {}
 
   void emit();
 
@@ -42,16 +44,18 @@ private:
   /// Quantizes a run and writes its codes.
   void store(bool keys, Value page, Value token, Value dim, const Values &x,
              llvm::function_ref<Slice(int64_t)> sliceOf);
-  void emitTokens(bool keys, Value first, Value end);
+  void emitTokens(bool keys, Value first, int64_t tokens);
   void emitChannels(Value first);
 
   KernelBuilder &b;
   const AttentionSpec &spec;
   const KernelArguments &arguments;
+  const PlaceOfRow place;
+  const StepSequence sequence;
   CodePlaces codes;
   const numerics::KVScheme &kv;
   const int64_t runs; ///< of a token's slice
-  Value head, position, next;
+  Value head, position;
 };
 
 } // namespace
@@ -62,7 +66,7 @@ QuantizeEmitter::Values QuantizeEmitter::read(bool keys, Value token, Value dim,
     return b.load(b.advance(codes.floatRow(keys, head, token), dim, half), type, true);
   });
   x = b.guarded(b.less(b.sub(position, 1), token), x, [&] {
-    return readCallRow(b, spec, arguments, keys, head, b.sub(token, position), dim, count);
+    return readStepRow(b, spec, arguments, keys, head, rowOfToken(b, sequence, token), dim, count);
   });
   Values values;
   for (int64_t i = 0; i < count; ++i)
@@ -105,12 +109,11 @@ void QuantizeEmitter::store(bool keys, Value page, Value token, Value dim, const
 }
 
 /// A slice belongs to a warp.
-void QuantizeEmitter::emitTokens(bool keys, Value first, Value end) {
+void QuantizeEmitter::emitTokens(bool keys, Value first, int64_t tokens) {
   const CodeCache &layout = codes.layout;
   const int64_t warps = kCacheThreads / 32, passes = divideCeil(runs, 32);
   Value lane = b.rem(b.thread(), 32), warp = b.div(b.thread(), 32);
-  Value count = b.mul(b.sub(b.min(b.add(first, kv.group), end), first), layout.slices);
-  b.forLoop(warp, count, warps, [&](Value unit) {
+  b.forLoop(warp, tokens * layout.slices, warps, [&](Value unit) {
     Value token = b.add(first, b.div(unit, layout.slices)), part = b.rem(unit, layout.slices);
     Value start = b.mul(part, layout.width), page = codes.page(b.sub(token, kv.sinks));
     auto runOf = [&](int64_t pass) { return b.add(lane, pass * 32); };
@@ -183,19 +186,19 @@ void QuantizeEmitter::emitChannels(Value first) {
 }
 
 void QuantizeEmitter::emit() {
-  Value offset = b.mul(b.block(0), kv.group);
-  for (bool keys : {true, false}) {
-    Value first = b.add(codes.firstFloat(keys, position), offset);
-    Value end = codes.firstFloat(keys, next);
-    Value some = b.both(b.equal(b.block(2), keys ? 0 : 1), b.less(first, end));
-    // The same for all threads of a block.
-    b.ifThen(some, [&] {
-      if (codes.slicesPerToken(keys))
-        emitTokens(keys, first, end);
-      else
-        emitChannels(first);
-    });
-  }
+  // The same for all threads of a block.
+  Value next = b.add(place.position, 1), oldest = b.sub(next, kv.residual);
+  b.ifThen(b.both(b.equal(b.block(2), 0), b.less(kv.sinks - 1, oldest)),
+           [&] { emitTokens(/*keys=*/false, oldest, 1); });
+  Value behind = b.sub(next, kv.sinks);
+  Value leave = b.both(b.less(kv.residual - 1, behind), b.equal(b.rem(behind, kv.residual), 0));
+  b.ifThen(b.both(b.less(0, b.block(2)), leave), [&] {
+    Value first = b.add(oldest, b.mul(b.sub(b.block(2), 1), kv.group));
+    if (codes.slicesPerToken(/*keys=*/true))
+      emitTokens(/*keys=*/true, first, kv.group);
+    else
+      emitChannels(first);
+  });
 }
 
 void emitQuantize(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments) {

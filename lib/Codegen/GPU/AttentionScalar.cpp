@@ -23,8 +23,8 @@ namespace {
 class ScalarAttention {
 public:
   ScalarAttention(KernelBuilder &b, const AttentionSpec &spec, const AttentionKernel &kernel,
-                  const KernelArguments &arguments)
-      : b(b), block(b, spec, kernel, arguments), spec(spec), tile(kernel.tile),
+                  const KernelArguments &arguments, Value item)
+      : b(b), block(b, spec, kernel, arguments, item), spec(spec), tile(kernel.tile),
         places(spec, tile, kernel.form == AttentionKernel::Split), shared(b.dynamicSharedMemory()),
         tiles(b, block, places, shared), queries(tile.queries / tile.warps),
         columns(divideCeil(spec.headDim, 32)) {}
@@ -144,19 +144,21 @@ void ScalarAttention::write(const Values &state) {
   for (int64_t j = 0; j < queries; ++j) {
     AttentionBlock::Query query = block.query(queryOf(j));
     b.ifThen(query.valid, [&] {
-      Value maximum = state[at(j)], sum = state[at(j) + 1];
-      Value row = block.outputRow(query), inverse = b.reciprocalApproximate(sum);
-      Float output = block.final() ? spec.output : Float::F32;
-      Value some = block.final() ? Value() : b.less(block.firstTile, block.endTile);
-      for (int64_t c = 0; c < columns; ++c)
-        b.ifThen(b.both(some, insideOf(c)), [&] {
-          Value o = state[at(j) + 2 + c];
-          if (block.final())
-            o = b.mulf(o, inverse);
-          b.store(b.fromF32(o, output), b.advance(row, columnOf(c), b.type(output)));
-        });
-      if (!block.final())
-        b.ifThen(b.equal(lane, 0), [&] { block.storeMerge(query, maximum, sum); });
+      block.forResult([&](bool isPart) {
+        Value maximum = state[at(j)], sum = state[at(j) + 1], part = block.piece.part;
+        Value row = isPart ? block.partialRow(query, part) : block.outputRow(query);
+        Value inverse = b.reciprocalApproximate(sum);
+        const Float output = isPart ? Float::F32 : spec.output;
+        for (int64_t c = 0; c < columns; ++c)
+          b.ifThen(insideOf(c), [&] {
+            Value o = state[at(j) + 2 + c];
+            b.store(b.fromF32(isPart ? o : b.mulf(o, inverse), output),
+                    b.advance(row, columnOf(c), b.type(output)));
+          });
+        if (isPart)
+          b.ifThen(b.equal(lane, 0),
+                   [&] { b.store(b.join({maximum, sum}), block.partialMerge(query, part)); });
+      });
     });
   }
 }
@@ -171,11 +173,13 @@ void ScalarAttention::emit() {
   state = b.forLoop(block.firstTile, block.endTile, 1, state,
                     [&](Value tile, ValueRange carried) { return step(tile, carried); });
   write(state);
+  if (block.kernel.cut.tokens > 0)
+    b.ifThen(b.less(1, block.piece.parts), [&] { emitCombine(b, block, shared); });
 }
 
 void emitScalarAttention(KernelBuilder &b, const AttentionSpec &spec, const AttentionKernel &kernel,
-                         const KernelArguments &arguments) {
-  ScalarAttention(b, spec, kernel, arguments).emit();
+                         const KernelArguments &arguments, Value item) {
+  ScalarAttention(b, spec, kernel, arguments, item).emit();
 }
 
 } // namespace easyquant::gpu

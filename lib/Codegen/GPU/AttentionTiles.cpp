@@ -21,47 +21,46 @@ Value warpMax(KernelBuilder &b, Value value) {
   return value;
 }
 
+Value unknown(KernelBuilder &b, Value number) {
+  return LLVM::InlineAsmOp::create(b, number.getType(), number, "// the same", "=r,0",
+                                   /*has_side_effects=*/true, /*is_align_stack=*/false,
+                                   LLVM::tailcallkind::TailCallKind::None, LLVM::AsmDialectAttr(),
+                                   ArrayAttr())
+      .getResult(0);
+}
+
 //===- Queries ------------------------------------------------------------===//
 
 AttentionBlock::AttentionBlock(KernelBuilder &b, const AttentionSpec &spec,
-                               const AttentionKernel &kernel, const KernelArguments &arguments)
-    : spec(spec), kernel(kernel), arguments(arguments), b(b), cut(spec, kernel.tile) {
-  rows = arguments["rows"];
-  position = b.load(arguments["position"], b.i32(), /*constant=*/true);
-  kvHead = b.block(1);
-  split = b.block(2);
-  // The last tokens see most: their blocks come first.
-  Value blocks = b.mul(b.div(b.add(rows, cut.tokens - 1), cut.tokens), cut.chunks);
-  Value index = b.sub(b.sub(blocks, 1), b.block(0));
-  firstQueryToken = b.mul(b.div(index, cut.chunks), cut.tokens);
-  firstHead = b.mul(b.rem(index, cut.chunks), kernel.tile.queries);
-
-  int64_t tokens = kernel.tile.tokens;
-  end = b.add(position, b.min(b.add(firstQueryToken, cut.tokens), rows));
-  Value begin = b.i32(0);
-  if (spec.window > 0)
-    begin = b.max(b.sub(b.add(b.add(position, firstQueryToken), 1), spec.window), 0);
-  firstTile = b.div(b.sub(begin, origin()), tokens);
-  endTile = b.div(b.add(b.sub(end, origin()), tokens - 1), tokens);
-  if (kernel.splits > 1) {
-    Value share = b.div(b.add(b.sub(endTile, firstTile), kernel.splits - 1), kernel.splits);
-    firstTile = b.add(firstTile, b.mul(share, split));
-    endTile = b.min(b.add(firstTile, share), endTile);
-  }
+                               const AttentionKernel &kernel, const KernelArguments &arguments,
+                               Value item)
+    : piece(b, arguments, b.div(item, spec.kvHeads * QueryCut(spec, kernel.tile).chunks)),
+      sequence(b, arguments, piece.sequence), spec(spec), kernel(kernel), arguments(arguments),
+      b(b), cut(spec, kernel.tile) {
+  const int64_t items = spec.kvHeads * cut.chunks, tokens = kernel.tile.tokens;
+  Value own = b.rem(item, items);
+  kvHead = b.div(own, cut.chunks);
+  firstHead = b.mul(b.rem(own, cut.chunks), kernel.tile.queries);
+  position = b.add(sequence.position, b.sub(piece.row, sequence.firstRow));
+  firstTile = b.div(b.sub(piece.begin, kernel.cut.origin), tokens);
+  endTile = b.div(b.add(b.sub(piece.end, kernel.cut.origin), tokens - 1), tokens);
+  if (kernel.cut.tokens > 0)
+    counter =
+        b.advance(arguments["partial_counters"], b.add(b.mul(piece.partials, items), own), b.i32());
 }
 
 AttentionBlock::Query AttentionBlock::query(Value u) {
   Query query;
   if (cut.chunks == 1) {
-    query.token = b.add(firstQueryToken, b.div(u, cut.group));
+    query.token = b.div(u, cut.group);
     query.head = b.rem(u, cut.group);
-    query.valid = b.less(query.token, rows);
+    query.valid = b.less(query.token, piece.rows);
     if (cut.tokens * cut.group < kernel.tile.queries)
       query.valid = b.both(query.valid, b.less(u, cut.tokens * cut.group));
-    query.token = b.select(query.valid, query.token, firstQueryToken);
+    query.token = b.select(query.valid, query.token, b.i32(0));
     query.head = b.select(query.valid, query.head, b.i32(0));
   } else {
-    query.token = firstQueryToken;
+    query.token = b.i32(0);
     query.head = b.add(firstHead, u);
     query.valid = b.less(query.head, cut.group);
     query.head = b.select(query.valid, query.head, firstHead);
@@ -72,37 +71,61 @@ AttentionBlock::Query AttentionBlock::query(Value u) {
   return query;
 }
 
+Value AttentionBlock::headOf(const Query &query) {
+  return b.add(b.mul(kvHead, cut.group), query.head);
+}
+
 Value AttentionBlock::queryRow(const Query &query) {
-  Value head = b.add(b.mul(kvHead, cut.group), query.head);
-  Value row = b.rowOf(arguments["q"], query.token, arguments["q_stride"], b.f32());
-  return b.advance(row, b.mul(head, spec.headDim), b.f32());
+  Value row =
+      b.rowOf(arguments["q"], b.add(piece.row, query.token), arguments["q_stride"], b.f32());
+  return b.advance(row, b.mul(headOf(query), spec.headDim), b.f32());
 }
 
 double AttentionBlock::queryScale() const { return spec.scale * std::numbers::log2e; }
 
 Value AttentionBlock::firstToken(Value tile) {
-  return b.add(b.mul(tile, kernel.tile.tokens), origin());
+  return b.add(b.mul(tile, kernel.tile.tokens), kernel.cut.origin);
 }
 
-Value AttentionBlock::mergeIndex(const Query &query) {
-  Value head = b.add(b.mul(kvHead, cut.group), query.head);
-  Value row = b.add(b.mul(query.token, spec.heads), head);
-  return b.add(b.mul(row, kernel.splits), split);
+void AttentionBlock::forResult(llvm::function_ref<void(bool)> body) {
+  if (kernel.cut.tokens == 0)
+    return body(false);
+  b.ifThen(b.equal(piece.parts, 1), [&] { body(false); });
+  b.ifThen(b.less(1, piece.parts), [&] { body(true); });
 }
 
 Value AttentionBlock::outputRow(const Query &query) {
-  if (!final())
-    return b.rowOf(arguments["scratch"], mergeIndex(query), spec.headDim, b.f32());
   Type element = b.type(spec.output);
-  Value head = b.add(b.mul(kvHead, cut.group), query.head);
-  Value row = b.rowOf(arguments["y"], query.token, arguments["y_stride"], element);
-  return b.advance(row, b.mul(head, spec.headDim), element);
+  Value row =
+      b.rowOf(arguments["y"], b.add(piece.row, query.token), arguments["y_stride"], element);
+  return b.advance(row, b.mul(headOf(query), spec.headDim), element);
 }
 
-void AttentionBlock::storeMerge(const Query &query, Value maximum, Value sum) {
-  Value sums =
-      b.rowOf(arguments["scratch"], b.mul(rows, spec.heads * kernel.splits), spec.headDim, b.f32());
-  b.store(b.join({maximum, sum}), b.rowOf(sums, mergeIndex(query), 2, b.f32()));
+Value AttentionBlock::partialPlace(const Query &query, Value part) {
+  Value number = b.add(b.add(piece.partials, b.mul(query.token, piece.parts)), part);
+  return b.rowOf(arguments["partials"], number, PartialPlace(spec).stride, b.f32());
+}
+
+Value AttentionBlock::partialRow(const Query &query, Value part) {
+  Value at = b.add(b.mul(headOf(query), spec.headDim), PartialPlace(spec).values);
+  return b.advance(partialPlace(query, part), at, b.f32());
+}
+
+Value AttentionBlock::partialMerge(const Query &query, Value part) {
+  return b.advance(partialPlace(query, part), b.mul(headOf(query), 2), b.f32());
+}
+
+void emitAttention(KernelBuilder &b, const AttentionSpec &spec, const AttentionKernel &kernel,
+                   const KernelArguments &arguments) {
+  const int64_t items = spec.kvHeads * QueryCut(spec, kernel.tile).chunks;
+  Value count = b.mul(countOfPieces(b, arguments), items);
+  b.forLoop(b.block(0), count, kernel.launch.grid[0].factor, [&](Value item) {
+    if (kernel.tile.matrix)
+      emitMatrixAttention(b, spec, kernel, arguments, item);
+    else
+      emitScalarAttention(b, spec, kernel, arguments, item);
+    b.barrier(); // all are through with shared memory
+  });
 }
 
 //===- Keys and values ----------------------------------------------------===//
@@ -110,15 +133,17 @@ void AttentionBlock::storeMerge(const Query &query, Value maximum, Value sum) {
 KeyValueTiles::KeyValueTiles(KernelBuilder &b, const AttentionBlock &block,
                              const AttentionShared &places, Value shared)
     : b(b), block(block), places(places), shared(shared),
-      cache(b, block.spec, block.arguments, block.kvHead, block.position) {}
+      cache(b, block.spec, block.arguments, block.kvHead, block.sequence) {}
 
 /// body(row of the tile, first dimension, i1: there is such a row) for every run of `width`
 /// dimensions of the tile.
 static void forRuns(KernelBuilder &b, const AttentionTile &tile, int64_t headDim, int64_t width,
                     llvm::function_ref<void(Value, Value)> body) {
   int64_t perRow = headDim / width, total = tile.tokens * perRow, threads = tile.threads();
+  // Addresses of wide heads are too many to be kept in registers from one tile to the next.
+  Value thread = headDim > 128 ? unknown(b, b.thread()) : b.thread();
   for (int64_t i = 0; i < divideCeil(total, threads); ++i) {
-    Value index = b.add(b.thread(), i * threads);
+    Value index = b.add(thread, i * threads);
     Value row = b.div(index, perRow), dim = b.mul(b.rem(index, perRow), width);
     b.ifThen((i + 1) * threads > total ? b.less(index, total) : Value(), [&] { body(row, dim); });
   }
@@ -130,7 +155,7 @@ void KeyValueTiles::copyFloats(bool keys, Value page, Value firstToken, Value to
   forRuns(b, block.kernel.tile, headDim, 8, [&](Value row, Value dim) {
     Value from = b.advance(rows, b.add(b.mul(row, headDim), dim), b.type(Float::F16));
     Value at = b.add(b.mul(row, places.rowBytes), b.mul(dim, 2));
-    b.copyAsync16(b.advance(to, at, b.i8()), from, b.less(b.add(firstToken, row), block.end));
+    b.copyAsync16(b.advance(to, at, b.i8()), from, b.less(b.add(firstToken, row), block.piece.end));
   });
 }
 
@@ -149,7 +174,7 @@ void KeyValueTiles::convert(bool keys, Value page, Value firstToken, Value to) {
   Type half = b.type(Float::F16), type = width == 1 ? half : Type(b.vec(width, half));
   forRuns(b, block.kernel.tile, block.spec.headDim, width, [&](Value row, Value dim) {
     Value token = b.add(firstToken, row);
-    Value inside = b.less(token, block.end);
+    Value inside = b.less(token, block.piece.end);
     if (block.spec.kv)
       inside = b.both(inside, b.less(-1, token));
     Value x =
@@ -193,7 +218,7 @@ void KeyValueTiles::rotate(Value firstToken) {
   b.forLoop(b.thread(), block.kernel.tile.tokens * perRow, threads, [&](Value unit) {
     Value row = b.div(unit, perRow), dim = b.mul(b.rem(unit, perRow), width);
     Value token = b.add(firstToken, row);
-    b.ifThen(b.both(b.less(token, block.end), b.less(-1, token)), [&] {
+    b.ifThen(b.both(b.less(token, block.piece.end), b.less(-1, token)), [&] {
       Value table = b.rowOf(block.arguments["table"], token, rotated, b.f32());
       Value turns = b.load(b.advance(table, b.mul(dim, 2), b.f32()), b.vec(2 * width, b.f32()),
                            /*constant=*/true);

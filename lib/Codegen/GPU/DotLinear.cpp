@@ -1,4 +1,4 @@
-//===- DotLinear.cpp - Few int8 rows times packed weights -----------------===//
+//===- DotLinear.cpp - Few rows of codes times packed weights -------------===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -7,17 +7,18 @@
 //
 // With one row or a few, only the speed of reading the weights matters. A block does as many rows
 // of weights as a packed block has. Its eight warps split K, every lane has several 16-byte loads
-// under way, and dp4a multiplies, or mma.sync where there are sixteen rows. The packed weights are
-// those for the tensor cores.
+// under way, and dp4a multiplies, or mma.sync where there are sixteen rows, or FP8. The packed
+// weights are those for the tensor cores.
 //
-// Partial sums are integers and go through shared memory, one slot for a warp. Where scales are per
-// group there is a slot for a group: a warp does whole groups, 32 groups in all between two
-// barriers, and the threads that own an element of y add them up in the order of the groups. The
-// bits are those of the other kernels. The scales of those groups are fetched before the weights:
-// thirty-two loads one after the other would take longer than all the rest.
+// Partial sums are integers, or those of FP8, and go through shared memory, one slot for a warp.
+// Where scales are per group there is a slot for a group: a warp does whole groups, 32 groups in
+// all between two barriers, and the threads that own an element of y add them up in the order of
+// the groups. The bits are those of the other kernels. The scales of those groups are fetched
+// before the weights: thirty-two loads one after the other would take longer than all the rest.
 //
 //===----------------------------------------------------------------------===//
 
+#include "ByteProducts.h"
 #include "GemmTiles.h"
 #include "LinearEpilogue.h"
 #include "LinearKernels.h"
@@ -32,10 +33,10 @@ namespace {
 
 class DotLinear {
 public:
-  DotLinear(KernelBuilder &b, const LinearSpec &spec, int64_t rowCount,
+  DotLinear(KernelBuilder &b, const LinearSpec &spec, const LinearKernel &kernel,
             const KernelArguments &arguments)
-      : b(b), spec(spec), rowCount(rowCount), arguments(arguments),
-        epilogue(b, spec, arguments, 1, 8 - spec.bits) {}
+      : b(b), spec(spec), rowCount(kernel.rows), arguments(arguments), blocks(b, spec),
+        products(b, spec, kernel.converts), epilogue(b, spec, arguments, 1, blocks.shift()) {}
 
   void emit();
 
@@ -48,14 +49,19 @@ private:
   bool isMatrix() const { return rowCount == kMatrixRows; }
   /// Groups between two barriers, whose terms a thread keeps in registers.
   int64_t slots() const {
-    int64_t count = kWarps * (spec.zeroPoints || spec.inputZeroPoints ? 2 : 4);
+    int64_t count = kWarps * (spec.readsSums() || spec.inputZeroPoints ? 2 : 4);
     while (count > kWarps && count * slotWords() * 4 > kMostSharedBytes)
       count /= 2;
     return count;
   }
   /// Elements between the sums of two rows of y: padded where all lanes store pairs of them.
   int64_t rowStride() const { return blockRows() + (isMatrix() ? 8 : 0); }
-  int64_t slotWords() const { return rowCount * rowStride(); }
+  int64_t slotWords() const { return slotRows() * rowStride(); }
+  /// Rows of sums: those of y, and where the kernel sums the weights, theirs behind them.
+  int64_t slotRows() const { return rowCount + (spec.sumsWeights() ? 1 : 0); }
+  int64_t sumCount() const {
+    return isMatrix() ? (spec.sumsWeights() ? 8 : 4) * tiles() : slotRows() * tiles();
+  }
   /// Elements of y that a thread has, all in one column.
   int64_t elements() const { return divideCeil(rowCount * blockRows(), int64_t{kDotThreads}); }
   int64_t blockRows() const { return numerics::fragmentRows(spec.bits); }
@@ -81,6 +87,13 @@ private:
   }
   void emitPlain();
   void emitGrouped();
+  /// What a thread carries of an element from group to group: t, and where several dot groups share
+  /// a group of the weight, s and with minima what these are multiplied by.
+  int64_t carriedOf() const { return !isNested() ? 1 : spec.minima ? 3 : 2; }
+  bool isNested() const { return spec.dotsOfGroup() > 1; }
+  /// Adds the sum of dot group `group` to what is carried of an element.
+  Values addGroup(Value group, Value dot, const LinearEpilogue::ColumnTerms &columns,
+                  const LinearEpilogue::RowTerms &row, ArrayRef<Value> carried);
   /// Writes the thread's elements, from their sums over the groups.
   void write(ValueRange totals);
 
@@ -88,11 +101,13 @@ private:
   const LinearSpec &spec;
   int64_t rowCount;
   const KernelArguments &arguments;
+  UnpackedBytes blocks;
+  ByteProducts products;
   LinearEpilogue epilogue;
 
   Value rows, firstRow; ///< of y
   Value thread, warp, lane, quarter;
-  Value weights;                         ///< of this lane in the block row
+  Value weights;                         ///< the block row
   SmallVector<Value> activations, valid; ///< of each row of a lane, at its first column
   Value column, columnOfBlock;           ///< of the thread's elements
   Value shared;
@@ -101,12 +116,9 @@ private:
 } // namespace
 
 DotLinear::Values DotLinear::addBlock(Value block, bool certain, Values sums) {
-  VectorType words = b.vec(4, b.i32());
   Value inside = certain ? Value() : b.less(block, columnBlocks());
-  Value loaded = b.guarded(inside, b.zero(words), [&] {
-    return b.load(b.advance(weights, b.mul(block, numerics::kFragmentBytes), b.i8()), words, true);
-  });
-  auto unpacked = unpackBytes(b, spec.bits, b.elements(loaded));
+  Value pointer = b.advance(weights, b.mul(block, numerics::fragmentBytes(spec.bits)), b.i8());
+  auto unpacked = blocks.unpack(blocks.load(pointer, lane, /*constant=*/true, inside));
   const int64_t lanesRows = std::ssize(activations);
   Values x; // of each half of the block's columns and each row of the lane
   for (int64_t half = 0; half < 2; ++half)
@@ -120,22 +132,37 @@ DotLinear::Values DotLinear::addBlock(Value block, bool certain, Values sums) {
         return b.load(b.advance(activations[m], column, b.i8()), b.i32(), true);
       }));
     }
+  // Codes times ones are what zero points of activations multiply.
+  std::array<Value, 2> ones;
+  if (spec.sumsWeights())
+    ones = blocks.ones(b.mul(block, numerics::kFragmentColumns), lane, spec.k);
+  auto multiply = [&](ValueRange with, int64_t t, int64_t at) {
+    Values d = products.multiply(with, products.operand(unpacked[t]), ArrayRef(sums).slice(at, 4));
+    llvm::copy(d, sums.begin() + at);
+  };
+  if (isMatrix())
+    x = products.operand(x);
   for (int64_t t = 0; t < tiles(); ++t) {
     if (isMatrix()) {
-      Values d = b.multiplyBytes(x, unpacked[t], ArrayRef(sums).slice(4 * t, 4));
-      llvm::copy(d, sums.begin() + 4 * t);
+      multiply(x, t, 4 * t);
+      if (spec.sumsWeights())
+        multiply({ones[0], ones[0], ones[1], ones[1]}, t, 4 * (tiles() + t));
       continue;
     }
-    for (int64_t m = 0; m < lanesRows; ++m)
-      for (int64_t half = 0; half < 2; ++half)
+    for (int64_t half = 0; half < 2; ++half) {
+      for (int64_t m = 0; m < lanesRows; ++m)
         sums[m * tiles() + t] =
             b.dp4a(unpacked[t][half], x[half * lanesRows + m], sums[m * tiles() + t]);
+      if (spec.sumsWeights())
+        sums[rowCount * tiles() + t] =
+            b.dp4a(unpacked[t][half], ones[half], sums[rowCount * tiles() + t]);
+    }
   }
   return sums;
 }
 
 DotLinear::Values DotLinear::accumulate(Value first, int64_t stride, int64_t count) {
-  Values sums((isMatrix() ? 4 : rowCount) * tiles(), b.i32(0));
+  Values sums(sumCount(), products.zero());
   int64_t unroll = std::min(kUnroll, count);
   int64_t trips = divideCeil(count, unroll);
   // Which blocks there are is known if all warps and trips end where the row ends.
@@ -170,13 +197,21 @@ void DotLinear::storeSlot(Values sums, Value slot) {
         b.store(pair,
                 slotWord(slot, b.add(b.div(lane, 4), 8 * half), b.add(b.mul(quarter, 2), 8 * t)));
       }
+    if (spec.sumsWeights()) // all rows of the product are the same
+      b.ifThen(b.equal(b.div(lane, 4), 0), [&] {
+        for (int64_t t = 0; t < tiles(); ++t) {
+          const int64_t at = 4 * (tiles() + t);
+          b.store(b.join({sums[at], sums[at + 1]}),
+                  slotWord(slot, rowCount, b.add(b.mul(quarter, 2), 8 * t)));
+        }
+      });
     return;
   }
   for (Value &sum : sums)
     for (int64_t mask : {1, 2})
       sum = b.add(sum, b.shuffleXor(sum, mask));
   b.ifThen(b.equal(quarter, 0), [&] {
-    for (int64_t m = 0; m < rowCount; ++m)
+    for (int64_t m = 0; m < slotRows(); ++m)
       for (int64_t t = 0; t < tiles(); ++t)
         b.store(sums[m * tiles() + t], slotWord(slot, m, b.add(b.div(lane, 4), 8 * t)));
   });
@@ -197,30 +232,67 @@ void DotLinear::emitPlain() {
   for (int64_t i = 0; i < elements(); ++i)
     totals.push_back(b.guarded(owns(i), b.zero(b.f32()), [&] {
       Value m = b.add(firstRow, rowOf(i));
-      Value sum = b.load(slotWord(0, rowOf(i), columnOfBlock), b.i32());
-      for (int64_t slot = 1; slot < kWarps; ++slot)
-        sum = b.add(sum, b.load(slotWord(slot, rowOf(i), columnOfBlock), b.i32()));
-      Value group = b.i32(0);
-      return epilogue
-          .addGroup(sum, epilogue.columnTerms(group, column), epilogue.rowSum(m, group, Value()),
-                    epilogue.rowZero(m, Value()), {})
+      auto sumOfWarps = [&](Int row) {
+        Value sum = b.load(slotWord(0, row, columnOfBlock), products.sumType());
+        for (int64_t slot = 1; slot < kWarps; ++slot)
+          sum = products.add(sum, b.load(slotWord(slot, row, columnOfBlock), products.sumType()));
+        return sum;
+      };
+      Value sum = sumOfWarps(rowOf(i)), group = b.i32(0);
+      LinearEpilogue::ColumnTerms columns = epilogue.columnTerms(group, column);
+      if (spec.sumsWeights())
+        columns.sums =
+            epilogue.weightSums(sumOfWarps(rowCount), columns, epilogue.columnsOf(group));
+      LinearEpilogue::RowTerms row = epilogue.rowTerms(m, group, Value());
+      if (Value zero = epilogue.rowZero(m, Value()))
+        row.zero = zero;
+      if (!spec.sharesGroups())
+        return epilogue.addGroup(sum, columns, row, {}).front();
+      Value ones = epilogue.addOnes(row, b.zero(b.f32()));
+      return epilogue.addInputGroups(epilogue.addDots(sum, columns, row, {}), ones, columns, {})
           .front();
     }));
   write(totals);
 }
 
+DotLinear::Values DotLinear::addGroup(Value group, Value dot,
+                                      const LinearEpilogue::ColumnTerms &columns,
+                                      const LinearEpilogue::RowTerms &row,
+                                      ArrayRef<Value> carried) {
+  Value t = carried[0], zero = b.zero(b.f32());
+  if (!spec.sharesGroups())
+    return epilogue.addGroup(dot, columns, row, t);
+  if (!isNested())
+    return epilogue.addInputGroups(epilogue.addDots(dot, columns, row, {}),
+                                   epilogue.addOnes(row, zero), columns, t);
+  Value s = epilogue.addDots(dot, columns, row, carried[1]).front();
+  Value ones = spec.minima ? epilogue.addOnes(row, carried[2]) : Value();
+  // Behind the last dot group of a group of the weight.
+  Value next = b.add(group, 1);
+  Value ends = b.equal(b.rem(next, spec.dotsOfGroup()), 0);
+  if (spec.dotGroups() % spec.dotsOfGroup() != 0)
+    ends = b.createOrFold<arith::OrIOp>(b.equal(next, spec.dotGroups()), ends);
+  Value added = epilogue.addInputGroups(s, ones, columns, t).front();
+  Values results = {b.select(ends, added, t), b.select(ends, zero, s)};
+  if (spec.minima)
+    results.push_back(b.select(ends, zero, ones));
+  return results;
+}
+
 void DotLinear::emitGrouped() {
-  const int64_t groups = spec.groups(), slots = this->slots();
-  const int64_t blocks = spec.groupSize / numerics::kFragmentColumns;
+  const int64_t groups = spec.dotGroups(), slots = this->slots();
+  const int64_t blocks = spec.dotGroup() / numerics::kFragmentColumns, ofElement = carriedOf();
   const bool allThere = groups % slots == 0;
   shared = b.sharedMemory(slots * slotWords() * 4);
-  Values totals(elements(), b.zero(b.f32()));
+  Values totals(elements() * ofElement, b.zero(b.f32()));
   totals = b.forLoop(0, groups, slots, totals, [&](Value base, ValueRange carried) {
     // All threads, as loads that some lanes leave out are not fewer.
     SmallVector<LinearEpilogue::ColumnTerms> columns;
     for (int64_t slot = 0; slot < slots; ++slot) {
       Value group = b.add(base, slot);
-      columns.push_back(epilogue.columnTerms(allThere ? group : b.min(group, groups - 1), column));
+      if (!allThere)
+        group = b.min(group, groups - 1);
+      columns.push_back(epilogue.columnTerms(b.div(group, spec.dotsOfGroup()), column));
     }
     for (int64_t slot = 0; slot < slots; slot += kWarps) {
       Value group = b.add(b.add(base, slot), warp);
@@ -229,25 +301,35 @@ void DotLinear::emitGrouped() {
     }
     b.barrier();
     Values sums;
-    for (int64_t i = 0; i < elements(); ++i)
-      sums.push_back(b.guarded(owns(i), carried[i], [&] {
-        Value m = b.add(firstRow, rowOf(i)), sum = carried[i];
+    for (int64_t i = 0; i < elements(); ++i) {
+      const Values before(carried.slice(i * ofElement, ofElement));
+      llvm::append_range(sums, b.guardedAll(owns(i), before, [&] {
+        Value m = b.add(firstRow, rowOf(i)), zero = epilogue.rowZero(m, Value());
+        Values state = before;
         for (int64_t slot = 0; slot < slots; ++slot) {
           Value group = b.add(base, slot), there = b.less(group, groups);
-          Value dot = b.load(slotWord(slot, rowOf(i), columnOfBlock), b.i32());
-          Value added = epilogue
-                            .addGroup(dot, columns[slot],
-                                      epilogue.rowSum(m, group, allThere ? Value() : there),
-                                      epilogue.rowZero(m, Value()), sum)
-                            .front();
-          sum = allThere ? added : b.select(there, added, sum);
+          Value dot = b.load(slotWord(slot, rowOf(i), columnOfBlock), products.sumType());
+          LinearEpilogue::RowTerms row = epilogue.rowTerms(m, group, allThere ? Value() : there);
+          if (zero)
+            row.zero = zero;
+          LinearEpilogue::ColumnTerms own = columns[slot];
+          if (spec.sumsWeights())
+            own.sums = epilogue.weightSums(b.load(slotWord(slot, rowCount, columnOfBlock), b.i32()),
+                                           own, epilogue.columnsOf(group));
+          Values added = addGroup(group, dot, own, row, state);
+          for (auto [value, with] : llvm::zip_equal(state, added))
+            value = allThere ? with : b.select(there, with, value);
         }
-        return sum;
+        return state;
       }));
+    }
     b.barrier();
     return sums;
   });
-  write(totals);
+  Values ofElements;
+  for (int64_t i = 0; i < elements(); ++i)
+    ofElements.push_back(totals[i * ofElement]);
+  write(ofElements);
 }
 
 void DotLinear::emit() {
@@ -257,9 +339,9 @@ void DotLinear::emit() {
   lane = b.rem(thread, 32);
   quarter = b.rem(lane, 4);
   firstRow = b.mul(b.block(1), rowCount);
-  weights = b.advance(
-      b.rowOf(arguments["w"], b.block(0), columnBlocks() * numerics::kFragmentBytes, b.i8()),
-      b.mul(lane, 16), b.i8());
+  weights = b.rowOf(arguments["w"], b.block(0), columnBlocks() * numerics::fragmentBytes(spec.bits),
+                    b.i8());
+  blocks.prepare(arguments);
   columnOfBlock = b.rem(thread, blockRows());
   column = b.add(b.mul(b.block(0), blockRows()), columnOfBlock);
   for (int64_t m = 0; m < (isMatrix() ? 2 : rowCount); ++m) {
@@ -268,12 +350,12 @@ void DotLinear::emit() {
     activations.push_back(b.advance(b.rowOf(arguments["codes"], row, paddedColumns(spec.k), b.i8()),
                                     b.mul(quarter, 4), b.i8()));
   }
-  spec.groups() == 1 ? emitPlain() : emitGrouped();
+  spec.dotGroups() == 1 ? emitPlain() : emitGrouped();
 }
 
-void emitDotLinear(KernelBuilder &b, const LinearSpec &spec, int64_t rows,
+void emitDotLinear(KernelBuilder &b, const LinearSpec &spec, const LinearKernel &kernel,
                    const KernelArguments &arguments) {
-  DotLinear(b, spec, rows, arguments).emit();
+  DotLinear(b, spec, kernel, arguments).emit();
 }
 
 } // namespace easyquant::gpu

@@ -11,6 +11,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "StepTables.h"
 #include "WeightParams.h"
 
 #include "easyquant/Codegen/GPU/Embedding.h"
@@ -31,9 +32,10 @@ class PackedRowEmitter {
 public:
   PackedRowEmitter(KernelBuilder &b, const EmbeddingSpec &spec, const KernelArguments &arguments,
                    Value token, Value y)
-      : b(b), spec(spec), arguments(arguments), params(b, spec.bits, spec.scales), token(token),
-        y(y), rowsOfBlock(numerics::fragmentRows(spec.bits)),
-        blockBytes(numerics::fragmentBytes(spec.bits)),
+      : b(b), spec(spec), codec(spec.codec),
+        bits(spec.rows == EmbeddingSpec::Rows::Fragments ? 16 : codec.bits), arguments(arguments),
+        params(b, codec, spec.vocab, spec.columns, arguments), token(token), y(y),
+        rowsOfBlock(numerics::fragmentRows(bits)), blockBytes(numerics::fragmentBytes(bits)),
         columnBlocks(divideCeil(spec.columns, numerics::kFragmentColumns)) {}
 
   void emit();
@@ -41,11 +43,11 @@ public:
 private:
   using Values = KernelBuilder::Values;
   static constexpr int64_t kLanes = 4; ///< that hold a row's part of a block
-  bool floats() const { return spec.bits == 16; }
+  bool floats() const { return bits == 16; }
   bool bytes() const { return !floats() && spec.order == numerics::FragmentOrder::M16N8K32; }
-  /// The code in bits `bit` .. of a word, with its sign.
-  Value field(Value word, int64_t bit) {
-    return b.shrArithmetic(b.shl(word, 32 - spec.bits - bit), 32 - spec.bits);
+  /// The field of `count` bits from bit `bit` on, a constant, of a word.
+  Value field(Value word, int64_t bit, int64_t count) {
+    return b.andi(b.shr(word, bit % 32), (int64_t{1} << count) - 1);
   }
   Value loadWords(Value from, Int word, int64_t count) {
     Type type = count == 1 ? b.i32() : Type(b.vec(count, b.i32()));
@@ -53,14 +55,18 @@ private:
   }
   /// The first of lane q's words of a block.
   Value wordsOf(Value block, Value q);
-  /// Codes of the eight columns of lane q, in ascending order of columns.
+  /// The bits of codes of the eight columns of lane q, in ascending order of columns.
   Values codes(Value block, Value q);
+  /// What the bits of a code stand for, before its scale.
+  Value valueOf(Value bits, Value zero);
   Values floatsOf(Value block, Value q);
   Values dequantized(Value block, Value q);
   void store(const Values &values, Value block, Value q);
 
   KernelBuilder &b;
   const EmbeddingSpec &spec;
+  const WeightCodec &codec;
+  const int bits;
   const KernelArguments &arguments;
   WeightParams params;
   Value token, y;
@@ -88,53 +94,83 @@ PackedRowEmitter::Values PackedRowEmitter::floatsOf(Value block, Value q) {
 PackedRowEmitter::Values PackedRowEmitter::codes(Value block, Value q) {
   Value words = wordsOf(block, q), tile = b.div(b.rem(token, rowsOfBlock), 8);
   Values codes;
-  if (spec.bits == 8) {
+  if (bits == 8) {
     Value two = loadWords(words, b.mul(tile, 2), 2);
     for (int64_t i = 0; i < 8; ++i)
-      codes.push_back(field(b.extract(two, i / 4), 8 * (i % 4)));
+      codes.push_back(field(b.extract(two, i / 4), 8 * (i % 4), 8));
     return codes;
   }
-  Value word = loadWords(words, b.rem(tile, 4), 1);
-  if (spec.bits < 4) // rows 32 .. lie above the others
+  const int64_t low = numerics::lowPlaneBits(bits), upper = numerics::highPlaneBits(bits);
+  Value word = loadWords(words, b.rem(tile, 4), 1), above;
+  if (low == 2) // rows 32 .. lie above the others
     word = b.shr(word, b.mul(b.div(tile, 4), bytes() ? 4 : 8));
-  if (spec.bits == 3) {
-    // The third bit of t, 8 tiles: 512 bytes further on, two words a lane. Turned to the right by
-    // {0, 1, 8, 9}[t mod 4], bit 16 i + 2 r + 2 is that of the column.
+  if (upper) {
+    // The second plane is behind the first one, in which lanes have 16 bytes each.
     Value lane = b.add(b.mul(b.rem(token, 8), kLanes), q);
-    Value high = b.advance(words, b.sub(b.i32(128), b.mul(lane, 2)), b.i32());
-    Value third = loadWords(high, b.div(tile, 4), 1), t = b.rem(tile, 4);
-    Value turn = b.add(b.rem(t, 2), b.mul(b.div(t, 2), 8));
-    third = b.intrinsic("llvm.fshr.i32", b.i32(), {third, third, turn});
-    for (int64_t i = 0; i < 8; ++i) {
-      int64_t bit = 16 * (i % 2) + 2 * (i / 2);
-      Value low = b.andi(b.shr(word, bit), 3);
-      // The bit 2 places above, which may have come around.
-      Value sign = b.andi(b.shr(third, (bit + 2) % 32), 1);
-      codes.push_back(b.sub(low, b.shl(sign, 2)));
-    }
-    return codes;
+    const int64_t tiles = numerics::highPlaneTiles(bits), perLane = numerics::highPlaneWords(bits);
+    Value offset = b.sub(b.i32(numerics::kFragmentBytes / 4), b.mul(lane, 4 - perLane));
+    above = loadWords(words, b.add(offset, b.div(tile, tiles)), 1);
+    Value t = b.rem(tile, tiles), turn = b.mul(t, bytes() ? 2 * upper : upper);
+    if (bits == 3 && !bytes())
+      turn = b.add(b.rem(t, 2), b.mul(b.div(t, 2), 8));
+    above = b.intrinsic("llvm.fshr.i32", b.i32(), {above, above, turn});
   }
-  for (int64_t i = 0; i < 8; ++i)
-    codes.push_back(field(word, bytes() ? 8 * (i % 4) + spec.bits * (i / 4)
-                                        : 16 * (i % 2) + spec.bits * (i / 2)));
+  for (int64_t i = 0; i < 8; ++i) {
+    const int64_t at = bytes() ? 8 * (i % 4) + low * (i / 4) : 16 * (i % 2) + low * (i / 2);
+    Value code = field(word, at, low);
+    if (upper) {
+      const int64_t aboveAt = bytes() ? 8 * (i % 4) + upper * (i / 4) : at + low;
+      code = b.ori(code, b.shl(field(above, aboveAt, upper), low));
+    }
+    codes.push_back(code);
+  }
   return codes;
 }
 
-PackedRowEmitter::Values PackedRowEmitter::dequantized(Value block, Value q) {
-  Value group =
-      spec.groupSize == 0 ? b.i32(0) : b.div(block, spec.groupSize / numerics::kFragmentColumns);
-  const int64_t padded = numerics::fragmentScaleRows(spec.vocab);
-  Type type = params.scaleType();
-  Value scales = b.rowOf(arguments["wscales"], group, padded, type);
-  Value scale = params.loadScale(b.advance(scales, token, type)), zero;
-  if (spec.zeroPoints) {
-    const int64_t bytes = padded * numerics::zeroPointBits(spec.bits) / 8;
-    Value zeros = b.rowOf(arguments["wzeros"], group, bytes, b.i8());
-    zero = params.loadZeros(zeros, token, 1).front();
+Value PackedRowEmitter::valueOf(Value code, Value zero) {
+  if (codec.isTable())
+    return b.load(b.advance(arguments["codebook"], code, b.f32()), b.f32(), /*constant=*/true);
+  if (const numerics::FloatFormat *format = numerics::floatFormat(codec.codes)) {
+    // The bits of an f32 but for the bias of the exponent; a power of two makes up for it.
+    const int64_t signBit = bits - 1;
+    Value magnitude = b.shl(b.andi(code, (int64_t{1} << signBit) - 1), 23 - format->mantissaBits);
+    const double bias = codec.codes == CodeFormat::F8E4M3FN ? 0x1p120 : 0x1p126;
+    Value value = b.mulf(b.bitcast(magnitude, b.f32()), b.constant(b.f32(), bias));
+    Value sign = b.shl(b.shr(code, signBit), 31);
+    return b.bitcast(b.ori(b.bitcast(value, b.i32()), sign), b.f32());
   }
+  Value integer = b.shrArithmetic(b.shl(code, 32 - bits), 32 - bits);
+  return b.toFloat(zero ? b.sub(integer, zero) : integer);
+}
+
+PackedRowEmitter::Values PackedRowEmitter::dequantized(Value block, Value q) {
+  // A block has two groups of 16 columns; in the order M16N8K16 the second one is that of the
+  // second half of the lane's columns.
+  const bool isShort = codec.groupSize != 0 && codec.groupSize < numerics::kFragmentColumns;
+  auto groupOf = [&](int64_t i) -> Value {
+    if (isShort)
+      return b.min(b.add(b.mul(block, 2), i / 4), groupCount(spec.columns, codec.groupSize) - 1);
+    return codec.groupSize == 0 ? b.i32(0)
+                                : b.div(block, codec.groupSize / numerics::kFragmentColumns);
+  };
+  Value scale, zero, minimum;
   Values values;
-  for (Value code : codes(block, q))
-    values.push_back(b.mulf(b.toFloat(zero ? b.sub(code, zero) : code), scale));
+  for (auto [i, code] : llvm::enumerate(codes(block, q))) {
+    if (i == 0 || (isShort && i == 4)) {
+      Value group = groupOf(i);
+      scale = params.scales(group, token, 1).front();
+      if (codec.outer)
+        scale = b.mulf(scale, params.outer(token, 1).front());
+      if (codec.zeroPoints)
+        zero = params.zeros(group, token, 1).front();
+      if (codec.minima) {
+        zero = b.i32(-(int64_t{1} << (bits - 1)));
+        minimum = params.minima(group, token, 1).front();
+      }
+    }
+    Value value = b.mulf(valueOf(code, zero), scale);
+    values.push_back(minimum ? b.addf(value, minimum) : value);
+  }
   return values;
 }
 
@@ -178,15 +214,15 @@ static void emitFloatRow(KernelBuilder &b, int64_t columns, Float type, Value ro
 static std::string symbolName(const EmbeddingSpec &spec) {
   std::string name =
       fmt::format("embedding_{}x{}{}", spec.vocab, spec.columns, spec.sharded ? "_sharded" : "");
-  if (spec.bits == 0)
+  switch (spec.rows) {
+  case EmbeddingSpec::Rows::Floats:
     return name + fmt::format("_{}", nameOf(spec.table));
-  if (spec.bits == 16)
+  case EmbeddingSpec::Rows::Fragments:
     return name + fmt::format("_{}_fragments", nameOf(spec.table));
-  name += "_" + nameOf(spec.bits, spec.scales);
-  if (spec.groupSize != 0)
-    name += fmt::format("_g{}", spec.groupSize);
-  name += spec.zeroPoints ? "_zp" : "";
-  return name + "_" + std::string(numerics::nameOf(spec.order));
+  case EmbeddingSpec::Rows::Codes:
+    break;
+  }
+  return name + fmt::format("_{}_{}", nameOf(spec.codec), numerics::nameOf(spec.order));
 }
 
 /// A block of threads for each row of the result.
@@ -200,13 +236,17 @@ static Description describeRows(std::string name, std::vector<Parameter> paramet
 }
 
 Description getOrEmit(mlir::gpu::GPUModuleOp module, const EmbeddingSpec &spec, const Chip &) {
-  const bool isPacked = spec.bits != 0;
+  const bool isPacked = spec.rows != EmbeddingSpec::Rows::Floats;
+  const bool isCodes = spec.rows == EmbeddingSpec::Rows::Codes;
   Description kernel =
       describeRows(symbolName(spec), Parameters()
                                          .constants("tokens")
                                          .reads(isPacked ? "w" : "table")
-                                         .constants("wscales", isPacked && spec.bits != 16)
-                                         .constants("wzeros", isPacked && spec.zeroPoints)
+                                         .constants("wscales", isCodes)
+                                         .constants("wzeros", isCodes && spec.codec.zeroPoints)
+                                         .constants("wminima", isCodes && spec.codec.minima)
+                                         .constants("wouter", isCodes && spec.codec.outer)
+                                         .constants("codebook", isCodes && spec.codec.isTable())
                                          .number("rank", spec.sharded)
                                          .writesRows("y")
                                          .rows());
@@ -249,10 +289,10 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const PositionEmbeddingSpec
                       const Chip &) {
   Description kernel =
       describeRows(fmt::format("position_embedding_{}x{}", spec.positions, spec.columns),
-                   Parameters().constants("table").constants("position").writesRows("y").rows());
+                   Parameters().constants("table").constants("row_places").writesRows("y").rows());
   return getOrEmitKernel(module, kernel, [&](KernelBuilder &b, const KernelArguments &arguments) {
-    Value row = b.block(0), position = b.load(arguments["position"], b.i32(), true);
-    Value table = b.rowOf(arguments["table"], b.add(position, row), spec.columns, b.f32());
+    Value row = b.block(0), position = PlaceOfRow(b, arguments, row).position;
+    Value table = b.rowOf(arguments["table"], position, spec.columns, b.f32());
     Value y = b.rowOf(arguments["y"], row, arguments["y_stride"], b.f32());
     int64_t width = std::gcd<int64_t>(spec.columns, 4);
     Type type = width == 1 ? b.f32() : Type(b.vec(width, b.f32()));

@@ -78,7 +78,7 @@ GemmRing::Values GemmRing::step(ValueRange carried, Multiply body) {
   b.waitForCopies(tile.stages - 2);
   b.barrier();
   startCopy(b.add(slab, tile.stages - 1), fill);
-  Values accumulators = body(read, Values(carried.drop_front(kState)));
+  Values accumulators = body(slab, read, Values(carried.drop_front(kState)));
   auto next = [&](Value offset) {
     Value after = b.add(offset, stageBytes());
     return b.select(b.equal(after, tile.stages * stageBytes()), b.i32(0), after);

@@ -39,8 +39,9 @@ struct GemmShape {
 class GemmRing {
 public:
   using Values = KernelBuilder::Values;
-  /// accumulators(stage, accumulators): those with the slab's products added.
-  using Multiply = llvm::function_ref<Values(mlir::Value stage, Values accumulators)>;
+  /// accumulators(slab, stage, accumulators): those with the slab's products added.
+  using Multiply =
+      llvm::function_ref<Values(mlir::Value slab, mlir::Value stage, Values accumulators)>;
   static constexpr int64_t kM = 16, kN = 8; ///< of an mma
   static constexpr int64_t kStepBytes = 32; ///< of a row of activations
   /// Loop values before the accumulators: slab, offset of the stage to read, of the one to fill.

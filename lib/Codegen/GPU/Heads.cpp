@@ -19,6 +19,7 @@
 
 #include <bit>
 #include <numeric>
+#include <optional>
 
 using namespace mlir;
 
@@ -53,7 +54,7 @@ private:
   void rotate(Piece &piece, Value row);
   void takeToBasis(MutableArrayRef<Piece> pieces, Value lane);
   void store(ArrayRef<Piece> pieces, Value to, Type type);
-  void append(ArrayRef<Piece> pieces, bool keys, Value head, Value position);
+  void append(ArrayRef<Piece> pieces, bool keys, Value head, const PlaceOfRow &place);
 
   KernelBuilder &b;
   const HeadsSpec &spec;
@@ -134,11 +135,12 @@ void HeadsEmitter::store(ArrayRef<Piece> pieces, Value to, Type type) {
     });
 }
 
-void HeadsEmitter::append(ArrayRef<Piece> pieces, bool keys, Value head, Value position) {
+void HeadsEmitter::append(ArrayRef<Piece> pieces, bool keys, Value head, const PlaceOfRow &place) {
   AttentionSpec attention;
   attention.kvHeads = spec.keyHeads;
   attention.headDim = spec.headDim;
-  FloatCache cache(b, attention, arguments);
+  FloatCache cache(b, attention, arguments, StepSequence(b, arguments, place.sequence));
+  Value position = place.position;
   store(pieces, cache.row(keys, cache.page(position), head, position), b.type(Float::F16));
 }
 
@@ -155,13 +157,13 @@ void HeadsEmitter::emit(int64_t threads) {
     load(pieces, x, lane, spec.rotated(), spec.headDim);
     if (spec.norm)
       normalize(pieces, head);
-    Value position;
+    std::optional<PlaceOfRow> place;
     if (spec.positions > 0 || spec.append)
-      position = b.add(b.load(arguments["position"], b.i32(), true), row);
+      place.emplace(b, arguments, row);
     auto rotated = [&] {
       SmallVector<Piece> turned = pieces;
       if (spec.positions > 0) {
-        Value table = b.rowOf(arguments["table"], position, spec.rotated(), b.f32());
+        Value table = b.rowOf(arguments["table"], place->position, spec.rotated(), b.f32());
         for (Piece &piece : turned)
           if (piece.turns)
             rotate(piece, table);
@@ -177,8 +179,8 @@ void HeadsEmitter::emit(int64_t threads) {
       return b.both(b.less(first - 1, head), b.less(head, first + spec.keyHeads));
     };
     int64_t keys = spec.heads, values = keys + spec.keyHeads;
-    b.ifThen(isHead(keys), [&] { append(rotated(), true, b.sub(head, keys), position); });
-    b.ifThen(isHead(values), [&] { append(pieces, false, b.sub(head, values), position); });
+    b.ifThen(isHead(keys), [&] { append(rotated(), true, b.sub(head, keys), *place); });
+    b.ifThen(isHead(values), [&] { append(pieces, false, b.sub(head, values), *place); });
   });
 }
 
@@ -210,7 +212,8 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const HeadsSpec &spec, cons
                           .constants("weight", spec.norm)
                           .constants("key_weight", spec.norm && spec.keyHeads > 0)
                           .constants("table", spec.positions > 0)
-                          .constants("position", spec.positions > 0 || spec.append)
+                          .constants("row_places", spec.positions > 0 || spec.append)
+                          .constants("sequences", spec.append)
                           .writes("cache", spec.append)
                           .constants("pages", spec.append)
                           .rows();

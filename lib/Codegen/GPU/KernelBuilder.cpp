@@ -273,6 +273,16 @@ KernelBuilder::Values KernelBuilder::multiplyBytes(ValueRange a, ValueRange w, V
                                               kLayouts));
 }
 
+KernelBuilder::Values KernelBuilder::multiplyFP8(ValueRange a, ValueRange w, ValueRange c) {
+  // nvvm.mma.sync does not know these products, which LLVM has.
+  Type type = LLVM::LLVMStructType::getLiteral(getContext(), SmallVector<Type>(4, f32()));
+  Values operands(a);
+  llvm::append_range(operands, w);
+  llvm::append_range(operands, c);
+  return membersOf(*this,
+                   intrinsic("llvm.nvvm.mma.m16n8k32.row.col.f32.e4m3.e4m3.f32", type, operands));
+}
+
 KernelBuilder::Values KernelBuilder::multiplyFloats(Float half, ValueRange a, ValueRange w,
                                                     ValueRange c) {
   Type type = LLVM::LLVMStructType::getLiteral(getContext(), SmallVector<Type>(4, f32()));
@@ -298,7 +308,7 @@ Value KernelBuilder::dp4a(Value a, Value b, Value c) {
                                            NVVM::DotAccumulateType::SIGNED, bitcast(b, bytes),
                                            NVVM::DotAccumulateType::SIGNED, c);
 }
-Value KernelBuilder::permute(Value a, Value b, int64_t selector) {
+Value KernelBuilder::permute(Value a, Value b, Int selector) {
   return intrinsic("llvm.nvvm.prmt", i32(), {a, b, i32(selector)});
 }
 Value KernelBuilder::intrinsic(StringRef name, Type type, ValueRange operands) {
@@ -316,16 +326,21 @@ Value KernelBuilder::opaque(Value pointer) {
 //===- Control flow -------------------------------------------------------===//
 
 Value KernelBuilder::guarded(Value condition, Value otherwise, llvm::function_ref<Value()> body) {
+  return guardedAll(condition, otherwise, [&] { return Values{body()}; }).front();
+}
+
+KernelBuilder::Values KernelBuilder::guardedAll(Value condition, ValueRange otherwise,
+                                                llvm::function_ref<Values()> body) {
   if (!condition)
     return body();
-  auto op = scf::IfOp::create(*this, otherwise.getType(), condition, /*withElseRegion=*/true);
+  auto op = scf::IfOp::create(*this, TypeRange(otherwise), condition, /*withElseRegion=*/true);
   OpBuilder::InsertionGuard guard(*this);
   setInsertionPointToStart(op.thenBlock());
-  Value value = body();
-  scf::YieldOp::create(*this, value);
+  Values values = body();
+  scf::YieldOp::create(*this, values);
   setInsertionPointToStart(op.elseBlock());
   scf::YieldOp::create(*this, otherwise);
-  return op.getResult(0);
+  return Values(op.getResults());
 }
 
 //===- Kernels ------------------------------------------------------------===//

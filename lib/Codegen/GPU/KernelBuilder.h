@@ -116,14 +116,16 @@ public:
   Values loadMatrix4(mlir::Value shared, bool transposed = false);
   /// c + a w by m16n8k32 on signed bytes: registers 4 + 4 x 2, of i32.
   Values multiplyBytes(mlir::ValueRange a, mlir::ValueRange w, mlir::ValueRange c);
+  /// c + a w by m16n8k32 on f8E4M3FN: registers 4 + 4 x 2; c of f32.
+  Values multiplyFP8(mlir::ValueRange a, mlir::ValueRange w, mlir::ValueRange c);
   /// c + a w by m16n8k16 on f16 or bf16, pairs in i32; c of f32.
   Values multiplyFloats(Float type, mlir::ValueRange a, mlir::ValueRange w, mlir::ValueRange c);
 
   //===- Integers of bytes --------------------------------------------------===//
   /// c + the sum of the four products of signed bytes of a and b.
   mlir::Value dp4a(mlir::Value a, mlir::Value b, mlir::Value c);
-  /// Bytes of (b : a) selected by the nibbles of `selector`, prmt.
-  mlir::Value permute(mlir::Value a, mlir::Value b, int64_t selector);
+  /// Bytes of (b : a) selected by the low four nibbles of `selector`, prmt.
+  mlir::Value permute(mlir::Value a, mlir::Value b, Int selector);
   mlir::Value intrinsic(llvm::StringRef name, mlir::Type type, mlir::ValueRange operands);
 
   /// The same pointer, of which no pass knows more than that it is made here.
@@ -133,6 +135,9 @@ public:
   /// body() where the condition holds (null: always), `otherwise` elsewhere.
   mlir::Value guarded(mlir::Value condition, mlir::Value otherwise,
                       llvm::function_ref<mlir::Value()> body);
+  /// The same of several values.
+  Values guardedAll(mlir::Value condition, mlir::ValueRange otherwise,
+                    llvm::function_ref<Values()> body);
 
 private:
   mlir::Value integer(Int i) override { return i32(i); }

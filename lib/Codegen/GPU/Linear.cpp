@@ -17,11 +17,11 @@ using namespace mlir;
 namespace easyquant::gpu {
 
 static std::string symbolName(const LinearSpec &spec) {
-  std::string name = fmt::format("linear_{}x{}_{}", spec.n, spec.k, nameOf(spec.bits, spec.scales));
-  if (spec.groupSize != 0)
-    name += fmt::format("_g{}", spec.groupSize);
-  name += spec.zeroPoints ? "_zp" : "";
+  std::string name = fmt::format("linear_{}x{}_{}", spec.n, spec.k,
+                                 nameOf(static_cast<const WeightCodec &>(spec)));
   name += spec.inputZeroPoints ? "_q_zp" : "_q";
+  if (spec.inputGroup)
+    name += fmt::format("{}", spec.inputGroup);
   name += spec.bias ? "_bias" : "";
   name += spec.accumulate ? "_accumulate" : "";
   if (spec.isPartial)
@@ -33,12 +33,14 @@ static std::vector<Parameter> parametersOf(const LinearSpec &spec) {
   return Parameters()
       .reads("codes")
       .reads("scales", !spec.isPartial)
-      .reads("sums", spec.zeroPoints)
+      .reads("sums", spec.readsSums())
       .reads("zeros", spec.inputZeroPoints)
       .constants("w")
       .constants("wscales", !spec.isPartial)
       .constants("wzeros", spec.zeroPoints)
-      .constants("wsums", spec.inputZeroPoints)
+      .constants("wminima", spec.minima)
+      .constants("wsums", spec.inputZeroPoints && !spec.sumsWeights())
+      .constants("codebook", spec.isTable())
       .constants("bias", spec.bias)
       .writesRows("y")
       .rows();
@@ -72,24 +74,35 @@ static LinearKernel dotKernel(const LinearSpec &spec, int64_t rows) {
   return kernel;
 }
 
+/// Sums of a thread of which there may be three sets.
+static constexpr int64_t kMostNested = 32;
+
 std::vector<LinearKernel> linearKernels(const LinearSpec &spec, const Chip &chip) {
   std::vector<LinearKernel> kernels;
-  for (int64_t rows : {1, 4})
-    kernels.push_back(dotKernel(spec, rows));
-  const bool splits = splitsOver(divideCeil(spec.n, numerics::fragmentRows(spec.bits)), chip);
+  if (!spec.isFP8()) // dp4a
+    for (int64_t rows : {1, 4})
+      kernels.push_back(dotKernel(spec, rows));
+  const bool splits =
+      spec.isFP8() || splitsOver(divideCeil(spec.n, numerics::fragmentRows(spec.bits)), chip);
   if (splits)
     kernels.push_back(dotKernel(spec, kMatrixRows));
+  // Where several groups of activations share one of the weights, there are sums of both.
+  const bool isNested = spec.groups() > 1 && spec.dotsOfGroup() > 1;
   for (const TileChoice &choice : integerTiles(chip)) {
     if (splits && choice.maxRows <= kMatrixRows)
       continue;
-    GemmTile tile = spec.groups() > 1 ? choice.grouped : choice.plain;
+    GemmTile tile = spec.dotGroups() > 1 ? choice.grouped : choice.plain;
+    if (isNested && tile.rows * tile.columns / tile.threads() > kMostNested)
+      tile = integerTiles(chip)[2].grouped;
     fillChip(tile, choice.maxRows, spec.n, numerics::fragmentRows(spec.bits), chip);
     giveWholeBlocks(tile, numerics::fragmentRows(spec.bits));
     // A group ends where a slab ends.
-    if (spec.groups() > 1 && spec.groupSize % tile.slab != 0)
+    if (spec.dotGroups() > 1 && spec.dotGroup() % tile.slab != 0)
       tile.slab = numerics::kFragmentColumns;
     kernels.push_back(matrixKernel(spec, tile, choice.maxRows));
   }
+  for (LinearKernel &kernel : kernels)
+    kernel.converts = spec.isFP8() && !chip.multipliesFP8();
   return kernels;
 }
 
@@ -98,16 +111,17 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const LinearSpec &spec,
   return getOrEmitKernel(module, kernel.description,
                          [&](KernelBuilder &b, const KernelArguments &arguments) {
                            if (kernel.form == LinearKernel::Matrix)
-                             emitMatrixLinear(b, spec, kernel.tile, arguments);
+                             emitMatrixLinear(b, spec, kernel, arguments);
                            else
-                             emitDotLinear(b, spec, kernel.rows, arguments);
+                             emitDotLinear(b, spec, kernel, arguments);
                          });
 }
 
 Description getOrEmit(mlir::gpu::GPUModuleOp module, const RescaleSpec &spec, const Chip &) {
   constexpr int64_t kThreads = 128; // of a row
   Description kernel;
-  kernel.name = fmt::format("rescale_{}_{}", spec.n, nameOf(spec.bits, spec.scales));
+  kernel.name =
+      fmt::format("rescale_{}_{}", spec.n, nameOf(static_cast<const WeightCodec &>(spec)));
   kernel.name += spec.bias ? "_bias" : "";
   kernel.name += spec.accumulate ? "_accumulate" : "";
   kernel.threads = kThreads;
@@ -122,7 +136,7 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const RescaleSpec &spec, co
   return getOrEmitKernel(module, kernel, [&](KernelBuilder &b, const KernelArguments &arguments) {
     const int64_t width = spec.n % 2 == 0 ? 2 : 1;
     Type type = width == 1 ? b.i32() : Type(b.vec(width, b.i32()));
-    WeightParams params(b, spec.bits, spec.scales);
+    WeightParams params(b, spec, spec.n, /*columns=*/1, arguments);
     ResultWriter writer(b, {spec.n, spec.bias, spec.accumulate, Float::F32}, arguments, width);
     writer.columnsAreWhole = true;
     Value m = b.block(0);
@@ -130,10 +144,13 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const RescaleSpec &spec, co
     Value rowScale = b.load(b.advance(arguments["scales"], m, b.f32()), b.f32(), true);
     b.forLoop(b.mul(b.thread(), width), spec.n, kThreads * width, [&](Value n) {
       Value sums = b.load(b.advance(row, n, b.i32()), type, /*constant=*/true);
-      KernelBuilder::Values values =
-          params.loadScales(b.advance(arguments["wscales"], n, params.scaleType()), width);
-      for (auto [i, value] : llvm::enumerate(values))
-        value = b.mulf(rowScale, b.mulf(value, b.toFloat(b.extract(sums, i))));
+      KernelBuilder::Values values = params.scales(0, n, width);
+      for (auto [i, value] : llvm::enumerate(values)) {
+        value = b.mulf(value, b.toFloat(b.extract(sums, i)));
+        if (spec.unit != 1)
+          value = b.mulf(value, b.constant(b.f32(), spec.unit));
+        value = b.mulf(rowScale, value);
+      }
       writer.write(m, n, values);
     });
   });

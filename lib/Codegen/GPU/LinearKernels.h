@@ -15,9 +15,9 @@
 namespace easyquant::gpu {
 
 /// Bodies of LinearKernel::Matrix and LinearKernel::Dot.
-void emitMatrixLinear(KernelBuilder &b, const LinearSpec &spec, const GemmTile &tile,
+void emitMatrixLinear(KernelBuilder &b, const LinearSpec &spec, const LinearKernel &kernel,
                       const KernelArguments &arguments);
-void emitDotLinear(KernelBuilder &b, const LinearSpec &spec, int64_t rows,
+void emitDotLinear(KernelBuilder &b, const LinearSpec &spec, const LinearKernel &kernel,
                    const KernelArguments &arguments);
 
 /// Bodies of WeightOnlyKernel::Stream and WeightOnlyKernel::Matrix.

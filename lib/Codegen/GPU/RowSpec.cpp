@@ -17,9 +17,34 @@ const char *nameOf(Float type) {
   return type == Float::F32 ? "f32" : type == Float::F16 ? "f16" : "bf16";
 }
 
-std::string nameOf(int bits, ScaleFormat scales) {
-  std::string name = fmt::format("i{}", bits);
-  return scales == ScaleFormat::F32 ? name : name + fmt::format("_s{}", numerics::toString(scales));
+WeightCodec WeightCodec::of(const numerics::Scheme &scheme) {
+  WeightCodec codec;
+  codec.bits = scheme.bits;
+  codec.groupSize = scheme.groupSize;
+  codec.zeroPoints = scheme.hasZeroPoints();
+  codec.scales = scheme.scales;
+  codec.codes = scheme.codes;
+  codec.outer = scheme.outer;
+  codec.minima = scheme.minima;
+  if (scheme.table)
+    codec.unit = scheme.table->int8Unit().value_or(1);
+  return codec;
+}
+
+std::string nameOf(const WeightCodec &codec) {
+  const numerics::FloatFormat *floats = numerics::floatFormat(codec.codes);
+  std::string name =
+      floats ? floats->name : fmt::format("{}{}", codec.isTable() ? "t" : "i", codec.bits);
+  if (codec.scales != ScaleFormat::F32)
+    name += fmt::format("_s{}", numerics::toString(codec.scales));
+  name += codec.outer ? "_outer" : "";
+  if (codec.groupSize != 0)
+    name += fmt::format("_g{}", codec.groupSize);
+  name += codec.zeroPoints ? "_zp" : "";
+  name += codec.minima ? "_minima" : "";
+  if (codec.unit != 1)
+    name += fmt::format("_u{:x}", std::bit_cast<uint32_t>(codec.unit));
+  return name;
 }
 
 static std::string symbolName(const RowSpec &spec) {
@@ -40,12 +65,16 @@ static std::string symbolName(const RowSpec &spec) {
     name += spec.zeroPoints ? "_static_zp" : spec.fullRange ? "_static_full" : "_static";
   if (quantization == RowQuantization::Online)
     name += "_online";
+  if (const numerics::FloatFormat *format = numerics::floatFormat(spec.codes))
+    name += fmt::format("_{}", format->name);
   if (spec.sinks)
     name += "_sinks";
   if (spec.absMax == RowSpec::AbsMax::Result)
     return name + "_absmax";
   if (spec.absMax == RowSpec::AbsMax::Given)
     name += "_given_absmax";
+  if (spec.scaleGroup)
+    name += fmt::format("_own{}{}", spec.scaleGroup, spec.zeroPoints ? "_zp" : "");
   if (spec.sums)
     name += fmt::format("_sums{}", spec.groupSize);
   return name;
@@ -67,8 +96,9 @@ RowShape rowShape(const RowSpec &spec) {
   int64_t threads = divideCeil(vectors, perThread);
   shape.threads = std::min(divideCeil(threads, kWarp) * kWarp, kMostThreads);
   shape.vectors = divideCeil(vectors, shape.threads);
-  // A block of columns is that of one warp.
-  shape.run = std::max<int64_t>(1, spec.hadamard / (kWarp * shape.vector));
+  // A block of columns is that of one warp, and so is a group.
+  shape.run =
+      std::max<int64_t>(1, std::max(spec.hadamard, spec.scaleGroup) / (kWarp * shape.vector));
   if (shape.run > 1) {
     shape.vectors = divideCeil(shape.vectors, shape.run) * shape.run;
     shape.threads = divideCeil(divideCeil(vectors, shape.vectors), kWarp) * kWarp;
@@ -112,7 +142,8 @@ Description describe(const RowSpec &spec) {
         .number("first", isOnline);
     parameters.reads("absmax", spec.absMax == RowSpec::AbsMax::Given);
     parameters.writes("codes").writes("scales").writes("sums", spec.sums);
-    parameters.writes("zeros", isStatic && spec.zeroPoints).writesRows("extrema", isOnline);
+    const bool hasZeros = spec.zeroPoints && (isStatic || spec.scaleGroup);
+    parameters.writes("zeros", hasZeros).writesRows("extrema", isOnline);
   }
   description.parameters = parameters.rows();
   return description;

@@ -35,8 +35,8 @@ class StreamLinear {
 public:
   StreamLinear(KernelBuilder &b, const WeightOnlySpec &spec, const StreamShape &shape,
                const KernelArguments &arguments)
-      : b(b), spec(spec), shape(shape), arguments(arguments), weights(b, spec.bits, spec.input),
-        params(b, spec.bits, spec.scales),
+      : b(b), spec(spec), shape(shape), arguments(arguments), weights(b, spec, spec.input),
+        params(b, spec, spec.n, spec.k, arguments),
         writer(b, {spec.n, spec.bias, spec.accumulate, spec.output}, arguments, 1) {
     place();
   }
@@ -48,6 +48,7 @@ public:
 
 private:
   static constexpr int64_t kColumns = numerics::kFragmentColumns;
+  static constexpr int64_t kStepsOfBlock = kColumns / numerics::kFragmentStep;
 
   void place();
   int64_t columnBlocks() const { return divideCeil(spec.k, kColumns); }
@@ -58,10 +59,13 @@ private:
   int64_t weightTiles() const { return shape.columns / 16; }
   int64_t tokenTiles() const { return divideCeil(shape.rows, 8); }
   int64_t at(int64_t t, int64_t j) const { return 4 * (t * tokenTiles() + j); }
-  bool grouped() const { return spec.groups() > 1; }
-  /// Blocks of a unit that share scales.
+  /// Are there parameters of a group to apply before its products meet others?
+  bool grouped() const { return spec.groups() > 1 || spec.minima; }
+  /// Steps of a unit, 16 columns each, and those of them that share scales.
+  int64_t steps() const { return shape.unit * kStepsOfBlock; }
   int64_t run() const {
-    return grouped() ? std::min(shape.unit, spec.groupSize / kColumns) : shape.unit;
+    return spec.groups() > 1 ? std::min(steps(), spec.groupSize / numerics::kFragmentStep)
+                             : steps();
   }
 
   /// The words of all blocks of a unit; zeros where `there` (i1, may be null) is false and past the
@@ -73,14 +77,24 @@ private:
   Value loadPair(Value pointer, Value column);
   /// Adds the products of a unit; `loaded` is what loadUnit gave.
   Values multiplyUnit(Value unit, ValueRange loaded, Values sums);
-  /// The group of the unit's block `block`; the last one past the end of K.
-  Value groupAt(Value unit, int64_t block) {
-    Value group = b.div(b.add(b.mul(unit, shape.unit), block), spec.groupSize / kColumns);
+  /// The group of the unit's step `step`; the last one past the end of K.
+  Value groupAt(Value unit, int64_t step) {
+    Value group =
+        b.div(b.add(b.mul(unit, steps()), step), spec.groupSize / numerics::kFragmentStep);
     return b.min(group, spec.groups() - 1);
   }
-  /// Scales of group `group` for the lane's rows g and g + 8 of each tile of weights.
-  Values scalesOf(Value group);
+  /// A number of group `group` for the lane's rows g and g + 8 of each tile of weights.
+  Values ofRows(llvm::function_ref<Value(Value n)> load);
+  Values scalesOf(Value group) {
+    return ofRows([&](Value n) { return params.scales(group, n, 1).front(); });
+  }
+  Values minimaOf(Value group) {
+    return ofRows([&](Value n) { return params.minima(group, n, 1).front(); });
+  }
   Values zerosOf(Value group);
+  /// Adds the sums of one group, `dots`, and of the tokens alone, `ones`.
+  void addGroup(ArrayRef<Value> dots, ArrayRef<Value> ones, ValueRange scales, ValueRange minima,
+                Values &sums);
   void storeSums(ValueRange sums);
   Value slot(Int warp, Value token, Value column) {
     Value place = b.add(b.mul(b.add(b.mul(warp, shape.rows), token), shape.tokenStride()), column);
@@ -122,8 +136,11 @@ StreamLinear::Values StreamLinear::loadUnit(Value unit, Value there) {
       llvm::append_range(words, weights.load(pointer, lane, /*constant=*/true, valid));
     }
   }
-  for (int64_t begin = 0; grouped() && begin < shape.unit; begin += run())
+  for (int64_t begin = 0; grouped() && begin < steps(); begin += run()) {
     llvm::append_range(words, scalesOf(groupAt(unit, begin)));
+    if (spec.minima)
+      llvm::append_range(words, minimaOf(groupAt(unit, begin)));
+  }
   return words;
 }
 
@@ -153,13 +170,12 @@ StreamLinear::Values StreamLinear::loadTokens(Value block, int64_t j) {
   return pairs;
 }
 
-StreamLinear::Values StreamLinear::scalesOf(Value group) {
-  Values scales;
-  Value first = b.add(b.mul(group, numerics::fragmentScaleRows(spec.n)), b.add(firstColumn, quad));
-  Value pointer = b.advance(arguments["wscales"], first, params.scaleType());
+StreamLinear::Values StreamLinear::ofRows(llvm::function_ref<Value(Value n)> load) {
+  Values numbers;
+  Value first = b.add(firstColumn, quad);
   for (int64_t row = 0; row < shape.columns; row += 8)
-    scales.push_back(params.loadScale(b.advance(pointer, row, params.scaleType())));
-  return scales;
+    numbers.push_back(load(b.add(first, row)));
+  return numbers;
 }
 
 StreamLinear::Values StreamLinear::zerosOf(Value group) {
@@ -167,56 +183,76 @@ StreamLinear::Values StreamLinear::zerosOf(Value group) {
   if (!spec.zeroPoints)
     return pairs;
   const int64_t tiles = shape.columns / 8;
-  Value first = b.add(b.mul(group, numerics::fragmentScaleRows(spec.n)), firstColumn);
-  Values words = params.loadZeroWords(arguments["wzeros"], first, quad, tiles);
+  Values words = params.zeroWords(group, firstColumn, quad, tiles);
   for (Value zero : params.zerosOf(words, quad, tiles))
     pairs.push_back(weights.zeroPair(zero));
   return pairs;
 }
 
+void StreamLinear::addGroup(ArrayRef<Value> dots, ArrayRef<Value> ones, ValueRange scales,
+                            ValueRange minima, Values &sums) {
+  for (int64_t t = 0; t < weightTiles(); ++t)
+    for (int64_t j = 0; j < tokenTiles(); ++j)
+      for (int64_t i = 0; i < 4; ++i) {
+        Value &sum = sums[at(t, j) + i];
+        sum = b.fma(scales[2 * t + i / 2], dots[at(t, j) + i], sum);
+        if (spec.minima)
+          sum = b.fma(minima[2 * t + i / 2], ones[at(0, j) + i], sum);
+      }
+}
+
 StreamLinear::Values StreamLinear::multiplyUnit(Value unit, ValueRange loaded, Values sums) {
-  ValueRange words = loaded.take_front(wordsOfUnit()), scales = loaded.drop_front(wordsOfUnit());
-  int64_t wordsOfBlock = weights.words(), perColumn = wordsOfBlock * rowBlocks();
-  Value firstBlock = b.mul(unit, shape.unit);
-  for (int64_t begin = 0; begin < shape.unit; begin += run()) {
-    Values groupZeros = zeros, dots = sums;
-    if (grouped()) {
-      groupZeros = zerosOf(groupAt(unit, begin));
-      dots = Values(sums.size(), b.zero(b.f32()));
+  ValueRange words = loaded.take_front(wordsOfUnit()), params = loaded.drop_front(wordsOfUnit());
+  const int64_t wordsOfBlock = weights.words(), perColumn = wordsOfBlock * rowBlocks();
+  const int64_t rowCount = shape.columns / 8;
+  Value firstBlock = b.mul(unit, shape.unit), zero = b.zero(b.f32());
+  // A product with ones is the sum of the tokens.
+  Values ofOnes(4, b.pair(spec.input, 1.0)), ones;
+  SmallVector<Values> x;
+  SmallVector<UnpackedWeights::Tile> tiles;
+  Values groupZeros = zeros, dots = sums;
+  for (int64_t step = 0; step < steps(); ++step) {
+    const int64_t ofBlock = step % kStepsOfBlock, u = step / kStepsOfBlock;
+    if (grouped() && step % run() == 0) {
+      groupZeros = zerosOf(groupAt(unit, step));
+      dots.assign(sums.size(), zero);
+      ones.assign(4 * tokenTiles(), zero);
     }
-    for (int64_t u = begin; u < begin + run(); ++u) {
-      Value block = b.add(firstBlock, u);
-      SmallVector<Values> x;
+    if (ofBlock == 0) {
+      x.clear();
+      tiles.clear();
       for (int64_t j = 0; j < tokenTiles(); ++j)
-        x.push_back(loadTokens(block, j));
-      SmallVector<UnpackedWeights::Tile> tiles;
+        x.push_back(loadTokens(b.add(firstBlock, u), j));
+      // A block has two groups of one step.
+      Values nextZeros = groupZeros;
+      if (grouped() && run() < kStepsOfBlock)
+        nextZeros = zerosOf(groupAt(unit, step + 1));
       for (int64_t i = 0; i < rowBlocks(); ++i)
         llvm::append_range(
             tiles, weights.unpack(words.slice(u * perColumn + i * wordsOfBlock, wordsOfBlock),
-                                  groupZeros));
-      for (int64_t step = 0; step < 2; ++step)
-        for (int64_t t = 0; t < weightTiles(); ++t)
-          for (int64_t j = 0; j < tokenTiles(); ++j) {
-            const UnpackedWeights::Tile &upper = tiles[2 * t], &lower = tiles[2 * t + 1];
-            Values a = {upper[2 * step], lower[2 * step], upper[2 * step + 1], lower[2 * step + 1]};
-            Values d = b.multiplyFloats(spec.input, a, ArrayRef(x[j]).slice(2 * step, 2),
-                                        ArrayRef(dots).slice(at(t, j), 4));
-            llvm::copy(d, dots.begin() + at(t, j));
-          }
-    }
-    if (!grouped()) {
-      sums = dots;
-      continue;
+                                  {groupZeros, nextZeros}));
     }
     for (int64_t t = 0; t < weightTiles(); ++t)
-      for (int64_t j = 0; j < tokenTiles(); ++j)
-        for (int64_t i = 0; i < 4; ++i) {
-          Value &sum = sums[at(t, j) + i];
-          sum = b.fma(scales[2 * t + i / 2], dots[at(t, j) + i], sum);
-        }
-    scales = scales.drop_front(shape.columns / 8);
+      for (int64_t j = 0; j < tokenTiles(); ++j) {
+        const UnpackedWeights::Tile &upper = tiles[2 * t], &lower = tiles[2 * t + 1];
+        Values a = {upper[2 * ofBlock], lower[2 * ofBlock], upper[2 * ofBlock + 1],
+                    lower[2 * ofBlock + 1]};
+        Values d = b.multiplyFloats(spec.input, a, ArrayRef(x[j]).slice(2 * ofBlock, 2),
+                                    ArrayRef(dots).slice(at(t, j), 4));
+        llvm::copy(d, dots.begin() + at(t, j));
+      }
+    for (int64_t j = 0; spec.minima && j < tokenTiles(); ++j) {
+      Values d = b.multiplyFloats(spec.input, ofOnes, ArrayRef(x[j]).slice(2 * ofBlock, 2),
+                                  ArrayRef(ones).slice(at(0, j), 4));
+      llvm::copy(d, ones.begin() + at(0, j));
+    }
+    if (!grouped() || (step + 1) % run() != 0)
+      continue;
+    ValueRange minima = spec.minima ? params.slice(rowCount, rowCount) : ValueRange();
+    addGroup(dots, ones, params.take_front(rowCount), minima, sums);
+    params = params.drop_front(spec.minima ? 2 * rowCount : rowCount);
   }
-  return sums;
+  return grouped() ? sums : dots;
 }
 
 void StreamLinear::storeSums(ValueRange sums) {
@@ -255,7 +291,9 @@ void StreamLinear::writeResult(Value token, Value column, Value sum) {
   b.ifThen(b.less(m, rows), [&] {
     Value value = sum;
     if (!grouped() && !spec.isFloat())
-      value = b.mulf(params.loadScale(b.advance(arguments["wscales"], n, params.scaleType())), sum);
+      value = b.mulf(params.scales(0, n, 1).front(), sum);
+    if (spec.outer)
+      value = b.mulf(params.outer(n, 1).front(), value);
     writer.write(m, n, value);
   });
 }
@@ -324,6 +362,7 @@ StreamLinear::Values StreamLinear::loadFirst() {
 void StreamLinear::emit(ValueRange first) {
   writer.columnsAreWhole = spec.n % shape.columns == 0;
   shared = b.sharedMemory(shape.sharedBytes());
+  weights.prepare(arguments);
   Type element = b.type(spec.input);
   for (int64_t j = 0; j < tokenTiles(); ++j) {
     // Likewise of tokens: lanes without one read the last.

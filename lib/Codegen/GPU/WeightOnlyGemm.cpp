@@ -10,7 +10,8 @@
 //
 // With scales per group, the sums of one group are added to those of all with the group's scales,
 // which were fetched when the group began. Zero points are needed from its first product on, so
-// that those of the next group are fetched one group ahead.
+// that those of the next group are fetched one group ahead. Groups of 16 columns are one step of
+// the product, two of them a slab, whose scales are fetched a slab ahead.
 //
 //===----------------------------------------------------------------------===//
 
@@ -30,24 +31,47 @@ public:
   WeightOnlyGemm(KernelBuilder &b, const WeightOnlySpec &spec, const GemmTile &tile,
                  const KernelArguments &arguments)
       : b(b), spec(spec), arguments(arguments),
-        ring(b, {spec.n, spec.k, spec.bits, spec.groupSize, spec.groups(), 2}, tile, arguments["x"],
-             b.mul(arguments["x_stride"], 2), spec.k * 2, arguments["w"], arguments["rows"]),
-        weights(b, spec.bits, spec.input), params(b, spec.bits, spec.scales),
-        writer(b, {spec.n, spec.bias, spec.accumulate, spec.output}, arguments, 2) {}
+        ring(b,
+             {spec.n, spec.k, spec.bits, spec.groupSize,
+              spec.groupSize < tile.slab ? 1 : spec.groups(), 2},
+             tile, arguments["x"], b.mul(arguments["x_stride"], 2), spec.k * 2, arguments["w"],
+             arguments["rows"]),
+        weights(b, spec, spec.input), params(b, spec, spec.n, spec.k, arguments),
+        writer(b, {spec.n, spec.bias, spec.accumulate, spec.output}, arguments, 2),
+        hasShortGroups(spec.groups() > 1 && spec.groupSize < tile.slab) {}
 
   void emit();
 
 private:
   using Values = KernelBuilder::Values;
+  using Tiles = SmallVector<UnpackedWeights::Tile>;
   static constexpr int64_t kState = GemmRing::kState;
 
+  int64_t stepsOfBlock() const { return ring.steps() / ring.blocksAcross(); }
+  /// Accumulators: those of y, and with minima the sums of the thread's rows of activations.
+  int64_t accumulatorCount() const {
+    return ring.registers() + (spec.minima ? 4 * ring.mTiles() : 0);
+  }
+  int64_t onesAt(int64_t i, int64_t r) const { return ring.registers() + 4 * i + r; }
+  Values zeroAccumulators() { return Values(accumulatorCount(), b.zero(b.f32())); }
+
+  /// The weights of block `column` of a slab; zeros for each step of it, as UnpackedWeights has
+  /// them.
+  Tiles unpack(Value stage, int64_t column, std::array<ValueRange, 2> zeros);
+  /// Adds the products of step `step` of the slab, which is in a block with weights `w`.
+  void multiplyStep(Value stage, int64_t step, const Tiles &w, Values &accumulators);
   Values multiplySlab(Value stage, Values accumulators, ValueRange zeros);
-  /// Scales of the two columns of each tile that this thread has sums of.
-  Values scalesOf(Value group);
+  /// A number of the two columns of each tile that this thread has sums of.
+  Values ofColumns(llvm::function_ref<Values(Value n)> load);
+  /// Scales of a group and, behind them, minima.
+  Values paramsOf(Value group);
   /// The words with the zero points of the rows of weights that this lane unpacks, one a tile.
   Values zeroWordsOf(Value group);
   Values zeroPairs(ValueRange words);
+  /// Adds a group's accumulators to the sums of y.
+  Values addGroup(ArrayRef<Value> group, ArrayRef<Value> params, ValueRange sums);
   Values multiplyGroups();
+  Values multiplyShortGroups();
   Values multiplyWhole();
   void write(ValueRange sums, ValueRange scales);
 
@@ -58,48 +82,69 @@ private:
   UnpackedWeights weights;
   WeightParams params;
   ResultWriter writer;
+  const bool hasShortGroups;
 };
 
 } // namespace
 
+WeightOnlyGemm::Tiles WeightOnlyGemm::unpack(Value stage, int64_t column,
+                                             std::array<ValueRange, 2> zeros) {
+  const int64_t tilesOfBlock = ring.nTiles() / ring.blocksDown();
+  Tiles w;
+  for (int64_t row = 0; row < ring.blocksDown(); ++row) {
+    Values words = weights.load(ring.weightBlock(stage, row, column), ring.lane,
+                                /*constant=*/false, Value());
+    std::array<ValueRange, 2> own = zeros;
+    for (ValueRange &zeros : own)
+      if (!zeros.empty())
+        zeros = zeros.slice(row * tilesOfBlock, tilesOfBlock);
+    llvm::append_range(w, weights.unpack(words, own));
+  }
+  return w;
+}
+
+void WeightOnlyGemm::multiplyStep(Value stage, int64_t step, const Tiles &w, Values &accumulators) {
+  const int64_t ofBlock = step % stepsOfBlock();
+  SmallVector<Values> a;
+  for (int64_t i = 0; i < ring.mTiles(); ++i)
+    a.push_back(ring.loadActivations(stage, i, step));
+  auto multiply = [&](int64_t i, ArrayRef<Value> with, int64_t at) {
+    Values d = b.multiplyFloats(spec.input, a[i], with, ArrayRef(accumulators).slice(at, 4));
+    llvm::copy(d, accumulators.begin() + at);
+  };
+  for (int64_t i = 0; i < ring.mTiles(); ++i)
+    for (int64_t j = 0; j < ring.nTiles(); ++j)
+      multiply(i, ArrayRef<Value>(w[j]).slice(2 * ofBlock, 2), ring.at(i, j, 0));
+  if (!spec.minima)
+    return;
+  // A product with ones is the sum of the row.
+  const Values ones(2, b.pair(spec.input, 1.0));
+  for (int64_t i = 0; i < ring.mTiles(); ++i)
+    multiply(i, ones, onesAt(i, 0));
+}
+
 WeightOnlyGemm::Values WeightOnlyGemm::multiplySlab(Value stage, Values accumulators,
                                                     ValueRange zeros) {
-  const int64_t tilesOfBlock = ring.nTiles() / ring.blocksDown();
-  const int64_t stepsOfBlock = ring.steps() / ring.blocksAcross();
   for (int64_t column = 0; column < ring.blocksAcross(); ++column) {
-    SmallVector<UnpackedWeights::Tile> w;
-    for (int64_t row = 0; row < ring.blocksDown(); ++row) {
-      Values words = weights.load(ring.weightBlock(stage, row, column), ring.lane,
-                                  /*constant=*/false, Value());
-      llvm::append_range(
-          w, weights.unpack(words,
-                            zeros.empty() ? zeros : zeros.slice(row * tilesOfBlock, tilesOfBlock)));
-    }
-    for (int64_t step = 0; step < stepsOfBlock; ++step) {
-      SmallVector<Values> a;
-      for (int64_t i = 0; i < ring.mTiles(); ++i)
-        a.push_back(ring.loadActivations(stage, i, column * stepsOfBlock + step));
-      for (int64_t i = 0; i < ring.mTiles(); ++i)
-        for (int64_t j = 0; j < ring.nTiles(); ++j) {
-          int64_t at = ring.at(i, j, 0);
-          Values d = b.multiplyFloats(spec.input, a[i], ArrayRef<Value>(w[j]).slice(2 * step, 2),
-                                      ArrayRef(accumulators).slice(at, 4));
-          llvm::copy(d, accumulators.begin() + at);
-        }
-    }
+    const Tiles w = unpack(stage, column, {zeros, zeros});
+    for (int64_t step = 0; step < stepsOfBlock(); ++step)
+      multiplyStep(stage, column * stepsOfBlock() + step, w, accumulators);
   }
   return accumulators;
 }
 
-WeightOnlyGemm::Values WeightOnlyGemm::scalesOf(Value group) {
-  Values scales;
-  Value base = b.mul(group, numerics::fragmentScaleRows(spec.n));
-  for (int64_t j = 0; j < ring.nTiles(); ++j) {
-    Value n = ring.paddedColumn(ring.columnOf(j), 2);
-    Value pointer = b.advance(arguments["wscales"], b.add(base, n), params.scaleType());
-    llvm::append_range(scales, params.loadScales(pointer, 2));
-  }
-  return scales;
+WeightOnlyGemm::Values WeightOnlyGemm::ofColumns(llvm::function_ref<Values(Value n)> load) {
+  Values found;
+  for (int64_t j = 0; j < ring.nTiles(); ++j)
+    llvm::append_range(found, load(ring.paddedColumn(ring.columnOf(j), 2)));
+  return found;
+}
+
+WeightOnlyGemm::Values WeightOnlyGemm::paramsOf(Value group) {
+  Values found = ofColumns([&](Value n) { return params.scales(group, n, 2); });
+  if (spec.minima)
+    llvm::append_range(found, ofColumns([&](Value n) { return params.minima(group, n, 2); }));
+  return found;
 }
 
 WeightOnlyGemm::Values WeightOnlyGemm::zeroWordsOf(Value group) {
@@ -107,8 +152,7 @@ WeightOnlyGemm::Values WeightOnlyGemm::zeroWordsOf(Value group) {
     return {};
   // The columns of a warp are all inside the padding, or all beyond it.
   Value n = ring.paddedColumn(ring.columnOfWarp, 8 * ring.nTiles());
-  Value first = b.add(b.mul(group, numerics::fragmentScaleRows(spec.n)), n);
-  return params.loadZeroWords(arguments["wzeros"], first, ring.quad, ring.nTiles());
+  return params.zeroWords(group, n, ring.quad, ring.nTiles());
 }
 
 WeightOnlyGemm::Values WeightOnlyGemm::zeroPairs(ValueRange words) {
@@ -118,59 +162,116 @@ WeightOnlyGemm::Values WeightOnlyGemm::zeroPairs(ValueRange words) {
                              [&](Value zero) { return weights.zeroPair(zero); });
 }
 
+WeightOnlyGemm::Values WeightOnlyGemm::addGroup(ArrayRef<Value> group, ArrayRef<Value> params,
+                                                ValueRange sums) {
+  Values results;
+  for (int64_t i = 0; i < ring.mTiles(); ++i)
+    for (int64_t j = 0; j < ring.nTiles(); ++j)
+      for (int64_t r = 0; r < 4; ++r) {
+        const int64_t column = 2 * j + r % 2;
+        Value sum = b.fma(params[column], group[ring.at(i, j, r)], sums[ring.at(i, j, r)]);
+        if (spec.minima)
+          sum = b.fma(params[2 * ring.nTiles() + column], group[onesAt(i, r)], sum);
+        results.push_back(sum);
+      }
+  return results;
+}
+
 WeightOnlyGemm::Values WeightOnlyGemm::multiplyWhole() {
   Values zeros = zeroPairs(zeroWordsOf(b.i32(0))), carried = ring.begin();
-  carried.append(ring.registers(), b.zero(b.f32()));
-  carried = ring.multiply(ring.slabs(), carried, [&](Value stage, Values accumulators) {
+  llvm::append_range(carried, zeroAccumulators());
+  carried = ring.multiply(ring.slabs(), carried, [&](Value, Value stage, Values accumulators) {
     return multiplySlab(stage, std::move(accumulators), zeros);
   });
   return Values(ArrayRef(carried).drop_front(kState));
 }
 
 WeightOnlyGemm::Values WeightOnlyGemm::multiplyGroups() {
-  Value zero = b.zero(b.f32());
   Values carried = ring.begin();
   llvm::append_range(carried, zeroWordsOf(b.i32(0)));
   int64_t sumsBegin = carried.size();
-  carried.append(ring.registers(), zero);
+  carried.append(ring.registers(), b.zero(b.f32()));
   carried = b.forLoop(0, spec.groups(), 1, carried, [&](Value group, ValueRange carried) {
-    Values scales = scalesOf(group);
+    Values groupParams = paramsOf(group);
     Values zeros = zeroPairs(carried.slice(kState, sumsBegin - kState));
     Values nextZeros = zeroWordsOf(b.min(b.add(group, 1), spec.groups() - 1));
     Values inner(carried.take_front(kState));
-    inner.append(ring.registers(), zero);
-    inner = ring.multiply(ring.slabsOfGroup(), inner, [&](Value stage, Values accumulators) {
+    llvm::append_range(inner, zeroAccumulators());
+    const int64_t slabs = spec.groups() > 1 ? ring.slabsOfGroup() : ring.slabs();
+    inner = ring.multiply(slabs, inner, [&](Value, Value stage, Values accumulators) {
       return multiplySlab(stage, std::move(accumulators), zeros);
     });
     Values results(ArrayRef(inner).take_front(kState));
     llvm::append_range(results, nextZeros);
-    for (int64_t i = 0; i < ring.mTiles(); ++i)
-      for (int64_t j = 0; j < ring.nTiles(); ++j)
-        for (int64_t r = 0; r < 4; ++r)
-          results.push_back(b.fma(scales[2 * j + r % 2], inner[kState + ring.at(i, j, r)],
-                                  carried[sumsBegin + ring.at(i, j, r)]));
+    llvm::append_range(results, addGroup(ArrayRef(inner).drop_front(kState), groupParams,
+                                         carried.drop_front(sumsBegin)));
     return results;
   });
   return Values(ArrayRef(carried).drop_front(sumsBegin));
 }
 
+WeightOnlyGemm::Values WeightOnlyGemm::multiplyShortGroups() {
+  auto groupAt = [&](Value slab, int64_t step) {
+    return b.min(b.add(b.mul(slab, ring.steps()), step), spec.groups() - 1);
+  };
+  auto paramsOfSlab = [&](Value slab) {
+    Values found;
+    for (int64_t step = 0; step < ring.steps(); ++step)
+      llvm::append_range(found, paramsOf(groupAt(slab, step)));
+    return found;
+  };
+  Values carried = ring.begin(), first = paramsOfSlab(b.i32(0));
+  const int64_t ofStep = std::ssize(first) / ring.steps();
+  carried.append(ring.registers(), b.zero(b.f32()));
+  llvm::append_range(carried, first);
+  carried = ring.multiply(ring.slabs(), carried, [&](Value slab, Value stage, Values state) {
+    Values next = paramsOfSlab(b.add(slab, 1));
+    Values sums(ArrayRef(state).take_front(ring.registers()));
+    for (int64_t column = 0; column < ring.blocksAcross(); ++column) {
+      const int64_t begin = column * stepsOfBlock();
+      Values zeros[] = {zeroPairs(zeroWordsOf(groupAt(slab, begin))),
+                        zeroPairs(zeroWordsOf(groupAt(slab, begin + 1)))};
+      const Tiles w = unpack(stage, column, {zeros[0], zeros[1]});
+      for (int64_t step = begin; step < begin + stepsOfBlock(); ++step) {
+        Values dots = zeroAccumulators();
+        multiplyStep(stage, step, w, dots);
+        sums =
+            addGroup(dots, ArrayRef(state).slice(ring.registers() + step * ofStep, ofStep), sums);
+      }
+    }
+    llvm::append_range(sums, next);
+    return sums;
+  });
+  return Values(ArrayRef(carried).slice(kState, ring.registers()));
+}
+
 void WeightOnlyGemm::write(ValueRange sums, ValueRange scales) {
   writer.columnsAreWhole = ring.columnsAreWhole();
+  Values outer;
+  if (spec.outer)
+    outer = ofColumns([&](Value n) { return params.outer(n, 2); });
   ring.forRows([&](int64_t i, int64_t half, Value m) {
     for (int64_t j = 0; j < ring.nTiles(); ++j) {
       Values values(sums.slice(ring.at(i, j, 2 * half), 2));
-      for (int64_t c = 0; c < 2 && !scales.empty(); ++c)
-        values[c] = b.mulf(scales[2 * j + c], values[c]);
+      for (int64_t c = 0; c < 2; ++c) {
+        if (!scales.empty())
+          values[c] = b.mulf(scales[2 * j + c], values[c]);
+        if (spec.outer)
+          values[c] = b.mulf(outer[2 * j + c], values[c]);
+      }
       writer.write(m, ring.columnOf(j), values);
     }
   });
 }
 
 void WeightOnlyGemm::emit() {
-  bool grouped = spec.groups() > 1;
-  Values sums = grouped ? multiplyGroups() : multiplyWhole(), scales;
+  weights.prepare(arguments);
+  const bool grouped = spec.groups() > 1 || spec.minima;
+  Values scales, sums = hasShortGroups ? multiplyShortGroups()
+                        : grouped      ? multiplyGroups()
+                                       : multiplyWhole();
   if (!grouped && !spec.isFloat())
-    scales = scalesOf(b.i32(0));
+    scales = ofColumns([&](Value n) { return params.scales(0, n, 2); });
   ring.end();
   write(sums, scales);
 }

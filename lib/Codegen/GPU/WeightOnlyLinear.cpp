@@ -16,13 +16,7 @@ namespace easyquant::gpu {
 
 static std::string symbolName(const WeightOnlySpec &spec) {
   std::string name = fmt::format("linear_{}x{}_", spec.n, spec.k);
-  if (spec.isFloat())
-    name += nameOf(spec.input);
-  else
-    name += nameOf(spec.bits, spec.scales);
-  if (spec.groupSize != 0)
-    name += fmt::format("_g{}", spec.groupSize);
-  name += spec.zeroPoints ? "_zp" : "";
+  name += spec.isFloat() ? nameOf(spec.input) : nameOf(static_cast<const WeightCodec &>(spec));
   name += fmt::format("_{}", nameOf(spec.input));
   name += spec.bias ? "_bias" : "";
   name += spec.accumulate ? "_accumulate" : "";
@@ -35,6 +29,9 @@ static std::vector<Parameter> parametersOf(const WeightOnlySpec &spec, bool spli
       .constants("w")
       .constants("wscales", !spec.isFloat())
       .constants("wzeros", spec.zeroPoints)
+      .constants("wminima", spec.minima)
+      .constants("wouter", spec.outer)
+      .constants("codebook", spec.isTable())
       .constants("bias", spec.bias)
       .writesRows("y")
       .writes("partials", splits)
@@ -52,6 +49,8 @@ static int64_t streamRegisters(const WeightOnlySpec &spec, const StreamShape &sh
   if (spec.groups() == 1)
     return 2 * words + sums;
   int64_t groups = divideCeil(shape.unit * numerics::kFragmentColumns, spec.groupSize);
+  if (spec.minima)
+    groups *= 2;
   return 2 * (words + groups * shape.columns / 8 + sums);
 }
 
@@ -78,8 +77,8 @@ static StreamShape streamShape(const WeightOnlySpec &spec, int64_t rows, const C
     if (spec.groups() == 1) // no warp shall be idle while others have several blocks
       return divideCeil(columnBlocks, shape.unit) >= shape.warps;
     // Scales are applied where units end: groups are whole units, or units whole groups.
-    int64_t group = spec.groupSize / numerics::kFragmentColumns;
-    return shape.unit % group == 0 || group % shape.unit == 0;
+    const int64_t unit = shape.unit * numerics::kFragmentColumns;
+    return unit % spec.groupSize == 0 || spec.groupSize % unit == 0;
   };
   shape.unit = kMostUnit;
   while (shape.unit > 1 && !fits())
@@ -139,7 +138,10 @@ static void fitRing(GemmTile &tile, const WeightOnlySpec &spec, const Chip &chip
       continue;
     tile.slab = slab;
     tile.stages = std::min(kMostStages, bytes / slabBytes(tile, kElementBytes, spec.bits));
-    bool endsGroups = spec.groups() == 1 || spec.groupSize % slab == 0;
+    // Groups shorter than a block of weights end within a slab, a short one.
+    const bool isShort = spec.groupSize < numerics::kFragmentColumns;
+    bool endsGroups = spec.groups() == 1 || spec.groupSize % slab == 0 ||
+                      (isShort && slab == numerics::kFragmentColumns);
     if (tile.stages >= 3 && endsGroups)
       return;
   }

@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// How kernels read the scales and zero points of packed weights (Numerics/FragmentPacking.h):
-// arrays of G x Np elements, of which those of neighbouring rows of weights come by one load.
-// Scales become f32, zero points i32.
+// How kernels read the scales, minima and zero points of packed weights
+// (Numerics/FragmentPacking.h). Those of neighbouring rows of weights come by one load. Scales
+// become f32, zero points i32.
 //
 //===----------------------------------------------------------------------===//
 
@@ -22,34 +22,51 @@ class WeightParams {
 public:
   using Values = KernelBuilder::Values;
 
-  /// For weights of so many bits.
-  WeightParams(KernelBuilder &b, int bits, ScaleFormat scales)
-      : b(b), bits(bits), scaleFormat(scales) {}
+  /// The weights are `rows` x `columns`.
+  WeightParams(KernelBuilder &b, const WeightCodec &codec, int64_t rows, int64_t columns,
+               const KernelArguments &arguments);
 
   //===- Scales -------------------------------------------------------------===//
-  /// The type of a scale in memory.
-  mlir::Type scaleType() { return scaleFormat == ScaleFormat::F16 ? b.getF16Type() : b.f32(); }
-  /// `count` scales from `pointer` on.
-  Values loadScales(mlir::Value pointer, int64_t count);
-  mlir::Value loadScale(mlir::Value pointer) { return loadScales(pointer, 1).front(); }
+  /// The scales of group `group` of rows n .. n + count - 1; count is 1 or 2, and divides n, which
+  /// is below N rounded up to 64.
+  Values scales(Int group, mlir::Value n, int64_t count) const;
+  Values minima(Int group, mlir::Value n, int64_t count) const;
+  /// The outer scales of such rows.
+  Values outer(mlir::Value n, int64_t count) const;
 
   //===- Zero points --------------------------------------------------------===//
-  /// The zero points of elements index .. index + count - 1; count is 1 or 2, and divides index.
-  Values loadZeros(mlir::Value zeros, mlir::Value index, int64_t count);
-  /// Words (i32) that hold the zero points of elements index + row + 8 i, i < count, which are the
-  /// rows of weights that a lane has. index is a multiple of 8 count, row below 8.
-  Values loadZeroWords(mlir::Value zeros, mlir::Value index, mlir::Value row, int64_t count);
-  Values zerosOf(mlir::ValueRange words, mlir::Value row, int64_t count);
+  /// The zero points of such rows.
+  Values zeros(Int group, mlir::Value n, int64_t count) const;
+  /// Words (i32) that hold the zero points of rows n + row + 8 i, i < count, which a lane has. n is
+  /// a multiple of 8 count, row below 8.
+  Values zeroWords(Int group, mlir::Value n, mlir::Value row, int64_t count) const;
+  Values zerosOf(mlir::ValueRange words, mlir::Value row, int64_t count) const;
 
 private:
-  /// Elements of a byte.
-  int64_t fieldsOfByte() const;
-  /// The zero point in the low bits of a word.
-  mlir::Value zeroOf(mlir::Value word);
+  /// A plane of numbers, one a row, of 64 rows each.
+  struct Plane {
+    int bits;                                   ///< of a field
+    int64_t offset;                             ///< bytes before it in those of 64 rows
+    int64_t rowsBytes;                          ///< bytes of 64 rows, all planes
+    int64_t fields() const { return 8 / bits; } ///< of a byte
+  };
+  static llvm::SmallVector<Plane> planesOf(int bits);
+  /// Where the field of row n is, which is the first of its byte.
+  mlir::Value fieldsAt(mlir::Value group, const Plane &plane, mlir::Value n) const;
+  /// The numbers of rows n .. n + count - 1, of `bits` bits.
+  Values numbers(mlir::Value group, int bits, mlir::Value n, int64_t count) const;
+  /// `count` floats of the format of the scales.
+  Values load(mlir::StringRef name, mlir::Value index, int64_t count, ScaleFormat format) const;
+  mlir::Value widen(mlir::Value bits, ScaleFormat format) const;
+  mlir::Value group(mlir::StringRef name, int bits, Int group, int64_t offset = 0) const;
+  mlir::Value centred(mlir::Value zero) const {
+    return b.sub(zero, int64_t{1} << (codec.bits - 1));
+  }
 
   KernelBuilder &b;
-  int bits;
-  ScaleFormat scaleFormat;
+  const WeightCodec codec;
+  const int64_t padded, groups;
+  const KernelArguments &arguments;
 };
 
 } // namespace easyquant::gpu

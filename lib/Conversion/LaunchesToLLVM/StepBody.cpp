@@ -254,8 +254,6 @@ LogicalResult BodyEmitter::emitConstant(memref::GetGlobalOp op) {
 
 LogicalResult BodyEmitter::emitKernel(launch::KernelOp op) {
   auto error = [&] { return op.emitOpError("of site '") << op.getSite() << "' "; };
-  if (op.getEachSequence())
-    return error() << "is for each sequence; kernels on CPUs take all sequences of a step";
   auto kernel = dyn_cast<func::FuncOp>(symbols.lookup(op.getKernel().getRootReference()));
   if (!kernel)
     return error() << "launches " << op.getKernel()

@@ -10,7 +10,6 @@
 #include "easyquant/Formats/Manifest.h"
 #include "easyquant/KernelLibrary/KernelLibrary.h"
 #include "easyquant/Numerics/FragmentPacking.h"
-#include "easyquant/Recipe/Mixes.h"
 #include "easyquant/Recipe/PassOptions.h"
 #include "easyquant/Target/GPU/Passes.h"
 #include "easyquant/Target/Target.h"
@@ -47,34 +46,27 @@ struct GPUFamily final : Family {
                             .keyBasis = true}}) {}
 
   LayoutAttr layoutFor(SchemeAttr weight, Readers readers) const override {
-    // Codes of 3 bits have but one order.
-    const bool areFloats = readers.floats || (weight.getBits() == 3 && !readers.integers);
+    // What nobody multiplies with may lie in either order, but that of bytes has not all schemes.
+    const numerics::Scheme scheme = weight.toNumerics();
+    const bool areBytes =
+        scheme.hasIntegerValues() && scheme.groupSize % numerics::kFragmentColumns == 0;
+    const bool areFloats = readers.floats || (!readers.codes && !areBytes);
     return LayoutAttr::get(
         weight.getContext(),
         numerics::nameOf(areFloats ? FragmentOrder::M16N8K16 : FragmentOrder::M16N8K32));
   }
-  std::string whyNotActivations(SchemeAttr input) const override {
-    if (input && input.getTokenGroup())
-      return "activations as " + numerics::toString(input.toNumerics()) +
-             ": the GPU kernels take one scale a token (--activation-group-size 0)";
-    if (!input || input.isInteger())
-      return "";
-    return "activations as " + numerics::toString(input.toNumerics()) +
-           ": the GPU kernels take float and int8 ones";
-  }
-  ActivationForm activationForm(SchemeAttr input) const override {
+  ActivationForm activationForm(SchemeAttr weight, SchemeAttr input) const override {
     if (!input)
       return ActivationForm::BF16;
-    return input.isInteger() && input.getBits() == 8 ? ActivationForm::Codes : ActivationForm::AsIs;
+    if (!input.isInteger())
+      return targets::multipliesCodes(weight, input) ? ActivationForm::Codes
+                                                     : ActivationForm::Rounded;
+    return input.getBits() == 8 ? ActivationForm::Codes : ActivationForm::AsIs;
   }
   bool readsSums(SchemeAttr weight) const override { return !weight.getSymmetric(); }
 
   std::optional<std::string> checkOptions(const recipe::OptionValues &options,
-                                          ArrayRef<std::string>, StringRef scheme) const override {
-    if (const recipe::Mix *mix = recipe::findMix(scheme))
-      return fmt::format("scheme {} has weights of 5 or 6 bits, which no GPU kernel reads; compile "
-                         "it with --target cpu, or take --scheme {}",
-                         mix->name, mix->gpuScheme);
+                                          ArrayRef<std::string>, StringRef) const override {
     return checkCache(options[option::kvCache]);
   }
   FailureOr<KernelLibrary> kernels(LaunchModule &program, StringRef target,

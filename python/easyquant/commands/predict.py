@@ -24,13 +24,13 @@ def rows_of(prediction: Prediction, every_site: bool) -> list[dict]:
     """Sites in the order of the step, those of all layers together unless each is wanted: launches, bytes, seconds and what they are of."""
     rows: dict[tuple[str, str], dict] = {}
     for each in prediction.launches:
-        launch, times = each.happening.launch, each.happening.times
+        launch = each.happening.launch
         site = launch.site if every_site else pattern_of(launch.site)
         row = rows.setdefault((site, launch.phase), {"site": site, "phase": launch.phase, "launches": 0, "bytes": 0.0, "parts": dict.fromkeys(PARTS, 0.0)})
-        row["launches"] += times
-        row["bytes"] += times * each.traffic.memory
+        row["launches"] += 1
+        row["bytes"] += each.traffic.memory
         for part, seconds in each.time.parts.items():
-            row["parts"][part] += times * seconds
+            row["parts"][part] += seconds
     return [finish(row) for row in rows.values()]
 
 

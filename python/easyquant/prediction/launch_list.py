@@ -10,7 +10,7 @@ from pathlib import Path
 from easyquant.formats.model_files import read_json
 from easyquant.support.errors import UserError
 
-FORMAT, VERSION = "easyquant-gpu-program", 4
+FORMAT, VERSION = "easyquant-gpu-program", 5
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class ListedLaunch:
     min_rows: int
     max_rows: int
     weights: tuple[int, ...]  # offsets of arguments into the weights
+    least_rows: int  # of the sequences that have a part in it
 
     def happens_for(self, rows: int) -> bool:
         return rows >= self.min_rows and (self.max_rows == 0 or rows <= self.max_rows)
@@ -43,12 +44,10 @@ class ListedLaunch:
 
 @dataclass(frozen=True)
 class Happening:
-    """A launch of a step: over so many rows, of so many sequences, so many times."""
+    """A launch of a step: over so many rows, each of a sequence of its own."""
 
     launch: ListedLaunch
     rows: int
-    sequences: int
-    times: int
 
 
 @dataclass(frozen=True)
@@ -60,13 +59,10 @@ class Program:
     launches: tuple[ListedLaunch, ...]
 
     def step(self, sequences: int) -> Iterator[Happening]:
-        """The launches that happen where each of the sequences has one token, in their order. A run of launches for each sequence goes through
-        one sequence after the other; here such a launch stands once, with its number of times."""
+        """The launches that happen where each of the sequences has one token, in their order."""
         for launch in self.launches:
-            each = launch.over == "sequence"
-            rows = 1 if each else sequences
-            if launch.happens_for(rows):
-                yield Happening(launch, rows, rows, sequences if each else 1)
+            if launch.happens_for(sequences) and launch.least_rows == 1:
+                yield Happening(launch, sequences)
 
 
 def read_program(path: Path, chip: str) -> Program:
@@ -84,11 +80,13 @@ def read_program(path: Path, chip: str) -> Program:
         for launch in entry["launches"]:
             if "collective" in launch:
                 raise UserError(f"{path}: site {launch['site']!r} exchanges data among ranks, whose time is not known here; compile without --tensor-parallel")
-            if launch["over"] not in ("rows", "logit_rows", "sequence"):
-                raise UserError(f"{path}: site {launch['site']!r} is over {launch['over']!r}, expected rows, logit_rows or sequence; compile the model again")
+            if launch["over"] not in ("rows", "logit_rows", "pieces"):
+                raise UserError(f"{path}: site {launch['site']!r} is over {launch['over']!r}, expected rows, logit_rows or pieces; compile the model again")
+            cuts = [entry["pieces"][argument[1] if len(argument) > 1 else 0] for argument in launch["arguments"] if argument[0] == "pieces"]
             offsets = tuple(int(argument[1]) if len(argument) > 1 else 0 for argument in launch["arguments"] if argument[0] == "weights")
             launches.append(ListedLaunch(str(launch["site"]), str(launch["phase"]), kernels[launch["kernel"]], launch["over"],
-                                         int(launch["min_rows"]), int(launch["max_rows"]), offsets))  # fmt: skip
+                                         int(launch["min_rows"]), int(launch["max_rows"]), offsets,
+                                         max([1, *(int(cut["min_rows"]) for cut in cuts)])))  # fmt: skip
         return Program(int(entry["max_rows"]), int(cache["page_tokens"]), int(cache["page_bytes"]), int(cache["window_bytes"]), tuple(launches))
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise UserError(f"{path}: does not say what the launches of {chip} are ({error!r}); copy or compile the artifact again") from None

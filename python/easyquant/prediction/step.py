@@ -43,17 +43,17 @@ class Prediction:
 
     @property
     def seconds(self) -> float:
-        return sum(each.time.seconds * each.happening.times for each in self.launches)
+        return sum(each.time.seconds for each in self.launches)
 
     @property
     def count(self) -> int:
         """The number of launches."""
-        return sum(each.happening.times for each in self.launches)
+        return len(self.launches)
 
     @property
     def bytes(self) -> float:
         """Bytes of the device's memory that are read and written."""
-        return sum(each.traffic.memory * each.happening.times for each in self.launches)
+        return sum(each.traffic.memory for each in self.launches)
 
 
 def cubin_of(fatbin: bytes, chip: str, path: Path) -> bytes:

@@ -13,7 +13,6 @@ from easyquant.prediction.launch_list import Happening, Program
 from easyquant.prediction.launch_time import Traffic
 from easyquant.support.errors import UserError
 
-_TILE_TOKENS = 64  # of the cache, that a block of attention takes at a time
 _TWO_INPUTS = ("silu_mul", "gelu_mul", "clamped_mul", "mul", "sigmoid_mul", "add")
 _ROW_OPERATIONS = "quantize|rms_norm|layer_norm|gelu_tanh|gelu_erf|multiply|soft_cap|copy|gather_columns|gather|add_bias|" + "|".join(_TWO_INPUTS)
 
@@ -56,15 +55,16 @@ def _linear(found: re.Match, happening: Happening, tensors: list[int], _: CacheR
 
 
 def _attention(found: re.Match, happening: Happening, _: list[int], cache: CacheRead) -> tuple[Traffic, int | None]:
-    site, kernel, sequences = happening.launch.site, happening.launch.kernel, happening.sequences
+    site, kernel, rows = happening.launch.site, happening.launch.kernel, happening.rows
     in_float = min(cache.context, sum(int(number) for number in re.findall(r"_(?:residual|sinks)(\d+)", kernel.name)))
     held = sum(int(number) for number in re.findall(r"_(?:residual|sinks)(\d+)", kernel.name))
     window = cache.window_bytes[site] * in_float / held if held else 0.0
-    read = sequences * ((cache.context - in_float) * cache.token_bytes[site] + window)
-    partial = happening.rows * int(found["heads"]) * (int(found["dim"]) + 2) * 4 * int(found["splits"] or 1)
-    passes = math.ceil(happening.rows / per_block) if (per_block := kernel.grid[0][1]) else 1
-    tiles = sequences * int(found["kv"]) * passes * math.ceil(cache.context / _TILE_TOKENS)
-    return Traffic(read + partial, read * passes, read * passes), min(kernel.blocks(happening.rows), tiles)
+    read = rows * ((cache.context - in_float) * cache.token_bytes[site] + window)
+    # Tokens are cut into pieces. Sums of each are written, and read by who ends the last one of a row.
+    parts = math.ceil(cache.context / int(found["tokens"])) if found["tokens"] else 1
+    partial = rows * int(found["heads"]) * (int(found["dim"]) + 2) * 4 * (2 * parts if parts > 1 else 0)
+    result = rows * int(found["heads"]) * int(found["dim"]) * 4
+    return Traffic(read + partial + result, read, read), min(kernel.blocks(rows), rows * int(found["kv"]) * parts)
 
 
 def _rows(columns: float, read: float, written: float):
@@ -82,13 +82,12 @@ def _heads(found: re.Match) -> int:
 
 _FAMILIES = (
     (r"linear_(?P<n>\d+)x(?P<k>\d+)_(?P<tag>\w+?)_(?:(?:dot|stream)_(?P<rows>\d+)|mma_(?P<tile>\d+x\d+x\d+))", _linear),
-    (r"attention_combine_(?P<heads>\d+)x(?P<dim>\d+)_split(?P<splits>\d+)_\w+",
-     _rows(lambda f: int(f["heads"]) * (int(f["dim"]) + 2), lambda f: 4 * int(f["splits"]), lambda f: 4)),
-    (r"attention_(?P<heads>\d+)of(?P<kv>\d+)x(?P<dim>\d+)_\w*?(?:split(?P<splits>\d+)|blocked)\w*", _attention),
+    (r"attention_(?P<heads>\d+)of(?P<kv>\d+)x(?P<dim>\d+)_\w*?(?:split(?P<tokens>\d+)|blocked)\w*", _attention),
     (r"embedding_(?P<vocab>\d+)x(?P<columns>\d+)_\w+", _embedding),
     (r"heads_(?P<heads>\d+)(?:_(?P<kv>\d+))?x(?P<dim>\d+)\w*", _rows(_heads, lambda f: 4, lambda f: 4)),
     (r"kv_(?:append|window|quantize)_(?P<kv>\d+)x(?P<dim>\d+)\w*", _rows(lambda f: 2 * int(f["kv"]) * int(f["dim"]), lambda f: 4, lambda f: 2)),
     (r"rescale_(?P<columns>\d+)_\w+", _rows(lambda f: int(f["columns"]), lambda f: 4, lambda f: 4)),
+    (r"fake_quantize_(?P<columns>\d+)_\w+_(?P<output>f32|f16|bf16)", _rows(lambda f: int(f["columns"]), lambda f: 4, lambda f: 4 if f["output"] == "f32" else 2)),
     (r"advance_(?P<columns>\d+)_\w+", _rows(lambda f: int(f["columns"]), lambda f: 16, lambda f: 16)),
     (rf"(?P<op>{_ROW_OPERATIONS})_(?P<columns>\d+)(?:_\w+)?",
      _rows(lambda f: int(f["columns"]), lambda f: 8 if f["op"] in _TWO_INPUTS else 4, lambda f: 1 if "quantize" in f[0] else 4)),

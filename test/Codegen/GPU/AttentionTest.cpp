@@ -104,7 +104,7 @@ public:
   /// Appends `rows` random tokens; their attention must be that of the reference.
   void call(int64_t rows) {
     SCOPED_TRACE(testing::Message()
-                 << kernel.launches.back().name << ": " << rows << " tokens at " << position());
+                 << kernel.launch.name << ": " << rows << " tokens at " << position());
     int64_t before = position(), width = spec.heads * spec.headDim;
     int64_t stride = width + 2 * columns() + 16, yStride = width + 8;
     std::vector<float> qkv((rows - 1) * stride + width + 2 * columns());
@@ -129,17 +129,18 @@ public:
   void goBack(int64_t to) {
     int64_t held = position();
     simt::Device &device = pool->device;
-    DeviceBuffer<int32_t> at(device, std::vector<int32_t>{int32_t(to)}, "position");
-    DeviceBuffer<int32_t> was(device, std::vector<int32_t>{int32_t(held)}, "held");
+    // Beside one that has not gone back, and before another row of its own.
+    eq_sequence own = ownRows(2, to, 1);
+    own.held = static_cast<int32_t>(held);
+    StepInput step(device, {ownRows(1, 0), own});
     DeviceBuffer<int64_t> pages(device, table, "pages");
-    DeviceBuffer<int64_t> window(device, std::vector<int64_t>{pool->window(number)}, "window");
-    gpu::run(device, library, library.addRestore(spec), 1,
+    gpu::run(device, library, library.addRestore(spec), 3,
              {{"cache", ofLayer(pool->bytes.page)},
               {"pages", pages},
-              {"windows", ofLayer(pool->bytes.window)},
-              {"window", window},
-              {"position", at},
-              {"held", was}},
+              {"windows", windows()},
+              {"window_bytes", 3 * pool->bytes.window},
+              {"sequences", step.sequences},
+              {"row_places", step.rowPlaces}},
              checks);
     // What has left the window is known by its codes only.
     QuantizedKV k = *quantizeKeys(matrix(keys), *spec.kv, spec.headDim, CacheFloat::F16);
@@ -166,14 +167,27 @@ private:
           simt::Checks checks, std::shared_ptr<Pool> memory, int64_t number)
       : library(library), spec(spec), checks(checks), pool(std::move(memory)), number(number),
         rotations(pool->device, rotationsOf(spec), "table") {
-    for (const AttentionKernel &candidate : library.add(spec))
+    launches = library.add(spec);
+    for (const AttentionKernel &candidate : launches.kernels)
       if (candidate.form == form)
         kernel = candidate;
+    kernel.cut.minRows = 1;
+    kernel.cut.maxRows = 0;
   }
 
   /// The second layer's part of what lies at byte 0 of the cache.
   Argument ofLayer(int64_t layerBytes) const {
     return Argument(pool->cache.address() + static_cast<uint64_t>(layerBytes));
+  }
+  /// The same of windows, number 0 of which lies behind a gap.
+  Argument windows() const {
+    return Argument(pool->cache.address() +
+                    static_cast<uint64_t>(pool->window(0) + pool->bytes.window));
+  }
+  eq_sequence ownRows(int64_t rows, int64_t position, int64_t firstRow = 0) const {
+    eq_sequence sequence = sequenceOf(rows, position, firstRow);
+    sequence.window = static_cast<int32_t>(number);
+    return sequence;
   }
   int64_t columns() const { return spec.kvHeads * spec.headDim; }
   ConstMatrix matrix(const std::vector<float> &x) const {
@@ -191,6 +205,7 @@ private:
 
   KernelLibrary &library;
   AttentionSpec spec;
+  AttentionLaunches launches;
   AttentionKernel kernel;
   simt::Checks checks;
   std::shared_ptr<Pool> pool;
@@ -208,10 +223,12 @@ std::vector<float> Session::run(const std::vector<float> &qkv, int64_t rows, int
   simt::Device &device = pool->device;
   // Device memory begins at multiples of 16 bytes; columns of it, at multiples of a row's part.
   DeviceBuffer<float> fused(device, qkv, "qkv");
-  DeviceBuffer<int32_t> at(device, std::vector<int32_t>{int32_t(before)}, "position");
+  StepInput step(device, {ownRows(rows, before)});
+  PieceInput cut(device, kernel.cut, step.step);
   DeviceBuffer<int64_t> pages(device, table, "pages");
-  DeviceBuffer<int64_t> window(device, std::vector<int64_t>{pool->window(number)}, "window");
-  DeviceBuffer<uint8_t> scratch(device, rows * kernel.scratchBytesPerRow, "scratch");
+  DeviceBuffer<uint8_t> partials(device, cut.places * kernel.partialBytes, "partials");
+  const std::vector<int32_t> zeros(cut.places * kernel.partialCounters);
+  DeviceBuffer<int32_t> counters(device, zeros, "counters");
   DeviceBuffer<float> y(device, (rows - 1) * yStride + width, "y");
   auto columnsFrom = [&](int64_t first) {
     return Argument(fused.address() + static_cast<uint64_t>(first) * sizeof(float));
@@ -224,25 +241,32 @@ std::vector<float> Session::run(const std::vector<float> &qkv, int64_t rows, int
                                          {"v_stride", stride},
                                          {"cache", ofLayer(pool->bytes.page)},
                                          {"pages", pages},
-                                         {"windows", ofLayer(pool->bytes.window)},
-                                         {"window", window},
+                                         {"windows", windows()},
+                                         {"window_bytes", 3 * pool->bytes.window},
                                          {"table", rotations},
-                                         {"position", at},
-                                         {"scratch", scratch},
+                                         {"sequences", step.sequences},
+                                         {"row_places", step.rowPlaces},
+                                         {"pieces", cut.pieces},
+                                         {"partials", partials},
+                                         {"partial_counters", counters},
                                          {"y", y},
                                          {"y_stride", yStride}};
   if (auto basis = basisOf(spec))
     gpu::run(device, library, library.add(*basis), rows, {{"x", fused}, {"x_stride", stride}},
              checks);
-  for (const Description &launch : kernel.launches) {
+  auto runOne = [&](const Description &launch) {
     std::map<std::string, Argument> arguments;
     for (const Parameter &parameter : launch.parameters)
       if (parameter.name != "rows")
         arguments.emplace(parameter.name, all.at(parameter.name));
-    simt::Statistics found = gpu::run(device, library, launch, rows, arguments, checks);
-    if (launch.name.starts_with("attention_") && !launch.name.starts_with("attention_combine"))
-      statistics = found;
-  }
+    return gpu::run(device, library, launch, rows, arguments, checks);
+  };
+  for (const Description &launch : launches.before)
+    runOne(launch);
+  statistics = runOne(kernel.launch);
+  EXPECT_EQ(counters.read(), zeros);
+  for (const Description &launch : launches.behind)
+    runOne(launch);
   return y.read();
 }
 
@@ -411,17 +435,17 @@ TEST(GPUAttention, HeadsAreAsWideAsSharedMemory) {
   checkAll({specOf(2, 1, kMostHeadDim), specOf(1, 1, 264)}, {3, 1, 18}, 32, ChipId::SM86);
   for (const Chip &chip : chips()) {
     for (int64_t headDim : {64, 128, 256, int(kMostHeadDim)}) {
-      auto kernels = attentionKernels(specOf(1, 1, headDim), chip);
-      ASSERT_TRUE(kernels) << kernels.error().message;
-      for (const AttentionKernel &kernel : *kernels)
-        for (const Description &launch : kernel.launches) {
-          SCOPED_TRACE(launch.name + " on " + std::string(chip.name));
-          EXPECT_LE(launch.sharedBytes, chip.sharedBytesPerBlock);
-          // 1024 bytes of each block are the driver's.
-          EXPECT_LE(launch.blocksPerSM * (launch.sharedBytes + 1024), chip.sharedBytesPerSM);
-        }
+      auto launches = attentionLaunches(specOf(1, 1, headDim), chip);
+      ASSERT_TRUE(launches) << launches.error().message;
+      for (const AttentionKernel &kernel : launches->kernels) {
+        const Description &launch = kernel.launch;
+        SCOPED_TRACE(launch.name + " on " + std::string(chip.name));
+        EXPECT_LE(launch.sharedBytes, chip.sharedBytesPerBlock);
+        // 1024 bytes of each block are the driver's.
+        EXPECT_LE(launch.blocksPerSM * (launch.sharedBytes + 1024), chip.sharedBytesPerSM);
+      }
     }
-    auto wider = attentionKernels(specOf(1, 1, kMostHeadDim + 1), chip);
+    auto wider = attentionLaunches(specOf(1, 1, kMostHeadDim + 1), chip);
     ASSERT_FALSE(wider);
     EXPECT_EQ(wider.error().code, ErrorCode::Unsupported);
     EXPECT_NE(wider.error().message.find("513 dimensions; expected at most 512"), std::string::npos)
@@ -429,26 +453,23 @@ TEST(GPUAttention, HeadsAreAsWideAsSharedMemory) {
   }
 }
 
-TEST(GPUAttention, RanksCutTokensAsOneDoes) {
-  for (const Chip &chip : chips())
-    for (int64_t ranks : {2, 4, 8}) {
-      AttentionSpec share = specOf(8 / ranks, 8 / ranks, 64);
-      share.ranks = ranks;
-      auto expected = attentionKernels(specOf(8, 8, 64), chip),
-           found = attentionKernels(share, chip);
-      ASSERT_TRUE(expected.has_value() && found.has_value());
-      ASSERT_EQ(found->size(), expected->size());
-      for (size_t i = 0; i < found->size(); ++i) {
-        EXPECT_EQ((*found)[i].splits, (*expected)[i].splits) << chip.name;
-        EXPECT_EQ((*found)[i].maxRows, (*expected)[i].maxRows) << chip.name;
-      }
-    }
+namespace {
+
+AttentionSpec codesOf(AttentionSpec spec, KVScheme scheme, bool rotatedLater = false) {
+  spec.kv = scheme;
+  spec.keyPositions = rotatedLater ? kPositions : 0;
+  EXPECT_TRUE(checkKVScheme(scheme, spec.headDim));
+  return spec;
 }
 
+} // namespace
+
 TEST(GPUAttention, ManyTokens) {
-  // Several tiles in a stretch, and stretches without any.
-  checkAll({specOf(8, 8, 16), specOf(8, 8, 16, 150), specOf(8, 8, 8)}, {260, 1, 2, 40, 1}, 304,
-           ChipId::SM87);
+  // Several tiles in a piece, and pieces of which some rows see nothing.
+  checkAll({specOf(8, 8, 16), specOf(8, 8, 16, 150), specOf(8, 8, 8)}, {255, 1, 1, 2, 40, 215, 1},
+           515, ChipId::SM87);
+  checkAll({codesOf(specOf(8, 2, 16), {8, 16, 32, 3, KeySlices::Channel}), specOf(2, 1, 256)},
+           {258, 1, 1, 3}, 263, ChipId::SM87);
 }
 
 TEST(GPUAttention, TilesHaveNoBankConflicts) {
@@ -471,17 +492,6 @@ TEST(GPUAttention, TilesHaveNoBankConflicts) {
       EXPECT_EQ(expectSmoothCopies(session.statistics) > 0, !spec.kv);
     }
 }
-
-namespace {
-
-AttentionSpec codesOf(AttentionSpec spec, KVScheme scheme, bool rotatedLater = false) {
-  spec.kv = scheme;
-  spec.keyPositions = rotatedLater ? kPositions : 0;
-  EXPECT_TRUE(checkKVScheme(scheme, spec.headDim));
-  return spec;
-}
-
-} // namespace
 
 TEST(GPUAttention, CodesByTensorCores) {
   std::vector<AttentionSpec> specs;

@@ -11,6 +11,7 @@
 #include "easyquant/Numerics/Reference.h"
 #include "easyquant/Numerics/Rope.h"
 
+#include <algorithm>
 #include <cmath>
 #include <span>
 
@@ -122,59 +123,90 @@ TEST(GPUEmbedding, FloatTables) {
     }
 }
 
-TEST(GPUEmbedding, PackedTablesAreThoseOfTheHead) {
+/// Rows of packed tables, to the bit those of `dequantize`.
+static void checkPacked(const std::vector<EmbeddingSpec> &specs) {
   KernelLibrary library;
+  for (const EmbeddingSpec &spec : specs)
+    library.add(spec);
+  for (const EmbeddingSpec &spec : specs) {
+    constexpr int64_t kTokens = 5;
+    SCOPED_TRACE(library.add(spec).name);
+    std::mt19937 random(static_cast<unsigned>(spec.codec.bits + spec.columns));
+    const bool isInt8 = spec.order == FragmentOrder::M16N8K32;
+    QuantizedMatrix q =
+        randomWeights(spec.vocab, spec.columns, schemeOf(spec.codec, isInt8), random);
+    PackedWeight packed = fragmentsOf(q, spec.order);
+    std::vector<int32_t> ids = someTokens(spec.vocab, kTokens);
+    simt::Device device;
+    DeviceBuffer<int32_t> tokens(device, ids);
+    DeviceBuffer<float> y(device, kTokens * spec.columns);
+    std::map<std::string, Argument> arguments = {
+        {"tokens", tokens}, {"y", y}, {"y_stride", spec.columns}};
+    std::vector<std::unique_ptr<DeviceBuffer<uint8_t>>> parts;
+    auto give = [&](const char *name, WeightTensor tensor) {
+      if (packed[tensor].empty())
+        return;
+      parts.push_back(std::make_unique<DeviceBuffer<uint8_t>>(device, packed[tensor], name));
+      arguments.emplace(name, *parts.back());
+    };
+    give("w", WeightTensor::Codes);
+    give("wscales", WeightTensor::Scales);
+    give("wzeros", WeightTensor::ZeroPoints);
+    give("wminima", WeightTensor::Minima);
+    give("wouter", WeightTensor::Outer);
+    give("codebook", WeightTensor::Codebook);
+    run(device, library, library.add(spec), kTokens, arguments);
+    std::vector<float> all(spec.vocab * spec.columns), expected;
+    dequantize(q, Matrix{all.data(), spec.vocab, spec.columns, spec.columns});
+    for (int32_t id : ids)
+      expected.insert(expected.end(), all.begin() + id * spec.columns,
+                      all.begin() + (id + 1) * spec.columns);
+    EXPECT_EQ(y.read(), expected);
+  }
+}
+
+TEST(GPUEmbedding, PackedTablesAreThoseOfTheHead) {
   struct Case {
     int64_t vocab, columns, group;
   };
   std::vector<EmbeddingSpec> specs;
   for (Case c : {Case{70, 64, 32}, {130, 100, 0}, {5, 7, 64}})
-    for (int bits : {8, 4, 3, 2})
+    for (int bits : {8, 6, 5, 4, 3, 2})
       for (FragmentOrder order : {FragmentOrder::M16N8K32, FragmentOrder::M16N8K16})
         for (auto [zeroPoints, scales] : {std::pair(false, ScaleFormat::F32),
                                           {true, ScaleFormat::F32},
                                           {true, ScaleFormat::F16}}) {
-          if (bits == 3 && order == FragmentOrder::M16N8K32)
-            continue;
           EmbeddingSpec spec;
+          spec.rows = EmbeddingSpec::Rows::Codes;
           spec.vocab = c.vocab;
           spec.columns = c.columns;
-          spec.bits = bits;
           spec.order = order;
-          spec.groupSize = c.group;
-          spec.zeroPoints = zeroPoints;
-          spec.scales = scales;
+          spec.codec.bits = bits;
+          spec.codec.groupSize = c.group;
+          spec.codec.zeroPoints = zeroPoints;
+          spec.codec.scales = scales;
           specs.push_back(spec);
-          library.add(spec);
         }
-  for (const EmbeddingSpec &spec : specs) {
-    constexpr int64_t kTokens = 5;
-    SCOPED_TRACE(library.add(spec).name);
-    std::mt19937 random(static_cast<unsigned>(spec.bits + spec.columns));
-    QuantizedMatrix q = randomWeights(spec.vocab, spec.columns, schemeOf(spec), random);
-    PackedWeight packed = fragmentsOf(q, spec.order);
-    std::vector<int32_t> ids = someTokens(spec.vocab, kTokens);
-    simt::Device device;
-    DeviceBuffer<int32_t> tokens(device, ids);
-    DeviceBuffer<uint8_t> w(device, packed[WeightTensor::Codes]);
-    DeviceBuffer<uint8_t> wscales(device, packed[WeightTensor::Scales]);
-    DeviceBuffer<uint8_t> wzeros(device, packed[WeightTensor::ZeroPoints]);
-    DeviceBuffer<float> y(device, kTokens * spec.columns);
-    std::map<std::string, Argument> arguments = {
-        {"tokens", tokens}, {"w", w}, {"wscales", wscales}, {"y", y}, {"y_stride", spec.columns}};
-    if (spec.zeroPoints)
-      arguments.emplace("wzeros", wzeros);
-    run(device, library, library.add(spec), kTokens, arguments);
-    std::vector<float> expected;
-    for (int32_t id : ids)
-      for (int64_t k = 0; k < spec.columns; ++k) {
-        int64_t at = id * q.params.groups + (spec.groupSize ? k / spec.groupSize : 0);
-        int zero = spec.zeroPoints ? q.params.zeroPoints[at] : 0;
-        expected.push_back(q.params.scales[at] *
-                           static_cast<float>(q.codes[id * spec.columns + k] - zero));
-      }
-    EXPECT_EQ(y.read(), expected);
-  }
+  checkPacked(specs);
+}
+
+TEST(GPUEmbedding, EveryCodec) {
+  std::vector<EmbeddingSpec> specs;
+  std::vector<WeightCodec> byteCodecs = integerCodecs();
+  std::ranges::copy_if(floatCodecs(), std::back_inserter(byteCodecs), [](const WeightCodec &codec) {
+    return codec.codes == CodeFormat::F8E4M3FN;
+  });
+  for (FragmentOrder order : {FragmentOrder::M16N8K32, FragmentOrder::M16N8K16})
+    for (const WeightCodec &codec : order == FragmentOrder::M16N8K32 ? byteCodecs : floatCodecs()) {
+      EmbeddingSpec spec;
+      spec.rows = EmbeddingSpec::Rows::Codes;
+      spec.vocab = 90;
+      spec.columns = 360;
+      spec.order = order;
+      spec.codec = codec;
+      specs.push_back(spec);
+    }
+  checkPacked(specs);
 }
 
 TEST(GPUEmbedding, FloatFragments) {
@@ -184,7 +216,7 @@ TEST(GPUEmbedding, FloatFragments) {
     EmbeddingSpec spec;
     spec.vocab = kVocab;
     spec.columns = columns;
-    spec.bits = 16;
+    spec.rows = EmbeddingSpec::Rows::Fragments;
     spec.table = type;
     return spec;
   };
@@ -224,11 +256,14 @@ TEST(GPUEmbedding, PositionsAreAdded) {
       std::vector<float> rows = normal(17 * columns, 3), values = normal(kPositions * columns, 4);
       simt::Device device;
       DeviceBuffer<float> y(device, rows), table(device, values);
-      DeviceBuffer<int32_t> at(device, std::vector<int32_t>{position});
+      // Some rows of another sequence.
+      StepInput step(device, {sequenceOf(6, position), sequenceOf(11, 5, 6)});
       run(device, library, library.add(specOf(columns)), 17,
-          {{"table", table}, {"position", at}, {"y", y}, {"y_stride", columns}});
-      for (size_t i = 0; i < rows.size(); ++i)
-        rows[i] += values[position * columns + i];
+          {{"table", table}, {"row_places", step.rowPlaces}, {"y", y}, {"y_stride", columns}});
+      for (size_t i = 0; i < rows.size(); ++i) {
+        const size_t row = i / columns, at = row < 6 ? position + row : row - 1;
+        rows[i] += values[at * columns + i % columns];
+      }
       EXPECT_EQ(y.read(), rows);
     }
 }
@@ -296,7 +331,7 @@ TEST(GPUHeads, NormAndRotation) {
         DeviceBuffer<float> device_x(device, x), device_table(device, table);
         DeviceBuffer<float> weight(device, {weights.begin(), weights.begin() + c.headDim});
         DeviceBuffer<float> keyWeight(device, {weights.begin() + c.headDim, weights.end()});
-        DeviceBuffer<int32_t> at(device, std::vector<int32_t>{position});
+        StepInput step(device, rows, position);
         std::map<std::string, Argument> arguments = {{"x", device_x}, {"x_stride", stride}};
         if (c.norm)
           arguments.emplace("weight", weight);
@@ -304,7 +339,7 @@ TEST(GPUHeads, NormAndRotation) {
           arguments.emplace("key_weight", keyWeight);
         if (c.rope) {
           arguments.emplace("table", device_table);
-          arguments.emplace("position", at);
+          arguments.emplace("row_places", step.rowPlaces);
         }
         run(device, library, kernel, rows, arguments);
 
@@ -365,17 +400,18 @@ TEST(GPUHeads, Append) {
       simt::Device device;
       DeviceBuffer<float> appended(device, x), rotated(device, x);
       DeviceBuffer<float> table(device, *ropeTable({.dims = spec.rotated()}, kPositions));
-      DeviceBuffer<int32_t> at(device, std::vector<int32_t>{position});
+      StepInput step(device, rows, position);
       const int64_t head = 2 * kPage * d, page = spec.keyHeads * head;
       const std::vector<int64_t> places = {4 * page, 0, 2 * page}; // in bytes: two an element
       DeviceBuffer<_Float16> cache(device, 3 * page);
       DeviceBuffer<int64_t> pages(device, places);
       std::map<std::string, Argument> arguments = {
-          {"x", rotated}, {"x_stride", stride}, {"table", table}, {"position", at}};
+          {"x", rotated}, {"x_stride", stride}, {"table", table}, {"row_places", step.rowPlaces}};
       run(device, library, library.add(inPlace(spec)), rows, arguments);
       arguments.at("x") = appended;
       arguments.emplace("cache", cache);
       arguments.emplace("pages", pages);
+      arguments.emplace("sequences", step.sequences);
       run(device, library, library.add(spec), rows, arguments);
 
       std::vector<float> turned = rotated.read(), left = appended.read();
@@ -432,7 +468,7 @@ TEST(GPUHeads, Basis) {
         DeviceBuffer<float> weight(device, {weights.begin(), weights.begin() + spec.headDim});
         DeviceBuffer<float> keyWeight(device, {weights.begin() + spec.headDim, weights.end()});
         DeviceBuffer<float> table(device, *ropeTable({.dims = spec.headDim}, kPositions));
-        DeviceBuffer<int32_t> at(device, std::vector<int32_t>{position});
+        StepInput step(device, rows, position);
         auto found = [&](const HeadsSpec &which) {
           DeviceBuffer<float> heads(device, x);
           std::map<std::string, Argument> arguments = {{"x", heads}, {"x_stride", stride}};
@@ -441,7 +477,7 @@ TEST(GPUHeads, Basis) {
             arguments.emplace("key_weight", keyWeight);
           } else {
             arguments.emplace("table", table);
-            arguments.emplace("position", at);
+            arguments.emplace("row_places", step.rowPlaces);
           }
           run(device, library, library.add(which), rows, arguments);
           return heads.read();

@@ -74,7 +74,7 @@ std::vector<Launched> addAll(KernelLibrary &library) {
   EmbeddingSpec embedding;
   embedding.vocab = kVocabulary;
   embedding.columns = 96;
-  embedding.bits = 8;
+  embedding.rows = EmbeddingSpec::Rows::Codes;
   add(library.add(embedding));
   PositionEmbeddingSpec positions;
   positions.positions = 64;
@@ -92,9 +92,12 @@ std::vector<Launched> addAll(KernelLibrary &library) {
       spec.keyPositions = 64;
       add(library.addRestore(spec));
     }
-    for (const AttentionKernel &kernel : library.add(spec))
-      for (const Description &launch : kernel.launches)
-        add(launch, kernel.maxRows);
+    const AttentionLaunches launches = library.add(spec);
+    for (const auto *some : {&launches.before, &launches.behind})
+      for (const Description &launch : *some)
+        add(launch);
+    for (const AttentionKernel &kernel : launches.kernels)
+      add(kernel.launch);
   }
   return all;
 }

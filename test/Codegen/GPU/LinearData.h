@@ -16,15 +16,14 @@
 
 namespace easyquant::gpu {
 
-/// The scheme of a kernel's weights.
-template <typename Spec> numerics::Scheme schemeOf(const Spec &spec) {
-  return {.bits = spec.bits,
-          .symmetric = !spec.zeroPoints,
-          .granularity =
-              spec.groupSize ? numerics::Granularity::Group : numerics::Granularity::Channel,
-          .groupSize = spec.groupSize,
-          .scales = spec.scales};
-}
+/// The scheme of weights of a codec. A table with a unit of its own, or of int8 values, is one that
+/// int8 activations are multiplied with.
+numerics::Scheme schemeOf(const WeightCodec &codec, bool isInt8 = false);
+
+/// Codecs of all kinds that linears on float activations take beside plain integers.
+std::vector<WeightCodec> floatCodecs();
+/// Codecs that linears on int8 activations take.
+std::vector<WeightCodec> integerCodecs();
 
 /// N x K codes of the whole range, with scales and zero points of the scheme.
 numerics::QuantizedMatrix randomWeights(int64_t n, int64_t k, const numerics::Scheme &scheme,

@@ -25,16 +25,18 @@ struct Problem {
   Problem(const LinearSpec &spec, int64_t rows) : spec(spec), rows(rows) {
     std::mt19937 random(static_cast<unsigned>(spec.n * 31 + spec.k * 7 + rows));
     std::normal_distribution<float> normal;
-    weights = randomWeights(spec.n, spec.k, schemeOf(spec), random);
+    weights = randomWeights(spec.n, spec.k, schemeOf(spec, /*isInt8=*/true), random);
     std::vector<float> x(rows * spec.k);
     for (int64_t i = 0; i < std::ssize(x); ++i)
       x[i] = rows > 2 && i / spec.k == 1 ? 0.0f : normal(random);
     if (rows > 2)
       x[2 * spec.k + spec.k / 2] = 1e4f;
     ConstMatrix matrix{x.data(), rows, spec.k, spec.k};
-    tokens = spec.inputZeroPoints ? *quantizeTokens(matrix, {8, false, Granularity::Tensor}, 0.02f,
-                                                    -11, spec.groupSize)
-                                  : *quantizeTokens(matrix, spec.groupSize);
+    tokens =
+        spec.inputGroup ? *quantizeTokensInGroups(matrix, spec.inputGroup, !spec.inputZeroPoints)
+        : spec.inputZeroPoints
+            ? *quantizeTokens(matrix, {8, false, Granularity::Tensor}, 0.02f, -11, spec.groupSize)
+            : *quantizeTokens(matrix, spec.groupSize);
     bias.resize(spec.n);
     for (float &v : bias)
       v = normal(random);
@@ -84,19 +86,25 @@ std::vector<float> compute(KernelLibrary &library, const LinearKernel &kernel, c
   DeviceBuffer<uint8_t> wscales(device, packed[WeightTensor::Scales], "wscales");
   DeviceBuffer<uint8_t> wzeros(device, packed[WeightTensor::ZeroPoints], "wzeros");
   DeviceBuffer<uint8_t> wsums(device, packed[WeightTensor::Sums], "wsums");
+  DeviceBuffer<uint8_t> wminima(device, packed[WeightTensor::Minima], "wminima");
+  DeviceBuffer<uint8_t> codebook(device, packed[WeightTensor::Codebook], "codebook");
   DeviceBuffer<float> bias(device, p.bias, "bias");
   FloatRows y(device, p.y, p.rows, spec.n, spec.output, "y");
   std::map<std::string, Argument> arguments = {
       {"codes", codes},     {"scales", scales},           {"w", w},
       {"wscales", wscales}, {"y", Argument(y.address())}, {"y_stride", y.stride()}};
-  if (spec.zeroPoints) {
+  if (spec.readsSums())
     arguments.emplace("sums", sums);
+  if (spec.zeroPoints)
     arguments.emplace("wzeros", wzeros);
-  }
-  if (spec.inputZeroPoints) {
+  if (spec.minima)
+    arguments.emplace("wminima", wminima);
+  if (spec.isTable())
+    arguments.emplace("codebook", codebook);
+  if (spec.inputZeroPoints)
     arguments.emplace("zeros", zeros);
+  if (spec.inputZeroPoints && !spec.sumsWeights())
     arguments.emplace("wsums", wsums);
-  }
   if (spec.bias)
     arguments.emplace("bias", bias);
   simt::Statistics found = run(device, library, kernel.description, p.rows, arguments, checks);
@@ -196,6 +204,75 @@ TEST(GPULinear, ScalesOfHalfPrecisionAndPackedZeroPoints) {
   checkAll({wide}, {130});
 }
 
+TEST(GPULinear, EveryCodec) {
+  std::vector<LinearSpec> specs, wide, withZeroPoints;
+  for (const WeightCodec &codec : integerCodecs()) {
+    LinearSpec s = spec(50, 360, codec.bits);
+    static_cast<WeightCodec &>(s) = codec;
+    specs.push_back(s);
+    if (codec.isTable() || codec.zeroPoints || codec.minima) {
+      withZeroPoints.push_back(s);
+      withZeroPoints.back().inputZeroPoints = true;
+    }
+    // Columns beyond the padding of the parameters.
+    s.n = 150;
+    s.k = 128;
+    wide.push_back(s);
+  }
+  checkAll(specs, {3, 33});
+  checkAll(wide, {1, 130});
+  checkAll(withZeroPoints, {17});
+}
+
+TEST(GPULinear, EveryCodecOnAnotherChip) {
+  std::vector<LinearSpec> specs;
+  for (const WeightCodec &codec : integerCodecs()) {
+    specs.push_back(spec(70, 96, codec.bits));
+    static_cast<WeightCodec &>(specs.back()) = codec;
+  }
+  checkAll(specs, {17}, ChipId::SM90a);
+}
+
+TEST(GPULinear, GroupsOfActivations) {
+  // Groups of the weights are rows, those of the activations, and several of these.
+  std::vector<LinearSpec> specs;
+  for (int64_t group : {0, 64, 128})
+    for (int64_t inputGroup : {32, 64, 128}) {
+      if (group % inputGroup != 0)
+        continue;
+      LinearSpec s = spec(50, 328, group ? 4 : 8, group);
+      s.inputGroup = inputGroup;
+      s.accumulate = s.bias = group == 64;
+      specs.push_back(s);
+      s.bits = 4;
+      s.zeroPoints = true;
+      specs.push_back(s);
+      if (group == 0)
+        continue;
+      s.zeroPoints = false;
+      s.minima = true;
+      specs.push_back(s);
+    }
+  specs.push_back(spec(130, 64, 8)); // one group in all
+  specs.back().inputGroup = 64;
+  for (LinearSpec s : std::vector(specs)) {
+    s.inputZeroPoints = true;
+    specs.push_back(s);
+  }
+  checkAll(specs, {3, 33});
+  LinearSpec large = spec(150, 320, 4, 128), table = spec(70, 256, 4, 128);
+  large.inputGroup = 32;
+  large.zeroPoints = true;
+  table.inputGroup = 64;
+  table.codes = CodeFormat::Table;
+  table.unit = 1.0f / 128;
+  checkAll({large, table}, {130});
+  // The last block of columns is not whole, whose padding a table has a value for.
+  table.k = 200;
+  table.inputZeroPoints = true;
+  checkAll({table}, {1, 17, 33});
+}
+
 TEST(GPULinear, ManyGroupsInOneBlock) {
   // More groups than the dp4a kernels hold between two barriers.
   checkAll({spec(20, 32 * 70, 4, 32)}, {1, 2});
@@ -244,7 +321,7 @@ TEST(GPULinear, SumsOfPartsOfColumnsAreScaledAsThoseOfAll) {
     return part;
   };
   auto rescaleOf = [](const LinearSpec &whole) {
-    return RescaleSpec{whole.n, whole.bits, whole.scales, whole.bias, whole.accumulate};
+    return RescaleSpec{whole, whole.n, whole.bias, whole.accumulate};
   };
   KernelLibrary library;
   for (const Case &c : cases) {

@@ -32,8 +32,8 @@ TEST(GPUAdvance, IsTheTranscription) {
     KernelLibrary library;
     const AdvanceSpec spec{sites, window, 0.875};
     const Description kernel = library.add(spec);
-    const int64_t fields = onlineFields(window), slotBytes = sites * fields * 8;
-    std::vector<double> state(2 * sites * fields, -1.0);
+    const int64_t fields = onlineFields(window);
+    std::vector<double> state(4 * sites * fields, -1.0);
     std::vector<Transcription> expected;
     for (int64_t site = 0; site < sites; ++site) {
       const float scale = 0.001f * static_cast<float>(site + 1);
@@ -42,30 +42,35 @@ TEST(GPUAdvance, IsTheTranscription) {
     }
     simt::Device device;
     DeviceBuffer<double> states(device, state);
-    DeviceBuffer<int64_t> slots(device, 2);
-    DeviceBuffer<float> extrema(device, 5 * 2 * sites);
+    DeviceBuffer<float> extrema(device, 6 * 2 * sites);
     std::mt19937 random(7);
     for (int64_t step = 0; step < steps; ++step) {
       const std::vector<RowExtrema> rows = rowsOfStep(random, static_cast<int>(step));
-      std::vector<float> noted(rows.size() * 2 * sites);
+      // Behind a row of a sequence whose slots nobody looks at.
+      std::vector<float> noted((rows.size() + 1) * 2 * sites, 1e9f);
       for (int64_t site = 0; site < sites; ++site) {
         const auto factor = static_cast<float>(site % 7 + 1);
         std::vector<RowExtrema> own = rows;
         for (size_t m = 0; m < rows.size(); ++m) {
           own[m] = {rows[m].low * factor, rows[m].high * factor};
-          noted[2 * (m * sites + site)] = -own[m].low;
-          noted[2 * (m * sites + site) + 1] = own[m].high;
+          noted[2 * ((m + 1) * sites + site)] = -own[m].low;
+          noted[2 * ((m + 1) * sites + site) + 1] = own[m].high;
         }
         expected[site].step(own);
       }
-      const int64_t places[] = {step % 2 * slotBytes, (1 - step % 2) * slotBytes};
-      ASSERT_TRUE(device.copyIn(slots.address(), places, sizeof(places)));
+      eq_sequence other = sequenceOf(1, 0), own = sequenceOf(std::ssize(rows), 0, 1);
+      other.slot = 2;
+      other.next_slot = 3;
+      own.slot = static_cast<int32_t>(step % 2);
+      own.next_slot = 1 - own.slot;
+      StepInput input(device, {other, own});
       ASSERT_TRUE(device.copyIn(extrema.address(), noted.data(), noted.size() * sizeof(float)));
-      run(device, library, kernel, std::ssize(rows),
+      run(device, library, kernel, 1 + std::ssize(rows),
           {{"extrema", extrema},
            {"extrema_stride", 2 * sites},
            {"states", states},
-           {"slots", slots}},
+           {"sequences", input.sequences},
+           {"row_places", input.rowPlaces}},
           step % 100 == 0 ? simt::Checks::All : simt::Checks::None);
       const std::vector<double> found = states.read();
       for (int64_t site = 0; site < sites; ++site) {

@@ -34,9 +34,16 @@ std::vector<LinearSpec> linears() {
   grouped.scales = ScaleFormat::F16;
   w8.bias = true;
   grouped.accumulate = grouped.zeroPoints = true;
-  LinearSpec twoBits = grouped;
+  LinearSpec twoBits = grouped, sixBits = grouped, table = grouped, nested = grouped;
   twoBits.bits = 2;
-  return {w8, grouped, twoBits};
+  sixBits.bits = 6;
+  table.codes = CodeFormat::Table;
+  table.zeroPoints = false;
+  table.unit = 1.0f / 128;
+  nested.inputGroup = 32;
+  LinearSpec fp8 = w8;
+  fp8.codes = CodeFormat::F8E4M3FN;
+  return {w8, grouped, twoBits, sixBits, table, nested, fp8};
 }
 
 std::vector<WeightOnlySpec> weightOnlyLinears() {
@@ -57,6 +64,17 @@ std::vector<WeightOnlySpec> weightOnlyLinears() {
   add(3, 128, true, Float::F16);
   add(8, 0, true, Float::BF16);
   add(16, 0, false, Float::BF16);
+  add(6, 64, true, Float::BF16);
+  add(4, 16, false, Float::BF16); // NVFP4
+  specs.back().codes = CodeFormat::F4E2M1FN;
+  specs.back().scales = ScaleFormat::F8E4M3FN;
+  specs.back().outer = true;
+  add(4, 64, false, Float::BF16); // NF4
+  specs.back().codes = CodeFormat::Table;
+  add(8, 0, false, Float::BF16);
+  specs.back().codes = CodeFormat::F8E4M3FN;
+  add(5, 32, false, Float::BF16); // Q5_1
+  specs.back().minima = true;
   return specs;
 }
 
@@ -128,9 +146,13 @@ std::vector<Description> addAttention(KernelLibrary &library) {
   std::vector<Description> kernels = {
       library.add(HeadsSpec{32, 8, 128, true, 1e-6, 4096}),
       library.add(HeadsSpec{32, 8, 128, false, 0, 4096, false, 128})};
-  for (const AttentionSpec &spec : attentions())
-    for (const AttentionKernel &kernel : library.add(spec))
-      kernels.insert(kernels.end(), kernel.launches.begin(), kernel.launches.end());
+  for (const AttentionSpec &spec : attentions()) {
+    const AttentionLaunches launches = library.add(spec);
+    for (const auto *some : {&launches.before, &launches.behind})
+      kernels.insert(kernels.end(), some->begin(), some->end());
+    for (const AttentionKernel &kernel : launches.kernels)
+      kernels.push_back(kernel.launch);
+  }
   return kernels;
 }
 

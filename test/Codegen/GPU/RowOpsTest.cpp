@@ -68,18 +68,19 @@ Codes runQuantized(KernelLibrary &library, const RowSpec &spec, const RowInputs 
   int64_t groups = groupCount(in.columns, spec.groupSize);
   bool isStatic = spec.quantization == RowQuantization::Static;
   DeviceBuffer<int8_t> codes(device, in.rows * paddedColumns(in.columns), "codes");
-  DeviceBuffer<float> scales(device, in.rows, "scales");
-  DeviceBuffer<int32_t> sums(device, in.rows * groups, "sums"), zeros(device, in.rows, "zeros");
+  DeviceBuffer<float> scales(device, in.rows * groupCount(in.columns, spec.scaleGroup), "scales");
+  DeviceBuffer<int32_t> sums(device, in.rows * groups, "sums"),
+      zeros(device, in.rows * groupCount(in.columns, spec.scaleGroup), "zeros");
   DeviceBuffer<float> scaleIn(device, std::vector<float>{scale});
   DeviceBuffer<int32_t> zeroIn(device, std::vector<int32_t>{zero});
   inputs.arguments.emplace("codes", codes);
   inputs.arguments.emplace("scales", scales);
   if (isStatic)
     inputs.arguments.emplace("scale", scaleIn);
-  if (spec.zeroPoints) {
+  if (spec.zeroPoints && isStatic)
     inputs.arguments.emplace("zero", zeroIn);
+  if (spec.zeroPoints)
     inputs.arguments.emplace("zeros", zeros);
-  }
   if (spec.sums)
     inputs.arguments.emplace("sums", sums);
   run(device, library, library.add(spec), in.rows, inputs.arguments);
@@ -158,6 +159,48 @@ TEST(GPURowOps, DynamicCodesAreThoseOfTheFloats) {
       auto expected = quantizeTokens(values, spec.groupSize);
       ASSERT_TRUE(expected) << expected.error().message;
       expectEqual(runQuantized(library, spec, in), *expected, spec.sums);
+    }
+  });
+}
+
+TEST(GPURowOps, GroupsOfColumnsHaveScalesOfTheirOwn) {
+  KernelLibrary library;
+  // Norms of rows that are spread in another way have other last bits.
+  constexpr RowOp kTested[] = {RowOp::Quantize, RowOp::AddBias, RowOp::SiluMul};
+  auto quantized = [](RowOp op, int64_t columns, int64_t group) {
+    RowSpec spec = specOf(op, columns);
+    spec.quantization = RowQuantization::Dynamic;
+    spec.scaleGroup = group;
+    spec.zeroPoints = op == RowOp::SiluMul || group == 64;
+    spec.sums = columns % 3 != 0;
+    spec.groupSize = spec.sums ? group : 0;
+    if (columns % 64 == 0)
+      spec.hadamard = 64;
+    return spec;
+  };
+  auto floats = [&](RowOp op, int64_t columns) {
+    RowSpec spec = specOf(op == RowOp::Quantize ? RowOp::Copy : op, columns);
+    spec.hadamard = quantized(op, columns, 32).hadamard;
+    return spec;
+  };
+  for (int64_t columns : kColumns)
+    for (RowOp op : kTested) {
+      library.add(floats(op, columns));
+      for (int64_t group : kTokenGroups)
+        library.add(quantized(op, columns, group));
+    }
+  forInputs([&](const RowInputs &in, int64_t rows, int64_t columns) {
+    for (RowOp op : kTested) {
+      const std::vector<float> y = runFloat(library, floats(op, columns), in);
+      for (int64_t group : kTokenGroups) {
+        SCOPED_TRACE(testing::Message()
+                     << int(op) << " on " << rows << " x " << columns << " in " << group);
+        const RowSpec spec = quantized(op, columns, group);
+        auto expected =
+            quantizeTokensInGroups({y.data(), rows, columns, columns}, group, !spec.zeroPoints);
+        ASSERT_TRUE(expected) << expected.error().message;
+        expectEqual(runQuantized(library, spec, in), *expected, spec.sums);
+      }
     }
   });
 }

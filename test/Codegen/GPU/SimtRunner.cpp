@@ -45,16 +45,48 @@ const Chip &KernelLibrary::target() const { return state->chip; }
 
 mlir::gpu::GPUModuleOp KernelLibrary::kernels() { return state->kernels; }
 
-std::vector<AttentionKernel> KernelLibrary::add(const AttentionSpec &spec) {
-  auto kernels = attentionKernels(spec, state->chip);
-  if (!kernels) {
-    ADD_FAILURE() << kernels.error().message;
+AttentionLaunches KernelLibrary::add(const AttentionSpec &spec) {
+  auto launches = attentionLaunches(spec, state->chip);
+  if (!launches) {
+    ADD_FAILURE() << launches.error().message;
     return {};
   }
-  for (const AttentionKernel &kernel : *kernels)
-    add(spec, kernel);
-  return *kernels;
+  getOrEmit(kernels(), spec, *launches);
+  return *launches;
 }
+
+eq_sequence sequenceOf(int64_t rows, int64_t position, int64_t firstRow) {
+  eq_sequence sequence = {};
+  sequence.first_row = static_cast<int32_t>(firstRow);
+  sequence.rows = static_cast<int32_t>(rows);
+  sequence.position = sequence.held = static_cast<int32_t>(position);
+  return sequence;
+}
+
+static std::vector<formats::RowPlace> rowPlacesOf(const std::vector<eq_sequence> &step) {
+  std::vector<formats::RowPlace> places;
+  for (int32_t number = 0; number < std::ssize(step); ++number)
+    for (int32_t row = 0; row < step[number].rows; ++row)
+      places.push_back({number, step[number].position + row});
+  return places;
+}
+
+StepInput::StepInput(simt::Device &device, std::vector<eq_sequence> own)
+    : step(std::move(own)), sequences(device, step, "sequences"),
+      rowPlaces(device, rowPlacesOf(step), "row places") {}
+
+static std::vector<formats::Piece> listOf(const formats::PieceCut &cut,
+                                          const std::vector<eq_sequence> &step, int64_t &places) {
+  std::vector<formats::Piece> pieces;
+  places = formats::listPieces(cut, step, pieces);
+  const auto count = static_cast<int32_t>(pieces.size());
+  pieces.insert(pieces.begin(), {count, 0, 0, 0, 0, 0, 0, 0});
+  return pieces;
+}
+
+PieceInput::PieceInput(simt::Device &device, const formats::PieceCut &cut,
+                       const std::vector<eq_sequence> &step)
+    : pieces(device, listOf(cut, step, places), "pieces") {}
 
 const std::string &KernelLibrary::ptx() {
   if (!state->ptx.empty())

@@ -50,7 +50,7 @@ public:
   std::vector<WeightOnlyKernel> add(const WeightOnlySpec &spec) {
     return addAll(spec, weightOnlyKernels(spec, target()));
   }
-  std::vector<AttentionKernel> add(const AttentionSpec &spec);
+  AttentionLaunches add(const AttentionSpec &spec);
   Description addRestore(const AttentionSpec &spec) { return getOrEmitRestore(kernels(), spec); }
 
   /// PTX of all kernels added so far; none can be added afterwards.
@@ -95,6 +95,27 @@ private:
   simt::Device &device;
   size_t count;
   uint64_t where;
+};
+
+/// A sequence without pages, window or state.
+eq_sequence sequenceOf(int64_t rows, int64_t position, int64_t firstRow = 0);
+
+/// The tables of a step, but for the pieces.
+struct StepInput {
+  StepInput(simt::Device &device, std::vector<eq_sequence> step);
+  /// All rows are those of one sequence.
+  StepInput(simt::Device &device, int64_t rows, int64_t position)
+      : StepInput(device, {sequenceOf(rows, position)}) {}
+  std::vector<eq_sequence> step;
+  DeviceBuffer<eq_sequence> sequences;
+  DeviceBuffer<formats::RowPlace> rowPlaces;
+};
+/// The pieces of a step and behind them no more: their number, then themselves.
+struct PieceInput {
+  PieceInput(simt::Device &device, const formats::PieceCut &cut,
+             const std::vector<eq_sequence> &step);
+  int64_t places = 0;
+  DeviceBuffer<formats::Piece> pieces;
 };
 
 /// The value of a parameter.

@@ -77,6 +77,8 @@ struct Problem {
         if (spec.accumulate)
           add(y[m * spec.n + n]);
         double bound = (static_cast<double>(spec.k) / 8 + 32) * 0x1p-22 * magnitude;
+        if (spec.isTable()) // whose values are rounded
+          bound += 0.5 * unitOf(spec.input) * magnitude;
         bound += 0.5 * unitOf(spec.output) * (std::abs(sum) + bound) + 0x1p-25;
         ASSERT_NEAR(found[m * spec.n + n], sum, bound) << "row " << m << ", column " << n;
       }
@@ -110,6 +112,9 @@ std::vector<float> compute(KernelLibrary &library, const WeightOnlyKernel &kerne
   DeviceBuffer<uint8_t> w(device, packed[WeightTensor::Codes], "w");
   DeviceBuffer<uint8_t> scales(device, packed[WeightTensor::Scales], "wscales");
   DeviceBuffer<uint8_t> zeros(device, packed[WeightTensor::ZeroPoints], "wzeros");
+  DeviceBuffer<uint8_t> minima(device, packed[WeightTensor::Minima], "wminima");
+  DeviceBuffer<uint8_t> outer(device, packed[WeightTensor::Outer], "wouter");
+  DeviceBuffer<uint8_t> codebook(device, packed[WeightTensor::Codebook], "codebook");
   DeviceBuffer<float> bias(device, p.bias, "bias");
   FloatRows y(device, p.y, p.rows, spec.n, spec.output, "y");
   DeviceBuffer<float> partials(device, kernel.partialBytes(p.rows) / 4, "partials");
@@ -124,6 +129,12 @@ std::vector<float> compute(KernelLibrary &library, const WeightOnlyKernel &kerne
     arguments.emplace("wscales", scales);
   if (spec.zeroPoints)
     arguments.emplace("wzeros", zeros);
+  if (spec.minima)
+    arguments.emplace("wminima", minima);
+  if (spec.outer)
+    arguments.emplace("wouter", outer);
+  if (spec.isTable())
+    arguments.emplace("codebook", codebook);
   if (spec.bias)
     arguments.emplace("bias", bias);
   if (kernel.counterCount(1) > 0) {
@@ -226,7 +237,7 @@ TEST_P(GPUWeightOnlyBits, BlocksShareColumns) {
   forKernels(library, specs, WeightOnlyKernel::Stream, check);
 }
 
-INSTANTIATE_TEST_SUITE_P(Bits, GPUWeightOnlyBits, testing::Values(2, 3, 4, 8, 16));
+INSTANTIATE_TEST_SUITE_P(Bits, GPUWeightOnlyBits, testing::Values(2, 3, 4, 5, 6, 8, 16));
 
 TEST(GPUWeightOnly, BiasResidualAndOutputs) {
   // What is done with sums does not depend on the number of bits, but on whether they are scaled.
@@ -283,6 +294,31 @@ TEST(GPUWeightOnly, ScalesOfHalfPrecision) {
   }
   checkAll(specs, {1, 3, 33});
   checkAll(wide, {70});
+}
+
+TEST(GPUWeightOnly, EveryCodec) {
+  std::vector<WeightOnlySpec> specs, wide;
+  for (const WeightCodec &codec : floatCodecs()) {
+    WeightOnlySpec s = spec(50, 360, codec.bits);
+    static_cast<WeightCodec &>(s) = codec;
+    specs.push_back(s);
+    // Columns beyond the padding of the parameters.
+    s.n = 150;
+    s.k = 128;
+    s.input = Float::F16;
+    wide.push_back(s);
+  }
+  checkAll(specs, {3, 33});
+  checkAll(wide, {1, 70});
+}
+
+TEST(GPUWeightOnly, EveryCodecOnAnotherChip) {
+  std::vector<WeightOnlySpec> specs;
+  for (const WeightCodec &codec : floatCodecs()) {
+    specs.push_back(spec(70, 96, codec.bits));
+    static_cast<WeightCodec &>(specs.back()) = codec;
+  }
+  checkAll(specs, {17}, ChipId::SM90a);
 }
 
 TEST(GPUWeightOnly, OtherChips) {

@@ -9,19 +9,17 @@
 // CHECK-LABEL: func.func @forward(
 // CHECK:       launch.kernel gemm {{.*}}, 0>, site = "qkv"
 // CHECK-NOT:   launch.kernel
-// CHECK:       launch.kernel attention @kernels::@heads_4_2x16_rope64_h16({{.*}}) {each_sequence,
+// CHECK:       launch.kernel attention @kernels::@heads_4_2x16_rope64_h16(
 // CHECK:       launch.kernel attention @kernels::@attention_
 // CHECK:       launch.kernel gemm {{.*}}, 0>, site = "v"
 // CHECK-NOT:   launch.kernel
-// CHECK:       launch.kernel attention @kernels::@heads_4x16_rope64_h16({{.*}}) {each_sequence,
+// CHECK:       launch.kernel attention @kernels::@heads_4x16_rope64_h16(
 // CHECK-NOT:   launch.kernel
-// CHECK:       launch.kernel attention @kernels::@heads_2x16_rope64_h16({{.*}}) {each_sequence,
+// CHECK:       launch.kernel attention @kernels::@heads_2x16_rope64_h16(
 // CHECK-NOT:   launch.kernel
 // CHECK:       launch.kernel attention @kernels::@attention_
 // CHECK:       launch.kernel attention @kernels::@copy_64_h16_f32_to_f32(
-// CHECK-NOT:   each_sequence
 // CHECK:       launch.kernel attention @kernels::@copy_32_h16_f32_to_f32(
-// CHECK-NOT:   each_sequence
 // CHECK:       launch.kernel attention @kernels::@attention_
 // CHECK-LABEL: func.func @forward.restore(
 // CHECK-COUNT-3: launch.kernel attention @kernels::@kv_restore_2x16_

@@ -1,5 +1,5 @@
-// Codes with the scales that sequences keep, in one launch for all rows: the place of each row's sequence is found by a table. What
-// sequences keep is brought up to date in a launch for each of them.
+// Codes with the scales that sequences keep, in one launch for all rows: the place of each row's sequence is found by a table. So is that
+// of what sequences keep, which is brought up to date in one launch.
 
 // RUN: easyquant-opt %s --easyquant-launches=target=sm_80 | FileCheck %s
 // RUN: sed "s/online>/online, sinks>/" %s | easyquant-opt --easyquant-launches=target=sm_80 | FileCheck %s --check-prefix=SINKS
@@ -7,15 +7,16 @@
 // SINKS: launch.kernel {{[a-z]+}} @kernels::@rms_norm_64_{{.*}}_f32_quantize_online_sinks(
 
 // CHECK-LABEL: func.func @forward(
+// CHECK-SAME:    %[[SEQUENCES:[a-z0-9]*]]: memref<?x9xi32> {launch.argument = "sequences"}
 // CHECK-SAME:    %[[STATE:[a-z0-9]*]]: memref<?x4xf64> {launch.argument = "state"}
 // CHECK-SAME:    %[[ROWS:[a-z0-9]*]]: memref<?xi64> {launch.argument = "row_states"}
-// CHECK-SAME:    %[[SLOTS:[a-z0-9]*]]: memref<?xi64> {launch.argument = "slots"}
+// CHECK-SAME:    %[[PLACES:[a-z0-9]*]]: memref<?x2xi32> {launch.argument = "row_places"}
 // CHECK:         %[[EXTREMA:.*]] = launch.buffer({{.*}} : memref<?x4xf32>
 // CHECK:         %[[PART:.*]] = memref.subview %[[EXTREMA]][0, 0]
 // CHECK:         launch.kernel quantize @kernels::@quantize_64_f32_online(%{{.*}}, %{{.*}}, %[[STATE]], %[[ROWS]], {{.*}}, %[[PART]]
 // CHECK:         %[[PART2:.*]] = memref.subview %[[EXTREMA]][0, 2]
 // CHECK:         launch.kernel quantize @kernels::@rms_norm_64_{{.*}}_f32_quantize_online({{.*}}, %[[STATE]], %[[ROWS]], {{.*}}, %[[PART2]]
-// CHECK:         launch.kernel quantize @kernels::@advance_2_window0_decay{{.*}}(%[[EXTREMA]], %{{.*}}, %[[STATE]], %[[SLOTS]], %{{.*}}) {each_sequence,
+// CHECK:         launch.kernel quantize @kernels::@advance_2_window0_decay{{.*}}(%[[EXTREMA]], %{{.*}}, %[[STATE]], %[[SEQUENCES]], %[[PLACES]], %{{.*}}) {site
 #online = #equant.scheme<i8, symmetric, tensor, online>
 !w = !equant.weight<64x64, #equant.scheme<i8, symmetric, channel>, #equant.layout<m16n8k32>>
 !state = !lm.state<sites = 2, fields = 2>

@@ -1,23 +1,18 @@
 // RUN: easyquant-opt %s --split-input-file --verify-diagnostics --easyquant-emit-gpu-program="output=%t target=sm_80 max-rows=1"
 
 // Weights that there are no GPU kernels for cannot be packed as fragments.
-// expected-error @below {{weights as int4 symmetric, groups of 32, bf16 scales: the GPU kernels take integers with scales of f32 or f16}}
-func.func private @bf16(!equant.weight<8x64, #equant.scheme<i4, symmetric, group = 32, scale = bf16>, #equant.layout<m16n8k16>>)
-
-// -----
-
-// expected-error @below {{weights as int4 symmetric, groups of 8: the GPU kernels take group sizes that are multiples of 32 (such as 32)}}
+// expected-error @below {{weights as int4 symmetric, groups of 8: the GPU kernels take group sizes that are multiples of 16 (such as 16)}}
 func.func private @groups(!equant.weight<8x64, #equant.scheme<i4, symmetric, group = 8>, #equant.layout<m16n8k16>>)
 
 // -----
 
-// expected-error @below {{weights as int3 symmetric, per channel: the GPU kernels on int8 activations take 2, 4 or 8 bits}}
-func.func private @i3(!equant.weight<8x64, #equant.scheme<i3, symmetric, channel>, #equant.layout<m16n8k32>>)
+// expected-error @below {{weights as int4 symmetric, groups of 16: the GPU kernels on int8 activations take group sizes that are multiples of 32 (such as 32)}}
+func.func private @short(!equant.weight<8x64, #equant.scheme<i4, symmetric, group = 16>, #equant.layout<m16n8k32>>)
 
 // -----
 
-// expected-error @below {{weights as f4E2M1FN, groups of 32, f8E8M0FNU scales: the GPU kernels take integers with scales of f32 or f16}}
-func.func private @mxfp4(!equant.weight<8x64, #equant.scheme<f4E2M1FN, group = 32, scale = f8E8M0FNU>, #equant.layout<m16n8k16>>)
+// expected-error @below {{weights as f4E2M1FN, groups of 32, f8E8M0FNU scales: the GPU kernels on codes take integers, tables of int8 values or f8E4M3FN}}
+func.func private @mxfp4(!equant.weight<8x64, #equant.scheme<f4E2M1FN, group = 32, scale = f8E8M0FNU>, #equant.layout<m16n8k32>>)
 
 // -----
 

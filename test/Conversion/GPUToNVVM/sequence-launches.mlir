@@ -1,4 +1,5 @@
-// What takes a position is launched once for each sequence, on its rows; all else once for all rows, or for those whose logits are asked for.
+// Every launch is for all rows of a step, for those whose logits are asked for, or for the pieces that its attention is cut into: none is for
+// one sequence.
 
 // RUN: easyquant-opt %s "--easyquant-launches=target=sm_80 max-rows=16" | FileCheck %s
 // RUN: easyquant-opt %s "--easyquant-launches=target=sm_80 max-rows=16" --launch-print -o /dev/null | FileCheck %s --check-prefix=PRINT
@@ -6,32 +7,35 @@
 // RUN: FileCheck %s --check-prefix=LIST < %t/program.gpu.json
 
 // CHECK-LABEL: func.func @forward(
-// CHECK-SAME: memref<?xi32> {launch.argument = "tokens"}, %{{[^:]*}}: memref<?x9xi32> {launch.argument = "sequences"}, %[[NUMBERS:[^:]*]]: memref<?xi32> {launch.argument = "logit_rows"},
+// CHECK-SAME: memref<?xi32> {launch.argument = "tokens"}, %[[SEQUENCES:[^:]*]]: memref<?x9xi32> {launch.argument = "sequences"}, %[[NUMBERS:[^:]*]]: memref<?xi32> {launch.argument = "logit_rows"},
+// CHECK-SAME: %[[PAGES:[a-z0-9]*]]: memref<?xi64> {launch.argument = "pages"}, %[[PLACES:[a-z0-9]*]]: memref<?x2xi32> {launch.argument = "row_places"}
 // CHECK-DAG: %[[ALL:.*]] = memref.dim %arg0
 // CHECK-DAG: %[[SOME:.*]] = memref.dim %[[NUMBERS]]
 // CHECK: launch.kernel {{[a-z]+}} @kernels::@embedding_
-// CHECK-NOT: each_sequence
 // CHECK: launch.kernel {{[a-z]+}} @kernels::@linear_
-// CHECK: launch.kernel {{[a-z]+}} @kernels::@heads_4_2x16_rope64_append({{.*}}) {each_sequence,
-// CHECK: launch.kernel {{[a-z]+}} @kernels::@attention_{{.*}} {each_sequence,{{.*}} rows = array<i64: 1, 8>
-// CHECK: launch.kernel {{[a-z]+}} @kernels::@attention_combine_{{.*}} {each_sequence,{{.*}} rows = array<i64: 1, 8>
-// CHECK: launch.kernel {{[a-z]+}} @kernels::@attention_{{.*}} {each_sequence,{{.*}} rows = array<i64: 9, 0>
-// CHECK-NOT: each_sequence
+// CHECK: launch.kernel {{[a-z]+}} @kernels::@heads_4_2x16_rope64_append({{.*}}, %[[PLACES]], %[[SEQUENCES]], %{{.*}}, %[[PAGES]], %[[ALL]]) {site
+// CHECK: %[[FEW:.*]] = launch.pieces {max_rows = 8 : i64, min_rows = 1 : i64, origin = 0 : i64, rows = 8 : i64, tokens = 256 : i64, window = 0 : i64}
+// CHECK: %[[PARTIALS:.*]] = launch.partials 288
+// CHECK: %[[COUNTERS:.*]] = launch.partial_counters 2
+// CHECK: launch.kernel {{[a-z]+}} @kernels::@attention_{{.*}}_split256_f32({{.*}}, %[[PAGES]], %[[SEQUENCES]], %[[FEW]], %[[PARTIALS]], %[[COUNTERS]], {{.*}}) {site
+// CHECK: %[[MANY:.*]] = launch.pieces {max_rows = 0 : i64, min_rows = 9 : i64, origin = 0 : i64, rows = 32 : i64, tokens = 0 : i64, window = 0 : i64}
+// CHECK: launch.kernel {{[a-z]+}} @kernels::@attention_{{.*}}_blocked_f32({{.*}}, %[[PAGES]], %[[SEQUENCES]], %[[MANY]], {{.*}}) {site
 // CHECK: %[[Y:.*]] = launch.buffer(%[[SOME]])
 // CHECK: launch.kernel other @kernels::@gather_64(%{{.*}}, %[[STRIDE:.*]], %[[NUMBERS]], %[[Y]], %{{.*}}, %[[SOME]]) {
 
-// PRINT: @kernels::@heads_4_2x16_rope64_append for each sequence  reads
-// PRINT: @kernels::@attention_{{.*}} for each sequence for 1 to 8 rows  reads
+// PRINT: @kernels::@heads_4_2x16_rope64_append  reads
+// PRINT: @kernels::@attention_{{.*}} for pieces of 1 to 8 rows  reads
+// PRINT: @kernels::@attention_{{.*}} for pieces of 9 to all rows  reads
 // PRINT: @kernels::@gather_64  reads
 
-// Queries begin with row 0 of the sequence in a matrix of 128 floats a row, keys and values behind them; positions, pages and the
-// sequence's rows are its own.
 // LIST: "launches":[{"arguments":{{\[}}["tokens"],
 // LIST-SAME: "over":"rows"
-// LIST-SAME: {"arguments":{{\[}}["arena",[[QKV:[0-9]+]],512],["i32",128],["weights",{{[0-9]+}}],["position"],["cache"],["pages"],["rows"]],{{[^}]*}}"over":"sequence"
-// LIST-SAME: {"arguments":{{\[}}["arena",{{[0-9]+}},512],["i32",128],["cache"],["pages"],["position"],["arena",{{[0-9]+}}],["rows"]],"kernel":{{[0-9]+}},"max_rows":8,"min_rows":1,"over":"sequence"
+// LIST-SAME: {"arguments":{{\[}}["arena",[[QKV:[0-9]+]]],["i32",128],["weights",{{[0-9]+}}],["row_places"],["sequences"],["cache"],["pages"],["rows"]],{{[^}]*}}"over":"rows"
+// LIST-SAME: {"arguments":{{\[}}["arena",{{[0-9]+}}],["i32",128],["cache"],["pages"],["sequences"],["pieces"],["partials"],["partial_counters"],["arena"{{[^]]*}}],["i32",64]],"kernel":{{[0-9]+}},"max_rows":0,"min_rows":1,"over":"pieces"
+// LIST-SAME: {"arguments":{{\[}}["arena",{{[0-9]+}}],["i32",128],["cache"],["pages"],["sequences"],["pieces",1],["arena"{{[^]]*}}],["i32",64]],{{[^}]*}}"over":"pieces"
 // LIST-SAME: {"arguments":{{\[}}["arena"{{[^]]*}}],["i32",64],["logit_rows"],["arena",{{[0-9]+}}],["i32",64],["rows"]],{{[^}]*}}"over":"logit_rows"
 // LIST-SAME: ["logits"]{{.*}}"over":"logit_rows"
+// LIST: "partial_bytes":288,"partial_counters":2,"pieces":[{"max_rows":8,"min_rows":1,
 ml_program.global private @e(#ml_program.extern : tensor<40x64xf32>) : tensor<40x64xf32> {equant.offset = 0 : i64, equant.bf16_offset = 16384 : i64}
 ml_program.global private @w(#ml_program.extern : tensor<128x64xf32>) : tensor<128x64xf32> {equant.bf16_offset = 32768 : i64}
 ml_program.global private @rope(#ml_program.extern : tensor<64x8x2xf32>) : tensor<64x8x2xf32> {equant.offset = 65536 : i64}

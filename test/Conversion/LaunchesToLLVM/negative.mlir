@@ -1,18 +1,5 @@
 // RUN: easyquant-opt %s --split-input-file --verify-diagnostics --convert-launches-to-llvm
 
-module attributes {launch.target = "avx2"} {
-  func.func private @k(memref<?x16xf32>, !llvm.ptr, index, index)
-  func.func @forward(%rows: index) attributes {launch.max_rows = 4 : i64, launch.arena_bytes = 256 : i64, launch.scratch_bytes = 0 : i64,
-      launch.cache = {sizes = {page_tokens = 64 : i64, page_bytes = 0 : i64, window_bytes = 0 : i64}, scheme, type = "f32"}} {
-    %x = launch.buffer(%rows) {offset = 0 : i64} : memref<?x16xf32>
-    // expected-error @below {{of site 'a' is for each sequence; kernels on CPUs take all sequences of a step}}
-    launch.kernel gemm @k(%x) {each_sequence, site = "a", writes = array<i64: 0>} : memref<?x16xf32>
-    return
-  }
-}
-
-// -----
-
 // A step for a GPU.
 // expected-error @below {{is for 'sm_80', which is no instruction set of a CPU: convert to launches for one}}
 module attributes {launch.target = "sm_80"} {

@@ -32,8 +32,8 @@ func.func private @f(!equant.weight<40x24, #equant.scheme<i8, symmetric, tensor>
 
 // -----
 
-// expected-error @below {{cannot be packed as #equant.layout<m16n8k32>: weights as int3 symmetric, per channel: the GPU kernels on int8 activations take 2, 4 or 8 bits}}
-func.func private @f(!equant.weight<40x24, #equant.scheme<i3, symmetric, channel>, #equant.layout<m16n8k32>>)
+// expected-error @below {{cannot be packed as #equant.layout<m16n8k32>: weights as f4E2M1FN, groups of 32, f8E8M0FNU scales: the GPU kernels on codes take integers, tables of int8 values or f8E4M3FN}}
+func.func private @f(!equant.weight<40x64, #equant.scheme<f4E2M1FN, group = 32, scale = f8E8M0FNU>, #equant.layout<m16n8k32>>)
 
 // -----
 
@@ -42,12 +42,12 @@ func.func private @f(!equant.weight<40x24, #equant.scheme<i3, symmetric, group =
 
 // -----
 
-// expected-error @below {{cannot be packed as #equant.layout<m16n8k16>: weights as int4 symmetric, groups of 16, ui6 scales: the GPU kernels take integers with scales of f32 or f16}}
-func.func private @f(!equant.weight<40x256, #equant.scheme<i4, symmetric, group = 16, scale = ui6>, #equant.layout<m16n8k16>>)
+// expected-error @below {{cannot be packed as #equant.layout<m16n8k16>: weights as int4 symmetric, groups of 24, ui6 scales: the GPU kernels take group sizes that are multiples of 16 (such as 32)}}
+func.func private @f(!equant.weight<40x256, #equant.scheme<i4, symmetric, group = 24, scale = ui6>, #equant.layout<m16n8k16>>)
 
 // -----
 
-// expected-error @below {{expected codes of i8, found #equant.scheme<i4, symmetric, token, dynamic>}}
+// expected-error @below {{expected codes of i8, or of f8E4M3FN with a scale a row, found #equant.scheme<i4, symmetric, token, dynamic>}}
 func.func private @f(!equant.rows<?x24, #equant.scheme<i4, symmetric, token, dynamic>>)
 
 // -----

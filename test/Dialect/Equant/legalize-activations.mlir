@@ -4,7 +4,10 @@
 // Linears that read the same codes share one. A GPU needs no sums of codes where weights have no zero points, and reads bf16 elsewhere.
 // GPU-LABEL: func.func @forward(
 // GPU-SAME:    %[[X:.*]]: tensor<?x8xf32>
-// GPU-NOT:       fake_quantize
+// GPU:           %[[R:.*]] = equant.quantize_rows %[[X]] : tensor<?x8xf32> -> !equant.rows<?x8, #equant.scheme<f8E4M3FN, token, dynamic>>
+// GPU:           equant.packed_linear %[[R]], %{{.*}} {sites = ["gate"]}
+// GPU:           equant.packed_linear %[[R]], %{{.*}} {sites = ["up"]}
+// GPU:           equant.quantize_rows %[[X]] {scale = 2.500000e-01 : f32} : tensor<?x8xf32> -> !equant.rows<?x8, #equant.scheme<f8E4M3FN, tensor>>
 // GPU:           %[[C:.*]] = equant.quantize_rows %[[X]] : tensor<?x8xf32> -> !equant.rows<?x8, #equant.scheme<i8, symmetric, token, dynamic>>
 // GPU:           equant.packed_linear %[[C]], %{{.*}} {sites = ["integer"]}
 // GPU:           %[[H:.*]] = arith.truncf %[[X]] : tensor<?x8xf32> to tensor<?x8xbf16>
@@ -30,6 +33,18 @@ func.func @forward(%x: tensor<?x8xf32>, %w: !f8, %i: !i8, %f: tensor<16x8xf32>) 
   %j = equant.packed_linear %x, %i {sites = ["integer"], input_scheme = #equant.scheme<i8, symmetric, token, dynamic>}
     : (tensor<?x8xf32>, !i8) -> tensor<?x16xf32>
   %l = lm.linear %x, %f {site = "float"} : (tensor<?x8xf32>, tensor<16x8xf32>) -> tensor<?x16xf32>
+  return
+}
+
+// GPUs multiply FP4 as bf16.
+// GPU-LABEL: func.func @fp4(
+// GPU:           %[[F:.*]] = equant.fake_quantize %{{.*}} {scheme = #equant.scheme<f8E4M3FN, token, dynamic>}
+// GPU:           %[[R:.*]] = arith.truncf %[[F]]
+// GPU:           equant.packed_linear %[[R]], %{{.*}} {sites = ["fp4"]}
+// CHECK-LABEL: func.func @fp4(
+!f4 = !equant.weight<16x32, #equant.scheme<f4E2M1FN, group = 32, scale = f8E8M0FNU>, #panel>
+func.func @fp4(%x: tensor<?x32xf32>, %w: !f4) {
+  %y = equant.packed_linear %x, %w {sites = ["fp4"], input_scheme = #f8} : (tensor<?x32xf32>, !f4) -> tensor<?x16xf32>
   return
 }
 

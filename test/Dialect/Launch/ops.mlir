@@ -20,16 +20,22 @@ func.func @forward(%rows: index, %cache: memref<?xi8> {launch.argument = "cache"
   %n = launch.counters : memref<3xi32>
   // CHECK: %[[LAYER:.*]] = launch.cache %[[CACHE]] from 4096 : memref<?xi8>
   %layer = launch.cache %cache from 4096 : memref<?xi8>
+  // CHECK: launch.pieces {max_rows = 8 : i64, min_rows = 1 : i64, origin = -28 : i64, rows = 5 : i64, tokens = 256 : i64, window = 0 : i64} : memref<?x8xi32>
+  %p = launch.pieces {min_rows = 1 : i64, max_rows = 8 : i64, rows = 5 : i64, tokens = 256 : i64, origin = -28 : i64, window = 0 : i64} : memref<?x8xi32>
+  // CHECK: launch.partials 2176 : memref<?xi8>
+  %sums = launch.partials 2176 : memref<?xi8>
+  // CHECK: launch.partial_counters 3 : memref<?xi32>
+  %parts = launch.partial_counters 3 : memref<?xi32>
   // CHECK: launch.kernel gemm @linear(%[[X]], %{{.*}}, %[[Y]], %[[S]]) {meets, shares = array<i64: 3>, site = "a", writes = array<i64: 2, 3>}
   // CHECK-SAME: : memref<?x16xf32>, memref<16x16xf32>, memref<?x16xf32>, memref<?xi8>
   launch.kernel gemm @linear(%x, %w, %y, %s) {meets, shares = array<i64: 3>, site = "a", writes = array<i64: 2, 3>}
     : memref<?x16xf32>, memref<16x16xf32>, memref<?x16xf32>, memref<?xi8>
   // CHECK: launch.kernel attention @kernels::@attend(%[[LAYER]], %[[T]], %[[N]], %{{.*}}, %{{.*}})
-  // CHECK-SAME: {each_sequence, rows = array<i64: 9, 0>, site = "b", writes = array<i64: 0, 1, 2>}
+  // CHECK-SAME: {rows = array<i64: 9, 0>, site = "b", writes = array<i64: 0, 1, 2>}
   // CHECK-SAME: : memref<?xi8>, memref<?xi8>, memref<3xi32>, index, f32
   %scale = arith.constant 0.5 : f32
   launch.kernel attention @kernels::@attend(%layer, %t, %n, %rows, %scale)
-    {each_sequence, rows = array<i64: 9, 0>, site = "b", writes = array<i64: 0, 1, 2>} : memref<?xi8>, memref<?xi8>, memref<3xi32>, index, f32
+    {rows = array<i64: 9, 0>, site = "b", writes = array<i64: 0, 1, 2>} : memref<?xi8>, memref<?xi8>, memref<3xi32>, index, f32
   // CHECK: launch.host 0(%[[X]], %[[Y]]) {site = "c", writes = array<i64: 1>} : memref<?x16xf32>, memref<?x16xf32>
   launch.host 0(%x, %y) {site = "c", writes = array<i64: 1>} : memref<?x16xf32>, memref<?x16xf32>
   // CHECK: launch.collective 0 all_reduce max(%[[X]]) {site = "d"} : memref<?x16xf32>

@@ -60,7 +60,7 @@ def two_level_scales(x, largest, size):
     for first in range(0, len(exact), 8):
         group = exact[first : first + 8]
         top = np.max(group, axis=0)
-        unit = np.where(top > 0, top * np.float32(64) / np.float32(63), np.float32(1)).astype(np.float16).astype(np.float32)
+        unit = np.where(top > 0, np.maximum(top * np.float32(64) / np.float32(63), np.float32(2**-14)), np.float32(1)).astype(np.float16).astype(np.float32)
         scales += [np.where(s > 0, np.clip(np.rint(s / unit * 64), 1, 63), 63).astype(np.float32) / 64 * unit for s in group]
     return scales
 

@@ -5,13 +5,15 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Conventions: easyquant/Codegen/GPU/Kernels.h. `position`, the number of tokens before this call,
-// is one int32 in device memory, so that a launch can be replayed; grids depend on `rows` only.
-// q, k and v are f32, rows * stride apart: columns of one fused matrix if need be.
+// Conventions: easyquant/Codegen/GPU/Kernels.h. A launch is for all sequences of a step. What it
+// has to know of them is in tables in device memory (Formats/GpuStep.h), which a replayed launch
+// reads anew: `sequences` are eq_sequences, `row_places` a RowPlace for each row, `pieces` a number
+// of Pieces, then these. Grids depend on `rows` only. q, k and v are f32, rows * stride apart:
+// columns of one fused matrix if need be.
 //
 // A sequence's tokens lie in pages of P = cacheBytes(spec).pageTokens tokens of all layers,
-// anywhere in the memory of a cache: page n begins at byte pages[n], `pages` being int64 in device
-// memory, which a replayed launch reads anew. `cache` points to the layer's part of a page at byte
+// anywhere in the memory of a cache: its page n begins at byte pages[first_page + n], `pages` being
+// int64s. `cache` points to the layer's part of a page at byte
 // 0. There is a page for every token, those of the call included. Sequences may share pages: the
 // kernels write only the tokens of the call to a float cache, and only tokens that leave the window
 // to a cache of codes. They read nothing that no token has written, so the cache need not be
@@ -24,8 +26,8 @@
 //           f16 values        P x D
 //   codes   easyquant/Numerics/KVCache.h defines codes, slices, and which tokens are float. Token
 //           t >= S (sinks) is number i = t - S of the codes; R = residual, G = group, V =
-//           kvSlices. In the sequence's own window, which for the layer is at `windows` + *`window`
-//           (an int64 in device memory), H = kvHeads:
+//           kvSlices. In the sequence's own window, number `window` of its table, which for the
+//           layer is at `windows` + window * `window_bytes`, H = kvHeads:
 //           f16 float keys    H x (S + R) x D: the sinks, then token t in row S + i mod R
 //           f16 float values  the same, from the next multiple of 64 bytes on
 //           in page i / P, for each kv head, from a multiple of 64 bytes on:
@@ -44,6 +46,7 @@
 #define EASYQUANT_CODEGEN_GPU_ATTENTION_H
 
 #include "easyquant/Codegen/GPU/Kernels.h"
+#include "easyquant/Formats/GpuStep.h"
 #include "easyquant/Numerics/KVCache.h"
 
 #include <optional>
@@ -60,7 +63,7 @@ namespace easyquant::gpu {
 /// `hadamard` it is then rotated in blocks of so many columns, to the bit of
 /// numerics::rotateActivation. With `append` the keys go to a float cache instead (AttentionSpec),
 /// and so do as many heads of values behind them. Parameters:
-///   x, x_stride, [weight, [key_weight]], [table], [position], [cache, pages], rows
+///   x, x_stride, [weight, [key_weight]], [table], [row_places], [sequences, cache, pages], rows
 struct HeadsSpec {
   int64_t heads = 0, keyHeads = 0, headDim = 0;
   bool norm = false;
@@ -77,9 +80,9 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const HeadsSpec &spec, cons
 
 //===- Attention ----------------------------------------------------------===//
 
-/// Appends k and v (M tokens at `position`) to the cache and attends causally: token m sees tokens
-/// 0 .. position + m (with a window W > 0 only the last W of them). Query head h reads kv head
-/// h / (heads / kvHeads).
+/// Appends k and v of the step's rows to the cache and attends causally: a row of a sequence sees
+/// its tokens up to the row's position (with a window W > 0 only the last W of them). Query head h
+/// reads kv head h / (heads / kvHeads).
 struct AttentionSpec {
   int64_t heads = 0, kvHeads = 0, headDim = 0;
   double scale = 0.0; ///< usually 1 / sqrt(headDim)
@@ -94,9 +97,6 @@ struct AttentionSpec {
   int64_t keyPositions = 0;
   /// For a float cache: the call's tokens are there already (HeadsSpec::append).
   bool appended = false;
-  /// Ranks that have as many heads each. Tokens are cut as they are for one rank with all heads, so
-  /// that sums are the same.
-  int64_t ranks = 1;
   int64_t rotatedDims = 0; ///< of a head, the dimensions that the table turns; 0: all
 
   int64_t rotated() const { return rotatedDims > 0 ? rotatedDims : headDim; }
@@ -118,45 +118,49 @@ struct AttentionTile {
   int64_t threads() const { return 32 * warps; }
 };
 
-/// One way of computing a spec: launches one after the other, whose parameters have the same
-/// meaning under the same name (each has those that it needs):
-///   q, q_stride, k, k_stride, v, v_stride   f32; strides in elements
-///   cache, pages                            of this layer, of the sequence
-///   windows, window                         the same, for a cache of codes
-///   table                                   keyPositions x R/2 x 2 floats; if keyPositions > 0
-///   position                                pointer to an int32
-///   scratch                                 rows * scratchBytesPerRow bytes, contents undefined
-///   y, y_stride                             M x heads * D of `output`
-///   rows
-/// `maxRows` says up to which M it is the one to take.
+/// One way of attending, for the sequences that `cut` takes.
 struct AttentionKernel {
   enum Form {
-    Split,  ///< few tokens: the cached tokens are shared out among blocks, results then combined
-    Blocked ///< more tokens: a block does all for its queries
+    Split,  ///< few rows: the cached tokens are cut, and parts combined by who ends the last one
+    Blocked ///< more rows: a block does all for its queries
   };
   Form form = Blocked;
-  int64_t maxRows = 0;
   AttentionTile tile{};
-  int64_t splits = 1;
-  int64_t scratchBytesPerRow = 0;
-  std::vector<Description> launches;
+  formats::PieceCut cut;
+  int64_t partialBytes = 0;    ///< of a place for partial sums, of contents undefined; 0: no such
+  int64_t partialCounters = 0; ///< int32s of it, zero before and after the launch
+  Description launch;
+};
+
+/// The launches that compute a spec: those `before`, those of all kernels, those `behind`. Their
+/// parameters have the same meaning under the same name (each has those that it needs):
+///   q, q_stride, k, k_stride, v, v_stride   f32; strides in elements
+///   cache, pages                            of this layer, of all sequences
+///   windows, window_bytes                   for a cache of codes; bytes of all layers' windows
+///   sequences, row_places, pieces           the tables of the step; pieces by the kernel's cut
+///   table                                   keyPositions x R/2 x 2 floats; if keyPositions > 0
+///   partials, partial_counters              memory for the places that the pieces say
+///   y, y_stride                             M x heads * D of `output`
+///   rows
+struct AttentionLaunches {
+  std::vector<Description> before, behind;
+  std::vector<AttentionKernel> kernels;
 };
 
 /// Wider heads do not fit: of 512 dimensions, keys and queries fill the shared memory of the chips
 /// that have least of it.
 inline constexpr int64_t kMostHeadDim = 512;
 
-/// The ways of a spec, for ever more rows; the last one takes any number. Unsupported for heads of
-/// more than kMostHeadDim dimensions, and with a bound.
-Result<std::vector<AttentionKernel>> attentionKernels(const AttentionSpec &spec, const Chip &chip);
-/// All launches of `kernel`, in their order.
-std::vector<Description> getOrEmit(mlir::gpu::GPUModuleOp module, const AttentionSpec &spec,
-                                   const AttentionKernel &kernel);
+/// The kernels are for sequences with ever more rows. Unsupported for heads of more than
+/// kMostHeadDim dimensions, and with a bound.
+Result<AttentionLaunches> attentionLaunches(const AttentionSpec &spec, const Chip &chip);
+void getOrEmit(mlir::gpu::GPUModuleOp module, const AttentionSpec &spec,
+               const AttentionLaunches &launches);
 
-/// For a cache of codes: the launch before the next call when a session goes back to `position`
-/// from `held` tokens (pointers to an int32 each). Later tokens have taken the place of some that
-/// the float window should hold. These are filled in again from codes. Parameters:
-///   cache, pages, windows, window, position, held
+/// For a cache of codes: the launch before a step in which sequences go back to `position` from
+/// `held` tokens. Later tokens have taken the place of some that the float window should hold.
+/// These are filled in again from codes. Parameters:
+///   cache, pages, windows, window_bytes, sequences, row_places
 Description getOrEmitRestore(mlir::gpu::GPUModuleOp module, const AttentionSpec &spec);
 
 } // namespace easyquant::gpu

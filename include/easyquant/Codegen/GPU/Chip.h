@@ -31,6 +31,8 @@ struct Chip {
 
   /// Can a kernel begin before the one launched before it has ended (griddepcontrol)?
   bool overlapsLaunches() const { return id >= ChipId::SM90a; }
+  /// Has it products of FP8? sm_90a has its own, which are not made here: mma is emulated there.
+  bool multipliesFP8() const { return id == ChipId::SM89; }
   /// Do drivers assemble its PTX for later chips? They do not where a letter ends the name.
   bool isCompatible() const { return name.back() >= '0' && name.back() <= '9'; }
 };

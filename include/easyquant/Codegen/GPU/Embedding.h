@@ -6,8 +6,7 @@
 //===----------------------------------------------------------------------===//
 //
 // Conventions: easyquant/Codegen/GPU/Kernels.h. Tokens are M int32 in device memory, inside the
-// vocabulary (the caller has checked them); `position`, that of the first row, is one int32 in
-// device memory.
+// vocabulary (the caller has checked them); `row_places` are a formats::RowPlace for each row.
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,26 +19,29 @@
 namespace easyquant::gpu {
 
 /// y[m] = table[tokens[m]], y of f32. A table of codes is a packed weight of N = vocab, K =
-/// columns, the one that a tied head multiplies with: w, wscales and wzeros as
-/// easyquant/Numerics/FragmentPacking.h has them; y = scale * (code - zero point), the difference
-/// exact. In a sharded table each of several ranks has `vocab` rows, rank r those from r * vocab
-/// on; y of other tokens is zero. Parameters:
-///   tokens, (table | w, wscales, [wzeros]), [rank], y, y_stride, rows
+/// columns, the one that a tied head multiplies with, as easyquant/Numerics/FragmentPacking.h has
+/// it; y is to the bit that of numerics::dequantize. In a sharded table each of several ranks has
+/// `vocab` rows, rank r those from r * vocab on; y of other tokens is zero. Parameters:
+///   tokens, (table | w, wscales, [wzeros], [wminima], [wouter], [codebook]), [rank], y, y_stride,
+///   rows
 struct EmbeddingSpec {
   int64_t vocab = 0, columns = 0;
-  int bits = 0; ///< of codes: 2, 3 (M16N8K16 only), 4 or 8; 0: row-major floats; 16: float
-                ///< fragments, `w` without scales
+  /// What the table consists of.
+  enum class Rows {
+    Floats,    ///< row-major
+    Fragments, ///< floats of 16 bits, `w` without scales
+    Codes
+  };
+  Rows rows = Rows::Floats;
   Float table = Float::F32; ///< of floats
+  WeightCodec codec;        ///< of codes
   numerics::FragmentOrder order = numerics::FragmentOrder::M16N8K32;
-  int64_t groupSize = 0; ///< 0 or a multiple of 32
-  bool zeroPoints = false;
-  ScaleFormat scales = ScaleFormat::F32; ///< F32 or F16
   bool sharded = false;
 };
 Description getOrEmit(mlir::gpu::GPUModuleOp module, const EmbeddingSpec &spec, const Chip &chip);
 
-/// y[m] += table[position + m], in place, floats. Parameters:
-///   table, position, y, y_stride, rows
+/// y[m] += table[position of row m], in place, floats. Parameters:
+///   table, row_places, y, y_stride, rows
 struct PositionEmbeddingSpec {
   int64_t positions = 0, columns = 0; ///< of the table
 };

@@ -20,15 +20,18 @@
 //     between launches, and the bits of a result do not depend on how blocks are scheduled.
 //
 // Quantized activations (easyquant/Numerics/Quantize.h defines them to the bit)
-//   * codes: M x Kp int8, Kp = K rounded up to 16 (paddedColumns), columns K.. are 0;
+//   * codes: M x Kp int8 or f8E4M3FN, Kp = K rounded up to 16 (paddedColumns), columns K.. are 0;
 //   * scales: M floats;
 //   * sums: M x G int32, the sum of the codes of each weight group; where weights have zero points;
 //   * zero points, of asymmetric activations: M int32.
 //
 // Packed weights (easyquant/Numerics/FragmentPacking.h defines them to the byte)
 //   * w: codes as fragments, in the order that the kernel takes;
-//   * wscales: G x Np, f32 or f16, which become f32 as they are loaded;
-//   * wzeros: G x Np fields of bits, for asymmetric weights;
+//   * wscales: G x Np, in their format; they become f32 as they are loaded;
+//   * wzeros: numbers of as many bits as codes have, of weights with zero points;
+//   * wminima: G x Np, of weights with minima;
+//   * wouter: Np floats, of weights whose scales are scaled;
+//   * codebook: 2^b floats, of codes that are indices;
 //   * wsums: G x Np int32; where activations have zero points.
 //
 //===----------------------------------------------------------------------===//
@@ -51,6 +54,7 @@ namespace easyquant::gpu {
 
 using easyquant::RowOp;
 using easyquant::RowQuantization;
+using numerics::CodeFormat;
 using numerics::groupCount;
 using numerics::ScaleFormat;
 
@@ -63,8 +67,23 @@ constexpr int64_t divideCeil(int64_t a, int64_t b) { return (a + b - 1) / b; }
 enum class Float { F32, F16, BF16 };
 const char *nameOf(Float type); ///< "f32", ...
 constexpr int64_t bytesOf(Float type) { return type == Float::F32 ? 4 : 2; }
-/// The name of packed weights in symbols: "i4", "i4_sf16", ...
-std::string nameOf(int bits, ScaleFormat scales);
+
+/// What kernels know of a scheme of weights; all else is in memory.
+struct WeightCodec {
+  int bits = 8;            ///< of a code: 2, 3, 4, 5, 6 or 8
+  int64_t groupSize = 0;   ///< 0: a row
+  bool zeroPoints = false; ///< of integers
+  ScaleFormat scales = ScaleFormat::F32;
+  CodeFormat codes = CodeFormat::Integer;
+  bool outer = false;
+  bool minima = false; ///< numerics::Scheme::minima
+  float unit = 1;      ///< of the values of a table that int8 activations are multiplied with
+
+  static WeightCodec of(const numerics::Scheme &scheme);
+  bool isTable() const { return codes == CodeFormat::Table; }
+};
+/// The name of packed weights in symbols: "i4", "i4_sf16", "f4E2M1FN_sf8E4M3FN_outer_g16", ...
+std::string nameOf(const WeightCodec &codec);
 
 /// The dialects that kernels are made of.
 void registerKernelDialects(mlir::DialectRegistry &registry);
@@ -128,7 +147,8 @@ const Kernel &kernelFor(const std::vector<Kernel> &kernels, int64_t rows) {
 /// quantization is static; absmax is a float a row. Online, row_states are int64s, the byte of
 /// `states` where the doubles of each row's sequence are, of which `first` is the site's first;
 /// extrema are two floats a row, the largest of -x and of x (Numerics/OnlineScales.h). Quantize
-/// itself is dynamic unless it is static or online. With a `hadamard` block the result is rotated,
+/// itself is dynamic unless it is static or online. With a `scaleGroup`, which is the groupSize of
+/// sums, too, a row has a scale for each group. With a `hadamard` block the result is rotated,
 /// to the bit of numerics::rotateActivation, before anything is made of it.
 struct RowSpec {
   /// Where the largest magnitude of a row, which its dynamic scale follows from, comes from.
@@ -142,9 +162,11 @@ struct RowSpec {
   Float input = Float::F32, output = Float::F32; ///< output: when not quantized
   double constant = 0.0; ///< the epsilon of a norm, the factor of Multiply, the bound of SoftCap
   RowQuantization quantization = RowQuantization::None;
-  bool sums = false;           ///< write sums of codes
-  int64_t groupSize = 0;       ///< groups of the sums; 0 (one group) or a multiple of 16
-  bool zeroPoints = false;     ///< static only: asymmetric
+  CodeFormat codes = CodeFormat::Integer; ///< or F8E4M3FN, with a scale a row and no sums
+  bool sums = false;                      ///< write sums of codes
+  int64_t groupSize = 0;                  ///< groups of the sums; 0 (one group) or a multiple of 16
+  int64_t scaleGroup = 0;      ///< dynamic: columns that share a scale: 32, 64, 128; 0: a row
+  bool zeroPoints = false;     ///< static, or with a scaleGroup: asymmetric
   bool fullRange = false;      ///< static only: codes from -128 on, as asymmetric ones always are
   bool sinks = false;          ///< not dynamic: definition 4 of Numerics/Quantize.h instead of 3
   AbsMax absMax = AbsMax::Own; ///< dynamic, or with sinks in a range around 0
@@ -157,10 +179,25 @@ struct RowSpec {
 Description describe(const RowSpec &spec);
 Description getOrEmit(mlir::gpu::GPUModuleOp module, const RowSpec &spec, const Chip &chip);
 
-/// Brings what a sequence keeps of all sites up to date (Numerics/OnlineScales.h), to the bit of
-/// numerics::advanceOnline; `slots` are two int64s, the bytes of `states` where it is read and
-/// where it goes. Parameters:
-///   extrema, extrema_stride, states, slots, rows
+/// y = s value(nearest(x / s)), which Numerics/Quantize.h defines for codes that are no integers,
+/// of f32, then rounded to the output's type. The scale is that of each row, or of each group of a
+/// row (absmax, ScaleRules.h), or given, one float in device memory; with groups and a given one,
+/// it is that of each group, rounded to f8E4M3FN in units of the given one. Parameters:
+///   x, x_stride, [scale], y, y_stride, rows
+struct FakeQuantizeSpec {
+  int64_t columns = 0;
+  CodeFormat codes = CodeFormat::F8E4M3FN; ///< or F4E2M1FN
+  bool isStatic = false;
+  int64_t groupSize = 0; ///< 0: rows are no groups; a multiple of 16
+  Float output = Float::F32;
+};
+Description getOrEmit(mlir::gpu::GPUModuleOp module, const FakeQuantizeSpec &spec,
+                      const Chip &chip);
+
+/// Brings what each sequence of the step keeps of all sites up to date (Numerics/OnlineScales.h),
+/// to the bit of numerics::advanceOnline. It is read in the sequence's slot of `states`, and goes
+/// to its next one. Parameters:
+///   extrema, extrema_stride, states, sequences, row_places, rows
 struct AdvanceSpec {
   int64_t sites = 0, window = 0;
   double decay = 0;
@@ -178,24 +215,36 @@ struct RowShape {
 };
 RowShape rowShape(const RowSpec &spec);
 
-//===- Linears on integer activations -------------------------------------===//
+//===- Linears on codes of activations ------------------------------------===//
 
-/// y = x W^T (+ bias) (+ y), x quantized to int8, weights in the order Bytes. Every accumulator is
-/// an exact int32 of its group (the caller has checked K against numerics::maxDotLength), and in
-/// fp32, groups in order,
+/// y = x W^T (+ bias) (+ y), x quantized to int8 or FP8, weights in the order M16N8K32. Every
+/// accumulator is an exact int32 of its group (the caller has checked K against
+/// numerics::maxDotLength), and in fp32, groups in order,
 ///   t = fma(sw[n,g], float(acc[m,n,g] - zw[n,g] * sums[m,g] - zx[m] * wsums[n,g]), t)
+///   y[m,n] = sx[m] * u * t (+ bias[n]) (+ y[m,n])
+/// u being the unit of a table (1 of integers). A weight with minima has its lowest code for zw,
+/// and each fma is followed by one of m[n,g] with sums[m,g] - zx[m] * columns of g. With an
+/// `inputGroup` accumulators are those of the groups i of the activations,
+///   s = fma(sx[m,i], float(acc[m,n,i] - zw[n,g] * sums[m,i] - zx[m,i] * wsums[n,i]), s), of all i
+///       in g, wsums, which the kernel takes, being those of code - zw over i;
+///   t = fma(sw[n,g], s, t)
+///   y[m,n] = u * t (+ bias[n]) (+ y[m,n])
+/// Each sum is rounded once: the bits of numerics::reference::integerLinear, whichever kernel of a
+/// spec computes them, then rounded to the output's type.
+///
+/// Codes of f8E4M3FN on such codes have products and sums in f32: those of up to 128 columns, which
+/// lie in one group, make a dot product, whose bits tensor cores decide, and
+///   t = fma(sw[n,g], the sum of the dot products in g, in their order, t)
 ///   y[m,n] = sx[m] * t (+ bias[n]) (+ y[m,n])
-/// each sum rounded once: the bits of numerics::reference::integerLinear, whichever kernel of a
-/// spec computes them, then rounded to the output's type. Parameters, those in brackets where the
-/// spec has them:
-///   codes, scales, [sums], [zeros], w, wscales, [wzeros], [wsums], [bias], y, y_stride, rows
-struct LinearSpec {
+/// Against the real numbers y is wrong by no more than (K / 8 + 32) * 2^-22 of the sum of the
+/// magnitudes of what it sums, where tensor cores keep the bits of f32, which FP8's may not.
+/// Parameters, those in brackets where the spec has them:
+///   codes, scales, [sums], [zeros], w, wscales, [wzeros], [wminima], [wsums], [codebook], [bias],
+///   y, y_stride, rows
+struct LinearSpec : WeightCodec { ///< groupSize: 0 or a multiple of 32; integers, a table, or FP8
   int64_t n = 0, k = 0;
-  int bits = 8;                          ///< of the weights: 2, 4 or 8
-  int64_t groupSize = 0;                 ///< 0 or a multiple of 32
-  bool zeroPoints = false;               ///< of the weights: sums and wzeros are parameters
-  bool inputZeroPoints = false;          ///< of the activations: zeros and wsums are parameters
-  ScaleFormat scales = ScaleFormat::F32; ///< of the weights: F32 or F16
+  bool inputZeroPoints = false; ///< of the activations: zeros, and without an inputGroup wsums
+  int64_t inputGroup = 0;       ///< columns of a token that share a scale: 32, 64, 128; 0: all
   bool bias = false;
   bool accumulate = false; ///< add to y instead of overwriting it: the residual connection
   Float output = Float::F32;
@@ -205,15 +254,32 @@ struct LinearSpec {
   bool isPartial = false;
 
   int64_t groups() const { return groupCount(k, groupSize); }
+  bool isFP8() const { return codes == CodeFormat::F8E4M3FN; }
+  /// May a group of the weight have several accumulators, one after the other?
+  bool sharesGroups() const { return inputGroup != 0 || isFP8(); }
+  /// Columns whose products share an accumulator; 0: all.
+  int64_t dotGroup() const {
+    constexpr int64_t kMostFP8 = 128;
+    if (isFP8())
+      return groupSize % kMostFP8 == 0 ? kMostFP8 : groupSize;
+    return inputGroup ? inputGroup : groupSize;
+  }
+  int64_t dotGroups() const { return groupCount(k, dotGroup()); }
+  /// Dot groups in a group of the weight, the last one of which may have fewer.
+  int64_t dotsOfGroup() const {
+    return !sharesGroups() ? 1 : groupSize ? groupSize / dotGroup() : dotGroups();
+  }
+  /// Are the sums of the codes of each group a parameter?
+  bool readsSums() const { return zeroPoints || minima; }
+  /// Does the kernel take the sums of the weights itself?
+  bool sumsWeights() const { return inputZeroPoints && inputGroup != 0; }
 };
 
-/// y[m,n] = sx[m] * (sw[n] * float(sums[m,n])) (+ bias[n]) (+ y[m,n]): what LinearSpec does with
-/// the sums of one group, to the bit. Parameters:
+/// y[m,n] = sx[m] * u * (sw[n] * float(sums[m,n])) (+ bias[n]) (+ y[m,n]): what LinearSpec does
+/// with the sums of one group, to the bit. Parameters:
 ///   sums, sums_stride, scales, wscales, [bias], y, y_stride, rows
-struct RescaleSpec {
+struct RescaleSpec : WeightCodec {
   int64_t n = 0;
-  int bits = 8;                          ///< of the weights
-  ScaleFormat scales = ScaleFormat::F32; ///< of the weights: F32 or F16
   bool bias = false, accumulate = false;
 };
 Description getOrEmit(mlir::gpu::GPUModuleOp module, const RescaleSpec &spec, const Chip &chip);
@@ -236,8 +302,9 @@ struct LinearKernel {
   };
   Form form = Matrix;
   int64_t maxRows = 0;
-  GemmTile tile{};  ///< of Matrix
-  int64_t rows = 0; ///< of Dot: rows of y that a block computes
+  bool converts = false; ///< FP8: by products of f16, where the chip has no others
+  GemmTile tile{};       ///< of Matrix
+  int64_t rows = 0;      ///< of Dot: rows of y that a block computes
   Description description;
 };
 

@@ -5,16 +5,18 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// y = x W^T (+ bias) (+ y) on f16 or bf16 activations, with weights of 2, 3, 4 or 8 bits, or of the
+// y = x W^T (+ bias) (+ y) on f16 or bf16 activations, with weights of any scheme, or of the
 // activations' own type (a float linear). Weights lie as Numerics/FragmentPacking.h says, in the
 // order M16N8K16; the conventions are those of Kernels.h.
 //
-// Codes less their zero points are exact in f16 and bf16, and are multiplied on the tensor cores
-// with sums in fp32; scales multiply the sums:
-//   t[m,n] = sum over g of sw[n,g] * (sum over k in g of x[m,k] (c[n,k] - zw[n,g]))
-//   y[m,n] = t (+ bias[n]) (+ y[m,n]), rounded to the output's type.
-// Products are exact. The order of the sums is a matter of the kernel, the same in every launch.
-// Against the same formula in real numbers the error is at most
+// What codes stand for, integers less their zero points, FP8, FP4 and tables of int8 values, is
+// exact in f16 and bf16. Other values of tables are rounded to the activations' type. They are
+// multiplied on the tensor cores with sums in fp32; scales multiply the sums:
+//   t[m,n] = sum over g of sw[n,g] * (sum over k in g of x[m,k] v[n,k])
+//   y[m,n] = outer[n] t (+ bias[n]) (+ y[m,n]), rounded to the output's type.
+// With minima v is the code less the lowest one, and m[n,g] * (sum over k in g of x[m,k]) is added
+// to t behind each group. Products are exact. The order of the sums is a matter of the kernel, the
+// same in every launch. Against the same formula in real numbers the error is at most
 //   (K / 8 + 32) 2^-22 S[m,n], S the sum of the magnitudes of all terms,
 // before the last rounding.
 //
@@ -33,17 +35,14 @@ namespace easyquant::gpu {
 ///             Columns from K on are not read
 ///   w         fragments, order M16N8K16; floats for 16 bits
 ///   [wscales] below 16 bits
-///   [wzeros]
+///   [wzeros], [wminima], [wouter], [codebook]
 ///   [bias]    N floats
 ///   y, y_stride
 ///   [partials, counters]  scratch memory of kernels that split K over blocks (WeightOnlyKernel)
 ///   rows
-struct WeightOnlySpec {
+struct WeightOnlySpec : WeightCodec { ///< bits may be 16: floats of type `input`, without scales;
+                                      ///< groupSize: 0 or a multiple of 16
   int64_t n = 0, k = 0;
-  int bits = 4;            ///< of the weights: 2, 3, 4, 8, or 16: floats of type `input`
-  int64_t groupSize = 0;   ///< 0 or a multiple of 32; 0 for 16 bits
-  bool zeroPoints = false; ///< of the weights; not for 16 bits
-  ScaleFormat scales = ScaleFormat::F32; ///< of the weights: F32 or F16
   bool bias = false;
   bool accumulate = false;   ///< add to y instead of overwriting it: the residual connection
   Float input = Float::BF16; ///< F16 or BF16

@@ -23,7 +23,7 @@ int64_t easyquant::equant::storedBytes(RankedTensorType weight, SchemeAttr schem
   if (!scheme)
     return weight.getNumElements() * static_cast<int64_t>(family.file.bf16Floats ? 2 : 4);
   const int64_t rows = weight.getDimSize(0), columns = weight.getDimSize(1);
-  LayoutAttr layout = family.layoutFor(scheme, targets::Readers::of(input));
+  LayoutAttr layout = family.layoutFor(scheme, targets::Readers::of(scheme, input));
   // A weight that the layout cannot hold is refused later, with a reason.
   if (!layout.getPacker(scheme, rows, columns))
     return WeightType::get(rows, columns, scheme).getStoredBytes();

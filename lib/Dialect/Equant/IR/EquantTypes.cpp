@@ -222,8 +222,13 @@ LogicalResult RowsType::verify(function_ref<InFlightDiagnostic()> emitError, int
                                SchemeAttr scheme, std::optional<int64_t> sums) {
   if (columns < 1 || columns > lm::kMaxExtent)
     return emitError() << "rows have 1 to " << lm::kMaxExtent << " columns, found " << columns;
-  if (!scheme || !scheme.isInteger() || scheme.getBits() != 8)
-    return emitError() << "expected codes of i8, found " << scheme;
+  const bool isByte =
+      scheme && (scheme.isInteger() ? scheme.getBits() == 8
+                                    : scheme.toNumerics().codes == numerics::CodeFormat::F8E4M3FN &&
+                                          scheme.getGroupSize() == 0);
+  if (!isByte)
+    return emitError() << "expected codes of i8, or of f8E4M3FN with a scale a row, found "
+                       << scheme;
   if (std::string reason = whyNoInputScheme(scheme); !reason.empty())
     return emitError() << reason;
   if (sums && *sums < 0)

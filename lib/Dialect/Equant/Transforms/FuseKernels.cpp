@@ -286,7 +286,8 @@ struct FuseKernels : easyquant::equant::impl::FuseKernelsBase<FuseKernels> {
     if (fusions.bf16Results) {
       addRowOps<arith::TruncFOp>(patterns);
       patterns.add<FuseConversion<lm::AttentionOp, arith::TruncFOp>,
-                   FuseConversion<equant::AttentionOp, arith::TruncFOp>>(&getContext());
+                   FuseConversion<equant::AttentionOp, arith::TruncFOp>,
+                   FuseConversion<FakeQuantizeOp, arith::TruncFOp>>(&getContext());
     }
     if (fusions.rotations)
       patterns.add<FuseRotations>(&getContext());

@@ -77,7 +77,7 @@ static bool overlap(Value a, Value b) {
   Operation *definingA = rootA.getDefiningOp(), *definingB = rootB.getDefiningOp();
   if (!definingA || !definingB || definingA->getName() != definingB->getName())
     return false;
-  if (isa<ScratchOp, CountersOp>(definingA))
+  if (isa<ScratchOp, CountersOp, PartialsOp, PartialCountersOp>(definingA))
     return true;
   auto bufferA = dyn_cast<BufferOp>(definingA), bufferB = dyn_cast<BufferOp>(definingB);
   if (!bufferA || !bufferA.getOffset() || !bufferB.getOffset())

@@ -54,7 +54,8 @@ struct PrintLaunches : easyquant::launch::impl::PrintLaunchesBase<PrintLaunches>
     for (const Access &access : accessesOf(op)) {
       auto type = cast<MemRefType>(access.memory.getType());
       Operation *root = rootOf(access.memory).getDefiningOp();
-      if (isa_and_present<ScratchOp, CountersOp>(root) || access.memory.getDefiningOp<CacheOp>())
+      if (isa_and_present<ScratchOp, CountersOp, PiecesOp, PartialsOp, PartialCountersOp>(root) ||
+          access.memory.getDefiningOp<CacheOp>())
         continue;
       if (type.hasStaticShape())
         traffic.constants += llvm::divideCeil(
@@ -71,6 +72,13 @@ struct PrintLaunches : easyquant::launch::impl::PrintLaunchesBase<PrintLaunches>
     return isa<CollectiveOp>(op) ? "comm" : isa<WaitOp>(op) ? "sync" : "host";
   }
 
+  static PiecesOp piecesOf(KernelOp kernel) {
+    for (Value operand : kernel.getArguments())
+      if (auto pieces = operand.getDefiningOp<PiecesOp>())
+        return pieces;
+    return nullptr;
+  }
+
   static void print(int number, Operation *op, ArrayRef<int> after) {
     auto kernel = dyn_cast<KernelOp>(op);
     Traffic traffic = trafficOf(op);
@@ -79,8 +87,9 @@ struct PrintLaunches : easyquant::launch::impl::PrintLaunchesBase<PrintLaunches>
                         op->getAttrOfType<StringAttr>("site").getValue());
     if (kernel) {
       os << kernel.getKernel();
-      if (kernel.getEachSequence())
-        os << " for each sequence";
+      if (auto pieces = piecesOf(kernel))
+        os << llvm::formatv(" for pieces of {0} to {1} rows", pieces.getMinRows(),
+                            pieces.getMaxRows() ? std::to_string(pieces.getMaxRows()) : "all");
       if (auto rows = kernel.getRows())
         os << llvm::formatv(" for {0} to {1} rows", (*rows)[0],
                             (*rows)[1] ? std::to_string((*rows)[1]) : "all");

@@ -66,9 +66,9 @@ def Equant_WeightType : TypeDef<Equant_Dialect, "Weight"> {
 
 def Equant_RowsType : TypeDef<Equant_Dialect, "Rows"> {
   let mnemonic = "rows";
-  let summary = "activations as int8 codes";
+  let summary = "activations as codes of a byte";
   let description = [{
-    Rows of K codes, with what a product of integers needs beside them, as one value: a scale for each row, or for each group of it, a
+    Rows of K codes, int8 or, with a scale a row, f8E4M3FN, with what a product needs beside them, as one value: a scale for each row, or for each group of it, a
     zero point beside each scale of an asymmetric scheme, and, with `sums = G`, the sums of the codes of every G columns (of the row, if
     G = 0), which products with zero points are corrected by. Groups of a row have sums of their own.
 

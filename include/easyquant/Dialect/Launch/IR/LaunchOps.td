@@ -132,6 +132,51 @@ def Launch_CacheOp : Launch_Op<"cache", [Pure, AllTypesMatch<["cache", "memory"]
   let assemblyFormat = "$cache `from` $offset attr-dict `:` type($cache)";
 }
 
+def Launch_PiecesOp : Launch_Op<"pieces", [Pure]> {
+  let summary = "the pieces that the attention of a step is cut into";
+  let description = [{
+    A matrix of int32s that the caller lists before each step, as `formats::PieceCut` says, whose fields the attributes are. Row 0 has the number
+    of pieces in column 0; each row behind it is a `formats::Piece`. Only GPUs have pieces.
+
+    ```mlir
+    %p = launch.pieces {min_rows = 1, max_rows = 8, rows = 5, tokens = 256, origin = 0, window = 0} : memref<?x8xi32>
+    ```
+  }];
+  let arguments = (ins ConfinedAttr<I64Attr, [IntPositive]>:$min_rows, ConfinedAttr<I64Attr, [IntNonNegative]>:$max_rows,
+                       ConfinedAttr<I64Attr, [IntPositive]>:$rows, ConfinedAttr<I64Attr, [IntNonNegative]>:$tokens,
+                       ConfinedAttr<I64Attr, [IntMaxValue<0>]>:$origin, ConfinedAttr<I64Attr, [IntNonNegative]>:$window);
+  let results = (outs MemRefRankOf<[I32], [2]>:$memory);
+  let assemblyFormat = "attr-dict `:` type($memory)";
+}
+
+def Launch_PartialsOp : Launch_Op<"partials", [Pure]> {
+  let summary = "memory for partial sums of pieces";
+  let description = [{
+    As many places of `bytes` bytes as the pieces of a step say, which no launch leaves anything in for another.
+
+    ```mlir
+    %s = launch.partials 2176 : memref<?xi8>
+    ```
+  }];
+  let arguments = (ins ConfinedAttr<I64Attr, [IntPositive, IntMaxValue<1073741824>]>:$bytes);
+  let results = (outs Launch_Bytes:$memory);
+  let assemblyFormat = "$bytes attr-dict `:` type($memory)";
+}
+
+def Launch_PartialCountersOp : Launch_Op<"partial_counters", [Pure]> {
+  let summary = "int32s of places for partial sums, zero before and after every launch";
+  let description = [{
+    `count` of them for each place.
+
+    ```mlir
+    %c = launch.partial_counters 3 : memref<?xi32>
+    ```
+  }];
+  let arguments = (ins ConfinedAttr<I64Attr, [IntPositive, IntMaxValue<1048576>]>:$count);
+  let results = (outs MemRefRankOf<[I32], [1]>:$memory);
+  let assemblyFormat = "$count attr-dict `:` type($memory)";
+}
+
 //===----------------------------------------------------------------------===//
 // Launches
 //===----------------------------------------------------------------------===//
@@ -140,10 +185,8 @@ def Launch_KernelOp : Launch_Launch<"kernel", [DeclareOpInterfaceMethods<SymbolU
   let summary = "the launch of a kernel";
   let description = [{
     Launches a kernel for `site`; it counts as `phase`. The operands numbered in `writes` are written, and may be read; the others
-    are read. With `rows` the launch happens for so many rows of its own, `rows[1]` = 0 being no limit. A launch for
-    `each_sequence`, which only GPUs have, happens once for each sequence of the step, a run of them for one sequence after the
-    other: rows of activations are then those of the sequence, as are the step's arguments `position`, `held`, `pages` and
-    `window`, and `rows` counts them, so that a sequence gets the kernels that it would get alone. Where several threads run a
+    are read. With `rows` the launch happens for so many rows of its own, `rows[1]` = 0 being no limit. A launch that takes
+    `launch.pieces` happens where there are any. Where several threads run a
     kernel together, each touches its share of the operands numbered in `shares` and no other's: rows, which are shared out alike
     by all kernels over as many rows, or its part of the scratch. A kernel that `meets` touches the shares first; behind a barrier
     of its own it reads what it wrote of them, and touches the rest.
@@ -161,7 +204,6 @@ def Launch_KernelOp : Launch_Launch<"kernel", [DeclareOpInterfaceMethods<SymbolU
   }];
   let arguments = (ins Launch_Phase:$phase, SymbolRefAttr:$kernel, Variadic<AnyType>:$arguments, StrAttr:$site,
                        DenseI64ArrayAttr:$writes, DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$shares, UnitAttr:$meets,
-                       UnitAttr:$each_sequence,
                        OptionalAttr<ConfinedAttr<DenseI64ArrayAttr, [DenseArrayCount<2>]>>:$rows);
   let assemblyFormat = "$phase $kernel `(` $arguments `)` attr-dict (`:` type($arguments)^)?";
   let hasVerifier = 1;
