@@ -24,7 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "test" / "Inputs
 from make_wide_checkpoint import SHAPES, write_checkpoint  # noqa: E402
 
 WIDTH = 1024
-CPUS = ("cortex-a78", "neoverse-n1", "neoverse-v1", "neoverse-v2", "apple-m1")
+# of each instruction set
+CPUS = {"neon-dot": ("cortex-a78", "neoverse-n1", "neoverse-v1", "neoverse-v2", "apple-m1"), "neon-i8mm": ("neoverse-v1", "neoverse-n2", "neoverse-v2", "apple-m2")}
 # title, options, columns of a group of sums (0: whole rows), bits of a weight
 FORMATS = [("W8A8", ("--scheme=W8A8",), 0, 8),
            ("W8A8, groups of 32 of activations", ("--scheme=W8A8", "--activation-group-size=32"), 32, 8),
@@ -144,7 +145,7 @@ def measure(folder, isa):
         name = next(instruction.name for instruction in body if instruction.name in PRODUCTS)
         lines = PANEL * columns * bits / 8 / 64
         shares, rates, streams = [], [], []
-        for cpu in CPUS:
+        for cpu in CPUS[isa]:
             time = cycles(body, cpu, folder)
             shares.append(f"{dots(body) / rate(name, cpu, folder) / time:.2f}")
             rates.append(f"{products(body) / time:.0f}")
@@ -182,13 +183,13 @@ The loop over columns of a full tile. With groups a turn is one group: its produ
 share of the cycles in which the CPU could issue no more dot products than it does (1 is the most), and behind it multiply-adds a cycle.
 A tile's weights are unpacked before; that serves all rows of a chunk and is not in it.
 """)
-            print(table(["format", "by", "instructions", "dot products", *CPUS], many))
+            print(table(["format", "by", "instructions", "dot products", *CPUS[isa]], many))
             print(f"""
 ## {isa}: one row
 
 Cycles for a line of 64 bytes of weights, where a row meets all weights once, as in decoding.
 """)
-            print(table(["format", "instructions a turn", "lines a turn", *CPUS], one))
+            print(table(["format", "instructions a turn", "lines a turn", *CPUS[isa]], one))
             print()
         print("""A core has to be faster than its share of the memory. NVIDIA Grace, of Neoverse V2, has 72 cores and up to 500 GB/s of LPDDR5X (NVIDIA's data sheet of the Grace
 CPU Superchip gives 144 cores and up to 1 TB/s), which is 6.9 GB/s a core where all of them read: a line in 9.2 ns, 29 cycles at 3.1 GHz.""")
