@@ -25,7 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "test" / "Inputs
 from make_wide_checkpoint import SHAPES, write_checkpoint  # noqa: E402
 
 WIDTH = 1024
-CPUS = ("cortex-a78", "neoverse-n1", "neoverse-v1", "neoverse-v2", "apple-m1")
+# of each instruction set
+CPUS = {"neon-dot": ("cortex-a78", "neoverse-n1", "neoverse-v1", "neoverse-v2", "apple-m1"), "neon-i8mm": ("neoverse-v1", "neoverse-n2", "neoverse-v2", "apple-m2")}
 # title, options, columns of a group of sums (0: whole rows), bits of a weight
 FORMATS = [("W8A8", ("--scheme=W8A8",), 0, 8),
            ("W8A8, groups of 32 of activations", ("--scheme=W8A8", "--activation-group-size=32"), 32, 8),
@@ -33,7 +34,7 @@ FORMATS = [("W8A8", ("--scheme=W8A8",), 0, 8),
            ("W4A8, groups of 32 on both sides", ("--scheme=W4A8", "--group-size=32", "--activation-group-size=32"), 32, 4),
            ("W2A8, groups of 128", ("--scheme=W2A8",), 128, 2),
            ("NF4A8, groups of 128", ("--scheme=NF4A8",), 128, 4)]
-DOT, PRODUCTS = "sdot", 16  # the instruction of products, and how many it makes
+PRODUCTS = {"sdot": 16, "smmla": 32}  # of an instruction
 PANEL, BLOCK = 32, 8  # outputs, and columns of a turn of a loop
 ITERATIONS = 200
 
@@ -78,7 +79,11 @@ def loops_of(code):
 
 
 def dots(code):
-    return sum(instruction.name == DOT for instruction in code)
+    return sum(instruction.name in PRODUCTS for instruction in code)
+
+
+def products(code):
+    return sum(PRODUCTS.get(instruction.name, 0) for instruction in code)
 
 
 def inner_loops(code):
@@ -110,9 +115,9 @@ def cycles(code, cpu, folder):
     return int(re.search(r"Total Cycles:\s+(\d+)", told)[1]) / ITERATIONS
 
 
-def rate(cpu, folder):
-    """Dot products a cycle, by llvm-mca, of registers that do not depend on each other."""
-    code = [Instruction(0, DOT, f"v{i}.4s, v30.16b, v31.16b") for i in range(24)]
+def rate(name, cpu, folder):
+    """Instructions of this name a cycle, by llvm-mca, of registers that do not depend on each other."""
+    code = [Instruction(0, name, f"v{i}.4s, v30.16b, v31.16b") for i in range(24)]
     return len(code) / cycles(code, cpu, folder)
 
 
@@ -134,24 +139,25 @@ def measure(folder, isa):
         code = linear_of(folder, options, isa)
         inner = inner_loops(code)
         is_streamed = {loop: any(instruction.name == "prfm" for instruction in code[loop[0]:loop[1] + 1]) for loop in inner}
-        tile = max((loop for loop in inner if not is_streamed[loop]), key=lambda loop: dots(code[loop[0]:loop[1] + 1]))
+        tile = max((loop for loop in inner if not is_streamed[loop]), key=lambda loop: products(code[loop[0]:loop[1] + 1]))
         [stream] = [loop for loop in inner if is_streamed[loop]]
         body, streamed = turns(code, tile, group), turns(code, stream, group)
+        [name] = {instruction.name for instruction in body if instruction.name in PRODUCTS}
         lines = PANEL * (group or BLOCK) * bits / 8 / 64
         shares, rates, streams = [], [], []
-        for cpu in CPUS:
+        for cpu in CPUS[isa]:
             time = cycles(body, cpu, folder)
-            shares.append(f"{dots(body) / rate(cpu, folder) / time:.2f}")
-            rates.append(f"{dots(body) * PRODUCTS / time:.0f}")
+            shares.append(f"{dots(body) / rate(name, cpu, folder) / time:.2f}")
+            rates.append(f"{products(body) / time:.0f}")
             streams.append(f"{cycles(streamed, cpu, folder) / lines:.1f}")
-        many.append([title, f"{len(body)}", f"{dots(body)}", *(f"{share} ({products_a_cycle})" for share, products_a_cycle in zip(shares, rates))])
+        many.append([title, f"`{name}`", f"{len(body)}", f"{dots(body)}", *(f"{share} ({products_a_cycle})" for share, products_a_cycle in zip(shares, rates))])
         one.append([title, f"{len(streamed)}", f"{lines:g}", *streams])
     return many, one
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--isa", default="neon-dot", help="instruction sets, with commas between them")
+    parser.add_argument("--isa", default="neon-dot,neon-i8mm", help="instruction sets, with commas between them")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -176,16 +182,16 @@ the first level, and knows no branch that is guessed wrong. Its figures are boun
             print(f"""## {isa}: many rows
 
 The loop over columns of a full tile. With groups a turn is one group: its products, their scaling to float, and what is around them. The figures are the
-share of the cycles in which the CPU could issue no more dot products (`sdot`) than it does (1 is the most), and behind it multiply-adds a cycle.
+share of the cycles in which the CPU could issue no more dot products than it does (1 is the most), and behind it multiply-adds a cycle.
 A tile's weights are unpacked before; that serves all rows of a chunk and is not in it.
 """)
-            print(table(["format", "instructions", "dot products", *CPUS], many))
+            print(table(["format", "by", "instructions", "dot products", *CPUS[isa]], many))
             print(f"""
 ## {isa}: one row
 
 Cycles for a line of 64 bytes of weights, where a row meets all weights once, as in decoding.
 """)
-            print(table(["format", "instructions a turn", "lines a turn", *CPUS], one))
+            print(table(["format", "instructions a turn", "lines a turn", *CPUS[isa]], one))
             print()
         print("""A core has to be faster than its share of the memory. NVIDIA Grace, of Neoverse V2, has 72 cores and up to 500 GB/s of LPDDR5X (NVIDIA's data sheet of the Grace
 CPU Superchip gives 144 cores and up to 1 TB/s), which is 6.9 GB/s a core where all of them read: a line in 9.2 ns, 29 cycles at 3.1 GHz.""")

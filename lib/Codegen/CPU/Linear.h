@@ -38,6 +38,7 @@ enum class Dot {
   Saturated, ///< AVX2, below int8: weights as u8, vpmaddubsw, saturationSteps a time in 16 bits
   Vnni,      ///< AVX-512: weights as u8, vpdpbusd
   Signed,    ///< Arm: weights as s8, sdot
+  Matrix,    ///< Arm: the same, smmla of two rows; what is streamed by sdot
 };
 
 /// A step is 4 columns of x. |u8 * s8 + u8 * s8| <= 2 * 15 * 128 = 3840 a step of codes of four
@@ -126,13 +127,12 @@ struct LinearKernel {
     return areSigned() ? signedBytes(block, half, v) : block.bytes(half, v);
   }
   /// Signed: int8 codes, whose bytes are unsigned in memory. Those of fewer bits are positive.
-  bool areSigned() const {
-    return tiling.dot == Dot::Signed && (isTable() || spec.weights == WeightFormat::I8);
-  }
+  bool areSigned() const { return isForArm() && (isTable() || spec.weights == WeightFormat::I8); }
+  /// Dot products take signed bytes of both.
+  bool isForArm() const { return tiling.dot == Dot::Signed || tiling.dot == Dot::Matrix; }
   /// acc + the products of a vector of weights with codes, by vpdpbusd or sdot.
   mlir::Value dot(mlir::Value acc, mlir::Value weights, mlir::Value codes) {
-    return tiling.dot == Dot::Signed ? b.dotS8S8(acc, weights, codes)
-                                     : b.dotU8S8(acc, weights, codes);
+    return isForArm() ? b.dotS8S8(acc, weights, codes) : b.dotU8S8(acc, weights, codes);
   }
   /// The zero point of weights that have none of their own: with minima the lowest code.
   int64_t commonZero() const { return spec.numbers.minima ? -offset() : 0; }

@@ -206,7 +206,7 @@ struct Gemv {
                                                        : wideBytes(firstStep, steps, starts);
                                   if (k.tiling.dot == Dot::Saturated)
                                     return narrow(firstStep, steps, starts);
-                                  if (k.tiling.dot == Dot::Signed)
+                                  if (k.isForArm())
                                     return dotSigned(firstStep, steps, starts);
                                   return vnni(firstStep, steps, starts);
                                 });
