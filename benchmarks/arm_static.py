@@ -39,7 +39,7 @@ FORMATS = [("W8A8", ("--scheme=W8A8",), 0, 8),
            ("W2A8, groups of 128", ("--scheme=W2A8",), 128, 2),
            ("NF4A8, groups of 128", ("--scheme=NF4A8",), 128, 4)]
 PRODUCTS = {"sdot": 16, "smmla": 32}  # of an instruction
-PANEL, BLOCK = 32, 8  # outputs, and columns of a turn of a loop
+PANEL = 32  # outputs that a GEMV makes; and rows times outputs of a tile of sums over groups
 
 
 @dataclass
@@ -126,7 +126,8 @@ def turns(code, loop, group):
     if not group:
         return code[loop[0]:loop[1] + 1]
     first, last = around(code, loop)
-    return code[first:loop[0]] + code[loop[0]:loop[1] + 1] * (group // BLOCK) + code[loop[1] + 1:last + 1]
+    turn = code[loop[0]:loop[1] + 1]
+    return code[first:loop[0]] + turn * (group * PANEL // products(turn)) + code[loop[1] + 1:last + 1]
 
 
 def cycles(code, cpu, folder):
@@ -183,7 +184,7 @@ def measure(folder, isa):
     for title, options, group, bits in FORMATS:
         body, streamed = our_loops(linear_of(folder, folder / "model", options, isa), group)
         [name] = {instruction.name for instruction in body if instruction.name in PRODUCTS}
-        lines = PANEL * (group or BLOCK) * bits / 8 / 64
+        lines = products(streamed) * bits / 8 / 64
         shares, rates, streams = [], [], []
         for cpu in CPUS[isa]:
             time = cycles(body, cpu, folder)
@@ -224,7 +225,7 @@ def compare(folder, sources, isa):
         for cpu in CPUS[isa]:
             ours, its = products(body) / cycles(body, cpu, folder), made / cycles(peer_many, cpu, folder)
             both.append(f"{ours:.0f} / {its:.0f} = {ours / its:.2f}")
-            ours, its = PANEL * GROUP / cycles(streamed, cpu, folder), form.outputs * form.columns / cycles(peer_one, cpu, folder)
+            ours, its = products(streamed) / cycles(streamed, cpu, folder), form.outputs * form.columns / cycles(peer_one, cpu, folder)
             lines.append(f"{ours:.0f} / {its:.0f} = {ours / its:.2f}")
         many.append([f"`{form.name}`", *both])
         one.append([f"`{form.name}`", *lines])

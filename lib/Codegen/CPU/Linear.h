@@ -126,6 +126,14 @@ struct LinearKernel {
   mlir::Value dotBytes(PackedBlock &block, int64_t half, int64_t v) {
     return areSigned() ? signedBytes(block, half, v) : block.bytes(half, v);
   }
+  /// The same of bytes that are unpacked for tiles of Arm, which is once for all rows: sums need a
+  /// correction only for zero points of the weights' own.
+  int64_t tileOffset() const { return areSigned() ? 0 : -commonZero(); }
+  mlir::Value tileBytes(PackedBlock &block, int64_t half, int64_t v) {
+    mlir::Value bytes = dotBytes(block, half, v);
+    const int64_t excess = isForArm() ? dotOffset() - tileOffset() : 0;
+    return excess ? b.subi(bytes, b.constant(bytes.getType(), excess)) : bytes;
+  }
   /// Signed: int8 codes, whose bytes are unsigned in memory. Those of fewer bits are positive.
   bool areSigned() const { return isForArm() && (isTable() || spec.weights == WeightFormat::I8); }
   /// Dot products take signed bytes of both.
@@ -217,9 +225,9 @@ mlir::Value addPairs(KernelBuilder &b, mlir::Value a, mlir::Value c);
 
 /// The four codes of a step, in every 32-bit lane of a vector of `bytes` bytes.
 mlir::Value broadcastCodes(LinearKernel &k, Index row, Index column, int64_t bytes);
-/// The eight codes of a block, two words; and step `half` of them in every lane of 32 bytes.
-mlir::Value codesOfBlock(LinearKernel &k, Index row, Index column);
-mlir::Value stepOfBlock(KernelBuilder &b, mlir::Value codes, int64_t half);
+/// The codes of so many steps, a word each; and one of the words in every lane of 32 bytes.
+mlir::Value codesOfSteps(LinearKernel &k, Index row, Index column, int64_t steps);
+mlir::Value broadcastStep(KernelBuilder &b, mlir::Value codes, int64_t step);
 
 } // namespace easyquant::cpu
 

@@ -30,13 +30,13 @@ Value broadcastCodes(LinearKernel &k, Index row, Index column, int64_t bytes) {
   return b.bitcast(word, b.vec(bytes, b.i8()));
 }
 
-Value codesOfBlock(LinearKernel &k, Index row, Index column) {
+Value codesOfSteps(LinearKernel &k, Index row, Index column, int64_t steps) {
   KernelBuilder &b = k.b;
-  return b.bitcast(b.loadVector(8, k.x, {row, column}), b.vec(2, b.i32()));
+  return b.bitcast(b.loadVector(4 * steps, k.x, {row, column}), b.vec(steps, b.i32()));
 }
 
-Value stepOfBlock(KernelBuilder &b, Value codes, int64_t half) {
-  return b.bitcast(b.shuffle(codes, codes, SmallVector<int64_t>(8, half)), b.vec(32, b.i8()));
+Value broadcastStep(KernelBuilder &b, Value codes, int64_t step) {
+  return b.bitcast(b.shuffle(codes, codes, SmallVector<int64_t>(8, step)), b.vec(32, b.i8()));
 }
 
 Value addPairs(KernelBuilder &b, Value a, Value c) {
@@ -75,23 +75,26 @@ struct IntegerTile {
         });
   }
 
-  /// Two steps a time, which is what groups are multiples of. The instruction takes four of a row's
-  /// eight codes by their place in the register.
+  /// Steps a time: those whose codes fill a register, or two, which is what groups are multiples
+  /// of.
+  static int64_t stepsAtATime(int64_t steps) { return steps % 4 ? 2 : 4; }
+
+  /// The instruction takes four of a row's codes by their place in the register.
   Values signedBytes(Value firstStep, int64_t steps, ArrayRef<Value> starts) {
-    const int64_t vectors = k.tiling.tileColumns / 8;
+    const int64_t vectors = k.tiling.tileColumns / 8, some = stepsAtATime(steps);
     Values zeros(rows * vectors, b.zero(b.vec(8, b.i32())));
     return b.forLoop(
-        0, steps, 2, starts.empty() ? zeros : Values(starts), [&](Value i, ValueRange carried) {
+        0, steps, some, starts.empty() ? zeros : Values(starts), [&](Value i, ValueRange carried) {
           Values acc(carried), codes;
           Value step = b.add(firstStep, i);
           for (int64_t r = 0; r < rows; ++r)
-            codes.push_back(codesOfBlock(k, b.add(firstRow, r), b.mul(step, 4)));
-          for (int64_t half = 0; half < 2; ++half)
+            codes.push_back(codesOfSteps(k, b.add(firstRow, r), b.mul(step, 4), some));
+          for (int64_t s = 0; s < some; ++s)
             for (int64_t v = 0; v < vectors; ++v) {
-              Value weights = b.loadVector(32, k.unpacked, {slot, tile, b.add(step, half), v * 32});
+              Value weights = b.loadVector(32, k.unpacked, {slot, tile, b.add(step, s), v * 32});
               for (int64_t r = 0; r < rows; ++r) {
                 Value &sum = acc[r * vectors + v];
-                sum = b.dotS8S8(sum, weights, stepOfBlock(b, codes[r], half));
+                sum = b.dotS8S8(sum, weights, broadcastStep(b, codes[r], s));
               }
             }
           return acc;
@@ -111,20 +114,25 @@ struct IntegerTile {
         first[pair * quads + 2 * v] = b.shuffle(one, two, {0, 1, 8, 9, 2, 3, 10, 11});
         first[pair * quads + 2 * v + 1] = b.shuffle(one, two, {4, 5, 12, 13, 6, 7, 14, 15});
       }
-    Values sums = b.forLoop(0, steps, 2, first, [&](Value i, ValueRange carried) {
-      Values acc(carried), codes;
-      Value step = b.add(firstStep, i), column = b.mul(step, 4);
-      auto eight = [&](int64_t row) {
-        return b.loadVector(8, k.x, {b.add(firstRow, row), column});
-      };
-      for (int64_t pair = 0; pair < pairs; ++pair)
-        codes.push_back(b.join(eight(rowOf(pair, 0)), eight(rowOf(pair, 1))));
-      for (int64_t quad = 0; quad < quads; ++quad) {
-        Value weights =
-            b.loadVector(32, k.unpacked, {slot, tile, b.add(step, quad % 2), quad / 2 * 32});
+    const int64_t some = stepsAtATime(steps);
+    Values sums = b.forLoop(0, steps, some, first, [&](Value i, ValueRange carried) {
+      Values acc(carried), one, two;
+      Value step = b.add(firstStep, i);
+      for (int64_t row = 0; row < 2 * pairs; ++row)
+        (row % 2 ? two : one)
+            .push_back(b.loadVector(4 * some, k.x,
+                                    {b.add(firstRow, rowOf(row / 2, row % 2)), b.mul(step, 4)}));
+      for (int64_t s = 0; s < some; s += 2) {
+        Values codes;
         for (int64_t pair = 0; pair < pairs; ++pair)
-          acc[pair * quads + quad] =
-              arm::dotMatrix(b, acc[pair * quads + quad], codes[pair], weights);
+          codes.push_back(b.join(b.slice(one[pair], 4 * s, 8), b.slice(two[pair], 4 * s, 8)));
+        for (int64_t quad = 0; quad < quads; ++quad) {
+          Value weights =
+              b.loadVector(32, k.unpacked, {slot, tile, b.add(step, s + quad % 2), quad / 2 * 32});
+          for (int64_t pair = 0; pair < pairs; ++pair)
+            acc[pair * quads + quad] =
+                arm::dotMatrix(b, acc[pair * quads + quad], codes[pair], weights);
+        }
       }
       return acc;
     });
@@ -233,8 +241,7 @@ void emitIntegerTile(LinearKernel &k, int64_t rows, Value firstRow, Value panel,
   IntegerTile t{k, rows, firstRow, panel, slot, tile};
   int64_t vectors = k.tiling.tileColumns / b.target.lanes();
   // Widened weights are signed, and 16-bit accumulators start from their correction.
-  const bool isWhole = k.tiling.dot == Dot::Vnni || k.isForArm();
-  int64_t offset = isWhole ? k.dotOffset() : 0;
+  int64_t offset = k.isForArm() ? k.tileOffset() : k.tiling.dot == Dot::Vnni ? k.dotOffset() : 0;
   Value column = b.mul(tile, k.tiling.tileColumns);
   Values sums = emitGroupSums(k, rows, firstRow, panel, column, vectors, offset,
                               [&](Value firstStep, int64_t steps, ArrayRef<Value> starts) {

@@ -8,7 +8,8 @@
 // The unpacked panel is, per tile of C = tileColumns output columns,
 //   Widened    i16 [Kp/4][C][4]: the codes themselves, or the values of a table
 //   Saturated  u8  [Kp/4][C][4]: code + 2^(b-1)
-//   Signed     s8  [Kp/4][C][4]: code + 2^(b-1); int8 codes and the values of tables themselves
+//   Signed     s8  [Kp/4][C][4]: the codes themselves, those of weights with minima from 0 on, or
+//                                the values of a table
 //   Matrix     s8  [Kp/8][C][8]: the same
 //   Float      f32 [slab][C]:    code - zero point, what else codes stand for, or the weight
 //
@@ -56,7 +57,7 @@ static void unpackBytes(LinearKernel &k, Value panel, Value slot) {
       block.load(half);
       for (int64_t v = 0; v < block.vectors(); ++v) {
         int64_t c = v * kPackedColumns;
-        b.storeVector(k.dotBytes(block, half, v), k.unpacked,
+        b.storeVector(k.tileBytes(block, half, v), k.unpacked,
                       {slot, c / columns, b.add(b.mul(index, 2), half), c % columns * 4});
       }
     }
@@ -75,7 +76,7 @@ static void unpackMatrix(LinearKernel &k, Value panel, Value slot) {
       block.load(half);
       for (int64_t v = 0; v < block.vectors(); ++v)
         words[half].push_back(
-            b.bitcast(k.dotBytes(block, half, v), b.vec(kPackedColumns, b.i32())));
+            b.bitcast(k.tileBytes(block, half, v), b.vec(kPackedColumns, b.i32())));
     }
     for (int64_t v = 0; v < block.vectors(); ++v)
       for (int64_t part = 0; part < 2; ++part) {
