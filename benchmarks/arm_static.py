@@ -216,7 +216,8 @@ def compare(folder, sources, isa):
     many, one = [], []
     for form in PEER_FORMATS:
         file = folder / f"{form.name}-file"
-        run([sys.executable, "-m", "easyquant", "export", folder / "model", "-o", file, "--scheme", form.name, "--format", "gguf"])
+        if not file.exists():
+            run([sys.executable, "-m", "easyquant", "export", folder / "model", "-o", file, "--scheme", form.name, "--format", "gguf"])
         [gguf] = file.glob("*.gguf")
         body, streamed = our_loops(linear_of(folder, gguf, ["--scheme=keepA8"], isa), GROUP)
         made = form.rows * form.outputs * form.columns
