@@ -7,7 +7,8 @@
 
 Compiles a random layer of 1024 columns for aarch64 with easyquant-compile (EASYQUANT_TOOLS, or build/bin), reads the loops of its
 linears out of the disassembly (llvm-objdump-22), lets llvm-mca-22 tell the cycles of each loop, and prints the page: how the page
-counts stands on the page.
+counts stands on the page. llama.cpp's loops for the formats of its files are compiled by aarch64-linux-gnu-g++ from the sources in the
+sdist of llama-cpp-python, which are fetched from PyPI into the cache folder at first, and read by the same tools.
 """
 
 import argparse
@@ -20,12 +21,16 @@ from datetime import date
 from pathlib import Path
 
 from easyquant.support.tools import find_tool
+from peer import PEER_PACKAGES, cache_folder, llama_sources
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "test" / "Inputs"))
+REPO = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(REPO / "test" / "python"), str(REPO / "test" / "Inputs")]
+from helpers import write_byte_level  # noqa: E402
 from make_wide_checkpoint import SHAPES, write_checkpoint  # noqa: E402
 
 WIDTH = 1024
-CPUS = ("cortex-a78", "neoverse-n1", "neoverse-v1", "neoverse-v2", "apple-m1")
+# of each instruction set
+CPUS = {"neon-dot": ("cortex-a78", "neoverse-n1", "neoverse-v1", "neoverse-v2", "apple-m1"), "neon-i8mm": ("neoverse-v1", "neoverse-n2", "neoverse-v2", "apple-m2")}
 # title, options, columns of a group of sums (0: whole rows), bits of a weight
 FORMATS = [("W8A8", ("--scheme=W8A8",), 0, 8),
            ("W8A8, groups of 32 of activations", ("--scheme=W8A8", "--activation-group-size=32"), 32, 8),
@@ -33,8 +38,26 @@ FORMATS = [("W8A8", ("--scheme=W8A8",), 0, 8),
            ("W4A8, groups of 32 on both sides", ("--scheme=W4A8", "--group-size=32", "--activation-group-size=32"), 32, 4),
            ("W2A8, groups of 128", ("--scheme=W2A8",), 128, 2),
            ("NF4A8, groups of 128", ("--scheme=NF4A8",), 128, 4)]
-DOT, PRODUCTS = "sdot", 16  # the instruction of products, and how many it makes
-PANEL, BLOCK = 32, 8  # outputs, and columns of a turn of a loop
+PRODUCTS = {"sdot": 16, "smmla": 32}  # of an instruction
+PANEL = 32  # outputs that a GEMV makes; and rows times outputs of a tile of sums over groups
+
+
+@dataclass
+class PeerFormat:
+    """A format of llama.cpp's files. Its functions repack weights for several outputs and go over blocks of columns."""
+
+    name: str
+    columns: int  # of a block
+    rows: int  # of the tile of many rows
+    outputs: int  # of a tile and of one row
+    functions: dict  # instruction set → the shape in the names of its functions
+
+
+PEER_FORMATS = [PeerFormat("Q8_0", 32, 4, 4, {"neon-dot": "4x4", "neon-i8mm": "4x8"}),
+                PeerFormat("Q4_0", 32, 16, 4, {"neon-dot": "4x4", "neon-i8mm": "4x8"}),
+                PeerFormat("Q4_K", 256, 4, 8, {"neon-dot": "8x4", "neon-i8mm": "8x8"})]
+GROUP = 32  # columns that share a scale in each of them
+PEER_FLAGS = {"neon-dot": "armv8.2-a+fp16+dotprod", "neon-i8mm": "armv8.2-a+fp16+dotprod+i8mm"}
 ITERATIONS = 200
 
 
@@ -78,13 +101,17 @@ def loops_of(code):
 
 
 def dots(code):
-    return sum(instruction.name == DOT for instruction in code)
+    return sum(instruction.name in PRODUCTS for instruction in code)
+
+
+def products(code):
+    return sum(PRODUCTS.get(instruction.name, 0) for instruction in code)
 
 
 def inner_loops(code):
-    """Loops of dot products that have no loop in them."""
-    loops = loops_of(code)
-    return [loop for loop in loops if dots(code[loop[0]:loop[1] + 1]) and not any(other != loop and loop[0] <= other[0] and other[1] <= loop[1] for other in loops)]
+    """Loops of dot products that have no such loop in them."""
+    loops = [loop for loop in loops_of(code) if dots(code[loop[0]:loop[1] + 1])]
+    return [loop for loop in loops if not any(other != loop and loop[0] <= other[0] and other[1] <= loop[1] for other in loops)]
 
 
 def around(code, loop):
@@ -99,7 +126,8 @@ def turns(code, loop, group):
     if not group:
         return code[loop[0]:loop[1] + 1]
     first, last = around(code, loop)
-    return code[first:loop[0]] + code[loop[0]:loop[1] + 1] * (group // BLOCK) + code[loop[1] + 1:last + 1]
+    turn = code[loop[0]:loop[1] + 1]
+    return code[first:loop[0]] + turn * (group * PANEL // products(turn)) + code[loop[1] + 1:last + 1]
 
 
 def cycles(code, cpu, folder):
@@ -110,14 +138,14 @@ def cycles(code, cpu, folder):
     return int(re.search(r"Total Cycles:\s+(\d+)", told)[1]) / ITERATIONS
 
 
-def rate(cpu, folder):
-    """Dot products a cycle, by llvm-mca, of registers that do not depend on each other."""
-    code = [Instruction(0, DOT, f"v{i}.4s, v30.16b, v31.16b") for i in range(24)]
+def rate(name, cpu, folder):
+    """Instructions of this name a cycle, by llvm-mca, of registers that do not depend on each other."""
+    code = [Instruction(0, name, f"v{i}.4s, v30.16b, v31.16b") for i in range(24)]
     return len(code) / cycles(code, cpu, folder)
 
 
-def linear_of(folder, options, isa):
-    run([find_tool("easyquant-compile"), folder / "model", "-o", folder / "out", "--force", "--target=aarch64", f"--isa={isa}", "--progress=none", *options])
+def linear_of(folder, model, options, isa):
+    run([find_tool("easyquant-compile"), model, "-o", folder / "out", "--force", "--target=aarch64", f"--isa={isa}", "--progress=none", *options])
     functions = functions_of(folder / "out" / "model.aarch64.so")
     [name] = [name for name in functions if name.startswith(f"linear_{WIDTH}x{WIDTH}_")]
     return functions[name]
@@ -127,37 +155,97 @@ def table(header, rows):
     return "\n".join(["| " + " | ".join(row) + " |" for row in (header, ["---"] * len(header), *rows)])
 
 
+def our_loops(code, group):
+    """A turn over many rows, and one over one row."""
+    inner = inner_loops(code)
+    is_streamed = {loop: any(instruction.name == "prfm" for instruction in code[loop[0]:loop[1] + 1]) for loop in inner}
+    tile = max((loop for loop in inner if not is_streamed[loop]), key=lambda loop: products(code[loop[0]:loop[1] + 1]))
+    [stream] = [loop for loop in inner if is_streamed[loop]]
+    return turns(code, tile, group), turns(code, stream, group)
+
+
+def peer_loop(code, all_products):
+    """One turn of the loop over blocks, which makes so many products: that of the largest tile, by itself or around a loop over parts
+    of a block."""
+    loop = max(inner_loops(code), key=lambda loop: products(code[loop[0]:loop[1] + 1]))
+    part = code[loop[0]:loop[1] + 1]
+    if products(part) == all_products:
+        return part
+    first, last = around(code, loop)
+    before, behind = code[first:loop[0]], code[loop[1] + 1:last + 1]
+    times, rest = divmod(all_products - products(before + behind), products(part))
+    assert rest == 0, f"{all_products} products are not whole turns of {products(part)}"
+    return before + part * times + behind
+
+
 def measure(folder, isa):
     """Rows of the two tables."""
     many, one = [], []
     for title, options, group, bits in FORMATS:
-        code = linear_of(folder, options, isa)
-        inner = inner_loops(code)
-        is_streamed = {loop: any(instruction.name == "prfm" for instruction in code[loop[0]:loop[1] + 1]) for loop in inner}
-        tile = max((loop for loop in inner if not is_streamed[loop]), key=lambda loop: dots(code[loop[0]:loop[1] + 1]))
-        [stream] = [loop for loop in inner if is_streamed[loop]]
-        body, streamed = turns(code, tile, group), turns(code, stream, group)
-        lines = PANEL * (group or BLOCK) * bits / 8 / 64
+        body, streamed = our_loops(linear_of(folder, folder / "model", options, isa), group)
+        [name] = {instruction.name for instruction in body if instruction.name in PRODUCTS}
+        lines = products(streamed) * bits / 8 / 64
         shares, rates, streams = [], [], []
-        for cpu in CPUS:
+        for cpu in CPUS[isa]:
             time = cycles(body, cpu, folder)
-            shares.append(f"{dots(body) / rate(cpu, folder) / time:.2f}")
-            rates.append(f"{dots(body) * PRODUCTS / time:.0f}")
+            shares.append(f"{dots(body) / rate(name, cpu, folder) / time:.2f}")
+            rates.append(f"{products(body) / time:.0f}")
             streams.append(f"{cycles(streamed, cpu, folder) / lines:.1f}")
-        many.append([title, f"{len(body)}", f"{dots(body)}", *(f"{share} ({products_a_cycle})" for share, products_a_cycle in zip(shares, rates))])
+        many.append([title, f"`{name}`", f"{len(body)}", f"{dots(body)}", *(f"{share} ({products_a_cycle})" for share, products_a_cycle in zip(shares, rates))])
         one.append([title, f"{len(streamed)}", f"{lines:g}", *streams])
+    return many, one
+
+
+def peer_functions(folder, sources, isa):
+    ggml = sources / "ggml"
+    run(["aarch64-linux-gnu-g++", "-O3", "-DNDEBUG", "-std=c++17", f"-march={PEER_FLAGS[isa]}", f"-I{ggml / 'include'}", f"-I{ggml / 'src'}", f"-I{ggml / 'src/ggml-cpu'}",
+         "-c", ggml / "src/ggml-cpu/arch/arm/repack.cpp", "-o", folder / "peer.o"])
+    functions = functions_of(folder / "peer.o")
+
+    def function(kind, form):
+        stem = form.name.lower().replace("_k", "_K")
+        [name] = [name for name in functions if f"ggml_{kind}_{stem}_{form.functions[isa]}_q8" in name]
+        return functions[name]
+
+    return function
+
+
+def compare(folder, sources, isa):
+    """Rows of the two tables beside llama.cpp: ours, its, and how many times its speed ours is."""
+    function = peer_functions(folder, sources, isa)
+    many, one = [], []
+    for form in PEER_FORMATS:
+        file = folder / f"{form.name}-file"
+        if not file.exists():
+            run([sys.executable, "-m", "easyquant", "export", folder / "model", "-o", file, "--scheme", form.name, "--format", "gguf"])
+        [gguf] = file.glob("*.gguf")
+        body, streamed = our_loops(linear_of(folder, gguf, ["--scheme=keepA8"], isa), GROUP)
+        made = form.rows * form.outputs * form.columns
+        peer_many, peer_one = peer_loop(function("gemm", form), made), peer_loop(function("gemv", form), form.outputs * form.columns)
+        both, lines = [], []
+        for cpu in CPUS[isa]:
+            ours, its = products(body) / cycles(body, cpu, folder), made / cycles(peer_many, cpu, folder)
+            both.append(f"{ours:.0f} / {its:.0f} = {ours / its:.2f}")
+            ours, its = products(streamed) / cycles(streamed, cpu, folder), form.outputs * form.columns / cycles(peer_one, cpu, folder)
+            lines.append(f"{ours:.0f} / {its:.0f} = {ours / its:.2f}")
+        many.append([f"`{form.name}`", *both])
+        one.append([f"`{form.name}`", *lines])
     return many, one
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--isa", default="neon-dot", help="instruction sets, with commas between them")
+    parser.add_argument("--isa", default="neon-dot,neon-i8mm", help="instruction sets, with commas between them")
+    parser.add_argument("--cache", type=Path, help="folder for the peer's sources (default: easyquant/benchmarks in the user's cache)")
     arguments = parser.parse_args()
+    sources = llama_sources(cache_folder(arguments.cache))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         SHAPES["layer"] = SHAPES["llama-7b"] | {"hidden_size": WIDTH, "intermediate_size": 2816, "num_attention_heads": 8, "num_key_value_heads": 8}
         write_checkpoint(folder / "model", "layer", 1, vocab=512)
+        write_byte_level(folder / "model")
         commit = run(["git", "rev-parse", "--short", "HEAD"]).strip()
+        gcc = run(["aarch64-linux-gnu-g++", "-dumpfullversion"]).strip()
         version = re.search(r"LLVM version (\S+)", run(["llvm-mca-22", "--version"]))[1]
         print(f"""# Loops for Arm, read by llvm-mca
 
@@ -176,16 +264,29 @@ the first level, and knows no branch that is guessed wrong. Its figures are boun
             print(f"""## {isa}: many rows
 
 The loop over columns of a full tile. With groups a turn is one group: its products, their scaling to float, and what is around them. The figures are the
-share of the cycles in which the CPU could issue no more dot products (`sdot`) than it does (1 is the most), and behind it multiply-adds a cycle.
+share of the cycles in which the CPU could issue no more dot products than it does (1 is the most), and behind it multiply-adds a cycle.
 A tile's weights are unpacked before; that serves all rows of a chunk and is not in it.
 """)
-            print(table(["format", "instructions", "dot products", *CPUS], many))
+            print(table(["format", "by", "instructions", "dot products", *CPUS[isa]], many))
             print(f"""
 ## {isa}: one row
 
 Cycles for a line of 64 bytes of weights, where a row meets all weights once, as in decoding.
 """)
-            print(table(["format", "instructions a turn", "lines a turn", *CPUS], one))
+            print(table(["format", "instructions a turn", "lines a turn", *CPUS[isa]], one))
+            many, one = compare(folder, sources, isa)
+            print(f"""
+## {isa}: beside llama.cpp
+
+Multiply-adds a cycle, ours / llama.cpp's, and the ratio, of files in its formats: ours by `--scheme keepA8`, which has its codes and scales, and int8 activations in groups of 32;
+llama.cpp's of the sources in {PEER_PACKAGES[0]}, compiled by aarch64-linux-gnu-g++ {gcc} with `-O3 -march={PEER_FLAGS[isa]}`: the functions that repack weights for this instruction set, a turn of
+their loop over blocks. Loops in it that make no products, the two turns that unpack scales of `Q4_K`, are counted as one, in its favour. Many rows:
+""")
+            print(table(["format", *CPUS[isa]], many))
+            print("""
+One row:
+""")
+            print(table(["format", *CPUS[isa]], one))
             print()
         print("""A core has to be faster than its share of the memory. NVIDIA Grace, of Neoverse V2, has 72 cores and up to 500 GB/s of LPDDR5X (NVIDIA's data sheet of the Grace
 CPU Superchip gives 144 cores and up to 1 TB/s), which is 6.9 GB/s a core where all of them read: a line in 9.2 ns, 29 cycles at 3.1 GHz.""")

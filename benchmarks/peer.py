@@ -79,22 +79,35 @@ def transformers_environment(cache):
     return make_environment(folder, TRANSFORMERS_PACKAGES)
 
 
-def llama_server(cache):
-    """llama.cpp's server, built for this CPU from the sources in the sdist of llama-cpp-python, if need be."""
-    folder = cache / PEER_PACKAGES[0].replace("==", "-")
-    program = folder / "build" / "bin" / "llama-server"
-    if program.is_file():
-        return program
-    print(f"building llama-server in {folder} (some minutes)", file=sys.stderr)
-    folder.mkdir(parents=True, exist_ok=True)
-    for command in (
-        [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:", "-d", folder, PEER_PACKAGES[0]],
-        ["bash", "-c", 'tar -xzf *.tar.gz --strip-components=1'],
-        ["cmake", "-G", "Ninja", "-S", folder / "vendor/llama.cpp", "-B", folder / "build", "-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON", "-DLLAMA_CURL=OFF"],
-        ["ninja", "-C", folder / "build", "llama-server"],
-    ):
+def run_all(folder, what, *commands):
+    for command in commands:
         if subprocess.run([str(part) for part in command], cwd=folder, stdout=sys.stderr).returncode != 0:
-            fail(f"llama-server could not be built in {folder}: {command[0]} failed")
+            fail(f"{what} could not be had in {folder}: {command[0]} failed")
+
+
+def llama_sources(cache):
+    """The folder of llama.cpp's sources, from the sdist of llama-cpp-python, fetched if need be."""
+    folder = cache / PEER_PACKAGES[0].replace("==", "-")
+    sources = folder / "vendor" / "llama.cpp"
+    if not sources.is_dir():
+        print(f"fetching the sources of llama.cpp into {folder}", file=sys.stderr)
+        folder.mkdir(parents=True, exist_ok=True)
+        run_all(folder, "the sources of llama.cpp",
+                [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:", "-d", folder, PEER_PACKAGES[0]],
+                ["bash", "-c", "tar -xzf *.tar.gz --strip-components=1"])  # fmt: skip
+    return sources
+
+
+def llama_server(cache):
+    """llama.cpp's server, built for this CPU, if need be."""
+    sources = llama_sources(cache)
+    build = sources.parent.parent / "build"
+    program = build / "bin" / "llama-server"
+    if not program.is_file():
+        print(f"building llama-server in {build} (some minutes)", file=sys.stderr)
+        run_all(sources, "llama-server",
+                ["cmake", "-G", "Ninja", "-S", sources, "-B", build, "-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON", "-DLLAMA_CURL=OFF"],
+                ["ninja", "-C", build, "llama-server"])  # fmt: skip
     return program
 
 

@@ -20,5 +20,7 @@ CpuFeatures CpuFeatures::host() {
     features.present.insert("LSE");
   if (present & HWCAP_ASIMDDP)
     features.present.insert("DotProd");
+  if (::getauxval(AT_HWCAP2) & HWCAP2_I8MM)
+    features.present.insert("I8MM");
   return features;
 }

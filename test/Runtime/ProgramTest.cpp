@@ -25,6 +25,7 @@ const CpuFeatures kAvx2 = {{"AVX2", "FMA", "F16C"}};
 const CpuFeatures kAvx512 = {
     {"AVX2", "FMA", "F16C", "AVX512F", "AVX512BW", "AVX512DQ", "AVX512VL", "AVX512VNNI"}};
 const CpuFeatures kCortexA76 = {{"LSE", "DotProd"}, &formats::kProcessors[1]};
+const CpuFeatures kNeoverseV1 = {{"LSE", "DotProd", "I8MM"}, &formats::kProcessors[1]};
 
 void expectRefused(const Result<std::string> &result, ErrorCode code, const std::string &message) {
   ASSERT_FALSE(result.has_value()) << *result;
@@ -81,8 +82,12 @@ TEST(SelectIsa, KnowsWhatAProcessorCanRun) {
 }
 
 TEST(SelectIsa, TellsProcessorsApart) {
-  const Entries all = {{"avx2", "a"}, {"avx512vnni", "b"}, {"neon-dot", "c"}};
+  const Entries all = {{"avx2", "a"}, {"avx512vnni", "b"}, {"neon-dot", "c"}, {"neon-i8mm", "d"}};
   EXPECT_EQ(selectIsa("auto", all, kCortexA76, "m").value(), "neon-dot");
+  EXPECT_EQ(selectIsa("auto", all, kNeoverseV1, "m").value(), "neon-i8mm");
+  EXPECT_EQ(selectIsa("neon-dot", all, kNeoverseV1, "m").value(), "neon-dot");
+  expectRefused(selectIsa("neon-i8mm", all, kCortexA76, "m"), ErrorCode::Unsupported,
+                "isa: neon-i8mm needs I8MM, which this CPU does not have; choose auto");
   EXPECT_EQ(selectIsa("auto", all, kAvx512, "m").value(), "avx512vnni");
   expectRefused(selectIsa("auto", kBoth, kCortexA76, "m"), ErrorCode::Unsupported,
                 "m: has code for x86_64 (avx2, avx512vnni), and this machine is aarch64; compile "
@@ -98,11 +103,12 @@ TEST(SelectIsa, TellsProcessorsApart) {
               selectIsa("auto", kBoth, kCortexA76, "m").error().message)
         << isa;
   expectRefused(selectIsa("sse2", all, kCortexA76, "m"), ErrorCode::InvalidArgument,
-                "isa: found \"sse2\", expected auto or neon-dot");
+                "isa: found \"sse2\", expected auto, neon-dot or neon-i8mm");
   const CpuFeatures cortexA72 = {{}, &formats::kProcessors[1]};
   expectRefused(selectIsa("auto", all, cortexA72, "m"), ErrorCode::Unsupported,
-                "m: this CPU cannot run it: neon-dot needs LSE, DotProd that the CPU does not "
-                "have; run it on an Armv8.2 CPU with the dot product, such as a Cortex-A76");
+                "m: this CPU cannot run it: neon-i8mm needs LSE, DotProd, I8MM; neon-dot needs "
+                "LSE, DotProd that the CPU does not have; run it on an Armv8.2 CPU with "
+                "the dot product, such as a Cortex-A76");
 }
 
 class ProgramTest : public testing::Test {

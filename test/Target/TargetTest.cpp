@@ -32,7 +32,8 @@ TEST_F(TargetTest, HasEveryFamilyOnce) {
   ASSERT_EQ(families().size(), 2u);
   EXPECT_EQ(families()[0]->name, "cpu");
   EXPECT_EQ(families()[1]->name, "gpu");
-  EXPECT_EQ(families()[0]->names, (std::vector<std::string>{"avx2", "avx512vnni", "neon-dot"}));
+  EXPECT_EQ(families()[0]->names,
+            (std::vector<std::string>{"avx2", "avx512vnni", "neon-dot", "neon-i8mm"}));
   ASSERT_EQ(families()[1]->names.size(), gpu::chips().size());
   EXPECT_EQ(families()[1]->names.front(), gpu::chips().front().name);
 }
@@ -47,7 +48,7 @@ TEST_F(TargetTest, FindsFamiliesByTheirTargets) {
   EXPECT_EQ(unknown.error().code, ErrorCode::InvalidArgument);
   EXPECT_EQ(unknown.error().message,
             "unknown target 'sm_90'; expected cpu, x86_64, aarch64, avx2, avx512vnni, neon-dot, "
-            "gpu, sm_80, sm_86, sm_87, sm_89, sm_90a; did you mean 'sm_90a'?");
+            "neon-i8mm, gpu, sm_80, sm_86, sm_87, sm_89, sm_90a; did you mean 'sm_90a'?");
   std::vector<const Family *> both = {families()[1], families()[0]};
   EXPECT_EQ(findFamilies({"sm_80", "cpu", "sm_86", "avx2", "aarch64"}).value(), both);
   EXPECT_EQ(findFamilies({}).value(), std::vector{families()[0]});
@@ -63,7 +64,8 @@ TEST_F(TargetTest, ReadsRequests) {
   EXPECT_EQ(requests[1].targets, (std::vector<std::string>{"sm_90a", "sm_80"}));
   auto processors = parseRequests("aarch64,cpu,x86_64").value();
   ASSERT_EQ(processors.size(), 1u);
-  EXPECT_EQ(processors[0].targets, (std::vector<std::string>{"neon-dot", "avx2", "avx512vnni"}));
+  EXPECT_EQ(processors[0].targets,
+            (std::vector<std::string>{"neon-dot", "neon-i8mm", "avx2", "avx512vnni"}));
   // Chips are asked for one by one, instruction sets by their processor.
   for (const char *text : {"gpu", "avx2", "neon-dot", "", "cpu,", "cpu, sm_80", "CPU"})
     EXPECT_FALSE(parseRequests(text)) << text;
@@ -81,9 +83,10 @@ TEST_F(TargetTest, ChecksInstructionSets) {
   EXPECT_EQ(check({"avx2"}, "cpu"), "");
   EXPECT_EQ(check({"avx2", "neon-dot"}, "cpu,aarch64"), "");
   EXPECT_EQ(check({"sve"}, "aarch64"),
-            "unknown instruction set 'sve'; expected avx2 or avx512vnni or neon-dot");
+            "unknown instruction set 'sve'; expected avx2 or avx512vnni or neon-dot or neon-i8mm");
   EXPECT_EQ(check({"neon-dot"}, "cpu"), "instruction set 'neon-dot' goes with --target aarch64");
-  EXPECT_EQ(check({"avx2"}, "cpu,aarch64"), "--isa avx2: expected one of aarch64, too: neon-dot");
+  EXPECT_EQ(check({"avx2"}, "cpu,aarch64"),
+            "--isa avx2: expected one of aarch64, too: neon-dot or neon-i8mm");
 }
 
 TEST_F(TargetTest, SaysWhichKernelsThereAre) {

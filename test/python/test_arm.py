@@ -17,7 +17,7 @@ BUILD = Path(os.environ.get("EASYQUANT_BUILD_AARCH64", REPO / "build-aarch64"))
 OPENMP = BUILD / "lib" / "libomp.so.5"
 SYSROOT = Path("/usr/aarch64-linux-gnu")  # of Debian's libc6-arm64-cross
 # AVX2 has the lanes of NEON's sets, and so their order of sums.
-BOTH = ("--target=cpu,aarch64", "--isa=avx2,neon-dot")
+BOTH = ("--target=cpu,aarch64", "--isa=avx2,neon-dot,neon-i8mm")
 # More than a tile of rows, then one row at a time.
 PROMPT = "1,403,407,261,378,432,395,261,370,427,417,338,429,426,320,286,431,410,438,377,296"
 
@@ -56,36 +56,45 @@ def here(artifact, *options):
 
 def check_same_bits(emulate, both, folder, **prompt):
     """Tokens and logits, of this machine and of Arm."""
-    count = "--max-new-tokens=24"
-    expected, found = results(here, both, folder / "here.json", count, **prompt), results(emulate, both, folder / "arm.json", count, **prompt)
-    assert (expected.pop("isa"), found.pop("isa")) == ("avx2", "neon-dot")
-    assert found == expected
+    count = "--max-new-tokens=12"
+    expected = results(here, both, folder / "here.json", count, **prompt)
+    assert expected.pop("isa") == "avx2"
+    for isa in ("neon-dot", "neon-i8mm"):
+        found = results(emulate, both, folder / f"{isa}.json", count, f"--isa={isa}", **prompt)
+        assert found.pop("isa") == isa
+        assert found == expected
 
 
-@emulated
-@pytest.mark.parametrize("options", [
+# One of each kind of weights, of integer loops and of caches.
+EACH_KIND = [
     ("--scheme=none",),
     ("--scheme=W8A8",),
-    ("--scheme=W4A8",),
-    ("--scheme=Q4",),
     ("--scheme=W8A8_ASYM",),
+    ("--scheme=W4A8",),
     ("--scheme=W4A8", "--group-size=32", "--activation-group-size=32"),
     ("--scheme=W4A8", "--method=zeropoint", "--group-size=32", "--activation-group-size=32", "--activation-zero-points"),
+    ("--scheme=Q4_K",),
+    ("--scheme=NF4A8",),
+    ("--scheme=W8A8", "--kv-scheme=int4"),
+]
+OTHERS = [
+    ("--scheme=Q4",),
     ("--scheme=W8A8", "--activation-group-size=32", "--activation-zero-points"),
     ("--scheme=W2A8_ASYM", "--group-size=32"),
     ("--scheme=W2A16", "--group-size=32"),
     ("--scheme=W3A16", "--group-size=32"),
     ("--scheme=W5A8", "--group-size=64"),
-    ("--scheme=Q4_K",),
     ("--scheme=Q3_K",),
-    ("--scheme=NF4A8",),
     ("--scheme=FP8_DYNAMIC",),
     ("--scheme=MXFP4A16",),
     ("--scheme=NVFP4A16",),
-    ("--scheme=W8A8", "--kv-scheme=int4"),
     ("--scheme=W8A8", "--kv-scheme=int8", "--kv-keys=pre-rope"),
     ("--scheme=W8A8", "--kv-scheme=int2", "--kv-key-scales=channel"),
-], ids=" ".join)  # fmt: skip
+]
+
+
+@emulated
+@pytest.mark.parametrize("options", [*EACH_KIND, *(pytest.param(options, marks=pytest.mark.slow) for options in OTHERS)], ids=" ".join)
 def test_same_bits(artifact, emulate, stories, tmp_path, options):
     check_same_bits(emulate, artifact(stories, *BOTH, *options), tmp_path)
 
@@ -111,17 +120,19 @@ def test_other_models(artifact, emulate, workspace, tmp_path, name, scheme):
 
 @emulated
 def test_cpus_and_threads(artifact, emulate, stories, tmp_path):
+    """A CPU gets the best that it has, and the bits do not depend on it, nor on threads."""
     both = artifact(stories, *BOTH, "--scheme=W4A8")
-    expected = results(emulate, both, tmp_path / "max.json", "--max-new-tokens=8", "--threads=1")
-    for cpu, threads in (("cortex-a76", 2), ("neoverse-n1", 3)):
+    expected = results(here, both, tmp_path / "here.json", "--max-new-tokens=8")
+    for cpu, threads, isa in (("max", 1, "neon-i8mm"), ("max", 3, "neon-i8mm"), ("cortex-a76", 2, "neon-dot"), ("neoverse-n1", 3, "neon-dot")):
         found = results(partial(emulate, cpu=cpu), both, tmp_path / f"{cpu}.json", "--max-new-tokens=8", f"--threads={threads}")
-        assert found == expected  # to the bit, whatever the CPU and the threads
+        assert found == expected | {"isa": isa}
 
 
 @emulated
 def test_missing_code_and_features(artifact, emulate, stories):
     both = artifact(stories, *BOTH, "--scheme=W4A8")
-    assert_refused(emulate(both, "--tokens=1", cpu="cortex-a72"), "neon-dot needs LSE, DotProd", "Armv8.2")
+    assert_refused(emulate(both, "--tokens=1", cpu="cortex-a72"), "neon-i8mm needs LSE, DotProd, I8MM; neon-dot needs LSE, DotProd", "Armv8.2")
+    assert_refused(emulate(both, "--tokens=1", "--isa=neon-i8mm", cpu="cortex-a76"), "neon-i8mm needs I8MM, which this CPU does not have; choose auto")
     assert_refused(emulate(both, "--tokens=1", "--isa=avx2"), "is code for x86_64, and this machine is aarch64")
     x86 = artifact(stories, "--scheme=W4A8")
     for isa in ("auto", "avx2"):
@@ -131,9 +142,9 @@ def test_missing_code_and_features(artifact, emulate, stories):
 def test_code_for_arm_alone(stories, tmp_path):
     out = compile_model(stories, tmp_path / "arm", "--scheme=W8A8", "--target=aarch64")
     manifest = json.loads((out / "manifest.json").read_text())
-    assert manifest["target"] == "aarch64" and manifest["program"]["entries"] == {"neon-dot": "easyquant_step_neon_dot"}
+    assert manifest["target"] == "aarch64" and manifest["program"]["entries"] == {"neon-dot": "easyquant_step_neon_dot", "neon-i8mm": "easyquant_step_neon_i8mm"}
     assert "model.aarch64.so" in manifest["files"] and "model.so" not in manifest["files"]
-    assert_refused(run_tool("easyquant-run", out, "--tokens=1"), "has code for aarch64 (neon-dot)", "this machine is x86_64", "--target x86_64")
+    assert_refused(run_tool("easyquant-run", out, "--tokens=1"), "has code for aarch64 (neon-dot, neon-i8mm)", "this machine is x86_64", "--target x86_64")
 
 
 def test_code_for_arm_and_a_gpu(stories, tmp_path):
@@ -143,7 +154,7 @@ def test_code_for_arm_and_a_gpu(stories, tmp_path):
         refused = run_tool("easyquant-run", out, "--tokens=1", f"--device={device}", env=os.environ | {"CUDA_VISIBLE_DEVICES": ""})
         assert_refused(refused, str(out), "NVIDIA driver", "--target sm_87,aarch64,x86_64", "--device simt simulates")
         assert "--device cpu" not in refused.stderr
-    assert_refused(run_tool("easyquant-run", out, "--tokens=1", "--device=cpu"), "has code for aarch64 (neon-dot)", "this machine is x86_64")
+    assert_refused(run_tool("easyquant-run", out, "--tokens=1", "--device=cpu"), "has code for aarch64 (neon-dot, neon-i8mm)", "this machine is x86_64")
     alone = compile_model(stories, tmp_path / "arm", "--scheme=W8A8", "--target=aarch64")
     refused = run_tool("easyquant-run", alone, "--tokens=1", "--device=cuda")
     assert_refused(refused, "has no code for GPUs", "--target sm_90a,cpu")
@@ -162,7 +173,7 @@ def test_code_of_both_is_that_of_each(artifact, stories, tmp_path):
 @pytest.mark.parametrize("arguments, message", [
     (("--target=armv7l",), "unknown target 'armv7l'; expected some of cpu, x86_64, aarch64, sm_80"),
     (("--isa=neon-dot",), "instruction set 'neon-dot' goes with --target aarch64"),
-    (("--isa=avx2", "--target=cpu,aarch64"), "--isa avx2: expected one of aarch64, too: neon-dot"),
+    (("--isa=avx2", "--target=cpu,aarch64"), "--isa avx2: expected one of aarch64, too: neon-dot or neon-i8mm"),
 ])  # fmt: skip
 def test_refused_targets(stories, tmp_path, arguments, message):
     assert_refused(run_tool("easyquant-compile", stories, "-o", tmp_path / "out", *arguments), message)

@@ -103,7 +103,7 @@ def test_recipes_take_every_key_and_only_values_of_its_kind(tiny_llama, tmp_path
     (("--weight-percentile=99",), "--weight-percentile goes with --weight-observer percentile, found absmax"),
     (("--observer-percentile=99", "--weight-observer=percentile"), "--observer-percentile goes with --observer percentile, found minmax"),
     (("--scheme=w8a8",), "unknown scheme 'w8a8'; legal are none"),
-    (("--isa=avx3",), "unknown instruction set 'avx3'; expected avx2 or avx512vnni or neon-dot"),
+    (("--isa=avx3",), "unknown instruction set 'avx3'; expected avx2 or avx512vnni or neon-dot or neon-i8mm"),
 ])  # fmt: skip
 def test_wrong_values_are_told_before_the_model_is_read(arguments, message):
     done = run_tool("easyquant-compile", "nowhere", "-o", "out", *arguments)

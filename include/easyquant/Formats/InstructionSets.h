@@ -38,6 +38,7 @@ inline constexpr std::string_view kAvx2Features[] = {"AVX2", "FMA", "F16C"};
 inline constexpr std::string_view kAvx512VnniFeatures[] = {
     "AVX2", "FMA", "F16C", "AVX512F", "AVX512BW", "AVX512DQ", "AVX512VL", "AVX512VNNI"};
 inline constexpr std::string_view kNeonDotFeatures[] = {"LSE", "DotProd"};
+inline constexpr std::string_view kNeonI8mmFeatures[] = {"LSE", "DotProd", "I8MM"};
 
 struct InstructionSet {
   std::string_view name; ///< in manifests; the suffix of symbols is `symbol()`
@@ -51,7 +52,8 @@ struct InstructionSet {
 inline constexpr std::array kInstructionSets = {
     InstructionSet{"avx2", &kProcessors[0], kAvx2Features},
     InstructionSet{"avx512vnni", &kProcessors[0], kAvx512VnniFeatures},
-    InstructionSet{"neon-dot", &kProcessors[1], kNeonDotFeatures}};
+    InstructionSet{"neon-dot", &kProcessors[1], kNeonDotFeatures},
+    InstructionSet{"neon-i8mm", &kProcessors[1], kNeonI8mmFeatures}};
 
 /// The processor that this is compiled for.
 const Processor &hostProcessor();

@@ -76,8 +76,8 @@ EQ_API void eq_error_free(eq_error *error);
 typedef struct eq_model eq_model;
 
 typedef struct eq_model_options {
-  /** NULL or "auto": the best instruction set that this CPU has. Else "avx2", "avx512vnni" or
-      "neon-dot". */
+  /** NULL or "auto": the best instruction set that this CPU has. Else "avx2", "avx512vnni",
+      "neon-dot" or "neon-i8mm". */
   const char *isa;
   /** Nonzero: do not compare the files with the checksums in the manifest. */
   int32_t skip_checksums;
@@ -118,8 +118,8 @@ EQ_API const char *eq_model_manifest(const eq_model *model);
 EQ_API int64_t eq_model_vocab_size(const eq_model *model);
 /** The longest context in tokens that the model was made for. */
 EQ_API int64_t eq_model_max_context(const eq_model *model);
-/** The instruction set chosen at loading: "avx2", "avx512vnni" or "neon-dot"; or the chip whose
-    program a GPU runs: "sm_80". */
+/** The instruction set chosen at loading: "avx2", "avx512vnni", "neon-dot" or "neon-i8mm"; or
+    the chip whose program a GPU runs: "sm_80". */
 EQ_API const char *eq_model_isa(const eq_model *model);
 /** Where the model runs: "cpu", "cuda" or "simt". */
 EQ_API const char *eq_model_device(const eq_model *model);

@@ -1,4 +1,4 @@
-//===- InstructionsArm.cpp - NEON with the dot product --------------------===//
+//===- InstructionsArm.cpp - NEON with dot products ---------------------===//
 //
 // Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -32,6 +32,13 @@ Value dotS8S8(KernelBuilder &b, Value acc, Value a, Value c) {
   return joinRegisters(b, lanes / 4, [&](int64_t i) {
     return b.intrinsic("llvm.aarch64.neon.sdot", b.vec(4, b.i32()),
                        {b.slice(acc, 4 * i, 4), b.slice(a, 16 * i, 16), b.slice(c, 16 * i, 16)});
+  });
+}
+
+Value dotMatrix(KernelBuilder &b, Value acc, Value rows, Value outputs) {
+  return joinRegisters(b, 2, [&](int64_t i) {
+    return b.intrinsic("llvm.aarch64.neon.smmla", b.vec(4, b.i32()),
+                       {b.slice(acc, 4 * i, 4), rows, b.slice(outputs, 16 * i, 16)});
   });
 }
 

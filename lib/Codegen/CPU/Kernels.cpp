@@ -37,6 +37,7 @@ static constexpr Facts kFacts[] = {
      EASYQUANT_AVX2 ",+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl,+avx512vnni", 16, 32},
     // 32 registers of 4 lanes, taken by twos: as many bits as AVX2 has.
     {"aarch64-unknown-linux-gnu", "generic", "+neon,+lse,+dotprod", 8, 16},
+    {"aarch64-unknown-linux-gnu", "generic", "+neon,+lse,+dotprod,+i8mm", 8, 16},
 };
 static_assert(std::size(kFacts) == kIsas.size());
 

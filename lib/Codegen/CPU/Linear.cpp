@@ -62,10 +62,12 @@ static constexpr TileShape tileShapes[] = {
     // Not measured on a machine.
     {Isa::NeonDot, Dot::Float, 6, 16, 3},
     {Isa::NeonDot, Dot::Signed, 4, 16, 2},
+    {Isa::NeonI8mm, Dot::Float, 6, 16, 3},
+    {Isa::NeonI8mm, Dot::Matrix, 8, 8, 2},
 };
 /// With groups, the sums of the groups share the 32 registers with the accumulators: so many rows,
-/// of Arm so many columns.
-static constexpr int64_t kGroupedVnniRows = 6, kGroupedSignedColumns = 8;
+/// or with sdot so many columns.
+static constexpr int64_t kGroupedVnniRows = 6, kGroupedSignedColumns = 8, kGroupedMatrixRows = 4;
 
 /// The weights that tiles read and the rows of a tile should stay in the second-level cache, and
 /// the weights that one tile of a slab reads in the first-level cache.
@@ -76,7 +78,8 @@ static constexpr int64_t kMaxChunkPanels = 8;
 LinearTiling::LinearTiling(const LinearSpec &spec, const Target &target) {
   const bool bytes = spec.weights == WeightFormat::I8 || spec.numbers.codes == CodeFormat::Table;
   dot = !spec.quantizedInput            ? Dot::Float
-        : target.isArm()                ? Dot::Signed
+        : target.isa == Isa::NeonDot    ? Dot::Signed
+        : target.isa == Isa::NeonI8mm   ? Dot::Matrix
         : target.isa == Isa::AVX512VNNI ? Dot::Vnni
         : bytes                         ? Dot::Widened
                                         : Dot::Saturated;
@@ -89,6 +92,8 @@ LinearTiling::LinearTiling(const LinearSpec &spec, const Target &target) {
     tileRows = kGroupedVnniRows;
   if (dot == Dot::Signed && groupCount(spec.k, spec.dotGroup()) > 1)
     tileColumns = kGroupedSignedColumns;
+  if (dot == Dot::Matrix && groupCount(spec.k, spec.dotGroup()) > 1)
+    tileRows = kGroupedMatrixRows;
 
   int64_t padded = paddedColumns(spec.k);
   slabColumns = chainColumns = padded;
@@ -127,6 +132,7 @@ LinearTiling::LinearTiling(const LinearSpec &spec, const Target &target) {
     panelBytes = 0;
     break;
   case Dot::Signed:
+  case Dot::Matrix:
     panelBytes = padded * kPanelRows;
     break;
   }
@@ -247,6 +253,7 @@ static void bindArguments(LinearKernel &k, const KernelArguments &in) {
                            b.memref({tiling.tileRows, k.groups * k.groupChunks()}, b.i32()));
     [[fallthrough]];
   case Dot::Signed:
+  case Dot::Matrix:
     k.unpacked =
         b.view(scratch, base,
                b.memref({tiling.chunkPanels, tiles, steps, tiling.tileColumns * 4}, b.i8()));

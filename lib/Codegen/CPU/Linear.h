@@ -38,6 +38,7 @@ enum class Dot {
   Saturated, ///< AVX2, below int8: weights as u8, vpmaddubsw, saturationSteps a time in 16 bits
   Vnni,      ///< AVX-512: weights as u8, vpdpbusd
   Signed,    ///< Arm: weights as s8, sdot
+  Matrix,    ///< Arm: the same, smmla of two rows; what is streamed by sdot
 };
 
 /// A step is 4 columns of x. |u8 * s8 + u8 * s8| <= 2 * 15 * 128 = 3840 a step of codes of four
@@ -125,14 +126,21 @@ struct LinearKernel {
   mlir::Value dotBytes(PackedBlock &block, int64_t half, int64_t v) {
     return areSigned() ? signedBytes(block, half, v) : block.bytes(half, v);
   }
-  /// Signed: int8 codes, whose bytes are unsigned in memory. Those of fewer bits are positive.
-  bool areSigned() const {
-    return tiling.dot == Dot::Signed && (isTable() || spec.weights == WeightFormat::I8);
+  /// The same of bytes that are unpacked for tiles of Arm, which is once for all rows: sums need a
+  /// correction only for zero points of the weights' own.
+  int64_t tileOffset() const { return areSigned() ? 0 : -commonZero(); }
+  mlir::Value tileBytes(PackedBlock &block, int64_t half, int64_t v) {
+    mlir::Value bytes = dotBytes(block, half, v);
+    const int64_t excess = isForArm() ? dotOffset() - tileOffset() : 0;
+    return excess ? b.subi(bytes, b.constant(bytes.getType(), excess)) : bytes;
   }
+  /// Signed: int8 codes, whose bytes are unsigned in memory. Those of fewer bits are positive.
+  bool areSigned() const { return isForArm() && (isTable() || spec.weights == WeightFormat::I8); }
+  /// Dot products take signed bytes of both.
+  bool isForArm() const { return tiling.dot == Dot::Signed || tiling.dot == Dot::Matrix; }
   /// acc + the products of a vector of weights with codes, by vpdpbusd or sdot.
   mlir::Value dot(mlir::Value acc, mlir::Value weights, mlir::Value codes) {
-    return tiling.dot == Dot::Signed ? b.dotS8S8(acc, weights, codes)
-                                     : b.dotU8S8(acc, weights, codes);
+    return isForArm() ? b.dotS8S8(acc, weights, codes) : b.dotU8S8(acc, weights, codes);
   }
   /// The zero point of weights that have none of their own: with minima the lowest code.
   int64_t commonZero() const { return spec.numbers.minima ? -offset() : 0; }
@@ -217,9 +225,9 @@ mlir::Value addPairs(KernelBuilder &b, mlir::Value a, mlir::Value c);
 
 /// The four codes of a step, in every 32-bit lane of a vector of `bytes` bytes.
 mlir::Value broadcastCodes(LinearKernel &k, Index row, Index column, int64_t bytes);
-/// The eight codes of a block, two words; and step `half` of them in every lane of 32 bytes.
-mlir::Value codesOfBlock(LinearKernel &k, Index row, Index column);
-mlir::Value stepOfBlock(KernelBuilder &b, mlir::Value codes, int64_t half);
+/// The codes of so many steps, a word each; and one of the words in every lane of 32 bytes.
+mlir::Value codesOfSteps(LinearKernel &k, Index row, Index column, int64_t steps);
+mlir::Value broadcastStep(KernelBuilder &b, mlir::Value codes, int64_t step);
 
 } // namespace easyquant::cpu
 

@@ -185,12 +185,12 @@ struct Gemv {
           Value offset = b.mul(index, PackedBlock::bytesOf(k.spec.weights));
           PackedBlock block = blockAt(offset);
           prefetch(offset);
-          Value codes = codesOfBlock(k, row, b.mul(index, 8));
+          Value codes = codesOfSteps(k, row, b.mul(index, 8), 2);
           Values acc(carried);
           for (int64_t half = 0; half < 2; ++half) {
             block.load(half);
             for (int64_t v = 0; v < vectors; ++v)
-              acc[v] = b.dotS8S8(acc[v], k.dotBytes(block, half, v), stepOfBlock(b, codes, half));
+              acc[v] = b.dotS8S8(acc[v], k.dotBytes(block, half, v), broadcastStep(b, codes, half));
           }
           return acc;
         });
@@ -206,7 +206,7 @@ struct Gemv {
                                                        : wideBytes(firstStep, steps, starts);
                                   if (k.tiling.dot == Dot::Saturated)
                                     return narrow(firstStep, steps, starts);
-                                  if (k.tiling.dot == Dot::Signed)
+                                  if (k.isForArm())
                                     return dotSigned(firstStep, steps, starts);
                                   return vnni(firstStep, steps, starts);
                                 });

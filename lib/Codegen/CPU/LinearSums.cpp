@@ -35,7 +35,7 @@ struct WeightSums {
 
   /// acc + the sum of the first `count` columns of a step.
   Value add(Value acc, Value bytes, int64_t count) {
-    if (k.tiling.dot == Dot::Vnni || k.tiling.dot == Dot::Signed)
+    if (k.tiling.dot == Dot::Vnni || k.isForArm())
       return k.dot(acc, bytes, ones(count));
     // Bytes of tables have signs, which the second factor of vpmaddubsw may have.
     Value one = ones(count), u8 = k.isTable() ? one : bytes, s8 = k.isTable() ? bytes : one;

@@ -12,6 +12,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Instructions.h"
 #include "Linear.h"
 
 using namespace mlir;
@@ -19,197 +20,6 @@ using namespace mlir;
 namespace easyquant::cpu {
 
 using Values = SmallVector<Value>;
-
-//===- Sums over groups ---------------------------------------------------===//
-
-Value loadScales(LinearKernel &k, Value panel, Index group, Index column, int64_t lanes) {
-  return loadScales(k.b, k.spec.numbers.scales, lanes, k.wScales, panel, group, column);
-}
-
-Value loadMinima(LinearKernel &k, Value panel, Index group, Index column, int64_t lanes) {
-  return loadScales(k.b, k.spec.numbers.scales, lanes, k.wMinima, panel, group, column);
-}
-
-Value loadZeroPoints(LinearKernel &k, Value panel, Index group, Index column, int64_t lanes) {
-  return loadZeroPoints(k.b, bitsOf(k.spec.weights), lanes, k.wZeros, panel, group, column);
-}
-
-namespace {
-/// Sums over groups of what a tile or a GEMV multiplies.
-struct GroupSums {
-  LinearKernel &k;
-  int64_t rows;
-  Value firstRow, panel;
-  Index firstColumn;
-  int64_t vectors, correctedOffset;
-  llvm::function_ref<Values(Value firstStep, int64_t steps, ArrayRef<Value> starts)> body;
-  KernelBuilder &b = k.b;
-  const int64_t lanes = b.target.lanes();
-  const VectorType type = b.vec(lanes, b.i32());
-
-  Value columnOf(int64_t v) { return b.add(firstColumn, v * lanes); }
-  Values scalesOf(Value g) {
-    Values scales;
-    for (int64_t v = 0; k.wScales && v < vectors; ++v)
-      scales.push_back(loadScales(k, panel, g, columnOf(v), lanes));
-    return scales;
-  }
-  Values minimaOf(Value g) {
-    Values minima;
-    for (int64_t v = 0; k.wMinima && v < vectors; ++v)
-      minima.push_back(loadMinima(k, panel, g, columnOf(v), lanes));
-    return minima;
-  }
-  /// The sums of codes fit i16, those of at most 256 of -128 .. 127, and products of pairs of words
-  /// are cheaper than those of i32.
-  bool sumsAreWords() { return k.groupSteps() <= 64 && !b.target.isArm(); }
-  /// What a group of the weight takes the sums of codes times: the codes that the scale belongs to
-  /// less the multiplied ones. As pairs of i16 (difference, 0) if sums are words.
-  Values differencesOf(Value g) {
-    Values differences;
-    const int64_t common = -(correctedOffset + k.commonZero());
-    if (!k.wZeros && common)
-      differences.assign(vectors, b.constant(type, sumsAreWords() ? common & 0xffff : common));
-    for (int64_t v = 0; k.wZeros && v < vectors; ++v) {
-      Value excess = b.addi(loadZeroPoints(k, panel, g, columnOf(v), lanes),
-                            b.constant(type, correctedOffset));
-      if (sumsAreWords())
-        excess = b.bitcast(b.andi(excess, 0xffff), b.vec(2 * lanes, b.i16()));
-      differences.push_back(b.bitcast(b.subi(b.zero(excess.getType()), excess), type));
-    }
-    return differences;
-  }
-  /// What the accumulators of group g start from so that they end exact: differences * sums - zero
-  /// points * sums of the weight's codes. Nothing if that is 0.
-  Values startsOf(Value g, ArrayRef<Value> differences) {
-    Values starts, wSums;
-    for (int64_t v = 0; k.xZeros && v < vectors; ++v)
-      wSums.push_back(b.loadVector(lanes, k.wSums, {k.wSumsAt, g, columnOf(v)}));
-    if (differences.empty() && wSums.empty())
-      return starts;
-    for (int64_t r = 0; r < rows; ++r) {
-      Value row = b.add(firstRow, r), sum, zero, start;
-      if (!differences.empty())
-        sum = b.broadcast(b.load(k.xSums, {row, g}), lanes);
-      if (k.xZeros)
-        zero = b.broadcast(zeroOf(row, g), lanes);
-      for (int64_t v = 0; v < vectors; ++v) {
-        // The upper half of a sum, its sign, meets 0.
-        if (sum && (v == 0 || k.wZeros))
-          start = sumsAreWords() ? b.dotPairs(differences[v], sum) : b.muli(differences[v], sum);
-        Value correction = zero ? b.muli(zero, wSums[v]) : Value();
-        starts.push_back(!zero   ? start
-                         : start ? b.subi(start, correction)
-                                 : b.subi(b.zero(type), correction));
-      }
-    }
-    return starts;
-  }
-
-  Value zeroOf(Value row, Value g) {
-    return k.spec.inputGroup ? b.load(k.xZeros, {row, g}) : b.load(k.xZeros, {row});
-  }
-  /// What minima are multiplied by: the sum of the codes less zero points of `columns` columns, of
-  /// row r and group g of the sums, in every lane.
-  Value centredSum(int64_t r, Value g, int64_t columns) {
-    Value row = b.add(firstRow, r), sum = b.load(k.xSums, {row, g});
-    if (k.xZeros)
-      sum = b.subi(sum, b.muli(zeroOf(row, g), b.constant(b.i32(), columns)));
-    return b.toFloat(b.broadcast(sum, lanes));
-  }
-
-  /// scale * value, or added to `sum`.
-  Value scaled(Value scale, Value value, Value sum) {
-    return sum ? b.fma(scale, value, sum) : b.mulf(scale, value);
-  }
-  static Value at(ValueRange sums, int64_t i) { return sums.empty() ? Value() : sums[i]; }
-
-  /// One group, of `columns` columns, of a weight whose input has no groups.
-  Values group(Value g, int64_t columns, ValueRange sums) {
-    Values exact = body(b.mul(g, k.groupSteps()), paddedColumns(columns) / 4,
-                        startsOf(g, differencesOf(g))),
-           result;
-    if (k.spec.sums)
-      return exact;
-    Values scales = scalesOf(g), minima = minimaOf(g), ones;
-    for (int64_t r = 0; k.wMinima && r < rows; ++r)
-      ones.push_back(centredSum(r, g, columns));
-    for (int64_t i = 0; i < rows * vectors; ++i) {
-      result.push_back(scaled(scales[i % vectors], b.toFloat(exact[i]), at(sums, i)));
-      if (k.wMinima)
-        result[i] = b.fma(minima[i % vectors], ones[i / vectors], result[i]);
-    }
-    return result;
-  }
-
-  /// Groups of the input that lie in `columns` columns of group g of the weight, of which `first`
-  /// is the first.
-  Values groupOfGroups(Value g, Value first, int64_t columns, ValueRange sums) {
-    const int64_t size = k.spec.inputGroup;
-    Values scales = scalesOf(g), minima = minimaOf(g), differences = differencesOf(g);
-    // Behind the sums of products those that minima are multiplied by, one a row.
-    auto inner = [&](Value i, int64_t count, ValueRange carried) {
-      const int64_t steps = paddedColumns(count) / 4;
-      Values exact = body(b.mul(i, k.groupSteps()), steps, startsOf(i, differences)), result, ones;
-      for (int64_t r = 0; r < rows; ++r) {
-        Value scale = b.broadcast(b.load(k.xScales, {b.add(firstRow, r), i}), lanes);
-        for (int64_t v = r * vectors; v < (r + 1) * vectors; ++v)
-          result.push_back(scaled(scale, b.toFloat(exact[v]), at(carried, v)));
-        if (k.wMinima)
-          ones.push_back(scaled(scale, centredSum(r, i, count), at(carried, rows * vectors + r)));
-      }
-      result.append(ones);
-      return result;
-    };
-    const int64_t full = columns / size, rest = columns % size;
-    Values parts;
-    if (full == 1)
-      parts = inner(first, size, {});
-    else if (full > 1)
-      parts = b.forLoop(
-          0, full, 1, zeros(rows * vectors + (k.wMinima ? rows : 0)),
-          [&](Value i, ValueRange carried) { return inner(b.add(first, i), size, carried); });
-    if (rest)
-      parts = inner(b.add(first, full), rest, parts);
-    Values result;
-    for (int64_t i = 0; i < rows * vectors; ++i) {
-      result.push_back(scaled(scales[i % vectors], parts[i], at(sums, i)));
-      if (k.wMinima)
-        result[i] = b.fma(minima[i % vectors], parts[rows * vectors + i / vectors], result[i]);
-    }
-    return result;
-  }
-
-  Values zeros(int64_t count) { return Values(count, b.zero(b.vec(lanes, b.f32()))); }
-
-  /// `full` groups, then a last one if there is a `rest`.
-  Values over(int64_t full, int64_t rest,
-              llvm::function_ref<Values(Value g, bool isLast, ValueRange sums)> one) {
-    if (full + (rest != 0) == 1)
-      return one(b.index(0), rest != 0, {});
-    Values sums = b.forLoop(0, full, 1, zeros(rows * vectors),
-                            [&](Value g, ValueRange carried) { return one(g, false, carried); });
-    return rest ? one(b.index(full), true, sums) : sums;
-  }
-
-  Values all() {
-    const int64_t size = k.spec.groupSize ? k.spec.groupSize : k.spec.k, rest = k.spec.k % size;
-    return over(k.spec.k / size, rest, [&](Value g, bool isLast, ValueRange sums) {
-      const int64_t columns = isLast ? rest : size;
-      if (!k.spec.inputGroup)
-        return group(g, columns, sums);
-      return groupOfGroups(g, b.mul(g, size / k.spec.inputGroup), columns, sums);
-    });
-  }
-};
-} // namespace
-
-SmallVector<Value> emitGroupSums(
-    LinearKernel &k, int64_t rows, Value firstRow, Value panel, Index firstColumn, int64_t vectors,
-    int64_t correctedOffset,
-    llvm::function_ref<Values(Value firstStep, int64_t steps, ArrayRef<Value> starts)> body) {
-  return GroupSums{k, rows, firstRow, panel, firstColumn, vectors, correctedOffset, body}.all();
-}
 
 //===- Integer tiles ------------------------------------------------------===//
 
@@ -220,13 +30,13 @@ Value broadcastCodes(LinearKernel &k, Index row, Index column, int64_t bytes) {
   return b.bitcast(word, b.vec(bytes, b.i8()));
 }
 
-Value codesOfBlock(LinearKernel &k, Index row, Index column) {
+Value codesOfSteps(LinearKernel &k, Index row, Index column, int64_t steps) {
   KernelBuilder &b = k.b;
-  return b.bitcast(b.loadVector(8, k.x, {row, column}), b.vec(2, b.i32()));
+  return b.bitcast(b.loadVector(4 * steps, k.x, {row, column}), b.vec(steps, b.i32()));
 }
 
-Value stepOfBlock(KernelBuilder &b, Value codes, int64_t half) {
-  return b.bitcast(b.shuffle(codes, codes, SmallVector<int64_t>(8, half)), b.vec(32, b.i8()));
+Value broadcastStep(KernelBuilder &b, Value codes, int64_t step) {
+  return b.bitcast(b.shuffle(codes, codes, SmallVector<int64_t>(8, step)), b.vec(32, b.i8()));
 }
 
 Value addPairs(KernelBuilder &b, Value a, Value c) {
@@ -265,27 +75,75 @@ struct IntegerTile {
         });
   }
 
-  /// Two steps a time, which is what groups are multiples of. The instruction takes four of a row's
-  /// eight codes by their place in the register.
+  /// Steps a time: those whose codes fill a register, or two, which is what groups are multiples
+  /// of.
+  static int64_t stepsAtATime(int64_t steps) { return steps % 4 ? 2 : 4; }
+
+  /// The instruction takes four of a row's codes by their place in the register.
   Values signedBytes(Value firstStep, int64_t steps, ArrayRef<Value> starts) {
-    const int64_t vectors = k.tiling.tileColumns / 8;
+    const int64_t vectors = k.tiling.tileColumns / 8, some = stepsAtATime(steps);
     Values zeros(rows * vectors, b.zero(b.vec(8, b.i32())));
     return b.forLoop(
-        0, steps, 2, starts.empty() ? zeros : Values(starts), [&](Value i, ValueRange carried) {
+        0, steps, some, starts.empty() ? zeros : Values(starts), [&](Value i, ValueRange carried) {
           Values acc(carried), codes;
           Value step = b.add(firstStep, i);
           for (int64_t r = 0; r < rows; ++r)
-            codes.push_back(codesOfBlock(k, b.add(firstRow, r), b.mul(step, 4)));
-          for (int64_t half = 0; half < 2; ++half)
+            codes.push_back(codesOfSteps(k, b.add(firstRow, r), b.mul(step, 4), some));
+          for (int64_t s = 0; s < some; ++s)
             for (int64_t v = 0; v < vectors; ++v) {
-              Value weights = b.loadVector(32, k.unpacked, {slot, tile, b.add(step, half), v * 32});
+              Value weights = b.loadVector(32, k.unpacked, {slot, tile, b.add(step, s), v * 32});
               for (int64_t r = 0; r < rows; ++r) {
                 Value &sum = acc[r * vectors + v];
-                sum = b.dotS8S8(sum, weights, stepOfBlock(b, codes[r], half));
+                sum = b.dotS8S8(sum, weights, broadcastStep(b, codes[r], s));
               }
             }
           return acc;
         });
+  }
+
+  /// Two rows and four outputs a vector, as dotMatrix has them. The last one of an odd number of
+  /// rows is there twice.
+  Values matrix(Value firstStep, int64_t steps, ArrayRef<Value> starts) {
+    const int64_t vectors = k.tiling.tileColumns / 8, quads = 2 * vectors, pairs = (rows + 1) / 2;
+    auto rowOf = [&](int64_t pair, int64_t i) { return std::min(2 * pair + i, rows - 1); };
+    Values first(pairs * quads, b.zero(b.vec(8, b.i32())));
+    for (int64_t pair = 0; !starts.empty() && pair < pairs; ++pair)
+      for (int64_t v = 0; v < vectors; ++v) {
+        Value one = starts[rowOf(pair, 0) * vectors + v],
+              two = starts[rowOf(pair, 1) * vectors + v];
+        first[pair * quads + 2 * v] = b.shuffle(one, two, {0, 1, 8, 9, 2, 3, 10, 11});
+        first[pair * quads + 2 * v + 1] = b.shuffle(one, two, {4, 5, 12, 13, 6, 7, 14, 15});
+      }
+    const int64_t some = stepsAtATime(steps);
+    Values sums = b.forLoop(0, steps, some, first, [&](Value i, ValueRange carried) {
+      Values acc(carried), one, two;
+      Value step = b.add(firstStep, i);
+      for (int64_t row = 0; row < 2 * pairs; ++row)
+        (row % 2 ? two : one)
+            .push_back(b.loadVector(4 * some, k.x,
+                                    {b.add(firstRow, rowOf(row / 2, row % 2)), b.mul(step, 4)}));
+      for (int64_t s = 0; s < some; s += 2) {
+        Values codes;
+        for (int64_t pair = 0; pair < pairs; ++pair)
+          codes.push_back(b.join(b.slice(one[pair], 4 * s, 8), b.slice(two[pair], 4 * s, 8)));
+        for (int64_t quad = 0; quad < quads; ++quad) {
+          Value weights =
+              b.loadVector(32, k.unpacked, {slot, tile, b.add(step, s + quad % 2), quad / 2 * 32});
+          for (int64_t pair = 0; pair < pairs; ++pair)
+            acc[pair * quads + quad] =
+                arm::dotMatrix(b, acc[pair * quads + quad], codes[pair], weights);
+        }
+      }
+      return acc;
+    });
+    Values result;
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t v = 0; v < vectors; ++v) {
+        Value *both = &sums[r / 2 * quads + 2 * v];
+        result.push_back(r % 2 ? b.shuffle(both[0], both[1], {2, 3, 6, 7, 10, 11, 14, 15})
+                               : b.shuffle(both[0], both[1], {0, 1, 4, 5, 8, 9, 12, 13}));
+      }
+    return result;
   }
 
   Values widened(Value firstStep, int64_t steps, ArrayRef<Value> starts) {
@@ -383,8 +241,7 @@ void emitIntegerTile(LinearKernel &k, int64_t rows, Value firstRow, Value panel,
   IntegerTile t{k, rows, firstRow, panel, slot, tile};
   int64_t vectors = k.tiling.tileColumns / b.target.lanes();
   // Widened weights are signed, and 16-bit accumulators start from their correction.
-  const bool isWhole = k.tiling.dot == Dot::Vnni || k.tiling.dot == Dot::Signed;
-  int64_t offset = isWhole ? k.dotOffset() : 0;
+  int64_t offset = k.isForArm() ? k.tileOffset() : k.tiling.dot == Dot::Vnni ? k.dotOffset() : 0;
   Value column = b.mul(tile, k.tiling.tileColumns);
   Values sums = emitGroupSums(k, rows, firstRow, panel, column, vectors, offset,
                               [&](Value firstStep, int64_t steps, ArrayRef<Value> starts) {
@@ -394,6 +251,8 @@ void emitIntegerTile(LinearKernel &k, int64_t rows, Value firstRow, Value panel,
                                   return t.saturated(firstStep, steps, starts);
                                 if (k.tiling.dot == Dot::Signed)
                                   return t.signedBytes(firstStep, steps, starts);
+                                if (k.tiling.dot == Dot::Matrix)
+                                  return t.matrix(firstStep, steps, starts);
                                 return t.vnni(firstStep, steps, starts);
                               });
   emitStore(k, rows, firstRow, b.add(b.mul(panel, kPanelRows), column), sums);

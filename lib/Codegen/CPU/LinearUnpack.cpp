@@ -8,7 +8,9 @@
 // The unpacked panel is, per tile of C = tileColumns output columns,
 //   Widened    i16 [Kp/4][C][4]: the codes themselves, or the values of a table
 //   Saturated  u8  [Kp/4][C][4]: code + 2^(b-1)
-//   Signed     s8  [Kp/4][C][4]: code + 2^(b-1); int8 codes and the values of tables themselves
+//   Signed     s8  [Kp/4][C][4]: the codes themselves, those of weights with minima from 0 on, or
+//                                the values of a table
+//   Matrix     s8  [Kp/8][C][8]: the same
 //   Float      f32 [slab][C]:    code - zero point, what else codes stand for, or the weight
 //
 //===----------------------------------------------------------------------===//
@@ -55,10 +57,37 @@ static void unpackBytes(LinearKernel &k, Value panel, Value slot) {
       block.load(half);
       for (int64_t v = 0; v < block.vectors(); ++v) {
         int64_t c = v * kPackedColumns;
-        b.storeVector(k.dotBytes(block, half, v), k.unpacked,
+        b.storeVector(k.tileBytes(block, half, v), k.unpacked,
                       {slot, c / columns, b.add(b.mul(index, 2), half), c % columns * 4});
       }
     }
+  });
+}
+
+/// Eight columns of x of an output lie side by side: the words of both steps of a block by turns.
+static void unpackMatrix(LinearKernel &k, Value panel, Value slot) {
+  KernelBuilder &b = k.b;
+  const int64_t columns = k.tiling.tileColumns;
+  b.forLoop(0, paddedColumns(k.spec.k) / 8, 1, [&](Value index) {
+    PackedBlock block =
+        k.block(panel, b.mul(index, PackedBlock::bytesOf(k.spec.weights)), kPackedColumns);
+    SmallVector<Value> words[2];
+    for (int64_t half = 0; half < 2; ++half) {
+      block.load(half);
+      for (int64_t v = 0; v < block.vectors(); ++v)
+        words[half].push_back(
+            b.bitcast(k.tileBytes(block, half, v), b.vec(kPackedColumns, b.i32())));
+    }
+    for (int64_t v = 0; v < block.vectors(); ++v)
+      for (int64_t part = 0; part < 2; ++part) {
+        SmallVector<int64_t> byTurns;
+        for (int64_t i = 0; i < kPackedColumns / 2; ++i)
+          byTurns.append({part * kPackedColumns / 2 + i, (part + 2) * kPackedColumns / 2 + i});
+        Value four = b.shuffle(words[0][v], words[1][v], byTurns);
+        const int64_t c = v * kPackedColumns;
+        b.storeVector(b.bitcast(four, b.vec(4 * kPackedColumns, b.i8())), k.unpacked,
+                      {slot, c / columns, b.add(b.mul(index, 2), part), c % columns * 4});
+      }
   });
 }
 
@@ -134,6 +163,8 @@ void emitUnpack(LinearKernel &k, Value panel, Value slot, Value slab, Value coun
   case Dot::Saturated:
   case Dot::Signed:
     return unpackBytes(k, panel, slot);
+  case Dot::Matrix:
+    return unpackMatrix(k, panel, slot);
   case Dot::Vnni:
     return; // tiles do it themselves
   case Dot::Float:

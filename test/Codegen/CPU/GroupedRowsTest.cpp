@@ -119,7 +119,8 @@ INSTANTIATE_TEST_SUITE_P(Forms, GroupedLinear,
                            Form form = std::get<0>(info.param);
                            Target target = testTargets()[std::get<1>(info.param)];
                            return llvm::StringRef(nameOf(form.weights)).upper() +
-                                  (form.isTable ? "table_" : "_") + target.name().str() +
+                                  (form.isTable ? "table_" : "_") +
+                                  instructionSetOf(target.isa).symbol() +
                                   (target.emulateDot ? "_emulated" : "");
                          });
 

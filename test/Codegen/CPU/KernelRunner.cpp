@@ -19,6 +19,7 @@
 #include "mlir/IR/Verifier.h"
 #include "llvm/Support/FileSystem.h"
 
+#include <cstdlib>
 #include <dlfcn.h>
 #include <fstream>
 #include <gtest/gtest.h>
@@ -28,6 +29,8 @@ using namespace mlir;
 namespace easyquant::cpu {
 
 bool cpuRuns(const Target &target) {
+  if (target.isArm())
+    return false;
   bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   if (target.isa == Isa::AVX2 || target.emulateDot)
     return avx2;
@@ -36,11 +39,32 @@ bool cpuRuns(const Target &target) {
          __builtin_cpu_supports("avx512vnni");
 }
 
+/// EASYQUANT_TEST_PROCESSOR says another processor than that of this machine.
+static bool testsArm() {
+  const char *processor = std::getenv("EASYQUANT_TEST_PROCESSOR");
+  return processor && std::string_view(processor) == formats::kProcessors[1].name;
+}
+
 std::array<Target, 2> testTargets() {
+  if (testsArm())
+    return {Target{Isa::NeonDot}, Target{Isa::NeonI8mm}};
   Target avx512{Isa::AVX512VNNI, /*emulateDot=*/false};
   avx512.emulateDot = !cpuRuns(avx512);
   return {Target{Isa::AVX2}, avx512};
 }
+
+namespace {
+/// Without an emulator no test has passed.
+struct NeedsEmulator : testing::Environment {
+  void SetUp() override {
+    if (const std::string missing = emulated::Emulator::missing(); testsArm() && !missing.empty())
+      GTEST_SKIP() << "unsupported: " << missing;
+  }
+};
+} // namespace
+
+static testing::Environment *const needsEmulator =
+    testing::AddGlobalTestEnvironment(new NeedsEmulator);
 
 static bool takesTeam(func::FuncOp function) {
   return function.getNumArguments() >= 3 &&
@@ -81,6 +105,7 @@ void KernelLibrary::compile(const Target &target, Build build) {
   OwningOpRef<ModuleOp> module = ModuleOp::create(UnknownLoc::get(&context));
   for (func::FuncOp kernel : build(*module)) {
     func::FuncOp entry = takesTeam(kernel) ? emitTeamCall(*module, kernel) : kernel;
+    entries[kernel.getSymName().str()] = "_mlir_ciface_" + entry.getSymName().str();
     entry.setPublic();
     entry->setAttr("llvm.emit_c_interface", UnitAttr::get(&context));
   }
@@ -100,15 +125,20 @@ void KernelLibrary::compile(const Target &target, Build build) {
   std::ofstream(object, std::ios::binary).write(code->front().data(), code->front().size());
   std::string shared = folder + "/kernel.so";
   ASSERT_TRUE(succeeded(linkSharedObject(UnknownLoc::get(&context), *code, shared)));
+  if (target.isArm()) {
+    emulator = std::make_unique<emulated::Emulator>(target, shared);
+    return;
+  }
   library = dlopen(shared.c_str(), RTLD_NOW | RTLD_LOCAL);
   ASSERT_TRUE(library) << dlerror();
 }
 
 Kernel KernelLibrary::kernel(StringRef symbol) const {
-  void *entry = nullptr;
-  for (StringRef suffix : {"_team", ""})
-    if (library && !entry)
-      entry = dlsym(library, ("_mlir_ciface_" + symbol + suffix).str().c_str());
+  const auto found = entries.find(std::string_view(symbol));
+  EXPECT_TRUE(found != entries.end()) << symbol.str();
+  if (emulator)
+    return Kernel(emulator.get(), found->second);
+  void *entry = library ? dlsym(library, found->second.c_str()) : nullptr;
   EXPECT_TRUE(entry) << symbol.str();
   return Kernel(entry);
 }

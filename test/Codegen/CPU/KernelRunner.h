@@ -5,19 +5,25 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Kernel tests take the road that artifacts take: kernel IR, object, shared object, dlopen.
+// Kernel tests take the road that artifacts take: kernel IR, object, shared object, dlopen. Those
+// of another processor are called in an emulator.
 //
 //===----------------------------------------------------------------------===//
 
 #ifndef EASYQUANT_TEST_CODEGEN_CPU_KERNELRUNNER_H
 #define EASYQUANT_TEST_CODEGEN_CPU_KERNELRUNNER_H
 
+#include "Emulated/Emulator.h"
+
 #include "easyquant/Codegen/CPU/Kernels.h"
 #include "easyquant/Emit/EmitObject.h"
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
 #include <string>
 
 namespace easyquant::cpu {
@@ -50,7 +56,8 @@ template <typename T, int Rank> struct MemRef {
 bool cpuRuns(const Target &target);
 
 /// The forms of a kernel that can be tested on this CPU: AVX2, and AVX-512 with VNNI natively where
-/// the CPU has it, else with the dot product emulated and compiled for AVX2.
+/// the CPU has it, else with the dot product emulated and compiled for AVX2. With
+/// EASYQUANT_TEST_PROCESSOR=aarch64 those of Arm, in an emulator.
 std::array<Target, 2> testTargets();
 
 /// A compiled kernel. Arguments: MemRef by reference, index as int64_t, f32 and i32 as they are; in
@@ -58,8 +65,12 @@ std::array<Target, 2> testTargets();
 class Kernel {
 public:
   explicit Kernel(void *entry) : entry(entry) {}
+  Kernel(emulated::Emulator *emulator, std::string symbol)
+      : emulator(emulator), symbol(std::move(symbol)) {}
 
   template <typename... Args> void operator()(Args &&...args) const {
+    if (emulator)
+      return emulator->call(symbol, {send(args)...});
     reinterpret_cast<void (*)(decltype(pass(args))...)>(entry)(pass(args)...);
   }
 
@@ -71,7 +82,30 @@ private:
   static int32_t pass(int32_t value) { return value; }
   static float pass(float value) { return value; }
 
-  void *entry;
+  template <typename T, int Rank> static emulated::Passed send(const MemRef<T, Rank> &view) {
+    int64_t last = 0;
+    bool isEmpty = false;
+    for (int d = 0; d < Rank; ++d) {
+      last += (view.sizes[d] - 1) * view.strides[d];
+      isEmpty |= view.sizes[d] <= 0;
+    }
+    const auto begin = reinterpret_cast<uintptr_t>(view.aligned + view.offset);
+    return {{emulated::Kind::Memory, sizeof(view)},
+            &view,
+            begin,
+            isEmpty ? begin : begin + (last + 1) * sizeof(T)};
+  }
+  static emulated::Passed send(int64_t value) {
+    return {{emulated::Kind::Integer, static_cast<uint64_t>(value)}};
+  }
+  static emulated::Passed send(int32_t value) { return send(int64_t(value)); }
+  static emulated::Passed send(float value) {
+    return {{emulated::Kind::Float, std::bit_cast<uint32_t>(value)}};
+  }
+
+  void *entry = nullptr;
+  emulated::Emulator *emulator = nullptr;
+  std::string symbol;
 };
 
 /// Kernels, and other functions, that are compiled together, which costs less than one after
@@ -96,8 +130,10 @@ private:
   void compile(const Target &target,
                llvm::function_ref<llvm::SmallVector<mlir::func::FuncOp>(mlir::ModuleOp)> build);
 
+  std::map<std::string, std::string, std::less<>> entries; ///< of each symbol
   std::string folder, object;
   void *library = nullptr;
+  std::unique_ptr<emulated::Emulator> emulator;
 };
 
 /// One kernel.

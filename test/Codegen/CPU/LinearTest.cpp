@@ -373,7 +373,8 @@ INSTANTIATE_TEST_SUITE_P(Forms, Linear,
                            Target target = testTargets()[std::get<1>(info.param)];
                            return llvm::StringRef(nameOf(form.weights)).upper() +
                                   (form.isTable ? "table" : "") +
-                                  (form.quantizedInput ? "q_" : "_") + target.name().str() +
+                                  (form.quantizedInput ? "q_" : "_") +
+                                  instructionSetOf(target.isa).symbol() +
                                   (target.emulateDot ? "_emulated" : "");
                          });
 

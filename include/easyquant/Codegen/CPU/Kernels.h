@@ -85,8 +85,8 @@ using easyquant::RowOp;
 using easyquant::RowQuantization;
 
 /// In the order of formats::kInstructionSets, which has their names and processors.
-enum class Isa { AVX2, AVX512VNNI, NeonDot };
-inline constexpr std::array kIsas = {Isa::AVX2, Isa::AVX512VNNI, Isa::NeonDot};
+enum class Isa { AVX2, AVX512VNNI, NeonDot, NeonI8mm };
+inline constexpr std::array kIsas = {Isa::AVX2, Isa::AVX512VNNI, Isa::NeonDot, Isa::NeonI8mm};
 static_assert(kIsas.size() == formats::kInstructionSets.size());
 inline const formats::InstructionSet &instructionSetOf(Isa isa) {
   return formats::kInstructionSets[static_cast<size_t>(isa)];
