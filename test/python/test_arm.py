@@ -54,9 +54,9 @@ def here(artifact, *options):
     return run_tool("easyquant-run", artifact, "--isa=avx2", *options)
 
 
-def check_same_bits(emulate, both, folder, **prompt):
+def check_same_bits(emulate, both, folder, tokens=12, **prompt):
     """Tokens and logits, of this machine and of Arm."""
-    count = "--max-new-tokens=12"
+    count = f"--max-new-tokens={tokens}"
     expected = results(here, both, folder / "here.json", count, **prompt)
     assert expected.pop("isa") == "avx2"
     for isa in ("neon-dot", "neon-i8mm"):
@@ -116,6 +116,22 @@ def test_other_models(artifact, emulate, workspace, tmp_path, name, scheme):
         write_model(folder, *MODELS[name]())
     prompt = ",".join(str(token % 97) for token in map(int, PROMPT.split(",")))
     check_same_bits(emulate, artifact(folder, *BOTH, f"--scheme={scheme}"), tmp_path, prompt=prompt)
+
+
+@emulated
+@pytest.mark.parametrize("scheme", ["none", "W8A8", "W4A8", "Q4"])
+def test_a_layer_of_smollm2(artifact, emulate, smollm2_layer, workspace, tmp_path, scheme):
+    folder = workspace / "smollm2-layer"
+    if not folder.exists():
+        write_model(folder, *smollm2_layer)
+    check_same_bits(emulate, artifact(folder, *BOTH, f"--scheme={scheme}"), tmp_path, tokens=3)
+
+
+@emulated
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["none", "W8A8", "W4A8", "Q4"])
+def test_smollm2(artifact, emulate, smollm2, tmp_path, scheme):
+    check_same_bits(partial(emulate, timeout=1800), artifact(smollm2, *BOTH, f"--scheme={scheme}"), tmp_path, tokens=3)
 
 
 @emulated
