@@ -48,7 +48,7 @@ endfunction()
 set(standard <algorithm> <cmath> <filesystem> <functional> <map> <memory> <string> <vector>
   <fmt/core.h> <tl/expected.hpp>)
 easyquant_precompile_headers(EasyQuantHeaders easyquant_flags ${standard} <nlohmann/json.hpp>)
-if(NOT EASYQUANT_RUNTIME_ONLY)
+if(TARGET GTest::gtest)
   easyquant_precompile_headers(EasyQuantTestHeaders easyquant_flags ${standard}
     <random> <nlohmann/json.hpp> <gtest/gtest.h>)
   target_link_libraries(EasyQuantTestHeaders PRIVATE GTest::gtest)

@@ -4,6 +4,7 @@ import argparse
 import collections
 import concurrent.futures
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,14 @@ REPO = Path(__file__).resolve().parent.parent
 PYTHON = sys.executable
 # Unit tests that take minutes: they come first, so that none is left alone at the end.
 LONG = ("GPUAttentionTest", "GPULinearTest", "GPUResourcesTest", "GPUWeightOnlyTest", "GroupedRowsTest", "LinearTest", "RowOpsTest")
+
+
+ARM = REPO / "build-aarch64"
+SYSROOT = Path("/usr/aarch64-linux-gnu")  # of Debian's libc6-arm64-cross
+# Unit tests of kernels that take seconds in the emulator; all can run there (docs/guide/arm.md).
+EMULATED_KERNELS = ("Conv1dTest", "HeadNormTest", "MaskClustersTest", "OnlineScalesTest", "RopeTest", "VectorMathTest")
+# Programs that start others cannot be emulated by themselves.
+EMULATED = ("EasyQuantCApiTests", "EasyQuantFailingAllocationTests", "EasyQuantRuntimeTests", "SupportTest")
 
 
 class Totals:
@@ -93,6 +102,18 @@ def main():
                 junit = scratch / f"{build.name}-{program.name}.xml"
                 yield f"{build.name}: {program.name}", [program, f"--gtest_output=xml:{junit}"], junit, env
 
+        def emulated_tests(build):
+            """What an emulated Arm CPU runs, where setup.sh could install what that takes."""
+            if not shutil.which("qemu-aarch64") or not all(path.exists() for path in (SYSROOT, ARM / "lib/libomp.so.5", *(ARM / "unittests" / name for name in EMULATED))):
+                return
+            emulator = ["qemu-aarch64", "-cpu", "max", "-L", SYSROOT, "-E", f"LD_LIBRARY_PATH={SYSROOT}/lib:{ARM}/lib"]
+            for name in EMULATED:
+                junit = scratch / f"{ARM.name}-{name}.xml"
+                yield f"{ARM.name}: {name}", [*emulator, ARM / "unittests" / name, f"--gtest_output=xml:{junit}"], junit
+            for name in EMULATED_KERNELS:
+                junit = scratch / f"{ARM.name}-{name}.xml"
+                yield f"kernels for aarch64: {name}", [build / "unittests" / name, f"--gtest_output=xml:{junit}"], junit, {"EASYQUANT_TEST_PROCESSOR": "aarch64"}
+
         sources = subprocess.run(["git", "ls-files", "*.cpp", "*.h"], cwd=REPO, capture_output=True, text=True, check=True)
         # Each takes one core, or little time. The long ones begin, so that they run beside others.
         suites = []
@@ -108,6 +129,7 @@ def main():
             ]
         suites += [
             *unit_tests(args.build),
+            *emulated_tests(args.build),
             ("prose", ["scripts/lint.sh", "--prose"]),
             ("format", ["clang-format-22", "--dry-run", "-Werror", *sources.stdout.split()]),
             ("generated docs", ["scripts/generate-docs.sh", "--check"]),

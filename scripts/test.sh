@@ -14,6 +14,7 @@ done
 
 scripts/setup.sh
 cmake --build build --target test/all benchmarks/all
+[[ ! -e build-aarch64/build.ninja ]] || cmake --build build-aarch64 --target test/all
 if [[ $fast == no ]]; then
   for preset in asan tsan; do
     [[ -e build-$preset/build.ninja ]] || cmake --preset "$preset" >/dev/null

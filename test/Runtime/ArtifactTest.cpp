@@ -23,7 +23,7 @@ class ArtifactTest : public testing::Test {
 protected:
   void SetUp() override { writeFixture(folder.path()); }
 
-  fs::path file(const char *name) const { return folder.path() / name; }
+  fs::path file(const std::string &name) const { return folder.path() / name; }
 
   void expectError(ErrorCode code, const std::string &part, bool skipChecksums = false) const {
     Result<Artifact> artifact = Artifact::open(folder.path().string(), skipChecksums);
@@ -103,7 +103,8 @@ TEST_F(ArtifactTest, FindsWhatIsWrongWithShards) {
 }
 
 TEST_F(ArtifactTest, NamesAMissingFolderOrFile) {
-  for (const char *name : {"model.so", "weights.safetensors", "tokenizer.json", "manifest.json"}) {
+  for (const char *name :
+       {kProgramFile.c_str(), "weights.safetensors", "tokenizer.json", "manifest.json"}) {
     writeFixture(folder.path());
     fs::remove(file(name));
     expectError(ErrorCode::NotFound, name);
@@ -117,7 +118,7 @@ TEST_F(ArtifactTest, NamesAMissingFolderOrFile) {
 }
 
 TEST_F(ArtifactTest, RefusesWhatIsNoFolderOrNoFile) {
-  Result<Artifact> artifact = Artifact::open(file("model.so").string(), false);
+  Result<Artifact> artifact = Artifact::open(file(kProgramFile).string(), false);
   ASSERT_FALSE(artifact.has_value());
   EXPECT_EQ(artifact.error().code, ErrorCode::Unsupported);
 
@@ -134,7 +135,7 @@ TEST_F(ArtifactTest, RefusesWhatIsNoFolderOrNoFile) {
 }
 
 TEST_F(ArtifactTest, FindsAFlippedBitAnywhere) {
-  for (const char *name : {"model.so", "weights.safetensors", "tokenizer.json"}) {
+  for (const char *name : {kProgramFile.c_str(), "weights.safetensors", "tokenizer.json"}) {
     std::string original = readFile(file(name));
     for (size_t at : {size_t(0), original.size() / 2, original.size() - 1}) {
       std::string damaged = original;
@@ -175,7 +176,7 @@ TEST_F(ArtifactTest, ComparesTheManifestsChecksumBeforeItsFields) {
 }
 
 TEST_F(ArtifactTest, ComparesSizesEvenWithoutChecksums) {
-  for (const char *name : {"model.so", "weights.safetensors"}) {
+  for (const char *name : {kProgramFile.c_str(), "weights.safetensors"}) {
     std::string original = readFile(file(name));
     for (const std::string &other :
          {original.substr(0, original.size() - 1), original + '\0', std::string()}) {

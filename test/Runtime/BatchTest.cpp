@@ -27,7 +27,7 @@ class BatchTest : public testing::Test {
 protected:
   void SetUp() override {
     writeFixture(folder.path());
-    auto loaded = Model::load(folder.path().string(), "avx2", false);
+    auto loaded = Model::load(folder.path().string(), kIsa, false);
     ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
     model = std::move(*loaded);
   }

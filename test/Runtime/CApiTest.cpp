@@ -37,7 +37,7 @@ protected:
 
   Owned<eq_model> load() {
     eq_model *model = nullptr;
-    eq_model_options options = {"avx2", 0, nullptr, nullptr, 0};
+    eq_model_options options = {kIsa.c_str(), 0, nullptr, nullptr, 0};
     expectSuccess(eq_model_load(folder.path().c_str(), &options, &model));
     return Owned<eq_model>(model);
   }
@@ -58,7 +58,7 @@ TEST_F(CApiTest, DescribesTheModel) {
   EXPECT_EQ(eq_abi_version(), uint32_t(EQ_ABI_VERSION));
   EXPECT_EQ(eq_model_vocab_size(model.get()), FIXTURE_VOCAB);
   EXPECT_EQ(eq_model_max_context(model.get()), FIXTURE_MAX_CONTEXT);
-  EXPECT_EQ(std::string(eq_model_isa(model.get())), "avx2");
+  EXPECT_EQ(std::string(eq_model_isa(model.get())), kIsa);
   EXPECT_EQ(eq_model_weights_bytes(model.get()), FIXTURE_WEIGHTS_BYTES);
   EXPECT_EQ(std::string(eq_model_manifest(model.get())), readFile(folder.path() / "manifest.json"));
 }
@@ -176,9 +176,11 @@ TEST_F(CApiTest, ErrorsCarryCodeAndMessage) {
   eq_model *noModel = nullptr;
   expectError(eq_model_load("/nonexistent", nullptr, &noModel), EQ_NOT_FOUND,
               "/nonexistent: no such folder; expected an artifact that `easyquant compile` wrote");
+  const std::vector<std::string> isas =
+      easyquant::formats::instructionSetsOf(easyquant::formats::hostProcessor());
   eq_model_options options = {"sse2", 0, nullptr, nullptr, 0};
   expectError(eq_model_load(folder.path().c_str(), &options, &noModel), EQ_INVALID_ARGUMENT,
-              "isa: found \"sse2\", expected auto, avx2 or avx512vnni");
+              "isa: found \"sse2\", expected auto, " + isas.front() + " or " + isas.back());
   EXPECT_EQ(noModel, nullptr);
 
   Owned<eq_model> model = load();

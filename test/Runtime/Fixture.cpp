@@ -64,7 +64,7 @@ nlohmann::json easyquant::runtime::test::fileEntry(const fs::path &file) {
 
 nlohmann::json easyquant::runtime::test::writeFixtureFiles(const fs::path &folder,
                                                            const FixtureWeights &weights) {
-  fs::copy_file(FIXTURE_MODEL, folder / "model.so", fs::copy_options::overwrite_existing);
+  fs::copy_file(FIXTURE_MODEL, folder / kProgramFile, fs::copy_options::overwrite_existing);
   writeFile(folder / "tokenizer.json", "{}\n");
   std::vector<int64_t> shape = {FIXTURE_VOCAB, FIXTURE_DIM};
   auto writer = formats::SafetensorsWriter::create(
@@ -77,7 +77,6 @@ nlohmann::json easyquant::runtime::test::writeFixtureFiles(const fs::path &folde
 
   nlohmann::json manifest = nlohmann::json::parse(R"({
     "format": "easyquant-artifact", "format_version": 3, "easyquant_version": "0.1.0",
-    "target": "cpu",
     "model": {"architecture": "fixture", "hidden_size": 5, "intermediate_size": 5, "num_layers": 1,
               "num_heads": 1, "num_kv_heads": 1, "head_dim": 5, "bos_token_id": null,
               "eos_token_ids": [2], "parameters": 190},
@@ -94,11 +93,13 @@ nlohmann::json easyquant::runtime::test::writeFixtureFiles(const fs::path &folde
                 "symmetric": true},
        "input": {"bits": 8, "codes": "integer", "granularity": "token", "symmetric": true, "dynamic": true},
        "bytes": 380, "weight_error": 0.004, "largest_error": 0.001}],
-    "program": {"abi": 8, "cache_type": "f32", "cache_scheme": null,
-                "entries": {"avx2": "easyquant_step_avx2",
-                            "avx512vnni": "easyquant_step_avx512vnni"}},
+    "program": {"abi": 8, "cache_type": "f32", "cache_scheme": null},
     "files": {}
   })");
+  manifest["target"] = formats::hostProcessor().target;
+  for (const std::string &isa : formats::instructionSetsOf(formats::hostProcessor()))
+    manifest["program"]["entries"][isa] =
+        "easyquant_step_" + formats::findInstructionSet(isa)->symbol();
   manifest["model"]["vocab_size"] = int(FIXTURE_VOCAB);
   manifest["model"]["max_context"] = int(FIXTURE_MAX_CONTEXT);
   manifest["program"]["max_rows"] = int(FIXTURE_MAX_ROWS);
@@ -107,7 +108,7 @@ nlohmann::json easyquant::runtime::test::writeFixtureFiles(const fs::path &folde
   manifest["program"]["cache"] = {{"page_tokens", int(FIXTURE_PAGE_TOKENS)},
                                   {"page_bytes", int(FIXTURE_PAGE_BYTES)},
                                   {"window_bytes", int(FIXTURE_WINDOW_BYTES)}};
-  for (const char *name : {"model.so", "weights.safetensors", "tokenizer.json"})
+  for (const char *name : {kProgramFile.c_str(), "weights.safetensors", "tokenizer.json"})
     manifest["files"][name] = fileEntry(folder / name);
   return manifest;
 }

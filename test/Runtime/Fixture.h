@@ -10,6 +10,8 @@
 
 #include "FixtureModel.h"
 
+#include "easyquant/Formats/InstructionSets.h"
+
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -37,13 +39,17 @@ private:
 std::string readFile(const std::filesystem::path &path);
 void writeFile(const std::filesystem::path &path, const std::string &bytes);
 
+/// The plainest instruction set of this processor, and the file of an artifact with its code.
+inline const std::string kIsa = formats::instructionSetsOf(formats::hostProcessor()).front();
+inline const std::string kProgramFile = formats::hostProcessor().programFile;
+
 /// FIXTURE_VOCAB x FIXTURE_DIM floats each.
 struct FixtureWeights {
   std::vector<float> embedding, unembedding;
   explicit FixtureWeights(uint32_t seed = 0);
 };
 
-/// Writes model.so, weights.safetensors and a tokenizer file; returns the manifest that goes with
+/// Writes code, weights.safetensors and a tokenizer file; returns the manifest that goes with
 /// them, not yet written.
 nlohmann::json writeFixtureFiles(const std::filesystem::path &folder,
                                  const FixtureWeights &weights = FixtureWeights());

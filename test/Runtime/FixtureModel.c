@@ -221,4 +221,6 @@ ENTRY(second)
 #else
 ENTRY(avx2)
 ENTRY(avx512vnni)
+ENTRY(neon_dot)
+ENTRY(neon_i8mm)
 #endif

@@ -27,7 +27,7 @@ class KeptStatesTest : public testing::Test {
 protected:
   void SetUp() override {
     writeRecurrentFixture(folder.path());
-    auto loaded = Model::load(folder.path().string(), "avx2", false);
+    auto loaded = Model::load(folder.path().string(), kIsa, false);
     ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
     model = std::move(*loaded);
   }

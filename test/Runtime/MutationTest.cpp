@@ -96,7 +96,7 @@ void expectErrorOrManifest(const std::string &text) {
   EXPECT_GE(result->model.vocabSize, 1);
   EXPECT_GE(result->program.maxRows, 1);
   EXPECT_FALSE(result->program.entries.empty());
-  EXPECT_TRUE(result->files.count("model.so") && result->files.count("weights.safetensors"));
+  EXPECT_TRUE(result->files.count(kProgramFile) && result->files.count("weights.safetensors"));
 }
 
 TEST(Mutation, ManifestText) {

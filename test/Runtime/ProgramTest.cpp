@@ -20,10 +20,11 @@ namespace {
 using Entries = std::map<std::string, std::string>;
 
 const Entries kBoth = {{"avx2", "a"}, {"avx512vnni", "b"}};
-const CpuFeatures kNone = {};
-const CpuFeatures kAvx2 = {{"AVX2", "FMA", "F16C"}};
+const CpuFeatures kNone = {{}, &formats::kProcessors[0]};
+const CpuFeatures kAvx2 = {{"AVX2", "FMA", "F16C"}, &formats::kProcessors[0]};
 const CpuFeatures kAvx512 = {
-    {"AVX2", "FMA", "F16C", "AVX512F", "AVX512BW", "AVX512DQ", "AVX512VL", "AVX512VNNI"}};
+    {"AVX2", "FMA", "F16C", "AVX512F", "AVX512BW", "AVX512DQ", "AVX512VL", "AVX512VNNI"},
+    &formats::kProcessors[0]};
 const CpuFeatures kCortexA76 = {{"LSE", "DotProd"}, &formats::kProcessors[1]};
 const CpuFeatures kNeoverseV1 = {{"LSE", "DotProd", "I8MM"}, &formats::kProcessors[1]};
 
@@ -117,7 +118,7 @@ protected:
 
   void expectLoadError(ErrorCode code, const std::string &part) {
     writeManifest(folder.path(), manifest);
-    auto model = Model::load(folder.path().string(), "avx2", false);
+    auto model = Model::load(folder.path().string(), kIsa, false);
     ASSERT_FALSE(model.has_value());
     EXPECT_EQ(model.error().code, code) << model.error().message;
     EXPECT_NE(model.error().message.find(part), std::string::npos) << model.error().message;
@@ -128,19 +129,19 @@ protected:
 };
 
 TEST_F(ProgramTest, NamesAMissingEntry) {
-  manifest["program"]["entries"]["avx2"] = "easyquant_step_neon";
-  expectLoadError(ErrorCode::Corrupt, "model.so: does not define "
-                                      "easyquant_step_neon, which the manifest "
-                                      "lists");
+  manifest["program"]["entries"][kIsa] = "easyquant_step_neon";
+  expectLoadError(ErrorCode::Corrupt, kProgramFile + ": does not define "
+                                                     "easyquant_step_neon, which the manifest "
+                                                     "lists");
 }
 
 TEST_F(ProgramTest, RefusesWhatIsNoSharedObject) {
-  std::string original = readFile(folder.path() / "model.so");
+  std::string original = readFile(folder.path() / kProgramFile);
   for (const std::string &bytes :
        {std::string("#!/bin/sh\n"), std::string(), original.substr(0, 100)}) {
-    writeFile(folder.path() / "model.so", bytes);
-    manifest["files"]["model.so"] = fileEntry(folder.path() / "model.so");
-    expectLoadError(ErrorCode::Corrupt, "model.so: cannot be loaded as a shared object: ");
+    writeFile(folder.path() / kProgramFile, bytes);
+    manifest["files"][kProgramFile] = fileEntry(folder.path() / kProgramFile);
+    expectLoadError(ErrorCode::Corrupt, kProgramFile + ": cannot be loaded as a shared object: ");
   }
 }
 
@@ -153,27 +154,27 @@ float firstLogit(const Model &model) {
 
 TEST_F(ProgramTest, AReplacedArtifactIsLoadedAnewWhileTheOldOneLives) {
   writeManifest(folder.path(), manifest);
-  auto old = Model::load(folder.path().string(), "avx2", false);
+  auto old = Model::load(folder.path().string(), kIsa, false);
   ASSERT_TRUE(old.has_value()) << old.error().message;
   float before = firstLogit(**old);
 
   // As the compiler does it: a new folder takes the place of the old one.
-  fs::path path = folder.path() / "model.so";
+  fs::path path = folder.path() / kProgramFile;
   TemporaryFolder other;
   FixtureWeights weights(7);
   nlohmann::json replacement = writeFixtureFiles(other.path(), weights);
-  replacement["program"]["entries"]["avx2"] = "easyquant_step_second";
-  fs::copy_file(FIXTURE_SECOND_MODEL, other.path() / "model.so",
+  replacement["program"]["entries"][kIsa] = "easyquant_step_second";
+  fs::copy_file(FIXTURE_SECOND_MODEL, other.path() / kProgramFile,
                 fs::copy_options::overwrite_existing);
-  replacement["files"]["model.so"] = fileEntry(other.path() / "model.so");
-  for (const char *name : {"model.so", "weights.safetensors"}) {
+  replacement["files"][kProgramFile] = fileEntry(other.path() / kProgramFile);
+  for (const char *name : {kProgramFile.c_str(), "weights.safetensors"}) {
     fs::copy_file(other.path() / name, folder.path() / "temporary");
     fs::rename(folder.path() / "temporary", folder.path() / name);
   }
   writeManifest(folder.path(), replacement);
 
-  // Only the new model.so has this entry.
-  auto fresh = Model::load(folder.path().string(), "avx2", false);
+  // Only the new code has this entry.
+  auto fresh = Model::load(folder.path().string(), kIsa, false);
   ASSERT_TRUE(fresh.has_value()) << fresh.error().message;
   EXPECT_NEAR(firstLogit(**fresh), referenceLogits(weights, {3})[1], 1e-5);
   EXPECT_EQ(firstLogit(**old), before);
@@ -183,7 +184,7 @@ TEST_F(ProgramTest, ModelsComeAndGo) {
   // Worker threads of OpenMP outlive the program that started them.
   writeManifest(folder.path(), manifest);
   for (int round = 0; round < 3; ++round) {
-    auto model = Model::load(folder.path().string(), "avx2", false);
+    auto model = Model::load(folder.path().string(), kIsa, false);
     ASSERT_TRUE(model.has_value()) << model.error().message;
     auto session = Session::create(*model, 0, 2);
     ASSERT_TRUE(session.has_value());

@@ -43,7 +43,7 @@ protected:
       writeFixture(folder.path());
     else
       writeRecurrentFixture(folder.path());
-    model = Model::load(folder.path().string(), "avx2", false).value();
+    model = Model::load(folder.path().string(), kIsa, false).value();
     batch = std::make_unique<Batch>(
         Batch::create(model, {.context = kContext,
                               .sequences = kSequences,

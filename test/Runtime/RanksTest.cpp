@@ -53,7 +53,7 @@ protected:
         DeviceRequest request;
         request.device = "cpu";
         request.communicator = std::move(communicators[rank]);
-        auto model = Model::load(folder.path().string(), "avx2", false, request);
+        auto model = Model::load(folder.path().string(), kIsa, false, request);
         Result<void> done = model ? Result<void>() : Unexpected(model.error());
         if (model && rank == 0)
           lead(std::move(*model));
@@ -98,7 +98,7 @@ TEST_F(RanksTest, TwoGiveTheLogitsOfOne) {
     logits.push_back(logitsOf(session));
     return logits;
   };
-  auto one = play(*Model::load(alone.path().string(), "avx2", false));
+  auto one = play(*Model::load(alone.path().string(), kIsa, false));
   std::vector<std::vector<float>> two;
   auto errors = run(2, [&](std::shared_ptr<const Model> model) {
     EXPECT_EQ(model->rank(), 0);
@@ -130,7 +130,7 @@ TEST_F(RanksTest, BatchesComeAndGo) {
 TEST_F(RanksTest, AnotherNumberIsAnErrorOnEach) {
   for (const std::string &error : run(3, [](auto) { FAIL() << "loaded"; }))
     EXPECT_NE(error.find("was compiled for 2 ranks, found 3; start 2"), std::string::npos) << error;
-  auto one = Model::load(folder.path().string(), "avx2", false);
+  auto one = Model::load(folder.path().string(), kIsa, false);
   ASSERT_FALSE(one.has_value());
   EXPECT_NE(one.error().message.find("was compiled for 2 ranks, found one"), std::string::npos)
       << one.error().message;

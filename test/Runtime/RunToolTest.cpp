@@ -67,8 +67,10 @@ TEST_F(RunToolTest, GeneratesGreedily) {
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
   EXPECT_EQ(outcome.output, greedy({1, 5, 9, 3, 7, 11}, 12));
   EXPECT_EQ(outcome.errors, "");
-  Outcome threads = run(artifact() + " --tokens 1,5,9,3,7,11 --max-new-tokens 12 --ignore-eos "
-                                     "--threads 2 --isa avx2 --context 18");
+  Outcome threads = run(artifact() +
+                        " --tokens 1,5,9,3,7,11 --max-new-tokens 12 --ignore-eos "
+                        "--threads 2 --context 18 --isa " +
+                        kIsa);
   EXPECT_EQ(threads.output, outcome.output);
   Outcome artifactLast =
       run("--ignore-eos --max-new-tokens 12 --tokens 1,5,9,3,7,11 " + artifact());
@@ -86,14 +88,14 @@ TEST_F(RunToolTest, StopsAtTheEndOfSequence) {
 
 TEST_F(RunToolTest, WritesJson) {
   std::string path = (scratch.path() / "result.json").string();
-  Outcome outcome =
-      run(artifact() + " --tokens 1,5 --max-new-tokens 3 --ignore-eos --isa avx2 --json " + path);
+  Outcome outcome = run(artifact() + " --tokens 1,5 --max-new-tokens 3 --ignore-eos --json " +
+                        path + " --isa " + kIsa);
   ASSERT_EQ(outcome.status, 0) << outcome.errors;
   nlohmann::json result = nlohmann::json::parse(readFile(path));
   EXPECT_EQ(result["prompt"], nlohmann::json({1, 5}));
   EXPECT_EQ(result["generated"], nlohmann::json::parse("[" + greedy({1, 5}, 3) + "]"));
   EXPECT_EQ(result["stopped"], "length");
-  EXPECT_EQ(result["isa"], "avx2");
+  EXPECT_EQ(result["isa"], kIsa);
   EXPECT_EQ(result["logits"].size(), size_t(FIXTURE_VOCAB));
 
   expectFailure(artifact() + " --tokens 1 --json /nonexistent/x.json",

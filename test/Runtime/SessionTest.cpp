@@ -34,7 +34,7 @@ protected:
 
   void load() {
     writeManifest(folder.path(), manifest);
-    auto loaded = Model::load(folder.path().string(), "avx2", false);
+    auto loaded = Model::load(folder.path().string(), kIsa, false);
     ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
     model = std::move(*loaded);
   }
@@ -326,7 +326,7 @@ TEST_F(SessionTest, ModelsLoadInSeveralThreadsAtOnce) {
   std::atomic<int> loaded = 0;
   for (int i = 0; i < 4; ++i)
     threads.emplace_back([&] {
-      auto own = Model::load(folder.path().string(), "avx2", false);
+      auto own = Model::load(folder.path().string(), kIsa, false);
       auto session = own ? Session::create(*own, 16, 1) : Unexpected(own.error());
       loaded += session.has_value() && session->prefill(std::vector<int32_t>{1, 2}).has_value();
     });

@@ -36,7 +36,7 @@ std::string Emulator::missing() {
   for (const std::string &path :
        {std::string(kLibraries), built("unittests/KernelHost"), built("lib/libomp.so.5")})
     if (!llvm::sys::fs::exists(path))
-      return "no " + path + " (scripts/setup.sh makes it)";
+      return "no " + path + " (scripts/test.sh makes it)";
   return {};
 }
 
