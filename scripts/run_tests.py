@@ -24,7 +24,7 @@ SYSROOT = Path("/usr/aarch64-linux-gnu")  # of Debian's libc6-arm64-cross
 # Unit tests of kernels that take seconds in the emulator; all can run there (docs/guide/arm.md).
 EMULATED_KERNELS = ("Conv1dTest", "HeadNormTest", "MaskClustersTest", "OnlineScalesTest", "RopeTest", "VectorMathTest")
 # Programs that start others cannot be emulated by themselves.
-EMULATED = ("EasyQuantCApiTests", "EasyQuantFailingAllocationTests", "EasyQuantRuntimeTests", "SupportTest")
+EMULATED = ("EasyQuantRuntimeTests", "EasyQuantFailingAllocationTests", "EasyQuantCApiTests", "SupportTest")
 
 
 class Totals:
