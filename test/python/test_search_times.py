@@ -131,3 +131,13 @@ def test_limits_that_are_none(stories, tmp_path, option, value):
     done = command(stories, "--avg-bits", "4", "--calib", tmp_path / "text.txt", "-o", tmp_path / "r.yaml", option, value)
     assert_refused(done, f"{option} {value}: expected milliseconds above 0")
     assert not (tmp_path / "r.yaml").exists()
+
+
+def test_limits_of_another_processor(stories, tmp_path):
+    """The error comes before the notes of what ran until then."""
+    (tmp_path / "text.txt").write_text(TEXT)
+    other = {"x86_64": "aarch64", "aarch64": "x86_64"}[platform.machine()]
+    limits = ("--max-decode-ms", "5", "--target", other)
+    done = command(stories, "--avg-bits", "5", "--calib", tmp_path / "text.txt", "--nsamples", "2", "--seqlen", "64", "-o", tmp_path / "r.yaml", *limits)
+    assert_refused(done, f"first target, '{other}'", "note: site")
+    assert done.stderr.startswith("error: max-decode-ms is measured on this machine's CPU")

@@ -53,8 +53,11 @@ def tool_environment() -> dict[str, str]:
 
 
 def explain(tool: Path, returncode: int, text: str) -> str:
-    """What a tool that has failed said; where the system could not start it, what to install."""
+    """What a tool that has failed said, its error before its notes; where the system could not start it, what to install."""
     missing = re.search(r"error while loading shared libraries: (\S+): cannot open shared object file", text)
     if returncode == 127 and missing:
         return f"{tool}: needs {missing[1]}, which is not on this machine; on Debian 12: apt-get install {DEBIAN_PACKAGES}"
-    return (text.strip() or f"{tool.name} failed with status {returncode} and no message").removeprefix("error: ")
+    said = text.strip() or f"{tool.name} failed with status {returncode} and no message"
+    if found := re.match(r"((?:note: .*\n)*)error: ", said):
+        said = f"{said[found.end():]}\n{found[1]}".strip()
+    return said
