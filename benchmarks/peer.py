@@ -94,7 +94,7 @@ def llama_sources(cache):
         folder.mkdir(parents=True, exist_ok=True)
         run_all(folder, "the sources of llama.cpp",
                 [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:", "-d", folder, PEER_PACKAGES[0]],
-                ["bash", "-c", "tar -xzf *.tar.gz --strip-components=1"])  # fmt: skip
+                ["bash", "-c", "rm -rf unpacked && mkdir unpacked && tar -xzf *.tar.gz -C unpacked --strip-components=1 && mv unpacked/vendor . && rm -r unpacked"])  # fmt: skip
     return sources
 
 

@@ -42,13 +42,19 @@ fi
 
 # ---- Arm ------------------------------------------------------------------------------------------------------------
 # Tests of code for Arm take a cross compiler and an emulator, which Debian has for x86-64. Without them these tests are skipped.
-if [[ $(uname -m) == x86_64 ]]; then
+# What could not be had is not tried again at every run.
+without=build-aarch64/without
+without_arm() {
+  mkdir -p "$(dirname "$without")"
+  echo "note: tests of code for Arm are skipped: $1; to try again, rm $without" >"$without"
+}
+if [[ $(uname -m) == x86_64 && ! -e $without ]]; then
   mapfile -t missing < <(missing_of qemu-user g++-aarch64-linux-gnu)
   if ((${#missing[@]})); then
     say "Installing for tests of code for Arm: ${missing[*]}"
     log=$(mktemp)
     if ! { "${sudo[@]}" apt-get update -q && "${install[@]}" -y -q --no-remove "${missing[@]}"; } >"$log" 2>&1; then
-      echo "note: ${missing[*]} could not be installed, so that tests of code for Arm are skipped: $(tail -1 "$log")" >&2
+      without_arm "${missing[*]} could not be installed: $(tail -1 "$log")"
     fi
     rm -f "$log"
   fi
@@ -56,7 +62,7 @@ fi
 # Code for Arm runs on LLVM's OpenMP, too: Debian's of arm64, beside what is built for it. apt's own lists stay those of this machine.
 arm_headers=/usr/aarch64-linux-gnu/include/c++
 arm_openmp=$PWD/build-aarch64/lib/libomp.so.5
-if [[ -e $arm_headers && ! -e $arm_openmp ]]; then
+if [[ -e $arm_headers && ! -e $arm_openmp && ! -e $without ]]; then
   say "Fetching libomp.so.5 for arm64"
   fetched=$(mktemp -d)
   mkdir -p "$fetched/lists/partial" "$fetched/cache/archives/partial" "$(dirname "$arm_openmp")"
@@ -65,10 +71,11 @@ if [[ -e $arm_headers && ! -e $arm_openmp ]]; then
     dpkg-deb -x "$fetched"/libomp5-19_*.deb "$fetched/root"
     cp -L "$fetched"/root/usr/lib/llvm-19/lib/libomp.so.5 "$arm_openmp"
   else
-    echo "note: no libomp5-19 for arm64 could be fetched, so that tests of code for Arm are skipped: $(tail -1 "$fetched/log")" >&2
+    without_arm "no libomp5-19 for arm64 could be fetched: $(tail -1 "$fetched/log")"
   fi
   rm -rf "$fetched"
 fi
+[[ ! -e $without ]] || cat "$without" >&2
 
 # ---- Python environment ---------------------------------------------------------------------------------------------
 # Installed anew only when pyproject.toml has changed since the last time.

@@ -177,8 +177,8 @@ template <typename Fields> void mapFields(Fields &fields, LaunchList &list) {
   fields.required("max_rows", list.maxRows, Bounds{1, kMaxInt32});
   fields.required("arena_bytes", list.arenaBytes, kBytes);
   fields.required("state_bytes", list.stateBytes, kBytes);
-  // These are of one place: what is made for all of them is a product that nobody multiplies
-  // checked.
+  // For one place. The runtime multiplies them by the number of places without a check for
+  // overflow.
   fields.required("partial_bytes", list.partialBytes, Bounds{0, int64_t(1) << 30});
   fields.required("partial_counters", list.partialCounters, Bounds{0, int64_t(1) << 20});
   fields.required("cache", list.cache);

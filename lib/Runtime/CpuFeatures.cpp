@@ -102,16 +102,22 @@ Result<std::string> easyquant::runtime::selectIsa(std::string_view requested,
   if (!set)
     return makeError(ErrorCode::InvalidArgument, "isa: found \"{}\", expected {}", requested,
                      choices(*features.processor, "auto"));
-  if (!hasCodeFor(*features.processor, entries)) // of which one could be chosen
+  // Another name would not help where all code is for other processors.
+  if (!hasCodeFor(*features.processor, entries))
     return selectBest(entries, features, path, compiled);
-  if (!entries.count(std::string(requested)))
-    return makeError(ErrorCode::Unsupported,
-                     "{}: not compiled for {} but for {}; choose one of those, or recompile", path,
-                     requested, fmt::join(compiled, ", "));
   if (set->processor != features.processor)
     return makeError(ErrorCode::Unsupported,
                      "isa: {} is code for {}, and this machine is {}; choose auto", requested,
                      set->processor->name, features.processor->name);
+  if (!entries.count(std::string(requested))) {
+    std::erase_if(compiled, [&](std::string_view isa) {
+      const InstructionSet *other = formats::findInstructionSet(isa);
+      return other && other->processor != features.processor;
+    });
+    return makeError(ErrorCode::Unsupported,
+                     "{}: not compiled for {} but for {}; choose one of those, or recompile", path,
+                     requested, fmt::join(compiled, ", "));
+  }
   std::vector<std::string_view> missing = missingFeatures(requested, features);
   if (!missing.empty())
     return makeError(ErrorCode::Unsupported,

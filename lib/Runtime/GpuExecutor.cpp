@@ -99,6 +99,7 @@ private:
   /// sequences share pages, or have several rows, may need more.
   int64_t partialPlaces() const;
   Result<void> makeRoomForPartials(int64_t places);
+  Result<void> allocatePartials(int64_t places);
   Result<void> makeRoomForLogits(int64_t rows);
   /// Copies the windows of the step's sequences, so that it can be left in its midst.
   Result<void> keepWindows(std::span<const SequenceStep> sequences);
@@ -176,8 +177,14 @@ Result<void> GpuExecutor::makeRoomForPartials(int64_t places) {
   if (places * program.partialBytes <= partials.size())
     return {};
   recordings.clear(); // they write to the old place
-  if (partials.size() > 0)
-    places = std::max(places, 2 * partials.size() / program.partialBytes);
+  const int64_t known = partials.size() > 0 ? partials.size() / program.partialBytes : 0;
+  // More than it takes, if that fits: the next step may be longer.
+  if (2 * known > places && allocatePartials(2 * known))
+    return {};
+  return allocatePartials(places);
+}
+
+Result<void> GpuExecutor::allocatePartials(int64_t places) {
   partials = DeviceMemory(); // which is made last: where it is, counters are, too
   const int64_t bytes = places * program.partialCounters * int64_t(sizeof(int32_t));
   if (auto done = partialCounters.allocate(model.device, bytes, "counters of parts of attention");

@@ -158,7 +158,9 @@ Result<bool> GpuStepInput::makeRoom(const std::shared_ptr<Device> &device) {
     most = std::max(most, pieceCount(cut));
   if (most < roomForPieces)
     return false;
-  return allocatePieces(device, 2 * most + 1).transform([] { return true; });
+  if (allocatePieces(device, 2 * most + 1))
+    return true;
+  return allocatePieces(device, most + 1).transform([] { return true; });
 }
 
 Result<void> GpuStepInput::uploadPages(Queue &queue, std::span<const SequenceStep> sequences) {

@@ -22,10 +22,10 @@ using namespace easyquant::runtime;
 
 Result<void> Model::loadForCpu(std::string_view isa) {
   const auto &entries = manifest().program.entries;
-  if (entries.empty())
+  if (manifest().gpu && !hasCodeFor(formats::hostProcessor(), entries))
     return makeError(ErrorCode::Unsupported,
-                     "{}: has no code for CPUs; run it with --device cuda, {}", artifact.path(),
-                     withoutGpu(manifest()));
+                     "{}: has no code for CPUs{}; run it with --device cuda, {}", artifact.path(),
+                     entries.empty() ? "" : " like this machine's", withoutGpu(manifest()));
   Result<std::string> chosen = selectIsa(isa, entries, CpuFeatures::host(), artifact.path());
   if (!chosen)
     return Unexpected(chosen.error());

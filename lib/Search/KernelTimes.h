@@ -18,8 +18,8 @@
 
 namespace easyquant::search {
 
-/// Whether this machine's CPU runs code for the target, or for one of those that its name stands
-/// for.
+/// Whether the target is code for this machine's processor. What is timed then is the best
+/// instruction set that the CPU has.
 bool canTimeKernels(const targets::Family &family, llvm::StringRef target);
 
 /// Fills the milliseconds of these stages of a space. A candidate takes as long as the kernels of

@@ -297,10 +297,10 @@ LogicalResult SearchBitwidths::readOptions() {
       !timed.empty() && !kernelTargets.empty() &&
       !canTimeKernels(*families.front(), kernelTargets[0]))
     return fail() << optionOf(timed.front())
-                  << " is measured on this machine's CPU, which does not run code for the first "
-                     "target, '"
+                  << " is measured on this machine's CPU, and the first target, '"
                   << kernelTargets[0]
-                  << "': search for target cpu, or give a budget of bytes alone";
+                  << "', is code for another processor: search for target cpu, or give a budget of "
+                     "bytes alone";
   for (const std::string &name : fit)
     if (const recipe::MethodInfo *method = recipe::findMethod(name);
         !method || method->stage == recipe::Stage::Base)

@@ -98,6 +98,12 @@ TEST(SelectIsa, TellsProcessorsApart) {
                 "with `easyquant compile … --target x86_64`");
   expectRefused(selectIsa("neon-dot", all, kAvx2, "m"), ErrorCode::Unsupported,
                 "isa: neon-dot is code for aarch64, and this machine is x86_64; choose auto");
+  expectRefused(selectIsa("neon-i8mm", {{"avx2", "a"}, {"neon-dot", "c"}}, kAvx2, "m"),
+                ErrorCode::Unsupported,
+                "isa: neon-i8mm is code for aarch64, and this machine is x86_64; choose auto");
+  expectRefused(selectIsa("avx512vnni", {{"avx2", "a"}, {"neon-dot", "c"}}, kAvx512, "m"),
+                ErrorCode::Unsupported,
+                "m: not compiled for avx512vnni but for avx2; choose one of those, or recompile");
   // Nothing is to be chosen where all code is for another processor.
   for (const char *isa : {"avx2", "avx512vnni", "neon-dot"})
     EXPECT_EQ(selectIsa(isa, kBoth, kCortexA76, "m").error().message,

@@ -164,8 +164,8 @@ void addFamily(std::unique_ptr<const Family> family);
 
 /// In the order in which programs are made.
 std::vector<const Family *> families();
-/// The family of this name, or that of the target of this name. InvalidArgument, naming all that
-/// there are.
+/// The family of this name, or that of the target or the request of this name. InvalidArgument,
+/// naming all that there are.
 Result<const Family *> findFamily(llvm::StringRef name);
 /// The families of all these names, each once; where there is no name, the one that was registered
 /// first.

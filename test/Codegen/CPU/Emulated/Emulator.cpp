@@ -32,11 +32,12 @@ static std::string built(const char *file) {
 
 std::string Emulator::missing() {
   if (!llvm::sys::findProgramByName("qemu-aarch64"))
-    return "no qemu-aarch64";
-  for (const std::string &path :
-       {std::string(kLibraries), built("unittests/KernelHost"), built("lib/libomp.so.5")})
+    return "no qemu-aarch64 (Debian's qemu-user)";
+  if (!llvm::sys::fs::exists(kLibraries))
+    return std::string("no ") + kLibraries + " (Debian's g++-aarch64-linux-gnu)";
+  for (const std::string &path : {built("unittests/KernelHost"), built("lib/libomp.so.5")})
     if (!llvm::sys::fs::exists(path))
-      return "no " + path + " (scripts/test.sh makes it)";
+      return "no " + path + " (scripts/test.sh makes it with Debian's g++-aarch64-linux-gnu)";
   return {};
 }
 
