@@ -477,14 +477,22 @@ void Append::commit() noexcept {
 
 Result<void> Append::run(std::span<Batch::Item> items) {
   works.reserve(items.size());
-  for (Batch::Item &item : items) {
-    Result<Result<void>> admitted = admit(item);
+  // Ids grow with time: where pages run out, it is the youngest sequences that get none.
+  std::vector<Batch::Item *> byAge;
+  byAge.reserve(items.size());
+  for (Batch::Item &item : items)
+    byAge.push_back(&item);
+  std::ranges::sort(byAge, {},
+                    [](const Batch::Item *item) { return std::pair(item->sequence, item); });
+  for (Batch::Item *item : byAge) {
+    Result<Result<void>> admitted = admit(*item);
     if (!admitted)
       return Unexpected(admitted.error());
-    item.result = std::move(*admitted);
-    if (item.result && item.isScored())
-      askFor(item, 0, batch.logits(item.sequence));
+    item->result = std::move(*admitted);
+    if (item->result && item->isScored())
+      askFor(*item, 0, batch.logits(item->sequence));
   }
+  std::ranges::sort(works, {}, &Work::item);
   if (Result<void> answered = answer(); !answered)
     return answered;
   for (const Work &work : works)

@@ -60,6 +60,7 @@ struct Variable {
   uint64_t elements = 1; ///< 0: `name[]`, whose size the launch says.
   uint32_t range = 0;    ///< `%r<10>`: ten registers %r0 ... %r9.
   bool isPointer = false;
+  uint32_t pointeeAlign = 1; ///< `.ptr .align`
   bool isExtern = false;
   std::vector<InitialValue> initializer;
 

@@ -11,6 +11,7 @@
 #include "MBarrier.h"
 
 #include <algorithm>
+#include <cstring>
 #include <deque>
 
 using namespace easyquant;
@@ -124,6 +125,14 @@ packArguments(const DecodedKernel &decoded, const KernelInfo &info, const Argume
                        "{}: argument {} has {} bytes, but parameter {} is .{} of {} bytes",
                        info.name, i + 1, value.size(), info.parameters[i].name,
                        info.parameters[i].type, place.bytes);
+    if (const uint32_t align = info.parameters[i].pointeeAlignment; align > 1) {
+      uint64_t address = 0;
+      std::memcpy(&address, value.data(), std::min(value.size(), sizeof(address)));
+      if (address % align != 0)
+        return makeError(ErrorCode::InvalidArgument,
+                         "{}: argument {} ({}) is {:#x}, but the kernel claims a multiple of {}",
+                         info.name, i + 1, info.parameters[i].name, address, align);
+    }
     std::copy(value.begin(), value.end(), bytes.begin() + place.offset);
   }
   return bytes;

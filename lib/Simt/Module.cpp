@@ -29,7 +29,8 @@ Result<std::shared_ptr<const Module>> Module::parse(std::string text, std::strin
     for (const ast::Variable &parameter : function->parameters)
       info.parameters.push_back({std::string(parameter.name),
                                  std::string(infoOf(parameter.type).name),
-                                 static_cast<uint32_t>(parameter.bytes()), parameter.alignment()});
+                                 static_cast<uint32_t>(parameter.bytes()), parameter.alignment(),
+                                 parameter.pointeeAlign});
     module->kernelInfos.push_back(std::move(info));
   }
   return std::shared_ptr<const Module>(std::move(module));

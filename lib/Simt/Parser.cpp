@@ -69,6 +69,7 @@ private:
     expect(';');
   }
   std::optional<Space> spaceOf(std::string_view word) const;
+  uint32_t alignment();
   Variable variableHead(Space space);
   void variableTail(Variable &variable, bool parameter);
   std::vector<Variable> variables(Space space);
@@ -164,6 +165,14 @@ void Parser::parse() {
   }
 }
 
+/// After `.align`.
+uint32_t Parser::alignment() {
+  const uint64_t align = integer("an alignment");
+  if (!std::has_single_bit(align) || align > 4096)
+    fail(".align takes a power of two up to 4096");
+  return static_cast<uint32_t>(align);
+}
+
 /// `.align 4 .v2 .b32`, after the space.
 Variable Parser::variableHead(Space space) {
   Variable variable{};
@@ -172,10 +181,7 @@ Variable Parser::variableHead(Space space) {
   while (peek().kind == Token::Identifier && peek().text[0] == '.') {
     std::string_view word = next().text;
     if (word == ".align") {
-      uint64_t align = integer("an alignment");
-      if (!std::has_single_bit(align) || align > 4096)
-        fail(".align takes a power of two up to 4096");
-      variable.align = align;
+      variable.align = alignment();
     } else if (word == ".v2" || word == ".v4" || word == ".v8") {
       variable.vector = word[2] - '0';
     } else if (word == ".ptr") {
@@ -183,7 +189,7 @@ Variable Parser::variableHead(Space space) {
       if (peek().kind == Token::Identifier && spaceOf(peek().text))
         next();
       if (accept(".align"))
-        integer("an alignment"); // of what it points to
+        variable.pointeeAlign = alignment();
     } else if (word == ".attribute") {
       expect('(');
       while (!accept(')'))

@@ -207,6 +207,28 @@ TEST_F(BatchTest, IdsAreOfOneSequence) {
   expectLogitsOf(batch, 2, {4, 5});
 }
 
+TEST_F(BatchTest, TheYoungestSequenceGetsNoPages) {
+  // Three pages of eight tokens: two sequences have one each, and both want another.
+  Batch batch = create({.context = 24, .sequences = 2, .tokens = 24, .threads = 1});
+  std::vector<int32_t> old = randomTokens(8, 1), young = randomTokens(8, 2);
+  for (int64_t id : {0, 1})
+    ASSERT_EQ(batch.add().value(), id);
+  ASSERT_TRUE(append(batch, 0, old).has_value());
+  ASSERT_TRUE(append(batch, 1, young).has_value());
+  const int32_t next[] = {3, 4};
+  Batch::Item items[] = {{.sequence = 1, .tokens = {next, 1}},
+                         {.sequence = 0, .tokens = {next + 1, 1}}};
+  ASSERT_TRUE(batch.append(items).has_value());
+  expectError(std::move(items[0].result), ErrorCode::OutOfRange,
+              "cache pages: 1 tokens at position 8 take 1 pages of 8 tokens, 0 of them copies of "
+              "shared ones, but 0 of the 3 pages are free; append fewer, remove or truncate "
+              "sequences, or create the batch for more tokens");
+  EXPECT_TRUE(items[1].result.has_value());
+  old.push_back(4);
+  expectLogitsOf(batch, 0, old);
+  expectLogitsOf(batch, 1, young);
+}
+
 TEST_F(BatchTest, ForksShareFullPagesAndWriteTheirOwn) {
   // Six pages: of 20 tokens three, and three more for copies and what comes behind them.
   Batch batch = create({.context = 100, .sequences = 3, .tokens = 48, .threads = 1});

@@ -168,6 +168,12 @@ TEST(Errors, NameWhatTheLaunchLacks) {
   Arguments wrong;
   wrong.add(uint32_t(1)).add(1.0f);
   EXPECT_NE(errorOf(good, {}, wrong).find("parameter p is .u64 of 8 bytes"), std::string::npos);
+  std::string claims = moduleText(kernelText(".param .u64 .ptr .global .align 16 p", ""));
+  Arguments odd;
+  odd.add(uint64_t(0x1008));
+  EXPECT_NE(errorOf(claims, {}, odd)
+                .find("argument 1 (p) is 0x1008, but the kernel claims a multiple of 16"),
+            std::string::npos);
   LaunchOptions large;
   large.block = {1024, 2, 1};
   EXPECT_NE(errorOf(moduleText(kernelText("", "")), large).find("1 to 1024 threads"),

@@ -214,6 +214,18 @@ def test_all_is_launched_once_a_step(open_model, name):
         assert together == alone
 
 
+def test_a_long_prompt_is_one_step(open_model):
+    """Of up to 4,096 rows, where CPUs take 512."""
+    model = open_model("long llama")
+    assert model.manifest["gpu"]["max_rows"] == 4096
+    launches = []
+    for tokens in (40, 600):
+        batch = _runtime.Batch(model, context=640, sequences=1, measure=True)
+        assert batch.append([(batch.add(), random_tokens(1, tokens, VOCAB))]) == [None]
+        launches.append({phase: cost["launches"] for phase, cost in batch.breakdown().items() if phase in ("attention", "gemm", "quantize")})
+    assert launches[0] == launches[1]
+
+
 def test_what_sequences_go_back_is_restored_in_a_launch_a_layer(open_model):
     model = open_model("int8 cache")
     batch = _runtime.Batch(model, context=CONTEXT, sequences=4, measure=True)
@@ -327,7 +339,7 @@ def test_more_sequences_than_there_is_memory_for(open_model, artifact, workspace
     model = open_model("llama")
     path = artifact(workspace / "llama-batch", *MODELS["llama"][1], CHIP)
     command = "import sys\nfrom easyquant import _runtime\n_runtime.Batch(_runtime.Model(sys.argv[1], device='cuda'), sequences=10000)"
-    fake = {"LD_LIBRARY_PATH": str(BUILD / "unittests" / "fake-cuda"), "FAKE_CUDA_MEMORY": "4000000", "FAKE_CUDA_IMAGE": str(path / "kernels.sm_80.ptx")}
+    fake = {"LD_LIBRARY_PATH": str(BUILD / "unittests" / "fake-cuda"), "FAKE_CUDA_MEMORY": "40000000", "FAKE_CUDA_IMAGE": str(path / "kernels.sm_80.ptx")}
     result = subprocess.run([sys.executable, "-c", command, path], env=os.environ | fake, capture_output=True, text=True)
     assert result.returncode == 1 and model.device == "simt"
     for word in ("10000 sequences", "bytes on the device", "fewer sequences"):

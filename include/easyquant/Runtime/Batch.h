@@ -143,7 +143,7 @@ public:
   /// An item that fails has the error as its `result`, and its sequence is as it was while the
   /// others go on: InvalidArgument (no such sequence, one that an item before it has, no token, or
   /// one outside the vocabulary), OutOfRange (the context is full, or the pool has too few free
-  /// pages, which items get in their order), Corrupt (logits that are not finite).
+  /// pages, which the oldest sequences get first), Corrupt (logits that are not finite).
   ///
   /// Errors: Interrupted (by the progress function), OutOfRange (a thread that makes its first call
   /// is not granted its helpers, or no memory for logits), and what the device says. All sequences

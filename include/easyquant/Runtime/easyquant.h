@@ -345,7 +345,7 @@ typedef struct eq_batch_item {
 
     An item that cannot be (a sequence that is not there, a token out of range, a full context, no
     page left for it) or whose logits are not finite fails alone: its error is in the item, its
-    sequence is as it was, and the others go on. Items get pages in their order.
+    sequence is as it was, and the others go on. The oldest sequences get pages first.
 
     The call fails for all of them where it is interrupted, and where memory for the step or the
     device fails: all sequences are then as they were, and each item's `status` is EQ_OK. */

@@ -48,6 +48,7 @@ class Memory;
 struct KernelParameterInfo {
   std::string name, type;
   uint32_t bytes, alignment;
+  uint32_t pointeeAlignment; ///< of what a pointer points to, as the kernel claims (`.ptr .align`)
 };
 
 struct KernelInfo {

@@ -164,8 +164,11 @@ public:
   Parameters &readsRows(llvm::StringRef name, bool there = true) {
     return reads(name, there).number((name + "_stride").str(), there);
   }
-  Parameters &writesRows(llvm::StringRef name, bool there = true) {
-    return writes(name, there).number((name + "_stride").str(), there);
+  Parameters &writesRows(llvm::StringRef name, bool there = true, int64_t alignment = 16) {
+    writes(name, there);
+    if (there)
+      list.back().alignment = alignment;
+    return number((name + "_stride").str(), there);
   }
   std::vector<Parameter> rows() { return number("rows").list; }
 

@@ -143,7 +143,8 @@ Description describe(const RowSpec &spec) {
     parameters.reads("absmax", spec.absMax == RowSpec::AbsMax::Given);
     parameters.writes("codes").writes("scales").writes("sums", spec.sums);
     const bool hasZeros = spec.zeroPoints && (isStatic || spec.scaleGroup);
-    parameters.writes("zeros", hasZeros).writesRows("extrema", isOnline);
+    parameters.writes("zeros", hasZeros)
+        .writesRows("extrema", isOnline, 2 * sizeof(float)); // those of one site among those of all
   }
   description.parameters = parameters.rows();
   return description;

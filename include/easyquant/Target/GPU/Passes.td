@@ -26,7 +26,9 @@ def EmitGPUProgram : Pass<"easyquant-emit-gpu-program", "::mlir::ModuleOp"> {
   let options = [
     Option<"output", "output", "std::string", "\"\"", "folder of the artifact">,
     ListOption<"chips", "target", "std::string", "chips, such as sm_80; docs/Targets.md lists them">,
-    MaxRows, KVCache,
+    // A chip is filled by more rows than a CPU.
+    Option<"maxRows", "max-rows", "int64_t", "4096", "most tokens of one step of all sequences; buffers are planned for it">,
+    KVCache,
   ];
   let dependentDialects = [
     "::mlir::arith::ArithDialect", "::mlir::gpu::GPUDialect", "::mlir::LLVM::LLVMDialect", "::mlir::math::MathDialect",
