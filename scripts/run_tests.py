@@ -22,7 +22,7 @@ LONG = ("GPUAttentionTest", "GPULinearTest", "GPUResourcesTest", "GPUWeightOnlyT
 ARM = REPO / "build-aarch64"
 SYSROOT = Path("/usr/aarch64-linux-gnu")  # of Debian's libc6-arm64-cross
 # Unit tests of kernels that take seconds in the emulator; all can run there (docs/guide/arm.md).
-EMULATED_KERNELS = ("Conv1dTest", "HeadNormTest", "MaskClustersTest", "OnlineScalesTest", "RopeTest", "VectorMathTest")
+EMULATED_KERNELS = ("Conv1dTest", "HeadNormTest", "MaskClustersTest", "OnlineScalesTest", "RopeTest", "RowGradientsTest", "VectorMathTest")
 # Programs that start others cannot be emulated by themselves.
 EMULATED = ("EasyQuantRuntimeTests", "EasyQuantFailingAllocationTests", "EasyQuantCApiTests", "SupportTest")
 
