@@ -214,6 +214,18 @@ def test_all_is_launched_once_a_step(open_model, name):
         assert together == alone
 
 
+@pytest.mark.parametrize("name", ["llama", "int8 cache"])
+def test_bytes_that_a_decode_step_uploads(open_model, name):
+    """At most 64 a sequence and 32 a piece, of which a sequence has one here; and the heads of two lists, and what tables are filled up with."""
+    for sequences in (1, 16, 256):
+        batch = _runtime.Batch(open_model(name), context=CONTEXT, sequences=sequences, measure=True)
+        ids = [batch.add() for _ in range(sequences)]
+        batch.append([(id, [1, 2]) for id in ids])
+        before = batch.breakdown()["load"]["bytes"]
+        batch.append([(id, [3]) for id in ids])
+        assert 0 < batch.breakdown()["load"]["bytes"] - before <= (64 + 32) * sequences + 2 * 32 + 5 * 16
+
+
 def test_a_long_prompt_is_one_step(open_model):
     """Of up to 4,096 rows, where CPUs take 512."""
     model = open_model("long llama")
