@@ -77,7 +77,8 @@ inline std::vector<double> expectedOf(RowOp op, const RowInputs &in) {
     for (int64_t m = 0; m < a.rows; ++m)
       for (int64_t c = 0; c < a.columns; ++c) {
         const double gate = std::min<double>(a(m, c), 7.0);
-        out(m, c) = (std::clamp<double>(b(m, c), -7, 7) + 1) * gate / (1.0 + std::exp(-1.702 * gate));
+        out(m, c) =
+            (std::clamp<double>(b(m, c), -7, 7) + 1) * gate / (1.0 + std::exp(-1.702 * gate));
       }
     break;
   case RowOp::Mul:
