@@ -38,20 +38,21 @@ static easyquant::gpu::HeadsSpec rotationOf(lm::RopeOp op) {
 }
 
 /// What kernels that use a layer's part of the cache take.
-static void addCache(LaunchBuilder &b, Arguments &arguments,
-                     const easyquant::gpu::AttentionSpec &spec, Value cache, Value batch,
-                     int64_t layer) {
-  easyquant::gpu::CacheBytes bytes = cacheBytes(spec);
-  arguments.set("cache", b.cache(cache, layer * bytes.page));
+static LogicalResult addCache(LaunchBuilder &b, Arguments &arguments,
+                              const easyquant::gpu::AttentionSpec &spec, Operation *op) {
+  auto place = b.placeInCache(op, spec, /*rotatesKeys=*/spec.keyPositions > 0, /*slide=*/false);
+  if (failed(place))
+    return failure();
+  Value cache = op->getOperand(3), batch = op->getOperand(4);
+  arguments.set("cache", b.cache(cache, place->page));
   arguments.set("pages", b.argument("pages"));
   if (spec.kv) {
-    arguments.set("windows", b.cache(cache, layer * bytes.window));
-    // All layers are alike.
-    const int64_t layers = cast<lm::KVCacheType>(cache.getType()).getLayers();
-    arguments.set("window_bytes", b.index(layers * bytes.window));
+    arguments.set("windows", b.cache(cache, place->window));
+    arguments.set("window_bytes", b.index(place->windows));
   }
   arguments.set("sequences", b[batch]);
   arguments.set("row_places", b.argument("row_places"));
+  return success();
 }
 
 /// Rotates queries, and keys on their way to the cache, to which the values behind them go, too.
@@ -108,22 +109,6 @@ FailureOr<Value> GPULauncher::inBasis(LaunchBuilder &b, Operation *op, Value hea
 LogicalResult GPULauncher::attention(LaunchBuilder &b, Operation *op,
                                      easyquant::gpu::AttentionSpec spec, Arguments &arguments,
                                      const KernelOps &kernel) const {
-  auto hasSinkLogits = [](auto attention) { return attention && attention.getSinkLogits(); };
-  if (hasSinkLogits(dyn_cast<lm::AttentionOp>(op)) ||
-      hasSinkLogits(dyn_cast<equant::AttentionOp>(op)))
-    return op->emitOpError("has sink logits, for which there is no GPU kernel; compile it with "
-                           "--target cpu");
-  if (auto attention = dyn_cast<lm::AttentionOp>(op); attention && attention.getAppended())
-    return op->emitOpError("reads the keys and values of another layer, for which there is no GPU "
-                           "kernel; compile it with --target cpu");
-  if (!cast<lm::KVCacheType>(op->getOperand(3).getType()).isUniform())
-    return op->emitError("site '") << siteOf(op)
-                                   << "': layers whose heads differ in number or size have no GPU "
-                                      "kernels; compile it with --target cpu";
-  auto layer = op->getAttrOfType<IntegerAttr>("layer").getInt();
-  if (failed(b.placeInCache(op, spec, /*rotatesKeys=*/spec.keyPositions > 0,
-                            /*slide=*/false)))
-    return failure();
   Operation *last = kernel.ops.back();
   if (isa<arith::TruncFOp>(last))
     spec.output = kBF16;
@@ -131,14 +116,17 @@ LogicalResult GPULauncher::attention(LaunchBuilder &b, Operation *op,
   if (!launches)
     return op->emitError("site '")
            << siteOf(op) << "': " << launches.error().message << "; compile it with --target cpu";
-  addCache(b, arguments, spec, op->getOperand(3), op->getOperand(4), layer);
-  if (spec.appended && failed(append(b, op, arguments, kernel)))
+  if (failed(addCache(b, arguments, spec, op)))
     return failure();
   const int64_t hadamard = spec.kv ? spec.kv->hadamard : 0;
   const bool isFused = isa<lm::RopeOp>(kernel.first());
+  if (!spec.kv && isFused && failed(append(b, op, arguments, kernel)))
+    return failure();
   if (spec.kv && isFused && failed(takeToBasis(b, kernel, hadamard)))
     return failure();
-  FailureOr<Value> query = b[op->getOperand(0)], key = b[op->getOperand(1)];
+  FailureOr<Value> query = b[op->getOperand(0)], key;
+  if (!spec.appended)
+    key = b[op->getOperand(1)];
   if (hadamard && !isFused) {
     query = inBasis(b, op, op->getOperand(0), hadamard);
     key = inBasis(b, op, op->getOperand(1), hadamard);
@@ -146,8 +134,10 @@ LogicalResult GPULauncher::attention(LaunchBuilder &b, Operation *op,
       return failure();
   }
   arguments.set("q", *query);
-  arguments.set("k", *key);
-  arguments.set("v", b[op->getOperand(2)]);
+  if (!spec.appended) {
+    arguments.set("k", *key);
+    arguments.set("v", b[op->getOperand(2)]);
+  }
   arguments.set("y", b.result(last->getResult(0), b.rows(*query)));
   getOrEmit(kernels, spec, *launches);
   auto launchAll = [&](const std::vector<easyquant::gpu::Description> &all) -> LogicalResult {
@@ -170,6 +160,7 @@ LogicalResult GPULauncher::attention(LaunchBuilder &b, Operation *op,
   return launchAll(launches->behind);
 }
 
+/// Of a cache of either kind.
 template <typename AttentionLike> static easyquant::gpu::AttentionSpec specOf(AttentionLike op) {
   easyquant::gpu::AttentionSpec spec;
   spec.heads = op.getNumHeads();
@@ -178,6 +169,14 @@ template <typename AttentionLike> static easyquant::gpu::AttentionSpec specOf(At
   spec.scale = op.getScale().convertToDouble();
   spec.window = op.getWindow();
   spec.bound = op.getBound().convertToDouble();
+  spec.sinkLogits = bool(op.getSinkLogits());
+  return spec;
+}
+
+/// Floats in the cache, which another layer may have written.
+static easyquant::gpu::AttentionSpec floatSpecOf(lm::AttentionOp op) {
+  easyquant::gpu::AttentionSpec spec = specOf(op);
+  spec.appended = op.getAppended();
   return spec;
 }
 
@@ -197,12 +196,18 @@ void GPULauncher::addHeads(KernelLibrary &library) const {
                                                        const KernelOps &kernel) -> LogicalResult {
     Arguments arguments(b);
     if (auto attention = kernel.find<lm::AttentionOp>()) {
-      easyquant::gpu::AttentionSpec spec = specOf(attention);
+      easyquant::gpu::AttentionSpec spec = floatSpecOf(attention);
       spec.appended = true;
+      if (failed(arguments.setWeight("sink_logits", attention.getSinkLogits())))
+        return failure();
       return this->attention(b, attention, spec, arguments, kernel);
     }
-    if (auto attention = kernel.find<equant::AttentionOp>(); attention && kernel.next<lm::RopeOp>())
+    if (auto attention = kernel.find<equant::AttentionOp>();
+        attention && kernel.next<lm::RopeOp>()) {
+      if (failed(arguments.setWeight("sink_logits", attention.getSinkLogits())))
+        return failure();
       return this->attention(b, attention, quantizedSpecOf(attention), arguments, kernel);
+    }
     if (failed(arguments.setWeight("table", op.getTable())))
       return failure();
     arguments.set("row_places", b.argument("row_places"));
@@ -210,36 +215,39 @@ void GPULauncher::addHeads(KernelLibrary &library) const {
   });
   library.add<lm::HeadRmsNormOp>(
       [*this, copy = library.copy](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
-        if (!op.getWeight())
-          return op.emitError("site '") << siteOf(op)
-                                        << "': a norm of heads without a weight has no GPU kernel; "
-                                           "compile it with --target cpu";
         easyquant::gpu::HeadsSpec spec;
         spec.headDim = op.columnsOfHead();
         spec.heads = lm::columns(op.getInput()) / spec.headDim;
         spec.norm = true;
+        spec.plainNorm = !op.getWeight();
         spec.epsilon = op.getEpsilon().convertToDouble();
         Arguments arguments(b);
         if (failed(arguments.setWeight("weight", op.getWeight())))
           return failure();
         return heads(b, op, spec, arguments, kernel, copy);
       });
-  library.add<lm::AttentionOp>([*this](auto &b, auto op, const KernelOps &kernel) {
-    Arguments arguments(b);
-    return attention(b, op, specOf(op), arguments, kernel);
-  });
+  library.add<lm::AttentionOp>(
+      [*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
+        Arguments arguments(b);
+        if (failed(arguments.setWeight("sink_logits", op.getSinkLogits())))
+          return failure();
+        return attention(b, op, floatSpecOf(op), arguments, kernel);
+      });
   library.add<equant::AttentionOp>(
       [*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
         Arguments arguments(b);
-        if (failed(arguments.setWeight("table", op.getTable())))
+        if (failed(arguments.setWeight("table", op.getTable())) ||
+            failed(arguments.setWeight("sink_logits", op.getSinkLogits())))
           return failure();
         return attention(b, op, quantizedSpecOf(op), arguments, kernel);
       });
   // The launches before the next call of a session that went back.
-  library.addRestore<equant::AttentionOp>([*this](auto &b, auto op, const KernelOps &) {
+  library.addRestore<equant::AttentionOp>([*this](auto &b, auto op,
+                                                  const KernelOps &) -> LogicalResult {
     easyquant::gpu::AttentionSpec spec = quantizedSpecOf(op);
     Arguments arguments(b);
-    addCache(b, arguments, spec, op.getCache(), op.getBatch(), static_cast<int64_t>(op.getLayer()));
+    if (failed(addCache(b, arguments, spec, op)))
+      return failure();
     return launch(b, op, getOrEmitRestore(kernels, spec), arguments, Phase::Attention);
   });
 }

@@ -104,12 +104,7 @@ LogicalResult GPULauncher::advance(LaunchBuilder &b, equant::AdvanceOp op) const
 
 void GPULauncher::addRowOps(KernelLibrary &library) const {
   auto row = [*this](LaunchBuilder &b, const KernelOps &kernel, RowOp op, double constant,
-                     Arguments &arguments) -> LogicalResult {
-    if (op == RowOp::ClampedMul)
-      return kernel.first()->emitOpError("has a clamped gate, for which there is no GPU kernel; "
-                                         "compile it with --target cpu");
-    return rowOp(b, kernel, op, constant, arguments);
-  };
+                     Arguments &arguments) { return rowOp(b, kernel, op, constant, arguments); };
   easyquant::addRowOps(library, row);
   library.add<equant::AdvanceOp>(
       [*this](auto &b, auto op, const KernelOps &) { return advance(b, op); });

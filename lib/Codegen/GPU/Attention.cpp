@@ -105,6 +105,10 @@ static std::string symbolName(const AttentionSpec &spec) {
                   std::bit_cast<uint32_t>(static_cast<float>(spec.scale)));
   if (spec.window > 0)
     name += fmt::format("_window{}", spec.window);
+  if (spec.bound > 0)
+    name += fmt::format("_bound{:x}", std::bit_cast<uint32_t>(static_cast<float>(spec.bound)));
+  if (spec.sinkLogits)
+    name += "_sinklogits";
   if (spec.kv)
     name += "_" + schemeName(spec);
   if (spec.keyPositions > 0)
@@ -163,6 +167,7 @@ static Description describeAttend(const AttentionSpec &spec, const AttentionKern
   parameters.readsRows("q").readsRows("k", spec.kv.has_value()).readsRows("v", spec.kv.has_value());
   addCache(parameters, spec, /*written=*/false);
   description.parameters = parameters.constants("table", spec.keyPositions > 0)
+                               .constants("sink_logits", spec.sinkLogits)
                                .constants("pieces")
                                .writes("partials", isCut)
                                .writes("partial_counters", isCut)
@@ -204,10 +209,6 @@ Result<AttentionLaunches> attentionLaunches(const AttentionSpec &spec, const Chi
     return makeError(ErrorCode::Unsupported,
                      "no GPU kernel for attention with heads of {} dimensions; expected at most {}",
                      spec.headDim, kMostHeadDim);
-  if (spec.bound > 0)
-    return makeError(ErrorCode::Unsupported,
-                     "no GPU kernel for attention whose products are held within {} by a soft cap",
-                     spec.bound);
   AttentionLaunches launches;
   if (!spec.kv && !spec.appended)
     launches.before.push_back(describeAppend(spec));

@@ -45,6 +45,12 @@ public:
   mlir::Value queryRow(const Query &query);
   /// The factor of queries, by which scores are exponents of two.
   double queryScale() const;
+  /// A score within the bound of the spec.
+  mlir::Value bounded(mlir::Value score);
+  /// What a query's sums of weighted values of all tokens are multiplied by: 1 / the sum of
+  /// weights, in which the head's sink logit has its part, if there is one. `maximum` is that of
+  /// the scores.
+  mlir::Value normalizer(const Query &query, mlir::Value maximum, mlir::Value sum);
 
   mlir::Value firstToken(mlir::Value tile); ///< may be negative where codes are
   /// Tiles hold tokens before the first one that a query sees.

@@ -97,7 +97,7 @@ void CombineEmitter::combine(const AttentionBlock::Query &query) {
         }
     return next;
   });
-  Value inverse = b.reciprocalApproximate(total);
+  Value inverse = block.normalizer(query, maximum, total);
   const Float output = block.spec.output;
   Value y = block.outputRow(query);
   for (int64_t pass = 0; pass < passes; ++pass)

@@ -146,7 +146,7 @@ void MatrixAttention::mask(Values &s, Value firstToken) {
         Value seen = b.less(tile * 8 + i, end);
         if (block.masksFirst())
           seen = b.both(seen, b.less(b.sub(first, 1), tile * 8 + i));
-        score = b.select(seen, score, hidden);
+        score = b.select(seen, block.bounded(score), hidden);
       }
   }
 }
@@ -199,7 +199,8 @@ void MatrixAttention::writeOwn(const Values &state) {
   Type element = b.type(spec.output);
   for (int64_t half = 0; half < 2; ++half)
     b.ifThen(queries[half].valid, [&] {
-      Value inverse = b.reciprocalApproximate(state[kSums + half]);
+      Value inverse =
+          block.normalizer(queries[half], state[kMaxima + half], state[kSums + half]);
       Value row = b.advance(block.outputRow(queries[half]), quadColumn, element);
       for (int64_t tile = 0; tile < columnTiles(); ++tile) {
         const Value *o = &state[kOutput + tile * 4 + 2 * half];
@@ -261,7 +262,7 @@ void MatrixAttention::merge(AttentionBlock &block, const Values &state) {
             b.store(b.join({maximum, sum}), block.partialMerge(query, part));
           });
         }
-        Value inverse = b.reciprocalApproximate(sum);
+        Value inverse = block.normalizer(query, maximum, sum);
         Value two = b.join({b.mulf(x, inverse), b.mulf(y, inverse)});
         Value to = b.advance(block.outputRow(query), column, b.type(spec.output));
         b.store(b.fromF32(two, spec.output), to);

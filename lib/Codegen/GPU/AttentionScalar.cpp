@@ -120,7 +120,7 @@ ScalarAttention::Values ScalarAttention::step(Value tileIndex, ValueRange carrie
     Value seen = b.less(token, query.end);
     if (block.masksFirst())
       seen = b.both(seen, b.less(b.sub(query.first, 1), token));
-    Value score = b.select(seen, s[j], hidden);
+    Value score = b.select(seen, block.bounded(s[j]), hidden);
     Value &maximum = state[at(j)], &sum = state[at(j) + 1];
     Value largest = b.maxf(maximum, warpMax(b, score));
     Value decay = b.exp2Approximate(b.subf(maximum, largest));
@@ -147,7 +147,7 @@ void ScalarAttention::write(const Values &state) {
       block.forResult([&](bool isPart) {
         Value maximum = state[at(j)], sum = state[at(j) + 1], part = block.piece.part;
         Value row = isPart ? block.partialRow(query, part) : block.outputRow(query);
-        Value inverse = b.reciprocalApproximate(sum);
+        Value inverse = isPart ? Value() : block.normalizer(query, maximum, sum);
         const Float output = isPart ? Float::F32 : spec.output;
         for (int64_t c = 0; c < columns; ++c)
           b.ifThen(insideOf(c), [&] {

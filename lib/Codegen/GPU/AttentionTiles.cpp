@@ -7,6 +7,8 @@
 
 #include "AttentionBlock.h"
 
+#include "ScalarMath.h"
+
 #include <cmath>
 #include <numbers>
 #include <numeric>
@@ -74,6 +76,22 @@ Value AttentionBlock::queryRow(const Query &query) {
 }
 
 double AttentionBlock::queryScale() const { return spec.scale * std::numbers::log2e; }
+
+Value AttentionBlock::bounded(Value score) {
+  return spec.bound > 0 ? softCap(b, score, spec.bound * std::numbers::log2e) : score;
+}
+
+Value AttentionBlock::normalizer(const Query &query, Value maximum, Value sum) {
+  if (!spec.sinkLogits)
+    return b.reciprocalApproximate(sum);
+  Value logit = b.load(b.advance(arguments["sink_logits"], headOf(query), b.f32()), b.f32(),
+                       /*constant=*/true);
+  Value sink = b.mulf(logit, b.constant(b.f32(), std::numbers::log2e));
+  Value largest = b.maxf(sink, maximum);
+  Value decay = b.exp2Approximate(b.subf(maximum, largest));
+  Value total = b.fma(sum, decay, b.exp2Approximate(b.subf(sink, largest)));
+  return b.mulf(decay, b.reciprocalApproximate(total));
+}
 
 Value AttentionBlock::firstToken(Value tile) {
   return b.add(b.mul(tile, kernel.tile.tokens), kernel.cut.origin);

@@ -90,6 +90,12 @@ void HeadsEmitter::normalize(SmallVectorImpl<Piece> &pieces, Value head) {
       squares = squares ? b.fma(x, x, squares) : b.mulf(x, x);
   Value mean = b.divf(b.warpSum(squares), b.constant(b.f32(), static_cast<double>(spec.headDim)));
   Value scale = b.reciprocalRootApproximate(b.addf(mean, b.constant(b.f32(), spec.epsilon)));
+  auto scaled = [&](Value x) { return b.mulf(x, scale); };
+  if (!spec.hasWeight()) {
+    for (Piece &piece : pieces)
+      piece.values = llvm::map_to_vector(piece.values, scaled);
+    return;
+  }
   Value weight = arguments["weight"];
   if (spec.keyHeads > 0)
     weight = b.select(b.less(head, spec.heads), weight, arguments["key_weight"]);
@@ -99,7 +105,7 @@ void HeadsEmitter::normalize(SmallVectorImpl<Piece> &pieces, Value head) {
       Value w = b.guarded(piece.inside, b.zero(b.f32()), [&] {
         return b.load(b.advance(weight, column, b.f32()), b.f32(), true);
       });
-      x = b.mulf(b.mulf(x, scale), w);
+      x = b.mulf(scaled(x), w);
     }
 }
 
@@ -195,7 +201,8 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const HeadsSpec &spec, cons
     name += fmt::format("_{}", spec.keyHeads);
   name += fmt::format("x{}", spec.headDim);
   if (spec.norm)
-    name += fmt::format("_norm{:x}", std::bit_cast<uint32_t>(static_cast<float>(spec.epsilon)));
+    name += fmt::format("_{}norm{:x}", spec.plainNorm ? "plain" : "",
+                        std::bit_cast<uint32_t>(static_cast<float>(spec.epsilon)));
   if (spec.positions > 0)
     name += fmt::format("_rope{}", spec.positions);
   if (spec.rotated() != spec.headDim)
@@ -209,8 +216,8 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const HeadsSpec &spec, cons
   kernel.grid[1].factor = divideCeil(spec.allHeads(), kWarps);
   kernel.parameters = Parameters()
                           .writesRows("x")
-                          .constants("weight", spec.norm)
-                          .constants("key_weight", spec.norm && spec.keyHeads > 0)
+                          .constants("weight", spec.hasWeight())
+                          .constants("key_weight", spec.hasWeight() && spec.keyHeads > 0)
                           .constants("table", spec.positions > 0)
                           .constants("row_places", spec.positions > 0 || spec.append)
                           .constants("sequences", spec.append)

@@ -168,8 +168,12 @@ RowEmitter::Values RowEmitter::compute(const Piece &piece) {
       y.push_back(b.mulf(geluTanh(v), u));
     return y;
   }
-  case RowOp::ClampedMul:
-    break; // refused before: GPUKernels.cpp
+  case RowOp::ClampedMul: {
+    Values up = readRow("up", spec.input, piece);
+    for (auto [v, u] : llvm::zip_equal(x, up))
+      y.push_back(clampedGate(b, v, u));
+    return y;
+  }
   case RowOp::Mul: {
     Values up = readRow("up", spec.input, piece);
     for (auto [v, u] : llvm::zip_equal(x, up))

@@ -23,6 +23,19 @@ Value logistic(KernelBuilder &b, Value x) {
   return b.reciprocalApproximate(b.addf(decay, b.constant(b.f32(), 1.0)));
 }
 
+Value clampedGate(KernelBuilder &b, Value gate, Value up) {
+  // Numbers that are none stay so, as sums of them would.
+  auto clamp = [&](Value v, arith::CmpFPredicate beyond, double bound) {
+    Value limit = b.constant(b.f32(), bound);
+    return b.select(b.compare(beyond, v, limit), limit, v);
+  };
+  gate = clamp(gate, arith::CmpFPredicate::OGT, kGateClamp);
+  up = clamp(up, arith::CmpFPredicate::OGT, kGateClamp);
+  up = clamp(up, arith::CmpFPredicate::OLT, -kGateClamp);
+  Value slope = b.constant(b.f32(), kGateSlope), one = b.constant(b.f32(), 1.0);
+  return b.mulf(b.mulf(gate, logistic(b, b.mulf(gate, slope))), b.addf(up, one));
+}
+
 Value softCap(KernelBuilder &b, Value x, double bound) {
   // tanh(u) = 2 logistic(2u) - 1, which cancels where u is small: there by its series.
   Value u = b.mulf(x, b.constant(b.f32(), 1 / bound));

@@ -38,6 +38,8 @@ struct GPUFamily final : Family {
                 .title = "GPUs",
                 .names = chipNames(),
                 .groups = {},
+                .hasSinkLogits = true,
+                .hasUnlikeHeads = true,
                 .file = {.stem = formats::kGpuWeightsStem, .bf16Floats = true, .wholeLines = true},
                 .fusions = {.bf16Results = true,
                             .rotations = true,

@@ -302,17 +302,28 @@ TEST(GPUHeads, NormAndRotation) {
     int64_t heads, keyHeads, headDim;
     bool norm, rope;
     int64_t dims = 0; ///< 0: all
+    bool plain = false;
 
     int64_t rotated() const { return dims > 0 ? dims : headDim; }
   };
-  const Case cases[] = {
-      {9, 3, 64, false, true},   {8, 4, 8, false, true},    {16, 8, 128, true, true},
-      {3, 0, 20, true, true},    {5, 1, 256, true, false},  {2, 1, 7, true, false},
-      {1, 0, 2, false, true},    {71, 1, 100, false, true}, {6, 2, 128, false, true, 96},
-      {3, 1, 20, true, true, 6}, {2, 1, 96, true, true, 64}};
+  const Case cases[] = {{9, 3, 64, false, true},
+                        {8, 4, 8, false, true},
+                        {16, 8, 128, true, true},
+                        {3, 0, 20, true, true},
+                        {5, 1, 256, true, false},
+                        {2, 1, 7, true, false},
+                        {1, 0, 2, false, true},
+                        {71, 1, 100, false, true},
+                        {6, 2, 128, false, true, 96},
+                        {3, 1, 20, true, true, 6},
+                        {2, 1, 96, true, true, 64},
+                        {4, 0, 16, true, false, 0, true},
+                        {1, 0, 512, true, false, 0, true},
+                        {2, 1, 12, true, true, 0, true}};
   auto specOf = [&](const Case &c) {
     HeadsSpec spec{c.heads, c.keyHeads, c.headDim, c.norm, kEpsilon, c.rope ? kPositions : 0};
     spec.dims = c.dims;
+    spec.plainNorm = c.plain;
     return spec;
   };
   for (const Case &c : cases)
@@ -333,9 +344,9 @@ TEST(GPUHeads, NormAndRotation) {
         DeviceBuffer<float> keyWeight(device, {weights.begin() + c.headDim, weights.end()});
         StepInput step(device, rows, position);
         std::map<std::string, Argument> arguments = {{"x", device_x}, {"x_stride", stride}};
-        if (c.norm)
+        if (c.norm && !c.plain)
           arguments.emplace("weight", weight);
-        if (c.norm && c.keyHeads > 0)
+        if (c.norm && !c.plain && c.keyHeads > 0)
           arguments.emplace("key_weight", keyWeight);
         if (c.rope) {
           arguments.emplace("table", device_table);
@@ -355,7 +366,7 @@ TEST(GPUHeads, NormAndRotation) {
               double scale = 1 / std::sqrt(squares / double(c.headDim) + kEpsilon);
               const float *w = weights.data() + (h < c.heads ? 0 : c.headDim);
               for (int64_t d = 0; d < c.headDim; ++d)
-                head[d] *= scale * w[d];
+                head[d] *= scale * (c.plain ? 1 : w[d]);
             }
             for (int64_t i = 0; c.rope && i < c.rotated() / 2; ++i) {
               const float *turn = table.data() + (position + m) * c.rotated() + 2 * i;

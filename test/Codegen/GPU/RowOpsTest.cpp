@@ -23,7 +23,7 @@ namespace {
 constexpr RowOp kOps[] = {RowOp::Quantize, RowOp::RmsNorm, RowOp::LayerNorm,  RowOp::SiluMul,
                           RowOp::GeluMul,  RowOp::Mul,     RowOp::SigmoidMul, RowOp::GeluTanh,
                           RowOp::GeluErf,  RowOp::Add,     RowOp::Multiply,   RowOp::SoftCap,
-                          RowOp::Copy,     RowOp::AddBias, RowOp::Gather};
+                          RowOp::Copy,     RowOp::AddBias, RowOp::Gather,     RowOp::ClampedMul};
 /// One warp a row, several warps, a register-resident row of 1024 threads, a row read again.
 constexpr int64_t kColumns[] = {1, 7, 16, 64, 100, 578, 4096, 36868};
 

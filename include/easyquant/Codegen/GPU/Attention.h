@@ -56,7 +56,8 @@ namespace easyquant::gpu {
 //===- Heads --------------------------------------------------------------===//
 
 /// Prepares queries and keys for attention, in place. Every head (headDim consecutive columns of x)
-/// is divided by its root mean square and multiplied with a weight (`norm`: headDim floats). Then
+/// is divided by its root mean square and multiplied with a weight (`norm`: headDim floats;
+/// `plainNorm`: there is no weight). Then
 /// its first R dimensions are rotated by the angles of its token's position (`positions` > 0: table
 /// is positions x R/2 x 2 floats (cos, sin); dimension i pairs with i + R/2). Keys that lie behind
 /// the queries in the row can go along: `keyHeads` more heads, with a weight of their own. With
@@ -72,8 +73,10 @@ struct HeadsSpec {
   bool append = false;
   int64_t hadamard = 0; ///< columns of a block of Numerics/Hadamard.h; 0: no basis of heads
   int64_t dims = 0;     ///< R; 0: all of a head, as a basis of heads needs it
+  bool plainNorm = false;
 
   int64_t rotated() const { return dims > 0 ? dims : headDim; }
+  bool hasWeight() const { return norm && !plainNorm; }
   int64_t allHeads() const { return heads + (append ? 2 : 1) * keyHeads; }
 };
 Description getOrEmit(mlir::gpu::GPUModuleOp module, const HeadsSpec &spec, const Chip &chip);
@@ -87,7 +90,10 @@ struct AttentionSpec {
   int64_t heads = 0, kvHeads = 0, headDim = 0;
   double scale = 0.0; ///< usually 1 / sqrt(headDim)
   int64_t window = 0; ///< 0: none
-  double bound = 0.0; ///< of scaled products; 0: none, which is all that there are kernels for
+  double bound = 0.0; ///< > 0: scaled products are bound * tanh(product / bound)
+  /// Each softmax of a head has one product more, which has no value: its element of sink_logits,
+  /// floats.
+  bool sinkLogits = false;
   Float output = Float::F32;
   /// Codes, if there. numerics::checkKVScheme says what is legal. Queries and keys come in the
   /// basis of its keys (HeadsSpec::hadamard), and nothing more is done about it.
@@ -138,6 +144,7 @@ struct AttentionKernel {
 ///   cache, pages                            of this layer, of all sequences
 ///   windows, window_bytes                   for a cache of codes; bytes of all layers' windows
 ///   sequences, row_places, pieces           the tables of the step; pieces by the kernel's cut
+///   sink_logits                             heads floats; if sinkLogits
 ///   table                                   keyPositions x R/2 x 2 floats; if keyPositions > 0
 ///   partials, partial_counters              memory for the places that the pieces say
 ///   y, y_stride                             M x heads * D of `output`
@@ -152,7 +159,7 @@ struct AttentionLaunches {
 inline constexpr int64_t kMostHeadDim = 512;
 
 /// The kernels are for sequences with ever more rows. Unsupported for heads of more than
-/// kMostHeadDim dimensions, and with a bound.
+/// kMostHeadDim dimensions.
 Result<AttentionLaunches> attentionLaunches(const AttentionSpec &spec, const Chip &chip);
 void getOrEmit(mlir::gpu::GPUModuleOp module, const AttentionSpec &spec,
                const AttentionLaunches &launches);
