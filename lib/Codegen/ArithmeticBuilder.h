@@ -92,6 +92,8 @@ public:
       return a ? a : b;
     return createOrFold<mlir::arith::AndIOp>(a, b);
   }
+  /// a or b, of i1.
+  Value either(Value a, Value b) { return createOrFold<mlir::arith::OrIOp>(a, b); }
   /// To f32, from signed integers.
   Value toFloat(Value integers) {
     return mlir::arith::SIToFPOp::create(*this, withElement(integers, f32()), integers);

@@ -134,17 +134,17 @@ static std::vector<Parameter> appendParameters(const AttentionSpec &spec) {
   return parameters.constants("row_places").rows();
 }
 
-/// Writes float rows, to a float cache or to the window of a cache of codes.
+/// Writes float rows to a float cache.
 static Description describeAppend(const AttentionSpec &spec) {
   Description description;
-  description.name = (spec.kv ? "kv_window_" : "kv_append_") + cacheName(spec);
+  description.name = "kv_append_" + cacheName(spec);
   description.parameters = appendParameters(spec);
   description.grid[0].rowsPerBlock = 1;
   description.threads = kCacheThreads;
   return description;
 }
 
-/// Makes codes of what leaves the float window behind a row.
+/// Makes codes of what leaves the float window behind a row, in whose place later rows go.
 static Description describeQuantize(const AttentionSpec &spec) {
   Description description;
   description.name = "kv_quantize_" + cacheName(spec);
@@ -216,7 +216,7 @@ Result<AttentionLaunches> attentionLaunches(const AttentionSpec &spec, const Chi
     launches.kernels.push_back(kernelOf(spec, form, chip));
   // Only now: what a step pushes out of the window, it still sees in float.
   if (spec.kv)
-    launches.behind = {describeQuantize(spec), describeAppend(spec)};
+    launches.behind = {describeQuantize(spec)};
   return launches;
 }
 
@@ -233,10 +233,8 @@ void getOrEmit(mlir::gpu::GPUModuleOp module, const AttentionSpec &spec,
     getOrEmitKernel(module, kernel.launch, [&](KernelBuilder &b, const KernelArguments &arguments) {
       emitAttention(b, spec, kernel, arguments);
     });
-  if (!launches.behind.empty()) {
-    fill(launches.behind[0], emitQuantize);
-    fill(launches.behind[1], emitAppend);
-  }
+  for (const Description &launch : launches.behind)
+    fill(launch, emitQuantize);
 }
 
 Description getOrEmitRestore(mlir::gpu::GPUModuleOp module, const AttentionSpec &spec) {

@@ -248,35 +248,18 @@ void emitAppend(KernelBuilder &b, const AttentionSpec &spec, const KernelArgumen
   Value row = b.block(0);
   const PlaceOfRow place(b, arguments, row);
   const StepSequence sequence(b, arguments, place.sequence);
-  Value token = place.position;
   FloatCache floats(b, spec, arguments, sequence);
-  std::optional<CodePlaces> codes;
-  Value kept, page;
-  if (!spec.kv)
-    page = floats.page(token);
-  if (spec.kv) {
-    codes.emplace(b, spec, arguments, sequence);
-    // A later token of the step takes the place of one that is no sink.
-    Value end = b.add(sequence.firstRow, sequence.rows);
-    Value last = b.less(b.sub(end, spec.kv->residual + 1), row);
-    Value sink = b.less(token, spec.kv->sinks);
-    kept = b.ori(arith::ExtUIOp::create(b, b.i32(), last).getResult(),
-                 arith::ExtUIOp::create(b, b.i32(), sink).getResult());
-    kept = b.less(0, kept);
-  }
+  Value page = floats.page(place.position);
   int64_t width = std::gcd<int64_t>(spec.headDim, 4);
-  b.ifThen(kept, [&] {
-    b.forLoop(b.mul(b.thread(), width), spec.kvHeads * spec.headDim, kCacheThreads * width,
-              [&](Value column) {
-                Value head = b.div(column, spec.headDim), dim = b.rem(column, spec.headDim);
-                for (bool keys : {true, false}) {
-                  Value x = readStepRow(b, spec, arguments, keys, head, row, dim, width);
-                  Value to = codes ? codes->floatRow(keys, head, token)
-                                   : floats.row(keys, page, head, token);
-                  b.store(x, b.advance(to, dim, b.type(Float::F16)));
-                }
-              });
-  });
+  b.forLoop(b.mul(b.thread(), width), spec.kvHeads * spec.headDim, kCacheThreads * width,
+            [&](Value column) {
+              Value head = b.div(column, spec.headDim), dim = b.rem(column, spec.headDim);
+              for (bool keys : {true, false}) {
+                Value x = readStepRow(b, spec, arguments, keys, head, row, dim, width);
+                Value to = floats.row(keys, page, head, place.position);
+                b.store(x, b.advance(to, dim, b.type(Float::F16)));
+              }
+            });
 }
 
 void emitRestore(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments) {

@@ -192,10 +192,10 @@ mlir::Value readStepRow(KernelBuilder &b, const AttentionSpec &spec,
                         const KernelArguments &arguments, bool keys, mlir::Value head,
                         mlir::Value row, mlir::Value dim, int64_t count);
 
-/// Writes the float rows of a step's tokens: to a float cache all of them, to a cache of codes
-/// those that the step does not push out itself.
+/// Writes the rows of a step's tokens to a float cache.
 void emitAppend(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments);
-/// Makes codes of the tokens that the next step sees as codes and this one did not.
+/// Makes codes of the tokens that the next step sees as codes and this one did not, and brings the
+/// rows of the step to the places that they leave in the window.
 void emitQuantize(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments);
 void emitRestore(KernelBuilder &b, const AttentionSpec &spec, const KernelArguments &arguments);
 

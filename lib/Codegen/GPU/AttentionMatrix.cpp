@@ -199,8 +199,7 @@ void MatrixAttention::writeOwn(const Values &state) {
   Type element = b.type(spec.output);
   for (int64_t half = 0; half < 2; ++half)
     b.ifThen(queries[half].valid, [&] {
-      Value inverse =
-          block.normalizer(queries[half], state[kMaxima + half], state[kSums + half]);
+      Value inverse = block.normalizer(queries[half], state[kMaxima + half], state[kSums + half]);
       Value row = b.advance(block.outputRow(queries[half]), quadColumn, element);
       for (int64_t tile = 0; tile < columnTiles(); ++tile) {
         const Value *o = &state[kOutput + tile * 4 + 2 * half];

@@ -10,11 +10,15 @@
 // block has the values of one token, or the keys of a group of them, of one head. They come from
 // the float window, or from the step itself.
 //
+// The places that they leave in the window are those of the tokens that come R later. The block
+// that has read a place writes what is there in the end, and no other block touches it.
+//
 //===----------------------------------------------------------------------===//
 
 #include "AttentionCache.h"
 
 #include <limits>
+#include <numeric>
 
 using namespace mlir;
 
@@ -27,7 +31,7 @@ public:
       : b(b), spec(spec), arguments(arguments), place(b, arguments, b.block(0)),
         sequence(b, arguments, place.sequence), codes(b, spec, arguments, sequence),
         kv(codes.layout.kv), runs(codes.layout.width / kRun), head(b.block(1)),
-        position(sequence.position) {}
+        position(sequence.position), end(b.add(position, sequence.rows)) {}
 
   void emit();
 
@@ -46,6 +50,9 @@ private:
              llvm::function_ref<Slice(int64_t)> sliceOf);
   void emitTokens(bool keys, Value first, int64_t tokens);
   void emitChannels(Value first);
+  /// Brings to the places of the step's tokens from `first` on, below `limit`, those that are there
+  /// in the end: every R tokens later another one takes a place, but for those of sinks.
+  void append(bool keys, Value first, int64_t tokens, Value limit);
 
   KernelBuilder &b;
   const AttentionSpec &spec;
@@ -54,8 +61,8 @@ private:
   const StepSequence sequence;
   CodePlaces codes;
   const numerics::KVScheme &kv;
-  const int64_t runs; ///< of a token's slice
-  Value head, position;
+  const int64_t runs;        ///< of a token's slice
+  Value head, position, end; ///< tokens of the step are [position, end)
 };
 
 } // namespace
@@ -63,7 +70,7 @@ private:
 QuantizeEmitter::Values QuantizeEmitter::read(bool keys, Value token, Value dim, int64_t count) {
   Type half = b.type(Float::F16), type = count == 1 ? half : Type(b.vec(count, half));
   Value x = b.guarded(b.less(token, position), b.zero(type), [&] {
-    return b.load(b.advance(codes.floatRow(keys, head, token), dim, half), type, true);
+    return b.load(b.advance(codes.floatRow(keys, head, token), dim, half), type);
   });
   x = b.guarded(b.less(b.sub(position, 1), token), x, [&] {
     return readStepRow(b, spec, arguments, keys, head, rowOfToken(b, sequence, token), dim, count);
@@ -185,11 +192,36 @@ void QuantizeEmitter::emitChannels(Value first) {
   });
 }
 
+void QuantizeEmitter::append(bool keys, Value first, int64_t tokens, Value limit) {
+  const int64_t width = std::gcd<int64_t>(spec.headDim, 4), perToken = spec.headDim / width;
+  b.forLoop(b.thread(), tokens * perToken, kCacheThreads, [&](Value unit) {
+    Value token = b.add(first, b.div(unit, perToken)), dim = b.mul(b.rem(unit, perToken), width);
+    b.ifThen(b.both(b.less(token, end), b.less(token, limit)), [&] {
+      Value behind = b.mul(b.div(b.sub(b.sub(end, 1), token), kv.residual), kv.residual);
+      Value last = b.select(b.less(token, kv.sinks), token, b.add(token, behind));
+      Value x =
+          readStepRow(b, spec, arguments, keys, head, rowOfToken(b, sequence, last), dim, width);
+      b.store(x, b.advance(codes.floatRow(keys, head, token), dim, b.type(Float::F16)));
+    });
+  });
+}
+
 void QuantizeEmitter::emit() {
-  // The same for all threads of a block.
-  Value next = b.add(place.position, 1), oldest = b.sub(next, kv.residual);
-  b.ifThen(b.both(b.equal(b.block(2), 0), b.less(kv.sinks - 1, oldest)),
-           [&] { emitTokens(/*keys=*/false, oldest, 1); });
+  // All conditions are the same for all threads of a block.
+  Value token = place.position, next = b.add(token, 1), oldest = b.sub(next, kv.residual);
+  // Places are numbered by the first of the step's tokens that goes there, [start, start + R).
+  Value start = b.max(position, kv.sinks);
+  b.ifThen(b.equal(b.block(2), 0), [&] {
+    b.ifThen(b.less(kv.sinks - 1, oldest), [&] { emitTokens(/*keys=*/false, oldest, 1); });
+    b.barrier();
+    append(/*keys=*/false, next, 1, b.add(start, kv.residual));
+    // The place of the first token has been left before.
+    b.ifThen(b.equal(token, position), [&] { append(/*keys=*/false, token, 1, next); });
+    // So have those of keys up to the first ones that leave.
+    Value full = b.mul(b.div(b.max(b.sub(token, kv.sinks), 0), kv.residual), kv.residual);
+    Value isFree = b.either(b.less(b.add(full, kv.sinks - 1), start), b.less(token, kv.sinks));
+    b.ifThen(isFree, [&] { append(/*keys=*/true, token, 1, next); });
+  });
   Value behind = b.sub(next, kv.sinks);
   Value leave = b.both(b.less(kv.residual - 1, behind), b.equal(b.rem(behind, kv.residual), 0));
   b.ifThen(b.both(b.less(0, b.block(2)), leave), [&] {
@@ -198,6 +230,9 @@ void QuantizeEmitter::emit() {
       emitTokens(/*keys=*/true, first, kv.group);
     else
       emitChannels(first);
+    b.barrier();
+    // Keys of the step that leave have places of their own, those that were there before give them.
+    append(/*keys=*/true, b.add(first, kv.residual), kv.group, b.add(position, kv.residual));
   });
 }
 

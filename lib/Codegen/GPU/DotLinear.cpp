@@ -271,7 +271,7 @@ DotLinear::Values DotLinear::addGroup(Value group, Value dot,
   Value next = b.add(group, 1);
   Value ends = b.equal(b.rem(next, spec.dotsOfGroup()), 0);
   if (spec.dotGroups() % spec.dotsOfGroup() != 0)
-    ends = b.createOrFold<arith::OrIOp>(b.equal(next, spec.dotGroups()), ends);
+    ends = b.either(b.equal(next, spec.dotGroups()), ends);
   Value added = epilogue.addInputGroups(s, ones, columns, t).front();
   Values results = {b.select(ends, added, t), b.select(ends, zero, s)};
   if (spec.minima)
