@@ -112,6 +112,8 @@ LogicalResult GPULauncher::attention(LaunchBuilder &b, Operation *op,
   Operation *last = kernel.ops.back();
   if (isa<arith::TruncFOp>(last))
     spec.output = kBF16;
+  if (auto quantize = dyn_cast<equant::QuantizeRowsOp>(last))
+    spec.codes = codesOf(quantize, spec.heads * spec.headDim);
   auto launches = attentionLaunches(spec, chip);
   if (!launches)
     return op->emitError("site '")
@@ -138,7 +140,14 @@ LogicalResult GPULauncher::attention(LaunchBuilder &b, Operation *op,
     arguments.set("k", *key);
     arguments.set("v", b[op->getOperand(2)]);
   }
-  arguments.set("y", b.result(last->getResult(0), b.rows(*query)));
+  if (auto quantize = dyn_cast<equant::QuantizeRowsOp>(last)) {
+    arguments.set("x", b.buffer(op->getResult(0).getType(), b.rows(*query)));
+    arguments.set("row_counters", b.counters(b.maxRows()));
+    if (failed(setQuantization(b, quantize, kernel, arguments)))
+      return failure();
+  } else {
+    arguments.set("y", b.result(last->getResult(0), b.rows(*query)));
+  }
   getOrEmit(kernels, spec, *launches);
   auto launchAll = [&](const std::vector<easyquant::gpu::Description> &all) -> LogicalResult {
     for (const easyquant::gpu::Description &one : all)
@@ -192,27 +201,27 @@ static easyquant::gpu::AttentionSpec quantizedSpecOf(equant::AttentionOp op) {
 }
 
 void GPULauncher::addHeads(KernelLibrary &library) const {
-  library.add<lm::RopeOp>([*this, copy = library.copy](auto &b, auto op,
-                                                       const KernelOps &kernel) -> LogicalResult {
-    Arguments arguments(b);
-    if (auto attention = kernel.find<lm::AttentionOp>()) {
-      easyquant::gpu::AttentionSpec spec = floatSpecOf(attention);
-      spec.appended = true;
-      if (failed(arguments.setWeight("sink_logits", attention.getSinkLogits())))
-        return failure();
-      return this->attention(b, attention, spec, arguments, kernel);
-    }
-    if (auto attention = kernel.find<equant::AttentionOp>();
-        attention && kernel.next<lm::RopeOp>()) {
-      if (failed(arguments.setWeight("sink_logits", attention.getSinkLogits())))
-        return failure();
-      return this->attention(b, attention, quantizedSpecOf(attention), arguments, kernel);
-    }
-    if (failed(arguments.setWeight("table", op.getTable())))
-      return failure();
-    arguments.set("row_places", b.argument("row_places"));
-    return heads(b, op, rotationOf(op), arguments, kernel, copy);
-  });
+  library.add<lm::RopeOp>(
+      [*this, copy = library.copy](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
+        Arguments arguments(b);
+        if (auto attention = kernel.find<lm::AttentionOp>()) {
+          easyquant::gpu::AttentionSpec spec = floatSpecOf(attention);
+          spec.appended = true;
+          if (failed(arguments.setWeight("sink_logits", attention.getSinkLogits())))
+            return failure();
+          return this->attention(b, attention, spec, arguments, kernel);
+        }
+        if (auto attention = kernel.find<equant::AttentionOp>();
+            attention && kernel.next<lm::RopeOp>()) {
+          if (failed(arguments.setWeight("sink_logits", attention.getSinkLogits())))
+            return failure();
+          return this->attention(b, attention, quantizedSpecOf(attention), arguments, kernel);
+        }
+        if (failed(arguments.setWeight("table", op.getTable())))
+          return failure();
+        arguments.set("row_places", b.argument("row_places"));
+        return heads(b, op, rotationOf(op), arguments, kernel, copy);
+      });
   library.add<lm::HeadRmsNormOp>(
       [*this, copy = library.copy](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
         easyquant::gpu::HeadsSpec spec;
@@ -226,13 +235,12 @@ void GPULauncher::addHeads(KernelLibrary &library) const {
           return failure();
         return heads(b, op, spec, arguments, kernel, copy);
       });
-  library.add<lm::AttentionOp>(
-      [*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
-        Arguments arguments(b);
-        if (failed(arguments.setWeight("sink_logits", op.getSinkLogits())))
-          return failure();
-        return attention(b, op, floatSpecOf(op), arguments, kernel);
-      });
+  library.add<lm::AttentionOp>([*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
+    Arguments arguments(b);
+    if (failed(arguments.setWeight("sink_logits", op.getSinkLogits())))
+      return failure();
+    return attention(b, op, floatSpecOf(op), arguments, kernel);
+  });
   library.add<equant::AttentionOp>(
       [*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
         Arguments arguments(b);
@@ -242,12 +250,12 @@ void GPULauncher::addHeads(KernelLibrary &library) const {
         return attention(b, op, quantizedSpecOf(op), arguments, kernel);
       });
   // The launches before the next call of a session that went back.
-  library.addRestore<equant::AttentionOp>([*this](auto &b, auto op,
-                                                  const KernelOps &) -> LogicalResult {
-    easyquant::gpu::AttentionSpec spec = quantizedSpecOf(op);
-    Arguments arguments(b);
-    if (failed(addCache(b, arguments, spec, op)))
-      return failure();
-    return launch(b, op, getOrEmitRestore(kernels, spec), arguments, Phase::Attention);
-  });
+  library.addRestore<equant::AttentionOp>(
+      [*this](auto &b, auto op, const KernelOps &) -> LogicalResult {
+        easyquant::gpu::AttentionSpec spec = quantizedSpecOf(op);
+        Arguments arguments(b);
+        if (failed(addCache(b, arguments, spec, op)))
+          return failure();
+        return launch(b, op, getOrEmitRestore(kernels, spec), arguments, Phase::Attention);
+      });
 }

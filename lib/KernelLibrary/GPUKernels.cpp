@@ -52,12 +52,27 @@ LogicalResult GPULauncher::copy(LaunchBuilder &b, Value from, Value to) const {
                 Phase::Other);
 }
 
+easyquant::gpu::RowSpec GPULauncher::codesOf(equant::QuantizeRowsOp op, int64_t columns) {
+  easyquant::gpu::RowSpec spec;
+  spec.columns = columns;
+  describeQuantization(spec, op);
+  spec.scaleGroup = op.getScheme().getTokenGroup();
+  spec.codes = op.getScheme().toNumerics().codes;
+  spec.sums = op.getRows().getType().getSums().has_value();
+  if (op.getAbsmax())
+    spec.absMax = easyquant::gpu::RowSpec::AbsMax::Given;
+  return spec;
+}
+
 LogicalResult GPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel, RowOp rowOp,
                                  double constant, Arguments &arguments) const {
   easyquant::gpu::RowSpec spec;
+  const int64_t columns = lm::columns(rowsOf(kernel));
+  if (auto quantize = kernel.find<equant::QuantizeRowsOp>())
+    spec = codesOf(quantize, columns);
   spec.op = rowOp;
   spec.constant = constant;
-  spec.columns = lm::columns(rowsOf(kernel));
+  spec.columns = columns;
   if (auto hadamard = kernel.find<equant::HadamardOp>())
     spec.hadamard = hadamard.getBlockAttr().getInt();
   Operation *op = kernel.first(), *last = kernel.ops.back();
@@ -66,12 +81,6 @@ LogicalResult GPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel, RowO
   if (auto quantize = kernel.find<equant::QuantizeRowsOp>()) {
     if (failed(setQuantization(b, quantize, kernel, arguments)))
       return failure();
-    describeQuantization(spec, quantize);
-    spec.scaleGroup = quantize.getScheme().getTokenGroup();
-    spec.codes = quantize.getScheme().toNumerics().codes;
-    spec.sums = quantize.getRows().getType().getSums().has_value();
-    if (quantize.getAbsmax())
-      spec.absMax = easyquant::gpu::RowSpec::AbsMax::Given;
     if (auto scale = kernel.find<equant::OnlineScaleOp>()) {
       arguments.set("states", b[scale.getState()]);
       arguments.set("row_states", b.argument("row_states"));

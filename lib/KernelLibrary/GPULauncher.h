@@ -48,6 +48,8 @@ struct GPULauncher {
   mlir::LogicalResult copy(LaunchBuilder &b, mlir::Value from, mlir::Value to) const;
   mlir::LogicalResult rowOp(LaunchBuilder &b, const KernelOps &kernel, RowOp op, double constant,
                             Arguments &arguments) const;
+  /// What is made of rows that are to be quantized.
+  static gpu::RowSpec codesOf(equant::QuantizeRowsOp op, int64_t columns);
   mlir::LogicalResult advance(LaunchBuilder &b, equant::AdvanceOp op) const;
   mlir::LogicalResult linear(LaunchBuilder &b, equant::PackedLinearOp op,
                              const KernelOps &kernel) const;

@@ -62,6 +62,7 @@ struct Fusions {
   bool bf16Results = false;    ///< a kernel writes the bf16 that its only reader takes
   bool rotations = false;      ///< queries and keys that lie side by side are rotated at once
   bool splitAttention = false; ///< attention takes queries, keys and values that lie side by side
+  bool attentionCodes = false; ///< attention makes codes of its result
   bool keyBasis = false;       ///< what rotates queries and keys takes them to the basis of codes
 };
 

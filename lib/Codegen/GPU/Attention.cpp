@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "AttentionBlock.h"
+#include "RowEmitter.h"
 
 #include <bit>
 
@@ -115,6 +116,8 @@ static std::string symbolName(const AttentionSpec &spec) {
     name += fmt::format("_rope{}", spec.keyPositions);
   if (spec.keyPositions > 0 && spec.rotated() != spec.headDim)
     name += fmt::format("_first{}", spec.rotated());
+  if (spec.codes)
+    name += "_" + describe(*spec.codes).name;
   return name;
 }
 
@@ -171,14 +174,19 @@ static Description describeAttend(const AttentionSpec &spec, const AttentionKern
                                .constants("pieces")
                                .writes("partials", isCut)
                                .writes("partial_counters", isCut)
-                               .writesRows("y")
+                               .writesRows(spec.codes ? "x" : "y")
+                               .writes("row_counters", spec.codes.has_value())
                                .list;
+  if (spec.codes)
+    description.parameters = addCodes(parameters, *spec.codes).list;
   // All of a grid's blocks are resident: they take turns with the pieces of a step.
   description.blocksPerSM = spec.headDim <= 128 ? 2 : 1;
   description.grid[0].factor = description.blocksPerSM * chip.multiprocessors;
   description.threads = static_cast<uint32_t>(kernel.tile.threads());
   description.sharedBytes =
       AttentionShared(spec, kernel.tile, kernel.form == AttentionKernel::Split).bytes;
+  if (spec.codes)
+    description.sharedBytes = std::max(description.sharedBytes, bytesForCodes(spec, kernel.tile));
   return description;
 }
 

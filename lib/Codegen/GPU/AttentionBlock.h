@@ -128,6 +128,12 @@ void emitScalarAttention(KernelBuilder &b, const AttentionSpec &spec, const Atte
 /// Behind a part, whose sums all threads have written; `shared` is memory that nobody reads any
 /// more.
 void emitCombine(KernelBuilder &b, AttentionBlock &block, mlir::Value shared);
+/// Behind an item, whose rows of the result all threads have written: codes of those rows to which
+/// nothing is missing any more.
+void emitRowCodes(KernelBuilder &b, const AttentionSpec &spec, const AttentionKernel &kernel,
+                  const KernelArguments &arguments, mlir::Value item);
+/// The dynamic shared memory for it, in bytes.
+int64_t bytesForCodes(const AttentionSpec &spec, const AttentionTile &tile);
 
 } // namespace easyquant::gpu
 

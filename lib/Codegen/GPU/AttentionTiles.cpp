@@ -106,8 +106,8 @@ void AttentionBlock::forResult(llvm::function_ref<void(bool)> body) {
 
 Value AttentionBlock::outputRow(const Query &query) {
   Type element = b.type(spec.output);
-  Value row =
-      b.rowOf(arguments["y"], b.add(piece.row, query.token), arguments["y_stride"], element);
+  Value row = b.rowOf(arguments[spec.codes ? "x" : "y"], b.add(piece.row, query.token),
+                      arguments[spec.codes ? "x_stride" : "y_stride"], element);
   return b.advance(row, b.mul(headOf(query), spec.headDim), element);
 }
 
@@ -134,6 +134,8 @@ void emitAttention(KernelBuilder &b, const AttentionSpec &spec, const AttentionK
       emitMatrixAttention(b, spec, kernel, arguments, item);
     else
       emitScalarAttention(b, spec, kernel, arguments, item);
+    if (spec.codes)
+      emitRowCodes(b, spec, kernel, arguments, b.opaque(item));
     b.barrier(); // all are through with shared memory
   });
 }

@@ -12,15 +12,25 @@
 
 namespace easyquant::gpu {
 
+/// What a kernel takes that makes codes of rows.
+Parameters &addCodes(Parameters &parameters, const RowSpec &spec);
+
 /// Emits the body of one row.
 class RowEmitter {
 public:
-  RowEmitter(KernelBuilder &b, const RowSpec &spec, const KernelArguments &arguments)
-      : b(b), spec(spec), arguments(arguments), shape(rowShape(spec)),
+  /// `threads` of a row; 0: a kernel's own.
+  RowEmitter(KernelBuilder &b, const RowSpec &spec, const KernelArguments &arguments,
+             int64_t threads = 0)
+      : b(b), spec(spec), arguments(arguments), shape(rowShape(spec, threads)),
         groups(groupCount(spec.columns, spec.groupSize)),
-        quantization(spec.effectiveQuantization()) {}
+        quantization(spec.effectiveQuantization()), isKernel(threads == 0) {}
 
+  /// The rows of a kernel's block.
   void emit();
+  /// A row of x that blocks of the kernel itself have made, by all threads of one. `memory` of the
+  /// block, sharedBytes(), nobody else uses meanwhile.
+  void emitMadeRow(mlir::Value madeRow, mlir::Value memory);
+  static int64_t sharedBytes(const RowSpec &spec, const RowShape &shape);
 
 private:
   using Values = KernelBuilder::Values;
@@ -31,6 +41,11 @@ private:
   static int64_t reductionsOf(const RowSpec &spec) {
     return spec.sinks || spec.effectiveQuantization() == RowQuantization::Online ? 5 : 4;
   }
+  static int64_t reductionBytes(const RowSpec &spec, const RowShape &shape) {
+    return shape.threads == kWarp ? 0 : reductionsOf(spec) * kReductionBytes;
+  }
+  /// Bytes of the sums of a row's groups, if there are several.
+  static int64_t groupBytes(const RowSpec &spec);
 
   /// Elements of the row that a thread has in one vector: W values of f32, 0 beyond the row's end.
   struct Piece {
@@ -68,7 +83,7 @@ private:
   mlir::Value sum(llvm::function_ref<mlir::Value(mlir::Value)> term);
   mlir::Value reciprocalDeviation(mlir::Value sumOfSquares);
   void emitStatistics();
-
+  void emitRow();
   void emitFloats();
   void emitDynamicCodes();
   /// Codes that are no integers.
@@ -99,6 +114,7 @@ private:
   const RowShape shape;
   const int64_t groups;
   const RowQuantization quantization;
+  const bool isKernel;   ///< nothing of x is written while it runs
   mlir::Value row, lane; ///< of the row: thread 0 .. shape.threads - 1
   mlir::Value ownVector; ///< the thread's first one, of the vectors of the row
   mlir::Value shared, groupSums;

@@ -28,7 +28,7 @@ namespace easyquant::gpu {
 RowEmitter::Values RowEmitter::loadVector(Value row, Type element, const Piece &piece) {
   Type type = shape.vector == 1 ? element : Type(b.vec(shape.vector, element));
   Value loaded = b.guarded(piece.inside, b.zero(type), [&] {
-    return b.load(b.advance(row, piece.column, element), type, /*constant=*/true);
+    return b.load(b.advance(row, piece.column, element), type, /*constant=*/isKernel);
   });
   Values values;
   for (int64_t i = 0; i < shape.vector; ++i)
@@ -285,41 +285,59 @@ void RowEmitter::emitFloats() {
 
 //===- The kernel ---------------------------------------------------------===//
 
+int64_t RowEmitter::groupBytes(const RowSpec &spec) {
+  const int64_t groups = groupCount(spec.columns, spec.groupSize);
+  const bool isQuantized = spec.effectiveQuantization() != RowQuantization::None;
+  return spec.sums && isQuantized && groups > 1 ? groups * 4 : 0;
+}
+
+int64_t RowEmitter::sharedBytes(const RowSpec &spec, const RowShape &shape) {
+  return reductionBytes(spec, shape) + shape.rows * groupBytes(spec);
+}
+
 void RowEmitter::emit() {
   Value thread = b.thread();
   row = b.block(0);
   lane = thread;
-  Value warp = b.div(thread, 32);
+  Value warp = b.div(thread, kWarp);
   if (shape.rows > 1) {
     row = b.add(b.mul(row, shape.rows), warp);
-    lane = b.rem(thread, 32);
+    lane = b.rem(thread, kWarp);
   }
-  bool grouped = spec.sums && quantization != RowQuantization::None && groups > 1;
-  int64_t reductionBytes = shape.threads == 32 ? 0 : reductionsOf(spec) * kReductionBytes;
-  int64_t sharedBytes = reductionBytes + (grouped ? shape.rows * groups * 4 : 0);
-  if (sharedBytes > 0)
-    shared = b.sharedMemory(sharedBytes);
-  if (grouped) {
-    groupSums = b.advance(shared, reductionBytes, b.i8());
+  if (const int64_t bytes = sharedBytes(spec, shape); bytes > 0)
+    shared = b.sharedMemory(bytes);
+  if (groupBytes(spec) > 0) {
+    groupSums = b.advance(shared, reductionBytes(spec, shape), b.i8());
     if (shape.rows > 1)
       groupSums = b.advance(groupSums, b.mul(warp, groups), b.i32());
   }
+  // A block has one row, or every warp one of its own: either all lanes leave or none.
+  b.ifThen(shape.rows > 1 ? b.less(row, arguments["rows"]) : Value(), [&] { emitRow(); });
+}
+
+void RowEmitter::emitMadeRow(Value madeRow, Value memory) {
+  row = madeRow;
+  lane = b.thread();
+  shared = memory;
+  if (groupBytes(spec) > 0)
+    groupSums = b.advance(shared, reductionBytes(spec, shape), b.i8());
+  emitRow();
+}
+
+void RowEmitter::emitRow() {
   ownVector = shape.run == 1
                   ? lane
                   : b.add(b.mul(b.div(lane, kWarp), kWarp * shape.run), b.rem(lane, kWarp));
-  // A block has one row, or every warp one of its own: either all lanes leave or none.
-  b.ifThen(shape.rows > 1 ? b.less(row, arguments["rows"]) : Value(), [&] {
-    emitStatistics();
-    switch (quantization) {
-    case RowQuantization::None:
-      return emitFloats();
-    case RowQuantization::Dynamic:
-      return emitDynamicCodes();
-    case RowQuantization::Static:
-    case RowQuantization::Online:
-      return emitStaticCodes();
-    }
-  });
+  emitStatistics();
+  switch (quantization) {
+  case RowQuantization::None:
+    return emitFloats();
+  case RowQuantization::Dynamic:
+    return emitDynamicCodes();
+  case RowQuantization::Static:
+  case RowQuantization::Online:
+    return emitStaticCodes();
+  }
 }
 
 Description getOrEmit(mlir::gpu::GPUModuleOp module, const RowSpec &spec, const Chip &) {

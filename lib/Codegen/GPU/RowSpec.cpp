@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "KernelBuilder.h"
+#include "RowEmitter.h"
 
 #include <algorithm>
 #include <bit>
@@ -80,7 +80,7 @@ static std::string symbolName(const RowSpec &spec) {
   return name;
 }
 
-RowShape rowShape(const RowSpec &spec) {
+RowShape rowShape(const RowSpec &spec, int64_t givenThreads) {
   // Enough threads that each has about sixteen elements: several loads in flight, registers for
   // full occupancy.
   constexpr int64_t kElements = 16, kMostElements = 32, kMostThreads = 1024, kBlock = 128;
@@ -94,18 +94,33 @@ RowShape rowShape(const RowSpec &spec) {
   int64_t vectors = columns / shape.vector;
   int64_t perThread = std::max<int64_t>(1, kElements / shape.vector);
   int64_t threads = divideCeil(vectors, perThread);
-  shape.threads = std::min(divideCeil(threads, kWarp) * kWarp, kMostThreads);
+  shape.threads =
+      givenThreads > 0 ? givenThreads : std::min(divideCeil(threads, kWarp) * kWarp, kMostThreads);
   shape.vectors = divideCeil(vectors, shape.threads);
   // A block of columns is that of one warp, and so is a group.
   shape.run =
       std::max<int64_t>(1, std::max(spec.hadamard, spec.scaleGroup) / (kWarp * shape.vector));
   if (shape.run > 1) {
     shape.vectors = divideCeil(shape.vectors, shape.run) * shape.run;
-    shape.threads = divideCeil(divideCeil(vectors, shape.vectors), kWarp) * kWarp;
+    if (givenThreads == 0)
+      shape.threads = divideCeil(divideCeil(vectors, shape.vectors), kWarp) * kWarp;
   }
-  shape.rows = shape.threads == kWarp ? kBlock / kWarp : 1;
+  shape.rows = shape.threads == kWarp && givenThreads == 0 ? kBlock / kWarp : 1;
   shape.inRegisters = shape.vectors * shape.vector <= kMostElements;
   return shape;
+}
+
+Parameters &addCodes(Parameters &parameters, const RowSpec &spec) {
+  const RowQuantization quantization = spec.effectiveQuantization();
+  const bool isStatic = quantization == RowQuantization::Static;
+  const bool isOnline = quantization == RowQuantization::Online;
+  parameters.constants("scale", isStatic).constants("zero", isStatic && spec.zeroPoints);
+  parameters.reads("states", isOnline).constants("row_states", isOnline).number("first", isOnline);
+  parameters.reads("absmax", spec.absMax == RowSpec::AbsMax::Given);
+  parameters.writes("codes").writes("scales").writes("sums", spec.sums);
+  const bool hasZeros = spec.zeroPoints && (isStatic || spec.scaleGroup);
+  // Extrema are those of one site among those of all.
+  return parameters.writes("zeros", hasZeros).writesRows("extrema", isOnline, 2 * sizeof(float));
 }
 
 Description describe(const RowSpec &spec) {
@@ -128,23 +143,12 @@ Description describe(const RowSpec &spec) {
   parameters.constants("weight", isLayerNorm || spec.op == RowOp::RmsNorm)
       .constants("bias", isLayerNorm || spec.op == RowOp::AddBias)
       .constants("order", spec.op == RowOp::Gather);
-  RowQuantization quantization = spec.effectiveQuantization();
-  if (quantization == RowQuantization::None) {
+  if (spec.effectiveQuantization() == RowQuantization::None) {
     parameters.writesRows("y");
   } else if (spec.absMax == RowSpec::AbsMax::Result) {
     parameters.writes("absmax");
   } else {
-    const bool isStatic = quantization == RowQuantization::Static;
-    const bool isOnline = quantization == RowQuantization::Online;
-    parameters.constants("scale", isStatic).constants("zero", isStatic && spec.zeroPoints);
-    parameters.reads("states", isOnline)
-        .constants("row_states", isOnline)
-        .number("first", isOnline);
-    parameters.reads("absmax", spec.absMax == RowSpec::AbsMax::Given);
-    parameters.writes("codes").writes("scales").writes("sums", spec.sums);
-    const bool hasZeros = spec.zeroPoints && (isStatic || spec.scaleGroup);
-    parameters.writes("zeros", hasZeros)
-        .writesRows("extrema", isOnline, 2 * sizeof(float)); // those of one site among those of all
+    addCodes(parameters, spec);
   }
   description.parameters = parameters.rows();
   return description;

@@ -44,6 +44,7 @@ struct GPUFamily final : Family {
                 .fusions = {.bf16Results = true,
                             .rotations = true,
                             .splitAttention = true,
+                            .attentionCodes = true,
                             .keyBasis = true}}) {}
 
   LayoutAttr layoutFor(SchemeAttr weight, Readers readers) const override {

@@ -95,6 +95,9 @@ struct AttentionSpec {
   /// floats.
   bool sinkLogits = false;
   Float output = Float::F32;
+  /// What is made of the result's rows, by the block that is the last of a row, if there is
+  /// something: codes. The result is f32 then, and only that block reads it.
+  std::optional<RowSpec> codes = std::nullopt;
   /// Codes, if there. numerics::checkKVScheme says what is legal. Queries and keys come in the
   /// basis of its keys (HeadsSpec::hadamard), and nothing more is done about it.
   std::optional<numerics::KVScheme> kv = std::nullopt;
@@ -147,7 +150,11 @@ struct AttentionKernel {
 ///   sink_logits                             heads floats; if sinkLogits
 ///   table                                   keyPositions x R/2 x 2 floats; if keyPositions > 0
 ///   partials, partial_counters              memory for the places that the pieces say
-///   y, y_stride                             M x heads * D of `output`
+///   y, y_stride                             M x heads * D of `output`; if not codes
+///   x, x_stride, ...                        the same as f32 for those, and the other parameters of
+///                                           their RowSpec
+///   row_counters                            for codes: an int32 a row of the step, zero before and
+///                                           after the launch
 ///   rows
 struct AttentionLaunches {
   std::vector<Description> before, behind;

@@ -222,9 +222,11 @@ template <typename AttentionLike> struct FuseAttention : OpRewritePattern<Attent
       return rewriter.notifyMatchFailure(op, why);
     keys.getTableMutable().assign(queries.getTable());
     SmallVector<Operation *> ops = {queries, keys, op};
-    auto cast = dyn_cast<arith::TruncFOp>(*op->getUsers().begin());
-    if (fusions.bf16Results && cast && op->hasOneUse() && cast->getBlock() == op->getBlock())
-      ops.push_back(cast);
+    Operation *reader = *op->getUsers().begin();
+    if (op->hasOneUse() && reader->getBlock() == op->getBlock() &&
+        ((fusions.bf16Results && isa<arith::TruncFOp>(reader)) ||
+         (fusions.attentionCodes && isa<QuantizeRowsOp>(reader))))
+      ops.push_back(reader);
     fuse(rewriter, ops.back(), ops);
     return success();
   }
@@ -289,6 +291,9 @@ struct FuseKernels : easyquant::equant::impl::FuseKernelsBase<FuseKernels> {
                    FuseConversion<equant::AttentionOp, arith::TruncFOp>,
                    FuseConversion<FakeQuantizeOp, arith::TruncFOp>>(&getContext());
     }
+    if (fusions.attentionCodes)
+      patterns.add<FuseConversion<lm::AttentionOp, QuantizeRowsOp>,
+                   FuseConversion<equant::AttentionOp, QuantizeRowsOp>>(&getContext());
     if (fusions.rotations)
       patterns.add<FuseRotations>(&getContext());
     if (failed(apply(std::move(first))) || failed(apply(std::move(patterns))))
