@@ -109,6 +109,9 @@ std::vector<AttentionSpec> attentions() {
     if (bits > 0)
       spec.kv = {bits, 64, 128, 4, numerics::KeySlices::Channel};
     specs.push_back(spec);
+    // The same registers must do for codes of the rows.
+    spec.codes = RowSpec{.columns = spec.heads * headDim, .sums = true, .groupSize = 32};
+    specs.push_back(spec);
   }
   return specs;
 }
