@@ -36,6 +36,8 @@ namespace easyquant::gpu {
 /// PTX of this version knows all that the kernels use; the oldest that does keeps the PTX
 /// acceptable to the oldest driver.
 static const char *ptxVersion(const Chip &chip) {
+  if (chip.id >= ChipId::SM120a)
+    return "+ptx87";
   return chip.multipliesFP8() ? "+ptx84" : "+ptx80";
 }
 

@@ -36,6 +36,8 @@ TEST(ChooseChip, ElseTheNewestPtx) {
   std::vector<ChipChoice> all = {{"sm_80", true}, {"sm_89", true}, {"sm_90a", true}};
   EXPECT_EQ(choose(100, all), "sm_89 ptx");
   EXPECT_EQ(choose(120, all), "sm_89 ptx");
+  EXPECT_EQ(choose(120, {{"sm_80", true}, {"sm_89", true}, {"sm_120a", true}}), "sm_120a code");
+  EXPECT_EQ(choose(121, {{"sm_80", true}, {"sm_89", true}, {"sm_120a", true}}), "sm_89 ptx");
   EXPECT_EQ(choose(90, {{"sm_80", true}, {"sm_86", true}}), "sm_86 ptx");
   EXPECT_EQ(choose(86, {{"sm_80", false}, {"sm_89", false}}), "sm_80 ptx");
   EXPECT_EQ(choose(90, {{"sm_80", false}, {"sm_90a", false}}), "sm_90a ptx");

@@ -48,7 +48,7 @@ TEST_F(TargetTest, FindsFamiliesByTheirTargets) {
   EXPECT_EQ(unknown.error().code, ErrorCode::InvalidArgument);
   EXPECT_EQ(unknown.error().message,
             "unknown target 'sm_90'; expected cpu, x86_64, aarch64, avx2, avx512vnni, neon-dot, "
-            "neon-i8mm, gpu, sm_80, sm_86, sm_87, sm_89, sm_90a; did you mean 'sm_90a'?");
+            "neon-i8mm, gpu, sm_80, sm_86, sm_87, sm_89, sm_90a, sm_120a; did you mean 'sm_90a'?");
   std::vector<const Family *> both = {families()[1], families()[0]};
   EXPECT_EQ(findFamilies({"sm_80", "cpu", "sm_86", "avx2", "aarch64"}).value(), both);
   EXPECT_EQ(findFamilies({}).value(), std::vector{families()[0]});

@@ -180,10 +180,11 @@ def test_smollm2(smollm2, artifact, options, bound):
 
 
 @pytest.mark.slow
-def test_products_of_fp8(artifact, stories):
-    """sm_89 has them; test_same_tokens_as_on_the_cpu has those of f16."""
-    out = artifact(stories, *SCHEMES["FP8_DYNAMIC"], "--target=sm_89,cpu", ISA)
-    assert "m16n8k32.row.col.f32.e4m3.e4m3.f32" in (out / "kernels.sm_89.ptx").read_text()
+@pytest.mark.parametrize("chip", ["sm_89", "sm_120a"])
+def test_products_of_fp8(artifact, stories, chip):
+    """These chips have them; test_same_tokens_as_on_the_cpu has those of f16."""
+    out = artifact(stories, *SCHEMES["FP8_DYNAMIC"], f"--target={chip},cpu", ISA)
+    assert "m16n8k32.row.col.f32.e4m3.e4m3.f32" in (out / f"kernels.{chip}.ptx").read_text()
     tokens = random_tokens(6, 9, 512)
     assert_close(on_simt(out).score(tokens), Runner(out, device="cpu").score(tokens), FP8_BOUND)
 

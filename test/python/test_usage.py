@@ -60,7 +60,7 @@ def model(tmp_path_factory):
 
 
 @pytest.mark.parametrize("options, message", [
-    (("--target", "sm_90"), "unknown target 'sm_90'; expected some of cpu, x86_64, aarch64, sm_80, sm_86, sm_87, sm_89, sm_90a, joined by commas; did you mean 'sm_90a'?"),
+    (("--target", "sm_90"), "unknown target 'sm_90'; expected some of cpu, x86_64, aarch64, sm_80, sm_86, sm_87, sm_89, sm_90a, sm_120a, joined by commas; did you mean 'sm_90a'?"),
     (("--target", "cpu,SM_80"), "did you mean 'sm_80'?"),
     (("--method", "gtpq"), "; did you mean 'gptq'?"),
     (("--method", "smoothqant+gptq"), "; did you mean 'smoothquant'?"),

@@ -20,6 +20,7 @@ static constexpr Chip kChips[] = {
     {ChipId::SM87, "sm_87", 163 * KiB, 164 * KiB, 1536, 16},
     {ChipId::SM89, "sm_89", 99 * KiB, 100 * KiB, 1536, 142},
     {ChipId::SM90a, "sm_90a", 227 * KiB, 228 * KiB, 2048, 132},
+    {ChipId::SM120a, "sm_120a", 99 * KiB, 100 * KiB, 1536, 188},
 };
 
 std::span<const Chip> chips() { return kChips; }

@@ -58,7 +58,9 @@ static StreamShape streamShape(const WeightOnlySpec &spec, int64_t rows, const C
   // Blocks that keep every multiprocessor of a large chip busy, warps that keep its schedulers so.
   constexpr int64_t kEnoughBlocks = 96, kMostWarps = 16, kLeastWarps = 4, kMostSplits = 8,
                     kMostUnit = 4;
-  constexpr int64_t kMostRegisters = 96, kMostSharedBytes = 48 * 1024;
+  constexpr int64_t kMostSharedBytes = 48 * 1024;
+  // ptxas has more loads under way on sm_120a.
+  const int64_t mostRegisters = chip.id == ChipId::SM120a ? 88 : 96;
   int64_t columnBlocks = divideCeil(spec.k, numerics::kFragmentColumns);
   StreamShape shape{};
   shape.rows = rows;
@@ -72,7 +74,7 @@ static StreamShape streamShape(const WeightOnlySpec &spec, int64_t rows, const C
   while (shape.warps > kLeastWarps && blocks * shape.warps > kMostWarps * chip.multiprocessors)
     shape.warps /= 2;
   auto fits = [&] {
-    if (streamRegisters(spec, shape) > kMostRegisters)
+    if (streamRegisters(spec, shape) > mostRegisters)
       return false;
     if (spec.groups() == 1) // no warp shall be idle while others have several blocks
       return divideCeil(columnBlocks, shape.unit) >= shape.warps;

@@ -43,6 +43,7 @@ MACHINES = (
     _machine("Jetson AGX Orin 64GB", 64, 204.8, "sm_87"),  # NVIDIA, Jetson AGX Orin series data sheet; the CPU's memory is the same
     _machine("GeForce RTX 3090", 24, 936, "sm_86"),  # NVIDIA, GA102 whitepaper: 936 GB/s
     _machine("GeForce RTX 4090", 24, 1008, "sm_89"),  # NVIDIA, Ada GPU architecture whitepaper: 1008 GB/s
+    _machine("GeForce RTX 5090", 32, 1792, "sm_120a"),  # NVIDIA, RTX Blackwell GPU architecture whitepaper: 1792 GB/s
     _machine("L40S", 48, 864, "sm_89"),  # NVIDIA, L40S data sheet
     _machine("A100 SXM 80GB", 80, 2039, "sm_80"),  # NVIDIA, A100 data sheet
     _machine("H100 SXM", 80, 3350, "sm_90a"),  # NVIDIA, H100 data sheet: 3.35 TB/s

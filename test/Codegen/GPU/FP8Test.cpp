@@ -176,11 +176,11 @@ TEST(GPUFP8, LinearsAreWithinTheBound) {
   std::vector<LinearSpec> specs = {spec(50, 360),     spec(150, 96),      spec(70, 384, 128),
                                    spec(50, 256, 64), spec(33, 600, 256), spec(50, 400, 192)};
   specs[0].bias = specs[2].accumulate = true;
-  for (ChipId id : {ChipId::SM80, ChipId::SM89, ChipId::SM90a}) {
+  for (ChipId id : {ChipId::SM80, ChipId::SM89, ChipId::SM90a, ChipId::SM120a}) {
     KernelLibrary library(id);
     for (const LinearSpec &spec : specs)
       for (const LinearKernel &kernel : linearKernels(spec, library.target())) {
-        EXPECT_EQ(kernel.converts, id != ChipId::SM89);
+        EXPECT_EQ(kernel.converts, id != ChipId::SM89 && id != ChipId::SM120a);
         library.add(spec, kernel);
       }
     for (const LinearSpec &spec : specs)

@@ -241,7 +241,7 @@ static std::string chipName(const testing::TestParamInfo<ChipId> &info) {
 }
 INSTANTIATE_TEST_SUITE_P(Chips, GPUResources,
                          testing::Values(ChipId::SM80, ChipId::SM86, ChipId::SM87, ChipId::SM89,
-                                         ChipId::SM90a),
+                                         ChipId::SM90a, ChipId::SM120a),
                          chipName);
 
 class GPUAssembler : public WithAssembler<testing::Test> {};

@@ -8,7 +8,7 @@
 // RUN: not easyquant-opt %S/Inputs/wide-heads.mlir --easyquant-launches=target=sm_80 2>&1 | FileCheck %s --check-prefix=HEADS
 // RUN: not easyquant-opt %S/Inputs/wide-heads.mlir --easyquant-emit-gpu-program="output=%t.program target=sm_80" 2>&1 | FileCheck %s --check-prefix=PROGRAM
 
-// CHIP: error: unknown target 'sm_99'; expected cpu, x86_64, aarch64, avx2, avx512vnni, neon-dot, neon-i8mm, gpu, sm_80, sm_86, sm_87, sm_89, sm_90a
+// CHIP: error: unknown target 'sm_99'; expected cpu, x86_64, aarch64, avx2, avx512vnni, neon-dot, neon-i8mm, gpu, sm_80, sm_86, sm_87, sm_89, sm_90a, sm_120a
 // LOWER: error: equant-lower-to-nvvm: no kernels for chip "sm_70"
 // TARGET: error: has no #nvvm.target: run equant-lower-to-nvvm first
 // PTXAS: error: no ptxas found in EASYQUANT_CUDA_BIN=/nowhere: install the Python package nvidia-cuda-nvcc

@@ -14,7 +14,7 @@
 // A site without a plan stays float, and needs no kernel.
 // RUN: easyquant-opt %s --equant-check-plans=target=cpu,gpu
 
-// UNKNOWN: error: unknown target 'tpu'; expected cpu, x86_64, aarch64, avx2, avx512vnni, neon-dot, neon-i8mm, gpu, sm_80, sm_86, sm_87, sm_89, sm_90a
+// UNKNOWN: error: unknown target 'tpu'; expected cpu, x86_64, aarch64, avx2, avx512vnni, neon-dot, neon-i8mm, gpu, sm_80, sm_86, sm_87, sm_89, sm_90a, sm_120a
 // GROUPS: error: site 'q': weights as int4 symmetric, groups of 8, {{.*}}: the GPU kernels take group sizes that are 16 or multiples of 32 (such as 16); compile it with --target cpu
 // FORMAT: error: site 'q': gptq holds integers of 2, 3, 4 or 8 bits, found int5 symmetric, groups of 8, f16 scales; take another scheme, or compressed-tensors
 // NOFORMAT: error: there is no format 'tflite' of checkpoints; expected compressed-tensors, gptq, gptq_v2, awq, gguf, onnx

@@ -2,7 +2,7 @@
 // RUN: easyquant-opt %s --equant-fuse-kernels=target=gpu | FileCheck %s --check-prefix=GPU
 // RUN: not easyquant-opt %s --equant-fuse-kernels=target=tpu 2>&1 | FileCheck %s --check-prefix=TARGET
 
-// TARGET: error: unknown target 'tpu'; expected cpu, x86_64, aarch64, avx2, avx512vnni, neon-dot, neon-i8mm, gpu, sm_80, sm_86, sm_87, sm_89, sm_90a
+// TARGET: error: unknown target 'tpu'; expected cpu, x86_64, aarch64, avx2, avx512vnni, neon-dot, neon-i8mm, gpu, sm_80, sm_86, sm_87, sm_89, sm_90a, sm_120a
 
 !rows = !equant.rows<?x8, #equant.scheme<i8, symmetric, token, dynamic>, sums = 0>
 

@@ -16,11 +16,12 @@
 
 namespace easyquant::gpu {
 
-enum class ChipId { SM80, SM86, SM87, SM89, SM90a };
+enum class ChipId { SM80, SM86, SM87, SM89, SM90a, SM120a };
 
 /// What kernel generators ask about a chip. Source of the limits: CUDA C++ Programming Guide 13.0,
 /// "Technical specifications per compute capability". The numbers of multiprocessors are in
-/// NVIDIA's data sheets of A100, A40, Orin, L40S and H200, the largest products.
+/// NVIDIA's data sheets of A100, A40, Orin, L40S, H200 and RTX PRO 6000 Blackwell, the largest
+/// products.
 struct Chip {
   ChipId id;
   std::string_view name;       ///< "sm_80", what -mcpu and ptxas take
@@ -32,7 +33,7 @@ struct Chip {
   /// Can a kernel begin before the one launched before it has ended (griddepcontrol)?
   bool overlapsLaunches() const { return id >= ChipId::SM90a; }
   /// Has it products of FP8? sm_90a has its own, which are not made here: mma is emulated there.
-  bool multipliesFP8() const { return id == ChipId::SM89; }
+  bool multipliesFP8() const { return id == ChipId::SM89 || id == ChipId::SM120a; }
   /// Do drivers assemble its PTX for later chips? They do not where a letter ends the name.
   bool isCompatible() const { return name.back() >= '0' && name.back() <= '9'; }
 };
