@@ -67,7 +67,6 @@ static LinearKernel dotKernel(const LinearSpec &spec, int64_t rows) {
   description.grid[0].factor = divideCeil(spec.n, numerics::fragmentRows(spec.bits));
   description.grid[1].rowsPerBlock = rows;
   description.threads = kDotThreads;
-  description.beginsNext = false;
   // There are few blocks, so that registers are worth more than room for others: left to itself,
   // ptxas makes do with the 32 of a full multiprocessor, and waits for every load.
   description.blocksPerSM = 2;

@@ -106,7 +106,6 @@ static WeightOnlyKernel streamKernel(const WeightOnlySpec &spec, int64_t rows, c
   description.grid[0].factor = divideCeil(spec.n, kernel.stream.columns);
   description.grid[1].factor = kernel.stream.splits;
   description.grid[2].rowsPerBlock = rows;
-  description.beginsNext = false;
   description.threads = static_cast<uint32_t>(32 * kernel.stream.warps);
   description.blocksPerSM = 16 / kernel.stream.warps;
   return kernel;

@@ -117,7 +117,8 @@ struct Description {
   int64_t sharedBytes = 0; ///< dynamic shared memory
   int64_t blocksPerSM = 0; ///< resident blocks that the tile was designed for; 0: not stated
   /// The next launch begins as soon as all blocks of this one have. Not where they fill the chip:
-  /// those of the next would be placed where room is left, several on one multiprocessor.
+  /// those of the next would be placed where room is left, several on one multiprocessor. Behind a
+  /// linear of few rows comes what has a block a row, so that this does not matter there.
   bool beginsNext = true;
   std::array<uint32_t, 3> gridFor(int64_t rows) const {
     return {grid[0].of(rows), grid[1].of(rows), grid[2].of(rows)};
