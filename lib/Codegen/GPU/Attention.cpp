@@ -71,8 +71,9 @@ AttentionShared::AttentionShared(const AttentionSpec &spec, const AttentionTile 
   if (tile.matrix) {
     // An odd number of 16 bytes: eight rows of ldmatrix are in eight different groups of banks.
     rowBytes = 2 * spec.headDim + 16;
-    keys = place(tile.tokens * rowBytes);
-    values = place(tile.tokens * rowBytes);
+    stageBytes = alignTo16(tile.tokens * rowBytes);
+    keys = place(tile.stages * stageBytes);
+    values = place(tile.stages * stageBytes);
     if (!queriesInRegisters(spec))
       queries = place((split ? 1 : tile.warps) * spec.headDim / 16 * 512);
     if (split) {
@@ -86,6 +87,26 @@ AttentionShared::AttentionShared(const AttentionSpec &spec, const AttentionTile 
   keys = values = place(tile.tokens * rowBytes);
   queries = place(tile.queries * spec.headDim * 4);
   weights = place(tile.queries * tile.tokens * 4);
+}
+
+/// As many stages as shared memory has room for, beside other blocks of a multiprocessor.
+static void addStages(AttentionTile &tile, const AttentionSpec &spec, bool split, int64_t blocks,
+                      const Chip &chip) {
+  constexpr int64_t kMostStages = 3, kReserved = 1024; // of each block, by the driver
+  if (!tile.matrix || spec.kv)
+    return;
+  const int64_t most =
+      std::min(chip.sharedBytesPerSM / blocks - kReserved, chip.sharedBytesPerBlock);
+  while (tile.stages < kMostStages) {
+    ++tile.stages;
+    int64_t bytes = AttentionShared(spec, tile, split).bytes;
+    if (spec.codes)
+      bytes = std::max(bytes, bytesForCodes(spec, tile));
+    if (bytes > most) {
+      --tile.stages;
+      return;
+    }
+  }
 }
 
 //===- Launches -----------------------------------------------------------===//
@@ -159,6 +180,9 @@ static Description describeQuantize(const AttentionSpec &spec) {
   return description;
 }
 
+/// Blocks of a multiprocessor.
+static int64_t blocksOf(const AttentionSpec &spec) { return spec.headDim <= 128 ? 2 : 1; }
+
 static Description describeAttend(const AttentionSpec &spec, const AttentionKernel &kernel,
                                   const Chip &chip) {
   Description description;
@@ -180,7 +204,7 @@ static Description describeAttend(const AttentionSpec &spec, const AttentionKern
   if (spec.codes)
     description.parameters = addCodes(parameters, *spec.codes).list;
   // All of a grid's blocks are resident: they take turns with the pieces of a step.
-  description.blocksPerSM = spec.headDim <= 128 ? 2 : 1;
+  description.blocksPerSM = blocksOf(spec);
   description.grid[0].factor = description.blocksPerSM * chip.multiprocessors;
   description.threads = static_cast<uint32_t>(kernel.tile.threads());
   description.sharedBytes =
@@ -196,6 +220,7 @@ static AttentionKernel kernelOf(const AttentionSpec &spec, AttentionKernel::Form
   AttentionKernel kernel;
   kernel.form = form;
   kernel.tile = tileOf(spec, form);
+  addStages(kernel.tile, spec, form == AttentionKernel::Split, blocksOf(spec), chip);
   const QueryCut queries(spec, kernel.tile);
   kernel.cut.rows = queries.tokens;
   kernel.cut.window = spec.window;

@@ -97,6 +97,12 @@ public:
   void finishKeys(mlir::Value firstToken);
   void finishValues();
 
+  /// Of a float cache with several stages: the page of a tile, which is looked up before its keys
+  /// and values are brought to a stage, i1 `there`: if it is there at all. What is brought counts
+  /// as one group of copies.
+  mlir::Value page(mlir::Value firstToken) { return cache.page(firstToken); }
+  void bring(mlir::Value page, mlir::Value firstToken, mlir::Value stage, mlir::Value there);
+
 private:
   static constexpr int64_t kRun = 8; ///< dimensions that a thread has at once
   void rotate(mlir::Value firstToken);

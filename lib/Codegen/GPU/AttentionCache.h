@@ -46,8 +46,9 @@ struct PartialPlace {
 /// Places in the shared memory of an attention kernel, in bytes.
 struct AttentionShared {
   AttentionShared(const AttentionSpec &spec, const AttentionTile &tile, bool split);
-  int64_t rowBytes = 0; ///< of a token's key or value
-  int64_t keys = 0, values = 0;
+  int64_t rowBytes = 0;         ///< of a token's key or value
+  int64_t keys = 0, values = 0; ///< of the first stage
+  int64_t stageBytes = 0;       ///< of keys, or values, from one stage to the next
   int64_t queries = 0; ///< in the scalar form, and in the matrix form where registers are too few
   int64_t weights = 0; ///< probabilities, in the scalar form
   int64_t merge = 0;   ///< maxima and sums of the warps, in a split of the matrix form

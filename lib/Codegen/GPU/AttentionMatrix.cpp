@@ -38,6 +38,11 @@ public:
   void emit();
 
 private:
+  /// All tiles, one after the other.
+  KernelBuilder::Values walk(KernelBuilder::Values state);
+  /// The same, of which some are on their way meanwhile.
+  KernelBuilder::Values walkStages(KernelBuilder::Values state);
+
   using Values = KernelBuilder::Values;
   /// Maxima and sums of the thread's two rows, then the output: registers 0 and 1 are of the first
   /// row, 2 and 3 of the second one.
@@ -270,6 +275,56 @@ void MatrixAttention::merge(AttentionBlock &block, const Values &state) {
   });
 }
 
+MatrixAttention::Values MatrixAttention::walk(Values state) {
+  b.ifThen(b.less(block.firstTile, block.endTile),
+           [&] { tiles.startKeys(block.firstToken(block.firstTile)); });
+  return b.forLoop(block.firstTile, block.endTile, 1, state, [&](Value tile, ValueRange carried) {
+    Value token = block.firstToken(tile), next = b.add(tile, 1);
+    tiles.finishKeys(token);
+    tiles.startValues(token);
+    Values s = scores();
+    tiles.finishValues();
+    b.ifThen(b.less(next, block.endTile), [&] { tiles.startKeys(block.firstToken(next)); });
+    mask(s, token);
+    return weigh(s, carried);
+  });
+}
+
+MatrixAttention::Values MatrixAttention::walkStages(Values state) {
+  const int64_t stages = block.kernel.tile.stages;
+  Value lastTile = b.max(b.sub(block.endTile, 1), 0), firstKeys = keyPlace,
+        firstValues = valuePlace;
+  auto pageOf = [&](Value tile) { return tiles.page(block.firstToken(b.min(tile, lastTile))); };
+  auto bring = [&](Value tile, Value page) {
+    Value stage = b.rem(b.sub(tile, block.firstTile), stages);
+    tiles.bring(page, block.firstToken(tile), stage, b.less(tile, block.endTile));
+  };
+  // A page is looked up while the tile before is on its way.
+  Values pages;
+  for (int64_t i = 0; i < stages; ++i)
+    pages.push_back(pageOf(b.add(block.firstTile, i)));
+  for (int64_t i = 0; i + 1 < stages; ++i)
+    bring(b.add(block.firstTile, i), pages[i]);
+  state.push_back(pages.back());
+  state = b.forLoop(block.firstTile, block.endTile, 1, state, [&](Value tile, ValueRange carried) {
+    b.waitForCopies(stages - 2);
+    b.barrier(); // all have their part, and are through with the tile before
+    Value ahead = b.add(tile, stages - 1);
+    bring(ahead, carried.back());
+    Value page = pageOf(b.add(ahead, 1));
+    Value offset = b.mul(b.rem(b.sub(tile, block.firstTile), stages), places.stageBytes);
+    keyPlace = b.advance(firstKeys, offset, b.i8());
+    valuePlace = b.advance(firstValues, offset, b.i8());
+    Values s = scores();
+    mask(s, block.firstToken(tile));
+    Values next = weigh(s, carried.drop_back());
+    next.push_back(page);
+    return next;
+  });
+  state.pop_back();
+  return state;
+}
+
 void MatrixAttention::emit() {
   Value thread = b.thread();
   warp = b.div(thread, 32);
@@ -295,18 +350,7 @@ void MatrixAttention::emit() {
 
   Values state(kOutput + columnTiles() * 4, b.zero(b.f32()));
   state[kMaxima] = state[kMaxima + 1] = b.constant(b.f32(), kLeastMaximum);
-  b.ifThen(b.less(block.firstTile, block.endTile),
-           [&] { tiles.startKeys(block.firstToken(block.firstTile)); });
-  state = b.forLoop(block.firstTile, block.endTile, 1, state, [&](Value tile, ValueRange carried) {
-    Value token = block.firstToken(tile), next = b.add(tile, 1);
-    tiles.finishKeys(token);
-    tiles.startValues(token);
-    Values s = scores();
-    tiles.finishValues();
-    b.ifThen(b.less(next, block.endTile), [&] { tiles.startKeys(block.firstToken(next)); });
-    mask(s, token);
-    return weigh(s, carried);
-  });
+  state = block.kernel.tile.stages > 1 ? walkStages(state) : walk(state);
   for (int64_t half = 0; half < 2; ++half)
     state[kSums + half] =
         acrossQuad(state[kSums + half], [&](Value x, Value y) { return b.addf(x, y); });

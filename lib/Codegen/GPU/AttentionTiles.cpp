@@ -253,6 +253,16 @@ void KeyValueTiles::rotate(Value firstToken) {
   b.barrier();
 }
 
+void KeyValueTiles::bring(Value page, Value firstToken, Value stage, Value there) {
+  b.ifThen(there, [&] {
+    Value offset = b.mul(stage, places.stageBytes);
+    for (bool keys : {true, false})
+      copyFloats(keys, page, firstToken,
+                 b.advance(shared, b.add(offset, keys ? places.keys : places.values), b.i8()));
+  });
+  b.commitCopies();
+}
+
 void KeyValueTiles::finishKeys(Value firstToken) {
   finishValues();
   if (block.spec.keyPositions > 0)
