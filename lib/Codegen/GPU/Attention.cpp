@@ -35,6 +35,13 @@ CodeCache::CodeCache(const AttentionSpec &spec)
   bytes = {pageTokens, spec.kvHeads * headBytes, 2 * floatValues};
 }
 
+RawTile::RawTile(const CodeCache &cache, const AttentionSpec &spec, int64_t tokens)
+    : codes(tokens * cache.codeBytes), valueSlices(tokens * cache.slices * 4) {
+  const int64_t groups = divideCeil(tokens, cache.kv.group);
+  keySlices =
+      cache.kv.keys == numerics::KeySlices::Token ? valueSlices : groups * 2 * spec.headDim * 2;
+}
+
 CacheBytes cacheBytes(const AttentionSpec &spec) {
   if (spec.kv)
     return CodeCache(spec).bytes;
@@ -72,8 +79,13 @@ AttentionShared::AttentionShared(const AttentionSpec &spec, const AttentionTile 
     // An odd number of 16 bytes: eight rows of ldmatrix are in eight different groups of banks.
     rowBytes = 2 * spec.headDim + 16;
     stageBytes = alignTo16(tile.tokens * rowBytes);
-    keys = place(tile.stages * stageBytes);
-    values = place(tile.stages * stageBytes);
+    const int64_t floats = spec.kv ? 1 : tile.stages;
+    keys = place(floats * stageBytes);
+    values = place(floats * stageBytes);
+    if (spec.kv && tile.stages > 1) {
+      stageBytes = alignTo16(RawTile(CodeCache(spec), spec, tile.tokens).bytes());
+      coded = place(tile.stages * stageBytes);
+    }
     if (!queriesInRegisters(spec))
       queries = place((split ? 1 : tile.warps) * spec.headDim / 16 * 512);
     if (split) {
@@ -93,7 +105,7 @@ AttentionShared::AttentionShared(const AttentionSpec &spec, const AttentionTile 
 static void addStages(AttentionTile &tile, const AttentionSpec &spec, bool split, int64_t blocks,
                       const Chip &chip) {
   constexpr int64_t kMostStages = 3, kReserved = 1024; // of each block, by the driver
-  if (!tile.matrix || spec.kv)
+  if (!tile.matrix || (spec.kv && !RawTile::fits(spec, tile.tokens)))
     return;
   const int64_t most =
       std::min(chip.sharedBytesPerSM / blocks - kReserved, chip.sharedBytesPerBlock);

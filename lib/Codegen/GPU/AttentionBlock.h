@@ -97,11 +97,13 @@ public:
   void finishKeys(mlir::Value firstToken);
   void finishValues();
 
-  /// Of a float cache with several stages: the page of a tile, which is looked up before its keys
-  /// and values are brought to a stage, i1 `there`: if it is there at all. What is brought counts
-  /// as one group of copies.
+  /// Where there are several stages: the page of a tile, which is looked up before its keys and
+  /// values are brought to a stage, i1 `there`: if it is there at all. What is brought counts as
+  /// one group of copies.
   mlir::Value page(mlir::Value firstToken) { return cache.page(firstToken); }
   void bring(mlir::Value page, mlir::Value firstToken, mlir::Value stage, mlir::Value there);
+  /// Makes floats of what was brought, and brings what is no code. Barriers.
+  void unpack(mlir::Value firstToken, mlir::Value stage);
 
 private:
   static constexpr int64_t kRun = 8; ///< dimensions that a thread has at once
@@ -111,6 +113,12 @@ private:
   void copyFloats(bool keys, mlir::Value page, mlir::Value firstToken, mlir::Value to);
   void convert(bool keys, mlir::Value page, mlir::Value firstToken, mlir::Value to);
   void convertCodes(bool keys, mlir::Value page, mlir::Value firstToken, mlir::Value to);
+  /// From `rows` of the cache or (not `constant`) of shared memory; firstOf(row) has its slices.
+  void convertRows(bool keys, mlir::Value rows,
+                   llvm::function_ref<mlir::Value(mlir::Value)> firstOf, mlir::Value to,
+                   bool constant);
+  void copyCodes(bool keys, mlir::Value page, mlir::Value firstToken, mlir::Value to);
+  mlir::Value codedStage(mlir::Value stage);
   /// Elements of f16, to where they belong.
   void store(mlir::Value x, mlir::Value row, mlir::Value dim, mlir::Value to);
 

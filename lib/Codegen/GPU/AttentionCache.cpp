@@ -101,14 +101,14 @@ Value CodePlaces::firstFloat(bool keys, Value position) {
   return b.add(b.mul(b.div(behind, kv.residual), kv.residual), kv.sinks);
 }
 
-KernelBuilder::Values CodePlaces::biasedCodes(Value row, Value dim) {
+KernelBuilder::Values CodePlaces::biasedCodes(Value row, Value dim, bool constant) {
   // 0x6400 is 1024, whose last bits count ones.
   constexpr int64_t kBias = 0x64006400, kBiasBytes = 0x64646464;
   const int64_t bits = layout.kv.bits;
   KernelBuilder::Values pairs;
   Value at = b.advance(row, b.mul(b.div(dim, 8), bits), b.i8());
   if (bits == 8) {
-    Value words = b.load(at, b.vec(2, b.i32()), /*constant=*/true);
+    Value words = b.load(at, b.vec(2, b.i32()), constant);
     for (int64_t i = 0; i < 4; ++i)
       pairs.push_back(
           b.permute(b.extract(words, i / 2), b.i32(kBiasBytes), i % 2 == 0 ? 0x4140 : 0x4342));
@@ -116,9 +116,9 @@ KernelBuilder::Values CodePlaces::biasedCodes(Value row, Value dim) {
   }
   Value word;
   if (bits == 4) {
-    word = b.load(at, b.i32(), /*constant=*/true);
+    word = b.load(at, b.i32(), constant);
   } else {
-    Value two = arith::ExtUIOp::create(b, b.i32(), b.load(at, b.getI16Type(), /*constant=*/true));
+    Value two = arith::ExtUIOp::create(b, b.i32(), b.load(at, b.getI16Type(), constant));
     word = b.permute(two, b.i32(0), 0x4140); // a byte to each half
   }
   int64_t field = (1 << bits) - 1;
@@ -127,12 +127,11 @@ KernelBuilder::Values CodePlaces::biasedCodes(Value row, Value dim) {
   return pairs;
 }
 
-CodePlaces::Slices CodePlaces::slices(bool keys, Value page, Value head, Value i, Value dim) {
+CodePlaces::Slices CodePlaces::slicesAt(bool keys, Value first, Value dim, bool constant) {
   Type half = b.type(Float::F16), pair = b.vec(2, half), eight = b.vec(4, b.i32());
   Slices slices;
   if (slicesPerToken(keys)) {
-    Value slice = b.advance(tokenSlices(keys, page, head, i), b.div(dim, layout.width), b.i32());
-    Value both = b.load(slice, b.i32(), /*constant=*/true);
+    Value both = b.load(b.advance(first, b.div(dim, layout.width), b.i32()), b.i32(), constant);
     auto splat = [&](int64_t selector) {
       return b.bitcast(b.permute(both, b.i32(0), selector), pair);
     };
@@ -140,9 +139,9 @@ CodePlaces::Slices CodePlaces::slices(bool keys, Value page, Value head, Value i
     slices.scales.assign(4, splat(0x3232));
     return slices;
   }
-  Value from = b.advance(channelSlices(page, head, i), dim, half);
-  Value minimum = b.load(from, eight, /*constant=*/true);
-  Value scale = b.load(b.advance(from, spec.headDim, half), eight, /*constant=*/true);
+  Value from = b.advance(first, dim, half);
+  Value minimum = b.load(from, eight, constant);
+  Value scale = b.load(b.advance(from, spec.headDim, half), eight, constant);
   for (int64_t j = 0; j < 4; ++j) {
     slices.minima.push_back(b.bitcast(b.extract(minimum, j), pair));
     slices.scales.push_back(b.bitcast(b.extract(scale, j), pair));
@@ -150,12 +149,12 @@ CodePlaces::Slices CodePlaces::slices(bool keys, Value page, Value head, Value i
   return slices;
 }
 
-Value CodePlaces::dequantize(Value codeRow, Value dim, const Slices &slices) {
+Value CodePlaces::dequantize(Value codeRow, Value dim, const Slices &slices, bool constant) {
   Type pair = b.vec(2, b.type(Float::F16));
   // Rounding the scale may have lifted the largest code beyond the range.
   Value bias = b.constant(pair, 1024.0), largest = b.constant(pair, 65504.0);
   KernelBuilder::Values words;
-  for (auto [j, biased] : llvm::enumerate(biasedCodes(codeRow, dim))) {
+  for (auto [j, biased] : llvm::enumerate(biasedCodes(codeRow, dim, constant))) {
     Value code = b.subf(b.bitcast(biased, pair), bias); // exact
     Value x = b.fma(slices.scales[j], code, slices.minima[j]);
     words.push_back(b.bitcast(b.minf(x, largest), b.i32()));

@@ -47,8 +47,9 @@ struct PartialPlace {
 struct AttentionShared {
   AttentionShared(const AttentionSpec &spec, const AttentionTile &tile, bool split);
   int64_t rowBytes = 0;         ///< of a token's key or value
-  int64_t keys = 0, values = 0; ///< of the first stage
+  int64_t keys = 0, values = 0; ///< of floats those of the first stage
   int64_t stageBytes = 0;       ///< of keys, or values, from one stage to the next
+  int64_t coded = 0;            ///< codes of keys and values of the first stage, RawTile
   int64_t queries = 0; ///< in the scalar form, and in the matrix form where registers are too few
   int64_t weights = 0; ///< probabilities, in the scalar form
   int64_t merge = 0;   ///< maxima and sums of the warps, in a split of the matrix form
@@ -79,6 +80,21 @@ struct CodeCache {
   int64_t headBytes;                                        ///< of a head's part of a page
   int64_t floatKeys = 0, floatValues;                       ///< in a window
   CacheBytes bytes;
+};
+
+/// A tile of one head of a cache of codes as it lies there, in bytes: codes, then slices, of keys,
+/// then the same of values.
+struct RawTile {
+  RawTile(const CodeCache &cache, const AttentionSpec &spec, int64_t tokens);
+  /// Does a tile have whole groups of channels, or a part of one?
+  static bool fits(const AttentionSpec &spec, int64_t tokens) {
+    return spec.kv->group % tokens == 0 || tokens % spec.kv->group == 0;
+  }
+  int64_t codes; ///< of keys, and of values
+  int64_t keySlices, valueSlices;
+  int64_t bytes() const { return 2 * codes + keySlices + valueSlices; }
+  int64_t begin(bool keys) const { return keys ? 0 : codes + keySlices; }
+  int64_t slices(bool keys) const { return keys ? keySlices : valueSlices; }
 };
 
 /// Threads of the kernels that fill a cache.
@@ -137,9 +153,18 @@ public:
   struct Slices {
     KernelBuilder::Values minima, scales;
   };
-  Slices slices(bool keys, mlir::Value page, mlir::Value head, mlir::Value i, mlir::Value dim);
-  /// Eight f16, as words, of a row of codes.
-  mlir::Value dequantize(mlir::Value codeRow, mlir::Value dim, const Slices &slices);
+  Slices slices(bool keys, mlir::Value page, mlir::Value head, mlir::Value i, mlir::Value dim) {
+    return slicesAt(keys, firstSlice(keys, page, head, i), dim);
+  }
+  /// Where slices of token number i are: its own, or those of its group.
+  mlir::Value firstSlice(bool keys, mlir::Value page, mlir::Value head, mlir::Value i) {
+    return slicesPerToken(keys) ? tokenSlices(keys, page, head, i) : channelSlices(page, head, i);
+  }
+  /// From there, in the cache or (not `constant`) in shared memory.
+  Slices slicesAt(bool keys, mlir::Value first, mlir::Value dim, bool constant = true);
+  /// Eight f16, as words, of a row of codes, likewise.
+  mlir::Value dequantize(mlir::Value codeRow, mlir::Value dim, const Slices &slices,
+                         bool constant = true);
 
   const CodeCache layout;
 
@@ -147,7 +172,7 @@ private:
   /// Byte `at` of a head's part of a page.
   mlir::Value place(mlir::Value page, mlir::Value head, int64_t at);
   /// Pairs of f16 1024 + code.
-  KernelBuilder::Values biasedCodes(mlir::Value row, mlir::Value dim);
+  KernelBuilder::Values biasedCodes(mlir::Value row, mlir::Value dim, bool constant);
 
   KernelBuilder &b;
   const AttentionSpec &spec;

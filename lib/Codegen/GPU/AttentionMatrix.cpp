@@ -312,9 +312,14 @@ MatrixAttention::Values MatrixAttention::walkStages(Values state) {
     Value ahead = b.add(tile, stages - 1);
     bring(ahead, carried.back());
     Value page = pageOf(b.add(ahead, 1));
-    Value offset = b.mul(b.rem(b.sub(tile, block.firstTile), stages), places.stageBytes);
-    keyPlace = b.advance(firstKeys, offset, b.i8());
-    valuePlace = b.advance(firstValues, offset, b.i8());
+    Value stage = b.rem(b.sub(tile, block.firstTile), stages);
+    if (spec.kv) {
+      tiles.unpack(block.firstToken(tile), stage);
+    } else {
+      Value offset = b.mul(stage, places.stageBytes);
+      keyPlace = b.advance(firstKeys, offset, b.i8());
+      valuePlace = b.advance(firstValues, offset, b.i8());
+    }
     Values s = scores();
     mask(s, block.firstToken(tile));
     Values next = weigh(s, carried.drop_back());

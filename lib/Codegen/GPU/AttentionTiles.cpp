@@ -195,27 +195,58 @@ void KeyValueTiles::convert(bool keys, Value page, Value firstToken, Value to) {
   });
 }
 
-/// All tokens of the tile are codes.
-void KeyValueTiles::convertCodes(bool keys, Value page, Value firstToken, Value to) {
+void KeyValueTiles::convertRows(bool keys, Value rows, llvm::function_ref<Value(Value)> firstOf,
+                                Value to, bool constant) {
   CodePlaces &codes = cache.codePlaces();
   const CodeCache &layout = codes.layout;
   const AttentionTile &tile = block.kernel.tile;
   const int64_t perRow = block.spec.headDim / kRun;
-  Value i = b.sub(firstToken, layout.kv.sinks);
-  Value rows = codes.codeRow(keys, page, block.kvHead, i);
   // Where a tile is part of one group of channels and a thread has the same dimensions in each of
   // its rows, slices are read once.
   bool once = !codes.slicesPerToken(keys) && layout.kv.group % tile.tokens == 0 &&
               tile.threads() % perRow == 0;
   std::optional<CodePlaces::Slices> slices;
   if (once)
-    slices = codes.slices(keys, page, block.kvHead, i, b.mul(b.rem(b.thread(), perRow), kRun));
+    slices =
+        codes.slicesAt(keys, firstOf(b.i32(0)), b.mul(b.rem(b.thread(), perRow), kRun), constant);
   forRuns(b, tile, block.spec.headDim, kRun, [&](Value row, Value dim) {
     Value from = b.advance(rows, b.mul(row, layout.codeBytes), b.i8());
     Value x = codes.dequantize(
-        from, dim, once ? *slices : codes.slices(keys, page, block.kvHead, b.add(i, row), dim));
+        from, dim, once ? *slices : codes.slicesAt(keys, firstOf(row), dim, constant), constant);
     store(b.bitcast(x, b.vec(kRun, b.type(Float::F16))), row, dim, to);
   });
+}
+
+/// All tokens of the tile are codes.
+void KeyValueTiles::convertCodes(bool keys, Value page, Value firstToken, Value to) {
+  CodePlaces &codes = cache.codePlaces();
+  Value i = b.sub(firstToken, codes.layout.kv.sinks);
+  auto firstOf = [&](Value row) {
+    return codes.firstSlice(keys, page, block.kvHead, b.add(i, row));
+  };
+  convertRows(keys, codes.codeRow(keys, page, block.kvHead, i), firstOf, to, /*constant=*/true);
+}
+
+/// The same, as they are.
+void KeyValueTiles::copyCodes(bool keys, Value page, Value firstToken, Value to) {
+  CodePlaces &codes = cache.codePlaces();
+  const AttentionTile &tile = block.kernel.tile;
+  const RawTile raw(codes.layout, block.spec, tile.tokens);
+  Value i = b.sub(firstToken, codes.layout.kv.sinks);
+  auto copy = [&](Value from, Value at, int64_t bytes) {
+    constexpr int64_t kBytes = 16;
+    const int64_t total = bytes / kBytes, threads = tile.threads();
+    for (int64_t turn = 0; turn < divideCeil(total, threads); ++turn) {
+      Value unit = b.add(b.thread(), turn * threads);
+      b.ifThen((turn + 1) * threads > total ? b.less(unit, total) : Value(), [&] {
+        Value offset = b.mul(unit, kBytes);
+        b.copyAsync16(b.advance(at, offset, b.i8()), b.advance(from, offset, b.i8()), Value());
+      });
+    }
+  };
+  copy(codes.codeRow(keys, page, block.kvHead, i), to, raw.codes);
+  copy(codes.firstSlice(keys, page, block.kvHead, i), b.advance(to, raw.codes, b.i8()),
+       raw.slices(keys));
 }
 
 /// The keys of a tile, by the angles of their tokens.
@@ -253,14 +284,52 @@ void KeyValueTiles::rotate(Value firstToken) {
   b.barrier();
 }
 
+Value KeyValueTiles::codedStage(Value stage) {
+  return b.advance(shared, b.add(b.mul(stage, places.stageBytes), places.coded), b.i8());
+}
+
 void KeyValueTiles::bring(Value page, Value firstToken, Value stage, Value there) {
-  b.ifThen(there, [&] {
-    Value offset = b.mul(stage, places.stageBytes);
-    for (bool keys : {true, false})
-      copyFloats(keys, page, firstToken,
-                 b.advance(shared, b.add(offset, keys ? places.keys : places.values), b.i8()));
-  });
+  const AttentionTile &tile = block.kernel.tile;
+  for (bool keys : {true, false}) {
+    if (block.spec.kv) {
+      const RawTile raw(cache.codePlaces().layout, block.spec, tile.tokens);
+      b.ifThen(b.both(there, cache.allCodes(keys, firstToken, tile.tokens)), [&] {
+        copyCodes(keys, page, firstToken, b.advance(codedStage(stage), raw.begin(keys), b.i8()));
+      });
+      continue;
+    }
+    b.ifThen(there, [&] {
+      Value offset = b.add(b.mul(stage, places.stageBytes), keys ? places.keys : places.values);
+      copyFloats(keys, page, firstToken, b.advance(shared, offset, b.i8()));
+    });
+  }
   b.commitCopies();
+}
+
+void KeyValueTiles::unpack(Value firstToken, Value stage) {
+  const AttentionTile &tile = block.kernel.tile;
+  const RawTile raw(cache.codePlaces().layout, block.spec, tile.tokens);
+  for (bool keys : {true, false}) {
+    Value to = b.advance(shared, keys ? places.keys : places.values, b.i8());
+    Value all = cache.allCodes(keys, firstToken, tile.tokens); // the same for all threads
+    b.ifThen(all, [&] {
+      CodePlaces &codes = cache.codePlaces();
+      Value rows = b.advance(codedStage(stage), raw.begin(keys), b.i8());
+      Value slices = b.advance(rows, raw.codes, b.i8());
+      auto firstOf = [&](Value row) {
+        if (codes.slicesPerToken(keys))
+          return b.rowOf(slices, row, codes.layout.slices, b.i32());
+        return b.rowOf(slices, b.div(row, codes.layout.kv.group), 2 * block.spec.headDim,
+                       b.type(Float::F16));
+      };
+      convertRows(keys, rows, firstOf, to, /*constant=*/false);
+    });
+    b.ifThen(b.equal(all, b.zero(all.getType())),
+             [&] { convert(keys, cache.page(firstToken), firstToken, to); });
+  }
+  b.barrier();
+  if (block.spec.keyPositions > 0)
+    rotate(firstToken);
 }
 
 void KeyValueTiles::finishKeys(Value firstToken) {

@@ -124,8 +124,8 @@ CacheBytes cacheBytes(const AttentionSpec &spec);
 struct AttentionTile {
   int64_t queries, tokens, warps;
   bool matrix; ///< mma.sync on f16; else fma on f32
-  /// Tiles of cached tokens that are in shared memory or on their way there, in the matrix form on
-  /// a float cache; 1: keys and values come one after the other.
+  /// Tiles of cached tokens that are in shared memory or on their way there, in the matrix form; of
+  /// a cache of codes as they are in it. 1: keys and values come one after the other.
   int64_t stages = 1;
   int64_t threads() const { return 32 * warps; }
 };
