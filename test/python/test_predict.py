@@ -186,7 +186,7 @@ def test_by_default_no_more_context_than_the_model_takes(compiled):
 @pytest.mark.parametrize("options, words", [
     (("--chip", "sm_75"), ("--chip", "'sm_75'", "sm_90a")),
     (("--chip", "sm_86"), ("none for sm_86", "--target sm_86")),
-    (("--chip", "sm_90a", "--batch", "100000"), ("--batch", "1 to 512")),
+    (("--chip", "sm_90a", "--batch", "100000"), ("--batch", "1 to 4096")),
     (("--chip", "sm_90a", "--context", "100000"), ("--context", "1 to 512")),
 ])
 def test_what_the_command_refuses(compiled, options, words):
