@@ -378,7 +378,8 @@ Description getOrEmitKernel(mlir::gpu::GPUModuleOp module, const Description &de
   for (auto [i, parameter] : llvm::enumerate(description.parameters)) {
     if (parameter.kind != Parameter::Pointer)
       continue;
-    function.setArgAttr(i, LLVM::LLVMDialect::getAlignAttrName(), b.getI64IntegerAttr(16));
+    function.setArgAttr(i, LLVM::LLVMDialect::getAlignAttrName(),
+                        b.getI64IntegerAttr(parameter.alignment));
     // Nobody writes memory that a kernel reads meanwhile. LLVM loses this fact for single loads,
     // and ptxas would wait for each before it begins another behind a store or a barrier.
     if (!parameter.written) {

@@ -95,8 +95,9 @@ struct Parameter {
   enum Kind { Pointer, I32, F32 };
   std::string name;
   Kind kind = Pointer;
-  bool written = false;  ///< of pointers: the kernel writes there (and may read)
-  bool constant = false; ///< of pointers: nobody writes there while a step runs
+  bool written = false;   ///< of pointers: the kernel writes there (and may read)
+  bool constant = false;  ///< of pointers: nobody writes there while a step runs
+  int64_t alignment = 16; ///< of pointers, in bytes
 };
 
 /// A grid dimension: factor * ceil(rows / rowsPerBlock), or just factor where rowsPerBlock is 0.
