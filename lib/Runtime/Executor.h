@@ -88,6 +88,9 @@ public:
   /// Rows that one step takes at most, all sequences together; `allLogits`: where the logits of all
   /// of them are wanted.
   virtual int64_t rowsPerStep(bool allLogits) const = 0;
+  /// Whether a sequence with a recurrent state may be in a step several times, one behind the
+  /// other.
+  virtual bool takesSequencesAgain() const { return false; }
   /// Appends to each of the sequences, at least one, and writes logitRows.size() x vocabulary
   /// logits. `logitRows`, at least one, ascending, count the rows of all sequences one behind the
   /// other. On an error (Interrupted among them) the windows of all sequences are as they were.
@@ -114,14 +117,12 @@ public:
   /// has no slots.
   virtual Result<void> readState(int64_t slot, std::span<double> state) = 0;
   virtual Result<void> writeState(int64_t slot, std::span<const double> state) = 0;
-  /// What layers with a recurrent state have in a slot, in memory of this machine; empty where the
-  /// model has no such layers.
-  virtual std::span<float> recurrent(int64_t /*slot*/) { return {}; }
-  /// Copies what these layers have in a slot to another one, on all ranks.
-  virtual Result<void> copyRecurrent(int64_t from, int64_t to) {
-    std::ranges::copy(recurrent(from), recurrent(to).begin());
-    return {};
-  }
+  /// What layers with a recurrent state have in a slot, `recurrent_values` of the manifest.
+  /// Nobody asks where there are no such layers.
+  virtual Result<void> readRecurrent(int64_t slot, std::span<float> state) = 0;
+  virtual Result<void> writeRecurrent(int64_t slot, std::span<const float> state) = 0;
+  /// Copies it to another slot, on all ranks.
+  virtual Result<void> copyRecurrent(int64_t from, int64_t to) = 0;
   virtual int64_t bytes() const = 0;
   virtual Result<PhaseCosts> costs() = 0;
   virtual Result<std::vector<SiteCost>> siteCosts() = 0;

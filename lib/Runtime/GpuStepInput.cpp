@@ -20,10 +20,11 @@ static constexpr size_t kAlignment = 16;
 static constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
 
 Result<void> GpuStepInput::allocate(const std::shared_ptr<Device> &device,
-                                    const LaunchList &program, const PoolSize &pool,
+                                    const LaunchList &program, const PoolSize &pool, bool hasSlots,
                                     int64_t bytesOfSlot, const Nobody &ofNobody) {
   cuts = program.pieces;
   lists.resize(cuts.size());
+  keepsState = hasSlots;
   slotBytes = bytesOfSlot;
   nobody = ofNobody;
   pageTokens = program.cache.pageTokens;
@@ -85,7 +86,7 @@ void GpuStepInput::describe(std::span<const SequenceStep> sequences,
     sequence.capacity = static_cast<int32_t>(std::min(std::ssize(step.pages) * pageTokens, kMost));
     sequence.first_page = static_cast<int32_t>((std::ssize(table) - 1) * pagesOfSequence);
     sequence.window = static_cast<int32_t>(step.window);
-    if (slotBytes > 0) {
+    if (keepsState) {
       sequence.slot = static_cast<int32_t>(step.slot);
       sequence.next_slot = static_cast<int32_t>(step.nextSlot);
     }

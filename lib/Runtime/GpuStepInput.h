@@ -39,10 +39,11 @@ public:
     int64_t window = 0;
     int64_t slot = 0, nextSlot = 0;
   };
-  /// For steps of the program, and as many sequences and pages as the pool has. A sequence's state
-  /// has `slotBytes` bytes.
+  /// For steps of the program, and as many sequences and pages as the pool has. `keepsState`: a
+  /// sequence has slots, of which online scales take `slotBytes` bytes.
   Result<void> allocate(const std::shared_ptr<Device> &device, const LaunchList &program,
-                        const PoolSize &pool, int64_t slotBytes, const Nobody &nobody);
+                        const PoolSize &pool, bool keepsState, int64_t slotBytes,
+                        const Nobody &nobody);
   int64_t bytes() const { return input.size() + pages.size() + pieces.size(); }
 
   /// Lists a step, and behind its rows so many of nobody, with logits. The arguments may be gone
@@ -75,6 +76,7 @@ private:
   Result<void> uploadPages(Queue &queue, std::span<const SequenceStep> sequences);
 
   std::vector<formats::PieceCut> cuts;
+  bool keepsState = false;
   int64_t slotBytes = 0;
   int64_t pageTokens = 1, pagesOfSequence = 0;
   DeviceMemory input, pages, pieces;
