@@ -50,6 +50,7 @@ public:
                                            })) {}
   Result<void> allocate(bool measure);
 
+  bool takesSequencesAgain() const override { return true; }
   int64_t rowsPerStep(bool allLogits) const override {
     return allLogits ? std::min(program.maxRows, mostLogitRows()) : program.maxRows;
   }

@@ -46,8 +46,9 @@ public:
                         const Nobody &nobody);
   int64_t bytes() const { return input.size() + pages.size() + pieces.size(); }
 
-  /// Lists a step, and behind its rows so many of nobody, with logits. The arguments may be gone
-  /// when this returns.
+  /// Lists a step, and behind its rows so many of nobody, with logits. A sequence may be in it
+  /// several times, one behind the other, where it has a recurrent state and the cache is float.
+  /// The arguments may be gone when this returns.
   void describe(std::span<const SequenceStep> sequences, std::span<const int32_t> logitRows,
                 int64_t rowsOfNobody);
   /// Pieces of the step by a cut, and the places for partial sums that those of any cut need.
@@ -71,6 +72,7 @@ public:
   }
 
 private:
+  void dropStatesOnTheWay();
   void listPieces(int64_t sequences);
   Result<void> allocatePieces(const std::shared_ptr<Device> &device, int64_t room);
   Result<void> uploadPages(Queue &queue, std::span<const SequenceStep> sequences);

@@ -25,8 +25,12 @@ public:
   ConvolutionEmitter(KernelBuilder &b, const Conv1dSpec &spec, const KernelArguments &arguments,
                      Value row, Value column)
       : b(b), spec(spec), arguments(arguments), row(row), column(column),
-        sequence(b, arguments, PlaceOfRow(b, arguments, row).sequence),
-        number(b.sub(row, sequence.firstRow)), isLast(b.equal(number, b.sub(sequence.rows, 1))) {}
+        entry(PlaceOfRow(b, arguments, row).sequence), own(b, arguments, entry),
+        sequence(b, arguments, firstOfRun(b, arguments, entry)),
+        number(b.sub(row, sequence.firstRow)) {
+    Value isLast = b.equal(row, b.sub(b.add(own.firstRow, own.rows), 1));
+    leaves = b.both(isLast, b.less(formats::kNobodyReads, own.nextSlot));
+  }
 
   void emit();
 
@@ -44,8 +48,10 @@ private:
   const Conv1dSpec &spec;
   const KernelArguments &arguments;
   Value row, column;
-  const StepSequence sequence;
-  Value number, isLast; ///< of the row among the sequence's
+  Value entry;                      ///< of the table, whose row it is
+  const StepSequence own, sequence; ///< that one, and the first one of the same sequence
+  Value number;                     ///< of the row among all of the sequence
+  Value leaves;                     ///< does it leave what the next step reads?
 };
 
 } // namespace
@@ -68,11 +74,10 @@ void ConvolutionEmitter::emit() {
   // -0 changes no product.
   Value sum = spec.bias ? loadOf("bias", column) : b.constant(b.f32(), -0.0);
   sum = b.forLoop(0, spec.width, 1, sum, [&](Value i, ValueRange sums) -> KernelBuilder::Values {
-           Value own = token(i);
-           b.ifThen(b.both(isLast, b.less(0, i)),
-                    [&] { b.store(own, placeOf(sequence.nextSlot, b.sub(i, 1))); });
-           Value weight = loadOf("w", b.add(b.mul(column, spec.width), i));
-           return {b.fma(own, weight, sums.front())};
+           Value value = token(i);
+           b.ifThen(b.both(leaves, b.less(0, i)),
+                    [&] { b.store(value, placeOf(own.nextSlot, b.sub(i, 1))); });
+           return {b.fma(value, loadOf("w", b.add(b.mul(column, spec.width), i)), sums.front())};
          }).front();
   if (spec.silu)
     sum = b.mulf(sum, logistic(b, sum));

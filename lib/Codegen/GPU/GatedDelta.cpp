@@ -125,18 +125,21 @@ private:
   /// body(n, row, place, inside): the rows of the lane's column of the head's state.
   void forState(Value slot, llvm::function_ref<void(Value place, Value inside)> body);
   Values takeState();
-  void leaveState(ValueRange state);
+  void leaveState(Value slot, ValueRange state);
   /// Brings a token to shared memory; all lanes of a warp.
   void stage(Value row, Value token);
   /// Adds up what the lanes of a column have.
   Value columnSum(ArrayRef<Value> sums);
+  /// Takes the state through the rows of one entry of the table.
+  Values emitRows(const StepSequence &rows, ValueRange state);
   Values emitToken(Value row, Value token, ValueRange state);
 
   KernelBuilder &b;
   const GatedDeltaSpec &spec;
   const DeltaShape &shape;
   const KernelArguments &arguments;
-  const StepSequence sequence;
+  const StepSequence sequence; ///< the first one of a run
+  Value run;                   ///< its number
   Value head, shared;
   Value lane;        ///< of the warp
   Value own;         ///< number of the lane among those of its column
@@ -152,7 +155,8 @@ RecurrenceEmitter::RecurrenceEmitter(KernelBuilder &b, const GatedDeltaSpec &spe
                                      const DeltaShape &shape, const KernelArguments &arguments,
                                      Value sequenceNumber, Value head, Value partNumber)
     : b(b), spec(spec), shape(shape), arguments(arguments), sequence(b, arguments, sequenceNumber),
-      head(head), shared(b.sharedMemory(shape.tokens * shape.tokenFloats * bytesOf(Float::F32))),
+      run(sequenceNumber), head(head),
+      shared(b.sharedMemory(shape.tokens * shape.tokenFloats * bytesOf(Float::F32))),
       lane(b.rem(b.thread(), kDeltaLanes)) {
   const int64_t columnsOfWarp = kDeltaLanes / shape.lanes;
   own = b.div(lane, columnsOfWarp);
@@ -199,9 +203,9 @@ RecurrenceEmitter::Values RecurrenceEmitter::takeState() {
   return state;
 }
 
-void RecurrenceEmitter::leaveState(ValueRange state) {
+void RecurrenceEmitter::leaveState(Value slot, ValueRange state) {
   size_t i = 0;
-  forState(sequence.nextSlot, [&](Value place, Value isInside) {
+  forState(slot, [&](Value place, Value isInside) {
     Value value = state[i++];
     b.ifThen(isInside, [&] { b.store(value, place); });
   });
@@ -292,21 +296,29 @@ RecurrenceEmitter::Values RecurrenceEmitter::emitToken(Value row, Value token, V
   return next;
 }
 
+RecurrenceEmitter::Values RecurrenceEmitter::emitRows(const StepSequence &rows, ValueRange state) {
+  Value warp = b.warp(), end = b.add(rows.firstRow, rows.rows);
+  return b.forLoop(rows.firstRow, end, shape.tokens, state, [&](Value first, ValueRange before) {
+    Value last = b.min(end, b.add(first, shape.tokens));
+    b.forLoop(b.add(first, warp), last, kDeltaWarps,
+              [&](Value row) { stage(row, b.sub(row, first)); });
+    b.barrier();
+    Values behind = b.forLoop(first, last, 1, before, [&](Value row, ValueRange now) {
+      return emitToken(row, b.sub(row, first), now);
+    });
+    b.barrier(); // before others are brought there
+    return behind;
+  });
+}
+
 void RecurrenceEmitter::emit() {
-  Value warp = b.warp(), end = b.add(sequence.firstRow, sequence.rows);
-  Values state = b.forLoop(
-      sequence.firstRow, end, shape.tokens, takeState(), [&](Value first, ValueRange before) {
-        Value last = b.min(end, b.add(first, shape.tokens));
-        b.forLoop(b.add(first, warp), last, kDeltaWarps,
-                  [&](Value row) { stage(row, b.sub(row, first)); });
-        b.barrier();
-        Values behind = b.forLoop(first, last, 1, before, [&](Value row, ValueRange now) {
-          return emitToken(row, b.sub(row, first), now);
-        });
-        b.barrier(); // before others are brought there
-        return behind;
-      });
-  leaveState(state);
+  b.forLoop(run, endOfRun(b, arguments, run), 1, takeState(), [&](Value n, ValueRange before) {
+    const StepSequence rows(b, arguments, n);
+    Values behind = emitRows(rows, before);
+    b.ifThen(b.less(formats::kNobodyReads, rows.nextSlot),
+             [&] { leaveState(rows.nextSlot, behind); });
+    return behind;
+  });
 }
 
 Description getOrEmit(mlir::gpu::GPUModuleOp module, const GatedDeltaSpec &spec, const Chip &chip) {
@@ -339,14 +351,15 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const GatedDeltaSpec &spec,
       parameter.alignment = bytesOf(Float::F32); // perhaps columns of wider rows
   return getOrEmitKernel(module, kernel, [&](KernelBuilder &b, const KernelArguments &arguments) {
     const int64_t ofSequence = spec.valueHeads * shape.parts;
-    const PlaceOfRow last(b, arguments, b.sub(arguments["rows"], 1));
-    Value items = b.mul(b.add(last.sequence, 1), ofSequence);
+    Value items = b.mul(countOfSequences(b, arguments), ofSequence);
     b.forLoop(b.block(0), items, kernel.grid[0].factor, [&](Value item) {
-      Value sequence = b.div(item, ofSequence);
-      Value ofIt = b.sub(item, b.mul(sequence, ofSequence));
+      Value number = b.div(item, ofSequence);
+      Value ofIt = b.sub(item, b.mul(number, ofSequence));
       Value head = b.div(ofIt, shape.parts);
       Value part = b.sub(ofIt, b.mul(head, shape.parts));
-      RecurrenceEmitter(b, spec, shape, arguments, sequence, head, part).emit();
+      Value isFirst = b.less(formats::kGoesOn, StepSequence(b, arguments, number).slot);
+      b.ifThen(isFirst,
+               [&] { RecurrenceEmitter(b, spec, shape, arguments, number, head, part).emit(); });
     });
   });
 }

@@ -10,7 +10,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "SimtRunner.h"
+#include "RecurrentSteps.h"
 
 #include "easyquant/Codegen/GPU/Recurrent.h"
 
@@ -56,16 +56,16 @@ struct Problem {
   }
 };
 
-/// Runs the sequences' tokens from `at` on, so many of each as `counts` says, and checks results
-/// and slots; slots of a sequence take turns.
+/// Runs steps and checks results and slots.
 class Steps {
 public:
   Steps(const Problem &problem, KernelLibrary &library)
       : problem(problem), library(library), kernel(library.add(problem.spec)),
-        states(device, std::vector<float>(2 * kSequences * problem.spec.stateValues, kUnread)),
+        states(device, std::vector<float>(kSlotsOfSequence * kSequences * problem.spec.stateValues,
+                                          kUnread)),
         w(device, problem.w), bias(device, problem.bias) {}
 
-  void run(const std::vector<int64_t> &counts);
+  void run(const std::vector<std::pair<int64_t, int64_t>> &entries);
 
 private:
   void checkSlot(const std::vector<float> &slots, int64_t sequence) const;
@@ -75,28 +75,18 @@ private:
   const Description kernel;
   simt::Device device;
   DeviceBuffer<float> states, w, bias;
-  std::vector<int64_t> at = std::vector<int64_t>(kSequences);
-  std::vector<int32_t> slot = {0, 2, 4};
+  RecurrentSteps steps{kSequences};
 };
 
-void Steps::run(const std::vector<int64_t> &counts) {
+void Steps::run(const std::vector<std::pair<int64_t, int64_t>> &entries) {
   const Conv1dSpec &spec = problem.spec;
   const int64_t stride = spec.columns + 3;
-  std::vector<eq_sequence> step;
+  const std::vector<eq_sequence> step = steps.next(entries);
+  const auto &tokens = steps.tokens;
   std::vector<float> rows;
-  std::vector<std::pair<int64_t, int64_t>> tokens; // of each row: sequence and token
-  for (int64_t n = 0; n < kSequences; ++n) {
-    if (counts[n] == 0)
-      continue;
-    eq_sequence &sequence = step.emplace_back(sequenceOf(counts[n], at[n], std::ssize(tokens)));
-    sequence.slot = slot[n];
-    sequence.next_slot = slot[n] ^= 1;
-    for (int64_t i = 0; i < counts[n]; ++i) {
-      tokens.emplace_back(n, at[n]++);
-      const float *from = problem.row(n, tokens.back().second);
-      rows.insert(rows.end(), from, from + spec.columns);
-      rows.insert(rows.end(), stride - spec.columns, kUnread);
-    }
+  for (auto [n, token] : tokens) {
+    rows.insert(rows.end(), problem.row(n, token), problem.row(n, token) + spec.columns);
+    rows.insert(rows.end(), stride - spec.columns, kUnread);
   }
   const int64_t count = std::ssize(tokens);
   StepInput input(device, step);
@@ -123,16 +113,16 @@ void Steps::run(const std::vector<int64_t> &counts) {
         ASSERT_EQ(found[m * spec.columns + c], expected) << "row " << m << ", column " << c;
     }
   for (int64_t n = 0; n < kSequences; ++n)
-    if (at[n] > 0)
+    if (steps.at[n] > 0)
       checkSlot(slots, n);
 }
 
 /// The last tokens, oldest first, and nothing around them.
 void Steps::checkSlot(const std::vector<float> &slots, int64_t n) const {
   const Conv1dSpec &spec = problem.spec;
-  const float *own = slots.data() + slot[n] * spec.stateValues;
+  const float *own = slots.data() + steps.slot[n] * spec.stateValues;
   for (int64_t i = 0; i < spec.stateValues; ++i) {
-    const int64_t place = i - kFirst, token = at[n] - spec.width + 1 + place / spec.columns;
+    const int64_t place = i - kFirst, token = steps.at[n] - spec.width + 1 + place / spec.columns;
     if (place < 0 || place >= (spec.width - 1) * spec.columns)
       ASSERT_TRUE(std::isnan(own[i]));
     else
@@ -155,11 +145,11 @@ TEST(GPUConv1d, IsTheFormulaHoweverATextIsCut) {
     const Problem problem(spec);
     // What no sequence has written is not a number, and would be in a result that has read it.
     Steps whole(problem, library), cut(problem, library);
-    whole.run({kTokens, kTokens, kTokens});
-    cut.run({1, 6, 0});
-    cut.run({1, 1, 2});
-    cut.run({7, 1, 1});
-    cut.run({1, 0, 9});
-    cut.run({2, 4, 0});
+    whole.run({{0, kTokens}, {1, kTokens}, {2, kTokens}});
+    cut.run({{0, 1}, {1, 6}});
+    cut.run({{0, 1}, {1, 1}, {2, 2}});
+    cut.run({{2, 1}, {0, 3}, {0, 1}, {0, 1}, {0, 2}, {1, 1}});
+    cut.run({{0, 1}, {2, 5}, {2, 4}});
+    cut.run({{0, 2}, {1, 4}});
   }
 }

@@ -11,7 +11,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "../DeltaProblem.h"
-#include "SimtRunner.h"
+#include "RecurrentSteps.h"
 
 #include "easyquant/Codegen/GPU/Recurrent.h"
 
@@ -27,8 +27,8 @@ namespace {
 constexpr int64_t kFirst = 3;
 constexpr float kUnread = std::numeric_limits<float>::quiet_NaN();
 using Problem = DeltaProblem<GatedDeltaSpec>;
-/// Tokens of each sequence in each step.
-using Cut = std::vector<std::array<int64_t, kDeltaSequences>>;
+/// Rows of sequences in each step.
+using Cut = std::vector<std::vector<std::pair<int64_t, int64_t>>>;
 
 /// The kernel on both sequences; results one sequence behind the other, then the last slots of
 /// both.
@@ -38,23 +38,13 @@ std::vector<float> runSteps(KernelLibrary &library, const Problem &problem, cons
   const int64_t values = problem.width(2);
   std::vector<float> result(kDeltaSequences * kDeltaTokens * values, kUnread);
   simt::Device device;
-  DeviceBuffer<float> states(device,
-                             std::vector<float>(2 * kDeltaSequences * spec.stateValues, kUnread)),
+  DeviceBuffer<float> states(
+      device, std::vector<float>(kSlotsOfSequence * kDeltaSequences * spec.stateValues, kUnread)),
       logRate(device, problem.logRate), bias(device, problem.bias);
-  std::array<int64_t, kDeltaSequences> at = {};
-  std::array<int32_t, kDeltaSequences> slot = {0, 2};
-  for (const auto &counts : cut) {
-    std::vector<eq_sequence> step;
-    std::vector<std::pair<int64_t, int64_t>> tokens; // of each row: sequence and token
-    for (int64_t n = 0; n < kDeltaSequences; ++n) {
-      if (counts[n] == 0)
-        continue;
-      eq_sequence &sequence = step.emplace_back(sequenceOf(counts[n], at[n], std::ssize(tokens)));
-      sequence.slot = slot[n];
-      sequence.next_slot = slot[n] ^= 1;
-      for (int64_t i = 0; i < counts[n]; ++i)
-        tokens.emplace_back(n, at[n]++);
-    }
+  RecurrentSteps steps(kDeltaSequences);
+  for (const auto &entries : cut) {
+    const std::vector<eq_sequence> step = steps.next(entries);
+    const auto &tokens = steps.tokens;
     const int64_t count = std::ssize(tokens);
     StepInput input(device, step);
     DeviceBuffer<float> y(device, count * values);
@@ -90,7 +80,7 @@ std::vector<float> runSteps(KernelLibrary &library, const Problem &problem, cons
   }
   const std::vector<float> slots = states.read();
   for (int64_t n = 0; n < kDeltaSequences; ++n) {
-    const float *own = slots.data() + slot[n] * spec.stateValues;
+    const float *own = slots.data() + steps.slot[n] * spec.stateValues;
     EXPECT_TRUE(std::isnan(own[kFirst - 1]) && std::isnan(own[spec.stateValues - 1]));
     result.insert(result.end(), own + kFirst, own + spec.stateValues - 1);
   }
@@ -107,7 +97,8 @@ TEST(GPUGatedDelta, IsTheFormulaHoweverATextIsCut) {
     KernelLibrary library;
     SCOPED_TRACE(library.add(spec).name);
     const Problem problem(spec);
-    const std::vector<float> whole = runSteps(library, problem, {{kDeltaTokens, kDeltaTokens}});
+    const std::vector<float> whole =
+        runSteps(library, problem, {{{0, kDeltaTokens}, {1, kDeltaTokens}}});
     const int64_t results = kDeltaTokens * problem.width(2);
     for (int64_t n = 0; n < kDeltaSequences; ++n) {
       std::vector<double> state;
@@ -122,8 +113,12 @@ TEST(GPUGatedDelta, IsTheFormulaHoweverATextIsCut) {
       compare(whole.data() + n * results, expected);
       compare(whole.data() + kDeltaSequences * results + n * std::ssize(state), state);
     }
-    // Prompts beside single tokens, and a sequence by itself.
-    ASSERT_EQ(runSteps(library, problem, {{1, 40}, {1, 1}, {47, 0}, {1, 9}, {0, 20}, {20, 0}}),
-              whole);
+    // Prompts beside single tokens, a sequence by itself, and one in a step several times.
+    const Cut cut = {{{0, 1}, {1, 40}},
+                     {{1, 1}, {0, 1}},
+                     {{0, 47}},
+                     {{1, 2}, {1, 3}, {1, 1}, {1, 3}, {0, 1}},
+                     {{0, 11}, {0, 9}, {1, 20}}};
+    ASSERT_EQ(runSteps(library, problem, cut), whole);
   }
 }
