@@ -27,8 +27,7 @@ static bool isExact(const Manifest &manifest) {
 
 Append::Append(Batch &batch)
     : batch(batch), vocabulary(batch.owner->manifest().model.vocabSize),
-      cutsAnywhere(batch.isRecurrent() && isExact(batch.owner->manifest())),
-      takesAgain(cutsAnywhere && batch.executor->takesSequencesAgain()) {}
+      cutsAnywhere(batch.isRecurrent() && isExact(batch.owner->manifest())) {}
 
 Append::~Append() {
   for (Work &work : works) {
@@ -232,7 +231,7 @@ void Append::choosePieces() {
   bool anyAll = false;
   for (Work &work : works) {
     const bool all = work.item->needsRows();
-    while (work.unplanned() > 0 && (takesAgain || work.planned == work.through)) {
+    while (work.unplanned() > 0 && (cutsAnywhere || work.planned == work.through)) {
       const Piece piece = {&work, work.planned, pieceRows(work)};
       if (rows + piece.rows > most)
         break;

@@ -69,7 +69,6 @@ public:
   Result<void> inThreads(int32_t count, ThreadWork work) override {
     return program.inThreads(count, work.function, work.context);
   }
-  bool takesSequencesAgain() const override { return true; }
   int64_t rowsPerStep(bool) const override { return artifact.manifest().program.maxRows; }
   int64_t bytes() const override {
     return arena.size() + cache.size() + state.size() + recurrents.size() + states.size() +

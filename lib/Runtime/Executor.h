@@ -88,9 +88,6 @@ public:
   /// Rows that one step takes at most, all sequences together; `allLogits`: where the logits of all
   /// of them are wanted.
   virtual int64_t rowsPerStep(bool allLogits) const = 0;
-  /// Whether a sequence with a recurrent state may be in a step several times, one behind the
-  /// other.
-  virtual bool takesSequencesAgain() const { return false; }
   /// Appends to each of the sequences, at least one, and writes logitRows.size() x vocabulary
   /// logits. `logitRows`, at least one, ascending, count the rows of all sequences one behind the
   /// other. On an error (Interrupted among them) the windows of all sequences are as they were.

@@ -50,7 +50,6 @@ public:
                                            })) {}
   Result<void> allocate(bool measure);
 
-  bool takesSequencesAgain() const override { return true; }
   int64_t rowsPerStep(bool allLogits) const override {
     return allLogits ? std::min(program.maxRows, mostLogitRows()) : program.maxRows;
   }

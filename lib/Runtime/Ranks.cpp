@@ -114,7 +114,6 @@ public:
     return own->inThreads(threads, work);
   }
   int64_t rowsPerStep(bool allLogits) const override { return own->rowsPerStep(allLogits); }
-  bool takesSequencesAgain() const override { return own->takesSequencesAgain(); }
   int64_t bytes() const override { return own->bytes(); }
   Result<PhaseCosts> costs() override { return own->costs(); }
   Result<std::vector<SiteCost>> siteCosts() override { return own->siteCosts(); }

@@ -7,8 +7,8 @@
 //
 // Columns of a head's state do not depend on each other. Those that a block's threads have room for
 // are an item of work: a block takes their part of the state, in registers, through the tokens of a
-// sequence. Lanes that share a column have every fourth four rows of it, or fewer, so that a warp
-// reads keys from shared memory at once, and columns side by side from the state.
+// sequence. Lanes that share columns have four rows of them in turns, so that a warp reads keys
+// from shared memory at once, and columns side by side from the state.
 //
 // Some tokens at a time are brought to shared memory. There each warp has made unit vectors of
 // other tokens' keys and queries, and of their numbers decay and strength, so that the loop over
@@ -21,6 +21,7 @@
 
 #include "easyquant/Codegen/GPU/Recurrent.h"
 
+#include <array>
 #include <cmath>
 
 using namespace mlir;
@@ -29,19 +30,20 @@ namespace easyquant::gpu {
 namespace {
 
 constexpr int64_t kDeltaLanes = 32, kDeltaWarps = 4, kDeltaThreads = kDeltaLanes * kDeltaWarps;
-constexpr int64_t kRowVector = 4; ///< rows of a lane, side by side
-constexpr int64_t kMostRows = 32; ///< of a lane
+constexpr int64_t kRowVector = 4;  ///< rows of a lane, side by side
+constexpr int64_t kMostRows = 16;  ///< of a lane
+constexpr int64_t kOwnColumns = 2; ///< of a lane: each key that it reads is for both
 /// Under the root of lengths, as in lm.gated_delta.
 constexpr double kLengthEpsilon = 1e-6;
 
 /// How a head's state lies in registers, and tokens in shared memory.
 struct DeltaShape {
   explicit DeltaShape(const GatedDeltaSpec &spec) {
-    lanes = 4;
+    lanes = 8;
     while (lanes < kDeltaLanes && lanes * kMostRows < spec.keyDim)
       lanes *= 2;
     rows = divideCeil(divideCeil(spec.keyDim, lanes), kRowVector) * kRowVector;
-    columns = kDeltaThreads / lanes;
+    columns = kDeltaThreads / lanes * kOwnColumns;
     parts = divideCeil(spec.valueDim, columns);
     value = 2 * keys();
     decay = value + columns;
@@ -52,7 +54,7 @@ struct DeltaShape {
   /// Rows with those of zeros behind the head's.
   int64_t keys() const { return lanes * rows; }
 
-  int64_t lanes;   ///< that share a column
+  int64_t lanes;   ///< that share their columns
   int64_t rows;    ///< of a lane
   int64_t columns; ///< of an item of work
   int64_t parts;   ///< items of a head
@@ -122,14 +124,15 @@ private:
     return b.load(at(arguments[name], head), b.f32(), /*constant=*/true);
   }
   Value floatsOf(Value token) { return at(shared, b.mul(token, shape.tokenFloats)); }
-  /// body(n, row, place, inside): the rows of the lane's column of the head's state.
+  /// body(place, inside): the numbers of the state that the lane has, its columns row by row.
   void forState(Value slot, llvm::function_ref<void(Value place, Value inside)> body);
   Values takeState();
   void leaveState(Value slot, ValueRange state);
   /// Brings a token to shared memory; all lanes of a warp.
   void stage(Value row, Value token);
-  /// Adds up what the lanes of a column have.
-  Value columnSum(ArrayRef<Value> sums);
+  /// Adds up what the lanes of a column have: products of the state with the lane's part of a
+  /// vector, for each of its columns.
+  Values columnSums(ValueRange state, ValueRange vector);
   /// Takes the state through the rows of one entry of the table.
   Values emitRows(const StepSequence &rows, ValueRange state);
   Values emitToken(Value row, Value token, ValueRange state);
@@ -141,11 +144,11 @@ private:
   const StepSequence sequence; ///< the first one of a run
   Value run;                   ///< its number
   Value head, shared;
-  Value lane;        ///< of the warp
-  Value own;         ///< number of the lane among those of its column
-  Value part;        ///< first column of the block in the head
-  Value blockColumn; ///< the lane's, of the block
-  Value inside;      ///< is it one of the head? Null: certainly
+  Value lane;                            ///< of the warp
+  Value own;                             ///< number of the lane among those of its column
+  Value part;                            ///< first column of the block in the head
+  Value blockColumn;                     ///< the lane's first one, of the block
+  std::array<Value, kOwnColumns> inside; ///< are they columns of the head? Null: certainly
   Value firstKey, rate, bias;
 };
 
@@ -158,13 +161,14 @@ RecurrenceEmitter::RecurrenceEmitter(KernelBuilder &b, const GatedDeltaSpec &spe
       run(sequenceNumber), head(head),
       shared(b.sharedMemory(shape.tokens * shape.tokenFloats * bytesOf(Float::F32))),
       lane(b.rem(b.thread(), kDeltaLanes)) {
-  const int64_t columnsOfWarp = kDeltaLanes / shape.lanes;
-  own = b.div(lane, columnsOfWarp);
+  const int64_t columnsOfWarp = kDeltaLanes / shape.lanes * kOwnColumns;
+  own = b.div(lane, kDeltaLanes / shape.lanes);
   part = b.mul(partNumber, shape.columns);
-  blockColumn =
-      b.add(b.mul(b.div(b.thread(), kDeltaLanes), columnsOfWarp), b.rem(lane, columnsOfWarp));
-  if (spec.valueDim % shape.columns != 0)
-    inside = b.less(b.add(part, blockColumn), spec.valueDim);
+  blockColumn = b.add(b.mul(b.div(b.thread(), kDeltaLanes), columnsOfWarp),
+                      b.mul(b.rem(lane, kDeltaLanes / shape.lanes), kOwnColumns));
+  for (int64_t i = 0; i < kOwnColumns; ++i)
+    if (spec.valueDim % shape.columns != 0)
+      inside[i] = b.less(b.add(b.add(part, blockColumn), i), spec.valueDim);
   Value keyHead =
       spec.tiled ? b.rem(head, spec.keyHeads) : b.div(head, spec.valueHeads / spec.keyHeads);
   firstKey = b.mul(keyHead, spec.keyDim);
@@ -184,11 +188,13 @@ void RecurrenceEmitter::forState(Value slot,
   for (int64_t i = 0; i < shape.rows; ++i) {
     const int64_t four = i / kRowVector * kRowVector * shape.lanes + i % kRowVector;
     Value row = b.add(b.mul(own, kRowVector), four);
-    Value isThere = inside;
+    Value isRow;
     if (four + (shape.lanes - 1) * kRowVector >= spec.keyDim)
-      isThere = b.both(isThere, b.less(row, spec.keyDim));
+      isRow = b.less(row, spec.keyDim);
     Value ofHead = b.add(b.mul(head, spec.keyDim), row);
-    body(at(first, b.add(b.mul(ofHead, spec.valueDim), column)), isThere);
+    for (int64_t c = 0; c < kOwnColumns; ++c)
+      body(at(first, b.add(b.add(b.mul(ofHead, spec.valueDim), column), c)),
+           b.both(inside[c], isRow));
   }
 }
 
@@ -256,11 +262,20 @@ void RecurrenceEmitter::stage(Value row, Value token) {
   });
 }
 
-Value RecurrenceEmitter::columnSum(ArrayRef<Value> sums) {
-  Value sum = b.addf(b.addf(sums[0], sums[1]), b.addf(sums[2], sums[3]));
-  for (int64_t mask = kDeltaLanes / 2; mask >= kDeltaLanes / shape.lanes; mask /= 2)
-    sum = b.addf(sum, b.shuffleXor(sum, mask));
-  return sum;
+RecurrenceEmitter::Values RecurrenceEmitter::columnSums(ValueRange state, ValueRange vector) {
+  Values results;
+  for (int64_t c = 0; c < kOwnColumns; ++c) {
+    Values sums(kRowVector, number(0.0)); // which do not wait for each other
+    for (auto [i, value] : llvm::enumerate(vector)) {
+      Value &sum = sums[i % kRowVector];
+      sum = b.fma(state[i * kOwnColumns + c], value, sum);
+    }
+    Value sum = b.addf(b.addf(sums[0], sums[1]), b.addf(sums[2], sums[3]));
+    for (int64_t mask = kDeltaLanes / 2; mask >= kDeltaLanes / shape.lanes; mask /= 2)
+      sum = b.addf(sum, b.shuffleXor(sum, mask));
+    results.push_back(sum);
+  }
+  return results;
 }
 
 RecurrenceEmitter::Values RecurrenceEmitter::emitToken(Value row, Value token, ValueRange state) {
@@ -274,25 +289,22 @@ RecurrenceEmitter::Values RecurrenceEmitter::emitToken(Value row, Value token, V
   };
   Value decay = b.load(at(from, shape.decay), b.f32());
   Value strength = b.load(at(from, shape.strength), b.f32());
-  Value value = b.load(at(from, b.add(blockColumn, shape.value)), b.f32());
-  const Values keys = vectors(0);
-  Values sums(kRowVector, number(0.0));
-  for (auto [i, key] : llvm::enumerate(keys))
-    sums[i % kRowVector] = b.fma(state[i], key, sums[i % kRowVector]);
-  Value known = b.mulf(decay, columnSum(sums));
-  Value change = b.mulf(strength, b.subf(value, known));
-  const Values queries = vectors(shape.keys());
-  Values next;
-  sums.assign(kRowVector, number(0.0));
-  for (auto [i, key] : llvm::enumerate(keys)) {
-    next.push_back(b.fma(key, change, b.mulf(decay, state[i])));
-    sums[i % kRowVector] = b.fma(next.back(), queries[i], sums[i % kRowVector]);
+  const Values values =
+      b.elements(b.load(at(from, b.add(blockColumn, shape.value)), b.vec(kOwnColumns, b.f32())));
+  const Values keys = vectors(0), queries = vectors(shape.keys());
+  const Values known = columnSums(state, keys);
+  Values next(state.begin(), state.end());
+  for (int64_t c = 0; c < kOwnColumns; ++c) {
+    Value change = b.mulf(strength, b.subf(values[c], b.mulf(decay, known[c])));
+    for (auto [i, key] : llvm::enumerate(keys)) {
+      Value &s = next[i * kOwnColumns + c];
+      s = b.fma(key, change, b.mulf(decay, s));
+    }
   }
-  Value seen = columnSum(sums);
-  b.ifThen(b.both(b.equal(own, 0), inside), [&] {
-    Value column = b.add(b.mul(head, spec.valueDim), b.add(part, blockColumn));
-    b.store(seen, element("y", row, column));
-  });
+  const Values seen = columnSums(next, queries);
+  Value to = element("y", row, b.add(b.mul(head, spec.valueDim), b.add(part, blockColumn)));
+  for (int64_t c = 0; c < kOwnColumns; ++c)
+    b.ifThen(b.both(b.equal(own, 0), inside[c]), [&] { b.store(seen[c], at(to, c)); });
   return next;
 }
 
@@ -303,9 +315,13 @@ RecurrenceEmitter::Values RecurrenceEmitter::emitRows(const StepSequence &rows, 
     b.forLoop(b.add(first, warp), last, kDeltaWarps,
               [&](Value row) { stage(row, b.sub(row, first)); });
     b.barrier();
-    Values behind = b.forLoop(first, last, 1, before, [&](Value row, ValueRange now) {
-      return emitToken(row, b.sub(row, first), now);
+    auto token = [&](Value row, ValueRange now) { return emitToken(row, b.sub(row, first), now); };
+    // Two at a time: sums of the first one for its result are beside those of the second.
+    Value pairs = b.add(first, b.andi(b.sub(last, first), -2));
+    Values behind = b.forLoop(first, pairs, 2, before, [&](Value row, ValueRange now) {
+      return token(b.add(row, 1), token(row, now));
     });
+    behind = b.forLoop(pairs, last, 1, behind, token);
     b.barrier(); // before others are brought there
     return behind;
   });

@@ -46,7 +46,7 @@ struct GatedDeltaSpec {
   int64_t stateValues = 0; ///< of all layers
 };
 /// The columns of a head's state are in registers, a column in those of a warp at most.
-inline constexpr int64_t kMaxDeltaKeys = 1024;
+inline constexpr int64_t kMaxDeltaKeys = 512;
 Description getOrEmit(mlir::gpu::GPUModuleOp module, const GatedDeltaSpec &spec, const Chip &chip);
 
 } // namespace easyquant::gpu
