@@ -7,6 +7,8 @@
 
 #include "GpuStepInput.h"
 
+#include "easyquant/Formats/SequenceRuns.h"
+
 #include <algorithm>
 #include <limits>
 #include <ranges>

@@ -22,12 +22,6 @@
 
 namespace easyquant::formats {
 
-/// `slot` of a sequence that goes on where the one before it in the table ends: it is the same one,
-/// whose state nobody has written. Only kernels of layers with a recurrent state tell them apart.
-inline constexpr int32_t kGoesOn = -1;
-/// `next_slot` of a state that nobody reads: another one of the step is written in its place.
-inline constexpr int32_t kNobodyReads = -1;
-
 /// Where a row of the step belongs.
 struct RowPlace {
   int32_t sequence; ///< the number, in the step's table, of the one whose row it is

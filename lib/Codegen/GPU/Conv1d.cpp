@@ -11,7 +11,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "ScalarMath.h"
-#include "StepTables.h"
+#include "SequenceRuns.h"
 
 #include "easyquant/Codegen/GPU/Recurrent.h"
 
@@ -29,7 +29,7 @@ public:
         sequence(b, arguments, firstOfRun(b, arguments, entry)),
         number(b.sub(row, sequence.firstRow)) {
     Value isLast = b.equal(row, b.sub(b.add(own.firstRow, own.rows), 1));
-    leaves = b.both(isLast, b.less(formats::kNobodyReads, own.nextSlot));
+    leaves = b.both(isLast, leavesState(b, own));
   }
 
   void emit();

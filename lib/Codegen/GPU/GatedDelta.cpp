@@ -17,7 +17,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "ScalarMath.h"
-#include "StepTables.h"
+#include "SequenceRuns.h"
 
 #include "easyquant/Codegen/GPU/Recurrent.h"
 
@@ -331,8 +331,7 @@ void RecurrenceEmitter::emit() {
   b.forLoop(run, endOfRun(b, arguments, run), 1, takeState(), [&](Value n, ValueRange before) {
     const StepSequence rows(b, arguments, n);
     Values behind = emitRows(rows, before);
-    b.ifThen(b.less(formats::kNobodyReads, rows.nextSlot),
-             [&] { leaveState(rows.nextSlot, behind); });
+    b.ifThen(leavesState(b, rows), [&] { leaveState(rows.nextSlot, behind); });
     return behind;
   });
 }

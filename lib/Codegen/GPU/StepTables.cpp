@@ -7,8 +7,6 @@
 
 #include "StepTables.h"
 
-#include "mlir/Dialect/SCF/IR/SCF.h"
-
 #include <cstddef>
 
 using namespace mlir;
@@ -35,39 +33,6 @@ StepSequence::StepSequence(KernelBuilder &b, const KernelArguments &arguments, V
   window = field(offsetof(eq_sequence, window));
   slot = field(offsetof(eq_sequence, slot));
   nextSlot = field(offsetof(eq_sequence, next_slot));
-}
-
-Value goesOn(KernelBuilder &b, const StepSequence &sequence) { return b.less(sequence.slot, 0); }
-
-Value countOfSequences(KernelBuilder &b, const KernelArguments &arguments) {
-  const PlaceOfRow last(b, arguments, b.sub(arguments["rows"], 1));
-  return b.add(last.sequence, 1);
-}
-
-/// From `start` on in steps of `stride` to the first number for which `goes` does not hold.
-static Value walk(KernelBuilder &b, Value start, int64_t stride,
-                  llvm::function_ref<Value(Value)> goes) {
-  auto loop = scf::WhileOp::create(
-      b, start.getType(), start,
-      [&](OpBuilder &, Location, ValueRange numbers) {
-        scf::ConditionOp::create(b, goes(numbers.front()), numbers);
-      },
-      [&](OpBuilder &, Location, ValueRange numbers) {
-        scf::YieldOp::create(b, b.add(numbers.front(), stride));
-      });
-  return loop.getResult(0);
-}
-
-Value firstOfRun(KernelBuilder &b, const KernelArguments &arguments, Value number) {
-  return walk(b, number, -1, [&](Value n) { return goesOn(b, StepSequence(b, arguments, n)); });
-}
-
-Value endOfRun(KernelBuilder &b, const KernelArguments &arguments, Value number) {
-  Value count = countOfSequences(b, arguments), no = b.zero(b.getI1Type());
-  return walk(b, b.add(number, 1), 1, [&](Value n) {
-    return b.guarded(b.less(n, count), no,
-                     [&] { return goesOn(b, StepSequence(b, arguments, n)); });
-  });
 }
 
 Value countOfPieces(KernelBuilder &b, const KernelArguments &arguments) {

@@ -31,15 +31,6 @@ struct StepSequence {
   mlir::Value firstRow, rows, position, held, firstPage, window, slot, nextSlot;
 };
 
-/// A sequence may be in the step several times, one behind the other (GpuStep.h): the number of the
-/// first of these, and that behind their last.
-mlir::Value firstOfRun(KernelBuilder &b, const KernelArguments &arguments, mlir::Value number);
-mlir::Value endOfRun(KernelBuilder &b, const KernelArguments &arguments, mlir::Value number);
-/// Does `sequence` go on where the one before it in the table ends? i1.
-mlir::Value goesOn(KernelBuilder &b, const StepSequence &sequence);
-/// How many `sequences` there are.
-mlir::Value countOfSequences(KernelBuilder &b, const KernelArguments &arguments);
-
 /// How many `pieces` there are, and one of them (formats::Piece).
 mlir::Value countOfPieces(KernelBuilder &b, const KernelArguments &arguments);
 struct StepPiece {

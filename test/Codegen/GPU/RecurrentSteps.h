@@ -15,6 +15,8 @@
 
 #include "SimtRunner.h"
 
+#include "easyquant/Formats/SequenceRuns.h"
+
 #include <utility>
 #include <vector>
 

@@ -8,8 +8,9 @@
 // lm.conv1d and lm.gated_delta on the rows of all sequences of a step. What a sequence keeps is
 // `stateValues` f32 numbers, a slot of `state`, of which a layer has those from number `first` on.
 // A kernel reads a sequence's slot, where its rows begin behind position 0, else takes zeros, and
-// writes its next one, which is another: a step that is left has changed nothing. A sequence is in
-// the step once. Its bits depend neither on others nor on how its text is cut.
+// writes its next one, which is another: a step that is left has changed nothing. A sequence may be
+// in the step several times (Formats/SequenceRuns.h). Its bits depend neither on others nor on how
+// its text is cut.
 //
 //===----------------------------------------------------------------------===//
 
