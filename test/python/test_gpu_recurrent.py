@@ -10,7 +10,7 @@ import pytest
 
 from easyquant import _runtime
 from easyquant.runtime.artifact import Artifact
-from helpers import Runner, assert_refused, random_lfm2, random_qwen35, random_tokens, run_tool, write_model
+from helpers import Runner, assert_refused, random_lfm2, random_qwen35, random_tokens, run_tool, with_slow, write_model
 from test_gpu_batch import DECODE, VOCAB, Pair, mix, run_on_both
 
 TARGET = "--target=sm_80,cpu"
@@ -26,6 +26,7 @@ MODELS = {
                                           key_dim=32, value_dim=32, rotated=1.0),
 }  # fmt: skip
 SMALL = ("lfm2", "qwen3_5")
+SLOW = tuple(name for name in MODELS if name not in SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,7 @@ def open_model(compiled):
     return lambda name, **place: _runtime.Model(str(compiled(name)), device="simt", **place)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", with_slow(MODELS, *SLOW))
 def test_logits_are_those_of_the_cpu(compiled, name):
     """A code that moves by one moves what follows; all else is as close as sums in another order."""
     tokens = random_tokens(5, 70, VOCAB)
@@ -70,7 +71,7 @@ def test_the_state_is_seen(open_model, name):
     assert np.abs(logits[0] - logits[1]).max() > 0.01 * np.abs(logits[0]).max()
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", with_slow(MODELS, *SLOW))
 def test_sequences_have_the_bits_of_sessions(open_model, name):
     mix(Pair(open_model(name), 6))
 
