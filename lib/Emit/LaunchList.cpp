@@ -152,6 +152,7 @@ FailureOr<Argument> LaunchListBuilder::argumentOf(Operation *op, Value operand, 
                         .Case("rank", Kind::Rank)
                         .Case("state", Kind::States)
                         .Case("row_states", Kind::RowStates)
+                        .Case("recurrent", Kind::Recurrent)
                         .Default(std::nullopt))
       return place(*kind);
     return op->emitOpError("reads argument ") << argument.getArgNumber() << " of the step, "

@@ -294,7 +294,6 @@ Architecture formats::lfm2() {
   a.className = "Lfm2ForCausalLM";
   a.summary = "llama with a gated short convolution in the place of attention in the layers that "
               "`layer_types` or `full_attn_idxs` names, and an RMSNorm of every head of q and k";
-  a.refused = "GPUs";
   a.proof = "the oracle, transformers, llama.cpp";
   a.intermediateSize.otherwise = 12288;
   a.numKVHeads.otherwise = 8;
@@ -338,7 +337,7 @@ Architecture formats::qwen35() {
   a.summary = "qwen3 with a gated delta net in the place of attention in three of four layers, or "
               "by `layer_types` or `full_attention_interval`; attention whose results are gated, "
               "a quarter of each head rotated, and norms whose weights are kept less 1";
-  a.refused = "GPUs; `qwen3_next`; the part for pictures of `qwen3_5`, which is left out";
+  a.refused = "`qwen3_next`; the part for pictures of `qwen3_5`, which is left out";
   a.proof = "the oracle, transformers, llama.cpp";
   a.intermediateSize.otherwise = 12288;
   a.numLayers.otherwise = 32;

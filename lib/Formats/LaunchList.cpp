@@ -44,6 +44,7 @@ constexpr KindInfo kKinds[] = {
     {"state", Parameter::Pointer, 1},
     {"states", Parameter::Pointer, 0},
     {"row_states", Parameter::Pointer, 0},
+    {"recurrent", Parameter::Pointer, 0},
     {"constants", Parameter::Pointer, 1},
     {"tokens", Parameter::Pointer, 0},
     {"logit_rows", Parameter::Pointer, 0},

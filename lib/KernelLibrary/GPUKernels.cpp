@@ -348,5 +348,6 @@ KernelLibrary easyquant::gpuKernels(mlir::gpu::GPUModuleOp kernels,
   launcher.addRowOps(library);
   launcher.addLinears(library);
   launcher.addHeads(library);
+  launcher.addRecurrent(library);
   return library;
 }

@@ -72,6 +72,7 @@ struct GPULauncher {
   void addRowOps(KernelLibrary &library) const;
   void addLinears(KernelLibrary &library) const;
   void addHeads(KernelLibrary &library) const;
+  void addRecurrent(KernelLibrary &library) const;
 };
 
 } // namespace easyquant

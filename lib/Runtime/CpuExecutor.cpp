@@ -101,9 +101,17 @@ public:
     std::copy(from.begin(), from.end(), state.data<double>() + slot * std::ssize(from));
     return {};
   }
-  std::span<float> recurrent(int64_t slot) override {
-    const int64_t values = artifact.manifest().program.recurrentValues.value_or(0);
-    return {recurrents.data<float>() + slot * values, static_cast<size_t>(values)};
+  Result<void> readRecurrent(int64_t slot, std::span<float> to) override {
+    std::ranges::copy(recurrent(slot), to.begin());
+    return {};
+  }
+  Result<void> writeRecurrent(int64_t slot, std::span<const float> from) override {
+    std::ranges::copy(from, recurrent(slot).begin());
+    return {};
+  }
+  Result<void> copyRecurrent(int64_t from, int64_t to) override {
+    std::ranges::copy(recurrent(from), recurrent(to).begin());
+    return {};
   }
   Result<PhaseCosts> costs() override {
     if (!clock)
@@ -117,6 +125,11 @@ public:
   }
 
 private:
+  /// A slot of what layers keep; empty where there are no such layers.
+  std::span<float> recurrent(int64_t slot) {
+    const int64_t values = artifact.manifest().program.recurrentValues.value_or(0);
+    return {recurrents.data<float>() + slot * values, static_cast<size_t>(values)};
+  }
   /// Fills tokens, sequences and their pages.
   void describe(std::span<const SequenceStep> steps);
   /// What a program is called with, but for services and what one of its entries alone reads.

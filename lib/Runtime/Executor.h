@@ -114,14 +114,12 @@ public:
   /// has no slots.
   virtual Result<void> readState(int64_t slot, std::span<double> state) = 0;
   virtual Result<void> writeState(int64_t slot, std::span<const double> state) = 0;
-  /// What layers with a recurrent state have in a slot, in memory of this machine; empty where the
-  /// model has no such layers.
-  virtual std::span<float> recurrent(int64_t /*slot*/) { return {}; }
-  /// Copies what these layers have in a slot to another one, on all ranks.
-  virtual Result<void> copyRecurrent(int64_t from, int64_t to) {
-    std::ranges::copy(recurrent(from), recurrent(to).begin());
-    return {};
-  }
+  /// What layers with a recurrent state have in a slot, `recurrent_values` of the manifest.
+  /// Nobody asks where there are no such layers.
+  virtual Result<void> readRecurrent(int64_t slot, std::span<float> state) = 0;
+  virtual Result<void> writeRecurrent(int64_t slot, std::span<const float> state) = 0;
+  /// Copies it to another slot, on all ranks.
+  virtual Result<void> copyRecurrent(int64_t from, int64_t to) = 0;
   virtual int64_t bytes() const = 0;
   virtual Result<PhaseCosts> costs() = 0;
   virtual Result<std::vector<SiteCost>> siteCosts() = 0;

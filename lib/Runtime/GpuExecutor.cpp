@@ -41,6 +41,7 @@ public:
       : model(model), program(model.program), pool(pool), vocabulary(manifest.model.vocabSize),
         maxContext(manifest.model.maxContext),
         slotBytes(manifest.online ? stateFields(*manifest.online) * int64_t(sizeof(double)) : 0),
+        recurrentBytes(manifest.program.recurrentValues.value_or(0) * int64_t(sizeof(float))),
         ranks(ranks),
         gathersLogits(ranks && std::any_of(program.collectives.begin(), program.collectives.end(),
                                            [](const formats::Collective &collective) {
@@ -53,8 +54,9 @@ public:
     return allLogits ? std::min(program.maxRows, mostLogitRows()) : program.maxRows;
   }
   int64_t bytes() const override {
-    return arena.size() + cache.size() + state.size() + states.size() + input.bytes() +
-           logitsMemory.size() + windowsBefore.size() + partials.size() + partialCounters.size();
+    return arena.size() + cache.size() + state.size() + states.size() + recurrents.size() +
+           input.bytes() + logitsMemory.size() + windowsBefore.size() + partials.size() +
+           partialCounters.size();
   }
   Result<void> step(std::span<const SequenceStep> sequences, std::span<const int32_t> logitRows,
                     float *logits, const Watch &watch) override;
@@ -79,6 +81,15 @@ public:
   Result<void> writeState(int64_t slot, std::span<const double> from) override {
     return uploadNow(addressOfSlot(slot), from.data(), slotBytes);
   }
+  Result<void> readRecurrent(int64_t slot, std::span<float> to) override {
+    return queue->download(to.data(), addressOfRecurrent(slot), recurrentBytes);
+  }
+  Result<void> writeRecurrent(int64_t slot, std::span<const float> from) override {
+    return uploadNow(addressOfRecurrent(slot), from.data(), recurrentBytes);
+  }
+  Result<void> copyRecurrent(int64_t from, int64_t to) override {
+    return queue->copy(addressOfRecurrent(to), addressOfRecurrent(from), recurrentBytes);
+  }
   Result<PhaseCosts> costs() override;
   Result<std::vector<SiteCost>> siteCosts() override;
 
@@ -90,6 +101,9 @@ private:
   }
   uint64_t addressOfSlot(int64_t slot) const {
     return states.address() + static_cast<uint64_t>(slot * slotBytes);
+  }
+  uint64_t addressOfRecurrent(int64_t slot) const {
+    return recurrents.address() + static_cast<uint64_t>(slot * recurrentBytes);
   }
   int64_t mostLogitRows() const {
     return std::max<int64_t>(1, kMostLogitBytes / (vocabulary * int64_t(sizeof(float))));
@@ -130,10 +144,11 @@ private:
   const LaunchList &program;
   const PoolSize pool;
   const int64_t vocabulary, maxContext;
-  const int64_t slotBytes;         ///< of what a sequence keeps; 0: nothing
+  const int64_t slotBytes;         ///< of what a sequence keeps of scales; 0: nothing
+  const int64_t recurrentBytes;    ///< of what layers keep of it; 0: nothing
   comm::Communicator *const ranks; ///< who share the model; null: there is one
   const bool gathersLogits;        ///< each rank makes those of its share of the vocabulary
-  DeviceMemory arena, cache, state, states, logitsMemory;
+  DeviceMemory arena, cache, state, states, recurrents, logitsMemory;
   DeviceMemory windowsBefore;             ///< a step that may be left
   DeviceMemory partials, partialCounters; ///< of attention
   GpuStepInput input;
@@ -219,26 +234,31 @@ Result<void> GpuExecutor::allocate(bool measure) {
   }
   if (auto fits = checkMemory(*bytesOfCache); !fits)
     return fits;
-  const int64_t slots = pool.slots + (slotBytes > 0 && records ? 2 : 0);
+  const bool keepsState = slotBytes > 0 || recurrentBytes > 0;
+  const int64_t slots = pool.slots + (keepsState && records ? 2 : 0);
   Result<int64_t> bytesOfStates = sizeOf("state of sequences", slots, slotBytes, 0);
-  if (!bytesOfStates)
-    return Unexpected(bytesOfStates.error());
+  Result<int64_t> bytesOfRecurrents =
+      sizeOf("recurrent state of sequences", slots, recurrentBytes, 0);
+  if (!bytesOfStates || !bytesOfRecurrents)
+    return Unexpected((bytesOfStates ? bytesOfRecurrents : bytesOfStates).error());
   const std::string nameOfIt = nameOfCache(program.cache, pool);
   for (auto [memory, bytes, what] :
        {std::tuple(&arena, program.arenaBytes, std::string_view("activations")),
         std::tuple(&cache, *bytesOfCache, std::string_view(nameOfIt)),
         std::tuple(&state, program.stateBytes, std::string_view("state")),
-        std::tuple(&states, *bytesOfStates, std::string_view("state of sequences"))}) {
+        std::tuple(&states, *bytesOfStates, std::string_view("state of sequences")),
+        std::tuple(&recurrents, *bytesOfRecurrents,
+                   std::string_view("recurrent state of sequences"))}) {
     if (auto done = memory->allocate(model.device, bytes, what); !done)
       return done;
   }
-  if (auto done = input.allocate(model.device, program, pool, slotBytes, nobody); !done)
+  if (auto done = input.allocate(model.device, program, pool, keepsState, slotBytes, nobody); !done)
     return done;
   measuring = measure;
   if (measure)
     if (auto done = queue->startMeasuring(); !done)
       return done;
-  for (DeviceMemory *memory : {&cache, &state, &states})
+  for (DeviceMemory *memory : {&cache, &state, &states, &recurrents})
     if (memory->size() > 0)
       if (auto done = queue->fill(memory->address(), 0, memory->size()); !done)
         return done;
@@ -308,6 +328,8 @@ uint64_t GpuExecutor::valueOf(const LaunchArgument &argument, int64_t rows) cons
     return states.address();
   case Kind::RowStates:
     return input.rowStates();
+  case Kind::Recurrent:
+    return recurrents.address();
   case Kind::Constants:
     return model.constants.address() + offset;
   case Kind::Tokens:

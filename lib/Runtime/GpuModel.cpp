@@ -102,6 +102,9 @@ static Result<void> checkProgram(const Manifest &manifest, const LaunchList &pro
         if (!manifest.online && (argument.kind == Kind::States || argument.kind == Kind::RowStates))
           return corrupt(fmt::format("what sequences keep at site '{}'", launch.site),
                          "a model that keeps nothing, as its manifest says");
+        else if (!manifest.program.recurrentValues && argument.kind == Kind::Recurrent)
+          return corrupt(fmt::format("a recurrent state at site '{}'", launch.site),
+                         "a model without one, as its manifest says");
   if (!program.collectives.empty() && manifest.ranks() == 1)
     return corrupt("collectives", "a model of one rank, as its manifest says");
   for (const formats::Collective &collective : program.collectives)

@@ -7,8 +7,12 @@
 
 #include "GpuStepInput.h"
 
+#include "easyquant/Formats/SequenceRuns.h"
+
 #include <algorithm>
 #include <limits>
+#include <ranges>
+#include <unordered_set>
 
 using namespace easyquant;
 using namespace easyquant::runtime;
@@ -20,16 +24,19 @@ static constexpr size_t kAlignment = 16;
 static constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
 
 Result<void> GpuStepInput::allocate(const std::shared_ptr<Device> &device,
-                                    const LaunchList &program, const PoolSize &pool,
+                                    const LaunchList &program, const PoolSize &pool, bool hasSlots,
                                     int64_t bytesOfSlot, const Nobody &ofNobody) {
   cuts = program.pieces;
   lists.resize(cuts.size());
+  keepsState = hasSlots;
   slotBytes = bytesOfSlot;
   nobody = ofNobody;
   pageTokens = program.cache.pageTokens;
   pagesOfSequence = pool.pages;
   constexpr auto kRowBytes = int64_t(sizeof(RowPlace) + sizeof(int64_t) + 2 * sizeof(int32_t));
-  const auto inputBytes = sizeOf("tables of a step", pool.sequences + 1, sizeof(eq_sequence),
+  // Each time that a sequence is in the step it takes a slot.
+  const int64_t entries = std::max(pool.sequences, pool.slots) + 1;
+  const auto inputBytes = sizeOf("tables of a step", entries, sizeof(eq_sequence),
                                  program.maxRows * kRowBytes + int64_t(5 * kAlignment));
   const auto perSequence = sizeOf("pages of a sequence", pool.pages, sizeof(int64_t), 0);
   if (!inputBytes || !perSequence)
@@ -63,6 +70,11 @@ Result<void> GpuStepInput::allocatePieces(const std::shared_ptr<Device> &device,
   return {};
 }
 
+/// Whether a sequence of the step is the one before it: each has a window of its own.
+static bool goesOn(std::span<const SequenceStep> sequences, size_t i) {
+  return i > 0 && sequences[i].window == sequences[i - 1].window;
+}
+
 void GpuStepInput::describe(std::span<const SequenceStep> sequences,
                             std::span<const int32_t> logitRows, int64_t rowsOfNobody) {
   staging.clear();
@@ -75,22 +87,26 @@ void GpuStepInput::describe(std::span<const SequenceStep> sequences,
     return staging.size();
   };
   table.clear();
-  int64_t rows = 0;
+  int64_t rows = 0, tablesOfPages = 0;
   for (const SequenceStep &step : sequences) {
+    const bool again = goesOn(sequences, table.size());
+    tablesOfPages += again ? 0 : 1;
     eq_sequence &sequence = table.emplace_back();
     sequence.first_row = static_cast<int32_t>(rows);
     sequence.rows = static_cast<int32_t>(step.tokens.size());
     sequence.position = static_cast<int32_t>(step.position);
     sequence.held = static_cast<int32_t>(std::max(step.held, step.position));
     sequence.capacity = static_cast<int32_t>(std::min(std::ssize(step.pages) * pageTokens, kMost));
-    sequence.first_page = static_cast<int32_t>((std::ssize(table) - 1) * pagesOfSequence);
+    sequence.first_page = static_cast<int32_t>((tablesOfPages - 1) * pagesOfSequence);
     sequence.window = static_cast<int32_t>(step.window);
-    if (slotBytes > 0) {
-      sequence.slot = static_cast<int32_t>(step.slot);
+    if (keepsState) {
+      sequence.slot = again ? formats::kGoesOn : static_cast<int32_t>(step.slot);
       sequence.next_slot = static_cast<int32_t>(step.nextSlot);
     }
     rows += sequence.rows;
   }
+  if (std::ssize(table) > tablesOfPages)
+    dropStatesOnTheWay();
   if (rowsOfNobody > 0) {
     eq_sequence &sequence = table.emplace_back();
     sequence.first_row = static_cast<int32_t>(rows);
@@ -128,6 +144,15 @@ void GpuStepInput::describe(std::span<const SequenceStep> sequences,
   sequencesOffset = align();
   put(table.data(), table.size() * sizeof(eq_sequence));
   listPieces(std::ssize(sequences));
+}
+
+/// The slot of a state that nobody is to keep may have been taken once more for another one of the
+/// step, whose place is written then: the last one's.
+void GpuStepInput::dropStatesOnTheWay() {
+  std::unordered_set<int32_t> written;
+  for (eq_sequence &sequence : std::views::reverse(table))
+    if (!written.insert(sequence.next_slot).second)
+      sequence.next_slot = formats::kNobodyReads;
 }
 
 /// Rows of nobody have a piece each, as single tokens have them: a recorded step, whose launches
@@ -170,9 +195,13 @@ Result<void> GpuStepInput::uploadPages(Queue &queue, std::span<const SequenceSte
       return done;
     hasPageOfNobody = true;
   }
+  size_t next = 0;
   for (size_t i = 0; i < sequences.size(); ++i) {
+    if (goesOn(sequences, i))
+      continue;
     const std::span<const int64_t> given = sequences[i].pages;
-    std::vector<int64_t> &known = tables[i];
+    const size_t number = next++;
+    std::vector<int64_t> &known = tables[number];
     const size_t common = std::min(given.size(), known.size());
     if (given.size() <= known.size() && std::equal(given.begin(), given.end(), known.begin()))
       continue;
@@ -181,7 +210,7 @@ Result<void> GpuStepInput::uploadPages(Queue &queue, std::span<const SequenceSte
         std::mismatch(given.begin(), given.begin() + common, known.begin()).first - given.begin());
     known.assign(given.begin(), given.end());
     const std::span<const int64_t> changed = std::span(known).subspan(first);
-    const size_t place = i * static_cast<size_t>(pagesOfSequence) + first;
+    const size_t place = number * static_cast<size_t>(pagesOfSequence) + first;
     if (auto done = queue.upload(pageTables() + place * sizeof(int64_t), changed.data(),
                                  static_cast<int64_t>(changed.size_bytes()));
         !done) {

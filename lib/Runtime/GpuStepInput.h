@@ -39,14 +39,16 @@ public:
     int64_t window = 0;
     int64_t slot = 0, nextSlot = 0;
   };
-  /// For steps of the program, and as many sequences and pages as the pool has. A sequence's state
-  /// has `slotBytes` bytes.
+  /// For steps of the program, and as many sequences and pages as the pool has. `keepsState`: a
+  /// sequence has slots, of which online scales take `slotBytes` bytes.
   Result<void> allocate(const std::shared_ptr<Device> &device, const LaunchList &program,
-                        const PoolSize &pool, int64_t slotBytes, const Nobody &nobody);
+                        const PoolSize &pool, bool keepsState, int64_t slotBytes,
+                        const Nobody &nobody);
   int64_t bytes() const { return input.size() + pages.size() + pieces.size(); }
 
-  /// Lists a step, and behind its rows so many of nobody, with logits. The arguments may be gone
-  /// when this returns.
+  /// Lists a step, and behind its rows so many of nobody, with logits. A sequence may be in it
+  /// several times, one behind the other, where it has a recurrent state and the cache is float.
+  /// The arguments may be gone when this returns.
   void describe(std::span<const SequenceStep> sequences, std::span<const int32_t> logitRows,
                 int64_t rowsOfNobody);
   /// Pieces of the step by a cut, and the places for partial sums that those of any cut need.
@@ -70,11 +72,13 @@ public:
   }
 
 private:
+  void dropStatesOnTheWay();
   void listPieces(int64_t sequences);
   Result<void> allocatePieces(const std::shared_ptr<Device> &device, int64_t room);
   Result<void> uploadPages(Queue &queue, std::span<const SequenceStep> sequences);
 
   std::vector<formats::PieceCut> cuts;
+  bool keepsState = false;
   int64_t slotBytes = 0;
   int64_t pageTokens = 1, pagesOfSequence = 0;
   DeviceMemory input, pages, pieces;

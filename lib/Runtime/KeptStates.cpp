@@ -121,7 +121,8 @@ Result<void> Batch::writeScales(Sequence &sequence, std::span<const double> scal
   Result<void> result;
   if (pool->slots.isShared(written.slot)) { // as that of a fork, which keeps its own
     written.slot = pool->slots.take();
-    result = executor->copyRecurrent(sequence.state.slot, written.slot);
+    if (isRecurrent())
+      result = executor->copyRecurrent(sequence.state.slot, written.slot);
   }
   if (result)
     result = executor->writeState(written.slot, scales);

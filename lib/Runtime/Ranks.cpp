@@ -145,9 +145,13 @@ public:
   }
 
   // Each rank has a share of what layers keep, so that a batch asks for no part of it.
+  Result<void> readRecurrent(int64_t slot, std::span<float> state) override {
+    return own->readRecurrent(slot, state);
+  }
+  Result<void> writeRecurrent(int64_t slot, std::span<const float> state) override {
+    return own->writeRecurrent(slot, state);
+  }
   Result<void> copyRecurrent(int64_t from, int64_t to) override {
-    if (own->recurrent(from).empty())
-      return {};
     std::lock_guard lock(ranks.mutex);
     return ranks.tell({CopyRecurrent, id, from, to}).and_then([&] {
       return own->copyRecurrent(from, to);

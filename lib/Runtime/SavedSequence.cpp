@@ -146,8 +146,12 @@ Result<void> Batch::save(int64_t id, std::span<std::byte> to) const {
       return read;
     std::memcpy(to.data() + layout.state, state.data(), state.size() * sizeof(double));
   }
-  std::ranges::copy(std::as_bytes(executor->recurrent(sequence.state.slot)),
-                    to.begin() + layout.recurrent);
+  if (const auto &values = manifest.program.recurrentValues) {
+    std::vector<float> recurrent(static_cast<size_t>(*values));
+    if (auto read = executor->readRecurrent(sequence.state.slot, recurrent); !read)
+      return read;
+    std::ranges::copy(std::as_bytes(std::span(recurrent)), to.begin() + layout.recurrent);
+  }
   std::ranges::copy(std::as_bytes(std::span(sequence.tokens)), to.begin() + layout.tokens);
   if (hasLogits)
     std::memcpy(to.data() + layout.logits, logitsRow(current, sequence.logits),
@@ -281,6 +285,9 @@ Result<int64_t> Batch::restore(std::span<const std::byte> from) {
           !written)
         return written;
     }
+    if (!recurrent.empty())
+      if (auto written = executor->writeRecurrent(sequence.state.slot, recurrent); !written)
+        return written;
     return manifest.online ? executor->writeState(sequence.state.slot, state) : Result<void>();
   };
   Result<void> filled;
@@ -294,7 +301,6 @@ Result<int64_t> Batch::restore(std::span<const std::byte> from) {
     (void)remove(*added);
     return Unexpected(filled.error());
   }
-  std::ranges::copy(recurrent, executor->recurrent(sequence.state.slot).begin());
   sequence.position = header->position;
   sequence.held = header->held;
   sequence.state.position = header->resumes;

@@ -360,7 +360,6 @@ def test_a_rule_may_name_decays(artifact, model, tmp_path):
 
 
 @pytest.mark.parametrize("options, expected", [
-    (["--target=sm_80", "--scheme=W8A8"], ["recurrent state", "--target cpu"]),
     (["--tensor-parallel=2", "--scheme=W8A8"], ["3 heads, which 2 ranks cannot share", "legal degrees of tensor parallelism: 1"]),
 ])
 def test_what_is_refused(model, tmp_path, options, expected):

@@ -356,6 +356,7 @@ HOSTILE = {
     "no rows": (lambda p: p.update(max_rows=0), ["max_rows"]),
     "a kernel that the PTX has not": (lambda p: p["kernels"][0].update(name="nothing"), ["nothing", "kernels.sm_80.ptx"]),
     "states of a model that keeps none": (lambda p: first_argument(p, "tokens").__setitem__(0, "states"), ["what sequences keep"]),
+    "a recurrent state of a model without one": (lambda p: first_argument(p, "tokens").__setitem__(0, "recurrent"), ["a recurrent state at site"]),
     "collectives of one rank": (
         lambda p: p["collectives"].append({"call": "all_gather", "reduction": None, "type": "f32", "columns": 8, "site": "a"}), ["collectives", "one rank"]),
     "constants that are none": (lambda p: p.update(constants="xyz"), ["constants"]),

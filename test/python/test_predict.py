@@ -16,6 +16,7 @@ from easyquant.prediction.kernels import Kernel, cycles_of, unknown_opcodes
 from easyquant.prediction.launch_list import read_program
 from easyquant.prediction.launch_time import PARTS, Traffic, launch_time
 from easyquant.prediction.step import cubin_of, predict, predict_step
+from easyquant.prediction.traffic import CacheRead, traffic_of
 from easyquant.prediction.warp_time import MemoryCycles, cycles_through
 from easyquant.runtime.artifact import Artifact
 from easyquant.support.errors import UserError
@@ -131,6 +132,22 @@ def test_kernels_and_opcodes_that_are_not_known(program):
     new[0]["name"] = "convolution_3"
     with pytest.raises(UserError, match="kernel convolution_3 is of a family"):
         predict_step(program(kernels=new), {"convolution_3": STRAIGHT}, WEIGHTS, "sm_90a", 1, 10)
+
+
+@pytest.mark.parametrize("kernel, memory, blocks", [
+    # Of 2048 columns a token and its result, two rows that are kept read and written, and the weights.
+    ("conv1d_2048x3_of4096_silu", 16 * 2048 * 4 * (2 + 4) + 2048, 16),
+    # 32 heads of 128 x 128 numbers read and written, two keys for each of 16 heads, values, results, a decay and a strength.
+    ("gated_delta_16x128_32x128_tiled_of524288", 16 * 4 * (2 * 32 * 128 * 128 + 2 * 16 * 128 + 32 * (2 * 128 + 2)) + 2048, 528),
+    ("gated_delta_1x12_2x20_of480", 16 * 4 * (2 * 2 * 12 * 20 + 2 * 12 + 2 * (2 * 20 + 2)) + 2048, 32),
+])  # fmt: skip
+def test_bytes_of_what_layers_keep(program, kernel, memory, blocks):
+    grid = [[1, 1], [1, 0], [1, 0]] if kernel.startswith("conv1d") else [[528, 0], [1, 0], [1, 0]]
+    kernels = [{"name": kernel, "grid": grid, "parameters": [], "shared_bytes": 0, "threads": 128}]
+    launches = [{"site": "mixer", "phase": "other", "kernel": 0, "over": "rows", "min_rows": 1, "max_rows": 0, "arguments": [["recurrent"], ["weights", 0]]}]
+    [happening] = program(kernels=kernels, launches=launches).step(16)
+    traffic, busy = traffic_of(happening, WEIGHTS, CacheRead(10, {}, {}))
+    assert (traffic.memory, busy) == (memory, blocks)
 
 
 def test_machine_code_in_a_fatbin():

@@ -291,7 +291,6 @@ def test_a_call_that_fails_changes_nothing(artifact, workspace):
 
 
 @pytest.mark.parametrize("options, expected", [
-    (["--target=sm_80"], ["lm.conv1d", "model.layers.0.conv.conv", "--target cpu"]),
     (["--tensor-parallel=4"], ["2 key-value heads", "legal degrees of tensor parallelism: 1"]),
     (["--export=awq"], ["lfm2", "short convolutions"]),
 ])

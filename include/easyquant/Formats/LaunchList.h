@@ -75,6 +75,7 @@ struct LaunchArgument {
     State,           ///< offset into memory that is zero when the pool of sequences is made
     States,          ///< what sequences keep, as the manifest's `online` says, slot by slot
     RowStates,       ///< int64s: for each row of the step the byte where its sequence's state is
+    Recurrent,       ///< what layers keep of sequences, as `recurrent_values` says, slot by slot
     Constants,       ///< offset into LaunchList::constants
     Tokens,          ///< int32s: the token of each row of the step
     LogitRows,       ///< int32s: the rows of the step whose logits are asked for

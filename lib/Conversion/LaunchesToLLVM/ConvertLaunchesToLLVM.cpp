@@ -109,18 +109,6 @@ private:
     return program;
   }
 
-  /// What a sequence keeps for layers with a recurrent state; none where there are none.
-  static std::optional<int64_t> recurrentValuesOf(func::FuncOp source) {
-    for (BlockArgument argument : source.getArguments()) {
-      auto name =
-          source.getArgAttrOfType<StringAttr>(argument.getArgNumber(), launch::kArgumentAttr);
-      auto memory = dyn_cast<MemRefType>(argument.getType());
-      if (name && name == "recurrent" && memory && memory.getRank() == 2)
-        return memory.getDimSize(1);
-    }
-    return std::nullopt;
-  }
-
   static formats::Manifest::Program describe(func::FuncOp source) {
     auto integer = [&](StringRef name) {
       return source->getAttrOfType<IntegerAttr>(name).getInt();
@@ -133,7 +121,7 @@ private:
         .arenaBytes = integer(launch::kArenaBytesAttr),
         .arenaBytesPerThread = integer(launch::kScratchBytesAttr),
         .cache = *launch::cacheOf(source->getAttr(launch::kCacheAttr)),
-        .recurrentValues = recurrentValuesOf(source),
+        .recurrentValues = launch::recurrentValuesOf(source),
         .tensorParallel = std::nullopt,
     };
   }

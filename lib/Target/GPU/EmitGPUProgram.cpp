@@ -58,6 +58,7 @@ struct ChipCode {
   mlir::gpu::GPUModuleOp kernels{};
   formats::LaunchList launches{};
   formats::Cache cache{}; ///< of its step
+  std::optional<int64_t> recurrentValues{};
   std::string ptx{};
   std::optional<easyquant::gpu::Cubin> cubin{};
 
@@ -132,6 +133,7 @@ LogicalResult EmitGPUProgram::convert(ChipCode &code) {
   code.launches = std::move(*launches);
   auto forward = code.module.lookupSymbol<func::FuncOp>(launch::kForward);
   code.cache = *launch::cacheOf(forward->getAttr(launch::kCacheAttr));
+  code.recurrentValues = launch::recurrentValuesOf(forward);
   code.kernels = code.module.lookupSymbol<mlir::gpu::GPUModuleOp>(launch::kKernels);
   easyquant::gpu::setTarget(code.kernels, code.chip);
   for (Operation &op : llvm::make_early_inc_range(*code.module.getBody()))
@@ -189,6 +191,7 @@ void EmitGPUProgram::describe(ArrayRef<ChipCode> codes, const std::string &later
   formats::Manifest::Program program;
   program.maxRows = first.launches.maxRows;
   program.cache = first.cache;
+  program.recurrentValues = first.recurrentValues;
   if (const int64_t degree = equant::degreeOf(source); degree > 1)
     program.tensorParallel = {degree, {}};
   set(kProgramAttr, program);

@@ -38,6 +38,7 @@ struct GPUFamily final : Family {
                 .title = "GPUs",
                 .names = chipNames(),
                 .groups = {},
+                .hasRecurrentState = true,
                 .hasSinkLogits = true,
                 .hasUnlikeHeads = true,
                 .file = {.stem = formats::kGpuWeightsStem, .bf16Floats = true, .wholeLines = true},

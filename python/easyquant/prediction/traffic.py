@@ -76,6 +76,22 @@ def _embedding(found: re.Match, happening: Happening, tensors: list[int], _: Cac
     return Traffic(happening.rows * (int(found["columns"]) * 4 + sum(tensors) / int(found["vocab"]))), None
 
 
+def _convolution(found: re.Match, happening: Happening, tensors: list[int], _: CacheRead) -> tuple[Traffic, int | None]:
+    """Tokens that a sequence keeps are read, and written one place further."""
+    columns, kept = int(found["columns"]), int(found["width"]) - 1
+    return Traffic(happening.rows * columns * 4 * (2 + 2 * kept) + sum(tensors)), None
+
+
+def _recurrence(found: re.Match, happening: Happening, tensors: list[int], _: CacheRead) -> tuple[Traffic, int | None]:
+    """The state of every head is read and written."""
+    key_heads, keys, heads, values = (int(found[name]) for name in ("key_heads", "keys", "heads", "values"))
+    row = 2 * heads * keys * values + 2 * key_heads * keys + heads * (2 * values + 2)
+    # Lanes that share columns have sixteen rows each at most, and a lane has two columns.
+    lanes = max(8, 2 ** math.ceil(math.log2(keys / 16)))
+    items = happening.rows * heads * math.ceil(values / (2 * 128 // lanes))
+    return Traffic(happening.rows * row * 4 + sum(tensors)), min(happening.launch.kernel.blocks(happening.rows), items)
+
+
 def _heads(found: re.Match) -> int:
     return (int(found["heads"]) + 2 * int(found["kv"] or 0)) * int(found["dim"])
 
@@ -86,6 +102,8 @@ _FAMILIES = (
     (r"embedding_(?P<vocab>\d+)x(?P<columns>\d+)_\w+", _embedding),
     (r"heads_(?P<heads>\d+)(?:_(?P<kv>\d+))?x(?P<dim>\d+)\w*", _rows(_heads, lambda f: 4, lambda f: 4)),
     (r"kv_(?:append|window|quantize)_(?P<kv>\d+)x(?P<dim>\d+)\w*", _rows(lambda f: 2 * int(f["kv"]) * int(f["dim"]), lambda f: 4, lambda f: 2)),
+    (r"conv1d_(?P<columns>\d+)x(?P<width>\d+)_of\d+\w*", _convolution),
+    (r"gated_delta_(?P<key_heads>\d+)x(?P<keys>\d+)_(?P<heads>\d+)x(?P<values>\d+)\w*", _recurrence),
     (r"rescale_(?P<columns>\d+)_\w+", _rows(lambda f: int(f["columns"]), lambda f: 4, lambda f: 4)),
     (r"fake_quantize_(?P<columns>\d+)_\w+_(?P<output>f32|f16|bf16)", _rows(lambda f: int(f["columns"]), lambda f: 4, lambda f: 4 if f["output"] == "f32" else 2)),
     (r"advance_(?P<columns>\d+)_\w+", _rows(lambda f: int(f["columns"]), lambda f: 16, lambda f: 16)),

@@ -14,6 +14,8 @@
 
 #include "SimtRunner.h"
 
+#include "easyquant/Codegen/GPU/Recurrent.h"
+
 using namespace easyquant;
 using namespace easyquant::gpu;
 
@@ -81,6 +83,8 @@ std::vector<Launched> addAll(KernelLibrary &library) {
   positions.columns = 96;
   add(library.add(positions));
   add(library.add(HeadsSpec{5, 1, 48, true, 1e-6, 64}));
+  add(library.add(Conv1dSpec{8192, 4, 1 << 20, true, true}));
+  add(library.add(GatedDeltaSpec{16, 128, 32, 128, false, 1 << 20}));
   for (int bits : {0, 8}) {
     AttentionSpec spec;
     spec.heads = 128;

@@ -7,6 +7,7 @@
 
 #include "SimtRunner.h"
 
+#include "easyquant/Codegen/GPU/Recurrent.h"
 #include "easyquant/Emit/Assemble.h"
 #include "easyquant/Numerics/Hadamard.h"
 
@@ -159,6 +160,15 @@ std::vector<Description> addAttention(KernelLibrary &library) {
   return kernels;
 }
 
+/// The shapes of LFM2, Qwen3.5 and ones that leave few registers.
+std::vector<Description> addRecurrent(KernelLibrary &library) {
+  return {library.add(Conv1dSpec{2048, 3, 1 << 20}),
+          library.add(Conv1dSpec{8192, 4, 1 << 20, false, true}),
+          library.add(GatedDeltaSpec{16, 128, 32, 128, false, 1 << 20}),
+          library.add(GatedDeltaSpec{16, 128, 48, 128, true, 1 << 20}),
+          library.add(GatedDeltaSpec{1, kMaxDeltaKeys, 3, 33, false, 1 << 20})};
+}
+
 Assembled assemble(const std::vector<Description> &kernels, const std::string &ptx,
                    std::string_view chip) {
   auto assembler = Assembler::find();
@@ -233,6 +243,11 @@ TEST_P(GPUResources, LinearsAndRowOpsAreWithinTheDesign) {
 
 TEST_P(GPUResources, AttentionIsWithinTheDesign) {
   static EveryChip assembled(addAttention);
+  check(assembled.of(GetParam()), chip(GetParam()));
+}
+
+TEST_P(GPUResources, RecurrentLayersAreWithinTheDesign) {
+  static EveryChip assembled(addRecurrent);
   check(assembled.of(GetParam()), chip(GetParam()));
 }
 

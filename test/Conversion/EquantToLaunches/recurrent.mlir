@@ -1,5 +1,5 @@
 // RUN: easyquant-opt %s --easyquant-launches=target=avx2 | FileCheck %s
-// RUN: not easyquant-opt %s --easyquant-launches=target=sm_80 2>&1 | FileCheck %s --check-prefix=GPU
+// RUN: easyquant-opt %s --easyquant-launches=target=sm_80 | FileCheck %s --check-prefix=GPU
 
 // Layers with a recurrent state: each has a part of it, and all are launched for the rows of all sequences at once.
 
@@ -8,7 +8,12 @@
 // CHECK: launch.kernel other @conv1d_12x3_of80(
 // CHECK: launch.kernel other @gated_delta_1x4_2x2_of80(
 // CHECK: launch.kernel other @conv1d_4x3_of80_bias(
-// GPU: 'lm.conv1d' op has no GPU kernel; compile it with --target cpu
+// GPU-LABEL: func.func @forward(
+// GPU-SAME:    memref<?x80xf32> {launch.argument = "recurrent"}
+// GPU-SAME:    {launch.argument = "row_places"}
+// GPU: launch.kernel other @kernels::@conv1d_12x3_of80(
+// GPU: launch.kernel other @kernels::@gated_delta_1x4_2x2_of80(
+// GPU: launch.kernel other @kernels::@conv1d_4x3_of80_bias(
 ml_program.global private @w(#ml_program.extern : tensor<12x3xf32>) : tensor<12x3xf32> {equant.offset = 0 : i64}
 ml_program.global private @u(#ml_program.extern : tensor<4x3xf32>) : tensor<4x3xf32> {equant.offset = 192 : i64}
 ml_program.global private @b(#ml_program.extern : tensor<4xf32>) : tensor<4xf32> {equant.offset = 256 : i64}

@@ -66,6 +66,16 @@ std::optional<formats::Cache> easyquant::launch::cacheOf(Attribute attribute) {
   return *cache;
 }
 
+std::optional<int64_t> easyquant::launch::recurrentValuesOf(func::FuncOp step) {
+  for (BlockArgument argument : step.getArguments()) {
+    auto name = step.getArgAttrOfType<StringAttr>(argument.getArgNumber(), kArgumentAttr);
+    auto memory = dyn_cast<MemRefType>(argument.getType());
+    if (name && name == "recurrent" && memory && memory.getRank() == 2)
+      return memory.getDimSize(1);
+  }
+  return std::nullopt;
+}
+
 LogicalResult LaunchDialect::verifyOperationAttribute(Operation *op, NamedAttribute attribute) {
   StringRef name = attribute.getName();
   Attribute value = attribute.getValue();

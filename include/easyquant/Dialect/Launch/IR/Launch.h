@@ -72,6 +72,10 @@ constexpr int64_t alignUp(int64_t bytes) {
 /// The cache that `attribute`, a kCacheAttr, describes; std::nullopt where it is not one.
 std::optional<formats::Cache> cacheOf(mlir::Attribute attribute);
 
+/// What a sequence keeps for layers with a recurrent state, f32 numbers, in a step that has an
+/// argument for it; std::nullopt where it has none.
+std::optional<int64_t> recurrentValuesOf(mlir::func::FuncOp step);
+
 /// Adds to `collectives` what the one at hand, whose number is the next, asks of a caller.
 mlir::LogicalResult addCollective(CollectiveOp op, std::vector<formats::Collective> &collectives);
 
