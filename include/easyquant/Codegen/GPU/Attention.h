@@ -121,6 +121,9 @@ CacheBytes cacheBytes(const AttentionSpec &spec);
 struct AttentionTile {
   int64_t queries, tokens, warps;
   bool matrix; ///< mma.sync on f16; else fma on f32
+  /// Warps that share the dimensions of a result, of heads so wide that one has too few registers
+  /// for them.
+  int64_t columnWarps = 1;
   int64_t threads() const { return 32 * warps; }
 };
 
