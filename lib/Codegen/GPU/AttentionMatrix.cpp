@@ -59,12 +59,15 @@ private:
   Value packPair(Value x, Value y) {
     return b.bitcast(b.fromF32(b.join({x, y}), Float::F16), b.i32());
   }
+  void locate(Value thread);
+  void findQueries(AttentionBlock &block);
   void loadQueries();
-  Values queriesOf(int64_t step);
+  /// Those of a step in shared memory, counted from `place`.
+  Values queriesOf(Value place, int64_t step);
   Values scores();
   void mask(Values &s, Value firstToken);
   Values weigh(Values s, ValueRange state);
-  void writeOwn(const Values &state);
+  void writeOwn(AttentionBlock &block, const Values &state);
   void merge(AttentionBlock &block, const Values &state);
 
   KernelBuilder &b;
@@ -87,6 +90,21 @@ private:
 };
 
 } // namespace
+
+void MatrixAttention::locate(Value thread) {
+  const int64_t columnWarps = block.kernel.tile.columnWarps;
+  warp = b.div(thread, 32 * columnWarps);
+  firstColumn = b.mul(b.rem(b.div(thread, 32), columnWarps), columns);
+  lane = b.rem(thread, 32);
+  quadRow = b.div(lane, 4);
+  quadColumn = b.mul(b.rem(lane, 4), 2);
+}
+
+void MatrixAttention::findQueries(AttentionBlock &block) {
+  Value firstQuery = split ? quadRow : b.add(b.mul(warp, 16), quadRow);
+  queries[0] = block.query(firstQuery);
+  queries[1] = block.query(b.add(firstQuery, 8));
+}
 
 void MatrixAttention::loadQueries() {
   Value rows[2];
@@ -119,19 +137,15 @@ void MatrixAttention::loadQueries() {
   });
 }
 
-MatrixAttention::Values MatrixAttention::queriesOf(int64_t step) {
-  if (!fragments.empty())
-    return fragments[step];
-  return b.elements(b.load(b.advance(fragmentPlace, step * 512, b.i8()), b.vec(4, b.i32())));
+MatrixAttention::Values MatrixAttention::queriesOf(Value place, int64_t step) {
+  return b.elements(b.load(b.advance(place, step * 512, b.i8()), b.vec(4, b.i32())));
 }
 
 MatrixAttention::Values MatrixAttention::scores() {
   Values s(tokenTiles * 4, b.zero(b.f32()));
-  for (int64_t step = 0; step < steps; ++step) {
-    Values a = queriesOf(step);
+  auto multiply = [&](const Values &a, Value keys, int64_t step) {
     for (int64_t pair = 0; pair < tokenTiles / 2; ++pair) {
-      Values k =
-          b.loadMatrix4(b.advance(keyPlace, pair * 16 * places.rowBytes + step * 32, b.i8()));
+      Values k = b.loadMatrix4(b.advance(keys, pair * 16 * places.rowBytes + step * 32, b.i8()));
       for (int64_t tile = 0; tile < 2; ++tile) {
         int64_t at = (2 * pair + tile) * 4;
         Values c = b.multiplyFloats(Float::F16, a, ArrayRef(k).slice(2 * tile, 2),
@@ -139,7 +153,20 @@ MatrixAttention::Values MatrixAttention::scores() {
         llvm::copy(c, s.begin() + at);
       }
     }
-  }
+  };
+  // Of the widest heads so many loads would be under way that registers were too few.
+  constexpr int64_t kAtOnce = 2;
+  if (block.kernel.tile.columnWarps > 1)
+    return b.forLoop(0, steps, kAtOnce, s, [&](Value first, ValueRange carried) {
+      s.assign(carried.begin(), carried.end());
+      Value keys = b.advance(keyPlace, b.mul(first, 32), b.i8());
+      Value queries = b.advance(fragmentPlace, b.mul(first, 512), b.i8());
+      for (int64_t step = 0; step < kAtOnce; ++step)
+        multiply(queriesOf(queries, step), keys, step);
+      return s;
+    });
+  for (int64_t step = 0; step < steps; ++step)
+    multiply(fragments.empty() ? queriesOf(fragmentPlace, step) : fragments[step], keyPlace, step);
   return s;
 }
 
@@ -205,7 +232,7 @@ MatrixAttention::Values MatrixAttention::weigh(Values s, ValueRange state) {
   return next;
 }
 
-void MatrixAttention::writeOwn(const Values &state) {
+void MatrixAttention::writeOwn(AttentionBlock &block, const Values &state) {
   Type element = b.type(spec.output);
   for (int64_t half = 0; half < 2; ++half)
     b.ifThen(queries[half].valid, [&] {
@@ -283,16 +310,8 @@ void MatrixAttention::merge(AttentionBlock &block, const Values &state) {
 }
 
 void MatrixAttention::emit() {
-  Value thread = b.thread();
-  const int64_t columnWarps = block.kernel.tile.columnWarps;
-  warp = b.div(thread, 32 * columnWarps);
-  firstColumn = b.mul(b.rem(b.div(thread, 32), columnWarps), columns);
-  lane = b.rem(thread, 32);
-  quadRow = b.div(lane, 4);
-  quadColumn = b.mul(b.rem(lane, 4), 2);
-  Value firstQuery = split ? quadRow : b.add(b.mul(warp, 16), quadRow);
-  queries[0] = block.query(firstQuery);
-  queries[1] = block.query(b.add(firstQuery, 8));
+  locate(b.thread());
+  findQueries(block);
   loadQueries();
 
   // Matrices of keys are tokens 0 .. 7 with dimensions 0 .. 7, dimensions 8 .., then tokens 8 ..
@@ -325,10 +344,17 @@ void MatrixAttention::emit() {
   for (int64_t half = 0; half < 2; ++half)
     state[kSums + half] =
         acrossQuad(state[kSums + half], [&](Value x, Value y) { return b.addf(x, y); });
-  if (!split)
-    return writeOwn(state);
+  const bool isShared = block.kernel.tile.columnWarps > 1;
+  if (!split && !isShared)
+    return writeOwn(block, state);
   // Looked up once more: numbers that waited for the end of the loop would be registers too many.
+  if (isShared)
+    locate(b.opaque(b.thread()));
   AttentionBlock again(b, spec, block.kernel, block.arguments, b.opaque(item));
+  if (!split) {
+    findQueries(again);
+    return writeOwn(again, state);
+  }
   merge(again, state);
   b.ifThen(b.less(1, again.piece.parts), [&] { emitCombine(b, again, shared); });
 }
