@@ -43,13 +43,15 @@ CacheBytes cacheBytes(const AttentionSpec &spec) {
 //===- Tiles --------------------------------------------------------------===//
 
 static AttentionTile tileOf(const AttentionSpec &spec, AttentionKernel::Form form) {
-  constexpr int64_t kWarps = 4, kColumns = 256; // of a warp
-  const int64_t columnWarps = divideCeil(spec.headDim, kColumns), rows = 16 * kWarps / columnWarps;
+  constexpr int64_t kWarps = 4, kColumns = 256; // of a warp, at most
+  const bool isWide = spec.headDim > kColumns;
+  const int64_t columnWarps = isWide ? 4 : 1, warps = isWide ? 2 * kWarps : kWarps;
+  const int64_t rows = 16 * warps / columnWarps;
   if (spec.headDim % (16 * columnWarps) != 0)
     return {16, 32, kWarps, false};
   if (form == AttentionKernel::Split) // every warp has the same queries, and a part of the tokens
-    return {16, rows, kWarps, true, columnWarps};
-  return {rows, spec.headDim <= 128 ? 64 : 32, kWarps, true, columnWarps};
+    return {16, rows, warps, true, columnWarps};
+  return {rows, spec.headDim <= 128 ? 64 : 32, warps, true, columnWarps};
 }
 
 int64_t firstTileToken(const AttentionSpec &spec, const AttentionTile &tile) {

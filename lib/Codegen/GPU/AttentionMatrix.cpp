@@ -14,8 +14,8 @@
 // warps have the same ones, each sees 16 tokens of a tile with a maximum and sum of its own, and
 // the results of the warps are merged in the end, in shared memory.
 //
-// Heads of more than 256 dimensions have too many for a warp's registers. Pairs of warps have the
-// same queries and tokens then, both with all of the scores, and each has half of the result.
+// Heads of more than 256 dimensions have too many for a warp's registers. Four warps have the same
+// queries and tokens then, each with all of the scores, and a quarter of the result.
 //
 //===----------------------------------------------------------------------===//
 
@@ -59,15 +59,12 @@ private:
   Value packPair(Value x, Value y) {
     return b.bitcast(b.fromF32(b.join({x, y}), Float::F16), b.i32());
   }
-  void locate(Value thread);
-  void findQueries(AttentionBlock &block);
   void loadQueries();
-  /// Those of a step in shared memory, counted from `place`.
-  Values queriesOf(Value place, int64_t step);
+  Values queriesOf(int64_t step);
   Values scores();
   void mask(Values &s, Value firstToken);
   Values weigh(Values s, ValueRange state);
-  void writeOwn(AttentionBlock &block, const Values &state);
+  void writeOwn(const Values &state);
   void merge(AttentionBlock &block, const Values &state);
 
   KernelBuilder &b;
@@ -90,21 +87,6 @@ private:
 };
 
 } // namespace
-
-void MatrixAttention::locate(Value thread) {
-  const int64_t columnWarps = block.kernel.tile.columnWarps;
-  warp = b.div(thread, 32 * columnWarps);
-  firstColumn = b.mul(b.rem(b.div(thread, 32), columnWarps), columns);
-  lane = b.rem(thread, 32);
-  quadRow = b.div(lane, 4);
-  quadColumn = b.mul(b.rem(lane, 4), 2);
-}
-
-void MatrixAttention::findQueries(AttentionBlock &block) {
-  Value firstQuery = split ? quadRow : b.add(b.mul(warp, 16), quadRow);
-  queries[0] = block.query(firstQuery);
-  queries[1] = block.query(b.add(firstQuery, 8));
-}
 
 void MatrixAttention::loadQueries() {
   Value rows[2];
@@ -137,15 +119,19 @@ void MatrixAttention::loadQueries() {
   });
 }
 
-MatrixAttention::Values MatrixAttention::queriesOf(Value place, int64_t step) {
-  return b.elements(b.load(b.advance(place, step * 512, b.i8()), b.vec(4, b.i32())));
+MatrixAttention::Values MatrixAttention::queriesOf(int64_t step) {
+  if (!fragments.empty())
+    return fragments[step];
+  return b.elements(b.load(b.advance(fragmentPlace, step * 512, b.i8()), b.vec(4, b.i32())));
 }
 
 MatrixAttention::Values MatrixAttention::scores() {
   Values s(tokenTiles * 4, b.zero(b.f32()));
-  auto multiply = [&](const Values &a, Value keys, int64_t step) {
+  for (int64_t step = 0; step < steps; ++step) {
+    Values a = queriesOf(step);
     for (int64_t pair = 0; pair < tokenTiles / 2; ++pair) {
-      Values k = b.loadMatrix4(b.advance(keys, pair * 16 * places.rowBytes + step * 32, b.i8()));
+      Values k =
+          b.loadMatrix4(b.advance(keyPlace, pair * 16 * places.rowBytes + step * 32, b.i8()));
       for (int64_t tile = 0; tile < 2; ++tile) {
         int64_t at = (2 * pair + tile) * 4;
         Values c = b.multiplyFloats(Float::F16, a, ArrayRef(k).slice(2 * tile, 2),
@@ -153,20 +139,7 @@ MatrixAttention::Values MatrixAttention::scores() {
         llvm::copy(c, s.begin() + at);
       }
     }
-  };
-  // Of the widest heads so many loads would be under way that registers were too few.
-  constexpr int64_t kAtOnce = 2;
-  if (block.kernel.tile.columnWarps > 1)
-    return b.forLoop(0, steps, kAtOnce, s, [&](Value first, ValueRange carried) {
-      s.assign(carried.begin(), carried.end());
-      Value keys = b.advance(keyPlace, b.mul(first, 32), b.i8());
-      Value queries = b.advance(fragmentPlace, b.mul(first, 512), b.i8());
-      for (int64_t step = 0; step < kAtOnce; ++step)
-        multiply(queriesOf(queries, step), keys, step);
-      return s;
-    });
-  for (int64_t step = 0; step < steps; ++step)
-    multiply(fragments.empty() ? queriesOf(fragmentPlace, step) : fragments[step], keyPlace, step);
+  }
   return s;
 }
 
@@ -232,7 +205,7 @@ MatrixAttention::Values MatrixAttention::weigh(Values s, ValueRange state) {
   return next;
 }
 
-void MatrixAttention::writeOwn(AttentionBlock &block, const Values &state) {
+void MatrixAttention::writeOwn(const Values &state) {
   Type element = b.type(spec.output);
   for (int64_t half = 0; half < 2; ++half)
     b.ifThen(queries[half].valid, [&] {
@@ -310,8 +283,16 @@ void MatrixAttention::merge(AttentionBlock &block, const Values &state) {
 }
 
 void MatrixAttention::emit() {
-  locate(b.thread());
-  findQueries(block);
+  Value thread = b.thread();
+  const int64_t columnWarps = block.kernel.tile.columnWarps;
+  warp = b.div(thread, 32 * columnWarps);
+  firstColumn = b.mul(b.rem(b.div(thread, 32), columnWarps), columns);
+  lane = b.rem(thread, 32);
+  quadRow = b.div(lane, 4);
+  quadColumn = b.mul(b.rem(lane, 4), 2);
+  Value firstQuery = split ? quadRow : b.add(b.mul(warp, 16), quadRow);
+  queries[0] = block.query(firstQuery);
+  queries[1] = block.query(b.add(firstQuery, 8));
   loadQueries();
 
   // Matrices of keys are tokens 0 .. 7 with dimensions 0 .. 7, dimensions 8 .., then tokens 8 ..
@@ -344,17 +325,10 @@ void MatrixAttention::emit() {
   for (int64_t half = 0; half < 2; ++half)
     state[kSums + half] =
         acrossQuad(state[kSums + half], [&](Value x, Value y) { return b.addf(x, y); });
-  const bool isShared = block.kernel.tile.columnWarps > 1;
-  if (!split && !isShared)
-    return writeOwn(block, state);
+  if (!split)
+    return writeOwn(state);
   // Looked up once more: numbers that waited for the end of the loop would be registers too many.
-  if (isShared)
-    locate(b.opaque(b.thread()));
   AttentionBlock again(b, spec, block.kernel, block.arguments, b.opaque(item));
-  if (!split) {
-    findQueries(again);
-    return writeOwn(again, state);
-  }
   merge(again, state);
   b.ifThen(b.less(1, again.piece.parts), [&] { emitCombine(b, again, shared); });
 }

@@ -149,21 +149,14 @@ KeyValueTiles::KeyValueTiles(KernelBuilder &b, const AttentionBlock &block,
 /// dimensions of the tile.
 static void forRuns(KernelBuilder &b, const AttentionTile &tile, int64_t headDim, int64_t width,
                     llvm::function_ref<void(Value, Value)> body) {
-  constexpr int64_t kAtOnce = 8;
   int64_t perRow = headDim / width, total = tile.tokens * perRow, threads = tile.threads();
   // Addresses of wide heads are too many to be kept in registers from one tile to the next.
   Value thread = headDim > 128 ? b.opaque(b.thread()) : b.thread();
-  auto run = [&](Value index, bool isInside) {
+  for (int64_t i = 0; i < divideCeil(total, threads); ++i) {
+    Value index = b.add(thread, i * threads);
     Value row = b.div(index, perRow), dim = b.mul(b.rem(index, perRow), width);
-    b.ifThen(isInside ? Value() : b.less(index, total), [&] { body(row, dim); });
-  };
-  if (tile.columnWarps > 1) // and those of the widest from one run to the next
-    return b.forLoop(thread, total, threads * kAtOnce, [&](Value first) {
-      for (int64_t i = 0; i < kAtOnce; ++i)
-        run(b.add(first, i * threads), total % (threads * kAtOnce) == 0);
-    });
-  for (int64_t i = 0; i < divideCeil(total, threads); ++i)
-    run(b.add(thread, i * threads), (i + 1) * threads <= total);
+    b.ifThen((i + 1) * threads > total ? b.less(index, total) : Value(), [&] { body(row, dim); });
+  }
 }
 
 void KeyValueTiles::copyFloats(bool keys, Value page, Value firstToken, Value to) {
