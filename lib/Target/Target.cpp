@@ -26,8 +26,7 @@ WeightForm::~WeightForm() = default;
 Family::Family(Facts facts)
     : WeightForm(std::move(facts.title), std::move(facts.file)), name(std::move(facts.name)),
       names(std::move(facts.names)), groups(std::move(facts.groups)),
-      hasRecurrentState(facts.hasRecurrentState), hasSinkLogits(facts.hasSinkLogits),
-      hasUnlikeHeads(facts.hasUnlikeHeads), hasDraftHead(facts.hasDraftHead),
+      hasRecurrentState(facts.hasRecurrentState), hasDraftHead(facts.hasDraftHead),
       fusions(facts.fusions), expertUnit(facts.expertUnit) {}
 
 std::vector<std::string> Family::requests() const {

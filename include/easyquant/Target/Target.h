@@ -105,10 +105,6 @@ public:
   const std::vector<TargetGroup> groups;
   /// Layers may have a recurrent state (!lm.recurrent).
   const bool hasRecurrentState;
-  /// Softmaxes may have a product more (sink_logits of attention).
-  const bool hasSinkLogits;
-  /// Layers may differ in the number and size of their heads, and norms of heads have no weight.
-  const bool hasUnlikeHeads;
   /// Programs have an entry for a head that drafts.
   const bool hasDraftHead;
   const Fusions fusions;
@@ -148,8 +144,7 @@ protected:
     std::string name, title;
     std::vector<std::string> names;
     std::vector<TargetGroup> groups;
-    bool hasRecurrentState = false, hasSinkLogits = false, hasUnlikeHeads = false,
-         hasDraftHead = false;
+    bool hasRecurrentState = false, hasDraftHead = false;
     WeightsFile file;
     Fusions fusions;
     int64_t expertUnit = 0;

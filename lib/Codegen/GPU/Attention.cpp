@@ -51,13 +51,15 @@ CacheBytes cacheBytes(const AttentionSpec &spec) {
 //===- Tiles --------------------------------------------------------------===//
 
 static AttentionTile tileOf(const AttentionSpec &spec, AttentionKernel::Form form) {
-  constexpr int64_t kWarps = 4;
-  bool matrix = spec.headDim % 16 == 0 && spec.headDim <= 256;
-  if (!matrix)
+  constexpr int64_t kWarps = 4, kColumns = 256; // of a warp, at most
+  const bool isWide = spec.headDim > kColumns;
+  const int64_t columnWarps = isWide ? 4 : 1, warps = isWide ? 2 * kWarps : kWarps;
+  const int64_t rows = 16 * warps / columnWarps;
+  if (spec.headDim % (16 * columnWarps) != 0)
     return {16, 32, kWarps, false};
   if (form == AttentionKernel::Split) // every warp has the same queries, and a part of the tokens
-    return {16, 16 * kWarps, kWarps, true};
-  return {16 * kWarps, spec.headDim <= 128 ? 64 : 32, kWarps, true};
+    return {16, rows, warps, true, columnWarps};
+  return {rows, spec.headDim <= 128 ? 64 : 32, warps, true, columnWarps};
 }
 
 int64_t firstTileToken(const AttentionSpec &spec, const AttentionTile &tile) {
@@ -86,11 +88,12 @@ AttentionShared::AttentionShared(const AttentionSpec &spec, const AttentionTile 
       stageBytes = alignTo16(RawTile(CodeCache(spec), spec, tile.tokens).bytes());
       coded = place(tile.stages * stageBytes);
     }
+    const int64_t rowWarps = tile.warps / tile.columnWarps;
     if (!queriesInRegisters(spec))
-      queries = place((split ? 1 : tile.warps) * spec.headDim / 16 * 512);
+      queries = place((split ? 1 : rowWarps) * spec.headDim / 16 * 512);
     if (split) {
-      bytes = std::max(bytes, tile.warps * 16 * mergeStride(spec.headDim) * 4);
-      merge = place(tile.warps * 16 * 8);
+      bytes = std::max(bytes, rowWarps * 16 * mergeStride(spec.headDim) * 4);
+      merge = place(rowWarps * 16 * 8);
     }
     return;
   }

@@ -14,6 +14,9 @@
 // warps have the same ones, each sees 16 tokens of a tile with a maximum and sum of its own, and
 // the results of the warps are merged in the end, in shared memory.
 //
+// Heads of more than 256 dimensions have too many for a warp's registers. Four warps have the same
+// queries and tokens then, each with all of the scores, and a quarter of the result.
+//
 //===----------------------------------------------------------------------===//
 
 #include "AttentionBlock.h"
@@ -31,7 +34,8 @@ public:
                   const KernelArguments &arguments, Value item)
       : b(b), item(item), block(b, spec, kernel, arguments, item), spec(spec),
         split(kernel.form == AttentionKernel::Split), places(spec, kernel.tile, split),
-        warps(kernel.tile.warps), steps(spec.headDim / 16),
+        warps(kernel.tile.warps / kernel.tile.columnWarps), steps(spec.headDim / 16),
+        columns(spec.headDim / kernel.tile.columnWarps),
         tokenTiles((split ? 16 : kernel.tile.tokens) / 8), shared(b.dynamicSharedMemory()),
         tiles(b, block, places, shared) {}
 
@@ -48,7 +52,9 @@ private:
   /// row, 2 and 3 of the second one.
   enum { kMaxima = 0, kSums = 2, kOutput = 4 };
 
-  int64_t columnTiles() const { return spec.headDim / 8; }
+  int64_t columnTiles() const { return columns / 8; }
+  /// Only one of the warps that share a result's dimensions; null: there is no other.
+  Value isFirstOfColumns() { return columns < spec.headDim ? b.equal(firstColumn, 0) : Value(); }
   /// Lanes of a row of fragments: its sum or maximum.
   template <typename Combine> Value acrossQuad(Value x, Combine combine) {
     for (int64_t mask : {1, 2})
@@ -72,15 +78,17 @@ private:
   const AttentionSpec &spec;
   const bool split;
   const AttentionShared places;
-  const int64_t warps, steps, tokenTiles;
+  const int64_t warps; ///< that differ in their queries or tokens
+  const int64_t steps, columns, tokenTiles;
   Value shared;
   KeyValueTiles tiles;
 
-  Value warp, lane, quadRow, quadColumn; ///< lane / 4, 2 * (lane mod 4)
-  AttentionBlock::Query queries[2];      ///< of rows quadRow and quadRow + 8
-  SmallVector<Values> fragments;         ///< of queries, where they are in registers
-  Value fragmentPlace;                   ///< where they are in shared memory
-  Value keyPlace, valuePlace;            ///< of this lane, for ldmatrix
+  Value warp, firstColumn;          ///< which of `warps`; of the result, the warp's columns
+  Value lane, quadRow, quadColumn;  ///< lane / 4, 2 * (lane mod 4)
+  AttentionBlock::Query queries[2]; ///< of rows quadRow and quadRow + 8
+  SmallVector<Values> fragments;    ///< of queries, where they are in registers
+  Value fragmentPlace;              ///< where they are in shared memory
+  Value keyPlace, valuePlace;       ///< of this lane, for ldmatrix
 };
 
 } // namespace
@@ -109,8 +117,10 @@ void MatrixAttention::loadQueries() {
   if (!split)
     fragmentPlace = b.advance(fragmentPlace, b.mul(warp, steps * 512), b.i8());
   b.ifThen(split ? b.equal(warp, 0) : Value(), [&] {
-    for (int64_t step = 0; step < steps; ++step)
-      b.store(b.join(fragment(step)), b.advance(fragmentPlace, step * 512, b.i8()));
+    b.ifThen(isFirstOfColumns(), [&] {
+      for (int64_t step = 0; step < steps; ++step)
+        b.store(b.join(fragment(step)), b.advance(fragmentPlace, step * 512, b.i8()));
+    });
   });
 }
 
@@ -205,7 +215,8 @@ void MatrixAttention::writeOwn(const Values &state) {
   for (int64_t half = 0; half < 2; ++half)
     b.ifThen(queries[half].valid, [&] {
       Value inverse = block.normalizer(queries[half], state[kMaxima + half], state[kSums + half]);
-      Value row = b.advance(block.outputRow(queries[half]), quadColumn, element);
+      Value row =
+          b.advance(block.outputRow(queries[half]), b.add(firstColumn, quadColumn), element);
       for (int64_t tile = 0; tile < columnTiles(); ++tile) {
         const Value *o = &state[kOutput + tile * 4 + 2 * half];
         Value two = b.join({b.mulf(o[0], inverse), b.mulf(o[1], inverse)});
@@ -228,17 +239,18 @@ void MatrixAttention::merge(AttentionBlock &block, const Values &state) {
   b.barrier(); // all are through with keys and values
   for (int64_t half = 0; half < 2; ++half) {
     Value row = b.add(quadRow, half * 8);
-    b.ifThen(b.equal(quadColumn, 0), [&] {
+    b.ifThen(b.equal(b.add(firstColumn, quadColumn), 0), [&] {
       b.store(b.join({state[kMaxima + half], state[kSums + half]}), mergeOf(warp, row));
     });
     for (int64_t tile = 0; tile < columnTiles(); ++tile) {
       const Value *o = &state[kOutput + tile * 4 + 2 * half];
-      b.store(b.join({o[0], o[1]}),
-              b.advance(outputOf(warp, row), b.add(quadColumn, tile * 8), b.f32()));
+      b.store(
+          b.join({o[0], o[1]}),
+          b.advance(outputOf(warp, row), b.add(b.add(firstColumn, quadColumn), tile * 8), b.f32()));
     }
   }
   b.barrier();
-  b.forLoop(b.thread(), kRows * pairs, warps * 32, [&](Value index) {
+  b.forLoop(b.thread(), kRows * pairs, block.kernel.tile.threads(), [&](Value index) {
     Value row = b.div(index, pairs), column = b.mul(b.rem(index, pairs), 2);
     AttentionBlock::Query query = block.query(row);
     b.ifThen(query.valid, [&] {
@@ -332,7 +344,9 @@ MatrixAttention::Values MatrixAttention::walkStages(Values state) {
 
 void MatrixAttention::emit() {
   Value thread = b.thread();
-  warp = b.div(thread, 32);
+  const int64_t columnWarps = block.kernel.tile.columnWarps;
+  warp = b.div(thread, 32 * columnWarps);
+  firstColumn = b.mul(b.rem(b.div(thread, 32), columnWarps), columns);
   lane = b.rem(thread, 32);
   quadRow = b.div(lane, 4);
   quadColumn = b.mul(b.rem(lane, 4), 2);
@@ -351,7 +365,8 @@ void MatrixAttention::emit() {
     return b.advance(shared, b.add(offset, part), b.i8());
   };
   keyPlace = place(places.keys, b.add(row, b.mul(third, 8)), second);
-  valuePlace = place(places.values, b.add(row, b.mul(second, 8)), third);
+  valuePlace = b.advance(place(places.values, b.add(row, b.mul(second, 8)), third),
+                         b.mul(firstColumn, 2), b.i8());
 
   Values state(kOutput + columnTiles() * 4, b.zero(b.f32()));
   state[kMaxima] = state[kMaxima + 1] = b.constant(b.f32(), kLeastMaximum);

@@ -66,8 +66,6 @@ struct CPUFamily final : Family {
                 .names = allNames(),
                 .groups = ::groups(),
                 .hasRecurrentState = true,
-                .hasSinkLogits = true,
-                .hasUnlikeHeads = true,
                 .hasDraftHead = true,
                 .file = {.stem = formats::kWeightsStem},
                 .fusions = {},

@@ -39,8 +39,6 @@ struct GPUFamily final : Family {
                 .names = chipNames(),
                 .groups = {},
                 .hasRecurrentState = true,
-                .hasSinkLogits = true,
-                .hasUnlikeHeads = true,
                 .file = {.stem = formats::kGpuWeightsStem, .bf16Floats = true, .wholeLines = true},
                 .fusions = {.bf16Results = true,
                             .rotations = true,

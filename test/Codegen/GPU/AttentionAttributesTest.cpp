@@ -74,6 +74,31 @@ TEST(GPUAttentionAttributes, KeysAndValuesOfAnotherLayer) {
            kCalls, 64, ChipId::SM87);
 }
 
+TEST(GPUAttentionAttributes, WideHeads) {
+  // Four warps share a result.
+  for (int64_t headDim : {320, 512})
+    EXPECT_TRUE(attentionLaunches(specOf(1, 1, headDim), chip(ChipId::SM87))
+                    ->kernels.front()
+                    .tile.matrix);
+  checkAll({specOf(8, 1, 512), specOf(20, 1, 320, 9),
+            withSinks(bounded(codesOf(specOf(5, 1, 512), {8, 16, 16, 1, KeySlices::Channel}), 3))},
+           {19, 1, 3}, 32, ChipId::SM87);
+  checkAll({specOf(3, 1, 448)}, {258, 1, 3}, 263, ChipId::SM87);
+  checkAll({specOf(3, 1, 512)}, {17, 1}, 32, ChipId::SM90a);
+}
+
+TEST(GPUAttentionAttributes, WideTilesHaveNoBankConflicts) {
+  KernelLibrary library;
+  const AttentionSpec spec = specOf(4, 1, 512);
+  library.add(spec);
+  for (auto form : kForms) {
+    Session session(library, spec, form, 128, simt::Checks::None);
+    session.call(64);
+    session.call(form == AttentionKernel::Split ? 1 : 32);
+    EXPECT_GT(expectSmoothCopies(session.statistics), 0);
+  }
+}
+
 TEST(GPUAttentionAttributes, NewerChips) {
   for (ChipId chip : {ChipId::SM80, ChipId::SM90a})
     checkAll({withSinks(bounded(specOf(5, 1, 64), 1.5)),

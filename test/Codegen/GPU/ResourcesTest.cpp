@@ -100,8 +100,12 @@ std::vector<RowSpec> rowOps() {
 /// them is spilled test_gpu_sass.py shows.
 std::vector<AttentionSpec> attentions() {
   std::vector<AttentionSpec> specs;
-  for (auto [headDim, bits] :
-       {std::pair<int64_t, int>(64, 0), {64, 8}, {256, 0}, {256, 4}, {kMostHeadDim, 0}}) {
+  for (auto [headDim, bits] : {std::pair<int64_t, int>(64, 0),
+                               {64, 8},
+                               {256, 0},
+                               {256, 4},
+                               {kMostHeadDim, 0},
+                               {kMostHeadDim, 8}}) {
     AttentionSpec spec;
     spec.heads = 32;
     spec.kvHeads = 8;
@@ -110,8 +114,10 @@ std::vector<AttentionSpec> attentions() {
     if (bits > 0)
       spec.kv = {bits, 64, 128, 4, numerics::KeySlices::Channel};
     specs.push_back(spec);
-    // The same registers must do for codes of the rows.
+    // The same registers must do for codes of the rows, caps and sinks.
     spec.codes = RowSpec{.columns = spec.heads * headDim, .sums = true, .groupSize = 32};
+    spec.bound = 50;
+    spec.sinkLogits = true;
     specs.push_back(spec);
   }
   return specs;

@@ -1,17 +1,15 @@
-// A product more in each softmax is an operand of the kernels of CPUs, whatever the cache holds; GPUs have none for it, nor for a clamped gate.
+// A product more in each softmax is an operand of the kernels, whatever the cache holds. Clamped gates have kernels, too.
 
 // RUN: easyquant-opt %s --easyquant-launches="target=avx2 max-rows=64" --launch-print | FileCheck %s
 // RUN: easyquant-opt %s --equant-simquant-kv="group=16 residual=16" --easyquant-launches="target=avx2 max-rows=64" --launch-print | FileCheck %s --check-prefix=CODES
-// RUN: not easyquant-opt %s --easyquant-launches=target=sm_80 2>&1 | FileCheck %s --check-prefix=GPU
-// RUN: not easyquant-opt %s --equant-simquant-kv="group=16 residual=16" --easyquant-launches=target=sm_80 2>&1 | FileCheck %s --check-prefix=GPU
-// RUN: not easyquant-opt %s --equant-check-plans=target=cpu,gpu 2>&1 | FileCheck %s --check-prefix=PLANS
-// RUN: easyquant-opt %s --equant-check-plans=target=cpu
+// RUN: easyquant-opt %s --easyquant-launches=target=sm_80 --launch-print | FileCheck %s --check-prefix=GPU
+// RUN: easyquant-opt %s --equant-simquant-kv="group=16 residual=16" --easyquant-launches=target=sm_80 --launch-print | FileCheck %s --check-prefix=GPU-CODES
+// RUN: easyquant-opt %s --equant-check-plans=target=cpu,gpu
 
 // CHECK: launch.kernel attention @attention_2of1x16_scale3f000000_sinklogits_f32(
 // CHECK: launch.kernel other @clamped_mul_32(
 // CODES: launch.kernel attention @attention_2of1x16_scale3f000000_sinklogits_f16_kv4_group16_residual16_sinks4(
-// GPU: error: {{.*}}attention' op has sink logits, for which there is no GPU kernel; compile it with --target cpu
-// PLANS: 'lm.attention' op at 'layer' has sink logits, for which GPUs have no kernel yet; compile it with --target cpu
+// GPU: launch.kernel attention @kernels::@attention_2of1x16_scale3f000000_sinklogits_split256_f32({{.*}}%[[SINKS:.*]], %{{.*}}) {
 
 !cache = !lm.kv_cache<layers = 1, kv_heads = 1, head_dim = 16>
 ml_program.global private @s(#ml_program.extern : tensor<2xf32>) : tensor<2xf32> {equant.offset = 0 : i64}

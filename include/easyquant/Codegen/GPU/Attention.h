@@ -124,6 +124,9 @@ CacheBytes cacheBytes(const AttentionSpec &spec);
 struct AttentionTile {
   int64_t queries, tokens, warps;
   bool matrix; ///< mma.sync on f16; else fma on f32
+  /// Warps that share the dimensions of a result, of heads so wide that one has too few registers
+  /// for them.
+  int64_t columnWarps = 1;
   /// Tiles of cached tokens that are in shared memory or on their way there, in the matrix form; of
   /// a cache of codes as they are in it. 1: keys and values come one after the other.
   int64_t stages = 1;

@@ -30,7 +30,7 @@ struct CheckPlans : equant::impl::CheckPlansBase<CheckPlans> {
     if (failed(findReaders()))
       return signalPassFailure();
     auto checked = getOperation().walk([&](Operation *op) {
-      if (failed(checkState(op)) || failed(checkAttention(op)))
+      if (failed(checkState(op)))
         return WalkResult::interrupt();
       if (auto linear = dyn_cast<lm::LinearOp>(op);
           linear && linear.getExperts() && checkExperts(linear).wasInterrupted())
@@ -76,33 +76,6 @@ private:
       if (!family->hasRecurrentState)
         return op->emitOpError() << (name ? "at '" + name.getName().str() + "' " : "")
                                  << "keeps a recurrent state, for which " << family->title
-                                 << " have no kernel yet; compile it with --target cpu";
-    return success();
-  }
-
-  LogicalResult checkAttention(Operation *op) {
-    auto hasSinkLogits = [](auto attention) { return attention && attention.getSinkLogits(); };
-    const bool sinks = hasSinkLogits(dyn_cast<lm::AttentionOp>(op)) ||
-                       hasSinkLogits(dyn_cast<equant::AttentionOp>(op));
-    auto isUnlike = [](Value operand) {
-      auto cache = dyn_cast<lm::KVCacheType>(operand.getType());
-      return cache && !cache.isUniform();
-    };
-    const bool unlike = !isa<func::CallOp>(op) && llvm::any_of(op->getOperands(), isUnlike);
-    auto norm = dyn_cast<lm::HeadRmsNormOp>(op);
-    const bool plain = norm && !norm.getWeight();
-    auto attention = dyn_cast<lm::AttentionOp>(op);
-    const bool shares = (attention && attention.getAppended()) || isa<lm::CachedAttentionOp>(op);
-    auto name = dyn_cast<NameLoc>(op->getLoc());
-    for (const targets::Family *family : families)
-      if ((sinks && !family->hasSinkLogits) ||
-          ((shares || unlike || plain) && !family->hasUnlikeHeads))
-        return op->emitOpError() << (name ? "at '" + name.getName().str() + "' " : "")
-                                 << (sinks    ? "has sink logits"
-                                     : shares ? "reads the keys and values of another layer"
-                                     : unlike ? "has heads unlike those of other layers"
-                                              : "has no weight")
-                                 << ", for which " << family->title
                                  << " have no kernel yet; compile it with --target cpu";
     return success();
   }
