@@ -22,7 +22,7 @@ Architecture formats::gemma2() {
   a.summary = "llama with GeGLU, RMSNorms before and behind attention and MLP whose weights are "
               "kept less 1, scaled embeddings, windows in every second layer or by `layer_types`, "
               "`query_pre_attn_scalar`, and soft caps of attention and logits";
-  a.refused = "`use_bidirectional_attention`; soft caps of attention on GPUs";
+  a.refused = "`use_bidirectional_attention`";
   a.proof = "the oracle, transformers, llama.cpp";
   a.numKVHeads.otherwise = 4;
   a.headDim.otherwise = 256;
@@ -93,7 +93,7 @@ Architecture formats::gemma4() {
       "(`enable_moe_block`): softmax, the greatest `top_k_experts`, made to sum to 1, and a number "
       "for each expert that its result is times";
   a.refused =
-      "GPUs; of E2B and E4B caches of codes and "
+      "26B-A4B on GPUs; of E2B and E4B caches of codes and "
       "what runs calibration text; the parts for pictures and sound of `gemma4`, which are left "
       "out";
   a.proof = "the oracle, transformers, llama.cpp";

@@ -15,7 +15,7 @@ import pytest
 
 from calibrating import write_tokens
 from easyquant import _runtime
-from helpers import BUILD, random_gpt2, random_llama, random_tokens, write_model
+from helpers import BUILD, random_gemma4, random_gpt2, random_llama, random_tokens, write_model
 
 CHIP = "--target=sm_80"
 VOCAB = 97  # of the seeded models; a GPT-2 has more
@@ -32,6 +32,11 @@ MODELS = {
     "long llama": ("long llama", ["--scheme=W8A8"]),
     "long llama, int8 cache": ("long llama", ["--scheme=W8A8", "--kv-scheme=int8", "--kv-group=16", "--kv-residual=32", "--kv-sinks=3"]),
     "long llama, int4 cache": ("long llama", ["--scheme=W8A8", "--kv-scheme=int4", "--kv-keys=hadamard", "--kv-group=16", "--kv-residual=16"]),
+    "gemma2": ("gemma2", ["--scheme=W8A8"]),
+    "gemma2, int4 cache": ("gemma2", ["--scheme=W8A8", "--kv-scheme=int4", "--kv-group=16", "--kv-residual=16", "--kv-sinks=2"]),
+    "gemma4": ("gemma4", ["--scheme=W8A8"]),
+    "gemma4, int8 cache": ("gemma4", ["--scheme=W8A8", "--kv-scheme=int8", "--kv-group=16", "--kv-residual=16"]),
+    "gemma4 of shared keys": ("gemma4 of shared keys", ["--scheme=W8A8"]),
     "int4 cache of rotated keys": ("llama", ["--scheme=W8A8", "--kv-scheme=int4", "--kv-keys=hadamard", "--kv-group=16", "--kv-residual=16"]),
 }
 
@@ -50,6 +55,11 @@ def open_model(artifact, workspace):
                 "deep llama": lambda: random_llama(14, heads=4, kv_heads=2, head_dim=16, layers=24),
                 "long llama": lambda: random_llama(15, heads=4, kv_heads=2, head_dim=16, layers=1, context=640),
                 "gpt2": lambda: random_gpt2(13),
+                "gemma2": lambda: random_llama(17, arch="gemma2", heads=4, kv_heads=2, head_dim=16, attn_logit_softcapping=1.5, final_logit_softcapping=3.0),
+                "gemma4": lambda: random_gemma4(18, layers=2, layer_types=["sliding_attention", "full_attention"], attention_k_eq_v=True,
+                                                num_global_key_value_heads=1),
+                "gemma4 of shared keys": lambda: random_gemma4(19, layers=3, layer_types=["sliding_attention", "full_attention", "full_attention"],
+                                                               num_kv_shared_layers=1),
             }[arch]()
             made[arch] = write_model(workspace / f"{arch.replace(' ', '-')}-batch", *model)
         return _runtime.Model(str(artifact(made[arch], *(options or own), CHIP)), device="simt", **place)

@@ -9,7 +9,12 @@
 // CHECK: launch.kernel attention @attention_2of1x16_scale3f000000_sinklogits_f32(
 // CHECK: launch.kernel other @clamped_mul_32(
 // CODES: launch.kernel attention @attention_2of1x16_scale3f000000_sinklogits_f16_kv4_group16_residual16_sinks4(
-// GPU: launch.kernel attention @kernels::@attention_2of1x16_scale3f000000_sinklogits_split256_f32({{.*}}%[[SINKS:.*]], %{{.*}}) {
+// GPU: %[[SINKS:.*]] = memref.get_global @s
+// GPU: launch.kernel attention @kernels::@attention_2of1x16_scale3f000000_sinklogits_split256_f32({{.*}}, %[[SINKS]], %{{.*}})
+// GPU: launch.kernel attention @kernels::@attention_2of1x16_scale3f000000_sinklogits_blocked_f32({{.*}}, %[[SINKS]], %{{.*}})
+// GPU: launch.kernel other @kernels::@clamped_mul_32_f32_to_f32(
+// GPU-CODES: %[[SINKS:.*]] = memref.get_global @s
+// GPU-CODES: launch.kernel attention @kernels::@attention_2of1x16_scale3f000000_sinklogits_kv4_group16_residual16_sinks4_split256_f32({{.*}}, %[[SINKS]], %{{.*}})
 
 !cache = !lm.kv_cache<layers = 1, kv_heads = 1, head_dim = 16>
 ml_program.global private @s(#ml_program.extern : tensor<2xf32>) : tensor<2xf32> {equant.offset = 0 : i64}

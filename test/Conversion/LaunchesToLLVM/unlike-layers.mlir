@@ -15,7 +15,26 @@
 // CHECK: %[[THIRD:.*]] = arith.constant 16384 : index
 // CHECK: call @attention_3of3x8_{{.*}}, %[[THIRD]],
 
-// GPU-X: placeholder
+// Pages of GPUs, and windows beside codes, are laid out alike.
+
+// GPU-LABEL: func.func @forward(
+// GPU: launch.cache %{{.*}} from 0 :
+// GPU: launch.kernel attention @kernels::@attention_2of2x8_
+// GPU: %[[SECOND:.*]] = launch.cache %{{.*}} from 4096 :
+// GPU: launch.kernel attention @kernels::@attention_1of1x16_{{[^,]*}}, %{{[^,]*}}, %[[SECOND]],
+// GPU: %[[THIRD:.*]] = launch.cache %{{.*}} from 8192 :
+// GPU: launch.kernel attention @kernels::@attention_3of3x8_{{[^,]*}}, %{{[^,]*}}, %[[THIRD]],
+
+// CODES-LABEL: func.func @forward(
+// CODES: launch.cache %{{.*}} from 1792 :
+// CODES-NEXT: %[[WINDOW:.*]] = launch.cache %{{.*}} from 2048 :
+// CODES-NEXT: %[[ALL:.*]] = arith.constant 7168 : index
+// CODES: launch.kernel attention @kernels::@attention_1of1x16_{{.*}}, %[[WINDOW]], %[[ALL]],
+// CODES-LABEL: func.func @forward.restore(
+// CODES: launch.cache %{{.*}} from 3328 :
+// CODES-NEXT: %[[WINDOW:.*]] = launch.cache %{{.*}} from 4096 :
+// CODES-NEXT: %[[ALL:.*]] = arith.constant 7168 : index
+// CODES: launch.kernel attention @kernels::@kv_restore_3x8_{{.*}}, %[[WINDOW]], %[[ALL]],
 
 !cache = !lm.kv_cache<layers = 3, kv_heads = [2, 1, 3], head_dim = [8, 16, 8]>
 
