@@ -160,7 +160,7 @@ LogicalResult GPULauncher::attention(LaunchBuilder &b, Operation *op,
   return launchAll(launches->behind);
 }
 
-/// Of a cache of either kind.
+/// What attention over floats and over codes have in common.
 template <typename AttentionLike> static easyquant::gpu::AttentionSpec specOf(AttentionLike op) {
   easyquant::gpu::AttentionSpec spec;
   spec.heads = op.getNumHeads();
@@ -192,27 +192,27 @@ static easyquant::gpu::AttentionSpec quantizedSpecOf(equant::AttentionOp op) {
 }
 
 void GPULauncher::addHeads(KernelLibrary &library) const {
-  library.add<lm::RopeOp>([*this, copy = library.copy](auto &b, auto op,
-                                                       const KernelOps &kernel) -> LogicalResult {
-    Arguments arguments(b);
-    if (auto attention = kernel.find<lm::AttentionOp>()) {
-      easyquant::gpu::AttentionSpec spec = floatSpecOf(attention);
-      spec.appended = true;
-      if (failed(arguments.setWeight("sink_logits", attention.getSinkLogits())))
-        return failure();
-      return this->attention(b, attention, spec, arguments, kernel);
-    }
-    if (auto attention = kernel.find<equant::AttentionOp>();
-        attention && kernel.next<lm::RopeOp>()) {
-      if (failed(arguments.setWeight("sink_logits", attention.getSinkLogits())))
-        return failure();
-      return this->attention(b, attention, quantizedSpecOf(attention), arguments, kernel);
-    }
-    if (failed(arguments.setWeight("table", op.getTable())))
-      return failure();
-    arguments.set("row_places", b.argument("row_places"));
-    return heads(b, op, rotationOf(op), arguments, kernel, copy);
-  });
+  library.add<lm::RopeOp>(
+      [*this, copy = library.copy](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
+        Arguments arguments(b);
+        if (auto attention = kernel.find<lm::AttentionOp>()) {
+          easyquant::gpu::AttentionSpec spec = floatSpecOf(attention);
+          spec.appended = true;
+          if (failed(arguments.setWeight("sink_logits", attention.getSinkLogits())))
+            return failure();
+          return this->attention(b, attention, spec, arguments, kernel);
+        }
+        if (auto attention = kernel.find<equant::AttentionOp>();
+            attention && kernel.next<lm::RopeOp>()) {
+          if (failed(arguments.setWeight("sink_logits", attention.getSinkLogits())))
+            return failure();
+          return this->attention(b, attention, quantizedSpecOf(attention), arguments, kernel);
+        }
+        if (failed(arguments.setWeight("table", op.getTable())))
+          return failure();
+        arguments.set("row_places", b.argument("row_places"));
+        return heads(b, op, rotationOf(op), arguments, kernel, copy);
+      });
   library.add<lm::HeadRmsNormOp>(
       [*this, copy = library.copy](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
         easyquant::gpu::HeadsSpec spec;
@@ -226,13 +226,12 @@ void GPULauncher::addHeads(KernelLibrary &library) const {
           return failure();
         return heads(b, op, spec, arguments, kernel, copy);
       });
-  library.add<lm::AttentionOp>(
-      [*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
-        Arguments arguments(b);
-        if (failed(arguments.setWeight("sink_logits", op.getSinkLogits())))
-          return failure();
-        return attention(b, op, floatSpecOf(op), arguments, kernel);
-      });
+  library.add<lm::AttentionOp>([*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
+    Arguments arguments(b);
+    if (failed(arguments.setWeight("sink_logits", op.getSinkLogits())))
+      return failure();
+    return attention(b, op, floatSpecOf(op), arguments, kernel);
+  });
   library.add<equant::AttentionOp>(
       [*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
         Arguments arguments(b);
@@ -242,12 +241,12 @@ void GPULauncher::addHeads(KernelLibrary &library) const {
         return attention(b, op, quantizedSpecOf(op), arguments, kernel);
       });
   // The launches before the next call of a session that went back.
-  library.addRestore<equant::AttentionOp>([*this](auto &b, auto op,
-                                                  const KernelOps &) -> LogicalResult {
-    easyquant::gpu::AttentionSpec spec = quantizedSpecOf(op);
-    Arguments arguments(b);
-    if (failed(addCache(b, arguments, spec, op)))
-      return failure();
-    return launch(b, op, getOrEmitRestore(kernels, spec), arguments, Phase::Attention);
-  });
+  library.addRestore<equant::AttentionOp>(
+      [*this](auto &b, auto op, const KernelOps &) -> LogicalResult {
+        easyquant::gpu::AttentionSpec spec = quantizedSpecOf(op);
+        Arguments arguments(b);
+        if (failed(addCache(b, arguments, spec, op)))
+          return failure();
+        return launch(b, op, getOrEmitRestore(kernels, spec), arguments, Phase::Attention);
+      });
 }
