@@ -169,7 +169,7 @@ LogicalResult GPULauncher::attention(LaunchBuilder &b, Operation *op,
   return launchAll(launches->behind);
 }
 
-/// Of a cache of either kind.
+/// What attention over floats and over codes have in common.
 template <typename AttentionLike> static easyquant::gpu::AttentionSpec specOf(AttentionLike op) {
   easyquant::gpu::AttentionSpec spec;
   spec.heads = op.getNumHeads();

@@ -55,7 +55,7 @@ def logits(out, tokens, prompt, **place):
 
 
 def distances(artifact, folder, options, scheme):
-    """Relative rms: of the GPU from the CPU, of either from the oracle. The prompt and the tokens behind it are longer than windows and what is float."""
+    """Relative rms between the GPU and the CPU, then between either and the oracle. The text is longer than windows and what is float in the cache."""
     out = artifact(folder, *options, "--target=sm_80,cpu", "--isa=avx2")
     tokens = random_tokens(7, 44, 97)
     expected = Llama(*read_folder(folder), scheme, np.float64).logits(tokens)[19:]

@@ -83,7 +83,7 @@ private:
   Value shared;
   KeyValueTiles tiles;
 
-  Value warp, firstColumn;          ///< which of `warps`; of the result, the warp's columns
+  Value warp, firstColumn;          ///< which of `warps`; where its columns begin
   Value lane, quadRow, quadColumn;  ///< lane / 4, 2 * (lane mod 4)
   AttentionBlock::Query queries[2]; ///< of rows quadRow and quadRow + 8
   SmallVector<Values> fragments;    ///< of queries, where they are in registers

@@ -16,8 +16,8 @@ namespace easyquant::gpu {
 mlir::Value exp(KernelBuilder &b, mlir::Value x);
 /// 1 / (1 + e^-x).
 mlir::Value logistic(KernelBuilder &b, mlir::Value x);
-/// The gate and up of gpt-oss: g / (1 + e^(-1.702 g)) * (u + 1), g being the gate up to 7, u being up
-/// between -7 and 7 (kGateClamp, kGateSlope).
+/// The gate and up of gpt-oss: g / (1 + e^(-1.702 g)) * (u + 1), g being the gate up to 7, u being
+/// up between -7 and 7 (kGateClamp, kGateSlope).
 mlir::Value clampedGate(KernelBuilder &b, mlir::Value gate, mlir::Value up);
 /// bound * tanh(x / bound)
 mlir::Value softCap(KernelBuilder &b, mlir::Value x, double bound);

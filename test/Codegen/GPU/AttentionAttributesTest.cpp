@@ -77,9 +77,8 @@ TEST(GPUAttentionAttributes, KeysAndValuesOfAnotherLayer) {
 TEST(GPUAttentionAttributes, WideHeads) {
   // Four warps share a result.
   for (int64_t headDim : {320, 512})
-    EXPECT_TRUE(attentionLaunches(specOf(1, 1, headDim), chip(ChipId::SM87))
-                    ->kernels.front()
-                    .tile.matrix);
+    EXPECT_TRUE(
+        attentionLaunches(specOf(1, 1, headDim), chip(ChipId::SM87))->kernels.front().tile.matrix);
   checkAll({specOf(8, 1, 512), specOf(20, 1, 320, 9),
             withSinks(bounded(codesOf(specOf(5, 1, 512), {8, 16, 16, 1, KeySlices::Channel}), 3))},
            {19, 1, 3}, 32, ChipId::SM87);

@@ -113,7 +113,7 @@ private:
 };
 
 AttentionSpec specOf(int64_t heads, int64_t kvHeads, int64_t headDim, int64_t window = 0);
-/// With a cache of codes; `rotatedLater`: of keys before their rotation.
+/// With a cache of codes; `rotatedLater`: it keeps keys before their rotation.
 AttentionSpec codesOf(AttentionSpec spec, numerics::KVScheme scheme, bool rotatedLater = false);
 
 inline constexpr AttentionKernel::Form kForms[] = {AttentionKernel::Split,

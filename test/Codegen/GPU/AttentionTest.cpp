@@ -27,7 +27,7 @@ TEST(GPUAttention, FloatCacheWithoutTensorCores) {
 TEST(GPUAttention, HeadsAreAsWideAsSharedMemory) {
   checkAll({specOf(2, 1, kMostHeadDim), specOf(1, 1, 264)}, {3, 1, 18}, 32, ChipId::SM86);
   for (const Chip &chip : chips()) {
-    // Of 504 dimensions, tensor cores have no halves.
+    // Four warps cannot share 504 dimensions.
     for (int64_t headDim : {64, 128, 256, 504, int(kMostHeadDim)}) {
       auto launches = attentionLaunches(specOf(1, 1, headDim), chip);
       ASSERT_TRUE(launches) << launches.error().message;
