@@ -23,7 +23,7 @@ namespace easyquant::gpu {
 
 /// A causal depthwise convolution, the last W - 1 rows of which a sequence keeps, oldest first:
 ///   y[t, c] = sum over i of w[c, i] x[t - W + 1 + i, c] (+ bias[c]), by fma in the order of i,
-/// the bits of CPUs, and with `silu` y / (1 + e^-y), wrong by 2^-20 of it and 2^-21 |y| more.
+/// the bits of CPUs, and with `silu` y / (1 + e^-y), wrong by (2^-20 + 2^-23 |y|) of it at most.
 /// x and y are rows of C floats, w C x W floats, bias C floats. Parameters:
 ///   x, x_stride, w, [bias], state, first, sequences, row_places, y, y_stride, rows
 struct Conv1dSpec {
@@ -36,7 +36,7 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const Conv1dSpec &spec, con
 /// The recurrence of gated delta nets (Yang et al., 2025), token by token in fp32, as
 /// lm.gated_delta defines it. q and k are rows of keyHeads * Dk floats, v and y of valueHeads * Dv,
 /// decay and beta of valueHeads; log_rate and bias valueHeads floats. A head keeps Dk x Dv numbers,
-/// rows of Dv, head by head. Lanes share a column of them, and sums over Dk are taken by each
+/// rows of Dv, head by head. Lanes share columns of them, and sums over Dk are taken by each
 /// lane's own rows, then by halving between lanes: an order that follows from Dk alone. The largest
 /// error of y and of the state is below 2^-19 of the largest magnitude, as on CPUs. Parameters:
 ///   q, q_stride, k, k_stride, v, v_stride, decay, decay_stride, beta, beta_stride, log_rate, bias,
