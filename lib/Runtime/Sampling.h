@@ -77,9 +77,10 @@ private:
   void keepFirst(int64_t count) noexcept;
   /// Keeps only the fewest candidates that have so much weight.
   void keepNucleus(double weight) noexcept;
+  uint64_t unitsOfCandidates() const noexcept;
   /// The last by isBefore of the fewest that have so much weight, of the candidates in `ordered`,
-  /// which are in the order of tokens. Spoils them.
-  Candidate lastNeeded(double weight) noexcept;
+  /// which are in the order of tokens and together have as much. Spoils them.
+  Candidate lastNeeded(uint64_t units) noexcept;
   void keepUpTo(const Candidate &last) noexcept;
   double sumBlocks(const float *scores, const Weighing &weighing) noexcept;
   /// weightsOf(first, count, to) gives the weights of a block, whose sums are in `sums`.
