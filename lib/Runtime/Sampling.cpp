@@ -154,16 +154,23 @@ void RowReader::penalize(const eq_choice &choice) noexcept {
   }
 }
 
+static bool hasPenalty(const eq_choice &choice) {
+  return choice.token_count > 0 &&
+         ((choice.repetition_penalty != 0 && choice.repetition_penalty != 1) ||
+          choice.presence_penalty != 0 || choice.frequency_penalty != 0);
+}
+
+bool easyquant::runtime::changesLogits(const eq_choice &choice) {
+  return hasPenalty(choice) || choice.bias_count > 0 || choice.allowed;
+}
+
 const float *RowReader::change(const float *logits, const eq_choice &choice) noexcept {
-  const bool hasPenalty = choice.token_count > 0 &&
-                          ((choice.repetition_penalty != 0 && choice.repetition_penalty != 1) ||
-                           choice.presence_penalty != 0 || choice.frequency_penalty != 0);
   const float *scores = logits;
-  if (hasPenalty || choice.bias_count > 0) {
+  if (hasPenalty(choice) || choice.bias_count > 0) {
     std::copy_n(logits, vocabulary, changed.data());
     scores = changed.data();
   }
-  if (hasPenalty)
+  if (hasPenalty(choice))
     penalize(choice);
   for (const auto &[token, bias] : std::span(choice.bias, choice.bias_count))
     changed[static_cast<size_t>(token)] += bias;
@@ -449,40 +456,44 @@ int32_t RowReader::drawOfNucleus(const float *scores, Weighing weighing, float l
   });
 }
 
+Draw::Draw(const eq_choice &choice, int64_t vocabulary)
+    : isGreedy(choice.temperature == 0 || choice.top_k == 1 || choice.top_p == 0),
+      // A finite factor, which still takes all but the greatest out.
+      scale(static_cast<float>(1 / std::max(choice.temperature, 1e-30))),
+      least(std::max(static_cast<float>(std::log(choice.min_p)), formats::kLeastExponent)),
+      topK(choice.top_k < vocabulary ? choice.top_k : 0), topP(choice.top_p) {}
+
 int32_t RowReader::choose(const float *logits, const eq_choice &choice, int64_t position) noexcept {
   const float *scores = change(logits, choice);
   greatestOfBlocks(scores, vocabulary, greatest.data());
   Weighing weighing = {.top = top()};
   if (weighing.top == -kInfinity)
     return -1;
-  if (choice.temperature == 0 || choice.top_k == 1 || choice.top_p == 0)
+  const Draw draw(choice, vocabulary);
+  if (draw.isGreedy)
     return firstOf(scores, weighing.top);
-  // A finite factor, which still takes all but the greatest out.
-  const double temperature = std::max(choice.temperature, 1e-30);
-  weighing.scale = static_cast<float>(1 / temperature);
-  const float leastOfMinP = std::max(static_cast<float>(std::log(choice.min_p)), weighing.least);
+  weighing.scale = draw.scale;
   const double u = uniformAt(choice.seed, static_cast<uint64_t>(position));
-  const bool isTopK = choice.top_k > 0 && choice.top_k < vocabulary;
-  if (!isTopK && choice.top_p == 1) {
-    weighing.least = leastOfMinP;
+  if (draw.topK == 0 && draw.topP == 1) {
+    weighing.least = draw.least;
     return drawOfRow(scores, weighing, u);
   }
 
   double total = 0;
-  if (isTopK) {
-    collect(scores, reachedBy(choice.top_k), vocabulary);
-    keepFirst(choice.top_k);
+  if (draw.topK > 0) {
+    collect(scores, reachedBy(draw.topK), vocabulary);
+    keepFirst(draw.topK);
     total = weighCandidates(weighing);
   } else {
     total = sumBlocks(scores, weighing);
-    if (!collectNucleus(scores, weighing, choice.top_p, total))
-      return drawOfNucleus(scores, weighing, leastOfMinP, choice.top_p, total, u);
+    if (!collectNucleus(scores, weighing, draw.topP, total))
+      return drawOfNucleus(scores, weighing, draw.least, draw.topP, total, u);
   }
-  if (choice.top_p < 1)
-    keepNucleus(choice.top_p * total);
+  if (draw.topP < 1)
+    keepNucleus(draw.topP * total);
   if (choice.min_p > 0)
     filter(candidates, candidates, [&](const Candidate &candidate) {
-      return (candidate.score - weighing.top) * weighing.scale >= leastOfMinP;
+      return (candidate.score - weighing.top) * weighing.scale >= draw.least;
     });
   return drawOfCandidates(u);
 }

@@ -27,6 +27,20 @@ namespace easyquant::runtime {
 /// The random number of a place: 0 <= u < 1, a multiple of 2^-53.
 double uniformAt(uint64_t seed, uint64_t position);
 
+/// What a choice comes to, once penalties, bias and `allowed` have been seen to.
+struct Draw {
+  bool isGreedy; ///< the first greatest logit; what follows says nothing then
+  float scale;   ///< of exponents
+  float least;   ///< of exponents, by min_p
+  int64_t topK;  ///< 0: all
+  double topP;   ///< 1: all
+
+  Draw(const eq_choice &choice, int64_t vocabulary);
+};
+
+/// Whether penalties, bias or `allowed` make other logits of those of a row.
+bool changesLogits(const eq_choice &choice);
+
 /// Errors: InvalidArgument, naming the member.
 Result<void> checkChoice(const eq_choice &choice, int64_t vocabulary);
 
