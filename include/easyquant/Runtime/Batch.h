@@ -172,8 +172,8 @@ public:
 
   /// Chooses the next token of each sequence, as eq_batch_choose says, which sets no other member
   /// of a choice than what its `best` points to. `results` are as many as `choices`; errors in
-  /// them: InvalidArgument. Error: OutOfRange (a thread that makes its first call is not granted
-  /// its helpers).
+  /// them: InvalidArgument. Errors: OutOfRange (a thread that makes its first call is not granted
+  /// its helpers), and what the device says.
   Result<void> choose(std::span<const eq_choice> choices, std::span<Result<eq_logprob>> results);
 
   /// The function for the calls from here on.
