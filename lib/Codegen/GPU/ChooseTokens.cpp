@@ -69,6 +69,7 @@ private:
     })[0];
   }
   Value draw();
+  Value totalOfRow() { return b.load(part(kTotal, 0, f64()), f64()); }
   void answer(Value token) {
     b.ifThen(b.equal(lane, 0),
              [&] { b.store(token, b.advance(arguments["tokens"], b.block(0), b.i32())); });
@@ -156,7 +157,7 @@ Value ChooseEmitter::drawOfBlock(Value block, Value before, Value reached) {
 
 void ChooseEmitter::drawOfRow() {
   b.warpBarrier();
-  Value reached = product(draw(), b.load(part(kTotal, 0, f64()), f64()));
+  Value reached = product(draw(), totalOfRow());
   auto endOf = [&](Value stretch) { return b.load(part(kEnds, stretch, f64()), f64()); };
   // Sums only grow: those that are not beyond come first. All together always are.
   Value own = b.forLoop(lane, stretches, 32, b.i32(0), [&](Value stretch, ValueRange so) -> Values {
@@ -297,26 +298,27 @@ Value ChooseEmitter::target(Value total) {
 /// Where a nucleus is to be found: of 64, then 1024 tokens that are left out an equal part of what
 /// it may lack. Two values: how many candidates there are, and whether they are all that is needed.
 ChooseEmitter::Values ChooseEmitter::collectEnough() {
-  return b.forLoop(0, 2, 1, ValueRange{b.i32(0), no()}, [&](Value round, ValueRange so) -> Values {
-    return b.guardedAll(notThe(so[1]), so, [&]() -> Values {
+  const Values begin = {b.i32(0), no(), yes()}; // the last one: whether to go on
+  Values found = b.forLoop(0, 2, 1, begin, [&](Value round, ValueRange so) -> Values {
+    return b.guardedAll(so[2], so, [&]() -> Values {
       Value byBlocks = b.guarded(choice.hasTopK, b.i32(0), [&] { return scoreOfBlocks(); });
       Value score = b.guarded(notThe(choice.hasTopK), byBlocks, [&] {
-        Value total = b.load(part(kTotal, 0, f64()), f64());
-        Value missing = product(b.createOrFold<arith::SubFOp>(number(1), choice.topP), total);
+        Value missing =
+            product(b.createOrFold<arith::SubFOp>(number(1), choice.topP), totalOfRow());
         Value share = b.select(b.equal(round, 0), number(0x1p-6), number(0x1p-10));
         return scoreOfWeight(
             arith::TruncFOp::create(b, b.f32(), product(missing, share)).getResult());
       });
       Value count = collect(score);
       Value fits = b.less(count, kMost + 1);
-      Value isEnough =
-          b.guarded(b.both(fits, notThe(choice.hasTopK)), b.both(fits, choice.hasTopK), [&] {
-            Value total = b.load(part(kTotal, 0, f64()), f64());
-            return reaches(b, unitsOfCandidates(count), target(total));
-          });
-      return {count, isEnough};
+      Value isNucleus = b.both(fits, notThe(choice.hasTopK));
+      Value isEnough = b.guarded(isNucleus, fits, [&] {
+        return reaches(b, unitsOfCandidates(count), target(totalOfRow()));
+      });
+      return {count, isEnough, b.both(isNucleus, notThe(isEnough))};
     });
   });
+  return {found[0], found[1]};
 }
 
 Value ChooseEmitter::border(Value count, Value target, llvm::function_ref<Value(Value)> amount) {
@@ -354,8 +356,7 @@ void ChooseEmitter::drawOfCandidates(Value count) {
     keepFrom(count, border(count, most, [&](Value) { return wide(1); }));
   });
   b.ifThen(b.compare(Compare::OLT, choice.topP, number(1)), [&] {
-    Value ofRow = b.guarded(notThe(choice.hasTopK), number(0),
-                            [&] { return b.load(part(kTotal, 0, f64()), f64()); });
+    Value ofRow = b.guarded(notThe(choice.hasTopK), number(0), [&] { return totalOfRow(); });
     Value total = b.guarded(choice.hasTopK, ofRow, [&] { return sumOfCandidates(count); });
     keepFrom(count, border(count, target(total),
                            [&](Value i) { return unitsOf(b.load(weightPlace(i), b.f32())); }));
