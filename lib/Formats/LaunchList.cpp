@@ -23,7 +23,7 @@ using Kind = LaunchArgument::Kind;
 using Parameter = LaunchKernel::Parameter;
 
 constexpr const char *kLaunchFormat = "easyquant-gpu-program";
-constexpr int64_t kLaunchVersion = 5;
+constexpr int64_t kLaunchVersion = 6;
 
 /// In the order of Kind.
 struct KindInfo {
@@ -174,6 +174,12 @@ template <typename Fields> void mapFields(Fields &fields, PieceCut &cut) {
   fields.required("window", cut.window, Bounds{0, kMaxInt32});
 }
 
+template <typename Fields> void mapFields(Fields &fields, ChoosingKernels &choosing) {
+  fields.required("keep", choosing.keep, Bounds());
+  fields.required("weigh", choosing.weigh, Bounds());
+  fields.required("choose", choosing.choose, Bounds());
+}
+
 template <typename Fields> void mapFields(Fields &fields, LaunchList &list) {
   fields.required("max_rows", list.maxRows, Bounds{1, kMaxInt32});
   fields.required("arena_bytes", list.arenaBytes, kBytes);
@@ -189,6 +195,7 @@ template <typename Fields> void mapFields(Fields &fields, LaunchList &list) {
   fields.required("collectives", list.collectives);
   fields.required("launches", list.launches);
   fields.required("restore", list.restore);
+  fields.required("choosing", list.choosing);
 }
 
 template <typename Fields> static void mapHeader(Fields &fields) {
@@ -294,6 +301,25 @@ static void checkLaunch(FieldReader &fields, const LaunchList &list, int64_t wei
       fmt::format("pieces where it takes some, which are of one cut; it takes {}", pieces));
 }
 
+/// Each takes so many pointers, and numbers behind them.
+static void checkChoosing(FieldReader &fields, const LaunchList &list, const std::string &where) {
+  struct Expected {
+    const char *name;
+    size_t kernel, pointers, numbers;
+  };
+  const ChoosingKernels &choosing = *list.choosing;
+  for (const auto &[name, kernel, pointers, numbers] :
+       {Expected{"keep", choosing.keep, 3, 3}, Expected{"weigh", choosing.weigh, 6, 1},
+        Expected{"choose", choosing.choose, 7, 1}}) {
+    std::vector<Parameter> parameters(pointers, Parameter::Pointer);
+    parameters.insert(parameters.end(), numbers, Parameter::I32);
+    fields.check(kernel < list.kernels.size() && list.kernels[kernel].parameters == parameters,
+                 fmt::format("{}.{}", where, name), std::to_string(kernel),
+                 fmt::format("one of the {} kernels that takes {} pointers and {} i32",
+                             list.kernels.size(), pointers, numbers));
+  }
+}
+
 Result<LaunchList> formats::parseLaunchList(std::string_view text, std::string_view path,
                                             const std::string &chip, int64_t weightsBytes) {
   Result<Json> root = Json::parseObject(text, path);
@@ -320,6 +346,8 @@ Result<LaunchList> formats::parseLaunchList(std::string_view text, std::string_v
       for (size_t i = 0; i < launches->size() && !fields.failed(); ++i)
         checkLaunch(fields, list, weightsBytes, (*launches)[i],
                     fmt::format("{}.{}[{}]", where, key, i));
+    if (list.choosing && !fields.failed())
+      checkChoosing(fields, list, where + ".choosing");
   }
   if (Result<void> done = fields.result(); !done)
     return Unexpected(done.error());

@@ -7,7 +7,7 @@
 
 #include "Append.h"
 
-#include "Sampling.h"
+#include "DeviceLogits.h"
 
 #include <algorithm>
 #include <bit>
@@ -36,6 +36,7 @@ Append::~Append() {
       batch.release(*state);
     for (Batch::State &state : work.kept)
       batch.release(state);
+    batch.drop(work.onDevice);
   }
 }
 
@@ -269,7 +270,7 @@ Result<float *> Append::placeLogits() {
   const bool anyAll = std::any_of(pieces.begin(), pieces.end(),
                                   [](const Piece &piece) { return piece.work->item->needsRows(); });
   if (!anyAll)
-    return batch.logitsRow(batch.next, finished);
+    return batch.executor->deviceLogits() ? nullptr : batch.logitsRow(batch.next, finished);
   if (const Piece &only = pieces.front();
       pieces.size() == 1 && only.work->item->allLogits && !only.isAgain())
     return only.work->item->allLogits + only.firstLogits() * vocabulary;
@@ -281,6 +282,16 @@ Result<float *> Append::placeLogits() {
     batch.shared = std::move(*allocated);
   }
   return batch.shared.data<float>();
+}
+
+void Append::takeKept() noexcept {
+  auto row = batch.executor->deviceLogits()->lastStep().begin();
+  for (const Piece &piece : pieces)
+    if (!piece.isFollowed) {
+      batch.drop(piece.work->onDevice);
+      piece.work->onDevice = {row->slot, row->greatest.bits};
+      ++row;
+    }
 }
 
 Result<void> Append::runStep() {
@@ -322,11 +333,14 @@ Result<void> Append::runStep() {
     return ran;
   for (const Piece &piece : pieces) // also of what comes to nothing: the cache has seen it
     piece.work->sequence->held = piece.work->position(piece.end());
+  if (!*logits)
+    takeKept();
   keepHidden();
   const float *from = *logits;
   for (const Piece &piece : pieces) {
     settle(piece, from);
-    from += piece.logitRows() * vocabulary;
+    if (from)
+      from += piece.logitRows() * vocabulary;
   }
   return answer();
 }
@@ -340,18 +354,26 @@ static bool allFinite(const float *values, int64_t count) {
   return found == 0;
 }
 
-Result<void> Append::checkLogits(const Piece &piece, const float *logits) const {
+Result<void> Append::notFinite(const Piece &piece, int64_t token) const {
   const Work &work = *piece.work;
+  return makeError(ErrorCode::Corrupt,
+                   "the logits after the token at position {} (id {}) are not finite: the "
+                   "model's weights or activations overflow; compile it with another scheme, "
+                   "or leave its outlier sites float with --ignore",
+                   work.position(token), work.tokens[static_cast<size_t>(token)]);
+}
+
+/// `logits` are null where they are on the device.
+Result<void> Append::checkLogits(const Piece &piece, const float *logits) const {
   const int64_t count = piece.logitRows();
+  if (!logits) {
+    const formats::GreatestLogit greatest{piece.work->onDevice.greatest};
+    return piece.isFollowed || greatest.isFinite() ? Result<void>()
+                                                   : notFinite(piece, piece.end() - 1);
+  }
   for (int64_t row = 0; row < count; ++row)
-    if (!allFinite(logits + row * vocabulary, vocabulary)) {
-      const int64_t token = piece.end() - count + row;
-      return makeError(ErrorCode::Corrupt,
-                       "the logits after the token at position {} (id {}) are not finite: the "
-                       "model's weights or activations overflow; compile it with another scheme, "
-                       "or leave its outlier sites float with --ignore",
-                       work.position(token), work.tokens[static_cast<size_t>(token)]);
-    }
+    if (!allFinite(logits + row * vocabulary, vocabulary))
+      return notFinite(piece, piece.end() - count + row);
   return {};
 }
 
@@ -403,6 +425,9 @@ void Append::settle(const Piece &piece, const float *logits) {
   if (work.left() > 0)
     return;
   work.logits = finished++;
+  if (!logits)
+    return;
+  batch.drop(work.onDevice);
   // Never behind `logits`, where that is in `next`, too.
   float *last = batch.logitsRow(batch.next, work.logits);
   const float *row = logits + (count - 1) * vocabulary;
@@ -462,13 +487,15 @@ void Append::commit() noexcept {
   // The logits of other sequences come along.
   for (auto &[id, sequence] : batch.sequences)
     if (sequence.logits >= 0) {
-      std::copy_n(batch.logitsRow(batch.current, sequence.logits), vocabulary,
-                  batch.logitsRow(batch.next, finished));
+      if (sequence.onDevice.isHere())
+        std::copy_n(batch.logitsRow(batch.current, sequence.logits), vocabulary,
+                    batch.logitsRow(batch.next, finished));
       sequence.logits = finished++;
     }
   for (Work &work : works)
     if (work.logits >= 0) {
       work.sequence->logits = work.logits;
+      std::swap(work.sequence->onDevice, work.onDevice); // to be dropped with the work
       work.sequence->position = work.position(work.through);
       settleStates(work);
     }

@@ -48,6 +48,8 @@ private:
     Batch::Recent recent = {};            ///< of what has been computed
     bool failed = false;
     int64_t logits = -1; ///< its row of `next`, once all tokens are through
+    /// What its last step has left on a device, where logits stay there.
+    Batch::KeptLogits onDevice = {};
 
     /// Where a token of the call is in the sequence.
     int64_t position(int64_t token) const { return sequence->state.position + token; }
@@ -94,10 +96,13 @@ private:
   void choosePieces();
   /// Moves the windows of layers on to the step's tokens.
   Result<void> slide();
-  /// Where the step's logits go.
+  /// Where the step's logits go; null: they stay on the device.
   Result<float *> placeLogits();
+  /// Gives the rows that are kept of a step to the works that they are of.
+  void takeKept() noexcept;
   Result<void> runStep();
   Result<void> checkLogits(const Piece &piece, const float *logits) const;
+  Result<void> notFinite(const Piece &piece, int64_t token) const;
   void settle(const Piece &piece, const float *logits);
   /// Keeps what the model has made of the tokens of the step, for a head that drafts.
   void keepHidden();

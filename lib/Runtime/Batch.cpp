@@ -7,6 +7,7 @@
 
 #include "easyquant/Runtime/Batch.h"
 
+#include "DeviceLogits.h"
 #include "Executor.h"
 #include "Ranks.h"
 #include "Sampling.h"
@@ -177,6 +178,27 @@ float *Batch::logitsRow(const Buffer &rows, int64_t row) const {
   return rows.data<float>() + row * owner->manifest().model.vocabSize;
 }
 
+Result<const float *> Batch::readLogits(const Sequence &sequence) const {
+  float *row = logitsRow(current, sequence.logits);
+  if (const KeptLogits &kept = sequence.onDevice; !kept.isHere()) {
+    if (auto read = executor->deviceLogits()->read(kept.slot, row); !read)
+      return Unexpected(read.error());
+    kept.isRead = true;
+  }
+  return row;
+}
+
+void Batch::drop(KeptLogits &kept) noexcept {
+  if (kept.slot >= 0)
+    executor->deviceLogits()->release(kept.slot);
+  kept = {};
+}
+
+void Batch::dropLogits(Sequence &sequence) noexcept {
+  drop(sequence.onDevice);
+  sequence.logits = -1;
+}
+
 Result<int64_t> Batch::add() {
   if (pool->windows.free() == 0)
     return makeError(ErrorCode::OutOfRange,
@@ -247,8 +269,12 @@ Result<int64_t> Batch::fork(int64_t id) {
       pool->slidingPages.share(page);
   if (origin.logits >= 0) {
     copy.logits = freeLogitsRow();
-    std::copy_n(logitsRow(current, origin.logits), owner->manifest().model.vocabSize,
-                logitsRow(current, copy.logits));
+    copy.onDevice = origin.onDevice;
+    if (copy.onDevice.slot >= 0)
+      executor->deviceLogits()->share(copy.onDevice.slot);
+    if (copy.onDevice.isHere())
+      std::copy_n(logitsRow(current, origin.logits), owner->manifest().model.vocabSize,
+                  logitsRow(current, copy.logits));
   }
   return added;
 }
@@ -281,7 +307,7 @@ Result<void> Batch::truncate(int64_t id, int64_t position) {
   if (Result<void> back = goBack(sequence, position); !back)
     return back;
   sequence.position = position;
-  sequence.logits = -1;
+  dropLogits(sequence);
   sequence.recent.cut(position, owner->manifest().model.hiddenSize);
   trim(sequence);
   return {};
@@ -343,7 +369,8 @@ const float *Batch::logits(int64_t id) const {
   auto found = sequences.find(id);
   if (found == sequences.end() || found->second.logits < 0)
     return nullptr;
-  return logitsRow(current, found->second.logits);
+  Result<const float *> row = readLogits(found->second);
+  return row ? *row : nullptr;
 }
 
 int64_t Batch::bytes() const {

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "DeviceLogits.h"
 #include "Executor.h"
-#include "Sampling.h"
 
 #include "easyquant/Runtime/Batch.h"
 #include "easyquant/Support/Parallel.h"
@@ -24,6 +24,8 @@ Result<void> Executor::inThreads(int32_t threads, ThreadWork work) {
 
 /// Calls read(reader, i) for each of `count` rows.
 template <typename Read> Result<void> Batch::readRows(int64_t count, const Read &read) {
+  if (count == 0)
+    return {};
   const auto needed = static_cast<size_t>(std::min<int64_t>(count, threadCount));
   while (readers.size() < needed)
     readers.emplace_back(owner->manifest().model.vocabSize);
@@ -59,15 +61,41 @@ Result<void> Batch::describe(std::span<const RowRequest> rows) {
   });
 }
 
+Result<void> Batch::chooseOnDevice(std::vector<ChoiceRow> &rows,
+                                   std::span<const eq_choice> choices) {
+  std::vector<DeviceLogits::Request> requests;
+  std::vector<size_t> places;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    ChoiceRow &row = rows[i];
+    if (row.logits)
+      continue;
+    const eq_choice &choice = choices[row.choice];
+    const int64_t vocabulary = owner->manifest().model.vocabSize;
+    const auto setting = settingOnDevice(choice, vocabulary);
+    if (!setting)
+      continue;
+    const KeptLogits &kept = row.sequence->onDevice;
+    if (Draw(choice, vocabulary).isGreedy) {
+      row.chosen.token = formats::GreatestLogit{kept.greatest}.token();
+      continue;
+    }
+    requests.push_back(
+        {kept.slot, uniformAt(choice.seed, static_cast<uint64_t>(row.position)), *setting});
+    places.push_back(i);
+  }
+  std::vector<int32_t> tokens(requests.size());
+  if (!requests.empty())
+    if (auto done = executor->deviceLogits()->choose(requests, tokens); !done)
+      return done;
+  for (size_t i = 0; i < places.size(); ++i)
+    if (tokens[i] != formats::kLeftToHost)
+      rows[places[i]].chosen.token = tokens[i];
+  return {};
+}
+
 Result<void> Batch::choose(std::span<const eq_choice> choices,
                            std::span<Result<eq_logprob>> results) {
-  struct Row {
-    size_t choice;
-    const float *logits;
-    int64_t position;
-    eq_logprob chosen = {-1, 0};
-  };
-  std::vector<Row> rows;
+  std::vector<ChoiceRow> rows;
   rows.reserve(choices.size());
   for (size_t i = 0; i < choices.size(); ++i) {
     Result<Sequence *> found = find(choices[i].sequence);
@@ -76,17 +104,32 @@ Result<void> Batch::choose(std::span<const eq_choice> choices,
     if (!checked)
       results[i] = Unexpected(checked.error());
     else if (const float *given = choices[i].logits)
-      rows.push_back({i, given, choices[i].position});
-    else if (const float *own = logits(choices[i].sequence))
-      rows.push_back({i, own, (*found)->position});
+      rows.push_back({i, *found, choices[i].position, given});
+    else if (const Sequence &own = **found; own.logits >= 0)
+      rows.push_back({i, *found, own.position,
+                      own.onDevice.isHere() ? logitsRow(current, own.logits) : nullptr});
     else
       results[i] = makeError(ErrorCode::InvalidArgument,
                              "sequence: {} has no logits, expected a token behind which another is "
                              "chosen; append one",
                              choices[i].sequence);
   }
-  Result<void> ran = readRows(std::ssize(rows), [&](RowReader &reader, int64_t i) noexcept {
-    Row &row = rows[static_cast<size_t>(i)];
+  if (Result<void> chosen = chooseOnDevice(rows, choices); !chosen)
+    return chosen;
+  std::vector<ChoiceRow *> left;
+  for (ChoiceRow &row : rows) {
+    if (row.chosen.token >= 0)
+      continue;
+    if (!row.logits) {
+      Result<const float *> read = readLogits(*row.sequence);
+      if (!read)
+        return Unexpected(read.error());
+      row.logits = *read;
+    }
+    left.push_back(&row);
+  }
+  Result<void> ran = readRows(std::ssize(left), [&](RowReader &reader, int64_t i) noexcept {
+    ChoiceRow &row = *left[static_cast<size_t>(i)];
     const eq_choice &choice = choices[row.choice];
     row.chosen.token = reader.choose(row.logits, choice, row.position);
     if (row.chosen.token >= 0 && (choice.with_logprob != 0 || choice.best_count > 0))
@@ -96,7 +139,7 @@ Result<void> Batch::choose(std::span<const eq_choice> choices,
   });
   if (!ran)
     return ran;
-  for (const Row &row : rows)
+  for (const ChoiceRow &row : rows)
     if (row.chosen.token >= 0)
       results[row.choice] = row.chosen;
     else

@@ -11,6 +11,7 @@
 
 #include <array>
 #include <cstdlib>
+#include <cstring>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -59,6 +60,10 @@ private:
   const Driver &driver;
   const bool pushed;
 };
+
+/// What comes from the GPU goes through so much pinned memory, unless it is more: a row of logits
+/// of a vocabulary of 2^18 has room. More is copied by the driver's own means.
+constexpr size_t kPinnedBytes = size_t(1) << 20;
 
 /// From this chip on kernels wait for the launch before theirs (Chip::overlapsLaunches).
 constexpr int kOverlappingChip = 90;
@@ -153,11 +158,15 @@ private:
   /// An event where a phase begins; what came before belongs to the phase before it.
   Result<void> recordEvent(Phase phase, int64_t bytes, bool isNewEvent);
   Result<void> collect();
+  /// Memory that the GPU writes by itself, while this thread waits; null where there is none.
+  void *pinnedMemory();
 
   CudaDevice &device;
   std::shared_ptr<CudaContext> context;
   const Driver &driver;
   Stream stream = nullptr;
+  void *pinned = nullptr;
+  bool hasPinned = true;        ///< until it is known better
   std::string last = "nothing"; ///< launched, for messages: errors come late
   bool measuring = false;
   PhaseCosts counted{};
@@ -315,6 +324,14 @@ CudaQueue::~CudaQueue() {
     driver.streamSynchronize(stream);
     driver.streamDestroy(stream);
   }
+  if (pinned)
+    driver.freePinned(pinned);
+}
+
+void *CudaQueue::pinnedMemory() {
+  if (!pinned && hasPinned)
+    hasPinned = driver.allocatePinned(&pinned, kPinnedBytes) == kSuccess;
+  return pinned;
 }
 
 Result<void> CudaQueue::check(Status status, std::string_view what) {
@@ -340,11 +357,15 @@ Result<void> CudaQueue::download(void *to, uint64_t from, int64_t bytes) {
   Current current(*context);
   if (auto recorded = recordEvent(Phase::Sync, bytes, true); !recorded)
     return recorded;
-  Status status = driver.copyFromDevice(to, from, static_cast<size_t>(bytes), stream);
+  const auto size = static_cast<size_t>(bytes);
+  void *place = size <= kPinnedBytes ? pinnedMemory() : nullptr;
+  Status status = driver.copyFromDevice(place ? place : to, from, size, stream);
   if (status == kSuccess)
     status = driver.streamSynchronize(stream);
   if (auto done = check(status, "a step"); !done)
     return done;
+  if (place)
+    std::memcpy(to, place, size);
   return collect();
 }
 

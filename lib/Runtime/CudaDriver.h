@@ -113,6 +113,8 @@ struct LaunchConfig {
   X(cuMemGetInfo_v2, memoryInfo, (size_t *, size_t *))                                             \
   X(cuMemAlloc_v2, allocate, (Pointer *, size_t))                                                  \
   X(cuMemFree_v2, free, (Pointer))                                                                 \
+  X(cuMemAllocHost_v2, allocatePinned, (void **, size_t))                                          \
+  X(cuMemFreeHost, freePinned, (void *))                                                           \
   X(cuMemcpyHtoDAsync_v2, copyToDevice, (Pointer, const void *, size_t, Stream))                   \
   X(cuMemcpyDtoHAsync_v2, copyFromDevice, (void *, Pointer, size_t, Stream))                       \
   X(cuMemcpyDtoDAsync_v2, copyOnDevice, (Pointer, Pointer, size_t, Stream))                        \

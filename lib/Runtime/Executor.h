@@ -25,6 +25,8 @@
 
 namespace easyquant::runtime {
 
+class DeviceLogits;
+
 /// Watches a call that appends tokens, while it runs.
 struct Watch {
   Progress progress;
@@ -88,9 +90,12 @@ public:
   /// Rows that one step takes at most, all sequences together; `allLogits`: where the logits of all
   /// of them are wanted.
   virtual int64_t rowsPerStep(bool allLogits) const = 0;
+  /// Where logits may stay behind a step; null where they always come to this machine.
+  virtual DeviceLogits *deviceLogits() { return nullptr; }
   /// Appends to each of the sequences, at least one, and writes logitRows.size() x vocabulary
-  /// logits. `logitRows`, at least one, ascending, count the rows of all sequences one behind the
-  /// other. On an error (Interrupted among them) the windows of all sequences are as they were.
+  /// logits; null: they are kept in deviceLogits(), a row of each sequence at most. `logitRows`, at
+  /// least one, ascending, count the rows of all sequences one behind the other. On an error
+  /// (Interrupted among them) the windows of all sequences are as they were.
   virtual Result<void> step(std::span<const SequenceStep> sequences,
                             std::span<const int32_t> logitRows, float *logits,
                             const Watch &watch) = 0;

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "DeviceLogits.h"
 #include "Executor.h"
 #include "GpuStepInput.h"
 #include "SequenceState.h"
@@ -55,9 +56,10 @@ public:
   }
   int64_t bytes() const override {
     return arena.size() + cache.size() + state.size() + states.size() + recurrents.size() +
-           input.bytes() + logitsMemory.size() + windowsBefore.size() + partials.size() +
-           partialCounters.size();
+           input.bytes() + logitsMemory.size() + keptLogits.bytes() + windowsBefore.size() +
+           partials.size() + partialCounters.size();
   }
+  DeviceLogits *deviceLogits() override { return keepsLogits() ? &keptLogits : nullptr; }
   Result<void> step(std::span<const SequenceStep> sequences, std::span<const int32_t> logitRows,
                     float *logits, const Watch &watch) override;
   Result<void> copyInCache(int64_t from, int64_t to, int64_t bytes) override {
@@ -115,6 +117,8 @@ private:
   Result<void> makeRoomForPartials(int64_t places);
   Result<void> allocatePartials(int64_t places);
   Result<void> makeRoomForLogits(int64_t rows);
+  /// Ranks have them all, or their part, and answer for each other.
+  bool keepsLogits() const { return program.choosing && !ranks; }
   /// Copies the windows of the step's sequences, so that it can be left in its midst.
   Result<void> keepWindows(std::span<const SequenceStep> sequences);
   /// Copies them there, or back.
@@ -152,6 +156,7 @@ private:
   DeviceMemory windowsBefore;             ///< a step that may be left
   DeviceMemory partials, partialCounters; ///< of attention
   GpuStepInput input;
+  DeviceLogits keptLogits;         ///< where keepsLogits()
   std::vector<uint64_t> arguments; ///< of a launch
   std::vector<float> logitParts;   ///< of one rank behind those of another
   std::unique_ptr<Queue> queue;
@@ -264,6 +269,10 @@ Result<void> GpuExecutor::allocate(bool measure) {
         return done;
   if (auto done = makeRoomForPartials(partialPlaces()); !done)
     return done;
+  if (keepsLogits())
+    if (auto done = keptLogits.allocate(model.device, *queue, program, vocabulary, pool.sequences);
+        !done)
+      return done;
   return makeRoomForLogits(std::min(pool.sequences, mostLogitRows()));
 }
 
@@ -464,6 +473,9 @@ Result<void> GpuExecutor::tryStep(std::span<const SequenceStep> sequences,
   step.logitRows += filled;
   if (auto done = makeRoomForLogits(step.logitRows); !done)
     return done;
+  if (!logits)
+    if (auto done = keptLogits.makeRoom(std::ssize(logitRows)); !done)
+      return done;
   input.describe(sequences, logitRows, filled);
   if (auto done = makeRoomForPartials(input.partialPlaces()); !done)
     return done;
@@ -493,10 +505,13 @@ Result<void> GpuExecutor::tryStep(std::span<const SequenceStep> sequences,
       (void)copyWindows(sequences, /*back=*/true); // it fails with a device that is lost
     // Waits: the next step overwrites what the queue may still copy from. Behind a collective whose
     // ranks are gone it would wait for ever; there is no next step.
+    float first;
     if (!ranks)
-      (void)queue->download(logits, logitsMemory.address(), sizeof(float));
+      (void)queue->download(&first, logitsMemory.address(), sizeof(first));
     return done;
   }
+  if (!logits)
+    return keptLogits.keep(logitsMemory.address(), std::ssize(logitRows));
   return downloadLogits(step.logitRows, std::ssize(logitRows), logits);
 }
 

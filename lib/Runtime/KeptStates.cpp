@@ -43,6 +43,7 @@ void Batch::release(Sequence &sequence) noexcept {
     release(*state);
   for (State &state : sequence.kept)
     release(state);
+  dropLogits(sequence);
 }
 
 bool Batch::mayReadAgain() const { return isRecurrent() || pool->sizes().sliding; }

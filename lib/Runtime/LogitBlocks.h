@@ -16,11 +16,11 @@
 #ifndef EASYQUANT_LIB_RUNTIME_LOGITBLOCKS_H
 #define EASYQUANT_LIB_RUNTIME_LOGITBLOCKS_H
 
-#include <cstdint>
+#include "easyquant/Formats/TokenChoice.h"
 
 namespace easyquant::runtime {
 
-inline constexpr int64_t kLogitBlock = 64;
+using formats::kLogitBlock;
 
 constexpr int64_t logitBlocks(int64_t count) { return (count + kLogitBlock - 1) / kLogitBlock; }
 
@@ -35,7 +35,7 @@ void copyAllowed(const uint32_t *allowed, const float *x, int64_t count, float *
 int64_t reaching(const float *x, int64_t count, const float *greatest, float least, int32_t *which);
 
 struct Weighing {
-  float top = 0, scale = 1, least = -87;
+  float top = 0, scale = 1, least = formats::kLeastExponent;
 };
 
 void weigh(const float *x, int64_t count, const Weighing &weighing, float *weights);

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <optional>
 
 using namespace easyquant;
 using namespace easyquant::runtime;
@@ -153,16 +154,23 @@ void RowReader::penalize(const eq_choice &choice) noexcept {
   }
 }
 
+static bool hasPenalty(const eq_choice &choice) {
+  return choice.token_count > 0 &&
+         ((choice.repetition_penalty != 0 && choice.repetition_penalty != 1) ||
+          choice.presence_penalty != 0 || choice.frequency_penalty != 0);
+}
+
+bool easyquant::runtime::changesLogits(const eq_choice &choice) {
+  return hasPenalty(choice) || choice.bias_count > 0 || choice.allowed;
+}
+
 const float *RowReader::change(const float *logits, const eq_choice &choice) noexcept {
-  const bool hasPenalty = choice.token_count > 0 &&
-                          ((choice.repetition_penalty != 0 && choice.repetition_penalty != 1) ||
-                           choice.presence_penalty != 0 || choice.frequency_penalty != 0);
   const float *scores = logits;
-  if (hasPenalty || choice.bias_count > 0) {
+  if (hasPenalty(choice) || choice.bias_count > 0) {
     std::copy_n(logits, vocabulary, changed.data());
     scores = changed.data();
   }
-  if (hasPenalty)
+  if (hasPenalty(choice))
     penalize(choice);
   for (const auto &[token, bias] : std::span(choice.bias, choice.bias_count))
     changed[static_cast<size_t>(token)] += bias;
@@ -235,36 +243,47 @@ void RowReader::keepFirst(int64_t count) noexcept {
   keepUpTo(Candidate(*last));
 }
 
+/// A weight as an integer: sums of these are the same in any order, so that a nucleus is what it is
+/// whichever tokens are looked at besides, and however.
+static uint64_t unitsOf(float weight) {
+  return static_cast<uint64_t>(weight * static_cast<float>(uint64_t(1) << formats::kWeightBits));
+}
+/// What a nucleus is to reach, at least its first token.
+static uint64_t unitsOfNucleus(double weight) {
+  constexpr auto unit = static_cast<double>(uint64_t(1) << formats::kWeightBits);
+  return std::max<uint64_t>(1, static_cast<uint64_t>(weight * unit));
+}
+
 namespace {
 /// Sums of weights by bucket, in two parts, since neighbours often are of one bucket.
 class Buckets {
 public:
   static constexpr size_t kCount = 1024;
 
-  void add(size_t bucket, float weight, size_t part) { sums[part % 2][bucket] += weight; }
+  void add(size_t bucket, float weight, size_t part) { sums[part % 2][bucket] += unitsOf(weight); }
 
   struct Reached {
     size_t bucket;
-    double before; ///< the sum of those before it
+    uint64_t before; ///< the sum of those before it
   };
-  /// The bucket in which a sum is reached; the last one that has any where rounding keeps it below.
-  Reached find(double weight) const {
-    Reached reached = {0, 0};
-    double sum = 0;
-    for (size_t bucket = 0; bucket < kCount && sum < weight; ++bucket)
-      if (const double own = sums[0][bucket] + sums[1][bucket]; own > 0) {
-        reached = {bucket, sum};
-        sum += own;
-      }
-    return reached;
+  /// The bucket in which a sum is reached; none where all together do not.
+  std::optional<Reached> find(uint64_t units) const {
+    uint64_t sum = 0;
+    for (size_t bucket = 0; bucket < kCount; ++bucket) {
+      const uint64_t own = sums[0][bucket] + sums[1][bucket];
+      if (sum + own >= units)
+        return Reached{bucket, sum};
+      sum += own;
+    }
+    return std::nullopt;
   }
 
 private:
-  std::array<double, kCount> sums[2] = {};
+  std::array<uint64_t, kCount> sums[2] = {};
 };
 } // namespace
 
-RowReader::Candidate RowReader::lastNeeded(double weight) noexcept {
+RowReader::Candidate RowReader::lastNeeded(uint64_t units) noexcept {
   constexpr size_t few = 64;
   const auto isBelow = [](const Candidate &one, const Candidate &other) {
     return one.score < other.score;
@@ -282,21 +301,31 @@ RowReader::Candidate RowReader::lastNeeded(double weight) noexcept {
     Buckets buckets;
     for (size_t i = 0; i < ordered.size(); ++i)
       buckets.add(bucketOf(ordered[i]), ordered[i].weight, i);
-    const auto [reached, before] = buckets.find(weight);
+    const auto [reached, before] = *buckets.find(units);
     filter(ordered, ordered, [&](const Candidate &each) { return bucketOf(each) == reached; });
-    weight -= before;
+    units -= before;
   }
   if (ordered.size() <= few) // else equal, in the order of tokens
     std::sort(ordered.begin(), ordered.end(), isBefore);
   size_t last = 0;
-  for (double sum = ordered[0].weight; sum < weight && last + 1 < ordered.size();)
-    sum += ordered[++last].weight;
+  for (uint64_t sum = unitsOf(ordered[0].weight); sum < units;)
+    sum += unitsOf(ordered[++last].weight);
   return ordered[last];
 }
 
+uint64_t RowReader::unitsOfCandidates() const noexcept {
+  uint64_t units = 0;
+  for (const Candidate &candidate : candidates)
+    units += unitsOf(candidate.weight);
+  return units;
+}
+
 void RowReader::keepNucleus(double weight) noexcept {
+  const uint64_t units = unitsOfNucleus(weight);
+  if (unitsOfCandidates() < units)
+    return; // by rounding
   ordered = candidates;
-  keepUpTo(lastNeeded(weight));
+  keepUpTo(lastNeeded(units));
 }
 
 //===----------------------------------------------------------------------===//
@@ -389,7 +418,8 @@ bool RowReader::collectNucleus(const float *scores, const Weighing &weighing, do
   for (double count : {64.0, 1024.0, 16384.0}) {
     if (!collect(scores, scoreOf((1 - share) * total / count, weighing), few))
       return false;
-    if (weighCandidates(weighing) >= share * total)
+    weighCandidates(weighing);
+    if (unitsOfCandidates() >= unitsOfNucleus(share * total))
       return true;
   }
   return false;
@@ -399,7 +429,7 @@ int32_t RowReader::drawOfNucleus(const float *scores, Weighing weighing, float l
                                  double share, double total, double u) noexcept {
   // Buckets down to the weight that even all tokens together do not miss; what is below it, or its
   // rounding, is in the last one.
-  const double weight = share * total;
+  const uint64_t units = unitsOfNucleus(share * total);
   const float least = scoreOf((1 - share) * total / static_cast<double>(vocabulary), weighing);
   constexpr auto last = static_cast<int32_t>(Buckets::kCount - 1);
   const double range = static_cast<double>(weighing.top) - least;
@@ -410,12 +440,14 @@ int32_t RowReader::drawOfNucleus(const float *scores, Weighing weighing, float l
   Buckets buckets;
   for (size_t i = 0; i < which.size(); ++i)
     buckets.add(static_cast<size_t>(which[i]), weights[i], i);
-  const auto [reached, before] = buckets.find(weight);
-  ordered.clear();
-  for (size_t i = 0; i < which.size(); ++i)
-    if (which[i] == static_cast<int32_t>(reached) && weights[i] > 0)
-      ordered.push_back({scores[i], static_cast<int32_t>(i), weights[i]});
-  const Candidate border = lastNeeded(weight - before);
+  Candidate border = {-kInfinity, -1, 0}; // all, where rounding keeps them below
+  if (const auto found = buckets.find(units)) {
+    ordered.clear();
+    for (size_t i = 0; i < which.size(); ++i)
+      if (which[i] == static_cast<int32_t>(found->bucket) && weights[i] > 0)
+        ordered.push_back({scores[i], static_cast<int32_t>(i), weights[i]});
+    border = lastNeeded(units - found->before);
+  }
   weighing.least = leastOfMinP;
   keepFirstWeights(scores, vocabulary, border.score, border.token, weighing, weights.data(),
                    sums.data());
@@ -424,40 +456,44 @@ int32_t RowReader::drawOfNucleus(const float *scores, Weighing weighing, float l
   });
 }
 
+Draw::Draw(const eq_choice &choice, int64_t vocabulary)
+    : isGreedy(choice.temperature == 0 || choice.top_k == 1 || choice.top_p == 0),
+      // A finite factor, which still takes all but the greatest out.
+      scale(static_cast<float>(1 / std::max(choice.temperature, 1e-30))),
+      least(std::max(static_cast<float>(std::log(choice.min_p)), formats::kLeastExponent)),
+      topK(choice.top_k < vocabulary ? choice.top_k : 0), topP(choice.top_p) {}
+
 int32_t RowReader::choose(const float *logits, const eq_choice &choice, int64_t position) noexcept {
   const float *scores = change(logits, choice);
   greatestOfBlocks(scores, vocabulary, greatest.data());
   Weighing weighing = {.top = top()};
   if (weighing.top == -kInfinity)
     return -1;
-  if (choice.temperature == 0 || choice.top_k == 1 || choice.top_p == 0)
+  const Draw draw(choice, vocabulary);
+  if (draw.isGreedy)
     return firstOf(scores, weighing.top);
-  // A finite factor, which still takes all but the greatest out.
-  const double temperature = std::max(choice.temperature, 1e-30);
-  weighing.scale = static_cast<float>(1 / temperature);
-  const float leastOfMinP = std::max(static_cast<float>(std::log(choice.min_p)), weighing.least);
+  weighing.scale = draw.scale;
   const double u = uniformAt(choice.seed, static_cast<uint64_t>(position));
-  const bool isTopK = choice.top_k > 0 && choice.top_k < vocabulary;
-  if (!isTopK && choice.top_p == 1) {
-    weighing.least = leastOfMinP;
+  if (draw.topK == 0 && draw.topP == 1) {
+    weighing.least = draw.least;
     return drawOfRow(scores, weighing, u);
   }
 
   double total = 0;
-  if (isTopK) {
-    collect(scores, reachedBy(choice.top_k), vocabulary);
-    keepFirst(choice.top_k);
+  if (draw.topK > 0) {
+    collect(scores, reachedBy(draw.topK), vocabulary);
+    keepFirst(draw.topK);
     total = weighCandidates(weighing);
   } else {
     total = sumBlocks(scores, weighing);
-    if (!collectNucleus(scores, weighing, choice.top_p, total))
-      return drawOfNucleus(scores, weighing, leastOfMinP, choice.top_p, total, u);
+    if (!collectNucleus(scores, weighing, draw.topP, total))
+      return drawOfNucleus(scores, weighing, draw.least, draw.topP, total, u);
   }
-  if (choice.top_p < 1)
-    keepNucleus(choice.top_p * total);
+  if (draw.topP < 1)
+    keepNucleus(draw.topP * total);
   if (choice.min_p > 0)
     filter(candidates, candidates, [&](const Candidate &candidate) {
-      return (candidate.score - weighing.top) * weighing.scale >= leastOfMinP;
+      return (candidate.score - weighing.top) * weighing.scale >= draw.least;
     });
   return drawOfCandidates(u);
 }

@@ -27,6 +27,20 @@ namespace easyquant::runtime {
 /// The random number of a place: 0 <= u < 1, a multiple of 2^-53.
 double uniformAt(uint64_t seed, uint64_t position);
 
+/// What a choice comes to, once penalties, bias and `allowed` have been seen to.
+struct Draw {
+  bool isGreedy; ///< the first greatest logit; what follows says nothing then
+  float scale;   ///< of exponents
+  float least;   ///< of exponents, by min_p
+  int64_t topK;  ///< 0: all
+  double topP;   ///< 1: all
+
+  Draw(const eq_choice &choice, int64_t vocabulary);
+};
+
+/// Whether penalties, bias or `allowed` make other logits of those of a row.
+bool changesLogits(const eq_choice &choice);
+
 /// Errors: InvalidArgument, naming the member.
 Result<void> checkChoice(const eq_choice &choice, int64_t vocabulary);
 
@@ -77,9 +91,10 @@ private:
   void keepFirst(int64_t count) noexcept;
   /// Keeps only the fewest candidates that have so much weight.
   void keepNucleus(double weight) noexcept;
+  uint64_t unitsOfCandidates() const noexcept;
   /// The last by isBefore of the fewest that have so much weight, of the candidates in `ordered`,
-  /// which are in the order of tokens. Spoils them.
-  Candidate lastNeeded(double weight) noexcept;
+  /// which are in the order of tokens and together have as much. Spoils them.
+  Candidate lastNeeded(uint64_t units) noexcept;
   void keepUpTo(const Candidate &last) noexcept;
   double sumBlocks(const float *scores, const Weighing &weighing) noexcept;
   /// weightsOf(first, count, to) gives the weights of a block, whose sums are in `sums`.

@@ -153,9 +153,12 @@ Result<void> Batch::save(int64_t id, std::span<std::byte> to) const {
     std::ranges::copy(std::as_bytes(std::span(recurrent)), to.begin() + layout.recurrent);
   }
   std::ranges::copy(std::as_bytes(std::span(sequence.tokens)), to.begin() + layout.tokens);
-  if (hasLogits)
-    std::memcpy(to.data() + layout.logits, logitsRow(current, sequence.logits),
-                static_cast<size_t>(layout.bytes - layout.logits));
+  if (hasLogits) {
+    Result<const float *> row = readLogits(sequence);
+    if (!row)
+      return Unexpected(row.error());
+    std::memcpy(to.data() + layout.logits, *row, static_cast<size_t>(layout.bytes - layout.logits));
+  }
   Header header = {};
   std::memcpy(header.magic, kSequenceMagic.data(), sizeof(header.magic));
   std::memcpy(header.artifact, identityOf(*owner).data(), sizeof(header.artifact));

@@ -14,7 +14,7 @@
 //   FAKE_CUDA_DEVICES=0        no GPU                   FAKE_CUDA_MEMORY=1000  bytes of it
 //   FAKE_CUDA_FAIL=12          the GPU is lost with launch 12, counted from 1
 //   FAKE_CUDA_IMAGE=FILE.ptx   what it finds in any fatbin
-//   FAKE_CUDA_LOG=FILE         what was called, in the end
+//   FAKE_CUDA_LOG=FILE         what was called, and how many bytes were copied, in the end
 //
 //===----------------------------------------------------------------------===//
 
@@ -118,6 +118,7 @@ struct Machine {
   long launches = 0;
   bool lost = false;
   std::map<std::string, long> calls;
+  std::map<const void *, size_t> pinned;
 
   ~Machine() {
     const char *path = std::getenv("FAKE_CUDA_LOG");
@@ -261,8 +262,19 @@ int cuMemFree_v2(unsigned long long address) {
   (void)m.device.free(address);
   return lostOr(kSuccess);
 }
+int cuMemAllocHost_v2(void **pointer, size_t bytes) {
+  *pointer = std::malloc(bytes);
+  machine().pinned[*pointer] = bytes;
+  return lostOr(kSuccess);
+}
+int cuMemFreeHost(void *pointer) {
+  machine().pinned.erase(pointer);
+  std::free(pointer);
+  return lostOr(kSuccess);
+}
 int cuMemcpyHtoDAsync_v2(unsigned long long to, const void *from, size_t bytes, FakeStream *s) {
   called("cuMemcpyHtoDAsync");
+  machine().calls["bytesUp"] += static_cast<long>(bytes);
   if (s->capturing)
     return kNotPermitted;
   if (s->waiting.empty())
@@ -272,6 +284,9 @@ int cuMemcpyHtoDAsync_v2(unsigned long long to, const void *from, size_t bytes, 
 }
 int cuMemcpyDtoHAsync_v2(void *to, unsigned long long from, size_t bytes, FakeStream *s) {
   called("cuMemcpyDtoHAsync");
+  const auto size = static_cast<long>(bytes);
+  machine().calls["bytesDown"] += size;
+  machine().calls["bytesToPageable"] += machine().pinned.contains(to) ? 0 : size;
   if (s->capturing)
     return kNotPermitted;
   s->finish(); // the host's memory may be pageable

@@ -115,6 +115,14 @@ struct Launch {
   bool operator==(const Launch &) const = default;
 };
 
+/// The kernels that keep rows of logits and choose tokens of them, by their numbers. The runtime
+/// makes their arguments, which Codegen/GPU/Choose.h names. They are launched behind a step, and
+/// not as a part of it.
+struct ChoosingKernels {
+  size_t keep = 0, weigh = 0, choose = 0;
+  bool operator==(const ChoosingKernels &) const = default;
+};
+
 /// The program of one chip.
 struct LaunchList {
   int64_t maxRows = 0; ///< of one step, all sequences together
@@ -128,6 +136,8 @@ struct LaunchList {
   std::vector<Collective> collectives; ///< of a model that ranks share
   std::vector<Launch> launches;
   std::vector<Launch> restore; ///< before a step in which a sequence has gone back
+  /// None where ranks share the model, each of which makes some columns of the logits.
+  std::optional<ChoosingKernels> choosing;
   bool operator==(const LaunchList &) const = default;
 };
 

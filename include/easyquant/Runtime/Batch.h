@@ -28,6 +28,7 @@
 
 namespace easyquant::runtime {
 
+class DeviceLogits;
 class Executor;
 class HeadSteps;
 class PagePool;
@@ -118,6 +119,7 @@ public:
   Result<int64_t> restore(std::span<const std::byte> from);
 
   /// vocab_size logits of a sequence's last token, until the next call that is not const; or null.
+  /// On a GPU they are copied here now; null, too, where it is lost, of which the next call tells.
   const float *logits(int64_t id) const;
 
   /// What append() is to do for one sequence.
@@ -170,8 +172,8 @@ public:
 
   /// Chooses the next token of each sequence, as eq_batch_choose says, which sets no other member
   /// of a choice than what its `best` points to. `results` are as many as `choices`; errors in
-  /// them: InvalidArgument. Error: OutOfRange (a thread that makes its first call is not granted
-  /// its helpers).
+  /// them: InvalidArgument. Errors: OutOfRange (a thread that makes its first call is not granted
+  /// its helpers), and what the device says.
   Result<void> choose(std::span<const eq_choice> choices, std::span<Result<eq_logprob>> results);
 
   /// The function for the calls from here on.
@@ -212,6 +214,14 @@ private:
     /// Forgets those from `position` on.
     void cut(int64_t position, int64_t width);
   };
+  /// Logits that a step has left on a device.
+  struct KeptLogits {
+    int64_t slot = -1;           ///< of DeviceLogits, or none
+    uint64_t greatest = 0;       ///< the bits of formats::GreatestLogit
+    mutable bool isRead = false; ///< they are in the row of `current`, too
+
+    bool isHere() const { return slot < 0 || isRead; }
+  };
   struct Sequence {
     int64_t position = 0;
     int64_t held = 0; ///< tokens that its cache has seen: more than position after truncation
@@ -221,6 +231,7 @@ private:
     /// nothing is read any more. These come first.
     std::vector<int64_t> slidingPages;
     int64_t logits = -1; ///< its row of `current`, or none
+    KeptLogits onDevice; ///< where they are: the row of `current` may not have them yet
     /// Where it goes on: at `position`, or before it where tokens are read again.
     State state;
     // Where layers have a recurrent state:
@@ -271,6 +282,12 @@ private:
   /// Gives back the pages behind those of its tokens.
   void trim(Sequence &sequence) noexcept;
   float *logitsRow(const Buffer &rows, int64_t row) const;
+  /// Those of a sequence that has any, once they are in memory of this machine. Error: what the
+  /// device says.
+  Result<const float *> readLogits(const Sequence &sequence) const;
+  /// A sequence has none then.
+  void dropLogits(Sequence &sequence) noexcept;
+  void drop(KeptLogits &kept) noexcept;
   /// A row of `current` that no sequence has. There are as many rows as sequences.
   int64_t freeLogitsRow() const;
 
@@ -282,6 +299,16 @@ private:
     std::span<eq_logprob> best;
   };
   Result<void> describe(std::span<const RowRequest> rows);
+  /// A row that a choice is by.
+  struct ChoiceRow {
+    size_t choice;
+    Sequence *sequence;
+    int64_t position;
+    const float *logits; ///< null: they are on the device
+    eq_logprob chosen = {-1, 0};
+  };
+  /// Chooses the tokens of rows on the device, as far as they are there and it does what is asked.
+  Result<void> chooseOnDevice(std::vector<ChoiceRow> &rows, std::span<const eq_choice> choices);
   template <typename Read> Result<void> readRows(int64_t count, const Read &read);
 
   std::shared_ptr<const Model> owner;

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "easyquant/Codegen/GPU/Kernels.h"
+#include "easyquant/Codegen/GPU/Choose.h"
 #include "easyquant/Conversion/EquantToLaunches/EquantToLaunches.h"
 #include "easyquant/Conversion/GPUToNVVM/GPUToNVVM.h"
 #include "easyquant/Conversion/LaunchesToLLVM/LaunchesToLLVM.h"
@@ -122,6 +122,41 @@ LogicalResult EmitGPUProgram::chooseChips(std::vector<ChipCode> &codes, size_t &
   return success();
 }
 
+/// What no op of the model asks for: the kernels that choose tokens of its logits.
+static void addChoosing(ChipCode &code, int64_t vocabulary) {
+  using easyquant::gpu::Description;
+  auto add = [&](const auto &spec) {
+    const Description description = getOrEmit(code.kernels, spec, code.chip);
+    formats::LaunchKernel kernel;
+    kernel.name = description.name;
+    for (const easyquant::gpu::Parameter &parameter : description.parameters)
+      kernel.parameters.push_back(parameter.kind == easyquant::gpu::Parameter::Pointer
+                                      ? formats::LaunchKernel::Parameter::Pointer
+                                      : formats::LaunchKernel::Parameter::I32);
+    for (auto [extent, own] : llvm::zip_equal(kernel.grid, description.grid))
+      extent = {own.factor, own.rowsPerBlock};
+    kernel.threads = description.threads;
+    kernel.sharedBytes = description.sharedBytes;
+    code.launches.kernels.push_back(std::move(kernel));
+    return code.launches.kernels.size() - 1;
+  };
+  formats::ChoosingKernels choosing;
+  choosing.keep = add(easyquant::gpu::KeepLogitsSpec{vocabulary});
+  choosing.weigh = add(easyquant::gpu::WeighLogitsSpec{vocabulary});
+  choosing.choose = add(easyquant::gpu::ChooseTokensSpec{vocabulary});
+  code.launches.choosing = choosing;
+}
+
+/// The columns of the logits; 0 where the step makes none, or a part of them.
+static int64_t vocabularyOf(func::FuncOp forward) {
+  for (unsigned i = 0; i < forward.getNumArguments(); ++i)
+    if (auto name = forward.getArgAttrOfType<StringAttr>(i, launch::kArgumentAttr);
+        name && name.getValue() == "logits")
+      if (auto type = dyn_cast<MemRefType>(forward.getArgument(i).getType()))
+        return type.getDimSize(1);
+  return 0;
+}
+
 LogicalResult EmitGPUProgram::convert(ChipCode &code) {
   OpPassManager pm(ModuleOp::getOperationName());
   buildLaunchesPipeline(pm, {code.name(), maxRows, kvCache});
@@ -135,6 +170,9 @@ LogicalResult EmitGPUProgram::convert(ChipCode &code) {
   code.cache = *launch::cacheOf(forward->getAttr(launch::kCacheAttr));
   code.recurrentValues = launch::recurrentValuesOf(forward);
   code.kernels = code.module.lookupSymbol<mlir::gpu::GPUModuleOp>(launch::kKernels);
+  if (const int64_t vocabulary = vocabularyOf(forward);
+      vocabulary > 0 && equant::degreeOf(code.module) == 1)
+    addChoosing(code, vocabulary);
   easyquant::gpu::setTarget(code.kernels, code.chip);
   for (Operation &op : llvm::make_early_inc_range(*code.module.getBody()))
     if (&op != code.kernels)

@@ -10,7 +10,7 @@ from pathlib import Path
 from easyquant.formats.model_files import read_json
 from easyquant.support.errors import UserError
 
-FORMAT, VERSION = "easyquant-gpu-program", 5
+FORMAT, VERSION = "easyquant-gpu-program", 6
 
 
 @dataclass(frozen=True)

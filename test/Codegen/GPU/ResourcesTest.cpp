@@ -140,7 +140,10 @@ struct Assembled {
 };
 
 std::vector<Description> addLinearsAndRowOps(KernelLibrary &library) {
-  std::vector<Description> kernels;
+  constexpr int64_t vocabulary = 151936;
+  std::vector<Description> kernels = {library.add(KeepLogitsSpec{vocabulary}),
+                                      library.add(WeighLogitsSpec{vocabulary}),
+                                      library.add(ChooseTokensSpec{vocabulary})};
   for (const RowSpec &spec : rowOps())
     kernels.push_back(library.add(spec));
   for (const LinearSpec &spec : linears())

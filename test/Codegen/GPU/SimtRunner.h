@@ -14,6 +14,7 @@
 #define EASYQUANT_TEST_CODEGEN_GPU_SIMTRUNNER_H
 
 #include "easyquant/Codegen/GPU/Attention.h"
+#include "easyquant/Codegen/GPU/Choose.h"
 #include "easyquant/Codegen/GPU/Embedding.h"
 #include "easyquant/Codegen/GPU/WeightOnly.h"
 #include "easyquant/Simt/Simt.h"

@@ -1,0 +1,219 @@
+//===- DeviceLogits.cpp - Rows of logits that stay on a device ------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "DeviceLogits.h"
+
+#include "LogitBlocks.h"
+
+#include <algorithm>
+#include <cstring>
+
+using namespace easyquant;
+using namespace easyquant::runtime;
+
+/// Rows that there is room for in the beginning, and choices that are made in one launch.
+static constexpr int64_t kFewRows = 64, kMostChoices = 256;
+/// As ChooseTokensSpec::kMostCandidates of the kernels. With more it would be left to the host.
+static constexpr int64_t kMostTopK = 1024;
+
+std::optional<formats::ChoiceSetting> easyquant::runtime::settingOnDevice(const eq_choice &choice,
+                                                                          int64_t vocabulary) {
+  const Draw draw(choice, vocabulary);
+  if (changesLogits(choice) || choice.with_logprob != 0 || choice.best_count > 0 ||
+      (!draw.isGreedy && draw.topK > kMostTopK))
+    return std::nullopt;
+  return formats::ChoiceSetting{draw.scale, draw.least, static_cast<int32_t>(draw.topK), 0,
+                                draw.topP};
+}
+
+//===----------------------------------------------------------------------===//
+// Memory
+//===----------------------------------------------------------------------===//
+
+int64_t DeviceLogits::rowBytes() const {
+  return formats::keptLogits(vocabulary) * int64_t(sizeof(float));
+}
+
+Result<void> DeviceLogits::allocate(std::shared_ptr<Device> on, Queue &by, const LaunchList &list,
+                                    int64_t tokens, int64_t sequences) {
+  device = std::move(on);
+  queue = &by;
+  program = &list;
+  vocabulary = tokens;
+  // What a sequence has, and what a call that appends to it will leave.
+  mostSlots = 2 * sequences;
+  choicesAtOnce = std::min(sequences, kMostChoices);
+  rows.reserve(static_cast<size_t>(sequences));
+  found.reserve(static_cast<size_t>(sequences));
+  return allocateRows(std::min(mostSlots, kFewRows));
+}
+
+int64_t DeviceLogits::freeSlots() const { return std::count(owners.begin(), owners.end(), 0); }
+
+/// What is kept already moves.
+Result<void> DeviceLogits::allocateRows(int64_t count) {
+  const int64_t before = std::ssize(owners);
+  DeviceMemory newKept, newGreatest;
+  for (auto [memory, old, bytes] :
+       {std::tuple(&newKept, &kept, rowBytes()),
+        std::tuple(&newGreatest, &greatest, int64_t(sizeof(formats::GreatestLogit)))}) {
+    if (auto done = memory->allocate(device, count * bytes, "logits that are kept"); !done)
+      return done;
+    if (before == 0)
+      continue;
+    if (auto done = queue->copy(memory->address(), old->address(), before * bytes); !done)
+      return done;
+  }
+  if (before > 0) { // what is copied stays until it is
+    std::byte first;
+    if (auto done = queue->download(&first, newKept.address(), 1); !done)
+      return done;
+  }
+  owners.resize(static_cast<size_t>(count));
+  kept = std::move(newKept);
+  greatest = std::move(newGreatest);
+  return {};
+}
+
+Result<void> DeviceLogits::makeRoom(int64_t count) {
+  if (count <= freeSlots())
+    return {};
+  return allocateRows(std::min(mostSlots, 2 * (std::ssize(owners) + count)));
+}
+
+//===----------------------------------------------------------------------===//
+// Keeping
+//===----------------------------------------------------------------------===//
+
+Result<void> DeviceLogits::launch(size_t kernel, std::string_view site, int64_t count,
+                                  std::initializer_list<uint64_t> arguments) {
+  return queue->launch({kernel, program->kernels[kernel].gridFor(count),
+                        std::span(arguments.begin(), arguments.size()), site, Phase::Other});
+}
+
+int64_t DeviceLogits::freeRun(int64_t count, int64_t &length) const {
+  int64_t best = 0;
+  length = 0;
+  for (int64_t slot = 0, begin = 0; slot < std::ssize(owners) && length < count; ++slot) {
+    if (owners[static_cast<size_t>(slot)] > 0)
+      begin = slot + 1;
+    else if (slot + 1 - begin > length) {
+      best = begin;
+      length = slot + 1 - begin;
+    }
+  }
+  return best;
+}
+
+Result<void> DeviceLogits::keep(uint64_t logits, int64_t count) {
+  rows.clear();
+  found.assign(static_cast<size_t>(count), {});
+  Result<void> done;
+  while (done && std::ssize(rows) < count) {
+    const int64_t row = std::ssize(rows);
+    int64_t length = 0;
+    const int64_t first = freeRun(count - row, length);
+    for (int64_t i = 0; i < length; ++i) {
+      rows.push_back({first + i, {}});
+      ++owners[static_cast<size_t>(first + i)];
+    }
+    constexpr int64_t size = sizeof(formats::GreatestLogit);
+    const uint64_t place = greatest.address() + static_cast<uint64_t>(first * size);
+    done =
+        queue->fill(place, 0, length * size)
+            .and_then([&] {
+              return launch(program->choosing->keep, "logits", length,
+                            {logits, kept.address(), greatest.address(), static_cast<uint64_t>(row),
+                             static_cast<uint64_t>(first), static_cast<uint64_t>(length)});
+            })
+            .and_then([&] { return queue->download(found.data() + row, place, length * size); });
+  }
+  for (size_t i = 0; i < rows.size(); ++i)
+    rows[i].greatest = found[i];
+  if (!done)
+    for (const Row &row : rows)
+      release(row.slot);
+  return done;
+}
+
+Result<void> DeviceLogits::read(int64_t slot, float *to) {
+  return queue->download(to, kept.address() + static_cast<uint64_t>(slot * rowBytes()),
+                         vocabulary * int64_t(sizeof(float)));
+}
+
+//===----------------------------------------------------------------------===//
+// Choosing
+//===----------------------------------------------------------------------===//
+
+Result<int64_t> DeviceLogits::numberOf(const formats::ChoiceSetting &setting) {
+  const auto known = std::find_if(settings.begin(), settings.end(), [&](const auto &each) {
+    return std::memcmp(&each, &setting, sizeof(setting)) == 0;
+  });
+  const int64_t number = known - settings.begin();
+  if (known != settings.end())
+    return number;
+  settings.push_back(setting);
+  constexpr int64_t size = sizeof(setting);
+  auto done = queue->upload(settingTable.address() + static_cast<uint64_t>(number * size),
+                            &settings.back(), size);
+  if (!done)
+    return Unexpected(done.error());
+  return number;
+}
+
+Result<void> DeviceLogits::chooseSome(std::span<const Request> requests, int32_t *chosen) {
+  staged.clear();
+  for (const Request &request : requests) {
+    Result<int64_t> setting = numberOf(request.setting);
+    if (!setting)
+      return Unexpected(setting.error());
+    staged.push_back(formats::TokenChoice::of(request.draw, *setting, request.slot));
+  }
+  const int64_t count = std::ssize(requests);
+  const auto last = static_cast<uint64_t>(count);
+  return queue
+      ->upload(choices.address(), staged.data(), std::ssize(std::as_bytes(std::span(staged))))
+      .and_then([&] {
+        return launch(program->choosing->weigh, "weights of logits", count,
+                      {kept.address(), greatest.address(), choices.address(),
+                       settingTable.address(), tops.address(), sums.address(), last});
+      })
+      .and_then([&] {
+        return launch(program->choosing->choose, "choice", count,
+                      {kept.address(), greatest.address(), choices.address(),
+                       settingTable.address(), tops.address(), sums.address(), tokens.address(),
+                       last});
+      })
+      .and_then([&] {
+        return queue->download(chosen, tokens.address(), count * int64_t(sizeof(int32_t)));
+      });
+}
+
+Result<void> DeviceLogits::choose(std::span<const Request> requests, std::span<int32_t> chosen) {
+  constexpr int64_t word = sizeof(float);
+  for (auto [memory, bytes] :
+       {std::pair(&tops, choicesAtOnce * logitBlocks(vocabulary) * word),
+        std::pair(&sums, choicesAtOnce * logitBlocks(vocabulary) * word),
+        std::pair(&choices, choicesAtOnce * int64_t(sizeof(formats::TokenChoice))),
+        std::pair(&tokens, choicesAtOnce * word),
+        std::pair(&settingTable,
+                  formats::TokenChoice::kMostSettings * int64_t(sizeof(formats::ChoiceSetting)))})
+    if (memory->size() == 0)
+      if (auto done = memory->allocate(device, bytes, "choices of tokens"); !done)
+        return done;
+  settings.reserve(static_cast<size_t>(formats::TokenChoice::kMostSettings)); // which stay in place
+  for (size_t first = 0; first < requests.size();) {
+    const size_t count = std::min(requests.size() - first, static_cast<size_t>(choicesAtOnce));
+    if (std::ssize(settings) + std::ssize(requests.subspan(first, count)) >
+        formats::TokenChoice::kMostSettings)
+      settings.clear();
+    if (auto done = chooseSome(requests.subspan(first, count), chosen.data() + first); !done)
+      return done;
+    first += count;
+  }
+  return {};
+}
