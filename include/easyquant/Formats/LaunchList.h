@@ -80,7 +80,7 @@ struct LaunchArgument {
     LogitRows,       ///< int32s: the rows of the step whose logits are asked for
     Logits,  ///< their logits, one behind the other; in an all_gather this rank's columns, behind
              ///< those of the ranks before it
-    Rows,    ///< i32: rows of the launch
+    Rows,    ///< i32: rows of the launch, times its multiple
     Rank,    ///< i32: the number of this rank
     Integer, ///< i32: `integer`
   };
@@ -103,8 +103,9 @@ struct Launch {
   Phase phase = Phase::Other;
   size_t kernel = 0; ///< of LaunchList::kernels
   Over over = Over::Rows;
-  int64_t minRows = 1; ///< it happens for so many of them and more,
-  int64_t maxRows = 0; ///< and up to so many; 0: any number
+  int64_t minRows = 1;  ///< it happens for so many of them and more,
+  int64_t maxRows = 0;  ///< and up to so many; 0: any number
+  int64_t multiple = 1; ///< its rows are so many times as many: one for each choice of an expert
   std::vector<LaunchArgument> arguments;
   std::optional<size_t> collective = {}; ///< of LaunchList::collectives, in place of a kernel
 

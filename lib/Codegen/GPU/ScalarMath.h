@@ -16,6 +16,9 @@ namespace easyquant::gpu {
 mlir::Value exp(KernelBuilder &b, mlir::Value x);
 /// 1 / (1 + e^-x).
 mlir::Value logistic(KernelBuilder &b, mlir::Value x);
+/// The same with the bits of kernels for CPUs (Codegen/CPU/VectorMath.h), where what follows is a
+/// choice: within 3 ulp.
+mlir::Value logisticOfCPUs(KernelBuilder &b, mlir::Value x);
 /// bound * tanh(x / bound)
 mlir::Value softCap(KernelBuilder &b, mlir::Value x, double bound);
 /// The distribution function of the standard normal distribution.

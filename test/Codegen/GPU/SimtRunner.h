@@ -15,6 +15,7 @@
 
 #include "easyquant/Codegen/GPU/Attention.h"
 #include "easyquant/Codegen/GPU/Embedding.h"
+#include "easyquant/Codegen/GPU/Experts.h"
 #include "easyquant/Codegen/GPU/WeightOnly.h"
 #include "easyquant/Simt/Simt.h"
 
