@@ -28,7 +28,8 @@ Family::Family(Facts facts)
       names(std::move(facts.names)), groups(std::move(facts.groups)),
       hasRecurrentState(facts.hasRecurrentState), hasSinkLogits(facts.hasSinkLogits),
       hasUnlikeHeads(facts.hasUnlikeHeads), hasDraftHead(facts.hasDraftHead),
-      fusions(facts.fusions), expertUnit(facts.expertUnit) {}
+      fusions(facts.fusions), expertUnit(facts.expertUnit), expertFloatUnit(facts.expertFloatUnit) {
+}
 
 std::vector<std::string> Family::requests() const {
   if (groups.empty())
@@ -150,11 +151,13 @@ std::string targets::whyNoExperts(const Family &family, int64_t n, bool isPacked
   if (family.expertUnit == 0)
     return family.title +
            " have no kernels for mixtures of experts yet; compile it with --target cpu";
-  if (!isPacked || n % family.expertUnit == 0)
+  const int64_t unit = isPacked ? family.expertUnit : family.expertFloatUnit;
+  if (n % unit == 0)
     return "";
-  return "it has experts of " + std::to_string(n) + " outputs, and " + family.title +
-         " read packed weights of experts " + std::to_string(family.expertUnit) +
-         " outputs at a time; leave it float";
+  const bool mayBeFloat = isPacked && n % family.expertFloatUnit == 0;
+  return "it has experts of " + std::to_string(n) + " outputs, and " + family.title + " read " +
+         (isPacked ? "packed" : "float") + " weights of experts " + std::to_string(unit) +
+         " outputs at a time; " + (mayBeFloat ? "leave it float" : "compile it with --target cpu");
 }
 
 std::string targets::otherFamily(const WeightForm &family, int64_t n, int64_t k, SchemeAttr weight,

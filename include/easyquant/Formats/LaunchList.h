@@ -103,11 +103,11 @@ struct Launch {
   Phase phase = Phase::Other;
   size_t kernel = 0; ///< of LaunchList::kernels
   Over over = Over::Rows;
-  int64_t minRows = 1;  ///< it happens for so many of them and more,
-  int64_t maxRows = 0;  ///< and up to so many; 0: any number
-  int64_t multiple = 1; ///< its rows are so many times as many: one for each choice of an expert
+  int64_t minRows = 1; ///< it happens for so many of them and more,
+  int64_t maxRows = 0; ///< and up to so many; 0: any number
   std::vector<LaunchArgument> arguments;
   std::optional<size_t> collective = {}; ///< of LaunchList::collectives, in place of a kernel
+  int64_t multiple = 1; ///< its rows are so many times as many: one for each choice of an expert
 
   bool happensFor(int64_t rows) const {
     return rows >= minRows && (maxRows == 0 || rows <= maxRows);

@@ -168,6 +168,7 @@ void ChoiceSorter::emit() {
           Value rows = b.guarded(isThere, zero, [&] { return load(begin(expert)); });
           auto [below, all] = sumsBelow(rows);
           Value first = b.add(before, below);
+          b.warpBarrier(); // all have read
           b.ifThen(isThere, [&] { b.store(first, begin(expert)); });
           return b.add(before, all);
         },

@@ -7,6 +7,7 @@
 
 #include "easyquant/Target/GPU/GPUTarget.h"
 
+#include "easyquant/Codegen/GPU/Experts.h"
 #include "easyquant/Formats/Manifest.h"
 #include "easyquant/KernelLibrary/KernelLibrary.h"
 #include "easyquant/Numerics/FragmentPacking.h"
@@ -42,7 +43,9 @@ struct GPUFamily final : Family {
                 .fusions = {.bf16Results = true,
                             .rotations = true,
                             .splitAttention = true,
-                            .keyBasis = true}}) {}
+                            .keyBasis = true},
+                .expertUnit = easyquant::gpu::kExpertUnit,
+                .expertFloatUnit = easyquant::gpu::kExpertFloatUnit}) {}
 
   LayoutAttr layoutFor(SchemeAttr weight, Readers readers) const override {
     // What nobody multiplies with may lie in either order, but that of bytes has not all schemes.

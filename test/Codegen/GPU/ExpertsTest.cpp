@@ -216,7 +216,7 @@ TEST(GPUExperts, Choices) {
         bias[e] = std::floor(8 * normal(random)) / 16;
         factors[e] = 1 + normal(random) / 4;
       }
-      if (rows > 5)
+      if (rows > 5 && spec.chosen < spec.experts)
         logits[5 * spec.experts] = -std::numeric_limits<float>::infinity();
       checkChoices(library, spec, logits, bias, factors);
     }
@@ -416,7 +416,9 @@ void checkCodes(const std::vector<LinearSpec> &specs, const std::vector<int64_t>
         arguments.emplace("zeros", zeros);
       if (spec.bias)
         arguments.emplace("bias", biases);
-      expectSmoothCopies(run(device, library, kernel.description, rows, arguments));
+      const simt::Statistics found = run(device, library, kernel.description, rows, arguments);
+      if (spec.k % 32 == 0) // else rows end amid a sector
+        expectSmoothCopies(found);
       EXPECT_EQ(y.read(), expected) << kernel.description.name;
     }
   }
@@ -513,7 +515,9 @@ void checkFloats(const std::vector<WeightOnlySpec> &specs, const std::vector<int
       addWeights(arguments, device, packed, parts, needed);
       if (spec.bias)
         arguments.emplace("bias", biases);
-      expectSmoothCopies(run(device, library, kernel.description, rows, arguments));
+      const simt::Statistics found = run(device, library, kernel.description, rows, arguments);
+      if (spec.k % 32 == 0) // else rows end amid a sector
+        expectSmoothCopies(found);
       results.push_back(y.read());
     }
     EXPECT_EQ(results.front(), results.back()) << "n " << spec.n << ", k " << spec.k;
