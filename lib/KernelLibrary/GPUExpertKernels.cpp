@@ -22,8 +22,9 @@ static FailureOr<int64_t> checkExperts(Operation *op, Value experts, int64_t n, 
   if (n % unit == 0)
     return lm::expertCount(experts);
   return op->emitOpError("of site '")
-         << siteOf(op) << "' has experts of " << n << " outputs; GPUs read weights of experts "
-         << unit << " outputs at a time";
+         << siteOf(op) << "' has experts of " << n << " outputs; GPUs read "
+         << (isFloat ? "float" : "packed") << " weights of experts " << unit
+         << " outputs at a time; compile it with --target cpu";
 }
 
 template <typename Spec>

@@ -28,8 +28,7 @@ Family::Family(Facts facts)
       names(std::move(facts.names)), groups(std::move(facts.groups)),
       hasRecurrentState(facts.hasRecurrentState), hasSinkLogits(facts.hasSinkLogits),
       hasUnlikeHeads(facts.hasUnlikeHeads), hasDraftHead(facts.hasDraftHead),
-      fusions(facts.fusions), expertUnit(facts.expertUnit), expertFloatUnit(facts.expertFloatUnit) {
-}
+      fusions(facts.fusions), expertUnit(facts.expertUnit) {}
 
 std::vector<std::string> Family::requests() const {
   if (groups.empty())
@@ -151,13 +150,11 @@ std::string targets::whyNoExperts(const Family &family, int64_t n, bool isPacked
   if (family.expertUnit == 0)
     return family.title +
            " have no kernels for mixtures of experts yet; compile it with --target cpu";
-  const int64_t unit = isPacked ? family.expertUnit : family.expertFloatUnit;
-  if (n % unit == 0)
+  if (!isPacked || n % family.expertUnit == 0)
     return "";
-  const bool mayBeFloat = isPacked && n % family.expertFloatUnit == 0;
-  return "it has experts of " + std::to_string(n) + " outputs, and " + family.title + " read " +
-         (isPacked ? "packed" : "float") + " weights of experts " + std::to_string(unit) +
-         " outputs at a time; " + (mayBeFloat ? "leave it float" : "compile it with --target cpu");
+  return "it has experts of " + std::to_string(n) + " outputs, and " + family.title +
+         " read packed weights of experts " + std::to_string(family.expertUnit) +
+         " outputs at a time; leave it float";
 }
 
 std::string targets::otherFamily(const WeightForm &family, int64_t n, int64_t k, SchemeAttr weight,

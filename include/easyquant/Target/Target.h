@@ -113,8 +113,6 @@ public:
   const Fusions fusions;
   /// Packed weights of experts have a multiple of so many outputs; 0: no kernels take experts.
   const int64_t expertUnit;
-  /// The same of float weights.
-  const int64_t expertFloatUnit;
 
   /// What a user may write behind `--target`.
   std::vector<std::string> requests() const;
@@ -153,7 +151,7 @@ protected:
          hasDraftHead = false;
     WeightsFile file;
     Fusions fusions;
-    int64_t expertUnit = 0, expertFloatUnit = 1;
+    int64_t expertUnit = 0;
   };
   explicit Family(Facts facts);
 };
@@ -188,8 +186,8 @@ std::vector<std::string> requestNames();
 std::string whyNoKernel(const Family &family, int64_t n, int64_t k, equant::SchemeAttr weight,
                         equant::SchemeAttr input);
 
-/// Why no kernel of the family takes experts whose weights have `n` outputs, packed or float; empty
-/// if one does.
+/// Why no kernel of the family takes experts whose weights have `n` outputs, if these are packed;
+/// empty if one does.
 std::string whyNoExperts(const Family &family, int64_t n, bool isPacked);
 
 /// "; compile it with --target cpu", where another family takes what this one does not; or "".

@@ -44,8 +44,7 @@ struct GPUFamily final : Family {
                             .rotations = true,
                             .splitAttention = true,
                             .keyBasis = true},
-                .expertUnit = easyquant::gpu::kExpertUnit,
-                .expertFloatUnit = easyquant::gpu::kExpertFloatUnit}) {}
+                .expertUnit = easyquant::gpu::kExpertUnit}) {}
 
   LayoutAttr layoutFor(SchemeAttr weight, Readers readers) const override {
     // What nobody multiplies with may lie in either order, but that of bytes has not all schemes.
