@@ -34,6 +34,9 @@ LogicalResult GPULauncher::expertLinear(LaunchBuilder &b, Operation *op, const K
     return op->emitOpError("of site '") << siteOf(op)
                                         << "' has experts, whose rows are no rows of "
                                            "what it is added to";
+  if (!experts.getDefiningOp<lm::RouteOp>())
+    return op->emitOpError("of site '")
+           << siteOf(op) << "' has experts that no lm.route has given rows to";
   spec.n = lm::columns(op->getResult(0));
   FailureOr<int64_t> count = checkExperts(op, experts, spec.n, spec.bits == 16);
   if (failed(count))
