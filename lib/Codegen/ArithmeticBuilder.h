@@ -163,6 +163,8 @@ public:
   /// Null where the kernel has no such parameter.
   mlir::Value find(llvm::StringRef name) const { return values.lookup(name); }
   mlir::Value first() const { return front; }
+  /// Puts another value in the place of an argument, or one beside them.
+  void set(llvm::StringRef name, mlir::Value value) { values[name] = value; }
 
 private:
   mlir::Value front;

@@ -14,6 +14,7 @@
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
 #include "mlir/Dialect/LLVMIR/LLVMTypes.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "mlir/IR/SymbolTable.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/StringSwitch.h"
@@ -46,9 +47,17 @@ private:
   /// What an argument of the step is, "tokens"; empty for all else.
   StringRef nameOf(Value operand);
 
-  /// Is it the number of rows whose logits are asked for?
+  /// What a number of rows is so many times as many as, if it is that.
+  static std::pair<Value, int64_t> multipleOf(Value count) {
+    auto times = count.getDefiningOp<arith::MulIOp>();
+    std::optional<int64_t> multiple =
+        times ? getConstantIntValue(times.getRhs()) : std::optional<int64_t>();
+    return multiple && *multiple > 0 ? std::pair(times.getLhs(), *multiple)
+                                     : std::pair(count, int64_t(1));
+  }
+  /// Is it the number of rows whose logits are asked for, or so many for each of them?
   bool areLogitRows(Value count) {
-    auto rows = count.getDefiningOp<memref::DimOp>();
+    auto rows = multipleOf(count).first.getDefiningOp<memref::DimOp>();
     return rows && nameOf(rows.getSource()) == "logit_rows";
   }
 
@@ -195,6 +204,11 @@ FailureOr<Argument> LaunchListBuilder::argumentOf(Operation *op, Value operand, 
         return place(Kind::Logits);
       })
       .Case([&](memref::DimOp) { return place(Kind::Rows); })
+      .Case([&](arith::MulIOp times) -> FailureOr<Argument> {
+        if (multipleOf(operand).first.getDefiningOp<memref::DimOp>())
+          return place(Kind::Rows);
+        return op->emitOpError("takes a product, which is no number of rows");
+      })
       .Case([&](arith::ConstantOp number) -> FailureOr<Argument> {
         if (isPointer)
           return constant(number.getValue());
@@ -231,6 +245,8 @@ LogicalResult LaunchListBuilder::addLaunch(launch::KernelOp op,
       launch.over = formats::Launch::Over::Pieces;
     if (areLogitRows(operand))
       launch.over = formats::Launch::Over::LogitRows;
+    if (argument->kind == Kind::Rows)
+      launch.multiple = multipleOf(operand).second;
     launch.arguments.push_back(*argument);
   }
   launches.push_back(std::move(launch));

@@ -58,6 +58,8 @@ const KindInfo &infoOf(Kind kind) { return kKinds[static_cast<size_t>(kind)]; }
 /// Limits of every GPU.
 constexpr int64_t kMaxThreads = 1024, kMaxSharedBytes = 227 * 1024, kMaxGridX = kMaxInt32,
                   kMaxGridOther = 65535;
+/// Of the rows of a step; what has a row for each choice of an expert has as many as are chosen.
+constexpr int64_t kMaxMultiple = 4096;
 /// No program has more; sizes beyond it would not be sums of what fits an int64.
 constexpr int64_t kMaxBytes = int64_t(1) << 50;
 constexpr Bounds kBytes = {0, kMaxBytes};
@@ -134,6 +136,12 @@ template <typename Fields> void mapFields(Fields &fields, Launch &launch) {
   fields.required("over", launch.over);
   fields.required("min_rows", launch.minRows, Bounds{1, kMaxInt32});
   fields.required("max_rows", launch.maxRows, Bounds{0, kMaxInt32});
+  std::optional<int64_t> multiple;
+  if (launch.multiple != 1)
+    multiple = launch.multiple;
+  fields.optional("multiple", multiple, Bounds{1, kMaxMultiple});
+  if constexpr (Fields::kReads)
+    launch.multiple = multiple.value_or(1);
   std::vector<Json> arguments;
   arguments.reserve(launch.arguments.size());
   for (const LaunchArgument &argument : launch.arguments)
@@ -211,14 +219,14 @@ template <typename Fields> static void mapHeader(Fields &fields) {
 // What the fields have to be together
 //===----------------------------------------------------------------------===//
 
-static void checkKernel(FieldReader &fields, const LaunchList &list, const LaunchKernel &kernel,
+/// For up to so many rows.
+static void checkKernel(FieldReader &fields, const LaunchKernel &kernel, int64_t rows,
                         const std::string &where) {
   for (size_t i = 0; i < kernel.grid.size(); ++i) {
     const LaunchKernel::Extent &extent = kernel.grid[i];
     const int64_t most = i == 0 ? kMaxGridX : kMaxGridOther;
-    const int64_t blocks = extent.rowsPerBlock == 0
-                               ? 1
-                               : (list.maxRows + extent.rowsPerBlock - 1) / extent.rowsPerBlock;
+    const int64_t blocks =
+        extent.rowsPerBlock == 0 ? 1 : (rows + extent.rowsPerBlock - 1) / extent.rowsPerBlock;
     fields.check(
         extent.factor >= 1 && extent.factor <= most / blocks, fmt::format("{}.grid[{}]", where, i),
         fmt::format("{} x {} blocks", extent.factor, blocks), fmt::format("1 to {}", most));
@@ -259,6 +267,8 @@ static void checkExchange(FieldReader &fields, const LaunchList &list, const Lau
   const Collective &what = list.collectives[*launch.collective];
   fields.check(launch.over != Launch::Over::Pieces, where + ".over", "pieces",
                "rows of a collective");
+  fields.check(launch.multiple == 1, where + ".multiple", std::to_string(launch.multiple),
+               "none of a collective");
   if (launch.arguments.size() != 1)
     return fields.check(false, where + ".arguments", std::to_string(launch.arguments.size()),
                         "the one that a collective works on");
@@ -292,6 +302,8 @@ static void checkLaunch(FieldReader &fields, const LaunchList &list, int64_t wei
     fields.check(fits(list, weightsBytes, argument), at, toJson(argument).text(),
                  "a place inside its memory");
   }
+  if (launch.multiple > 1)
+    checkKernel(fields, kernel, list.maxRows * launch.multiple, where + ".kernel");
   const auto pieces =
       std::count_if(launch.arguments.begin(), launch.arguments.end(),
                     [](const LaunchArgument &argument) { return argument.kind == Kind::Pieces; });
@@ -340,7 +352,7 @@ Result<LaunchList> formats::parseLaunchList(std::string_view text, std::string_v
   if (!fields.failed()) {
     const std::string where = "chips." + chip;
     for (size_t i = 0; i < list.kernels.size(); ++i)
-      checkKernel(fields, list, list.kernels[i], fmt::format("{}.kernels[{}]", where, i));
+      checkKernel(fields, list.kernels[i], list.maxRows, fmt::format("{}.kernels[{}]", where, i));
     for (auto [key, launches] :
          {std::pair("launches", &list.launches), std::pair("restore", &list.restore)})
       for (size_t i = 0; i < launches->size() && !fields.failed(); ++i)

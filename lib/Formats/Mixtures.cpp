@@ -42,7 +42,7 @@ Architecture formats::qwen3Moe() {
       "greatest `num_experts_per_tok`, made to sum to 1 by `norm_topk_prob`";
   a.proof = "the oracle, transformers, llama.cpp";
   a.refused = "layers without experts (`mlp_only_layers`, `decoder_sparse_step`), "
-              "`use_sliding_window`; GPUs";
+              "`use_sliding_window`";
   a.numKVHeads.otherwise = 4;
   a.headDim.otherwise = SizeField::HiddenPerHead;
   a.window = WindowKind::None;
@@ -64,7 +64,6 @@ Architecture formats::mixtral() {
   a.summary = "mistral with a mixture of experts in place of every MLP: the greatest "
               "`num_experts_per_tok`, whose weights sum to 1";
   a.proof = "the oracle, transformers, llama.cpp";
-  a.refused = "GPUs";
   a.epsilon = 1e-5;
   a.ropeTheta = 1000000.0;
   a.windowOtherwise = 0;

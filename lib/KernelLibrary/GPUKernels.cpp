@@ -139,7 +139,8 @@ void GPULauncher::addRowOps(KernelLibrary &library) const {
     return launch(b, op, getOrEmit(kernels, spec, chip), arguments, Phase::Quantize);
   });
   library.add<lm::RowsOp>([*this](auto &b, auto op, const KernelOps &) {
-    easyquant::gpu::GatherSpec spec{lm::columns(op.getInput())};
+    easyquant::gpu::GatherSpec spec{lm::columns(op.getInput()),
+                                    bool(op.getRows().template getDefiningOp<lm::RouteOp>())};
     Value numbers = b[op.getRows()];
     Arguments arguments(b);
     arguments.set("numbers", numbers); // before x: there are as many rows as numbers
@@ -195,6 +196,8 @@ LogicalResult GPULauncher::linear(LaunchBuilder &b, equant::PackedLinearOp op,
        failed(arguments.setWeight(op.getWeight(), {WeightTensor::Sums}))) ||
       failed(arguments.setWeight("bias", op.getBias())))
     return failure();
+  if (Value experts = op.getExperts())
+    return expertLinear(b, op, kernel, spec, experts, arguments);
   spec.accumulate = bool(kernel.next<lm::AddOp>());
   arguments.set("y", b.linearResult(kernel, b.rows(b[op.getInput()])));
   return forRowRanges(b, linearKernels(spec, chip),
@@ -205,11 +208,13 @@ LogicalResult GPULauncher::linear(LaunchBuilder &b, equant::PackedLinearOp op,
 }
 
 LogicalResult GPULauncher::floatLinear(LaunchBuilder &b, Operation *op, const KernelOps &kernel,
-                                       easyquant::gpu::WeightOnlySpec spec,
+                                       easyquant::gpu::WeightOnlySpec spec, Value experts,
                                        Arguments &arguments) const {
   spec.input = kBF16;
   Value input = b[op->getOperand(0)];
   arguments.set("x", input);
+  if (experts)
+    return expertLinear(b, op, kernel, spec, experts, arguments);
   spec.accumulate = bool(kernel.next<lm::AddOp>());
   arguments.set("y", b.linearResult(kernel, b.rows(input)));
   return forRowRanges(
@@ -245,7 +250,7 @@ void GPULauncher::addLinears(KernelLibrary &library) const {
     if (failed(arguments.setWeight("w", op.getWeight(), equant::kBF16OffsetAttr)) ||
         failed(arguments.setWeight("bias", op.getBias())))
       return failure();
-    return floatLinear(b, op, kernel, spec, arguments);
+    return floatLinear(b, op, kernel, spec, op.getExperts(), arguments);
   });
   library.add<equant::LinearOp>([](auto &, auto op, const KernelOps &) {
     return LogicalResult(op.emitOpError("expected weights packed as fragments: run "
@@ -262,7 +267,7 @@ void GPULauncher::addLinears(KernelLibrary &library) const {
             failed(arguments.setWeight("bias", op.getBias())))
           return failure();
         spec.unit = 1; // tables are read as they are
-        return floatLinear(b, op, kernel, spec, arguments);
+        return floatLinear(b, op, kernel, spec, op.getExperts(), arguments);
       });
   library.add<equant::RescaleOp>(
       [*this](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
@@ -347,6 +352,7 @@ KernelLibrary easyquant::gpuKernels(mlir::gpu::GPUModuleOp kernels,
   library.missing = "has no GPU kernel; compile it with --target cpu";
   launcher.addRowOps(library);
   launcher.addLinears(library);
+  launcher.addExperts(library);
   launcher.addHeads(library);
   launcher.addRecurrent(library);
   return library;

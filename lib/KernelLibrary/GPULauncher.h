@@ -12,6 +12,7 @@
 
 #include "easyquant/Codegen/GPU/Attention.h"
 #include "easyquant/Codegen/GPU/Embedding.h"
+#include "easyquant/Codegen/GPU/Experts.h"
 #include "easyquant/Codegen/GPU/WeightOnly.h"
 
 namespace easyquant {
@@ -54,7 +55,8 @@ struct GPULauncher {
   mlir::LogicalResult linear(LaunchBuilder &b, equant::PackedLinearOp op,
                              const KernelOps &kernel) const;
   mlir::LogicalResult floatLinear(LaunchBuilder &b, mlir::Operation *op, const KernelOps &kernel,
-                                  gpu::WeightOnlySpec spec, Arguments &arguments) const;
+                                  gpu::WeightOnlySpec spec, mlir::Value experts,
+                                  Arguments &arguments) const;
   mlir::LogicalResult embedding(LaunchBuilder &b, mlir::Operation *op,
                                 const gpu::EmbeddingSpec &spec, Arguments &arguments) const;
   mlir::LogicalResult heads(LaunchBuilder &b, mlir::Operation *op, gpu::HeadsSpec spec,
@@ -70,6 +72,12 @@ struct GPULauncher {
                                 Arguments &arguments, const KernelOps &kernel) const;
 
   void addRowOps(KernelLibrary &library) const;
+  /// A linear of experts (GPUExpertKernels.cpp), which its operand tells.
+  template <typename Spec>
+  mlir::LogicalResult expertLinear(LaunchBuilder &b, mlir::Operation *op, const KernelOps &kernel,
+                                   Spec spec, mlir::Value experts, Arguments &arguments) const;
+
+  void addExperts(KernelLibrary &library) const;
   void addLinears(KernelLibrary &library) const;
   void addHeads(KernelLibrary &library) const;
   void addRecurrent(KernelLibrary &library) const;

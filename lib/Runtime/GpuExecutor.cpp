@@ -363,7 +363,8 @@ uint64_t GpuExecutor::valueOf(const LaunchArgument &argument, int64_t rows) cons
 
 Result<void> GpuExecutor::launch(const Launch &launch, const GpuStep &step) {
   using Kind = LaunchArgument::Kind;
-  const int64_t rows = launch.over == Launch::Over::LogitRows ? step.logitRows : step.rows;
+  const int64_t rows =
+      (launch.over == Launch::Over::LogitRows ? step.logitRows : step.rows) * launch.multiple;
   int64_t count = rows;
   if (launch.over == Launch::Over::Pieces)
     for (const LaunchArgument &argument : launch.arguments)

@@ -67,7 +67,9 @@ LaunchList goodList() {
                     Launch::Over::Rows,
                     1,
                     0,
-                    {{Kind::Arena, 4096}, {Kind::State}, {Kind::Rows}}},
+                    {{Kind::Arena, 4096}, {Kind::State}, {Kind::Rows}},
+                    /*collective=*/std::nullopt,
+                    /*multiple=*/8},
                    {"d",
                     Phase::Comm,
                     0,
@@ -115,6 +117,8 @@ TEST(LaunchList, IsReadAsItWasWritten) {
   EXPECT_EQ(launches[1]["over"], "pieces");
   EXPECT_EQ(launches[1]["arguments"],
             json::parse(R"([["cache", 2048], ["pieces", 1], ["i32", -5]])"));
+  EXPECT_EQ(launches[2]["multiple"], 8);
+  EXPECT_FALSE(launches[1].contains("multiple"));
   EXPECT_EQ(launches[3]["collective"], 0);
   EXPECT_FALSE(launches[3].contains("kernel"));
 }
@@ -165,6 +169,11 @@ TEST(LaunchList, RefusesWhatDoesNotFit) {
       {"/kernels/0/threads", 2048, "kernels[0].threads: found 2048"},
       {"/kernels/0/shared_bytes", 1 << 20, "kernels[0].shared_bytes: found"},
       {"/kernels/0/grid/1", json::array({70000, 0}), "kernels[0].grid[1]: found 70000 x 1 blocks"},
+      {"/kernels/0/grid/1", json::array({64, 1}),
+       "launches[2].kernel.grid[1]: found 64 x 4096 blocks"},
+      {"/launches/2/multiple", 0, "launches[2].multiple: found 0"},
+      {"/launches/2/multiple", 5000, "launches[2].multiple: found 5000"},
+      {"/launches/3/multiple", 2, "launches[3].multiple: found 2, expected none of a collective"},
       {"/kernels/0/grid/0", json::array({0, 0}), "kernels[0].grid[0]: found 0 x 1 blocks"},
       {"/kernels/0/grid", json::array({1}),
        "kernels[0].grid: found an array, expected an array of 3"},

@@ -206,8 +206,7 @@ def test_refused_models(model, tmp_path):
 
 
 @pytest.mark.parametrize("options, expected", [
-    (["--scheme=W8A8", "--target=sm_80"], ["site 'model.layers.0.mlp.experts.gate_proj'", "GPUs have no kernels for mixtures of experts"]),
-    (["--scheme=none", "--target=sm_80"], ["site 'model.layers.0.mlp.experts.gate_proj'", "compile it with --target cpu"]),
+    (["--scheme=W8A8", "--target=sm_80"], ["site 'model.layers.0.mlp.experts.gate_proj'", "experts of 32 outputs", "GPUs read packed weights of experts 64 outputs"]),
     (["--scheme=W8A8", "--tensor-parallel=2"], ["experts.gate_proj", "32 output features of experts in panels of 32", "legal degrees of tensor parallelism: 1"]),
     (["--scheme=W4A16", "--group-size=32", "--export=compressed-tensors"], ["qwen3_moe", "mixtures of experts, which are not exported"]),
 ])

@@ -113,6 +113,7 @@ def test_launches_are_those_of_the_list(program, sequences, launches):
     ({"version": 4}, ("version 4", "expected", "compile the model again")),
     ({"launches": [{"site": "a", "collective": 0}]}, ("'a'", "--tensor-parallel")),
     ({"launches": [{"site": "a", "over": "moons"}]}, ("'moons'", "expected rows")),
+    ({"launches": [{"site": "a", "over": "rows", "multiple": 8}]}, ("'a'", "mixture of experts", "not known")),
     ({"kernels": None}, ("does not say", "compile the artifact again")),
 ])
 def test_lists_that_are_refused(program, changes, words):

@@ -81,7 +81,7 @@ struct LaunchArgument {
     LogitRows,       ///< int32s: the rows of the step whose logits are asked for
     Logits,  ///< their logits, one behind the other; in an all_gather this rank's columns, behind
              ///< those of the ranks before it
-    Rows,    ///< i32: rows of the launch
+    Rows,    ///< i32: rows of the launch, times its multiple
     Rank,    ///< i32: the number of this rank
     Integer, ///< i32: `integer`
   };
@@ -108,6 +108,7 @@ struct Launch {
   int64_t maxRows = 0; ///< and up to so many; 0: any number
   std::vector<LaunchArgument> arguments;
   std::optional<size_t> collective = {}; ///< of LaunchList::collectives, in place of a kernel
+  int64_t multiple = 1; ///< its rows are so many times as many: one for each choice of an expert
 
   bool happensFor(int64_t rows) const {
     return rows >= minRows && (maxRows == 0 || rows <= maxRows);

@@ -274,8 +274,13 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const EmbeddingSpec &spec, 
 
 Description getOrEmit(mlir::gpu::GPUModuleOp module, const GatherSpec &spec, const Chip &) {
   Description kernel =
-      describeRows(fmt::format("gather_{}", spec.columns),
-                   Parameters().readsRows("x").constants("numbers").writesRows("y").rows());
+      describeRows(fmt::format("gather_{}{}", spec.columns, spec.chosen ? "_chosen" : ""),
+                   Parameters()
+                       .readsRows("x")
+                       .reads("numbers", spec.chosen)
+                       .constants("numbers", !spec.chosen)
+                       .writesRows("y")
+                       .rows());
   return getOrEmitKernel(module, kernel, [&](KernelBuilder &b, const KernelArguments &arguments) {
     Value row = b.block(0);
     Value number = b.load(b.advance(arguments["numbers"], row, b.i32()), b.i32(), true);

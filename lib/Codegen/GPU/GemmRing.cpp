@@ -12,19 +12,19 @@ using namespace mlir;
 namespace easyquant::gpu {
 
 GemmRing::GemmRing(KernelBuilder &b, const GemmShape &shape, const GemmTile &tile, Value source,
-                   Int stride, int64_t rowBytes, Value weights, Value rows)
+                   Int stride, int64_t rowBytes, Value weights, Value rows, TilePlace place)
     : rows(rows), b(b), shape(shape), tile(tile), activations{tile.slab * shape.elementBytes},
       shared(b.dynamicSharedMemory()) {
   Value warp = b.div(b.thread(), 32);
   lane = b.rem(b.thread(), 32);
   Value warpRow = b.div(warp, tile.warpColumns), warpColumn = b.rem(warp, tile.warpColumns);
-  Value blockRow = b.mul(b.block(0), tile.rows), blockColumn = b.mul(b.block(1), tile.columns);
+  Value blockRow = b.mul(place.row, tile.rows), blockColumn = b.mul(place.column, tile.columns);
 
   int64_t down = tile.columns / blockRows();
   rowCopy.emplace(b, activations, tile.rows, tile.threads(), source, stride, rowBytes, slabs(),
                   blockRow, rows);
   blockCopy.emplace(b, shape.bits, down, blocksAcross(), tile.threads(), weights,
-                    b.mul(b.block(1), down), divideCeil(shape.n, blockRows()),
+                    b.mul(place.column, down), divideCeil(shape.n, blockRows()),
                     divideCeil(shape.k, numerics::kFragmentColumns), slabs());
   for (int64_t stage = 0; stage < tile.stages - 1; ++stage)
     startCopy(b.i32(stage), b.i32(stage * stageBytes()));

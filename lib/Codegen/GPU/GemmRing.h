@@ -25,6 +25,11 @@
 
 namespace easyquant::gpu {
 
+/// Which tile of y a block computes: down and across, in tiles.
+struct TilePlace {
+  mlir::Value row, column;
+};
+
 /// The sizes of a product: y is N columns wide.
 struct GemmShape {
   int64_t n, k;
@@ -50,7 +55,7 @@ public:
   /// Rows of activations are `stride` bytes apart, `rowBytes` of each are there. Places lanes, and
   /// starts the copies of the first slabs.
   GemmRing(KernelBuilder &b, const GemmShape &shape, const GemmTile &tile, mlir::Value activations,
-           Int stride, int64_t rowBytes, mlir::Value weights, mlir::Value rows);
+           Int stride, int64_t rowBytes, mlir::Value weights, mlir::Value rows, TilePlace place);
 
   //===- How a tile is shared -----------------------------------------------===//
   int64_t mTiles() const { return warpRows() / kM; }

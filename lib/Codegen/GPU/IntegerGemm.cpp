@@ -34,11 +34,11 @@ namespace {
 class IntegerGemm {
 public:
   IntegerGemm(KernelBuilder &b, const LinearSpec &spec, const LinearKernel &kernel,
-              const KernelArguments &arguments)
+              const KernelArguments &arguments, TilePlace place)
       : b(b), spec(spec), arguments(arguments), products(b, spec, kernel.converts),
         ring(b, {spec.n, spec.k, spec.bits, spec.dotGroup(), spec.dotGroups(), 1}, kernel.tile,
              arguments["codes"], paddedColumns(spec.k), paddedColumns(spec.k), arguments["w"],
-             arguments["rows"]),
+             arguments["rows"], place),
         weights(b, spec), epilogue(b, spec, arguments, 2, weights.shift()) {}
 
   void emit();
@@ -264,8 +264,8 @@ void IntegerGemm::emit() {
 }
 
 void emitMatrixLinear(KernelBuilder &b, const LinearSpec &spec, const LinearKernel &kernel,
-                      const KernelArguments &arguments) {
-  IntegerGemm(b, spec, kernel, arguments).emit();
+                      const KernelArguments &arguments, TilePlace place) {
+  IntegerGemm(b, spec, kernel, arguments, place).emit();
 }
 
 } // namespace easyquant::gpu

@@ -24,6 +24,8 @@ static std::string symbolName(const LinearSpec &spec) {
     name += fmt::format("{}", spec.inputGroup);
   name += spec.bias ? "_bias" : "";
   name += spec.accumulate ? "_accumulate" : "";
+  if (spec.experts)
+    name += fmt::format("_of{}", spec.experts);
   if (spec.isPartial)
     return name + "_i32";
   return name + fmt::format("_{}", nameOf(spec.output));
@@ -43,6 +45,7 @@ static std::vector<Parameter> parametersOf(const LinearSpec &spec) {
       .constants("codebook", spec.isTable())
       .constants("bias", spec.bias)
       .writesRows("y")
+      .reads("items", spec.experts > 0)
       .rows();
 }
 
@@ -76,7 +79,36 @@ static LinearKernel dotKernel(const LinearSpec &spec, int64_t rows) {
 /// Sums of a thread of which there may be three sets.
 static constexpr int64_t kMostNested = 32;
 
-std::vector<LinearKernel> linearKernels(const LinearSpec &spec, const Chip &chip) {
+/// What a tile begins with.
+static GemmTile tileOf(const LinearSpec &spec, const TileChoice &choice, const Chip &chip) {
+  // Where several groups of activations share one of the weights, there are sums of both.
+  const bool isNested = spec.groups() > 1 && spec.dotsOfGroup() > 1;
+  GemmTile tile = spec.dotGroups() > 1 ? choice.grouped : choice.plain;
+  if (isNested && tile.rows * tile.columns / tile.threads() > kMostNested)
+    tile = integerTiles(chip)[2].grouped;
+  return tile;
+}
+
+/// Takes a tile to whole blocks of weights, and slabs of which one ends where a group does.
+static void fit(GemmTile &tile, const LinearSpec &spec) {
+  giveWholeBlocks(tile, numerics::fragmentRows(spec.bits));
+  if (spec.dotGroups() > 1 && spec.dotGroup() % tile.slab != 0)
+    tile.slab = numerics::kFragmentColumns;
+}
+
+static std::vector<LinearKernel> expertKernels(const LinearSpec &spec, const Chip &chip) {
+  std::vector<LinearKernel> kernels;
+  for (const ItemList &list : itemLists(integerTiles(chip), spec.experts)) {
+    GemmTile tile = tileOf(spec, *list.tiles, chip);
+    fillChip(tile, list, spec.n, numerics::fragmentRows(spec.bits), chip);
+    fit(tile, spec);
+    kernels.push_back(matrixKernel(spec, tile, list.maxChoices));
+    describeExperts(kernels.back().description, tile, chip);
+  }
+  return kernels;
+}
+
+static std::vector<LinearKernel> denseKernels(const LinearSpec &spec, const Chip &chip) {
   std::vector<LinearKernel> kernels;
   if (!spec.isFP8()) // dp4a
     for (int64_t rows : {1, 4})
@@ -85,21 +117,20 @@ std::vector<LinearKernel> linearKernels(const LinearSpec &spec, const Chip &chip
       spec.isFP8() || splitsOver(divideCeil(spec.n, numerics::fragmentRows(spec.bits)), chip);
   if (splits)
     kernels.push_back(dotKernel(spec, kMatrixRows));
-  // Where several groups of activations share one of the weights, there are sums of both.
-  const bool isNested = spec.groups() > 1 && spec.dotsOfGroup() > 1;
   for (const TileChoice &choice : integerTiles(chip)) {
     if (splits && choice.maxRows <= kMatrixRows)
       continue;
-    GemmTile tile = spec.dotGroups() > 1 ? choice.grouped : choice.plain;
-    if (isNested && tile.rows * tile.columns / tile.threads() > kMostNested)
-      tile = integerTiles(chip)[2].grouped;
+    GemmTile tile = tileOf(spec, choice, chip);
     fillChip(tile, choice.maxRows, spec.n, numerics::fragmentRows(spec.bits), chip);
-    giveWholeBlocks(tile, numerics::fragmentRows(spec.bits));
-    // A group ends where a slab ends.
-    if (spec.dotGroups() > 1 && spec.dotGroup() % tile.slab != 0)
-      tile.slab = numerics::kFragmentColumns;
+    fit(tile, spec);
     kernels.push_back(matrixKernel(spec, tile, choice.maxRows));
   }
+  return kernels;
+}
+
+std::vector<LinearKernel> linearKernels(const LinearSpec &spec, const Chip &chip) {
+  std::vector<LinearKernel> kernels =
+      spec.experts ? expertKernels(spec, chip) : denseKernels(spec, chip);
   for (LinearKernel &kernel : kernels)
     kernel.converts = spec.isFP8() && !chip.multipliesFP8();
   return kernels;
@@ -109,8 +140,10 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const LinearSpec &spec,
                       const LinearKernel &kernel) {
   return getOrEmitKernel(module, kernel.description,
                          [&](KernelBuilder &b, const KernelArguments &arguments) {
-                           if (kernel.form == LinearKernel::Matrix)
-                             emitMatrixLinear(b, spec, kernel, arguments);
+                           if (spec.experts)
+                             emitExpertLinear(b, spec, kernel, arguments);
+                           else if (kernel.form == LinearKernel::Matrix)
+                             emitMatrixLinear(b, spec, kernel, arguments, ownTile(b));
                            else
                              emitDotLinear(b, spec, kernel, arguments);
                          });

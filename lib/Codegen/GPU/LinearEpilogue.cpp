@@ -25,7 +25,8 @@ LinearEpilogue::ColumnTerms LinearEpilogue::columnTerms(Int group, Value n) {
   }
   if (spec.inputZeroPoints && !spec.sumsWeights()) {
     Type type = width == 1 ? b.i32() : Type(b.vec(width, b.i32()));
-    Value index = b.add(b.mul(group, numerics::fragmentScaleRows(spec.n)), n);
+    Value index =
+        b.add(b.mul(group, numerics::fragmentScaleRows(spec.weightRows())), params.rowOf(n));
     terms.sums =
         b.elements(b.load(b.advance(arguments["wsums"], index, b.i32()), type, /*constant=*/true));
   }

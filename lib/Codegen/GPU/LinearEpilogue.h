@@ -26,8 +26,8 @@ public:
   LinearEpilogue(KernelBuilder &b, const LinearSpec &spec, const KernelArguments &arguments,
                  int64_t width, int64_t shift)
       : writer(b, {spec.n, spec.bias, spec.accumulate, spec.output}, arguments, width), b(b),
-        spec(spec), arguments(arguments), params(b, spec, spec.n, spec.k, arguments), width(width),
-        shift(shift) {}
+        spec(spec), arguments(arguments), params(b, spec, spec.weightRows(), spec.k, arguments),
+        width(width), shift(shift) {}
 
   /// The terms of columns n .. of group g; n may be beyond N, not beyond its padding.
   struct ColumnTerms {

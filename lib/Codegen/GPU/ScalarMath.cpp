@@ -10,6 +10,8 @@
 #include "../NormalCdf.h"
 #include "../TanhSeries.h"
 
+#include <limits>
+
 using namespace mlir;
 
 namespace easyquant::gpu {
@@ -34,6 +36,27 @@ Value clampedGate(KernelBuilder &b, Value gate, Value up) {
   up = clamp(up, arith::CmpFPredicate::OLT, -kGateClamp);
   Value slope = b.constant(b.f32(), kGateSlope), one = b.constant(b.f32(), 1.0);
   return b.mulf(b.mulf(gate, logistic(b, b.mulf(gate, slope))), b.addf(up, one));
+}
+
+Value logisticOfCPUs(KernelBuilder &b, Value x) {
+  // Operation by operation what cpu::exp and cpu::logistic are.
+  auto constant = [&](double value) { return b.constant(b.f32(), value); };
+  Value minus = b.negate(x), magic = constant(0x1.8p23);
+  Value rounded = b.fma(minus, constant(0x1.715476p+0), magic);
+  Value n = b.subf(rounded, magic);
+  Value r = b.fma(n, constant(-0x1.62e4p-1), minus);
+  r = b.fma(n, constant(-0x1.7f7d1cp-20), r);
+  Value p = constant(0x1.6a2440p-10);
+  for (double c : {0x1.1239d4p-7, 0x1.5558f2p-5, 0x1.555492p-3, 0x1.fffffcp-2, 1.0, 1.0})
+    p = b.fma(p, r, constant(c));
+  Value exponent = b.shl(b.bitcast(rounded, b.i32()), 23);
+  Value decay = b.bitcast(b.add(b.bitcast(p, b.i32()), exponent), b.f32());
+  auto unless = [&](arith::CmpFPredicate predicate, double bound, double other) {
+    decay = b.select(b.compare(predicate, minus, constant(bound)), constant(other), decay);
+  };
+  unless(arith::CmpFPredicate::OLT, -0x1.5d589ep+6, 0.0);
+  unless(arith::CmpFPredicate::OGT, 0x1.62e42ep+6, std::numeric_limits<float>::infinity());
+  return b.divf(constant(1.0), b.addf(constant(1.0), decay));
 }
 
 Value softCap(KernelBuilder &b, Value x, double bound) {

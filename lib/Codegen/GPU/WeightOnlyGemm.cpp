@@ -29,14 +29,14 @@ namespace {
 class WeightOnlyGemm {
 public:
   WeightOnlyGemm(KernelBuilder &b, const WeightOnlySpec &spec, const GemmTile &tile,
-                 const KernelArguments &arguments)
+                 const KernelArguments &arguments, TilePlace place)
       : b(b), spec(spec), arguments(arguments),
         ring(b,
              {spec.n, spec.k, spec.bits, spec.groupSize,
               spec.groupSize < tile.slab ? 1 : spec.groups(), 2},
              tile, arguments["x"], b.mul(arguments["x_stride"], 2), spec.k * 2, arguments["w"],
-             arguments["rows"]),
-        weights(b, spec, spec.input), params(b, spec, spec.n, spec.k, arguments),
+             arguments["rows"], place),
+        weights(b, spec, spec.input), params(b, spec, spec.weightRows(), spec.k, arguments),
         writer(b, {spec.n, spec.bias, spec.accumulate, spec.output}, arguments, 2),
         hasShortGroups(spec.groups() > 1 && spec.groupSize < tile.slab) {}
 
@@ -277,8 +277,8 @@ void WeightOnlyGemm::emit() {
 }
 
 void emitMatrixLinear(KernelBuilder &b, const WeightOnlySpec &spec, const GemmTile &tile,
-                      const KernelArguments &arguments) {
-  WeightOnlyGemm(b, spec, tile, arguments).emit();
+                      const KernelArguments &arguments, TilePlace place) {
+  WeightOnlyGemm(b, spec, tile, arguments, place).emit();
 }
 
 } // namespace easyquant::gpu

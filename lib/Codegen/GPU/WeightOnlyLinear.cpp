@@ -20,6 +20,8 @@ static std::string symbolName(const WeightOnlySpec &spec) {
   name += fmt::format("_{}", nameOf(spec.input));
   name += spec.bias ? "_bias" : "";
   name += spec.accumulate ? "_accumulate" : "";
+  if (spec.experts)
+    name += fmt::format("_of{}", spec.experts);
   return name + fmt::format("_{}", nameOf(spec.output));
 }
 
@@ -36,6 +38,7 @@ static std::vector<Parameter> parametersOf(const WeightOnlySpec &spec, bool spli
       .writesRows("y")
       .writes("partials", splits)
       .writes("counters", splits)
+      .reads("items", spec.experts > 0)
       .rows();
 }
 
@@ -159,9 +162,32 @@ static WeightOnlyKernel matrixKernel(const WeightOnlySpec &spec, const GemmTile 
   return kernel;
 }
 
+/// Takes a tile to whole blocks of weights, and to the slabs that a chip has room for.
+static void fit(GemmTile &tile, const WeightOnlySpec &spec, const Chip &chip) {
+  giveWholeBlocks(tile, numerics::fragmentRows(spec.bits));
+  // Sixty-four rows of unpacked weights, and sums twice: too many registers for two blocks.
+  if (spec.groups() > 1 && numerics::fragmentRows(spec.bits) == 64 && tile.threads() > 64)
+    tile.blocksPerSM = 1;
+  fitRing(tile, spec, chip);
+}
+
 //===- Choice -------------------------------------------------------------===//
 
+static std::vector<WeightOnlyKernel> expertKernels(const WeightOnlySpec &spec, const Chip &chip) {
+  std::vector<WeightOnlyKernel> kernels;
+  for (const ItemList &list : itemLists(floatTiles(), spec.experts)) {
+    GemmTile tile = spec.groups() > 1 ? list.tiles->grouped : list.tiles->plain;
+    fillChip(tile, list, spec.n, numerics::fragmentRows(spec.bits), chip);
+    fit(tile, spec, chip);
+    kernels.push_back(matrixKernel(spec, tile, list.maxChoices));
+    describeExperts(kernels.back().description, tile, chip);
+  }
+  return kernels;
+}
+
 std::vector<WeightOnlyKernel> weightOnlyKernels(const WeightOnlySpec &spec, const Chip &chip) {
+  if (spec.experts)
+    return expertKernels(spec, chip);
   std::vector<WeightOnlyKernel> kernels;
   for (int64_t rows : {1, 8})
     kernels.push_back(streamKernel(spec, rows, chip));
@@ -180,11 +206,7 @@ std::vector<WeightOnlyKernel> weightOnlyKernels(const WeightOnlySpec &spec, cons
         divideCeil(spec.n, tile.columns) >= chip.multiprocessors)
       continue;
     fillChip(tile, choice.maxRows, spec.n, numerics::fragmentRows(spec.bits), chip);
-    giveWholeBlocks(tile, numerics::fragmentRows(spec.bits));
-    // Sixty-four rows of unpacked weights, and sums twice: too many registers for two blocks.
-    if (spec.groups() > 1 && numerics::fragmentRows(spec.bits) == 64 && tile.threads() > 64)
-      tile.blocksPerSM = 1;
-    fitRing(tile, spec, chip);
+    fit(tile, spec, chip);
     kernels.push_back(matrixKernel(spec, tile, choice.maxRows));
   }
   return kernels;
@@ -195,7 +217,10 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const WeightOnlySpec &spec,
   if (kernel.form == WeightOnlyKernel::Matrix)
     return getOrEmitKernel(module, kernel.description,
                            [&](KernelBuilder &b, const KernelArguments &arguments) {
-                             emitMatrixLinear(b, spec, kernel.tile, arguments);
+                             if (spec.experts)
+                               emitExpertLinear(b, spec, kernel, arguments);
+                             else
+                               emitMatrixLinear(b, spec, kernel.tile, arguments, ownTile(b));
                            });
   KernelBuilder::Values first;
   return getOrEmitKernel(

@@ -22,7 +22,8 @@ static constexpr int kNumberBits = 6; // of scales of two levels
 WeightParams::WeightParams(KernelBuilder &b, const WeightCodec &codec, int64_t rows,
                            int64_t columns, const KernelArguments &arguments)
     : b(b), codec(codec), padded(numerics::fragmentScaleRows(rows)),
-      groups(groupCount(columns, codec.groupSize)), arguments(arguments) {}
+      groups(groupCount(columns, codec.groupSize)), arguments(arguments),
+      first(arguments.find(kFirstWeightRow)) {}
 
 //===- Numbers of few bits ------------------------------------------------===//
 
@@ -102,6 +103,7 @@ WeightParams::Values WeightParams::load(StringRef name, Value index, int64_t cou
 }
 
 WeightParams::Values WeightParams::scales(Int group, Value n, int64_t count) const {
+  n = rowOf(n);
   if (codec.scales != ScaleFormat::UI6)
     return load("wscales", b.add(b.mul(group, padded), n), count, codec.scales);
   Value super = b.add(b.mul(b.div(group, numerics::kSuperGroups), padded), n);
@@ -115,18 +117,18 @@ WeightParams::Values WeightParams::scales(Int group, Value n, int64_t count) con
 }
 
 WeightParams::Values WeightParams::minima(Int group, Value n, int64_t count) const {
-  return load("wminima", b.add(b.mul(group, padded), n), count, codec.scales);
+  return load("wminima", b.add(b.mul(group, padded), rowOf(n)), count, codec.scales);
 }
 
 WeightParams::Values WeightParams::outer(Value n, int64_t count) const {
-  return load("wouter", n, count, ScaleFormat::F32);
+  return load("wouter", rowOf(n), count, ScaleFormat::F32);
 }
 
 //===- Zero points --------------------------------------------------------===//
 
 WeightParams::Values WeightParams::zeros(Int group, Value n, int64_t count) const {
   return llvm::map_to_vector(
-      numbers(this->group("wzeros", codec.bits, group), codec.bits, n, count),
+      numbers(this->group("wzeros", codec.bits, group), codec.bits, rowOf(n), count),
       [&](Value zero) { return centred(zero); });
 }
 
@@ -134,7 +136,7 @@ WeightParams::Values WeightParams::zeroWords(Int group, Value n, Value row, int6
   Value base = this->group("wzeros", codec.bits, group);
   Values words;
   for (const Plane &plane : planesOf(codec.bits)) {
-    Value pointer = fieldsAt(base, plane, n);
+    Value pointer = fieldsAt(base, plane, rowOf(n));
     if (plane.fields() == 1) {
       pointer = b.advance(pointer, row, b.i8());
       for (int64_t i = 0; i < count; ++i) {

@@ -18,11 +18,15 @@
 
 namespace easyquant::gpu {
 
+/// The first row of an expert's weights, a multiple of 64.
+inline constexpr llvm::StringLiteral kFirstWeightRow = "first_weight_row";
+
 class WeightParams {
 public:
   using Values = KernelBuilder::Values;
 
-  /// The weights are `rows` x `columns`.
+  /// The weights are `rows` x `columns`. Rows n below count from kFirstWeightRow on, an argument
+  /// that kernels of experts give their body.
   WeightParams(KernelBuilder &b, const WeightCodec &codec, int64_t rows, int64_t columns,
                const KernelArguments &arguments);
 
@@ -33,6 +37,8 @@ public:
   Values minima(Int group, mlir::Value n, int64_t count) const;
   /// The outer scales of such rows.
   Values outer(mlir::Value n, int64_t count) const;
+  /// Row n of the weights.
+  mlir::Value rowOf(mlir::Value n) const { return first ? b.add(first, n) : n; }
 
   //===- Zero points --------------------------------------------------------===//
   /// The zero points of such rows.
@@ -67,6 +73,7 @@ private:
   const WeightCodec codec;
   const int64_t padded, groups;
   const KernelArguments &arguments;
+  const mlir::Value first; ///< null: 0
 };
 
 } // namespace easyquant::gpu

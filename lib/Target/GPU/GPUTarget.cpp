@@ -7,6 +7,7 @@
 
 #include "easyquant/Target/GPU/GPUTarget.h"
 
+#include "easyquant/Codegen/GPU/Experts.h"
 #include "easyquant/Formats/Manifest.h"
 #include "easyquant/KernelLibrary/KernelLibrary.h"
 #include "easyquant/Numerics/FragmentPacking.h"
@@ -44,7 +45,8 @@ struct GPUFamily final : Family {
                             .rotations = true,
                             .splitAttention = true,
                             .attentionCodes = true,
-                            .keyBasis = true}}) {}
+                            .keyBasis = true},
+                .expertUnit = easyquant::gpu::kExpertUnit}) {}
 
   LayoutAttr layoutFor(SchemeAttr weight, Readers readers) const override {
     // What nobody multiplies with may lie in either order, but that of bytes has not all schemes.

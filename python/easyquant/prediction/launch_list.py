@@ -81,6 +81,8 @@ def read_program(path: Path, chip: str) -> Program:
                 raise UserError(f"{path}: site {launch['site']!r} exchanges data among ranks, whose time is not known here; compile without --tensor-parallel")
             if launch["over"] not in ("rows", "logit_rows", "pieces"):
                 raise UserError(f"{path}: site {launch['site']!r} is over {launch['over']!r}, expected rows, logit_rows or pieces; compile the model again")
+            if "multiple" in launch:
+                raise UserError(f"{path}: site {launch['site']!r} is of a mixture of experts, whose time depends on what tokens choose and is not known here")
             cuts = [entry["pieces"][argument[1] if len(argument) > 1 else 0] for argument in launch["arguments"] if argument[0] == "pieces"]
             offsets = tuple(int(argument[1]) if len(argument) > 1 else 0 for argument in launch["arguments"] if argument[0] == "weights")
             launches.append(ListedLaunch(str(launch["site"]), str(launch["phase"]), kernels[launch["kernel"]],

@@ -16,6 +16,7 @@
 #include "easyquant/Codegen/GPU/Attention.h"
 #include "easyquant/Codegen/GPU/Choose.h"
 #include "easyquant/Codegen/GPU/Embedding.h"
+#include "easyquant/Codegen/GPU/Experts.h"
 #include "easyquant/Codegen/GPU/WeightOnly.h"
 #include "easyquant/Simt/Simt.h"
 

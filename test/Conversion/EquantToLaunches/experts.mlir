@@ -1,7 +1,7 @@
 // Routing is two launches; what experts read and write has top_k rows for each row of the step.
 
 // RUN: easyquant-opt %s --easyquant-launches="target=avx2 max-rows=64" --launch-print | FileCheck %s
-// RUN: not easyquant-opt %s --easyquant-launches=target=sm_80 2>&1 | FileCheck %s --check-prefix=GPU
+// RUN: easyquant-opt %s --easyquant-launches="target=sm_80 max-rows=64" --launch-print | FileCheck %s --check-prefix=GPU
 
 // CHECK-LABEL: func.func @forward(
 // CHECK:         launch.kernel other @choose_experts_2_of_4_renormalized(
@@ -16,9 +16,21 @@
 // CHECK:         launch.kernel other @choose_experts_2_of_4_sigmoid_bias_factors_scale40200000(
 // CHECK:         launch.kernel other @combine_2x8_shared(
 
-// GPU: error: 'lm.route' op has no GPU kernel; compile it with --target cpu
+// On GPUs the linears of experts take lists of items, one for few rows of each and one for many, in a grid that is the same for all.
+// GPU-LABEL: func.func @forward(
+// GPU:         launch.kernel other @kernels::@choose_experts_2_of_4_renormalized(
+// GPU:         %[[ITEMS:.*]] = launch.buffer(%{{.*}}) {multiple = 3 : i64, offset = {{.*}}} : memref<?x8xi32>
+// GPU:         %[[ORDER:.*]] = launch.buffer(%[[ALL:.*]]) {multiple = 2 : i64, offset = {{.*}}} : memref<?xi32>
+// GPU:         launch.kernel other @kernels::@sort_choices_2_of_4_few({{.*}}%[[ORDER]], %[[ITEMS]]{{.*}}rows = array<i64: 1, 64>
+// GPU:         launch.kernel other @kernels::@sort_choices_2_of_4({{.*}}rows = array<i64: 65, 0>
+// GPU:         launch.kernel other @kernels::@gather_8_chosen({{.*}}%[[ORDER]], {{.*}}%[[ALL]])
+// GPU:         launch.kernel gemm @kernels::@linear_8x8_bf16_bf16_of4_f32_mma_16x{{.*}}%[[ITEMS]], %[[ALL]]){{.*}}rows = array<i64: 1, 64>
+// GPU:         launch.kernel gemm @kernels::@linear_8x8_bf16_bf16_of4_f32_mma_64x{{.*}}%[[ITEMS]], %[[ALL]]){{.*}}rows = array<i64: 65, 0>
+// GPU:         launch.kernel other @kernels::@combine_experts_2x8(
+// GPU:         launch.kernel other @kernels::@choose_experts_2_of_4_sigmoid_bias_factors_by40200000(
+// GPU:         launch.kernel other @kernels::@combine_experts_2x8_shared(
 
-ml_program.global private @w(#ml_program.extern : tensor<32x8xf32>) : tensor<32x8xf32> {equant.offset = 0 : i64}
+ml_program.global private @w(#ml_program.extern : tensor<32x8xf32>) : tensor<32x8xf32> {equant.offset = 0 : i64, equant.bf16_offset = 0 : i64}
 
 ml_program.global private @b(#ml_program.extern : tensor<4xf32>) : tensor<4xf32> {equant.offset = 1024 : i64}
 

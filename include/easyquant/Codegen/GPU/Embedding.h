@@ -53,6 +53,7 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const PositionEmbeddingSpec
 ///   x, x_stride, numbers, y, y_stride, rows
 struct GatherSpec {
   int64_t columns = 0;
+  bool chosen = false; ///< a kernel of the step has written the numbers, else the host before it
 };
 Description getOrEmit(mlir::gpu::GPUModuleOp module, const GatherSpec &spec, const Chip &chip);
 

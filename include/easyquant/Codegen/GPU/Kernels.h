@@ -46,6 +46,7 @@
 
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -244,7 +245,7 @@ RowShape rowShape(const RowSpec &spec, int64_t threads = 0);
 /// magnitudes of what it sums, where tensor cores keep the bits of f32, which FP8's may not.
 /// Parameters, those in brackets where the spec has them:
 ///   codes, scales, [sums], [zeros], w, wscales, [wzeros], [wminima], [wsums], [codebook], [bias],
-///   y, y_stride, rows
+///   y, y_stride, [items], rows
 struct LinearSpec : WeightCodec { ///< groupSize: 0 or a multiple of 32; integers, a table, or FP8
   int64_t n = 0, k = 0;
   bool inputZeroPoints = false; ///< of the activations: zeros, and without an inputGroup wsums
@@ -256,7 +257,10 @@ struct LinearSpec : WeightCodec { ///< groupSize: 0 or a multiple of 32; integer
   /// before RescaleSpec scales them. There are no scales and wscales, one group, no bias and no
   /// accumulation.
   bool isPartial = false;
+  int64_t experts = 0; ///< so many linears in one (Experts.h); 0: one
 
+  /// Of the weight, which has those of one expert below those of another.
+  int64_t weightRows() const { return n * std::max<int64_t>(1, experts); }
   int64_t groups() const { return groupCount(k, groupSize); }
   bool isFP8() const { return codes == CodeFormat::F8E4M3FN; }
   /// May a group of the weight have several accumulators, one after the other?

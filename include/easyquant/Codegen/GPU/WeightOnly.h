@@ -39,6 +39,7 @@ namespace easyquant::gpu {
 ///   [bias]    N floats
 ///   y, y_stride
 ///   [partials, counters]  scratch memory of kernels that split K over blocks (WeightOnlyKernel)
+///   [items]   of experts (Experts.h)
 ///   rows
 struct WeightOnlySpec : WeightCodec { ///< bits may be 16: floats of type `input`, without scales;
                                       ///< groupSize: 0, 16 or a multiple of 32
@@ -47,7 +48,10 @@ struct WeightOnlySpec : WeightCodec { ///< bits may be 16: floats of type `input
   bool accumulate = false;   ///< add to y instead of overwriting it: the residual connection
   Float input = Float::BF16; ///< F16 or BF16
   Float output = Float::F32;
+  int64_t experts = 0; ///< so many linears in one (Experts.h); 0: one
 
+  /// Of the weight, which has those of one expert below those of another.
+  int64_t weightRows() const { return n * std::max<int64_t>(1, experts); }
   bool isFloat() const { return bits == 16; }
   int64_t groups() const { return groupCount(k, groupSize); }
 };

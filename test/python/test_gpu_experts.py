@@ -1,0 +1,108 @@
+# Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Mixtures of experts on a simulated GPU: the CPU's logits, batches, checks, and what is refused.
+
+Routers read bf16 on GPUs. The seeds are such that no two experts lie so near each other that it sends a token elsewhere.
+"""
+
+import json
+
+import numpy as np
+import pytest
+
+from easyquant import _runtime
+from helpers import Runner, assert_refused, compile_model, random_llama, random_tokens, run_tool, with_slow, write_model
+from test_gpu_batch import Pair, mix
+
+TARGET = "--target=sm_80,cpu"
+ISA = "--isa=avx2"
+VOCAB = 97
+LOGIT_BOUND = 0.02  # of their largest magnitude, as of other models
+FP4_BOUND = 0.03
+# Packed weights of experts have multiples of 64 outputs.
+SIZES = {"hidden": 64, "heads": 4, "kv_heads": 2, "expert_ffn": 64}
+MODELS = {
+    "qwen3_moe": {"arch": "qwen3_moe", "head_dim": 16, **SIZES},
+    "qwen3_moe, three of five": {"arch": "qwen3_moe", "head_dim": 16, "experts": 5, "num_experts_per_tok": 3, "norm_topk_prob": False, "tied": False, **SIZES},
+    "mixtral": {"arch": "mixtral", "tied": False, **SIZES},
+    "qwen2_moe": {"arch": "qwen2_moe", "ffn": 64, "tied": False, **SIZES},
+}
+SCHEMES = {
+    "W8A8": ["--scheme=W8A8"],
+    "W4A8": ["--scheme=W4A8", "--group-size=32"],
+    "W4A16": ["--scheme=W4A16", "--group-size=32"],
+    "Q4": ["--scheme=Q4"],
+    "none": ["--scheme=none", "--kv-cache=f16"],
+    "MXFP4A16": ["--scheme=MXFP4A16"],
+}
+
+
+@pytest.fixture(scope="module")
+def model(workspace):
+    def make(name):
+        folder = workspace / ("gpu-" + name.replace(" ", "-").replace(",", ""))
+        return folder if folder.exists() else write_model(folder, *random_llama(23, **MODELS[name]))
+
+    return make
+
+
+def assert_close(found, expected, bound=LOGIT_BOUND):
+    assert np.abs(found - expected).max() <= bound * np.abs(expected).max()
+
+
+CASES = [("qwen3_moe", scheme) for scheme in SCHEMES] + [("mixtral", "W8A8"), ("mixtral", "W4A16"), ("qwen3_moe, three of five", "W4A8"), ("qwen2_moe", "W8A8")]
+
+
+@pytest.mark.parametrize("name, scheme", with_slow(CASES, ("qwen3_moe", "none"), ("qwen3_moe", "Q4"), ("mixtral", "W4A16"), ("qwen3_moe, three of five", "W4A8")))
+def test_logits_of_the_cpu(artifact, model, name, scheme):
+    """A prompt, then token by token, where most experts have no row."""
+    out = artifact(model(name), *SCHEMES[scheme], TARGET, ISA)
+    tokens = random_tokens(8, 30, VOCAB)
+    expected = Runner(out, device="cpu").score(tokens)
+    gpu = Runner(out, device="simt")
+    bound = FP4_BOUND if "FP4" in scheme else LOGIT_BOUND
+    assert_close(gpu.score(tokens), expected, bound)
+    gpu.session.reset()
+    gpu.session.prefill(np.asarray(tokens[:20], np.int32))
+    for at in range(20, 24):
+        gpu.session.decode(tokens[at])
+        assert_close(np.array(gpu.session.logits), expected[at], bound)
+
+
+def test_nothing_is_found_by_the_checks(artifact, model):
+    runner = Runner(artifact(model("qwen3_moe"), *SCHEMES["W8A8"], TARGET, ISA), device="simt", context=64, simt_checks=True)
+    runner.session.prefill(np.asarray(random_tokens(0, 20, VOCAB), np.int32))
+    runner.session.decode(5)
+    assert np.isfinite(runner.session.logits).all()
+
+
+@pytest.mark.parametrize("name", ["qwen3_moe", "mixtral"])
+def test_sequences_have_the_bits_of_sessions(artifact, model, name):
+    """Other rows choose other experts, or the same ones."""
+    mix(Pair(_runtime.Model(str(artifact(model(name), *SCHEMES["W8A8"], TARGET, ISA)), device="simt"), 6))
+
+
+def test_launches_are_as_many_for_all_experts(artifact, model):
+    """One for each linear of a layer's experts, whatever is chosen: launches depend on the number of rows alone."""
+    out = artifact(model("qwen3_moe"), *SCHEMES["W8A8"], TARGET, ISA)
+    program = json.loads((out / "program.gpu.json").read_text())["chips"]["sm_80"]
+    for rows in (1, 256):
+        launched = [launch for launch in program["launches"]
+                    if launch["site"] == "model.layers.0.mlp.experts.up_proj" and launch["phase"] == "gemm" and launch["over"] == "rows"
+                    and launch["min_rows"] <= rows * launch["multiple"] and launch["max_rows"] in (0, *range(rows * launch["multiple"], 10**6))]
+        assert [launch["multiple"] for launch in launched] == [2]
+        (factor, per_block), *others = program["kernels"][launched[0]["kernel"]]["grid"]
+        assert factor > 100 and per_block == 0 and others == [[1, 0], [1, 0]]
+
+
+def test_widths_that_kernels_do_not_take(model, tmp_path):
+    """Packed weights of an expert have whole blocks of scales, float ones whole fragments."""
+    narrow = write_model(tmp_path / "narrow", *random_llama(3, **(MODELS["qwen3_moe"] | {"expert_ffn": 24})))
+    refused = run_tool("easyquant-compile", narrow, "-o", tmp_path / "out", "--scheme=W8A8", "--target=sm_80")
+    assert_refused(refused, "site 'model.layers.0.mlp.experts.gate_proj'", "experts of 24 outputs", "64 outputs at a time; leave it float")
+    out = compile_model(narrow, tmp_path / "floats", "--scheme=W8A16", "--ignore=re:experts", TARGET, ISA)
+    tokens = random_tokens(9, 12, VOCAB)
+    assert_close(Runner(out, device="simt").score(tokens), Runner(out, device="cpu").score(tokens))
+    odd = write_model(tmp_path / "odd", *random_llama(3, **(MODELS["qwen3_moe"] | {"expert_ffn": 20})))
+    refused = run_tool("easyquant-compile", odd, "-o", tmp_path / "out", "--scheme=none", "--target=sm_80")
+    assert_refused(refused, "experts of 20 outputs", "8 outputs at a time; compile it with --target cpu")
