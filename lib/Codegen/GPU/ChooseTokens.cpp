@@ -26,12 +26,12 @@ using namespace mlir;
 namespace easyquant::gpu {
 namespace {
 
-constexpr int64_t kWarps = 8, kThreads = 32 * kWarps;
+constexpr int64_t kChoiceWarps = 8, kChoiceThreads = 32 * kChoiceWarps;
 constexpr int64_t kMost = ChooseTokensSpec::kMostCandidates;
 
 /// Bytes of shared memory.
 constexpr int64_t kKeys = 0, kWeights = kKeys + 8 * kMost, kCounts = kWeights + 4 * kMost,
-                  kWarpCounts = kCounts + 4 * 32, kTotal = kWarpCounts + 4 * kWarps,
+                  kWarpCounts = kCounts + 4 * 32, kTotal = kWarpCounts + 4 * kChoiceWarps,
                   kEnds = kTotal + 8;
 
 class ChooseEmitter {
@@ -187,7 +187,7 @@ Value ChooseEmitter::scoreOfBlocks() {
   return b.forLoop(0, 32, 1, b.i32(0), [&](Value i, ValueRange so) -> Values {
     Value trial = b.ori(so[0], b.shl(1, b.sub(31, i)));
     Value own = b.forLoop(
-        b.thread(), blocks, kThreads, b.i32(0), [&](Value block, ValueRange sum) -> Values {
+        b.thread(), blocks, kChoiceThreads, b.i32(0), [&](Value block, ValueRange sum) -> Values {
           Value top = orderedBits(b, b.load(b.advance(tops, block, b.f32()), b.f32()));
           Value reached = arith::ExtUIOp::create(b, b.i32(), reaches(b, top, trial));
           return {b.add(sum[0], reached)};
@@ -217,7 +217,7 @@ Value ChooseEmitter::scoreOfWeight(Value weight) {
 
 Value ChooseEmitter::scan(Value score,
                           llvm::function_ref<void(const LogitPair &, Values, Value)> body) {
-  const int64_t own = divideCeil(blocks, kWarps);
+  const int64_t own = divideCeil(blocks, kChoiceWarps);
   Value first = b.mul(warp, own), end = b.min(b.add(first, own), blocks);
   return b.forLoop(first, end, 32, b.i32(0), [&](Value base, ValueRange so) -> Values {
     Value block = b.add(base, lane);
@@ -261,7 +261,7 @@ Value ChooseEmitter::collect(Value score) {
   b.ifThen(b.equal(lane, 0), [&] { b.store(own, part(kWarpCounts, warp, b.i32())); });
   b.barrier();
   Value before = b.i32(0), count = b.i32(0);
-  for (int64_t other = 0; other < kWarps; ++other) {
+  for (int64_t other = 0; other < kChoiceWarps; ++other) {
     Value theirs = b.load(part(kWarpCounts, other, b.i32()), b.i32());
     before = b.select(b.less(other, warp), b.add(before, theirs), before);
     count = b.add(count, theirs);
@@ -407,7 +407,7 @@ void ChooseEmitter::emit() {
 Description getOrEmit(mlir::gpu::GPUModuleOp module, const ChooseTokensSpec &spec, const Chip &) {
   Description kernel;
   kernel.name = fmt::format("choose_tokens_{}", spec.vocabulary);
-  kernel.threads = kThreads;
+  kernel.threads = kChoiceThreads;
   kernel.grid[0].rowsPerBlock = 1;
   kernel.parameters = Parameters()
                           .reads("kept")

@@ -21,7 +21,7 @@ using namespace mlir;
 
 namespace easyquant::gpu {
 
-static constexpr int64_t kThreads = 128; // of a row
+static constexpr int64_t kCombineThreads = 128; // of a row
 
 static void emitCombine(KernelBuilder &b, const CombineSpec &spec,
                         const KernelArguments &arguments) {
@@ -48,7 +48,7 @@ static void emitCombine(KernelBuilder &b, const CombineSpec &spec,
       added.push_back(b.fma(weight, b.extract(x, static_cast<int64_t>(i)), sum));
     return added;
   };
-  b.forLoop(b.mul(b.thread(), width), spec.columns, kThreads * width, [&](Value column) {
+  b.forLoop(b.mul(b.thread(), width), spec.columns, kCombineThreads * width, [&](Value column) {
     auto addChoices = [&](Value first, int64_t count, Values sums) {
       Values terms, factors;
       for (int64_t i = 0; i < count; ++i) {
@@ -78,7 +78,7 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const CombineSpec &spec, co
   Description kernel;
   kernel.name = fmt::format("combine_experts_{}x{}{}", spec.chosen, spec.columns,
                             spec.shared ? "_shared" : "");
-  kernel.threads = kThreads;
+  kernel.threads = kCombineThreads;
   kernel.grid[0].rowsPerBlock = 1;
   kernel.parameters = Parameters()
                           .reads("places")

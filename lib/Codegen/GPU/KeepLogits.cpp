@@ -21,7 +21,7 @@ using namespace mlir;
 namespace easyquant::gpu {
 namespace {
 
-constexpr int64_t kThreads = 256, kOfThread = 8;
+constexpr int64_t kBlockThreads = 256, kOfThread = 8;
 constexpr int64_t kNotFinite = -1;
 
 class KeepEmitter {
@@ -65,11 +65,11 @@ void KeepEmitter::emit() {
   Value slot = b.add(b.block(0), arguments["first_slot"]);
   Value from = b.rowOf(arguments["logits"], row, spec.vocabulary, b.f32());
   Value to = b.rowOf(arguments["kept"], slot, formats::keptLogits(spec.vocabulary), b.f32());
-  Value first = b.add(b.mul(b.block(1), kThreads * kOfThread), b.thread());
-  const bool isWhole = spec.vocabulary % (kThreads * kOfThread) == 0;
+  Value first = b.add(b.mul(b.block(1), kBlockThreads * kOfThread), b.thread());
+  const bool isWhole = spec.vocabulary % (kBlockThreads * kOfThread) == 0;
   KernelBuilder::Values tokens, inside, values;
   for (int64_t i = 0; i < kOfThread; ++i) {
-    tokens.push_back(b.add(first, i * kThreads));
+    tokens.push_back(b.add(first, i * kBlockThreads));
     inside.push_back(isWhole ? Value() : b.less(tokens[i], spec.vocabulary));
     values.push_back(b.guarded(inside[i], b.constant(b.f32(), 0.0), [&] {
       return b.load(b.advance(from, tokens[i], b.f32()), b.f32());
@@ -89,9 +89,9 @@ void KeepEmitter::emit() {
 Description getOrEmit(mlir::gpu::GPUModuleOp module, const KeepLogitsSpec &spec, const Chip &) {
   Description kernel;
   kernel.name = fmt::format("keep_logits_{}", spec.vocabulary);
-  kernel.threads = kThreads;
+  kernel.threads = kBlockThreads;
   kernel.grid[0].rowsPerBlock = 1;
-  kernel.grid[1].factor = divideCeil(spec.vocabulary, kThreads * kOfThread);
+  kernel.grid[1].factor = divideCeil(spec.vocabulary, kBlockThreads * kOfThread);
   kernel.parameters = Parameters()
                           .reads("logits")
                           .writes("kept")
