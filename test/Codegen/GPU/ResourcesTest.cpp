@@ -117,6 +117,7 @@ std::vector<AttentionSpec> attentions() {
       continue;
     spec.bound = 50;
     spec.sinkLogits = true;
+    spec.window = 1024;
     specs.push_back(spec);
   }
   return specs;
