@@ -118,6 +118,7 @@ std::vector<AttentionSpec> attentions() {
     spec.codes = RowSpec{.columns = spec.heads * headDim, .sums = true, .groupSize = 32};
     spec.bound = 50;
     spec.sinkLogits = true;
+    spec.window = 1024;
     specs.push_back(spec);
   }
   return specs;
