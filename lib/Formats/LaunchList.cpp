@@ -58,7 +58,7 @@ const KindInfo &infoOf(Kind kind) { return kKinds[static_cast<size_t>(kind)]; }
 /// Limits of every GPU.
 constexpr int64_t kMaxThreads = 1024, kMaxSharedBytes = 227 * 1024, kMaxGridX = kMaxInt32,
                   kMaxGridOther = 65535;
-/// Of the rows of a step; what has a row for each choice of an expert has as many as are chosen.
+/// Times as many rows as a step has: a row for each choice of an expert.
 constexpr int64_t kMaxMultiple = 4096;
 /// No program has more; sizes beyond it would not be sums of what fits an int64.
 constexpr int64_t kMaxBytes = int64_t(1) << 50;

@@ -54,7 +54,7 @@ private:
   Values next(ValueRange before);
   /// The sum over all experts of e^(logit - greatest).
   Value sumOfAll(Value greatest);
-  /// Of the lane's choices, from their logits.
+  /// What the lane's choices count, from their logits.
   Values weightsOf(ValueRange chosen);
   Value isChoice(int64_t slot) { return b.less(choiceOf(slot), spec.chosen); }
   /// The lane's choice in a slot.

@@ -7,9 +7,9 @@
 //
 // A counting sort by one block, whose warps have equal runs of the choices, one behind the other.
 // Each counts those of every expert in its run; sums over warps and experts say where those of an
-// expert begin in each run; then each warp goes through its run again. Of 32 choices the lanes with
-// one expert know each other (match.any) and take places in the order of lanes. So places depend on
-// choices alone, and no word is added to by two threads at a time.
+// expert begin in each run; then each warp goes through its run again. Among 32 choices the lanes
+// with one expert know each other (match.any) and take places in the order of lanes. So places
+// depend on choices alone, and no word is added to by two threads at a time.
 //
 // Last, warps make lists of items of the counts, one warp a list.
 //
@@ -51,9 +51,9 @@ private:
   Value load(Value pointer) { return b.load(pointer, b.i32()); }
   Value placeOf(Value choice) { return b.advance(arguments["places"], choice, b.i32()); }
 
-  /// body(choice, expert, rank, takes, count) for the choices of the warp's run: among the 32 of
-  /// a turn `count` have this expert, `rank` of them in front of this one. Counts of the warp
-  /// are brought up to date behind each turn.
+  /// body(choice, expert, rank) for the choices of the warp's run: among the 32 of a turn `rank`
+  /// with this expert are in front of this one. Counts of the warp are brought up to date behind
+  /// each turn.
   void forChoices(llvm::function_ref<void(Value choice, Value expert, Value rank)> body);
   /// The sum of `value` of the lanes below this one, and of all lanes.
   std::pair<Value, Value> sumsBelow(Value value);

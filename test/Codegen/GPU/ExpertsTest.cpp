@@ -37,7 +37,7 @@ struct Sorted {
       ++counts[choices[sorted[place]]];
     }
   }
-  /// Of experts with so many rows each.
+  /// The choices of experts with so many rows each.
   explicit Sorted(std::vector<int64_t> counts) : counts(std::move(counts)) {}
 
   int64_t rows() const { return std::accumulate(counts.begin(), counts.end(), int64_t{0}); }
@@ -205,7 +205,7 @@ TEST(GPUExperts, Choices) {
   for (const ChooseExpertsSpec &spec : specs)
     for (int64_t rows : {1, 6}) {
       std::vector<float> logits(rows * spec.experts), bias(spec.experts), factors(spec.experts);
-      // Rows of equal logits, and of few values: of equal ones the first is chosen.
+      // Rows of equal logits, and of few values; the first of equal ones is chosen.
       for (int64_t i = 0; i < std::ssize(logits); ++i) {
         const int64_t row = i / spec.experts;
         logits[i] = row == 1   ? 0.5f

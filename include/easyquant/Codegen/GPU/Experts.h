@@ -11,11 +11,10 @@
 //
 //   * its weight has the N x K of each expert, one below the other, packed as one weight. N is a
 //     multiple of kExpertUnit, so that scales and zero points of an expert begin where 64 rows do;
-//     of floats of kExpertFloatUnit, the rows of a block of fragments;
-//   * its work is a list of items, which SortChoicesSpec writes: up to T rows of one expert, so
-//   that
-//     weights of experts without rows are not read. A block takes items and tiles of columns in
-//     turns, as many blocks as the chip has room for. The grid depends on nothing that is chosen;
+//     float weights have a multiple of kExpertFloatUnit, the rows of a block of fragments;
+//   * its work is a list of items, which SortChoicesSpec writes: up to T rows of one expert. So
+//     weights of experts without rows are not read. As many blocks as the chip has room for take
+//     items and tiles of columns in turns. The grid depends on nothing that is chosen;
 //   * there is a list for each T of kItemRows, for few rows of an expert and for many. All kernels
 //     of a spec sum over K in one order, with LinearSpec and WeightOnlySpec for tiles in shared
 //     memory: which other rows chose an expert changes no bit of a row.
@@ -34,7 +33,7 @@
 
 namespace easyquant::gpu {
 
-/// Rows of weights that an expert has a multiple of: of codes, and of floats.
+/// Rows of weights that an expert has a multiple of, where they are codes and where floats.
 inline constexpr int64_t kExpertUnit = 64, kExpertFloatUnit = 8;
 /// Rows of an item of each list at most.
 inline constexpr std::array<int64_t, 2> kItemRows = {16, 64};

@@ -259,7 +259,7 @@ struct LinearSpec : WeightCodec { ///< groupSize: 0 or a multiple of 32; integer
   bool isPartial = false;
   int64_t experts = 0; ///< so many linears in one (Experts.h); 0: one
 
-  /// Of the weight, which has those of one expert below those of another.
+  /// Rows of the weight, which has those of one expert below those of another.
   int64_t weightRows() const { return n * std::max<int64_t>(1, experts); }
   int64_t groups() const { return groupCount(k, groupSize); }
   bool isFP8() const { return codes == CodeFormat::F8E4M3FN; }

@@ -50,7 +50,7 @@ struct WeightOnlySpec : WeightCodec { ///< bits may be 16: floats of type `input
   Float output = Float::F32;
   int64_t experts = 0; ///< so many linears in one (Experts.h); 0: one
 
-  /// Of the weight, which has those of one expert below those of another.
+  /// Rows of the weight, which has those of one expert below those of another.
   int64_t weightRows() const { return n * std::max<int64_t>(1, experts); }
   bool isFloat() const { return bits == 16; }
   int64_t groups() const { return groupCount(k, groupSize); }
