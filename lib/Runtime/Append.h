@@ -118,8 +118,9 @@ private:
 
   Batch &batch;
   const int64_t vocabulary;
-  /// Layers have a recurrent state, and the cache has nothing of how a text was cut: then a sequence
-  /// may be in a step several times, each time with the state that the time before has left.
+  /// Layers have a recurrent state, and the cache has nothing of how a text was cut: then a
+  /// sequence may be in a step several times, each time with the state that the time before has
+  /// left.
   const bool cutsAnywhere;
   std::vector<Work> works;
   std::vector<Piece> pieces; ///< of the next step

@@ -136,7 +136,7 @@ def test_kernels_and_opcodes_that_are_not_known(program):
 
 
 @pytest.mark.parametrize("kernel, memory, blocks", [
-    # Of 2048 columns a token and its result, two rows that are kept read and written, and the weights.
+    # A token of 2048 columns and its result, two rows that are kept read and written, and the weights.
     ("conv1d_2048x3_of4096_silu", 16 * 2048 * 4 * (2 + 4) + 2048, 16),
     # 32 heads of 128 x 128 numbers read and written, two keys for each of 16 heads, values, results, a decay and a strength.
     ("gated_delta_16x128_32x128_tiled_of524288", 16 * 4 * (2 * 32 * 128 * 128 + 2 * 16 * 128 + 32 * (2 * 128 + 2)) + 2048, 528),

@@ -343,8 +343,9 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const GatedDeltaSpec &spec,
       fmt::format("gated_delta_{}x{}_{}x{}{}_of{}", spec.keyHeads, spec.keyDim, spec.valueHeads,
                   spec.valueDim, spec.tiled ? "_tiled" : "", spec.stateValues);
   kernel.threads = kDeltaThreads;
-  // All of a grid's blocks are resident: they take turns with the items of a step.
-  kernel.blocksPerSM = 4;
+  // All of a grid's blocks are resident: they take turns with the items of a step. Longer keys than
+  // 128 take more registers on their way to shared memory.
+  kernel.blocksPerSM = shape.lanes == 8 ? 4 : 2;
   kernel.beginsNext = false;
   kernel.grid[0].factor = kernel.blocksPerSM * chip.multiprocessors;
   kernel.parameters = Parameters()
