@@ -288,7 +288,6 @@ void Append::takeKept() noexcept {
   auto row = batch.executor->deviceLogits()->lastStep().begin();
   for (const Piece &piece : pieces)
     if (!piece.isFollowed) {
-      batch.drop(piece.work->onDevice);
       piece.work->onDevice = {row->slot, row->greatest.bits};
       ++row;
     }
@@ -329,6 +328,9 @@ Result<void> Append::runStep() {
   Result<float *> logits = placeLogits();
   if (!logits)
     return Unexpected(logits.error());
+  if (!*logits) // a work has one row at a time, beside what its sequence has
+    for (const Piece &piece : pieces)
+      batch.drop(piece.work->onDevice);
   if (auto ran = batch.executor->step(steps, logitRows, *logits, watch); !ran)
     return ran;
   for (const Piece &piece : pieces) // also of what comes to nothing: the cache has seen it
