@@ -285,6 +285,7 @@ Value ChooseEmitter::unitsOfCandidates(Value count) {
   Value own = b.forLoop(lane, count, 32, wide(0), [&](Value i, ValueRange so) -> Values {
     return {b.createOrFold<arith::AddIOp>(so[0], unitsOf(b.load(weightPlace(i), b.f32())))};
   })[0];
+  b.warpBarrier();
   return warpSumWide(b, own);
 }
 
@@ -299,6 +300,10 @@ Value ChooseEmitter::target(Value total) {
 /// it may lack. Two values: how many candidates there are, and whether they are all that is needed.
 ChooseEmitter::Values ChooseEmitter::collectEnough() {
   const Values begin = {b.i32(0), no(), yes()}; // the last one: whether to go on
+  // All tokens of a small vocabulary are candidates in the end.
+  auto takesAll = [&](Value round, Value otherwise, Value all) {
+    return vocabulary <= kMost ? b.select(b.equal(round, 0), otherwise, all) : otherwise;
+  };
   Values found = b.forLoop(0, 2, 1, begin, [&](Value round, ValueRange so) -> Values {
     return b.guardedAll(so[2], so, [&]() -> Values {
       Value byBlocks = b.guarded(choice.hasTopK, b.i32(0), [&] { return scoreOfBlocks(); });
@@ -306,14 +311,16 @@ ChooseEmitter::Values ChooseEmitter::collectEnough() {
         Value missing =
             product(b.createOrFold<arith::SubFOp>(number(1), choice.topP), totalOfRow());
         Value share = b.select(b.equal(round, 0), number(0x1p-6), number(0x1p-10));
-        return scoreOfWeight(
-            arith::TruncFOp::create(b, b.f32(), product(missing, share)).getResult());
+        Value least =
+            scoreOfWeight(arith::TruncFOp::create(b, b.f32(), product(missing, share)).getResult());
+        return takesAll(round, least, b.i32(0));
       });
       Value count = collect(score);
       Value fits = b.less(count, kMost + 1);
       Value isNucleus = b.both(fits, notThe(choice.hasTopK));
       Value isEnough = b.guarded(isNucleus, fits, [&] {
-        return reaches(b, unitsOfCandidates(count), target(totalOfRow()));
+        Value reached = reaches(b, unitsOfCandidates(count), target(totalOfRow()));
+        return takesAll(round, reached, yes());
       });
       return {count, isEnough, b.both(isNucleus, notThe(isEnough))};
     });
@@ -330,6 +337,7 @@ Value ChooseEmitter::border(Value count, Value target, llvm::function_ref<Value(
       Value counted = b.select(reaches(b, keyOf(i), trial), amount(i), wide(0));
       return {b.createOrFold<arith::AddIOp>(sum[0], counted)};
     })[0];
+    b.warpBarrier();
     return {b.select(reaches(b, warpSumWide(b, own), target), trial, so[0])};
   })[0];
 }
@@ -340,6 +348,7 @@ void ChooseEmitter::keepFrom(Value count, Value key) {
     b.ifThen(notThe(reaches(b, keyOf(i), key)),
              [&] { b.store(b.constant(b.f32(), 0.0), weightPlace(i)); });
   });
+  b.warpBarrier();
 }
 
 Value ChooseEmitter::sumOfCandidates(Value count) {
@@ -367,6 +376,7 @@ void ChooseEmitter::drawOfCandidates(Value count) {
     b.ifThen(b.compare(Compare::OLT, z, choice.least),
              [&] { b.store(b.constant(b.f32(), 0.0), weightPlace(i)); });
   });
+  b.warpBarrier();
   Value reached = product(draw(), sumOfCandidates(count));
   Values drawn = b.forLoop(
       0, count, 32, {number(0), b.i32(0), no()}, [&](Value base, ValueRange so) -> Values {
@@ -390,14 +400,15 @@ void ChooseEmitter::drawOfCandidates(Value count) {
 
 void ChooseEmitter::emit() {
   b.ifThen(b.less(b.thread(), 32), [&] { b.store(b.i32(0), part(kCounts, b.thread(), b.i32())); });
-  b.ifThen(b.both(isFirstWarp, notThe(choice.hasTopK)), [&] {
-    Value total = addUp();
+  b.ifThen(isFirstWarp, [&] {
+    Value total = b.guarded(notThe(choice.hasTopK), number(0), [&] { return addUp(); });
     b.ifThen(b.equal(lane, 0), [&] { b.store(total, part(kTotal, 0, f64())); });
   });
   b.ifThen(b.both(isFirstWarp, choice.isWhole), [&] { drawOfRow(); });
   b.ifThen(notThe(choice.isWhole), [&] {
     b.barrier();
     Values collected = collectEnough();
+    b.barrier(); // all are through with the weights
     b.ifThen(b.both(isFirstWarp, collected[1]), [&] { drawOfCandidates(collected[0]); });
     b.ifThen(b.both(isFirstWarp, notThe(collected[1])),
              [&] { answer(b.i32(formats::kLeftToHost)); });
