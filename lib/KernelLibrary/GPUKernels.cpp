@@ -207,6 +207,13 @@ LogicalResult GPULauncher::linear(LaunchBuilder &b, equant::PackedLinearOp op,
                       });
 }
 
+/// Does it choose experts, or weigh what they give?
+static bool isRouter(Operation *linear) {
+  return llvm::any_of(linear->getUsers(), [](Operation *user) {
+    return isa<lm::RouteOp, lm::CombineOp>(user) || (isa<lm::MultiplyOp>(user) && isRouter(user));
+  });
+}
+
 LogicalResult GPULauncher::floatLinear(LaunchBuilder &b, Operation *op, const KernelOps &kernel,
                                        easyquant::gpu::WeightOnlySpec spec, Value experts,
                                        Arguments &arguments) const {
@@ -217,8 +224,14 @@ LogicalResult GPULauncher::floatLinear(LaunchBuilder &b, Operation *op, const Ke
     return expertLinear(b, op, kernel, spec, experts, arguments);
   spec.accumulate = bool(kernel.next<lm::AddOp>());
   arguments.set("y", b.linearResult(kernel, b.rows(input)));
+  std::vector<easyquant::gpu::WeightOnlyKernel> choices = weightOnlyKernels(spec, chip);
+  // Sums in one order, that of all kernels by tiles: other rows of a step send no row to others.
+  if (isRouter(op))
+    llvm::erase_if(choices, [](const easyquant::gpu::WeightOnlyKernel &choice) {
+      return choice.form == easyquant::gpu::WeightOnlyKernel::Stream;
+    });
   return forRowRanges(
-      b, weightOnlyKernels(spec, chip),
+      b, choices,
       [&](const easyquant::gpu::WeightOnlyKernel &choice, RowRange range, int64_t most) {
         if (choice.partialBytes(most) > 0) {
           arguments.set("partials", b.scratch(choice.partialBytes(most), /*perThread=*/false));

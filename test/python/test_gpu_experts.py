@@ -11,7 +11,9 @@ import json
 import numpy as np
 import pytest
 
+from easyquant import _runtime
 from helpers import Runner, assert_refused, random_llama, random_tokens, run_tool, write_model
+from test_gpu_batch import Pair, mix
 
 TARGET = "--target=sm_80,cpu"
 ISA = "--isa=avx2"
@@ -65,6 +67,11 @@ def test_nothing_is_found_by_the_checks(artifact, model):
     runner.session.prefill(np.asarray(random_tokens(0, 20, VOCAB), np.int32))
     runner.session.decode(5)
     assert np.isfinite(runner.session.logits).all()
+
+
+def test_sequences_have_the_bits_of_sessions(artifact, model):
+    """Other rows choose other experts, or the same ones."""
+    mix(Pair(_runtime.Model(str(artifact(model("qwen3_moe"), *SCHEMES["W8A8"], TARGET, ISA)), device="simt"), 6))
 
 
 def test_launches_are_as_many_for_all_experts(artifact, model):
