@@ -93,7 +93,7 @@ Architecture formats::gemma4() {
       "(`enable_moe_block`): softmax, the greatest `top_k_experts`, made to sum to 1, and a number "
       "for each expert that its result is times";
   a.refused =
-      "26B-A4B on GPUs; of E2B and E4B caches of codes and "
+      "of E2B and E4B caches of codes and "
       "what runs calibration text; the parts for pictures and sound of `gemma4`, which are left "
       "out";
   a.proof = "the oracle, transformers, llama.cpp";

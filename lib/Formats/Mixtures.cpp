@@ -115,7 +115,7 @@ Architecture formats::gptOss() {
       "biases of attention, router and experts; a clamped gate; a learned logit in the "
       "softmax of every head; windows in every second layer or by `layer_types`; YaRN, of "
       "GGUF without truncated ends, which llama.cpp truncates";
-  a.refused = "other values of `swiglu_limit`; GPUs";
+  a.refused = "other values of `swiglu_limit`";
   a.proof = "the oracle, transformers, llama.cpp";
   a.intermediateSize.otherwise = 2880;
   a.numKVHeads.otherwise = 8;
@@ -151,7 +151,7 @@ Architecture formats::lfm2Moe() {
               "`num_dense_layers`: the greatest `num_experts_per_tok` of sigmoids and a bias that "
               "only chooses, made to sum to 1 by `norm_topk_prob`";
   a.refused = "other values of `norm_topk_prob`, `routed_scaling_factor` and `use_expert_bias` to "
-              "GGUF; GPUs";
+              "GGUF";
   a.proof = "the oracle, transformers, llama.cpp";
   a.intermediateSize.otherwise = 7168;
   a.numLayers.otherwise = 32;
@@ -183,7 +183,7 @@ Architecture formats::qwen35Moe() {
   a.summary = "qwen3_5_text with a mixture of experts in place of every MLP: softmax over all "
               "experts, the greatest `num_experts_per_tok`, made to sum to 1, and an expert that "
               "computes all rows, behind a sigmoid gate; also the text part of `qwen3_5_moe`";
-  a.refused = "GPUs; the part for pictures of `qwen3_5_moe`, which is left out";
+  a.refused = "the part for pictures of `qwen3_5_moe`, which is left out";
   a.proof = "the oracle, transformers, llama.cpp";
   a.intermediateSize = {"moe_intermediate_size", 512};
   a.numLayers.otherwise = 40;

@@ -146,9 +146,6 @@ std::string targets::whyNoKernel(const Family &family, int64_t n, int64_t k, Sch
 }
 
 std::string targets::whyNoExperts(const Family &family, int64_t n, bool isPacked) {
-  if (family.expertUnit == 0)
-    return family.title +
-           " have no kernels for mixtures of experts yet; compile it with --target cpu";
   if (!isPacked || n % family.expertUnit == 0)
     return "";
   return "it has experts of " + std::to_string(n) + " outputs, and " + family.title +

@@ -382,7 +382,6 @@ def test_a_page_is_the_sum_of_its_layers(artifact, model):
 
 def test_other_targets_and_ranks(model, tmp_path):
     for name, options, expected in (
-        ("experts", ["--target=sm_80"], ["model.layers.0.experts.gate_proj", "GPUs have no kernels for mixtures of experts yet", "--target cpu"]),
         ("shared projections", ["--tensor-parallel=2"], ["has 1 key-value heads, which 2 ranks cannot share", "legal degrees of tensor parallelism: 1"]),
         ("E2B in small", ["--tensor-parallel=2"], ["has 1 key-value heads, which 2 ranks cannot share", "legal degrees of tensor parallelism: 1"])):
         result = run_tool("easyquant-compile", model(name), "-o", tmp_path / "out", "--scheme=W8A8", *options)

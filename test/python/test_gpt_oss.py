@@ -274,7 +274,6 @@ def test_refused_models(model, tmp_path):
 
 
 @pytest.mark.parametrize("options, expected", [
-    (["--scheme=none", "--target=sm_80"], ["model.layers.0.mlp.experts.gate_proj", "GPUs have no kernels for mixtures of experts yet", "--target cpu"]),
     (["--scheme=W8A8", "--tensor-parallel=2"], ["experts.gate_proj", "32 output features of experts in panels of 32", "legal degrees of tensor parallelism: 1"]),
     (["--scheme=W4A16", "--export=compressed-tensors"], ["gpt_oss", "mixtures of experts, which are not exported"]),
 ])

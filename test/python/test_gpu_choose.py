@@ -57,8 +57,8 @@ def test_tokens_are_those_of_the_host(folder, name):
     for _ in range(6):
         found = choose(batch, ids, name, on_host=False)
         assert found == choose(batch, ids, name, on_host=True)
-        seen |= {token for token, _ in found}
-        batch.append([(id, [token]) for id, (token, _) in zip(ids, found, strict=True)])
+        seen |= {token for token, *_ in found}
+        batch.append([(id, [token]) for id, (token, *_) in zip(ids, found, strict=True)])
     assert len(seen) > 3
 
 
@@ -77,8 +77,8 @@ def test_logits_stay_with_sequences(folder):
         """First the choice, then the logits, which are read by it."""
         going = [id for id in sessions if batch.position(id) > 0]
         for name in ("temperature", "greedy"):
-            for id, (token, _) in zip(going, choose(batch, going, name, on_host=False), strict=True):
-                [(expected, _)] = batch.choose([(id, _runtime.Sampler(seed=100 + id, **SETTINGS[name]), sessions[id].logits, batch.position(id))])
+            for id, (token, *_) in zip(going, choose(batch, going, name, on_host=False), strict=True):
+                [(expected, *_)] = batch.choose([(id, _runtime.Sampler(seed=100 + id, **SETTINGS[name]), sessions[id].logits, batch.position(id))])
                 assert token == expected
         for id in going[::2]:
             np.testing.assert_array_equal(batch.logits(id), sessions[id].logits)
@@ -128,7 +128,7 @@ def test_logits_that_are_not_finite_end_their_sequence_alone(artifact, workspace
     for id in ids[1:]:
         np.testing.assert_array_equal(batch.logits(id), control.logits(id))
     # It has the logits of its last good token.
-    [(token, _)] = batch.choose([(ids[0], _runtime.Sampler())])
+    [(token, *_)] = batch.choose([(ids[0], _runtime.Sampler())])
     assert token == batch.logits(ids[0]).argmax()
     assert batch.append([(ids[0], [5])]) == [None]
     np.testing.assert_allclose(batch.logits(ids[0]), control.logits(ids[0]), atol=1e-2 * np.abs(control.logits(ids[0])).max())
@@ -144,7 +144,7 @@ ids = [batch.add() for _ in range(16)]
 batch.append([(id, [1 + id]) for id in ids])
 told = []
 for step in range(steps):
-    tokens = [token for token, _ in batch.choose([(id, _runtime.Sampler(seed=100 * step + id, **settings)) for id in ids])]
+    tokens = [token for token, *_ in batch.choose([(id, _runtime.Sampler(seed=100 * step + id, **settings)) for id in ids])]
     told.append(tokens)
     batch.append([(id, [token]) for id, token in zip(ids, tokens)])
 print(told)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from easyquant import _runtime
-from helpers import Runner, assert_refused, random_llama, random_tokens, run_tool, write_model
+from helpers import Runner, assert_refused, random_gemma4, random_lfm2, random_llama, random_qwen35, random_tokens, run_tool, write_model
 from test_gpu_batch import Pair, mix
 
 TARGET = "--target=sm_80,cpu"
@@ -60,6 +60,25 @@ def test_logits_of_the_cpu(artifact, model, name, scheme, seed):
     for at in range(10, 12):
         gpu.session.decode(tokens[at])
         np.testing.assert_array_equal(gpu.session.logits, found[at])
+
+
+OTHERS = {
+    "gpt_oss": lambda: random_llama(6, **SIZES | {"arch": "gpt_oss", "head_dim": 16}),
+    "lfm2_moe": lambda: random_lfm2(3, hidden=64, ffn=64, heads=4, kv_heads=2, expert_ffn=64, experts=8),
+    "gemma4": lambda: random_gemma4(5, hidden=64, ffn=64, enable_moe_block=True, num_experts=8, top_k_experts=2, moe_intermediate_size=64),
+    # Decays and strengths of its gated delta nets are bf16 on GPUs: a state keeps the difference.
+    "qwen3_5_moe": lambda: random_qwen35(4, hidden=64, ffn=64, experts=5, expert_ffn=64),
+}
+
+
+@pytest.mark.parametrize("scheme", ["W8A8", pytest.param("none", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", OTHERS)
+def test_architectures_with_experts(workspace, artifact, name, scheme):
+    """Beside what else they have."""
+    folder = workspace / f"gpu-other-{name}"
+    out = artifact(folder if folder.exists() else write_model(folder, *OTHERS[name]()), *SCHEMES.get(scheme, ["--scheme=none", "--kv-cache=f16"]), TARGET, ISA)
+    tokens = random_tokens(8, 14, VOCAB)
+    assert_close(Runner(out, device="simt").score(tokens), Runner(out, device="cpu").score(tokens), 0.1 if name == "qwen3_5_moe" else LOGIT_BOUND)
 
 
 def test_nothing_is_found_by_the_checks(artifact, model):

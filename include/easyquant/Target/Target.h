@@ -108,7 +108,7 @@ public:
   /// Programs have an entry for a head that drafts.
   const bool hasDraftHead;
   const Fusions fusions;
-  /// Packed weights of experts have a multiple of so many outputs; 0: no kernels take experts.
+  /// Packed weights of experts have a multiple of so many outputs.
   const int64_t expertUnit;
 
   /// What a user may write behind `--target`.
@@ -147,7 +147,7 @@ protected:
     bool hasRecurrentState = false, hasDraftHead = false;
     WeightsFile file;
     Fusions fusions;
-    int64_t expertUnit = 0;
+    int64_t expertUnit = 1;
   };
   explicit Family(Facts facts);
 };
