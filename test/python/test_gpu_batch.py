@@ -237,7 +237,7 @@ def test_bytes_that_a_decode_step_uploads(open_model, name):
 
 
 def test_a_long_prompt_is_one_step(open_model):
-    """Of up to 4,096 rows, where CPUs take 512."""
+    """A step has up to 4,096 rows, where CPUs take 512."""
     model = open_model("long llama")
     assert model.manifest["gpu"]["max_rows"] == 4096
     launches = []

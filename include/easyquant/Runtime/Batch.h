@@ -282,8 +282,8 @@ private:
   /// Gives back the pages behind those of its tokens.
   void trim(Sequence &sequence) noexcept;
   float *logitsRow(const Buffer &rows, int64_t row) const;
-  /// Those of a sequence that has any, once they are in memory of this machine. Error: what the
-  /// device says.
+  /// The logits of a sequence that has any, once they are in memory of this machine. Error: what
+  /// the device says.
   Result<const float *> readLogits(const Sequence &sequence) const;
   /// A sequence has none then.
   void dropLogits(Sequence &sequence) noexcept;

@@ -18,7 +18,7 @@ using namespace mlir;
 
 namespace easyquant::gpu {
 
-/// Of shared memory: what tells all threads whether the block is the last.
+/// The part of shared memory that tells all threads whether the block is the last.
 static constexpr int64_t kLastBytes = 16;
 
 int64_t bytesForCodes(const AttentionSpec &spec, const AttentionTile &tile) {

@@ -48,7 +48,7 @@ private:
 
 void KeepEmitter::report(Value slot, Value order, Value token) {
   Value most = b.warpMaxUnsigned(order);
-  // Of equal ones the first token, whose complement is the greatest.
+  // Among equal ones the first token counts, whose complement is the greatest.
   Value behind = b.select(b.equal(order, most), b.xori(token, -1), b.i32(0));
   Value low = b.warpMaxUnsigned(behind);
   low = b.select(b.equal(most, kNotFinite), b.i32(kNotFinite), low);

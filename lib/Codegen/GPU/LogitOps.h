@@ -36,7 +36,7 @@ mlir::Value toDouble(KernelBuilder &b, mlir::Value x);
 
 /// A choice, and what its row is weighed by.
 struct ChoiceOfRow {
-  /// Of `choices`, `settings` and `greatest` of a kernel.
+  /// Reads `choices`, `settings` and `greatest` of a kernel.
   ChoiceOfRow(KernelBuilder &b, const KernelArguments &arguments, mlir::Value row);
 
   mlir::Value slot, drawLow, drawHigh;

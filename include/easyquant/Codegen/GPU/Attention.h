@@ -127,8 +127,8 @@ struct AttentionTile {
   /// Warps that share the dimensions of a result, of heads so wide that one has too few registers
   /// for them.
   int64_t columnWarps = 1;
-  /// Tiles of cached tokens that are in shared memory or on their way there, in the matrix form; of
-  /// a cache of codes as they are in it. 1: keys and values come one after the other.
+  /// Tiles of cached tokens that are in shared memory or on their way there, in the matrix form.
+  /// Codes are there as they are in the cache. 1: keys and values come one after the other.
   int64_t stages = 1;
   int64_t threads() const { return 32 * warps; }
 };

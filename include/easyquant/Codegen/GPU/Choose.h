@@ -28,8 +28,8 @@ struct KeepLogitsSpec {
 };
 Description getOrEmit(mlir::gpu::GPUModuleOp module, const KeepLogitsSpec &spec, const Chip &chip);
 
-/// For each of `rows` formats::TokenChoices: of each block of formats::kLogitBlock logits of its
-/// row the greatest, and the sum of the weights. Parameters:
+/// For each of `rows` formats::TokenChoices, the greatest logit and the sum of the weights of each
+/// block of formats::kLogitBlock logits of its row. Parameters:
 ///   kept, greatest, choices, settings, tops, sums, rows
 /// settings are formats::ChoiceSettings; tops and sums are rows x blocks floats.
 struct WeighLogitsSpec {

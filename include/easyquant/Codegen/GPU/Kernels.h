@@ -217,7 +217,7 @@ struct RowShape {
   int64_t vectors;  ///< of a thread, whole runs, the last ones perhaps beyond the row's end
   bool inRegisters; ///< the row is read once and kept
 };
-/// `threads`: of a row; 0: as many as suit it.
+/// A row has `threads` threads; 0: as many as suit it.
 RowShape rowShape(const RowSpec &spec, int64_t threads = 0);
 
 //===- Linears on codes of activations ------------------------------------===//
