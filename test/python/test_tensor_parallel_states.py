@@ -237,8 +237,10 @@ def test_simulated_gpus_share_one_weight_for_several_projections(model, tmp_path
 def test_simulated_gpus_share_what_layers_keep(model, tmp_path, name):
     """Decays and strengths in codes, whose sums are exact."""
     recipe = tmp_path / "recipe.json"
-    recipe.write_text(json.dumps({"method": "absmax", "scheme": "W8A8", "sites": [{"match": "re:in_proj_[ab]$", "scheme": "W8A8"}]}))
-    options = [ISA, f"--recipe={recipe}" if name == "qwen3_5" else "--scheme=W8A8", "--target=sm_80,cpu"]
+    recipe.write_text(json.dumps({"method": "absmax", "scheme": "W8A8", "activation_basis": "plain", "sites": [{"match": "re:in_proj_[ab]$", "scheme": "W8A8"}]}))
+    # Blocks of the rotated basis lie within the columns of one rank.
+    scheme = [f"--recipe={recipe}"] if name == "qwen3_5" else ["--scheme=W8A8", "--hadamard-block=16"]
+    options = [ISA, *scheme, "--target=sm_80,cpu"]
     expected, found = (logits_of(ranks, compile_model(model(name), tmp_path / str(ranks), *options, "--tensor-parallel", ranks), tmp_path, device="simt",
                                  tokens=TOKENS[:60]) for ranks in (1, 2))  # fmt: skip
     assert found[0] == expected[0] and found[1].tobytes() == expected[1].tobytes()
