@@ -36,11 +36,12 @@
 // PTX: ld.global.v
 // PTX: ld.global.nc
 // PTX-LABEL: .visible .entry linear_96x64_i8_q_f32_dot_1(
-// PTX-NOT: launch_dependents
+// PTX: griddepcontrol.launch_dependents;
 // PTX: griddepcontrol.wait;
 // PTX: ld.global.nc.v4
 // PTX: dp4a.s32.s32
 // PTX-LABEL: .visible .entry linear_96x64_i8_q_f32_mma_32x32x128(
+// PTX-NOT: launch_dependents
 // PTX: cp.async.cg.shared.global [{{.*}}], [{{.*}}], 16
 // PTX: cp.async.wait_group 2;
 // PTX: bar.sync 0;
