@@ -159,7 +159,7 @@ static int64_t vocabularyOf(func::FuncOp forward) {
 
 LogicalResult EmitGPUProgram::convert(ChipCode &code) {
   OpPassManager pm(ModuleOp::getOperationName());
-  buildLaunchesPipeline(pm, {code.name(), maxRows, kvCache});
+  buildLaunchesPipeline(pm, {code.name(), stepRows, kvCache});
   if (failed(runPipeline(pm, code.module)) || failed(verify(code.module)))
     return failure();
   FailureOr<formats::LaunchList> launches = easyquant::gpu::toLaunchList(code.module);

@@ -27,7 +27,8 @@ def EmitGPUProgram : Pass<"easyquant-emit-gpu-program", "::mlir::ModuleOp"> {
     Option<"output", "output", "std::string", "\"\"", "folder of the artifact">,
     ListOption<"chips", "target", "std::string", "chips, such as sm_80; docs/Targets.md lists them">,
     // A chip is filled by more rows than a CPU.
-    Option<"maxRows", "max-rows", "int64_t", "4096", "most tokens of one step of all sequences; buffers are planned for it">,
+    Option<"stepRows", "max-rows", "int64_t", "4096",
+           "most tokens of one step of all sequences; buffers are planned for it (default: 4096)">,
     KVCache,
   ];
   let dependentDialects = [
