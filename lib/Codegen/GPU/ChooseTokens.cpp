@@ -420,6 +420,7 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const ChooseTokensSpec &spe
   kernel.name = fmt::format("choose_tokens_{}", spec.vocabulary);
   kernel.threads = kChoiceThreads;
   kernel.grid[0].rowsPerBlock = 1;
+  kernel.blocksPerSM = 1; // there are few, for which ptxas shall spill nothing
   kernel.parameters = Parameters()
                           .reads("kept")
                           .reads("greatest")
