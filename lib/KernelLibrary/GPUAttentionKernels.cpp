@@ -112,7 +112,8 @@ LogicalResult GPULauncher::attention(LaunchBuilder &b, Operation *op,
   Operation *last = kernel.ops.back();
   if (isa<arith::TruncFOp>(last))
     spec.output = kBF16;
-  if (auto quantize = dyn_cast<equant::QuantizeRowsOp>(last))
+  auto quantize = dyn_cast<equant::QuantizeRowsOp>(last);
+  if (quantize && spec.headDim <= easyquant::gpu::kMostCodedHeadDim)
     spec.codes = codesOf(quantize, spec.heads * spec.headDim);
   auto launches = attentionLaunches(spec, chip);
   if (!launches)
@@ -140,14 +141,14 @@ LogicalResult GPULauncher::attention(LaunchBuilder &b, Operation *op,
     arguments.set("k", *key);
     arguments.set("v", b[op->getOperand(2)]);
   }
-  if (auto quantize = dyn_cast<equant::QuantizeRowsOp>(last)) {
-    arguments.set("x", b.buffer(op->getResult(0).getType(), b.rows(*query)));
+  Value rows = quantize ? b.buffer(op->getResult(0).getType(), b.rows(*query))
+                        : b.result(last->getResult(0), b.rows(*query));
+  arguments.set(spec.codes ? "x" : "y", rows);
+  Arguments codes(b, {{"x", rows}}); // of a launch by itself
+  if (spec.codes)
     arguments.set("row_counters", b.counters(b.maxRows()));
-    if (failed(setQuantization(b, quantize, kernel, arguments)))
-      return failure();
-  } else {
-    arguments.set("y", b.result(last->getResult(0), b.rows(*query)));
-  }
+  if (quantize && failed(setQuantization(b, quantize, kernel, spec.codes ? arguments : codes)))
+    return failure();
   getOrEmit(kernels, spec, *launches);
   auto launchAll = [&](const std::vector<easyquant::gpu::Description> &all) -> LogicalResult {
     for (const easyquant::gpu::Description &one : all)
@@ -166,7 +167,12 @@ LogicalResult GPULauncher::attention(LaunchBuilder &b, Operation *op,
     if (failed(launch(b, op, choice.launch, arguments, Phase::Attention)))
       return failure();
   }
-  return launchAll(launches->behind);
+  if (failed(launchAll(launches->behind)))
+    return failure();
+  if (!quantize || spec.codes)
+    return success();
+  return launch(b, quantize, getOrEmit(kernels, codesOf(quantize, spec.heads * spec.headDim), chip),
+                codes, Phase::Quantize);
 }
 
 /// What attention over floats and over codes have in common.

@@ -169,6 +169,12 @@ std::vector<float> Session::run(const std::vector<float> &qkv, int64_t rows, int
   const std::vector<int32_t> zeros(cut.places * kernel.partialCounters);
   DeviceBuffer<int32_t> counters(device, zeros, "counters");
   DeviceBuffer<float> y(device, (rows - 1) * yStride + width, "y");
+  const RowSpec made = spec.codes.value_or(RowSpec());
+  const int64_t groups = spec.codes ? groupCount(width, made.groupSize) : 0;
+  const std::vector<int32_t> noneDone(rows);
+  DeviceBuffer<int8_t> codes(device, rows * width, "codes");
+  DeviceBuffer<float> scales(device, rows, "scales");
+  DeviceBuffer<int32_t> sums(device, rows * groups, "sums"), done(device, noneDone, "row counters");
   auto columnsFrom = [&](int64_t first) {
     return Argument(fused.address() + static_cast<uint64_t>(first) * sizeof(float));
   };
@@ -190,7 +196,13 @@ std::vector<float> Session::run(const std::vector<float> &qkv, int64_t rows, int
                                          {"partials", partials},
                                          {"partial_counters", counters},
                                          {"y", y},
-                                         {"y_stride", yStride}};
+                                         {"y_stride", yStride},
+                                         {"x", y},
+                                         {"x_stride", yStride},
+                                         {"codes", codes},
+                                         {"scales", scales},
+                                         {"sums", sums},
+                                         {"row_counters", done}};
   if (auto basis = basisOf(spec))
     gpu::run(device, library, library.add(*basis), rows, {{"x", fused}, {"x_stride", stride}},
              checks);
@@ -205,6 +217,13 @@ std::vector<float> Session::run(const std::vector<float> &qkv, int64_t rows, int
     runOne(launch);
   statistics = runOne(kernel.launch);
   EXPECT_EQ(counters.read(), zeros);
+  EXPECT_EQ(done.read(), noneDone);
+  if (spec.codes) {
+    const std::vector<float> x = y.read();
+    auto expected = quantizeTokens({x.data(), rows, width, yStride}, made.groupSize);
+    EXPECT_TRUE(codes.read() == expected->codes && scales.read() == expected->scales &&
+                sums.read() == expected->sums);
+  }
   for (const Description &launch : launches.behind)
     runOne(launch);
   return y.read();

@@ -113,6 +113,17 @@ TEST(GPUAttention, CodesOfRotatedKeys) {
     checkAll({specOfCodes(2, 1, 64, 4, 32), specOfCodes(4, 2, 32, 8, 32)}, calls, 96, chip);
 }
 
+/// To the bit those of Numerics, by the last of the blocks that have a part of a row.
+TEST(GPUAttention, CodesOfRows) {
+  std::vector<AttentionSpec> specs = {
+      specOf(6, 3, 64), specOf(8, 8, 16, 20), specOf(32, 1, 16), specOf(8, 4, 8),
+      codesOf(specOf(4, 2, 32), {8, 16, 32, 3, KeySlices::Channel})};
+  for (AttentionSpec &spec : specs)
+    spec.codes = RowSpec{.columns = spec.heads * spec.headDim, .sums = true, .groupSize = 32};
+  specs.front().codes->groupSize = 0;
+  checkAll(specs, {40, 1, 3, 290, 1}, 340, ChipId::SM87);
+}
+
 TEST(GPUAttention, SessionsGoBack) {
   std::vector<AttentionSpec> specs = {codesOf(specOf(4, 2, 16), {8, 16, 32, 3, KeySlices::Channel}),
                                       codesOf(specOf(4, 2, 16), {4, 16, 32, 0, KeySlices::Token}),

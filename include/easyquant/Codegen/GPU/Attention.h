@@ -96,7 +96,8 @@ struct AttentionSpec {
   bool sinkLogits = false;
   Float output = Float::F32;
   /// What is made of the result's rows, by the block that is the last of a row, if there is
-  /// something: codes. The result is f32 then, and only that block reads it.
+  /// something: codes. The result is f32 then, and only that block reads it. With heads of up to
+  /// kMostCodedHeadDim dimensions.
   std::optional<RowSpec> codes = std::nullopt;
   /// Codes, if there. numerics::checkKVScheme says what is legal. Queries and keys come in the
   /// basis of its keys (HeadsSpec::hadamard), and nothing more is done about it.
@@ -170,6 +171,9 @@ struct AttentionLaunches {
 /// Wider heads do not fit: of 512 dimensions, keys and queries fill the shared memory of the chips
 /// that have least of it.
 inline constexpr int64_t kMostHeadDim = 512;
+
+/// The widest heads whose attention has registers for codes of its rows, too.
+inline constexpr int64_t kMostCodedHeadDim = 128;
 
 /// The kernels are for sequences with ever more rows. Unsupported for heads of more than
 /// kMostHeadDim dimensions.
