@@ -302,6 +302,9 @@ static void checkLaunch(FieldReader &fields, const LaunchList &list, int64_t wei
     fields.check(fits(list, weightsBytes, argument), at, toJson(argument).text(),
                  "a place inside its memory");
   }
+  fields.check(launch.multiple <= kMaxInt32 / list.maxRows, where + ".multiple",
+               std::to_string(launch.multiple),
+               fmt::format("no more than 2^31 - 1 rows in a step of {}", list.maxRows));
   if (launch.multiple > 1)
     checkKernel(fields, kernel, list.maxRows * launch.multiple, where + ".kernel");
   const auto pieces =

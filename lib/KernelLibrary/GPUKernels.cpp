@@ -7,6 +7,7 @@
 
 #include "GPULauncher.h"
 
+#include "easyquant/Dialect/Equant/Analysis/FloatByDefault.h"
 #include "easyquant/Numerics/FragmentPacking.h"
 #include "easyquant/Weights/TargetModules.h"
 
@@ -207,13 +208,6 @@ LogicalResult GPULauncher::linear(LaunchBuilder &b, equant::PackedLinearOp op,
                       });
 }
 
-/// Does it choose experts, or weigh what they give?
-static bool isRouter(Operation *linear) {
-  return llvm::any_of(linear->getUsers(), [](Operation *user) {
-    return isa<lm::RouteOp, lm::CombineOp>(user) || (isa<lm::MultiplyOp>(user) && isRouter(user));
-  });
-}
-
 LogicalResult GPULauncher::floatLinear(LaunchBuilder &b, Operation *op, const KernelOps &kernel,
                                        easyquant::gpu::WeightOnlySpec spec, Value experts,
                                        Arguments &arguments) const {
@@ -226,7 +220,7 @@ LogicalResult GPULauncher::floatLinear(LaunchBuilder &b, Operation *op, const Ke
   arguments.set("y", b.linearResult(kernel, b.rows(input)));
   std::vector<easyquant::gpu::WeightOnlyKernel> choices = weightOnlyKernels(spec, chip);
   // Sums in one order, that of all kernels by tiles: other rows of a step send no row to others.
-  if (isRouter(op))
+  if (equant::weighExperts(op->getResult(0)))
     llvm::erase_if(choices, [](const easyquant::gpu::WeightOnlyKernel &choice) {
       return choice.form == easyquant::gpu::WeightOnlyKernel::Stream;
     });

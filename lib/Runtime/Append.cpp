@@ -32,7 +32,7 @@ Append::Append(Batch &batch)
 Append::~Append() {
   for (Work &work : works) {
     batch.trim(*work.sequence);
-    for (Batch::State *state : {&work.read, &work.state, &work.before})
+    for (Batch::State *state : {&work.read, &work.readByStep, &work.state, &work.before})
       batch.release(*state);
     for (Batch::State &state : work.kept)
       batch.release(state);
@@ -206,6 +206,10 @@ void Append::plan(Piece piece) {
   Batch::State next = takeState(work, piece.end());
   work.read = std::exchange(work.state, next);
   work.planned = piece.end();
+  if (batch.runsPiecesTogether && piece.first == work.through) {
+    batch.release(work.readByStep);
+    work.readByStep = batch.share(work.read);
+  }
   piece.slot = work.read.slot;
   piece.nextSlot = next.slot;
   pieces.push_back(piece);
@@ -518,8 +522,15 @@ Result<void> Append::run(std::span<Batch::Item> items) {
     if (!admitted)
       return Unexpected(admitted.error());
     item->result = std::move(*admitted);
-    if (item->result && item->isScored())
-      askFor(*item, 0, batch.logits(item->sequence));
+    if (!item->result || !item->isScored())
+      continue;
+    const Batch::Sequence &sequence = *works.back().sequence;
+    Result<const float *> logits = nullptr;
+    if (sequence.logits >= 0)
+      logits = batch.readLogits(sequence);
+    if (!logits)
+      return Unexpected(logits.error());
+    askFor(*item, 0, *logits);
   }
   std::ranges::sort(works, {}, &Work::item);
   if (Result<void> answered = answer(); !answered)

@@ -43,6 +43,7 @@ private:
     int64_t again = 0;                    ///< of them
     int64_t planned = 0, through = 0;     ///< of them: in a step, and computed
     Batch::State read = {}, state = {};   ///< of its last piece
+    Batch::State readByStep = {};         ///< by its first piece, while a step runs all at a time
     Batch::State before = {};             ///< behind the tokens that are read again, or none
     std::vector<Batch::State> kept = {};  ///< at page ends
     Batch::Recent recent = {};            ///< of what has been computed

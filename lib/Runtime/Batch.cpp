@@ -27,8 +27,9 @@ static constexpr const char *kMemoryRemedy =
 /// Slots of state that a sequence takes, besides those that it keeps at page ends: what it has,
 /// what its last call has begun with, and what a step writes. While a call of several steps runs,
 /// what the step before has left has the place of the second, so that a call that fails changes
-/// nothing.
-static constexpr int64_t kStateSlots = 3;
+/// nothing. On GPUs all pieces of a step run at a time, so that what the first one reads is there
+/// until the step is through.
+static constexpr int64_t kStateSlots = 3, kStateSlotsOfGpu = 4;
 
 Result<Buffer> easyquant::runtime::allocateMemory(std::string_view what, int64_t bytes) {
   Result<Buffer> buffer = Buffer::allocate(bytes, what, kMemoryRemedy);
@@ -105,6 +106,7 @@ Result<Batch> Batch::create(std::shared_ptr<const Model> model, const BatchOptio
   batch.limit = options.context == 0 ? manifest.model.maxContext : options.context;
   batch.threadCount = *chosen;
   batch.drafts = options.drafts;
+  batch.runsPiecesTogether = model->gpu != nullptr;
 
   const formats::CacheSizes &sizes =
       model->gpu ? model->gpu->program.cache : manifest.program.cache.sizes;
@@ -114,7 +116,8 @@ Result<Batch> Batch::create(std::shared_ptr<const Model> model, const BatchOptio
   if (manifest.program.recurrentValues)
     batch.keptStates = std::min(options.keptStates, sizes.pagesOf(batch.limit));
   if (manifest.program.recurrentValues || manifest.online)
-    pool.slots = options.sequences * (kStateSlots + batch.keptStates);
+    pool.slots = options.sequences *
+                 ((batch.runsPiecesTogether ? kStateSlotsOfGpu : kStateSlots) + batch.keptStates);
   const auto &codes = manifest.program.cache.scheme;
   if (sizes.sliding) {
     const int64_t longest = sizes.pagesOf(batch.limit);

@@ -10,6 +10,7 @@
 #include "LogitBlocks.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 
 using namespace easyquant;
@@ -17,14 +18,12 @@ using namespace easyquant::runtime;
 
 /// Rows that there is room for in the beginning, and choices that are made in one launch.
 static constexpr int64_t kFewRows = 64, kMostChoices = 256;
-/// As ChooseTokensSpec::kMostCandidates of the kernels. With more it would be left to the host.
-static constexpr int64_t kMostTopK = 1024;
 
 std::optional<formats::ChoiceSetting> easyquant::runtime::settingOnDevice(const eq_choice &choice,
                                                                           int64_t vocabulary) {
   const Draw draw(choice, vocabulary);
   if (changesLogits(choice) || choice.with_logprob != 0 || choice.best_count > 0 ||
-      (!draw.isGreedy && draw.topK > kMostTopK))
+      (!draw.isGreedy && draw.topK > formats::kMostCandidates))
     return std::nullopt;
   return formats::ChoiceSetting{draw.scale, draw.least, static_cast<int32_t>(draw.topK), 0,
                                 draw.topP};
@@ -34,8 +33,14 @@ std::optional<formats::ChoiceSetting> easyquant::runtime::settingOnDevice(const 
 // Memory
 //===----------------------------------------------------------------------===//
 
-int64_t DeviceLogits::rowBytes() const {
+static int64_t rowBytes(int64_t vocabulary) {
   return formats::keptLogits(vocabulary) * int64_t(sizeof(float));
+}
+/// What a sequence has, and what a call that appends to it will leave.
+static int64_t slotsOf(int64_t sequences) { return 2 * sequences; }
+
+int64_t DeviceLogits::mostBytes(int64_t vocabulary, int64_t sequences) {
+  return slotsOf(sequences) * rowBytes(vocabulary);
 }
 
 Result<void> DeviceLogits::allocate(std::shared_ptr<Device> on, Queue &by, const LaunchList &list,
@@ -44,11 +49,10 @@ Result<void> DeviceLogits::allocate(std::shared_ptr<Device> on, Queue &by, const
   queue = &by;
   program = &list;
   vocabulary = tokens;
-  // What a sequence has, and what a call that appends to it will leave.
-  mostSlots = 2 * sequences;
-  choicesAtOnce = std::min(sequences, kMostChoices);
+  mostSlots = slotsOf(sequences);
+  choicesAtOnce = std::min({sequences, kMostChoices, list.maxRows});
   rows.reserve(static_cast<size_t>(sequences));
-  found.reserve(static_cast<size_t>(sequences));
+  found.reserve(static_cast<size_t>(mostSlots));
   return allocateRows(std::min(mostSlots, kFewRows));
 }
 
@@ -59,7 +63,7 @@ Result<void> DeviceLogits::allocateRows(int64_t count) {
   const int64_t before = std::ssize(owners);
   DeviceMemory newKept, newGreatest;
   for (auto [memory, old, bytes] :
-       {std::tuple(&newKept, &kept, rowBytes()),
+       {std::tuple(&newKept, &kept, rowBytes(vocabulary)),
         std::tuple(&newGreatest, &greatest, int64_t(sizeof(formats::GreatestLogit)))}) {
     if (auto done = memory->allocate(device, count * bytes, "logits that are kept"); !done)
       return done;
@@ -110,38 +114,44 @@ int64_t DeviceLogits::freeRun(int64_t count, int64_t &length) const {
 }
 
 Result<void> DeviceLogits::keep(uint64_t logits, int64_t count) {
+  constexpr int64_t size = sizeof(formats::GreatestLogit);
   rows.clear();
-  found.assign(static_cast<size_t>(count), {});
   Result<void> done;
+  auto placeOf = [&](int64_t slot) {
+    return greatest.address() + static_cast<uint64_t>(slot * size);
+  };
+  int64_t begin = std::ssize(owners), end = 0;
   while (done && std::ssize(rows) < count) {
     const int64_t row = std::ssize(rows);
     int64_t length = 0;
     const int64_t first = freeRun(count - row, length);
+    assert(length > 0 && "makeRoom has found places for all");
     for (int64_t i = 0; i < length; ++i) {
       rows.push_back({first + i, {}});
       ++owners[static_cast<size_t>(first + i)];
     }
-    constexpr int64_t size = sizeof(formats::GreatestLogit);
-    const uint64_t place = greatest.address() + static_cast<uint64_t>(first * size);
-    done =
-        queue->fill(place, 0, length * size)
-            .and_then([&] {
-              return launch(program->choosing->keep, "logits", length,
-                            {logits, kept.address(), greatest.address(), static_cast<uint64_t>(row),
-                             static_cast<uint64_t>(first), static_cast<uint64_t>(length)});
-            })
-            .and_then([&] { return queue->download(found.data() + row, place, length * size); });
+    begin = std::min(begin, first);
+    end = std::max(end, first + length);
+    done = queue->fill(placeOf(first), 0, length * size).and_then([&] {
+      return launch(program->choosing->keep, "logits", length,
+                    {logits, kept.address(), greatest.address(), static_cast<uint64_t>(row),
+                     static_cast<uint64_t>(first), static_cast<uint64_t>(length)});
+    });
   }
-  for (size_t i = 0; i < rows.size(); ++i)
-    rows[i].greatest = found[i];
-  if (!done)
-    for (const Row &row : rows)
+  // All at once, since it waits: with what is between them, where places are apart.
+  found.resize(static_cast<size_t>(std::max<int64_t>(end - begin, 0)));
+  if (done)
+    done = queue->download(found.data(), placeOf(begin), std::ssize(found) * size);
+  for (Row &row : rows)
+    if (done)
+      row.greatest = found[static_cast<size_t>(row.slot - begin)];
+    else
       release(row.slot);
   return done;
 }
 
 Result<void> DeviceLogits::read(int64_t slot, float *to) {
-  return queue->download(to, kept.address() + static_cast<uint64_t>(slot * rowBytes()),
+  return queue->download(to, kept.address() + static_cast<uint64_t>(slot * rowBytes(vocabulary)),
                          vocabulary * int64_t(sizeof(float)));
 }
 
@@ -160,8 +170,10 @@ Result<int64_t> DeviceLogits::numberOf(const formats::ChoiceSetting &setting) {
   constexpr int64_t size = sizeof(setting);
   auto done = queue->upload(settingTable.address() + static_cast<uint64_t>(number * size),
                             &settings.back(), size);
-  if (!done)
+  if (!done) {
+    settings.pop_back(); // it is not there
     return Unexpected(done.error());
+  }
   return number;
 }
 

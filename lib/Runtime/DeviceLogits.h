@@ -48,6 +48,8 @@ public:
   /// of the device's memory.
   Result<void> allocate(std::shared_ptr<Device> device, Queue &queue, const LaunchList &program,
                         int64_t vocabulary, int64_t sequences);
+  /// What that takes in the end for the rows.
+  static int64_t mostBytes(int64_t vocabulary, int64_t sequences);
   int64_t bytes() const {
     return kept.size() + greatest.size() + tops.size() + sums.size() + choices.size() +
            settingTable.size() + tokens.size();
@@ -78,7 +80,6 @@ private:
   Result<void> chooseSome(std::span<const Request> requests, int32_t *chosen);
   Result<void> allocateRows(int64_t count);
   int64_t freeSlots() const;
-  int64_t rowBytes() const;
 
   std::shared_ptr<Device> device;
   Queue *queue = nullptr;

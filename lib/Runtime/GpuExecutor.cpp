@@ -110,7 +110,7 @@ private:
   int64_t mostLogitRows() const {
     return std::max<int64_t>(1, kMostLogitBytes / (vocabulary * int64_t(sizeof(float))));
   }
-  Result<void> checkMemory(int64_t cacheBytes) const;
+  Result<void> checkMemory(int64_t cacheBytes, int64_t stateBytes) const;
   /// Places for partial sums if each sequence has a token, and no two the same pages: a step whose
   /// sequences share pages, or have several rows, may need more.
   int64_t partialPlaces() const;
@@ -170,19 +170,23 @@ private:
 // Memory
 //===----------------------------------------------------------------------===//
 
-Result<void> GpuExecutor::checkMemory(int64_t cacheBytes) const {
+Result<void> GpuExecutor::checkMemory(int64_t cacheBytes, int64_t stateBytes) const {
   Result<int64_t> free = model.device->freeBytes();
   if (!free)
     return Unexpected(free.error());
-  const int64_t needed = program.arenaBytes + partialPlaces() * program.partialBytes;
-  if (cacheBytes <= *free && needed <= *free - cacheBytes)
+  // Logits as of the fullest batch, for which room is made when they come.
+  const int64_t logits = keepsLogits() ? DeviceLogits::mostBytes(vocabulary, pool.sequences) : 0;
+  const int64_t needed = program.arenaBytes + partialPlaces() * program.partialBytes + logits;
+  if (cacheBytes <= *free && stateBytes <= *free - cacheBytes &&
+      needed <= *free - cacheBytes - stateBytes)
     return {};
   return makeError(ErrorCode::OutOfRange,
                    "{} sequences with {} tokens in all need {} bytes on the device ({} of "
-                   "activations, {} of keys and values), but {} has {} free; ask for a shorter "
-                   "context or fewer sequences",
-                   pool.sequences, pool.pages * program.cache.pageTokens, needed + cacheBytes,
-                   needed, cacheBytes, model.device->description(), *free);
+                   "activations and logits, {} of keys and values, {} of states), but {} has {} "
+                   "free; ask for a shorter context or fewer sequences",
+                   pool.sequences, pool.pages * program.cache.pageTokens,
+                   needed + cacheBytes + stateBytes, needed, cacheBytes, stateBytes,
+                   model.device->description(), *free);
 }
 
 int64_t GpuExecutor::partialPlaces() const {
@@ -237,8 +241,6 @@ Result<void> GpuExecutor::allocate(bool measure) {
     nobody.nextSlot = nobody.slot + 1;
     *bytesOfCache = end;
   }
-  if (auto fits = checkMemory(*bytesOfCache); !fits)
-    return fits;
   const bool keepsState = slotBytes > 0 || recurrentBytes > 0;
   const int64_t slots = pool.slots + (keepsState && records ? 2 : 0);
   Result<int64_t> bytesOfStates = sizeOf("state of sequences", slots, slotBytes, 0);
@@ -246,6 +248,8 @@ Result<void> GpuExecutor::allocate(bool measure) {
       sizeOf("recurrent state of sequences", slots, recurrentBytes, 0);
   if (!bytesOfStates || !bytesOfRecurrents)
     return Unexpected((bytesOfStates ? bytesOfRecurrents : bytesOfStates).error());
+  if (auto fits = checkMemory(*bytesOfCache, *bytesOfStates + *bytesOfRecurrents); !fits)
+    return fits;
   const std::string nameOfIt = nameOfCache(program.cache, pool);
   for (auto [memory, bytes, what] :
        {std::tuple(&arena, program.arenaBytes, std::string_view("activations")),

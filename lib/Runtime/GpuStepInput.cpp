@@ -34,8 +34,8 @@ Result<void> GpuStepInput::allocate(const std::shared_ptr<Device> &device,
   pageTokens = program.cache.pageTokens;
   pagesOfSequence = pool.pages;
   constexpr auto kRowBytes = int64_t(sizeof(RowPlace) + sizeof(int64_t) + 2 * sizeof(int32_t));
-  // Each time that a sequence is in the step it takes a slot.
-  const int64_t entries = std::max(pool.sequences, pool.slots) + 1;
+  // A sequence whose state is wanted on its way may be in a step as often as it has rows there.
+  const int64_t entries = (hasSlots ? program.maxRows : pool.sequences) + 1;
   const auto inputBytes = sizeOf("tables of a step", entries, sizeof(eq_sequence),
                                  program.maxRows * kRowBytes + int64_t(5 * kAlignment));
   const auto perSequence = sizeOf("pages of a sequence", pool.pages, sizeof(int64_t), 0);

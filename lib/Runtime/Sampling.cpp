@@ -458,8 +458,8 @@ int32_t RowReader::drawOfNucleus(const float *scores, Weighing weighing, float l
 
 Draw::Draw(const eq_choice &choice, int64_t vocabulary)
     : isGreedy(choice.temperature == 0 || choice.top_k == 1 || choice.top_p == 0),
-      // A finite factor, which still takes all but the greatest out.
-      scale(static_cast<float>(1 / std::max(choice.temperature, 1e-30))),
+      // A finite factor, which still takes all but the greatest out, respectively none.
+      scale(static_cast<float>(1 / std::clamp(choice.temperature, 1e-30, 1e30))),
       least(std::max(static_cast<float>(std::log(choice.min_p)), formats::kLeastExponent)),
       topK(choice.top_k < vocabulary ? choice.top_k : 0), topP(choice.top_p) {}
 

@@ -173,6 +173,9 @@ TEST(LaunchList, RefusesWhatDoesNotFit) {
        "launches[2].kernel.grid[1]: found 64 x 4096 blocks"},
       {"/launches/2/multiple", 0, "launches[2].multiple: found 0"},
       {"/launches/2/multiple", 5000, "launches[2].multiple: found 5000"},
+      {"/max_rows", 1 << 30,
+       "launches[2].multiple: found 8, expected no more than 2^31 - 1 rows in a step of "
+       "1073741824"},
       {"/launches/3/multiple", 2, "launches[3].multiple: found 2, expected none of a collective"},
       {"/kernels/0/grid/0", json::array({0, 0}), "kernels[0].grid[0]: found 0 x 1 blocks"},
       {"/kernels/0/grid", json::array({1}),

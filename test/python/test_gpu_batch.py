@@ -15,6 +15,7 @@ import pytest
 
 from calibrating import write_tokens
 from easyquant import _runtime
+from easyquant.compiler.footprint import GPU_STEP_ROWS
 from helpers import BUILD, random_gemma4, random_gpt2, random_llama, random_tokens, write_model
 
 CHIP = "--target=sm_80"
@@ -239,7 +240,7 @@ def test_bytes_that_a_decode_step_uploads(open_model, name):
 def test_a_long_prompt_is_one_step(open_model):
     """A step has up to 4,096 rows, where CPUs take 512."""
     model = open_model("long llama")
-    assert model.manifest["gpu"]["max_rows"] == 4096
+    assert model.manifest["gpu"]["max_rows"] == GPU_STEP_ROWS == 4096
     launches = []
     for tokens in (40, 600):
         batch = _runtime.Batch(model, context=640, sequences=1, measure=True)

@@ -100,7 +100,7 @@ def test_launches_are_as_many_for_all_experts(artifact, model):
     for rows in (1, 256):
         launched = [launch for launch in program["launches"]
                     if launch["site"] == "model.layers.0.mlp.experts.up_proj" and launch["phase"] == "gemm" and launch["over"] == "rows"
-                    and launch["min_rows"] <= rows * launch["multiple"] and launch["max_rows"] in (0, *range(rows * launch["multiple"], 10**6))]
+                    and launch["min_rows"] <= rows * launch["multiple"] and (launch["max_rows"] == 0 or launch["max_rows"] >= rows * launch["multiple"])]
         assert [launch["multiple"] for launch in launched] == [2]
         (factor, per_block), *others = program["kernels"][launched[0]["kernel"]]["grid"]
         assert factor > 100 and per_block == 0 and others == [[1, 0], [1, 0]]

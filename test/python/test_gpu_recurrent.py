@@ -4,6 +4,7 @@
 Logits beside the CPU's, sequences of batches beside sessions, forks, truncation to states that are kept, saved sequences, steps that are left."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from easyquant import _runtime
 from easyquant.runtime.artifact import Artifact
 from helpers import Runner, assert_refused, random_lfm2, random_qwen35, random_tokens, run_tool, with_slow, write_model
+from test_gpu import edit_program
 from test_gpu_batch import DECODE, VOCAB, Pair, mix, run_on_both
 
 TARGET = "--target=sm_80,cpu"
@@ -61,12 +63,16 @@ def test_logits_are_those_of_the_cpu(compiled, name):
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_the_state_is_seen(open_model, name):
-    """What is before the newest 64 tokens changes their logits: the comparison above could fail."""
+def test_the_state_is_seen(artifact, workspace, name):
+    """Without what attention gives, a token before changes logits by the state alone: the comparison above could fail."""
+    config, tensors = MODELS[name]()
+    silent = {key: np.zeros_like(tensor) if "self_attn.o" in key else tensor for key, tensor in tensors.items()}
+    assert sum(not tensor.any() for tensor in silent.values()) > sum(not tensor.any() for tensor in tensors.values())
+    model = _runtime.Model(str(artifact(write_model(workspace / f"silent-{name}", config, silent), "--scheme=W8A8", TARGET, ISA)), device="simt")
     tokens = random_tokens(5, 60, VOCAB)
     logits = []
     for first in (1, 2):
-        session = _runtime.Session(open_model(name))
+        session = _runtime.Session(model)
         session.prefill(np.asarray([first, *tokens[:1]], np.int32))
         logits.append(np.array(session.score(np.asarray(tokens[1:4], np.int32))))
     assert np.abs(logits[0] - logits[1]).max() > 0.01 * np.abs(logits[0]).max()
@@ -102,29 +108,39 @@ def test_sequences_go_back_to_states_that_are_kept(open_model, name):
     def alone(given):
         return np.array(_runtime.Session(open_model(name)).score(np.asarray(given, np.int32)))
 
-    def append(given, *items):
-        return [np.array(rows) for rows in given.batch.append([(id, np.asarray(part, np.int32)) for id, part in items], all_logits=True)]
+    batch = _runtime.Batch(open_model(name), context=320, sequences=3, kept_states=2)
 
-    class Place:
-        batch = _runtime.Batch(open_model(name), context=320, sequences=3, kept_states=2)
+    def append(*items):
+        return [np.array(rows) for rows in batch.append([(id, np.asarray(part, np.int32)) for id, part in items], all_logits=True)]
 
-    batch = Place.batch
     first = batch.add()
-    np.testing.assert_array_equal(append(Place, (first, tokens[:150]))[0], alone(tokens[:150]))
+    np.testing.assert_array_equal(append((first, tokens[:150]))[0], alone(tokens[:150]))
     fork, saved = batch.fork(first), batch.save(first)
     other = tokens[:140] + random_tokens(8, 40, VOCAB)
     batch.truncate(fork, 140)
     assert batch.resume_position(fork, 140) == 128
     # Twelve tokens are read again, in a step that others have a part in.
-    found, others = append(Place, (fork, other[140:]), (first, tokens[150:200]))
+    found, others = append((fork, other[140:]), (first, tokens[150:200]))
     np.testing.assert_array_equal(found, alone(other)[140:])
     np.testing.assert_array_equal(others, alone(tokens[:200])[150:])
     batch.truncate(fork, 70)
     assert batch.resume_position(fork, 70) in (0, 64)
-    np.testing.assert_array_equal(append(Place, (fork, tokens[70:100]))[0], alone(tokens[:100])[70:])
+    np.testing.assert_array_equal(append((fork, tokens[70:100]))[0], alone(tokens[:100])[70:])
     restored = batch.restore(saved)
     assert batch.save(restored) == saved
-    np.testing.assert_array_equal(append(Place, (restored, tokens[150:]))[0], alone(tokens)[150:])
+    np.testing.assert_array_equal(append((restored, tokens[150:]))[0], alone(tokens)[150:])
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_steps_of_which_one_writes_no_state_that_it_reads(compiled, open_model, tmp_path, name):
+    """A text over several steps, of which the second begins with a state that no sequence has, and leaves one at a page end on its way."""
+    out = shutil.copytree(compiled(name), tmp_path / "artifact")
+    edit_program(out, lambda program: program.update(max_rows=100))
+    batch = _runtime.Batch(_runtime.Model(str(out), device="simt", skip_checksums=True, simt_checks=True), context=320, sequences=2, kept_states=2)
+    ids, texts = [batch.add(), batch.add()], [random_tokens(seed, 250, VOCAB) for seed in (7, 8)]
+    for id, found, text in zip(ids, batch.append(list(zip(ids, texts, strict=True)), all_logits=True), texts, strict=True):
+        np.testing.assert_array_equal(found, np.array(_runtime.Session(open_model(name)).score(np.asarray(text, np.int32))))
+        assert batch.resume_position(id, 200) == 192
 
 
 @pytest.mark.parametrize("name", ["deep lfm2", "qwen3_5"])

@@ -30,6 +30,9 @@ inline constexpr float kLeastExponent = -87;
 /// Rows lie at multiples of 16 bytes.
 constexpr int64_t keptLogits(int64_t vocabulary) { return (vocabulary + 3) / 4 * 4; }
 
+/// Tokens among which a kernel looks for those that may stay. With more the host chooses.
+inline constexpr int64_t kMostCandidates = 1024;
+
 /// How tokens are chosen; many choices may have the same.
 struct ChoiceSetting {
   float scale;     ///< weights are e^((x - greatest) * scale)

@@ -317,6 +317,7 @@ private:
   int64_t keptStates = 0; ///< of a sequence, at most
   int64_t keptPages = 0;  ///< of a sequence behind what layers with a window read
   bool drafts = false;
+  bool runsPiecesTogether = false; ///< those of a step, as GPUs do
   Progress progress;
   std::unique_ptr<Executor> executor;
   std::unique_ptr<PagePool> pool;

@@ -71,6 +71,8 @@ private:
   Values weigh(Values s, ValueRange state);
   void writeOwn(const Values &state);
   void merge(AttentionBlock &block, const Values &state);
+  /// Where this lane reads matrices of a stage.
+  void placeMatrices(Value stage);
 
   KernelBuilder &b;
   Value item;
@@ -304,8 +306,7 @@ MatrixAttention::Values MatrixAttention::walk(Values state) {
 
 MatrixAttention::Values MatrixAttention::walkStages(Values state) {
   const int64_t stages = block.kernel.tile.stages;
-  Value lastTile = b.max(b.sub(block.endTile, 1), 0), firstKeys = keyPlace,
-        firstValues = valuePlace;
+  Value lastTile = b.max(b.sub(block.endTile, 1), 0);
   auto pageOf = [&](Value tile) { return tiles.page(block.firstToken(b.min(tile, lastTile))); };
   auto bring = [&](Value tile, Value page) {
     Value stage = b.rem(b.sub(tile, block.firstTile), stages);
@@ -328,9 +329,7 @@ MatrixAttention::Values MatrixAttention::walkStages(Values state) {
     if (spec.kv) {
       tiles.unpack(block.firstToken(tile), stage);
     } else {
-      Value offset = b.mul(stage, places.stageBytes);
-      keyPlace = b.advance(firstKeys, offset, b.i8());
-      valuePlace = b.advance(firstValues, offset, b.i8());
+      placeMatrices(stage);
     }
     Values s = scores();
     mask(s, block.firstToken(tile));
@@ -340,6 +339,25 @@ MatrixAttention::Values MatrixAttention::walkStages(Values state) {
   });
   state.pop_back();
   return state;
+}
+
+/// Matrices of keys are tokens 0 .. 7 with dimensions 0 .. 7, dimensions 8 .., then tokens 8 ..
+/// Matrices of values, which are transposed, are tokens 0 .. 7, tokens 8 .., then dimensions 8 ..
+void MatrixAttention::placeMatrices(Value stage) {
+  // Places of wide heads are too many to be kept in registers from one tile to the next.
+  Value thread = spec.headDim > 128 ? b.opaque(b.thread()) : b.thread();
+  Value lane = b.rem(thread, 32);
+  Value row = b.rem(lane, 8), second = b.rem(b.div(lane, 8), 2), third = b.div(lane, 16);
+  auto place = [&](int64_t part, Value token, Value chunk) {
+    if (split)
+      token = b.add(token, b.mul(warp, 16));
+    Value offset = b.add(b.mul(token, places.rowBytes), b.mul(chunk, 16));
+    offset = b.add(b.add(offset, part), b.mul(stage, places.stageBytes));
+    return b.advance(shared, offset, b.i8());
+  };
+  keyPlace = place(places.keys, b.add(row, b.mul(third, 8)), second);
+  valuePlace = b.advance(place(places.values, b.add(row, b.mul(second, 8)), third),
+                         b.mul(firstColumn, 2), b.i8());
 }
 
 void MatrixAttention::emit() {
@@ -355,18 +373,7 @@ void MatrixAttention::emit() {
   queries[1] = block.query(b.add(firstQuery, 8));
   loadQueries();
 
-  // Matrices of keys are tokens 0 .. 7 with dimensions 0 .. 7, dimensions 8 .., then tokens 8 ..
-  // Matrices of values, which are transposed, are tokens 0 .. 7, tokens 8 .., then dimensions 8 ..
-  Value row = b.rem(lane, 8), second = b.rem(b.div(lane, 8), 2), third = b.div(lane, 16);
-  auto place = [&](int64_t part, Value token, Value chunk) {
-    if (split)
-      token = b.add(token, b.mul(warp, 16));
-    Value offset = b.add(b.mul(token, places.rowBytes), b.mul(chunk, 16));
-    return b.advance(shared, b.add(offset, part), b.i8());
-  };
-  keyPlace = place(places.keys, b.add(row, b.mul(third, 8)), second);
-  valuePlace = b.advance(place(places.values, b.add(row, b.mul(second, 8)), third),
-                         b.mul(firstColumn, 2), b.i8());
+  placeMatrices(b.i32(0));
 
   Values state(kOutput + columnTiles() * 4, b.zero(b.f32()));
   state[kMaxima] = state[kMaxima + 1] = b.constant(b.f32(), kLeastMaximum);

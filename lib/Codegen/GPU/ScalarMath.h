@@ -16,12 +16,12 @@ namespace easyquant::gpu {
 mlir::Value exp(KernelBuilder &b, mlir::Value x);
 /// 1 / (1 + e^-x).
 mlir::Value logistic(KernelBuilder &b, mlir::Value x);
-/// The gate and up of gpt-oss: g / (1 + e^(-1.702 g)) * (u + 1), g being the gate up to 7, u being
-/// up between -7 and 7 (kGateClamp, kGateSlope).
-mlir::Value clampedGate(KernelBuilder &b, mlir::Value gate, mlir::Value up);
 /// The same with the bits of kernels for CPUs (Codegen/CPU/VectorMath.h), where what follows is a
 /// choice: within 3 ulp.
 mlir::Value logisticOfCPUs(KernelBuilder &b, mlir::Value x);
+/// The gate and up of gpt-oss: g / (1 + e^(-1.702 g)) * (u + 1), g being the gate up to 7, u being
+/// up between -7 and 7 (kGateClamp, kGateSlope).
+mlir::Value clampedGate(KernelBuilder &b, mlir::Value gate, mlir::Value up);
 /// bound * tanh(x / bound)
 mlir::Value softCap(KernelBuilder &b, mlir::Value x, double bound);
 /// The distribution function of the standard normal distribution.

@@ -17,6 +17,8 @@ FLOAT_BYTES = 4
 # Floats of a step's row that are alive together, as multiples of the widths of the residual stream and of the MLP: at most so many in
 # the programs that were looked at (float linears 2.7, int8 ones 2.2).
 LIVE_WIDTHS = 3
+# Rows of a step of GPUs, as easyquant-emit-gpu-program has them by default.
+GPU_STEP_ROWS = 4096
 # What `easyquant bench` holds beside weights, KV cache and activations: Python, its libraries and the program.
 PROCESS_BYTES = 68e6
 # What `easyquant compile` holds beside the compiler.
@@ -99,9 +101,14 @@ def footprint_of(model: Path, options: CompileOptions, context: int | None, stre
         read_cache_bytes=streams * plans.read_cache_bytes(tokens),
         state_bytes=streams * plans.state_bytes,
         compile_bytes=prediction(plans, options).memory_bytes + FRONT_DESK_BYTES + largest_codes(plans),
-        activation_bytes=int(default_of("max-rows") or 512) * FLOAT_BYTES * LIVE_WIDTHS * widths,
+        activation_bytes=step_rows(options) * FLOAT_BYTES * LIVE_WIDTHS * widths,
         streams=streams,
     )
+
+
+def step_rows(options: CompileOptions) -> int:
+    on_gpus = any(target.startswith("sm_") for target in (options.target or "").split(","))
+    return GPU_STEP_ROWS if on_gpus else int(default_of("max-rows"))
 
 
 def largest_codes(plans: Plans) -> int:

@@ -101,7 +101,7 @@ _FAMILIES = (
     (r"attention_(?P<heads>\d+)of(?P<kv>\d+)x(?P<dim>\d+)_\w*?split(?P<tokens>\d+)\w*", _attention),
     (r"embedding_(?P<vocab>\d+)x(?P<columns>\d+)_\w+", _embedding),
     (r"heads_(?P<heads>\d+)(?:_(?P<kv>\d+))?x(?P<dim>\d+)\w*", _rows(_heads, lambda f: 4, lambda f: 4)),
-    (r"kv_(?:append|window|quantize)_(?P<kv>\d+)x(?P<dim>\d+)\w*", _rows(lambda f: 2 * int(f["kv"]) * int(f["dim"]), lambda f: 4, lambda f: 2)),
+    (r"kv_(?:append|quantize)_(?P<kv>\d+)x(?P<dim>\d+)\w*", _rows(lambda f: 2 * int(f["kv"]) * int(f["dim"]), lambda f: 4, lambda f: 2)),
     (r"conv1d_(?P<columns>\d+)x(?P<width>\d+)_of\d+\w*", _convolution),
     (r"gated_delta_(?P<key_heads>\d+)x(?P<keys>\d+)_(?P<heads>\d+)x(?P<values>\d+)\w*", _recurrence),
     (r"rescale_(?P<columns>\d+)_\w+", _rows(lambda f: int(f["columns"]), lambda f: 4, lambda f: 4)),

@@ -166,7 +166,7 @@ TEST_P(ChooseOnDevice, TokensAreThoseOfTheHost) {
     for (int i = 0; i < (isLarge ? 30 : 90); ++i) {
       eq_choice choice = {};
       choice.sequence = static_cast<int64_t>(random() % rows.size());
-      choice.temperature = pick(0.1, 0.8, 1, 1, 5, 1e-30, 1e30);
+      choice.temperature = pick(0.1, 0.8, 1, 1, 5, 1e-30, 1e30, 1e60);
       choice.top_k = static_cast<int64_t>(pick(0, 0, 0, 2, 20, 50, 64, 200, vocabulary - 1, 1e9));
       choice.top_p = pick(1, 1, 0.95, 0.9, 0.5, 0.999999, 1e-9);
       choice.min_p = pick(0, 0, 0.05, 0.3, 1);
@@ -207,7 +207,8 @@ TEST_P(ChooseOnDevice, TokensAreThoseOfTheHost) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Vocabularies, ChooseOnDevice, testing::Values(1, 97, 512, 2049, 32000));
+INSTANTIATE_TEST_SUITE_P(Vocabularies, ChooseOnDevice,
+                         testing::Values(1, 97, 512, 2049, 4096, 32000));
 
 // A random number that is next to the end of a token's share, on both sides.
 TEST(ChooseManyOnDevice, AroundTheEndsOfShares) {

@@ -157,6 +157,31 @@ std::vector<Description> addLinearsAndRowOps(KernelLibrary &library) {
   return kernels;
 }
 
+/// Experts of Qwen3-30B-A3B, whose tiles are narrow, and of Mixtral.
+std::vector<Description> addExperts(KernelLibrary &library) {
+  std::vector<Description> kernels = {library.add(ChooseExpertsSpec{128, 8, true}),
+                                      library.add(ChooseExpertsSpec{60, 40, false, true, true}),
+                                      library.add(CombineSpec{2048, 8, true})};
+  for (bool few : {false, true})
+    kernels.push_back(library.add(SortChoicesSpec{128, 8, few}));
+  auto addAll = [&](auto specs) {
+    for (auto &spec : specs) {
+      const bool isNarrow = &spec == specs.data();
+      spec.n = isNarrow ? 768 : 14336;
+      spec.k = isNarrow ? 2048 : 4096;
+      spec.experts = isNarrow ? 128 : 8;
+      spec.accumulate = false;
+      for (const auto &kernel : library.add(spec))
+        kernels.push_back(kernel.description);
+    }
+  };
+  const std::vector<LinearSpec> codes = linears();
+  const std::vector<WeightOnlySpec> floats = weightOnlyLinears();
+  addAll(std::vector{codes.front(), codes[1], codes.back()}); // 8 bits, groups, FP8
+  addAll(std::vector{floats.front(), floats[4], floats[6]});  // 4 bits, bf16, NVFP4
+  return kernels;
+}
+
 std::vector<Description> addAttention(KernelLibrary &library) {
   std::vector<Description> kernels = {
       library.add(HeadsSpec{32, 8, 128, true, 1e-6, 4096}),
@@ -262,6 +287,11 @@ void check(const Assembled &assembled, const Chip &chip) {
 
 TEST_P(GPUResources, LinearsAndRowOpsAreWithinTheDesign) {
   static EveryChip assembled(addLinearsAndRowOps);
+  check(assembled.of(GetParam()), chip(GetParam()));
+}
+
+TEST_P(GPUResources, ExpertsAreWithinTheDesign) {
+  static EveryChip assembled(addExperts);
   check(assembled.of(GetParam()), chip(GetParam()));
 }
 

@@ -15,6 +15,7 @@
 #define EASYQUANT_CODEGEN_GPU_CHOOSE_H
 
 #include "easyquant/Codegen/GPU/Kernels.h"
+#include "easyquant/Formats/TokenChoice.h"
 
 namespace easyquant::gpu {
 
@@ -43,7 +44,7 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const WeighLogitsSpec &spec
 /// Parameters:
 ///   kept, greatest, choices, settings, tops, sums, tokens, rows
 struct ChooseTokensSpec {
-  static constexpr int64_t kMostCandidates = 1024;
+  static constexpr int64_t kMostCandidates = formats::kMostCandidates;
   int64_t vocabulary = 0;
 };
 Description getOrEmit(mlir::gpu::GPUModuleOp module, const ChooseTokensSpec &spec,

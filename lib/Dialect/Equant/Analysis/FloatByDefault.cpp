@@ -13,19 +13,17 @@ using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::equant;
 
-/// Does it choose experts by what it reads, perhaps times a number?
-static bool routes(Operation *user) {
-  return isa<lm::RouteOp>(user) ||
-         (isa<lm::MultiplyOp>(user) && llvm::any_of(user->getUsers(), llvm::IsaPred<lm::RouteOp>));
+bool easyquant::equant::weighExperts(Value numbers) {
+  return llvm::any_of(numbers.getUsers(), [&](Operation *user) {
+    if (auto combine = dyn_cast<lm::CombineOp>(user))
+      return combine.getShared().size() == 2 && combine.getShared()[1] == numbers;
+    return isa<lm::RouteOp>(user) ||
+           (isa<lm::MultiplyOp>(user) && weighExperts(user->getResult(0)));
+  });
 }
 
-/// Does the site make the numbers by which rows choose experts, or gates of a shared one?
 static bool isRouter(QuantizableOpInterface op) {
-  return isa<lm::LinearOp>(op) && llvm::any_of(op->getUsers(), [&](Operation *user) {
-           auto combine = dyn_cast<lm::CombineOp>(user);
-           return routes(user) || (combine && combine.getShared().size() == 2 &&
-                                   combine.getShared()[1] == op->getResult(0));
-         });
+  return isa<lm::LinearOp>(op) && weighExperts(op->getResult(0));
 }
 
 /// Does it make decays and strengths of a gated delta net?

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "easyquant/Dialect/Equant/Analysis/FloatByDefault.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 
 #include "mlir/IR/PatternMatch.h"
@@ -69,9 +70,11 @@ void FuseSharedInput::runOnOperation() {
   // Scales per tensor have no place below each other.
   auto isCandidate = [](equant::LinearOp op) {
     SchemeAttr scheme = op.getWeight().getType().getScheme();
-    // Rows of one expert would not lie together.
-    return !op.getExperts() && (scheme.getGranularity() == Granularity::Group ||
-                                scheme.getGranularity() == Granularity::Channel);
+    // Rows of one expert would not lie together. Numbers that weigh experts are few, behind which
+    // other columns would begin anywhere, and kernels may sum them in an order of their own.
+    return !op.getExperts() && !weighExperts(op.getOutput()) &&
+           (scheme.getGranularity() == Granularity::Group ||
+            scheme.getGranularity() == Granularity::Channel);
   };
   SmallVector<SmallVector<equant::LinearOp>> groups;
   IRRewriter rewriter(&getContext());
