@@ -181,7 +181,7 @@ typedef int32_t (*eq_progress)(void *context, int64_t done, int64_t total);
 EQ_API void eq_session_set_progress(eq_session *session, eq_progress progress, void *context);
 
 /** vocab_size logits of the last token; valid until the next call on the session, NULL before any
-    token. */
+    token. On a GPU they are copied from there, and NULL where that fails. */
 EQ_API const float *eq_session_logits(const eq_session *session);
 
 /** Tokens held so far. */
@@ -307,7 +307,8 @@ EQ_API int64_t eq_batch_free_pages(const eq_batch *batch);
 EQ_API int64_t eq_batch_position(const eq_batch *batch, int64_t sequence);
 
 /** vocab_size logits of a sequence's last token; valid until the next call on the batch that
-    changes anything, NULL before any token and where there is no such sequence. */
+    changes anything, NULL before any token and where there is no such sequence. On a GPU they are
+    copied from there, and NULL where that fails. */
 EQ_API const float *eq_batch_logits(const eq_batch *batch, int64_t sequence);
 
 /** A token, and the natural logarithm of its probability: that of the softmax of the model's

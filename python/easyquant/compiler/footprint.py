@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from easyquant.compiler.machines import Machine
-from easyquant.compiler.options import CompileOptions, default_of
+from easyquant.compiler.options import CompileOptions
 from easyquant.compiler.plans import Plans, plans_of, prediction
 from easyquant.formats import hub
 from easyquant.formats.model_files import lacks_weights
@@ -17,8 +17,8 @@ FLOAT_BYTES = 4
 # Floats of a step's row that are alive together, as multiples of the widths of the residual stream and of the MLP: at most so many in
 # the programs that were looked at (float linears 2.7, int8 ones 2.2).
 LIVE_WIDTHS = 3
-# Rows of a step of GPUs, as easyquant-emit-gpu-program has them by default.
-GPU_STEP_ROWS = 4096
+# Rows of a step, as easyquant-emit-program and easyquant-emit-gpu-program have them by default.
+STEP_ROWS, GPU_STEP_ROWS = 512, 4096
 # What `easyquant bench` holds beside weights, KV cache and activations: Python, its libraries and the program.
 PROCESS_BYTES = 68e6
 # What `easyquant compile` holds beside the compiler.
@@ -108,7 +108,7 @@ def footprint_of(model: Path, options: CompileOptions, context: int | None, stre
 
 def step_rows(options: CompileOptions) -> int:
     on_gpus = any(target.startswith("sm_") for target in (options.target or "").split(","))
-    return GPU_STEP_ROWS if on_gpus else int(default_of("max-rows"))
+    return GPU_STEP_ROWS if on_gpus else STEP_ROWS
 
 
 def largest_codes(plans: Plans) -> int:

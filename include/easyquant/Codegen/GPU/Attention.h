@@ -105,7 +105,8 @@ struct AttentionSpec {
   /// For a cache of codes; > 0: keys come and are kept before their rotation, and are rotated as
   /// they are read, by a table of so many positions. Queries come rotated.
   int64_t keyPositions = 0;
-  /// For a float cache: the step's tokens are there already (HeadsSpec::append).
+  /// For a float cache: the step's tokens are brought there by HeadsSpec::append, so that there is
+  /// no launch `before`.
   bool appended = false;
   int64_t rotatedDims = 0; ///< of a head, the dimensions that the table turns; 0: all
 

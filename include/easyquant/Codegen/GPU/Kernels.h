@@ -117,9 +117,10 @@ struct Description {
   uint32_t threads = 0;    ///< of a block, in x
   int64_t sharedBytes = 0; ///< dynamic shared memory
   int64_t blocksPerSM = 0; ///< resident blocks that the tile was designed for; 0: not stated
-  /// The next launch begins as soon as all blocks of this one have. Not where they fill the chip:
-  /// those of the next would be placed where room is left, several on one multiprocessor. Behind a
-  /// linear of few rows comes what has a block a row, so that this does not matter there.
+  /// The next launch begins as soon as all blocks of this one have. Not behind tiles of many rows,
+  /// whose blocks take several turns: those of the next would be placed where room is left in the
+  /// last one, several on one multiprocessor. Behind a linear of few rows comes what has a block a
+  /// row, and blocks of attention end one by one on all multiprocessors.
   bool beginsNext = true;
   std::array<uint32_t, 3> gridFor(int64_t rows) const {
     return {grid[0].of(rows), grid[1].of(rows), grid[2].of(rows)};
@@ -140,8 +141,9 @@ const Kernel &kernelFor(const std::vector<Kernel> &kernels, int64_t rows) {
 
 /// Row-wise operations, optionally followed by quantization of the result. Parameters:
 ///   Quantize:  x, x_stride               RmsNorm: x, x_stride, weight
-///   LayerNorm: x, x_stride, weight, bias SiluMul, GeluMul: gate, gate_stride, up, up_stride
-///   Gelu, Multiply, SoftCap: x, x_stride Add:     a, a_stride, b, b_stride
+///   LayerNorm: x, x_stride, weight, bias isGated: gate, gate_stride, up, up_stride
+///   GeluTanh, GeluErf: x, x_stride       Add:     a, a_stride, b, b_stride
+///   Multiply, SoftCap: x, x_stride
 ///   AddBias:   x, x_stride, bias
 ///   Copy:      x, x_stride: as it is, or rounded to the output's type
 ///   Gather:    x, x_stride, order: column c of the result is column order[c], C int32s below C

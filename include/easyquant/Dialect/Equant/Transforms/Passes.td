@@ -323,7 +323,8 @@ def LegalizeActivations : Pass<"equant-legalize-activations", "::mlir::ModuleOp"
 def FuseKernels : Pass<"equant-fuse-kernels", "::mlir::ModuleOp"> {
   let summary = "Put ops that one kernel computes into fusions";
   let description = [{
-    * A norm or an activation function whose result is only quantized or cast; on a GPU, attention whose result is only cast.
+    * A norm or an activation function whose result is only quantized or cast; on a GPU, attention whose result is only cast or
+      quantized.
     * A rotated basis with the norm or activation function before it, where nothing else reads its result, and with the quantization
       behind it; on a GPU, with a cast.
     * `x + linear(…)`, which adds into the memory of `x`, where nothing reads `x` any more.
