@@ -109,6 +109,27 @@ def test_logits_stay_with_sequences(folder):
         check()
 
 
+def test_more_logits_than_there_is_memory_for_at_first(artifact, workspace):
+    """Logits of 64 sequences have places in the beginning; some choices are of more tokens than the device looks at."""
+    vocab = 2304
+    model = write_model(workspace / "llama-choose-wide", *random_llama(31, vocab=vocab, heads=4, kv_heads=2, head_dim=16, layers=1))
+    model = _runtime.Model(str(artifact(model, "--scheme=W8A8", CHIP)), device="simt")
+    batch = _runtime.Batch(model, context=8, sequences=70)
+    ids = [batch.add() for _ in range(70)]
+    prompts = {id: random_tokens(id, 1, vocab) for id in ids}
+    for first in range(0, len(ids), 20):
+        batch.append([(id, prompts[id]) for id in ids[first : first + 20]])
+    alone = _runtime.Session(model, context=8)
+    for id in (ids[0], ids[63], ids[64], ids[-1]):
+        alone.reset()
+        alone.prefill(np.asarray(prompts[id], np.int32))
+        np.testing.assert_array_equal(batch.logits(id), alone.logits)
+    for settings in ({"temperature": 0.8}, {"temperature": 1.0, "top_k": 1100}, {"temperature": 100.0, "top_p": 0.95}):
+        samplers = [(id, _runtime.Sampler(seed=id, **settings)) for id in (ids[3], ids[69])]
+        on_host = [(id, _runtime.Sampler(seed=id, **settings), batch.logits(id), batch.position(id)) for id, _ in samplers]
+        assert batch.choose(samplers) == batch.choose(on_host)
+
+
 def test_logits_that_are_not_finite_end_their_sequence_alone(artifact, workspace):
     model = _runtime.Model(str(artifact(poisoned_model(workspace / "poisoned-gpu"), "--scheme=none", CHIP)), device="simt")
 

@@ -71,22 +71,21 @@ private:
 
 ExpertChooser::Values ExpertChooser::next(ValueRange before) {
   Value none = b.i32(-1), least = b.constant(b.f32(), -std::numeric_limits<double>::infinity());
-  auto either = [&](Value x, Value y) { return b.createOrFold<arith::OrIOp>(x, y); };
   Values best = b.forLoop(
       lane, spec.experts, kLanes, ValueRange{least, none}, [&](Value expert, ValueRange best) {
         Value own = score(expert);
-        Value isBehind = either(
+        Value isBehind = b.either(
             b.compare(CmpFPredicate::OLT, own, before[0]),
             b.both(b.compare(CmpFPredicate::OEQ, own, before[0]), b.less(before[1], expert)));
-        Value isBetter = either(b.compare(CmpFPredicate::OGT, own, best[0]), b.less(best[1], 0));
+        Value isBetter = b.either(b.compare(CmpFPredicate::OGT, own, best[0]), b.less(best[1], 0));
         Value takes = b.both(isBehind, isBetter);
         return Values{b.select(takes, own, best[0]), b.select(takes, expert, best[1])};
       });
   for (int64_t mask = 1; mask < kLanes; mask *= 2) {
     Value other = b.shuffleXor(best[0], mask), expert = b.shuffleXor(best[1], mask);
     Value isFirst = b.both(b.compare(CmpFPredicate::OEQ, other, best[0]), b.less(expert, best[1]));
-    Value isBetter =
-        either(b.less(best[1], 0), either(b.compare(CmpFPredicate::OGT, other, best[0]), isFirst));
+    Value isBetter = b.either(b.less(best[1], 0),
+                              b.either(b.compare(CmpFPredicate::OGT, other, best[0]), isFirst));
     Value takes = b.both(b.less(-1, expert), isBetter);
     best = {b.select(takes, other, best[0]), b.select(takes, expert, best[1])};
   }

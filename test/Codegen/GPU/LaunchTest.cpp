@@ -14,6 +14,8 @@
 
 #include "SimtRunner.h"
 
+#include "easyquant/Codegen/GPU/Choose.h"
+#include "easyquant/Codegen/GPU/Experts.h"
 #include "easyquant/Codegen/GPU/Recurrent.h"
 
 using namespace easyquant;
@@ -22,6 +24,7 @@ using namespace easyquant::gpu;
 namespace {
 
 constexpr int64_t kMostRows = int64_t(1) << 20; // of one call
+constexpr int64_t kMostRowsOfStep = 4096;       // whose logits are kept
 constexpr int64_t kVocabulary = 262144;         // the widest head in use
 
 /// A kernel, and the most rows that it is launched for.
@@ -85,6 +88,24 @@ std::vector<Launched> addAll(KernelLibrary &library) {
   add(library.add(HeadsSpec{5, 1, 48, true, 1e-6, 64}));
   add(library.add(Conv1dSpec{8192, 4, 1 << 20, true, true}));
   add(library.add(GatedDeltaSpec{16, 128, 32, 128, false, 1 << 20}));
+  ChooseExpertsSpec experts{1000, 40, true, true, true, true};
+  add(library.add(experts));
+  for (bool few : {false, true})
+    add(library.add(SortChoicesSpec{1000, 40, few}), few ? kFewChoices / 40 : kMostRows);
+  add(library.add(CombineSpec{8192, 40, true}));
+  LinearSpec codesOfExperts;
+  WeightOnlySpec floatsOfExperts;
+  codesOfExperts.n = floatsOfExperts.n = 192;
+  codesOfExperts.k = floatsOfExperts.k = 160;
+  codesOfExperts.experts = floatsOfExperts.experts = 1000;
+  codesOfExperts.bias = floatsOfExperts.bias = true;
+  for (const LinearKernel &kernel : library.add(codesOfExperts))
+    add(kernel.description, kernel.maxRows);
+  for (const WeightOnlyKernel &kernel : library.add(floatsOfExperts))
+    add(kernel.description, kernel.maxRows);
+  add(library.add(KeepLogitsSpec{kVocabulary}), kMostRowsOfStep);
+  add(library.add(WeighLogitsSpec{kVocabulary}), kMostRowsOfStep);
+  add(library.add(ChooseTokensSpec{kVocabulary}), kMostRowsOfStep);
   for (int bits : {0, 8}) {
     AttentionSpec spec;
     spec.heads = 128;
