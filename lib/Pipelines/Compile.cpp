@@ -381,6 +381,7 @@ static void addPlan(OpPassManager &pm, const OptionValues &options) {
 static void addPlanCheck(OpPassManager &pm, const OptionValues &options) {
   auto check = passOptions<equant::CheckPlansOptions>(options);
   check.kernelTargets = familiesOf(options);
+  check.degree = options[option::tensorParallel];
   pm.addPass(equant::createCheckPlans(check));
 }
 

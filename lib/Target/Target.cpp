@@ -13,6 +13,8 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 
+#include <fmt/format.h>
+
 using namespace mlir;
 using namespace easyquant;
 using namespace easyquant::targets;
@@ -26,8 +28,7 @@ WeightForm::~WeightForm() = default;
 Family::Family(Facts facts)
     : WeightForm(std::move(facts.title), std::move(facts.file)), name(std::move(facts.name)),
       names(std::move(facts.names)), groups(std::move(facts.groups)),
-      hasRecurrentState(facts.hasRecurrentState), hasDraftHead(facts.hasDraftHead),
-      fusions(facts.fusions), expertUnit(facts.expertUnit) {}
+      hasDraftHead(facts.hasDraftHead), fusions(facts.fusions), expertUnits(facts.expertUnits) {}
 
 std::vector<std::string> Family::requests() const {
   if (groups.empty())
@@ -146,11 +147,15 @@ std::string targets::whyNoKernel(const Family &family, int64_t n, int64_t k, Sch
 }
 
 std::string targets::whyNoExperts(const Family &family, int64_t n, bool isPacked) {
-  if (!isPacked || n % family.expertUnit == 0)
+  const auto &[packed, floats] = family.expertUnits;
+  const int64_t unit = isPacked ? packed : floats;
+  if (n % unit == 0)
     return "";
-  return "it has experts of " + std::to_string(n) + " outputs, and " + family.title +
-         " read packed weights of experts " + std::to_string(family.expertUnit) +
-         " outputs at a time; leave it float";
+  return fmt::format("it has experts of {} outputs, and {} read {} weights of experts {} outputs "
+                     "at a time; {}",
+                     n, family.title, isPacked ? "packed" : "float", unit,
+                     isPacked && n % floats == 0 ? "leave it float"
+                                                 : "compile it with --target cpu");
 }
 
 std::string targets::otherFamily(const WeightForm &family, int64_t n, int64_t k, SchemeAttr weight,

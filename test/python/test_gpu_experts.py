@@ -114,3 +114,5 @@ def test_widths_that_kernels_do_not_take(model, tmp_path):
     odd = write_model(tmp_path / "odd", *random_llama(3, **(MODELS["qwen3_moe"] | {"expert_ffn": 20})))
     refused = run_tool("easyquant-compile", odd, "-o", tmp_path / "out", "--scheme=none", "--target=sm_80")
     assert_refused(refused, "experts of 20 outputs", "8 outputs at a time; compile it with --target cpu")
+    refused = run_tool("easyquant-compile", model("qwen3_moe"), "-o", tmp_path / "out", TARGET, *SCHEMES["W8A8"], "--tensor-parallel=2")
+    assert_refused(refused, "mlp.experts.gate_proj", "of 2 ranks each", "experts of 32 outputs", "64 outputs at a time; leave it float")

@@ -96,6 +96,11 @@ struct TargetGroup {
   std::vector<std::string> targets; ///< "avx2", "avx512vnni"
 };
 
+/// Each expert's part of a weight has a multiple of so many outputs.
+struct ExpertUnits {
+  int64_t packed = 1, floats = 1;
+};
+
 /// Targets that read one weights file.
 class Family : public WeightForm {
 public:
@@ -103,13 +108,10 @@ public:
   const std::vector<std::string> names; ///< of its targets: "avx2", "sm_80"
   /// Empty: each target is asked for by its own name.
   const std::vector<TargetGroup> groups;
-  /// Layers may have a recurrent state (!lm.recurrent).
-  const bool hasRecurrentState;
   /// Programs have an entry for a head that drafts.
   const bool hasDraftHead;
   const Fusions fusions;
-  /// Packed weights of experts have a multiple of so many outputs.
-  const int64_t expertUnit;
+  const ExpertUnits expertUnits;
 
   /// What a user may write behind `--target`.
   std::vector<std::string> requests() const;
@@ -144,10 +146,10 @@ protected:
     std::string name, title;
     std::vector<std::string> names;
     std::vector<TargetGroup> groups;
-    bool hasRecurrentState = false, hasDraftHead = false;
+    bool hasDraftHead = false;
     WeightsFile file;
     Fusions fusions;
-    int64_t expertUnit = 1;
+    ExpertUnits expertUnits;
   };
   explicit Family(Facts facts);
 };

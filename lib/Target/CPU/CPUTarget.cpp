@@ -65,11 +65,10 @@ struct CPUFamily final : Family {
                 .title = "CPUs",
                 .names = allNames(),
                 .groups = ::groups(),
-                .hasRecurrentState = true,
                 .hasDraftHead = true,
                 .file = {.stem = formats::kWeightsStem},
                 .fusions = {},
-                .expertUnit = numerics::kPanelRows}) {}
+                .expertUnits = {.packed = numerics::kPanelRows}}) {}
 
   LayoutAttr layoutFor(SchemeAttr weight, Readers) const override {
     return LayoutAttr::get(weight.getContext(), numerics::kPanelLayout);

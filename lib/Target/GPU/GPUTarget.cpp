@@ -39,14 +39,14 @@ struct GPUFamily final : Family {
                 .title = "GPUs",
                 .names = chipNames(),
                 .groups = {},
-                .hasRecurrentState = true,
                 .file = {.stem = formats::kGpuWeightsStem, .bf16Floats = true, .wholeLines = true},
                 .fusions = {.bf16Results = true,
                             .rotations = true,
                             .splitAttention = true,
                             .attentionCodes = true,
                             .keyBasis = true},
-                .expertUnit = easyquant::gpu::kExpertUnit}) {}
+                .expertUnits = {.packed = easyquant::gpu::kExpertUnit,
+                                .floats = easyquant::gpu::kExpertFloatUnit}}) {}
 
   LayoutAttr layoutFor(SchemeAttr weight, Readers readers) const override {
     // What nobody multiplies with may lie in either order, but that of bytes has not all schemes.

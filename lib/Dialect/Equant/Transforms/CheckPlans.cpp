@@ -6,11 +6,14 @@
 //===----------------------------------------------------------------------===//
 
 #include "KeptSites.h"
+#include "ShardDegrees.h"
 
 #include "easyquant/Dialect/Equant/Analysis/CheckpointSites.h"
 #include "easyquant/Dialect/Equant/Transforms/Passes.h"
 #include "easyquant/Formats/Codecs/OnnxWeight.h"
 #include "easyquant/Target/Target.h"
+
+#include <fmt/format.h>
 
 namespace easyquant::equant {
 #define GEN_PASS_DEF_CHECKPLANS
@@ -29,9 +32,13 @@ struct CheckPlans : equant::impl::CheckPlansBase<CheckPlans> {
     floats.clear();
     if (failed(findReaders()))
       return signalPassFailure();
+    if (degree > 1) {
+      FailureOr<Sharing> found = checkDegree(getOperation(), degree);
+      if (failed(found))
+        return signalPassFailure();
+      sharing = std::move(*found);
+    }
     auto checked = getOperation().walk([&](Operation *op) {
-      if (failed(checkState(op)))
-        return WalkResult::interrupt();
       if (auto linear = dyn_cast<lm::LinearOp>(op);
           linear && linear.getExperts() && checkExperts(linear).wasInterrupted())
         return WalkResult::interrupt();
@@ -67,19 +74,6 @@ private:
     return success();
   }
 
-  LogicalResult checkState(Operation *op) {
-    if (llvm::none_of(op->getOperandTypes(), llvm::IsaPred<lm::RecurrentType>) ||
-        isa<func::CallOp>(op))
-      return success();
-    auto name = dyn_cast<NameLoc>(op->getLoc());
-    for (const targets::Family *family : families)
-      if (!family->hasRecurrentState)
-        return op->emitOpError() << (name ? "at '" + name.getName().str() + "' " : "")
-                                 << "keeps a recurrent state, for which " << family->title
-                                 << " have no kernel yet; compile it with --target cpu";
-    return success();
-  }
-
   /// Why checkpoints do not hold the plan; empty if they do.
   std::string whyNotStored(Operation *op, StringRef site, int64_t n, int64_t k, PlanAttr plan) {
     if (isa<lm::EmbeddingOp>(op) && !format->isGGUF())
@@ -106,11 +100,15 @@ private:
   /// Linears of experts, planned or not.
   WalkResult checkExperts(lm::LinearOp op) {
     const bool isPacked = bool(getPlan(cast<QuantizableOpInterface>(op.getOperation())));
+    const bool isShared = degree > 1 && sharing.linears.lookup(op) == Split::Columns;
+    const int64_t outputs = lm::columns(op.getOutput()) / (isShared ? degree : 1);
     for (const targets::Family *family : families) {
-      std::string reason = targets::whyNoExperts(*family, lm::columns(op.getOutput()), isPacked);
+      std::string reason = targets::whyNoExperts(*family, outputs, isPacked);
       if (reason.empty())
         continue;
-      emitError(op.getLoc()) << "site '" << op.getSite() << "': " << reason;
+      emitError(op.getLoc()) << "site '" << op.getSite()
+                             << "': " << (isShared ? fmt::format("of {} ranks each: ", degree) : "")
+                             << reason;
       return WalkResult::interrupt();
     }
     return WalkResult::advance();
@@ -159,6 +157,7 @@ private:
   // One of the two.
   std::vector<const targets::Family *> families;
   const formats::CheckpointFormat *format = nullptr;
+  Sharing sharing;                 ///< by several ranks
   SmallVector<std::string> floats; ///< kept sites that have become so
 };
 } // namespace

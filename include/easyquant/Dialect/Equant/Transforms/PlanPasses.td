@@ -127,6 +127,7 @@ def CheckPlans : Pass<"equant-check-plans", "::mlir::ModuleOp"> {
   let description = [{
     Fails at the first site whose weight, on activations as its plan has them, no kernel of some target reads, with the reason.
     A site that cannot be quantized as planned stays float, and is none of these. Nothing has been computed for the plans yet.
+    Linears of experts have to have as many outputs as targets read at a time, of which `degree` ranks have equal parts.
     With `dequantize` a site that keeps the codes of the source (scheme `keep`) becomes float instead: its plan is taken away.
 
     With a `format`, checkpoints of that format have to hold the plans instead, those of ONNX by operators of version `opset`.
@@ -134,6 +135,7 @@ def CheckPlans : Pass<"equant-check-plans", "::mlir::ModuleOp"> {
   let options = [
     TargetsOption<"what has to have kernels">,
     ExportFormat, Opset, Dequantize,
+    NumberOption<"degree", "degree", "int64_t", "1", "ranks that share the model">,
   ];
 }
 
