@@ -161,7 +161,6 @@ static Architecture olmo2() {
   a.className = "Olmo2ForCausalLM";
   a.summary = "llama with RMSNorms behind attention and MLP in place of those before them, and of "
               "all of q and all of k; biases by `attention_bias`";
-  a.refused = "GPUs with more than one rank";
   a.proof = "the oracle, transformers, llama.cpp";
   a.epsilon = 1e-5;
   a.mlpBias = {};

@@ -61,7 +61,7 @@ easyquant::gpu::RowSpec GPULauncher::codesOf(equant::QuantizeRowsOp op, int64_t 
   spec.codes = op.getScheme().toNumerics().codes;
   spec.sums = op.getRows().getType().getSums().has_value();
   if (op.getAbsmax())
-    spec.absMax = easyquant::gpu::RowSpec::AbsMax::Given;
+    spec.absMax = easyquant::gpu::RowSpec::OfRow::Given;
   return spec;
 }
 
@@ -74,6 +74,10 @@ LogicalResult GPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel, RowO
   spec.op = rowOp;
   spec.constant = constant;
   spec.columns = columns;
+  if (auto norm = dyn_cast<equant::PartRmsNormOp>(kernel.first())) {
+    spec.squares = easyquant::gpu::RowSpec::OfRow::Given;
+    spec.wholeColumns = static_cast<int64_t>(norm.getColumns());
+  }
   if (auto hadamard = kernel.find<equant::HadamardOp>())
     spec.hadamard = hadamard.getBlockAttr().getInt();
   Operation *op = kernel.first(), *last = kernel.ops.back();
@@ -87,8 +91,12 @@ LogicalResult GPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel, RowO
       arguments.set("row_states", b.argument("row_states"));
     }
   } else if (auto absMax = dyn_cast<equant::TokenAbsMaxOp>(op)) {
-    spec.absMax = easyquant::gpu::RowSpec::AbsMax::Result;
+    spec.absMax = easyquant::gpu::RowSpec::OfRow::Result;
     arguments.set("absmax", b.result(absMax.getAbsmax(), rows));
+  } else if (auto squares = dyn_cast<equant::TokenSquaresOp>(op)) {
+    spec.squares = easyquant::gpu::RowSpec::OfRow::Result;
+    arguments.set("squares", b.result(squares.getSquares(), rows));
+    phase = Phase::Attention;
   } else {
     if (isa<arith::TruncFOp>(last))
       spec.output = kBF16;
@@ -122,6 +130,17 @@ void GPULauncher::addRowOps(KernelLibrary &library) const {
     Arguments arguments(b, {{"x", b[op.getInput()]}});
     return row(b, kernel, RowOp::Quantize, 0, arguments);
   });
+  library.add<equant::TokenSquaresOp>([row](auto &b, auto op, const KernelOps &kernel) {
+    Arguments arguments(b, {{"x", b[op.getInput()]}});
+    return row(b, kernel, RowOp::RmsNorm, 0, arguments);
+  });
+  library.add<equant::PartRmsNormOp>(
+      [row](auto &b, auto op, const KernelOps &kernel) -> LogicalResult {
+        Arguments arguments(b, {{"x", b[op.getInput()]}, {"squares", b[op.getSquares()]}});
+        if (failed(arguments.setWeight("weight", op.getWeight())))
+          return failure();
+        return row(b, kernel, RowOp::RmsNorm, op.getEpsilon().convertToDouble(), arguments);
+      });
   library.add<arith::TruncFOp>([row](auto &b, auto op, const KernelOps &kernel) {
     Arguments arguments(b, {{"x", b[op.getIn()]}});
     return row(b, kernel, RowOp::Copy, 0, arguments);

@@ -246,6 +246,15 @@ def test_simulated_gpus_share_what_layers_keep(model, tmp_path, name):
     assert found[0] == expected[0] and found[1].tobytes() == expected[1].tobytes()
 
 
+@pytest.mark.parametrize("name", with_slow(["olmo2", "olmo3"], "olmo3"))
+def test_simulated_gpus_share_norms_of_all_heads(model, tmp_path, name):
+    """Whose squares are added in another order than one GPU adds them."""
+    options = [ISA, "--scheme=W8A8", "--hadamard-block=16", "--target=sm_80,cpu"]
+    expected, found = (logits_of(ranks, compile_model(model(name), tmp_path / str(ranks), *options, "--tensor-parallel", ranks), tmp_path, device="simt",
+                                 tokens=TOKENS[:40])[1] for ranks in (1, 2))  # fmt: skip
+    assert np.abs(found - expected).max() <= 0.02 * np.abs(expected).max()
+
+
 def test_online_scales_go_back_with_states(model, workspace, tmp_path, calibration):
     """Scales stay those of now where a sequence goes back to a state, which each rank copies."""
     folder = model("lfm2")

@@ -81,6 +81,7 @@ private:
                           mlir::Value neutral);
   /// Sum over the row of term(x), x the input.
   mlir::Value sum(llvm::function_ref<mlir::Value(mlir::Value)> term);
+  mlir::Value sumOfSquares();
   mlir::Value reciprocalDeviation(mlir::Value sumOfSquares);
   void emitStatistics();
   void emitRow();

@@ -245,8 +245,15 @@ Value RowEmitter::sum(llvm::function_ref<Value(Value)> term) {
   }));
 }
 
+Value RowEmitter::sumOfSquares() {
+  if (spec.squares == RowSpec::OfRow::Given)
+    return b.load(b.advance(arguments["squares"], row, b.f32()), b.f32(), /*constant=*/isKernel);
+  return sum([&](Value x) { return b.mulf(x, x); });
+}
+
 Value RowEmitter::reciprocalDeviation(Value sumOfSquares) {
-  Value variance = b.divf(sumOfSquares, b.constant(b.f32(), static_cast<double>(spec.columns)));
+  const int64_t columns = spec.squares == RowSpec::OfRow::Given ? spec.wholeColumns : spec.columns;
+  Value variance = b.divf(sumOfSquares, b.constant(b.f32(), static_cast<double>(columns)));
   Value shifted = b.addf(variance, b.constant(b.f32(), spec.constant));
   // Exact roots and quotients are calls, around which ptxas may spill the row.
   return b.reciprocalRootApproximate(shifted);
@@ -254,7 +261,7 @@ Value RowEmitter::reciprocalDeviation(Value sumOfSquares) {
 
 void RowEmitter::emitStatistics() {
   if (spec.op == RowOp::RmsNorm) {
-    deviation = reciprocalDeviation(sum([&](Value x) { return b.mulf(x, x); }));
+    deviation = reciprocalDeviation(sumOfSquares());
   } else if (spec.op == RowOp::LayerNorm) {
     // Two passes: the sum of squares minus the square of the sum would cancel.
     Value total = sum([](Value x) { return x; });
@@ -328,6 +335,10 @@ void RowEmitter::emitRow() {
   ownVector = shape.run == 1
                   ? lane
                   : b.add(b.mul(b.div(lane, kWarp), kWarp * shape.run), b.rem(lane, kWarp));
+  if (spec.squares == RowSpec::OfRow::Result) {
+    Value squares = sumOfSquares();
+    return once([&] { b.store(squares, b.advance(arguments["squares"], row, b.f32())); });
+  }
   emitStatistics();
   switch (quantization) {
   case RowQuantization::None:

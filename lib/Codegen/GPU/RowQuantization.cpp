@@ -110,7 +110,7 @@ Value RowEmitter::absMaxOf(llvm::function_ref<Value(Value)> term) {
 }
 
 Value RowEmitter::absMaxOfRow() {
-  if (spec.absMax == RowSpec::AbsMax::Given)
+  if (spec.absMax == RowSpec::OfRow::Given)
     return b.load(b.advance(arguments["absmax"], row, b.f32()), b.f32(), true);
   if (absMax)
     return absMax;
@@ -199,7 +199,7 @@ void RowEmitter::emitDynamicCodes() {
   if (spec.scaleGroup)
     return emitOwnGroups();
   Value absMax = absMaxOfRow();
-  if (spec.absMax == RowSpec::AbsMax::Result)
+  if (spec.absMax == RowSpec::OfRow::Result)
     return once([&] { b.store(absMax, b.advance(arguments["absmax"], row, b.f32())); });
   if (const numerics::FloatFormat *format = numerics::floatFormat(spec.codes))
     return emitFloatCodes(ownScale(b, *format, absMax));

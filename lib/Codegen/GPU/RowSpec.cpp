@@ -56,6 +56,10 @@ static std::string symbolName(const RowSpec &spec) {
   if (spec.hadamard)
     name += fmt::format("_h{}", spec.hadamard);
   name += fmt::format("_{}", nameOf(spec.input));
+  if (spec.squares == RowSpec::OfRow::Result)
+    return name + "_squares";
+  if (spec.squares == RowSpec::OfRow::Given)
+    name += fmt::format("_part_of{}", spec.wholeColumns);
   RowQuantization quantization = spec.effectiveQuantization();
   if (quantization == RowQuantization::None)
     return name + fmt::format("_to_{}", nameOf(spec.output));
@@ -69,9 +73,9 @@ static std::string symbolName(const RowSpec &spec) {
     name += fmt::format("_{}", format->name);
   if (spec.sinks)
     name += "_sinks";
-  if (spec.absMax == RowSpec::AbsMax::Result)
+  if (spec.absMax == RowSpec::OfRow::Result)
     return name + "_absmax";
-  if (spec.absMax == RowSpec::AbsMax::Given)
+  if (spec.absMax == RowSpec::OfRow::Given)
     name += "_given_absmax";
   if (spec.scaleGroup)
     name += fmt::format("_own{}{}", spec.scaleGroup, spec.zeroPoints ? "_zp" : "");
@@ -116,7 +120,7 @@ Parameters &addCodes(Parameters &parameters, const RowSpec &spec) {
   const bool isOnline = quantization == RowQuantization::Online;
   parameters.constants("scale", isStatic).constants("zero", isStatic && spec.zeroPoints);
   parameters.reads("states", isOnline).constants("row_states", isOnline).number("first", isOnline);
-  parameters.reads("absmax", spec.absMax == RowSpec::AbsMax::Given);
+  parameters.reads("absmax", spec.absMax == RowSpec::OfRow::Given);
   parameters.writes("codes").writes("scales").writes("sums", spec.sums);
   const bool hasZeros = spec.zeroPoints && (isStatic || spec.scaleGroup);
   // Extrema are those of one site among those of all.
@@ -140,12 +144,17 @@ Description describe(const RowSpec &spec) {
   parameters.readsRows("gate", hasGate).readsRows("up", hasGate);
   parameters.readsRows("a", isAdd).readsRows("b", isAdd);
   parameters.readsRows("x", !hasGate && !isAdd);
+  if (spec.squares == RowSpec::OfRow::Result) {
+    description.parameters = parameters.writes("squares").rows();
+    return description;
+  }
   parameters.constants("weight", isLayerNorm || spec.op == RowOp::RmsNorm)
+      .reads("squares", spec.squares == RowSpec::OfRow::Given)
       .constants("bias", isLayerNorm || spec.op == RowOp::AddBias)
       .constants("order", spec.op == RowOp::Gather);
   if (spec.effectiveQuantization() == RowQuantization::None) {
     parameters.writesRows("y");
-  } else if (spec.absMax == RowSpec::AbsMax::Result) {
+  } else if (spec.absMax == RowSpec::OfRow::Result) {
     parameters.writes("absmax");
   } else {
     addCodes(parameters, spec);

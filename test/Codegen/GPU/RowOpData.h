@@ -18,6 +18,14 @@ namespace easyquant::gpu {
 
 inline constexpr double kEpsilon = 1e-5, kConstant = 2.5;
 
+inline RowSpec specOf(RowOp op, int64_t columns) {
+  RowSpec spec;
+  spec.op = op;
+  spec.columns = columns;
+  spec.constant = op == RowOp::Multiply || op == RowOp::SoftCap ? kConstant : kEpsilon;
+  return spec;
+}
+
 /// Random rows, with a row of zeros, one with a huge outlier, one of denormals and one of large
 /// values among them when there are enough; rows a bit apart.
 struct RowInputs {

@@ -35,14 +35,6 @@ template <typename Body> void forInputs(Body body) {
         body(RowInputs(rows, columns), rows, columns);
 }
 
-RowSpec specOf(RowOp op, int64_t columns) {
-  RowSpec spec;
-  spec.op = op;
-  spec.columns = columns;
-  spec.constant = op == RowOp::Multiply || op == RowOp::SoftCap ? kConstant : kEpsilon;
-  return spec;
-}
-
 /// y of the kernel without quantization.
 std::vector<float> runFloat(KernelLibrary &library, const RowSpec &spec, const RowInputs &in) {
   simt::Device device;
@@ -203,120 +195,6 @@ TEST(GPURowOps, GroupsOfColumnsHaveScalesOfTheirOwn) {
       }
     }
   });
-}
-
-TEST(GPURowOps, CodesOfPartsOfRowsAreThoseOfTheRows) {
-  // Two ranks have each one part of the columns: the larger of their magnitudes gives both parts
-  // the codes that one rank has.
-  for (auto [columns, first] : {std::pair<int64_t, int64_t>{100, 36}, {578, 290}, {4096, 2048}}) {
-    SCOPED_TRACE(testing::Message() << first << " of " << columns << " columns");
-    constexpr int64_t kRows = 7;
-    const RowInputs in(kRows, columns);
-    auto whole = quantizeTokens(in.matrix(in.a), 0);
-    ASSERT_TRUE(whole) << whole.error().message;
-    const std::pair<int64_t, int64_t> parts[] = {{0, first}, {first, columns - first}};
-    KernelLibrary library;
-    auto specOfPart = [](int64_t columns, RowSpec::AbsMax absMax) {
-      RowSpec spec = specOf(RowOp::Quantize, columns);
-      spec.absMax = absMax;
-      spec.sums = absMax == RowSpec::AbsMax::Given;
-      return spec;
-    };
-    for (auto [from, count] : parts)
-      for (RowSpec::AbsMax absMax : {RowSpec::AbsMax::Result, RowSpec::AbsMax::Given})
-        library.add(specOfPart(count, absMax));
-    auto partOf = [&](int64_t from, int64_t count) {
-      std::vector<float> part;
-      for (int64_t m = 0; m < kRows; ++m)
-        part.insert(part.end(), in.a.begin() + m * in.stride + from,
-                    in.a.begin() + m * in.stride + from + count);
-      return part;
-    };
-
-    simt::Device device;
-    std::vector<float> most(kRows, 0.0f);
-    for (auto [from, count] : parts) {
-      DeviceBuffer<float> x(device, partOf(from, count)), absMax(device, kRows, "absmax");
-      run(device, library, library.add(specOfPart(count, RowSpec::AbsMax::Result)), kRows,
-          {{"x", x}, {"x_stride", count}, {"absmax", absMax}});
-      const std::vector<float> found = absMax.read();
-      for (int64_t m = 0; m < kRows; ++m) {
-        float expected = 0;
-        for (int64_t k = from; k < from + count; ++k)
-          expected = std::max(expected, std::abs(in.a[m * in.stride + k]));
-        EXPECT_EQ(found[m], expected) << "row " << m;
-        most[m] = std::max(most[m], found[m]);
-      }
-    }
-    std::vector<int32_t> sums(kRows, 0);
-    for (auto [from, count] : parts) {
-      DeviceBuffer<float> x(device, partOf(from, count)), absMax(device, most);
-      DeviceBuffer<float> scales(device, kRows, "scales");
-      DeviceBuffer<int8_t> codes(device, kRows * paddedColumns(count), "codes");
-      DeviceBuffer<int32_t> sumsOfPart(device, kRows, "sums");
-      run(device, library, library.add(specOfPart(count, RowSpec::AbsMax::Given)), kRows,
-          {{"x", x},
-           {"x_stride", count},
-           {"absmax", absMax},
-           {"codes", codes},
-           {"scales", scales},
-           {"sums", sumsOfPart}});
-      EXPECT_EQ(scales.read(), whole->scales);
-      const std::vector<int8_t> found = codes.read();
-      int64_t wrong = 0;
-      for (int64_t m = 0; m < kRows; ++m)
-        for (int64_t k = 0; k < paddedColumns(count); ++k)
-          wrong += found[m * paddedColumns(count) + k] !=
-                   (k < count ? whole->codes[m * whole->paddedColumns + from + k] : 0);
-      EXPECT_EQ(wrong, 0) << "codes of columns from " << from << " on";
-      const std::vector<int32_t> added = sumsOfPart.read();
-      for (int64_t m = 0; m < kRows; ++m)
-        sums[m] += added[m];
-    }
-    EXPECT_EQ(sums, whole->sums);
-  }
-}
-
-TEST(GPURowOps, RowsWhosePartsAreElsewhereLeaveStaticRanges) {
-  // The part that has no outlier leaves the range with the part that has one.
-  constexpr int64_t kRows = 7, kWide = 100, kFirst = 36;
-  constexpr float kScale = 0.02f;
-  const RowInputs in(kRows, kWide);
-  Scheme scheme{8, true, Granularity::Tensor};
-  scheme.sinks = true;
-  auto whole = quantizeTokens(in.matrix(in.a), scheme, kScale, 0, 0);
-  ASSERT_TRUE(whole) << whole.error().message;
-  std::vector<float> part, most(kRows, 0.0f);
-  for (int64_t m = 0; m < kRows; ++m) {
-    const float *row = in.a.data() + m * in.stride;
-    part.insert(part.end(), row, row + kFirst);
-    for (int64_t k = 0; k < kWide; ++k)
-      most[m] = std::max(most[m], std::abs(row[k]));
-  }
-  RowSpec spec = specOf(RowOp::Quantize, kFirst);
-  spec.quantization = RowQuantization::Static;
-  spec.sinks = true;
-  spec.absMax = RowSpec::AbsMax::Given;
-  KernelLibrary library;
-  simt::Device device;
-  DeviceBuffer<float> x(device, part), absMax(device, most), scales(device, kRows, "scales");
-  DeviceBuffer<float> scale(device, std::vector<float>{kScale});
-  DeviceBuffer<int8_t> codes(device, kRows * paddedColumns(kFirst), "codes");
-  run(device, library, library.add(spec), kRows,
-      {{"x", x},
-       {"x_stride", kFirst},
-       {"scale", scale},
-       {"absmax", absMax},
-       {"codes", codes},
-       {"scales", scales}});
-  EXPECT_NE(whole->scales[3], kScale) << "the outlier's row leaves the range";
-  EXPECT_EQ(whole->scales[2], kScale) << "that of zeros does not";
-  EXPECT_EQ(scales.read(), whole->scales);
-  const std::vector<int8_t> found = codes.read();
-  for (int64_t m = 0; m < kRows; ++m)
-    for (int64_t k = 0; k < kFirst; ++k)
-      EXPECT_EQ(found[m * paddedColumns(kFirst) + k], whole->codes[m * whole->paddedColumns + k])
-          << m << ", " << k;
 }
 
 TEST(GPURowOps, StaticCodesAreThoseOfTheFloats) {

@@ -148,19 +148,21 @@ const Kernel &kernelFor(const std::vector<Kernel> &kernels, int64_t rows) {
 ///   Copy:      x, x_stride: as it is, or rounded to the output's type
 ///   Gather:    x, x_stride, order: column c of the result is column order[c], C int32s below C
 /// then (y, y_stride), or when quantized ([scale, [zero]], [states, row_states, first], [absmax],
-/// codes, scales, [sums], [zeros], [extrema, extrema_stride]), or absmax alone, then rows. weight
-/// and bias are C floats; scale is one float and zero one int32 in device memory, there when the
-/// quantization is static; absmax is a float a row. Online, row_states are int64s, the byte of
-/// `states` where the doubles of each row's sequence are, of which `first` is the site's first;
-/// extrema are two floats a row, the largest of -x and of x (Numerics/OnlineScales.h). Quantize
-/// itself is dynamic unless it is static or online. With a `scaleGroup`, which is the groupSize of
-/// sums, too, a row has a scale for each group. With a `hadamard` block the result is rotated,
-/// to the bit of numerics::rotateActivation, before anything is made of it.
+/// codes, scales, [sums], [zeros], [extrema, extrema_stride]), or absmax or squares alone, then
+/// rows. weight and bias are C floats; given squares come behind weight; scale is one float and
+/// zero one int32 in device memory, there when the quantization is static; absmax and squares are a
+/// float a row. Online, row_states are int64s, the byte of `states` where the doubles of each row's
+/// sequence are, of which `first` is the site's first; extrema are two floats a row, the largest of
+/// -x and of x (Numerics/OnlineScales.h). Quantize itself is dynamic unless it is static or online.
+/// With a `scaleGroup`, which is the groupSize of sums, too, a row has a scale for each group. With
+/// a `hadamard` block the result is rotated, to the bit of numerics::rotateActivation, before
+/// anything is made of it.
 struct RowSpec {
-  /// Where the largest magnitude of a row, which its dynamic scale follows from, comes from.
-  enum class AbsMax {
+  /// Where a number of a row that other ranks have parts of comes from: the largest magnitude,
+  /// which a dynamic scale follows from, or the sum of squares, which a root mean square does.
+  enum class OfRow {
     Own,   ///< from the row
-    Given, ///< from absmax: the columns are parts of longer rows, which other ranks have
+    Given, ///< from absmax or squares: the columns are parts of longer rows
     Result ///< from the row, and is all that is written
   };
   RowOp op = RowOp::Quantize;
@@ -171,12 +173,14 @@ struct RowSpec {
   CodeFormat codes = CodeFormat::Integer; ///< or F8E4M3FN, with a scale a row and no sums
   bool sums = false;                      ///< write sums of codes
   int64_t groupSize = 0;                  ///< groups of the sums; 0 (one group) or a multiple of 16
-  int64_t scaleGroup = 0;      ///< dynamic: columns that share a scale: 32, 64, 128; 0: a row
-  bool zeroPoints = false;     ///< static, or with a scaleGroup: asymmetric
-  bool fullRange = false;      ///< static only: codes from -128 on, as asymmetric ones always are
-  bool sinks = false;          ///< not dynamic: definition 4 of Numerics/Quantize.h instead of 3
-  AbsMax absMax = AbsMax::Own; ///< dynamic, or with sinks in a range around 0
-  int64_t hadamard = 0;        ///< columns of a block of Numerics/Hadamard.h; 0: not rotated
+  int64_t scaleGroup = 0;     ///< dynamic: columns that share a scale: 32, 64, 128; 0: a row
+  bool zeroPoints = false;    ///< static, or with a scaleGroup: asymmetric
+  bool fullRange = false;     ///< static only: codes from -128 on, as asymmetric ones always are
+  bool sinks = false;         ///< not dynamic: definition 4 of Numerics/Quantize.h instead of 3
+  OfRow absMax = OfRow::Own;  ///< dynamic, or with sinks in a range around 0
+  OfRow squares = OfRow::Own; ///< of RmsNorm
+  int64_t wholeColumns = 0;   ///< with given squares: of the longer rows
+  int64_t hadamard = 0;       ///< columns of a block of Numerics/Hadamard.h; 0: not rotated
 
   RowQuantization effectiveQuantization() const {
     return easyquant::effectiveQuantization(op, quantization);
