@@ -101,7 +101,7 @@ LogicalResult GPULauncher::rowOp(LaunchBuilder &b, const KernelOps &kernel, RowO
     if (isa<arith::TruncFOp>(last))
       spec.output = kBF16;
     else
-      phase = Phase::Other;
+      phase = isa<equant::PartRmsNormOp>(op) ? Phase::Attention : Phase::Other;
     arguments.set("y", b.result(last->getResult(0), rows));
   }
   return launch(b, op, getOrEmit(kernels, spec, chip), arguments, phase);

@@ -1,5 +1,5 @@
 // RUN: easyquant-opt %s --easyquant-launches=target=avx2 | FileCheck %s
-// RUN: not easyquant-opt %s --easyquant-launches=target=sm_80 2>&1 | FileCheck %s --check-prefix=GPU
+// RUN: easyquant-opt %s --easyquant-launches=target=sm_80 | FileCheck %s --check-prefix=GPU
 
 // The norm of rows of which two ranks have parts: the squares of both are added up between two kernels.
 
@@ -8,7 +8,11 @@
 // CHECK: launch.kernel attention @token_squares_8({{.*}}, %[[S]]
 // CHECK: launch.collective {{[0-9]+}} all_reduce sum(%[[S]])
 // CHECK: launch.kernel attention @part_norm_8of16_eps{{[0-9a-f]+}}({{.*}}%[[S]]
-// GPU: 'equant.token_squares' op has no GPU kernel; compile it with --target cpu
+// GPU-LABEL: func.func @forward(
+// GPU: %[[S:.*]] = launch.buffer({{.*}}) {{.*}}memref<?xf32>
+// GPU: launch.kernel attention @kernels::@rms_norm_8_eps0_f32_squares({{.*}}, %[[S]]
+// GPU: launch.collective {{[0-9]+}} all_reduce sum(%[[S]])
+// GPU: launch.kernel attention @kernels::@rms_norm_8_eps{{[0-9a-f]+}}_f32_part_of16_to_f32({{.*}}%[[S]]
 shard.grid @tensor_parallel(shape = 2)
 ml_program.global private @w(#ml_program.extern : tensor<8xf32>) : tensor<8xf32> {equant.offset = 0 : i64}
 
