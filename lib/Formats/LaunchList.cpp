@@ -184,6 +184,7 @@ template <typename Fields> void mapFields(Fields &fields, PieceCut &cut) {
 
 template <typename Fields> void mapFields(Fields &fields, ChoosingKernels &choosing) {
   fields.required("keep", choosing.keep, Bounds());
+  fields.required("change", choosing.change, Bounds());
   fields.required("weigh", choosing.weigh, Bounds());
   fields.required("choose", choosing.choose, Bounds());
 }
@@ -324,8 +325,8 @@ static void checkChoosing(FieldReader &fields, const LaunchList &list, const std
   };
   const ChoosingKernels &choosing = *list.choosing;
   for (const auto &[name, kernel, pointers, numbers] :
-       {Expected{"keep", choosing.keep, 3, 3}, Expected{"weigh", choosing.weigh, 6, 1},
-        Expected{"choose", choosing.choose, 7, 1}}) {
+       {Expected{"keep", choosing.keep, 3, 3}, Expected{"change", choosing.change, 2, 1},
+        Expected{"weigh", choosing.weigh, 6, 1}, Expected{"choose", choosing.choose, 7, 1}}) {
     std::vector<Parameter> parameters(pointers, Parameter::Pointer);
     parameters.insert(parameters.end(), numbers, Parameter::I32);
     fields.check(kernel < list.kernels.size() && list.kernels[kernel].parameters == parameters,

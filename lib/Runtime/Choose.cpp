@@ -75,12 +75,12 @@ Result<void> Batch::chooseOnDevice(std::vector<ChoiceRow> &rows,
     if (!setting)
       continue;
     const KeptLogits &kept = row.sequence->onDevice;
-    if (Draw(choice, vocabulary).isGreedy) {
+    if (Draw(choice, vocabulary).isGreedy && !changesLogits(choice)) {
       row.chosen.token = formats::GreatestLogit{kept.greatest}.token();
       continue;
     }
-    requests.push_back(
-        {kept.slot, uniformAt(choice.seed, static_cast<uint64_t>(row.position)), *setting});
+    requests.push_back({kept.slot, uniformAt(choice.seed, static_cast<uint64_t>(row.position)),
+                        *setting, &choice});
     places.push_back(i);
   }
   std::vector<int32_t> tokens(requests.size());

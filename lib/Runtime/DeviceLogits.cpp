@@ -12,18 +12,32 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <iterator>
 
 using namespace easyquant;
 using namespace easyquant::runtime;
 
-/// Rows that there is room for in the beginning, and choices that are made in one launch.
-static constexpr int64_t kFewRows = 64, kMostChoices = 256;
+/// Rows that there is room for in the beginning; choices that are made in one launch, and rows that
+/// are changed for them.
+static constexpr int64_t kFewRows = 64, kMostChoices = 256, kMostChanged = 32;
+
+static bool hasBiasTwice(const eq_choice &choice) {
+  std::vector<int32_t> tokens;
+  forEachBias(choice, [&](const formats::LogitChange &bias) { tokens.push_back(bias.token); });
+  std::ranges::sort(tokens);
+  return std::ranges::adjacent_find(tokens) != tokens.end();
+}
 
 std::optional<formats::ChoiceSetting> easyquant::runtime::settingOnDevice(const eq_choice &choice,
                                                                           int64_t vocabulary) {
   const Draw draw(choice, vocabulary);
-  if (changesLogits(choice) || choice.with_logprob != 0 || choice.best_count > 0 ||
+  if (choice.allowed || choice.with_logprob != 0 || choice.best_count > 0 ||
       (!draw.isGreedy && draw.topK > formats::kMostCandidates))
+    return std::nullopt;
+  const auto changes = static_cast<int64_t>(choice.token_count + choice.bias_count);
+  if (changesLogits(choice) &&
+      (changes * int64_t(sizeof(formats::LogitChange)) > vocabulary * int64_t(sizeof(float)) ||
+       hasBiasTwice(choice)))
     return std::nullopt;
   return formats::ChoiceSetting{draw.scale, draw.least, static_cast<int32_t>(draw.topK), 0,
                                 draw.topP};
@@ -40,7 +54,7 @@ static int64_t rowBytes(int64_t vocabulary) {
 static int64_t slotsOf(int64_t sequences) { return 2 * sequences; }
 
 int64_t DeviceLogits::mostBytes(int64_t vocabulary, int64_t sequences) {
-  return slotsOf(sequences) * rowBytes(vocabulary);
+  return (slotsOf(sequences) + std::min(sequences, kMostChanged)) * rowBytes(vocabulary);
 }
 
 Result<void> DeviceLogits::allocate(std::shared_ptr<Device> on, Queue &by, const LaunchList &list,
@@ -177,7 +191,50 @@ Result<int64_t> DeviceLogits::numberOf(const formats::ChoiceSetting &setting) {
   return number;
 }
 
-Result<void> DeviceLogits::chooseSome(std::span<const Request> requests, int32_t *chosen) {
+Result<void> DeviceLogits::changeRows(std::span<const Request> requests) {
+  const int64_t bytes = vocabulary * int64_t(sizeof(float)), count = std::ssize(requests);
+  counts.resize(static_cast<size_t>(vocabulary));
+  size_t most = 0;
+  for (const Request &request : requests)
+    most += request.choice->token_count + request.choice->bias_count;
+  changes.clear();
+  changes.reserve(most); // nothing fails while tokens are counted
+  auto list = [&](auto forEach) {
+    for (size_t row = 0; row < requests.size(); ++row)
+      forEach(*requests[row].choice, [&](formats::LogitChange change) {
+        change.row = static_cast<int32_t>(row);
+        changes.push_back(change);
+      });
+    return std::ssize(changes);
+  };
+  const int64_t penalties =
+      list([&](const eq_choice &choice, auto body) { forEachPenalty(choice, counts, body); });
+  const int64_t all = list([&](const eq_choice &choice, auto body) { forEachBias(choice, body); });
+  const int64_t tableBytes = all * int64_t(sizeof(formats::LogitChange));
+  Result<void> done = makeRoom(count);
+  if (done && changed.size() == 0)
+    done = changed.allocate(device, std::min(choicesAtOnce, kMostChanged) * bytes,
+                            "logits with penalties");
+  if (done && changeTable.size() < tableBytes)
+    done = changeTable.allocate(device, 2 * tableBytes, "penalties of tokens");
+  for (int64_t row = 0; done && row < count; ++row)
+    done = queue->copy(
+        changed.address() + static_cast<uint64_t>(row * bytes),
+        kept.address() + static_cast<uint64_t>(requests[row].slot * rowBytes(vocabulary)), bytes);
+  if (done)
+    done = queue->upload(changeTable.address(), changes.data(), tableBytes);
+  // Biases behind penalties: both may be of one token.
+  for (auto [first, end] : {std::pair(int64_t(0), penalties), std::pair(penalties, all)})
+    if (done && first < end)
+      done = launch(
+          program->choosing->change, "penalties of tokens", end - first,
+          {changed.address(),
+           changeTable.address() + static_cast<uint64_t>(first) * sizeof(formats::LogitChange),
+           static_cast<uint64_t>(end - first)});
+  return done ? keep(changed.address(), count) : done;
+}
+
+Result<void> DeviceLogits::draw(std::span<const Request> requests, std::span<int32_t> chosen) {
   staged.clear();
   for (const Request &request : requests) {
     Result<int64_t> setting = numberOf(request.setting);
@@ -201,8 +258,55 @@ Result<void> DeviceLogits::chooseSome(std::span<const Request> requests, int32_t
                        last});
       })
       .and_then([&] {
-        return queue->download(chosen, tokens.address(), count * int64_t(sizeof(int32_t)));
+        return queue->download(chosen.data(), tokens.address(), count * int64_t(sizeof(int32_t)));
       });
+}
+
+static bool changesRow(const DeviceLogits::Request &request) {
+  return changesLogits(*request.choice);
+}
+
+Result<void> DeviceLogits::chooseSome(std::span<const Request> requests,
+                                      std::span<int32_t> chosen) {
+  std::vector<Request> changing, drawing;
+  std::ranges::copy_if(requests, std::back_inserter(changing), changesRow);
+  std::vector<Row> made;
+  if (!changing.empty()) {
+    if (auto done = changeRows(changing); !done)
+      return done;
+    made = rows;
+  }
+  std::vector<size_t> places;
+  auto row = made.begin();
+  for (size_t i = 0; i < requests.size(); ++i) {
+    Request request = requests[i];
+    if (changesRow(request)) {
+      request.slot = row->slot;
+      chosen[i] = row++->greatest.token();
+      if (Draw(*request.choice, vocabulary).isGreedy)
+        continue;
+    }
+    drawing.push_back(request);
+    places.push_back(i);
+  }
+  std::vector<int32_t> drawn(drawing.size());
+  Result<void> done = drawing.empty() ? Result<void>() : draw(drawing, drawn);
+  for (size_t i = 0; i < drawing.size(); ++i)
+    chosen[places[i]] = drawn[i];
+  for (const Row &each : made)
+    release(each.slot);
+  return done;
+}
+
+size_t DeviceLogits::countAtOnce(std::span<const Request> requests) const {
+  int64_t count = 0, changing = 0;
+  for (const Request &request : requests) {
+    changing += changesRow(request);
+    if (count == choicesAtOnce || changing > kMostChanged)
+      break;
+    ++count;
+  }
+  return static_cast<size_t>(count);
 }
 
 Result<void> DeviceLogits::choose(std::span<const Request> requests, std::span<int32_t> chosen) {
@@ -218,14 +322,14 @@ Result<void> DeviceLogits::choose(std::span<const Request> requests, std::span<i
       if (auto done = memory->allocate(device, bytes, "choices of tokens"); !done)
         return done;
   settings.reserve(static_cast<size_t>(formats::TokenChoice::kMostSettings)); // which stay in place
-  for (size_t first = 0; first < requests.size();) {
-    const size_t count = std::min(requests.size() - first, static_cast<size_t>(choicesAtOnce));
-    if (std::ssize(settings) + std::ssize(requests.subspan(first, count)) >
-        formats::TokenChoice::kMostSettings)
+  while (!requests.empty()) {
+    const size_t count = countAtOnce(requests);
+    if (std::ssize(settings) + static_cast<int64_t>(count) > formats::TokenChoice::kMostSettings)
       settings.clear();
-    if (auto done = chooseSome(requests.subspan(first, count), chosen.data() + first); !done)
+    if (auto done = chooseSome(requests.first(count), chosen.first(count)); !done)
       return done;
-    first += count;
+    requests = requests.subspan(count);
+    chosen = chosen.subspan(count);
   }
   return {};
 }

@@ -27,8 +27,9 @@
 namespace easyquant::runtime {
 
 /// What a device does of a choice: std::nullopt where the host chooses by the row. That is where
-/// penalties, bias or allowed tokens make other logits of it, where log-probabilities are asked
-/// for, and where top_k is above what a kernel looks at. A greedy choice is known without asking.
+/// `allowed` says what may be chosen, where log-probabilities are asked for, where top_k is above
+/// what a kernel looks at, where a token has several biases, and where penalties and biases might
+/// be more bytes than the row. A greedy choice by the row as it is is known without asking.
 std::optional<formats::ChoiceSetting> settingOnDevice(const eq_choice &choice, int64_t vocabulary);
 
 class DeviceLogits {
@@ -42,6 +43,7 @@ public:
     int64_t slot;
     double draw; ///< uniformAt
     formats::ChoiceSetting setting;
+    const eq_choice *choice; ///< of which more is read where it changes the row
   };
 
   /// For steps of the program, in which each of so many sequences has a row at most. Errors: those
@@ -52,7 +54,7 @@ public:
   static int64_t mostBytes(int64_t vocabulary, int64_t sequences);
   int64_t bytes() const {
     return kept.size() + greatest.size() + tops.size() + sums.size() + choices.size() +
-           settingTable.size() + tokens.size();
+           settingTable.size() + tokens.size() + changed.size() + changeTable.size();
   }
 
   /// Finds places for so many rows more, before the step that makes them.
@@ -77,7 +79,12 @@ private:
   int64_t freeRun(int64_t count, int64_t &found) const;
   /// The number of a setting in the table on the device.
   Result<int64_t> numberOf(const formats::ChoiceSetting &setting);
-  Result<void> chooseSome(std::span<const Request> requests, int32_t *chosen);
+  /// The first requests that are seen to together.
+  size_t countAtOnce(std::span<const Request> requests) const;
+  Result<void> chooseSome(std::span<const Request> requests, std::span<int32_t> chosen);
+  /// Makes the rows that choices change, which are `lastStep()` then.
+  Result<void> changeRows(std::span<const Request> requests);
+  Result<void> draw(std::span<const Request> requests, std::span<int32_t> chosen);
   Result<void> allocateRows(int64_t count);
   int64_t freeSlots() const;
 
@@ -88,11 +95,14 @@ private:
   DeviceMemory kept, greatest;              ///< by slot
   DeviceMemory tops, sums, choices, tokens; ///< of choices under way
   DeviceMemory settingTable;
-  std::vector<int32_t> owners; ///< by slot
+  DeviceMemory changed, changeTable; ///< rows with penalties and biases, and these
+  std::vector<int32_t> owners;       ///< by slot
   std::vector<Row> rows;
   std::vector<formats::GreatestLogit> found;    ///< of the rows
   std::vector<formats::ChoiceSetting> settings; ///< on the device
   std::vector<formats::TokenChoice> staged;
+  std::vector<formats::LogitChange> changes;
+  std::vector<int32_t> counts; ///< of tokens, all 0
 };
 
 } // namespace easyquant::runtime

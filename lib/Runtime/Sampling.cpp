@@ -130,50 +130,28 @@ RowReader::RowReader(int64_t vocabulary) : vocabulary(vocabulary), blocks(logitB
     each->resize(static_cast<size_t>(blocks));
 }
 
-void RowReader::penalize(const eq_choice &choice) noexcept {
-  constexpr int32_t isThere = int32_t(1) << 30;
-  const std::span tokens(choice.tokens, choice.token_count);
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    int32_t &count = counts[static_cast<size_t>(tokens[i])];
-    count |= isThere;
-    if (i >= choice.prompt_tokens)
-      ++count;
-  }
-  const double repetition = choice.repetition_penalty == 0 ? 1 : choice.repetition_penalty;
-  for (int32_t token : tokens) {
-    int32_t &count = counts[static_cast<size_t>(token)];
-    if (count == 0) // has been seen to
-      continue;
-    float &score = changed[static_cast<size_t>(token)];
-    double value = score > 0 ? score / repetition : score * repetition;
-    if (const int32_t answered = count & ~isThere; answered > 0)
-      value -= choice.frequency_penalty * answered + choice.presence_penalty;
-    constexpr double most = std::numeric_limits<float>::max();
-    score = static_cast<float>(std::clamp(value, -most, most));
-    count = 0;
-  }
-}
-
-static bool hasPenalty(const eq_choice &choice) {
+bool easyquant::runtime::hasPenalty(const eq_choice &choice) {
   return choice.token_count > 0 &&
          ((choice.repetition_penalty != 0 && choice.repetition_penalty != 1) ||
           choice.presence_penalty != 0 || choice.frequency_penalty != 0);
 }
 
 bool easyquant::runtime::changesLogits(const eq_choice &choice) {
-  return hasPenalty(choice) || choice.bias_count > 0 || choice.allowed;
+  return hasPenalty(choice) || choice.bias_count > 0;
 }
 
 const float *RowReader::change(const float *logits, const eq_choice &choice) noexcept {
   const float *scores = logits;
-  if (hasPenalty(choice) || choice.bias_count > 0) {
+  if (changesLogits(choice)) {
     std::copy_n(logits, vocabulary, changed.data());
     scores = changed.data();
+    auto make = [&](const formats::LogitChange &change) {
+      float &score = changed[static_cast<size_t>(change.token)];
+      score = change.of(score);
+    };
+    forEachPenalty(choice, counts, make);
+    forEachBias(choice, make);
   }
-  if (hasPenalty(choice))
-    penalize(choice);
-  for (const auto &[token, bias] : std::span(choice.bias, choice.bias_count))
-    changed[static_cast<size_t>(token)] += bias;
   if (!choice.allowed)
     return scores;
   copyAllowed(choice.allowed, scores, vocabulary, changed.data());

@@ -15,6 +15,7 @@
 
 #include "LogitBlocks.h"
 
+#include "easyquant/Formats/TokenChoice.h"
 #include "easyquant/Runtime/easyquant.h"
 #include "easyquant/Support/Result.h"
 
@@ -38,8 +39,18 @@ struct Draw {
   Draw(const eq_choice &choice, int64_t vocabulary);
 };
 
-/// Whether penalties, bias or `allowed` make other logits of those of a row.
+/// Whether penalties or bias make other logits of those of a row.
 bool changesLogits(const eq_choice &choice);
+
+/// Calls body(change) for what the penalties of a choice make of a row, each token once. `counts`
+/// of the vocabulary's tokens are all 0, before and after.
+template <typename Body>
+void forEachPenalty(const eq_choice &choice, std::span<int32_t> counts, Body body);
+/// For each bias, behind the penalties; a token may be there several times.
+template <typename Body> void forEachBias(const eq_choice &choice, Body body) {
+  for (const auto &[token, bias] : std::span(choice.bias, choice.bias_count))
+    body(formats::LogitChange{.bias = bias, .token = token});
+}
 
 /// Errors: InvalidArgument, naming the member.
 Result<void> checkChoice(const eq_choice &choice, int64_t vocabulary);
@@ -72,7 +83,6 @@ private:
 
   /// Penalties, bias and allowed tokens, on a copy.
   const float *change(const float *logits, const eq_choice &choice) noexcept;
-  void penalize(const eq_choice &choice) noexcept;
   /// The greatest logit of the row, by `greatest`.
   float top() const noexcept;
   int32_t firstOf(const float *scores, float score) const noexcept;
@@ -112,6 +122,33 @@ private:
   std::vector<int32_t> counts; ///< of tokens; all 0 between calls
   std::vector<int32_t> which;  ///< tokens, while candidates are made of them
 };
+
+bool hasPenalty(const eq_choice &choice);
+
+template <typename Body>
+void forEachPenalty(const eq_choice &choice, std::span<int32_t> counts, Body body) {
+  if (!hasPenalty(choice))
+    return;
+  constexpr int32_t isThere = int32_t(1) << 30;
+  const std::span tokens(choice.tokens, choice.token_count);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    int32_t &count = counts[static_cast<size_t>(tokens[i])];
+    count |= isThere;
+    if (i >= choice.prompt_tokens)
+      ++count;
+  }
+  const double repetition = choice.repetition_penalty == 0 ? 1 : choice.repetition_penalty;
+  for (int32_t token : tokens) {
+    int32_t &count = counts[static_cast<size_t>(token)];
+    if (count == 0) // has been seen to
+      continue;
+    formats::LogitChange change{.repetition = repetition, .token = token};
+    if (const int32_t answered = count & ~isThere; answered > 0)
+      change.shift = choice.frequency_penalty * answered + choice.presence_penalty;
+    body(change);
+    count = 0;
+  }
+}
 
 } // namespace easyquant::runtime
 

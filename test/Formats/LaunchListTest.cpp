@@ -39,14 +39,14 @@ LaunchList goodList() {
                    128,
                    0},
                   {"cut", {Parameter::F32}, {{{4, 16}, {3, 0}, {1, 0}}}, 256, 4096}};
-  for (auto [name, pointers, numbers] :
-       {std::tuple("keep", 3, 3), std::tuple("weigh", 6, 1), std::tuple("choose", 7, 1)}) {
+  for (auto [name, pointers, numbers] : {std::tuple("keep", 3, 3), std::tuple("change", 2, 1),
+                                         std::tuple("weigh", 6, 1), std::tuple("choose", 7, 1)}) {
     LaunchKernel kernel = {name, {}, {{{1, 1}, {2, 0}, {1, 0}}}, 256, 0};
     kernel.parameters.assign(pointers, Parameter::Pointer);
     kernel.parameters.insert(kernel.parameters.end(), numbers, Parameter::I32);
     list.kernels.push_back(kernel);
   }
-  list.choosing = {2, 3, 4};
+  list.choosing = {2, 3, 4, 5};
   list.launches = {{"a.norm",
                     Phase::Quantize,
                     0,
@@ -180,7 +180,7 @@ TEST(LaunchList, RefusesWhatDoesNotFit) {
       {"/kernels/0/grid/0", json::array({0, 0}), "kernels[0].grid[0]: found 0 x 1 blocks"},
       {"/kernels/0/grid", json::array({1}),
        "kernels[0].grid: found an array, expected an array of 3"},
-      {"/launches/0/kernel", 5, "launches[0].kernel: found 5, expected one of the 5 kernels"},
+      {"/launches/0/kernel", 6, "launches[0].kernel: found 6, expected one of the 6 kernels"},
       {"/launches/0/kernel", 1, "launches[0].arguments: found 3, expected the 1 that cut takes"},
       {"/launches/0/phase", "sleep", "launches[0].phase: found \"sleep\""},
       {"/launches/0/over", "row",
@@ -221,9 +221,11 @@ TEST(LaunchList, RefusesWhatDoesNotFit) {
       {"/collectives/0/columns", std::numeric_limits<int32_t>::max(),
        "launches[3].arguments[0]: found"},
       {"/choosing/keep", 3,
-       "choosing.keep: found 3, expected one of the 5 kernels that takes 3 pointers and 3 i32"},
-      {"/choosing/weigh", 5, "choosing.weigh: found 5, expected one of the 5 kernels"},
-      {"/choosing/choose", 1, "choosing.choose: found 1, expected one of the 5 kernels"},
+       "choosing.keep: found 3, expected one of the 6 kernels that takes 3 pointers and 3 i32"},
+      {"/choosing/change", 2,
+       "choosing.change: found 2, expected one of the 6 kernels that takes 2 pointers and 1 i32"},
+      {"/choosing/weigh", 6, "choosing.weigh: found 6, expected one of the 6 kernels"},
+      {"/choosing/choose", 1, "choosing.choose: found 1, expected one of the 6 kernels"},
       {"/choosing/choose", -1, "choosing.choose: found -1"},
       {"/collectives/0/columns", 0, "collectives[0].columns: found 0"},
       {"/collectives/1/call", "gather", "collectives[1].call: found \"gather\""},

@@ -29,7 +29,10 @@ SETTINGS = {
     "all": {"temperature": 1.2, "top_k": 40, "top_p": 0.95, "min_p": 0.02},
     "greedy top-k": {"temperature": 1.0, "top_k": 1},
     "penalty": {"temperature": 1.0, "repetition_penalty": 1.3, "prompt": [1, 2, 3]},
+    "penalties": {"temperature": 0.7, "top_k": 20, "repetition_penalty": 0.8, "presence_penalty": 0.5, "frequency_penalty": -0.25, "prompt": [5, 5, 9, 90]},
+    "greedy penalty": {"repetition_penalty": 1.5, "prompt": [1, 2, 3, 4]},
     "bias": {"bias": {7: 3.0}},
+    "bias and penalty": {"temperature": 1.0, "bias": {7: 3.0, 9: -2.5}, "repetition_penalty": 1.3, "prompt": [7, 8]},
     "logprobs": {"temperature": 1.0, "logprobs": 3},
 }
 
@@ -172,8 +175,9 @@ print(told)
 """
 
 
-@pytest.mark.parametrize("name", ["greedy", "temperature", "all"])
-def test_few_bytes_are_copied_for_a_token(folder, tmp_path, name):
+@pytest.mark.parametrize("name, settled", [("greedy", 8), ("temperature", 12), ("all", 12), ("penalty", 20), ("bias", 16)])
+def test_few_bytes_are_copied_for_a_token(folder, tmp_path, name, settled):
+    """A greatest logit has 8, a choice 4 down; a penalty or a bias 32 up."""
     counts, printed = [], []
     for device, steps in (("cuda", 3), ("cuda", 9), ("simt", 9)):
         log = tmp_path / f"calls-{steps}"
@@ -188,8 +192,9 @@ def test_few_bytes_are_copied_for_a_token(folder, tmp_path, name):
     few, many = counts
     sequences, steps = 16, 6
     down = (many["bytesDown"] - few["bytesDown"]) / steps / sequences
-    assert down == (8 if name == "greedy" else 12)
+    assert down == settled
     assert many["bytesToPageable"] == 0 and many["allocated"] == 0
     # A piece has 32 bytes, and so has the number of pieces, of each of the two cuts. A new page is told of once in 64 tokens.
     up = (many["bytesUp"] - few["bytesUp"]) / steps - 32 * 2
-    assert up <= (64 + 32) * sequences
+    changes = len(SETTINGS[name].get("prompt", SETTINGS[name].get("bias", ())))
+    assert up <= (64 + 32 + 32 * changes) * sequences

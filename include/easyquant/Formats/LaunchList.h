@@ -120,7 +120,7 @@ struct Launch {
 /// makes their arguments, which Codegen/GPU/Choose.h names. They are launched behind a step, and
 /// not as a part of it.
 struct ChoosingKernels {
-  size_t keep = 0, weigh = 0, choose = 0;
+  size_t keep = 0, change = 0, weigh = 0, choose = 0;
   bool operator==(const ChoosingKernels &) const = default;
 };
 

@@ -15,8 +15,10 @@
 #ifndef EASYQUANT_FORMATS_TOKENCHOICE_H
 #define EASYQUANT_FORMATS_TOKENCHOICE_H
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <limits>
 
 namespace easyquant::formats {
 
@@ -60,6 +62,23 @@ struct TokenChoice {
   }
 };
 static_assert(sizeof(TokenChoice) == 12);
+
+/// What a penalty or a bias makes of one logit: x > 0 ? x / repetition : x * repetition, less
+/// `shift`, in double, within the range of floats; as f32, plus `bias`.
+struct LogitChange {
+  double repetition = 1, shift = 0;
+  float bias = 0;
+  int32_t token = 0;
+  int32_t row = 0; ///< among those that are changed
+  int32_t padding = 0;
+
+  float of(float x) const {
+    constexpr double most = std::numeric_limits<float>::max();
+    const double value = (x > 0 ? x / repetition : x * repetition) - shift;
+    return static_cast<float>(std::clamp(value, -most, most)) + bias;
+  }
+};
+static_assert(sizeof(LogitChange) == 32);
 
 /// The greatest logit of a row and its first token, in 64 bits that are greater for what comes
 /// first. All bits set: a logit is not finite.

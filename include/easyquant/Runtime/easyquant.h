@@ -433,10 +433,11 @@ typedef struct eq_choice {
 } eq_choice;
 
 /** Chooses the next token of each sequence, in the threads of the batch; on a GPU there, where the
-    logits are, but for penalties, bias, `allowed`, log-probabilities and a large `top_k`, which
-   take the logits to this machine. The tokens are the same. Nothing is appended, so that a sequence
-   may be there several times, with other seeds. What a sequence gets depends on its logits, on its
-    choice and on the tokens that it holds, and on nothing else.
+    logits are, but for `allowed`, log-probabilities, a large `top_k` and more penalties and biases
+   than a row of logits has bytes, which take the logits to this machine. The tokens are the same.
+   Nothing is appended, so that a sequence may be there several times, with other seeds. What a
+   sequence gets depends on its logits, on its choice and on the tokens that it holds, and on
+   nothing else.
 
     A choice that cannot be (a sequence that is not there or has no logits, a number out of its
    range, no token allowed) fails alone, with EQ_INVALID_ARGUMENT. The call fails for all where

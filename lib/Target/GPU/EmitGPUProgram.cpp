@@ -142,6 +142,7 @@ static void addChoosing(ChipCode &code, int64_t vocabulary) {
   };
   formats::ChoosingKernels choosing;
   choosing.keep = add(easyquant::gpu::KeepLogitsSpec{vocabulary});
+  choosing.change = add(easyquant::gpu::ChangeLogitsSpec{vocabulary});
   choosing.weigh = add(easyquant::gpu::WeighLogitsSpec{vocabulary});
   choosing.choose = add(easyquant::gpu::ChooseTokensSpec{vocabulary});
   code.launches.choosing = choosing;

@@ -210,6 +210,42 @@ TEST_P(ChooseOnDevice, TokensAreThoseOfTheHost) {
 INSTANTIATE_TEST_SUITE_P(Vocabularies, ChooseOnDevice,
                          testing::Values(1, 97, 512, 2049, 4096, 32000));
 
+TEST(ChangesOnDevice, LogitsAreThoseOfTheHost) {
+  constexpr int64_t vocabulary = 333;
+  constexpr float huge = std::numeric_limits<float>::max();
+  std::mt19937 random(5);
+  KernelLibrary library;
+  const Description kernel = library.add(ChangeLogitsSpec{vocabulary});
+  const std::vector<std::vector<float>> rows = rowsOf(random, vocabulary);
+  std::vector<float> logits;
+  for (const std::vector<float> &row : rows)
+    logits.insert(logits.end(), row.begin(), row.end());
+  auto pick = [&](auto... values) {
+    const double all[] = {static_cast<double>(values)...};
+    return all[random() % sizeof...(values)];
+  };
+  std::vector<formats::LogitChange> changes;
+  std::vector<float> expected = logits;
+  for (int32_t row = 0; row < std::ssize(rows); ++row)
+    for (int32_t token = row; token < vocabulary; token += 3) {
+      formats::LogitChange change{.repetition = pick(1, 1.3, 0.01, 100, 1.0000001),
+                                  .shift = pick(0, 0.7, -1e6, 1e6, 3 * 0.1 + 0.2),
+                                  .bias = static_cast<float>(pick(0, -0.3, 1e6, -1e6)),
+                                  .token = token,
+                                  .row = row};
+      changes.push_back(change);
+      float &x = expected[row * vocabulary + token];
+      x = change.of(x);
+    }
+  simt::Device device;
+  DeviceBuffer<float> x(device, logits, "logits");
+  DeviceBuffer<formats::LogitChange> table(device, changes, "changes");
+  run(device, library, kernel, std::ssize(changes), {{"logits", x}, {"changes", table}});
+  const std::vector<float> found = x.read();
+  EXPECT_EQ(std::memcmp(found.data(), expected.data(), expected.size() * sizeof(float)), 0);
+  EXPECT_EQ(std::ranges::count(found, huge), std::ranges::count(expected, huge));
+}
+
 // A random number that is next to the end of a token's share, on both sides.
 TEST(ChooseManyOnDevice, AroundTheEndsOfShares) {
   constexpr int64_t vocabulary = 200;

@@ -104,6 +104,7 @@ std::vector<Launched> addAll(KernelLibrary &library) {
   for (const WeightOnlyKernel &kernel : library.add(floatsOfExperts))
     add(kernel.description, kernel.maxRows);
   add(library.add(KeepLogitsSpec{kVocabulary}), kMostRowsOfStep);
+  add(library.add(ChangeLogitsSpec{kVocabulary}));
   add(library.add(WeighLogitsSpec{kVocabulary}), kMostRowsOfStep);
   add(library.add(ChooseTokensSpec{kVocabulary}), kMostRowsOfStep);
   for (int bits : {0, 8}) {

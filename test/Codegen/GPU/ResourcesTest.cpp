@@ -143,9 +143,9 @@ struct Assembled {
 
 std::vector<Description> addLinearsAndRowOps(KernelLibrary &library) {
   constexpr int64_t vocabulary = 151936;
-  std::vector<Description> kernels = {library.add(KeepLogitsSpec{vocabulary}),
-                                      library.add(WeighLogitsSpec{vocabulary}),
-                                      library.add(ChooseTokensSpec{vocabulary})};
+  std::vector<Description> kernels = {
+      library.add(KeepLogitsSpec{vocabulary}), library.add(ChangeLogitsSpec{vocabulary}),
+      library.add(WeighLogitsSpec{vocabulary}), library.add(ChooseTokensSpec{vocabulary})};
   for (const RowSpec &spec : rowOps())
     kernels.push_back(library.add(spec));
   for (const LinearSpec &spec : linears())

@@ -29,6 +29,15 @@ struct KeepLogitsSpec {
 };
 Description getOrEmit(mlir::gpu::GPUModuleOp module, const KeepLogitsSpec &spec, const Chip &chip);
 
+/// Makes `rows` formats::LogitChanges, no two of which are of one logit, in rows of logits one
+/// behind the other. Parameters:
+///   logits, changes, rows
+struct ChangeLogitsSpec {
+  int64_t vocabulary = 0;
+};
+Description getOrEmit(mlir::gpu::GPUModuleOp module, const ChangeLogitsSpec &spec,
+                      const Chip &chip);
+
 /// For each of `rows` formats::TokenChoices, the greatest logit and the sum of the weights of each
 /// block of formats::kLogitBlock logits of its row. Parameters:
 ///   kept, greatest, choices, settings, tops, sums, rows
