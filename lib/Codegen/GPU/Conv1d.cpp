@@ -93,17 +93,17 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const Conv1dSpec &spec, con
   kernel.threads = kColumns;
   kernel.grid[0].rowsPerBlock = 1;
   kernel.grid[1].factor = divideCeil(spec.columns, kColumns);
-  kernel.parameters = Parameters()
-                          .readsRows("x")
-                          .constants("w")
-                          .constants("bias", spec.bias)
-                          .writes("state")
-                          .number("first")
-                          .constants("sequences")
-                          .constants("row_places")
-                          .writesRows("y")
-                          .rows();
-  kernel.parameters.front().alignment = bytesOf(Float::F32); // perhaps columns of wider rows
+  kernel.parameters =
+      Parameters()
+          .readsRows("x", true, bytesOf(Float::F32)) // perhaps columns of wider rows
+          .constants("w")
+          .constants("bias", spec.bias)
+          .writes("state")
+          .number("first")
+          .constants("sequences")
+          .constants("row_places")
+          .writesRows("y")
+          .rows();
   return getOrEmitKernel(module, kernel, [&](KernelBuilder &b, const KernelArguments &arguments) {
     Value column = b.add(b.mul(b.block(1), kColumns), b.thread());
     Value inside = spec.columns % kColumns == 0 ? Value() : b.less(column, spec.columns);

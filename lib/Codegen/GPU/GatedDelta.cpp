@@ -66,24 +66,6 @@ private:
   static constexpr int64_t kSharedFloats = 4096;
 };
 
-/// e^x, x <= 0, to an ulp: the error of a decay grows with the tokens that a state lasts for.
-Value preciseExp(KernelBuilder &b, Value x) {
-  auto number = [&](double value) { return b.constant(b.f32(), value); };
-  Value least = number(-87.0), given = x;
-  x = b.select(b.compare(arith::CmpFPredicate::OLT, x, least), least, x);
-  // To the nearest integer n: behind the sum the mantissa ends with it.
-  Value shifted = b.fma(x, number(0x1.715476p+0), number(0x1.8p+23));
-  Value n = b.subf(shifted, number(0x1.8p+23));
-  Value r = b.fma(n, number(-0x1.62e4p-1), x);
-  r = b.fma(n, number(-0x1.7f7d1cp-20), r); // |r| <= log(2) / 2
-  Value power = number(1.0 / 5040);
-  for (double factor : {1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1.0, 1.0})
-    power = b.fma(power, r, number(factor));
-  Value result =
-      b.bitcast(b.add(b.bitcast(power, b.i32()), b.shl(b.bitcast(shifted, b.i32()), 23)), b.f32());
-  return b.select(b.compare(arith::CmpFPredicate::UNO, given, given), given, result);
-}
-
 /// log(1 + e^x) = max(x, 0) + 2 artanh(u / (2 + u)), u = e^-|x|; the series ends at (1/3)^15.
 Value softplus(KernelBuilder &b, Value x) {
   Value u = preciseExp(b, b.negate(b.magnitude(x)));
@@ -348,12 +330,13 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const GatedDeltaSpec &spec,
   kernel.blocksPerSM = shape.lanes == 8 ? 4 : 2;
   kernel.beginsNext = false;
   kernel.grid[0].factor = kernel.blocksPerSM * chip.multiprocessors;
+  const int64_t anywhere = bytesOf(Float::F32); // perhaps columns of wider rows
   kernel.parameters = Parameters()
-                          .readsRows("q")
-                          .readsRows("k")
-                          .readsRows("v")
-                          .readsRows("decay")
-                          .readsRows("beta")
+                          .readsRows("q", true, anywhere)
+                          .readsRows("k", true, anywhere)
+                          .readsRows("v", true, anywhere)
+                          .readsRows("decay", true, anywhere)
+                          .readsRows("beta", true, anywhere)
                           .constants("log_rate")
                           .constants("bias")
                           .writes("state")
@@ -362,9 +345,6 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const GatedDeltaSpec &spec,
                           .constants("row_places")
                           .writesRows("y")
                           .rows();
-  for (Parameter &parameter : kernel.parameters)
-    if (parameter.kind == Parameter::Pointer && !parameter.constant && !parameter.written)
-      parameter.alignment = bytesOf(Float::F32); // perhaps columns of wider rows
   return getOrEmitKernel(module, kernel, [&](KernelBuilder &b, const KernelArguments &arguments) {
     const int64_t ofSequence = spec.valueHeads * shape.parts;
     Value items = b.mul(countOfSequences(b, arguments), ofSequence);

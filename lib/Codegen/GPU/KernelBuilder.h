@@ -161,20 +161,22 @@ public:
     return add(there, {name.str(), Parameter::I32});
   }
   /// A matrix: the pointer, and the distance of its rows.
-  Parameters &readsRows(llvm::StringRef name, bool there = true) {
-    return reads(name, there).number((name + "_stride").str(), there);
+  Parameters &readsRows(llvm::StringRef name, bool there = true, int64_t alignment = 16) {
+    return reads(name, there).isRows(name, there, alignment);
   }
   Parameters &writesRows(llvm::StringRef name, bool there = true, int64_t alignment = 16) {
-    writes(name, there);
-    if (there)
-      list.back().alignment = alignment;
-    return number((name + "_stride").str(), there);
+    return writes(name, there).isRows(name, there, alignment);
   }
   std::vector<Parameter> rows() { return number("rows").list; }
 
   std::vector<Parameter> list;
 
 private:
+  Parameters &isRows(llvm::StringRef name, bool there, int64_t alignment) {
+    if (there)
+      list.back().alignment = alignment;
+    return number((name + "_stride").str(), there);
+  }
   Parameters &add(bool there, Parameter parameter) {
     if (there)
       list.push_back(std::move(parameter));

@@ -38,19 +38,36 @@ Value clampedGate(KernelBuilder &b, Value gate, Value up) {
   return b.mulf(b.mulf(gate, logistic(b, b.mulf(gate, slope))), b.addf(up, one));
 }
 
+/// e^x = 2^n e^r, |r| <= log(2) / 2, by a polynomial of r, its highest power first.
+static Value expByPolynomial(KernelBuilder &b, Value x, ArrayRef<double> polynomial) {
+  auto constant = [&](double value) { return b.constant(b.f32(), value); };
+  // To the nearest integer n: behind the sum the mantissa ends with it.
+  Value magic = constant(0x1.8p23), rounded = b.fma(x, constant(0x1.715476p+0), magic);
+  Value n = b.subf(rounded, magic);
+  Value r = b.fma(n, constant(-0x1.62e4p-1), x);
+  r = b.fma(n, constant(-0x1.7f7d1cp-20), r);
+  Value p = constant(polynomial.front());
+  for (double c : polynomial.drop_front())
+    p = b.fma(p, r, constant(c));
+  Value exponent = b.shl(b.bitcast(rounded, b.i32()), 23);
+  return b.bitcast(b.add(b.bitcast(p, b.i32()), exponent), b.f32());
+}
+
+Value preciseExp(KernelBuilder &b, Value x) {
+  Value least = b.constant(b.f32(), -87.0);
+  Value bounded = b.select(b.compare(arith::CmpFPredicate::OLT, x, least), least, x);
+  Value result = expByPolynomial(
+      b, bounded, {1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1.0, 1.0});
+  return b.select(b.compare(arith::CmpFPredicate::UNO, x, x), x, result);
+}
+
 Value logisticOfCPUs(KernelBuilder &b, Value x) {
   // Operation by operation what cpu::exp and cpu::logistic are.
   auto constant = [&](double value) { return b.constant(b.f32(), value); };
-  Value minus = b.negate(x), magic = constant(0x1.8p23);
-  Value rounded = b.fma(minus, constant(0x1.715476p+0), magic);
-  Value n = b.subf(rounded, magic);
-  Value r = b.fma(n, constant(-0x1.62e4p-1), minus);
-  r = b.fma(n, constant(-0x1.7f7d1cp-20), r);
-  Value p = constant(0x1.6a2440p-10);
-  for (double c : {0x1.1239d4p-7, 0x1.5558f2p-5, 0x1.555492p-3, 0x1.fffffcp-2, 1.0, 1.0})
-    p = b.fma(p, r, constant(c));
-  Value exponent = b.shl(b.bitcast(rounded, b.i32()), 23);
-  Value decay = b.bitcast(b.add(b.bitcast(p, b.i32()), exponent), b.f32());
+  Value minus = b.negate(x);
+  Value decay = expByPolynomial(
+      b, minus,
+      {0x1.6a2440p-10, 0x1.1239d4p-7, 0x1.5558f2p-5, 0x1.555492p-3, 0x1.fffffcp-2, 1.0, 1.0});
   auto unless = [&](arith::CmpFPredicate predicate, double bound, double other) {
     decay = b.select(b.compare(predicate, minus, constant(bound)), constant(other), decay);
   };

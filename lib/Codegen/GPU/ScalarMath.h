@@ -19,6 +19,8 @@ mlir::Value logistic(KernelBuilder &b, mlir::Value x);
 /// The same with the bits of kernels for CPUs (Codegen/CPU/VectorMath.h), where what follows is a
 /// choice: within 3 ulp.
 mlir::Value logisticOfCPUs(KernelBuilder &b, mlir::Value x);
+/// e^x, x <= 0, to an ulp; NaN stays NaN.
+mlir::Value preciseExp(KernelBuilder &b, mlir::Value x);
 /// The gate and up of gpt-oss: g / (1 + e^(-1.702 g)) * (u + 1), g being the gate up to 7, u being
 /// up between -7 and 7 (kGateClamp, kGateSlope).
 mlir::Value clampedGate(KernelBuilder &b, mlir::Value gate, mlir::Value up);
