@@ -13,7 +13,7 @@ from easyquant import _runtime
 from easyquant.runtime.artifact import Artifact
 from helpers import Runner, assert_refused, random_lfm2, random_qwen35, random_tokens, run_tool, with_slow, write_model
 from test_gpu import edit_program
-from test_gpu_batch import DECODE, VOCAB, Pair, mix, run_on_both
+from test_gpu_batch import DECODE, Pair, VOCAB, check_steps_that_are_left, mix, run_on_both
 
 TARGET = "--target=sm_80,cpu"
 ISA = "--isa=avx2"
@@ -145,25 +145,7 @@ def test_steps_of_which_one_writes_no_state_that_it_reads(compiled, open_model, 
 
 @pytest.mark.parametrize("name", ["deep lfm2", "qwen3_5"])
 def test_a_step_that_is_left_changes_nothing(open_model, name):
-    class Enough(Exception):
-        pass
-
-    pair = Pair(open_model(name, simt_checks=True), 6)  # which takes its time
-    ids = [pair.add() for _ in range(6)]
-    pair.append({id: random_tokens(id, 1 + 4 * id, VOCAB) for id in ids})
-    prompts = {id: random_tokens(20 + id, 30, VOCAB) for id in ids}
-    for most in (1, 2):  # it is asked every 50 ms
-        asked = []
-
-        def progress(done, total, asked=asked, most=most):
-            asked.append((done, total))
-            if len(asked) == most:
-                raise Enough
-
-        with pytest.raises(Enough):
-            pair.batch.append(list(prompts.items()), progress=progress)
-        assert [pair.batch.position(id) for id in ids] == [pair.sessions[id].position for id in ids]
-    pair.append(prompts)  # with the states from before; sessions have not been left
+    check_steps_that_are_left(open_model(name, simt_checks=True))
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -58,6 +58,21 @@ struct ExpertCodes {
   DeviceBuffer<uint8_t> buffer;
 };
 
+/// The parts of weights beside their codes that kernels take.
+std::vector<std::pair<const char *, WeightTensor>> partsOf(const WeightCodec &codec) {
+  std::vector<std::pair<const char *, WeightTensor>> parts;
+  auto add = [&](bool there, const char *name, WeightTensor part) {
+    if (there)
+      parts.emplace_back(name, part);
+  };
+  add(codec.bits != 16, "wscales", WeightTensor::Scales);
+  add(codec.zeroPoints, "wzeros", WeightTensor::ZeroPoints);
+  add(codec.minima, "wminima", WeightTensor::Minima);
+  add(codec.outer, "wouter", WeightTensor::Outer);
+  add(codec.isTable(), "codebook", WeightTensor::Codebook);
+  return parts;
+}
+
 void addWeights(std::map<std::string, Argument> &arguments, simt::Device &device,
                 const PackedWeight &packed, std::vector<DeviceBuffer<uint8_t>> &buffers,
                 std::vector<std::pair<const char *, WeightTensor>> parts) {
@@ -119,14 +134,7 @@ void checkCodes(const std::vector<LinearSpec> &specs, const std::vector<int64_t>
           {"codes", codes}, {"scales", scales},           {"w", w.buffer},
           {"items", items}, {"y", Argument(y.address())}, {"y_stride", y.stride()}};
       std::vector<DeviceBuffer<uint8_t>> parts;
-      std::vector<std::pair<const char *, WeightTensor>> needed = {
-          {"wscales", WeightTensor::Scales}};
-      if (spec.zeroPoints)
-        needed.emplace_back("wzeros", WeightTensor::ZeroPoints);
-      if (spec.minima)
-        needed.emplace_back("wminima", WeightTensor::Minima);
-      if (spec.isTable())
-        needed.emplace_back("codebook", WeightTensor::Codebook);
+      std::vector<std::pair<const char *, WeightTensor>> needed = partsOf(spec);
       if (spec.inputZeroPoints && !spec.sumsWeights())
         needed.emplace_back("wsums", WeightTensor::Sums);
       addWeights(arguments, device, packed, parts, needed);
@@ -233,18 +241,7 @@ std::vector<float> FloatExperts::run(KernelLibrary &library, const WeightOnlyKer
       {"x", tokens},    {"x_stride", xStride},        {"w", codes.buffer},
       {"items", items}, {"y", Argument(y.address())}, {"y_stride", y.stride()}};
   std::vector<DeviceBuffer<uint8_t>> parts;
-  std::vector<std::pair<const char *, WeightTensor>> needed;
-  if (!spec.isFloat())
-    needed.emplace_back("wscales", WeightTensor::Scales);
-  if (spec.zeroPoints)
-    needed.emplace_back("wzeros", WeightTensor::ZeroPoints);
-  if (spec.minima)
-    needed.emplace_back("wminima", WeightTensor::Minima);
-  if (spec.outer)
-    needed.emplace_back("wouter", WeightTensor::Outer);
-  if (spec.isTable())
-    needed.emplace_back("codebook", WeightTensor::Codebook);
-  addWeights(arguments, device, packed, parts, needed);
+  addWeights(arguments, device, packed, parts, partsOf(spec));
   if (spec.bias)
     arguments.emplace("bias", biases);
   const simt::Statistics found =

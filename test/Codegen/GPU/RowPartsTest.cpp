@@ -9,6 +9,7 @@
 
 #include "easyquant/Numerics/Quantize.h"
 
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -17,16 +18,48 @@ using namespace easyquant::gpu;
 using namespace easyquant::numerics;
 using easyquant::gpu::paddedColumns;
 
+namespace {
+
+/// Rows of which two ranks have some of the columns each.
+struct SharedRows {
+  static constexpr int64_t kRows = 7;
+  struct Part {
+    int64_t from, count;
+  };
+  SharedRows(int64_t columns, int64_t first)
+      : in(kRows, columns), parts{{{0, first}, {first, columns - first}}} {}
+  std::vector<float> of(const Part &part) const {
+    std::vector<float> own;
+    for (int64_t m = 0; m < kRows; ++m) {
+      auto begin = in.a.begin() + m * in.stride + part.from;
+      own.insert(own.end(), begin, begin + part.count);
+    }
+    return own;
+  }
+  /// What is made of a part's rows, and then by what all parts have given.
+  template <typename SpecOfPart>
+  void add(KernelLibrary &library, const SpecOfPart &specOfPart) const {
+    for (const Part &part : parts)
+      for (RowSpec::OfRow number : {RowSpec::OfRow::Result, RowSpec::OfRow::Given})
+        library.add(specOfPart(part.count, number));
+  }
+
+  RowInputs in;
+  std::array<Part, 2> parts;
+};
+
+} // namespace
+
 TEST(GPURowParts, CodesOfPartsOfRowsAreThoseOfTheRows) {
+  constexpr int64_t kRows = SharedRows::kRows;
   // Two ranks have each one part of the columns: the larger of their magnitudes gives both parts
   // the codes that one rank has.
   for (auto [columns, first] : {std::pair<int64_t, int64_t>{100, 36}, {578, 290}, {4096, 2048}}) {
     SCOPED_TRACE(testing::Message() << first << " of " << columns << " columns");
-    constexpr int64_t kRows = 7;
-    const RowInputs in(kRows, columns);
+    const SharedRows shared(columns, first);
+    const RowInputs &in = shared.in;
     auto whole = quantizeTokens(in.matrix(in.a), 0);
     ASSERT_TRUE(whole) << whole.error().message;
-    const std::pair<int64_t, int64_t> parts[] = {{0, first}, {first, columns - first}};
     KernelLibrary library;
     auto specOfPart = [](int64_t columns, RowSpec::OfRow absMax) {
       RowSpec spec = specOf(RowOp::Quantize, columns);
@@ -34,21 +67,12 @@ TEST(GPURowParts, CodesOfPartsOfRowsAreThoseOfTheRows) {
       spec.sums = absMax == RowSpec::OfRow::Given;
       return spec;
     };
-    for (auto [from, count] : parts)
-      for (RowSpec::OfRow absMax : {RowSpec::OfRow::Result, RowSpec::OfRow::Given})
-        library.add(specOfPart(count, absMax));
-    auto partOf = [&](int64_t from, int64_t count) {
-      std::vector<float> part;
-      for (int64_t m = 0; m < kRows; ++m)
-        part.insert(part.end(), in.a.begin() + m * in.stride + from,
-                    in.a.begin() + m * in.stride + from + count);
-      return part;
-    };
+    shared.add(library, specOfPart);
 
     simt::Device device;
     std::vector<float> most(kRows, 0.0f);
-    for (auto [from, count] : parts) {
-      DeviceBuffer<float> x(device, partOf(from, count)), absMax(device, kRows, "absmax");
+    for (auto [from, count] : shared.parts) {
+      DeviceBuffer<float> x(device, shared.of({from, count})), absMax(device, kRows, "absmax");
       run(device, library, library.add(specOfPart(count, RowSpec::OfRow::Result)), kRows,
           {{"x", x}, {"x_stride", count}, {"absmax", absMax}});
       const std::vector<float> found = absMax.read();
@@ -61,8 +85,8 @@ TEST(GPURowParts, CodesOfPartsOfRowsAreThoseOfTheRows) {
       }
     }
     std::vector<int32_t> sums(kRows, 0);
-    for (auto [from, count] : parts) {
-      DeviceBuffer<float> x(device, partOf(from, count)), absMax(device, most);
+    for (auto [from, count] : shared.parts) {
+      DeviceBuffer<float> x(device, shared.of({from, count})), absMax(device, most);
       DeviceBuffer<float> scales(device, kRows, "scales");
       DeviceBuffer<int8_t> codes(device, kRows * paddedColumns(count), "codes");
       DeviceBuffer<int32_t> sumsOfPart(device, kRows, "sums");
@@ -90,12 +114,12 @@ TEST(GPURowParts, CodesOfPartsOfRowsAreThoseOfTheRows) {
 }
 
 TEST(GPURowParts, NormsOfPartsOfRowsAreThoseOfTheRows) {
-  constexpr int64_t kRows = 7;
+  constexpr int64_t kRows = SharedRows::kRows;
   constexpr double kLeast = std::numeric_limits<float>::min();
   for (auto [columns, first] : {std::pair<int64_t, int64_t>{100, 36}, {4096, 2048}}) {
     SCOPED_TRACE(testing::Message() << first << " of " << columns << " columns");
-    const RowInputs in(kRows, columns);
-    const std::pair<int64_t, int64_t> parts[] = {{0, first}, {first, columns - first}};
+    const SharedRows shared(columns, first);
+    const RowInputs &in = shared.in;
     KernelLibrary library;
     auto specOfPart = [whole = columns](int64_t columns, RowSpec::OfRow squares) {
       RowSpec spec = specOf(RowOp::RmsNorm, columns);
@@ -103,21 +127,12 @@ TEST(GPURowParts, NormsOfPartsOfRowsAreThoseOfTheRows) {
       spec.wholeColumns = squares == RowSpec::OfRow::Given ? whole : 0;
       return spec;
     };
-    for (auto [from, count] : parts)
-      for (RowSpec::OfRow squares : {RowSpec::OfRow::Result, RowSpec::OfRow::Given})
-        library.add(specOfPart(count, squares));
-    auto partOf = [&](int64_t from, int64_t count) {
-      std::vector<float> part;
-      for (int64_t m = 0; m < kRows; ++m)
-        part.insert(part.end(), in.a.begin() + m * in.stride + from,
-                    in.a.begin() + m * in.stride + from + count);
-      return part;
-    };
+    shared.add(library, specOfPart);
     simt::Device device;
     std::vector<float> added(kRows, 0.0f);
     std::vector<double> exact(kRows, 0.0);
-    for (auto [from, count] : parts) {
-      DeviceBuffer<float> x(device, partOf(from, count)), squares(device, kRows, "squares");
+    for (auto [from, count] : shared.parts) {
+      DeviceBuffer<float> x(device, shared.of({from, count})), squares(device, kRows, "squares");
       run(device, library, library.add(specOfPart(count, RowSpec::OfRow::Result)), kRows,
           {{"x", x}, {"x_stride", count}, {"squares", squares}});
       const std::vector<float> found = squares.read();
@@ -133,8 +148,8 @@ TEST(GPURowParts, NormsOfPartsOfRowsAreThoseOfTheRows) {
     std::vector<float> weight(columns);
     for (int64_t k = 0; k < columns; ++k)
       weight[k] = 0.5f + static_cast<float>(k % 7);
-    for (auto [from, count] : parts) {
-      DeviceBuffer<float> x(device, partOf(from, count)), squares(device, added);
+    for (auto [from, count] : shared.parts) {
+      DeviceBuffer<float> x(device, shared.of({from, count})), squares(device, added);
       DeviceBuffer<float> own(
           device, std::vector<float>(weight.begin() + from, weight.begin() + from + count));
       DeviceBuffer<float> y(device, kRows * count, "y");
