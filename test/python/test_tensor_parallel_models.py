@@ -181,6 +181,14 @@ def test_simulated_gpus_add_biases_behind_sums(model, workspace, tmp_path, optio
     assert np.abs(two - one).max() <= (0 if "--scheme=W8A8" in options else 1e-4 * np.abs(one).max())
 
 
+@pytest.mark.parametrize("name, bound", [("soft caps", 0), ("qwen3_moe", 0.02)])
+def test_simulated_gpus_share_families(model, workspace, tmp_path, name, bound):
+    """What is done to logits, ranks do to their own; what experts give is added in another order."""
+    one, two = (
+        logits_of(ranks, artifact(model(name), workspace, ranks, "--scheme=W8A8", GPU), tmp_path, device="simt", tokens=TEXTS[1])[1] for ranks in (1, 2))  # fmt: skip
+    assert np.abs(two - one).max() <= bound * np.abs(one).max()
+
+
 def test_experts_have_one_sum(model, workspace):
     """Behind what adds them up, and one largest magnitude of each row that ranks share before the second linear."""
     folder = artifact(model("qwen2_moe"), workspace, 2, "--scheme=W8A8")

@@ -172,13 +172,13 @@ func.func private @reads(%x: tensor<?x8xf32>, %batch: !lm.batch, %cache: !cache,
   return %y : tensor<?x8xf32>
 }
 
-// Behind what is done to logits they are the model's.
+// What is done to each logit alike, ranks do to their own.
 // CHECK-LABEL: func.func @calls(
 // CHECK: %[[L:.*]]:3 = call @makes({{.*}}) : {{.*}} -> (tensor<?x8xf32>, tensor<?x4xf32>, tensor<?x4xf32>)
 // CHECK: call @reads(%[[L]]#0, {{.*}}, %[[L]]#1, %[[L]]#2, {{.*}})
 // CHECK: %[[P:.*]] = lm.linear {{.*}} {site = "lm_head"} : {{.*}} -> tensor<?x5xf32>
-// CHECK: %[[ALL:.*]] = shard.all_gather %[[P]]
-// CHECK: lm.soft_cap %[[ALL]]
+// CHECK: %[[OWN:.*]] = lm.soft_cap %[[P]] {{.*}} : tensor<?x5xf32>
+// CHECK: shard.all_gather %[[OWN]]
 func.func @calls(%x: tensor<?x8xf32>, %batch: !lm.batch, %cache: !cache, %w: tensor<8x8xf32>, %n: tensor<8xf32>, %head: tensor<10x8xf32>) -> tensor<?x10xf32> {
   %a, %k, %v = call @makes(%x, %batch, %cache, %w) : (tensor<?x8xf32>, !lm.batch, !cache, tensor<8x8xf32>) -> (tensor<?x8xf32>, tensor<?x8xf32>, tensor<?x8xf32>)
   %b = call @reads(%a, %batch, %cache, %w, %n, %k, %v, %x) : (tensor<?x8xf32>, !lm.batch, !cache, tensor<8x8xf32>, tensor<8xf32>, tensor<?x8xf32>, tensor<?x8xf32>, tensor<?x8xf32>) -> tensor<?x8xf32>

@@ -156,6 +156,12 @@ void FunctionSharder::gather(Operation *op) {
   Value part = op->getResult(0);
   Type whole = part.getType();
   shrink(part);
+  // What is done to each logit alike, ranks do to their own.
+  while (part.hasOneUse() && isa<lm::SoftCapOp, lm::MultiplyOp>(*part.user_begin())) {
+    op = *part.user_begin();
+    part = op->getResult(0);
+    shrink(part);
+  }
   b.setInsertionPointAfter(op);
   auto all = shard::AllGatherOp::create(b, op->getLoc(), whole,
                                         FlatSymbolRefAttr::get(b.getContext(), kGrid),
