@@ -115,6 +115,8 @@ void simt::decodeHalfBinary(Decoder &d) {
   bool isExtremum = d.opcode == "min" || d.opcode == "max";
   uint32_t flags = 0;
   d.accept("rn");
+  if (d.peekModifier() == "f32")
+    return decodeMixed(d);
   flags |= d.accept("ftz") ? kFtz : 0;
   flags |= !isExtremum && d.accept("sat") ? kSat : 0;
   flags |= isExtremum && d.accept("NaN") ? kNaN : 0;
@@ -135,6 +137,8 @@ void simt::decodeHalfBinary(Decoder &d) {
 void simt::decodeHalfFma(Decoder &d) {
   uint32_t flags = 0;
   d.expect("rn");
+  if (d.peekModifier() == "f32")
+    return decodeMixed(d);
   flags |= d.accept("ftz") ? kFtz : 0;
   flags |= d.accept("sat") ? kSat : 0;
   flags |= d.accept("relu") ? kRelu : 0;

@@ -207,6 +207,29 @@ TEST(Float, FlushesAndSaturates) {
   }
 }
 
+/// Halves and a single, against the same of singles that halves have been widened to.
+TEST(Float, SumsOfHalvesAreThoseOfSingles) {
+  auto a = floats(kCount, 40), b = floats(kCount, 41), c = floats(kCount, 42);
+  for (std::string half : {"f16", "bf16"}) {
+    const std::string halves =
+        ".reg .b16 %h, %g;\ncvt.rn." + half + ".f32 %h, %a;\ncvt.rn." + half + ".f32 %g, %b;\n";
+    const std::string singles =
+        halves + "cvt.f32." + half + " %a, %h;\ncvt.f32." + half + " %b, %g;\n";
+    auto bits = [&](const std::string &lines) {
+      std::vector<uint32_t> all;
+      for (float x : perElement<float>(lines, a, b, c))
+        all.push_back(bitsOf(x));
+      return all;
+    };
+    EXPECT_EQ(bits(halves + "add.rn.f32." + half + " %d, %h, %c;"),
+              bits(singles + "add.rn.f32 %d, %a, %c;"));
+    EXPECT_EQ(bits(halves + "sub.rn.f32." + half + " %d, %h, %c;"),
+              bits(singles + "sub.rn.f32 %d, %a, %c;"));
+    EXPECT_EQ(bits(halves + "fma.rn.f32." + half + " %d, %h, %g, %c;"),
+              bits(singles + "fma.rn.f32 %d, %a, %b, %c;"));
+  }
+}
+
 TEST(Float, MinimumAndMaximumTakeTheNumber) {
   auto a = floats(kCount, 25), b = floats(kCount, 26);
   auto low = perElement<float>("min.f32 %d, %a, %b;", a, b);
