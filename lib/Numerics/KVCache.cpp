@@ -42,11 +42,11 @@ Result<void> checkKVScheme(const KVScheme &scheme, int64_t headDim) {
   if (headDim > scheme.group && headDim % scheme.group != 0)
     return makeError(ErrorCode::InvalidArgument,
                      "KV group of {}: does not divide heads of {} dimensions; give a power of two "
-                     "that does, such as {}",
+                     "that does, or that is not less, such as {}",
                      scheme.group, headDim,
                      headDim % 32 == 0   ? 32
                      : headDim % 16 == 0 ? 16
-                                         : 1024);
+                                         : std::bit_ceil(static_cast<uint64_t>(headDim)));
   if (scheme.hadamard && scheme.keys != KeySlices::Token)
     return makeError(ErrorCode::InvalidArgument,
                      "keys that are rotated in blocks of {} dimensions have scales per token, "

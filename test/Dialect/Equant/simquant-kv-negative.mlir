@@ -14,7 +14,7 @@
 // RESIDUAL: error: KV residual of 100 tokens: expected a positive multiple of the group of 64
 // NONE: error: KV residual of 0 tokens: expected a positive multiple of the group of 64
 // POWER: error: KV group of 48: expected a power of two from 16 to 1024
-// DIVIDE: error: layer 0: KV group of 64: does not divide heads of 96 dimensions; give a power of two that does, such as 32
+// DIVIDE: error: layer 0: KV group of 64: does not divide heads of 96 dimensions; give a power of two that does, or that is not less, such as 32
 // SINKS: error: KV residual of 128 tokens and -1 sinks: {{.*}}no negative number
 // KEYS: error: unknown place of KV keys 'rope'; legal are post-rope, pre-rope and hadamard
 // SCALES: error: unknown scales of KV keys 'group'; legal are channel and token
