@@ -96,12 +96,22 @@ def _heads(found: re.Match) -> int:
     return (int(found["heads"]) + 2 * int(found["kv"] or 0)) * int(found["dim"])
 
 
+_CACHED = _rows(lambda f: 2 * int(f["kv"]) * int(f["dim"]), lambda f: 4, lambda f: 2)
+
+
+def _cache_codes(found: re.Match, happening: Happening, *rest) -> tuple[Traffic, int | None]:
+    """A block a row and head works. So do those of groups of keys in one step of R, for keys leave the float window R at a time: 1 / G of a block."""
+    traffic, _ = _CACHED(found, happening, *rest)
+    return traffic, math.ceil(happening.rows * int(found["kv"]) * (1 + 1 / int(found["group"])))
+
+
 _FAMILIES = (
     (r"linear_(?P<n>\d+)x(?P<k>\d+)_(?P<tag>\w+?)_(?:(?:dot|stream)_(?P<rows>\d+)|mma_(?P<tile>\d+x\d+x\d+))", _linear),
     (r"attention_(?P<heads>\d+)of(?P<kv>\d+)x(?P<dim>\d+)_\w*?split(?P<tokens>\d+)\w*", _attention),
     (r"embedding_(?P<vocab>\d+)x(?P<columns>\d+)_\w+", _embedding),
     (r"heads_(?P<heads>\d+)(?:_(?P<kv>\d+))?x(?P<dim>\d+)\w*", _rows(_heads, lambda f: 4, lambda f: 4)),
-    (r"kv_(?:append|quantize)_(?P<kv>\d+)x(?P<dim>\d+)\w*", _rows(lambda f: 2 * int(f["kv"]) * int(f["dim"]), lambda f: 4, lambda f: 2)),
+    (r"kv_append_(?P<kv>\d+)x(?P<dim>\d+)\w*", _CACHED),
+    (r"kv_quantize_(?P<kv>\d+)x(?P<dim>\d+)_kv\d+_group(?P<group>\d+)\w*", _cache_codes),
     (r"conv1d_(?P<columns>\d+)x(?P<width>\d+)_of\d+\w*", _convolution),
     (r"gated_delta_(?P<key_heads>\d+)x(?P<keys>\d+)_(?P<heads>\d+)x(?P<values>\d+)\w*", _recurrence),
     (r"rescale_(?P<columns>\d+)_\w+", _rows(lambda f: int(f["columns"]), lambda f: 4, lambda f: 4)),
