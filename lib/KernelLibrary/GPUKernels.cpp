@@ -181,6 +181,15 @@ static LogicalResult describeWeights(Spec &spec, equant::PackedLinearOp op, Frag
                                 << "; compile it with --target cpu or another scheme";
 }
 
+/// Memory of a kernel whose blocks share K, for up to `most` rows.
+template <typename Kernel>
+static void setScratch(LaunchBuilder &b, const Kernel &choice, int64_t most, Arguments &arguments) {
+  if (choice.partialBytes(most) == 0)
+    return;
+  arguments.set("partials", b.scratch(choice.partialBytes(most), /*perThread=*/false));
+  arguments.set("counters", b.counters(choice.counterCount(most)));
+}
+
 LogicalResult GPULauncher::linear(LaunchBuilder &b, equant::PackedLinearOp op,
                                   const KernelOps &kernel) const {
   easyquant::gpu::LinearSpec spec;
@@ -202,7 +211,9 @@ LogicalResult GPULauncher::linear(LaunchBuilder &b, equant::PackedLinearOp op,
   spec.accumulate = bool(kernel.next<lm::AddOp>());
   arguments.set("y", b.linearResult(kernel, b.rows(b[op.getInput()])));
   return forRowRanges(b, linearKernels(spec, chip),
-                      [&](const easyquant::gpu::LinearKernel &choice, RowRange range, int64_t) {
+                      [&](const easyquant::gpu::LinearKernel &choice, RowRange range,
+                          int64_t most) {
+                        setScratch(b, choice, most, arguments);
                         return launch(b, op, getOrEmit(kernels, spec, choice), arguments,
                                       Phase::Gemm, range);
                       });
@@ -227,10 +238,7 @@ LogicalResult GPULauncher::floatLinear(LaunchBuilder &b, Operation *op, const Ke
   return forRowRanges(
       b, choices,
       [&](const easyquant::gpu::WeightOnlyKernel &choice, RowRange range, int64_t most) {
-        if (choice.partialBytes(most) > 0) {
-          arguments.set("partials", b.scratch(choice.partialBytes(most), /*perThread=*/false));
-          arguments.set("counters", b.counters(choice.counterCount(most)));
-        }
+        setScratch(b, choice, most, arguments);
         return launch(b, op, getOrEmit(kernels, spec, choice), arguments, Phase::Gemm, range);
       });
 }

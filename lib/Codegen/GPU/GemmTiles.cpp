@@ -56,14 +56,25 @@ Description describeTile(const std::string &linear, std::vector<Parameter> param
                          const GemmTile &tile, int64_t stageBytes) {
   Description description;
   description.name = fmt::format("{}_mma_{}x{}x{}", linear, tile.rows, tile.columns, tile.slab);
+  if (tile.splits > 1)
+    description.name += fmt::format("_split{}", tile.splits);
   description.parameters = std::move(parameters);
   description.grid[0].rowsPerBlock = tile.rows;
   description.grid[1].factor = divideCeil(n, tile.columns);
+  description.grid[2].factor = tile.splits;
   description.beginsNext = false;
   description.threads = static_cast<uint32_t>(tile.threads());
   description.sharedBytes = tile.stages * stageBytes;
   description.blocksPerSM = tile.blocksPerSM;
   return description;
+}
+
+int64_t tileCounters(const Description &description, const GemmTile &tile, int64_t rows) {
+  return tile.splits > 1 ? description.grid[0].of(rows) * description.grid[1].factor : 0;
+}
+
+int64_t tilePartialBytes(const Description &description, const GemmTile &tile, int64_t rows) {
+  return tileCounters(description, tile, rows) * tile.splits * tile.rows * tile.columns * 4;
 }
 
 void giveWholeBlocks(GemmTile &tile, int64_t blockRows) {

@@ -42,6 +42,9 @@ int64_t slabBytes(const GemmTile &tile, int64_t elementBytes, int bits);
 /// The kernel that computes N columns of y by such tiles.
 Description describeTile(const std::string &linear, std::vector<Parameter> parameters, int64_t n,
                          const GemmTile &tile, int64_t stageBytes);
+/// int32s of `counters` and bytes of `partials` of such a kernel; 0 where no blocks share K.
+int64_t tileCounters(const Description &description, const GemmTile &tile, int64_t rows);
+int64_t tilePartialBytes(const Description &description, const GemmTile &tile, int64_t rows);
 /// Regroups the warps of a tile, so that each takes whole blocks of `blockRows` rows of weights.
 void giveWholeBlocks(GemmTile &tile, int64_t blockRows);
 

@@ -8,6 +8,7 @@
 #include "GemmTiles.h"
 #include "LinearKernels.h"
 #include "ResultWriter.h"
+#include "SharedSums.h"
 #include "WeightParams.h"
 
 #include "easyquant/Numerics/FragmentPacking.h"
@@ -31,7 +32,7 @@ static std::string symbolName(const LinearSpec &spec) {
   return name + fmt::format("_{}", nameOf(spec.output));
 }
 
-static std::vector<Parameter> parametersOf(const LinearSpec &spec) {
+static std::vector<Parameter> parametersOf(const LinearSpec &spec, bool splits) {
   return Parameters()
       .reads("codes")
       .reads("scales", !spec.isPartial)
@@ -45,6 +46,8 @@ static std::vector<Parameter> parametersOf(const LinearSpec &spec) {
       .constants("codebook", spec.isTable())
       .constants("bias", spec.bias)
       .writesRows("y")
+      .writes("partials", splits)
+      .writes("counters", splits)
       .reads("items", spec.experts > 0)
       .rows();
 }
@@ -54,9 +57,24 @@ static LinearKernel matrixKernel(const LinearSpec &spec, GemmTile tile, int64_t 
   kernel.form = LinearKernel::Matrix;
   kernel.maxRows = maxRows;
   kernel.tile = tile;
-  kernel.description = describeTile(symbolName(spec), parametersOf(spec), spec.n, tile,
-                                    slabBytes(tile, /*elementBytes=*/1, spec.bits));
+  kernel.description = describeTile(symbolName(spec), parametersOf(spec, tile.splits > 1), spec.n,
+                                    tile, slabBytes(tile, /*elementBytes=*/1, spec.bits));
   return kernel;
+}
+
+LinearKernel shareColumns(const LinearSpec &spec, LinearKernel kernel, int64_t splits) {
+  kernel.tile.splits = splits;
+  LinearKernel shared = matrixKernel(spec, kernel.tile, kernel.maxRows);
+  shared.converts = kernel.converts;
+  return shared;
+}
+
+int64_t LinearKernel::counterCount(int64_t rows) const {
+  return tileCounters(description, tile, rows);
+}
+
+int64_t LinearKernel::partialBytes(int64_t rows) const {
+  return tilePartialBytes(description, tile, rows);
 }
 
 static LinearKernel dotKernel(const LinearSpec &spec, int64_t rows) {
@@ -66,7 +84,7 @@ static LinearKernel dotKernel(const LinearSpec &spec, int64_t rows) {
   kernel.rows = rows;
   Description &description = kernel.description;
   description.name = fmt::format("{}_dot_{}", symbolName(spec), rows);
-  description.parameters = parametersOf(spec);
+  description.parameters = parametersOf(spec, /*splits=*/false);
   description.grid[0].factor = divideCeil(spec.n, numerics::fragmentRows(spec.bits));
   description.grid[1].rowsPerBlock = rows;
   description.threads = kDotThreads;
@@ -110,6 +128,12 @@ static std::vector<LinearKernel> expertKernels(const LinearSpec &spec, const Chi
 
 static std::vector<LinearKernel> denseKernels(const LinearSpec &spec, const Chip &chip) {
   std::vector<LinearKernel> kernels;
+  if (const char *e = getenv("EQ_TILE")) { // EXPERIMENT
+    GemmTile t{};
+    sscanf(e, "%ld,%ld,%ld,%ld,%ld,%ld,%ld,%ld", &t.rows, &t.columns, &t.slab, &t.warpRows, &t.warpColumns, &t.stages, &t.blocksPerSM, &t.splits);
+    kernels.push_back(matrixKernel(spec, t, 1 << 30));
+    return kernels;
+  }
   if (!spec.isFP8()) // dp4a
     for (int64_t rows : {1, 4})
       kernels.push_back(dotKernel(spec, rows));
@@ -143,7 +167,7 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const LinearSpec &spec,
                            if (spec.experts)
                              emitExpertLinear(b, spec, kernel, arguments);
                            else if (kernel.form == LinearKernel::Matrix)
-                             emitMatrixLinear(b, spec, kernel, arguments, ownTile(b));
+                             emitMatrixLinear(b, spec, kernel, arguments, ownTile(b, kernel.tile));
                            else
                              emitDotLinear(b, spec, kernel, arguments);
                          });

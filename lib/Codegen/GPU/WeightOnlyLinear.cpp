@@ -220,7 +220,7 @@ Description getOrEmit(mlir::gpu::GPUModuleOp module, const WeightOnlySpec &spec,
                              if (spec.experts)
                                emitExpertLinear(b, spec, kernel, arguments);
                              else
-                               emitMatrixLinear(b, spec, kernel.tile, arguments, ownTile(b));
+                               emitMatrixLinear(b, spec, kernel.tile, arguments, ownTile(b, kernel.tile));
                            });
   KernelBuilder::Values first;
   return getOrEmitKernel(

@@ -71,10 +71,10 @@ struct Problem {
   std::vector<float> bias, y;
 };
 
-/// y of one kernel.
+/// y of one kernel. Its counters are zero again afterwards.
 std::vector<float> compute(KernelLibrary &library, const LinearKernel &kernel, const Problem &p,
                            simt::Statistics *statistics = nullptr,
-                           simt::Checks checks = simt::Checks::All) {
+                           simt::Checks checks = simt::Checks::All, int launches = 1) {
   const LinearSpec &spec = p.spec;
   PackedWeight packed = fragmentsOf(p.weights, FragmentOrder::M16N8K32);
   simt::Device device;
@@ -107,9 +107,19 @@ std::vector<float> compute(KernelLibrary &library, const LinearKernel &kernel, c
     arguments.emplace("wsums", wsums);
   if (spec.bias)
     arguments.emplace("bias", bias);
-  simt::Statistics found = run(device, library, kernel.description, p.rows, arguments, checks);
-  if (statistics)
-    *statistics = found;
+  const int64_t counterCount = kernel.counterCount(p.rows);
+  DeviceBuffer<int32_t> partials(device, kernel.partialBytes(p.rows) / 4, "partials");
+  DeviceBuffer<int32_t> counters(device, std::vector<int32_t>(counterCount), "counters");
+  if (counterCount > 0) {
+    arguments.emplace("partials", partials);
+    arguments.emplace("counters", counters);
+  }
+  for (int i = 0; i < launches; ++i) {
+    simt::Statistics found = run(device, library, kernel.description, p.rows, arguments, checks);
+    if (statistics)
+      *statistics = found;
+    EXPECT_EQ(counters.read(), std::vector<int32_t>(counterCount));
+  }
   return y.read();
 }
 
@@ -383,6 +393,44 @@ TEST(GPULinear, SumsOfPartsOfColumnsAreScaledAsThoseOfAll) {
         arguments.emplace("bias", bias);
       run(device, library, library.add(rescaleOf(whole)), c.rows, arguments);
       EXPECT_EQ(y.read(), p.expected()) << "kernel " << number;
+    }
+  }
+}
+
+TEST(GPULinear, BlocksThatShareColumnsGiveTheSameBits) {
+  // K is no multiple of the parts, or of a slab; with five parts of six slabs the last one has
+  // none. Columns and rows end within a tile.
+  struct Case {
+    LinearSpec spec;
+    std::vector<int64_t> splits;
+  };
+  std::vector<Case> cases = {{spec(130, 360, 8), {2, 5}}, {spec(70, 1100, 4), {3, 4}}};
+  LinearSpec all = spec(150, 420, 8);
+  all.bias = all.accumulate = all.zeroPoints = all.inputZeroPoints = true;
+  cases.push_back({all, {2}});
+  LinearSpec table = spec(50, 300, 4);
+  table.codes = CodeFormat::Table;
+  table.unit = 1.0f / 128;
+  table.output = Float::BF16;
+  cases.push_back({table, {3}});
+  for (ChipId chip : {ChipId::SM80, ChipId::SM90a}) {
+    KernelLibrary library(chip);
+    std::vector<std::pair<LinearKernel, const Case *>> kernels;
+    for (const Case &c : cases)
+      for (const LinearKernel &kernel : linearKernels(c.spec, library.target()))
+        for (int64_t splits : c.splits)
+          if (kernel.form == LinearKernel::Matrix && kernel.tile.rows <= 64) {
+            kernels.emplace_back(shareColumns(c.spec, kernel, splits), &c);
+            library.add(c.spec, kernels.back().first);
+          }
+    EXPECT_GE(kernels.size(), 2 * cases.size());
+    for (const auto &[kernel, c] : kernels) {
+      SCOPED_TRACE(kernel.description.name);
+      Problem problem(c->spec, kernel.tile.rows + 1);
+      // Several launches in a row; what adds to y is launched once.
+      EXPECT_EQ(compute(library, kernel, problem, nullptr, simt::Checks::All,
+                        c->spec.accumulate ? 1 : 3),
+                problem.expected());
     }
   }
 }
