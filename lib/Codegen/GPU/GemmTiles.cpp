@@ -26,7 +26,8 @@ static constexpr TileChoice kLarge[] = {
     {16, {16, 128, 128, 1, 4, 4, 2}, {16, 128, 64, 1, 4, 5, 2}},
     {32, {32, 128, 128, 1, 4, 4, 2}, {32, 128, 64, 1, 4, 5, 2}},
     {64, {64, 128, 64, 2, 2, 5, 2}, {64, 64, 64, 1, 4, 5, 3}},
-    {256, {64, 128, 64, 2, 2, 5, 2}, {64, 64, 64, 1, 4, 5, 3}},
+    {128, {128, 128, 64, 2, 2, 4, 2}, {64, 64, 64, 1, 4, 5, 3}},
+    {256, {128, 128, 64, 2, 2, 4, 2}, {64, 64, 64, 1, 4, 5, 3}},
     {kAny, {128, 128, 64, 2, 2, 4, 2}, {128, 128, 64, 2, 4, 4, 1}},
 };
 // From 100 KiB on.
@@ -34,7 +35,8 @@ static constexpr TileChoice kSmall[] = {
     {16, {16, 128, 64, 1, 4, 4, 2}, {16, 128, 64, 1, 4, 4, 2}},
     {32, {32, 128, 64, 1, 4, 4, 2}, {32, 128, 64, 1, 4, 4, 2}},
     {64, {64, 128, 64, 2, 2, 4, 2}, {64, 64, 64, 1, 4, 4, 3}},
-    {256, {64, 128, 64, 2, 2, 4, 2}, {64, 64, 64, 1, 4, 4, 3}},
+    {128, {128, 128, 64, 2, 2, 3, 2}, {64, 64, 64, 1, 4, 4, 3}},
+    {256, {128, 128, 64, 2, 2, 3, 2}, {64, 64, 64, 1, 4, 4, 3}},
     {kAny, {128, 128, 64, 2, 2, 3, 2}, {128, 128, 64, 2, 4, 4, 1}},
 };
 
@@ -85,7 +87,22 @@ void giveWholeBlocks(GemmTile &tile, int64_t blockRows) {
   }
 }
 
+void shareSums(GemmTile &tile, int64_t blockRows) {
+  constexpr int64_t kMostSums = 64;
+  while (tile.splits > 1 && tile.rows * tile.columns > kMostSums * tile.threads()) {
+    tile.warpColumns *= 2;
+    tile.blocksPerSM = std::max<int64_t>(1, tile.blocksPerSM / 2);
+    giveWholeBlocks(tile, blockRows);
+  }
+}
+
 bool splitsOver(int64_t blocks, const Chip &chip) { return blocks <= 2 * chip.multiprocessors; }
+
+void narrow(GemmTile &tile, int64_t columns) {
+  tile.columns = columns;
+  while (tile.columns / tile.warpColumns < 16)
+    tile.warpColumns /= 2;
+}
 
 void fillChip(GemmTile &tile, int64_t rows, int64_t n, int64_t blockRows, const Chip &chip) {
   const int64_t down = rows / tile.rows; // rows are whole tiles
@@ -94,12 +111,8 @@ void fillChip(GemmTile &tile, int64_t rows, int64_t n, int64_t blockRows, const 
   auto blocks = [&](int64_t columns) { return down * divideCeil(n, columns); };
   constexpr int64_t kLeastColumns = 32;
   const int64_t least = std::max(kLeastColumns, blockRows);
-  while (tile.columns / 2 >= least && blocks(tile.columns / 2) <= 2 * chip.multiprocessors) {
-    tile.columns /= 2;
-    // A warp keeps at least 16 columns.
-    while (tile.columns / tile.warpColumns < 16)
-      tile.warpColumns /= 2;
-  }
+  while (tile.columns / 2 >= least && blocks(tile.columns / 2) <= 2 * chip.multiprocessors)
+    narrow(tile, tile.columns / 2);
 }
 
 std::span<const TileChoice> integerTiles(const Chip &chip) {

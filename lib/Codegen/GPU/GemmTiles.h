@@ -35,6 +35,19 @@ bool splitsOver(int64_t blocks, const Chip &chip);
 /// multiprocessors busy: each costs the same few microseconds of latency, whatever its width. It
 /// stays as wide as a block of packed weights, `blockRows`.
 void fillChip(GemmTile &tile, int64_t rows, int64_t n, int64_t blockRows, const Chip &chip);
+/// Narrows a tile to so many columns, of which a warp keeps at least 16.
+void narrow(GemmTile &tile, int64_t columns);
+/// y is rows x n; elements of activations have elementBytes.
+struct ProductSize {
+  int64_t rows, n, k;
+  int bits; ///< of the weights
+  int64_t elementBytes;
+};
+/// An estimate of the time that a product takes by such tiles, in cycles.
+double tileCycles(const GemmTile &tile, const ProductSize &size, const Chip &chip);
+/// Adds stages of so many bytes to a tile's ring, as far as there is room, until a block alone has
+/// enough under way: narrow tiles have small slabs.
+void deepenRing(GemmTile &tile, int64_t stageBytes, const Chip &chip);
 /// Tiles of the products of 16-bit floats; slab and stages are left to what fits.
 std::span<const TileChoice> floatTiles();
 /// Bytes of a slab in shared memory: activations as they are, weights packed.
@@ -45,6 +58,9 @@ Description describeTile(const std::string &linear, std::vector<Parameter> param
 /// int32s of `counters` and bytes of `partials` of such a kernel; 0 where no blocks share K.
 int64_t tileCounters(const Description &description, const GemmTile &tile, int64_t rows);
 int64_t tilePartialBytes(const Description &description, const GemmTile &tile, int64_t rows);
+/// Gives a tile whose blocks share K more warps, where a thread would have more sums than it can
+/// add as many others to.
+void shareSums(GemmTile &tile, int64_t blockRows);
 /// Regroups the warps of a tile, so that each takes whole blocks of `blockRows` rows of weights.
 void giveWholeBlocks(GemmTile &tile, int64_t blockRows);
 

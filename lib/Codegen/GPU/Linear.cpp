@@ -64,6 +64,7 @@ static LinearKernel matrixKernel(const LinearSpec &spec, GemmTile tile, int64_t 
 
 LinearKernel shareColumns(const LinearSpec &spec, LinearKernel kernel, int64_t splits) {
   kernel.tile.splits = splits;
+  shareSums(kernel.tile, numerics::fragmentRows(spec.bits));
   LinearKernel shared = matrixKernel(spec, kernel.tile, kernel.maxRows);
   shared.converts = kernel.converts;
   return shared;
@@ -94,6 +95,11 @@ static LinearKernel dotKernel(const LinearSpec &spec, int64_t rows) {
   return kernel;
 }
 
+/// Up to so many rows tiles are chosen by the model of time.
+static constexpr int64_t kMostSharedRows = 512;
+/// The part of another tile's time below which a tile takes its place.
+static constexpr double kClearly = 0.95;
+
 /// Sums of a thread of which there may be three sets.
 static constexpr int64_t kMostNested = 32;
 
@@ -114,6 +120,50 @@ static void fit(GemmTile &tile, const LinearSpec &spec) {
     tile.slab = numerics::kFragmentColumns;
 }
 
+/// May blocks share K? One group of integers is exact in any order; floats are not.
+static bool maySplit(const LinearSpec &spec) {
+  return spec.dotGroups() == 1 && !spec.sharesGroups() && spec.experts == 0;
+}
+
+/// The tile for up to so many rows: the one whose blocks fill the chip, or a wider one with blocks
+/// that share K, or a narrower one, where the model of time says that this is clearly faster.
+static GemmTile chooseTile(const LinearSpec &spec, const TileChoice &choice, const Chip &chip) {
+  constexpr int64_t kMostSplits = 8, kLeastSlabs = 4, kLeastColumns = 32;
+  const int64_t blockRows = numerics::fragmentRows(spec.bits);
+  const GemmTile widest = tileOf(spec, choice, chip);
+  auto fitted = [&](GemmTile tile) {
+    fit(tile, spec);
+    deepenRing(tile, slabBytes(tile, /*elementBytes=*/1, spec.bits), chip);
+    return tile;
+  };
+  GemmTile best = widest;
+  fillChip(best, choice.maxRows, spec.n, blockRows, chip);
+  best = fitted(best);
+  if (choice.maxRows > kMostSharedRows)
+    return best;
+  const ProductSize size{choice.maxRows, spec.n, spec.k, spec.bits, /*elementBytes=*/1};
+  double least = kClearly * tileCycles(best, size, chip);
+  for (int64_t columns = widest.columns; columns >= std::max(kLeastColumns, blockRows);
+       columns /= 2) {
+    GemmTile tile = widest;
+    narrow(tile, columns);
+    tile = fitted(tile);
+    const int64_t slabs = divideCeil(spec.k, tile.slab);
+    for (tile.splits = 1; tile.splits <= (maySplit(spec) ? kMostSplits : 1); ++tile.splits) {
+      // Every part has slabs.
+      if (tile.splits > 1 && (slabs < kLeastSlabs * tile.splits ||
+                              divideCeil(slabs, tile.splits) * (tile.splits - 1) >= slabs))
+        continue;
+      shareSums(tile, blockRows);
+      if (const double cycles = tileCycles(tile, size, chip); cycles < least) {
+        least = cycles;
+        best = tile;
+      }
+    }
+  }
+  return best;
+}
+
 static std::vector<LinearKernel> expertKernels(const LinearSpec &spec, const Chip &chip) {
   std::vector<LinearKernel> kernels;
   for (const ItemList &list : itemLists(integerTiles(chip), spec.experts)) {
@@ -126,28 +176,34 @@ static std::vector<LinearKernel> expertKernels(const LinearSpec &spec, const Chi
   return kernels;
 }
 
+/// Are up to 16 rows a matter of the kernel without shared memory?
+static bool takesDotMatrix(const LinearSpec &spec, const Chip &chip) {
+  const int64_t blockRows = numerics::fragmentRows(spec.bits);
+  if (spec.isFP8())
+    return true;
+  if (!splitsOver(divideCeil(spec.n, blockRows), chip))
+    return false;
+  if (spec.dotGroups() > 1)
+    return true;
+  // All of K at once, each block with all activations.
+  const GemmTile dot{kMatrixRows, blockRows, spec.k, 1, kDotThreads / 32, 2, 2};
+  const GemmTile tile = chooseTile(spec, integerTiles(chip).front(), chip);
+  const ProductSize size{kMatrixRows, spec.n, spec.k, spec.bits, /*elementBytes=*/1};
+  return tileCycles(tile, size, chip) >= kClearly * tileCycles(dot, size, chip);
+}
+
 static std::vector<LinearKernel> denseKernels(const LinearSpec &spec, const Chip &chip) {
   std::vector<LinearKernel> kernels;
-  if (const char *e = getenv("EQ_TILE")) { // EXPERIMENT
-    GemmTile t{};
-    sscanf(e, "%ld,%ld,%ld,%ld,%ld,%ld,%ld,%ld", &t.rows, &t.columns, &t.slab, &t.warpRows, &t.warpColumns, &t.stages, &t.blocksPerSM, &t.splits);
-    kernels.push_back(matrixKernel(spec, t, 1 << 30));
-    return kernels;
-  }
   if (!spec.isFP8()) // dp4a
     for (int64_t rows : {1, 4})
       kernels.push_back(dotKernel(spec, rows));
-  const bool splits =
-      spec.isFP8() || splitsOver(divideCeil(spec.n, numerics::fragmentRows(spec.bits)), chip);
+  const bool splits = takesDotMatrix(spec, chip);
   if (splits)
     kernels.push_back(dotKernel(spec, kMatrixRows));
   for (const TileChoice &choice : integerTiles(chip)) {
     if (splits && choice.maxRows <= kMatrixRows)
       continue;
-    GemmTile tile = tileOf(spec, choice, chip);
-    fillChip(tile, choice.maxRows, spec.n, numerics::fragmentRows(spec.bits), chip);
-    fit(tile, spec);
-    kernels.push_back(matrixKernel(spec, tile, choice.maxRows));
+    kernels.push_back(matrixKernel(spec, chooseTile(spec, choice, chip), choice.maxRows));
   }
   return kernels;
 }

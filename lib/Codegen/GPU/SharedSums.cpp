@@ -31,8 +31,7 @@ SharedSums::Values SharedSums::load(Int part, Type element) {
   Value vectors = vectorsOf(part);
   Values sums;
   for (int64_t v = 0; v < count; ++v)
-    llvm::append_range(sums,
-                       b.elements(b.load(vectorAt(vectors, v), b.vec(kVector, element))));
+    llvm::append_range(sums, b.elements(b.load(vectorAt(vectors, v), b.vec(kVector, element))));
   return sums;
 }
 
@@ -56,17 +55,20 @@ void SharedSums::add(ValueRange own, llvm::function_ref<void(ValueRange)> body) 
     b.store(b.join(own.slice(v * kVector, kVector)), vectorAt(vectors, v));
   b.ifThen(isLast(), [&] {
     b.fence();
-    Values sums(own);
-    for (int64_t i = 1; element == b.i32() && i < tile.splits; ++i) {
-      Value part = b.add(place.part, i);
-      part = b.select(b.less(part, tile.splits), part, b.sub(part, tile.splits));
-      for (auto [sum, other] : llvm::zip_equal(sums, load(part, element)))
-        sum = b.add(sum, other);
-    }
-    for (int64_t part = 0; element != b.i32() && part < tile.splits; ++part)
-      for (auto [sum, other] : llvm::zip_equal(sums, load(part, element)))
-        sum = part == 0 ? other : b.addf(sum, other);
-    body(sums);
+    const bool inOrder = element != b.i32();
+    // The part after the block's own is the first of the others.
+    Values sums = inOrder ? load(0, element) : Values(own);
+    body(b.forLoop(1, tile.splits, 1, sums, [&](Value i, ValueRange carried) {
+      Value part = i;
+      if (!inOrder) {
+        part = b.add(place.part, i);
+        part = b.select(b.less(part, tile.splits), part, b.sub(part, tile.splits));
+      }
+      Values added;
+      for (auto [sum, other] : llvm::zip_equal(carried, load(part, element)))
+        added.push_back(inOrder ? b.addf(sum, other) : b.add(sum, other));
+      return added;
+    }));
   });
 }
 

@@ -428,9 +428,9 @@ TEST(GPULinear, BlocksThatShareColumnsGiveTheSameBits) {
       SCOPED_TRACE(kernel.description.name);
       Problem problem(c->spec, kernel.tile.rows + 1);
       // Several launches in a row; what adds to y is launched once.
-      EXPECT_EQ(compute(library, kernel, problem, nullptr, simt::Checks::All,
-                        c->spec.accumulate ? 1 : 3),
-                problem.expected());
+      EXPECT_EQ(
+          compute(library, kernel, problem, nullptr, simt::Checks::All, c->spec.accumulate ? 1 : 3),
+          problem.expected());
     }
   }
 }

@@ -1,0 +1,69 @@
+//===- TileTime.cpp - How long a product by tiles takes -------------------===//
+//
+// Part of EasyQuant, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The model of `easyquant predict` (docs/guide/predict.md), as far as it tells tiles apart: an
+// estimate, with the constants of python/easyquant/prediction/chips.py in cycles of an H200. Issue
+// slots are left out.
+//
+//===----------------------------------------------------------------------===//
+
+#include "GemmTiles.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace easyquant::gpu {
+
+static constexpr double kAskedBytes = 22.8; // a cycle that a multiprocessor can ask for
+static constexpr double kCopyShare = 0.85;  // of the bandwidth of memory that a copy reaches
+static constexpr double kSharedBytes = 128; // a cycle of shared memory
+static constexpr double kLatency = 1280;    // of memory, 0.7 us
+static constexpr double kCacheTrip = 275;   // to the second-level cache, 0.15 us
+static constexpr double kTrips = 3;         // of who adds up: sums, a counter, sums of others
+static constexpr double kLaunch = 4575;     // a launch and a latency, 2.5 us
+
+double tileCycles(const GemmTile &tile, const ProductSize &size, const Chip &chip) {
+  const int64_t down = divideCeil(size.rows, tile.rows), across = divideCeil(size.n, tile.columns);
+  const auto blocks = static_cast<double>(down * across * tile.splits);
+  const auto multiprocessors = static_cast<double>(chip.multiprocessors);
+  const auto sums = static_cast<double>(tile.rows * tile.columns * 4);
+  const int64_t slabs = divideCeil(divideCeil(size.k, tile.slab), tile.splits);
+  auto asked = static_cast<double>(slabs * slabBytes(tile, size.elementBytes, size.bits));
+  if (tile.splits > 1)
+    asked += sums;
+  // Of the multiprocessor that has most blocks, as many at a time as the tile is designed for.
+  const double busiest = std::ceil(blocks / multiprocessors);
+  const double rounds = busiest / std::min(busiest, static_cast<double>(tile.blocksPerSM));
+  // Warps side by side read the same activations, those above one another the same weights.
+  const int64_t activations = tile.rows * tile.slab * size.elementBytes;
+  const int64_t packed = tile.columns * tile.slab * size.bits / 8;
+  const auto shared = static_cast<double>(
+      slabs * (activations * (tile.warpColumns + 1) + packed * (tile.warpRows + 1)));
+  const auto products =
+      static_cast<double>(slabs * tile.rows * tile.columns * tile.slab * size.elementBytes);
+  const auto weights = static_cast<double>(size.n * size.k * size.bits / 8);
+  double cycles = kLaunch;
+  cycles += std::max(
+      {asked * blocks / std::min(blocks, multiprocessors) / kAskedBytes,
+       busiest * shared / kSharedBytes, busiest * products / static_cast<double>(chip.byteProducts),
+       rounds * static_cast<double>(slabs) * kLatency / static_cast<double>(tile.stages - 1),
+       weights / multiprocessors / (kCopyShare * chip.memoryBytes)});
+  if (tile.splits > 1)
+    cycles += kTrips * kCacheTrip + static_cast<double>(tile.splits - 1) * sums / kAskedBytes;
+  return cycles;
+}
+
+void deepenRing(GemmTile &tile, int64_t stageBytes, const Chip &chip) {
+  constexpr int64_t kUnderWay = 32 * 1024, kMostStages = 8, kReserved = 1024;
+  const int64_t room =
+      std::min(chip.sharedBytesPerSM / tile.blocksPerSM - kReserved, chip.sharedBytesPerBlock);
+  while (tile.stages < kMostStages && (tile.stages - 1) * stageBytes < kUnderWay &&
+         (tile.stages + 1) * stageBytes <= room)
+    ++tile.stages;
+}
+
+} // namespace easyquant::gpu
